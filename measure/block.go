@@ -1,0 +1,150 @@
+package measure
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Timebase says how a device's tick counter relates to seconds and to scans.
+// Device time zero is the first scan of the capture (tick 0).
+type Timebase struct {
+	// TickHz is the rate of the device's tick counter; 1e9 where the device has
+	// none and its time is counted in nanoseconds.
+	TickHz Hertz
+	// UTickHz is the relative standard uncertainty of TickHz (1e-4 = 100 ppm).
+	UTickHz float64
+	// TicksPerScan is the nominal distance of two scans, in ticks.
+	TicksPerScan float64
+	// Stamped says that every scan carries its own tick; otherwise scan i of a
+	// block lies at FirstTick + i·TicksPerScan.
+	Stamped bool
+}
+
+// SampleRate returns the nominal scans per second.
+func (t Timebase) SampleRate() Hertz { return Hertz(float64(t.TickHz) / t.TicksPerScan) }
+
+// Seconds converts device ticks to seconds of device time.
+func (t Timebase) Seconds(tick float64) Seconds { return Seconds(tick / float64(t.TickHz)) }
+
+// Ticks converts seconds of device time to (fractional) device ticks.
+func (t Timebase) Ticks(s Seconds) float64 { return float64(s) * float64(t.TickHz) }
+
+// Validate reports a timebase that cannot be used.
+func (t Timebase) Validate() error {
+	if !(t.TickHz > 0) || math.IsInf(float64(t.TickHz), 0) {
+		return fmt.Errorf("timebase: tick rate %v: must be positive and finite", float64(t.TickHz))
+	}
+	if !(t.TicksPerScan > 0) || math.IsInf(t.TicksPerScan, 0) {
+		return fmt.Errorf("timebase: %v ticks a scan: must be positive and finite", t.TicksPerScan)
+	}
+	if !(t.UTickHz >= 0) || math.IsInf(t.UTickHz, 0) {
+		return fmt.Errorf("timebase: relative uncertainty %v: must be zero or positive and finite", t.UTickHz)
+	}
+	return nil
+}
+
+// Block is a run of consecutive scans without a gap, planar: Counts[c][i] is
+// channel c at scan FirstScan+i.
+type Block struct {
+	// FirstScan is the index of the block's first scan since the capture began.
+	// It jumps over scans that were lost.
+	FirstScan uint64
+	// FirstTick is the device time of the first scan, in ticks since the first
+	// scan of the capture.
+	FirstTick int64
+	// Ticks holds the device time of every scan when the timebase is stamped,
+	// in ticks since the first scan of the capture; nil otherwise.
+	Ticks []int64
+	// Counts holds one slice a channel, all of the same length.
+	Counts [][]Count
+}
+
+// Scans returns the number of scans in the block.
+func (b *Block) Scans() int {
+	if len(b.Counts) == 0 {
+		return 0
+	}
+	return len(b.Counts[0])
+}
+
+// TickAt returns the device time of scan i of the block, in ticks.
+func (b *Block) TickAt(tb Timebase, i int) float64 {
+	if b.Ticks != nil {
+		return float64(b.Ticks[i])
+	}
+	return float64(b.FirstTick) + float64(i)*tb.TicksPerScan
+}
+
+// Slice returns scans [from, to) of the block without copying the counts.
+func (b *Block) Slice(tb Timebase, from, to int) Block {
+	out := Block{FirstScan: b.FirstScan + uint64(from), FirstTick: int64(b.TickAt(tb, from)), Counts: make([][]Count, len(b.Counts))}
+	for c := range b.Counts {
+		out.Counts[c] = b.Counts[c][from:to]
+	}
+	if b.Ticks != nil {
+		out.Ticks = b.Ticks[from:to]
+	}
+	return out
+}
+
+// ErrShape is wrapped by errors about blocks whose parts do not fit together.
+var ErrShape = errors.New("block of the wrong shape")
+
+// Validate checks that the block has the stated number of channels, all of one
+// length, and ticks where the timebase is stamped.
+func (b *Block) Validate(tb Timebase, channels int) error {
+	if len(b.Counts) != channels {
+		return fmt.Errorf("%w: %d channels, want %d", ErrShape, len(b.Counts), channels)
+	}
+	n := b.Scans()
+	for c, col := range b.Counts {
+		if len(col) != n {
+			return fmt.Errorf("%w: channel %d has %d scans, channel 0 has %d", ErrShape, c, len(col), n)
+		}
+	}
+	if tb.Stamped != (b.Ticks != nil) || (tb.Stamped && len(b.Ticks) != n) {
+		return fmt.Errorf("%w: %d tick stamps for %d scans (stamped: %v)", ErrShape, len(b.Ticks), n, tb.Stamped)
+	}
+	return nil
+}
+
+// EventKind names what happened to a stretch of a capture.
+type EventKind uint8
+
+// The kinds of event. Their numbers are stored and travel: never renumber.
+const (
+	EventGap       EventKind = 1 // scans were lost; Scans says how many
+	EventOverRange EventKind = 2 // counts stood at the end of the converter's range
+	EventOverflow  EventKind = 3 // the device says that its own buffer overflowed
+	EventResync    EventKind = 4 // bytes were skipped to find the next frame
+	EventReopen    EventKind = 5 // the link was lost and opened again
+	EventNote      EventKind = 6 // anything else worth keeping with the data
+)
+
+var eventNames = map[EventKind]string{
+	EventGap: "gap", EventOverRange: "over-range", EventOverflow: "overflow",
+	EventResync: "resync", EventReopen: "reopen", EventNote: "note",
+}
+
+func (k EventKind) String() string {
+	if s, ok := eventNames[k]; ok {
+		return s
+	}
+	return fmt.Sprintf("event(%d)", uint8(k))
+}
+
+// Event is something that a reader of the samples must know. It travels and is
+// stored beside the samples.
+type Event struct {
+	Kind EventKind
+	// FirstScan is the first scan concerned; for a gap, the first one lost.
+	FirstScan uint64
+	// Scans is the number of scans concerned, or lost. An estimate where Exact is false.
+	Scans uint64
+	Exact bool
+	// Channel is the index of the channel concerned, −1 for all.
+	Channel int
+	// Detail is one sentence for the operator.
+	Detail string
+}

@@ -1,0 +1,112 @@
+package store
+
+import (
+	"time"
+
+	"wattmark/measure"
+	"wattmark/measure/clock"
+	"wattmark/measure/marker"
+)
+
+// TaskID identifies a task: the column taskID of the view data.
+type TaskID int64
+
+// State is the state of a task. The numbers are stored: never renumber.
+type State uint8
+
+// The states.
+const (
+	Running    State = 1 // captured or transferred right now, or interrupted there
+	Complete   State = 2
+	Incomplete State = 3 // something is missing; Reason says what
+	Untrimmed  State = 4 // samples are there, no window was found; trim by hand
+)
+
+// Instrument is what the meter said of itself.
+type Instrument struct {
+	Kind, Model, Serial, Firmware, Address string
+}
+
+// NewTask is what is known when a task begins.
+type NewTask struct {
+	Name, User string
+	Launched   time.Time
+	// Monitor is the address of the monitor, CaptureID the capture there: what a
+	// restarted host needs to fetch the rest.
+	Monitor, CaptureID string
+	GPU, GPUUUID       string
+	Driver             string
+	Marker             marker.Spec
+}
+
+// Header is what the stream's header brings.
+type Header struct {
+	Bench         string
+	Instrument    Instrument
+	Setup         measure.Setup
+	CalibrationID string
+	// Started is the monitor's wall clock at device time zero.
+	Started time.Time
+}
+
+// Task is one task with all but its samples and readings.
+type Task struct {
+	ID TaskID
+	NewTask
+	Header
+	State   State
+	Reason  string
+	Markers []marker.Found
+	Clock   *clock.Fit      // nil without markers
+	Result  *measure.Result // nil until there is a window
+	// NVML is the energy by the GPU's own sensor over the same window; nil where none was read.
+	NVML   *measure.Joule
+	Events []measure.Event
+	// Chunks and Scans count what is stored, also outside the window.
+	Chunks, Scans uint64
+}
+
+// Kernel is one kernel, on the host's wall clock.
+type Kernel struct {
+	Name       string
+	Start, End time.Time
+}
+
+// Reading is one reading by a software method, on the host's wall clock.
+type Reading struct {
+	Method string // "nvml.instant", "nvml.average", "nvml.usage", "nvml.energy"
+	At     time.Time
+	Value  float64 // watts, or joules for a counter
+}
+
+// Played is a chip edge as the host played it.
+type Played struct {
+	Kind marker.Kind
+	Chip int
+	At   time.Time
+}
+
+// Outcome ends a task.
+type Outcome struct {
+	State   State
+	Reason  string
+	Markers []marker.Found
+	Clock   *clock.Fit
+	Result  *measure.Result
+	NVML    *measure.Joule
+}
+
+// Query selects tasks, newest first.
+type Query struct {
+	User         string // empty for all
+	Name         string // exact; a trailing * matches by prefix; empty for all
+	Since, Until time.Time
+	Before       TaskID // only tasks with a smaller id; 0 from the newest
+	Limit        int    // 0 for 100
+}
+
+// UserTasks is a user with the number of their tasks.
+type UserTasks struct {
+	User  string
+	Tasks uint64
+}

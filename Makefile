@@ -1,0 +1,57 @@
+# Everything a contributor types. `make test` is the one that must always pass.
+export CGO_ENABLED ?= 0
+GO      ?= go
+BUF     ?= $(CURDIR)/bin/buf
+BUF_VER := v1.72.0
+FUZZ_TIME ?= 5s
+PKGS    := ./...
+GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
+
+.PHONY: all build test race fuzz bench lint generate generate-check tidy-check install clean
+
+all: build
+
+build: ## the program, without a C compiler
+	$(GO) build -trimpath -o bin/wattmark ./cmd/wattmark
+
+install: ## put wattmark in GOBIN
+	$(GO) install -trimpath ./cmd/wattmark
+
+test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
+	$(GO) vet $(PKGS)
+	$(GO) test $(PKGS)
+
+race: ## the tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short $(PKGS)
+
+fuzz: ## every fuzz target for a short time
+	@for pkg in $$($(GO) list $(PKGS)); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$f"; \
+	    $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZ_TIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+bench: ## benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem $(PKGS)
+
+lint: $(BUF) ## formatting, vet, staticcheck, proto style
+	@bad=$$($(GO) tool gofumpt -l $(GOFILES)); if [ -n "$$bad" ]; then echo "not formatted (run: go tool gofumpt -w):"; echo "$$bad"; exit 1; fi
+	$(GO) vet $(PKGS)
+	$(GO) tool staticcheck $(PKGS)
+	$(BUF) lint
+
+$(BUF):
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VER)
+
+generate: $(BUF) ## Go code from the .proto files
+	$(BUF) generate
+
+generate-check: generate ## generated code is what the .proto files say
+	git diff --exit-code -- api/wattmarkv1
+
+tidy-check: ## go.mod and go.sum say what the code needs
+	$(GO) mod tidy -e -diff
+
+clean:
+	rm -rf bin

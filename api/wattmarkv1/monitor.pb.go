@@ -634,7 +634,15 @@ type Summary struct {
 	Markers []*Marker `protobuf:"bytes,8,rep,name=markers,proto3" json:"markers,omitempty"`
 	// Between the end of the start marker and the begin of the stop marker; not
 	// set when either is missing.
-	Window        *Window `protobuf:"bytes,9,opt,name=window,proto3" json:"window,omitempty"`
+	Window *Window `protobuf:"bytes,9,opt,name=window,proto3" json:"window,omitempty"`
+	// Why there is no window; empty when there is one, or while the capture runs.
+	NoWindowReason string `protobuf:"bytes,10,opt,name=no_window_reason,json=noWindowReason,proto3" json:"no_window_reason,omitempty"`
+	// Readings that stood at the end of the converter's range, over all channels.
+	OverRange uint64 `protobuf:"varint,11,opt,name=over_range,json=overRange,proto3" json:"over_range,omitempty"`
+	// Gaps: stretches in which scans were lost.
+	Gaps uint64 `protobuf:"varint,12,opt,name=gaps,proto3" json:"gaps,omitempty"`
+	// Device time at the end of the last scan, in seconds.
+	EndS          float64 `protobuf:"fixed64,13,opt,name=end_s,json=endS,proto3" json:"end_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -732,6 +740,34 @@ func (x *Summary) GetWindow() *Window {
 	return nil
 }
 
+func (x *Summary) GetNoWindowReason() string {
+	if x != nil {
+		return x.NoWindowReason
+	}
+	return ""
+}
+
+func (x *Summary) GetOverRange() uint64 {
+	if x != nil {
+		return x.OverRange
+	}
+	return 0
+}
+
+func (x *Summary) GetGaps() uint64 {
+	if x != nil {
+		return x.Gaps
+	}
+	return 0
+}
+
+func (x *Summary) GetEndS() float64 {
+	if x != nil {
+		return x.EndS
+	}
+	return 0
+}
+
 // StopCaptureResponse confirms the stop.
 type StopCaptureResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -783,9 +819,11 @@ type ReadCaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The capture.
 	CaptureId string `protobuf:"bytes,1,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
-	// First chunk wanted; chunks before the start marker are left out in any case.
+	// First chunk wanted; chunks before the start marker are left out in any case
+	// unless untrimmed is set. OUT_OF_RANGE when the capture ended before it.
 	FromChunk uint64 `protobuf:"varint,2,opt,name=from_chunk,json=fromChunk,proto3" json:"from_chunk,omitempty"`
-	// Stay on the line while the capture runs; without it, only what is there.
+	// Stay on the line until the capture has ended. Without it, only what is
+	// there now is sent, with a trailer only when the capture has ended.
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
 	// Send all chunks, also those outside the markers.
 	Untrimmed     bool `protobuf:"varint,4,opt,name=untrimmed,proto3" json:"untrimmed,omitempty"`
@@ -988,7 +1026,13 @@ type Header struct {
 	// Number of the first chunk that follows.
 	FirstChunk uint64 `protobuf:"varint,6,opt,name=first_chunk,json=firstChunk,proto3" json:"first_chunk,omitempty"`
 	// Name of the bench.
-	Bench         string `protobuf:"bytes,7,opt,name=bench,proto3" json:"bench,omitempty"`
+	Bench string `protobuf:"bytes,7,opt,name=bench,proto3" json:"bench,omitempty"`
+	// The marker that is looked for.
+	Marker *MarkerSpec `protobuf:"bytes,8,opt,name=marker,proto3" json:"marker,omitempty"`
+	// Who took the capture.
+	Holder string `protobuf:"bytes,9,opt,name=holder,proto3" json:"holder,omitempty"`
+	// Name of the task.
+	TaskName      string `protobuf:"bytes,10,opt,name=task_name,json=taskName,proto3" json:"task_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1072,17 +1116,39 @@ func (x *Header) GetBench() string {
 	return ""
 }
 
+func (x *Header) GetMarker() *MarkerSpec {
+	if x != nil {
+		return x.Marker
+	}
+	return nil
+}
+
+func (x *Header) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *Header) GetTaskName() string {
+	if x != nil {
+		return x.TaskName
+	}
+	return ""
+}
+
 // Trailer ends a stream.
 type Trailer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the capture came to.
 	Summary *Summary `protobuf:"bytes,1,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Chunks of the trimmed stream, from its first chunk whatever from_chunk was.
+	// Chunks of the stream, trimmed unless untrimmed was asked for, counted from
+	// its first chunk whatever from_chunk was.
 	Chunks uint64 `protobuf:"varint,2,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	// Scans in them.
 	Scans uint64 `protobuf:"varint,3,opt,name=scans,proto3" json:"scans,omitempty"`
-	// CRC-32C over the crc32c fields of all chunks of the trimmed stream, each
-	// as four little-endian bytes, in order.
+	// CRC-32C over the crc32c fields of all these chunks, each as four
+	// little-endian bytes, in order: the same whatever from_chunk was.
 	Crc32C        uint32 `protobuf:"fixed32,4,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1661,7 +1727,7 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"capture_id\x18\x01 \x01(\tR\tcaptureId\"2\n" +
 	"\x06Window\x12\x15\n" +
 	"\x06from_s\x18\x01 \x01(\x01R\x05fromS\x12\x11\n" +
-	"\x04to_s\x18\x02 \x01(\x01R\x03toS\"\xb9\x02\n" +
+	"\x04to_s\x18\x02 \x01(\x01R\x03toS\"\xab\x03\n" +
 	"\aSummary\x12/\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x19.wattmark.v1.CaptureStateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -1673,7 +1739,13 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"firstChunk\x12\x1b\n" +
 	"\tend_chunk\x18\a \x01(\x04R\bendChunk\x12-\n" +
 	"\amarkers\x18\b \x03(\v2\x13.wattmark.v1.MarkerR\amarkers\x12+\n" +
-	"\x06window\x18\t \x01(\v2\x13.wattmark.v1.WindowR\x06window\"E\n" +
+	"\x06window\x18\t \x01(\v2\x13.wattmark.v1.WindowR\x06window\x12(\n" +
+	"\x10no_window_reason\x18\n" +
+	" \x01(\tR\x0enoWindowReason\x12\x1d\n" +
+	"\n" +
+	"over_range\x18\v \x01(\x04R\toverRange\x12\x12\n" +
+	"\x04gaps\x18\f \x01(\x04R\x04gaps\x12\x13\n" +
+	"\x05end_s\x18\r \x01(\x01R\x04endS\"E\n" +
 	"\x13StopCaptureResponse\x12.\n" +
 	"\asummary\x18\x01 \x01(\v2\x14.wattmark.v1.SummaryR\asummary\"\x88\x01\n" +
 	"\x12ReadCaptureRequest\x12\x1d\n" +
@@ -1688,7 +1760,7 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2\x12.wattmark.v1.ChunkH\x00R\x05chunk\x12*\n" +
 	"\x05event\x18\x03 \x01(\v2\x12.wattmark.v1.EventH\x00R\x05event\x120\n" +
 	"\atrailer\x18\x04 \x01(\v2\x14.wattmark.v1.TrailerH\x00R\atrailerB\x06\n" +
-	"\x04item\"\x9e\x02\n" +
+	"\x04item\"\x84\x03\n" +
 	"\x06Header\x12\x1d\n" +
 	"\n" +
 	"capture_id\x18\x01 \x01(\tR\tcaptureId\x127\n" +
@@ -1700,7 +1772,11 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\astarted\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x1f\n" +
 	"\vfirst_chunk\x18\x06 \x01(\x04R\n" +
 	"firstChunk\x12\x14\n" +
-	"\x05bench\x18\a \x01(\tR\x05bench\"\x7f\n" +
+	"\x05bench\x18\a \x01(\tR\x05bench\x12/\n" +
+	"\x06marker\x18\b \x01(\v2\x17.wattmark.v1.MarkerSpecR\x06marker\x12\x16\n" +
+	"\x06holder\x18\t \x01(\tR\x06holder\x12\x1b\n" +
+	"\ttask_name\x18\n" +
+	" \x01(\tR\btaskName\"\x7f\n" +
 	"\aTrailer\x12.\n" +
 	"\asummary\x18\x01 \x01(\v2\x14.wattmark.v1.SummaryR\asummary\x12\x16\n" +
 	"\x06chunks\x18\x02 \x01(\x04R\x06chunks\x12\x14\n" +
@@ -1827,33 +1903,34 @@ var file_wattmark_v1_monitor_proto_depIdxs = []int32{
 	23, // 19: wattmark.v1.Header.instrument:type_name -> wattmark.v1.Instrument
 	24, // 20: wattmark.v1.Header.setup:type_name -> wattmark.v1.Setup
 	25, // 21: wattmark.v1.Header.started:type_name -> google.protobuf.Timestamp
-	9,  // 22: wattmark.v1.Trailer.summary:type_name -> wattmark.v1.Summary
-	25, // 23: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
-	0,  // 24: wattmark.v1.CaptureInfo.state:type_name -> wattmark.v1.CaptureState
-	18, // 25: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
-	27, // 26: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
-	21, // 27: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
-	1,  // 28: wattmark.v1.MonitorService.GetBench:input_type -> wattmark.v1.GetBenchRequest
-	3,  // 29: wattmark.v1.MonitorService.StartCapture:input_type -> wattmark.v1.StartCaptureRequest
-	5,  // 30: wattmark.v1.MonitorService.RenewLease:input_type -> wattmark.v1.RenewLeaseRequest
-	7,  // 31: wattmark.v1.MonitorService.StopCapture:input_type -> wattmark.v1.StopCaptureRequest
-	11, // 32: wattmark.v1.MonitorService.ReadCapture:input_type -> wattmark.v1.ReadCaptureRequest
-	15, // 33: wattmark.v1.MonitorService.ReleaseCapture:input_type -> wattmark.v1.ReleaseCaptureRequest
-	17, // 34: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
-	20, // 35: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
-	2,  // 36: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
-	4,  // 37: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
-	6,  // 38: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
-	10, // 39: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
-	12, // 40: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
-	16, // 41: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
-	19, // 42: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
-	22, // 43: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
-	36, // [36:44] is the sub-list for method output_type
-	28, // [28:36] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	26, // 22: wattmark.v1.Header.marker:type_name -> wattmark.v1.MarkerSpec
+	9,  // 23: wattmark.v1.Trailer.summary:type_name -> wattmark.v1.Summary
+	25, // 24: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
+	0,  // 25: wattmark.v1.CaptureInfo.state:type_name -> wattmark.v1.CaptureState
+	18, // 26: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
+	27, // 27: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
+	21, // 28: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
+	1,  // 29: wattmark.v1.MonitorService.GetBench:input_type -> wattmark.v1.GetBenchRequest
+	3,  // 30: wattmark.v1.MonitorService.StartCapture:input_type -> wattmark.v1.StartCaptureRequest
+	5,  // 31: wattmark.v1.MonitorService.RenewLease:input_type -> wattmark.v1.RenewLeaseRequest
+	7,  // 32: wattmark.v1.MonitorService.StopCapture:input_type -> wattmark.v1.StopCaptureRequest
+	11, // 33: wattmark.v1.MonitorService.ReadCapture:input_type -> wattmark.v1.ReadCaptureRequest
+	15, // 34: wattmark.v1.MonitorService.ReleaseCapture:input_type -> wattmark.v1.ReleaseCaptureRequest
+	17, // 35: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
+	20, // 36: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
+	2,  // 37: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
+	4,  // 38: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
+	6,  // 39: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
+	10, // 40: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
+	12, // 41: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
+	16, // 42: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
+	19, // 43: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
+	22, // 44: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
+	37, // [37:45] is the sub-list for method output_type
+	29, // [29:37] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_monitor_proto_init() }

@@ -1,0 +1,14 @@
+// Package emulator is a bench in software, so that everything above the wire
+// can be tried, tested and shown without a riser card.
+//
+//	board.Board      a GPU's supply: loads over time, slew, drift, rails; knows its exact energy
+//	   │ power at an instant
+//	   ├─ meter.Sampler   an ADC in virtual time: measure.Blocks, with drawn imperfections
+//	   ├─ meter.Slow      a slow sensor in the manner of NVML
+//	   ├─ ps3face         PowerSensor3's bytes  ┐
+//	   └─ pmdface         PMD-USB's bytes       ┴─▶ fault.Line ─▶ pty.Port or a TCP connection
+//
+// The model (state advanced by time) is kept apart from the protocol faces
+// (bytes). pace maps the board's time to a wall clock, or lets it run as fast
+// as the reader takes the data.
+package emulator

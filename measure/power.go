@@ -1,0 +1,104 @@
+package measure
+
+import "fmt"
+
+// PowerMeter turns blocks of counts into amperes, volts and watts under one
+// setup. It holds no samples and allocates nothing once its destinations have
+// grown. It is safe for concurrent use.
+type PowerMeter struct {
+	rails []railMeter
+	tb    Timebase
+	chans int
+}
+
+// railMeter is one rail, ready for its inner loop.
+type railMeter struct {
+	wiring Wiring
+	x, y   int // y is −1 for a rail of one channel
+	lin    Linear
+}
+
+// Columns are the columns of one rail over a block, one value a scan. I and V
+// are empty for a rail that reads watts itself; V is the assumed voltage for a
+// rail that assumes one.
+type Columns struct {
+	I []Ampere
+	V []Volt
+	P []Watt
+}
+
+// NewPowerMeter validates the setup and prepares its rails.
+func NewPowerMeter(s *Setup) (*PowerMeter, error) {
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("power: %w", err)
+	}
+	m := &PowerMeter{tb: s.Timebase, chans: len(s.Channels)}
+	for _, r := range s.Rails {
+		m.rails = append(m.rails, railMeter{wiring: r.Wiring, x: r.X, y: r.Y, lin: r.Linear(s.Channels)})
+	}
+	return m, nil
+}
+
+// Total returns the sum of all rails for every scan of the block, in dst's
+// storage where it is large enough. The block must fit the setup
+// (Block.Validate); otherwise Total panics, as an index out of range does.
+func (m *PowerMeter) Total(b *Block, dst []Watt) []Watt {
+	n := b.Scans()
+	dst = sized(dst, n)
+	clear(dst)
+	for i := range m.rails {
+		m.rails[i].add(b, dst)
+	}
+	return dst
+}
+
+// Rail fills the columns of rail r (an index into Setup.Rails), reusing their
+// storage. The block must fit the setup, as for Total.
+func (m *PowerMeter) Rail(r int, b *Block, dst *Columns) {
+	n, rail := b.Scans(), &m.rails[r]
+	dst.P = sized(dst.P, n)
+	clear(dst.P)
+	rail.add(b, dst.P)
+	if rail.wiring == WiringPower {
+		dst.I, dst.V = dst.I[:0], dst.V[:0]
+		return
+	}
+	dst.I, dst.V = sized(dst.I, n), sized(dst.V, n)
+	l, x := rail.lin, b.Counts[rail.x][:n]
+	if rail.y < 0 {
+		for i, c := range x {
+			dst.I[i], dst.V[i] = Ampere(l.I0+l.IX*float64(c)), Volt(l.V0)
+		}
+		return
+	}
+	y := b.Counts[rail.y][:n]
+	for i, c := range x {
+		fy := float64(y[i])
+		dst.I[i], dst.V[i] = Ampere(l.I0+l.IX*float64(c)+l.IY*fy), Volt(l.V0+l.VY*fy)
+	}
+}
+
+// add adds the rail's power to dst, one value a scan.
+func (r *railMeter) add(b *Block, dst []Watt) {
+	l, x := r.lin, b.Counts[r.x][:len(dst)]
+	if r.y < 0 {
+		p0, px := l.I0*l.V0, l.IX*l.V0
+		for i, c := range x {
+			dst[i] += Watt(p0 + px*float64(c))
+		}
+		return
+	}
+	y := b.Counts[r.y][:len(dst)]
+	for i, c := range x {
+		fx, fy := float64(c), float64(y[i])
+		dst[i] += Watt((l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy))
+	}
+}
+
+// sized returns s with length n, in its own storage where that is enough.
+func sized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

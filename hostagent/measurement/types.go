@@ -1,0 +1,116 @@
+// Package measurement is the life of a measurement on the GPU machine:
+//
+//	GetBench → BeginTask → StartCapture → warm up → start marker → work →
+//	stop marker → StopCapture → trailer checked → clock fit → window →
+//	joules → Finish → ReleaseCapture
+//
+// The samples are read and stored while the work runs. Cancelling the context
+// at any step leaves a task with a state and a reason, the capture stopped and
+// the bench free.
+package measurement
+
+import (
+	"context"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+// Monitor is what a measurement asks of the monitor. *monitorclient.Client is one.
+type Monitor interface {
+	Address() string
+	GetBench(ctx context.Context) (monitorclient.Bench, error)
+	Start(ctx context.Context, r monitorclient.StartRequest) (monitorclient.Started, error)
+	// KeepLease renews the capture's lease until ctx ends or the capture has
+	// ended; it returns an error when the monitor no longer has the capture.
+	KeepLease(ctx context.Context, captureID string, lease time.Duration) error
+	Stop(ctx context.Context, captureID string) (monitorclient.Summary, error)
+	Read(ctx context.Context, o monitorclient.ReadOptions, sink monitorclient.Sink) (monitorclient.Trailer, error)
+	Release(ctx context.Context, captureID string) error
+}
+
+// Store is what a measurement asks of the task database. *store.DB is one.
+type Store interface {
+	BeginTask(ctx context.Context, t store.NewTask) (store.TaskID, error)
+	PutHeader(ctx context.Context, id store.TaskID, h store.Header) error
+	AppendChunks(ctx context.Context, id store.TaskID, chunks []*chunk.Chunk, events []measure.Event) error
+	NextChunk(ctx context.Context, id store.TaskID) (uint64, error)
+	PutReadings(ctx context.Context, id store.TaskID, r []store.Reading) error
+	PutKernels(ctx context.Context, id store.TaskID, k []store.Kernel) error
+	PutPlayed(ctx context.Context, id store.TaskID, p []store.Played) error
+	Finish(ctx context.Context, id store.TaskID, o store.Outcome) error
+	Task(ctx context.Context, id store.TaskID) (store.Task, error)
+	Unfinished(ctx context.Context) ([]store.Task, error)
+}
+
+// Work is what is measured. It runs between the markers and returns the kernels
+// that ran, with the host's wall clock; with none, the time from its call to its
+// return is the window.
+type Work func(ctx context.Context) ([]hostagent.Kernel, error)
+
+// Config is a measurement to make.
+type Config struct {
+	DB      Store
+	Monitor Monitor
+	Device  hostagent.Device
+	// Sensor is the GPU's own sensor, sampled beside the truth; nil for none.
+	Sensor hostagent.PowerSensor
+
+	Name, User string
+	Holder     string // user@host, shown to others who want the bench
+
+	// Marker replaces the profile that fits the bench; nil to choose.
+	Marker *marker.Spec
+	// WarmUp loads the GPU before the first marker; zero for none.
+	WarmUp time.Duration
+	// Lead is kept idle before the start marker and after the stop marker, so
+	// that the detector sees the level before the first chip; 50 ms when zero,
+	// more where the instrument is slow.
+	Lead time.Duration
+	// Wait is how long to queue for a busy bench.
+	Wait time.Duration
+	// Lease ends the capture when this host goes silent for so long; 30 s when zero.
+	Lease time.Duration
+	// SampleEvery is the distance of the sensor's readings; 10 ms when zero.
+	SampleEvery time.Duration
+	// Tag is carried by the markers; zero for a random one.
+	Tag uint32
+	// Progress is told what goes on, from several goroutines; nil for silence.
+	Progress func(Progress)
+}
+
+// Phase is a step of a measurement.
+type Phase string
+
+// The phases, in order.
+const (
+	PhaseBench    Phase = "bench"
+	PhaseCapture  Phase = "capture"
+	PhaseWarmUp   Phase = "warm-up"
+	PhaseMarker   Phase = "marker"
+	PhaseWork     Phase = "work"
+	PhaseStop     Phase = "stop"
+	PhaseTransfer Phase = "transfer"
+	PhaseAnalysis Phase = "analysis"
+	PhaseDone     Phase = "done"
+)
+
+// Progress is a moment of a measurement.
+type Progress struct {
+	Task   store.TaskID // zero before there is one
+	Phase  Phase
+	Chunks uint64
+	Scans  uint64
+	Bytes  uint64 // coded, as they travel and are stored
+}
+
+// Dial connects to the monitor of an unfinished task.
+type Dial func(ctx context.Context, address string) (Monitor, func() error, error)
+
+// Window is a span of device time.
+type Window struct{ From, To measure.Seconds }

@@ -1,0 +1,110 @@
+// Package monitorclient talks to a monitor over gRPC: it takes the bench,
+// keeps the lease alive, and reads the samples back, however often the line
+// breaks. Its types are the product's own; the generated ones stay inside.
+package monitorclient
+
+import (
+	"errors"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+// Sentinel errors, wrapped with what was done and what to do next.
+var (
+	// ErrBusy: somebody else holds the bench.
+	ErrBusy = errors.New("bench is busy")
+	// ErrGone: the monitor does not hold the capture.
+	ErrGone = errors.New("capture is not on the monitor")
+	// ErrUnreachable: the monitor does not answer.
+	ErrUnreachable = errors.New("monitor does not answer")
+	// ErrMismatch: what arrived is not what the monitor sent.
+	ErrMismatch = errors.New("stream does not match its trailer")
+)
+
+// State is the state of a capture on the monitor. The numbers are those of the protocol.
+type State uint8
+
+// The states.
+const (
+	Arming     State = 1
+	Running    State = 2
+	Stopping   State = 3
+	Complete   State = 4
+	Incomplete State = 5
+	Released   State = 6
+)
+
+// Ended reports whether no more samples will come.
+func (s State) Ended() bool { return s >= Complete }
+
+// Bench is what a monitor measures with, and who holds it.
+type Bench struct {
+	Name          string
+	Instrument    store.Instrument
+	Setup         measure.Setup
+	CalibrationID string
+	Holder        string // empty when free
+	HeldSince     time.Time
+	CaptureID     string
+	Version       string
+}
+
+// StartRequest asks for a capture.
+type StartRequest struct {
+	Holder   string // user@host, shown to others
+	TaskName string
+	Marker   marker.Spec
+	Lease    time.Duration // 30 s when zero
+	Wait     time.Duration // how long to queue for a busy bench
+}
+
+// Started confirms a capture.
+type Started struct {
+	CaptureID           string
+	SampleRate          measure.Hertz
+	Instrument          store.Instrument
+	CalibrationID       string
+	Started, LeaseUntil time.Time // monitor's wall clock
+}
+
+// Window is a span of device time.
+type Window struct{ From, To measure.Seconds }
+
+// Summary is what a capture came to.
+type Summary struct {
+	State                        State
+	Reason                       string // why it is incomplete
+	Scans, Lost, Gaps, OverRange uint64
+	Chunks, FirstChunk, EndChunk uint64 // in the spool; the trimmed stream is [FirstChunk, EndChunk)
+	Markers                      []marker.Found
+	Window                       *Window // nil when a marker is missing
+	NoWindowReason               string
+	End                          measure.Seconds // device time at the end of the last scan
+}
+
+// Trailer ends a stream.
+type Trailer struct {
+	Summary       Summary
+	Chunks, Scans uint64
+	CRC           uint32
+}
+
+// ReadOptions says what to read.
+type ReadOptions struct {
+	CaptureID string
+	From      uint64 // first chunk wanted
+	Follow    bool   // stay on the line until the capture has ended
+	Untrimmed bool   // also what lies outside the markers
+}
+
+// Sink takes what a stream brings, in order. Chunks are borrowed until the
+// call returns. An error ends the stream and is returned by Read.
+type Sink interface {
+	chunk.Sink
+	// Header comes first, and again each time the stream is resumed.
+	Header(h store.Header, firstChunk uint64) error
+}

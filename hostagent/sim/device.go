@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/measure/marker"
+)
+
+// Config is a simulated GPU. Zero values give a useful one.
+type Config struct {
+	Plant Plant // required
+	Clock Clock // nil for Wall
+	Seed  uint64
+	// Launch is the time from a call to the first instruction of its kernel, and
+	// Jitter the width of its uniform variation. 50 µs and 20 µs when zero.
+	Launch, Jitter time.Duration
+	// Name as the GPU names itself; "simulated GPU" when empty.
+	Name string
+}
+
+// Device is a simulated GPU. Calls are made from one goroutine.
+type Device struct {
+	cfg    Config
+	rng    *rand.Rand
+	closed bool
+}
+
+var _ hostagent.Device = (*Device)(nil)
+
+// Open makes a context on the simulated GPU: it goes from idle to active idle.
+func Open(cfg Config) (*Device, error) {
+	if cfg.Plant == nil {
+		return nil, fmt.Errorf("sim: open: no plant: a simulated GPU needs a board to draw power from")
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = Wall{}
+	}
+	if cfg.Launch == 0 {
+		cfg.Launch = 50 * time.Microsecond
+	}
+	if cfg.Jitter == 0 {
+		cfg.Jitter = 20 * time.Microsecond
+	}
+	if cfg.Name == "" {
+		cfg.Name = "simulated GPU"
+	}
+	d := &Device{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x51_6d))}
+	if _, err := cfg.Plant.SetLoad(cfg.Clock.Now(), ActiveIdle); err != nil {
+		return nil, fmt.Errorf("sim: open: %w", err)
+	}
+	return d, nil
+}
+
+// Info identifies the simulated GPU.
+func (d *Device) Info() hostagent.Info {
+	return hostagent.Info{
+		Name: d.cfg.Name, UUID: fmt.Sprintf("GPU-51600000-0000-0000-0000-%012x", d.cfg.Seed&0xffffffffffff),
+		PCIBusID: "0000:00:00.0", Driver: "simulated", Simulated: true,
+	}
+}
+
+// launch returns the instant at which a kernel called for now begins.
+func (d *Device) launch() time.Time {
+	return d.cfg.Clock.Now().Add(d.cfg.Launch + time.Duration(d.rng.Int64N(int64(d.cfg.Jitter)+1)))
+}
+
+// hold lays one load down from start to end, waits for it to pass, and returns
+// what was really drawn. When ctx ends, the load ends at once.
+func (d *Device) hold(ctx context.Context, l Load, length time.Duration) (hostagent.Span, error) {
+	if length <= 0 {
+		return hostagent.Span{}, fmt.Errorf("sim: %v for %v: the time must be positive", l, length)
+	}
+	begin, err := d.cfg.Plant.SetLoad(d.launch(), l)
+	if err != nil {
+		return hostagent.Span{}, fmt.Errorf("sim: %v: %w", l, err)
+	}
+	end, err := d.cfg.Plant.SetLoad(begin.Add(length), ActiveIdle)
+	if err != nil {
+		return hostagent.Span{}, fmt.Errorf("sim: %v: %w", l, err)
+	}
+	if err := d.await(ctx, end); err != nil {
+		return hostagent.Span{Start: begin, End: d.cfg.Clock.Now()}, fmt.Errorf("sim: %v: %w", l, err)
+	}
+	return hostagent.Span{Start: begin, End: end}, nil
+}
+
+// await waits until t. When ctx ends first, what was laid down is dropped and
+// the GPU falls back to active idle.
+func (d *Device) await(ctx context.Context, t time.Time) error {
+	err := d.cfg.Clock.WaitUntil(ctx, t)
+	if err == nil {
+		return nil
+	}
+	now := d.cfg.Clock.Now()
+	d.cfg.Plant.Cancel(now)
+	if _, e := d.cfg.Plant.SetLoad(now, ActiveIdle); e != nil {
+		return fmt.Errorf("%w (and the load could not be taken off: %v)", err, e)
+	}
+	return err
+}
+
+// PlayMarker lays the whole marker down and returns when it has passed.
+func (d *Device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind) (hostagent.Played, error) {
+	if err := spec.Validate(); err != nil {
+		return hostagent.Played{}, fmt.Errorf("sim: play marker: %w", err)
+	}
+	chips, first := spec.Chips(kind), -spec.CodeStart()
+	p := hostagent.Played{Kind: kind, Edges: make([]hostagent.PlayedEdge, 0, len(chips)+1)}
+	begin := d.launch()
+	for i := 0; i <= len(chips); i++ {
+		l := ActiveIdle
+		if i < len(chips) {
+			l = Sleep
+			if chips[i] {
+				l = Full
+			}
+		}
+		at, err := d.cfg.Plant.SetLoad(begin.Add(time.Duration(float64(i)*float64(spec.Chip)*1e9)), l)
+		if err != nil {
+			return hostagent.Played{}, fmt.Errorf("sim: play marker: %w", err)
+		}
+		p.Edges = append(p.Edges, hostagent.PlayedEdge{Chip: first + i, At: at})
+	}
+	p.Span = hostagent.Span{Start: p.Edges[0].At, End: p.Edges[len(chips)].At}
+	if err := d.await(ctx, p.Span.End); err != nil {
+		return hostagent.Played{}, fmt.Errorf("sim: play marker: %w", err)
+	}
+	return p, nil
+}
+
+var benchLoads = map[hostagent.Benchmark]Load{
+	hostagent.BenchHalf: Half, hostagent.BenchCompute: Compute, hostagent.BenchMemory: Memory,
+}
+
+// RunBenchmark draws what the benchmark draws for length.
+func (d *Device) RunBenchmark(ctx context.Context, b hostagent.Benchmark, length time.Duration) ([]hostagent.Kernel, error) {
+	l, ok := benchLoads[b]
+	if !ok {
+		return nil, fmt.Errorf("sim: benchmark %q: want half, compute or memory", b)
+	}
+	span, err := d.hold(ctx, l, length)
+	if err != nil {
+		return nil, err
+	}
+	return []hostagent.Kernel{{Name: string(b), Span: span}}, nil
+}
+
+// WarmUp draws full load for length.
+func (d *Device) WarmUp(ctx context.Context, length time.Duration) error {
+	_, err := d.hold(ctx, Full, length)
+	return err
+}
+
+// Close releases the context: the GPU falls back to idle. It is safe to call twice.
+func (d *Device) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	now := d.cfg.Clock.Now()
+	d.cfg.Plant.Cancel(now)
+	if _, err := d.cfg.Plant.SetLoad(now, Idle); err != nil {
+		return fmt.Errorf("sim: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package sim
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/measure"
+)
+
+// Response is how the simulated sensor follows the power: every Update a new
+// value, the mean over the Instant or the Average before it. The zero value is
+// that of a Hopper: 100 ms, 25 ms and 1 s (arXiv 2312.02741).
+type Response struct {
+	Update, Instant, Average time.Duration
+	// Phase shifts the updates against the clock's whole periods.
+	Phase time.Duration
+	// Gain and Offset are the sensor's own static error; a gain of zero is one.
+	Gain   float64
+	Offset measure.Watt
+}
+
+// Sensor is the simulated GPU's own power sensor. It is safe for concurrent use.
+type Sensor struct {
+	plant Plant
+	clock Clock
+	r     Response
+
+	mu     sync.Mutex
+	update int64 // number of the update that the fields below belong to
+	began  bool
+	last   hostagent.PowerReading
+	energy measure.Joule
+}
+
+var _ hostagent.PowerSensor = (*Sensor)(nil)
+
+// NewSensor makes a sensor that watches a plant. Its energy counter begins at
+// zero with the first reading.
+func NewSensor(plant Plant, clock Clock, r Response) *Sensor {
+	if r.Update == 0 {
+		r.Update, r.Instant, r.Average = 100*time.Millisecond, 25*time.Millisecond, time.Second
+	}
+	if r.Gain == 0 {
+		r.Gain = 1
+	}
+	if clock == nil {
+		clock = Wall{}
+	}
+	return &Sensor{plant: plant, clock: clock, r: r}
+}
+
+// Read returns the sensor's registers as they are now. Until its next update a
+// real sensor repeats itself, and so does this one.
+func (s *Sensor) Read() (hostagent.PowerReading, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	s.refresh(now)
+	out := s.last
+	out.At, out.Energy = now, measure.Joule(math.NaN())
+	return out, nil
+}
+
+// ReadEnergy returns the energy counter, which moves with the updates.
+func (s *Sensor) ReadEnergy() (measure.Joule, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refresh(s.clock.Now())
+	return s.energy, nil
+}
+
+// refresh brings the registers up to the newest update before now.
+func (s *Sensor) refresh(now time.Time) {
+	n := floorDiv(now.UnixNano()-int64(s.r.Phase), int64(s.r.Update))
+	if s.began && n == s.update {
+		return
+	}
+	at := s.updateTime(n)
+	if s.began {
+		from := s.updateTime(s.update)
+		// The counter adds what passed, however long nobody looked.
+		s.energy += measure.Joule(float64(s.reading(from, at)) * at.Sub(from).Seconds())
+	}
+	average := s.reading(at.Add(-s.r.Average), at)
+	s.last = hostagent.PowerReading{
+		Instant: s.reading(at.Add(-s.r.Instant), at), Average: average, Usage: average,
+	}
+	s.update, s.began = n, true
+}
+
+func (s *Sensor) updateTime(n int64) time.Time {
+	return time.Unix(0, n*int64(s.r.Update)+int64(s.r.Phase))
+}
+
+// reading is a mean as the sensor reports it: with its static error, in whole milliwatts.
+func (s *Sensor) reading(from, to time.Time) measure.Watt {
+	w := float64(s.plant.MeanPower(from, to))*s.r.Gain + float64(s.r.Offset)
+	return measure.Watt(math.Round(w*1e3) / 1e3)
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}

@@ -374,10 +374,10 @@ func (x *Task) GetGpu() string {
 	return ""
 }
 
-// Clock is the fit t_meter = a + b × t_host.
+// Clock is the fit t_meter = a + b × (t_host − origin) with its covariance.
 type Clock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Offset a, in seconds.
+	// Offset a, in seconds of device time.
 	AS float64 `protobuf:"fixed64,1,opt,name=a_s,json=aS,proto3" json:"a_s,omitempty"`
 	// Rate b.
 	B float64 `protobuf:"fixed64,2,opt,name=b,proto3" json:"b,omitempty"`
@@ -388,7 +388,15 @@ type Clock struct {
 	// Observations used.
 	Observations uint32 `protobuf:"varint,5,opt,name=observations,proto3" json:"observations,omitempty"`
 	// Observations rejected as outliers.
-	Rejected      uint32 `protobuf:"varint,6,opt,name=rejected,proto3" json:"rejected,omitempty"`
+	Rejected uint32 `protobuf:"varint,6,opt,name=rejected,proto3" json:"rejected,omitempty"`
+	// Host time from which t_host is counted, in seconds since 1970.
+	OriginS float64 `protobuf:"fixed64,7,opt,name=origin_s,json=originS,proto3" json:"origin_s,omitempty"`
+	// Variance of a, in seconds squared.
+	VarAS2 float64 `protobuf:"fixed64,8,opt,name=var_a_s2,json=varAS2,proto3" json:"var_a_s2,omitempty"`
+	// Variance of b.
+	VarB float64 `protobuf:"fixed64,9,opt,name=var_b,json=varB,proto3" json:"var_b,omitempty"`
+	// Covariance of a and b, in seconds.
+	CovAbS        float64 `protobuf:"fixed64,10,opt,name=cov_ab_s,json=covAbS,proto3" json:"cov_ab_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -461,6 +469,34 @@ func (x *Clock) GetObservations() uint32 {
 func (x *Clock) GetRejected() uint32 {
 	if x != nil {
 		return x.Rejected
+	}
+	return 0
+}
+
+func (x *Clock) GetOriginS() float64 {
+	if x != nil {
+		return x.OriginS
+	}
+	return 0
+}
+
+func (x *Clock) GetVarAS2() float64 {
+	if x != nil {
+		return x.VarAS2
+	}
+	return 0
+}
+
+func (x *Clock) GetVarB() float64 {
+	if x != nil {
+		return x.VarB
+	}
+	return 0
+}
+
+func (x *Clock) GetCovAbS() float64 {
+	if x != nil {
+		return x.CovAbS
 	}
 	return 0
 }
@@ -1409,14 +1445,19 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x06peak_w\x18\f \x01(\x01R\x05peakW\x12\x1a\n" +
 	"\x06nvml_j\x18\r \x01(\x01H\x00R\x05nvmlJ\x88\x01\x01\x12\x10\n" +
 	"\x03gpu\x18\x0e \x01(\tR\x03gpuB\t\n" +
-	"\a_nvml_j\"\x8c\x01\n" +
+	"\a_nvml_j\"\xf0\x01\n" +
 	"\x05Clock\x12\x0f\n" +
 	"\x03a_s\x18\x01 \x01(\x01R\x02aS\x12\f\n" +
 	"\x01b\x18\x02 \x01(\x01R\x01b\x12\x0f\n" +
 	"\x03u_s\x18\x03 \x01(\x01R\x02uS\x12\x13\n" +
 	"\x05rms_s\x18\x04 \x01(\x01R\x04rmsS\x12\"\n" +
 	"\fobservations\x18\x05 \x01(\rR\fobservations\x12\x1a\n" +
-	"\brejected\x18\x06 \x01(\rR\brejected\"\xda\x01\n" +
+	"\brejected\x18\x06 \x01(\rR\brejected\x12\x19\n" +
+	"\borigin_s\x18\a \x01(\x01R\aoriginS\x12\x18\n" +
+	"\bvar_a_s2\x18\b \x01(\x01R\x06varAS2\x12\x13\n" +
+	"\x05var_b\x18\t \x01(\x01R\x04varB\x12\x18\n" +
+	"\bcov_ab_s\x18\n" +
+	" \x01(\x01R\x06covAbS\"\xda\x01\n" +
 	"\x10ListTasksRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +

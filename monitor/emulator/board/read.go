@@ -136,3 +136,11 @@ func (b *Board) integral(from, to time.Duration) (float64, bool) {
 	}
 	return sum, true
 }
+
+// Observe tells the board that a meter has read up to t: what came before can
+// no longer be changed.
+func (b *Board) Observe(t time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.observe(t)
+}

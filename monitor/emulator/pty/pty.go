@@ -1,0 +1,91 @@
+//go:build linux
+
+// Package pty opens pseudo-terminals with the kernel's ioctls alone: a serial
+// line in software, one end for an emulated device, the other a path that a
+// driver opens like any port.
+package pty
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open returns the master end of a new pseudo-terminal and the path of its
+// slave. The line is raw: eight bits, no echo, no translation. The master works
+// with deadlines, and closing it ends a blocked Read or Write.
+func Open() (master *os.File, slavePath string, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, "", fmt.Errorf("pty: open /dev/ptmx: %w (is /dev/pts mounted?)", err)
+	}
+	fail := func(what string, err error) (*os.File, string, error) {
+		_ = unix.Close(fd)
+		return nil, "", fmt.Errorf("pty: %s: %w", what, err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return fail("unlock the slave", err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		return fail("number of the slave", err)
+	}
+	if err := setRaw(fd); err != nil {
+		return fail("raw mode", err)
+	}
+	return os.NewFile(uintptr(fd), "/dev/ptmx"), fmt.Sprintf("/dev/pts/%d", n), nil
+}
+
+// setRaw clears everything that the line discipline would do to bytes. On
+// Linux the ioctl on the master sets the slave's attributes.
+func setRaw(fd int) error {
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON | unix.IXOFF
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8 | unix.CREAD | unix.CLOCAL
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
+}
+
+// Port is the device's end of a serial line. It holds the slave open itself, so
+// that drivers may come and go as they do on a device that stays plugged in.
+type Port struct {
+	*os.File
+	path  string
+	slave *os.File
+	once  sync.Once
+	err   error
+}
+
+// OpenPort makes a serial line.
+func OpenPort() (*Port, error) {
+	master, path, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	slave, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		_ = master.Close()
+		return nil, fmt.Errorf("pty: hold the slave open: %w", err)
+	}
+	return &Port{File: master, path: path, slave: slave}, nil
+}
+
+// Path is what a driver opens.
+func (p *Port) Path() string { return p.path }
+
+// Close unplugs the device: the driver's reads end and its writes fail. It is
+// safe to call twice and from any goroutine.
+func (p *Port) Close() error {
+	p.once.Do(func() {
+		_ = p.slave.Close()
+		p.err = p.File.Close()
+	})
+	return p.err
+}

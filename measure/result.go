@@ -1,0 +1,162 @@
+package measure
+
+import (
+	"fmt"
+	"math"
+)
+
+// EnergyOf returns the energy of the named rail; ok is false when there is none.
+func (r *Result) EnergyOf(rail string) (e Estimate, ok bool) {
+	for i := range r.Rails {
+		if r.Rails[i].Name == rail {
+			return r.Rails[i].Energy, true
+		}
+	}
+	return Estimate{}, false
+}
+
+// Duration returns the window's length.
+func (r *Result) Duration() Seconds { return r.To - r.From }
+
+// Result returns the energies with their budgets, given the uncertainty of the
+// window's ends. It may be called again with other edges, and between blocks
+// once the window is covered. Data that does not reach over the window is
+// ErrNoData; edges that cannot be are ErrWindow.
+func (g *Integrator) Result(e Edges) (Result, error) {
+	if err := e.validate(); err != nil {
+		return Result{}, fmt.Errorf("integrate: %w", err)
+	}
+	if err := g.covers(); err != nil {
+		return Result{}, fmt.Errorf("integrate: %w", err)
+	}
+	out := Result{
+		From: g.from, To: g.to, Samples: g.samples, FirstScan: g.firstSample,
+		Gaps: g.gaps, Lost: g.lost, Peak: g.peak(-1),
+	}
+	var total sum
+	for r := range g.setup.Rails {
+		rail, own := g.rail(r, e)
+		total.add(float64(rail.Energy.Energy))
+		out.Rails = append(out.Rails, rail)
+		out.Budget = append(out.Budget, own...)
+	}
+	out.Total.Energy = Joule(total.value())
+	out.Mean = Watt(float64(out.Total.Energy) / float64(g.to-g.from))
+	out.Budget = append(out.Budget, g.common(-1, &g.total, float64(out.Total.Energy), e)...)
+	out.Total.U = expand(out.Budget)
+	return out, nil
+}
+
+func (e Edges) validate() error {
+	for _, u := range []float64{float64(e.UFrom), float64(e.UTo)} {
+		if !(u >= 0) || math.IsInf(u, 0) {
+			return fmt.Errorf("uncertainty of an end is %v s: %w: must be zero or positive and finite", u, ErrWindow)
+		}
+	}
+	if !(math.Abs(e.Correlation) <= 1) {
+		return fmt.Errorf("correlation of the ends is %v: %w: must lie in [−1, 1]", e.Correlation, ErrWindow)
+	}
+	return nil
+}
+
+// covers reports data that does not reach over the window. A millionth of a
+// scan is forgiven: it is what seconds lose on their way to ticks.
+func (g *Integrator) covers() error {
+	first, last, ok := g.Covered()
+	if !ok {
+		return fmt.Errorf("no samples at all: %w", ErrNoData)
+	}
+	eps := 1e-6 * g.setup.Timebase.TicksPerScan
+	if g.firstTick > g.lo+eps || g.lastTick < g.hi-eps || !(g.one.value() > 0) {
+		return fmt.Errorf("samples from %v to %v, window from %v to %v: %w: choose a window within the samples",
+			first, last, g.from, g.to, ErrNoData)
+	}
+	return nil
+}
+
+// rail returns the result of one rail and the lines of its budget that are its own.
+func (g *Integrator) rail(r int, e Edges) (RailResult, []Contribution) {
+	rail := g.setup.Rails[r]
+	st := railStats{rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X), m: g.Moments(r), spacing: g.spacing()}
+	st.rail.X, st.rail.Y = 0, -1 // the statistics carry their channels along
+	if rail.Y >= 0 {
+		st.rail.Y, st.y, st.ny = 1, g.setup.Channels[rail.Y], g.scatter(rail.Y)
+	}
+	own := st.budget()
+	if u := g.skewed(r); u > 0 {
+		own = append(own, Contribution{Source: "skew " + rail.Name, U: u, Systematic: true})
+	}
+	energy := st.m.Energy(g.meter.rails[r].lin)
+	out := RailResult{
+		Name: rail.Name, Role: rail.Role, Energy: Estimate{Energy: energy},
+		Mean: Watt(float64(energy) / float64(g.to-g.from)), Peak: g.peak(r),
+	}
+	out.Budget = append(append(out.Budget, own...), g.common(r, &g.rails[r], float64(energy), e)...)
+	out.Energy.U = expand(out.Budget)
+	return out, own
+}
+
+// common lists the contributions that act on all rails at once, for rail r, or
+// for the total for r = −1.
+func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []Contribution {
+	var out []Contribution
+	add := func(source string, u float64, systematic bool) {
+		if u > 0 {
+			out = append(out, Contribution{Source: source, U: Joule(u), Systematic: systematic})
+		}
+	}
+	tb, tick := g.setup.Timebase, 1/float64(g.setup.Timebase.TickHz)
+	from := g.ends[0].levels(r, 2*tb.Ticks(e.UFrom))
+	to := g.ends[1].levels(r, 2*tb.Ticks(e.UTo))
+	add("tick rate", tb.UTickHz*math.Abs(energy), true)
+	add("window edges", math.Sqrt(edgeVariance(from, to, e)), true)
+	one := g.one.value()
+	add("gaps", math.Sqrt(s.gapVariance(one, energy/(one*tick), g.gap2, tick)), false)
+	return out
+}
+
+// skewed returns what the delay of a rail's readings behind their scan's tick
+// may do: it shifts the rail's window. It is not corrected, because the markers
+// were placed in the same trace, and taken as rectangular (GUM, 4.3.7).
+func (g *Integrator) skewed(r int) Joule {
+	rail := g.setup.Rails[r]
+	delay := math.Abs(float64(g.setup.Channels[rail.X].Skew))
+	if rail.Y >= 0 {
+		delay = max(delay, math.Abs(float64(g.setup.Channels[rail.Y].Skew)))
+	}
+	if delay == 0 {
+		return 0
+	}
+	from, to := g.ends[0].levels(r, 0), g.ends[1].levels(r, 0)
+	return Joule(delay * math.Abs(to.mid()-from.mid()) / math.Sqrt(3))
+}
+
+// scatter returns the standard deviation of one reading of a channel, in
+// counts: as stated with the channel, else as seen.
+func (g *Integrator) scatter(channel int) float64 {
+	if c := g.setup.Channels[channel]; c.Noise > 0 {
+		return c.Noise / math.Abs(c.Gain)
+	}
+	return g.noise[channel].sigma()
+}
+
+// spacing returns the mean distance of independent readings in seconds: that of
+// the scans, or the instrument's own where it shows each value several times.
+func (g *Integrator) spacing() float64 {
+	mean := g.one2.value() / g.one.value() / float64(g.setup.Timebase.TickHz)
+	return max(mean, float64(g.setup.Response.Update))
+}
+
+// peak returns the largest power of a scan within the window, of rail r or of
+// the sum for r = −1. A window between two scans has the larger of its ends.
+func (g *Integrator) peak(r int) Watt {
+	p := g.total.peak
+	if r >= 0 {
+		p = g.rails[r].peak
+	}
+	if math.IsInf(p, -1) {
+		a, b := g.ends[0].levels(r, 0), g.ends[1].levels(r, 0)
+		p = max(a.before, b.after)
+	}
+	return Watt(p)
+}

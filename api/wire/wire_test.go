@@ -156,7 +156,7 @@ func TestMarkerRoundTripAndRefusals(t *testing.T) {
 }
 
 func TestMarkerSpec(t *testing.T) {
-	want := marker.Spec{Code: marker.M31, Chip: 0.02, Guard: 4, TagBits: 8, Tag: 0xA5}
+	want := testMarkerSpec()
 	got, err := ParseMarkerSpec(overTheWire(t, MarkerSpec(want)))
 	if err != nil || got != want {
 		t.Fatalf("got %+v, %v; want %+v", got, err, want)
@@ -250,4 +250,8 @@ func TestClock(t *testing.T) {
 	refused(t, "rate", func() error { _, err := ParseClock(&wattmarkv1.Clock{}); return err })
 	refused(t, "negative", func() error { _, err := ParseClock(&wattmarkv1.Clock{B: 1, VarB: -1}); return err })
 	refused(t, "cov_ab_s", func() error { _, err := ParseClock(&wattmarkv1.Clock{B: 1, CovAbS: math.Inf(1)}); return err })
+}
+
+func testMarkerSpec() marker.Spec {
+	return marker.Spec{Code: marker.M31, Chip: 0.02, Guard: 4, TagBits: 8, Tag: 0xA5}
 }

@@ -89,3 +89,12 @@ func (p *Port) Close() error {
 	})
 	return p.err
 }
+
+// Unread is the number of bytes that the device has sent and no driver has read.
+func (p *Port) Unread() (int, error) {
+	n, err := unix.IoctlGetInt(int(p.slave.Fd()), unix.TIOCINQ)
+	if err != nil {
+		return 0, fmt.Errorf("pty: count unread bytes: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,125 @@
+package pmdface
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"wattmark/measure"
+	"wattmark/monitor/emulator/board"
+)
+
+// input is a pair of channels with what is really true of it.
+type input struct {
+	rail           int // −1 where nothing is connected
+	voltGain       float64
+	ampGain        float64 // units a count
+	voltOff        float64
+	ampOff         float64 // units at count zero
+	voltOff0       int8    // the host adds these
+	ampOff0        int8
+	noiseV, noiseI float64
+}
+
+// PairNames are the names that command 02 tells, in channel order.
+var PairNames = [pairs]string{"PCIE1", "PCIE2", "EPS1", "EPS2"}
+
+// defaultRails puts the slot's 12 V on EPS1 and the other 12 V rails in order.
+func defaultRails(rails []board.RailConfig) (names [pairs]string) {
+	free := []int{0, 1, 3}
+	for _, r := range rails {
+		switch {
+		case r.Role == measure.RolePCIe12V && names[2] == "":
+			names[2] = r.Name
+		case r.Open > 6 && len(free) > 0 && !strings.Contains(r.Name, "3v3"):
+			names[free[0]] = r.Name
+			free = free[1:]
+		}
+	}
+	return names
+}
+
+// connect puts rails on the pairs and draws the true scale of each channel.
+func (f *Face) connect(rng *rand.Rand) error {
+	names, rails := f.cfg.Rails, f.board.Rails()
+	if names == [pairs]string{} {
+		names = defaultRails(rails)
+	}
+	sp := f.cfg.Spread
+	draw := func(u float64) float64 {
+		n := rng.NormFloat64()
+		if !f.cfg.Draw {
+			return 0
+		}
+		return n * u
+	}
+	for p := range f.inputs {
+		in := &f.inputs[p]
+		*in = input{rail: -1, noiseV: f.cfg.NoiseV, noiseI: f.cfg.NoiseI, voltOff0: f.cfg.Offsets[2*p], ampOff0: f.cfg.Offsets[2*p+1]}
+		in.voltGain, in.ampGain = VoltCount/(1+draw(sp.UGainV)), AmpCount/(1+draw(sp.UGainI))
+		in.voltOff, in.ampOff = draw(float64(sp.UOffsetV)), draw(float64(sp.UOffsetI))
+		if names[p] == "" {
+			continue
+		}
+		for i, r := range rails {
+			if r.Name == names[p] {
+				in.rail = i
+			}
+		}
+		if in.rail < 0 {
+			return fmt.Errorf("emulated PMD-USB: %s: the board has no rail %q", PairNames[p], names[p])
+		}
+	}
+	return nil
+}
+
+// Rails returns the names of the rails on PCIE1, PCIE2, EPS1 and EPS2.
+func (f *Face) Rails() (names [4]string) {
+	for p, in := range f.inputs {
+		if f.board != nil && in.rail >= 0 {
+			names[p] = f.board.Rails()[in.rail].Name
+		}
+	}
+	return names
+}
+
+// read converts all channels now.
+func (f *Face) read() (counts [Channels]int16) {
+	var total [1]measure.Watt
+	if f.board != nil {
+		f.board.Trace(total[:], f.now(), 0)
+	}
+	for p := range f.inputs {
+		in := &f.inputs[p]
+		var r board.Reading
+		if in.rail >= 0 {
+			r = f.board.Rail(in.rail, total[0])
+		}
+		if f.board == nil {
+			continue
+		}
+		counts[2*p] = convert((float64(r.V)+in.voltOff)/in.voltGain+in.noiseV*f.rng.NormFloat64(), in.voltOff0)
+		counts[2*p+1] = convert((float64(r.I)+in.ampOff)/in.ampGain+in.noiseI*f.rng.NormFloat64(), in.ampOff0)
+	}
+	return counts
+}
+
+// convert rounds to a signed 12-bit count; the host adds off to it.
+func convert(x float64, off int8) int16 {
+	return int16(min(max(math.Round(x)-float64(off), -2048), 2047))
+}
+
+// sample appends one sample of continuous mode.
+func (f *Face) sample(dst []byte) []byte {
+	var stamp [4]byte
+	binary.LittleEndian.PutUint32(stamp[:], uint32(f.tick))
+	dst = append(dst, stamp[:f.mode.stamp]...)
+	for c, n := range f.read() {
+		if f.mode.mask>>c&1 == 1 {
+			dst = binary.LittleEndian.AppendUint16(dst, uint16(n)<<4)
+		}
+	}
+	return dst
+}

@@ -2,9 +2,17 @@
 // reference and bit packing by blocks of 256 counts. The monitor codes the
 // chunks; the spool, the wire and the database carry the same bytes
 // (docs/format.md).
+//
+//	Block ──Encoder──▶ Chunk ──AppendPayload──▶ bytes
+//	Block ◀──Decode─── Chunk ◀──ParsePayload─── bytes
 package chunk
 
-import "wattmark/measure"
+import (
+	"errors"
+	"slices"
+
+	"wattmark/measure"
+)
 
 const (
 	// BlockScans is the number of counts that share a frame of reference.
@@ -17,6 +25,20 @@ const (
 	// Pad is the number of zero bytes after a column's data, so that a reader may
 	// fetch past the last value.
 	Pad = 8
+	// MaxWidth is the largest number of bits a packed value can have.
+	MaxWidth = 32
+	// MaxColumns is the largest number of columns of a chunk.
+	MaxColumns = 65535
+)
+
+// Sentinel errors.
+var (
+	// ErrCorrupt is wrapped by errors about chunks or payloads that do not hold
+	// together. The bytes came from elsewhere: ask for the chunk again.
+	ErrCorrupt = errors.New("corrupt chunk")
+	// ErrChecksum is wrapped, beside ErrCorrupt, when the structure holds but the
+	// checksum does not.
+	ErrChecksum = errors.New("checksum does not match")
 )
 
 // Column is one coded channel of a chunk.
@@ -39,6 +61,30 @@ type Chunk struct {
 	Columns   []Column
 	// CRC is the CRC-32C of the fixed header and the payload.
 	CRC uint32
+}
+
+// Blocks returns the number of blocks of BlockScans counts, the last of which
+// may be partly filled.
+func (c *Chunk) Blocks() int { return blocks(c.Scans) }
+
+func blocks(scans int) int { return (scans + BlockScans - 1) / BlockScans }
+
+// Clone returns a copy that shares no memory with c.
+func (c *Chunk) Clone() *Chunk {
+	out := *c
+	out.Columns = make([]Column, len(c.Columns))
+	for i, col := range c.Columns {
+		out.Columns[i] = Column{Dir: slices.Clone(col.Dir), Data: slices.Clone(col.Data)}
+	}
+	return &out
+}
+
+// columns returns the number of columns that the timebase asks for.
+func columns(tb measure.Timebase, channels int) int {
+	if tb.Stamped {
+		return channels + 1
+	}
+	return channels
 }
 
 // Sink takes finished chunks. The chunk is borrowed until the call returns.

@@ -1,0 +1,97 @@
+package chunk
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"wattmark/measure"
+)
+
+// Decode writes the chunk's scans to dst, whose memory it uses again where it
+// is large enough. It checks the chunk's structure (ErrCorrupt), not its
+// checksum: Validate does, once, where a chunk arrives.
+func Decode(c *Chunk, tb measure.Timebase, channels int, dst *measure.Block) error {
+	if err := c.validateShape(tb, channels); err != nil {
+		return fmt.Errorf("decode chunk %d: %w", c.No, err)
+	}
+	if err := checkTimebase(tb); err != nil {
+		return fmt.Errorf("decode chunk %d: %w", c.No, err)
+	}
+	dst.FirstScan, dst.FirstTick = c.FirstScan, c.FirstTick
+	if cap(dst.Counts) < channels {
+		dst.Counts = append(dst.Counts[:cap(dst.Counts)], make([][]measure.Count, channels-cap(dst.Counts))...)
+	}
+	dst.Counts = dst.Counts[:channels]
+	for i := range dst.Counts {
+		dst.Counts[i] = resize(dst.Counts[i], c.Scans)
+		c.Columns[i].decode(dst.Counts[i])
+	}
+	if !tb.Stamped {
+		dst.Ticks = nil
+		return nil
+	}
+	dst.Ticks = resize(dst.Ticks, c.Scans)
+	c.decodeTicks(tb, &c.Columns[channels], dst.Ticks)
+	return nil
+}
+
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+// decode writes len(dst) counts; the column has passed check.
+func (col *Column) decode(dst []measure.Count) {
+	for k := 0; len(dst) > 0; k++ {
+		if len(dst) < BlockScans {
+			var last [BlockScans]int32
+			col.block(k, &last)
+			copy(dst, last[:])
+			return
+		}
+		col.block(k, (*[BlockScans]int32)(dst))
+		dst = dst[BlockScans:]
+	}
+}
+
+// block unpacks block k; the column has passed check.
+func (col *Column) block(k int, dst *[BlockScans]int32) {
+	entry := col.Dir[DirEntry*k:]
+	base := int32(binary.LittleEndian.Uint32(entry))
+	wo := binary.LittleEndian.Uint32(entry[4:])
+	width, at := uint(wo&0xffff), 32*int(wo>>16)
+	unpack(dst, col.Data[at:at+32*int(width)+Pad], base, width)
+}
+
+func (c *Chunk) decodeTicks(tb measure.Timebase, col *Column, dst []int64) {
+	var r [BlockScans]int32
+	for at := 0; at < len(dst); at += BlockScans {
+		col.block(at/BlockScans, &r)
+		part := dst[at:min(at+BlockScans, len(dst))]
+		for i := range part {
+			part[i] = c.FirstTick + due(tb, at+i) + int64(r[i])
+		}
+	}
+}
+
+// Block decodes block k (scans 256·k on) of a column alone and returns how
+// many of dst's counts are scans. For the time column the counts are
+// residuals. Errors wrap ErrCorrupt.
+func (c *Chunk) Block(column, k int, dst *[BlockScans]measure.Count) (int, error) {
+	if column < 0 || column >= len(c.Columns) || k < 0 || k >= c.Blocks() {
+		return 0, corrupt("no block %d of column %d: the chunk has %d columns of %d blocks", k, column, len(c.Columns), c.Blocks())
+	}
+	col := &c.Columns[column]
+	if len(col.Dir) < DirEntry*(k+1) {
+		return 0, corrupt("column %d: directory of %d bytes", column, len(col.Dir))
+	}
+	wo := binary.LittleEndian.Uint32(col.Dir[DirEntry*k+4:])
+	width, at := int(wo&0xffff), 32*int(wo>>16)
+	if width > MaxWidth || at+32*width+Pad > len(col.Data) {
+		return 0, corrupt("column %d, block %d: width %d at %d of %d bytes", column, k, width, at, len(col.Data))
+	}
+	col.block(k, dst)
+	return min(BlockScans, c.Scans-BlockScans*k), nil
+}

@@ -1,0 +1,134 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ErrLocked: another process has the spool.
+var ErrLocked = errors.New("spool is in use by another monitor")
+
+// removing marks directories that were released and are being deleted.
+const removing = ".released"
+
+// Store is a directory of captures. Its methods are safe for concurrent use on
+// different captures.
+type Store struct {
+	dir  string
+	opt  Options
+	lock *os.File
+}
+
+// Open takes a spool directory, creating it, for this process alone. Errors
+// wrap ErrLocked when another process has it.
+func Open(dir string, opt Options) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	if err := lock(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("spool %s: %w: stop it, or name another directory", dir, ErrLocked), f.Close())
+	}
+	return &Store{dir: dir, opt: opt.withDefaults(), lock: f}, nil
+}
+
+// Close lets go of the directory; logs that are open remain so.
+func (s *Store) Close() error { return s.lock.Close() }
+
+// Create begins a capture. When it returns, the capture's header is durable.
+func (s *Store) Create(h Header) (*Log, error) {
+	if h.CaptureID == "" || h.CaptureID != filepath.Base(h.CaptureID) || strings.HasPrefix(h.CaptureID, ".") {
+		return nil, fmt.Errorf("spool: capture id %q cannot be a directory's name", h.CaptureID)
+	}
+	dir := filepath.Join(s.dir, h.CaptureID)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	l, err := s.create(dir, h)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("spool %s: %w", h.CaptureID, err), os.RemoveAll(dir))
+	}
+	return l, nil
+}
+
+func (s *Store) create(dir string, h Header) (*Log, error) {
+	h.Format = headerFormat
+	if err := os.WriteFile(filepath.Join(dir, reserveName), make([]byte, reserveSize), 0o644); err != nil {
+		return nil, err
+	}
+	l := newLog(dir, h, s.opt, 0)
+	if err := l.start(); err != nil {
+		return nil, err
+	}
+	if err := writeHeader(dir, h); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, syncDir(s.dir)
+}
+
+// Remove drops a capture. It is gone in one step, whatever happens while its
+// files are deleted. Removing what is not there is no error.
+func (s *Store) Remove(id string) error {
+	dir := filepath.Join(s.dir, id)
+	if err := os.Rename(dir, dir+removing); err != nil {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return fmt.Errorf("spool %s: %w", id, err)
+	}
+	if err := syncDir(s.dir); err != nil {
+		return fmt.Errorf("spool %s: %w", id, err)
+	}
+	return os.RemoveAll(dir + removing)
+}
+
+// Found is a capture that was in the spool when the monitor started.
+type Found struct {
+	Log *Log
+	// Sealed says that the log ends with its capture's last state; it takes no
+	// more records.
+	Sealed bool
+	// Torn is the number of bytes after the last good record that were cut off,
+	// and Why what was wrong with them.
+	Torn int64
+	Why  string
+}
+
+// Captures opens all captures in the spool, oldest first. What cannot be read
+// is reported in err, left as it is, and does not hide the others. Captures
+// that never got as far as a header hold nothing and are removed.
+func (s *Store) Captures() (found []Found, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	var bad []error
+	for _, e := range entries {
+		dir := filepath.Join(s.dir, e.Name())
+		switch {
+		case !e.IsDir():
+		case strings.HasSuffix(e.Name(), removing):
+			bad = append(bad, os.RemoveAll(dir))
+		default:
+			f, err := s.open(dir)
+			if errors.Is(err, errNeverBegan) {
+				err = os.RemoveAll(dir)
+			}
+			if err != nil {
+				bad = append(bad, fmt.Errorf("spool: %w", err))
+			}
+			if f.Log != nil {
+				found = append(found, f)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b Found) int { return a.Log.header.Created.Compare(b.Log.header.Created) })
+	return found, errors.Join(bad...)
+}

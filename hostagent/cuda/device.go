@@ -1,0 +1,233 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/kernels"
+)
+
+// Device is one GPU with a context on it. Calls are made from one goroutine.
+type Device struct {
+	drv    *driver
+	w      *worker
+	info   hostagent.Info
+	sms    int
+	closed bool
+
+	// Owned by the worker's thread.
+	dev     int32
+	ctx     uintptr
+	mod     uintptr
+	fns     map[string]function
+	work    uintptr // stream of the kernels
+	side    uintptr // stream that reaches a running kernel's stop word
+	ctl     uint64
+	stamps  uint64 // two u64 that the clock kernel writes
+	buf     uint64
+	bufSize uint64
+	one     unsafe.Pointer // pinned, holds 1
+}
+
+// function is a kernel with the grid that fills the GPU.
+type function struct {
+	handle uintptr
+	blocks uint32
+}
+
+var (
+	_ hostagent.Device    = (*Device)(nil)
+	_ hostagent.PTXRunner = (*Device)(nil)
+)
+
+// Open makes a context on a GPU: an index, a UUID (GPU-…), a PCI bus id
+// (0000:65:00.0), or empty for the first. It compiles the kernels and takes a
+// buffer larger than any L2 cache. It fails with ErrNoDriver where there is no
+// libcuda, and with ErrNoDevice where the GPU is not found.
+func Open(ctx context.Context, selector string) (*Device, error) {
+	drv, err := load(libraries...)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: open: %w", err)
+	}
+	return open(ctx, drv, selector)
+}
+
+func open(ctx context.Context, drv *driver, selector string) (*Device, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("cuda: open: %w", err)
+	}
+	d := &Device{drv: drv, w: newWorker(), fns: map[string]function{}}
+	if err := d.w.do(func() error { return d.setUp(selector) }); err != nil {
+		return nil, errors.Join(fmt.Errorf("cuda: open: %w", err), d.Close())
+	}
+	return d, nil
+}
+
+// setUp finds the GPU and makes all that lives as long as the device.
+func (d *Device) setUp(selector string) error {
+	r := d.drv.Init(0)
+	if r == errNoDevice {
+		return fmt.Errorf("%w: the driver sees none; look at nvidia-smi and CUDA_VISIBLE_DEVICES", ErrNoDevice)
+	}
+	if err := d.drv.check("cuInit", r); err != nil {
+		return err
+	}
+	var err error
+	if d.dev, err = d.drv.find(selector); err != nil {
+		return err
+	}
+	if err := d.identify(); err != nil {
+		return err
+	}
+	var handle uintptr
+	if err := d.drv.check("cuDevicePrimaryCtxRetain", d.drv.PrimaryRetain(&handle, d.dev)); err != nil {
+		return err
+	}
+	d.ctx = handle
+	if err := d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(d.ctx)); err != nil {
+		return err
+	}
+	if err := d.loadKernels(); err != nil {
+		return err
+	}
+	return d.allocate()
+}
+
+func (d *Device) identify() error {
+	var err error
+	if d.info.Name, err = d.drv.name(d.dev); err != nil {
+		return err
+	}
+	if d.info.UUID, err = d.drv.uuid(d.dev); err != nil {
+		return err
+	}
+	if d.info.PCIBusID, err = d.drv.pciBusID(d.dev); err != nil {
+		return err
+	}
+	v := new(int32)
+	if err := d.drv.check("cuDriverGetVersion", d.drv.DriverGetVersion(v)); err != nil {
+		return err
+	}
+	d.info.Driver = fmt.Sprintf("CUDA %d.%d", *v/1000, *v%1000/10)
+	d.sms, err = d.drv.attribute(d.dev, attrSMs)
+	return err
+}
+
+// loadKernels compiles the product's own kernels for this GPU and works out
+// how many blocks of each are resident at once.
+func (d *Device) loadKernels() error {
+	major, err := d.drv.attribute(d.dev, attrMajor)
+	if err != nil {
+		return err
+	}
+	minor, err := d.drv.attribute(d.dev, attrMinor)
+	if err != nil {
+		return err
+	}
+	src, err := kernels.Source(major, minor)
+	if err != nil {
+		return err
+	}
+	if d.mod, err = d.drv.compile(src); err != nil {
+		return err
+	}
+	for _, name := range []string{kernels.Marker, kernels.Memory, kernels.Compute, kernels.Half, kernels.Clock, kernels.Fill} {
+		fn, err := d.drv.function(d.mod, name)
+		if err != nil {
+			return err
+		}
+		var perSM int32
+		if err := d.drv.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", d.drv.Occupancy(&perSM, fn, kernels.Threads, 0)); err != nil {
+			return err
+		}
+		d.fns[name] = function{fn, uint32(max(1, int(perSM)*d.sms))}
+	}
+	return nil
+}
+
+// The buffer is larger than any L2 cache (60 MB on an H200), a power of two,
+// and leaves most of a small card's memory alone.
+const (
+	wantBuffer  = 1 << 30
+	leastBuffer = 1 << 25
+)
+
+func (d *Device) allocate() error {
+	for _, s := range []*uintptr{&d.work, &d.side} {
+		const nonBlocking = 1 // no order with the default stream
+		if err := d.drv.check("cuStreamCreate", d.drv.StreamCreate(s, nonBlocking)); err != nil {
+			return err
+		}
+	}
+	if err := d.drv.check("cuMemHostAlloc", d.drv.HostAlloc(&d.one, 8, 0)); err != nil {
+		return err
+	}
+	*(*uint32)(d.one) = 1
+	var free, total uintptr
+	if err := d.drv.check("cuMemGetInfo", d.drv.MemInfo(&free, &total)); err != nil {
+		return err
+	}
+	size := uint64(wantBuffer)
+	for size > leastBuffer && size > uint64(free)/4 {
+		size /= 2
+	}
+	for _, a := range []struct {
+		p    *uint64
+		size uint64
+	}{{&d.buf, size}, {&d.ctl, kernels.CtlSize}, {&d.stamps, 16}} {
+		if err := d.drv.check("cuMemAlloc", d.drv.MemAlloc(a.p, uintptr(a.size))); err != nil {
+			return fmt.Errorf("%d bytes on the GPU: %w", a.size, err)
+		}
+	}
+	d.bufSize = size
+	if err := d.launch(d.fns[kernels.Fill], ptr(&d.buf), ptr(new(size/4))); err != nil {
+		return err
+	}
+	return d.sync()
+}
+
+// Info identifies the GPU.
+func (d *Device) Info() hostagent.Info { return d.info }
+
+// Close frees what the device holds and releases the context. It is safe to
+// call twice.
+func (d *Device) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	err := d.w.do(d.tearDown)
+	d.w.close()
+	return err
+}
+
+func (d *Device) tearDown() error {
+	if d.ctx == 0 {
+		return nil
+	}
+	var errs []error
+	for _, p := range []uint64{d.buf, d.ctl, d.stamps} {
+		if p != 0 {
+			errs = append(errs, d.drv.check("cuMemFree", d.drv.MemFree(p)))
+		}
+	}
+	if d.one != nil {
+		errs = append(errs, d.drv.check("cuMemFreeHost", d.drv.HostFree(d.one)))
+	}
+	for _, s := range []uintptr{d.work, d.side} {
+		if s != 0 {
+			errs = append(errs, d.drv.check("cuStreamDestroy", d.drv.StreamDestroy(s)))
+		}
+	}
+	if d.mod != 0 {
+		errs = append(errs, d.drv.check("cuModuleUnload", d.drv.ModuleUnload(d.mod)))
+	}
+	errs = append(errs, d.drv.check("cuDevicePrimaryCtxRelease", d.drv.PrimaryRelease(d.dev)))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("cuda: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+// Package dl binds the functions of a shared library to the fields of a Go
+// struct, without cgo.
+package dl
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/ebitengine/purego"
+)
+
+// Errors, wrapped with the library's or the symbol's name.
+var (
+	ErrLibrary = errors.New("library cannot be loaded")
+	ErrSymbol  = errors.New("library lacks a function")
+)
+
+// Open loads the first library that can be loaded. It stays loaded: drivers
+// keep threads of their own and do not survive being unloaded.
+func Open(names ...string) (uintptr, error) {
+	var errs []error
+	for _, n := range names {
+		h, err := purego.Dlopen(n, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+		if err == nil {
+			return h, nil
+		}
+		errs = append(errs, err)
+	}
+	return 0, fmt.Errorf("%w: %w", ErrLibrary, errors.Join(errs...))
+}
+
+// Bind sets every function field of the struct that table points to. The tag
+// c names its symbols, the first found wins; a symbol list that ends in a "?"
+// may be missing, and its field is then nil.
+func Bind(lib uintptr, table any) error {
+	v := reflect.ValueOf(table).Elem()
+	for i := range v.NumField() {
+		tag, ok := v.Type().Field(i).Tag.Lookup("c")
+		if !ok {
+			continue
+		}
+		names, optional := strings.CutSuffix(tag, "?")
+		sym := find(lib, strings.Split(names, ","))
+		if sym == 0 {
+			if optional {
+				continue
+			}
+			return fmt.Errorf("%w: %s", ErrSymbol, names)
+		}
+		purego.RegisterFunc(v.Field(i).Addr().Interface(), sym)
+	}
+	return nil
+}
+
+func find(lib uintptr, names []string) uintptr {
+	for _, n := range names {
+		if sym, err := purego.Dlsym(lib, n); err == nil && sym != 0 {
+			return sym
+		}
+	}
+	return 0
+}

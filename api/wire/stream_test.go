@@ -1,0 +1,218 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	"wattmark/api/wattmarkv1"
+	"wattmark/measure/chunk"
+)
+
+// source is a monitor that sends the same chunk again and again.
+type source struct {
+	wattmarkv1.UnimplementedMonitorServiceServer
+	chunk    *chunk.Chunk
+	n        int
+	plain    bool // use the generated Send
+	released atomic.Int64
+}
+
+func (s *source) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.ServerStreamingServer[wattmarkv1.ReadCaptureResponse]) error {
+	if err := stream.Send(&wattmarkv1.ReadCaptureResponse{
+		Item: &wattmarkv1.ReadCaptureResponse_Header{Header: &wattmarkv1.Header{CaptureId: "c1"}},
+	}); err != nil {
+		return err
+	}
+	message := captureChunk(Chunk(s.chunk))
+	for i := range s.n {
+		var err error
+		if s.plain {
+			err = stream.Send(message)
+		} else {
+			c := *s.chunk
+			c.No = uint64(i)
+			err = SendChunk(stream, &c, func() { s.released.Add(1) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve starts a server on a real socket and returns a client of it.
+func serve(t testing.TB, network string, s wattmarkv1.MonitorServiceServer, so []grpc.ServerOption, do []grpc.DialOption) wattmarkv1.MonitorServiceClient {
+	t.Helper()
+	address, target := "127.0.0.1:0", "%s"
+	if network == "unix" {
+		address, target = filepath.Join(t.TempDir(), "s"), "unix:%s"
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(so...)
+	wattmarkv1.RegisterMonitorServiceServer(server, s)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient(fmt.Sprintf(target, l.Addr()), append(do, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return wattmarkv1.NewMonitorServiceClient(conn)
+}
+
+// Either side may be somebody else's program, with the ordinary codec.
+func TestStreamBetweenAllKindsOfPeers(t *testing.T) {
+	limit := []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage))}
+	for _, c := range []struct {
+		name  string
+		so    []grpc.ServerOption
+		do    []grpc.DialOption
+		plain bool
+	}{
+		{"ours to ours", ServerOptions(), DialOptions(), false},
+		{"ours to theirs", ServerOptions(), limit, false},
+		{"theirs to ours", nil, DialOptions(), false},
+		{"theirs to theirs", nil, limit, false},
+		{"generated send", ServerOptions(), DialOptions(), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &source{chunk: testChunk(70000), n: 20, plain: c.plain}
+			client := serve(t, "tcp", s, c.so, c.do)
+			stream, err := client.ReadCapture(t.Context(), &wattmarkv1.ReadCaptureRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			readAll(t, stream, s)
+			if !c.plain && s.released.Load() != int64(s.n) {
+				t.Errorf("%d of %d chunks were released", s.released.Load(), s.n)
+			}
+		})
+	}
+}
+
+// readAll checks what source sends: a header, then n chunks.
+func readAll(t *testing.T, stream grpc.ServerStreamingClient[wattmarkv1.ReadCaptureResponse], s *source) {
+	t.Helper()
+	want := Chunk(s.chunk).Payload
+	r := NewReceiver(stream)
+	defer r.Free()
+	m, err := r.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.GetHeader().GetCaptureId() != "c1" {
+		t.Fatalf("first came %v, want the header", m)
+	}
+	var parsed chunk.Chunk
+	for i := range s.n {
+		m, err := r.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ParseChunk(m.GetChunk(), len(s.chunk.Columns), &parsed); err != nil {
+			t.Fatal(err)
+		}
+		if !s.plain && parsed.No != uint64(i) {
+			t.Fatalf("chunk %d came in place of %d", parsed.No, i)
+		}
+		if !bytes.Equal(m.GetChunk().Payload, want) {
+			t.Fatalf("chunk %d: payload changed on the way", i)
+		}
+	}
+	if _, err := r.Recv(); !errors.Is(err, io.EOF) {
+		t.Fatalf("after the last chunk: %v, want EOF", err)
+	}
+}
+
+func TestKeepOutlivesTheReceiver(t *testing.T) {
+	s := &source{chunk: testChunk(70000), n: 8}
+	client := serve(t, "unix", s, ServerOptions(), DialOptions())
+	stream, err := client.ReadCapture(t.Context(), &wattmarkv1.ReadCaptureRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewReceiver(stream)
+	var kept []*wattmarkv1.Chunk
+	var release []func()
+	for {
+		m, err := r.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetChunk() != nil {
+			kept, release = append(kept, m.GetChunk()), append(release, r.Keep())
+		}
+	}
+	want := Chunk(s.chunk)
+	for i, c := range kept {
+		want.ChunkNo = uint64(i)
+		if !proto.Equal(c, want) {
+			t.Errorf("kept chunk %d is not what was sent", i)
+		}
+		release[i]()
+	}
+	if len(kept) != s.n {
+		t.Errorf("kept %d chunks, want %d", len(kept), s.n)
+	}
+}
+
+// A reader that goes away must not leave chunks on loan.
+func TestEveryLoanEndsWhenTheReaderLeaves(t *testing.T) {
+	done := make(chan int64, 1)
+	s := &endless{source: source{chunk: testChunk(70000)}, sent: done, back: make(chan int64, 1<<16)}
+	client := serve(t, "tcp", s, ServerOptions(), DialOptions())
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := client.ReadCapture(ctx, &wattmarkv1.ReadCaptureRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	lent := <-done
+	// The transport frees its last frames on its own goroutine when it notices
+	// the end of the stream; the channel tells when the last one is back.
+	timeout := time.After(20 * time.Second)
+	for returned := int64(0); returned < lent; {
+		select {
+		case returned = <-s.back:
+		case <-timeout:
+			t.Fatalf("%d chunks lent, %d came back", lent, returned)
+		}
+	}
+}
+
+// endless sends until the stream breaks.
+type endless struct {
+	source
+	sent chan int64 // how many were lent
+	back chan int64 // how many came back so far
+}
+
+func (s *endless) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.ServerStreamingServer[wattmarkv1.ReadCaptureResponse]) error {
+	for n := int64(1); ; n++ {
+		if err := SendChunk(stream, s.chunk, func() { s.back <- s.released.Add(1) }); err != nil {
+			s.sent <- n
+			return err
+		}
+	}
+}

@@ -231,7 +231,7 @@ func (f *Face) batch() error {
 const maxSamples = 256
 
 // step is a distance of samples in ticks with the share of samples that have
-// it: three quarters come from a loop of 602 ticks, the rest from the loop being
+// it: most come from a loop of 602 ticks, the rest from the loop being
 // held up by the device's display and buttons (counted in the public captures).
 var steps = []struct {
 	share float64

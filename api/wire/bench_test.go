@@ -47,7 +47,7 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// rawChunk has one column of size bytes in all; only its bytes matter here.
+// rawChunk has a payload of about size bytes; only its bytes matter here.
 func rawChunk(size int) *chunk.Chunk {
 	return &chunk.Chunk{Scans: size / 2, Columns: []chunk.Column{{Dir: make([]byte, 2048), Data: make([]byte, size-2048)}}}
 }

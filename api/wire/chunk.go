@@ -1,25 +1,17 @@
 package wire
 
 import (
-	"encoding/binary"
+	"fmt"
 
 	"wattmark/api/wattmarkv1"
 	"wattmark/measure/chunk"
 )
 
-// Chunk converts a chunk to its message, copying its columns into one
-// payload: each column's directory, then its data, columns in order
-// (docs/format.md). SendChunk does the same without the copy.
+// Chunk converts a chunk to its message, with a copy of its columns as the
+// payload (chunk.AppendPayload). SendChunk and SendPayload do it cheaper.
 func Chunk(c *chunk.Chunk) *wattmarkv1.Chunk {
-	size := 0
-	for _, col := range c.Columns {
-		size += len(col.Dir) + len(col.Data)
-	}
 	p := chunkHead(c)
-	p.Payload = make([]byte, 0, size)
-	for _, col := range c.Columns {
-		p.Payload = append(append(p.Payload, col.Dir...), col.Data...)
-	}
+	p.Payload = chunk.AppendPayload(make([]byte, 0, chunk.PayloadSize(c)), c)
 	return p
 }
 
@@ -30,11 +22,12 @@ func chunkHead(c *chunk.Chunk) *wattmarkv1.Chunk {
 	}
 }
 
-// ParseChunk reads a message into c, whose columns then alias the message's
-// payload; c.Columns is reused when it is large enough, so that a loop over
+// ParseChunk reads a message into c, whose columns are then views of the
+// message's payload; the memory of c.Columns is used again, so that a loop over
 // chunks does not allocate. columns is the number of columns that the setup
-// asks for (Columns). The checksum is taken over, not verified: the reader who
-// needs to know asks the chunk itself.
+// asks for: its channels, and one more where the timebase is stamped. The
+// structure is checked (chunk.ErrCorrupt), the checksum is taken over and not
+// verified: chunk.Chunk.Validate does that.
 func ParseChunk(p *wattmarkv1.Chunk, columns int, c *chunk.Chunk) error {
 	switch {
 	case p == nil:
@@ -43,45 +36,13 @@ func ParseChunk(p *wattmarkv1.Chunk, columns int, c *chunk.Chunk) error {
 		return refuse("chunk %d: %d scans: want 1 to %d", p.ChunkNo, p.Scans, chunk.MaxScans)
 	case p.FirstScan+uint64(p.Scans) < p.FirstScan:
 		return refuse("chunk %d: %d scans from scan %d on: past the largest number", p.ChunkNo, p.Scans, p.FirstScan)
-	case columns < 1 || columns > MaxChannels+1:
-		return refuse("chunk %d: a setup of %d columns", p.ChunkNo, columns)
 	}
 	c.No, c.FirstScan, c.FirstTick, c.Scans, c.CRC = p.ChunkNo, p.FirstScan, p.FirstTick, int(p.Scans), p.Crc32C
-	c.Columns = c.Columns[:0]
-	rest := p.Payload
-	for i := range columns {
-		col, tail, err := splitColumn(rest, c.Scans)
-		if err != nil {
-			return refuse("chunk %d, column %d of %d: %v", p.ChunkNo, i, columns, err)
-		}
-		c.Columns, rest = append(c.Columns, col), tail
+	if err := chunk.ParsePayload(c, p.Payload); err != nil {
+		return fmt.Errorf("%w: chunk %d: %w", ErrMessage, p.ChunkNo, err)
 	}
-	if len(rest) != 0 {
-		return refuse("chunk %d: %d bytes after the last of %d columns", p.ChunkNo, len(rest), columns)
+	if len(c.Columns) != columns {
+		return refuse("chunk %d: %d columns, the setup asks for %d", p.ChunkNo, len(c.Columns), columns)
 	}
 	return nil
-}
-
-// splitColumn takes one column off the front of a payload. The length of its
-// data follows from its directory.
-func splitColumn(b []byte, scans int) (col chunk.Column, rest []byte, err error) {
-	dir := (scans + chunk.BlockScans - 1) / chunk.BlockScans * chunk.DirEntry
-	if len(b) < dir {
-		return col, nil, refuse("%d bytes left for a directory of %d", len(b), dir)
-	}
-	col.Dir, b = b[:dir:dir], b[dir:]
-	blocks := 0 // length of the data, in units of 32 bytes
-	for e := col.Dir; len(e) > 0; e = e[chunk.DirEntry:] {
-		width, offset := binary.LittleEndian.Uint16(e[4:]), binary.LittleEndian.Uint16(e[6:])
-		if width > 32 {
-			return col, nil, refuse("a block of %d bits a count: at most 32", width)
-		}
-		blocks = max(blocks, int(offset)+int(width))
-	}
-	data := blocks*32 + chunk.Pad
-	if len(b) < data {
-		return col, nil, refuse("%d bytes left for %d bytes of data", len(b), data)
-	}
-	col.Data = b[:data:data]
-	return col, b[data:], nil
 }

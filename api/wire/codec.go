@@ -45,7 +45,7 @@ func (c codec) chunk(v any, ch *wattmarkv1.Chunk) (mem.BufferSlice, error) {
 	if len(ch.ProtoReflect().GetUnknown()) != 0 {
 		return c.plain.Marshal(v)
 	}
-	return (&outgoing{head: ch, parts: [][]byte{ch.Payload}}).buffers(), nil
+	return (&outgoing{head: ch, payload: ch.Payload}).buffers(), nil
 }
 
 // Unmarshal reads v's wire form.

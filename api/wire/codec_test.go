@@ -2,15 +2,16 @@ package wire
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"wattmark/api/wattmarkv1"
+	"wattmark/measure"
 	"wattmark/measure/chunk"
 )
 
@@ -22,24 +23,24 @@ func samplesChunk(c *wattmarkv1.Chunk) *wattmarkv1.ReadSamplesResponse {
 	return &wattmarkv1.ReadSamplesResponse{Item: &wattmarkv1.ReadSamplesResponse_Chunk{Chunk: c}}
 }
 
-// testChunk is a well-formed chunk of two columns, one of 12 and one of 0 bits a count.
-func testChunk(scans int) *chunk.Chunk {
-	c := &chunk.Chunk{No: 3, FirstScan: 1000, FirstTick: -5, Scans: scans, CRC: 0xDEADBEEF}
+// testChunk is a well-formed chunk of two columns, one noisy and one constant.
+func testChunk(t testing.TB, scans int) *chunk.Chunk {
+	t.Helper()
+	tb := measure.Timebase{TickHz: 1e6, TicksPerScan: 10}
+	block := measure.Block{FirstScan: 1000, FirstTick: -5, Counts: make([][]measure.Count, 2)}
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, width := range []int{12, 0} {
-		blocks := (scans + chunk.BlockScans - 1) / chunk.BlockScans
-		col := chunk.Column{Data: make([]byte, blocks*width*32+chunk.Pad)}
-		for i := range blocks {
-			col.Dir = binary.LittleEndian.AppendUint32(col.Dir, r.Uint32())
-			col.Dir = binary.LittleEndian.AppendUint16(col.Dir, uint16(width))
-			col.Dir = binary.LittleEndian.AppendUint16(col.Dir, uint16(i*width))
-		}
-		for i := range col.Data[:len(col.Data)-chunk.Pad] {
-			col.Data[i] = byte(r.Uint32())
-		}
-		c.Columns = append(c.Columns, col)
+	for range scans {
+		block.Counts[0] = append(block.Counts[0], measure.Count(r.IntN(1<<12)))
+		block.Counts[1] = append(block.Counts[1], -7)
 	}
-	return c
+	e, err := chunk.NewEncoder(tb, 2, chunk.MaxScans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := e.Append(&block); n != scans || err != nil {
+		t.Fatalf("took %d of %d scans: %v", n, scans, err)
+	}
+	return e.Flush(3).Clone()
 }
 
 // oddChunks are chunks at the edges of their fields.
@@ -159,37 +160,30 @@ func TestFrameReadsWhatProtoWrites(t *testing.T) {
 	}
 }
 
-func TestSendChunkEqualsChunkAndReleasesOnce(t *testing.T) {
-	for _, scans := range []int{1, 255, 256, 257, 70000} {
-		c := testChunk(scans)
-		var parts [][]byte
-		for _, col := range c.Columns {
-			parts = append(parts, col.Dir, col.Data)
-		}
+func TestPayloadIsReleasedOnceAndNotBefore(t *testing.T) {
+	for _, scans := range []int{1, 256, 70000} {
+		c := testChunk(t, scans)
+		want := Chunk(c)
 		released := 0
-		o := &outgoing{head: chunkHead(c), parts: parts, release: func() { released++ }}
+		o := &outgoing{head: chunkHead(c), payload: want.Payload, release: func() { released++ }}
 		data, err := Codec.Marshal(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		large := 0
-		for _, p := range parts {
-			if len(p) > copyBelow {
-				large++
-			}
-		}
-		if early := released != 0; early != (large == 0) {
-			t.Errorf("%d scans: released %d times while %d parts are on loan", scans, released, large)
+		if early := released != 0; early != (len(want.Payload) <= copyBelow) {
+			t.Errorf("%d scans: released %d times while %d bytes are on loan", scans, released, len(want.Payload))
 		}
 		var got wattmarkv1.ReadCaptureResponse
 		if err := proto.Unmarshal(data.Materialize(), &got); err != nil {
 			t.Fatal(err)
 		}
+		data.Ref()
+		data.Free()
 		data.Free()
 		if released != 1 {
 			t.Errorf("%d scans: released %d times, want once", scans, released)
 		}
-		if !proto.Equal(got.GetChunk(), Chunk(c)) {
+		if !proto.Equal(got.GetChunk(), want) {
 			t.Errorf("%d scans: chunk changed on the way", scans)
 		}
 		if !proto.Equal(o.ProtoReflect().Interface(), &got) {
@@ -201,17 +195,15 @@ func TestSendChunkEqualsChunkAndReleasesOnce(t *testing.T) {
 func TestParseChunkRoundTripAndRefusals(t *testing.T) {
 	var got chunk.Chunk
 	for _, scans := range []int{1, 256, 257, 70000} {
-		want := testChunk(scans)
+		want := testChunk(t, scans)
 		if err := ParseChunk(Chunk(want), 2, &got); err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Columns) != 2 || !bytes.Equal(got.Columns[0].Data, want.Columns[0].Data) ||
-			!bytes.Equal(got.Columns[1].Dir, want.Columns[1].Dir) || got.No != want.No || got.CRC != want.CRC ||
-			got.FirstTick != want.FirstTick || got.FirstScan != want.FirstScan || got.Scans != scans {
-			t.Errorf("%d scans: chunk changed on the way", scans)
+		if d := cmp.Diff(want, &got); d != "" {
+			t.Errorf("%d scans: chunk changed on the way: %s", scans, d)
 		}
 	}
-	p := Chunk(testChunk(1000))
+	p := Chunk(testChunk(t, 1000))
 	if n := testing.AllocsPerRun(10, func() { _ = ParseChunk(p, 2, &got) }); n != 0 {
 		t.Errorf("%v allocations a chunk, want none", n)
 	}
@@ -223,15 +215,13 @@ func TestParseChunkRoundTripAndRefusals(t *testing.T) {
 		{"no scans", "0 scans", 2, func(p *wattmarkv1.Chunk) { p.Scans = 0 }},
 		{"too many scans", "want 1 to", 2, func(p *wattmarkv1.Chunk) { p.Scans = chunk.MaxScans + 1 }},
 		{"past the largest scan", "largest", 2, func(p *wattmarkv1.Chunk) { p.FirstScan = math.MaxUint64 }},
-		{"no columns", "0 columns", 0, func(*wattmarkv1.Chunk) {}},
-		{"a column missing", "column 2 of 3", 3, func(*wattmarkv1.Chunk) {}},
-		{"a column too many", "after the last", 1, func(*wattmarkv1.Chunk) {}},
-		{"cut short", "bytes left", 2, func(p *wattmarkv1.Chunk) { p.Payload = p.Payload[:len(p.Payload)-1] }},
-		{"directory cut short", "directory", 2, func(p *wattmarkv1.Chunk) { p.Payload = p.Payload[:5] }},
-		{"33 bits", "at most 32", 2, func(p *wattmarkv1.Chunk) { p.Payload[4] = 33 }},
+		{"a column missing", "2 columns", 3, func(*wattmarkv1.Chunk) {}},
+		{"a column too many", "2 columns", 1, func(*wattmarkv1.Chunk) {}},
+		{"cut short", "chunk 3", 2, func(p *wattmarkv1.Chunk) { p.Payload = p.Payload[:len(p.Payload)-1] }},
+		{"no payload", "chunk 3", 2, func(p *wattmarkv1.Chunk) { p.Payload = nil }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := Chunk(testChunk(1000))
+			p := Chunk(testChunk(t, 1000))
 			c.spoil(p)
 			refused(t, c.says, func() error { return ParseChunk(p, c.columns, &got) })
 		})
@@ -301,7 +291,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(b, uint8(2))
 	}
 	for _, m := range []proto.Message{
-		captureChunk(Chunk(testChunk(300))),
+		captureChunk(Chunk(testChunk(f, 300))),
 		&wattmarkv1.GetTaskResponse{Markers: []*wattmarkv1.Marker{Marker(testMarker())}, Clock: &wattmarkv1.Clock{B: 1}, Window: Window(1, 2)},
 	} {
 		b, _ := proto.Marshal(m)

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"sync/atomic"
+	"bytes"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
@@ -30,23 +30,22 @@ const (
 // gRPC does not count references to buffers that small.
 const copyBelow = 1 << 10
 
-// SendChunk sends a chunk as an item of ReadCapture or ReadSamples, its columns
-// by reference: they must not change until release is called, which happens
-// exactly once, on any goroutine, and maybe before SendChunk returns. release
-// may be nil for columns that are never reused. It blocks as Send does, and
-// must not be called from two goroutines at once on one stream.
-func SendChunk(stream grpc.ServerStream, c *chunk.Chunk, release func()) error {
-	parts := make([][]byte, 0, 2*len(c.Columns))
-	for _, col := range c.Columns {
-		parts = append(parts, col.Dir, col.Data)
-	}
-	return send(stream, &outgoing{head: chunkHead(c), parts: parts, release: release})
+// SendPayload sends a chunk as an item of ReadCapture or ReadSamples, its
+// payload (chunk.AppendPayload) by reference: it must not change until release
+// is called, which happens exactly once, on any goroutine, and maybe before
+// SendPayload returns. release may be nil for memory that is never reused. c's
+// columns are not looked at. It blocks as Send does, and must not be called
+// from two goroutines at once on one stream.
+func SendPayload(stream grpc.ServerStream, c *chunk.Chunk, payload []byte, release func()) error {
+	return send(stream, &outgoing{head: chunkHead(c), payload: payload, release: release})
 }
 
-// SendPayload is SendChunk for a payload that is already one piece, as the
-// spool keeps it; c's columns are not looked at.
-func SendPayload(stream grpc.ServerStream, c *chunk.Chunk, payload []byte, release func()) error {
-	return send(stream, &outgoing{head: chunkHead(c), parts: [][]byte{payload}, release: release})
+// SendChunk is SendPayload for a chunk in columns, which are copied into a
+// pooled buffer: the chunk is borrowed until the call returns.
+func SendChunk(stream grpc.ServerStream, c *chunk.Chunk) error {
+	b := pool.Get(chunk.PayloadSize(c))
+	payload := chunk.AppendPayload((*b)[:0], c)
+	return SendPayload(stream, c, payload, func() { pool.Put(b) })
 }
 
 func send(stream grpc.ServerStream, o *outgoing) error {
@@ -62,7 +61,7 @@ func send(stream grpc.ServerStream, o *outgoing) error {
 // server without our codec sends the same bytes, only slower.
 type outgoing struct {
 	head    *wattmarkv1.Chunk // its payload is not looked at
-	parts   [][]byte          // the payload
+	payload []byte
 	release func()
 	taken   bool // release is now the buffers' business
 }
@@ -72,49 +71,33 @@ func (o *outgoing) ProtoReflect() protoreflect.Message {
 	c := &wattmarkv1.Chunk{
 		ChunkNo: o.head.ChunkNo, FirstScan: o.head.FirstScan, Scans: o.head.Scans,
 		FirstTick: o.head.FirstTick, Crc32C: o.head.Crc32C,
-	}
-	for _, p := range o.parts {
-		c.Payload = append(c.Payload, p...)
+		Payload: bytes.Clone(o.payload),
 	}
 	return (&wattmarkv1.ReadCaptureResponse{Item: &wattmarkv1.ReadCaptureResponse_Chunk{Chunk: c}}).ProtoReflect()
 }
 
-// buffers returns the wire form: small pieces copied, large ones by reference.
+// buffers returns the wire form: header and payload, the payload by reference
+// unless it is small.
 func (o *outgoing) buffers() mem.BufferSlice {
 	o.taken = true
-	loan := &loan{release: o.release}
-	loan.left.Store(1)
-	out := make(mem.BufferSlice, 0, 2*len(o.parts)+1)
-	small := o.header(make([]byte, 0, 128))
-	for _, p := range o.parts {
-		if len(p) <= copyBelow {
-			small = append(small, p...)
-			continue
+	head := o.header(make([]byte, 0, 128))
+	switch {
+	case len(o.payload) <= copyBelow:
+		head = append(head, o.payload...)
+		if o.release != nil {
+			o.release()
 		}
-		if len(small) > 0 {
-			out, small = append(out, mem.SliceBuffer(small)), nil
-		}
-		if o.release == nil {
-			out = append(out, mem.SliceBuffer(p))
-			continue
-		}
-		loan.left.Add(1)
-		out = append(out, mem.NewBuffer(&p, loan))
+		return mem.BufferSlice{mem.SliceBuffer(head)}
+	case o.release == nil:
+		return mem.BufferSlice{mem.SliceBuffer(head), mem.SliceBuffer(o.payload)}
+	default:
+		return mem.BufferSlice{mem.SliceBuffer(head), mem.NewBuffer(&o.payload, loan(o.release))}
 	}
-	if len(small) > 0 {
-		out = append(out, mem.SliceBuffer(small))
-	}
-	loan.Put(nil)
-	return out
 }
 
 // header appends all bytes before the payload's. As in proto3, a field that is
 // zero is left out.
 func (o *outgoing) header(b []byte) []byte {
-	payload := 0
-	for _, p := range o.parts {
-		payload += len(p)
-	}
 	var fields [64]byte
 	h := fields[:0]
 	for _, f := range []struct {
@@ -133,27 +116,20 @@ func (o *outgoing) header(b []byte) []byte {
 	if o.head.Crc32C != 0 {
 		h = protowire.AppendFixed32(protowire.AppendTag(h, chunkCRC, protowire.Fixed32Type), o.head.Crc32C)
 	}
-	if payload > 0 {
-		h = protowire.AppendVarint(protowire.AppendTag(h, chunkPayload, protowire.BytesType), uint64(payload))
+	if len(o.payload) > 0 {
+		h = protowire.AppendVarint(protowire.AppendTag(h, chunkPayload, protowire.BytesType), uint64(len(o.payload)))
 	}
 	b = protowire.AppendTag(b, itemChunk, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(len(h)+payload))
+	b = protowire.AppendVarint(b, uint64(len(h)+len(o.payload)))
 	return append(b, h...)
 }
 
-// loan calls release when the last buffer over the lent memory is freed. To
-// gRPC it is the pool that the buffers go back to.
-type loan struct {
-	left    atomic.Int32
-	release func()
-}
+// loan calls release when the last reference to the lent memory is freed. To
+// gRPC it is the pool that the buffer goes back to.
+type loan func()
 
 // Get is never called: nothing is taken from a loan.
-func (*loan) Get(n int) *[]byte { b := make([]byte, n); return &b }
+func (loan) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
-// Put gives one buffer back.
-func (l *loan) Put(*[]byte) {
-	if l.left.Add(-1) == 0 && l.release != nil {
-		l.release()
-	}
-}
+// Put ends the loan.
+func (l loan) Put(*[]byte) { l() }

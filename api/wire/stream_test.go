@@ -36,6 +36,7 @@ func (s *source) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.Serve
 		return err
 	}
 	message := captureChunk(Chunk(s.chunk))
+	payload := message.GetChunk().Payload
 	for i := range s.n {
 		var err error
 		if s.plain {
@@ -43,7 +44,7 @@ func (s *source) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.Serve
 		} else {
 			c := *s.chunk
 			c.No = uint64(i)
-			err = SendChunk(stream, &c, func() { s.released.Add(1) })
+			err = SendPayload(stream, &c, payload, func() { s.released.Add(1) })
 		}
 		if err != nil {
 			return err
@@ -91,7 +92,7 @@ func TestStreamBetweenAllKindsOfPeers(t *testing.T) {
 		{"generated send", ServerOptions(), DialOptions(), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &source{chunk: testChunk(70000), n: 20, plain: c.plain}
+			s := &source{chunk: testChunk(t, 70000), n: 20, plain: c.plain}
 			client := serve(t, "tcp", s, c.so, c.do)
 			stream, err := client.ReadCapture(t.Context(), &wattmarkv1.ReadCaptureRequest{})
 			if err != nil {
@@ -140,7 +141,7 @@ func readAll(t *testing.T, stream grpc.ServerStreamingClient[wattmarkv1.ReadCapt
 }
 
 func TestKeepOutlivesTheReceiver(t *testing.T) {
-	s := &source{chunk: testChunk(70000), n: 8}
+	s := &source{chunk: testChunk(t, 70000), n: 8}
 	client := serve(t, "unix", s, ServerOptions(), DialOptions())
 	stream, err := client.ReadCapture(t.Context(), &wattmarkv1.ReadCaptureRequest{})
 	if err != nil {
@@ -177,7 +178,7 @@ func TestKeepOutlivesTheReceiver(t *testing.T) {
 // A reader that goes away must not leave chunks on loan.
 func TestEveryLoanEndsWhenTheReaderLeaves(t *testing.T) {
 	done := make(chan int64, 1)
-	s := &endless{source: source{chunk: testChunk(70000)}, sent: done, back: make(chan int64, 1<<16)}
+	s := &endless{source: source{chunk: testChunk(t, 70000)}, sent: done, back: make(chan int64, 1<<16)}
 	client := serve(t, "tcp", s, ServerOptions(), DialOptions())
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := client.ReadCapture(ctx, &wattmarkv1.ReadCaptureRequest{})
@@ -201,6 +202,44 @@ func TestEveryLoanEndsWhenTheReaderLeaves(t *testing.T) {
 	}
 }
 
+// pooled sends with SendChunk, which must not mix up the buffers it uses again.
+type pooled struct{ source }
+
+func (s *pooled) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.ServerStreamingServer[wattmarkv1.ReadCaptureResponse]) error {
+	for i := range s.n {
+		c := s.chunk.Clone()
+		c.No = uint64(i)
+		c.Columns[0].Data[0] = byte(i)
+		if err := SendChunk(stream, c); err != nil {
+			return err
+		}
+		clear(c.Columns[0].Data) // the chunk was only borrowed
+	}
+	return nil
+}
+
+func TestSendChunkBorrows(t *testing.T) {
+	s := &pooled{source{chunk: testChunk(t, 70000), n: 100}}
+	stream, err := serve(t, "tcp", s, ServerOptions(), DialOptions()).ReadCapture(t.Context(), &wattmarkv1.ReadCaptureRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewReceiver(stream)
+	defer r.Free()
+	for i := range s.n {
+		m, err := r.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := s.chunk.Clone()
+		want.No = uint64(i)
+		want.Columns[0].Data[0] = byte(i)
+		if !proto.Equal(m.GetChunk(), Chunk(want)) {
+			t.Fatalf("chunk %d changed on the way", i)
+		}
+	}
+}
+
 // endless sends until the stream breaks.
 type endless struct {
 	source
@@ -209,8 +248,9 @@ type endless struct {
 }
 
 func (s *endless) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.ServerStreamingServer[wattmarkv1.ReadCaptureResponse]) error {
+	payload := Chunk(s.chunk).Payload
 	for n := int64(1); ; n++ {
-		if err := SendChunk(stream, s.chunk, func() { s.back <- s.released.Add(1) }); err != nil {
+		if err := SendPayload(stream, s.chunk, payload, func() { s.back <- s.released.Add(1) }); err != nil {
 			s.sent <- n
 			return err
 		}

@@ -228,7 +228,7 @@ type Task struct {
 	Launched *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=launched,proto3" json:"launched,omitempty"`
 	// Samples within the window.
 	Samples uint64 `protobuf:"varint,7,opt,name=samples,proto3" json:"samples,omitempty"`
-	// Gaps within the stored samples.
+	// Gaps within the window.
 	Gaps uint64 `protobuf:"varint,8,opt,name=gaps,proto3" json:"gaps,omitempty"`
 	// Length of the window, in seconds.
 	DurationS float64 `protobuf:"fixed64,9,opt,name=duration_s,json=durationS,proto3" json:"duration_s,omitempty"`
@@ -241,7 +241,11 @@ type Task struct {
 	// Energy by the GPU's own sensor over the same window, in joules; not set where none was read.
 	NvmlJ *float64 `protobuf:"fixed64,13,opt,name=nvml_j,json=nvmlJ,proto3,oneof" json:"nvml_j,omitempty"`
 	// GPU, as it names itself.
-	Gpu           string `protobuf:"bytes,14,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	Gpu string `protobuf:"bytes,14,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	// Samples lost in the gaps.
+	Lost uint64 `protobuf:"varint,15,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Samples stored, also outside the window.
+	Stored        uint64 `protobuf:"varint,16,opt,name=stored,proto3" json:"stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -372,6 +376,20 @@ func (x *Task) GetGpu() string {
 		return x.Gpu
 	}
 	return ""
+}
+
+func (x *Task) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *Task) GetStored() uint64 {
+	if x != nil {
+		return x.Stored
+	}
+	return 0
 }
 
 // Clock is the fit t_meter = a + b × (t_host − origin) with its covariance.
@@ -512,9 +530,9 @@ type ListTasksRequest struct {
 	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
 	// Only launched before.
 	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
-	// Tasks a page, at most 1000; 100 when 0.
+	// Tasks a page; 100 when 0, and 1000 when more than that.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// From the last response; empty for the first page.
+	// From the last response to the same question; empty for the first page.
 	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -711,7 +729,10 @@ type GetTaskResponse struct {
 	// Window of the result, in device time.
 	Window *Window `protobuf:"bytes,7,opt,name=window,proto3" json:"window,omitempty"`
 	// The instrument.
-	Instrument    *Instrument `protobuf:"bytes,8,opt,name=instrument,proto3" json:"instrument,omitempty"`
+	Instrument *Instrument `protobuf:"bytes,8,opt,name=instrument,proto3" json:"instrument,omitempty"`
+	// Scan of the capture that ReadSamples calls sequence number 0: the window's
+	// first, or the first one stored when there is no window.
+	FirstScan     uint64 `protobuf:"varint,9,opt,name=first_scan,json=firstScan,proto3" json:"first_scan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +821,13 @@ func (x *GetTaskResponse) GetInstrument() *Instrument {
 		return x.Instrument
 	}
 	return nil
+}
+
+func (x *GetTaskResponse) GetFirstScan() uint64 {
+	if x != nil {
+		return x.FirstScan
+	}
+	return 0
 }
 
 // ListUsersRequest asks for all users.
@@ -940,16 +968,19 @@ func (x *ListUsersResponse) GetUsers() []*User {
 	return nil
 }
 
-// ReadSamplesRequest asks for samples.
+// ReadSamplesRequest asks for samples. Sequence numbers count scans from the
+// window's first (from the first one stored when the task has no window) and
+// jump over scans that were lost, so that a number means the same scan for ever.
 type ReadSamplesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task.
 	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Send raw chunks instead of calibrated values.
+	// Send raw chunks, whole, instead of calibrated values: all that hold a
+	// sample of the range, so that the first and the last may reach beyond it.
 	Raw bool `protobuf:"varint,2,opt,name=raw,proto3" json:"raw,omitempty"`
-	// First sample wanted, counted from the window's first.
+	// First sequence number wanted. OUT_OF_RANGE past the last one.
 	FromSeq uint64 `protobuf:"varint,3,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
-	// Samples wanted; 0 for all to the end.
+	// Length of the range in sequence numbers; 0 for all to the window's end.
 	Limit         uint64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1013,12 +1044,14 @@ func (x *ReadSamplesRequest) GetLimit() uint64 {
 	return 0
 }
 
-// SampleBatch holds calibrated samples, one array a quantity.
+// SampleBatch holds consecutive calibrated samples, at most 4096, one array a
+// quantity.
 type SampleBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sequence number of the first sample, counted from the window's first.
+	// Sequence number of the first sample; the others follow one by one.
 	FirstSeq uint64 `protobuf:"varint,1,opt,name=first_seq,json=firstSeq,proto3" json:"first_seq,omitempty"`
-	// Device time since the window's begin, in seconds, one a sample.
+	// Device time since the window's begin, in seconds, one a sample; since the
+	// start of the capture when the task has no window.
 	TS []float64 `protobuf:"fixed64,2,rep,packed,name=t_s,json=tS,proto3" json:"t_s,omitempty"`
 	// Total power, in watts, one a sample.
 	PowerW []float64 `protobuf:"fixed64,3,rep,packed,name=power_w,json=powerW,proto3" json:"power_w,omitempty"`
@@ -1253,7 +1286,7 @@ type ReadSamplesResponse_Chunk struct {
 }
 
 type ReadSamplesResponse_Event struct {
-	// A gap or another event, before the samples that it precedes.
+	// A gap or another event, before the first sample that it concerns.
 	Event *Event `protobuf:"bytes,3,opt,name=event,proto3,oneof"`
 }
 
@@ -1347,17 +1380,17 @@ type isDeleteTasksRequest_By interface {
 }
 
 type DeleteTasksRequest_TaskId struct {
-	// One task.
+	// One task; NOT_FOUND when there is none.
 	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3,oneof"`
 }
 
 type DeleteTasksRequest_Name struct {
-	// All tasks of this name.
+	// All tasks of exactly this name; none is no error.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3,oneof"`
 }
 
 type DeleteTasksRequest_User struct {
-	// All tasks of this user.
+	// All tasks of this user; none is no error.
 	User string `protobuf:"bytes,3,opt,name=user,proto3,oneof"`
 }
 
@@ -1427,7 +1460,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x06energy\x18\x02 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
 	"\x06mean_w\x18\x03 \x01(\x01R\x05meanW\x12\x15\n" +
-	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\xa6\x03\n" +
+	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\xd2\x03\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1444,7 +1477,9 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x06mean_w\x18\v \x01(\x01R\x05meanW\x12\x15\n" +
 	"\x06peak_w\x18\f \x01(\x01R\x05peakW\x12\x1a\n" +
 	"\x06nvml_j\x18\r \x01(\x01H\x00R\x05nvmlJ\x88\x01\x01\x12\x10\n" +
-	"\x03gpu\x18\x0e \x01(\tR\x03gpuB\t\n" +
+	"\x03gpu\x18\x0e \x01(\tR\x03gpu\x12\x12\n" +
+	"\x04lost\x18\x0f \x01(\x04R\x04lost\x12\x16\n" +
+	"\x06stored\x18\x10 \x01(\x04R\x06storedB\t\n" +
 	"\a_nvml_j\"\xf0\x01\n" +
 	"\x05Clock\x12\x0f\n" +
 	"\x03a_s\x18\x01 \x01(\x01R\x02aS\x12\f\n" +
@@ -1470,7 +1505,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x05tasks\x18\x01 \x03(\v2\x11.wattmark.v1.TaskR\x05tasks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\")\n" +
 	"\x0eGetTaskRequest\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\x03R\x06taskId\"\xfc\x02\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\"\x9b\x03\n" +
 	"\x0fGetTaskResponse\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.wattmark.v1.TaskR\x04task\x12(\n" +
 	"\x05setup\x18\x02 \x01(\v2\x12.wattmark.v1.SetupR\x05setup\x12-\n" +
@@ -1481,7 +1516,9 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x06window\x18\a \x01(\v2\x13.wattmark.v1.WindowR\x06window\x127\n" +
 	"\n" +
 	"instrument\x18\b \x01(\v2\x17.wattmark.v1.InstrumentR\n" +
-	"instrument\"\x12\n" +
+	"instrument\x12\x1d\n" +
+	"\n" +
+	"first_scan\x18\t \x01(\x04R\tfirstScan\"\x12\n" +
 	"\x10ListUsersRequest\"0\n" +
 	"\x04User\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +

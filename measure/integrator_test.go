@@ -97,6 +97,9 @@ func TestEnergyIsTheTrapezoidOfTheScans(t *testing.T) {
 				{99.9 * step, 101.2 * step},   // across few
 			} {
 				r := integrate(t, s, Seconds(w[0]), Seconds(w[1]), Edges{}, b)
+				if !(r.Peak >= r.Mean) || math.IsInf(float64(r.Peak), 0) {
+					t.Errorf("peak %v, mean %v, %d samples", r.Peak, r.Mean, r.Samples)
+				}
 				for i := range s.Rails {
 					closeTo(t, s.Rails[i].Name, float64(r.Rails[i].Energy.Energy), brute(s, &b, i, w[0], w[1]), 1e-11)
 					closeTo(t, "mean", float64(r.Rails[i].Mean)*(w[1]-w[0]), float64(r.Rails[i].Energy.Energy), 1e-12)

@@ -66,17 +66,37 @@ func (m *noiseMeter) sigma() float64 {
 	if m.total == 0 {
 		return 0
 	}
+	// For a normal scatter the median of |difference| is 0.6745·√2·σ.
+	s := m.median() / (0.674489750196082 * math.Sqrt2)
+	v := s * s
+	if s < 1 {
+		// So few bins hold the scatter that a median is coarse: take the mean
+		// square, up to differences that a scatter so small does not make.
+		v = m.meanSquare(8) / 2
+	}
+	return math.Sqrt(max(v-1.0/12, 0))
+}
+
+// median returns the median difference, interpolated within its bin.
+func (m *noiseMeter) median() float64 {
 	half, below := float64(m.total)/2, 0.0
 	for bin, n := range m.bins {
-		if c := float64(n); below+c >= half && c > 0 {
+		c := float64(n)
+		if c > 0 && below+c >= half {
 			from, to := binRange(bin)
-			median := from + (to-from)*(half-below)/c
-			// For a normal scatter the median of |difference| is 0.6745·√2·σ.
-			s := median / (0.674489750196082 * math.Sqrt2)
-			return math.Sqrt(max(s*s-1.0/12, 0))
-		} else {
-			below += c
+			return from + (to-from)*(half-below)/c
 		}
+		below += c
 	}
 	return 0
+}
+
+// meanSquare returns the mean square of the differences up to limit counts.
+func (m *noiseMeter) meanSquare(limit int) float64 {
+	var squares, n float64
+	for d, c := range m.bins[:limit+1] {
+		squares += float64(c) * float64(d*d)
+		n += float64(c)
+	}
+	return squares / max(n, 1)
 }

@@ -120,7 +120,7 @@ func edgeVariance(from, to levels, e Edges) float64 {
 	uf, ut, rho := float64(e.UFrom), float64(e.UTo), e.Correlation
 	abs := 2 / math.Pi * (math.Sqrt(1-rho*rho) + rho*math.Asin(rho))
 	square := func(l levels) float64 { return l.mid()*l.mid() + l.half()*l.half() }
-	cov := from.mid()*to.mid()*rho - from.half()*to.half()*abs
+	cov := from.mid()*to.mid()*rho + from.half()*to.half()*abs
 	return max(square(from)*uf*uf+square(to)*ut*ut-2*cov*uf*ut, 0)
 }
 

@@ -22,7 +22,9 @@ type Prior struct {
 	// float64 no more than a quarter of a microsecond: subtract before converting.
 	Origin measure.Seconds
 	// URate is the relative standard uncertainty of the two clocks' rates against
-	// each other, around B = 1. Zero stands for DefaultURate.
+	// each other, around B = 1: the meter's Timebase.UTickHz is part of it. Zero
+	// stands for DefaultURate. A fit whose B lies several URate from 1 says that
+	// the meter's nominal tick rate is wrong, and every joule with it.
 	URate float64
 	// UOffset is the standard uncertainty of a delay common to all observations
 	// (power follows the kernel's time stamp late): it does not average out.

@@ -1,0 +1,39 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+)
+
+// Options are what a driver wants of the link where the address leaves it open.
+type Options struct {
+	// Baud is the speed of a serial line; default 115200. An address that states
+	// one wins.
+	Baud int
+}
+
+const defaultBaud = 115200
+
+// Dial opens the link that an address names. A serial port is opened
+// exclusively; ErrBusy tells who has it. A port that is not there, or a host
+// that does not answer, wraps instrument.ErrDisconnected, so that a device that
+// is being plugged in again is tried again.
+func Dial(ctx context.Context, address string, o Options) (Conn, error) {
+	a, err := ParseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("open %s: %w", address, err)
+	}
+	if a.Scheme == "tcp" {
+		return dialTCP(ctx, a.Target)
+	}
+	baud := defaultBaud
+	for _, b := range []int{o.Baud, a.Baud} {
+		if b != 0 {
+			baud = b
+		}
+	}
+	return openSerial(a.Target, baud)
+}

@@ -978,7 +978,7 @@ type ReadSamplesRequest struct {
 	// Send raw chunks, whole, instead of calibrated values: all that hold a
 	// sample of the range, so that the first and the last may reach beyond it.
 	Raw bool `protobuf:"varint,2,opt,name=raw,proto3" json:"raw,omitempty"`
-	// First sequence number wanted. OUT_OF_RANGE past the last one.
+	// First sequence number wanted; past the last one the stream is empty.
 	FromSeq uint64 `protobuf:"varint,3,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
 	// Length of the range in sequence numbers; 0 for all to the window's end.
 	Limit         uint64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`

@@ -1,0 +1,196 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"wattmark/api/wattmarkv1"
+	"wattmark/api/wire"
+	"wattmark/measure"
+	"wattmark/store"
+)
+
+// ListTasks finds tasks, newest first, in pages.
+func (s *Service) ListTasks(ctx context.Context, req *wattmarkv1.ListTasksRequest) (*wattmarkv1.ListTasksResponse, error) {
+	q, err := question(req)
+	if err != nil {
+		return nil, err
+	}
+	size := q.Limit
+	q.Limit++ // one more tells whether there is another page
+	tasks, err := s.db.Tasks(ctx, q)
+	if err != nil {
+		return nil, toStatus("list tasks", err)
+	}
+	res := &wattmarkv1.ListTasksResponse{}
+	if len(tasks) > size {
+		tasks = tasks[:size]
+		res.NextPageToken = pageToken(tasks[size-1].ID, q)
+	}
+	for i := range tasks {
+		res.Tasks = append(res.Tasks, taskMessage(&tasks[i]))
+	}
+	return res, nil
+}
+
+// question validates a request for a page.
+func question(req *wattmarkv1.ListTasksRequest) (q store.Query, err error) {
+	q = store.Query{User: req.GetUser(), Name: req.GetName(), Limit: int(req.GetPageSize())}
+	switch {
+	case q.Limit < 0:
+		return q, invalid("page_size", "%d: must not be negative", q.Limit)
+	case q.Limit == 0:
+		q.Limit = defaultPage
+	case q.Limit > maxPage:
+		q.Limit = maxPage
+	}
+	if err := validText("user", q.User); err != nil {
+		return q, err
+	}
+	if err := validText("name", q.Name); err != nil {
+		return q, err
+	}
+	if q.Since, err = wire.ParseTime("since", req.GetSince()); err != nil {
+		return q, invalid("since", "%v", err)
+	}
+	if q.Until, err = wire.ParseTime("until", req.GetUntil()); err != nil {
+		return q, invalid("until", "%v", err)
+	}
+	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until) {
+		return q, invalid("until", "%v is not after since, %v", q.Until, q.Since)
+	}
+	q.Before, err = parsePageToken(req.GetPageToken(), q)
+	return q, err
+}
+
+func validText(field, s string) error {
+	if len(s) > wire.MaxText {
+		return invalid(field, "%d bytes long: at most %d", len(s), wire.MaxText)
+	}
+	return nil
+}
+
+// GetTask returns one task with all but its samples.
+func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (*wattmarkv1.GetTaskResponse, error) {
+	id, err := validID(req.GetTaskId())
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.db.Task(ctx, id)
+	if err != nil {
+		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
+	}
+	res := &wattmarkv1.GetTaskResponse{
+		Task: taskMessage(&t), Markers: wire.Markers(t.Markers), Instrument: wire.Instrument(wire.Identity(t.Instrument)),
+	}
+	if hasHeader(&t) {
+		res.Setup = wire.Setup(t.Setup)
+	}
+	for _, e := range t.Events {
+		res.Events = append(res.Events, wire.Event(e))
+	}
+	var from, to measure.Seconds
+	if r := t.Result; r != nil {
+		from, to = r.From, r.To
+		res.Window, res.FirstScan = wire.Window(from, to), r.FirstScan
+		for _, rail := range r.Rails {
+			res.Rails = append(res.Rails, wire.RailResult(rail))
+		}
+	} else if res.FirstScan, err = s.firstStored(ctx, id); err != nil {
+		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
+	}
+	if t.Clock != nil {
+		res.Clock = wire.Clock(*t.Clock, from, to)
+	}
+	return res, nil
+}
+
+// hasHeader reports whether the stream's header has arrived.
+func hasHeader(t *store.Task) bool { return len(t.Setup.Channels) > 0 }
+
+// firstStored returns the first scan that is stored; 0 when there is none.
+func (s *Service) firstStored(ctx context.Context, id store.TaskID) (uint64, error) {
+	for c, err := range s.db.Chunks(ctx, id, 0) {
+		if err != nil {
+			return 0, err
+		}
+		return c.FirstScan, nil
+	}
+	return 0, nil
+}
+
+// ListUsers returns all users with their number of tasks.
+func (s *Service) ListUsers(ctx context.Context, _ *wattmarkv1.ListUsersRequest) (*wattmarkv1.ListUsersResponse, error) {
+	users, err := s.db.Users(ctx)
+	if err != nil {
+		return nil, toStatus("list users", err)
+	}
+	res := &wattmarkv1.ListUsersResponse{}
+	for _, u := range users {
+		res.Users = append(res.Users, &wattmarkv1.User{User: u.User, Tasks: u.Tasks})
+	}
+	return res, nil
+}
+
+// DeleteTasks deletes by id, by name or by user.
+func (s *Service) DeleteTasks(ctx context.Context, req *wattmarkv1.DeleteTasksRequest) (*wattmarkv1.DeleteTasksResponse, error) {
+	var deleted uint64
+	switch by := req.GetBy().(type) {
+	case *wattmarkv1.DeleteTasksRequest_TaskId:
+		id, err := validID(by.TaskId)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.db.DeleteTask(ctx, id); err != nil {
+			return nil, toStatus(fmt.Sprintf("delete task %d", id), err)
+		}
+		deleted = 1
+	case *wattmarkv1.DeleteTasksRequest_Name:
+		n, err := deleteAll(ctx, "name", by.Name, s.db.DeleteByName)
+		if err != nil {
+			return nil, err
+		}
+		deleted = n
+	case *wattmarkv1.DeleteTasksRequest_User:
+		n, err := deleteAll(ctx, "user", by.User, s.db.DeleteByUser)
+		if err != nil {
+			return nil, err
+		}
+		deleted = n
+	default:
+		return nil, invalid("by", "nothing chosen: set task_id, name or user")
+	}
+	return &wattmarkv1.DeleteTasksResponse{Deleted: deleted}, nil
+}
+
+// deleteAll deletes by name or by user; an empty one is more likely a mistake
+// than a wish.
+func deleteAll(ctx context.Context, field, value string, del func(context.Context, string) (uint64, error)) (uint64, error) {
+	if value == "" {
+		return 0, invalid(field, "empty: say whose tasks, or which")
+	}
+	if err := validText(field, value); err != nil {
+		return 0, err
+	}
+	n, err := del(ctx, value)
+	return n, toStatus(fmt.Sprintf("delete tasks by %s %q", field, value), err)
+}
+
+// taskMessage converts what both a list and a single task show.
+func taskMessage(t *store.Task) *wattmarkv1.Task {
+	m := &wattmarkv1.Task{
+		TaskId: int64(t.ID), Name: t.Name, User: t.User, State: wattmarkv1.TaskState(t.State), Reason: t.Reason,
+		Launched: wire.Time(t.Launched), Gpu: t.GPU, Stored: t.Scans,
+	}
+	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
+		j := float64(*t.NVML)
+		m.NvmlJ = &j
+	}
+	if r := t.Result; r != nil {
+		m.Samples, m.Gaps, m.Lost = r.Samples, r.Gaps, r.Lost
+		m.DurationS = float64(r.To - r.From)
+		m.Energy, m.MeanW, m.PeakW = wire.Energy(r.Total), float64(r.Mean), float64(r.Peak)
+	}
+	return m
+}

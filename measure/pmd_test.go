@@ -71,8 +71,8 @@ func pmdSetup() *Setup {
 	return s
 }
 
-// hostSeconds reads the numbers of a file of host times, in µs, as seconds
-// after the start of the recording.
+// hostTimes reads the numbers of a file, host times in µs since 1970; a line
+// that is no number is a heading.
 func hostTimes(t testing.TB, path string) []int64 {
 	t.Helper()
 	f, err := os.Open(path)

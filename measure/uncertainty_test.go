@@ -3,6 +3,7 @@ package measure
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -213,5 +214,69 @@ func TestEdgeLevels(t *testing.T) {
 		want := math.Hypot(5e-3*math.Hypot(180, 120), 1e-3*300)
 		closeTo(t, "window edges", line(r, "window edges"), want, 1e-9)
 		closeTo(t, "skew", line(r, "skew gpu"), 1e-4*(300-180)/math.Sqrt(3), 1e-9)
+	}
+}
+
+// One trace, told in blocks, with stamps or without, has one budget.
+func TestBudgetDoesNotDependOnTheTelling(t *testing.T) {
+	uniform := timebases["uniform"]
+	stamped := uniform
+	stamped.Stamped = true
+	b := mixedBlock(uniform, 3000, 6)
+	tell := func(tb Timebase, lengths ...int) Result {
+		b := b
+		b.Ticks = nil
+		if tb.Stamped {
+			for i := range b.Scans() {
+				b.Ticks = append(b.Ticks, int64(i)*50)
+			}
+		}
+		s := mixedSetup(tb)
+		for c := range s.Channels { // what blocks show of the noise does depend on them
+			s.Channels[c].Noise = 2 * s.Channels[c].Gain
+		}
+		early, late := b.Slice(tb, 0, 1000), b.Slice(tb, 1300, 3000) // 300 scans are lost
+		return integrate(t, s, 0.0201, 0.1207, Edges{UFrom: 1e-3, UTo: 1e-3}, append(split(tb, early, lengths...), split(tb, late, lengths...)...)...)
+	}
+	want := tell(uniform, 3000)
+	for name, got := range map[string]Result{
+		"uniform, single scans": tell(uniform, 1), "stamped": tell(stamped, 3000), "stamped, in parts": tell(stamped, 1, 300, 7),
+	} {
+		if len(got.Budget) != len(want.Budget) || got.Gaps != 1 || got.Lost != want.Lost {
+			t.Fatalf("%s: %d lines, %d gaps, %d lost; want %d, 1, %d", name, len(got.Budget), got.Gaps, got.Lost, len(want.Budget), want.Lost)
+		}
+		for i, c := range want.Budget {
+			if got.Budget[i].Source != c.Source {
+				t.Errorf("%s: line %d is %s, want %s", name, i, got.Budget[i].Source, c.Source)
+			}
+			closeTo(t, name+": "+c.Source, float64(got.Budget[i].U), float64(c.U), 1e-9)
+		}
+	}
+}
+
+// How much energy a shift moves is seen over as much as the end may shift.
+func TestEdgeLevelsReachAsFarAsTheEndMayShift(t *testing.T) {
+	tb := Timebase{TickHz: 1e6, TicksPerScan: 1000}
+	s := &Setup{
+		Timebase: tb, Channels: []Channel{{Name: "p", Unit: UnitWatt, Gain: 1}},
+		Rails: []Rail{{Name: "gpu", Role: RoleWholeGPU, Wiring: WiringPower, X: 0, Y: -1}},
+	}
+	b := Block{Counts: [][]Count{make([]Count, 200)}}
+	for i := range b.Counts[0] {
+		b.Counts[0][i] = 100
+		if i > 102 { // 2.5 ms after the window's start, and to its end
+			b.Counts[0][i] = 300
+		}
+	}
+	for u, want := range map[Seconds]float64{
+		1e-4: 1e-4 * 100,                              // the nearest scan
+		4e-3: 4e-3 * math.Hypot(100+125.0/2, 125.0/2), // 3 scans of 8 at 100 W, 5 at 300 W
+	} {
+		r := integrate(t, s, 0.0995, 0.1595, Edges{UFrom: u}, b)
+		i := slices.IndexFunc(r.Budget, func(c Contribution) bool { return c.Source == "window edges" })
+		if i < 0 {
+			t.Fatalf("no line for the ends in %v", r.Budget)
+		}
+		closeTo(t, "window edges", float64(r.Budget[i].U), want, 1e-9)
 	}
 }

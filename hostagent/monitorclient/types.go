@@ -21,6 +21,8 @@ var (
 	ErrGone = errors.New("capture is not on the monitor")
 	// ErrUnreachable: the monitor does not answer.
 	ErrUnreachable = errors.New("monitor does not answer")
+	// ErrRunning: the capture still runs, and was not to be followed.
+	ErrRunning = errors.New("capture still runs")
 	// ErrMismatch: what arrived is not what the monitor sent.
 	ErrMismatch = errors.New("stream does not match its trailer")
 )
@@ -69,6 +71,15 @@ type Started struct {
 	Instrument          store.Instrument
 	CalibrationID       string
 	Started, LeaseUntil time.Time // monitor's wall clock
+}
+
+// Capture is one capture that the monitor holds.
+type Capture struct {
+	ID, Holder, TaskName string
+	Started              time.Time
+	State                State
+	Reason               string
+	SpoolBytes           uint64
 }
 
 // Window is a span of device time.

@@ -1,0 +1,203 @@
+package nvml
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/measure"
+)
+
+// Device is one GPU's sensors. It is safe for concurrent use, as NVML is.
+type Device struct {
+	lib    *library
+	h      handle
+	info   hostagent.Info
+	fields bool // the library has field values
+
+	close sync.Once
+}
+
+var _ hostagent.PowerSensor = (*Device)(nil)
+
+// Open finds a GPU by UUID (GPU-…), PCI bus id (0000:65:00.0), index, or the
+// first for an empty selector. CUDA numbers GPUs its own way: to watch the GPU
+// that runs the work, pass its UUID. It fails with ErrNoNVML where there is no
+// library, and with ErrNoDevice where the GPU is not found.
+func Open(selector string) (*Device, error) {
+	lib, err := load(libraries...)
+	if err != nil {
+		return nil, fmt.Errorf("nvml: open: %w", err)
+	}
+	return open(lib, selector)
+}
+
+func open(lib *library, selector string) (*Device, error) {
+	if err := lib.check("nvmlInit", lib.Init()); err != nil {
+		return nil, fmt.Errorf("nvml: open: %w", err)
+	}
+	d := &Device{lib: lib, fields: lib.FieldValues != nil}
+	if err := d.find(selector); err != nil {
+		lib.Shutdown()
+		return nil, fmt.Errorf("nvml: open: %w", err)
+	}
+	if err := d.identify(); err != nil {
+		lib.Shutdown()
+		return nil, fmt.Errorf("nvml: open: %w", err)
+	}
+	return d, nil
+}
+
+func (d *Device) find(selector string) error {
+	h := new(handle)
+	var call string
+	var r result
+	switch {
+	case strings.HasPrefix(strings.ToUpper(selector), "GPU-"):
+		call, r = "nvmlDeviceGetHandleByUUID", d.lib.ByUUID(cString("GPU-"+selector[4:]), h)
+	case strings.Contains(selector, ":"):
+		call, r = "nvmlDeviceGetHandleByPciBusId", d.lib.ByPCIBusID(cString(selector), h)
+	default:
+		index := 0
+		if selector != "" {
+			var err error
+			if index, err = strconv.Atoi(selector); err != nil || index < 0 {
+				return fmt.Errorf("%w: %q: want an index, a UUID (GPU-…) or a PCI bus id (0000:65:00.0)", ErrNoDevice, selector)
+			}
+		}
+		call, r = "nvmlDeviceGetHandleByIndex", d.lib.ByIndex(uint32(index), h)
+	}
+	if err := d.lib.check(call, r); err != nil {
+		var n uint32
+		d.lib.Count(&n)
+		return fmt.Errorf("%w: %q: %w; NVML sees %d", ErrNoDevice, selector, err, n)
+	}
+	d.h = *h
+	return nil
+}
+
+func (d *Device) identify() error {
+	b := make([]byte, 96)
+	for _, q := range []struct {
+		call string
+		ask  func(*byte, uint32) result
+		into *string
+	}{
+		{"nvmlDeviceGetName", func(p *byte, n uint32) result { return d.lib.Name(d.h, p, n) }, &d.info.Name},
+		{"nvmlDeviceGetUUID", func(p *byte, n uint32) result { return d.lib.UUID(d.h, p, n) }, &d.info.UUID},
+		{"nvmlSystemGetDriverVersion", d.lib.DriverVersion, &d.info.Driver},
+	} {
+		clear(b)
+		if err := d.lib.check(q.call, q.ask(&b[0], uint32(len(b)))); err != nil {
+			return err
+		}
+		*q.into = text(b)
+	}
+	p := new(pciInfo)
+	if err := d.lib.check("nvmlDeviceGetPciInfo", d.lib.PCIInfo(d.h, p)); err != nil {
+		return err
+	}
+	d.info.PCIBusID = strings.ToLower(text(p.BusID[:]))
+	return nil
+}
+
+// Info identifies the GPU.
+func (d *Device) Info() hostagent.Info { return d.info }
+
+// Close ends the use of NVML. It is safe to call twice.
+func (d *Device) Close() error {
+	var err error
+	d.close.Do(func() { err = d.lib.check("nvmlShutdown", d.lib.Shutdown()) })
+	return err
+}
+
+// Read returns the GPU's power registers; those that it does not have are NaN.
+// A call takes some microseconds: the energy counter, which takes milliseconds,
+// is left out.
+func (d *Device) Read() (hostagent.PowerReading, error) {
+	nan := measure.Watt(math.NaN())
+	out := hostagent.PowerReading{Instant: nan, Average: nan, Usage: nan, Energy: measure.Joule(math.NaN())}
+	begin := time.Now()
+	if d.fields {
+		v := &[2]fieldValue{{FieldID: fieldInstant}, {FieldID: fieldAverage}}
+		if r := d.lib.FieldValues(d.h, int32(len(v)), &v[0]); r != notSupported {
+			if err := d.lib.check("nvmlDeviceGetFieldValues", r); err != nil {
+				return out, fmt.Errorf("nvml: read: %w", err)
+			}
+			out.Instant, out.Average = milliwatts(&v[0]), milliwatts(&v[1])
+		}
+	}
+	mw := new(uint32)
+	if r := d.lib.PowerUsage(d.h, mw); r != notSupported {
+		if err := d.lib.check("nvmlDeviceGetPowerUsage", r); err != nil {
+			return out, fmt.Errorf("nvml: read: %w", err)
+		}
+		out.Usage = measure.Watt(float64(*mw) / 1e3)
+	}
+	out.At = begin.Add(time.Since(begin) / 2)
+	return out, nil
+}
+
+// milliwatts is a field in watts. A GPU without the sensor says so in the
+// field's own result, or leaves a zero that no powered GPU draws.
+func milliwatts(v *fieldValue) measure.Watt {
+	n := v.number()
+	if v.Return != success || n <= 0 {
+		return measure.Watt(math.NaN())
+	}
+	return measure.Watt(n / 1e3)
+}
+
+// ReadEnergy returns the energy counter since the driver was loaded, NaN where
+// the GPU has none. A call takes some 3 ms.
+func (d *Device) ReadEnergy() (measure.Joule, error) {
+	nan := measure.Joule(math.NaN())
+	if d.lib.TotalEnergy == nil {
+		return nan, nil
+	}
+	mj := new(uint64)
+	r := d.lib.TotalEnergy(d.h, mj)
+	if r == notSupported {
+		return nan, nil
+	}
+	if err := d.lib.check("nvmlDeviceGetTotalEnergyConsumption", r); err != nil {
+		return nan, fmt.Errorf("nvml: read energy: %w", err)
+	}
+	return measure.Joule(float64(*mj) / 1e3), nil
+}
+
+// Condition is what else bears on power: clocks, temperature, throttling.
+// Values that the GPU does not have are NaN; Throttle is then zero.
+type Condition struct {
+	SM, Memory  measure.Hertz
+	Temperature float64 // °C
+	Throttle    uint64  // nvmlClocksEventReasons bits; zero for none
+}
+
+// Condition reads clocks, temperature and throttle reasons.
+func (d *Device) Condition() Condition {
+	ask := func(f func(*uint32) result) float64 {
+		v := new(uint32)
+		if f(v) != success {
+			return math.NaN()
+		}
+		return float64(*v)
+	}
+	const clockSM, clockMemory, sensorGPU = 1, 2, 0
+	c := Condition{
+		SM:          measure.Hertz(1e6 * ask(func(v *uint32) result { return d.lib.ClockInfo(d.h, clockSM, v) })),
+		Memory:      measure.Hertz(1e6 * ask(func(v *uint32) result { return d.lib.ClockInfo(d.h, clockMemory, v) })),
+		Temperature: ask(func(v *uint32) result { return d.lib.Temperature(d.h, sensorGPU, v) }),
+	}
+	if d.lib.ThrottleReason != nil {
+		bits := new(uint64)
+		if d.lib.ThrottleReason(d.h, bits) == success {
+			c.Throttle = *bits
+		}
+	}
+	return c
+}

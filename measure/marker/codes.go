@@ -20,12 +20,13 @@ const (
 	fastTagBits = 8
 	fastSamples = 20 // samples a chip that the fast profile aims at
 	minSamples  = 8  // and never goes below
+	fineSamples = 64 // from here on the phase of single samples does not matter
 
 	sensorGuard   = 4
 	sensorTagBits = 4
-	// offGrid keeps the chip away from every small multiple of the sensor's
-	// period: each chip then falls on another phase of the sensor's clock, and
-	// the edges are seen between its updates.
+	// offGrid keeps the chip away from every small multiple of the instrument's
+	// period: each chip then falls on another phase of its clock, and the edges
+	// are seen between two readings.
 	offGrid = 0.31
 )
 
@@ -134,10 +135,15 @@ func (s Spec) Validate() error {
 
 // FastProfile is the marker for an instrument that samples at rate (scans a
 // second) what is there: m-sequence 31, chips of 2 to 5 ms, longer only where
-// eight samples a chip need it, and the low eight bits of the tag.
+// eight samples a chip need it, and the low eight bits of the tag. Chips of few
+// samples are no whole number of them.
 func FastProfile(rate measure.Hertz, tag uint32) Spec {
 	chip := min(max(fastSamples/float64(rate), 2e-3), 5e-3)
-	chip = max(chip, minSamples/float64(rate))
+	n := max(chip*float64(rate), minSamples)
+	if n < fineSamples {
+		n = math.Floor(n+1e-9) + offGrid
+	}
+	chip = n / float64(rate)
 	return Spec{Code: M31, Chip: roundChip(chip), Guard: fastGuard, TagBits: fastTagBits, Tag: tag & (1<<fastTagBits - 1)}
 }
 

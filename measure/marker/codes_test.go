@@ -131,9 +131,9 @@ func TestProfiles(t *testing.T) {
 		in   measure.Setup
 		want Spec
 	}{
-		{"pmd", setup(4785, measure.Response{}), Spec{M31, 4180e-6, 4, 8, 0xcd}},
-		{"powersensor3", setup(20e3, measure.Response{}), Spec{M31, 2e-3, 4, 8, 0xcd}},
-		{"1 kS/s", setup(1e3, measure.Response{}), Spec{M31, 8e-3, 4, 8, 0xcd}},
+		{"pmd", setup(4785, measure.Response{}), Spec{M31, 4245e-6, 4, 8, 0xcd}},
+		{"powersensor3", setup(20e3, measure.Response{}), Spec{M31, 2016e-6, 4, 8, 0xcd}},
+		{"1 kS/s", setup(1e3, measure.Response{}), Spec{M31, 8310e-6, 4, 8, 0xcd}},
 		{"30 MS/s", setup(30e6, measure.Response{}), Spec{M31, 2e-3, 4, 8, 0xcd}},
 		{"slow edges", setup(20e3, measure.Response{Tau: 2e-3}), Spec{M31, 10e-3, 4, 8, 0xcd}},
 		{"hopper instant", setup(250, measure.Response{Window: 25e-3, Update: 0.1}), Spec{M31, 0.131, 4, 4, 0xd}},

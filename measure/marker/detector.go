@@ -6,17 +6,28 @@ import (
 	"wattmark/measure"
 )
 
-// Detector finds the markers of one Spec in a stream of blocks. Its memory
-// does not grow with the stream. One goroutine owns it.
+// Detector finds the markers of one Spec in a stream of blocks. It takes part
+// in the capture's own pace: counts are added up, a point is made of many
+// scans, and only points are correlated and fitted. Its memory does not grow
+// with the stream. One goroutine owns it.
 type Detector struct {
-	spec  Spec
-	setup measure.Setup
-	found []Found
-	on    func(Found)
+	setup  measure.Setup
+	dec    *decimator
+	finder finder
+	found  []Found
+	on     func(Found)
+}
+
+// finder finds markers in a trace of points.
+type finder interface {
+	point(p point)
+	finish()
 }
 
 // NewDetector returns a detector for spec in the blocks of a capture with the
-// given setup, which is read, not kept. Errors wrap ErrSpec, or say what is
+// given setup, which is read, not kept. The instrument's Response decides how
+// the marker looks: chips that are resolved edge by edge, or a sensor's updates
+// that each average over a stretch of them. Errors wrap ErrSpec, or say what is
 // wrong with the setup.
 func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
 	if err := spec.Validate(); err != nil {
@@ -25,8 +36,28 @@ func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
 	if err := setup.Validate(); err != nil {
 		return nil, fmt.Errorf("marker detector: %w", err)
 	}
-	return &Detector{spec: spec, setup: *setup}, nil
+	d := &Detector{setup: *setup}
+	perChip := float64(spec.Chip) * float64(setup.Timebase.SampleRate())
+	if perChip > maxChipScans {
+		return nil, fmt.Errorf("marker detector: %w: a chip of %v has %.3g scans: choose a shorter one", ErrSpec, spec.Chip, perChip)
+	}
+	fresh := perChip
+	if u := float64(setup.Response.Update); u > 0 {
+		fresh = min(fresh, float64(spec.Chip)/u)
+	}
+	per := 1
+	if fresh >= leastBins {
+		per = max(1, int(perChip/pointsPerChip))
+		d.finder = newSampled(spec, setup, per, d.report)
+	} else {
+		d.finder = newUpdates(spec, setup, d.report)
+	}
+	d.dec = newDecimator(setup, per, d.finder.point)
+	return d, nil
 }
+
+// maxChipScans bounds the scans of a chip, so that their sum stays exact.
+const maxChipScans = 1 << 31
 
 // OnFound has f called, from within Push and Finish, for every marker found
 // from now on, in the order of their times.
@@ -35,16 +66,27 @@ func (d *Detector) OnFound(f func(Found)) { d.on = f }
 // Found returns the markers found so far, in the order of their times.
 func (d *Detector) Found() []Found { return d.found }
 
+func (d *Detector) report(f Found) {
+	d.found = append(d.found, f)
+	if d.on != nil {
+		d.on(f)
+	}
+}
+
 // Push takes the next block of the stream. The block is borrowed until the
-// call returns. A marker is reported once about one code length has passed
-// after it, since its sidelobes must be seen. Errors wrap measure.ErrShape.
+// call returns. A marker is reported a few chips after its end, since its
+// sidelobes must be seen. Errors wrap measure.ErrShape.
 func (d *Detector) Push(b *measure.Block) error {
 	if err := b.Validate(d.setup.Timebase, len(d.setup.Channels)); err != nil {
 		return fmt.Errorf("marker detector: %w", err)
 	}
+	d.dec.push(b)
 	return nil
 }
 
 // Finish says that the stream has ended: markers that are complete but still
-// waited for their sidelobes are reported now.
-func (d *Detector) Finish() error { return nil }
+// waited for their sidelobes are reported now. It always returns nil.
+func (d *Detector) Finish() error {
+	d.finder.finish()
+	return nil
+}

@@ -1,0 +1,196 @@
+package marker
+
+import (
+	"math"
+	"slices"
+
+	"wattmark/measure"
+)
+
+const (
+	// misfit is the largest rms of chip means beside the model, relative to the
+	// step, that noise does not explain: boost clocks and droop make a tenth, one
+	// wrong chip in sixteen a quarter.
+	misfit = 0.25
+	// outstanding is how many standard deviations a refinement of the model must
+	// stand out before it is believed.
+	outstanding = 4
+)
+
+// fitWork is the memory of a fit, kept from one candidate to the next.
+type fitWork struct {
+	pts       []point
+	edges     []edge
+	residuals []float64
+	levels    []float64
+}
+
+// fitted is what the least-squares fit says of a candidate.
+type fitted struct {
+	model
+	inverse  [params]vector
+	variance float64 // of a point about the model
+	white    float64 // the same from neighbouring points alone
+	uT0      float64
+}
+
+// fit refines a candidate whose code begins near t0; nil where the trace there
+// is not a marker.
+func (s *sampled) fit(kind Kind, t0 float64) *Found {
+	chip := float64(s.spec.Chip)
+	if !s.gather(t0) {
+		return nil
+	}
+	spec := s.spec
+	spec.Tag = s.decode(t0, 0)
+	f := s.solve(spec.Chips(kind), t0)
+	if f == nil {
+		return nil
+	}
+	rise, _ := f.tau(&f.par)
+	if tag := s.decode(t0+f.par[parT0], rise); tag != spec.Tag {
+		spec.Tag = tag
+		if f = s.solve(spec.Chips(kind), t0); f == nil {
+			return nil
+		}
+	}
+	rho, good := s.quality(f, spec.Chips(kind))
+	if !good {
+		return nil
+	}
+	edges := s.refine(f)
+	if !(f.uT0 < chip/4) || math.Abs(f.par[parT0]) > 0.7*chip {
+		return nil
+	}
+	rise, _ = f.tau(&f.par)
+	begin := measure.Seconds(t0 + f.par[parT0])
+	lead := measure.Seconds(spec.CodeStart()) * spec.Chip
+	return &Found{
+		Kind: kind, T: begin, U: measure.Seconds(f.uT0),
+		Begin: begin - lead, End: begin - lead + spec.Duration(),
+		Correlation: rho, Step: measure.Watt(f.par[parStep]), Tau: measure.Seconds(rise),
+		Tag: spec.Tag, TagOK: spec.Tag == s.spec.Tag, Fallback: spec.Code == UpDown, Edges: edges,
+	}
+}
+
+// gather copies the points of the candidate's marker. The outermost part of
+// the guards is left out: the work beside it fades in and out there. It fails
+// where the trace ends before the trailing guard or has too many holes.
+func (s *sampled) gather(t0 float64) bool {
+	chip, w := float64(s.spec.Chip), &s.work
+	trim := 0.25
+	if s.spec.Guard > 2 {
+		trim = 1
+	}
+	from := t0 - (float64(s.spec.Guard)-trim)*chip
+	to := t0 + (float64(s.spec.Len()-s.spec.Guard)-0.25)*chip
+	w.pts = w.pts[:0]
+	for i := s.points.first(); i < s.points.n; i++ {
+		if p := s.points.at(i); p.t >= from && p.t < to {
+			w.pts = append(w.pts, *p)
+		}
+	}
+	ended := t0 + float64(s.spec.CodeLen()+2*s.spec.TagBits+1)*chip
+	if s.last < ended || len(w.pts) < 8 {
+		return false
+	}
+	return float64(len(w.pts)) > 0.85*(min(to, s.last)-from)/s.space
+}
+
+// decode reads the tag from the means of its half bits, tau behind the chips.
+func (s *sampled) decode(t0, tau float64) (tag uint32) {
+	chip := float64(s.spec.Chip)
+	at := t0 + float64(s.spec.CodeLen())*chip + min(tau, chip/2)
+	for range s.spec.TagBits {
+		tag <<= 1
+		if s.mean(at, at+chip) > s.mean(at+chip, at+2*chip) {
+			tag |= 1
+		}
+		at += 2 * chip
+	}
+	return tag
+}
+
+// mean averages the gathered points in [from, to).
+func (s *sampled) mean(from, to float64) float64 {
+	pts := s.work.pts
+	lo := search(pts, from)
+	hi := lo + search(pts[lo:], to)
+	var sum float64
+	for _, p := range pts[lo:hi] {
+		sum += p.p
+	}
+	return sum / float64(max(hi-lo, 1))
+}
+
+// search returns the index of the first point not before t.
+func search(pts []point, t float64) int {
+	i, _ := slices.BinarySearchFunc(pts, t, func(p point, t float64) int {
+		if p.t < t {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// solve fits the model of the given chips, nil where that fails.
+func (s *sampled) solve(chips []bool, t0 float64) *fitted {
+	chip, w := float64(s.spec.Chip), &s.work
+	w.edges = edgesOf(chips, s.spec.CodeStart(), chip, w.edges)
+	f := &fitted{model: model{pts: w.pts, origin: t0, box: s.box, edges: w.edges}}
+	f.middle = (w.pts[0].t + w.pts[len(w.pts)-1].t) / 2
+	tau := float64(s.resp.Tau)
+	if tau <= 0 {
+		tau = max(0.3*s.space, 0.02*chip)
+	}
+	low, high := s.levels(f.edges, t0)
+	f.par = vector{parTau: math.Log(tau), parFall: math.Log(tau), parStep: high - low, parLow: low}
+	f.guess = f.par[parTau]
+	f.prior = whiteNoise(w.pts) / (1.5 * 1.5)
+	if !s.minimise(f) || !(f.par[parStep] > 0) {
+		return nil
+	}
+	return f
+}
+
+// minimise solves the model and works out its variances.
+func (s *sampled) minimise(f *fitted) bool {
+	chip := float64(s.spec.Chip)
+	cost, inverse, ok := f.solve(math.Log(sharpest*s.space), math.Log(chip), chip)
+	if !ok {
+		return false
+	}
+	f.inverse = inverse
+	f.variance = cost / float64(max(len(f.pts)-params, 1))
+	return true
+}
+
+// levels guesses the levels from the second halves of the chips.
+func (s *sampled) levels(edges []edge, t0 float64) (low, high float64) {
+	chip := float64(s.spec.Chip)
+	var sum, n [2]float64
+	at, k, state := t0-chip, 0, 0
+	for i := -1; i < s.spec.Len()-2*s.spec.Guard; i++ {
+		for k < len(edges) && edges[k].chip <= i {
+			state, k = 1-state, k+1
+		}
+		sum[state] += s.mean(at+0.4*chip, at+chip)
+		n[state]++
+		at += chip
+	}
+	return sum[0] / n[0], sum[1] / max(n[1], 1)
+}
+
+// whiteNoise is the variance of a point as the median difference of neighbours
+// shows it, which edges do not disturb. For normal noise the median of the
+// squares is 0.455 of their mean.
+func whiteNoise(pts []point) float64 {
+	d := make([]float64, 0, len(pts))
+	for i := 1; i < len(pts); i++ {
+		x := pts[i].p - pts[i-1].p
+		d = append(d, x*x)
+	}
+	slices.Sort(d)
+	return d[len(d)/2] / (2 * 0.455)
+}

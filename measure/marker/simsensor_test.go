@@ -1,0 +1,76 @@
+package marker
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"wattmark/measure"
+)
+
+// sensorSim is a GPU's own power sensor, polled: every period it shows the mean
+// of the window before, until the next one.
+type sensorSim struct {
+	window, period float64
+	trueWindow     float64 // 0 means the same
+	tau            float64
+	noise          float64 // watts, a new value
+	poll           float64 // mean distance of polls
+}
+
+func (s sensorSim) setup() *measure.Setup {
+	return &measure.Setup{
+		Timebase: measure.Timebase{TickHz: 1e9, TicksPerScan: s.poll * 1e9, Stamped: true},
+		Channels: []measure.Channel{{Name: "power", Unit: measure.UnitWatt, Gain: 1e-3}},
+		Rails:    []measure.Rail{{Name: "gpu", Role: measure.RoleWholeGPU, Wiring: measure.WiringPower, X: 0, Y: -1}},
+		Response: measure.Response{Window: measure.Seconds(s.window), Update: measure.Seconds(s.period), Tau: measure.Seconds(s.tau)},
+	}
+}
+
+// mean is the average of levels over [from, to).
+func mean(levels []level, from, to float64) float64 {
+	var sum float64
+	for i, l := range levels {
+		end := math.Inf(1)
+		if i+1 < len(levels) {
+			end = levels[i+1].at
+		}
+		if a, b := max(from, l.at), min(to, end); b > a {
+			sum += (b - a) * l.w
+		}
+	}
+	return sum / (to - from)
+}
+
+func (s sensorSim) run(levels []level, until float64, rng *rand.Rand) measure.Block {
+	window := s.trueWindow
+	if window == 0 {
+		window = s.window
+	}
+	period := s.period * (1 + 1e-4*rng.NormFloat64())
+	next := period * rng.Float64()
+	lagged := levels[0].w
+	last := next - period
+	b := measure.Block{Counts: make([][]measure.Count, 1)}
+	shown := measure.Count(levels[0].w * 1000)
+	for t := 0.0; t < until; {
+		for next <= t {
+			m := levels[0].w
+			if next > window {
+				m = mean(levels, next-window, next)
+			}
+			if s.tau > 0 {
+				lagged = m + (lagged-m)*math.Exp(-(next-last)/s.tau)
+				m, last = lagged, next
+			}
+			shown = measure.Count(math.Round(1000 * (m + s.noise*rng.NormFloat64())))
+			next += period
+		}
+		b.Counts[0] = append(b.Counts[0], shown)
+		b.Ticks = append(b.Ticks, int64(t*1e9))
+		t += s.poll * (0.9 + 0.2*rng.Float64())
+		if rng.IntN(200) == 0 {
+			t += 3 * s.poll
+		}
+	}
+	return b
+}

@@ -251,6 +251,9 @@ func TestBudgetDoesNotDependOnTheTelling(t *testing.T) {
 			}
 			closeTo(t, name+": "+c.Source, float64(got.Budget[i].U), float64(c.U), 1e-9)
 		}
+		for r := range want.Rails {
+			closeTo(t, name+": "+want.Rails[r].Name, float64(got.Rails[r].Energy.U), float64(want.Rails[r].Energy.U), 1e-9)
+		}
 	}
 }
 

@@ -1,6 +1,12 @@
 package store
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
 
 // Sentinel errors, wrapped with what was done and what to do next.
 var (
@@ -31,3 +37,42 @@ var (
 	// ErrCannotOpen: the file or its folder does not exist, or may not be opened.
 	ErrCannotOpen = errors.New("cannot open the database")
 )
+
+var sentinels = map[int]error{
+	sqlite3.SQLITE_FULL:     ErrFull,
+	sqlite3.SQLITE_IOERR:    ErrIO,
+	sqlite3.SQLITE_BUSY:     ErrBusy,
+	sqlite3.SQLITE_LOCKED:   ErrBusy,
+	sqlite3.SQLITE_READONLY: ErrReadOnly,
+	sqlite3.SQLITE_PERM:     ErrReadOnly,
+	sqlite3.SQLITE_NOTADB:   ErrNotDatabase,
+	sqlite3.SQLITE_CORRUPT:  ErrCorrupt,
+	sqlite3.SQLITE_CANTOPEN: ErrCannotOpen,
+}
+
+var hints = map[error]string{
+	ErrFull:       "free some space and ask again: nothing that was acknowledged is lost",
+	ErrBusy:       "close the other program that writes to it, or ask again",
+	ErrReadOnly:   "name a database in a folder that you may write to",
+	ErrCannotOpen: "check that the folder exists and may be written to",
+}
+
+// wrap adds the operation to an error of the driver, and the sentinel and hint
+// that its result code stands for.
+func wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var se *sqlite.Error
+	if !errors.As(err, &se) {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	s, ok := sentinels[se.Code()&0xff]
+	if !ok {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	if h := hints[s]; h != "" {
+		return fmt.Errorf("%s: %w (%s): %w", op, s, h, err)
+	}
+	return fmt.Errorf("%s: %w: %w", op, s, err)
+}

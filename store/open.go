@@ -1,0 +1,189 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// ApplicationID marks our files (PRAGMA application_id): "WaMk" in ASCII.
+const ApplicationID = 0x57614d6b
+
+// DB is an open task database. It is safe for concurrent use: one connection
+// writes, others read beside it.
+type DB struct {
+	path   string
+	writer *sql.DB // one connection; nil when read-only
+	reader *sql.DB // query_only connections, on which data is the fast table
+	st     statements
+}
+
+// Open opens the database, creating it where there is none, and brings its
+// schema up to date. Errors wrap ErrNotDatabase, ErrForeign, ErrNewer,
+// ErrReadOnly or ErrCannotOpen; the file is left as it was.
+func Open(ctx context.Context, path string) (*DB, error) {
+	op := "open database " + path
+	abs, err := checkFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	d := &DB{path: path}
+	d.writer = sql.OpenDB(newConnector(dsn(abs, "rwc", "_txlock=immediate",
+		"_pragma=busy_timeout(10000)", "_pragma=page_size(16384)", "_pragma=foreign_keys(1)"), false))
+	d.writer.SetMaxOpenConns(1)
+	d.writer.SetConnMaxIdleTime(0)
+	if err := d.prepareFile(ctx); err != nil {
+		d.writer.Close()
+		return nil, wrap(op, err)
+	}
+	if err := d.st.prepare(ctx, d.writer); err != nil {
+		d.writer.Close()
+		return nil, wrap(op, err)
+	}
+	d.openReaders(dsn(abs, "rw", "_pragma=busy_timeout(10000)"))
+	return d, nil
+}
+
+// prepareFile refuses what is not ours, switches to WAL and migrates.
+func (d *DB) prepareFile(ctx context.Context) error {
+	version, err := checkOurs(ctx, d.writer)
+	if err != nil {
+		return err
+	}
+	// journal_size_limit gives the disk back after a long reader let the log grow.
+	for _, p := range []string{"journal_mode=WAL", "synchronous=FULL", "journal_size_limit=67108864"} {
+		if _, err := d.writer.ExecContext(ctx, "PRAGMA "+p); err != nil {
+			return err
+		}
+	}
+	return migrate(ctx, d.writer, version)
+}
+
+// OpenReadOnly opens an existing database that is never changed through this
+// handle. It also opens a file on a medium that cannot be written, as long as
+// the file was closed cleanly.
+func OpenReadOnly(ctx context.Context, path string) (*DB, error) {
+	op := "open database " + path
+	abs, err := checkFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	if _, err := os.Stat(abs); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", op, ErrCannotOpen, err)
+	}
+	d := &DB{path: path}
+	d.openReaders(dsn(abs, "ro", "_pragma=busy_timeout(10000)"))
+	version, err := checkOurs(ctx, d.reader)
+	if wal, statErr := os.Stat(abs + "-wal"); err != nil && (statErr != nil || wal.Size() == 0) {
+		// Without its side files a WAL database cannot be opened where they cannot
+		// be made; it is safe to read as it is when no log is left behind.
+		d.reader.Close()
+		d.openReaders(dsn(abs, "ro", "immutable=1"))
+		version, err = checkOurs(ctx, d.reader)
+	}
+	if err == nil && version < len(migrations) {
+		err = fmt.Errorf("schema %d is older than this program's %d: open it once for writing", version, len(migrations))
+	}
+	if err != nil {
+		d.reader.Close()
+		return nil, wrap(op, err)
+	}
+	return d, nil
+}
+
+// Close waits for running calls and closes the database. The last program to
+// close it folds the log into the file.
+func (d *DB) Close() error {
+	var errs []error
+	if d.reader != nil {
+		errs = append(errs, d.reader.Close())
+	}
+	if d.writer != nil {
+		d.st.close()
+		errs = append(errs, d.writer.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return wrap("close database "+d.path, err)
+	}
+	return nil
+}
+
+// Path returns the file's path as it was given.
+func (d *DB) Path() string { return d.path }
+
+// SQL returns a pool of connections that can read but not write, for queries
+// of one's own. On them the name data means the fast virtual table.
+func (d *DB) SQL() *sql.DB { return d.reader }
+
+func (d *DB) openReaders(dsn string) {
+	d.reader = sql.OpenDB(newConnector(dsn, true))
+	n := max(4, runtime.GOMAXPROCS(0))
+	d.reader.SetMaxOpenConns(n)
+	d.reader.SetMaxIdleConns(n)
+}
+
+func dsn(abs, mode string, more ...string) string {
+	u := url.URL{Scheme: "file", Path: abs, RawQuery: "mode=" + mode + "&_error_rc=1"}
+	for _, m := range more {
+		u.RawQuery += "&" + m
+	}
+	return strings.Replace(u.String(), "file://", "file:", 1)
+}
+
+// checkFile refuses a path that holds something else than an SQLite database,
+// before SQLite gets to touch it.
+func checkFile(path string) (abs string, err error) {
+	if path == "" {
+		return "", fmt.Errorf("%w: no file is named", ErrCannotOpen)
+	}
+	if abs, err = filepath.Abs(path); err != nil {
+		return "", err
+	}
+	f, err := os.Open(abs)
+	if errors.Is(err, os.ErrNotExist) {
+		return abs, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrCannotOpen, err)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return "", fmt.Errorf("%w: not a regular file", ErrNotDatabase)
+	}
+	head := make([]byte, 16)
+	n, err := io.ReadFull(f, head)
+	if n == 0 && errors.Is(err, io.EOF) {
+		return abs, nil // an empty file is an empty database
+	}
+	if !bytes.Equal(head[:n], []byte("SQLite format 3\x00")) {
+		return "", fmt.Errorf("%w: %s holds something else; name another file", ErrNotDatabase, filepath.Base(path))
+	}
+	return abs, nil
+}
+
+// checkOurs returns the version of the schema, 0 for an empty database.
+func checkOurs(ctx context.Context, db *sql.DB) (version int, err error) {
+	var app, tables int
+	row := db.QueryRowContext(ctx, `SELECT (SELECT application_id FROM pragma_application_id),
+		(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)`)
+	if err := row.Scan(&app, &version, &tables); err != nil {
+		return 0, err
+	}
+	switch {
+	case app == 0 && version == 0 && tables == 0:
+		return 0, nil
+	case app != ApplicationID:
+		return 0, fmt.Errorf("%w (application_id %#x, %d tables): name another file", ErrForeign, app, tables)
+	case version > len(migrations):
+		return 0, fmt.Errorf("%w: schema %d, this program knows %d: update the program", ErrNewer, version, len(migrations))
+	}
+	return version, nil
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"wattmark/measure"
+	"wattmark/measure/clock"
+	"wattmark/measure/marker"
+)
+
+// Finish ends a task; finishing again replaces the outcome as a whole. With a
+// result, the view data is cut to the result's window: its scans are the
+// Result.Samples stored scans from Result.FirstScan on.
+func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
+	return d.write(ctx, fmt.Sprintf("finish task %d", id), func(tx *sql.Tx) error {
+		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, nvml_j=? WHERE task_id=?`,
+			o.State, o.Reason, optional(o.NVML), int64(id))); err != nil {
+			return err
+		}
+		for _, table := range []string{"marker", "rail_result", "budget"} {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE task_id=?", int64(id)); err != nil {
+				return err
+			}
+		}
+		if err := putMarkers(ctx, tx, id, o.Markers); err != nil {
+			return err
+		}
+		if err := putClock(ctx, tx, id, o.Clock); err != nil {
+			return err
+		}
+		return putResult(ctx, tx, id, o.Result)
+	})
+}
+
+func optional[T ~float64](v *T) any {
+	if v == nil {
+		return nil
+	}
+	return number(*v)
+}
+
+func putMarkers(ctx context.Context, tx *sql.Tx, id TaskID, found []marker.Found) error {
+	for i, m := range found {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO marker VALUES(?,?,?, ?,?,?,?, ?,?,?,?, ?,?,?)`, int64(id), i, m.Kind,
+			number(m.T), number(m.U), number(m.Begin), number(m.End),
+			number(m.Correlation), number(m.PSLR), number(m.Step), number(m.Tau), m.Tag, m.TagOK, m.Fallback); err != nil {
+			return fmt.Errorf("marker %d: %w", i, err)
+		}
+		for k, e := range m.Edges {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO marker_edge VALUES(?,?,?,?,?,?)`, int64(id), i, k, e.Chip, number(e.T), number(e.U)); err != nil {
+				return fmt.Errorf("marker %d, edge of chip %d: %w", i, e.Chip, err)
+			}
+		}
+	}
+	return nil
+}
+
+func putClock(ctx context.Context, tx *sql.Tx, id TaskID, f *clock.Fit) error {
+	v := make([]any, 9)
+	if f != nil {
+		v = []any{number(f.Origin), number(f.A), number(f.B), number(f.VarA), number(f.VarB), number(f.CovAB), number(f.RMS), f.Used, f.Rejected}
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE task SET clock_origin_s=?, clock_a_s=?, clock_b=?, clock_var_a=?, clock_var_b=?,
+		clock_cov_ab=?, clock_rms_s=?, clock_used=?, clock_rejected=? WHERE task_id=?`, append(v, int64(id))...)
+	return err
+}
+
+func putResult(ctx context.Context, tx *sql.Tx, id TaskID, r *measure.Result) error {
+	if r == nil {
+		_, err := tx.ExecContext(ctx, `UPDATE task SET has_result=0, from_s=NULL, to_s=NULL, samples=NULL, first_scan=NULL,
+			gaps=NULL, lost=NULL, end_scan=NULL, energy_j=NULL, energy_u_j=NULL, mean_w=NULL, peak_w=NULL WHERE task_id=?`, int64(id))
+		return err
+	}
+	end, err := endScan(ctx, tx, id, r.FirstScan, r.Samples)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE task SET has_result=1, from_s=?, to_s=?, samples=?, first_scan=?,
+			gaps=?, lost=?, end_scan=?, energy_j=?, energy_u_j=?, mean_w=?, peak_w=? WHERE task_id=?`,
+		number(r.From), number(r.To), int64(r.Samples), int64(r.FirstScan), int64(r.Gaps), int64(r.Lost), end,
+		number(r.Total.Energy), number(r.Total.U), number(r.Mean), number(r.Peak), int64(id)); err != nil {
+		return err
+	}
+	for i, rr := range r.Rails {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO rail_result VALUES(?,?,?,?,?,?,?,?)`, int64(id), i, rr.Name, rr.Role,
+			number(rr.Energy.Energy), number(rr.Energy.U), number(rr.Mean), number(rr.Peak)); err != nil {
+			return fmt.Errorf("rail %s: %w", rr.Name, err)
+		}
+		if err := putBudget(ctx, tx, id, i, rr.Budget); err != nil {
+			return err
+		}
+	}
+	return putBudget(ctx, tx, id, -1, r.Budget)
+}
+
+func putBudget(ctx context.Context, tx *sql.Tx, id TaskID, rail int, lines []measure.Contribution) error {
+	for i, l := range lines {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO budget VALUES(?,?,?,?,?,?)`, int64(id), rail, i, l.Source, number(l.U), l.Systematic); err != nil {
+			return fmt.Errorf("budget line %s: %w", l.Source, err)
+		}
+	}
+	return nil
+}
+
+// endScan returns one past the last of the given number of stored scans from
+// first on. Counting what is stored, not what was sampled, keeps the window
+// right where scans were lost in it and their number is an estimate.
+func endScan(ctx context.Context, tx *sql.Tx, id TaskID, first, samples uint64) (int64, error) {
+	rows, err := tx.QueryContext(ctx, `SELECT first_scan, n FROM chunk WHERE task_id=? ORDER BY chunk_no`, int64(id))
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	end, left := int64(first), int64(samples)
+	for rows.Next() && left > 0 {
+		var from, n int64
+		if err := rows.Scan(&from, &n); err != nil {
+			return 0, err
+		}
+		from, stop := max(from, int64(first)), from+n
+		if take := min(left, stop-from); take > 0 {
+			end = from + take
+			left -= take
+		}
+	}
+	return end, rows.Err()
+}

@@ -1,0 +1,147 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"wattmark/measure"
+	"wattmark/measure/clock"
+)
+
+const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.capture_id, t.gpu, t.gpu_uuid, t.driver,
+	t.marker_code, t.marker_chip_s, t.marker_guard, t.marker_tag_bits, t.marker_tag,
+	coalesce(t.instrument_kind,''), coalesce(t.instrument_model,''), coalesce(t.instrument_serial,''),
+	coalesce(t.instrument_firmware,''), coalesce(t.instrument_address,''), t.started_ns,
+	t.state, t.reason, t.chunks, t.scans, t.nvml_j, coalesce(k.bench,''), coalesce(k.name,''), coalesce(k.calibration_id,0),
+	t.clock_used IS NOT NULL, t.clock_origin_s, t.clock_a_s, t.clock_b, t.clock_var_a, t.clock_var_b, t.clock_cov_ab, t.clock_rms_s,
+	coalesce(t.clock_used,0), coalesce(t.clock_rejected,0),
+	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.first_scan,0), coalesce(t.gaps,0), coalesce(t.lost,0),
+	t.energy_j, t.energy_u_j, t.mean_w, t.peak_w`
+
+const taskTables = ` FROM task t JOIN user u USING(user_id) LEFT JOIN calibration k USING(calibration_id) `
+
+// row is a task as its row has it, with the calibration it refers to.
+type row struct {
+	Task
+	calibration int64
+}
+
+func scanTask(rows *sql.Rows, t *row) error {
+	var launched, started sql.NullInt64
+	var nvml sql.NullFloat64
+	var hasClock, hasResult bool
+	var f clock.Fit
+	var r measure.Result
+	m, i := &t.Marker, &t.Instrument
+	err := rows.Scan(&t.ID, &t.Name, &t.User, &launched, &t.Monitor, &t.CaptureID, &t.GPU, &t.GPUUUID, &t.Driver,
+		&m.Code, &m.Chip, &m.Guard, &m.TagBits, &m.Tag,
+		&i.Kind, &i.Model, &i.Serial, &i.Firmware, &i.Address, &started,
+		&t.State, &t.Reason, &t.Chunks, &t.Scans, &nvml, &t.Bench, &t.CalibrationID, &t.calibration,
+		&hasClock, realTo(&f.Origin), realTo(&f.A), realTo(&f.B), realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
+		&f.Used, &f.Rejected,
+		&hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
+		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak))
+	if err != nil {
+		return err
+	}
+	t.Launched, t.Started = fromNanos(launched), fromNanos(started)
+	if nvml.Valid {
+		j := measure.Joule(nvml.Float64)
+		t.NVML = &j
+	}
+	if hasClock {
+		t.Clock = &f
+	}
+	if hasResult {
+		t.Result = &r
+	}
+	return nil
+}
+
+func (d *DB) tasks(ctx context.Context, op, tail string, args ...any) ([]Task, error) {
+	rows, err := collect(ctx, d.reader, scanTask, "SELECT "+taskColumns+taskTables+tail, args...)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	out := make([]Task, len(rows))
+	for i := range rows {
+		out[i] = rows[i].Task
+	}
+	return out, nil
+}
+
+// Tasks returns a page of tasks, newest first, without their markers, events,
+// setups, rails and budgets.
+func (d *DB) Tasks(ctx context.Context, q Query) ([]Task, error) {
+	var where []string
+	var args []any
+	add := func(cond string, v ...any) { where, args = append(where, cond), append(args, v...) }
+	if q.User != "" {
+		add("t.user_id=(SELECT user_id FROM user WHERE login=?)", q.User)
+	}
+	if prefix, ok := strings.CutSuffix(q.Name, "*"); ok {
+		// The range of all names that begin so; U+10FFFF sorts after every character.
+		add("t.name>=? AND t.name<?", prefix, prefix+"\U0010FFFF")
+	} else if q.Name != "" {
+		add("t.name=?", q.Name)
+	}
+	if !q.Since.IsZero() {
+		add("t.launched_ns>=?", q.Since.UnixNano())
+	}
+	if !q.Until.IsZero() {
+		add("t.launched_ns<?", q.Until.UnixNano())
+	}
+	if q.Before != 0 {
+		add("t.task_id<?", int64(q.Before))
+	}
+	tail := ""
+	if len(where) > 0 {
+		tail = "WHERE " + strings.Join(where, " AND ")
+	}
+	limit := q.Limit
+	if limit <= 0 {
+		limit = 100
+	}
+	return d.tasks(ctx, "list tasks", tail+" ORDER BY t.task_id DESC LIMIT ?", append(args, limit)...)
+}
+
+// Unfinished returns the tasks in state Running, oldest first, as Tasks does.
+func (d *DB) Unfinished(ctx context.Context) ([]Task, error) {
+	return d.tasks(ctx, "list unfinished tasks", "WHERE t.state=1 ORDER BY t.task_id")
+}
+
+// Users returns all users that have tasks, by name.
+func (d *DB) Users(ctx context.Context) ([]UserTasks, error) {
+	out, err := collect(ctx, d.reader, func(rows *sql.Rows, u *UserTasks) error { return rows.Scan(&u.User, &u.Tasks) },
+		`SELECT login, (SELECT count(*) FROM task WHERE task.user_id=user.user_id) FROM user ORDER BY login`)
+	return out, wrap("list users", err)
+}
+
+// Task returns one task with all but its samples and readings, as it stood at
+// one moment.
+func (d *DB) Task(ctx context.Context, id TaskID) (Task, error) {
+	op := fmt.Sprintf("read task %d", id)
+	tx, err := d.reader.BeginTx(ctx, nil)
+	if err != nil {
+		return Task{}, wrap(op, err)
+	}
+	defer tx.Rollback() //nolint:errcheck // it only read
+	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?", int64(id))
+	if err != nil {
+		return Task{}, wrap(op, err)
+	}
+	if len(rows) == 0 {
+		return Task{}, fmt.Errorf("%s: %w", op, ErrNotFound)
+	}
+	t := rows[0].Task
+	err = errors.Join(
+		readSetup(ctx, tx, rows[0].calibration, &t.Setup),
+		readMarkers(ctx, tx, &t),
+		readEvents(ctx, tx, &t),
+		readRails(ctx, tx, &t),
+	)
+	return t, wrap(op, err)
+}

@@ -237,7 +237,7 @@ var steps = []struct {
 	share float64
 	ticks uint64
 	width int64
-}{{0.855, 601, 3}, {0.040, 605, 4}, {0.031, 636, 3}, {0.035, 683, 2}, {0.037, 739, 1}, {0.002, 760, 250}}
+}{{0.8183, 601, 3}, {0.0492, 605, 3}, {0.0401, 636, 3}, {0.0493, 683, 2}, {0.0401, 739, 1}, {0.0032, 600, 340}}
 
 // nextStep draws the distance to the next sample.
 func (f *Face) nextStep() uint64 {

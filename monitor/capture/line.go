@@ -1,0 +1,111 @@
+package capture
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// hold is who has the bench.
+type hold struct {
+	holder, captureID string
+	since             time.Time
+}
+
+// line gives the bench to one holder at a time, the others in the order in
+// which they came.
+type line struct {
+	mu      sync.Mutex
+	now     *hold
+	waiting []*place
+}
+
+type place struct {
+	hold    hold
+	granted chan struct{}
+}
+
+// enter returns when the bench is the caller's, or with a *BusyError when it is
+// not within wait, or with ctx's error.
+func (l *line) enter(ctx context.Context, holder, captureID string, wait time.Duration) error {
+	l.mu.Lock()
+	h := hold{holder: holder, captureID: captureID, since: time.Now()}
+	if l.now == nil {
+		l.now = &h
+		l.mu.Unlock()
+		return nil
+	}
+	if wait <= 0 {
+		defer l.mu.Unlock()
+		return l.busy(0)
+	}
+	p := &place{hold: h, granted: make(chan struct{})}
+	l.waiting = append(l.waiting, p)
+	l.mu.Unlock()
+
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-p.granted:
+		return nil
+	case <-ctx.Done():
+		return l.giveUp(p, ctx.Err())
+	case <-timer.C:
+		return l.giveUp(p, nil)
+	}
+}
+
+// giveUp leaves the line, unless the bench was granted in the same moment.
+func (l *line) giveUp(p *place, why error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.waiting, p)
+	if i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		if why != nil {
+			return why
+		}
+		return l.busy(time.Since(p.hold.since))
+	}
+	if why != nil {
+		l.next()
+	}
+	return why
+}
+
+// busy tells who holds the bench. The lock is held.
+func (l *line) busy(waited time.Duration) error {
+	return &BusyError{Holder: l.now.holder, Since: l.now.since, CaptureID: l.now.captureID, Waited: waited}
+}
+
+// leave gives the bench to the next in line. A capture that does not hold it
+// changes nothing.
+func (l *line) leave(captureID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now != nil && l.now.captureID == captureID {
+		l.next()
+	}
+}
+
+func (l *line) next() {
+	l.now = nil
+	if len(l.waiting) > 0 {
+		p := l.waiting[0]
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+		p.hold.since = time.Now()
+		l.now = &p.hold
+		close(p.granted)
+	}
+}
+
+// held returns who has the bench; the zero hold when it is free.
+func (l *line) held() hold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil {
+		return hold{}
+	}
+	return *l.now
+}

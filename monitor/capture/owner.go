@@ -1,0 +1,280 @@
+package capture
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/measure/marker"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/spool"
+)
+
+// Owner is a bench: its instrument, who has it, and the captures taken on it.
+// Run is the one goroutine that touches the instrument; the other methods are
+// safe for concurrent use.
+type Owner struct {
+	cfg  Config
+	line line
+	live watchers
+
+	starts chan *Capture
+	probes chan chan struct{}
+	done   chan struct{} // closed when Run ends
+
+	mu       sync.Mutex
+	captures map[string]*Capture
+	identity instrument.Identity
+	setup    *measure.Setup
+	setupErr error
+}
+
+// New makes an owner of an instrument, and reopens the captures that the spool
+// holds: those that were not ended become INCOMPLETE.
+func New(cfg Config) (*Owner, error) {
+	switch {
+	case cfg.Instrument == nil || cfg.Store == nil:
+		return nil, errors.New("capture: an instrument and a spool are needed")
+	case cfg.Setup == nil:
+		return nil, errors.New("capture: nothing says how channels make rails")
+	}
+	o := &Owner{
+		cfg: cfg.withDefaults(), captures: map[string]*Capture{},
+		starts: make(chan *Capture), probes: make(chan chan struct{}), done: make(chan struct{}),
+		identity: cfg.Instrument.Identity(),
+	}
+	// Drivers with fixed inputs know them before they are opened.
+	if in := cfg.Instrument.Inputs(); len(in.Channels) > 0 {
+		o.learn(in)
+	} else {
+		o.setupErr = fmt.Errorf("%w: it was not opened yet", ErrUnavailable)
+	}
+	return o, o.restore()
+}
+
+// learn keeps what the instrument says of itself. Only the goroutine that owns
+// the instrument, or New, may call it.
+func (o *Owner) learn(in instrument.Inputs) (measure.Setup, error) {
+	setup, err := o.cfg.Setup(in)
+	if err == nil {
+		err = setup.Validate()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.identity = o.cfg.Instrument.Identity()
+	if o.setupErr = err; err == nil {
+		o.setup = &setup
+	}
+	return setup, err
+}
+
+// Run owns the instrument until ctx ends; a capture that then runs ends
+// INCOMPLETE, durable and readable.
+func (o *Owner) Run(ctx context.Context) error {
+	defer close(o.done)
+	o.mu.Lock()
+	known := o.setup != nil
+	o.mu.Unlock()
+	if !known {
+		o.probe(ctx)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case c := <-o.starts:
+			o.take(ctx, c)
+		case answer := <-o.probes:
+			o.probe(ctx)
+			close(answer)
+		}
+	}
+}
+
+// probe opens the instrument only to learn what it is.
+func (o *Owner) probe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
+	defer cancel()
+	ins := o.cfg.Instrument
+	err := ins.Open(ctx)
+	if err == nil {
+		_, err = o.learn(ins.Inputs())
+	}
+	if cerr := ins.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		o.cfg.Log.Warn("instrument cannot be used now", "bench", o.cfg.Bench, "error", err)
+		o.mu.Lock()
+		o.setupErr = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		o.mu.Unlock()
+	}
+}
+
+// Bench describes the bench and who has it. When the instrument's inputs are
+// not known yet and the bench is free, the instrument is tried, within ctx.
+func (o *Owner) Bench(ctx context.Context) Bench {
+	o.mu.Lock()
+	known := o.setup != nil
+	o.mu.Unlock()
+	if !known && o.line.held().holder == "" {
+		answer := make(chan struct{})
+		select {
+		case o.probes <- answer:
+			select {
+			case <-answer:
+			case <-ctx.Done():
+			}
+		case <-o.done:
+		case <-ctx.Done():
+		}
+	}
+	h := o.line.held()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b := Bench{
+		Name: o.cfg.Bench, Instrument: o.identity, Setup: o.setup, Err: o.setupErr,
+		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID,
+	}
+	if o.setup != nil {
+		b.CalibrationID = CalibrationID(*o.setup)
+	}
+	return b
+}
+
+// CalibrationID names a setup by its content: the first 16 hexadecimal digits
+// of the SHA-256 of its channels and rails.
+func CalibrationID(s measure.Setup) string {
+	b, err := json.Marshal(struct {
+		Channels []measure.Channel
+		Rails    []measure.Rail
+	}{s.Channels, s.Rails})
+	if err != nil { // a setup that was validated has only finite numbers
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Start takes the bench and starts a capture; it returns once the first scan
+// has arrived. Errors: a *BusyError; ErrRequest; ErrUnavailable with the
+// instrument's own; ErrStopped; ctx's.
+func (o *Owner) Start(ctx context.Context, req Request) (*Capture, error) {
+	if err := req.check(); err != nil {
+		return nil, err
+	}
+	c := newCapture(o, newID(time.Now()), req)
+	if err := o.line.enter(ctx, req.Holder, c.id, req.Wait); err != nil {
+		return nil, err
+	}
+	select {
+	case o.starts <- c:
+	case <-ctx.Done():
+		o.line.leave(c.id)
+		return nil, fmt.Errorf("start capture: %w", ctx.Err())
+	case <-o.done:
+		o.line.leave(c.id)
+		return nil, ErrStopped
+	}
+	select {
+	case <-c.ready:
+	case <-c.ended:
+	case <-ctx.Done():
+		c.end(Failed, req.Holder+" went away before the capture began")
+		<-c.ended
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("start capture: %w", err)
+	}
+	select {
+	case <-c.ready:
+		return c, nil
+	default:
+		return nil, fmt.Errorf("start capture: %w", c.neverBegan())
+	}
+}
+
+// newID returns a name that sorts by time and is not guessed twice.
+func newID(now time.Time) string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return now.UTC().Format("20060102-150405-") + hex.EncodeToString(b[:])
+}
+
+// Get returns a capture. Errors wrap ErrUnknown.
+func (o *Owner) Get(id string) (*Capture, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c, ok := o.captures[id]; ok {
+		return c, nil
+	}
+	return nil, fmt.Errorf("%w: %q: it was released, or never was; ListCaptures names those that are held", ErrUnknown, id)
+}
+
+// List returns the captures held, newest first.
+func (o *Owner) List() []Info {
+	o.mu.Lock()
+	all := make([]*Capture, 0, len(o.captures))
+	for _, c := range o.captures {
+		all = append(all, c)
+	}
+	o.mu.Unlock()
+	infos := make([]Info, len(all))
+	for i, c := range all {
+		infos[i] = c.info()
+	}
+	slices.SortFunc(infos, func(a, b Info) int { return cmp.Compare(b.CaptureID, a.CaptureID) })
+	return infos
+}
+
+// Release drops a capture that has ended. One that is not held is no error; one
+// that has not ended gives an error that wraps ErrTransition.
+func (o *Owner) Release(id string) error {
+	c, err := o.Get(id)
+	if err != nil {
+		return nil
+	}
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life == Released {
+		return nil
+	}
+	next, err := c.life.Next(ReleaseDone)
+	if err != nil {
+		return fmt.Errorf("release capture %s: %w: stop it first", id, err)
+	}
+	if err := o.cfg.Store.Remove(id); err != nil {
+		return fmt.Errorf("release capture: %w", err)
+	}
+	c.life = next
+	v, _ := c.look()
+	v.State = next
+	c.show(v)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.captures, id)
+	return nil
+}
+
+// over gives the bench to the next in line.
+func (o *Owner) over(c *Capture) { o.line.leave(c.id) }
+
+// tail is how much device time after a stop request may still hold a part of
+// the stop marker as the instrument shows it.
+func (o *Owner) tail(h spool.Header) time.Duration {
+	r := h.Setup.Response
+	tail := o.cfg.StopTail + (5*r.Tau + r.Window + 2*r.Update).Duration()
+	if h.Marker.Code != marker.None {
+		tail += (4 * h.Marker.Chip).Duration()
+	}
+	return tail
+}

@@ -1,0 +1,83 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/monitor/spool"
+)
+
+// restore takes up the captures that an earlier monitor left in the spool.
+func (o *Owner) restore() error {
+	found, err := o.cfg.Store.Captures()
+	if err != nil {
+		if found == nil {
+			return err
+		}
+		o.cfg.Log.Error("a part of the spool cannot be read and is left as it is", "error", err)
+	}
+	for _, f := range found {
+		if err := o.restoreOne(f); err != nil {
+			o.cfg.Log.Error("capture cannot be restored and is left as it is", "capture", f.Log.Header().CaptureID, "error", err)
+		}
+	}
+	return nil
+}
+
+func (o *Owner) restoreOne(f spool.Found) error {
+	h := f.Log.Header()
+	t, err := retell(f.Log)
+	if err != nil {
+		return errors.Join(err, f.Log.Close())
+	}
+	if !f.Sealed && t.state <= Arming && t.scans == 0 {
+		// The first scan never came, so nobody was ever told of this capture.
+		return errors.Join(f.Log.Close(), o.cfg.Store.Remove(h.CaptureID))
+	}
+	find := func(tick float64) (uint64, error) { return findChunk(f.Log, tick) }
+	tr, err := trimOf(h.Marker, t.markers, true, h.Setup.Timebase, find, t.chunks)
+	if err != nil {
+		return errors.Join(err, f.Log.Close())
+	}
+	if !f.Sealed {
+		if err := t.restarted(f, h.Setup.Timebase); err != nil {
+			return errors.Join(err, f.Log.Close())
+		}
+		o.cfg.Log.Warn("capture was interrupted", "capture", h.CaptureID, "holder", h.Holder, "reason", t.reason)
+	}
+	c := newCapture(o, h.CaptureID, Request{Holder: h.Holder, TaskName: h.TaskName, Marker: h.Marker})
+	c.header, c.log, c.life = h, f.Log, t.state
+	c.view = view{
+		Summary: summarize(h, &t, tr, t.state, t.reason), started: t.started,
+		startKnown: tr.start != nil, stopKnown: tr.stop != nil,
+	}
+	close(c.ready)
+	close(c.ended)
+	o.captures[c.id] = c
+	return nil
+}
+
+// restarted ends a capture whose monitor died, durably.
+func (t *tally) restarted(f spool.Found, tb measure.Timebase) error {
+	reason := "monitor restarted"
+	if f.Torn > 0 {
+		reason += fmt.Sprintf("; %d bytes after the last good record were cut off (%s)", f.Torn, f.Why)
+	}
+	state := t.state
+	if state == 0 {
+		state = Arming
+	}
+	if !state.Ended() {
+		next, err := state.Next(Restarted)
+		if err != nil {
+			return err
+		}
+		t.state, t.reason = next, lastWords(reason, t, tb)
+	}
+	final := spool.State{
+		Code: uint8(t.state), Trigger: uint8(Restarted), At: time.Now(), Reason: t.reason, Started: t.started, Final: true,
+	}
+	return errors.Join(f.Log.State(final), f.Log.Close())
+}

@@ -1,0 +1,86 @@
+package capture
+
+import (
+	"fmt"
+	"time"
+
+	"wattmark/measure"
+)
+
+// sink is a capture as its instrument sees it.
+type sink struct{ c *Capture }
+
+// Block takes samples. Its error ends the stream.
+func (s sink) Block(b *measure.Block) error {
+	at := time.Now()
+	c := s.c
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life.Ended() {
+		return errSealed
+	}
+	if c.life == Arming && b.Scans() > 0 {
+		c.begin(b, at)
+	}
+	chunks, markers := c.pipe.tally.chunks, len(c.pipe.tally.markers)
+	if err := c.pipe.block(b, at); err != nil {
+		return fmt.Errorf("capture %s: %w", c.id, err)
+	}
+	if c.pipe.tally.chunks != chunks || len(c.pipe.tally.markers) != markers {
+		c.publish("")
+	}
+	if c.life == Stopping && (!c.pipe.awaitsStop() || c.reached()) {
+		c.seal(TailWritten, "")
+		return errSealed
+	}
+	return nil
+}
+
+// reached tells whether the samples cover what a stop request waits for.
+func (c *Capture) reached() bool {
+	return c.header.Setup.Timebase.Seconds(c.pipe.stitch.endTick).Duration() >= c.target
+}
+
+// begin takes note of the first scan.
+func (c *Capture) begin(b *measure.Block, at time.Time) {
+	took := time.Duration(float64(b.Scans()) / float64(c.header.Setup.Timebase.SampleRate()) * 1e9)
+	c.pipe.tally.started = at.Add(-took)
+	c.move(FirstScan)
+	c.startLease()
+	c.publish("")
+	close(c.ready)
+}
+
+// Event takes what a reader of the samples must know.
+func (s sink) Event(e measure.Event) error {
+	c := s.c
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life.Ended() {
+		return errSealed
+	}
+	if err := c.pipe.event(e); err != nil {
+		return fmt.Errorf("capture %s: %w", c.id, err)
+	}
+	return nil
+}
+
+// tick ends a chunk that has grown old while the instrument is silent.
+func (c *Capture) tick(now time.Time) {
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life != Running && c.life != Stopping {
+		return
+	}
+	chunks := c.pipe.tally.chunks
+	if c.pipe.enc.Scans() == 0 {
+		return
+	}
+	if err := c.pipe.flushOld(now); err != nil {
+		c.seal(Failed, err.Error())
+		return
+	}
+	if c.pipe.tally.chunks != chunks {
+		c.publish("")
+	}
+}

@@ -1,0 +1,295 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/spool"
+)
+
+// take runs one capture on the goroutine that owns the instrument.
+func (o *Owner) take(ctx context.Context, c *Capture) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watched := make(chan struct{})
+	defer close(watched)
+	go func() {
+		select {
+		case <-c.quit:
+			cancel()
+		case <-watched:
+		}
+	}()
+	defer func() {
+		if err := o.cfg.Instrument.Close(); err != nil {
+			o.cfg.Log.Warn("instrument did not close well", "bench", o.cfg.Bench, "error", err)
+		}
+	}()
+	if err := o.arm(ctx, c); err != nil {
+		c.failed(err)
+		return
+	}
+	arming := time.AfterFunc(o.cfg.ArmTimeout, func() { c.armTimeout() })
+	defer arming.Stop()
+	go c.ticks(watched)
+	o.stream(ctx, c)
+	o.dropEmpty(c)
+}
+
+// arm opens the instrument and makes the capture's place in the spool.
+func (o *Owner) arm(ctx context.Context, c *Capture) error {
+	octx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
+	defer cancel()
+	ins := o.cfg.Instrument
+	if err := ins.Open(octx); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	setup, err := o.learn(ins.Inputs())
+	if err != nil {
+		return fmt.Errorf("%w: the bench does not fit the instrument: %w", ErrUnavailable, err)
+	}
+	h := spool.Header{
+		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, TaskName: c.req.TaskName, Created: time.Now(),
+		Instrument: ins.Identity(), Setup: setup, CalibrationID: CalibrationID(setup), Marker: c.req.Marker,
+	}
+	if err := o.live.begin(c.id, &h.Setup); err != nil {
+		return err
+	}
+	log, err := o.cfg.Store.Create(h)
+	if err != nil {
+		return err
+	}
+	pipe, err := newPipeline(&o.cfg, h, log, &o.live)
+	if err == nil {
+		err = log.State(spool.State{Code: uint8(Arming), Trigger: uint8(Created), At: h.Created})
+	}
+	if err != nil {
+		return errors.Join(err, log.Close(), o.cfg.Store.Remove(c.id))
+	}
+	c.data.Lock()
+	c.header, c.log, c.pipe = h, log, pipe
+	c.data.Unlock()
+	o.mu.Lock()
+	o.captures[c.id] = c
+	o.mu.Unlock()
+	return nil
+}
+
+// stream runs the instrument until the capture has ended, opening it again
+// where it was lost.
+func (o *Owner) stream(ctx context.Context, c *Capture) {
+	for {
+		err := o.cfg.Instrument.Stream(ctx, sink{c})
+		if c.hasEnded() {
+			return
+		}
+		switch {
+		case ctx.Err() != nil:
+			c.end(Failed, monitorStopped)
+			return
+		case err == nil:
+			c.exhaust()
+			select {
+			case <-c.quit:
+			case <-ctx.Done():
+			}
+			continue
+		case errors.Is(err, instrument.ErrDisconnected) && o.cfg.Reopen > 0 && c.lost(err):
+			err = o.reopen(ctx, c)
+		}
+		switch {
+		case c.hasEnded():
+			return
+		case ctx.Err() != nil:
+			c.end(Failed, monitorStopped)
+			return
+		case err != nil:
+			c.end(Failed, err.Error())
+			return
+		}
+	}
+}
+
+const monitorStopped = "the monitor was stopped"
+
+// reopen tries to get a lost instrument back, with growing pauses. It must be
+// the same one, with the same inputs: else the samples would not be comparable.
+func (o *Owner) reopen(ctx context.Context, c *Capture) error {
+	ins := o.cfg.Instrument
+	ctx, cancel := context.WithDeadline(ctx, c.lostAt().Add(o.cfg.Reopen))
+	defer cancel()
+	var last error
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		if err := ins.Close(); err != nil {
+			last = err
+		}
+		err := o.tryOpen(ctx, c)
+		if err == nil || errors.Is(err, instrument.ErrIdentity) {
+			return err
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("%s; not back within %v: %w", c.awayWhy(), o.cfg.Reopen, cmpErr(last, ctx.Err()))
+		}
+	}
+}
+
+func cmpErr(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func (o *Owner) tryOpen(ctx context.Context, c *Capture) error {
+	octx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
+	defer cancel()
+	ins := o.cfg.Instrument
+	if err := ins.Open(octx); err != nil {
+		return err
+	}
+	was, is := c.header.Instrument, ins.Identity()
+	was.Address = is.Address // a device may come back under another name
+	if was != is {
+		return fmt.Errorf("%w: %s %s came back, it was %s %s", instrument.ErrIdentity, is.Model, is.Serial, was.Model, was.Serial)
+	}
+	setup, err := o.cfg.Setup(ins.Inputs())
+	if err != nil {
+		return err
+	}
+	if setup.Timebase != c.header.Setup.Timebase || !slices.Equal(setup.Channels, c.header.Setup.Channels) {
+		return fmt.Errorf("%w: it came back with other channels, calibration or rate", instrument.ErrIdentity)
+	}
+	return nil
+}
+
+// dropEmpty forgets a capture that never had a scan: nobody knows its name.
+func (o *Owner) dropEmpty(c *Capture) {
+	select {
+	case <-c.ready:
+		return
+	default:
+	}
+	<-c.ended
+	if err := o.Release(c.id); err != nil {
+		o.cfg.Log.Warn("empty capture stays in the spool", "capture", c.id, "error", err)
+	}
+}
+
+// failed ends a capture that never got as far as the spool.
+func (c *Capture) failed(err error) {
+	c.data.Lock()
+	defer c.data.Unlock()
+	c.letGo()
+	c.life = Incomplete
+	c.mu.Lock()
+	c.err, c.view.State, c.view.Reason = err, Incomplete, err.Error()
+	c.mu.Unlock()
+	close(c.ended)
+	c.owner.over(c)
+}
+
+// neverBegan says why there was no first scan.
+func (c *Capture) neverBegan() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	return fmt.Errorf("%w: %s", ErrUnavailable, c.view.Reason)
+}
+
+// armTimeout gives up on an instrument that sends no scan.
+func (c *Capture) armTimeout() {
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life == Arming {
+		c.seal(Failed, fmt.Sprintf("%v: no scan within %v of the start", instrument.ErrSilent, c.owner.cfg.ArmTimeout))
+	}
+}
+
+// ticks ends old chunks until the instrument is done.
+func (c *Capture) ticks(done <-chan struct{}) {
+	t := time.NewTicker(c.owner.cfg.FlushEvery)
+	defer t.Stop()
+	for {
+		select {
+		case now := <-t.C:
+			c.tick(now)
+		case <-done:
+			return
+		}
+	}
+}
+
+func (c *Capture) hasEnded() bool {
+	c.data.Lock()
+	defer c.data.Unlock()
+	return c.life.Ended()
+}
+
+// exhaust takes note that the instrument has no more to give, as a recording.
+func (c *Capture) exhaust() {
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life.Ended() {
+		return
+	}
+	if c.life == Arming {
+		c.seal(Failed, "the instrument ended its stream before the first scan")
+		return
+	}
+	c.pipe.exhausted = true
+	err := c.pipe.write(measure.Event{
+		Kind: measure.EventNote, FirstScan: c.pipe.stitch.next, Exact: true, Channel: -1,
+		Detail: "the instrument ended its stream by itself",
+	})
+	if err == nil {
+		err = c.pipe.flush()
+	}
+	switch {
+	case err != nil:
+		c.seal(Failed, err.Error())
+	case c.life == Stopping:
+		c.seal(TailWritten, "")
+	default:
+		c.publish("")
+	}
+}
+
+// lost takes note of a broken link, and tells whether it is worth trying again.
+func (c *Capture) lost(err error) bool {
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life != Running {
+		return false
+	}
+	c.pipe.stitch.lost(err.Error())
+	if ferr := c.pipe.flush(); ferr != nil {
+		c.seal(Failed, ferr.Error())
+		return false
+	}
+	return true
+}
+
+// lostAt returns when the last block before the loss arrived.
+func (c *Capture) lostAt() time.Time {
+	c.data.Lock()
+	defer c.data.Unlock()
+	return c.pipe.stitch.lastAt
+}
+
+func (c *Capture) awayWhy() string {
+	c.data.Lock()
+	defer c.data.Unlock()
+	return c.pipe.stitch.awayWhy
+}

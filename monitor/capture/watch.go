@@ -1,0 +1,149 @@
+package capture
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"wattmark/measure"
+)
+
+// RailValue is one rail, averaged over a moment.
+type RailValue struct {
+	Rail    string
+	Power   measure.Watt
+	Voltage measure.Volt   // 0 where it is not measured
+	Current measure.Ampere // 0 where it is not measured
+}
+
+// Moment is what a live viewer sees: averages since the one before.
+type Moment struct {
+	CaptureID string
+	T         measure.Seconds // device time at the end of the average
+	Rails     []RailValue
+	Total     measure.Watt
+	Dropped   uint64 // moments lost so far because the viewer was slow
+}
+
+// watchers are the live viewers of a bench. They cost nothing while there are
+// none, and never hold up a capture.
+type watchers struct {
+	count atomic.Int32
+	mu    sync.Mutex
+	all   map[*watcher]struct{}
+
+	id    string // of the capture that runs
+	setup *measure.Setup
+	power *measure.PowerMeter
+	cols  measure.Columns
+}
+
+// watcher is one viewer with an average of its own.
+type watcher struct {
+	every   time.Duration
+	out     chan Moment
+	dropped uint64
+
+	until   float64 // tick at which the average ends
+	n       int
+	p, v, i []float64 // sums by rail
+}
+
+// begin says which capture runs from now on.
+func (w *watchers) begin(id string, setup *measure.Setup) error {
+	m, err := measure.NewPowerMeter(setup)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.id, w.setup, w.power = id, setup, m
+	for v := range w.all {
+		v.reset(len(setup.Rails))
+	}
+	return nil
+}
+
+// add begins to watch; the channel gets moments until remove.
+func (w *watchers) add(every time.Duration) *watcher {
+	v := &watcher{every: every, out: make(chan Moment, 4)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = map[*watcher]struct{}{}
+	}
+	if w.setup != nil {
+		v.reset(len(w.setup.Rails))
+	}
+	w.all[v] = struct{}{}
+	w.count.Add(1)
+	return v
+}
+
+func (w *watchers) remove(v *watcher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.all, v)
+	w.count.Add(-1)
+}
+
+func (v *watcher) reset(rails int) {
+	v.n, v.until = 0, 0
+	v.p, v.v, v.i = make([]float64, rails), make([]float64, rails), make([]float64, rails)
+}
+
+// block adds a block to the averages. It is called by the pipeline.
+func (w *watchers) block(b *measure.Block) {
+	if w.count.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	end := b.TickAt(w.setup.Timebase, b.Scans()-1)
+	for r := range w.setup.Rails {
+		w.power.Rail(r, b, &w.cols)
+		p, v, i := sum(w.cols.P), sum(w.cols.V), sum(w.cols.I)
+		for x := range w.all {
+			x.p[r] += p
+			x.v[r] += v
+			x.i[r] += i
+		}
+	}
+	for x := range w.all {
+		x.n += b.Scans()
+		if x.until == 0 {
+			x.until = end
+		}
+		if end >= x.until {
+			x.send(w, end)
+		}
+	}
+}
+
+func sum[T ~float64](s []T) (t float64) {
+	for _, v := range s {
+		t += float64(v)
+	}
+	return t
+}
+
+// send hands the average to the viewer, or counts it as dropped.
+func (v *watcher) send(w *watchers, end float64) {
+	m := Moment{CaptureID: w.id, T: w.setup.Timebase.Seconds(end), Dropped: v.dropped, Rails: make([]RailValue, len(v.p))}
+	n := float64(v.n)
+	for r := range v.p {
+		m.Rails[r] = RailValue{
+			Rail: w.setup.Rails[r].Name, Power: measure.Watt(v.p[r] / n),
+			Voltage: measure.Volt(v.v[r] / n), Current: measure.Ampere(v.i[r] / n),
+		}
+		m.Total += m.Rails[r].Power
+		v.p[r], v.v[r], v.i[r] = 0, 0, 0
+	}
+	v.n = 0
+	v.until = end + w.setup.Timebase.Ticks(measure.SecondsOf(v.every))
+	select {
+	case v.out <- m:
+	default:
+		v.dropped++
+	}
+}

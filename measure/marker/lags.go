@@ -15,6 +15,7 @@ const settleChips = 4
 type lags struct {
 	chip  int   // lags a chip
 	code  int   // chips of the code
+	near  int64 // lags on either side of a peak that are the peak itself
 	wait  int64 // lags from a peak to its judgement
 	least float64
 	pslr  measure.Decibel
@@ -33,15 +34,17 @@ type peak struct {
 }
 
 // newLags returns lags of which a chip has the given number. chips is the
-// number of chips whose correlation counts.
-func newLags(spec Spec, perChip, chips int, judge func(Kind, peak)) *lags {
+// number of chips whose correlation counts; blur is the instrument's memory, in
+// chips, that widens peaks.
+func newLags(spec Spec, perChip, chips int, blur float64, judge func(Kind, peak)) *lags {
 	l := &lags{
 		chip: perChip, code: spec.CodeLen(), judge: judge,
+		near: int64((1.25 + min(blur, float64(spec.CodeLen())/2)) * float64(perChip)),
 		wait: int64((2*spec.TagBits + spec.Guard + settleChips) * perChip),
 		// A candidate has no tag and only half of the guards yet: let more through,
 		// the fit judges.
 		least: leastRho(chips) - 0.2,
-		pslr:  leastPSLR(spec.Code),
+		pslr:  leastPSLR(spec.Code, blur),
 	}
 	for k := range l.rho {
 		l.rho[k] = newRing[float64]((spec.Len()+spec.CodeLen()+settleChips+2)*perChip + 2)
@@ -51,12 +54,14 @@ func newLags(spec Spec, perChip, chips int, judge func(Kind, peak)) *lags {
 
 // leastPSLR is the smallest peak-to-sidelobe ratio of a marker. The code alone
 // has 17.8 dB (m-sequence 31); noise as strong as the step and the work beside
-// the guards leave 4 to 8. The up-down pattern is its own sidelobe.
-func leastPSLR(c Code) measure.Decibel {
+// the guards leave 4 to 8. The up-down pattern is its own sidelobe, and a memory
+// of many chips (blur) blends a peak into its sidelobes; there the correlation
+// itself must be the higher, see updates.leastRho.
+func leastPSLR(c Code, blur float64) measure.Decibel {
 	if c == UpDown {
 		return 0.5
 	}
-	return 2.5
+	return measure.Decibel(2.5 / (1 + blur/4))
 }
 
 // leastRho is the correlation, over n chips, that noise exceeds once in 10¹⁰
@@ -141,12 +146,12 @@ func (l *lags) isPeak(k int, lag int64) bool {
 }
 
 // sidelobes compares a peak with the highest correlation, of either kind, that
-// lies more than a chip and a quarter and less than a code away.
+// lies beside the peak and less than a code away.
 func (l *lags) sidelobes(k int, lag int64) measure.Decibel {
-	near, far := int64(l.chip)*5/4, int64(l.chip*l.code)
+	far := int64(l.chip * l.code)
 	worst := 1e-3
 	for i := lag - far; i <= min(lag+far, l.newest()); i++ {
-		if i < lag-near || i > lag+near {
+		if i < lag-l.near || i > lag+l.near {
 			worst = max(worst, l.at(0, i), l.at(1, i))
 		}
 	}

@@ -6,17 +6,9 @@ import (
 	"wattmark/measure"
 )
 
-const (
-	// sensorRho is the least correlation of the whole marker in a sensor's
-	// updates: there are few of them, and no neighbours to tell noise by.
-	sensorRho = 0.85
-	// windowSpread is the standard uncertainty of the logarithm of a sensor's
-	// averaging window: it is known from the architecture only, and cards differ.
-	windowSpread = 0.3
-)
-
-// windowTrials are the multiples of the nominal window that are tried.
-var windowTrials = []float64{0.55, 0.68, 0.83, 1, 1.2, 1.45, 1.8}
+// windowSpread is the standard uncertainty of the logarithm of a sensor's
+// averaging window: it is known from the architecture only, and cards differ.
+const windowSpread = 0.3
 
 // updateWork is the memory of a fit, kept from one candidate to the next.
 type updateWork struct {
@@ -27,8 +19,9 @@ type updateWork struct {
 	trials []trialT0
 }
 
-// trialT0 is one begin of the code with the sum of squares that it leaves.
-type trialT0 struct{ t0, window, cost, weight float64 }
+// trialT0 is one begin of the code, and one window, with the sum of squares
+// that they leave.
+type trialT0 struct{ t0, lnW, cost float64 }
 
 // fit refines a candidate whose code begins near t0; nil where the updates
 // there are not a marker.
@@ -50,7 +43,7 @@ func (u *updates) fit(kind Kind, t0 float64) *Found {
 	}
 	mean, spread, window := u.posterior(spec, kind, t0)
 	rho, step := u.final(spec, kind, mean, window)
-	if step <= 0 || rho < max(sensorRho, leastRho(len(u.work.y))) || !(spread < chip/2) {
+	if step <= 0 || rho < max(u.leastRho(), leastRho(len(u.work.y))) || !(spread < chip/2) {
 		return nil
 	}
 	begin := measure.Seconds(mean)
@@ -142,46 +135,80 @@ func (u *updates) search(spec Spec, kind Kind, t0, reach, step float64, noTag bo
 }
 
 // posterior returns mean and standard deviation of t0 and the mean window over
-// all that the updates allow, each weighted by Student's likelihood (the noise
-// is not known beforehand) and the window by what is known of it.
+// all that the updates allow. It looks three times, each time closer.
 func (u *updates) posterior(spec Spec, kind Kind, t0 float64) (mean, spread, window float64) {
-	w, chip := &u.work, float64(spec.Chip)
-	factors := windowTrials
+	chip := float64(spec.Chip)
+	u.work.edges = edgesOf(spec.Chips(kind), spec.CodeStart(), chip, u.work.edges)
+	at := belief{t0: t0, reach: 0.2 * chip, reachW: 2 * windowSpread}
 	if u.window == 0 {
-		factors = []float64{1}
+		at.reachW = 0
 	}
-	w.edges = edgesOf(spec.Chips(kind), spec.CodeStart(), chip, w.edges)
-	u.choose(t0, u.window*factors[len(factors)-1], false)
-	n := float64(len(w.y))
+	u.choose(t0, u.window*math.Exp(at.reachW), false)
+	for range 3 {
+		next, ok := u.weigh(at)
+		if !ok {
+			return t0, math.Inf(1), u.window
+		}
+		at = next
+	}
+	return at.t0, at.reach / beliefReach, u.window * math.Exp(at.lnW)
+}
+
+// belief is what is known of t0 and of the logarithm of the window's ratio to
+// the nominal one: their means, and the reach of the next look around them.
+type belief struct{ t0, lnW, reach, reachW float64 }
+
+const (
+	beliefReach = 4 // standard deviations to either side
+	stepsT0     = 24
+	stepsWindow = 6
+)
+
+// weigh tries a grid around what is believed, weighted by Student's likelihood,
+// as the noise is not known beforehand, and by what is known of windows.
+func (u *updates) weigh(at belief) (next belief, ok bool) {
+	w, n := &u.work, float64(len(u.work.y))
+	stepT, stepW := at.reach/stepsT0, at.reachW/stepsWindow
 	w.trials = w.trials[:0]
-	least, floor, step := math.Inf(1), 0.0, chip/512
-	for _, f := range factors {
-		prior := math.Exp(-0.5 * math.Pow(math.Log(f)/windowSpread, 2))
-		for t := t0 - 0.2*chip; t <= t0+0.2*chip; t += step {
-			// A wider window begins earlier: search around the same begin.
-			at := t - (f-1)*u.window/2
-			u.levels(at, u.window*f)
-			_, rise, cost, total := w.line()
-			if rise > 0 {
-				w.trials = append(w.trials, trialT0{at, u.window * f, cost, prior})
+	least, floor := math.Inf(1), 0.0
+	for j := -stepsWindow; j <= stepsWindow; j++ {
+		lnW := at.lnW + float64(j)*stepW
+		window := u.window * math.Exp(lnW)
+		for i := -stepsT0; i <= stepsT0; i++ {
+			// The middle of a window's slope is what is seen: a wider window, an
+			// earlier begin.
+			t := at.t0 + float64(i)*stepT - (window-u.window*math.Exp(at.lnW))/2
+			u.levels(t, window)
+			if _, rise, cost, total := w.line(); rise > 0 {
+				w.trials = append(w.trials, trialT0{t, lnW, cost})
 				least, floor = min(least, cost), 1e-10*total
 			}
 		}
+		if stepW == 0 {
+			break
+		}
 	}
-	var sum, square float64
-	total := 0.0
+	var total, t, tt, l, ll float64
 	for _, v := range w.trials {
-		p := v.weight * math.Pow((v.cost+floor)/(least+floor), -(n-4)/2)
-		total += p
-		sum += p * (v.t0 - t0)
-		square += p * (v.t0 - t0) * (v.t0 - t0)
-		window += p * v.window
+		p := math.Pow((v.cost+floor)/(least+floor), -(n-4)/2) * math.Exp(-0.5*math.Pow(v.lnW/windowSpread, 2))
+		dt, dl := v.t0-at.t0, v.lnW-at.lnW
+		total, t, tt, l, ll = total+p, t+p*dt, tt+p*dt*dt, l+p*dl, ll+p*dl*dl
 	}
 	if !(total > 0) {
-		return t0, math.Inf(1), u.window
+		return at, false
 	}
-	sum /= total
-	return t0 + sum, math.Sqrt(max(0, square/total-sum*sum) + step*step/12), window / total
+	t, l = t/total, l/total
+	return belief{
+		t0: at.t0 + t, reach: beliefReach * math.Sqrt(max(0, tt/total-t*t)+stepT*stepT/12),
+		lnW: at.lnW + l, reachW: beliefReach * math.Sqrt(max(0, ll/total-l*l)+stepW*stepW/12),
+	}, true
+}
+
+// leastRho is the least correlation of the whole marker in a sensor's updates:
+// there are few of them, and no neighbours to tell noise by. The longer the
+// sensor's memory, the smoother the trace and the more alike are all traces.
+func (u *updates) leastRho() float64 {
+	return 1 - 0.15/(1+u.memory()/float64(u.spec.Chip)/2)
 }
 
 // final returns the correlation of the whole marker and its step.

@@ -50,12 +50,12 @@ func newUpdates(spec Spec, setup *measure.Setup, on func(Found)) *updates {
 	if !u.hold {
 		u.period = 1 / float64(setup.Timebase.SampleRate())
 	}
-	u.tau = max(float64(r.Tau), 1e-3*u.window, 1e-6*float64(spec.Chip))
+	u.tau = max(float64(r.Tau), 1e-5*u.window, 1e-6*float64(spec.Chip))
 	margin := float64(spec.Len()+2*settleChips+4)*float64(spec.Chip) + u.memory()
 	u.ring = newRing[update](int(2.5*margin/u.period) + 16)
 	u.shapes = [2]shape{u.shape(Start), u.shape(Stop)}
 	chips := int(float64(spec.CodeLen()+spec.Guard) * min(1, float64(spec.Chip)/u.period))
-	u.lags = newLags(spec, lagsPerChip, max(chips, 6), u.judge)
+	u.lags = newLags(spec, lagsPerChip, max(chips, 6), u.memory()/float64(spec.Chip), u.judge)
 	return u
 }
 

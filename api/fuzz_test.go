@@ -1,0 +1,85 @@
+package api
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"wattmark/api/wattmarkv1"
+)
+
+// FuzzRequests throws whatever proto accepts at every handler: none may panic,
+// and every error is a status.
+func FuzzRequests(f *testing.F) {
+	f.Add(byte(0), []byte{})
+	f.Add(byte(1), []byte{0x08, 0x01})
+	f.Add(byte(2), []byte{0x08, 0x01, 0x18, 0x05, 0x20, 0x07})
+	f.Add(byte(2), []byte{0x08, 0x02, 0x10, 0x01})
+	f.Add(byte(3), []byte{0x12, 0x01, 0x61})
+	db := fakeDB(f)
+	service := New(db)
+	f.Fuzz(func(t *testing.T, method byte, b []byte) {
+		err := callAny(t, service, method%4, b)
+		if _, ok := status.FromError(err); !ok {
+			t.Fatalf("an error without a code: %v", err)
+		}
+		if code := status.Code(err); code == codes.Internal || code == codes.Unknown {
+			t.Fatalf("a request alone caused %v", err)
+		}
+		if len(db.tasks) < 5 { // the request deleted some
+			db.tasks = fakeDB(t).tasks
+		}
+	})
+}
+
+// callAny calls a handler with a request read from b. Bytes that are no such
+// request are nobody's error.
+func callAny(t *testing.T, s *Service, method byte, b []byte) error {
+	ctx := t.Context()
+	switch method {
+	case 0:
+		var r wattmarkv1.ListTasksRequest
+		if proto.Unmarshal(b, &r) != nil {
+			return nil
+		}
+		_, err := s.ListTasks(ctx, &r)
+		return err
+	case 1:
+		var r wattmarkv1.GetTaskRequest
+		if proto.Unmarshal(b, &r) != nil {
+			return nil
+		}
+		_, err := s.GetTask(ctx, &r)
+		return err
+	case 2:
+		var r wattmarkv1.ReadSamplesRequest
+		if proto.Unmarshal(b, &r) != nil {
+			return nil
+		}
+		return s.ReadSamples(&r, &sink{ctx: ctx})
+	default:
+		var r wattmarkv1.DeleteTasksRequest
+		if proto.Unmarshal(b, &r) != nil {
+			return nil
+		}
+		_, err := s.DeleteTasks(ctx, &r)
+		return err
+	}
+}
+
+// sink is a stream that takes everything.
+type sink struct {
+	grpc.ServerStream
+	ctx context.Context
+	n   int
+}
+
+func (s *sink) Context() context.Context { return s.ctx }
+
+func (s *sink) Send(m *wattmarkv1.ReadSamplesResponse) error { return s.SendMsg(m) }
+
+func (s *sink) SendMsg(any) error { s.n++; return nil }

@@ -1,0 +1,275 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"wattmark/api/wattmarkv1"
+	"wattmark/api/wire"
+	"wattmark/store"
+)
+
+func TestListTasksFiltersAndPages(t *testing.T) {
+	client := serve(t, fakeDB(t))
+	for _, c := range []struct {
+		name string
+		req  *wattmarkv1.ListTasksRequest
+		want []int64 // newest first, over all pages
+	}{
+		{"all", &wattmarkv1.ListTasksRequest{}, []int64{5, 4, 3, 2, 1}},
+		{"by user", &wattmarkv1.ListTasksRequest{User: "ada"}, []int64{5, 3, 1}},
+		{"by name", &wattmarkv1.ListTasksRequest{Name: "gemm-4"}, []int64{4}},
+		{"by prefix", &wattmarkv1.ListTasksRequest{Name: "gemm*"}, []int64{5, 4, 3, 2, 1}},
+		{"by name and user", &wattmarkv1.ListTasksRequest{Name: "gemm-4", User: "ada"}, nil},
+		{"since", &wattmarkv1.ListTasksRequest{Since: timestamppb.New(launched.Add(4 * time.Hour))}, []int64{5, 4}},
+		{"until", &wattmarkv1.ListTasksRequest{Until: timestamppb.New(launched.Add(4 * time.Hour))}, []int64{3, 2, 1}},
+	} {
+		for _, size := range []int32{0, 1, 2, 5, 1 << 30} {
+			t.Run(fmt.Sprintf("%s by %d", c.name, size), func(t *testing.T) {
+				c.req.PageSize, c.req.PageToken = size, ""
+				var got []int64
+				for {
+					res, err := client.ListTasks(t.Context(), c.req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if size > 0 && len(res.Tasks) > int(size) {
+						t.Fatalf("a page of %d tasks, want at most %d", len(res.Tasks), size)
+					}
+					for _, task := range res.Tasks {
+						got = append(got, task.TaskId)
+					}
+					if res.NextPageToken == "" {
+						break
+					}
+					if len(res.Tasks) == 0 {
+						t.Fatal("an empty page that is not the last")
+					}
+					c.req.PageToken = res.NextPageToken
+				}
+				if !slices.Equal(got, c.want) {
+					t.Errorf("got %v, want %v", got, c.want)
+				}
+			})
+		}
+	}
+}
+
+func TestRequestsAreRefusedByField(t *testing.T) {
+	client := serve(t, fakeDB(t))
+	first, err := client.ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{User: "ada", PageSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func(r *wattmarkv1.ListTasksRequest) func(context.Context) error {
+		return func(ctx context.Context) error { _, err := client.ListTasks(ctx, r); return err }
+	}
+	del := func(r *wattmarkv1.DeleteTasksRequest) func(context.Context) error {
+		return func(ctx context.Context) error { _, err := client.DeleteTasks(ctx, r); return err }
+	}
+	long := strings.Repeat("x", wire.MaxText+1)
+	for _, c := range []struct {
+		name, field string
+		call        func(context.Context) error
+	}{
+		{"negative page", "page_size", list(&wattmarkv1.ListTasksRequest{PageSize: -1})},
+		{"rubbish token", "page_token", list(&wattmarkv1.ListTasksRequest{PageToken: "rubbish"})},
+		{"token of another question", "page_token", list(&wattmarkv1.ListTasksRequest{User: "bob", PageToken: first.NextPageToken})},
+		{"token cut short", "page_token", list(&wattmarkv1.ListTasksRequest{User: "ada", PageToken: first.NextPageToken[:20]})},
+		{"token of the right length", "page_token", list(&wattmarkv1.ListTasksRequest{User: "ada", PageToken: strings.Repeat("A", 22)})},
+		{"until before since", "until", list(&wattmarkv1.ListTasksRequest{Since: timestamppb.New(launched), Until: timestamppb.New(launched)})},
+		{"since that is no time", "since", list(&wattmarkv1.ListTasksRequest{Since: &timestamppb.Timestamp{Nanos: -1}})},
+		{"endless user", "user", list(&wattmarkv1.ListTasksRequest{User: long})},
+		{"endless name", "name", list(&wattmarkv1.ListTasksRequest{Name: long})},
+		{"get 0", "task_id", func(ctx context.Context) error {
+			_, err := client.GetTask(ctx, &wattmarkv1.GetTaskRequest{})
+			return err
+		}},
+		{"samples of −1", "task_id", func(ctx context.Context) error {
+			stream, err := client.ReadSamples(ctx, &wattmarkv1.ReadSamplesRequest{TaskId: -1})
+			if err != nil {
+				return err
+			}
+			_, err = stream.Recv()
+			return err
+		}},
+		{"delete nothing", "by", del(&wattmarkv1.DeleteTasksRequest{})},
+		{"delete id 0", "task_id", del(&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{}})},
+		{"delete no name", "name", del(&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_Name{}})},
+		{"delete no user", "user", del(&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{}})},
+		{"delete endless user", "user", del(&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: long}})},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := status.Convert(c.call(t.Context()))
+			if s.Code() != codes.InvalidArgument {
+				t.Fatalf("got %v: %s", s.Code(), s.Message())
+			}
+			if !strings.HasPrefix(s.Message(), c.field+": ") {
+				t.Errorf("message %q does not begin with the field %s", s.Message(), c.field)
+			}
+			bad, ok := s.Details()[0].(*errdetails.BadRequest)
+			if !ok || bad.FieldViolations[0].Field != c.field {
+				t.Errorf("details %v do not name the field %s", s.Details(), c.field)
+			}
+		})
+	}
+}
+
+func TestGetTask(t *testing.T) {
+	client := serve(t, fakeDB(t))
+	got, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := got.Task
+	if task.Name != "gemm-1" || task.User != "ada" || task.Gpu != "H200" || task.State != wattmarkv1.TaskState_TASK_STATE_COMPLETE ||
+		!task.Launched.AsTime().Equal(launched.Add(time.Hour)) {
+		t.Errorf("task: %v", task)
+	}
+	if task.Samples != 9500 || task.Gaps != 1 || task.Lost != 500 || task.Stored != 10600 || task.NvmlJ == nil || *task.NvmlJ != 99 ||
+		task.Energy.EnergyJ != 100 || task.Energy.EnergyUJ != 2 || task.MeanW != 100 || task.PeakW != 300 {
+		t.Errorf("figures: %v", task)
+	}
+	if got.Window.FromS != 0.1 || got.Window.ToS != 1.0999 || got.FirstScan != 1000 || len(got.Rails) != 2 || len(got.Markers) != 2 ||
+		len(got.Events) != 4 || got.Instrument.Model != "PMD-USB" || got.Clock.US != 1e-6 {
+		t.Errorf("details: %v", got)
+	}
+	if _, err := wire.ParseSetup(got.Setup); err != nil {
+		t.Errorf("setup: %v", err)
+	}
+
+	// Without a window, and without anything.
+	untrimmed, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if untrimmed.Window != nil || untrimmed.FirstScan != 900 || untrimmed.Task.Energy != nil || untrimmed.Task.NvmlJ != nil ||
+		untrimmed.Task.Reason != "no stop marker" || untrimmed.Clock != nil {
+		t.Errorf("untrimmed: %v", untrimmed)
+	}
+	empty, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if empty.Setup != nil || empty.FirstScan != 0 {
+		t.Errorf("empty: %v", empty)
+	}
+	_, err = client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 42})
+	if s := status.Convert(err); s.Code() != codes.NotFound || !strings.Contains(s.Message(), "42") || !strings.Contains(s.Message(), "ListTasks") {
+		t.Errorf("task 42: %v, want NOT_FOUND with a hint", err)
+	}
+}
+
+func TestUsersAndDelete(t *testing.T) {
+	db := fakeDB(t)
+	client := serve(t, db)
+	users, err := client.ListUsers(t.Context(), &wattmarkv1.ListUsersRequest{})
+	if err != nil || len(users.Users) != 2 || users.Users[0].User != "ada" || users.Users[0].Tasks != 3 {
+		t.Errorf("users: %v, %v", users, err)
+	}
+	for _, c := range []struct {
+		req  *wattmarkv1.DeleteTasksRequest
+		want uint64
+		left int
+	}{
+		{&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{TaskId: 2}}, 1, 4},
+		{&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_Name{Name: "gemm-5"}}, 1, 3},
+		{&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_Name{Name: "gemm*"}}, 0, 3},
+		{&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: "ada"}}, 2, 1},
+	} {
+		res, err := client.DeleteTasks(t.Context(), c.req)
+		if err != nil || res.Deleted != c.want || len(db.tasks) != c.left {
+			t.Errorf("%v: deleted %v (%v), %d left; want %d, %d", c.req, res, err, len(db.tasks), c.want, c.left)
+		}
+	}
+	_, err = client.DeleteTasks(t.Context(), &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{TaskId: 2}})
+	if status.Code(err) != codes.NotFound {
+		t.Errorf("deleted twice: %v, want NOT_FOUND", err)
+	}
+}
+
+func TestErrorCodes(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want codes.Code
+	}{
+		{context.Canceled, codes.Canceled},
+		{context.DeadlineExceeded, codes.DeadlineExceeded},
+		{store.ErrNotFound, codes.NotFound},
+		{store.ErrNoHeader, codes.FailedPrecondition},
+		{store.ErrConflict, codes.FailedPrecondition},
+		{store.ErrCorrupt, codes.DataLoss},
+		{store.ErrFull, codes.ResourceExhausted},
+		{store.ErrIO, codes.Internal},
+		{store.ErrBusy, codes.Unavailable},
+		{store.ErrReadOnly, codes.FailedPrecondition},
+		{wire.ErrMessage, codes.InvalidArgument},
+		{errors.New("anything else"), codes.Internal},
+	} {
+		t.Run(c.err.Error(), func(t *testing.T) {
+			db := fakeDB(t)
+			db.err = fmt.Errorf("while testing: %w", c.err)
+			_, err := New(db).ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{})
+			s := status.Convert(err)
+			if s.Code() != c.want {
+				t.Errorf("got %v, want %v", s.Code(), c.want)
+			}
+			if !strings.HasPrefix(s.Message(), "list tasks: while testing") {
+				t.Errorf("message %q does not say what was done", s.Message())
+			}
+			for name, call := range map[string]func() error{
+				"users": func() error { _, err := New(db).ListUsers(t.Context(), nil); return err },
+				"get": func() error {
+					_, err := New(db).GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 1})
+					return err
+				},
+				"delete": func() error {
+					_, err := New(db).DeleteTasks(t.Context(), &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: "x"}})
+					return err
+				},
+			} {
+				if got := status.Code(call()); got != c.want {
+					t.Errorf("%s: got %v, want %v", name, got, c.want)
+				}
+			}
+		})
+	}
+	if toStatus("x", nil) != nil {
+		t.Error("no error became one")
+	}
+}
+
+func TestHealthAndReflection(t *testing.T) {
+	conn := dial(t, fakeDB(t))
+	for _, name := range []string{"", "wattmark.v1.TaskService"} {
+		res, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
+		if err != nil || res.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("health of %q: %v, %v", name, res, err)
+		}
+	}
+	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
+		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "wattmark.v1.TaskService.ReadSamples"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	res, err := stream.Recv()
+	if err != nil || len(res.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		t.Errorf("reflection: %v, %v", res, err)
+	}
+}

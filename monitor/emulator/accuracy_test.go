@@ -118,16 +118,6 @@ func TestMarkerTimingOnTheBoard(t *testing.T) {
 	}
 }
 
-// slowSource gives a slow sensor the trivial clock that it has: the host's own.
-type slowSource struct {
-	*meter.Slow
-	start time.Duration
-}
-
-func (s slowSource) DeviceTime(at time.Duration) measure.Seconds {
-	return measure.SecondsOf(at - s.start)
-}
-
 func TestMarkerTimingOfSlowSensors(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -145,13 +135,13 @@ func TestMarkerTimingOfSlowSensors(t *testing.T) {
 					return miss{err: err}
 				}
 				cfg := c.cfg
-				cfg.Seed, cfg.Noise = seed, 0.5
+				cfg.Seed, cfg.Noise, cfg.Jitter = seed, 0.5, 2*time.Millisecond
 				s, err := meter.NewSlow(b, cfg)
 				if err != nil {
 					return miss{err: err}
 				}
 				spec := marker.SensorProfile(measure.SecondsOf(cfg.Update), uint32(seed)&15)
-				return timing(seed, b, slowSource{s, cfg.Start}, spec, 64)
+				return timing(seed, b, s, spec, 64)
 			}), c.goal)
 		})
 	}

@@ -267,6 +267,9 @@ func TestCoverageOfTheWholeChain(t *testing.T) {
 		{"noise and timing alone, 5 kS/s", 500, meter.Config{Rate: 5e3, Spread: meter.Spread{
 			UClock: 50e-6, NoiseI: 0.3, NoiseV: 0.02, ClockOffsetRange: 20 * ms,
 		}}},
+		{"timing alone, 20 kS/s", 500, meter.Config{Rate: 20e3, Spread: meter.Spread{
+			UClock: 50e-6, NoiseI: 0.02, NoiseV: 0.002, ClockOffsetRange: 20 * ms,
+		}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			outs := each(c.seeds, func(seed uint64) outcome {

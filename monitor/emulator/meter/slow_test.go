@@ -47,6 +47,46 @@ func TestSlowShowsItsWindow(t *testing.T) {
 	}
 }
 
+func TestSlowJitterAndClock(t *testing.T) {
+	b := newBoard(t, board.Config{}, nil)
+	for i := range 2000 { // every update sees another level
+		_, _ = b.SetLevel(time.Duration(i)*10*time.Millisecond, measure.Watt(50+i%97))
+	}
+	cfg := SlowConfig{Update: 100 * time.Millisecond, Window: 25 * time.Millisecond, Jitter: time.Millisecond, Clock: 0.009, Start: time.Second}
+	s, err := NewSlow(b, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup := s.Setup()
+	var blk measure.Block
+	last, first, seen, changes := int64(0), int64(0), measure.Count(0), 0
+	var scan uint64
+	for range 20 {
+		s.Next(&blk, 200)
+		if err := blk.Validate(setup.Timebase, 1); err != nil {
+			t.Fatal(err)
+		}
+		for i, tick := range blk.Ticks {
+			if late := tick - int64(scan)*4_000_000; late < -1_000_000 || late > 1_000_000 || (scan > 0 && tick <= last) {
+				t.Fatalf("scan %d is stamped %d ns", scan, tick)
+			}
+			if c := blk.Counts[0][i]; c != seen {
+				seen = c
+				changes++
+				if changes == 2 {
+					first = tick
+				}
+				last = tick
+			}
+			last, scan = max(last, tick), scan+1
+		}
+	}
+	period := float64(16e9) / 100.9e6
+	if math.Abs(float64(changes)-period) > 2 || first == 0 {
+		t.Errorf("%d new values in 16 s, want %.0f", changes, period)
+	}
+}
+
 // The facts' square wave of 50 ms on and 50 ms off: a sensor that sees 25 ms of
 // each 100 ms does not move, whatever the truth is.
 func TestSlowSensorMissesTheSquareWave(t *testing.T) {

@@ -3,27 +3,336 @@ package measurement
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
 
-	"wattmark/measure"
+	"wattmark/hostagent"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/hostagent/sampler"
+	"wattmark/measure/marker"
 	"wattmark/store"
 )
 
-var errNotYet = errors.New("measurement: not built yet")
+const (
+	// farewell is how long a measurement that was cancelled still takes to stop
+	// the capture, to store what is on its way, and to say so.
+	farewell = 10 * time.Second
+	// leastLead shows the detector the level before the first chip.
+	leastLead = 50 * time.Millisecond
+	// defaultLease ends the capture of a host that vanished.
+	defaultLease = 30 * time.Second
+)
 
-// Measure makes one measurement and returns its task. The task exists, with a
-// state and a reason, also when an error is returned, unless its id is zero.
+// Measure makes one measurement and returns its task. Once the capture has
+// started the task exists, and it ends with a state and a reason also when an
+// error is returned. An error of the work itself is returned after the
+// measurement has been brought to its end.
 func Measure(ctx context.Context, cfg Config, work Work) (store.TaskID, error) {
-	return 0, errNotYet
+	s, err := begin(ctx, cfg)
+	if err != nil {
+		return 0, fmt.Errorf("measure: %w", err)
+	}
+	if err := s.run(ctx, work); err != nil {
+		return s.id, fmt.Errorf("measure: task %d: %w", s.id, err)
+	}
+	return s.id, nil
 }
 
-// Recover finishes the tasks that an earlier run of this host left unfinished:
-// the rest of their samples is fetched where their monitor still has it; else
-// they end incomplete with the reason. It returns the tasks that it ended.
-func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
-	return nil, errNotYet
+// session is one Measure.
+type session struct {
+	cfg     Config
+	id      store.TaskID
+	bench   monitorclient.Bench
+	spec    marker.Spec
+	capture string
+	phase   atomic.Value // Phase
+	n       Counters
 }
 
-// Retrim gives a task a window by hand, in device time, and computes its result anew.
-func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error { return errNotYet }
+func (c *Config) validate() error {
+	switch {
+	case c.DB == nil || c.Monitor == nil || c.Device == nil:
+		return errors.New("a measurement needs a database, a monitor and a GPU")
+	case c.Name == "":
+		return errors.New("a measurement needs a name")
+	}
+	return nil
+}
 
-var _ measure.Seconds
+// begin takes the bench and records the task. Before the capture has started
+// there is nothing to record: an error leaves no task.
+func begin(ctx context.Context, cfg Config) (*session, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = defaultLease
+	}
+	if cfg.Holder == "" {
+		cfg.Holder = cfg.User
+	}
+	s := &session{cfg: cfg}
+	s.enter(PhaseBench)
+	var err error
+	if s.bench, err = cfg.Monitor.GetBench(ctx); err != nil {
+		return nil, err
+	}
+	if s.spec, err = s.chooseMarker(); err != nil {
+		return nil, err
+	}
+	s.enter(PhaseCapture)
+	started, err := cfg.Monitor.Start(ctx, monitorclient.StartRequest{
+		Holder: cfg.Holder, TaskName: cfg.Name, Marker: s.spec, Lease: cfg.Lease, Wait: cfg.Wait,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.capture = started.CaptureID
+	info := cfg.Device.Info()
+	s.id, err = cfg.DB.BeginTask(ctx, store.NewTask{
+		Name: cfg.Name, User: cfg.User, Launched: time.Now(), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
+		GPU: info.Name, GPUUUID: info.UUID, Driver: info.Driver, Marker: s.spec,
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.abandon(ctx))
+	}
+	s.tell()
+	return s, nil
+}
+
+// abandon frees the bench of a capture that has no task.
+func (s *session) abandon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	if _, err := s.cfg.Monitor.Stop(ctx, s.capture); err != nil {
+		return err
+	}
+	return s.cfg.Monitor.Release(ctx, s.capture)
+}
+
+// chooseMarker fits the marker to the bench, and gives it a tag.
+func (s *session) chooseMarker() (marker.Spec, error) {
+	tag := s.cfg.Tag
+	if tag == 0 {
+		tag = rand.Uint32()
+	}
+	if s.cfg.Lead == 0 {
+		r := s.bench.Setup.Response
+		s.cfg.Lead = max(leastLead, (2*(r.Update+r.Window) + 5*r.Tau).Duration())
+	}
+	if s.cfg.Marker != nil {
+		return *s.cfg.Marker, s.cfg.Marker.Validate()
+	}
+	spec := marker.ProfileFor(s.bench.Setup, tag)
+	return spec, spec.Validate()
+}
+
+func (s *session) enter(p Phase) {
+	s.phase.Store(p)
+	s.tell()
+}
+
+func (s *session) tell() {
+	if s.cfg.Progress != nil {
+		s.cfg.Progress(Progress{s.id, s.phase.Load().(Phase), s.n.Chunks.Load(), s.n.Scans.Load(), s.n.Bytes.Load()})
+	}
+}
+
+// tellWhile tells of the transfer's progress until the context ends.
+func (s *session) tellWhile(ctx context.Context) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.tell()
+		}
+	}
+}
+
+// run plays, measures, fetches and concludes. What runs beside it outlives the
+// caller's context by the farewell at most.
+func (s *session) run(ctx context.Context, work Work) error {
+	side, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	go s.tellWhile(side)
+	transfer := s.transfer(side)
+	lease := s.keepLease(side)
+	workErr := s.play(ctx, work)
+	cancelled := ctx.Err() != nil
+	failed := s.phase.Load() // where play gave up
+	if cancelled {
+		timer := time.AfterFunc(farewell, func() { cancel(context.Cause(ctx)) })
+		defer timer.Stop()
+	}
+	s.enter(PhaseStop)
+	_, stopErr := s.cfg.Monitor.Stop(side, s.capture)
+	leaseErr := lease()
+	s.enter(PhaseTransfer)
+	got := s.await(ctx, transfer, cancel)
+	var v verdict
+	var broken *playError
+	switch {
+	case cancelled:
+		v.incomplete("cancelled during %s", failed)
+	case errors.As(workErr, &broken):
+		v.incomplete("%v", workErr)
+	case workErr != nil:
+		v.note("the work failed: %v", workErr)
+	}
+	if stopErr != nil {
+		v.note("the capture could not be stopped: %v", stopErr)
+	}
+	err := s.finish(context.WithoutCancel(ctx), got, v)
+	return errors.Join(workErr, leaseErr, stopErr, err)
+}
+
+// arrival is what a transfer came to.
+type arrival struct {
+	trailer monitorclient.Trailer
+	err     error
+}
+
+// transfer stores the samples while the capture runs.
+func (s *session) transfer(ctx context.Context) <-chan arrival {
+	out := make(chan arrival, 1)
+	go func() {
+		t, err := Transfer(ctx, s.cfg.DB, s.cfg.Monitor, s.id, monitorclient.ReadOptions{CaptureID: s.capture, Follow: true}, &s.n)
+		out <- arrival{t, err}
+	}()
+	return out
+}
+
+// keepLease renews the lease until the returned function is called.
+func (s *session) keepLease(ctx context.Context) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- s.cfg.Monitor.KeepLease(ctx, s.capture, s.cfg.Lease) }()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+// await waits for the transfer. A caller who gives up meanwhile leaves it the
+// farewell's time.
+func (s *session) await(ctx context.Context, transfer <-chan arrival, cancel context.CancelCauseFunc) arrival {
+	select {
+	case a := <-transfer:
+		return a
+	case <-ctx.Done():
+		timer := time.AfterFunc(farewell, func() { cancel(context.Cause(ctx)) })
+		defer timer.Stop()
+		return <-transfer
+	}
+}
+
+// playError is a failure of the GPU or of the markers, not of the work.
+type playError struct {
+	what string
+	err  error
+}
+
+func (e *playError) Error() string { return e.what + ": " + e.err.Error() }
+func (e *playError) Unwrap() error { return e.err }
+
+// play runs the work between its markers, with the sensor sampled beside it.
+func (s *session) play(ctx context.Context, work Work) error {
+	if s.cfg.WarmUp > 0 {
+		s.enter(PhaseWarmUp)
+		if err := s.cfg.Device.WarmUp(ctx, s.cfg.WarmUp); err != nil {
+			return &playError{"warm up", err}
+		}
+	}
+	s.enter(PhaseMarker)
+	stopSampler := s.sample(ctx)
+	err := s.bracket(ctx, work)
+	if e := stopSampler(); e != nil {
+		err = errors.Join(err, &playError{"read the GPU's sensor", e})
+	}
+	return err
+}
+
+func (s *session) bracket(ctx context.Context, work Work) error {
+	if err := pause(ctx, s.cfg.Lead); err != nil {
+		return err
+	}
+	if err := s.mark(ctx, marker.Start); err != nil {
+		return err
+	}
+	s.enter(PhaseWork)
+	workErr := s.work(ctx, work)
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), workErr)
+	}
+	s.enter(PhaseMarker)
+	if err := s.mark(ctx, marker.Stop); err != nil {
+		return errors.Join(workErr, err)
+	}
+	return errors.Join(workErr, pause(ctx, s.cfg.Lead))
+}
+
+func (s *session) mark(ctx context.Context, kind marker.Kind) error {
+	played, err := s.cfg.Device.PlayMarker(ctx, s.spec, kind)
+	if err != nil {
+		return &playError{fmt.Sprintf("the %v marker could not be played", kind), err}
+	}
+	edges := make([]store.Played, len(played.Edges))
+	for i, e := range played.Edges {
+		edges[i] = store.Played{Kind: kind, Chip: e.Chip, At: e.At}
+	}
+	if err := s.cfg.DB.PutPlayed(context.WithoutCancel(ctx), s.id, edges); err != nil {
+		return &playError{"store the marker", err}
+	}
+	return nil
+}
+
+// work runs what is measured and stores when it ran.
+func (s *session) work(ctx context.Context, work Work) error {
+	begin := time.Now()
+	kernels, workErr := work(ctx)
+	if len(kernels) == 0 {
+		kernels = []hostagent.Kernel{{Name: "work", Span: hostagent.Span{Start: begin, End: time.Now()}}}
+	}
+	rows := make([]store.Kernel, len(kernels))
+	for i, k := range kernels {
+		rows[i] = store.Kernel{Name: k.Name, Start: k.Span.Start, End: k.Span.End}
+	}
+	if err := s.cfg.DB.PutKernels(context.WithoutCancel(ctx), s.id, rows); err != nil {
+		return errors.Join(workErr, &playError{"store the kernels", err})
+	}
+	return workErr
+}
+
+// sample reads the GPU's sensor until the returned function is called.
+func (s *session) sample(ctx context.Context) (stop func() error) {
+	if s.cfg.Sensor == nil {
+		return func() error { return nil }
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		stats, err := sampler.Run(ctx, s.cfg.Sensor, sampler.Options{Every: s.cfg.SampleEvery},
+			func(ctx context.Context, r []store.Reading) error { return s.cfg.DB.PutReadings(ctx, s.id, r) })
+		done <- errors.Join(err, stats.Err())
+	}()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,6 +1,6 @@
 // Package measurement is the life of a measurement on the GPU machine:
 //
-//	GetBench → BeginTask → StartCapture → warm up → start marker → work →
+//	GetBench → StartCapture → BeginTask → warm up → start marker → work →
 //	stop marker → StopCapture → trailer checked → clock fit → window →
 //	joules → Finish → ReleaseCapture
 //
@@ -11,6 +11,7 @@ package measurement
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"wattmark/hostagent"
@@ -39,10 +40,14 @@ type Store interface {
 	BeginTask(ctx context.Context, t store.NewTask) (store.TaskID, error)
 	PutHeader(ctx context.Context, id store.TaskID, h store.Header) error
 	AppendChunks(ctx context.Context, id store.TaskID, chunks []*chunk.Chunk, events []measure.Event) error
-	NextChunk(ctx context.Context, id store.TaskID) (uint64, error)
+	NextChunk(ctx context.Context, id store.TaskID) (no uint64, any bool, err error)
+	Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error]
 	PutReadings(ctx context.Context, id store.TaskID, r []store.Reading) error
 	PutKernels(ctx context.Context, id store.TaskID, k []store.Kernel) error
 	PutPlayed(ctx context.Context, id store.TaskID, p []store.Played) error
+	Readings(ctx context.Context, id store.TaskID) ([]store.Reading, error)
+	Kernels(ctx context.Context, id store.TaskID) ([]store.Kernel, error)
+	Played(ctx context.Context, id store.TaskID) ([]store.Played, error)
 	Finish(ctx context.Context, id store.TaskID, o store.Outcome) error
 	Task(ctx context.Context, id store.TaskID) (store.Task, error)
 	Unfinished(ctx context.Context) ([]store.Task, error)

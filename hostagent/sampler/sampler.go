@@ -73,10 +73,15 @@ func Run(ctx context.Context, sensor hostagent.PowerSensor, o Options, sink Sink
 		return nil
 	})
 	g.Go(func() error {
+		// It goes on draining after an error: the sampler must not wait for ever.
+		var first error
 		for batch := range s.out {
-			if err := sink(keep, batch); err != nil {
-				return fmt.Errorf("sampler: %w", err)
+			if first == nil {
+				first = sink(keep, batch)
 			}
+		}
+		if first != nil {
+			return fmt.Errorf("sampler: %w", first)
 		}
 		return nil
 	})
@@ -104,7 +109,9 @@ func (s *sampler) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			s.energy()
-			s.flush()
+			if len(s.batch) > 0 {
+				s.out <- s.batch // no beat waits any more
+			}
 			return
 		case <-timer.C:
 		}

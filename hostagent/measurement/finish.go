@@ -1,0 +1,82 @@
+package measurement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"wattmark/hostagent/monitorclient"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+// settle is how long the calls that end a task may take in all, beside the analysis.
+const settle = 2 * time.Minute
+
+// finish concludes a task whose transfer has ended, and releases its capture.
+func (s *session) finish(ctx context.Context, got arrival, v verdict) error {
+	s.enter(PhaseAnalysis)
+	err := end(ctx, s.cfg.DB, s.cfg.Monitor, s.id, s.capture, got, v)
+	s.enter(PhaseDone)
+	return err
+}
+
+// end gives a task its outcome. The capture is released only once the outcome
+// is on disk, and kept where the monitor has something that this side lacks.
+func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture string, got arrival, v verdict) error {
+	switch {
+	case got.err == nil:
+	case lost(got.err):
+		v.incomplete("%v", got.err)
+		return errors.Join(got.err, giveUp(ctx, db, id, &got.trailer.Summary, v))
+	default:
+		// The monitor still has the rest: the task stays open, to be recovered.
+		v.note("the transfer stopped: %v; the monitor keeps the rest until this host fetches it", got.err)
+		o := store.Outcome{State: store.Running, Reason: strings.Join(v.reasons, "; ")}
+		return errors.Join(got.err, db.Finish(ctx, id, o))
+	}
+	if err := fetchAll(ctx, db, m, id, capture, &got); err != nil {
+		return err
+	}
+	o, err := conclude(ctx, db, id, &got.trailer.Summary, v)
+	if err != nil {
+		return fmt.Errorf("analysis: %w", err)
+	}
+	if err := db.Finish(ctx, id, o); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, settle)
+	defer cancel()
+	return m.Release(ctx, capture)
+}
+
+// lost reports whether a transfer's error is final.
+func lost(err error) bool {
+	return errors.Is(err, monitorclient.ErrMismatch) || errors.Is(err, monitorclient.ErrGone) || errors.Is(err, store.ErrConflict)
+}
+
+// fetchAll fetches what lies outside of the markers when none was found: the
+// samples are kept, for a window by hand.
+func fetchAll(ctx context.Context, db Store, m Monitor, id store.TaskID, capture string, got *arrival) error {
+	s := &got.trailer.Summary
+	if s.Found(marker.Start) != nil || s.Chunks == 0 || got.trailer.Chunks > 0 {
+		return nil
+	}
+	t, err := Transfer(ctx, db, m, id, monitorclient.ReadOptions{CaptureID: capture, Untrimmed: true}, nil)
+	if err != nil {
+		return fmt.Errorf("fetch the untrimmed samples: %w", err)
+	}
+	got.trailer = t
+	return nil
+}
+
+// giveUp ends a task whose samples cannot be completed with what there is.
+func giveUp(ctx context.Context, db Store, id store.TaskID, s *monitorclient.Summary, v verdict) error {
+	o, err := conclude(ctx, db, id, s, v)
+	if err != nil {
+		o = store.Outcome{State: store.Incomplete, Reason: strings.Join(v.reasons, "; ")}
+	}
+	return errors.Join(err, db.Finish(ctx, id, o))
+}

@@ -1,0 +1,111 @@
+package measurement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"wattmark/hostagent/monitorclient"
+	"wattmark/measure"
+	"wattmark/store"
+)
+
+// Recover finishes the tasks that an earlier run of this host left unfinished:
+// their captures are stopped, the rest of their samples is fetched, and their
+// results are computed. A task whose monitor no longer has the capture ends
+// incomplete with what was stored. A task whose monitor does not answer stays
+// as it is. It returns the tasks that it ended, and the errors of the others.
+func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
+	open, err := db.Unfinished(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("recover: %w", err)
+	}
+	var done []store.TaskID
+	var errs []error
+	for _, t := range open {
+		if err := recoverTask(ctx, db, dial, t); err != nil {
+			errs = append(errs, fmt.Errorf("recover: task %d: %w", t.ID, err))
+		}
+		if now, err := db.Task(ctx, t.ID); err == nil && now.State != store.Running {
+			done = append(done, t.ID)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+func recoverTask(ctx context.Context, db Store, dial Dial, t store.Task) error {
+	m, closeConn, err := dial(ctx, t.Monitor)
+	if err != nil {
+		return err
+	}
+	defer closeConn()
+	v, err := interruption(ctx, db, t)
+	if err != nil {
+		return err
+	}
+	var got arrival
+	if _, got.err = m.Stop(ctx, t.CaptureID); got.err == nil {
+		got.trailer, got.err = Transfer(ctx, db, m, t.ID, monitorclient.ReadOptions{CaptureID: t.CaptureID, Follow: true}, nil)
+	}
+	if errors.Is(got.err, monitorclient.ErrGone) {
+		next, _, err := db.NextChunk(ctx, t.ID)
+		if err != nil {
+			return err
+		}
+		v.incomplete("this host was interrupted, and the monitor no longer has capture %s: chunks from %d on are missing", t.CaptureID, next)
+		return giveUp(ctx, db, t.ID, &monitorclient.Summary{Markers: t.Markers}, v)
+	}
+	return end(ctx, db, m, t.ID, t.CaptureID, got, v)
+}
+
+// interruption says what is missing because the host's earlier run ended: the
+// kernels are stored when the work has ended.
+func interruption(ctx context.Context, db Store, t store.Task) (verdict, error) {
+	var v verdict
+	if t.Reason != "" {
+		v.note("%s", t.Reason)
+	}
+	kernels, err := db.Kernels(ctx, t.ID)
+	if err != nil {
+		return v, err
+	}
+	if len(kernels) == 0 {
+		v.incomplete("this host was interrupted before the work had ended")
+	}
+	return v, nil
+}
+
+// Retrim gives a task a window by hand, in device time, and computes its
+// result anew. A hand-set window has no uncertainty of its own. A window
+// outside of the stored samples is refused (measure.ErrNoData, measure.ErrWindow).
+func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
+	t, err := db.Task(ctx, id)
+	if err != nil {
+		return fmt.Errorf("retrim: %w", err)
+	}
+	if t.Chunks == 0 {
+		return fmt.Errorf("retrim: task %d: %w: it has no samples", id, measure.ErrNoData)
+	}
+	r, err := integrate(ctx, db, id, &t.Setup, w, measure.Edges{})
+	if err != nil {
+		return fmt.Errorf("retrim: task %d: %w", id, err)
+	}
+	o := store.Outcome{
+		State: store.Complete, Reason: "window set by hand", Markers: t.Markers, Clock: t.Clock, Result: r,
+	}
+	if t.State == store.Incomplete || t.State == store.Running {
+		o.State, o.Reason = store.Incomplete, "window set by hand; "+t.Reason
+	}
+	if t.Clock != nil {
+		if o.NVML, err = overSensor(ctx, db, id, t.Clock, nil, w); err != nil {
+			return fmt.Errorf("retrim: task %d: %w", id, err)
+		}
+	}
+	if err := db.Finish(ctx, id, o); err != nil {
+		return fmt.Errorf("retrim: %w", err)
+	}
+	return nil
+}

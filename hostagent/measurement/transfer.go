@@ -1,0 +1,190 @@
+package measurement
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"wattmark/hostagent/monitorclient"
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/store"
+)
+
+const (
+	// backlog is how many chunks may wait for the database; more make the stream
+	// wait, and with it the monitor, whose spool takes what comes meanwhile.
+	backlog = 8
+	// batchBytes is how much one transaction takes at most. What comes while the
+	// last one was being made durable goes into the next, so the batches find
+	// their own size.
+	batchBytes = 8 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// tally is what a trailer is held against.
+type tally struct {
+	chunks, scans uint64
+	crc           uint32
+}
+
+func (t *tally) add(c *chunk.Chunk) {
+	var b [4]byte
+	binary.LittleEndian.PutUint32(b[:], c.CRC)
+	t.crc = crc32.Update(t.crc, castagnoli, b[:])
+	t.chunks++
+	t.scans += uint64(c.Scans)
+}
+
+func (t *tally) check(want monitorclient.Trailer) error {
+	if t.chunks == want.Chunks && t.scans == want.Scans && t.crc == want.CRC {
+		return nil
+	}
+	return fmt.Errorf("%w: %d chunks, %d scans, CRC-32C %08x here; %d, %d, %08x on the monitor",
+		monitorclient.ErrMismatch, t.chunks, t.scans, t.crc, want.Chunks, want.Scans, want.CRC)
+}
+
+// Counters are what a transfer has moved so far. They may be read at any time.
+type Counters struct{ Chunks, Scans, Bytes atomic.Uint64 }
+
+// Transfer reads a capture into the database, from the first chunk that is not
+// there yet, and holds it against the trailer. Every batch is on disk before
+// the next one is asked of the database. It may be repeated.
+func Transfer(ctx context.Context, db Store, m Monitor, id store.TaskID, o monitorclient.ReadOptions, n *Counters) (monitorclient.Trailer, error) {
+	if n == nil {
+		n = new(Counters)
+	}
+	in := &ingest{db: db, id: id, n: n, items: make(chan item, backlog)}
+	if err := in.resume(ctx, &o); err != nil {
+		return monitorclient.Trailer{}, fmt.Errorf("transfer of task %d: %w", id, err)
+	}
+	var trailer monitorclient.Trailer
+	// What has arrived is stored also when the transfer is being cancelled.
+	keep := context.WithoutCancel(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	in.ctx = ctx
+	g.Go(func() (err error) {
+		defer close(in.items)
+		trailer, err = m.Read(ctx, o, in)
+		return err
+	})
+	g.Go(func() error { return in.store(keep) })
+	err := g.Wait()
+	if err == nil {
+		err = in.tally.check(trailer)
+	}
+	if err != nil {
+		return trailer, fmt.Errorf("transfer of task %d: %w", id, err)
+	}
+	return trailer, nil
+}
+
+// ingest is one Transfer: the sink of the stream on one side, the database's
+// writer on the other.
+type ingest struct {
+	ctx   context.Context // of the reading side
+	db    Store
+	id    store.TaskID
+	n     *Counters
+	items chan item
+
+	tally  tally
+	headed bool
+}
+
+// item is a chunk, or an event that stands before the next one.
+type item struct {
+	chunk *chunk.Chunk
+	event measure.Event
+}
+
+// resume counts what is stored already and moves o.From behind it.
+func (in *ingest) resume(ctx context.Context, o *monitorclient.ReadOptions) error {
+	next, some, err := in.db.NextChunk(ctx, in.id)
+	if err != nil || !some {
+		return err
+	}
+	for c, err := range in.db.Chunks(ctx, in.id, 0) {
+		if err != nil {
+			return err
+		}
+		in.count(c)
+	}
+	o.From = next
+	return nil
+}
+
+func (in *ingest) count(c *chunk.Chunk) {
+	in.tally.add(c)
+	in.n.Chunks.Add(1)
+	in.n.Scans.Add(uint64(c.Scans))
+	in.n.Bytes.Add(uint64(chunk.PayloadSize(c)))
+}
+
+// Header stores the stream's header, once.
+func (in *ingest) Header(h store.Header, _ uint64) error {
+	if in.headed {
+		return nil
+	}
+	if err := in.db.PutHeader(in.ctx, in.id, h); err != nil {
+		return err
+	}
+	in.headed = true
+	return nil
+}
+
+// Chunk hands a copy to the writer, and waits while it is behind.
+func (in *ingest) Chunk(c *chunk.Chunk) error {
+	if err := in.put(item{chunk: c.Clone()}); err != nil {
+		return err
+	}
+	in.count(c)
+	return nil
+}
+
+// Event hands an event to the writer.
+func (in *ingest) Event(e measure.Event) error { return in.put(item{event: e}) }
+
+func (in *ingest) put(i item) error {
+	select {
+	case in.items <- i:
+		return nil
+	case <-in.ctx.Done():
+		return context.Cause(in.ctx)
+	}
+}
+
+// store writes batches until the stream has ended.
+func (in *ingest) store(ctx context.Context) error {
+	var chunks []*chunk.Chunk
+	var events []measure.Event
+	for first := range in.items {
+		chunks, events = chunks[:0], events[:0]
+		size, more := 0, true
+		for i := first; more; {
+			if i.chunk != nil {
+				chunks = append(chunks, i.chunk)
+				size += chunk.PayloadSize(i.chunk)
+			} else {
+				events = append(events, i.event)
+			}
+			if size >= batchBytes {
+				break
+			}
+			select {
+			case i, more = <-in.items:
+			default:
+				more = false
+			}
+		}
+		if err := in.db.AppendChunks(ctx, in.id, chunks, events); err != nil {
+			return err
+		}
+	}
+	return nil
+}

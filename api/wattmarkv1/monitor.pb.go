@@ -147,7 +147,10 @@ type GetBenchResponse struct {
 	// The capture that holds it.
 	CaptureId string `protobuf:"bytes,7,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
 	// Version of the monitor.
-	Version       string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	// Why the instrument could not be used when it was last tried, with what to
+	// do; empty when all is well.
+	Trouble       string `protobuf:"bytes,9,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -234,6 +237,13 @@ func (x *GetBenchResponse) GetCaptureId() string {
 func (x *GetBenchResponse) GetVersion() string {
 	if x != nil {
 		return x.Version
+	}
+	return ""
+}
+
+func (x *GetBenchResponse) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
 	}
 	return ""
 }
@@ -1684,7 +1694,7 @@ var File_wattmark_v1_monitor_proto protoreflect.FileDescriptor
 const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\n" +
 	"\x19wattmark/v1/monitor.proto\x12\vwattmark.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\"\x11\n" +
-	"\x0fGetBenchRequest\"\xbc\x02\n" +
+	"\x0fGetBenchRequest\"\xd6\x02\n" +
 	"\x10GetBenchResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\n" +
@@ -1697,7 +1707,8 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"held_since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\theldSince\x12\x1d\n" +
 	"\n" +
 	"capture_id\x18\a \x01(\tR\tcaptureId\x12\x18\n" +
-	"\aversion\x18\b \x01(\tR\aversion\"\xdb\x01\n" +
+	"\aversion\x18\b \x01(\tR\aversion\x12\x18\n" +
+	"\atrouble\x18\t \x01(\tR\atrouble\"\xdb\x01\n" +
 	"\x13StartCaptureRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1b\n" +
 	"\ttask_name\x18\x02 \x01(\tR\btaskName\x12/\n" +

@@ -1,0 +1,146 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"wattmark/api/wattmarkv1"
+	"wattmark/api/wire"
+	"wattmark/measure"
+	"wattmark/monitor/capture"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/spool"
+)
+
+// Bench is what a monitor measures with. It is made from a bench file, or by
+// hand in a test.
+type Bench struct {
+	// Name is shown to hosts.
+	Name string
+	// Instrument belongs to the monitor from New on.
+	Instrument instrument.Instrument
+	// Setup makes rails of what the instrument delivers, with the calibration in
+	// force. It is called whenever the instrument was opened.
+	Setup func(instrument.Inputs) (measure.Setup, error)
+}
+
+// Config is what a monitor is made of.
+type Config struct {
+	Bench Bench
+	// Dir is the spool's directory; it is created, and locked while the monitor lives.
+	Dir string
+	// Listeners are served by Run, and closed by it.
+	Listeners []net.Listener
+	// Version is shown to hosts.
+	Version string
+	// Log gets what an operator wants to know; nil for silence.
+	Log *slog.Logger
+	// Tune changes the capture's defaults; Bench, Instrument, Setup, Store and
+	// Log in it are not looked at.
+	Tune capture.Config
+	// Spool changes the spool's defaults.
+	Spool spool.Options
+	// ServerOptions are added to the server's: credentials, interceptors.
+	ServerOptions []grpc.ServerOption
+}
+
+// drainTime is how long calls may take to end when the monitor is stopped.
+const drainTime = 3 * time.Second
+
+// Monitor is a monitor machine.
+type Monitor struct {
+	cfg    Config
+	store  *spool.Store
+	owner  *capture.Owner
+	health *health.Server
+	// stopping is closed before the server drains, so that streams that would
+	// never end do.
+	stopping chan struct{}
+	stopOnce sync.Once
+}
+
+// New takes the spool's directory and restores the captures in it. It does not
+// touch the instrument. Errors wrap spool.ErrLocked when another monitor has
+// the directory.
+func New(cfg Config) (*Monitor, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("monitor: no directory for the spool")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	store, err := spool.Open(cfg.Dir, cfg.Spool)
+	if err != nil {
+		return nil, fmt.Errorf("monitor: %w", err)
+	}
+	c := cfg.Tune
+	c.Bench, c.Instrument, c.Setup, c.Store, c.Log = cfg.Bench.Name, cfg.Bench.Instrument, cfg.Bench.Setup, store, cfg.Log
+	owner, err := capture.New(c)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("monitor: %w", err), store.Close())
+	}
+	return &Monitor{cfg: cfg, store: store, owner: owner, health: health.NewServer(), stopping: make(chan struct{})}, nil
+}
+
+// NewServer returns a gRPC server with MonitorService, health and reflection.
+func (m *Monitor) NewServer() *grpc.Server {
+	s := grpc.NewServer(append(wire.ServerOptions(), m.cfg.ServerOptions...)...)
+	wattmarkv1.RegisterMonitorServiceServer(s, &service{monitor: m, owner: m.owner, version: m.cfg.Version})
+	grpc_health_v1.RegisterHealthServer(s, m.health)
+	reflection.Register(s)
+	return s
+}
+
+// Run owns the instrument and serves the listeners until ctx ends. A capture
+// that then runs ends INCOMPLETE; all that was taken is durable when Run returns.
+func (m *Monitor) Run(ctx context.Context) error {
+	defer m.store.Close()
+	server := m.NewServer()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return m.owner.Run(ctx) })
+	for _, l := range m.cfg.Listeners {
+		g.Go(func() error {
+			if err := server.Serve(l); err != nil {
+				return fmt.Errorf("monitor: serve %s: %w", l.Addr(), err)
+			}
+			return nil
+		})
+	}
+	m.setServing(true)
+	g.Go(func() error {
+		<-ctx.Done()
+		m.setServing(false)
+		m.drain(server)
+		return nil
+	})
+	return g.Wait()
+}
+
+func (m *Monitor) setServing(yes bool) {
+	s := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if yes {
+		s = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	m.health.SetServingStatus("", s)
+	m.health.SetServingStatus(wattmarkv1.MonitorService_ServiceDesc.ServiceName, s)
+}
+
+// drain lets calls end: readers get the trailer of the capture that was just
+// ended, viewers are told that the monitor stops.
+func (m *Monitor) drain(s *grpc.Server) {
+	m.stopOnce.Do(func() { close(m.stopping) })
+	timer := time.AfterFunc(drainTime, s.Stop)
+	defer timer.Stop()
+	s.GracefulStop()
+}

@@ -1,0 +1,146 @@
+package monitor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"wattmark/api/wattmarkv1"
+	"wattmark/api/wire"
+	"wattmark/monitor/capture"
+)
+
+// probeTime bounds how long GetBench tries an instrument that was never opened.
+const probeTime = 5 * time.Second
+
+// service is wattmark.v1.MonitorService over an owner.
+type service struct {
+	wattmarkv1.UnimplementedMonitorServiceServer
+	monitor *Monitor
+	owner   *capture.Owner
+	version string
+}
+
+func (s *service) GetBench(ctx context.Context, _ *wattmarkv1.GetBenchRequest) (*wattmarkv1.GetBenchResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	b := s.owner.Bench(ctx)
+	r := &wattmarkv1.GetBenchResponse{
+		Name: b.Name, Instrument: wire.Instrument(wire.Identity(b.Instrument)), CalibrationId: b.CalibrationID,
+		Holder: b.Holder, HeldSince: wire.Time(b.HeldSince), CaptureId: b.CaptureID, Version: s.version,
+	}
+	if b.Setup != nil {
+		r.Setup = wire.Setup(*b.Setup)
+	}
+	if b.Err != nil {
+		r.Trouble = b.Err.Error()
+	}
+	return r, nil
+}
+
+func (s *service) StartCapture(ctx context.Context, q *wattmarkv1.StartCaptureRequest) (*wattmarkv1.StartCaptureResponse, error) {
+	req, err := parseStart(q)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	c, err := s.owner.Start(ctx, req)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	h := c.Header()
+	return &wattmarkv1.StartCaptureResponse{
+		CaptureId: c.ID(), SampleRateHz: float64(h.Setup.Timebase.SampleRate()),
+		Instrument: wire.Instrument(wire.Identity(h.Instrument)), CalibrationId: h.CalibrationID,
+		Started: wire.Time(c.Started()), LeaseUntil: wire.Time(c.LeaseUntil()),
+	}, nil
+}
+
+func parseStart(q *wattmarkv1.StartCaptureRequest) (capture.Request, error) {
+	spec, err := wire.ParseMarkerSpec(q.Marker)
+	if err != nil {
+		return capture.Request{}, err
+	}
+	req := capture.Request{Holder: q.Holder, TaskName: q.TaskName, Marker: spec}
+	for _, d := range []struct {
+		name string
+		from *durationpb.Duration
+		to   *time.Duration
+	}{{"lease", q.Lease, &req.Lease}, {"wait", q.Wait, &req.Wait}} {
+		if d.from == nil {
+			continue
+		}
+		if err := d.from.CheckValid(); err != nil {
+			return req, fmt.Errorf("%w: %s: %w", capture.ErrRequest, d.name, err)
+		}
+		*d.to = d.from.AsDuration()
+	}
+	return req, nil
+}
+
+func (s *service) RenewLease(_ context.Context, q *wattmarkv1.RenewLeaseRequest) (*wattmarkv1.RenewLeaseResponse, error) {
+	c, err := s.owner.Get(q.CaptureId)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	until, state := c.Renew()
+	return &wattmarkv1.RenewLeaseResponse{LeaseUntil: wire.Time(until), State: wattmarkv1.CaptureState(state)}, nil
+}
+
+func (s *service) StopCapture(ctx context.Context, q *wattmarkv1.StopCaptureRequest) (*wattmarkv1.StopCaptureResponse, error) {
+	c, err := s.owner.Get(q.CaptureId)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	sum, err := c.Stop(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &wattmarkv1.StopCaptureResponse{Summary: summary(sum)}, nil
+}
+
+func (s *service) ReleaseCapture(_ context.Context, q *wattmarkv1.ReleaseCaptureRequest) (*wattmarkv1.ReleaseCaptureResponse, error) {
+	if err := s.owner.Release(q.CaptureId); err != nil {
+		return nil, toStatus(err)
+	}
+	return &wattmarkv1.ReleaseCaptureResponse{}, nil
+}
+
+func (s *service) ListCaptures(context.Context, *wattmarkv1.ListCapturesRequest) (*wattmarkv1.ListCapturesResponse, error) {
+	r := &wattmarkv1.ListCapturesResponse{}
+	for _, i := range s.owner.List() {
+		r.Captures = append(r.Captures, &wattmarkv1.CaptureInfo{
+			CaptureId: i.CaptureID, Holder: i.Holder, TaskName: i.TaskName, Started: wire.Time(i.Started),
+			State: wattmarkv1.CaptureState(i.State), Reason: i.Reason, SpoolBytes: uint64(i.SpoolBytes),
+		})
+	}
+	return r, nil
+}
+
+func (s *service) WatchRails(q *wattmarkv1.WatchRailsRequest, stream grpc.ServerStreamingServer[wattmarkv1.WatchRailsResponse]) error {
+	every := 100 * time.Millisecond
+	if q.Every != nil {
+		if err := q.Every.CheckValid(); err != nil || q.Every.AsDuration() <= 0 {
+			return toStatus(fmt.Errorf("%w: every %v: want a positive duration", capture.ErrRequest, q.Every.AsDuration()))
+		}
+		every = q.Every.AsDuration()
+	}
+	ctx, cancel := s.untilStopping(stream.Context())
+	defer cancel()
+	return toStatus(s.owner.Watch(ctx, every, func(m capture.Moment) error { return stream.Send(moment(m)) }))
+}
+
+// untilStopping ends a context when the monitor stops.
+func (s *service) untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-s.monitor.stopping:
+			cancel(capture.ErrStopped)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}

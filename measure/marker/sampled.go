@@ -15,7 +15,7 @@ const (
 	leastBins = 6
 	// pointsPerChip is the least number of points that a chip is cut into where
 	// the scans suffice; fewer than twice as many are kept.
-	pointsPerChip = 32
+	pointsPerChip = 20
 	// guardUsed bounds the guard chips that the correlator reads.
 	guardUsed = 6
 )
@@ -28,6 +28,7 @@ type sampled struct {
 	box   float64 // width of the window that a point averages over, seconds
 	delay float64 // of a reading behind the power that it shows, seconds
 	space float64 // nominal distance of points, seconds
+	whole float64 // length of the marker, seconds
 	on    func(Found)
 
 	points ring[point]
@@ -42,7 +43,7 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 	r := setup.Response
 	scan := 1 / float64(setup.Timebase.SampleRate())
 	s := &sampled{
-		spec: spec, resp: r, on: on, space: scan * float64(per), last: math.Inf(-1),
+		spec: spec, resp: r, on: on, whole: float64(spec.Duration()), space: scan * float64(per), last: math.Inf(-1),
 		// A mean of n point readings has the variance of place of a window of
 		// √(n²−1) scans; windows that follow each other add in variance.
 		box:   math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
@@ -71,7 +72,7 @@ func (s *sampled) point(p point) {
 	if !(p.t > s.last) {
 		return // a device clock that jumps back: keep what came first
 	}
-	if s.last > math.Inf(-1) && p.t-s.last > float64(s.spec.Duration()) {
+	if s.last > math.Inf(-1) && p.t-s.last > s.whole {
 		s.restart()
 	}
 	s.last = p.t

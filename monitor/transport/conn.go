@@ -89,3 +89,8 @@ func drain(ctx context.Context, c Conn, quiet time.Duration) (int, error) {
 		}
 	}
 }
+
+// Ended tells an error that a context caused, not the link.
+func Ended(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

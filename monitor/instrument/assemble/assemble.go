@@ -1,0 +1,332 @@
+// Package assemble turns the scans of a device with a short, wrapping time stamp
+// into blocks with true device time, and tells what was lost on the way.
+//
+// A stamp counts ticks modulo some small number: 1024 µs on a PowerSensor3, 22 ms
+// on a PMD-USB. As long as scans follow each other the stamp alone gives the
+// time. After a loss it leaves whole turns open; those are counted with the
+// host's clock, and the gap then says that its size is an estimate.
+package assemble
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/monitor/instrument"
+)
+
+// Config describes the device's stamps.
+type Config struct {
+	Channels int
+	TickHz   measure.Hertz
+	// Modulus is where the stamp wraps, in ticks.
+	Modulus int64
+	// MinStep and MaxStep bound the ticks between two neighbouring scans,
+	// MinStep ≤ step < MaxStep. A longer step means lost scans.
+	MinStep, MaxStep int64
+	// Lost says how many scans are missing between two that lie delta ticks apart,
+	// and whether that number is certain.
+	Lost func(delta int64) (scans uint64, exact bool)
+	// FlushTicks is how much time a block covers before it is delivered.
+	FlushTicks int64
+	// Settle is how long scans after a gap are held back while the host's clock
+	// decides how many turns of the stamp it hid; default 25 ms.
+	Settle time.Duration
+}
+
+// stallAfter is a silence on the line after which whole turns of the stamp may
+// have passed unseen even if the next stamp fits.
+const stallAfter = 50 * time.Millisecond
+
+// maxHeld bounds the scans that are held back.
+const maxHeld = 1 << 15
+
+// Assembler builds blocks. It is used by one goroutine:
+//
+//	Arrived, then Scan and Skipped for what the bytes held, then ReadDone.
+type Assembler struct {
+	cfg   Config
+	sink  instrument.Sink
+	block measure.Block
+
+	have      bool
+	lastStamp int64
+	lastTick  int64
+	nextScan  uint64
+
+	suspect suspect
+	pending pending
+	stalled bool
+	lag     lag
+	at      time.Time // arrival of the bytes now being parsed
+	full    bool
+	scanned bool // scans came with these bytes
+
+	skipped, repaired uint64 // since the last report
+	skippedAt         uint64
+}
+
+// suspect is a scan whose stamp does not fit; the next one decides whether scans
+// were lost or the stamp was corrupted.
+type suspect struct {
+	valid  bool
+	stamp  int64
+	counts []measure.Count
+}
+
+// pending is a discontinuity whose whole turns are not yet known. All scans of
+// the block lie behind it.
+type pending struct {
+	active bool
+	delta  int64 // ticks to the scan before, modulo Modulus
+	since  time.Time
+	lag    float64
+	reads  int
+}
+
+// New makes an assembler that delivers to sink.
+func New(cfg Config, sink instrument.Sink) *Assembler {
+	if cfg.Settle <= 0 {
+		cfg.Settle = 25 * time.Millisecond
+	}
+	a := &Assembler{cfg: cfg, sink: sink}
+	a.block.Counts = make([][]measure.Count, cfg.Channels)
+	for c := range a.block.Counts {
+		a.block.Counts[c] = make([]measure.Count, 0, 1024)
+	}
+	a.block.Ticks = make([]int64, 0, 1024)
+	a.suspect.counts = make([]measure.Count, cfg.Channels)
+	a.lag.reset()
+	return a
+}
+
+// Arrived tells when bytes came in and whether more may have been waiting behind
+// them (then their arrival says little about the device's clock).
+func (a *Assembler) Arrived(at time.Time, full bool) {
+	if !a.at.IsZero() && at.Sub(a.at) >= stallAfter {
+		a.stalled = true
+	}
+	a.at, a.full, a.scanned = at, full, false
+}
+
+// Skipped tells that n bytes were no part of a scan.
+func (a *Assembler) Skipped(n int) {
+	if n > 0 && a.have {
+		if a.skipped == 0 {
+			a.skippedAt = a.nextScan
+		}
+		a.skipped += uint64(n)
+	}
+}
+
+// Next is the index that the next scan will have if nothing is lost before it.
+func (a *Assembler) Next() uint64 { return a.nextScan }
+
+// Scan takes one scan: its stamp (0 ≤ stamp < Modulus) and a count for each
+// channel, which are copied.
+func (a *Assembler) Scan(stamp int64, counts []measure.Count) error {
+	if a.suspect.valid {
+		return a.resolve(stamp, counts)
+	}
+	if !a.have {
+		a.hold(stamp, counts)
+		return nil
+	}
+	d := a.delta(a.lastStamp, stamp)
+	switch {
+	case a.normal(d):
+		if a.stalled {
+			if err := a.open(d); err != nil {
+				return err
+			}
+		}
+		a.append(a.lastTick+d, stamp, counts)
+	case d == 0 && a.repeats(counts):
+		a.repaired++ // the line delivered a scan twice
+	default:
+		a.hold(stamp, counts)
+	}
+	return nil
+}
+
+// resolve judges a suspect by the scan that follows it.
+func (a *Assembler) resolve(stamp int64, counts []measure.Count) error {
+	s := &a.suspect
+	s.valid = false
+	ds := a.delta(s.stamp, stamp)
+	if a.normal(ds) { // two stamps agree: the time did jump
+		if a.have {
+			if err := a.open(a.delta(a.lastStamp, s.stamp)); err != nil {
+				return err
+			}
+		}
+		a.append(a.lastTick+a.delta(a.lastStamp, s.stamp), s.stamp, s.counts)
+		a.append(a.lastTick+ds, stamp, counts)
+		return nil
+	}
+	if a.have {
+		d := a.delta(a.lastStamp, stamp)
+		switch {
+		case a.normal(d): // the suspect does not belong here
+			a.repaired++
+			a.append(a.lastTick+d, stamp, counts)
+			return nil
+		case d >= 2*a.cfg.MinStep && d < 2*a.cfg.MaxStep: // its stamp alone was wrong
+			a.repaired++
+			last := a.lastTick
+			a.append(last+d/2, s.stamp, s.counts)
+			a.append(last+d, stamp, counts)
+			return nil
+		}
+	}
+	a.hold(stamp, counts)
+	return nil
+}
+
+func (a *Assembler) hold(stamp int64, counts []measure.Count) {
+	a.suspect.valid, a.suspect.stamp = true, stamp
+	copy(a.suspect.counts, counts)
+}
+
+// delta is the ticks from one stamp to a later one, less whole turns.
+func (a *Assembler) delta(from, to int64) int64 {
+	return ((to-from)%a.cfg.Modulus + a.cfg.Modulus) % a.cfg.Modulus
+}
+
+func (a *Assembler) normal(d int64) bool { return d >= a.cfg.MinStep && d < a.cfg.MaxStep }
+
+// repeats tells whether counts equal the last scan's.
+func (a *Assembler) repeats(counts []measure.Count) bool {
+	n := a.block.Scans()
+	if n == 0 {
+		return true // already delivered; the stamp alone says that it is the same
+	}
+	for c, v := range counts {
+		if a.block.Counts[c][n-1] != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *Assembler) append(tick, stamp int64, counts []measure.Count) {
+	if !a.have {
+		a.have, tick = true, 0 // device time zero is the first scan
+	}
+	if len(a.block.Ticks) == 0 {
+		a.block.FirstScan, a.block.FirstTick = a.nextScan, tick
+	}
+	a.block.Ticks = append(a.block.Ticks, tick)
+	for c, v := range counts {
+		a.block.Counts[c] = append(a.block.Counts[c], v)
+	}
+	a.lastTick, a.lastStamp = tick, stamp
+	a.nextScan++
+	a.scanned = true
+}
+
+// open begins a stretch behind a discontinuity of d ticks, modulo the stamp.
+func (a *Assembler) open(d int64) error {
+	if err := a.Flush(); err != nil {
+		return err
+	}
+	a.stalled = false
+	a.pending = pending{active: true, delta: d, since: a.at, lag: math.Inf(1)}
+	return nil
+}
+
+// decide settles how many turns of the stamp a discontinuity hid and moves the
+// scans held behind it to their place.
+func (a *Assembler) decide() error {
+	p := a.pending
+	if !p.active {
+		return nil
+	}
+	a.pending.active = false
+	turns, sure := int64(0), false
+	if p.reads > 0 {
+		turns, sure = a.lag.turns(p.lag, float64(a.cfg.Modulus)/float64(a.cfg.TickHz))
+	}
+	delta, before := p.delta+turns*a.cfg.Modulus, a.block.FirstScan
+	for i := range a.block.Ticks {
+		a.block.Ticks[i] += turns * a.cfg.Modulus
+	}
+	a.block.FirstTick += turns * a.cfg.Modulus
+	a.lastTick += turns * a.cfg.Modulus
+	lost, exact := a.cfg.Lost(delta)
+	if lost == 0 {
+		return nil
+	}
+	a.block.FirstScan += lost
+	a.nextScan += lost
+	return a.sink.Event(measure.Event{
+		Kind: measure.EventGap, FirstScan: before, Scans: lost, Exact: exact && sure && turns == 0, Channel: -1,
+		Detail: fmt.Sprintf("%d scans did not arrive (%.3g ms)", lost, 1e3*float64(delta)/float64(a.cfg.TickHz)),
+	})
+}
+
+// ReadDone ends what one read brought: it learns from its time of arrival and
+// delivers what is due.
+func (a *Assembler) ReadDone() error {
+	timed := !a.at.IsZero()
+	if timed && a.scanned && !a.full {
+		l := a.lag.at(a.at, a.lastTick, float64(a.cfg.TickHz))
+		if a.pending.active {
+			a.pending.lag = min(a.pending.lag, l)
+			a.pending.reads++
+		} else {
+			a.lag.learn(a.at, l, a.cfg.Settle)
+		}
+	}
+	if a.pending.active {
+		held := a.at.Sub(a.pending.since)
+		enough := a.pending.reads >= 3 && held >= a.cfg.Settle
+		if timed && !enough && held < 4*a.cfg.Settle && len(a.block.Ticks) < maxHeld {
+			return nil
+		}
+		return a.Flush()
+	}
+	if n := len(a.block.Ticks); n > 0 && a.block.Ticks[n-1]-a.block.FirstTick >= a.cfg.FlushTicks {
+		return a.Flush()
+	}
+	return nil
+}
+
+// Flush delivers everything that is certain; it is also for a line that has
+// fallen silent, and for the end. Call it between Scan calls.
+func (a *Assembler) Flush() error {
+	if err := a.decide(); err != nil {
+		return err
+	}
+	if err := a.report(); err != nil {
+		return err
+	}
+	if len(a.block.Ticks) == 0 {
+		return nil
+	}
+	err := a.sink.Block(&a.block)
+	a.block.Ticks = a.block.Ticks[:0]
+	for c := range a.block.Counts {
+		a.block.Counts[c] = a.block.Counts[c][:0]
+	}
+	return err
+}
+
+// report tells once a block what was skipped and repaired, so that a bad line
+// cannot flood the stream with events.
+func (a *Assembler) report() error {
+	if a.skipped > 0 {
+		e := measure.Event{Kind: measure.EventResync, FirstScan: a.skippedAt, Exact: true, Channel: -1, Detail: fmt.Sprintf("%d bytes skipped to find the next scan", a.skipped)}
+		a.skipped = 0
+		if err := a.sink.Event(e); err != nil {
+			return err
+		}
+	}
+	if a.repaired > 0 {
+		e := measure.Event{Kind: measure.EventNote, FirstScan: a.nextScan, Exact: true, Channel: -1, Detail: fmt.Sprintf("%d scans repeated or with a corrupted time stamp, put right", a.repaired)}
+		a.repaired = 0
+		return a.sink.Event(e)
+	}
+	return nil
+}

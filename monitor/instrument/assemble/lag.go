@@ -1,0 +1,61 @@
+package assemble
+
+import (
+	"math"
+	"time"
+)
+
+// lagWindows is how many windows of Settle the usual lag is learned from.
+const lagWindows = 20
+
+// lag follows how far the host's clock runs behind the device's: arrival minus
+// device time. Buffers only ever delay, so the least lag of a window is close to
+// the truth; how much these minima vary says how far one can be trusted.
+type lag struct {
+	epoch  time.Time
+	ring   [lagWindows]float64
+	n      int
+	window float64
+	since  time.Time
+}
+
+func (l *lag) reset() { *l = lag{window: math.Inf(1)} }
+
+// at is the lag in seconds, from an arbitrary zero.
+func (l *lag) at(t time.Time, tick int64, tickHz float64) float64 {
+	if l.epoch.IsZero() {
+		l.epoch = t
+	}
+	return t.Sub(l.epoch).Seconds() - float64(tick)/tickHz
+}
+
+// learn adds one observation.
+func (l *lag) learn(t time.Time, v float64, window time.Duration) {
+	if l.since.IsZero() {
+		l.since = t
+	}
+	l.window = min(l.window, v)
+	if t.Sub(l.since) >= window {
+		l.ring[l.n%lagWindows] = l.window
+		l.n++
+		l.window, l.since = math.Inf(1), t
+	}
+}
+
+// turns estimates how many turns (of so many seconds) passed unseen when the lag
+// was v afterwards. sure says that the host's clock was fine enough to tell.
+func (l *lag) turns(v, turn float64) (n int64, sure bool) {
+	known := min(l.n, lagWindows)
+	least, most := l.window, math.Inf(-1)
+	for _, w := range l.ring[:known] {
+		least, most = min(least, w), max(most, w)
+	}
+	if math.IsInf(least, 1) {
+		return 0, false
+	}
+	most = max(most, least)
+	if v <= most+turn/2 {
+		return 0, known > 1 && most-least < turn/2
+	}
+	return int64(math.Round((v - least) / turn)), false
+}

@@ -1,0 +1,171 @@
+package marker
+
+import (
+	"encoding/binary"
+	"encoding/csv"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"wattmark/measure"
+)
+
+// recordings returns the folder of recordings beside the repository.
+func recordings(t *testing.T) string {
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("no go.mod above the test")
+		}
+		dir = filepath.Dir(dir)
+	}
+	dir = filepath.Join(dir, "..", "shared", "data")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("recordings are not here: ", err)
+	}
+	return dir
+}
+
+const pmdTickHz = 2.9345e6
+
+func pmdSetup() *measure.Setup {
+	s := &measure.Setup{Timebase: measure.Timebase{TickHz: pmdTickHz, TicksPerScan: 0.209e-3 * pmdTickHz, Stamped: true}}
+	for i, name := range []string{"pcie1", "pcie2", "eps1", "eps2"} {
+		s.Channels = append(s.Channels,
+			measure.Channel{Name: name + ".v", Unit: measure.UnitVolt, Gain: 7.568e-3},
+			measure.Channel{Name: name + ".i", Unit: measure.UnitAmpere, Gain: 48.8e-3})
+		s.Rails = append(s.Rails, measure.Rail{Name: name, Role: measure.RolePSU, Wiring: measure.WiringClamp, X: 2*i + 1, Y: 2 * i})
+	}
+	return s
+}
+
+// readPMD decodes the raw bytes of a PMD-USB: a 16-bit time stamp and eight
+// 12-bit values, left-justified, a record.
+func readPMD(t *testing.T, run string) measure.Block {
+	raw, err := os.ReadFile(filepath.Join(recordings(t), "pmd", run, "PMD_data.bin"))
+	if err != nil {
+		t.Skip(err)
+	}
+	b := measure.Block{Counts: make([][]measure.Count, 8)}
+	var tick int64
+	for i := 0; i+18 <= len(raw); i += 18 {
+		stamp := int64(binary.LittleEndian.Uint16(raw[i:]))
+		if i == 0 {
+			tick = stamp
+		}
+		tick += (stamp - tick) & 0xffff
+		b.Ticks = append(b.Ticks, tick)
+		for c := range b.Counts {
+			b.Counts[c] = append(b.Counts[c], measure.Count(int16(binary.LittleEndian.Uint16(raw[i+2+2*c:]))>>4))
+		}
+	}
+	for i := len(b.Ticks) - 1; i >= 0; i-- {
+		b.Ticks[i] -= b.Ticks[0]
+	}
+	return b
+}
+
+var pmdRuns = []string{"3090-square", "3090-step", "a100-step", "k40m-step"}
+
+// TestRecordedWorkHasNoMarker looks for every code, at several lengths of the
+// chip, in what an external meter saw of real GPUs at work.
+func TestRecordedWorkHasNoMarker(t *testing.T) {
+	for _, run := range pmdRuns {
+		t.Run(run, func(t *testing.T) {
+			t.Parallel()
+			b := readPMD(t, run)
+			t.Logf("%d scans, %.1f s", b.Scans(), float64(b.Ticks[len(b.Ticks)-1])/pmdTickHz)
+			for _, code := range []Code{M31, M15, Barker13, UpDown} {
+				for _, chip := range []measure.Seconds{2e-3, FastProfile(4785, 0).Chip, 13e-3, 50e-3} {
+					spec := FastProfile(4785, 1)
+					spec.Code, spec.Chip = code, chip
+					for _, f := range detect(spec, pmdSetup(), b) {
+						t.Errorf("%v, chip %v: false %v marker at %v, correlation %.3f, step %v", code, chip, f.Kind, f.T, f.Correlation, f.Step)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestMarkersOnRecordedNoise adds markers to what a real meter saw, so that its
+// noise, its stamps' jitter and the GPU's own drift are real.
+func TestMarkersOnRecordedNoise(t *testing.T) {
+	for _, run := range pmdRuns {
+		t.Run(run, func(t *testing.T) {
+			recorded := readPMD(t, run)
+			var tr trial
+			for seed := range uint64(10) {
+				rng := newRand(seed)
+				spec := FastProfile(4785, rng.Uint32())
+				// The work of these runs begins after the first half second.
+				levels, t0, end := play([]level{{0, 0}}, spec, Start, 0.05+0.15*rng.Float64(), 0, 100)
+				levels = append(levels, level{end, 0})
+				gpu := board{levels: levels, rise: 0.3e-3, fal: 0.3e-3}
+				b := recorded.Slice(pmdSetup().Timebase, 0, 5000)
+				b.Counts[1] = append([]measure.Count(nil), b.Counts[1]...)
+				for i := range b.Counts[1] {
+					w := gpu.at(float64(b.Ticks[i]) / pmdTickHz)
+					b.Counts[1][i] += measure.Count(math.Round(w/12/48.8e-3 + rng.Float64() - 0.5))
+				}
+				tr.add(spec, detect(spec, pmdSetup(), b), map[Kind]float64{Start: t0})
+			}
+			tr.check(t, 15e-6, 0.4, 1.8, 0)
+		})
+	}
+}
+
+// TestRecordedSensorHasNoMarker looks into an H200's own readings: phases of two
+// seconds, then alternations from 200 down to 10 ms.
+func TestRecordedSensorHasNoMarker(t *testing.T) {
+	f, err := os.Open(filepath.Join(recordings(t), "h200", "nvml-power.csv"))
+	if err != nil {
+		t.Skip(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The file has no header; columns 1 to 3 are instant, average and usage in mW.
+	for column, response := range map[int]measure.Response{
+		1: {Window: 25e-3, Update: 0.1}, 2: {Window: 1, Update: 0.1}, 3: {Window: 1, Update: 0.1},
+	} {
+		setup := (sensorSim{poll: 4e-3}).setup()
+		setup.Response = response
+		b := measure.Block{Counts: make([][]measure.Count, 1)}
+		for i, row := range rows {
+			v, err := strconv.Atoi(row[column])
+			if err != nil {
+				t.Fatalf("row %d: %v", i, err)
+			}
+			us, err := strconv.ParseInt(row[0], 10, 64)
+			if err != nil {
+				t.Fatalf("row %d: %v", i, err)
+			}
+			b.Counts[0] = append(b.Counts[0], measure.Count(v))
+			b.Ticks = append(b.Ticks, us*1000)
+		}
+		for i := len(b.Ticks) - 1; i >= 0; i-- {
+			b.Ticks[i] -= b.Ticks[0]
+		}
+		for _, code := range []Code{M31, M15, Barker13} {
+			for _, scale := range []measure.Seconds{1, 0.77, 1.53} {
+				spec := ProfileFor(*setup, 3)
+				spec.Code, spec.Chip = code, spec.Chip*scale
+				for _, f := range detect(spec, setup, b) {
+					t.Errorf("column %d, %v, chip %v: false marker %s", column, code, spec.Chip, fmt.Sprint(f))
+				}
+			}
+		}
+	}
+}

@@ -87,7 +87,7 @@ func rmsOf(t *testing.T, outs []miss, goal float64) {
 	n := float64(len(outs))
 	rms := math.Sqrt(sum / n)
 	t.Logf("%.3g µs rms, %+.3g µs mean, %.0f %% within 2 u (n = %d)", rms*1e6, bias/n*1e6, 100*within/n, len(outs))
-	if rms > goal {
+	if rms > goal && !raceEnabled {
 		t.Errorf("marker time error %.3g µs rms, goal %.3g µs", rms*1e6, goal*1e6)
 	}
 }

@@ -183,6 +183,9 @@ func analyse(setup *measure.Setup, spec marker.Spec, blocks []*measure.Block, ed
 
 // each runs seeds on all cores and returns what f made of them, in order.
 func each[T any](seeds int, f func(seed uint64) T) []T {
+	if raceEnabled {
+		seeds = max(1, seeds/20) // under the race detector we look for races, not for statistics
+	}
 	out := make([]T, seeds)
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -278,7 +281,7 @@ func TestCoverageOfTheWholeChain(t *testing.T) {
 				bc, load, length := slews(seed)
 				return task{board: bc, meter: cfg, kernel: load, length: length, stampNoise: 1e-6, seed: seed}.outcome()
 			})
-			if c := summary(t, outs); c < 0.93 || c > 0.98 {
+			if c := summary(t, outs); !raceEnabled && (c < 0.93 || c > 0.98) {
 				t.Errorf("coverage %.1f %%, want 93 to 98 %%", 100*c)
 			}
 		})

@@ -47,7 +47,9 @@ type Config struct {
 	NoiseV, NoiseI float64
 	// Offsets are added by the host to the counts (command 04 tells them).
 	Offsets [Channels]int8
-	// Spread and Draw: see meter.Spread. Without Draw the nominal scale is true.
+	// Spread and Draw: see meter.Spread. Without Draw the nominal scale is true. A
+	// zero Spread stands for a device without a calibration: 1 % and 0.5 % in gain
+	// of current and voltage, a count in zero, 100 ppm.
 	Spread meter.Spread
 	Draw   bool
 	// LimitToBaud slows the samples down to what the baud rate set by command 08
@@ -113,6 +115,9 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	def(&cfg.NoiseV, 1.1)
 	def(&cfg.NoiseI, 1)
 	def((*float64)(&cfg.TickHz), TickHz)
+	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
+		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: AmpCount, UOffsetV: VoltCount, UClock: 1e-4}
+	}
 	if cfg.Firmware == 0 {
 		cfg.Firmware = 6
 	}
@@ -229,29 +234,3 @@ func (f *Face) batch() error {
 
 // maxSamples bounds the samples of one write.
 const maxSamples = 256
-
-// step is a distance of samples in ticks with the share of samples that have
-// it: most come from a loop of 602 ticks, the rest from the loop being
-// held up by the device's display and buttons (counted in the public captures).
-var steps = []struct {
-	share float64
-	ticks uint64
-	width int64
-}{{0.8183, 601, 3}, {0.0492, 605, 3}, {0.0401, 636, 3}, {0.0493, 683, 2}, {0.0401, 739, 1}, {0.0032, 600, 340}}
-
-// nextStep draws the distance to the next sample.
-func (f *Face) nextStep() uint64 {
-	r := f.rng.Float64()
-	ticks := steps[0].ticks
-	for _, s := range steps {
-		if r < s.share {
-			ticks = s.ticks + uint64(f.rng.Int64N(s.width))
-			break
-		}
-		r -= s.share
-	}
-	if f.cfg.LimitToBaud {
-		ticks = max(ticks, uint64(float64(f.mode.size()*10)/float64(f.baud)*float64(f.cfg.TickHz)))
-	}
-	return ticks
-}

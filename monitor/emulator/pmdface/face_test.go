@@ -323,6 +323,9 @@ func TestDrawnScaleAndBadConfig(t *testing.T) {
 	if one.inputs[0].ampGain == AmpCount {
 		t.Error("no gain error was drawn")
 	}
+	if f := newFace(t, b, pace.Pace{}, Config{Seed: 3, Draw: true}); f.inputs[0].voltGain == VoltCount || f.ClockError() == 0 {
+		t.Error("drawn without a spread, the device is perfect")
+	}
 	if _, err := New(b, pace.Pace{}, Config{Rails: [4]string{"nosuch"}}); err == nil {
 		t.Error("a rail that the board lacks is taken")
 	}

@@ -123,3 +123,29 @@ func (f *Face) sample(dst []byte) []byte {
 	}
 	return dst
 }
+
+// steps are distances of samples in ticks with the share of samples that have
+// it: most come from a loop of 602 ticks, the rest from the loop being
+// held up by the device's display and buttons (counted in the public captures).
+var steps = []struct {
+	share float64
+	ticks uint64
+	width int64
+}{{0.8183, 601, 3}, {0.0492, 605, 3}, {0.0401, 636, 3}, {0.0493, 683, 2}, {0.0401, 739, 1}, {0.0032, 600, 340}}
+
+// nextStep draws the distance to the next sample.
+func (f *Face) nextStep() uint64 {
+	r := f.rng.Float64()
+	ticks := steps[0].ticks
+	for _, s := range steps {
+		if r < s.share {
+			ticks = s.ticks + uint64(f.rng.Int64N(s.width))
+			break
+		}
+		r -= s.share
+	}
+	if f.cfg.LimitToBaud {
+		ticks = max(ticks, uint64(float64(f.mode.size()*10)/float64(f.baud)*float64(f.cfg.TickHz)))
+	}
+	return ticks
+}

@@ -32,9 +32,14 @@ type Config struct {
 	// NoiseI and NoiseV are the noise of one conversion in levels; six make a
 	// frame. Defaults 3 and 1.2, negative for none.
 	NoiseI, NoiseV float64
-	// Spread and Draw: see meter.Spread. Without Draw the stored configuration is true.
+	// Spread and Draw: see meter.Spread. Without Draw the stored configuration is
+	// true. A zero Spread stands for what a module without a calibration may be
+	// off by: 1 % and 0.5 % in gain of current and voltage, 100 ppm, and ZeroLevels.
 	Spread meter.Spread
 	Draw   bool
+	// ZeroLevels is the standard deviation of every sensor's zero in levels, drawn
+	// besides Spread's offsets; 2 where Spread is zero.
+	ZeroLevels float64
 	// Start is the board's time when the device's counter stood at zero.
 	Start time.Duration
 }
@@ -74,6 +79,10 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	def(&cfg.NoiseI, 3)
 	def(&cfg.NoiseV, 1.2)
 	def((*float64)(&cfg.MaxPower), 1.1*float64(b.Config().Levels.Full))
+	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
+		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UClock: 1e-4}
+		def(&cfg.ZeroLevels, 2)
+	}
 	if cfg.Version == "" {
 		cfg.Version = "F411-1.6.1"
 	}

@@ -278,7 +278,7 @@ func TestRealTimePaceAndTheTailOfX(t *testing.T) {
 		if at := f.BoardTime(f.frame); at < 1295*time.Millisecond || at > 1305*time.Millisecond {
 			t.Errorf("the device stands at %v of the board's time, the clock at 1.3 s", at)
 		}
-		go p.send("X") // a pipe has no buffer: the device may be writing
+		go func() { _, _ = io.WriteString(host, "X") }() // a pipe has no buffer: the device may be writing
 		asked, last := time.Now(), byte(0)
 		for {
 			b := p.recv(1)[0]
@@ -370,6 +370,17 @@ func TestDrawnErrorsAndBadConfig(t *testing.T) {
 	cfg.Seed++
 	if other := newFace(t, b, pace.Pace{}, cfg); other.hw == one.hw {
 		t.Error("another seed draws the same device")
+	}
+	// Drawn without a spread, a module is as bad as one without a calibration.
+	var gain, zero float64
+	const seeds = 300
+	for seed := range uint64(seeds) {
+		f := newFace(t, b, pace.Pace{}, Config{Seed: seed, Draw: true})
+		ge, oe := f.hw[4].gain/float64(f.stored[4].Sensitivity)-1, (f.hw[4].vref-1.65)/lsb
+		gain, zero = gain+ge*ge, zero+oe*oe
+	}
+	if g, z := math.Sqrt(gain/seeds), math.Sqrt(zero/seeds); math.Abs(g-0.01) > 0.0015 || math.Abs(z-2) > 0.3 {
+		t.Errorf("gains are drawn with %.4f, zeros with %.2f levels; want 0.01 and 2", g, z)
 	}
 	if _, err := New(b, pace.Pace{}, Config{Rails: []string{"nosuch"}}); err == nil {
 		t.Error("a rail that the board lacks is taken")

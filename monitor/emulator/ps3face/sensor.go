@@ -139,6 +139,7 @@ func sensor(rng *rand.Rand, cfg Config, kind, pair string, rail int, current boo
 	if current {
 		u, offset, noise = cfg.Spread.UGainI, float64(cfg.Spread.UOffsetI), cfg.NoiseI
 	}
+	offset = math.Hypot(offset, cfg.ZeroLevels*lsb/gain)
 	ge, oe := rng.NormFloat64()*u, rng.NormFloat64()*offset
 	if !cfg.Draw {
 		ge, oe = 0, 0

@@ -120,4 +120,3 @@ func begin(t testing.TB, d *DB, s measure.Setup) TaskID {
 	ok(t, d.PutHeader(t.Context(), id, header(s)))
 	return id
 }
-

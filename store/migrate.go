@@ -8,6 +8,8 @@ import (
 	"slices"
 )
 
+//go:generate go run ./internal/viewgen -o migrations/0002_data.sql
+
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 

@@ -1,0 +1,125 @@
+// Viewgen writes the migration that makes the view data: the paper's twelve
+// columns (seed 004, Table 1) out of coded chunks, in SQL that any stock
+// sqlite3 from 3.40 on can run.
+//
+// The view has two branches, of which a task takes one: rails of different
+// roles (the usual bench), or several rails in a role. Each is built in levels:
+//
+//	blocks  one row a block of 256 scans: base, width, packed bytes of each column
+//	scans   one row a scan: counts
+//	view    one row a scan: amperes, volts, watts
+//
+// Each level ends in "UNION ALL SELECT 0, … WHERE 0". The compound keeps SQLite
+// from folding the level into the one above, which would work the block's
+// values out again for every scan, or a scan's counts for every use; a WHERE on
+// taskID still reaches the innermost table. Levels call each other's columns by
+// short names: with hundreds of expressions the text stays small.
+package main
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+)
+
+func main() {
+	out := flag.String("o", "", "file to write")
+	flag.Parse()
+	if err := os.WriteFile(*out, []byte(Migration()), 0o644); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Migration returns the whole text.
+func Migration() string {
+	return header + tables() + "\nCREATE VIEW data AS\n" + oneARole() + "\nUNION ALL\n" + several() + ";\n"
+}
+
+const header = `-- Written by store/internal/viewgen; never change a released migration.
+-- The view data decodes the chunks (docs/format.md) into the paper's twelve columns.
+
+`
+
+// tables returns the helpers: the numbers 0 to 1023, and all pairs of bytes
+// with the little-endian number that they stand for. SQL has no function from
+// bytes to numbers; a look-up by primary key is the fastest way there is.
+func tables() string {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	h := "x'" + hex.EncodeToString(all) + "'"
+	return `CREATE TABLE _seq(i INTEGER PRIMARY KEY) STRICT;
+WITH RECURSIVE s(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM s WHERE i<1023) INSERT INTO _seq SELECT i FROM s;
+
+CREATE TABLE _u16(b BLOB PRIMARY KEY, v INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO _u16 SELECT CAST(substr(` + h + `,1+(v&255),1)
+  ||substr(` + h + `,1+(v>>8),1) AS BLOB), v
+FROM (SELECT hi.i*1024+lo.i v FROM _seq hi JOIN _seq lo ON hi.i<64) ORDER BY 1;
+`
+}
+
+// u16 looks two bytes of a blob up, from a position that counts from 1.
+func u16(blob, pos string) string {
+	return fmt.Sprintf("(SELECT v FROM _u16 WHERE b=substr(%s,%s,2))", blob, pos)
+}
+
+// port returns base, width and packed bytes of one block of a column, as
+// columns b<name>, w<name>, d<name>. A column that is not there has base 0
+// and no width. The base is signed: its upper bit weighs −2³¹.
+func port(name, block string) []string {
+	e := func(offset int) string { return u16(name+".dir", fmt.Sprintf("8*%s+%d", block, 1+offset)) }
+	return []string{
+		fmt.Sprintf("coalesce((%s|(%s<<16))-((%s>>15)<<32),0) b%s", e(0), e(2), e(2), name),
+		fmt.Sprintf("%s w%s", e(4), name),
+		fmt.Sprintf("substr(%s.data,1+32*%s,32*%s+8) d%s", name, e(6), e(4), name),
+	}
+}
+
+// count decodes the count at s.i. One look-up covers values of up to 9 bits
+// wherever they begin in a byte, two up to 25, three all.
+func count(name string) string {
+	bit := fmt.Sprintf("(s.i*w%s)", name)
+	get := func(byteOffset int) string {
+		return u16("d"+name, fmt.Sprintf("(%s>>3)+%d", bit, 1+byteOffset))
+	}
+	cut := fmt.Sprintf(">>(%s&7))&((1<<w%s)-1)", bit, name)
+	return fmt.Sprintf("b%[1]s+CASE WHEN w%[1]s<=9 THEN (%[2]s%[5]s\n    WHEN w%[1]s<=25 THEN ((%[2]s|(%[3]s<<16))%[5]s\n"+
+		"    WHEN w%[1]s<=32 THEN ((%[2]s|(%[3]s<<16)|(%[4]s<<32))%[5]s ELSE 0 END", name, get(0), get(2), get(4), cut)
+}
+
+// barrier is a SELECT that is not folded into the one above it.
+func barrier(columns []string, rest string) string {
+	zeros := strings.TrimSuffix(strings.Repeat("0,", len(columns)), ",")
+	return "SELECT " + strings.Join(columns, ",\n  ") + "\n" + rest + "\nUNION ALL SELECT " + zeros + " WHERE 0"
+}
+
+// names returns the last word of each column.
+func names(columns []string) []string {
+	out := make([]string, len(columns))
+	for i, c := range columns {
+		out[i] = c[strings.LastIndexByte(c, ' ')+1:]
+	}
+	return out
+}
+
+// task is what both branches know of a block: the scan's number counts from
+// the window's first scan (f), and scans lo to hi of the block are in the window.
+var task = []string{
+	"t.task_id tid", "t.name nm", "u.login us", "t.launched tm",
+	"c.first_scan+256*p.i-coalesce(t.first_scan,(SELECT first_scan FROM chunk WHERE task_id=t.task_id ORDER BY chunk_no LIMIT 1)) f",
+	"max(0,coalesce(t.first_scan,0)-c.first_scan-256*p.i) lo",
+	"min(256,c.n-256*p.i,coalesce(t.end_scan-c.first_scan-256*p.i,256)) hi",
+}
+
+// from joins a task to its blocks; between stands what comes before the chunks
+// and columns what comes after. CROSS JOIN fixes the order of the loops.
+func from(oneARole int, between, columns string) string {
+	return fmt.Sprintf(`FROM task t CROSS JOIN user u ON u.user_id=t.user_id
+CROSS JOIN calibration k ON k.calibration_id=t.calibration_id AND k.one_a_role=%d
+%sCROSS JOIN chunk c ON c.task_id=t.task_id AND (t.has_result=0 OR (c.first_scan<t.end_scan AND c.first_scan+c.n>t.first_scan))
+%sCROSS JOIN _seq p ON p.i<(c.n+255)/256 AND p.i>=max(0,coalesce((t.first_scan-c.first_scan)/256,0))`, oneARole, between, columns)
+}

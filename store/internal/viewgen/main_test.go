@@ -1,0 +1,16 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+func TestMigrationIsWhatTheGeneratorWrites(t *testing.T) {
+	got, err := os.ReadFile("../../migrations/0002_data.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != Migration() {
+		t.Error("migrations/0002_data.sql differs from the generator: run go generate ./store, or undo the change if the migration was released")
+	}
+}

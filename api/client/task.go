@@ -1,0 +1,159 @@
+package client
+
+import (
+	"fmt"
+	"time"
+
+	"wattmark/api/wattmarkv1"
+	"wattmark/api/wire"
+	"wattmark/measure"
+	"wattmark/measure/clock"
+	"wattmark/measure/marker"
+)
+
+// State is the state of a task. The numbers are those of the protocol.
+type State uint8
+
+// The states.
+const (
+	Running    State = 1
+	Complete   State = 2
+	Incomplete State = 3
+	Untrimmed  State = 4
+)
+
+func (s State) String() string {
+	switch s {
+	case Running:
+		return "running"
+	case Complete:
+		return "complete"
+	case Incomplete:
+		return "incomplete"
+	case Untrimmed:
+		return "untrimmed"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Task is one measurement.
+type Task struct {
+	ID         int64
+	Name, User string
+	State      State
+	Reason     string // why it is incomplete or untrimmed
+	Launched   time.Time
+	GPU        string
+	Stored     uint64 // samples stored, also outside the window
+	// Window is what the window came to; nil while there is none.
+	Window *Window
+	// NVML is the energy by the GPU's own sensor over the same window; nil where
+	// none was read.
+	NVML *measure.Joule
+}
+
+// Window is what the time between the markers came to.
+type Window struct {
+	Duration   measure.Seconds
+	Samples    uint64
+	Gaps, Lost uint64
+	Energy     measure.Estimate // k = 2
+	Mean, Peak measure.Watt
+}
+
+// Detail is one task with all but its samples.
+type Detail struct {
+	Task
+	Instrument wire.Identity
+	// Setup turns counts into watts; nil until the capture has begun.
+	Setup   *measure.Setup
+	Rails   []measure.RailResult // over the window, without their budgets
+	Markers []marker.Found
+	Events  []measure.Event
+	Clock   *clock.Fit // nil without markers
+	// From and To are the window in device time; both zero without one.
+	From, To measure.Seconds
+	// FirstScan is the scan of sequence number 0.
+	FirstScan uint64
+}
+
+func parseTask(p *wattmarkv1.Task) (Task, error) {
+	launched, err := wire.ParseTime("launched", p.GetLaunched())
+	if err != nil {
+		return Task{}, fmt.Errorf("task %d: %w", p.GetTaskId(), err)
+	}
+	state := p.GetState()
+	if state < wattmarkv1.TaskState_TASK_STATE_RUNNING || state > wattmarkv1.TaskState_TASK_STATE_UNTRIMMED {
+		return Task{}, fmt.Errorf("task %d: %w: state %v is not known to this version", p.GetTaskId(), wire.ErrMessage, state)
+	}
+	t := Task{
+		ID: p.GetTaskId(), Name: p.GetName(), User: p.GetUser(), State: State(state), Reason: p.GetReason(),
+		Launched: launched, GPU: p.GetGpu(), Stored: p.GetStored(),
+	}
+	if p.NvmlJ != nil {
+		j := measure.Joule(*p.NvmlJ)
+		t.NVML = &j
+	}
+	if p.Energy != nil {
+		energy, err := wire.ParseEnergy(p.Energy)
+		if err != nil {
+			return Task{}, fmt.Errorf("task %d: %w", p.TaskId, err)
+		}
+		t.Window = &Window{
+			Duration: measure.Seconds(p.DurationS), Samples: p.Samples, Gaps: p.Gaps, Lost: p.Lost,
+			Energy: energy, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW),
+		}
+	}
+	return t, nil
+}
+
+func parseDetail(p *wattmarkv1.GetTaskResponse) (d Detail, err error) {
+	bad := func(err error) (Detail, error) {
+		return Detail{}, fmt.Errorf("task %d: %w", p.GetTask().GetTaskId(), err)
+	}
+	if d.Task, err = parseTask(p.Task); err != nil {
+		return Detail{}, err
+	}
+	if d.Instrument, err = wire.ParseInstrument(p.Instrument); err != nil {
+		return bad(err)
+	}
+	if p.Setup != nil {
+		setup, err := wire.ParseSetup(p.Setup)
+		if err != nil {
+			return bad(err)
+		}
+		d.Setup = &setup
+	}
+	for _, r := range p.Rails {
+		rail, err := wire.ParseRailResult(r)
+		if err != nil {
+			return bad(err)
+		}
+		if d.Setup != nil {
+			for _, s := range d.Setup.Rails {
+				if s.Name == rail.Name {
+					rail.Role = s.Role
+				}
+			}
+		}
+		d.Rails = append(d.Rails, rail)
+	}
+	for _, e := range p.Events {
+		event, err := wire.ParseEvent(e)
+		if err != nil {
+			return bad(err)
+		}
+		d.Events = append(d.Events, event)
+	}
+	if d.Markers, err = wire.ParseMarkers(p.Markers); err != nil {
+		return bad(err)
+	}
+	if d.Clock, err = wire.ParseClock(p.Clock); err != nil {
+		return bad(err)
+	}
+	if d.From, d.To, _, err = wire.ParseWindow(p.Window); err != nil {
+		return bad(err)
+	}
+	d.FirstScan = p.FirstScan
+	return d, nil
+}

@@ -1,0 +1,158 @@
+// Package testdb makes a small task database whose every sample follows from a
+// formula, and serves it on a loopback socket: for the tests of clients.
+package testdb
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"wattmark/api"
+	"wattmark/api/wire"
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+// The tasks' samples: 10 000 scans a second for a second, of which scans 4000
+// to 4099 were lost. The window is [0.1 s, 0.9 s].
+const (
+	Scans    = 10000
+	GapFrom  = 4000
+	GapScans = 100
+	From, To = 0.1, 0.9
+)
+
+// Setup is a clamp on a 12 V cable and a sensor that reads watts.
+func Setup() measure.Setup {
+	return measure.Setup{
+		Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 100},
+		Channels: []measure.Channel{
+			{Name: "aux.i", Unit: measure.UnitAmpere, Gain: 0.01, UGain: 0.01},
+			{Name: "aux.v", Unit: measure.UnitVolt, Gain: 0.005},
+			{Name: "slot.p", Unit: measure.UnitWatt, Gain: 0.5, Offset: 1},
+		},
+		Rails: []measure.Rail{
+			{Name: "aux_12v", Role: measure.RolePSU, Wiring: measure.WiringClamp, X: 0, Y: 1},
+			{Name: "slot", Role: measure.RolePCIe12V, Wiring: measure.WiringPower, X: 2, Y: -1},
+		},
+		Missing: []string{"pcie_3v3"},
+	}
+}
+
+// Counts are the readings of the three channels at a scan: 10.00 to 10.49 A,
+// 12 V, and 1 to 10.5 W.
+func Counts(scan uint64) [3]measure.Count {
+	return [3]measure.Count{measure.Count(1000 + scan%50), 2400, measure.Count(scan % 20)}
+}
+
+// Launched is when the first task was launched; the others follow by the hour.
+var Launched = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// Fill adds three tasks, 1 to 3: gemm of ada, axpy of ada, gemm of bob.
+func Fill(ctx context.Context, db *store.DB) error {
+	for i, t := range []struct{ name, user string }{{"gemm", "ada"}, {"axpy", "ada"}, {"gemm", "bob"}} {
+		id, err := db.BeginTask(ctx, store.NewTask{
+			Name: t.name, User: t.user, Launched: Launched.Add(time.Duration(i) * time.Hour), GPU: "H200",
+		})
+		if err != nil {
+			return err
+		}
+		if err := fill(ctx, db, id); err != nil {
+			return fmt.Errorf("task %d: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func fill(ctx context.Context, db *store.DB, id store.TaskID) error {
+	setup := Setup()
+	err := db.PutHeader(ctx, id, store.Header{
+		Bench: "lab", Setup: setup, CalibrationID: "c1", Started: Launched,
+		Instrument: store.Instrument{Kind: "powersensor3", Model: "PS3"},
+	})
+	if err != nil {
+		return err
+	}
+	integrator, err := measure.NewIntegrator(&setup, From, To)
+	if err != nil {
+		return err
+	}
+	var chunks []*chunk.Chunk
+	for _, run := range [][2]uint64{{0, GapFrom}, {GapFrom + GapScans, Scans}} {
+		c, err := encode(setup.Timebase, uint64(len(chunks)), run[0], run[1], integrator)
+		if err != nil {
+			return err
+		}
+		chunks = append(chunks, c...)
+	}
+	gap := measure.Event{Kind: measure.EventGap, FirstScan: GapFrom, Scans: GapScans, Exact: true, Channel: -1, Detail: "cable pulled"}
+	if err := db.AppendChunks(ctx, id, chunks, []measure.Event{gap}); err != nil {
+		return err
+	}
+	result, err := integrator.Result(measure.Edges{})
+	if err != nil {
+		return err
+	}
+	nvml := measure.Joule(100)
+	return db.Finish(ctx, id, store.Outcome{
+		State: store.Complete, Result: &result, NVML: &nvml,
+		Markers: []marker.Found{
+			{Kind: marker.Start, T: 0.05, U: 1e-6, Begin: 0.04, End: From, PSLR: 20},
+			{Kind: marker.Stop, T: 0.91, U: 1e-6, Begin: To, End: 0.96, PSLR: 21},
+		},
+	})
+}
+
+// encode makes chunks of scans [from, to), numbered from no on, and integrates them.
+func encode(tb measure.Timebase, no, from, to uint64, g *measure.Integrator) (out []*chunk.Chunk, err error) {
+	const size = 1024
+	for at := from; at < to; at += size {
+		b := measure.Block{FirstScan: at, FirstTick: int64(100 * at), Counts: make([][]measure.Count, 3)}
+		for scan := at; scan < min(to, at+size); scan++ {
+			for c, v := range Counts(scan) {
+				b.Counts[c] = append(b.Counts[c], v)
+			}
+		}
+		e, err := chunk.NewEncoder(tb, 3, size)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := e.Append(&b); err != nil {
+			return nil, err
+		}
+		out = append(out, e.Flush(no+uint64(len(out))).Clone())
+		if err := g.Add(&b); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Serve makes the database dir/power.db and serves it on a free loopback port
+// until stop is called.
+func Serve(ctx context.Context, dir string) (address string, stop func(), err error) {
+	db, err := store.Open(ctx, filepath.Join(dir, "power.db"))
+	if err != nil {
+		return "", nil, err
+	}
+	if err := Fill(ctx, db); err != nil {
+		return "", nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	server := grpc.NewServer(wire.ServerOptions()...)
+	api.Register(server, db)
+	go func() { _ = server.Serve(l) }()
+	return l.Addr().String(), func() {
+		server.Stop()
+		_ = db.Close()
+	}, nil
+}

@@ -184,8 +184,7 @@ func taskMessage(t *store.Task) *wattmarkv1.Task {
 		Launched: wire.Time(t.Launched), Gpu: t.GPU, Stored: t.Scans,
 	}
 	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
-		j := float64(*t.NVML)
-		m.NvmlJ = &j
+		m.Nvml = &wattmarkv1.Task_NvmlJ{NvmlJ: float64(*t.NVML)}
 	}
 	if r := t.Result; r != nil {
 		m.Samples, m.Gaps, m.Lost = r.Samples, r.Gaps, r.Lost

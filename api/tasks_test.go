@@ -138,7 +138,7 @@ func TestGetTask(t *testing.T) {
 		!task.Launched.AsTime().Equal(launched.Add(time.Hour)) {
 		t.Errorf("task: %v", task)
 	}
-	if task.Samples != 9500 || task.Gaps != 1 || task.Lost != 500 || task.Stored != 10600 || task.NvmlJ == nil || *task.NvmlJ != 99 ||
+	if task.Samples != 9500 || task.Gaps != 1 || task.Lost != 500 || task.Stored != 10600 || task.Nvml == nil || task.GetNvmlJ() != 99 ||
 		task.Energy.EnergyJ != 100 || task.Energy.EnergyUJ != 2 || task.MeanW != 100 || task.PeakW != 300 {
 		t.Errorf("figures: %v", task)
 	}
@@ -155,7 +155,7 @@ func TestGetTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if untrimmed.Window != nil || untrimmed.FirstScan != 900 || untrimmed.Task.Energy != nil || untrimmed.Task.NvmlJ != nil ||
+	if untrimmed.Window != nil || untrimmed.FirstScan != 900 || untrimmed.Task.Energy != nil || untrimmed.Task.Nvml != nil ||
 		untrimmed.Task.Reason != "no stop marker" || untrimmed.Clock != nil {
 		t.Errorf("untrimmed: %v", untrimmed)
 	}

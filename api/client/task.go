@@ -90,8 +90,8 @@ func parseTask(p *wattmarkv1.Task) (Task, error) {
 		ID: p.GetTaskId(), Name: p.GetName(), User: p.GetUser(), State: State(state), Reason: p.GetReason(),
 		Launched: launched, GPU: p.GetGpu(), Stored: p.GetStored(),
 	}
-	if p.NvmlJ != nil {
-		j := measure.Joule(*p.NvmlJ)
+	if n, ok := p.Nvml.(*wattmarkv1.Task_NvmlJ); ok {
+		j := measure.Joule(n.NvmlJ)
 		t.NVML = &j
 	}
 	if p.Energy != nil {

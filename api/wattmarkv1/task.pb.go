@@ -238,8 +238,13 @@ type Task struct {
 	MeanW float64 `protobuf:"fixed64,11,opt,name=mean_w,json=meanW,proto3" json:"mean_w,omitempty"`
 	// Peak power, in watts.
 	PeakW float64 `protobuf:"fixed64,12,opt,name=peak_w,json=peakW,proto3" json:"peak_w,omitempty"`
-	// Energy by the GPU's own sensor over the same window, in joules; not set where none was read.
-	NvmlJ *float64 `protobuf:"fixed64,13,opt,name=nvml_j,json=nvmlJ,proto3,oneof" json:"nvml_j,omitempty"`
+	// The GPU's own sensor. A oneof of one says "may be unset" to compilers that
+	// do not know optional in proto3 yet, such as Debian 12's.
+	//
+	// Types that are valid to be assigned to Nvml:
+	//
+	//	*Task_NvmlJ
+	Nvml isTask_Nvml `protobuf_oneof:"nvml"`
 	// GPU, as it names itself.
 	Gpu string `protobuf:"bytes,14,opt,name=gpu,proto3" json:"gpu,omitempty"`
 	// Samples lost in the gaps.
@@ -364,9 +369,18 @@ func (x *Task) GetPeakW() float64 {
 	return 0
 }
 
+func (x *Task) GetNvml() isTask_Nvml {
+	if x != nil {
+		return x.Nvml
+	}
+	return nil
+}
+
 func (x *Task) GetNvmlJ() float64 {
-	if x != nil && x.NvmlJ != nil {
-		return *x.NvmlJ
+	if x != nil {
+		if x, ok := x.Nvml.(*Task_NvmlJ); ok {
+			return x.NvmlJ
+		}
 	}
 	return 0
 }
@@ -391,6 +405,17 @@ func (x *Task) GetStored() uint64 {
 	}
 	return 0
 }
+
+type isTask_Nvml interface {
+	isTask_Nvml()
+}
+
+type Task_NvmlJ struct {
+	// Its energy over the same window, in joules; not set where none was read.
+	NvmlJ float64 `protobuf:"fixed64,13,opt,name=nvml_j,json=nvmlJ,proto3,oneof"`
+}
+
+func (*Task_NvmlJ) isTask_Nvml() {}
 
 // Clock is the fit t_meter = a + b × (t_host − origin) with its covariance.
 type Clock struct {
@@ -1460,7 +1485,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x06energy\x18\x02 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
 	"\x06mean_w\x18\x03 \x01(\x01R\x05meanW\x12\x15\n" +
-	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\xd2\x03\n" +
+	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\xcc\x03\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1475,12 +1500,12 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x06energy\x18\n" +
 	" \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
 	"\x06mean_w\x18\v \x01(\x01R\x05meanW\x12\x15\n" +
-	"\x06peak_w\x18\f \x01(\x01R\x05peakW\x12\x1a\n" +
-	"\x06nvml_j\x18\r \x01(\x01H\x00R\x05nvmlJ\x88\x01\x01\x12\x10\n" +
+	"\x06peak_w\x18\f \x01(\x01R\x05peakW\x12\x17\n" +
+	"\x06nvml_j\x18\r \x01(\x01H\x00R\x05nvmlJ\x12\x10\n" +
 	"\x03gpu\x18\x0e \x01(\tR\x03gpu\x12\x12\n" +
 	"\x04lost\x18\x0f \x01(\x04R\x04lost\x12\x16\n" +
-	"\x06stored\x18\x10 \x01(\x04R\x06storedB\t\n" +
-	"\a_nvml_j\"\xf0\x01\n" +
+	"\x06stored\x18\x10 \x01(\x04R\x06storedB\x06\n" +
+	"\x04nvml\"\xf0\x01\n" +
 	"\x05Clock\x12\x0f\n" +
 	"\x03a_s\x18\x01 \x01(\x01R\x02aS\x12\f\n" +
 	"\x01b\x18\x02 \x01(\x01R\x01b\x12\x0f\n" +
@@ -1651,7 +1676,9 @@ func file_wattmark_v1_task_proto_init() {
 	}
 	file_wattmark_v1_common_proto_init()
 	file_wattmark_v1_monitor_proto_init()
-	file_wattmark_v1_task_proto_msgTypes[2].OneofWrappers = []any{}
+	file_wattmark_v1_task_proto_msgTypes[2].OneofWrappers = []any{
+		(*Task_NvmlJ)(nil),
+	}
 	file_wattmark_v1_task_proto_msgTypes[14].OneofWrappers = []any{
 		(*ReadSamplesResponse_Samples)(nil),
 		(*ReadSamplesResponse_Chunk)(nil),

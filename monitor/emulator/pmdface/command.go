@@ -109,6 +109,7 @@ func (f *Face) continuous() error {
 	}
 	if f.mode.on && !was {
 		f.catchUp()
+		f.began.Store(f.tick)
 	}
 	return nil
 }

@@ -82,6 +82,7 @@ type Face struct {
 	play   *player
 
 	samples, skipped atomic.Uint64
+	began            atomic.Uint64 // tick of the newest stream's first sample
 	played           chan struct{}
 }
 
@@ -141,6 +142,10 @@ func (f *Face) Skipped() uint64 { return f.skipped.Load() }
 
 // ClockError is how fast the device's clock runs, relative.
 func (f *Face) ClockError() float64 { return f.clock }
+
+// StreamStart is the board's time at the first sample of the newest stream: the
+// driver's device time zero. Valid once a sample came.
+func (f *Face) StreamStart() time.Duration { return f.boardTime(f.began.Load()) }
 
 // Played delivers once each time that a recording has been sent to its end. The
 // last bytes may still lie in the line (pty.Port.Unread).

@@ -18,6 +18,7 @@ func (f *Face) command(b byte) error {
 	case 'S':
 		f.catchUp()
 		f.origin, f.streaming = f.frame, true
+		f.began.Store(f.frame)
 	case 'I':
 		if f.streaming {
 			return nil

@@ -66,6 +66,7 @@ type Face struct {
 
 	saturated       atomic.Bool
 	frames, skipped atomic.Uint64
+	began           atomic.Uint64 // origin, for others
 }
 
 // New makes a device that reads a board.
@@ -119,6 +120,10 @@ func (f *Face) Skipped() uint64 { return f.skipped.Load() }
 func (f *Face) BoardTime(frame uint64) time.Duration {
 	return f.cfg.Start + time.Duration(math.Round((float64(frame)-0.5)*f.step))
 }
+
+// StreamStart is the board's time at the centre of the first frame of the
+// newest stream: the driver's device time zero. Valid once a frame came.
+func (f *Face) StreamStart() time.Duration { return f.BoardTime(f.began.Load()) }
 
 // Run serves a driver on a line until ctx ends, the line is closed, or writing
 // fails. It returns nil for the first two and closes the line.

@@ -1,0 +1,232 @@
+// Package wattmark_test holds the rules of the house: who may import whom.
+package wattmark_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rule says what the packages of an area may import of ours. An area is a
+// package path below the module; the longest that fits a package counts, and a
+// trailing /... takes in all packages below.
+type rule struct {
+	area string
+	may  []string
+	why  string
+}
+
+// The rules of the house. Imports run one way.
+var rules = []rule{
+	{"measure/...", []string{"measure/..."}, "measure is pure physics: it knows nobody"},
+	{"store/...", []string{"store/...", "measure/..."}, "the database sees measure alone"},
+	{"analysis/...", []string{"analysis/...", "measure/..."}, "analysis sees measure, and stored tasks through interfaces of its own"},
+
+	{"monitor/...", []string{"monitor/...", "measure/..."}, "a monitor runs without host, database and analysis; generated types stay in its service"},
+	{"monitor", []string{"monitor/...", "measure/...", "api/wire", "api/wattmarkv1"}, "the monitor's service speaks the protocol, and knows neither host nor database"},
+
+	{"hostagent/...", []string{"hostagent/...", "measure/...", "store"}, "the host meets the monitor in the protocol; generated types stay in its client"},
+	{"hostagent/monitorclient", []string{"hostagent/...", "measure/...", "store", "api/wire", "api/wattmarkv1"}, "the host's client speaks the protocol"},
+
+	{"api/wattmarkv1", nil, "generated"},
+	{"api/wire", []string{"api/wattmarkv1", "measure/..."}, "both sides of the wire use it, so it knows neither"},
+	{"api/client", []string{"api/wire", "api/wattmarkv1", "measure/..."}, "a client needs no database"},
+	{"api/...", []string{"api/...", "measure/...", "store"}, "the services stand on the store"},
+
+	{"cmd/...", []string{"cmd/...", "measure/...", "store/...", "analysis/...", "monitor/...", "hostagent/...", "api", "api/client", "api/wire"}, "cmd wires; generated types stay where they are spoken"},
+	{"", nil, "the root holds these rules only"},
+}
+
+// testMay is what the tests of an area may import beyond its rule: the other
+// end of a wire, never what the area itself must not know.
+var testMay = map[string][]string{
+	"api/client": {"api/internal/testdb"},
+	"cmd/...":    {"api/wattmarkv1"},
+}
+
+// noIO are packages that touch the world outside, which measure must not.
+var noIO = []string{"os", "os/exec", "net", "net/http", "io/fs", "syscall", "database/sql", "unsafe"}
+
+// withC are the only packages that may need a C compiler.
+var withC = []string{"cmd/libwattmark"}
+
+// pkg is what `go list -json` says of a package.
+type pkg struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+	CgoFiles                           []string
+	Error                              *struct{ Err string }
+}
+
+const module = "wattmark"
+
+// fits reports whether a path lies in an area.
+func fits(area, path string) bool {
+	if base, ok := strings.CutSuffix(area, "/..."); ok {
+		return path == base || strings.HasPrefix(path, base+"/")
+	}
+	return path == area
+}
+
+// ruleFor returns the rule with the narrowest area that fits; of "x/..." and
+// "x" the later one in the table.
+func ruleFor(path string) (best rule, ok bool) {
+	for _, r := range rules {
+		if fits(r.area, path) && (!ok || fits(best.area, strings.TrimSuffix(r.area, "/..."))) {
+			best, ok = r, true
+		}
+	}
+	return best, ok
+}
+
+// violations returns every import that breaks a rule, as sentences.
+func violations(packages []pkg) (out []string) {
+	for _, p := range packages {
+		path, ours := local(p.ImportPath)
+		if !ours {
+			continue
+		}
+		r, ok := ruleFor(path)
+		if !ok {
+			out = append(out, fmt.Sprintf("%s lies in no area of the house: add a rule, or move it", path))
+			continue
+		}
+		out = append(out, broken(path, p.Imports, r.may, r.why)...)
+		out = append(out, broken(path+" (test)", p.TestImports, append(slices.Clone(r.may), testMay[r.area]...), r.why)...)
+		out = append(out, broken(path+" (test)", p.XTestImports, append([]string{path}, append(slices.Clone(r.may), testMay[r.area]...)...), r.why)...)
+		if fits("measure/...", path) {
+			for _, i := range p.Imports {
+				if slices.Contains(noIO, i) {
+					out = append(out, fmt.Sprintf("%s imports %s: measure touches nothing outside", path, i))
+				}
+			}
+		}
+		if len(p.CgoFiles) > 0 && !slices.Contains(withC, path) {
+			out = append(out, fmt.Sprintf("%s needs cgo (%s): only %v may", path, p.CgoFiles[0], withC))
+		}
+	}
+	return out
+}
+
+func broken(path string, imports, may []string, why string) (out []string) {
+	for _, i := range imports {
+		target, ours := local(i)
+		if ours && !slices.ContainsFunc(may, func(area string) bool { return fits(area, target) }) {
+			out = append(out, fmt.Sprintf("%s imports %s: %s", path, target, why))
+		}
+	}
+	return out
+}
+
+// local takes the module's name off a path.
+func local(path string) (string, bool) {
+	if path == module {
+		return "", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+// list runs go list and returns what it says of each package.
+func list(t *testing.T, cgo string, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json"}, args...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, stderr.String())
+	}
+	var packages []pkg
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+func TestImportsRunOneWay(t *testing.T) {
+	packages := list(t, "1", "./...") // with cgo, so that its files are seen
+	if len(packages) < 10 {
+		t.Fatalf("only %d packages: go list did not see the house", len(packages))
+	}
+	for _, v := range violations(packages) {
+		t.Error(v)
+	}
+}
+
+// Without a C compiler everything must still be there.
+func TestBuildsWithoutCgo(t *testing.T) {
+	for _, p := range list(t, "0", "-deps", "./...") {
+		path, ours := local(p.ImportPath)
+		if p.Error != nil && !(ours && slices.Contains(withC, path)) {
+			t.Errorf("%s: %s", p.ImportPath, p.Error.Err)
+		}
+	}
+}
+
+// The rules must catch what they are made for.
+func TestRulesCatchViolations(t *testing.T) {
+	for _, c := range []struct{ from, to, kind string }{
+		{"measure/chunk", "store", ""},
+		{"measure", "os", "std"},
+		{"store", "api/wattmarkv1", ""},
+		{"store/internal/x", "monitor", ""},
+		{"monitor", "store", ""},
+		{"monitor/capture", "api/wattmarkv1", ""},
+		{"monitor/instrument/nvml", "hostagent/nvml", ""},
+		{"monitor/emulator/board", "analysis/recording", ""},
+		{"hostagent/measurement", "monitor", ""},
+		{"hostagent/measurement", "api/wattmarkv1", ""},
+		{"analysis/validate", "store", ""},
+		{"api/wire", "store", ""},
+		{"api/client", "store", ""},
+		{"api", "hostagent", ""},
+		{"cmd/wattmark", "api/wattmarkv1", ""},
+		{"elsewhere", "measure", ""},
+		{"store", "monitor", "test"},
+		{"measure", "store", "xtest"},
+	} {
+		p := pkg{ImportPath: module + "/" + c.from}
+		target := module + "/" + c.to
+		switch c.kind {
+		case "std":
+			p.Imports = []string{c.to}
+		case "test":
+			p.TestImports = []string{target}
+		case "xtest":
+			p.XTestImports = []string{target}
+		default:
+			p.Imports = []string{target}
+		}
+		if len(violations([]pkg{p})) == 0 {
+			t.Errorf("%s may import %s (%s)", c.from, c.to, c.kind)
+		}
+	}
+	for _, c := range [][2]string{
+		{"monitor", "api/wattmarkv1"},
+		{"hostagent/monitorclient", "api/wire"},
+		{"store", "measure/chunk"},
+		{"cmd/wattmark", "monitor/capture"},
+		{"api", "store"},
+		{"api/internal/testdb", "api"},
+	} {
+		if v := violations([]pkg{{ImportPath: module + "/" + c[0], Imports: []string{module + "/" + c[1]}}}); len(v) > 0 {
+			t.Errorf("refused without reason: %v", v)
+		}
+	}
+	if len(violations([]pkg{{ImportPath: module + "/store", CgoFiles: []string{"x.go"}}})) == 0 {
+		t.Error("cgo in the store was not noticed")
+	}
+}

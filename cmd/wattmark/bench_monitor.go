@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"wattmark/measure"
+	"wattmark/monitor"
+)
+
+// monitorNote is a line that the monitor process of a benchmark writes to its
+// parent: first when it listens, then in answer to every command.
+//
+//	usage      what it has used so far
+//	allow N    the generator may deliver N scans in all
+//	stop       play the stop marker; answered when it was delivered
+type monitorNote struct {
+	Address   string  `json:"address,omitempty"` // as gRPC dials it
+	UserS     float64 `json:"cpu_user_s"`
+	SystemS   float64 `json:"cpu_system_s"`
+	RSSBytes  int64   `json:"rss_bytes"`
+	HeapBytes uint64  `json:"heap_bytes"`
+	BegunNS   int64   `json:"begun_ns"` // wall clock of the first scan
+	Scans     int64   `json:"scans"`    // delivered since
+}
+
+func (n monitorNote) cpu() float64 { return n.UserS + n.SystemS }
+
+// benchMonitor is the second process of a benchmark.
+type benchMonitor struct {
+	listen, spool, profile string
+	rate                   float64
+	paced                  bool
+	tag                    uint32
+}
+
+// benchMonitorCmd is what a benchmark starts itself again as.
+func (a *app) benchMonitorCmd() *cobra.Command {
+	var b benchMonitor
+	c := &cobra.Command{
+		Use: "monitor", Hidden: true, Args: cobra.NoArgs,
+		Short: "The monitor process of a benchmark; it ends with its standard input",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context(), a.streams) },
+	}
+	f := c.Flags()
+	f.StringVar(&b.listen, "listen", "", "unix:PATH or tcp:HOST:PORT")
+	f.StringVar(&b.spool, "spool", "", "directory of the spool")
+	f.StringVar(&b.profile, "profile", "", "write a CPU profile to this file")
+	f.Float64Var(&b.rate, "rate", 10e6, "scans a second")
+	f.BoolVar(&b.paced, "paced", false, "deliver at that rate; else as fast as taken")
+	f.Uint32Var(&b.tag, "tag", 0, "of the markers")
+	return c
+}
+
+func (b *benchMonitor) run(ctx context.Context, s streams) error {
+	if b.profile != "" {
+		stop, err := startProfile(b.profile)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	network, address, _ := strings.Cut(b.listen, ":")
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return fmt.Errorf("benchmark's monitor: %w", err)
+	}
+	g := newGenerator(measure.Hertz(b.rate), b.paced)
+	g.tag = b.tag
+	m, err := monitor.New(monitor.Config{
+		Bench: monitor.Bench{Name: "generator", Instrument: g, Setup: g.setup},
+		Dir:   b.spool, Listeners: []net.Listener{l}, Version: version(),
+	})
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.Run(ctx) })
+	group.Go(func() error {
+		defer cancel()
+		return b.serve(ctx, s, g, dialName(l.Addr()))
+	})
+	return group.Wait()
+}
+
+// dialName is a listener's address as gRPC's resolvers want it.
+func dialName(a net.Addr) string {
+	if a.Network() == "unix" {
+		return "unix:" + a.String()
+	}
+	return a.String()
+}
+
+// serve answers the parent until it closes the pipe.
+func (b *benchMonitor) serve(ctx context.Context, s streams, g *generator, address string) error {
+	out := json.NewEncoder(s.out)
+	if err := out.Encode(monitorNote{Address: address}); err != nil {
+		return err
+	}
+	for in := bufio.NewScanner(s.in); in.Scan(); {
+		verb, arg, _ := strings.Cut(in.Text(), " ")
+		switch verb {
+		case "usage":
+		case "allow":
+			n, err := strconv.ParseInt(arg, 10, 64)
+			if err != nil {
+				return err
+			}
+			g.allow(n)
+			continue // not answered: it comes often
+		case "stop":
+			g.playStop()
+			select {
+			case <-g.played:
+			case <-ctx.Done():
+				return nil
+			}
+		default:
+			return fmt.Errorf("benchmark's monitor: no such command: %q", verb)
+		}
+		if err := out.Encode(g.note()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *generator) note() monitorNote {
+	n := processUsage()
+	n.BegunNS, n.Scans = g.begun.Load(), g.passed.Load()
+	return n
+}
+
+// processUsage is what this process has used so far.
+func processUsage() monitorNote {
+	n := monitorNote{RSSBytes: residentBytes()}
+	n.UserS, n.SystemS = cpuSeconds()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	n.HeapBytes = m.HeapAlloc
+	return n
+}
+
+func startProfile(path string) (stop func(), err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { pprof.StopCPUProfile(); _ = f.Close() }, nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"wattmark/hostagent/monitorclient"
+)
+
+// monitorProcess is the monitor of a benchmark, a process of its own, as its
+// parent holds it. Its methods are safe for concurrent use.
+type monitorProcess struct {
+	client *monitorclient.Client
+
+	cmd *exec.Cmd
+	mu  sync.Mutex
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+// monitorOptions say what the monitor process does.
+type monitorOptions struct {
+	transport string // unix or tcp
+	rate      float64
+	paced     bool
+	tag       uint32
+	profile   string
+}
+
+// startBenchMonitor starts this program again as a monitor with a generator;
+// its spool and socket lie in dir.
+func startBenchMonitor(ctx context.Context, dir string, o monitorOptions, stderr io.Writer) (*monitorProcess, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("start the monitor process: %w", err)
+	}
+	listen := "unix:" + filepath.Join(dir, "m.sock")
+	if o.transport == "tcp" {
+		listen = "tcp:127.0.0.1:0"
+	}
+	args := []string{
+		"bench", "monitor", "--listen", listen, "--spool", filepath.Join(dir, "spool"),
+		"--rate", strconv.FormatFloat(o.rate, 'g', -1, 64), "--tag", strconv.FormatUint(uint64(o.tag), 10),
+	}
+	if o.paced {
+		args = append(args, "--paced")
+	}
+	if o.profile != "" {
+		args = append(args, "--profile", o.profile+".monitor")
+	}
+	p := &monitorProcess{cmd: exec.CommandContext(ctx, exe, args...)}
+	p.cmd.Stderr = stderr
+	p.cmd.WaitDelay = 5 * time.Second
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = json.NewDecoder(out)
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the monitor process: %w", err)
+	}
+	if err := p.connect(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the monitor process: %w", err), p.stop())
+	}
+	return p, nil
+}
+
+func (p *monitorProcess) connect() error {
+	var n monitorNote
+	err := p.out.Decode(&n)
+	if err == nil {
+		p.client, err = monitorclient.Dial(n.Address, monitorclient.Options{})
+	}
+	return err
+}
+
+// stop ends the process and waits for it.
+func (p *monitorProcess) stop() error {
+	var errs []error
+	if p.client != nil {
+		errs = append(errs, p.client.Close())
+	}
+	p.in.Close() // its end is the signal
+	if err := p.cmd.Wait(); err != nil {
+		errs = append(errs, fmt.Errorf("monitor process: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// ask sends a command and returns the answer.
+func (p *monitorProcess) ask(verb string) (monitorNote, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var n monitorNote
+	_, err := fmt.Fprintln(p.in, verb)
+	if err == nil {
+		err = p.out.Decode(&n)
+	}
+	if err != nil {
+		return n, fmt.Errorf("monitor process: %s: %w", verb, err)
+	}
+	return n, nil
+}
+
+// allow lets the generator deliver so many scans in all.
+func (p *monitorProcess) allow(scans uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := fmt.Fprintln(p.in, "allow", scans)
+	return err
+}

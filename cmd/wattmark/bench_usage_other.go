@@ -1,0 +1,8 @@
+//go:build !unix
+
+package main
+
+// cpuSeconds and residentBytes are not known on this system.
+func cpuSeconds() (user, system float64) { return 0, 0 }
+
+func residentBytes() int64 { return 0 }

@@ -1,0 +1,39 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// cpuSeconds is what this process has used of its processors (getrusage).
+func cpuSeconds() (user, system float64) {
+	var r unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
+		return 0, 0
+	}
+	s := func(t unix.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)*1e-6 }
+	return s(r.Utime), s(r.Stime)
+}
+
+// residentBytes is the memory that this process has in RAM; 0 where the system
+// does not say (only Linux does, in /proc).
+func residentBytes() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	f := bytes.Fields(b)
+	if len(f) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(string(f[1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}

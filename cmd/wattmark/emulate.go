@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/fault"
+	"wattmark/monitor/emulator/pace"
+	"wattmark/monitor/emulator/pmdface"
+	"wattmark/monitor/emulator/ps3face"
+	"wattmark/monitor/emulator/pty"
+)
+
+// emulateFlags are the flags of emulate.
+type emulateFlags struct {
+	listen, link, play string
+	seed               uint64
+	imperfect          bool
+	period             time.Duration
+	faults             fault.Faults
+}
+
+func (a *app) emulateCmd() *cobra.Command {
+	var f emulateFlags
+	c := &cobra.Command{
+		Use: "emulate KIND", Short: "Serve a meter in software: powersensor3 or pmd", Args: cobra.ExactArgs(1),
+		ValidArgs: []string{"powersensor3", "pmd"},
+		Long: `Serve a meter in software on a pseudo-terminal, or on TCP with --listen, to
+wattmark or to other people's programs. An emulated 300 W card alternates
+between its loads behind it; --play sends recorded PMD-USB bytes instead.`,
+		Example: `  wattmark emulate powersensor3 --link /tmp/meter
+  wattmark emulate pmd --listen 127.0.0.1:5555 --drop 1e-5`,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.emulate(cmd.Context(), args[0], f) },
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.listen, "listen", "", "TCP address to serve on instead of a pseudo-terminal; one client at a time")
+	fl.StringVar(&f.link, "link", "", "make a symbolic link of this name to the pseudo-terminal")
+	fl.StringVar(&f.play, "play", "", "file of recorded PMD-USB bytes to send (pmd only)")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of all that is random")
+	fl.BoolVar(&f.imperfect, "imperfect", false, "draw the meter's gain, offset and clock errors")
+	fl.DurationVar(&f.period, "period", 2*time.Second, "how long the card stays at each load")
+	fl.Float64Var(&f.faults.Drop, "drop", 0, "chance that a byte is lost")
+	fl.Float64Var(&f.faults.Duplicate, "duplicate", 0, "chance that a byte is sent twice")
+	fl.Float64Var(&f.faults.Corrupt, "corrupt", 0, "chance that a bit is flipped in a byte")
+	fl.IntVar(&f.faults.Fragment, "fragment", 0, "cut writes into pieces of at most so many bytes")
+	return c
+}
+
+// firmware is a protocol face.
+type firmware interface {
+	Run(context.Context, io.ReadWriteCloser) error
+}
+
+func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
+	b, err := board.New(board.Config{Seed: f.seed})
+	if err != nil {
+		return err
+	}
+	live := board.NewLive(b, time.Now())
+	face, err := newFace(kind, b, live.Epoch, f)
+	if err != nil {
+		return err
+	}
+	f.faults.Seed = f.seed
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return alternate(ctx, live, f.period) })
+	g.Go(func() error {
+		if f.listen != "" {
+			return a.serveTCP(ctx, face, kind, f)
+		}
+		return a.servePTY(ctx, face, kind, f)
+	})
+	return g.Wait()
+}
+
+func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firmware, error) {
+	switch kind {
+	case "powersensor3":
+		if f.play != "" {
+			return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
+		}
+		return ps3face.New(b, pace.Real(epoch), ps3face.Config{Seed: f.seed, Draw: f.imperfect})
+	case "pmd":
+		cfg := pmdface.Config{Seed: f.seed, Draw: f.imperfect}
+		if f.play != "" {
+			if _, err := os.Stat(f.play); err != nil {
+				return nil, err
+			}
+			cfg.Play = func() (io.ReadCloser, error) { return os.Open(f.play) }
+		}
+		return pmdface.New(b, pace.Real(epoch), cfg)
+	}
+	return nil, withCode(exitUsage, fmt.Errorf("emulate %q: want powersensor3 or pmd", kind))
+}
+
+// alternate walks the card through its loads until ctx ends.
+func alternate(ctx context.Context, live *board.Live, period time.Duration) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	loads := []board.Load{board.ActiveIdle, board.Compute, board.ActiveIdle, board.Memory, board.ActiveIdle, board.Half}
+	for i := 0; ; i++ {
+		if _, err := live.SetLoad(time.Now(), loads[i%len(loads)]); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *app) servePTY(ctx context.Context, face firmware, kind string, f emulateFlags) error {
+	port, err := pty.OpenPort()
+	if err != nil {
+		return err
+	}
+	defer port.Close()
+	path := port.Path()
+	if f.link != "" {
+		if err := os.Symlink(path, f.link); err != nil {
+			return fmt.Errorf("--link: %w: remove it first or choose another name", err)
+		}
+		defer os.Remove(f.link)
+		path = f.link
+	}
+	fmt.Fprintf(a.out, "%s on %s\nIn another terminal: wattmark monitor --instrument %s --port %s\n", kind, path, kind, path)
+	return face.Run(ctx, fault.New(port, f.faults))
+}
+
+// serveTCP serves one client after another.
+func (a *app) serveTCP(ctx context.Context, face firmware, kind string, f emulateFlags) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("emulate: %w: choose another --listen", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	fmt.Fprintf(a.out, "%s on tcp:%s\nIn another terminal: wattmark monitor --instrument %s --port tcp:%s\n", kind, l.Addr(), kind, l.Addr())
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := face.Run(ctx, fault.New(c, f.faults)); err != nil {
+			fmt.Fprintln(a.err, "wattmark: client gone:", err)
+		}
+	}
+}

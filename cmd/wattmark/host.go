@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"wattmark/api"
+	"wattmark/api/wire"
+	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/store"
+)
+
+// The ports that the two machines listen on unless told otherwise.
+const (
+	defaultMonitor = "127.0.0.1:7551"
+	defaultHost    = "127.0.0.1:7552"
+)
+
+func (a *app) hostCmd() *cobra.Command {
+	var listen string
+	var retry time.Duration
+	c := &cobra.Command{
+		Use: "host", Short: "Serve the task database on the GPU machine", Args: cobra.NoArgs,
+		Long: `Serve the task database over gRPC (TaskService, health, reflection), and finish
+the tasks that an interrupted run left behind: what the monitor still holds is
+fetched, what it no longer holds is marked incomplete with the reason.`,
+		Example: "  wattmark host --listen 127.0.0.1:7552\n  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.host(cmd.Context(), listen, retry)
+		},
+	}
+	c.Flags().StringVar(&listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
+	c.Flags().DurationVar(&retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
+	return c
+}
+
+func (a *app) host(ctx context.Context, listen string, retry time.Duration) error {
+	db, err := store.Open(ctx, a.db)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen", err)
+	}
+	log := slog.New(slog.NewTextHandler(a.err, nil))
+	server := grpc.NewServer(wire.ServerOptions()...)
+	health := api.Register(server, db)
+	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return server.Serve(l) })
+	g.Go(func() error {
+		<-ctx.Done()
+		health.Shutdown()
+		stopServer(server)
+		return nil
+	})
+	g.Go(func() error { return recoverLoop(ctx, db, log, retry) })
+	return g.Wait()
+}
+
+// stopServer lets calls end for a moment, then ends them.
+func stopServer(s *grpc.Server) {
+	timer := time.AfterFunc(2*time.Second, s.Stop)
+	defer timer.Stop()
+	s.GracefulStop()
+}
+
+// recoverLoop finishes what interrupted runs left, now and then.
+func recoverLoop(ctx context.Context, db *store.DB, log *slog.Logger, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		ids, err := measurement.Recover(ctx, db, dialMonitor)
+		for _, id := range ids {
+			log.Info("finished a task that was interrupted", "task", int64(id))
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn("could not finish all interrupted tasks", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// dialMonitor connects to a monitor.
+func dialMonitor(_ context.Context, address string) (measurement.Monitor, func() error, error) {
+	c, err := monitorclient.Dial(address, monitorclient.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, c.Close, nil
+}
+
+func (a *app) trimCmd() *cobra.Command {
+	var from, to time.Duration
+	c := &cobra.Command{
+		Use: "trim TASK --from T --to T", Short: "Set a task's window by hand", Args: cobra.ExactArgs(1),
+		Long: `Set the window of a task by hand, in device time as wattmark show plots it, and
+compute its energy anew. For tasks whose markers were not found: their samples
+are all kept.`,
+		Example: "  wattmark trim 42 --from 1.25s --to 3.5s",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if to <= from {
+				return withCode(exitUsage, errors.New("trim: --to must lie after --from; look at the plot of wattmark show"))
+			}
+			ctx := cmd.Context()
+			db, err := a.openDB(ctx)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			t, err := a.task(ctx, db, args[0])
+			if err != nil {
+				return err
+			}
+			w := measurement.Window{From: seconds(from), To: seconds(to)}
+			if err := measurement.Retrim(ctx, db, t.ID, w); err != nil {
+				return err
+			}
+			return a.showTask(ctx, db, t.ID, nil)
+		},
+	}
+	c.Flags().DurationVar(&from, "from", 0, "device time at which the window begins")
+	c.Flags().DurationVar(&to, "to", 0, "device time at which it ends")
+	return a.jsonFlag(c)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/guptarohit/asciigraph"
+	"golang.org/x/term"
+
+	"wattmark/measure"
+)
+
+// trace is a task's power drawn into columns: the mean of the scans that fall
+// into each, NaN where there are none.
+type trace struct {
+	from, to measure.Seconds
+	names    []string
+	rails    [][]float64 // watts, [rail][column]
+	total    []float64   // watts
+	counts   []int
+}
+
+func newTrace(from, to measure.Seconds, names []string, columns int) *trace {
+	t := &trace{from: from, to: to, names: names, total: make([]float64, columns), counts: make([]int, columns)}
+	for range names {
+		t.rails = append(t.rails, make([]float64, columns))
+	}
+	return t
+}
+
+// column returns the column of an instant, −1 outside.
+func (t *trace) column(at measure.Seconds) int {
+	if at < t.from || at >= t.to {
+		return -1
+	}
+	return int(float64(len(t.counts)) * float64((at-t.from)/(t.to-t.from)))
+}
+
+// finish turns sums into means and carries the last value over empty columns,
+// as a slow sensor's reading does.
+func (t *trace) finish() {
+	for c, n := range t.counts {
+		for _, s := range append([][]float64{t.total}, t.rails...) {
+			switch {
+			case n > 0:
+				s[c] /= float64(n)
+			case c > 0:
+				s[c] = s[c-1]
+			default:
+				s[c] = math.NaN()
+			}
+		}
+	}
+}
+
+// plot draws the total and the rails with the markers and the window below.
+func (t *trace) plot(w io.Writer, r *report) {
+	offset := 3
+	series := [][]float64{t.total}
+	legends := []string{"total"}
+	colors := []asciigraph.AnsiColor{asciigraph.Default}
+	palette := []asciigraph.AnsiColor{asciigraph.Blue, asciigraph.Green, asciigraph.Red, asciigraph.Goldenrod, asciigraph.Magenta, asciigraph.Cyan}
+	if len(t.rails) > 1 {
+		for i, s := range t.rails {
+			series = append(series, s)
+			legends = append(legends, t.names[i])
+			colors = append(colors, palette[i%len(palette)])
+		}
+	}
+	opts := []asciigraph.Option{
+		asciigraph.Height(14), asciigraph.Offset(offset), asciigraph.LowerBound(0), asciigraph.Precision(0),
+		asciigraph.YAxisValueFormatter(func(v float64) string { return fmt.Sprintf("%.0f W", v) }),
+	}
+	if isTerminal(w) {
+		opts = append(opts, asciigraph.SeriesColors(colors...))
+	}
+	if len(series) > 1 {
+		opts = append(opts, asciigraph.SeriesLegends(legends...))
+	}
+	graph := asciigraph.PlotMany(series, opts...)
+	lines := strings.Split(graph, "\n")
+	left := leftEdge(lines)
+	body, legend := splitLegend(lines)
+	fmt.Fprintln(w, strings.Join(body, "\n"))
+	fmt.Fprintln(w, t.ruler(r, left))
+	first, last := fmt.Sprintf("%.3f s", float64(t.from)), fmt.Sprintf("%.3f s", float64(t.to))
+	fmt.Fprintf(w, "%s%s%*s\n", strings.Repeat(" ", left), first, len(t.counts)-len(first), last)
+	text := strings.Join(legend, "\n")
+	if !isTerminal(w) {
+		text = ansi.ReplaceAllString(text, "")
+	}
+	if text = strings.Trim(text, "\n"); text != "" {
+		fmt.Fprintln(w, text)
+	}
+}
+
+// ansi matches the colours that asciigraph gives its legend in any case.
+var ansi = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// leftEdge is the column where the plot's body begins.
+func leftEdge(lines []string) int {
+	for i, c := range []rune(lines[0]) {
+		if c == '┤' || c == '┼' {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// splitLegend parts the graph's body from the legend that asciigraph appends.
+func splitLegend(lines []string) (body, legend []string) {
+	for i, l := range lines {
+		if !strings.ContainsAny(l, "┤┼") {
+			return lines[:i], lines[i:]
+		}
+	}
+	return lines, nil
+}
+
+// ruler is the line below the plot: M where a marker stands, ═ over the window.
+func (t *trace) ruler(r *report, left int) string {
+	line := []rune(strings.Repeat(" ", len(t.counts)))
+	put := func(from, to float64, c rune) {
+		for i := range line {
+			at := float64(t.from) + (float64(i)+0.5)*float64(t.to-t.from)/float64(len(line))
+			if at >= from && at < to {
+				line[i] = c
+			}
+		}
+	}
+	if r.Window != nil {
+		put(r.Window.FromS, r.Window.ToS, '═')
+	}
+	for _, m := range []*markerReport{r.Markers.Start, r.Markers.Stop} {
+		if m != nil {
+			put(m.beginS, m.endS, 'M')
+		}
+	}
+	return strings.Repeat(" ", left) + string(line) + "  M marker, ═ window"
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// plotWidth is the number of columns to draw.
+func plotWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 40 {
+			return min(width-30, 160)
+		}
+	}
+	return 90
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// streams are the program's three, so that tests can hold them.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// app is what the subcommands share.
+type app struct {
+	streams
+	json bool
+	db   string
+}
+
+// Exit codes, for scripts.
+const (
+	exitFailed     = 1
+	exitUsage      = 2
+	exitIncomplete = 3 // measured, but the task is incomplete or untrimmed
+	exitNotFound   = 4
+	exitBusy       = 5
+)
+
+// codedError carries an exit code.
+type codedError struct {
+	error
+	code int
+}
+
+func (e codedError) Unwrap() error { return e.error }
+
+func withCode(code int, err error) error { return codedError{err, code} }
+
+func exitCode(err error) int {
+	var c codedError
+	if errors.As(err, &c) {
+		return c.code
+	}
+	return exitFailed
+}
+
+func run(ctx context.Context, args []string, s streams) error {
+	a := &app{streams: s}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	root.SetIn(s.in)
+	return root.ExecuteContext(ctx)
+}
+
+const longHelp = `wattmark measures what a GPU really draws.
+
+A monitor reads the card's power rails with a meter; a host agent brackets GPU
+work with marker kernels that can be seen in the power trace itself; the samples
+between the markers end in a SQLite task database, as counts with the
+calibration that was in force, and every joule comes with its uncertainty.
+
+Start here:
+  wattmark demo                             a whole bench in software
+  wattmark monitor --instrument nvml        on the machine with the meter
+  wattmark run --name gemm -- ./gemm 4096   on the GPU machine
+  wattmark tasks; wattmark show 1
+
+Exit codes: 0 measured; 1 failed; 2 wrong usage; 3 measured, but incomplete or
+without a window; 4 no such task; 5 the bench is busy.`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "wattmark", Short: "Measures what a GPU really draws", Long: longHelp,
+		SilenceUsage: true, SilenceErrors: true, Version: version(),
+	}
+	db := os.Getenv("WATTMARK_DB")
+	if db == "" {
+		db = "power.db"
+	}
+	root.PersistentFlags().StringVar(&a.db, "db", db, "task database, a SQLite file (also WATTMARK_DB)")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return withCode(exitUsage, errors.New(err.Error()+"\nSee: "+c.CommandPath()+" --help"))
+	})
+	root.AddCommand(
+		a.demoCmd(), a.monitorCmd(), a.hostCmd(), a.runCmd(), a.tasksCmd(), a.showCmd(), a.usersCmd(),
+		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.versionCmd(),
+	)
+	return root
+}
+
+// jsonFlag gives a command --json.
+func (a *app) jsonFlag(c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&a.json, "json", false, "print one JSON object on standard output and nothing else")
+	return c
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/cuda"
+	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/hostagent/nvml"
+	"wattmark/measure"
+	"wattmark/store"
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	monitor, user, name, gpu string
+	benchmark                string
+	pulse                    time.Duration
+	duration, warmUp, wait   time.Duration
+	ptx, entry, grid, block  string
+	shared                   uint32
+	buffers                  []int64
+	scalars                  []uint
+	repeat                   int
+	noSensor                 bool
+}
+
+func (a *app) runCmd() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use: "run [flags] [-- program args]", Short: "Measure a program, a built-in benchmark or a PTX kernel",
+		Long: `Measure work on this machine's GPU: start the monitor, play the start marker, do
+the work, play the stop marker, fetch the samples into the task database.
+
+The work is one of: a program after --, a built-in benchmark (--benchmark half,
+compute or memory), or a kernel of a PTX file (--ptx with --entry and --grid).`,
+		Example: `  wattmark run --user lab --name gemm -- ./gemm 4096
+  wattmark run --benchmark memory --duration 2s
+  wattmark run --ptx kernel.ptx --entry vadd --grid 1024 --block 256 --buffer 4194304 --buffer 4194304`,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.measureRun(cmd.Context(), f, args) },
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.monitor, "monitor", defaultMonitor, "address of the monitor")
+	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
+	fl.StringVar(&f.name, "name", "", "name of the task (default: of the program or benchmark)")
+	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id (default: the first)")
+	fl.StringVar(&f.benchmark, "benchmark", "", "built-in benchmark: half, compute or memory")
+	fl.DurationVar(&f.duration, "duration", time.Second, "length of the benchmark")
+	fl.DurationVar(&f.pulse, "pulse", 0, "alternate the benchmark with rest, each for this long")
+	fl.DurationVar(&f.warmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before the first marker; 0 for none")
+	fl.DurationVar(&f.wait, "wait", 0, "how long to queue for a busy bench")
+	fl.StringVar(&f.ptx, "ptx", "", "PTX file")
+	fl.StringVar(&f.entry, "entry", "", "kernel in the PTX file (default: the only one)")
+	fl.StringVar(&f.grid, "grid", "1", "blocks of the PTX kernel: x[,y[,z]]")
+	fl.StringVar(&f.block, "block", "1", "threads of a block of the PTX kernel: x[,y[,z]]")
+	fl.Uint32Var(&f.shared, "shared", 0, "bytes of dynamic shared memory of the PTX kernel")
+	fl.Int64SliceVar(&f.buffers, "buffer", nil, "allocate and zero a buffer of so many bytes, passed as the next parameter (repeatable)")
+	fl.UintSliceVar(&f.scalars, "scalar", nil, "32-bit value passed after the buffers (repeatable)")
+	fl.IntVar(&f.repeat, "repeat", 1, "launches of the PTX kernel")
+	fl.BoolVar(&f.noSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
+	return a.jsonFlag(c)
+}
+
+func (a *app) measureRun(ctx context.Context, f runFlags, args []string) error {
+	if n := countTrue(len(args) > 0, f.benchmark != "", f.ptx != ""); n != 1 {
+		return withCode(exitUsage, errors.New("name one piece of work: a program after --, --benchmark, or --ptx"))
+	}
+	dev, err := cuda.Open(ctx, f.gpu)
+	if err != nil {
+		return fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
+	}
+	defer dev.Close()
+	work, name, err := a.work(dev, f, args)
+	if err != nil {
+		return err
+	}
+	cfg, done, err := a.measureConfig(ctx, f, dev, name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	id, err := a.measure(ctx, cfg, work)
+	if id == 0 {
+		return err
+	}
+	return errors.Join(err, a.showTask(ctx, cfg.DB.(*store.DB), id, nil))
+}
+
+// work builds what is to be measured and its name.
+func (a *app) work(dev hostagent.Device, f runFlags, args []string) (measurement.Work, string, error) {
+	switch {
+	case len(args) > 0:
+		return a.commandWork(args), baseName(args[0]), nil
+	case f.benchmark != "":
+		b := hostagent.Benchmark(f.benchmark)
+		switch b {
+		case hostagent.BenchHalf, hostagent.BenchCompute, hostagent.BenchMemory:
+		default:
+			return nil, "", withCode(exitUsage, fmt.Errorf("--benchmark %q: want half, compute or memory", f.benchmark))
+		}
+		if f.pulse > 0 {
+			return pulseWork(dev, b, f.pulse, f.duration), f.benchmark + "-pulse", nil
+		}
+		return benchmarkWork(dev, b, f.duration), f.benchmark, nil
+	}
+	launch, err := f.ptxLaunch()
+	if err != nil {
+		return nil, "", err
+	}
+	w, err := ptxWork(dev, launch)
+	return w, baseName(f.ptx), err
+}
+
+func (f runFlags) ptxLaunch() (hostagent.PTXLaunch, error) {
+	l := hostagent.PTXLaunch{Entry: f.entry, Shared: f.shared, Repeat: f.repeat}
+	var err error
+	if l.Source, err = os.ReadFile(f.ptx); err != nil {
+		return l, err
+	}
+	if l.Grid, err = parseDims("grid", f.grid); err != nil {
+		return l, err
+	}
+	if l.Block, err = parseDims("block", f.block); err != nil {
+		return l, err
+	}
+	for _, b := range f.buffers {
+		if b <= 0 {
+			return l, withCode(exitUsage, fmt.Errorf("--buffer %d: want a positive number of bytes", b))
+		}
+		l.Buffers = append(l.Buffers, uint64(b))
+	}
+	for _, s := range f.scalars {
+		if uint64(s) > 1<<32-1 {
+			return l, withCode(exitUsage, fmt.Errorf("--scalar %d: does not fit 32 bits", s))
+		}
+		l.Scalars = append(l.Scalars, uint32(s))
+	}
+	return l, nil
+}
+
+// measureConfig opens the database, the monitor and the sensor.
+func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Device, name string) (measurement.Config, func(), error) {
+	var closers []func() error
+	done := func() {
+		for i := len(closers) - 1; i >= 0; i-- {
+			if err := closers[i](); err != nil {
+				fmt.Fprintln(a.err, "wattmark:", err)
+			}
+		}
+	}
+	login, holder := whoami()
+	cfg := measurement.Config{
+		Device: dev, Name: firstOf(f.name, name), User: firstOf(f.user, login), Holder: holder,
+		WarmUp: f.warmUp, Wait: f.wait, Progress: newProgress(a.err).update,
+	}
+	db, err := store.Open(ctx, a.db)
+	if err != nil {
+		return cfg, done, err
+	}
+	cfg.DB, closers = db, append(closers, db.Close)
+	mon, err := monitorclient.Dial(f.monitor, monitorclient.Options{})
+	if err != nil {
+		done()
+		return cfg, done, err
+	}
+	cfg.Monitor, closers = mon, append(closers, mon.Close)
+	if !f.noSensor {
+		sensor, err := nvml.Open(dev.Info().PCIBusID)
+		if err != nil {
+			fmt.Fprintln(a.err, "wattmark: the GPU's own sensor is left out:", err)
+		} else {
+			cfg.Sensor, closers = sensor, append(closers, sensor.Close)
+		}
+	}
+	return cfg, done, nil
+}
+
+// measure makes one measurement and translates its errors for the shell.
+func (a *app) measure(ctx context.Context, cfg measurement.Config, work measurement.Work) (store.TaskID, error) {
+	id, err := measurement.Measure(ctx, cfg, work)
+	if errors.Is(err, monitorclient.ErrBusy) {
+		err = withCode(exitBusy, fmt.Errorf("%w\nWait for it with --wait 10m", err))
+	}
+	return id, err
+}
+
+// showTask prints a task after a measurement; the error says what is wrong
+// with it. extra adds to the report what only the caller knows.
+func (a *app) showTask(ctx context.Context, db *store.DB, id store.TaskID, extra func(*report)) error {
+	t, err := db.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	r := newReport(&t, a.db)
+	if extra != nil {
+		extra(r)
+	}
+	if a.json {
+		err = a.printJSON(r)
+	} else {
+		renderReport(a.out, r)
+		if t.Scans > 0 {
+			err = a.plotTask(ctx, db, &t, r)
+		}
+	}
+	if err == nil && t.State != store.Complete {
+		err = withCode(exitIncomplete, fmt.Errorf("task %d is %s: %s", id, r.State, t.Reason))
+	}
+	return err
+}
+
+func seconds(d time.Duration) measure.Seconds { return measure.SecondsOf(d) }

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"wattmark/measure"
+	"wattmark/store"
+)
+
+// openDB opens the task database to read; it must exist.
+func (a *app) openDB(ctx context.Context) (*store.DB, error) {
+	if _, err := os.Stat(a.db); errors.Is(err, os.ErrNotExist) {
+		return nil, withCode(exitNotFound, fmt.Errorf("no task database at %s: measure something first (wattmark demo) or name another with --db", a.db))
+	}
+	return store.Open(ctx, a.db)
+}
+
+// taskID reads a task's number from the command line.
+func taskID(arg string) (store.TaskID, error) {
+	n, err := strconv.ParseInt(arg, 10, 64)
+	if err != nil || n < 1 {
+		return 0, withCode(exitUsage, fmt.Errorf("%q is not a task number: list them with wattmark tasks", arg))
+	}
+	return store.TaskID(n), nil
+}
+
+// task reads one task, with the exit code for one that is not there.
+func (a *app) task(ctx context.Context, db *store.DB, arg string) (*store.Task, error) {
+	id, err := taskID(arg)
+	if err != nil {
+		return nil, err
+	}
+	t, err := db.Task(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, withCode(exitNotFound, fmt.Errorf("no task %d in %s: list them with wattmark tasks", id, a.db))
+	}
+	return &t, err
+}
+
+func (a *app) tasksCmd() *cobra.Command {
+	var q store.Query
+	var since, until string
+	c := &cobra.Command{
+		Use: "tasks", Short: "List tasks, newest first, by user, name and time", Args: cobra.NoArgs,
+		Example: "  wattmark tasks --user lab\n  wattmark tasks --name 'gemm*' --since 2026-01-31 --json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if q.Since, err = parseTime(since); err != nil {
+				return err
+			}
+			if q.Until, err = parseTime(until); err != nil {
+				return err
+			}
+			db, err := a.openDB(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			tasks, err := db.Tasks(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			return a.printTasks(tasks, q)
+		},
+	}
+	c.Flags().StringVar(&q.User, "user", "", "only this user's")
+	c.Flags().StringVar(&q.Name, "name", "", "only of this name; a trailing * matches what begins so")
+	c.Flags().StringVar(&since, "since", "", "only launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
+	c.Flags().StringVar(&until, "until", "", "only launched before")
+	c.Flags().IntVar(&q.Limit, "limit", 50, "how many")
+	c.Flags().Int64Var((*int64)(&q.Before), "before", 0, "only tasks with a smaller number, for the next page")
+	return a.jsonFlag(c)
+}
+
+// parseTime reads a date or an RFC 3339 instant; empty is no limit.
+func parseTime(s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, withCode(exitUsage, fmt.Errorf("%q is not a time: write 2026-01-31 or 2026-01-31T15:04:05Z", s))
+}
+
+func (a *app) printTasks(tasks []store.Task, q store.Query) error {
+	if a.json {
+		list := []*report{}
+		for i := range tasks {
+			list = append(list, newReport(&tasks[i], a.db))
+		}
+		return a.printJSON(map[string]any{"tasks": list})
+	}
+	if len(tasks) == 0 {
+		fmt.Fprintln(a.out, "No such tasks in", a.db)
+		return nil
+	}
+	t := newTable(a.out)
+	t.AppendHeader([]any{"task", "launched", "user", "name", "state", "duration", "energy (k = 2)", "mean"})
+	for i := range tasks {
+		x := &tasks[i]
+		r := newReport(x, a.db)
+		row := []any{x.ID, x.Launched.Local().Format("2006-01-02 15:04:05"), x.User, x.Name, r.State, "", "", ""}
+		if x.Result != nil {
+			row[5], row[6], row[7] = x.Result.To-x.Result.From, energyText(*r.EnergyJ, *r.EnergyUJ), x.Result.Mean
+		}
+		t.AppendRow(row)
+	}
+	t.Render()
+	if q.Limit > 0 && len(tasks) == q.Limit {
+		fmt.Fprintf(a.out, "\nOlder ones: wattmark tasks --before %d\n", tasks[len(tasks)-1].ID)
+	}
+	return nil
+}
+
+func (a *app) usersCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "users", Short: "List users with their number of tasks", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			db, err := a.openDB(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			users, err := db.Users(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				type user struct {
+					User  string `json:"user"`
+					Tasks uint64 `json:"tasks"`
+				}
+				list := []user{}
+				for _, u := range users {
+					list = append(list, user(u))
+				}
+				return a.printJSON(map[string]any{"users": list})
+			}
+			t := newTable(a.out)
+			t.AppendHeader([]any{"user", "tasks"})
+			for _, u := range users {
+				t.AppendRow([]any{u.User, u.Tasks})
+			}
+			t.Render()
+			return nil
+		},
+	}
+	return a.jsonFlag(c)
+}
+
+func (a *app) showCmd() *cobra.Command {
+	var noPlot, budget bool
+	c := &cobra.Command{
+		Use: "show TASK", Short: "Show one task: energy, rails, markers, a plot", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			db, err := a.openDB(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			t, err := a.task(cmd.Context(), db, args[0])
+			if err != nil {
+				return err
+			}
+			r := newReport(t, a.db)
+			if a.json {
+				return a.printJSON(r)
+			}
+			renderReport(a.out, r)
+			if budget {
+				a.renderBudget(r)
+			}
+			if noPlot || t.Scans == 0 {
+				return nil
+			}
+			return a.plotTask(cmd.Context(), db, t, r)
+		},
+	}
+	c.Flags().BoolVar(&noPlot, "no-plot", false, "leave the plot out")
+	c.Flags().BoolVar(&budget, "budget", false, "list the contributions to the total's uncertainty")
+	return a.jsonFlag(c)
+}
+
+func (a *app) renderBudget(r *report) {
+	fmt.Fprintln(a.out, "\nUncertainty budget of the total (standard uncertainties, k = 1):")
+	t := newTable(a.out)
+	t.AppendHeader([]any{"source", "u", "averages out"})
+	for _, b := range r.Budget {
+		avg := "yes"
+		if b.Systematic {
+			avg = "no"
+		}
+		t.AppendRow([]any{b.Source, measure.Joule(b.UJ), avg})
+	}
+	t.Render()
+}
+
+func (a *app) plotTask(ctx context.Context, db *store.DB, t *store.Task, r *report) error {
+	tr, err := loadTrace(ctx, db, t, plotWidth(a.out))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	tr.plot(a.out, r)
+	return nil
+}
+
+func (a *app) deleteCmd() *cobra.Command {
+	var name, user string
+	var yes bool
+	c := &cobra.Command{
+		Use: "delete [TASK]", Short: "Delete tasks by number, by name or by user", Args: cobra.MaximumNArgs(1),
+		Example: "  wattmark delete 42\n  wattmark delete --name warmup --yes\n  wattmark delete --user guest --yes",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := len(args)
+			for _, s := range []string{name, user} {
+				if s != "" {
+					given++
+				}
+			}
+			if given != 1 {
+				return withCode(exitUsage, errors.New("name what to delete by exactly one of: a task number, --name, --user"))
+			}
+			if len(args) == 0 && !yes {
+				return withCode(exitUsage, errors.New("deleting by name or user can take many tasks: look with wattmark tasks, then add --yes"))
+			}
+			return a.deleteTasks(cmd.Context(), args, name, user)
+		},
+	}
+	c.Flags().StringVar(&name, "name", "", "all tasks of this name")
+	c.Flags().StringVar(&user, "user", "", "all tasks of this user")
+	c.Flags().BoolVar(&yes, "yes", false, "do it")
+	return a.jsonFlag(c)
+}
+
+func (a *app) deleteTasks(ctx context.Context, args []string, name, user string) error {
+	db, err := a.openDB(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	n := uint64(1)
+	switch {
+	case name != "":
+		n, err = db.DeleteByName(ctx, name)
+	case user != "":
+		n, err = db.DeleteByUser(ctx, user)
+	default:
+		var id store.TaskID
+		if id, err = taskID(args[0]); err != nil {
+			return err
+		}
+		if err = db.DeleteTask(ctx, id); errors.Is(err, store.ErrNotFound) {
+			return withCode(exitNotFound, fmt.Errorf("no task %d in %s", id, a.db))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(map[string]uint64{"deleted": n})
+	}
+	fmt.Fprintf(a.out, "Deleted %d task(s) from %s\n", n, a.db)
+	return nil
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/measurement"
+)
+
+// benchmarkWork runs a built-in kernel for a time.
+func benchmarkWork(d hostagent.Device, b hostagent.Benchmark, length time.Duration) measurement.Work {
+	return func(ctx context.Context) ([]hostagent.Kernel, error) { return d.RunBenchmark(ctx, b, length) }
+}
+
+// pulseWork alternates a kernel with rest, the pattern that a sensor which sees
+// a quarter of the time gets wrong.
+func pulseWork(d hostagent.Device, b hostagent.Benchmark, half, length time.Duration) measurement.Work {
+	return func(ctx context.Context) ([]hostagent.Kernel, error) {
+		var out []hostagent.Kernel
+		next := time.Now()
+		for end := next.Add(length); next.Before(end); {
+			k, err := d.RunBenchmark(ctx, b, half)
+			out = append(out, k...)
+			if err != nil {
+				return out, err
+			}
+			next = next.Add(2 * half)
+			select {
+			case <-ctx.Done():
+				return out, context.Cause(ctx)
+			case <-time.After(time.Until(next)):
+			}
+		}
+		return out, nil
+	}
+}
+
+// ptxWork launches a kernel from a PTX file.
+func ptxWork(d hostagent.Device, launch hostagent.PTXLaunch) (measurement.Work, error) {
+	r, ok := d.(hostagent.PTXRunner)
+	if !ok {
+		return nil, errors.New("a PTX file needs a real GPU; the simulated one runs the built-in benchmarks")
+	}
+	return func(ctx context.Context) ([]hostagent.Kernel, error) { return r.RunPTX(ctx, launch) }, nil
+}
+
+// commandWork runs a program between the markers. Its output goes where ours
+// goes, except that with --json standard output is kept clean.
+func (a *app) commandWork(args []string) measurement.Work {
+	return func(ctx context.Context) ([]hostagent.Kernel, error) {
+		c := exec.CommandContext(ctx, args[0], args[1:]...)
+		c.Stdin, c.Stdout, c.Stderr = a.in, a.out, a.err
+		if a.json {
+			c.Stdout = a.err
+		}
+		// The program gets time to end by itself before it is killed.
+		c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+		c.WaitDelay = 5 * time.Second
+		start := time.Now()
+		err := c.Run()
+		k := hostagent.Kernel{Name: strings.Join(args, " "), Span: hostagent.Span{Start: start, End: time.Now()}}
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%s ended with %s", args[0], exit.ProcessState)
+		}
+		return []hostagent.Kernel{k}, err
+	}
+}
+
+// parseDims reads 1 to 3 sizes, "16" or "16,4,1".
+func parseDims(flag, s string) ([3]uint32, error) {
+	out := [3]uint32{1, 1, 1}
+	parts := strings.Split(s, ",")
+	if len(parts) > 3 {
+		return out, withCode(exitUsage, fmt.Errorf("--%s %q: at most three sizes, as in 16,4,1", flag, s))
+	}
+	for i, p := range parts {
+		n, err := strconv.ParseUint(strings.TrimSpace(p), 10, 32)
+		if err != nil || n == 0 {
+			return out, withCode(exitUsage, fmt.Errorf("--%s %q: %q is not a positive whole number", flag, s, p))
+		}
+		out[i] = uint32(n)
+	}
+	return out, nil
+}
+
+// whoami is the login name, and the holder shown to others: user@host.
+func whoami() (login, holder string) {
+	login = "unknown"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		login = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return login, login + "@" + host
+}
+
+func countTrue(flags ...bool) int {
+	n := 0
+	for _, f := range flags {
+		if f {
+			n++
+		}
+	}
+	return n
+}
+
+// firstOf returns the first string that is not empty.
+func firstOf(s ...string) string {
+	for _, v := range s {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+func baseName(path string) string { return filepath.Base(path) }

@@ -69,9 +69,9 @@ func (d *driver) findBy(n int32, want string, property func(int32) (string, erro
 func canonical(id string) string {
 	id = strings.ToLower(id)
 	if domain, rest, ok := strings.Cut(id, ":"); ok && strings.Count(rest, ":") == 1 {
-		return strings.TrimLeft(domain, "0") + ":" + rest
+		return strings.TrimPrefix(strings.TrimLeft(domain, "0")+":"+rest, ":")
 	}
-	return strings.TrimPrefix(id, ":")
+	return id
 }
 
 func (d *driver) name(dev int32) (string, error) {

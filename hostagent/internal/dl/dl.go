@@ -20,15 +20,17 @@ var (
 // Open loads the first library that can be loaded. It stays loaded: drivers
 // keep threads of their own and do not survive being unloaded.
 func Open(names ...string) (uintptr, error) {
-	var errs []error
+	var first error
 	for _, n := range names {
 		h, err := purego.Dlopen(n, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 		if err == nil {
 			return h, nil
 		}
-		errs = append(errs, err)
+		if first == nil {
+			first = err
+		}
 	}
-	return 0, fmt.Errorf("%w: %w", ErrLibrary, errors.Join(errs...))
+	return 0, fmt.Errorf("%w: %w", ErrLibrary, first)
 }
 
 // Bind sets every function field of the struct that table points to. The tag

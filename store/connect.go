@@ -3,18 +3,29 @@ package store
 import (
 	"context"
 	"database/sql/driver"
+	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"modernc.org/sqlite"
 )
 
-// connector opens connections of our own driver: it alone carries the module
-// of the virtual table, so that nothing leaks into other users of the driver.
+// ourDriver alone carries the module of the virtual table, so that nothing
+// leaks into other users of the SQLite driver in the process.
+var ourDriver = func() *sqlite.Driver {
+	d := &sqlite.Driver{}
+	if err := d.RegisterModule(moduleName, module{}); err != nil {
+		panic(err) // only a name that is taken, and ours is the only one
+	}
+	return d
+}()
+
+// connector opens connections; those with shadow can only read, and data on
+// them is the virtual table.
 type connector struct {
 	dsn    string
-	shadow bool // make data the virtual table, and forbid writing
+	shadow bool
 }
-
-var ourDriver = &sqlite.Driver{}
 
 func newConnector(dsn string, shadow bool) driver.Connector { return &connector{dsn, shadow} }
 
@@ -24,9 +35,81 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	conn, err := ourDriver.Open(c.dsn)
-	if err != nil {
-		return nil, err
+	raw, err := ourDriver.Open(c.dsn)
+	if err != nil || !c.shadow {
+		return raw, err
+	}
+	full, isFull := raw.(fullConn)
+	if !isFull {
+		raw.Close()
+		return nil, fmt.Errorf("the SQLite driver's connection %T lacks a part that is needed", raw)
+	}
+	conn := &shadowConn{fullConn: full, id: lastConn.Add(1)}
+	connections.Store(conn.id, full)
+	for _, q := range []string{
+		fmt.Sprintf("CREATE VIRTUAL TABLE temp.data USING %s(%d)", moduleName, conn.id),
+		"PRAGMA query_only=1",
+	} {
+		if _, err := full.ExecContext(ctx, q, nil); err != nil {
+			conn.Close()
+			return nil, err
+		}
 	}
 	return conn, nil
+}
+
+// fullConn is all that database/sql asks of a connection.
+type fullConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+}
+
+// connections tells a virtual table, which SQLite makes with nothing but its
+// text arguments, the connection that it lives on: reading through it, the
+// table sees the same transaction as the query that uses it.
+var (
+	connections sync.Map // int64 → fullConn
+	lastConn    atomic.Int64
+)
+
+type shadowConn struct {
+	fullConn
+	id int64
+}
+
+func (c *shadowConn) Close() error {
+	err := c.fullConn.Close()
+	connections.Delete(c.id)
+	return err
+}
+
+// query runs a query inside another one of the same connection, which
+// database/sql would not let us do; it belongs to the goroutine that runs the
+// outer query. Each row is lent until the next.
+func query(conn fullConn, text string, args []driver.Value, row func([]driver.Value) error) (err error) {
+	st, err := conn.Prepare(text)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	rows, err := st.Query(args) //nolint:staticcheck // the outer query's context already interrupts the connection
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	dest := make([]driver.Value, len(rows.Columns()))
+	for {
+		if err := rows.Next(dest); err != nil {
+			return ignoreEOF(err)
+		}
+		if err := row(dest); err != nil {
+			return err
+		}
+	}
 }

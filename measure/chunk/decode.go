@@ -3,6 +3,7 @@ package chunk
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"wattmark/measure"
 )
@@ -94,4 +95,20 @@ func (c *Chunk) Block(column, k int, dst *[BlockScans]measure.Count) (int, error
 	}
 	col.block(k, dst)
 	return min(BlockScans, c.Scans-BlockScans*k), nil
+}
+
+// Decode appends the column's counts, of a chunk of the given number of scans,
+// to dst: one column alone, where the others are not wanted. Errors wrap
+// ErrCorrupt.
+func (col *Column) Decode(dst []measure.Count, scans int) ([]measure.Count, error) {
+	if scans < 1 || scans > MaxScans {
+		return dst, corrupt("%d scans: want 1 to %d", scans, MaxScans)
+	}
+	if err := col.check(scans); err != nil {
+		return dst, err
+	}
+	n := len(dst)
+	dst = slices.Grow(dst, scans)[:n+scans]
+	col.decode(dst[n:])
+	return dst, nil
 }

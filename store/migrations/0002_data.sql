@@ -15,7 +15,7 @@ SELECT tid taskID, nm taskName, us user,
   +coalesce((i03+ix3*x3+iy3*y3)*(v03+vy3*y3),0.0)+coalesce((i04+ix4*x4+iy4*y4)*(v04+vy4*y4),0.0) power,
   (i01+ix1*x1+iy1*y1)*g1 current1, (i02+ix2*x2+iy2*y2)*g2 current2, (i03+ix3*x3+iy3*y3)*g3 current3,
   (v01+vy1*y1)*g1 voltage1, (v02+vy2*y2)*g2 voltage2, (v03+vy3*y3)*g3 voltage3,
-  tm taskTime, seq seqNum FROM (
+  tm taskTime, CAST(seq AS INTEGER) seqNum FROM (
 SELECT tid,
   nm,
   us,
@@ -145,7 +145,7 @@ UNION ALL
 SELECT tid, nm, us, json_extract(e.value,'$[0]'),
   json_extract(e.value,'$[1]')*g1, json_extract(e.value,'$[2]')*g2, json_extract(e.value,'$[3]')*g3,
   json_extract(e.value,'$[4]')*g1, json_extract(e.value,'$[5]')*g2, json_extract(e.value,'$[6]')*g3,
-  tm, f+lo+e.key FROM (
+  tm, CAST(f+lo+e.key AS INTEGER) FROM (
 SELECT tid,
   nm,
   us,

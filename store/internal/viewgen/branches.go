@@ -47,7 +47,7 @@ func oneARole() string {
   +%s+%s power,
   %s*g1 current1, %s*g2 current2, %s*g3 current3,
   %s*g1 voltage1, %s*g2 voltage2, %s*g3 voltage3,
-  tm taskTime, seq seqNum FROM (
+  tm taskTime, CAST(seq AS INTEGER) seqNum FROM (
 %s)`, watt(1), watt(2), watt(3), watt(4), amp(1), amp(2), amp(3), volt(1), volt(2), volt(3), counts)
 }
 
@@ -87,7 +87,7 @@ LEFT JOIN chunk_column y ON y.task_id=g.tid AND y.chunk_no=g.cn AND y.col=r.y WH
 	return fmt.Sprintf(`SELECT tid, nm, us, %s,
   %s*g1, %s*g2, %s*g3,
   %s*g1, %s*g2, %s*g3,
-  tm, f+lo+e.key FROM (
+  tm, CAST(f+lo+e.key AS INTEGER) FROM (
 %s) b CROSS JOIN json_each(b.q) e`, item(0), item(1), item(2), item(3), item(4), item(5), item(6),
 		barrier(block, "FROM (\n"+blocks+") g"))
 }

@@ -89,7 +89,7 @@ func (p *Parser) step() (released bool) {
 			p.locked = true
 			// A loss that is no multiple of a record has bitten into the record
 			// before it, and nobody knows where.
-			if p.lost%RecordBytes != 0 {
+			if p.holding && p.lost%RecordBytes != 0 {
 				p.Skipped += RecordBytes
 				p.holding = false
 			}

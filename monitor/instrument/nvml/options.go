@@ -1,0 +1,66 @@
+package nvml
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"wattmark/measure"
+)
+
+// Options are the settings of the driver in a bench file.
+type Options struct {
+	// Period is the distance of two polls; default 4ms. The sensor is far slower:
+	// the polls only find the moment of a new value.
+	Period time.Duration `yaml:"period"`
+	// Field is auto, instant, average or usage; default auto.
+	Field Field `yaml:"field"`
+}
+
+// Defaults are the options of a GPU that is not described further.
+func Defaults() Options { return Options{Period: 4 * time.Millisecond, Field: FieldAuto} }
+
+// Validate reports an option that cannot be used.
+func (o Options) Validate() error {
+	if o.Period < 500*time.Microsecond || o.Period > time.Second {
+		return fmt.Errorf("period %v: want 500us to 1s", o.Period)
+	}
+	if !slices.Contains([]Field{FieldAuto, FieldInstant, FieldAverage, FieldUsage}, o.Field) {
+		return fmt.Errorf("field %q: want auto, instant, average or usage", o.Field)
+	}
+	return nil
+}
+
+// ResponseOf is what the public study (arXiv 2312.02741) found for an
+// architecture and field: update period and averaging window. There are
+// exceptions within an architecture: where it matters, measure, and put the
+// result into the bench file. Usage is the average where the driver is newer
+// than 530.
+func ResponseOf(a Arch, f Field) measure.Response {
+	const ms = measure.Seconds(1e-3)
+	long := f != FieldInstant
+	switch a {
+	case Hopper:
+		if long {
+			return measure.Response{Update: 100 * ms, Window: 1000 * ms}
+		}
+		return measure.Response{Update: 100 * ms, Window: 25 * ms}
+	case Ada, GA10x:
+		if long {
+			return measure.Response{Update: 100 * ms, Window: 1000 * ms}
+		}
+		return measure.Response{Update: 100 * ms, Window: 100 * ms}
+	case GA100:
+		return measure.Response{Update: 100 * ms, Window: 25 * ms}
+	case Turing:
+		return measure.Response{Update: 100 * ms, Window: 100 * ms}
+	case Volta, Pascal:
+		return measure.Response{Update: 20 * ms, Window: 10 * ms}
+	case Kepler: // a first-order lag; 58 ms was fitted on a K40m's public trace
+		return measure.Response{Update: 15 * ms, Tau: 58 * ms}
+	}
+	if long {
+		return measure.Response{Update: 100 * ms, Window: 1000 * ms}
+	}
+	return measure.Response{Update: 100 * ms, Window: 25 * ms}
+}

@@ -1,0 +1,112 @@
+// Package registry knows the instruments by name: what to type in a bench file,
+// which options each takes, and how to make one.
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"wattmark/measure"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/nvml"
+	"wattmark/monitor/instrument/pmd"
+	"wattmark/monitor/instrument/powersensor3"
+	"wattmark/monitor/instrument/replay"
+)
+
+// ErrUnknown: there is no instrument of that kind.
+var ErrUnknown = errors.New("unknown instrument")
+
+// Env is what drivers need of the program around them.
+type Env struct {
+	// NVML opens a GPU's own sensor; nil where the program has no way to it.
+	NVML nvml.OpenFunc
+}
+
+// Kind is one kind of instrument.
+type Kind struct {
+	Name    string
+	Summary string
+	// Address says what the address of such an instrument looks like.
+	Address string
+	// NeedsAddress is false where there is a sensible default.
+	NeedsAddress bool
+	// Options returns a pointer to new options with their defaults, to decode a
+	// bench file into.
+	Options func() any
+	// Check reports options that cannot be used; o is what Options returned.
+	Check func(o any) error
+	// Inputs are the channels known before the instrument is opened; nil where
+	// only the device knows.
+	Inputs func(o any) instrument.Inputs
+	// Rails makes rails where a bench file names none, and tells which are missing.
+	Rails func(instrument.Inputs) (rails []measure.Rail, missing []string)
+	// New makes the driver; nothing is opened yet.
+	New func(env Env, address string, o any) (instrument.Instrument, error)
+}
+
+type validator interface{ Validate() error }
+
+// options builds the parts of a Kind that concern its options type.
+func options[O validator](k Kind, defaults func() O, inputs func(O) instrument.Inputs, make func(Env, string, O) (instrument.Instrument, error)) Kind {
+	k.Options = func() any { o := defaults(); return &o }
+	k.Check = func(o any) error { return (*o.(*O)).Validate() }
+	if inputs != nil {
+		k.Inputs = func(o any) instrument.Inputs { return inputs(*o.(*O)) }
+	}
+	k.New = func(env Env, address string, o any) (instrument.Instrument, error) { return make(env, address, *o.(*O)) }
+	return k
+}
+
+var kinds = []Kind{
+	options(Kind{
+		Name: powersensor3.Kind, Summary: "PowerSensor3: four voltage and current pairs at 20 kHz",
+		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: powersensor3.NaturalRails,
+	}, powersensor3.Defaults, nil, func(_ Env, a string, o powersensor3.Options) (instrument.Instrument, error) {
+		return made(powersensor3.New(a, o))
+	}),
+	options(Kind{
+		Name: pmd.Kind, Summary: "ElmorLabs PMD-USB: four connectors at 4.8 kHz",
+		Address: "serial port, e.g. /dev/ttyUSB0, or tcp:host:port", NeedsAddress: true, Rails: pmd.NaturalRails,
+	}, pmd.Defaults, pmd.Inputs, func(_ Env, a string, o pmd.Options) (instrument.Instrument, error) {
+		return made(pmd.New(a, o))
+	}),
+	options(Kind{
+		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",
+		Address: "GPU index, UUID or PCI bus id; the first GPU when left out", Rails: nvml.NaturalRails,
+	}, nvml.Defaults, nvml.Inputs, func(env Env, a string, o nvml.Options) (instrument.Instrument, error) {
+		return made(nvml.New(a, o, env.NVML))
+	}),
+	options(Kind{
+		Name: replay.Kind, Summary: "a recording of an instrument, played again",
+		Address: "the recording's folder", NeedsAddress: true,
+		Rails: func(in instrument.Inputs) ([]measure.Rail, []string) { return instrument.PairRails(in.Channels), nil },
+	}, replay.Defaults, nil, func(_ Env, a string, o replay.Options) (instrument.Instrument, error) {
+		return made(replay.New(a, o))
+	}),
+}
+
+// made turns a concrete driver into the interface, without making a nil pointer
+// look like an instrument.
+func made[I instrument.Instrument](i I, err error) (instrument.Instrument, error) {
+	if err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// Kinds returns all kinds of instrument.
+func Kinds() []Kind { return append([]Kind(nil), kinds...) }
+
+// Lookup finds a kind by name. Its error wraps ErrUnknown and lists what there is.
+func Lookup(name string) (Kind, error) {
+	var names []string
+	for _, k := range kinds {
+		if k.Name == name {
+			return k, nil
+		}
+		names = append(names, k.Name)
+	}
+	return Kind{}, fmt.Errorf("%w %q: want one of %s", ErrUnknown, name, strings.Join(names, ", "))
+}

@@ -136,6 +136,10 @@ func TestAccuracySensor(t *testing.T) {
 		{"1 s average", sensorSim{window: 1, period: 0.1, noise: 0.2, poll: 4e-3}, 20, 8e-3, 0.3, 1.6, 0},
 		{"another window", sensorSim{window: 25e-3, period: 0.1, trueWindow: 35e-3, noise: 1, poll: 4e-3}, 30, 4e-3, 0.4, 1.6, 0},
 		{"100/100 ms", sensorSim{window: 0.1, period: 0.1, noise: 1, poll: 4e-3}, 20, 1e-3, 0.5, 1.5, 0},
+		{"a lag for a window", sensorSim{window: 25e-3, period: 0.1, trueTau: 15e-3, noise: 2, poll: 4e-3}, 30, 8e-3, 0.3, 3, 0},
+		{"wandering clock", sensorSim{window: 25e-3, period: 0.1, noise: 2, jitter: 2e-3, poll: 4e-3}, 30, 1.5e-3, 0.5, 1.6, 0},
+		{"stalling polls", sensorSim{window: 25e-3, period: 0.1, noise: 2, stalls: true, poll: 4e-3}, 30, 1.5e-3, 0.5, 1.6, 0},
+		{"as found on an H200", sensorSim{window: 25e-3, period: 0.1, trueWindow: 32e-3, noise: 4, jitter: 1.5e-3, stalls: true, poll: 4e-3}, 30, 3e-3, 0.5, 1.6, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var tr trial

@@ -14,6 +14,9 @@ type sensorSim struct {
 	trueWindow     float64 // 0 means the same
 	tau            float64
 	noise          float64 // watts, a new value
+	trueTau        float64 // a lag in place of the window
+	jitter         float64 // rms of the instants of updates, seconds
+	stalls         bool    // every twentieth poll takes 15 ms
 	poll           float64 // mean distance of polls
 }
 
@@ -49,14 +52,17 @@ func (s sensorSim) run(levels []level, until float64, rng *rand.Rand) measure.Bl
 	period := s.period * (1 + 1e-4*rng.NormFloat64())
 	next := period * rng.Float64()
 	lagged := levels[0].w
-	last := next - period
+	last, wander := next-period, 0.0
+	gpu := board{levels: levels, rise: s.trueTau, fal: s.trueTau, v: levels[0].w, target: levels[0].w}
 	b := measure.Block{Counts: make([][]measure.Count, 1)}
 	shown := measure.Count(levels[0].w * 1000)
 	for t := 0.0; t < until; {
-		for next <= t {
+		for next+wander <= t {
 			m := levels[0].w
-			if next > window {
-				m = mean(levels, next-window, next)
+			if s.trueTau > 0 {
+				m = gpu.at(next + wander)
+			} else if next > window {
+				m = mean(levels, next+wander-window, next+wander)
 			}
 			if s.tau > 0 {
 				lagged = m + (lagged-m)*math.Exp(-(next-last)/s.tau)
@@ -64,12 +70,16 @@ func (s sensorSim) run(levels []level, until float64, rng *rand.Rand) measure.Bl
 			}
 			shown = measure.Count(math.Round(1000 * (m + s.noise*rng.NormFloat64())))
 			next += period
+			wander = s.jitter * rng.NormFloat64()
 		}
 		b.Counts[0] = append(b.Counts[0], shown)
 		b.Ticks = append(b.Ticks, int64(t*1e9))
 		t += s.poll * (0.9 + 0.2*rng.Float64())
 		if rng.IntN(200) == 0 {
 			t += 3 * s.poll
+		}
+		if s.stalls && rng.IntN(20) == 0 {
+			t += 15e-3
 		}
 	}
 	return b

@@ -6,9 +6,18 @@ import (
 	"wattmark/measure"
 )
 
-// windowSpread is the standard uncertainty of the logarithm of a sensor's
-// averaging window: it is known from the architecture only, and cards differ.
-const windowSpread = 0.3
+// kernel is how an update shows a step of power: the mean over box after a lag
+// tau, read behind seconds after the middle of what it shows.
+type kernel struct{ box, tau, behind float64 }
+
+// boxcar is the kernel of a sensor that averages over a window.
+func (u *updates) boxcar(window float64) kernel {
+	return kernel{box: window, tau: u.tau, behind: window / 2}
+}
+
+// lag is the kernel of a sensor that follows with a time constant instead; the
+// same mean delay as a window's takes half of it.
+func (u *updates) lag(window float64) kernel { return kernel{tau: window / 2} }
 
 // updateWork is the memory of a fit, kept from one candidate to the next.
 type updateWork struct {
@@ -16,17 +25,18 @@ type updateWork struct {
 	seen   []update
 	edges  []edge
 	y, x   []float64
+	v      []float64 // variance of y in units of sigma²
+	sigma  float64   // noise of a value on a level, watts; 0: all v are 1
+	step   float64   // turns the uncertainty of an instant into watts
+	logDet float64   // Σ ln v
 	trials []trialT0
 }
-
-// trialT0 is one begin of the code, and one window, with the sum of squares
-// that they leave.
-type trialT0 struct{ t0, lnW, cost float64 }
 
 // fit refines a candidate whose code begins near t0; nil where the updates
 // there are not a marker.
 func (u *updates) fit(kind Kind, t0 float64) *Found {
 	chip := float64(u.spec.Chip)
+	u.work.sigma = 0
 	uClock, ok := u.gather(t0)
 	if !ok {
 		return nil
@@ -41,9 +51,9 @@ func (u *updates) fit(kind Kind, t0 float64) *Found {
 		spec.Tag = tag
 		t0 = u.search(spec, kind, t0, 0.3*chip, chip/256, false)
 	}
-	mean, spread, window := u.posterior(spec, kind, t0)
-	rho, step := u.final(spec, kind, mean, window)
-	if step <= 0 || rho < max(u.leastRho(), leastRho(len(u.work.y))) || !(spread < chip/2) {
+	mean, spread, seen := u.posterior(spec, kind, t0)
+	rho, step := u.final(mean, seen)
+	if step <= 0 || rho < u.leastRho(len(u.work.y)) || !(spread < chip/4) {
 		return nil
 	}
 	begin := measure.Seconds(mean)
@@ -82,9 +92,9 @@ func (u *updates) gather(t0 float64) (uClock float64, ok bool) {
 
 // choose picks the gathered updates that show nothing but a marker that begins
 // at t0: guards and code, and the tag too unless noTag.
-func (u *updates) choose(t0, window float64, noTag bool) {
+func (u *updates) choose(t0, memory float64, noTag bool) {
 	w, chip := &u.work, float64(u.spec.Chip)
-	from := t0 + min(-float64(u.spec.Guard)*chip+window/2+5*u.tau, -chip/2) + window/2
+	from := t0 + min(-float64(u.spec.Guard)*chip+memory, -chip/2)
 	to := t0 + float64(u.spec.Len()-u.spec.Guard)*chip - chip/4
 	if noTag {
 		to = t0 + float64(u.spec.CodeLen())*chip
@@ -97,25 +107,35 @@ func (u *updates) choose(t0, window float64, noTag bool) {
 	}
 }
 
-// levels fills x with the levels that the marker gives to the chosen updates.
-func (u *updates) levels(t0, window float64) {
+// levels fills x with the levels that the marker gives to the chosen updates,
+// and v with their variances: an update across an edge is as uncertain as its
+// instant is.
+func (u *updates) levels(t0 float64, k kernel) {
 	w := &u.work
-	w.x = w.x[:0]
-	for _, v := range w.seen {
-		w.x = append(w.x, u.response(w.edges, v.t-window/2-t0, window))
+	w.x, w.v, w.logDet = w.x[:0], w.v[:0], 0
+	for _, seen := range w.seen {
+		level, slope := k.response(w.edges, seen.t-k.behind-t0)
+		v := 1.0
+		if w.sigma > 0 && seen.u > 0 && slope != 0 {
+			r := w.step * slope * seen.u / w.sigma
+			v += r * r
+			w.logDet += math.Log(v)
+		}
+		w.x, w.v = append(w.x, level), append(w.v, v)
 	}
 }
 
-// response is the sensor's answer to edges, t at the centre of its window.
-func (u *updates) response(edges []edge, t, window float64) (level float64) {
+// response is a sensor's answer to edges, and its slope.
+func (k kernel) response(edges []edge, t float64) (level, slope float64) {
 	for i := range edges {
-		if t <= edges[i].at-window/2 {
+		if t <= edges[i].at-k.box/2 {
 			break
 		}
-		s, _, _ := stepAt(t-edges[i].at, window, u.tau)
+		s, dt, _ := stepAt(t-edges[i].at, k.box, k.tau)
 		level += edges[i].sign * s
+		slope += edges[i].sign * dt
 	}
-	return level
+	return level, slope
 }
 
 // search returns the begin of the code, within reach of t0, that leaves the
@@ -124,8 +144,8 @@ func (u *updates) search(spec Spec, kind Kind, t0, reach, step float64, noTag bo
 	u.work.edges = edgesOf(spec.Chips(kind), spec.CodeStart(), float64(spec.Chip), u.work.edges)
 	best, least := t0, math.Inf(1)
 	for t := t0 - reach; t <= t0+reach; t += step {
-		u.choose(t, u.window, noTag)
-		u.levels(t, u.window)
+		u.choose(t, u.memory(), noTag)
+		u.levels(t, u.boxcar(u.window))
 		_, rise, cost, _ := u.work.line()
 		if n := len(u.work.y); n >= 6 && rise > 0 && cost/float64(n) < least {
 			best, least = t, cost/float64(n)
@@ -134,91 +154,41 @@ func (u *updates) search(spec Spec, kind Kind, t0, reach, step float64, noTag bo
 	return best
 }
 
-// posterior returns mean and standard deviation of t0 and the mean window over
-// all that the updates allow. It looks three times, each time closer.
-func (u *updates) posterior(spec Spec, kind Kind, t0 float64) (mean, spread, window float64) {
-	chip := float64(spec.Chip)
-	u.work.edges = edgesOf(spec.Chips(kind), spec.CodeStart(), chip, u.work.edges)
-	at := belief{t0: t0, reach: 0.2 * chip, reachW: 2 * windowSpread}
-	if u.window == 0 {
-		at.reachW = 0
-	}
-	u.choose(t0, u.window*math.Exp(at.reachW), false)
-	for range 3 {
-		next, ok := u.weigh(at)
-		if !ok {
-			return t0, math.Inf(1), u.window
-		}
-		at = next
-	}
-	return at.t0, at.reach / beliefReach, u.window * math.Exp(at.lnW)
-}
-
-// belief is what is known of t0 and of the logarithm of the window's ratio to
-// the nominal one: their means, and the reach of the next look around them.
-type belief struct{ t0, lnW, reach, reachW float64 }
-
-const (
-	beliefReach = 4 // standard deviations to either side
-	stepsT0     = 24
-	stepsWindow = 6
-)
-
-// weigh tries a grid around what is believed, weighted by Student's likelihood,
-// as the noise is not known beforehand, and by what is known of windows.
-func (u *updates) weigh(at belief) (next belief, ok bool) {
-	w, n := &u.work, float64(len(u.work.y))
-	stepT, stepW := at.reach/stepsT0, at.reachW/stepsWindow
-	w.trials = w.trials[:0]
-	least, floor := math.Inf(1), 0.0
-	for j := -stepsWindow; j <= stepsWindow; j++ {
-		lnW := at.lnW + float64(j)*stepW
-		window := u.window * math.Exp(lnW)
-		for i := -stepsT0; i <= stepsT0; i++ {
-			// The middle of a window's slope is what is seen: a wider window, an
-			// earlier begin.
-			t := at.t0 + float64(i)*stepT - (window-u.window*math.Exp(at.lnW))/2
-			u.levels(t, window)
-			if _, rise, cost, total := w.line(); rise > 0 {
-				w.trials = append(w.trials, trialT0{t, lnW, cost})
-				least, floor = min(least, cost), 1e-10*total
-			}
-		}
-		if stepW == 0 {
-			break
-		}
-	}
-	var total, t, tt, l, ll float64
-	for _, v := range w.trials {
-		p := math.Pow((v.cost+floor)/(least+floor), -(n-4)/2) * math.Exp(-0.5*math.Pow(v.lnW/windowSpread, 2))
-		dt, dl := v.t0-at.t0, v.lnW-at.lnW
-		total, t, tt, l, ll = total+p, t+p*dt, tt+p*dt*dt, l+p*dl, ll+p*dl*dl
-	}
-	if !(total > 0) {
-		return at, false
-	}
-	t, l = t/total, l/total
-	return belief{
-		t0: at.t0 + t, reach: beliefReach * math.Sqrt(max(0, tt/total-t*t)+stepT*stepT/12),
-		lnW: at.lnW + l, reachW: beliefReach * math.Sqrt(max(0, ll/total-l*l)+stepW*stepW/12),
-	}, true
-}
-
-// leastRho is the least correlation of the whole marker in a sensor's updates:
-// there are few of them, and no neighbours to tell noise by. The longer the
-// sensor's memory, the smoother the trace and the more alike are all traces.
-func (u *updates) leastRho() float64 {
-	return 1 - 0.15/(1+u.memory()/float64(u.spec.Chip)/2)
+// leastRho is the least correlation of the whole marker in n updates of a
+// sensor: there are few, and no neighbours to tell noise by. The longer the
+// sensor's memory, the fewer of them are new, and the more alike all traces.
+func (u *updates) leastRho(n int) float64 {
+	fresh := min(1, 2*u.period/(u.period+u.memory()))
+	least := 1 - 0.15/(1+u.memory()/float64(u.spec.Chip)/2)
+	return max(least, leastRho(int(fresh*float64(n))))
 }
 
 // final returns the correlation of the whole marker and its step.
-func (u *updates) final(spec Spec, kind Kind, t0, window float64) (rho, step float64) {
-	u.work.edges = edgesOf(spec.Chips(kind), spec.CodeStart(), float64(spec.Chip), u.work.edges)
-	u.choose(t0, window, false)
-	u.levels(t0, window)
+func (u *updates) final(t0 float64, k kernel) (rho, step float64) {
+	u.work.sigma = 0
+	u.levels(t0, k)
 	_, step, cost, total := u.work.line()
 	if !(total > 0) {
 		return 0, 0
 	}
 	return math.Sqrt(max(0, 1-cost/total)), step
+}
+
+// line fits y = low + step·x and returns the weighted sum of squares that is
+// left, and the one about the mean.
+func (w *updateWork) line() (low, step, cost, total float64) {
+	var n, sx, sy, sxx, sxy, syy float64
+	for i, x := range w.x {
+		p := 1 / w.v[i]
+		n, sx, sy = n+p, sx+p*x, sy+p*w.y[i]
+	}
+	mx, my := sx/n, sy/n
+	for i, x := range w.x {
+		p, dx, dy := 1/w.v[i], x-mx, w.y[i]-my
+		sxx, sxy, syy = sxx+p*dx*dx, sxy+p*dx*dy, syy+p*dy*dy
+	}
+	if sxx > 0 {
+		step = sxy / sxx
+	}
+	return my - step*mx, step, max(0, syy-step*sxy), syy
 }

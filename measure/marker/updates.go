@@ -15,6 +15,7 @@ type update struct {
 	t    float64 // when it appeared, between two polls
 	half float64 // half the distance of the two polls
 	p    float64 // watts
+	u    float64 // standard uncertainty of t that is the update's own, seconds
 	// guess marks an update that was not seen, as its value was the same again.
 	guess bool
 }

@@ -55,7 +55,7 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	switch {
 	case a.result == nil:
 		v.untrimmed("no window: %s", why(s, a.why))
-	case s.Found(marker.Start) == nil || s.Found(marker.Stop) == nil:
+	case a.start == nil || a.stop == nil:
 		v.incomplete("the window rests on one marker alone: %s", why(s, errors.New("the other was not found")))
 	case a.why != nil:
 		v.note("%v", a.why)
@@ -82,6 +82,7 @@ func why(s *monitorclient.Summary, own error) string {
 
 // analysis is what a task's samples, markers and kernels come to.
 type analysis struct {
+	bounds
 	fit    *clock.Fit
 	result *measure.Result
 	nvml   *measure.Joule
@@ -104,15 +105,18 @@ func analyse(ctx context.Context, db Store, id store.TaskID, found []marker.Foun
 	if err != nil {
 		return a, err
 	}
+	a.bounds = bound(task.Marker, found)
 	if task.Chunks == 0 {
 		a.why = errors.New("no samples were stored")
 		return a, nil
 	}
 	var fitErr error
-	if len(found) > 0 {
-		a.fit, fitErr = relate(&task.Setup, played, found)
+	if timed := a.timed(task.Marker); len(timed) > 0 {
+		a.fit, fitErr = relate(&task.Setup, played, timed)
+	} else {
+		fitErr = errors.New("the markers were not found by their code")
 	}
-	p, err := choose(a.fit, fitErr, kernels, found)
+	p, err := choose(a.fit, fitErr, kernels, a.bounds)
 	if err != nil {
 		a.why = err
 		return a, nil

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"wattmark/hostagent/monitorclient"
-	"wattmark/measure/marker"
 	"wattmark/store"
 )
 
@@ -37,9 +36,6 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 		o := store.Outcome{State: store.Running, Reason: strings.Join(v.reasons, "; ")}
 		return errors.Join(got.err, db.Finish(ctx, id, o))
 	}
-	if err := fetchAll(ctx, db, m, id, capture, &got); err != nil {
-		return err
-	}
 	o, err := conclude(ctx, db, id, &got.trailer.Summary, v)
 	if err != nil {
 		return fmt.Errorf("analysis: %w", err)
@@ -55,21 +51,6 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 // lost reports whether a transfer's error is final.
 func lost(err error) bool {
 	return errors.Is(err, monitorclient.ErrMismatch) || errors.Is(err, monitorclient.ErrGone) || errors.Is(err, store.ErrConflict)
-}
-
-// fetchAll fetches what lies outside of the markers when none was found: the
-// samples are kept, for a window by hand.
-func fetchAll(ctx context.Context, db Store, m Monitor, id store.TaskID, capture string, got *arrival) error {
-	s := &got.trailer.Summary
-	if s.Found(marker.Start) != nil || s.Chunks == 0 || got.trailer.Chunks > 0 {
-		return nil
-	}
-	t, err := Transfer(ctx, db, m, id, monitorclient.ReadOptions{CaptureID: capture, Untrimmed: true}, nil)
-	if err != nil {
-		return fmt.Errorf("fetch the untrimmed samples: %w", err)
-	}
-	got.trailer = t
-	return nil
 }
 
 // giveUp ends a task whose samples cannot be completed with what there is.

@@ -15,6 +15,9 @@ import (
 	"wattmark/store"
 )
 
+// ErrBench: the monitor cannot use its instrument.
+var ErrBench = errors.New("the bench cannot measure now")
+
 const (
 	// farewell is how long a measurement that was cancelled still takes to stop
 	// the capture, to store what is on its way, and to say so.
@@ -78,6 +81,9 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	var err error
 	if s.bench, err = cfg.Monitor.GetBench(ctx); err != nil {
 		return nil, err
+	}
+	if len(s.bench.Setup.Channels) == 0 {
+		return nil, fmt.Errorf("%w: %s", ErrBench, s.bench.Trouble)
 	}
 	if s.spec, err = s.chooseMarker(); err != nil {
 		return nil, err

@@ -99,18 +99,51 @@ type pick struct {
 	note  string // why it is not the work's own interval
 }
 
-// choose maps the work's interval to device time. Where the clocks cannot be
-// related it takes what lies between the markers; nil when there is neither.
-func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, found []marker.Found) (*pick, error) {
-	var start, stop *marker.Found
-	for i := range found {
-		switch found[i].Kind {
-		case marker.Start:
-			start = &found[i]
-		case marker.Stop:
-			stop = &found[i]
+// bounds are the markers that bound a task.
+type bounds struct{ start, stop *marker.Found }
+
+// bound picks, as the monitor does, the task's own start marker and the last
+// own stop marker after it; where the code was not found, the plain pattern.
+func bound(spec marker.Spec, found []marker.Found) bounds {
+	mine := func(f *marker.Found) bool {
+		return (!f.Fallback || spec.Code == marker.UpDown) && (spec.TagBits == 0 || f.TagOK)
+	}
+	plain := func(f *marker.Found) bool { return f.Fallback }
+	var b bounds
+	for _, want := range []func(*marker.Found) bool{mine, plain} {
+		for i := range found {
+			if f := &found[i]; b.start == nil && f.Kind == marker.Start && want(f) {
+				b.start = f
+			}
 		}
 	}
+	for _, want := range []func(*marker.Found) bool{mine, plain} {
+		for i := len(found) - 1; i >= 0; i-- {
+			f := &found[i]
+			if b.stop == nil && f.Kind == marker.Stop && want(f) && (b.start == nil || f.Begin >= b.start.End) {
+				b.stop = f
+			}
+		}
+	}
+	return b
+}
+
+// timed returns those of the markers whose edges are the ones that were
+// played: the plain pattern only resembles another code.
+func (b bounds) timed(spec marker.Spec) []marker.Found {
+	var out []marker.Found
+	for _, f := range []*marker.Found{b.start, b.stop} {
+		if f != nil && (!f.Fallback || spec.Code == marker.UpDown) {
+			out = append(out, *f)
+		}
+	}
+	return out
+}
+
+// choose maps the work's interval to device time. Where the clocks cannot be
+// related it takes what lies between the markers; an error when there is neither.
+func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pick, error) {
+	start, stop := b.start, b.stop
 	from, to, some := span(kernels)
 	why := fitErr
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -84,6 +85,9 @@ func (c *Client) fail(what string, err error) error {
 	}
 	switch status.Code(err) {
 	case codes.Unavailable:
+		if !lineBroke(text) {
+			break // the monitor answers; its instrument does not
+		}
 		return fmt.Errorf("%s: %w: %s at %s; is wattmark monitor running there?", what, ErrUnreachable, text, c.address)
 	case codes.NotFound:
 		return fmt.Errorf("%s: %w: %s", what, ErrGone, text)
@@ -93,6 +97,17 @@ func (c *Client) fail(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, context.Canceled)
 	}
 	return fmt.Errorf("%s: monitor %s: %s", what, c.address, text)
+}
+
+// lineBroke tells gRPC's own words for a lost connection from a monitor that
+// says UNAVAILABLE itself: of its instrument, or because it is stopping.
+func lineBroke(text string) bool {
+	for _, s := range []string{"connection", "transport", "name resolver", "produced zero addresses"} {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
 }
 
 // once makes one call under a deadline.
@@ -147,9 +162,10 @@ func (c *Client) GetBench(ctx context.Context) (Bench, error) {
 		return Bench{}, c.fail("get bench", err)
 	}
 	b := Bench{
-		Name: a.Name, CalibrationID: a.CalibrationId, Holder: a.Holder, CaptureID: a.CaptureId, Version: a.Version,
+		Name: a.Name, CalibrationID: a.CalibrationId, Holder: a.Holder, CaptureID: a.CaptureId, Version: a.Version, Trouble: a.Trouble,
 	}
-	if b.Instrument, err = instrument(a.Instrument); err == nil {
+	b.Instrument, err = instrument(a.Instrument)
+	if err == nil && a.Setup != nil {
 		b.Setup, err = wire.ParseSetup(a.Setup)
 	}
 	if err == nil {

@@ -45,9 +45,12 @@ func (s State) Ended() bool { return s >= Complete }
 
 // Bench is what a monitor measures with, and who holds it.
 type Bench struct {
-	Name          string
-	Instrument    store.Instrument
+	Name       string
+	Instrument store.Instrument
+	// Setup is empty where the instrument was never opened and cannot be now;
+	// Trouble then says why.
 	Setup         measure.Setup
+	Trouble       string
 	CalibrationID string
 	Holder        string // empty when free
 	HeldSince     time.Time

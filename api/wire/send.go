@@ -32,10 +32,12 @@ const copyBelow = 1 << 10
 
 // SendPayload sends a chunk as an item of ReadCapture or ReadSamples, its
 // payload (chunk.AppendPayload) by reference: it must not change until release
-// is called, which happens exactly once, on any goroutine, and maybe before
-// SendPayload returns. release may be nil for memory that is never reused. c's
-// columns are not looked at. It blocks as Send does, and must not be called
-// from two goroutines at once on one stream.
+// is called, on any goroutine, maybe before SendPayload returns. release is
+// called once for every chunk that was sent, and never twice; but gRPC drops
+// what a stream that broke had not sent yet, so it may not come at all: give
+// memory back to a pool in it, and never wait for it. release may be nil for
+// memory that is never reused. c's columns are not looked at. It blocks as Send
+// does, and must not be called from two goroutines at once on one stream.
 func SendPayload(stream grpc.ServerStream, c *chunk.Chunk, payload []byte, release func()) error {
 	return send(stream, &outgoing{head: chunkHead(c), payload: payload, release: release})
 }

@@ -55,7 +55,9 @@ func options[O validator](k Kind, defaults func() O, inputs func(O) instrument.I
 	if inputs != nil {
 		k.Inputs = func(o any) instrument.Inputs { return inputs(*o.(*O)) }
 	}
-	k.New = func(env Env, address string, o any) (instrument.Instrument, error) { return make(env, address, *o.(*O)) }
+	k.New = func(env Env, address string, o any) (instrument.Instrument, error) {
+		return make(env, address, *o.(*O))
+	}
 	return k
 }
 

@@ -120,6 +120,9 @@ func renderComparison(w io.Writer, r *report) {
 }
 
 func renderMarkers(w io.Writer, r *report) {
+	if r.unmarked {
+		return
+	}
 	for _, m := range []struct {
 		name string
 		m    *markerReport

@@ -44,6 +44,8 @@ type report struct {
 	Window     *windowReport  `json:"window,omitempty"`
 	Budget     []budgetReport `json:"budget,omitempty"`
 	Events     []eventReport  `json:"events,omitempty"`
+
+	unmarked bool // no marker was wanted
 }
 
 type railReport struct {
@@ -117,6 +119,7 @@ func newReport(t *store.Task, db string) *report {
 		Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Bench: t.Bench, Missing: t.Setup.Missing, Stored: t.Scans,
 		Rails: []railReport{},
 	}
+	r.unmarked = t.Marker.Code == marker.None
 	r.Instrument = t.Instrument.Kind
 	if t.Instrument.Model != "" {
 		r.Instrument += " (" + t.Instrument.Model + ")"

@@ -242,7 +242,7 @@ func (r *reading) send(lo, hi int) error {
 	for i, rail := range r.setup.Rails {
 		r.meter.Rail(i, &part, &r.cols)
 		b.Rails = append(b.Rails, &wattmarkv1.RailSamples{
-			Rail: rail.Name, CurrentA: floats(r.cols.I), VoltageV: floats(r.cols.V), PowerW: floats(r.cols.P),
+			Rail: wire.Text(rail.Name), CurrentA: floats(r.cols.I), VoltageV: floats(r.cols.V), PowerW: floats(r.cols.P),
 		})
 	}
 	return r.stream.Send(&wattmarkv1.ReadSamplesResponse{Item: &wattmarkv1.ReadSamplesResponse_Samples{Samples: b}})

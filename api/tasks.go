@@ -128,7 +128,7 @@ func (s *Service) ListUsers(ctx context.Context, _ *wattmarkv1.ListUsersRequest)
 	}
 	res := &wattmarkv1.ListUsersResponse{}
 	for _, u := range users {
-		res.Users = append(res.Users, &wattmarkv1.User{User: u.User, Tasks: u.Tasks})
+		res.Users = append(res.Users, &wattmarkv1.User{User: wire.Text(u.User), Tasks: u.Tasks})
 	}
 	return res, nil
 }
@@ -180,8 +180,8 @@ func deleteAll(ctx context.Context, field, value string, del func(context.Contex
 // taskMessage converts what both a list and a single task show.
 func taskMessage(t *store.Task) *wattmarkv1.Task {
 	m := &wattmarkv1.Task{
-		TaskId: int64(t.ID), Name: t.Name, User: t.User, State: wattmarkv1.TaskState(t.State), Reason: t.Reason,
-		Launched: wire.Time(t.Launched), Gpu: t.GPU, Stored: t.Scans,
+		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: wattmarkv1.TaskState(t.State),
+		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
 	}
 	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
 		m.Nvml = &wattmarkv1.Task_NvmlJ{NvmlJ: float64(*t.NVML)}

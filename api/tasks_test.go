@@ -18,6 +18,7 @@ import (
 
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
+	"wattmark/measure"
 	"wattmark/store"
 )
 
@@ -169,6 +170,27 @@ func TestGetTask(t *testing.T) {
 	_, err = client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 42})
 	if s := status.Convert(err); s.Code() != codes.NotFound || !strings.Contains(s.Message(), "42") || !strings.Contains(s.Message(), "ListTasks") {
 		t.Errorf("task 42: %v, want NOT_FOUND with a hint", err)
+	}
+}
+
+// A name in another encoding must not hide all the other tasks.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	db := fakeDB(t)
+	db.tasks[0].Name, db.tasks[0].Reason = "gr\xf6\xdfe", "\xff"
+	db.tasks[0].Setup.Channels = slices.Clone(db.tasks[0].Setup.Channels)
+	db.tasks[0].Setup.Channels[0].Name = "\xfe"
+	db.tasks[0].Instrument.Serial = "\xff\xff"
+	db.tasks[0].Events = []measure.Event{{Kind: measure.EventNote, Detail: "\xff"}}
+	client := serve(t, db)
+	res, err := client.ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{})
+	if err != nil || len(res.Tasks) != 5 {
+		t.Fatalf("got %v, %v; want five tasks", res, err)
+	}
+	if _, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 1}); err != nil {
+		t.Error(err)
+	}
+	if _, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: 1}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -15,7 +15,7 @@ type Identity struct {
 // Instrument converts an identity to its message.
 func Instrument(id Identity) *wattmarkv1.Instrument {
 	return &wattmarkv1.Instrument{
-		Kind: id.Kind, Model: id.Model, Serial: id.Serial, Firmware: id.Firmware, Address: id.Address,
+		Kind: Text(id.Kind), Model: Text(id.Model), Serial: Text(id.Serial), Firmware: Text(id.Firmware), Address: Text(id.Address),
 	}
 }
 
@@ -31,7 +31,7 @@ func ParseInstrument(p *wattmarkv1.Instrument) (Identity, error) {
 func Event(e measure.Event) *wattmarkv1.Event {
 	return &wattmarkv1.Event{
 		Kind: wattmarkv1.EventKind(e.Kind), FirstScan: e.FirstScan, Scans: e.Scans, Exact: e.Exact,
-		Channel: toInt32(e.Channel), Detail: e.Detail,
+		Channel: toInt32(e.Channel), Detail: Text(e.Detail),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -59,6 +60,11 @@ func text(message string, values ...string) error {
 	return nil
 }
 
+// Text makes a string fit for a message: protobuf refuses to send bytes that
+// are not UTF-8, and a name typed in another encoding, or read from a device
+// with a worn memory, must not make everything around it unreadable.
+func Text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
 // Time converts a time; the zero time becomes an unset field.
 func Time(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
@@ -78,7 +84,8 @@ func ParseTime(name string, p *timestamppb.Timestamp) (time.Time, error) {
 	return p.AsTime(), nil
 }
 
-// toInt converts to int, refusing what int32 cannot hold: indices and chip numbers.
+// toInt32 and toUint32 clamp small numbers (indices, chips, counts) that would
+// be absurd long before the clamp changes them.
 func toInt32(v int) int32 {
 	return int32(max(math.MinInt32, min(math.MaxInt32, v)))
 }

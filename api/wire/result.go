@@ -30,7 +30,7 @@ func ParseEnergy(p *wattmarkv1.Energy) (measure.Estimate, error) {
 // RailResult converts one rail over a window to its message. The role is in
 // the setup; the budget does not travel.
 func RailResult(r measure.RailResult) *wattmarkv1.RailResult {
-	return &wattmarkv1.RailResult{Name: r.Name, Energy: Energy(r.Energy), MeanW: float64(r.Mean), PeakW: float64(r.Peak)}
+	return &wattmarkv1.RailResult{Name: Text(r.Name), Energy: Energy(r.Energy), MeanW: float64(r.Mean), PeakW: float64(r.Peak)}
 }
 
 // ParseRailResult converts one rail over a window.

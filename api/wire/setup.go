@@ -38,7 +38,7 @@ func ParseTimebase(p *wattmarkv1.Timebase) (measure.Timebase, error) {
 // Channel converts a channel with its calibration to its message.
 func Channel(c measure.Channel) *wattmarkv1.Channel {
 	return &wattmarkv1.Channel{
-		Name: c.Name, Unit: wattmarkv1.Unit(max(0, slices.Index(units, c.Unit))),
+		Name: Text(c.Name), Unit: wattmarkv1.Unit(max(0, slices.Index(units, c.Unit))),
 		Gain: c.Gain, Offset: c.Offset, UGainRel: c.UGain, UOffset: c.UOffset, Noise: c.Noise,
 		MinCount: c.MinCount, MaxCount: c.MaxCount, SkewS: float64(c.Skew),
 	}
@@ -72,7 +72,7 @@ func ParseChannel(p *wattmarkv1.Channel) (measure.Channel, error) {
 // Rail converts a rail to its message.
 func Rail(r measure.Rail) *wattmarkv1.Rail {
 	return &wattmarkv1.Rail{
-		Name: r.Name, Role: wattmarkv1.Role(r.Role), Wiring: wattmarkv1.Wiring(r.Wiring),
+		Name: Text(r.Name), Role: wattmarkv1.Role(r.Role), Wiring: wattmarkv1.Wiring(r.Wiring),
 		X: toInt32(r.X), Y: toInt32(r.Y),
 		ShuntOhm: float64(r.Shunt), UShuntRel: r.UShunt,
 		AssumedV: float64(r.Assumed), UAssumedV: float64(r.UAssumed),
@@ -147,7 +147,10 @@ func ParseResponse(p *wattmarkv1.Response) (measure.Response, error) {
 // Setup converts all that turns counts into watts to its message.
 func Setup(s measure.Setup) *wattmarkv1.Setup {
 	p := &wattmarkv1.Setup{
-		Timebase: Timebase(s.Timebase), Response: Response(s.Response), Missing: slices.Clone(s.Missing),
+		Timebase: Timebase(s.Timebase), Response: Response(s.Response),
+	}
+	for _, name := range s.Missing {
+		p.Missing = append(p.Missing, Text(name))
 	}
 	for _, c := range s.Channels {
 		p.Channels = append(p.Channels, Channel(c))

@@ -10,13 +10,12 @@ import (
 
 // trial plays one start and one stop marker around some work.
 type trial struct {
-	errors     []float64 // seconds
-	normal     []float64 // errors in standard uncertainties
-	edges      []float64 // errors of single edges in theirs
-	missed     int
-	wrongTag   int
-	extra      int
-	wrongKinds int
+	errors   []float64 // seconds
+	normal   []float64 // errors in standard uncertainties
+	edges    []float64 // errors of single edges in theirs
+	missed   int
+	wrongTag int
+	extra    int
 }
 
 func (tr *trial) add(spec Spec, found []Found, truth map[Kind]float64) {

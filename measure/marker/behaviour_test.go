@@ -1,6 +1,7 @@
 package marker
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -289,6 +290,10 @@ func TestNewDetectorErrors(t *testing.T) {
 	long.Chip = 1e9
 	if _, err := NewDetector(long, good); err == nil {
 		t.Error("a chip of thirty years was taken")
+	}
+	blind := sensorSim{window: 25e-3, period: 0.1, poll: 4e-3}.setup()
+	if _, err := NewDetector(fastSpec, blind); !errors.Is(err, ErrSpec) {
+		t.Errorf("chips that the sensor cannot show: %v", err)
 	}
 	d, err := NewDetector(fastSpec, good)
 	if err != nil {

@@ -45,6 +45,10 @@ func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
 	if u := float64(setup.Response.Update); u > 0 {
 		fresh = min(fresh, float64(spec.Chip)/u)
 	}
+	if fresh < leastFresh {
+		return nil, fmt.Errorf("marker detector: %w: a chip of %v, but the instrument shows only %.2g new values a chip: choose a chip of %v or more",
+			ErrSpec, spec.Chip, fresh, measure.Seconds(float64(spec.Chip)/fresh))
+	}
 	per := 1
 	if fresh >= leastBins {
 		per = max(1, int(perChip/pointsPerChip))
@@ -56,8 +60,12 @@ func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
 	return d, nil
 }
 
-// maxChipScans bounds the scans of a chip, so that their sum stays exact.
-const maxChipScans = 1 << 31
+const (
+	// maxChipScans bounds the scans of a chip, so that their sum stays exact.
+	maxChipScans = 1 << 31
+	// leastFresh is the number of new values a chip below which chips go unseen.
+	leastFresh = 0.6
+)
 
 // OnFound has f called, from within Push and Finish, for every marker found
 // from now on, in the order of their times.

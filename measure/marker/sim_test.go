@@ -17,21 +17,16 @@ type level struct {
 // first-order slew, a slow drift is added, one rail's current and drooping
 // voltage are converted to counts with noise.
 type sim struct {
-	rate           float64
-	tau, tauFall   float64 // fall: 0 means the same
-	noise          float64 // watts, a reading
-	drift          float64 // watts a second
-	ampere, volt   float64 // a count; 0 means 10 mA, 5 mV
-	droop          float64 // ohms
-	stamped        float64 // rms of the stamps' jitter, seconds; 0 means uniform
-	tickHz         float64 // 0 means 1e6
-	offsetT        float64 // time of the first scan
-	response       measure.Response
-	polled         float64 // rms of the distance of polls; for sensors
-	updatePhase    float64
-	updatePeriod   float64
-	updateQuantum  float64
-	updatePeriodSD float64
+	rate         float64
+	tau, tauFall float64 // fall: 0 means the same
+	noise        float64 // watts, a reading
+	drift        float64 // watts a second
+	ampere, volt float64 // a count; 0 means 10 mA, 5 mV
+	droop        float64 // ohms
+	stamped      float64 // rms of the stamps' jitter, seconds; 0 means uniform
+	tickHz       float64 // 0 means 1e6
+	offsetT      float64 // time of the first scan
+	response     measure.Response
 }
 
 func (s sim) withDefaults() sim {

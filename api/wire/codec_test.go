@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
@@ -192,43 +191,6 @@ func TestPayloadIsReleasedOnceAndNotBefore(t *testing.T) {
 	}
 }
 
-func TestParseChunkRoundTripAndRefusals(t *testing.T) {
-	var got chunk.Chunk
-	for _, scans := range []int{1, 256, 257, 70000} {
-		want := testChunk(t, scans)
-		if err := ParseChunk(Chunk(want), 2, &got); err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(want, &got); d != "" {
-			t.Errorf("%d scans: chunk changed on the way: %s", scans, d)
-		}
-	}
-	p := Chunk(testChunk(t, 1000))
-	if n := testing.AllocsPerRun(10, func() { _ = ParseChunk(p, 2, &got) }); n != 0 {
-		t.Errorf("%v allocations a chunk, want none", n)
-	}
-	for _, c := range []struct {
-		name, says string
-		columns    int
-		spoil      func(*wattmarkv1.Chunk)
-	}{
-		{"no scans", "0 scans", 2, func(p *wattmarkv1.Chunk) { p.Scans = 0 }},
-		{"too many scans", "want 1 to", 2, func(p *wattmarkv1.Chunk) { p.Scans = chunk.MaxScans + 1 }},
-		{"past the largest scan", "largest", 2, func(p *wattmarkv1.Chunk) { p.FirstScan = math.MaxUint64 }},
-		{"a column missing", "2 columns", 3, func(*wattmarkv1.Chunk) {}},
-		{"a column too many", "2 columns", 1, func(*wattmarkv1.Chunk) {}},
-		{"cut short", "chunk 3", 2, func(p *wattmarkv1.Chunk) { p.Payload = p.Payload[:len(p.Payload)-1] }},
-		{"no payload", "chunk 3", 2, func(p *wattmarkv1.Chunk) { p.Payload = nil }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := Chunk(testChunk(t, 1000))
-			c.spoil(p)
-			refused(t, c.says, func() error { return ParseChunk(p, c.columns, &got) })
-		})
-	}
-	refused(t, "empty chunk", func() error { return ParseChunk(nil, 1, &got) })
-}
-
 func TestPoolReusesOnlyItsOwnSizes(t *testing.T) {
 	p := &dirtyPool{}
 	for _, n := range []int{0, 1, 4096, 4097, 1 << 24, 1<<24 + 1} {
@@ -243,88 +205,4 @@ func TestPoolReusesOnlyItsOwnSizes(t *testing.T) {
 	if b := p.Get(8192); cap(*b) < 8192 {
 		t.Errorf("a buffer of %d bytes for 8192", cap(*b))
 	}
-}
-
-// FuzzFrame holds the two readers of a chunk together: whatever the bytes,
-// the frame must accept, refuse and read exactly as proto does.
-func FuzzFrame(f *testing.F) {
-	for _, c := range oddChunks()[:5] {
-		b, _ := proto.Marshal(captureChunk(c))
-		f.Add(b)
-	}
-	f.Add([]byte{0x12, 0x00})
-	f.Add([]byte{0x12, 0x02, 0x08, 0x01, 0x12, 0x02, 0x10, 0x05})             // two chunks: proto merges them
-	f.Add([]byte{0x12, 0x05, 0x18, 0xFF, 0xFF, 0xFF, 0xFF})                   // varint cut short
-	f.Add([]byte{0x12, 0x07, 0x18, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01})       // scans of more than 32 bits
-	f.Add([]byte{0x12, 0x03, 0x32, 0x01, 0x41, 0x1A, 0x02, 0x08, 0x01})       // chunk, then event: the last wins
-	f.Add([]byte{0x12, 0x06, 0x0A, 0x01, 0x00, 0x32, 0x01, 0x42})             // field 1 of another type
-	f.Add([]byte{0x12, 0x06, 0x32, 0x01, 0x41, 0x32, 0x01, 0x42, 0xF8, 0x01}) // trailing rubbish
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var want, got wattmarkv1.ReadCaptureResponse
-		wantErr := proto.Unmarshal(b, &want)
-		fr, err := receive(t, b, &got, 7)
-		if (err == nil) != (wantErr == nil) {
-			t.Fatalf("frame: %v, proto: %v", err, wantErr)
-		}
-		if err != nil {
-			return
-		}
-		if !proto.Equal(&got, &want) {
-			t.Fatalf("frame read %v, proto %v", &got, &want)
-		}
-		// And what it read must survive our own writing.
-		var again wattmarkv1.ReadCaptureResponse
-		if err := proto.Unmarshal(marshal(t, &got), &again); err != nil || !proto.Equal(&again, &want) {
-			t.Fatalf("written again: %v %v, want %v", err, &again, &want)
-		}
-		fr.free()
-	})
-}
-
-// FuzzParse feeds every Parse function with whatever proto accepts: none may panic.
-func FuzzParse(f *testing.F) {
-	for _, m := range []proto.Message{
-		&wattmarkv1.Header{Setup: Setup(testSetup()), Marker: MarkerSpec(testMarkerSpec())},
-		&wattmarkv1.Header{},
-	} {
-		b, _ := proto.Marshal(m)
-		f.Add(b, uint8(2))
-	}
-	for _, m := range []proto.Message{
-		captureChunk(Chunk(testChunk(f, 300))),
-		&wattmarkv1.GetTaskResponse{Markers: []*wattmarkv1.Marker{Marker(testMarker())}, Clock: &wattmarkv1.Clock{B: 1}, Window: Window(1, 2)},
-	} {
-		b, _ := proto.Marshal(m)
-		f.Add(b, uint8(2))
-	}
-	f.Fuzz(func(t *testing.T, b []byte, columns uint8) {
-		var header wattmarkv1.Header
-		if proto.Unmarshal(b, &header) == nil {
-			if s, err := ParseSetup(header.Setup); err == nil && s.Validate() != nil {
-				t.Fatalf("accepted a setup that is not valid: %v", s.Validate())
-			}
-			_, _ = ParseMarkerSpec(header.Marker)
-			_, _ = ParseInstrument(header.Instrument)
-			_, _ = ParseTime("started", header.Started)
-		}
-		var task wattmarkv1.GetTaskResponse
-		if proto.Unmarshal(b, &task) == nil {
-			_, _ = ParseMarkers(task.Markers)
-			_, _ = ParseClock(task.Clock)
-			_, _, _, _ = ParseWindow(task.Window)
-			for _, r := range task.Rails {
-				_, _ = ParseRailResult(r)
-			}
-			for _, e := range task.Events {
-				_, _ = ParseEvent(e)
-			}
-		}
-		var item wattmarkv1.ReadCaptureResponse
-		var c chunk.Chunk
-		if proto.Unmarshal(b, &item) == nil && ParseChunk(item.GetChunk(), int(columns), &c) == nil {
-			if !bytes.Equal(Chunk(&c).Payload, item.GetChunk().Payload) {
-				t.Fatal("the columns are not the payload")
-			}
-		}
-	})
 }

@@ -73,7 +73,6 @@ func drive(t *testing.T, dev device, faults fault.Faults, d measure.Seconds, ope
 	if err := driver.Open(ctx); err != nil {
 		t.Fatal(err)
 	}
-	defer driver.Close()
 	in := driver.Inputs()
 	streaming, stop := context.WithCancel(ctx)
 	defer stop()
@@ -82,10 +81,14 @@ func drive(t *testing.T, dev device, faults fault.Faults, d measure.Seconds, ope
 		timer := time.AfterFunc(200*time.Millisecond, func() { plug(line) })
 		defer timer.Stop()
 	}
-	longest := watch(streaming.Done())
+	over := make(chan struct{})
+	longest := watch(over)
 	err = driver.Stream(streaming, k)
-	stop()
+	close(over)
 	k.stall, k.start = <-longest, dev.StreamStart()
+	// The driver goes first: once the device is gone its pty's number, and with it
+	// the name of the driver's lock, may serve a test beside this one.
+	_ = driver.Close()
 	cancel()
 	if e := <-ended; e != nil && plug == nil {
 		t.Errorf("the device ends with %v", e)
@@ -98,15 +101,15 @@ func drive(t *testing.T, dev device, faults fault.Faults, d measure.Seconds, ope
 // the device was silent or itself; that guess is tested beside it, not here.
 func calm(t *testing.T, run func() *keeper) *keeper {
 	t.Helper()
-	k := run()
 	for range 8 {
+		k := run()
 		if k.stall < 15*time.Millisecond {
-			break
+			return k
 		}
 		t.Logf("the machine stopped this test for %v: once more", k.stall)
-		k = run()
 	}
-	return k
+	t.Skip("the machine is too busy for a test in real time")
+	return nil
 }
 
 // watch returns the longest time that a goroutine with a tick every 2 ms was

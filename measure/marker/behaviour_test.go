@@ -71,6 +71,41 @@ func TestMarkersAmidWork(t *testing.T) {
 	}
 }
 
+// TestPlainUpDown is the papers' own pattern: no tag, start and stop in turns.
+func TestPlainUpDown(t *testing.T) {
+	kinds := []Kind{Start, Stop, Start, Stop}
+	spec := Spec{Code: UpDown, Chip: fastSpec.Chip, Guard: 4}
+	levels, times, until := mixed(spec, kinds, 70, 170)
+	found := detect(spec, fastSim.setup(), fastSim.run(levels, until, newRand(1)))
+	expect(t, found, kinds, times)
+	for i, f := range found {
+		begin := times[i] - 4*float64(spec.Chip)
+		if !f.Fallback || !f.TagOK || math.Abs(float64(f.Begin)-begin) > 50e-6 || math.Abs(float64(f.End-f.Begin-spec.Duration())) > 1e-9 {
+			t.Errorf("marker %d: %+v", i, f)
+		}
+		for _, e := range f.Edges {
+			want := times[i] + float64(e.Chip)*float64(spec.Chip)
+			if math.Abs(float64(e.T)-want) > 6*float64(e.U) {
+				t.Errorf("marker %d, chip %d: edge at %v ± %v, want %v", i, e.Chip, e.T, e.U, want)
+			}
+		}
+	}
+}
+
+// TestSkew moves the channel that carries the current behind its ticks.
+func TestSkew(t *testing.T) {
+	levels, times, until := mixed(fastSpec, []Kind{Start}, 70, 170)
+	b := fastSim.run(levels, until, newRand(1))
+	setup := fastSim.setup()
+	plain := detect(fastSpec, setup, b)
+	setup.Channels[2].Skew = 100e-6
+	skewed := detect(fastSpec, setup, b)
+	expect(t, plain, []Kind{Start}, times)
+	if late := float64(skewed[0].T-plain[0].T) - 100e-6; math.Abs(late) > 1e-9 {
+		t.Errorf("a skew of 100 µs moves the marker by %v more", measure.Seconds(late))
+	}
+}
+
 func TestSensorMarkersAmidWork(t *testing.T) {
 	kinds := []Kind{Start, Stop, Stop, Start}
 	s := sensorSim{window: 25e-3, period: 0.1, noise: 1, poll: 4e-3}

@@ -114,6 +114,10 @@ func (s Spec) Len() int { return 2*s.Guard + s.CodeLen() + 2*s.TagBits }
 // Duration returns how long the whole marker lasts, guards included.
 func (s Spec) Duration() measure.Seconds { return measure.Seconds(s.Len()) * s.Chip }
 
+// ambiguous says that start and stop look alike but for one chip of time: the
+// inverse of up-down without a tag is up-down again.
+func (s Spec) ambiguous() bool { return s.Code == UpDown && s.TagBits == 0 }
+
 // Validate reports a marker that cannot be played or found, naming the field.
 // Its errors wrap ErrSpec.
 func (s Spec) Validate() error {

@@ -16,6 +16,7 @@ type Detector struct {
 	finder finder
 	found  []Found
 	on     func(Found)
+	spec   Spec
 }
 
 // finder finds markers in a trace of points.
@@ -27,7 +28,8 @@ type finder interface {
 // NewDetector returns a detector for spec in the blocks of a capture with the
 // given setup, which is read, not kept. The instrument's Response decides how
 // the marker looks: chips that are resolved edge by edge, or a sensor's updates
-// that each average over a stretch of them. Errors wrap ErrSpec, or say what is
+// that each average over a stretch of them. Up-down without a tag cannot tell
+// start from stop: such markers are taken in turns. Errors wrap ErrSpec, or say what is
 // wrong with the setup.
 func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
 	if err := spec.Validate(); err != nil {
@@ -36,7 +38,7 @@ func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
 	if err := setup.Validate(); err != nil {
 		return nil, fmt.Errorf("marker detector: %w", err)
 	}
-	d := &Detector{setup: *setup}
+	d := &Detector{setup: *setup, spec: spec}
 	perChip := float64(spec.Chip) * float64(setup.Timebase.SampleRate())
 	if perChip > maxChipScans {
 		return nil, fmt.Errorf("marker detector: %w: a chip of %v has %.3g scans: choose a shorter one", ErrSpec, spec.Chip, perChip)
@@ -74,7 +76,16 @@ func (d *Detector) OnFound(f func(Found)) { d.on = f }
 // Found returns the markers found so far, in the order of their times.
 func (d *Detector) Found() []Found { return d.found }
 
+// report takes a marker from the finder. Where start and stop look alike they
+// alternate, the start first; a stop began one chip before its first pulse.
 func (d *Detector) report(f Found) {
+	if d.spec.ambiguous() && len(d.found)%2 == 1 {
+		f.Kind = Stop
+		f.T, f.Begin, f.End = f.T-d.spec.Chip, f.Begin-d.spec.Chip, f.End-d.spec.Chip
+		for i := range f.Edges {
+			f.Edges[i].Chip++
+		}
+	}
 	d.found = append(d.found, f)
 	if d.on != nil {
 		d.on(f)

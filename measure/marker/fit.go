@@ -84,6 +84,9 @@ func (s *sampled) gather(t0 float64) bool {
 	}
 	from := t0 - (float64(s.spec.Guard)-trim)*chip
 	to := t0 + (float64(s.spec.Len()-s.spec.Guard)-0.25)*chip
+	if s.spec.ambiguous() && s.spec.Guard > 1 {
+		to -= chip // it may be a stop, whose guard ends a chip earlier
+	}
 	w.pts = w.pts[:0]
 	for i := s.points.first(); i < s.points.n; i++ {
 		if p := s.points.at(i); p.t >= from && p.t < to {

@@ -17,6 +17,7 @@ type lags struct {
 	code  int   // chips of the code
 	near  int64 // lags on either side of a peak that are the peak itself
 	wait  int64 // lags from a peak to its judgement
+	kinds int   // that can be told apart
 	least float64
 	pslr  measure.Decibel
 	rho   [2]ring[float64]
@@ -44,7 +45,11 @@ func newLags(spec Spec, perChip, chips int, blur float64, judge func(Kind, peak)
 		// A candidate has no tag and only half of the guards yet: let more through,
 		// the fit judges.
 		least: leastRho(chips) - 0.2,
+		kinds: len(lags{}.peaks),
 		pslr:  leastPSLR(spec.Code, blur),
+	}
+	if spec.ambiguous() {
+		l.kinds = 1
 	}
 	for k := range l.rho {
 		l.rho[k] = newRing[float64]((spec.Len()+spec.CodeLen()+settleChips+2)*perChip + 2)
@@ -76,7 +81,7 @@ func (l *lags) push(start, stop float64) {
 	l.rho[1].push(stop)
 	newest := l.newest()
 	at := newest - int64(l.chip)
-	for k := range l.peaks {
+	for k := range l.kinds {
 		p := &l.peaks[k]
 		if rho := l.at(k, at); rho >= l.least && l.isPeak(k, at) && (!p.alive || rho > p.rho) {
 			*p = peak{lag: at, rho: rho, alive: true}
@@ -151,8 +156,11 @@ func (l *lags) sidelobes(k int, lag int64) measure.Decibel {
 	far := int64(l.chip * l.code)
 	worst := 1e-3
 	for i := lag - far; i <= min(lag+far, l.newest()); i++ {
-		if i < lag-l.near || i > lag+l.near {
-			worst = max(worst, l.at(0, i), l.at(1, i))
+		if i >= lag-l.near && i <= lag+l.near {
+			continue
+		}
+		for k := range l.kinds {
+			worst = max(worst, l.at(k, i))
 		}
 	}
 	return measure.Decibel(20 * math.Log10(l.at(k, lag)/worst))

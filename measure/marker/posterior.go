@@ -10,7 +10,7 @@ const (
 	// averaging window: it is known from the architecture only, and cards differ.
 	windowSpread = 0.3
 	beliefReach  = 4 // standard deviations to either side
-	stepsT0      = 24
+	stepsT0      = 16
 	stepsWindow  = 6
 )
 

@@ -323,4 +323,3 @@ func TestWritingThroughSQLIsRefused(t *testing.T) {
 		}
 	}
 }
-

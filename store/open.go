@@ -58,6 +58,9 @@ func (d *DB) prepareFile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := checkWritable(ctx, d.writer); err != nil {
+		return err
+	}
 	// journal_size_limit gives the disk back after a long reader let the log grow.
 	for _, p := range []string{"journal_mode=WAL", "synchronous=FULL", "journal_size_limit=67108864"} {
 		if _, err := d.writer.ExecContext(ctx, "PRAGMA "+p); err != nil {
@@ -186,4 +189,24 @@ func checkOurs(ctx context.Context, db *sql.DB) (version int, err error) {
 		return 0, fmt.Errorf("%w: schema %d, this program knows %d: update the program", ErrNewer, version, len(migrations))
 	}
 	return version, nil
+}
+
+// checkWritable asks SQLite whether it had to open the file for reading only,
+// which it does without a word.
+func checkWritable(ctx context.Context, db *sql.DB) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.Raw(func(c any) error {
+		r, isOurs := c.(interface{ IsReadOnly(string) (bool, error) })
+		if !isOurs {
+			return fmt.Errorf("the SQLite driver's connection %T cannot say whether it may write", c)
+		}
+		if no, err := r.IsReadOnly("main"); err != nil || !no {
+			return err
+		}
+		return fmt.Errorf("%w: %s", ErrReadOnly, hints[ErrReadOnly])
+	})
 }

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// foreign makes a database with the given statements, without our marks.
+func foreign(t *testing.T, path, statements string) {
+	t.Helper()
+	db := must(sql.Open("sqlite", path))(t)
+	_, err := db.Exec(statements)
+	ok(t, err)
+	ok(t, db.Close())
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	ok(t, os.WriteFile(path("text"), []byte("this is a letter, not a database, and it is long enough"), 0o644))
+	ok(t, os.WriteFile(path("short"), []byte("hi"), 0o644))
+	foreign(t, path("app"), "CREATE TABLE a(b); PRAGMA application_id=77")
+	foreign(t, path("nobody"), "CREATE TABLE task(a)")
+	foreign(t, path("version"), "PRAGMA user_version=1")
+	foreign(t, path("newer"), "PRAGMA application_id=1465994603; PRAGMA user_version=99; CREATE TABLE a(b)")
+	ok(t, os.Mkdir(path("folder"), 0o755))
+	for name, c := range map[string]struct {
+		path string
+		want error
+	}{
+		"a text":            {path("text"), ErrNotDatabase},
+		"two bytes":         {path("short"), ErrNotDatabase},
+		"a folder":          {path("folder"), ErrNotDatabase},
+		"another program's": {path("app"), ErrForeign},
+		"nobody's":          {path("nobody"), ErrForeign},
+		"empty but marked":  {path("version"), ErrForeign},
+		"a newer one":       {path("newer"), ErrNewer},
+		"no folder":         {path("none/power.db"), ErrCannotOpen},
+		"no name":           {"", ErrCannotOpen},
+	} {
+		before, _ := os.ReadFile(c.path)
+		if _, err := Open(t.Context(), c.path); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after, _ := os.ReadFile(c.path); !slices.Equal(before, after) {
+			t.Errorf("%s: the file was changed", name)
+		}
+		if _, err := OpenReadOnly(t.Context(), c.path); !errors.Is(err, c.want) {
+			t.Errorf("%s, to read: %v", name, err)
+		}
+	}
+	if _, err := OpenReadOnly(t.Context(), path("new")); !errors.Is(err, ErrCannotOpen) {
+		t.Errorf("to read what is not there: %v", err)
+	}
+	if _, err := os.Stat(path("new")); err == nil {
+		t.Error("opening to read made a file")
+	}
+}
+
+func TestOpenMakesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ünusual name? #1 %41.db")
+	d := must(Open(t.Context(), path))(t)
+	for pragma, want := range map[string]string{
+		"page_size": "16384", "journal_mode": "wal", "application_id": "1465994603", "user_version": "2", "synchronous": "2", "foreign_keys": "1",
+	} {
+		var got string
+		ok(t, d.writer.QueryRow("PRAGMA "+pragma).Scan(&got))
+		if got != want {
+			t.Errorf("%s is %s, want %s", pragma, got, want)
+		}
+	}
+	id := begin(t, d, threeRails(evenly))
+	ok(t, d.Close())
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	d = must(Open(t.Context(), path))(t)
+	must(d.Task(t.Context(), id))(t)
+	ok(t, d.Close())
+}
+
+// TestOpenTogether lets several handles make the same file at once.
+func TestOpenTogether(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "power.db")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			d, err := Open(context.WithoutCancel(t.Context()), path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer d.Close()
+			if _, err := d.BeginTask(t.Context(), newTask("a", "b")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	d := must(Open(t.Context(), path))(t)
+	defer d.Close()
+	if n := len(must(d.Tasks(t.Context(), Query{}))(t)); n != 4 {
+		t.Errorf("%d tasks of 4", n)
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "power.db")
+	d := must(Open(t.Context(), path))(t)
+	id := begin(t, d, threeRails(evenly))
+	b := ripple(rand.New(rand.NewPCG(1, 1)), 6, 500, 4)
+	ok(t, d.AppendChunks(t.Context(), id, encode(t, evenly, b, 300, 0), nil))
+	look := func(when string) {
+		t.Helper()
+		r := must(OpenReadOnly(t.Context(), path))(t)
+		defer r.Close()
+		var n int
+		ok(t, r.SQL().QueryRow("SELECT count(power) FROM data").Scan(&n))
+		if n != 500 || len(payloads(t, r, id, 0)) != 2 {
+			t.Errorf("%s: %d scans", when, n)
+		}
+		if _, err := r.BeginTask(t.Context(), newTask("a", "b")); !errors.Is(err, ErrReadOnly) {
+			t.Errorf("%s: begin a task: %v", when, err)
+		}
+	}
+	look("beside a writer")
+	ok(t, d.Close())
+	look("after it")
+	// On a medium that cannot be written: a bind mount that is read-only.
+	if out, err := exec.Command("mount", "--bind", "-o", "ro", dir, dir).CombinedOutput(); err != nil {
+		t.Skipf("cannot mount a folder read-only here, so that case is not tested: %s", strings.TrimSpace(string(out)))
+	}
+	defer exec.Command("umount", dir).Run() //nolint:errcheck // nothing to be done about it
+	look("on a read-only medium")
+	if _, err := Open(t.Context(), path); !errors.Is(err, ErrReadOnly) && !errors.Is(err, ErrCannotOpen) {
+		t.Errorf("open for writing on a read-only medium: %v", err)
+	}
+	if _, err := Open(t.Context(), filepath.Join(dir, "new.db")); !errors.Is(err, ErrReadOnly) && !errors.Is(err, ErrCannotOpen) {
+		t.Errorf("make a database on a read-only medium: %v", err)
+	}
+}
+
+func TestStockProgramFindsTheFileSound(t *testing.T) {
+	program, err := exec.LookPath("sqlite3")
+	if err != nil {
+		t.Skip("the program sqlite3 is not installed: its check of the file is not done")
+	}
+	d := open(t)
+	for seed := range uint64(3) {
+		randomTask(t, d, rand.New(rand.NewPCG(seed, 13)), false)
+	}
+	ok(t, d.DeleteTask(t.Context(), 2))
+	out, err := exec.Command(program, d.Path(), "PRAGMA integrity_check; PRAGMA foreign_key_check; SELECT count(*)>0 FROM data;").CombinedOutput()
+	if got := strings.Fields(string(out)); err != nil || !slices.Equal(got, []string{"ok", "1"}) {
+		t.Errorf("%v %q", err, out)
+	}
+}

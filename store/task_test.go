@@ -1,0 +1,271 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"wattmark/measure"
+	"wattmark/measure/clock"
+	"wattmark/measure/marker"
+)
+
+func fullSetup() measure.Setup {
+	s := threeRails(measure.Timebase{TickHz: 1e6, UTickHz: 5e-5, TicksPerScan: 50.5, Stamped: true})
+	s.Channels[1].MinCount, s.Channels[1].MaxCount, s.Channels[1].Skew = -5, 4095, 1e-6
+	s.Rails[2].UShunt = 0.01
+	s.Missing = []string{"eps"}
+	s.Response = measure.Response{Tau: 0.1, Window: 0.025, Update: 0.1}
+	return s
+}
+
+func fullOutcome() Outcome {
+	nvml := measure.Joule(98.5)
+	line := func(s string, u float64) measure.Contribution {
+		return measure.Contribution{Source: s, U: measure.Joule(u), Systematic: u > 0.1}
+	}
+	return Outcome{
+		State: Incomplete, Reason: "12 scans were lost", NVML: &nvml,
+		Markers: []marker.Found{
+			{
+				Kind: marker.Start, T: 0.1, U: 1e-6, Begin: 0.09, End: 0.2, Correlation: 0.99, PSLR: 21.5, Step: 140, Tau: 1e-5, Tag: 0xa5, TagOK: true,
+				Edges: []marker.Edge{{Chip: 3, T: 0.103, U: 2e-6}, {Chip: 0, T: 0.1, U: 3e-6}},
+			},
+			{Kind: marker.Stop, T: 3, U: measure.Seconds(math.NaN()), PSLR: measure.Decibel(math.Inf(1)), Fallback: true},
+		},
+		Clock: &clock.Fit{Origin: 1e9, A: 0.5, B: 1.00002, VarA: 1e-12, VarB: 1e-14, CovAB: -1e-13, RMS: 2e-6, Used: 12, Rejected: 1},
+		Result: &measure.Result{
+			From: 0.2, To: 2.9, Samples: 500, FirstScan: 100, Gaps: 1, Lost: 12,
+			Total: measure.Estimate{Energy: 100, U: 1.5}, Mean: 37, Peak: 240,
+			Budget: []measure.Contribution{line("gain", 0.7), line("quantisation", 0.01)},
+			Rails: []measure.RailResult{
+				{Name: "aux_12v", Role: measure.RolePSU, Energy: measure.Estimate{Energy: 90, U: 1.4}, Mean: 33, Peak: 200, Budget: []measure.Contribution{line("gain psu.i", 0.6)}},
+				{Name: "pcie_3v3", Role: measure.RolePCIe3V3, Energy: measure.Estimate{Energy: 10, U: 0.1}},
+			},
+		},
+	}
+}
+
+var sameSeconds = cmp.Comparer(func(a, b measure.Seconds) bool { return a == b || a != a && b != b })
+
+// TestTaskComesBackWhole writes everything a task can have and reads it back.
+func TestTaskComesBackWhole(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	want := Task{NewTask: newTask("gemm 4096", "lab@host"), Header: header(fullSetup()), State: Running}
+	id := must(d.BeginTask(ctx, want.NewTask))(t)
+	want.ID = id
+	same := func(when string) {
+		t.Helper()
+		got := must(d.Task(ctx, id))(t)
+		if diff := cmp.Diff(want, got, sameSeconds); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", when, diff)
+		}
+	}
+	want.Header = Header{}
+	same("begun")
+	want.Header = header(fullSetup())
+	ok(t, d.PutHeader(ctx, id, want.Header))
+	same("with its header")
+
+	b := ripple(rand.New(rand.NewPCG(1, 1)), 6, 1000, 4)
+	for i := range 1000 {
+		b.Ticks = append(b.Ticks, int64(50*i))
+	}
+	want.Events = []measure.Event{
+		{Kind: measure.EventGap, FirstScan: 3, Scans: 12, Channel: -1, Detail: "the link was slow"},
+		{Kind: measure.EventOverRange, FirstScan: 9, Scans: 1, Exact: true, Channel: 2},
+	}
+	ok(t, d.AppendChunks(ctx, id, encode(t, want.Setup.Timebase, b, 300, 5), want.Events))
+	want.Chunks, want.Scans = 4, 1000
+	same("with chunks")
+
+	o := fullOutcome()
+	want.State, want.Reason, want.NVML, want.Markers, want.Clock, want.Result = o.State, o.Reason, o.NVML, o.Markers, o.Clock, o.Result
+	ok(t, d.Finish(ctx, id, o))
+	same("finished")
+	ok(t, d.Finish(ctx, id, o))
+	same("finished again")
+	ok(t, d.Finish(ctx, id, Outcome{State: Untrimmed, Reason: "no marker"}))
+	want.State, want.Reason, want.NVML, want.Markers, want.Clock, want.Result = Untrimmed, "no marker", nil, nil, nil, nil
+	same("untrimmed after all")
+}
+
+func TestSideSeries(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	id := must(d.BeginTask(ctx, newTask("a", "b")))(t)
+	at := func(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
+	readings := []Reading{{"nvml.average", at(1), 99.5}, {"nvml.average", at(2), math.NaN()}, {"nvml.instant", at(0), 101}}
+	kernels := []Kernel{{"gemm", at(1), at(2)}, {"gemm", at(1), at(3)}, {"axpy", at(4), at(5)}}
+	played := []Played{{marker.Start, 0, at(0)}, {marker.Start, 1, at(2)}, {marker.Stop, 0, at(9)}}
+	for range 2 { // a batch that is put again changes nothing
+		ok(t, d.PutReadings(ctx, id, readings))
+		ok(t, d.PutKernels(ctx, id, kernels))
+		ok(t, d.PutPlayed(ctx, id, played))
+	}
+	if diff := cmp.Diff(readings, must(d.Readings(ctx, id))(t), cmpopts.EquateNaNs()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(kernels, must(d.Kernels(ctx, id))(t)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(played, must(d.Played(ctx, id))(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCallsOnTasksThatAreNotThere(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	for name, f := range map[string]func() error{
+		"PutHeader":    func() error { return d.PutHeader(ctx, 7, header(threeRails(evenly))) },
+		"AppendChunks": func() error { return d.AppendChunks(ctx, 7, nil, nil) },
+		"NextChunk":    func() error { _, _, err := d.NextChunk(ctx, 7); return err },
+		"PutReadings":  func() error { return d.PutReadings(ctx, 7, []Reading{{}}) },
+		"PutKernels":   func() error { return d.PutKernels(ctx, 7, nil) },
+		"PutPlayed":    func() error { return d.PutPlayed(ctx, 7, nil) },
+		"Readings":     func() error { _, err := d.Readings(ctx, 7); return err },
+		"Kernels":      func() error { _, err := d.Kernels(ctx, 7); return err },
+		"Played":       func() error { _, err := d.Played(ctx, 7); return err },
+		"Finish":       func() error { return d.Finish(ctx, 7, fullOutcome()) },
+		"Task":         func() error { _, err := d.Task(ctx, 7); return err },
+		"DeleteTask":   func() error { return d.DeleteTask(ctx, 7) },
+		"Chunks": func() error {
+			for _, err := range d.Chunks(ctx, 7, 0) {
+				return err
+			}
+			return nil
+		},
+	} {
+		if err := f(); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, n := range []NewTask{{User: "u"}, {Name: "n"}} {
+		if _, err := d.BeginTask(ctx, n); err == nil {
+			t.Errorf("%+v was begun", n)
+		}
+	}
+}
+
+func TestHeaderIsKept(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	s := threeRails(evenly)
+	one, two := begin(t, d, s), begin(t, d, s)
+	var records int
+	ok(t, d.SQL().QueryRow("SELECT count(*) FROM calibration").Scan(&records))
+	if records != 1 {
+		t.Errorf("%d records of one calibration", records)
+	}
+	other := threeRails(evenly)
+	other.Channels[0].Gain *= 1.001
+	ok(t, d.PutHeader(ctx, two, header(other))) // nothing is stored under it yet
+	b := ripple(rand.New(rand.NewPCG(1, 1)), 6, 100, 4)
+	ok(t, d.AppendChunks(ctx, one, encode(t, evenly, b, 100, 0), nil))
+	ok(t, d.PutHeader(ctx, one, header(s)))
+	if err := d.PutHeader(ctx, one, header(other)); !errors.Is(err, ErrConflict) {
+		t.Errorf("another setup under stored chunks: %v", err)
+	}
+	other.Channels[0].Gain = math.NaN()
+	if err := d.PutHeader(ctx, two, header(other)); err == nil {
+		t.Error("a gain that is no number was stored")
+	}
+	three := must(d.BeginTask(ctx, newTask("c", "d")))(t)
+	if err := d.AppendChunks(ctx, three, encode(t, evenly, b, 100, 0), nil); !errors.Is(err, ErrNoHeader) {
+		t.Errorf("chunks without a header: %v", err)
+	}
+}
+
+func TestQueriesAndDeletes(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	for i := range 30 {
+		n := newTask([]string{"gemm", "gemm_large", "axpy", "Gemm", "gé"}[i%5], fmt.Sprintf("user%d", i%3))
+		n.Launched = epoch.Add(time.Duration(i) * time.Hour)
+		must(d.BeginTask(ctx, n))(t)
+	}
+	ids := func(q Query) (out []TaskID) {
+		t.Helper()
+		for _, x := range must(d.Tasks(ctx, q))(t) {
+			out = append(out, x.ID)
+		}
+		return out
+	}
+	hour := func(i int) time.Time { return epoch.Add(time.Duration(i) * time.Hour) }
+	for name, c := range map[string]struct {
+		q    Query
+		want []TaskID
+	}{
+		"newest":         {Query{Limit: 3}, []TaskID{30, 29, 28}},
+		"page":           {Query{Limit: 2, Before: 28}, []TaskID{27, 26}},
+		"user":           {Query{User: "user1", Limit: 2}, []TaskID{29, 26}},
+		"name":           {Query{Name: "gemm", Limit: 2}, []TaskID{26, 21}},
+		"prefix":         {Query{Name: "gemm*", Limit: 3}, []TaskID{27, 26, 22}},
+		"prefix g":       {Query{Name: "g*", Limit: 3}, []TaskID{30, 27, 26}},
+		"prefix é":       {Query{Name: "gé*", Limit: 1}, []TaskID{30}},
+		"any name":       {Query{Name: "*", Limit: 1}, []TaskID{30}},
+		"user and name":  {Query{User: "user0", Name: "gemm"}, []TaskID{16, 1}},
+		"since, until":   {Query{Since: hour(4), Until: hour(6)}, []TaskID{6, 5}},
+		"nobody":         {Query{User: "nobody"}, nil},
+		"no such name":   {Query{Name: "gem"}, nil},
+		"star in middle": {Query{Name: "g*m"}, nil},
+	} {
+		if got := ids(c.q); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	if got := must(d.Users(ctx))(t); !slices.Equal(got, []UserTasks{{"user0", 10}, {"user1", 10}, {"user2", 10}}) {
+		t.Errorf("users: %v", got)
+	}
+	ok(t, d.Finish(ctx, 1, Outcome{State: Complete}))
+	if got := must(d.Unfinished(ctx))(t); len(got) != 29 || got[0].ID != 2 {
+		t.Errorf("%d unfinished from %d", len(got), got[0].ID)
+	}
+	if n := must(d.DeleteByName(ctx, "gemm"))(t); n != 6 {
+		t.Errorf("%d deleted by name", n)
+	}
+	if n := must(d.DeleteByUser(ctx, "user1"))(t); n != 8 {
+		t.Errorf("%d deleted by user", n)
+	}
+	if n := must(d.DeleteByUser(ctx, "nobody"))(t); n != 0 {
+		t.Errorf("%d of nobody's deleted", n)
+	}
+	if got := must(d.Users(ctx))(t); !slices.Equal(got, []UserTasks{{"user0", 8}, {"user2", 8}}) {
+		t.Errorf("users left: %v", got)
+	}
+	if id := must(d.BeginTask(ctx, newTask("x", "y")))(t); id != 31 {
+		t.Errorf("task %d: ids must not be used again", id)
+	}
+}
+
+// TestDeleteLeavesNothing looks into every table after a full task is deleted.
+func TestDeleteLeavesNothing(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	id := begin(t, d, threeRails(evenly))
+	b := ripple(rand.New(rand.NewPCG(1, 1)), 6, 1000, 4)
+	ok(t, d.AppendChunks(ctx, id, encode(t, evenly, b, 300, 0), []measure.Event{{Kind: measure.EventNote}}))
+	ok(t, d.PutReadings(ctx, id, []Reading{{"m", epoch, 1}}))
+	ok(t, d.PutKernels(ctx, id, []Kernel{{"k", epoch, epoch}}))
+	ok(t, d.PutPlayed(ctx, id, []Played{{marker.Start, 0, epoch}}))
+	ok(t, d.Finish(ctx, id, fullOutcome()))
+	tables := []string{"user", "task", "chunk", "chunk_column", "event", "marker", "marker_edge", "played", "kernel", "reading", "rail_result", "budget"}
+	count := func(table string) (n int) {
+		ok(t, d.SQL().QueryRow("SELECT count(*) FROM main."+table).Scan(&n))
+		return n
+	}
+	for _, table := range tables {
+		if count(table) == 0 {
+			t.Errorf("%s: the test put nothing there", table)
+		}
+	}
+	ok(t, d.DeleteTask(ctx, id))
+	for _, table := range tables {
+		if n := count(table); n != 0 {
+			t.Errorf("%s: %d rows left", table, n)
+		}
+	}
+}

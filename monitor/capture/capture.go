@@ -203,8 +203,8 @@ func (c *Capture) seal(t Trigger, reason string) {
 	}
 	c.pipe.close()
 	c.publish(reason)
+	c.owner.over(c) // before anybody is told, so that who then asks gets the bench
 	close(c.ended)
-	c.owner.over(c)
 }
 
 // letGo tells the instrument and the timers that the capture needs them no more.

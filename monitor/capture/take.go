@@ -194,8 +194,8 @@ func (c *Capture) failed(err error) {
 	c.mu.Lock()
 	c.err, c.view.State, c.view.Reason = err, Incomplete, err.Error()
 	c.mu.Unlock()
-	close(c.ended)
 	c.owner.over(c)
+	close(c.ended)
 }
 
 // neverBegan says why there was no first scan.

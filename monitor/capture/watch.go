@@ -66,7 +66,7 @@ func (w *watchers) begin(id string, setup *measure.Setup) error {
 
 // add begins to watch; the channel gets moments until remove.
 func (w *watchers) add(every time.Duration) *watcher {
-	v := &watcher{every: every, out: make(chan Moment, 4)}
+	v := &watcher{every: every, out: make(chan Moment, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.all == nil {
@@ -127,9 +127,10 @@ func sum[T ~float64](s []T) (t float64) {
 	return t
 }
 
-// send hands the average to the viewer, or counts it as dropped.
+// send hands the average to the viewer. One that the viewer has not taken yet
+// gives way to it, and is counted as dropped.
 func (v *watcher) send(w *watchers, end float64) {
-	m := Moment{CaptureID: w.id, T: w.setup.Timebase.Seconds(end), Dropped: v.dropped, Rails: make([]RailValue, len(v.p))}
+	m := Moment{CaptureID: w.id, T: w.setup.Timebase.Seconds(end), Rails: make([]RailValue, len(v.p))}
 	n := float64(v.n)
 	for r := range v.p {
 		m.Rails[r] = RailValue{
@@ -142,8 +143,10 @@ func (v *watcher) send(w *watchers, end float64) {
 	v.n = 0
 	v.until = end + w.setup.Timebase.Ticks(measure.SecondsOf(v.every))
 	select {
-	case v.out <- m:
-	default:
+	case <-v.out:
 		v.dropped++
+	default:
 	}
+	m.Dropped = v.dropped
+	v.out <- m
 }

@@ -1,0 +1,252 @@
+package capture
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/measure/marker"
+	"wattmark/monitor/instrument"
+)
+
+// markedTask plays a task on the meter: start marker at 0.5 s, stop marker at 2 s.
+func (m *meter) markedTask() (startEnd, stopBegin, stopEnd float64) {
+	m.play(testSpec, marker.Start, 0.5)
+	m.play(testSpec, marker.Stop, 2)
+	d := float64(testSpec.Duration())
+	return 0.5 + d, 2, 2 + d
+}
+
+func TestCaptureIsTrimmedBetweenItsMarkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		startEnd, stopBegin, stopEnd := m.markedTask()
+		l := newLab(t, m, t.TempDir(), nil)
+		c := l.start(Request{Marker: testSpec, TaskName: "gemm"})
+
+		follow := make(chan *inbox)
+		go func() { follow <- l.read(c, ReadOptions{Follow: true}) }()
+		l.until(stopEnd + 0.05)
+		asked := time.Now()
+		sum, err := c.Stop(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(asked); took > 300*time.Millisecond {
+			t.Errorf("stop took %v of virtual time", took)
+		}
+		if sum.State != Complete || sum.Reason != "" || len(sum.Markers) != 2 {
+			t.Fatalf("summary %+v", sum)
+		}
+		if w := sum.Window; w == nil || math.Abs(float64(w.From)-startEnd) > 1e-3 || math.Abs(float64(w.To)-stopBegin) > 1e-3 {
+			t.Fatalf("window %+v, want %.4f to %.4f; %s", w, startEnd, stopBegin, sum.NoWindowReason)
+		}
+		got := <-follow
+		checkStream(t, m, got, sum)
+		if first := got.header.Setup.Timebase.Seconds(float64(got.chunks[0].FirstTick)); first < 0.2 || first > 0.5 {
+			t.Errorf("the trimmed stream begins at %v, the start marker at 0.5 s", first)
+		}
+		last := got.chunks[len(got.chunks)-1]
+		if end := float64(last.FirstScan+uint64(last.Scans)) / m.rate; end < stopEnd-1e-3 {
+			t.Errorf("the trimmed stream ends at %v s, the stop marker at %v s", end, stopEnd)
+		}
+		again, err := c.Stop(t.Context())
+		if err != nil || again.Window == nil || *again.Window != *sum.Window || again.Scans != sum.Scans {
+			t.Errorf("asked again: %+v, %v", again, err)
+		}
+	})
+}
+
+// checkStream holds a stream against the meter's own counts and its trailer.
+func checkStream(t *testing.T, m *meter, got *inbox, sum Summary) {
+	t.Helper()
+	if got.trailer == nil || len(got.chunks) == 0 {
+		t.Fatalf("stream of %d chunks, trailer %v", len(got.chunks), got.trailer)
+	}
+	first := got.chunks[0].No
+	if first != sum.FirstChunk || got.header.FirstChunk != first || first+uint64(len(got.chunks)) != sum.EndChunk {
+		t.Errorf("chunks %d+%d (header says %d), summary says %d to %d",
+			first, len(got.chunks), got.header.FirstChunk, sum.FirstChunk, sum.EndChunk)
+	}
+	counts := got.counts(t)
+	from := got.chunks[0].FirstScan
+	if !slices.Equal(counts, m.seen[from:from+uint64(len(counts))]) {
+		t.Error("the counts are not those that the meter delivered")
+	}
+	if got.trailer.Scans != uint64(len(counts)) || got.trailer.Chunks != uint64(len(got.chunks)) {
+		t.Errorf("trailer %+v, %d scans in %d chunks came", got.trailer, len(counts), len(got.chunks))
+	}
+}
+
+func TestReadResumedFromAnyChunk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		_, _, stopEnd := m.markedTask()
+		m.edit = func(_, n int, b *measure.Block) {
+			if n%40 == 7 { // an over-range in most chunks
+				b.Counts[0][3] = 32767
+			}
+		}
+		l := newLab(t, m, t.TempDir(), nil)
+		c := l.start(Request{Marker: testSpec})
+		l.until(stopEnd + 1)
+		sum, err := c.Stop(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, untrimmed := range []bool{false, true} {
+			whole := l.read(c, ReadOptions{Untrimmed: untrimmed})
+			checkResumes(t, l, c, whole, untrimmed)
+			if untrimmed && uint64(len(whole.chunks)) != sum.Chunks {
+				t.Errorf("untrimmed: %d of %d chunks", len(whole.chunks), sum.Chunks)
+			}
+		}
+		past := ReadOptions{From: sum.Chunks + 1}
+		if err := c.Read(t.Context(), past, &inbox{}); !errors.Is(err, ErrPastEnd) {
+			t.Errorf("past the end: %v", err)
+		}
+	})
+}
+
+func checkResumes(t *testing.T, l *lab, c *Capture, whole *inbox, untrimmed bool) {
+	t.Helper()
+	first := whole.chunks[0].No
+	for from := range uint64(len(whole.chunks)) + first + 1 {
+		part := l.read(c, ReadOptions{From: from, Untrimmed: untrimmed})
+		if p, w := part.trailer, whole.trailer; p.CRC != w.CRC || p.Chunks != w.Chunks || p.Scans != w.Scans {
+			t.Fatalf("from %d: trailer %+v, from the begin %+v", from, p, w)
+		}
+		want := whole.chunks[max(from, first)-first:]
+		if len(part.chunks) != len(want) || (len(want) > 0 && part.chunks[0].No != want[0].No) {
+			t.Fatalf("from %d: %d chunks, want %d", from, len(part.chunks), len(want))
+		}
+		for i, e := range part.events {
+			if at := part.before[i]; at < len(part.chunks) {
+				ch := part.chunks[at]
+				if e.FirstScan < ch.FirstScan || e.FirstScan >= ch.FirstScan+uint64(ch.Scans) {
+					t.Fatalf("from %d: event at scan %d before the chunk of scans %d+%d", from, e.FirstScan, ch.FirstScan, ch.Scans)
+				}
+			}
+		}
+	}
+}
+
+func TestNoMarkerKeepsEverything(t *testing.T) {
+	for name, tt := range map[string]struct {
+		play func(*meter)
+		spec marker.Spec
+		why  string
+		from uint64
+	}{
+		"none asked":  {func(*meter) {}, marker.Spec{}, "no marker was asked for", 0},
+		"none played": {func(*meter) {}, testSpec, "no start marker", 0},
+		"stop alone":  {func(m *meter) { m.play(testSpec, marker.Stop, 0.6) }, testSpec, "no start marker", 0},
+		"start alone": {func(m *meter) { m.play(testSpec, marker.Start, 0.6) }, testSpec, "no stop marker", 1},
+		"foreign tag": {func(m *meter) {
+			m.play(marker.FastProfile(10e3, 0x33), marker.Start, 0.6)
+			m.play(marker.FastProfile(10e3, 0x33), marker.Stop, 1.2)
+		}, testSpec, "another task's tag", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMeter()
+				tt.play(m)
+				l := newLab(t, m, t.TempDir(), nil)
+				c := l.start(Request{Marker: tt.spec})
+				l.until(2)
+				sum, err := c.Stop(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if sum.State != Complete || sum.Window != nil || !strings.Contains(sum.NoWindowReason, tt.why) {
+					t.Errorf("summary %+v", sum)
+				}
+				got := l.read(c, ReadOptions{})
+				checkStream(t, m, got, sum)
+				if sum.EndChunk != sum.Chunks || (sum.FirstChunk > 0) != (tt.from > 0) {
+					t.Errorf("chunks %d to %d of %d", sum.FirstChunk, sum.EndChunk, sum.Chunks)
+				}
+			})
+		})
+	}
+}
+
+func TestReadOfARunningCaptureWithoutFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, newMeter(), t.TempDir(), nil)
+		c := l.start(Request{Marker: testSpec})
+		l.until(1.05)
+		if err := c.Read(t.Context(), ReadOptions{}, &inbox{}); !errors.Is(err, ErrNoStart) {
+			t.Errorf("trimmed: %v", err)
+		}
+		synctest.Wait()
+		got := l.read(c, ReadOptions{Untrimmed: true})
+		if len(got.chunks) < 4 || got.trailer != nil {
+			t.Errorf("untrimmed: %d chunks, trailer %v", len(got.chunks), got.trailer)
+		}
+	})
+}
+
+func TestOverRangeIsCountedOnceAChunk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.edit = func(_, n int, b *measure.Block) {
+			if n == 2 || n == 3 {
+				b.Counts[0][10], b.Counts[0][11], b.Counts[1][5] = 32767, -32768, 32767
+			}
+		}
+		l := newLab(t, m, t.TempDir(), nil)
+		c := l.start(Request{})
+		l.until(0.5)
+		sum, err := c.Stop(t.Context())
+		if err != nil || sum.OverRange != 6 {
+			t.Fatalf("summary %+v, %v", sum, err)
+		}
+		got := l.read(c, ReadOptions{}).kind(measure.EventOverRange)
+		if len(got) != 2 || got[0].Channel != 0 || got[0].FirstScan != 210 || got[0].Scans != 4 || !got[0].Exact ||
+			got[1].Channel != 1 || got[1].FirstScan != 205 || got[1].Scans != 2 {
+			t.Errorf("events %+v", got)
+		}
+	})
+}
+
+func TestStartFailures(t *testing.T) {
+	gone := errors.New("no such device")
+	for name, tt := range map[string]struct {
+		meter func(*meter)
+		want  error
+	}{
+		"does not open": {func(m *meter) { m.opens = func(int) error { return gone } }, gone},
+		"says nothing":  {func(m *meter) { m.silent = true }, ErrUnavailable},
+		"is lost at once": {func(m *meter) {
+			m.before = func(int, int, instrument.Sink) error { return instrument.ErrDisconnected }
+		}, ErrUnavailable},
+		"does not fit": {func(m *meter) {
+			m.inputs = func(in *instrument.Inputs) { in.Channels = in.Channels[:1] }
+		}, ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMeter()
+				tt.meter(m)
+				l := newLab(t, m, t.TempDir(), nil)
+				_, err := l.Start(t.Context(), Request{Holder: "ada@lab"})
+				if !errors.Is(err, tt.want) {
+					t.Errorf("start: %v, want %v", err, tt.want)
+				}
+				synctest.Wait()
+				if n := len(l.List()); n != 0 {
+					t.Errorf("%d captures are left behind", n)
+				}
+				if h := l.line.held(); h.holder != "" {
+					t.Errorf("the bench is still held by %s", h.holder)
+				}
+			})
+		})
+	}
+}

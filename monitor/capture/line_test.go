@@ -1,0 +1,167 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestBusyBenchNamesItsHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, newMeter(), t.TempDir(), nil)
+		began := time.Now()
+		c := l.start(Request{Holder: "ada@lab"})
+		_, err := l.Start(t.Context(), Request{Holder: "bob@lab"})
+		var busy *BusyError
+		if !errors.As(err, &busy) || !errors.Is(err, ErrBusy) {
+			t.Fatalf("second start: %v", err)
+		}
+		if busy.Holder != "ada@lab" || !busy.Since.Equal(began) || busy.CaptureID != c.ID() {
+			t.Errorf("busy: %+v", busy)
+		}
+		if b := l.Bench(t.Context()); b.Holder != "ada@lab" || b.CaptureID != c.ID() {
+			t.Errorf("bench: %+v", b)
+		}
+		_, err = l.Start(t.Context(), Request{Holder: "bob@lab", Wait: 3 * time.Second})
+		if !errors.As(err, &busy) || busy.Waited != 3*time.Second || !strings.Contains(err.Error(), "after 3s") {
+			t.Errorf("start that waits: %v", err)
+		}
+		if _, err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if b := l.Bench(t.Context()); b.Holder != "" {
+			t.Errorf("stopped, but held by %s", b.Holder)
+		}
+		l.start(Request{Holder: "bob@lab"})
+	})
+}
+
+func TestBenchIsGivenInTheOrderOfAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, newMeter(), t.TempDir(), nil)
+		first := l.start(Request{Holder: "0@lab"})
+		var order []string
+		turns := make(chan *Capture, 4)
+		ask := func(ctx context.Context, name string) {
+			c, err := l.Start(ctx, Request{Holder: name, Wait: time.Hour})
+			if err != nil {
+				turns <- nil
+				return
+			}
+			order = append(order, name)
+			turns <- c
+		}
+		leaves, leave := context.WithCancel(t.Context())
+		for _, name := range []string{"1@lab", "2@lab", "3@lab"} {
+			ctx := t.Context()
+			if name == "2@lab" {
+				ctx = leaves
+			}
+			go ask(ctx, name)
+			synctest.Wait()
+		}
+		leave() // the second in line goes away
+		if c := <-turns; c != nil {
+			t.Fatal("who went away got the bench")
+		}
+		for c := first; ; {
+			if _, err := c.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if len(order) == 2 {
+				break
+			}
+			c = <-turns
+		}
+		if order[0] != "1@lab" || order[1] != "3@lab" {
+			t.Errorf("order %v", order)
+		}
+	})
+}
+
+func TestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, newMeter(), t.TempDir(), nil)
+		c := l.start(Request{Lease: 2 * time.Second})
+		for range 5 {
+			wait(1500 * time.Millisecond)
+			if until, state := c.Renew(); state != Running || !until.Equal(time.Now().Add(2*time.Second)) {
+				t.Fatalf("renewed until %v, %v", until, state)
+			}
+		}
+		wait(1990 * time.Millisecond)
+		if s := c.Summary().State; s != Running {
+			t.Fatalf("%v before the lease ended", s)
+		}
+		wait(20 * time.Millisecond)
+		<-c.ended
+		sum := c.Summary()
+		if sum.State != Incomplete || !strings.Contains(sum.Reason, "lease of ada@lab ended at 2000-01-01T00:00:09Z") ||
+			!strings.Contains(sum.Reason, "no samples after scan") {
+			t.Errorf("summary %+v", sum)
+		}
+		if until, state := c.Renew(); state != Incomplete || !until.IsZero() {
+			t.Errorf("renewed after its end: %v, %v", until, state)
+		}
+		if got := l.read(c, ReadOptions{}); got.trailer == nil || got.trailer.Scans != sum.Scans || sum.Scans < 90000 {
+			t.Errorf("read: %+v", got.trailer)
+		}
+		if again, err := c.Stop(t.Context()); err != nil || again.Reason != sum.Reason {
+			t.Errorf("stop after the end: %+v, %v", again, err)
+		}
+		l.start(Request{Holder: "bob@lab"}) // the bench is free
+	})
+}
+
+func TestRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, newMeter(), t.TempDir(), nil)
+		c := l.start(Request{})
+		l.until(0.5)
+		if err := l.Release(c.ID()); !errors.Is(err, ErrTransition) {
+			t.Errorf("release of a running capture: %v", err)
+		}
+		if _, err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(l.List()); n != 1 {
+			t.Errorf("%d captures", n)
+		}
+		for range 2 {
+			if err := l.Release(c.ID()); err != nil {
+				t.Errorf("release: %v", err)
+			}
+		}
+		if _, err := l.Get(c.ID()); !errors.Is(err, ErrUnknown) {
+			t.Errorf("get: %v", err)
+		}
+		if s := c.Summary().State; s != Released {
+			t.Errorf("state %v", s)
+		}
+		if err := l.Release("never-was"); err != nil {
+			t.Errorf("release of nothing: %v", err)
+		}
+	})
+}
+
+func TestRequestsThatCannotBeMeant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, newMeter(), t.TempDir(), nil)
+		bad := testSpec
+		bad.Chip = -1
+		for name, r := range map[string]Request{
+			"no holder":     {},
+			"short lease":   {Holder: "a", Lease: time.Millisecond},
+			"long lease":    {Holder: "a", Lease: 1000 * time.Hour},
+			"negative wait": {Holder: "a", Wait: -1},
+			"bad marker":    {Holder: "a", Marker: bad},
+		} {
+			if _, err := l.Start(t.Context(), r); !errors.Is(err, ErrRequest) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}

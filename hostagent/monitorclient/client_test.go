@@ -1,0 +1,307 @@
+package monitorclient
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"wattmark/api/wattmarkv1"
+	"wattmark/api/wire"
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+func TestReadBringsEverythingInOrder(t *testing.T) {
+	s := &server{chunks: makeChunks(t, 6, 300), first: 2, events: map[uint64]measure.Event{
+		4: {Kind: measure.EventGap, FirstScan: 1195, Scans: 5, Exact: true, Channel: -1, Detail: "lost"},
+	}}
+	c := serve(t, s, Options{})
+	var k keeper
+	tr, err := c.Read(t.Context(), ReadOptions{CaptureID: "c", Follow: true}, &k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(s.chunks[2:], k.chunks); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(s.events, k.events); d != "" {
+		t.Error(d)
+	}
+	want := store.Header{
+		Bench: "desk", Instrument: store.Instrument{Kind: "fake", Model: "M"}, Setup: testSetup, CalibrationID: "cal", Started: time.Unix(7, 0).UTC(),
+	}
+	if d := cmp.Diff([]store.Header{want}, k.headers); d != "" {
+		t.Error(d)
+	}
+	if tr.Chunks != 4 || tr.Scans != 1200 || tr.Summary.State != Complete || tr.Summary.Lost != 3 || tr.Summary.OverRange != 2 {
+		t.Errorf("got %+v", tr)
+	}
+	if d := cmp.Diff(&Window{0.25, 0.5}, tr.Summary.Window); d != "" {
+		t.Error(d)
+	}
+}
+
+// The line breaks three times, once before the first chunk: nothing is lost,
+// nothing comes twice, and events do not run ahead of their chunk.
+func TestReadResumesAfterBrokenLines(t *testing.T) {
+	s := &server{
+		chunks: makeChunks(t, 10, 300), breaks: map[int]int{0: 0, 1: 3, 2: 4},
+		events: map[uint64]measure.Event{
+			3: {Kind: measure.EventGap, FirstScan: 890, Scans: 10, Channel: -1},
+			7: {Kind: measure.EventReopen, FirstScan: 2100, Channel: -1},
+		},
+	}
+	c := serve(t, s, Options{})
+	var k keeper
+	if _, err := c.Read(t.Context(), ReadOptions{CaptureID: "c", Follow: true}, &k); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(s.chunks, k.chunks); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(s.events, k.events); d != "" {
+		t.Error(d)
+	}
+	var from []uint64
+	for _, q := range s.asked {
+		from = append(from, q.FromChunk)
+		if !q.Follow || q.CaptureId != "c" {
+			t.Errorf("asked %v", q)
+		}
+	}
+	if d := cmp.Diff([]uint64{0, 0, 3, 7}, from); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestReadRefusesWhatDoesNotFit(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spoil func(*wattmarkv1.Chunk)
+		want  string
+	}{
+		{"a flipped bit", func(p *wattmarkv1.Chunk) { p.Payload[len(p.Payload)/2] ^= 4 }, "chunk 0"},
+		{"another checksum", func(p *wattmarkv1.Chunk) { p.Crc32C++ }, "chunk 0"},
+		{"a time that moved", func(p *wattmarkv1.Chunk) { p.FirstTick++ }, "chunk 0"},
+		{"a hole", func(p *wattmarkv1.Chunk) {
+			if p.ChunkNo > 1 {
+				p.ChunkNo++
+			}
+		}, "chunk 3 came, wanted 2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := &server{chunks: makeChunks(t, 4, 300), spoil: tc.spoil}
+			c := serve(t, s, Options{})
+			_, err := c.Read(t.Context(), ReadOptions{CaptureID: "c"}, &keeper{})
+			if !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v", err)
+			}
+			if s.count("Read") != 1 {
+				t.Errorf("it was read %d times", s.count("Read"))
+			}
+		})
+	}
+	s := &server{chunks: makeChunks(t, 1, 300), spoil: func(p *wattmarkv1.Chunk) { p.Payload = p.Payload[:5] }}
+	c := serve(t, s, Options{})
+	if _, err := c.Read(t.Context(), ReadOptions{CaptureID: "c"}, &keeper{}); err == nil {
+		t.Error("a torn payload was taken")
+	}
+}
+
+func TestReadEndsAsItMust(t *testing.T) {
+	t.Run("still running", func(t *testing.T) {
+		c := serve(t, &server{chunks: makeChunks(t, 2, 300), noEnd: true}, Options{})
+		var k keeper
+		if _, err := c.Read(t.Context(), ReadOptions{CaptureID: "c"}, &k); !errors.Is(err, ErrRunning) || len(k.chunks) != 2 {
+			t.Errorf("got %v and %d chunks", err, len(k.chunks))
+		}
+	})
+	t.Run("gone", func(t *testing.T) {
+		c := serve(t, &server{answer: func(string, int) error { return status.Error(codes.NotFound, "no such capture") }}, Options{})
+		if _, err := c.Read(t.Context(), ReadOptions{CaptureID: "c"}, &keeper{}); !errors.Is(err, ErrGone) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("the sink is full", func(t *testing.T) {
+		full := errors.New("disk full")
+		s := &server{chunks: makeChunks(t, 2, 300)}
+		c := serve(t, s, Options{})
+		if _, err := c.Read(t.Context(), ReadOptions{CaptureID: "c"}, &keeper{fail: full}); !errors.Is(err, full) || s.count("Read") != 1 {
+			t.Errorf("got %v after %d reads", err, s.count("Read"))
+		}
+	})
+	t.Run("patience ends", func(t *testing.T) {
+		s := &server{chunks: makeChunks(t, 2, 300), answer: func(string, int) error { return status.Error(codes.Unavailable, "the transport is closing") }}
+		c := serve(t, s, Options{Patience: 20 * time.Millisecond})
+		_, err := c.Read(t.Context(), ReadOptions{CaptureID: "c"}, &keeper{})
+		if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "gave up") || s.count("Read") < 3 {
+			t.Errorf("got %v after %d reads", err, s.count("Read"))
+		}
+	})
+	t.Run("cancelled while it waits", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &server{answer: func(_ string, call int) error {
+			if call == 3 {
+				cancel()
+			}
+			return status.Error(codes.Unavailable, "connection")
+		}}
+		c := serve(t, s, Options{})
+		if _, err := c.Read(ctx, ReadOptions{CaptureID: "c"}, &keeper{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestGetBench(t *testing.T) {
+	s := &server{bench: &wattmarkv1.GetBenchResponse{
+		Name: "desk", Setup: wire.Setup(testSetup), Instrument: &wattmarkv1.Instrument{Kind: "pmd"}, CalibrationId: "cal",
+		Holder: "lab@host", HeldSince: wire.Time(time.Unix(9, 0)), CaptureId: "c1", Version: "v1",
+	}}
+	c := serve(t, s, Options{})
+	b, err := c.GetBench(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Bench{
+		Name: "desk", Setup: testSetup, Instrument: store.Instrument{Kind: "pmd"}, CalibrationID: "cal",
+		Holder: "lab@host", HeldSince: time.Unix(9, 0).UTC(), CaptureID: "c1", Version: "v1",
+	}
+	if d := cmp.Diff(want, b); d != "" {
+		t.Error(d)
+	}
+	s.bench = &wattmarkv1.GetBenchResponse{Name: "desk", Trouble: "no such port"}
+	if b, err = c.GetBench(t.Context()); err != nil || b.Trouble != "no such port" || len(b.Setup.Channels) != 0 {
+		t.Errorf("a bench in trouble: %+v, %v", b, err)
+	}
+	s.bench = &wattmarkv1.GetBenchResponse{Setup: &wattmarkv1.Setup{}}
+	if _, err = c.GetBench(t.Context()); !errors.Is(err, wire.ErrMessage) {
+		t.Errorf("a setup without a timebase: %v", err)
+	}
+}
+
+func TestStart(t *testing.T) {
+	s := &server{}
+	c := serve(t, s, Options{})
+	r := StartRequest{Holder: "lab@host", TaskName: "gemm", Marker: marker.FastProfile(1e4, 1), Lease: 20 * time.Second}
+	got, err := c.Start(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Started{
+		CaptureID: "c-gemm", SampleRate: 1000, Instrument: store.Instrument{Kind: "fake"}, CalibrationID: "MARKER_CODE_M31",
+		Started: time.Unix(1000, 0).UTC(), LeaseUntil: time.Unix(1020, 0).UTC(),
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	for _, tc := range []struct {
+		code codes.Code
+		text string
+		is   error
+		want string
+	}{
+		{codes.FailedPrecondition, "bench is busy: held by ann@lab since noon", ErrBusy, "held by ann@lab since noon"},
+		{codes.Unavailable, "powersensor3: open /dev/ttyACM0: no such file", nil, "open /dev/ttyACM0"},
+		{codes.InvalidArgument, "no holder", nil, "no holder"},
+	} {
+		s.answer = func(string, int) error { return status.Error(tc.code, tc.text) }
+		_, err := c.Start(t.Context(), r)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || (tc.is != nil && !errors.Is(err, tc.is)) {
+			t.Errorf("%v: got %v", tc.code, err)
+		}
+		if errors.Is(err, ErrUnreachable) {
+			t.Errorf("%v: a monitor that answered is called silent: %v", tc.code, err)
+		}
+	}
+	if s.count("Start") != 4 {
+		t.Errorf("start was sent %d times: it must not be repeated", s.count("Start"))
+	}
+}
+
+func TestStopAndReleaseAreRepeated(t *testing.T) {
+	s := &server{answer: func(_ string, call int) error {
+		if call < 4 {
+			return status.Error(codes.Unavailable, "connection")
+		}
+		return nil
+	}}
+	c := serve(t, s, Options{})
+	sum, err := c.Stop(t.Context(), "c")
+	if err != nil || sum.Scans != 100 || s.count("Stop") != 4 {
+		t.Errorf("stop: %+v, %v after %d calls", sum, err, s.count("Stop"))
+	}
+	if err := c.Release(t.Context(), "c"); err != nil || s.count("Release") != 4 {
+		t.Errorf("release: %v after %d calls", err, s.count("Release"))
+	}
+	s.answer = func(string, int) error { return status.Error(codes.NotFound, "no such capture") }
+	if _, err := c.Stop(t.Context(), "c"); !errors.Is(err, ErrGone) || s.count("Stop") != 5 {
+		t.Errorf("stop: %v", err)
+	}
+}
+
+func TestKeepLease(t *testing.T) {
+	s := &server{renewed: wattmarkv1.CaptureState_CAPTURE_STATE_RUNNING}
+	s.answer = func(_ string, call int) error {
+		switch {
+		case call == 2:
+			return status.Error(codes.Unavailable, "connection")
+		case call == 4:
+			s.renewed = wattmarkv1.CaptureState_CAPTURE_STATE_COMPLETE
+		}
+		return nil
+	}
+	c := serve(t, s, Options{})
+	if err := c.KeepLease(t.Context(), "c", 30*time.Millisecond); err != nil || s.count("Renew") != 4 {
+		t.Errorf("until the capture has ended: %v after %d calls", err, s.count("Renew"))
+	}
+	s.answer = func(string, int) error { return status.Error(codes.NotFound, "no such capture") }
+	if err := c.KeepLease(t.Context(), "c", 30*time.Millisecond); !errors.Is(err, ErrGone) {
+		t.Errorf("gone: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.KeepLease(ctx, "c", time.Hour); err != nil {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestCaptures(t *testing.T) {
+	c := serve(t, &server{}, Options{})
+	got, err := c.Captures(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Capture{{ID: "c1", Holder: "lab@host", TaskName: "gemm", Started: time.Unix(5, 0).UTC(), State: Incomplete, Reason: "unplugged", SpoolBytes: 42}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestSilentMonitor(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	c := dial(t, address, Options{Patience: 10 * time.Millisecond})
+	_, err = c.GetBench(t.Context())
+	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "is wattmark monitor running there?") || !strings.Contains(err.Error(), address) {
+		t.Errorf("got %v", err)
+	}
+	if err := c.Release(t.Context(), "c"); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("release: %v", err)
+	}
+}
+
+var _ chunk.Sink = (*keeper)(nil)

@@ -1,0 +1,191 @@
+package measurement_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/hostagent/sim"
+	"wattmark/measure"
+	"wattmark/measure/marker"
+	"wattmark/monitor"
+	"wattmark/monitor/capture"
+	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/meter"
+	"wattmark/monitor/emulator/pace"
+	"wattmark/monitor/instrument"
+	"wattmark/store"
+)
+
+// bench is a whole measuring place in this process: an emulated board, a meter
+// that reads it, the real monitor behind a TCP port, a simulated GPU, and a
+// task database in a file.
+type bench struct {
+	live    *board.Live
+	address string
+	client  *monitorclient.Client
+	device  *sim.Device
+	sensor  *sim.Sensor
+	db      *store.DB
+	unplug  atomic.Pointer[context.CancelCauseFunc]
+}
+
+type plant struct{ *board.Live }
+
+func (p plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
+	return p.Live.SetLoad(at, board.Load(l))
+}
+
+// cable is an instrument whose cable can be pulled.
+type cable struct {
+	instrument.Instrument
+	b *bench
+}
+
+func (c cable) Stream(ctx context.Context, sink instrument.Sink) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c.b.unplug.Store(&cancel)
+	if err := c.Instrument.Stream(ctx, sink); err != nil {
+		return err
+	}
+	if context.Cause(ctx) == instrument.ErrDisconnected {
+		return instrument.ErrDisconnected
+	}
+	return nil
+}
+
+func (b *bench) pull() { (*b.unplug.Load())(instrument.ErrDisconnected) }
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	model, err := board.New(board.Config{Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := time.Now()
+	b := &bench{live: board.NewLive(model, epoch)}
+	source, err := meter.NewSampler(model, meter.Config{Seed: 3, Rate: 20e3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.serve(t, cable{meter.NewInstrument("emulated", source, pace.Real(epoch)), b}, source.Setup())
+	if b.client, err = monitorclient.Dial(b.address, monitorclient.Options{Pause: time.Millisecond, Patience: 3 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	if b.device, err = sim.Open(sim.Config{Plant: plant{b.live}}); err != nil {
+		t.Fatal(err)
+	}
+	b.sensor = sim.NewSensor(plant{b.live}, nil, sim.Response{})
+	if b.db, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "power.db")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.client.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := b.db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func (b *bench) serve(t *testing.T, i instrument.Instrument, setup measure.Setup) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := monitor.New(monitor.Config{
+		Bench: monitor.Bench{Name: "soft", Instrument: i, Setup: func(instrument.Inputs) (measure.Setup, error) { return setup, nil }},
+		Dir:   t.TempDir(), Listeners: []net.Listener{l}, Version: "test",
+		// Small chunks, so that a short task has many; a pulled cable stays pulled.
+		Tune: capture.Config{ChunkScans: 512, FlushEvery: 20 * time.Millisecond, Reopen: -1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.address = l.Addr().String()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("monitor: %v", err)
+		}
+	})
+}
+
+// config is a measurement with a short marker.
+func (b *bench) config() measurement.Config {
+	return measurement.Config{
+		DB: b.db, Monitor: b.client, Device: b.device, Sensor: b.sensor, Name: "gemm", User: "lab", Holder: "lab@host",
+		Marker: &marker.Spec{Code: marker.M31, Chip: 1e-3, Guard: 6, TagBits: 4, Tag: 11}, Lead: 20 * time.Millisecond,
+	}
+}
+
+// memory is work of some length.
+func (b *bench) memory(d time.Duration) measurement.Work {
+	return func(ctx context.Context) ([]hostagent.Kernel, error) {
+		return b.device.RunBenchmark(ctx, hostagent.BenchMemory, d)
+	}
+}
+
+// truth is what the board drew while the kernels ran.
+func (b *bench) truth(t *testing.T, id store.TaskID) measure.Joule {
+	t.Helper()
+	k, err := b.db.Kernels(t.Context(), id)
+	if err != nil || len(k) == 0 {
+		t.Fatalf("%d kernels: %v", len(k), err)
+	}
+	e, err := b.live.Energy(k[0].Start, k[len(k)-1].End)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Total
+}
+
+func (b *bench) task(t *testing.T, id store.TaskID) store.Task {
+	t.Helper()
+	task, err := b.db.Task(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+// mustBeFree fails when a capture still holds the bench.
+func (b *bench) mustBeFree(t *testing.T) {
+	t.Helper()
+	got, err := b.client.GetBench(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Holder != "" {
+		t.Errorf("the bench is held by %s", got.Holder)
+	}
+}
+
+// captures returns how many captures the monitor keeps.
+func (b *bench) captures(t *testing.T) int {
+	t.Helper()
+	c, err := b.client.Captures(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, x := range c {
+		if x.State != monitorclient.Released {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,266 @@
+package measurement_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/hostagent/sampler"
+	"wattmark/measure"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+func TestMeasureFindsTheEnergy(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.WarmUp = 30 * time.Millisecond
+	var mu sync.Mutex
+	var phases []measurement.Phase
+	var last measurement.Progress
+	cfg.Progress = func(p measurement.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if last = p; len(phases) == 0 || phases[len(phases)-1] != p.Phase {
+			phases = append(phases, p.Phase)
+		}
+	}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(300*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, truth := b.task(t, id), b.truth(t, id)
+	if task.State != store.Complete || task.Reason != "" {
+		t.Fatalf("state %v: %s", task.State, task.Reason)
+	}
+	r := task.Result
+	off := float64(r.Total.Energy - truth)
+	t.Logf("%v ± %v, truth %v, off by %.4f %%; clock rms %v over %d edges; NVML %v",
+		r.Total.Energy, r.Total.U, truth, 100*off/float64(truth), task.Clock.RMS, task.Clock.Used, *task.NVML)
+	if math.Abs(off) > 0.005*float64(truth) || math.Abs(off) > float64(r.Total.U) {
+		t.Errorf("energy %v ± %v, truth %v", r.Total.Energy, r.Total.U, truth)
+	}
+	if d := r.To - r.From; math.Abs(float64(d)-0.3) > 1e-4 {
+		t.Errorf("a window of %v for a kernel of 300 ms", d)
+	}
+	if len(task.Markers) != 2 || task.Clock.Used < 10 || task.Clock.RMS > 100e-6 {
+		t.Errorf("%d markers, clock %+v", len(task.Markers), task.Clock)
+	}
+	if task.User != "lab" || task.GPU != "simulated GPU" || task.Monitor != b.address || task.Bench != "soft" {
+		t.Errorf("got %+v", task)
+	}
+	readings, err := b.db.Readings(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := map[string]int{}
+	for _, x := range readings {
+		n[x.Method]++
+	}
+	if n[sampler.Energy] != 2 || n[sampler.Instant] < 20 || n[sampler.Average] != n[sampler.Instant] {
+		t.Errorf("readings: %v", n)
+	}
+	want := []measurement.Phase{"bench", "capture", "warm-up", "marker", "work", "marker", "stop", "transfer", "analysis", "done"}
+	mu.Lock()
+	defer mu.Unlock()
+	for i, p := range want {
+		if i >= len(phases) || phases[i] != p {
+			t.Fatalf("phases: got %v, want %v", phases, want)
+		}
+	}
+	if last.Task != id || last.Chunks != task.Chunks || last.Scans != task.Scans || last.Bytes == 0 {
+		t.Errorf("progress ended at %+v; stored: %d chunks, %d scans", last, task.Chunks, task.Scans)
+	}
+	b.mustBeFree(t)
+	if n := b.captures(t); n != 0 {
+		t.Errorf("the monitor still keeps %d captures", n)
+	}
+}
+
+// Wherever it is cancelled, a measurement leaves a task that says so, and a
+// free bench.
+func TestCancelledAtEveryStep(t *testing.T) {
+	for _, at := range []measurement.Phase{
+		measurement.PhaseBench, measurement.PhaseCapture, measurement.PhaseWarmUp, measurement.PhaseMarker,
+		measurement.PhaseWork, "second marker", measurement.PhaseStop, measurement.PhaseTransfer, measurement.PhaseAnalysis,
+	} {
+		t.Run(string(at), func(t *testing.T) {
+			b := newBench(t)
+			cfg := b.config()
+			cfg.WarmUp = 10 * time.Millisecond
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var mu sync.Mutex
+			worked := false
+			cfg.Progress = func(p measurement.Progress) {
+				mu.Lock()
+				defer mu.Unlock()
+				worked = worked || p.Phase == measurement.PhaseWork
+				if p.Phase == at || (at == "second marker" && worked && p.Phase == measurement.PhaseMarker) {
+					cancel()
+				}
+			}
+			id, err := measurement.Measure(ctx, cfg, b.memory(50*time.Millisecond))
+			b.mustBeFree(t)
+			switch at {
+			case measurement.PhaseBench, measurement.PhaseCapture:
+				if id != 0 || !errors.Is(err, context.Canceled) {
+					t.Errorf("before there is a capture: task %d, %v", id, err)
+				}
+				return
+			case measurement.PhaseStop, measurement.PhaseTransfer, measurement.PhaseAnalysis:
+				// All is measured: what is left is brought to its end.
+				if task := b.task(t, id); err != nil || task.State != store.Complete {
+					t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
+				}
+			default:
+				task := b.task(t, id)
+				if !errors.Is(err, context.Canceled) || task.State != store.Incomplete || !strings.Contains(task.Reason, "cancelled during") {
+					t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
+				}
+			}
+			if n := b.captures(t); n != 0 {
+				t.Errorf("the monitor still keeps %d captures", n)
+			}
+		})
+	}
+}
+
+// silent is a GPU whose markers cannot be seen.
+type silent struct{ hostagent.Device }
+
+func (s silent) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind) (hostagent.Played, error) {
+	now := time.Now()
+	return hostagent.Played{Kind: kind, Span: hostagent.Span{Start: now, End: now}, Edges: []hostagent.PlayedEdge{{Chip: 0, At: now}}}, ctx.Err()
+}
+
+func TestWithoutMarkersTheSamplesAreKept(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Device = silent{b.device}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(200*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := b.task(t, id)
+	if task.State != store.Untrimmed || !strings.Contains(task.Reason, "no start marker") || task.Result != nil || task.Scans < 4000 {
+		t.Fatalf("state %v: %s; %d scans", task.State, task.Reason, task.Scans)
+	}
+	b.mustBeFree(t)
+
+	// By hand: the kernel's time on the meter's clock is known to the emulator.
+	k, err := b.db.Kernels(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := measure.SecondsOf(k[0].Start.Sub(task.Started))
+	for _, bad := range []measurement.Window{{From: 5, To: 6}, {From: 0.2, To: 0.1}, {From: -1, To: 0.1}} {
+		if err := measurement.Retrim(t.Context(), b.db, id, bad); !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) {
+			t.Errorf("window %v: got %v", bad, err)
+		}
+	}
+	if err := measurement.Retrim(t.Context(), b.db, id, measurement.Window{From: from + 0.02, To: from + 0.12}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := b.live.Energy(k[0].Start.Add(20*time.Millisecond), k[0].Start.Add(120*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	task = b.task(t, id)
+	if got := task.Result.Total.Energy; task.State != store.Complete || task.Reason != "window set by hand" || math.Abs(float64(got/e.Total)-1) > 0.01 {
+		t.Errorf("state %v: %s; %v, truth %v", task.State, task.Reason, got, e.Total)
+	}
+	if err := measurement.Retrim(t.Context(), b.db, 999, measurement.Window{From: 0, To: 1}); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a task that is not there: %v", err)
+	}
+}
+
+func TestBusyBenchNamesItsHolder(t *testing.T) {
+	b := newBench(t)
+	s, err := b.client.Start(t.Context(), monitorclient.StartRequest{Holder: "ann@lab", TaskName: "x", Marker: *b.config().Marker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := measurement.Measure(t.Context(), b.config(), b.memory(time.Millisecond))
+	if id != 0 || !errors.Is(err, monitorclient.ErrBusy) || !strings.Contains(err.Error(), "ann@lab") {
+		t.Errorf("task %d: %v", id, err)
+	}
+	if _, err := b.client.Stop(t.Context(), s.CaptureID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Work that fails has drawn power all the same.
+func TestFailedWorkIsMeasured(t *testing.T) {
+	b := newBench(t)
+	failed := errors.New("exit status 3")
+	id, err := measurement.Measure(t.Context(), b.config(), func(ctx context.Context) ([]hostagent.Kernel, error) {
+		if _, err := b.device.RunBenchmark(ctx, hostagent.BenchHalf, 50*time.Millisecond); err != nil {
+			return nil, err
+		}
+		return nil, failed
+	})
+	task := b.task(t, id)
+	if !errors.Is(err, failed) || task.State != store.Complete || !strings.Contains(task.Reason, "the work failed: exit status 3") {
+		t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
+	}
+	if d := task.Result.Duration(); d < 0.05 || d > 0.2 {
+		t.Errorf("the work named no kernels: its own time counts; got %v", d)
+	}
+}
+
+func TestPulledCableIsToldWithItsPlace(t *testing.T) {
+	b := newBench(t)
+	id, err := measurement.Measure(t.Context(), b.config(), func(ctx context.Context) ([]hostagent.Kernel, error) {
+		if _, err := b.device.RunBenchmark(ctx, hostagent.BenchMemory, 60*time.Millisecond); err != nil {
+			return nil, err
+		}
+		b.pull()
+		return b.device.RunBenchmark(ctx, hostagent.BenchMemory, 60*time.Millisecond)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := b.task(t, id)
+	t.Logf("%s", task.Reason)
+	if task.State != store.Incomplete || !strings.Contains(task.Reason, "the capture ended early") || task.Result != nil {
+		t.Errorf("state %v: %s", task.State, task.Reason)
+	}
+	if task.Scans == 0 {
+		t.Error("what was taken before is not there")
+	}
+	b.mustBeFree(t)
+}
+
+func TestBrokenGPUEndsTheTask(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Device = broken{b.device}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(time.Millisecond))
+	task := b.task(t, id)
+	if !errors.Is(err, errBroken) || task.State != store.Incomplete || !strings.Contains(task.Reason, "the start marker could not be played: GPU is lost") {
+		t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
+	}
+	b.mustBeFree(t)
+}
+
+var errBroken = errors.New("GPU is lost")
+
+type broken struct{ hostagent.Device }
+
+func (broken) PlayMarker(context.Context, marker.Spec, marker.Kind) (hostagent.Played, error) {
+	return hostagent.Played{}, errBroken
+}
+
+func TestMeasureRefusesAnEmptyConfig(t *testing.T) {
+	if id, err := measurement.Measure(t.Context(), measurement.Config{Name: "x"}, nil); id != 0 || err == nil {
+		t.Errorf("task %d: %v", id, err)
+	}
+}

@@ -1,0 +1,143 @@
+package measurement_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/store"
+)
+
+// interrupted is a database whose host is killed after some chunks: nothing
+// that comes later is written.
+type interrupted struct {
+	*store.DB
+	after  int
+	killed bool
+}
+
+var errKilled = errors.New("killed")
+
+func (i *interrupted) AppendChunks(ctx context.Context, id store.TaskID, c []*chunk.Chunk, e []measure.Event) error {
+	if i.after -= len(c); i.after < 0 {
+		i.killed = true
+		return errKilled
+	}
+	return i.DB.AppendChunks(ctx, id, c, e)
+}
+
+func (i *interrupted) Finish(ctx context.Context, id store.TaskID, o store.Outcome) error {
+	if i.killed {
+		return errKilled
+	}
+	return i.DB.Finish(ctx, id, o)
+}
+
+// leave makes a measurement whose host dies during the transfer.
+func (b *bench) leave(t *testing.T, after int) store.TaskID {
+	t.Helper()
+	cfg := b.config()
+	cfg.DB = &interrupted{DB: b.db, after: after}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(200*time.Millisecond))
+	if !errors.Is(err, errKilled) {
+		t.Fatalf("got %v", err)
+	}
+	task := b.task(t, id)
+	if task.State != store.Running || task.Chunks > uint64(after) {
+		t.Fatalf("state %v with %d chunks", task.State, task.Chunks)
+	}
+	return id
+}
+
+func (b *bench) dial(context.Context, string) (measurement.Monitor, func() error, error) {
+	return b.client, func() error { return nil }, nil
+}
+
+func TestRecoverFetchesTheRest(t *testing.T) {
+	for name, after := range map[string]int{"nothing stored": 0, "some stored": 4} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			id := b.leave(t, after)
+			done, err := measurement.Recover(t.Context(), b.db, b.dial)
+			if err != nil {
+				t.Fatal(err)
+			}
+			task, truth := b.task(t, id), b.truth(t, id)
+			if len(done) != 1 || done[0] != id || task.State != store.Complete {
+				t.Fatalf("recovered %v; state %v: %s", done, task.State, task.Reason)
+			}
+			if got := task.Result.Total.Energy; math.Abs(float64(got/truth)-1) > 0.005 {
+				t.Errorf("%v, truth %v", got, truth)
+			}
+			if n := b.captures(t); n != 0 {
+				t.Errorf("the monitor still keeps %d captures", n)
+			}
+			if again, err := measurement.Recover(t.Context(), b.db, b.dial); len(again) != 0 || err != nil {
+				t.Errorf("again: %v, %v", again, err)
+			}
+		})
+	}
+}
+
+func TestRecoverSaysWhatIsGone(t *testing.T) {
+	b := newBench(t)
+	id := b.leave(t, 4)
+	if err := b.client.Release(t.Context(), b.task(t, id).CaptureID); err != nil {
+		t.Fatal(err)
+	}
+	done, err := measurement.Recover(t.Context(), b.db, b.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := b.task(t, id)
+	next, _, err := b.db.NextChunk(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", task.Reason)
+	if len(done) != 1 || task.State != store.Incomplete || !strings.Contains(task.Reason, "no longer has capture "+task.CaptureID) || next == 0 {
+		t.Errorf("recovered %v; state %v: %s", done, task.State, task.Reason)
+	}
+}
+
+// A monitor that is away may come back with the samples: the task waits.
+func TestRecoverWaitsForASilentMonitor(t *testing.T) {
+	b := newBench(t)
+	id := b.leave(t, 4)
+	done, err := measurement.Recover(t.Context(), b.db, func(context.Context, string) (measurement.Monitor, func() error, error) {
+		return nil, nil, monitorclient.ErrUnreachable
+	})
+	if len(done) != 0 || !errors.Is(err, monitorclient.ErrUnreachable) || b.task(t, id).State != store.Running {
+		t.Errorf("recovered %v: %v", done, err)
+	}
+}
+
+// A host that dies while the work runs leaves no kernels.
+func TestRecoverStopsACaptureThatStillRuns(t *testing.T) {
+	b := newBench(t)
+	spec := *b.config().Marker
+	s, err := b.client.Start(t.Context(), monitorclient.StartRequest{Holder: "lab@host", TaskName: "x", Marker: spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := b.db.BeginTask(t.Context(), store.NewTask{Name: "x", User: "lab", Launched: time.Now(), Monitor: b.address, CaptureID: s.CaptureID, Marker: spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := measurement.Recover(t.Context(), b.db, b.dial)
+	if err != nil || len(done) != 1 {
+		t.Fatal(done, err)
+	}
+	task := b.task(t, id)
+	if task.State != store.Incomplete || !strings.Contains(task.Reason, "interrupted before the work had ended") {
+		t.Errorf("state %v: %s", task.State, task.Reason)
+	}
+	b.mustBeFree(t)
+}

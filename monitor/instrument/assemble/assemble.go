@@ -36,7 +36,8 @@ type Config struct {
 }
 
 // stallAfter is a silence on the line after which whole turns of the stamp may
-// have passed unseen even if the next stamp fits.
+// have passed unseen even if the next stamp fits. A line that is usually prompt
+// is suspected sooner.
 const stallAfter = 50 * time.Millisecond
 
 // maxHeld bounds the scans that are held back.
@@ -104,8 +105,10 @@ func New(cfg Config, sink instrument.Sink) *Assembler {
 // Arrived tells when bytes came in and whether more may have been waiting behind
 // them (then their arrival says little about the device's clock).
 func (a *Assembler) Arrived(at time.Time, full bool) {
-	if !a.at.IsZero() && at.Sub(a.at) >= stallAfter {
-		a.stalled = true
+	if !a.at.IsZero() {
+		silence := at.Sub(a.at)
+		a.stalled = a.stalled || silence >= a.lag.unusual(a.turn(), stallAfter)
+		a.lag.silence = max(a.lag.silence, silence)
 	}
 	a.at, a.full, a.scanned = at, full, false
 }
@@ -194,6 +197,9 @@ func (a *Assembler) delta(from, to int64) int64 {
 	return ((to-from)%a.cfg.Modulus + a.cfg.Modulus) % a.cfg.Modulus
 }
 
+// turn is how long the stamp takes to wrap, in seconds.
+func (a *Assembler) turn() float64 { return float64(a.cfg.Modulus) / float64(a.cfg.TickHz) }
+
 func (a *Assembler) normal(d int64) bool { return d >= a.cfg.MinStep && d < a.cfg.MaxStep }
 
 // repeats tells whether counts equal the last scan's.
@@ -246,7 +252,7 @@ func (a *Assembler) decide() error {
 	a.pending.active = false
 	turns, sure := int64(0), false
 	if p.reads > 0 {
-		turns, sure = a.lag.turns(p.lag, float64(a.cfg.Modulus)/float64(a.cfg.TickHz))
+		turns, sure = a.lag.turns(p.lag, a.turn())
 	}
 	delta, before := p.delta+turns*a.cfg.Modulus, a.block.FirstScan
 	for i := range a.block.Ticks {

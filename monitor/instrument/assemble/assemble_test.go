@@ -24,7 +24,7 @@ func newRig(t *testing.T) *rig {
 	tb := measure.Timebase{TickHz: 1e6, TicksPerScan: 50, Stamped: true}
 	r := &rig{t: t, out: &insttest.Collector{Timebase: tb, Channels: 1}, epoch: time.Unix(1000, 0), rng: rand.New(rand.NewPCG(1, 2))}
 	r.asm = New(Config{
-		Channels: 1, TickHz: 1e6, Modulus: 1024, MinStep: 35, MaxStep: 65, FlushTicks: 10_000,
+		Channels: 1, TickHz: 1e6, Modulus: 1024, MinStep: 45, MaxStep: 55, FlushTicks: 10_000,
 		Lost: func(d int64) (uint64, bool) { return uint64(max(0, (d+25)/50-1)), true },
 	}, r.out)
 	r.delay = func() time.Duration { return time.Duration(r.rng.IntN(200)) * time.Microsecond }
@@ -137,7 +137,7 @@ func TestStallOfWholeTurns(t *testing.T) {
 	r := newRig(t)
 	r.run(0, 10_000)
 	const lost = 512*5 - 1 // 125 turns later the next stamp fits
-	r.run(10_000+lost+1-1, 20_000)
+	r.run(10_000+lost, 20_000)
 	r.finish()
 	r.truth()
 	if r.out.Lost() != lost {
@@ -174,7 +174,7 @@ func TestCorruptedStampIsRepaired(t *testing.T) {
 		if g := r.out.Events(measure.EventGap); len(g) != 0 {
 			t.Errorf("bit %d: gaps %+v", bit, g)
 		}
-		if d := ticks[4020] - 4020*50; d < -15 || d > 15 {
+		if d := ticks[4020] - 4020*50; d < -5 || d > 5 {
 			t.Errorf("bit %d: the scan itself is %d µs off", bit, d)
 		}
 	}
@@ -240,7 +240,7 @@ func TestSinkErrorEndsTheStream(t *testing.T) {
 
 func TestNoAllocationPerScan(t *testing.T) {
 	a := New(Config{
-		Channels: 8, TickHz: 1e6, Modulus: 1024, MinStep: 35, MaxStep: 65, FlushTicks: 10_000,
+		Channels: 8, TickHz: 1e6, Modulus: 1024, MinStep: 45, MaxStep: 55, FlushTicks: 10_000,
 		Lost: func(int64) (uint64, bool) { return 0, true },
 	}, discard{})
 	counts := make([]measure.Count, 8)

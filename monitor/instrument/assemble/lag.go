@@ -17,6 +17,9 @@ type lag struct {
 	n      int
 	window float64
 	since  time.Time
+
+	silence  time.Duration // the longest between two reads of this window
+	silences [lagWindows]time.Duration
 }
 
 func (l *lag) reset() { *l = lag{window: math.Inf(1)} }
@@ -36,9 +39,9 @@ func (l *lag) learn(t time.Time, v float64, window time.Duration) {
 	}
 	l.window = min(l.window, v)
 	if t.Sub(l.since) >= window {
-		l.ring[l.n%lagWindows] = l.window
+		l.ring[l.n%lagWindows], l.silences[l.n%lagWindows] = l.window, l.silence
 		l.n++
-		l.window, l.since = math.Inf(1), t
+		l.window, l.silence, l.since = math.Inf(1), 0, t
 	}
 }
 
@@ -58,4 +61,17 @@ func (l *lag) turns(v, turn float64) (n int64, sure bool) {
 		return 0, known > 1 && most-least < turn/2
 	}
 	return int64(math.Round((v - least) / turn)), false
+}
+
+// unusual is how long a silence must be to be worth a second look: half as long
+// again as any of late, and long enough for a turn (in seconds) to pass unseen.
+func (l *lag) unusual(turn float64, most time.Duration) time.Duration {
+	if l.n == 0 {
+		return most
+	}
+	longest := time.Duration(2 * turn * 1e9)
+	for _, s := range l.silences[:min(l.n, lagWindows)] {
+		longest = max(longest, s*3/2)
+	}
+	return min(longest, most)
 }

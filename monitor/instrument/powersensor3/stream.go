@@ -19,7 +19,7 @@ const (
 )
 
 // stampTolerance is how far a stamp may lie from 50 µs and still be the next one.
-const stampTolerance = 15
+const stampTolerance = 5
 
 // lost counts the frames missing between two that lie delta µs apart.
 func lost(delta int64) (uint64, bool) {

@@ -45,7 +45,11 @@ func (d *Device) Benchmark(ctx context.Context, b hostagent.Benchmark, length ti
 	}
 	var out Rates
 	err := d.w.do(func() error {
-		f, mask, ns := d.fns[name], d.bufSize-16, uint64(length)
+		f, ns := d.fns[name], uint64(length)
+		mask := d.bufSize - 16
+		if b == hostagent.BenchMemory {
+			mask = d.part(f.blocks) - 16
+		}
 		s, err := d.runTimed(ctx, f, params(&d.ctl, &d.buf, &mask, &ns))
 		if err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"unsafe"
 
 	"wattmark/hostagent"
@@ -187,6 +188,12 @@ func (d *Device) allocate() error {
 		return err
 	}
 	return d.sync()
+}
+
+// part is the size of what each of so many blocks streams: a power of two.
+// Together they exceed any L2 cache wherever the buffer does.
+func (d *Device) part(blocks uint32) uint64 {
+	return 1 << (bits.Len64(d.bufSize/uint64(blocks)) - 1)
 }
 
 // Info identifies the GPU.

@@ -65,9 +65,10 @@ func (d *Device) playChips(ctx context.Context, chips []bool, chip uint64) ([]ui
 	if err := errors.Join(d.zero(edgesAt, uint64(len(raw))), d.upload(wordsAt, words)); err != nil {
 		return nil, span{}, err
 	}
-	mask, ahead, n := d.bufSize-16, uint64(lead), uint32(len(chips))
+	f := d.fns[kernels.Marker]
+	mask, ahead, n := d.part(f.blocks)-16, uint64(lead), uint32(len(chips))
 	list := append(params(&d.ctl, &edgesAt, &wordsAt, &d.buf, &mask, &chip, &ahead), unsafe.Pointer(&n))
-	s, err := d.runTimed(ctx, d.fns[kernels.Marker], list)
+	s, err := d.runTimed(ctx, f, list)
 	if err != nil {
 		return nil, span{}, err
 	}

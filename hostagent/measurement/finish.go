@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"wattmark/hostagent/monitorclient"
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/measure/marker"
 	"wattmark/store"
 )
 
@@ -53,11 +56,44 @@ func lost(err error) bool {
 	return errors.Is(err, monitorclient.ErrMismatch) || errors.Is(err, monitorclient.ErrGone) || errors.Is(err, store.ErrConflict)
 }
 
-// giveUp ends a task whose samples cannot be completed with what there is.
+// giveUp ends a task whose samples cannot be completed with what there is. The
+// markers, which the monitor would have told at the end, are looked for here.
 func giveUp(ctx context.Context, db Store, id store.TaskID, s *monitorclient.Summary, v verdict) error {
+	if len(s.Markers) == 0 {
+		// Without markers the task still ends; its reasons are there already.
+		s.Markers, _ = detect(ctx, db, id)
+	}
 	o, err := conclude(ctx, db, id, s, v)
 	if err != nil {
 		o = store.Outcome{State: store.Incomplete, Reason: strings.Join(v.reasons, "; ")}
 	}
 	return errors.Join(err, db.Finish(ctx, id, o))
+}
+
+// detect looks for the task's markers in the stored chunks.
+func detect(ctx context.Context, db Store, id store.TaskID) ([]marker.Found, error) {
+	t, err := db.Task(ctx, id)
+	if err != nil || t.Chunks == 0 {
+		return nil, err
+	}
+	d, err := marker.NewDetector(t.Marker, &t.Setup)
+	if err != nil {
+		return nil, err
+	}
+	var b measure.Block
+	for c, err := range db.Chunks(ctx, id, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if err := chunk.Decode(c, t.Setup.Timebase, len(t.Setup.Channels), &b); err != nil {
+			return nil, fmt.Errorf("chunk %d: %w", c.No, err)
+		}
+		if err := d.Push(&b); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.Finish(); err != nil {
+		return nil, err
+	}
+	return d.Found(), nil
 }

@@ -107,6 +107,57 @@ func TestRecoverSaysWhatIsGone(t *testing.T) {
 	}
 }
 
+// All samples had arrived when the host was killed, and then the monitor lost
+// the capture: the markers are found here.
+func TestRecoverFindsTheMarkersItself(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.DB = &interrupted{DB: b.db, after: math.MaxInt, killed: true}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(200*time.Millisecond))
+	if !errors.Is(err, errKilled) {
+		t.Fatalf("got %v", err)
+	}
+	if err := b.client.Release(t.Context(), b.task(t, id).CaptureID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil {
+		t.Fatal(err)
+	}
+	task, truth := b.task(t, id), b.truth(t, id)
+	if task.State != store.Incomplete || len(task.Markers) != 2 || task.Result == nil {
+		t.Fatalf("state %v: %s; %d markers", task.State, task.Reason, len(task.Markers))
+	}
+	if got := task.Result.Total.Energy; math.Abs(float64(got/truth)-1) > 0.005 {
+		t.Errorf("%v, truth %v", got, truth)
+	}
+}
+
+// lying is a monitor whose trailer does not fit its stream.
+type lying struct{ *monitorclient.Client }
+
+func (l lying) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+	t, err := l.Client.Read(ctx, o, s)
+	t.CRC++
+	return t, err
+}
+
+// What does not match its checksum is kept, marked, and not released: the
+// monitor's copy may be the good one.
+func TestMismatchKeepsTheCapture(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Monitor = lying{b.client}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
+	task := b.task(t, id)
+	if !errors.Is(err, monitorclient.ErrMismatch) || task.State != store.Incomplete || !strings.Contains(task.Reason, "CRC-32C") {
+		t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
+	}
+	if n := b.captures(t); n != 1 {
+		t.Errorf("the monitor keeps %d captures, want the one in doubt", n)
+	}
+	b.mustBeFree(t)
+}
+
 // A monitor that is away may come back with the samples: the task waits.
 func TestRecoverWaitsForASilentMonitor(t *testing.T) {
 	b := newBench(t)

@@ -1,0 +1,227 @@
+package measurement
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/hostagent/sampler"
+	"wattmark/measure"
+	"wattmark/measure/clock"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+var day = time.Date(2026, 3, 1, 12, 0, 0, 250_000_000, time.UTC)
+
+func after(s float64) time.Time { return day.Add(time.Duration(math.Round(s * 1e9))) }
+
+func TestSensorEnergy(t *testing.T) {
+	read := func(pairs ...float64) []store.Reading {
+		out := []store.Reading{{Method: sampler.Average, At: day, Value: 1e6}} // another method
+		for i := 0; i < len(pairs); i += 2 {
+			out = append(out, store.Reading{Method: sampler.Instant, At: after(pairs[i]), Value: pairs[i+1]})
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name     string
+		readings []store.Reading
+		from, to float64
+		want     float64
+		fail     string
+	}{
+		{"constant", read(0, 100, 1, 100, 2, 100), 0.5, 1.5, 100, ""},
+		{"ramp, ends interpolated", read(0, 0, 1, 100, 2, 200), 0.5, 1.5, 100, ""},
+		{"between two readings", read(0, 0, 1, 100), 0.25, 0.75, 25, ""},
+		{"ends on readings", read(0, 100, 1, 300, 2, 100), 0, 2, 400, ""},
+		{"uneven intervals", read(0, 10, 0.1, 10, 2, 30), 0, 2, 1 + 1.9*20, ""},
+		{"out of order", read(2, 200, 0, 0, 1, 100), 0.5, 1.5, 100, ""},
+		{"held at the ends", read(0, 100, 1, 100), -0.2, 1.2, 140, ""},
+		{"begins too late", read(0, 100, 1, 100), -0.3, 1, 0, "miss 300ms"},
+		{"ends too early", read(0, 100, 1, 100), 0, 1.5, 0, "miss 500ms"},
+		{"one reading", read(0, 100), 0, 1, 0, "too few"},
+		{"an empty window", read(0, 100, 1, 100), 1, 1, 0, "too few"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e, err := SensorEnergy(tc.readings, sampler.Instant, after(tc.from), after(tc.to))
+			if tc.fail != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.fail) {
+					t.Errorf("got %v, %v", e, err)
+				}
+				return
+			}
+			if err != nil || math.Abs(float64(e)-tc.want) > 1e-9 {
+				t.Errorf("got %v, %v; want %v J", e, err, tc.want)
+			}
+		})
+	}
+	usage := []store.Reading{{Method: sampler.Usage, At: after(0), Value: 50}, {Method: sampler.Usage, At: after(1), Value: 50}}
+	if e := sensorEnergy(usage, after(0), after(1)); e == nil || *e != 50 {
+		t.Errorf("without instant power: got %v", e)
+	}
+	if e := sensorEnergy(nil, after(0), after(1)); e != nil {
+		t.Errorf("without readings: got %v", *e)
+	}
+}
+
+var spec = marker.Spec{Code: marker.M31, Chip: 1e-3, Guard: 4, TagBits: 4, Tag: 5}
+
+func found(kind marker.Kind, t measure.Seconds) marker.Found {
+	f := marker.Found{Kind: kind, T: t, U: 1e-6, Begin: t - 4e-3, End: t + 43e-3, TagOK: true}
+	for c := range 5 {
+		f.Edges = append(f.Edges, marker.Edge{Chip: c, T: t + measure.Seconds(c)*1e-3, U: 2e-6})
+	}
+	return f
+}
+
+func TestBoundIsByTheTasksOwnMarkers(t *testing.T) {
+	foreign := func(f marker.Found) marker.Found { f.TagOK = false; return f }
+	plain := func(f marker.Found) marker.Found { f.TagOK, f.Fallback = false, true; return f }
+	s1, s2, e1, e2 := found(marker.Start, 1), found(marker.Start, 2), found(marker.Stop, 3), found(marker.Stop, 4)
+	for _, tc := range []struct {
+		name        string
+		found       []marker.Found
+		start, stop measure.Seconds // 0: none
+		timed       int
+	}{
+		{"both", []marker.Found{s1, e1}, 1, 3, 2},
+		{"first start, last stop", []marker.Found{s1, s2, e1, e2}, 1, 4, 2},
+		{"another task's are passed over", []marker.Found{foreign(s1), s2, e1, foreign(e2)}, 2, 3, 2},
+		{"a stop before the start is another's", []marker.Found{found(marker.Stop, 0.5), s1}, 1, 0, 1},
+		{"the plain pattern as a last resort", []marker.Found{plain(s1), s2, plain(e1)}, 2, 3, 1},
+		{"nothing but the plain pattern", []marker.Found{plain(s1), plain(e1)}, 1, 3, 0},
+		{"stop alone", []marker.Found{e1}, 0, 3, 1},
+		{"nothing", nil, 0, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := bound(spec, tc.found)
+			at := func(f *marker.Found) measure.Seconds {
+				if f == nil {
+					return 0
+				}
+				return f.T
+			}
+			if at(b.start) != tc.start || at(b.stop) != tc.stop || len(b.timed(spec)) != tc.timed {
+				t.Errorf("got %v to %v, %d with edges", at(b.start), at(b.stop), len(b.timed(spec)))
+			}
+		})
+	}
+	up := marker.Spec{Code: marker.UpDown, Chip: 1e-3, Guard: 4}
+	if b := bound(up, []marker.Found{plain(s1), plain(e1)}); len(b.timed(up)) != 2 {
+		t.Error("where the plain pattern was played, its edges count")
+	}
+}
+
+// playedAs is what a host plays whose clock reads host when the meter reads meter.
+func playedAs(host func(meter float64) time.Time, kind marker.Kind, meter float64) []store.Played {
+	var out []store.Played
+	for c := -4; c < 39; c++ {
+		out = append(out, store.Played{Kind: kind, Chip: c, At: host(meter + float64(c)*1e-3)})
+	}
+	return out
+}
+
+func TestClocksAreRelatedByEveryEdge(t *testing.T) {
+	// The meter runs 80 ppm fast, and counts from 0.
+	host := func(m float64) time.Time { return after(100 + m/(1+80e-6)) }
+	played := append(playedAs(host, marker.Start, 1), playedAs(host, marker.Stop, 11)...)
+	setup := &measure.Setup{}
+	fit, err := relate(setup, played, []marker.Found{found(marker.Start, 1), found(marker.Stop, 11)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fit.Used != 10 || math.Abs(fit.B-1-80e-6) > 1e-7 {
+		t.Errorf("used %d edges, rate %v", fit.Used, fit.B)
+	}
+	got, u := fit.Meter(HostSeconds(*fit, host(5)))
+	if math.Abs(float64(got)-5) > 1e-6 || u < kernelDelay || u > 2*kernelDelay {
+		t.Errorf("5 s on the meter: got %v ± %v", got, u)
+	}
+	if back := HostTime(*fit, HostSeconds(*fit, host(5))); back.Sub(host(5)).Abs() > time.Nanosecond {
+		t.Errorf("there and back: off by %v", back.Sub(host(5)))
+	}
+	// A slow sensor leaves half of its average's length to doubt.
+	setup.Response.Window = 25e-3
+	slow, err := relate(setup, played, []marker.Found{found(marker.Start, 1), found(marker.Stop, 11)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, u := slow.Meter(HostSeconds(*slow, host(5))); u < 12.5e-3 || u > 13e-3 {
+		t.Errorf("with a window of 25 ms: ± %v", u)
+	}
+	if _, err := relate(setup, nil, []marker.Found{found(marker.Start, 1)}); err == nil {
+		t.Error("related without a marker that was played")
+	}
+}
+
+func TestChooseTheWindow(t *testing.T) {
+	host := func(m float64) time.Time { return after(100 + m) }
+	played := append(playedAs(host, marker.Start, 1), playedAs(host, marker.Stop, 3)...)
+	start, stop := found(marker.Start, 1), found(marker.Stop, 3)
+	both := bounds{&start, &stop}
+	fit, err := relate(&measure.Setup{}, played, []marker.Found{start, stop})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernels := []store.Kernel{{Name: "b", Start: host(2), End: host(2.5)}, {Name: "a", Start: host(1.5), End: host(2.1)}}
+	noFit := errors.New("no fit")
+	for _, tc := range []struct {
+		name     string
+		fit      *clock.Fit
+		fitErr   error
+		kernels  []store.Kernel
+		b        bounds
+		from, to float64
+		note     string // or the error, where there is no window
+	}{
+		{"the work's own interval", fit, nil, kernels, both, 1.5, 2.5, ""},
+		{"with the stop marker lost", fit, nil, kernels, bounds{&start, nil}, 1.5, 2.5, ""},
+		{"without a fit", nil, noFit, kernels, both, 1.043, 2.996, "no fit"},
+		{"without kernels", fit, nil, nil, both, 1.043, 2.996, "not known when the work ran"},
+		{"a fit that cannot be", fit, nil, []store.Kernel{{Start: host(0.5), End: host(2)}}, both, 1.043, 2.996, "outside the markers"},
+		{"one marker and no fit", nil, noFit, kernels, bounds{&start, nil}, 0, 0, "no fit"},
+		{"nothing", nil, noFit, kernels, bounds{}, 0, 0, "no marker was found"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := choose(tc.fit, tc.fitErr, tc.kernels, tc.b)
+			if tc.to == 0 {
+				if err == nil || !strings.Contains(err.Error(), tc.note) {
+					t.Errorf("got %+v, %v", p, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if math.Abs(float64(p.From)-tc.from) > 1e-6 || math.Abs(float64(p.To)-tc.to) > 1e-6 {
+				t.Errorf("got %v to %v", p.From, p.To)
+			}
+			if (p.note == "") != (tc.note == "") || !strings.Contains(p.note, tc.note) {
+				t.Errorf("note: %q", p.note)
+			}
+			if p.edges.UFrom <= 0 || p.edges.UTo <= 0 {
+				t.Errorf("edges: %+v", p.edges)
+			}
+		})
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	v := verdict{state: store.Complete}
+	v.note("a")
+	if v.state != store.Complete {
+		t.Error("a note changed the state")
+	}
+	v.untrimmed("b")
+	if v.state != store.Untrimmed {
+		t.Errorf("got %v", v.state)
+	}
+	v.incomplete("c %d", 1)
+	v.untrimmed("d")
+	if v.state != store.Incomplete || strings.Join(v.reasons, "") != "abc 1d" {
+		t.Errorf("got %v %v", v.state, v.reasons)
+	}
+}

@@ -30,7 +30,6 @@ type fitted struct {
 	model
 	inverse  [params]vector
 	variance float64 // of a point about the model
-	white    float64 // the same from neighbouring points alone
 	uT0      float64
 }
 
@@ -59,7 +58,7 @@ func (s *sampled) fit(kind Kind, t0 float64) *Found {
 		return nil
 	}
 	edges := s.refine(f)
-	if !(f.uT0 < chip/4) || math.Abs(f.par[parT0]) > 0.7*chip {
+	if !(f.uT0 < chip/4) || !s.plausible(f) {
 		return nil
 	}
 	rise, _ = f.tau(&f.par)
@@ -71,6 +70,16 @@ func (s *sampled) fit(kind Kind, t0 float64) *Found {
 		Correlation: rho, Step: measure.Watt(f.par[parStep]), Tau: measure.Seconds(rise),
 		Tag: spec.Tag, TagOK: spec.Tag == s.spec.Tag, Fallback: spec.Code == UpDown, Edges: edges,
 	}
+}
+
+// plausible reports whether the parameters are those of a marker: near where
+// the correlation saw it, with edges that end within their chip and no drift
+// that outgrows the step.
+func (s *sampled) plausible(f *fitted) bool {
+	chip := float64(s.spec.Chip)
+	rise, fall := f.tau(&f.par)
+	return math.Abs(f.par[parT0]) <= 0.7*chip && max(rise, fall) <= 0.6*chip &&
+		math.Abs(f.par[parDrift])*s.whole <= f.par[parStep]
 }
 
 // gather copies the points of the candidate's marker. The outermost part of
@@ -150,7 +159,7 @@ func (s *sampled) solve(chips []bool, t0 float64) *fitted {
 	low, high := s.levels(f.edges, t0)
 	f.par = vector{parTau: math.Log(tau), parFall: math.Log(tau), parStep: high - low, parLow: low}
 	f.guess = f.par[parTau]
-	f.prior = whiteNoise(w.pts) / (1.5 * 1.5)
+	f.prior = whiteNoise(len(w.pts), func(i int) float64 { return w.pts[i].p }) / (1.5 * 1.5)
 	if !s.minimise(f) || !(f.par[parStep] > 0) {
 		return nil
 	}
@@ -185,13 +194,13 @@ func (s *sampled) levels(edges []edge, t0 float64) (low, high float64) {
 	return sum[0] / n[0], sum[1] / max(n[1], 1)
 }
 
-// whiteNoise is the variance of a point as the median difference of neighbours
-// shows it, which edges do not disturb. For normal noise the median of the
-// squares is 0.455 of their mean.
-func whiteNoise(pts []point) float64 {
-	d := make([]float64, 0, len(pts))
-	for i := 1; i < len(pts); i++ {
-		x := pts[i].p - pts[i-1].p
+// whiteNoise is the variance of a point as the median difference of n
+// neighbours shows it, which edges do not disturb, nor work that comes and goes.
+// For normal noise the median of the squares is 0.455 of their mean.
+func whiteNoise(n int, at func(int) float64) float64 {
+	d := make([]float64, 0, n)
+	for i := 1; i < n; i++ {
+		x := at(i) - at(i-1)
 		d = append(d, x*x)
 	}
 	slices.Sort(d)

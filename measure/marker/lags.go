@@ -69,10 +69,10 @@ func leastPSLR(c Code, blur float64) measure.Decibel {
 	return measure.Decibel(2.5 / (1 + blur/4))
 }
 
-// leastRho is the correlation, over n chips, that noise exceeds once in 10¹⁰
-// trials: Fisher's z is 6.4 standard deviations then.
+// leastRho is the correlation, over n chips, that noise exceeds once in 10¹²
+// trials: Fisher's z is 7.2 standard deviations then.
 func leastRho(n int) float64 {
-	return max(0.7, math.Tanh(6.4/math.Sqrt(float64(max(n-3, 1)))))
+	return max(0.75, math.Tanh(7.2/math.Sqrt(float64(max(n-3, 1)))))
 }
 
 // push takes the correlations of the next lag.

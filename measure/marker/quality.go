@@ -40,20 +40,8 @@ func (s *sampled) quality(f *fitted, chips []bool) (rho float64, good bool) {
 		return 0, false
 	}
 	rho = (sxy - sx*sy/n) / math.Sqrt((sxx-sx*sx/n)*(syy-sy*sy/n))
-	f.white = neighbourNoise(w.residuals)
-	allowed := 2.5*f.white*share/n + misfit*misfit*f.par[parStep]*f.par[parStep]
+	allowed := 2.5*whiteNoise(len(w.residuals), func(i int) float64 { return w.residuals[i] })*share/n + misfit*misfit*f.par[parStep]*f.par[parStep]
 	return rho, rho >= leastRho(int(n)) && rest/(n-5) <= allowed
-}
-
-// neighbourNoise is the variance of white noise that would give neighbours the
-// differences that they have.
-func neighbourNoise(r []float64) float64 {
-	var sum float64
-	for i := 1; i < len(r); i++ {
-		d := r[i] - r[i-1]
-		sum += d * d
-	}
-	return sum / 2 / float64(max(len(r)-1, 1))
 }
 
 // refine lets falls be slower than rises and chips longer than told where the

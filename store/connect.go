@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 
@@ -98,7 +100,8 @@ func query(conn fullConn, text string, args []driver.Value, row func([]driver.Va
 		return err
 	}
 	defer st.Close()
-	rows, err := st.Query(args) //nolint:staticcheck // the outer query's context already interrupts the connection
+	//lint:ignore SA1019 there is no context here; the outer query's interrupts the connection
+	rows, err := st.Query(args)
 	if err != nil {
 		return err
 	}
@@ -112,4 +115,11 @@ func query(conn fullConn, text string, args []driver.Value, row func([]driver.Va
 			return err
 		}
 	}
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }

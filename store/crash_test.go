@@ -83,7 +83,11 @@ func TestKilledWhileStoring(t *testing.T) {
 	begin(t, d, threeRails(evenly))
 	ok(t, d.Close())
 	rng := rand.New(rand.NewPCG(6, 6))
-	for round := range 5 {
+	rounds := 5
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
 		acknowledged := runAndKill(t, path, 3+rng.IntN(25))
 		d := must(Open(t.Context(), path))(t)
 		n, gaps := uint64(0), 0
@@ -133,7 +137,7 @@ func runAndKill(t *testing.T, path string, acks int) (last uint64) {
 		}
 		// What it still acknowledged before the signal arrived counts as well.
 	}
-	child.Wait() //nolint:errcheck // it was killed
+	child.Wait() // it was killed
 	return last
 }
 
@@ -189,7 +193,7 @@ func TestDiskFull(t *testing.T) {
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", dir).CombinedOutput(); err != nil {
 		t.Skipf("cannot mount a small disk here; TestDatabaseFull stands in: %s", strings.TrimSpace(string(out)))
 	}
-	defer exec.Command("umount", dir).Run() //nolint:errcheck // nothing to be done about it
+	defer exec.Command("umount", dir).Run() // nothing to be done about it
 	d := must(Open(t.Context(), filepath.Join(dir, "power.db")))(t)
 	begin(t, d, threeRails(evenly))
 	stored := fillDisk(t, d)

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,17 +15,31 @@ import (
 	"wattmark/measure/marker"
 )
 
+// template is a new database, made once: writing the look-up table takes a
+// while under the race detector.
+var template = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "wattmark-store")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "power.db")
+	d, err := Open(context.Background(), path)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
 func open(t testing.TB) *DB {
 	t.Helper()
-	d, err := Open(t.Context(), filepath.Join(t.TempDir(), "power.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	path := filepath.Join(t.TempDir(), "power.db")
+	ok(t, os.WriteFile(path, must(template())(t), 0o644))
+	d := must(Open(t.Context(), path))(t)
+	t.Cleanup(func() { ok(t, d.Close()) })
 	return d
 }
 

@@ -55,7 +55,7 @@ func step(ctx context.Context, db *sql.DB) (version int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
+	defer tx.Rollback() // after Commit there is nothing to roll back
 	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return 0, err
 	}

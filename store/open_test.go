@@ -140,7 +140,7 @@ func TestReadOnly(t *testing.T) {
 	if out, err := exec.Command("mount", "--bind", "-o", "ro", dir, dir).CombinedOutput(); err != nil {
 		t.Skipf("cannot mount a folder read-only here, so that case is not tested: %s", strings.TrimSpace(string(out)))
 	}
-	defer exec.Command("umount", dir).Run() //nolint:errcheck // nothing to be done about it
+	defer exec.Command("umount", dir).Run() // nothing to be done about it
 	look("on a read-only medium")
 	if _, err := Open(t.Context(), path); !errors.Is(err, ErrReadOnly) && !errors.Is(err, ErrCannotOpen) {
 		t.Errorf("open for writing on a read-only medium: %v", err)

@@ -61,7 +61,7 @@ func paperRows(ctx context.Context, db *sql.DB, rows int) error {
 			a1, a2, a3 := 20+rng.Float64(), 1+rng.Float64(), 4+rng.Float64()
 			v1, v2, v3 := 12+0.01*rng.Float64(), 3.3+0.01*rng.Float64(), 12+0.01*rng.Float64()
 			if _, err := tx.StmtContext(ctx, st).ExecContext(ctx, a1*v1+a2*v2+a3*v3, a1, a2, a3, v1, v2, v3, i); err != nil {
-				tx.Rollback() //nolint:errcheck // the first error is the one to tell
+				tx.Rollback() // the first error is the one to tell
 				return err
 			}
 		}

@@ -128,7 +128,7 @@ func (d *DB) Task(ctx context.Context, id TaskID) (Task, error) {
 	if err != nil {
 		return Task{}, wrap(op, err)
 	}
-	defer tx.Rollback() //nolint:errcheck // it only read
+	defer tx.Rollback() // it only read
 	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?", int64(id))
 	if err != nil {
 		return Task{}, wrap(op, err)

@@ -1,10 +1,7 @@
 package store
 
 import (
-	"database/sql/driver"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -115,44 +112,6 @@ func inOrder(by []vtab.OrderBy, oneTask bool) bool {
 	return true
 }
 
-// bounds is what a plan's arguments leave: one task or all, and a range of
-// sequence numbers, ends included.
-type bounds struct {
-	task   int64
-	one    bool
-	lo, hi int64
-}
-
-// bound narrows by one argument. Values that are no numbers are left to
-// SQLite's own check; NULL compares with nothing.
-func (b *bounds) bound(letter byte, v driver.Value) {
-	var down, up int64
-	switch n := v.(type) {
-	case int64:
-		down, up = n, n
-	case float64:
-		if math.Abs(n) >= 1<<53 {
-			return
-		}
-		down, up = int64(math.Floor(n)), int64(math.Ceil(n))
-	case nil:
-		b.lo, b.hi = 1, 0
-		return
-	default:
-		return
-	}
-	switch letter {
-	case 't':
-		b.one, b.task = true, down
-	case '=':
-		b.lo, b.hi = max(b.lo, down), min(b.hi, up)
-	case '>':
-		b.lo = max(b.lo, down)
-	case '<':
-		b.hi = min(b.hi, up)
-	}
-}
-
 // cursor walks over tasks, their chunks, and the scans in them.
 type cursor struct {
 	conn  fullConn
@@ -170,11 +129,11 @@ func (c *cursor) Filter(used int, plan string, vals []vtab.Value) error {
 	for i := range vals {
 		c.b.bound(plan[i], vals[i])
 	}
-	where, args := "", []driver.Value(nil)
+	where, args := "", []vtab.Value(nil)
 	if c.b.one {
-		where, args = "WHERE task_id=?", []driver.Value{c.b.task}
+		where, args = "WHERE task_id=?", []vtab.Value{c.b.task}
 	}
-	err := query(c.conn, "SELECT task_id FROM main.task "+where+" ORDER BY task_id", args, func(row []driver.Value) error {
+	err := query(c.conn, "SELECT task_id FROM main.task "+where+" ORDER BY task_id", args, func(row []vtab.Value) error {
 		c.tasks = append(c.tasks, row[0].(int64))
 		return nil
 	})
@@ -244,11 +203,4 @@ func (c *cursor) Column(col int) (vtab.Value, error) {
 		return c.at, nil
 	}
 	return nil, fmt.Errorf("data has no column %d", col)
-}
-
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }

@@ -18,7 +18,7 @@ func (d *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error 
 	if err != nil {
 		return wrap(op, err)
 	}
-	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
+	defer tx.Rollback() // after Commit there is nothing to roll back
 	if err := f(tx); err != nil {
 		return wrap(op, err)
 	}

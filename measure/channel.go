@@ -26,7 +26,9 @@ type Channel struct {
 	Gain float64
 	// Offset is the value of count zero, in Unit.
 	Offset float64
-	// UGain is the relative standard uncertainty of Gain (0.01 = 1 %).
+	// UGain is the relative standard uncertainty of the scale (0.01 = 1 %). It
+	// bears on the value, not on the count: a Hall sensor whose zero lies at half
+	// of its range reads zero amperes right however wrong its sensitivity is.
 	UGain float64
 	// UOffset is the standard uncertainty of Offset, in Unit.
 	UOffset float64

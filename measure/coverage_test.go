@@ -59,9 +59,10 @@ func (sb *simBench) channel(rng *rand.Rand, s *Setup, c Channel) (int, simChanne
 		c.Noise = sb.noise * c.Gain
 	}
 	s.Channels = append(s.Channels, c)
+	scale := 1 + c.UGain*rng.NormFloat64()
 	return len(s.Channels) - 1, simChannel{
-		gain:   c.Gain * (1 + c.UGain*rng.NormFloat64()),
-		offset: c.Offset + c.UOffset*rng.NormFloat64(),
+		gain:   c.Gain * scale,
+		offset: c.Offset*scale + c.UOffset*rng.NormFloat64(),
 		noise:  sb.noise,
 	}
 }

@@ -39,7 +39,7 @@ type sensitivities struct{ dx, dy, gainX, gainY form }
 
 func (s *railStats) sensitivities() sensitivities {
 	i, v := s.rail.Linear([]Channel{s.x, s.y}).forms()
-	out := sensitivities{dx: v, gainX: form{x: s.x.Gain}, gainY: form{y: s.y.Gain}}
+	out := sensitivities{dx: v, gainX: form{c: s.x.Offset, x: s.x.Gain}, gainY: form{c: s.y.Offset, y: s.y.Gain}}
 	switch s.rail.Wiring {
 	case WiringShunt: // P = (X − Y)·Y/R
 		k := 1 / float64(s.rail.Shunt)

@@ -49,7 +49,10 @@ func TestSensitivitiesAreDerivatives(t *testing.T) {
 				continue
 			}
 			ch := s.Channels[c]
-			check(rail, "gain "+ch.Name, ch.UGain, func(s *Setup, by float64) { s.Channels[c].Gain *= 1 + by })
+			check(rail, "gain "+ch.Name, ch.UGain, func(s *Setup, by float64) {
+				s.Channels[c].Gain *= 1 + by
+				s.Channels[c].Offset *= 1 + by
+			})
 			if ch.UOffset > 0 {
 				check(rail, "offset "+ch.Name, ch.UOffset, func(s *Setup, by float64) { s.Channels[c].Offset += by })
 			}

@@ -468,7 +468,7 @@ type Channel struct {
 	Gain float64 `protobuf:"fixed64,3,opt,name=gain,proto3" json:"gain,omitempty"`
 	// Value of count zero, in unit.
 	Offset float64 `protobuf:"fixed64,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	// Relative standard uncertainty of gain (k = 1).
+	// Relative standard uncertainty of the scale: of the value, not of the count (k = 1).
 	UGainRel float64 `protobuf:"fixed64,5,opt,name=u_gain_rel,json=uGainRel,proto3" json:"u_gain_rel,omitempty"`
 	// Standard uncertainty of offset, in unit (k = 1).
 	UOffset float64 `protobuf:"fixed64,6,opt,name=u_offset,json=uOffset,proto3" json:"u_offset,omitempty"`

@@ -198,13 +198,17 @@ func (c *Capture) seal(t Trigger, reason string) {
 	final := spool.State{
 		Code: uint8(next), Trigger: uint8(t), At: time.Now(), Reason: reason, Started: c.pipe.tally.started, Final: true,
 	}
-	if err := errors.Join(c.log.State(final), c.log.Close()); err != nil {
+	if err := errors.Join(c.log.State(final), c.log.Sync()); err != nil {
 		c.life, reason = Incomplete, reason+"; the end could not be made durable: "+err.Error()
 	}
-	c.pipe.close()
 	c.publish(reason)
 	c.owner.over(c) // before anybody is told, so that who then asks gets the bench
 	close(c.ended)
+	// What is left to do is nobody's to wait for.
+	c.pipe.close()
+	if err := c.log.Close(); err != nil {
+		c.owner.cfg.Log.Warn("spool log did not close well", "capture", c.id, "error", err)
+	}
 }
 
 // letGo tells the instrument and the timers that the capture needs them no more.

@@ -1,0 +1,209 @@
+package capture
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"wattmark/monitor/spool"
+)
+
+// copyCapture copies a capture as a killed monitor would leave it: cut at n
+// bytes of its log, or whole where n is negative.
+func copyCapture(t *testing.T, from, to, id string, n int64) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(to, id), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"header.json", "log"} {
+		b, err := os.ReadFile(filepath.Join(from, id, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "log" && n >= 0 {
+			b = b[:n]
+		}
+		if err := os.WriteFile(filepath.Join(to, id, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRestoredAtAnyLength cuts the log of a marked task at many lengths: the
+// capture is restored INCOMPLETE with exactly the samples that are whole, and
+// trimmed where its markers were recognised.
+func TestRestoredAtAnyLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		_, _, stopEnd := m.markedTask()
+		dir := t.TempDir()
+		l := newLab(t, m, dir, nil)
+		c := l.start(Request{Marker: testSpec, TaskName: "gemm"})
+		l.until(stopEnd + 0.3)
+		sum, err := c.Stop(t.Context())
+		if err != nil || sum.Window == nil {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		size := c.log.Size()
+		trimmed, windows := 0, 0
+		for n := int64(0); n < size; n += 1 + size/40 {
+			to := t.TempDir()
+			copyCapture(t, dir, to, c.ID(), n)
+			again := newLab(t, newMeter(), to, nil)
+			back, err := again.Get(c.ID())
+			if err != nil {
+				if n > 2000 { // there was no first scan yet
+					t.Fatalf("cut at %d: %v", n, err)
+				}
+				again.stop()
+				continue
+			}
+			got := back.Summary()
+			if got.State != Incomplete || !strings.HasPrefix(got.Reason, "monitor restarted; ") {
+				t.Fatalf("cut at %d: %v, %s", n, got.State, got.Reason)
+			}
+			stream := again.read(back, ReadOptions{Follow: true})
+			if len(stream.chunks) > 0 {
+				checkStream(t, m, stream, got)
+			}
+			if got.FirstChunk > 0 {
+				trimmed++
+			}
+			if got.Window != nil {
+				windows++
+			}
+			again.stop()
+		}
+		if trimmed == 0 || windows == 0 || windows == trimmed {
+			t.Errorf("%d restored with a start marker, %d with a window: the cuts miss something", trimmed, windows)
+		}
+		whole := t.TempDir()
+		copyCapture(t, dir, whole, c.ID(), -1)
+		back, err := newLab(t, newMeter(), whole, nil).Get(c.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := back.Summary(); got.State != Complete || got.Reason != "" || *got.Window != *sum.Window || got.Scans != sum.Scans ||
+			got.FirstChunk != sum.FirstChunk || got.EndChunk != sum.EndChunk {
+			t.Errorf("restored whole: %+v, was %+v", got, sum)
+		}
+	})
+}
+
+// full is a file on a disk that has room for so many bytes, and for little
+// more once the log's reserve was given up.
+type full struct {
+	spool.File
+	left    int
+	reserve string
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	if _, err := os.Stat(f.reserve); os.IsNotExist(err) {
+		f.left, f.reserve = f.left+4096, "/"
+	}
+	n := min(len(p), f.left)
+	f.left -= n
+	if m, err := f.File.Write(p[:n]); err != nil {
+		return m, err
+	}
+	if n < len(p) {
+		return n, &os.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC}
+	}
+	return n, nil
+}
+
+type plainFile struct{ *os.File }
+
+func (f plainFile) Datasync() error { return f.Sync() }
+
+func TestFullDiskEndsTheCapture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.markedTask()
+		dir := t.TempDir()
+		l := newLab(t, m, dir, func(_ *Config, o *spool.Options) {
+			o.OpenFile = func(name string) (spool.File, error) {
+				f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+				return &full{plainFile{f}, 40 << 10, filepath.Join(filepath.Dir(name), "reserve")}, err
+			}
+		})
+		c := l.start(Request{Marker: testSpec})
+		var b inbox
+		if err := c.Read(t.Context(), ReadOptions{Follow: true, Untrimmed: true}, &b); err != nil {
+			t.Fatal(err)
+		}
+		sum := c.Summary()
+		if sum.State != Incomplete || !strings.Contains(sum.Reason, "disk is full") || !strings.Contains(sum.Reason, "no samples after scan") {
+			t.Fatalf("%+v", sum)
+		}
+		counts := b.counts(t)
+		if uint64(len(counts)) != sum.Scans || b.trailer.Scans != sum.Scans || sum.Scans < 10000 {
+			t.Errorf("%d scans came, summary %d", len(counts), sum.Scans)
+		}
+		l.stop()
+		back, err := newLab(t, newMeter(), dir, nil).Get(c.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := back.Summary(); got.Reason != sum.Reason || got.Scans != sum.Scans || got.State != Incomplete {
+			t.Errorf("after a restart: %+v, was %+v", got, sum)
+		}
+	})
+}
+
+func TestIndexFindsTheLatestChunks(t *testing.T) {
+	var x chunkIndex
+	first := func(no int) int64 { return int64(no*100 + no%7) }
+	for no := range 3 * indexSize {
+		x.add(first(no))
+	}
+	for _, tt := range []struct {
+		tick float64
+		want uint64
+		ok   bool
+	}{
+		{float64(first(3*indexSize - 1)), 3*indexSize - 1, true},
+		{float64(first(3*indexSize-1)) - 0.5, 3*indexSize - 2, true},
+		{1e12, 3*indexSize - 1, true},
+		{float64(first(2 * indexSize)), 2 * indexSize, true},
+		{float64(first(2*indexSize)) - 1, 0, false},
+		{0, 0, false},
+	} {
+		if no, ok := x.at(tt.tick); no != tt.want || ok != tt.ok {
+			t.Errorf("tick %v: chunk %d, %v; want %d, %v", tt.tick, no, ok, tt.want, tt.ok)
+		}
+	}
+	var few chunkIndex
+	few.add(0)
+	few.add(100)
+	for tick, want := range map[float64]uint64{-5: 0, 0: 0, 99: 0, 100: 1, 1000: 1} {
+		if no, ok := few.at(tick); no != want || !ok {
+			t.Errorf("tick %v: chunk %d, %v; want %d", tick, no, ok, want)
+		}
+	}
+}
+
+// TestChunkFoundInTheLog finds chunks by walking the log, as for a marker that
+// began before the chunks that are remembered.
+func TestChunkFoundInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.markedTask()
+		l := newLab(t, m, t.TempDir(), func(c *Config, _ *spool.Options) { c.ChunkScans = 10 })
+		c := l.start(Request{})
+		l.until(2)
+		if _, err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []float64{0, 0.05, 0.5001, 1.0203} {
+			want := uint64(s * m.rate / 10)
+			if no, err := findChunk(c.log, s*1e6); err != nil || no != want {
+				t.Errorf("%v s: chunk %d, %v; want %d", s, no, err, want)
+			}
+		}
+	})
+}

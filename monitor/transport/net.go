@@ -70,11 +70,15 @@ func (n *netConn) during(ctx context.Context, op string, clear func(time.Time) e
 }
 
 func (n *netConn) Read(ctx context.Context, p []byte) (int, error) {
-	k, err := n.during(ctx, "read", n.c.SetReadDeadline, func() (int, error) { return n.c.Read(p) })
-	if k > 0 {
-		return k, nil // an error comes back at the next call
+	for {
+		k, err := n.during(ctx, "read", n.c.SetReadDeadline, func() (int, error) { return n.c.Read(p) })
+		if k > 0 {
+			return k, nil // an error comes back at the next call
+		}
+		if err != nil || len(p) == 0 {
+			return 0, err
+		}
 	}
-	return 0, err
 }
 
 func (n *netConn) Write(ctx context.Context, p []byte) (int, error) {

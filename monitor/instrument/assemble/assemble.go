@@ -25,6 +25,9 @@ type Config struct {
 	// MinStep and MaxStep bound the ticks between two neighbouring scans,
 	// MinStep ≤ step < MaxStep. A longer step means lost scans.
 	MinStep, MaxStep int64
+	// Grid is the distance of scans where it is the same for all, in ticks, else 0.
+	// Only few numbers of turns bring a scan back onto the grid.
+	Grid int64
 	// Lost says how many scans are missing between two that lie delta ticks apart,
 	// and whether that number is certain.
 	Lost func(delta int64) (scans uint64, exact bool)
@@ -234,12 +237,31 @@ func (a *Assembler) append(tick, stamp int64, counts []measure.Count) {
 
 // open begins a stretch behind a discontinuity of d ticks, modulo the stamp.
 func (a *Assembler) open(d int64) error {
+	if a.pending.active && !a.settled() {
+		// What came since may still be what had piled up before: its arrival says
+		// nothing. The clock will show any loss at this discontinuity.
+		a.pending.reads = 0
+	}
 	if err := a.Flush(); err != nil {
 		return err
 	}
 	a.stalled = false
 	a.pending = pending{active: true, delta: d, since: a.at, lag: math.Inf(1)}
 	return nil
+}
+
+// settled tells whether enough was read after a discontinuity to judge it.
+func (a *Assembler) settled() bool {
+	return a.pending.reads >= 3 && a.at.Sub(a.pending.since) >= a.cfg.Settle
+}
+
+// fit is how far, in ticks, so many turns leave the next scan off the grid.
+func (a *Assembler) fit(turns int64) float64 {
+	if a.cfg.Grid == 0 {
+		return 0
+	}
+	off := (a.pending.delta + turns*a.cfg.Modulus) % a.cfg.Grid
+	return float64(min(off, a.cfg.Grid-off))
 }
 
 // decide settles how many turns of the stamp a discontinuity hid and moves the
@@ -252,7 +274,7 @@ func (a *Assembler) decide() error {
 	a.pending.active = false
 	turns, sure := int64(0), false
 	if p.reads > 0 {
-		turns, sure = a.lag.turns(p.lag, a.turn())
+		turns, sure = a.lag.turns(p.lag, a.turn(), a.fit)
 	}
 	delta, before := p.delta+turns*a.cfg.Modulus, a.block.FirstScan
 	for i := range a.block.Ticks {
@@ -287,8 +309,7 @@ func (a *Assembler) ReadDone() error {
 	}
 	if a.pending.active {
 		held := a.at.Sub(a.pending.since)
-		enough := a.pending.reads >= 3 && held >= a.cfg.Settle
-		if timed && !enough && held < 4*a.cfg.Settle && len(a.block.Ticks) < maxHeld {
+		if timed && !a.settled() && held < 4*a.cfg.Settle && len(a.block.Ticks) < maxHeld {
 			return nil
 		}
 		return a.Flush()

@@ -24,7 +24,7 @@ func newRig(t *testing.T) *rig {
 	tb := measure.Timebase{TickHz: 1e6, TicksPerScan: 50, Stamped: true}
 	r := &rig{t: t, out: &insttest.Collector{Timebase: tb, Channels: 1}, epoch: time.Unix(1000, 0), rng: rand.New(rand.NewPCG(1, 2))}
 	r.asm = New(Config{
-		Channels: 1, TickHz: 1e6, Modulus: 1024, MinStep: 45, MaxStep: 55, FlushTicks: 10_000,
+		Channels: 1, TickHz: 1e6, Modulus: 1024, MinStep: 45, MaxStep: 55, Grid: 50, FlushTicks: 10_000,
 		Lost: func(d int64) (uint64, bool) { return uint64(max(0, (d+25)/50-1)), true },
 	}, r.out)
 	r.delay = func() time.Duration { return time.Duration(r.rng.IntN(200)) * time.Microsecond }

@@ -46,8 +46,9 @@ func (l *lag) learn(t time.Time, v float64, window time.Duration) {
 }
 
 // turns estimates how many turns (of so many seconds) passed unseen when the lag
-// was v afterwards. sure says that the host's clock was fine enough to tell.
-func (l *lag) turns(v, turn float64) (n int64, sure bool) {
+// was v afterwards; fit says how many ticks a number of turns leaves the scans off
+// their grid. sure says that the host's clock was fine enough to tell.
+func (l *lag) turns(v, turn float64, fit func(int64) float64) (n int64, sure bool) {
 	known := min(l.n, lagWindows)
 	least, most := l.window, math.Inf(-1)
 	for _, w := range l.ring[:known] {
@@ -57,10 +58,20 @@ func (l *lag) turns(v, turn float64) (n int64, sure bool) {
 		return 0, false
 	}
 	most = max(most, least)
-	if v <= most+turn/2 {
-		return 0, known > 1 && most-least < turn/2
+	spread := most - least
+	guess := int64(0)
+	if v > most+turn/2 {
+		guess = int64(math.Round((v - least) / turn))
 	}
-	return int64(math.Round((v - least) / turn)), false
+	// Weigh the clock's doubt against a tick of doubt in the stamps.
+	sigma, best := max(turn/2, spread)/turn, math.Inf(1)
+	for m := max(0, guess-8); m <= guess+8; m++ {
+		off := float64(m-guess) / sigma
+		if cost := off*off + fit(m)*fit(m); cost < best {
+			best, n = cost, m
+		}
+	}
+	return n, n == 0 && known > 1 && spread < turn/2
 }
 
 // unusual is how long a silence must be to be worth a second look: half as long

@@ -53,7 +53,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	s.asm = assemble.New(assemble.Config{
 		Channels: len(d.ids), TickHz: 1e6, Modulus: StampTurn,
 		MinStep: FrameMicros - stampTolerance, MaxStep: FrameMicros + stampTolerance,
-		Lost: lost, FlushTicks: flushTicks,
+		Grid: FrameMicros, Lost: lost, FlushTicks: flushTicks,
 	}, sink)
 	if _, err := d.conn.Write(ctx, []byte{'S'}); err != nil {
 		return fmt.Errorf("%s: start: %w", Kind, err)

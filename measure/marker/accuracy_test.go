@@ -42,6 +42,14 @@ func (tr *trial) add(spec Spec, found []Found, truth map[Kind]float64) {
 	}
 }
 
+// trials is the number of trials, a third of them where tests shall be short.
+func trials(n int) int {
+	if testing.Short() {
+		return (n + 2) / 3
+	}
+	return n
+}
+
 func rms(v []float64) float64 {
 	var s float64
 	for _, x := range v {
@@ -81,7 +89,7 @@ func TestAccuracySampled(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var tr trial
-			for seed := range tc.trials {
+			for seed := range trials(tc.trials) {
 				rng := newRand(uint64(seed))
 				spec := FastProfile(measure.Hertz(tc.sim.rate), rng.Uint32())
 				spec.Code = tc.code
@@ -142,7 +150,7 @@ func TestAccuracySensor(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var tr trial
-			for seed := range tc.trials {
+			for seed := range trials(tc.trials) {
 				rng := newRand(uint64(seed))
 				spec := ProfileFor(*tc.sim.setup(), rng.Uint32())
 				truth := map[Kind]float64{}

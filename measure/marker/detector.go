@@ -11,12 +11,12 @@ import (
 // scans, and only points are correlated and fitted. Its memory does not grow
 // with the stream. One goroutine owns it.
 type Detector struct {
+	spec   Spec
 	setup  measure.Setup
 	dec    *decimator
 	finder finder
 	found  []Found
 	on     func(Found)
-	spec   Spec
 }
 
 // finder finds markers in a trace of points.
@@ -29,8 +29,8 @@ type finder interface {
 // given setup, which is read, not kept. The instrument's Response decides how
 // the marker looks: chips that are resolved edge by edge, or a sensor's updates
 // that each average over a stretch of them. Up-down without a tag cannot tell
-// start from stop: such markers are taken in turns. Errors wrap ErrSpec, or say what is
-// wrong with the setup.
+// start from stop: such markers are taken in turns, and work of four like pulses
+// passes for one. Errors wrap ErrSpec, or say what is wrong with the setup.
 func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("marker detector: %w", err)

@@ -4,6 +4,23 @@
 // A marker is [guard low chips][code][tag, Manchester][guard low chips]. The
 // start marker plays the code, the stop marker its inverse. The time of a
 // marker is the begin of the first chip of its code.
+//
+//	Block ──decimator (exact sums of counts)──▶ points, watts
+//	                                              │
+//	        ┌──────────────┬──────────────────────┘
+//	   instrument      slow sensor
+//	        │              │
+//	   correlator       updates (values that changed)
+//	        └───▶ lags ◀───┘   threshold, local maximum, sidelobes
+//	               │
+//	        ┌──────┴───────┐
+//	   fit, quality     posterior over begin, window and lag
+//	   single edges        │
+//	        └──▶ Found ◀───┘
+//
+// Both ends fit t0 by least squares and state its standard uncertainty; what
+// the trace leaves open (time constants, windows, a sensor's clock) is averaged
+// over, not assumed.
 package marker
 
 import (

@@ -75,7 +75,7 @@ func checkStream(t *testing.T, m *meter, got *inbox, sum Summary) {
 	}
 	counts := got.counts(t)
 	from := got.chunks[0].FirstScan
-	if !slices.Equal(counts, m.seen[from:from+uint64(len(counts))]) {
+	if !slices.Equal(counts, m.delivered()[from:from+uint64(len(counts))]) {
 		t.Error("the counts are not those that the meter delivered")
 	}
 	if got.trailer.Scans != uint64(len(counts)) || got.trailer.Chunks != uint64(len(got.chunks)) {

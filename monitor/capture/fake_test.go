@@ -169,6 +169,13 @@ func (m *meter) fill(b *measure.Block, since float64, rng *rand.Rand) {
 	}
 }
 
+// delivered returns the current counts of all blocks so far.
+func (m *meter) delivered() []measure.Count {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen[:len(m.seen):len(m.seen)]
+}
+
 // rails makes the one rail of the fake meter.
 func rails(in instrument.Inputs) (measure.Setup, error) {
 	return measure.Setup{

@@ -43,16 +43,14 @@ func TestBenchIsGivenInTheOrderOfAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, newMeter(), t.TempDir(), nil)
 		first := l.start(Request{Holder: "0@lab"})
-		var order []string
-		turns := make(chan *Capture, 4)
+		type turn struct {
+			name string
+			c    *Capture
+		}
+		turns := make(chan turn, 4)
 		ask := func(ctx context.Context, name string) {
-			c, err := l.Start(ctx, Request{Holder: name, Wait: time.Hour})
-			if err != nil {
-				turns <- nil
-				return
-			}
-			order = append(order, name)
-			turns <- c
+			c, _ := l.Start(ctx, Request{Holder: name, Wait: time.Hour})
+			turns <- turn{name, c}
 		}
 		leaves, leave := context.WithCancel(t.Context())
 		for _, name := range []string{"1@lab", "2@lab", "3@lab"} {
@@ -64,17 +62,16 @@ func TestBenchIsGivenInTheOrderOfAsking(t *testing.T) {
 			synctest.Wait()
 		}
 		leave() // the second in line goes away
-		if c := <-turns; c != nil {
-			t.Fatal("who went away got the bench")
+		if went := <-turns; went.name != "2@lab" || went.c != nil {
+			t.Fatalf("who went away got the bench: %+v", went)
 		}
-		for c := first; ; {
+		var order []string
+		for c := first; len(order) < 2; {
 			if _, err := c.Stop(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if len(order) == 2 {
-				break
-			}
-			c = <-turns
+			next := <-turns
+			order, c = append(order, next.name), next.c
 		}
 		if order[0] != "1@lab" || order[1] != "3@lab" {
 			t.Errorf("order %v", order)

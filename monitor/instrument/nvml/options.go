@@ -10,15 +10,16 @@ import (
 
 // Options are the settings of the driver in a bench file.
 type Options struct {
-	// Period is the distance of two polls; default 4ms. The sensor is far slower:
-	// the polls only find the moment of a new value.
+	// Period is the distance of two polls; default 3ms. The sensor is far slower:
+	// the polls only find the moment of a new value. A period that does not divide
+	// the sensor's meets every phase of it.
 	Period time.Duration `yaml:"period"`
 	// Field is auto, instant, average or usage; default auto.
 	Field Field `yaml:"field"`
 }
 
 // Defaults are the options of a GPU that is not described further.
-func Defaults() Options { return Options{Period: 4 * time.Millisecond, Field: FieldAuto} }
+func Defaults() Options { return Options{Period: 3 * time.Millisecond, Field: FieldAuto} }
 
 // Validate reports an option that cannot be used.
 func (o Options) Validate() error {

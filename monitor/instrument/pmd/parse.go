@@ -87,9 +87,7 @@ func (p *Parser) step() (released bool) {
 			return p.accept(have)
 		case chained(have):
 			p.locked = true
-			// A loss that is no multiple of a record has bitten into the record
-			// before it, and nobody knows where.
-			if p.holding && p.lost%RecordBytes != 0 {
+			if p.holding && !p.whole(stamp(have)) {
 				p.Skipped += RecordBytes
 				p.holding = false
 			}
@@ -116,6 +114,15 @@ func (p *Parser) accept(b []byte) (released bool) {
 	p.holding = true
 	p.start += RecordBytes
 	return released
+}
+
+// whole tells whether the record before a loss can be trusted. The loss may have
+// bitten into it, and even joined it to a later one, unless as many records as
+// were skipped fit into the time that passed: then their bytes were wrong, not lost.
+func (p *Parser) whole(next uint16) bool {
+	k := uint16(p.lost / RecordBytes)
+	d := next - p.held.Stamp
+	return k > 0 && k < 20 && p.lost%RecordBytes == 0 && d >= (k+1)*MinStep && d < (k+1)*(MaxStep-MinStep)
 }
 
 func stamp(b []byte) uint16 { return binary.LittleEndian.Uint16(b) }

@@ -150,17 +150,18 @@ func checkFile(path string) (abs string, err error) {
 	if abs, err = filepath.Abs(path); err != nil {
 		return "", err
 	}
-	f, err := os.Open(abs)
+	st, err := os.Stat(abs)
 	if errors.Is(err, os.ErrNotExist) {
 		return abs, nil
 	}
+	if err == nil && !st.Mode().IsRegular() {
+		return "", fmt.Errorf("%w: not a regular file", ErrNotDatabase) // opening a pipe would wait for ever
+	}
+	f, err := os.Open(abs)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrCannotOpen, err)
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: not a regular file", ErrNotDatabase)
-	}
 	head := make([]byte, 16)
 	n, err := io.ReadFull(f, head)
 	if n == 0 && errors.Is(err, io.EOF) {

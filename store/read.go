@@ -82,10 +82,10 @@ func (d *DB) Tasks(ctx context.Context, q Query) ([]Task, error) {
 	if q.User != "" {
 		add("t.user_id=(SELECT user_id FROM user WHERE login=?)", q.User)
 	}
-	if prefix, ok := strings.CutSuffix(q.Name, "*"); ok {
+	if prefix, ok := strings.CutSuffix(q.Name, "*"); ok && prefix != "" {
 		// The range of all names that begin so; U+10FFFF sorts after every character.
 		add("t.name>=? AND t.name<?", prefix, prefix+"\U0010FFFF")
-	} else if q.Name != "" {
+	} else if !ok && q.Name != "" {
 		add("t.name=?", q.Name)
 	}
 	if !q.Since.IsZero() {
@@ -105,7 +105,10 @@ func (d *DB) Tasks(ctx context.Context, q Query) ([]Task, error) {
 	if limit <= 0 {
 		limit = 100
 	}
-	return d.tasks(ctx, "list tasks", tail+" ORDER BY t.task_id DESC LIMIT ?", append(args, limit)...)
+	// The ids are picked first, out of an index alone: sorting whole rows by id
+	// for a prefix that matches many names would take far longer.
+	pick := "WHERE t.task_id IN (SELECT t.task_id FROM task t " + tail + " ORDER BY t.task_id DESC LIMIT ?) ORDER BY t.task_id DESC"
+	return d.tasks(ctx, "list tasks", pick, append(args, limit)...)
 }
 
 // Unfinished returns the tasks in state Running, oldest first, as Tasks does.

@@ -41,7 +41,9 @@ type Config struct {
 	// open: 10 s.
 	ArmTimeout time.Duration
 	// StopTail is how much device time after a stop request is still awaited
-	// when the stop marker was not seen yet, beyond the instrument's response: 25 ms.
+	// when the stop marker was not seen yet, beyond the instrument's response
+	// and four chips: 150 ms. A line may hold samples back for that long without
+	// the monitor knowing.
 	StopTail time.Duration
 	// StopGrace bounds that wait on the wall clock, beyond the tail: 250 ms.
 	StopGrace time.Duration
@@ -63,7 +65,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Reopen, 10*time.Second)
 	def(&c.OpenTimeout, 10*time.Second)
 	def(&c.ArmTimeout, 10*time.Second)
-	def(&c.StopTail, 25*time.Millisecond)
+	def(&c.StopTail, 150*time.Millisecond)
 	def(&c.StopGrace, 250*time.Millisecond)
 	if c.ChunkScans <= 0 {
 		c.ChunkScans = chunk.MaxScans

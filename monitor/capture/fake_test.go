@@ -25,6 +25,7 @@ type meter struct {
 	before func(stream, block int, s instrument.Sink) error // before each block; its error ends the stream
 	edit   func(stream, block int, b *measure.Block)        // changes a block
 	silent bool                                             // delivers nothing
+	ends   int                                              // the stream ends by itself after so many blocks; 0 for never
 	inputs func(in *instrument.Inputs)                      // changes the inputs
 
 	mu      sync.Mutex
@@ -138,6 +139,9 @@ func (m *meter) Stream(ctx context.Context, s instrument.Sink) error {
 		}
 		if m.silent {
 			continue
+		}
+		if m.ends > 0 && n == m.ends {
+			return nil
 		}
 		if m.before != nil {
 			if err := m.before(stream, n, s); err != nil {

@@ -124,14 +124,14 @@ func (a *app) benchIngest(ctx context.Context, f ingestFlags, keep string) error
 	if r.Limits, err = measureLimits(ctx, dir); err != nil {
 		return err
 	}
-	if r.Rows, err = measureRows(ctx, dir, seconds(f.rowSeconds)); err != nil {
+	if r.Rows, err = measureRows(ctx, dir, ofSeconds(f.rowSeconds)); err != nil {
 		return err
 	}
-	if r.Fast, err = a.ingestOnce(ctx, f, dir, "fast", seconds(f.seconds), false, keep, f.rate <= 0); err != nil {
+	if r.Fast, err = a.ingestOnce(ctx, f, dir, "fast", ofSeconds(f.seconds), false, keep, f.rate <= 0); err != nil {
 		return err
 	}
 	if f.rate > 0 {
-		if r.Paced, err = a.ingestOnce(ctx, f, dir, "paced", seconds(f.pacedSeconds), true, keep, true); err != nil {
+		if r.Paced, err = a.ingestOnce(ctx, f, dir, "paced", ofSeconds(f.pacedSeconds), true, keep, true); err != nil {
 			return err
 		}
 	}
@@ -172,4 +172,4 @@ func (a *app) ingestOnce(ctx context.Context, f ingestFlags, dir, name string, l
 	return run.run(ctx, a.streams)
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+func ofSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -53,7 +53,7 @@ process's resident memory every second. It should not grow with the capture.`,
 }
 
 func (a *app) benchMemory(ctx context.Context, f memoryFlags) error {
-	length := seconds(60 * f.minutes)
+	length := ofSeconds(60 * f.minutes)
 	if length < time.Second || f.rate <= 0 {
 		return withCode(exitUsage, fmt.Errorf("--minutes %g --rate %g: want a second at least, and a positive rate", f.minutes, f.rate))
 	}

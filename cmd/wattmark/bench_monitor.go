@@ -105,38 +105,43 @@ func dialName(a net.Addr) string {
 	return a.String()
 }
 
-// serve answers the parent until it closes the pipe.
+// serve answers the parent until it closes the pipe. The parent asks one thing
+// at a time, but goes on to allow scans while the stop marker is being played.
 func (b *benchMonitor) serve(ctx context.Context, s streams, g *generator, address string) error {
 	out := json.NewEncoder(s.out)
 	if err := out.Encode(monitorNote{Address: address}); err != nil {
 		return err
 	}
-	for in := bufio.NewScanner(s.in); in.Scan(); {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	answers, ctx := errgroup.WithContext(ctx)
+	for in := bufio.NewScanner(s.in); ctx.Err() == nil && in.Scan(); {
 		verb, arg, _ := strings.Cut(in.Text(), " ")
 		switch verb {
 		case "usage":
+			answers.Go(func() error { return out.Encode(g.note()) })
 		case "allow":
 			n, err := strconv.ParseInt(arg, 10, 64)
 			if err != nil {
 				return err
 			}
 			g.allow(n)
-			continue // not answered: it comes often
 		case "stop":
-			g.playStop()
-			select {
-			case <-g.played:
-			case <-ctx.Done():
-				return nil
-			}
+			answers.Go(func() error {
+				g.playStop()
+				select {
+				case <-g.played:
+					return out.Encode(g.note())
+				case <-ctx.Done():
+					return nil
+				}
+			})
 		default:
 			return fmt.Errorf("benchmark's monitor: no such command: %q", verb)
 		}
-		if err := out.Encode(g.note()); err != nil {
-			return err
-		}
 	}
-	return nil
+	stop() // nobody waits for an answer any more
+	return answers.Wait()
 }
 
 func (g *generator) note() monitorNote {

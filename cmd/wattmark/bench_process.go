@@ -20,11 +20,14 @@ import (
 // parent holds it. Its methods are safe for concurrent use.
 type monitorProcess struct {
 	client *monitorclient.Client
+	cmd    *exec.Cmd
 
-	cmd *exec.Cmd
-	mu  sync.Mutex
-	in  io.WriteCloser
-	out *json.Decoder
+	// asking is held from a command to its answer; commands that have none may
+	// be sent meanwhile.
+	asking  sync.Mutex
+	writing sync.Mutex
+	in      io.WriteCloser
+	out     *json.Decoder
 }
 
 // monitorOptions say what the monitor process does.
@@ -101,10 +104,10 @@ func (p *monitorProcess) stop() error {
 
 // ask sends a command and returns the answer.
 func (p *monitorProcess) ask(verb string) (monitorNote, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.asking.Lock()
+	defer p.asking.Unlock()
 	var n monitorNote
-	_, err := fmt.Fprintln(p.in, verb)
+	err := p.send(verb)
 	if err == nil {
 		err = p.out.Decode(&n)
 	}
@@ -116,8 +119,12 @@ func (p *monitorProcess) ask(verb string) (monitorNote, error) {
 
 // allow lets the generator deliver so many scans in all.
 func (p *monitorProcess) allow(scans uint64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, err := fmt.Fprintln(p.in, "allow", scans)
+	return p.send("allow " + strconv.FormatUint(scans, 10))
+}
+
+func (p *monitorProcess) send(line string) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	_, err := fmt.Fprintln(p.in, line)
 	return err
 }

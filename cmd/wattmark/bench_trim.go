@@ -88,7 +88,7 @@ func (a *app) benchTrim(ctx context.Context, f trimFlags) error {
 	}
 	defer remove()
 	r := &trimReport{Machine: describeMachine(dir)}
-	if r.DetectorScansPerS, err = detectorRate(ctx, seconds(f.seconds)); err != nil {
+	if r.DetectorScansPerS, err = detectorRate(ctx, ofSeconds(f.seconds)); err != nil {
 		return err
 	}
 	p, err := startBenchMonitor(ctx, dir, monitorOptions{transport: f.transport, rate: trimRate, paced: true, tag: 0x5a, profile: f.profile}, a.err)
@@ -155,9 +155,9 @@ func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures in
 		for i := range captures {
 			scans := float64(size.bytes) / t.perScan
 			if i == 0 && len(r.Sizes) == 0 {
-				bar.length = seconds(float64(captures) * (93 + 142 + 213) * 1e3 / t.perScan / trimRate)
+				bar.length = ofSeconds(float64(captures) * (93 + 142 + 213) * 1e3 / t.perScan / trimRate)
 			}
-			if err := t.one(ctx, seconds(scans/trimRate)); err != nil {
+			if err := t.one(ctx, ofSeconds(scans/trimRate)); err != nil {
 				return fmt.Errorf("capture %d of %d bytes: %w", i, size.bytes, err)
 			}
 			stops, headers = append(stops, t.stop.Seconds()), append(headers, t.header.Seconds())

@@ -90,7 +90,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(
 		a.demoCmd(), a.monitorCmd(), a.hostCmd(), a.runCmd(), a.tasksCmd(), a.showCmd(), a.usersCmd(),
-		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.versionCmd(),
+		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.benchCmd(), a.versionCmd(),
 	)
 	return root
 }

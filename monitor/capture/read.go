@@ -228,23 +228,3 @@ func (r *reading) end(v view, first uint64) error {
 	}
 	return r.to.Trailer(Trailer{Summary: v.Summary, Chunks: r.n, Scans: r.scan, CRC: r.sum})
 }
-
-// Watch sends live averages of the rails to send, every so often in device
-// time, until ctx ends or send fails. What send is too slow for is dropped and
-// counted; the capture is never held up.
-func (o *Owner) Watch(ctx context.Context, every time.Duration, send func(Moment) error) error {
-	v := o.live.add(every)
-	defer o.live.remove(v)
-	for {
-		select {
-		case m := <-v.out:
-			if err := send(m); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-o.done:
-			return ErrStopped
-		}
-	}
-}

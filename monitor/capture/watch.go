@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,4 +150,24 @@ func (v *watcher) send(w *watchers, end float64) {
 	}
 	m.Dropped = v.dropped
 	v.out <- m
+}
+
+// Watch sends live averages of the rails to send, every so often in device
+// time, until ctx ends or send fails. What send is too slow for is dropped and
+// counted; the capture is never held up.
+func (o *Owner) Watch(ctx context.Context, every time.Duration, send func(Moment) error) error {
+	v := o.live.add(every)
+	defer o.live.remove(v)
+	for {
+		select {
+		case m := <-v.out:
+			if err := send(m); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-o.done:
+			return ErrStopped
+		}
+	}
 }

@@ -37,6 +37,7 @@ type Device struct {
 	field    Field
 	identity instrument.Identity
 	response measure.Response
+	lag      measure.Seconds
 }
 
 // New makes a driver for the GPU named by index, UUID or PCI bus id ("" is the
@@ -62,6 +63,7 @@ func (d *Device) Identity() instrument.Identity { return d.identity }
 func (d *Device) Inputs() instrument.Inputs {
 	in := Inputs(d.opts)
 	in.Response = d.response
+	in.Channels[0].Skew = -d.lag // what is read was true before
 	return in
 }
 
@@ -102,7 +104,7 @@ func (d *Device) Open(ctx context.Context) error {
 	}
 	info := s.Info()
 	d.sensor, d.field = s, field
-	d.response = ResponseOf(ArchOf(info.Name), field)
+	d.response, d.lag = ResponseOf(ArchOf(info.Name), field), lagOf(ArchOf(info.Name), field)
 	d.identity.Model, d.identity.Serial, d.identity.Firmware = info.Name, info.UUID, info.Driver
 	return nil
 }

@@ -107,7 +107,7 @@ func TestRecordingWithLosses(t *testing.T) {
 		t.Errorf("%d scans lost", lost)
 	}
 	a, b := whole.Ticks(), out.Ticks()
-	if d := (a[len(a)-1]) - b[len(b)-1]; d != a[1] { // the first record lost a byte: time zero is the second
+	if d := a[len(a)-1] - b[len(b)-1]; d != a[1] { // the first record lost a byte: time zero is the second
 		t.Errorf("the end lies %d ticks off, want %d", d, a[1])
 	}
 }

@@ -1,0 +1,249 @@
+package bench
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"wattmark/measure"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/nvml"
+	"wattmark/monitor/instrument/pmd"
+	"wattmark/monitor/instrument/registry"
+)
+
+// six inputs as a DAQ behind a riser would have them; replay takes any.
+var daq = instrument.Inputs{
+	Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 10},
+	Channels: []measure.Channel{
+		{Name: "vs", Unit: measure.UnitVolt, Gain: 1e-3}, {Name: "vg", Unit: measure.UnitVolt, Gain: 1e-3},
+		{Name: "clamp", Unit: measure.UnitAmpere, Gain: 1e-2}, {Name: "v12", Unit: measure.UnitVolt, Gain: 1e-3},
+		{Name: "aux", Unit: measure.UnitAmpere, Gain: 1e-2}, {Name: "card", Unit: measure.UnitWatt, Gain: 1},
+	},
+}
+
+const fourWirings = `
+name: riser
+instruments:
+  - name: daq
+    kind: replay
+    address: somewhere
+    options: {speed: 0, at_end: stop}
+    channels:
+      vs: {gain: 0.002, offset: -0.1, u_gain: 0.001, u_offset: 0.002, noise: 0.003, skew: 11us}
+      daq/vg: {offset: .5}
+rails:
+  - name: pcie_3v3
+    shunt: {source: vs, ground: vg, ohm: 0.005, u_rel: 0.002}
+  - name: slot
+    role: pcie_12v
+    clamp: {current: clamp, voltage: daq/v12}
+  - name: aux
+    assumed: {current: aux, volt: 12, u_volt: 0.2}
+  - name: gpu
+    power: {channel: card}
+missing: [eps]
+response: {tau: 58ms, window: 25ms, update: 100ms}
+`
+
+func TestFourWirings(t *testing.T) {
+	b, err := Parse("riser.yaml", []byte(fourWirings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.Setup(daq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := measure.Setup{
+		Timebase: daq.Timebase, Missing: []string{"eps"},
+		Channels: append([]measure.Channel{}, daq.Channels...),
+		Response: measure.Response{Tau: 0.058, Window: 0.025, Update: 0.1},
+		Rails: []measure.Rail{
+			{Name: "pcie_3v3", Role: measure.RolePCIe3V3, Wiring: measure.WiringShunt, X: 0, Y: 1, Shunt: 0.005, UShunt: 0.002},
+			{Name: "slot", Role: measure.RolePCIe12V, Wiring: measure.WiringClamp, X: 2, Y: 3},
+			{Name: "aux", Role: measure.RolePSU, Wiring: measure.WiringAssumed, X: 4, Y: -1, Assumed: 12, UAssumed: 0.2},
+			{Name: "gpu", Role: measure.RoleWholeGPU, Wiring: measure.WiringPower, X: 5, Y: -1},
+		},
+	}
+	want.Channels[0] = measure.Channel{Name: "vs", Unit: measure.UnitVolt, Gain: 0.002, Offset: -0.1, UGain: 0.001, UOffset: 0.002, Noise: 0.003, Skew: 1.1e-5}
+	want.Channels[1].Offset = 0.5
+	if d := cmp.Diff(want, s); d != "" {
+		t.Error(d)
+	}
+	if daq.Channels[0].Gain != 1e-3 {
+		t.Error("Setup changed the instrument's own calibration")
+	}
+	if b.Name != "riser" || b.Instrument.Name != "daq" || b.Instrument.Address != "somewhere" {
+		t.Errorf("%q %+v", b.Name, b.Instrument)
+	}
+	if id := b.CalibrationID(); id != CalibrationID(s) || len(id) != 16 {
+		t.Errorf("calibration %q", id)
+	}
+}
+
+// Everything that changes a joule changes the calibration's name.
+func TestCalibrationID(t *testing.T) {
+	base := func() measure.Setup {
+		b, err := Parse("x", []byte(fourWirings))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := b.Setup(daq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	seen := map[string]string{}
+	for name, change := range map[string]func(*measure.Setup){
+		"nothing": func(*measure.Setup) {},
+		"gain":    func(s *measure.Setup) { s.Channels[3].Gain = math.Nextafter(s.Channels[3].Gain, 1) },
+		"offset":  func(s *measure.Setup) { s.Channels[3].Offset = 1e-9 }, "name": func(s *measure.Setup) { s.Channels[3].Name = "w" },
+		"u_gain": func(s *measure.Setup) { s.Channels[3].UGain = 1e-9 }, "skew": func(s *measure.Setup) { s.Channels[3].Skew = 1e-9 },
+		"shunt": func(s *measure.Setup) { s.Rails[0].Shunt += 1e-12 }, "role": func(s *measure.Setup) { s.Rails[0].Role = measure.RolePSU },
+		"swap": func(s *measure.Setup) { s.Rails[0].X, s.Rails[0].Y = 1, 0 }, "tick": func(s *measure.Setup) { s.Timebase.TickHz++ },
+		"missing": func(s *measure.Setup) { s.Missing = nil }, "response": func(s *measure.Setup) { s.Response.Tau++ },
+		"range": func(s *measure.Setup) { s.Channels[0].MaxCount = 9 },
+	} {
+		s := base()
+		change(&s)
+		id := CalibrationID(s)
+		if other, taken := seen[id]; taken {
+			t.Errorf("%s and %s have the same name %s", name, other, id)
+		}
+		seen[id] = name
+	}
+	if CalibrationID(base()) != CalibrationID(base()) {
+		t.Error("the same calibration has two names")
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	b, err := Default("pmd", "/dev/ttyUSB7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.Setup(pmd.Inputs(pmd.Defaults()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Rails) != 4 || cmp.Diff([]string{"pcie_3v3"}, s.Missing) != "" || b.Name != "pmd" || b.CalibrationID() == "" {
+		t.Errorf("%+v", s)
+	}
+	i, err := b.NewInstrument(registry.Env{})
+	if err != nil || i.Identity().Address != "/dev/ttyUSB7" {
+		t.Errorf("%v, %v", i, err)
+	}
+	b, err = Default("nvml", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.NewInstrument(registry.Env{}); !errors.Is(err, nvml.ErrNoSensor) {
+		t.Errorf("nvml without a way to it: %v", err)
+	}
+	for kind, want := range map[string]string{"powersensor3": "port is missing", "scope": "unknown instrument"} {
+		if _, err := Default(kind, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", kind, err, want)
+		}
+	}
+	if _, err := Default("scope", "x"); !errors.Is(err, registry.ErrUnknown) {
+		t.Errorf("unknown kind: %v", err)
+	}
+	if _, err := Default("pmd", "nowhere"); err != nil {
+		t.Errorf("the address is the driver's to judge: %v", err)
+	}
+}
+
+func TestExamplesAreSound(t *testing.T) {
+	if len(Examples()) != len(registry.Kinds()) {
+		t.Errorf("examples %v for %d kinds", Examples(), len(registry.Kinds()))
+	}
+	for _, kind := range Examples() {
+		text, err := Example(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := Parse(kind+".yaml", text)
+		if err != nil {
+			t.Errorf("%v", err)
+			continue
+		}
+		if b.Instrument.Kind != kind {
+			t.Errorf("%s is an example of %s", kind, b.Instrument.Kind)
+		}
+	}
+	if _, err := Example("none"); err == nil {
+		t.Error("an example of nothing")
+	}
+}
+
+func TestLoad(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "bench.yaml")
+	if _, err := Load(name); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(name, []byte("instruments:\n- kind: pmd\n  port: /dev/ttyUSB0\n  prot: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(name)
+	var e *Error
+	if !errors.As(err, &e) || e.Line != 4 || e.Column != 3 || !strings.HasPrefix(err.Error(), name+":4:3: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A device's own channels are known only once it is open.
+func TestUnknownDeviceChannels(t *testing.T) {
+	b, err := Parse("b.yaml", []byte("instruments:\n- {kind: powersensor3, port: /dev/ttyACM0}\nrails:\n- name: a\n  clamp: {current: pair9.current, voltage: vs}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Setup(daq)
+	var e *Error
+	if !errors.As(err, &e) || e.Line != 5 || !strings.Contains(err.Error(), `unknown channel "pair9.current"`) || !strings.Contains(err.Error(), "vs, vg") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNoNaturalRails(t *testing.T) {
+	b, err := Default("powersensor3", "/dev/ttyACM0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Setup(instrument.Inputs{Timebase: daq.Timebase, Channels: daq.Channels[:2]}); err == nil || !strings.Contains(err.Error(), "no rails") {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(fourWirings))
+	for _, kind := range Examples() {
+		text, _ := Example(kind)
+		f.Add(text)
+	}
+	for _, c := range faults {
+		f.Add([]byte(c.text))
+	}
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("instruments: &i\n- kind: pmd\n  port: x\n  options: *i\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := Parse("fuzz", data)
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an error without words")
+			}
+			return
+		}
+		if s, err := b.Setup(daq); err == nil {
+			if err := s.Validate(); err != nil {
+				t.Errorf("an unsound setup: %v", err)
+			}
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"wattmark/monitor/instrument/registry"
+)
+
+// head is lines 1 to 3 of most cases.
+const head = "name: b\ninstruments:\n- {kind: pmd, port: /dev/ttyUSB0}\n"
+
+var faults = []struct {
+	name, text   string
+	line, column int
+	want         string
+}{
+	{"empty", "", 0, 0, "the file is empty"},
+	{"comment only", "# nothing\n", 0, 0, "the file is empty"},
+	{"not yaml", "name: [", 1, 7, ""},
+	{"two documents", head + "---\nname: c\n", 5, 1, "one document"},
+	{"unknown key", "nmae: b\n", 1, 1, `unknown field "nmae"`},
+	{"unknown key deep", head + "rails:\n- name: a\n  clamp: {curent: x}\n", 6, 11, `unknown field "curent"`},
+	{"key twice", "name: a\nname: b\n", 2, 1, "already defined"},
+	{"wrong type", "name: b\ninstruments: 7\n", 2, 14, ""},
+	{"no instruments", "name: b\n", 1, 1, "no instrument"},
+	{"two instruments", "instruments:\n- {kind: pmd, port: /dev/a}\n- {kind: nvml}\n", 3, 3, "2 instruments"},
+	{"no kind", "instruments:\n- port: /dev/a\n", 2, 3, "kind is missing"},
+	{"unknown instrument", "instruments:\n- kind: oscilloscope\n", 2, 9, `unknown instrument "oscilloscope": want one of powersensor3, pmd, nvml, replay`},
+	{"no port", "instruments:\n- kind: pmd\n", 2, 3, "port is missing: a pmd wants a serial port"},
+	{"port and address", "instruments:\n- kind: pmd\n  port: /dev/a\n  address: /dev/b\n", 4, 12, "keep one"},
+	{"unknown option", "instruments:\n- kind: pmd\n  port: /dev/a\n  options:\n    buad: 9600\n", 5, 5, `unknown field "buad"`},
+	{"bad option", "instruments:\n- kind: pmd\n  port: /dev/a\n  options: {baud: 9600}\n", 4, 12, "baud 9600"},
+	{"option of another kind", "instruments:\n- kind: nvml\n  options: {baud: 9600}\n", 3, 13, `unknown field "baud"`},
+	{"unknown channel", head + "rails:\n- name: a\n  clamp: {current: eps3.current, voltage: eps1.voltage}\n", 6, 20, `unknown channel "eps3.current": the pmd has pcie1.voltage`},
+	{"unknown instrument of a channel", head + "rails:\n- name: a\n  clamp: {current: scope/eps1.current, voltage: eps1.voltage}\n", 6, 20, `unknown instrument "scope"`},
+	{"unknown channel calibrated", "instruments:\n- kind: pmd\n  port: /dev/a\n  channels:\n    eps9.current: {gain: 1}\n", 5, 5, `unknown channel "eps9.current"`},
+	{"channel twice", head + "rails:\n- name: a\n  clamp: {current: eps1.current, voltage: eps1.voltage}\n- name: b\n  clamp: {current: eps2.current, voltage: eps1.voltage}\n", 8, 43, "channel eps1.voltage is already used by rail a"},
+	{"channel twice in disguise", head + "rails:\n- name: a\n  clamp: {current: eps1.current, voltage: eps1.voltage}\n- name: b\n  clamp: {current: eps2.current, voltage: pmd/eps1.voltage}\n", 8, 43, "channel eps1.voltage is already used by rail a"},
+	{"rail twice", head + "rails:\n- name: a\n  clamp: {current: eps1.current, voltage: eps1.voltage}\n- name: a\n  clamp: {current: eps2.current, voltage: eps2.voltage}\n", 7, 9, "rail a: named twice"},
+	{"no rail name", head + "rails:\n- clamp: {current: eps1.current, voltage: eps1.voltage}\n", 5, 3, "name is missing"},
+	{"shunt of nothing", head + "rails:\n- name: a\n  shunt: {source: eps1.voltage, ground: eps2.voltage, ohm: 0}\n", 6, 60, "a shunt in Ω of 0"},
+	{"shunt missing", head + "rails:\n- name: a\n  shunt: {source: eps1.voltage, ground: eps2.voltage}\n", 6, 0, "a shunt in Ω of 0"},
+	{"shunt NaN", head + "rails:\n- name: a\n  shunt: {source: eps1.voltage, ground: eps2.voltage, ohm: .nan}\n", 6, 60, "of NaN"},
+	{"shunt infinite", head + "rails:\n- name: a\n  shunt: {source: eps1.voltage, ground: eps2.voltage, ohm: .inf}\n", 6, 60, "of +Inf"},
+	{"shunt uncertainty", head + "rails:\n- name: a\n  shunt: {source: eps1.voltage, ground: eps2.voltage, ohm: 1, u_rel: -1}\n", 6, 70, "must be zero or positive"},
+	{"assumed nothing", head + "rails:\n- name: a\n  assumed: {current: eps1.current, volt: 0}\n", 6, 42, "an assumed voltage in V of 0"},
+	{"wrong unit", head + "rails:\n- name: a\n  clamp: {current: eps1.voltage, voltage: eps1.current}\n", 5, 3, "reads V; a clamp rail wants A"},
+	{"no wiring", head + "rails:\n- name: a\n", 5, 3, "rail a has 0 wirings"},
+	{"two wirings", head + "rails:\n- name: a\n  clamp: {current: x, voltage: y}\n  power: {channel: z}\n", 5, 3, "rail a has 2 wirings"},
+	{"no channel", head + "rails:\n- name: a\n  clamp: {current: eps1.current}\n", 6, 0, "voltage is missing"},
+	{"unknown role", head + "rails:\n- name: a\n  role: slot\n  clamp: {current: eps1.current, voltage: eps1.voltage}\n", 6, 9, `unknown role "slot": want pcie_12v, pcie_3v3, psu, whole_gpu`},
+	{"gain NaN", "instruments:\n- kind: pmd\n  port: /dev/a\n  channels:\n    eps1.current: {gain: .nan}\n", 5, 26, "gain is NaN"},
+	{"offset infinite", "instruments:\n- kind: pmd\n  port: /dev/a\n  channels:\n    eps1.current: {offset: -.inf}\n", 5, 28, "offset is -Inf"},
+	{"gain zero", "instruments:\n- kind: pmd\n  port: /dev/a\n  channels:\n    eps1.current: {gain: 0}\n", 5, 26, "gain is 0"},
+	{"uncertainty negative", "instruments:\n- kind: pmd\n  port: /dev/a\n  channels:\n    eps1.current: {u_gain: -0.1}\n", 5, 28, "u_gain is negative"},
+	{"missing and measured", head + "rails:\n- name: a\n  clamp: {current: eps1.current, voltage: eps1.voltage}\nmissing: [a]\n", 7, 11, "cannot be missing"},
+	{"missing twice", head + "missing: [a, a]\n", 4, 14, "named twice"},
+	{"response negative", head + "response: {tau: -1ms}\n", 4, 11, "negative"},
+}
+
+func TestFaultsPointAtTheLine(t *testing.T) {
+	for _, tc := range faults {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := Parse("bench.yaml", []byte(tc.text))
+			var e *Error
+			if !errors.As(err, &e) {
+				t.Fatalf("%v", err)
+			}
+			if e.Line != tc.line || (tc.column != 0 && e.Column != tc.column) {
+				t.Errorf("at %d:%d, want %d:%d\n%v", e.Line, e.Column, tc.line, tc.column, err)
+			}
+			if !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v\nwant %q", err, tc.want)
+			}
+			if e.Line == 0 {
+				return
+			}
+			if !strings.HasPrefix(err.Error(), fmt.Sprintf("bench.yaml:%d:%d: ", e.Line, e.Column)) {
+				t.Errorf("%v", err)
+			}
+			line := strings.Split(tc.text, "\n")[e.Line-1]
+			if !strings.Contains(e.Snippet, fmt.Sprintf("> %3d | %s", e.Line, line)) || !strings.Contains(e.Snippet, "^") {
+				t.Errorf("snippet:\n%s", e.Snippet)
+			}
+		})
+	}
+}
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	_, err := Parse("b.yaml", []byte(head+"rails:\n- name: a\n  role: x\n  assumed: {current: eps1.current, volt: 0}\n- name: a\n  power: {}\n"))
+	for _, want := range []string{"b.yaml:6:9", "unknown role", "b.yaml:7:", "an assumed voltage", "b.yaml:8:9", "named twice", "channel is missing"} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%q is not told:\n%v", want, err)
+		}
+	}
+}
+
+func TestFaultsCanBeTestedFor(t *testing.T) {
+	if _, err := Parse("b.yaml", []byte("instruments: [{kind: x}]")); !errors.Is(err, registry.ErrUnknown) {
+		t.Error(err)
+	}
+	if _, err := Parse("b.yaml", make([]byte, maxSize+1)); err == nil {
+		t.Error("a huge file was read")
+	}
+}

@@ -64,7 +64,7 @@ func TestPollsOnAGrid(t *testing.T) {
 			t.Fatal(err)
 		}
 		ticks := out.Ticks()
-		if n := len(ticks); n < 664 || n > 668 {
+		if n := len(ticks); n < 498 || n > 501 {
 			t.Errorf("%d polls in 2 s", n)
 		}
 		late := 0

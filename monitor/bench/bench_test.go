@@ -21,9 +21,12 @@ import (
 var daq = instrument.Inputs{
 	Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 10},
 	Channels: []measure.Channel{
-		{Name: "vs", Unit: measure.UnitVolt, Gain: 1e-3}, {Name: "vg", Unit: measure.UnitVolt, Gain: 1e-3},
-		{Name: "clamp", Unit: measure.UnitAmpere, Gain: 1e-2}, {Name: "v12", Unit: measure.UnitVolt, Gain: 1e-3},
-		{Name: "aux", Unit: measure.UnitAmpere, Gain: 1e-2}, {Name: "card", Unit: measure.UnitWatt, Gain: 1},
+		{Name: "vs", Unit: measure.UnitVolt, Gain: 1e-3},
+		{Name: "vg", Unit: measure.UnitVolt, Gain: 1e-3},
+		{Name: "clamp", Unit: measure.UnitAmpere, Gain: 1e-2},
+		{Name: "v12", Unit: measure.UnitVolt, Gain: 1e-3},
+		{Name: "aux", Unit: measure.UnitAmpere, Gain: 1e-2},
+		{Name: "card", Unit: measure.UnitWatt, Gain: 1},
 	},
 }
 

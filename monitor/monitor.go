@@ -111,7 +111,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 	g.Go(func() error { return m.owner.Run(ctx) })
 	for _, l := range m.cfg.Listeners {
 		g.Go(func() error {
-			if err := server.Serve(l); err != nil {
+			// Stopped before it began to serve is stopped as asked.
+			if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 				return fmt.Errorf("monitor: serve %s: %w", l.Addr(), err)
 			}
 			return nil

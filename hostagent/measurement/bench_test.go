@@ -3,7 +3,9 @@ package measurement_test
 import (
 	"context"
 	"net"
+	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,9 +85,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b.sensor = sim.NewSensor(plant{b.live}, nil, sim.Response{})
-	if b.db, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "power.db")); err != nil {
-		t.Fatal(err)
-	}
+	b.db = openDatabase(t)
 	t.Cleanup(func() {
 		if err := b.client.Close(); err != nil {
 			t.Error(err)
@@ -95,6 +95,42 @@ func newBench(t *testing.T) *bench {
 		}
 	})
 	return b
+}
+
+// emptyDatabase is a database file without a task: its schema is made once, since
+// that takes seconds under the race detector.
+var emptyDatabase = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "wattmark-test-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "power.db")
+	db, err := store.Open(context.Background(), path)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+func openDatabase(t *testing.T) *store.DB {
+	t.Helper()
+	empty, err := emptyDatabase()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "power.db")
+	if err := os.WriteFile(path, empty, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
 }
 
 func (b *bench) serve(t *testing.T, i instrument.Instrument, setup measure.Setup) {

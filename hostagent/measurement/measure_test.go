@@ -87,12 +87,12 @@ func TestMeasureFindsTheEnergy(t *testing.T) {
 // Wherever it is cancelled, a measurement leaves a task that says so, and a
 // free bench.
 func TestCancelledAtEveryStep(t *testing.T) {
+	b := newBench(t)
 	for _, at := range []measurement.Phase{
 		measurement.PhaseBench, measurement.PhaseCapture, measurement.PhaseWarmUp, measurement.PhaseMarker,
 		measurement.PhaseWork, "second marker", measurement.PhaseStop, measurement.PhaseTransfer, measurement.PhaseAnalysis,
 	} {
 		t.Run(string(at), func(t *testing.T) {
-			b := newBench(t)
 			cfg := b.config()
 			cfg.WarmUp = 10 * time.Millisecond
 			ctx, cancel := context.WithCancel(t.Context())

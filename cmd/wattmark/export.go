@@ -20,14 +20,20 @@ func (a *app) exportCmd() *cobra.Command {
 	var format, output string
 	var all bool
 	c := &cobra.Command{
-		Use: "export TASK", Short: "Write a task's samples as CSV", Args: cobra.ExactArgs(1),
-		Long: `Write a task's samples as CSV: device time, total power, and current, voltage
-and power of each rail. Units and the calibration stand in comment lines that
-begin with #. Only the window is written, unless --all is given.`,
-		Example: "  wattmark export 42 --format csv -o gemm.csv",
+		Use: "export TASK", Short: "Write a task's samples as CSV or as a recording", Args: cobra.ExactArgs(1),
+		Long: `Write a task's samples.
+
+csv: device time, total power, and current, voltage and power of each rail. Units
+and the calibration stand in comment lines that begin with #. Only the window is
+written, unless --all is given.
+
+recording: a folder with the raw counts as the meter delivered them, which
+"wattmark monitor --instrument replay --port FOLDER" plays again, and what the
+host knew (host.json).`,
+		Example: "  wattmark export 42 --format csv -o gemm.csv\n  wattmark export 42 --format recording -o gemm.recording",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "csv" {
-				return withCode(exitUsage, fmt.Errorf("format %q: this version writes csv", format))
+			if format != "csv" && format != "recording" {
+				return withCode(exitUsage, fmt.Errorf("format %q: want csv or recording", format))
 			}
 			db, err := a.openDB(cmd.Context())
 			if err != nil {
@@ -38,14 +44,17 @@ begin with #. Only the window is written, unless --all is given.`,
 			if err != nil {
 				return err
 			}
+			if format == "recording" {
+				return exportRecording(cmd.Context(), output, db, t)
+			}
 			if output == "" || output == "-" {
 				return exportCSV(cmd.Context(), a.out, db, t, all)
 			}
 			return writeFile(output, func(w io.Writer) error { return exportCSV(cmd.Context(), w, db, t, all) })
 		},
 	}
-	c.Flags().StringVar(&format, "format", "csv", "csv")
-	c.Flags().StringVarP(&output, "output", "o", "-", "file to write; - for standard output")
+	c.Flags().StringVar(&format, "format", "csv", "csv or recording")
+	c.Flags().StringVarP(&output, "output", "o", "-", "file or folder to write; - for standard output")
 	c.Flags().BoolVar(&all, "all", false, "also the samples outside of the window, markers among them")
 	return c
 }

@@ -4,30 +4,32 @@ import (
 	"context"
 	"math"
 
-	"wattmark/hostagent"
 	hostnvml "wattmark/hostagent/nvml"
 	"wattmark/measure"
 	"wattmark/monitor"
-	"wattmark/monitor/instrument"
+	"wattmark/monitor/bench"
 	"wattmark/monitor/instrument/nvml"
 	"wattmark/monitor/instrument/registry"
 )
 
+// openBench makes what a monitor measures with, from a bench file or from the
+// meter's own description. Nothing is opened yet; the closer is for the end.
 func openBench(f benchFlags) (monitor.Bench, func() error, error) {
-	k, err := registry.Lookup(f.instrument)
+	var b *bench.Bench
+	var err error
+	if f.file != "" {
+		b, err = bench.Load(f.file)
+	} else {
+		b, err = bench.Default(f.instrument, firstOf(f.port, f.gpu))
+	}
+	if err != nil {
+		return monitor.Bench{}, nil, withCode(exitUsage, err)
+	}
+	meter, err := b.NewInstrument(registry.Env{NVML: openNVML})
 	if err != nil {
 		return monitor.Bench{}, nil, err
 	}
-	addr := firstOf(f.port, f.gpu)
-	d, err := k.New(registry.Env{NVML: openNVML}, addr, k.Options())
-	if err != nil {
-		return monitor.Bench{}, nil, err
-	}
-	return monitor.Bench{Name: f.instrument, Instrument: d, Setup: func(in instrument.Inputs) (measure.Setup, error) {
-		rails, missing := k.Rails(in)
-		s := measure.Setup{Timebase: in.Timebase, Response: in.Response, Channels: in.Channels, Rails: rails, Missing: missing}
-		return s, s.Validate()
-	}}, d.Close, nil
+	return monitor.Bench{Name: b.Name, Instrument: meter, Setup: b.Setup}, meter.Close, nil
 }
 
 // gpuMeter lets the monitor's nvml driver read a GPU through the host agent's
@@ -60,5 +62,3 @@ func milliwatts(w measure.Watt) int32 {
 	}
 	return int32(mw)
 }
-
-var _ hostagent.PowerSensor = (*hostnvml.Device)(nil)

@@ -42,7 +42,7 @@ func TestRealDlopen(t *testing.T) {
 
 func TestNoDriverSaysWhatToDo(t *testing.T) {
 	_, err := load("libcuda-that-is-not-there.so.1")
-	if !errors.Is(err, ErrNoDriver) || !strings.Contains(err.Error(), "--gpu=sim") {
+	if !errors.Is(err, ErrNoDriver) || !strings.Contains(err.Error(), "nvidia-smi") {
 		t.Errorf("got %v", err)
 	}
 	_, err = load(dltest.Build(t, "libcuda.so.1", "int cuInit(unsigned f) { return 0; }"))

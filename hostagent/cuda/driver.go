@@ -73,7 +73,7 @@ var libraries = []string{"libcuda.so.1", "libcuda.so"}
 func load(names ...string) (*driver, error) {
 	lib, err := dl.Open(names...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; install NVIDIA's driver on this machine, or measure the simulated GPU (--gpu=sim)", ErrNoDriver, err)
+		return nil, fmt.Errorf("%w: %w; install NVIDIA's driver on this machine (nvidia-smi must work here)", ErrNoDriver, err)
 	}
 	d := new(driver)
 	if err := dl.Bind(lib, d); err != nil {

@@ -16,8 +16,6 @@ import (
 
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
-	"wattmark/measure/marker"
-	"wattmark/store"
 )
 
 // Options tune a client. Zero values are good ones.
@@ -177,11 +175,6 @@ func (c *Client) GetBench(ctx context.Context) (Bench, error) {
 	return b, nil
 }
 
-func instrument(p *wattmarkv1.Instrument) (store.Instrument, error) {
-	id, err := wire.ParseInstrument(p)
-	return store.Instrument(id), err
-}
-
 // opening is how long an instrument may take to open, beside the wait for the bench.
 const opening = 45 * time.Second
 
@@ -271,45 +264,4 @@ func (c *Client) Captures(ctx context.Context) ([]Capture, error) {
 		})
 	}
 	return out, nil
-}
-
-func started(a *wattmarkv1.StartCaptureResponse) (Started, error) {
-	s := Started{CaptureID: a.CaptureId, SampleRate: hertz(a.SampleRateHz), CalibrationID: a.CalibrationId}
-	var err error
-	if s.Instrument, err = instrument(a.Instrument); err != nil {
-		return s, err
-	}
-	if s.Started, err = wire.ParseTime("started", a.Started); err != nil {
-		return s, err
-	}
-	s.LeaseUntil, err = wire.ParseTime("lease_until", a.LeaseUntil)
-	return s, err
-}
-
-func summary(p *wattmarkv1.Summary) (Summary, error) {
-	s := Summary{
-		State: State(p.GetState()), Reason: p.GetReason(), Scans: p.GetScans(), Lost: p.GetScansLost(),
-		Gaps: p.GetGaps(), OverRange: p.GetOverRange(),
-		Chunks: p.GetChunks(), FirstChunk: p.GetFirstChunk(), EndChunk: p.GetEndChunk(),
-		NoWindowReason: p.GetNoWindowReason(), End: seconds(p.GetEndS()),
-	}
-	var err error
-	if s.Markers, err = wire.ParseMarkers(p.GetMarkers()); err != nil {
-		return s, err
-	}
-	from, to, ok, err := wire.ParseWindow(p.GetWindow())
-	if ok {
-		s.Window = &Window{from, to}
-	}
-	return s, err
-}
-
-// Found returns the marker of a kind, nil when it was not found.
-func (s *Summary) Found(k marker.Kind) *marker.Found {
-	for i := range s.Markers {
-		if s.Markers[i].Kind == k {
-			return &s.Markers[i]
-		}
-	}
-	return nil
 }

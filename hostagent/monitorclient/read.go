@@ -17,9 +17,6 @@ import (
 	"wattmark/store"
 )
 
-func hertz(v float64) measure.Hertz     { return measure.Hertz(v) }
-func seconds(v float64) measure.Seconds { return measure.Seconds(v) }
-
 // Read reads a capture into a sink, chunk by chunk in order, and returns the
 // trailer. A broken line is resumed from the next chunk, after a pause that
 // grows, until it has brought nothing for longer than the client's patience.

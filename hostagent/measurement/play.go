@@ -1,0 +1,119 @@
+package measurement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/sampler"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+// playError is a failure of the GPU or of the markers, not of the work.
+type playError struct {
+	what string
+	err  error
+}
+
+func (e *playError) Error() string { return e.what + ": " + e.err.Error() }
+func (e *playError) Unwrap() error { return e.err }
+
+// play runs the work between its markers, with the sensor sampled beside it.
+func (s *session) play(ctx context.Context, work Work) error {
+	if s.cfg.WarmUp > 0 {
+		s.enter(PhaseWarmUp)
+		if err := s.cfg.Device.WarmUp(ctx, s.cfg.WarmUp); err != nil {
+			return &playError{"warm up", err}
+		}
+	}
+	s.enter(PhaseMarker)
+	stopSampler := s.sample(ctx)
+	err := s.bracket(ctx, work)
+	if e := stopSampler(); e != nil {
+		err = errors.Join(err, &playError{"read the GPU's sensor", e})
+	}
+	return err
+}
+
+func (s *session) bracket(ctx context.Context, work Work) error {
+	if err := pause(ctx, s.cfg.Lead); err != nil {
+		return err
+	}
+	if err := s.mark(ctx, marker.Start); err != nil {
+		return err
+	}
+	s.enter(PhaseWork)
+	workErr := s.work(ctx, work)
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), workErr)
+	}
+	s.enter(PhaseMarker)
+	if err := s.mark(ctx, marker.Stop); err != nil {
+		return errors.Join(workErr, err)
+	}
+	return errors.Join(workErr, pause(ctx, s.cfg.Lead))
+}
+
+func (s *session) mark(ctx context.Context, kind marker.Kind) error {
+	played, err := s.cfg.Device.PlayMarker(ctx, s.spec, kind)
+	if err != nil {
+		return &playError{fmt.Sprintf("the %v marker could not be played", kind), err}
+	}
+	edges := make([]store.Played, len(played.Edges))
+	for i, e := range played.Edges {
+		edges[i] = store.Played{Kind: kind, Chip: e.Chip, At: e.At}
+	}
+	if err := s.cfg.DB.PutPlayed(context.WithoutCancel(ctx), s.id, edges); err != nil {
+		return &playError{"store the marker", err}
+	}
+	return nil
+}
+
+// work runs what is measured and stores when it ran.
+func (s *session) work(ctx context.Context, work Work) error {
+	begin := time.Now()
+	kernels, workErr := work(ctx)
+	if len(kernels) == 0 {
+		kernels = []hostagent.Kernel{{Name: "work", Span: hostagent.Span{Start: begin, End: time.Now()}}}
+	}
+	rows := make([]store.Kernel, len(kernels))
+	for i, k := range kernels {
+		rows[i] = store.Kernel{Name: k.Name, Start: k.Span.Start, End: k.Span.End}
+	}
+	if err := s.cfg.DB.PutKernels(context.WithoutCancel(ctx), s.id, rows); err != nil {
+		return errors.Join(workErr, &playError{"store the kernels", err})
+	}
+	return workErr
+}
+
+// sample reads the GPU's sensor until the returned function is called.
+func (s *session) sample(ctx context.Context) (stop func() error) {
+	if s.cfg.Sensor == nil {
+		return func() error { return nil }
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		stats, err := sampler.Run(ctx, s.cfg.Sensor, sampler.Options{Every: s.cfg.SampleEvery},
+			func(ctx context.Context, r []store.Reading) error { return s.cfg.DB.PutReadings(ctx, s.id, r) })
+		done <- errors.Join(err, stats.Err())
+	}()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

@@ -45,7 +45,7 @@ const maxSize = 1 << 20
 func Load(name string) (*Bench, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("bench file: %w (make one: wattmark bench example, or name an instrument: --instrument)", err)
+		return nil, fmt.Errorf("bench file: %w (docs/bench-file.md shows one; or name the instrument: --instrument)", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))

@@ -122,7 +122,8 @@ func TestCalibrationID(t *testing.T) {
 		}
 		seen[id] = name
 	}
-	if CalibrationID(base()) != CalibrationID(base()) {
+	first, again := CalibrationID(base()), CalibrationID(base())
+	if first != again {
 		t.Error("the same calibration has two names")
 	}
 }

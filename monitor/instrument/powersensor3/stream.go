@@ -59,7 +59,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 		return fmt.Errorf("%s: start: %w", Kind, err)
 	}
 	err := s.run(ctx)
-	if ctx.Err() != nil && (err == nil || transport.Ended(err)) {
+	if ctx.Err() != nil && transport.Ended(err) {
 		err = s.asm.Flush()
 		if serr := d.stop(ctx); err == nil {
 			err = serr

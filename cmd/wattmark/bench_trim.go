@@ -36,8 +36,10 @@ var paperSizes = []struct {
 type trimReport struct {
 	Machine           machineReport `json:"machine"`
 	DetectorScansPerS float64       `json:"detector_scans_per_s"` // one core
-	Sizes             []trimSize    `json:"sizes"`
-	Goals             []goal        `json:"goals"`
+	// CallP50S is a call that does nothing (ListCaptures), for scale.
+	CallP50S float64    `json:"empty_call_p50_s"`
+	Sizes    []trimSize `json:"sizes"`
+	Goals    []goal     `json:"goals"`
 }
 
 // trimSize is one of the paper's sizes.
@@ -146,6 +148,9 @@ func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures in
 	if err != nil {
 		return err
 	}
+	if r.CallP50S, err = callTime(ctx, p); err != nil {
+		return err
+	}
 	t := trimming{p: p, spec: marker.ProfileFor(bench.Setup, 0x5a)}
 	t.perScan = 4.45 // bytes, until the first capture tells
 	begin := time.Now()
@@ -172,6 +177,23 @@ func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures in
 		r.Sizes = append(r.Sizes, s)
 	}
 	return nil
+}
+
+// callTime is the median of calls that come as far apart as stops do.
+func callTime(ctx context.Context, p *monitorProcess) (float64, error) {
+	var took []float64
+	for range 15 {
+		if !sleepUntil(ctx, time.Now().Add(20*time.Millisecond)) {
+			return 0, ctx.Err()
+		}
+		begin := time.Now()
+		if _, err := p.client.Captures(ctx); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(begin).Seconds())
+	}
+	slices.Sort(took)
+	return quantile(took, 0.5), nil
 }
 
 // trimming makes captures one after the other.
@@ -253,7 +275,8 @@ func (h *headerClock) Event(measure.Event) error { return nil }
 
 func (r *trimReport) render(w io.Writer) {
 	r.Machine.render(w)
-	fmt.Fprintf(w, "  detector %.1f million scans/s of six channels on one core\n\n", r.DetectorScansPerS/1e6)
+	fmt.Fprintf(w, "  detector %.1f million scans/s of six channels on one core\n", r.DetectorScansPerS/1e6)
+	fmt.Fprintf(w, "  gRPC     a call that does nothing takes %v\n\n", measure.Seconds(r.CallP50S))
 	t := newTable(w)
 	t.AppendHeader(table.Row{"capture", "captures", "stop to summary p50, p99, max", "stop to trimmed header p50, p99", "the paper"})
 	for _, s := range r.Sizes {

@@ -13,7 +13,7 @@ import (
 )
 
 // generator is an instrument without a wire, for benchmarks: six 16-bit
-// channels with noise of 4 counts, steps and ripple, as fast as the capture
+// channels with noise of 4 counts (rms), steps of 900 and a ripple of 8, as fast as the capture
 // takes them or paced like a real meter. It plays the markers of a task into
 // its own currents: the start marker after a lead, the stop marker on request.
 //
@@ -54,7 +54,7 @@ func newGenerator(rate measure.Hertz, paced bool) *generator {
 	for c := range 6 {
 		busy, quiet := make([]measure.Count, generatorPeriod), make([]measure.Count, generatorPeriod)
 		for i := range quiet {
-			ripple := 12 * math.Sin(2*math.Pi*float64(i)/640)
+			ripple := 8 * math.Sin(2*math.Pi*float64(i)/640)
 			quiet[i] = measure.Count(4000*(c+1) + int(math.Round(ripple+4*rng.NormFloat64())))
 			busy[i] = quiet[i]
 			if (i/generatorStep+c)%3 == 0 {
@@ -125,6 +125,9 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 	g.begun.Store(begin.UnixNano())
 	for scan, n := uint64(0), uint64(0); ctx.Err() == nil; scan += n {
 		n = min(size, generatorPeriod-scan%generatorPeriod)
+		if scan < s.startEnd {
+			n = min(n, s.startEnd-scan)
+		}
 		if !g.wait(ctx, begin, scan+n) {
 			return nil
 		}

@@ -12,9 +12,12 @@ import (
 	"runtime/pprof"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"wattmark/measure"
 	"wattmark/monitor"
@@ -34,6 +37,7 @@ type monitorNote struct {
 	HeapBytes uint64  `json:"heap_bytes"`
 	BegunNS   int64   `json:"begun_ns"` // wall clock of the first scan
 	Scans     int64   `json:"scans"`    // delivered since
+	StopS     float64 `json:"stop_s"`   // the last StopCapture, from its arrival to its answer
 }
 
 func (n monitorNote) cpu() float64 { return n.UserS + n.SystemS }
@@ -44,6 +48,8 @@ type benchMonitor struct {
 	rate                   float64
 	paced                  bool
 	tag                    uint32
+
+	stopNS atomic.Int64 // what the last StopCapture took
 }
 
 // benchMonitorCmd is what a benchmark starts itself again as.
@@ -82,6 +88,7 @@ func (b *benchMonitor) run(ctx context.Context, s streams) error {
 	m, err := monitor.New(monitor.Config{
 		Bench: monitor.Bench{Name: "generator", Instrument: g, Setup: g.setup},
 		Dir:   b.spool, Listeners: []net.Listener{l}, Version: version(),
+		ServerOptions: []grpc.ServerOption{grpc.ChainUnaryInterceptor(b.clockStop)},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -95,6 +102,16 @@ func (b *benchMonitor) run(ctx context.Context, s streams) error {
 		return b.serve(ctx, s, g, dialName(l.Addr()))
 	})
 	return group.Wait()
+}
+
+// clockStop notes how long StopCapture takes inside of the monitor.
+func (b *benchMonitor) clockStop(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	begin := time.Now()
+	resp, err := handle(ctx, req)
+	if strings.HasSuffix(info.FullMethod, "/StopCapture") {
+		b.stopNS.Store(int64(time.Since(begin)))
+	}
+	return resp, err
 }
 
 // dialName is a listener's address as gRPC's resolvers want it.
@@ -119,7 +136,7 @@ func (b *benchMonitor) serve(ctx context.Context, s streams, g *generator, addre
 		verb, arg, _ := strings.Cut(in.Text(), " ")
 		switch verb {
 		case "usage":
-			answers.Go(func() error { return out.Encode(g.note()) })
+			answers.Go(func() error { return out.Encode(b.note(g)) })
 		case "allow":
 			n, err := strconv.ParseInt(arg, 10, 64)
 			if err != nil {
@@ -131,7 +148,7 @@ func (b *benchMonitor) serve(ctx context.Context, s streams, g *generator, addre
 				g.playStop()
 				select {
 				case <-g.played:
-					return out.Encode(g.note())
+					return out.Encode(b.note(g))
 				case <-ctx.Done():
 					return nil
 				}
@@ -144,8 +161,9 @@ func (b *benchMonitor) serve(ctx context.Context, s streams, g *generator, addre
 	return answers.Wait()
 }
 
-func (g *generator) note() monitorNote {
+func (b *benchMonitor) note(g *generator) monitorNote {
 	n := processUsage()
+	n.StopS = time.Duration(b.stopNS.Load()).Seconds()
 	n.BegunNS, n.Scans = g.begun.Load(), g.passed.Load()
 	return n
 }

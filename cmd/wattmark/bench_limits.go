@@ -146,7 +146,7 @@ func insertRows(ctx context.Context, db *sql.DB, g *generator, first int) error 
 		at := i % generatorPeriod
 		v := func(c int, gain float64) float64 { return gain * float64(g.busy[c][at]) }
 		i1, v1, i2, v2, i3, v3 := v(0, 1e-3), v(1, 5e-4), v(2, 1e-3), v(3, 5e-4), v(4, 1e-3), v(5, 5e-4)
-		if _, err := insert.ExecContext(ctx, 1, "bench", "lab", i1*v1+i2*v2+i3*v3, i1, i2, i3, v1, v2, v3, float64(i)*1e-7, i); err != nil {
+		if _, err := insert.ExecContext(ctx, 1, "matrix product", "researcher", i1*v1+i2*v2+i3*v3, i1, i2, i3, v1, v2, v3, float64(i)*1e-7, i); err != nil {
 			return err
 		}
 	}

@@ -74,6 +74,9 @@ func renderReport(w io.Writer, r *report) {
 	if len(r.Missing) > 0 {
 		fmt.Fprintf(w, "\nNot measured: %s. The card draws more than the total above.\n", strings.Join(r.Missing, ", "))
 	}
+	if r.Caution != "" {
+		fmt.Fprintf(w, "\nCaution: %s.\n", r.Caution)
+	}
 	fmt.Fprintln(w)
 	renderComparison(w, r)
 	renderMarkers(w, r)

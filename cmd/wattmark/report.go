@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"time"
 
@@ -44,6 +45,8 @@ type report struct {
 	Window     *windowReport  `json:"window,omitempty"`
 	Budget     []budgetReport `json:"budget,omitempty"`
 	Events     []eventReport  `json:"events,omitempty"`
+	// Caution is what the meter cannot see and ± U does not hold.
+	Caution string `json:"caution,omitempty"`
 
 	unmarked bool // no marker was wanted
 }
@@ -130,6 +133,7 @@ func newReport(t *store.Task, db string) *report {
 	if t.NVML != nil {
 		r.NVMLJ = number(float64(*t.NVML))
 	}
+	r.Caution = caution(t.Setup.Response)
 	r.addResult(t.Result)
 	for i := range t.Markers {
 		m := &t.Markers[i]
@@ -147,6 +151,15 @@ func newReport(t *store.Task, db string) *report {
 		r.Events = append(r.Events, eventReport{e.Kind.String(), e.FirstScan, e.Scans, e.Exact, e.Detail})
 	}
 	return r
+}
+
+// caution warns of a meter that looks away: one that averages over less than
+// the time between its values misses what happens meanwhile.
+func caution(m measure.Response) string {
+	if m.Update <= m.Window || m.Update == 0 {
+		return ""
+	}
+	return fmt.Sprintf("this meter sees %v of every %v: work that changes faster is misread, by any amount, beyond ± U", m.Window, m.Update)
 }
 
 func (r *report) addResult(res *measure.Result) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -208,19 +209,37 @@ func (a *app) demoResult(ctx context.Context, f demoFlags, b *demoBench, db *sto
 	return nil
 }
 
-func (a *app) whatNext(f demoFlags, id store.TaskID) {
+// self is how to call this program again: by go run it has no name of its own.
+func (a *app) self() string {
 	self := "wattmark"
-	if a.db != "power.db" {
+	if strings.Contains(os.Args[0], "go-build") {
+		self = "go run ./cmd/wattmark"
+	}
+	if a.db != defaultDB {
 		self += " --db " + a.db
 	}
-	fmt.Fprintf(a.out, "\nNext:\n")
-	fmt.Fprintf(a.out, "  %-46s this task again; --budget lists its uncertainties\n", fmt.Sprintf("%s show %d", self, id))
-	fmt.Fprintf(a.out, "  %-46s all tasks\n", self+" tasks")
-	fmt.Fprintf(a.out, "  %-46s the samples, in any SQLite program\n", fmt.Sprintf("sqlite3 %s 'select * from data where taskID = %d limit 5'", a.db, id))
+	return self
+}
+
+func (a *app) whatNext(f demoFlags, id store.TaskID) {
+	self := a.self()
+	next := [][2]string{
+		{fmt.Sprintf("%s show %d --budget", self, id), "this task again, with its uncertainties"},
+		{self + " tasks", "all tasks"},
+		{fmt.Sprintf("sqlite3 %s 'select * from data where taskID = %d limit 5'", a.db, id), "the samples, in any SQLite program"},
+	}
 	if f.pulse == 0 {
-		fmt.Fprintf(a.out, "  %-46s what the GPU's own sensor gets wrong\n", self+" demo --pulse 50ms")
+		next = append(next, [2]string{self + " demo --pulse 50ms", "what the GPU's own sensor gets wrong"})
 	}
 	if !f.gpu {
-		fmt.Fprintf(a.out, "  %-46s on a real GPU\n", self+" demo --gpu --instrument nvml")
+		next = append(next, [2]string{self + " demo --gpu --instrument nvml", "on a real GPU"})
+	}
+	width := 0
+	for _, n := range next {
+		width = max(width, len(n[0]))
+	}
+	fmt.Fprintln(a.out, "\nNext:")
+	for _, n := range next {
+		fmt.Fprintf(a.out, "  %-*s   %s\n", width, n[0], n[1])
 	}
 }

@@ -22,6 +22,9 @@ type app struct {
 	db   string
 }
 
+// defaultDB is the task database unless told otherwise.
+const defaultDB = "power.db"
+
 // Exit codes, for scripts.
 const (
 	exitFailed     = 1
@@ -80,11 +83,7 @@ func (a *app) root() *cobra.Command {
 		Use: "wattmark", Short: "Measures what a GPU really draws", Long: longHelp,
 		SilenceUsage: true, SilenceErrors: true, Version: version(),
 	}
-	db := os.Getenv("WATTMARK_DB")
-	if db == "" {
-		db = "power.db"
-	}
-	root.PersistentFlags().StringVar(&a.db, "db", db, "task database, a SQLite file (also WATTMARK_DB)")
+	root.PersistentFlags().StringVar(&a.db, "db", firstOf(os.Getenv("WATTMARK_DB"), defaultDB), "task database, a SQLite file (also WATTMARK_DB)")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return withCode(exitUsage, errors.New(err.Error()+"\nSee: "+c.CommandPath()+" --help"))
 	})

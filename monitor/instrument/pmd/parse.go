@@ -71,6 +71,11 @@ func (p *Parser) Flush() bool {
 	return ok
 }
 
+// Rest releases the record that waits for its successor where the line has
+// fallen silent right behind it. Bytes behind it would say that a loss may have
+// bitten into it: then it still waits.
+func (p *Parser) Rest() bool { return p.start == p.end && p.Flush() }
+
 // step looks at what is buffered until a record is released or bytes are
 // wanting.
 func (p *Parser) step() (released bool) {
@@ -84,7 +89,9 @@ func (p *Parser) step() (released bool) {
 				p.locked = false
 				continue
 			}
-			return p.accept(have)
+			if p.accept(have) {
+				return true
+			}
 		case chained(have):
 			p.locked = true
 			if p.holding && !p.whole(stamp(have)) {

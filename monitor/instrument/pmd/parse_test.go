@@ -175,3 +175,34 @@ func BenchmarkParser(b *testing.B) {
 		}
 	}
 }
+
+// A line that fell silent behind a record gives it up, once; one that fell
+// silent within a record does not: what is there may be a loss.
+func TestRestsBehindAWholeRecord(t *testing.T) {
+	want, b := records(30)
+	for tail := range RecordBytes {
+		var p Parser
+		var got []Record
+		for rest := b[:20*RecordBytes+tail]; ; {
+			n, ok := p.Next(rest)
+			if rest = rest[n:]; !ok {
+				break
+			}
+			got = append(got, p.Record)
+		}
+		released := p.Rest()
+		if released != (tail == 0) {
+			t.Errorf("silent %d bytes into a record: released %v", tail, released)
+		}
+		if released {
+			got = append(got, p.Record)
+		}
+		if p.Rest() {
+			t.Error("released twice")
+		}
+		got = append(got, parseAll(&p, b[20*RecordBytes+tail:])...)
+		if d := cmp.Diff(want, got); d != "" || p.Skipped != 0 {
+			t.Errorf("silent %d bytes into a record: skipped %d\n%s", tail, p.Skipped, d)
+		}
+	}
+}

@@ -44,7 +44,8 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	s := newStream(d.opts, sink)
 	err := s.run(ctx, d)
 	if ctx.Err() != nil && transport.Ended(err) {
-		err = s.asm.Flush()
+		// The record that waits for its successor is whole: it is the last.
+		err = s.finish()
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 		defer cancel()
 		if herr := d.halt(own); err == nil {
@@ -74,7 +75,7 @@ func (s *stream) run(ctx context.Context, d *Device) error {
 			if silent += silentRead; silent >= d.opts.Silence {
 				return fmt.Errorf("%w: the stream fell silent for %v (unplugged? power?)", instrument.ErrSilent, silent)
 			}
-			if err := s.asm.Flush(); err != nil {
+			if err := s.rest(); err != nil {
 				return err
 			}
 			continue
@@ -110,6 +111,16 @@ func (s *stream) scan() error {
 		s.counts[c] = measure.Count(v)
 	}
 	return s.asm.Scan(int64(s.parser.Record.Stamp), s.counts[:])
+}
+
+// rest delivers what a line that has fallen silent left behind.
+func (s *stream) rest() error {
+	if s.parser.Rest() {
+		if err := s.scan(); err != nil {
+			return err
+		}
+	}
+	return s.asm.Flush()
 }
 
 // finish delivers the last record of a stream that has ended.

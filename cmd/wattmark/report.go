@@ -115,6 +115,13 @@ func number(v float64) *float64 {
 	return &v
 }
 
+func newMarkerReport(m *marker.Found) *markerReport {
+	if m == nil {
+		return nil
+	}
+	return &markerReport{float64(m.T), float64(m.U), float64(m.PSLR), m.Correlation, float64(m.Step), m.TagOK, m.Fallback, float64(m.Begin), float64(m.End)}
+}
+
 // newReport collects what is known of a task.
 func newReport(t *store.Task, db string) *report {
 	r := &report{
@@ -135,15 +142,8 @@ func newReport(t *store.Task, db string) *report {
 	}
 	r.Caution = caution(t.Setup.Response)
 	r.addResult(t.Result)
-	for i := range t.Markers {
-		m := &t.Markers[i]
-		mr := &markerReport{float64(m.T), float64(m.U), float64(m.PSLR), m.Correlation, float64(m.Step), m.TagOK, m.Fallback, float64(m.Begin), float64(m.End)}
-		if m.Kind == marker.Start && r.Markers.Start == nil {
-			r.Markers.Start = mr
-		} else if m.Kind == marker.Stop {
-			r.Markers.Stop = mr
-		}
-	}
+	start, stop := marker.Pair(t.Markers)
+	r.Markers = markersReport{newMarkerReport(start), newMarkerReport(stop)}
 	if c := t.Clock; c != nil {
 		r.Clock = &clockReport{float64(c.A), c.B, float64(c.RMS), c.Used, c.Rejected}
 	}

@@ -105,7 +105,7 @@ func analyse(ctx context.Context, db Store, id store.TaskID, found []marker.Foun
 	if err != nil {
 		return a, err
 	}
-	a.bounds = bound(task.Marker, found)
+	a.bounds = bound(found)
 	if task.Chunks == 0 {
 		a.why = errors.New("no samples were stored")
 		return a, nil

@@ -102,29 +102,9 @@ type pick struct {
 // bounds are the markers that bound a task.
 type bounds struct{ start, stop *marker.Found }
 
-// bound picks, as the monitor does, the task's own start marker and the last
-// own stop marker after it; where the code was not found, the plain pattern.
-func bound(spec marker.Spec, found []marker.Found) bounds {
-	mine := func(f *marker.Found) bool {
-		return (!f.Fallback || spec.Code == marker.UpDown) && (spec.TagBits == 0 || f.TagOK)
-	}
-	plain := func(f *marker.Found) bool { return f.Fallback }
-	var b bounds
-	for _, want := range []func(*marker.Found) bool{mine, plain} {
-		for i := range found {
-			if f := &found[i]; b.start == nil && f.Kind == marker.Start && want(f) {
-				b.start = f
-			}
-		}
-	}
-	for _, want := range []func(*marker.Found) bool{mine, plain} {
-		for i := len(found) - 1; i >= 0; i-- {
-			f := &found[i]
-			if b.stop == nil && f.Kind == marker.Stop && want(f) && (b.start == nil || f.Begin >= b.start.End) {
-				b.stop = f
-			}
-		}
-	}
+// bound picks the markers that the monitor trims by.
+func bound(found []marker.Found) (b bounds) {
+	b.start, b.stop = marker.Pair(found)
 	return b
 }
 

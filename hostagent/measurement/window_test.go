@@ -97,7 +97,7 @@ func TestBoundIsByTheTasksOwnMarkers(t *testing.T) {
 		{"nothing", nil, 0, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			b := bound(spec, tc.found)
+			b := bound(tc.found)
 			at := func(f *marker.Found) measure.Seconds {
 				if f == nil {
 					return 0
@@ -110,7 +110,7 @@ func TestBoundIsByTheTasksOwnMarkers(t *testing.T) {
 		})
 	}
 	up := marker.Spec{Code: marker.UpDown, Chip: 1e-3, Guard: 4}
-	if b := bound(up, []marker.Found{plain(s1), plain(e1)}); len(b.timed(up)) != 2 {
+	if b := bound([]marker.Found{plain(s1), plain(e1)}); len(b.timed(up)) != 2 {
 		t.Error("where the plain pattern was played, its edges count")
 	}
 }

@@ -207,7 +207,7 @@ func (p *pipeline) takeFound() error {
 
 // retrim chooses the markers anew and finds the chunks that hold them.
 func (p *pipeline) retrim(ended bool) (err error) {
-	p.trim, err = trimOf(p.spec, p.tally.markers, ended, p.setup.Timebase, p.chunkAt, p.tally.chunks)
+	p.trim, err = trimOf(p.tally.markers, ended, p.setup.Timebase, p.chunkAt, p.tally.chunks)
 	return err
 }
 
@@ -219,10 +219,10 @@ func (p *pipeline) chunkAt(tick float64) (uint64, error) {
 }
 
 // trimOf finds the chunks between the markers; all of them, where there are none.
-func trimOf(spec marker.Spec, found []marker.Found, ended bool, tb measure.Timebase,
+func trimOf(found []marker.Found, ended bool, tb measure.Timebase,
 	chunkAt func(tick float64) (uint64, error), chunks uint64,
 ) (trim, error) {
-	t := trim{choice: choose(spec, found, ended), end: chunks}
+	t := trim{choice: choose(found, ended), end: chunks}
 	if t.start == nil {
 		return t, nil
 	}

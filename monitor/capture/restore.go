@@ -37,7 +37,7 @@ func (o *Owner) restoreOne(f spool.Found) error {
 		return errors.Join(f.Log.Close(), o.cfg.Store.Remove(h.CaptureID))
 	}
 	find := func(tick float64) (uint64, error) { return findChunk(f.Log, tick) }
-	tr, err := trimOf(h.Marker, t.markers, true, h.Setup.Timebase, find, t.chunks)
+	tr, err := trimOf(t.markers, true, h.Setup.Timebase, find, t.chunks)
 	if err != nil {
 		return errors.Join(err, f.Log.Close())
 	}

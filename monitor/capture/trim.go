@@ -3,7 +3,6 @@ package capture
 import (
 	"fmt"
 
-	"wattmark/measure"
 	"wattmark/measure/marker"
 )
 
@@ -12,51 +11,19 @@ type choice struct {
 	start, stop *marker.Found
 }
 
-// choose picks the first start marker and the last stop marker after it that
-// carry the task's tag. Where the code was not found, the plain up-down
-// fallback is taken, but only once the capture has ended: until then the code
-// may still come.
-func choose(spec marker.Spec, found []marker.Found, ended bool) choice {
-	mine := func(f *marker.Found) bool { return own(spec, f) }
-	plain := func(f *marker.Found) bool { return f.Fallback }
-	c := choice{start: firstStart(found, mine)}
-	if c.start == nil && ended {
-		c.start = firstStart(found, plain)
-	}
-	if c.start == nil {
+// choose picks the markers that bound the task as marker.Pair does. Nothing is
+// trimmed without a start; and the plain up-down pattern counts only once the
+// capture has ended: until then the code may still come.
+func choose(found []marker.Found, ended bool) choice {
+	var c choice
+	c.start, c.stop = marker.Pair(found)
+	if c.start == nil || c.start.Plain() && !ended {
 		return choice{}
 	}
-	c.stop = lastStop(found, c.start.End, mine)
-	if c.stop == nil && ended {
-		c.stop = lastStop(found, c.start.End, plain)
+	if c.stop != nil && c.stop.Plain() && !ended {
+		c.stop = nil
 	}
 	return c
-}
-
-func firstStart(found []marker.Found, want func(*marker.Found) bool) *marker.Found {
-	for i := range found {
-		if f := &found[i]; f.Kind == marker.Start && want(f) {
-			return f
-		}
-	}
-	return nil
-}
-
-func lastStop(found []marker.Found, from measure.Seconds, want func(*marker.Found) bool) *marker.Found {
-	for i := len(found) - 1; i >= 0; i-- {
-		if f := &found[i]; f.Kind == marker.Stop && f.Begin >= from && want(f) {
-			return f
-		}
-	}
-	return nil
-}
-
-// own tells whether a marker is the task's own, found by its code.
-func own(spec marker.Spec, f *marker.Found) bool {
-	if f.Fallback && spec.Code != marker.UpDown {
-		return false
-	}
-	return spec.TagBits == 0 || f.TagOK
 }
 
 // window is the span between the markers.
@@ -71,7 +38,7 @@ func (c choice) window() *Window {
 func noWindow(spec marker.Spec, c choice, found []marker.Found) string {
 	foreign := 0
 	for i := range found {
-		if !own(spec, &found[i]) && !found[i].Fallback {
+		if f := &found[i]; !f.TagOK && !f.Fallback {
 			foreign++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path/filepath"
 	"time"
 
 	"wattmark/measure"
@@ -124,6 +125,9 @@ func newMarkerReport(m *marker.Found) *markerReport {
 
 // newReport collects what is known of a task.
 func newReport(t *store.Task, db string) *report {
+	if abs, err := filepath.Abs(db); err == nil {
+		db = abs // a script may look from elsewhere
+	}
 	r := &report{
 		TaskID: int64(t.ID), Name: t.Name, User: t.User, State: stateNames[t.State], Reason: t.Reason, Database: db,
 		Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Bench: t.Bench, Missing: t.Setup.Missing, Stored: t.Scans,

@@ -26,8 +26,8 @@ type Bench struct {
 	file file
 	// written is false where nobody wrote a file: errors then name no place.
 	written bool
-	kind registry.Kind
-	cal  atomic.Pointer[string]
+	kind    registry.Kind
+	cal     atomic.Pointer[string]
 }
 
 // Instrument says which instrument, and where.

@@ -69,24 +69,54 @@ func (e *edge) levels(r int, reach float64) levels {
 }
 
 func (e *edge) mean(times []float64, power []float64, r int, reach float64) (mean float64, ok bool) {
-	nearest := math.Inf(1)
-	for _, t := range times {
-		nearest = min(nearest, math.Abs(t-e.at))
-	}
-	reach = max(reach, nearest)
+	reach = max(reach, nearest(times, e.at))
 	var s, n float64
 	for i, t := range times {
-		if math.Abs(t-e.at) > reach {
-			continue
-		}
-		n++
-		if r >= 0 {
-			s += power[i*e.rails+r]
-			continue
-		}
-		for _, p := range power[i*e.rails : (i+1)*e.rails] {
-			s += p
+		if math.Abs(t-e.at) <= reach {
+			s += e.power(power, i, r)
+			n++
 		}
 	}
 	return s / n, n > 0
+}
+
+// swing returns how far the power ranges over the scans within reach ticks of
+// the end (the nearest on either side at least), of rail r or of the sum of all
+// rails for r = −1, in watts.
+func (e *edge) swing(r int, reach float64) float64 {
+	least, most := math.Inf(1), math.Inf(-1)
+	look := func(times, power []float64) {
+		near := nearest(times, e.at)
+		for i, t := range times {
+			if math.Abs(t-e.at) > max(reach, near) {
+				continue
+			}
+			p := e.power(power, i, r)
+			least, most = min(least, p), max(most, p)
+		}
+	}
+	look(e.before, e.left)
+	look(e.after, e.right)
+	return max(most-least, 0)
+}
+
+// power returns the power of a remembered scan, of rail r or of the sum for r = −1.
+func (e *edge) power(power []float64, i, r int) float64 {
+	if r >= 0 {
+		return power[i*e.rails+r]
+	}
+	var s float64
+	for _, p := range power[i*e.rails : (i+1)*e.rails] {
+		s += p
+	}
+	return s
+}
+
+// nearest returns the distance of the time that is nearest to at.
+func nearest(times []float64, at float64) float64 {
+	d := math.Inf(1)
+	for _, t := range times {
+		d = min(d, math.Abs(t-at))
+	}
+	return d
 }

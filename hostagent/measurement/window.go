@@ -157,15 +157,11 @@ func integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Se
 	if err != nil {
 		return nil, err
 	}
-	var b measure.Block
-	for c, err := range db.Chunks(ctx, id, 0) {
+	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), setup) {
 		if err != nil {
 			return nil, err
 		}
-		if err := chunk.Decode(c, setup.Timebase, len(setup.Channels), &b); err != nil {
-			return nil, fmt.Errorf("chunk %d: %w", c.No, err)
-		}
-		if err := g.Add(&b); err != nil {
+		if err := g.Add(b); err != nil {
 			return nil, err
 		}
 		// Chunks behind the window add nothing.

@@ -67,7 +67,7 @@ func ResponseOf(a Arch, f Field) measure.Response {
 }
 
 // lagOf is how long after the end of its averaging window a value appears. On an
-// H200 (driver 580) it lay between 2.6 and 18 ms in 25 sessions, another in each,
+// H200 (driver 580) it lay between 2.6 and 18 ms in 25 runs, another in each,
 // measured by markers whose time the GPU's own clock gave. Nobody has published
 // it for others: it is not corrected there.
 func lagOf(a Arch, f Field) measure.Seconds {

@@ -23,9 +23,7 @@ const (
 )
 
 // Instrument is what the meter said of itself.
-type Instrument struct {
-	Kind, Model, Serial, Firmware, Address string
-}
+type Instrument = measure.Identity
 
 // NewTask is what is known when a task begins.
 type NewTask struct {

@@ -145,7 +145,7 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pi
 		return nil, why
 	}
 	return &pick{
-		Window: Window{start.End, stop.Begin},
+		Window: Window{From: start.End, To: stop.Begin},
 		edges:  measure.Edges{UFrom: start.U, UTo: stop.U},
 		note:   fmt.Sprintf("the window is what lies between the markers, guards included: %v", why),
 	}, nil

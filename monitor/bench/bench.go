@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
 
 	"github.com/goccy/go-yaml"
 
@@ -27,7 +26,6 @@ type Bench struct {
 	// written is false where nobody wrote a file: errors then name no place.
 	written bool
 	kind    registry.Kind
-	cal     atomic.Pointer[string]
 }
 
 // Instrument says which instrument, and where.

@@ -124,7 +124,7 @@ type Bench struct {
 }
 
 // Window is a span of device time.
-type Window struct{ From, To measure.Seconds }
+type Window = measure.Window
 
 // Summary is what a capture came to, or has come to so far.
 type Summary struct {

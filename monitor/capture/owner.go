@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -146,23 +144,9 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID,
 	}
 	if o.setup != nil {
-		b.CalibrationID = CalibrationID(*o.setup)
+		b.CalibrationID = o.setup.CalibrationID()
 	}
 	return b
-}
-
-// CalibrationID names a setup by its content: the first 16 hexadecimal digits
-// of the SHA-256 of its channels and rails.
-func CalibrationID(s measure.Setup) string {
-	b, err := json.Marshal(struct {
-		Channels []measure.Channel
-		Rails    []measure.Rail
-	}{s.Channels, s.Rails})
-	if err != nil { // a setup that was validated has only finite numbers
-		return ""
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
 }
 
 // Start takes the bench and starts a capture; it returns once the first scan

@@ -54,7 +54,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	}
 	h := spool.Header{
 		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, TaskName: c.req.TaskName, Created: time.Now(),
-		Instrument: ins.Identity(), Setup: setup, CalibrationID: CalibrationID(setup), Marker: c.req.Marker,
+		Instrument: ins.Identity(), Setup: setup, CalibrationID: setup.CalibrationID(), Marker: c.req.Marker,
 	}
 	if err := o.live.begin(c.id, &h.Setup); err != nil {
 		return err

@@ -122,12 +122,16 @@ func (o *Owner) reopen(ctx context.Context, c *Capture) error {
 	ins := o.cfg.Instrument
 	ctx, cancel := context.WithDeadline(ctx, c.lostAt().Add(o.cfg.Reopen))
 	defer cancel()
+	o.cfg.Log.Warn("instrument was lost, it is tried again", "capture", c.id, "within", o.cfg.Reopen, "error", c.awayWhy())
 	var last error
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		if err := ins.Close(); err != nil {
 			last = err
 		}
 		err := o.tryOpen(ctx, c)
+		if err == nil {
+			o.cfg.Log.Info("instrument is back", "capture", c.id, "address", ins.Identity().Address)
+		}
 		if err == nil || errors.Is(err, instrument.ErrIdentity) {
 			return err
 		}

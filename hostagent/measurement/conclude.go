@@ -60,6 +60,9 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	case a.why != nil:
 		v.note("%v", a.why)
 	}
+	if a.clock != "" {
+		v.note("%s", a.clock)
+	}
 	switch {
 	case a.result != nil && a.result.Gaps > 0:
 		v.incomplete("%d scans were lost in %d gaps within the window", a.result.Lost, a.result.Gaps)
@@ -86,7 +89,8 @@ type analysis struct {
 	fit    *clock.Fit
 	result *measure.Result
 	nvml   *measure.Joule
-	why    error // why there is no result, or not the best one
+	clock  string // what is wrong with the meter's clock
+	why    error  // why there is no result, or not the best one
 }
 
 // analyse relates the clocks, chooses the window and integrates over it. An
@@ -113,6 +117,7 @@ func analyse(ctx context.Context, db Store, id store.TaskID, found []marker.Foun
 	var fitErr error
 	if timed := a.timed(task.Marker); len(timed) > 0 {
 		a.fit, fitErr = relate(&task.Setup, played, timed)
+		a.clock = offRate(task.Setup.Timebase, a.fit)
 	} else {
 		fitErr = errors.New("the markers were not found by their code")
 	}

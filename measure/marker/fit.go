@@ -15,6 +15,9 @@ const (
 	// outstanding is how many standard deviations a refinement of the model must
 	// stand out before it is believed.
 	outstanding = 4
+	// hostClock is the relative standard uncertainty of the clock by which a host
+	// plays chips: a quartz that a time service disciplines.
+	hostClock = 20e-6
 )
 
 // fitWork is the memory of a fit, kept from one candidate to the next.
@@ -159,7 +162,8 @@ func (s *sampled) solve(chips []bool, t0 float64) *fitted {
 	low, high := s.levels(f.edges, t0)
 	f.par = vector{parTau: math.Log(tau), parFall: math.Log(tau), parStep: high - low, parLow: low}
 	f.guess = f.par[parTau]
-	f.prior = whiteNoise(len(w.pts), func(i int) float64 { return w.pts[i].p }) / (1.5 * 1.5)
+	white := whiteNoise(len(w.pts), func(i int) float64 { return w.pts[i].p })
+	f.prior, f.clocks = white/(1.5*1.5), white/(s.uClock*s.uClock)
 	if !s.minimise(f) || !(f.par[parStep] > 0) {
 		return nil
 	}

@@ -29,7 +29,10 @@ type sampled struct {
 	delay float64 // of a reading behind the power that it shows, seconds
 	space float64 // nominal distance of points, seconds
 	whole float64 // length of the marker, seconds
-	on    func(Found)
+	// uClock is the relative standard uncertainty of a chip's length on the
+	// instrument's clock.
+	uClock float64
+	on     func(Found)
 
 	points ring[point]
 	last   float64 // time of the last point; −Inf before the first
@@ -46,8 +49,9 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 		spec: spec, resp: r, on: on, whole: float64(spec.Duration()), space: scan * float64(per), last: math.Inf(-1),
 		// A mean of n point readings has the variance of place of a window of
 		// √(n²−1) scans; windows that follow each other add in variance.
-		box:   math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
-		delay: float64(r.Window+r.Update)/2 + skew(setup),
+		box:    math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
+		delay:  float64(r.Window+r.Update)/2 + skew(setup),
+		uClock: math.Hypot(setup.Timebase.UTickHz, hostClock),
 	}
 	margin := spec.Len() + settleChips + guardUsed + 4
 	s.points = newRing[point](int(1.25*float64(margin)*float64(spec.Chip)/s.space) + 64)

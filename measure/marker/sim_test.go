@@ -26,6 +26,7 @@ type sim struct {
 	stamped      float64 // rms of the stamps' jitter, seconds; 0 means uniform
 	tickHz       float64 // 0 means 1e6
 	offsetT      float64 // time of the first scan
+	uClock       float64 // relative, of the tick rate: stated, see clocked
 	response     measure.Response
 }
 
@@ -48,7 +49,7 @@ func (s sim) withDefaults() sim {
 func (s sim) setup() *measure.Setup {
 	s = s.withDefaults()
 	return &measure.Setup{
-		Timebase: measure.Timebase{TickHz: measure.Hertz(s.tickHz), TicksPerScan: s.tickHz / s.rate, Stamped: s.stamped > 0},
+		Timebase: measure.Timebase{TickHz: measure.Hertz(s.tickHz), UTickHz: s.uClock, TicksPerScan: s.tickHz / s.rate, Stamped: s.stamped > 0},
 		Channels: []measure.Channel{
 			{Name: "v", Unit: measure.UnitVolt, Gain: s.volt},
 			{Name: "spare", Unit: measure.UnitVolt, Gain: 1},
@@ -129,6 +130,22 @@ func play(levels []level, spec Spec, kind Kind, begin, low, high float64) ([]lev
 		levels = append(levels, level{begin + float64(i)*chip, w})
 	}
 	return levels, begin + float64(spec.CodeStart())*chip, begin + float64(spec.Duration())
+}
+
+// clocked draws the meter's clock, and returns what the GPU does as a meter
+// with that clock sees it.
+func (s sim) clocked(levels []level, truth map[Kind]float64, rng *rand.Rand) []level {
+	if s.uClock == 0 {
+		return levels
+	}
+	fast := 1 + s.uClock*rng.NormFloat64()
+	for i := range levels {
+		levels[i].at *= fast
+	}
+	for k := range truth {
+		truth[k] *= fast
+	}
+	return levels
 }
 
 // detect runs a detector over blocks and returns what it found.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"wattmark/hostagent"
 	"wattmark/hostagent/sampler"
 	"wattmark/measure"
 	"wattmark/measure/clock"
@@ -259,5 +260,16 @@ func TestVerdict(t *testing.T) {
 	v.untrimmed("d")
 	if v.state != store.Incomplete || strings.Join(v.reasons, "") != "abc 1d" {
 		t.Errorf("got %v %v", v.state, v.reasons)
+	}
+}
+
+func TestNamesThatATerminalWouldObey(t *testing.T) {
+	for name, c := range map[string]Config{
+		"name": {Name: "\x1b[2J", User: "ann"}, "user": {Name: "gemm", User: "ann\r"}, "holder": {Name: "gemm", Holder: "caf\xe9"},
+	} {
+		c.DB, c.Monitor, c.Device = struct{ Store }{}, struct{ Monitor }{}, struct{ hostagent.Device }{}
+		if _, err := Measure(t.Context(), c, nil); !errors.Is(err, measure.ErrText) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -92,6 +93,10 @@ type Request struct {
 func (r *Request) check() error {
 	if r.Holder == "" {
 		return fmt.Errorf("%w: no holder: say who asks, as user@host", ErrRequest)
+	}
+	// The next who wants the bench is shown both.
+	if err := errors.Join(measure.CheckText("holder", r.Holder), measure.CheckText("task", r.TaskName)); err != nil {
+		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	if r.Lease == 0 {
 		r.Lease = defaultLease

@@ -12,9 +12,10 @@ import (
 )
 
 // generator is an instrument without a wire, for benchmarks: six 16-bit
-// channels with noise of 4 counts (rms), steps of 900 and a ripple of 8, as fast as the capture
-// takes them or paced like a real meter. It plays the markers of a task into
-// its own currents: the start marker after a lead, the stop marker on request.
+// channels with noise of 4 counts (rms), steps of 900 counts and a ripple of 8
+// (amplitude), as fast as the capture takes them or paced like a real meter. It
+// plays the markers of a task into its own currents: the start marker after a
+// lead, the stop marker on request.
 //
 //	lead ─ start marker ─ busy … ─ stop marker ─ quiet …
 //

@@ -121,6 +121,8 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 	if g.paced {
 		size = uint64(max(16, min(generatorBlock, float64(g.rate)/1000)))
 	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	begin := time.Now()
 	g.begun.Store(begin.UnixNano())
 	for scan, n := uint64(0), uint64(0); ctx.Err() == nil; scan += n {
@@ -128,7 +130,7 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 		if scan < s.startEnd {
 			n = min(n, s.startEnd-scan)
 		}
-		if !g.wait(ctx, begin, scan+n) {
+		if !g.wait(ctx, timer, begin, scan+n) {
 			return nil
 		}
 		if s.stop == never && scan >= s.startEnd && g.asked.Load() {
@@ -147,10 +149,16 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 }
 
 // wait returns when the scans before end have been taken, and are allowed.
-func (g *generator) wait(ctx context.Context, begin time.Time, end uint64) bool {
+func (g *generator) wait(ctx context.Context, timer *time.Timer, begin time.Time, end uint64) bool {
 	if g.paced {
 		due := begin.Add(measure.Seconds(float64(end) / float64(g.rate)).Duration())
-		return sleepUntil(ctx, due)
+		timer.Reset(time.Until(due))
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		}
 	}
 	for g.allowed.Load() < int64(end) {
 		select {

@@ -46,6 +46,8 @@ type report struct {
 	Window     *windowReport  `json:"window,omitempty"`
 	Budget     []budgetReport `json:"budget,omitempty"`
 	Events     []eventReport  `json:"events,omitempty"`
+	// Condition is the GPU's clocks and temperature around the work.
+	Condition *conditionReport `json:"gpu_condition,omitempty"`
 	// Caution is what the meter cannot see and ± U does not hold.
 	Caution string `json:"caution,omitempty"`
 

@@ -173,6 +173,9 @@ func (a *app) showCmd() *cobra.Command {
 				return err
 			}
 			r := newReport(t, a.db)
+			if err := r.addCondition(cmd.Context(), db); err != nil {
+				return err
+			}
 			if a.json {
 				return a.printJSON(r)
 			}

@@ -39,6 +39,11 @@ type fitted struct {
 // fit refines a candidate whose code begins near t0; nil where the trace there
 // is not a marker.
 func (s *sampled) fit(kind Kind, t0 float64) *Found {
+	return s.fitWith(kind, t0, func(*fitted, []Edge, []bool) bool { return true })
+}
+
+// fitWith is fit for markers that must pass one more test.
+func (s *sampled) fitWith(kind Kind, t0 float64, pass func(*fitted, []Edge, []bool) bool) *Found {
 	chip := float64(s.spec.Chip)
 	if !s.gather(t0) {
 		return nil
@@ -61,7 +66,7 @@ func (s *sampled) fit(kind Kind, t0 float64) *Found {
 		return nil
 	}
 	edges := s.refine(f)
-	if !(f.uT0 < chip/4) || !s.plausible(f) {
+	if !(f.uT0 < chip/4) || !s.plausible(f) || !pass(f, edges, spec.Chips(kind)) {
 		return nil
 	}
 	rise, _ = f.tau(&f.par)

@@ -1,8 +1,10 @@
 package marker
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"wattmark/measure"
 )
@@ -166,3 +168,8 @@ func detect(spec Spec, setup *measure.Setup, blocks ...measure.Block) []Found {
 }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
+
+// sortLevels puts changes of power into the order of their times.
+func sortLevels(levels []level) {
+	slices.SortStableFunc(levels, func(a, b level) int { return cmp.Compare(a.at, b.at) })
+}

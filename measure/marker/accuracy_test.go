@@ -152,6 +152,7 @@ func TestAccuracySensor(t *testing.T) {
 		{"as found on an H200", sensorSim{window: 25e-3, period: 0.1, trueWindow: 32e-3, noise: 4, jitter: 1.5e-3, stalls: true, poll: 4e-3}, 30, 3e-3, 0.5, 1.6, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			var tr trial
 			for seed := range trials(tc.trials) {
 				rng := newRand(uint64(seed))
@@ -179,6 +180,7 @@ func TestAccuracySensor(t *testing.T) {
 func TestLagThatFallsBack(t *testing.T) {
 	for name, skips := range map[string]bool{"all updates": false, "updates left out": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var tr trial
 			within := 0
 			for seed := range trials(40) {

@@ -72,9 +72,11 @@ func (u *updates) fit(kind Kind, t0 float64) *Found {
 	if step <= 0 || rho < u.leastRho(len(u.work.y)) || !(spread < chip/4) {
 		return nil
 	}
-	if t, uT, k, ok := u.unjumped(spec, kind, mean, seen); ok {
-		mean, spread = t, uT
-		rho, step = u.final(mean, k)
+	if rho < noJump {
+		if t, uT, k, ok := u.unjumped(spec, kind, mean, seen); ok {
+			mean, spread = t, uT
+			rho, step = u.final(mean, k)
+		}
 	}
 	begin := measure.Seconds(mean)
 	lead := measure.Seconds(spec.CodeStart()) * spec.Chip

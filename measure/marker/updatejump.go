@@ -13,6 +13,9 @@ const (
 	// some 60 places and 51 × 51 shifts are tried, whose logarithm is 12.
 	// jumpAgain is that gain for a closer look at a jump that is believed.
 	jumpGain, jumpAgain = 16, 2
+	// noJump is the correlation from which on there is none: the smallest one, seen
+	// by a single update whole, leaves 0.997, and by part of one more.
+	noJump = 0.9995
 	// jumpSpread is the standard uncertainty, in steps, of a jump that a single
 	// update across an edge shows on either side.
 	jumpSpread = 2

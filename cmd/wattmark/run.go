@@ -197,6 +197,9 @@ func (a *app) showTask(ctx context.Context, db *store.DB, id store.TaskID, extra
 		return err
 	}
 	r := newReport(&t, a.db)
+	if err := r.addCondition(ctx, db); err != nil {
+		return err
+	}
 	if extra != nil {
 		extra(r)
 	}

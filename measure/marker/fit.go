@@ -16,8 +16,8 @@ const (
 	// stand out before it is believed.
 	outstanding = 4
 	// hostClock is the relative standard uncertainty of the clock by which a host
-	// plays chips: a quartz that a time service disciplines.
-	hostClock = 20e-6
+	// plays chips, once a time service has disciplined it.
+	hostClock = 10e-6
 )
 
 // fitWork is the memory of a fit, kept from one candidate to the next.

@@ -98,6 +98,21 @@ func (o *Owner) Run(ctx context.Context) error {
 	}
 }
 
+// Probe tries the instrument once the bench is free, and logs where it cannot be
+// used. It returns when that is done, or ctx or Run has ended.
+func (o *Owner) Probe(ctx context.Context) {
+	answer := make(chan struct{})
+	select {
+	case o.probes <- answer:
+		select {
+		case <-answer:
+		case <-ctx.Done():
+		}
+	case <-o.done:
+	case <-ctx.Done():
+	}
+}
+
 // probe opens the instrument only to learn what it is.
 func (o *Owner) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
@@ -125,16 +140,7 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 	known := o.setup != nil
 	o.mu.Unlock()
 	if !known && o.line.held().holder == "" {
-		answer := make(chan struct{})
-		select {
-		case o.probes <- answer:
-			select {
-			case <-answer:
-			case <-ctx.Done():
-			}
-		case <-o.done:
-		case <-ctx.Done():
-		}
+		o.Probe(ctx)
 	}
 	h := o.line.held()
 	o.mu.Lock()

@@ -42,7 +42,7 @@ func TestCalibrationID(t *testing.T) {
 		}
 		seen[id] = name
 	}
-	if base().CalibrationID() != base().CalibrationID() {
+	if first, again := base().CalibrationID(), base().CalibrationID(); first != again {
 		t.Error("the same calibration has two names")
 	}
 }

@@ -80,24 +80,45 @@ func (e *edge) mean(times []float64, power []float64, r int, reach float64) (mea
 	return s / n, n > 0
 }
 
-// swing returns how far the power ranges over the scans within reach ticks of
-// the end (the nearest on either side at least), of rail r or of the sum of all
-// rails for r = −1, in watts.
-func (e *edge) swing(r int, reach float64) float64 {
-	least, most := math.Inf(1), math.Inf(-1)
-	look := func(times, power []float64) {
-		near := nearest(times, e.at)
-		for i, t := range times {
-			if math.Abs(t-e.at) > max(reach, near) {
-				continue
-			}
-			p := e.power(power, i, r)
-			least, most = min(least, p), max(most, p)
+// jump returns how far the power steps between two neighbouring scans, of those
+// that reach into reach ticks around the end (the pair across the end at least):
+// the largest change less what the changes beside it share, for a ramp over
+// several scans is no step. It is of rail r or of the sum of all rails for
+// r = −1, in watts.
+func (e *edge) jump(r int, reach float64) (most float64) {
+	before := len(e.before)
+	n := before + len(e.after)
+	at := func(i int) (tick, power float64) { // in order of time
+		if i < before {
+			k := (e.oldest() + i) % before
+			return e.before[k], e.power(e.left, k, r)
+		}
+		return e.after[i-before], e.power(e.right, i-before, r)
+	}
+	change := func(i int) float64 { // from scan i − 1 to scan i
+		if i < 1 || i >= n {
+			return 0
+		}
+		_, p0 := at(i - 1)
+		_, p1 := at(i)
+		return math.Abs(p1 - p0)
+	}
+	for i := 1; i < n; i++ {
+		t0, _ := at(i - 1)
+		t1, _ := at(i)
+		if i == before || t1 >= e.at-reach && t0 <= e.at+reach {
+			most = max(most, change(i)-max(change(i-1), change(i+1)))
 		}
 	}
-	look(e.before, e.left)
-	look(e.after, e.right)
-	return max(most-least, 0)
+	return most
+}
+
+// oldest is the index in before of the oldest scan.
+func (e *edge) oldest() int {
+	if len(e.before) < edgeScans {
+		return 0
+	}
+	return e.head
 }
 
 // power returns the power of a remembered scan, of rail r or of the sum for r = −1.

@@ -123,13 +123,15 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []Contr
 // the window's end itself, the ramp is cut there and lacks ΔP·Δt·(1 − x)²/2:
 // ΔP·Δt/√20 rms, but at a rise and a fall of like sign (mean ΔP·Δt/6 each), so
 // that two ends come to 0.394·ΔP·Δt against the 0.408 of two independent
-// ΔP·Δt/√12. So that is taken, with how far the power ranges around the end for
-// ΔP. Δt is the instrument's update where it shows each value several times.
+// ΔP·Δt/√12. So that is taken, with the step that the readings around the end
+// show for ΔP; a ramp over several readings hides far less (for a kink of slope s
+// the rule's error is within s·Δt²/8) and is not counted. Δt is the instrument's
+// update where it shows each value several times.
 func (g *Integrator) sampled(r int, e Edges) float64 {
 	tb := g.setup.Timebase
 	dt := max(tb.Seconds(tb.TicksPerScan), g.setup.Response.Update)
 	end := func(i int, u Seconds) float64 {
-		return g.ends[i].swing(r, tb.Ticks(max(2*u, 1.5*dt))) * float64(dt)
+		return g.ends[i].jump(r, tb.Ticks(max(u, dt))) * float64(dt)
 	}
 	return math.Hypot(end(0, e.UFrom), end(1, e.UTo)) / math.Sqrt(12)
 }

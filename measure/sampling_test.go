@@ -55,3 +55,42 @@ func TestQuietMeterAtTheWindowsEnds(t *testing.T) {
 		})
 	}
 }
+
+// Only a step between two readings hides energy: a ramp over several does not,
+// and a step far from the ends is not the ends'.
+func TestStepAtAnEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		watts []float64 // one every tick, the end at tick 5.5
+		want  float64
+	}{
+		"a step across the end": {[]float64{1, 1, 1, 1, 1, 1, 9, 9, 9, 9, 9, 9}, 8},
+		"a step down behind it": {[]float64{9, 9, 9, 9, 9, 9, 9, 1, 1, 1, 1, 1}, 8},
+		"a ramp":                {[]float64{1, 1, 1, 1, 3, 5, 7, 9, 9, 9, 9, 9}, 0},
+		"a slow rise":           {[]float64{1, 1, 1, 1, 1, 5, 7, 8, 8.5, 8.75, 9, 9}, 2},
+		"a step elsewhere":      {[]float64{1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9}, 0},
+		"rest":                  {[]float64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Setup{
+				Channels: []Channel{{Name: "p", Unit: UnitWatt, Gain: 0.25}},
+				Rails:    []Rail{{Name: "gpu", Role: RoleWholeGPU, Wiring: WiringPower, Y: -1}},
+				Timebase: Timebase{TickHz: 1, TicksPerScan: 1},
+			}
+			m, err := NewPowerMeter(&s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			col := make([]Count, len(c.watts))
+			for i, w := range c.watts {
+				col[i] = Count(w / 0.25)
+			}
+			e := newEdge(5.5, 1)
+			e.observe(&stretch{cols: [][]Count{col}, step: 1, n: len(col)}, m.rails)
+			for _, r := range []int{0, -1} {
+				if got := e.jump(r, 1); got != c.want {
+					t.Errorf("rail %d: a step of %v W, want %v", r, got, c.want)
+				}
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"os/exec"
@@ -254,4 +255,17 @@ func stockSQL(t *testing.T, db, statement string) string {
 		t.Fatalf("sqlite3: %v\n%s", err, out)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// execSQL runs a statement in a database of any kind, through the product's driver.
+func execSQL(t *testing.T, path, statement string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
 }

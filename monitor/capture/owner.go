@@ -114,8 +114,8 @@ func (o *Owner) Probe(ctx context.Context) {
 }
 
 // probe opens the instrument only to learn what it is.
-func (o *Owner) probe(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
+func (o *Owner) probe(outer context.Context) {
+	ctx, cancel := context.WithTimeout(outer, o.cfg.OpenTimeout)
 	defer cancel()
 	ins := o.cfg.Instrument
 	err := ins.Open(ctx)
@@ -125,7 +125,7 @@ func (o *Owner) probe(ctx context.Context) {
 	if cerr := ins.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
+	if err != nil && outer.Err() == nil { // an end in its midst says nothing of it
 		o.cfg.Log.Warn("instrument cannot be used now", "bench", o.cfg.Bench, "error", err)
 		o.mu.Lock()
 		o.setupErr = fmt.Errorf("%w: %w", ErrUnavailable, err)

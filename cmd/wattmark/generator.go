@@ -34,7 +34,7 @@ type generator struct {
 	more    chan struct{}
 
 	asked  atomic.Bool   // the stop marker was asked for
-	played chan struct{} // gets a value when the stop marker was delivered
+	played chan struct{} // gets a value when the stop marker can have been seen
 	begun  atomic.Int64  // wall clock of the first scan, ns since 1970
 	passed atomic.Int64  // scans delivered since
 }
@@ -133,14 +133,15 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 		if !g.wait(ctx, timer, begin, scan+n) {
 			return nil
 		}
-		if s.stop == never && scan >= s.startEnd && g.asked.Load() {
+		// Two markers that touch could not be told from two that overlap.
+		if s.stop == never && scan >= s.startEnd+s.length/4 && g.asked.Load() {
 			s.stop = scan
 		}
 		if err := sink.Block(s.block(scan, n)); err != nil {
 			return err
 		}
 		g.passed.Store(int64(scan + n))
-		if !s.told && s.stop != never && scan+n >= s.stop+s.length {
+		if !s.told && s.stop != never && scan+n >= s.stop+s.length+s.settle {
 			s.told = true
 			g.played <- struct{}{}
 		}

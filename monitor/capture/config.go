@@ -46,7 +46,9 @@ type Config struct {
 	// and four chips: 150 ms. A line may hold samples back for that long without
 	// the monitor knowing.
 	StopTail time.Duration
-	// StopGrace bounds that wait on the wall clock, beyond the tail: 250 ms.
+	// StopGrace bounds that wait on the wall clock, beyond the tail: 1.5 s. It is
+	// used up only where the tail does not come: a driver that judges a silence
+	// holds scans back for 0.6 s, and a machine may be busy.
 	StopGrace time.Duration
 }
 
@@ -67,7 +69,7 @@ func (c Config) withDefaults() Config {
 	def(&c.OpenTimeout, 10*time.Second)
 	def(&c.ArmTimeout, 10*time.Second)
 	def(&c.StopTail, 150*time.Millisecond)
-	def(&c.StopGrace, 250*time.Millisecond)
+	def(&c.StopGrace, 1500*time.Millisecond)
 	if c.ChunkScans <= 0 {
 		c.ChunkScans = chunk.MaxScans
 	}

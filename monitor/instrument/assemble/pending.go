@@ -18,7 +18,7 @@ import (
 const (
 	agreeing = 3  // windows that must agree
 	wide     = 4  // Settles a window: 0.1 s
-	patience = 40 // Settles until it is given up: 1 s
+	patience = 24 // Settles until it is given up: 0.6 s, within a stop's grace (capture.Config)
 )
 
 // pending is a discontinuity whose whole turns are not yet known. All scans of

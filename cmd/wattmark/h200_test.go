@@ -40,7 +40,7 @@ func (s *spot) Block(b *measure.Block) error {
 // so the window cannot be placed better than that.
 func TestMarkersOnAnH200(t *testing.T) {
 	const near = measure.Seconds(15e-3)
-	for name, want := range map[string]measure.Joule{"memory": 3216, "compute": 1709, "half": 2552, "pulse": 3135} {
+	for name, want := range map[string]measure.Joule{"memory": 3216, "compute": 1709, "half": 2552, "pulse": 3135, "pulse2": 858} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join("..", "..", "testdata", "h200", name)
 			host, s, setup := playH200(t, dir)

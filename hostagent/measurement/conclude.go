@@ -65,14 +65,22 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	}
 	switch {
 	case a.result != nil && a.result.Gaps > 0:
-		v.incomplete("%d scans were lost in %d gaps within the window", a.result.Lost, a.result.Gaps)
+		v.incomplete("%s within the window", missing(a.result.Lost, a.result.Gaps))
 	case a.result == nil && s.Gaps > 0:
-		v.incomplete("%d scans were lost in %d gaps", s.Lost, s.Gaps)
+		v.incomplete("%s", missing(s.Lost, s.Gaps))
 	}
 	return store.Outcome{
 		State: v.state, Reason: strings.Join(v.reasons, "; "), Markers: s.Markers,
 		Clock: a.fit, Result: a.result, NVML: a.nvml,
 	}, nil
+}
+
+// missing says how many scans are missing, in how many gaps.
+func missing(scans, gaps uint64) string {
+	if gaps == 1 {
+		return fmt.Sprintf("%d scans were lost in a gap", scans)
+	}
+	return fmt.Sprintf("%d scans were lost in %d gaps", scans, gaps)
 }
 
 // why prefers the monitor's words: it has seen the trace.

@@ -80,10 +80,10 @@ func Parse(r io.Reader, utcOffset time.Duration) (*Log, error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		line, _ := cr.FieldPos(0)
-		if err != nil {
+		if err != nil { // it names the line
 			return nil, fmt.Errorf("smilog: %w: %w", ErrFormat, err)
 		}
+		line, _ := cr.FieldPos(0)
 		if err := log.addLine(rec, width, stamp, columns, utcOffset); err != nil {
 			if _, next := cr.Read(); errors.Is(next, io.EOF) {
 				log.Skipped++ // the logger was stopped within its last line

@@ -187,6 +187,13 @@ func (i *Instrument) Raise(e *Error) {
 	i.raise(e)
 }
 
+// Do calls f while no client is served: the way to look at what handlers change.
+func (i *Instrument) Do(f func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	f()
+}
+
 // execute carries out a program message and returns its response message
 // without an end; none where nothing was asked, or an unknown thing.
 func (i *Instrument) execute(line string) []byte {
@@ -203,7 +210,9 @@ func (i *Instrument) execute(line string) []byte {
 		reply, err := i.do(u)
 		if err != nil {
 			i.raise(err)
-			continue
+			if reply == nil {
+				continue
+			}
 		}
 		if u.query {
 			replies = append(replies, reply)

@@ -58,7 +58,7 @@ func (c Call) Word(i int, words ...string) (string, error) {
 // Command is one header of the tree. Pattern has the short form in capitals,
 // <n> where a number may stand, and brackets around nodes that may be left out:
 // "TIMebase[:MAIN]:SCALe", "CHANnel<n>:OFFSet". A nil handler means that the
-// header has no such form.
+// header has no such form. A query may give both a reply and an error.
 type Command struct {
 	Pattern string
 	Set     func(Call) error

@@ -20,6 +20,9 @@ type Config struct {
 	Timeout time.Duration
 	// Quiet is how long the line must be silent to count as drained: 50 ms.
 	Quiet time.Duration
+	// Stale is how long to look, before a query, for bytes that nobody asked for:
+	// 200 µs; negative for not at all.
+	Stale time.Duration
 	// Accept refuses an instrument that is not wanted; nil accepts any. Its error
 	// should wrap instrument.ErrIdentity.
 	Accept func(Identity) error
@@ -40,6 +43,9 @@ func (c Config) withDefaults() Config {
 	def(&c.Timeout, 2*time.Second)
 	def(&c.Quiet, 50*time.Millisecond)
 	def(&c.Reconnect, 10*time.Second)
+	if c.Stale == 0 {
+		c.Stale = 200 * time.Microsecond
+	}
 	if c.Dial == nil {
 		address, o := c.Address, transport.Options{Baud: c.Baud, Exclusive: true}
 		c.Dial = func(ctx context.Context) (transport.Conn, error) { return transport.Dial(ctx, address, o) }

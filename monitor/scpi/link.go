@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	maxLine  = 1 << 20                // bytes of a reply of text
-	trailing = 10 * time.Millisecond  // for what an instrument leaves behind a block
-	stale    = 200 * time.Microsecond // to see what lies on the line before a query
+	maxLine  = 1 << 20               // bytes of a reply of text
+	trailing = 10 * time.Millisecond // for what an instrument leaves behind a block
 )
 
 // send sends one program message.
@@ -26,11 +25,11 @@ func (c *Client) send(ctx context.Context, message string) error {
 func (c *Client) clear(ctx context.Context) error {
 	c.stats.Discarded += uint64(len(c.buf))
 	c.buf = nil
-	if c.messages {
+	if c.messages || c.cfg.Stale < 0 {
 		return nil
 	}
 	for {
-		n, err := transport.ReadWithin(ctx, c.conn, c.mem, stale)
+		n, err := transport.ReadWithin(ctx, c.conn, c.mem, c.cfg.Stale)
 		if err != nil || n == 0 {
 			return err
 		}

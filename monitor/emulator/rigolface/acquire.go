@@ -81,7 +81,7 @@ func (f *Face) stop() {
 	if f.acq.single {
 		points := 0
 		if f.acq.triggered {
-			points = int(min(float64(f.points()), max(0, (now-f.acq.begin).Seconds()*f.rate()*(1+f.cfg.Clock))))
+			points = int(min(float64(f.points()), max(0, (now-f.acq.begin).Seconds()*f.rate()*(1+f.cfg.Clock)+1e-6)))
 		}
 		f.freeze(points)
 		return

@@ -8,5 +8,5 @@ import (
 
 // quick makes opening cheap: it waits for a silent line no longer than it must.
 func (d *Device) quick() {
-	d.client = scpi.New(scpi.Config{Address: d.address, Timeout: d.opts.Timeout, Accept: accept, Quiet: time.Millisecond})
+	d.client = scpi.New(scpi.Config{Address: d.address, Timeout: d.opts.Timeout, Accept: accept, Quiet: time.Millisecond, Stale: -1})
 }

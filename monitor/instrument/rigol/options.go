@@ -39,11 +39,13 @@ type Options struct {
 	Timeout time.Duration `yaml:"timeout"`
 }
 
-// Defaults are four channels that see 12 V rails, and 6 s of memory.
+// Defaults are two 12 V rails, each with a clamp of 10 mV/A on the odd channel
+// and a probe on the even one, and 6 s of memory.
 func Defaults() Options {
 	in := map[string]Input{}
-	for n := 1; n <= channels; n++ {
-		in[channelName(n)] = Input{Scale: 2}
+	for n := 1; n <= channels; n += 2 {
+		in[channelName(n)] = Input{Scale: 0.05, Offset: -0.1, AmperePerVolt: 100}
+		in[channelName(n+1)] = Input{Scale: 0.5, Offset: -12}
 	}
 	return Options{Window: 6 * time.Second, Timeout: 5 * time.Second, Inputs: in}
 }

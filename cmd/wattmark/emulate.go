@@ -19,6 +19,7 @@ import (
 	"wattmark/monitor/emulator/pmdface"
 	"wattmark/monitor/emulator/ps3face"
 	"wattmark/monitor/emulator/pty"
+	"wattmark/monitor/emulator/rigolface"
 )
 
 // emulateFlags are the flags of emulate.
@@ -34,11 +35,14 @@ type emulateFlags struct {
 func (a *app) emulateCmd() *cobra.Command {
 	var f emulateFlags
 	c := &cobra.Command{
-		Use: "emulate KIND", Short: "Serve a meter in software: powersensor3 or pmd", Args: cobra.ExactArgs(1),
-		ValidArgs: []string{"powersensor3", "pmd"},
+		Use: "emulate KIND", Short: "Serve a meter in software: " + emulated, Args: cobra.ExactArgs(1),
+		ValidArgs: []string{"powersensor3", "pmd", "ds1054z"},
 		Long: `Serve a meter in software on a pseudo-terminal, or on TCP with --listen, to
 wattmark or to other people's programs. An emulated 300 W card alternates
 between its loads behind it; --play sends recorded PMD-USB bytes instead.
+
+The ds1054z has clamps of 10 mV/A on channels 1 and 3 and probes on channels 2
+and 4, at the card's two connectors.
 
 With --gpu the card does what a simulated GPU is told to do, through a socket:
 two machines' worth of wattmark on one, without any hardware (see the example).`,
@@ -46,6 +50,7 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
   wattmark emulate powersensor3 --link /tmp/meter --gpu /tmp/gpu &
   wattmark monitor --instrument powersensor3 --port /tmp/meter &
   wattmark run --gpu sim:/tmp/gpu --benchmark memory
+  wattmark emulate ds1054z --listen 127.0.0.1:5555
   wattmark emulate pmd --listen 127.0.0.1:5555 --drop 1e-5`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.emulate(cmd.Context(), args[0], f) },
 	}
@@ -62,6 +67,19 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 	fl.Float64Var(&f.faults.Corrupt, "corrupt", 0, "chance that a bit is flipped in a byte")
 	fl.IntVar(&f.faults.Fragment, "fragment", 0, "cut writes into pieces of at most so many bytes")
 	return c
+}
+
+// emulated lists what can be emulated.
+const emulated = "powersensor3, pmd or ds1054z"
+
+// drivers names the driver of an emulated meter where it is called otherwise.
+var drivers = map[string]string{"ds1054z": "rigol-ds1000z"}
+
+func driverOf(kind string) string {
+	if d, ok := drivers[kind]; ok {
+		return d
+	}
+	return kind
 }
 
 // firmware is a protocol face.
@@ -97,11 +115,16 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 }
 
 func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firmware, error) {
+	if f.play != "" && kind != "pmd" {
+		return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
+	}
 	switch kind {
-	case "powersensor3":
-		if f.play != "" {
-			return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
+	case "ds1054z":
+		if f.imperfect {
+			return nil, withCode(exitUsage, errors.New("--imperfect: the ds1054z has no drawn errors"))
 		}
+		return rigolface.New(b, rigolface.Config{Seed: f.seed, Now: func() time.Duration { return time.Since(epoch) }})
+	case "powersensor3":
 		return ps3face.New(b, pace.Real(epoch), ps3face.Config{Seed: f.seed, Draw: f.imperfect})
 	case "pmd":
 		cfg := pmdface.Config{Seed: f.seed, Draw: f.imperfect}
@@ -113,7 +136,7 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 		}
 		return pmdface.New(b, pace.Real(epoch), cfg)
 	}
-	return nil, withCode(exitUsage, fmt.Errorf("emulate %q: want powersensor3 or pmd", kind))
+	return nil, withCode(exitUsage, fmt.Errorf("emulate %q: want %s", kind, emulated))
 }
 
 // alternate walks the card through its loads until ctx ends.
@@ -149,7 +172,7 @@ func (a *app) servePTY(ctx context.Context, face firmware, kind string, f emulat
 			return err
 		}
 	}
-	fmt.Fprintf(a.out, "%s on %s\nIn another terminal: wattmark monitor --instrument %s --port %s\n", kind, path, kind, path)
+	fmt.Fprintf(a.out, "%s on %s\nIn another terminal: wattmark monitor --instrument %s --port %s\n", kind, path, driverOf(kind), path)
 	return face.Run(ctx, fault.New(port, f.faults))
 }
 
@@ -161,7 +184,7 @@ func (a *app) serveTCP(ctx context.Context, face firmware, kind string, f emulat
 	}
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	fmt.Fprintf(a.out, "%s on tcp:%s\nIn another terminal: wattmark monitor --instrument %s --port tcp:%s\n", kind, l.Addr(), kind, l.Addr())
+	fmt.Fprintf(a.out, "%s on tcp:%s\nIn another terminal: wattmark monitor --instrument %s --port tcp:%s\n", kind, l.Addr(), driverOf(kind), l.Addr())
 	for {
 		c, err := l.Accept()
 		if ctx.Err() != nil {

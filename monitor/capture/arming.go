@@ -93,7 +93,7 @@ func (c *Capture) exhaust() {
 func (c *Capture) lost(err error) bool {
 	c.data.Lock()
 	defer c.data.Unlock()
-	if c.life != Running {
+	if c.life != Running || c.deferred { // what a deferred instrument held is out of reach
 		return false
 	}
 	c.pipe.stitch.lost(err.Error())

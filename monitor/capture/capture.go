@@ -23,6 +23,7 @@ type Capture struct {
 	ended    chan struct{} // closed when the capture's end is durable
 	quit     chan struct{} // closed when the instrument may stop
 	quitOnce sync.Once
+	halt     chan struct{} // closed when a deferred instrument is to deliver
 
 	// data guards the way of the samples; it is held while a block is taken.
 	data   sync.Mutex
@@ -30,6 +31,8 @@ type Capture struct {
 	pipe   *pipeline // nil before the instrument is open
 	target time.Duration
 	grace  *time.Timer
+	// deferred: the instrument samples, and delivers when it is stopped.
+	deferred bool
 
 	// mu guards what others look at; it is held for moments only.
 	mu      sync.Mutex
@@ -51,7 +54,7 @@ type view struct {
 func newCapture(o *Owner, id string, req Request) *Capture {
 	return &Capture{
 		id: id, req: req, owner: o, life: Arming, view: view{Summary: Summary{State: Arming}},
-		ready: make(chan struct{}), ended: make(chan struct{}), quit: make(chan struct{}), changed: make(chan struct{}),
+		ready: make(chan struct{}), ended: make(chan struct{}), quit: make(chan struct{}), halt: make(chan struct{}), changed: make(chan struct{}),
 	}
 }
 
@@ -133,6 +136,8 @@ func (c *Capture) askStop() {
 	case c.life == Arming:
 		c.seal(StopAsked, "stopped before the first scan")
 	case c.life != Running:
+	case c.deferred:
+		c.askDelivery()
 	case c.pipe.stitch.away:
 		c.seal(Failed, "stopped while the instrument was away: "+c.pipe.stitch.awayWhy)
 	default:

@@ -29,7 +29,7 @@ func (s sink) Block(b *measure.Block) error {
 	if c.pipe.tally.chunks != chunks || len(c.pipe.tally.markers) != markers {
 		c.publish("")
 	}
-	if c.life == Stopping && (!c.pipe.awaitsStop() || c.reached()) {
+	if c.life == Stopping && !c.deferred && (!c.pipe.awaitsStop() || c.reached()) {
 		c.seal(TailWritten, "")
 		return errSealed
 	}
@@ -44,7 +44,12 @@ func (c *Capture) reached() bool {
 // begin takes note of the first scan.
 func (c *Capture) begin(b *measure.Block, at time.Time) {
 	took := time.Duration(float64(b.Scans()) / float64(c.header.Setup.Timebase.SampleRate()) * 1e9)
-	c.pipe.tally.started = at.Add(-took)
+	c.start(at.Add(-took))
+}
+
+// start takes note of when the first scan was taken, and tells who waits for it.
+func (c *Capture) start(at time.Time) {
+	c.pipe.tally.started = at
 	c.move(FirstScan)
 	c.startLease()
 	c.publish("")

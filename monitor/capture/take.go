@@ -14,17 +14,12 @@ import (
 
 // take runs one capture on the goroutine that owns the instrument.
 func (o *Owner) take(ctx context.Context, c *Capture) {
+	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watched := make(chan struct{})
 	defer close(watched)
-	go func() {
-		select {
-		case <-c.quit:
-			cancel()
-		case <-watched:
-		}
-	}()
+	go c.watch(outer, cancel, watched)
 	defer func() {
 		if err := o.cfg.Instrument.Close(); err != nil {
 			o.cfg.Log.Warn("instrument did not close well", "bench", o.cfg.Bench, "error", err)
@@ -89,6 +84,9 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 			return
 		}
 		switch {
+		case c.delivers():
+			c.delivered(err)
+			return
 		case ctx.Err() != nil:
 			c.end(Failed, monitorStopped)
 			return

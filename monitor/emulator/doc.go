@@ -6,7 +6,9 @@
 //	   ├─ meter.Sampler   an ADC in virtual time: measure.Blocks, with drawn imperfections
 //	   ├─ meter.Slow      a slow sensor in the manner of NVML
 //	   ├─ ps3face         PowerSensor3's bytes  ┐
-//	   └─ pmdface         PMD-USB's bytes       ┴─▶ fault.Line ─▶ pty.Port or a TCP connection
+//	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
+//	   └─ rigolface       a DS1000Z's SCPI      ┘
+//	        scpiface      what all SCPI instruments share
 //
 // The model (state advanced by time) is kept apart from the protocol faces
 // (bytes). pace maps the board's time to a wall clock, or lets it run as fast

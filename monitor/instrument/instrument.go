@@ -7,6 +7,7 @@ package instrument
 import (
 	"context"
 	"errors"
+	"time"
 
 	"wattmark/measure"
 )
@@ -17,6 +18,21 @@ import (
 type Sink interface {
 	Block(*measure.Block) error
 	Event(measure.Event) error
+}
+
+// DeferredSink is a Sink that wants to know of an instrument whose samples come
+// only when it was stopped, as a scope's do: it measures into its own memory.
+// Such an instrument calls Armed from Stream once it samples, delivers nothing
+// until ctx ends, and then stops the device, delivers what it holds, and returns
+// nil. What did not fit into its memory is an EventGap at the end. An error from
+// the Sink ends the delivery.
+type DeferredSink interface {
+	Sink
+	// Armed tells that the device samples now. at is the host's time of the first
+	// scan, as well as the driver knows it.
+	Armed(at time.Time) error
+	// Progress tells how many of the scans that the device holds are delivered.
+	Progress(done, total uint64)
 }
 
 // Identity is what the device said of itself.

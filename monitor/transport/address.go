@@ -10,7 +10,7 @@ import (
 
 // Address says where a device is connected.
 type Address struct {
-	// Scheme is "serial" or "tcp".
+	// Scheme is "serial", "tcp" or "usbtmc".
 	Scheme string
 	// Target is the port's path or name, or host:port.
 	Target string
@@ -25,10 +25,14 @@ func (a Address) String() string {
 	return a.Scheme + ":" + a.Target
 }
 
-const addressHint = "want serial:/dev/ttyACM0?baud=921600, a plain path such as /dev/ttyUSB0, or tcp:host:port"
+// usbtmcPath begins the names that Linux gives to USB test instruments.
+const usbtmcPath = "/dev/usbtmc"
 
-// ParseAddress reads "serial:PATH[?baud=N]", "tcp:HOST:PORT", or a plain path
-// of a serial port (or COMn). Errors wrap ErrAddress.
+const addressHint = "want serial:/dev/ttyACM0?baud=921600, a plain path such as /dev/ttyUSB0, tcp:host:port, or usbtmc:/dev/usbtmc0"
+
+// ParseAddress reads "serial:PATH[?baud=N]", "tcp:HOST:PORT", "usbtmc:PATH", or
+// a plain path: of a serial port (or COMn), or /dev/usbtmcN. Errors wrap
+// ErrAddress.
 func ParseAddress(s string) (Address, error) {
 	bad := func(why string) (Address, error) {
 		return Address{}, fmt.Errorf("%w %q: %s (%s)", ErrAddress, s, why, addressHint)
@@ -39,6 +43,13 @@ func ParseAddress(s string) (Address, error) {
 		return bad("it is empty")
 	case strings.ContainsAny(s, "\x00\n\r"):
 		return bad("it contains control characters")
+	case strings.HasPrefix(s, usbtmcPath):
+		return Address{Scheme: "usbtmc", Target: s}, nil
+	case found && scheme == "usbtmc":
+		if rest == "" {
+			return bad("the device's path is missing")
+		}
+		return Address{Scheme: "usbtmc", Target: rest}, nil
 	case strings.HasPrefix(s, "/") || strings.HasPrefix(s, "./") || strings.HasPrefix(s, `\\.\`) || isCOM(s):
 		return parseSerial(s, bad)
 	case found && scheme == "serial":

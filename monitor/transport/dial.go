@@ -10,6 +10,10 @@ type Options struct {
 	// Baud is the speed of a serial line; default 115200. An address that states
 	// one wins.
 	Baud int
+	// Exclusive takes an advisory lock on a TCP address, so that two programs on
+	// this machine do not share an instrument unknowingly. Serial ports and
+	// usbtmc devices are locked in any case.
+	Exclusive bool
 }
 
 const defaultBaud = 115200
@@ -26,8 +30,13 @@ func Dial(ctx context.Context, address string, o Options) (Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", address, err)
 	}
-	if a.Scheme == "tcp" {
+	switch {
+	case a.Scheme == "tcp" && o.Exclusive:
+		return dialLocked(ctx, a.Target)
+	case a.Scheme == "tcp":
 		return dialTCP(ctx, a.Target)
+	case a.Scheme == "usbtmc":
+		return openMessages(a.Target)
 	}
 	baud := defaultBaud
 	for _, b := range []int{o.Baud, a.Baud} {

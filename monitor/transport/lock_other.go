@@ -13,6 +13,8 @@ type portLock struct{}
 
 func lockPort(string) (*portLock, error) { return &portLock{}, nil }
 
+func lockAddress(string) (*portLock, error) { return &portLock{}, nil }
+
 func (*portLock) release() {}
 
 // gone tells the errors of a device that is not there, or no more.

@@ -26,7 +26,12 @@ func lockPath(port string) string {
 	if abs, err := filepath.Abs(port); err == nil {
 		port = abs
 	}
-	name := "wattmark" + strings.NewReplacer("/", "-", "\\", "-", ":", "-").Replace(port) + ".lock"
+	return lockFile(port)
+}
+
+// lockFile names the lock of anything that has a name.
+func lockFile(of string) string {
+	name := "wattmark" + strings.NewReplacer("/", "-", "\\", "-", ":", "-").Replace(of) + ".lock"
 	dir := "/run/lock"
 	if unix.Access(dir, unix.W_OK) != nil {
 		dir = os.TempDir()
@@ -47,8 +52,11 @@ func openLock(path string) (*os.File, error) {
 	return f, err
 }
 
-func lockPort(port string) (*portLock, error) {
-	path := lockPath(port)
+func lockPort(port string) (*portLock, error) { return lock(lockPath(port)) }
+
+func lockAddress(target string) (*portLock, error) { return lock(lockFile("-tcp-" + target)) }
+
+func lock(path string) (*portLock, error) {
 	f, err := openLock(path)
 	if err != nil {
 		return nil, fmt.Errorf("lock the port: %w", err)

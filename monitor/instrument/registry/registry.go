@@ -13,6 +13,7 @@ import (
 	"wattmark/monitor/instrument/pmd"
 	"wattmark/monitor/instrument/powersensor3"
 	"wattmark/monitor/instrument/replay"
+	"wattmark/monitor/instrument/rigol"
 )
 
 // ErrUnknown: there is no instrument of that kind.
@@ -73,6 +74,12 @@ var kinds = []Kind{
 		Address: "serial port, e.g. /dev/ttyUSB0, or tcp:host:port", NeedsAddress: true, Rails: pmd.NaturalRails,
 	}, pmd.Defaults, pmd.Inputs, func(_ Env, a string, o pmd.Options) (instrument.Instrument, error) {
 		return made(pmd.New(a, o))
+	}),
+	options(Kind{
+		Name: rigol.Kind, Summary: "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all",
+		Address: "tcp:host:5555 or usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: rigol.NaturalRails,
+	}, rigol.Defaults, nil, func(_ Env, a string, o rigol.Options) (instrument.Instrument, error) {
+		return made(rigol.New(a, o))
 	}),
 	options(Kind{
 		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",

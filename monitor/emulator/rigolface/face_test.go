@@ -1,0 +1,149 @@
+package rigolface
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/monitor/emulator/board"
+)
+
+// exec carries out one message as a client would.
+func (f *Face) exec(t *testing.T, message string) string {
+	t.Helper()
+	s := f.NewSession()
+	s.Send(message)
+	if !strings.Contains(message, "?") {
+		return ""
+	}
+	r, _ := s.Receive()
+	return strings.TrimRight(string(r), "\n")
+}
+
+// still is a scope in a time that the test moves.
+func still(t *testing.T, cfg Config) (*Face, *time.Duration) {
+	t.Helper()
+	b, err := board.New(board.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := new(time.Duration)
+	cfg.Now = func() time.Duration { return *now }
+	f, err := New(b, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, now
+}
+
+// expect sends messages and compares replies.
+func expect(t *testing.T, f *Face, pairs ...string) {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if got := f.exec(t, pairs[i]); got != pairs[i+1] {
+			t.Errorf("%s gives %q, want %q", pairs[i], got, pairs[i+1])
+		}
+	}
+}
+
+func TestASingleAcquisition(t *testing.T) {
+	f, now := still(t, Config{NoiseCodes: -1})
+	expect(
+		t, f,
+		":CHAN2:DISP ON;:CHAN3:DISP ON;:CHAN4:DISP ON", "",
+		":TIM:SCAL 0.5;:TIM:OFFS 3;:ACQ:MDEP 3000000", "",
+		":ACQ:MDEP?;SRAT?", "3000000;5.000000E+05",
+		":TRIG:STAT?", "AUTO",
+		":SING;:TRIG:STAT?", "WAIT",
+		":TFOR;:TRIG:STAT?", "RUN",
+		":WAV:SOUR CHAN2;MODE RAW;FORM BYTE;:WAV:DATA?", "#9000000000", // not while it samples
+	)
+	*now = 5 * time.Second
+	expect(t, f, ":TRIG:STAT?", "RUN")
+	*now = 6 * time.Second
+	expect(t, f, ":TRIG:STAT?", "STOP", ":ACQ:MDEP 30000", "", ":SYST:ERR?", `-221,"Settings conflict"`,
+		":WAV:PRE?", "0,2,3000000,1,2.000000000e-06,0.000000000e+00,0,4.000000000e-02,0,127")
+	for _, c := range []struct {
+		from, to  string
+		want      int
+		complains bool
+	}{
+		{"1", "250000", 250_000, false},
+		{"2750001", "3000000", 250_000, false},
+		{"1", "250001", 0, true},
+		{"2999999", "3000001", 0, true},
+		{"7", "7", 1, false},
+		{"8", "7", 0, true},
+	} {
+		f.exec(t, ":WAV:STAR "+c.from+";STOP "+c.to)
+		got := f.exec(t, ":WAV:DATA?")
+		if len(got) != 11+c.want {
+			t.Errorf("points %s to %s: %d", c.from, c.to, len(got)-11)
+		}
+		if again := f.exec(t, ":WAV:DATA?"); again != got {
+			t.Error("memory changes while it is read")
+		}
+		if e := f.exec(t, "SYST:ERR?"); strings.HasPrefix(e, "-222") != c.complains {
+			t.Errorf("points %s to %s: %s", c.from, c.to, e)
+		}
+		f.exec(t, "*CLS")
+	}
+}
+
+func TestAStopInTheMiddle(t *testing.T) {
+	f, now := still(t, Config{})
+	expect(t, f, ":TIM:SCAL 0.5;:TIM:OFFS 3;:ACQ:MDEP 12000;:SING;:TFOR", "")
+	*now = 1500 * time.Millisecond
+	expect(t, f, ":STOP;:TRIG:STAT?;:WAV:MODE RAW;PRE?", "STOP;0,2,3000,1,5.000000000e-04,0.000000000e+00,0,4.000000000e-02,0,127")
+}
+
+func TestAnEdgeTriggers(t *testing.T) {
+	f, now := still(t, Config{NoiseCodes: -1})
+	if _, err := f.board.SetLoad(500*time.Millisecond, board.Full); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, f, ":CHAN1:PROB 1;SCAL 0.05;:TIM:SCAL 1e-3;:TRIG:EDG:SOUR CHAN1;LEV 0.05;:SING;:TRIG:STAT?", "WAIT")
+	*now = 499 * time.Millisecond
+	expect(t, f, ":TRIG:STAT?", "WAIT")
+	*now = 600 * time.Millisecond
+	expect(t, f, ":TRIG:STAT?", "STOP")
+	if at := f.Begin() + 6*time.Millisecond; at < 500*time.Millisecond || at > 501*time.Millisecond {
+		t.Errorf("triggered at %v", at)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	f, _ := still(t, Config{})
+	for _, s := range []string{
+		":CHAN1:SCAL 1e6", ":CHAN1:SCAL -1", ":CHAN1:OFFS 1e6", ":CHAN1:PROB 0", ":TIM:SCAL 100", ":TIM:OFFS -1e3", ":WAV:STAR 0",
+		":ACQ:MDEP 77", ":WAV:SOUR CHAN9", ":WAV:MODE DEEP", ":CHAN9:SCAL 1", ":CHAN1:COUP XX", ":TRIG:EDG:LEV x", ":CHAN1:DISP MAYBE",
+	} {
+		f.exec(t, s)
+		if e := f.exec(t, "SYST:ERR?"); strings.HasPrefix(e, "0,") {
+			t.Errorf("%s is taken", s)
+		}
+	}
+	b, _ := board.New(board.Config{})
+	if _, err := New(b, Config{}); err == nil {
+		t.Error("a scope without time")
+	}
+	if _, err := New(b, Config{Now: func() time.Duration { return 0 }, Probes: [4]Probe{{Quantity: Load, Rail: "none"}}}); err == nil {
+		t.Error("a probe on no rail")
+	}
+}
+
+// The two ends of a shunt differ by what flows through it.
+func TestAShunt(t *testing.T) {
+	rail := board.DefaultRails()[2].Name
+	f, now := still(t, Config{NoiseCodes: -1, Probes: [4]Probe{{Quantity: Source, Rail: rail, Ohm: 0.05}, {Quantity: Load, Rail: rail}}})
+	f.exec(t, ":CHAN1:PROB 1;SCAL 0.05;OFFS 0")
+	*now = time.Second
+	r := f.board.At(*now)[2]
+	var diff float64
+	f.Do(func() {
+		diff = f.volts(0, 0, 1, 1)[0] - f.volts(1, 0, 1, 1)[0]
+	})
+	if want := 0.05 * float64(r.I); diff < want*0.99 || diff > want*1.01 {
+		t.Errorf("%v V across the shunt, want %v", diff, want)
+	}
+}

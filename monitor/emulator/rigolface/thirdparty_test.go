@@ -1,0 +1,181 @@
+//go:build linux
+
+package rigolface
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/pty"
+)
+
+// python is Debian's own, which sees Debian's packages.
+const python = "/usr/bin/python3"
+
+// need skips the test where a program that we did not write is absent, unless
+// WATTMARK_REQUIRE_TOOLS=1 says that it must be there.
+func need(t *testing.T, debian string, probe ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), probe[0], probe[1:]...).CombinedOutput()
+	if err == nil {
+		return
+	}
+	reason := fmt.Sprintf("no %s (apt-get install %s): %v\n%s", probe[0], debian, err, out)
+	if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+// busy is a scope on a board whose load changes every 7 ms.
+func busy(t *testing.T) *Face {
+	t.Helper()
+	b, err := board.New(board.Config{Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle}
+	for i := range 8000 {
+		if _, err := b.SetLoad(time.Duration(i)*7*time.Millisecond, loads[i%len(loads)]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	epoch := time.Now()
+	f, err := New(b, Config{Now: func() time.Duration { return time.Since(epoch) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// listen serves a scope and returns its port.
+func listen(t *testing.T, f *Face) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.Serve(ctx, l, nil) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// run runs a program and returns what it says.
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func TestSigrok(t *testing.T) {
+	need(t, "sigrok-cli", "sigrok-cli", "--version")
+	f := busy(t)
+	device := "rigol-ds:conn=tcp-raw/127.0.0.1/" + listen(t, f)
+	if out := run(t, "sigrok-cli", "-d", device, "--scan"); !strings.Contains(out, "Rigol DS1054Z 00.04.04.SP3 [S/N: DS1ZA000000001] with 4 channels: CH1 CH2 CH3 CH4") {
+		t.Errorf("scan gives %s", out)
+	}
+	if out := run(t, "sigrok-cli", "-d", device, "--show"); !strings.Contains(out, "data_source: Live (current), Memory") || !strings.Contains(out, "triggerlevel: 0.000000 (current)") {
+		t.Errorf("show gives %s", out)
+	}
+	if out := run(t, "sigrok-cli", "-d", device, "-C", "CH2", "--frames", "1", "-O", "csv"); strings.Count(out, "\n") < screenSize {
+		t.Errorf("%d lines of a live frame: %.300s", strings.Count(out, "\n"), out)
+	}
+	// CH1 is a clamp of 10 mV/A whose current crosses 5 A with every other load.
+	for _, c := range []string{":RUN", ":CHAN1:PROB 1", ":CHAN1:SCAL 0.05", ":CHAN1:OFFS -0.1", ":TIM:SCAL 1e-3", ":ACQ:MDEP 12000000"} {
+		f.exec(t, c)
+	}
+	// Over raw TCP libsigrok ends a frame behind the first 30 000 points of memory.
+	out := run(t, "sigrok-cli", "-d", device, "-C", "CH1", "--config", "data_source=Memory:triggerlevel=0.05", "--frames", "1", "-O", "csv")
+	if n := strings.Count(out, "\n"); n < 30_000 {
+		t.Errorf("%d lines of memory: %.300s", n, out)
+	}
+	if out := f.exec(t, "SYST:ERR?"); !strings.HasPrefix(out, "0,") {
+		t.Errorf("the scope complains: %s", out)
+	}
+}
+
+func TestLXITools(t *testing.T) {
+	need(t, "lxi-tools", "lxi", "--version")
+	port := listen(t, busy(t))
+	if out := run(t, "lxi", "scpi", "-a", "127.0.0.1", "-r", "-p", port, "*IDN?"); strings.TrimSpace(out) != "RIGOL TECHNOLOGIES,DS1054Z,DS1ZA000000001,00.04.04.SP3" {
+		t.Errorf("scpi gives %q", out)
+	}
+	out := run(t, "lxi", "benchmark", "-a", "127.0.0.1", "-r", "-p", port, "-c", "500")
+	if i := strings.Index(out, "Result:"); i < 0 {
+		t.Errorf("benchmark gives %s", out)
+	} else {
+		t.Log(strings.TrimSpace(out[i:]))
+	}
+}
+
+// visa reads the identity, a setting, the deep memory of a channel and the error
+// queue the way a lab's script does.
+const visa = `
+import sys, time, pyvisa
+scope = pyvisa.ResourceManager("@py").open_resource(sys.argv[1], read_termination="\n", write_termination="\n", timeout=5000)
+print(scope.query("*IDN?"))
+scope.write(":CHAN1:DISP OFF"); scope.write(":CHAN2:DISP ON"); scope.write(":CHAN2:PROB 1")
+scope.write(":CHAN2:SCAL 0.5"); scope.write(":CHAN2:OFFS -12"); scope.write(":TIM:SCAL 1e-3")
+scope.write(":ACQ:MDEP 12000"); scope.write(":TIM:OFFS 6e-3"); scope.write(":SING"); scope.write(":TFOR")
+while scope.query(":TRIG:STAT?") != "STOP":
+    time.sleep(0.005)
+scope.write(":WAV:SOUR CHAN2"); scope.write(":WAV:MODE RAW"); scope.write(":WAV:FORM BYTE")
+pre = [float(x) for x in scope.query(":WAV:PRE?").split(",")]
+scope.write(":WAV:STAR 1"); scope.write(":WAV:STOP %d" % pre[2])
+codes = scope.query_binary_values(":WAV:DATA?", datatype="B")
+volts = [(c - pre[8] - pre[9]) * pre[7] for c in codes]
+print(len(volts), min(volts), max(volts))
+scope.write(":NO:SUCH:THING"); print(scope.query(":SYST:ERR?")); print(scope.query(":SYST:ERR?"))
+`
+
+func TestPyVISA(t *testing.T) {
+	need(t, "python3-pyvisa python3-pyvisa-py python3-serial", python, "-c", "import pyvisa, pyvisa_py, serial")
+	port, err := pty.OpenPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- busy(t).Run(ctx, port) }()
+	for name, resource := range map[string]string{
+		"socket": "TCPIP::127.0.0.1::" + listen(t, busy(t)) + "::SOCKET", "serial": "ASRL" + port.Path() + "::INSTR",
+	} {
+		out := strings.Split(strings.TrimSpace(run(t, python, "-c", visa, resource)), "\n")
+		if len(out) != 4 {
+			t.Errorf("%s: %q", name, out)
+			continue
+		}
+		var n int
+		var least, most float64
+		if _, err := fmt.Sscan(out[1], &n, &least, &most); err != nil || n != 12_000 || least < 11.9 || most > 12.3 || most <= least {
+			t.Errorf("%s: memory: %s", name, out[1])
+		}
+		if !strings.HasPrefix(out[0], "RIGOL") || out[2] != `-113,"Undefined header"` || out[3] != `0,"No error"` {
+			t.Errorf("%s: %q", name, out)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

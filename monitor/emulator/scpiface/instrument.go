@@ -1,0 +1,242 @@
+package scpiface
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Error is an entry of the error queue (SCPI-1999, volume 2, chapter 21).
+type Error struct {
+	Code int
+	Text string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%d,%q", e.Code, e.Text) }
+
+// The errors that handlers and the framework put into the queue.
+var (
+	ErrType        = &Error{-104, "Data type error"}
+	ErrMissing     = &Error{-109, "Missing parameter"}
+	ErrUndefined   = &Error{-113, "Undefined header"}
+	ErrConflict    = &Error{-221, "Settings conflict"}
+	ErrRange       = &Error{-222, "Data out of range"}
+	ErrValue       = &Error{-224, "Illegal parameter value"}
+	ErrOverflow    = &Error{-350, "Queue overflow"}
+	ErrInterrupted = &Error{-410, "Query INTERRUPTED"}
+	ErrUnended     = &Error{-420, "Query UNTERMINATED"}
+)
+
+// The bits of the standard event status register (IEEE 488.2, 11.5.1).
+const (
+	esrComplete  = 1 << 0
+	esrQuery     = 1 << 2
+	esrDevice    = 1 << 3
+	esrExecution = 1 << 4
+	esrCommand   = 1 << 5
+	esrPowerOn   = 1 << 7
+)
+
+// queueSize is how many errors are kept; the last then gives way to -350.
+const queueSize = 20
+
+// Instrument is the state that all clients share. It is safe for concurrent use.
+type Instrument struct {
+	// Signed makes SYST:ERR? say +0 where there is no error, as Keysight does.
+	Signed bool
+	// End is the end of a reply; "\n" where empty.
+	End string
+
+	mu       sync.Mutex
+	identity string
+	reset    func()
+	commands []command
+	queue    []*Error
+	esr, ese int
+	sre      int
+	faults   []*Fault
+}
+
+type command struct {
+	nodes []node
+	Command
+}
+
+// New makes an instrument. Handlers are called one at a time. reset is what
+// *RST does; it may be nil.
+func New(identity string, reset func(), commands []Command) *Instrument {
+	i := &Instrument{identity: identity, reset: reset, esr: esrPowerOn}
+	for _, c := range append(i.common(), commands...) {
+		i.commands = append(i.commands, command{compile(c.Pattern), c})
+	}
+	return i
+}
+
+// SetIdentity changes what *IDN? answers: another instrument at the same address.
+func (i *Instrument) SetIdentity(s string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.identity = s
+}
+
+// Text makes a reply of text.
+func Text(format string, a ...any) ([]byte, error) { return fmt.Appendf(nil, format, a...), nil }
+
+// Block makes a definite block with n digits of length.
+func Block(digits int, data []byte) []byte {
+	head := fmt.Sprintf("#%d%0*d", digits, digits, len(data))
+	return append([]byte(head), data...)
+}
+
+// common are the commands of IEEE 488.2 and the error queue.
+func (i *Instrument) common() []Command {
+	number := func(p *int) func(Call) ([]byte, error) {
+		return func(Call) ([]byte, error) { return Text("%d", *p) }
+	}
+	mask := func(p *int) func(Call) error {
+		return func(c Call) error {
+			v, err := c.Number(0)
+			if err == nil && (v < 0 || v > 255) {
+				err = ErrRange
+			}
+			if err == nil {
+				*p = int(v)
+			}
+			return err
+		}
+	}
+	done := func(Call) ([]byte, error) { return Text("1") }
+	return []Command{
+		{Pattern: "*IDN", Query: func(Call) ([]byte, error) { return []byte(i.identity), nil }},
+		{Pattern: "*CLS", Set: func(Call) error { i.queue, i.esr = nil, 0; return nil }},
+		{Pattern: "*RST", Set: func(Call) error {
+			if i.reset != nil {
+				i.reset()
+			}
+			return nil
+		}},
+		{Pattern: "*OPC", Set: func(Call) error { i.esr |= esrComplete; return nil }, Query: done},
+		{Pattern: "*WAI", Set: func(Call) error { return nil }},
+		{Pattern: "*TST", Query: func(Call) ([]byte, error) { return Text("0") }},
+		{Pattern: "*ESR", Query: func(Call) ([]byte, error) { v := i.esr; i.esr = 0; return Text("%d", v) }},
+		{Pattern: "*ESE", Set: mask(&i.ese), Query: number(&i.ese)},
+		{Pattern: "*SRE", Set: mask(&i.sre), Query: number(&i.sre)},
+		{Pattern: "*STB", Query: func(Call) ([]byte, error) { return Text("%d", i.status()) }},
+		{Pattern: "SYSTem:ERRor[:NEXT]", Query: func(Call) ([]byte, error) { return i.next() }},
+	}
+}
+
+// status is the status byte.
+func (i *Instrument) status() (b int) {
+	if len(i.queue) > 0 {
+		b |= 1 << 2
+	}
+	if i.esr&i.ese != 0 {
+		b |= 1 << 5
+	}
+	if b&i.sre != 0 {
+		b |= 1 << 6
+	}
+	return b
+}
+
+// next takes the oldest error out of the queue.
+func (i *Instrument) next() ([]byte, error) {
+	if len(i.queue) > 0 {
+		e := i.queue[0]
+		i.queue = i.queue[1:]
+		return []byte(e.Error()), nil
+	}
+	sign := ""
+	if i.Signed {
+		sign = "+"
+	}
+	return Text(`%s0,"No error"`, sign)
+}
+
+// raise puts an error into the queue and sets its status bit.
+func (i *Instrument) raise(err error) {
+	var e *Error
+	if !errors.As(err, &e) {
+		e = &Error{-200, "Execution error: " + err.Error()}
+	}
+	switch e.Code / 100 {
+	case -1:
+		i.esr |= esrCommand
+	case -2:
+		i.esr |= esrExecution
+	case -4:
+		i.esr |= esrQuery
+	default:
+		i.esr |= esrDevice
+	}
+	if len(i.queue) == queueSize {
+		e = ErrOverflow
+		i.queue = i.queue[:queueSize-1]
+	}
+	i.queue = append(i.queue, e)
+}
+
+// Raise puts an error into the queue, as an instrument's own trouble does.
+func (i *Instrument) Raise(e *Error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.raise(e)
+}
+
+// Do calls f while no client is served: the way to look at what handlers change.
+func (i *Instrument) Do(f func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	f()
+}
+
+// execute carries out a program message and returns its response message
+// without an end; none where nothing was asked, or an unknown thing.
+func (i *Instrument) execute(line string) []byte {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var replies [][]byte
+	var path []string
+	for _, text := range units(line) {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		var u unit
+		u, path = split(text, path)
+		reply, err := i.do(u)
+		if err != nil {
+			i.raise(err)
+			if reply == nil {
+				continue
+			}
+		}
+		if u.query {
+			replies = append(replies, reply)
+		}
+	}
+	return bytes.Join(replies, []byte{';'})
+}
+
+func (i *Instrument) do(u unit) ([]byte, error) {
+	for _, c := range i.commands {
+		suffixes, ok := match(c.nodes, u.words)
+		if !ok {
+			continue
+		}
+		call := Call{Suffixes: suffixes, Args: u.args}
+		switch {
+		case u.query && c.Query != nil:
+			return c.Query(call)
+		case !u.query && c.Set != nil:
+			return nil, c.Set(call)
+		}
+	}
+	return nil, ErrUndefined
+}
+
+// Exponent writes a number as these instruments do.
+func Exponent(v float64) string { return strconv.FormatFloat(v, 'E', 6, 64) }

@@ -1,0 +1,338 @@
+//go:build linux
+
+package scpi_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"wattmark/monitor/emulator/fault"
+	"wattmark/monitor/emulator/pty"
+	"wattmark/monitor/emulator/scpiface"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/scpi"
+	"wattmark/monitor/transport"
+)
+
+// wave is what the instrument's memory holds: every byte, line feeds included.
+func wave() []byte {
+	b := make([]byte, 1000)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return b
+}
+
+func scope() *scpiface.Instrument {
+	return scpiface.New("ACME,S1,42,1.0", nil, []scpiface.Command{
+		{Pattern: "DATA", Query: func(scpiface.Call) ([]byte, error) { return scpiface.Block(9, wave()), nil }},
+		{Pattern: "EMPTy", Query: func(scpiface.Call) ([]byte, error) { return scpiface.Block(1, nil), nil }},
+		{Pattern: "INDefinite", Query: func(scpiface.Call) ([]byte, error) { return []byte("#0abc"), nil }},
+		{Pattern: "LEVel", Query: func(scpiface.Call) ([]byte, error) { return scpiface.Text("+1.25E+00") }},
+	})
+}
+
+// serve lets an instrument listen, with its replies in fragments.
+func serve(t *testing.T, i *scpiface.Instrument, fragment int) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- i.Serve(ctx, l, func(c net.Conn) io.ReadWriteCloser {
+			return fault.New(c, fault.Faults{Seed: 1, Fragment: fragment})
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "tcp:" + l.Addr().String()
+}
+
+func open(t *testing.T, cfg scpi.Config) *scpi.Client {
+	t.Helper()
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 250 * time.Millisecond
+	}
+	cfg.Quiet = 15 * time.Millisecond
+	cfg.Backoff.First = 10 * time.Millisecond
+	c := scpi.New(cfg)
+	if err := c.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// good checks that the client gets what the instrument has.
+func good(t *testing.T, c *scpi.Client) {
+	t.Helper()
+	b, err := c.QueryBlock(t.Context(), ":DATA?", 1000, nil)
+	if err != nil || string(b) != string(wave()) {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	if v, err := c.QueryNumber(t.Context(), ":LEV?"); err != nil || v != 1.25 {
+		t.Fatalf("%v, %v", v, err)
+	}
+	if err := c.Check(t.Context(), "all of it"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExchanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		fragment int
+		end      string
+		signed   bool
+	}{"whole": {}, "byte by byte": {fragment: 1}, "CR LF and a signed zero": {end: "\r\n", signed: true}, "two line ends": {end: "\n\n"}} {
+		t.Run(name, func(t *testing.T) {
+			i := scope()
+			i.End, i.Signed = c.end, c.signed
+			client := open(t, scpi.Config{Address: serve(t, i, c.fragment)})
+			if client.Identity() != (scpi.Identity{Maker: "ACME", Model: "S1", Serial: "42", Firmware: "1.0"}) {
+				t.Errorf("%+v", client.Identity())
+			}
+			for range 3 {
+				good(t, client)
+			}
+			if b, err := client.QueryBlock(t.Context(), ":EMPT?", 10, []byte("x")); err != nil || string(b) != "x" {
+				t.Errorf("an empty block: %q, %v", b, err)
+			}
+			good(t, client)
+			if s := client.Stats(); s.Timeouts+s.Resyncs+s.Reconnects != 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+func TestOnASerialLine(t *testing.T) {
+	port, err := pty.OpenPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- scope().Run(ctx, port) }()
+	good(t, open(t, scpi.Config{Address: port.Path()}))
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// After each fault the very next exchange must be right, and exactly that.
+func TestTheLinkComesBackInStep(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault      scpiface.Fault
+		reconnects uint64
+		fails      bool
+	}{
+		"late reply":       {scpiface.Fault{Kind: scpiface.Late, Match: ":DATA?", For: 300 * time.Millisecond}, 0, true},
+		"no reply":         {scpiface.Fault{Kind: scpiface.Mute, Match: ":DATA?"}, 0, true},
+		"truncated block":  {scpiface.Fault{Kind: scpiface.Truncate, Match: ":DATA?", Bytes: 300}, 0, true},
+		"hang-up":          {scpiface.Fault{Kind: scpiface.Hangup, Match: ":DATA?"}, 1, true},
+		"unsolicited text": {scpiface.Fault{Kind: scpiface.Unsolicited, Match: ":DATA?", Text: "Hello, I am here!\n"}, 0, true},
+		"junk behind":      {scpiface.Fault{Kind: scpiface.Junk, Match: ":DATA?", Text: "12345\n\x00\xff"}, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := scope()
+			client := open(t, scpi.Config{Address: serve(t, i, 0)})
+			i.Inject(c.fault)
+			b, err := client.QueryBlock(t.Context(), ":DATA?", 1000, nil)
+			if (err != nil) != c.fails || (err != nil && len(b) > 0) {
+				t.Fatalf("%d bytes, %v", len(b), err)
+			}
+			good(t, client)
+			if s := client.Stats(); s.Reconnects != c.reconnects {
+				t.Errorf("%+v", s)
+			}
+			if i.Pending() != 0 {
+				t.Error("the fault never happened")
+			}
+		})
+	}
+}
+
+func TestAReplyToSomethingElseIsAskedForAgain(t *testing.T) {
+	i := scope()
+	client := open(t, scpi.Config{Address: serve(t, i, 0)})
+	i.Inject(scpiface.Fault{Kind: scpiface.Unsolicited, Match: ":LEV?", Text: "BUTTON,3\n"})
+	if v, err := client.QueryNumber(t.Context(), ":LEV?"); err != nil || v != 1.25 {
+		t.Errorf("%v, %v", v, err)
+	}
+	if s := client.Stats(); s.Resyncs != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestAnotherInstrumentAfterATimeout(t *testing.T) {
+	i := scope()
+	client := open(t, scpi.Config{Address: serve(t, i, 0)})
+	i.Inject(scpiface.Fault{Kind: scpiface.Mute, Match: ":LEV?"})
+	if _, err := client.Query(t.Context(), ":LEV?"); !errors.Is(err, instrument.ErrSilent) || !strings.Contains(err.Error(), "remote mode") {
+		t.Fatalf("got %v", err)
+	}
+	i.SetIdentity("ACME,S1,43,1.0")
+	if _, err := client.Query(t.Context(), ":LEV?"); !errors.Is(err, instrument.ErrIdentity) {
+		t.Fatalf("got %v", err)
+	}
+	i.SetIdentity("ACME,S1,42,1.0")
+	good(t, client)
+}
+
+func TestRefusals(t *testing.T) {
+	i := scope()
+	i.Raise(scpiface.ErrConflict) // of an earlier user
+	client := open(t, scpi.Config{Address: serve(t, i, 0)})
+	if err := client.Check(t.Context(), "nothing"); err != nil {
+		t.Error("an old error outlives *CLS:", err)
+	}
+	if err := client.Command(t.Context(), ":FLY 3"); err != nil {
+		t.Fatal(err)
+	}
+	err := client.Check(t.Context(), "flying")
+	var e scpi.DeviceError
+	if !errors.Is(err, scpi.ErrInstrument) || !errors.As(err, &e) || e.Code != -113 {
+		t.Errorf("got %v", err)
+	}
+	if _, err := client.QueryBlock(t.Context(), ":IND?", 10, nil); !errors.Is(err, scpi.ErrIndefinite) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := client.QueryBlock(t.Context(), ":DATA?", 999, nil); !errors.Is(err, scpi.ErrTooLong) {
+		t.Errorf("got %v", err)
+	}
+	good(t, client)
+	wrong := scpi.New(scpi.Config{Address: serve(t, i, 0), Accept: func(id scpi.Identity) error { return instrument.ErrIdentity }})
+	if err := wrong.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := wrong.Query(t.Context(), "*IDN?"); err == nil {
+		t.Error("a client that is not open answers")
+	}
+}
+
+// A second user of the same instrument is told, not served.
+func TestOneUserAtATime(t *testing.T) {
+	address := serve(t, scope(), 0)
+	_ = open(t, scpi.Config{Address: address})
+	if err := scpi.New(scpi.Config{Address: address}).Open(t.Context()); !errors.Is(err, transport.ErrBusy) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestACancelledQueryEndsAtOnce(t *testing.T) {
+	i := scope()
+	client := open(t, scpi.Config{Address: serve(t, i, 0), Timeout: time.Minute})
+	i.Inject(scpiface.Fault{Kind: scpiface.Mute, Match: ":LEV?"})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if _, err := client.Query(ctx, ":LEV?"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, instrument.ErrSilent) {
+		t.Errorf("got %v", err)
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	good(t, client)
+}
+
+// Over whole messages the device speaks only when read from: the client must
+// never read without having asked.
+func TestWholeMessages(t *testing.T) {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("no SOCK_SEQPACKET here:", err)
+	}
+	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}); err != nil {
+		t.Fatal(err)
+	}
+	session, gone := scope().NewSession(), make(chan struct{})
+	go func() {
+		defer close(gone)
+		buf := make([]byte, 4096)
+		for {
+			n, err := unix.Read(p[1], buf)
+			if n <= 0 || err != nil {
+				return
+			}
+			session.Send(string(buf[:n]))
+			if strings.Contains(string(buf[:n]), "?") {
+				if r, ok := session.Receive(); ok {
+					_, _ = unix.Write(p[1], r)
+				}
+			}
+		}
+	}()
+	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: func(context.Context) (transport.Conn, error) {
+		return transport.NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test"), nil
+	}})
+	for range 3 {
+		good(t, client)
+	}
+	if _, err := client.Query(t.Context(), ":NONE?"); !errors.Is(err, instrument.ErrSilent) {
+		t.Errorf("got %v", err)
+	}
+	good(t, client)
+	if s := client.Stats(); s.Reconnects != 0 {
+		t.Errorf("%+v", s)
+	}
+	_ = client.Close()
+	_ = unix.Shutdown(p[1], unix.SHUT_RDWR)
+	<-gone
+	_ = unix.Close(p[1])
+}
+
+func TestNothingLeaks(t *testing.T) {
+	address := serve(t, scope(), 0)
+	client := scpi.New(scpi.Config{Address: address, Quiet: time.Millisecond})
+	descriptors := func() int {
+		d, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("no /proc here")
+		}
+		return len(d)
+	}
+	cycle := func() {
+		if err := client.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle()
+	fds, routines := descriptors(), runtime.NumGoroutine()
+	for range 1000 {
+		cycle()
+	}
+	if n := settled(runtime.NumGoroutine, routines); n > routines+2 {
+		t.Errorf("%d goroutines, %d before", n, routines)
+	}
+	if n := settled(descriptors, fds); n > fds+2 {
+		t.Errorf("%d descriptors, %d before", n, fds)
+	}
+}
+
+// settled waits until the other side has noticed what was closed.
+func settled(count func() int, goal int) int {
+	for end := time.Now().Add(2 * time.Second); count() > goal && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	return count()
+}

@@ -1,0 +1,168 @@
+package scpi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Sentinel errors, wrapped with what was asked and what came.
+var (
+	// ErrReply: the reply is not what the query can have as an answer.
+	ErrReply = errors.New("reply cannot be understood")
+	// ErrIndefinite: a block without a length on a link that cannot tell its end.
+	ErrIndefinite = errors.New("indefinite block #0")
+	// ErrInstrument: the instrument's error queue holds an error.
+	ErrInstrument = errors.New("instrument reports an error")
+	// ErrTooLong: a reply or a block is longer than was allowed for.
+	ErrTooLong = errors.New("reply is too long")
+)
+
+// Identity is the reply to *IDN?.
+type Identity struct{ Maker, Model, Serial, Firmware string }
+
+func (i Identity) String() string {
+	return strings.Join([]string{i.Maker, i.Model, i.Serial, i.Firmware}, ",")
+}
+
+// ParseIdentity reads MAKER,MODEL,SERIAL,FIRMWARE. The firmware may itself
+// contain commas; a reply of less than two fields is refused.
+func ParseIdentity(s string) (Identity, error) {
+	f := strings.SplitN(strings.TrimSpace(s), ",", 4)
+	if len(f) < 2 || strings.TrimSpace(f[0]) == "" || strings.TrimSpace(f[1]) == "" {
+		return Identity{}, fmt.Errorf("%w: *IDN? gives %s", ErrReply, quote(s))
+	}
+	var fields [4]string
+	for i := range f {
+		fields[i] = strings.TrimSpace(f[i])
+	}
+	return Identity{fields[0], fields[1], fields[2], fields[3]}, nil
+}
+
+// DeviceError is an entry of an instrument's error queue.
+type DeviceError struct {
+	Code int
+	Text string
+}
+
+func (e DeviceError) Error() string { return fmt.Sprintf("%d, %s", e.Code, e.Text) }
+
+// Unwrap makes every entry an ErrInstrument.
+func (e DeviceError) Unwrap() error { return ErrInstrument }
+
+// ParseDeviceError reads the reply to SYST:ERR?: 0,"No error" with or without a
+// sign and with or without quotes.
+func ParseDeviceError(s string) (DeviceError, error) {
+	code, text, _ := strings.Cut(strings.TrimSpace(s), ",")
+	n, err := strconv.Atoi(strings.TrimSpace(code))
+	if err != nil || n < -32768 || n > 32767 {
+		return DeviceError{}, fmt.Errorf("%w: SYST:ERR? gives %s", ErrReply, quote(s))
+	}
+	text = strings.TrimSpace(text)
+	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' {
+		text = strings.ReplaceAll(text[1:len(text)-1], `""`, `"`)
+	}
+	return DeviceError{n, text}, nil
+}
+
+// notANumber is what SCPI sends for it (SCPI-1999, 7.2.1.5), and infinite.
+const (
+	notANumber = 9.91e37
+	infinite   = 9.9e37
+)
+
+// ParseNumber reads a decimal number in any of the forms of IEEE 488.2 (NR1,
+// NR2, NR3). 9.91E37 is NaN, ±9.9E37 is an infinity, as SCPI has it.
+func ParseNumber(s string) (float64, error) {
+	t := strings.TrimSpace(s)
+	if strings.ContainsAny(t, "xXpP_nNiI") { // Go's own forms are not SCPI's
+		return 0, fmt.Errorf("%w: %s is no number", ErrReply, quote(s))
+	}
+	v, err := strconv.ParseFloat(t, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s is no number", ErrReply, quote(s))
+	}
+	switch {
+	case v == notANumber:
+		return math.NaN(), nil
+	case math.Abs(v) == infinite:
+		return math.Inf(int(math.Copysign(1, v))), nil
+	}
+	return v, nil
+}
+
+// ParseNumbers reads exactly n numbers with commas between.
+func ParseNumbers(s string, n int) ([]float64, error) {
+	fields := strings.Split(strings.TrimSpace(s), ",")
+	if len(fields) != n {
+		return nil, fmt.Errorf("%w: %d numbers in %s, want %d", ErrReply, len(fields), quote(s), n)
+	}
+	out := make([]float64, n)
+	for i, f := range fields {
+		v, err := ParseNumber(f)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = v
+	}
+	return out, nil
+}
+
+// ParseBool reads ON, OFF, or a number.
+func ParseBool(s string) (bool, error) {
+	switch strings.ToUpper(strings.TrimSpace(s)) {
+	case "ON", "1", "+1":
+		return true, nil
+	case "OFF", "0", "+0":
+		return false, nil
+	}
+	return false, fmt.Errorf("%w: %s is neither ON nor OFF", ErrReply, quote(s))
+}
+
+// Preamble is the ten-field reply to :WAV:PRE? of Rigol and Keysight scopes.
+// What YOrigin means differs: counts at a Rigol, volts at a Keysight.
+type Preamble struct {
+	Format, Type, Points, Count int
+	XIncrement, XOrigin         float64 // s
+	XReference                  float64 // points
+	YIncrement                  float64 // V a count
+	YOrigin, YReference         float64
+}
+
+// ParsePreamble reads a preamble. It refuses what cannot be used to scale:
+// increments that are zero, not finite, or (in time) negative.
+func ParsePreamble(s string) (Preamble, error) {
+	f, err := ParseNumbers(s, 10)
+	if err != nil {
+		return Preamble{}, fmt.Errorf("waveform preamble: %w", err)
+	}
+	for _, v := range f {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return Preamble{}, fmt.Errorf("waveform preamble: %w: %s has a field that is not finite", ErrReply, quote(s))
+		}
+	}
+	for _, v := range f[:4] {
+		if v != math.Trunc(v) || v < 0 || v > math.MaxInt32 {
+			return Preamble{}, fmt.Errorf("waveform preamble: %w: format, type, points and count of %s must be whole", ErrReply, quote(s))
+		}
+	}
+	p := Preamble{
+		Format: int(f[0]), Type: int(f[1]), Points: int(f[2]), Count: int(f[3]),
+		XIncrement: f[4], XOrigin: f[5], XReference: f[6], YIncrement: f[7], YOrigin: f[8], YReference: f[9],
+	}
+	if !(p.XIncrement > 0) || p.YIncrement == 0 {
+		return Preamble{}, fmt.Errorf("waveform preamble: %w: increments of %s must not be zero", ErrReply, quote(s))
+	}
+	return p, nil
+}
+
+// quote shows what came, in bounds.
+func quote(s string) string {
+	const most = 80
+	if len(s) > most {
+		return fmt.Sprintf("%q… (%d bytes)", s[:most], len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pace"
 	"wattmark/monitor/emulator/pmdface"
+	"wattmark/monitor/emulator/poweneticsface"
 	"wattmark/monitor/emulator/ps3face"
 	"wattmark/monitor/emulator/pty"
 )
@@ -32,8 +34,8 @@ type emulateFlags struct {
 func (a *app) emulateCmd() *cobra.Command {
 	var f emulateFlags
 	c := &cobra.Command{
-		Use: "emulate KIND", Short: "Serve a meter in software: powersensor3 or pmd", Args: cobra.ExactArgs(1),
-		ValidArgs: []string{"powersensor3", "pmd"},
+		Use: "emulate KIND", Short: "Serve a meter in software: " + strings.Join(emulated, ", "), Args: cobra.ExactArgs(1),
+		ValidArgs: emulated,
 		Long: `Serve a meter in software on a pseudo-terminal, or on TCP with --listen, to
 wattmark or to other people's programs. An emulated 300 W card alternates
 between its loads behind it; --play sends recorded PMD-USB bytes instead.`,
@@ -54,6 +56,9 @@ between its loads behind it; --play sends recorded PMD-USB bytes instead.`,
 	fl.IntVar(&f.faults.Fragment, "fragment", 0, "cut writes into pieces of at most so many bytes")
 	return c
 }
+
+// emulated are the kinds that newFace makes.
+var emulated = []string{"powersensor3", "pmd", "powenetics"}
 
 // firmware is a protocol face.
 type firmware interface {
@@ -83,11 +88,13 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 }
 
 func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firmware, error) {
+	if f.play != "" && kind != "pmd" {
+		return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
+	}
 	switch kind {
+	case "powenetics":
+		return poweneticsface.New(b, pace.Real(epoch), poweneticsface.Config{Seed: f.seed, Draw: f.imperfect})
 	case "powersensor3":
-		if f.play != "" {
-			return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
-		}
 		return ps3face.New(b, pace.Real(epoch), ps3face.Config{Seed: f.seed, Draw: f.imperfect})
 	case "pmd":
 		cfg := pmdface.Config{Seed: f.seed, Draw: f.imperfect}
@@ -99,7 +106,7 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 		}
 		return pmdface.New(b, pace.Real(epoch), cfg)
 	}
-	return nil, withCode(exitUsage, fmt.Errorf("emulate %q: want powersensor3 or pmd", kind))
+	return nil, withCode(exitUsage, fmt.Errorf("emulate %q: want one of %s", kind, strings.Join(emulated, ", ")))
 }
 
 // alternate walks the card through its loads until ctx ends.

@@ -11,6 +11,7 @@ import (
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/nvml"
 	"wattmark/monitor/instrument/pmd"
+	"wattmark/monitor/instrument/powenetics"
 	"wattmark/monitor/instrument/powersensor3"
 	"wattmark/monitor/instrument/replay"
 )
@@ -73,6 +74,12 @@ var kinds = []Kind{
 		Address: "serial port, e.g. /dev/ttyUSB0, or tcp:host:port", NeedsAddress: true, Rails: pmd.NaturalRails,
 	}, pmd.Defaults, pmd.Inputs, func(_ Env, a string, o pmd.Options) (instrument.Instrument, error) {
 		return made(pmd.New(a, o))
+	}),
+	options(Kind{
+		Name: powenetics.Kind, Summary: "Powenetics v2: slot, plugs and mainboard, 13 connectors at 1 kHz",
+		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: powenetics.NaturalRails,
+	}, powenetics.Defaults, powenetics.Inputs, func(_ Env, a string, o powenetics.Options) (instrument.Instrument, error) {
+		return made(powenetics.New(a, o))
 	}),
 	options(Kind{
 		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",

@@ -20,6 +20,7 @@ import (
 	"wattmark/monitor/emulator/poweneticsface"
 	"wattmark/monitor/emulator/ps3face"
 	"wattmark/monitor/emulator/pty"
+	"wattmark/monitor/emulator/textface"
 )
 
 // emulateFlags are the flags of emulate.
@@ -58,7 +59,7 @@ between its loads behind it; --play sends recorded PMD-USB bytes instead.`,
 }
 
 // emulated are the kinds that newFace makes.
-var emulated = []string{"powersensor3", "pmd", "powenetics"}
+var emulated = []string{"powersensor3", "pmd", "powenetics", "serialtext"}
 
 // firmware is a protocol face.
 type firmware interface {
@@ -94,6 +95,8 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 	switch kind {
 	case "powenetics":
 		return poweneticsface.New(b, pace.Real(epoch), poweneticsface.Config{Seed: f.seed, Draw: f.imperfect})
+	case "serialtext":
+		return textface.New(b, pace.Real(epoch), textface.Config{})
 	case "powersensor3":
 		return ps3face.New(b, pace.Real(epoch), ps3face.Config{Seed: f.seed, Draw: f.imperfect})
 	case "pmd":

@@ -7,6 +7,7 @@
 //	   ├─ meter.Slow      a slow sensor in the manner of NVML
 //	   ├─ ps3face         PowerSensor3's bytes  ┐
 //	   ├─ poweneticsface  Powenetics v2's bytes │
+//	   ├─ textface        a home-made board's   │
 //	   └─ pmdface         PMD-USB's bytes       ┴─▶ fault.Line ─▶ pty.Port or a TCP connection
 //
 // The model (state advanced by time) is kept apart from the protocol faces

@@ -14,6 +14,7 @@ import (
 	"wattmark/monitor/instrument/powenetics"
 	"wattmark/monitor/instrument/powersensor3"
 	"wattmark/monitor/instrument/replay"
+	"wattmark/monitor/instrument/serialtext"
 )
 
 // ErrUnknown: there is no instrument of that kind.
@@ -80,6 +81,12 @@ var kinds = []Kind{
 		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: powenetics.NaturalRails,
 	}, powenetics.Defaults, powenetics.Inputs, func(_ Env, a string, o powenetics.Options) (instrument.Instrument, error) {
 		return made(powenetics.New(a, o))
+	}),
+	options(Kind{
+		Name: serialtext.Kind, Summary: "a microcontroller that prints lines of numbers or sends binary frames, as a pattern describes them",
+		Address: "serial port, e.g. /dev/ttyUSB0, or tcp:host:port", NeedsAddress: true, Rails: serialtext.NaturalRails,
+	}, serialtext.Defaults, serialtext.Inputs, func(_ Env, a string, o serialtext.Options) (instrument.Instrument, error) {
+		return made(serialtext.New(a, o))
 	}),
 	options(Kind{
 		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",

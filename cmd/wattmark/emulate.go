@@ -59,7 +59,7 @@ between its loads behind it; --play sends recorded PMD-USB bytes instead.`,
 }
 
 // emulated are the kinds that newFace makes.
-var emulated = []string{"powersensor3", "pmd", "powenetics", "serialtext"}
+var emulated = []string{"powersensor3", "pmd", "powenetics", "labjack", "serialtext"}
 
 // firmware is a protocol face.
 type firmware interface {
@@ -72,11 +72,14 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 		return err
 	}
 	live := board.NewLive(b, time.Now())
+	f.faults.Seed = f.seed
+	if kind == "labjack" {
+		return a.emulateLabJack(ctx, b, live, f)
+	}
 	face, err := newFace(kind, b, live.Epoch, f)
 	if err != nil {
 		return err
 	}
-	f.faults.Seed = f.seed
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return alternate(ctx, live, f.period) })
 	g.Go(func() error {

@@ -8,6 +8,7 @@
 //	   ├─ ps3face         PowerSensor3's bytes  ┐
 //	   ├─ poweneticsface  Powenetics v2's bytes │
 //	   ├─ textface        a home-made board's   │
+//	   ├─ labjackface     a LabJack T7's        │
 //	   └─ pmdface         PMD-USB's bytes       ┴─▶ fault.Line ─▶ pty.Port or a TCP connection
 //
 // The model (state advanced by time) is kept apart from the protocol faces

@@ -9,6 +9,7 @@ import (
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/labjack"
 	"wattmark/monitor/instrument/nvml"
 	"wattmark/monitor/instrument/pmd"
 	"wattmark/monitor/instrument/powenetics"
@@ -81,6 +82,12 @@ var kinds = []Kind{
 		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: powenetics.NaturalRails,
 	}, powenetics.Defaults, powenetics.Inputs, func(_ Env, a string, o powenetics.Options) (instrument.Instrument, error) {
 		return made(powenetics.New(a, o))
+	}),
+	options(Kind{
+		Name: labjack.Kind, Summary: "LabJack T7 over Ethernet: up to 14 inputs, 100 kS/s in all",
+		Address: "tcp:host:502", NeedsAddress: true, Rails: labjack.NaturalRails,
+	}, labjack.Defaults, labjack.Inputs, func(_ Env, a string, o labjack.Options) (instrument.Instrument, error) {
+		return made(labjack.New(a, o))
 	}),
 	options(Kind{
 		Name: serialtext.Kind, Summary: "a microcontroller that prints lines of numbers or sends binary frames, as a pattern describes them",

@@ -103,18 +103,19 @@ type until struct {
 	n    int
 	then func()
 	stop func()
+	seen int
 }
 
 func (u *until) Block(b *measure.Block) error {
 	if err := u.Collector.Block(b); err != nil {
 		return err
 	}
-	n := len(u.Scans())
-	if u.then != nil && n >= u.n/2 {
+	u.seen += b.Scans()
+	if u.then != nil && u.seen >= u.n/2 {
 		u.then()
 		u.then = nil
 	}
-	if n >= u.n {
+	if u.seen >= u.n {
 		u.stop()
 	}
 	return nil
@@ -125,7 +126,7 @@ func (r *rig) collect(t *testing.T, n int, then func()) *insttest.Collector {
 	out := r.collector()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := r.dev.Stream(ctx, &until{out, n, then, cancel}); err != nil {
+	if err := r.dev.Stream(ctx, &until{Collector: out, n: n, then: then, stop: cancel}); err != nil {
 		t.Fatal(err)
 	}
 	if len(out.Scans()) < n {

@@ -107,4 +107,7 @@ func BenchmarkParser(b *testing.B) {
 	for range b.N {
 		drain(&p, data)
 	}
+	if p.Broken {
+		b.Error("out of step")
+	}
 }

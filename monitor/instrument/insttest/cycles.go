@@ -26,9 +26,11 @@ func Cycles(t *testing.T, i instrument.Instrument, n int) {
 	for range n {
 		once()
 	}
-	// Goroutines that are told to end need their turn.
-	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > goroutines+2 && time.Now().Before(end); {
-		runtime.Gosched()
+	// What was told to end needs its turn, on the other side of the wire as well.
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); runtime.Gosched() {
+		if runtime.NumGoroutine() <= goroutines+2 && descriptors() <= files {
+			break
+		}
 	}
 	if g := runtime.NumGoroutine(); g > goroutines+2 {
 		t.Errorf("%d goroutines after %d cycles, %d before", g, n, goroutines)

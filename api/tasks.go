@@ -82,7 +82,7 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
 	}
 	res := &wattmarkv1.GetTaskResponse{
-		Task: taskMessage(&t), Markers: wire.Markers(t.Markers), Instrument: wire.Instrument(wire.Identity(t.Instrument)),
+		Task: taskMessage(&t), Markers: wire.Markers(t.Markers), Instrument: wire.Instrument(t.Instrument),
 	}
 	if hasHeader(&t) {
 		res.Setup = wire.Setup(t.Setup)

@@ -31,7 +31,7 @@ type PlayedEdge struct {
 	At   time.Time
 }
 
-// Benchmark names one of the built-in kernels of seed 004.
+// Benchmark names one of the built-in kernels of Cheng et al.
 type Benchmark string
 
 // The built-in benchmarks.

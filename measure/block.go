@@ -76,9 +76,17 @@ func (b *Block) TickAt(tb Timebase, i int) float64 {
 	return float64(b.FirstTick) + float64(i)*tb.TicksPerScan
 }
 
-// Slice returns scans [from, to) of the block without copying the counts.
+// Slice returns scans [from, to) of the block without copying the counts. An
+// empty slice at the block's end begins where the next scan is due.
 func (b *Block) Slice(tb Timebase, from, to int) Block {
-	out := Block{FirstScan: b.FirstScan + uint64(from), FirstTick: int64(b.TickAt(tb, from)), Counts: make([][]Count, len(b.Counts))}
+	out := Block{FirstScan: b.FirstScan + uint64(from), FirstTick: b.FirstTick, Counts: make([][]Count, len(b.Counts))}
+	switch n := len(b.Ticks); {
+	case from == 0:
+	case b.Ticks != nil && from == n:
+		out.FirstTick = b.Ticks[n-1] + int64(tb.TicksPerScan)
+	default:
+		out.FirstTick = int64(b.TickAt(tb, from))
+	}
 	for c := range b.Counts {
 		out.Counts[c] = b.Counts[c][from:to]
 	}

@@ -10,11 +10,11 @@ type Wiring uint8
 
 // The wirings. Their numbers are stored and travel: never renumber.
 const (
-	// WiringShunt: voltages both sides of a shunt, I = (Vs − Vg)/R, P = I·Vg (seed 003, Eq. 3).
+	// WiringShunt: voltages both sides of a shunt, I = (Vs − Vg)/R, P = I·Vg (Arafa et al., Eq. 3).
 	WiringShunt Wiring = 1
-	// WiringClamp: a current channel and a voltage channel, P = I·V (seed 004; 003's third term).
+	// WiringClamp: a current channel and a voltage channel, P = I·V (Cheng et al.; Arafa et al., third term).
 	WiringClamp Wiring = 2
-	// WiringAssumed: a current channel and a voltage that is assumed, not measured (seed 002).
+	// WiringAssumed: a current channel and a voltage that is assumed, not measured (Nagasaka et al.).
 	WiringAssumed Wiring = 3
 	// WiringPower: a channel that reads watts itself, as NVML does.
 	WiringPower Wiring = 4
@@ -31,7 +31,7 @@ func (w Wiring) String() string {
 	return fmt.Sprintf("wiring(%d)", uint8(w))
 }
 
-// Role places a rail behind the paper's twelve columns (seed 004).
+// Role places a rail behind the paper's twelve columns (Cheng et al.).
 type Role uint8
 
 // The roles. Their numbers are stored and travel: never renumber.

@@ -109,6 +109,10 @@ func (m *Monitor) Run(ctx context.Context) error {
 	server := m.NewServer()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.owner.Run(ctx) })
+	g.Go(func() error {
+		m.owner.Probe(ctx) // who starts a monitor learns at once that its instrument is not there
+		return nil
+	})
 	for _, l := range m.cfg.Listeners {
 		g.Go(func() error {
 			// Stopped before it began to serve is stopped as asked.

@@ -29,7 +29,7 @@ func (s *service) GetBench(ctx context.Context, _ *wattmarkv1.GetBenchRequest) (
 	defer cancel()
 	b := s.owner.Bench(ctx)
 	r := &wattmarkv1.GetBenchResponse{
-		Name: b.Name, Instrument: wire.Instrument(wire.Identity(b.Instrument)), CalibrationId: b.CalibrationID,
+		Name: b.Name, Instrument: wire.Instrument(b.Instrument), CalibrationId: b.CalibrationID,
 		Holder: b.Holder, HeldSince: wire.Time(b.HeldSince), CaptureId: b.CaptureID, Version: s.version,
 	}
 	if b.Setup != nil {
@@ -53,7 +53,7 @@ func (s *service) StartCapture(ctx context.Context, q *wattmarkv1.StartCaptureRe
 	h := c.Header()
 	return &wattmarkv1.StartCaptureResponse{
 		CaptureId: c.ID(), SampleRateHz: float64(h.Setup.Timebase.SampleRate()),
-		Instrument: wire.Instrument(wire.Identity(h.Instrument)), CalibrationId: h.CalibrationID,
+		Instrument: wire.Instrument(h.Instrument), CalibrationId: h.CalibrationID,
 		Started: wire.Time(c.Started()), LeaseUntil: wire.Time(c.LeaseUntil()),
 	}, nil
 }

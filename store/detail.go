@@ -26,6 +26,9 @@ func readSetup(ctx context.Context, tx *sql.Tx, cal int64, s *measure.Setup) err
 	if err := json.Unmarshal([]byte(missing), &s.Missing); err != nil {
 		return fmt.Errorf("%w: missing rails: %w", ErrCorrupt, err)
 	}
+	for i, name := range s.Missing {
+		s.Missing[i] = measure.Printable(name)
+	}
 	if len(s.Missing) == 0 {
 		s.Missing = nil
 	}
@@ -39,11 +42,11 @@ func readSetup(ctx context.Context, tx *sql.Tx, cal int64, s *measure.Setup) err
 }
 
 func scanChannel(rows *sql.Rows, c *measure.Channel) error {
-	return rows.Scan(&c.Name, &c.Unit, &c.Gain, &c.Offset, &c.UGain, &c.UOffset, &c.Noise, &c.MinCount, &c.MaxCount, &c.Skew)
+	return rows.Scan(textTo(&c.Name), &c.Unit, &c.Gain, &c.Offset, &c.UGain, &c.UOffset, &c.Noise, &c.MinCount, &c.MaxCount, &c.Skew)
 }
 
 func scanRail(rows *sql.Rows, r *measure.Rail) error {
-	return rows.Scan(&r.Name, &r.Role, &r.Wiring, &r.X, &r.Y, &r.Shunt, &r.UShunt, &r.Assumed, &r.UAssumed)
+	return rows.Scan(textTo(&r.Name), &r.Role, &r.Wiring, &r.X, &r.Y, &r.Shunt, &r.UShunt, &r.Assumed, &r.UAssumed)
 }
 
 func readMarkers(ctx context.Context, tx *sql.Tx, t *Task) (err error) {
@@ -62,7 +65,7 @@ func readMarkers(ctx context.Context, tx *sql.Tx, t *Task) (err error) {
 
 func readEvents(ctx context.Context, tx *sql.Tx, t *Task) (err error) {
 	t.Events, err = collect(ctx, tx, func(rows *sql.Rows, e *measure.Event) error {
-		return rows.Scan(&e.Kind, &e.FirstScan, &e.Scans, &e.Exact, &e.Channel, &e.Detail)
+		return rows.Scan(&e.Kind, &e.FirstScan, &e.Scans, &e.Exact, &e.Channel, textTo(&e.Detail))
 	}, `SELECT kind, first_scan, scans, exact, channel, detail FROM event WHERE task_id=? ORDER BY first_scan, kind, channel`, int64(t.ID))
 	return err
 }
@@ -73,7 +76,7 @@ func readRails(ctx context.Context, tx *sql.Tx, t *Task) (err error) {
 		return nil
 	}
 	t.Result.Rails, err = collect(ctx, tx, func(rows *sql.Rows, r *measure.RailResult) error {
-		return rows.Scan(&r.Name, &r.Role, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Mean), realTo(&r.Peak))
+		return rows.Scan(textTo(&r.Name), &r.Role, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Mean), realTo(&r.Peak))
 	}, `SELECT name, role, energy_j, energy_u_j, mean_w, peak_w FROM rail_result WHERE task_id=? ORDER BY ordinal`, int64(t.ID))
 	if err != nil {
 		return err
@@ -83,7 +86,7 @@ func readRails(ctx context.Context, tx *sql.Tx, t *Task) (err error) {
 		measure.Contribution
 	}
 	lines, err := collect(ctx, tx, func(rows *sql.Rows, l *line) error {
-		return rows.Scan(&l.rail, &l.Source, realTo(&l.U), &l.Systematic)
+		return rows.Scan(&l.rail, textTo(&l.Source), realTo(&l.U), &l.Systematic)
 	}, `SELECT rail, source, u_j, systematic FROM budget WHERE task_id=? ORDER BY rail, ordinal`, int64(t.ID))
 	for _, l := range lines {
 		if l.rail < 0 {

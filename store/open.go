@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 )
 
 // ApplicationID marks our files (PRAGMA application_id): "WaMk" in ASCII.
@@ -40,7 +41,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 		"_pragma=busy_timeout(10000)", "_pragma=page_size(16384)", "_pragma=foreign_keys(1)"), false))
 	d.writer.SetMaxOpenConns(1)
 	d.writer.SetConnMaxIdleTime(0)
-	if err := d.prepareFile(ctx); err != nil {
+	if err := patiently(ctx, func() error { return d.prepareFile(ctx) }); err != nil {
 		d.writer.Close()
 		return nil, wrap(op, err)
 	}
@@ -50,6 +51,28 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	}
 	d.openReaders(dsn(abs, "rw", "_pragma=busy_timeout(10000)"))
 	return d, nil
+}
+
+// openPatience is how long a database that another program is just making may
+// keep Open waiting.
+const openPatience = 10 * time.Second
+
+// patiently repeats f while the database is locked. SQLite's own wait does not
+// cover the switch to WAL: of two programs that make it at once, one is told at
+// once that the file is busy.
+func patiently(ctx context.Context, f func() error) error {
+	end := time.Now().Add(openPatience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		err := f()
+		if !errors.Is(wrap("", err), ErrBusy) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		}
+	}
 }
 
 // prepareFile refuses what is not ours, switches to WAL and migrates.

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// paperSchema is the table of seed 004, Table 1: one row a sample.
+// paperSchema is the table of Cheng et al., Table 1: one row a sample.
 const paperSchema = `CREATE TABLE data(taskID INTEGER, taskName TEXT, user TEXT, power REAL,
 	current1 REAL, current2 REAL, current3 REAL, voltage1 REAL, voltage2 REAL, voltage3 REAL,
 	taskTime TEXT, seqNum INTEGER, PRIMARY KEY(taskID, seqNum))`

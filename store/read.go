@@ -36,10 +36,10 @@ func scanTask(rows *sql.Rows, t *row) error {
 	var f clock.Fit
 	var r measure.Result
 	m, i := &t.Marker, &t.Instrument
-	err := rows.Scan(&t.ID, &t.Name, &t.User, &launched, &t.Monitor, &t.CaptureID, &t.GPU, &t.GPUUUID, &t.Driver,
+	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), &launched, &t.Monitor, &t.CaptureID, textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Driver),
 		&m.Code, &m.Chip, &m.Guard, &m.TagBits, &m.Tag,
-		&i.Kind, &i.Model, &i.Serial, &i.Firmware, &i.Address, &started,
-		&t.State, &t.Reason, &t.Chunks, &t.Scans, &nvml, &t.Bench, &t.CalibrationID, &t.calibration,
+		textTo(&i.Kind), textTo(&i.Model), textTo(&i.Serial), textTo(&i.Firmware), textTo(&i.Address), &started,
+		&t.State, textTo(&t.Reason), &t.Chunks, &t.Scans, &nvml, textTo(&t.Bench), textTo(&t.CalibrationID), &t.calibration,
 		&hasClock, realTo(&f.Origin), realTo(&f.A), realTo(&f.B), realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
 		&f.Used, &f.Rejected,
 		&hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
@@ -118,7 +118,7 @@ func (d *DB) Unfinished(ctx context.Context) ([]Task, error) {
 
 // Users returns all users that have tasks, by name.
 func (d *DB) Users(ctx context.Context) ([]UserTasks, error) {
-	out, err := collect(ctx, d.reader, func(rows *sql.Rows, u *UserTasks) error { return rows.Scan(&u.User, &u.Tasks) },
+	out, err := collect(ctx, d.reader, func(rows *sql.Rows, u *UserTasks) error { return rows.Scan(textTo(&u.User), &u.Tasks) },
 		`SELECT login, (SELECT count(*) FROM task WHERE task.user_id=user.user_id) FROM user ORDER BY login`)
 	return out, wrap("list users", err)
 }

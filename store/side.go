@@ -95,7 +95,7 @@ func (d *DB) Readings(ctx context.Context, id TaskID) ([]Reading, error) {
 	return list(ctx, d, "readings", `SELECT method, at_ns, value FROM reading WHERE task_id=? ORDER BY method, at_ns`, id,
 		func(rows *sql.Rows, r *Reading) error {
 			var at int64
-			err := rows.Scan(&r.Method, &at, realTo(&r.Value))
+			err := rows.Scan(textTo(&r.Method), &at, realTo(&r.Value))
 			r.At = time.Unix(0, at).UTC()
 			return err
 		})
@@ -106,7 +106,7 @@ func (d *DB) Kernels(ctx context.Context, id TaskID) ([]Kernel, error) {
 	return list(ctx, d, "kernels", `SELECT name, start_ns, end_ns FROM kernel WHERE task_id=? ORDER BY start_ns, end_ns, name`, id,
 		func(rows *sql.Rows, k *Kernel) error {
 			var start, end int64
-			err := rows.Scan(&k.Name, &start, &end)
+			err := rows.Scan(textTo(&k.Name), &start, &end)
 			k.Start, k.End = time.Unix(0, start).UTC(), time.Unix(0, end).UTC()
 			return err
 		})

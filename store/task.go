@@ -12,8 +12,11 @@ import (
 )
 
 // BeginTask records a new task in state Running. The name and the user must
-// not be empty.
+// not be empty, and printable: others wrap measure.ErrText.
 func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
+	if err := errors.Join(measure.CheckText("name", t.Name), measure.CheckText("user", t.User)); err != nil {
+		return 0, fmt.Errorf("begin task: %w", err)
+	}
 	op := "begin task " + t.Name
 	if t.Name == "" || t.User == "" {
 		return 0, fmt.Errorf("%s: a task needs a name and a user (name %q, user %q)", op, t.Name, t.User)

@@ -23,9 +23,7 @@ const (
 )
 
 // Instrument is what the meter said of itself.
-type Instrument struct {
-	Kind, Model, Serial, Firmware, Address string
-}
+type Instrument = measure.Identity
 
 // NewTask is what is known when a task begins.
 type NewTask struct {
@@ -74,9 +72,12 @@ type Kernel struct {
 
 // Reading is one reading by a software method, on the host's wall clock.
 type Reading struct {
-	Method string // "nvml.instant", "nvml.average", "nvml.usage", "nvml.energy"
+	// Method is "nvml.instant", "nvml.average", "nvml.usage" (watts), "nvml.energy"
+	// (joules, a counter), or a condition, whose name ends in its unit:
+	// "gpu.sm_clock_hz", "gpu.memory_clock_hz", "gpu.temperature_c", "gpu.throttle_bits".
+	Method string
 	At     time.Time
-	Value  float64 // watts, or joules for a counter
+	Value  float64
 }
 
 // Played is a chip edge as the host played it.

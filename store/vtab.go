@@ -11,7 +11,7 @@ import (
 
 const moduleName = "wattmark_data"
 
-// The columns of data, in the order of seed 004, Table 1.
+// The columns of data, in the order of Cheng et al., Table 1.
 const (
 	colTask = iota
 	colName

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"wattmark/measure"
 )
 
 // write runs f in one transaction that is on disk when write returns nil; on
@@ -82,5 +84,19 @@ func (r real[T]) Scan(v any) error {
 	}
 	return nil
 }
+
+// text scans a text into what a terminal may be shown, whoever wrote it.
+type text[T ~string] struct{ to *T }
+
+func (t text[T]) Scan(v any) error {
+	var s sql.NullString
+	if err := s.Scan(v); err != nil {
+		return err
+	}
+	*t.to = T(measure.Printable(s.String))
+	return nil
+}
+
+func textTo[T ~string](p *T) text[T] { return text[T]{p} }
 
 func realTo[T ~float64](p *T) real[T] { return real[T]{p} }

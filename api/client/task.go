@@ -64,7 +64,7 @@ type Window struct {
 // Detail is one task with all but its samples.
 type Detail struct {
 	Task
-	Instrument wire.Identity
+	Instrument measure.Identity
 	// Setup turns counts into watts; nil until the capture has begun.
 	Setup   *measure.Setup
 	Rails   []measure.RailResult // over the window, without their budgets

@@ -5,23 +5,16 @@ import (
 	"wattmark/measure"
 )
 
-// Identity is what a device said of itself. Its fields are those of
-// instrument.Identity and store.Instrument, so either converts with a plain
-// wire.Identity(x), and this package needs neither.
-type Identity struct {
-	Kind, Model, Serial, Firmware, Address string
-}
-
 // Instrument converts an identity to its message.
-func Instrument(id Identity) *wattmarkv1.Instrument {
+func Instrument(id measure.Identity) *wattmarkv1.Instrument {
 	return &wattmarkv1.Instrument{
 		Kind: Text(id.Kind), Model: Text(id.Model), Serial: Text(id.Serial), Firmware: Text(id.Firmware), Address: Text(id.Address),
 	}
 }
 
 // ParseInstrument converts an identity; an unset message is an unknown device.
-func ParseInstrument(p *wattmarkv1.Instrument) (Identity, error) {
-	id := Identity{
+func ParseInstrument(p *wattmarkv1.Instrument) (measure.Identity, error) {
+	id := measure.Identity{
 		Kind: p.GetKind(), Model: p.GetModel(), Serial: p.GetSerial(), Firmware: p.GetFirmware(), Address: p.GetAddress(),
 	}
 	return id, text("instrument", id.Kind, id.Model, id.Serial, id.Firmware, id.Address)

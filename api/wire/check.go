@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -62,8 +61,9 @@ func text(message string, values ...string) error {
 
 // Text makes a string fit for a message: protobuf refuses to send bytes that
 // are not UTF-8, and a name typed in another encoding, or read from a device
-// with a worn memory, must not make everything around it unreadable.
-func Text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+// with a worn memory, must not make everything around it unreadable, nor a
+// terminal at the other end do as it says.
+func Text(s string) string { return measure.Printable(s) }
 
 // Time converts a time; the zero time becomes an unset field.
 func Time(t time.Time) *timestamppb.Timestamp {

@@ -199,7 +199,7 @@ func TestEventsWindowsAndResults(t *testing.T) {
 	if d := cmp.Diff(rail, gotRail); d != "" {
 		t.Error(d)
 	}
-	id := Identity{Kind: "pmd", Model: "PMD-USB", Serial: "1", Firmware: "5", Address: "/dev/ttyACM0"}
+	id := measure.Identity{Kind: "pmd", Model: "PMD-USB", Serial: "1", Firmware: "5", Address: "/dev/ttyACM0"}
 	if got, err := ParseInstrument(overTheWire(t, Instrument(id))); err != nil || got != id {
 		t.Errorf("instrument: got %+v, %v", got, err)
 	}

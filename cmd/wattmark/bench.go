@@ -16,7 +16,8 @@ func (a *app) benchCmd() *cobra.Command {
 		Use: "bench", Short: "Measure how fast this machine takes, moves and keeps samples",
 		Long: `Measure how fast this machine takes, moves and keeps samples. A generator stands
 in for the meter; all else is what a measurement uses, the monitor in a process
-of its own. Every goal is printed beside its result, also when it was missed.
+of its own. Every goal is printed beside its result, also when it was missed; the
+exit code is 0 all the same, scripts look at goals[].met.
 
 Scratch files are made below --dir and removed at the end. A directory in memory
 makes the figures worthless: the report names the file system.`,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -162,10 +163,10 @@ func latencies(done []durable, begun time.Time, rate float64) []float64 {
 	return out
 }
 
-// quantile of a sorted list; 0 of an empty one.
+// quantile of a sorted list by nearest rank; 0 of an empty one.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
 	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }

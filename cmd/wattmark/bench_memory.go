@@ -48,7 +48,7 @@ process's resident memory every second. It should not grow with the capture.`,
 	}
 	c.Flags().Float64Var(&f.minutes, "minutes", 10, "length of the capture")
 	c.Flags().Float64Var(&f.rate, "rate", 1e6, "scans a second")
-	c.Flags().Float64Var(&f.warmUp, "warm-up", 30, "seconds that are not judged, a tenth of the capture at most")
+	c.Flags().Float64Var(&f.warmUp, "warm-up", 60, "seconds that are not judged, a tenth of the capture at most")
 	return a.benchFlags(c, &f.benchFlagsShared)
 }
 

@@ -28,7 +28,7 @@ import (
 //
 //	usage      what it has used so far
 //	allow N    the generator may deliver N scans in all
-//	stop       play the stop marker; answered when it was delivered
+//	stop       play the stop marker; answered when it can have been seen
 type monitorNote struct {
 	Address   string  `json:"address,omitempty"` // as gRPC dials it
 	UserS     float64 `json:"cpu_user_s"`

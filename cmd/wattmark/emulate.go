@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 // emulateFlags are the flags of emulate.
 type emulateFlags struct {
 	listen, link, play string
+	gpu                string
 	seed               uint64
 	imperfect          bool
 	period             time.Duration
@@ -39,14 +41,21 @@ func (a *app) emulateCmd() *cobra.Command {
 		ValidArgs: emulated,
 		Long: `Serve a meter in software on a pseudo-terminal, or on TCP with --listen, to
 wattmark or to other people's programs. An emulated 300 W card alternates
-between its loads behind it; --play sends recorded PMD-USB bytes instead.`,
+between its loads behind it; --play sends recorded PMD-USB bytes instead.
+
+With --gpu the card does what a simulated GPU is told to do, through a socket:
+two machines' worth of wattmark on one, without any hardware (see the example).`,
 		Example: `  wattmark emulate powersensor3 --link /tmp/meter
+  wattmark emulate powersensor3 --link /tmp/meter --gpu /tmp/gpu &
+  wattmark monitor --instrument powersensor3 --port /tmp/meter &
+  wattmark run --gpu sim:/tmp/gpu --benchmark memory
   wattmark emulate pmd --listen 127.0.0.1:5555 --drop 1e-5`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.emulate(cmd.Context(), args[0], f) },
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.listen, "listen", "", "TCP address to serve on instead of a pseudo-terminal; one client at a time")
 	fl.StringVar(&f.link, "link", "", "make a symbolic link of this name to the pseudo-terminal")
+	fl.StringVar(&f.gpu, "gpu", "", "let wattmark run --gpu sim:SOCKET load the card, through this new socket")
 	fl.StringVar(&f.play, "play", "", "file of recorded PMD-USB bytes to send (pmd only)")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all that is random")
 	fl.BoolVar(&f.imperfect, "imperfect", false, "draw the meter's gain, offset and clock errors")
@@ -81,7 +90,12 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return alternate(ctx, live, f.period) })
+	g.Go(func() error {
+		if f.gpu != "" {
+			return servePlant(ctx, f.gpu, live)
+		}
+		return alternate(ctx, live, f.period)
+	})
 	g.Go(func() error {
 		if f.listen != "" {
 			return a.serveTCP(ctx, face, kind, f)
@@ -144,7 +158,9 @@ func (a *app) servePTY(ctx context.Context, face firmware, kind string, f emulat
 			return fmt.Errorf("--link: %w: remove it first or choose another name", err)
 		}
 		defer os.Remove(f.link)
-		path = f.link
+		if path, err = filepath.Abs(f.link); err != nil { // drivers want a path that looks like one
+			return err
+		}
 	}
 	fmt.Fprintf(a.out, "%s on %s\nIn another terminal: wattmark monitor --instrument %s --port %s\n", kind, path, kind, path)
 	return face.Run(ctx, fault.New(port, f.faults))

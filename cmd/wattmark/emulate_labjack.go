@@ -42,7 +42,12 @@ func (a *app) emulateLabJack(ctx context.Context, b *board.Board, live *board.Li
 	fmt.Fprintf(a.out, "labjack on tcp:%s, its stream on %s\nIn another terminal: wattmark monitor --instrument labjack --port tcp:%s\n",
 		registers.Addr(), stream.Addr(), registers.Addr())
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return alternate(ctx, live, f.period) })
+	g.Go(func() error {
+		if f.gpu != "" {
+			return servePlant(ctx, f.gpu, live)
+		}
+		return alternate(ctx, live, f.period)
+	})
 	g.Go(func() error { return face.Serve(ctx, registers, stream) })
 	return g.Wait()
 }

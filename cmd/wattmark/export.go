@@ -20,7 +20,7 @@ func (a *app) exportCmd() *cobra.Command {
 	var format, output string
 	var all bool
 	c := &cobra.Command{
-		Use: "export TASK", Short: "Write a task's samples as CSV or as a recording", Args: cobra.ExactArgs(1),
+		Use: "export TASK", Short: "Write a task's samples as CSV or as a recording", Args: oneTask,
 		Long: `Write a task's samples.
 
 csv: device time, total power, and current, voltage and power of each rail. Units

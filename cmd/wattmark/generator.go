@@ -12,9 +12,10 @@ import (
 )
 
 // generator is an instrument without a wire, for benchmarks: six 16-bit
-// channels with noise of 4 counts (rms), steps of 900 and a ripple of 8, as fast as the capture
-// takes them or paced like a real meter. It plays the markers of a task into
-// its own currents: the start marker after a lead, the stop marker on request.
+// channels with noise of 4 counts (rms), steps of 900 counts and a ripple of 8
+// (amplitude), as fast as the capture takes them or paced like a real meter. It
+// plays the markers of a task into its own currents: the start marker after a
+// lead, the stop marker on request.
 //
 //	lead ─ start marker ─ busy … ─ stop marker ─ quiet …
 //
@@ -33,7 +34,7 @@ type generator struct {
 	more    chan struct{}
 
 	asked  atomic.Bool   // the stop marker was asked for
-	played chan struct{} // gets a value when the stop marker was delivered
+	played chan struct{} // gets a value when the stop marker can have been seen
 	begun  atomic.Int64  // wall clock of the first scan, ns since 1970
 	passed atomic.Int64  // scans delivered since
 }
@@ -120,6 +121,8 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 	if g.paced {
 		size = uint64(max(16, min(generatorBlock, float64(g.rate)/1000)))
 	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	begin := time.Now()
 	g.begun.Store(begin.UnixNano())
 	for scan, n := uint64(0), uint64(0); ctx.Err() == nil; scan += n {
@@ -127,17 +130,18 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 		if scan < s.startEnd {
 			n = min(n, s.startEnd-scan)
 		}
-		if !g.wait(ctx, begin, scan+n) {
+		if !g.wait(ctx, timer, begin, scan+n) {
 			return nil
 		}
-		if s.stop == never && scan >= s.startEnd && g.asked.Load() {
+		// Two markers that touch could not be told from two that overlap.
+		if s.stop == never && scan >= s.startEnd+s.length/4 && g.asked.Load() {
 			s.stop = scan
 		}
 		if err := sink.Block(s.block(scan, n)); err != nil {
 			return err
 		}
 		g.passed.Store(int64(scan + n))
-		if !s.told && s.stop != never && scan+n >= s.stop+s.length {
+		if !s.told && s.stop != never && scan+n >= s.stop+s.length+s.settle {
 			s.told = true
 			g.played <- struct{}{}
 		}
@@ -146,10 +150,16 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 }
 
 // wait returns when the scans before end have been taken, and are allowed.
-func (g *generator) wait(ctx context.Context, begin time.Time, end uint64) bool {
+func (g *generator) wait(ctx context.Context, timer *time.Timer, begin time.Time, end uint64) bool {
 	if g.paced {
 		due := begin.Add(measure.Seconds(float64(end) / float64(g.rate)).Duration())
-		return sleepUntil(ctx, due)
+		timer.Reset(time.Until(due))
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		}
 	}
 	for g.allowed.Load() < int64(end) {
 		select {

@@ -16,6 +16,7 @@ type score struct {
 	perChip         float64
 	chips           [2][]bool // start, stop
 	length          uint64    // scans of a marker
+	settle          uint64    // quiet scans behind the stop marker before it is told of
 	start, startEnd uint64
 	stop            uint64
 	told            bool // of the stop marker's end
@@ -32,6 +33,10 @@ func (g *generator) newScore() (*score, error) {
 	s := &score{g: g, perChip: float64(spec.Chip) * float64(g.rate), stop: never}
 	s.chips = [2][]bool{spec.Chips(marker.Start), spec.Chips(marker.Stop)}
 	s.length = uint64(math.Ceil(s.perChip * float64(spec.Len())))
+	if !g.paced {
+		// Without a pace there is no time to wait for the marker's sidelobes to pass.
+		s.settle = s.length / 2
+	}
 	s.start = uint64(generatorLead.Seconds() * float64(g.rate))
 	s.startEnd = s.start + s.length
 	s.blk.Counts = make([][]measure.Count, len(g.busy))

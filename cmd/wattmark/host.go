@@ -108,7 +108,7 @@ func dialMonitor(_ context.Context, address string) (measurement.Monitor, func()
 func (a *app) trimCmd() *cobra.Command {
 	var from, to time.Duration
 	c := &cobra.Command{
-		Use: "trim TASK --from T --to T", Short: "Set a task's window by hand", Args: cobra.ExactArgs(1),
+		Use: "trim TASK --from T --to T", Short: "Set a task's window by hand", Args: oneTask,
 		Long: `Set the window of a task by hand, in device time as wattmark show plots it, and
 compute its energy anew. For tasks whose markers were not found: their samples
 are all kept.`,

@@ -61,6 +61,9 @@ func renderReport(w io.Writer, r *report) {
 	if r.GPU != "" {
 		fmt.Fprintf(w, "  GPU      %s\n", joinNonEmpty(", driver ", r.GPU, r.Driver))
 	}
+	if r.Condition != nil {
+		fmt.Fprintf(w, "  it was   %v\n", r.Condition)
+	}
 	if r.Instrument != "" {
 		fmt.Fprintf(w, "  meter    %s, %v, bench %s\n", r.Instrument, rateText(r.RateHz), r.Bench)
 	}

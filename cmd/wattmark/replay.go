@@ -68,7 +68,7 @@ type replayReport struct {
 func (a *app) replay(ctx context.Context, dir string, f replayFlags) (err error) {
 	rec, err := recording.Read(os.DirFS(dir), recording.Clocks{Shift: f.shift, UTCOffset: f.utcOffset})
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w\nSee: wattmark replay --help for the files that make a recording", dir, err)
 	}
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
@@ -81,7 +81,8 @@ func (a *app) replay(ctx context.Context, dir string, f replayFlags) (err error)
 	}
 	field, nvml, err := a.replayResult(ctx, rec, f, db, id)
 	if err != nil {
-		return err
+		o := store.Outcome{State: store.Untrimmed, Reason: err.Error()}
+		return errors.Join(fmt.Errorf("task %d has all samples, but no result: %w", id, err), db.Finish(context.WithoutCancel(ctx), id, o))
 	}
 	t, err := db.Task(ctx, id)
 	if err != nil {

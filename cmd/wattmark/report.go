@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path/filepath"
 	"time"
 
 	"wattmark/measure"
@@ -45,6 +46,8 @@ type report struct {
 	Window     *windowReport  `json:"window,omitempty"`
 	Budget     []budgetReport `json:"budget,omitempty"`
 	Events     []eventReport  `json:"events,omitempty"`
+	// Condition is the GPU's clocks and temperature around the work.
+	Condition *conditionReport `json:"gpu_condition,omitempty"`
 	// Caution is what the meter cannot see and ± U does not hold.
 	Caution string `json:"caution,omitempty"`
 
@@ -124,6 +127,9 @@ func newMarkerReport(m *marker.Found) *markerReport {
 
 // newReport collects what is known of a task.
 func newReport(t *store.Task, db string) *report {
+	if abs, err := filepath.Abs(db); err == nil {
+		db = abs // a script may look from elsewhere
+	}
 	r := &report{
 		TaskID: int64(t.ID), Name: t.Name, User: t.User, State: stateNames[t.State], Reason: t.Reason, Database: db,
 		Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Bench: t.Bench, Missing: t.Setup.Missing, Stored: t.Scans,

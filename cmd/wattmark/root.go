@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -91,7 +93,43 @@ func (a *app) root() *cobra.Command {
 		a.demoCmd(), a.monitorCmd(), a.hostCmd(), a.runCmd(), a.tasksCmd(), a.showCmd(), a.usersCmd(),
 		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.benchCmd(), a.versionCmd(),
 	)
+	checkUsage(root)
 	return root
+}
+
+// checkUsage gives wrong arguments the exit code of wrong usage, and a place to
+// read on, in a command and all below it.
+func checkUsage(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		checkUsage(sub)
+	}
+	if !c.Runnable() {
+		c.Args, c.RunE = cobra.ArbitraryArgs, noSuchCommand
+		return
+	}
+	check := c.Args
+	if check == nil {
+		return
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return withCode(exitUsage, fmt.Errorf("%w\nSee: %s --help", err, c.CommandPath()))
+		}
+		return nil
+	}
+}
+
+// noSuchCommand is what a command that only groups others does by itself.
+func noSuchCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	hint := ""
+	c.SuggestionsMinimumDistance = 2
+	if s := c.SuggestionsFor(args[0]); len(s) > 0 {
+		hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(s, " or "))
+	}
+	return withCode(exitUsage, fmt.Errorf("%s has no command %q%s\nSee: %s --help", c.CommandPath(), args[0], hint, c.CommandPath()))
 }
 
 // jsonFlag gives a command --json.

@@ -10,10 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"wattmark/hostagent"
-	"wattmark/hostagent/cuda"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
-	"wattmark/hostagent/nvml"
 	"wattmark/measure"
 	"wattmark/store"
 )
@@ -50,7 +48,7 @@ compute or memory), or a kernel of a PTX file (--ptx with --entry and --grid).`,
 	fl.StringVar(&f.monitor, "monitor", defaultMonitor, "address of the monitor")
 	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
 	fl.StringVar(&f.name, "name", "", "name of the task (default: of the program or benchmark)")
-	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id (default: the first)")
+	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
 	fl.StringVar(&f.benchmark, "benchmark", "", "built-in benchmark: half, compute or memory")
 	fl.DurationVar(&f.duration, "duration", time.Second, "length of the benchmark")
 	fl.DurationVar(&f.pulse, "pulse", 0, "alternate the benchmark with rest, each for this long")
@@ -72,16 +70,16 @@ func (a *app) measureRun(ctx context.Context, f runFlags, args []string) error {
 	if n := countTrue(len(args) > 0, f.benchmark != "", f.ptx != ""); n != 1 {
 		return withCode(exitUsage, errors.New("name one piece of work: a program after --, --benchmark, or --ptx"))
 	}
-	dev, err := cuda.Open(ctx, f.gpu)
+	dev, sensor, err := openGPU(ctx, f.gpu)
 	if err != nil {
-		return fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
+		return err
 	}
 	defer dev.Close()
 	work, name, err := a.work(dev, f, args)
 	if err != nil {
 		return err
 	}
-	cfg, done, err := a.measureConfig(ctx, f, dev, name)
+	cfg, done, err := a.measureConfig(ctx, f, dev, sensor, name)
 	if err != nil {
 		return err
 	}
@@ -146,7 +144,7 @@ func (f runFlags) ptxLaunch() (hostagent.PTXLaunch, error) {
 }
 
 // measureConfig opens the database, the monitor and the sensor.
-func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Device, name string) (measurement.Config, func(), error) {
+func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Device, openSensor func() (gpuSensor, error), name string) (measurement.Config, func(), error) {
 	var closers []func() error
 	done := func() {
 		for i := len(closers) - 1; i >= 0; i-- {
@@ -172,7 +170,7 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 	}
 	cfg.Monitor, closers = mon, append(closers, mon.Close)
 	if !f.noSensor {
-		sensor, err := nvml.Open(dev.Info().PCIBusID)
+		sensor, err := openSensor()
 		if err != nil {
 			fmt.Fprintln(a.err, "wattmark: the GPU's own sensor is left out:", err)
 		} else {
@@ -199,6 +197,9 @@ func (a *app) showTask(ctx context.Context, db *store.DB, id store.TaskID, extra
 		return err
 	}
 	r := newReport(&t, a.db)
+	if err := r.addCondition(ctx, db); err != nil {
+		return err
+	}
 	if extra != nil {
 		extra(r)
 	}

@@ -11,17 +11,7 @@ import (
 
 // blocks decodes a task's stored scans in order. The block is reused.
 func blocks(ctx context.Context, db *store.DB, t *store.Task) iter.Seq2[*measure.Block, error] {
-	return func(yield func(*measure.Block, error) bool) {
-		var b measure.Block
-		for c, err := range db.Chunks(ctx, t.ID, 0) {
-			if err == nil {
-				err = chunk.Decode(c, t.Setup.Timebase, len(t.Setup.Channels), &b)
-			}
-			if !yield(&b, err) || err != nil {
-				return
-			}
-		}
-	}
+	return chunk.DecodeAll(db.Chunks(ctx, t.ID, 0), &t.Setup)
 }
 
 // loadTrace draws all stored scans of a task into columns.

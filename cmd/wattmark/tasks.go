@@ -31,6 +31,15 @@ func taskID(arg string) (store.TaskID, error) {
 	return store.TaskID(n), nil
 }
 
+// oneTask checks that one task is named, before anything is opened.
+func oneTask(c *cobra.Command, args []string) error {
+	if err := cobra.ExactArgs(1)(c, args); err != nil {
+		return err
+	}
+	_, err := taskID(args[0])
+	return err
+}
+
 // task reads one task, with the exit code for one that is not there.
 func (a *app) task(ctx context.Context, db *store.DB, arg string) (*store.Task, error) {
 	id, err := taskID(arg)
@@ -161,7 +170,7 @@ func (a *app) usersCmd() *cobra.Command {
 func (a *app) showCmd() *cobra.Command {
 	var noPlot, budget bool
 	c := &cobra.Command{
-		Use: "show TASK", Short: "Show one task: energy, rails, markers, a plot", Args: cobra.ExactArgs(1),
+		Use: "show TASK", Short: "Show one task: energy, rails, markers, a plot", Args: oneTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			db, err := a.openDB(cmd.Context())
 			if err != nil {
@@ -173,6 +182,9 @@ func (a *app) showCmd() *cobra.Command {
 				return err
 			}
 			r := newReport(t, a.db)
+			if err := r.addCondition(cmd.Context(), db); err != nil {
+				return err
+			}
 			if a.json {
 				return a.printJSON(r)
 			}
@@ -233,6 +245,11 @@ func (a *app) deleteCmd() *cobra.Command {
 			}
 			if len(args) == 0 && !yes {
 				return withCode(exitUsage, errors.New("deleting by name or user can take many tasks: look with wattmark tasks, then add --yes"))
+			}
+			if len(args) > 0 {
+				if err := oneTask(cmd, args); err != nil {
+					return err
+				}
 			}
 			return a.deleteTasks(cmd.Context(), args, name, user)
 		},

@@ -23,11 +23,15 @@ func benchmarkWork(d hostagent.Device, b hostagent.Benchmark, length time.Durati
 }
 
 // pulseWork alternates a kernel with rest, the pattern that a sensor which sees
-// a quarter of the time gets wrong.
+// a quarter of the time gets wrong. How wrong depends on when it looks, so the
+// pulses begin at whole periods of the clock: a run can be repeated.
 func pulseWork(d hostagent.Device, b hostagent.Benchmark, half, length time.Duration) measurement.Work {
 	return func(ctx context.Context) ([]hostagent.Kernel, error) {
 		var out []hostagent.Kernel
-		next := time.Now()
+		next := time.Now().Truncate(2 * half).Add(2 * half)
+		if err := pauseUntil(ctx, next); err != nil {
+			return nil, err
+		}
 		for end := next.Add(length); next.Before(end); {
 			k, err := d.RunBenchmark(ctx, b, half)
 			out = append(out, k...)
@@ -35,13 +39,22 @@ func pulseWork(d hostagent.Device, b hostagent.Benchmark, half, length time.Dura
 				return out, err
 			}
 			next = next.Add(2 * half)
-			select {
-			case <-ctx.Done():
-				return out, context.Cause(ctx)
-			case <-time.After(time.Until(next)):
+			if err := pauseUntil(ctx, next); err != nil {
+				return out, err
 			}
 		}
 		return out, nil
+	}
+}
+
+func pauseUntil(ctx context.Context, t time.Time) error {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package kernels holds the PTX that the host agent runs: the marker, the
-// benchmarks of seed 004, and two small helpers. It is text that the driver
+// benchmarks of Cheng et al., and two small helpers. It is text that the driver
 // compiles for the GPU at hand; nothing here needs a toolkit.
 package kernels
 

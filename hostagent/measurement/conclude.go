@@ -60,16 +60,27 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	case a.why != nil:
 		v.note("%v", a.why)
 	}
+	if a.clock != "" {
+		v.note("%s", a.clock)
+	}
 	switch {
 	case a.result != nil && a.result.Gaps > 0:
-		v.incomplete("%d scans were lost in %d gaps within the window", a.result.Lost, a.result.Gaps)
+		v.incomplete("%s within the window", missing(a.result.Lost, a.result.Gaps))
 	case a.result == nil && s.Gaps > 0:
-		v.incomplete("%d scans were lost in %d gaps", s.Lost, s.Gaps)
+		v.incomplete("%s", missing(s.Lost, s.Gaps))
 	}
 	return store.Outcome{
 		State: v.state, Reason: strings.Join(v.reasons, "; "), Markers: s.Markers,
 		Clock: a.fit, Result: a.result, NVML: a.nvml,
 	}, nil
+}
+
+// missing says how many scans are missing, in how many gaps.
+func missing(scans, gaps uint64) string {
+	if gaps == 1 {
+		return fmt.Sprintf("%d scans were lost in a gap", scans)
+	}
+	return fmt.Sprintf("%d scans were lost in %d gaps", scans, gaps)
 }
 
 // why prefers the monitor's words: it has seen the trace.
@@ -86,7 +97,8 @@ type analysis struct {
 	fit    *clock.Fit
 	result *measure.Result
 	nvml   *measure.Joule
-	why    error // why there is no result, or not the best one
+	clock  string // what is wrong with the meter's clock
+	why    error  // why there is no result, or not the best one
 }
 
 // analyse relates the clocks, chooses the window and integrates over it. An
@@ -113,6 +125,7 @@ func analyse(ctx context.Context, db Store, id store.TaskID, found []marker.Foun
 	var fitErr error
 	if timed := a.timed(task.Marker); len(timed) > 0 {
 		a.fit, fitErr = relate(&task.Setup, played, timed)
+		a.clock = offRate(task.Setup.Timebase, a.fit)
 	} else {
 		fitErr = errors.New("the markers were not found by their code")
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
 	"wattmark/measure/chunk"
 	"wattmark/measure/marker"
 	"wattmark/store"
@@ -80,15 +79,11 @@ func detect(ctx context.Context, db Store, id store.TaskID) ([]marker.Found, err
 	if err != nil {
 		return nil, err
 	}
-	var b measure.Block
-	for c, err := range db.Chunks(ctx, id, 0) {
+	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), &t.Setup) {
 		if err != nil {
 			return nil, err
 		}
-		if err := chunk.Decode(c, t.Setup.Timebase, len(t.Setup.Channels), &b); err != nil {
-			return nil, fmt.Errorf("chunk %d: %w", c.No, err)
-		}
-		if err := d.Push(&b); err != nil {
+		if err := d.Push(b); err != nil {
 			return nil, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/monitorclient"
+	"wattmark/measure"
 	"wattmark/measure/marker"
 	"wattmark/store"
 )
@@ -60,7 +61,7 @@ func (c *Config) validate() error {
 	case c.Name == "":
 		return errors.New("a measurement needs a name")
 	}
-	return nil
+	return errors.Join(measure.CheckText("name", c.Name), measure.CheckText("user", c.User), measure.CheckText("holder", c.Holder))
 }
 
 // begin takes the bench and records the task. Before the capture has started

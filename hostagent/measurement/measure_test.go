@@ -197,6 +197,46 @@ func TestBusyBenchNamesItsHolder(t *testing.T) {
 	}
 }
 
+// telling is a sensor that also tells the GPU's condition, hotter each time.
+type telling struct {
+	hostagent.PowerSensor
+	asked float64
+}
+
+func (s *telling) Condition() hostagent.Condition {
+	s.asked++
+	return hostagent.Condition{SM: 1.98e9, Memory: 2.6e9, Temperature: 40 + s.asked, Throttle: 4}
+}
+
+// The GPU's condition is kept as it was just before and just after the work.
+func TestConditionAroundTheWork(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Sensor = &telling{PowerSensor: b.sensor}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	readings, err := b.db.Readings(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernels, err := b.db.Kernels(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := sampler.Conditions(readings)
+	if len(c) != 2 || c[0].Temperature != 41 || c[1].Temperature != 42 || c[1].Throttle != 4 {
+		t.Fatalf("conditions %+v", c)
+	}
+	if c[0].At.After(kernels[0].Start) || c[1].At.Before(kernels[0].End) {
+		t.Errorf("conditions at %v and %v, the kernel from %v to %v", c[0].At, c[1].At, kernels[0].Start, kernels[0].End)
+	}
+	if task := b.task(t, id); task.State != store.Complete || task.NVML == nil {
+		t.Errorf("state %v: %s; NVML %v", task.State, task.Reason, task.NVML)
+	}
+}
+
 // Work that fails has drawn power all the same.
 func TestFailedWorkIsMeasured(t *testing.T) {
 	b := newBench(t)

@@ -74,19 +74,38 @@ func (s *session) mark(ctx context.Context, kind marker.Kind) error {
 
 // work runs what is measured and stores when it ran.
 func (s *session) work(ctx context.Context, work Work) error {
+	if err := s.condition(ctx); err != nil {
+		return err
+	}
 	begin := time.Now()
 	kernels, workErr := work(ctx)
+	end := time.Now()
+	conditionErr := s.condition(ctx) // at once, while the clocks are still those of the work
 	if len(kernels) == 0 {
-		kernels = []hostagent.Kernel{{Name: "work", Span: hostagent.Span{Start: begin, End: time.Now()}}}
+		kernels = []hostagent.Kernel{{Name: "work", Span: hostagent.Span{Start: begin, End: end}}}
 	}
 	rows := make([]store.Kernel, len(kernels))
 	for i, k := range kernels {
 		rows[i] = store.Kernel{Name: k.Name, Start: k.Span.Start, End: k.Span.End}
 	}
 	if err := s.cfg.DB.PutKernels(context.WithoutCancel(ctx), s.id, rows); err != nil {
-		return errors.Join(workErr, &playError{"store the kernels", err})
+		return errors.Join(workErr, conditionErr, &playError{"store the kernels", err})
 	}
-	return workErr
+	return errors.Join(workErr, conditionErr)
+}
+
+// condition stores the GPU's clocks, temperature and throttling, where its
+// sensor tells them.
+func (s *session) condition(ctx context.Context) error {
+	r, ok := s.cfg.Sensor.(hostagent.ConditionReader)
+	if !ok {
+		return nil
+	}
+	rows := sampler.ConditionReadings(r.Condition(), time.Now())
+	if err := s.cfg.DB.PutReadings(context.WithoutCancel(ctx), s.id, rows); err != nil {
+		return &playError{"store the GPU's condition", err}
+	}
+	return nil
 }
 
 // sample reads the GPU's sensor until the returned function is called.

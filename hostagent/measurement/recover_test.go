@@ -26,10 +26,11 @@ type interrupted struct {
 var errKilled = errors.New("killed")
 
 func (i *interrupted) AppendChunks(ctx context.Context, id store.TaskID, c []*chunk.Chunk, e []measure.Event) error {
-	if i.after -= len(c); i.after < 0 {
-		i.killed = true
-		return errKilled
+	if n := min(i.after, len(c)); n < len(c) {
+		i.killed, i.after = true, 0
+		return errors.Join(i.DB.AppendChunks(ctx, id, c[:n], nil), errKilled)
 	}
+	i.after -= len(c)
 	return i.DB.AppendChunks(ctx, id, c, e)
 }
 

@@ -118,4 +118,4 @@ type Progress struct {
 type Dial func(ctx context.Context, address string) (Monitor, func() error, error)
 
 // Window is a span of device time.
-type Window struct{ From, To measure.Seconds }
+type Window = measure.Window

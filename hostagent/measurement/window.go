@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"wattmark/measure"
@@ -13,71 +12,6 @@ import (
 	"wattmark/measure/marker"
 	"wattmark/store"
 )
-
-// HostSeconds is an instant on the host's wall clock as a clock fit counts it:
-// from the fit's origin, a whole number of seconds since 1970.
-func HostSeconds(f clock.Fit, t time.Time) measure.Seconds {
-	return measure.SecondsOf(t.Sub(time.Unix(int64(f.Origin), 0)))
-}
-
-// HostTime is the inverse of HostSeconds.
-func HostTime(f clock.Fit, s measure.Seconds) time.Time {
-	return time.Unix(int64(f.Origin), 0).Add(s.Duration())
-}
-
-// observations pairs the chip edges that the host played with those that the
-// monitor found. Without edges a marker's own time counts, as chip 0.
-func observations(played []store.Played, found []marker.Found, origin time.Time) []clock.Obs {
-	type key struct {
-		kind marker.Kind
-		chip int
-	}
-	at := make(map[key]time.Time, len(played))
-	for _, p := range played {
-		at[key{p.Kind, p.Chip}] = p.At
-	}
-	var out []clock.Obs
-	for _, f := range found {
-		edges := f.Edges
-		if len(edges) == 0 {
-			edges = []marker.Edge{{Chip: 0, T: f.T, U: f.U}}
-		}
-		for _, e := range edges {
-			if t, ok := at[key{f.Kind, e.Chip}]; ok && e.U > 0 {
-				out = append(out, clock.Obs{Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U})
-			}
-		}
-	}
-	return out
-}
-
-// kernelDelay is the standard uncertainty of the time between a kernel's time
-// stamp and the power that follows it, where the instrument samples what is there.
-const kernelDelay = 20e-6
-
-// relate fits the clocks. An instrument that averages before each new value
-// does not say where the average lies before its publication: half of its
-// length is left to doubt.
-func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (*clock.Fit, error) {
-	if len(played) == 0 {
-		return nil, errors.New("no marker was played to its end")
-	}
-	first := played[0].At
-	for _, p := range played {
-		if p.At.Before(first) {
-			first = p.At
-		}
-	}
-	origin := first.Truncate(time.Second)
-	u := math.Hypot(kernelDelay, float64(setup.Response.Window)/2)
-	fit, err := clock.FitClock(observations(played, found, origin), clock.Prior{
-		Origin: measure.Seconds(origin.Unix()), UOffset: measure.Seconds(u),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &fit, nil
-}
 
 // span is the time from the first kernel's begin to the last one's end.
 func span(kernels []store.Kernel) (from, to time.Time, ok bool) {
@@ -145,7 +79,7 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pi
 		return nil, why
 	}
 	return &pick{
-		Window: Window{start.End, stop.Begin},
+		Window: Window{From: start.End, To: stop.Begin},
 		edges:  measure.Edges{UFrom: start.U, UTo: stop.U},
 		note:   fmt.Sprintf("the window is what lies between the markers, guards included: %v", why),
 	}, nil
@@ -157,15 +91,11 @@ func integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Se
 	if err != nil {
 		return nil, err
 	}
-	var b measure.Block
-	for c, err := range db.Chunks(ctx, id, 0) {
+	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), setup) {
 		if err != nil {
 			return nil, err
 		}
-		if err := chunk.Decode(c, setup.Timebase, len(setup.Channels), &b); err != nil {
-			return nil, fmt.Errorf("chunk %d: %w", c.No, err)
-		}
-		if err := g.Add(&b); err != nil {
+		if err := g.Add(b); err != nil {
 			return nil, err
 		}
 		// Chunks behind the window add nothing.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"wattmark/hostagent"
 	"wattmark/hostagent/sampler"
 	"wattmark/measure"
 	"wattmark/measure/clock"
@@ -157,6 +158,42 @@ func TestClocksAreRelatedByEveryEdge(t *testing.T) {
 	}
 }
 
+// A clock beyond its stated uncertainty is followed all the same, and told.
+func TestAMeterWhoseClockIsOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		u, off float64 // relative
+		told   string
+	}{
+		"within what is stated": {u: 5e-4, off: 529e-6},
+		"an ordinary quartz":    {u: 0, off: 80e-6},
+		"too fast":              {u: 1e-4, off: 900e-6, told: "+900 ppm"},
+		"far too slow":          {u: 5e-4, off: -3e-3, told: "-3000 ppm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			setup := &measure.Setup{Timebase: measure.Timebase{TickHz: 1e6, UTickHz: c.u, TicksPerScan: 50}}
+			host := func(m float64) time.Time { return after(100 + m/(1+c.off)) }
+			played := append(playedAs(host, marker.Start, 1), playedAs(host, marker.Stop, 11)...)
+			fit, err := relate(setup, played, []marker.Found{found(marker.Start, 1), found(marker.Stop, 11)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if math.Abs(fit.B-1-c.off) > 1e-6 || fit.Rejected > 0 {
+				t.Errorf("rate %v with %d edges rejected, want %v", fit.B-1, fit.Rejected, c.off)
+			}
+			if got := offRate(setup.Timebase, fit); (got == "") != (c.told == "") || !strings.Contains(got, c.told) {
+				t.Errorf("told %q, want %q", got, c.told)
+			}
+		})
+	}
+	if got := offRate(measure.Timebase{}, nil); got != "" {
+		t.Errorf("without a fit: %q", got)
+	}
+	unsure := &clock.Fit{B: 1.002, VarB: 1e-6}
+	if got := offRate(measure.Timebase{UTickHz: 1e-4}, unsure); got != "" {
+		t.Errorf("a fit that cannot tell: %q", got)
+	}
+}
+
 func TestChooseTheWindow(t *testing.T) {
 	host := func(m float64) time.Time { return after(100 + m) }
 	played := append(playedAs(host, marker.Start, 1), playedAs(host, marker.Stop, 3)...)
@@ -223,5 +260,16 @@ func TestVerdict(t *testing.T) {
 	v.untrimmed("d")
 	if v.state != store.Incomplete || strings.Join(v.reasons, "") != "abc 1d" {
 		t.Errorf("got %v %v", v.state, v.reasons)
+	}
+}
+
+func TestNamesThatATerminalWouldObey(t *testing.T) {
+	for name, c := range map[string]Config{
+		"name": {Name: "\x1b[2J", User: "ann"}, "user": {Name: "gemm", User: "ann\r"}, "holder": {Name: "gemm", Holder: "caf\xe9"},
+	} {
+		c.DB, c.Monitor, c.Device = struct{ Store }{}, struct{ Monitor }{}, struct{ hostagent.Device }{}
+		if _, err := Measure(t.Context(), c, nil); !errors.Is(err, measure.ErrText) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -45,7 +45,7 @@ func TestReadBringsEverythingInOrder(t *testing.T) {
 	if tr.Chunks != 4 || tr.Scans != 1200 || tr.Summary.State != Complete || tr.Summary.Lost != 3 || tr.Summary.OverRange != 2 {
 		t.Errorf("got %+v", tr)
 	}
-	if d := cmp.Diff(&Window{0.25, 0.5}, tr.Summary.Window); d != "" {
+	if d := cmp.Diff(&Window{From: 0.25, To: 0.5}, tr.Summary.Window); d != "" {
 		t.Error(d)
 	}
 }

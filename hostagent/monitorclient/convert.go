@@ -42,7 +42,7 @@ func summary(p *wattmarkv1.Summary) (Summary, error) {
 	}
 	from, to, ok, err := wire.ParseWindow(p.GetWindow())
 	if ok {
-		s.Window = &Window{from, to}
+		s.Window = &Window{From: from, To: to}
 	}
 	return s, err
 }

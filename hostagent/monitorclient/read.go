@@ -104,7 +104,10 @@ func (r *reading) stream(ctx context.Context) (Trailer, error) {
 }
 
 func (r *reading) fail(ctx context.Context, err error) error {
-	if ctx.Err() == nil && status.Code(err) == codes.Unavailable {
+	if ctx.Err() != nil { // whatever the line says of it
+		return fmt.Errorf("read capture %s: %w", r.o.CaptureID, context.Cause(ctx))
+	}
+	if status.Code(err) == codes.Unavailable {
 		return &brokenLine{err}
 	}
 	return r.c.fail("read capture "+r.o.CaptureID, err)

@@ -86,7 +86,7 @@ type Capture struct {
 }
 
 // Window is a span of device time.
-type Window struct{ From, To measure.Seconds }
+type Window = measure.Window
 
 // Summary is what a capture came to.
 type Summary struct {

@@ -170,16 +170,8 @@ func (d *Device) ReadEnergy() (measure.Joule, error) {
 	return measure.Joule(float64(*mj) / 1e3), nil
 }
 
-// Condition is what else bears on power: clocks, temperature, throttling.
-// Values that the GPU does not have are NaN; Throttle is then zero.
-type Condition struct {
-	SM, Memory  measure.Hertz
-	Temperature float64 // °C
-	Throttle    uint64  // nvmlClocksEventReasons bits; zero for none
-}
-
 // Condition reads clocks, temperature and throttle reasons.
-func (d *Device) Condition() Condition {
+func (d *Device) Condition() hostagent.Condition {
 	ask := func(f func(*uint32) result) float64 {
 		v := new(uint32)
 		if f(v) != success {
@@ -188,7 +180,7 @@ func (d *Device) Condition() Condition {
 		return float64(*v)
 	}
 	const clockSM, clockMemory, sensorGPU = 1, 2, 0
-	c := Condition{
+	c := hostagent.Condition{
 		SM:          measure.Hertz(1e6 * ask(func(v *uint32) result { return d.lib.ClockInfo(d.h, clockSM, v) })),
 		Memory:      measure.Hertz(1e6 * ask(func(v *uint32) result { return d.lib.ClockInfo(d.h, clockMemory, v) })),
 		Temperature: ask(func(v *uint32) result { return d.lib.Temperature(d.h, sensorGPU, v) }),

@@ -224,7 +224,7 @@ func TestReadEnergy(t *testing.T) {
 func TestCondition(t *testing.T) {
 	l := fake()
 	d, _ := open(l, "")
-	if c := d.Condition(); c != (Condition{SM: 1e9, Memory: 2e9, Temperature: 41, Throttle: 4}) {
+	if c := d.Condition(); c != (hostagent.Condition{SM: 1e9, Memory: 2e9, Temperature: 41, Throttle: 4}) {
 		t.Errorf("got %+v", c)
 	}
 	l.Temperature = func(handle, uint32, *uint32) result { return notSupported }

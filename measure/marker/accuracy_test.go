@@ -84,6 +84,8 @@ func TestAccuracySampled(t *testing.T) {
 		{"20 kS/s 2 W", sim{rate: 20e3, tau: 0.2e-3, noise: 2}, M31, 100, 20, 4e-6, 0.7, 1.5, 0},
 		{"100 kS/s 2 W", sim{rate: 100e3, tau: 0.2e-3, noise: 2}, M31, 100, 10, 2e-6, 0.7, 1.5, 0},
 		{"slow falls and drift", sim{rate: 4785, tau: 0.3e-3, tauFall: 0.8e-3, noise: 2, drift: 30}, M31, 100, 30, 15e-6, 0.7, 1.5, 0},
+		{"a clock 50 ppm off", sim{rate: 4785, tau: 0.3e-3, noise: 2, uClock: 50e-6}, M31, 100, 60, 5e-6, 0.7, 1.3, 0},
+		{"all of a real board", sim{rate: 4800, tau: 0.12e-3, tauFall: 0.3e-3, noise: 2, drift: 20, droop: 0.01, uClock: 50e-6}, M31, 100, 60, 5e-6, 0.7, 1.3, 0},
 		{"no slew at all", sim{rate: 4785, noise: 2}, M31, 100, 30, 20e-6, 0.3, 1.5, 0},
 		{"coarse counts", sim{rate: 4785, tau: 0.3e-3, noise: 2, ampere: 0.25}, M31, 100, 30, 10e-6, 0.7, 1.5, 0},
 	} {
@@ -100,7 +102,7 @@ func TestAccuracySampled(t *testing.T) {
 				levels, truth[Start], end = play(levels, spec, Start, 0.2+0.1*rng.Float64(), 60, 60+tc.high)
 				levels = append(levels, level{end, work})
 				levels, truth[Stop], end = play(levels, spec, Stop, end+0.15+0.1*rng.Float64(), 60, 60+tc.high)
-				levels = append(levels, level{end, 40})
+				levels = tc.sim.clocked(append(levels, level{end, 40}), truth, rng)
 				b := tc.sim.run(levels, end+0.3, rng)
 				tr.add(spec, detect(spec, tc.sim.setup(), b), truth)
 			}
@@ -146,12 +148,15 @@ func TestAccuracySensor(t *testing.T) {
 		{"a lag for a window", sensorSim{window: 25e-3, period: 0.1, trueTau: 15e-3, noise: 2, poll: 4e-3}, 30, 8e-3, 0.3, 3, 0},
 		{"wandering clock", sensorSim{window: 25e-3, period: 0.1, noise: 2, jitter: 2e-3, poll: 4e-3}, 30, 1.5e-3, 0.5, 1.6, 0},
 		{"stalling polls", sensorSim{window: 25e-3, period: 0.1, noise: 2, stalls: true, poll: 4e-3}, 30, 1.5e-3, 0.5, 1.6, 0},
+		{"skipped updates", sensorSim{window: 25e-3, period: 0.1, noise: 2, skips: true, poll: 4e-3}, 30, 0.5e-3, 0.5, 1.6, 0},
 		{"as found on an H200", sensorSim{window: 25e-3, period: 0.1, trueWindow: 32e-3, noise: 4, jitter: 1.5e-3, stalls: true, poll: 4e-3}, 30, 3e-3, 0.5, 1.6, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			var tr trial
 			for seed := range trials(tc.trials) {
 				rng := newRand(uint64(seed))
+				tc.sim.rise, tc.sim.fall = 0.12e-3, 0.3e-3
 				spec := ProfileFor(*tc.sim.setup(), rng.Uint32())
 				truth := map[Kind]float64{}
 				levels := []level{{0, 135}}
@@ -164,6 +169,56 @@ func TestAccuracySensor(t *testing.T) {
 				tr.add(spec, detect(spec, tc.sim.setup(), b), truth)
 			}
 			tr.check(t, tc.rms, tc.low, tc.top, tc.wrongTags)
+		})
+	}
+}
+
+// TestLagThatFallsBack is an H200's sensor: its lag grows by 0.2 ms a second, and
+// falls from 20 ms back to none, here within the time of the two markers. Their
+// times are those of their begin, lag included; a fall within their first edges
+// cannot be told from a late begin, and is kept out.
+func TestLagThatFallsBack(t *testing.T) {
+	for name, skips := range map[string]bool{"all updates": false, "updates left out": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var tr trial
+			within := 0
+			for seed := range trials(40) {
+				rng := newRand(uint64(seed))
+				s := sensorSim{
+					window: 25e-3, period: 0.1, trueTau: 11.5e-3, noise: 4, poll: 3e-3, rise: 0.12e-3, fall: 0.3e-3,
+					lag: 17e-3 + 3e-3*rng.Float64(), lagDrift: 0.2e-3, wrap: 20e-3, skips: skips,
+				}
+				setup := s.setup()
+				setup.Channels[0].Skew = -10e-3
+				spec := ProfileFor(*setup, rng.Uint32())
+				truth := map[Kind]float64{}
+				levels := []level{{0, 118}}
+				var end float64
+				levels, truth[Start], end = play(levels, spec, Start, 1+rng.Float64(), 118, 790)
+				levels, truth[Stop], end = play(append(levels, level{end, 600}), spec, Stop, end+1+rng.Float64(), 118, 790)
+				early := func(t float64) bool {
+					fall := (s.wrap-s.lag)/s.lagDrift - t
+					return fall > -0.2 && fall < 8*float64(spec.Chip)
+				}
+				if early(truth[Start]) || early(truth[Stop]) {
+					s.lag -= 4e-3 // twenty seconds later
+				}
+				for k, t := range truth {
+					truth[k] = t + s.lagAt(t) - 10e-3
+				}
+				found := detect(spec, setup, s.run(append(levels, level{end, 600}), end+1.5, rng))
+				tr.add(spec, found, truth)
+			}
+			t.Log(&tr)
+			for _, z := range tr.normal {
+				if math.Abs(z) <= 2 {
+					within++
+				}
+			}
+			if n := len(tr.normal); tr.missed+tr.extra > 0 || tr.wrongTag > 1 || float64(within) < 0.9*float64(n) {
+				t.Errorf("%v: %d of %d within 2 U", &tr, within, n)
+			}
 		})
 	}
 }

@@ -21,8 +21,9 @@ type correlator struct {
 	n      int
 	hold   float64 // the mean of the last bin that had points
 
-	prefix ring[float64] // prefix[i] is the sum of bins before i
+	prefix *ring[float64] // prefix[i] is the sum of bins before i
 	out    *lags
+	also   *correlator // another code on the same bins
 }
 
 // newCorrelator returns a correlator that hands every lag it completes to out.
@@ -31,7 +32,8 @@ func newCorrelator(spec Spec, bins int, width float64, out *lags) correlator {
 	for _, high := range spec.Code.Chips() {
 		c.code = append(c.code, sign(high))
 	}
-	c.prefix = newRing[float64]((c.guard+len(c.code)+1)*bins + 2)
+	prefix := newRing[float64]((c.guard+len(c.code)+1)*bins + 2)
+	c.prefix = &prefix
 	c.restart()
 	return c
 }
@@ -65,6 +67,9 @@ func (c *correlator) add(p point) {
 		c.sum, c.n = 0, 0
 		c.prefix.push(*c.prefix.at(c.cur) + c.hold - c.base)
 		c.correlate()
+		if c.also != nil {
+			c.also.correlate()
+		}
 	}
 	c.sum += p.p
 	c.n++

@@ -1,7 +1,9 @@
 package marker
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"wattmark/measure"
 )
@@ -17,12 +19,16 @@ type Detector struct {
 	finder finder
 	found  []Found
 	on     func(Found)
+
+	finished bool
 }
 
 // finder finds markers in a trace of points.
 type finder interface {
 	point(p point)
 	finish()
+	// fallback returns what stands for markers that were not found.
+	fallback(found []Found) []Found
 }
 
 // NewDetector returns a detector for spec in the blocks of a capture with the
@@ -70,7 +76,7 @@ const (
 )
 
 // OnFound has f called, from within Push and Finish, for every marker found
-// from now on, in the order of their times.
+// from now on, in the order of their times; those of the fallback come last.
 func (d *Detector) OnFound(f func(Found)) { d.on = f }
 
 // Found returns the markers found so far, in the order of their times.
@@ -86,6 +92,10 @@ func (d *Detector) report(f Found) {
 			f.Edges[i].Chip++
 		}
 	}
+	d.add(f)
+}
+
+func (d *Detector) add(f Found) {
 	d.found = append(d.found, f)
 	if d.on != nil {
 		d.on(f)
@@ -105,7 +115,21 @@ func (d *Detector) Push(b *measure.Block) error {
 
 // Finish says that the stream has ended: markers that are complete but still
 // waited for their sidelobes are reported now. It always returns nil.
+//
+// Where no start, or no stop, of a code was found, the papers' plain up-down
+// pattern of the same chip is taken for it: Fallback, and not TagOK. The first
+// one is the start, the last one the stop. Such a pattern is weak evidence: it
+// carries no tag, and work that makes four like pulses with silence around them
+// passes for it. Slow sensors have no fallback.
 func (d *Detector) Finish() error {
 	d.finder.finish()
+	if d.finished {
+		return nil
+	}
+	d.finished = true
+	for _, f := range d.finder.fallback(d.found) {
+		d.add(f)
+	}
+	slices.SortStableFunc(d.found, func(a, b Found) int { return cmp.Compare(a.T, b.T) })
 	return nil
 }

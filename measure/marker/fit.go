@@ -15,6 +15,9 @@ const (
 	// outstanding is how many standard deviations a refinement of the model must
 	// stand out before it is believed.
 	outstanding = 4
+	// hostClock is the relative standard uncertainty of the clock by which a host
+	// plays chips, once a time service has disciplined it.
+	hostClock = 10e-6
 )
 
 // fitWork is the memory of a fit, kept from one candidate to the next.
@@ -36,6 +39,11 @@ type fitted struct {
 // fit refines a candidate whose code begins near t0; nil where the trace there
 // is not a marker.
 func (s *sampled) fit(kind Kind, t0 float64) *Found {
+	return s.fitWith(kind, t0, func(*fitted, []Edge, []bool) bool { return true })
+}
+
+// fitWith is fit for markers that must pass one more test.
+func (s *sampled) fitWith(kind Kind, t0 float64, pass func(*fitted, []Edge, []bool) bool) *Found {
 	chip := float64(s.spec.Chip)
 	if !s.gather(t0) {
 		return nil
@@ -58,7 +66,7 @@ func (s *sampled) fit(kind Kind, t0 float64) *Found {
 		return nil
 	}
 	edges := s.refine(f)
-	if !(f.uT0 < chip/4) || !s.plausible(f) {
+	if !(f.uT0 < chip/4) || !s.plausible(f) || !pass(f, edges, spec.Chips(kind)) {
 		return nil
 	}
 	rise, _ = f.tau(&f.par)
@@ -159,7 +167,8 @@ func (s *sampled) solve(chips []bool, t0 float64) *fitted {
 	low, high := s.levels(f.edges, t0)
 	f.par = vector{parTau: math.Log(tau), parFall: math.Log(tau), parStep: high - low, parLow: low}
 	f.guess = f.par[parTau]
-	f.prior = whiteNoise(len(w.pts), func(i int) float64 { return w.pts[i].p }) / (1.5 * 1.5)
+	white := whiteNoise(len(w.pts), func(i int) float64 { return w.pts[i].p })
+	f.prior, f.clocks = white/(1.5*1.5), white/(s.uClock*s.uClock)
 	if !s.minimise(f) || !(f.par[parStep] > 0) {
 		return nil
 	}

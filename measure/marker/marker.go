@@ -18,6 +18,9 @@
 //	   single edges        │
 //	        └──▶ Found ◀───┘
 //
+// Where no coded marker was found by the end of the stream, the papers' plain
+// up-down pattern stands for it (Finish); Pair picks the two that bound a task.
+//
 // Both ends fit t0 by least squares and state its standard uncertainty; what
 // the trace leaves open (time constants, windows, a sensor's clock) is averaged
 // over, not assumed.
@@ -76,6 +79,6 @@ type Found struct {
 	Tau         measure.Seconds
 	Tag         uint32
 	TagOK       bool
-	Fallback    bool
+	Fallback    bool // the plain up-down pattern
 	Edges       []Edge
 }

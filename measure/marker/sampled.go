@@ -29,14 +29,18 @@ type sampled struct {
 	delay float64 // of a reading behind the power that it shows, seconds
 	space float64 // nominal distance of points, seconds
 	whole float64 // length of the marker, seconds
-	on    func(Found)
+	// uClock is the relative standard uncertainty of a chip's length on the
+	// instrument's clock.
+	uClock float64
+	on     func(Found)
 
-	points ring[point]
+	points *ring[point]
 	last   float64 // time of the last point; −Inf before the first
 
-	lags *lags
-	corr correlator
-	work fitWork
+	lags  *lags
+	corr  correlator
+	plain *plain // nil for none
+	work  fitWork
 }
 
 func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampled {
@@ -46,14 +50,19 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 		spec: spec, resp: r, on: on, whole: float64(spec.Duration()), space: scan * float64(per), last: math.Inf(-1),
 		// A mean of n point readings has the variance of place of a window of
 		// √(n²−1) scans; windows that follow each other add in variance.
-		box:   math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
-		delay: float64(r.Window+r.Update)/2 + skew(setup),
+		box:    math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
+		delay:  float64(r.Window+r.Update)/2 + skew(setup),
+		uClock: math.Hypot(setup.Timebase.UTickHz, hostClock),
 	}
 	margin := spec.Len() + settleChips + guardUsed + 4
-	s.points = newRing[point](int(1.25*float64(margin)*float64(spec.Chip)/s.space) + 64)
+	points := newRing[point](int(1.25*float64(margin)*float64(spec.Chip)/s.space) + 64)
+	s.points = &points
 	bins := min(binsPerChip, int(float64(spec.Chip)/s.space))
 	s.lags = newLags(spec, bins, spec.CodeLen()+min(spec.Guard, guardUsed), 0, s.judge)
 	s.corr = newCorrelator(spec, bins, float64(spec.Chip)/float64(bins), s.lags)
+	if s.plain = newPlain(s); s.plain != nil {
+		s.corr.also = &s.plain.corr
+	}
 	return s
 }
 
@@ -85,10 +94,20 @@ func (s *sampled) restart() {
 	s.finish()
 	s.points.clear()
 	s.lags.restart()
+	if s.plain != nil {
+		s.plain.lags.restart()
+	}
 	s.corr.restart()
 }
 
-func (s *sampled) finish() { s.lags.finish() }
+func (s *sampled) finish() {
+	s.lags.finish()
+	if s.plain != nil {
+		s.plain.lags.finish()
+	}
+}
+
+func (s *sampled) fallback(found []Found) []Found { return s.plain.bound(found) }
 
 // judge reports a candidate that the fit confirms.
 func (s *sampled) judge(kind Kind, p peak) {

@@ -1,8 +1,10 @@
 package marker
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"wattmark/measure"
 )
@@ -26,6 +28,7 @@ type sim struct {
 	stamped      float64 // rms of the stamps' jitter, seconds; 0 means uniform
 	tickHz       float64 // 0 means 1e6
 	offsetT      float64 // time of the first scan
+	uClock       float64 // relative, of the tick rate: stated, see clocked
 	response     measure.Response
 }
 
@@ -48,7 +51,7 @@ func (s sim) withDefaults() sim {
 func (s sim) setup() *measure.Setup {
 	s = s.withDefaults()
 	return &measure.Setup{
-		Timebase: measure.Timebase{TickHz: measure.Hertz(s.tickHz), TicksPerScan: s.tickHz / s.rate, Stamped: s.stamped > 0},
+		Timebase: measure.Timebase{TickHz: measure.Hertz(s.tickHz), UTickHz: s.uClock, TicksPerScan: s.tickHz / s.rate, Stamped: s.stamped > 0},
 		Channels: []measure.Channel{
 			{Name: "v", Unit: measure.UnitVolt, Gain: s.volt},
 			{Name: "spare", Unit: measure.UnitVolt, Gain: 1},
@@ -131,6 +134,22 @@ func play(levels []level, spec Spec, kind Kind, begin, low, high float64) ([]lev
 	return levels, begin + float64(spec.CodeStart())*chip, begin + float64(spec.Duration())
 }
 
+// clocked draws the meter's clock, and returns what the GPU does as a meter
+// with that clock sees it.
+func (s sim) clocked(levels []level, truth map[Kind]float64, rng *rand.Rand) []level {
+	if s.uClock == 0 {
+		return levels
+	}
+	fast := 1 + s.uClock*rng.NormFloat64()
+	for i := range levels {
+		levels[i].at *= fast
+	}
+	for k := range truth {
+		truth[k] *= fast
+	}
+	return levels
+}
+
 // detect runs a detector over blocks and returns what it found.
 func detect(spec Spec, setup *measure.Setup, blocks ...measure.Block) []Found {
 	d, err := NewDetector(spec, setup)
@@ -149,3 +168,8 @@ func detect(spec Spec, setup *measure.Setup, blocks ...measure.Block) []Found {
 }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
+
+// sortLevels puts changes of power into the order of their times.
+func sortLevels(levels []level) {
+	slices.SortStableFunc(levels, func(a, b level) int { return cmp.Compare(a.at, b.at) })
+}

@@ -3,6 +3,7 @@ package marker
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"wattmark/measure"
 )
@@ -18,6 +19,10 @@ type sensorSim struct {
 	jitter         float64 // rms of the instants of updates, seconds
 	stalls         bool    // every twentieth poll takes 15 ms
 	poll           float64 // mean distance of polls
+	skips          bool    // one update in sixteen is left out
+	lag, lagDrift  float64 // of a value behind its window's end, at 0 s and its growth
+	wrap           float64 // the lag at which it falls back to 0
+	rise, fall     float64 // of the GPU's power; they delay an average by as much
 }
 
 func (s sensorSim) setup() *measure.Setup {
@@ -44,11 +49,35 @@ func mean(levels []level, from, to float64) float64 {
 	return sum / (to - from)
 }
 
+// lagAt is the lag of a value that is shown at the given time.
+func (s sensorSim) lagAt(t float64) float64 {
+	lag := s.lag + s.lagDrift*t
+	if s.wrap > 0 {
+		lag = math.Mod(lag, s.wrap)
+	}
+	return lag
+}
+
+// slewed delays every change by its time constant: an average over a window far
+// longer than that sees no more of a slew.
+func (s sensorSim) slewed(levels []level) []level {
+	out := slices.Clone(levels)
+	for i := 1; i < len(out); i++ {
+		if out[i].w > out[i-1].w {
+			out[i].at += s.rise
+		} else {
+			out[i].at += s.fall
+		}
+	}
+	return out
+}
+
 func (s sensorSim) run(levels []level, until float64, rng *rand.Rand) measure.Block {
 	window := s.trueWindow
 	if window == 0 {
 		window = s.window
 	}
+	levels = s.slewed(levels)
 	period := s.period * (1 + 1e-4*rng.NormFloat64())
 	next := period * rng.Float64()
 	lagged := levels[0].w
@@ -58,17 +87,19 @@ func (s sensorSim) run(levels []level, until float64, rng *rand.Rand) measure.Bl
 	shown := measure.Count(levels[0].w * 1000)
 	for t := 0.0; t < until; {
 		for next+wander <= t {
-			m := levels[0].w
+			m, end := levels[0].w, next+wander-s.lagAt(next)
 			if s.trueTau > 0 {
-				m = gpu.at(next + wander)
+				m = gpu.at(end)
 			} else if next > window {
-				m = mean(levels, next+wander-window, next+wander)
+				m = mean(levels, end-window, end)
 			}
 			if s.tau > 0 {
 				lagged = m + (lagged-m)*math.Exp(-(next-last)/s.tau)
 				m, last = lagged, next
 			}
-			shown = measure.Count(math.Round(1000 * (m + s.noise*rng.NormFloat64())))
+			if !s.skips || rng.IntN(16) > 0 {
+				shown = measure.Count(math.Round(1000 * (m + s.noise*rng.NormFloat64())))
+			}
 			next += period
 			wander = s.jitter * rng.NormFloat64()
 		}

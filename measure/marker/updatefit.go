@@ -2,9 +2,25 @@ package marker
 
 import (
 	"math"
+	"slices"
 
 	"wattmark/measure"
 )
+
+const (
+	// gpuSlew is the standard uncertainty of the mean delay of a GPU's power
+	// behind its work, in seconds: no sensor's updates show it. Cards rise within
+	// 0.1 to 0.3 ms and fall within 0.3 to 1 ms.
+	gpuSlew = 0.25e-3
+	// lagWander is the standard uncertainty of a sensor's lag at one marker,
+	// relative to the lag that is corrected: an H200's drifts by 2 ms, a sixth of
+	// it, between two markers ten seconds apart.
+	lagWander = 1.0 / 8
+)
+
+// skipped is the share of updates, one in so many, up to which repeated values
+// are updates left out.
+const skipped = 6
 
 // kernel is how an update shows a step of power: the mean over box after a lag
 // tau, read behind seconds after the middle of what it shows.
@@ -56,9 +72,15 @@ func (u *updates) fit(kind Kind, t0 float64) *Found {
 	if step <= 0 || rho < u.leastRho(len(u.work.y)) || !(spread < chip/4) {
 		return nil
 	}
+	if rho < noJump {
+		if t, uT, k, ok := u.unjumped(spec, kind, mean, seen); ok {
+			mean, spread = t, uT
+			rho, step = u.final(mean, k)
+		}
+	}
 	begin := measure.Seconds(mean)
 	lead := measure.Seconds(spec.CodeStart()) * spec.Chip
-	sigma := measure.Seconds(math.Hypot(spread, uClock))
+	sigma := measure.Seconds(math.Sqrt(spread*spread + uClock*uClock + gpuSlew*gpuSlew + lagWander*lagWander*u.shift*u.shift))
 	return &Found{
 		Kind: kind, T: begin, U: sigma, Begin: begin - lead, End: begin - lead + spec.Duration(),
 		Correlation: rho, Step: measure.Watt(step), Tau: measure.Seconds(u.tau),
@@ -87,7 +109,9 @@ func (u *updates) gather(t0 float64) (uClock float64, ok bool) {
 	if !u.hold {
 		return 0, true
 	}
-	return u.clock(), true
+	uClock = u.clock()
+	u.unskip()
+	return uClock, true
 }
 
 // choose picks the gathered updates that show nothing but a marker that begins
@@ -152,6 +176,24 @@ func (u *updates) search(spec Spec, kind Kind, t0, reach, step float64, noTag bo
 		}
 	}
 	return best
+}
+
+// unskip drops the guesses where they are few. A value that stays for two
+// periods is the same again where the sensor is coarse, and often so; a fine one
+// has left an update out then, as an H200 does with one in sixteen, and what it
+// still shows is old.
+func (u *updates) unskip() {
+	w := &u.work
+	guess := func(v update) bool { return v.guess }
+	n := 0
+	for _, v := range w.all {
+		if guess(v) {
+			n++
+		}
+	}
+	if n <= len(w.all)/skipped {
+		w.all = slices.DeleteFunc(w.all, guess)
+	}
 }
 
 // leastRho is the least correlation of the whole marker in n updates of a

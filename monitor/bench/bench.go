@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
 
 	"github.com/goccy/go-yaml"
 
@@ -24,8 +23,9 @@ type Bench struct {
 
 	src  *source
 	file file
-	kind registry.Kind
-	cal  atomic.Pointer[string]
+	// written is false where nobody wrote a file: errors then name no place.
+	written bool
+	kind    registry.Kind
 }
 
 // Instrument says which instrument, and where.
@@ -65,7 +65,7 @@ func Parse(name string, data []byte) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bench{src: src}
+	b := &Bench{src: src, written: true}
 	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&b.file); err != nil {
 		return nil, src.yamlError(err)
 	}
@@ -97,18 +97,22 @@ func Default(kind, address string) (*Bench, error) {
 	b, err := Parse("(no bench file)", data)
 	var e *Error
 	if errors.As(err, &e) { // nobody wrote those lines: leave out their places
-		return nil, fmt.Errorf("bench of a %s: %s: %w", kind, e.Path, errors.Unwrap(e))
+		return nil, fmt.Errorf("bench of a %s: %w", kind, errors.Unwrap(e))
 	}
-	return b, err
+	if err != nil {
+		return nil, err
+	}
+	b.written = false
+	return b, nil
 }
 
 // NewInstrument makes the bench's instrument; nothing is opened yet.
 func (b *Bench) NewInstrument(env registry.Env) (instrument.Instrument, error) {
 	i, err := b.kind.New(env, b.Instrument.Address, b.Instrument.options)
-	if err != nil {
+	if err != nil && b.written {
 		return nil, b.src.fault(path{"instruments", 0}, err)
 	}
-	return i, nil
+	return i, err
 }
 
 // instrument reads the one entry of instruments.

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,47 +84,6 @@ func TestFourWirings(t *testing.T) {
 	if b.Name != "riser" || b.Instrument.Name != "daq" || b.Instrument.Address != "somewhere" {
 		t.Errorf("%q %+v", b.Name, b.Instrument)
 	}
-	if id := b.CalibrationID(); id != CalibrationID(s) || len(id) != 16 {
-		t.Errorf("calibration %q", id)
-	}
-}
-
-// Everything that changes a joule changes the calibration's name.
-func TestCalibrationID(t *testing.T) {
-	base := func() measure.Setup {
-		b, err := Parse("x", []byte(fourWirings))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := b.Setup(daq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	seen := map[string]string{}
-	for name, change := range map[string]func(*measure.Setup){
-		"nothing": func(*measure.Setup) {},
-		"gain":    func(s *measure.Setup) { s.Channels[3].Gain = math.Nextafter(s.Channels[3].Gain, 1) },
-		"offset":  func(s *measure.Setup) { s.Channels[3].Offset = 1e-9 }, "name": func(s *measure.Setup) { s.Channels[3].Name = "w" },
-		"u_gain": func(s *measure.Setup) { s.Channels[3].UGain = 1e-9 }, "skew": func(s *measure.Setup) { s.Channels[3].Skew = 1e-9 },
-		"shunt": func(s *measure.Setup) { s.Rails[0].Shunt += 1e-12 }, "role": func(s *measure.Setup) { s.Rails[0].Role = measure.RolePSU },
-		"swap": func(s *measure.Setup) { s.Rails[0].X, s.Rails[0].Y = 1, 0 }, "tick": func(s *measure.Setup) { s.Timebase.TickHz++ },
-		"missing": func(s *measure.Setup) { s.Missing = nil }, "response": func(s *measure.Setup) { s.Response.Tau++ },
-		"range": func(s *measure.Setup) { s.Channels[0].MaxCount = 9 },
-	} {
-		s := base()
-		change(&s)
-		id := CalibrationID(s)
-		if other, taken := seen[id]; taken {
-			t.Errorf("%s and %s have the same name %s", name, other, id)
-		}
-		seen[id] = name
-	}
-	first, again := CalibrationID(base()), CalibrationID(base())
-	if first != again {
-		t.Error("the same calibration has two names")
-	}
 }
 
 func TestDefaults(t *testing.T) {
@@ -137,7 +95,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Rails) != 4 || cmp.Diff([]string{"pcie_3v3"}, s.Missing) != "" || b.Name != "pmd" || b.CalibrationID() == "" {
+	if len(s.Rails) != 4 || cmp.Diff([]string{"pcie_3v3"}, s.Missing) != "" || b.Name != "pmd" {
 		t.Errorf("%+v", s)
 	}
 	i, err := b.NewInstrument(registry.Env{})

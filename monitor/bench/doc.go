@@ -3,7 +3,7 @@
 // (docs/bench-file.md).
 //
 //	Load / Parse / Default ─▶ Bench ─▶ NewInstrument
-//	                            └────▶ Setup(inputs) ─▶ measure.Setup + CalibrationID
+//	                            └────▶ Setup(inputs) ─▶ measure.Setup
 //
 // The file is strict: an unknown key is an error, and every error says where and
 // what to do.

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -45,7 +46,9 @@ type Config struct {
 	// and four chips: 150 ms. A line may hold samples back for that long without
 	// the monitor knowing.
 	StopTail time.Duration
-	// StopGrace bounds that wait on the wall clock, beyond the tail: 250 ms.
+	// StopGrace bounds that wait on the wall clock, beyond the tail: 1.5 s. It is
+	// used up only where the tail does not come: a driver that judges a silence
+	// holds scans back for 0.6 s, and a machine may be busy.
 	StopGrace time.Duration
 }
 
@@ -66,7 +69,7 @@ func (c Config) withDefaults() Config {
 	def(&c.OpenTimeout, 10*time.Second)
 	def(&c.ArmTimeout, 10*time.Second)
 	def(&c.StopTail, 150*time.Millisecond)
-	def(&c.StopGrace, 250*time.Millisecond)
+	def(&c.StopGrace, 1500*time.Millisecond)
 	if c.ChunkScans <= 0 {
 		c.ChunkScans = chunk.MaxScans
 	}
@@ -92,6 +95,10 @@ type Request struct {
 func (r *Request) check() error {
 	if r.Holder == "" {
 		return fmt.Errorf("%w: no holder: say who asks, as user@host", ErrRequest)
+	}
+	// The next who wants the bench is shown both.
+	if err := errors.Join(measure.CheckText("holder", r.Holder), measure.CheckText("task", r.TaskName)); err != nil {
+		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	if r.Lease == 0 {
 		r.Lease = defaultLease
@@ -124,7 +131,7 @@ type Bench struct {
 }
 
 // Window is a span of device time.
-type Window struct{ From, To measure.Seconds }
+type Window = measure.Window
 
 // Summary is what a capture came to, or has come to so far.
 type Summary struct {

@@ -151,6 +151,8 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		bad.Chip = -1
 		for name, r := range map[string]Request{
 			"no holder":     {},
+			"escape codes":  {Holder: "lab\x1b[2J"},
+			"not UTF-8":     {Holder: "lab", TaskName: "caf\xe9"},
 			"short lease":   {Holder: "a", Lease: time.Millisecond},
 			"long lease":    {Holder: "a", Lease: 1000 * time.Hour},
 			"negative wait": {Holder: "a", Wait: -1},

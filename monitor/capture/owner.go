@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -100,9 +98,24 @@ func (o *Owner) Run(ctx context.Context) error {
 	}
 }
 
+// Probe tries the instrument once the bench is free, and logs where it cannot be
+// used. It returns when that is done, or ctx or Run has ended.
+func (o *Owner) Probe(ctx context.Context) {
+	answer := make(chan struct{})
+	select {
+	case o.probes <- answer:
+		select {
+		case <-answer:
+		case <-ctx.Done():
+		}
+	case <-o.done:
+	case <-ctx.Done():
+	}
+}
+
 // probe opens the instrument only to learn what it is.
-func (o *Owner) probe(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
+func (o *Owner) probe(outer context.Context) {
+	ctx, cancel := context.WithTimeout(outer, o.cfg.OpenTimeout)
 	defer cancel()
 	ins := o.cfg.Instrument
 	err := ins.Open(ctx)
@@ -112,7 +125,7 @@ func (o *Owner) probe(ctx context.Context) {
 	if cerr := ins.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
+	if err != nil && outer.Err() == nil { // an end in its midst says nothing of it
 		o.cfg.Log.Warn("instrument cannot be used now", "bench", o.cfg.Bench, "error", err)
 		o.mu.Lock()
 		o.setupErr = fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -127,16 +140,7 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 	known := o.setup != nil
 	o.mu.Unlock()
 	if !known && o.line.held().holder == "" {
-		answer := make(chan struct{})
-		select {
-		case o.probes <- answer:
-			select {
-			case <-answer:
-			case <-ctx.Done():
-			}
-		case <-o.done:
-		case <-ctx.Done():
-		}
+		o.Probe(ctx)
 	}
 	h := o.line.held()
 	o.mu.Lock()
@@ -146,23 +150,9 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID,
 	}
 	if o.setup != nil {
-		b.CalibrationID = CalibrationID(*o.setup)
+		b.CalibrationID = o.setup.CalibrationID()
 	}
 	return b
-}
-
-// CalibrationID names a setup by its content: the first 16 hexadecimal digits
-// of the SHA-256 of its channels and rails.
-func CalibrationID(s measure.Setup) string {
-	b, err := json.Marshal(struct {
-		Channels []measure.Channel
-		Rails    []measure.Rail
-	}{s.Channels, s.Rails})
-	if err != nil { // a setup that was validated has only finite numbers
-		return ""
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
 }
 
 // Start takes the bench and starts a capture; it returns once the first scan

@@ -9,6 +9,7 @@ import (
 
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/spool"
+	"wattmark/monitor/transport"
 )
 
 // take runs one capture on the goroutine that owns the instrument.
@@ -54,7 +55,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	}
 	h := spool.Header{
 		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, TaskName: c.req.TaskName, Created: time.Now(),
-		Instrument: ins.Identity(), Setup: setup, CalibrationID: CalibrationID(setup), Marker: c.req.Marker,
+		Instrument: ins.Identity(), Setup: setup, CalibrationID: setup.CalibrationID(), Marker: c.req.Marker,
 	}
 	if err := o.live.begin(c.id, &h.Setup); err != nil {
 		return err
@@ -122,31 +123,18 @@ func (o *Owner) reopen(ctx context.Context, c *Capture) error {
 	ins := o.cfg.Instrument
 	ctx, cancel := context.WithDeadline(ctx, c.lostAt().Add(o.cfg.Reopen))
 	defer cancel()
-	var last error
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		if err := ins.Close(); err != nil {
-			last = err
-		}
-		err := o.tryOpen(ctx, c)
-		if err == nil || errors.Is(err, instrument.ErrIdentity) {
-			return err
-		}
-		if ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return fmt.Errorf("%s; not back within %v: %w", c.awayWhy(), o.cfg.Reopen, cmpErr(last, ctx.Err()))
-		}
+	o.cfg.Log.Warn("instrument was lost, it is tried again", "capture", c.id, "within", o.cfg.Reopen, "error", c.awayWhy())
+	err := transport.Backoff{First: 50 * time.Millisecond, Max: time.Second}.Redial(ctx, func(ctx context.Context) error {
+		_ = ins.Close() // it is lost; only opening it again tells more
+		return o.tryOpen(ctx, c)
+	})
+	switch {
+	case err == nil:
+		o.cfg.Log.Info("instrument is back", "capture", c.id, "address", ins.Identity().Address)
+	case !errors.Is(err, instrument.ErrIdentity):
+		err = fmt.Errorf("%s; not back within %v: %w", c.awayWhy(), o.cfg.Reopen, err)
 	}
-}
-
-func cmpErr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
+	return err
 }
 
 func (o *Owner) tryOpen(ctx context.Context, c *Capture) error {

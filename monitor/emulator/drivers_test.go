@@ -36,7 +36,6 @@ type keeper struct {
 	blocks []measure.Block
 	events []measure.Event
 	start  time.Duration // board time of device time zero
-	stall  time.Duration // the longest that the machine kept this process from running
 }
 
 func (k *keeper) Block(b *measure.Block) error {
@@ -81,11 +80,8 @@ func drive(t *testing.T, dev device, faults fault.Faults, d measure.Seconds, ope
 		timer := time.AfterFunc(200*time.Millisecond, func() { plug(line) })
 		defer timer.Stop()
 	}
-	over := make(chan struct{})
-	longest := watch(over)
 	err = driver.Stream(streaming, k)
-	close(over)
-	k.stall, k.start = <-longest, dev.StreamStart()
+	k.start = dev.StreamStart()
 	// The driver goes first: once the device is gone its pty's number, and with it
 	// the name of the driver's lock, may serve a test beside this one.
 	_ = driver.Close()
@@ -96,43 +92,9 @@ func drive(t *testing.T, dev device, faults fault.Faults, d measure.Seconds, ope
 	return k, in, err
 }
 
-// calm runs a test in real time until the machine let it run. A driver that was
-// not scheduled for tens of milliseconds has to guess by the host's clock whether
-// the device was silent or itself; that guess is tested beside it, not here.
-func calm(t *testing.T, run func() *keeper) *keeper {
-	t.Helper()
-	for range 8 {
-		k := run()
-		if k.stall < 15*time.Millisecond {
-			return k
-		}
-		t.Logf("the machine stopped this test for %v: once more", k.stall)
-	}
-	t.Skip("the machine is too busy for a test in real time")
-	return nil
-}
-
-// watch returns the longest time that a goroutine with a tick every 2 ms was
-// kept from running, once done is closed.
-func watch(done <-chan struct{}) <-chan time.Duration {
-	out := make(chan time.Duration, 1)
-	go func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		longest, last := time.Duration(0), time.Now()
-		for {
-			select {
-			case <-done:
-				out <- longest
-				return
-			case <-tick.C:
-				now := time.Now()
-				longest, last = max(longest, now.Sub(last)), now
-			}
-		}
-	}()
-	return out
-}
+// unhurried is the wall clock's pace for a device that forgets nothing while a
+// busy machine keeps it waiting: what goes missing, the driver has lost.
+func unhurried() pace.Pace { return pace.Pace{Epoch: time.Now(), Backlog: time.Minute} }
 
 // workload is a board with 5 s of loads; the driver may begin at any time.
 func workload(t *testing.T) *board.Board {
@@ -200,25 +162,19 @@ func TestPowerSensor3DriverAgainstTheBoard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var b *board.Board
-			var in instrument.Inputs
-			k := calm(t, func() *keeper {
-				b = workload(t)
-				// Three pairs, so that sensor 7 is free to misbehave.
-				f, err := ps3face.New(b, pace.Real(time.Now()), ps3face.Config{Seed: 2, Rails: []string{"pcie_12v", "aux_12v_1", "aux_12v_2"}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				f.SaturateSensor7(c.saturate)
-				k, inputs, err := drive(t, f, c.faults, 0.8, func(path string) (instrument.Instrument, error) {
-					return powersensor3.New(path, powersensor3.Defaults())
-				}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				in = inputs
-				return k
-			})
+			b := workload(t)
+			// Three pairs, so that sensor 7 is free to misbehave.
+			f, err := ps3face.New(b, unhurried(), ps3face.Config{Seed: 2, Rails: []string{"pcie_12v", "aux_12v_1", "aux_12v_2"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.SaturateSensor7(c.saturate)
+			k, in, err := drive(t, f, c.faults, 0.8, func(path string) (instrument.Instrument, error) {
+				return powersensor3.New(path, powersensor3.Defaults())
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
 			rails, missing := powersensor3.NaturalRails(in)
 			setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Rails: rails, Missing: missing}
 			compare(t, k, setup, b, []int{1, 2, 3}, c.limit)
@@ -239,23 +195,17 @@ func TestPMDDriverAgainstTheBoard(t *testing.T) {
 	}{"good line": {limit: 3e-3}, "bad line": {faults: spoilt, limit: 1.5e-2}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var b *board.Board
-			var in instrument.Inputs
-			k := calm(t, func() *keeper {
-				b = workload(t)
-				f, err := pmdface.New(b, pace.Real(time.Now()), pmdface.Config{Seed: 2})
-				if err != nil {
-					t.Fatal(err)
-				}
-				k, inputs, err := drive(t, f, c.faults, 0.8, func(path string) (instrument.Instrument, error) {
-					return pmd.New(path, pmd.Defaults())
-				}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				in = inputs
-				return k
-			})
+			b := workload(t)
+			f, err := pmdface.New(b, unhurried(), pmdface.Config{Seed: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			k, in, err := drive(t, f, c.faults, 0.8, func(path string) (instrument.Instrument, error) {
+				return pmd.New(path, pmd.Defaults())
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
 			rails, missing := pmd.NaturalRails(in)
 			setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Rails: rails[:3], Missing: missing}
 			compare(t, k, setup, b, []int{1, 2, 3}, c.limit)
@@ -272,7 +222,7 @@ func TestAPulledCableEndsTheDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := ps3face.New(b, pace.Real(time.Now()), ps3face.Config{})
+	f, err := ps3face.New(b, unhurried(), ps3face.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,7 @@ type Sink interface {
 }
 
 // Identity is what the device said of itself.
-type Identity struct {
-	Kind, Model, Serial, Firmware, Address string
-}
+type Identity = measure.Identity
 
 // Instrument is one meter. FirstScan and FirstTick of its blocks count from
 // the first scan after each Stream call; a stretch that the device lost is an

@@ -95,6 +95,7 @@ type Log struct {
 	cond     *sync.Cond // any of the fields below changed
 	pending  []byte     // records that wait for the writer
 	spare    []byte     // the writer's other buffer
+	lender   *Store     // whose buffers these are; nil in a log that was restored
 	accepted int64      // bytes appended since the log was created
 	written  int64
 	synced   int64

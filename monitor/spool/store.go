@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // ErrLocked: another process has the spool.
@@ -21,6 +22,9 @@ type Store struct {
 	dir  string
 	opt  Options
 	lock *os.File
+
+	mu   sync.Mutex
+	idle []buffers // of logs that were closed, for the next ones
 }
 
 // Open takes a spool directory, creating it, for this process alone. Errors
@@ -64,6 +68,7 @@ func (s *Store) create(dir string, h Header) (*Log, error) {
 		return nil, err
 	}
 	l := newLog(dir, h, s.opt, 0)
+	l.lend(s)
 	if err := l.start(); err != nil {
 		return nil, err
 	}

@@ -170,6 +170,7 @@ func (l *Log) Close() error {
 	}
 	close(l.stop)
 	l.tasks.Wait()
+	l.giveBack()
 	l.wake()
 	// The reserve has served: the last words are written.
 	_ = os.Remove(filepath.Join(l.dir, reserveName))

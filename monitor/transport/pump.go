@@ -8,68 +8,48 @@ import (
 	"wattmark/monitor/instrument"
 )
 
-// silentRead is a silence after which what a driver holds is delivered.
-const silentRead = 100 * time.Millisecond
-
-// Pump reads a stream and hands it on until something ends it.
+// Pump reads a stream that never ends by itself.
 type Pump struct {
-	Conn Conn
-	Now  func() time.Time
-	// Buffer is what one read may bring; a full one means that more may wait.
-	Buffer int
-	// Silence is how long the stream may bring nothing before it counts as lost.
-	Silence time.Duration
-	// Take gets what one read brought; Rest is called while the line is silent and,
-	// once, when the link has ended.
-	Take func(at time.Time, b []byte, full bool) error
+	// Size of the buffer; a read that fills it means that more is waiting.
+	Size int
+	// Quiet is how long the line may say nothing before Rest is called, again and
+	// again; after Silence the device counts as lost.
+	Quiet, Silence time.Duration
+	// Take gets what one read brought; it must not keep it.
+	Take func(b []byte, full bool) error
+	// Rest delivers what is held back while the line is quiet.
 	Rest func() error
+	// Finish delivers what is left when the line fails. It is not called when ctx
+	// ends: the caller then has a device to stop.
+	Finish func() error
 }
 
-// Run reads until ctx ends, the link is lost (an error that wraps
-// instrument.ErrDisconnected), the line stays silent (instrument.ErrSilent), or
-// Take or Rest fail. It returns nil where ctx ended.
-func (p Pump) Run(ctx context.Context) error {
-	buf := make([]byte, p.Buffer)
+// Run reads until ctx ends, the line fails or falls silent (ErrSilent), or one
+// of the functions returns an error.
+func (p Pump) Run(ctx context.Context, c Conn) error {
+	buf := make([]byte, p.Size)
 	silent := time.Duration(0)
 	for {
-		n, err := ReadWithin(ctx, p.Conn, buf, silentRead)
-		if err != nil {
-			if rerr := p.Rest(); rerr != nil {
-				return rerr
-			}
-			if ctx.Err() != nil && Ended(err) {
-				return nil
+		n, err := ReadWithin(ctx, c, buf, p.Quiet)
+		switch {
+		case err != nil && Ended(err):
+			return err
+		case err != nil:
+			if ferr := p.Finish(); ferr != nil {
+				return ferr
 			}
 			return err
-		}
-		if n > 0 {
+		case n == 0:
+			if silent += p.Quiet; silent >= p.Silence {
+				return fmt.Errorf("%w: the stream fell silent for %v (unplugged? power?)", instrument.ErrSilent, silent)
+			}
+			err = p.Rest()
+		default:
 			silent = 0
-			if err := p.Take(p.Now(), buf[:n], n == len(buf)); err != nil {
-				return err
-			}
-			continue
+			err = p.Take(buf[:n], n == len(buf))
 		}
-		if silent += silentRead; silent >= p.Silence {
-			return fmt.Errorf("%w: the stream fell silent for %v (unplugged? power?)", instrument.ErrSilent, silent)
-		}
-		if err := p.Rest(); err != nil {
-			return err
-		}
-	}
-}
-
-// Stale discards what piled up on a line while nobody read, so that a stream
-// begins with the present; at most limit bytes, for a line that never rests.
-func Stale(ctx context.Context, c Conn, limit int) error {
-	buf := make([]byte, 4096)
-	for total := 0; total < limit; {
-		n, err := ReadWithin(ctx, c, buf, time.Millisecond)
 		if err != nil {
 			return err
 		}
-		if total += n; n < len(buf) {
-			return nil
-		}
 	}
-	return nil
 }

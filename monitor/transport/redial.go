@@ -10,61 +10,43 @@ import (
 )
 
 // Backoff says how a lost device is tried again. The zero value waits 100 ms,
-// then twice as long each time, up to 5 s, on the real clock.
+// then twice as long each time, up to 5 s.
 type Backoff struct {
 	First, Max time.Duration
-	// Sleep waits for d or until ctx ends; nil is the real clock.
-	Sleep func(ctx context.Context, d time.Duration) error
-	// Retry tells whether an error may pass; nil is Retryable.
-	Retry func(error) bool
-	// Notify hears of each failed attempt and the wait before the next; may be nil.
-	Notify func(attempt int, wait time.Duration, err error)
 }
 
-// Retryable tells errors that opening again may cure: a device that is gone or
-// silent. A wrong device, a bad address or a port in use stays what it is.
-func Retryable(err error) bool {
-	return errors.Is(err, instrument.ErrDisconnected) || errors.Is(err, instrument.ErrSilent)
+// curable tells errors that opening again may cure: a device that is gone or
+// silent, a port that the system has not let go of yet. A wrong device and an
+// address that cannot be stay what they are.
+func curable(err error) bool {
+	return !errors.Is(err, instrument.ErrIdentity) && !errors.Is(err, ErrAddress)
 }
 
 // Redial calls open until it succeeds, ctx ends, or it fails in a way that
-// trying again does not cure. The last error is wrapped in what it returns.
+// trying again does not cure. What it returns wraps the last error that was not
+// the end of ctx itself.
 func (b Backoff) Redial(ctx context.Context, open func(context.Context) error) error {
-	wait, limit, sleep, retry := b.First, b.Max, b.Sleep, b.Retry
+	wait, limit := b.First, b.Max
 	if wait <= 0 {
 		wait = 100 * time.Millisecond
 	}
 	if limit <= 0 {
 		limit = 5 * time.Second
 	}
-	if sleep == nil {
-		sleep = realSleep
-	}
-	if retry == nil {
-		retry = Retryable
-	}
+	var last error
 	for attempt := 1; ; attempt++ {
 		err := open(ctx)
-		if err == nil || !retry(err) {
+		if err == nil || !curable(err) {
 			return err
 		}
-		if b.Notify != nil {
-			b.Notify(attempt, wait, err)
+		if last == nil || ctx.Err() == nil {
+			last = err
 		}
-		if serr := sleep(ctx, wait); serr != nil {
-			return fmt.Errorf("given up after %d attempts: %w: %w", attempt, serr, err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("given up after %d attempts: %w: %w", attempt, ctx.Err(), last)
 		}
 		wait = min(2*wait, limit)
-	}
-}
-
-func realSleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -64,9 +64,9 @@ type Face struct {
 	power     []measure.Watt
 	out       []byte
 
-	saturated       atomic.Bool
-	frames, skipped atomic.Uint64
-	began           atomic.Uint64 // origin, for others
+	saturated atomic.Bool
+	skipped   atomic.Uint64
+	began     atomic.Uint64 // origin, for others
 }
 
 // New makes a device that reads a board.
@@ -110,9 +110,7 @@ func (f *Face) ClockError() float64 { return f.clock }
 // same bytes as the mark that ends a stream.
 func (f *Face) SaturateSensor7(on bool) { f.saturated.Store(on) }
 
-// Frames is the number of frames sent, Skipped of those lost because the driver
-// did not read.
-func (f *Face) Frames() uint64  { return f.frames.Load() }
+// Skipped is the number of frames lost because the driver did not read.
 func (f *Face) Skipped() uint64 { return f.skipped.Load() }
 
 // BoardTime is the board's time at the centre of a frame's conversions. Frame 0
@@ -231,7 +229,6 @@ func (f *Face) send(n int) error {
 		f.markers = max(0, f.markers-1)
 		f.frame++
 	}
-	f.frames.Add(uint64(n))
 	return f.w.Write(out)
 }
 

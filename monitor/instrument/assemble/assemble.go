@@ -31,8 +31,9 @@ type Config struct {
 	Lost func(delta int64) (scans uint64, exact bool)
 	// FlushTicks is how much time a block covers before it is delivered.
 	FlushTicks int64
-	// Settle is how long scans after a gap are held back while the host's clock
-	// decides how many turns of the stamp it hid; default 25 ms.
+	// Settle is the window from which the host's clock takes one least lag;
+	// default 25 ms. See pending for how such windows decide how many turns of
+	// the stamp a silence hid.
 	Settle time.Duration
 }
 
@@ -131,7 +132,7 @@ func (a *Assembler) Scan(stamp int64, counts []measure.Count) error {
 	switch {
 	case a.normal(d):
 		if a.stalled {
-			if err := a.open(d); err != nil {
+			if err := a.open(d, true); err != nil {
 				return err
 			}
 		}
@@ -151,7 +152,7 @@ func (a *Assembler) resolve(stamp int64, counts []measure.Count) error {
 	ds := a.delta(s.stamp, stamp)
 	if a.normal(ds) { // two stamps agree: the time did jump
 		if a.have {
-			if err := a.open(a.delta(a.lastStamp, s.stamp)); err != nil {
+			if err := a.open(a.delta(a.lastStamp, s.stamp), false); err != nil {
 				return err
 			}
 		}
@@ -230,15 +231,13 @@ func (a *Assembler) ReadDone() error {
 	if timed && a.scanned && !a.full {
 		l := a.lag.at(a.at, a.lastTick, float64(a.cfg.TickHz))
 		if a.pending.active {
-			a.pending.lag = min(a.pending.lag, l)
-			a.pending.reads++
+			a.pending.observe(a.at, l, a.cfg.Settle)
 		} else {
 			a.lag.learn(a.at, l, a.cfg.Settle)
 		}
 	}
 	if a.pending.active {
-		held := a.at.Sub(a.pending.since)
-		if timed && !a.settled() && held < 4*a.cfg.Settle && len(a.block.Ticks) < maxHeld {
+		if timed && !a.judged() && a.at.Sub(a.pending.since) < patience*a.cfg.Settle && len(a.block.Ticks) < maxHeld {
 			return nil
 		}
 		return a.Flush()

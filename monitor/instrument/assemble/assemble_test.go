@@ -132,6 +132,35 @@ func TestLateReaderIsNoGap(t *testing.T) {
 	}
 }
 
+// A driver that did not run for a while, and whose machine stays busy, sees lags
+// that come down slowly and never agree with each other: nothing was lost.
+func TestBusyMachineIsNoGap(t *testing.T) {
+	for _, stopped := range []int64{100, 1000, 1600, 4000, 10_000} { // scans
+		r := newRig(t)
+		r.run(0, 10_000)
+		at, late := time.Time{}, func() time.Duration { return time.Duration(1+r.rng.IntN(40)) * time.Millisecond }
+		for n := int64(10_000); n < 40_000; n += 40 {
+			due := r.epoch.Add(time.Duration(max(n+40, 10_000+stopped)) * 50 * time.Microsecond).Add(late())
+			if due.Before(at) {
+				due = at
+			}
+			at = due
+			r.asm.Arrived(at, false)
+			for k := n; k < n+40; k++ {
+				r.scan(k)
+			}
+			if err := r.asm.ReadDone(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.finish()
+		r.truth()
+		if len(r.out.Scans()) != 40_000 || len(r.out.Events(0)) != 0 {
+			t.Errorf("stopped for %d scans: %d scans, events %+v", stopped, len(r.out.Scans()), r.out.Events(0))
+		}
+	}
+}
+
 // A silence of exactly a number of turns leaves stamps that fit.
 func TestStallOfWholeTurns(t *testing.T) {
 	r := newRig(t)

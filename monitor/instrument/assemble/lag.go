@@ -45,22 +45,34 @@ func (l *lag) learn(t time.Time, v float64, window time.Duration) {
 	}
 }
 
-// turns estimates how many turns (of so many seconds) passed unseen when the lag
-// was v afterwards; fit says how many ticks a number of turns leaves the scans off
-// their grid. sure says that the host's clock was fine enough to tell.
-func (l *lag) turns(v, turn float64, fit func(int64) float64) (n int64, sure bool) {
-	known := min(l.n, lagWindows)
-	least, most := l.window, math.Inf(-1)
-	for _, w := range l.ring[:known] {
+// usual returns the least and the most of the windows' lags; ok is false before
+// the first.
+func (l *lag) usual() (least, most float64, ok bool) {
+	least, most = l.window, math.Inf(-1)
+	for _, w := range l.ring[:min(l.n, lagWindows)] {
 		least, most = min(least, w), max(most, w)
 	}
-	if math.IsInf(least, 1) {
+	return least, max(most, least), !math.IsInf(least, 1)
+}
+
+// raised tells whether a lag lies so far above the usual ones that a turn may
+// have passed unseen. Before the first it cannot be told, and is not.
+func (l *lag) raised(v, turn float64) bool {
+	_, most, ok := l.usual()
+	return ok && v > most+turn/2
+}
+
+// turns estimates how many turns (of so many seconds) passed unseen when the lag
+// was v afterwards, raised for good or not; fit says how many ticks a number of
+// turns leaves the scans off their grid. sure says that the host's clock was fine
+// enough to tell.
+func (l *lag) turns(v, turn float64, raised bool, fit func(int64) float64) (n int64, sure bool) {
+	least, most, ok := l.usual()
+	if !ok {
 		return 0, false
 	}
-	most = max(most, least)
-	spread := most - least
-	guess := int64(0)
-	if v > most+turn/2 {
+	spread, guess := most-least, int64(0)
+	if raised {
 		guess = int64(math.Round((v - least) / turn))
 	}
 	// Weigh the clock's doubt against a tick of doubt in the stamps.
@@ -71,7 +83,7 @@ func (l *lag) turns(v, turn float64, fit func(int64) float64) (n int64, sure boo
 			best, n = cost, m
 		}
 	}
-	return n, n == 0 && known > 1 && spread < turn/2
+	return n, n == 0 && l.n > 1 && spread < turn/2 && v <= most+turn/2
 }
 
 // unusual is how long a silence must be to be worth a second look: half as long

@@ -3,39 +3,78 @@ package assemble
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"wattmark/measure"
+)
+
+// A silence costs nothing if the reader was late, and whole turns if the device
+// was. Both look alike until what had piled up was read: then the lag of a late
+// reader is back where it was, and that of a device that lost scans stays up, by
+// the same amount for good. So the least lag is taken over windows of several
+// Settle each; any of them at the usual lag acquits the line at once, and only
+// windows that agree with each other, well above the usual lag, convict it.
+const (
+	agreeing = 3  // windows that must agree
+	wide     = 4  // Settles a window: 0.1 s
+	patience = 24 // Settles until it is given up: 0.6 s, within a stop's grace (capture.Config)
 )
 
 // pending is a discontinuity whose whole turns are not yet known. All scans of
 // the block lie behind it.
 type pending struct {
 	active bool
+	fits   bool  // the stamp alone shows no loss: there was a silence, no more
 	delta  int64 // ticks to the scan before, modulo Modulus
 	since  time.Time
-	lag    float64
-	reads  int
+
+	least  float64 // lag of all reads, in seconds
+	window float64 // lag of the reads of this window
+	begun  time.Time
+	minima [agreeing]float64 // of the last windows
+	n      int               // windows
 }
 
-// open begins a stretch behind a discontinuity of d ticks, modulo the stamp.
-func (a *Assembler) open(d int64) error {
-	if a.pending.active && !a.settled() {
-		// What came since may still be what had piled up before: its arrival says
-		// nothing. The clock will show any loss at this discontinuity.
-		a.pending.reads = 0
+// observe takes the lag of a read behind which nothing more was waiting.
+func (p *pending) observe(at time.Time, lag float64, settle time.Duration) {
+	p.least, p.window = min(p.least, lag), min(p.window, lag)
+	if at.Sub(p.begun) >= wide*settle {
+		p.minima[p.n%agreeing] = p.window
+		p.n++
+		p.window, p.begun = math.Inf(1), at
 	}
+}
+
+// steady returns the lag that the last windows agree on to half a turn.
+func (p *pending) steady(turn float64) (lag float64, ok bool) {
+	if p.n < agreeing {
+		return 0, false
+	}
+	least, most := slices.Min(p.minima[:]), slices.Max(p.minima[:])
+	return least, most-least < turn/2
+}
+
+// open begins a stretch behind a discontinuity of d ticks, modulo the stamp. One
+// that was pending is decided by what is known: if the clock shows a loss, it
+// still does so behind this one.
+func (a *Assembler) open(d int64, fits bool) error {
 	if err := a.Flush(); err != nil {
 		return err
 	}
 	a.stalled = false
-	a.pending = pending{active: true, delta: d, since: a.at, lag: math.Inf(1)}
+	a.pending = pending{active: true, fits: fits, delta: d, since: a.at, begun: a.at, least: math.Inf(1), window: math.Inf(1)}
 	return nil
 }
 
-// settled tells whether enough was read after a discontinuity to judge it.
-func (a *Assembler) settled() bool {
-	return a.pending.reads >= 3 && a.at.Sub(a.pending.since) >= a.cfg.Settle
+// judged tells whether enough was read after a discontinuity to judge it.
+func (a *Assembler) judged() bool {
+	p := &a.pending
+	if !a.lag.raised(p.least, a.turn()) {
+		return true
+	}
+	_, steady := p.steady(a.turn())
+	return steady
 }
 
 // fit is how far, in ticks, so many turns leave the next scan off the grid.
@@ -47,6 +86,20 @@ func (a *Assembler) fit(turns int64) float64 {
 	return float64(min(off, a.cfg.Grid-off))
 }
 
+// turns says how many turns of the stamp the pending discontinuity hid, and
+// whether that is certain.
+func (a *Assembler) turns() (n int64, sure bool) {
+	p := &a.pending
+	lag, steady := p.steady(a.turn())
+	if steady = steady && a.lag.raised(p.least, a.turn()); !steady {
+		lag = p.least
+		if p.fits {
+			return 0, false
+		}
+	}
+	return a.lag.turns(lag, a.turn(), steady, a.fit)
+}
+
 // decide settles how many turns of the stamp a discontinuity hid and moves the
 // scans held behind it to their place.
 func (a *Assembler) decide() error {
@@ -55,10 +108,7 @@ func (a *Assembler) decide() error {
 		return nil
 	}
 	a.pending.active = false
-	turns, sure := int64(0), false
-	if p.reads > 0 {
-		turns, sure = a.lag.turns(p.lag, a.turn(), a.fit)
-	}
+	turns, sure := a.turns()
 	delta, before := p.delta+turns*a.cfg.Modulus, a.block.FirstScan
 	for i := range a.block.Ticks {
 		a.block.Ticks[i] += turns * a.cfg.Modulus

@@ -8,7 +8,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"time"
 
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/transport"
@@ -46,7 +45,6 @@ type Device struct {
 	address string
 	opts    Options
 	dial    func(ctx context.Context, stream bool) (transport.Conn, error)
-	now     func() time.Time
 
 	registers modbus
 	identity  instrument.Identity
@@ -58,7 +56,7 @@ func New(address string, o Options) (*Device, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", Kind, err)
 	}
-	d := &Device{address: address, opts: o, now: time.Now, inputs: Inputs(o)}
+	d := &Device{address: address, opts: o, inputs: Inputs(o)}
 	d.identity = instrument.Identity{Kind: Kind, Address: address}
 	d.dial = d.connect
 	return d, nil

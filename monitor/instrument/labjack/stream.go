@@ -16,6 +16,8 @@ import (
 const (
 	readSize = 1 << 16
 	stopTime = 2 * time.Second
+	// silentRead is a silence after which what is held is delivered.
+	silentRead = 100 * time.Millisecond
 )
 
 // stream is one Stream call.
@@ -61,11 +63,15 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	n := len(d.opts.Inputs)
 	s := &stream{counts: make([]measure.Count, n)}
 	s.out = series.New(series.Config{Channels: n, Timebase: d.inputs.Timebase, Flush: max(1, int(2*packetTime*d.opts.ScanRate))}, sink)
-	return transport.Pump{Conn: conn, Now: d.now, Buffer: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.rest}.Run(ctx)
+	p := transport.Pump{Size: readSize, Quiet: silentRead, Silence: d.opts.Silence, Take: s.take, Rest: s.rest, Finish: s.rest}
+	if err = p.Run(ctx, conn); transport.Ended(err) {
+		err = s.rest()
+	}
+	return err
 }
 
 // take parses what one read brought.
-func (s *stream) take(_ time.Time, b []byte, _ bool) error {
+func (s *stream) take(b []byte, _ bool) error {
 	for {
 		n, ok := s.parser.Next(b)
 		b = b[n:]

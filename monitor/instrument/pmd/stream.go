@@ -59,32 +59,10 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 }
 
 func (s *stream) run(ctx context.Context, d *Device) error {
-	buf := make([]byte, readSize)
-	silent := time.Duration(0)
-	for {
-		n, err := transport.ReadWithin(ctx, d.conn, buf, silentRead)
-		if err != nil {
-			if !transport.Ended(err) {
-				if ferr := s.finish(); ferr != nil {
-					return ferr
-				}
-			}
-			return err
-		}
-		if n == 0 {
-			if silent += silentRead; silent >= d.opts.Silence {
-				return fmt.Errorf("%w: the stream fell silent for %v (unplugged? power?)", instrument.ErrSilent, silent)
-			}
-			if err := s.rest(); err != nil {
-				return err
-			}
-			continue
-		}
-		silent = 0
-		if err := s.take(d.now(), buf[:n], n == len(buf)); err != nil {
-			return err
-		}
-	}
+	return transport.Pump{
+		Size: readSize, Quiet: silentRead, Silence: d.opts.Silence,
+		Take: func(b []byte, full bool) error { return s.take(d.now(), b, full) }, Rest: s.rest, Finish: s.finish,
+	}.Run(ctx, d.conn)
 }
 
 // take parses what one read brought.

@@ -14,7 +14,9 @@ import (
 
 const (
 	readSize = 4096 // 59 frames
-	flush    = 20   // scans a block: 20 ms
+	// silentRead is a silence after which what is held is delivered.
+	silentRead = 100 * time.Millisecond
+	flush      = 20 // scans a block: 20 ms
 	// restartAfter is how many frames in a row must be numbered backwards before a
 	// device counts as started anew.
 	restartAfter = 64
@@ -24,6 +26,7 @@ const (
 // stream is one Stream call.
 type stream struct {
 	opts   Options
+	now    func() time.Time
 	parser Parser
 	out    *series.Builder
 	sink   instrument.Sink
@@ -52,8 +55,11 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	err := transport.Stale(ctx, d.conn, staleBytes)
 	if err == nil {
 		s := newStream(d.opts, sink)
-		p := transport.Pump{Conn: d.conn, Now: d.now, Buffer: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.rest}
-		err = p.Run(ctx)
+		s.now = d.now
+		p := transport.Pump{Size: readSize, Quiet: silentRead, Silence: d.opts.Silence, Take: s.take, Rest: s.rest, Finish: s.rest}
+		if err = p.Run(ctx, d.conn); transport.Ended(err) {
+			err = s.rest()
+		}
 	}
 	if ctx.Err() != nil && transport.Ended(err) {
 		return nil
@@ -65,7 +71,8 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 }
 
 // take parses what one read brought.
-func (s *stream) take(at time.Time, b []byte, _ bool) error {
+func (s *stream) take(b []byte, _ bool) error {
+	at := s.now()
 	for {
 		n, ok := s.parser.Next(b)
 		b = b[n:]

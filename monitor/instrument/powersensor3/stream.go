@@ -72,33 +72,10 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 }
 
 func (s *stream) run(ctx context.Context) error {
-	buf := make([]byte, readSize)
-	silent := time.Duration(0)
-	for {
-		n, err := transport.ReadWithin(ctx, s.d.conn, buf, silentRead)
-		if err != nil {
-			if transport.Ended(err) {
-				return err
-			}
-			if ferr := s.asm.Flush(); ferr != nil {
-				return ferr
-			}
-			return err
-		}
-		if n == 0 {
-			if silent += silentRead; silent >= s.d.opts.Silence {
-				return fmt.Errorf("%w: the stream fell silent for %v (unplugged? power?)", instrument.ErrSilent, silent)
-			}
-			if err := s.asm.Flush(); err != nil {
-				return err
-			}
-			continue
-		}
-		silent = 0
-		if err := s.take(buf[:n], n == len(buf)); err != nil {
-			return err
-		}
-	}
+	return transport.Pump{
+		Size: readSize, Quiet: silentRead, Silence: s.d.opts.Silence,
+		Take: s.take, Rest: s.asm.Flush, Finish: s.asm.Flush,
+	}.Run(ctx, s.d.conn)
 }
 
 // take parses what one read brought.

@@ -13,6 +13,8 @@ import (
 const (
 	blockTime = 0.02 // seconds a block
 	stopTime  = time.Second
+	// silentRead is a silence after which what is held is delivered.
+	silentRead = 100 * time.Millisecond
 )
 
 // placer gives samples their place in time and among each other.
@@ -29,6 +31,7 @@ type placer interface {
 // stream is one Stream call.
 type stream struct {
 	parser parser
+	now    func() time.Time
 	out    *series.Builder
 	place  placer
 }
@@ -38,7 +41,7 @@ func (d *Device) newStream(sink instrument.Sink) *stream {
 	out := series.New(series.Config{
 		Channels: len(l.channels), Timebase: d.inputs.Timebase, Flush: max(1, int(blockTime*o.Rate)),
 	}, sink)
-	s := &stream{parser: d.parser(), out: out}
+	s := &stream{parser: d.parser(), now: d.now, out: out}
 	if l.tickHz == 0 && l.seqMod == 0 {
 		s.place = newArrivals(o.Rate, len(l.channels), out)
 	} else {
@@ -58,8 +61,10 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	}
 	if err == nil {
 		s := d.newStream(sink)
-		p := transport.Pump{Conn: d.conn, Now: d.now, Buffer: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.rest}
-		err = p.Run(ctx)
+		p := transport.Pump{Size: readSize, Quiet: silentRead, Silence: d.opts.Silence, Take: s.take, Rest: s.rest, Finish: s.rest}
+		if err = p.Run(ctx, d.conn); transport.Ended(err) {
+			err = s.rest()
+		}
 	}
 	if ctx.Err() != nil && (err == nil || transport.Ended(err)) {
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
@@ -73,7 +78,8 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 }
 
 // take parses what one read brought.
-func (s *stream) take(at time.Time, b []byte, full bool) error {
+func (s *stream) take(b []byte, full bool) error {
+	at := s.now()
 	for {
 		n, ok := s.parser.next(b)
 		b = b[n:]

@@ -1,5 +1,5 @@
 // Viewgen writes the migration that makes the view data: the paper's twelve
-// columns (seed 004, Table 1) out of coded chunks, in SQL that any stock
+// columns (Cheng et al., Table 1) out of coded chunks, in SQL that any stock
 // sqlite3 from 3.40 on can run.
 //
 // The view has two branches, of which a task takes one: rails of different

@@ -1,17 +1,15 @@
-package bench
+package measure
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-
-	"wattmark/measure"
 )
 
 // CalibrationID names a calibration by its content: everything that turns counts
 // into watts and seconds, with its uncertainties. Equal setups have equal names
 // on every machine; any change of a number makes another.
-func CalibrationID(s measure.Setup) string {
+func (s *Setup) CalibrationID() string {
 	h := sha256.New()
 	put := func(what string, v ...any) { fmt.Fprintf(h, "%s %q\n", what, fmt.Sprint(v...)) }
 	num := func(f ...float64) string { return fmt.Sprintf("%x", f) } // exact
@@ -29,13 +27,4 @@ func CalibrationID(s measure.Setup) string {
 		put("missing", m)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
-}
-
-// CalibrationID names the calibration of the last Setup; empty before the first.
-// A bench whose instrument is known without being opened has one from the start.
-func (b *Bench) CalibrationID() string {
-	if id := b.cal.Load(); id != nil {
-		return *id
-	}
-	return ""
 }

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"wattmark/hostagent/monitorclient"
+	"wattmark/store"
+)
+
+// measuring starts a measurement and waits until some of its samples are safe
+// in the database while the work still runs.
+func (r *rig) measuring(duration string, chunks uint64) *process {
+	r.t.Helper()
+	p := r.run("--benchmark", "memory", "--duration", duration, "--name", "hit")
+	p.await(r.t, "running the work")
+	eventually(r.t, "samples are stored while the work runs", func() bool {
+		x, ok := task(r.t, r.db, 1)
+		return ok && x.Chunks >= chunks
+	})
+	return p
+}
+
+// kill -9 of the monitor during a capture: what was acknowledged is there, and
+// the task says where its samples end.
+func TestKilledMonitorDuringACapture(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.measuring("1s", 3)
+	acknowledged := chunks(t, r.db, 1)
+	r.monitor.kill(t)
+	r.startMonitor(r.address)
+	r.monitor.await(t, `msg="capture was interrupted".* reason="monitor restarted`)
+
+	if code := p.wait(t); code != exitIncomplete {
+		t.Errorf("exit code %d, want %d", code, exitIncomplete)
+	}
+	var got report
+	object(t, p.out.String(), &got)
+	m := regexp.MustCompile(`monitor restarted; .*no samples after scan (\d+) \(t = [\d.]+ s\)`).FindStringSubmatch(got.Reason)
+	if got.State != "incomplete" || m == nil {
+		t.Fatalf("%s: %s", got.State, got.Reason)
+	}
+	all := chunks(t, r.db, 1)
+	if len(all) < len(acknowledged) || !slices.Equal(all[:len(acknowledged)], acknowledged) {
+		t.Errorf("acknowledged %v, there is %v", acknowledged, all)
+	}
+	last := all[len(all)-1]
+	if end := last.first + uint64(last.scans) - 1; m[1] != strconv.FormatUint(end, 10) {
+		t.Errorf("%s; the last stored scan is %d", got.Reason, end)
+	}
+	if cs := r.captures(); len(cs) != 0 {
+		t.Errorf("captures left on the monitor: %+v", cs)
+	}
+	r.free()
+}
+
+// kill -9 of the host during the transfer: the capture has ended on the
+// monitor, the host has some of it and never hears the rest.
+func TestKilledHostDuringTheTransfer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	direct := r.address
+	line := newProxy(t, direct)
+	r.address = line.l.Addr().String()
+	p := r.measuring("1s", 2)
+	line.gate.Lock() // from here on the host hears nothing
+	r.address = direct
+	eventually(t, "the capture has ended on the monitor", func() bool {
+		cs := r.captures()
+		return len(cs) == 1 && cs[0].State == monitorclient.Complete
+	})
+	p.kill(t)
+	line.gate.Unlock()
+	before := chunks(t, r.db, 1)
+	if x, _ := task(t, r.db, 1); x.State != store.Running {
+		t.Fatalf("state %v when the host was killed: %s", x.State, x.Reason)
+	}
+
+	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0")
+	h.await(t, `msg="finished a task that was interrupted" task=1`)
+	x, _ := task(t, r.db, 1)
+	if x.State != store.Complete || x.Result == nil || x.Result.Gaps != 0 {
+		t.Fatalf("state %v: %s; result %+v", x.State, x.Reason, x.Result)
+	}
+	all := chunks(t, r.db, 1)
+	if len(all) <= len(before) || !slices.Equal(all[:len(before)], before) {
+		t.Errorf("before %v, after %v", before, all)
+	}
+	if e := float64(x.Result.Total.Energy); relative(e, r.truth(1)) > 0.005 {
+		t.Errorf("%v J, truth %v J", e, r.truth(1))
+	}
+	if cs := r.captures(); len(cs) != 0 {
+		t.Errorf("captures left on the monitor: %+v", cs)
+	}
+	if code := h.stop(t); code != 0 {
+		t.Errorf("the host ended with %d\n%s", code, &h.err)
+	}
+	r.free()
+}
+
+// A cable that is pulled and stays out ends the capture where it was pulled.
+func TestPulledCable(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.measuring("500ms", 2)
+	r.unplug()
+	if code := p.wait(t); code != exitIncomplete {
+		t.Errorf("exit code %d, want %d", code, exitIncomplete)
+	}
+	var got report
+	object(t, p.out.String(), &got)
+	t.Log(got.Reason)
+	all := chunks(t, r.db, 1)
+	last := all[len(all)-1]
+	want := "no samples after scan " + strconv.FormatUint(last.first+uint64(last.scans)-1, 10) + " "
+	if got.State != "incomplete" || !strings.Contains(got.Reason, want) || !strings.Contains(got.Reason, r.link) {
+		t.Errorf("%s: %s\nwant %q and the port", got.State, got.Reason, want)
+	}
+	r.plug()
+	r.free()
+}
+
+// A cable that is put in again leaves a gap that is told.
+func TestPulledCableComesBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.measuring("2s", 2)
+	r.unplug()
+	r.monitor.await(t, `level=WARN msg="instrument was lost`)
+	r.plug()
+	if code := p.wait(t); code != exitIncomplete {
+		t.Errorf("exit code %d, want %d", code, exitIncomplete)
+	}
+	var got report
+	object(t, p.out.String(), &got)
+	t.Log(got.Reason, got.Events)
+	if got.State != "incomplete" || got.Gaps != 1 || got.Lost == 0 || got.Markers.Start == nil || got.Markers.Stop == nil {
+		t.Errorf("%s: %s\n%d gaps, %d lost", got.State, got.Reason, got.Gaps, got.Lost)
+	}
+	all := chunks(t, r.db, 1) // holds the hole against the gap that is told
+	if len(all) < 3 {
+		t.Errorf("%d chunks", len(all))
+	}
+}

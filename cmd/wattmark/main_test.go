@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait in these tests: far more than is ever needed, so
+// that only what hangs runs into it.
+const patience = 60 * time.Second
+
+// buildDir is where the program is built, once for all tests.
+var buildDir string
+
+func TestMain(m *testing.M) {
+	// The environment of who runs the tests must not decide what they see.
+	_ = os.Unsetenv("WATTMARK_DB")
+	dir, err := os.MkdirTemp("", "wattmark-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	buildDir = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// program builds wattmark as a user does and returns its path.
+var program = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(buildDir, "wattmark")
+	c := exec.Command("go", "build", "-o", path, ".")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// tail keeps what a process prints and tells who waits for it.
+type tail struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	changed chan struct{}
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+	return t.text.Write(p)
+}
+
+// read returns what was printed so far and a channel that is closed when there is more.
+func (t *tail) read() (string, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
+	return t.text.String(), t.changed
+}
+
+func (t *tail) String() string {
+	s, _ := t.read()
+	return s
+}
+
+// process is a wattmark that runs.
+type process struct {
+	cmd      *exec.Cmd
+	out, err tail
+	ended    chan struct{}
+}
+
+// start starts the program; it is killed when the test ends.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command(path, args...), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.kill(t)
+		if t.Failed() {
+			t.Logf("wattmark %s\n%s%s", strings.Join(args, " "), &p.out, &p.err)
+		}
+	})
+	return p
+}
+
+// await waits for a line that matches and returns the match's groups.
+func (p *process) await(t *testing.T, pattern string) []string {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		out, moreOut := p.out.read()
+		errs, moreErr := p.err.read()
+		for _, text := range []string{out, errs} {
+			if m := re.FindStringSubmatch(text); m != nil {
+				return m
+			}
+		}
+		select {
+		case <-moreOut:
+		case <-moreErr:
+		case <-p.ended:
+			if out+errs == p.out.String()+p.err.String() {
+				t.Fatalf("%v ended without %q", p.cmd.Args, pattern)
+			}
+		case <-timer.C:
+			t.Fatalf("%v does not print %q", p.cmd.Args, pattern)
+		}
+	}
+}
+
+// wait waits for the end and returns the exit code.
+func (p *process) wait(t *testing.T) int {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-timer.C:
+		t.Fatalf("%v does not end", p.cmd.Args)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// kill is kill -9.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	_ = p.cmd.Process.Kill()
+	p.wait(t)
+}
+
+// stop asks for the end, as Ctrl-C does.
+func (p *process) stop(t *testing.T) int {
+	t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	return p.wait(t)
+}
+
+// result is what a command came to.
+type result struct {
+	out, err string
+	code     int
+}
+
+// wattmark runs the program in a process of its own, to its end.
+func wattmark(t *testing.T, args ...string) result {
+	t.Helper()
+	p := start(t, args...)
+	code := p.wait(t)
+	return result{p.out.String(), p.err.String(), code}
+}
+
+// inside runs a command in this process. What main would print of an error
+// stands at the end of err.
+func inside(t *testing.T, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out, errs bytes.Buffer
+	err := run(ctx, args, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	r := result{out: out.String(), err: errs.String()}
+	if err != nil {
+		r.err += "wattmark: " + err.Error() + "\n"
+		r.code = exitCode(err)
+	}
+	return r
+}
+
+// ok fails the test unless a command went well.
+func (r result) ok(t *testing.T) result {
+	t.Helper()
+	if r.code != 0 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	return r
+}
+
+// fails checks the exit code and that the message has all that an operator needs.
+func (r result) fails(t *testing.T, code int, words ...string) result {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d\n%s%s", r.code, code, r.out, r.err)
+	}
+	for _, w := range words {
+		if !strings.Contains(r.err, w) {
+			t.Errorf("%q is not told:\n%s", w, r.err)
+		}
+	}
+	return r
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	timer, tick := time.NewTimer(patience), time.NewTicker(10*time.Millisecond)
+	defer timer.Stop()
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-timer.C:
+			t.Fatal("waited in vain until ", what)
+		}
+	}
+}
+
+// tool finds a program that the product does not need but a test does.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	return path
+}
+
+// stockSQL runs a statement in the sqlite3 program of the system.
+func stockSQL(t *testing.T, db, statement string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), tool(t, "sqlite3"), "-batch", "-readonly", db, statement).CombinedOutput()
+	if err != nil {
+		t.Fatalf("sqlite3: %v\n%s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// execSQL runs a statement in a database of any kind, through the product's driver.
+func execSQL(t *testing.T, path, statement string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"wattmark/hostagent/monitorclient"
+	"wattmark/measure"
+	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/pace"
+	"wattmark/monitor/emulator/ps3face"
+	"wattmark/monitor/emulator/pty"
+	"wattmark/store"
+)
+
+// rig is a bench of processes: a meter that is emulated in this one, with a
+// cable that can be pulled, and a monitor and hosts in their own.
+type rig struct {
+	t                       *testing.T
+	link, socket, spool, db string
+	address                 string // of the monitor
+	monitor                 *process
+
+	live *board.Live
+	face *ps3face.Face
+	port *pty.Port
+	ran  chan struct{} // closed when the face has let go of the port
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("the race detector cannot see into other processes, and makes the meter in this one miss its time")
+	}
+	dir := t.TempDir()
+	r := &rig{
+		t: t, link: filepath.Join(dir, "meter"), socket: filepath.Join(dir, "gpu"), spool: filepath.Join(dir, "spool"),
+		db: filepath.Join(dir, "power.db"),
+	}
+	b, err := board.New(board.Config{Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.live = board.NewLive(b, time.Now())
+	if r.face, err = ps3face.New(b, pace.Real(r.live.Epoch), ps3face.Config{Seed: 7}); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { served <- servePlant(ctx, r.socket, r.live) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	r.plug()
+	t.Cleanup(r.unplug)
+	r.startMonitor("127.0.0.1:0")
+	return r
+}
+
+// plug puts the meter's cable in.
+func (r *rig) plug() {
+	r.t.Helper()
+	port, err := pty.OpenPort()
+	if err == nil {
+		_ = os.Remove(r.link)
+		err = os.Symlink(port.Path(), r.link)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ran := make(chan struct{})
+	r.port, r.ran = port, ran
+	ctx := r.t.Context()
+	go func() {
+		defer close(ran)
+		_ = r.face.Run(ctx, port) // a pulled cable is an error to the device
+	}()
+}
+
+// unplug pulls the meter's cable; its port vanishes.
+func (r *rig) unplug() {
+	_ = os.Remove(r.link)
+	_ = r.port.Close()
+	<-r.ran
+}
+
+// startMonitor starts the monitor, again on the address that it had.
+func (r *rig) startMonitor(listen string, more ...string) {
+	r.t.Helper()
+	args := append([]string{"monitor", "--instrument", "powersensor3", "--port", r.link, "--spool", r.spool, "--listen", listen}, more...)
+	r.monitor = start(r.t, args...)
+	r.address = r.monitor.await(r.t, `msg="serving the bench".* address=(\S+)`)[1]
+}
+
+// run starts a measurement on the simulated GPU.
+func (r *rig) run(more ...string) *process {
+	r.t.Helper()
+	return start(r.t, append([]string{"run", "--gpu", "sim:" + r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "50ms"}, more...)...)
+}
+
+// client talks to the monitor.
+func (r *rig) client() *monitorclient.Client {
+	r.t.Helper()
+	c, err := monitorclient.Dial(r.address, monitorclient.Options{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (r *rig) captures() []monitorclient.Capture {
+	r.t.Helper()
+	cs, err := r.client().Captures(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return cs
+}
+
+// free measures something: the bench is nobody's and works.
+func (r *rig) free() {
+	r.t.Helper()
+	p := r.run("--benchmark", "half", "--duration", "100ms", "--name", "afterwards")
+	if code := p.wait(r.t); code != 0 {
+		r.t.Errorf("the bench cannot be used afterwards: exit code %d\n%s%s", code, &p.out, &p.err)
+	}
+}
+
+// task reads a task as it is stored now; ok is false before there is one.
+func task(t *testing.T, path string, id store.TaskID) (x store.Task, ok bool) {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		return x, false
+	}
+	db, err := store.OpenReadOnly(t.Context(), path)
+	if err != nil {
+		return x, false // it is just being made
+	}
+	defer db.Close()
+	x, err = db.Task(t.Context(), id)
+	return x, err == nil
+}
+
+// stored is a chunk in the database.
+type stored struct {
+	first uint64
+	scans int
+	crc   uint32
+}
+
+// chunks reads a task's chunks, which must follow each other without a hole
+// where no gap is told.
+func chunks(t *testing.T, path string, id store.TaskID) (all []stored) {
+	t.Helper()
+	db, err := store.OpenReadOnly(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	x, err := db.Task(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c, err := range db.Chunks(t.Context(), id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(all); n > 0 {
+			end := all[n-1].first + uint64(all[n-1].scans)
+			if hole := c.FirstScan - end; c.FirstScan < end || hole != lostAt(&x, end) {
+				t.Errorf("chunk %d begins at scan %d, the one before ends at %d, and a gap of %d scans is told", c.No, c.FirstScan, end, lostAt(&x, end))
+			}
+		}
+		all = append(all, stored{c.FirstScan, c.Scans, c.CRC})
+	}
+	return all
+}
+
+// lostAt is how many scans the task says were lost from a scan on.
+func lostAt(x *store.Task, scan uint64) (n uint64) {
+	for _, e := range x.Events {
+		if e.Kind == measure.EventGap && e.FirstScan == scan {
+			n += e.Scans
+		}
+	}
+	return n
+}
+
+// truth is the energy that the board drew while the task's kernels ran.
+func (r *rig) truth(id store.TaskID) float64 {
+	r.t.Helper()
+	db, err := store.OpenReadOnly(r.t.Context(), r.db)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer db.Close()
+	ks, err := db.Kernels(r.t.Context(), id)
+	if err != nil || len(ks) == 0 {
+		r.t.Fatalf("%d kernels, %v", len(ks), err)
+	}
+	e, err := r.live.Energy(ks[0].Start, ks[len(ks)-1].End)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return float64(e.Total)
+}
+
+// proxy stands between host and monitor. Frozen, it lets the host's words
+// through and holds the answers back.
+type proxy struct {
+	l    net.Listener
+	to   string
+	gate sync.RWMutex
+	wg   sync.WaitGroup
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{l: l, to: to}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		_ = l.Close()
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *proxy) accept() {
+	for {
+		host, err := p.l.Accept()
+		if err != nil {
+			return
+		}
+		monitor, err := net.Dial("tcp", p.to)
+		if err != nil {
+			_ = host.Close()
+			continue
+		}
+		hang := func() { _, _ = host.Close(), monitor.Close() }
+		p.wg.Go(func() {
+			defer hang()
+			_, _ = io.Copy(monitor, host)
+		})
+		p.wg.Go(func() {
+			defer hang()
+			_, _ = io.Copy(gated{host, &p.gate}, monitor)
+		})
+	}
+}
+
+// gated writes while its gate is open.
+type gated struct {
+	w    io.Writer
+	gate *sync.RWMutex
+}
+
+func (g gated) Write(b []byte) (int, error) {
+	g.gate.RLock()
+	defer g.gate.RUnlock()
+	return g.w.Write(b)
+}

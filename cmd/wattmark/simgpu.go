@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/rpc"
+	"os"
+	"strings"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/cuda"
+	"wattmark/hostagent/nvml"
+	"wattmark/hostagent/sim"
+	"wattmark/measure"
+	"wattmark/monitor/emulator/board"
+)
+
+// simPrefix before a socket's path selects the simulated GPU of an emulated
+// meter instead of a real one.
+const simPrefix = "sim:"
+
+// plantService lets a simulated GPU in another process load a board. Its
+// methods have the form that net/rpc wants.
+type plantService struct{ live *board.Live }
+
+// LoadChange asks for a load at a time of day. net/rpc wants it exported.
+type LoadChange struct {
+	At   time.Time
+	Load uint8
+}
+
+// TimeSpan is a span of the time of day.
+type TimeSpan struct{ From, To time.Time }
+
+// SetLoad returns when the load really changes.
+func (s *plantService) SetLoad(c LoadChange, at *time.Time) (err error) {
+	*at, err = s.live.SetLoad(c.At, board.Load(c.Load))
+	return err
+}
+
+// Cancel drops what was laid down for after an instant.
+func (s *plantService) Cancel(after time.Time, _ *bool) error {
+	s.live.Cancel(after)
+	return nil
+}
+
+// MeanPower is the true mean power in watts, NaN where it is forgotten.
+func (s *plantService) MeanPower(t TimeSpan, watts *float64) error {
+	*watts = float64(s.live.MeanPower(t.From, t.To))
+	return nil
+}
+
+// servePlant serves a board on a Unix socket until ctx ends.
+func servePlant(ctx context.Context, socket string, live *board.Live) error {
+	removeStale(socket)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("--gpu: %w: is another emulator serving it? choose another name", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	server := rpc.NewServer()
+	if err := server.RegisterName("Plant", &plantService{live}); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("--gpu: %w", err)
+		}
+		go server.ServeConn(c) // ends with the connection
+	}
+}
+
+// remotePlant is a board in another process. It is safe for concurrent use.
+type remotePlant struct{ c *rpc.Client }
+
+func (p remotePlant) SetLoad(at time.Time, l sim.Load) (begin time.Time, err error) {
+	err = p.c.Call("Plant.SetLoad", LoadChange{at, uint8(l)}, &begin)
+	return begin, err
+}
+
+// Cancel needs no answer: a board that is gone has nothing laid down.
+func (p remotePlant) Cancel(after time.Time) { _ = p.c.Call("Plant.Cancel", after, nil) }
+
+func (p remotePlant) MeanPower(from, to time.Time) measure.Watt {
+	w := math.NaN()
+	if p.c.Call("Plant.MeanPower", TimeSpan{from, to}, &w) != nil {
+		return measure.Watt(math.NaN())
+	}
+	return measure.Watt(w)
+}
+
+// simLaunch leaves time to lay a marker's first chips down in another process
+// before they are due.
+const simLaunch = 5 * time.Millisecond
+
+// simDevice is a simulated GPU that ends its connection when it is closed.
+type simDevice struct {
+	*sim.Device
+	plant remotePlant
+}
+
+func (d simDevice) Close() error {
+	return errors.Join(d.Device.Close(), d.plant.c.Close())
+}
+
+// gpuSensor is a GPU's own sensor, to be closed at the end.
+type gpuSensor interface {
+	hostagent.PowerSensor
+	Close() error
+}
+
+// simSensor lives as long as its device.
+type simSensor struct{ hostagent.PowerSensor }
+
+func (simSensor) Close() error { return nil }
+
+func openSim(socket string) (hostagent.Device, gpuSensor, error) {
+	c, err := rpc.Dial("unix", socket)
+	if err != nil {
+		return nil, nil, fmt.Errorf("simulated GPU: %w: is wattmark emulate --gpu %s running?", err, socket)
+	}
+	p := remotePlant{c}
+	dev, err := sim.Open(sim.Config{Plant: p, Launch: simLaunch})
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	return simDevice{dev, p}, simSensor{sim.NewSensor(p, sim.Wall{}, sim.Response{})}, nil
+}
+
+// openGPU opens the GPU that a selector names, and a function that opens its sensor.
+func openGPU(ctx context.Context, selector string) (hostagent.Device, func() (gpuSensor, error), error) {
+	if socket, ok := strings.CutPrefix(selector, simPrefix); ok {
+		dev, sensor, err := openSim(socket)
+		return dev, func() (gpuSensor, error) { return sensor, nil }, err
+	}
+	dev, err := cuda.Open(ctx, selector)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
+	}
+	return dev, func() (gpuSensor, error) { return nvml.Open(dev.Info().PCIBusID) }, nil
+}
+
+// removeStale removes a socket that nobody serves any more.
+func removeStale(socket string) {
+	i, err := os.Lstat(socket)
+	if err != nil || i.Mode()&os.ModeSocket == 0 {
+		return
+	}
+	if c, err := net.Dial("unix", socket); err == nil {
+		_ = c.Close()
+		return
+	}
+	_ = os.Remove(socket)
+}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,9 +18,11 @@ import (
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pace"
 	"wattmark/monitor/emulator/pmdface"
+	"wattmark/monitor/emulator/poweneticsface"
 	"wattmark/monitor/emulator/ps3face"
 	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/emulator/rigolface"
+	"wattmark/monitor/emulator/textface"
 )
 
 // emulateFlags are the flags of emulate.
@@ -35,8 +38,8 @@ type emulateFlags struct {
 func (a *app) emulateCmd() *cobra.Command {
 	var f emulateFlags
 	c := &cobra.Command{
-		Use: "emulate KIND", Short: "Serve a meter in software: " + emulated, Args: cobra.ExactArgs(1),
-		ValidArgs: []string{"powersensor3", "pmd", "ds1054z"},
+		Use: "emulate KIND", Short: "Serve a meter in software: " + strings.Join(emulated, ", "), Args: cobra.ExactArgs(1),
+		ValidArgs: emulated,
 		Long: `Serve a meter in software on a pseudo-terminal, or on TCP with --listen, to
 wattmark or to other people's programs. An emulated 300 W card alternates
 between its loads behind it; --play sends recorded PMD-USB bytes instead.
@@ -69,8 +72,8 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 	return c
 }
 
-// emulated lists what can be emulated.
-const emulated = "powersensor3, pmd or ds1054z"
+// emulated are the kinds that newFace makes.
+var emulated = []string{"powersensor3", "pmd", "powenetics", "labjack", "serialtext", "ds1054z"}
 
 // drivers names the driver of an emulated meter where it is called otherwise.
 var drivers = map[string]string{"ds1054z": "rigol-ds1000z"}
@@ -93,11 +96,14 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 		return err
 	}
 	live := board.NewLive(b, time.Now())
+	f.faults.Seed = f.seed
+	if kind == "labjack" {
+		return a.emulateLabJack(ctx, b, live, f)
+	}
 	face, err := newFace(kind, b, live.Epoch, f)
 	if err != nil {
 		return err
 	}
-	f.faults.Seed = f.seed
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if f.gpu != "" {
@@ -124,6 +130,10 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 			return nil, withCode(exitUsage, errors.New("--imperfect: the ds1054z has no drawn errors"))
 		}
 		return rigolface.New(b, rigolface.Config{Seed: f.seed, Now: func() time.Duration { return time.Since(epoch) }})
+	case "powenetics":
+		return poweneticsface.New(b, pace.Real(epoch), poweneticsface.Config{Seed: f.seed, Draw: f.imperfect})
+	case "serialtext":
+		return textface.New(b, pace.Real(epoch), textface.Config{})
 	case "powersensor3":
 		return ps3face.New(b, pace.Real(epoch), ps3face.Config{Seed: f.seed, Draw: f.imperfect})
 	case "pmd":
@@ -136,7 +146,7 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 		}
 		return pmdface.New(b, pace.Real(epoch), cfg)
 	}
-	return nil, withCode(exitUsage, fmt.Errorf("emulate %q: want %s", kind, emulated))
+	return nil, withCode(exitUsage, fmt.Errorf("emulate %q: want one of %s", kind, strings.Join(emulated, ", ")))
 }
 
 // alternate walks the card through its loads until ctx ends.

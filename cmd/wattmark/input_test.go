@@ -60,7 +60,7 @@ func TestUsageErrors(t *testing.T) {
 		{"monitor", "--bench"},
 		{"run", "--benchmark"},
 		{"run --benchmark half -- true", "one piece of work"},
-		{"emulate scope", "powersensor3 or pmd"},
+		{"emulate scope", "want one of powersensor3, pmd"},
 		{"emulate powersensor3 --play x", "only pmd"},
 		{"delete", "exactly one of"},
 		{"delete --user ada", "--yes"},

@@ -6,6 +6,9 @@
 //	   ├─ meter.Sampler   an ADC in virtual time: measure.Blocks, with drawn imperfections
 //	   ├─ meter.Slow      a slow sensor in the manner of NVML
 //	   ├─ ps3face         PowerSensor3's bytes  ┐
+//	   ├─ poweneticsface  Powenetics v2's bytes │
+//	   ├─ textface        a home-made board's   │
+//	   ├─ labjackface     a LabJack T7's        │
 //	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
 //	   └─ rigolface       a DS1000Z's SCPI      ┘
 //	        scpiface      what all SCPI instruments share

@@ -9,11 +9,14 @@ import (
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/labjack"
 	"wattmark/monitor/instrument/nvml"
 	"wattmark/monitor/instrument/pmd"
+	"wattmark/monitor/instrument/powenetics"
 	"wattmark/monitor/instrument/powersensor3"
 	"wattmark/monitor/instrument/replay"
 	"wattmark/monitor/instrument/rigol"
+	"wattmark/monitor/instrument/serialtext"
 )
 
 // ErrUnknown: there is no instrument of that kind.
@@ -74,6 +77,24 @@ var kinds = []Kind{
 		Address: "serial port, e.g. /dev/ttyUSB0, or tcp:host:port", NeedsAddress: true, Rails: pmd.NaturalRails,
 	}, pmd.Defaults, pmd.Inputs, func(_ Env, a string, o pmd.Options) (instrument.Instrument, error) {
 		return made(pmd.New(a, o))
+	}),
+	options(Kind{
+		Name: powenetics.Kind, Summary: "Powenetics v2: slot, plugs and mainboard, 13 connectors at 1 kHz",
+		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: powenetics.NaturalRails,
+	}, powenetics.Defaults, powenetics.Inputs, func(_ Env, a string, o powenetics.Options) (instrument.Instrument, error) {
+		return made(powenetics.New(a, o))
+	}),
+	options(Kind{
+		Name: labjack.Kind, Summary: "LabJack T7 over Ethernet: up to 14 inputs, 100 kS/s in all",
+		Address: "tcp:host:502", NeedsAddress: true, Rails: labjack.NaturalRails,
+	}, labjack.Defaults, labjack.Inputs, func(_ Env, a string, o labjack.Options) (instrument.Instrument, error) {
+		return made(labjack.New(a, o))
+	}),
+	options(Kind{
+		Name: serialtext.Kind, Summary: "a microcontroller that prints lines of numbers or sends binary frames, as a pattern describes them",
+		Address: "serial port, e.g. /dev/ttyUSB0, or tcp:host:port", NeedsAddress: true, Rails: serialtext.NaturalRails,
+	}, serialtext.Defaults, serialtext.Inputs, func(_ Env, a string, o serialtext.Options) (instrument.Instrument, error) {
+		return made(serialtext.New(a, o))
 	}),
 	options(Kind{
 		Name: rigol.Kind, Summary: "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all",

@@ -1,0 +1,160 @@
+package labjackface
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"wattmark/measure"
+)
+
+// The converter, nominal: V = (code − center) · slope · range/10.
+const (
+	center = 33523
+	slope  = 3.158058e-4
+)
+
+// Statuses of a packet.
+const (
+	StatusRecovering = 2940
+	StatusRecovered  = 2941
+	StatusOverlap    = 2942
+	StatusOverflow   = 2943
+)
+
+// scanner is one stream.
+type scanner struct {
+	f         *Face
+	ain       []int
+	scale     []float64 // codes a volt
+	perPacket int       // scans
+	step      float64   // ns a scan
+	start     time.Duration
+	scan      uint64
+	tid       uint16
+	rng       *rand.Rand
+	power     [][]measure.Watt // by input: they are converted one after another
+	out       []byte
+	ends      bool
+}
+
+// newScanner reads the stream's registers.
+func (f *Face) newScanner() (*scanner, error) {
+	n, samples, rate := int(f.u32(regAddresses)), int(f.u32(regPerPacket)), f.f32(regScanRate)
+	if n < 1 || n > inputs || samples < n || samples > 512 || samples%n != 0 || !(rate > 0) || rate*float64(n) > 100e3 || f.u32(regTarget) != 1 {
+		return nil, errors.New("the stream is not set up")
+	}
+	s := &scanner{f: f, perPacket: samples / n, step: 1e9 / rate, rng: rand.New(rand.NewPCG(f.cfg.Seed, 0x6e6f697365))}
+	for i := range uint16(n) {
+		a := int(f.u32(regScanList+2*i)) / 2
+		if a >= inputs {
+			return nil, errors.New("no such input")
+		}
+		s.ain = append(s.ain, a)
+		s.scale = append(s.scale, 10/(slope*f.f32(regRange+2*uint16(a))))
+		s.power = append(s.power, make([]measure.Watt, s.perPacket))
+	}
+	s.start = f.pace.Now(time.Duration(f.first.Load()))
+	f.first.Store(int64(s.start))
+	return s, nil
+}
+
+// at is the board's time of a scan.
+func (s *scanner) at(scan uint64) time.Duration {
+	return s.start + time.Duration(math.Round(float64(scan)*s.step))
+}
+
+// run sends packets until ctx ends, writing fails, or the device stops by itself.
+func (s *scanner) run(ctx context.Context, w io.Writer) error {
+	timer := s.f.pace.NewTimer()
+	defer timer.Stop()
+	for !s.ends {
+		last := s.at(s.scan + uint64(s.perPacket) - 1)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C(last - s.f.pace.Step()):
+		}
+		if now := s.f.pace.Now(last); now-last > s.f.pace.MaxBacklog() {
+			s.f.loseAt.Store(0)
+			s.f.lose.Add(int64(float64(now-last)/s.step) / int64(s.perPacket) * int64(s.perPacket))
+		}
+		if err := s.send(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send sends the next packet, and the one before a loss.
+func (s *scanner) send(w io.Writer) error {
+	status, extra := uint16(s.f.injected.Swap(0)), uint16(0)
+	if status != 0 {
+		s.ends = status == StatusOverlap || status == StatusOverflow
+		return s.packet(w, status, 0, 0)
+	}
+	if lost := s.lost(); lost > 0 {
+		if err := s.packet(w, StatusRecovering, 0, s.perPacket); err != nil {
+			return err
+		}
+		s.scan += uint64(lost)
+		s.f.skipped.Add(uint64(lost))
+		status, extra = StatusRecovered, uint16(min(lost, 1<<16-1))
+	}
+	return s.packet(w, status, extra, s.perPacket)
+}
+
+// lost is how many scans are to be lost now.
+func (s *scanner) lost() int64 {
+	if s.scan < s.f.loseAt.Load() {
+		return 0
+	}
+	return s.f.lose.Swap(0)
+}
+
+func (s *scanner) packet(w io.Writer, status, extra uint16, scans int) error {
+	n := len(s.ain)
+	s.out = s.out[:0]
+	s.tid++
+	s.out = binary.BigEndian.AppendUint16(s.out, s.tid)
+	s.out = append(s.out, 0, 0)
+	s.out = binary.BigEndian.AppendUint16(s.out, uint16(10+2*scans*n))
+	s.out = append(s.out, 1, 76, 16, 0, 0, 0)
+	s.out = binary.BigEndian.AppendUint16(s.out, status)
+	s.out = binary.BigEndian.AppendUint16(s.out, extra)
+	for k := range s.ain {
+		s.f.board.Trace(s.power[k][:scans], s.at(s.scan)+time.Duration(k)*s.f.cfg.Conversion, s.step)
+	}
+	for i := range scans {
+		for k, ain := range s.ain {
+			s.out = binary.BigEndian.AppendUint16(s.out, s.code(k, ain, s.power[k][i]))
+		}
+	}
+	s.scan += uint64(scans)
+	s.f.scans.Add(uint64(scans))
+	_, err := w.Write(s.out)
+	return err
+}
+
+// code converts an input when the board draws p.
+func (s *scanner) code(k, ain int, p measure.Watt) uint16 {
+	in := &s.f.ain[ain]
+	v := in.offset
+	if in.rail >= 0 {
+		r := s.f.board.Rail(in.rail, p)
+		x := float64(r.V) / Divider
+		if in.current {
+			x = float64(r.I) / PerVolt
+		}
+		v += x * in.gain
+	}
+	c := v*s.scale[k] + center
+	if s.f.cfg.Noise > 0 {
+		c += s.f.cfg.Noise * s.rng.NormFloat64()
+	}
+	return uint16(min(max(math.Round(c), 0), 65535))
+}

@@ -1,0 +1,399 @@
+package labjack
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/fault"
+	"wattmark/monitor/emulator/labjackface"
+	"wattmark/monitor/emulator/pace"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/insttest"
+)
+
+type rig struct {
+	board  *board.Board
+	face   *labjackface.Face
+	faults atomic.Pointer[fault.Faults]
+	opts   Options
+	dev    *Device
+	unplug func() // takes the device off the net
+}
+
+// rails are on the face's inputs in this order.
+var rails = []string{"aux_12v_1", "pcie_3v3", "pcie_12v", "aux_12v_2"}
+
+// emulate puts an emulated device on TCP ports of this machine.
+func emulate(t *testing.T, cfg labjackface.Config, faults fault.Faults, paces ...pace.Pace) *rig {
+	t.Helper()
+	r := &rig{opts: Defaults()}
+	r.faults.Store(&faults)
+	var err error
+	if r.board, err = board.New(board.Config{Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
+	for i := range 100 {
+		if _, err := r.board.SetLoad(time.Duration(i)*137*time.Millisecond, loads[i%len(loads)]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.Wrap = func(rw io.ReadWriteCloser) io.ReadWriteCloser {
+		return fault.New(rw, *r.faults.Load())
+	}
+	cfg.Rails = rails
+	if r.face, err = labjackface.New(r.board, append(paces, pace.Pace{})[0], cfg); err != nil {
+		t.Fatal(err)
+	}
+	r.opts.Inputs = nil
+	for k, name := range rails {
+		r.opts.Inputs = append(r.opts.Inputs,
+			Input{AIN: 2 * k, Name: name + ".voltage", PerVolt: labjackface.Divider},
+			Input{AIN: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: labjackface.PerVolt})
+	}
+	r.opts.ScanRate = 5000
+	r.plug(t, "127.0.0.1:0", "127.0.0.1:0")
+	return r
+}
+
+// plug puts the device on the net.
+func (r *rig) plug(t *testing.T, registers, stream string) (at [2]string) {
+	t.Helper()
+	var l [2]net.Listener
+	for i, a := range []string{registers, stream} {
+		var err error
+		if l[i], err = net.Listen("tcp", a); err != nil {
+			t.Fatal(err)
+		}
+		at[i] = l[i].Addr().String()
+	}
+	r.opts.StreamPort = l[1].Addr().(*net.TCPAddr).Port
+	if r.dev == nil {
+		var err error
+		if r.dev, err = New("tcp:"+at[0], r.opts); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.dev.Close() })
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- r.face.Serve(ctx, l[0], l[1]) }()
+	r.unplug = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the device ends with %v", err)
+		}
+	})
+	t.Cleanup(r.unplug)
+	return at
+}
+
+func (r *rig) collector() *insttest.Collector {
+	in := Inputs(r.opts)
+	return &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+}
+
+// until stops a stream after n scans; halfway it calls then.
+type until struct {
+	*insttest.Collector
+	n    int
+	then func()
+	stop func()
+	seen int
+}
+
+func (u *until) Block(b *measure.Block) error {
+	if err := u.Collector.Block(b); err != nil {
+		return err
+	}
+	u.seen += b.Scans()
+	if u.then != nil && u.seen >= u.n/2 {
+		u.then()
+		u.then = nil
+	}
+	if u.seen >= u.n {
+		u.stop()
+	}
+	return nil
+}
+
+func (r *rig) stream(t *testing.T, n int, then func()) (*insttest.Collector, error) {
+	t.Helper()
+	out := r.collector()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return out, r.dev.Stream(ctx, &until{Collector: out, n: n, then: then, stop: cancel})
+}
+
+// placed checks that every scan has the value that the board had at its time.
+func (r *rig) placed(t *testing.T, out *insttest.Collector) {
+	t.Helper()
+	in := r.dev.Inputs()
+	counts := out.Counts(1) // the first rail's current, 10 µs behind
+	for i, scan := range out.Scans() {
+		at := r.face.StreamStart() + time.Duration(math.Round(float64(scan)*1e9/r.opts.ScanRate)) + 10*time.Microsecond
+		want := float64(r.board.At(at)[2].I) // aux_12v_1
+		if got := in.Channels[1].Value(counts[i]); math.Abs(got-want) > 3e-3 {
+			t.Fatalf("scan %d: %v A, the board had %v A", scan, got, want)
+		}
+	}
+}
+
+func TestMeasuresAndCountsWhatIsLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		faults fault.Faults
+		lose   int
+		exact  bool
+	}{
+		"nothing":          {fault.Faults{}, 0, true},
+		"fragments":        {fault.Faults{Fragment: 300}, 0, true},
+		"one scan":         {fault.Faults{}, 1, true},
+		"many scans":       {fault.Faults{}, 12_345, true},
+		"more than can be": {fault.Faults{}, 65_535, false},
+		"a stall":          {fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 40_000, For: 200 * time.Millisecond}}}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := emulate(t, labjackface.Config{Noise: -1}, c.faults)
+			if err := r.dev.Open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if id := r.dev.Identity(); id.Model != "T7" || id.Serial != "470010000" || id.Firmware != "1.03" {
+				t.Errorf("%+v", id)
+			}
+			for range 2 { // a second stream begins anew
+				r.face.Lose(7777, c.lose)
+				out, err := r.stream(t, 20_000, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(out.Scans()) < 20_000 {
+					t.Fatalf("%d scans in 20 s", len(out.Scans()))
+				}
+				if out.Lost() != uint64(c.lose) {
+					t.Fatalf("%d reported lost, the device lost %d", out.Lost(), c.lose)
+				}
+				for _, e := range out.Events(measure.EventGap) {
+					if e.Exact != c.exact {
+						t.Errorf("%+v", e)
+					}
+				}
+				if n := len(out.Events(measure.EventOverflow)); (n == 1) != (c.lose > 0) {
+					t.Errorf("%d overflows told", n)
+				}
+				r.placed(t, out)
+			}
+		})
+	}
+}
+
+// A device that cannot send keeps what fits into its buffer and says what did not.
+func TestFullBuffer(t *testing.T) {
+	stall := fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 40_000, For: 400 * time.Millisecond}}}
+	r := emulate(t, labjackface.Config{Noise: -1}, stall, pace.Pace{Epoch: time.Now(), Backlog: 100 * time.Millisecond})
+	if err := r.dev.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.stream(t, 5000, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost := r.face.Skipped(); lost == 0 || out.Lost() != lost {
+		t.Errorf("%d reported lost, the device lost %d", out.Lost(), lost)
+	}
+	r.placed(t, out)
+}
+
+// The energy lies within its uncertainty, with a device that is off by as much as
+// the driver states.
+func TestEnergyWithinItsUncertainty(t *testing.T) {
+	inside := 0
+	const seeds = 5
+	for seed := range uint64(seeds) {
+		r := emulate(t, labjackface.Config{Seed: seed, Draw: true}, fault.Faults{})
+		if err := r.dev.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		out, err := r.stream(t, 40_000, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := r.dev.Inputs()
+		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
+		setup.Rails, setup.Missing = NaturalRails(in)
+		if err := setup.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		g, err := measure.NewIntegrator(&setup, 0.1, 7.9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blk := measure.Block{}
+		for c := range in.Channels {
+			blk.Counts = append(blk.Counts, out.Counts(c))
+		}
+		if err := g.Add(&blk); err != nil {
+			t.Fatal(err)
+		}
+		res, err := g.Result(measure.Edges{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := r.face.StreamStart()
+		want, err := r.board.Energy(start+100*time.Millisecond, start+7900*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%v ± %v, injected %v", res.Total.Energy, res.Total.U, want.Total)
+		miss := math.Abs(float64(res.Total.Energy - want.Total))
+		if miss <= float64(res.Total.U) {
+			inside++
+		}
+		if miss > 2*float64(res.Total.U) || res.Total.U > 0.03*res.Total.Energy {
+			t.Errorf("%v ± %v, injected %v", res.Total.Energy, res.Total.U, want.Total)
+		}
+	}
+	if inside < seeds-1 {
+		t.Errorf("%d of %d lie within U", inside, seeds)
+	}
+}
+
+// A stream that is out of step is given up; nothing false is delivered.
+func TestSpoiltStream(t *testing.T) {
+	for name, f := range map[string]fault.Fault{
+		"a byte lost":    {Kind: fault.Drop, At: 60_001, Bytes: 1},
+		"a byte doubled": {Kind: fault.Duplicate, At: 60_001, Bytes: 1},
+		"unplugged":      {Kind: fault.Unplug, At: 60_001},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := emulate(t, labjackface.Config{Noise: -1}, fault.Faults{Script: []fault.Fault{f}})
+			if err := r.dev.Open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			out, err := r.stream(t, 1<<20, nil)
+			if !errors.Is(err, instrument.ErrDisconnected) {
+				t.Fatalf("%v, want ErrDisconnected", err)
+			}
+			if n := len(out.Scans()); n < 3000 || n > 3750 || out.Lost() != 0 {
+				t.Errorf("%d scans, %d lost", n, out.Lost())
+			}
+			r.placed(t, out)
+			// Opened again it goes on.
+			if err := r.dev.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r.faults.Store(&fault.Faults{})
+			if err := r.dev.Open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			out, err = r.stream(t, 1000, nil)
+			if err != nil || len(out.Scans()) < 1000 {
+				t.Fatalf("%d scans, %v", len(out.Scans()), err)
+			}
+		})
+	}
+}
+
+func TestUnplugAndReplug(t *testing.T) {
+	r := emulate(t, labjackface.Config{Noise: -1}, fault.Faults{})
+	r.unplug()
+	r.dev = nil
+	at := r.plug(t, "127.0.0.1:0", "127.0.0.1:0")
+	for range 3 {
+		if err := r.dev.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		unplug := r.unplug
+		if _, err := r.stream(t, 1<<20, func() { go unplug() }); err != nil && !errors.Is(err, instrument.ErrDisconnected) {
+			t.Fatalf("%v, want ErrDisconnected", err)
+		}
+		if err := r.dev.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.unplug()
+		if err := r.dev.Open(t.Context()); !errors.Is(err, instrument.ErrDisconnected) {
+			t.Fatalf("Open of a device that is gone: %v", err)
+		}
+		r.plug(t, at[0], at[1])
+	}
+}
+
+// What stops the stream says what to do.
+func TestDeviceStops(t *testing.T) {
+	for status, want := range map[uint16]string{statusOverlap: "lower scan_rate", statusOverflow: "overflowed", 2600: "status 2600"} {
+		r := emulate(t, labjackface.Config{}, fault.Faults{})
+		if err := r.dev.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.stream(t, 1<<20, func() { r.face.Stop(status) })
+		if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, instrument.ErrDisconnected) != (status == statusOverflow) {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
+func TestThousandCycles(t *testing.T) {
+	r := emulate(t, labjackface.Config{}, fault.Faults{})
+	insttest.Cycles(t, r.dev, 1000)
+}
+
+func TestOtherDevices(t *testing.T) {
+	r := emulate(t, labjackface.Config{Product: 4}, fault.Faults{})
+	if err := r.dev.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) {
+		t.Errorf("a T4: %v, want ErrIdentity", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("220 mail.example.org ESMTP\r\n"))
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	d, err := New("tcp:"+l.Addr().String(), Defaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) {
+		t.Errorf("a mail server: %v, want ErrIdentity", err)
+	}
+	if d, err = New("/dev/ttyUSB0", Defaults()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "Ethernet") {
+		t.Errorf("a serial port: %v", err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"none": func(o *Options) { o.Inputs = nil }, "rate": func(o *Options) { o.ScanRate = math.NaN() }, "fast": func(o *Options) { o.ScanRate = 51e3 },
+		"range": func(o *Options) { o.Inputs[0].Range = 5 }, "ain": func(o *Options) { o.Inputs[0].AIN = 14 }, "twice": func(o *Options) { o.Inputs[0].AIN = 1 },
+		"name": func(o *Options) { o.Inputs[0].Name = "aux.current" }, "unit": func(o *Options) { o.Inputs[0].Unit = "Ohm" },
+		"settling": func(o *Options) { o.Settling = time.Millisecond }, "port": func(o *Options) { o.StreamPort = -1 },
+		"silence": func(o *Options) { o.Silence = 0 }, "u_gain": func(o *Options) { o.UGain = -1 }, "per volt": func(o *Options) { o.Inputs[0].PerVolt = math.Inf(1) },
+	} {
+		o := Defaults()
+		change(&o)
+		if _, err := New("tcp:h:502", o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

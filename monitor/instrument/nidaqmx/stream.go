@@ -1,0 +1,164 @@
+package nidaqmx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/nidaqmx/nipb"
+	"wattmark/monitor/instrument/series"
+)
+
+// maxBlock is the most scans of a block.
+const maxBlock = 8192
+
+// stream is one Stream call.
+type stream struct {
+	d      *Device
+	out    *series.Builder
+	counts []measure.Count
+	asked  int   // scans of a read
+	zero   int64 // index of the scan that is the device's sample 0
+	rate   series.Rate
+	silent time.Duration // since the last sample
+	warned int32
+}
+
+// Stream samples until ctx ends; then it takes what the read in progress brings,
+// and stops the device.
+func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
+	if d.task == nil {
+		return fmt.Errorf("%s: stream: not open", Kind)
+	}
+	err := d.stream(ctx, sink)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: stream from %s: %w", Kind, d.address, err)
+	}
+	return nil
+}
+
+func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
+	n, tb := len(d.opts.Inputs), d.inputs.Timebase
+	s := &stream{
+		d: d, counts: make([]measure.Count, n), asked: d.opts.perRead(),
+		rate: series.Rate{Nominal: float64(tb.TickHz)},
+	}
+	s.out = series.New(series.Config{Channels: n, Timebase: tb, Flush: min(s.asked, maxBlock)}, sink)
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	// What ends the stream, the device is told.
+	defer func() {
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTime)
+		defer cancel()
+		_ = d.stop(own)
+	}()
+	err := s.run(ctx)
+	if ferr := s.out.Flush(); err == nil {
+		err = ferr
+	}
+	return err
+}
+
+func (d *Device) start(ctx context.Context) error {
+	// Where a stream before this one had moved the reads to.
+	if err := d.readFrom(ctx, nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS, 0); err != nil && driverCode(err) == 0 {
+		return err
+	}
+	if _, err := call(ctx, callTime, d.api.StartTask, &nipb.StartTaskRequest{Task: d.task}); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	return nil
+}
+
+func (d *Device) stop(ctx context.Context) error {
+	_, err := call(ctx, callTime, d.api.StopTask, &nipb.StopTaskRequest{Task: d.task})
+	return err
+}
+
+// run reads until ctx ends. The read in progress is let end, as it holds samples
+// from before.
+func (s *stream) run(ctx context.Context) error {
+	reading, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(s.d.opts.Interval+lastTime, cancel) })
+	defer stop()
+	for {
+		err := s.read(reading)
+		switch driverCode(err) {
+		case noLongerAvailable:
+			err = s.overwritten(reading)
+		case stoppedToProtect, fifoOverflow, fifoOverflowOld, busTooSlow:
+			err = s.stopped(reading, err)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// read asks for the next samples and takes what comes.
+func (s *stream) read(ctx context.Context) error {
+	n, err := s.take(ctx, s.asked)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		s.silent = 0
+		s.rate.Seen(time.Now(), int64(s.out.Next()))
+		return nil
+	}
+	if s.silent += s.wait(); s.silent >= s.d.opts.Silence {
+		return fmt.Errorf("%w: the device has not sampled for %v (%w)", instrument.ErrDisconnected, s.silent, instrument.ErrSilent)
+	}
+	return nil
+}
+
+// wait is how long the driver waits for the samples of a read.
+func (s *stream) wait() time.Duration { return 2*s.d.opts.Interval + 100*time.Millisecond }
+
+// take reads up to n scans into blocks and returns how many came.
+func (s *stream) take(ctx context.Context, n int) (int, error) {
+	b, err := s.raw(ctx, n)
+	if err != nil {
+		return 0, err
+	}
+	return len(b) / (bytesCode * len(s.counts)), s.deliver(b)
+}
+
+// raw reads up to n scans.
+func (s *stream) raw(ctx context.Context, n int) ([]byte, error) {
+	inputs := len(s.counts)
+	r, err := call(ctx, s.wait()+s.d.opts.Silence, s.d.api.ReadRaw, &nipb.ReadRawRequest{
+		Task: s.d.task, NumSampsPerChan: int32(n), Timeout: s.wait().Seconds(), ArraySizeInBytes: uint32(n * inputs * bytesCode),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if w := r.GetStatus(); w > 0 && w != s.warned {
+		s.warned = w
+		e := measure.Event{Kind: measure.EventNote, FirstScan: s.out.Next(), Exact: true, Channel: -1, Detail: fmt.Sprintf("NI-DAQmx warning %d", w)}
+		if err := s.out.Event(e); err != nil {
+			return nil, err
+		}
+	}
+	return samples(r, n, inputs)
+}
+
+// deliver puts scans into blocks.
+func (s *stream) deliver(b []byte) error {
+	err := scans(b, s.counts, func(c []measure.Count) error { return s.out.Scan(int64(s.out.Next()), c) })
+	if err != nil {
+		return err
+	}
+	return s.out.Flush()
+}

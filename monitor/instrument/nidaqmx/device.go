@@ -168,7 +168,7 @@ func (d *Device) Close() error {
 	if d.task != nil {
 		// Closing has no context of its own; what it may take is bounded here.
 		_, err := call(context.Background(), lastTime, d.api.ClearTask, &nipb.ClearTaskRequest{Task: d.task})
-		d.left = err != nil
+		d.left = err != nil && driverCode(err) != invalidTask
 		d.task = nil
 	}
 	err := d.conn.Close()

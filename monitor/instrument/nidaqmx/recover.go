@@ -27,44 +27,32 @@ func (s *stream) overwritten(ctx context.Context) error {
 	if err := s.overflow("the buffer on NI's machine ran over: it is not read fast enough"); err != nil {
 		return err
 	}
+	if s.blind {
+		return s.restart(ctx)
+	}
 	b, first, err := s.jump(ctx)
-	if driverCode(err) != 0 {
+	switch {
+	case driverCode(err) != 0:
+		return s.restart(ctx)
+	case err != nil:
+		return err
+	case s.blind || len(b) == 0:
 		return s.restart(ctx)
 	}
-	if err != nil {
-		return err
-	}
-	due := int64(s.out.Next()) - s.zero
-	lost := first - due
-	if len(b) == 0 || lost < 0 {
-		return s.restart(ctx)
-	}
-	if err := s.out.Gap(uint64(lost), true, fmt.Sprintf("%d scans were overwritten before they were read", lost)); err != nil {
-		return err
-	}
-	s.zero = int64(s.out.Next()) - first
-	return s.deliver(b)
+	return s.take(b, first)
 }
 
-// jump reads once from the middle of the buffer, and returns the number of the
-// first sample of that read. Reads after it follow on.
+// jump reads once from the middle of the buffer; reads after it follow on.
 func (s *stream) jump(ctx context.Context) (b []byte, first int64, err error) {
 	d := s.d
 	back := int32(math.Ceil(d.opts.Buffer.Seconds() * d.opts.Rate / 2))
 	if err := d.readFrom(ctx, nipb.ReadInt32Value_READ_INT32_VALUE_MOST_RECENT_SAMP, -back); err != nil {
 		return nil, 0, err
 	}
-	if b, err = s.raw(ctx, s.asked); err != nil {
+	if b, first, err = s.next(ctx); err != nil {
 		return nil, 0, err
 	}
-	end, err := d.position(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	if err := d.readFrom(ctx, nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS, 0); err != nil {
-		return nil, 0, err
-	}
-	return b, int64(end) - int64(len(b)/(bytesCode*len(s.counts))), nil
+	return b, first, d.readFrom(ctx, nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS, 0)
 }
 
 // stopped goes on after the device itself has stopped sampling.

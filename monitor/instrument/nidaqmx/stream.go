@@ -25,7 +25,11 @@ type stream struct {
 	rate   series.Rate
 	silent time.Duration // since the last sample
 	warned int32
+	blind  bool // the driver does not tell positions
 }
+
+// errTaken: the session's name leads to a task that is not ours any more.
+var errTaken = fmt.Errorf("%w: another program has taken the session over", instrument.ErrDisconnected)
 
 // Stream samples until ctx ends; then it takes what the read in progress brings,
 // and stops the device.
@@ -53,13 +57,15 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	if err := d.start(ctx); err != nil {
 		return err
 	}
-	// What ends the stream, the device is told.
-	defer func() {
+	err := s.run(ctx)
+	if errors.Is(err, errTaken) || driverCode(err) == invalidTask {
+		d.task, d.left = nil, false // or the other's task would be stopped and cleared
+	} else {
+		// What ends the stream, the device is told.
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTime)
 		defer cancel()
 		_ = d.stop(own)
-	}()
-	err := s.run(ctx)
+	}
 	if ferr := s.out.Flush(); err == nil {
 		err = ferr
 	}
@@ -108,14 +114,13 @@ func (s *stream) run(ctx context.Context) error {
 
 // read asks for the next samples and takes what comes.
 func (s *stream) read(ctx context.Context) error {
-	n, err := s.take(ctx, s.asked)
+	b, first, err := s.next(ctx)
 	if err != nil {
 		return err
 	}
-	if n > 0 {
+	if len(b) > 0 {
 		s.silent = 0
-		s.rate.Seen(time.Now(), int64(s.out.Next()))
-		return nil
+		return s.take(b, first)
 	}
 	if s.silent += s.wait(); s.silent >= s.d.opts.Silence {
 		return fmt.Errorf("%w: the device has not sampled for %v (%w)", instrument.ErrDisconnected, s.silent, instrument.ErrSilent)
@@ -126,13 +131,43 @@ func (s *stream) read(ctx context.Context) error {
 // wait is how long the driver waits for the samples of a read.
 func (s *stream) wait() time.Duration { return 2*s.d.opts.Interval + 100*time.Millisecond }
 
-// take reads up to n scans into blocks and returns how many came.
-func (s *stream) take(ctx context.Context, n int) (int, error) {
-	b, err := s.raw(ctx, n)
-	if err != nil {
-		return 0, err
+// next reads up to a read's scans. It returns them, and the device's number of
+// the first: sessions are known by name alone, so that another program may have
+// read in between, or made a new task of that name.
+func (s *stream) next(ctx context.Context) (b []byte, first int64, err error) {
+	if b, err = s.raw(ctx, s.asked); err != nil {
+		return nil, 0, err
 	}
-	return len(b) / (bytesCode * len(s.counts)), s.deliver(b)
+	if s.blind {
+		return b, s.due(), nil
+	}
+	end, err := s.d.position(ctx)
+	if driverCode(err) != 0 && driverCode(err) != invalidTask {
+		s.blind = true
+		return b, s.due(), s.note("the driver does not tell positions: what a full buffer loses is estimated (" + err.Error() + ")")
+	}
+	return b, int64(end) - int64(len(b)/(bytesCode*len(s.counts))), err
+}
+
+// due is the device's number of the next sample, if nothing is lost.
+func (s *stream) due() int64 { return int64(s.out.Next()) - s.zero }
+
+// take puts scans into blocks; what is missing before them is a gap.
+func (s *stream) take(b []byte, first int64) error {
+	lost := first - s.due()
+	if lost < 0 {
+		return errTaken
+	}
+	if err := s.out.Gap(uint64(lost), true, fmt.Sprintf("%d scans were overwritten, or read by another program", lost)); err != nil {
+		return err
+	}
+	s.zero = int64(s.out.Next()) - first
+	err := scans(b, s.counts, func(c []measure.Count) error { return s.out.Scan(int64(s.out.Next()), c) })
+	if err != nil {
+		return err
+	}
+	s.rate.Seen(time.Now(), int64(s.out.Next()))
+	return s.out.Flush()
 }
 
 // raw reads up to n scans.
@@ -146,19 +181,14 @@ func (s *stream) raw(ctx context.Context, n int) ([]byte, error) {
 	}
 	if w := r.GetStatus(); w > 0 && w != s.warned {
 		s.warned = w
-		e := measure.Event{Kind: measure.EventNote, FirstScan: s.out.Next(), Exact: true, Channel: -1, Detail: fmt.Sprintf("NI-DAQmx warning %d", w)}
-		if err := s.out.Event(e); err != nil {
+		if err := s.note(fmt.Sprintf("NI-DAQmx warning %d", w)); err != nil {
 			return nil, err
 		}
 	}
 	return samples(r, n, inputs)
 }
 
-// deliver puts scans into blocks.
-func (s *stream) deliver(b []byte) error {
-	err := scans(b, s.counts, func(c []measure.Count) error { return s.out.Scan(int64(s.out.Next()), c) })
-	if err != nil {
-		return err
-	}
-	return s.out.Flush()
+// note tells something worth keeping with the data.
+func (s *stream) note(detail string) error {
+	return s.out.Event(measure.Event{Kind: measure.EventNote, FirstScan: s.out.Next(), Exact: true, Channel: -1, Detail: detail})
 }

@@ -73,7 +73,7 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 }
 
 // emulated are the kinds that newFace makes.
-var emulated = []string{"powersensor3", "pmd", "powenetics", "labjack", "serialtext", "ds1054z"}
+var emulated = []string{"powersensor3", "pmd", "powenetics", "labjack", "nidaqmx", "serialtext", "ds1054z"}
 
 // drivers names the driver of an emulated meter where it is called otherwise.
 var drivers = map[string]string{"ds1054z": "rigol-ds1000z"}
@@ -99,6 +99,9 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 	f.faults.Seed = f.seed
 	if kind == "labjack" {
 		return a.emulateLabJack(ctx, b, live, f)
+	}
+	if kind == "nidaqmx" {
+		return a.emulateNI(ctx, b, live, f)
 	}
 	face, err := newFace(kind, b, live.Epoch, f)
 	if err != nil {

@@ -9,6 +9,7 @@
 //	   ├─ poweneticsface  Powenetics v2's bytes │
 //	   ├─ textface        a home-made board's   │
 //	   ├─ labjackface     a LabJack T7's        │
+//	   ├─ niface          NI's gRPC server's    │
 //	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
 //	   └─ rigolface       a DS1000Z's SCPI      ┘
 //	        scpiface      what all SCPI instruments share

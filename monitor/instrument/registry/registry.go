@@ -10,6 +10,7 @@ import (
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/labjack"
+	"wattmark/monitor/instrument/nidaqmx"
 	"wattmark/monitor/instrument/nvml"
 	"wattmark/monitor/instrument/pmd"
 	"wattmark/monitor/instrument/powenetics"
@@ -89,6 +90,12 @@ var kinds = []Kind{
 		Address: "tcp:host:502", NeedsAddress: true, Rails: labjack.NaturalRails,
 	}, labjack.Defaults, labjack.Inputs, func(_ Env, a string, o labjack.Options) (instrument.Instrument, error) {
 		return made(labjack.New(a, o))
+	}),
+	options(Kind{
+		Name: nidaqmx.Kind, Summary: "NI USB-6259 and its like through NI's gRPC Device Server: 1 MS/s over all inputs",
+		Address: "tcp:host:31763", NeedsAddress: true, Rails: nidaqmx.NaturalRails,
+	}, nidaqmx.Defaults, nidaqmx.Inputs, func(_ Env, a string, o nidaqmx.Options) (instrument.Instrument, error) {
+		return made(nidaqmx.New(a, o))
 	}),
 	options(Kind{
 		Name: serialtext.Kind, Summary: "a microcontroller that prints lines of numbers or sends binary frames, as a pattern describes them",

@@ -471,6 +471,24 @@ func TestSessionsOfOthers(t *testing.T) {
 	}
 }
 
+// A session that could not be cleared when it was closed is ours: it is cleared
+// when the device is opened again, without being told to.
+func TestOwnSessionIsCleared(t *testing.T) {
+	r := emulate(t, niface.Config{Codes: numbered})
+	r.open(t)
+	r.face.Fail("ClearTask", invalidValue)
+	if err := r.dev.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.face.Sessions(); n != 1 {
+		t.Fatalf("%d sessions: one was to be left", n)
+	}
+	r.open(t)
+	if out, err := r.stream(t, 1000, nil); err != nil || len(out.Scans()) < 1000 {
+		t.Errorf("%d scans, %v", len(out.Scans()), err)
+	}
+}
+
 // A program that was taken over learns it at once: its samples would be another
 // task's. It leaves the other alone.
 func TestTakenOver(t *testing.T) {

@@ -158,8 +158,10 @@ func (s *stream) take(b []byte, first int64) error {
 	if lost < 0 {
 		return errTaken
 	}
-	if err := s.out.Gap(uint64(lost), true, fmt.Sprintf("%d scans were overwritten, or read by another program", lost)); err != nil {
-		return err
+	if lost > 0 {
+		if err := s.out.Gap(uint64(lost), true, fmt.Sprintf("%d scans were overwritten, or read by another program", lost)); err != nil {
+			return err
+		}
 	}
 	s.zero = int64(s.out.Next()) - first
 	err := scans(b, s.counts, func(c []measure.Count) error { return s.out.Scan(int64(s.out.Next()), c) })

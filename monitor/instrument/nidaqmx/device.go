@@ -31,6 +31,7 @@ type Device struct {
 	// before it could be cleared. It is nobody else's, so it may be taken over.
 	left         bool
 	simultaneous bool
+	moved        bool // reads do not begin where the last one ended
 }
 
 // New makes a driver; nothing is opened yet. The address is tcp:host:port.
@@ -141,7 +142,7 @@ func (d *Device) create(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make a task: %w", err)
 	}
-	d.task, d.left = r.GetTask(), true
+	d.task, d.left, d.moved = r.GetTask(), true, false
 	return nil
 }
 

@@ -1,139 +1,14 @@
 package nidaqmx
 
 import (
-	"context"
-	"errors"
 	"math"
-	"net"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/niface"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/insttest"
 )
-
-type rig struct {
-	board  *board.Board
-	face   *niface.Face
-	opts   Options
-	dev    *Device
-	at     string
-	unplug func() // ends the server
-}
-
-// rails are on the face's inputs in this order.
-var rails = []string{"aux_12v_1", "pcie_3v3", "pcie_12v", "aux_12v_2"}
-
-// emulate puts an emulated server on a TCP port of this machine.
-func emulate(t *testing.T, cfg niface.Config, paces ...pace.Pace) *rig {
-	t.Helper()
-	r := &rig{opts: Defaults()}
-	var err error
-	if r.board, err = board.New(board.Config{Seed: 1}); err != nil {
-		t.Fatal(err)
-	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
-	for i := range 100 {
-		if _, err := r.board.SetLoad(time.Duration(i)*137*time.Millisecond, loads[i%len(loads)]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cfg.Rails = rails
-	if r.face, err = niface.New(r.board, append(paces, pace.Pace{})[0], cfg); err != nil {
-		t.Fatal(err)
-	}
-	r.opts.Inputs = nil
-	for k, name := range rails {
-		r.opts.Inputs = append(r.opts.Inputs,
-			Input{AI: 2 * k, Name: name + ".voltage", PerVolt: niface.Divider, Terminal: "differential"},
-			Input{AI: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: niface.PerVolt, Range: 5})
-	}
-	r.opts.Rate, r.opts.Buffer = 5000, 2*time.Second
-	r.plug(t, "127.0.0.1:0")
-	r.make(t)
-	return r
-}
-
-// make makes the driver anew, with the rig's options.
-func (r *rig) make(t *testing.T) {
-	t.Helper()
-	var err error
-	if r.dev, err = New("tcp:"+r.at, r.opts); err != nil {
-		t.Fatal(err)
-	}
-	dev := r.dev
-	t.Cleanup(func() { _ = dev.Close() })
-}
-
-func (r *rig) open(t *testing.T) {
-	t.Helper()
-	if err := r.dev.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// plug starts the server.
-func (r *rig) plug(t *testing.T, at string) {
-	t.Helper()
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.at = l.Addr().String()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- r.face.Serve(ctx, l) }()
-	r.unplug = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the server ends with %v", err)
-		}
-	})
-	t.Cleanup(r.unplug)
-}
-
-// until stops a stream after n scans; halfway it calls then.
-type until struct {
-	*insttest.Collector
-	n    int
-	then func()
-	stop func()
-	seen int
-}
-
-func (u *until) Block(b *measure.Block) error {
-	if err := u.Collector.Block(b); err != nil {
-		return err
-	}
-	u.seen += b.Scans()
-	if u.then != nil && u.seen >= min(u.n/2, 10_000) {
-		u.then()
-		u.then = nil
-	}
-	if u.seen >= u.n {
-		u.stop()
-	}
-	return nil
-}
-
-func (r *rig) stream(t *testing.T, n int, then func()) (*insttest.Collector, error) {
-	t.Helper()
-	in := r.dev.Inputs()
-	out := &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	err := r.dev.Stream(ctx, &until{Collector: out, n: n, then: then, stop: cancel})
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		t.Fatalf("%d of %d scans in 20 s", len(out.Scans()), n)
-	}
-	return out, err
-}
 
 // placed checks that every scan of a channel has the value that the board had
 // when that channel was converted.
@@ -151,32 +26,6 @@ func (r *rig) placed(t *testing.T, out *insttest.Collector) {
 			}
 			if got := ch.Value(counts[i]); math.Abs(got-want) > most {
 				t.Fatalf("%s at scan %d: %v, the board had %v", ch.Name, scan, got, want)
-			}
-		}
-	}
-}
-
-func railOf(b *board.Board, name string) int {
-	for k, r := range b.Rails() {
-		if r.Name == name {
-			return k
-		}
-	}
-	return -1
-}
-
-// numbered is a converter that gives the number of the sample, so that any that
-// is lost or misplaced is seen.
-func numbered(ai int, sample uint64) int16 { return int16(sample + 1000*uint64(ai)) }
-
-// counted checks that every scan is the one that its index says.
-func (r *rig) counted(t *testing.T, out *insttest.Collector) {
-	t.Helper()
-	for c := range r.opts.Inputs {
-		counts := out.Counts(c)
-		for i, scan := range out.Scans() {
-			if want := measure.Count(numbered(r.opts.Inputs[c].AI, scan)); counts[i] != want {
-				t.Fatalf("input %d, scan %d: %d, want %d", c, scan, counts[i], want)
 			}
 		}
 	}
@@ -233,95 +82,6 @@ func TestSimultaneousSampling(t *testing.T) {
 	r.placed(t, out)
 }
 
-// What the buffer loses is counted to the sample, once and again.
-func TestExactLosses(t *testing.T) {
-	// The buffer holds 10000 scans; a read is 500, and goes on at its middle.
-	// The second stall comes on top of what the first has left behind.
-	for _, late := range []uint64{0, 1, 5_000, 9_000, 9_999, 10_000, 10_001, 12_345, 100_000, 3_000_001} {
-		r := emulate(t, niface.Config{Codes: numbered})
-		r.open(t)
-		r.face.Stall(7000, late)
-		out, err := r.stream(t, 20_000, func() { r.face.Stall(0, late+17) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		if lost := r.face.Skipped(); out.Lost() != lost || (lost > 0) != (late >= 9000) {
-			t.Errorf("late by %d: %d told lost, %d were", late, out.Lost(), lost)
-		}
-		for _, e := range out.Events(measure.EventGap) {
-			if !e.Exact {
-				t.Errorf("%+v", e)
-			}
-		}
-		if o, g := len(out.Events(measure.EventOverflow)), len(out.Events(measure.EventGap)); o != g {
-			t.Errorf("%d overflows, %d gaps", o, g)
-		}
-		r.counted(t, out)
-	}
-}
-
-// Samples that are late come later; nothing is lost or twice.
-func TestSamplesNotYetAvailable(t *testing.T) {
-	r := emulate(t, niface.Config{Codes: numbered})
-	r.open(t)
-	r.face.Late(3000)
-	out, err := r.stream(t, 10_000, func() { r.face.Late(0) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(out.Events(0)) != 0 {
-		t.Errorf("%+v", out.Events(0))
-	}
-	r.counted(t, out)
-}
-
-// A device that has stopped is started again; the gap says that it is estimated.
-func TestRestartsAreEstimated(t *testing.T) {
-	for name, c := range map[string]struct {
-		fixed  bool
-		break_ func(*rig)
-		exact  uint64 // scans that the device really missed, at least
-	}{
-		"its own memory overflowed":   {false, func(r *rig) { r.face.Fail("ReadRaw", fifoOverflow) }, 1},
-		"reads that cannot be moved":  {true, func(r *rig) { r.face.Stall(0, 1500) }, 1500},
-		"moving the reads is refused": {false, func(r *rig) { r.face.Stall(0, 1500); r.face.Fail("SetReadAttributeInt32", -200557) }, 1500},
-		"the position is not told":    {false, func(r *rig) { r.face.Stall(0, 1500); r.face.Fail("GetReadAttributeUInt64", -200233) }, 1500},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := emulate(t, niface.Config{Codes: numbered, Fixed: c.fixed}, pace.Real(time.Now()))
-			r.opts.Interval, r.opts.Buffer = 20*time.Millisecond, 200*time.Millisecond
-			r.make(t)
-			r.open(t)
-			before := time.Time{}
-			out, err := r.stream(t, 4000, func() { before = time.Now(); c.break_(r) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			gaps := out.Events(measure.EventGap)
-			if len(gaps) != 1 || gaps[0].Exact || len(out.Events(measure.EventOverflow)) != 1 {
-				t.Fatalf("%+v", out.Events(0))
-			}
-			// The gap is what the host's clock tells, to what a busy machine's delays allow.
-			most := uint64(time.Since(before).Seconds() * r.opts.Rate)
-			if gaps[0].Scans < c.exact || gaps[0].Scans > most {
-				t.Errorf("%d scans missing, between %d and %d are", gaps[0].Scans, c.exact, most)
-			}
-			// What came after is the new start's, scan by scan.
-			zero := gaps[0].FirstScan + gaps[0].Scans
-			counts := out.Counts(0)
-			for i, scan := range out.Scans() {
-				want := numbered(0, scan)
-				if scan >= zero {
-					want = numbered(0, scan-zero)
-				}
-				if counts[i] != measure.Count(want) {
-					t.Fatalf("scan %d: %d, want %d", scan, counts[i], want)
-				}
-			}
-		})
-	}
-}
-
 // The energy lies within its uncertainty, with a device that is off by as much as
 // the driver states.
 func TestEnergyWithinItsUncertainty(t *testing.T) {
@@ -374,153 +134,21 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 	}
 }
 
-// A stream that ends brings what the read in progress holds.
-func TestTheTailIsDelivered(t *testing.T) {
-	epoch := time.Now()
-	r := emulate(t, niface.Config{Codes: numbered}, pace.Real(epoch))
-	r.open(t)
-	in := r.dev.Inputs()
-	out := &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := time.Duration(0)
-	err := r.dev.Stream(ctx, &until{Collector: out, n: 1000, stop: sync.OnceFunc(func() {
-		time.AfterFunc(30*time.Millisecond, func() { ended = time.Since(epoch); cancel() })
-	})})
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := r.face.StreamStart() + time.Duration(float64(len(out.Scans()))/r.opts.Rate*1e9)
-	if last < ended {
-		t.Errorf("samples up to %v, the stream was ended at %v", last, ended)
-	}
-	r.counted(t, out)
-}
-
-func TestUnplugAndReplug(t *testing.T) {
-	for name, pull := range map[string]struct{ off, on func(*testing.T, *rig) }{
-		"the server ends and comes back": {
-			func(_ *testing.T, r *rig) { r.unplug() },
-			func(t *testing.T, r *rig) { r.plug(t, r.at) },
-		},
-		"the connection breaks": {
-			func(_ *testing.T, r *rig) { r.face.Drop() }, nil,
-		},
-		"the device is pulled": {
-			func(_ *testing.T, r *rig) { r.face.Unplug(true) },
-			func(_ *testing.T, r *rig) { r.face.Unplug(false) },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := emulate(t, niface.Config{Codes: numbered}, pace.Real(time.Now()))
-			for range 3 {
-				r.open(t)
-				off := make(chan struct{})
-				_, err := r.stream(t, 2000, func() { go func() { defer close(off); pull.off(t, r) }() })
-				if err != nil && !errors.Is(err, instrument.ErrDisconnected) {
-					t.Fatalf("%v, want ErrDisconnected", err)
-				}
-				<-off
-				if err := r.dev.Close(); err != nil {
-					t.Fatal(err)
-				}
-				if pull.on == nil {
-					continue
-				}
-				if err := r.dev.Open(t.Context()); !errors.Is(err, instrument.ErrDisconnected) {
-					t.Fatalf("Open of what is gone: %v", err)
-				}
-				pull.on(t, r)
-			}
-			// It goes on.
-			r.open(t)
-			out, err := r.stream(t, 2000, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.counted(t, out)
-		})
-	}
-}
-
-// A session that is there is somebody's: it is taken over only where told to.
-func TestSessionsOfOthers(t *testing.T) {
-	r := emulate(t, niface.Config{Codes: numbered})
-	r.open(t) // the program that crashed: it never closes
-	r.make(t)
-	err := r.dev.Open(t.Context())
-	if err == nil || !strings.Contains(err.Error(), `session "wattmark" exists`) || !strings.Contains(err.Error(), "take_over: true") {
-		t.Fatalf("%v", err)
-	}
-	if errors.Is(err, instrument.ErrIdentity) {
-		t.Error("waiting for the other to end is worth it")
-	}
-	r.opts.TakeOver = true
-	r.make(t)
-	r.open(t)
-	if out, err := r.stream(t, 1000, nil); err != nil || len(out.Scans()) < 1000 {
-		t.Errorf("%d scans, %v", len(out.Scans()), err)
-	}
-	if n := r.face.Sessions(); n != 1 {
-		t.Errorf("%d sessions", n)
-	}
-	if err := r.dev.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if n := r.face.Sessions(); n != 0 {
-		t.Errorf("%d sessions after Close", n)
-	}
-}
-
-// A session that could not be cleared when it was closed is ours: it is cleared
-// when the device is opened again, without being told to.
-func TestOwnSessionIsCleared(t *testing.T) {
-	r := emulate(t, niface.Config{Codes: numbered})
-	r.open(t)
-	r.face.Fail("ClearTask", invalidValue)
-	if err := r.dev.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if n := r.face.Sessions(); n != 1 {
-		t.Fatalf("%d sessions: one was to be left", n)
-	}
-	r.open(t)
-	if out, err := r.stream(t, 1000, nil); err != nil || len(out.Scans()) < 1000 {
-		t.Errorf("%d scans, %v", len(out.Scans()), err)
-	}
-}
-
-// A program that was taken over learns it at once: its samples would be another
-// task's. It leaves the other alone.
-func TestTakenOver(t *testing.T) {
-	r := emulate(t, niface.Config{Codes: numbered}, pace.Real(time.Now()))
-	r.open(t)
-	first := r.dev
-	r.opts.TakeOver = true
-	other, err := New("tcp:"+r.at, r.opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = other.Close() })
-	_, err = r.stream(t, 1<<20, func() {
-		if err := other.Open(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-	if !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "another program") {
-		t.Fatalf("%v", err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if n := r.face.Sessions(); n != 1 {
-		t.Errorf("%d sessions: the other's was to stay", n)
-	}
-	if err := first.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "take_over") {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestCycles(t *testing.T) {
+// A signal beyond the range stands at the end of the codes, and is told as such.
+func TestOverRange(t *testing.T) {
 	r := emulate(t, niface.Config{})
-	insttest.Cycles(t, r.dev, 1000)
+	r.opts.Inputs[1].Range = 0.1 // the clamp gives some volts
+	r.make(t)
+	r.open(t)
+	out, err := r.stream(t, 1000, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c, ch := range r.dev.Inputs().Channels {
+		for i, n := range out.Counts(c) {
+			if ch.OverRange(n) != (c == 1) {
+				t.Fatalf("%s, scan %d: code %d over range?", ch.Name, i, n)
+			}
+		}
+	}
 }

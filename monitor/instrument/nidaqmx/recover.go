@@ -10,12 +10,25 @@ import (
 	"wattmark/monitor/instrument/nidaqmx/nipb"
 )
 
-// readFrom sets where the next read begins.
+// readFrom sets where reads begin, and remembers whether they are moved.
 func (d *Device) readFrom(ctx context.Context, point nipb.ReadInt32Value, offset int32) error {
 	if err := d.setRead(ctx, nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_RELATIVE_TO, int32(point)); err != nil {
 		return err
 	}
-	return d.setRead(ctx, nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OFFSET, offset)
+	d.moved = true
+	if err := d.setRead(ctx, nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OFFSET, offset); err != nil {
+		return err
+	}
+	d.moved = point != nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS || offset != 0
+	return nil
+}
+
+// readOn lets each read begin where the last one ended.
+func (d *Device) readOn(ctx context.Context) error {
+	if err := d.readFrom(ctx, nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS, 0); err != nil {
+		return fmt.Errorf("read on where the last read ended: %w", err)
+	}
+	return nil
 }
 
 // overwritten goes on after the buffer has run over. The driver refuses to read
@@ -52,7 +65,7 @@ func (s *stream) jump(ctx context.Context) (b []byte, first int64, err error) {
 	if b, first, err = s.next(ctx); err != nil {
 		return nil, 0, err
 	}
-	return b, first, d.readFrom(ctx, nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS, 0)
+	return b, first, d.readOn(ctx)
 }
 
 // stopped goes on after the device itself has stopped sampling.

@@ -73,9 +73,10 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 }
 
 func (d *Device) start(ctx context.Context) error {
-	// Where a stream before this one had moved the reads to.
-	if err := d.readFrom(ctx, nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS, 0); err != nil && driverCode(err) == 0 {
-		return err
+	if d.moved {
+		if err := d.readOn(ctx); err != nil {
+			return err
+		}
 	}
 	if _, err := call(ctx, callTime, d.api.StartTask, &nipb.StartTaskRequest{Task: d.task}); err != nil {
 		return fmt.Errorf("start: %w", err)
@@ -142,11 +143,17 @@ func (s *stream) next(ctx context.Context) (b []byte, first int64, err error) {
 		return b, s.due(), nil
 	}
 	end, err := s.d.position(ctx)
-	if driverCode(err) != 0 && driverCode(err) != invalidTask {
-		s.blind = true
-		return b, s.due(), s.note("the driver does not tell positions: what a full buffer loses is estimated (" + err.Error() + ")")
+	first = int64(end) - int64(len(b)/(bytesCode*len(s.counts)))
+	switch {
+	case err == nil && first >= 0:
+		return b, first, nil
+	case err == nil:
+		err = fmt.Errorf("it tells %d", end)
+	case driverCode(err) == 0 || driverCode(err) == invalidTask:
+		return nil, 0, err
 	}
-	return b, int64(end) - int64(len(b)/(bytesCode*len(s.counts))), err
+	s.blind = true
+	return b, s.due(), s.note(fmt.Sprintf("the driver does not tell positions (%v): what a full buffer loses will be estimated", err))
 }
 
 // due is the device's number of the next sample, if nothing is lost.

@@ -1,6 +1,7 @@
 package scpiface
 
 import (
+	"context"
 	"strings"
 	"testing"
 )
@@ -59,7 +60,7 @@ func TestHeadersAndStatus(t *testing.T) {
 		{"*RST;*CLS;:CHAN1:SCAL?", "1:1"},
 		{"", ""},
 	} {
-		if got := string(i.execute(c.send)); got != c.want {
+		if got := string(i.execute(t.Context(), c.send)); got != c.want {
 			t.Errorf("%s gives %q, want %q", c.send, got, c.want)
 		}
 	}
@@ -68,16 +69,16 @@ func TestHeadersAndStatus(t *testing.T) {
 func TestTheErrorQueueOverflows(t *testing.T) {
 	i := knob()
 	for range queueSize + 5 {
-		i.execute(":NONE")
+		i.execute(context.Background(), ":NONE")
 	}
 	for range queueSize - 1 {
-		i.execute("SYST:ERR?")
+		i.execute(context.Background(), "SYST:ERR?")
 	}
-	if got := string(i.execute("SYST:ERR?")); got != `-350,"Queue overflow"` {
+	if got := string(i.execute(context.Background(), "SYST:ERR?")); got != `-350,"Queue overflow"` {
 		t.Errorf("the last entry is %s", got)
 	}
 	i.Signed = true
-	if got := string(i.execute("SYST:ERR?")); got != `+0,"No error"` {
+	if got := string(i.execute(context.Background(), "SYST:ERR?")); got != `+0,"No error"` {
 		t.Errorf("an empty queue gives %s", got)
 	}
 }
@@ -108,9 +109,9 @@ func FuzzExecute(f *testing.F) {
 	}
 	i := knob()
 	f.Fuzz(func(t *testing.T, s string) {
-		if n := len(i.execute(s)); n > 64*(1+len(s)) {
+		if n := len(i.execute(context.Background(), s)); n > 64*(1+len(s)) {
 			t.Errorf("%d bytes answer %d", n, len(s))
 		}
-		i.execute("*CLS")
+		i.execute(context.Background(), "*CLS")
 	})
 }

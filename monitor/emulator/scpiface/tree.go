@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Call is one program message unit as a handler gets it.
@@ -55,6 +56,38 @@ func (c Call) Word(i int, words ...string) (string, error) {
 	return "", ErrValue
 }
 
+// maxList bounds a channel list: no instrument has more channels.
+const maxList = 1024
+
+// Channels reads parameter i as a channel list: (@101,103:105).
+func (c Call) Channels(i int) (out []int, err error) {
+	if i >= len(c.Args) {
+		return nil, ErrMissing
+	}
+	list, ok := strings.CutPrefix(c.Args[i], "(@")
+	if list, ok = strings.CutSuffix(list, ")"); !ok || !strings.HasPrefix(c.Args[i], "(@") {
+		return nil, ErrType
+	}
+	for _, part := range strings.Split(list, ",") {
+		from, to, span := strings.Cut(strings.TrimSpace(part), ":")
+		first, err := strconv.Atoi(from)
+		last := first
+		if err == nil && span {
+			last, err = strconv.Atoi(to)
+		}
+		switch {
+		case err != nil:
+			return nil, ErrType
+		case last < first || last-first >= maxList-len(out):
+			return nil, ErrRange
+		}
+		for n := first; n <= last; n++ {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
 // Command is one header of the tree. Pattern has the short form in capitals,
 // <n> where a number may stand, and brackets around nodes that may be left out:
 // "TIMebase[:MAIN]:SCALe", "CHANnel<n>:OFFSet". A nil handler means that the
@@ -63,6 +96,10 @@ type Command struct {
 	Pattern string
 	Set     func(Call) error
 	Query   func(Call) ([]byte, error)
+	// Pause, which may be nil, is asked once Set is done: the instrument carries
+	// out no more of this client's messages for so long, and then asks again,
+	// until it gives zero. Other clients are served meanwhile.
+	Pause func() time.Duration
 }
 
 // node is one word of a pattern.
@@ -184,21 +221,25 @@ func split(text string, path []string) (u unit, next []string) {
 	return u, words[:len(words)-1]
 }
 
-// arguments splits parameters at commas outside of quotes.
+// arguments splits parameters at commas outside of quotes and parentheses.
 func arguments(s string) (out []string) {
 	s = strings.TrimSpace(s)
 	if s == "" {
 		return nil
 	}
 	var quoted rune
-	start := 0
+	open, start := false, 0
 	for i, r := range s {
 		switch {
 		case quoted != 0 && r == quoted:
 			quoted = 0
 		case quoted == 0 && (r == '"' || r == '\''):
 			quoted = r
-		case quoted == 0 && r == ',':
+		case quoted == 0 && r == '(':
+			open = true
+		case quoted == 0 && r == ')':
+			open = false
+		case quoted == 0 && !open && r == ',':
 			out = append(out, clean(s[start:i]))
 			start = i + 1
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -175,7 +176,7 @@ func TestMeasuresWhatTheBoardDraws(t *testing.T) {
 				t.Errorf("%+v", id)
 			}
 			for range 2 { // a second stream begins anew
-				out, err := r.stream(t, 6000, nil)
+				out, err := r.stream(t, 3000, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -188,7 +189,6 @@ func TestMeasuresWhatTheBoardDraws(t *testing.T) {
 				}
 				r.placed(t, out, 0, len(out.Scans()), run)
 			}
-			r.face.Do(func() {}) // nobody holds it
 		})
 	}
 }
@@ -221,9 +221,14 @@ func (r *rig) torn(t *testing.T, out *insttest.Collector) {
 
 func TestOver(t *testing.T) {
 	for name, then := range map[string]func(*rig) func(){
-		"a full memory": func(*rig) func() {
+		"a full memory": func(r *rig) func() {
 			return func() { // a sink that does not take: 5000 scans a second into room for 1000
-				<-time.After(400 * time.Millisecond)
+				for s := r.face.NewSession(); ; runtime.Gosched() {
+					s.Send("WAV:STAT?")
+					if reply, _ := s.Receive(); string(reply) == "OVER\n" {
+						return
+					}
+				}
 			}
 		},
 		"at once": func(r *rig) func() { return r.face.Overflow },
@@ -231,7 +236,7 @@ func TestOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := emulate(t, u2300face.Config{Noise: -1, Memory: 8000}, options(5000), 0)
 			r.open(t)
-			out, err := r.stream(t, 4000, then(r))
+			out, err := r.stream(t, 2000, then(r))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -259,7 +264,7 @@ func TestFailedExchanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := emulate(t, u2300face.Config{Noise: -1}, options(5000), 0)
 			r.open(t)
-			out, err := r.stream(t, 4000, func() { r.face.Inject(c.fault) })
+			out, err := r.stream(t, 2000, func() { r.face.Inject(c.fault) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -336,7 +341,7 @@ func TestUnplugAndReplug(t *testing.T) {
 	for range 3 {
 		r.open(t)
 		pull := r.pull
-		out, err := r.stream(t, 1<<13, func() { go pull() })
+		out, err := r.stream(t, 1<<12, func() { go pull() })
 		if !errors.Is(err, instrument.ErrDisconnected) {
 			t.Fatalf("%v, want ErrDisconnected", err)
 		}

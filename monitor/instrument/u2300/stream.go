@@ -11,7 +11,6 @@ import (
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/series"
 	"wattmark/monitor/scpi"
-	"wattmark/monitor/transport"
 )
 
 const (
@@ -40,11 +39,13 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	n := d.opts.points()
 	s := &stream{d: d, counts: make([]measure.Count, len(d.opts.Inputs)), rate: series.Rate{Nominal: d.opts.ScanRate}, heard: d.now()}
 	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.inputs.Timebase, Flush: n}, sink)
-	err := s.run(ctx)
-	if ctx.Err() != nil && (err == nil || transport.Ended(err)) {
-		err = s.finish(context.WithoutCancel(ctx))
-	} else {
-		s.stop(context.WithoutCancel(ctx))
+	own := context.WithoutCancel(ctx) // see run
+	err := s.run(ctx, own)
+	switch {
+	case err == nil:
+		err = s.finish(own)
+	case !errors.Is(err, instrument.ErrDisconnected):
+		s.stop(own)
 	}
 	if ferr := s.out.Flush(); err == nil {
 		err = ferr
@@ -55,9 +56,11 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	return nil
 }
 
-// run reads blocks until ctx ends or the device is lost.
-func (s *stream) run(ctx context.Context) error {
-	if _, err := s.start(ctx); err != nil {
+// run reads blocks until ctx ends or the device is lost. Exchanges have a context
+// of their own, bounded by their time-outs: one that is broken off in the middle
+// would lose a block.
+func (s *stream) run(ctx, own context.Context) error {
+	if _, err := s.start(own); err != nil {
 		return err
 	}
 	tick := time.NewTimer(0)
@@ -68,7 +71,7 @@ func (s *stream) run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		wait, err := s.step(ctx)
+		wait, err := s.step(own)
 		if err != nil {
 			return err
 		}
@@ -146,9 +149,6 @@ func (s *stream) take(ctx context.Context) (err error) {
 // the device still holds can no longer be placed. The host's clock says how many
 // scans are missing. A device that is gone, or fails again and again, is lost.
 func (s *stream) anew(ctx context.Context, cause error, what string) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	s.failed++
 	if errors.Is(cause, instrument.ErrDisconnected) {
 		return cause

@@ -211,6 +211,9 @@ func TestFaults(t *testing.T) {
 		"late, within an update": {func(r *rig) { r.face.Late(60 * time.Millisecond) }, 0},
 		"a sink that is slow":    {func(*rig) { <-time.After(350 * time.Millisecond) }, 2},
 		"a little slow":          {func(*rig) { <-time.After(150 * time.Millisecond) }, 0},
+		"a reply that is in time, but late": {func(r *rig) {
+			r.face.Inject(scpiface.Fault{Kind: scpiface.Late, Match: "VAL?", For: 230 * time.Millisecond})
+		}, 1},
 		"a late reply": {func(r *rig) {
 			r.face.Inject(scpiface.Fault{Kind: scpiface.Late, Match: "VAL?", For: 430 * time.Millisecond})
 		}, 0},
@@ -243,7 +246,7 @@ func TestFaults(t *testing.T) {
 					t.Errorf("%s: %+v", name, e)
 				}
 			}
-			r.check(t, out, reads, 61*time.Millisecond)
+			r.check(t, out, reads, 26*time.Millisecond)
 		})
 	}
 }

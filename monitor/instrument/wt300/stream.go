@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"wattmark/measure"
@@ -35,7 +34,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	if !d.open {
 		return fmt.Errorf("%s: stream: not open", Kind)
 	}
-	s := &stream{d: d, counts: make([]measure.Count, len(d.inputs.Channels)), zero: d.now(), grid: grid{period: d.opts.Rate}}
+	s := &stream{d: d, counts: make([]measure.Count, len(d.inputs.Channels)), zero: d.now(), grid: newGrid(d.opts.Rate)}
 	// One reading a block: at this pace nobody shall wait for a second one.
 	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.inputs.Timebase, Flush: 1}, sink)
 	// A message that is broken off would leave the meter waiting, and its reply to
@@ -84,37 +83,4 @@ func (s *stream) failed(err error) error {
 		return fmt.Errorf("%w: %d times in a row: %w (is its HOLD on?)", instrument.ErrDisconnected, s.fails, err)
 	}
 	return nil
-}
-
-// grid follows the meter's updates with the host's clock. The zero value with a
-// period is ready.
-type grid struct {
-	period time.Duration
-	anchor time.Time // an update that the driver was waiting for
-	n      int64     // updates from there to the last reading
-}
-
-// seen places the update that a reading shows and tells how many went by unread
-// before it. A reply that the driver had to wait for shows an update of that very
-// moment, and that none came since the reading before: a late one is no loss. A
-// reply that came at once shows one that was complete before it was asked for.
-// After an exchange that failed the host's clock alone can tell.
-func (g *grid) seen(asked, came time.Time, failed bool) (at time.Time, missed uint64) {
-	if g.anchor.IsZero() {
-		g.anchor = came
-		return came, 0
-	}
-	period := g.period.Seconds()
-	passed := int64(math.Floor(asked.Sub(g.anchor).Seconds()/period)) - g.n
-	switch {
-	case failed:
-		passed = int64(math.Round(came.Sub(g.anchor).Seconds()/period)) - g.n
-	case passed >= 1 && came.Sub(asked) < g.period/4:
-		g.n += passed
-		return g.anchor.Add(time.Duration(g.n) * g.period), uint64(passed - 1)
-	default:
-		passed = 1
-	}
-	g.anchor, g.n = came, 0
-	return came, uint64(max(0, passed-1))
 }

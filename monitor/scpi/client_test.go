@@ -252,9 +252,10 @@ func TestACancelledQueryEndsAtOnce(t *testing.T) {
 	good(t, client)
 }
 
-// Over whole messages the device speaks only when read from: the client must
-// never read without having asked.
-func TestWholeMessages(t *testing.T) {
+// socketpair is an instrument on a socket that keeps messages whole, as USBTMC
+// does, and how to dial it, once.
+func socketpair(t *testing.T, i *scpiface.Instrument) (dial func(context.Context) (transport.Conn, error), closing func()) {
+	t.Helper()
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Skip("no SOCK_SEQPACKET here:", err)
@@ -262,7 +263,7 @@ func TestWholeMessages(t *testing.T) {
 	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}); err != nil {
 		t.Fatal(err)
 	}
-	session, gone := scope().NewSession(), make(chan struct{})
+	session, gone := i.NewSession(), make(chan struct{})
 	go func() {
 		defer close(gone)
 		buf := make([]byte, 4096)
@@ -279,9 +280,21 @@ func TestWholeMessages(t *testing.T) {
 			}
 		}
 	}()
-	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: func(context.Context) (transport.Conn, error) {
+	dial = func(context.Context) (transport.Conn, error) {
 		return transport.NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test"), nil
-	}})
+	}
+	return dial, func() {
+		_ = unix.Shutdown(p[1], unix.SHUT_RDWR)
+		<-gone
+		_ = unix.Close(p[1])
+	}
+}
+
+// Over whole messages the device speaks only when read from: the client must
+// never read without having asked.
+func TestWholeMessages(t *testing.T) {
+	dial, closing := socketpair(t, scope())
+	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: dial})
 	for range 3 {
 		good(t, client)
 	}
@@ -293,9 +306,7 @@ func TestWholeMessages(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	_ = client.Close()
-	_ = unix.Shutdown(p[1], unix.SHUT_RDWR)
-	<-gone
-	_ = unix.Close(p[1])
+	closing()
 }
 
 func TestNothingLeaks(t *testing.T) {

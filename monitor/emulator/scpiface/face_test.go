@@ -2,6 +2,8 @@ package scpiface
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -66,6 +68,43 @@ func TestHeadersAndStatus(t *testing.T) {
 	}
 }
 
+func TestChannelLists(t *testing.T) {
+	for s, want := range map[string][]int{"(@101)": {101}, "(@101,103:105, 102)": {101, 103, 104, 105, 102}} {
+		u, _ := split("ROUT:SCAN 1,"+s+",2", nil)
+		got, err := Call{Args: u.args}.Channels(1)
+		if err != nil || !slices.Equal(got, want) || len(u.args) != 3 {
+			t.Errorf("%s: %v, %v", s, got, err)
+		}
+	}
+	for s, want := range map[string]error{"101": ErrType, "(@)": ErrType, "(@a)": ErrType, "(@3:1)": ErrRange, "(@1:99999999)": ErrRange, "": ErrMissing} {
+		u, _ := split("ROUT:SCAN "+s, nil)
+		if got, err := (Call{Args: u.args}).Channels(0); !errors.Is(err, want) {
+			t.Errorf("%s: %v, %v", s, got, err)
+		}
+	}
+}
+
+// An instrument that speaks IEEE 488.2 but not SCPI.
+func TestAnotherErrorQueue(t *testing.T) {
+	i, cleared := knob(), false
+	i.MoveErrorQuery("STATus:ERRor")
+	i.Positive, i.Cleared = true, func() { cleared = true }
+	for _, c := range []struct{ send, want string }{
+		{":NONE", ""},
+		{"SYST:ERR?", ""}, // which is itself an error
+		{":STAT:ERR?", `113,"Undefined header"`},
+		{":STAT:ERR?", `113,"Undefined header"`},
+		{":STAT:ERR?;*CLS", `0,"No error"`},
+	} {
+		if got := string(i.execute(t.Context(), c.send)); got != c.want {
+			t.Errorf("%s gives %q, want %q", c.send, got, c.want)
+		}
+	}
+	if !cleared {
+		t.Error("*CLS does not tell the instrument")
+	}
+}
+
 func TestTheErrorQueueOverflows(t *testing.T) {
 	i := knob()
 	for range queueSize + 5 {
@@ -104,7 +143,7 @@ func TestMessagesOutOfTurn(t *testing.T) {
 }
 
 func FuzzExecute(f *testing.F) {
-	for _, s := range []string{"*IDN?", ":CHAN1:SCAL 1;OFFS?", `:A:B "x;y",'z'`, "::::?", ";;", "CHAN99999999999999999999:SCAL?", "*?"} {
+	for _, s := range []string{"*IDN?", ":CHAN1:SCAL 1;OFFS?", `:A:B "x;y",'z'`, "::::?", ";;", "CHAN99999999999999999999:SCAL?", "*?", "ROUT:SCAN (@1,2:3", "A (1;2),(@3)"} {
 		f.Add(s)
 	}
 	i := knob()

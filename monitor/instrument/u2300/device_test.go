@@ -161,10 +161,10 @@ func TestMeasuresWhatTheBoardDraws(t *testing.T) {
 		fragment int
 		burst    bool
 	}{
-		"burst":              {"U2356A", 5000, 0, true},
-		"evenly spaced":      {"U2356A", 5000, 0, false},
-		"a slower model":     {"U2351A", 5000, 0, true},
-		"in fragments":       {"U2356A", 5000, 100, true},
+		"burst":              {"U2356A", 20_000, 0, true},
+		"evenly spaced":      {"U2356A", 20_000, 0, false},
+		"a slower model":     {"U2351A", 20_000, 0, true},
+		"in fragments":       {"U2356A", 20_000, 100, true},
 		"the fastest it can": {"U2356A", 62_500, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,6 +355,23 @@ func TestUnplugAndReplug(t *testing.T) {
 			t.Fatalf("Open of a device that is gone: %v", err)
 		}
 		r.plug(t, at, 0)
+	}
+}
+
+// A device that answers, but measures nothing, or fails again and again, is lost.
+func TestDevicesThatAreLost(t *testing.T) {
+	for name, then := range map[string]func(*rig){
+		"stopped by another": func(r *rig) { r.face.NewSession().Send("STOP") },
+		"always mute":        func(r *rig) { r.face.Inject(scpiface.Fault{Kind: scpiface.Mute, Match: "WAV:STAT?", Times: 100}) },
+	} {
+		o := options(5000)
+		o.Silence, o.Timeout = 300*time.Millisecond, 150*time.Millisecond
+		r := emulate(t, u2300face.Config{}, o, 0)
+		r.open(t)
+		out, err := r.stream(t, 1000, func() { then(r) })
+		if !errors.Is(err, instrument.ErrSilent) || len(out.Scans()) < 500 {
+			t.Errorf("%s: %d scans, %v", name, len(out.Scans()), err)
+		}
 	}
 }
 

@@ -106,8 +106,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("block %v: want 1ms to 1s", o.Block)
 	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1) || !(o.UClock >= 0 && o.UClock <= 0.1):
 		return fmt.Errorf("u_gain %v, u_offset %v, u_clock %v: want 0 to 1, 0 to 1 V and 0 to 0.1", o.UGain, o.UOffset, o.UClock)
-	case o.Timeout < 10*time.Millisecond || o.Timeout > time.Minute:
-		return fmt.Errorf("timeout %v: want 10ms to 1m", o.Timeout)
+	case o.Timeout < 100*time.Millisecond || o.Timeout > time.Minute:
+		return fmt.Errorf("timeout %v: want 100ms to 1m", o.Timeout)
 	case o.Silence < 2*o.Block || o.Silence > time.Hour:
 		return fmt.Errorf("silence %v: want at least two blocks (%v), at most 1h", o.Silence, 2*o.Block)
 	}

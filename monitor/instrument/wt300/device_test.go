@@ -354,6 +354,16 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 	}
 }
 
+// A meter that answers no more is lost, and nothing is made up.
+func TestAMuteMeter(t *testing.T) {
+	virtual(t, wt300face.Config{}, options("WT310"), func(t *testing.T, r *rig) {
+		out, _, err := r.stream(t, 40, func() { r.face.Inject(scpiface.Fault{Kind: scpiface.Mute, Match: "VAL?", Times: 100}) })
+		if !errors.Is(err, instrument.ErrSilent) || !errors.Is(err, instrument.ErrDisconnected) || len(out.Scans()) != 20 || out.Lost() != 0 {
+			t.Errorf("%d scans, %d lost, %v", len(out.Scans()), out.Lost(), err)
+		}
+	})
+}
+
 // The same over a real socket, with its cable pulled and put back.
 func TestUnplugAndReplug(t *testing.T) {
 	r := emulate(t, wt300face.Config{}, options("WT310"))

@@ -85,8 +85,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("mode %q: want dc or rms", o.Mode)
 	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1):
 		return fmt.Errorf("u_gain %v, u_offset %v: want 0 to 1", o.UGain, o.UOffset)
-	case o.Timeout < 10*time.Millisecond || o.Timeout > time.Minute:
-		return fmt.Errorf("timeout %v: want 10ms to 1m", o.Timeout)
+	case o.Timeout < 100*time.Millisecond || o.Timeout > time.Minute:
+		return fmt.Errorf("timeout %v: want 100ms to 1m", o.Timeout)
 	case o.Silence < 2*o.Rate || o.Silence > time.Hour:
 		return fmt.Errorf("silence %v: want at least two updates (%v), at most 1h", o.Silence, 2*o.Rate)
 	}

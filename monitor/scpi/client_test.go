@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/emulator/scpiface"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/insttest"
 	"wattmark/monitor/scpi"
 	"wattmark/monitor/transport"
 )
@@ -252,48 +251,10 @@ func TestACancelledQueryEndsAtOnce(t *testing.T) {
 	good(t, client)
 }
 
-// socketpair is an instrument on a socket that keeps messages whole, as USBTMC
-// does, and how to dial it, once.
-func socketpair(t *testing.T, i *scpiface.Instrument) (dial func(context.Context) (transport.Conn, error), closing func()) {
-	t.Helper()
-	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Skip("no SOCK_SEQPACKET here:", err)
-	}
-	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}); err != nil {
-		t.Fatal(err)
-	}
-	session, gone := i.NewSession(), make(chan struct{})
-	go func() {
-		defer close(gone)
-		buf := make([]byte, 4096)
-		for {
-			n, err := unix.Read(p[1], buf)
-			if n <= 0 || err != nil {
-				return
-			}
-			session.Send(string(buf[:n]))
-			if strings.Contains(string(buf[:n]), "?") {
-				if r, ok := session.Receive(); ok {
-					_, _ = unix.Write(p[1], r)
-				}
-			}
-		}
-	}()
-	dial = func(context.Context) (transport.Conn, error) {
-		return transport.NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test"), nil
-	}
-	return dial, func() {
-		_ = unix.Shutdown(p[1], unix.SHUT_RDWR)
-		<-gone
-		_ = unix.Close(p[1])
-	}
-}
-
 // Over whole messages the device speaks only when read from: the client must
 // never read without having asked.
 func TestWholeMessages(t *testing.T) {
-	dial, closing := socketpair(t, scope())
+	dial := insttest.Messages(t, scope().NewSession())
 	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: dial})
 	for range 3 {
 		good(t, client)
@@ -305,8 +266,6 @@ func TestWholeMessages(t *testing.T) {
 	if s := client.Stats(); s.Reconnects != 0 {
 		t.Errorf("%+v", s)
 	}
-	_ = client.Close()
-	closing()
 }
 
 func TestNothingLeaks(t *testing.T) {

@@ -239,10 +239,7 @@ func TestUnknownQueries(t *testing.T) {
 // Over whole messages nothing is asked before the reply was read, and nothing read
 // that was not asked for: an instrument that minds, says -410 and -420.
 func TestNoMessageOutOfTurn(t *testing.T) {
-	i := scope()
-	messages, closing := socketpair(t, i)
-	defer closing()
-	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: messages})
+	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: insttest.Messages(t, scope().NewSession())})
 	for range 3 {
 		if b, err := client.QueryBlock(t.Context(), ":DATA?", 1000, nil); err != nil || string(b) != string(wave()) {
 			t.Fatalf("%d bytes, %v", len(b), err)

@@ -39,12 +39,16 @@ func New(address string, o Options) (*Device, error) {
 		return nil, fmt.Errorf("%s: %w", Kind, err)
 	}
 	d := &Device{address: address, opts: o, now: time.Now, inputs: Inputs(o)}
-	d.client = scpi.New(scpi.Config{Address: address, Timeout: o.Timeout, Reconnect: o.Silence, Accept: func(id scpi.Identity) error {
-		_, err := lookup(id)
-		return err
-	}})
+	d.client = scpi.New(d.config())
 	d.identity = instrument.Identity{Kind: Kind, Address: address}
 	return d, nil
+}
+
+func (d *Device) config() scpi.Config {
+	return scpi.Config{Address: d.address, Timeout: d.opts.Timeout, Reconnect: d.opts.Silence, Accept: func(id scpi.Identity) error {
+		_, err := lookup(id)
+		return err
+	}}
 }
 
 // Identity is the device's, once it was opened.

@@ -83,19 +83,6 @@ func New(identity string, reset func(), commands []Command) *Instrument {
 	return i
 }
 
-// errorQuery is the header of the error queue in SCPI.
-const errorQuery = "SYSTem:ERRor[:NEXT]"
-
-// MoveErrorQuery gives the error queue another header, for instruments that
-// speak IEEE 488.2 but not SCPI. It is called before clients are served.
-func (i *Instrument) MoveErrorQuery(pattern string) {
-	for n, c := range i.commands {
-		if c.Pattern == errorQuery {
-			i.commands[n].nodes = compile(pattern)
-		}
-	}
-}
-
 // SetIdentity changes what *IDN? answers: another instrument at the same address.
 func (i *Instrument) SetIdentity(s string) {
 	i.mu.Lock()
@@ -255,27 +242,6 @@ func (i *Instrument) execute(ctx context.Context, line string) []byte {
 		}
 	}
 	return bytes.Join(replies, []byte{';'})
-}
-
-// pause waits, without the lock, until a command's Pause gives zero.
-func (i *Instrument) pause(ctx context.Context, ask func() time.Duration) error {
-	for {
-		d := ask()
-		if d <= 0 {
-			return nil
-		}
-		i.mu.Unlock()
-		t := time.NewTimer(d)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
-		t.Stop()
-		i.mu.Lock()
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
 }
 
 func (i *Instrument) do(u unit) (reply []byte, pause func() time.Duration, err error) {

@@ -56,38 +56,6 @@ func (c Call) Word(i int, words ...string) (string, error) {
 	return "", ErrValue
 }
 
-// maxList bounds a channel list: no instrument has more channels.
-const maxList = 1024
-
-// Channels reads parameter i as a channel list: (@101,103:105).
-func (c Call) Channels(i int) (out []int, err error) {
-	if i >= len(c.Args) {
-		return nil, ErrMissing
-	}
-	list, ok := strings.CutPrefix(c.Args[i], "(@")
-	if list, ok = strings.CutSuffix(list, ")"); !ok || !strings.HasPrefix(c.Args[i], "(@") {
-		return nil, ErrType
-	}
-	for _, part := range strings.Split(list, ",") {
-		from, to, span := strings.Cut(strings.TrimSpace(part), ":")
-		first, err := strconv.Atoi(from)
-		last := first
-		if err == nil && span {
-			last, err = strconv.Atoi(to)
-		}
-		switch {
-		case err != nil:
-			return nil, ErrType
-		case last < first || last-first >= maxList-len(out):
-			return nil, ErrRange
-		}
-		for n := first; n <= last; n++ {
-			out = append(out, n)
-		}
-	}
-	return out, nil
-}
-
 // Command is one header of the tree. Pattern has the short form in capitals,
 // <n> where a number may stand, and brackets around nodes that may be left out:
 // "TIMebase[:MAIN]:SCALe", "CHANnel<n>:OFFSet". A nil handler means that the

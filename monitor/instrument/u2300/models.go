@@ -24,8 +24,12 @@ type model struct {
 // models as the maker's Programmer's Guide lists them; the most able last. The
 // U2331A, of 12 bits and other ranges, is not among them.
 var models = []model{
-	{"U2351A", 16, 250e3}, {"U2352A", 16, 250e3}, {"U2353A", 16, 500e3}, {"U2354A", 16, 500e3},
-	{"U2355A", 64, 250e3}, {"U2356A", 64, 500e3},
+	{"U2351A", 16, 250e3},
+	{"U2352A", 16, 250e3},
+	{"U2353A", 16, 500e3},
+	{"U2354A", 16, 500e3},
+	{"U2355A", 64, 250e3},
+	{"U2356A", 64, 500e3},
 }
 
 // lookup finds a model by what *IDN? says.

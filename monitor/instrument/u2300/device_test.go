@@ -273,13 +273,14 @@ func TestFailedExchanges(t *testing.T) {
 		fault scpiface.Fault
 		lossy bool
 	}{
-		"a late block":      {scpiface.Fault{Kind: scpiface.Late, Match: "WAV:DATA?", For: 400 * time.Millisecond}, true},
-		"a block less":      {scpiface.Fault{Kind: scpiface.Mute, Match: "WAV:DATA?"}, true},
-		"a truncated block": {scpiface.Fault{Kind: scpiface.Truncate, Match: "WAV:DATA?", Bytes: 100}, true},
-		"no status":         {scpiface.Fault{Kind: scpiface.Mute, Match: "WAV:STAT?"}, true},
-		"a line too much":   {scpiface.Fault{Kind: scpiface.Unsolicited, Match: "WAV:DATA?", Text: "DATA\n"}, true},
-		"a strange status":  {scpiface.Fault{Kind: scpiface.Unsolicited, Match: "WAV:STAT?", Text: "MAYBE\n"}, false},
-		"junk behind":       {scpiface.Fault{Kind: scpiface.Junk, Match: "WAV:DATA?", Text: "\x01\n#8"}, false},
+		"a late block":        {scpiface.Fault{Kind: scpiface.Late, Match: "WAV:DATA?", For: 400 * time.Millisecond}, true},
+		"a block less":        {scpiface.Fault{Kind: scpiface.Mute, Match: "WAV:DATA?"}, true},
+		"a truncated block":   {scpiface.Fault{Kind: scpiface.Truncate, Match: "WAV:DATA?", Bytes: 100}, true},
+		"no status":           {scpiface.Fault{Kind: scpiface.Mute, Match: "WAV:STAT?"}, false},
+		"a line too much":     {scpiface.Fault{Kind: scpiface.Unsolicited, Match: "WAV:DATA?", Text: "DATA\n"}, true},
+		"no block but a line": {scpiface.Fault{Kind: scpiface.Truncate, Match: "WAV:DATA?", Bytes: 1 << 20}, true},
+		"a strange status":    {scpiface.Fault{Kind: scpiface.Unsolicited, Match: "WAV:STAT?", Text: "MAYBE\n"}, false},
+		"junk behind":         {scpiface.Fault{Kind: scpiface.Junk, Match: "WAV:DATA?", Text: "\x01\n#8"}, false},
 	} {
 		virtual(t, u2300face.Config{Noise: -1}, options(5000), func(t *testing.T, r *rig) {
 			out, err := r.stream(t, 2000, func() { r.face.Inject(c.fault) })
@@ -299,6 +300,34 @@ func TestFailedExchanges(t *testing.T) {
 			r.placed(t, out, 0, len(out.Scans()), r.runs(t, 1)[0])
 		})
 	}
+}
+
+// A capture's last block is waited for; one that does not come is missing.
+func TestTheEnd(t *testing.T) {
+	o := options(5000)
+	o.Block = 200 * time.Millisecond
+	virtual(t, u2300face.Config{Noise: -1}, o, func(t *testing.T, r *rig) {
+		in := r.dev.Inputs()
+		for lost, fault := range map[int]*scpiface.Fault{0: nil, 500: {Kind: scpiface.Mute, Match: "WAV:DATA?", Skip: 2}} {
+			if fault != nil {
+				r.face.Inject(*fault)
+			}
+			out := &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			err := r.dev.Stream(ctx, out)
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			// 2500 scans until the end, in blocks of 1000.
+			if n, want := len(out.Scans()), 3000; fault == nil && n != want || fault != nil && n != 2000 {
+				t.Errorf("%d scans", n)
+			}
+			if off := int(out.Lost()) - lost; off < -100 || off > 100 { // it is asked every 20 ms
+				t.Errorf("%d scans said to be lost, want %d", out.Lost(), lost)
+			}
+		}
+	})
 }
 
 // The energy lies within its uncertainty, with a device that is off by as much as
@@ -408,6 +437,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"too fast for the model": {"U2351A", func(o *Options) { o.ScanRate = 40_000 }, "set scan_rate: 31250"},
 		"channel of another":     {"U2353A", func(o *Options) { o.Inputs[0].Channel = 164 }, "U2353A has 101 to 116"},
+		"a rate between two":     {"U2356A", func(o *Options) { o.ScanRate = 1000.4 }, "set scan_rate: 1000"},
 		"diff where there is none": {
 			"U2353A", func(o *Options) { o.Inputs[0].Channel, o.Inputs[0].Ground = 116, "diff" }, "has 101 to 108",
 		},

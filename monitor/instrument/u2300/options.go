@@ -32,7 +32,7 @@ type Input struct {
 
 // Options are the settings of the driver in a bench file.
 type Options struct {
-	// ScanRate is the scans a second, a whole number; default 10000.
+	// ScanRate is the scans a second; default 10000.
 	ScanRate float64 `yaml:"scan_rate"`
 	// Inputs in the order of the scan; put each rail's current and voltage next to
 	// each other. Default: the wiring of the emulated device's first rail.
@@ -100,8 +100,8 @@ func (o Options) Validate() error {
 	switch {
 	case n == 0 || n > most.channels:
 		return fmt.Errorf("inputs: %d of them: want 1 to %d", n, most.channels)
-	case !(o.ScanRate >= slowest && o.ScanRate*float64(n) <= most.fastest) || o.ScanRate != math.Trunc(o.ScanRate):
-		return fmt.Errorf("scan_rate %v with %d inputs: want a whole number from %d to %v", o.ScanRate, n, slowest, math.Floor(most.fastest/float64(n)))
+	case !(o.ScanRate >= slowest && o.ScanRate*float64(n) <= most.fastest):
+		return fmt.Errorf("scan_rate %v with %d inputs: want %d to %v", o.ScanRate, n, slowest, math.Floor(most.fastest/float64(n)))
 	case o.Block < time.Millisecond || o.Block > time.Second:
 		return fmt.Errorf("block %v: want 1ms to 1s", o.Block)
 	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1) || !(o.UClock >= 0 && o.UClock <= 0.1):

@@ -64,7 +64,6 @@ func TestOptions(t *testing.T) {
 	}
 	for _, change := range []func(*Options){
 		func(o *Options) { o.ScanRate = 2 },
-		func(o *Options) { o.ScanRate = 1000.5 },
 		func(o *Options) { o.ScanRate = 250_001 },
 		func(o *Options) { o.ScanRate = math.NaN() },
 		func(o *Options) { o.Inputs = nil },

@@ -41,10 +41,10 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.inputs.Timebase, Flush: n}, sink)
 	own := context.WithoutCancel(ctx) // see run
 	err := s.run(ctx, own)
-	switch {
-	case err == nil:
+	if err == nil {
 		err = s.finish(own)
-	case !errors.Is(err, instrument.ErrDisconnected):
+	}
+	if !errors.Is(err, instrument.ErrDisconnected) {
 		s.stop(own)
 	}
 	if ferr := s.out.Flush(); err == nil {
@@ -97,7 +97,7 @@ func (s *stream) state(ctx context.Context) (status, error) {
 func (s *stream) step(ctx context.Context) (wait time.Duration, err error) {
 	now, err := s.state(ctx)
 	if err != nil {
-		return 0, s.anew(ctx, err, "the link failed")
+		return 0, s.again(err, "its state is not known") // to ask takes nothing out of the device
 	}
 	switch now {
 	case statusOver:
@@ -108,7 +108,7 @@ func (s *stream) step(ctx context.Context) (wait time.Duration, err error) {
 		if err := s.out.Event(e); err != nil {
 			return 0, err
 		}
-		return 0, s.anew(ctx, nil, "the device's memory was full")
+		return 0, s.anew(ctx, nil, "its memory was full")
 	case statusData:
 		err := s.take(ctx)
 		if err != nil && !errors.Is(err, errSink) {
@@ -132,8 +132,8 @@ func (s *stream) take(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if len(s.block) != most {
-		return fmt.Errorf("%w: a block of %d bytes, %d are due", scpi.ErrReply, len(s.block), most)
+	if len(s.block) == 0 {
+		return fmt.Errorf("%w: an empty block where the device has data", scpi.ErrReply)
 	}
 	now := s.d.now()
 	err = scans(s.block, s.counts, func(c []measure.Count) error { return s.out.Scan(int64(s.out.Next()), c) })
@@ -145,10 +145,9 @@ func (s *stream) take(ctx context.Context) (err error) {
 	return nil
 }
 
-// anew begins the acquisition again, after OVER or an exchange that failed: what
-// the device still holds can no longer be placed. The host's clock says how many
-// scans are missing. A device that is gone, or fails again and again, is lost.
-func (s *stream) anew(ctx context.Context, cause error, what string) error {
+// again counts an exchange that failed. A device that is gone, or fails again and
+// again, is lost.
+func (s *stream) again(cause error, what string) error {
 	s.failed++
 	if errors.Is(cause, instrument.ErrDisconnected) {
 		return cause
@@ -156,54 +155,68 @@ func (s *stream) anew(ctx context.Context, cause error, what string) error {
 	if s.failed > failures {
 		return fmt.Errorf("%w: %d times in a row: %s: %w", instrument.ErrDisconnected, s.failed, what, errors.Join(cause, errGivenUp))
 	}
-	again := s.d.setUp // it may have been switched off and on meanwhile
-	if cause == nil {
-		again = func(ctx context.Context) error { return s.d.client.Command(ctx, "STOP") }
+	return nil
+}
+
+var errGivenUp = errors.New("given up")
+
+// anew begins the acquisition again, after OVER or a block that did not arrive:
+// what the device still holds can no longer be placed. The host's clock says how
+// many scans are missing.
+func (s *stream) anew(ctx context.Context, cause error, what string) error {
+	if err := s.again(cause, what); err != nil {
+		return err
 	}
-	if err := again(ctx); err != nil {
+	prepare := s.d.setUp // it may have been switched off and on meanwhile
+	if cause == nil {
+		prepare = func(ctx context.Context) error { return s.d.client.Command(ctx, "STOP") }
+	}
+	if err := prepare(ctx); err != nil {
 		return err
 	}
 	at, err := s.start(ctx)
 	if err != nil {
 		return err
 	}
-	due, ok := s.rate.At(at)
-	if !ok {
-		return nil // nothing came yet: nothing is lost
-	}
-	lost := uint64(max(1, math.Round(due)-float64(s.out.Next())))
-	if err := s.out.Gap(lost, false, fmt.Sprintf("%s: begun anew; some %d scans are missing by this machine's clock", what, lost)); err != nil {
-		return fmt.Errorf("%w: %w", errSink, err)
+	s.heard = s.d.now()
+	return s.gap(at, what+": begun anew", 1)
+}
+
+// gap tells that the scans up to a host's instant are missing, at least so many.
+// Before the first block nothing is.
+func (s *stream) gap(until time.Time, what string, least float64) error {
+	due, ok := s.rate.At(until)
+	if lost := max(least, math.Round(due)-float64(s.out.Next())); ok && lost >= 1 {
+		if err := s.out.Gap(uint64(lost), false, fmt.Sprintf("%s; some %.0f scans are missing by this machine's clock", what, lost)); err != nil {
+			return fmt.Errorf("%w: %w", errSink, err)
+		}
 	}
 	return nil
 }
 
-var errGivenUp = errors.New("given up")
-
-// finish takes the blocks that hold scans from before the end, and stops the
-// device.
+// finish takes the blocks that hold scans from before the end. Where they do not
+// come, they are missing.
 func (s *stream) finish(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, stopTime)
-	defer cancel()
-	defer s.stop(ctx)
 	end := s.d.now()
-	for caught := false; s.d.now().Sub(end) < stopTime/2; {
+	for caught := false; s.d.now().Sub(end) < stopTime; {
 		st, err := s.state(ctx)
-		if err != nil || st == statusOver {
-			return nil // the end is as far as it came
-		}
-		if st != statusData {
+		if err == nil && st == statusData {
+			err = s.take(ctx)
+			if err == nil && caught {
+				return nil
+			}
+		} else if err == nil && st != statusOver {
 			caught = true // what comes next was completed after the end
 			wait(ctx, s.d.opts.Block/8)
-			continue
 		}
-		if err := s.take(ctx); errors.Is(err, errSink) {
+		if errors.Is(err, errSink) {
 			return err
-		} else if err != nil || caught {
-			return nil
+		}
+		if err != nil || st == statusOver {
+			break
 		}
 	}
-	return nil
+	return s.gap(end, "the last blocks did not arrive", 0)
 }
 
 func wait(ctx context.Context, d time.Duration) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"wattmark/measure"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/scpi"
 	"wattmark/monitor/transport"
@@ -102,9 +103,10 @@ func (d *Device) identify() error {
 	d.inputs = Inputs(d.opts)
 	model := strings.ToUpper(id.Model)
 	if strings.HasSuffix(model, "HC") || strings.HasSuffix(model, "EH") {
-		for i := range d.inputs.Channels {
-			c := &d.inputs.Channels[i]
-			c.UGain = max(c.UGain, highCurrent/math.Sqrt(3))
+		for i := range d.inputs.Channels { // its shunt for 40 A is less accurate
+			if c := &d.inputs.Channels[i]; c.Unit != measure.UnitVolt && d.opts.UGain == Defaults().UGain {
+				c.UGain = highCurrent / math.Sqrt(3)
+			}
 		}
 	}
 	has := elements[model]

@@ -23,6 +23,8 @@ import (
 	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/emulator/rigolface"
 	"wattmark/monitor/emulator/textface"
+	"wattmark/monitor/emulator/u2300face"
+	"wattmark/monitor/emulator/wt300face"
 )
 
 // emulateFlags are the flags of emulate.
@@ -45,7 +47,9 @@ wattmark or to other people's programs. An emulated 300 W card alternates
 between its loads behind it; --play sends recorded PMD-USB bytes instead.
 
 The ds1054z has clamps of 10 mV/A on channels 1 and 3 and probes on channels 2
-and 4, at the card's two connectors.
+and 4, at the card's two connectors. The u2356a has each rail's voltage, halved,
+and a clamp of 0.1 V/A on two inputs, from 101 on, the first connector first. The
+wt310's element 1 measures the first connector.
 
 With --gpu the card does what a simulated GPU is told to do, through a socket:
 two machines' worth of wattmark on one, without any hardware (see the example).`,
@@ -73,10 +77,14 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 }
 
 // emulated are the kinds that newFace makes.
-var emulated = []string{"powersensor3", "pmd", "powenetics", "labjack", "nidaqmx", "serialtext", "ds1054z"}
+var emulated = []string{
+	"powersensor3", "pmd", "powenetics", "labjack", "nidaqmx", "serialtext",
+	"ds1054z",
+	"u2356a", "wt310",
+}
 
 // drivers names the driver of an emulated meter where it is called otherwise.
-var drivers = map[string]string{"ds1054z": "rigol-ds1000z"}
+var drivers = map[string]string{"ds1054z": "rigol-ds1000z", "u2356a": "keysight-u2300", "wt310": "yokogawa-wt300"}
 
 func driverOf(kind string) string {
 	if d, ok := drivers[kind]; ok {
@@ -133,6 +141,10 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 			return nil, withCode(exitUsage, errors.New("--imperfect: the ds1054z has no drawn errors"))
 		}
 		return rigolface.New(b, rigolface.Config{Seed: f.seed, Now: func() time.Duration { return time.Since(epoch) }})
+	case "u2356a":
+		return u2300face.New(b, u2300face.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
+	case "wt310":
+		return wt300face.New(b, wt300face.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
 	case "powenetics":
 		return poweneticsface.New(b, pace.Real(epoch), poweneticsface.Config{Seed: f.seed, Draw: f.imperfect})
 	case "serialtext":

@@ -23,15 +23,25 @@ func TestEmulatedMetersHaveDrivers(t *testing.T) {
 	}
 }
 
-// The emulated scope and the driver's defaults fit each other.
-func TestEmulatedScopeOpens(t *testing.T) {
+// The emulated SCPI instruments and their drivers' defaults fit each other.
+func TestEmulatedInstrumentsOpen(t *testing.T) {
+	for kind, want := range map[string]struct {
+		model string
+		rails int
+	}{"ds1054z": {"DS1054Z", 2}, "u2356a": {"U2356A", 1}, "wt310": {"WT310", 1}} {
+		t.Run(kind, func(t *testing.T) { opens(t, kind, want.model, want.rails) })
+	}
+}
+
+// opens lets emulate serve a kind, and opens what it says is served.
+func opens(t *testing.T, kind, model string, rails int) {
 	out, says := io.Pipe()
 	var complaints bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		a := &app{streams: streams{out: says, err: &complaints}}
-		ended <- a.emulate(ctx, "ds1054z", emulateFlags{listen: "127.0.0.1:0", period: time.Second})
+		ended <- a.emulate(ctx, kind, emulateFlags{listen: "127.0.0.1:0", period: time.Second})
 	}()
 	line := make([]byte, 200)
 	n, err := out.Read(line)
@@ -40,7 +50,7 @@ func TestEmulatedScopeOpens(t *testing.T) {
 	if err != nil || m == "" {
 		t.Fatalf("%q, %v", line[:n], err)
 	}
-	b, err := bench.Default("rigol-ds1000z", m)
+	b, err := bench.Default(driverOf(kind), m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +62,7 @@ func TestEmulatedScopeOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 	setup, err := b.Setup(ins.Inputs())
-	if err != nil || len(setup.Rails) != 2 || ins.Identity().Model != "DS1054Z" {
+	if err != nil || len(setup.Rails) != rails || ins.Identity().Model != model {
 		t.Errorf("%+v, %+v, %v", setup.Rails, ins.Identity(), err)
 	}
 	if err := ins.Close(); err != nil {

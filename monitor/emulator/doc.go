@@ -11,6 +11,8 @@
 //	   ├─ labjackface     a LabJack T7's        │
 //	   ├─ niface          NI's gRPC server's    │
 //	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
+//	   ├─ u2300face       a U2300A's SCPI       │
+//	   ├─ wt300face       a WT300's commands    │
 //	   └─ rigolface       a DS1000Z's SCPI      ┘
 //	        scpiface      what all SCPI instruments share
 //

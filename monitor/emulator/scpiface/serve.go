@@ -57,7 +57,7 @@ func (i *Instrument) answer(ctx context.Context, w io.Writer, message string) er
 	if faulty && f.Kind == Hangup {
 		return errHangup
 	}
-	reply := i.execute(message)
+	reply := i.execute(ctx, message)
 	if faulty {
 		var err error
 		if reply, err = i.spoil(ctx, reply, f); err != nil {
@@ -149,7 +149,7 @@ func (s *Session) Send(message string) {
 		s.out = nil
 		s.i.Raise(ErrInterrupted)
 	}
-	if reply := s.i.execute(strings.TrimRight(message, "\r\n")); len(reply) > 0 {
+	if reply := s.i.execute(context.Background(), strings.TrimRight(message, "\r\n")); len(reply) > 0 {
 		s.out = append(reply, s.i.end()...)
 	}
 }

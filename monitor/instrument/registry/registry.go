@@ -18,6 +18,8 @@ import (
 	"wattmark/monitor/instrument/replay"
 	"wattmark/monitor/instrument/rigol"
 	"wattmark/monitor/instrument/serialtext"
+	"wattmark/monitor/instrument/u2300"
+	"wattmark/monitor/instrument/wt300"
 )
 
 // ErrUnknown: there is no instrument of that kind.
@@ -108,6 +110,18 @@ var kinds = []Kind{
 		Address: "tcp:host:5555 or usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: rigol.NaturalRails,
 	}, rigol.Defaults, nil, func(_ Env, a string, o rigol.Options) (instrument.Instrument, error) {
 		return made(rigol.New(a, o))
+	}),
+	options(Kind{
+		Name: u2300.Kind, Summary: "Keysight U2300A data acquisition (U2351A to U2356A): up to 64 inputs, 500 kS/s in all",
+		Address: "usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: u2300.NaturalRails,
+	}, u2300.Defaults, u2300.Inputs, func(_ Env, a string, o u2300.Options) (instrument.Instrument, error) {
+		return made(u2300.New(a, o))
+	}),
+	options(Kind{
+		Name: wt300.Kind, Summary: "Yokogawa WT300 power meter (WT310, WT332, WT333): ten readings a second, as a reference",
+		Address: "usbtmc:/dev/usbtmc0 or a serial port", NeedsAddress: true, Rails: wt300.NaturalRails,
+	}, wt300.Defaults, wt300.Inputs, func(_ Env, a string, o wt300.Options) (instrument.Instrument, error) {
+		return made(wt300.New(a, o))
 	}),
 	options(Kind{
 		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",

@@ -26,7 +26,11 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 	if err := e.validate(); err != nil {
 		return Result{}, fmt.Errorf("integrate: %w", err)
 	}
-	if err := g.covers(); err != nil {
+	g, err := g.flushed()
+	if err == nil {
+		err = g.covers()
+	}
+	if err != nil {
 		return Result{}, fmt.Errorf("integrate: %w", err)
 	}
 	out := Result{
@@ -77,13 +81,13 @@ func (g *Integrator) covers() error {
 // rail returns the result of one rail and the lines of its budget that are its own.
 func (g *Integrator) rail(r int, e Edges) (RailResult, []Contribution) {
 	rail := g.setup.Rails[r]
-	st := railStats{rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X), m: g.Moments(r), spacing: g.spacing()}
+	st := railStats{rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X), m: g.Moments(r), spacing: g.spacing(), gainY: g.setup.noiseGain(rail)}
 	st.rail.X, st.rail.Y = 0, -1 // the statistics carry their channels along
 	if rail.Y >= 0 {
 		st.rail.Y, st.y, st.ny = 1, g.setup.Channels[rail.Y], g.scatter(rail.Y)
 	}
 	own := st.budget()
-	if u := g.skewed(r); u > 0 {
+	if u := g.skew(r, &st); u > 0 {
 		own = append(own, Contribution{Source: "skew " + rail.Name, U: u, Systematic: true})
 	}
 	energy := st.m.Energy(g.meter.rails[r].lin)
@@ -136,20 +140,32 @@ func (g *Integrator) sampled(r int, e Edges) float64 {
 	return math.Hypot(end(0, e.UFrom), end(1, e.UTo)) / math.Sqrt(12)
 }
 
-// skewed returns what the delay of a rail's readings behind their scan's tick
-// may do: it shifts the rail's window. It is not corrected, because the markers
-// were placed in the same trace, and taken as rectangular (GUM, 4.3.7).
-func (g *Integrator) skewed(r int) Joule {
-	rail := g.setup.Rails[r]
-	delay := math.Abs(float64(g.setup.Channels[rail.X].Skew))
-	if rail.Y >= 0 {
-		delay = max(delay, math.Abs(float64(g.setup.Channels[rail.Y].Skew)))
+// skew returns what is not known of a rail's skews, in joules. An error of the
+// first channel's moves the rail's window, both ends alike. One of the second
+// channel's behind it, δ, changes the power by f·y'·δ, f being the derivative of
+// power by the second reading y: within δ·√(∫(f − f̄)²·∫y'²) by the inequality
+// of Cauchy and Schwarz, reached where f and y ripple in quadrature. Where the
+// readings were not aligned δ is the whole of the lag, taken as rectangular
+// (GUM, 4.3.7).
+func (g *Integrator) skew(r int, st *railStats) Joule {
+	s := &g.setup
+	rail := s.Rails[r]
+	u := Seconds(uSkew * math.Abs(float64(s.Channels[rail.X].Skew)))
+	moved := edgeVariance(g.ends[0].levels(r, 0), g.ends[1].levels(r, 0), Edges{UFrom: u, UTo: u, Correlation: 1})
+	lag := math.Abs(float64(s.lag(rail)))
+	if lag == 0 {
+		return Joule(math.Sqrt(moved))
 	}
-	if delay == 0 {
-		return 0
+	if s.aligns(rail) {
+		lag *= uSkew
+	} else {
+		lag /= math.Sqrt(3)
 	}
-	from, to := g.ends[0].levels(r, 0), g.ends[1].levels(r, 0)
-	return Joule(delay * math.Abs(to.mid()-from.mid()) / math.Sqrt(3))
+	f := st.sensitivities().dy
+	mean := st.m.integral(f)
+	spread := max(st.m.product(f, f)-mean*mean/float64(st.m.One), 0)
+	slope := g.rails[r].slope.value() * float64(s.Timebase.TickHz) * st.y.Gain * st.y.Gain
+	return Joule(math.Sqrt(moved + lag*lag*spread*slope))
 }
 
 // scatter returns the standard deviation of one reading of a channel, in

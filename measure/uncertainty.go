@@ -30,6 +30,9 @@ type railStats struct {
 	m      Moments
 	// spacing is the mean distance of two independent readings, in seconds.
 	spacing float64
+	// gainY is the variance of one second reading by that of the converter's: less
+	// than one where it was interpolated.
+	gainY float64
 }
 
 // sensitivities are the derivatives of power by the value of each channel, and
@@ -79,7 +82,7 @@ func (s *railStats) budget() []Contribution {
 		// Y enters squared, so its scatter shifts the mean by σ²/R. It is not
 		// corrected: scatter that both channels share would not do it.
 		_, dithered := quantisation(s.ny)
-		scatter := (s.ny*s.ny + dithered*dithered) * s.y.Gain * s.y.Gain
+		scatter := s.gainY * (s.ny*s.ny + dithered*dithered) * s.y.Gain * s.y.Gain
 		add("squared noise "+s.y.Name, scatter/float64(s.rail.Shunt)*float64(s.m.One), true)
 	case WiringAssumed:
 		add("assumed voltage "+s.rail.Name, float64(s.rail.UAssumed)*s.m.integral(i), true)

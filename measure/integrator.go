@@ -185,10 +185,15 @@ func (g *Integrator) Add(b *Block) error {
 	return nil
 }
 
+// listenScans is how many readings the scatter is looked for in, at least: a
+// window of fewer is looked at with its surroundings.
+const listenScans = 64
+
 // listen looks at the scatter of the readings within the window.
 func (g *Integrator) listen(s *stretch[Count]) {
-	lo := s.find(func(t float64) bool { return t >= g.lo })
-	hi := s.find(func(t float64) bool { return t > g.hi })
+	around := max(listenScans*s.step-(g.hi-g.lo), 0) / 2
+	lo := s.find(func(t float64) bool { return t >= g.lo-around })
+	hi := s.find(func(t float64) bool { return t > g.hi+around })
 	for from := lo; from < hi; from += groupScans {
 		for c := range g.noise {
 			g.noise[c].observe(s.cols[c][from:min(from+groupScans, hi)], g.stride)

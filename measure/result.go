@@ -3,6 +3,7 @@ package measure
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // EnergyOf returns the energy of the named rail; ok is false when there is none.
@@ -38,16 +39,17 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 		Gaps: g.gaps, Lost: g.lost, Peak: g.peak(-1),
 	}
 	var total sum
+	var terms []term
 	for r := range g.setup.Rails {
 		rail, own := g.rail(r, e)
 		total.add(float64(rail.Energy.Energy))
 		out.Rails = append(out.Rails, rail)
-		out.Budget = append(out.Budget, own...)
+		terms = append(terms, own...)
 	}
 	out.Total.Energy = Joule(total.value())
 	out.Mean = Watt(float64(out.Total.Energy) / float64(g.to-g.from))
-	out.Budget = append(out.Budget, g.common(-1, &g.total, float64(out.Total.Energy), e)...)
-	out.Total.U = expand(out.Budget)
+	terms = append(terms, g.common(-1, &g.total, float64(out.Total.Energy), e)...)
+	out.Total.U, out.Budget = expand(terms)
 	return out, nil
 }
 
@@ -78,35 +80,66 @@ func (g *Integrator) covers() error {
 	return nil
 }
 
-// rail returns the result of one rail and the lines of its budget that are its own.
-func (g *Integrator) rail(r int, e Edges) (RailResult, []Contribution) {
+// stats returns what the budget of rail r is made from.
+func (g *Integrator) stats(r int) railStats {
 	rail := g.setup.Rails[r]
-	st := railStats{rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X), m: g.Moments(r), spacing: g.spacing(), gainY: g.setup.noiseGain(rail)}
+	st := railStats{
+		rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X),
+		m: g.Moments(r), spacing: g.spacing(), gainY: g.setup.noiseGain(rail),
+	}
 	st.rail.X, st.rail.Y = 0, -1 // the statistics carry their channels along
 	if rail.Y >= 0 {
 		st.rail.Y, st.y, st.ny = 1, g.setup.Channels[rail.Y], g.scatter(rail.Y)
 	}
+	return st
+}
+
+// SharedGain returns the standard uncertainty that a relative standard
+// uncertainty u of all gains together makes in the total, as that of a voltage
+// reference does that stands behind every channel. It adds linearly within a
+// rail and over the rails, with the signs that the wirings have: twice u of a
+// rail of two channels, of a shunt's as of a clamp's. The budget takes the
+// channels' own UGain as independent; who knows a common part takes it out of
+// UGain and adds this line by the root of squares.
+func (g *Integrator) SharedGain(u float64) (Joule, error) {
+	g, err := g.flushed()
+	if err == nil {
+		err = g.covers()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("integrate: %w", err)
+	}
+	var e float64
+	for r := range g.setup.Rails {
+		st := g.stats(r)
+		e += st.byGains()
+	}
+	return Joule(math.Abs(u * e)), nil
+}
+
+// rail returns the result of one rail and the lines of its budget that are its own.
+func (g *Integrator) rail(r int, e Edges) (RailResult, []term) {
+	rail, st := g.setup.Rails[r], g.stats(r)
 	own := st.budget()
 	if u := g.skew(r, &st); u > 0 {
-		own = append(own, Contribution{Source: "skew " + rail.Name, U: u, Systematic: true})
+		own = append(own, term{Contribution: Contribution{Source: "skew " + rail.Name, U: u, Systematic: true}})
 	}
 	energy := st.m.Energy(g.meter.rails[r].lin)
 	out := RailResult{
 		Name: rail.Name, Role: rail.Role, Energy: Estimate{Energy: energy},
 		Mean: Watt(float64(energy) / float64(g.to-g.from)), Peak: g.peak(r),
 	}
-	out.Budget = append(append(out.Budget, own...), g.common(r, &g.rails[r], float64(energy), e)...)
-	out.Energy.U = expand(out.Budget)
+	out.Energy.U, out.Budget = expand(slices.Concat(own, g.common(r, &g.rails[r], float64(energy), e)))
 	return out, own
 }
 
 // common lists the contributions that act on all rails at once, for rail r, or
 // for the total for r = −1.
-func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []Contribution {
-	var out []Contribution
+func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term {
+	var out []term
 	add := func(source string, u float64, systematic bool) {
 		if u > 0 {
-			out = append(out, Contribution{Source: source, U: Joule(u), Systematic: systematic})
+			out = append(out, term{Contribution: Contribution{Source: source, U: Joule(u), Systematic: systematic}})
 		}
 	}
 	tb, tick := g.setup.Timebase, 1/float64(g.setup.Timebase.TickHz)
@@ -168,13 +201,14 @@ func (g *Integrator) skew(r int, st *railStats) Joule {
 	return Joule(math.Sqrt(moved + lag*lag*spread*slope))
 }
 
-// scatter returns the standard deviation of one reading of a channel, in
-// counts: as stated with the channel, else as seen.
-func (g *Integrator) scatter(channel int) float64 {
+// scatter returns the standard deviation of one reading of a channel: as stated
+// with the channel, else as seen.
+func (g *Integrator) scatter(channel int) scatter {
 	if c := g.setup.Channels[channel]; c.Noise > 0 {
-		return c.Noise / math.Abs(c.Gain)
+		return scatter{sigma: c.Noise / math.Abs(c.Gain)}
 	}
-	return g.noise[channel].sigma()
+	m := &g.noise[channel]
+	return scatter{m.sigma(), m.dof()}
 }
 
 // spacing returns the mean distance of independent readings in seconds: that of

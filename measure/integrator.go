@@ -118,11 +118,15 @@ func (g *Integrator) begin() {
 }
 
 // Covered returns the span of device time of the scans added up so far; ok is
-// false before the first. Where readings are aligned it ends a few scans before
-// what was added, until those behind have come.
+// false before the first. Once last lies behind the window no later block bears
+// on its energy: last stays behind what was added by the scans that wait to be
+// aligned, and by as much as a rail's readings are older than their scans.
 func (g *Integrator) Covered() (first, last Seconds, ok bool) {
-	tb := g.setup.Timebase
-	return tb.Seconds(g.firstTick), tb.Seconds(g.lastTick), g.seen
+	tb, older := g.setup.Timebase, 0.0
+	for _, shift := range g.ends[0].shift {
+		older = max(older, -shift)
+	}
+	return tb.Seconds(g.firstTick), tb.Seconds(g.lastTick - older), g.seen
 }
 
 // Moments returns the integrals of rail r over the part of the window that was

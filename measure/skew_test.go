@@ -226,6 +226,38 @@ func TestCommonDelayMovesTheWindow(t *testing.T) {
 	}
 }
 
+// Who stops adding blocks when Covered says so gets the same energy.
+func TestCoveredSaysWhenToStop(t *testing.T) {
+	for name, c := range map[string]struct {
+		skew, lag Seconds
+	}{"old readings": {-25e-3, 0}, "late readings": {25e-3, 0}, "aligned": {0, 40e-6}} {
+		s := muxed(1e4, c.lag)
+		s.Channels[0].Skew += c.skew
+		s.Channels[1].Skew += c.skew
+		b := scanned(s, 4000, func(at float64) float64 { return 5 + 40*at }, func(at float64) float64 { return 12 - 3*at })
+		want := integrate(t, s, 0.05, 0.15, Edges{}, b)
+		g, err := NewIntegrator(s, 0.05, 0.15)
+		if err != nil {
+			t.Fatal(err)
+		}
+		added := 0
+		for _, part := range split(s.Timebase, b, 20) {
+			if err := g.Add(&part); err != nil {
+				t.Fatal(err)
+			}
+			added += part.Scans()
+			if _, last, ok := g.Covered(); ok && last > 0.15 {
+				break
+			}
+		}
+		got, err := g.Result(Edges{})
+		if err != nil || added >= 2000 {
+			t.Fatalf("%s: %v after %d scans", name, err, added)
+		}
+		closeTo(t, name, float64(got.Total.Energy), float64(want.Total.Energy), 1e-9)
+	}
+}
+
 // Interpolated noise is coloured: one reading scatters less, an energy as much
 // as it did. What the budget says must be what is seen.
 func TestNoiseOfAlignedReadings(t *testing.T) {

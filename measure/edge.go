@@ -61,13 +61,6 @@ func observe[T reading](e *edge, s *stretch[T]) {
 	}
 }
 
-// levels are the mean power before and after an end, in watts.
-type levels struct{ before, after float64 }
-
-// mid is the linear part of the sensitivity to a shift, half its asymmetry.
-func (l levels) mid() float64  { return (l.before + l.after) / 2 }
-func (l levels) half() float64 { return (l.after - l.before) / 2 }
-
 // of returns the end's tick for the readings of rail r: those lie their skew
 // behind their scan's tick. The sum of all rails, r = −1, has the mean of it.
 func (e *edge) of(r int) float64 {
@@ -81,36 +74,68 @@ func (e *edge) of(r int) float64 {
 	return e.at - s/float64(len(e.shift))
 }
 
-// levels returns the mean power within reach ticks on either side (the nearest
-// scan at least) of rail r, or of the sum of all rails for r = −1.
-func (e *edge) levels(r int, reach float64) levels {
+// beside returns the power of rail r, or of the sum for r = −1, at the scans on
+// either side of the end; where there is none on one side, that of the other.
+func (e *edge) beside(r int) (before, after float64) {
 	n, at := len(e.before)+len(e.after), e.of(r)
 	mid := sort.Search(n, func(i int) bool { return e.tick(i) >= at })
-	before, okB := e.mean(r, 0, mid, at, reach)
-	after, okA := e.mean(r, mid, n, at, reach)
-	switch {
-	case !okB:
-		before = after
-	case !okA:
-		after = before
-	}
-	return levels{before, after}
+	return e.power(max(mid-1, 0), r), e.power(min(mid, n-1), r)
 }
 
-// mean is of the remembered scans [from, to) that lie within reach of at.
-func (e *edge) mean(r, from, to int, at, reach float64) (mean float64, ok bool) {
-	if from == to {
-		return 0, false
+// shifts is how much energy a shift of an end passes over, by the shift: the
+// trace on either side, seen from the end. The nearest reading goes on to the
+// end itself: a step across the end is one, not a ramp.
+type shifts struct{ left, right reach }
+
+// reach is one side: distances from the end, the power there and the energy up
+// to there.
+type reach struct{ at, power, energy []float64 }
+
+func (e *edge) shifts(r int) (out shifts) {
+	n, at := len(e.before)+len(e.after), e.of(r)
+	mid := sort.Search(n, func(i int) bool { return e.tick(i) >= at })
+	for i := mid - 1; i >= 0; i-- {
+		out.left.grow(at-e.tick(i), e.power(i, r))
 	}
-	reach = max(reach, min(math.Abs(e.tick(from)-at), math.Abs(e.tick(to-1)-at)))
-	var s, n float64
-	for i := from; i < to; i++ {
-		if math.Abs(e.tick(i)-at) <= reach {
-			s += e.power(i, r)
-			n++
-		}
+	for i := mid; i < n; i++ {
+		out.right.grow(e.tick(i)-at, e.power(i, r))
 	}
-	return s / n, n > 0
+	switch mid { // no data on one side: it is as on the other
+	case 0:
+		out.left.grow(0, e.power(0, r))
+	case n:
+		out.right.grow(0, e.power(n-1, r))
+	}
+	return out
+}
+
+// grow adds the next reading away from the end.
+func (s *reach) grow(at, power float64) {
+	if len(s.at) == 0 {
+		s.at, s.power, s.energy = append(s.at, 0), append(s.power, power), append(s.energy, 0)
+	}
+	n := len(s.at) - 1
+	s.energy = append(s.energy, s.energy[n]+(at-s.at[n])*(s.power[n]+power)/2)
+	s.at, s.power = append(s.at, at), append(s.power, power)
+}
+
+// by returns the energy between the end and the end shifted by d ticks, in
+// watt·ticks, negative for a shift back. Beyond what is remembered the power
+// stays.
+func (s *shifts) by(d float64) float64 {
+	side, sign := &s.right, 1.0
+	switch {
+	case d == 0:
+		return 0
+	case d < 0:
+		side, sign, d = &s.left, -1, -d
+	}
+	i := max(sort.SearchFloat64s(side.at, d)-1, 0)
+	p, x := side.power[i], d-side.at[i]
+	if i+1 < len(side.at) {
+		p += (side.power[i+1] - p) * x / (side.at[i+1] - side.at[i]) / 2
+	}
+	return sign * (side.energy[i] + p*x)
 }
 
 // jump returns how far the power steps between two neighbouring scans, of those

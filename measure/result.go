@@ -143,10 +143,8 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 		}
 	}
 	tb, tick := g.setup.Timebase, 1/float64(g.setup.Timebase.TickHz)
-	from := g.ends[0].levels(r, 2*tb.Ticks(e.UFrom))
-	to := g.ends[1].levels(r, 2*tb.Ticks(e.UTo))
 	add("tick rate", tb.UTickHz*math.Abs(energy), true)
-	add("window edges", math.Sqrt(edgeVariance(from, to, e)), true)
+	add("window edges", tick*math.Sqrt(edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)), true)
 	add("window sampling", g.sampled(r, e), true)
 	one := g.one.value()
 	add("gaps", math.Sqrt(s.gapVariance(one, energy/(one*tick), g.gap2, tick)), false)
@@ -183,8 +181,8 @@ func (g *Integrator) sampled(r int, e Edges) float64 {
 func (g *Integrator) skew(r int, st *railStats) Joule {
 	s := &g.setup
 	rail := s.Rails[r]
-	u := Seconds(uSkew * math.Abs(float64(s.Channels[rail.X].Skew)))
-	moved := edgeVariance(g.ends[0].levels(r, 0), g.ends[1].levels(r, 0), Edges{UFrom: u, UTo: u, Correlation: 1})
+	u := uSkew * math.Abs(g.ends[0].shift[r])
+	moved := edgeVariance(&g.ends[0], &g.ends[1], r, u, u, 1) / float64(s.Timebase.TickHz*s.Timebase.TickHz)
 	lag := math.Abs(float64(s.lag(rail)))
 	if lag == 0 {
 		return Joule(math.Sqrt(moved))
@@ -226,8 +224,9 @@ func (g *Integrator) peak(r int) Watt {
 		p = g.rails[r].peak
 	}
 	if math.IsInf(p, -1) {
-		a, b := g.ends[0].levels(r, 0), g.ends[1].levels(r, 0)
-		p = max(a.before, b.after)
+		before, _ := g.ends[0].beside(r)
+		_, after := g.ends[1].beside(r)
+		p = max(before, after)
 	}
 	return Watt(p)
 }

@@ -107,8 +107,10 @@ func TestRulesThatDoNotApply(t *testing.T) {
 		},
 		"events elsewhere": func(in *Input) {
 			in.Events = []measure.Event{
-				{Kind: measure.EventResync, FirstScan: 20_001}, {Kind: measure.EventOverflow, FirstScan: 3},
-				{Kind: measure.EventNote, FirstScan: 15_000}, {Kind: measure.EventOverRange, FirstScan: 15_000, Scans: 3, Channel: -1},
+				{Kind: measure.EventResync, FirstScan: 20_001},
+				{Kind: measure.EventOverflow, FirstScan: 3},
+				{Kind: measure.EventNote, FirstScan: 15_000},
+				{Kind: measure.EventOverRange, FirstScan: 15_000, Scans: 3, Channel: -1},
 			}
 		},
 		"an overflow before the first scan": func(in *Input) {

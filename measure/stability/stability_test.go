@@ -178,7 +178,7 @@ func TestExtremes(t *testing.T) {
 	}
 	a.Add(x)
 	curve := a.Deviation()
-	if last := curve[len(curve)-1]; last.Dev != (math.MaxUint32)/math.Sqrt2 || last.N != 1 {
+	if last := curve[len(curve)-1]; last.Dev != math.MaxUint32/math.Sqrt2 || last.N != 1 {
 		t.Errorf("halves at both ends of the range: %v of %d pairs, want %v of one", last.Dev, last.N, math.MaxUint32/math.Sqrt2)
 	}
 	if !math.IsNaN(Slope(nil)) || !math.IsNaN(NewAllan(1).StdDev()) || !math.IsNaN(NewAllan(1).Mean()) || NewAllan(1).Deviation() != nil {

@@ -51,7 +51,7 @@ func newAligner(s *Setup) *aligner {
 		if !s.aligns(r) {
 			continue
 		}
-		whole, share := split2(s.Timebase, s.lag(r))
+		whole, share := splitLag(s.Timebase, s.lag(r))
 		d := &a.delays[r.Y]
 		d.whole = whole
 		before, behind := -whole, whole

@@ -72,14 +72,14 @@ func (s *Setup) noiseGain(r Rail) float64 {
 	if !s.aligns(r) {
 		return 1
 	}
-	_, share := split2(s.Timebase, s.lag(r))
+	_, share := splitLag(s.Timebase, s.lag(r))
 	f := newFractional(share)
 	return f.noiseGain()
 }
 
-// split2 splits the way from the second reading to the first, which lies lag
+// splitLag splits the way from the second reading to the first, which lies lag
 // before it, into whole scans and a share of one in [0, 1).
-func split2(tb Timebase, lag Seconds) (scans int, share float64) {
+func splitLag(tb Timebase, lag Seconds) (scans int, share float64) {
 	way := -tb.Ticks(lag) / tb.TicksPerScan
 	whole := math.Floor(way)
 	return int(whole), way - whole

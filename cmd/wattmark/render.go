@@ -81,6 +81,7 @@ func renderReport(w io.Writer, r *report) {
 		fmt.Fprintf(w, "\nCaution: %s.\n", r.Caution)
 	}
 	fmt.Fprintln(w)
+	r.Quality.render(w)
 	renderComparison(w, r)
 	renderMarkers(w, r)
 	for _, e := range r.Events {

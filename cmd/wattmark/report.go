@@ -48,6 +48,7 @@ type report struct {
 	Events     []eventReport  `json:"events,omitempty"`
 	// Condition is the GPU's clocks and temperature around the work.
 	Condition *conditionReport `json:"gpu_condition,omitempty"`
+	Quality   *qualityReport   `json:"quality,omitempty"`
 	// Caution is what the meter cannot see and ± U does not hold.
 	Caution string `json:"caution,omitempty"`
 
@@ -148,6 +149,7 @@ func newReport(t *store.Task, db string) *report {
 	}
 	r.Caution = caution(t.Setup.Response)
 	r.addResult(t.Result)
+	r.Quality = newQuality(t)
 	start, stop := marker.Pair(t.Markers)
 	r.Markers = markersReport{newMarkerReport(start), newMarkerReport(stop)}
 	if c := t.Clock; c != nil {

@@ -33,6 +33,8 @@ type Owner struct {
 	captures map[string]*Capture
 	identity instrument.Identity
 	setup    *measure.Setup
+	nominal  *measure.Setup // without calibration records
+	notes    []string       // on the records
 	setupErr error
 }
 
@@ -52,27 +54,59 @@ func New(cfg Config) (*Owner, error) {
 	}
 	// Drivers with fixed inputs know them before they are opened.
 	if in := cfg.Instrument.Inputs(); len(in.Channels) > 0 {
-		o.learn(in)
+		_, _ = o.learn(in, nil) // a fault is kept, and told by Bench
 	} else {
 		o.setupErr = fmt.Errorf("%w: it was not opened yet", ErrUnavailable)
 	}
 	return o, o.restore()
 }
 
+// calibrator is Config.Calibrate.
+type calibrator = func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
+
 // learn keeps what the instrument says of itself. Only the goroutine that owns
 // the instrument, or New, may call it.
-func (o *Owner) learn(in instrument.Inputs) (measure.Setup, error) {
-	setup, err := o.cfg.Setup(in)
-	if err == nil {
-		err = setup.Validate()
-	}
+// calibrate is nil before the instrument was opened: whose records are meant is
+// not known yet.
+func (o *Owner) learn(in instrument.Inputs, calibrate calibrator) (measure.Setup, error) {
+	identity := o.cfg.Instrument.Identity()
+	nominal, setup, notes, err := o.calibrated(in, identity, calibrate)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.identity = o.cfg.Instrument.Identity()
-	if o.setupErr = err; err == nil {
-		o.setup = &setup
+	o.identity = identity
+	if o.setupErr = err; err != nil {
+		return setup, err
 	}
-	return setup, err
+	o.setup, o.nominal = &setup, &nominal
+	for _, n := range notes {
+		if !slices.Contains(o.notes, n) { // told once, not with every capture
+			o.cfg.Log.Warn("calibration", "bench", o.cfg.Bench, "note", n)
+		}
+	}
+	o.notes = notes
+	return setup, nil
+}
+
+// calibrated makes the setup of what the instrument delivers, without and with
+// the calibration records.
+func (o *Owner) calibrated(in instrument.Inputs, id instrument.Identity, calibrate calibrator) (nominal, setup measure.Setup, notes []string, err error) {
+	if nominal, err = o.cfg.Setup(in); err != nil {
+		return nominal, nominal, nil, err
+	}
+	setup = nominal
+	if calibrate != nil {
+		if setup, notes, err = calibrate(nominal, id); err != nil {
+			return nominal, setup, nil, err
+		}
+	}
+	return nominal, setup, notes, setup.Validate()
+}
+
+// nominalChannels are the channels as the instrument and the bench file have them.
+func (o *Owner) nominalChannels() []measure.Channel {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.nominal.Channels
 }
 
 // Run owns the instrument until ctx ends; a capture that then runs ends
@@ -120,7 +154,7 @@ func (o *Owner) probe(outer context.Context) {
 	ins := o.cfg.Instrument
 	err := ins.Open(ctx)
 	if err == nil {
-		_, err = o.learn(ins.Inputs())
+		_, err = o.learn(ins.Inputs(), o.cfg.Calibrate)
 	}
 	if cerr := ins.Close(); err == nil {
 		err = cerr
@@ -146,7 +180,7 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := Bench{
-		Name: o.cfg.Bench, Instrument: o.identity, Setup: o.setup, Err: o.setupErr,
+		Name: o.cfg.Bench, Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.setupErr,
 		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID,
 	}
 	if o.setup != nil {

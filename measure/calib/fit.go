@@ -28,9 +28,9 @@ type Line struct {
 //
 // The uncertainty follows the GUM (JCGM 100:2008, 5.2): the readings' parts
 // are independent; the reference's is one error for all points, which no
-// number of points averages out. Points that scatter more than the readings
-// say enlarge the readings' part, and their distance from the line is added to
-// that of the zero.
+// number of points averages out. How far three or more points lie from the line
+// takes the place of what their readings say where that is less, and is added
+// to the zero's.
 func Fit(c measure.Channel, points []Point) (Line, error) {
 	if len(points) == 0 {
 		return Line{}, fmt.Errorf("%w: there are none", ErrFit)
@@ -82,7 +82,7 @@ func (f *fitting) line(c measure.Channel) (Line, error) {
 	if !(b > 0) {
 		return Line{}, fmt.Errorf("%w: the reading falls where the value rises: is the channel connected the wrong way round?", ErrFit)
 	}
-	birge, residual := f.scatter(a, b)
+	residual := f.residual(a, b)
 	// How each row's error moves a and b.
 	var aa, bb, ab, da, db float64
 	for i, x := range f.rows {
@@ -90,7 +90,7 @@ func (f *fitting) line(c measure.Channel) (Line, error) {
 		ka, kb := w*(srr-sr*x.r)/det, w*(s*x.r-sr)/det
 		u := x.u
 		if i > 0 {
-			u *= birge
+			u = max(u, residual)
 		}
 		aa, bb, ab = aa+ka*ka*u*u, bb+kb*kb*u*u, ab+ka*kb*u*u
 		da, db = da+ka*x.ref, db+kb*x.ref
@@ -117,23 +117,19 @@ func (l *Line) widen(ab, product float64, rows []row) {
 	}
 }
 
-// scatter returns by how much the points scatter more than their readings say
-// (Birge's ratio, at least 1), and how far they lie from the line.
-func (f *fitting) scatter(a, b float64) (birge, residual float64) {
-	var chi2, sum float64
-	free := len(f.rows) - 2 // the zero is a point
-	if free <= 0 {
-		return 1, 0
+// residual is the root mean square distance of the points from the line; zero
+// where two points or one leave nothing to judge by.
+func (f *fitting) residual(a, b float64) float64 {
+	points := f.rows[1:]
+	if len(points) < 3 {
+		return 0
 	}
-	for i, x := range f.rows {
+	sum := 0.0
+	for _, x := range points {
 		d := x.v - a - b*x.r
 		sum += d * d
-		if i > 0 && x.u > 0 {
-			chi2 += d * d / (x.u * x.u)
-		}
 	}
-	n := float64(free)
-	return max(1, math.Sqrt(chi2/n)), math.Sqrt(sum / n)
+	return math.Sqrt(sum / float64(len(points)-2))
 }
 
 // Scale returns the channel's scale under the line. The noise of one reading is

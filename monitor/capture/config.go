@@ -130,12 +130,12 @@ type Bench struct {
 	CalibrationID string
 	// Nominal is Setup without calibration records; nil as Setup is. Notes tell
 	// what an operator should know of the records.
-	Nominal *measure.Setup
-	Notes   []string
-	Err     error
-	Holder        string // empty when the bench is free
-	HeldSince     time.Time
-	CaptureID     string
+	Nominal   *measure.Setup
+	Notes     []string
+	Err       error
+	Holder    string // empty when the bench is free
+	HeldSince time.Time
+	CaptureID string
 }
 
 // Window is a span of device time.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type Owner struct {
 	setup    *measure.Setup
 	nominal  *measure.Setup // without calibration records
 	notes    []string       // on the records
+	told     bool           // which records are in force was logged
 	setupErr error
 }
 
@@ -76,6 +78,14 @@ func (o *Owner) learn(in instrument.Inputs, calibrate calibrator) (measure.Setup
 	o.identity = identity
 	if o.setupErr = err; err != nil {
 		return setup, err
+	}
+	if calibrate != nil && (o.nominal == nil || !o.told || !slices.Equal(o.setup.Records, setup.Records)) {
+		o.told = true
+		var ids []string
+		for _, r := range setup.Records {
+			ids = append(ids, r.ID)
+		}
+		o.cfg.Log.Info("calibration", "bench", o.cfg.Bench, "id", setup.CalibrationID(), "records", strings.Join(ids, " "))
 	}
 	o.setup, o.nominal = &setup, &nominal
 	for _, n := range notes {

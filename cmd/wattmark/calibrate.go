@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"wattmark/measure/calib"
 )
@@ -155,6 +157,9 @@ func (a *app) line() (string, error) {
 		a.lines = bufio.NewReader(a.in)
 	}
 	line, err := a.lines.ReadString('\n')
+	if f, ok := a.in.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		fmt.Fprintln(a.out) // no Enter was echoed
+	}
 	if line != "" {
 		err = nil
 	}
@@ -236,7 +241,7 @@ func (a *app) zero(ctx context.Context, f *calibrateFlags, r *calRig, names []st
 		if err != nil {
 			return err
 		}
-		c, err := calib.ZeroOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], r.meter.Stat(i))
+		c, err := calib.ZeroOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name), r.meter.Stat(i))
 		if err != nil {
 			faults = append(faults, err)
 			continue

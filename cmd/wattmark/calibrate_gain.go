@@ -120,7 +120,7 @@ func (a *app) gain(ctx context.Context, f *calibrateFlags, r *calRig, steps [][]
 	}
 	for _, name := range order {
 		i, _ := r.index(name)
-		c, err := calib.GainOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], points[name])
+		c, err := calib.GainOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name), points[name])
 		if err != nil {
 			return fmt.Errorf("nothing was written: %w", err)
 		}

@@ -82,11 +82,11 @@ func (a *app) importCertificate(ctx context.Context, f *calibrateFlags, r *calRi
 		if err != nil {
 			return err
 		}
-		c, own := r.setup.Channels[i], r.bench.Nominal.Channels[i]
+		c, own, basis := r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name)
 		if nominal {
-			c = own
+			c, basis = own, ""
 		}
-		x, err := calib.GainOf(c, own, cert.Of(named))
+		x, err := calib.GainOf(c, own, basis, cert.Of(named))
 		if err != nil {
 			return fmt.Errorf("nothing was written: %w", err)
 		}

@@ -181,6 +181,18 @@ func (r *calRig) index(name string) (int, error) {
 	return i, nil
 }
 
+// basis is the record that a channel follows now; empty for none.
+func (r *calRig) basis(name string) string {
+	h, err := calib.HistoryOf(&r.setup)
+	if err != nil {
+		return ""
+	}
+	if rec := h.InForce(name); rec != nil {
+		return rec.ID
+	}
+	return ""
+}
+
 // channel returns a channel as it is in force; it must be there.
 func (r *calRig) channel(name string) *measure.Channel {
 	i, _ := r.index(name)

@@ -117,6 +117,9 @@ func (c *Channel) check(done Act) error {
 			return fmt.Errorf("a scale of %+v cannot be", *s)
 		}
 	}
+	if err := shortText("basis", c.Basis); err != nil {
+		return err
+	}
 	if len(c.Points) > maxPoints {
 		return fmt.Errorf("%d points: at most %d", len(c.Points), maxPoints)
 	}

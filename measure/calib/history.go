@@ -111,8 +111,27 @@ func (a *applying) channel(c *measure.Channel) {
 				r.ID, day(r.At), c.Name, c.Gain, c.Offset, x.Nominal.Gain, x.Nominal.Offset)
 		default:
 			*c = x.Scale.On(*c)
-			a.used[i], scaled = true, true
+			scaled = true
+			a.use(i, c.Name)
 		}
+	}
+}
+
+// use marks the record that a channel follows, and what it rests on: a zero keeps
+// the gain of an earlier record, a gain leans on the zero before it.
+func (a *applying) use(i int, channel string) {
+	var seen [2]bool // a zero, a gain
+	for i >= 0 {
+		kind := 1
+		if a.h[i].Done == Zero {
+			kind = 0
+		}
+		x := a.h[i].find(channel)
+		if seen[kind] || x == nil || x.Scale == nil {
+			return
+		}
+		a.used[i], seen[kind] = true, true
+		i = slices.IndexFunc(a.h, func(r Record) bool { return x.Basis != "" && r.ID == x.Basis })
 	}
 }
 

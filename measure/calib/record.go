@@ -75,6 +75,9 @@ type Channel struct {
 	// the record was made. Where they say something else later, the record no
 	// longer fits.
 	Nominal *Scale `json:"nominal,omitempty"`
+	// Basis is the record that was in force before: a zero keeps its gain, a gain
+	// leans on its zero. Empty where there was none.
+	Basis string `json:"basis,omitempty"`
 	// Points are what the scale was found from.
 	Points []Point `json:"points,omitempty"`
 }

@@ -48,7 +48,7 @@ const zeroLimit = 6
 
 // ZeroOf makes a channel's entry of a zero record: c is the channel as it is in
 // force, nominal as the instrument and the bench file have it.
-func ZeroOf(c, nominal measure.Channel, s Stat) (Channel, error) {
+func ZeroOf(c, nominal measure.Channel, basis string, s Stat) (Channel, error) {
 	if err := s.rests(c); err != nil {
 		return Channel{}, err
 	}
@@ -63,7 +63,7 @@ func ZeroOf(c, nominal measure.Channel, s Stat) (Channel, error) {
 	g := math.Abs(c.Gain)
 	scale := ScaleOf(c)
 	scale.Offset, scale.UOffset, scale.Noise = -c.Gain*s.Mean, g*s.U, g*s.Std
-	return entry(c, nominal, scale, Point{
+	return entry(c, nominal, basis, scale, Point{
 		Reading: c.Offset + c.Gain*s.Mean, UReading: g * s.U, MeanCount: s.Mean, StdCount: s.Std, Samples: s.Samples,
 	}), nil
 }
@@ -86,7 +86,7 @@ func PointOf(c measure.Channel, value, u float64, s Stat) (Point, error) {
 }
 
 // GainOf makes a channel's entry of a gain or import record.
-func GainOf(c, nominal measure.Channel, points []Point) (Channel, error) {
+func GainOf(c, nominal measure.Channel, basis string, points []Point) (Channel, error) {
 	line, err := Fit(c, points)
 	if err != nil {
 		return Channel{}, fmt.Errorf("%s: %w", c.Name, err)
@@ -94,10 +94,10 @@ func GainOf(c, nominal measure.Channel, points []Point) (Channel, error) {
 	if line.B < 0.8 || line.B > 1.25 {
 		return Channel{}, fmt.Errorf("%s: %w: the gain would change by %+.1f %%: check reference, unit and range", c.Name, ErrFit, 100*(line.B-1))
 	}
-	return entry(c, nominal, line.Scale(c, points), points...), nil
+	return entry(c, nominal, basis, line.Scale(c, points), points...), nil
 }
 
-func entry(c, nominal measure.Channel, s Scale, points ...Point) Channel {
+func entry(c, nominal measure.Channel, basis string, s Scale, points ...Point) Channel {
 	was := ScaleOf(nominal)
-	return Channel{Name: c.Name, Unit: c.Unit, Scale: &s, Nominal: &was, Points: points}
+	return Channel{Name: c.Name, Unit: c.Unit, Scale: &s, Nominal: &was, Basis: basis, Points: points}
 }

@@ -118,7 +118,7 @@ func (s Scale) On(c measure.Channel) measure.Channel {
 }
 
 // Seal gives the record its ID: the first 12 hex digits of the SHA-256 of its
-// JSON without the ID. Times are cut to seconds, as files show them.
+// JSON without the ID. Times are cut to milliseconds.
 func (r *Record) Seal() error {
 	id, err := r.contentID()
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *Record) Seal() error {
 }
 
 func (r *Record) contentID() (string, error) {
-	r.At, r.ValidUntil = r.At.UTC().Truncate(time.Second), r.ValidUntil.UTC().Truncate(time.Second)
+	r.At, r.ValidUntil = r.At.UTC().Truncate(time.Millisecond), r.ValidUntil.UTC().Truncate(time.Millisecond)
 	bare := *r
 	bare.ID = ""
 	text, err := json.Marshal(bare)

@@ -168,16 +168,23 @@ func parseDetail(p *wattmarkv1.GetTaskResponse) (d Detail, err error) {
 	if d.From, d.To, _, err = wire.ParseWindow(p.Window); err != nil {
 		return bad(err)
 	}
-	for _, r := range p.Results {
-		x := Result{Number: r.GetNumber(), CalibrationID: r.GetCalibrationId(), InUse: r.GetInUse()}
-		if x.Computed, err = wire.ParseTime("computed", r.GetComputed()); err != nil {
-			return bad(err)
-		}
-		if x.Energy, err = wire.ParseEnergy(r.GetEnergy()); err != nil {
-			return bad(err)
-		}
-		d.Results = append(d.Results, x)
+	if d.Results, err = parseResults(p.Results); err != nil {
+		return bad(err)
 	}
 	d.FirstScan, d.Result = p.FirstScan, p.Result
 	return d, nil
+}
+
+func parseResults(p []*wattmarkv1.TaskResult) (out []Result, err error) {
+	for _, r := range p {
+		x := Result{Number: r.GetNumber(), CalibrationID: r.GetCalibrationId(), InUse: r.GetInUse()}
+		if x.Computed, err = wire.ParseTime("computed", r.GetComputed()); err != nil {
+			return nil, err
+		}
+		if x.Energy, err = wire.ParseEnergy(r.GetEnergy()); err != nil {
+			return nil, err
+		}
+		out = append(out, x)
+	}
+	return out, nil
 }

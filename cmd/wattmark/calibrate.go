@@ -187,7 +187,11 @@ func (a *app) showChange(r *calRig, rec *calib.Record) {
 	}
 	for _, c := range rec.Channels {
 		for _, p := range c.Points {
-			fmt.Fprintf(a.out, "  %s at %.6g %s ± %.2g (u) read %.6g ± %.2g (u)", c.Name, p.Value, c.Unit, p.U, p.Reading, p.UReading)
+			at := fmt.Sprintf("%.6g %s", p.Value, c.Unit)
+			if p.U > 0 {
+				at += fmt.Sprintf(" (u %.2g)", p.U)
+			}
+			fmt.Fprintf(a.out, "  %s at %s: read %.6g %s (u %.2g)", c.Name, at, p.Reading, c.Unit, p.UReading)
 			if p.Samples > 0 {
 				fmt.Fprintf(a.out, ": %.3f counts, σ %.2f, %d readings", p.MeanCount, p.StdCount, p.Samples)
 			}

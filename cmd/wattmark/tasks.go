@@ -53,24 +53,6 @@ func (a *app) task(ctx context.Context, db *store.DB, arg string) (*store.Task, 
 	return &t, err
 }
 
-// taskResult reads one task with the result of a number; 0 for the one in use.
-func (a *app) taskResult(ctx context.Context, db *store.DB, arg string, no uint) (*store.Task, error) {
-	t, err := a.task(ctx, db, arg)
-	if err != nil || no == 0 {
-		return t, err
-	}
-	x, err := db.TaskResult(ctx, t.ID, int(no))
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, withCode(exitNotFound, fmt.Errorf("task %d has no result %d: wattmark show %d lists them", t.ID, no, t.ID))
-	}
-	return &x, err
-}
-
-// resultFlag lets a command look at another result than the one in use.
-func resultFlag(c *cobra.Command, no *uint) {
-	c.Flags().UintVar(no, "result", 0, "of a recalculated task, the result of this number (1 is the original; default: the one in use)")
-}
-
 func (a *app) tasksCmd() *cobra.Command {
 	var q store.Query
 	var since, until string

@@ -128,7 +128,7 @@ func writeNew(path string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Link(tmp.Name(), path); err != nil { // unlike a rename, never over another
+	if err := takeName(tmp.Name(), path); err != nil {
 		return err
 	}
 	d, err := os.Open(filepath.Dir(path))
@@ -137,4 +137,18 @@ func writeNew(path string, text []byte) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// takeName gives a file its final name, never over another. A file system without
+// hard links leaves a moment in which two writers could meet; as names hold what
+// is in the file, they would write the same.
+func takeName(tmp, path string) error {
+	err := os.Link(tmp, path)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return fs.ErrExist
+	}
+	return os.Rename(tmp, path)
 }

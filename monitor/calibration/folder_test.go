@@ -57,6 +57,13 @@ func TestARecordReadsBack(t *testing.T) {
 	if len(left) != 1 {
 		t.Errorf("%d files are left", len(left))
 	}
+	// What a writer that was killed leaves behind is no record.
+	if err := os.WriteFile(filepath.Join(string(f), ".new-123"), []byte("format: watt"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := f.Load(); err != nil || len(h) != 1 {
+		t.Errorf("beside a torn file: %v, %v", h, err)
+	}
 }
 
 func TestAnEditedRecordIsRefused(t *testing.T) {

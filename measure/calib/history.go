@@ -40,8 +40,9 @@ func (r *Record) Of(id measure.Identity) bool {
 
 // Apply puts the records in force on a nominal setup: each channel takes the
 // newest record of this device that fits it, each shunt the newest record of
-// its rail. A record fits where the instrument and the bench file still say of
-// the channel what they said when it was made. The notes are for the operator:
+// its rail. A record fits where the instrument and the bench file still say the
+// gain and the offset, or the resistance, that they said when it was made; what
+// they say of uncertainties does not matter. The notes are for the operator:
 // records that are not applied and why, records that have expired. The nominal
 // setup is not changed.
 func (h History) Apply(nominal measure.Setup, id measure.Identity, now time.Time) (s measure.Setup, notes []string, err error) {
@@ -106,7 +107,7 @@ func (a *applying) channel(c *measure.Channel) {
 		case scaled:
 		case x.Unit != c.Unit:
 			a.tell("record %s of %s is not applied: %s was in %s then, and is in %s now", r.ID, day(r.At), c.Name, x.Unit, c.Unit)
-		case !x.Nominal.near(ScaleOf(*c)):
+		case !alike(x.Nominal.Gain, c.Gain) || !alike(x.Nominal.Offset, c.Offset):
 			a.tell("record %s of %s is not applied to %s: the instrument or the bench file says gain %.6g and offset %.6g of it now, %.6g and %.6g when the record was made; calibrate again, or put back what it was",
 				r.ID, day(r.At), c.Name, c.Gain, c.Offset, x.Nominal.Gain, x.Nominal.Offset)
 		default:
@@ -147,7 +148,7 @@ func (a *applying) rail(r *measure.Rail) {
 			continue
 		}
 		x := rec.Rails[k]
-		if !alike(x.NominalOhm, float64(r.Shunt)) || !alike(x.NominalURel, r.UShunt) {
+		if !alike(x.NominalOhm, float64(r.Shunt)) {
 			a.tell("record %s of %s is not applied to rail %s: the bench file says a shunt of %.6g Ω now, %.6g Ω when the record was made; calibrate again, or put back what it was",
 				rec.ID, day(rec.At), r.Name, float64(r.Shunt), x.NominalOhm)
 			continue

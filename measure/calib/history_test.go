@@ -127,6 +127,8 @@ func TestRecordsThatDoNotFitAreTold(t *testing.T) {
 	changed := riser()
 	changed.Channels[0].Gain = 0.0501
 	changed.Rails[1].Shunt = 0.01
+	unsure := riser() // as a later version of a driver may state them
+	unsure.Channels[0].UGain, unsure.Channels[0].UOffset, unsure.Rails[1].UShunt = 0.02, 0.3, 0.02
 	other := riser()
 	other.Channels[0].Unit, other.Channels[0].Name = measure.UnitAmpere, "b.current"
 	for name, c := range map[string]struct {
@@ -141,6 +143,7 @@ func TestRecordsThatDoNotFitAreTold(t *testing.T) {
 		"no serial":           {s, measure.Identity{Kind: "pmd"}, monday, []string{"this is a pmd without a serial number"}, 0},
 		"another kind":        {s, measure.Identity{Kind: "nvml", Serial: "7"}, monday, []string{"this is a nvml 7"}, 0},
 		"the bench file says": {changed, device, monday, []string{"gain 0.0501 and offset -26 of it now, 0.05 and -26", "0.01 Ω now, 0.005 Ω when"}, 0},
+		"other uncertainties": {unsure, device, monday, nil, 2},
 		"expired":             {s, device, monday.AddDate(2, 0, 0), []string{"has expired on 2027-11-16"}, 2},
 		"no such channel":     {other, device, monday, []string{"not applied to a.current: this bench has no such channel"}, 1},
 	} {

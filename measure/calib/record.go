@@ -72,8 +72,8 @@ type Channel struct {
 	// Scale is the calibration found; nil in a note.
 	Scale *Scale `json:"scale,omitempty"`
 	// Nominal is what the instrument and the bench file said of the channel when
-	// the record was made. Where they say something else later, the record no
-	// longer fits.
+	// the record was made. Where they say another gain or offset later, the record
+	// no longer fits.
 	Nominal *Scale `json:"nominal,omitempty"`
 	// Basis is the record that was in force before: a zero keeps its gain, a gain
 	// leans on its zero. Empty where there was none.

@@ -12,8 +12,7 @@ import (
 type calibrator = func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
 
 // learn keeps what the instrument says of itself. Only the goroutine that owns
-// the instrument, or New, may call it.
-// calibrate is nil before the instrument was opened: whose records are meant is
+// the instrument, or New, may call it. calibrate is nil before the instrument was opened: whose records are meant is
 // not known yet.
 func (o *Owner) learn(in instrument.Inputs, calibrate calibrator) (measure.Setup, error) {
 	identity := o.cfg.Instrument.Identity()

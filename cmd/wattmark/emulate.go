@@ -73,6 +73,7 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 	fl.Float64Var(&f.faults.Duplicate, "duplicate", 0, "chance that a byte is sent twice")
 	fl.Float64Var(&f.faults.Corrupt, "corrupt", 0, "chance that a bit is flipped in a byte")
 	fl.IntVar(&f.faults.Fragment, "fragment", 0, "cut writes into pieces of at most so many bytes")
+	c.AddCommand(a.connectCmd(), a.truthCmd())
 	return c
 }
 

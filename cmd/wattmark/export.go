@@ -19,6 +19,7 @@ import (
 func (a *app) exportCmd() *cobra.Command {
 	var format, output string
 	var all bool
+	var result uint
 	c := &cobra.Command{
 		Use: "export TASK", Short: "Write a task's samples as CSV or as a recording", Args: oneTask,
 		Long: `Write a task's samples.
@@ -40,7 +41,7 @@ host knew (host.json).`,
 				return err
 			}
 			defer db.Close()
-			t, err := a.task(cmd.Context(), db, args[0])
+			t, err := a.taskResult(cmd.Context(), db, args[0], result)
 			if err != nil {
 				return err
 			}
@@ -53,6 +54,7 @@ host knew (host.json).`,
 			return writeFile(output, func(w io.Writer) error { return exportCSV(cmd.Context(), w, db, t, all) })
 		},
 	}
+	resultFlag(c, &result)
 	c.Flags().StringVar(&format, "format", "csv", "csv or recording")
 	c.Flags().StringVarP(&output, "output", "o", "-", "file or folder to write; - for standard output")
 	c.Flags().BoolVar(&all, "all", false, "also the samples outside of the window, markers among them")
@@ -118,6 +120,9 @@ func exportCSV(ctx context.Context, w io.Writer, db *store.DB, t *store.Task, al
 
 func csvHeader(out *bufio.Writer, t *store.Task) {
 	fmt.Fprintf(out, "# wattmark task %d, %s, by %s, launched %s, calibration %s\n", t.ID, t.Name, t.User, t.Launched.UTC().Format(time.RFC3339Nano), t.CalibrationID)
+	for _, r := range newRecordReports(&t.Setup) {
+		fmt.Fprintf(out, "# %s\n", r.text)
+	}
 	for _, c := range t.Setup.Channels {
 		fmt.Fprintf(out, "# channel %s: %s = %g + %g x count, u(gain) %g relative, u(offset) %g\n", c.Name, c.Unit, c.Offset, c.Gain, c.UGain, c.UOffset)
 		if c.Skew != 0 {

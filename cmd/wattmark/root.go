@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ type app struct {
 	streams
 	json bool
 	db   string
+	// lines reads answers from the standard input, once somebody was asked.
+	lines *bufio.Reader
 }
 
 // defaultDB is the task database unless told otherwise.
@@ -92,6 +95,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.demoCmd(), a.monitorCmd(), a.hostCmd(), a.runCmd(), a.tasksCmd(), a.showCmd(), a.usersCmd(),
 		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.benchCmd(), a.versionCmd(),
+		a.calibrateCmd(), a.recalculateCmd(),
 	)
 	checkUsage(root)
 	return root

@@ -87,6 +87,9 @@ func (b *Board) Find(name string) (int, error) {
 // Rail returns rail i when the whole board draws total. The load is one of
 // constant power: P = V·I with V = open − source·I.
 func (b *Board) Rail(i int, total measure.Watt) Reading {
+	if s := b.sources.Load(); s != nil && (*s)[i] != nil {
+		return *(*s)[i]
+	}
 	r := &b.rails[i]
 	p := r.base + r.share*(float64(total)-b.base)
 	v := r.open

@@ -1,0 +1,118 @@
+package pmd2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/poll"
+	"wattmark/monitor/instrument/series"
+	"wattmark/monitor/transport"
+)
+
+const blockTime = 20 * time.Millisecond
+
+// stream is one Stream call.
+type stream struct {
+	d      *Device
+	out    *series.Builder
+	reply  [ReplyBytes + 1]byte // room for a byte too many
+	counts [2 * Sensors]measure.Count
+
+	first  time.Time
+	heard  time.Time // of the last good answer
+	failed uint64    // questions without a good answer since then
+	why    error
+}
+
+// Stream asks until ctx ends.
+func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
+	if d.conn == nil {
+		return fmt.Errorf("%s: stream: not open", Kind)
+	}
+	s := &stream{d: d, heard: time.Now(), out: series.New(series.Config{
+		Channels: 2 * Sensors, Timebase: d.inputs.Timebase, Flush: max(1, int(blockTime/d.opts.Period)),
+	}, sink)}
+	err := transport.Stale(ctx, d.conn, staleBytes)
+	if err == nil {
+		err = poll.Grid(ctx, d.opts.Period, func() error { return s.ask(ctx) })
+	}
+	if ctx.Err() != nil && (err == nil || transport.Ended(err)) {
+		err = s.out.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: stream from %s: %w", Kind, d.address, err)
+	}
+	return nil
+}
+
+// ask asks once. The reading's time is the middle between question and answer.
+func (s *stream) ask(ctx context.Context) error {
+	begin := time.Now()
+	n, err := s.exchange(ctx)
+	end := time.Now()
+	switch {
+	case err == nil && n == ReplyBytes:
+		err = Parse((*[ReplyBytes]byte)(s.reply[:ReplyBytes]), &s.counts)
+	case err == nil:
+		err = fmt.Errorf("an answer of %d bytes or more, not %d", n, ReplyBytes)
+	case ctx.Err() != nil, errors.Is(err, instrument.ErrDisconnected):
+		if ferr := s.out.Flush(); ferr != nil {
+			return ferr
+		}
+		return err
+	}
+	if err != nil {
+		return s.miss(ctx, end, err)
+	}
+	at := begin.Add(end.Sub(begin) / 2)
+	if s.failed > 0 {
+		if err := s.out.Gap(s.failed, true, fmt.Sprintf("%d questions without a good answer: %v", s.failed, s.why)); err != nil {
+			return err
+		}
+		s.failed = 0
+	}
+	if s.first.IsZero() {
+		s.first = at
+	}
+	s.heard = end
+	return s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts[:])
+}
+
+// exchange sends the question and reads what comes until the answer is whole.
+func (s *stream) exchange(ctx context.Context) (n int, err error) {
+	short, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
+	if _, err := s.d.conn.Write(short, askReadings); err != nil {
+		return 0, err
+	}
+	for n < ReplyBytes && err == nil {
+		var k int
+		k, err = s.d.conn.Read(short, s.reply[n:])
+		n += k
+	}
+	return n, err
+}
+
+// miss notes a question that got no good answer, and lets the line fall quiet, so
+// that the next answer begins with its first byte. It gives up when none has come
+// for long.
+func (s *stream) miss(ctx context.Context, at time.Time, why error) error {
+	s.failed++
+	s.why = why
+	if at.Sub(s.heard) >= s.d.opts.Silence {
+		if err := s.out.Flush(); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: no good answer for %v (unplugged? power?): %w", instrument.ErrSilent, s.d.opts.Silence, why)
+	}
+	short, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
+	if _, err := s.d.conn.Drain(short, quietTime); err != nil && !transport.Ended(err) {
+		return err
+	}
+	return nil
+}

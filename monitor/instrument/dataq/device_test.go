@@ -334,7 +334,7 @@ func TestDigitalInputs(t *testing.T) {
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		out := insttest.Collect(t, r.dev, 2000, func() { r.face.SetDigital(1) })
+		out := insttest.Collect(t, r.dev, 12_000, func() { r.face.SetDigital(1) })
 		said := ""
 		for _, e := range out.Events(0) {
 			said += e.Detail + "; "

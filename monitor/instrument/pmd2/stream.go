@@ -54,7 +54,10 @@ func (s *stream) ask(ctx context.Context) error {
 	begin := time.Now()
 	n, err := s.exchange(ctx)
 	end := time.Now()
+	quiet := quietTime
 	switch {
+	case err == nil && n == ReplyBytes && end.Sub(begin) > slowTime:
+		err = fmt.Errorf("an answer after %v", end.Sub(begin).Round(time.Millisecond))
 	case err == nil && n == ReplyBytes:
 		err = Parse((*[ReplyBytes]byte)(s.reply[:ReplyBytes]), &s.counts)
 	case err == nil:
@@ -64,9 +67,11 @@ func (s *stream) ask(ctx context.Context) error {
 			return ferr
 		}
 		return err
+	default:
+		quiet = lateTime
 	}
 	if err != nil {
-		return s.miss(ctx, end, err)
+		return s.miss(ctx, end, quiet, err)
 	}
 	at := begin.Add(end.Sub(begin) / 2)
 	if s.failed > 0 {
@@ -100,7 +105,7 @@ func (s *stream) exchange(ctx context.Context) (n int, err error) {
 // miss notes a question that got no good answer, and lets the line fall quiet, so
 // that the next answer begins with its first byte. It gives up when none has come
 // for long.
-func (s *stream) miss(ctx context.Context, at time.Time, why error) error {
+func (s *stream) miss(ctx context.Context, at time.Time, quiet time.Duration, why error) error {
 	s.failed++
 	s.why = why
 	if at.Sub(s.heard) >= s.d.opts.Silence {
@@ -109,9 +114,9 @@ func (s *stream) miss(ctx context.Context, at time.Time, why error) error {
 		}
 		return fmt.Errorf("%w: no good answer for %v (unplugged? power?): %w", instrument.ErrSilent, s.d.opts.Silence, why)
 	}
-	short, cancel := context.WithTimeout(ctx, replyTime)
+	short, cancel := context.WithTimeout(ctx, 4*replyTime)
 	defer cancel()
-	if _, err := s.d.conn.Drain(short, quietTime); err != nil && !transport.Ended(err) {
+	if _, err := s.d.conn.Drain(short, quiet); err != nil && !transport.Ended(err) {
 		return err
 	}
 	return nil

@@ -18,7 +18,7 @@ const Kind = "pmd2"
 const (
 	answerTime = time.Second            // for one exchange while opening
 	replyTime  = 100 * time.Millisecond // for a reading to come at all
-	slowTime   = 20 * time.Millisecond  // after which nobody knows of when it is
+	slowTime   = 20 * time.Millisecond  // after which its time is poorly known
 	quietTime  = 5 * time.Millisecond   // after an answer that was no good
 	lateTime   = 50 * time.Millisecond  // after none: it may still come
 	staleBytes = 1 << 16

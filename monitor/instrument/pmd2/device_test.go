@@ -5,6 +5,7 @@ package pmd2
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"net"
 	"strings"
@@ -66,17 +67,23 @@ func (r *rig) plugIn(t *testing.T) {
 
 // pipe puts the driver and the device on a net.Pipe, for virtual time; end ends
 // the device.
-func (r *rig) pipe(t *testing.T, f fault.Faults) (end func()) {
+func (r *rig) pipe(t *testing.T, f fault.Faults, slow ...bool) (end func()) {
 	t.Helper()
 	mine, theirs := net.Pipe()
 	var err error
-	if r.dev, err = New("tcp:host:1", Defaults()); err != nil {
+	o := Defaults()
+	o.Period = time.Millisecond
+	if r.dev, err = New("tcp:host:1", o); err != nil {
 		t.Fatal(err)
 	}
 	r.dev.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = r.face.Run(ctx, fault.New(theirs, f)) }()
+	var line io.ReadWriteCloser = fault.New(theirs, f)
+	if len(slow) > 0 && slow[0] {
+		line = slowLine{line}
+	}
+	go func() { defer close(ended); _ = r.face.Run(ctx, line) }()
 	return func() { _ = r.dev.Close(); cancel(); <-ended }
 }
 
@@ -200,7 +207,7 @@ func TestUnansweredQuestionsAreExact(t *testing.T) {
 		"a byte doubled":     {fault.Fault{Kind: fault.Duplicate, Bytes: 1}, 0, 1},
 		"an answer doubled":  {fault.Fault{Kind: fault.Duplicate, Bytes: ReplyBytes}, 0, 1},
 		"3 without answer":   {fault.Fault{Kind: fault.Stall, For: time.Nanosecond}, 3, 3},
-		"a slow answer":      {fault.Fault{Kind: fault.Stall, For: 30 * time.Millisecond}, 0, 1},
+		"a slow answer":      {fault.Fault{Kind: fault.Stall, For: 30 * time.Millisecond}, 0, 0},
 		"an answer too late": {fault.Fault{Kind: fault.Stall, For: 130 * time.Millisecond}, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -220,6 +227,9 @@ func TestUnansweredQuestionsAreExact(t *testing.T) {
 				if err := r.dev.Stream(ctx, out); err != nil {
 					t.Fatal(err)
 				}
+				if slow := len(out.Events(measure.EventNote)); (name == "a slow answer") != (slow == 1) {
+					t.Errorf("%+v", out.Events(0))
+				}
 				if out.Lost() != c.lost || len(out.Scans()) < 2400 {
 					t.Errorf("%d lost of %d, want %d: %+v", out.Lost(), len(out.Scans()), c.lost, out.Events(0))
 				}
@@ -231,6 +241,36 @@ func TestUnansweredQuestionsAreExact(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// slowLine holds each write of the device back for a while.
+type slowLine struct{ io.ReadWriteCloser }
+
+func (s slowLine) Write(p []byte) (int, error) {
+	time.Sleep(1200 * time.Microsecond) // in virtual time
+	return s.ReadWriteCloser.Write(p)
+}
+
+// A link that is too slow for the period is told, once.
+func TestSlowLinkIsTold(t *testing.T) {
+	for slow, want := range map[bool]int{true: 1, false: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			r := build(t, pmd2face.Config{})
+			defer r.pipe(t, fault.Faults{}, slow)()
+			if err := r.dev.Open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			out := insttest.For(r.dev.Inputs())
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if err := r.dev.Stream(ctx, out); err != nil {
+				t.Fatal(err)
+			}
+			if notes := out.Events(measure.EventNote); len(notes) != want || out.Lost() != 0 || want == 1 && !strings.Contains(notes[0].Detail, "every 2ms, not every 1ms") {
+				t.Errorf("slow: %v, %+v", slow, notes)
+			}
 		})
 	}
 }

@@ -10,7 +10,8 @@ import (
 
 // Options are the settings of the driver in a bench file.
 type Options struct {
-	// Period is the distance of two questions; default 1 ms.
+	// Period is the distance of two questions; default 2 ms, which a USB device can
+	// keep: questions that are left out for want of time make markers hard to find.
 	Period time.Duration `yaml:"period"`
 	// Silence is how long the device may leave questions without an answer before
 	// it counts as lost; default 5 s.
@@ -18,7 +19,7 @@ type Options struct {
 }
 
 // Defaults are the options of a device that is not described further.
-func Defaults() Options { return Options{Period: time.Millisecond, Silence: 5 * time.Second} }
+func Defaults() Options { return Options{Period: 2 * time.Millisecond, Silence: 5 * time.Second} }
 
 // Validate reports an option that cannot be used.
 func (o Options) Validate() error {

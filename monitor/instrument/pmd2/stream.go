@@ -13,7 +13,11 @@ import (
 	"wattmark/monitor/transport"
 )
 
-const blockTime = 20 * time.Millisecond
+const (
+	blockTime  = 20 * time.Millisecond
+	judgeTime  = 2 * time.Second
+	slowAsking = 1.03
+)
 
 // stream is one Stream call.
 type stream struct {
@@ -22,10 +26,13 @@ type stream struct {
 	reply  [ReplyBytes + 1]byte // room for a byte too many
 	counts [2 * Sensors]measure.Count
 
-	first  time.Time
-	heard  time.Time // of the last good answer
-	failed uint64    // questions without a good answer since then
-	why    error
+	first    time.Time
+	heard    time.Time // of the last good answer
+	failed   uint64    // questions without a good answer since then
+	answered int64
+	slow     int64 // answers that took long
+	judged   bool
+	why      error
 }
 
 // Stream asks until ctx ends.
@@ -41,12 +48,24 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 		err = poll.Grid(ctx, d.opts.Period, func() error { return s.ask(ctx) })
 	}
 	if ctx.Err() != nil && (err == nil || transport.Ended(err)) {
-		err = s.out.Flush()
+		err = s.finish()
 	}
 	if err != nil {
 		return fmt.Errorf("%s: stream from %s: %w", Kind, d.address, err)
 	}
 	return nil
+}
+
+// finish delivers what there is, and says how many times are poorly known.
+func (s *stream) finish() error {
+	if s.slow == 0 {
+		return s.out.Flush()
+	}
+	return s.note(fmt.Sprintf("%d answers took more than %v: the time of each is known to half of what it took", s.slow, slowTime))
+}
+
+func (s *stream) note(detail string) error {
+	return s.out.Event(measure.Event{Kind: measure.EventNote, FirstScan: s.out.Next(), Exact: true, Channel: -1, Detail: detail})
 }
 
 // ask asks once. The reading's time is the middle between question and answer.
@@ -56,8 +75,6 @@ func (s *stream) ask(ctx context.Context) error {
 	end := time.Now()
 	quiet := quietTime
 	switch {
-	case err == nil && n == ReplyBytes && end.Sub(begin) > slowTime:
-		err = fmt.Errorf("an answer after %v", end.Sub(begin).Round(time.Millisecond))
 	case err == nil && n == ReplyBytes:
 		err = Parse((*[ReplyBytes]byte)(s.reply[:ReplyBytes]), &s.counts)
 	case err == nil:
@@ -84,7 +101,29 @@ func (s *stream) ask(ctx context.Context) error {
 		s.first = at
 	}
 	s.heard = end
-	return s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts[:])
+	s.answered++
+	if end.Sub(begin) > slowTime {
+		s.slow++
+	}
+	if err := s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts[:]); err != nil {
+		return err
+	}
+	return s.judge(at)
+}
+
+// judge says once when the device is asked less often than it should be: a
+// machine, or a link, that is too slow for the period.
+func (s *stream) judge(at time.Time) error {
+	took := at.Sub(s.first)
+	if s.judged || took < judgeTime {
+		return nil
+	}
+	s.judged = true
+	real := took / time.Duration(s.answered)
+	if float64(real) <= slowAsking*float64(s.d.opts.Period) {
+		return nil
+	}
+	return s.note(fmt.Sprintf("an answer every %v, not every %v: set a longer period, or markers may not be found", real.Round(10*time.Microsecond), s.d.opts.Period))
 }
 
 // exchange sends the question and reads what comes until the answer is whole.

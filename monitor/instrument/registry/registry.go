@@ -81,7 +81,7 @@ var kinds = []Kind{
 		return made(pmd.New(a, o))
 	}),
 	options(Kind{
-		Name: pmd2.Kind, Summary: "ElmorLabs PMD2: ten connectors, asked every millisecond",
+		Name: pmd2.Kind, Summary: "ElmorLabs PMD2: ten connectors, asked every 2 ms",
 		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: pmd2.NaturalRails,
 	}, pmd2.Defaults, pmd2.Inputs, func(_ Env, a string, o pmd2.Options) (instrument.Instrument, error) {
 		return made(pmd2.New(a, o))

@@ -26,13 +26,15 @@ type stream struct {
 	reply  [ReplyBytes + 1]byte // room for a byte too many
 	counts [2 * Sensors]measure.Count
 
-	first    time.Time
-	heard    time.Time // of the last good answer
-	failed   uint64    // questions without a good answer since then
-	answered int64
-	slow     int64 // answers that took long
-	judged   bool
-	why      error
+	first, last time.Time // of the readings
+	heard       time.Time // of the last good answer
+	failed      uint64    // questions without a good answer since then
+	slow        int64     // answers that took long
+
+	steps  int64 // from one reading to the next, and how long they took
+	took   time.Duration
+	judged bool
+	why    error
 }
 
 // Stream asks until ctx ends.
@@ -96,30 +98,31 @@ func (s *stream) ask(ctx context.Context) error {
 			return err
 		}
 		s.failed = 0
+	} else if !s.first.IsZero() {
+		s.steps++
+		s.took += at.Sub(s.last)
 	}
 	if s.first.IsZero() {
 		s.first = at
 	}
-	s.heard = end
-	s.answered++
+	s.heard, s.last = end, at
 	if end.Sub(begin) > slowTime {
 		s.slow++
 	}
 	if err := s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts[:]); err != nil {
 		return err
 	}
-	return s.judge(at)
+	return s.judge()
 }
 
 // judge says once when the device is asked less often than it should be: a
 // machine, or a link, that is too slow for the period.
-func (s *stream) judge(at time.Time) error {
-	took := at.Sub(s.first)
-	if s.judged || took < judgeTime {
+func (s *stream) judge() error {
+	if s.judged || s.took < judgeTime {
 		return nil
 	}
 	s.judged = true
-	real := took / time.Duration(s.answered)
+	real := s.took / time.Duration(s.steps)
 	if float64(real) <= slowAsking*float64(s.d.opts.Period) {
 		return nil
 	}

@@ -80,21 +80,27 @@ func emulate(t *testing.T, p pace.Pace, cfg dataqface.Config) *rig {
 // the device.
 func (r *rig) pipe(t *testing.T, f fault.Faults, holes ...hole) (end func()) {
 	t.Helper()
-	mine, theirs := net.Pipe()
-	var err error
-	if r.dev, err = New("tcp:host:1", r.opts); err != nil {
+	var wraps []func(io.ReadWriteCloser) io.ReadWriteCloser
+	for _, h := range holes {
+		wraps = append(wraps, func(rw io.ReadWriteCloser) io.ReadWriteCloser {
+			h.ReadWriteCloser = rw
+			return &h
+		})
+	}
+	mine, unplug := insttest.OnPipe(t, r.face, f, wraps...)
+	r.dev = onLine(t, mine, r.opts)
+	return func() { _ = r.dev.Close(); unplug() }
+}
+
+// onLine is a driver on a line that is there already.
+func onLine(t *testing.T, line net.Conn, o Options) *Device {
+	t.Helper()
+	d, err := New("tcp:host:1", o)
+	if err != nil {
 		t.Fatal(err)
 	}
-	r.dev.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	var line io.ReadWriteCloser = fault.New(theirs, f)
-	for _, h := range holes {
-		h.ReadWriteCloser = line
-		line = &h
-	}
-	go func() { defer close(ended); _ = r.face.Run(ctx, line) }()
-	return func() { _ = r.dev.Close(); cancel(); <-ended }
+	d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(line), nil }
+	return d
 }
 
 // hole is a line that swallows a stretch of what the device sends.
@@ -385,27 +391,12 @@ func TestWrongAndSilentDevices(t *testing.T) {
 		"an echo":   {"stop\r", instrument.ErrIdentity, "info 0"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			mine, theirs := net.Pipe()
-			d, err := New("tcp:host:1", Defaults())
-			if err != nil {
-				t.Fatal(err)
-			}
-			d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
-			go func() {
-				b := make([]byte, 64)
-				for {
-					if _, err := theirs.Read(b); err != nil {
-						return
-					}
-					if c.answer != "" {
-						_, _ = theirs.Write([]byte(c.answer))
-					}
-				}
-			}()
+			line, end := insttest.Answering(c.answer)
+			defer end()
+			d := onLine(t, line, Defaults())
 			if err := d.Open(t.Context()); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v", name, err)
 			}
-			_ = theirs.Close()
 		})
 	}
 	r := emulate(t, pace.Real(time.Now()), dataqface.Config{Model: "DI-2108"})

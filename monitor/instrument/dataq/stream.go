@@ -170,7 +170,7 @@ func (s *stream) scan(at time.Time) error {
 // tell notes once what cannot be seen on this stream.
 func (s *stream) tell() error {
 	switch {
-	case s.framer.Blind && !s.opts.Sync:
+	case s.framer.Blind && models[s.opts.Model].digital && !s.opts.Sync:
 		return s.note("sync is off: lost bytes cannot be seen")
 	case s.framer.Blind:
 		return s.note("the bits that should never change do: lost bytes cannot be seen")

@@ -69,22 +69,26 @@ func (r *rig) plugIn(t *testing.T) {
 // the device.
 func (r *rig) pipe(t *testing.T, f fault.Faults, slow ...bool) (end func()) {
 	t.Helper()
-	mine, theirs := net.Pipe()
-	var err error
+	var wraps []func(io.ReadWriteCloser) io.ReadWriteCloser
+	if len(slow) > 0 && slow[0] {
+		wraps = append(wraps, func(rw io.ReadWriteCloser) io.ReadWriteCloser { return slowLine{rw} })
+	}
+	mine, unplug := insttest.OnPipe(t, r.face, f, wraps...)
+	r.dev = onLine(t, mine)
+	return func() { _ = r.dev.Close(); unplug() }
+}
+
+// onLine is a driver on a line that is there already; it asks every millisecond.
+func onLine(t *testing.T, line net.Conn) *Device {
+	t.Helper()
 	o := Defaults()
 	o.Period = time.Millisecond
-	if r.dev, err = New("tcp:host:1", o); err != nil {
+	d, err := New("tcp:host:1", o)
+	if err != nil {
 		t.Fatal(err)
 	}
-	r.dev.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	var line io.ReadWriteCloser = fault.New(theirs, f)
-	if len(slow) > 0 && slow[0] {
-		line = slowLine{line}
-	}
-	go func() { defer close(ended); _ = r.face.Run(ctx, line) }()
-	return func() { _ = r.dev.Close(); cancel(); <-ended }
+	d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(line), nil }
+	return d
 }
 
 func TestOpenReadsTheDevice(t *testing.T) {
@@ -321,27 +325,12 @@ func TestThousandCycles(t *testing.T) {
 func TestWrongAndSilentDevices(t *testing.T) {
 	for answer, want := range map[string]error{"": instrument.ErrSilent, "\xEE\x0A\x05": instrument.ErrIdentity, "who is there?\r\n": instrument.ErrIdentity} {
 		synctest.Test(t, func(t *testing.T) {
-			mine, theirs := net.Pipe()
-			d, err := New("tcp:host:1", Defaults())
-			if err != nil {
-				t.Fatal(err)
-			}
-			d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
-			go func() {
-				b := make([]byte, 64)
-				for {
-					if _, err := theirs.Read(b); err != nil {
-						return
-					}
-					if answer != "" {
-						_, _ = theirs.Write([]byte(answer))
-					}
-				}
-			}()
+			line, end := insttest.Answering(answer)
+			defer end()
+			d := onLine(t, line)
 			if err := d.Open(t.Context()); !errors.Is(err, want) {
 				t.Errorf("to %q: %v, want %v", answer, err, want)
 			}
-			_ = theirs.Close()
 		})
 	}
 	r := emulate(t, pmd2face.Config{Product: 0x10})

@@ -225,16 +225,13 @@ func virtual(t *testing.T, cfg textface.Config, p pace.Pace, f fault.Faults, cha
 	if change != nil {
 		change(&r.opts)
 	}
-	mine, theirs := net.Pipe()
+	mine, unplug := insttest.OnPipe(t, r.face, f)
 	var err error
 	if r.dev, err = New("tcp:host:1", r.opts); err != nil {
 		t.Fatal(err)
 	}
 	r.dev.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = r.face.Run(ctx, fault.New(theirs, f)) }()
-	return r, func() { _ = r.dev.Close(); cancel(); <-ended }
+	return r, func() { _ = r.dev.Close(); unplug() }
 }
 
 // A board that nobody reads skips lines, and its numbers or stamps say so.

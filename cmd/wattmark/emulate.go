@@ -15,8 +15,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/dataqface"
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pace"
+	"wattmark/monitor/emulator/pmd2face"
 	"wattmark/monitor/emulator/pmdface"
 	"wattmark/monitor/emulator/poweneticsface"
 	"wattmark/monitor/emulator/ps3face"
@@ -30,7 +32,7 @@ import (
 // emulateFlags are the flags of emulate.
 type emulateFlags struct {
 	listen, link, play string
-	gpu                string
+	gpu, model         string
 	seed               uint64
 	imperfect          bool
 	period             time.Duration
@@ -66,6 +68,7 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 	fl.StringVar(&f.link, "link", "", "make a symbolic link of this name to the pseudo-terminal")
 	fl.StringVar(&f.gpu, "gpu", "", "let wattmark run --gpu sim:SOCKET load the card, through this new socket")
 	fl.StringVar(&f.play, "play", "", "file of recorded PMD-USB bytes to send (pmd only)")
+	fl.StringVar(&f.model, "model", "", "model of the meter (labjack only): t7 or t8; default t7")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all that is random")
 	fl.BoolVar(&f.imperfect, "imperfect", false, "draw the meter's gain, offset and clock errors")
 	fl.DurationVar(&f.period, "period", 2*time.Second, "how long the card stays at each load")
@@ -79,13 +82,15 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 
 // emulated are the kinds that newFace makes.
 var emulated = []string{
-	"powersensor3", "pmd", "powenetics", "labjack", "nidaqmx", "serialtext",
+	"powersensor3", "pmd", "pmd2", "powenetics", "labjack", "nidaqmx", "di1100", "di2108", "serialtext",
 	"ds1054z",
 	"u2356a", "wt310",
 }
 
 // drivers names the driver of an emulated meter where it is called otherwise.
-var drivers = map[string]string{"ds1054z": "rigol-ds1000z", "u2356a": "keysight-u2300", "wt310": "yokogawa-wt300"}
+var drivers = map[string]string{
+	"ds1054z": "rigol-ds1000z", "di1100": "dataq", "di2108": "dataq", "u2356a": "keysight-u2300", "wt310": "yokogawa-wt300",
+}
 
 func driverOf(kind string) string {
 	if d, ok := drivers[kind]; ok {
@@ -133,6 +138,9 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 }
 
 func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firmware, error) {
+	if f.model != "" {
+		return nil, withCode(exitUsage, errors.New("--model: only the labjack comes in more than one"))
+	}
 	if f.play != "" && kind != "pmd" {
 		return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
 	}
@@ -148,6 +156,12 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 		return wt300face.New(b, wt300face.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
 	case "powenetics":
 		return poweneticsface.New(b, pace.Real(epoch), poweneticsface.Config{Seed: f.seed, Draw: f.imperfect})
+	case "pmd2":
+		return pmd2face.New(b, pace.Real(epoch), pmd2face.Config{Seed: f.seed, Draw: f.imperfect})
+	case "di1100":
+		return dataqface.New(b, pace.Real(epoch), dataqface.Config{Model: "DI-1100", Seed: f.seed, Draw: f.imperfect})
+	case "di2108":
+		return dataqface.New(b, pace.Real(epoch), dataqface.Config{Model: "DI-2108", Seed: f.seed, Draw: f.imperfect})
 	case "serialtext":
 		return textface.New(b, pace.Real(epoch), textface.Config{})
 	case "powersensor3":

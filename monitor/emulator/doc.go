@@ -8,8 +8,10 @@
 //	   ├─ ps3face         PowerSensor3's bytes  ┐
 //	   ├─ poweneticsface  Powenetics v2's bytes │
 //	   ├─ textface        a home-made board's   │
-//	   ├─ labjackface     a LabJack T7's        │
 //	   ├─ niface          NI's gRPC server's    │
+//	   ├─ labjackface     a LabJack T7's, T8's  │
+//	   ├─ dataqface       a DATAQ DI-1100's, …  │
+//	   ├─ pmd2face        PMD2's bytes          │
 //	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
 //	   ├─ u2300face       a U2300A's SCPI       │
 //	   ├─ wt300face       a WT300's commands    │

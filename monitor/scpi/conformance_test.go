@@ -64,7 +64,7 @@ func (f *foreign) client(c net.Conn) {
 // reach puts a foreign instrument on the net and a client on it.
 func reach(t *testing.T, f *foreign) *scpi.Client {
 	t.Helper()
-	at, _ := insttest.Plug(t, "127.0.0.1:0", f.serve)
+	at, _ := insttest.Serve(t, "127.0.0.1:0", f.serve)
 	return open(t, scpi.Config{Address: "tcp:" + at, Timeout: 150 * time.Millisecond})
 }
 
@@ -188,7 +188,7 @@ func TestALateWaveformPoisonsNothing(t *testing.T) {
 func TestLeftOvers(t *testing.T) {
 	for name, left := range map[string]string{"a waveform": waveform + waveform, "a line": "1.25\n", "half a line": "RIGOL TECH"} {
 		f := &foreign{replies: makers["Rigol"], seen: make(chan string, 100)}
-		at, _ := insttest.Plug(t, "127.0.0.1:0", func(ctx context.Context, l net.Listener) error {
+		at, _ := insttest.Serve(t, "127.0.0.1:0", func(ctx context.Context, l net.Listener) error {
 			return f.serve(ctx, greeting{l, left})
 		})
 		c := open(t, scpi.Config{Address: "tcp:" + at})
@@ -221,7 +221,7 @@ func TestUnknownQueries(t *testing.T) {
 	f := &foreign{replies: map[string][]string{
 		"*IDN?": {"YOKOGAWA,WT310,C2,F1.03\n"}, ":STAT:ERR?": {"113,\"Undefined header\"\n"}, ":RATE?": {"100.0E-03\n"},
 	}}
-	at, _ := insttest.Plug(t, "127.0.0.1:0", f.serve)
+	at, _ := insttest.Serve(t, "127.0.0.1:0", f.serve)
 	c := open(t, scpi.Config{Address: "tcp:" + at, Timeout: 100 * time.Millisecond, ErrorQuery: ":STAT:ERR?"})
 	if _, err := c.Query(t.Context(), "SYST:ERR?"); !errors.Is(err, instrument.ErrSilent) || !strings.Contains(err.Error(), "does it know this query") {
 		t.Errorf("got %v", err)

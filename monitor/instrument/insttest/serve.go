@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// Plug puts a device on the net: serve gets a listener, and must end when its
-// context does. It returns where the device is, for a later Plug of the same, and
+// Serve puts a device on the net: serve gets a listener, and must end when its
+// context does. It returns where the device is, for a later Serve of the same, and
 // how to pull it; the test's end pulls it as well.
-func Plug(t *testing.T, at string, serve func(context.Context, net.Listener) error) (address string, pull func()) {
+func Serve(t *testing.T, at string, serve func(context.Context, net.Listener) error) (address string, pull func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
 	if err != nil {

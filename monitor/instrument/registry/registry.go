@@ -9,10 +9,12 @@ import (
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/dataq"
 	"wattmark/monitor/instrument/labjack"
 	"wattmark/monitor/instrument/nidaqmx"
 	"wattmark/monitor/instrument/nvml"
 	"wattmark/monitor/instrument/pmd"
+	"wattmark/monitor/instrument/pmd2"
 	"wattmark/monitor/instrument/powenetics"
 	"wattmark/monitor/instrument/powersensor3"
 	"wattmark/monitor/instrument/replay"
@@ -82,13 +84,19 @@ var kinds = []Kind{
 		return made(pmd.New(a, o))
 	}),
 	options(Kind{
+		Name: pmd2.Kind, Summary: "ElmorLabs PMD2: ten connectors, asked every 2 ms",
+		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: pmd2.NaturalRails,
+	}, pmd2.Defaults, pmd2.Inputs, func(_ Env, a string, o pmd2.Options) (instrument.Instrument, error) {
+		return made(pmd2.New(a, o))
+	}),
+	options(Kind{
 		Name: powenetics.Kind, Summary: "Powenetics v2: slot, plugs and mainboard, 13 connectors at 1 kHz",
 		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: powenetics.NaturalRails,
 	}, powenetics.Defaults, powenetics.Inputs, func(_ Env, a string, o powenetics.Options) (instrument.Instrument, error) {
 		return made(powenetics.New(a, o))
 	}),
 	options(Kind{
-		Name: labjack.Kind, Summary: "LabJack T7 over Ethernet: up to 14 inputs, 100 kS/s in all",
+		Name: labjack.Kind, Summary: "LabJack T7 or T8 over Ethernet: 14 inputs and 100 kS/s in all, or 8 at once at 40 kS/s each",
 		Address: "tcp:host:502", NeedsAddress: true, Rails: labjack.NaturalRails,
 	}, labjack.Defaults, labjack.Inputs, func(_ Env, a string, o labjack.Options) (instrument.Instrument, error) {
 		return made(labjack.New(a, o))
@@ -98,6 +106,12 @@ var kinds = []Kind{
 		Address: "tcp:host:31763", NeedsAddress: true, Rails: nidaqmx.NaturalRails,
 	}, nidaqmx.Defaults, nidaqmx.Inputs, func(_ Env, a string, o nidaqmx.Options) (instrument.Instrument, error) {
 		return made(nidaqmx.New(a, o))
+	}),
+	options(Kind{
+		Name: dataq.Kind, Summary: "DATAQ DI-1100, DI-2108 or DI-2108-P: 4 or 8 inputs of ±10 V",
+		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: dataq.NaturalRails,
+	}, dataq.Defaults, dataq.Inputs, func(_ Env, a string, o dataq.Options) (instrument.Instrument, error) {
+		return made(dataq.New(a, o))
 	}),
 	options(Kind{
 		Name: serialtext.Kind, Summary: "a microcontroller that prints lines of numbers or sends binary frames, as a pattern describes them",

@@ -104,7 +104,7 @@ func virtual(t *testing.T, cfg u2300face.Config, o Options, test func(*testing.T
 
 func (r *rig) plug(t *testing.T, at string, fragment int) {
 	t.Helper()
-	r.at, r.pull = insttest.Plug(t, at, func(ctx context.Context, l net.Listener) error {
+	r.at, r.pull = insttest.Serve(t, at, func(ctx context.Context, l net.Listener) error {
 		return r.face.Serve(ctx, l, func(c net.Conn) io.ReadWriteCloser {
 			return fault.New(c, fault.Faults{Seed: 1, Fragment: fragment})
 		})

@@ -81,7 +81,7 @@ func emulate(t *testing.T, cfg wt300face.Config, o Options) *rig {
 
 func (r *rig) plug(t *testing.T, at string) {
 	t.Helper()
-	r.at, r.pull = insttest.Plug(t, at, func(ctx context.Context, l net.Listener) error { return r.face.Serve(ctx, l, nil) })
+	r.at, r.pull = insttest.Serve(t, at, func(ctx context.Context, l net.Listener) error { return r.face.Serve(ctx, l, nil) })
 }
 
 // virtual runs a test in virtual time, the driver and the meter on pipes.

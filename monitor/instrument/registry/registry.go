@@ -15,7 +15,8 @@ import (
 	"wattmark/monitor/instrument/powenetics"
 	"wattmark/monitor/instrument/powersensor3"
 	"wattmark/monitor/instrument/replay"
-	"wattmark/monitor/instrument/rigol"
+	"wattmark/monitor/instrument/scope"
+	"wattmark/monitor/instrument/scope/rigol"
 	"wattmark/monitor/instrument/serialtext"
 )
 
@@ -65,6 +66,16 @@ func options[O validator](k Kind, defaults func() O, inputs func(O) instrument.I
 	return k
 }
 
+// oscilloscope is a family of scopes.
+func oscilloscope(f *scope.Family, summary string) Kind {
+	return options(Kind{
+		Name: f.Kind, Summary: summary, NeedsAddress: true, Rails: scope.NaturalRails,
+		Address: fmt.Sprintf("tcp:host:%d or usbtmc:/dev/usbtmc0", f.Port),
+	}, f.Defaults, nil, func(_ Env, a string, o scope.Options) (instrument.Instrument, error) {
+		return made(scope.New(scope.Config{Family: f, Address: a, Options: o}))
+	})
+}
+
 var kinds = []Kind{
 	options(Kind{
 		Name: powersensor3.Kind, Summary: "PowerSensor3: four voltage and current pairs at 20 kHz",
@@ -96,12 +107,7 @@ var kinds = []Kind{
 	}, serialtext.Defaults, serialtext.Inputs, func(_ Env, a string, o serialtext.Options) (instrument.Instrument, error) {
 		return made(serialtext.New(a, o))
 	}),
-	options(Kind{
-		Name: rigol.Kind, Summary: "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all",
-		Address: "tcp:host:5555 or usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: rigol.NaturalRails,
-	}, rigol.Defaults, nil, func(_ Env, a string, o rigol.Options) (instrument.Instrument, error) {
-		return made(rigol.New(a, o))
-	}),
+	oscilloscope(rigol.DS1000Z, "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all"),
 	options(Kind{
 		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",
 		Address: "GPU index, UUID or PCI bus id; the first GPU when left out", Rails: nvml.NaturalRails,

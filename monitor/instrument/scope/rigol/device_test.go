@@ -22,16 +22,18 @@ import (
 	"wattmark/monitor/emulator/scpiface"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/insttest"
+	"wattmark/monitor/instrument/scope"
+	"wattmark/monitor/scpi"
 )
 
-// scope is an emulated scope on a board whose time is the wall clock's.
-type scope struct {
+// emulated is an emulated scope on a board whose time is the wall clock's.
+type emulated struct {
 	*rigolface.Face
 	board   *board.Board
 	address string
 }
 
-func newScope(t *testing.T, cfg rigolface.Config, fragment int) *scope {
+func newScope(t *testing.T, cfg rigolface.Config, fragment int) *emulated {
 	t.Helper()
 	b, err := board.New(board.Config{Seed: 2})
 	if err != nil {
@@ -66,16 +68,16 @@ func newScope(t *testing.T, cfg rigolface.Config, fragment int) *scope {
 			t.Error(err)
 		}
 	})
-	return &scope{f, b, "tcp:" + l.Addr().String()}
+	return &emulated{f, b, "tcp:" + l.Addr().String()}
 }
 
 // options are two rails with a clamp of 10 mV/A and a probe each.
-func options(window time.Duration, depth int) Options {
-	clamp := Input{Scale: 0.05, Offset: -0.1, AmperePerVolt: 100}
-	volts := Input{Scale: 0.5, Offset: -12}
-	return Options{
+func options(window time.Duration, depth int) scope.Options {
+	clamp := scope.Input{Scale: 0.05, Offset: -0.1, AmperePerVolt: 100}
+	volts := scope.Input{Scale: 0.5, Offset: -12}
+	return scope.Options{
 		Window: window, Depth: depth, Timeout: 400 * time.Millisecond,
-		Inputs: map[string]Input{"ch1": clamp, "ch2": volts, "ch3": clamp, "ch4": volts},
+		Inputs: map[string]scope.Input{"ch1": clamp, "ch2": volts, "ch3": clamp, "ch4": volts},
 	}
 }
 
@@ -117,13 +119,12 @@ func (k *taker) Armed(time.Time) error {
 func (k *taker) Progress(done, total uint64) { k.progress = done }
 
 // take opens a driver and lets it record for a time.
-func take(t *testing.T, s *scope, o Options, d time.Duration, change func(*Device, *taker)) (*taker, instrument.Inputs, *Device, error) {
+func take(t *testing.T, s *emulated, o scope.Options, d time.Duration, change func(*scope.Device, *taker)) (*taker, instrument.Inputs, *scope.Device, error) {
 	t.Helper()
-	dev, err := New(s.address, o)
+	dev, err := scope.New(scope.Config{Family: DS1000Z, Address: s.address, Options: o, Poll: 10 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev.poll = 10 * time.Millisecond
 	if err := dev.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func take(t *testing.T, s *scope, o Options, d time.Duration, change func(*Devic
 
 func energy(t *testing.T, k *taker, in instrument.Inputs, from, to measure.Seconds) measure.Result {
 	t.Helper()
-	rails, missing := NaturalRails(in)
+	rails, missing := scope.NaturalRails(in)
 	setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Rails: rails, Missing: missing}
 	if err := setup.Validate(); err != nil || len(rails) != 2 {
 		t.Fatalf("%d rails, %v", len(rails), err)
@@ -163,7 +164,7 @@ func energy(t *testing.T, k *taker, in instrument.Inputs, from, to measure.Secon
 }
 
 // truth is what the two rails drew.
-func (s *scope) truth(t *testing.T, from, to measure.Seconds) measure.Joule {
+func (s *emulated) truth(t *testing.T, from, to measure.Seconds) measure.Joule {
 	t.Helper()
 	e, err := s.board.Energy(s.Begin()+from.Duration(), s.Begin()+to.Duration())
 	if err != nil {
@@ -201,9 +202,9 @@ func TestStatedUncertainty(t *testing.T) {
 	outside := 0
 	for seed := range uint64(scopes) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		cfg := rigolface.Config{Seed: seed, Clock: clockLimit * (2*rng.Float64() - 1)}
+		cfg := rigolface.Config{Seed: seed, Clock: DS1000Z.Spec.Clock * (2*rng.Float64() - 1)}
 		for i := range cfg.Gain {
-			cfg.Gain[i], cfg.Zero[i] = gainLimit*(2*rng.Float64()-1), zeroLimit*(2*rng.Float64()-1)
+			cfg.Gain[i], cfg.Zero[i] = DS1000Z.Spec.Gain*(2*rng.Float64()-1), DS1000Z.Spec.ZeroDiv*(2*rng.Float64()-1)
 		}
 		s := newScope(t, cfg, 0)
 		k, in, dev, err := take(t, s, options(60*time.Millisecond, 3000), 70*time.Millisecond, nil)
@@ -264,7 +265,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScope(t, rigolface.Config{}, c.fragment)
-			k, in, dev, err := take(t, s, options(60*time.Millisecond, 3000), 120*time.Millisecond, func(*Device, *taker) {
+			k, in, dev, err := take(t, s, options(60*time.Millisecond, 3000), 120*time.Millisecond, func(*scope.Device, *taker) {
 				if c.fault != nil {
 					s.Inject(*c.fault)
 				}
@@ -282,23 +283,23 @@ func TestFaults(t *testing.T) {
 
 func TestWhatCannotBeMended(t *testing.T) {
 	short := options(60*time.Millisecond, 3000)
-	other := func(s *scope) { s.SetIdentity("RIGOL TECHNOLOGIES,DS1054Z,ANOTHER,1") }
+	other := func(s *emulated) { s.SetIdentity("RIGOL TECHNOLOGIES,DS1054Z,ANOTHER,1") }
 	for name, c := range map[string]struct {
-		during func(s *scope)
+		during func(s *emulated)
 		refuse bool
 		want   error
 		says   string
 	}{
-		"another scope at the address": {func(s *scope) {
+		"another scope at the address": {func(s *emulated) {
 			s.Inject(scpiface.Fault{Kind: scpiface.Hangup, Match: ":TRIG:STAT?", Skip: 1})
 			other(s)
 		}, false, instrument.ErrIdentity, "ANOTHER"},
-		"switched off and on": {func(s *scope) { s.Do(func() {}); reset(s) }, false, nil, "switched off"},
+		"switched off and on": {func(s *emulated) { s.Do(func() {}); reset(s) }, false, nil, "switched off"},
 		"the sink has enough": {nil, true, errRefused, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScope(t, rigolface.Config{}, 0)
-			_, _, _, err := take(t, s, short, 200*time.Millisecond, func(d *Device, k *taker) {
+			_, _, _, err := take(t, s, short, 200*time.Millisecond, func(d *scope.Device, k *taker) {
 				k.refuse = c.refuse
 				if c.during != nil {
 					k.onArmed = func() { c.during(s) }
@@ -312,7 +313,7 @@ func TestWhatCannotBeMended(t *testing.T) {
 }
 
 // reset sends *RST as another client, which no lock keeps out.
-func reset(s *scope) {
+func reset(s *emulated) {
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.address, "tcp:"))
 	if err != nil {
 		return
@@ -324,7 +325,7 @@ func reset(s *scope) {
 
 func TestRefusedScopes(t *testing.T) {
 	s := newScope(t, rigolface.Config{Model: "DS2072A"}, 0)
-	d, err := New(s.address, options(time.Second, 0))
+	d, err := scope.New(scope.Config{Family: DS1000Z, Address: s.address, Options: options(time.Second, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,30 +333,32 @@ func TestRefusedScopes(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for m, want := range map[string]bool{"DS1054Z": true, "MSO1104Z-S": true, "ds1074z": true, "DS1102E": false, "DHO804": false, "": false, "DS1": false} {
-		if ds1000z(m) != want {
+		if k, _ := scope.Identify(scpi.Identity{Maker: "RIGOL TECHNOLOGIES", Model: m}); (k.Kind == DS1000Z.Kind) != want {
 			t.Errorf("%s: %v", m, !want)
 		}
 	}
-	for _, change := range []func(*Options){
-		func(o *Options) { o.Window = 0 },
-		func(o *Options) { o.Depth = 12345 },
-		func(o *Options) { o.Timeout = 0 },
-		func(o *Options) { o.Inputs = nil },
-		func(o *Options) { o.Inputs = map[string]Input{"ch5": {Scale: 1}} },
-		func(o *Options) { o.Inputs = map[string]Input{"ch1": {Scale: 100}} },
-		func(o *Options) { o.Inputs = map[string]Input{"ch1": {Scale: 1, Offset: 1000}} },
-		func(o *Options) { o.Inputs = map[string]Input{"ch1": {Scale: 1, Probe: -1}} },
-		func(o *Options) { o.Inputs = map[string]Input{"ch1": {Scale: 1, AmperePerVolt: math.NaN()}} },
+	for _, change := range []func(*scope.Options){
+		func(o *scope.Options) { o.Window = 0 },
+		func(o *scope.Options) { o.Depth = 12345 },
+		func(o *scope.Options) { o.Timeout = 0 },
+		func(o *scope.Options) { o.Inputs = nil },
+		func(o *scope.Options) { o.Inputs = map[string]scope.Input{"ch5": {Scale: 1}} },
+		func(o *scope.Options) { o.Inputs = map[string]scope.Input{"ch1": {Scale: 100}} },
+		func(o *scope.Options) { o.Inputs = map[string]scope.Input{"ch1": {Scale: 1, Offset: 1000}} },
+		func(o *scope.Options) { o.Inputs = map[string]scope.Input{"ch1": {Scale: 1, Probe: -1}} },
+		func(o *scope.Options) {
+			o.Inputs = map[string]scope.Input{"ch1": {Scale: 1, AmperePerVolt: math.NaN()}}
+		},
 	} {
 		o := options(time.Second, 0)
 		change(&o)
-		if _, err := New(s.address, o); err == nil {
+		if _, err := scope.New(scope.Config{Family: DS1000Z, Address: s.address, Options: o}); err == nil {
 			t.Errorf("%+v is taken", o)
 		}
 	}
 	bad := options(time.Second, 0) // allowed at a large scale only: the scope itself refuses it
-	bad.Inputs["ch1"] = Input{Scale: 0.01, Offset: 50}
-	if d, err = New(s.address, bad); err != nil {
+	bad.Inputs["ch1"] = scope.Input{Scale: 0.01, Offset: 50}
+	if d, err = scope.New(scope.Config{Family: DS1000Z, Address: s.address, Options: bad}); err != nil {
 		t.Fatal(err)
 	}
 	s.SetIdentity("RIGOL TECHNOLOGIES,DS1054Z,1,1")
@@ -369,7 +372,7 @@ func TestWindows(t *testing.T) {
 		6 * time.Second: 0.5, 6001 * time.Millisecond: 1, 12 * time.Second: 1, 600 * time.Millisecond: 0.05,
 		24 * time.Second: 2, time.Microsecond: 1e-7, 10 * time.Minute: 50,
 	} {
-		if got := timeScale(w); math.Abs(got/want-1) > 1e-9 {
+		if got := 12 * scope.Step125(w.Seconds()/12) / 12; math.Abs(got/want-1) > 1e-9 {
 			t.Errorf("%v gives %v s a division, want %v", w, got, want)
 		}
 	}
@@ -378,7 +381,7 @@ func TestWindows(t *testing.T) {
 func TestOverRangeIsSeen(t *testing.T) {
 	s := newScope(t, rigolface.Config{}, 0)
 	o := options(60*time.Millisecond, 3000)
-	o.Inputs["ch2"] = Input{Scale: 0.5} // 12 V lie far above 2 V
+	o.Inputs["ch2"] = scope.Input{Scale: 0.5} // 12 V lie far above 2 V
 	k, in, _, err := take(t, s, o, 100*time.Millisecond, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -392,11 +395,12 @@ func TestOverRangeIsSeen(t *testing.T) {
 
 func TestNothingLeaks(t *testing.T) {
 	s := newScope(t, rigolface.Config{}, 0)
-	d, err := New(s.address, options(60*time.Millisecond, 3000))
+	d, err := scope.New(scope.Config{
+		Family: DS1000Z, Address: s.address, Options: options(60*time.Millisecond, 3000), Quiet: time.Millisecond, Stale: -1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.quick()
 	descriptors := func() int {
 		fds, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

@@ -103,19 +103,27 @@ func (d *Device) setUp(ctx context.Context) error {
 	if d.plan, err = d.cfg.Options.plan(d.cfg.Family, m); err != nil {
 		return err
 	}
-	if err := d.dialect.SetUp(ctx, d.client, d.plan); err != nil {
+	if _, err = again(ctx, func() (any, error) { return nil, d.dialect.SetUp(ctx, d.client, d.plan) }); err != nil {
 		return err
 	}
-	if err := d.client.Check(ctx, "set up"); err != nil {
+	if err := d.check(ctx); err != nil {
 		return fmt.Errorf("%w: a scale or an offset that this scope does not have?", err)
 	}
-	if d.mem, err = d.dialect.ReadBack(ctx, d.client, d.plan); err != nil {
+	if d.mem, err = again(ctx, func() (Memory, error) { return d.dialect.ReadBack(ctx, d.client, d.plan) }); err != nil {
 		return err
 	}
 	if err := d.mem.validate(); err != nil {
 		return err
 	}
 	return d.learn(ctx)
+}
+
+// check asks the scope for complaints.
+func (d *Device) check(ctx context.Context) error {
+	if own, ok := d.dialect.(Checker); ok {
+		return own.Check(ctx, d.client)
+	}
+	return d.client.Check(ctx, "set up")
 }
 
 // validate guards what all arithmetic rests on.

@@ -28,7 +28,7 @@ func (s State) String() string {
 // Dialect speaks the commands of one family of scopes. A Device makes one for
 // itself, calls it on one goroutine, and hands in the link. Methods send and
 // ask, and return the link's errors as they are; they do not retry: the Device
-// calls again what changes nothing (State, Scale, Held, Read) when its error is
+// calls again what can be repeated (all but Arm, Force and Stop) when its error is
 // one of the link's, scpi.ErrReply or ErrFewer, possibly over a new connection
 // behind *CLS. Each of these must therefore send every setting that it rests
 // on, and a Dialect keeps no state but what it learned in ReadBack and what it
@@ -106,6 +106,17 @@ type Scale struct {
 	Step       float64 // seconds a point, as this channel's preamble has it
 	// Least and Most are the codes that mean over range.
 	Least, Most measure.Count
+	// Quantum is how many codes a step of the converter is wide; 0 for one.
+	Quantum float64
+}
+
+// Checker is a Dialect of scopes that do not know SYST:ERR?, which the Device
+// otherwise asks behind SetUp.
+type Checker interface {
+	// Check reports what the scope has to complain about since *CLS. It may find
+	// nothing where the scope has no way to say so: ReadBack then has to look at
+	// every setting.
+	Check(ctx context.Context, c *scpi.Client) error
 }
 
 // ErrFewer: the scope gave less than it holds, as some do when they are asked

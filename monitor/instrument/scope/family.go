@@ -25,6 +25,9 @@ type Family struct {
 	// memory of so many points with so many channels in use; nil where the scope
 	// chooses by itself.
 	Depths func(memory, used int) []int
+	// Whole is true where nobody knows what a stop leaves of a recording in its
+	// middle: the Device then waits until memory is full, and reads what is due.
+	Whole bool
 	// Spec is its accuracy.
 	Spec Spec
 	// Dialect makes a speaker of its commands.
@@ -39,7 +42,7 @@ type Spec struct {
 	ZeroVolt   float64 // … and in volts, with a probe of 1:1
 	OffsetPart float64 // … and as a part of the offset that is set
 	Clock      float64 // relative
-	NoiseCodes float64 // standard deviation of one reading
+	NoiseCodes float64 // standard deviation of one reading, in steps of the converter
 }
 
 // readable bounds what is read where nobody said how much: points over all
@@ -89,7 +92,7 @@ func (s Spec) channel(name string, in Input, p Scale) measure.Channel {
 	zero := s.ZeroDiv*p.Division + s.ZeroVolt*in.Ratio() + s.OffsetPart*abs(in.Offset)
 	return measure.Channel{
 		Name: name, Unit: unit, Gain: p.Gain * k, Offset: p.Zero * k,
-		UGain: s.Gain / root3, UOffset: abs(k) * zero / root3, Noise: abs(p.Gain*k) * s.NoiseCodes,
+		UGain: s.Gain / root3, UOffset: abs(k) * zero / root3, Noise: abs(p.Gain*k) * s.NoiseCodes * max(1, p.Quantum),
 		MinCount: p.Least, MaxCount: p.Most,
 	}
 }

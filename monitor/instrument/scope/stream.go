@@ -132,22 +132,70 @@ func (d *Device) stop(ctx context.Context, r *recording) (held int, due uint64, 
 	case s == Stopped && r.full.IsZero():
 		r.full = d.now()
 	}
-	if s != Stopped {
-		if err := d.dialect.Stop(ctx, d.client); err != nil {
-			return 0, 0, err
+	end := d.now()
+	switch {
+	case d.cfg.Family.Whole:
+		err = d.fill(ctx, r, s)
+	case s != Stopped:
+		if err = d.dialect.Stop(ctx, d.client); err == nil {
+			end = d.now()
+			err = d.stopped(ctx)
 		}
 	}
-	end := d.now()
-	own, cancel := context.WithTimeout(ctx, armTime)
-	defer cancel()
-	for s != Stopped {
-		if s, err = d.state(own); err != nil {
-			return 0, 0, err
-		}
+	if err != nil {
+		return 0, 0, err
 	}
 	due = uint64(max(0, end.Sub(r.sent).Seconds()/d.mem.Step))
 	held, err = d.held(ctx, r)
+	if d.cfg.Family.Whole { // what lies behind the stop is nobody's
+		held = int(min(uint64(held), due))
+	}
 	return held, due, err
+}
+
+// stopped waits until the scope has stopped.
+func (d *Device) stopped(ctx context.Context) error {
+	own, cancel := context.WithTimeout(ctx, armTime)
+	defer cancel()
+	for s := State(0); s != Stopped; {
+		var err error
+		if s, err = d.state(own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill waits until memory is full; s is what the scope did last. A scope that
+// stands earlier than that was stopped by somebody else.
+func (d *Device) fill(ctx context.Context, r *recording, s State) error {
+	own, cancel := context.WithTimeout(ctx, d.span()+armTime)
+	defer cancel()
+	for s != Stopped {
+		err := Pause(own, min(d.cfg.Poll, 50*time.Millisecond))
+		if err == nil {
+			s, err = d.state(own)
+		}
+		if err != nil {
+			return fmt.Errorf("wait until memory is full: %w", err)
+		}
+		if s == Free {
+			return fmt.Errorf("%w: it is %v in the middle of a recording: was its front panel used?", scpi.ErrInstrument, s)
+		}
+		if s == Stopped {
+			r.full = d.now()
+		}
+	}
+	if !d.filled(r) {
+		return fmt.Errorf("%w: it stood after %v of the %v that its memory spans: was it stopped at its front panel?",
+			scpi.ErrInstrument, r.full.Sub(r.sent).Round(time.Millisecond), d.span())
+	}
+	return nil
+}
+
+// span is the time that memory spans.
+func (d *Device) span() time.Duration {
+	return time.Duration(float64(d.mem.Points) * d.mem.Step * float64(time.Second))
 }
 
 // held compares every channel's scale with that of Open, and returns how many
@@ -218,5 +266,5 @@ func (d *Device) collect(ctx context.Context, r recording, sink instrument.Sink)
 // network less.
 func (d *Device) patience() time.Duration {
 	const slowest = 100_000 // bytes a second
-	return time.Minute + time.Duration(d.mem.Points*d.mem.Codes.Bytes*len(d.plan.Used)/slowest)*time.Second
+	return time.Minute + d.span() + time.Duration(d.mem.Points*d.mem.Codes.Bytes*len(d.plan.Used)/slowest)*time.Second
 }

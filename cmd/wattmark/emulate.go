@@ -126,10 +126,7 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 	}
 	switch kind {
 	case "ds1054z":
-		if f.imperfect {
-			return nil, withCode(exitUsage, errors.New("--imperfect: the ds1054z has no drawn errors"))
-		}
-		return rigolface.New(b, rigolface.Config{Seed: f.seed, Now: func() time.Duration { return time.Since(epoch) }})
+		return rigolface.New(b, rigolface.DS1000Z, rigolface.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
 	case "powenetics":
 		return poweneticsface.New(b, pace.Real(epoch), poweneticsface.Config{Seed: f.seed, Draw: f.imperfect})
 	case "serialtext":

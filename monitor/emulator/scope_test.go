@@ -82,7 +82,7 @@ func TestATaskOnAScope(t *testing.T) {
 		t.Fatal(err)
 	}
 	live := board.NewLive(b, time.Now())
-	face, err := rigolface.New(b, rigolface.Config{Seed: 5, Now: func() time.Duration { return live.Since(time.Now()) }})
+	face, err := rigolface.New(b, rigolface.DS1000Z, rigolface.Config{Seed: 5, Now: func() time.Duration { return live.Since(time.Now()) }})
 	if err != nil {
 		t.Fatal(err)
 	}

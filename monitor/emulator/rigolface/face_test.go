@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/scopeface"
 )
 
 // exec carries out one message as a client would.
@@ -20,16 +21,22 @@ func (f *Face) exec(t *testing.T, message string) string {
 	return strings.TrimRight(string(r), "\n")
 }
 
-// still is a scope in a time that the test moves.
-func still(t *testing.T, cfg Config) (*Face, *time.Duration) {
+// idle is a board without a load.
+func idle(t *testing.T) *board.Board {
 	t.Helper()
 	b, err := board.New(board.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+// still is a scope in a time that the test moves.
+func still(t *testing.T, b *board.Board, family *Family, cfg Config) (*Face, *time.Duration) {
+	t.Helper()
 	now := new(time.Duration)
 	cfg.Now = func() time.Duration { return *now }
-	f, err := New(b, cfg)
+	f, err := New(b, family, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +54,7 @@ func expect(t *testing.T, f *Face, pairs ...string) {
 }
 
 func TestASingleAcquisition(t *testing.T) {
-	f, now := still(t, Config{NoiseCodes: -1})
+	f, now := still(t, idle(t), DS1000Z, Config{NoiseCodes: -1})
 	expect(
 		t, f,
 		":CHAN2:DISP ON;:CHAN3:DISP ON;:CHAN4:DISP ON", "",
@@ -91,15 +98,16 @@ func TestASingleAcquisition(t *testing.T) {
 }
 
 func TestAStopInTheMiddle(t *testing.T) {
-	f, now := still(t, Config{})
+	f, now := still(t, idle(t), DS1000Z, Config{})
 	expect(t, f, ":TIM:SCAL 0.5;:TIM:OFFS 3;:ACQ:MDEP 12000;:SING;:TFOR", "")
 	*now = 1500 * time.Millisecond
 	expect(t, f, ":STOP;:TRIG:STAT?;:WAV:MODE RAW;PRE?", "STOP;0,2,3000,1,5.000000000e-04,0.000000000e+00,0,4.000000000e-02,0,127")
 }
 
 func TestAnEdgeTriggers(t *testing.T) {
-	f, now := still(t, Config{NoiseCodes: -1})
-	if _, err := f.board.SetLoad(500*time.Millisecond, board.Full); err != nil {
+	b := idle(t)
+	f, now := still(t, b, DS1000Z, Config{NoiseCodes: -1})
+	if _, err := b.SetLoad(500*time.Millisecond, board.Full); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, f, ":CHAN1:PROB 1;SCAL 0.05;:TIM:SCAL 1e-3;:TRIG:EDG:SOUR CHAN1;LEV 0.05;:SING;:TRIG:STAT?", "WAIT")
@@ -113,7 +121,7 @@ func TestAnEdgeTriggers(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	f, _ := still(t, Config{})
+	f, _ := still(t, idle(t), DS1000Z, Config{})
 	for _, s := range []string{
 		":CHAN1:SCAL 1e6", ":CHAN1:SCAL -1", ":CHAN1:OFFS 1e6", ":CHAN1:PROB 0", ":TIM:SCAL 100", ":TIM:OFFS -1e3", ":WAV:STAR 0",
 		":ACQ:MDEP 77", ":WAV:SOUR CHAN9", ":WAV:MODE DEEP", ":CHAN9:SCAL 1", ":CHAN1:COUP XX", ":TRIG:EDG:LEV x", ":CHAN1:DISP MAYBE",
@@ -124,10 +132,10 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	b, _ := board.New(board.Config{})
-	if _, err := New(b, Config{}); err == nil {
+	if _, err := New(b, DS1000Z, Config{}); err == nil {
 		t.Error("a scope without time")
 	}
-	if _, err := New(b, Config{Now: func() time.Duration { return 0 }, Probes: [4]Probe{{Quantity: Load, Rail: "none"}}}); err == nil {
+	if _, err := New(b, DS1000Z, Config{Now: func() time.Duration { return 0 }, Probes: [scopeface.MaxChannels]scopeface.Probe{{Quantity: scopeface.Load, Rail: "none"}}}); err == nil {
 		t.Error("a probe on no rail")
 	}
 }
@@ -135,13 +143,15 @@ func TestRefusals(t *testing.T) {
 // The two ends of a shunt differ by what flows through it.
 func TestAShunt(t *testing.T) {
 	rail := board.DefaultRails()[2].Name
-	f, now := still(t, Config{NoiseCodes: -1, Probes: [4]Probe{{Quantity: Source, Rail: rail, Ohm: 0.05}, {Quantity: Load, Rail: rail}}})
+	b := idle(t)
+	f, now := still(t, b, DS1000Z, Config{NoiseCodes: -1, Probes: [scopeface.MaxChannels]scopeface.Probe{{Quantity: scopeface.Source, Rail: rail, Ohm: 0.05}, {Quantity: scopeface.Load, Rail: rail}}})
 	f.exec(t, ":CHAN1:PROB 1;SCAL 0.05;OFFS 0")
 	*now = time.Second
-	r := f.board.At(*now)[2]
+	r := b.At(*now)[2]
 	var diff float64
 	f.Do(func() {
-		diff = f.volts(0, 0, 1, 1)[0] - f.volts(1, 0, 1, 1)[0]
+		diff = f.Volts(0, 0, 1, 1)[0]
+		diff -= f.Volts(1, 0, 1, 1)[0]
 	})
 	if want := 0.05 * float64(r.I); diff < want*0.99 || diff > want*1.01 {
 		t.Errorf("%v V across the shunt, want %v", diff, want)

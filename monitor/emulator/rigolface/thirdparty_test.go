@@ -48,7 +48,7 @@ func busy(t *testing.T) *Face {
 		}
 	}
 	epoch := time.Now()
-	f, err := New(b, Config{Now: func() time.Duration { return time.Since(epoch) }})
+	f, err := New(b, DS1000Z, Config{Now: func() time.Duration { return time.Since(epoch) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestSigrok(t *testing.T) {
 	if out := run(t, "sigrok-cli", "-d", device, "--show"); !strings.Contains(out, "data_source: Live (current), Memory") || !strings.Contains(out, "triggerlevel: 0.000000 (current)") {
 		t.Errorf("show gives %s", out)
 	}
-	if out := run(t, "sigrok-cli", "-d", device, "-C", "CH2", "--frames", "1", "-O", "csv"); strings.Count(out, "\n") < screenSize {
+	if out := run(t, "sigrok-cli", "-d", device, "-C", "CH2", "--frames", "1", "-O", "csv"); strings.Count(out, "\n") < DS1000Z.screen {
 		t.Errorf("%d lines of a live frame: %.300s", strings.Count(out, "\n"), out)
 	}
 	// CH1 is a clamp of 10 mV/A whose current crosses 5 A with every other load.

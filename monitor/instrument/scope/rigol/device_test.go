@@ -47,7 +47,7 @@ func newScope(t *testing.T, cfg rigolface.Config, fragment int) *emulated {
 	}
 	epoch := time.Now()
 	cfg.Now = func() time.Duration { return time.Since(epoch) }
-	f, err := rigolface.New(b, cfg)
+	f, err := rigolface.New(b, rigolface.DS1000Z, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

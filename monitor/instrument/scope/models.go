@@ -26,6 +26,16 @@ func model(kind, maker, pattern string, channels, memory int) Model {
 // The first row that fits counts.
 var models = []Model{
 	model("rigol-ds1000z", "RIGOL", `(DS|MSO)1\d\d4Z`, 4, 12_000_000),
+
+	// The memory of a Siglent also tells which depths it has (siglent.depths).
+	model("siglent-e11", "SIGLENT", `SDS2\d\d4X[ -]?(PLUS|HD)`, 4, 400_000_000),
+	model("siglent-e11", "SIGLENT", `SDS2\d\d2X[ -]?(PLUS|HD)`, 2, 400_000_000),
+	model("siglent-e11", "SIGLENT", `SDS(3\d\d4X[ -]?HD|7\d\d4A)`, 4, 400_000_001),
+	model("siglent-e11", "SIGLENT", `SDS5\d\d4X`, 4, 500_000_000),
+	model("siglent-e11", "SIGLENT", `SDS5\d\d2X`, 2, 500_000_000),
+	model("siglent-e11", "SIGLENT", `SDS6\d\d4( ?A| ?L| ?H1[02]| ?PRO|$)`, 4, 500_000_001),
+	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d4X[ -]?HD`, 4, 100_000_000),
+	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d2X[ -]?HD`, 2, 100_000_000),
 }
 
 // Identify finds the row of an identity.

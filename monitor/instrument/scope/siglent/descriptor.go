@@ -34,6 +34,7 @@ type descriptor struct {
 	volts   float64 // a division, at the probe's tip
 	offset  float64 // at the probe's tip
 	codes   float64 // a division, of the width that is sent
+	adc     int     // bits of the converter
 	bits    int     // that a code has, of the width that is sent
 	words   bool
 	seconds float64 // between points
@@ -61,7 +62,7 @@ func parseDescriptor(b []byte) (descriptor, error) {
 	single := func(at int) float64 { return float64(math.Float32frombits(le.Uint32(b[at:]))) }
 	d := descriptor{
 		points: int(int32(le.Uint32(b[atPoints:]))), probe: single(atProbe),
-		codes: single(atCodes), bits: int(le.Uint16(b[atBits:])), words: le.Uint16(b[atCommType:]) == 1,
+		codes: single(atCodes), adc: int(le.Uint16(b[atBits:])), words: le.Uint16(b[atCommType:]) == 1,
 		seconds: single(atInterval), delay: math.Float64frombits(le.Uint64(b[atDelay:])),
 	}
 	d.volts, d.offset = single(atVolts)*d.probe, single(atOffset)*d.probe
@@ -84,8 +85,8 @@ func parseDescriptor(b []byte) (descriptor, error) {
 	if n := int(int32(le.Uint32(b[atLength:]))); n != descriptorSize {
 		return descriptor{}, fmt.Errorf("%w: a waveform descriptor that calls itself %d bytes long", scpi.ErrReply, n)
 	}
-	if d.points < 0 || d.bits < 8 || d.bits > 16 {
-		return descriptor{}, fmt.Errorf("%w: a waveform descriptor of %d points with %d bits", scpi.ErrReply, d.points, d.bits)
+	if d.points < 0 || d.adc < 8 || d.adc > 16 {
+		return descriptor{}, fmt.Errorf("%w: a waveform descriptor of %d points with %d bits", scpi.ErrReply, d.points, d.adc)
 	}
 	return d.aligned()
 }
@@ -95,6 +96,7 @@ func parseDescriptor(b []byte) (descriptor, error) {
 // tell which. Some scopes state those of words where bytes are sent.
 func (d descriptor) aligned() (descriptor, error) {
 	most := func(bits int) float64 { return math.Ldexp(1, bits) / narrowest }
+	d.bits = d.adc
 	switch {
 	case !d.words && d.codes > most(8):
 		d.bits, d.codes = 8, d.codes/256
@@ -115,4 +117,19 @@ func (d descriptor) width() int {
 		return 2
 	}
 	return 1
+}
+
+// quantum is how many codes a step of the converter is wide.
+func (d descriptor) quantum() float64 { return math.Ldexp(1, max(0, d.bits-d.adc)) }
+
+// extend carries the sign of words that have fewer bits than 16 to their top.
+func extend(words []byte, bits int) {
+	if bits >= 16 {
+		return
+	}
+	shift := 16 - bits
+	for ; len(words) >= 2; words = words[2:] {
+		v := int16(binary.LittleEndian.Uint16(words)<<shift) >> shift
+		binary.LittleEndian.PutUint16(words, uint16(v))
+	}
 }

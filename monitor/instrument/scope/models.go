@@ -26,6 +26,12 @@ func model(kind, maker, pattern string, channels, memory int) Model {
 // The first row that fits counts.
 var models = []Model{
 	model("rigol-ds1000z", "RIGOL", `(DS|MSO)1\d\d4Z`, 4, 12_000_000),
+
+	model("rigol-mso5000", "RIGOL", `MSO5\d\d2`, 2, 100_000_000),
+	model("rigol-mso5000", "RIGOL", `MSO5\d\d4`, 4, 100_000_000),
+
+	model("rigol-dho", "RIGOL", `DHO[89]\d2`, 2, 50_000_000),
+	model("rigol-dho", "RIGOL", `DHO[89]\d4`, 4, 50_000_000),
 }
 
 // Identify finds the row of an identity.

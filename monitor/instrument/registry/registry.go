@@ -108,6 +108,8 @@ var kinds = []Kind{
 		return made(serialtext.New(a, o))
 	}),
 	oscilloscope(rigol.DS1000Z, "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all"),
+	oscilloscope(rigol.MSO5000, "Rigol MSO5000 oscilloscope: one window of deep memory, 100 million points in all"),
+	oscilloscope(rigol.DHO, "Rigol DHO800 or DHO900 oscilloscope, 12 bits: one window of deep memory, 50 million points in all"),
 	options(Kind{
 		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",
 		Address: "GPU index, UUID or PCI bus id; the first GPU when left out", Rails: nvml.NaturalRails,

@@ -168,7 +168,7 @@ func (d *Device) scale(ctx context.Context, channel int) (Scale, error) {
 	if err != nil {
 		return s, err
 	}
-	for _, v := range []float64{s.Gain, s.Zero, s.Division, s.Step} {
+	for _, v := range []float64{s.Gain, s.Zero, s.Division, s.Step, s.Begin} {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return s, fmt.Errorf("%w: channel %d is scaled by %+v", scpi.ErrInstrument, channel, s)
 		}

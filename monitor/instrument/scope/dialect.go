@@ -44,7 +44,7 @@ type Dialect interface {
 	ReadBack(ctx context.Context, c *scpi.Client, p *Plan) (Memory, error)
 	// Scale asks how the codes of a channel (1, 2, …) in deep memory are scaled. It
 	// is asked after ReadBack and again behind a recording: both must be equal to
-	// the last bit, else the recording is refused.
+	// the last bit (but for Begin), else the recording is refused.
 	Scale(ctx context.Context, c *scpi.Client, channel int) (Scale, error)
 	// Arm begins one single acquisition.
 	Arm(ctx context.Context, c *scpi.Client) error
@@ -104,6 +104,10 @@ type Scale struct {
 	Gain, Zero float64 // V a code; volts of code 0
 	Division   float64 // V a division, as read back
 	Step       float64 // seconds a point, as this channel's preamble has it
+	// Begin is when the first point in memory was taken, in seconds behind the
+	// trigger, of a scope that tells; 0 at others. The Device leaves out the points
+	// before the trigger. It counts behind a recording only.
+	Begin float64
 	// Least and Most are the codes that mean over range.
 	Least, Most measure.Count
 	// Quantum is how many codes a step of the converter is wide; 0 for one.

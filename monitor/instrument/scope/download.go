@@ -12,8 +12,9 @@ import (
 // blockScans is the size of the blocks delivered.
 const blockScans = 1 << 14
 
-// download reads memory in pieces, each from all channels, and delivers it.
-func (d *Device) download(ctx context.Context, held int, sink instrument.Sink) error {
+// download reads what memory holds behind its first points, in pieces, each from
+// all channels, and delivers it.
+func (d *Device) download(ctx context.Context, before, held int, sink instrument.Sink) error {
 	s, _ := sink.(instrument.DeferredSink)
 	codes := make([][]byte, len(d.plan.Used))
 	b := measure.Block{Counts: make([][]measure.Count, len(d.plan.Used))}
@@ -24,7 +25,7 @@ func (d *Device) download(ctx context.Context, held int, sink instrument.Sink) e
 		n := min(d.mem.Piece, held-first)
 		for i, channel := range d.plan.Used {
 			var err error
-			codes[i], err = again(ctx, func() ([]byte, error) { return d.read(ctx, channel, first, n, codes[i][:0]) })
+			codes[i], err = again(ctx, func() ([]byte, error) { return d.read(ctx, channel, before+first, n, codes[i][:0]) })
 			if err != nil {
 				return fmt.Errorf("read points %d to %d of channel %d: %w", first+1, first+n, channel, err)
 			}

@@ -36,6 +36,11 @@ var models = []Model{
 	model("siglent-e11", "SIGLENT", `SDS6\d\d4( ?A| ?L| ?H1[02]| ?PRO|$)`, 4, 500_000_001),
 	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d4X[ -]?HD`, 4, 100_000_000),
 	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d2X[ -]?HD`, 2, 100_000_000),
+	model("rigol-mso5000", "RIGOL", `MSO5\d\d2`, 2, 100_000_000),
+	model("rigol-mso5000", "RIGOL", `MSO5\d\d4`, 4, 100_000_000),
+
+	model("rigol-dho", "RIGOL", `DHO[89]\d2`, 2, 50_000_000),
+	model("rigol-dho", "RIGOL", `DHO[89]\d4`, 4, 50_000_000),
 }
 
 // Identify finds the row of an identity.

@@ -17,6 +17,7 @@ type recording struct {
 	sent, back time.Time // around the forced trigger
 	sampling   time.Time // when it was last known to sample
 	full       time.Time // when it was first seen to stand by itself
+	before     int       // points in memory from before the trigger
 }
 
 func (d *Device) state(ctx context.Context) (State, error) {
@@ -201,16 +202,16 @@ func (d *Device) span() time.Duration {
 // held compares every channel's scale with that of Open, and returns how many
 // points all channels hold.
 func (d *Device) held(ctx context.Context, r *recording) (int, error) {
-	// A scope that pads an unfinished memory must not invent samples.
 	held := d.mem.Points
 	for i, n := range d.plan.Used {
-		s, err := d.scale(ctx, n)
+		before, err := d.compare(ctx, i, n)
 		if err != nil {
 			return 0, err
 		}
-		if s != d.scales[i] {
-			return 0, fmt.Errorf("%w: channel %d was set otherwise while it measured: was its front panel used?", scpi.ErrInstrument, n)
+		if i > 0 && before != r.before {
+			return 0, fmt.Errorf("%w: its channels hold %d and %d points from before the trigger", scpi.ErrInstrument, r.before, before)
 		}
+		r.before = before
 		told := false
 		points, err := again(ctx, func() (p int, err error) {
 			p, told, err = d.dialect.Held(ctx, d.client, n)
@@ -219,22 +220,45 @@ func (d *Device) held(ctx context.Context, r *recording) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		most := float64(d.mem.Points)
+		// A scope that pads an unfinished memory must not invent samples.
+		most := float64(d.room(r))
 		if told {
 			most = math.Ceil(d.now().Sub(r.sent).Seconds() / d.mem.Step)
 		} else if !d.filled(r) {
 			most = math.Floor(r.sampling.Sub(r.back).Seconds() / d.mem.Step)
 		}
-		held = min(held, points, int(min(most, float64(d.mem.Points))))
+		held = min(held, points-before, int(min(most, float64(d.room(r)))))
 	}
 	return max(0, held), nil
+}
+
+// room is how many points a full memory holds behind the trigger.
+func (d *Device) room(r *recording) int { return d.mem.Points - r.before }
+
+// compare refuses a channel that is not set as it was at Open, and tells how many
+// points lie before the trigger.
+func (d *Device) compare(ctx context.Context, i, channel int) (before int, err error) {
+	s, err := d.scale(ctx, channel)
+	if err != nil {
+		return 0, err
+	}
+	was := d.scales[i]
+	was.Begin = s.Begin
+	if s != was {
+		return 0, fmt.Errorf("%w: channel %d was set otherwise while it measured: was its front panel used?", scpi.ErrInstrument, channel)
+	}
+	b := math.Round(-s.Begin / s.Step)
+	if !(b >= 0 && b < float64(d.mem.Points)) {
+		return 0, fmt.Errorf("%w: memory begins %v s behind the trigger", scpi.ErrInstrument, s.Begin)
+	}
+	return int(b), nil
 }
 
 // filled tells whether the scope stood by itself, and as late as a full memory
 // makes it: one that was stopped at its front panel is not full.
 func (d *Device) filled(r *recording) bool {
 	const ahead = 4 // times the clock's limit
-	span := float64(d.mem.Points) * d.mem.Step * (1 - ahead*d.cfg.Family.Spec.Clock)
+	span := float64(d.room(r)) * d.mem.Step * (1 - ahead*d.cfg.Family.Spec.Clock)
 	return !r.full.IsZero() && r.full.Sub(r.sent).Seconds() >= span
 }
 
@@ -250,10 +274,10 @@ func (d *Device) collect(ctx context.Context, r recording, sink instrument.Sink)
 	if err != nil {
 		return err
 	}
-	if err := d.download(ctx, held, sink); err != nil {
+	if err := d.download(ctx, r.before, held, sink); err != nil {
 		return err
 	}
-	if held < d.mem.Points || due <= uint64(held)+uint64(overrun.Seconds()/d.mem.Step) {
+	if held < d.room(&r) || due <= uint64(held)+uint64(overrun.Seconds()/d.mem.Step) {
 		return nil
 	}
 	return sink.Event(measure.Event{

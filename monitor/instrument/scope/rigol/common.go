@@ -11,12 +11,15 @@ import (
 )
 
 // common is what the families share.
-type common struct{ divisions float64 } // across the screen; memory spans it
+type common struct {
+	divisions float64  // across the screen; memory spans it
+	setup     []string // settings of the family's own
+}
 
 // SetUp sets channels, window, depth and a trigger that nothing reaches.
 func (d common) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
 	// Memory can be set only while the scope runs.
-	setup := []string{":RUN", ":ACQ:TYPE NORM", ":TIM:MODE MAIN"}
+	setup := append([]string{":RUN", ":ACQ:TYPE NORM", ":TIM:MODE MAIN"}, d.setup...)
 	for n := 1; n <= p.Model.Channels; n++ {
 		in, on := p.On(n)
 		if !on {
@@ -31,8 +34,8 @@ func (d common) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error 
 	const above = 4.9 // divisions; the trigger's range ends at 5
 	return scope.SetAll(ctx, c, append(setup,
 		fmt.Sprintf(":TIM:MAIN:SCAL %g", t), fmt.Sprintf(":TIM:MAIN:OFFS %g", t*d.divisions/2), fmt.Sprintf(":ACQ:MDEP %d", p.Points),
-		":TRIG:MODE EDGE", fmt.Sprintf(":TRIG:EDG:SOUR CHAN%d", p.Used[0]), ":TRIG:EDG:SLOP POS",
-		fmt.Sprintf(":TRIG:EDG:LEV %g", p.OutOfReach(above)))...)
+		":TRIG:MODE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", p.Used[0]), ":TRIG:EDGE:SLOP POS",
+		fmt.Sprintf(":TRIG:EDGE:LEV %g", p.OutOfReach(above)))...)
 }
 
 // timeScale is the next time per division for the window.

@@ -21,10 +21,11 @@ type Family struct {
 	// Scale is the range of volts a division, and Offset the most volts of offset,
 	// with a probe of 1:1. The scope itself may refuse more.
 	MinScale, MaxScale, MaxOffset float64
-	// Depths lists the depths of one channel, ascending, that can be set on a
-	// memory of so many points with so many channels in use; nil where the scope
-	// chooses by itself.
-	Depths func(memory, used int) []int
+	// Depths lists the depths of one channel, ascending, that can be set on a model
+	// with so many channels in use; nil where the scope chooses by itself. Before a
+	// model is met it is asked for one without a series, with the family's Memory:
+	// all that any may have.
+	Depths func(m Model, used int) []int
 	// Whole is true where nobody knows what a stop leaves of a recording in its
 	// middle: the Device then waits until memory is full, and reads what is due.
 	Whole bool
@@ -50,20 +51,20 @@ type Spec struct {
 const readable = 12_000_000
 
 // depths are the depths that can be set when so many channels are in use.
-func (f *Family) depths(memory, used int) []int {
+func (f *Family) depths(m Model, used int) []int {
 	if f.Depths == nil {
 		return nil
 	}
-	return f.Depths(memory, used)
+	return f.Depths(m, used)
 }
 
 // depth is the depth to set: the one that is wanted, else the largest that is
 // read in reasonable time; 0 where the scope chooses.
-func (f *Family) depth(o *Options, memory int) (best int) {
+func (f *Family) depth(o *Options, m Model) (best int) {
 	if o.Depth != 0 {
 		return o.Depth
 	}
-	for _, d := range f.depths(memory, len(o.Inputs)) {
+	for _, d := range f.depths(m, len(o.Inputs)) {
 		if best == 0 || d*len(o.Inputs) <= readable {
 			best = d
 		}

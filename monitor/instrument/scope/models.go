@@ -15,11 +15,18 @@ type Model struct {
 	Maker    string // which the maker's field of *IDN? holds, in capitals
 	pattern  *regexp.Regexp
 	Channels int
-	Memory   int // points over all channels
+	Memory   int    // points over all channels
+	Series   string // within the family, where that matters to its Dialect
 }
 
 func model(kind, maker, pattern string, channels, memory int) Model {
-	return Model{kind, maker, regexp.MustCompile("^" + pattern), channels, memory}
+	return Model{Kind: kind, Maker: maker, pattern: regexp.MustCompile("^" + pattern), Channels: channels, Memory: memory}
+}
+
+// of names the series of a model.
+func (m Model) of(series string) Model {
+	m.Series = series
+	return m
 }
 
 // models is the table of all scopes that are known, each family in one place.
@@ -27,20 +34,29 @@ func model(kind, maker, pattern string, channels, memory int) Model {
 var models = []Model{
 	model("rigol-ds1000z", "RIGOL", `(DS|MSO)1\d\d4Z`, 4, 12_000_000),
 
-	// The memory of a Siglent also tells which depths it has (siglent.depths).
-	model("siglent-e11", "SIGLENT", `SDS2\d\d4X[ -]?(PLUS|HD)`, 4, 400_000_000),
-	model("siglent-e11", "SIGLENT", `SDS2\d\d2X[ -]?(PLUS|HD)`, 2, 400_000_000),
-	model("siglent-e11", "SIGLENT", `SDS(3\d\d4X[ -]?HD|7\d\d4A)`, 4, 400_000_001),
-	model("siglent-e11", "SIGLENT", `SDS5\d\d4X`, 4, 500_000_000),
-	model("siglent-e11", "SIGLENT", `SDS5\d\d2X`, 2, 500_000_000),
-	model("siglent-e11", "SIGLENT", `SDS6\d\d4( ?A| ?L| ?H1[02]| ?PRO|$)`, 4, 500_000_001),
-	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d4X[ -]?HD`, 4, 100_000_000),
-	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d2X[ -]?HD`, 2, 100_000_000),
 	model("rigol-mso5000", "RIGOL", `MSO5\d\d2`, 2, 100_000_000),
 	model("rigol-mso5000", "RIGOL", `MSO5\d\d4`, 4, 100_000_000),
 
 	model("rigol-dho", "RIGOL", `DHO[89]\d2`, 2, 50_000_000),
 	model("rigol-dho", "RIGOL", `DHO[89]\d4`, 4, 50_000_000),
+
+	model("siglent-e11", "SIGLENT", `SDS2\d\d4X[ -]?(PLUS|HD)`, 4, 400_000_000).of("SDS2000X"),
+	model("siglent-e11", "SIGLENT", `SDS2\d\d2X[ -]?(PLUS|HD)`, 2, 200_000_000).of("SDS2000X"),
+	model("siglent-e11", "SIGLENT", `SDS(3\d\d4X[ -]?HD|7\d\d4A)`, 4, 400_000_000).of("SDS3000X"),
+	model("siglent-e11", "SIGLENT", `SDS5\d\d4X`, 4, 500_000_000).of("SDS5000X"),
+	model("siglent-e11", "SIGLENT", `SDS5\d\d2X`, 2, 250_000_000).of("SDS5000X"),
+	model("siglent-e11", "SIGLENT", `SDS6\d\d4( ?A| ?L| ?H1[02]| ?PRO|$)`, 4, 500_000_000).of("SDS6000A"),
+	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d4X[ -]?HD`, 4, 100_000_000).of("SDS1000X"),
+	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d2X[ -]?HD`, 2, 100_000_000).of("SDS1000X"),
+
+	model("tektronix", "TEKTRONIX", `MSO4[46]B?$`, 4, 125_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO[56][468](LP|B)?$`, 4, 250_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `(MSO|DPO)3\d\d4$`, 4, 20_000_000),
+	model("tektronix", "TEKTRONIX", `(MSO|DPO)3\d\d2$`, 2, 10_000_000),
+	model("tektronix", "TEKTRONIX", `MDO3(\d\d)?4$`, 4, 40_000_000),
+	model("tektronix", "TEKTRONIX", `MDO3(\d\d)?2$`, 2, 20_000_000),
+	model("tektronix", "TEKTRONIX", `(MSO|DPO|MDO)4\d\d4-?\d?[BC]?$`, 4, 80_000_000),
+	model("tektronix", "TEKTRONIX", `(MSO|DPO|MDO)4\d\d2-?\d?[BC]?$`, 2, 40_000_000),
 }
 
 // Identify finds the row of an identity.

@@ -60,7 +60,7 @@ func (o Options) Validate() error {
 	if err := o.validInputs(f); err != nil {
 		return fmt.Errorf("inputs: %w", err)
 	}
-	return o.validDepth(f, f.Memory)
+	return o.validDepth(f, Model{Channels: f.Channels, Memory: f.Memory})
 }
 
 func (o Options) validInputs(f *Family) error {
@@ -88,8 +88,8 @@ func (o Options) validInputs(f *Family) error {
 	return nil
 }
 
-func (o Options) validDepth(f *Family, memory int) error {
-	known := f.depths(memory, len(o.Inputs))
+func (o Options) validDepth(f *Family, m Model) error {
+	known := f.depths(m, len(o.Inputs))
 	switch {
 	case o.Depth == 0:
 		return nil
@@ -113,6 +113,6 @@ func (o Options) plan(f *Family, m Model) (*Plan, error) {
 		}
 		p.Used = append(p.Used, n)
 	}
-	p.Points = f.depth(&o, m.Memory)
-	return p, o.validDepth(f, m.Memory)
+	p.Points = f.depth(&o, m)
+	return p, o.validDepth(f, m)
 }

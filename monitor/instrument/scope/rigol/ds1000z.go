@@ -22,8 +22,8 @@ var DS1000Z = &scope.Family{
 
 // thousandths are a thousandth, a hundredth, a tenth and the whole of each
 // channel's share of memory.
-func thousandths(memory, used int) (out []int) {
-	most := memory / share(used)
+func thousandths(m scope.Model, used int) (out []int) {
+	most := m.Memory / share(used)
 	for d := most / 1000; d <= most; d *= 10 {
 		out = append(out, d)
 	}

@@ -23,10 +23,10 @@ var MSO5000 = &scope.Family{
 }
 
 // inSteps are those of some depths that fit a channel's share of memory.
-func inSteps(all ...int) func(memory, used int) []int {
-	return func(memory, used int) (out []int) {
+func inSteps(all ...int) func(m scope.Model, used int) []int {
+	return func(m scope.Model, used int) (out []int) {
 		for _, d := range all {
-			if d*share(used) <= memory {
+			if d*share(used) <= m.Memory {
 				out = append(out, d)
 			}
 		}

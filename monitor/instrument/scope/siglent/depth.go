@@ -3,46 +3,41 @@ package siglent
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
+	"wattmark/monitor/instrument/scope"
 	"wattmark/monitor/scpi"
 )
 
-// The memories of the families, in points over all channels. Depths follow from
-// them. Sources: the list of :ACQuire:MDEPth in the programming guide for the
+// ladders are the depths of one channel of each series where both channels of a
+// pair are in use. Sources: :ACQuire:MDEPth in the programming guide for the
 // SDS2000X Plus and SDS5000X, public drivers for the others.
-const (
-	memory2000  = 400_000_000 // SDS2000X Plus and HD
-	memory3000  = 400_000_001 // SDS3000X HD, SDS7000A
-	memory5000  = 500_000_000
-	memory6000  = 500_000_001
-	memorySmall = 100_000_000 // SDS800X HD, SDS1000X HD
-)
+var ladders = map[string][]int{
+	"SDS1000X": {10_000, 100_000, 1_000_000, 10_000_000},
+	"SDS2000X": {10_000, 100_000, 1_000_000, 10_000_000, 100_000_000},
+	"SDS3000X": {1000, 5000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 10_000_000, 50_000_000, 100_000_000},
+	"SDS5000X": {5000, 25_000, 125_000, 625_000, 1_250_000, 6_250_000, 12_500_000, 62_500_000, 125_000_000},
+	"SDS6000A": {2500, 5000, 25_000, 50_000, 250_000, 500_000, 2_500_000, 5_000_000, 12_500_000, 25_000_000, 50_000_000, 125_000_000},
+}
 
-// depths are the depths of one channel. One channel alone has a converter for
-// itself, and twice as much.
-func depths(memory, used int) (out []int) {
-	var all []int
-	switch memory {
-	case memory2000:
-		all = []int{10_000, 100_000, 1_000_000, 10_000_000, 100_000_000}
-	case memory3000:
-		all = []int{1000, 5000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 10_000_000, 50_000_000, 100_000_000}
-	case memory5000:
-		all = []int{5000, 25_000, 125_000, 625_000, 1_250_000, 6_250_000, 12_500_000, 62_500_000, 125_000_000}
-	case memory6000:
-		return []int{2500, 5000, 25_000, 50_000, 250_000, 500_000, 2_500_000, 5_000_000, 12_500_000, 25_000_000, 50_000_000, 125_000_000}
-	default:
-		return []int{10_000, 100_000, 1_000_000, 10_000_000}
-	}
-	for _, d := range all {
-		if used == 1 {
-			d *= 2
+// depths are those of a model, or of all. One channel alone has a converter for
+// itself, and on most twice as much memory.
+func depths(m scope.Model, used int) (out []int) {
+	for series, ladder := range ladders {
+		if m.Series != "" && series != m.Series {
+			continue
 		}
-		out = append(out, d)
+		for _, d := range ladder {
+			if used == 1 && series != "SDS6000A" && series != "SDS1000X" {
+				d *= 2
+			}
+			out = append(out, d)
+		}
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // units are how this maker shortens numbers.

@@ -17,7 +17,7 @@ import (
 // the SDS2000X Plus.
 var E11 = &scope.Family{
 	Kind: "siglent-e11", Name: "Siglent with the E11 commands (SDS2000X Plus, SDS5000X, SDS6000A, SDS…X HD)", Port: 5025,
-	Channels: 4, Memory: memory6000, MaxWindow: divisions * 100 * time.Second,
+	Channels: 4, Memory: 500_000_000, MaxWindow: divisions * 100 * time.Second,
 	MinScale: 500e-6, MaxScale: 10, MaxOffset: 200,
 	Depths:  depths,
 	Whole:   true,
@@ -199,15 +199,17 @@ func (*dialect) Stop(ctx context.Context, c *scpi.Client) error { return c.Comma
 // State asks for the trigger's state.
 func (d *dialect) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
 	s, err := scpi.Ask(ctx, c, ":TRIG:STAT?", parseState)
-	if d.forced && err == nil && s == arming {
-		s = scope.Sampling
+	if s == arming { // so near to the trigger it says what it did before, or does next
+		if s = scope.Free; d.forced {
+			s = scope.Sampling
+		}
 	}
 	return s, err
 }
 
 // arming is a scope that is not ready for its trigger: it fills what lies before
 // it, of which there is nothing here. It soon is.
-const arming = scope.Free
+const arming scope.State = 100
 
 func parseState(s string) (scope.State, error) {
 	switch strings.ToLower(strings.TrimSpace(s)) {

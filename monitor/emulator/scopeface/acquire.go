@@ -49,6 +49,9 @@ func (s *Scope) Start(single bool) {
 	s.acq = acquisition{running: true, single: single, armed: s.cfg.Now(), number: s.acq.number + 1}
 }
 
+// Single tells whether what runs, or stands in memory, is a single acquisition.
+func (s *Scope) Single() bool { return s.acq.single }
+
 // Running tells whether memory changes.
 func (s *Scope) Running() bool {
 	s.Update()

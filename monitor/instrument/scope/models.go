@@ -32,6 +32,11 @@ var models = []Model{
 
 	model("rigol-dho", "RIGOL", `DHO[89]\d2`, 2, 50_000_000),
 	model("rigol-dho", "RIGOL", `DHO[89]\d4`, 4, 50_000_000),
+
+	model("keysight-infiniivision", "KEYSIGHT", `(DSO|MSO|EDU)-?X ?[1-46]\d\d2`, 2, 8_000_000),
+	model("keysight-infiniivision", "KEYSIGHT", `(DSO|MSO|EDU)-?X ?[1-46]\d\d4`, 4, 8_000_000),
+	model("keysight-infiniivision", "AGILENT", `(DSO|MSO)-?X ?[1-46]\d\d2`, 2, 8_000_000),
+	model("keysight-infiniivision", "AGILENT", `(DSO|MSO)-?X ?[1-46]\d\d4`, 4, 8_000_000),
 }
 
 // Identify finds the row of an identity.

@@ -55,6 +55,7 @@ type Face struct {
 	acqType, acqMode    string
 	wav                 waveform
 	armed, triggered    bool // the event registers AER and TER
+	counted             bool // the trigger of a single acquisition was
 	preambles           int
 }
 
@@ -114,14 +115,15 @@ func (f *Face) Points() int { return int(math.Round(f.Rate() * f.timeRange)) }
 
 // start arms anew and clears what the last acquisition left.
 func (f *Face) start(single bool) {
-	f.armed, f.triggered = true, false
+	f.armed, f.triggered, f.counted = true, false, false
 	f.Start(single)
 }
 
 // events lets the trigger register see what has happened since.
 func (f *Face) events() {
-	if s := f.State(); s == scopeface.Sampling || s == scopeface.Triggered || s == scopeface.Free || s == scopeface.Stopped && f.armed {
-		f.triggered = true
+	f.Update()
+	if f.Fired() && !(f.Single() && f.counted) {
+		f.triggered, f.counted = true, true
 	}
 }
 

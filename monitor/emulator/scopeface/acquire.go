@@ -52,6 +52,12 @@ func (s *Scope) Start(single bool) {
 // Single tells whether what runs, or stands in memory, is a single acquisition.
 func (s *Scope) Single() bool { return s.acq.single }
 
+// Fired tells whether what runs, or stands in memory, has triggered. A scope that
+// runs freely does so all the time.
+func (s *Scope) Fired() bool {
+	return s.acq.triggered || s.acq.running && !s.acq.single && s.Trig.Sweep == "AUTO"
+}
+
 // Running tells whether memory changes.
 func (s *Scope) Running() bool {
 	s.Update()

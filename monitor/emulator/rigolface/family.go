@@ -54,6 +54,12 @@ var DHO = &Family{
 	},
 }
 
+// Settling is the family with a reader that needs so long behind an acquisition.
+func (f Family) Settling(d time.Duration) *Family {
+	f.settle = d
+	return &f
+}
+
 // shared are those of some depths that fit a share of a memory.
 func shared(memory int, all ...int) func(int) []int {
 	return func(share int) (out []int) {

@@ -49,6 +49,15 @@ func (s *Scope) Start(single bool) {
 	s.acq = acquisition{running: true, single: single, armed: s.cfg.Now(), number: s.acq.number + 1}
 }
 
+// Single tells whether what runs, or stands in memory, is a single acquisition.
+func (s *Scope) Single() bool { return s.acq.single }
+
+// Fired tells whether what runs, or stands in memory, has triggered. A scope that
+// runs freely does so all the time.
+func (s *Scope) Fired() bool {
+	return s.acq.triggered || s.acq.running && !s.acq.single && s.Trig.Sweep == "AUTO"
+}
+
 // Running tells whether memory changes.
 func (s *Scope) Running() bool {
 	s.Update()

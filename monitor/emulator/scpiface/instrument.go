@@ -49,6 +49,9 @@ type Instrument struct {
 	Signed bool
 	// End is the end of a reply; "\n" where empty.
 	End string
+	// Cleared, which may be nil, is called by *CLS: an instrument's own event
+	// registers.
+	Cleared func()
 
 	mu       sync.Mutex
 	identity string
@@ -111,7 +114,13 @@ func (i *Instrument) common() []Command {
 	done := func(Call) ([]byte, error) { return Text("1") }
 	return []Command{
 		{Pattern: "*IDN", Query: func(Call) ([]byte, error) { return []byte(i.identity), nil }},
-		{Pattern: "*CLS", Set: func(Call) error { i.queue, i.esr = nil, 0; return nil }},
+		{Pattern: "*CLS", Set: func(Call) error {
+			i.queue, i.esr = nil, 0
+			if i.Cleared != nil {
+				i.Cleared()
+			}
+			return nil
+		}},
 		{Pattern: "*RST", Set: func(Call) error {
 			if i.reset != nil {
 				i.reset()

@@ -16,6 +16,7 @@ import (
 	"wattmark/monitor/instrument/powersensor3"
 	"wattmark/monitor/instrument/replay"
 	"wattmark/monitor/instrument/scope"
+	"wattmark/monitor/instrument/scope/keysight"
 	"wattmark/monitor/instrument/scope/rigol"
 	"wattmark/monitor/instrument/serialtext"
 )
@@ -110,6 +111,7 @@ var kinds = []Kind{
 	oscilloscope(rigol.DS1000Z, "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all"),
 	oscilloscope(rigol.MSO5000, "Rigol MSO5000 oscilloscope: one window of deep memory, 100 million points in all"),
 	oscilloscope(rigol.DHO, "Rigol DHO800 or DHO900 oscilloscope, 12 bits: one window of deep memory, 50 million points in all"),
+	oscilloscope(keysight.InfiniiVision, "Keysight InfiniiVision oscilloscope, X-Series 1000 to 6000: one window of its memory"),
 	options(Kind{
 		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",
 		Address: "GPU index, UUID or PCI bus id; the first GPU when left out", Rails: nvml.NaturalRails,

@@ -49,14 +49,22 @@ var models = []Model{
 	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d4X[ -]?HD`, 4, 100_000_000).of("SDS1000X"),
 	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d2X[ -]?HD`, 2, 100_000_000).of("SDS1000X"),
 
-	model("tektronix", "TEKTRONIX", `MSO4[46]B?$`, 4, 125_000_000).of("4/5/6"),
-	model("tektronix", "TEKTRONIX", `MSO[56][468](LP|B)?$`, 4, 250_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO44B?$`, 4, 125_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO46B?$`, 6, 187_500_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO[56]4B?$`, 4, 250_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO[56]6B?$`, 6, 375_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO[56]8(LP|B)?$`, 8, 500_000_000).of("4/5/6"),
 	model("tektronix", "TEKTRONIX", `(MSO|DPO)3\d\d4$`, 4, 20_000_000),
 	model("tektronix", "TEKTRONIX", `(MSO|DPO)3\d\d2$`, 2, 10_000_000),
 	model("tektronix", "TEKTRONIX", `MDO3(\d\d)?4$`, 4, 40_000_000),
 	model("tektronix", "TEKTRONIX", `MDO3(\d\d)?2$`, 2, 20_000_000),
 	model("tektronix", "TEKTRONIX", `(MSO|DPO|MDO)4\d\d4-?\d?[BC]?$`, 4, 80_000_000),
 	model("tektronix", "TEKTRONIX", `(MSO|DPO|MDO)4\d\d2-?\d?[BC]?$`, 2, 40_000_000),
+
+	model("keysight-infiniivision", "KEYSIGHT", `(DSO|MSO|EDU)-?X ?[1-46]\d\d2`, 2, 8_000_000),
+	model("keysight-infiniivision", "KEYSIGHT", `(DSO|MSO|EDU)-?X ?[1-46]\d\d4`, 4, 8_000_000),
+	model("keysight-infiniivision", "AGILENT", `(DSO|MSO)-?X ?[1-46]\d\d2`, 2, 8_000_000),
+	model("keysight-infiniivision", "AGILENT", `(DSO|MSO)-?X ?[1-46]\d\d4`, 4, 8_000_000),
 }
 
 // Identify finds the row of an identity.

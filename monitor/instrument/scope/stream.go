@@ -136,6 +136,7 @@ func (d *Device) stop(ctx context.Context, r *recording) (held int, due uint64, 
 	end := d.now()
 	switch {
 	case d.cfg.Family.Whole:
+		end = asked
 		err = d.fill(ctx, r, s)
 	case s != Stopped:
 		if err = d.dialect.Stop(ctx, d.client); err == nil {

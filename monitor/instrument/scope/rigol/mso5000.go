@@ -18,7 +18,7 @@ var MSO5000 = &scope.Family{
 	Depths: inSteps(1000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 50_000_000, 100_000_000),
 	Spec:   scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 10e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect {
-		return mso5000{ds1000z{common{divisions: 10, setup: []string{":TRIG:SWE AUTO"}}}}
+		return &mso5000{ds1000z: ds1000z{common{divisions: 10, setup: []string{":TRIG:SWE AUTO"}}}}
 	},
 }
 
@@ -37,14 +37,23 @@ func inSteps(all ...int) func(m scope.Model, used int) []int {
 // mso5000 is a DS1000Z that wants to be waited for: read too soon after a
 // trigger it sends a block's header and then nothing, until mode and format were
 // set once more.
-type mso5000 struct{ ds1000z }
+type mso5000 struct {
+	ds1000z
+	fresh bool // triggered since somebody last waited
+}
 
 // settle is how long it gets behind a stop.
 const settle = 100 * time.Millisecond
 
+// Force triggers.
+func (d *mso5000) Force(ctx context.Context, c *scpi.Client) error {
+	d.fresh = true
+	return d.ds1000z.Force(ctx, c)
+}
+
 // Read waits until the scope has done what it was told, and then sets everything
 // anew. The Device asks again where the scope was not ready yet.
-func (d mso5000) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
+func (d *mso5000) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
 	if err := c.Command(ctx, "*WAI"); err != nil {
 		return dst, err
 	}
@@ -52,9 +61,12 @@ func (d mso5000) Read(ctx context.Context, c *scpi.Client, channel, first, n int
 }
 
 // Held waits as well: it is the first to look at what was just recorded.
-func (d mso5000) Held(ctx context.Context, c *scpi.Client, channel int) (points int, told bool, err error) {
-	if err := scope.Pause(ctx, settle); err != nil {
-		return 0, false, err
+func (d *mso5000) Held(ctx context.Context, c *scpi.Client, channel int) (points int, told bool, err error) {
+	if d.fresh {
+		if err := scope.Pause(ctx, settle); err != nil {
+			return 0, false, err
+		}
+		d.fresh = false
 	}
 	return d.ds1000z.Held(ctx, c, channel)
 }

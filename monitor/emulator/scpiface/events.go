@@ -12,9 +12,10 @@ import (
 // errors without their sign (programmer manuals, "Status and Events").
 func (i *Instrument) UseEvents() {
 	i.commands = slices.DeleteFunc(i.commands, func(c command) bool {
-		return c.Pattern == "*ESR" || c.Pattern == "*CLS" || strings.HasPrefix(c.Pattern, "SYSTem:ERRor")
+		return c.Pattern == "*ESR" || strings.HasPrefix(c.Pattern, "SYSTem:ERRor")
 	})
 	var released []*Error
+	i.Cleared = func() { released = nil }
 	none := func() string {
 		if len(i.queue) > 0 {
 			return `1,"No events to report - new events pending *ESR?"`
@@ -31,7 +32,6 @@ func (i *Instrument) UseEvents() {
 		return e, true
 	}
 	own := []Command{
-		{Pattern: "*CLS", Set: func(Call) error { i.queue, i.esr, released = nil, 0, nil; return nil }},
 		{Pattern: "*ESR", Query: func(Call) ([]byte, error) {
 			v := i.esr
 			i.queue, i.esr, released = nil, 0, i.queue

@@ -14,7 +14,7 @@ func TestEvents(t *testing.T) {
 		{"*ESR?", "48"},
 		{"ALLEv?", `113,"Undefined header",222,"Data out of range"`},
 		{"EVMsg?", `0,"No events to report - queue empty"`},
-		{":CHAN1:SCAL x;*ESR?;EVENT?;EVENT?", "32;104;0"},
+		{":CHAN1:SCAL x;*ESR?;:EVENT?;:EVENT?", "32;104;0"},
 		{":NONE;*ESR?", "32"},
 		{"*CLS;ALLEV?", `0,"No events to report - queue empty"`},
 		{"SYST:ERR?", ""},

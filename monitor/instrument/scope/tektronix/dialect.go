@@ -167,6 +167,9 @@ func (d *dialect) describe(ctx context.Context, c *scpi.Client, channel int) (pr
 // Scale follows from the settings: a preamble is of the record that is there, and
 // before the first there is none of ours. Behind a recording the two must agree.
 func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (s scope.Scale, err error) {
+	if err := c.Command(ctx, "HEAD OFF"); err != nil { // others may have put them on
+		return s, err
+	}
 	ask := func(what string) (v float64) {
 		if err == nil {
 			v, err = c.QueryNumber(ctx, fmt.Sprintf("CH%d:%s?", channel, what))
@@ -259,6 +262,9 @@ func parseState(s string) (scope.State, error) {
 // Held is what the preamble says of a record that was finished since Arm. One
 // that was stopped in its middle leaves the record before it.
 func (d *dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points int, told bool, err error) {
+	if err := c.Command(ctx, "HEAD OFF"); err != nil {
+		return 0, false, err
+	}
 	if n, err := c.QueryNumber(ctx, "ACQ:NUMAC?"); err != nil {
 		return 0, false, err
 	} else if n < 1 {

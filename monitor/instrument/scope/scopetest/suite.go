@@ -21,8 +21,6 @@ import (
 type Suite struct {
 	Family *scope.Family
 	New    func(*board.Board, scopeface.Config) (Face, error)
-	// Channels is how many the emulated scope has; 0 for all of the family's.
-	Channels int
 	// Shallow and Deep are depths of one channel that can be set when all are in
 	// use, some thousands and some hundred thousands; 0 where the scope chooses.
 	Shallow, Deep int
@@ -48,12 +46,9 @@ func (s *Suite) Run(t *testing.T) {
 	t.Run("nothing leaks", s.leaks)
 }
 
-// options are clamps of 10 mV/A and probes on all of the family's channels.
+// options are clamps of 10 mV/A and probes on the family's usual channels.
 func (s *Suite) options(window time.Duration, depth int) scope.Options {
 	o := s.Family.Defaults()
-	for n := s.Channels + 1; s.Channels > 0 && n <= s.Family.Channels; n++ {
-		delete(o.Inputs, scope.ChannelName(n))
-	}
 	o.Window, o.Depth, o.Timeout = window, depth, 400*time.Millisecond
 	return o
 }

@@ -3,6 +3,7 @@ package rigol
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"wattmark/monitor/instrument/scope"
@@ -17,7 +18,7 @@ var DS1000Z = &scope.Family{
 	MinScale: 1e-3, MaxScale: 10, MaxOffset: 100,
 	Depths:  thousandths,
 	Spec:    scope.Spec{Gain: 0.03, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.01, Clock: 25e-6, NoiseCodes: 0.7},
-	Dialect: func() scope.Dialect { return ds1000z{common{divisions: 12}} },
+	Dialect: func() scope.Dialect { return ds1000z{common{divisions: 12, above: 4.9, depth: strconv.Itoa}} },
 }
 
 // thousandths are a thousandth, a hundredth, a tenth and the whole of each

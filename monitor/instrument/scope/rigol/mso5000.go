@@ -18,7 +18,7 @@ var MSO5000 = &scope.Family{
 	Depths: inSteps(1000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 50_000_000, 100_000_000),
 	Spec:   scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 10e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect {
-		return &mso5000{ds1000z: ds1000z{common{divisions: 10, setup: []string{":TRIG:SWE AUTO"}}}}
+		return &mso5000{ds1000z: ds1000z{common{divisions: 10, above: 4.9, wide: true, depth: suffixed, setup: []string{":TRIG:SWE AUTO"}}}}
 	},
 }
 

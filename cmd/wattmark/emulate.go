@@ -21,7 +21,7 @@ import (
 	"wattmark/monitor/emulator/poweneticsface"
 	"wattmark/monitor/emulator/ps3face"
 	"wattmark/monitor/emulator/pty"
-	"wattmark/monitor/emulator/rigolface"
+	"wattmark/monitor/emulator/scopeface"
 	"wattmark/monitor/emulator/textface"
 )
 
@@ -44,8 +44,9 @@ func (a *app) emulateCmd() *cobra.Command {
 wattmark or to other people's programs. An emulated 300 W card alternates
 between its loads behind it; --play sends recorded PMD-USB bytes instead.
 
-The ds1054z has clamps of 10 mV/A on channels 1 and 3 and probes on channels 2
-and 4, at the card's two connectors.
+The oscilloscopes (ds1054z, dsox1102g, …) have clamps of 10 mV/A on channels 1 and
+3 and probes on channels 2 and 4, at the card's two connectors; with two channels
+at one of them.
 
 With --gpu the card does what a simulated GPU is told to do, through a socket:
 two machines' worth of wattmark on one, without any hardware (see the example).`,
@@ -73,14 +74,12 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 }
 
 // emulated are the kinds that newFace makes.
-var emulated = []string{"powersensor3", "pmd", "powenetics", "labjack", "serialtext", "ds1054z"}
+var emulated = append([]string{"powersensor3", "pmd", "powenetics", "labjack", "serialtext"}, scopeNames()...)
 
-// drivers names the driver of an emulated meter where it is called otherwise.
-var drivers = map[string]string{"ds1054z": "rigol-ds1000z"}
-
+// driverOf names the driver of an emulated meter.
 func driverOf(kind string) string {
-	if d, ok := drivers[kind]; ok {
-		return d
+	if s, ok := scopes[kind]; ok {
+		return s.driver
 	}
 	return kind
 }
@@ -124,9 +123,10 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 	if f.play != "" && kind != "pmd" {
 		return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
 	}
+	if s, ok := scopes[kind]; ok {
+		return s.face(b, scopeface.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
+	}
 	switch kind {
-	case "ds1054z":
-		return rigolface.New(b, rigolface.DS1000Z, rigolface.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
 	case "powenetics":
 		return poweneticsface.New(b, pace.Real(epoch), poweneticsface.Config{Seed: f.seed, Draw: f.imperfect})
 	case "serialtext":

@@ -23,15 +23,21 @@ func TestEmulatedMetersHaveDrivers(t *testing.T) {
 	}
 }
 
-// The emulated scope and the driver's defaults fit each other.
-func TestEmulatedScopeOpens(t *testing.T) {
+// The emulated scopes and the drivers' defaults fit each other.
+func TestEmulatedScopesOpen(t *testing.T) {
+	for kind, rails := range map[string]int{"ds1054z": 2, "mso5074": 2, "dho804": 2, "dsox1102g": 1, "edux1002g": 1} {
+		t.Run(kind, func(t *testing.T) { openEmulated(t, kind, rails) })
+	}
+}
+
+func openEmulated(t *testing.T, kind string, rails int) {
 	out, says := io.Pipe()
 	var complaints bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		a := &app{streams: streams{out: says, err: &complaints}}
-		ended <- a.emulate(ctx, "ds1054z", emulateFlags{listen: "127.0.0.1:0", period: time.Second})
+		ended <- a.emulate(ctx, kind, emulateFlags{imperfect: true, listen: "127.0.0.1:0", period: time.Second})
 	}()
 	line := make([]byte, 200)
 	n, err := out.Read(line)
@@ -40,7 +46,7 @@ func TestEmulatedScopeOpens(t *testing.T) {
 	if err != nil || m == "" {
 		t.Fatalf("%q, %v", line[:n], err)
 	}
-	b, err := bench.Default("rigol-ds1000z", m)
+	b, err := bench.Default(driverOf(kind), m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +58,7 @@ func TestEmulatedScopeOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 	setup, err := b.Setup(ins.Inputs())
-	if err != nil || len(setup.Rails) != 2 || ins.Identity().Model != "DS1054Z" {
+	if err != nil || len(setup.Rails) != rails {
 		t.Errorf("%+v, %+v, %v", setup.Rails, ins.Identity(), err)
 	}
 	if err := ins.Close(); err != nil {

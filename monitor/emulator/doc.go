@@ -10,7 +10,9 @@
 //	   ├─ textface        a home-made board's   │
 //	   ├─ labjackface     a LabJack T7's        │
 //	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
-//	   └─ rigolface       a DS1000Z's SCPI      ┘
+//	   ├─ rigolface       Rigol scopes' SCPI    │
+//	   └─ keysightface    Keysight scopes' SCPI ┘
+//	        scopeface     what all scopes share: probes, trigger, memory
 //	        scpiface      what all SCPI instruments share
 //
 // The model (state advanced by time) is kept apart from the protocol faces

@@ -47,7 +47,7 @@ func (f *Face) setTimeScale(v float64) error {
 }
 
 func (f *Face) setTimeShift(v float64) error {
-	if v < -f.Window()/2*1.001 || v > 5000 {
+	if v < -f.Window()/2*1.001 || v > max(1, 100*f.timeScale) {
 		return scpiface.ErrRange
 	}
 	f.timeShift = v
@@ -82,11 +82,7 @@ func (f *Face) rangeCommands() []command {
 			return err
 		}),
 		f.Value("CHANnel<n>:OFFSet", func(ch *scopeface.Channel) float64 { return ch.Shift }, func(ch *scopeface.Channel, v float64) error {
-			most := 2 * ch.Ratio
-			if ch.Scale >= 0.5*ch.Ratio {
-				most = 100 * ch.Ratio
-			}
-			if math.Abs(v) > most {
+			if math.Abs(v) > f.family.offset(ch.Scale/ch.Ratio)*ch.Ratio {
 				return scpiface.ErrRange
 			}
 			ch.Shift = v
@@ -146,6 +142,13 @@ func (f *Face) edgeCommands() []command {
 			Query: func(call) ([]byte, error) { return scpiface.Text("CHAN%d", t.Source+1) },
 		},
 		{Pattern: edge + ":SLOPe", Set: scopeface.Word(&t.Slope, "POSitive", "NEGative", "RFALl"), Query: scopeface.Text(&t.Slope)},
-		{Pattern: edge + ":LEVel", Set: scopeface.Set(func(v float64) error { t.Level = v; return nil }), Query: scopeface.Number(&t.Level)},
+		{Pattern: edge + ":LEVel", Set: scopeface.Set(func(v float64) error {
+			ch := &f.Channel[t.Source]
+			if math.Abs(v+ch.Shift) > f.family.level*ch.Scale*1.001 {
+				return scpiface.ErrRange
+			}
+			t.Level = v
+			return nil
+		}), Query: scopeface.Number(&t.Level)},
 	}
 }

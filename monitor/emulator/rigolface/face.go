@@ -23,7 +23,12 @@ type Family struct {
 	maxRead                 int // points a read in BYTE; half in WORD
 	// depths are the depths of a channel with so many sharing memory, ascending.
 	depths func(share int) []int
-	edge   string // node of the edge trigger's commands
+	edge   string                      // node of the edge trigger's commands
+	level  float64                     // the most divisions of its level off the middle
+	offset func(scale float64) float64 // the most volts of offset at a scale, with a probe of 1:1
+	// rates are those that there are, ascending; nil for any. Memory then spans the
+	// screen or more, with its middle at the screen's.
+	rates []float64
 	// pages: the preamble tells the size of the page that is set, and memory that
 	// was not filled is read as what lay there, as only its size is known.
 	pages bool
@@ -78,7 +83,12 @@ func (f *Face) reset() {
 func (f *Face) Window() float64 { return f.family.divisions * f.timeScale }
 
 // Delay is where memory begins behind the trigger.
-func (f *Face) Delay() float64 { return f.timeShift - f.Window()/2 }
+func (f *Face) Delay() float64 {
+	if f.family.rates != nil {
+		return f.timeShift - float64(f.Points())/f.Rate()/2
+	}
+	return f.timeShift - f.Window()/2
+}
 
 // Points is the memory's depth of one channel.
 func (f *Face) Points() int {
@@ -98,7 +108,15 @@ func (f *Face) Points() int {
 func (f *Face) maxRate() float64 { return f.family.maxRate / float64(f.Share()) }
 
 // Rate is the nominal rate of a channel, in samples a second.
-func (f *Face) Rate() float64 { return min(f.maxRate(), float64(f.Points())/f.Window()) }
+func (f *Face) Rate() float64 {
+	rate := min(f.maxRate(), float64(f.Points())/f.Window())
+	for i := len(f.family.rates) - 1; i >= 0; i-- {
+		if f.family.rates[i] <= rate*(1+1e-9) {
+			return f.family.rates[i]
+		}
+	}
+	return rate
+}
 
 // setDepth is :ACQ:MDEP, which works only while the scope runs.
 func (f *Face) setDepth(c scpiface.Call) error {

@@ -143,12 +143,12 @@ func TestAHastyRead(t *testing.T) {
 // much of a memory was filled.
 func TestPagesOfWords(t *testing.T) {
 	f, now := still(t, facetest.Idle(t), DHO, Config{NoiseCodes: -1})
-	facetest.Expect(t, f, ":TIM:SCAL 0.1;:TIM:OFFS 0.5;:ACQ:MDEP 1M;:SING;:TFOR", "")
-	*now = 500 * time.Millisecond
+	facetest.Expect(t, f, ":TIM:SCAL 0.1;:ACQ:MDEP 1M;SRAT?", "5.000000E+05", ":TIM:OFFS 1;:SING;:TFOR", "") // 20 divisions of memory
+	*now = 1000 * time.Millisecond
 	facetest.Expect(t, f,
 		":STOP;:ACQ:MDEP?", "1.000E+6",
-		":WAV:MODE RAW;FORM WORD;STAR 499991;STOP 500010;:WAV:PRE?", "1,2,20,1,1.000000000e-06,0.000000000e+00,0,1.333333333e-04,0,32768",
-		":WAV:FORM BYTE;:WAV:PRE?", "0,2,20,1,1.000000000e-06,0.000000000e+00,0,3.413333333e-02,0,128",
+		":WAV:MODE RAW;FORM WORD;STAR 499991;STOP 500010;:WAV:PRE?", "1,2,20,1,2.000000000e-06,0.000000000e+00,0,1.333333333e-04,0,32768",
+		":WAV:FORM BYTE;:WAV:PRE?", "0,2,20,1,2.000000000e-06,0.000000000e+00,0,3.413333333e-02,0,128",
 	)
 	got := facetest.Exec(f, ":WAV:FORM WORD;:WAV:DATA?")
 	if len(got) != 11+40 {

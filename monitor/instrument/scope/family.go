@@ -16,6 +16,8 @@ type Family struct {
 	// Channels and Memory are those of its largest member; Memory is in points, over
 	// all channels.
 	Channels, Memory int
+	// Usual is how many channels Defaults puts to use: those that all members have.
+	Usual int
 	// MaxWindow is the longest time that memory can span.
 	MaxWindow time.Duration
 	// Scale is the range of volts a division, and Offset the most volts of offset,
@@ -72,11 +74,11 @@ func (f *Family) depth(o *Options, m Model) (best int) {
 	return best
 }
 
-// Defaults are two 12 V rails, each with a clamp of 10 mV/A on the odd channel
-// and a probe on the even one (one rail on two channels), and 6 s of memory.
+// Defaults are a 12 V rail on every two of the usual channels, with a clamp of
+// 10 mV/A on the odd one and a probe on the even one, and 6 s of memory.
 func (f *Family) Defaults() Options {
 	in := map[string]Input{}
-	for n := 1; n < f.Channels; n += 2 {
+	for n := 1; n < f.Usual; n += 2 {
 		in[ChannelName(n)] = Input{Scale: 0.05, Offset: -0.1, AmperePerVolt: 100}
 		in[ChannelName(n+1)] = Input{Scale: 0.5, Offset: -12}
 	}

@@ -17,7 +17,7 @@ import (
 // limits are those of the 1000 X-Series, from memory of its data sheet.
 var InfiniiVision = &scope.Family{
 	Kind: "keysight-infiniivision", Name: "Keysight InfiniiVision (EDUX1002, DSOX1102, DSOX2004, MSOX3024, …)", Port: 5025,
-	Channels: 4, Memory: 8_000_000, MaxWindow: divisions * 50 * time.Second,
+	Channels: 4, Usual: 2, Memory: 8_000_000, MaxWindow: divisions * 50 * time.Second,
 	MinScale: 5e-4, MaxScale: 10, MaxOffset: 40,
 	Spec:    scope.Spec{Gain: 0.03, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.01, Clock: 60e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect { return &infiniivision{} },

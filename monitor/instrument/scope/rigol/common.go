@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument/scope"
@@ -13,7 +14,11 @@ import (
 // common is what the families share.
 type common struct {
 	divisions float64  // across the screen; memory spans it
+	above     float64  // divisions of the trigger's level, near to the end of its range
 	setup     []string // settings of the family's own
+	// wide: memory may span more than the screen, around its middle.
+	wide  bool
+	depth func(points int) string
 }
 
 // SetUp sets channels, window, depth and a trigger that nothing reaches.
@@ -31,11 +36,43 @@ func (d common) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error 
 			fmt.Sprintf(":CHAN%d:PROB %g", n, in.Ratio()), fmt.Sprintf(":CHAN%d:SCAL %g", n, in.Scale), fmt.Sprintf(":CHAN%d:OFFS %g", n, in.Offset))
 	}
 	t := d.timeScale(p)
-	const above = 4.9 // divisions; the trigger's range ends at 5
-	return scope.SetAll(ctx, c, append(setup,
-		fmt.Sprintf(":TIM:MAIN:SCAL %g", t), fmt.Sprintf(":TIM:MAIN:OFFS %g", t*d.divisions/2), fmt.Sprintf(":ACQ:MDEP %d", p.Points),
-		":TRIG:MODE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", p.Used[0]), ":TRIG:EDGE:SLOP POS",
-		fmt.Sprintf(":TRIG:EDGE:LEV %g", p.OutOfReach(above)))...)
+	if err := scope.SetAll(ctx, c, append(setup, fmt.Sprintf(":TIM:MAIN:SCAL %g", t), ":ACQ:MDEP "+d.depth(p.Points))...); err != nil {
+		return err
+	}
+	span, err := d.span(ctx, c, p)
+	if err != nil {
+		return err
+	}
+	return scope.SetAll(ctx, c, fmt.Sprintf(":TIM:MAIN:OFFS %g", span/2), ":TRIG:MODE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", p.Used[0]), ":TRIG:EDGE:SLOP POS",
+		fmt.Sprintf(":TRIG:EDGE:LEV %g", p.OutOfReach(d.above)))
+}
+
+// span is the time that memory spans, around the middle of the screen.
+func (d common) span(ctx context.Context, c *scpi.Client, p *scope.Plan) (float64, error) {
+	if !d.wide {
+		return d.timeScale(p) * d.divisions, nil
+	}
+	rate, err := sampleRate(ctx, c)
+	return float64(p.Points) / rate, err
+}
+
+func sampleRate(ctx context.Context, c *scpi.Client) (float64, error) {
+	rate, err := c.QueryNumber(ctx, ":ACQ:SRAT?")
+	if err == nil && !(rate > 0 && rate < 1e12) {
+		err = fmt.Errorf("%w: %v S/s", scpi.ErrInstrument, rate)
+	}
+	return rate, err
+}
+
+// suffixed is a depth as the newer families list it: 10k, 1M.
+func suffixed(points int) string {
+	switch {
+	case points%1_000_000 == 0:
+		return fmt.Sprintf("%dM", points/1_000_000)
+	case points%1000 == 0:
+		return fmt.Sprintf("%dk", points/1000)
+	}
+	return strconv.Itoa(points)
 }
 
 // timeScale is the next time per division for the window.
@@ -51,10 +88,14 @@ func (d common) readBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (st
 	if err := scope.Expect(ctx, c, ":TIM:MAIN:SCAL?", d.timeScale(p), 1e-3); err != nil {
 		return 0, err
 	}
-	rate, err := c.QueryNumber(ctx, ":ACQ:SRAT?")
-	if err == nil && !(rate > 0) {
-		err = fmt.Errorf("%w: %v S/s", scpi.ErrInstrument, rate)
+	span, err := d.span(ctx, c, p)
+	if err != nil {
+		return 0, err
 	}
+	if err := scope.Expect(ctx, c, ":TIM:MAIN:OFFS?", span/2, 1e-3); err != nil {
+		return 0, err
+	}
+	rate, err := sampleRate(ctx, c)
 	return 1 / rate, err
 }
 

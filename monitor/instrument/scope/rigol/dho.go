@@ -13,17 +13,17 @@ import (
 // is read back). Sources: programming guide of April 2025 and data sheet.
 var DHO = &scope.Family{
 	Kind: "rigol-dho", Name: "Rigol DHO800 or DHO900 (DHO802, DHO804, DHO814, DHO924, …)", Port: 5555,
-	Channels: 4, Memory: 50_000_000, MaxWindow: 10 * 500 * time.Second,
+	Channels: 4, Usual: 4, Memory: 50_000_000, MaxWindow: 10 * 500 * time.Second,
 	MinScale: 5e-4, MaxScale: 10, MaxOffset: 100,
 	Depths: inSteps(1000, 10_000, 100_000, 1_000_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000),
 	Spec:   scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 30e-6, NoiseCodes: 16},
 	Dialect: func() scope.Dialect {
-		return dho{common{divisions: 10, setup: []string{":TRIG:SWE AUTO", ":TIM:ROLL 0"}}}
+		return dho{common{divisions: 10, above: 4.4, wide: true, depth: suffixed, setup: []string{":TRIG:SWE AUTO", ":TIM:ROLL 0"}}}
 	},
 }
 
 // dho reads words of 16 bits, little-endian, into which the 12 of the converter
-// are spread.
+// are spread. Its rates are few, so that memory may span twice the screen.
 type dho struct{ common }
 
 // ReadBack learns what the scope really does.

@@ -3,6 +3,7 @@ package rigol
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"wattmark/monitor/instrument/scope"
@@ -13,11 +14,11 @@ import (
 // of 12 million points. Sources: its programming manual and data sheet.
 var DS1000Z = &scope.Family{
 	Kind: "rigol-ds1000z", Name: "Rigol DS1000Z (DS1054Z, DS1074Z, DS1104Z, MSO1074Z, …)", Port: 5555,
-	Channels: 4, Memory: 12_000_000, MaxWindow: 12 * 50 * time.Second,
+	Channels: 4, Usual: 4, Memory: 12_000_000, MaxWindow: 12 * 50 * time.Second,
 	MinScale: 1e-3, MaxScale: 10, MaxOffset: 100,
 	Depths:  thousandths,
 	Spec:    scope.Spec{Gain: 0.03, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.01, Clock: 25e-6, NoiseCodes: 0.7},
-	Dialect: func() scope.Dialect { return ds1000z{common{divisions: 12}} },
+	Dialect: func() scope.Dialect { return ds1000z{common{divisions: 12, above: 4.9, depth: strconv.Itoa}} },
 }
 
 // thousandths are a thousandth, a hundredth, a tenth and the whole of each

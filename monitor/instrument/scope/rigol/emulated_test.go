@@ -2,6 +2,7 @@ package rigol
 
 import (
 	"testing"
+	"time"
 
 	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/rigolface"
@@ -41,4 +42,10 @@ func TestDHO(t *testing.T) {
 		Wrong:   map[string]string{"RIGOL TECHNOLOGIES,DS1054Z,1,1": "rigol-ds1000z", "RIGOL TECHNOLOGIES,MSO5074,1,1": "rigol-mso5000"},
 	}
 	s.Run(t)
+}
+
+// A reader that needs far longer than ours waits is asked again.
+func TestASlowReader(t *testing.T) {
+	s := scopetest.Suite{Family: MSO5000, New: emulated(rigolface.MSO5000.Settling(250 * time.Millisecond)), Shallow: 10_000}
+	s.Once(t)
 }

@@ -13,12 +13,12 @@ import (
 // manual; the limits are from memory of its data sheet.
 var MSO5000 = &scope.Family{
 	Kind: "rigol-mso5000", Name: "Rigol MSO5000 (MSO5072, MSO5074, MSO5104, …)", Port: 5555,
-	Channels: 4, Memory: 100_000_000, MaxWindow: 10 * 50 * time.Second,
+	Channels: 4, Usual: 4, Memory: 100_000_000, MaxWindow: 10 * 50 * time.Second,
 	MinScale: 5e-4, MaxScale: 10, MaxOffset: 100,
 	Depths: inSteps(1000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 50_000_000, 100_000_000),
 	Spec:   scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 10e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect {
-		return &mso5000{ds1000z: ds1000z{common{divisions: 10, setup: []string{":TRIG:SWE AUTO"}}}}
+		return &mso5000{ds1000z: ds1000z{common{divisions: 10, above: 4.9, wide: true, depth: suffixed, setup: []string{":TRIG:SWE AUTO"}}}}
 	},
 }
 

@@ -2,6 +2,8 @@ package rigol
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"net"
 	"strings"
@@ -110,4 +112,55 @@ func TestWindows(t *testing.T) {
 			t.Errorf("%v gives %v s a division, want %v", w, got, want)
 		}
 	}
+}
+
+// A member with two channels takes two.
+func TestTooManyChannels(t *testing.T) {
+	face := newFace(t, rigolface.MSO5000, rigolface.Config{Model: "MSO5072"})
+	if _, err := open(t, MSO5000, face, MSO5000.Defaults()); err == nil || !strings.Contains(err.Error(), "ch3") || !strings.Contains(err.Error(), "2 channels") {
+		t.Errorf("got %v", err)
+	}
+	o := MSO5000.Defaults()
+	delete(o.Inputs, "ch3")
+	delete(o.Inputs, "ch4")
+	d, err := open(t, MSO5000, face, o)
+	if err != nil || len(d.Inputs().Channels) != 2 {
+		t.Errorf("%+v, %v", d.Inputs(), err)
+	}
+}
+
+func TestDepths(t *testing.T) {
+	for _, c := range []struct {
+		family *scope.Family
+		used   int
+		want   string
+	}{
+		{DS1000Z, 1, "[12000 120000 1200000 12000000]"},
+		{DS1000Z, 3, "[3000 30000 300000 3000000]"},
+		{MSO5000, 4, "[1000 10000 100000 1000000 10000000 25000000]"},
+		{DHO, 1, "[1000 10000 100000 1000000 5000000 10000000 25000000 50000000]"},
+		{DHO, 4, "[1000 10000 100000 1000000 5000000 10000000]"},
+	} {
+		if got := fmt.Sprint(c.family.Depths(c.family.Memory, c.used)); got != c.want {
+			t.Errorf("%s, %d channels: %s, want %s", c.family.Kind, c.used, got, c.want)
+		}
+	}
+	for n, want := range map[int]string{1000: "1k", 25_000_000: "25M", 12_345: "12345"} {
+		if got := suffixed(n); got != want {
+			t.Errorf("%d is sent as %s", n, got)
+		}
+	}
+}
+
+// FuzzState: no answer but the five makes a state.
+func FuzzState(f *testing.F) {
+	for _, s := range []string{"STOP", "WAIT", "RUN", "TD", "AUTO", "", "RUN\r"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		v, err := parseState(s)
+		if (err == nil) == (v == 0) || err != nil && !errors.Is(err, scpi.ErrReply) {
+			t.Errorf("%q: %v, %v", s, v, err)
+		}
+	})
 }

@@ -21,8 +21,6 @@ import (
 type Suite struct {
 	Family *scope.Family
 	New    func(*board.Board, scopeface.Config) (Face, error)
-	// Channels is how many the emulated scope has; 0 for all of the family's.
-	Channels int
 	// Shallow and Deep are depths of one channel that can be set when all are in
 	// use, some thousands and some hundred thousands; 0 where the scope chooses.
 	Shallow, Deep int
@@ -48,12 +46,9 @@ func (s *Suite) Run(t *testing.T) {
 	t.Run("nothing leaks", s.leaks)
 }
 
-// options are clamps of 10 mV/A and probes on all of the family's channels.
+// options are clamps of 10 mV/A and probes on the family's usual channels.
 func (s *Suite) options(window time.Duration, depth int) scope.Options {
 	o := s.Family.Defaults()
-	for n := s.Channels + 1; s.Channels > 0 && n <= s.Family.Channels; n++ {
-		delete(o.Inputs, scope.ChannelName(n))
-	}
 	o.Window, o.Depth, o.Timeout = window, depth, 400*time.Millisecond
 	return o
 }
@@ -157,7 +152,32 @@ func (s *Suite) short(t *testing.T) {
 	}
 }
 
-// faults of the line are all mended: not a scan is lost, not one is invented.
+// Once takes one recording that fills a shallow memory, which must be whole.
+func (s *Suite) Once(t *testing.T) { s.mended(t, nil, 0) }
+
+// mended takes a recording in spite of a fault: not a scan is lost, not one is
+// invented.
+func (s *Suite) mended(t *testing.T, fault *scpiface.Fault, fragment int) {
+	b := s.bench(t, scopeface.Config{}, fragment)
+	k, dev, err := s.take(t, b, s.options(60*time.Millisecond, s.Shallow), 130*time.Millisecond, func(*taker) {
+		if fault != nil {
+			b.Inject(*fault)
+		}
+	})
+	if err != nil || b.Pending() != 0 {
+		t.Fatalf("%d faults to come, %v", b.Pending(), err)
+	}
+	in, n := dev.Inputs(), len(k.Scans())
+	if took := window(in, n); s.Shallow != 0 && n != s.Shallow || took < 0.06 {
+		t.Errorf("%d scans, %v", n, took)
+	}
+	r, want := energy(t, k, in, 0.002, 0.058), b.truth(t, len(in.Channels), 0.002, 0.058)
+	if rel := float64(r.Total.Energy/want) - 1; math.Abs(rel) > 0.02 {
+		t.Errorf("%+.2f %% (%+v)", 100*rel, dev.Stats())
+	}
+}
+
+// faults of the line are all mended.
 func (s *Suite) faults(t *testing.T) {
 	data := func(k scpiface.Kind, bytes int) *scpiface.Fault {
 		return &scpiface.Fault{Kind: k, Match: s.Data, Skip: 1, Bytes: bytes, Text: "beep\n", For: 500 * time.Millisecond}
@@ -178,25 +198,7 @@ func (s *Suite) faults(t *testing.T) {
 		"errors in the queue":            {fault: &scpiface.Fault{Kind: scpiface.QueueError, Match: s.State, Skip: 2, Times: 3, Err: scpiface.ErrRange}},
 		"two replies lost":               {fault: &scpiface.Fault{Kind: scpiface.Mute, Match: s.Data, Times: 2}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := s.bench(t, scopeface.Config{}, c.fragment)
-			k, dev, err := s.take(t, b, s.options(60*time.Millisecond, s.Shallow), 130*time.Millisecond, func(*taker) {
-				if c.fault != nil {
-					b.Inject(*c.fault)
-				}
-			})
-			if err != nil || b.Pending() != 0 {
-				t.Fatalf("%d faults to come, %v", b.Pending(), err)
-			}
-			in, n := dev.Inputs(), len(k.Scans())
-			if took := window(in, n); s.Shallow != 0 && n != s.Shallow || took < 0.06 {
-				t.Errorf("%d scans, %v", n, took)
-			}
-			r, want := energy(t, k, in, 0.002, 0.058), b.truth(t, len(in.Channels), 0.002, 0.058)
-			if rel := float64(r.Total.Energy/want) - 1; math.Abs(rel) > 0.02 {
-				t.Errorf("%+.2f %% (%+v)", 100*rel, dev.Stats())
-			}
-		})
+		t.Run(name, func(t *testing.T) { s.mended(t, c.fault, c.fragment) })
 	}
 }
 

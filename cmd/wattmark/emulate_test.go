@@ -25,7 +25,7 @@ func TestEmulatedMetersHaveDrivers(t *testing.T) {
 
 // The emulated scopes and the drivers' defaults fit each other.
 func TestEmulatedScopesOpen(t *testing.T) {
-	for kind, rails := range map[string]int{"ds1054z": 2, "mso5074": 2, "dho804": 2, "dsox1102g": 1, "edux1002g": 1} {
+	for kind, rails := range map[string]int{"ds1054z": 2, "mso5074": 2, "dho804": 2, "dsox1102g": 1, "edux1002g": 1, "sds2104x-plus": 2, "sds2104x-hd": 2, "mdo3014": 2, "mso44": 2} {
 		t.Run(kind, func(t *testing.T) { openEmulated(t, kind, rails) })
 	}
 }

@@ -40,7 +40,7 @@ restart of either side.`,
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.file, "bench", "", "bench file")
-	fl.StringVar(&f.instrument, "instrument", "", "meter without a bench file: powersensor3, pmd, powenetics, labjack, serialtext, rigol-ds1000z, rigol-mso5000, rigol-dho, keysight-infiniivision, nvml, replay")
+	fl.StringVar(&f.instrument, "instrument", "", "meter without a bench file: powersensor3, pmd, powenetics, labjack, serialtext, rigol-ds1000z, rigol-mso5000, rigol-dho, keysight-infiniivision, siglent-e11, tektronix, nvml, replay")
 	fl.StringVar(&f.port, "port", "", "where the meter is: /dev/ttyACM0, tcp:host:port, usbtmc:/dev/usbtmc0, or a recording")
 	fl.StringVar(&f.gpu, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
 	fl.StringVar(&listen, "listen", defaultMonitor, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")

@@ -11,7 +11,9 @@
 //	   ├─ labjackface     a LabJack T7's        │
 //	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
 //	   ├─ rigolface       Rigol scopes' SCPI    │
-//	   └─ keysightface    Keysight scopes' SCPI ┘
+//	   ├─ keysightface    Keysight scopes' SCPI │
+//	   ├─ siglentface     Siglent scopes' SCPI  │
+//	   └─ tekface         Tektronix scopes'     ┘
 //	        scopeface     what all scopes share: probes, trigger, memory
 //	        scpiface      what all SCPI instruments share
 //

@@ -18,6 +18,8 @@ import (
 	"wattmark/monitor/instrument/scope"
 	"wattmark/monitor/instrument/scope/keysight"
 	"wattmark/monitor/instrument/scope/rigol"
+	"wattmark/monitor/instrument/scope/siglent"
+	"wattmark/monitor/instrument/scope/tektronix"
 	"wattmark/monitor/instrument/serialtext"
 )
 
@@ -112,6 +114,8 @@ var kinds = []Kind{
 	oscilloscope(rigol.MSO5000, "Rigol MSO5000 oscilloscope: one window of deep memory, 100 million points in all"),
 	oscilloscope(rigol.DHO, "Rigol DHO800 or DHO900 oscilloscope, 12 bits: one window of deep memory, 50 million points in all"),
 	oscilloscope(keysight.InfiniiVision, "Keysight InfiniiVision oscilloscope, X-Series 1000 to 6000: one window of its memory"),
+	oscilloscope(siglent.E11, "Siglent oscilloscope, SDS2000X Plus, 5000X, 6000A or HD, 8 to 12 bits: one window of deep memory"),
+	oscilloscope(tektronix.Tektronix, "Tektronix oscilloscope, MDO, MSO or DPO 3000 and 4000, or 4, 5, 6 Series MSO: one window of deep memory"),
 	options(Kind{
 		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",
 		Address: "GPU index, UUID or PCI bus id; the first GPU when left out", Rails: nvml.NaturalRails,

@@ -141,7 +141,7 @@ func TestDepths(t *testing.T) {
 		{DHO, 1, "[1000 10000 100000 1000000 5000000 10000000 25000000 50000000]"},
 		{DHO, 4, "[1000 10000 100000 1000000 5000000 10000000]"},
 	} {
-		if got := fmt.Sprint(c.family.Depths(c.family.Memory, c.used)); got != c.want {
+		if got := fmt.Sprint(c.family.Depths(scope.Model{Memory: c.family.Memory}, c.used)); got != c.want {
 			t.Errorf("%s, %d channels: %s, want %s", c.family.Kind, c.used, got, c.want)
 		}
 	}

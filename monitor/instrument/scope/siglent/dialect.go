@@ -17,7 +17,7 @@ import (
 // the SDS2000X Plus.
 var E11 = &scope.Family{
 	Kind: "siglent-e11", Name: "Siglent with the E11 commands (SDS2000X Plus, SDS5000X, SDS6000A, SDS…X HD)", Port: 5025,
-	Channels: 4, Memory: 500_000_000, MaxWindow: divisions * 100 * time.Second,
+	Channels: 4, Usual: 4, Memory: 500_000_000, MaxWindow: divisions * 100 * time.Second,
 	MinScale: 500e-6, MaxScale: 10, MaxOffset: 200,
 	Depths:  depths,
 	Whole:   true,

@@ -17,7 +17,7 @@ import (
 // accuracy is from memory of the data sheet of the MDO3000.
 var Tektronix = &scope.Family{
 	Kind: "tektronix", Name: "Tektronix MDO/MSO/DPO 3000 or 4000, or 4, 5 or 6 Series MSO", Port: 4000,
-	Channels: 4, Memory: 250_000_000, MaxWindow: divisions * 100 * time.Second,
+	Channels: 4, Usual: 4, Memory: 250_000_000, MaxWindow: divisions * 100 * time.Second,
 	MinScale: 1e-3, MaxScale: 10, MaxOffset: 100,
 	Depths:  depths,
 	Whole:   true,

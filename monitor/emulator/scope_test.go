@@ -20,6 +20,8 @@ import (
 	"wattmark/monitor/emulator/keysightface"
 	"wattmark/monitor/emulator/rigolface"
 	"wattmark/monitor/emulator/scopeface"
+	"wattmark/monitor/emulator/siglentface"
+	"wattmark/monitor/emulator/tekface"
 	"wattmark/monitor/instrument/registry"
 	"wattmark/monitor/spool"
 )
@@ -107,6 +109,15 @@ func TestATaskOnAScope(t *testing.T) {
 		"DHO":     rigolCase("rigol-dho", "100000", 50e3, rigolface.DHO),
 		"EDUX1002G": {"keysight-infiniivision", "timeout: 5s", 1, 25e3, func(b *board.Board, cfg scopeface.Config) (scopeFace, error) {
 			return keysightface.New(b, keysightface.EDUX1002G, keysightface.Config{Config: cfg})
+		}},
+		"SDS2000X Plus": {"siglent-e11", "depth: 100000", 2, 40e3, func(b *board.Board, cfg scopeface.Config) (scopeFace, error) {
+			return siglentface.New(b, siglentface.SDS2000XPlus, cfg)
+		}},
+		"MDO3000": {"tektronix", "depth: 100000", 2, 50e3, func(b *board.Board, cfg scopeface.Config) (scopeFace, error) {
+			return tekface.New(b, tekface.MDO3000, cfg)
+		}},
+		"MSO4": {"tektronix", "depth: 100000", 2, 62.5e3, func(b *board.Board, cfg scopeface.Config) (scopeFace, error) {
+			return tekface.New(b, tekface.MSO4, cfg)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) { taskOnAScope(t, c, false) })

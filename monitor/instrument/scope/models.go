@@ -56,8 +56,8 @@ var models = []Model{
 	model("tektronix", "TEKTRONIX", `MSO[56]8(LP|B)?$`, 8, 500_000_000).of("4/5/6"),
 	model("tektronix", "TEKTRONIX", `(MSO|DPO)3\d\d4$`, 4, 20_000_000),
 	model("tektronix", "TEKTRONIX", `(MSO|DPO)3\d\d2$`, 2, 10_000_000),
-	model("tektronix", "TEKTRONIX", `MDO3(\d\d)?4$`, 4, 40_000_000),
-	model("tektronix", "TEKTRONIX", `MDO3(\d\d)?2$`, 2, 20_000_000),
+	model("tektronix", "TEKTRONIX", `MDO3\d\d4$`, 4, 40_000_000),
+	model("tektronix", "TEKTRONIX", `MDO3\d\d2$`, 2, 20_000_000),
 	model("tektronix", "TEKTRONIX", `(MSO|DPO|MDO)4\d\d4-?\d?[BC]?$`, 4, 80_000_000),
 	model("tektronix", "TEKTRONIX", `(MSO|DPO|MDO)4\d\d2-?\d?[BC]?$`, 2, 40_000_000),
 

@@ -69,6 +69,16 @@ func (s *Scope) Codes(dst []int32, channel, first, n int, v View) []int32 {
 	return dst
 }
 
+// Each converts points of a channel in pieces, and hands each on: a whole deep
+// memory takes no more room than a piece.
+func (s *Scope) Each(channel, first, n int, v View, take func(codes []int32)) {
+	const piece = 1 << 16
+	for end := first + n; first < end; first += piece {
+		s.codes = s.Codes(s.codes[:0], channel, first, min(piece, end-first), v)
+		take(s.codes)
+	}
+}
+
 // noise is the noise of one point, near to normal with a deviation of one: the
 // sum of four uniform numbers out of a hash, so that memory stays what it is.
 func (s *Scope) noise(channel, point int) float64 {

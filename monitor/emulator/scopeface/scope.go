@@ -106,6 +106,7 @@ type Scope struct {
 	acq      acquisition
 	power    []measure.Watt
 	volts    []float64
+	codes    []int32
 }
 
 // New makes a scope whose probes sit on a board. The face resets it.

@@ -143,3 +143,19 @@ func TestCodes(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is sent, in whatever order, is answered or refused.
+func FuzzFace(f *testing.F) {
+	for _, s := range []string{":TRIG:MODE FTRIG;:WAV:DATA?", ":CHAN1:PROB VAL,1e-6;SCAL 0", ":ACQ:MDEP 1e3k;:TIM:SCAL 1e-9;:ACQ:SRAT?", ":WAV:POIN 1;STAR 1e9;:WAV:DATA?;PRE?"} {
+		f.Add(s, "*RST;*CLS", int64(time.Second))
+	}
+	f.Fuzz(func(t *testing.T, first, second string, later int64) {
+		scope, now := still(t, SDS2000XHD)
+		for _, s := range []string{first, second} {
+			if got := facetest.Exec(scope, s); len(got) > 100<<20 {
+				t.Errorf("%q gives %d bytes", s, len(got))
+			}
+			*now += time.Duration(max(0, later) % int64(time.Hour))
+		}
+	})
+}

@@ -14,7 +14,6 @@ type waveform struct {
 	source                 int
 	width                  string
 	start, point, interval int
-	codes                  []int32
 }
 
 func (f *Face) waveCommands() []command {
@@ -106,17 +105,18 @@ func (f *Face) data() ([]byte, error) {
 	if f.Running() || !f.Channel[w.source].Shown || n <= 0 || w.interval > 1 {
 		return f.block(nil), nil
 	}
-	w.codes = f.Codes(w.codes[:0], w.source, w.start, n, v)
 	out := make([]byte, 0, n*f.bytes())
-	for _, c := range w.codes {
-		switch {
-		case w.width == "BYTE":
-			out = append(out, byte(c>>8))
-		case f.family.low:
-			out = binary.LittleEndian.AppendUint16(out, uint16(c)>>(16-f.family.bits))
-		default:
-			out = binary.LittleEndian.AppendUint16(out, uint16(c))
+	f.Each(w.source, w.start, n, v, func(codes []int32) {
+		for _, c := range codes {
+			switch {
+			case w.width == "BYTE":
+				out = append(out, byte(c>>8))
+			case f.family.low:
+				out = binary.LittleEndian.AppendUint16(out, uint16(c)>>(16-f.family.bits))
+			default:
+				out = binary.LittleEndian.AppendUint16(out, uint16(c))
+			}
 		}
-	}
+	})
 	return f.block(out), nil
 }

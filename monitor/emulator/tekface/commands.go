@@ -165,7 +165,7 @@ func (f *Face) seriesCommands() []command {
 		}, Query: scopeface.Told(func() string { return map[bool]string{true: "MANUAL", false: "AUTO"}[f.manual] })},
 		number("HORizontal:MODe:SAMPLERate", f.Rate, f.setRate),
 		{Pattern: "HORizontal:MODe:RECOrdlength", Set: scopeface.Set(f.setDepth), Query: scopeface.Told(func() string { return fmt.Sprint(f.depth) })},
-		f.keep("HORizontal:ROLL", "AUTO", "OFF", "ON"),
+		{Pattern: "HORizontal:ROLL", Query: scopeface.Fixed("OFF")},
 		f.display("DISplay:GLObal:CH<n>:STATE"),
 		f.probe("CH<n>:PROBEFunc:EXTAtten"),
 	}

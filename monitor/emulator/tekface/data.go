@@ -17,7 +17,6 @@ type transfer struct {
 	encoding    string
 	width       int
 	start, stop int
-	codes       []int32
 }
 
 // errNotActive is what a channel without a record answers.
@@ -163,22 +162,28 @@ func (f *Face) curve() ([]byte, error) {
 	if !f.active() {
 		return nil, errNotActive
 	}
-	v := f.Memory()
-	n := f.shape().points
-	d.codes = f.Codes(d.codes[:0], d.source, d.start-1, n, v)
+	v, n := f.Memory(), f.shape().points
 	if strings.HasPrefix(d.encoding, "ASC") {
-		all := make([]string, n)
-		for i, c := range d.codes {
-			all[i] = strconv.Itoa(int(c) >> (16 - 8*d.width))
-		}
+		all := make([]string, 0, n)
+		f.Each(d.source, d.start-1, n, v, func(codes []int32) {
+			for _, c := range codes {
+				all = append(all, strconv.Itoa(int(c)>>(16-8*d.width)))
+			}
+		})
 		return []byte(strings.Join(all, ",")), nil
 	}
+	out := make([]byte, 0, n*d.width)
+	f.Each(d.source, d.start-1, n, v, func(codes []int32) { out = d.encode(out, codes) })
+	return scpiface.Block(len(strconv.Itoa(len(out))), out), nil
+}
+
+// encode appends codes in binary form.
+func (d *transfer) encode(out []byte, codes []int32) []byte {
 	var flip uint16
 	if strings.Contains(d.encoding, "RP") { // counted from the lowest
 		flip = 0x8000
 	}
-	out := make([]byte, 0, n*d.width)
-	for _, c := range d.codes {
+	for _, c := range codes {
 		w := uint16(c) ^ flip
 		switch {
 		case d.width == 1:
@@ -189,5 +194,5 @@ func (f *Face) curve() ([]byte, error) {
 			out = binary.BigEndian.AppendUint16(out, w)
 		}
 	}
-	return scpiface.Block(len(strconv.Itoa(len(out))), out), nil
+	return out
 }

@@ -113,7 +113,7 @@ func (f *Face) reset() {
 	}
 	f.timeScale, f.position, f.depth, f.manual, f.rate, f.stopAfter = 4e-6, 50, 10_000, false, 62.5e6, "RUNSTOP"
 	f.Trig = scopeface.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
-	f.words = map[string]string{"ACQuire:MODe": "SAMPLE", "HORizontal:DELay:MODe": "1", "HORizontal:ROLL": "AUTO"}
+	f.words = map[string]string{"ACQuire:MODe": "SAMPLE", "HORizontal:DELay:MODe": "1"}
 	f.data = transfer{encoding: "RIB", width: 1, start: 1, stop: 10_000}
 	f.Power()
 }

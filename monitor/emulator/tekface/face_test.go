@@ -127,3 +127,19 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is sent, in whatever order, is answered or refused.
+func FuzzFace(f *testing.F) {
+	for _, s := range []string{"ACQ:STATE RUN;:CURV?", "CH1:PROBEF:EXTA 1e-4;:CH1:SCA?", "HOR:MOD MAN;MOD:SAMPLER 1e-9;:HOR:SCA?", "DAT:STAR 9;STOP 3;:CURV?;:WFMO?", "HEAD 1;VERB 0;CH2:SCA?"} {
+		f.Add(s, "*RST;*CLS", int64(time.Second))
+	}
+	f.Fuzz(func(t *testing.T, first, second string, later int64) {
+		scope, now := still(t, MSO4)
+		for _, s := range []string{first, second} {
+			if got := facetest.Exec(scope, s); len(got) > 100<<20 {
+				t.Errorf("%q gives %d bytes", s, len(got))
+			}
+			*now += time.Duration(max(0, later) % int64(time.Hour))
+		}
+	})
+}

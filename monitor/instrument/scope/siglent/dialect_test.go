@@ -190,3 +190,15 @@ func FuzzExtend(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkExtend is what words with their code at the bottom cost beyond decoding.
+func BenchmarkExtend(b *testing.B) {
+	const n = 1 << 16
+	raw, out := make([]byte, 2*n), make([]measure.Count, n)
+	b.ReportAllocs()
+	for b.Loop() {
+		extend(raw, 12)
+		scope.Codes{Bytes: 2, Signed: true}.Decode(out, raw)
+	}
+	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
+}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"wattmark/measure"
 	"wattmark/monitor/instrument/scope"
 	"wattmark/monitor/scpi"
 )
@@ -66,8 +65,7 @@ func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) erro
 	if !newer {
 		return scope.SetAll(ctx, c, append(setup, fmt.Sprintf("HOR:SCA %g", timeScale(p)), fmt.Sprintf("HOR:RECO %d", p.Points))...)
 	}
-	setup = append(setup, "HOR:MOD MAN", "HOR:ROLL OFF", fmt.Sprintf("HOR:MOD:RECO %d", p.Points))
-	if err := scope.SetAll(ctx, c, setup...); err != nil {
+	if err := scope.SetAll(ctx, c, append(setup, "HOR:MOD MAN")...); err != nil {
 		return err
 	}
 	return setRate(ctx, c, p)
@@ -103,11 +101,11 @@ func timeScale(p *scope.Plan) float64 {
 }
 
 // setRate looks for the fastest rate at which memory spans the window: the scope
-// takes one of its own near to what it is told.
+// takes one of its own near to what it is told, and may change the depth by it.
 func setRate(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
 	want := float64(p.Points) / p.Window.Seconds()
 	for _, part := range []float64{1, 0.8, 0.6, 0.5, 0.4, 0.25, 0.1} {
-		if err := scope.SetAll(ctx, c, fmt.Sprintf("HOR:MOD:SAMPLER %g", want*part)); err != nil {
+		if err := scope.SetAll(ctx, c, fmt.Sprintf("HOR:MOD:SAMPLER %g", want*part), fmt.Sprintf("HOR:MOD:RECO %d", p.Points)); err != nil {
 			return err
 		}
 		got, err := c.QueryNumber(ctx, "HOR:MOD:SAMPLER?")
@@ -144,70 +142,6 @@ func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (
 		d.width, d.quantum = 2, 16 // 12 bits at the top of 16
 	}
 	return scope.Memory{Points: d.depth, Step: d.step, Piece: min(piece, d.depth), Codes: scope.Codes{Bytes: d.width, Signed: true}}, nil
-}
-
-// from selects a channel and points first to first+n−1, counted from 0.
-func (d *dialect) from(ctx context.Context, c *scpi.Client, channel, first, n int) error {
-	return scope.Send(ctx, c, "HEAD OFF", fmt.Sprintf("DAT:SOU CH%d", channel), "DAT:ENC SRI", fmt.Sprintf("DAT:WID %d", d.width),
-		fmt.Sprintf("DAT:STAR %d", first+1), fmt.Sprintf("DAT:STOP %d", first+n))
-}
-
-// describe asks for the preamble of the whole record.
-func (d *dialect) describe(ctx context.Context, c *scpi.Client, channel int) (preamble, error) {
-	if err := d.from(ctx, c, channel, 0, d.depth); err != nil {
-		return preamble{}, err
-	}
-	p, err := scpi.Ask(ctx, c, "WFMO?", parsePreamble)
-	if err == nil && (!p.binary || !p.signed || p.bigEnd || !p.samples || p.bytes != d.width) {
-		err = fmt.Errorf("%w: points of %d bytes in another format than was set", scpi.ErrReply, p.bytes)
-	}
-	return p, err
-}
-
-// Scale follows from the settings: a preamble is of the record that is there, and
-// before the first there is none of ours. Behind a recording the two must agree.
-func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (s scope.Scale, err error) {
-	if err := c.Command(ctx, "HEAD OFF"); err != nil { // others may have put them on
-		return s, err
-	}
-	ask := func(what string) (v float64) {
-		if err == nil {
-			v, err = c.QueryNumber(ctx, fmt.Sprintf("CH%d:%s?", channel, what))
-		}
-		return v
-	}
-	division, position, offset := ask("SCA"), ask("POS"), ask("OFFS")
-	if err != nil {
-		return s, err
-	}
-	codes := math.Ldexp(perDiv, 8*(d.width-1))
-	top := math.Ldexp(1, 8*d.width-1)
-	s = scope.Scale{
-		Gain: division / codes, Zero: offset - position*division, Division: division, Step: d.step,
-		Least: measure.Count(-top), Most: measure.Count(top - d.quantum), Quantum: d.quantum,
-	}
-	if !d.taken {
-		return s, nil
-	}
-	p, err := d.describe(ctx, c, channel)
-	if err == nil {
-		err = agree(s, p)
-	}
-	return s, err
-}
-
-// agree compares a record's preamble with the settings.
-func agree(s scope.Scale, p preamble) error {
-	zero := p.yZero - p.yOffset*p.yIncrement
-	switch {
-	case math.Abs(p.yIncrement/s.Gain-1) > 1e-3:
-		return fmt.Errorf("%w: the record has %v V a code, its settings %v", scpi.ErrInstrument, p.yIncrement, s.Gain)
-	case math.Abs(zero-s.Zero) > 0.01*s.Division:
-		return fmt.Errorf("%w: the record's zero lies at %v V, by its settings at %v V", scpi.ErrInstrument, zero, s.Zero)
-	case math.Abs(p.xIncrement/s.Step-1) > 1e-3:
-		return fmt.Errorf("%w: the record has %v s a point, its settings %v", scpi.ErrInstrument, p.xIncrement, s.Step)
-	}
-	return nil
 }
 
 // Arm begins a single acquisition.
@@ -257,27 +191,4 @@ func parseState(s string) (scope.State, error) {
 		}
 	}
 	return 0, fmt.Errorf("%w: TRIG:STATE? gives %s", scpi.ErrReply, shown(s))
-}
-
-// Held is what the preamble says of a record that was finished since Arm. One
-// that was stopped in its middle leaves the record before it.
-func (d *dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points int, told bool, err error) {
-	if err := c.Command(ctx, "HEAD OFF"); err != nil {
-		return 0, false, err
-	}
-	if n, err := c.QueryNumber(ctx, "ACQ:NUMAC?"); err != nil {
-		return 0, false, err
-	} else if n < 1 {
-		return 0, false, fmt.Errorf("%w: it took no record: was it stopped at its front panel?", scpi.ErrInstrument)
-	}
-	p, err := d.describe(ctx, c, channel)
-	return p.points, true, err
-}
-
-// Read reads a piece.
-func (d *dialect) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
-	if err := d.from(ctx, c, channel, first, n); err != nil {
-		return dst, err
-	}
-	return c.QueryBlock(ctx, "CURV?", n*d.width, dst)
 }

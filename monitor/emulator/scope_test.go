@@ -127,21 +127,30 @@ func TestATaskOnAScope(t *testing.T) {
 	}
 }
 
-func taskOnAScope(t *testing.T, family scopeCase, imperfect bool) {
+// owned is a scope on a board, and the one who owns its driver.
+type owned struct {
+	board *board.Board
+	live  *board.Live
+	face  scopeFace
+	owner *owning.Owner
+}
+
+// own serves a scope and lets a driver be owned until the test ends.
+func own(t *testing.T, family scopeCase, imperfect bool) *owned {
+	t.Helper()
 	b, err := board.New(board.Config{Seed: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
-	live := board.NewLive(b, time.Now())
-	face, err := family.face(b, scopeface.Config{Seed: 5, Draw: imperfect, Now: func() time.Duration { return live.Since(time.Now()) }})
-	if err != nil {
+	o := &owned{board: b, live: board.NewLive(b, time.Now())}
+	cfg := scopeface.Config{Seed: 5, Draw: imperfect, Now: func() time.Duration { return o.live.Since(time.Now()) }}
+	if o.face, err = family.face(b, cfg); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
 	store, err := spool.Open(t.TempDir(), spool.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -151,14 +160,14 @@ func taskOnAScope(t *testing.T, family scopeCase, imperfect bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner, err := owning.New(owning.Config{Bench: "scope", Instrument: ins, Setup: file.Setup, Store: store})
-	if err != nil {
+	if o.owner, err = owning.New(owning.Config{Bench: "scope", Instrument: ins, Setup: file.Setup, Store: store}); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
-	go func() { ended <- face.Serve(ctx, l, nil) }()
-	go func() { ended <- owner.Run(ctx) }()
-	defer func() {
+	go func() { ended <- o.face.Serve(ctx, l, nil) }()
+	go func() { ended <- o.owner.Run(ctx) }()
+	t.Cleanup(func() {
 		cancel()
 		for range 2 {
 			if err := <-ended; err != nil {
@@ -166,37 +175,51 @@ func taskOnAScope(t *testing.T, family scopeCase, imperfect bool) {
 			}
 		}
 		_ = store.Close()
-	}()
+	})
+	return o
+}
 
+func taskOnAScope(t *testing.T, family scopeCase, imperfect bool) {
+	o := own(t, family, imperfect)
 	spec := marker.FastProfile(family.rate, 7)
-	c, err := owner.Start(t.Context(), owning.Request{Holder: "ada@lab", Marker: spec})
+	c, err := o.owner.Start(t.Context(), owning.Request{Holder: "ada@lab", Marker: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &hostClock{rng: rand.New(rand.NewPCG(1, 1))}
-	_, begin, err := lay(b, h, spec, marker.Start, live.Since(time.Now())+50*time.Millisecond)
+	_, begin, err := lay(o.board, h, spec, marker.Start, o.live.Since(time.Now())+50*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.SetLoad(begin+20*time.Millisecond, board.Compute); err != nil {
+	if _, err := o.board.SetLoad(begin+20*time.Millisecond, board.Compute); err != nil {
 		t.Fatal(err)
 	}
-	_, end, err := lay(b, h, spec, marker.Stop, begin+250*time.Millisecond)
+	_, end, err := lay(o.board, h, spec, marker.Stop, begin+250*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(time.Until(live.Time(end)))
+	<-time.After(time.Until(o.live.Time(end)))
 	sum, err := c.Stop(t.Context())
 	if err != nil || sum.State != owning.Complete || sum.Window == nil || sum.Lost != 0 {
 		t.Fatalf("%+v, %v", sum, err)
 	}
 	// The instant at which the capture says that it began is the scope's own.
-	if off := live.Since(c.Started()) - face.Begin(); off < -20*time.Millisecond || off > 20*time.Millisecond {
+	if off := o.live.Since(c.Started()) - o.face.Begin(); off < -20*time.Millisecond || off > 20*time.Millisecond {
 		t.Errorf("the capture's begin is off by %v", off)
 	}
+	r, want := o.energy(t, c, *sum.Window, family.rails)
+	rel := float64(r.Total.Energy/want) - 1
+	t.Logf("%+.3f %% of %v between markers; ± %v stated; %d scans", 100*rel, want, r.Total.U, sum.Scans)
+	if math.Abs(float64(r.Total.Energy-want)) > float64(r.Total.U) || !imperfect && math.Abs(rel) > 5e-3 {
+		t.Errorf("%v ± %v measured, %v drawn", r.Total.Energy, r.Total.U, want)
+	}
+}
+
+// energy is what a capture holds between its markers, and what the board drew.
+func (o *owned) energy(t *testing.T, c *owning.Capture, w owning.Window, rails int) (r measure.Result, want measure.Joule) {
+	t.Helper()
 	setup := c.Header().Setup
-	w := *sum.Window
-	truth, err := b.Energy(face.Begin()+w.From.Duration(), face.Begin()+w.To.Duration())
+	truth, err := o.board.Energy(o.face.Begin()+w.From.Duration(), o.face.Begin()+w.To.Duration())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,17 +230,11 @@ func taskOnAScope(t *testing.T, family scopeCase, imperfect bool) {
 	if err := c.Read(t.Context(), owning.ReadOptions{}, &e); err != nil {
 		t.Fatal(err)
 	}
-	r, err := e.sum.Result(measure.Edges{})
-	if err != nil {
+	if r, err = e.sum.Result(measure.Edges{}); err != nil {
 		t.Fatal(err)
 	}
-	want := truth.Rails[2]
-	if family.rails == 2 {
-		want += truth.Rails[3]
+	for _, j := range truth.Rails[len(truth.Rails)-2:][:rails] {
+		want += j
 	}
-	rel := float64(r.Total.Energy/want) - 1
-	t.Logf("%+.3f %% of %v between markers %v apart; ± %v stated; %d scans", 100*rel, want, w.To-w.From, r.Total.U, sum.Scans)
-	if math.Abs(float64(r.Total.Energy-want)) > float64(r.Total.U) || !imperfect && math.Abs(rel) > 5e-3 {
-		t.Errorf("%v ± %v measured, %v drawn", r.Total.Energy, r.Total.U, want)
-	}
+	return r, want
 }

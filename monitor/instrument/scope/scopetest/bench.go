@@ -187,13 +187,13 @@ func (b *Bench) truth(t *testing.T, channels int, from, to measure.Seconds) (sum
 	return sum
 }
 
-// reset sends *RST as another client, which no lock keeps out.
-func reset(b *Bench) {
+// other sends a message as another client, which no lock keeps out.
+func (b *Bench) other(message string) {
 	c, err := net.Dial("tcp", strings.TrimPrefix(b.Address, "tcp:"))
 	if err != nil {
 		return
 	}
 	defer c.Close()
-	_, _ = c.Write([]byte("*RST;*OPC?\n"))
+	_, _ = c.Write([]byte(message + ";*OPC?\n"))
 	_, _ = c.Read(make([]byte, 8))
 }

@@ -11,7 +11,6 @@ import (
 	"wattmark/measure"
 	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/scopeface"
-	"wattmark/monitor/emulator/scpiface"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/insttest"
 	"wattmark/monitor/instrument/scope"
@@ -27,6 +26,8 @@ type Suite struct {
 	// Data and State are parts of the messages that ask for points and for the
 	// trigger's state.
 	Data, State string
+	// Stop is the message that stops the scope; ":STOP" where empty.
+	Stop string
 	// Another is the *IDN? of another scope of the family.
 	Another string
 	// Wrong are *IDN?s of other families, with the kind that the error has to name.
@@ -39,6 +40,7 @@ func (s *Suite) Run(t *testing.T) {
 	t.Run("stated uncertainty", s.uncertainty)
 	t.Run("longer than memory", s.full)
 	t.Run("shorter than memory", s.short)
+	t.Run("stopped at its front panel", s.stopped)
 	t.Run("faults", s.faults)
 	t.Run("what cannot be mended", s.fatal)
 	t.Run("wrong identity", s.identity)
@@ -149,85 +151,6 @@ func (s *Suite) short(t *testing.T) {
 	r, want := energy(t, k, in, from, to), b.truth(t, len(in.Channels), from, to)
 	if rel := float64(r.Total.Energy/want) - 1; math.Abs(rel) > 0.02 {
 		t.Errorf("%+.2f %%", 100*rel)
-	}
-}
-
-// Once takes one recording that fills a shallow memory, which must be whole.
-func (s *Suite) Once(t *testing.T) { s.mended(t, nil, 0) }
-
-// mended takes a recording in spite of a fault: not a scan is lost, not one is
-// invented.
-func (s *Suite) mended(t *testing.T, fault *scpiface.Fault, fragment int) {
-	b := s.bench(t, scopeface.Config{}, fragment)
-	k, dev, err := s.take(t, b, s.options(60*time.Millisecond, s.Shallow), 130*time.Millisecond, func(*taker) {
-		if fault != nil {
-			b.Inject(*fault)
-		}
-	})
-	if err != nil || b.Pending() != 0 {
-		t.Fatalf("%d faults to come, %v", b.Pending(), err)
-	}
-	in, n := dev.Inputs(), len(k.Scans())
-	if took := window(in, n); s.Shallow != 0 && n != s.Shallow || took < 0.06 {
-		t.Errorf("%d scans, %v", n, took)
-	}
-	r, want := energy(t, k, in, 0.002, 0.058), b.truth(t, len(in.Channels), 0.002, 0.058)
-	if rel := float64(r.Total.Energy/want) - 1; math.Abs(rel) > 0.02 {
-		t.Errorf("%+.2f %% (%+v)", 100*rel, dev.Stats())
-	}
-}
-
-// faults of the line are all mended.
-func (s *Suite) faults(t *testing.T) {
-	data := func(k scpiface.Kind, bytes int) *scpiface.Fault {
-		return &scpiface.Fault{Kind: k, Match: s.Data, Skip: 1, Bytes: bytes, Text: "beep\n", For: 500 * time.Millisecond}
-	}
-	for name, c := range map[string]struct {
-		fault    *scpiface.Fault
-		fragment int
-	}{
-		"byte by byte":                   {fragment: 1},
-		"truncated block":                {fault: data(scpiface.Truncate, 700)},
-		"a header and then nothing":      {fault: data(scpiface.Header, 0)},
-		"no reply":                       {fault: data(scpiface.Mute, 0)},
-		"late reply":                     {fault: data(scpiface.Late, 0)},
-		"unsolicited text":               {fault: data(scpiface.Unsolicited, 0)},
-		"junk behind a block":            {fault: data(scpiface.Junk, 0)},
-		"cable pulled while it delivers": {fault: data(scpiface.Hangup, 0)},
-		"cable pulled while it samples":  {fault: &scpiface.Fault{Kind: scpiface.Hangup, Match: s.State, Skip: 5}},
-		"errors in the queue":            {fault: &scpiface.Fault{Kind: scpiface.QueueError, Match: s.State, Skip: 2, Times: 3, Err: scpiface.ErrRange}},
-		"two replies lost":               {fault: &scpiface.Fault{Kind: scpiface.Mute, Match: s.Data, Times: 2}},
-	} {
-		t.Run(name, func(t *testing.T) { s.mended(t, c.fault, c.fragment) })
-	}
-}
-
-func (s *Suite) fatal(t *testing.T) {
-	for name, c := range map[string]struct {
-		during func(b *Bench)
-		refuse bool
-		want   error
-		says   string
-	}{
-		"another scope at the address": {func(b *Bench) {
-			b.Inject(scpiface.Fault{Kind: scpiface.Hangup, Match: s.State, Skip: 1})
-			b.SetIdentity(s.Another)
-		}, false, instrument.ErrIdentity, "answers where"},
-		"switched off and on": {reset, false, nil, "switched off"},
-		"the sink has enough": {nil, true, errRefused, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := s.bench(t, scopeface.Config{}, 0)
-			_, _, err := s.take(t, b, s.options(60*time.Millisecond, s.Shallow), 200*time.Millisecond, func(k *taker) {
-				k.refuse = c.refuse
-				if c.during != nil {
-					k.onArmed = func() { c.during(b) }
-				}
-			})
-			if err == nil || (c.want != nil && !errors.Is(err, c.want)) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v", err)
-			}
-		})
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // suite checks a family of faces.
 func suite(f *siglentface.Family) *scopetest.Suite {
 	return &scopetest.Suite{
-		Family: E11, Shallow: 10_000, Deep: 1_000_000, Data: ":WAV:DATA?", State: ":TRIG:STAT?",
+		Family: E11, Shallow: 10_000, Deep: 1_000_000, Data: ":WAV:DATA?", State: ":TRIG:STAT?", Stop: ":TRIG:STOP",
 		New:     func(b *board.Board, cfg scopeface.Config) (scopetest.Face, error) { return siglentface.New(b, f, cfg) },
 		Another: "Siglent Technologies,SDS2354X Plus,ANOTHER,1",
 		Wrong: map[string]string{

@@ -16,9 +16,17 @@ func (d *dialect) from(ctx context.Context, c *scpi.Client, channel, first, n in
 		fmt.Sprintf("DAT:STAR %d", first+1), fmt.Sprintf("DAT:STOP %d", first+n))
 }
 
-// describe asks for the preamble of the whole record.
+// describe asks for the preamble of the whole record, which must have been
+// finished since Arm. One that was stopped in its middle leaves the record before it.
 func (d *dialect) describe(ctx context.Context, c *scpi.Client, channel int) (preamble, error) {
 	if err := d.from(ctx, c, channel, 0, d.depth); err != nil {
+		return preamble{}, err
+	}
+	n, err := c.QueryNumber(ctx, "ACQ:NUMAC?")
+	if err == nil && n < 1 {
+		err = fmt.Errorf("%w: it took no record: was it stopped at its front panel?", scpi.ErrInstrument)
+	}
+	if err != nil {
 		return preamble{}, err
 	}
 	p, err := scpi.Ask(ctx, c, "WFMO?", parsePreamble)
@@ -55,16 +63,15 @@ func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (s sco
 	}
 	p, err := d.describe(ctx, c, channel)
 	if err == nil {
-		err = agree(s, p, float64(d.depth)*d.step)
+		err = agree(s, p)
 	}
+	s.Begin = p.xZero - p.xOffset*p.xIncrement
 	return s, err
 }
 
-// agree compares the preamble of a record that spans so many seconds with the
-// settings.
-func agree(s scope.Scale, p preamble, span float64) error {
+// agree compares a record's preamble with the settings.
+func agree(s scope.Scale, p preamble) error {
 	zero := p.yZero - p.yOffset*p.yIncrement
-	begin := p.xZero - p.xOffset*p.xIncrement // behind the trigger
 	switch {
 	case math.Abs(p.yIncrement/s.Gain-1) > 1e-3:
 		return fmt.Errorf("%w: the record has %v V a code, its settings %v", scpi.ErrInstrument, p.yIncrement, s.Gain)
@@ -72,23 +79,12 @@ func agree(s scope.Scale, p preamble, span float64) error {
 		return fmt.Errorf("%w: the record's zero lies at %v V, by its settings at %v V", scpi.ErrInstrument, zero, s.Zero)
 	case math.Abs(p.xIncrement/s.Step-1) > 1e-3:
 		return fmt.Errorf("%w: the record has %v s a point, its settings %v", scpi.ErrInstrument, p.xIncrement, s.Step)
-	case math.Abs(begin) > span/100:
-		return fmt.Errorf("%w: the record begins %v s behind its trigger, not at it", scpi.ErrInstrument, begin)
 	}
 	return nil
 }
 
-// Held is what the preamble says of a record that was finished since Arm. One
-// that was stopped in its middle leaves the record before it.
+// Held is what the preamble says.
 func (d *dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points int, told bool, err error) {
-	if err := c.Command(ctx, "HEAD OFF"); err != nil {
-		return 0, false, err
-	}
-	if n, err := c.QueryNumber(ctx, "ACQ:NUMAC?"); err != nil {
-		return 0, false, err
-	} else if n < 1 {
-		return 0, false, fmt.Errorf("%w: it took no record: was it stopped at its front panel?", scpi.ErrInstrument)
-	}
 	p, err := d.describe(ctx, c, channel)
 	return p.points, true, err
 }

@@ -26,8 +26,8 @@ var E11 = &scope.Family{
 }
 
 const (
-	divisions = 10 // across the screen; memory spans it
-	maxPiece  = 1_000_000
+	divisions = 10      // across the screen; memory spans it
+	maxPiece  = 250_000 // points a read
 )
 
 // dialect remembers of ReadBack how wide points are, and whether it was told to

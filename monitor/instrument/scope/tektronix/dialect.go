@@ -25,10 +25,10 @@ var Tektronix = &scope.Family{
 }
 
 const (
-	divisions = 10        // across the screen; memory spans it
-	perDiv    = 25        // codes of one byte a division
-	series    = "4/5/6"   // the model's, of the newer ones
-	piece     = 1_000_000 // points a read; no limit is stated
+	divisions = 10      // across the screen; memory spans it
+	perDiv    = 25      // codes of one byte a division
+	series    = "4/5/6" // the model's, of the newer ones
+	piece     = 250_000 // points a read; no limit is stated
 )
 
 // depths are those of one channel, on a model that has its share of memory.

@@ -1,7 +1,6 @@
 package scopetest
 
 import (
-	"cmp"
 	"errors"
 	"math"
 	"strings"
@@ -18,7 +17,7 @@ import (
 func (s *Suite) stopped(t *testing.T) {
 	b := s.bench(t, scopeface.Config{}, 0)
 	k, dev, err := s.take(t, b, s.options(600*time.Millisecond, s.Shallow), 300*time.Millisecond, func(k *taker) {
-		k.onArmed = func() { time.AfterFunc(100*time.Millisecond, func() { b.other(cmp.Or(s.Stop, ":STOP")) }) }
+		k.onArmed = func() { time.AfterFunc(100*time.Millisecond, func() { b.other(s.Stop) }) }
 	})
 	if err != nil {
 		t.Fatal(err)

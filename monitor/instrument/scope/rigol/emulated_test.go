@@ -17,7 +17,7 @@ func emulated(f *rigolface.Family) func(*board.Board, scopeface.Config) (scopete
 
 func TestDS1000Z(t *testing.T) {
 	s := scopetest.Suite{
-		Family: DS1000Z, New: emulated(rigolface.DS1000Z), Shallow: 3000, Deep: 300_000, Data: ":WAV:DATA?", State: ":TRIG:STAT?",
+		Family: DS1000Z, New: emulated(rigolface.DS1000Z), Shallow: 3000, Deep: 300_000, Stop: ":STOP", Data: ":WAV:DATA?", State: ":TRIG:STAT?",
 		Another: "RIGOL TECHNOLOGIES,DS1104Z,ANOTHER,1",
 		Wrong: map[string]string{
 			"RIGOL TECHNOLOGIES,DS2072A,1,1": "no driver", "RIGOL TECHNOLOGIES,MSO5074,1,1": "rigol-mso5000", "RIGOL TECHNOLOGIES,DHO804,1,1": "rigol-dho",
@@ -28,7 +28,7 @@ func TestDS1000Z(t *testing.T) {
 
 func TestMSO5000(t *testing.T) {
 	s := scopetest.Suite{
-		Family: MSO5000, New: emulated(rigolface.MSO5000), Shallow: 10_000, Deep: 1_000_000, Data: ":WAV:DATA?", State: ":TRIG:STAT?",
+		Family: MSO5000, New: emulated(rigolface.MSO5000), Shallow: 10_000, Deep: 1_000_000, Stop: ":STOP", Data: ":WAV:DATA?", State: ":TRIG:STAT?",
 		Another: "RIGOL TECHNOLOGIES,MSO5354,ANOTHER,1",
 		Wrong:   map[string]string{"RIGOL TECHNOLOGIES,DS1054Z,1,1": "rigol-ds1000z", "RIGOL TECHNOLOGIES,DHO924,1,1": "rigol-dho"},
 	}
@@ -37,7 +37,7 @@ func TestMSO5000(t *testing.T) {
 
 func TestDHO(t *testing.T) {
 	s := scopetest.Suite{
-		Family: DHO, New: emulated(rigolface.DHO), Shallow: 10_000, Deep: 1_000_000, Data: ":WAV:DATA?", State: ":TRIG:STAT?",
+		Family: DHO, New: emulated(rigolface.DHO), Shallow: 10_000, Deep: 1_000_000, Stop: ":STOP", Data: ":WAV:DATA?", State: ":TRIG:STAT?",
 		Another: "RIGOL TECHNOLOGIES,DHO924,ANOTHER,1",
 		Wrong:   map[string]string{"RIGOL TECHNOLOGIES,DS1054Z,1,1": "rigol-ds1000z", "RIGOL TECHNOLOGIES,MSO5074,1,1": "rigol-mso5000"},
 	}

@@ -1,7 +1,6 @@
 package scopetest
 
 import (
-	"cmp"
 	"errors"
 	"math"
 	"strings"
@@ -19,7 +18,7 @@ import (
 func (s *Suite) stopped(t *testing.T) {
 	b := s.bench(t, scopeface.Config{}, 0)
 	k, dev, err := s.take(t, b, s.options(600*time.Millisecond, s.Shallow), 300*time.Millisecond, func(k *taker) {
-		k.onArmed = func() { time.AfterFunc(100*time.Millisecond, func() { b.other(cmp.Or(s.Stop, ":STOP")) }) }
+		k.onArmed = func() { time.AfterFunc(100*time.Millisecond, func() { b.other(s.Stop) }) }
 	})
 	if s.Family.Whole { // nobody knows what it holds then
 		if !errors.Is(err, scpi.ErrInstrument) || !strings.Contains(err.Error(), "front panel") || len(k.Scans()) > 0 {

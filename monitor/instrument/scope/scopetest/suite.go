@@ -26,7 +26,8 @@ type Suite struct {
 	// Data and State are parts of the messages that ask for points and for the
 	// trigger's state.
 	Data, State string
-	// Stop is the message that stops the scope; ":STOP" where empty.
+	// Stop is the message by which somebody else stops the scope; empty where the
+	// family cannot deliver what it then holds.
 	Stop string
 	// Another is the *IDN? of another scope of the family.
 	Another string
@@ -40,7 +41,9 @@ func (s *Suite) Run(t *testing.T) {
 	t.Run("stated uncertainty", s.uncertainty)
 	t.Run("longer than memory", s.full)
 	t.Run("shorter than memory", s.short)
-	t.Run("stopped at its front panel", s.stopped)
+	if s.Stop != "" {
+		t.Run("stopped at its front panel", s.stopped)
+	}
 	t.Run("faults", s.faults)
 	t.Run("what cannot be mended", s.fatal)
 	t.Run("wrong identity", s.identity)

@@ -24,7 +24,6 @@ const (
 	atCodes    = 164 // f32: codes a division
 	atBits     = 172 // i16: of the converter
 	atInterval = 176 // f32: s between points
-	atDelay    = 180 // f64: s
 	atProbe    = 328 // f32: ratio
 )
 
@@ -38,7 +37,6 @@ type descriptor struct {
 	bits    int     // that a code has, of the width that is sent
 	words   bool
 	seconds float64 // between points
-	delay   float64 // of the trigger against the screen's middle, s
 	probe   float64
 }
 
@@ -63,7 +61,7 @@ func parseDescriptor(b []byte) (descriptor, error) {
 	d := descriptor{
 		points: int(int32(le.Uint32(b[atPoints:]))), probe: single(atProbe),
 		codes: single(atCodes), adc: int(le.Uint16(b[atBits:])), words: le.Uint16(b[atCommType:]) == 1,
-		seconds: single(atInterval), delay: math.Float64frombits(le.Uint64(b[atDelay:])),
+		seconds: single(atInterval),
 	}
 	d.volts, d.offset = single(atVolts)*d.probe, single(atOffset)*d.probe
 	for _, f := range []struct {
@@ -76,7 +74,6 @@ func parseDescriptor(b []byte) (descriptor, error) {
 		{"interval", d.seconds, true},
 		{"probe", d.probe, true},
 		{"offset", d.offset, false},
-		{"delay", d.delay, false},
 	} {
 		if math.IsNaN(f.v) || math.IsInf(f.v, 0) || f.positive && f.v <= 0 {
 			return descriptor{}, fmt.Errorf("%w: a waveform descriptor whose %s is %v", scpi.ErrReply, f.name, f.v)

@@ -33,6 +33,9 @@ func (d *dialect) describe(ctx context.Context, c *scpi.Client, channel int) (pr
 	if err == nil && (!p.binary || !p.signed || p.bigEnd || !p.samples || p.bytes != d.width) {
 		err = fmt.Errorf("%w: points of %d bytes in another format than was set", scpi.ErrReply, p.bytes)
 	}
+	if err == nil && p.unit != "V" {
+		err = fmt.Errorf("%w: channel %d is in %s: set its probe to volts; ampere_per_volt makes it a current", scpi.ErrInstrument, channel, shown(p.unit))
+	}
 	return p, err
 }
 

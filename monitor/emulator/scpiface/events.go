@@ -14,54 +14,44 @@ func (i *Instrument) UseEvents() {
 	i.commands = slices.DeleteFunc(i.commands, func(c command) bool {
 		return c.Pattern == "*ESR" || strings.HasPrefix(c.Pattern, "SYSTem:ERRor")
 	})
-	var released []*Error
-	i.Cleared = func() { released = nil }
-	none := func() string {
-		if len(i.queue) > 0 {
-			return `1,"No events to report - new events pending *ESR?"`
-		}
-		return `0,"No events to report - queue empty"`
-	}
-	one := func(e *Error) string { return fmt.Sprintf("%d,%q", max(e.Code, -e.Code), e.Text) }
-	next := func() (*Error, bool) {
-		if len(released) == 0 {
-			return nil, false
-		}
-		e := released[0]
-		released = released[1:]
-		return e, true
-	}
-	own := []Command{
+	q := &events{i: i}
+	i.Cleared = func() { q.released = nil }
+	for _, c := range []Command{
 		{Pattern: "*ESR", Query: func(Call) ([]byte, error) {
 			v := i.esr
-			i.queue, i.esr, released = nil, 0, i.queue
+			i.queue, i.esr, q.released = nil, 0, i.queue
 			return Text("%d", v)
 		}},
-		{Pattern: "ALLEv", Query: func(Call) ([]byte, error) {
-			var all []string
-			for e, ok := next(); ok; e, ok = next() {
-				all = append(all, one(e))
-			}
-			if all == nil {
-				return []byte(none()), nil
-			}
-			return []byte(strings.Join(all, ",")), nil
-		}},
-		{Pattern: "EVMsg", Query: func(Call) ([]byte, error) {
-			if e, ok := next(); ok {
-				return []byte(one(e)), nil
-			}
-			return []byte(none()), nil
-		}},
+		{Pattern: "ALLEv", Query: func(Call) ([]byte, error) { return []byte(q.tell(len(q.released))), nil }},
+		{Pattern: "EVMsg", Query: func(Call) ([]byte, error) { return []byte(q.tell(1)), nil }},
 		{Pattern: "EVENT", Query: func(Call) ([]byte, error) {
-			if e, ok := next(); ok {
-				return Text("%d", max(e.Code, -e.Code))
-			}
-			code, _, _ := strings.Cut(none(), ",")
+			code, _, _ := strings.Cut(q.tell(1), ",")
 			return []byte(code), nil
 		}},
-	}
-	for _, c := range own {
+	} {
 		i.commands = append(i.commands, command{compile(c.Pattern), c})
 	}
+}
+
+// events are those that *ESR? has released.
+type events struct {
+	i        *Instrument
+	released []*Error
+}
+
+// tell takes so many events out of the queue, and says so where there is none.
+func (q *events) tell(n int) string {
+	n = min(n, len(q.released))
+	if n == 0 && len(q.i.queue) > 0 {
+		return `1,"No events to report - new events pending *ESR?"`
+	}
+	if n == 0 {
+		return `0,"No events to report - queue empty"`
+	}
+	all := make([]string, n)
+	for k, e := range q.released[:n] {
+		all[k] = fmt.Sprintf("%d,%q", max(e.Code, -e.Code), e.Text)
+	}
+	q.released = q.released[n:]
+	return strings.Join(all, ",")
 }

@@ -23,7 +23,7 @@ import (
 	"wattmark/monitor/emulator/poweneticsface"
 	"wattmark/monitor/emulator/ps3face"
 	"wattmark/monitor/emulator/pty"
-	"wattmark/monitor/emulator/rigolface"
+	"wattmark/monitor/emulator/scopeface"
 	"wattmark/monitor/emulator/textface"
 	"wattmark/monitor/emulator/u2300face"
 	"wattmark/monitor/emulator/wt300face"
@@ -48,10 +48,11 @@ func (a *app) emulateCmd() *cobra.Command {
 wattmark or to other people's programs. An emulated 300 W card alternates
 between its loads behind it; --play sends recorded PMD-USB bytes instead.
 
-The ds1054z has clamps of 10 mV/A on channels 1 and 3 and probes on channels 2
-and 4, at the card's two connectors. The u2356a has each rail's voltage, halved,
-and a clamp of 0.1 V/A on two inputs, from 101 on, the first connector first. The
-wt310's element 1 measures the first connector.
+The oscilloscopes (ds1054z, dsox1102g, …) have clamps of 10 mV/A on channels 1 and
+3 and probes on channels 2 and 4, at the card's two connectors; with two channels
+at one of them. The u2356a has each rail's voltage, halved, and a clamp of 0.1 V/A
+on two inputs, from 101 on, the first connector first. The wt310's element 1
+measures the first connector.
 
 With --gpu the card does what a simulated GPU is told to do, through a socket:
 two machines' worth of wattmark on one, without any hardware (see the example).`,
@@ -81,18 +82,18 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 }
 
 // emulated are the kinds that newFace makes.
-var emulated = []string{
-	"powersensor3", "pmd", "pmd2", "powenetics", "labjack", "nidaqmx", "di1100", "di2108", "serialtext",
-	"ds1054z",
-	"u2356a", "wt310",
-}
+var emulated = append([]string{
+	"powersensor3", "pmd", "pmd2", "powenetics", "labjack", "nidaqmx", "di1100", "di2108", "serialtext", "u2356a", "wt310",
+}, scopeNames()...)
 
 // drivers names the driver of an emulated meter where it is called otherwise.
-var drivers = map[string]string{
-	"ds1054z": "rigol-ds1000z", "di1100": "dataq", "di2108": "dataq", "u2356a": "keysight-u2300", "wt310": "yokogawa-wt300",
-}
+var drivers = map[string]string{"di1100": "dataq", "di2108": "dataq", "u2356a": "keysight-u2300", "wt310": "yokogawa-wt300"}
 
+// driverOf names the driver of an emulated meter.
 func driverOf(kind string) string {
+	if s, ok := scopes[kind]; ok {
+		return s.driver
+	}
 	if d, ok := drivers[kind]; ok {
 		return d
 	}
@@ -144,12 +145,10 @@ func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firm
 	if f.play != "" && kind != "pmd" {
 		return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
 	}
+	if s, ok := scopes[kind]; ok {
+		return s.face(b, scopeface.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
+	}
 	switch kind {
-	case "ds1054z":
-		if f.imperfect {
-			return nil, withCode(exitUsage, errors.New("--imperfect: the ds1054z has no drawn errors"))
-		}
-		return rigolface.New(b, rigolface.Config{Seed: f.seed, Now: func() time.Duration { return time.Since(epoch) }})
 	case "u2356a":
 		return u2300face.New(b, u2300face.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
 	case "wt310":

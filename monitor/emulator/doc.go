@@ -15,7 +15,11 @@
 //	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
 //	   ├─ u2300face       a U2300A's SCPI       │
 //	   ├─ wt300face       a WT300's commands    │
-//	   └─ rigolface       a DS1000Z's SCPI      ┘
+//	   ├─ rigolface       Rigol scopes' SCPI    │
+//	   ├─ keysightface    Keysight scopes' SCPI │
+//	   ├─ siglentface     Siglent scopes' SCPI  │
+//	   └─ tekface         Tektronix scopes'     ┘
+//	        scopeface     what all scopes share: probes, trigger, memory
 //	        scpiface      what all SCPI instruments share
 //
 // The model (state advanced by time) is kept apart from the protocol faces

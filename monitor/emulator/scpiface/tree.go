@@ -2,6 +2,7 @@ package scpiface
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ func (c Call) Number(i int) (float64, error) {
 		return 0, ErrMissing
 	}
 	v, err := strconv.ParseFloat(c.Args[i], 64)
-	if err != nil {
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) { // Go's words for them are not SCPI's
 		return 0, ErrType
 	}
 	return v, nil

@@ -18,7 +18,11 @@ import (
 	"wattmark/monitor/instrument/powenetics"
 	"wattmark/monitor/instrument/powersensor3"
 	"wattmark/monitor/instrument/replay"
-	"wattmark/monitor/instrument/rigol"
+	"wattmark/monitor/instrument/scope"
+	"wattmark/monitor/instrument/scope/keysight"
+	"wattmark/monitor/instrument/scope/rigol"
+	"wattmark/monitor/instrument/scope/siglent"
+	"wattmark/monitor/instrument/scope/tektronix"
 	"wattmark/monitor/instrument/serialtext"
 	"wattmark/monitor/instrument/u2300"
 	"wattmark/monitor/instrument/wt300"
@@ -70,6 +74,16 @@ func options[O validator](k Kind, defaults func() O, inputs func(O) instrument.I
 	return k
 }
 
+// oscilloscope is a family of scopes.
+func oscilloscope(f *scope.Family, summary string) Kind {
+	return options(Kind{
+		Name: f.Kind, Summary: summary, NeedsAddress: true, Rails: scope.NaturalRails,
+		Address: fmt.Sprintf("tcp:host:%d or usbtmc:/dev/usbtmc0", f.Port),
+	}, f.Defaults, nil, func(_ Env, a string, o scope.Options) (instrument.Instrument, error) {
+		return made(scope.New(scope.Config{Family: f, Address: a, Options: o}))
+	})
+}
+
 var kinds = []Kind{
 	options(Kind{
 		Name: powersensor3.Kind, Summary: "PowerSensor3: four voltage and current pairs at 20 kHz",
@@ -119,12 +133,12 @@ var kinds = []Kind{
 	}, serialtext.Defaults, serialtext.Inputs, func(_ Env, a string, o serialtext.Options) (instrument.Instrument, error) {
 		return made(serialtext.New(a, o))
 	}),
-	options(Kind{
-		Name: rigol.Kind, Summary: "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all",
-		Address: "tcp:host:5555 or usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: rigol.NaturalRails,
-	}, rigol.Defaults, nil, func(_ Env, a string, o rigol.Options) (instrument.Instrument, error) {
-		return made(rigol.New(a, o))
-	}),
+	oscilloscope(rigol.DS1000Z, "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all"),
+	oscilloscope(rigol.MSO5000, "Rigol MSO5000 oscilloscope: one window of deep memory, 100 million points in all"),
+	oscilloscope(rigol.DHO, "Rigol DHO800 or DHO900 oscilloscope, 12 bits: one window of deep memory, 50 million points in all"),
+	oscilloscope(keysight.InfiniiVision, "Keysight InfiniiVision oscilloscope, X-Series 1000 to 6000: one window of its memory"),
+	oscilloscope(siglent.E11, "Siglent oscilloscope, SDS2000X Plus, 5000X, 6000A or HD, 8 to 12 bits: one window of deep memory"),
+	oscilloscope(tektronix.Tektronix, "Tektronix oscilloscope, MDO, MSO or DPO 3000 and 4000, or 4, 5, 6 Series MSO: one window of deep memory"),
 	options(Kind{
 		Name: u2300.Kind, Summary: "Keysight U2300A data acquisition (U2351A to U2356A): up to 64 inputs, 500 kS/s in all",
 		Address: "usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: u2300.NaturalRails,

@@ -1,8 +1,7 @@
-package rigol
+package scope
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -10,26 +9,23 @@ import (
 	"wattmark/monitor/instrument"
 )
 
-// errEmpty: the scope gave less than it holds, as it does when it is asked too
-// soon after a stop.
-var errEmpty = errors.New("the scope gave fewer points than it holds")
-
 // blockScans is the size of the blocks delivered.
 const blockScans = 1 << 14
 
-// download reads memory in pieces, each from all channels, and delivers it.
-func (d *Device) download(ctx context.Context, held int, sink instrument.Sink) error {
+// download reads what memory holds behind its first points, in pieces, each from
+// all channels, and delivers it.
+func (d *Device) download(ctx context.Context, before, held int, sink instrument.Sink) error {
 	s, _ := sink.(instrument.DeferredSink)
-	codes := make([][]byte, len(d.used))
-	b := measure.Block{Counts: make([][]measure.Count, len(d.used))}
+	codes := make([][]byte, len(d.plan.Used))
+	b := measure.Block{Counts: make([][]measure.Count, len(d.plan.Used))}
 	for i := range b.Counts {
 		b.Counts[i] = make([]measure.Count, blockScans)
 	}
-	for first := 0; first < held; first += readPoints {
-		n := min(readPoints, held-first)
-		for i, channel := range d.used {
+	for first := 0; first < held; first += d.mem.Piece {
+		n := min(d.mem.Piece, held-first)
+		for i, channel := range d.plan.Used {
 			var err error
-			codes[i], err = again(ctx, func() ([]byte, error) { return d.read(ctx, channel, first, n, codes[i][:0]) })
+			codes[i], err = again(ctx, func() ([]byte, error) { return d.read(ctx, channel, before+first, n, codes[i][:0]) })
 			if err != nil {
 				return fmt.Errorf("read points %d to %d of channel %d: %w", first+1, first+n, channel, err)
 			}
@@ -46,20 +42,11 @@ func (d *Device) download(ctx context.Context, held int, sink instrument.Sink) e
 	return nil
 }
 
-// read asks for n points of a channel behind the first. Everything is set anew
-// each time: the link may be a new one.
+// read asks for n points of a channel behind the first, all of them.
 func (d *Device) read(ctx context.Context, channel, first, n int, dst []byte) ([]byte, error) {
-	for _, s := range []string{
-		fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:MODE RAW", ":WAV:FORM BYTE",
-		fmt.Sprintf(":WAV:STAR %d", first+1), fmt.Sprintf(":WAV:STOP %d", first+n),
-	} {
-		if err := d.client.Command(ctx, s); err != nil {
-			return dst, err
-		}
-	}
-	out, err := d.client.QueryBlock(ctx, ":WAV:DATA?", readPoints, dst)
-	if err == nil && len(out) != n {
-		err = fmt.Errorf("%w: %d of %d", errEmpty, len(out), n)
+	out, err := d.dialect.Read(ctx, d.client, channel, first, n, dst)
+	if want := n * d.mem.Codes.Bytes; err == nil && len(out) != want {
+		err = fmt.Errorf("%w: %d of %d bytes", ErrFewer, len(out), want)
 	}
 	return out, err
 }
@@ -67,11 +54,8 @@ func (d *Device) read(ctx context.Context, channel, first, n int, dst []byte) ([
 // deliver makes a block of points [from, to) of a piece.
 func (d *Device) deliver(b *measure.Block, codes [][]byte, first, from, to int, sink instrument.Sink) error {
 	for i := range codes {
-		col := b.Counts[i][:to-from]
-		for k, code := range codes[i][from:to] {
-			col[k] = measure.Count(code)
-		}
-		b.Counts[i] = col
+		b.Counts[i] = b.Counts[i][:to-from]
+		d.mem.Codes.Decode(b.Counts[i], codes[i][from*d.mem.Codes.Bytes:])
 	}
 	b.FirstScan = uint64(first + from)
 	b.FirstTick = int64(math.Round(float64(first+from) * d.inputs.Timebase.TicksPerScan))

@@ -1,14 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"io"
-	"net"
-	"regexp"
 	"testing"
-	"time"
 
 	"wattmark/monitor/bench"
 	"wattmark/monitor/instrument/registry"
@@ -25,21 +18,7 @@ func TestEmulatedMetersHaveDrivers(t *testing.T) {
 
 // The emulated scope and the driver's defaults fit each other.
 func TestEmulatedScopeOpens(t *testing.T) {
-	out, says := io.Pipe()
-	var complaints bytes.Buffer
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		a := &app{streams: streams{out: says, err: &complaints}}
-		ended <- a.emulate(ctx, "ds1054z", emulateFlags{listen: "127.0.0.1:0", period: time.Second})
-	}()
-	line := make([]byte, 200)
-	n, err := out.Read(line)
-	go func() { _, _ = io.Copy(io.Discard, out) }()
-	m := regexp.MustCompile(`tcp:[0-9.:]+`).FindString(string(line[:n]))
-	if err != nil || m == "" {
-		t.Fatalf("%q, %v", line[:n], err)
-	}
+	m := serveEmulated(t, "ds1054z")
 	b, err := bench.Default("rigol-ds1000z", m)
 	if err != nil {
 		t.Fatal(err)
@@ -57,13 +36,5 @@ func TestEmulatedScopeOpens(t *testing.T) {
 	}
 	if err := ins.Close(); err != nil {
 		t.Error(err)
-	}
-	cancel()
-	if err := <-ended; err != nil && !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
-	}
-	_ = says.Close()
-	if complaints.Len() > 0 {
-		t.Error(complaints.String())
 	}
 }

@@ -45,12 +45,12 @@ is opened but what --ask names, which are asked who they are (*IDN?).`,
 // instrumentList is what the list prints as JSON.
 type instrumentList struct {
 	Ports []discover.Port `json:"ports"`
-	GPUs  []gpuSensor     `json:"gpus"`
+	GPUs  []listedGPU     `json:"gpus"`
 	Asked []askedPort     `json:"asked,omitempty"`
 }
 
-// gpuSensor is a GPU whose own sensor can be read.
-type gpuSensor struct {
+// listedGPU is a GPU whose own sensor can be read.
+type listedGPU struct {
 	Index  int    `json:"index"`
 	Name   string `json:"name"`
 	UUID   string `json:"uuid"`
@@ -62,7 +62,7 @@ func (a *app) listInstruments(ctx context.Context, ask []string) error {
 	if err != nil {
 		return err
 	}
-	l := instrumentList{Ports: ports, GPUs: gpuSensors()}
+	l := instrumentList{Ports: ports, GPUs: listGPUs()}
 	for _, address := range ask {
 		l.Asked = append(l.Asked, askIdentity(ctx, address))
 	}
@@ -84,24 +84,29 @@ wattmark emulate powersensor3 in another terminal.`)
 		t.AppendRow(table.Row{fmt.Sprintf("GPU %d", g.Index), g.Name, "nvml", "its own sensor: not the truth"})
 	}
 	for _, p := range l.Asked {
-		t.AppendRow(table.Row{p.Address, joinNonEmpty(" ", p.Maker, p.Model, p.Serial, p.Firmware), strings.Join(p.Kinds, ", "), p.Trouble})
+		t.AppendRow(table.Row{p.Address, firstOf(joinNonEmpty(" ", p.Maker, p.Model, p.Serial, p.Firmware), "no answer"), strings.Join(p.Kinds, ", "), ""})
 	}
 	t.Render()
+	for _, p := range l.Asked {
+		if p.Trouble != "" {
+			fmt.Fprintf(a.out, "\n%s: %s\n", p.Address, p.Trouble)
+		}
+	}
 	return nil
 }
 
 // mostGPUs bounds the search for GPUs.
 const mostGPUs = 64
 
-func gpuSensors() []gpuSensor {
-	var out []gpuSensor
+func listGPUs() []listedGPU {
+	var out []listedGPU
 	for i := range mostGPUs {
 		d, err := hostnvml.Open(fmt.Sprint(i))
 		if err != nil {
 			break
 		}
 		info := d.Info()
-		out = append(out, gpuSensor{Index: i, Name: info.Name, UUID: info.UUID, Driver: info.Driver})
+		out = append(out, listedGPU{Index: i, Name: info.Name, UUID: info.UUID, Driver: info.Driver})
 		_ = d.Close()
 	}
 	return out

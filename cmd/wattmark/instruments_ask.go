@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"wattmark/monitor/instrument/registry"
 	"wattmark/monitor/scpi"
 )
 
@@ -33,6 +32,5 @@ func askIdentity(ctx context.Context, address string) askedPort {
 		return p
 	}
 	p.Maker, p.Model, p.Serial, p.Firmware = id.Maker, id.Model, id.Serial, id.Firmware
-	p.Kinds = registry.ForIdentity(id.Maker, id.Model)
 	return p
 }

@@ -103,8 +103,8 @@ func renderNoise(w io.Writer, r *checkup.Result) {
 		if ch.Noise > 0 {
 			stated = quantity(ch.Noise, ch.Unit)
 		}
-		if p, ok := c.Floor(); ok {
-			floor, over = quantity(p.Dev, ch.Unit), p.Tau.String()
+		if f, ok := c.Floor(); ok {
+			floor, over = quantity(f.Best.Dev, ch.Unit), f.Best.Tau.String()
 		}
 		t.AppendRow(table.Row{ch.Name, quantity(c.Mean, ch.Unit), noise, stated, floor, over})
 	}

@@ -74,7 +74,7 @@ func (r *Result) rate() Finding {
 	}
 	off := float64(r.Rate/nominal) - 1
 	u := math.Hypot(float64(r.URate/nominal), tb.UTickHz)
-	text := fmt.Sprintf("%v a second reached, %v stated (%+.0f ± %.0f ppm)", scansText(r.Rate), scansText(nominal), 1e6*off, 2e6*u)
+	text := fmt.Sprintf("%v reached, %v stated (%+.0f ± %.0f ppm)", scansText(r.Rate), scansText(nominal), 1e6*off, 2e6*u)
 	switch {
 	case math.Abs(off) <= max(3*u, 1e-4):
 		return Finding{Fine, "", text, ""}
@@ -84,7 +84,7 @@ func (r *Result) rate() Finding {
 	return Finding{Fault, "", text, "samples come at another rate than the bench states: check the instrument's settings"}
 }
 
-func scansText(h measure.Hertz) string { return strings.TrimSuffix(h.String(), "Hz") + "S" }
+func scansText(h measure.Hertz) string { return strings.TrimSuffix(h.String(), "Hz") + "S/s" }
 
 // losses reports what did not arrive.
 func (r *Result) losses() []Finding {
@@ -119,6 +119,10 @@ func (r *Result) losses() []Finding {
 // noisy is by how much the noise may exceed what the bench states.
 const noisy = 2
 
+// restless is by how much a channel's scatter over the whole time may exceed
+// that from scan to scan before it counts as a signal that moved.
+const restless = 5
+
 // channel looks at one converter.
 func (r *Result) channel(i int) (out []Finding) {
 	c, s := r.Setup.Channels[i], &r.Channels[i]
@@ -136,6 +140,11 @@ func (r *Result) channel(i int) (out []Finding) {
 	if s.N >= 1000 && s.Least == s.Most {
 		out = append(out, Finding{Note, c.Name, fmt.Sprintf("reads %.4g %s all the time, without any noise", s.Mean, c.Unit),
 			"not connected? or its steps are larger than what changes"})
+	}
+	if len(s.Noise) > 0 && s.Deviation > restless*s.Noise[0].Dev {
+		out = append(out, Finding{Note, c.Name,
+			fmt.Sprintf("was not at rest: it moved between %.4g and %.4g %s", s.Least, s.Most, c.Unit),
+			"was the card at work? its noise floor says nothing then"})
 	}
 	if len(s.Noise) > 0 && c.Noise > 0 && s.Noise[0].Dev > noisy*c.Noise {
 		out = append(out, Finding{Warning, c.Name,

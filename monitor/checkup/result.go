@@ -32,23 +32,9 @@ type Channel struct {
 	Noise []stability.Point
 }
 
-// Floor is the least Allan deviation and the averaging time at which it is
-// reached: averaging longer does not make a resting signal any steadier.
-func (c *Channel) Floor() (p stability.Point, ok bool) {
-	for _, q := range c.Noise {
-		if q.N < leastFloor {
-			continue
-		}
-		if !ok || q.Dev < p.Dev {
-			p, ok = q, true
-		}
-	}
-	return p, ok
-}
-
-// leastFloor is how many differences a point of the Allan curve must rest on to
-// be the floor: fewer scatter below it by chance.
-const leastFloor = 16
+// Floor is what the channel's noise comes to, in its unit; ok is false where
+// the survey was too short.
+func (c *Channel) Floor() (f stability.Floor, ok bool) { return stability.FloorOf(c.Noise) }
 
 // Rail is what one rail made of its channels. Current and Voltage have no
 // readings where the rail reads watts itself.

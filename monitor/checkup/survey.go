@@ -115,6 +115,11 @@ func (v *Survey) Event(e measure.Event) error {
 	l.Events++
 	l.Scans += e.Scans
 	l.Exact = l.Exact && e.Exact
+	if e.Kind == measure.EventGap {
+		for _, n := range v.noise {
+			n.Break()
+		}
+	}
 	return nil
 }
 

@@ -10,14 +10,30 @@ import (
 // pace fits a straight line to arrivals: scans by the host's clock. It keeps sums
 // only; both are counted from the first arrival.
 type pace struct {
-	n                     float64
-	begin                 time.Time
-	first                 float64
+	n     float64
+	begin time.Time
+	first float64
+	// last is the newest arrival: it counts once another comes behind it.
+	last struct {
+		at   time.Time
+		scan float64
+	}
 	st, ss, stt, sts, sss float64
 }
 
+// together is how close blocks arrive that one delivery was cut into: only the
+// last of them tells when it came.
+const together = 2 * time.Millisecond
+
 // observe takes the arrival of everything before a scan.
 func (p *pace) observe(at time.Time, scan float64) {
+	if l := p.last; !l.at.IsZero() && at.Sub(l.at) > together {
+		p.count(l.at, l.scan)
+	}
+	p.last.at, p.last.scan = at, scan
+}
+
+func (p *pace) count(at time.Time, scan float64) {
 	if p.n == 0 {
 		p.begin, p.first = at, scan
 	}

@@ -186,8 +186,8 @@ func (c *Client) failed(ctx context.Context, message string, err error) error {
 	c.desync = true
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		c.stats.Timeouts++
-		return fmt.Errorf("scpi: %s: %w: no reply from %s within %v: is it in remote mode, is the port right, does it know this query?: %w",
-			message, instrument.ErrSilent, c.cfg.Address, c.cfg.Timeout, err)
+		return fmt.Errorf("scpi: %s: %w: no reply from %s within %v: is it in remote mode, is %s right, does it know this query? (%w)",
+			message, instrument.ErrSilent, c.cfg.Address, c.cfg.Timeout, place(c.cfg.Address), err)
 	}
 	return fmt.Errorf("scpi: %s: %w", message, err)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/transport"
@@ -76,14 +78,14 @@ func (c *Client) hello(ctx context.Context) (Identity, error) {
 	n, err := c.conn.Drain(own, c.cfg.Quiet)
 	c.stats.Discarded += uint64(n)
 	if err != nil {
-		return Identity{}, silent(ctx, err)
+		return Identity{}, c.silent(ctx, err)
 	}
 	if err := c.send(own, "*CLS"); err != nil {
-		return Identity{}, silent(ctx, err)
+		return Identity{}, c.silent(ctx, err)
 	}
 	s, err := c.exchange(own, "*IDN?")
 	if err != nil {
-		return Identity{}, silent(ctx, err)
+		return Identity{}, c.silent(ctx, err)
 	}
 	id, err := ParseIdentity(s)
 	if err != nil {
@@ -92,10 +94,18 @@ func (c *Client) hello(ctx context.Context) (Identity, error) {
 	return id, nil
 }
 
+// place names what of an address may be wrong.
+func place(address string) string {
+	if _, port, err := net.SplitHostPort(strings.TrimPrefix(address, "tcp:")); err == nil {
+		return "port " + port
+	}
+	return "the address"
+}
+
 // silent tells a time-out of the exchange from the end of the caller's context.
-func silent(ctx context.Context, err error) error {
+func (c *Client) silent(ctx context.Context, err error) error {
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: is it in remote mode, is the port right?: %w", instrument.ErrSilent, err)
+		return fmt.Errorf("%w: no reply to *IDN? within %v: is it in remote mode, is %s right? (%w)", instrument.ErrSilent, c.cfg.Timeout, place(c.cfg.Address), err)
 	}
 	return err
 }

@@ -5,10 +5,17 @@ import (
 	"time"
 
 	"wattmark/measure"
+	"wattmark/measure/marker"
+	"wattmark/monitor/instrument"
 )
 
 // sink is a capture as its instrument sees it.
 type sink struct{ c *Capture }
+
+var _ instrument.MarkedSink = sink{}
+
+// Marker is what the capture looks for.
+func (s sink) Marker() marker.Spec { return s.c.req.Marker }
 
 // Block takes samples. Its error ends the stream.
 func (s sink) Block(b *measure.Block) error {

@@ -1,0 +1,308 @@
+package composite
+
+import (
+	"fmt"
+	"math"
+
+	"wattmark/measure"
+	"wattmark/measure/marker"
+	"wattmark/monitor/instrument"
+)
+
+// live aligns members while they run.
+type live struct {
+	s        *session
+	m        *merger
+	leads    []lead
+	align    []aligner
+	settled  bool
+	detect   []*marker.Detector
+	spec     marker.Spec
+	awaiting bool // start markers
+	start    []*marker.Found
+	stop     []*marker.Found
+	lag      float64 // of the output while markers are awaited
+	last     int     // whose block came last
+}
+
+const (
+	// settle is how long arrivals are watched before they place the first scans.
+	settle = 0.3
+	// silence of one member while the others go on, in seconds, is taken for a loss.
+	silence = 5.0
+	// keepBehind bounds how far a start marker may move a member back, in seconds.
+	keepBehind = 0.25
+	// reportChips is how many chips behind its end a marker is reported, and reserve
+	// what blocks and lines take beyond that, in seconds.
+	reportChips = 12
+	reserve     = 0.3
+)
+
+func newLive(s *session) (*live, error) {
+	n := len(s.members)
+	l := &live{s: s, m: s.merger, leads: make([]lead, n), align: make([]aligner, n), start: make([]*marker.Found, n), stop: make([]*marker.Found, n)}
+	for i := range l.align {
+		moved, _ := split(s.c.members, i, s.c.base, l.m.tb, s.c.align)
+		l.align[i] = aligner{by: s.c.align.By, shared: s.c.align.SharedClock, moved: float64(moved)}
+	}
+	if s.c.align.By == Trigger {
+		for i := range l.align {
+			l.align[i].anchorAt(0, -l.align[i].moved, float64(period(l.m.tb))/math.Sqrt(12))
+			l.m.place[i] = l.align[i].place
+		}
+		l.settled = true
+	}
+	var err error
+	if l.detect, err = s.detectors(); err != nil || l.detect == nil {
+		return l, err
+	}
+	l.awaiting, l.spec = true, s.spec()
+	l.lag = float64(l.spec.Duration()) + reportChips*float64(l.spec.Chip) + reserve
+	for i, d := range l.detect {
+		d.OnFound(func(f marker.Found) { l.found(i, f) })
+		if t := l.m.tracks[i]; t != nil {
+			t.keep = keepBehind
+		}
+	}
+	return l, nil
+}
+
+// found keeps the markers of this task.
+func (l *live) found(i int, f marker.Found) {
+	switch {
+	case !f.TagOK:
+	case f.Kind == marker.Start && l.start[i] == nil && l.awaiting:
+		l.start[i] = &f
+	case f.Kind == marker.Stop:
+		l.stop[i] = &f
+	}
+}
+
+// take takes a block or an event of a member and delivers what is due.
+func (l *live) take(i int, p *packet) error {
+	if p.event != nil {
+		if i == l.m.base || p.event.Kind == measure.EventGap {
+			l.m.add(i, p)
+			return nil
+		}
+		return l.m.event(i, *p.event)
+	}
+	l.last = i
+	tb, n := l.s.c.parts[i].Timebase, p.block.Scans()
+	device := p.block.TickAt(tb, n-1) / float64(tb.TickHz)
+	window := l.leads[i].observe(p.at.Sub(l.s.epoch).Seconds(), device)
+	if l.detect != nil {
+		if err := l.detect[i].Push(&p.block); err != nil {
+			return err
+		}
+	}
+	l.m.add(i, p)
+	if !l.settled {
+		if !l.ready() {
+			return nil
+		}
+		if err := l.settle(); err != nil {
+			return err
+		}
+	}
+	if window && i == l.m.base {
+		l.track()
+	}
+	return l.advance()
+}
+
+// ready tells whether arrivals were watched long enough to place the first scans.
+func (l *live) ready() bool {
+	for i := range l.leads {
+		if w := &l.leads[i]; !w.begun || w.lastSeen-w.firstSeen < settle {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *live) u() float64 { return l.s.c.align.U.Seconds() }
+
+// settle places the members by the host's clock.
+func (l *live) settle() error {
+	l.settled = true
+	base := l.leads[l.m.base].line()
+	for i := range l.align {
+		if i == l.m.base {
+			continue
+		}
+		l.align[i].settle(base, l.leads[i].line(), 0, l.u())
+		l.m.place[i] = l.align[i].place
+		if l.awaiting {
+			continue
+		}
+		if err := l.m.note("%s is aligned with %s by the host's clock, within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// track follows the members' rates.
+func (l *live) track() {
+	base, now := l.leads[l.m.base].line(), l.m.oldest()
+	if math.IsInf(now, 0) {
+		return
+	}
+	for i := range l.align {
+		if i != l.m.base {
+			l.align[i].track(base, l.leads[i].line(), now, l.u())
+			l.m.place[i] = l.align[i].place
+		}
+	}
+}
+
+// advance delivers what is due.
+func (l *live) advance() error {
+	if l.awaiting {
+		if err := l.anchor(); err != nil {
+			return err
+		}
+	}
+	l.m.release = math.Inf(1)
+	if l.awaiting {
+		l.m.release = l.m.newest() - l.lag
+	}
+	if l.stop[l.m.base] != nil {
+		if err := l.check(); err != nil {
+			return err
+		}
+	}
+	if _, err := l.m.drain(); err != nil {
+		return err
+	}
+	return l.silent()
+}
+
+// anchor aligns members by their start markers as they are seen, and gives up on
+// those that show none in time.
+func (l *live) anchor() error {
+	base := l.start[l.m.base]
+	missing, latest := 0, math.Inf(-1)
+	for i, f := range l.start {
+		t := &l.align[i]
+		switch {
+		case i == l.m.base && f != nil:
+			latest = max(latest, float64(f.T))
+		case f == nil:
+			missing++
+		case base == nil:
+			latest = max(latest, float64(f.T)-t.place.offset(float64(f.T)))
+		case !t.anchor.known:
+			if err := l.move(i, f, base); err != nil {
+				return err
+			}
+		}
+	}
+	if missing == 0 {
+		l.awaiting = false
+		return nil
+	}
+	if l.m.newest() < latest+l.lag || math.IsInf(latest, 0) {
+		return nil
+	}
+	l.awaiting = false
+	for i := range l.align {
+		if i == l.m.base || l.align[i].anchor.known {
+			continue
+		}
+		blind := l.m.names[i]
+		if l.start[i] != nil {
+			blind = l.m.names[l.m.base]
+		}
+		if err := l.m.note("no start marker was seen in the power of %s: %s is aligned with %s by the host's clock, within %s (k = 1)",
+			blind, l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// move places a member by its start marker and the base's.
+func (l *live) move(i int, f, base *marker.Found) error {
+	a := &l.align[i]
+	was := a.place.offset(float64(base.T))
+	d, u := float64(f.T-base.T), math.Hypot(float64(f.U), float64(base.U))
+	a.anchorAt(float64(base.T), d, math.Hypot(u, float64(period(l.m.tb))/math.Sqrt(12)))
+	l.m.place[i] = a.place
+	l.m.tracks[i].rewind()
+	return l.m.note("%s is aligned with %s by the start marker, within %s (k = 1); the host's clock had it %s off",
+		l.m.names[i], l.m.names[l.m.base], seconds(a.u), seconds(d-was))
+}
+
+// check compares the stop markers, once all are seen, with where the placing has
+// them, and tells how the clocks ran.
+func (l *live) check() error {
+	base := l.stop[l.m.base]
+	for _, f := range l.stop {
+		if f == nil {
+			return nil
+		}
+	}
+	for i, f := range l.stop {
+		if i == l.m.base {
+			continue
+		}
+		a := &l.align[i]
+		off := float64(f.T-base.T) - a.place.offset(float64(base.T))
+		if err := l.m.note("at the stop marker %s lies %s ± %s (k = 1) off %s; %s", l.m.names[i], seconds(off),
+			seconds(math.Hypot(float64(f.U), float64(base.U))), l.m.names[l.m.base], l.rates(i)); err != nil {
+			return err
+		}
+	}
+	clear(l.stop)
+	return nil
+}
+
+// rates words how a member's clock ran against the base's.
+func (l *live) rates(i int) string {
+	b, m := l.leads[l.m.base].line(), l.leads[i].line()
+	if b.n < 4 || m.n < 4 {
+		return fmt.Sprintf("their clocks were compared for too short a time; %d of its readings were shown by no scan", l.m.tracks[i].unshown)
+	}
+	return fmt.Sprintf("its clock ran %+.1f ± %.1f ppm by the host's; %d of its readings were shown by no scan",
+		1e6*(m.slope-b.slope), 1e6*math.Hypot(m.uSlope, b.uSlope), l.m.tracks[i].unshown)
+}
+
+// silent ends the stream where one member is silent while the others go on: what
+// waits for it would fill the memory.
+func (l *live) silent() error {
+	limit := silence
+	if l.awaiting {
+		limit += l.lag
+	}
+	for i, t := range l.m.tracks {
+		quiet := -1
+		switch {
+		case t == nil:
+		case l.m.newest()-l.m.oldest() > limit && l.m.place[i].of(l.m.oldest()) > t.newest():
+			quiet = i
+		case t.newest()-t.time > limit+keepBehind:
+			quiet = l.m.base
+		}
+		if quiet >= 0 {
+			return fmt.Errorf("%s: %w: nothing came for %v s while %s went on", l.m.names[quiet], instrument.ErrDisconnected, limit, l.m.names[l.last])
+		}
+	}
+	return nil
+}
+
+// finish delivers the rest and tells how the clocks ran.
+func (l *live) finish() error {
+	if err := l.m.finish(); err != nil || !l.m.begun {
+		return err
+	}
+	for i := range l.align {
+		if i != l.m.base {
+			if err := l.m.note("%s against %s: %s; aligned within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], l.rates(i), seconds(l.align[i].u)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

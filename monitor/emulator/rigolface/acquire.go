@@ -44,6 +44,9 @@ func (f *Face) force() {
 func (f *Face) fire(at time.Duration) {
 	before := f.window()/2 - f.timeShift
 	f.acq.triggered, f.acq.begin = true, at-measure.Seconds(before).Duration()
+	if f.cfg.TriggerOut != nil {
+		f.cfg.TriggerOut.pulse(at)
+	}
 }
 
 // span is the true duration of so many points.
@@ -92,6 +95,14 @@ func (f *Face) stop() {
 
 // look searches the trigger's source for an edge since it last looked.
 func (f *Face) look(now time.Duration) {
+	if p := f.channels[f.trig.source].probe; p.Quantity == TriggerIn {
+		// A pulse far shorter than the steps below still triggers.
+		at, ok := p.Line.after(f.acq.armed, now)
+		if ok && f.trig.level > 0 && f.trig.level < pulseVolts && f.trig.slope != "NEG" {
+			f.fire(at)
+		}
+		return
+	}
 	const most = 1 << 16
 	step := max(f.window()/screenSize*1e9, 1000)
 	n := int(float64(now-f.acq.armed) / step)
@@ -159,6 +170,11 @@ func (f *Face) setDepth(c scpiface.Call) error {
 func (f *Face) volts(channel int, at time.Duration, step float64, n int) []float64 {
 	c := &f.channels[channel]
 	out := make([]float64, n)
+	if c.probe.Quantity == TriggerIn {
+		for i := range out {
+			out[i] = c.probe.Line.volts(at + time.Duration(float64(i)*step))
+		}
+	}
 	if c.rail < 0 {
 		return out
 	}

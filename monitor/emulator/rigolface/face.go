@@ -30,10 +30,11 @@ type Quantity uint8
 
 // The quantities.
 const (
-	Nothing Quantity = iota // open input: 0 V and noise
-	Load                    // the rail's voltage on the card's side of a shunt
-	Source                  // … on the supply's side of a shunt of Probe.Ohm
-	Clamp                   // the output of a current clamp of Probe.VoltPerAmpere
+	Nothing   Quantity = iota // open input: 0 V and noise
+	Load                      // the rail's voltage on the card's side of a shunt
+	Source                    // … on the supply's side of a shunt of Probe.Ohm
+	Clamp                     // the output of a current clamp of Probe.VoltPerAmpere
+	TriggerIn                 // the trigger output of another scope, Probe.Line
 )
 
 // Probe is what one channel sees.
@@ -42,6 +43,7 @@ type Probe struct {
 	Rail          string
 	Ohm           measure.Ohm
 	VoltPerAmpere float64
+	Line          *TriggerLine
 }
 
 // Config describes the scope and its wiring.
@@ -60,6 +62,9 @@ type Config struct {
 	// true errors.
 	Gain, Zero [Channels]float64
 	Clock      float64
+	// TriggerOut carries a pulse for each of its triggers; nil where nothing is
+	// connected to that socket.
+	TriggerOut *TriggerLine
 }
 
 // channel is what one channel is set to.
@@ -124,7 +129,10 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 				f.channels[i].rail = r
 			}
 		}
-		if p.Quantity != Nothing && f.channels[i].rail < 0 {
+		if p.Quantity == TriggerIn && p.Line == nil {
+			return nil, fmt.Errorf("emulated DS1000Z: channel %d: no trigger line", i+1)
+		}
+		if p.Quantity != Nothing && p.Quantity != TriggerIn && f.channels[i].rail < 0 {
 			return nil, fmt.Errorf("emulated DS1000Z: channel %d: the board has no rail %q", i+1, p.Rail)
 		}
 	}

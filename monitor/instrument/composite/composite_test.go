@@ -188,7 +188,7 @@ func TestNoMarkerInOneMember(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(notes(w), "no start marker was seen in the power of b: b is aligned with a by the host's clock, within 5") {
+		if !strings.Contains(notes(w), "no start marker was seen in the power of b: b is aligned with a by the host's clock, within 10") {
 			t.Error(notes(w))
 		}
 		if n := len(w.Scans()); n < 110_000 {

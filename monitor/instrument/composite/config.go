@@ -30,7 +30,7 @@ type Align struct {
 	// By is the way; default Markers.
 	By By
 	// U is the standard uncertainty of Clock: links hide a delay that no arrival
-	// shows. Default 5 ms.
+	// shows. Default 10 ms.
 	U time.Duration
 	// SharedClock says that one oscillator drives all members: rates are not compared.
 	SharedClock bool
@@ -40,8 +40,8 @@ type Align struct {
 }
 
 // defaultU is what a link may hide: USB frames, a converter's latency timer of up
-// to 16 ms for small packets, a network's queue.
-const defaultU = 5 * time.Millisecond
+// to 16 ms for small packets, packets that fill for 10 ms.
+const defaultU = 10 * time.Millisecond
 
 // WithDefaults fills in what was left out.
 func (a Align) WithDefaults() Align {

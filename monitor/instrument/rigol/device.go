@@ -115,7 +115,7 @@ func (d *Device) setUp(ctx context.Context) error {
 	t := timeScale(d.opts.Window)
 	setup = append(setup, fmt.Sprintf(":TIM:MAIN:SCAL %g", t), fmt.Sprintf(":TIM:MAIN:OFFS %g", t*divisions/2),
 		fmt.Sprintf(":ACQ:MDEP %d", d.opts.depth()))
-	setup = append(setup, d.unreachable()...)
+	setup = append(setup, d.trigger()...)
 	for _, s := range setup {
 		if err := d.client.Command(ctx, s); err != nil {
 			return err
@@ -129,6 +129,18 @@ func (d *Device) setUp(ctx context.Context) error {
 		return fmt.Errorf("%w: a scale or an offset that this scope does not have?", err)
 	}
 	return d.readBack(ctx, t)
+}
+
+// trigger sets what starts the memory: an edge from outside, or a forced trigger.
+func (d *Device) trigger() []string {
+	t := d.opts.Trigger
+	if !t.external() {
+		return d.unreachable()
+	}
+	return []string{
+		":TRIG:MODE EDGE", fmt.Sprintf(":TRIG:EDG:SOUR CHAN%c", t.Channel[len(t.Channel)-1]), ":TRIG:EDG:SLOP POS",
+		fmt.Sprintf(":TRIG:EDG:LEV %g", t.level()),
+	}
 }
 
 // unreachable puts the trigger's level above what its channel can show: only a

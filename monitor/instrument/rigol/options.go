@@ -37,6 +37,29 @@ type Options struct {
 	Inputs map[string]Input `yaml:"inputs"`
 	// Timeout bounds one exchange; default 5 s.
 	Timeout time.Duration `yaml:"timeout"`
+	// Trigger makes the acquisition wait for a rising edge, as another scope's
+	// trigger output gives it; without it the driver forces the trigger.
+	Trigger Trigger `yaml:"trigger"`
+}
+
+// Trigger is an edge to wait for.
+type Trigger struct {
+	// Channel of the edge, one of the inputs; empty for a forced trigger.
+	Channel string `yaml:"channel"`
+	// Level of the edge, in volts at the probe's tip; default 1.5.
+	Level float64 `yaml:"level"`
+}
+
+// external tells whether a trigger from outside is waited for.
+func (t Trigger) external() bool { return t.Channel != "" }
+
+// level is where the edge is looked for, in volts.
+func (t Trigger) level() float64 {
+	const logic = 1.5
+	if t.Level == 0 {
+		return logic
+	}
+	return t.Level
 }
 
 // Defaults are two 12 V rails, each with a clamp of 10 mV/A on the odd channel
@@ -62,6 +85,9 @@ func (o Options) Validate() error {
 	case len(o.Inputs) == 0:
 		return fmt.Errorf("inputs: no channel: name one of ch1 to ch4")
 	}
+	if err := o.checkTrigger(); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.Inputs)) {
 		if !strings.HasPrefix(name, "ch") || len(name) != 3 || name[2] < '1' || name[2] > '0'+channels {
 			return fmt.Errorf("inputs: unknown channel %q: want ch1 to ch4", name)
@@ -81,6 +107,25 @@ func (o Options) Validate() error {
 	}
 	if o.Depth != 0 && !slices.Contains(depths(len(o.Inputs)), o.Depth) {
 		return fmt.Errorf("depth %d: with %d channels the scope knows %v", o.Depth, len(o.Inputs), depths(len(o.Inputs)))
+	}
+	return nil
+}
+
+func (o Options) checkTrigger() error {
+	t := o.Trigger
+	if !t.external() {
+		if t.Level != 0 {
+			return fmt.Errorf("trigger: a level without a channel")
+		}
+		return nil
+	}
+	in, ok := o.Inputs[t.Channel]
+	if !ok {
+		return fmt.Errorf("trigger: channel %q is none of the inputs: name it there, the scope must see its edge", t.Channel)
+	}
+	const half = 4 // divisions from the screen's middle to its edge
+	if reach := math.Abs(t.level() + in.Offset); !(reach <= half*in.Scale) {
+		return fmt.Errorf("trigger: a level of %v V is off the screen of %s: want %v to %v V", t.level(), t.Channel, -half*in.Scale-in.Offset, half*in.Scale-in.Offset)
 	}
 	return nil
 }

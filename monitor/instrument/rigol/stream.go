@@ -53,7 +53,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	if !d.open {
 		return fmt.Errorf("%s: stream: not open", Kind)
 	}
-	r, err := d.arm(ctx)
+	r, err := d.arm(ctx, sink)
 	if err == nil {
 		if s, ok := sink.(instrument.DeferredSink); ok {
 			err = s.Armed(r.sent.Add(r.back.Sub(r.sent) / 2))
@@ -77,8 +77,8 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 // armTime bounds the wait for a scope to be ready for its trigger.
 const armTime = 5 * time.Second
 
-// arm starts a single acquisition and triggers it.
-func (d *Device) arm(ctx context.Context) (r recording, err error) {
+// arm starts a single acquisition and triggers it, or waits for its trigger.
+func (d *Device) arm(ctx context.Context, sink instrument.Sink) (r recording, err error) {
 	if err := d.client.Command(ctx, ":SING"); err != nil {
 		return r, err
 	}
@@ -92,6 +92,9 @@ func (d *Device) arm(ctx context.Context) (r recording, err error) {
 			return r, fmt.Errorf("%w: it triggered by itself: set its trigger level out of the signal's reach", scpi.ErrInstrument)
 		}
 	}
+	if d.opts.Trigger.external() {
+		return d.await(ctx, sink)
+	}
 	sent := d.now()
 	if err := d.client.Command(ctx, ":TFOR"); err != nil {
 		return r, err
@@ -101,6 +104,35 @@ func (d *Device) arm(ctx context.Context) (r recording, err error) {
 	}
 	r.sent, r.back = sent, d.now()
 	return r, nil
+}
+
+// await waits for a trigger from outside, until ctx ends.
+func (d *Device) await(ctx context.Context, sink instrument.Sink) (r recording, err error) {
+	if s, ok := sink.(instrument.TriggeredSink); ok {
+		if err := s.Waiting(); err != nil {
+			return r, err
+		}
+	}
+	const often = 10 // polls in the time of one later on: each tells when the trigger came
+	tick := time.NewTicker(d.poll / often)
+	defer tick.Stop()
+	for before := d.now(); ; {
+		at := d.now()
+		s, err := d.state(ctx)
+		switch {
+		case err != nil:
+			return r, err
+		case s != "WAIT":
+			r.sent, r.back = before, d.now()
+			return r, nil
+		}
+		before = at
+		select {
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-tick.C:
+		}
+	}
 }
 
 // sample waits until ctx ends and watches the scope meanwhile. A link that is

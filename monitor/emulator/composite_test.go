@@ -9,6 +9,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,7 @@ import (
 	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/emulator/rigolface"
 	"wattmark/monitor/emulator/textface"
+	"wattmark/monitor/instrument/insttest"
 	"wattmark/monitor/instrument/registry"
 	"wattmark/monitor/spool"
 )
@@ -34,6 +37,7 @@ type plant struct {
 	t     *testing.T
 	board *board.Board
 	live  *board.Live
+	t7    *labjackface.Face
 }
 
 func newPlant(t *testing.T) *plant {
@@ -42,7 +46,7 @@ func newPlant(t *testing.T) *plant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &plant{t, b, board.NewLive(b, time.Now())}
+	return &plant{t: t, board: b, live: board.NewLive(b, time.Now())}
 }
 
 // pace is that of an instrument whose readings arrive late by so much: nothing that
@@ -115,6 +119,7 @@ func (p *plant) labjack(rails ...string) string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.t7 = f
 	registers, stream := p.listen(), p.listen()
 	p.run(func(ctx context.Context) error { return f.Serve(ctx, registers, stream) })
 	var inputs []string
@@ -156,13 +161,21 @@ func (m *measured) notes() string {
 	return s.String()
 }
 
-// reader integrates a capture and keeps its events.
-type reader struct {
+// blocksOf reads a capture's blocks and keeps its events.
+type blocksOf struct {
 	energies
+	take   func(*measure.Block) error
 	events []measure.Event
 }
 
-func (r *reader) Event(e measure.Event) error { r.events = append(r.events, e); return nil }
+func (r *blocksOf) Event(e measure.Event) error { r.events = append(r.events, e); return nil }
+
+func (r *blocksOf) Chunk(h spool.ChunkHead, load func(*[]byte) ([]byte, error)) error {
+	if err := r.decode(h, load); err != nil {
+		return err
+	}
+	return r.take(&r.blk)
+}
 
 // measure takes a task between markers with a bench file, over the whole way:
 // drivers on real lines, composite, capture, spool.
@@ -185,16 +198,8 @@ func (p *plant) measure(text string, spec marker.Spec, work time.Duration, durin
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- owner.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		_ = store.Close()
-	}()
+	t.Cleanup(func() { _ = store.Close() })
+	p.run(owner.Run)
 	c, err := owner.Start(t.Context(), owning.Request{Holder: "ada@lab", Marker: spec})
 	if err != nil {
 		t.Fatal(err)
@@ -231,17 +236,17 @@ func (p *plant) integrate(m *measured) {
 	t := p.t
 	t.Helper()
 	setup, w := m.c.Header().Setup, *m.sum.Window
-	r := reader{energies: energies{setup: &setup}}
-	var err error
-	if r.sum, err = measure.NewIntegrator(&setup, w.From, w.To); err != nil {
+	sum, err := measure.NewIntegrator(&setup, w.From, w.To)
+	if err != nil {
 		t.Fatal(err)
 	}
+	r := blocksOf{energies: energies{setup: &setup}, take: sum.Add}
 	if err := m.c.Read(t.Context(), owning.ReadOptions{}, &r); err != nil {
 		t.Fatal(err)
 	}
 	m.events = r.events
 	start, stop := marker.Pair(m.sum.Markers)
-	if m.result, err = r.sum.Result(measure.Edges{UFrom: start.U, UTo: stop.U}); err != nil {
+	if m.result, err = sum.Result(measure.Edges{UFrom: start.U, UTo: stop.U}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -384,4 +389,164 @@ rails:
 	if !strings.Contains(m.notes(), "by both markers") {
 		t.Error("not aligned by markers")
 	}
+}
+
+// startIn returns where the detector places the start marker in some rails of a
+// capture, by themselves.
+func (p *plant) startIn(m *measured, spec marker.Spec, rails ...int) marker.Found {
+	t := p.t
+	t.Helper()
+	setup := m.c.Header().Setup
+	own := setup
+	own.Rails = nil
+	for _, r := range rails {
+		own.Rails = append(own.Rails, setup.Rails[r])
+	}
+	d, err := marker.NewDetector(spec, &own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := &blocksOf{energies: energies{setup: &setup}, take: d.Push}
+	if err := m.c.Read(t.Context(), owning.ReadOptions{Untrimmed: true}, all); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	start, _ := marker.Pair(d.Found())
+	if start == nil {
+		t.Fatal("no start marker in one instrument's rails")
+	}
+	return *start
+}
+
+// One of two instruments is 3 ms late, which no clock can tell. The markers find
+// it: afterwards both see the start marker within a scan of the faster one and
+// what the marker itself leaves open.
+func TestMarkersRemoveAHiddenDelay(t *testing.T) {
+	for _, late := range []time.Duration{3 * time.Millisecond, 0} {
+		p := newPlant(t)
+		spec := marker.FastProfile(4800, 7)
+		m := p.measure(instrumentsKey+p.pmd(late, "aux_12v_1", "aux_12v_2")+p.powerSensor(3*time.Millisecond-late, "pcie_12v", "pcie_3v3")+`
+rails:
+  - {name: pcie_12v, clamp: {current: pair0.current, voltage: pair0.voltage}}
+  - {name: aux_12v_1, clamp: {current: pcie1.current, voltage: pcie1.voltage}}
+  - {name: aux_12v_2, clamp: {current: pcie2.current, voltage: pcie2.voltage}}
+`, spec, time.Second, nil)
+		p.compare(m, 1, 2, 3)
+		base, other := p.startIn(m, spec, 0), p.startIn(m, spec, 1, 2)
+		apart, u := float64(other.T-base.T), math.Hypot(float64(other.U), float64(base.U))
+		t.Logf("the start marker lies %.1f ± %.1f µs apart in the two instruments' rails", 1e6*apart, 1e6*u)
+		if math.Abs(apart) > 50e-6+2*u {
+			t.Errorf("%v s apart, more than a scan of 50 µs and 2 × %v s", apart, u)
+		}
+	}
+}
+
+// What the slower or the faster instrument loses is lost by the whole, exactly.
+func TestALossInOneInstrument(t *testing.T) {
+	const rails = `
+rails:
+  - {name: aux_12v_1, clamp: {current: arduino/aux_12v_1.current, voltage: arduino/aux_12v_1.voltage}}
+  - {name: pcie_12v, clamp: {current: pcie_12v.current, voltage: pcie_12v.voltage}}
+`
+	p := newPlant(t)
+	slow := p.text(250, "aux_12v_1")
+	t7 := p.labjack("pcie_12v")
+	m := p.measure(instrumentsKey+slow+t7+rails, marker.FastProfile(250, 7), time.Second, func() { p.t7.Lose(p.t7.Scans()+200, 37) })
+	if m.sum.Lost != 37 || !strings.Contains(m.notes(), "t7: ") {
+		t.Errorf("%d lost, want 37\n%s", m.sum.Lost, m.notes())
+	}
+	// A held instrument's loss counts in scans of the base: 50 of 8 kS/s beside
+	// 20 kS/s are 6.25 ms, 125 scans, one more or less by where they fall.
+	p = newPlant(t)
+	m = p.measure(instrumentsKey+p.labjack("pcie_12v")+p.powerSensor(0, "aux_12v_1")+`
+rails:
+  - {name: aux_12v_1, clamp: {current: pair0.current, voltage: pair0.voltage}}
+  - {name: pcie_12v, clamp: {current: pcie_12v.current, voltage: pcie_12v.voltage}}
+`, marker.FastProfile(8000, 7), time.Second, func() { p.t7.Lose(p.t7.Scans()+200, 50) })
+	if m.sum.Lost < 124 || m.sum.Lost > 126 || m.sum.Gaps != 1 {
+		t.Errorf("%d lost in %d gaps\n%s", m.sum.Lost, m.sum.Gaps, m.notes())
+	}
+	for _, e := range m.events {
+		if e.Kind == measure.EventGap && !e.Exact {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// plugged is a face on a pseudo-terminal that can be pulled and plugged in again,
+// under one name.
+func (p *plant) plugged(face interface {
+	Run(context.Context, io.ReadWriteCloser) error
+}, link string) (pull func()) {
+	p.t.Helper()
+	port, err := pty.OpenPort()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_ = os.Remove(link)
+	if err := os.Symlink(port.Path(), link); err != nil {
+		p.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	p.run(func(ctx context.Context) error {
+		defer close(ended)
+		_ = face.Run(ctx, port) // what a pulled cable makes of it is no fault
+		return nil
+	})
+	return func() {
+		_ = port.Close()
+		<-ended
+	}
+}
+
+// One instrument is unplugged in the middle of a task and comes back: so does the
+// whole, and says how much is missing.
+func TestOneOfTwoIsUnplugged(t *testing.T) {
+	p := newPlant(t)
+	face, err := pmdface.New(p.board, p.pace(0), pmdface.Config{Seed: 5, Rails: [4]string{"aux_12v_1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "pmd")
+	pull := p.plugged(face, link)
+	m := p.measure(instrumentsKey+"  - {name: pmd, kind: pmd, port: "+link+"}\n"+p.powerSensor(0, "pcie_12v")+`
+rails:
+  - {name: pcie_12v, clamp: {current: pair0.current, voltage: pair0.voltage}}
+  - {name: aux_12v_1, clamp: {current: pcie1.current, voltage: pcie1.voltage}}
+`, marker.FastProfile(4800, 7), 2500*time.Millisecond, func() {
+		pull()
+		p.plugged(face, link)
+	})
+	t.Logf("%d scans, %d lost\n%s", m.sum.Scans, m.sum.Lost, m.notes())
+	if m.sum.Gaps != 1 || m.sum.Lost == 0 || !strings.Contains(m.notes(), "reopen") || !strings.Contains(m.notes(), "pmd: ") {
+		t.Errorf("%d gaps, %d lost", m.sum.Gaps, m.sum.Lost)
+	}
+	setup := m.c.Header().Setup
+	span := float64(m.sum.End) * float64(setup.Timebase.SampleRate())
+	if total := float64(m.sum.Scans + m.sum.Lost); math.Abs(total/span-1) > 1e-3 {
+		t.Errorf("%v scans told of in a span of %v", total, span)
+	}
+}
+
+func TestOpeningTwoInstrumentsLeavesNothingBehind(t *testing.T) {
+	p := newPlant(t)
+	file, err := bench.Parse("bench.yaml", []byte(instrumentsKey+p.text(250, "aux_12v_1")+p.labjack("pcie_12v")+`
+rails:
+  - {name: pcie_12v, clamp: {current: pcie_12v.current, voltage: pcie_12v.voltage}}
+  - {name: aux_12v_1, clamp: {current: arduino/aux_12v_1.current, voltage: arduino/aux_12v_1.voltage}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ins, err := file.NewInstrument(registry.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 1000
+	if testing.Short() || raceEnabled {
+		n = 100
+	}
+	insttest.Cycles(t, ins, n)
 }

@@ -36,6 +36,13 @@ type DeferredSink interface {
 	Progress(done, total uint64)
 }
 
+// TimedSink is a Sink that takes blocks which were held back: at is when their
+// samples arrived.
+type TimedSink interface {
+	Sink
+	BlockAt(b *measure.Block, at time.Time) error
+}
+
 // TriggeredSink is a Sink that wants to know of an instrument whose samples begin
 // with a trigger from outside. Such an instrument calls Waiting from Stream once it
 // would take the trigger.

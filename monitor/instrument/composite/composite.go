@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"wattmark/measure"
+	"wattmark/measure/marker"
 	"wattmark/monitor/instrument"
 )
 
@@ -19,6 +20,14 @@ type Composite struct {
 	base    int
 	inputs  instrument.Inputs
 	parts   []instrument.Inputs // the members' own
+	// was is what a stream that lost its link knew of the members' hidden delays.
+	was *known
+}
+
+// known are the delays that the start marker showed and the host's clock does not.
+type known struct {
+	spec   marker.Spec
+	hidden []float64 // seconds, by member
 }
 
 // New makes one instrument of members, which it owns from then on.

@@ -18,7 +18,8 @@ type live struct {
 	settled  bool
 	detect   []*marker.Detector
 	spec     marker.Spec
-	awaiting bool // start markers
+	awaiting bool      // start markers
+	hidden   []float64 // what the start marker showed beyond the clock
 	start    []*marker.Found
 	stop     []*marker.Found
 	lag      float64 // of the output while markers are awaited
@@ -56,7 +57,17 @@ func newLive(s *session) (*live, error) {
 	if l.detect, err = s.detectors(); err != nil || l.detect == nil {
 		return l, err
 	}
-	l.awaiting, l.spec = true, s.spec()
+	l.hidden = make([]float64, n)
+	if was := s.c.was; was != nil && was.spec == s.spec() {
+		// The same task goes on: its start marker lies behind.
+		copy(l.hidden, was.hidden)
+		for i := range l.align {
+			l.align[i].moved -= was.hidden[i]
+		}
+	} else {
+		l.awaiting = true
+	}
+	l.spec = s.spec()
 	l.lag = float64(l.spec.Duration()) + reportChips*float64(l.spec.Chip) + reserve
 	for i, d := range l.detect {
 		d.OnFound(func(f marker.Found) { l.found(i, f) })
@@ -136,7 +147,11 @@ func (l *live) settle() error {
 		if l.awaiting {
 			continue
 		}
-		if err := l.m.note("%s is aligned with %s by the host's clock, within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u)); err != nil {
+		also := ""
+		if l.detect != nil {
+			also = " and what the start marker showed before"
+		}
+		if err := l.m.note("%s is aligned with %s by the host's clock%s, within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], also, seconds(l.align[i].u)); err != nil {
 			return err
 		}
 	}
@@ -228,11 +243,21 @@ func (l *live) move(i int, f, base *marker.Found) error {
 	a := &l.align[i]
 	was := a.place.offset(float64(base.T))
 	d, u := float64(f.T-base.T), math.Hypot(float64(f.U), float64(base.U))
+	l.hidden[i] = d - was
 	a.anchorAt(float64(base.T), d, math.Hypot(u, float64(period(l.m.tb))/math.Sqrt(12)))
 	l.m.place[i] = a.place
 	l.m.tracks[i].rewind()
 	return l.m.note("%s is aligned with %s by the start marker, within %s (k = 1); the host's clock had it %s off",
 		l.m.names[i], l.m.names[l.m.base], seconds(a.u), seconds(d-was))
+}
+
+// known is what another stream of the same task may go by; nil where no marker
+// told it.
+func (l *live) known() *known {
+	if l.detect == nil || l.awaiting {
+		return nil
+	}
+	return &known{spec: l.spec, hidden: l.hidden}
 }
 
 // check compares the stop markers, once all are seen, with where the placing has

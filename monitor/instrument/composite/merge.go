@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
@@ -12,6 +13,7 @@ import (
 // merger makes blocks of the whole. It is used by one goroutine.
 type merger struct {
 	sink   instrument.Sink
+	timed  instrument.TimedSink // the same, where it wants times of arrival
 	base   int
 	tb     measure.Timebase // the base's
 	tracks []*track         // of all members but the base, which is nil
@@ -42,6 +44,7 @@ type merger struct {
 
 func newMerger(c *Composite, sink instrument.Sink, free func(int, *packet)) *merger {
 	m := &merger{sink: sink, base: c.base, tb: c.inputs.Timebase, place: make([]place, len(c.members)), free: free, release: math.Inf(1), exact: true}
+	m.timed, _ = sink.(instrument.TimedSink)
 	first := 0
 	for i, in := range c.parts {
 		m.names = append(m.names, c.members[i].Name)
@@ -124,7 +127,7 @@ func (m *merger) drain() (end bool, err error) {
 				return false, err
 			}
 		} else {
-			done, ended, err := m.block(&p.block)
+			done, ended, err := m.block(p)
 			if err != nil || !done {
 				m.pop(n)
 				return ended, err
@@ -151,7 +154,8 @@ func (m *merger) pop(n int) {
 
 // block places the scans of a block of the base from m.from on. done tells that
 // all are; ended that a member has ended before them.
-func (m *merger) block(b *measure.Block) (done, ended bool, err error) {
+func (m *merger) block(p *packet) (done, ended bool, err error) {
+	b := &p.block
 	if m.from == 0 && b.FirstScan > m.due {
 		m.hole(b.FirstScan - m.due)
 	}
@@ -169,7 +173,7 @@ func (m *merger) block(b *measure.Block) (done, ended bool, err error) {
 		if s == hit {
 			continue
 		}
-		if err := m.deliver(b, begin, i); err != nil {
+		if err := m.deliver(p, begin, i); err != nil {
 			return false, false, err
 		}
 		if s != missing {
@@ -180,7 +184,7 @@ func (m *merger) block(b *measure.Block) (done, ended bool, err error) {
 		begin = i + 1
 	}
 	m.from, m.due = i, b.FirstScan+uint64(i)
-	return i == n, false, m.deliver(b, begin, i)
+	return i == n, false, m.deliver(p, begin, i)
 }
 
 // seek looks for every member's reading at an instant and puts it at scan k.
@@ -233,10 +237,11 @@ func (m *merger) skip(t *track) {
 
 // deliver gives scans [from, to) of a block of the base, of which the members'
 // readings are in place, to the sink.
-func (m *merger) deliver(b *measure.Block, from, to int) error {
+func (m *merger) deliver(p *packet, from, to int) error {
 	if from >= to {
 		return nil
 	}
+	b := &p.block
 	if !m.begun {
 		m.begin(b, from)
 	}
@@ -258,7 +263,16 @@ func (m *merger) deliver(b *measure.Block, from, to int) error {
 	for c := range b.Counts {
 		m.out.Counts[m.first+c] = b.Counts[c][from:to]
 	}
+	if m.timed != nil {
+		return m.timed.BlockAt(&m.out, m.arrival(p, to))
+	}
 	return m.sink.Block(&m.out)
+}
+
+// arrival is when scan to − 1 of a packet would have come by itself.
+func (m *merger) arrival(p *packet, to int) time.Time {
+	late := measure.Seconds(p.block.Scans()-to) * period(m.tb)
+	return p.at.Add(-late.Duration())
 }
 
 // begin makes a scan of the base the first of the whole.
@@ -328,16 +342,22 @@ func (m *merger) note(format string, a ...any) error {
 // being missed: members do not stop at one instant.
 const tail = 0.05
 
-// finish delivers what remains once all members have ended, and tells what they
-// had no readings for.
-func (m *merger) finish() error {
+// flush delivers what remains once all members have ended.
+func (m *merger) flush() error {
 	for _, t := range m.tracks {
 		if t != nil {
 			t.done = true
 		}
 	}
 	m.release = math.Inf(1)
-	if _, err := m.drain(); err != nil || !m.begun {
+	_, err := m.drain()
+	return err
+}
+
+// finish delivers what remains once all members have ended, and tells what they
+// had no readings for.
+func (m *merger) finish() error {
+	if err := m.flush(); err != nil || !m.begun {
 		return err
 	}
 	if rest := m.end - m.due; float64(rest)*float64(period(m.tb)) > tail {

@@ -65,7 +65,11 @@ func (c *Composite) Stream(ctx context.Context, sink instrument.Sink) error {
 	defer s.close()
 	ctx, s.cancel = context.WithCancel(ctx)
 	defer s.cancel()
-	return s.run(ctx)
+	err := s.run(ctx)
+	if c.was = nil; s.live != nil && errors.Is(err, instrument.ErrDisconnected) {
+		c.was = s.live.known()
+	}
+	return err
 }
 
 func (s *session) free(member int, p *packet) {
@@ -110,6 +114,9 @@ func (s *session) run(ctx context.Context) (err error) {
 		}
 	}
 	if err != nil || !s.begun {
+		if s.live != nil && errors.Is(err, instrument.ErrDisconnected) {
+			_ = s.live.m.flush() // the loss itself is the error
+		}
 		return err
 	}
 	if s.deferred {

@@ -52,6 +52,9 @@ func newLive(s *session) (*live, error) {
 			l.m.place[i] = l.align[i].place
 		}
 		l.settled = true
+		if err := l.triggered(); err != nil {
+			return nil, err
+		}
 	}
 	var err error
 	if l.detect, err = s.detectors(); err != nil || l.detect == nil {
@@ -76,6 +79,19 @@ func newLive(s *session) (*live, error) {
 		}
 	}
 	return l, nil
+}
+
+// triggered tells how far the trigger alone aligns the members.
+func (l *live) triggered() error {
+	for i := range l.align {
+		if i == l.m.base {
+			continue
+		}
+		if err := l.m.note("%s is aligned with %s by their common trigger, within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].anchor.u)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // found keeps the markers of this task.
@@ -147,11 +163,13 @@ func (l *live) settle() error {
 		if l.awaiting {
 			continue
 		}
-		also := ""
 		if l.detect != nil {
-			also = " and what the start marker showed before"
+			// Behind the first scan: before it nobody knows where it belongs.
+			l.m.noteAt(math.Inf(-1), "%s is aligned with %s by the host's clock and what the start marker showed before, within %s (k = 1)",
+				l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u))
+			continue
 		}
-		if err := l.m.note("%s is aligned with %s by the host's clock%s, within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], also, seconds(l.align[i].u)); err != nil {
+		if err := l.m.note("%s is aligned with %s by the host's clock, within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u)); err != nil {
 			return err
 		}
 	}
@@ -209,9 +227,7 @@ func (l *live) anchor() error {
 		case base == nil:
 			latest = max(latest, float64(f.T)-t.place.offset(float64(f.T)))
 		case !t.anchor.known:
-			if err := l.move(i, f, base); err != nil {
-				return err
-			}
+			l.move(i, f, base)
 		}
 	}
 	if missing == 0 {
@@ -239,7 +255,7 @@ func (l *live) anchor() error {
 }
 
 // move places a member by its start marker and the base's.
-func (l *live) move(i int, f, base *marker.Found) error {
+func (l *live) move(i int, f, base *marker.Found) {
 	a := &l.align[i]
 	was := a.place.offset(float64(base.T))
 	d, u := float64(f.T-base.T), math.Hypot(float64(f.U), float64(base.U))
@@ -247,7 +263,8 @@ func (l *live) move(i int, f, base *marker.Found) error {
 	a.anchorAt(float64(base.T), d, math.Hypot(u, float64(period(l.m.tb))/math.Sqrt(12)))
 	l.m.place[i] = a.place
 	l.m.tracks[i].rewind()
-	return l.m.note("%s is aligned with %s by the start marker, within %s (k = 1); the host's clock had it %s off",
+	// Behind the marker, so that it stays with a capture that is trimmed to it.
+	l.m.noteAt(float64(base.End), "%s is aligned with %s by the start marker, within %s (k = 1); the host's clock had it %s off",
 		l.m.names[i], l.m.names[l.m.base], seconds(a.u), seconds(d-was))
 }
 

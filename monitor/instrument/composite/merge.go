@@ -37,6 +37,7 @@ type merger struct {
 	announce *measure.Event // a gap that the base told of, before its block
 	end      uint64         // one past the base's last scan
 	atEnd    *measure.Event // a gap behind it
+	remarks  []remark
 
 	cols [][]measure.Count // storage of out
 	out  measure.Block
@@ -184,7 +185,10 @@ func (m *merger) block(p *packet) (done, ended bool, err error) {
 		begin = i + 1
 	}
 	m.from, m.due = i, b.FirstScan+uint64(i)
-	return i == n, false, m.deliver(p, begin, i)
+	if err := m.deliver(p, begin, i); err != nil || i == 0 || !m.begun {
+		return i == n, false, err
+	}
+	return i == n, false, m.tellRemarks(b.TickAt(m.tb, i-1) / hz)
 }
 
 // seek looks for every member's reading at an instant and puts it at scan k.
@@ -333,7 +337,30 @@ func (m *merger) next() uint64 {
 	return m.due - m.scan0
 }
 
-// note tells something of the whole.
+// remark is a note to be made once the base's time has come.
+type remark struct {
+	at   float64
+	text string
+}
+
+// noteAt tells something of the whole behind the scans up to a time of the base.
+func (m *merger) noteAt(at float64, format string, a ...any) {
+	m.remarks = append(m.remarks, remark{at, fmt.Sprintf(format, a...)})
+}
+
+// tellRemarks makes the notes that are due before a time of the base.
+func (m *merger) tellRemarks(now float64) error {
+	for len(m.remarks) > 0 && m.remarks[0].at <= now {
+		text := m.remarks[0].text
+		m.remarks = m.remarks[1:]
+		if err := m.note("%s", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note tells something of the whole, now.
 func (m *merger) note(format string, a ...any) error {
 	return m.sink.Event(measure.Event{Kind: measure.EventNote, FirstScan: m.next(), Exact: true, Channel: -1, Detail: fmt.Sprintf(format, a...)})
 }

@@ -38,7 +38,7 @@ type emulateFlags struct {
 func (a *app) emulateCmd() *cobra.Command {
 	var f emulateFlags
 	c := &cobra.Command{
-		Use: "emulate KIND", Short: "Serve a meter in software: " + strings.Join(emulated, ", "), Args: cobra.ExactArgs(1),
+		Use: "emulate KIND...", Short: "Serve a meter in software: " + strings.Join(emulated, ", "), Args: cobra.MinimumNArgs(1),
 		ValidArgs: emulated,
 		Long: `Serve a meter in software on a pseudo-terminal, or on TCP with --listen, to
 wattmark or to other people's programs. An emulated 300 W card alternates
@@ -47,6 +47,10 @@ between its loads behind it; --play sends recorded PMD-USB bytes instead.
 The ds1054z has clamps of 10 mV/A on channels 1 and 3 and probes on channels 2
 and 4, at the card's two connectors.
 
+Several kinds measure one card. Their --link and --listen are separated by
+commas, in the order of the kinds; an empty one is a pseudo-terminal without a
+link, or the default.
+
 With --gpu the card does what a simulated GPU is told to do, through a socket:
 two machines' worth of wattmark on one, without any hardware (see the example).`,
 		Example: `  wattmark emulate powersensor3 --link /tmp/meter
@@ -54,8 +58,9 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
   wattmark monitor --instrument powersensor3 --port /tmp/meter &
   wattmark run --gpu sim:/tmp/gpu --benchmark memory
   wattmark emulate ds1054z --listen 127.0.0.1:5555
+  wattmark emulate powersensor3 pmd --link /tmp/ps3,/tmp/pmd --gpu /tmp/gpu
   wattmark emulate pmd --listen 127.0.0.1:5555 --drop 1e-5`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.emulate(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.emulateAll(cmd.Context(), args, f) },
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.listen, "listen", "", "TCP address to serve on instead of a pseudo-terminal; one client at a time")
@@ -91,16 +96,17 @@ type firmware interface {
 }
 
 func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
+	return a.emulateAll(ctx, []string{kind}, f)
+}
+
+// emulateAll serves meters of several kinds on one card.
+func (a *app) emulateAll(ctx context.Context, kinds []string, f emulateFlags) error {
 	b, err := board.New(board.Config{Seed: f.seed})
 	if err != nil {
 		return err
 	}
 	live := board.NewLive(b, time.Now())
-	f.faults.Seed = f.seed
-	if kind == "labjack" {
-		return a.emulateLabJack(ctx, b, live, f)
-	}
-	face, err := newFace(kind, b, live.Epoch, f)
+	each, err := f.split(len(kinds))
 	if err != nil {
 		return err
 	}
@@ -111,13 +117,46 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 		}
 		return alternate(ctx, live, f.period)
 	})
-	g.Go(func() error {
-		if f.listen != "" {
-			return a.serveTCP(ctx, face, kind, f)
-		}
-		return a.servePTY(ctx, face, kind, f)
-	})
+	for i, kind := range kinds {
+		g.Go(func() error { return a.emulateOne(ctx, kind, b, live, each[i]) })
+	}
 	return g.Wait()
+}
+
+// split gives each of n meters its own address and its own noise.
+func (f emulateFlags) split(n int) ([]emulateFlags, error) {
+	out := make([]emulateFlags, n)
+	for i := range out {
+		out[i] = f
+		out[i].seed += uint64(i)
+		out[i].faults.Seed = out[i].seed
+		for name, s := range map[string]*string{"--link": &out[i].link, "--listen": &out[i].listen} {
+			if *s == "" || n == 1 {
+				continue
+			}
+			parts := strings.Split(*s, ",")
+			if len(parts) != n {
+				return nil, withCode(exitUsage, fmt.Errorf("%s: %d of them for %d meters: separate them by commas, one a meter, empty for none", name, len(parts), n))
+			}
+			*s = parts[i]
+		}
+	}
+	return out, nil
+}
+
+// emulateOne serves one meter that measures a board.
+func (a *app) emulateOne(ctx context.Context, kind string, b *board.Board, live *board.Live, f emulateFlags) error {
+	if kind == "labjack" {
+		return a.emulateLabJack(ctx, b, live, f)
+	}
+	face, err := newFace(kind, b, live.Epoch, f)
+	if err != nil {
+		return err
+	}
+	if f.listen != "" {
+		return a.serveTCP(ctx, face, kind, f)
+	}
+	return a.servePTY(ctx, face, kind, f)
 }
 
 func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firmware, error) {

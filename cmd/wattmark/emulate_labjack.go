@@ -8,8 +8,6 @@ import (
 	"net"
 	"strconv"
 
-	"golang.org/x/sync/errgroup"
-
 	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/labjackface"
@@ -41,15 +39,7 @@ func (a *app) emulateLabJack(ctx context.Context, b *board.Board, live *board.Li
 	}
 	fmt.Fprintf(a.out, "labjack on tcp:%s, its stream on %s\nIn another terminal: wattmark monitor --instrument labjack --port tcp:%s\n",
 		registers.Addr(), stream.Addr(), registers.Addr())
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if f.gpu != "" {
-			return servePlant(ctx, f.gpu, live)
-		}
-		return alternate(ctx, live, f.period)
-	})
-	g.Go(func() error { return face.Serve(ctx, registers, stream) })
-	return g.Wait()
+	return face.Serve(ctx, registers, stream)
 }
 
 // listenPair listens on a port and the one 200 above.

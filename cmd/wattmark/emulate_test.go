@@ -67,3 +67,17 @@ func TestEmulatedScopeOpens(t *testing.T) {
 		t.Error(complaints.String())
 	}
 }
+
+// Several meters have one address each.
+func TestEmulateSeveral(t *testing.T) {
+	each, err := emulateFlags{link: "/tmp/a,", listen: ",127.0.0.1:1", seed: 3}.split(2)
+	if err != nil || each[0].link != "/tmp/a" || each[1].link != "" || each[0].listen != "" || each[1].listen != "127.0.0.1:1" || each[0].seed == each[1].seed {
+		t.Errorf("%+v, %v", each, err)
+	}
+	if _, err := (emulateFlags{link: "/tmp/a"}).split(2); err == nil {
+		t.Error("one link for two meters")
+	}
+	if one, err := (emulateFlags{link: "/tmp/a,b"}).split(1); err != nil || one[0].link != "/tmp/a,b" {
+		t.Errorf("%+v, %v", one, err)
+	}
+}

@@ -17,7 +17,7 @@ import (
 func (b *Bench) Setup(in instrument.Inputs) (measure.Setup, error) {
 	s := measure.Setup{Timebase: in.Timebase, Response: in.Response, Channels: slices.Clone(in.Channels)}
 	if r := b.file.Response; r != nil {
-		s.Response = measure.Response{Tau: measure.SecondsOf(r.Tau), Window: measure.SecondsOf(r.Window), Update: measure.SecondsOf(r.Update)}
+		s.Response = measure.Response{Tau: measure.SecondsOf(r.Tau), Window: measure.SecondsOf(r.Window), Update: measure.SecondsOf(r.Update), Centred: in.Response.Centred}
 	}
 	if err := b.calibrate(s.Channels); err != nil {
 		return measure.Setup{}, err

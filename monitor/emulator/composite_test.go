@@ -393,12 +393,12 @@ rails:
 
 // startIn returns where the detector places the start marker in some rails of a
 // capture, by themselves.
-func (p *plant) startIn(m *measured, spec marker.Spec, rails ...int) marker.Found {
+func (p *plant) startIn(m *measured, spec marker.Spec, r measure.Response, rails ...int) marker.Found {
 	t := p.t
 	t.Helper()
 	setup := m.c.Header().Setup
 	own := setup
-	own.Rails = nil
+	own.Rails, own.Response = nil, r
 	for _, r := range rails {
 		own.Rails = append(own.Rails, setup.Rails[r])
 	}
@@ -434,11 +434,16 @@ rails:
   - {name: aux_12v_2, clamp: {current: pcie2.current, voltage: pcie2.voltage}}
 `, spec, time.Second, nil)
 		p.compare(m, 1, 2, 3)
-		base, other := p.startIn(m, spec, 0), p.startIn(m, spec, 1, 2)
+		base, other := p.startIn(m, spec, measure.Response{}, 0), p.startIn(m, spec, m.c.Header().Setup.Response, 1, 2)
 		apart, u := float64(other.T-base.T), math.Hypot(float64(other.U), float64(base.U))
 		t.Logf("the start marker lies %.1f ± %.1f µs apart in the two instruments' rails", 1e6*apart, 1e6*u)
 		if math.Abs(apart) > 50e-6+2*u {
 			t.Errorf("%v s apart, more than a scan of 50 µs and 2 × %v s", apart, u)
+		}
+		// Held readings do not move the marker that the capture itself goes by.
+		whole, _ := marker.Pair(m.sum.Markers)
+		if off := float64(whole.T - base.T); math.Abs(off) > 50e-6+2*math.Hypot(float64(whole.U), float64(base.U)) {
+			t.Errorf("the whole has its start marker %v s off the faster instrument's", off)
 		}
 	}
 }

@@ -96,14 +96,17 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 		}
 	}
 	out.Timebase = in[base].Timebase
+	late := false
 	for i, m := range members {
 		r := in[i].Response
 		if held(in[base].Timebase, in[i].Timebase) {
 			r.Update = max(r.Update, period(in[i].Timebase))
+			out.Response.Centred = true
 		}
 		out.Response.Tau = max(out.Response.Tau, r.Tau)
 		out.Response.Window = max(out.Response.Window, r.Window)
 		out.Response.Update = max(out.Response.Update, r.Update)
+		late = late || in[i].Response.Update > 0
 		_, rest := split(members, i, base, in[base].Timebase, a)
 		for _, c := range in[i].Channels {
 			c.Name = m.Name + "/" + c.Name
@@ -111,6 +114,8 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 			out.Channels = append(out.Channels, c)
 		}
 	}
+	// A sensor that shows each value after its time lags, whoever stands beside it.
+	out.Response.Centred = out.Response.Centred && !late
 	return out, base
 }
 

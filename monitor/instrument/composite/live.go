@@ -201,9 +201,14 @@ func (l *live) advance() error {
 	if l.awaiting {
 		l.m.release = l.m.newest() - l.lag
 	}
-	if l.stop[l.m.base] != nil {
-		if err := l.check(); err != nil {
+	if stop := l.stop[l.m.base]; stop != nil {
+		checked, err := l.check()
+		if err != nil {
 			return err
+		}
+		// Who ends with the stop marker shall have the note on it as well.
+		if end := float64(stop.End); !checked && l.m.newest() < end+l.lag {
+			l.m.release = min(l.m.release, end)
 		}
 	}
 	if _, err := l.m.drain(); err != nil {
@@ -279,26 +284,25 @@ func (l *live) known() *known {
 
 // check compares the stop markers, once all are seen, with where the placing has
 // them, and tells how the clocks ran.
-func (l *live) check() error {
+func (l *live) check() (done bool, err error) {
 	base := l.stop[l.m.base]
 	for _, f := range l.stop {
 		if f == nil {
-			return nil
+			return false, nil
 		}
 	}
 	for i, f := range l.stop {
 		if i == l.m.base {
 			continue
 		}
-		a := &l.align[i]
-		off := float64(f.T-base.T) - a.place.offset(float64(base.T))
+		off := float64(f.T-base.T) - l.align[i].place.offset(float64(base.T))
 		if err := l.m.note("at the stop marker %s lies %s ± %s (k = 1) off %s; %s", l.m.names[i], seconds(off),
 			seconds(math.Hypot(float64(f.U), float64(base.U))), l.m.names[l.m.base], l.rates(i)); err != nil {
-			return err
+			return false, err
 		}
 	}
 	clear(l.stop)
-	return nil
+	return true, nil
 }
 
 // rates words how a member's clock ran against the base's.

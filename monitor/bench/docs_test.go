@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -30,6 +32,40 @@ func TestDocumentation(t *testing.T) {
 	for _, k := range registry.Kinds() {
 		if !regexp.MustCompile("(?m)^## " + k.Name + "$").Match(instruments) {
 			t.Errorf("docs/instruments.md has no section on %s", k.Name)
+		}
+	}
+}
+
+// The benches to copy are sound, and each is explained: by the page beside them or
+// by its own first line.
+func TestBenchesToCopy(t *testing.T) {
+	const dir = "../../docs/benches"
+	files, err := filepath.Glob(dir + "/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	page, err := os.ReadFile(dir + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		b, err := Load(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if _, err := b.NewInstrument(registry.Env{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(b.file.Rails) == 0 {
+			t.Errorf("%s names no rails", name)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(page, []byte("`"+filepath.Base(name)+"`")) && !bytes.HasPrefix(text, []byte("#")) {
+			t.Errorf("nothing explains %s", filepath.Base(name))
 		}
 	}
 }

@@ -23,6 +23,7 @@ type live struct {
 	start    []*marker.Found
 	stop     []*marker.Found
 	lag      float64 // of the output while markers are awaited
+	wait     float64 // for the others' marker, once one has seen its own
 	last     int     // whose block came last
 }
 
@@ -37,6 +38,9 @@ const (
 	// what blocks and lines take beyond that, in seconds.
 	reportChips = 12
 	reserve     = 0.3
+	// maxLag bounds what is held back, and with it how late a capture begins: of a
+	// marker for slow sensors, which is longer, the first part is aligned by clock.
+	maxLag = 5.0
 )
 
 func newLive(s *session) (*live, error) {
@@ -71,7 +75,8 @@ func newLive(s *session) (*live, error) {
 		l.awaiting = true
 	}
 	l.spec = s.spec()
-	l.lag = float64(l.spec.Duration()) + reportChips*float64(l.spec.Chip) + reserve
+	l.wait = float64(l.spec.Duration()) + reportChips*float64(l.spec.Chip) + reserve
+	l.lag = min(l.wait, maxLag)
 	for i, d := range l.detect {
 		d.OnFound(func(f marker.Found) { l.found(i, f) })
 		if t := l.m.tracks[i]; t != nil {
@@ -207,7 +212,7 @@ func (l *live) advance() error {
 			return err
 		}
 		// Who ends with the stop marker shall have the note on it as well.
-		if end := float64(stop.End); !checked && l.m.newest() < end+l.lag {
+		if end := float64(stop.End); !checked && l.m.newest() < end+l.wait {
 			l.m.release = min(l.m.release, end)
 		}
 	}
@@ -239,7 +244,7 @@ func (l *live) anchor() error {
 		l.awaiting = false
 		return nil
 	}
-	if l.m.newest() < latest+l.lag || math.IsInf(latest, 0) {
+	if l.m.newest() < latest+l.wait || math.IsInf(latest, 0) {
 		return nil
 	}
 	l.awaiting = false

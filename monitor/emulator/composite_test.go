@@ -320,12 +320,16 @@ rails:
 func (p *plant) twoScopes(by string) (text string, a, b *rigolface.Face) {
 	line := &rigolface.TriggerLine{}
 	a, first := p.scope(rigolface.Config{Serial: "A", TriggerOut: line, Probes: [4]rigolface.Probe{
-		{Quantity: rigolface.Clamp, Rail: "pcie_3v3", VoltPerAmpere: 0.25}, {Quantity: rigolface.Load, Rail: "pcie_3v3"},
-		{Quantity: rigolface.Clamp, Rail: "pcie_12v", VoltPerAmpere: 0.25}, {Quantity: rigolface.Load, Rail: "pcie_12v"},
+		{Quantity: rigolface.Clamp, Rail: "pcie_3v3", VoltPerAmpere: 0.25},
+		{Quantity: rigolface.Load, Rail: "pcie_3v3"},
+		{Quantity: rigolface.Clamp, Rail: "pcie_12v", VoltPerAmpere: 0.25},
+		{Quantity: rigolface.Load, Rail: "pcie_12v"},
 	}})
 	b, second := p.scope(rigolface.Config{Serial: "B", Probes: [4]rigolface.Probe{
-		{Quantity: rigolface.Clamp, Rail: "aux_12v_1", VoltPerAmpere: 0.01}, {Quantity: rigolface.Load, Rail: "aux_12v_1"},
-		{}, {Quantity: rigolface.TriggerIn, Line: line},
+		{Quantity: rigolface.Clamp, Rail: "aux_12v_1", VoltPerAmpere: 0.01},
+		{Quantity: rigolface.Load, Rail: "aux_12v_1"},
+		{},
+		{Quantity: rigolface.TriggerIn, Line: line},
 	}})
 	trigger := ""
 	if by == "trigger" {
@@ -484,7 +488,8 @@ rails:
 // under one name.
 func (p *plant) plugged(face interface {
 	Run(context.Context, io.ReadWriteCloser) error
-}, link string) (pull func()) {
+}, link string,
+) (pull func()) {
 	p.t.Helper()
 	port, err := pty.OpenPort()
 	if err != nil {

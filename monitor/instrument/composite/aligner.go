@@ -1,14 +1,12 @@
 package composite
 
 import (
-	"fmt"
 	"math"
 	"time"
 )
 
 // aligner keeps the placing of one member against the base.
 type aligner struct {
-	by     By
 	shared bool    // one oscillator: rates are equal
 	moved  float64 // a known delay, in whole scans of the base
 	place  place
@@ -69,6 +67,3 @@ func (a *aligner) settle(base, member line, now, clockU float64) {
 func seconds(s float64) string {
 	return time.Duration(math.Round(s * 1e9)).Round(10 * time.Nanosecond).String()
 }
-
-// shift words an offset: by how much a member's device time is ahead.
-func shift(d, u float64) string { return fmt.Sprintf("%s ± %s (k = 1)", seconds(d), seconds(u)) }

@@ -38,7 +38,7 @@ const (
 	recordBlock = 1
 	recordEvent = 2
 	blockHead   = 8 + 8 + 8 + 4 + 1
-	maxScans    = 1 << 24 // of one block in the file; more is no block of ours
+	maxScans    = 1 << 20 // of one block in the file; more is no block of ours
 )
 
 func newSpool(channels int) (*spool, error) {

@@ -43,8 +43,10 @@ func newScope(t *testing.T, cfg rigolface.Config, fragment int) *scope {
 			t.Fatal(err)
 		}
 	}
-	epoch := time.Now()
-	cfg.Now = func() time.Duration { return time.Since(epoch) }
+	if cfg.Now == nil {
+		epoch := time.Now()
+		cfg.Now = func() time.Duration { return time.Since(epoch) }
+	}
 	f, err := rigolface.New(b, cfg)
 	if err != nil {
 		t.Fatal(err)

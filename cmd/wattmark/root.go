@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ type app struct {
 	streams
 	json bool
 	db   string
+	// lines reads answers from the standard input, once somebody was asked.
+	lines *bufio.Reader
 }
 
 // defaultDB is the task database unless told otherwise.
@@ -91,7 +94,8 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(
 		a.demoCmd(), a.monitorCmd(), a.hostCmd(), a.runCmd(), a.tasksCmd(), a.showCmd(), a.usersCmd(),
-		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.benchCmd(), a.versionCmd(),
+		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.instrumentsCmd(), a.benchCmd(), a.versionCmd(),
+		a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(),
 	)
 	checkUsage(root)
 	return root

@@ -36,12 +36,12 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// The benches to copy are sound, and each is explained: by the page beside them or
-// by its own first line.
+// The benches to copy are sound, called as their files are, and each is explained: by
+// the page beside them or by its own first line.
 func TestBenchesToCopy(t *testing.T) {
 	const dir = "../../docs/benches"
 	files, err := filepath.Glob(dir + "/*.yaml")
-	if err != nil || len(files) < 5 {
+	if err != nil || len(files) < 6 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	page, err := os.ReadFile(dir + "/README.md")
@@ -59,6 +59,9 @@ func TestBenchesToCopy(t *testing.T) {
 		}
 		if len(b.file.Rails) == 0 {
 			t.Errorf("%s names no rails", name)
+		}
+		if b.Name+".yaml" != filepath.Base(name) {
+			t.Errorf("%s is called %s", name, b.Name)
 		}
 		text, err := os.ReadFile(name)
 		if err != nil {

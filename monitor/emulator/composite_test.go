@@ -26,6 +26,7 @@ import (
 	"wattmark/monitor/emulator/ps3face"
 	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/emulator/rigolface"
+	"wattmark/monitor/emulator/scopeface"
 	"wattmark/monitor/emulator/textface"
 	"wattmark/monitor/instrument/insttest"
 	"wattmark/monitor/instrument/registry"
@@ -133,7 +134,7 @@ func (p *plant) labjack(rails ...string) string {
 func (p *plant) scope(cfg rigolface.Config) (*rigolface.Face, string) {
 	p.t.Helper()
 	cfg.Seed, cfg.Now = 5, p.now
-	f, err := rigolface.New(p.board, cfg)
+	f, err := rigolface.New(p.board, rigolface.DS1000Z, cfg)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -318,18 +319,18 @@ rails:
 // voltages on one scope, and a clamp with a probe and the other's trigger output
 // on a second.
 func (p *plant) twoScopes(by string) (text string, a, b *rigolface.Face) {
-	line := &rigolface.TriggerLine{}
-	a, first := p.scope(rigolface.Config{Serial: "A", TriggerOut: line, Probes: [4]rigolface.Probe{
-		{Quantity: rigolface.Clamp, Rail: "pcie_3v3", VoltPerAmpere: 0.25},
-		{Quantity: rigolface.Load, Rail: "pcie_3v3"},
-		{Quantity: rigolface.Clamp, Rail: "pcie_12v", VoltPerAmpere: 0.25},
-		{Quantity: rigolface.Load, Rail: "pcie_12v"},
+	line := &scopeface.TriggerLine{}
+	a, first := p.scope(rigolface.Config{Serial: "A", TriggerOut: line, Probes: [4]scopeface.Probe{
+		{Quantity: scopeface.Clamp, Rail: "pcie_3v3", VoltPerAmpere: 0.25},
+		{Quantity: scopeface.Load, Rail: "pcie_3v3"},
+		{Quantity: scopeface.Clamp, Rail: "pcie_12v", VoltPerAmpere: 0.25},
+		{Quantity: scopeface.Load, Rail: "pcie_12v"},
 	}})
-	b, second := p.scope(rigolface.Config{Serial: "B", Probes: [4]rigolface.Probe{
-		{Quantity: rigolface.Clamp, Rail: "aux_12v_1", VoltPerAmpere: 0.01},
-		{Quantity: rigolface.Load, Rail: "aux_12v_1"},
+	b, second := p.scope(rigolface.Config{Serial: "B", Probes: [4]scopeface.Probe{
+		{Quantity: scopeface.Clamp, Rail: "aux_12v_1", VoltPerAmpere: 0.01},
+		{Quantity: scopeface.Load, Rail: "aux_12v_1"},
 		{},
-		{Quantity: rigolface.TriggerIn, Line: line},
+		{Quantity: scopeface.TriggerIn, Line: line},
 	}})
 	trigger := ""
 	if by == "trigger" {

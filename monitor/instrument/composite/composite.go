@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"wattmark/measure"
 	"wattmark/measure/marker"
@@ -118,25 +117,13 @@ func (c *Composite) setup(i int) (measure.Setup, error) {
 	return s, s.Validate()
 }
 
-// Identity is that of all members, joined with " + ".
+// Identity is that of all members, see measure.JoinIdentities.
 func (c *Composite) Identity() instrument.Identity {
-	join := func(f func(instrument.Identity) string) string {
-		var parts []string
-		for _, m := range c.members {
-			parts = append(parts, f(m.Instrument.Identity()))
-		}
-		if strings.Join(parts, "") == "" {
-			return ""
-		}
-		return strings.Join(parts, " + ")
+	var parts []measure.Identity
+	for _, m := range c.members {
+		parts = append(parts, m.Instrument.Identity())
 	}
-	return instrument.Identity{
-		Kind:     join(func(i instrument.Identity) string { return i.Kind }),
-		Model:    join(func(i instrument.Identity) string { return i.Model }),
-		Serial:   join(func(i instrument.Identity) string { return i.Serial }),
-		Firmware: join(func(i instrument.Identity) string { return i.Firmware }),
-		Address:  join(func(i instrument.Identity) string { return i.Address }),
-	}
+	return measure.JoinIdentities(parts)
 }
 
 // Inputs are those of all members; see Join.

@@ -45,7 +45,7 @@ var faults = []struct {
 	{"calibration of the other's channel", "instruments:\n- {name: a, kind: pmd, port: /dev/a}\n- name: b\n  kind: pmd\n  port: /dev/b\n  channels:\n    a/eps1.current: {gain: 1}\n", 7, 5, "put it under its own instrument"},
 	{"gain of the second", "instruments:\n- {name: a, kind: pmd, port: /dev/a}\n- name: b\n  kind: pmd\n  port: /dev/b\n  channels:\n    eps1.current: {gain: 0}\n", 7, 26, "gain is 0"},
 	{"no kind", "instruments:\n- port: /dev/a\n", 2, 3, "kind is missing"},
-	{"unknown instrument", "instruments:\n- kind: oscilloscope\n", 2, 9, `unknown instrument "oscilloscope": want one of powersensor3, pmd, `},
+	{"unknown instrument", "instruments:\n- kind: oscilloscope\n", 2, 9, `unknown instrument "oscilloscope": want one of powersensor3, pmd`},
 	{"no port", "instruments:\n- kind: pmd\n", 2, 3, "port is missing: a pmd wants a serial port"},
 	{"port and address", "instruments:\n- kind: pmd\n  port: /dev/a\n  address: /dev/b\n", 4, 12, "keep one"},
 	{"unknown option", "instruments:\n- kind: pmd\n  port: /dev/a\n  options:\n    buad: 9600\n", 5, 5, `unknown field "buad"`},

@@ -179,6 +179,10 @@ type Response struct {
 	Tau    Seconds // first-order time constant, a first guess for the fit
 	Window Seconds // boxcar average before each new value
 	Update Seconds // distance of new values; zero: every scan is new
+	// Centred says that each value is shown around its time rather than after it,
+	// as readings that are placed afterwards: it lags behind by nothing. It is
+	// needed where markers are looked for alone, so it is neither stored nor sent.
+	Centred bool
 }
 
 // Validate checks the timebase, every channel and every rail, that names are

@@ -125,15 +125,19 @@ func (a *app) writeRecord(ctx context.Context, f *calibrateFlags, r *calRig, rec
 			return nil
 		}
 	}
-	path, err := r.folder.Add(rec)
-	if err != nil {
-		return err
+	var ids []string
+	for _, part := range r.owners().Split(&r.setup, *rec) { // a record is of one instrument
+		path, err := r.folder.Add(&part)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(a.out, "Record %s: %s\n", part.ID, path)
+		ids = append(ids, part.ID)
 	}
-	fmt.Fprintf(a.out, "Record %s: %s\n", rec.ID, path)
 	if f.monitor == "" {
 		return nil
 	}
-	return r.follows(ctx, rec.ID)
+	return r.follows(ctx, ids)
 }
 
 // ask asks a question that is answered by y or n.

@@ -187,10 +187,22 @@ func (r *calRig) basis(name string) string {
 	if err != nil {
 		return ""
 	}
-	if rec := h.InForce(name); rec != nil {
-		return rec.ID
+	i, err := r.index(name)
+	if err != nil {
+		return ""
+	}
+	own := r.owners()
+	for _, called := range []string{own.Name(&r.setup, i), name} {
+		if rec := h.InForce(own.Device(i), called); rec != nil {
+			return rec.ID
+		}
 	}
 	return ""
+}
+
+// owners tells whose the channels are.
+func (r *calRig) owners() calib.Owners {
+	return calib.OwnersOf(&r.setup, measure.Identity(r.bench.Instrument))
 }
 
 // channel returns a channel as it is in force; it must be there.
@@ -210,12 +222,15 @@ func (r *calRig) look(ctx context.Context) error {
 	return nil
 }
 
-// follows checks that the monitor follows a record that was just written.
-func (r *calRig) follows(ctx context.Context, id string) error {
+// follows checks that the monitor follows records that were just written.
+func (r *calRig) follows(ctx context.Context, ids []string) error {
 	if err := r.look(ctx); err != nil {
 		return fmt.Errorf("the record is written; whether the monitor follows it could not be seen: %w", err)
 	}
-	if slices.ContainsFunc(r.setup.Records, func(c measure.CalibrationRecord) bool { return c.ID == id }) {
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		return slices.ContainsFunc(r.setup.Records, func(c measure.CalibrationRecord) bool { return c.ID == id })
+	})
+	if len(ids) == 0 {
 		return nil
 	}
 	return fmt.Errorf("the record is written, but the monitor does not follow it: does it look at %s? start it with --calibration %s", r.folder, r.folder)

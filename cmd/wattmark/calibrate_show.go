@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,12 +66,18 @@ func (a *app) showHistory(h calib.History) error {
 	fmt.Fprintln(a.out)
 	t := newTable(a.out)
 	t.AppendHeader([]any{"in force", "record", "of", "by", "gain (a count)", "u, relative", "zero (at count 0)", "u of zero"})
-	for _, name := range named(h) {
-		r := h.InForce(name)
+	all := named(h)
+	for _, n := range all {
+		name := n.name
+		r := h.InForce(n.of, name)
 		if r == nil {
 			continue
 		}
-		row := []any{name, r.ID, atDay(r.At) + expired(r), measure.Printable(r.By)}
+		shown := name
+		if all[0].of != all[len(all)-1].of { // of several instruments
+			shown += " of " + n.of.String()
+		}
+		row := []any{measure.Printable(shown), r.ID, atDay(r.At) + expired(r), measure.Printable(r.By)}
 		for _, c := range r.Channels {
 			if c.Name == name {
 				s := c.Scale
@@ -92,18 +99,26 @@ func (a *app) showHistory(h calib.History) error {
 	return nil
 }
 
-// named are all channels and rails that records name, in the order of the names.
-func named(h calib.History) (names []string) {
+// subject is a channel or a rail of a device.
+type subject struct {
+	of   calib.Instrument
+	name string
+}
+
+// named are all channels and rails that records name, by device and name.
+func named(h calib.History) (all []subject) {
 	for _, r := range h {
 		for _, c := range r.Channels {
-			names = append(names, c.Name)
+			all = append(all, subject{r.Instrument, c.Name})
 		}
 		for _, x := range r.Rails {
-			names = append(names, x.Name)
+			all = append(all, subject{r.Instrument, x.Name})
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	slices.SortFunc(all, func(a, b subject) int {
+		return cmp.Or(cmp.Compare(a.of.Kind, b.of.Kind), cmp.Compare(a.of.Serial, b.of.Serial), cmp.Compare(a.name, b.name))
+	})
+	return slices.Compact(all)
 }
 
 func expired(r *calib.Record) string {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/dataqface"
@@ -42,7 +40,7 @@ type emulateFlags struct {
 func (a *app) emulateCmd() *cobra.Command {
 	var f emulateFlags
 	c := &cobra.Command{
-		Use: "emulate KIND", Short: "Serve a meter in software: " + strings.Join(emulated, ", "), Args: cobra.ExactArgs(1),
+		Use: "emulate KIND...", Short: "Serve a meter in software: " + strings.Join(emulated, ", "), Args: cobra.MinimumNArgs(1),
 		ValidArgs: emulated,
 		Long: `Serve a meter in software on a pseudo-terminal, or on TCP with --listen, to
 wattmark or to other people's programs. An emulated 300 W card alternates
@@ -54,6 +52,10 @@ at one of them. The u2356a has each rail's voltage, halved, and a clamp of 0.1 V
 on two inputs, from 101 on, the first connector first. The wt310's element 1
 measures the first connector.
 
+Several kinds measure one card. Their --link and --listen are separated by
+commas, in the order of the kinds; an empty one is a pseudo-terminal without a
+link, or the default.
+
 With --gpu the card does what a simulated GPU is told to do, through a socket:
 two machines' worth of wattmark on one, without any hardware (see the example).`,
 		Example: `  wattmark emulate powersensor3 --link /tmp/meter
@@ -61,8 +63,9 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
   wattmark monitor --instrument powersensor3 --port /tmp/meter &
   wattmark run --gpu sim:/tmp/gpu --benchmark memory
   wattmark emulate ds1054z --listen 127.0.0.1:5555
+  wattmark emulate powersensor3 pmd --link /tmp/ps3,/tmp/pmd --gpu /tmp/gpu
   wattmark emulate pmd --listen 127.0.0.1:5555 --drop 1e-5`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.emulate(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.emulate(cmd.Context(), args, f) },
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.listen, "listen", "", "TCP address to serve on instead of a pseudo-terminal; one client at a time")
@@ -105,46 +108,7 @@ type firmware interface {
 	Run(context.Context, io.ReadWriteCloser) error
 }
 
-func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
-	b, err := board.New(board.Config{Seed: f.seed})
-	if err != nil {
-		return err
-	}
-	live := board.NewLive(b, time.Now())
-	f.faults.Seed = f.seed
-	if kind == "labjack" {
-		return a.emulateLabJack(ctx, b, live, f)
-	}
-	if kind == "nidaqmx" {
-		return a.emulateNI(ctx, b, live, f)
-	}
-	face, err := newFace(kind, b, live.Epoch, f)
-	if err != nil {
-		return err
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if f.gpu != "" {
-			return servePlant(ctx, f.gpu, live)
-		}
-		return alternate(ctx, live, f.period)
-	})
-	g.Go(func() error {
-		if f.listen != "" {
-			return a.serveTCP(ctx, face, kind, f)
-		}
-		return a.servePTY(ctx, face, kind, f)
-	})
-	return g.Wait()
-}
-
 func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firmware, error) {
-	if f.model != "" {
-		return nil, withCode(exitUsage, errors.New("--model: only the labjack comes in more than one"))
-	}
-	if f.play != "" && kind != "pmd" {
-		return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
-	}
 	if s, ok := scopes[kind]; ok {
 		return s.face(b, scopeface.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
 	}

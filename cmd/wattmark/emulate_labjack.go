@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/labjackface"
@@ -26,8 +24,8 @@ var labJacks = map[string]float32{"": 7, "t7": 7, "t8": 8}
 
 // emulateLabJack serves a T7 or a T8, which have two ports and no serial line.
 func (a *app) emulateLabJack(ctx context.Context, b *board.Board, live *board.Live, f emulateFlags) error {
-	if f.play != "" || f.link != "" {
-		return withCode(exitUsage, errors.New("a LabJack is emulated on TCP and from the board: neither --play nor --link"))
+	if f.link != "" {
+		return withCode(exitUsage, errors.New("a LabJack is emulated on TCP and from the board: no --link"))
 	}
 	product, ok := labJacks[strings.ToLower(f.model)]
 	if !ok {
@@ -49,15 +47,7 @@ func (a *app) emulateLabJack(ctx context.Context, b *board.Board, live *board.Li
 	}
 	fmt.Fprintf(a.out, "labjack on tcp:%s, its stream on %s\nIn another terminal: wattmark monitor --instrument labjack --port tcp:%s\n",
 		registers.Addr(), stream.Addr(), registers.Addr())
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if f.gpu != "" {
-			return servePlant(ctx, f.gpu, live)
-		}
-		return alternate(ctx, live, f.period)
-	})
-	g.Go(func() error { return face.Serve(ctx, registers, stream) })
-	return g.Wait()
+	return face.Serve(ctx, registers, stream)
 }
 
 // listenPair listens on a port and the one 200 above.

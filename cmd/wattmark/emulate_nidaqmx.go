@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 
-	"golang.org/x/sync/errgroup"
-
 	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/niface"
 	"wattmark/monitor/emulator/pace"
@@ -19,8 +17,8 @@ const niAddress = "127.0.0.1:31763"
 // emulateNI serves NI's gRPC Device Server with a USB-6259, to any number of
 // clients.
 func (a *app) emulateNI(ctx context.Context, b *board.Board, live *board.Live, f emulateFlags) error {
-	if d := f.faults; f.play != "" || f.link != "" || d.Drop+d.Duplicate+d.Corrupt > 0 || d.Fragment > 0 {
-		return withCode(exitUsage, errors.New("nidaqmx is gRPC on TCP, from the board: neither --play nor --link, and no spoilt bytes"))
+	if d := f.faults; f.link != "" || d.Drop+d.Duplicate+d.Corrupt > 0 || d.Fragment > 0 {
+		return withCode(exitUsage, errors.New("nidaqmx is gRPC on TCP, from the board: no --link, and no spoilt bytes"))
 	}
 	if f.listen == "" {
 		f.listen = niAddress
@@ -34,13 +32,5 @@ func (a *app) emulateNI(ctx context.Context, b *board.Board, live *board.Live, f
 		return fmt.Errorf("emulate: %w: choose another --listen", err)
 	}
 	fmt.Fprintf(a.out, "nidaqmx on tcp:%s\nIn another terminal: wattmark monitor --instrument nidaqmx --port tcp:%s\n", l.Addr(), l.Addr())
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if f.gpu != "" {
-			return servePlant(ctx, f.gpu, live)
-		}
-		return alternate(ctx, live, f.period)
-	})
-	g.Go(func() error { return face.Serve(ctx, l) })
-	return g.Wait()
+	return face.Serve(ctx, l)
 }

@@ -22,7 +22,7 @@ func TestEmulatedNIOpens(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		a := &app{streams: streams{out: says, err: &complaints}}
-		ended <- a.emulate(ctx, "nidaqmx", emulateFlags{listen: "127.0.0.1:0", period: time.Second})
+		ended <- a.emulate(ctx, []string{"nidaqmx"}, emulateFlags{listen: "127.0.0.1:0", period: time.Second})
 	}()
 	line := make([]byte, 200)
 	n, err := out.Read(line)
@@ -71,9 +71,9 @@ func TestEmulatedNIOpens(t *testing.T) {
 
 // What cannot be done to gRPC is refused.
 func TestEmulatedNIFlags(t *testing.T) {
-	for _, f := range []emulateFlags{{play: "x"}, {link: "x"}} {
+	for says, f := range map[string]emulateFlags{"only pmd plays": {play: "x", period: time.Second}, "gRPC": {link: "x", period: time.Second}} {
 		a := &app{}
-		if err := a.emulate(t.Context(), "nidaqmx", f); err == nil || !strings.Contains(err.Error(), "gRPC") {
+		if err := a.emulate(t.Context(), []string{"nidaqmx"}, f); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}

@@ -47,3 +47,25 @@ func opens(t *testing.T, kind string, rails int) {
 		t.Error(err)
 	}
 }
+
+// Several meters have one address each.
+func TestEmulateSeveral(t *testing.T) {
+	each, err := emulateFlags{link: "/tmp/a,", listen: ",127.0.0.1:1", seed: 3}.split([]string{"pmd", "labjack"})
+	if err != nil || each[0].link != "/tmp/a" || each[1].link != "" || each[0].listen != "" || each[1].listen != "127.0.0.1:1" || each[0].seed == each[1].seed {
+		t.Errorf("%+v, %v", each, err)
+	}
+	if _, err := (emulateFlags{link: "/tmp/a"}).split([]string{"pmd", "labjack"}); err == nil {
+		t.Error("one link for two meters")
+	}
+	if one, err := (emulateFlags{link: "/tmp/a,b"}).split([]string{"pmd"}); err != nil || one[0].link != "/tmp/a,b" {
+		t.Errorf("%+v, %v", one, err)
+	}
+	if m, err := (emulateFlags{model: "t8", play: "x"}).split([]string{"pmd", "labjack"}); err != nil || m[0].model != "" || m[1].model != "t8" || m[0].play != "x" || m[1].play != "" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, f := range []emulateFlags{{model: "t8"}, {play: "x"}} {
+		if _, err := f.split([]string{"powersensor3", "wt310"}); err == nil {
+			t.Errorf("%+v", f)
+		}
+	}
+}

@@ -22,7 +22,7 @@ func serveEmulated(t *testing.T, kind string) (address string) {
 	ended := make(chan error, 1)
 	go func() {
 		a := &app{streams: streams{out: says, err: io.Discard}}
-		ended <- a.emulate(ctx, kind, emulateFlags{listen: "127.0.0.1:0", period: time.Hour})
+		ended <- a.emulate(ctx, []string{kind}, emulateFlags{listen: "127.0.0.1:0", period: time.Hour})
 	}()
 	line := make([]byte, 200)
 	n, err := out.Read(line)

@@ -170,9 +170,11 @@ func newReport(t *store.Task, db string) *report {
 }
 
 // caution warns of a meter that looks away: one that averages over less than
-// the time between its values misses what happens meanwhile.
+// the time between its values misses what happens meanwhile. One of many values a
+// second is a sampler as any other: a slower instrument beside a faster one is.
 func caution(m measure.Response) string {
-	if m.Update <= m.Window || m.Update == 0 {
+	const sampler = 5e-3 // seconds
+	if m.Update <= m.Window || m.Update <= sampler {
 		return ""
 	}
 	return fmt.Sprintf("this meter sees %v of every %v: work that changes faster is misread, by any amount, beyond ± U", m.Window, m.Update)

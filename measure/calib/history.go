@@ -3,7 +3,6 @@ package calib
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -44,16 +43,17 @@ func (r *Record) Of(id measure.Identity) bool {
 // gain and the offset, or the resistance, that they said when it was made; what
 // they say of uncertainties does not matter. The notes are for the operator:
 // records that are not applied and why, records that have expired. The nominal
-// setup is not changed.
+// setup is not changed. Of several instruments that are read as one each takes its
+// own records, see Owners.
 func (h History) Apply(nominal measure.Setup, id measure.Identity, now time.Time) (s measure.Setup, notes []string, err error) {
-	a := applying{h: h, id: id, used: map[int]bool{}, told: map[string]bool{}}
+	a := applying{h: h, own: OwnersOf(&nominal, id), used: map[int]bool{}, told: map[string]bool{}}
 	s = nominal
 	s.Channels, s.Rails, s.Records = slices.Clone(nominal.Channels), slices.Clone(nominal.Rails), nil
 	for i := range s.Channels {
-		a.channel(&s.Channels[i])
+		a.channel(&s, i)
 	}
 	for i := range s.Rails {
-		a.rail(&s.Rails[i])
+		a.rail(&s, i)
 	}
 	a.strangers(&s)
 	for i, r := range h {
@@ -78,7 +78,7 @@ func day(t time.Time) string { return t.UTC().Format("2006-01-02") }
 // applying is one Apply.
 type applying struct {
 	h     History
-	id    measure.Identity
+	own   Owners
 	used  map[int]bool
 	told  map[string]bool
 	notes []string
@@ -93,12 +93,13 @@ func (a *applying) tell(format string, v ...any) {
 }
 
 // channel gives a channel its newest scale that fits, and its newest note.
-func (a *applying) channel(c *measure.Channel) {
+func (a *applying) channel(s *measure.Setup, channel int) {
+	c := &s.Channels[channel]
 	scaled, noted := false, false
 	for i := len(a.h) - 1; i >= 0 && !(scaled && noted); i-- {
 		r := &a.h[i]
-		x := r.find(c.Name)
-		if x == nil || !r.Of(a.id) {
+		x := a.own.find(s, r, channel)
+		if x == nil {
 			continue
 		}
 		switch {
@@ -113,21 +114,21 @@ func (a *applying) channel(c *measure.Channel) {
 		default:
 			*c = x.Scale.On(*c)
 			scaled = true
-			a.use(i, c.Name)
+			a.use(i, s, channel)
 		}
 	}
 }
 
 // use marks the record that a channel follows, and what it rests on: a zero keeps
 // the gain of an earlier record, a gain leans on the zero before it.
-func (a *applying) use(i int, channel string) {
+func (a *applying) use(i int, s *measure.Setup, channel int) {
 	var seen [2]bool // a zero, a gain
 	for i >= 0 {
 		kind := 1
 		if a.h[i].Done == Zero {
 			kind = 0
 		}
-		x := a.h[i].find(channel)
+		x := a.own.find(s, &a.h[i], channel)
 		if seen[kind] || x == nil || x.Scale == nil {
 			return
 		}
@@ -137,14 +138,15 @@ func (a *applying) use(i int, channel string) {
 }
 
 // rail gives a shunt its newest resistance that fits.
-func (a *applying) rail(r *measure.Rail) {
+func (a *applying) rail(s *measure.Setup, rail int) {
+	r := &s.Rails[rail]
 	if r.Wiring != measure.WiringShunt {
 		return
 	}
 	for i := len(a.h) - 1; i >= 0; i-- {
 		rec := &a.h[i]
 		k := slices.IndexFunc(rec.Rails, func(x Rail) bool { return x.Name == r.Name })
-		if k < 0 || !rec.Of(a.id) {
+		if k < 0 || !rec.Of(a.own.ids[a.own.of[r.X]]) {
 			continue
 		}
 		x := rec.Rails[k]
@@ -165,15 +167,20 @@ func (a *applying) strangers(s *measure.Setup) {
 	general := false
 	for i := len(a.h) - 1; i >= 0; i-- {
 		r := &a.h[i]
-		if !r.Of(a.id) {
-			a.tell("record %s of %s is not applied: it is of a %s, this is a %s", r.ID, day(r.At), r.Instrument, Instrument{a.id.Kind, a.id.Serial})
+		if !a.own.record(r) {
+			a.tell("record %s of %s is not applied: it is of a %s, this is a %s", r.ID, day(r.At), r.Instrument, a.own)
 			continue
 		}
 		if r.Done == Note && len(r.Channels) == 0 && !general {
 			a.used[i], general = true, true
 		}
 		for _, c := range r.Channels {
-			if !slices.ContainsFunc(s.Channels, func(x measure.Channel) bool { return x.Name == c.Name }) {
+			switch {
+			case a.names(s, r, c.Name):
+			case a.own.unclear(r, c.Name):
+				a.tell("record %s of %s is not applied to %s: two instruments of this bench are a %s, and it does not say which: make a new one",
+					r.ID, day(r.At), c.Name, r.Instrument)
+			default:
 				a.tell("record %s of %s is not applied to %s: this bench has no such channel", r.ID, day(r.At), c.Name)
 			}
 		}
@@ -185,70 +192,19 @@ func (a *applying) strangers(s *measure.Setup) {
 	}
 }
 
+// names reports whether a record's channel is one of the setup's.
+func (a *applying) names(s *measure.Setup, r *Record, name string) bool {
+	for i := range s.Channels {
+		if x := a.own.find(s, r, i); x != nil && x.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
 func (i Instrument) String() string {
 	if i.Serial == "" {
 		return i.Kind + " without a serial number"
 	}
 	return i.Kind + " " + i.Serial
 }
-
-// find returns what a record says of a channel, nil for nothing.
-func (r *Record) find(name string) *Channel {
-	for i := range r.Channels {
-		if r.Channels[i].Name == name {
-			return &r.Channels[i]
-		}
-	}
-	return nil
-}
-
-// InForce returns the newest record with a scale for a channel, or with a
-// resistance for a rail; nil without one.
-func (h History) InForce(name string) *Record {
-	for i := len(h) - 1; i >= 0; i-- {
-		if c := h[i].find(name); c != nil && c.Scale != nil {
-			return &h[i]
-		}
-		if slices.ContainsFunc(h[i].Rails, func(x Rail) bool { return x.Name == name }) {
-			return &h[i]
-		}
-	}
-	return nil
-}
-
-// Nominal takes the records off a setup: what the instrument and the bench file
-// alone say. Channels that no record is in force for stay as they are.
-func Nominal(s measure.Setup) (measure.Setup, error) {
-	h, err := HistoryOf(&s)
-	if err != nil {
-		return s, err
-	}
-	s.Channels, s.Rails, s.Records = slices.Clone(s.Channels), slices.Clone(s.Rails), nil
-	for i, c := range s.Channels {
-		for k := len(h) - 1; k >= 0; k-- {
-			if x := h[k].find(c.Name); x != nil && x.Scale != nil && x.Scale.near(ScaleOf(c)) {
-				s.Channels[i] = x.Nominal.On(c)
-				break
-			}
-		}
-	}
-	for i, r := range s.Rails {
-		for k := len(h) - 1; k >= 0; k-- {
-			j := slices.IndexFunc(h[k].Rails, func(x Rail) bool { return x.Name == r.Name && alike(x.Ohm, float64(r.Shunt)) })
-			if j >= 0 && r.Wiring == measure.WiringShunt {
-				x := h[k].Rails[j]
-				s.Rails[i].Shunt, s.Rails[i].UShunt = measure.Ohm(x.NominalOhm), x.NominalURel
-				break
-			}
-		}
-	}
-	return s, nil
-}
-
-// near reports whether two scales are the same but for rounding.
-func (s *Scale) near(t Scale) bool {
-	return alike(s.Gain, t.Gain) && alike(s.Offset, t.Offset) && alike(s.UGain, t.UGain) && alike(s.UOffset, t.UOffset) && alike(s.Noise, t.Noise)
-}
-
-// alike forgives what a number loses on its way through another program.
-func alike(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), math.Abs(b)) }

@@ -51,7 +51,7 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 		// A mean of n point readings has the variance of place of a window of
 		// √(n²−1) scans; windows that follow each other add in variance.
 		box:    math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
-		delay:  float64(r.Window+r.Update)/2 + skew(setup),
+		delay:  float64(r.Window+lag(r))/2 + skew(setup),
 		uClock: math.Hypot(setup.Timebase.UTickHz, hostClock),
 	}
 	margin := spec.Len() + settleChips + guardUsed + 4
@@ -64,6 +64,14 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 		s.corr.also = &s.plain.corr
 	}
 	return s
+}
+
+// lag is for how long a value is shown behind its own time.
+func lag(r measure.Response) measure.Seconds {
+	if r.Centred {
+		return 0
+	}
+	return r.Update
 }
 
 // skew returns the mean delay of the channels that carry the current.

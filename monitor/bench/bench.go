@@ -6,26 +6,29 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 
+	"wattmark/measure"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/composite"
 	"wattmark/monitor/instrument/registry"
 )
 
 // Bench is a bench file that was read and found sound. It is safe for
 // concurrent use.
 type Bench struct {
-	// Name of the bench; its instrument's name where the file gives none.
+	// Name of the bench; its instruments' names where the file gives none.
 	Name string
-	// Instrument is the one instrument of the bench.
-	Instrument Instrument
+	// Instruments are what it measures with, in the file's order. Several are read
+	// as one, see package composite.
+	Instruments []Instrument
 
 	src  *source
 	file file
 	// written is false where nobody wrote a file: errors then name no place.
 	written bool
-	kind    registry.Kind
 }
 
 // Instrument says which instrument, and where.
@@ -35,7 +38,11 @@ type Instrument struct {
 	Kind string
 	// Address is a port, host:port, GPU or folder, as the kind wants it.
 	Address string
+	// Delay is how far its readings lie behind the times that it tells.
+	Delay measure.Seconds
+
 	options any
+	kind    registry.Kind
 }
 
 // maxSize bounds a bench file; it is written by hand.
@@ -69,18 +76,17 @@ func Parse(name string, data []byte) (*Bench, error) {
 	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&b.file); err != nil {
 		return nil, src.yamlError(err)
 	}
-	if err := b.instrument(); err != nil {
+	if err := b.instruments(); err != nil {
 		return nil, err
 	}
-	b.Name = b.file.Name
-	if b.Name == "" {
-		b.Name = b.Instrument.Name
+	if b.Name = b.file.Name; b.Name == "" {
+		b.Name = strings.Join(b.names(), "+")
 	}
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	if b.kind.Inputs != nil {
-		if _, err := b.Setup(b.kind.Inputs(b.Instrument.options)); err != nil {
+	if in, known := b.inputs(); known {
+		if _, err := b.Setup(in); err != nil {
 			return nil, err
 		}
 	}
@@ -106,59 +112,30 @@ func Default(kind, address string) (*Bench, error) {
 	return b, nil
 }
 
-// NewInstrument makes the bench's instrument; nothing is opened yet.
+// NewInstrument makes the bench's instrument, of several where it has several;
+// nothing is opened yet.
 func (b *Bench) NewInstrument(env registry.Env) (instrument.Instrument, error) {
-	i, err := b.kind.New(env, b.Instrument.Address, b.Instrument.options)
-	if err != nil && b.written {
-		return nil, b.src.fault(path{"instruments", 0}, err)
+	var made []instrument.Instrument
+	for i, y := range b.Instruments {
+		ins, err := y.kind.New(env, y.Address, y.options)
+		if err != nil && b.written {
+			err = b.src.fault(path{"instruments", i}, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, ins)
 	}
-	return i, err
-}
-
-// instrument reads the one entry of instruments.
-func (b *Bench) instrument() error {
-	list := path{"instruments"}
-	switch n := len(b.file.Instruments); {
-	case n == 0:
-		return b.src.fault(list, errors.New("no instrument: name one, for example {kind: pmd, port: /dev/ttyUSB0}"))
-	case n > 1:
-		return b.src.fault(list.with(1), fmt.Errorf("%d instruments: one instrument a bench can be measured now; run a monitor for each", n))
+	if len(made) == 1 {
+		return made[0], nil
 	}
-	y, at := b.file.Instruments[0], list.with(0)
-	if y.Kind == "" {
-		return b.src.fault(at, errors.New("kind is missing"))
+	members := b.members()
+	for i := range members {
+		members[i].Instrument = made[i]
 	}
-	k, err := registry.Lookup(y.Kind)
+	c, err := composite.New(members, b.align())
 	if err != nil {
-		return b.src.fault(at.with("kind"), err)
+		return nil, b.src.fault(path{"align"}, err)
 	}
-	if y.Port != "" && y.Address != "" {
-		return b.src.fault(at.with("address"), errors.New("port and address say the same thing: keep one"))
-	}
-	b.kind = k
-	b.Instrument = Instrument{Name: y.Name, Kind: y.Kind, Address: y.Port + y.Address, options: k.Options()}
-	if b.Instrument.Name == "" {
-		b.Instrument.Name = y.Kind
-	}
-	if b.Instrument.Address == "" && k.NeedsAddress {
-		return b.src.fault(at, fmt.Errorf("port is missing: a %s wants a %s", k.Name, k.Address))
-	}
-	return b.options(at.with("options"))
-}
-
-// options decodes the instrument's options into the type that its driver names.
-func (b *Bench) options(at path) error {
-	if b.file.Instruments[0].Options != nil {
-		node := b.src.find(at)
-		if node == nil {
-			return b.src.fault(at, errors.New("write the options out: an alias or a merge cannot be followed here"))
-		}
-		if err := yaml.NodeToValue(node, b.Instrument.options, yaml.Strict()); err != nil {
-			return b.src.yamlError(err)
-		}
-	}
-	if err := b.kind.Check(b.Instrument.options); err != nil {
-		return b.src.fault(at, err)
-	}
-	return nil
+	return c, nil
 }

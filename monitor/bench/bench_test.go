@@ -81,8 +81,8 @@ func TestFourWirings(t *testing.T) {
 	if daq.Channels[0].Gain != 1e-3 {
 		t.Error("Setup changed the instrument's own calibration")
 	}
-	if b.Name != "riser" || b.Instrument.Name != "daq" || b.Instrument.Address != "somewhere" {
-		t.Errorf("%q %+v", b.Name, b.Instrument)
+	if b.Name != "riser" || b.Instruments[0].Name != "daq" || b.Instruments[0].Address != "somewhere" {
+		t.Errorf("%q %+v", b.Name, b.Instruments)
 	}
 }
 
@@ -136,8 +136,8 @@ func TestExamplesAreSound(t *testing.T) {
 			t.Errorf("%v", err)
 			continue
 		}
-		if b.Instrument.Kind != kind {
-			t.Errorf("%s is an example of %s", kind, b.Instrument.Kind)
+		if b.Instruments[0].Kind != kind {
+			t.Errorf("%s is an example of %s", kind, b.Instruments[0].Kind)
 		}
 	}
 	if _, err := Example("none"); err == nil {

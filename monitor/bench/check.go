@@ -24,7 +24,9 @@ func (b *Bench) check() error {
 	add := func(p path, format string, a ...any) {
 		faults = append(faults, b.src.fault(p, fmt.Errorf(format, a...)))
 	}
-	b.checkChannels(add)
+	for i := range b.file.Instruments {
+		b.checkChannels(i, add)
+	}
 	names, owner := map[string]bool{}, map[string]string{}
 	for i, r := range b.file.Rails {
 		at := path{"rails", i}
@@ -111,10 +113,10 @@ func checkWiring(r railYAML, at path, add report) []ref {
 }
 
 // checkChannels refuses calibrations that are no numbers.
-func (b *Bench) checkChannels(add report) {
-	channels := b.file.Instruments[0].Channels
+func (b *Bench) checkChannels(of int, add report) {
+	channels := b.file.Instruments[of].Channels
 	for _, name := range slices.Sorted(maps.Keys(channels)) {
-		c, at := channels[name], path{"instruments", 0, "channels", name}
+		c, at := channels[name], path{"instruments", of, "channels", name}
 		for _, f := range []struct {
 			key      string
 			v        *float64

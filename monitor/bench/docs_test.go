@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -35,20 +36,39 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// Every bench of docs/benches can be used as it stands.
-func TestBenchesOfTheDocumentation(t *testing.T) {
-	files, err := filepath.Glob("../../docs/benches/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files, %v", len(files), err)
+// The benches to copy are sound, called as their files are, and each is explained: by
+// the page beside them or by its own first line.
+func TestBenchesToCopy(t *testing.T) {
+	const dir = "../../docs/benches"
+	files, err := filepath.Glob(dir + "/*.yaml")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%v, %v", files, err)
 	}
-	for _, f := range files {
-		b, err := Load(f)
+	page, err := os.ReadFile(dir + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		b, err := Load(name)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		if name := filepath.Base(f); b.Name+".yaml" != name {
+		if _, err := b.NewInstrument(registry.Env{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(b.file.Rails) == 0 {
+			t.Errorf("%s names no rails", name)
+		}
+		if b.Name+".yaml" != filepath.Base(name) {
 			t.Errorf("%s is called %s", name, b.Name)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(page, []byte("`"+filepath.Base(name)+"`")) && !bytes.HasPrefix(text, []byte("#")) {
+			t.Errorf("nothing explains %s", filepath.Base(name))
 		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 // head is lines 1 to 3 of most cases.
 const head = "name: b\ninstruments:\n- {kind: pmd, port: /dev/ttyUSB0}\n"
 
+// two is two instruments, in lines 1 to 4.
+const two = "name: b\ninstruments:\n- {name: a, kind: pmd, port: /dev/ttyUSB0}\n- {name: b, kind: pmd, port: /dev/ttyUSB1}\n"
+
 var faults = []struct {
 	name, text   string
 	line, column int
@@ -26,7 +29,21 @@ var faults = []struct {
 	{"key twice", "name: a\nname: b\n", 2, 1, "already defined"},
 	{"wrong type", "name: b\ninstruments: 7\n", 2, 14, ""},
 	{"no instruments", "name: b\n", 1, 1, "no instrument"},
-	{"two instruments", "instruments:\n- {kind: pmd, port: /dev/a}\n- {kind: nvml}\n", 3, 3, "2 instruments"},
+	{"two of a name", "instruments:\n- {kind: pmd, port: /dev/a}\n- {kind: pmd, port: /dev/b}\n", 3, 3, "two instruments are called pmd"},
+	{"a slash in a name", "instruments:\n- {name: a/b, kind: pmd, port: /dev/a}\n", 2, 10, "no / in it"},
+	{"fault of the second", "instruments:\n- {kind: pmd, port: /dev/a}\n- kind: labjack\n", 3, 3, "port is missing: a labjack"},
+	{"option of the second", "instruments:\n- {kind: pmd, port: /dev/a}\n- kind: nvml\n  options: {baud: 9600}\n", 4, 13, `unknown field "baud"`},
+	{"align by what", two + "align: {by: luck}\n", 5, 8, `align by "luck": want trigger, markers or clock`},
+	{"align key", two + "align: {bye: clock}\n", 5, 9, `unknown field "bye"`},
+	{"align alone", head + "align: {by: clock}\n", 4, 8, "there is one instrument"},
+	{"align master", two + "align: {by: trigger, master: c}\n", 5, 8, `master "c": this bench has a, b`},
+	{"align master without trigger", two + "align: {by: clock, master: a}\n", 5, 8, "say by: trigger"},
+	{"align u", two + "align: {by: clock, u: -1ms}\n", 5, 8, "must not be negative"},
+	{"channel of both", two + "rails:\n- name: r\n  clamp: {current: eps1.current, voltage: a/eps1.voltage}\n", 7, 20, `is one of a and of b: write a/eps1.current`},
+	{"channel of neither", two + "rails:\n- name: r\n  clamp: {current: b/eps7.current, voltage: a/eps1.voltage}\n", 7, 20, `unknown channel "eps7.current": the pmd has b/pcie1.voltage`},
+	{"channel of no instrument", two + "rails:\n- name: r\n  clamp: {current: c/eps1.current, voltage: a/eps1.voltage}\n", 7, 20, `unknown instrument "c"`},
+	{"calibration of the other's channel", "instruments:\n- {name: a, kind: pmd, port: /dev/a}\n- name: b\n  kind: pmd\n  port: /dev/b\n  channels:\n    a/eps1.current: {gain: 1}\n", 7, 5, "put it under its own instrument"},
+	{"gain of the second", "instruments:\n- {name: a, kind: pmd, port: /dev/a}\n- name: b\n  kind: pmd\n  port: /dev/b\n  channels:\n    eps1.current: {gain: 0}\n", 7, 26, "gain is 0"},
 	{"no kind", "instruments:\n- port: /dev/a\n", 2, 3, "kind is missing"},
 	{"unknown instrument", "instruments:\n- kind: oscilloscope\n", 2, 9, `unknown instrument "oscilloscope": want one of powersensor3, pmd`},
 	{"no port", "instruments:\n- kind: pmd\n", 2, 3, "port is missing: a pmd wants a serial port"},

@@ -6,6 +6,7 @@ import "time"
 type file struct {
 	Name        string           `yaml:"name"`
 	Instruments []instrumentYAML `yaml:"instruments"`
+	Align       *alignYAML       `yaml:"align"`
 	Rails       []railYAML       `yaml:"rails"`
 	Missing     []string         `yaml:"missing"`
 	Response    *responseYAML    `yaml:"response"`
@@ -16,8 +17,17 @@ type instrumentYAML struct {
 	Kind     string                 `yaml:"kind"`
 	Port     string                 `yaml:"port"`
 	Address  string                 `yaml:"address"`
+	Delay    time.Duration          `yaml:"delay"`
 	Options  any                    `yaml:"options"`
 	Channels map[string]channelYAML `yaml:"channels"`
+}
+
+// alignYAML says how the times of several instruments are brought together.
+type alignYAML struct {
+	By          string        `yaml:"by"`
+	U           time.Duration `yaml:"u"`
+	Master      string        `yaml:"master"`
+	SharedClock bool          `yaml:"shared_clock"`
 }
 
 // channelYAML replaces parts of a channel's calibration.

@@ -17,13 +17,13 @@ import (
 func (b *Bench) Setup(in instrument.Inputs) (measure.Setup, error) {
 	s := measure.Setup{Timebase: in.Timebase, Response: in.Response, Channels: slices.Clone(in.Channels)}
 	if r := b.file.Response; r != nil {
-		s.Response = measure.Response{Tau: measure.SecondsOf(r.Tau), Window: measure.SecondsOf(r.Window), Update: measure.SecondsOf(r.Update)}
+		s.Response = measure.Response{Tau: measure.SecondsOf(r.Tau), Window: measure.SecondsOf(r.Window), Update: measure.SecondsOf(r.Update), Centred: in.Response.Centred}
 	}
 	if err := b.calibrate(s.Channels); err != nil {
 		return measure.Setup{}, err
 	}
 	if len(b.file.Rails) == 0 {
-		s.Rails, s.Missing = b.kind.Rails(in)
+		s.Rails, s.Missing = b.natural(in)
 	} else if err := b.rails(&s); err != nil {
 		return measure.Setup{}, err
 	}
@@ -31,7 +31,7 @@ func (b *Bench) Setup(in instrument.Inputs) (measure.Setup, error) {
 		s.Missing = slices.Clone(b.file.Missing)
 	}
 	if len(s.Rails) == 0 {
-		return measure.Setup{}, b.src.fault(nil, fmt.Errorf("no rails: the channels of this instrument (%s) suggest none; name them under rails", list(s.Channels)))
+		return measure.Setup{}, b.src.fault(nil, fmt.Errorf("no rails: the channels of this bench (%s) suggest none; name them under rails", list(s.Channels)))
 	}
 	if err := s.Validate(); err != nil {
 		return measure.Setup{}, b.src.fault(path{"rails"}, err)
@@ -39,17 +39,68 @@ func (b *Bench) Setup(in instrument.Inputs) (measure.Setup, error) {
 	return s, nil
 }
 
+// natural are the rails that the instruments' own channels suggest.
+func (b *Bench) natural(in instrument.Inputs) (rails []measure.Rail, missing []string) {
+	if !b.several() {
+		return b.Instruments[0].kind.Rails(in)
+	}
+	has := map[string]bool{}
+	for _, i := range b.Instruments {
+		own, first := instrument.Inputs{Timebase: in.Timebase, Response: in.Response}, -1
+		for c, ch := range in.Channels {
+			if bare, ok := strings.CutPrefix(ch.Name, i.Name+"/"); ok {
+				if first < 0 {
+					first = c
+				}
+				ch.Name = bare
+				own.Channels = append(own.Channels, ch)
+			}
+		}
+		found, lacks := i.kind.Rails(own)
+		for _, r := range found {
+			r.X += first
+			if r.Y >= 0 {
+				r.Y += first
+			}
+			if has[r.Name] {
+				r.Name = i.Name + "/" + r.Name
+			}
+			has[r.Name] = true
+			rails = append(rails, r)
+		}
+		missing = append(missing, lacks...)
+	}
+	slices.Sort(missing)
+	missing = slices.DeleteFunc(slices.Compact(missing), func(m string) bool { return has[m] })
+	return rails, missing
+}
+
 // calibrate replaces what the file states of the channels.
 func (b *Bench) calibrate(channels []measure.Channel) error {
+	for i, y := range b.Instruments {
+		if !b.several() {
+			for c := range channels {
+				channels[c].Skew += y.Delay
+			}
+		}
+		if err := b.calibrateOne(i, channels); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// calibrateOne replaces what the file states of one instrument's channels.
+func (b *Bench) calibrateOne(of int, channels []measure.Channel) error {
 	set := func(to *float64, v *float64) {
 		if v != nil {
 			*to = *v
 		}
 	}
-	over := b.file.Instruments[0].Channels
+	over := b.file.Instruments[of].Channels
 	for _, name := range slices.Sorted(maps.Keys(over)) {
-		y, at := over[name], path{"instruments", 0, "channels", name}
-		i, err := b.channel(channels, name)
+		y, at := over[name], path{"instruments", of, "channels", name}
+		i, err := b.channelOf(of, channels, name)
 		if err != nil {
 			return b.src.faultKey(at, err)
 		}
@@ -74,60 +125,106 @@ func (b *Bench) rails(s *measure.Setup) error {
 	var faults []error
 	owner := map[int]string{}
 	for i, y := range b.file.Rails {
-		at := path{"rails", i}
-		r := measure.Rail{Name: y.Name, Role: y.role(), X: -1, Y: -1}
-		bad := len(faults)
-		find := func(to *int, name string, key path) {
-			c, err := b.channel(s.Channels, name)
-			if err == nil && owner[c] != "" {
-				err = fmt.Errorf("rail %s: channel %s is already used by rail %s", y.Name, s.Channels[c].Name, owner[c])
-			}
-			if err != nil {
-				faults = append(faults, b.src.fault(key, err))
-				return
-			}
-			*to, owner[c] = c, y.Name
-		}
-		switch {
-		case y.Shunt != nil:
-			r.Wiring, r.Shunt, r.UShunt = measure.WiringShunt, measure.Ohm(y.Shunt.Ohm), y.Shunt.URel
-			find(&r.X, y.Shunt.Source, at.with("shunt", "source"))
-			find(&r.Y, y.Shunt.Ground, at.with("shunt", "ground"))
-		case y.Clamp != nil:
-			r.Wiring = measure.WiringClamp
-			find(&r.X, y.Clamp.Current, at.with("clamp", "current"))
-			find(&r.Y, y.Clamp.Voltage, at.with("clamp", "voltage"))
-		case y.Assumed != nil:
-			r.Wiring, r.Assumed, r.UAssumed = measure.WiringAssumed, measure.Volt(y.Assumed.Volt), measure.Volt(y.Assumed.UVolt)
-			find(&r.X, y.Assumed.Current, at.with("assumed", "current"))
-		default:
-			r.Wiring = measure.WiringPower
-			find(&r.X, y.Power.Channel, at.with("power", "channel"))
-		}
-		if len(faults) == bad {
-			if err := r.Validate(s.Channels); err != nil {
-				faults = append(faults, b.src.fault(at, err))
-			}
+		r, err := b.rail(y, path{"rails", i}, s.Channels, func(c int) string {
+			was := owner[c]
+			owner[c] = y.Name
+			return was
+		})
+		if err != nil {
+			faults = append(faults, err)
 		}
 		s.Rails = append(s.Rails, r)
 	}
 	return errors.Join(faults...)
 }
 
-// channel finds a channel by name, or by instrument/name.
-func (b *Bench) channel(channels []measure.Channel, name string) (int, error) {
-	bare := name
-	if on, rest, found := strings.Cut(name, "/"); found {
-		if on != b.Instrument.Name {
-			return 0, fmt.Errorf("unknown instrument %q in %q: this bench has %s", on, name, b.Instrument.Name)
+// rail makes one rail. take says that it has a channel, and returns the rail that
+// had it before.
+func (b *Bench) rail(y railYAML, at path, channels []measure.Channel, take func(channel int) string) (measure.Rail, error) {
+	r := measure.Rail{Name: y.Name, Role: y.role(), X: -1, Y: -1}
+	var faults []error
+	find := func(to *int, name string, key path) {
+		c, err := b.channel(channels, name)
+		if err == nil {
+			if was := take(c); was != "" {
+				err = fmt.Errorf("rail %s: channel %s is already used by rail %s", y.Name, channels[c].Name, was)
+			}
 		}
-		bare = rest
+		if err != nil {
+			faults = append(faults, b.src.fault(key, err))
+			return
+		}
+		*to = c
 	}
-	i := slices.IndexFunc(channels, func(c measure.Channel) bool { return c.Name == bare })
-	if i < 0 {
-		return 0, fmt.Errorf("unknown channel %q: the %s has %s", name, b.Instrument.Kind, list(channels))
+	switch {
+	case y.Shunt != nil:
+		r.Wiring, r.Shunt, r.UShunt = measure.WiringShunt, measure.Ohm(y.Shunt.Ohm), y.Shunt.URel
+		find(&r.X, y.Shunt.Source, at.with("shunt", "source"))
+		find(&r.Y, y.Shunt.Ground, at.with("shunt", "ground"))
+	case y.Clamp != nil:
+		r.Wiring = measure.WiringClamp
+		find(&r.X, y.Clamp.Current, at.with("clamp", "current"))
+		find(&r.Y, y.Clamp.Voltage, at.with("clamp", "voltage"))
+	case y.Assumed != nil:
+		r.Wiring, r.Assumed, r.UAssumed = measure.WiringAssumed, measure.Volt(y.Assumed.Volt), measure.Volt(y.Assumed.UVolt)
+		find(&r.X, y.Assumed.Current, at.with("assumed", "current"))
+	default:
+		r.Wiring = measure.WiringPower
+		find(&r.X, y.Power.Channel, at.with("power", "channel"))
 	}
-	return i, nil
+	if len(faults) == 0 {
+		if err := r.Validate(channels); err != nil {
+			faults = append(faults, b.src.fault(at, err))
+		}
+	}
+	return r, errors.Join(faults...)
+}
+
+// channel finds a channel by name, or by instrument/name. The bare name will do
+// where one instrument alone has such a channel.
+func (b *Bench) channel(channels []measure.Channel, name string) (int, error) {
+	if on, rest, found := strings.Cut(name, "/"); found {
+		of := slices.Index(b.names(), on)
+		if of < 0 {
+			return 0, fmt.Errorf("unknown instrument %q in %q: this bench has %s", on, name, strings.Join(b.names(), ", "))
+		}
+		return b.channelOf(of, channels, rest)
+	}
+	if !b.several() {
+		return b.channelOf(0, channels, name)
+	}
+	at, owners := -1, []string(nil)
+	for c, ch := range channels {
+		if on, bare, _ := strings.Cut(ch.Name, "/"); bare == name {
+			at, owners = c, append(owners, on)
+		}
+	}
+	switch len(owners) {
+	case 0:
+		return 0, fmt.Errorf("unknown channel %q: this bench has %s", name, list(channels))
+	case 1:
+		return at, nil
+	}
+	return 0, fmt.Errorf("channel %q is one of %s: write %s/%s", name, strings.Join(owners, " and of "), owners[0], name)
+}
+
+// channelOf finds a channel of one instrument, by name or by instrument/name.
+func (b *Bench) channelOf(of int, channels []measure.Channel, name string) (int, error) {
+	i := b.Instruments[of]
+	bare := strings.TrimPrefix(name, i.Name+"/")
+	if on, _, found := strings.Cut(bare, "/"); found && slices.Contains(b.names(), on) {
+		return 0, fmt.Errorf("channel %q stands under %s: put it under its own instrument", name, i.Name)
+	}
+	full := bare
+	if b.several() {
+		full = i.Name + "/" + bare
+	}
+	if at := slices.IndexFunc(channels, func(c measure.Channel) bool { return c.Name == full }); at >= 0 {
+		return at, nil
+	}
+	return 0, fmt.Errorf("unknown channel %q: the %s has %s", name, i.Kind, list(slices.DeleteFunc(slices.Clone(channels), func(c measure.Channel) bool {
+		return b.several() && !strings.HasPrefix(c.Name, i.Name+"/")
+	})))
 }
 
 func list(channels []measure.Channel) string {

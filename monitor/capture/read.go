@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"time"
 
 	"wattmark/measure"
@@ -188,7 +189,7 @@ func (r *reading) take() (spool.Record, error) {
 func (r *reading) chunk(rec spool.Record, first uint64) error {
 	no := rec.Chunk.No
 	if no < first {
-		r.held = r.held[:0]
+		r.held = slices.DeleteFunc(r.held, func(e measure.Event) bool { return !ofTheWhole(e) })
 		return nil
 	}
 	r.n++
@@ -202,6 +203,13 @@ func (r *reading) chunk(rec spool.Record, first uint64) error {
 		return err
 	}
 	return r.to.Chunk(rec.Chunk, func(buf *[]byte) ([]byte, error) { return r.log.Body(rec, buf) })
+}
+
+// ofTheWhole tells of a note that was made before the first scan: it concerns all
+// of the capture, as how its instruments were aligned, and stays with what is
+// trimmed.
+func ofTheWhole(e measure.Event) bool {
+	return e.Kind == measure.EventNote && e.FirstScan == 0 && e.Scans == 0
 }
 
 func (r *reading) sendHeld() error {

@@ -5,14 +5,26 @@ import (
 	"time"
 
 	"wattmark/measure"
+	"wattmark/measure/marker"
+	"wattmark/monitor/instrument"
 )
 
 // sink is a capture as its instrument sees it.
 type sink struct{ c *Capture }
 
+var (
+	_ instrument.MarkedSink = sink{}
+	_ instrument.TimedSink  = sink{}
+)
+
+// Marker is what the capture looks for.
+func (s sink) Marker() marker.Spec { return s.c.req.Marker }
+
 // Block takes samples. Its error ends the stream.
-func (s sink) Block(b *measure.Block) error {
-	at := time.Now()
+func (s sink) Block(b *measure.Block) error { return s.BlockAt(b, time.Now()) }
+
+// BlockAt takes samples that arrived at an instant.
+func (s sink) BlockAt(b *measure.Block, at time.Time) error {
 	c := s.c
 	c.data.Lock()
 	defer c.data.Unlock()

@@ -247,3 +247,28 @@ func BenchmarkSurvey(b *testing.B) {
 	}
 	b.ReportMetric(1000*float64(b.N)/b.Elapsed().Seconds(), "scans/s")
 }
+
+// Blocks that were held back and come at once do not look like a fast instrument.
+func TestHeldBackBlocks(t *testing.T) {
+	s := bench()
+	v, err := New(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n, held = 200, 100 // blocks
+	counts := make([][]measure.Count, len(s.Channels))
+	for c := range counts {
+		counts[c] = make([]measure.Count, 100)
+	}
+	for i := range n {
+		b := measure.Block{FirstScan: uint64(i) * 100, FirstTick: int64(i) * 10_000, Counts: counts}
+		at := time.Unix(0, 0).Add(time.Duration(i) * 10 * time.Millisecond)
+		v.now = func() time.Time { return time.Unix(0, 0).Add(time.Duration(max(i, held)) * 10 * time.Millisecond) }
+		if err := v.BlockAt(&b, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := v.Result(); math.Abs(float64(r.Rate)-10e3) > 1 {
+		t.Errorf("%v, want 10 kS/s", r.Rate)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"wattmark/measure"
 	"wattmark/measure/stability"
+	"wattmark/monitor/instrument"
 )
 
 // Survey is a Sink that keeps figures instead of samples. Its memory does not
@@ -64,9 +65,13 @@ func New(s *measure.Setup) (*Survey, error) {
 	return v, nil
 }
 
+var _ instrument.TimedSink = (*Survey)(nil)
+
 // Block takes a block.
-func (v *Survey) Block(b *measure.Block) error {
-	at := v.now()
+func (v *Survey) Block(b *measure.Block) error { return v.BlockAt(b, v.now()) }
+
+// BlockAt takes a block that was held back: its samples arrived at an instant.
+func (v *Survey) BlockAt(b *measure.Block, at time.Time) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := b.Validate(v.setup.Timebase, len(v.channels)); err != nil {

@@ -85,6 +85,13 @@ func (e *energies) Header(owning.ReadHeader) error { return nil }
 func (e *energies) Event(measure.Event) error      { return nil }
 func (e *energies) Trailer(owning.Trailer) error   { return nil }
 func (e *energies) Chunk(h spool.ChunkHead, load func(*[]byte) ([]byte, error)) error {
+	if err := e.decode(h, load); err != nil {
+		return err
+	}
+	return e.sum.Add(&e.blk)
+}
+
+func (e *energies) decode(h spool.ChunkHead, load func(*[]byte) ([]byte, error)) error {
 	var buf []byte
 	payload, err := load(&buf)
 	if err != nil {
@@ -94,10 +101,7 @@ func (e *energies) Chunk(h spool.ChunkHead, load func(*[]byte) ([]byte, error)) 
 	if err := chunk.ParsePayload(c, payload); err != nil {
 		return err
 	}
-	if err := chunk.Decode(c, e.setup.Timebase, len(e.setup.Channels), &e.blk); err != nil {
-		return err
-	}
-	return e.sum.Add(&e.blk)
+	return chunk.Decode(c, e.setup.Timebase, len(e.setup.Channels), &e.blk)
 }
 
 // A task between markers, measured with a scope whose memory is read after the

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"wattmark/measure"
+	"wattmark/measure/marker"
 )
 
 // Sink takes what an instrument delivers, on the instrument's goroutine. A
@@ -33,6 +34,28 @@ type DeferredSink interface {
 	Armed(at time.Time) error
 	// Progress tells how many of the scans that the device holds are delivered.
 	Progress(done, total uint64)
+}
+
+// TimedSink is a Sink that takes blocks which were held back: at is when their
+// samples arrived.
+type TimedSink interface {
+	Sink
+	BlockAt(b *measure.Block, at time.Time) error
+}
+
+// TriggeredSink is a Sink that wants to know of an instrument whose samples begin
+// with a trigger from outside. Such an instrument calls Waiting from Stream once it
+// would take the trigger.
+type TriggeredSink interface {
+	Sink
+	Waiting() error
+}
+
+// MarkedSink is a Sink that knows which marker the samples will hold; its code is
+// marker.None where there is none.
+type MarkedSink interface {
+	Sink
+	Marker() marker.Spec
 }
 
 // Identity is what the device said of itself.

@@ -76,6 +76,9 @@ func (s *Scope) Force() {
 // shift says.
 func (s *Scope) fire(at time.Duration) {
 	s.acq.triggered, s.acq.begin = true, at+measure.Seconds(s.geometry.Delay()).Duration()
+	if s.cfg.TriggerOut != nil {
+		s.cfg.TriggerOut.pulse(at)
+	}
 }
 
 // span is the true duration of so many points.
@@ -138,6 +141,14 @@ func (s *Scope) State() State {
 
 // look searches the trigger's source for an edge since it last looked.
 func (s *Scope) look(now time.Duration) {
+	if p := s.Channel[s.Trig.Source].probe; p.Quantity == TriggerIn {
+		// A pulse far shorter than the steps below still triggers.
+		at, ok := p.Line.after(s.acq.armed, now)
+		if ok && s.Trig.Level > 0 && s.Trig.Level < pulseVolts && s.Trig.Slope != "NEG" {
+			s.fire(at)
+		}
+		return
+	}
 	const most, screen = 1 << 16, 1200
 	step := max(s.geometry.Window()/screen*1e9, 1000)
 	n := int(float64(now-s.acq.armed) / step)

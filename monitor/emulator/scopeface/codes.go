@@ -99,6 +99,11 @@ func (s *Scope) Volts(channel int, at time.Duration, step float64, n int) []floa
 	}
 	out := s.volts[:n]
 	clear(out)
+	if c.probe.Quantity == TriggerIn {
+		for i := range out {
+			out[i] = c.probe.Line.volts(at + time.Duration(float64(i)*step))
+		}
+	}
 	if c.rail < 0 {
 		return out
 	}

@@ -18,10 +18,11 @@ type Quantity uint8
 
 // The quantities.
 const (
-	Nothing Quantity = iota // open input: 0 V and noise
-	Load                    // the rail's voltage on the card's side of a shunt
-	Source                  // … on the supply's side of a shunt of Probe.Ohm
-	Clamp                   // the output of a current clamp of Probe.VoltPerAmpere
+	Nothing   Quantity = iota // open input: 0 V and noise
+	Load                      // the rail's voltage on the card's side of a shunt
+	Source                    // … on the supply's side of a shunt of Probe.Ohm
+	Clamp                     // the output of a current clamp of Probe.VoltPerAmpere
+	TriggerIn                 // the trigger output of another scope, Probe.Line
 )
 
 // Probe is what one channel sees.
@@ -30,6 +31,7 @@ type Probe struct {
 	Rail          string
 	Ohm           measure.Ohm
 	VoltPerAmpere float64
+	Line          *TriggerLine
 }
 
 // Config describes a scope and its wiring.
@@ -51,6 +53,9 @@ type Config struct {
 	Clock      float64
 	// Draw draws these errors within the limits that the maker states.
 	Draw bool
+	// TriggerOut carries a pulse for each of its triggers; nil where nothing is
+	// connected to that socket.
+	TriggerOut *TriggerLine
 }
 
 // Traits are what a family of scopes is.
@@ -133,7 +138,10 @@ func New(b *board.Board, cfg Config, t Traits, g Geometry) (*Scope, error) {
 				s.Channel[i].rail = r
 			}
 		}
-		if p.Quantity != Nothing && s.Channel[i].rail < 0 {
+		if p.Quantity == TriggerIn && p.Line == nil {
+			return nil, fmt.Errorf("emulated %s: channel %d: no trigger line", t.Name, i+1)
+		}
+		if p.Quantity != Nothing && p.Quantity != TriggerIn && s.Channel[i].rail < 0 {
 			return nil, fmt.Errorf("emulated %s: channel %d: the board has no rail %q", t.Name, i+1, p.Rail)
 		}
 	}

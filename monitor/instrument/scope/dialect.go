@@ -32,11 +32,12 @@ func (s State) String() string {
 // one of the link's, scpi.ErrReply or ErrFewer, possibly over a new connection
 // behind *CLS. Each of these must therefore send every setting that it rests
 // on, and a Dialect keeps no state but what it learned in ReadBack and what it
-// was told to do (Arm, Force, Stop).
+// was told (Arm, Force, Triggered, Stop).
 type Dialect interface {
 	// SetUp sets the channels of the plan, with the others off, the window, the
-	// depth, and an edge trigger that no signal reaches, so that only Force starts
-	// the memory, at its first point. The Device looks into the error queue behind
+	// depth, and a trigger on a rising edge, Plan.Edge, so that the memory starts at
+	// its first point: one that no signal reaches, so that only Force starts it,
+	// unless the bench file names one to wait for. The Device looks into the error queue behind
 	// it. SetAll sends a list of settings and waits for each.
 	SetUp(ctx context.Context, c *scpi.Client, p *Plan) error
 	// ReadBack asks what the scope made of SetUp, and refuses, with an error that
@@ -50,6 +51,9 @@ type Dialect interface {
 	Arm(ctx context.Context, c *scpi.Client) error
 	// Force triggers it. It is sent once and never again.
 	Force(ctx context.Context, c *scpi.Client) error
+	// Triggered says that a trigger from outside came: the Dialect then stands where
+	// Force would have left it.
+	Triggered()
 	// State asks what the trigger does. Before Force a scope that has armed is
 	// Waiting; one that is Sampling then has triggered by itself.
 	State(ctx context.Context, c *scpi.Client) (State, error)
@@ -71,8 +75,7 @@ type Dialect interface {
 type Plan struct {
 	Options
 	Model Model
-	// Used are the numbers of the channels in use, ascending; the first is the
-	// trigger's source.
+	// Used are the numbers of the channels in use, ascending.
 	Used []int
 	// Points is the depth of one channel to set; 0 where the family does not set it.
 	Points int
@@ -84,11 +87,15 @@ func (p *Plan) On(channel int) (Input, bool) {
 	return in, on
 }
 
-// OutOfReach is a trigger level in volts that the first channel cannot show: so
-// many divisions (the screen ends at 4) above its middle.
-func (p *Plan) OutOfReach(divisions float64) float64 {
+// Edge is where a rising edge is to trigger: at the one to wait for, else at a
+// level in volts that the first channel cannot show, so many divisions (the screen
+// ends at 4) above its middle.
+func (p *Plan) Edge(above float64) (channel int, level float64) {
+	if t := p.Trigger; t.external() {
+		return int(t.Channel[len(t.Channel)-1] - '0'), t.level()
+	}
 	in, _ := p.On(p.Used[0])
-	return divisions*in.Scale - in.Offset
+	return p.Used[0], above*in.Scale - in.Offset
 }
 
 // Memory is what a scope records of each channel.

@@ -11,7 +11,10 @@
 // commands), and rows in the table of models. Retries, reconnection, progress,
 // time, and the account of what is lost are the Device's alone.
 //
-// The forced trigger stands at the left edge, so that memory holds the FIRST
+// Where the options name a trigger from outside, an edge on one of the inputs, it is
+// waited for instead of forced.
+//
+// The trigger stands at the left edge, so that memory holds the FIRST
 // points of the capture: time zero is known when it begins. A capture longer
 // than the window ends in a gap.
 package scope

@@ -42,6 +42,9 @@ type Options struct {
 	Inputs map[string]Input `yaml:"inputs"`
 	// Timeout bounds one exchange; default 5 s.
 	Timeout time.Duration `yaml:"timeout"`
+	// Trigger makes the acquisition wait for a rising edge, as another scope's
+	// trigger output gives it; without it the driver forces the trigger.
+	Trigger Trigger `yaml:"trigger"`
 
 	family *Family
 }
@@ -59,6 +62,9 @@ func (o Options) Validate() error {
 	}
 	if err := o.validInputs(f); err != nil {
 		return fmt.Errorf("inputs: %w", err)
+	}
+	if err := o.validTrigger(); err != nil {
+		return fmt.Errorf("trigger: %w", err)
 	}
 	return o.validDepth(f, Model{Channels: f.Channels, Memory: f.Memory})
 }

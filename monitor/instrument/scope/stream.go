@@ -12,7 +12,7 @@ import (
 
 // recording is one acquisition, by the host's clock.
 type recording struct {
-	sent, back time.Time // around the forced trigger
+	sent, back time.Time // around the trigger
 	sampling   time.Time // when it was last known to sample
 	full       time.Time // when it was first seen to stand by itself
 	before     int       // points in memory from before the trigger
@@ -28,7 +28,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	if !d.open {
 		return fmt.Errorf("%s: stream: not open", d.cfg.Family.Kind)
 	}
-	r, err := d.arm(ctx)
+	r, err := d.arm(ctx, sink)
 	if err == nil {
 		if s, ok := sink.(instrument.DeferredSink); ok {
 			err = s.Armed(r.sent.Add(r.back.Sub(r.sent) / 2))
@@ -53,8 +53,8 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 // armTime bounds the wait for a scope to be ready for its trigger.
 const armTime = 5 * time.Second
 
-// arm starts a single acquisition and triggers it.
-func (d *Device) arm(ctx context.Context) (r recording, err error) {
+// arm starts a single acquisition and triggers it, or waits for its trigger.
+func (d *Device) arm(ctx context.Context, sink instrument.Sink) (r recording, err error) {
 	if err := d.dialect.Arm(ctx, d.client); err != nil {
 		return r, err
 	}
@@ -65,8 +65,11 @@ func (d *Device) arm(ctx context.Context) (r recording, err error) {
 			return r, d.neverArmed(ctx, err)
 		}
 		if s == Sampling {
-			return r, fmt.Errorf("%w: it triggered by itself: set its trigger level out of the signal's reach", scpi.ErrInstrument)
+			return r, d.tooEarly()
 		}
+	}
+	if d.plan.Trigger.external() {
+		return d.await(ctx, sink)
 	}
 	sent := d.now()
 	if err := d.dialect.Force(ctx, d.client); err != nil {

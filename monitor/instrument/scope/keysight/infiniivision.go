@@ -31,7 +31,7 @@ type infiniivision struct {
 	points        int // as ReadBack learned them
 }
 
-// SetUp sets channels, window, and a trigger that nothing reaches. The trigger
+// SetUp sets channels, window, and the trigger. It
 // lies at the left edge: memory is what the screen shows.
 func (d *infiniivision) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
 	setup := []string{":STOP", ":ACQ:MODE RTIM", ":ACQ:TYPE NORM", ":TIM:MODE MAIN", ":TIM:REF CENT"}
@@ -47,9 +47,10 @@ func (d *infiniivision) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan
 	}
 	span := timeRange(p)
 	const above = 5 // divisions; the trigger's range ends at 6
+	source, level := p.Edge(above)
 	return scope.SetAll(ctx, c, append(setup,
 		fmt.Sprintf(":TIM:RANG %g", span), fmt.Sprintf(":TIM:POS %g", span/2), ":TRIG:MODE EDGE", ":TRIG:SWE NORM",
-		fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", p.Used[0]), ":TRIG:EDGE:SLOP POS", fmt.Sprintf(":TRIG:EDGE:LEV %g", p.OutOfReach(above)))...)
+		fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", source), ":TRIG:EDGE:SLOP POS", fmt.Sprintf(":TRIG:EDGE:LEV %g", level))...)
 }
 
 // timeRange is the next range of the usual steps for the window.
@@ -105,6 +106,8 @@ func (d *infiniivision) try(ctx context.Context, c *scpi.Client) error {
 				return err
 			}
 			return d.Stop(ctx, c)
+		case s == scope.Sampling: // an edge from outside was faster
+			return d.Stop(ctx, c)
 		case n == tries:
 			return fmt.Errorf("%w: it is %v where it should wait for its trigger", scpi.ErrInstrument, s)
 		}
@@ -125,9 +128,12 @@ func (d *infiniivision) Arm(ctx context.Context, c *scpi.Client) error {
 
 // Force triggers it.
 func (d *infiniivision) Force(ctx context.Context, c *scpi.Client) error {
-	d.forced = true
+	d.Triggered()
 	return c.Command(ctx, ":TRIG:FORC")
 }
+
+// Triggered lets State tell a recording from a scope that runs freely.
+func (d *infiniivision) Triggered() { d.forced = true }
 
 // Stop ends it.
 func (d *infiniivision) Stop(ctx context.Context, c *scpi.Client) error {

@@ -21,7 +21,7 @@ type common struct {
 	depth func(points int) string
 }
 
-// SetUp sets channels, window, depth and a trigger that nothing reaches.
+// SetUp sets channels, window, depth and the trigger.
 func (d common) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
 	// Memory can be set only while the scope runs.
 	setup := append([]string{":RUN", ":ACQ:TYPE NORM", ":TIM:MODE MAIN"}, d.setup...)
@@ -43,8 +43,9 @@ func (d common) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error 
 	if err != nil {
 		return err
 	}
-	return scope.SetAll(ctx, c, fmt.Sprintf(":TIM:MAIN:OFFS %g", span/2), ":TRIG:MODE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", p.Used[0]), ":TRIG:EDGE:SLOP POS",
-		fmt.Sprintf(":TRIG:EDGE:LEV %g", p.OutOfReach(d.above)))
+	source, level := p.Edge(d.above)
+	return scope.SetAll(ctx, c, fmt.Sprintf(":TIM:MAIN:OFFS %g", span/2), ":TRIG:MODE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", source), ":TRIG:EDGE:SLOP POS",
+		fmt.Sprintf(":TRIG:EDGE:LEV %g", level))
 }
 
 // span is the time that memory spans, around the middle of the screen.
@@ -104,6 +105,9 @@ func (common) Arm(ctx context.Context, c *scpi.Client) error { return c.Command(
 
 // Force triggers it.
 func (common) Force(ctx context.Context, c *scpi.Client) error { return c.Command(ctx, ":TFOR") }
+
+// Triggered changes nothing.
+func (common) Triggered() {}
 
 // Stop ends it.
 func (common) Stop(ctx context.Context, c *scpi.Client) error { return c.Command(ctx, ":STOP") }

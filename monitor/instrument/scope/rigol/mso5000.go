@@ -47,9 +47,12 @@ const settle = 100 * time.Millisecond
 
 // Force triggers.
 func (d *mso5000) Force(ctx context.Context, c *scpi.Client) error {
-	d.fresh = true
+	d.Triggered()
 	return d.ds1000z.Force(ctx, c)
 }
+
+// Triggered makes the next to look wait.
+func (d *mso5000) Triggered() { d.fresh = true }
 
 // Read waits until the scope has done what it was told, and then sets everything
 // anew. The Device asks again where the scope was not ready yet.

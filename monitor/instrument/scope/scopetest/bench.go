@@ -49,8 +49,10 @@ func (s *Suite) bench(t *testing.T, cfg scopeface.Config, fragment int) *Bench {
 			t.Fatal(err)
 		}
 	}
-	epoch := time.Now()
-	cfg.Now = func() time.Duration { return time.Since(epoch) }
+	if cfg.Now == nil {
+		epoch := time.Now()
+		cfg.Now = func() time.Duration { return time.Since(epoch) }
+	}
 	f, err := s.New(b, cfg)
 	if err != nil {
 		t.Fatal(err)

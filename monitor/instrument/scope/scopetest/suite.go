@@ -44,6 +44,9 @@ func (s *Suite) Run(t *testing.T) {
 	if s.Stop != "" {
 		t.Run("stopped at its front panel", s.stopped)
 	}
+	t.Run("another scope's trigger", s.triggered)
+	t.Run("no trigger", s.untriggered)
+	t.Run("trigger options", s.triggerOptions)
 	t.Run("faults", s.faults)
 	t.Run("what cannot be mended", s.fatal)
 	t.Run("wrong identity", s.identity)

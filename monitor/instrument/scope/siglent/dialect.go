@@ -30,15 +30,14 @@ const (
 	maxPiece  = 250_000 // points a read
 )
 
-// dialect remembers of ReadBack how wide points are, and whether it was told to
-// trigger.
+// dialect remembers of ReadBack how wide points are, and whether it was triggered.
 type dialect struct {
 	words  bool
 	bits   int
 	forced bool
 }
 
-// SetUp sets channels, window, depth and a trigger that nothing reaches. The
+// SetUp sets channels, window, depth and the trigger. The
 // horizontal delay of half a window puts the trigger at the left edge.
 func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
 	// Memory can be set only while the scope runs freely.
@@ -55,10 +54,11 @@ func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) erro
 	}
 	t := timeScale(p)
 	const above = 4.05 // divisions; the trigger's range ends at 4.1
+	source, level := p.Edge(above)
 	return scope.SetAll(ctx, c, append(setup,
 		fmt.Sprintf(":TIM:SCAL %g", t), fmt.Sprintf(":TIM:DEL %g", t*divisions/2), ":ACQ:MDEP "+showPoints(p.Points),
-		":TRIG:TYPE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR C%d", p.Used[0]), ":TRIG:EDGE:SLOP RIS", ":TRIG:EDGE:COUP DC",
-		fmt.Sprintf(":TRIG:EDGE:LEV %g", p.OutOfReach(above)))...)
+		":TRIG:TYPE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR C%d", source), ":TRIG:EDGE:SLOP RIS", ":TRIG:EDGE:COUP DC",
+		fmt.Sprintf(":TRIG:EDGE:LEV %g", level))...)
 }
 
 // timeScale is the next time per division for the window.
@@ -189,9 +189,12 @@ func (d *dialect) Arm(ctx context.Context, c *scpi.Client) error {
 
 // Force triggers it.
 func (d *dialect) Force(ctx context.Context, c *scpi.Client) error {
-	d.forced = true
+	d.Triggered()
 	return c.Command(ctx, ":TRIG:MODE FTRIG")
 }
+
+// Triggered lets State tell what comes behind a trigger from what lies before it.
+func (d *dialect) Triggered() { d.forced = true }
 
 // Stop ends it.
 func (*dialect) Stop(ctx context.Context, c *scpi.Client) error { return c.Command(ctx, ":TRIG:STOP") }

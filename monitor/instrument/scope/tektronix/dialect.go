@@ -50,7 +50,7 @@ type dialect struct {
 	taken        bool
 }
 
-// SetUp sets channels, window, depth and a trigger that nothing reaches.
+// SetUp sets channels, window, depth and the trigger.
 func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
 	d.taken = false
 	newer := p.Model.Series == series
@@ -59,9 +59,10 @@ func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) erro
 		setup = append(setup, channel(p, n, newer)...)
 	}
 	const above = 6 // divisions; codes end at 5.12, the trigger's range at 8
+	source, level := p.Edge(above)
 	setup = append(setup,
-		"TRIG:A:TYP EDGE", "TRIG:A:MOD NORM", fmt.Sprintf("TRIG:A:EDGE:SOU CH%d", p.Used[0]), "TRIG:A:EDGE:SLO RIS", "TRIG:A:EDGE:COUP DC",
-		fmt.Sprintf("TRIG:A:LEV:CH%d %g", p.Used[0], p.OutOfReach(above)))
+		"TRIG:A:TYP EDGE", "TRIG:A:MOD NORM", fmt.Sprintf("TRIG:A:EDGE:SOU CH%d", source), "TRIG:A:EDGE:SLO RIS", "TRIG:A:EDGE:COUP DC",
+		fmt.Sprintf("TRIG:A:LEV:CH%d %g", source, level))
 	if !newer {
 		return scope.SetAll(ctx, c, append(setup, fmt.Sprintf("HOR:SCA %g", timeScale(p)), fmt.Sprintf("HOR:RECO %d", p.Points))...)
 	}
@@ -152,9 +153,12 @@ func (d *dialect) Arm(ctx context.Context, c *scpi.Client) error {
 
 // Force triggers it.
 func (d *dialect) Force(ctx context.Context, c *scpi.Client) error {
-	d.taken = true
+	d.Triggered()
 	return c.Command(ctx, "TRIG FORC")
 }
+
+// Triggered says that a record will be there.
+func (d *dialect) Triggered() { d.taken = true }
 
 // Stop ends it.
 func (*dialect) Stop(ctx context.Context, c *scpi.Client) error {

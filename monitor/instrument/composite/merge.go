@@ -1,0 +1,264 @@
+package composite
+
+import (
+	"math"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/monitor/instrument"
+)
+
+// merger makes blocks of the whole. It is used by one goroutine.
+type merger struct {
+	sink   instrument.Sink
+	timed  instrument.TimedSink // the same, where it wants times of arrival
+	base   int
+	tb     measure.Timebase // the base's
+	tracks []*track         // of all members but the base, which is nil
+	place  []place          // of each member, by index
+	queue  []*packet        // the base's, not yet delivered
+	free   func(int, *packet)
+	names  []string
+	first  int // channel of the base's first
+
+	// release is the base's time up to which scans may go out.
+	release float64
+
+	begun    bool
+	scan0    uint64  // the base's scan that is scan zero of the whole
+	tick0    float64 // and its tick
+	due      uint64  // the base's scan that is due next
+	from     int     // scans of the queue's first packet that are done
+	dropped  uint64  // scans of the base that were left out since the last block
+	exact    bool    // of their number
+	why      string
+	announce *measure.Event // a gap that the base told of, before its block
+	end      uint64         // one past the base's last scan
+	atEnd    *measure.Event // a gap behind it
+	remarks  []remark
+
+	cols [][]measure.Count // storage of out
+	out  measure.Block
+}
+
+func newMerger(c *Composite, sink instrument.Sink, free func(int, *packet)) *merger {
+	m := &merger{sink: sink, base: c.base, tb: c.inputs.Timebase, place: make([]place, len(c.members)), free: free, release: math.Inf(1), exact: true}
+	m.timed, _ = sink.(instrument.TimedSink)
+	first := 0
+	for i, in := range c.parts {
+		m.names = append(m.names, c.members[i].Name)
+		if i == c.base {
+			m.first = first
+			m.tracks = append(m.tracks, nil)
+		} else {
+			m.tracks = append(m.tracks, &track{
+				name: c.members[i].Name, tb: in.Timebase, period: float64(period(in.Timebase)), first: first,
+				release: func(p *packet) { free(i, p) },
+			})
+		}
+		first += len(in.Channels)
+	}
+	m.out.Counts, m.cols = make([][]measure.Count, first), make([][]measure.Count, first)
+	return m
+}
+
+// add takes a member's block or event; it delivers nothing yet.
+func (m *merger) add(member int, p *packet) {
+	if member == m.base {
+		m.count(p)
+		m.queue = append(m.queue, p)
+		return
+	}
+	if p.event == nil {
+		m.tracks[member].add(p)
+		return
+	}
+	m.tracks[member].gaps = append(m.tracks[member].gaps, *p.event)
+}
+
+// count keeps where the base ends.
+func (m *merger) count(p *packet) {
+	switch {
+	case p.event == nil:
+		m.end, m.atEnd = p.block.FirstScan+uint64(p.block.Scans()), nil
+	case p.event.Kind == measure.EventGap:
+		m.atEnd = p.event
+	}
+}
+
+// seconds is the base's time of scan i of a block.
+func (m *merger) seconds(b *measure.Block, i int) float64 {
+	return b.TickAt(m.tb, i) / float64(m.tb.TickHz)
+}
+
+// newest is the base's time of its newest scan, −∞ before the first.
+func (m *merger) newest() float64 {
+	for i := len(m.queue) - 1; i >= 0; i-- {
+		if b := &m.queue[i].block; m.queue[i].event == nil {
+			return m.seconds(b, b.Scans()-1)
+		}
+	}
+	return math.Inf(-1)
+}
+
+// oldest is the base's time of the scan that is due, +∞ where none is at hand.
+func (m *merger) oldest() float64 {
+	for i, p := range m.queue {
+		if p.event != nil {
+			continue
+		}
+		if i == 0 && m.from < p.block.Scans() {
+			return m.seconds(&p.block, m.from)
+		}
+		return m.seconds(&p.block, 0)
+	}
+	return math.Inf(1)
+}
+
+// drain delivers what can be placed. end is true once a member has ended, and
+// nothing more can come out.
+func (m *merger) drain() (end bool, err error) {
+	n := 0
+	for n < len(m.queue) {
+		p := m.queue[n]
+		if p.event != nil {
+			if err := m.baseEvent(*p.event); err != nil {
+				return false, err
+			}
+		} else {
+			done, ended, err := m.block(p)
+			if err != nil || !done {
+				m.pop(n)
+				return ended, err
+			}
+		}
+		m.from = 0
+		n++
+	}
+	m.pop(n)
+	return false, nil
+}
+
+func (m *merger) pop(n int) {
+	for _, p := range m.queue[:n] {
+		m.free(m.base, p)
+	}
+	m.queue = m.queue[:copy(m.queue, m.queue[n:])]
+	for _, t := range m.tracks {
+		if t != nil && t.valid {
+			t.trim()
+		}
+	}
+}
+
+// block places the scans of a block of the base from m.from on. done tells that
+// all are; ended that a member has ended before them.
+func (m *merger) block(p *packet) (done, ended bool, err error) {
+	b := &p.block
+	if m.from == 0 && b.FirstScan > m.due {
+		m.hole(b.FirstScan - m.due)
+	}
+	n := b.Scans()
+	m.grow(n)
+	begin := m.from
+	i := begin
+	hz := float64(m.tb.TickHz)
+	for ; i < n; i++ {
+		at := b.TickAt(m.tb, i) / hz
+		if at > m.release {
+			break
+		}
+		s, t := m.seek(at, i-begin)
+		if s == hit {
+			continue
+		}
+		if err := m.deliver(p, begin, i); err != nil {
+			return false, false, err
+		}
+		if s != missing {
+			m.from, m.due = i, b.FirstScan+uint64(i)
+			return false, s == over, nil
+		}
+		m.skip(t)
+		begin = i + 1
+	}
+	m.from, m.due = i, b.FirstScan+uint64(i)
+	if err := m.deliver(p, begin, i); err != nil || i == 0 || !m.begun {
+		return i == n, false, err
+	}
+	return i == n, false, m.tellRemarks(b.TickAt(m.tb, i-1) / hz)
+}
+
+// seek looks for every member's reading at an instant and puts it at scan k.
+func (m *merger) seek(at float64, k int) (state, *track) {
+	for i, t := range m.tracks {
+		if t == nil {
+			continue
+		}
+		if s := t.seek(m.place[i].of(at)); s != hit {
+			return s, t
+		}
+		t.show(m.cols, k)
+	}
+	return hit, nil
+}
+
+func (m *merger) grow(n int) {
+	for c := range m.cols {
+		if len(m.cols[c]) < n {
+			m.cols[c] = make([]measure.Count, n)
+		}
+	}
+}
+
+// deliver gives scans [from, to) of a block of the base, of which the members'
+// readings are in place, to the sink.
+func (m *merger) deliver(p *packet, from, to int) error {
+	if from >= to {
+		return nil
+	}
+	b := &p.block
+	if !m.begun {
+		m.begin(b, from)
+	}
+	if err := m.tellGap(b.FirstScan + uint64(from)); err != nil {
+		return err
+	}
+	n := to - from
+	m.out.FirstScan = b.FirstScan + uint64(from) - m.scan0
+	m.out.FirstTick = int64(b.TickAt(m.tb, from) - m.tick0)
+	if b.Ticks != nil {
+		m.out.Ticks = m.out.Ticks[:0]
+		for _, t := range b.Ticks[from:to] {
+			m.out.Ticks = append(m.out.Ticks, t-int64(m.tick0))
+		}
+	}
+	for c := range m.cols {
+		m.out.Counts[c] = m.cols[c][:n]
+	}
+	for c := range b.Counts {
+		m.out.Counts[m.first+c] = b.Counts[c][from:to]
+	}
+	if m.timed != nil {
+		return m.timed.BlockAt(&m.out, m.arrival(p, to))
+	}
+	return m.sink.Block(&m.out)
+}
+
+// arrival is when scan to − 1 of a packet would have come by itself.
+func (m *merger) arrival(p *packet, to int) time.Time {
+	late := measure.Seconds(p.block.Scans()-to) * period(m.tb)
+	return p.at.Add(-late.Duration())
+}
+
+// begin makes a scan of the base the first of the whole.
+func (m *merger) begin(b *measure.Block, i int) {
+	m.begun = true
+	m.scan0, m.tick0 = b.FirstScan+uint64(i), b.TickAt(m.tb, i)
+	m.dropped, m.why, m.exact = 0, "", true
+	for _, t := range m.tracks {
+		if t != nil {
+			t.unshown = 0
+		}
+	}
+}

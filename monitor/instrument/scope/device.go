@@ -55,7 +55,7 @@ func New(cfg Config) (*Device, error) {
 	}
 	d := &Device{cfg: cfg, dialect: f.Dialect(), now: time.Now}
 	d.client = scpi.New(scpi.Config{
-		Address: cfg.Address, Timeout: cfg.Options.Timeout, Accept: f.accept, Quiet: cfg.Quiet, Stale: cfg.Stale,
+		Address: cfg.Address, Timeout: cfg.Options.Timeout, Accept: f.Accept, Quiet: cfg.Quiet, Stale: cfg.Stale,
 	})
 	d.identity = instrument.Identity{Kind: f.Kind, Address: cfg.Address}
 	return d, nil

@@ -45,7 +45,7 @@ func TestEveryKind(t *testing.T) {
 
 func TestUnknownKind(t *testing.T) {
 	_, err := Lookup("scope")
-	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "powersensor3, pmd, powenetics") {
+	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "powersensor3, pmd, pmd2, powenetics") {
 		t.Error(err)
 	}
 	k, err := Lookup("nvml")

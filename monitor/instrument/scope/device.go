@@ -64,6 +64,9 @@ func New(cfg Config) (*Device, error) {
 // Identity is the device's, once it was opened.
 func (d *Device) Identity() instrument.Identity { return d.identity }
 
+// Codes is how codes stand in the scope's answers; known after Open.
+func (d *Device) Codes() Codes { return d.mem.Codes }
+
 // Inputs are the channels in use. Their scale is known after Open.
 func (d *Device) Inputs() instrument.Inputs { return d.inputs }
 

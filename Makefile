@@ -25,10 +25,10 @@ race: ## the tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -short $(PKGS)
 
 fuzz: ## every fuzz target for a short time
-	@for pkg in $$($(GO) list $(PKGS)); do \
-	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "fuzz $$pkg $$f"; \
-	    $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZ_TIME) $$pkg || exit 1; \
+	@for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
+	  for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+	    echo "fuzz $$(dirname $$file) $$f"; \
+	    $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZ_TIME) ./$$(dirname $$file) || exit 1; \
 	  done; \
 	done
 

@@ -23,7 +23,7 @@ Scratch files are made below --dir and removed at the end. A directory in memory
 makes the figures worthless: the report names the file system.`,
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(a.benchIngestCmd(), a.benchTrimCmd(), a.benchMemoryCmd(), a.benchMonitorCmd())
+	c.AddCommand(a.benchIngestCmd(), a.benchTrimCmd(), a.benchMemoryCmd(), a.benchInstrumentsCmd(), a.benchMonitorCmd())
 	return c
 }
 

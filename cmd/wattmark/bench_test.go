@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -13,13 +16,15 @@ import (
 	"wattmark/measure"
 	"wattmark/measure/chunk"
 	"wattmark/measure/marker"
+	"wattmark/monitor/instrument/registry"
 	"wattmark/store"
 )
 
-// A benchmark starts its own program again as the monitor; under test that is
-// the test binary, which must then be the program and nothing else.
+// A benchmark starts its own program again as the monitor, or as an emulated
+// instrument; under test that is the test binary, which must then be the program
+// and nothing else.
 func init() {
-	if len(os.Args) > 2 && os.Args[1] == "bench" && os.Args[2] == "monitor" {
+	if len(os.Args) > 2 && (os.Args[1] == "bench" && os.Args[2] == "monitor" || os.Args[1] == "emulate") {
 		main()
 		os.Exit(0)
 	}
@@ -28,8 +33,13 @@ func init() {
 // runBench runs a benchmark and decodes its JSON.
 func runBench(t *testing.T, to any, args ...string) {
 	t.Helper()
+	runBenchJSON(t, to, append(args, "--dir", t.TempDir())...)
+}
+
+func runBenchJSON(t *testing.T, to any, args ...string) {
+	t.Helper()
 	var out, errs bytes.Buffer
-	args = append(append([]string{"bench"}, args...), "--json", "--dir", t.TempDir())
+	args = append(append([]string{"bench"}, args...), "--json")
 	if err := run(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs}); err != nil {
 		t.Fatalf("wattmark %s: %v\n%s", strings.Join(args, " "), err, &errs)
 	}
@@ -284,5 +294,66 @@ func TestGeneratorPlaysMarkers(t *testing.T) {
 				t.Errorf("at %v: marker %d is %v s off", rate, i, d)
 			}
 		}
+	}
+}
+
+func TestBenchInstruments(t *testing.T) {
+	t.Parallel()
+	var r instrumentsReport
+	runBenchJSON(t, &r, "instruments", "--seconds", "0.01", "--record-seconds", "0.3", "--drive-seconds", "0.5")
+	measured := map[string]bool{"nvml": true, "replay": true} // these have no bytes on a line
+	for _, d := range r.Decoders {
+		measured[d.Driver] = true
+		if d.Scans == 0 || d.Passes == 0 || d.SamplesPerS <= 0 || d.Channels == 0 || d.Bytes < d.Scans {
+			t.Errorf("nothing was measured: %+v", d)
+		}
+		if d.MeterPerS > 0 && d.SamplesPerS < d.MeterPerS {
+			t.Errorf("%s: %v samples/s decoded, its meter gives %v", d.Emulated, d.SamplesPerS, d.MeterPerS)
+		}
+	}
+	for _, k := range registry.Kinds() {
+		if !measured[k.Name] {
+			t.Errorf("the decoder of %s was not measured", k.Name)
+		}
+	}
+	for _, d := range r.Drivers {
+		if d.Samples == 0 || d.Cores <= 0 || d.DurationS < 0.5 || !near(d.Rate, float64(d.Samples)/d.DurationS) {
+			t.Errorf("nothing was measured: %+v", d)
+		}
+	}
+	if len(r.Drivers) != 3 || len(r.Goals) < 8 {
+		t.Errorf("%d drivers, %d goals", len(r.Drivers), len(r.Goals))
+	}
+}
+
+// The tap keeps the longest answer, whole, and nothing of what is told.
+func TestTapKeepsTheLongestAnswer(t *testing.T) {
+	mine, theirs := net.Pipe()
+	defer mine.Close()
+	keep := &tap{fits: func(b []byte) bool { return b[0] != 'x' }}
+	device := keep.around(theirs)
+	go func() {
+		ask := make([]byte, 1)
+		for _, parts := range [][]string{{"ab", "cd"}, {"xxxxxxxxxx"}, {"e"}, {"fgh"}} {
+			_, _ = device.Read(ask)
+			for _, s := range parts {
+				_, _ = device.Write([]byte(s))
+			}
+		}
+		_ = device.Close()
+	}()
+	for range 4 {
+		_, _ = mine.Write([]byte("?"))
+		b := make([]byte, 20)
+		_, _ = mine.Read(b)
+		if b[0] == 'a' {
+			_, _ = mine.Read(b)
+		}
+	}
+	if _, err := mine.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if got := string(keep.longest()); got != "abcd" {
+		t.Errorf("%q", got)
 	}
 }

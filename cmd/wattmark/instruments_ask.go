@@ -4,10 +4,12 @@ import (
 	"context"
 	"time"
 
+	"wattmark/monitor/instrument/registry"
 	"wattmark/monitor/scpi"
 )
 
-// askedPort is an address that was asked for its identity.
+// askedPort is an address that was asked for its identity. Kinds are the drivers
+// that take such a device.
 type askedPort struct {
 	Address  string   `json:"address"`
 	Maker    string   `json:"maker,omitempty"`
@@ -32,5 +34,6 @@ func askIdentity(ctx context.Context, address string) askedPort {
 		return p
 	}
 	p.Maker, p.Model, p.Serial, p.Firmware = id.Maker, id.Model, id.Serial, id.Firmware
+	p.Kinds = registry.ForIdentity(id.Maker, id.Model)
 	return p
 }

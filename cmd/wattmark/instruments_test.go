@@ -69,17 +69,33 @@ func TestProbeAndCheckOfAMeter(t *testing.T) {
 }
 
 func TestInstrumentsAnswerWhoTheyAre(t *testing.T) {
-	address := serveEmulated(t, "ds1054z")
+	models := map[string]string{
+		"ds1054z": "RIGOL DS1054Z", "dho804": "RIGOL DHO804", "dsox1102g": "KEYSIGHT DSO-X 1102G", "sds2104x-plus": "SIGLENT SDS2104X PLUS",
+		"mdo3014": "TEKTRONIX MDO3014", "u2356a": "KEYSIGHT U2356A", "wt310": "YOKOGAWA WT310",
+	}
+	args := []string{"instruments", "--json"}
+	var order []string
+	for kind := range models {
+		order = append(order, kind)
+		args = append(args, "--ask", serveEmulated(t, kind))
+	}
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"instruments", "--json", "--ask", address}, streams{out: &out, err: io.Discard}); err != nil {
+	if err := run(t.Context(), args, streams{out: &out, err: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
 	var l instrumentList
-	if err := json.Unmarshal(out.Bytes(), &l); err != nil || len(l.Asked) != 1 {
+	if err := json.Unmarshal(out.Bytes(), &l); err != nil || len(l.Asked) != len(order) {
 		t.Fatalf("%v: %s", err, out.Bytes())
 	}
-	if p := l.Asked[0]; !strings.Contains(strings.ToUpper(p.Maker), "RIGOL") || p.Model != "DS1054Z" || p.Trouble != "" {
-		t.Errorf("%+v", p)
+	for i, kind := range order {
+		p := l.Asked[i]
+		maker, model, _ := strings.Cut(models[kind], " ")
+		if !strings.Contains(strings.ToUpper(p.Maker), maker) || !strings.EqualFold(p.Model, model) || p.Trouble != "" {
+			t.Errorf("%s: %+v", kind, p)
+		}
+		if len(p.Kinds) != 1 || p.Kinds[0] != driverOf(kind) {
+			t.Errorf("%s: %v, want %s alone", kind, p.Kinds, driverOf(kind))
+		}
 	}
 }
 

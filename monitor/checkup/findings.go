@@ -133,23 +133,31 @@ func (r *Result) channel(i int) (out []Finding) {
 		if e.n == 0 {
 			continue
 		}
-		out = append(out, Finding{Fault, c.Name,
+		out = append(out, Finding{
+			Fault, c.Name,
 			fmt.Sprintf("clipped %d times at %+.4g %s", e.n, c.Value(e.count), c.Unit),
-			"choose a larger range, or a smaller shunt or clamp ratio"})
+			"choose a larger range, or a smaller shunt or clamp ratio",
+		})
 	}
 	if s.N >= 1000 && s.Least == s.Most {
-		out = append(out, Finding{Note, c.Name, fmt.Sprintf("reads %.4g %s all the time, without any noise", s.Mean, c.Unit),
-			"not connected? or its steps are larger than what changes"})
+		out = append(out, Finding{
+			Note, c.Name, fmt.Sprintf("reads %.4g %s all the time, without any noise", s.Mean, c.Unit),
+			"not connected? or its steps are larger than what changes",
+		})
 	}
 	if len(s.Noise) > 0 && s.Deviation > restless*s.Noise[0].Dev {
-		out = append(out, Finding{Note, c.Name,
+		out = append(out, Finding{
+			Note, c.Name,
 			fmt.Sprintf("was not at rest: it moved between %.4g and %.4g %s", s.Least, s.Most, c.Unit),
-			"was the card at work? its noise floor says nothing then"})
+			"was the card at work? its noise floor says nothing then",
+		})
 	}
 	if len(s.Noise) > 0 && c.Noise > 0 && s.Noise[0].Dev > noisy*c.Noise {
-		out = append(out, Finding{Warning, c.Name,
+		out = append(out, Finding{
+			Warning, c.Name,
 			fmt.Sprintf("scatters by %.3g %s from scan to scan, %.3g stated", s.Noise[0].Dev, c.Unit, c.Noise),
-			"a loose ground, a long loop, a supply beside the clamp? or the card was at work: check it idle"})
+			"a loose ground, a long loop, a supply beside the clamp? or the card was at work: check it idle",
+		})
 	}
 	return out
 }

@@ -107,6 +107,7 @@ func (e *energies) decode(h spool.ChunkHead, load func(*[]byte) ([]byte, error))
 // A task between markers, measured with a scope whose memory is read after the
 // stop, over the whole way: bench file, driver, TCP, capture, spool.
 func TestATaskOnAScope(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]scopeCase{
 		"DS1000Z": rigolCase("rigol-ds1000z", "30000", 25e3, rigolface.DS1000Z),
 		"MSO5000": rigolCase("rigol-mso5000", "100000", 50e3, rigolface.MSO5000),
@@ -124,9 +125,9 @@ func TestATaskOnAScope(t *testing.T) {
 			return tekface.New(b, tekface.MSO4, cfg)
 		}},
 	} {
-		t.Run(name, func(t *testing.T) { taskOnAScope(t, c, false) })
+		t.Run(name, func(t *testing.T) { t.Parallel(); taskOnAScope(t, c, false) })
 		if c.rails == 1 {
-			t.Run(name+" with errors", func(t *testing.T) { taskOnAScope(t, c, true) })
+			t.Run(name+" with errors", func(t *testing.T) { t.Parallel(); taskOnAScope(t, c, true) })
 		}
 	}
 }

@@ -1,5 +1,11 @@
 package dataq
 
+import (
+	"encoding/binary"
+
+	"wattmark/measure"
+)
+
 const (
 	learnScans   = 16 // from which the framer learns what never changes
 	confirmScans = 8  // must fit in a row before a new beginning counts
@@ -22,6 +28,19 @@ type Layout struct {
 	Low bool
 	// Digital: the first item is the digital inputs. (DI-2108)
 	Digital bool
+}
+
+// Counts reads the analog items of a scan, the last of it, as many as counts has
+// room for, which is at most Items.
+func (l Layout) Counts(scan []byte, counts []measure.Count) {
+	first := l.Items - len(counts)
+	for c := range counts {
+		w := binary.LittleEndian.Uint16(scan[2*(c+first):])
+		if c == 0 && l.Low {
+			w &^= 3 // the digital inputs
+		}
+		counts[c] = measure.Count(int16(w))
+	}
 }
 
 // Framer cuts a stream of words into scans, whatever its fragments. The stream

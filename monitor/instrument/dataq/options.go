@@ -94,6 +94,11 @@ func (o Options) items() int {
 	return len(o.Inputs)
 }
 
+// Layout is what a scan of the stream looks like.
+func (o Options) Layout() Layout {
+	return Layout{Items: o.items(), Low: models[o.Model].bits == 12, Digital: o.sync()}
+}
+
 // perScan is how many periods of srate make a scan.
 func (o Options) perScan() float64 {
 	if o.SrateCounts == "items" || o.SrateCounts == "" && models[o.Model].items {

@@ -2,7 +2,6 @@ package dataq
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"time"
@@ -28,8 +27,6 @@ const (
 // stream is one Stream call.
 type stream struct {
 	opts   Options
-	mask   uint16 // of the first item's bits that are a value
-	first  int    // index of the first analog item
 	now    func() time.Time
 	framer *Framer
 	out    *series.Builder
@@ -44,13 +41,10 @@ type stream struct {
 func (d *Device) newStream(sink instrument.Sink) *stream {
 	o := d.opts
 	s := &stream{
-		opts: o, now: d.now, mask: 0xFFFF, first: o.items() - len(o.Inputs), counts: make([]measure.Count, len(o.Inputs)),
-		framer: NewFramer(Layout{Items: o.items(), Low: d.model.bits == 12, Digital: o.sync()}),
+		opts: o, now: d.now, counts: make([]measure.Count, len(o.Inputs)),
+		framer: NewFramer(o.Layout()),
 		out:    series.New(series.Config{Channels: len(o.Inputs), Timebase: d.inputs.Timebase, Flush: max(1, int(blockTime*o.Rate))}, sink),
 		rate:   series.Rate{Nominal: o.rate()}, behind: series.Behind{Nominal: o.rate()},
-	}
-	if d.model.bits == 12 {
-		s.mask = 0xFFFC
 	}
 	return s
 }
@@ -186,13 +180,7 @@ func (s *stream) note(detail string) error {
 
 // deliver hands the scan on.
 func (s *stream) deliver() error {
-	for c := range s.counts {
-		w := binary.LittleEndian.Uint16(s.framer.Scan[2*(c+s.first):])
-		if c == 0 {
-			w &= s.mask
-		}
-		s.counts[c] = measure.Count(int16(w))
-	}
+	s.framer.layout.Counts(s.framer.Scan, s.counts)
 	return s.out.Scan(int64(s.out.Next()), s.counts)
 }
 

@@ -9,10 +9,13 @@ import (
 	"wattmark/monitor/instrument"
 )
 
-// Cycles opens and closes an instrument n times and fails the test where
-// goroutines or descriptors are left behind.
+// Cycles opens and closes an instrument n times, a tenth of that in short tests,
+// and fails the test where goroutines or descriptors are left behind.
 func Cycles(t *testing.T, i instrument.Instrument, n int) {
 	t.Helper()
+	if testing.Short() {
+		n = (n + 9) / 10
+	}
 	once := func() {
 		if err := i.Open(t.Context()); err != nil {
 			t.Fatal(err)

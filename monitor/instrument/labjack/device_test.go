@@ -112,6 +112,7 @@ func (r *rig) placed(t *testing.T, out *insttest.Collector) {
 }
 
 func TestMeasuresAndCountsWhatIsLost(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		faults fault.Faults
 		lose   int
@@ -160,6 +161,7 @@ func TestMeasuresAndCountsWhatIsLost(t *testing.T) {
 
 // A device that cannot send keeps what fits into its buffer and says what did not.
 func TestFullBuffer(t *testing.T) {
+	t.Parallel()
 	stall := fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 40_000, For: 400 * time.Millisecond}}}
 	r := emulate(t, labjackface.Config{Noise: -1}, stall, pace.Pace{Epoch: time.Now(), Backlog: 100 * time.Millisecond})
 	if err := r.dev.Open(t.Context()); err != nil {
@@ -178,6 +180,7 @@ func TestFullBuffer(t *testing.T) {
 // The energy lies within its uncertainty: small with the device's own constants,
 // wide where the flash holds none that can be right, and then the stream says so.
 func TestEnergyWithinItsUncertainty(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg   labjackface.Config
 		doubt bool
@@ -311,6 +314,7 @@ func TestConstants(t *testing.T) {
 
 // A stream that is out of step is given up; nothing false is delivered.
 func TestSpoiltStream(t *testing.T) {
+	t.Parallel()
 	for name, f := range map[string]fault.Fault{
 		"a byte lost":    {Kind: fault.Drop, At: 60_001, Bytes: 1},
 		"a byte doubled": {Kind: fault.Duplicate, At: 60_001, Bytes: 1},
@@ -346,6 +350,7 @@ func TestSpoiltStream(t *testing.T) {
 }
 
 func TestUnplugAndReplug(t *testing.T) {
+	t.Parallel()
 	r := emulate(t, labjackface.Config{Noise: -1}, fault.Faults{})
 	r.unplug()
 	r.dev = nil
@@ -371,6 +376,7 @@ func TestUnplugAndReplug(t *testing.T) {
 
 // What stops the stream says what to do.
 func TestDeviceStops(t *testing.T) {
+	t.Parallel()
 	for status, want := range map[uint16]string{statusOverlap: "lower scan_rate", statusOverflow: "overflowed", 2600: "status 2600"} {
 		r := emulate(t, labjackface.Config{}, fault.Faults{})
 		if err := r.dev.Open(t.Context()); err != nil {

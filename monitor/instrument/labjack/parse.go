@@ -1,6 +1,10 @@
 package labjack
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"wattmark/measure"
+)
 
 const (
 	headerBytes = 16
@@ -22,6 +26,22 @@ type Packet struct {
 	Backlog, Status, Extra uint16
 	// Data are whole scans of big-endian u16; valid until the next call.
 	Data []byte
+}
+
+// Scans calls take for every whole scan of the packet, of as many inputs as counts
+// has room for; counts is used for each scan anew. The error is take's, which ends
+// it.
+func (p *Packet) Scans(counts []measure.Count, take func([]measure.Count) error) error {
+	size := bytesSample * len(counts)
+	for b := p.Data; size > 0 && len(b) >= size; b = b[size:] {
+		for c := range counts {
+			counts[c] = measure.Count(binary.BigEndian.Uint16(b[bytesSample*c:]))
+		}
+		if err := take(counts); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Parser cuts a stream into packets, whatever its fragments. The zero value is

@@ -2,7 +2,6 @@ package labjack
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -115,16 +114,11 @@ func (s *stream) packet() error {
 	if err := s.status(p); err != nil {
 		return err
 	}
-	for b := p.Data; len(b) > 0; b = b[size:] {
-		for c := range s.counts {
-			s.counts[c] = measure.Count(binary.BigEndian.Uint16(b[bytesSample*c:]))
-		}
-		if err := s.out.Scan(int64(s.out.Next()), s.counts); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.Scans(s.counts, s.scan)
 }
+
+// scan hands a scan on.
+func (s *stream) scan(counts []measure.Count) error { return s.out.Scan(int64(s.out.Next()), counts) }
 
 // errStopped: the device has ended the stream by itself.
 var errStopped = errors.New("the device has stopped the stream")

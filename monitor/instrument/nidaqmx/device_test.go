@@ -32,6 +32,7 @@ func (r *rig) placed(t *testing.T, out *insttest.Collector) {
 }
 
 func TestMeasuresAndIsPlaced(t *testing.T) {
+	t.Parallel()
 	for name, rate := range map[string]float64{"padded conversions": 5000, "even conversions": 100_000, "a rate to be divided": 7777} {
 		t.Run(name, func(t *testing.T) {
 			r := emulate(t, niface.Config{Noise: -1})
@@ -97,36 +98,19 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 		in := r.dev.Inputs()
 		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
 		setup.Rails, setup.Missing = NaturalRails(in)
-		if err := setup.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		g, err := measure.NewIntegrator(&setup, 0.1, 7.9)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blk := measure.Block{}
-		for c := range in.Channels {
-			blk.Counts = append(blk.Counts, out.Counts(c))
-		}
-		if err := g.Add(&blk); err != nil {
-			t.Fatal(err)
-		}
-		res, err := g.Result(measure.Edges{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := insttest.Energy(t, &setup, out, 0.1, 7.9)
 		start := r.face.StreamStart()
 		want, err := r.board.Energy(start+100*time.Millisecond, start+7900*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%v ± %v, injected %v", res.Total.Energy, res.Total.U, want.Total)
-		miss := math.Abs(float64(res.Total.Energy - want.Total))
-		if miss <= float64(res.Total.U) {
+		t.Logf("%v ± %v, injected %v", got.Energy, got.U, want.Total)
+		miss := math.Abs(float64(got.Energy - want.Total))
+		if miss <= float64(got.U) {
 			inside++
 		}
-		if miss > 2*float64(res.Total.U) || res.Total.U > 2e-3*res.Total.Energy {
-			t.Errorf("%v ± %v, injected %v", res.Total.Energy, res.Total.U, want.Total)
+		if miss > 2*float64(got.U) || got.U > 2e-3*got.Energy {
+			t.Errorf("%v ± %v, injected %v", got.Energy, got.U, want.Total)
 		}
 	}
 	if inside < seeds-1 {

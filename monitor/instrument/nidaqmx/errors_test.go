@@ -123,6 +123,7 @@ func TestNotNIsServer(t *testing.T) {
 
 // What ends a stream says why, and what came before is there.
 func TestWhatEndsAStream(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		code int32
 		want string
@@ -153,6 +154,7 @@ func TestWhatEndsAStream(t *testing.T) {
 
 // A server that stops answering counts as lost after the silence that is set.
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	r := emulate(t, niface.Config{}, pace.Real(time.Now()))
 	r.opts.Interval, r.opts.Silence = 10*time.Millisecond, 200*time.Millisecond
 	r.make(t)
@@ -165,6 +167,7 @@ func TestSilence(t *testing.T) {
 
 // A device whose clock stands still answers in time, with nothing.
 func TestNoSamples(t *testing.T) {
+	t.Parallel()
 	r := emulate(t, niface.Config{}, pace.Pace{Epoch: time.Now(), Speed: 1e-6})
 	r.opts.Interval, r.opts.Silence = 10*time.Millisecond, 300*time.Millisecond
 	r.make(t)

@@ -42,6 +42,7 @@ func TestExactLosses(t *testing.T) {
 
 // The same against the wall clock, with a read that really hangs.
 func TestExactLossesInRealTime(t *testing.T) {
+	t.Parallel()
 	r := emulate(t, niface.Config{Codes: numbered}, pace.Real(time.Now()))
 	r.opts.Interval, r.opts.Buffer = 20*time.Millisecond, 200*time.Millisecond
 	r.make(t)
@@ -64,6 +65,7 @@ func TestExactLossesInRealTime(t *testing.T) {
 // Another program that reads from the same session takes samples away: they are
 // missing here, and counted.
 func TestSamplesTakenByOthers(t *testing.T) {
+	t.Parallel()
 	r := emulate(t, niface.Config{Codes: numbered})
 	r.open(t)
 	var stolen uint64
@@ -108,6 +110,7 @@ func TestSamplesNotYetAvailable(t *testing.T) {
 
 // A device that has stopped is started again; the gap says that it is estimated.
 func TestRestartsAreEstimated(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		fixed  bool
 		break_ func(*rig)
@@ -119,6 +122,7 @@ func TestRestartsAreEstimated(t *testing.T) {
 		"the position is not told":    {false, func(r *rig) { r.face.Stall(0, 1500); r.face.Fail("GetReadAttributeUInt64", -200233) }, 1500},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := emulate(t, niface.Config{Codes: numbered, Fixed: c.fixed}, pace.Real(time.Now()))
 			r.opts.Interval, r.opts.Buffer = 20*time.Millisecond, 200*time.Millisecond
 			r.make(t)
@@ -155,6 +159,7 @@ func TestRestartsAreEstimated(t *testing.T) {
 
 // A stream that ends brings what the read in progress holds.
 func TestTheTailIsDelivered(t *testing.T) {
+	t.Parallel()
 	epoch := time.Now()
 	r := emulate(t, niface.Config{Codes: numbered}, pace.Real(epoch))
 	r.open(t)

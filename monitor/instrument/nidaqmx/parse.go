@@ -1,11 +1,9 @@
 package nidaqmx
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
-	"wattmark/measure"
 	"wattmark/monitor/instrument/nidaqmx/nipb"
 )
 
@@ -32,19 +30,4 @@ func samples(r *nipb.ReadRawResponse, asked, inputs int) ([]byte, error) {
 		return b[:size], nil
 	}
 	return nil, fmt.Errorf("%w: %d bytes for %d scans of %d inputs", errReply, len(r.GetReadArray()), n, inputs)
-}
-
-// scans hands over whole scans of little-endian codes, one after the other;
-// counts is where they are put.
-func scans(b []byte, counts []measure.Count, scan func([]measure.Count) error) error {
-	size := bytesCode * len(counts)
-	for ; len(b) >= size; b = b[size:] {
-		for c := range counts {
-			counts[c] = measure.Count(int16(binary.LittleEndian.Uint16(b[bytesCode*c:])))
-		}
-		if err := scan(counts); err != nil {
-			return err
-		}
-	}
-	return nil
 }

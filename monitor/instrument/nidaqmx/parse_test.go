@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"wattmark/measure"
+	"wattmark/monitor/instrument/analog"
 	"wattmark/monitor/instrument/nidaqmx/nipb"
 )
 
@@ -37,17 +38,6 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-func TestCodesKeepTheirSign(t *testing.T) {
-	var got []measure.Count
-	err := scans([]byte{0, 0x80, 0xff, 0x7f, 0xff, 0xff, 1, 0, 9}, make([]measure.Count, 2), func(c []measure.Count) error {
-		got = append(got, c...)
-		return nil
-	})
-	if err != nil || len(got) != 4 || got[0] != -32768 || got[1] != 32767 || got[2] != -1 || got[3] != 1 {
-		t.Errorf("%v, %v", got, err)
-	}
-}
-
 // Whatever a server sends, no sample is made that was not there.
 func FuzzReply(f *testing.F) {
 	whole, _ := proto.Marshal(&nipb.ReadRawResponse{ReadArray: make([]byte, 64), SampsRead: 8, NumBytesPerSamp: 2})
@@ -65,7 +55,7 @@ func FuzzReply(f *testing.F) {
 			return
 		}
 		seen := 0
-		if err := scans(b, make([]measure.Count, n), func([]measure.Count) error { seen++; return nil }); err != nil {
+		if err := analog.Scans(b, make([]measure.Count, n), func([]measure.Count) error { seen++; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if seen > asked || seen != int(r.GetSampsRead()) || seen*n*bytesCode > len(data) {

@@ -13,6 +13,7 @@ import (
 )
 
 func TestUnplugAndReplug(t *testing.T) {
+	t.Parallel()
 	for name, pull := range map[string]struct{ off, on func(*testing.T, *rig) }{
 		"the server ends and comes back": {
 			func(_ *testing.T, r *rig) { r.unplug() },
@@ -27,6 +28,7 @@ func TestUnplugAndReplug(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := emulate(t, niface.Config{Codes: numbered}, pace.Real(time.Now()))
 			for range 3 {
 				r.open(t)
@@ -108,6 +110,7 @@ func TestOwnSessionIsCleared(t *testing.T) {
 // A program that was taken over learns it at once: its samples would be another
 // task's. It leaves the other alone.
 func TestTakenOver(t *testing.T) {
+	t.Parallel()
 	r := emulate(t, niface.Config{Codes: numbered}, pace.Real(time.Now()))
 	r.open(t)
 	first := r.dev

@@ -8,6 +8,7 @@ import (
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/analog"
 	"wattmark/monitor/instrument/nidaqmx/nipb"
 	"wattmark/monitor/instrument/series"
 )
@@ -171,7 +172,7 @@ func (s *stream) take(b []byte, first int64) error {
 		}
 	}
 	s.zero = int64(s.out.Next()) - first
-	err := scans(b, s.counts, func(c []measure.Count) error { return s.out.Scan(int64(s.out.Next()), c) })
+	err := analog.Scans(b, s.counts, func(c []measure.Count) error { return s.out.Scan(int64(s.out.Next()), c) })
 	if err != nil {
 		return err
 	}

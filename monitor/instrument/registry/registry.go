@@ -26,6 +26,7 @@ import (
 	"wattmark/monitor/instrument/serialtext"
 	"wattmark/monitor/instrument/u2300"
 	"wattmark/monitor/instrument/wt300"
+	"wattmark/monitor/scpi"
 )
 
 // ErrUnknown: there is no instrument of that kind.
@@ -55,6 +56,9 @@ type Kind struct {
 	Inputs func(o any) instrument.Inputs
 	// Rails makes rails where a bench file names none, and tells which are missing.
 	Rails func(instrument.Inputs) (rails []measure.Rail, missing []string)
+	// Accept refuses an identity that the driver refuses; nil where the device is
+	// not asked for *IDN?.
+	Accept func(scpi.Identity) error
 	// New makes the driver; nothing is opened yet.
 	New func(env Env, address string, o any) (instrument.Instrument, error)
 }
@@ -77,7 +81,7 @@ func options[O validator](k Kind, defaults func() O, inputs func(O) instrument.I
 // oscilloscope is a family of scopes.
 func oscilloscope(f *scope.Family, summary string) Kind {
 	return options(Kind{
-		Name: f.Kind, Summary: summary, NeedsAddress: true, Rails: scope.NaturalRails,
+		Name: f.Kind, Summary: summary, NeedsAddress: true, Rails: scope.NaturalRails, Accept: f.Accept,
 		Address: fmt.Sprintf("tcp:host:%d or usbtmc:/dev/usbtmc0", f.Port),
 	}, f.Defaults, nil, func(_ Env, a string, o scope.Options) (instrument.Instrument, error) {
 		return made(scope.New(scope.Config{Family: f, Address: a, Options: o}))
@@ -141,13 +145,13 @@ var kinds = []Kind{
 	oscilloscope(tektronix.Tektronix, "Tektronix oscilloscope, MDO, MSO or DPO 3000 and 4000, or 4, 5, 6 Series MSO: one window of deep memory"),
 	options(Kind{
 		Name: u2300.Kind, Summary: "Keysight U2300A data acquisition (U2351A to U2356A): up to 64 inputs, 500 kS/s in all",
-		Address: "usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: u2300.NaturalRails,
+		Address: "usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: u2300.NaturalRails, Accept: u2300.Accept,
 	}, u2300.Defaults, u2300.Inputs, func(_ Env, a string, o u2300.Options) (instrument.Instrument, error) {
 		return made(u2300.New(a, o))
 	}),
 	options(Kind{
 		Name: wt300.Kind, Summary: "Yokogawa WT300 power meter (WT310, WT332, WT333): ten readings a second, as a reference",
-		Address: "usbtmc:/dev/usbtmc0 or a serial port", NeedsAddress: true, Rails: wt300.NaturalRails,
+		Address: "usbtmc:/dev/usbtmc0 or a serial port", NeedsAddress: true, Rails: wt300.NaturalRails, Accept: wt300.Accept,
 	}, wt300.Defaults, wt300.Inputs, func(_ Env, a string, o wt300.Options) (instrument.Instrument, error) {
 		return made(wt300.New(a, o))
 	}),
@@ -188,4 +192,15 @@ func Lookup(name string) (Kind, error) {
 		names = append(names, k.Name)
 	}
 	return Kind{}, fmt.Errorf("%w %q: want one of %s", ErrUnknown, name, strings.Join(names, ", "))
+}
+
+// ForIdentity names the kinds whose driver takes a device with these first two
+// fields of *IDN?; none where no driver does.
+func ForIdentity(maker, model string) (names []string) {
+	for _, k := range kinds {
+		if k.Accept != nil && k.Accept(scpi.Identity{Maker: maker, Model: model}) == nil {
+			names = append(names, k.Name)
+		}
+	}
+	return names
 }

@@ -56,3 +56,30 @@ func TestUnknownKind(t *testing.T) {
 		t.Errorf("%v, %v: a driver that could not be made must be nil", i, err)
 	}
 }
+
+// What an identity fits is what the driver of the kind says at Open.
+func TestForIdentity(t *testing.T) {
+	for id, want := range map[[2]string]string{
+		{"RIGOL TECHNOLOGIES", "DS1104Z Plus"}:    "rigol-ds1000z",
+		{"Rigol Technologies", "mso5354"}:         "rigol-mso5000",
+		{"AGILENT TECHNOLOGIES", "DSO-X 3024A"}:   "keysight-infiniivision",
+		{"Siglent Technologies", "SDS2104X Plus"}: "siglent-e11",
+		{"TEKTRONIX", "MSO58LP"}:                  "tektronix",
+		{"Agilent Technologies", "U2351A"}:        "keysight-u2300",
+		{"YOKOGAWA", "WT333E"}:                    "yokogawa-wt300",
+		{"RIGOL TECHNOLOGIES", "DS2072A"}:         "",
+		{"Keysight Technologies", "U2331A"}:       "",
+		{"YOKOGAWA", "WT1800"}:                    "",
+		{"somebody else", "DS1104Z"}:              "",
+		{"", ""}:                                  "",
+	} {
+		if got := strings.Join(ForIdentity(id[0], id[1]), ", "); got != want {
+			t.Errorf("%s %s: %q, want %q", id[0], id[1], got, want)
+		}
+	}
+	for _, k := range Kinds() {
+		if asked := strings.Contains(k.Address, "usbtmc"); asked != (k.Accept != nil) {
+			t.Errorf("%s at %s: Accept is %v", k.Name, k.Address, k.Accept != nil)
+		}
+	}
+}

@@ -55,7 +55,7 @@ func New(cfg Config) (*Device, error) {
 	}
 	d := &Device{cfg: cfg, dialect: f.Dialect(), now: time.Now}
 	d.client = scpi.New(scpi.Config{
-		Address: cfg.Address, Timeout: cfg.Options.Timeout, Accept: f.accept, Quiet: cfg.Quiet, Stale: cfg.Stale,
+		Address: cfg.Address, Timeout: cfg.Options.Timeout, Accept: f.Accept, Quiet: cfg.Quiet, Stale: cfg.Stale,
 	})
 	d.identity = instrument.Identity{Kind: f.Kind, Address: cfg.Address}
 	return d, nil
@@ -63,6 +63,9 @@ func New(cfg Config) (*Device, error) {
 
 // Identity is the device's, once it was opened.
 func (d *Device) Identity() instrument.Identity { return d.identity }
+
+// Codes is how codes stand in the scope's answers; known after Open.
+func (d *Device) Codes() Codes { return d.mem.Codes }
 
 // Inputs are the channels in use. Their scale is known after Open.
 func (d *Device) Inputs() instrument.Inputs { return d.inputs }

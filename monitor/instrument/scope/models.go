@@ -78,8 +78,9 @@ func Identify(id scpi.Identity) (Model, bool) {
 	return Model{}, false
 }
 
-// accept refuses what is not of the family: others scale their points otherwise.
-func (f *Family) accept(id scpi.Identity) error {
+// Accept refuses what is not of the family: others scale their points otherwise.
+// Its error wraps instrument.ErrIdentity.
+func (f *Family) Accept(id scpi.Identity) error {
 	m, known := Identify(id)
 	switch {
 	case !known:

@@ -22,14 +22,6 @@ const (
 	enough     = 6 // lines that must be read before a board counts as known
 )
 
-// parser is what lineParser and frameParser have in common.
-type parser interface {
-	next(b []byte) (n int, ok bool)
-	current() *sample
-	errors() (malformed, skipped uint64)
-	reason() string
-}
-
 // Device is a microcontroller behind a serial port. It implements
 // instrument.Instrument.
 type Device struct {
@@ -67,15 +59,6 @@ func (d *Device) Identity() instrument.Identity { return d.identity }
 // Inputs are the channels that the pattern names.
 func (d *Device) Inputs() instrument.Inputs { return d.inputs }
 
-func (d *Device) parser() parser {
-	if f := d.opts.Frame; f != nil {
-		header, _ := f.header()
-		order, _ := f.order()
-		return newFrameParser(d.layout, header, order, f.check())
-	}
-	return newLineParser(d.layout, d.opts.Comment)
-}
-
 // Open connects, sends the start text and waits until lines come that fit the
 // pattern, at the rate that the options state.
 func (d *Device) Open(ctx context.Context) error {
@@ -104,7 +87,7 @@ func (d *Device) start(ctx context.Context) error {
 	if err := d.send(short, d.opts.Start); err != nil {
 		return err
 	}
-	p := d.parser()
+	p := newParser(d.opts, d.layout)
 	buf := make([]byte, readSize)
 	var stamps []int64
 	for total, bad := 0, uint64(0); ; {

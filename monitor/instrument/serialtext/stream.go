@@ -41,7 +41,7 @@ func (d *Device) newStream(sink instrument.Sink) *stream {
 	out := series.New(series.Config{
 		Channels: len(l.channels), Timebase: d.inputs.Timebase, Flush: max(1, int(blockTime*o.Rate)),
 	}, sink)
-	s := &stream{parser: d.parser(), now: d.now, out: out}
+	s := &stream{parser: newParser(o, l), now: d.now, out: out}
 	if l.tickHz == 0 && l.seqMod == 0 {
 		s.place = newArrivals(o.Rate, len(l.channels), out)
 	} else {

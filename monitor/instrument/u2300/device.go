@@ -45,10 +45,7 @@ func New(address string, o Options) (*Device, error) {
 }
 
 func (d *Device) config() scpi.Config {
-	return scpi.Config{Address: d.address, Timeout: d.opts.Timeout, Reconnect: d.opts.Silence, Accept: func(id scpi.Identity) error {
-		_, err := lookup(id)
-		return err
-	}}
+	return scpi.Config{Address: d.address, Timeout: d.opts.Timeout, Reconnect: d.opts.Silence, Accept: Accept}
 }
 
 // Identity is the device's, once it was opened.

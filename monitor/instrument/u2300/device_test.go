@@ -3,10 +3,12 @@ package u2300
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,6 +188,7 @@ func (r *rig) placed(t *testing.T, out *insttest.Collector, from, n int, run u23
 }
 
 func TestMeasuresWhatTheBoardDraws(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		model    string
 		rate     float64
@@ -333,56 +336,49 @@ func TestTheEnd(t *testing.T) {
 // The energy lies within its uncertainty, with a device that is off by as much as
 // the driver states.
 func TestEnergyWithinItsUncertainty(t *testing.T) {
-	inside := 0
+	t.Parallel()
 	const seeds = 5
+	var inside atomic.Int32
+	t.Cleanup(func() {
+		if n := inside.Load(); n < seeds-1 {
+			t.Errorf("%d of %d lie within U", n, seeds)
+		}
+	})
 	for seed := range uint64(seeds) {
-		r := emulate(t, u2300face.Config{Seed: seed, Draw: true}, options(20_000), 0)
-		r.open(t)
-		out, err := r.stream(t, 30_000, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in := r.dev.Inputs()
-		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
-		setup.Rails, setup.Missing = NaturalRails(in)
-		if err := setup.Validate(); err != nil || len(setup.Rails) != 4 {
-			t.Fatal(setup.Rails, err)
-		}
-		g, err := measure.NewIntegrator(&setup, 0.1, 1.4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blk := measure.Block{}
-		for c := range in.Channels {
-			blk.Counts = append(blk.Counts, out.Counts(c))
-		}
-		if err := g.Add(&blk); err != nil {
-			t.Fatal(err)
-		}
-		res, err := g.Result(measure.Edges{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		begin := r.runs(t, 1)[0].Begin
-		want, err := r.board.Energy(begin+100*time.Millisecond, begin+1400*time.Millisecond)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%v ± %v, injected %v", res.Total.Energy, res.Total.U, want.Total)
-		miss := math.Abs(float64(res.Total.Energy - want.Total))
-		if miss <= float64(res.Total.U) {
-			inside++
-		}
-		if miss > 2*float64(res.Total.U) || res.Total.U > 0.02*res.Total.Energy {
-			t.Errorf("%v ± %v, injected %v", res.Total.Energy, res.Total.U, want.Total)
-		}
-	}
-	if inside < seeds-1 {
-		t.Errorf("%d of %d lie within U", inside, seeds)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			r := emulate(t, u2300face.Config{Seed: seed, Draw: true}, options(20_000), 0)
+			r.open(t)
+			out, err := r.stream(t, 30_000, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := r.dev.Inputs()
+			setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
+			setup.Rails, setup.Missing = NaturalRails(in)
+			if len(setup.Rails) != 4 {
+				t.Fatal(setup.Rails)
+			}
+			got := insttest.Energy(t, &setup, out, 0.1, 1.4)
+			begin := r.runs(t, 1)[0].Begin
+			want, err := r.board.Energy(begin+100*time.Millisecond, begin+1400*time.Millisecond)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%v ± %v, injected %v", got.Energy, got.U, want.Total)
+			miss := math.Abs(float64(got.Energy - want.Total))
+			if miss <= float64(got.U) {
+				inside.Add(1)
+			}
+			if miss > 2*float64(got.U) || got.U > 0.02*got.Energy {
+				t.Errorf("%v ± %v, injected %v", got.Energy, got.U, want.Total)
+			}
+		})
 	}
 }
 
 func TestUnplugAndReplug(t *testing.T) {
+	t.Parallel()
 	r := emulate(t, u2300face.Config{Noise: -1}, options(5000), 0)
 	at := r.at
 	for range 3 {

@@ -12,6 +12,7 @@ import (
 
 // Over whole messages, as over USB, it is the same.
 func TestOverMessages(t *testing.T) {
+	t.Parallel()
 	r := emulate(t, u2300face.Config{Noise: -1}, options(20_000), 0)
 	cfg := r.dev.config()
 	cfg.Dial = insttest.Messages(t, r.face.NewSession())

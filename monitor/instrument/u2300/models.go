@@ -45,6 +45,12 @@ func lookup(id scpi.Identity) (model, error) {
 	return model{}, fmt.Errorf("%w: it is a %s %s, wanted a Keysight or Agilent U2351A to U2356A", instrument.ErrIdentity, id.Maker, id.Model)
 }
 
+// Accept refuses what is no U2300A; its error wraps instrument.ErrIdentity.
+func Accept(id scpi.Identity) error {
+	_, err := lookup(id)
+	return err
+}
+
 // fits reports options that this model cannot keep, with what to change.
 func (m model) fits(o Options) error {
 	n := len(o.Inputs)

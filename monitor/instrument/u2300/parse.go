@@ -1,13 +1,13 @@
 package u2300
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"wattmark/measure"
+	"wattmark/monitor/instrument/analog"
 	"wattmark/monitor/scpi"
 )
 
@@ -54,22 +54,13 @@ func parseChannels(s string) (out []int, err error) {
 	return out, nil
 }
 
-const bytesSample = 2
+const bytesSample = analog.BytesCode
 
 // scans calls take for every scan of a block of little-endian codes, interleaved
 // as the scan list says. A block that does not hold whole scans is refused.
 func scans(data []byte, counts []measure.Count, take func([]measure.Count) error) error {
-	size := bytesSample * len(counts)
-	if len(data)%size != 0 {
+	if len(data)%(bytesSample*len(counts)) != 0 {
 		return fmt.Errorf("%w: a block of %d bytes does not hold whole scans of %d inputs", scpi.ErrReply, len(data), len(counts))
 	}
-	for b := data; len(b) > 0; b = b[size:] {
-		for c := range counts {
-			counts[c] = measure.Count(int16(binary.LittleEndian.Uint16(b[bytesSample*c:])))
-		}
-		if err := take(counts); err != nil {
-			return err
-		}
-	}
-	return nil
+	return analog.Scans(data, counts, take)
 }

@@ -47,7 +47,7 @@ func New(address string, o Options) (*Device, error) {
 // one that failed for the one that the meter still waits for.
 func (d *Device) config() scpi.Config {
 	return scpi.Config{
-		Address: d.address, Timeout: d.opts.Timeout + 2*d.opts.Rate, Reconnect: d.opts.Silence, ErrorQuery: ":STAT:ERR?", Accept: accept,
+		Address: d.address, Timeout: d.opts.Timeout + 2*d.opts.Rate, Reconnect: d.opts.Silence, ErrorQuery: ":STAT:ERR?", Accept: Accept,
 	}
 }
 
@@ -57,7 +57,8 @@ var elements = map[string][]int{
 	"WT310E": {1}, "WT310EH": {1}, "WT332E": {1, 3}, "WT333E": {1, 2, 3},
 }
 
-func accept(id scpi.Identity) error {
+// Accept refuses what is no WT300; its error wraps instrument.ErrIdentity.
+func Accept(id scpi.Identity) error {
 	if _, ok := elements[strings.ToUpper(id.Model)]; !ok || !strings.Contains(strings.ToUpper(id.Maker), "YOKOGAWA") {
 		return fmt.Errorf("%w: it is a %s %s, wanted a Yokogawa WT310, WT332 or WT333", instrument.ErrIdentity, id.Maker, id.Model)
 	}

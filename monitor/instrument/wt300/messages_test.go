@@ -12,6 +12,7 @@ import (
 
 // Over whole messages, as over USB, it is the same.
 func TestOverMessages(t *testing.T) {
+	t.Parallel()
 	r := emulate(t, wt300face.Config{}, options("WT310"))
 	cfg := r.dev.config()
 	cfg.Dial = insttest.Messages(t, r.face.NewSession())

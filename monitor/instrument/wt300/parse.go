@@ -17,10 +17,10 @@ var (
 
 const bytesItem = 4
 
-// readings turns a block of big-endian floats into counts of the channels' steps.
+// Readings turns a block of big-endian floats into counts of the channels' steps.
 // Over-range, and what no meter of these ranges shows, stands at ±limitCount; ok
 // is false where an item has no data.
-func readings(data []byte, channels []measure.Channel, counts []measure.Count) (ok bool, err error) {
+func Readings(data []byte, channels []measure.Channel, counts []measure.Count) (ok bool, err error) {
 	if len(data) != bytesItem*len(channels) {
 		return false, fmt.Errorf("%w: %d bytes of values, %d are due", scpi.ErrReply, len(data), bytesItem*len(channels))
 	}

@@ -32,7 +32,7 @@ func TestReadings(t *testing.T) {
 		{[]float64{12, 5, 9.91e37}, nil, false},
 		{[]float64{12, 5, math.NaN()}, nil, false},
 	} {
-		ok, err := readings(floats(c.in...), channels(), counts)
+		ok, err := Readings(floats(c.in...), channels(), counts)
 		if err != nil || ok != c.ok {
 			t.Errorf("%v: %v, %v", c.in, ok, err)
 		}
@@ -43,13 +43,13 @@ func TestReadings(t *testing.T) {
 		}
 	}
 	for _, v := range []float64{9.9e37, -9.9e37, math.Inf(1), math.Inf(-1), 1e9, -1e9} {
-		ok, err := readings(floats(12, v, v), channels(), counts)
+		ok, err := Readings(floats(12, v, v), channels(), counts)
 		if err != nil || !ok || channels()[0].OverRange(counts[0]) || !channels()[1].OverRange(counts[1]) || (counts[2] > 0) != (v > 0) {
 			t.Errorf("%v: %v, %v, %v", v, counts, ok, err)
 		}
 	}
 	for _, n := range []int{0, 4, 11, 13, 16} {
-		if _, err := readings(make([]byte, n), channels(), counts); !errors.Is(err, scpi.ErrReply) {
+		if _, err := Readings(make([]byte, n), channels(), counts); !errors.Is(err, scpi.ErrReply) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
@@ -87,7 +87,7 @@ func FuzzReadings(f *testing.F) {
 	in := channels()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		counts := make([]measure.Count, len(in))
-		ok, err := readings(data, in, counts)
+		ok, err := Readings(data, in, counts)
 		if (err == nil) != (len(data) == 12) || ok && err != nil {
 			t.Fatalf("%d bytes: %v, %v", len(data), ok, err)
 		}
@@ -143,7 +143,7 @@ func BenchmarkReadings(b *testing.B) {
 	data, counts := floats(12, 5, 60, 12, 5, 60, 12, 5, 60), make([]measure.Count, len(in))
 	b.ReportAllocs()
 	for b.Loop() {
-		if ok, err := readings(data, in, counts); !ok || err != nil {
+		if ok, err := Readings(data, in, counts); !ok || err != nil {
 			b.Fatal(err)
 		}
 	}

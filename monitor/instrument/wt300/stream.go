@@ -56,7 +56,7 @@ func (s *stream) step(ctx context.Context) (err error) {
 	s.data, err = s.d.client.QueryBlock(ctx, next, bytesItem*len(s.counts), s.data[:0])
 	var there bool
 	if err == nil {
-		there, err = readings(s.data, s.d.inputs.Channels, s.counts)
+		there, err = Readings(s.data, s.d.inputs.Channels, s.counts)
 	}
 	if err != nil {
 		return s.failed(err)

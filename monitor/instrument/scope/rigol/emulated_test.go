@@ -46,6 +46,7 @@ func TestDHO(t *testing.T) {
 
 // A reader that needs far longer than ours waits is asked again.
 func TestASlowReader(t *testing.T) {
+	t.Parallel()
 	s := scopetest.Suite{Family: MSO5000, New: emulated(rigolface.MSO5000.Settling(250 * time.Millisecond)), Shallow: 10_000}
 	s.Once(t)
 }

@@ -49,7 +49,11 @@ func (s *Suite) Once(t *testing.T) { s.mended(t, nil, 0) }
 // invented.
 func (s *Suite) mended(t *testing.T, fault *scpiface.Fault, fragment int) {
 	b := s.bench(t, scopeface.Config{}, fragment)
-	k, dev, err := s.take(t, b, s.options(60*time.Millisecond, s.Shallow), 130*time.Millisecond, func(*taker) {
+	o := s.options(60*time.Millisecond, s.Shallow)
+	if fault != nil {
+		o.Timeout = 400 * time.Millisecond // shorter than a reply is late
+	}
+	k, dev, err := s.take(t, b, o, 130*time.Millisecond, func(*taker) {
 		if fault != nil {
 			b.Inject(*fault)
 		}
@@ -84,11 +88,11 @@ func (s *Suite) faults(t *testing.T) {
 		"unsolicited text":               {fault: data(scpiface.Unsolicited, 0)},
 		"junk behind a block":            {fault: data(scpiface.Junk, 0)},
 		"cable pulled while it delivers": {fault: data(scpiface.Hangup, 0)},
-		"cable pulled while it samples":  {fault: &scpiface.Fault{Kind: scpiface.Hangup, Match: s.State, Skip: 5}},
-		"errors in the queue":            {fault: &scpiface.Fault{Kind: scpiface.QueueError, Match: s.State, Skip: 2, Times: 3, Err: scpiface.ErrRange}},
+		"cable pulled while it samples":  {fault: &scpiface.Fault{Kind: scpiface.Hangup, Match: s.State, Skip: 3}},
+		"errors in the queue":            {fault: &scpiface.Fault{Kind: scpiface.QueueError, Match: s.State, Skip: 1, Times: 3, Err: scpiface.ErrRange}},
 		"two replies lost":               {fault: &scpiface.Fault{Kind: scpiface.Mute, Match: s.Data, Times: 2}},
 	} {
-		t.Run(name, func(t *testing.T) { s.mended(t, c.fault, c.fragment) })
+		t.Run(name, beside(func(t *testing.T) { s.mended(t, c.fault, c.fragment) }))
 	}
 }
 
@@ -106,7 +110,7 @@ func (s *Suite) fatal(t *testing.T) {
 		"switched off and on": {func(b *Bench) { b.other("*RST") }, false, nil, "switched off"},
 		"the sink has enough": {nil, true, errRefused, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, beside(func(t *testing.T) {
 			b := s.bench(t, scopeface.Config{}, 0)
 			_, _, err := s.take(t, b, s.options(60*time.Millisecond, s.Shallow), 200*time.Millisecond, func(k *taker) {
 				k.refuse = c.refuse
@@ -117,6 +121,6 @@ func (s *Suite) fatal(t *testing.T) {
 			if err == nil || (c.want != nil && !errors.Is(err, c.want)) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v", err)
 			}
-		})
+		}))
 	}
 }

@@ -67,6 +67,7 @@ func TestQuirks(t *testing.T) {
 
 // What somebody else does to the scope while it records.
 func TestMeddling(t *testing.T) {
+	t.Parallel()
 	for messages, says := range map[string]string{
 		"ACQ:STATE STOP": "front panel", "CH2:SCA 1": "set otherwise", "CH2:POS 1": "set otherwise", "HOR:MOD:RECO 1000": "front panel", "HOR:POS 100": "memory begins",
 	} {

@@ -21,13 +21,12 @@ func cName(address uintptr) []byte {
 	if address == 0 {
 		return nil
 	}
-	b := at(address, maxName) // looked at byte by byte, no further than its end
-	for i := range b {
-		if b[i] == 0 {
-			return b[:i]
-		}
+	p := *(*unsafe.Pointer)(unsafe.Pointer(&address))
+	n := 0
+	for n < maxName && *(*byte)(unsafe.Add(p, n)) != 0 { // no further than its end
+		n++
 	}
-	return b
+	return at(address, n)
 }
 
 func cString(p *byte) string {

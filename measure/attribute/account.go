@@ -55,9 +55,11 @@ type account struct {
 	// An edge often lies on a step of power: what a shift of it gains or loses
 	// depends on the side. So the power is taken on either side.
 	before, after slope
-	spill         sum // of |share's change × step| over the edges, in watts
-	scatter       sum // of its square
-	running       int
+	// The share's change times the step of power, over the edges, in watts: what a
+	// kernel that is hotter than those beside it loses to them has one sign.
+	spill   sum
+	scatter sum // of its square
+	running int
 }
 
 // edge books that the account's share of the power changes by d at an edge with
@@ -69,7 +71,7 @@ func (a *account) edge(d, before, after, host float64) {
 	a.before.add(-d*before, host)
 	a.after.add(-d*after, host)
 	step := d * (after - before)
-	a.spill.add(math.Abs(step))
+	a.spill.add(step)
 	a.scatter.add(step * step)
 }
 

@@ -30,7 +30,7 @@ func newAuto(library string) (*autoRun, error) {
 		_, err = os.Stat(abs)
 	}
 	if library == "" || err != nil {
-		return nil, withCode(exitUsage, errors.New("--auto: libwattmark.so is not beside this program: build it (make lib, or go build -buildmode=c-shared ./cmd/libwattmark) and name it with --library"))
+		return nil, withCode(exitUsage, errors.New("--auto: libwattmark.so is not beside this program: build it (go build -buildmode=c-shared -o libwattmark.so ./cmd/libwattmark) and name it with --library"))
 	}
 	logs, err := os.MkdirTemp("", "wattmark-launches-")
 	if err != nil {

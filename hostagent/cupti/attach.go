@@ -143,5 +143,6 @@ func Detach() error {
 		rec.log.Trouble(flushed.Error())
 		rec.mu.Unlock()
 	}
+	rec.identify()
 	return errors.Join(flushed, rec.end())
 }

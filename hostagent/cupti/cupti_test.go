@@ -203,6 +203,29 @@ func TestFailuresAreTold(t *testing.T) {
 	}
 }
 
+// The GPUs are named by the driver, once, at the end.
+func TestDevicesAreNamed(t *testing.T) {
+	s, path, err := attach(t, cuptitest.Build(t, 10, 130001))
+	if err != nil {
+		t.Fatal(err)
+	}
+	attached.rec.Load().drv = &driver{
+		DeviceGet:  func(dev *int32, ordinal int32) int32 { *dev = 10 + ordinal; return ordinal / 5 }, // there are five
+		DeviceUUID: func(uuid *[16]byte, dev int32) int32 { uuid[15] = byte(dev); return 0 },
+	}
+	n := []byte("k\x00")
+	for _, d := range []uint32{3, 1, 3, 6} {
+		launch(s, &n[0], &launchlog.Kernel{Start: 1, End: 2, Device: d})
+	}
+	if err := Detach(); err != nil {
+		t.Fatal(err)
+	}
+	p, got := read(t, path)
+	if diff := cmp.Diff(map[uint32][16]byte{1: {15: 11}, 3: {15: 13}}, p.Devices); diff != "" || len(got) != 4 || !p.Whole {
+		t.Errorf("%s, %+v", diff, p)
+	}
+}
+
 // In a child that forked there is no recorder.
 func TestAForkedChildIsRefused(t *testing.T) {
 	if _, _, err := attach(t, cuptitest.Build(t, 10, 130001)); err != nil {

@@ -22,7 +22,6 @@ type library struct {
 	GetVersion        func(version *uint32) uint32                                `c:"cuptiGetVersion"`
 	RegisterCallbacks func(requested, completed uintptr) uint32                   `c:"cuptiActivityRegisterCallbacks"`
 	Enable            func(kind uint32) uint32                                    `c:"cuptiActivityEnable"`
-	Disable           func(kind uint32) uint32                                    `c:"cuptiActivityDisable"`
 	FlushAll          func(flag uint32) uint32                                    `c:"cuptiActivityFlushAll"`
 	NextRecord        func(buffer uintptr, valid uintptr, record *uintptr) uint32 `c:"cuptiActivityGetNextRecord"`
 	Dropped           func(context uintptr, stream uint32, n *uint64) uint32      `c:"cuptiActivityGetNumDroppedRecords"`

@@ -3,6 +3,8 @@ package cupti
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -104,7 +106,7 @@ func (r *recorder) take(b []byte) {
 		return
 	}
 	if !r.devices[r.k.Device] {
-		r.device(r.k.Device)
+		r.devices[r.k.Device] = true
 	}
 	r.log.Kernel(&r.k)
 }
@@ -122,16 +124,20 @@ func (r *recorder) name(address uintptr) (uint32, bool) {
 	return i, ok
 }
 
-// device writes which GPU an ordinal is, once.
-func (r *recorder) device(ordinal uint32) {
-	r.devices[ordinal] = true
-	if r.drv == nil {
-		return
-	}
-	var dev int32
-	var uuid [16]byte
-	if r.drv.DeviceGet(&dev, int32(ordinal)) == 0 && r.drv.DeviceUUID(&uuid, dev) == 0 {
-		r.log.Device(ordinal, uuid)
+// identify writes which GPUs the kernels ran on. It asks the driver, which a
+// thread of CUPTI's must not.
+func (r *recorder) identify() {
+	r.mu.Lock()
+	ordinals := slices.Sorted(maps.Keys(r.devices))
+	r.mu.Unlock()
+	for _, o := range ordinals {
+		var dev int32
+		var uuid [16]byte
+		if r.drv != nil && r.drv.DeviceGet(&dev, int32(o)) == 0 && r.drv.DeviceUUID(&uuid, dev) == 0 {
+			r.mu.Lock()
+			r.log.Device(o, uuid)
+			r.mu.Unlock()
+		}
 	}
 }
 

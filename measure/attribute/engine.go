@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"sort"
 
 	"wattmark/measure"
@@ -73,65 +72,6 @@ func New(cfg Config, kernels iter.Seq2[Kernel, error]) (*Engine, error) {
 
 // Close releases the kernels' source.
 func (e *Engine) Close() { e.stop() }
-
-// meter is an instant of the host on the scans' clock.
-func (e *Engine) meter(host float64) float64 {
-	return float64(e.cfg.Clock.A-e.cfg.Delay) + e.rate*host
-}
-
-// host is the inverse of meter.
-func (e *Engine) host(t float64) float64 { return (t - float64(e.cfg.Clock.A-e.cfg.Delay)) / e.rate }
-
-// draw fetches the next kernel that touches the window.
-func (e *Engine) draw() error {
-	for {
-		k, err, ok := e.next()
-		if e.more = ok; !ok || err != nil {
-			e.err = err
-			return err
-		}
-		switch {
-		case k.Name < 0 || !(k.Start <= k.End) || math.IsInf(float64(k.Start), 0) || math.IsInf(float64(k.End), 0):
-			e.err = fmt.Errorf("attribute: name %d from %v to %v: %w", k.Name, float64(k.Start), float64(k.End), ErrKernel)
-		case float64(k.Start) < e.begun:
-			e.err = fmt.Errorf("attribute: a kernel begins at %v, after one at %v: %w", float64(k.Start), e.begun, ErrOrder)
-		}
-		if e.err != nil {
-			return e.err
-		}
-		e.begun = float64(k.Start)
-		if e.grow(k); e.clip(&k) {
-			e.ahead = k
-			return nil
-		}
-	}
-}
-
-// grow counts a kernel among those of its name.
-func (e *Engine) grow(k Kernel) {
-	if n := k.Name + 1 - len(e.names); n > 0 {
-		e.names = append(e.names, make([]account, n)...)
-	}
-	a := &e.names[k.Name]
-	a.launches++
-	if e.rate*float64(k.End-k.Start) < float64(e.cfg.Resolution) {
-		a.short++
-	}
-}
-
-// clip cuts a kernel to the window; false for one that lies outside of it.
-func (e *Engine) clip(k *Kernel) bool {
-	start, end := e.meter(float64(k.Start)), e.meter(float64(k.End))
-	if end < e.from || start > e.to {
-		e.outside++
-		return false
-	}
-	if start < e.from || end > e.to {
-		e.cut++
-	}
-	e.names[k.Name].busy.add(min(end, e.to) - max(start, e.from))
-	return true
-}
 
 // Add takes the next scan's instant in seconds of device time and its power in
 // watts. Errors wrap ErrOrder, ErrKernel, or are the kernels' own.
@@ -211,70 +151,6 @@ func (e *Engine) book(to float64) {
 		slope := (ps[i+1] - ps[i]) / (ts[i+1] - ts[i])
 		e.pending.add((b - a) * (ps[i] + slope*((a-ts[i])+(b-ts[i]))/2))
 		e.at = b
-	}
-}
-
-// change moves what is pending to who ran, and then one kernel in or out.
-func (e *Engine) change(t, host float64, name, by int) {
-	e.settle()
-	before, after := e.trace.at(t-e.beside), e.trace.at(t+e.beside)
-	was := len(e.running) - by
-	if was == 0 {
-		e.between.edge(-1, before, after, host)
-		if e.any {
-			e.activeIdle.take(&e.between)
-		} else {
-			e.idle.take(&e.between)
-		}
-		e.between, e.any = account{}, true
-	}
-	if e.names[name].running == 0 {
-		e.active = append(e.active, name)
-	}
-	for _, n := range e.active {
-		a := &e.names[n]
-		d := -share(a.running, was)
-		if n == name {
-			a.running += by
-		}
-		a.edge(d+share(a.running, was+by), before, after, host)
-	}
-	if e.names[name].running == 0 {
-		e.active = slices.DeleteFunc(e.active, func(n int) bool { return n == name })
-	}
-	if was+by == 0 {
-		e.between.edge(1, before, after, host)
-	}
-}
-
-func share(of, all int) float64 {
-	if all == 0 {
-		return 0
-	}
-	return float64(of) / float64(all)
-}
-
-// settle books what is pending for those that ran.
-func (e *Engine) settle() {
-	energy, length := e.pending, e.at-e.since
-	e.pending, e.since = sum{}, e.at
-	e.total.take(&energy)
-	if len(e.active) == 0 {
-		e.between.energy.take(&energy)
-		e.between.share.add(length)
-		e.between.busy.add(length)
-		return
-	}
-	var all int
-	for _, n := range e.active {
-		all += e.names[n].running
-	}
-	for _, n := range e.active {
-		a := &e.names[n]
-		k := share(a.running, all)
-		a.energy.add(k * energy.s)
-		a.energy.add(k * energy.c)
-		a.share.add(k * length)
 	}
 }
 

@@ -148,19 +148,37 @@ func (in *injected) run(more ...string) *process {
 	return in.rig.run(append([]string{"--auto", "--library", in.library, "--name", "recorded", "--"}, append(more, in.program)...)...)
 }
 
+// measured records the program on a timeline. A machine so busy that the meter in
+// this process misses its time loses a marker; then it is measured again.
+func (in *injected) measured() (got report, plan []planned) {
+	t := in.t
+	t.Helper()
+	for range 4 {
+		_ = os.Remove(in.plan)
+		p := in.run()
+		p.await(t, "ready for the plan")
+		plan = in.timeline()
+		in.write(plan)
+		code := p.wait(t)
+		got = report{}
+		object(t, p.out.String(), &got)
+		if code == 0 {
+			return got, plan
+		}
+		if code != exitIncomplete || !strings.Contains(got.Reason, "marker") {
+			t.Fatalf("exit code %d: %s\n%s", code, got.Reason, &p.err)
+		}
+		t.Log("measured again: ", got.Reason)
+	}
+	t.Fatal("no measurement is complete")
+	return got, plan
+}
+
 // The whole way: libcuda's call into the library, CUPTI's buffers, the log, the
 // database, the clock fit, the shares. Each name's energy is the board's within U.
 func TestEnergyByKernelOfAProgram(t *testing.T) {
 	in := compiled(t)
-	p := in.run()
-	p.await(t, "ready for the plan")
-	plan := in.timeline()
-	in.write(plan)
-	if code := p.wait(t); code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
-	var got report
-	object(t, p.out.String(), &got)
+	got, plan := in.measured()
 	if got.Kernels == nil {
 		t.Fatal("no kernels in the report")
 	}
@@ -199,18 +217,18 @@ func TestEnergyByKernelOfAProgram(t *testing.T) {
 	if len(k.Warnings) != 1 || !strings.Contains(k.Warnings[0], "1000 of 1022 kernels are shorter than the 50 µs") {
 		t.Errorf("warnings: %q", k.Warnings)
 	}
-	in.looksBack(plan, k)
+	in.looksBack(got.TaskID, plan)
 }
 
 // looksBack asks for the stored task again, as a user does.
-func (in *injected) looksBack(plan []planned, k *kernelsReport) {
+func (in *injected) looksBack(id int64, plan []planned) {
 	t := in.t
 	t.Helper()
-	show := start(t, "show", "1", "--kernels", "--no-plot", "--db", in.db)
+	show := start(t, "show", fmt.Sprint(id), "--kernels", "--no-plot", "--db", in.db)
 	if code := show.wait(t); code != 0 || !strings.Contains(show.out.String(), "(between kernels)") || !strings.Contains(show.out.String(), "caution: 1000 of") {
 		t.Errorf("show --kernels: %d\n%s", code, &show.out)
 	}
-	export := start(t, "export", "1", "--format", "kernels", "--db", in.db)
+	export := start(t, "export", fmt.Sprint(id), "--format", "kernels", "--db", in.db)
 	export.wait(t)
 	rows, err := csv.NewReader(strings.NewReader(export.out.String())).ReadAll()
 	if err != nil || len(rows) != len(plan)+1 {
@@ -237,17 +255,12 @@ func TestAutoSaysWhatIsMissing(t *testing.T) {
 		"killed":   {"PROGRAM_DIES", "1", "ended without its count"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			whole := in.t
+			in.t = t
+			defer func() { in.t = whole }()
 			t.Setenv("WATTMARK_CUPTI", library)
 			t.Setenv(c.env, c.value)
-			_ = os.Remove(in.plan)
-			p := in.run()
-			p.await(t, "ready for the plan")
-			in.write(in.timeline())
-			if code := p.wait(t); code != 0 {
-				t.Fatalf("exit code %d", code)
-			}
-			var got report
-			object(t, p.out.String(), &got)
+			got, _ := in.measured()
 			if got.Kernels == nil || !strings.Contains(strings.Join(got.Kernels.Warnings, "\n"), c.warning) {
 				t.Errorf("%+v", got.Kernels)
 			}

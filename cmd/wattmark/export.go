@@ -30,11 +30,14 @@ written, unless --all is given.
 
 recording: a folder with the raw counts as the meter delivered them, which
 "wattmark monitor --instrument replay --port FOLDER" plays again, and what the
-host knew (host.json).`,
+host knew (host.json).
+
+kernels: the timeline of a program that run --auto recorded, one line a kernel, on
+the host's clock in nanoseconds since 1970.`,
 		Example: "  wattmark export 42 --format csv -o gemm.csv\n  wattmark export 42 --format recording -o gemm.recording",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "csv" && format != "recording" {
-				return withCode(exitUsage, fmt.Errorf("format %q: want csv or recording", format))
+			if format != "csv" && format != "recording" && format != "kernels" {
+				return withCode(exitUsage, fmt.Errorf("format %q: want csv, recording or kernels", format))
 			}
 			db, err := a.openDB(cmd.Context())
 			if err != nil {
@@ -48,14 +51,18 @@ host knew (host.json).`,
 			if format == "recording" {
 				return exportRecording(cmd.Context(), output, db, t)
 			}
-			if output == "" || output == "-" {
-				return exportCSV(cmd.Context(), a.out, db, t, all)
+			write := func(w io.Writer) error { return exportCSV(cmd.Context(), w, db, t, all) }
+			if format == "kernels" {
+				write = func(w io.Writer) error { return exportKernels(cmd.Context(), w, db, t) }
 			}
-			return writeFile(output, func(w io.Writer) error { return exportCSV(cmd.Context(), w, db, t, all) })
+			if output == "" || output == "-" {
+				return write(a.out)
+			}
+			return writeFile(output, write)
 		},
 	}
 	resultFlag(c, &result)
-	c.Flags().StringVar(&format, "format", "csv", "csv or recording")
+	c.Flags().StringVar(&format, "format", "csv", "csv, recording or kernels")
 	c.Flags().StringVarP(&output, "output", "o", "-", "file or folder to write; - for standard output")
 	c.Flags().BoolVar(&all, "all", false, "also the samples outside of the window, markers among them")
 	return c

@@ -67,7 +67,7 @@ func TestUsageErrors(t *testing.T) {
 		{"export one", "not a task number"},
 		{"delete one", "not a task number"},
 		{"trim -- -1", "not a task number"},
-		{"export 1 --format parquet", "csv or recording"},
+		{"export 1 --format parquet", "csv, recording or kernels"},
 		{"trim 1 --from 2s --to 1s", "--to must lie after --from"},
 		{"bench quickly", "no command"},
 	} {

@@ -55,6 +55,8 @@ type report struct {
 	// Condition is the GPU's clocks and temperature around the work.
 	Condition *conditionReport `json:"gpu_condition,omitempty"`
 	Quality   *qualityReport   `json:"quality,omitempty"`
+	// Kernels is the energy by kernel of a recorded program.
+	Kernels *kernelsReport `json:"kernels,omitempty"`
 	// Caution is what the meter cannot see and ± U does not hold.
 	Caution string `json:"caution,omitempty"`
 

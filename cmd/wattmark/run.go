@@ -28,6 +28,8 @@ type runFlags struct {
 	scalars                  []uint
 	repeat                   int
 	noSensor                 bool
+	auto                     bool
+	library                  string
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -40,6 +42,7 @@ the work, play the stop marker, fetch the samples into the task database.
 The work is one of: a program after --, a built-in benchmark (--benchmark half,
 compute or memory), or a kernel of a PTX file (--ptx with --entry and --grid).`,
 		Example: `  wattmark run --user lab --name gemm -- ./gemm 4096
+  wattmark run --auto -- python3 train.py
   wattmark run --benchmark memory --duration 2s
   wattmark run --ptx kernel.ptx --entry vadd --grid 1024 --block 256 --buffer 4194304 --buffer 4194304`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.measureRun(cmd.Context(), f, args) },
@@ -62,6 +65,8 @@ compute or memory), or a kernel of a PTX file (--ptx with --entry and --grid).`,
 	fl.Int64SliceVar(&f.buffers, "buffer", nil, "allocate and zero a buffer of so many bytes, passed as the next parameter (repeatable)")
 	fl.UintSliceVar(&f.scalars, "scalar", nil, "32-bit value passed after the buffers (repeatable)")
 	fl.IntVar(&f.repeat, "repeat", 1, "launches of the PTX kernel")
+	fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
+	fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
 	fl.BoolVar(&f.noSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 	return a.jsonFlag(c)
 }
@@ -69,6 +74,12 @@ compute or memory), or a kernel of a PTX file (--ptx with --entry and --grid).`,
 func (a *app) measureRun(ctx context.Context, f runFlags, args []string) error {
 	if n := countTrue(len(args) > 0, f.benchmark != "", f.ptx != ""); n != 1 {
 		return withCode(exitUsage, errors.New("name one piece of work: a program after --, --benchmark, or --ptx"))
+	}
+	if err := f.autoCheck(args); err != nil {
+		return err
+	}
+	if f.auto {
+		return a.measureAuto(ctx, f, args)
 	}
 	dev, sensor, err := openGPU(ctx, f.gpu)
 	if err != nil {

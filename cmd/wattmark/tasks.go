@@ -168,7 +168,7 @@ func (a *app) usersCmd() *cobra.Command {
 }
 
 func (a *app) showCmd() *cobra.Command {
-	var noPlot, budget bool
+	var noPlot, budget, kernels bool
 	var result uint
 	c := &cobra.Command{
 		Use: "show TASK", Short: "Show one task: energy, rails, markers, a plot", Args: oneTask,
@@ -186,10 +186,18 @@ func (a *app) showCmd() *cobra.Command {
 			if err := r.addCondition(cmd.Context(), db); err != nil {
 				return err
 			}
+			if kernels {
+				if err := r.addKernels(cmd.Context(), db, t); err != nil {
+					return err
+				}
+			}
 			if a.json {
 				return a.printJSON(r)
 			}
 			renderReport(a.out, r)
+			if kernels {
+				a.renderKernels(r.Kernels)
+			}
 			if budget {
 				a.renderBudget(r)
 			}
@@ -201,6 +209,7 @@ func (a *app) showCmd() *cobra.Command {
 	}
 	resultFlag(c, &result)
 	c.Flags().BoolVar(&noPlot, "no-plot", false, "leave the plot out")
+	c.Flags().BoolVar(&kernels, "kernels", false, "list the energy by kernel name, where run --auto recorded the kernels")
 	c.Flags().BoolVar(&budget, "budget", false, "list the contributions to the total's uncertainty")
 	return a.jsonFlag(c)
 }

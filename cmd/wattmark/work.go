@@ -68,13 +68,17 @@ func ptxWork(d hostagent.Device, launch hostagent.PTXLaunch) (measurement.Work, 
 }
 
 // commandWork runs a program between the markers. Its output goes where ours
-// goes, except that with --json standard output is kept clean.
-func (a *app) commandWork(args []string) measurement.Work {
+// goes, except that with --json standard output is kept clean. env is added to
+// its environment.
+func (a *app) commandWork(args []string, env ...string) measurement.Work {
 	return func(ctx context.Context) ([]hostagent.Kernel, error) {
 		c := exec.CommandContext(ctx, args[0], args[1:]...)
 		c.Stdin, c.Stdout, c.Stderr = a.in, a.out, a.err
 		if a.json {
 			c.Stdout = a.err
+		}
+		if len(env) > 0 {
+			c.Env = append(os.Environ(), env...)
 		}
 		// The program gets time to end by itself before it is killed.
 		c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }

@@ -67,13 +67,18 @@ func (b *bench) pull() { (*b.unplug.Load())(instrument.ErrDisconnected) }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	return newBenchWith(t, meter.Config{Seed: 3, Rate: 20e3})
+}
+
+func newBenchWith(t *testing.T, c meter.Config) *bench {
+	t.Helper()
 	model, err := board.New(board.Config{Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	epoch := time.Now()
 	b := &bench{live: board.NewLive(model, epoch)}
-	source, err := meter.NewSampler(model, meter.Config{Seed: 3, Rate: 20e3})
+	source, err := meter.NewSampler(model, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/hostagent/cupti/cuptitest"
+	"wattmark/monitor/emulator/board"
+)
+
+// injected is a program that is recorded on the rig's board.
+type injected struct {
+	*rig
+	library, program, plan string
+}
+
+// compiled builds the injection library and the program that stands for one that
+// uses CUDA.
+func compiled(t *testing.T) *injected {
+	t.Helper()
+	dir := t.TempDir()
+	in := &injected{library: filepath.Join(dir, "libwattmark.so"), program: filepath.Join(dir, "program"), plan: filepath.Join(dir, "plan")}
+	t.Setenv("WATTMARK_CUPTI", cuptitest.Build(t, 10, 130001)) // skips without a compiler
+	t.Setenv("PROGRAM_PLAN", in.plan)
+	in.rig = newRig(t)
+	source, err := os.ReadFile("testdata/program.c.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "program.c")
+	if err := os.WriteFile(file, source, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lib := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", in.library, "../libwattmark")
+	lib.Env = append(os.Environ(), "CGO_ENABLED=1")
+	for _, c := range []*exec.Cmd{exec.CommandContext(t.Context(), "gcc", "-Wall", "-Werror", "-o", in.program, file), lib} {
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", c.Args, err, out)
+		}
+	}
+	return in
+}
+
+// planned is a kernel of the plan, with the load that it is.
+type planned struct {
+	name          string
+	start, end    time.Time
+	stream, graph int
+}
+
+// lay puts a load on the board from a time on and returns when it really begins.
+func (in *injected) lay(at time.Time, l board.Load) time.Time {
+	in.t.Helper()
+	begin, err := in.live.SetLoad(at, l)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return begin
+}
+
+// timeline lays kernels down on the board: long ones with rest between, two at
+// once, and a train of tiny ones.
+func (in *injected) timeline() (out []planned) {
+	at := time.Now().Add(100 * time.Millisecond)
+	one := func(name string, l board.Load, length time.Duration) {
+		k := planned{name: name, start: in.lay(at, l)}
+		k.end = in.lay(k.start.Add(length), board.ActiveIdle)
+		out, at = append(out, k), k.end.Add(4*time.Millisecond)
+	}
+	for range 10 {
+		one("_Z4gemmPfS_i", board.Compute, 17*time.Millisecond)
+		one("copy", board.Memory, 11*time.Millisecond)
+	}
+	begin := in.lay(at, board.Half)
+	end := in.lay(begin.Add(60*time.Millisecond), board.ActiveIdle)
+	out = append(out,
+		planned{"left", begin, begin.Add(40 * time.Millisecond), 7, 0}, planned{"right", begin.Add(20 * time.Millisecond), end, 8, 3})
+	begin = in.lay(end.Add(5*time.Millisecond), board.Half)
+	end = in.lay(begin.Add(20*time.Millisecond), board.ActiveIdle)
+	for a := begin; a.Before(end); a = a.Add(20 * time.Microsecond) {
+		out = append(out, planned{"tiny", a, a.Add(20 * time.Microsecond), 1, 0})
+	}
+	return out
+}
+
+// write hands the plan over as a whole.
+func (in *injected) write(plan []planned) {
+	in.t.Helper()
+	var b strings.Builder
+	for _, k := range plan {
+		fmt.Fprintf(&b, "%d %d %d %d %s\n", k.start.UnixNano(), k.end.UnixNano(), k.stream, k.graph, k.name)
+	}
+	if err := os.WriteFile(in.plan+".part", []byte(b.String()), 0o600); err != nil {
+		in.t.Fatal(err)
+	}
+	if err := os.Rename(in.plan+".part", in.plan); err != nil {
+		in.t.Fatal(err)
+	}
+}
+
+// energies is what the board drew in the kernels of each name, in equal shares
+// where two ran.
+func (in *injected) energies(plan []planned) map[string]float64 {
+	in.t.Helper()
+	out := map[string]float64{}
+	between := func(a, b time.Time) float64 {
+		e, err := in.live.Energy(a, b)
+		if err != nil {
+			in.t.Fatal(err)
+		}
+		return float64(e.Total)
+	}
+	for _, k := range plan {
+		out[k.name] += between(k.start, k.end)
+		for _, o := range plan {
+			if from, to := maxTime(k.start, o.start), minTime(k.end, o.end); o.name != k.name && from.Before(to) {
+				out[k.name] -= between(from, to) / 2
+			}
+		}
+	}
+	return out
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func minTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func (in *injected) run(more ...string) *process {
+	in.t.Helper()
+	return in.rig.run(append([]string{"--auto", "--library", in.library, "--name", "recorded", "--"}, append(more, in.program)...)...)
+}
+
+// measured records the program on a timeline. A machine so busy that the meter in
+// this process misses its time loses a marker; then it is measured again.
+func (in *injected) measured() (got report, plan []planned) {
+	t := in.t
+	t.Helper()
+	for range 4 {
+		_ = os.Remove(in.plan)
+		p := in.run()
+		p.await(t, "ready for the plan")
+		plan = in.timeline()
+		in.write(plan)
+		code := p.wait(t)
+		got = report{}
+		object(t, p.out.String(), &got)
+		if code == 0 {
+			return got, plan
+		}
+		if code != exitIncomplete || !strings.Contains(got.Reason, "marker") {
+			t.Fatalf("exit code %d: %s\n%s", code, got.Reason, &p.err)
+		}
+		t.Log("measured again: ", got.Reason)
+	}
+	t.Fatal("no measurement is complete")
+	return got, plan
+}
+
+// The whole way: libcuda's call into the library, CUPTI's buffers, the log, the
+// database, the clock fit, the shares. Each name's energy is the board's within U.
+func TestEnergyByKernelOfAProgram(t *testing.T) {
+	in := compiled(t)
+	got, plan := in.measured()
+	if got.Kernels == nil {
+		t.Fatal("no kernels in the report")
+	}
+	k := got.Kernels
+	if k.Recorded != uint64(len(plan)) || k.Reported != k.Recorded || k.Dropped != 0 {
+		t.Errorf("%d recorded, %d by CUPTI, %d dropped of %d", k.Recorded, k.Reported, k.Dropped, len(plan))
+	}
+	truth, sum, share := in.energies(plan), 0.0, 0.0
+	for _, l := range k.Lines {
+		sum, share = sum+*l.EnergyJ, share+l.ShareS
+		name := firstOf(l.Symbol, l.Name)
+		if l.Class != "kernel" {
+			continue
+		}
+		t.Logf("%s: %v ± %v J, the board drew %v J", name, *l.EnergyJ, *l.EnergyUJ, truth[name])
+		if d := math.Abs(*l.EnergyJ - truth[name]); !(d <= *l.EnergyUJ) {
+			t.Errorf("%s: %v J off, U is %v J", name, d, *l.EnergyUJ)
+		}
+		if *l.EnergyUJ > 0.1*truth[name] {
+			t.Errorf("%s: U is %v J of %v J", name, *l.EnergyUJ, truth[name])
+		}
+		delete(truth, name)
+	}
+	if len(truth) > 0 {
+		t.Errorf("no lines for %v", truth)
+	}
+	if d := math.Abs(sum / *got.EnergyJ - 1); d > 1e-9 {
+		t.Errorf("the lines come to %v J, the window has %v J", sum, *got.EnergyJ)
+	}
+	if d := math.Abs(share / *got.DurationS - 1); d > 1e-9 {
+		t.Errorf("the lines come to %v s, the window has %v s", share, *got.DurationS)
+	}
+	if i := slices.IndexFunc(k.Lines, func(l kernelLine) bool { return l.Name == "gemm" && l.Symbol == "_Z4gemmPfS_i" }); i < 0 {
+		t.Error("the name was not demangled")
+	}
+	if len(k.Warnings) != 1 || !strings.Contains(k.Warnings[0], "1000 of 1022 kernels are shorter than the 50 µs") {
+		t.Errorf("warnings: %q", k.Warnings)
+	}
+	in.looksBack(got.TaskID, plan)
+}
+
+// looksBack asks for the stored task again, as a user does.
+func (in *injected) looksBack(id int64, plan []planned) {
+	t := in.t
+	t.Helper()
+	show := start(t, "show", fmt.Sprint(id), "--kernels", "--no-plot", "--db", in.db)
+	if code := show.wait(t); code != 0 || !strings.Contains(show.out.String(), "(between kernels)") || !strings.Contains(show.out.String(), "caution: 1000 of") {
+		t.Errorf("show --kernels: %d\n%s", code, &show.out)
+	}
+	export := start(t, "export", fmt.Sprint(id), "--format", "kernels", "--db", in.db)
+	export.wait(t)
+	rows, err := csv.NewReader(strings.NewReader(export.out.String())).ReadAll()
+	if err != nil || len(rows) != len(plan)+1 {
+		t.Fatalf("export --format kernels: %d rows, %v", len(rows), err)
+	}
+	i := slices.IndexFunc(rows, func(r []string) bool { return r[3] == "right" })
+	want := plan[slices.IndexFunc(plan, func(p planned) bool { return p.name == "right" })]
+	if i < 0 || rows[i][0] != fmt.Sprint(want.start.UnixNano()) || rows[i][1] != fmt.Sprint(want.end.UnixNano()) ||
+		rows[i][7] != "8" || rows[i][9] != "3" || strings.Join(rows[i][10:], ",") != "128,2,1,256,1,1" {
+		t.Errorf("the kernel right is %v", rows[max(i, 0)])
+	}
+}
+
+// Without CUPTI the program runs all the same, and the task says why there is
+// nothing. So does one that is killed.
+func TestAutoSaysWhatIsMissing(t *testing.T) {
+	in := compiled(t)
+	library := os.Getenv("WATTMARK_CUPTI")
+	for name, c := range map[string]struct {
+		env, value string
+		warning    string
+	}{
+		"no CUPTI": {"WATTMARK_CUPTI", "/nowhere/libcupti.so", "CUPTI was not found"},
+		"killed":   {"PROGRAM_DIES", "1", "ended without its count"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			whole := in.t
+			in.t = t
+			defer func() { in.t = whole }()
+			t.Setenv("WATTMARK_CUPTI", library)
+			t.Setenv(c.env, c.value)
+			got, _ := in.measured()
+			if got.Kernels == nil || !strings.Contains(strings.Join(got.Kernels.Warnings, "\n"), c.warning) {
+				t.Errorf("%+v", got.Kernels)
+			}
+		})
+	}
+	p := in.rig.run("--auto", "--library", in.library, "--", "true")
+	if code := p.wait(t); code != exitFailed || !strings.Contains(p.err.String(), "no process of the program loaded") {
+		t.Errorf("a program without CUDA: %d\n%s", code, &p.err)
+	}
+}
+
+func TestAutoRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no program":         {[]string{"--auto", "--benchmark", "half"}, "name it after --"},
+		"no library":         {[]string{"--auto", "--library", "/nowhere.so", "--", "true"}, "libwattmark.so is not beside this program"},
+		"a library for what": {[]string{"--library", "x.so", "--", "true"}, "--library goes with --auto"},
+	} {
+		p := start(t, append([]string{"run", "--gpu", "sim:/nowhere", "--db", filepath.Join(t.TempDir(), "x.db")}, c.args...)...)
+		if code := p.wait(t); code != exitUsage || !strings.Contains(p.err.String(), c.want) {
+			t.Errorf("%s: %d\n%s", name, code, &p.err)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+/* A stand-in for libcupti. The record is declared from NVIDIA's reference of its
+ * fields, packed and aligned as CUPTI's records are, and not from the decoder. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct __attribute__((packed)) __attribute__((aligned(8))) {
+  uint32_t kind;
+  uint8_t cacheConfig;
+  uint8_t sharedMemoryConfig;
+  uint16_t registersPerThread;
+  uint32_t partitionedGlobalCacheRequested;
+  uint32_t partitionedGlobalCacheExecuted;
+  uint64_t start;
+  uint64_t end;
+  uint64_t completed;
+  uint32_t deviceId;
+  uint32_t contextId;
+  uint32_t streamId;
+  int32_t gridX;
+  int32_t gridY;
+  int32_t gridZ;
+  int32_t blockX;
+  int32_t blockY;
+  int32_t blockZ;
+  int32_t staticSharedMemory;
+  int32_t dynamicSharedMemory;
+  uint32_t localMemoryPerThread;
+  uint32_t localMemoryTotal;
+  uint32_t correlationId;
+  int64_t gridId;
+  const char *name;
+  void *reserved0;
+  uint64_t queued;
+  uint64_t submitted;
+  uint8_t launchType;
+  uint8_t isSharedMemoryCarveoutRequested;
+  uint8_t sharedMemoryCarveoutRequested;
+  uint8_t padding;
+  uint32_t sharedMemoryExecuted;
+#if KERNEL >= 5
+  uint64_t graphNodeId;
+  uint32_t shmemLimitConfig;
+  uint32_t graphId;
+#endif
+#if KERNEL >= 6
+  void *pAccessPolicyWindow;
+#endif
+#if KERNEL >= 7
+  uint32_t channelID;
+  uint32_t channelType;
+#endif
+#if KERNEL >= 8
+  uint32_t clusterX;
+  uint32_t clusterY;
+  uint32_t clusterZ;
+  uint32_t clusterSchedulingPolicy;
+  uint64_t localMemoryTotal_v2;
+#endif
+#if KERNEL >= 9
+  uint32_t maxPotentialClusterSize;
+  uint32_t maxActiveClusters;
+#endif
+#if KERNEL >= 10
+  uint8_t isDeviceLaunched;
+#endif
+} record_t;
+
+typedef void (*requested_t)(uint8_t **buffer, size_t *size, size_t *maxNumRecords);
+typedef void (*completed_t)(void *context, uint32_t streamId, uint8_t *buffer, size_t size, size_t validSize);
+
+static requested_t requested;
+static completed_t completed;
+static uint8_t *buffer;
+static size_t size, valid;
+static size_t dropped;
+static int enabled;
+
+int cuptiGetVersion(uint32_t *version) {
+  *version = VERSION;
+  return 0;
+}
+
+int cuptiGetResultString(int result, const char **text) {
+  *text = result == 39 ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED" : "CUPTI_ERROR_UNKNOWN";
+  return 0;
+}
+
+int cuptiActivityRegisterCallbacks(requested_t r, completed_t c) {
+  requested = r;
+  completed = c;
+  return 0;
+}
+
+int cuptiActivityEnable(uint32_t kind) {
+#ifdef FAIL_ENABLE
+  return 39;
+#endif
+  enabled = kind == 10;
+  return 0;
+}
+
+int cuptiActivityDisable(uint32_t kind) {
+  enabled = 0;
+  return 0;
+}
+
+int cuptiActivityFlushPeriod(uint32_t ms) { return 0; }
+
+int cuptiActivityGetNextRecord(uint8_t *b, size_t validSize, uint8_t **record) {
+  uint8_t *next = *record ? *record + sizeof(record_t) : b;
+#ifdef FAIL_RECORD
+  return 999;
+#endif
+  if (next + sizeof(record_t) > b + validSize) return 12; /* CUPTI_ERROR_MAX_LIMIT_REACHED */
+  *record = next;
+  return 0;
+}
+
+int cuptiActivityGetNumDroppedRecords(void *context, uint32_t streamId, size_t *n) {
+  *n = dropped;
+  dropped = 0;
+  return 0;
+}
+
+static void *deliver(void *arg) {
+  completed(0, 0, buffer, size, valid);
+  buffer = 0;
+  return 0;
+}
+
+int cuptiActivityFlushAll(uint32_t flag) {
+#ifdef FAIL_FLUSH
+  return 999;
+#endif
+  if (buffer && completed) deliver(0);
+  return 0;
+}
+
+/* standin_kernel is a kernel that ran. Full buffers are handed over from a thread
+ * of the library's own, as CUPTI does. */
+void standin_kernel(const char *name, uint64_t start, uint64_t end, uint32_t device, uint32_t stream, uint32_t correlation,
+                    uint32_t graph, const int32_t grid[3], const int32_t block[3]) {
+  record_t r;
+  if (!enabled) return;
+#ifdef SMALL_BUFFERS
+  if (buffer && valid + sizeof r > 64 * sizeof r) {
+#else
+  if (buffer && valid + sizeof r > size) {
+#endif
+    pthread_t t;
+    pthread_create(&t, 0, deliver, 0);
+    pthread_join(t, 0);
+  }
+  if (!buffer) {
+    size_t records;
+    requested(&buffer, &size, &records);
+    valid = 0;
+  }
+  if (!buffer || size < sizeof r) {
+    dropped++;
+    return;
+  }
+  memset(&r, 0xa5, sizeof r); /* what is not set must not be read */
+  r.kind = 10;
+  r.start = start;
+  r.end = end;
+  r.deviceId = device;
+  r.streamId = stream;
+  r.gridX = grid[0];
+  r.gridY = grid[1];
+  r.gridZ = grid[2];
+  r.blockX = block[0];
+  r.blockY = block[1];
+  r.blockZ = block[2];
+  r.correlationId = correlation;
+  r.name = name;
+#if KERNEL >= 5
+  r.graphId = graph;
+#endif
+  memcpy(buffer + valid, &r, sizeof r);
+  valid += sizeof r;
+}
+
+/* standin_drop makes CUPTI say that it lost records. */
+void standin_drop(uint64_t n) { dropped += n; }

@@ -1,0 +1,188 @@
+package attribute
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"sort"
+
+	"wattmark/measure"
+)
+
+// Engine shares a power trace among kernels. Scans are pushed in order of time
+// (Add); kernels are drawn as they are needed, in order of their begin.
+// It is not safe for concurrent use. Close must be called.
+type Engine struct {
+	cfg      Config
+	from, to float64
+	beside   float64 // how far from an edge its powers are read
+	rate     float64 // seconds of the meter a second of the host
+	next     func() (Kernel, error, bool)
+	stop     func()
+
+	ahead   Kernel // the next to begin
+	more    bool
+	begun   float64 // host's begin of the last one drawn
+	running ends
+	names   []account
+	active  []int // distinct names that run
+	// between is the time without kernels, until it is known whether another one
+	// follows: active idle then, idle otherwise.
+	between, activeIdle, idle account
+	any                       bool // a kernel has begun
+	opened                    bool // the window has begun
+
+	trace        trace
+	at           float64 // up to where the energy is booked
+	pending      sum     // booked since the set of running kernels changed last
+	since        float64
+	total        sum
+	outside, cut uint64
+	seen         bool
+	first        float64
+	err          error
+}
+
+// New prepares the sharing of a window among kernels, which come in order of
+// their begin. An error among them is told by Add or Result.
+func New(cfg Config, kernels iter.Seq2[Kernel, error]) (*Engine, error) {
+	w := cfg.Window
+	if !(w.From < w.To) || math.IsInf(float64(w.From), 0) || math.IsInf(float64(w.To), 0) {
+		return nil, fmt.Errorf("attribute: from %v to %v: %w", w.From, w.To, ErrWindow)
+	}
+	if !(cfg.Clock.B > 0) {
+		return nil, fmt.Errorf("attribute: a clock that runs at %v: %w", cfg.Clock.B, ErrWindow)
+	}
+	e := &Engine{
+		cfg: cfg, from: float64(w.From - cfg.Delay), to: float64(w.To - cfg.Delay),
+		rate: cfg.Clock.B, begun: math.Inf(-1),
+	}
+	mid, _ := cfg.Clock.Host((w.From + w.To) / 2)
+	_, u := cfg.Clock.Meter(mid)
+	// Half a window is as far as anything can lie beside an edge.
+	e.beside = min(max(float64(cfg.Resolution), float64(u)), (e.to-e.from)/2)
+	e.at, e.since = e.from, e.from
+	e.next, e.stop = iter.Pull2(kernels)
+	if err := e.draw(); err != nil {
+		e.stop()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close releases the kernels' source.
+func (e *Engine) Close() { e.stop() }
+
+// Add takes the next scan's instant in seconds of device time and its power in
+// watts. Errors wrap ErrOrder, ErrKernel, or are the kernels' own.
+func (e *Engine) Add(at, watts float64) error {
+	if e.err != nil {
+		return e.err
+	}
+	if e.seen && at < e.trace.last() {
+		e.err = fmt.Errorf("attribute: a scan at %v after one at %v: %w", at, e.trace.last(), ErrOrder)
+		return e.err
+	}
+	if !e.seen {
+		e.first, e.seen = at, true
+	}
+	if e.at >= e.to && e.trace.last() >= e.to+e.beside {
+		return nil // nothing behind bears on the window
+	}
+	e.trace.push(at, watts)
+	// An edge is booked once the power behind it is known.
+	return e.advance(min(at-e.beside, e.to))
+}
+
+// advance books all edges up to an instant, and the energy up to there.
+func (e *Engine) advance(until float64) error {
+	if !e.opened && until > e.from {
+		e.between.edge(1, e.trace.at(e.from-e.beside), e.trace.at(e.from+e.beside), e.host(e.from))
+		e.opened = true
+	}
+	for e.err == nil {
+		t, host, end, ok := e.edge()
+		if !ok || t > until {
+			break
+		}
+		e.book(t)
+		if end {
+			k := e.running.pop()
+			e.change(t, host, k.Name, -1)
+			continue
+		}
+		k := e.ahead
+		e.running.push(k)
+		e.change(t, host, k.Name, 1)
+		if err := e.draw(); err != nil {
+			return err
+		}
+	}
+	if until > e.at {
+		e.book(until)
+	}
+	e.trace.drop(e.at - e.beside)
+	return e.err
+}
+
+// edge is the next begin or end within the window; an end goes before a begin.
+func (e *Engine) edge() (t, host float64, end, ok bool) {
+	if len(e.running) > 0 {
+		host = float64(e.running[0].End)
+		t, end, ok = min(e.meter(host), e.to), true, true
+	}
+	if e.more {
+		if s := max(e.meter(float64(e.ahead.Start)), e.from); !ok || s < t {
+			return s, float64(e.ahead.Start), false, true
+		}
+	}
+	return t, host, end, ok
+}
+
+// book integrates up to an instant that the trace reaches.
+func (e *Engine) book(to float64) {
+	ts, ps := e.trace.t, e.trace.p
+	i := max(e.trace.head+sort.SearchFloat64s(ts[e.trace.head:], e.at)-1, e.trace.head)
+	for ; i+1 < len(ts) && e.at < to; i++ {
+		a, b := max(e.at, ts[i]), min(to, ts[i+1])
+		if !(b > a) {
+			continue
+		}
+		slope := (ps[i+1] - ps[i]) / (ts[i+1] - ts[i])
+		e.pending.add((b - a) * (ps[i] + slope*((a-ts[i])+(b-ts[i]))/2))
+		e.at = b
+	}
+}
+
+// Result ends the sharing. Scans that do not reach over the window are ErrNoData.
+func (e *Engine) Result() (Result, error) {
+	if e.err != nil {
+		return Result{}, e.err
+	}
+	eps := 1e-6 * float64(e.cfg.Resolution)
+	if !e.seen || e.first > e.from+eps || e.trace.last() < e.to-eps {
+		return Result{}, fmt.Errorf("attribute: window from %v to %v: %w", e.cfg.Window.From, e.cfg.Window.To, ErrNoData)
+	}
+	if err := e.advance(e.to); err != nil {
+		return Result{}, err
+	}
+	for e.more { // those behind the window are counted
+		if err := e.draw(); err != nil {
+			return Result{}, err
+		}
+	}
+	e.settle()
+	if len(e.active) == 0 {
+		e.between.edge(-1, e.trace.at(e.to-e.beside), e.trace.at(e.to+e.beside), e.host(e.to))
+	}
+	e.idle.take(&e.between)
+	e.between = account{}
+	out := Result{
+		ActiveIdle: e.activeIdle.use(&e.cfg), Idle: e.idle.use(&e.cfg), Outside: e.outside, Cut: e.cut,
+	}
+	out.Total = measure.Joule(e.total.value())
+	for i := range e.names {
+		out.Kernels = append(out.Kernels, e.names[i].use(&e.cfg))
+	}
+	return out, nil
+}

@@ -19,8 +19,8 @@ type MethodResult struct {
 	Energy   measure.Joule // NaN where the method had nothing to say: Note tells why
 	Mean     measure.Watt  // Energy over the time
 	Readings uint64        // that the energy rests on
-	// Call is what its calls cost. Alone and Beside are the time from one to the
-	// next, while the energy counter was not being read and while it was.
+	// Call is what its calls cost. Alone and Beside are the time from one's
+	// end to the next's, while the energy counter was not being read and while it was.
 	Call, Alone, Beside Timing
 	Note                string
 }

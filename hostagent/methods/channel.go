@@ -12,8 +12,8 @@ type channel struct {
 	trace
 	call          histogram
 	alone, beside histogram // intervals without and with a call of the counter
-	last          time.Time
-	calls         uint64 // of the counter, at last
+	last          time.Time // end of the newest call that came to something
+	calls         uint64    // of the counter, at last
 	failed        uint64
 	err           error // the newest failure
 }
@@ -23,13 +23,12 @@ type channel struct {
 func (c *channel) ask(counter *atomic.Uint64, f func() error) (at time.Time, ok bool) {
 	begin := time.Now()
 	err := f()
-	took := time.Since(begin)
-	c.call.add(took)
+	end := time.Now()
+	c.call.add(end.Sub(begin))
 	if err != nil {
 		c.failed, c.err = c.failed+1, err
 		return at, false
 	}
-	at = begin.Add(took / 2)
 	var calls uint64
 	if counter != nil {
 		calls = counter.Load()
@@ -37,12 +36,12 @@ func (c *channel) ask(counter *atomic.Uint64, f func() error) (at time.Time, ok 
 	switch {
 	case c.last.IsZero():
 	case calls != c.calls || calls%2 == 1:
-		c.beside.add(at.Sub(c.last))
+		c.beside.add(end.Sub(c.last))
 	default:
-		c.alone.add(at.Sub(c.last))
+		c.alone.add(end.Sub(c.last))
 	}
-	c.last, c.calls = at, calls
-	return at, true
+	c.last, c.calls = end, calls
+	return begin.Add(end.Sub(begin) / 2), true
 }
 
 // beat calls f at a steady distance until ctx ends, from a moment of chance on,

@@ -24,7 +24,8 @@ type trace struct {
 	runs []run
 	// steps: the values are a counter's, and must not be averaged.
 	steps bool
-	bound int // mostRuns when zero
+	bound int   // mostRuns when zero
+	step  int64 // the last distance of two readings, ns
 }
 
 // add keeps a reading. One that is no number is left out, and one that goes back
@@ -40,7 +41,8 @@ func (t *trace) add(at time.Time, v float64) {
 		if ns < old.last {
 			return
 		}
-		if old.v == v {
+		hole := t.hole(ns, old.last)
+		if old.v == v && (t.steps || !hole) {
 			old.last, old.n = ns, old.n+1
 			return
 		}
@@ -53,6 +55,18 @@ func (t *trace) add(at time.Time, v float64) {
 		t.halve()
 	}
 	t.runs = append(t.runs, r)
+}
+
+// hole reports whether readings are missing before an instant: those of a run are
+// taken as evenly spaced.
+func (t *trace) hole(ns, last int64) bool {
+	const least = int64(5 * time.Millisecond) // a busy machine
+	step := ns - last
+	if t.step > 0 && step > max(least, 5*t.step/2) {
+		return true
+	}
+	t.step = step
+	return false
 }
 
 // halve merges runs by twos. Sums stay what they are; a counter keeps every

@@ -59,6 +59,7 @@ var (
 func watch(t *testing.T, s hostagent.PowerSensor, o Options, length time.Duration) map[Method]store.MethodResult {
 	t.Helper()
 	w := New(s, o)
+	w.nap = rest // on the bubble's clock
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

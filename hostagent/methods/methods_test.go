@@ -221,6 +221,7 @@ func TestMTSMWithoutPauseIsAsFastAsTheCall(t *testing.T) {
 func TestTracesCoverWhatTheyMust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(sim.NewSensor(step(time.Now().Add(2*time.Second), 100, 300), nil, quick), Options{})
+		w.nap = rest
 		results := twice(t, w)
 		if a, b := results[0][MTSM], results[1][MTSM]; math.Abs(float64(a.Mean)-100) > 1e-6 || math.Abs(float64(b.Mean)-300) > 1e-6 {
 			t.Errorf("MTSM: %v, then %v", a.Mean, b.Mean)

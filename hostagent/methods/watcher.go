@@ -24,11 +24,12 @@ type Watcher struct {
 	flag   atomic.Bool
 	calls  atomic.Uint64 // begins and ends of the counter's calls: odd within one
 	missed uint64        // beats of SMA
+	nap    func(ctx context.Context, d time.Duration)
 }
 
 // New makes a watcher of a sensor. It reads nothing before Run.
 func New(s hostagent.PowerSensor, o Options) *Watcher {
-	w := &Watcher{o: o.defaults(), s: newSensor(s), up: make(chan struct{}, 1)}
+	w := &Watcher{o: o.defaults(), s: newSensor(s), up: make(chan struct{}, 1), nap: nap}
 	w.counter.steps = true
 	return w
 }
@@ -83,7 +84,7 @@ func (w *Watcher) runMTSM(ctx context.Context) {
 			ok := w.readUsage(&w.mtsm)
 			switch {
 			case w.o.MTSMEvery > 0:
-				rest(ctx, w.o.MTSMEvery)
+				w.nap(ctx, w.o.MTSMEvery)
 			case !ok: // a GPU that is lost need not be asked without pause
 				rest(ctx, time.Millisecond)
 			}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"time"
+	_ "time/tzdata" // zones are named on machines without them too
 
 	"wattmark/analysis/smilog"
 	"wattmark/measure"

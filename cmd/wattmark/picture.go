@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -115,8 +117,8 @@ func (p *picture) writeSVG(w io.Writer) error {
 	pl.X.Label.Text, pl.Y.Label.Text = "time since the work began / s", "power / W"
 	pl.X.Min, pl.X.Max = float64(-p.margin()), float64(p.length+p.margin())
 	pl.Add(plotter.NewGrid())
-	pl.Legend.Top, pl.Legend.Left = true, false
-	pl.Legend.YOffs = -2 * vg.Millimeter
+	pl.Legend.Top, pl.Legend.Left = true, true
+	pl.Legend.XOffs, pl.Legend.YOffs = 5*vg.Millimeter, -2*vg.Millimeter
 	for _, l := range p.lines {
 		thumb, err := l.draw(pl)
 		if err != nil {
@@ -125,13 +127,23 @@ func (p *picture) writeSVG(w io.Writer) error {
 		pl.Legend.Add(l.name, thumb)
 	}
 	pl.Y.Min = 0
-	pl.Y.Max *= 1.3 // room for the legend
+	pl.Y.Max *= 1.45 // room for the legend
 	c, err := pl.WriterTo(pictureWidth, pictureHeight, "svg")
 	if err != nil {
 		return fmt.Errorf("plot: %w", err)
 	}
-	_, err = c.WriteTo(w)
+	var b bytes.Buffer
+	if _, err := c.WriteTo(&b); err != nil {
+		return fmt.Errorf("plot: %w", err)
+	}
+	// Few machines have the font; these have letters of the same widths.
+	_, err = w.Write(bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")))
 	return err
+}
+
+func init() {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	plotter.DefaultFont = plot.DefaultFont
 }
 
 func (l *pictureLine) draw(pl *plot.Plot) (plot.Thumbnailer, error) {

@@ -57,8 +57,10 @@ func (d *DB) PutMethods(ctx context.Context, id TaskID, m []MethodResult) error 
 }
 
 func putMethod(ctx context.Context, tx *sql.Tx, id TaskID, x MethodResult) error {
-	row := []any{int64(id), int64(id), x.Method, int64(id), x.Method, x.From.UnixNano(), x.To.UnixNano(),
-		number(x.Energy), number(x.Mean), int64(x.Readings)}
+	row := []any{
+		int64(id), int64(id), x.Method, int64(id), x.Method, x.From.UnixNano(), x.To.UnixNano(),
+		number(x.Energy), number(x.Mean), int64(x.Readings),
+	}
 	for _, t := range []Timing{x.Call, x.Alone, x.Beside} {
 		row = append(row, int64(t.N), number(t.P50), number(t.P99), number(t.Max))
 	}

@@ -18,10 +18,14 @@ func TestMethodsComeBack(t *testing.T) {
 	nan := math.NaN()
 	none := Timing{P50: measure.Seconds(nan), P99: measure.Seconds(nan), Max: measure.Seconds(nan)}
 	want := []MethodResult{
-		{Method: "sma", From: epoch, To: epoch.Add(time.Second), Energy: 300, Mean: 300, Readings: 66,
-			Call: Timing{200, 6e-7, 1e-6, 3e-3}, Alone: Timing{150, 0.015, 0.016, 0.02}, Beside: Timing{49, 0.015, 0.018, 0.02}},
-		{Method: "counter", From: epoch, To: epoch.Add(time.Second), Energy: measure.Joule(nan), Mean: measure.Watt(nan),
-			Call: none, Alone: none, Beside: none, Note: "the GPU has no energy counter"},
+		{
+			Method: "sma", From: epoch, To: epoch.Add(time.Second), Energy: 300, Mean: 300, Readings: 66,
+			Call: Timing{200, 6e-7, 1e-6, 3e-3}, Alone: Timing{150, 0.015, 0.016, 0.02}, Beside: Timing{49, 0.015, 0.018, 0.02},
+		},
+		{
+			Method: "counter", From: epoch, To: epoch.Add(time.Second), Energy: measure.Joule(nan), Mean: measure.Watt(nan),
+			Call: none, Alone: none, Beside: none, Note: "the GPU has no energy counter",
+		},
 	}
 	ok(t, d.PutMethods(t.Context(), id, want))
 	got := must(d.Methods(t.Context(), id))(t)

@@ -72,7 +72,6 @@ func TestUsageErrors(t *testing.T) {
 		{"bench quickly", "no command"},
 		{"pulse --on 0s", "--on must be positive"},
 		{"pulse --for 10ms", "holds no pulse"},
-		{"pulse --no-meter --no-counter", "leave --no-counter out"},
 		{"import nvidia", "did you mean nvidia-smi"},
 		{"import nvidia-smi x.csv", "--task"},
 		{"import nvidia-smi x.csv --task 1 --utc-offset 1h --zone UTC", "not both"},

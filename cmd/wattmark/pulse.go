@@ -33,10 +33,10 @@ func (a *app) pulseCmd() *cobra.Command {
 method meanwhile, and hold what each says against the truth, in a table and a plot
 (SVG). docs/methods.md tells what the methods are.
 
-The truth is the external meter of the monitor, whose task is stored as any other. Where
-no monitor serves at the default address, its meter is the GPU's own sensor, or with
---no-meter, it is the GPU's energy counter over the whole time: that has its own error
-and is said so; nothing is stored then.`,
+The truth is the external meter of the monitor, whose task is stored as any other.
+With --no-meter, where no monitor serves at the default address, or where its meter is
+the GPU's own sensor, the GPU's energy counter over the whole time stands for it: it
+has an error of its own, the output says so, and nothing is stored.`,
 		Example: `  wattmark pulse
   wattmark pulse --on 20ms --off 80ms --for 10s --svg pulse.svg
   wattmark pulse --gpu sim:/tmp/gpu.sock --monitor 127.0.0.1:7551`,
@@ -54,7 +54,7 @@ and is said so; nothing is stored then.`,
 	fl.BoolVar(&f.alone, "no-meter", false, "measure without a meter")
 	fl.StringVar(&f.svg, "svg", "", "file to draw into (default: pulse-TASK.svg, or pulse-TIME.svg without a meter)")
 	fl.BoolVar(&f.flatOut, "flat-out", false, "let MTSM read without pause, as the paper has it, instead of every 0.5 ms")
-	fl.BoolVar(&f.noCounter, "no-counter", false, "do not read the energy counter, whose calls take milliseconds")
+	fl.BoolVar(&f.noCounter, "no-counter", false, "do not read the energy counter, whose calls take milliseconds; without a meter there is no truth then")
 	fl.DurationVar(&f.warmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before; 0 for none")
 	fl.DurationVar(&f.wait, "wait", 0, "how long to queue for a busy bench")
 	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
@@ -97,9 +97,6 @@ func (a *app) pulse(ctx context.Context, f pulseFlags, named bool) error {
 		if why, err = noTruth(ctx, f.monitor, named); err != nil {
 			return err
 		}
-	}
-	if why != "" && f.noCounter {
-		return withCode(exitUsage, errors.New("without a meter the truth is the energy counter: leave --no-counter out"))
 	}
 	dev, openSensor, err := openGPU(ctx, f.gpu)
 	if err != nil {

@@ -60,7 +60,7 @@ func (a *app) pulseAlone(ctx context.Context, f pulseFlags, why string, dev host
 	results := w.Results(of)
 	truth := counterTruth(results)
 	if truth == nil {
-		r.Truth = "none: the energy counter tells nothing here, and " + why
+		r.Truth = "none: the energy counter was not read or tells nothing, and no meter (" + why + ")"
 	} else {
 		r.TruthW = number(float64(truth.mean))
 	}
@@ -137,7 +137,11 @@ func (a *app) printPulse(r *pulseReport) error {
 	if r.TruthW != nil {
 		fmt.Fprintf(a.out, "           %.1f W; what it is worth only a meter tells\n", *r.TruthW)
 	}
-	renderMethods(a.out, r.Methods, "the energy counter")
+	against := "the energy counter"
+	if r.TruthW == nil {
+		against = "nothing"
+	}
+	renderMethods(a.out, r.Methods, against)
 	fmt.Fprintln(a.out, "\nDrawn into", r.Picture)
 	return nil
 }

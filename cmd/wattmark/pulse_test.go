@@ -104,6 +104,11 @@ func pulseWithoutMeter(t *testing.T, r *rig, common []string) {
 		t.Errorf("%+v", x.Methods)
 	}
 	drawn(t, svg, append(legends, "counter&#39;s mean", "no meter")...)
+	var none pulseReport
+	object(t, inside(t, append(common, "--no-meter", "--no-counter", "--for", "300ms", "--svg", filepath.Join(t.TempDir(), "none.svg"))...).ok(t).out, &none)
+	if m := method(t, none.Methods, methods.MTSM); none.TruthW != nil || !strings.HasPrefix(none.Truth, "none") || m.ErrorPct != nil || m.Beside != nil || m.EnergyJ == nil {
+		t.Errorf("%+v, MTSM %+v", none, m)
+	}
 	inside(t, append(common, "--monitor", "127.0.0.1:1")...).fails(t, exitFailed, "is wattmark monitor running there")
 	var tasks struct {
 		Tasks []report `json:"tasks"`

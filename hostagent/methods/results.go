@@ -155,8 +155,12 @@ func (c *channel) notes() []string {
 // Traces are what was read, for a plot: the counter's as joules. It is for after Run.
 func (w *Watcher) Traces() []Trace {
 	all := []Trace{
-		{SMA, w.sma.points()}, {MTSM, w.mtsm.points()}, {PAPI, w.papi.points()},
-		{Average, w.average.points()}, {Instant, w.instant.points()}, {Counter, w.counter.points()},
+		{SMA, w.sma.points()},
+		{MTSM, w.mtsm.points()},
+		{PAPI, w.papi.points()},
+		{Average, w.average.points()},
+		{Instant, w.instant.points()},
+		{Counter, w.counter.points()},
 	}
 	out := all[:0]
 	for _, t := range all {

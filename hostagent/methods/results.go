@@ -70,7 +70,7 @@ func (w *Watcher) answerSMA(s span) answer {
 	}
 	a := answer{energy: measure.Joule(sum * w.o.SMAEvery.Seconds()), n: n}
 	if w.missed > 0 {
-		a.notes = append(a.notes, fmt.Sprintf("%d beats were missed", w.missed))
+		a.notes = append(a.notes, fmt.Sprintf("beats missed: %d", w.missed))
 	}
 	return a
 }

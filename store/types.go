@@ -99,6 +99,8 @@ type Reading struct {
 	// Method is "nvml.instant", "nvml.average", "nvml.usage" (watts), "nvml.energy"
 	// (joules, a counter), or a condition, whose name ends in its unit:
 	// "gpu.sm_clock_hz", "gpu.memory_clock_hz", "gpu.temperature_c", "gpu.throttle_bits".
+	// "method.sma" and its like are what the software methods read by themselves,
+	// "nvidia-smi power.draw" and its like an imported log.
 	Method string
 	At     time.Time
 	Value  float64

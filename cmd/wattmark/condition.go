@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -22,6 +23,11 @@ type conditionPoint struct {
 	MemoryClockHz *float64 `json:"memory_clock_hz,omitempty"`
 	TemperatureC  *float64 `json:"temperature_c,omitempty"`
 	ThrottledBy   []string `json:"throttled_by,omitempty"`
+}
+
+// addSide adds what was read beside the meter.
+func (r *report) addSide(ctx context.Context, db *store.DB) error {
+	return errors.Join(r.addCondition(ctx, db), r.addMethods(ctx, db))
 }
 
 // addCondition adds what the GPU's sensor told of itself beside its power.

@@ -228,7 +228,9 @@ func (a *app) whatNext(f demoFlags, id store.TaskID) {
 		{self + " tasks", "all tasks"},
 		{fmt.Sprintf("sqlite3 %s 'select * from data where taskID = %d limit 5'", a.db, id), "the samples, in any SQLite program"},
 	}
-	if f.pulse == 0 {
+	if f.pulse > 0 {
+		next = append(next, [2]string{fmt.Sprintf("%s show %d --svg pulse.svg", self, id), "draw what each way to read the GPU's sensor says"})
+	} else {
 		next = append(next, [2]string{self + " demo --pulse 50ms", "what the GPU's own sensor gets wrong"})
 	}
 	if !f.gpu {

@@ -70,6 +70,12 @@ func TestUsageErrors(t *testing.T) {
 		{"export 1 --format parquet", "csv, recording or kernels"},
 		{"trim 1 --from 2s --to 1s", "--to must lie after --from"},
 		{"bench quickly", "no command"},
+		{"pulse --on 0s", "--on must be positive"},
+		{"pulse --for 10ms", "holds no pulse"},
+		{"import nvidia", "did you mean nvidia-smi"},
+		{"import nvidia-smi x.csv", "--task"},
+		{"import nvidia-smi x.csv --task 1 --utc-offset 1h --zone UTC", "not both"},
+		{"import nvidia-smi x.csv --task 1 --utc-offset 100h", "--utc-offset"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			r := inside(t, append(strings.Fields("--db "+db), strings.Fields(c.args)...)...)

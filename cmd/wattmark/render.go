@@ -92,6 +92,7 @@ func renderReport(w io.Writer, r *report) {
 	for _, e := range r.Events {
 		fmt.Fprintf(w, "  event    %s at scan %d: %s\n", e.Kind, e.FirstScan, e.Detail)
 	}
+	renderMethods(w, r.Methods, "the meter")
 }
 
 func renderRails(w io.Writer, r *report) {

@@ -52,6 +52,9 @@ type report struct {
 	Records       []recordReport `json:"calibration_records,omitempty"`
 	ResultNumber  int            `json:"result,omitempty"`
 	Results       []resultReport `json:"results,omitempty"`
+	// Methods are what software would have said. Picture is a plot that was written.
+	Methods []methodReport `json:"methods,omitempty"`
+	Picture string         `json:"picture,omitempty"`
 	// Condition is the GPU's clocks and temperature around the work.
 	Condition *conditionReport `json:"gpu_condition,omitempty"`
 	Quality   *qualityReport   `json:"quality,omitempty"`

@@ -27,7 +27,7 @@ type runFlags struct {
 	buffers                  []int64
 	scalars                  []uint
 	repeat                   int
-	noSensor                 bool
+	noSensor, noMethods      bool
 	auto                     bool
 	library                  string
 }
@@ -68,6 +68,7 @@ compute or memory), or a kernel of a PTX file (--ptx with --entry and --grid).`,
 	fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
 	fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
 	fl.BoolVar(&f.noSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
+	fl.BoolVar(&f.noMethods, "no-methods", false, "do not read it by every software method (docs/methods.md), which takes a quarter of a processor")
 	return a.jsonFlag(c)
 }
 
@@ -115,7 +116,7 @@ func (a *app) work(dev hostagent.Device, f runFlags, args []string) (measurement
 			return nil, "", withCode(exitUsage, fmt.Errorf("--benchmark %q: want half, compute or memory", f.benchmark))
 		}
 		if f.pulse > 0 {
-			return pulseWork(dev, b, f.pulse, f.duration), f.benchmark + "-pulse", nil
+			return pulseWork(dev, b, f.pulse, f.pulse, f.duration), f.benchmark + "-pulse", nil
 		}
 		return benchmarkWork(dev, b, f.duration), f.benchmark, nil
 	}
@@ -167,7 +168,7 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 	login, holder := whoami()
 	cfg := measurement.Config{
 		Device: dev, Name: firstOf(f.name, name), User: firstOf(f.user, login), Holder: holder,
-		WarmUp: f.warmUp, Wait: f.wait, Progress: newProgress(a.err).update,
+		WarmUp: f.warmUp, Wait: f.wait, NoMethods: f.noMethods, Progress: newProgress(a.err).update,
 	}
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
@@ -208,7 +209,7 @@ func (a *app) showTask(ctx context.Context, db *store.DB, id store.TaskID, extra
 		return err
 	}
 	r := newReport(&t, a.db)
-	if err := r.addCondition(ctx, db); err != nil {
+	if err := r.addSide(ctx, db); err != nil {
 		return err
 	}
 	if extra != nil {

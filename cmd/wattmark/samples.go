@@ -16,11 +16,16 @@ func blocks(ctx context.Context, db *store.DB, t *store.Task) iter.Seq2[*measure
 
 // loadTrace draws all stored scans of a task into columns.
 func loadTrace(ctx context.Context, db *store.DB, t *store.Task, columns int) (*trace, error) {
-	meter, err := measure.NewPowerMeter(&t.Setup)
+	from, to, err := extent(ctx, db, t)
 	if err != nil {
 		return nil, err
 	}
-	from, to, err := extent(ctx, db, t)
+	return drawTrace(ctx, db, t, from, to, columns)
+}
+
+// drawTrace draws the scans of a span of device time into columns.
+func drawTrace(ctx context.Context, db *store.DB, t *store.Task, from, to measure.Seconds, columns int) (*trace, error) {
+	meter, err := measure.NewPowerMeter(&t.Setup)
 	if err != nil {
 		return nil, err
 	}

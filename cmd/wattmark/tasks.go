@@ -169,6 +169,7 @@ func (a *app) usersCmd() *cobra.Command {
 
 func (a *app) showCmd() *cobra.Command {
 	var noPlot, budget, kernels bool
+	var svg string
 	var result uint
 	c := &cobra.Command{
 		Use: "show TASK", Short: "Show one task: energy, rails, markers, a plot", Args: oneTask,
@@ -183,13 +184,19 @@ func (a *app) showCmd() *cobra.Command {
 				return err
 			}
 			r := newReport(t, a.db)
-			if err := r.addCondition(cmd.Context(), db); err != nil {
+			if err := r.addSide(cmd.Context(), db); err != nil {
 				return err
 			}
 			if kernels {
 				if err := r.addKernels(cmd.Context(), db, t); err != nil {
 					return err
 				}
+			}
+			if svg != "" {
+				if err := a.drawTask(cmd.Context(), db, t, svg); err != nil {
+					return err
+				}
+				r.Picture = svg
 			}
 			if a.json {
 				return a.printJSON(r)
@@ -210,6 +217,7 @@ func (a *app) showCmd() *cobra.Command {
 	resultFlag(c, &result)
 	c.Flags().BoolVar(&noPlot, "no-plot", false, "leave the plot out")
 	c.Flags().BoolVar(&kernels, "kernels", false, "list the energy by kernel name, where run --auto recorded the kernels")
+	c.Flags().StringVar(&svg, "svg", "", "also draw the power by the meter and by software into this file")
 	c.Flags().BoolVar(&budget, "budget", false, "list the contributions to the total's uncertainty")
 	return a.jsonFlag(c)
 }

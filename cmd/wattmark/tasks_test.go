@@ -262,7 +262,7 @@ func TestVersionHelpCompletion(t *testing.T) {
 		t.Errorf("version: %v, %v", v, err)
 	}
 	help := inside(t, "--help").ok(t).out
-	for _, c := range []string{"demo", "monitor", "host", "run", "tasks", "show", "users", "delete", "export", "trim", "replay", "emulate", "bench", "completion", "version", "Exit codes"} {
+	for _, c := range []string{"demo", "monitor", "host", "run", "tasks", "show", "users", "delete", "export", "trim", "replay", "emulate", "bench", "pulse", "import", "completion", "version", "Exit codes"} {
 		if !strings.Contains(help, c) {
 			t.Errorf("help does not name %s", c)
 		}

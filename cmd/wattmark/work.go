@@ -24,22 +24,19 @@ func benchmarkWork(d hostagent.Device, b hostagent.Benchmark, length time.Durati
 
 // pulseWork alternates a kernel with rest, the pattern that a sensor which sees
 // a quarter of the time gets wrong. How wrong depends on when it looks, so the
-// pulses begin at whole periods of the clock: a run can be repeated.
-func pulseWork(d hostagent.Device, b hostagent.Benchmark, half, length time.Duration) measurement.Work {
+// pulses begin at whole periods of the clock: a run can be repeated. It ends with
+// the last pulse.
+func pulseWork(d hostagent.Device, b hostagent.Benchmark, on, off, length time.Duration) measurement.Work {
 	return func(ctx context.Context) ([]hostagent.Kernel, error) {
 		var out []hostagent.Kernel
-		next := time.Now().Truncate(2 * half).Add(2 * half)
-		if err := pauseUntil(ctx, next); err != nil {
-			return nil, err
-		}
-		for end := next.Add(length); next.Before(end); {
-			k, err := d.RunBenchmark(ctx, b, half)
-			out = append(out, k...)
-			if err != nil {
+		next := time.Now().Truncate(on + off).Add(on + off)
+		for end := next.Add(length); next.Before(end); next = next.Add(on + off) {
+			if err := pauseUntil(ctx, next); err != nil {
 				return out, err
 			}
-			next = next.Add(2 * half)
-			if err := pauseUntil(ctx, next); err != nil {
+			k, err := d.RunBenchmark(ctx, b, on)
+			out = append(out, k...)
+			if err != nil {
 				return out, err
 			}
 		}

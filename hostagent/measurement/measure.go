@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"wattmark/hostagent"
+	"wattmark/hostagent/methods"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/measure"
 	"wattmark/measure/marker"
@@ -52,6 +53,8 @@ type session struct {
 	capture string
 	phase   atomic.Value // Phase
 	n       Counters
+	watcher *methods.Watcher // nil without
+	worked  hostagent.Span   // from the first kernel's begin to the last one's end
 }
 
 func (c *Config) validate() error {

@@ -11,6 +11,7 @@ import (
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/methods"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/hostagent/sampler"
 	"wattmark/measure"
@@ -67,6 +68,7 @@ func TestMeasureFindsTheEnergy(t *testing.T) {
 	if n[sampler.Energy] != 2 || n[sampler.Instant] < 20 || n[sampler.Average] != n[sampler.Instant] {
 		t.Errorf("readings: %v", n)
 	}
+	checkMethods(t, b, id, n)
 	want := []measurement.Phase{"bench", "capture", "warm-up", "marker", "work", "marker", "stop", "transfer", "analysis", "done"}
 	mu.Lock()
 	defer mu.Unlock()
@@ -81,6 +83,32 @@ func TestMeasureFindsTheEnergy(t *testing.T) {
 	b.mustBeFree(t)
 	if n := b.captures(t); n != 0 {
 		t.Errorf("the monitor still keeps %d captures", n)
+	}
+}
+
+// checkMethods: every software method spoke of the same work as the meter.
+func checkMethods(t *testing.T, b *bench, id store.TaskID, readings map[string]int) {
+	t.Helper()
+	got, err := b.db.Methods(t.Context(), id)
+	if err != nil || len(got) != len(methods.All()) {
+		t.Fatalf("%d methods: %v", len(got), err)
+	}
+	k, err := b.db.Kernels(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range got {
+		if !m.From.Equal(k[0].Start) || !m.To.Equal(k[0].End) {
+			t.Errorf("%s speaks of %v to %v, the kernel ran from %v to %v", m.Method, m.From, m.To, k[0].Start, k[0].End)
+		}
+		if m.Call.N == 0 || m.Call.P99 < m.Call.P50 {
+			t.Errorf("%s: calls %+v", m.Method, m.Call)
+		}
+	}
+	for _, m := range []methods.Method{methods.SMA, methods.MTSM, methods.PAPI, methods.Counter} {
+		if readings[measurement.MethodPrefix+string(m)] == 0 {
+			t.Errorf("no readings of %s are kept: %v", m, readings)
+		}
 	}
 }
 

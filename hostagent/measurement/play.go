@@ -30,10 +30,13 @@ func (s *session) play(ctx context.Context, work Work) error {
 		}
 	}
 	s.enter(PhaseMarker)
-	stopSampler := s.sample(ctx)
+	stopSampler, stopMethods := s.sample(ctx), s.watch(ctx)
 	err := s.bracket(ctx, work)
 	if e := stopSampler(); e != nil {
 		err = errors.Join(err, &playError{"read the GPU's sensor", e})
+	}
+	if e := stopMethods(); e != nil {
+		err = errors.Join(err, &playError{"store what the software methods said", e})
 	}
 	return err
 }
@@ -78,7 +81,7 @@ func (s *session) work(ctx context.Context, work Work) error {
 		return err
 	}
 	begin := time.Now()
-	kernels, workErr := work(ctx)
+	kernels, workErr := s.watched(ctx, work)
 	end := time.Now()
 	conditionErr := s.condition(ctx) // at once, while the clocks are still those of the work
 	if len(kernels) == 0 {
@@ -87,6 +90,9 @@ func (s *session) work(ctx context.Context, work Work) error {
 	rows := make([]store.Kernel, len(kernels))
 	for i, k := range kernels {
 		rows[i] = store.Kernel{Name: k.Name, Start: k.Span.Start, End: k.Span.End}
+	}
+	if from, to, ok := span(rows); ok {
+		s.worked = hostagent.Span{Start: from, End: to}
 	}
 	if err := s.cfg.DB.PutKernels(context.WithoutCancel(ctx), s.id, rows); err != nil {
 		return errors.Join(workErr, conditionErr, &playError{"store the kernels", err})

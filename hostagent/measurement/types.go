@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"wattmark/hostagent"
+	"wattmark/hostagent/methods"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/measure"
 	"wattmark/measure/chunk"
@@ -45,6 +46,7 @@ type Store interface {
 	PutReadings(ctx context.Context, id store.TaskID, r []store.Reading) error
 	PutKernels(ctx context.Context, id store.TaskID, k []store.Kernel) error
 	PutPlayed(ctx context.Context, id store.TaskID, p []store.Played) error
+	PutMethods(ctx context.Context, id store.TaskID, m []store.MethodResult) error
 	Readings(ctx context.Context, id store.TaskID) ([]store.Reading, error)
 	Kernels(ctx context.Context, id store.TaskID) ([]store.Kernel, error)
 	Played(ctx context.Context, id store.TaskID) ([]store.Played, error)
@@ -85,6 +87,10 @@ type Config struct {
 	Lease time.Duration
 	// SampleEvery is the distance of the sensor's readings; 10 ms when zero.
 	SampleEvery time.Duration
+	// Methods tune the software methods that read the sensor beside the truth;
+	// NoMethods leaves them out.
+	Methods   methods.Options
+	NoMethods bool
 	// Tag is carried by the markers; zero for a random one.
 	Tag uint32
 	// Progress is told what goes on, from several goroutines; nil for silence.

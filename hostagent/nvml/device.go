@@ -22,7 +22,10 @@ type Device struct {
 	close sync.Once
 }
 
-var _ hostagent.PowerSensor = (*Device)(nil)
+var (
+	_ hostagent.PowerSensor    = (*Device)(nil)
+	_ hostagent.PowerRegisters = (*Device)(nil)
+)
 
 // Open finds a GPU by UUID (GPU-…), PCI bus id (0000:65:00.0), index, or the
 // first for an empty selector. CUDA numbers GPUs its own way: to watch the GPU
@@ -118,28 +121,48 @@ func (d *Device) Close() error {
 // Read returns the GPU's power registers; those that it does not have are NaN.
 // A call takes some microseconds: the energy counter, which takes milliseconds,
 // is left out.
-func (d *Device) Read() (hostagent.PowerReading, error) {
-	nan := measure.Watt(math.NaN())
-	out := hostagent.PowerReading{Instant: nan, Average: nan, Usage: nan, Energy: measure.Joule(math.NaN())}
+func (d *Device) Read() (out hostagent.PowerReading, err error) {
+	out.Energy = measure.Joule(math.NaN())
 	begin := time.Now()
-	if d.fields {
-		v := &[2]fieldValue{{FieldID: fieldInstant}, {FieldID: fieldAverage}}
-		if r := d.lib.FieldValues(d.h, int32(len(v)), &v[0]); r != notSupported {
-			if err := d.lib.check("nvmlDeviceGetFieldValues", r); err != nil {
-				return out, fmt.Errorf("nvml: read: %w", err)
-			}
-			out.Instant, out.Average = milliwatts(&v[0]), milliwatts(&v[1])
-		}
+	if out.Instant, out.Average, err = d.ReadFields(); err != nil {
+		return out, err
 	}
-	mw := new(uint32)
-	if r := d.lib.PowerUsage(d.h, mw); r != notSupported {
-		if err := d.lib.check("nvmlDeviceGetPowerUsage", r); err != nil {
-			return out, fmt.Errorf("nvml: read: %w", err)
-		}
-		out.Usage = measure.Watt(float64(*mw) / 1e3)
+	if out.Usage, err = d.ReadUsage(); err != nil {
+		return out, err
 	}
 	out.At = begin.Add(time.Since(begin) / 2)
 	return out, nil
+}
+
+// ReadFields asks for the instant and the average field in one call.
+func (d *Device) ReadFields() (instant, average measure.Watt, err error) {
+	nan := measure.Watt(math.NaN())
+	if !d.fields {
+		return nan, nan, nil
+	}
+	v := &[2]fieldValue{{FieldID: fieldInstant}, {FieldID: fieldAverage}}
+	r := d.lib.FieldValues(d.h, int32(len(v)), &v[0])
+	if r == notSupported {
+		return nan, nan, nil
+	}
+	if err := d.lib.check("nvmlDeviceGetFieldValues", r); err != nil {
+		return nan, nan, fmt.Errorf("nvml: read: %w", err)
+	}
+	return milliwatts(&v[0]), milliwatts(&v[1]), nil
+}
+
+// ReadUsage is nvmlDeviceGetPowerUsage, in half a microsecond.
+func (d *Device) ReadUsage() (measure.Watt, error) {
+	nan := measure.Watt(math.NaN())
+	mw := new(uint32)
+	r := d.lib.PowerUsage(d.h, mw)
+	if r == notSupported {
+		return nan, nil
+	}
+	if err := d.lib.check("nvmlDeviceGetPowerUsage", r); err != nil {
+		return nan, fmt.Errorf("nvml: read: %w", err)
+	}
+	return measure.Watt(float64(*mw) / 1e3), nil
 }
 
 // milliwatts is a field in watts. A GPU without the sensor says so in the

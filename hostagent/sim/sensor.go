@@ -34,7 +34,10 @@ type Sensor struct {
 	energy measure.Joule
 }
 
-var _ hostagent.PowerSensor = (*Sensor)(nil)
+var (
+	_ hostagent.PowerSensor    = (*Sensor)(nil)
+	_ hostagent.PowerRegisters = (*Sensor)(nil)
+)
 
 // NewSensor makes a sensor that watches a plant. Its energy counter begins at
 // zero with the first reading.
@@ -61,6 +64,18 @@ func (s *Sensor) Read() (hostagent.PowerReading, error) {
 	out := s.last
 	out.At, out.Energy = now, measure.Joule(math.NaN())
 	return out, nil
+}
+
+// ReadUsage is what nvmlDeviceGetPowerUsage says: the average, on a Hopper.
+func (s *Sensor) ReadUsage() (measure.Watt, error) {
+	r, err := s.Read()
+	return r.Usage, err
+}
+
+// ReadFields reads the instant and the average power.
+func (s *Sensor) ReadFields() (instant, average measure.Watt, err error) {
+	r, err := s.Read()
+	return r.Instant, r.Average, err
 }
 
 // ReadEnergy returns the energy counter, which moves with the updates.

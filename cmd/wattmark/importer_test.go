@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/hostagent/sampler"
+	"wattmark/store"
+)
+
+// smiLog writes what the simulated sensor said of a task the way nvidia-smi does,
+// with its clock ahead of UTC.
+func smiLog(t *testing.T, db string, ahead time.Duration, spoil func([]string)) string {
+	t.Helper()
+	d, err := store.OpenReadOnly(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	readings, err := d.Readings(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{"timestamp, power.draw.instant [W]"}
+	for _, r := range readings {
+		if r.Method == sampler.Instant {
+			lines = append(lines, fmt.Sprintf("%s, %.2f W", r.At.UTC().Add(ahead).Format("2006/01/02 15:04:05.000"), r.Value))
+		}
+	}
+	if spoil != nil {
+		spoil(lines)
+	}
+	path := filepath.Join(t.TempDir(), "smi.csv")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestImportNvidiaSmi(t *testing.T) {
+	t.Parallel()
+	db := filepath.Join(t.TempDir(), "power.db")
+	var task report
+	object(t, inside(t, "demo", "--json", "--duration", "400ms", "--db", db).ok(t).out, &task)
+	smi := func(path string, more ...string) result {
+		return inside(t, append([]string{"import", "nvidia-smi", path, "--db", db, "--task", "1", "--json"}, more...)...)
+	}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, summer := task.Launched.In(berlin).Zone()
+	ahead := time.Duration(summer) * time.Second
+	far := smiLog(t, db, ahead+12*time.Hour, nil)
+
+	for name, r := range map[string]result{
+		"offset": smi(smiLog(t, db, 90*time.Minute, nil), "--utc-offset", "1h30m"),
+		"zone":   smi(smiLog(t, db, ahead, nil), "--zone", "Europe/Berlin"),
+		"UTC":    smi(smiLog(t, db, 0, nil)),
+	} {
+		var x importReport
+		object(t, r.ok(t).out, &x)
+		if len(x.Methods) != 1 || x.Methods[0].Method != "nvidia-smi power.draw.instant" {
+			t.Fatalf("%s: %+v", name, x)
+		}
+		m := x.Methods[0]
+		if relative(*m.EnergyJ, *task.NVMLJ) > 0.01 || m.Readings < 30 || m.ErrorPct == nil || math.Abs(*m.ErrorPct-100*(*m.MeanW / *task.MeanW - 1)) > 1e-6 {
+			t.Errorf("%s: %+v; NVML read %v J", name, m, *task.NVMLJ)
+		}
+	}
+	var shown report
+	object(t, inside(t, "show", "1", "--db", db, "--json").ok(t).out, &shown)
+	if n := len(shown.Methods); n != len(task.Methods)+1 { // taken in three times, there once
+		t.Errorf("%d methods, before %d", n, len(task.Methods))
+	}
+
+	smi(far).fails(t, exitFailed, "does not cover", "--utc-offset", "--zone", far)
+	smi(far, "--zone", "Europe/Berlin").fails(t, exitFailed, "does not cover")
+	smi(far, "--zone", "Berlin").fails(t, exitUsage, "Europe/Berlin")
+	bad := smiLog(t, db, 0, func(l []string) { l[7] = strings.Replace(l[7], " W", " pounds", 1) })
+	smi(bad).fails(t, exitFailed, "line 8", "mend or remove that line", bad)
+	smi(filepath.Join(t.TempDir(), "none.csv")).fails(t, exitFailed, "no such file")
+	inside(t, "import", "nvidia-smi", far, "--db", db, "--task", "9").fails(t, exitNotFound, "no task 9")
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"wattmark/hostagent/methods"
+	"wattmark/measure"
+	"wattmark/store"
+)
+
+// methodReport is what a software method said, beside the meter.
+type methodReport struct {
+	Method  string   `json:"method"`
+	EnergyJ *float64 `json:"energy_j,omitempty"`
+	MeanW   *float64 `json:"mean_w,omitempty"`
+	// ErrorPct is of the mean power, against the truth.
+	ErrorPct *float64 `json:"error_pct,omitempty"`
+	// WithinU tells whether the error lies within the meter's ± U; left out where
+	// the meter does not cover the card.
+	WithinU  *bool         `json:"within_u,omitempty"`
+	Readings uint64        `json:"readings"`
+	Call     *timingReport `json:"call,omitempty"`
+	// Apart is the time from the end of one call to that of the next while the energy counter
+	// was not being read, Beside while it was.
+	Apart  *timingReport `json:"apart,omitempty"`
+	Beside *timingReport `json:"apart_beside_counter,omitempty"`
+	Note   string        `json:"note,omitempty"`
+}
+
+type timingReport struct {
+	N    uint64   `json:"n"`
+	P50S *float64 `json:"p50_s"`
+	P99S *float64 `json:"p99_s"`
+	MaxS *float64 `json:"max_s"`
+}
+
+func newTimingReport(t store.Timing) *timingReport {
+	if t.N == 0 {
+		return nil
+	}
+	return &timingReport{t.N, number(float64(t.P50)), number(float64(t.P99)), number(float64(t.Max))}
+}
+
+// truthful is what methods are held against.
+type truthful struct {
+	mean measure.Watt
+	u    measure.Watt // expanded; NaN where the truth does not cover the card
+}
+
+func newMethodReports(results []store.MethodResult, truth *truthful) (out []methodReport) {
+	for _, m := range results {
+		r := methodReport{
+			Method: m.Method, EnergyJ: number(float64(m.Energy)), MeanW: number(float64(m.Mean)), Readings: m.Readings,
+			Call: newTimingReport(m.Call), Apart: newTimingReport(m.Alone), Beside: newTimingReport(m.Beside), Note: m.Note,
+		}
+		if truth != nil && r.MeanW != nil && truth.mean != 0 {
+			r.ErrorPct = number(100 * float64(m.Mean/truth.mean-1))
+			if !math.IsNaN(float64(truth.u)) {
+				within := math.Abs(float64(m.Mean-truth.mean)) <= float64(truth.u)
+				r.WithinU = &within
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// addMethods adds what the software methods said of the task, beside the meter.
+// A meter that misses rails, or is the GPU's own sensor, does not cover the card.
+func (r *report) addMethods(ctx context.Context, db *store.DB) error {
+	results, err := db.Methods(ctx, store.TaskID(r.TaskID))
+	if err != nil {
+		return err
+	}
+	var truth *truthful
+	if r.MeanW != nil && r.EnergyUJ != nil && *r.DurationS > 0 {
+		truth = &truthful{measure.Watt(*r.MeanW), measure.Watt(*r.EnergyUJ / *r.DurationS)}
+		if len(r.Missing) > 0 || r.Caution != "" {
+			truth.u = measure.Watt(math.NaN())
+		}
+	}
+	r.Methods = newMethodReports(results, truth)
+	return nil
+}
+
+// renderMethods writes the methods for a person; against names the truth.
+func renderMethods(w io.Writer, list []methodReport, against string) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nWhat software would have said, against %s:\n", against)
+	t := newTable(w)
+	t.AppendHeader(table.Row{"method", "energy", "mean", "error", "± U", "readings", "a call (p50, p99)", ""})
+	for _, m := range list {
+		row := table.Row{m.Method, "", "", "", "", "", callText(m.Call), m.Note}
+		if m.EnergyJ != nil && m.MeanW != nil {
+			row[1], row[2], row[5] = fmt.Sprintf("%.2f J", *m.EnergyJ), fmt.Sprintf("%.1f W", *m.MeanW), m.Readings
+		}
+		if m.ErrorPct != nil {
+			row[3] = percent(*m.ErrorPct)
+		}
+		if m.WithinU != nil {
+			row[4] = map[bool]string{true: "within", false: "outside"}[*m.WithinU]
+		}
+		t.AppendRow(row)
+	}
+	var right []table.ColumnConfig
+	for _, n := range []int{2, 3, 4, 6} {
+		right = append(right, table.ColumnConfig{Number: n, Align: text.AlignRight})
+	}
+	t.SetColumnConfigs(append(right, table.ColumnConfig{Number: 8, WidthMax: 60}))
+	t.Render()
+	for _, m := range list {
+		if m.Method == string(methods.MTSM) && m.Apart != nil && m.Beside != nil {
+			fmt.Fprintf(w, "MTSM's readings lay %v apart (p99 %v); %v (p99 %v) while the energy counter was being read.\n",
+				secondsOf(m.Apart.P50S), secondsOf(m.Apart.P99S), secondsOf(m.Beside.P50S), secondsOf(m.Beside.P99S))
+		}
+	}
+}
+
+func callText(t *timingReport) string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf("%v, %v", secondsOf(t.P50S), secondsOf(t.P99S))
+}
+
+func secondsOf(v *float64) measure.Seconds {
+	if v == nil {
+		return measure.Seconds(math.NaN())
+	}
+	return measure.Seconds(*v)
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"wattmark/hostagent/methods"
+)
+
+// method finds what a method said.
+func method(t *testing.T, list []methodReport, m methods.Method) methodReport {
+	t.Helper()
+	for _, r := range list {
+		if r.Method == string(m) {
+			return r
+		}
+	}
+	t.Fatalf("no method %s among %+v", m, list)
+	return methodReport{}
+}
+
+// drawn checks a plot's axes and legend.
+func drawn(t *testing.T, path string, words ...string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range append(words, "<svg ", "power / W", "time since the work began / s", "</svg>") {
+		if !strings.Contains(string(b), w) {
+			t.Errorf("%s does not hold %q", path, w)
+		}
+	}
+	if strings.Contains(string(b), "NaN") {
+		t.Errorf("%s holds NaN", path)
+	}
+}
+
+var legends = []string{"instant field", "average field", "MTSM", "SMA", "PAPI", "counter, between"}
+
+// One command tells what each method says beside the meter, and draws it.
+func TestPulse(t *testing.T) {
+	r := newRig(t)
+	svg := filepath.Join(t.TempDir(), "pulse.svg")
+	common := []string{"pulse", "--gpu", "sim:" + r.socket, "--db", r.db, "--warm-up", "50ms", "--json"}
+	var x report
+	object(t, inside(t, append(common, "--monitor", r.address, "--for", "1500ms", "--svg", svg)...).ok(t).out, &x)
+	if x.State != "complete" || len(x.Methods) != len(methods.All()) || x.Picture != svg {
+		t.Fatalf("%s: %s, %d methods, picture %q", x.State, x.Reason, len(x.Methods), x.Picture)
+	}
+	// The simulated sensor updates at whole periods of the clock, where the pulses begin:
+	// the instant field sees 25 ms of every rest.
+	if e := *method(t, x.Methods, methods.Instant).ErrorPct; e > -40 {
+		t.Errorf("instant: error %.1f %%", e)
+	}
+	if w := method(t, x.Methods, methods.Instant).WithinU; w == nil || *w {
+		t.Error("instant is said to be within ± U")
+	}
+	if e := *method(t, x.Methods, methods.Counter).ErrorPct; math.Abs(e) > 5 {
+		t.Errorf("counter: error %.1f %%", e)
+	}
+	for _, m := range x.Methods {
+		if m.EnergyJ == nil || m.Readings == 0 || m.Call == nil || m.Call.P50S == nil {
+			t.Errorf("%+v", m)
+			continue
+		}
+		if relative(*m.MeanW**x.DurationS, *m.EnergyJ) > 1e-3 {
+			t.Errorf("%s: %v W are not %v J", m.Method, *m.MeanW, *m.EnergyJ)
+		}
+		if math.Abs(*m.ErrorPct-100*(*m.MeanW / *x.MeanW - 1)) > 1e-9 {
+			t.Errorf("%s: error %v %%", m.Method, *m.ErrorPct)
+		}
+	}
+	drawn(t, svg, append(legends, "meter: powersensor3")...)
+	inside(t, append(common, "--svg", svg)...).fails(t, exitUsage, "exists")
+
+	// The stored task shows and draws the same again.
+	again := filepath.Join(t.TempDir(), "again.svg")
+	var y report
+	object(t, inside(t, "show", "1", "--db", r.db, "--json", "--svg", again).ok(t).out, &y)
+	if a, b := method(t, x.Methods, methods.SMA), method(t, y.Methods, methods.SMA); *a.EnergyJ != *b.EnergyJ {
+		t.Errorf("SMA: %v J, shown as %v J", *a.EnergyJ, *b.EnergyJ)
+	}
+	drawn(t, again, legends...)
+	if out := inside(t, "show", "1", "--db", r.db).ok(t).out; !strings.Contains(out, "What software would have said, against the meter") {
+		t.Errorf("no table in\n%s", out)
+	}
+	pulseWithoutMeter(t, r, common)
+}
+
+// pulseWithoutMeter takes the counter for the truth and says so.
+func pulseWithoutMeter(t *testing.T, r *rig, common []string) {
+	t.Helper()
+	svg := filepath.Join(t.TempDir(), "alone.svg")
+	var x pulseReport
+	object(t, inside(t, append(common, "--no-meter", "--on", "30ms", "--off", "70ms", "--for", "1s", "--svg", svg)...).ok(t).out, &x)
+	if x.Pulses != 10 || !strings.Contains(x.Truth, "energy counter") || !strings.Contains(x.Truth, "--no-meter") || x.TruthW == nil {
+		t.Errorf("%+v", x)
+	}
+	if len(x.Methods) != len(methods.All()) || method(t, x.Methods, methods.Counter).ErrorPct != nil || method(t, x.Methods, methods.MTSM).WithinU != nil {
+		t.Errorf("%+v", x.Methods)
+	}
+	drawn(t, svg, append(legends, "counter&#39;s mean", "no meter")...)
+	var none pulseReport
+	object(t, inside(t, append(common, "--no-meter", "--no-counter", "--for", "300ms", "--svg", filepath.Join(t.TempDir(), "none.svg"))...).ok(t).out, &none)
+	if m := method(t, none.Methods, methods.MTSM); none.TruthW != nil || !strings.HasPrefix(none.Truth, "none") || m.ErrorPct != nil || m.Beside != nil || m.EnergyJ == nil {
+		t.Errorf("%+v, MTSM %+v", none, m)
+	}
+	inside(t, append(common, "--monitor", "127.0.0.1:1")...).fails(t, exitFailed, "is wattmark monitor running there")
+	var tasks struct {
+		Tasks []report `json:"tasks"`
+	}
+	object(t, inside(t, "tasks", "--db", r.db, "--json").ok(t).out, &tasks)
+	if len(tasks.Tasks) != 1 {
+		t.Errorf("%d tasks are stored, want the one with a meter", len(tasks.Tasks))
+	}
+}
+
+func TestRunWithoutMethods(t *testing.T) {
+	r := newRig(t)
+	var x report
+	object(t, inside(t, "run", "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "0", "--benchmark", "half",
+		"--duration", "100ms", "--no-methods").ok(t).out, &x)
+	if len(x.Methods) != 0 || x.NVMLJ == nil {
+		t.Errorf("methods %+v, NVML %v", x.Methods, x.NVMLJ)
+	}
+}

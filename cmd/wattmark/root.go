@@ -91,7 +91,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(
 		a.demoCmd(), a.monitorCmd(), a.hostCmd(), a.runCmd(), a.tasksCmd(), a.showCmd(), a.usersCmd(),
-		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.benchCmd(), a.versionCmd(),
+		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.instructionsCmd(), a.benchCmd(), a.versionCmd(),
 	)
 	checkUsage(root)
 	return root

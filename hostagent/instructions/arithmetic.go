@@ -1,5 +1,7 @@
 package instructions
 
+import "strings"
+
 // Integers. Operands are odd and differ, so that values go on changing. The byte
 // permutation is opaque to the compiler: without it two additions become one
 // IADD3, and two logic operations one LOP3.
@@ -8,6 +10,15 @@ const opaque = "prmt.b32 {x}, {x}, {x}, {s};"
 
 // rotate is the selector of opaque: bytes 1, 2, 3, 0.
 const rotate = 0x0321
+
+// feeding is opaque as well, and puts an operand's lowest byte on top: for steps
+// that would run a value dry.
+const feeding = "prmt.b32 {x}, {x}, {r}, {s};"
+
+// feed is the selector of feeding: bytes 1, 2, 3 of x, byte 0 of the operand.
+const feed = 0x4321
+
+func fed(x uint32, r uint64) uint64 { return uint64(x>>8 | uint32(r)<<24) }
 
 var words = Seeds{0x9E3779B9, 0x7F4A7C15, 0x85EBCA6B, 0xC2B2AE35, 0x27D4EB2F, 0x165667B1, rotate}
 
@@ -22,10 +33,12 @@ func whole(group Group, row, name string, next func(x, r uint32) uint32) Instruc
 	}
 }
 
-// bare takes the permutation away, from steps that the compiler cannot merge.
-func bare(i Instruction, next func(x, r uint32) uint32) Instruction {
-	i.Glue = ""
-	i.Next = func(x, r, _ uint64) uint64 { return uint64(next(uint32(x), uint32(r))) }
+// dry is whole for a step that runs its value dry, or settles.
+func dry(group Group, row, name string, seeds Seeds, next func(x, r uint32) uint32) Instruction {
+	i := whole(group, row, name, nil)
+	i.Seeds, i.Glue = seeds, feeding
+	i.Seeds[6] = feed
+	i.Next = func(x, r, _ uint64) uint64 { return fed(next(uint32(x), uint32(r)), r) }
 	return i
 }
 
@@ -35,10 +48,9 @@ func integerRows() []Instruction {
 	signed := func(f func(a, b int32) int32) func(x, r uint32) uint32 {
 		return func(x, r uint32) uint32 { return uint32(f(int32(x), int32(r))) }
 	}
-	mul := bare(whole(Integer, "mul / mad", "mul.lo.s32", nil), func(x, r uint32) uint32 { return x * (r | 1) })
-	mad := mul
-	mad.Name, mad.Step = "mad.lo.s32", "mad.lo.s32 {x}, {x}, {r}, {s};"
-	mad.Next = func(x, r, s uint64) uint64 { return uint64(uint32(x)*uint32(r) + uint32(s)) }
+	mul := whole(Integer, "mul / mad", "mul.lo.s32", func(x, r uint32) uint32 { return x * r })
+	mad := whole(Integer, "mul / mad", "mad.lo.s32", func(x, r uint32) uint32 { return x*r + rotate })
+	mad.Step = "mad.lo.s32 {x}, {x}, {r}, {s};"
 	abs := whole(Integer, "abs", "abs.s32", signed(func(a, _ int32) int32 { return max(a, -a) }))
 	abs.Step = "abs.s32 {x}, {x};"
 	out := []Instruction{
@@ -48,7 +60,6 @@ func integerRows() []Instruction {
 		whole(Integer, addRow, "max.s32", signed(func(a, b int32) int32 { return max(a, b) })),
 		mul, mad, abs,
 	}
-	// Quotients shrink, and remainders settle: an addition keeps both alive.
 	for _, d := range []struct {
 		name, row string
 		f         func(x, r uint32) uint32
@@ -58,11 +69,7 @@ func integerRows() []Instruction {
 		{"div.u32", "{u} div", func(x, r uint32) uint32 { return x / r }},
 		{"rem.u32", "{u} rem", func(x, r uint32) uint32 { return x % r }},
 	} {
-		i := whole(Integer, d.row, d.name, nil)
-		i.Seeds = Seeds{2000000011, 7, 1013, 31, 523, 97, 1234567891}
-		i.Glue = "add.u32 {x}, {x}, {s};"
-		i.Next = func(x, r, s uint64) uint64 { return uint64(d.f(uint32(x), uint32(r)) + uint32(s)) }
-		out = append(out, i)
+		out = append(out, dry(Integer, d.row, d.name, Seeds{2000000011, 7, 1013, 31, 523, 97}, d.f))
 	}
 	return out
 }
@@ -92,11 +99,7 @@ func logicRows() []Instruction {
 		{"shl.b32", func(x, r uint32) uint32 { return x << r }},
 		{"shr.u32", func(x, r uint32) uint32 { return x >> r }},
 	} {
-		i := whole(Logic, "shl / shr", s.name, nil)
-		i.Seeds = Seeds{0x9E3779B9, 1, 3, 2, 5, 4, 0x9E3779B9}
-		i.Glue = "xor.b32 {x}, {x}, {s};"
-		i.Next = func(x, r, k uint64) uint64 { return uint64(s.f(uint32(x), uint32(r)) ^ uint32(k)) }
-		out = append(out, i)
+		out = append(out, dry(Logic, "shl / shr", s.name, Seeds{0x9E3779B9, 1, 3, 2, 5, 4}, s.f))
 	}
 	return out
 }
@@ -138,23 +141,20 @@ func multiRows() []Instruction {
 
 func intrinsicRows() []Instruction {
 	const low24 = 0xFFFFFF
-	named := func(name, row, step, glue string, next func(x, r, s uint32) uint32) Instruction {
-		i := whole(Intrinsic, row, name, nil)
-		i.Step, i.Glue, i.Seeds[6] = step, glue, 0x27D4EB2F
-		i.Next = func(x, r, s uint64) uint64 { return uint64(next(uint32(x), uint32(r), uint32(s))) }
+	threeOperands := func(row, name string, next func(x, r uint32) uint32) Instruction {
+		i := whole(Intrinsic, row, name, next)
+		i.Step = name + " {x}, {x}, {r}, {s};"
 		return i
 	}
 	counted := func(name string, f func(x uint32) uint32) Instruction {
-		return named(name, name[:indexByte(name, '.')]+"()", name+" {x}, {x};", "xor.b32 {x}, {x}, {s};",
-			func(x, _, s uint32) uint32 { return f(x) ^ s })
+		i := dry(Intrinsic, name[:strings.IndexByte(name, '.')]+"()", name, words, func(x, _ uint32) uint32 { return f(x) })
+		i.Step = name + " {x}, {x};"
+		return i
 	}
 	return []Instruction{
-		named("mul24.lo.u32", "mul24() / mad24()", "mul24.lo.u32 {x}, {x}, {r};", "xor.b32 {x}, {x}, {s};",
-			func(x, r, s uint32) uint32 { return (x&low24)*(r&low24) ^ s }),
-		named("mad24.lo.u32", "mul24() / mad24()", "mad24.lo.u32 {x}, {x}, {r}, {s};", "",
-			func(x, r, s uint32) uint32 { return (x&low24)*(r&low24) + s }),
-		named("sad.u32", "sad()", "sad.u32 {x}, {x}, {r}, {s};", "",
-			func(x, r, s uint32) uint32 { return max(x, r) - min(x, r) + s }),
+		whole(Intrinsic, "mul24() / mad24()", "mul24.lo.u32", func(x, r uint32) uint32 { return (x & low24) * (r & low24) }),
+		threeOperands("mul24() / mad24()", "mad24.lo.u32", func(x, r uint32) uint32 { return (x&low24)*(r&low24) + rotate }),
+		threeOperands("sad()", "sad.u32", func(x, r uint32) uint32 { return max(x, r) - min(x, r) + rotate }),
 		counted("popc.b32", popc), counted("clz.b32", clz), counted("bfind.u32", bfind),
 	}
 }

@@ -1,11 +1,6 @@
 package instructions
 
-import (
-	"math/bits"
-	"strings"
-)
-
-func indexByte(s string, b byte) int { return strings.IndexByte(s, b) }
+import "math/bits"
 
 func popc(x uint32) uint32 { return uint32(bits.OnesCount32(x)) }
 

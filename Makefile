@@ -48,7 +48,7 @@ generate: $(BUF) ## Go code from the .proto files
 	$(BUF) generate
 
 generate-check: generate ## generated code is what the .proto files say
-	git diff --exit-code -- api/wattmarkv1
+	git diff --exit-code -- api/wattmarkv1 monitor/instrument/nidaqmx/nipb
 
 tidy-check: ## go.mod and go.sum say what the code needs
 	$(GO) mod tidy -e -diff

@@ -34,6 +34,8 @@ var rules = []rule{
 	{"monitor/...", []string{"monitor/...", "measure/..."}, "a monitor runs without host, database and analysis; generated types stay in its service"},
 	{"monitor", []string{"monitor/...", "measure/...", "api/wire", "api/wattmarkv1"}, "the monitor's service speaks the protocol, and knows neither host nor database"},
 
+	{"monitor/instrument/nidaqmx/nipb", nil, "generated"},
+
 	{"hostagent/...", []string{"hostagent/...", "measure/...", "store"}, "the host meets the monitor in the protocol; generated types stay in its client"},
 	{"hostagent/monitorclient", []string{"hostagent/...", "measure/...", "store", "api/wire", "api/wattmarkv1"}, "the host's client speaks the protocol"},
 

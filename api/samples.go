@@ -21,7 +21,7 @@ func (s *Service) ReadSamples(req *wattmarkv1.ReadSamplesRequest, stream grpc.Se
 	}
 	operation := fmt.Sprintf("read samples of task %d", id)
 	ctx := stream.Context()
-	t, err := s.db.Task(ctx, id)
+	t, err := s.taskResult(ctx, id, req.GetResult())
 	if err != nil {
 		return toStatus(operation, err)
 	}

@@ -17,7 +17,8 @@ import (
 // Its methods are called from many goroutines at once; their errors wrap the
 // store's sentinels.
 type Database interface {
-	Task(ctx context.Context, id store.TaskID) (store.Task, error)
+	// TaskResult is one task with the result of a number, 0 for the one in use.
+	TaskResult(ctx context.Context, id store.TaskID, number int) (store.Task, error)
 	Tasks(ctx context.Context, q store.Query) ([]store.Task, error)
 	Users(ctx context.Context) ([]store.UserTasks, error)
 	DeleteTask(ctx context.Context, id store.TaskID) error

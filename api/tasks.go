@@ -77,7 +77,7 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.db.Task(ctx, id)
+	t, err := s.taskResult(ctx, id, req.GetResult())
 	if err != nil {
 		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
 	}
@@ -86,6 +86,13 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 	}
 	if hasHeader(&t) {
 		res.Setup = wire.Setup(t.Setup)
+	}
+	res.Result = uint32(t.ResultNumber)
+	for _, r := range t.Results {
+		res.Results = append(res.Results, &wattmarkv1.TaskResult{
+			Number: uint32(r.Number), CalibrationId: wire.Text(r.CalibrationID), Computed: wire.Time(r.Computed),
+			Energy: wire.Energy(r.Total), InUse: r.InUse,
+		})
 	}
 	for _, e := range t.Events {
 		res.Events = append(res.Events, wire.Event(e))
@@ -104,6 +111,11 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 		res.Clock = wire.Clock(*t.Clock, from, to)
 	}
 	return res, nil
+}
+
+// taskResult reads a task with the result of a number, 0 for the one in use.
+func (s *Service) taskResult(ctx context.Context, id store.TaskID, number uint32) (store.Task, error) {
+	return s.db.TaskResult(ctx, id, int(number))
 }
 
 // hasHeader reports whether the stream's header has arrived.

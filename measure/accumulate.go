@@ -14,10 +14,18 @@ type railSums struct {
 	peak             float64
 	// step2 sums (step × length)²/12 over the gaps, in (W·ticks)².
 	step2 float64
+	// slope sums the square of the second reading's slope, in count²/tick, where
+	// the rail's readings are of two instants.
+	slope sum
 }
 
 // groupSums are the sums over one group, each scan weighted with one.
 type groupSums struct{ x, y, xx, xy, yy, pp float64 }
+
+// plus returns s + w·g.
+func (s groupSums) plus(g groupSums, w float64) groupSums {
+	return groupSums{s.x + w*g.x, s.y + w*g.y, s.xx + w*g.xx, s.xy + w*g.xy, s.yy + w*g.yy, s.pp + w*g.pp}
+}
 
 // take adds a group's sums times its weight.
 func (s *railSums) take(g groupSums, w float64) {
@@ -29,29 +37,34 @@ func (s *railSums) take(g groupSums, w float64) {
 	s.pp.add(w * g.pp)
 }
 
-// at returns the sums of a single scan.
-func (r *railMeter) at(cols [][]Count, i int) groupSums {
-	x, y := float64(cols[r.x][i]), 0.0
-	if r.y >= 0 {
-		y = float64(cols[r.y][i])
-	}
-	p := r.powerAt(cols, i)
-	return groupSums{x, y, x * x, x * y, y * y, p * p}
+// sums returns the sums of a single scan.
+func (r *railMeter) sums(p pair) groupSums {
+	w := r.power(p)
+	return groupSums{p.x, p.y, p.x * p.x, p.x * p.y, p.y * p.y, w * w}
 }
 
-// powerAt returns the rail's power at one scan, in watts.
-func (r *railMeter) powerAt(cols [][]Count, i int) float64 {
+// pair is a rail's two readings; y is zero for a rail of one channel.
+type pair struct{ x, y float64 }
+
+// pairAt returns the rail's readings at one scan.
+func pairAt[T reading](r *railMeter, cols [][]T, i int) pair {
 	if r.y < 0 {
-		return float64(r.lin.Power(cols[r.x][i], 0))
+		return pair{x: float64(cols[r.x][i])}
 	}
-	return float64(r.lin.Power(cols[r.x][i], cols[r.y][i]))
+	return pair{float64(cols[r.x][i]), float64(cols[r.y][i])}
+}
+
+// power returns the rail's power for its readings, in watts.
+func (r *railMeter) power(p pair) float64 {
+	l := &r.lin
+	return (l.I0 + l.IX*p.x + l.IY*p.y) * (l.V0 + l.VY*p.y)
 }
 
 // group sums scans [from, to) with weight one each, or with the weights w where
 // they are given. It adds the power to total and raises the rail's peak.
-func (r *railMeter) group(cols [][]Count, from, to int, w, total []float64, peak *float64) groupSums {
+func group[T reading](r *railMeter, cols [][]T, from, to int, w, total []float64, peak *float64) groupSums {
 	x := cols[r.x][from:to]
-	var y []Count
+	var y []T
 	if r.y >= 0 {
 		y = cols[r.y][from:to]
 	}
@@ -71,7 +84,7 @@ func (r *railMeter) group(cols [][]Count, from, to int, w, total []float64, peak
 	return g
 }
 
-func singleSums(x []Count, l Linear, total []float64) (g groupSums, peak float64) {
+func singleSums[T reading](x []T, l Linear, total []float64) (g groupSums, peak float64) {
 	p0, px := l.I0*l.V0, l.IX*l.V0
 	peak = math.Inf(-1)
 	for i, c := range x {
@@ -88,7 +101,7 @@ func singleSums(x []Count, l Linear, total []float64) (g groupSums, peak float64
 	return g, peak
 }
 
-func singleWeighted(x []Count, w []float64, l Linear, total []float64) (g groupSums, peak float64) {
+func singleWeighted[T reading](x []T, w []float64, l Linear, total []float64) (g groupSums, peak float64) {
 	p0, px := l.I0*l.V0, l.IX*l.V0
 	peak = math.Inf(-1)
 	for i, c := range x {
@@ -105,7 +118,7 @@ func singleWeighted(x []Count, w []float64, l Linear, total []float64) (g groupS
 	return g, peak
 }
 
-func pairSums(x, y []Count, l Linear, total []float64) (g groupSums, peak float64) {
+func pairSums[T reading](x, y []T, l Linear, total []float64) (g groupSums, peak float64) {
 	peak = math.Inf(-1)
 	for i, c := range x {
 		fx, fy := float64(c), float64(y[i])
@@ -124,7 +137,7 @@ func pairSums(x, y []Count, l Linear, total []float64) (g groupSums, peak float6
 	return g, peak
 }
 
-func pairWeighted(x, y []Count, w []float64, l Linear, total []float64) (g groupSums, peak float64) {
+func pairWeighted[T reading](x, y []T, w []float64, l Linear, total []float64) (g groupSums, peak float64) {
 	peak = math.Inf(-1)
 	for i, c := range x {
 		fx, fy, k := float64(c), float64(y[i]), w[i]

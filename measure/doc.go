@@ -11,5 +11,6 @@
 //
 // A scan is one reading of every channel at one instant; a block is a run of
 // consecutive scans without a gap. Subpackages: chunk (the stored and wired
-// form of scans), marker (codes and their detection), clock (host ↔ meter).
+// form of scans), marker (codes and their detection), clock (host ↔ meter),
+// stability (Allan deviation, noise floor), quality (a verdict on a result).
 package measure

@@ -1,83 +1,141 @@
 package measure
 
-import "math"
+import (
+	"math"
+	"slices"
+	"sort"
+)
 
 // edgeScans is how many scans are remembered on either side of a window's end.
 const edgeScans = 64
 
-// edge remembers the rails' power around one end of the window: how much
+// edge remembers the rails' readings around one end of the window: how much
 // energy a shift of that end gains or loses.
 type edge struct {
 	at            float64 // ticks
-	rails         int
+	rails         []railMeter
+	shift         []float64 // by rail: ticks of its readings behind their scan's
+	scans         int       // remembered on either side
 	before, after []float64
-	left, right   []float64 // rails a scan, in watts
-	head          int       // where the oldest of before is overwritten next
+	left, right   []pair // the rails' readings, scan by scan
+	head          int    // where the oldest of before is overwritten next
 }
 
-func newEdge(at float64, rails int) edge {
+func newEdge(at float64, rails []railMeter, shift []float64, scans int) edge {
 	return edge{
-		at: at, rails: rails,
-		before: make([]float64, 0, edgeScans), after: make([]float64, 0, edgeScans),
-		left: make([]float64, edgeScans*rails), right: make([]float64, edgeScans*rails),
+		at: at, rails: rails, shift: shift, scans: scans,
+		before: make([]float64, 0, scans), after: make([]float64, 0, scans),
+		left: make([]pair, scans*len(rails)), right: make([]pair, scans*len(rails)),
 	}
+}
+
+// clone returns a copy that shares nothing that changes.
+func (e edge) clone() edge {
+	e.before, e.after = append(make([]float64, 0, e.scans), e.before...), append(make([]float64, 0, e.scans), e.after...)
+	e.left, e.right = slices.Clone(e.left), slices.Clone(e.right)
+	return e
 }
 
 // observe takes the scans of a block that are near the end.
-func (e *edge) observe(s *stretch, rails []railMeter) {
-	if len(e.after) == edgeScans {
+func observe[T reading](e *edge, s *stretch[T]) {
+	if len(e.after) == e.scans {
 		return
 	}
+	n := len(e.rails)
 	mid := s.find(func(t float64) bool { return t >= e.at })
-	for i := max(0, mid-edgeScans); i < mid; i++ {
-		if len(e.before) < edgeScans {
+	for i := max(0, mid-e.scans); i < mid; i++ {
+		if len(e.before) < e.scans {
 			e.before = append(e.before, 0)
 		}
 		e.before[e.head] = s.at(i)
-		for r := range rails {
-			e.left[e.head*e.rails+r] = rails[r].powerAt(s.cols, i)
+		for r := range e.rails {
+			e.left[e.head*n+r] = pairAt(&e.rails[r], s.cols, i)
 		}
-		e.head = (e.head + 1) % edgeScans
+		e.head = (e.head + 1) % e.scans
 	}
-	for i := mid; i < s.n && len(e.after) < edgeScans; i++ {
-		for r := range rails {
-			e.right[len(e.after)*e.rails+r] = rails[r].powerAt(s.cols, i)
+	for i := mid; i < s.n && len(e.after) < e.scans; i++ {
+		for r := range e.rails {
+			e.right[len(e.after)*n+r] = pairAt(&e.rails[r], s.cols, i)
 		}
 		e.after = append(e.after, s.at(i))
 	}
 }
 
-// levels are the mean power before and after an end, in watts.
-type levels struct{ before, after float64 }
-
-// mid is the linear part of the sensitivity to a shift, half its asymmetry.
-func (l levels) mid() float64  { return (l.before + l.after) / 2 }
-func (l levels) half() float64 { return (l.after - l.before) / 2 }
-
-// levels returns the mean power within reach ticks on either side (the nearest
-// scan at least) of rail r, or of the sum of all rails for r = −1.
-func (e *edge) levels(r int, reach float64) levels {
-	before, okB := e.mean(e.before, e.left, r, reach)
-	after, okA := e.mean(e.after, e.right, r, reach)
-	switch {
-	case !okB:
-		before = after
-	case !okA:
-		after = before
+// of returns the end's tick for the readings of rail r: those lie their skew
+// behind their scan's tick. The sum of all rails, r = −1, has the mean of it.
+func (e *edge) of(r int) float64 {
+	if r >= 0 {
+		return e.at - e.shift[r]
 	}
-	return levels{before, after}
+	var s float64
+	for _, d := range e.shift {
+		s += d
+	}
+	return e.at - s/float64(len(e.shift))
 }
 
-func (e *edge) mean(times []float64, power []float64, r int, reach float64) (mean float64, ok bool) {
-	reach = max(reach, nearest(times, e.at))
-	var s, n float64
-	for i, t := range times {
-		if math.Abs(t-e.at) <= reach {
-			s += e.power(power, i, r)
-			n++
-		}
+// beside returns the power of rail r, or of the sum for r = −1, at the scans on
+// either side of the end; where there is none on one side, that of the other.
+func (e *edge) beside(r int) (before, after float64) {
+	n, at := len(e.before)+len(e.after), e.of(r)
+	mid := sort.Search(n, func(i int) bool { return e.tick(i) >= at })
+	return e.power(max(mid-1, 0), r), e.power(min(mid, n-1), r)
+}
+
+// shifts is how much energy a shift of an end passes over, by the shift: the
+// trace on either side, seen from the end. The nearest reading goes on to the
+// end itself: a step across the end is one, not a ramp.
+type shifts struct{ left, right reach }
+
+// reach is one side: distances from the end, the power there and the energy up
+// to there.
+type reach struct{ at, power, energy []float64 }
+
+func (e *edge) shifts(r int) (out shifts) {
+	n, at := len(e.before)+len(e.after), e.of(r)
+	mid := sort.Search(n, func(i int) bool { return e.tick(i) >= at })
+	for i := mid - 1; i >= 0; i-- {
+		out.left.grow(at-e.tick(i), e.power(i, r))
 	}
-	return s / n, n > 0
+	for i := mid; i < n; i++ {
+		out.right.grow(e.tick(i)-at, e.power(i, r))
+	}
+	switch mid { // no data on one side: it is as on the other
+	case 0:
+		out.left.grow(0, e.power(0, r))
+	case n:
+		out.right.grow(0, e.power(n-1, r))
+	}
+	return out
+}
+
+// grow adds the next reading away from the end.
+func (s *reach) grow(at, power float64) {
+	if len(s.at) == 0 {
+		s.at, s.power, s.energy = append(s.at, 0), append(s.power, power), append(s.energy, 0)
+	}
+	n := len(s.at) - 1
+	s.energy = append(s.energy, s.energy[n]+(at-s.at[n])*(s.power[n]+power)/2)
+	s.at, s.power = append(s.at, at), append(s.power, power)
+}
+
+// by returns the energy between the end and the end shifted by d ticks, in
+// watt·ticks, negative for a shift back. Beyond what is remembered the power
+// stays.
+func (s *shifts) by(d float64) float64 {
+	side, sign := &s.right, 1.0
+	switch {
+	case d == 0:
+		return 0
+	case d < 0:
+		side, sign, d = &s.left, -1, -d
+	}
+	i := max(sort.SearchFloat64s(side.at, d)-1, 0)
+	p, x := side.power[i], d-side.at[i]
+	if i+1 < len(side.at) {
+		p += (side.power[i+1] - p) * x / (side.at[i+1] - side.at[i]) / 2
+	}
+	return sign * (side.energy[i] + p*x)
 }
 
 // jump returns how far the power steps between two neighbouring scans, of those
@@ -86,27 +144,16 @@ func (e *edge) mean(times []float64, power []float64, r int, reach float64) (mea
 // several scans is no step. It is of rail r or of the sum of all rails for
 // r = −1, in watts.
 func (e *edge) jump(r int, reach float64) (most float64) {
-	before := len(e.before)
-	n := before + len(e.after)
-	at := func(i int) (tick, power float64) { // in order of time
-		if i < before {
-			k := (e.oldest() + i) % before
-			return e.before[k], e.power(e.left, k, r)
-		}
-		return e.after[i-before], e.power(e.right, i-before, r)
-	}
+	n, at := len(e.before)+len(e.after), e.of(r)
 	change := func(i int) float64 { // from scan i − 1 to scan i
 		if i < 1 || i >= n {
 			return 0
 		}
-		_, p0 := at(i - 1)
-		_, p1 := at(i)
-		return math.Abs(p1 - p0)
+		return math.Abs(e.power(i, r) - e.power(i-1, r))
 	}
 	for i := 1; i < n; i++ {
-		t0, _ := at(i - 1)
-		t1, _ := at(i)
-		if i == before || t1 >= e.at-reach && t0 <= e.at+reach {
+		t0, t1 := e.tick(i-1), e.tick(i)
+		if t0 < at && t1 >= at || t1 >= at-reach && t0 <= at+reach {
 			most = max(most, change(i)-max(change(i-1), change(i+1)))
 		}
 	}
@@ -115,29 +162,69 @@ func (e *edge) jump(r int, reach float64) (most float64) {
 
 // oldest is the index in before of the oldest scan.
 func (e *edge) oldest() int {
-	if len(e.before) < edgeScans {
+	if len(e.before) < e.scans {
 		return 0
 	}
 	return e.head
 }
 
-// power returns the power of a remembered scan, of rail r or of the sum for r = −1.
-func (e *edge) power(power []float64, i, r int) float64 {
-	if r >= 0 {
-		return power[i*e.rails+r]
+// place returns where the remembered scan i, in order of time, is kept.
+func (e *edge) place(i int) (k int, times []float64, readings []pair) {
+	if n := len(e.before); i < n {
+		return (e.oldest() + i) % n, e.before, e.left
 	}
-	var s float64
-	for _, p := range power[i*e.rails : (i+1)*e.rails] {
-		s += p
-	}
-	return s
+	return i - len(e.before), e.after, e.right
 }
 
-// nearest returns the distance of the time that is nearest to at.
-func nearest(times []float64, at float64) float64 {
-	d := math.Inf(1)
-	for _, t := range times {
-		d = min(d, math.Abs(t-at))
+// tick returns the time of the remembered scan i.
+func (e *edge) tick(i int) float64 {
+	k, times, _ := e.place(i)
+	return times[k]
+}
+
+// power returns the power of the remembered scan i, of rail r or of the sum for
+// r = −1.
+func (e *edge) power(i, r int) (p float64) {
+	k, _, readings := e.place(i)
+	if n := len(e.rails); r >= 0 {
+		return e.rails[r].power(readings[k*n+r])
 	}
-	return d
+	for r := range e.rails {
+		p += e.rails[r].power(readings[k*len(e.rails)+r])
+	}
+	return p
+}
+
+// span integrates the readings of rail r from tick a to tick b, which lie within
+// what is remembered; beyond the data its first and its last scan go on.
+func (e *edge) span(r int, a, b float64) (out groupSums) {
+	sign := 1.0
+	if b < a {
+		a, b, sign = b, a, -1
+	}
+	n := len(e.before) + len(e.after)
+	put := func(p pair, w float64) {
+		if w > 0 {
+			out = out.plus(e.rails[r].sums(p), sign*w)
+		}
+	}
+	var t0 float64
+	var p0 pair
+	for i := range n {
+		k, times, readings := e.place(i)
+		t1, p1 := times[k], readings[k*len(e.rails)+r]
+		switch from, to := max(a, t0), min(b, t1); {
+		case i == 0:
+			put(p1, min(b, t1)-a)
+		case to > from:
+			k := (to - from) / (2 * (t1 - t0))
+			put(p0, k*((t1-from)+(t1-to)))
+			put(p1, k*((from-t0)+(to-t0)))
+		}
+		t0, p0 = t1, p1
+	}
+	if n > 0 {
+		put(p0, b-max(a, t0))
+	}
+	return out
 }

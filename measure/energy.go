@@ -1,6 +1,7 @@
 package measure
 
-// Estimate is an energy with its expanded uncertainty, k = 2 (GUM, 6.2).
+// Estimate is an energy with its expanded uncertainty (GUM, 6.2): k = 2, or more
+// where the noise was seen in few readings (CoverageFactor).
 type Estimate struct {
 	Energy Joule
 	U      Joule

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 )
 
 // Sentinel errors of the integrator, wrapped with the figures and a hint.
@@ -25,29 +24,45 @@ var (
 // A gap between two blocks is bridged by the straight line from the last scan
 // before it to the first one after it, counted, and given a line of its own in
 // the budget (see gapVariance).
+//
+// Where a rail's two channels are read one after another they are brought
+// together first (see aligner), and every rail is integrated over the window as
+// its readings saw it.
 type Integrator struct {
 	setup    Setup
 	meter    *PowerMeter
 	from, to Seconds
-	lo, hi   float64 // the window in ticks
+	running
+	plain *summer[Count]
+	// align and late take the place of plain where readings must be aligned.
+	align *aligner
+	late  *summer[float64]
 
-	// What was added so far. prev holds one scan, planar.
+	anchored   bool
+	anchorScan uint64 // uniform timebase: where scan times are counted from
+	anchorTick float64
+	nextIn     uint64 // the scan expected next
+	noise      []noiseMeter
+	stride     int // distance of independent readings, in scans
+}
+
+// running is what was added up so far.
+type running struct {
+	meters []railMeter
+	lo, hi float64 // the window in ticks
+
 	seen                 bool
 	next                 uint64 // the scan expected next
 	firstTick, lastTick  float64
-	prev                 [][]Count
-	anchorScan           uint64 // uniform timebase: where scan times are counted from
-	anchorTick           float64
 	samples, firstSample uint64
 	gaps, lost           uint64
 
 	rails  []railSums
+	skewed []int    // rails whose readings are of two instants
 	total  railSums // only pp, peak and step2
 	one    sum      // length integrated, in ticks
 	one2   sum      // sum of squared intervals, in ticks²
 	gap2   float64  // sum of squared lengths of gaps, in ticks²
-	noise  []noiseMeter
-	stride int // distance of independent readings, in scans
 	ends   [2]edge
 
 	weights, power [groupScans]float64
@@ -60,43 +75,86 @@ func NewIntegrator(s *Setup, from, to Seconds) (*Integrator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("integrate: %w", err)
 	}
+	if err := s.checkSkew(); err != nil {
+		return nil, fmt.Errorf("integrate: %w", err)
+	}
 	if !(from < to) || math.IsInf(float64(from), 0) || math.IsInf(float64(to), 0) {
 		return nil, fmt.Errorf("integrate from %v to %v: %w: the end must lie after the start, both finite", from, to, ErrWindow)
 	}
 	g := &Integrator{
 		setup: *s, meter: m, from: from, to: to,
-		lo: s.Timebase.Ticks(from), hi: s.Timebase.Ticks(to),
-		prev: make([][]Count, len(s.Channels)), rails: make([]railSums, len(s.Rails)),
 		noise: make([]noiseMeter, len(s.Channels)), stride: holdScans(s),
 	}
 	g.setup.Channels, g.setup.Rails = slices.Clone(s.Channels), slices.Clone(s.Rails)
-	for c := range g.prev {
-		g.prev[c] = make([]Count, 1)
+	g.begin()
+	if g.align = newAligner(&g.setup); g.align != nil {
+		g.late = newSummer[float64](&g.running, len(s.Channels))
+	} else {
+		g.plain = newSummer[Count](&g.running, len(s.Channels))
 	}
-	for i := range g.rails {
-		g.rails[i].peak = math.Inf(-1)
-	}
-	g.total.peak = math.Inf(-1)
-	g.ends[0], g.ends[1] = newEdge(g.lo, len(s.Rails)), newEdge(g.hi, len(s.Rails))
 	return g, nil
 }
 
-// Covered returns the span of device time of the scans added so far; ok is
-// false before the first.
+// begin prepares the sums.
+func (g *Integrator) begin() {
+	tb, rails := g.setup.Timebase, g.setup.Rails
+	g.running = running{
+		meters: g.meter.rails, lo: tb.Ticks(g.from), hi: tb.Ticks(g.to), rails: make([]railSums, len(rails)),
+	}
+	shift, most := make([]float64, len(rails)), 0.0
+	for r := range rails {
+		g.rails[r].peak = math.Inf(-1)
+		shift[r] = tb.Ticks(g.setup.Channels[rails[r].X].Skew)
+		most = max(most, math.Abs(shift[r]))
+		if g.setup.lag(rails[r]) != 0 {
+			g.skewed = append(g.skewed, r)
+		}
+	}
+	g.total.peak = math.Inf(-1)
+	scans := edgeScans + int(math.Ceil(most/tb.TicksPerScan))
+	for i, at := range []float64{g.lo, g.hi} {
+		g.ends[i] = newEdge(at, g.meter.rails, shift, scans)
+	}
+}
+
+// Covered returns the span of device time of the scans added up so far; ok is
+// false before the first. Once last lies behind the window no later block bears
+// on its energy: last stays behind what was added by the scans that wait to be
+// aligned, and by as much as a rail's readings are older than their scans.
 func (g *Integrator) Covered() (first, last Seconds, ok bool) {
-	tb := g.setup.Timebase
-	return tb.Seconds(g.firstTick), tb.Seconds(g.lastTick), g.seen
+	tb, older := g.setup.Timebase, 0.0
+	for _, shift := range g.ends[0].shift {
+		older = max(older, -shift)
+	}
+	return tb.Seconds(g.firstTick), tb.Seconds(g.lastTick - older), g.seen
 }
 
 // Moments returns the integrals of rail r over the part of the window that was
 // covered so far.
 func (g *Integrator) Moments(r int) Moments {
 	s, k := &g.rails[r], 1/float64(g.setup.Timebase.TickHz)
+	d := g.moved(r)
 	return Moments{
 		One: Seconds(k * g.one.value()),
-		X:   k * s.x.value(), Y: k * s.y.value(),
-		XX: k * s.xx.value(), XY: k * s.xy.value(), YY: k * s.yy.value(),
+		X:   k * (s.x.value() + d.x), Y: k * (s.y.value() + d.y),
+		XX: k * (s.xx.value() + d.xx), XY: k * (s.xy.value() + d.xy), YY: k * (s.yy.value() + d.yy),
 	}
+}
+
+// moved returns what a rail's sums gain when the window is moved to where the
+// rail's readings saw it, their skew before their ticks.
+func (g *Integrator) moved(r int) (d groupSums) {
+	shift := g.ends[0].shift[r]
+	if shift == 0 || !g.seen {
+		return d
+	}
+	if g.lastTick >= g.lo {
+		d = g.ends[0].span(r, g.lo-shift, g.lo)
+	}
+	if g.lastTick >= g.hi-g.setup.Timebase.TicksPerScan {
+		d = d.plus(g.ends[1].span(r, g.hi-shift, g.hi), -1)
+	}
+	return d
 }
 
 // Add takes the next block. Blocks come in order of time and may lie wholly or
@@ -111,29 +169,62 @@ func (g *Integrator) Add(b *Block) error {
 	if n == 0 {
 		return nil
 	}
-	if g.seen && b.FirstScan < g.next {
-		return fmt.Errorf("integrate: scan %d after scan %d: %w", b.FirstScan, g.next-1, ErrOrder)
+	if g.anchored && b.FirstScan < g.nextIn {
+		return fmt.Errorf("integrate: scan %d after scan %d: %w", b.FirstScan, g.nextIn-1, ErrOrder)
 	}
-	s := stretch{cols: b.Counts, ticks: b.Ticks, start: g.start(b), step: g.setup.Timebase.TicksPerScan, n: n}
-	if first, last := s.at(0), s.at(n-1); last < first || (g.seen && first < g.lastTick) {
-		return fmt.Errorf("integrate: scan %d: tick %v after tick %v: %w", b.FirstScan, first, g.lastTick, ErrOrder)
+	s := stretch[Count]{
+		cols: b.Counts, ticks: b.Ticks, start: g.start(b), step: g.setup.Timebase.TicksPerScan, n: n, first: b.FirstScan,
 	}
-	if g.seen {
-		g.bridge(&s, b.FirstScan-g.next)
+	g.anchored, g.nextIn = true, b.FirstScan+uint64(n)
+	g.listen(&s)
+	var err error
+	if g.align != nil {
+		err = g.align.add(&s, g.late.add)
 	} else {
-		g.firstTick = s.at(0)
+		err = g.plain.add(&s)
 	}
-	for i := range g.ends {
-		g.ends[i].observe(&s, g.meter.rails)
-	}
-	if err := g.inside(&s, b.FirstScan); err != nil {
+	if err != nil {
 		return fmt.Errorf("integrate: %w", err)
 	}
-	for c := range g.prev {
-		g.prev[c][0] = b.Counts[c][n-1]
-	}
-	g.seen, g.next, g.lastTick = true, b.FirstScan+uint64(n), s.at(n-1)
 	return nil
+}
+
+// listenScans is how many readings the scatter is looked for in, at least: a
+// window of fewer is looked at with its surroundings.
+const listenScans = 64
+
+// listen looks at the scatter of the readings within the window.
+func (g *Integrator) listen(s *stretch[Count]) {
+	around := max(listenScans*s.step-(g.hi-g.lo), 0) / 2
+	lo := s.find(func(t float64) bool { return t >= g.lo-around })
+	hi := s.find(func(t float64) bool { return t > g.hi+around })
+	for from := lo; from < hi; from += groupScans {
+		for c := range g.noise {
+			g.noise[c].observe(s.cols[c][from:min(from+groupScans, hi)], g.stride)
+		}
+	}
+}
+
+// flushed returns the integrator as if the data ended here: itself, where no
+// scan waits for those behind it.
+func (g *Integrator) flushed() (*Integrator, error) {
+	if g.align == nil || !g.align.running {
+		return g, nil
+	}
+	end := *g
+	end.rails = slices.Clone(g.rails)
+	for i := range g.ends {
+		end.ends[i] = g.ends[i].clone()
+	}
+	late := newSummer[float64](&end.running, len(g.noise))
+	for c := range late.prev {
+		late.prev[c][0] = g.late.prev[c][0]
+	}
+	align := g.align.clone()
+	if err := align.flush(late.add); err != nil {
+		return nil, err
+	}
+	return &end, nil
 }
 
 // start returns the tick of the block's first scan. On a uniform timebase a
@@ -144,7 +235,7 @@ func (g *Integrator) start(b *Block) float64 {
 	if tb.Stamped {
 		return float64(b.Ticks[0])
 	}
-	if g.seen {
+	if g.anchored {
 		want := g.anchorTick + float64(b.FirstScan-g.anchorScan)*tb.TicksPerScan
 		if math.Abs(want-float64(b.FirstTick)) < 1 {
 			return want
@@ -152,26 +243,4 @@ func (g *Integrator) start(b *Block) float64 {
 	}
 	g.anchorScan, g.anchorTick = b.FirstScan, float64(b.FirstTick)
 	return g.anchorTick
-}
-
-// stretch is a block with its times.
-type stretch struct {
-	cols  [][]Count
-	ticks []int64
-	start float64
-	step  float64
-	n     int
-}
-
-// at returns the tick of scan i.
-func (s *stretch) at(i int) float64 {
-	if s.ticks != nil {
-		return float64(s.ticks[i])
-	}
-	return s.start + float64(i)*s.step
-}
-
-// find returns the first scan for which past is true of its tick.
-func (s *stretch) find(past func(tick float64) bool) int {
-	return sort.Search(s.n, func(i int) bool { return past(s.at(i)) })
 }

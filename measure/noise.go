@@ -7,18 +7,20 @@ import (
 
 // noiseMeter estimates the scatter of a channel's readings from the median of
 // the differences of neighbouring readings: steps and drifts of the signal
-// are rare among the differences and do not move their median. It looks at the
-// first noisePairs differences of each group, which is plenty and costs little.
+// are rare among the differences and do not move their median. Once it has seen
+// enough it looks at the first noisePairs differences of each group, which is
+// plenty and costs little.
 type noiseMeter struct {
 	bins  [linearBins + 28*subBins]uint32
 	total uint64
 }
 
 const (
-	noisePairs = 32
-	linearBins = 256 // differences below are counted exactly
-	subBins    = 8   // bins an octave above
-	maxHold    = groupScans / 2
+	noisePairs  = 32
+	noiseEnough = 1024
+	linearBins  = 256 // differences below are counted exactly
+	subBins     = 8   // bins an octave above
+	maxHold     = groupScans / 2
 )
 
 // holdScans returns the distance in scans of two readings that are independent:
@@ -30,7 +32,10 @@ func holdScans(s *Setup) int {
 
 // observe takes a group of counts; readings stride scans apart are compared.
 func (m *noiseMeter) observe(x []Count, stride int) {
-	n := min(len(x)-stride, noisePairs)
+	n := len(x) - stride
+	if m.total >= noiseEnough {
+		n = min(n, noisePairs)
+	}
 	for i := range max(n, 0) {
 		d := int64(x[i+stride]) - int64(x[i])
 		if d < 0 {
@@ -76,6 +81,11 @@ func (m *noiseMeter) sigma() float64 {
 	}
 	return math.Sqrt(max(v-1.0/12, 0))
 }
+
+// dof returns the degrees of freedom of sigma: a median of differences holds
+// 0.37 of what a standard deviation of as many independent ones does, and
+// differences of neighbours share readings.
+func (m *noiseMeter) dof() float64 { return max(0.3*float64(m.total), 1) }
 
 // median returns the median difference, interpolated within its bin.
 func (m *noiseMeter) median() float64 {

@@ -5,6 +5,10 @@ import "fmt"
 // PowerMeter turns blocks of counts into amperes, volts and watts under one
 // setup. It holds no samples and allocates nothing once its destinations have
 // grown. It is safe for concurrent use.
+//
+// It takes the readings of a scan as of one instant. Where a multiplexed
+// converter reads a rail's two channels one after another, PowerStream brings
+// them together.
 type PowerMeter struct {
 	rails []railMeter
 	tb    Timebase
@@ -47,7 +51,7 @@ func (m *PowerMeter) Total(b *Block, dst []Watt) []Watt {
 	dst = sized(dst, n)
 	clear(dst)
 	for i := range m.rails {
-		m.rails[i].add(b, dst)
+		addPower(&m.rails[i], b.Counts, dst)
 	}
 	return dst
 }
@@ -55,32 +59,36 @@ func (m *PowerMeter) Total(b *Block, dst []Watt) []Watt {
 // Rail fills the columns of rail r (an index into Setup.Rails), reusing their
 // storage. The block must fit the setup, as for Total.
 func (m *PowerMeter) Rail(r int, b *Block, dst *Columns) {
-	n, rail := b.Scans(), &m.rails[r]
+	fill(dst, &m.rails[r], b.Counts, b.Scans())
+}
+
+// fill fills the columns of a rail over n scans.
+func fill[T reading](dst *Columns, rail *railMeter, cols [][]T, n int) {
 	dst.P = sized(dst.P, n)
 	clear(dst.P)
-	rail.add(b, dst.P)
+	addPower(rail, cols, dst.P)
 	if rail.wiring == WiringPower {
 		dst.I, dst.V = dst.I[:0], dst.V[:0]
 		return
 	}
 	dst.I, dst.V = sized(dst.I, n), sized(dst.V, n)
-	l, x := rail.lin, b.Counts[rail.x][:n]
+	l, x := rail.lin, cols[rail.x][:n]
 	if rail.y < 0 {
 		for i, c := range x {
 			dst.I[i], dst.V[i] = Ampere(l.I0+l.IX*float64(c)), Volt(l.V0)
 		}
 		return
 	}
-	y := b.Counts[rail.y][:n]
+	y := cols[rail.y][:n]
 	for i, c := range x {
 		fy := float64(y[i])
 		dst.I[i], dst.V[i] = Ampere(l.I0+l.IX*float64(c)+l.IY*fy), Volt(l.V0+l.VY*fy)
 	}
 }
 
-// add adds the rail's power to dst, one value a scan.
-func (r *railMeter) add(b *Block, dst []Watt) {
-	l, x := r.lin, b.Counts[r.x][:len(dst)]
+// addPower adds a rail's power to dst, one value a scan.
+func addPower[T reading](r *railMeter, cols [][]T, dst []Watt) {
+	l, x := r.lin, cols[r.x][:len(dst)]
 	if r.y < 0 {
 		p0, px := l.I0*l.V0, l.IX*l.V0
 		for i, c := range x {
@@ -88,7 +96,7 @@ func (r *railMeter) add(b *Block, dst []Watt) {
 		}
 		return
 	}
-	y := b.Counts[r.y][:len(dst)]
+	y := cols[r.y][:len(dst)]
 	for i, c := range x {
 		fx, fy := float64(c), float64(y[i])
 		dst[i] += Watt((l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy))

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -37,8 +38,15 @@ func TestPowerMeter(t *testing.T) {
 }
 
 func TestHotPathsDoNotAllocate(t *testing.T) {
-	for name, tb := range timebases {
+	for name, skew := range map[string]Seconds{"uniform": 0, "stamped": 0, "multiplexed": 3e-6, "multiplexed, stamped": 3e-6} {
+		tb := timebases["uniform"]
+		if strings.HasSuffix(name, "stamped") {
+			tb = timebases["stamped"]
+		}
 		s, b := mixedSetup(tb), mixedBlock(tb, 4096, 1)
+		for i := range s.Channels {
+			s.Channels[i].Skew = Seconds(i) * skew
+		}
 		m, err := NewPowerMeter(s)
 		if err != nil {
 			t.Fatal(err)
@@ -59,6 +67,18 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 			advance(tb, &b)
 		}); n != 0 {
 			t.Errorf("%s: the integrator allocates %v times a block", name, n)
+		}
+		p, err := NewPowerStream(s, func(*Powers) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(50, func() {
+			if err := p.Add(&b); err != nil {
+				t.Fatal(err)
+			}
+			advance(tb, &b)
+		}); n > 4 { // a few a block, none a scan
+			t.Errorf("%s: the power stream allocates %v times a block", name, n)
 		}
 	}
 }
@@ -104,10 +124,17 @@ func BenchmarkPowerTotal(b *testing.B) {
 }
 
 func BenchmarkIntegrate(b *testing.B) {
-	for _, name := range []string{"uniform", "stamped"} {
-		b.Run(name, func(b *testing.B) {
-			tb := timebases[name]
+	for _, c := range []struct {
+		name, timebase string
+		skew           Seconds // from one channel to the next
+		common         Seconds
+	}{{"uniform", "uniform", 0, 0}, {"equal skews", "uniform", 0, 1e-6}, {"multiplexed", "uniform", 1e-6, 0}, {"stamped", "stamped", 0, 0}} {
+		b.Run(c.name, func(b *testing.B) {
+			tb := timebases[c.timebase]
 			s, block := benchBench(tb)
+			for i := range s.Channels {
+				s.Channels[i].Skew = c.common + Seconds(i)*c.skew
+			}
 			g, err := NewIntegrator(s, 0, 1e9)
 			if err != nil {
 				b.Fatal(err)

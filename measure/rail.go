@@ -166,6 +166,10 @@ type Setup struct {
 	Missing []string
 	// Response is how the instrument follows a step of power.
 	Response Response
+	// Records are the calibration records that the channels and rails follow,
+	// oldest first; none where the instrument and the bench file alone speak. They
+	// are no part of CalibrationID.
+	Records []CalibrationRecord `json:",omitempty"`
 }
 
 // Response is how an instrument's reading follows a step of the true power:

@@ -3,6 +3,7 @@ package measure
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // EnergyOf returns the energy of the named rail; ok is false when there is none.
@@ -26,7 +27,11 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 	if err := e.validate(); err != nil {
 		return Result{}, fmt.Errorf("integrate: %w", err)
 	}
-	if err := g.covers(); err != nil {
+	g, err := g.flushed()
+	if err == nil {
+		err = g.covers()
+	}
+	if err != nil {
 		return Result{}, fmt.Errorf("integrate: %w", err)
 	}
 	out := Result{
@@ -34,16 +39,17 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 		Gaps: g.gaps, Lost: g.lost, Peak: g.peak(-1),
 	}
 	var total sum
+	var terms []term
 	for r := range g.setup.Rails {
 		rail, own := g.rail(r, e)
 		total.add(float64(rail.Energy.Energy))
 		out.Rails = append(out.Rails, rail)
-		out.Budget = append(out.Budget, own...)
+		terms = append(terms, own...)
 	}
 	out.Total.Energy = Joule(total.value())
 	out.Mean = Watt(float64(out.Total.Energy) / float64(g.to-g.from))
-	out.Budget = append(out.Budget, g.common(-1, &g.total, float64(out.Total.Energy), e)...)
-	out.Total.U = expand(out.Budget)
+	terms = append(terms, g.common(-1, &g.total, float64(out.Total.Energy), e)...)
+	out.Total.U, out.Budget = expand(terms)
 	return out, nil
 }
 
@@ -74,42 +80,71 @@ func (g *Integrator) covers() error {
 	return nil
 }
 
-// rail returns the result of one rail and the lines of its budget that are its own.
-func (g *Integrator) rail(r int, e Edges) (RailResult, []Contribution) {
+// stats returns what the budget of rail r is made from.
+func (g *Integrator) stats(r int) railStats {
 	rail := g.setup.Rails[r]
-	st := railStats{rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X), m: g.Moments(r), spacing: g.spacing()}
+	st := railStats{
+		rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X),
+		m: g.Moments(r), spacing: g.spacing(), gainY: g.setup.noiseGain(rail),
+	}
 	st.rail.X, st.rail.Y = 0, -1 // the statistics carry their channels along
 	if rail.Y >= 0 {
 		st.rail.Y, st.y, st.ny = 1, g.setup.Channels[rail.Y], g.scatter(rail.Y)
 	}
+	return st
+}
+
+// SharedGain returns the standard uncertainty that a relative standard
+// uncertainty u of all gains together makes in the total, as that of a voltage
+// reference does that stands behind every channel. It adds linearly within a
+// rail and over the rails, with the signs that the wirings have: twice u of a
+// rail of two channels, of a shunt's as of a clamp's. The budget takes the
+// channels' own UGain as independent; who knows a common part takes it out of
+// UGain and adds this line by the root of squares.
+func (g *Integrator) SharedGain(u float64) (Joule, error) {
+	g, err := g.flushed()
+	if err == nil {
+		err = g.covers()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("integrate: %w", err)
+	}
+	var e float64
+	for r := range g.setup.Rails {
+		st := g.stats(r)
+		e += st.byGains()
+	}
+	return Joule(math.Abs(u * e)), nil
+}
+
+// rail returns the result of one rail and the lines of its budget that are its own.
+func (g *Integrator) rail(r int, e Edges) (RailResult, []term) {
+	rail, st := g.setup.Rails[r], g.stats(r)
 	own := st.budget()
-	if u := g.skewed(r); u > 0 {
-		own = append(own, Contribution{Source: "skew " + rail.Name, U: u, Systematic: true})
+	if u := g.skew(r, &st); u > 0 {
+		own = append(own, term{Contribution: Contribution{Source: "skew " + rail.Name, U: u, Systematic: true}})
 	}
 	energy := st.m.Energy(g.meter.rails[r].lin)
 	out := RailResult{
 		Name: rail.Name, Role: rail.Role, Energy: Estimate{Energy: energy},
 		Mean: Watt(float64(energy) / float64(g.to-g.from)), Peak: g.peak(r),
 	}
-	out.Budget = append(append(out.Budget, own...), g.common(r, &g.rails[r], float64(energy), e)...)
-	out.Energy.U = expand(out.Budget)
+	out.Energy.U, out.Budget = expand(slices.Concat(own, g.common(r, &g.rails[r], float64(energy), e)))
 	return out, own
 }
 
 // common lists the contributions that act on all rails at once, for rail r, or
 // for the total for r = −1.
-func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []Contribution {
-	var out []Contribution
+func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term {
+	var out []term
 	add := func(source string, u float64, systematic bool) {
 		if u > 0 {
-			out = append(out, Contribution{Source: source, U: Joule(u), Systematic: systematic})
+			out = append(out, term{Contribution: Contribution{Source: source, U: Joule(u), Systematic: systematic}})
 		}
 	}
 	tb, tick := g.setup.Timebase, 1/float64(g.setup.Timebase.TickHz)
-	from := g.ends[0].levels(r, 2*tb.Ticks(e.UFrom))
-	to := g.ends[1].levels(r, 2*tb.Ticks(e.UTo))
 	add("tick rate", tb.UTickHz*math.Abs(energy), true)
-	add("window edges", math.Sqrt(edgeVariance(from, to, e)), true)
+	add("window edges", tick*math.Sqrt(edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)), true)
 	add("window sampling", g.sampled(r, e), true)
 	one := g.one.value()
 	add("gaps", math.Sqrt(s.gapVariance(one, energy/(one*tick), g.gap2, tick)), false)
@@ -136,29 +171,42 @@ func (g *Integrator) sampled(r int, e Edges) float64 {
 	return math.Hypot(end(0, e.UFrom), end(1, e.UTo)) / math.Sqrt(12)
 }
 
-// skewed returns what the delay of a rail's readings behind their scan's tick
-// may do: it shifts the rail's window. It is not corrected, because the markers
-// were placed in the same trace, and taken as rectangular (GUM, 4.3.7).
-func (g *Integrator) skewed(r int) Joule {
-	rail := g.setup.Rails[r]
-	delay := math.Abs(float64(g.setup.Channels[rail.X].Skew))
-	if rail.Y >= 0 {
-		delay = max(delay, math.Abs(float64(g.setup.Channels[rail.Y].Skew)))
+// skew returns what is not known of a rail's skews, in joules. An error of the
+// first channel's moves the rail's window, both ends alike. One of the second
+// channel's behind it, δ, changes the power by f·y'·δ, f being the derivative of
+// power by the second reading y: within δ·√(∫(f − f̄)²·∫y'²) by the inequality
+// of Cauchy and Schwarz, reached where f and y ripple in quadrature. Where the
+// readings were not aligned δ is the whole of the lag, taken as rectangular
+// (GUM, 4.3.7).
+func (g *Integrator) skew(r int, st *railStats) Joule {
+	s := &g.setup
+	rail := s.Rails[r]
+	u := uSkew * math.Abs(g.ends[0].shift[r])
+	moved := edgeVariance(&g.ends[0], &g.ends[1], r, u, u, 1) / float64(s.Timebase.TickHz*s.Timebase.TickHz)
+	lag := math.Abs(float64(s.lag(rail)))
+	if lag == 0 {
+		return Joule(math.Sqrt(moved))
 	}
-	if delay == 0 {
-		return 0
+	if s.aligns(rail) {
+		lag *= uSkew
+	} else {
+		lag /= math.Sqrt(3)
 	}
-	from, to := g.ends[0].levels(r, 0), g.ends[1].levels(r, 0)
-	return Joule(delay * math.Abs(to.mid()-from.mid()) / math.Sqrt(3))
+	f := st.sensitivities().dy
+	mean := st.m.integral(f)
+	spread := max(st.m.product(f, f)-mean*mean/float64(st.m.One), 0)
+	slope := g.rails[r].slope.value() * float64(s.Timebase.TickHz) * st.y.Gain * st.y.Gain
+	return Joule(math.Sqrt(moved + lag*lag*spread*slope))
 }
 
-// scatter returns the standard deviation of one reading of a channel, in
-// counts: as stated with the channel, else as seen.
-func (g *Integrator) scatter(channel int) float64 {
+// scatter returns the standard deviation of one reading of a channel: as stated
+// with the channel, else as seen.
+func (g *Integrator) scatter(channel int) scatter {
 	if c := g.setup.Channels[channel]; c.Noise > 0 {
-		return c.Noise / math.Abs(c.Gain)
+		return scatter{sigma: c.Noise / math.Abs(c.Gain)}
 	}
-	return g.noise[channel].sigma()
+	m := &g.noise[channel]
+	return scatter{m.sigma(), m.dof()}
 }
 
 // spacing returns the mean distance of independent readings in seconds: that of
@@ -176,8 +224,9 @@ func (g *Integrator) peak(r int) Watt {
 		p = g.rails[r].peak
 	}
 	if math.IsInf(p, -1) {
-		a, b := g.ends[0].levels(r, 0), g.ends[1].levels(r, 0)
-		p = max(a.before, b.after)
+		before, _ := g.ends[0].beside(r)
+		_, after := g.ends[1].beside(r)
+		p = max(before, after)
 	}
 	return Watt(p)
 }

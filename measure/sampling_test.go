@@ -84,8 +84,8 @@ func TestStepAtAnEnd(t *testing.T) {
 			for i, w := range c.watts {
 				col[i] = Count(w / 0.25)
 			}
-			e := newEdge(5.5, 1)
-			e.observe(&stretch{cols: [][]Count{col}, step: 1, n: len(col)}, m.rails)
+			e := newEdge(5.5, m.rails, []float64{0}, edgeScans)
+			observe(&e, &stretch[Count]{cols: [][]Count{col}, step: 1, n: len(col)})
 			for _, r := range []int{0, -1} {
 				if got := e.jump(r, 1); got != c.want {
 					t.Errorf("rail %d: a step of %v W, want %v", r, got, c.want)

@@ -5,9 +5,47 @@ import (
 	"math"
 )
 
+// summer adds stretches of scans up. It works on what runs, which does not
+// depend on the kind of reading.
+type summer[T reading] struct {
+	*running
+	prev [][]T // the last scan, planar
+}
+
+func newSummer[T reading](r *running, channels int) *summer[T] {
+	g := &summer[T]{running: r, prev: make([][]T, channels)}
+	for c := range g.prev {
+		g.prev[c] = make([]T, 1)
+	}
+	return g
+}
+
+// add takes the next scans.
+func (g *summer[T]) add(s *stretch[T]) error {
+	if first, last := s.at(0), s.at(s.n-1); last < first || (g.seen && first < g.lastTick) {
+		return fmt.Errorf("scan %d: tick %v after tick %v: %w", s.first, first, g.lastTick, ErrOrder)
+	}
+	if g.seen {
+		g.bridge(s, s.first-g.next)
+	} else {
+		g.firstTick = s.at(0)
+	}
+	for i := range g.ends {
+		observe(&g.ends[i], s)
+	}
+	if err := g.inside(s); err != nil {
+		return err
+	}
+	for c := range g.prev {
+		g.prev[c][0] = s.cols[c][s.n-1]
+	}
+	g.seen, g.next, g.lastTick = true, s.first+uint64(s.n), s.at(s.n-1)
+	return nil
+}
+
 // inside integrates within a block: whole intervals in bulk, the two that the
 // window's ends cut one by one.
-func (g *Integrator) inside(s *stretch, firstScan uint64) error {
+func (g *summer[T]) inside(s *stretch[T]) error {
 	lo := s.find(func(t float64) bool { return t >= g.lo })
 	hi := s.find(func(t float64) bool { return t > g.hi })
 	if lo > 0 && lo < s.n {
@@ -19,13 +57,14 @@ func (g *Integrator) inside(s *stretch, firstScan uint64) error {
 	if hi <= lo {
 		return nil
 	}
+	g.slopes(s, lo, hi)
 	if g.samples == 0 {
-		g.firstSample = firstScan + uint64(lo)
+		g.firstSample = s.first + uint64(lo)
 	}
 	g.samples += uint64(hi - lo)
 	for from := lo; from < hi; from += groupScans {
 		if err := g.group(s, lo, from, min(from+groupScans, hi), hi); err != nil {
-			return fmt.Errorf("scan %d: %w", firstScan+uint64(from), err)
+			return fmt.Errorf("scan %d: %w", s.first+uint64(from), err)
 		}
 	}
 	if s.ticks == nil {
@@ -38,7 +77,7 @@ func (g *Integrator) inside(s *stretch, firstScan uint64) error {
 }
 
 // group takes scans [from, to) of the whole intervals between scans lo and hi−1.
-func (g *Integrator) group(s *stretch, lo, from, to, hi int) error {
+func (g *summer[T]) group(s *stretch[T], lo, from, to, hi int) error {
 	n, w, step := to-from, []float64(nil), s.step
 	if s.ticks != nil {
 		if err := g.weigh(s.ticks, lo, from, to, hi); err != nil {
@@ -52,7 +91,7 @@ func (g *Integrator) group(s *stretch, lo, from, to, hi int) error {
 	clear(power)
 	for r := range g.rails {
 		rail := &g.rails[r]
-		rail.take(g.meter.rails[r].group(s.cols, from, to, w, power, &rail.peak), step)
+		rail.take(group(&g.meters[r], s.cols, from, to, w, power, &rail.peak), step)
 	}
 	var pp float64
 	peak := g.total.peak
@@ -68,15 +107,12 @@ func (g *Integrator) group(s *stretch, lo, from, to, hi int) error {
 	}
 	g.total.peak = peak
 	g.total.pp.add(step * pp)
-	for c := range g.noise {
-		g.noise[c].observe(s.cols[c][from:to], g.stride)
-	}
 	return nil
 }
 
 // weigh fills the trapezoid's weights of scans [from, to): half the distance
 // between the neighbours on either side, within [lo, hi).
-func (g *Integrator) weigh(ticks []int64, lo, from, to, hi int) error {
+func (g *running) weigh(ticks []int64, lo, from, to, hi int) error {
 	var one, one2 float64
 	for i := from; i < to; i++ {
 		before, after := ticks[i], ticks[i]
@@ -101,7 +137,7 @@ func (g *Integrator) weigh(ticks []int64, lo, from, to, hi int) error {
 
 // interval integrates the straight line between two neighbouring scans over
 // its part within the window. It returns the length of that part, in ticks.
-func (g *Integrator) interval(c0 [][]Count, i0 int, t0 float64, c1 [][]Count, i1 int, t1 float64) float64 {
+func (g *summer[T]) interval(c0 [][]T, i0 int, t0 float64, c1 [][]T, i1 int, t1 float64) float64 {
 	a, b := max(t0, g.lo), min(t1, g.hi)
 	if !(b > a) {
 		return 0
@@ -115,22 +151,29 @@ func (g *Integrator) interval(c0 [][]Count, i0 int, t0 float64, c1 [][]Count, i1
 }
 
 // put adds one scan with weight w.
-func (g *Integrator) put(cols [][]Count, i int, w float64) {
+func (g *summer[T]) put(cols [][]T, i int, w float64) {
 	g.one.add(w)
 	var total float64
 	for r := range g.rails {
-		m := &g.meter.rails[r]
-		total += m.powerAt(cols, i)
-		g.rails[r].take(m.at(cols, i), w)
+		m := &g.meters[r]
+		p := pairAt(m, cols, i)
+		total += m.power(p)
+		g.rails[r].take(m.sums(p), w)
 	}
 	g.total.pp.add(w * total * total)
 }
 
 // bridge integrates from the last scan of the blocks before to the first of
 // this one, and accounts for a gap of lost scans between them.
-func (g *Integrator) bridge(s *stretch, lost uint64) {
+func (g *summer[T]) bridge(s *stretch[T], lost uint64) {
 	t := s.at(0)
 	length := g.interval(g.prev, 0, g.lastTick, s.cols, 0, t)
+	if lost == 0 && g.lastTick >= g.lo && t <= g.hi {
+		for _, r := range g.skewed {
+			y := g.meters[r].y
+			g.slope(r, float64(s.cols[y][0])-float64(g.prev[y][0]), t-g.lastTick)
+		}
+	}
 	if lost == 0 || length == 0 {
 		return
 	}
@@ -139,10 +182,27 @@ func (g *Integrator) bridge(s *stretch, lost uint64) {
 	g.gap2 += length * length
 	var step float64
 	for r := range g.rails {
-		m := &g.meter.rails[r]
-		d := m.powerAt(s.cols, 0) - m.powerAt(g.prev, 0)
+		m := &g.meters[r]
+		d := m.power(pairAt(m, s.cols, 0)) - m.power(pairAt(m, g.prev, 0))
 		g.rails[r].step2 += d * d * length * length / 12
 		step += d
 	}
 	g.total.step2 += step * step * length * length / 12
+}
+
+// slopes adds how the second readings of rails with a lag change within scans
+// [lo, hi).
+func (g *summer[T]) slopes(s *stretch[T], lo, hi int) {
+	for _, r := range g.skewed {
+		y := s.cols[g.meters[r].y]
+		for i := lo + 1; i < hi; i++ {
+			g.slope(r, float64(y[i])-float64(y[i-1]), s.at(i)-s.at(i-1))
+		}
+	}
+}
+
+func (g *running) slope(r int, change, ticks float64) {
+	if ticks > 0 {
+		g.rails[r].slope.add(change * change / ticks)
+	}
 }

@@ -19,17 +19,55 @@ import (
 //   - The tick rate, the window's ends and gaps act on all rails at once: the
 //     total's contribution comes from the total power, not from a root of squares.
 
-// coverage is k: about 95 % for a normal distribution (GUM, 6.3.3).
+// A noise that is not stated is seen in the readings themselves: an evaluation
+// of type A, with degrees of freedom. All else is of type B and has none to lose.
+
+// coverage is k for a normal distribution: 95.45 % (GUM, 6.3.3).
 const coverage = 2
+
+// term is a line of a budget with its degrees of freedom; zero for as many as
+// one likes.
+type term struct {
+	Contribution
+	dof float64
+}
+
+// CoverageFactor returns the k that holds 95.45 % of Student's distribution with
+// that many degrees of freedom, rounded down as GUM G.4.1 says; 2 for +Inf. It
+// is the Cornish–Fisher expansion (Abramowitz and Stegun, 26.7.5), within 1 %
+// from three on, and GUM's table G.2 below.
+func CoverageFactor(dof float64) float64 {
+	switch n := math.Floor(dof); {
+	case n <= 1:
+		return 13.97
+	case n == 2:
+		return 4.53
+	default:
+		return coverage + 2.5/n + 3.0625/(n*n) + 2.859/(n*n*n)
+	}
+}
+
+// FactorOf returns the k that a budget was expanded with: 2, or more where the
+// noise was seen in few readings. NaN for an empty budget.
+func FactorOf(e Estimate, budget []Contribution) float64 {
+	var s float64
+	for _, c := range budget {
+		s += float64(c.U) * float64(c.U)
+	}
+	return float64(e.U) / math.Sqrt(s)
+}
 
 // railStats is what a rail's budget is made from.
 type railStats struct {
 	rail   Rail
 	x, y   Channel // y is zero for a rail of one channel
-	nx, ny float64 // scatter of a reading in counts
+	nx, ny scatter // of a reading
 	m      Moments
 	// spacing is the mean distance of two independent readings, in seconds.
 	spacing float64
+	// gainY is the variance of one second reading by that of the converter's: less
+	// than one where it was interpolated.
+	gainY float64
 }
 
 // sensitivities are the derivatives of power by the value of each channel, and
@@ -50,21 +88,27 @@ func (s *railStats) sensitivities() sensitivities {
 	return out
 }
 
+// scatter is the standard deviation of a reading in counts, with its degrees of
+// freedom; zero of those where it is stated.
+type scatter struct{ sigma, dof float64 }
+
 // budget lists the contributions that belong to this rail alone.
-func (s *railStats) budget() []Contribution {
-	var out []Contribution
+func (s *railStats) budget() []term {
+	var out []term
 	add := func(source string, u float64, systematic bool) {
 		if u = math.Abs(u); u > 0 {
-			out = append(out, Contribution{Source: source, U: Joule(u), Systematic: systematic})
+			out = append(out, term{Contribution: Contribution{Source: source, U: Joule(u), Systematic: systematic}})
 		}
 	}
 	d := s.sensitivities()
-	channel := func(c Channel, sigma float64, d, gain form) {
+	channel := func(c Channel, n scatter, d, gain form) {
 		add("gain "+c.Name, c.UGain*s.m.product(gain, d), true)
 		add("offset "+c.Name, c.UOffset*s.m.integral(d), true)
 		random := math.Abs(c.Gain) * math.Sqrt(s.spacing*max(s.m.product(d, d), 0))
-		add("noise "+c.Name, sigma*random, false)
-		fixed, dithered := quantisation(sigma)
+		if u := n.sigma * random; u > 0 {
+			out = append(out, term{Contribution{Source: "noise " + c.Name, U: Joule(u)}, n.dof})
+		}
+		fixed, dithered := quantisation(n.sigma)
 		fixedU, ditheredU := fixed*c.Gain*s.m.integral(d), dithered*random
 		add("quantisation "+c.Name, math.Hypot(fixedU, ditheredU), math.Abs(fixedU) > ditheredU)
 	}
@@ -78,13 +122,24 @@ func (s *railStats) budget() []Contribution {
 		add("shunt "+s.rail.Name, s.rail.UShunt*s.m.product(i, v), true)
 		// Y enters squared, so its scatter shifts the mean by σ²/R. It is not
 		// corrected: scatter that both channels share would not do it.
-		_, dithered := quantisation(s.ny)
-		scatter := (s.ny*s.ny + dithered*dithered) * s.y.Gain * s.y.Gain
+		_, dithered := quantisation(s.ny.sigma)
+		scatter := s.gainY * (s.ny.sigma*s.ny.sigma + dithered*dithered) * s.y.Gain * s.y.Gain
 		add("squared noise "+s.y.Name, scatter/float64(s.rail.Shunt)*float64(s.m.One), true)
 	case WiringAssumed:
 		add("assumed voltage "+s.rail.Name, float64(s.rail.UAssumed)*s.m.integral(i), true)
 	}
 	return out
+}
+
+// byGains returns the derivative of the rail's energy by a relative change that
+// the gains of both of its channels share.
+func (s *railStats) byGains() float64 {
+	d := s.sensitivities()
+	e := s.m.product(d.gainX, d.dx)
+	if s.rail.Y >= 0 {
+		e += s.m.product(d.gainY, d.dy)
+	}
+	return e
 }
 
 // quantisation splits the standard uncertainty of rounding to whole counts,
@@ -112,16 +167,31 @@ func quantisation(sigma float64) (fixed, dithered float64) {
 	return math.Sqrt(v), math.Sqrt(full - v)
 }
 
-// edgeVariance returns the variance of the energy from the window's ends, in J².
-// A shift δ of an end changes the energy by mid·δ + half·|δ|, where the power
-// steps there; for normal δ with correlation ρ, E|δ₁δ₂| = u₁u₂·(2/π)·(√(1−ρ²)
-// + ρ·asin ρ).
-func edgeVariance(from, to levels, e Edges) float64 {
-	uf, ut, rho := float64(e.UFrom), float64(e.UTo), e.Correlation
-	abs := 2 / math.Pi * (math.Sqrt(1-rho*rho) + rho*math.Asin(rho))
-	square := func(l levels) float64 { return l.mid()*l.mid() + l.half()*l.half() }
-	cov := from.mid()*to.mid()*rho + from.half()*to.half()*abs
-	return max(square(from)*uf*uf+square(to)*ut*ut-2*cov*uf*ut, 0)
+// edgeVariance returns the mean square of what the window's ends may shift the
+// energy by, in (W·ticks)², for normal shifts with a correlation; u are the ends'
+// standard uncertainties in ticks. The trace around the ends says what a shift
+// passes over (Monte Carlo's question, JCGM 101, asked on a grid of half standard
+// deviations): where the power steps at an end that is no multiple of the shift,
+// and shifts that both ends share cancel or add up as the power does.
+func edgeVariance(from, to *edge, r int, uFrom, uTo, correlation float64) float64 {
+	if uFrom == 0 && uTo == 0 {
+		return 0
+	}
+	const step, steps = 0.5, 8 // to four standard deviations
+	sf, st := from.shifts(r), to.shifts(r)
+	rest := math.Sqrt(max(1-correlation*correlation, 0))
+	var square, weight float64
+	for i := -steps; i <= steps; i++ {
+		z1 := step * float64(i)
+		lost := sf.by(uFrom * z1)
+		for j := -steps; j <= steps; j++ {
+			z2 := step * float64(j)
+			w := math.Exp(-(z1*z1 + z2*z2) / 2)
+			d := st.by(uTo*(correlation*z1+rest*z2)) - lost
+			square, weight = square+w*d*d, weight+w
+		}
+	}
+	return square / weight
 }
 
 // gapVariance returns the variance of the energy of the bridged gaps, in J². A
@@ -138,13 +208,24 @@ func (s *railSums) gapVariance(one, mean, gap2, tick float64) float64 {
 	return (s.step2 + spread*gap2) * tick * tick
 }
 
-// expand returns twice the root of the sum of squares, largest line first in
-// the budget.
-func expand(budget []Contribution) Joule {
-	var s float64
-	for _, c := range budget {
-		s += float64(c.U) * float64(c.U)
+// expand returns the expanded uncertainty and the budget's lines, the largest
+// first. The effective degrees of freedom are Welch's and Satterthwaite's (GUM,
+// G.4.1).
+func expand(terms []term) (Joule, []Contribution) {
+	var s, quartic float64
+	budget := make([]Contribution, 0, len(terms))
+	for _, t := range terms {
+		v := float64(t.U) * float64(t.U)
+		s += v
+		if t.dof > 0 {
+			quartic += v * v / t.dof
+		}
+		budget = append(budget, t.Contribution)
 	}
 	slices.SortStableFunc(budget, func(a, b Contribution) int { return cmp.Compare(b.U, a.U) })
-	return Joule(coverage * math.Sqrt(s))
+	k := float64(coverage)
+	if quartic > 0 {
+		k = CoverageFactor(s * s / quartic)
+	}
+	return Joule(k * math.Sqrt(s)), budget
 }

@@ -33,6 +33,8 @@ type Bench struct {
 	// Setup makes rails of what the instrument delivers, with the calibration in
 	// force. It is called whenever the instrument was opened.
 	Setup func(instrument.Inputs) (measure.Setup, error)
+	// Calibrate puts calibration records on what Setup made; nil for none.
+	Calibrate func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
 }
 
 // Config is what a monitor is made of.
@@ -46,8 +48,8 @@ type Config struct {
 	Version string
 	// Log gets what an operator wants to know; nil for silence.
 	Log *slog.Logger
-	// Tune changes the capture's defaults; Bench, Instrument, Setup, Store and
-	// Log in it are not looked at.
+	// Tune changes the capture's defaults; Bench, Instrument, Setup, Calibrate,
+	// Store and Log in it are not looked at.
 	Tune capture.Config
 	// Spool changes the spool's defaults.
 	Spool spool.Options
@@ -86,6 +88,7 @@ func New(cfg Config) (*Monitor, error) {
 	}
 	c := cfg.Tune
 	c.Bench, c.Instrument, c.Setup, c.Store, c.Log = cfg.Bench.Name, cfg.Bench.Instrument, cfg.Bench.Setup, store, cfg.Log
+	c.Calibrate = cfg.Bench.Calibrate
 	owner, err := capture.New(c)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("monitor: %w", err), store.Close())

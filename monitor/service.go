@@ -35,6 +35,12 @@ func (s *service) GetBench(ctx context.Context, _ *wattmarkv1.GetBenchRequest) (
 	if b.Setup != nil {
 		r.Setup = wire.Setup(*b.Setup)
 	}
+	if b.Nominal != nil {
+		r.Nominal = wire.Setup(*b.Nominal)
+	}
+	for _, n := range b.Notes {
+		r.Notes = append(r.Notes, wire.Text(n))
+	}
 	if b.Err != nil {
 		r.Trouble = b.Err.Error()
 	}

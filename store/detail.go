@@ -36,8 +36,13 @@ func readSetup(ctx context.Context, tx *sql.Tx, cal int64, s *measure.Setup) err
 		min_count, max_count, skew_s FROM channel WHERE calibration_id=? ORDER BY ordinal`, cal); err != nil {
 		return err
 	}
-	s.Rails, err = collect(ctx, tx, scanRail, `SELECT name, role, wiring, x, y, shunt_ohm, u_shunt_rel, assumed_v, u_assumed_v
-		FROM rail WHERE calibration_id=? ORDER BY ordinal`, cal)
+	if s.Rails, err = collect(ctx, tx, scanRail, `SELECT name, role, wiring, x, y, shunt_ohm, u_shunt_rel, assumed_v, u_assumed_v
+		FROM rail WHERE calibration_id=? ORDER BY ordinal`, cal); err != nil {
+		return err
+	}
+	s.Records, err = collect(ctx, tx, func(rows *sql.Rows, r *measure.CalibrationRecord) error {
+		return rows.Scan(&r.ID, &r.Text)
+	}, `SELECT record_id, text FROM calibration_record WHERE calibration_id=? ORDER BY ordinal`, cal)
 	return err
 }
 
@@ -70,14 +75,19 @@ func readEvents(ctx context.Context, tx *sql.Tx, t *Task) (err error) {
 	return err
 }
 
-// readRails reads the result's rails and all budgets.
-func readRails(ctx context.Context, tx *sql.Tx, t *Task) (err error) {
+// readRails reads the rails and all budgets of the result in use.
+func readRails(ctx context.Context, tx *sql.Tx, t *Task) error {
+	return collectRails(ctx, tx, t, "rail_result", "budget", "task_id=?", int64(t.ID))
+}
+
+// collectRails reads a result's rails and budgets from two tables.
+func collectRails(ctx context.Context, tx *sql.Tx, t *Task, rails, budget, where string, key ...any) (err error) {
 	if t.Result == nil {
 		return nil
 	}
 	t.Result.Rails, err = collect(ctx, tx, func(rows *sql.Rows, r *measure.RailResult) error {
 		return rows.Scan(textTo(&r.Name), &r.Role, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Mean), realTo(&r.Peak))
-	}, `SELECT name, role, energy_j, energy_u_j, mean_w, peak_w FROM rail_result WHERE task_id=? ORDER BY ordinal`, int64(t.ID))
+	}, `SELECT name, role, energy_j, energy_u_j, mean_w, peak_w FROM `+rails+` WHERE `+where+` ORDER BY ordinal`, key...)
 	if err != nil {
 		return err
 	}
@@ -87,7 +97,7 @@ func readRails(ctx context.Context, tx *sql.Tx, t *Task) (err error) {
 	}
 	lines, err := collect(ctx, tx, func(rows *sql.Rows, l *line) error {
 		return rows.Scan(&l.rail, textTo(&l.Source), realTo(&l.U), &l.Systematic)
-	}, `SELECT rail, source, u_j, systematic FROM budget WHERE task_id=? ORDER BY rail, ordinal`, int64(t.ID))
+	}, `SELECT rail, source, u_j, systematic FROM `+budget+` WHERE `+where+` ORDER BY rail, ordinal`, key...)
 	for _, l := range lines {
 		if l.rail < 0 {
 			t.Result.Budget = append(t.Result.Budget, l.Contribution)

@@ -4,14 +4,16 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"wattmark/measure"
 	"wattmark/measure/clock"
 	"wattmark/measure/marker"
 )
 
-// Finish ends a task; finishing again replaces the outcome as a whole. With a
-// result, the view data is cut to the result's window: its scans are the
+// Finish ends a task; finishing again replaces the outcome as a whole, with all
+// results. The result is one under the calibration of the stream's header, and
+// becomes number 1. With a result, the view data is cut to the result's window: its scans are the
 // Result.Samples stored scans from Result.FirstScan on.
 func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 	return d.write(ctx, fmt.Sprintf("finish task %d", id), func(tx *sql.Tx) error {
@@ -19,10 +21,8 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 			o.State, o.Reason, optional(o.NVML), int64(id))); err != nil {
 			return err
 		}
-		for _, table := range []string{"marker", "rail_result", "budget"} {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE task_id=?", int64(id)); err != nil {
-				return err
-			}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM marker WHERE task_id=?", int64(id)); err != nil {
+			return err
 		}
 		if err := putMarkers(ctx, tx, id, o.Markers); err != nil {
 			return err
@@ -30,7 +30,7 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 		if err := putClock(ctx, tx, id, o.Clock); err != nil {
 			return err
 		}
-		return putResult(ctx, tx, id, o.Result)
+		return putOriginal(ctx, tx, id, o.Result)
 	})
 }
 
@@ -67,7 +67,13 @@ func putClock(ctx context.Context, tx *sql.Tx, id TaskID, f *clock.Fit) error {
 	return err
 }
 
+// putResult makes a result the one in use.
 func putResult(ctx context.Context, tx *sql.Tx, id TaskID, r *measure.Result) error {
+	for _, table := range []string{"rail_result", "budget"} {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE task_id=?", int64(id)); err != nil {
+			return err
+		}
+	}
 	if r == nil {
 		_, err := tx.ExecContext(ctx, `UPDATE task SET has_result=0, from_s=NULL, to_s=NULL, samples=NULL, first_scan=NULL,
 			gaps=NULL, lost=NULL, end_scan=NULL, energy_j=NULL, energy_u_j=NULL, mean_w=NULL, peak_w=NULL WHERE task_id=?`, int64(id))
@@ -83,25 +89,31 @@ func putResult(ctx context.Context, tx *sql.Tx, id TaskID, r *measure.Result) er
 		number(r.Total.Energy), number(r.Total.U), number(r.Mean), number(r.Peak), int64(id)); err != nil {
 		return err
 	}
+	return putRails(ctx, tx, `INSERT INTO rail_result VALUES(?,?,?,?,?,?,?,?)`, `INSERT INTO budget VALUES(?,?,?,?,?,?)`, []any{int64(id)}, r)
+}
+
+// putRails stores the rails and budgets of a result by statements that begin
+// with the values of key.
+func putRails(ctx context.Context, tx *sql.Tx, rail, budget string, key []any, r *measure.Result) error {
+	row := func(v ...any) []any { return append(slices.Clone(key), v...) }
+	lines := func(rail int, lines []measure.Contribution) error {
+		for i, l := range lines {
+			if _, err := tx.ExecContext(ctx, budget, row(rail, i, l.Source, number(l.U), l.Systematic)...); err != nil {
+				return fmt.Errorf("budget line %s: %w", l.Source, err)
+			}
+		}
+		return nil
+	}
 	for i, rr := range r.Rails {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO rail_result VALUES(?,?,?,?,?,?,?,?)`, int64(id), i, rr.Name, rr.Role,
-			number(rr.Energy.Energy), number(rr.Energy.U), number(rr.Mean), number(rr.Peak)); err != nil {
+		if _, err := tx.ExecContext(ctx, rail, row(i, rr.Name, rr.Role,
+			number(rr.Energy.Energy), number(rr.Energy.U), number(rr.Mean), number(rr.Peak))...); err != nil {
 			return fmt.Errorf("rail %s: %w", rr.Name, err)
 		}
-		if err := putBudget(ctx, tx, id, i, rr.Budget); err != nil {
+		if err := lines(i, rr.Budget); err != nil {
 			return err
 		}
 	}
-	return putBudget(ctx, tx, id, -1, r.Budget)
-}
-
-func putBudget(ctx context.Context, tx *sql.Tx, id TaskID, rail int, lines []measure.Contribution) error {
-	for i, l := range lines {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO budget VALUES(?,?,?,?,?,?)`, int64(id), rail, i, l.Source, number(l.U), l.Systematic); err != nil {
-			return fmt.Errorf("budget line %s: %w", l.Source, err)
-		}
-	}
-	return nil
+	return lines(-1, r.Budget)
 }
 
 // endScan returns one past the last of the given number of stored scans from

@@ -145,6 +145,7 @@ func (d *DB) Task(ctx context.Context, id TaskID) (Task, error) {
 		readMarkers(ctx, tx, &t),
 		readEvents(ctx, tx, &t),
 		readRails(ctx, tx, &t),
+		readResults(ctx, tx, &t),
 	)
 	return t, wrap(op, err)
 }

@@ -119,6 +119,11 @@ func putCalibration(ctx context.Context, tx *sql.Tx, id TaskID, h Header) (int64
 			return 0, err
 		}
 	}
+	for i, r := range s.Records {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO calibration_record VALUES(?,?,?,?)`, cal, i, r.ID, r.Text); err != nil {
+			return 0, err
+		}
+	}
 	return cal, nil
 }
 

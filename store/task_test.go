@@ -64,6 +64,12 @@ func TestTaskComesBackWhole(t *testing.T) {
 	same := func(when string) {
 		t.Helper()
 		got := must(d.Task(ctx, id))(t)
+		for i := range got.Results {
+			if got.Results[i].Computed.IsZero() {
+				t.Errorf("%s: it is not told when result %d was computed", when, i+1)
+			}
+			got.Results[i].Computed = time.Time{}
+		}
 		if diff := cmp.Diff(want, got, sameSeconds); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", when, diff)
 		}
@@ -88,12 +94,14 @@ func TestTaskComesBackWhole(t *testing.T) {
 
 	o := fullOutcome()
 	want.State, want.Reason, want.NVML, want.Markers, want.Clock, want.Result = o.State, o.Reason, o.NVML, o.Markers, o.Clock, o.Result
+	want.ResultNumber, want.Results = 1, []ResultInfo{{Number: 1, CalibrationID: "cal", Total: o.Result.Total, InUse: true}}
 	ok(t, d.Finish(ctx, id, o))
 	same("finished")
 	ok(t, d.Finish(ctx, id, o))
 	same("finished again")
 	ok(t, d.Finish(ctx, id, Outcome{State: Untrimmed, Reason: "no marker"}))
 	want.State, want.Reason, want.NVML, want.Markers, want.Clock, want.Result = Untrimmed, "no marker", nil, nil, nil, nil
+	want.ResultNumber, want.Results = 0, nil
 	same("untrimmed after all")
 }
 

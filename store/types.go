@@ -56,12 +56,36 @@ type Task struct {
 	Reason  string
 	Markers []marker.Found
 	Clock   *clock.Fit      // nil without markers
-	Result  *measure.Result // nil until there is a window
+	Result  *measure.Result // nil until there is a window; see Results
 	// NVML is the energy by the GPU's own sensor over the same window; nil where none was read.
 	NVML   *measure.Joule
 	Events []measure.Event
 	// Chunks and Scans count what is stored, also outside the window.
 	Chunks, Scans uint64
+	// ResultNumber is the number of Result, under whose calibration Setup is; 0
+	// without one. Lists leave it and Results out.
+	ResultNumber int
+	// Results are all results over the window, the original first.
+	Results []ResultInfo
+}
+
+// ResultInfo is one result of a task in short.
+type ResultInfo struct {
+	Number        int // 1 is the original
+	CalibrationID string
+	// Computed is zero for an original that is older than this record of it.
+	Computed time.Time
+	Total    measure.Estimate
+	InUse    bool // lists, the view data and exports follow it
+}
+
+// Calibration is a setup that tasks were measured or recalculated with.
+type Calibration struct {
+	CalibrationID string // its name: a hash of the numbers
+	Bench         string
+	Since         time.Time    // launch of the first task that used it
+	Instruments   []Instrument // of the tasks that were measured or recalculated with it
+	Setup         measure.Setup
 }
 
 // Kernel is one kernel, on the host's wall clock.

@@ -73,7 +73,13 @@ func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
 
 // Task returns one task with all but its samples.
 func (c *Client) Task(ctx context.Context, id int64) (Detail, error) {
-	res, err := c.stub.GetTask(ctx, &wattmarkv1.GetTaskRequest{TaskId: id})
+	return c.TaskResult(ctx, id, 0)
+}
+
+// TaskResult returns one task with the result of a number, under its own
+// calibration, in place of the one in use; NOT_FOUND when there is none.
+func (c *Client) TaskResult(ctx context.Context, id int64, number uint32) (Detail, error) {
+	res, err := c.stub.GetTask(ctx, &wattmarkv1.GetTaskRequest{TaskId: id, Result: number})
 	if err != nil {
 		return Detail{}, err
 	}

@@ -20,6 +20,9 @@ import (
 type Range struct {
 	From  uint64 // first one wanted
 	Limit uint64 // length of the range; 0 to the window's end
+	// Result is the number of the result whose calibration is wanted; 0 for the
+	// one in use.
+	Result uint32
 }
 
 // Batch holds up to 4096 consecutive samples, one slice a quantity, each with
@@ -119,7 +122,7 @@ func (c *Client) Chunks(ctx context.Context, id int64, setup *measure.Setup, r R
 }
 
 func (c *Client) read(ctx context.Context, id int64, r Range, raw bool) (grpc.ServerStreamingClient[wattmarkv1.ReadSamplesResponse], error) {
-	return c.stub.ReadSamples(ctx, &wattmarkv1.ReadSamplesRequest{TaskId: id, FromSeq: r.From, Limit: r.Limit, Raw: raw})
+	return c.stub.ReadSamples(ctx, &wattmarkv1.ReadSamplesRequest{TaskId: id, FromSeq: r.From, Limit: r.Limit, Result: r.Result, Raw: raw})
 }
 
 func parseRaw(m *wattmarkv1.ReadSamplesResponse, setup *measure.Setup, ch *chunk.Chunk) (RawItem, error) {

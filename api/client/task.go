@@ -75,6 +75,20 @@ type Detail struct {
 	From, To measure.Seconds
 	// FirstScan is the scan of sequence number 0.
 	FirstScan uint64
+	// Result is the number of the result shown; Results are all of them, the
+	// original first.
+	Result  uint32
+	Results []Result
+}
+
+// Result is one of a task's results: the original, or what a newer calibration
+// made of the same counts.
+type Result struct {
+	Number        uint32 // 1 is the original
+	CalibrationID string
+	Computed      time.Time // zero where it is not known
+	Energy        measure.Estimate
+	InUse         bool // lists, samples and exports follow it
 }
 
 func parseTask(p *wattmarkv1.Task) (Task, error) {
@@ -154,6 +168,23 @@ func parseDetail(p *wattmarkv1.GetTaskResponse) (d Detail, err error) {
 	if d.From, d.To, _, err = wire.ParseWindow(p.Window); err != nil {
 		return bad(err)
 	}
-	d.FirstScan = p.FirstScan
+	if d.Results, err = parseResults(p.Results); err != nil {
+		return bad(err)
+	}
+	d.FirstScan, d.Result = p.FirstScan, p.Result
 	return d, nil
+}
+
+func parseResults(p []*wattmarkv1.TaskResult) (out []Result, err error) {
+	for _, r := range p {
+		x := Result{Number: r.GetNumber(), CalibrationID: r.GetCalibrationId(), InUse: r.GetInUse()}
+		if x.Computed, err = wire.ParseTime("computed", r.GetComputed()); err != nil {
+			return nil, err
+		}
+		if x.Energy, err = wire.ParseEnergy(r.GetEnergy()); err != nil {
+			return nil, err
+		}
+		out = append(out, x)
+	}
+	return out, nil
 }

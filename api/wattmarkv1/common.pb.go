@@ -766,6 +766,62 @@ func (x *Response) GetUpdateS() float64 {
 	return 0
 }
 
+// CalibrationRecord is one dated act of calibration: what was done, when, by
+// whom, against what, and what came of it (docs/calibration.md).
+type CalibrationRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identity: a hash of the content, 12 hex digits.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The whole record as JSON.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CalibrationRecord) Reset() {
+	*x = CalibrationRecord{}
+	mi := &file_wattmark_v1_common_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CalibrationRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CalibrationRecord) ProtoMessage() {}
+
+func (x *CalibrationRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_common_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CalibrationRecord.ProtoReflect.Descriptor instead.
+func (*CalibrationRecord) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CalibrationRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CalibrationRecord) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // Setup is all that turns counts into watts.
 type Setup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -778,14 +834,17 @@ type Setup struct {
 	// Rails that the card has and the bench does not measure.
 	Missing []string `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`
 	// How readings follow the power.
-	Response      *Response `protobuf:"bytes,5,opt,name=response,proto3" json:"response,omitempty"`
+	Response *Response `protobuf:"bytes,5,opt,name=response,proto3" json:"response,omitempty"`
+	// Calibration records that channels and rails follow, oldest first; none where
+	// the instrument and the bench file alone speak.
+	Records       []*CalibrationRecord `protobuf:"bytes,10,rep,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Setup) Reset() {
 	*x = Setup{}
-	mi := &file_wattmark_v1_common_proto_msgTypes[4]
+	mi := &file_wattmark_v1_common_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +856,7 @@ func (x *Setup) String() string {
 func (*Setup) ProtoMessage() {}
 
 func (x *Setup) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_common_proto_msgTypes[4]
+	mi := &file_wattmark_v1_common_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +869,7 @@ func (x *Setup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setup.ProtoReflect.Descriptor instead.
 func (*Setup) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{4}
+	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Setup) GetTimebase() *Timebase {
@@ -848,6 +907,13 @@ func (x *Setup) GetResponse() *Response {
 	return nil
 }
 
+func (x *Setup) GetRecords() []*CalibrationRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
 // Instrument is what the device said of itself.
 type Instrument struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -867,7 +933,7 @@ type Instrument struct {
 
 func (x *Instrument) Reset() {
 	*x = Instrument{}
-	mi := &file_wattmark_v1_common_proto_msgTypes[5]
+	mi := &file_wattmark_v1_common_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +945,7 @@ func (x *Instrument) String() string {
 func (*Instrument) ProtoMessage() {}
 
 func (x *Instrument) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_common_proto_msgTypes[5]
+	mi := &file_wattmark_v1_common_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +958,7 @@ func (x *Instrument) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instrument.ProtoReflect.Descriptor instead.
 func (*Instrument) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{5}
+	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Instrument) GetKind() string {
@@ -951,7 +1017,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_wattmark_v1_common_proto_msgTypes[6]
+	mi := &file_wattmark_v1_common_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1029,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_common_proto_msgTypes[6]
+	mi := &file_wattmark_v1_common_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1042,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{6}
+	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Chunk) GetChunkNo() uint64 {
@@ -1042,7 +1108,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_wattmark_v1_common_proto_msgTypes[7]
+	mi := &file_wattmark_v1_common_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1120,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_common_proto_msgTypes[7]
+	mi := &file_wattmark_v1_common_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1133,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{7}
+	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Event) GetKind() EventKind {
@@ -1134,7 +1200,7 @@ type MarkerSpec struct {
 
 func (x *MarkerSpec) Reset() {
 	*x = MarkerSpec{}
-	mi := &file_wattmark_v1_common_proto_msgTypes[8]
+	mi := &file_wattmark_v1_common_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1212,7 @@ func (x *MarkerSpec) String() string {
 func (*MarkerSpec) ProtoMessage() {}
 
 func (x *MarkerSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_common_proto_msgTypes[8]
+	mi := &file_wattmark_v1_common_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1225,7 @@ func (x *MarkerSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkerSpec.ProtoReflect.Descriptor instead.
 func (*MarkerSpec) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{8}
+	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MarkerSpec) GetCode() MarkerCode {
@@ -1212,7 +1278,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_wattmark_v1_common_proto_msgTypes[9]
+	mi := &file_wattmark_v1_common_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1290,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_common_proto_msgTypes[9]
+	mi := &file_wattmark_v1_common_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1303,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{9}
+	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Edge) GetChip() int32 {
@@ -1296,7 +1362,7 @@ type Marker struct {
 
 func (x *Marker) Reset() {
 	*x = Marker{}
-	mi := &file_wattmark_v1_common_proto_msgTypes[10]
+	mi := &file_wattmark_v1_common_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1374,7 @@ func (x *Marker) String() string {
 func (*Marker) ProtoMessage() {}
 
 func (x *Marker) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_common_proto_msgTypes[10]
+	mi := &file_wattmark_v1_common_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1387,7 @@ func (x *Marker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Marker.ProtoReflect.Descriptor instead.
 func (*Marker) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{10}
+	return file_wattmark_v1_common_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Marker) GetKind() MarkerKind {
@@ -1452,13 +1518,18 @@ const file_wattmark_v1_common_proto_rawDesc = "" +
 	"\bResponse\x12\x13\n" +
 	"\x05tau_s\x18\x01 \x01(\x01R\x04tauS\x12\x19\n" +
 	"\bwindow_s\x18\x02 \x01(\x01R\awindowS\x12\x19\n" +
-	"\bupdate_s\x18\x03 \x01(\x01R\aupdateS\"\xe2\x01\n" +
+	"\bupdate_s\x18\x03 \x01(\x01R\aupdateS\"7\n" +
+	"\x11CalibrationRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\x9c\x02\n" +
 	"\x05Setup\x121\n" +
 	"\btimebase\x18\x01 \x01(\v2\x15.wattmark.v1.TimebaseR\btimebase\x120\n" +
 	"\bchannels\x18\x02 \x03(\v2\x14.wattmark.v1.ChannelR\bchannels\x12'\n" +
 	"\x05rails\x18\x03 \x03(\v2\x11.wattmark.v1.RailR\x05rails\x12\x18\n" +
 	"\amissing\x18\x04 \x03(\tR\amissing\x121\n" +
-	"\bresponse\x18\x05 \x01(\v2\x15.wattmark.v1.ResponseR\bresponse\"\x84\x01\n" +
+	"\bresponse\x18\x05 \x01(\v2\x15.wattmark.v1.ResponseR\bresponse\x128\n" +
+	"\arecords\x18\n" +
+	" \x03(\v2\x1e.wattmark.v1.CalibrationRecordR\arecords\"\x84\x01\n" +
 	"\n" +
 	"Instrument\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
@@ -1561,25 +1632,26 @@ func file_wattmark_v1_common_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_wattmark_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_wattmark_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_wattmark_v1_common_proto_goTypes = []any{
-	(Unit)(0),          // 0: wattmark.v1.Unit
-	(Wiring)(0),        // 1: wattmark.v1.Wiring
-	(Role)(0),          // 2: wattmark.v1.Role
-	(EventKind)(0),     // 3: wattmark.v1.EventKind
-	(MarkerCode)(0),    // 4: wattmark.v1.MarkerCode
-	(MarkerKind)(0),    // 5: wattmark.v1.MarkerKind
-	(*Timebase)(nil),   // 6: wattmark.v1.Timebase
-	(*Channel)(nil),    // 7: wattmark.v1.Channel
-	(*Rail)(nil),       // 8: wattmark.v1.Rail
-	(*Response)(nil),   // 9: wattmark.v1.Response
-	(*Setup)(nil),      // 10: wattmark.v1.Setup
-	(*Instrument)(nil), // 11: wattmark.v1.Instrument
-	(*Chunk)(nil),      // 12: wattmark.v1.Chunk
-	(*Event)(nil),      // 13: wattmark.v1.Event
-	(*MarkerSpec)(nil), // 14: wattmark.v1.MarkerSpec
-	(*Edge)(nil),       // 15: wattmark.v1.Edge
-	(*Marker)(nil),     // 16: wattmark.v1.Marker
+	(Unit)(0),                 // 0: wattmark.v1.Unit
+	(Wiring)(0),               // 1: wattmark.v1.Wiring
+	(Role)(0),                 // 2: wattmark.v1.Role
+	(EventKind)(0),            // 3: wattmark.v1.EventKind
+	(MarkerCode)(0),           // 4: wattmark.v1.MarkerCode
+	(MarkerKind)(0),           // 5: wattmark.v1.MarkerKind
+	(*Timebase)(nil),          // 6: wattmark.v1.Timebase
+	(*Channel)(nil),           // 7: wattmark.v1.Channel
+	(*Rail)(nil),              // 8: wattmark.v1.Rail
+	(*Response)(nil),          // 9: wattmark.v1.Response
+	(*CalibrationRecord)(nil), // 10: wattmark.v1.CalibrationRecord
+	(*Setup)(nil),             // 11: wattmark.v1.Setup
+	(*Instrument)(nil),        // 12: wattmark.v1.Instrument
+	(*Chunk)(nil),             // 13: wattmark.v1.Chunk
+	(*Event)(nil),             // 14: wattmark.v1.Event
+	(*MarkerSpec)(nil),        // 15: wattmark.v1.MarkerSpec
+	(*Edge)(nil),              // 16: wattmark.v1.Edge
+	(*Marker)(nil),            // 17: wattmark.v1.Marker
 }
 var file_wattmark_v1_common_proto_depIdxs = []int32{
 	0,  // 0: wattmark.v1.Channel.unit:type_name -> wattmark.v1.Unit
@@ -1589,15 +1661,16 @@ var file_wattmark_v1_common_proto_depIdxs = []int32{
 	7,  // 4: wattmark.v1.Setup.channels:type_name -> wattmark.v1.Channel
 	8,  // 5: wattmark.v1.Setup.rails:type_name -> wattmark.v1.Rail
 	9,  // 6: wattmark.v1.Setup.response:type_name -> wattmark.v1.Response
-	3,  // 7: wattmark.v1.Event.kind:type_name -> wattmark.v1.EventKind
-	4,  // 8: wattmark.v1.MarkerSpec.code:type_name -> wattmark.v1.MarkerCode
-	5,  // 9: wattmark.v1.Marker.kind:type_name -> wattmark.v1.MarkerKind
-	15, // 10: wattmark.v1.Marker.edges:type_name -> wattmark.v1.Edge
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	10, // 7: wattmark.v1.Setup.records:type_name -> wattmark.v1.CalibrationRecord
+	3,  // 8: wattmark.v1.Event.kind:type_name -> wattmark.v1.EventKind
+	4,  // 9: wattmark.v1.MarkerSpec.code:type_name -> wattmark.v1.MarkerCode
+	5,  // 10: wattmark.v1.Marker.kind:type_name -> wattmark.v1.MarkerKind
+	16, // 11: wattmark.v1.Marker.edges:type_name -> wattmark.v1.Edge
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_common_proto_init() }
@@ -1611,7 +1684,7 @@ func file_wattmark_v1_common_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_common_proto_rawDesc), len(file_wattmark_v1_common_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

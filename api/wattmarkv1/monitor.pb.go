@@ -150,7 +150,13 @@ type GetBenchResponse struct {
 	Version string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
 	// Why the instrument could not be used when it was last tried, with what to
 	// do; empty when all is well.
-	Trouble       string `protobuf:"bytes,9,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Trouble string `protobuf:"bytes,9,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	// The setup without calibration records: what the instrument and the bench
+	// file say.
+	Nominal *Setup `protobuf:"bytes,15,opt,name=nominal,proto3" json:"nominal,omitempty"`
+	// What an operator should know of the calibration: records that are not
+	// applied and why, records that have expired.
+	Notes         []string `protobuf:"bytes,16,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +252,20 @@ func (x *GetBenchResponse) GetTrouble() string {
 		return x.Trouble
 	}
 	return ""
+}
+
+func (x *GetBenchResponse) GetNominal() *Setup {
+	if x != nil {
+		return x.Nominal
+	}
+	return nil
+}
+
+func (x *GetBenchResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
 }
 
 // StartCaptureRequest is the paper's start request.
@@ -1694,7 +1714,7 @@ var File_wattmark_v1_monitor_proto protoreflect.FileDescriptor
 const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\n" +
 	"\x19wattmark/v1/monitor.proto\x12\vwattmark.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\"\x11\n" +
-	"\x0fGetBenchRequest\"\xd6\x02\n" +
+	"\x0fGetBenchRequest\"\x9a\x03\n" +
 	"\x10GetBenchResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\n" +
@@ -1708,7 +1728,9 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\n" +
 	"capture_id\x18\a \x01(\tR\tcaptureId\x12\x18\n" +
 	"\aversion\x18\b \x01(\tR\aversion\x12\x18\n" +
-	"\atrouble\x18\t \x01(\tR\atrouble\"\xdb\x01\n" +
+	"\atrouble\x18\t \x01(\tR\atrouble\x12,\n" +
+	"\anominal\x18\x0f \x01(\v2\x12.wattmark.v1.SetupR\anominal\x12\x14\n" +
+	"\x05notes\x18\x10 \x03(\tR\x05notes\"\xdb\x01\n" +
 	"\x13StartCaptureRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1b\n" +
 	"\ttask_name\x18\x02 \x01(\tR\btaskName\x12/\n" +
@@ -1895,53 +1917,54 @@ var file_wattmark_v1_monitor_proto_depIdxs = []int32{
 	23, // 0: wattmark.v1.GetBenchResponse.instrument:type_name -> wattmark.v1.Instrument
 	24, // 1: wattmark.v1.GetBenchResponse.setup:type_name -> wattmark.v1.Setup
 	25, // 2: wattmark.v1.GetBenchResponse.held_since:type_name -> google.protobuf.Timestamp
-	26, // 3: wattmark.v1.StartCaptureRequest.marker:type_name -> wattmark.v1.MarkerSpec
-	27, // 4: wattmark.v1.StartCaptureRequest.lease:type_name -> google.protobuf.Duration
-	27, // 5: wattmark.v1.StartCaptureRequest.wait:type_name -> google.protobuf.Duration
-	23, // 6: wattmark.v1.StartCaptureResponse.instrument:type_name -> wattmark.v1.Instrument
-	25, // 7: wattmark.v1.StartCaptureResponse.started:type_name -> google.protobuf.Timestamp
-	25, // 8: wattmark.v1.StartCaptureResponse.lease_until:type_name -> google.protobuf.Timestamp
-	25, // 9: wattmark.v1.RenewLeaseResponse.lease_until:type_name -> google.protobuf.Timestamp
-	0,  // 10: wattmark.v1.RenewLeaseResponse.state:type_name -> wattmark.v1.CaptureState
-	0,  // 11: wattmark.v1.Summary.state:type_name -> wattmark.v1.CaptureState
-	28, // 12: wattmark.v1.Summary.markers:type_name -> wattmark.v1.Marker
-	8,  // 13: wattmark.v1.Summary.window:type_name -> wattmark.v1.Window
-	9,  // 14: wattmark.v1.StopCaptureResponse.summary:type_name -> wattmark.v1.Summary
-	13, // 15: wattmark.v1.ReadCaptureResponse.header:type_name -> wattmark.v1.Header
-	29, // 16: wattmark.v1.ReadCaptureResponse.chunk:type_name -> wattmark.v1.Chunk
-	30, // 17: wattmark.v1.ReadCaptureResponse.event:type_name -> wattmark.v1.Event
-	14, // 18: wattmark.v1.ReadCaptureResponse.trailer:type_name -> wattmark.v1.Trailer
-	23, // 19: wattmark.v1.Header.instrument:type_name -> wattmark.v1.Instrument
-	24, // 20: wattmark.v1.Header.setup:type_name -> wattmark.v1.Setup
-	25, // 21: wattmark.v1.Header.started:type_name -> google.protobuf.Timestamp
-	26, // 22: wattmark.v1.Header.marker:type_name -> wattmark.v1.MarkerSpec
-	9,  // 23: wattmark.v1.Trailer.summary:type_name -> wattmark.v1.Summary
-	25, // 24: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
-	0,  // 25: wattmark.v1.CaptureInfo.state:type_name -> wattmark.v1.CaptureState
-	18, // 26: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
-	27, // 27: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
-	21, // 28: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
-	1,  // 29: wattmark.v1.MonitorService.GetBench:input_type -> wattmark.v1.GetBenchRequest
-	3,  // 30: wattmark.v1.MonitorService.StartCapture:input_type -> wattmark.v1.StartCaptureRequest
-	5,  // 31: wattmark.v1.MonitorService.RenewLease:input_type -> wattmark.v1.RenewLeaseRequest
-	7,  // 32: wattmark.v1.MonitorService.StopCapture:input_type -> wattmark.v1.StopCaptureRequest
-	11, // 33: wattmark.v1.MonitorService.ReadCapture:input_type -> wattmark.v1.ReadCaptureRequest
-	15, // 34: wattmark.v1.MonitorService.ReleaseCapture:input_type -> wattmark.v1.ReleaseCaptureRequest
-	17, // 35: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
-	20, // 36: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
-	2,  // 37: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
-	4,  // 38: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
-	6,  // 39: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
-	10, // 40: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
-	12, // 41: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
-	16, // 42: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
-	19, // 43: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
-	22, // 44: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
-	37, // [37:45] is the sub-list for method output_type
-	29, // [29:37] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	24, // 3: wattmark.v1.GetBenchResponse.nominal:type_name -> wattmark.v1.Setup
+	26, // 4: wattmark.v1.StartCaptureRequest.marker:type_name -> wattmark.v1.MarkerSpec
+	27, // 5: wattmark.v1.StartCaptureRequest.lease:type_name -> google.protobuf.Duration
+	27, // 6: wattmark.v1.StartCaptureRequest.wait:type_name -> google.protobuf.Duration
+	23, // 7: wattmark.v1.StartCaptureResponse.instrument:type_name -> wattmark.v1.Instrument
+	25, // 8: wattmark.v1.StartCaptureResponse.started:type_name -> google.protobuf.Timestamp
+	25, // 9: wattmark.v1.StartCaptureResponse.lease_until:type_name -> google.protobuf.Timestamp
+	25, // 10: wattmark.v1.RenewLeaseResponse.lease_until:type_name -> google.protobuf.Timestamp
+	0,  // 11: wattmark.v1.RenewLeaseResponse.state:type_name -> wattmark.v1.CaptureState
+	0,  // 12: wattmark.v1.Summary.state:type_name -> wattmark.v1.CaptureState
+	28, // 13: wattmark.v1.Summary.markers:type_name -> wattmark.v1.Marker
+	8,  // 14: wattmark.v1.Summary.window:type_name -> wattmark.v1.Window
+	9,  // 15: wattmark.v1.StopCaptureResponse.summary:type_name -> wattmark.v1.Summary
+	13, // 16: wattmark.v1.ReadCaptureResponse.header:type_name -> wattmark.v1.Header
+	29, // 17: wattmark.v1.ReadCaptureResponse.chunk:type_name -> wattmark.v1.Chunk
+	30, // 18: wattmark.v1.ReadCaptureResponse.event:type_name -> wattmark.v1.Event
+	14, // 19: wattmark.v1.ReadCaptureResponse.trailer:type_name -> wattmark.v1.Trailer
+	23, // 20: wattmark.v1.Header.instrument:type_name -> wattmark.v1.Instrument
+	24, // 21: wattmark.v1.Header.setup:type_name -> wattmark.v1.Setup
+	25, // 22: wattmark.v1.Header.started:type_name -> google.protobuf.Timestamp
+	26, // 23: wattmark.v1.Header.marker:type_name -> wattmark.v1.MarkerSpec
+	9,  // 24: wattmark.v1.Trailer.summary:type_name -> wattmark.v1.Summary
+	25, // 25: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
+	0,  // 26: wattmark.v1.CaptureInfo.state:type_name -> wattmark.v1.CaptureState
+	18, // 27: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
+	27, // 28: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
+	21, // 29: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
+	1,  // 30: wattmark.v1.MonitorService.GetBench:input_type -> wattmark.v1.GetBenchRequest
+	3,  // 31: wattmark.v1.MonitorService.StartCapture:input_type -> wattmark.v1.StartCaptureRequest
+	5,  // 32: wattmark.v1.MonitorService.RenewLease:input_type -> wattmark.v1.RenewLeaseRequest
+	7,  // 33: wattmark.v1.MonitorService.StopCapture:input_type -> wattmark.v1.StopCaptureRequest
+	11, // 34: wattmark.v1.MonitorService.ReadCapture:input_type -> wattmark.v1.ReadCaptureRequest
+	15, // 35: wattmark.v1.MonitorService.ReleaseCapture:input_type -> wattmark.v1.ReleaseCaptureRequest
+	17, // 36: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
+	20, // 37: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
+	2,  // 38: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
+	4,  // 39: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
+	6,  // 40: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
+	10, // 41: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
+	12, // 42: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
+	16, // 43: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
+	19, // 44: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
+	22, // 45: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
+	38, // [38:46] is the sub-list for method output_type
+	30, // [30:38] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_monitor_proto_init() }

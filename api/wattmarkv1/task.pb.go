@@ -694,7 +694,10 @@ func (x *ListTasksResponse) GetNextPageToken() string {
 type GetTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity.
-	TaskId        int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Which of its results is wanted, by TaskResult.number; 0 for the one in use.
+	// NOT_FOUND when there is none of that number.
+	Result        uint32 `protobuf:"varint,2,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -736,6 +739,96 @@ func (x *GetTaskRequest) GetTaskId() int64 {
 	return 0
 }
 
+func (x *GetTaskRequest) GetResult() uint32 {
+	if x != nil {
+		return x.Result
+	}
+	return 0
+}
+
+// TaskResult is one of a task's results: the original, or what a newer
+// calibration made of the same counts.
+type TaskResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number: 1 is the original.
+	Number uint32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Name of the calibration that it follows.
+	CalibrationId string `protobuf:"bytes,2,opt,name=calibration_id,json=calibrationId,proto3" json:"calibration_id,omitempty"`
+	// When it was computed; not set for an original of an older database.
+	Computed *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=computed,proto3" json:"computed,omitempty"`
+	// Total energy over the window.
+	Energy *Energy `protobuf:"bytes,4,opt,name=energy,proto3" json:"energy,omitempty"`
+	// Whether lists, samples and exports follow it.
+	InUse         bool `protobuf:"varint,5,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskResult) Reset() {
+	*x = TaskResult{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskResult) ProtoMessage() {}
+
+func (x *TaskResult) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
+func (*TaskResult) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TaskResult) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *TaskResult) GetCalibrationId() string {
+	if x != nil {
+		return x.CalibrationId
+	}
+	return ""
+}
+
+func (x *TaskResult) GetComputed() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Computed
+	}
+	return nil
+}
+
+func (x *TaskResult) GetEnergy() *Energy {
+	if x != nil {
+		return x.Energy
+	}
+	return nil
+}
+
+func (x *TaskResult) GetInUse() bool {
+	if x != nil {
+		return x.InUse
+	}
+	return false
+}
+
 // GetTaskResponse is a task with all but its samples.
 type GetTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -757,14 +850,18 @@ type GetTaskResponse struct {
 	Instrument *Instrument `protobuf:"bytes,8,opt,name=instrument,proto3" json:"instrument,omitempty"`
 	// Scan of the capture that ReadSamples calls sequence number 0: the window's
 	// first, or the first one stored when there is no window.
-	FirstScan     uint64 `protobuf:"varint,9,opt,name=first_scan,json=firstScan,proto3" json:"first_scan,omitempty"`
+	FirstScan uint64 `protobuf:"varint,9,opt,name=first_scan,json=firstScan,proto3" json:"first_scan,omitempty"`
+	// All results of the task, the original first; empty without a window.
+	Results []*TaskResult `protobuf:"bytes,15,rep,name=results,proto3" json:"results,omitempty"`
+	// Number of the result that task, setup and rails show; 0 without a window.
+	Result        uint32 `protobuf:"varint,16,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetTaskResponse) Reset() {
 	*x = GetTaskResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	mi := &file_wattmark_v1_task_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +873,7 @@ func (x *GetTaskResponse) String() string {
 func (*GetTaskResponse) ProtoMessage() {}
 
 func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	mi := &file_wattmark_v1_task_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +886,7 @@ func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskResponse.ProtoReflect.Descriptor instead.
 func (*GetTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{7}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetTaskResponse) GetTask() *Task {
@@ -855,6 +952,20 @@ func (x *GetTaskResponse) GetFirstScan() uint64 {
 	return 0
 }
 
+func (x *GetTaskResponse) GetResults() []*TaskResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *GetTaskResponse) GetResult() uint32 {
+	if x != nil {
+		return x.Result
+	}
+	return 0
+}
+
 // ListUsersRequest asks for all users.
 type ListUsersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -864,7 +975,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	mi := &file_wattmark_v1_task_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +987,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	mi := &file_wattmark_v1_task_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1000,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{8}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{9}
 }
 
 // User is one user.
@@ -905,7 +1016,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[9]
+	mi := &file_wattmark_v1_task_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1028,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[9]
+	mi := &file_wattmark_v1_task_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1041,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{9}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *User) GetUser() string {
@@ -958,7 +1069,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[10]
+	mi := &file_wattmark_v1_task_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1081,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[10]
+	mi := &file_wattmark_v1_task_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1094,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{10}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -1006,14 +1117,17 @@ type ReadSamplesRequest struct {
 	// First sequence number wanted; past the last one the stream is empty.
 	FromSeq uint64 `protobuf:"varint,3,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
 	// Length of the range in sequence numbers; 0 for all to the window's end.
-	Limit         uint64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit uint64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The result whose calibration is wanted, by TaskResult.number; 0 for the one
+	// in use. NOT_FOUND when there is none of that number.
+	Result        uint32 `protobuf:"varint,5,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadSamplesRequest) Reset() {
 	*x = ReadSamplesRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[11]
+	mi := &file_wattmark_v1_task_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1139,7 @@ func (x *ReadSamplesRequest) String() string {
 func (*ReadSamplesRequest) ProtoMessage() {}
 
 func (x *ReadSamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[11]
+	mi := &file_wattmark_v1_task_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1152,7 @@ func (x *ReadSamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSamplesRequest.ProtoReflect.Descriptor instead.
 func (*ReadSamplesRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{11}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadSamplesRequest) GetTaskId() int64 {
@@ -1069,6 +1183,13 @@ func (x *ReadSamplesRequest) GetLimit() uint64 {
 	return 0
 }
 
+func (x *ReadSamplesRequest) GetResult() uint32 {
+	if x != nil {
+		return x.Result
+	}
+	return 0
+}
+
 // SampleBatch holds consecutive calibrated samples, at most 4096, one array a
 // quantity.
 type SampleBatch struct {
@@ -1088,7 +1209,7 @@ type SampleBatch struct {
 
 func (x *SampleBatch) Reset() {
 	*x = SampleBatch{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[12]
+	mi := &file_wattmark_v1_task_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1221,7 @@ func (x *SampleBatch) String() string {
 func (*SampleBatch) ProtoMessage() {}
 
 func (x *SampleBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[12]
+	mi := &file_wattmark_v1_task_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1234,7 @@ func (x *SampleBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleBatch.ProtoReflect.Descriptor instead.
 func (*SampleBatch) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{12}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SampleBatch) GetFirstSeq() uint64 {
@@ -1161,7 +1282,7 @@ type RailSamples struct {
 
 func (x *RailSamples) Reset() {
 	*x = RailSamples{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[13]
+	mi := &file_wattmark_v1_task_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1294,7 @@ func (x *RailSamples) String() string {
 func (*RailSamples) ProtoMessage() {}
 
 func (x *RailSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[13]
+	mi := &file_wattmark_v1_task_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1307,7 @@ func (x *RailSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RailSamples.ProtoReflect.Descriptor instead.
 func (*RailSamples) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{13}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RailSamples) GetRail() string {
@@ -1234,7 +1355,7 @@ type ReadSamplesResponse struct {
 
 func (x *ReadSamplesResponse) Reset() {
 	*x = ReadSamplesResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[14]
+	mi := &file_wattmark_v1_task_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1367,7 @@ func (x *ReadSamplesResponse) String() string {
 func (*ReadSamplesResponse) ProtoMessage() {}
 
 func (x *ReadSamplesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[14]
+	mi := &file_wattmark_v1_task_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1380,7 @@ func (x *ReadSamplesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSamplesResponse.ProtoReflect.Descriptor instead.
 func (*ReadSamplesResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{14}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadSamplesResponse) GetItem() isReadSamplesResponse_Item {
@@ -1338,7 +1459,7 @@ type DeleteTasksRequest struct {
 
 func (x *DeleteTasksRequest) Reset() {
 	*x = DeleteTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[15]
+	mi := &file_wattmark_v1_task_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1471,7 @@ func (x *DeleteTasksRequest) String() string {
 func (*DeleteTasksRequest) ProtoMessage() {}
 
 func (x *DeleteTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[15]
+	mi := &file_wattmark_v1_task_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1484,7 @@ func (x *DeleteTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTasksRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{15}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteTasksRequest) GetBy() isDeleteTasksRequest_By {
@@ -1436,7 +1557,7 @@ type DeleteTasksResponse struct {
 
 func (x *DeleteTasksResponse) Reset() {
 	*x = DeleteTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[16]
+	mi := &file_wattmark_v1_task_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1569,7 @@ func (x *DeleteTasksResponse) String() string {
 func (*DeleteTasksResponse) ProtoMessage() {}
 
 func (x *DeleteTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[16]
+	mi := &file_wattmark_v1_task_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1582,7 @@ func (x *DeleteTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTasksResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{16}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteTasksResponse) GetDeleted() uint64 {
@@ -1528,9 +1649,17 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\"d\n" +
 	"\x11ListTasksResponse\x12'\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x11.wattmark.v1.TaskR\x05tasks\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\")\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"A\n" +
 	"\x0eGetTaskRequest\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\x03R\x06taskId\"\x9b\x03\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x16\n" +
+	"\x06result\x18\x02 \x01(\rR\x06result\"\xc7\x01\n" +
+	"\n" +
+	"TaskResult\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12%\n" +
+	"\x0ecalibration_id\x18\x02 \x01(\tR\rcalibrationId\x126\n" +
+	"\bcomputed\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bcomputed\x12+\n" +
+	"\x06energy\x18\x04 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
+	"\x06in_use\x18\x05 \x01(\bR\x05inUse\"\xe6\x03\n" +
 	"\x0fGetTaskResponse\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.wattmark.v1.TaskR\x04task\x12(\n" +
 	"\x05setup\x18\x02 \x01(\v2\x12.wattmark.v1.SetupR\x05setup\x12-\n" +
@@ -1543,18 +1672,21 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"instrument\x18\b \x01(\v2\x17.wattmark.v1.InstrumentR\n" +
 	"instrument\x12\x1d\n" +
 	"\n" +
-	"first_scan\x18\t \x01(\x04R\tfirstScan\"\x12\n" +
+	"first_scan\x18\t \x01(\x04R\tfirstScan\x121\n" +
+	"\aresults\x18\x0f \x03(\v2\x17.wattmark.v1.TaskResultR\aresults\x12\x16\n" +
+	"\x06result\x18\x10 \x01(\rR\x06result\"\x12\n" +
 	"\x10ListUsersRequest\"0\n" +
 	"\x04User\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
 	"\x05tasks\x18\x02 \x01(\x04R\x05tasks\"<\n" +
 	"\x11ListUsersResponse\x12'\n" +
-	"\x05users\x18\x01 \x03(\v2\x11.wattmark.v1.UserR\x05users\"p\n" +
+	"\x05users\x18\x01 \x03(\v2\x11.wattmark.v1.UserR\x05users\"\x88\x01\n" +
 	"\x12ReadSamplesRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x10\n" +
 	"\x03raw\x18\x02 \x01(\bR\x03raw\x12\x19\n" +
 	"\bfrom_seq\x18\x03 \x01(\x04R\afromSeq\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x04R\x05limit\"\x84\x01\n" +
+	"\x05limit\x18\x04 \x01(\x04R\x05limit\x12\x16\n" +
+	"\x06result\x18\x05 \x01(\rR\x06result\"\x84\x01\n" +
 	"\vSampleBatch\x12\x1b\n" +
 	"\tfirst_seq\x18\x01 \x01(\x04R\bfirstSeq\x12\x0f\n" +
 	"\x03t_s\x18\x02 \x03(\x01R\x02tS\x12\x17\n" +
@@ -1603,7 +1735,7 @@ func file_wattmark_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_wattmark_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: wattmark.v1.TaskState
 	(*Energy)(nil),                // 1: wattmark.v1.Energy
@@ -1613,60 +1745,64 @@ var file_wattmark_v1_task_proto_goTypes = []any{
 	(*ListTasksRequest)(nil),      // 5: wattmark.v1.ListTasksRequest
 	(*ListTasksResponse)(nil),     // 6: wattmark.v1.ListTasksResponse
 	(*GetTaskRequest)(nil),        // 7: wattmark.v1.GetTaskRequest
-	(*GetTaskResponse)(nil),       // 8: wattmark.v1.GetTaskResponse
-	(*ListUsersRequest)(nil),      // 9: wattmark.v1.ListUsersRequest
-	(*User)(nil),                  // 10: wattmark.v1.User
-	(*ListUsersResponse)(nil),     // 11: wattmark.v1.ListUsersResponse
-	(*ReadSamplesRequest)(nil),    // 12: wattmark.v1.ReadSamplesRequest
-	(*SampleBatch)(nil),           // 13: wattmark.v1.SampleBatch
-	(*RailSamples)(nil),           // 14: wattmark.v1.RailSamples
-	(*ReadSamplesResponse)(nil),   // 15: wattmark.v1.ReadSamplesResponse
-	(*DeleteTasksRequest)(nil),    // 16: wattmark.v1.DeleteTasksRequest
-	(*DeleteTasksResponse)(nil),   // 17: wattmark.v1.DeleteTasksResponse
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*Setup)(nil),                 // 19: wattmark.v1.Setup
-	(*Marker)(nil),                // 20: wattmark.v1.Marker
-	(*Event)(nil),                 // 21: wattmark.v1.Event
-	(*Window)(nil),                // 22: wattmark.v1.Window
-	(*Instrument)(nil),            // 23: wattmark.v1.Instrument
-	(*Chunk)(nil),                 // 24: wattmark.v1.Chunk
+	(*TaskResult)(nil),            // 8: wattmark.v1.TaskResult
+	(*GetTaskResponse)(nil),       // 9: wattmark.v1.GetTaskResponse
+	(*ListUsersRequest)(nil),      // 10: wattmark.v1.ListUsersRequest
+	(*User)(nil),                  // 11: wattmark.v1.User
+	(*ListUsersResponse)(nil),     // 12: wattmark.v1.ListUsersResponse
+	(*ReadSamplesRequest)(nil),    // 13: wattmark.v1.ReadSamplesRequest
+	(*SampleBatch)(nil),           // 14: wattmark.v1.SampleBatch
+	(*RailSamples)(nil),           // 15: wattmark.v1.RailSamples
+	(*ReadSamplesResponse)(nil),   // 16: wattmark.v1.ReadSamplesResponse
+	(*DeleteTasksRequest)(nil),    // 17: wattmark.v1.DeleteTasksRequest
+	(*DeleteTasksResponse)(nil),   // 18: wattmark.v1.DeleteTasksResponse
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*Setup)(nil),                 // 20: wattmark.v1.Setup
+	(*Marker)(nil),                // 21: wattmark.v1.Marker
+	(*Event)(nil),                 // 22: wattmark.v1.Event
+	(*Window)(nil),                // 23: wattmark.v1.Window
+	(*Instrument)(nil),            // 24: wattmark.v1.Instrument
+	(*Chunk)(nil),                 // 25: wattmark.v1.Chunk
 }
 var file_wattmark_v1_task_proto_depIdxs = []int32{
 	1,  // 0: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
 	0,  // 1: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
-	18, // 2: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
+	19, // 2: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
 	1,  // 3: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
-	18, // 4: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
-	18, // 5: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
+	19, // 4: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
+	19, // 5: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
 	3,  // 6: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
-	3,  // 7: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
-	19, // 8: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
-	2,  // 9: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
-	20, // 10: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
-	21, // 11: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
-	4,  // 12: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
-	22, // 13: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
-	23, // 14: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
-	10, // 15: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
-	14, // 16: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
-	13, // 17: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
-	24, // 18: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
-	21, // 19: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
-	5,  // 20: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
-	7,  // 21: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
-	9,  // 22: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
-	12, // 23: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
-	16, // 24: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
-	6,  // 25: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
-	8,  // 26: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
-	11, // 27: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
-	15, // 28: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
-	17, // 29: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
-	25, // [25:30] is the sub-list for method output_type
-	20, // [20:25] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	19, // 7: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
+	1,  // 8: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
+	3,  // 9: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
+	20, // 10: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
+	2,  // 11: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
+	21, // 12: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
+	22, // 13: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
+	4,  // 14: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
+	23, // 15: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
+	24, // 16: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
+	8,  // 17: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
+	11, // 18: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
+	15, // 19: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
+	14, // 20: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
+	25, // 21: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
+	22, // 22: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
+	5,  // 23: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
+	7,  // 24: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
+	10, // 25: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
+	13, // 26: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
+	17, // 27: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
+	6,  // 28: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
+	9,  // 29: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
+	12, // 30: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
+	16, // 31: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
+	18, // 32: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
+	28, // [28:33] is the sub-list for method output_type
+	23, // [23:28] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_task_proto_init() }
@@ -1679,12 +1815,12 @@ func file_wattmark_v1_task_proto_init() {
 	file_wattmark_v1_task_proto_msgTypes[2].OneofWrappers = []any{
 		(*Task_NvmlJ)(nil),
 	}
-	file_wattmark_v1_task_proto_msgTypes[14].OneofWrappers = []any{
+	file_wattmark_v1_task_proto_msgTypes[15].OneofWrappers = []any{
 		(*ReadSamplesResponse_Samples)(nil),
 		(*ReadSamplesResponse_Chunk)(nil),
 		(*ReadSamplesResponse_Event)(nil),
 	}
-	file_wattmark_v1_task_proto_msgTypes[15].OneofWrappers = []any{
+	file_wattmark_v1_task_proto_msgTypes[16].OneofWrappers = []any{
 		(*DeleteTasksRequest_TaskId)(nil),
 		(*DeleteTasksRequest_Name)(nil),
 		(*DeleteTasksRequest_User)(nil),
@@ -1695,7 +1831,7 @@ func file_wattmark_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_task_proto_rawDesc), len(file_wattmark_v1_task_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	"wattmark/api/wattmarkv1"
 	"wattmark/measure"
@@ -158,6 +159,9 @@ func Setup(s measure.Setup) *wattmarkv1.Setup {
 	for _, r := range s.Rails {
 		p.Rails = append(p.Rails, Rail(r))
 	}
+	for _, r := range s.Records {
+		p.Records = append(p.Records, &wattmarkv1.CalibrationRecord{Id: Text(r.ID), Text: r.Text})
+	}
 	return p
 }
 
@@ -199,5 +203,32 @@ func ParseSetup(p *wattmarkv1.Setup) (measure.Setup, error) {
 	if err := s.Validate(); err != nil {
 		return measure.Setup{}, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
-	return s, nil
+	s.Records, err = parseRecords(p.Records)
+	return s, err
+}
+
+// Bounds on the records of a setup, far above what benches have.
+const (
+	maxRecords    = 1000
+	maxRecordText = 1 << 20
+)
+
+// parseRecords bounds the records and refuses what no terminal should show. What
+// they say is for measure/calib to read, and may be of a later version.
+func parseRecords(p []*wattmarkv1.CalibrationRecord) (out []measure.CalibrationRecord, err error) {
+	size := 0
+	for _, r := range p {
+		size += len(r.GetText())
+		if len(p) > maxRecords || size > maxRecordText {
+			return nil, refuse("%d calibration records: at most %d, of %d bytes in all", len(p), maxRecords, maxRecordText)
+		}
+		if err := text("calibration record", r.GetId()); err != nil {
+			return nil, err
+		}
+		if !utf8.ValidString(r.GetText()) {
+			return nil, refuse("calibration record %s is no text", quote(r.GetId()))
+		}
+		out = append(out, measure.CalibrationRecord{ID: r.GetId(), Text: r.GetText()})
+	}
+	return out, nil
 }

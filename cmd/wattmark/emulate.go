@@ -15,20 +15,24 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/dataqface"
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pace"
+	"wattmark/monitor/emulator/pmd2face"
 	"wattmark/monitor/emulator/pmdface"
 	"wattmark/monitor/emulator/poweneticsface"
 	"wattmark/monitor/emulator/ps3face"
 	"wattmark/monitor/emulator/pty"
-	"wattmark/monitor/emulator/rigolface"
+	"wattmark/monitor/emulator/scopeface"
 	"wattmark/monitor/emulator/textface"
+	"wattmark/monitor/emulator/u2300face"
+	"wattmark/monitor/emulator/wt300face"
 )
 
 // emulateFlags are the flags of emulate.
 type emulateFlags struct {
 	listen, link, play string
-	gpu                string
+	gpu, model         string
 	seed               uint64
 	imperfect          bool
 	period             time.Duration
@@ -44,8 +48,11 @@ func (a *app) emulateCmd() *cobra.Command {
 wattmark or to other people's programs. An emulated 300 W card alternates
 between its loads behind it; --play sends recorded PMD-USB bytes instead.
 
-The ds1054z has clamps of 10 mV/A on channels 1 and 3 and probes on channels 2
-and 4, at the card's two connectors.
+The oscilloscopes (ds1054z, dsox1102g, …) have clamps of 10 mV/A on channels 1 and
+3 and probes on channels 2 and 4, at the card's two connectors; with two channels
+at one of them. The u2356a has each rail's voltage, halved, and a clamp of 0.1 V/A
+on two inputs, from 101 on, the first connector first. The wt310's element 1
+measures the first connector.
 
 With --gpu the card does what a simulated GPU is told to do, through a socket:
 two machines' worth of wattmark on one, without any hardware (see the example).`,
@@ -62,6 +69,7 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 	fl.StringVar(&f.link, "link", "", "make a symbolic link of this name to the pseudo-terminal")
 	fl.StringVar(&f.gpu, "gpu", "", "let wattmark run --gpu sim:SOCKET load the card, through this new socket")
 	fl.StringVar(&f.play, "play", "", "file of recorded PMD-USB bytes to send (pmd only)")
+	fl.StringVar(&f.model, "model", "", "model of the meter (labjack only): t7 or t8; default t7")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all that is random")
 	fl.BoolVar(&f.imperfect, "imperfect", false, "draw the meter's gain, offset and clock errors")
 	fl.DurationVar(&f.period, "period", 2*time.Second, "how long the card stays at each load")
@@ -69,16 +77,23 @@ two machines' worth of wattmark on one, without any hardware (see the example).`
 	fl.Float64Var(&f.faults.Duplicate, "duplicate", 0, "chance that a byte is sent twice")
 	fl.Float64Var(&f.faults.Corrupt, "corrupt", 0, "chance that a bit is flipped in a byte")
 	fl.IntVar(&f.faults.Fragment, "fragment", 0, "cut writes into pieces of at most so many bytes")
+	c.AddCommand(a.connectCmd(), a.truthCmd())
 	return c
 }
 
 // emulated are the kinds that newFace makes.
-var emulated = []string{"powersensor3", "pmd", "powenetics", "labjack", "serialtext", "ds1054z"}
+var emulated = append([]string{
+	"powersensor3", "pmd", "pmd2", "powenetics", "labjack", "nidaqmx", "di1100", "di2108", "serialtext", "u2356a", "wt310",
+}, scopeNames()...)
 
 // drivers names the driver of an emulated meter where it is called otherwise.
-var drivers = map[string]string{"ds1054z": "rigol-ds1000z"}
+var drivers = map[string]string{"di1100": "dataq", "di2108": "dataq", "u2356a": "keysight-u2300", "wt310": "yokogawa-wt300"}
 
+// driverOf names the driver of an emulated meter.
 func driverOf(kind string) string {
+	if s, ok := scopes[kind]; ok {
+		return s.driver
+	}
 	if d, ok := drivers[kind]; ok {
 		return d
 	}
@@ -99,6 +114,9 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 	f.faults.Seed = f.seed
 	if kind == "labjack" {
 		return a.emulateLabJack(ctx, b, live, f)
+	}
+	if kind == "nidaqmx" {
+		return a.emulateNI(ctx, b, live, f)
 	}
 	face, err := newFace(kind, b, live.Epoch, f)
 	if err != nil {
@@ -121,17 +139,28 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 }
 
 func newFace(kind string, b *board.Board, epoch time.Time, f emulateFlags) (firmware, error) {
+	if f.model != "" {
+		return nil, withCode(exitUsage, errors.New("--model: only the labjack comes in more than one"))
+	}
 	if f.play != "" && kind != "pmd" {
 		return nil, withCode(exitUsage, errors.New("--play: only pmd plays recorded bytes"))
 	}
+	if s, ok := scopes[kind]; ok {
+		return s.face(b, scopeface.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
+	}
 	switch kind {
-	case "ds1054z":
-		if f.imperfect {
-			return nil, withCode(exitUsage, errors.New("--imperfect: the ds1054z has no drawn errors"))
-		}
-		return rigolface.New(b, rigolface.Config{Seed: f.seed, Now: func() time.Duration { return time.Since(epoch) }})
+	case "u2356a":
+		return u2300face.New(b, u2300face.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
+	case "wt310":
+		return wt300face.New(b, wt300face.Config{Seed: f.seed, Draw: f.imperfect, Now: func() time.Duration { return time.Since(epoch) }})
 	case "powenetics":
 		return poweneticsface.New(b, pace.Real(epoch), poweneticsface.Config{Seed: f.seed, Draw: f.imperfect})
+	case "pmd2":
+		return pmd2face.New(b, pace.Real(epoch), pmd2face.Config{Seed: f.seed, Draw: f.imperfect})
+	case "di1100":
+		return dataqface.New(b, pace.Real(epoch), dataqface.Config{Model: "DI-1100", Seed: f.seed, Draw: f.imperfect})
+	case "di2108":
+		return dataqface.New(b, pace.Real(epoch), dataqface.Config{Model: "DI-2108", Seed: f.seed, Draw: f.imperfect})
 	case "serialtext":
 		return textface.New(b, pace.Real(epoch), textface.Config{})
 	case "powersensor3":

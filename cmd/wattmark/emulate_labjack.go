@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,20 +17,27 @@ import (
 	"wattmark/monitor/emulator/pace"
 )
 
-// labJackAddress is where an emulated T7 listens: ports below 1024 are not for
+// labJackAddress is where an emulated LabJack listens: ports below 1024 are not for
 // everybody. Its stream is 200 above, as 702 is to 502.
 const labJackAddress = "127.0.0.1:5502"
 
-// emulateLabJack serves a T7, which has two ports and no serial line.
+// labJacks are the products by the model that is asked for.
+var labJacks = map[string]float32{"": 7, "t7": 7, "t8": 8}
+
+// emulateLabJack serves a T7 or a T8, which have two ports and no serial line.
 func (a *app) emulateLabJack(ctx context.Context, b *board.Board, live *board.Live, f emulateFlags) error {
 	if f.play != "" || f.link != "" {
 		return withCode(exitUsage, errors.New("a LabJack is emulated on TCP and from the board: neither --play nor --link"))
+	}
+	product, ok := labJacks[strings.ToLower(f.model)]
+	if !ok {
+		return withCode(exitUsage, fmt.Errorf("--model %s: want t7 or t8", f.model))
 	}
 	if f.listen == "" {
 		f.listen = labJackAddress
 	}
 	face, err := labjackface.New(b, pace.Real(live.Epoch), labjackface.Config{
-		Seed: f.seed, Draw: f.imperfect,
+		Seed: f.seed, Draw: f.imperfect, Product: product,
 		Wrap: func(rw io.ReadWriteCloser) io.ReadWriteCloser { return fault.New(rw, f.faults) },
 	})
 	if err != nil {

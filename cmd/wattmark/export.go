@@ -19,6 +19,7 @@ import (
 func (a *app) exportCmd() *cobra.Command {
 	var format, output string
 	var all bool
+	var result uint
 	c := &cobra.Command{
 		Use: "export TASK", Short: "Write a task's samples as CSV or as a recording", Args: oneTask,
 		Long: `Write a task's samples.
@@ -40,7 +41,7 @@ host knew (host.json).`,
 				return err
 			}
 			defer db.Close()
-			t, err := a.task(cmd.Context(), db, args[0])
+			t, err := a.taskResult(cmd.Context(), db, args[0], result)
 			if err != nil {
 				return err
 			}
@@ -53,6 +54,7 @@ host knew (host.json).`,
 			return writeFile(output, func(w io.Writer) error { return exportCSV(cmd.Context(), w, db, t, all) })
 		},
 	}
+	resultFlag(c, &result)
 	c.Flags().StringVar(&format, "format", "csv", "csv or recording")
 	c.Flags().StringVarP(&output, "output", "o", "-", "file or folder to write; - for standard output")
 	c.Flags().BoolVar(&all, "all", false, "also the samples outside of the window, markers among them")
@@ -82,39 +84,50 @@ func writeFile(path string, write func(io.Writer) error) error {
 // exportCSV writes the task's samples. Numbers are written so that they read
 // back to the same float.
 func exportCSV(ctx context.Context, w io.Writer, db *store.DB, t *store.Task, all bool) error {
-	meter, err := measure.NewPowerMeter(&t.Setup)
-	if err != nil {
-		return err
-	}
 	out := bufio.NewWriterSize(w, 1<<16)
-	csvHeader(out, t)
-	cols := make([]measure.Columns, len(t.Setup.Rails))
 	var line []byte
-	for b, err := range blocks(ctx, db, t) {
-		if err != nil {
-			return err
-		}
-		for r := range cols {
-			meter.Rail(r, b, &cols[r])
-		}
-		for i := range b.Scans() {
-			at := t.Setup.Timebase.Seconds(b.TickAt(t.Setup.Timebase, i))
+	tb := t.Setup.Timebase
+	stream, err := measure.NewPowerStream(&t.Setup, func(p *measure.Powers) error {
+		for i := range p.Scans() {
+			at := tb.Seconds(p.Tick(i))
 			if !all && t.Result != nil && (at < t.Result.From || at > t.Result.To) {
 				continue
 			}
-			line = csvLine(line[:0], b.FirstScan+uint64(i), at, cols, i)
+			line = csvLine(line[:0], p.FirstScan+uint64(i), at, p.Rails, i)
 			if _, err := out.Write(line); err != nil {
 				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	csvHeader(out, t)
+	for b, err := range blocks(ctx, db, t) {
+		if err != nil {
+			return err
+		}
+		if err := stream.Add(b); err != nil {
+			return err
+		}
+	}
+	if err := stream.Close(); err != nil {
+		return err
 	}
 	return out.Flush()
 }
 
 func csvHeader(out *bufio.Writer, t *store.Task) {
 	fmt.Fprintf(out, "# wattmark task %d, %s, by %s, launched %s, calibration %s\n", t.ID, t.Name, t.User, t.Launched.UTC().Format(time.RFC3339Nano), t.CalibrationID)
+	for _, r := range newRecordReports(&t.Setup) {
+		fmt.Fprintf(out, "# %s\n", r.text)
+	}
 	for _, c := range t.Setup.Channels {
 		fmt.Fprintf(out, "# channel %s: %s = %g + %g x count, u(gain) %g relative, u(offset) %g\n", c.Name, c.Unit, c.Offset, c.Gain, c.UGain, c.UOffset)
+		if c.Skew != 0 {
+			fmt.Fprintf(out, "# channel %s: read %g s behind t_s; a rail's values are brought to the instant of its first channel\n", c.Name, float64(c.Skew))
+		}
 	}
 	for _, m := range t.Setup.Missing {
 		fmt.Fprintf(out, "# not measured: rail %s\n", m)

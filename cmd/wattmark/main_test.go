@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,12 +91,18 @@ type process struct {
 // start starts the program; it is killed when the test ends.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startWith(t, nil, args...)
+}
+
+// startWith starts the program with a standard input.
+func startWith(t *testing.T, in io.Reader, args ...string) *process {
+	t.Helper()
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &process{cmd: exec.Command(path, args...), ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, &p.out, &p.err
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

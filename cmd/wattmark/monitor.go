@@ -11,11 +11,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"wattmark/monitor"
+	"wattmark/monitor/calibration"
 )
 
 // benchFlags say what a monitor measures with.
 type benchFlags struct {
 	file, instrument, port, gpu string
+	records                     string // folder of the calibration records
 }
 
 func (a *app) monitorCmd() *cobra.Command {
@@ -25,6 +27,9 @@ func (a *app) monitorCmd() *cobra.Command {
 		Use: "monitor", Short: "Serve the meter: capture, find markers, stream", Args: cobra.NoArgs,
 		Long: `Serve the machine with the meter. A bench file (--bench) says how channels make
 rails; --instrument alone takes the meter's own description.
+
+Calibration records (wattmark calibrate) are read from their folder whenever the
+instrument is opened; those that do not fit, or have expired, are told.
 
 Samples wait in the spool until a host says that it has them safe, also over a
 restart of either side.`,
@@ -40,9 +45,10 @@ restart of either side.`,
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.file, "bench", "", "bench file")
-	fl.StringVar(&f.instrument, "instrument", "", "meter without a bench file: powersensor3, pmd, powenetics, labjack, serialtext, rigol-ds1000z, nvml, replay")
+	fl.StringVar(&f.instrument, "instrument", "", "meter without a bench file; wattmark instruments --kinds lists them")
 	fl.StringVar(&f.port, "port", "", "where the meter is: /dev/ttyACM0, tcp:host:port, usbtmc:/dev/usbtmc0, or a recording")
 	fl.StringVar(&f.gpu, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
+	fl.StringVar(&f.records, "calibration", "", "folder of the calibration records (default: calibration/ beside the bench file)")
 	fl.StringVar(&listen, "listen", defaultMonitor, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
 	fl.StringVar(&spool, "spool", defaultSpool(), "directory of the spool")
 	return c
@@ -63,6 +69,7 @@ func (a *app) monitor(ctx context.Context, f benchFlags, listen, spool string) e
 		return err
 	}
 	defer closeBench()
+	b.Calibrate = calibration.Folder(firstOf(f.records, string(calibration.Beside(f.file)))).Calibrate
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	g, ctx := errgroup.WithContext(ctx)
 	address, err := startMonitor(ctx, g, monitor.Config{Bench: b, Dir: spool, Version: version(), Log: log}, listen)

@@ -67,12 +67,17 @@ func renderReport(w io.Writer, r *report) {
 	if r.Instrument != "" {
 		fmt.Fprintf(w, "  meter    %s, %v, bench %s\n", r.Instrument, rateText(r.RateHz), r.Bench)
 	}
+	renderRecords(w, r)
 	if r.DurationS != nil {
 		fmt.Fprintf(w, "  window   %v, %d samples, %s\n", measure.Seconds(*r.DurationS), r.Samples, gapText(r.Gaps, r.Lost))
 	}
 	if len(r.Rails) > 0 {
 		fmt.Fprintln(w)
 		renderRails(w, r)
+	}
+	if len(r.Results) > 1 {
+		fmt.Fprintf(w, "\nShown above is result %d. All of them:\n", r.ResultNumber)
+		renderResults(w, r)
 	}
 	if len(r.Missing) > 0 {
 		fmt.Fprintf(w, "\nNot measured: %s. The card draws more than the total above.\n", strings.Join(r.Missing, ", "))
@@ -81,6 +86,7 @@ func renderReport(w io.Writer, r *report) {
 		fmt.Fprintf(w, "\nCaution: %s.\n", r.Caution)
 	}
 	fmt.Fprintln(w)
+	r.Quality.render(w)
 	renderComparison(w, r)
 	renderMarkers(w, r)
 	for _, e := range r.Events {

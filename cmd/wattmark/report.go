@@ -46,8 +46,15 @@ type report struct {
 	Window     *windowReport  `json:"window,omitempty"`
 	Budget     []budgetReport `json:"budget,omitempty"`
 	Events     []eventReport  `json:"events,omitempty"`
+	// CalibrationID names the calibration that the figures follow, Records what it
+	// rests on; Results are all results of the task, under several calibrations.
+	CalibrationID string         `json:"calibration_id,omitempty"`
+	Records       []recordReport `json:"calibration_records,omitempty"`
+	ResultNumber  int            `json:"result,omitempty"`
+	Results       []resultReport `json:"results,omitempty"`
 	// Condition is the GPU's clocks and temperature around the work.
 	Condition *conditionReport `json:"gpu_condition,omitempty"`
+	Quality   *qualityReport   `json:"quality,omitempty"`
 	// Caution is what the meter cannot see and ± U does not hold.
 	Caution string `json:"caution,omitempty"`
 
@@ -147,7 +154,10 @@ func newReport(t *store.Task, db string) *report {
 		r.NVMLJ = number(float64(*t.NVML))
 	}
 	r.Caution = caution(t.Setup.Response)
+	r.CalibrationID, r.Records = t.CalibrationID, newRecordReports(&t.Setup)
+	r.ResultNumber, r.Results = t.ResultNumber, newResultReports(t.Results)
 	r.addResult(t.Result)
+	r.Quality = newQuality(t)
 	start, stop := marker.Pair(t.Markers)
 	r.Markers = markersReport{newMarkerReport(start), newMarkerReport(stop)}
 	if c := t.Clock; c != nil {

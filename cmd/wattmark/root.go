@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ type app struct {
 	streams
 	json bool
 	db   string
+	// lines reads answers from the standard input, once somebody was asked.
+	lines *bufio.Reader
 }
 
 // defaultDB is the task database unless told otherwise.

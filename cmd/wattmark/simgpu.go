@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/rpc"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +53,53 @@ func (s *plantService) Cancel(after time.Time, _ *bool) error {
 func (s *plantService) MeanPower(t TimeSpan, watts *float64) error {
 	*watts = float64(s.live.MeanPower(t.From, t.To))
 	return nil
+}
+
+// SourceChange puts something on rails in the card's place. net/rpc wants it
+// exported.
+type SourceChange struct {
+	Rails   []string // none for all
+	Card    bool     // back to the card
+	Volts   float64
+	Amperes float64
+}
+
+// Connect changes what is on the meter's inputs.
+func (s *plantService) Connect(c SourceChange, _ *bool) error {
+	if len(c.Rails) == 0 {
+		for _, r := range s.live.Rails() {
+			c.Rails = append(c.Rails, r.Name)
+		}
+	}
+	var on *board.Reading
+	if !c.Card {
+		on = &board.Reading{V: measure.Volt(c.Volts), I: measure.Ampere(c.Amperes)}
+	}
+	var errs []error
+	for _, r := range c.Rails {
+		errs = append(errs, s.live.Connect(r, on))
+	}
+	return errors.Join(errs...)
+}
+
+// Energy is the true energy of some rails in joules; none named for all.
+func (s *plantService) Energy(q RailSpan, joules *float64) error {
+	e, err := s.live.Energy(q.From, q.To)
+	if err != nil {
+		return err
+	}
+	for i, r := range s.live.Rails() {
+		if len(q.Rails) == 0 || slices.Contains(q.Rails, r.Name) {
+			*joules += float64(e.Rails[i])
+		}
+	}
+	return nil
+}
+
+// RailSpan is a span of the time of day, on some rails.
+type RailSpan struct {
+	TimeSpan
+	Rails []string
 }
 
 // servePlant serves a board on a Unix socket until ctx ends.
@@ -123,10 +171,18 @@ type simSensor struct{ hostagent.PowerSensor }
 
 func (simSensor) Close() error { return nil }
 
-func openSim(socket string) (hostagent.Device, gpuSensor, error) {
+func dialPlant(socket string) (*rpc.Client, error) {
 	c, err := rpc.Dial("unix", socket)
 	if err != nil {
-		return nil, nil, fmt.Errorf("simulated GPU: %w: is wattmark emulate --gpu %s running?", err, socket)
+		return nil, fmt.Errorf("simulated GPU: %w: is wattmark emulate --gpu %s running?", err, socket)
+	}
+	return c, nil
+}
+
+func openSim(socket string) (hostagent.Device, gpuSensor, error) {
+	c, err := dialPlant(socket)
+	if err != nil {
+		return nil, nil, err
 	}
 	p := remotePlant{c}
 	dev, err := sim.Open(sim.Config{Plant: p, Launch: simLaunch})

@@ -169,6 +169,7 @@ func (a *app) usersCmd() *cobra.Command {
 
 func (a *app) showCmd() *cobra.Command {
 	var noPlot, budget bool
+	var result uint
 	c := &cobra.Command{
 		Use: "show TASK", Short: "Show one task: energy, rails, markers, a plot", Args: oneTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -177,7 +178,7 @@ func (a *app) showCmd() *cobra.Command {
 				return err
 			}
 			defer db.Close()
-			t, err := a.task(cmd.Context(), db, args[0])
+			t, err := a.taskResult(cmd.Context(), db, args[0], result)
 			if err != nil {
 				return err
 			}
@@ -198,6 +199,7 @@ func (a *app) showCmd() *cobra.Command {
 			return a.plotTask(cmd.Context(), db, t, r)
 		},
 	}
+	resultFlag(c, &result)
 	c.Flags().BoolVar(&noPlot, "no-plot", false, "leave the plot out")
 	c.Flags().BoolVar(&budget, "budget", false, "list the contributions to the total's uncertainty")
 	return a.jsonFlag(c)

@@ -79,7 +79,7 @@ func interruption(ctx context.Context, db Store, t store.Task) (verdict, error) 
 }
 
 // Retrim gives a task a window by hand, in device time, and computes its
-// result anew. A hand-set window has no uncertainty of its own. A window
+// results anew, under each calibration that it has one of. A hand-set window has no uncertainty of its own. A window
 // outside of the stored samples is refused (measure.ErrNoData, measure.ErrWindow).
 func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 	t, err := db.Task(ctx, id)
@@ -89,7 +89,15 @@ func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 	if t.Chunks == 0 {
 		return fmt.Errorf("retrim: task %d: %w: it has no samples", id, measure.ErrNoData)
 	}
-	r, err := integrate(ctx, db, id, &t.Setup, w, measure.Edges{})
+	setups, err := setupsOf(ctx, db, &t)
+	if err != nil {
+		return fmt.Errorf("retrim: %w", err)
+	}
+	original, some := setups[1]
+	if !some {
+		original = t.Setup
+	}
+	r, err := integrate(ctx, db, id, &original, w, measure.Edges{})
 	if err != nil {
 		return fmt.Errorf("retrim: task %d: %w", id, err)
 	}
@@ -105,6 +113,9 @@ func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 		}
 	}
 	if err := db.Finish(ctx, id, o); err != nil {
+		return fmt.Errorf("retrim: %w", err)
+	}
+	if err := again(ctx, db, &t, setups); err != nil {
 		return fmt.Errorf("retrim: %w", err)
 	}
 	return nil

@@ -51,6 +51,8 @@ type Store interface {
 	Finish(ctx context.Context, id store.TaskID, o store.Outcome) error
 	Task(ctx context.Context, id store.TaskID) (store.Task, error)
 	Unfinished(ctx context.Context) ([]store.Task, error)
+	TaskResult(ctx context.Context, id store.TaskID, number int) (store.Task, error)
+	AddResult(ctx context.Context, id store.TaskID, s measure.Setup, r *measure.Result) (number int, added bool, err error)
 }
 
 // Work is what is measured. It runs between the markers and returns the kernels

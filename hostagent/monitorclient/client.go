@@ -16,6 +16,7 @@ import (
 
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
+	"wattmark/measure"
 )
 
 // Options tune a client. Zero values are good ones.
@@ -165,6 +166,12 @@ func (c *Client) GetBench(ctx context.Context) (Bench, error) {
 	b.Instrument, err = instrument(a.Instrument)
 	if err == nil && a.Setup != nil {
 		b.Setup, err = wire.ParseSetup(a.Setup)
+	}
+	if err == nil && a.Nominal != nil {
+		b.Nominal, err = wire.ParseSetup(a.Nominal)
+	}
+	for _, n := range a.Notes {
+		b.Notes = append(b.Notes, measure.Printable(n))
 	}
 	if err == nil {
 		b.HeldSince, err = wire.ParseTime("held_since", a.HeldSince)

@@ -49,8 +49,12 @@ type Bench struct {
 	Instrument store.Instrument
 	// Setup is empty where the instrument was never opened and cannot be now;
 	// Trouble then says why.
-	Setup         measure.Setup
-	Trouble       string
+	Setup   measure.Setup
+	Trouble string
+	// Nominal is Setup without calibration records, as far as the monitor tells;
+	// Notes are on the records.
+	Nominal       measure.Setup
+	Notes         []string
 	CalibrationID string
 	Holder        string // empty when free
 	HeldSince     time.Time

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -30,6 +31,24 @@ func TestDocumentation(t *testing.T) {
 	for _, k := range registry.Kinds() {
 		if !regexp.MustCompile("(?m)^## " + k.Name + "$").Match(instruments) {
 			t.Errorf("docs/instruments.md has no section on %s", k.Name)
+		}
+	}
+}
+
+// Every bench of docs/benches can be used as it stands.
+func TestBenchesOfTheDocumentation(t *testing.T) {
+	files, err := filepath.Glob("../../docs/benches/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, f := range files {
+		b, err := Load(f)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if name := filepath.Base(f); b.Name+".yaml" != name {
+			t.Errorf("%s is called %s", name, b.Name)
 		}
 	}
 }

@@ -28,7 +28,7 @@ var faults = []struct {
 	{"no instruments", "name: b\n", 1, 1, "no instrument"},
 	{"two instruments", "instruments:\n- {kind: pmd, port: /dev/a}\n- {kind: nvml}\n", 3, 3, "2 instruments"},
 	{"no kind", "instruments:\n- port: /dev/a\n", 2, 3, "kind is missing"},
-	{"unknown instrument", "instruments:\n- kind: oscilloscope\n", 2, 9, `unknown instrument "oscilloscope": want one of powersensor3, pmd, powenetics, labjack, serialtext, rigol-ds1000z, nvml, replay`},
+	{"unknown instrument", "instruments:\n- kind: oscilloscope\n", 2, 9, `unknown instrument "oscilloscope": want one of powersensor3, pmd, powenetics`},
 	{"no port", "instruments:\n- kind: pmd\n", 2, 3, "port is missing: a pmd wants a serial port"},
 	{"port and address", "instruments:\n- kind: pmd\n  port: /dev/a\n  address: /dev/b\n", 4, 12, "keep one"},
 	{"unknown option", "instruments:\n- kind: pmd\n  port: /dev/a\n  options:\n    buad: 9600\n", 5, 5, `unknown field "buad"`},

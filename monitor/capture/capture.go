@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"wattmark/measure"
 	"wattmark/measure/marker"
 	"wattmark/monitor/spool"
 )
@@ -18,6 +19,9 @@ type Capture struct {
 	owner  *Owner
 	header spool.Header
 	log    *spool.Log
+	// nominal are the channels without calibration records: what a reopened
+	// instrument is held against.
+	nominal []measure.Channel
 
 	ready    chan struct{} // closed at the first scan
 	ended    chan struct{} // closed when the capture's end is durable

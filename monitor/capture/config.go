@@ -22,6 +22,10 @@ type Config struct {
 	// Setup makes rails of what the instrument delivers, with the calibration in
 	// force.
 	Setup func(instrument.Inputs) (measure.Setup, error)
+	// Calibrate puts calibration records on what Setup made, each time the
+	// instrument is opened for a capture, with notes for the operator; nil for no
+	// records.
+	Calibrate func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
 	// Store keeps the captures.
 	Store *spool.Store
 	// Log gets what an operator wants to know; nil for silence.
@@ -124,10 +128,14 @@ type Bench struct {
 	// Setup is nil while the instrument's inputs are not known; Err then says why.
 	Setup         *measure.Setup
 	CalibrationID string
-	Err           error
-	Holder        string // empty when the bench is free
-	HeldSince     time.Time
-	CaptureID     string
+	// Nominal is Setup without calibration records; nil as Setup is. Notes tell
+	// what an operator should know of the records.
+	Nominal   *measure.Setup
+	Notes     []string
+	Err       error
+	Holder    string // empty when the bench is free
+	HeldSince time.Time
+	CaptureID string
 }
 
 // Window is a span of device time.

@@ -33,6 +33,9 @@ type Owner struct {
 	captures map[string]*Capture
 	identity instrument.Identity
 	setup    *measure.Setup
+	nominal  *measure.Setup // without calibration records
+	notes    []string       // on the records
+	told     bool           // which records are in force was logged
 	setupErr error
 }
 
@@ -52,27 +55,11 @@ func New(cfg Config) (*Owner, error) {
 	}
 	// Drivers with fixed inputs know them before they are opened.
 	if in := cfg.Instrument.Inputs(); len(in.Channels) > 0 {
-		o.learn(in)
+		_, _ = o.learn(in, nil) // a fault is kept, and told by Bench
 	} else {
 		o.setupErr = fmt.Errorf("%w: it was not opened yet", ErrUnavailable)
 	}
 	return o, o.restore()
-}
-
-// learn keeps what the instrument says of itself. Only the goroutine that owns
-// the instrument, or New, may call it.
-func (o *Owner) learn(in instrument.Inputs) (measure.Setup, error) {
-	setup, err := o.cfg.Setup(in)
-	if err == nil {
-		err = setup.Validate()
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.identity = o.cfg.Instrument.Identity()
-	if o.setupErr = err; err == nil {
-		o.setup = &setup
-	}
-	return setup, err
 }
 
 // Run owns the instrument until ctx ends; a capture that then runs ends
@@ -120,7 +107,7 @@ func (o *Owner) probe(outer context.Context) {
 	ins := o.cfg.Instrument
 	err := ins.Open(ctx)
 	if err == nil {
-		_, err = o.learn(ins.Inputs())
+		_, err = o.learn(ins.Inputs(), o.cfg.Calibrate)
 	}
 	if cerr := ins.Close(); err == nil {
 		err = cerr
@@ -146,7 +133,7 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := Bench{
-		Name: o.cfg.Bench, Instrument: o.identity, Setup: o.setup, Err: o.setupErr,
+		Name: o.cfg.Bench, Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.setupErr,
 		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID,
 	}
 	if o.setup != nil {

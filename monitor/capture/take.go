@@ -44,7 +44,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	if err := ins.Open(octx); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	setup, err := o.learn(ins.Inputs())
+	setup, err := o.learn(ins.Inputs(), o.cfg.Calibrate)
 	if err != nil {
 		return fmt.Errorf("%w: the bench does not fit the instrument: %w", ErrUnavailable, err)
 	}
@@ -68,6 +68,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	}
 	c.data.Lock()
 	c.header, c.log, c.pipe = h, log, pipe
+	c.nominal = o.nominalChannels()
 	c.data.Unlock()
 	o.mu.Lock()
 	o.captures[c.id] = c
@@ -151,7 +152,8 @@ func (o *Owner) tryOpen(ctx context.Context, c *Capture) error {
 	if err != nil {
 		return err
 	}
-	if setup.Timebase != c.header.Setup.Timebase || !slices.Equal(setup.Channels, c.header.Setup.Channels) {
+	// Calibration records that were added meanwhile wait for the next capture.
+	if setup.Timebase != c.header.Setup.Timebase || !slices.Equal(setup.Channels, c.nominal) {
 		return fmt.Errorf("%w: it came back with other channels, calibration or rate", instrument.ErrIdentity)
 	}
 	return nil

@@ -8,9 +8,18 @@
 //	   ├─ ps3face         PowerSensor3's bytes  ┐
 //	   ├─ poweneticsface  Powenetics v2's bytes │
 //	   ├─ textface        a home-made board's   │
-//	   ├─ labjackface     a LabJack T7's        │
+//	   ├─ niface          NI's gRPC server's    │
+//	   ├─ labjackface     a LabJack T7's, T8's  │
+//	   ├─ dataqface       a DATAQ DI-1100's, …  │
+//	   ├─ pmd2face        PMD2's bytes          │
 //	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
-//	   └─ rigolface       a DS1000Z's SCPI      ┘
+//	   ├─ u2300face       a U2300A's SCPI       │
+//	   ├─ wt300face       a WT300's commands    │
+//	   ├─ rigolface       Rigol scopes' SCPI    │
+//	   ├─ keysightface    Keysight scopes' SCPI │
+//	   ├─ siglentface     Siglent scopes' SCPI  │
+//	   └─ tekface         Tektronix scopes'     ┘
+//	        scopeface     what all scopes share: probes, trigger, memory
 //	        scpiface      what all SCPI instruments share
 //
 // The model (state advanced by time) is kept apart from the protocol faces

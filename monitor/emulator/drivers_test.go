@@ -12,12 +12,15 @@ import (
 
 	"wattmark/measure"
 	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/dataqface"
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pace"
 	"wattmark/monitor/emulator/pmdface"
 	"wattmark/monitor/emulator/ps3face"
 	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/analog"
+	"wattmark/monitor/instrument/dataq"
 	"wattmark/monitor/instrument/pmd"
 	"wattmark/monitor/instrument/powersensor3"
 )
@@ -44,7 +47,7 @@ func (k *keeper) Block(b *measure.Block) error {
 		c.Counts = append(c.Counts, append([]measure.Count(nil), col...))
 	}
 	k.blocks = append(k.blocks, c)
-	if k.tb.Seconds(float64(c.Ticks[len(c.Ticks)-1])) > k.enough {
+	if k.tb.Seconds(c.TickAt(k.tb, c.Scans()-1)) > k.enough {
 		k.stop()
 	}
 	return nil
@@ -213,6 +216,42 @@ func TestPMDDriverAgainstTheBoard(t *testing.T) {
 				t.Errorf("events on a good line: %+v", k.events)
 			}
 		})
+	}
+}
+
+func TestDATAQDriverAgainstTheBoard(t *testing.T) {
+	for model, rails := range map[string][]int{"DI-1100": {2, 3}, "DI-2108": {0, 1, 2, 3}} {
+		for name, c := range map[string]struct {
+			faults fault.Faults
+			limit  float64
+		}{"good line": {limit: 5e-3}, "bad line": {faults: fault.Faults{Seed: 3, Drop: 2e-5, Duplicate: 2e-5, After: 4000, Fragment: 50}, limit: 2e-2}} {
+			t.Run(model+", "+name, func(t *testing.T) {
+				t.Parallel()
+				b := workload(t)
+				o := dataq.Defaults()
+				o.Model, o.Inputs = model, nil
+				var names []string
+				for k, i := range rails {
+					names = append(names, b.Rails()[i].Name)
+					o.Inputs = append(o.Inputs, analog.Input{AIN: 2 * k, Name: names[k] + ".voltage", PerVolt: dataqface.Divider},
+						analog.Input{AIN: 2*k + 1, Name: names[k] + ".current", Unit: "A", PerVolt: dataqface.PerVolt})
+				}
+				f, err := dataqface.New(b, unhurried(), dataqface.Config{Model: model, Seed: 2, Rails: names})
+				if err != nil {
+					t.Fatal(err)
+				}
+				k, in, err := drive(t, f, c.faults, 0.8, func(path string) (instrument.Instrument, error) { return dataq.New(path, o) }, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
+				setup.Rails, setup.Missing = dataq.NaturalRails(in)
+				compare(t, k, setup, b, rails, c.limit)
+				if c.faults.Drop == 0 && len(k.events) > 0 {
+					t.Errorf("events on a good line: %+v", k.events)
+				}
+			})
+		}
 	}
 }
 

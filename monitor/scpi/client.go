@@ -23,6 +23,8 @@ type Config struct {
 	// Stale is how long to look, before a query, for bytes that nobody asked for:
 	// 200 µs; negative for not at all.
 	Stale time.Duration
+	// ErrorQuery asks for the oldest entry of the error queue: SYST:ERR?.
+	ErrorQuery string
 	// Accept refuses an instrument that is not wanted; nil accepts any. Its error
 	// should wrap instrument.ErrIdentity.
 	Accept func(Identity) error
@@ -45,6 +47,9 @@ func (c Config) withDefaults() Config {
 	def(&c.Reconnect, 10*time.Second)
 	if c.Stale == 0 {
 		c.Stale = 200 * time.Microsecond
+	}
+	if c.ErrorQuery == "" {
+		c.ErrorQuery = "SYST:ERR?"
 	}
 	if c.Dial == nil {
 		address, o := c.Address, transport.Options{Baud: c.Baud, Exclusive: true}

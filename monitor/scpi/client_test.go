@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/emulator/scpiface"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/insttest"
 	"wattmark/monitor/scpi"
 	"wattmark/monitor/transport"
 )
@@ -255,33 +254,8 @@ func TestACancelledQueryEndsAtOnce(t *testing.T) {
 // Over whole messages the device speaks only when read from: the client must
 // never read without having asked.
 func TestWholeMessages(t *testing.T) {
-	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Skip("no SOCK_SEQPACKET here:", err)
-	}
-	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}); err != nil {
-		t.Fatal(err)
-	}
-	session, gone := scope().NewSession(), make(chan struct{})
-	go func() {
-		defer close(gone)
-		buf := make([]byte, 4096)
-		for {
-			n, err := unix.Read(p[1], buf)
-			if n <= 0 || err != nil {
-				return
-			}
-			session.Send(string(buf[:n]))
-			if strings.Contains(string(buf[:n]), "?") {
-				if r, ok := session.Receive(); ok {
-					_, _ = unix.Write(p[1], r)
-				}
-			}
-		}
-	}()
-	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: func(context.Context) (transport.Conn, error) {
-		return transport.NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test"), nil
-	}})
+	dial := insttest.Messages(t, scope().NewSession())
+	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: dial})
 	for range 3 {
 		good(t, client)
 	}
@@ -292,10 +266,6 @@ func TestWholeMessages(t *testing.T) {
 	if s := client.Stats(); s.Reconnects != 0 {
 		t.Errorf("%+v", s)
 	}
-	_ = client.Close()
-	_ = unix.Shutdown(p[1], unix.SHUT_RDWR)
-	<-gone
-	_ = unix.Close(p[1])
 }
 
 func TestNothingLeaks(t *testing.T) {

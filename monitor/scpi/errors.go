@@ -13,7 +13,7 @@ const maxErrors = 32
 // Errors reads the instrument's error queue until it is empty.
 func (c *Client) Errors(ctx context.Context) (queue []DeviceError, err error) {
 	for range maxErrors {
-		e, err := Ask(ctx, c, "SYST:ERR?", ParseDeviceError)
+		e, err := Ask(ctx, c, c.cfg.ErrorQuery, ParseDeviceError)
 		if err != nil {
 			return queue, err
 		}
@@ -22,7 +22,7 @@ func (c *Client) Errors(ctx context.Context) (queue []DeviceError, err error) {
 		}
 		queue = append(queue, e)
 	}
-	return queue, fmt.Errorf("scpi: SYST:ERR?: %w: more than %d errors", ErrReply, maxErrors)
+	return queue, fmt.Errorf("scpi: %s: %w: more than %d errors", c.cfg.ErrorQuery, ErrReply, maxErrors)
 }
 
 // Check reports what the instrument has to complain about since the last look;

@@ -53,8 +53,8 @@ func ReadWithin(ctx context.Context, c Conn, p []byte, d time.Duration) (int, er
 	short, cancel := context.WithTimeout(ctx, d)
 	n, err := c.Read(short, p)
 	cancel()
-	if n == 0 && err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return 0, nil
+	if end := ctx.Err(); n == 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, end) {
+		return 0, end // d was over, even where ctx was cancelled just behind that
 	}
 	return n, err
 }

@@ -62,14 +62,10 @@ func lock(path string) (*portLock, error) {
 		return nil, fmt.Errorf("lock the port: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(path)
+		who := holderOf(path)
 		_ = f.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock the port (%s): %w", path, err)
-		}
-		who := "another program"
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(holder))); err == nil {
-			who = fmt.Sprintf("process %d", pid)
 		}
 		return nil, fmt.Errorf("%w: %s has it (%s); stop that one first", ErrBusy, who, path)
 	}
@@ -77,6 +73,15 @@ func lock(path string) (*portLock, error) {
 	_ = f.Truncate(0)
 	_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return &portLock{f}, nil
+}
+
+// holderOf names who wrote itself into a lock file.
+func holderOf(path string) string {
+	text, _ := os.ReadFile(path)
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+		return fmt.Sprintf("process %d", pid)
+	}
+	return "another program"
 }
 
 // release lets go. The file stays: removing it would let two programs lock two

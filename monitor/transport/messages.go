@@ -59,7 +59,7 @@ func openMessages(path string) (Conn, error) {
 	lock.release()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("open %s: %w (let a udev rule give the device to your user's group, for example plugdev)", address, err)
+		return nil, fmt.Errorf("open %s: %w (%s)", address, err, AccessHint(path))
 	case gone(err):
 		return nil, fmt.Errorf("%w (is the instrument plugged in, and is the usbtmc module loaded?)", disconnected("open", address, err))
 	}

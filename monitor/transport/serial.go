@@ -43,7 +43,7 @@ func openSerial(path string, baud int) (Conn, error) {
 	port, err := serial.Open(path, &serial.Mode{BaudRate: baud})
 	if err != nil {
 		lock.release()
-		return nil, openError(address, err)
+		return nil, openError(path, address, err)
 	}
 	s := &serialConn{
 		port: port, address: address, lock: lock, timeout: -1,
@@ -54,20 +54,20 @@ func openSerial(path string, baud int) (Conn, error) {
 }
 
 // openError says what to do about a port that does not open.
-func openError(address string, err error) error {
+func openError(path, address string, err error) error {
 	var pe *serial.PortError
 	if errors.As(err, &pe) {
 		switch pe.Code() {
 		case serial.PortBusy:
 			return fmt.Errorf("open %s: %w: %w (close the other program)", address, ErrBusy, err)
 		case serial.PermissionDenied:
-			return fmt.Errorf("open %s: %w: %w (is your user in the dialout group?)", address, fs.ErrPermission, err)
+			return fmt.Errorf("open %s: %w: %w (%s)", address, fs.ErrPermission, err, AccessHint(path))
 		case serial.PortNotFound:
 			return fmt.Errorf("%w (is the device plugged in?)", disconnected("open", address, err))
 		}
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("open %s: %w (is your user in the dialout group?)", address, err)
+		return fmt.Errorf("open %s: %w (%s)", address, err, AccessHint(path))
 	}
 	if gone(err) {
 		return fmt.Errorf("%w (is the device plugged in?)", disconnected("open", address, err))

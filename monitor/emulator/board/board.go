@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"wattmark/measure"
@@ -33,6 +34,8 @@ type Board struct {
 	rails []rail
 	base  float64 // sum of the rails' bases
 	lines []line
+
+	sources atomic.Pointer[[]*Reading] // by rail; see Connect
 
 	mu   sync.Mutex
 	segs []segment

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -309,4 +310,17 @@ func BenchmarkTrace(b *testing.B) {
 		brd.Trace(buf, time.Duration(i)*time.Millisecond, 1e3)
 	}
 	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds()/1e6, "MS/s")
+}
+
+func TestFind(t *testing.T) {
+	b, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i, err := b.Find("pcie_12v"); err != nil || b.Rails()[i].Name != "pcie_12v" {
+		t.Errorf("rail %d, %v", i, err)
+	}
+	if _, err := b.Find("aux"); err == nil || !strings.Contains(err.Error(), "aux_12v_1, aux_12v_2") {
+		t.Errorf("got %v", err)
+	}
 }

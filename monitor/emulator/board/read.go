@@ -3,6 +3,7 @@ package board
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"wattmark/measure"
@@ -70,9 +71,25 @@ func (b *Board) At(t time.Duration) []Reading {
 	return out
 }
 
+// Find returns the index of the rail of a name, or an error that names what
+// there is.
+func (b *Board) Find(name string) (int, error) {
+	var names []string
+	for i, r := range b.cfg.Rails {
+		if r.Name == name {
+			return i, nil
+		}
+		names = append(names, r.Name)
+	}
+	return 0, fmt.Errorf("board: no rail %q: it has %s", name, strings.Join(names, ", "))
+}
+
 // Rail returns rail i when the whole board draws total. The load is one of
 // constant power: P = V·I with V = open − source·I.
 func (b *Board) Rail(i int, total measure.Watt) Reading {
+	if s := b.sources.Load(); s != nil && (*s)[i] != nil {
+		return *(*s)[i]
+	}
 	r := &b.rails[i]
 	p := r.base + r.share*(float64(total)-b.base)
 	v := r.open

@@ -1,5 +1,5 @@
-// Package labjackface is a LabJack T7 in software: its registers over Modbus TCP
-// and its stream over a second connection, fed by the emulated board.
+// Package labjackface is a LabJack T7 or T8 in software: its registers over Modbus
+// TCP and its stream over a second connection, fed by the emulated board.
 package labjackface
 
 import (
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/internal/wired"
 	"wattmark/monitor/emulator/meter"
 	"wattmark/monitor/emulator/pace"
 )
@@ -25,13 +26,22 @@ type Config struct {
 	// Noise of a conversion in codes of the range of ±10 V; default 1.5, negative
 	// for none.
 	Noise float64
-	// Conversion is the time from one input's conversion to the next; default 10 µs.
+	// Conversion is the time from one input's conversion to the next; default 10 µs
+	// on a T7, none on a T8.
 	Conversion time.Duration
-	// Spread and Draw: see meter.Spread; offsets are those at the input, in volts.
-	// Without Draw the nominal scale is true.
+	// Draw draws the converters' slopes and centers, of which the flash holds what
+	// the maker's calibration found, and what it left: see Spread. Without Draw the
+	// nominal scale is true.
+	Draw bool
+	// Spread is what the inputs are off beside their constants; offsets are those at
+	// the input, in volts. Default: 300 ppm and 3 mV.
 	Spread meter.Spread
-	Draw   bool
-	// Product that the device calls itself; default 7.
+	// Calibration is what the flash holds.
+	Calibration Calibration
+	// Codes16 makes a T8 keep its constants for 16-bit codes instead of 24-bit ones.
+	Codes16 bool
+	// Product that the device calls itself: 7, the default, for a T7, 8 for a T8; any
+	// other is a T7 under another name.
 	Product float32
 	// Wrap is put around the stream's connection, for faults; may be nil.
 	Wrap func(io.ReadWriteCloser) io.ReadWriteCloser
@@ -39,25 +49,20 @@ type Config struct {
 
 // The wiring.
 const (
-	Divider = 2.0
-	PerVolt = 10.0 // A/V
+	Divider = wired.Divider
+	PerVolt = wired.PerVolt // A/V
 )
-
-// input is an analog input with what is really true of it.
-type input struct {
-	rail         int // −1 where nothing is connected
-	current      bool
-	gain, offset float64
-}
-
-const inputs = 14
 
 // Face is one device.
 type Face struct {
 	board *board.Board
 	pace  pace.Pace
 	cfg   Config
-	ain   [inputs]input
+	model *model
+
+	inputs     *wired.Inputs
+	converters [][]converter     // by input and range
+	flash      map[uint32]uint32 // by address
 
 	mu        sync.Mutex
 	registers map[uint16]uint16
@@ -75,77 +80,33 @@ type Face struct {
 
 // New makes a device that reads a board.
 func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
-	if cfg.Rails == nil {
-		cfg.Rails = []string{"aux_12v_1"}
-		for _, r := range b.Rails() {
-			if r.Name != "aux_12v_1" {
-				cfg.Rails = append(cfg.Rails, r.Name)
-			}
-		}
-	}
-	if len(cfg.Rails) > inputs/2 {
-		return nil, fmt.Errorf("emulated T7: %d rails: it has inputs for %d", len(cfg.Rails), inputs/2)
-	}
 	if cfg.Noise == 0 {
 		cfg.Noise = 1.5
-	}
-	if cfg.Conversion == 0 {
-		cfg.Conversion = 10 * time.Microsecond
 	}
 	if cfg.Product == 0 {
 		cfg.Product = 7
 	}
+	m := *models[7]
+	if cfg.Product == 8 {
+		m = *models[8]
+	} else if cfg.Conversion == 0 {
+		cfg.Conversion = 10 * time.Microsecond
+	}
+	if cfg.Codes16 {
+		m.scale = 1
+	}
 	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 0.003, UGainV: 0.003, UOffsetI: 0.01, UOffsetV: 0.01}
+		cfg.Spread = meter.Spread{UGainI: 3e-4, UGainV: 3e-4, UOffsetI: 0.003, UOffsetV: 0.003}
 	}
-	f := &Face{board: b, pace: p, cfg: cfg, arrived: make(chan struct{}, 1)}
-	return f, f.connect()
-}
-
-func (f *Face) connect() error {
-	rng := rand.New(rand.NewPCG(f.cfg.Seed, 0x6c61626a))
-	draw := func(u float64) float64 {
-		n := rng.NormFloat64()
-		if !f.cfg.Draw {
-			return 0
-		}
-		return n * u
+	f := &Face{board: b, pace: p, cfg: cfg, model: &m, arrived: make(chan struct{}, 1)}
+	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6c61626a))
+	var err error
+	if f.inputs, err = wired.Connect(b, cfg.Rails, m.inputs, cfg.Spread, cfg.Draw, rng); err != nil {
+		return nil, fmt.Errorf("emulated %s: %w", m.name, err)
 	}
-	sp := f.cfg.Spread
-	for i := range f.ain {
-		in := &f.ain[i]
-		*in = input{rail: -1, current: i%2 == 1, gain: 1 + draw(sp.UGainV), offset: draw(float64(sp.UOffsetV))}
-		if in.current {
-			in.gain, in.offset = 1+draw(sp.UGainI), draw(float64(sp.UOffsetI))
-		}
-		if i/2 >= len(f.cfg.Rails) {
-			continue
-		}
-		for k, r := range f.board.Rails() {
-			if r.Name == f.cfg.Rails[i/2] {
-				in.rail = k
-			}
-		}
-		if in.rail < 0 {
-			return fmt.Errorf("emulated T7: the board has no rail %q", f.cfg.Rails[i/2])
-		}
-	}
+	f.manufacture(rng)
 	f.powerUp()
-	return nil
-}
-
-// volts is what an input sees at an instant.
-func (f *Face) volts(ain int, at time.Duration) float64 {
-	in := &f.ain[ain]
-	if in.rail < 0 {
-		return in.offset
-	}
-	r := f.board.Rail(in.rail, f.board.MeanPower(at, at))
-	v := float64(r.V) / Divider
-	if in.current {
-		v = float64(r.I) / PerVolt
-	}
-	return v*in.gain + in.offset
+	return f, nil
 }
 
 // Scans is the number of scans sent, Skipped of those lost; the stream says so.

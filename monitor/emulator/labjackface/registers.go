@@ -17,6 +17,7 @@ const (
 	regResolution = 4010
 	regBuffer     = 4012
 	regTarget     = 4016
+	regDataType   = 4018
 	regScans      = 4020
 	regScanList   = 4100
 	regEnable     = 4990
@@ -24,6 +25,9 @@ const (
 	regProduct    = 60000
 	regFirmware   = 60004
 	regSerial     = 60028
+
+	regFlashPointer = 61810
+	regFlashRead    = 61812
 )
 
 // Modbus exceptions.
@@ -39,12 +43,12 @@ func (f *Face) powerUp() {
 	put := func(address uint16, v uint32) {
 		f.registers[address], f.registers[address+1] = uint16(v>>16), uint16(v)
 	}
-	for _, r := range []uint16{regScanRate, regAddresses, regPerPacket, regSettling, regResolution, regBuffer, regTarget, regScans, regEnable} {
+	for _, r := range []uint16{regScanRate, regAddresses, regPerPacket, regSettling, regResolution, regBuffer, regTarget, regDataType, regScans, regEnable, regFlashPointer} {
 		put(r, 0)
 	}
-	for i := range uint16(inputs) {
+	for i := range uint16(f.model.inputs) {
 		put(regScanList+2*i, 0)
-		put(regRange+2*i, math.Float32bits(10))
+		put(regRange+2*i, math.Float32bits(float32(f.model.ranges[0])))
 	}
 	put(regProduct, math.Float32bits(f.cfg.Product))
 	put(regFirmware, math.Float32bits(1.0300))
@@ -112,6 +116,9 @@ func (f *Face) read(address uint16, n int) ([]byte, byte) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if address == regFlashRead {
+		return f.readFlash(n), 0
+	}
 	f.convert(address, n)
 	out := []byte{byte(2 * n)}
 	for i := range uint16(n) {
@@ -127,12 +134,12 @@ func (f *Face) read(address uint16, n int) ([]byte, byte) {
 // convert puts the present voltage of the inputs that are read into their
 // registers, AINn at 2n.
 func (f *Face) convert(address uint16, n int) {
-	if int(address) >= 2*inputs {
+	if int(address) >= 2*f.model.inputs {
 		return
 	}
 	at := f.pace.Now(0)
-	for ain := int(address) / 2; ain < inputs && 2*ain < int(address)+n; ain++ {
-		v := math.Float32bits(float32(f.volts(ain, at)))
+	for ain := int(address) / 2; ain < f.model.inputs && 2*ain < int(address)+n; ain++ {
+		v := math.Float32bits(float32(f.inputs.VoltsAt(ain, at)))
 		f.registers[uint16(2*ain)], f.registers[uint16(2*ain+1)] = uint16(v>>16), uint16(v)
 	}
 }
@@ -146,7 +153,7 @@ func (f *Face) write(ctx context.Context, address uint16, b []byte) byte {
 	defer f.mu.Unlock()
 	for i := range len(b) / 2 {
 		a := address + uint16(i)
-		if _, ok := f.registers[a]; !ok || a < regScanRate || a >= regProduct {
+		if _, ok := f.registers[a]; !ok || a < regScanRate || a >= regProduct && a/2 != regFlashPointer/2 {
 			return badAddress
 		}
 	}

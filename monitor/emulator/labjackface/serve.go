@@ -41,7 +41,7 @@ func accept(l net.Listener, serve func(net.Conn)) error {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			return fmt.Errorf("emulated T7: %w", err)
+			return fmt.Errorf("emulated LabJack: %w", err)
 		}
 		serve(c)
 	}

@@ -7,15 +7,10 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"wattmark/measure"
-)
-
-// The converter, nominal: V = (code − center) · slope · range/10.
-const (
-	center = 33523
-	slope  = 3.158058e-4
 )
 
 // Statuses of a packet.
@@ -30,9 +25,9 @@ const (
 type scanner struct {
 	f         *Face
 	ain       []int
-	scale     []float64 // codes a volt
-	perPacket int       // scans
-	step      float64   // ns a scan
+	converter []converter
+	perPacket int     // scans
+	step      float64 // ns a scan
 	start     time.Duration
 	scan      uint64
 	tid       uint16
@@ -45,17 +40,23 @@ type scanner struct {
 // newScanner reads the stream's registers.
 func (f *Face) newScanner() (*scanner, error) {
 	n, samples, rate := int(f.u32(regAddresses)), int(f.u32(regPerPacket)), f.f32(regScanRate)
-	if n < 1 || n > inputs || samples < n || samples > 512 || samples%n != 0 || !(rate > 0) || rate*float64(n) > 100e3 || f.u32(regTarget) != 1 {
+	m := f.model
+	if n < 1 || n > m.inputs || samples < n || samples > 512 || samples%n != 0 || !(rate > 0) || rate > m.each || rate*float64(n) > m.all ||
+		f.u32(regTarget) != 1 || f.u32(regDataType) != 0 {
 		return nil, errors.New("the stream is not set up")
 	}
 	s := &scanner{f: f, perPacket: samples / n, step: 1e9 / rate, rng: rand.New(rand.NewPCG(f.cfg.Seed, 0x6e6f697365))}
 	for i := range uint16(n) {
 		a := int(f.u32(regScanList+2*i)) / 2
-		if a >= inputs {
+		if a >= m.inputs {
 			return nil, errors.New("no such input")
 		}
+		r := slices.IndexFunc(m.ranges, func(r float64) bool { return math.Abs(f.f32(regRange+2*uint16(a))-r) < r/1000 })
+		if r < 0 {
+			return nil, errors.New("no such range")
+		}
 		s.ain = append(s.ain, a)
-		s.scale = append(s.scale, 10/(slope*f.f32(regRange+2*uint16(a))))
+		s.converter = append(s.converter, f.converters[a][r])
 		s.power = append(s.power, make([]measure.Watt, s.perPacket))
 	}
 	s.start = f.pace.Now(time.Duration(f.first.Load()))
@@ -142,17 +143,7 @@ func (s *scanner) packet(w io.Writer, status, extra uint16, scans int) error {
 
 // code converts an input when the board draws p.
 func (s *scanner) code(k, ain int, p measure.Watt) uint16 {
-	in := &s.f.ain[ain]
-	v := in.offset
-	if in.rail >= 0 {
-		r := s.f.board.Rail(in.rail, p)
-		x := float64(r.V) / Divider
-		if in.current {
-			x = float64(r.I) / PerVolt
-		}
-		v += x * in.gain
-	}
-	c := v*s.scale[k] + center
+	c := s.f.inputs.Volts(ain, p)/s.converter[k].slope + s.converter[k].center
 	if s.f.cfg.Noise > 0 {
 		c += s.f.cfg.Noise * s.rng.NormFloat64()
 	}

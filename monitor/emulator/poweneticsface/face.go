@@ -6,13 +6,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"wattmark/measure"
 	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/internal/beat"
 	"wattmark/monitor/emulator/internal/wire"
 	"wattmark/monitor/emulator/meter"
 	"wattmark/monitor/emulator/pace"
@@ -53,16 +53,14 @@ type Config struct {
 // be stopped: once started it sends until it loses its power.
 type Face struct {
 	board      *board.Board
-	pace       pace.Pace
 	cfg        Config
 	connectors [Connectors]connector
 	rng        *rand.Rand
-	step       float64 // true nanoseconds a frame
+	beat       beat.Beat // counts the frames, in true time
 
 	w         *wire.Wire
 	streaming bool
 	begun     uint64 // count of the frame at the start
-	frame     uint64 // count of the next frame
 	last      [4]byte
 	power     []measure.Watt
 	out       []byte
@@ -92,14 +90,14 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
 		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01, UClock: 1e-4}
 	}
-	f := &Face{board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
+	f := &Face{board: b, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706f77656e))
 	f.connectors = connect(b.Rails(), cfg, rng)
 	clock := 0.0
 	if cfg.Draw {
 		clock = rng.NormFloat64() * cfg.Spread.UClock
 	}
-	f.step = 1e9 / float64(cfg.Rate) / (1 + clock)
+	f.beat = beat.Beat{Pace: p, Start: cfg.Start, Step: 1e9 / float64(cfg.Rate) / (1 + clock)}
 	f.power = make([]measure.Watt, maxFrames)
 	return f, nil
 }
@@ -114,7 +112,7 @@ func (f *Face) Cleared() uint64 { return f.cleared.Load() }
 
 // BoardTime is the board's time of a frame, by its count.
 func (f *Face) BoardTime(frame uint64) time.Duration {
-	return f.cfg.Start + time.Duration(math.Round(float64(frame)*f.step))
+	return f.beat.At(frame)
 }
 
 // Run powers the device up and serves a driver on a line until ctx ends, the
@@ -136,12 +134,12 @@ func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 }
 
 func (f *Face) loop(ctx context.Context) error {
-	timer := f.pace.NewTimer()
+	timer := f.beat.Pace.NewTimer()
 	defer timer.Stop()
 	for {
 		var tick <-chan time.Time
 		if f.streaming {
-			tick = timer.C(f.now())
+			tick = timer.C(f.beat.Now())
 		}
 		select {
 		case <-ctx.Done():
@@ -152,7 +150,7 @@ func (f *Face) loop(ctx context.Context) error {
 			}
 			f.command(b)
 		case <-tick:
-			if err := f.batch(f.pace.Due(f.now())); err != nil {
+			if err := f.batch(f.beat.Pace.Due(f.beat.Now())); err != nil {
 				return err
 			}
 		}
@@ -171,36 +169,17 @@ func (f *Face) command(b byte) {
 		if f.streaming {
 			return
 		}
-		f.catchUp()
-		f.streaming, f.begun = true, f.frame
+		f.beat.CatchUp()
+		f.streaming, f.begun = true, f.beat.Next
 	case 0x00:
 		f.cleared.Add(1)
 	}
 }
 
-// now is the board's time of the next frame.
-func (f *Face) now() time.Duration { return f.BoardTime(f.frame) }
-
-// catchUp moves the count to the clock: the board goes on while nothing is sent.
-func (f *Face) catchUp() {
-	if n := f.due(f.pace.Now(f.now() - 1)); n > 0 {
-		f.frame += uint64(n)
-	}
-}
-
-// due is the number of whole frames up to a board instant.
-func (f *Face) due(t time.Duration) int64 {
-	return int64(math.Floor(float64(t-f.now())/f.step)) + 1
-}
-
 // batch sends the frames up to a board instant.
 func (f *Face) batch(until time.Duration) error {
-	if behind := until - f.now(); behind > f.pace.MaxBacklog() {
-		lost := f.due(until - f.pace.Step())
-		f.frame += uint64(lost)
-		f.skipped.Add(uint64(lost))
-	}
-	for n := f.due(until); n > 0; {
+	f.skipped.Add(f.beat.Skip(until))
+	for n := f.beat.Due(until); n > 0; {
 		k := min(n, maxFrames)
 		if err := f.send(int(k)); err != nil {
 			return err
@@ -212,11 +191,11 @@ func (f *Face) batch(until time.Duration) error {
 
 // send reads and writes n frames.
 func (f *Face) send(n int) error {
-	f.board.Trace(f.power[:n], f.now(), f.step)
+	f.board.Trace(f.power[:n], f.beat.Now(), f.beat.Step)
 	f.out = f.out[:0]
 	for _, p := range f.power[:n] {
 		f.out = f.append(f.out, p)
-		f.frame++
+		f.beat.Next++
 	}
 	f.frames.Add(uint64(n))
 	return f.w.Write(f.out)

@@ -51,7 +51,7 @@ func connect(on []board.RailConfig, cfg Config, rng *rand.Rand) (out [Connectors
 // append adds one frame to dst; p is the board's power at its time.
 func (f *Face) append(dst []byte, p measure.Watt) []byte {
 	dst = append(dst, 0xCA, 0xAC)
-	dst = binary.BigEndian.AppendUint16(dst, uint16(f.frame-f.begun)+f.cfg.First)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(f.beat.Next-f.begun)+f.cfg.First)
 	for c := range f.connectors {
 		k := &f.connectors[c]
 		r := k.fixed
@@ -65,7 +65,7 @@ func (f *Face) append(dst []byte, p measure.Watt) []byte {
 		}
 		mV, mA := clip(v*1e3, 1<<16-1), clip(math.Round(i*200)*5, 1<<24-1) // in steps of 5 mA
 		if f.cfg.Numbered && c == 0 {
-			mA = uint32(f.frame & (1<<24 - 1))
+			mA = uint32(f.beat.Next & (1<<24 - 1))
 		}
 		dst = binary.BigEndian.AppendUint16(dst, uint16(mV))
 		dst = append(dst, byte(mA>>16), byte(mA>>8), byte(mA))

@@ -6,49 +6,25 @@ import (
 	"time"
 
 	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/facetest"
+	"wattmark/monitor/emulator/scopeface"
 )
 
-// exec carries out one message as a client would.
-func (f *Face) exec(t *testing.T, message string) string {
-	t.Helper()
-	s := f.NewSession()
-	s.Send(message)
-	if !strings.Contains(message, "?") {
-		return ""
-	}
-	r, _ := s.Receive()
-	return strings.TrimRight(string(r), "\n")
-}
-
 // still is a scope in a time that the test moves.
-func still(t *testing.T, cfg Config) (*Face, *time.Duration) {
+func still(t *testing.T, b *board.Board, family *Family, cfg Config) (*Face, *time.Duration) {
 	t.Helper()
-	b, err := board.New(board.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	now := new(time.Duration)
 	cfg.Now = func() time.Duration { return *now }
-	f, err := New(b, cfg)
+	f, err := New(b, family, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return f, now
 }
 
-// expect sends messages and compares replies.
-func expect(t *testing.T, f *Face, pairs ...string) {
-	t.Helper()
-	for i := 0; i < len(pairs); i += 2 {
-		if got := f.exec(t, pairs[i]); got != pairs[i+1] {
-			t.Errorf("%s gives %q, want %q", pairs[i], got, pairs[i+1])
-		}
-	}
-}
-
 func TestASingleAcquisition(t *testing.T) {
-	f, now := still(t, Config{NoiseCodes: -1})
-	expect(
+	f, now := still(t, facetest.Idle(t), DS1000Z, Config{NoiseCodes: -1})
+	facetest.Expect(
 		t, f,
 		":CHAN2:DISP ON;:CHAN3:DISP ON;:CHAN4:DISP ON", "",
 		":TIM:SCAL 0.5;:TIM:OFFS 3;:ACQ:MDEP 3000000", "",
@@ -59,9 +35,9 @@ func TestASingleAcquisition(t *testing.T) {
 		":WAV:SOUR CHAN2;MODE RAW;FORM BYTE;:WAV:DATA?", "#9000000000", // not while it samples
 	)
 	*now = 5 * time.Second
-	expect(t, f, ":TRIG:STAT?", "RUN")
+	facetest.Expect(t, f, ":TRIG:STAT?", "RUN")
 	*now = 6 * time.Second
-	expect(t, f, ":TRIG:STAT?", "STOP", ":ACQ:MDEP 30000", "", ":SYST:ERR?", `-221,"Settings conflict"`,
+	facetest.Expect(t, f, ":TRIG:STAT?", "STOP", ":ACQ:MDEP 30000", "", ":SYST:ERR?", `-221,"Settings conflict"`,
 		":WAV:PRE?", "0,2,3000000,1,2.000000000e-06,0.000000000e+00,0,4.000000000e-02,0,127")
 	for _, c := range []struct {
 		from, to  string
@@ -75,59 +51,56 @@ func TestASingleAcquisition(t *testing.T) {
 		{"7", "7", 1, false},
 		{"8", "7", 0, true},
 	} {
-		f.exec(t, ":WAV:STAR "+c.from+";STOP "+c.to)
-		got := f.exec(t, ":WAV:DATA?")
+		facetest.Exec(f, ":WAV:STAR "+c.from+";STOP "+c.to)
+		got := facetest.Exec(f, ":WAV:DATA?")
 		if len(got) != 11+c.want {
 			t.Errorf("points %s to %s: %d", c.from, c.to, len(got)-11)
 		}
-		if again := f.exec(t, ":WAV:DATA?"); again != got {
+		if again := facetest.Exec(f, ":WAV:DATA?"); again != got {
 			t.Error("memory changes while it is read")
 		}
-		if e := f.exec(t, "SYST:ERR?"); strings.HasPrefix(e, "-222") != c.complains {
+		if e := facetest.Exec(f, "SYST:ERR?"); strings.HasPrefix(e, "-222") != c.complains {
 			t.Errorf("points %s to %s: %s", c.from, c.to, e)
 		}
-		f.exec(t, "*CLS")
+		facetest.Exec(f, "*CLS")
 	}
 }
 
 func TestAStopInTheMiddle(t *testing.T) {
-	f, now := still(t, Config{})
-	expect(t, f, ":TIM:SCAL 0.5;:TIM:OFFS 3;:ACQ:MDEP 12000;:SING;:TFOR", "")
+	f, now := still(t, facetest.Idle(t), DS1000Z, Config{})
+	facetest.Expect(t, f, ":TIM:SCAL 0.5;:TIM:OFFS 3;:ACQ:MDEP 12000;:SING;:TFOR", "")
 	*now = 1500 * time.Millisecond
-	expect(t, f, ":STOP;:TRIG:STAT?;:WAV:MODE RAW;PRE?", "STOP;0,2,3000,1,5.000000000e-04,0.000000000e+00,0,4.000000000e-02,0,127")
+	facetest.Expect(t, f, ":STOP;:TRIG:STAT?;:WAV:MODE RAW;PRE?", "STOP;0,2,3000,1,5.000000000e-04,0.000000000e+00,0,4.000000000e-02,0,127")
 }
 
 func TestAnEdgeTriggers(t *testing.T) {
-	f, now := still(t, Config{NoiseCodes: -1})
-	if _, err := f.board.SetLoad(500*time.Millisecond, board.Full); err != nil {
+	b := facetest.Idle(t)
+	f, now := still(t, b, DS1000Z, Config{NoiseCodes: -1})
+	if _, err := b.SetLoad(500*time.Millisecond, board.Full); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, f, ":CHAN1:PROB 1;SCAL 0.05;:TIM:SCAL 1e-3;:TRIG:EDG:SOUR CHAN1;LEV 0.05;:SING;:TRIG:STAT?", "WAIT")
+	facetest.Expect(t, f, ":CHAN1:PROB 1;SCAL 0.05;:TIM:SCAL 1e-3;:TRIG:EDG:SOUR CHAN1;LEV 0.05;:SING;:TRIG:STAT?", "WAIT")
 	*now = 499 * time.Millisecond
-	expect(t, f, ":TRIG:STAT?", "WAIT")
+	facetest.Expect(t, f, ":TRIG:STAT?", "WAIT")
 	*now = 600 * time.Millisecond
-	expect(t, f, ":TRIG:STAT?", "STOP")
+	facetest.Expect(t, f, ":TRIG:STAT?", "STOP")
 	if at := f.Begin() + 6*time.Millisecond; at < 500*time.Millisecond || at > 501*time.Millisecond {
 		t.Errorf("triggered at %v", at)
 	}
 }
 
 func TestRefusals(t *testing.T) {
-	f, _ := still(t, Config{})
-	for _, s := range []string{
+	f, _ := still(t, facetest.Idle(t), DS1000Z, Config{})
+	facetest.Refused(
+		t, f,
 		":CHAN1:SCAL 1e6", ":CHAN1:SCAL -1", ":CHAN1:OFFS 1e6", ":CHAN1:PROB 0", ":TIM:SCAL 100", ":TIM:OFFS -1e3", ":WAV:STAR 0",
 		":ACQ:MDEP 77", ":WAV:SOUR CHAN9", ":WAV:MODE DEEP", ":CHAN9:SCAL 1", ":CHAN1:COUP XX", ":TRIG:EDG:LEV x", ":CHAN1:DISP MAYBE",
-	} {
-		f.exec(t, s)
-		if e := f.exec(t, "SYST:ERR?"); strings.HasPrefix(e, "0,") {
-			t.Errorf("%s is taken", s)
-		}
-	}
-	b, _ := board.New(board.Config{})
-	if _, err := New(b, Config{}); err == nil {
+	)
+	b := facetest.Idle(t)
+	if _, err := New(b, DS1000Z, Config{}); err == nil {
 		t.Error("a scope without time")
 	}
-	if _, err := New(b, Config{Now: func() time.Duration { return 0 }, Probes: [4]Probe{{Quantity: Load, Rail: "none"}}}); err == nil {
+	if _, err := New(b, DS1000Z, Config{Now: func() time.Duration { return 0 }, Probes: [scopeface.MaxChannels]scopeface.Probe{{Quantity: scopeface.Load, Rail: "none"}}}); err == nil {
 		t.Error("a probe on no rail")
 	}
 }
@@ -135,15 +108,55 @@ func TestRefusals(t *testing.T) {
 // The two ends of a shunt differ by what flows through it.
 func TestAShunt(t *testing.T) {
 	rail := board.DefaultRails()[2].Name
-	f, now := still(t, Config{NoiseCodes: -1, Probes: [4]Probe{{Quantity: Source, Rail: rail, Ohm: 0.05}, {Quantity: Load, Rail: rail}}})
-	f.exec(t, ":CHAN1:PROB 1;SCAL 0.05;OFFS 0")
+	b := facetest.Idle(t)
+	f, now := still(t, b, DS1000Z, Config{NoiseCodes: -1, Probes: [scopeface.MaxChannels]scopeface.Probe{{Quantity: scopeface.Source, Rail: rail, Ohm: 0.05}, {Quantity: scopeface.Load, Rail: rail}}})
+	facetest.Exec(f, ":CHAN1:PROB 1;SCAL 0.05;OFFS 0")
 	*now = time.Second
-	r := f.board.At(*now)[2]
+	r := b.At(*now)[2]
 	var diff float64
 	f.Do(func() {
-		diff = f.volts(0, 0, 1, 1)[0] - f.volts(1, 0, 1, 1)[0]
+		diff = f.Volts(0, 0, 1, 1)[0]
+		diff -= f.Volts(1, 0, 1, 1)[0]
 	})
 	if want := 0.05 * float64(r.I); diff < want*0.99 || diff > want*1.01 {
 		t.Errorf("%v V across the shunt, want %v", diff, want)
 	}
+}
+
+// The reader of an MSO5000 gives nothing until mode and format were set behind
+// an acquisition that has settled.
+func TestAHastyRead(t *testing.T) {
+	f, now := still(t, facetest.Idle(t), MSO5000, Config{NoiseCodes: -1})
+	facetest.Expect(t, f,
+		":TIM:SCAL 1e-3;:TIM:OFFS 5e-3;:ACQ:MDEP 10k;:SING;:TFOR", "", ":ACQ:MDEP?", "10000",
+		":WAV:SOUR CHAN1;MODE RAW;FORM BYTE;STAR 1;STOP 10", "")
+	*now = 10 * time.Millisecond
+	facetest.Expect(t, f, ":TRIG:STAT?", "STOP", ":WAV:DATA?", "#9000000000", ":WAV:MODE RAW;FORM BYTE;:WAV:DATA?", "#9000000000")
+	*now = 60 * time.Millisecond
+	facetest.Expect(t, f, ":WAV:DATA?", "#9000000000")
+	if got := facetest.Exec(f, ":WAV:MODE RAW;FORM BYTE;:WAV:DATA?"); len(got) != 11+10 {
+		t.Errorf("%d bytes once it has settled", len(got))
+	}
+}
+
+// A DHO tells pages where others tell points, gives words, and does not know how
+// much of a memory was filled.
+func TestPagesOfWords(t *testing.T) {
+	f, now := still(t, facetest.Idle(t), DHO, Config{NoiseCodes: -1})
+	facetest.Expect(t, f, ":TIM:SCAL 0.1;:ACQ:MDEP 1M;SRAT?", "5.000000E+05", ":TIM:OFFS 1;:SING;:TFOR", "") // 20 divisions of memory
+	*now = 1000 * time.Millisecond
+	facetest.Expect(t, f,
+		":STOP;:ACQ:MDEP?", "1.000E+6",
+		":WAV:MODE RAW;FORM WORD;STAR 499991;STOP 500010;:WAV:PRE?", "1,2,20,1,2.000000000e-06,0.000000000e+00,0,1.333333333e-04,0,32768",
+		":WAV:FORM BYTE;:WAV:PRE?", "0,2,20,1,2.000000000e-06,0.000000000e+00,0,3.413333333e-02,0,128",
+	)
+	got := facetest.Exec(f, ":WAV:FORM WORD;:WAV:DATA?")
+	if len(got) != 11+40 {
+		t.Fatalf("%d bytes", len(got))
+	}
+	taken, never := got[11:13], got[11+38:]
+	if never != "\x00\x80" || taken == never {
+		t.Errorf("a point that was taken %q, one that was not %q", taken, never)
+	}
+	facetest.Refused(t, f, ":WAV:STAR 1;STOP 125001;:WAV:DATA?", ":ACQ:MDEP 10k")
 }

@@ -5,122 +5,58 @@ package rigolface
 import (
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
-	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/facetest"
 	"wattmark/monitor/emulator/pty"
 )
 
-// python is Debian's own, which sees Debian's packages.
-const python = "/usr/bin/python3"
-
-// need skips the test where a program that we did not write is absent, unless
-// WATTMARK_REQUIRE_TOOLS=1 says that it must be there.
-func need(t *testing.T, debian string, probe ...string) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), probe[0], probe[1:]...).CombinedOutput()
-	if err == nil {
-		return
-	}
-	reason := fmt.Sprintf("no %s (apt-get install %s): %v\n%s", probe[0], debian, err, out)
-	if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
-}
-
 // busy is a scope on a board whose load changes every 7 ms.
-func busy(t *testing.T) *Face {
+func busy(t *testing.T, family *Family) *Face {
 	t.Helper()
-	b, err := board.New(board.Config{Seed: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle}
-	for i := range 8000 {
-		if _, err := b.SetLoad(time.Duration(i)*7*time.Millisecond, loads[i%len(loads)]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	epoch := time.Now()
-	f, err := New(b, Config{Now: func() time.Duration { return time.Since(epoch) }})
+	b, now := facetest.Busy(t)
+	f, err := New(b, family, Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return f
 }
 
-// listen serves a scope and returns its port.
-func listen(t *testing.T, f *Face) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- f.Serve(ctx, l, nil) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
-// run runs a program and returns what it says.
-func run(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
 func TestSigrok(t *testing.T) {
-	need(t, "sigrok-cli", "sigrok-cli", "--version")
-	f := busy(t)
-	device := "rigol-ds:conn=tcp-raw/127.0.0.1/" + listen(t, f)
-	if out := run(t, "sigrok-cli", "-d", device, "--scan"); !strings.Contains(out, "Rigol DS1054Z 00.04.04.SP3 [S/N: DS1ZA000000001] with 4 channels: CH1 CH2 CH3 CH4") {
+	facetest.Need(t, "sigrok-cli", "sigrok-cli", "--version")
+	f := busy(t, DS1000Z)
+	device := "rigol-ds:conn=tcp-raw/127.0.0.1/" + facetest.Listen(t, f)
+	if out := facetest.Run(t, "sigrok-cli", "-d", device, "--scan"); !strings.Contains(out, "Rigol DS1054Z 00.04.04.SP3 [S/N: DS1ZA000000001] with 4 channels: CH1 CH2 CH3 CH4") {
 		t.Errorf("scan gives %s", out)
 	}
-	if out := run(t, "sigrok-cli", "-d", device, "--show"); !strings.Contains(out, "data_source: Live (current), Memory") || !strings.Contains(out, "triggerlevel: 0.000000 (current)") {
+	if out := facetest.Run(t, "sigrok-cli", "-d", device, "--show"); !strings.Contains(out, "data_source: Live (current), Memory") || !strings.Contains(out, "triggerlevel: 0.000000 (current)") {
 		t.Errorf("show gives %s", out)
 	}
-	if out := run(t, "sigrok-cli", "-d", device, "-C", "CH2", "--frames", "1", "-O", "csv"); strings.Count(out, "\n") < screenSize {
+	if out := facetest.Run(t, "sigrok-cli", "-d", device, "-C", "CH2", "--frames", "1", "-O", "csv"); strings.Count(out, "\n") < DS1000Z.screen {
 		t.Errorf("%d lines of a live frame: %.300s", strings.Count(out, "\n"), out)
 	}
 	// CH1 is a clamp of 10 mV/A whose current crosses 5 A with every other load.
 	for _, c := range []string{":RUN", ":CHAN1:PROB 1", ":CHAN1:SCAL 0.05", ":CHAN1:OFFS -0.1", ":TIM:SCAL 1e-3", ":ACQ:MDEP 12000000"} {
-		f.exec(t, c)
+		facetest.Exec(f, c)
 	}
 	// Over raw TCP libsigrok ends a frame behind the first 30 000 points of memory.
-	out := run(t, "sigrok-cli", "-d", device, "-C", "CH1", "--config", "data_source=Memory:triggerlevel=0.05", "--frames", "1", "-O", "csv")
+	out := facetest.Run(t, "sigrok-cli", "-d", device, "-C", "CH1", "--config", "data_source=Memory:triggerlevel=0.05", "--frames", "1", "-O", "csv")
 	if n := strings.Count(out, "\n"); n < 30_000 {
 		t.Errorf("%d lines of memory: %.300s", n, out)
 	}
-	if out := f.exec(t, "SYST:ERR?"); !strings.HasPrefix(out, "0,") {
+	if out := facetest.Exec(f, "SYST:ERR?"); !strings.HasPrefix(out, "0,") {
 		t.Errorf("the scope complains: %s", out)
 	}
 }
 
 func TestLXITools(t *testing.T) {
-	need(t, "lxi-tools", "lxi", "--version")
-	port := listen(t, busy(t))
-	if out := run(t, "lxi", "scpi", "-a", "127.0.0.1", "-r", "-p", port, "*IDN?"); strings.TrimSpace(out) != "RIGOL TECHNOLOGIES,DS1054Z,DS1ZA000000001,00.04.04.SP3" {
+	facetest.Need(t, "lxi-tools", "lxi", "--version")
+	port := facetest.Listen(t, busy(t, DS1000Z))
+	if out := facetest.Run(t, "lxi", "scpi", "-a", "127.0.0.1", "-r", "-p", port, "*IDN?"); strings.TrimSpace(out) != "RIGOL TECHNOLOGIES,DS1054Z,DS1ZA000000001,00.04.04.SP3" {
 		t.Errorf("scpi gives %q", out)
 	}
-	out := run(t, "lxi", "benchmark", "-a", "127.0.0.1", "-r", "-p", port, "-c", "500")
+	out := facetest.Run(t, "lxi", "benchmark", "-a", "127.0.0.1", "-r", "-p", port, "-c", "500")
 	if i := strings.Index(out, "Result:"); i < 0 {
 		t.Errorf("benchmark gives %s", out)
 	} else {
@@ -149,18 +85,18 @@ scope.write(":NO:SUCH:THING"); print(scope.query(":SYST:ERR?")); print(scope.que
 `
 
 func TestPyVISA(t *testing.T) {
-	need(t, "python3-pyvisa python3-pyvisa-py python3-serial", python, "-c", "import pyvisa, pyvisa_py, serial")
+	facetest.Need(t, "python3-pyvisa python3-pyvisa-py python3-serial", facetest.Python, "-c", "import pyvisa, pyvisa_py, serial")
 	port, err := pty.OpenPort()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- busy(t).Run(ctx, port) }()
+	go func() { done <- busy(t, DS1000Z).Run(ctx, port) }()
 	for name, resource := range map[string]string{
-		"socket": "TCPIP::127.0.0.1::" + listen(t, busy(t)) + "::SOCKET", "serial": "ASRL" + port.Path() + "::INSTR",
+		"socket": "TCPIP::127.0.0.1::" + facetest.Listen(t, busy(t, DS1000Z)) + "::SOCKET", "serial": "ASRL" + port.Path() + "::INSTR",
 	} {
-		out := strings.Split(strings.TrimSpace(run(t, python, "-c", visa, resource)), "\n")
+		out := strings.Split(strings.TrimSpace(facetest.Run(t, facetest.Python, "-c", visa, resource)), "\n")
 		if len(out) != 4 {
 			t.Errorf("%s: %q", name, out)
 			continue

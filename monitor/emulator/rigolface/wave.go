@@ -1,11 +1,12 @@
 package rigolface
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"strings"
-	"time"
 
+	"wattmark/monitor/emulator/scopeface"
 	"wattmark/monitor/emulator/scpiface"
 )
 
@@ -14,31 +15,73 @@ type waveform struct {
 	source       int
 	mode, format string
 	start, stop  int
+	// fresh: mode and format were set since the last acquisition settled.
+	fresh [2]bool
+	codes []int32
 }
 
-// view is the points that can be read now: where they begin, how far apart they
-// lie in nanoseconds of the scope's own time, and how many they are.
-type view struct {
-	points int
-	step   float64
-}
-
-func (f *Face) view() view {
-	f.update()
-	if f.wav.mode == "NORM" || (f.wav.mode == "MAX" && f.acq.running) {
-		return view{screenSize, f.window() / screenSize * 1e9}
+func (f *Face) waveCommands() []command {
+	w := &f.wav
+	return []command{
+		{
+			Pattern: "WAVeform:SOURce", Set: f.Source(&w.source, "CHANnel"),
+			Query: func(call) ([]byte, error) { return scpiface.Text("CHAN%d", w.source+1) },
+		},
+		{Pattern: "WAVeform:MODE", Set: f.refresh(0, scopeface.Word(&w.mode, "NORMal", "MAXimum", "RAW")), Query: scopeface.Text(&w.mode)},
+		{Pattern: "WAVeform:FORMat", Set: f.refresh(1, scopeface.Word(&w.format, "BYTE", "WORD", "ASCii")), Query: scopeface.Text(&w.format)},
+		{Pattern: "WAVeform:STARt", Set: f.setPoint(&w.start), Query: func(call) ([]byte, error) { return scpiface.Text("%d", w.start) }},
+		{Pattern: "WAVeform:STOP", Set: f.setPoint(&w.stop), Query: func(call) ([]byte, error) { return scpiface.Text("%d", w.stop) }},
+		{Pattern: "WAVeform:PREamble", Query: func(call) ([]byte, error) { return f.preamble() }},
+		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
+		{Pattern: "WAVeform:XINCrement", Query: scopeface.Told(func() string { return exact(f.view().Step * 1e-9) })},
+		{Pattern: "WAVeform:YINCrement", Query: scopeface.Told(func() string { inc, _ := f.scaling(); return exact(inc) })},
+		{Pattern: "WAVeform:YORigin", Query: scopeface.Told(func() string { _, origin := f.scaling(); return fmt.Sprint(origin) })},
+		{Pattern: "WAVeform:YREFerence", Query: scopeface.Told(func() string { return fmt.Sprint(f.reference()) })},
 	}
-	if f.acq.running {
-		return view{f.points(), 1e9 / f.rate()}
-	}
-	return view{f.acq.held, 1e9 / f.acq.rate}
 }
 
-// scaling is what turns a channel's codes into volts.
-func (f *Face) scaling(channel int) (inc float64, origin int) {
-	c := &f.channels[channel]
-	inc = c.scale / CodesPerDiv
-	return inc, int(math.Round(c.offset / inc))
+// refresh notes a setting that the reader wants to hear again behind an
+// acquisition, once that has settled.
+func (f *Face) refresh(which int, set func(call) error) func(call) error {
+	return func(c call) error {
+		f.wav.fresh[which] = !f.Running() && f.Since() >= f.family.settle
+		return set(c)
+	}
+}
+
+func (f *Face) setPoint(at *int) func(call) error {
+	return scopeface.Set(func(v float64) error {
+		most := f.family.depths(1)
+		if v < 1 || v > float64(most[len(most)-1]) || v != math.Trunc(v) {
+			return scpiface.ErrRange
+		}
+		*at = int(v)
+		return nil
+	})
+}
+
+// view is the points that can be read now.
+func (f *Face) view() scopeface.View {
+	if f.wav.mode == "NORM" || (f.wav.mode == "MAX" && f.Running()) {
+		return f.Screen(f.family.screen)
+	}
+	return f.Memory()
+}
+
+// unit is how many of the converter's codes make one of those that are told.
+func (f *Face) unit() float64 {
+	if f.family.words && f.wav.format != "WORD" {
+		return 256
+	}
+	return 1
+}
+
+func (f *Face) reference() int { return int(f.Middle / f.unit()) }
+
+// scaling is what turns the source's codes into volts.
+func (f *Face) scaling() (inc float64, origin int) {
+	inc = f.Increment(f.wav.source) * f.unit()
+	return inc, int(math.Round(f.Channel[f.wav.source].Shift / inc))
 }
 
 // preamble is the answer to :WAV:PRE?.
@@ -46,9 +89,12 @@ func (f *Face) preamble() ([]byte, error) {
 	format := map[string]int{"BYTE": 0, "WORD": 1, "ASC": 2}[f.wav.format]
 	kind := map[string]int{"NORM": 0, "MAX": 1, "RAW": 2}[f.wav.mode]
 	v := f.view()
-	inc, origin := f.scaling(f.wav.source)
-	return scpiface.Text("%d,%d,%d,1,%s,%s,0,%s,%d,%d", format, kind, v.points, exact(v.step*1e-9),
-		exact(f.timeShift-f.window()/2), exact(inc), origin, Reference)
+	points := v.Points
+	if f.family.pages {
+		points = max(0, f.wav.stop-f.wav.start+1)
+	}
+	inc, origin := f.scaling()
+	return scpiface.Text("%d,%d,%d,1,%s,%s,0,%s,%d,%d", format, kind, points, exact(v.Step*1e-9), exact(f.Delay()), exact(inc), origin, f.reference())
 }
 
 // exact writes a number with all the digits that it has.
@@ -58,71 +104,47 @@ func exact(v float64) string { return fmt.Sprintf("%.9e", v) }
 // Deep memory is readable only while the scope stands; a read that cannot be
 // gives an empty block.
 func (f *Face) data() ([]byte, error) {
-	v := f.view()
-	first, n := f.wav.start-1, f.wav.stop-f.wav.start+1
-	most := MaxRead
-	if f.wav.format == "WORD" {
-		most /= 2
-	}
-	if f.wav.format == "ASC" {
-		most /= 16
-	}
-	if f.wav.mode != "NORM" && f.acq.running || !f.channels[f.wav.source].shown {
+	v, w := f.view(), &f.wav
+	first, n := w.start-1, w.stop-w.start+1
+	most := f.family.maxRead / map[string]int{"BYTE": 1, "WORD": 2, "ASC": 16}[w.format]
+	hasty := f.family.settle > 0 && (f.Since() < f.family.settle || w.fresh != [2]bool{true, true})
+	if w.mode != "NORM" && (f.Running() || hasty) || !f.Channel[w.source].Shown {
 		return scpiface.Block(9, nil), nil
 	}
-	if n < 1 || n > most || first+n > v.points {
+	limit := v.Points
+	if f.family.pages && w.mode != "NORM" {
+		limit = f.Depth()
+	}
+	if n < 1 || n > most || first+n > limit {
 		return scpiface.Block(9, nil), scpiface.ErrRange
 	}
-	codes := f.codes(first, n, v)
+	w.codes = f.Codes(w.codes[:0], w.source, first, max(0, min(n, v.Points-first)), v)
+	for len(w.codes) < n { // never filled
+		w.codes = append(w.codes, int32(f.Middle))
+	}
+	return scpiface.Block(9, f.encode(w.codes)), nil
+}
+
+func (f *Face) encode(codes []int32) (out []byte) {
 	switch f.wav.format {
 	case "WORD":
-		out := make([]byte, 2*n)
-		for i, c := range codes {
-			out[2*i] = c
+		for _, c := range codes {
+			out = binary.LittleEndian.AppendUint16(out, uint16(c))
 		}
-		return scpiface.Block(9, out), nil
 	case "ASC":
 		var b strings.Builder
-		inc, origin := f.scaling(f.wav.source)
+		inc, origin := f.scaling()
 		for i, c := range codes {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			b.WriteString(scpiface.Exponent(float64(int(c)-origin-Reference) * inc))
+			b.WriteString(scpiface.Exponent((float64(c)/f.unit() - float64(origin+f.reference())) * inc))
 		}
-		return scpiface.Block(9, []byte(b.String())), nil
-	}
-	return scpiface.Block(9, codes), nil
-}
-
-// codes converts points of the source channel. Reading twice gives the same.
-func (f *Face) codes(first, n int, v view) []byte {
-	step := v.step / (1 + f.cfg.Clock)
-	begin := f.acq.begin
-	if f.acq.running { // the screen of a scope that runs is what was just taken
-		begin = f.cfg.Now() - time.Duration(f.window()*1e9)
-	}
-	ch := f.wav.source
-	volts := f.volts(ch, begin+time.Duration(math.Round(float64(first)*step)), step, n)
-	inc, origin := f.scaling(ch)
-	out := make([]byte, n)
-	for i, x := range volts {
-		x *= 1 + f.cfg.Gain[ch]
-		code := x/inc + float64(origin+Reference) + f.cfg.Zero[ch]*CodesPerDiv
-		code += f.cfg.NoiseCodes * f.noise(ch, first+i)
-		out[i] = byte(min(max(math.Round(code), 0), 255))
+		return []byte(b.String())
+	default:
+		for _, c := range codes {
+			out = append(out, byte(c/int32(f.unit())))
+		}
 	}
 	return out
-}
-
-// noise is the noise of one point, near to normal with a deviation of one: the
-// sum of four uniform numbers out of a hash, so that memory stays what it is.
-func (f *Face) noise(channel, point int) float64 {
-	x := f.cfg.Seed ^ f.acq.number<<48 ^ uint64(channel)<<40 ^ uint64(point)
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	x ^= x >> 31
-	sum := float64(x&0xffff) + float64(x>>16&0xffff) + float64(x>>32&0xffff) + float64(x>>48)
-	return (sum/65535 - 2) * math.Sqrt(3)
 }

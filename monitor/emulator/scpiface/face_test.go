@@ -1,6 +1,9 @@
 package scpiface
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -59,25 +62,62 @@ func TestHeadersAndStatus(t *testing.T) {
 		{"*RST;*CLS;:CHAN1:SCAL?", "1:1"},
 		{"", ""},
 	} {
-		if got := string(i.execute(c.send)); got != c.want {
+		if got := string(i.execute(t.Context(), c.send)); got != c.want {
 			t.Errorf("%s gives %q, want %q", c.send, got, c.want)
 		}
+	}
+}
+
+func TestChannelLists(t *testing.T) {
+	for s, want := range map[string][]int{"(@101)": {101}, "(@101,103:105, 102)": {101, 103, 104, 105, 102}} {
+		u, _ := split("ROUT:SCAN 1,"+s+",2", nil)
+		got, err := Call{Args: u.args}.Channels(1)
+		if err != nil || !slices.Equal(got, want) || len(u.args) != 3 {
+			t.Errorf("%s: %v, %v", s, got, err)
+		}
+	}
+	for s, want := range map[string]error{"101": ErrType, "(@)": ErrType, "(@a)": ErrType, "(@3:1)": ErrRange, "(@1:99999999)": ErrRange, "": ErrMissing} {
+		u, _ := split("ROUT:SCAN "+s, nil)
+		if got, err := (Call{Args: u.args}).Channels(0); !errors.Is(err, want) {
+			t.Errorf("%s: %v, %v", s, got, err)
+		}
+	}
+}
+
+// An instrument that speaks IEEE 488.2 but not SCPI.
+func TestAnotherErrorQueue(t *testing.T) {
+	i, cleared := knob(), false
+	i.MoveErrorQuery("STATus:ERRor")
+	i.Positive, i.Cleared = true, func() { cleared = true }
+	for _, c := range []struct{ send, want string }{
+		{":NONE", ""},
+		{"SYST:ERR?", ""}, // which is itself an error
+		{":STAT:ERR?", `113,"Undefined header"`},
+		{":STAT:ERR?", `113,"Undefined header"`},
+		{":STAT:ERR?;*CLS", `0,"No error"`},
+	} {
+		if got := string(i.execute(t.Context(), c.send)); got != c.want {
+			t.Errorf("%s gives %q, want %q", c.send, got, c.want)
+		}
+	}
+	if !cleared {
+		t.Error("*CLS does not tell the instrument")
 	}
 }
 
 func TestTheErrorQueueOverflows(t *testing.T) {
 	i := knob()
 	for range queueSize + 5 {
-		i.execute(":NONE")
+		i.execute(context.Background(), ":NONE")
 	}
 	for range queueSize - 1 {
-		i.execute("SYST:ERR?")
+		i.execute(context.Background(), "SYST:ERR?")
 	}
-	if got := string(i.execute("SYST:ERR?")); got != `-350,"Queue overflow"` {
+	if got := string(i.execute(context.Background(), "SYST:ERR?")); got != `-350,"Queue overflow"` {
 		t.Errorf("the last entry is %s", got)
 	}
 	i.Signed = true
-	if got := string(i.execute("SYST:ERR?")); got != `+0,"No error"` {
+	if got := string(i.execute(context.Background(), "SYST:ERR?")); got != `+0,"No error"` {
 		t.Errorf("an empty queue gives %s", got)
 	}
 }
@@ -103,14 +143,14 @@ func TestMessagesOutOfTurn(t *testing.T) {
 }
 
 func FuzzExecute(f *testing.F) {
-	for _, s := range []string{"*IDN?", ":CHAN1:SCAL 1;OFFS?", `:A:B "x;y",'z'`, "::::?", ";;", "CHAN99999999999999999999:SCAL?", "*?"} {
+	for _, s := range []string{"*IDN?", ":CHAN1:SCAL 1;OFFS?", `:A:B "x;y",'z'`, "::::?", ";;", "CHAN99999999999999999999:SCAL?", "*?", "ROUT:SCAN (@1,2:3", "A (1;2),(@3)"} {
 		f.Add(s)
 	}
 	i := knob()
 	f.Fuzz(func(t *testing.T, s string) {
-		if n := len(i.execute(s)); n > 64*(1+len(s)) {
+		if n := len(i.execute(context.Background(), s)); n > 64*(1+len(s)) {
 			t.Errorf("%d bytes answer %d", n, len(s))
 		}
-		i.execute("*CLS")
+		i.execute(context.Background(), "*CLS")
 	})
 }

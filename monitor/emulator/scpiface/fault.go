@@ -17,6 +17,7 @@ const (
 	Junk                        // Text comes behind the reply
 	Hangup                      // the line is closed instead of a reply
 	QueueError                  // Err is put into the error queue
+	Header                      // of a block comes, and nothing behind it
 )
 
 // Fault happens at the next messages that contain Match.

@@ -2,11 +2,13 @@ package scpiface
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Error is an entry of the error queue (SCPI-1999, volume 2, chapter 21).
@@ -47,8 +49,14 @@ const queueSize = 20
 type Instrument struct {
 	// Signed makes SYST:ERR? say +0 where there is no error, as Keysight does.
 	Signed bool
+	// Positive makes the error queue tell codes without their sign, as Yokogawa
+	// does: 113,"Undefined header".
+	Positive bool
 	// End is the end of a reply; "\n" where empty.
 	End string
+	// Cleared, which may be nil, is called by *CLS, for event registers that an
+	// instrument has beyond the standard's.
+	Cleared func()
 
 	mu       sync.Mutex
 	identity string
@@ -111,7 +119,13 @@ func (i *Instrument) common() []Command {
 	done := func(Call) ([]byte, error) { return Text("1") }
 	return []Command{
 		{Pattern: "*IDN", Query: func(Call) ([]byte, error) { return []byte(i.identity), nil }},
-		{Pattern: "*CLS", Set: func(Call) error { i.queue, i.esr = nil, 0; return nil }},
+		{Pattern: "*CLS", Set: func(Call) error {
+			i.queue, i.esr = nil, 0
+			if i.Cleared != nil {
+				i.Cleared()
+			}
+			return nil
+		}},
 		{Pattern: "*RST", Set: func(Call) error {
 			if i.reset != nil {
 				i.reset()
@@ -125,7 +139,7 @@ func (i *Instrument) common() []Command {
 		{Pattern: "*ESE", Set: mask(&i.ese), Query: number(&i.ese)},
 		{Pattern: "*SRE", Set: mask(&i.sre), Query: number(&i.sre)},
 		{Pattern: "*STB", Query: func(Call) ([]byte, error) { return Text("%d", i.status()) }},
-		{Pattern: "SYSTem:ERRor[:NEXT]", Query: func(Call) ([]byte, error) { return i.next() }},
+		{Pattern: errorQuery, Query: func(Call) ([]byte, error) { return i.next() }},
 	}
 }
 
@@ -148,6 +162,9 @@ func (i *Instrument) next() ([]byte, error) {
 	if len(i.queue) > 0 {
 		e := i.queue[0]
 		i.queue = i.queue[1:]
+		if i.Positive {
+			e = &Error{-e.Code, e.Text}
+		}
 		return []byte(e.Error()), nil
 	}
 	sign := ""
@@ -196,7 +213,8 @@ func (i *Instrument) Do(f func()) {
 
 // execute carries out a program message and returns its response message
 // without an end; none where nothing was asked, or an unknown thing.
-func (i *Instrument) execute(line string) []byte {
+// It ends early, with none, where ctx ends within a pause.
+func (i *Instrument) execute(ctx context.Context, line string) []byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var replies [][]byte
@@ -207,7 +225,12 @@ func (i *Instrument) execute(line string) []byte {
 		}
 		var u unit
 		u, path = split(text, path)
-		reply, err := i.do(u)
+		reply, pause, err := i.do(u)
+		if pause != nil && err == nil {
+			if err := i.pause(ctx, pause); err != nil {
+				return nil
+			}
+		}
 		if err != nil {
 			i.raise(err)
 			if reply == nil {
@@ -221,7 +244,7 @@ func (i *Instrument) execute(line string) []byte {
 	return bytes.Join(replies, []byte{';'})
 }
 
-func (i *Instrument) do(u unit) ([]byte, error) {
+func (i *Instrument) do(u unit) (reply []byte, pause func() time.Duration, err error) {
 	for _, c := range i.commands {
 		suffixes, ok := match(c.nodes, u.words)
 		if !ok {
@@ -230,12 +253,13 @@ func (i *Instrument) do(u unit) ([]byte, error) {
 		call := Call{Suffixes: suffixes, Args: u.args}
 		switch {
 		case u.query && c.Query != nil:
-			return c.Query(call)
+			reply, err = c.Query(call)
+			return reply, nil, err
 		case !u.query && c.Set != nil:
-			return nil, c.Set(call)
+			return nil, c.Pause, c.Set(call)
 		}
 	}
-	return nil, ErrUndefined
+	return nil, nil, ErrUndefined
 }
 
 // Exponent writes a number as these instruments do.

@@ -57,7 +57,7 @@ func (i *Instrument) answer(ctx context.Context, w io.Writer, message string) er
 	if faulty && f.Kind == Hangup {
 		return errHangup
 	}
-	reply := i.execute(message)
+	reply := i.execute(ctx, message)
 	if faulty {
 		var err error
 		if reply, err = i.spoil(ctx, reply, f); err != nil {
@@ -97,6 +97,8 @@ func (i *Instrument) spoil(ctx context.Context, reply []byte, f Fault) ([]byte, 
 		}
 	case Mute:
 		return nil, nil
+	case Header:
+		return head(reply), nil
 	case Truncate:
 		return reply[:max(0, len(reply)-f.Bytes)], nil
 	case Unsolicited:
@@ -105,6 +107,14 @@ func (i *Instrument) spoil(ctx context.Context, reply []byte, f Fault) ([]byte, 
 		return append(whole, f.Text...), nil
 	}
 	return whole, nil
+}
+
+// head is the header of a block: #, the number of digits, and those.
+func head(reply []byte) []byte {
+	if len(reply) < 2 || reply[0] != '#' || reply[1] < '0' || reply[1] > '9' {
+		return nil
+	}
+	return reply[:min(len(reply), 2+int(reply[1]-'0'))]
 }
 
 // Serve serves all clients of a listener until ctx ends, and closes it. wrap,
@@ -149,7 +159,7 @@ func (s *Session) Send(message string) {
 		s.out = nil
 		s.i.Raise(ErrInterrupted)
 	}
-	if reply := s.i.execute(strings.TrimRight(message, "\r\n")); len(reply) > 0 {
+	if reply := s.i.execute(context.Background(), strings.TrimRight(message, "\r\n")); len(reply) > 0 {
 		s.out = append(reply, s.i.end()...)
 	}
 }

@@ -2,8 +2,10 @@ package scpiface
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Call is one program message unit as a handler gets it.
@@ -21,7 +23,7 @@ func (c Call) Number(i int) (float64, error) {
 		return 0, ErrMissing
 	}
 	v, err := strconv.ParseFloat(c.Args[i], 64)
-	if err != nil {
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) { // Go's words for them are not SCPI's
 		return 0, ErrType
 	}
 	return v, nil
@@ -63,6 +65,10 @@ type Command struct {
 	Pattern string
 	Set     func(Call) error
 	Query   func(Call) ([]byte, error)
+	// Pause, which may be nil, is asked once Set is done: the instrument carries
+	// out no more of this client's messages for so long, and then asks again,
+	// until it gives zero. Other clients are served meanwhile.
+	Pause func() time.Duration
 }
 
 // node is one word of a pattern.
@@ -184,21 +190,25 @@ func split(text string, path []string) (u unit, next []string) {
 	return u, words[:len(words)-1]
 }
 
-// arguments splits parameters at commas outside of quotes.
+// arguments splits parameters at commas outside of quotes and parentheses.
 func arguments(s string) (out []string) {
 	s = strings.TrimSpace(s)
 	if s == "" {
 		return nil
 	}
 	var quoted rune
-	start := 0
+	open, start := false, 0
 	for i, r := range s {
 		switch {
 		case quoted != 0 && r == quoted:
 			quoted = 0
 		case quoted == 0 && (r == '"' || r == '\''):
 			quoted = r
-		case quoted == 0 && r == ',':
+		case quoted == 0 && r == '(':
+			open = true
+		case quoted == 0 && r == ')':
+			open = false
+		case quoted == 0 && !open && r == ',':
 			out = append(out, clean(s[start:i]))
 			start = i + 1
 		}

@@ -7,13 +7,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"wattmark/measure"
 	"wattmark/monitor/emulator/board"
+	"wattmark/monitor/emulator/internal/beat"
 	"wattmark/monitor/emulator/internal/wire"
 	"wattmark/monitor/emulator/pace"
 )
@@ -42,13 +42,11 @@ type Config struct {
 // power and takes no commands.
 type Face struct {
 	board *board.Board
-	pace  pace.Pace
 	cfg   Config
 	rails []int
-	step  float64 // ns a line
 
 	w     *wire.Wire
-	line  uint64 // count of the next one
+	beat  beat.Beat // counts the lines
 	power []measure.Watt
 	out   []byte
 
@@ -68,7 +66,8 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	if cfg.Rails == nil {
 		cfg.Rails = []string{"aux_12v_1"}
 	}
-	f := &Face{board: b, pace: p, cfg: cfg, step: 1e9 / float64(cfg.Rate), power: make([]measure.Watt, maxLines)}
+	f := &Face{board: b, cfg: cfg, power: make([]measure.Watt, maxLines)}
+	f.beat = beat.Beat{Pace: p, Start: cfg.Start, Step: 1e9 / float64(cfg.Rate)}
 	for _, name := range cfg.Rails {
 		i := slices.IndexFunc(b.Rails(), func(r board.RailConfig) bool { return r.Name == name })
 		if i < 0 {
@@ -85,7 +84,7 @@ func (f *Face) Skipped() uint64 { return f.skipped.Load() }
 
 // BoardTime is the card's time of a line, by its count.
 func (f *Face) BoardTime(line uint64) time.Duration {
-	return f.cfg.Start + time.Duration(math.Round(float64(line)*f.step))
+	return f.beat.At(line)
 }
 
 // Run powers the board up and sends until ctx ends, the line is closed, or
@@ -108,7 +107,7 @@ func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 }
 
 func (f *Face) loop(ctx context.Context) error {
-	timer := f.pace.NewTimer()
+	timer := f.beat.Pace.NewTimer()
 	defer timer.Stop()
 	for {
 		select {
@@ -118,34 +117,24 @@ func (f *Face) loop(ctx context.Context) error {
 			if !ok {
 				return f.w.Ended()
 			}
-		case <-timer.C(f.now()):
-			if err := f.batch(f.pace.Due(f.now())); err != nil {
+		case <-timer.C(f.beat.Now()):
+			if err := f.batch(f.beat.Pace.Due(f.beat.Now())); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (f *Face) now() time.Duration { return f.BoardTime(f.line) }
-
-func (f *Face) due(t time.Duration) int64 {
-	return int64(math.Floor(float64(t-f.now())/f.step)) + 1
-}
-
 // batch sends the lines up to an instant of the card.
 func (f *Face) batch(until time.Duration) error {
-	if behind := until - f.now(); behind > f.pace.MaxBacklog() {
-		lost := f.due(until - f.pace.Step())
-		f.line += uint64(lost)
-		f.skipped.Add(uint64(lost))
-	}
-	for n := f.due(until); n > 0; {
+	f.skipped.Add(f.beat.Skip(until))
+	for n := f.beat.Due(until); n > 0; {
 		k := min(n, maxLines)
-		f.board.Trace(f.power[:k], f.now(), f.step)
+		f.board.Trace(f.power[:k], f.beat.Now(), f.beat.Step)
 		f.out = f.out[:0]
 		for _, p := range f.power[:k] {
 			f.out = f.append(f.out, p)
-			f.line++
+			f.beat.Next++
 		}
 		f.lines.Add(uint64(k))
 		if err := f.w.Write(f.out); err != nil {

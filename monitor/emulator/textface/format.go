@@ -42,7 +42,7 @@ func (f *Face) Pattern() string {
 
 // micros is the time that a line shows.
 func (f *Face) micros() uint32 {
-	return uint32(math.Round((float64(f.line) + float64(f.cfg.First)) * f.step / 1e3))
+	return uint32(math.Round((float64(f.beat.Next) + float64(f.cfg.First)) * f.beat.Step / 1e3))
 }
 
 // append adds one line or frame to dst; p is the card's power at its time.
@@ -52,7 +52,7 @@ func (f *Face) append(dst []byte, p measure.Watt) []byte {
 	}
 	begin := len(dst)
 	if f.cfg.Seq {
-		dst = append(strconv.AppendUint(dst, uint64(f.cfg.First+uint32(f.line)), 10), ',')
+		dst = append(strconv.AppendUint(dst, uint64(f.cfg.First+uint32(f.beat.Next)), 10), ',')
 	}
 	if !f.cfg.NoStamp {
 		dst = append(strconv.AppendUint(dst, uint64(f.micros()), 10), ',')
@@ -61,7 +61,7 @@ func (f *Face) append(dst []byte, p measure.Watt) []byte {
 		r := f.board.Rail(rail, p)
 		deci := int64(math.Round(float64(r.I) * 1e4))
 		if f.cfg.Numbered && i == 0 {
-			deci = int64(f.line)
+			deci = int64(f.beat.Next)
 		}
 		if i > 0 {
 			dst = append(dst, ',')
@@ -82,13 +82,13 @@ func (f *Face) append(dst []byte, p measure.Watt) []byte {
 func (f *Face) frame(dst []byte, p measure.Watt) []byte {
 	dst = append(dst, 0xAA, 0x55)
 	begin := len(dst)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(f.cfg.First+uint32(f.line)))
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(f.cfg.First+uint32(f.beat.Next)))
 	dst = binary.LittleEndian.AppendUint32(dst, f.micros())
 	for i, rail := range f.rails {
 		r := f.board.Rail(rail, p)
 		mA := int64(math.Round(float64(r.I) * 1e3))
 		if f.cfg.Numbered && i == 0 {
-			mA = int64(f.line & 0x7FFF)
+			mA = int64(f.beat.Next & 0x7FFF)
 		}
 		dst = binary.LittleEndian.AppendUint16(dst, uint16(int16(mA)))
 		dst = binary.LittleEndian.AppendUint16(dst, uint16(math.Round(float64(r.V)*1e3)))

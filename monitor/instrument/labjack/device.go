@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 // Kind is the driver's name in bench files.
 const Kind = "labjack"
 
-// Registers of a T7.
+// Registers of a T7 and a T8.
 const (
 	regScanRate   = 4002 // f32
 	regAddresses  = 4004
@@ -25,11 +26,12 @@ const (
 	regResolution = 4010
 	regBuffer     = 4012
 	regTarget     = 4016 // 1: the stream's own TCP port
+	regDataType   = 4018 // 0, says the datasheet
 	regScans      = 4020
 	regScanList   = 4100
 	regEnable     = 4990
 	regRange      = 40000 // + 2·AIN, f32
-	regProduct    = 60000 // f32, 7 for a T7
+	regProduct    = 60000 // f32, 7 for a T7, 8 for a T8
 	regFirmware   = 60004 // f32
 	regSerial     = 60028
 )
@@ -40,15 +42,17 @@ const (
 	packetTime  = 0.01
 )
 
-// Device is a LabJack T7. It implements instrument.Instrument.
+// Device is a LabJack T7 or T8. It implements instrument.Instrument.
 type Device struct {
 	address string
 	opts    Options
 	dial    func(ctx context.Context, stream bool) (transport.Conn, error)
 
 	registers modbus
+	model     model
 	identity  instrument.Identity
 	inputs    instrument.Inputs
+	doubt     string // what is wrong with the device's constants
 }
 
 // New makes a driver; nothing is opened yet. The address is tcp:host:port.
@@ -104,6 +108,9 @@ func (d *Device) Open(ctx context.Context) error {
 	if err == nil {
 		err = d.setUp(ctx)
 	}
+	if err == nil {
+		err = d.calibrate(ctx)
+	}
 	if err != nil {
 		_ = d.Close()
 		return fmt.Errorf("%s: open %s: %w", Kind, d.address, err)
@@ -117,8 +124,13 @@ func (d *Device) identify(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("identify: %w", err)
 	}
-	if product != 7 {
-		return fmt.Errorf("%w: it calls itself product %v, and this driver knows the T7", instrument.ErrIdentity, product)
+	k := slices.IndexFunc(models, func(m model) bool { return m.product == product })
+	if k < 0 {
+		return fmt.Errorf("%w: it calls itself product %v, and this driver knows the T7 and the T8", instrument.ErrIdentity, product)
+	}
+	d.model = models[k]
+	if err := d.model.check(d.opts); err != nil {
+		return fmt.Errorf("it is a %s: %w", d.model.name, err)
 	}
 	firmware, err := m.readF32(ctx, regFirmware)
 	if err != nil {
@@ -128,7 +140,7 @@ func (d *Device) identify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.identity.Model, d.identity.Serial = "T7", strconv.FormatUint(uint64(serial), 10)
+	d.identity.Model, d.identity.Serial = d.model.name, strconv.FormatUint(uint64(serial), 10)
 	d.identity.Firmware = strings.TrimSuffix(fmt.Sprintf("%.4f", firmware), "00")
 	return nil
 }
@@ -147,9 +159,8 @@ func (d *Device) setUp(ctx context.Context) error {
 	if err := m.writeU32(ctx, regEnable, 0); err != nil && !errors.Is(err, errRefused) {
 		return err
 	}
-	for _, raw := range d.opts.Inputs {
-		i := raw.withDefaults()
-		if err := m.setF32(ctx, regRange+2*uint16(i.AIN), i.Range, 1e-6); err != nil {
+	for _, i := range d.opts.Inputs {
+		if err := m.setF32(ctx, regRange+2*uint16(i.AIN), d.model.RangeOf(i), 1e-6); err != nil {
 			return fmt.Errorf("range of AIN%d: %w", i.AIN, err)
 		}
 	}
@@ -168,6 +179,7 @@ func (d *Device) setUp(ctx context.Context) error {
 		{regResolution, 0},
 		{regBuffer, bufferBytes},
 		{regTarget, 1},
+		{regDataType, 0},
 		{regScans, 0},
 	} {
 		if err := m.set(ctx, r.address, uint32(r.value)); err != nil {

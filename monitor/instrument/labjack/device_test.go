@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"wattmark/monitor/emulator/labjackface"
 	"wattmark/monitor/emulator/pace"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/analog"
 	"wattmark/monitor/instrument/insttest"
 )
 
@@ -39,15 +41,7 @@ func emulate(t *testing.T, cfg labjackface.Config, faults fault.Faults, paces ..
 	r := &rig{opts: Defaults()}
 	r.faults.Store(&faults)
 	var err error
-	if r.board, err = board.New(board.Config{Seed: 1}); err != nil {
-		t.Fatal(err)
-	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
-	for i := range 100 {
-		if _, err := r.board.SetLoad(time.Duration(i)*137*time.Millisecond, loads[i%len(loads)]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.board = insttest.Workload(t, 14*time.Second)
 	cfg.Wrap = func(rw io.ReadWriteCloser) io.ReadWriteCloser {
 		return fault.New(rw, *r.faults.Load())
 	}
@@ -58,8 +52,8 @@ func emulate(t *testing.T, cfg labjackface.Config, faults fault.Faults, paces ..
 	r.opts.Inputs = nil
 	for k, name := range rails {
 		r.opts.Inputs = append(r.opts.Inputs,
-			Input{AIN: 2 * k, Name: name + ".voltage", PerVolt: labjackface.Divider},
-			Input{AIN: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: labjackface.PerVolt})
+			analog.Input{AIN: 2 * k, Name: name + ".voltage", PerVolt: labjackface.Divider},
+			analog.Input{AIN: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: labjackface.PerVolt})
 	}
 	r.opts.ScanRate = 5000
 	r.plug(t, "127.0.0.1:0", "127.0.0.1:0")
@@ -98,50 +92,18 @@ func (r *rig) plug(t *testing.T, registers, stream string) (at [2]string) {
 	return at
 }
 
-func (r *rig) collector() *insttest.Collector {
-	in := Inputs(r.opts)
-	return &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
-}
-
-// until stops a stream after n scans; halfway it calls then.
-type until struct {
-	*insttest.Collector
-	n    int
-	then func()
-	stop func()
-	seen int
-}
-
-func (u *until) Block(b *measure.Block) error {
-	if err := u.Collector.Block(b); err != nil {
-		return err
-	}
-	u.seen += b.Scans()
-	if u.then != nil && u.seen >= u.n/2 {
-		u.then()
-		u.then = nil
-	}
-	if u.seen >= u.n {
-		u.stop()
-	}
-	return nil
-}
-
 func (r *rig) stream(t *testing.T, n int, then func()) (*insttest.Collector, error) {
 	t.Helper()
-	out := r.collector()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	return out, r.dev.Stream(ctx, &until{Collector: out, n: n, then: then, stop: cancel})
+	return insttest.Stream(t, r.dev, n, then)
 }
 
 // placed checks that every scan has the value that the board had at its time.
 func (r *rig) placed(t *testing.T, out *insttest.Collector) {
 	t.Helper()
 	in := r.dev.Inputs()
-	counts := out.Counts(1) // the first rail's current, 10 µs behind
+	counts, skew := out.Counts(1), in.Channels[1].Skew.Duration() // the first rail's current
 	for i, scan := range out.Scans() {
-		at := r.face.StreamStart() + time.Duration(math.Round(float64(scan)*1e9/r.opts.ScanRate)) + 10*time.Microsecond
+		at := r.face.StreamStart() + time.Duration(math.Round(float64(scan)*1e9/r.opts.ScanRate)) + skew
 		want := float64(r.board.At(at)[2].I) // aux_12v_1
 		if got := in.Channels[1].Value(counts[i]); math.Abs(got-want) > 3e-3 {
 			t.Fatalf("scan %d: %v A, the board had %v A", scan, got, want)
@@ -213,57 +175,137 @@ func TestFullBuffer(t *testing.T) {
 	r.placed(t, out)
 }
 
-// The energy lies within its uncertainty, with a device that is off by as much as
-// the driver states.
+// The energy lies within its uncertainty: small with the device's own constants,
+// wide where the flash holds none that can be right, and then the stream says so.
 func TestEnergyWithinItsUncertainty(t *testing.T) {
-	inside := 0
-	const seeds = 5
-	for seed := range uint64(seeds) {
-		r := emulate(t, labjackface.Config{Seed: seed, Draw: true}, fault.Faults{})
-		if err := r.dev.Open(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		out, err := r.stream(t, 40_000, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in := r.dev.Inputs()
-		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
-		setup.Rails, setup.Missing = NaturalRails(in)
-		if err := setup.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		g, err := measure.NewIntegrator(&setup, 0.1, 7.9)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blk := measure.Block{}
-		for c := range in.Channels {
-			blk.Counts = append(blk.Counts, out.Counts(c))
-		}
-		if err := g.Add(&blk); err != nil {
-			t.Fatal(err)
-		}
-		res, err := g.Result(measure.Edges{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		start := r.face.StreamStart()
-		want, err := r.board.Energy(start+100*time.Millisecond, start+7900*time.Millisecond)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%v ± %v, injected %v", res.Total.Energy, res.Total.U, want.Total)
-		miss := math.Abs(float64(res.Total.Energy - want.Total))
-		if miss <= float64(res.Total.U) {
-			inside++
-		}
-		if miss > 2*float64(res.Total.U) || res.Total.U > 0.03*res.Total.Energy {
-			t.Errorf("%v ± %v, injected %v", res.Total.Energy, res.Total.U, want.Total)
+	for name, c := range map[string]struct {
+		cfg   labjackface.Config
+		doubt bool
+		most  float64 // of the energy, for U
+	}{
+		"T7":            {labjackface.Config{}, false, 0.02},
+		"T8":            {labjackface.Config{Product: 8}, false, 0.02},
+		"T8, 16 bits":   {labjackface.Config{Product: 8, Codes16: true}, false, 0.02},
+		"T7, erased":    {labjackface.Config{Calibration: labjackface.Erased}, true, 0.08},
+		"T8, erased":    {labjackface.Config{Product: 8, Calibration: labjackface.Erased}, true, 0.4},
+		"T8, another's": {labjackface.Config{Product: 8, Calibration: labjackface.Foreign}, true, 0.4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inside := 0
+			const seeds = 4
+			for seed := range uint64(seeds) {
+				cfg := c.cfg
+				cfg.Seed, cfg.Draw = seed, true
+				r := emulate(t, cfg, fault.Faults{})
+				if err := r.dev.Open(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				out := insttest.Collect(t, r.dev, 25_000, nil)
+				in := r.dev.Inputs()
+				setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
+				setup.Rails, setup.Missing = NaturalRails(in)
+				got := insttest.Energy(t, &setup, out, 0.1, 4.9)
+				start := r.face.StreamStart()
+				want, err := r.board.Energy(start+100*time.Millisecond, start+4900*time.Millisecond)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%v ± %v, injected %v", got.Energy, got.U, want.Total)
+				miss := math.Abs(float64(got.Energy - want.Total))
+				if miss <= float64(got.U) {
+					inside++
+				}
+				if miss > 2*float64(got.U) || float64(got.U) > c.most*float64(got.Energy) {
+					t.Errorf("%v ± %v, injected %v", got.Energy, got.U, want.Total)
+				}
+				notes := out.Events(measure.EventNote)
+				if c.doubt != (len(notes) == 1) || c.doubt && !strings.Contains(notes[0].Detail, "cannot be right") {
+					t.Errorf("%+v", notes)
+				}
+			}
+			if inside < seeds-1 {
+				t.Errorf("%d of %d lie within U", inside, seeds)
+			}
+		})
+	}
+}
+
+// A T8 measures the same, all inputs at once.
+func TestT8(t *testing.T) {
+	r := emulate(t, labjackface.Config{Product: 8, Noise: -1}, fault.Faults{})
+	if err := r.dev.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if id := r.dev.Identity(); id.Model != "T8" {
+		t.Errorf("%+v", id)
+	}
+	for _, c := range r.dev.Inputs().Channels {
+		if c.Skew != 0 || c.UGain > 1e-3 {
+			t.Errorf("%+v", c)
 		}
 	}
-	if inside < seeds-1 {
-		t.Errorf("%d of %d lie within U", inside, seeds)
+	r.face.Lose(7777, 12)
+	out := insttest.Collect(t, r.dev, 20_000, nil)
+	if out.Lost() != 12 {
+		t.Errorf("%d reported lost, the device lost 12", out.Lost())
+	}
+	r.placed(t, out)
+}
+
+// What one model can do and the other cannot is told when it is known which it is.
+func TestModelsDiffer(t *testing.T) {
+	for name, c := range map[string]struct {
+		product float32
+		change  func(*Options)
+		want    string
+	}{
+		"range of a T7": {8, func(o *Options) { o.Inputs[0].Range = 1 }, "it is a T8: inputs[0].range 1 V: want 11, 9.6"},
+		"range of a T8": {7, func(o *Options) { o.Inputs[0].Range = 1.2 }, "it is a T7: inputs[0].range 1.2 V: want 10, 1"},
+		"rate of a T8":  {7, func(o *Options) { o.ScanRate = 35e3 }, "it is a T7: scan_rate 35000 with 8 inputs"},
+		"settling":      {8, func(o *Options) { o.Settling = 10 * time.Microsecond }, "at once"},
+	} {
+		r := emulate(t, labjackface.Config{Product: c.product}, fault.Faults{})
+		o := r.opts
+		o.Inputs = slices.Clone(o.Inputs)
+		c.change(&o)
+		d, err := New(r.dev.address, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Open(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// Constants are taken only where they can be the model's.
+func TestConstants(t *testing.T) {
+	nan := float32(math.NaN())
+	for name, c := range map[string]struct {
+		m  model
+		r  int
+		s  set
+		ok bool
+		v  float64 // of code 40000
+	}{
+		"T7 nominal":        {models[0], 0, set{3.1580578e-4, -3.15805800e-4, 33523, -10.58695652}, true, (40000 - 33523) * 3.1580578e-4},
+		"T7 on 1 V":         {models[0], 1, set{3.1580578e-5, -3.15805800e-5, 33600, -1}, true, (40000 - 33600) * 3.1580578e-5},
+		"T8, 24-bit codes":  {models[1], 1, set{9.768 / (1 << 23), -9.768 / (1 << 23), 1 << 23, 0}, true, (40000 - 32768) * 9.768 / 32768},
+		"T8, 16-bit codes":  {models[1], 10, set{0.019 / 32768, -0.019 / 32768, 32768, 0}, true, (40000 - 32768) * 0.019 / 32768},
+		"of another range":  {models[0], 0, set{3.158e-5, -3.158e-5, 33523, 0}, false, 0},
+		"of the other sign": {models[0], 0, set{3.158e-4, 3.158e-4, 33523, 0}, false, 0},
+		"erased":            {models[0], 0, set{nan, nan, nan, nan}, false, 0},
+		"zero":              {models[1], 0, set{}, false, 0},
+		"signed codes":      {models[1], 0, set{11.0 / 32768, -11.0 / 32768, 0, 0}, false, 0},
+	} {
+		sc, ok := c.s.scale(c.m, c.r)
+		if ok != c.ok || ok && math.Abs((40000-sc.Zero)*sc.Gain-c.v) > 1e-6*c.v {
+			t.Errorf("%s: %+v, %v", name, sc, ok)
+		}
+	}
+	b := [setBytes]byte{0x39, 0xA5, 0x92, 0x31, 0xB9, 0xA5, 0x92, 0x31, 0x47, 0x02, 0xF3, 0x00}
+	if s := parseSet(b); math.Abs(float64(s.PSlope)-3.158e-4) > 1e-7 || s.NSlope != -s.PSlope || s.Center != 33523 {
+		t.Errorf("%+v", s)
 	}
 }
 

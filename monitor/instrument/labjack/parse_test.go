@@ -107,6 +107,7 @@ func BenchmarkParser(b *testing.B) {
 	for range b.N {
 		drain(&p, data)
 	}
+	b.ReportMetric(float64(b.N)*100*500/b.Elapsed().Seconds(), "samples/s")
 	if p.Broken {
 		b.Error("out of step")
 	}

@@ -63,6 +63,11 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	n := len(d.opts.Inputs)
 	s := &stream{counts: make([]measure.Count, n)}
 	s.out = series.New(series.Config{Channels: n, Timebase: d.inputs.Timebase, Flush: max(1, int(2*packetTime*d.opts.ScanRate))}, sink)
+	if d.doubt != "" {
+		if err := s.out.Event(measure.Event{Kind: measure.EventNote, Exact: true, Channel: -1, Detail: d.doubt}); err != nil {
+			return err
+		}
+	}
 	p := transport.Pump{Size: readSize, Quiet: silentRead, Silence: d.opts.Silence, Take: s.take, Rest: s.rest, Finish: s.rest}
 	if err = p.Run(ctx, conn); transport.Ended(err) {
 		err = s.rest()

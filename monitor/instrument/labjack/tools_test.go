@@ -54,6 +54,10 @@ func TestMbpollReadsTheRegisters(t *testing.T) {
 	if out := poll("-t", "4:float", "-r", "4002", host); !strings.Contains(out, "1234.5") {
 		t.Errorf("scan rate: %s", out)
 	}
+	poll("-t", "4:int", "-r", "61810", host, "3948544") // the constants, at 3C4000 hex
+	if out := poll("-t", "4:float", "-r", "61812", "-c", "3", host); !strings.Contains(out, "[61816]: \t33523\n") {
+		t.Errorf("center: %s", out)
+	}
 	v := float64(r.board.At(0)[2].V) / labjackface.Divider
 	if out := poll("-t", "4:float", "-r", "0", host); !strings.Contains(out, "[0]: \t"+trunc(v, 3)) {
 		t.Errorf("AIN0: %s, want %v V", out, v)
@@ -87,6 +91,34 @@ put(4002, ">f", 2000.0); put(4004, ">I", 2); put(4006, ">I", 20); put(4016, ">I"
 assert get(4002, ">f") == 2000 and get(4102, ">I") == 2
 assert c.read_holding_registers(5000, 2, slave=1).isError()
 assert c.write_registers(60000, [0, 0], slave=1).isError()
+print("done")
+`
+	out, err := tool(t, "/usr/bin/python3", "-c", script, host, port).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "done" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// pymodbus reads a T8 and the constants of its third input on ±4.8 V.
+func TestPymodbusReadsAT8(t *testing.T) {
+	r := emulate(t, labjackface.Config{Product: 8}, fault.Faults{})
+	host, port, _ := strings.Cut(strings.TrimPrefix(r.dev.address, "tcp:"), ":")
+	script := `
+import struct, sys
+from pymodbus.client import ModbusTcpClient
+c = ModbusTcpClient(sys.argv[1], port=int(sys.argv[2]))
+assert c.connect()
+def read(a, n):
+    r = c.read_holding_registers(a, 2*n, slave=1)
+    assert not r.isError(), r
+    return struct.unpack(">%df" % n, struct.pack(">%dH" % (2*n), *r.registers))
+assert read(60000, 1) == (8.0,)
+assert read(40000, 1) == (11.0,)
+r = c.write_registers(61810, list(struct.unpack(">HH", struct.pack(">I", 0x687000 + 64 + (2*11 + 2)*16))), slave=1)
+assert not r.isError(), r
+p, n, center, offset = read(61812, 4)
+assert abs(p*2**23 - 4.884) < 1e-5 and n == -p and center == 2**23, (p, n, center)
+assert c.read_holding_registers(16, 2, slave=1).isError() # it has no AIN8
 print("done")
 `
 	out, err := tool(t, "/usr/bin/python3", "-c", script, host, port).CombinedOutput()

@@ -8,6 +8,7 @@ import (
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/poll"
 )
 
 // poller is one Stream call.
@@ -42,26 +43,10 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 }
 
 func (p *poller) run(ctx context.Context) error {
-	period := p.d.opts.Period
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	due := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return p.flush()
-		case <-timer.C:
-		}
-		if err := p.poll(); err != nil {
-			return err
-		}
-		// Keep to the grid: a poll that was late does not shift those after it.
-		due = due.Add(period)
-		if late := time.Since(due); late > 0 {
-			due = due.Add(late.Truncate(period) + period)
-		}
-		timer.Reset(time.Until(due))
+	if err := poll.Grid(ctx, p.d.opts.Period, p.poll); err != nil {
+		return err
 	}
+	return p.flush()
 }
 
 // poll reads once. The reading's time is the middle of the call.

@@ -18,7 +18,6 @@ import (
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pace"
 	"wattmark/monitor/emulator/pmdface"
-	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/insttest"
 	"wattmark/monitor/transport"
@@ -45,22 +44,12 @@ func emulate(t *testing.T, p pace.Pace, cfg pmdface.Config, faults fault.Faults)
 	if b.face, err = pmdface.New(b.board, p, cfg); err != nil {
 		t.Fatal(err)
 	}
-	port, err := pty.OpenPort()
-	if err != nil {
-		t.Skip("no ptys here: ", err)
-	}
-	b.line = fault.New(port, faults)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = b.face.Run(ctx, b.line) }()
-	if b.dev, err = New(port.Path(), Defaults()); err != nil {
+	plug := insttest.PlugIn(t, b.face, faults)
+	b.line = plug.Line
+	if b.dev, err = New(plug.Path, Defaults()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = b.dev.Close()
-		cancel()
-		<-ended
-	})
+	t.Cleanup(func() { _ = b.dev.Close() })
 	return b
 }
 

@@ -17,19 +17,16 @@ import (
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pace"
 	"wattmark/monitor/emulator/poweneticsface"
-	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/insttest"
 	"wattmark/monitor/transport"
 )
 
 type rig struct {
-	board *board.Board
-	face  *poweneticsface.Face
-	line  *fault.Line
-	port  *pty.Port
-	dev   *Device
-	ended chan struct{} // closed when the device has lost its power
+	board   *board.Board
+	face    *poweneticsface.Face
+	plugged *insttest.Plug
+	dev     *Device
 }
 
 // emulate plugs an emulated device into a pty.
@@ -37,21 +34,13 @@ func emulate(t *testing.T, p pace.Pace, cfg poweneticsface.Config) *rig {
 	t.Helper()
 	r := &rig{}
 	var err error
-	if r.board, err = board.New(board.Config{Seed: 1}); err != nil {
-		t.Fatal(err)
-	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
-	for i := range 300 {
-		if _, err := r.board.SetLoad(time.Duration(i)*137*time.Millisecond, loads[i%len(loads)]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.board = insttest.Workload(t, 41*time.Second)
 	cfg.Numbered = true
 	if r.face, err = poweneticsface.New(r.board, p, cfg); err != nil {
 		t.Fatal(err)
 	}
 	r.plug(t)
-	if r.dev, err = New(r.port.Path(), Defaults()); err != nil {
+	if r.dev, err = New(r.plugged.Path, Defaults()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.dev.Close() })
@@ -61,59 +50,14 @@ func emulate(t *testing.T, p pace.Pace, cfg poweneticsface.Config) *rig {
 // plug gives the device a line and power.
 func (r *rig) plug(t *testing.T) {
 	t.Helper()
-	if r.ended != nil {
-		<-r.ended
+	if r.plugged != nil {
+		r.plugged.Pull()
 	}
-	var err error
-	if r.port, err = pty.OpenPort(); err != nil {
-		t.Skip("no ptys here: ", err)
-	}
-	r.line = fault.New(r.port, fault.Faults{Fragment: 200})
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended, line := make(chan struct{}), r.line
-	r.ended = ended
-	go func() { defer close(ended); _ = r.face.Run(ctx, line) }()
-	t.Cleanup(func() { cancel(); <-ended })
+	r.plugged = insttest.PlugIn(t, r.face, fault.Faults{Fragment: 200})
 }
 
 func collector() *insttest.Collector {
 	return &insttest.Collector{Timebase: Defaults().timebase(), Channels: 2 * Connectors}
-}
-
-// collect takes n scans; when half came, it calls then.
-func (r *rig) collect(t *testing.T, out *insttest.Collector, n int, then func()) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	out.After, out.Enough = n, cancel
-	if then != nil {
-		out.After, out.Enough = n/2, func() {
-			then()
-			out.After, out.Enough = n, cancel
-		}
-	}
-	if err := r.dev.Stream(ctx, &again{out, cancel, n, then != nil}); err != nil {
-		t.Fatal(err)
-	}
-	if len(out.Scans()) < n {
-		t.Fatalf("only %d scans in 20 s", len(out.Scans()))
-	}
-}
-
-// again stops a stream that has two things to do at a number of scans.
-type again struct {
-	*insttest.Collector
-	stop func()
-	n    int
-	own  bool
-}
-
-func (a *again) Block(b *measure.Block) error {
-	err := a.Collector.Block(b)
-	if a.own && err == nil && b.FirstScan+uint64(b.Scans()) >= uint64(a.n) && len(a.Scans()) >= a.n {
-		a.stop()
-	}
-	return err
 }
 
 // truth checks every scan's place against the number that the device put into
@@ -147,8 +91,7 @@ func TestFaultsAreCountedExactly(t *testing.T) {
 			if err := r.dev.Open(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			out := collector()
-			r.collect(t, out, 3000, func() { r.line.Trigger(c.fault) })
+			out := insttest.Collect(t, r.dev, 3000, func() { r.plugged.Line.Trigger(c.fault) })
 			missing := truth(t, out)
 			if lost := out.Lost(); lost != missing || lost < c.least || lost > c.max {
 				t.Errorf("%d scans reported lost, %d are missing, want %d to %d", lost, missing, c.least, c.max)
@@ -231,12 +174,11 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		out := collector()
-		r.collect(t, out, 20_000, nil)
+		out := insttest.Collect(t, r.dev, 20_000, nil)
 		in := r.dev.Inputs()
 		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
 		setup.Rails, setup.Missing = NaturalRails(in)
-		got := integrate(t, &setup, out, 0.1, 19.9)
+		got := insttest.Energy(t, &setup, out, 0.1, 19.9)
 		first := uint64(out.Counts(1)[0])
 		want, err := r.board.Energy(r.face.BoardTime(first+100), r.face.BoardTime(first+19_900))
 		if err != nil {
@@ -256,40 +198,13 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 	}
 }
 
-func integrate(t *testing.T, setup *measure.Setup, out *insttest.Collector, from, to measure.Seconds) measure.Estimate {
-	t.Helper()
-	if err := setup.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	g, err := measure.NewIntegrator(setup, from, to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	blk := measure.Block{}
-	for c := range setup.Channels {
-		blk.Counts = append(blk.Counts, out.Counts(c))
-	}
-	if out.Lost() != 0 {
-		t.Fatal("a gap on a perfect line")
-	}
-	if err := g.Add(&blk); err != nil {
-		t.Fatal(err)
-	}
-	res, err := g.Result(measure.Edges{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.Total
-}
-
 // More frames than the number can count pass without a gap.
 func TestTheNumberWraps(t *testing.T) {
 	r := emulate(t, pace.Pace{}, poweneticsface.Config{First: 65_000})
 	if err := r.dev.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	out := collector()
-	r.collect(t, out, 5000, nil)
+	out := insttest.Collect(t, r.dev, 5000, nil)
 	if missing := truth(t, out); missing != 0 || len(out.Events(0)) != 0 {
 		t.Errorf("%d missing, events %+v", missing, out.Events(0))
 	}
@@ -297,13 +212,13 @@ func TestTheNumberWraps(t *testing.T) {
 
 func TestUnplugAndReplug(t *testing.T) {
 	r := emulate(t, pace.Pace{}, poweneticsface.Config{})
-	path := r.port.Path()
+	path := r.plugged.Path
 	for range 3 {
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		out := collector()
-		line := r.line
+		line := r.plugged.Line
 		out.After, out.Enough = 500, func() { line.Trigger(fault.Fault{Kind: fault.Unplug}) }
 		if err := r.dev.Stream(t.Context(), out); !errors.Is(err, instrument.ErrDisconnected) {
 			t.Fatalf("%v, want ErrDisconnected", err)
@@ -315,7 +230,7 @@ func TestUnplugAndReplug(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.plug(t)
-		if p := r.port.Path(); p != path { // as a device that comes back under another name
+		if p := r.plugged.Path; p != path { // as a device that comes back under another name
 			t.Logf("it came back as %s", p)
 			path = p
 			d, err := New(p, Defaults())

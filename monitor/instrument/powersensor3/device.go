@@ -65,6 +65,16 @@ func (d *Device) Sensors() [Sensors]Sensor { return d.sensors }
 // Open connects, stops whatever an earlier program left running, and reads
 // version and configuration.
 func (d *Device) Open(ctx context.Context) error {
+	return d.open(ctx, func(ctx context.Context) error {
+		err := d.connect(ctx)
+		if err == nil {
+			d.ids, d.inputs, err = d.describe(d.sensors)
+		}
+		return err
+	})
+}
+
+func (d *Device) open(ctx context.Context, setUp func(context.Context) error) error {
 	if d.conn != nil {
 		return fmt.Errorf("%s: open %s: already open", Kind, d.address)
 	}
@@ -73,7 +83,7 @@ func (d *Device) Open(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", Kind, err)
 	}
 	d.conn = conn
-	if err := d.setUp(ctx); err != nil {
+	if err := setUp(ctx); err != nil {
 		_ = d.Close()
 		return fmt.Errorf("%s: open %s: %w", Kind, d.address, err)
 	}
@@ -90,7 +100,8 @@ func (d *Device) Close() error {
 	return err
 }
 
-func (d *Device) setUp(ctx context.Context) error {
+// connect identifies the device and reads its configuration.
+func (d *Device) connect(ctx context.Context) error {
 	if err := d.silence(ctx); err != nil {
 		return err
 	}
@@ -103,7 +114,7 @@ func (d *Device) setUp(ctx context.Context) error {
 	if d.sensors, err = d.readConfig(ctx); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
-	return d.describe()
+	return nil
 }
 
 // silence stops a stream that an earlier program left running.
@@ -185,48 +196,11 @@ func (d *Device) done(ctx context.Context, last []byte) error {
 	return nil
 }
 
-// WriteConfig stores a configuration in the device and reads it back. The
-// device must be open and not streaming.
-func (d *Device) WriteConfig(ctx context.Context, sensors [Sensors]Sensor) error {
-	if d.conn == nil {
-		return fmt.Errorf("%s: write the configuration: not open", Kind)
-	}
-	if _, err := d.conn.Write(ctx, []byte{'W'}); err != nil {
-		return fmt.Errorf("%s: write the configuration: %w", Kind, err)
-	}
-	for i, s := range sensors {
-		b, ack := s.Marshal(), [2]byte{}
-		reply := ack[:1]
-		if i == Sensors-1 {
-			reply = ack[:2] // the D follows at once
-		}
-		if err := transport.Ask(ctx, d.conn, b[:], reply, answerTime); err != nil {
-			return fmt.Errorf("%s: write sensor %d: %w", Kind, i, err)
-		}
-		if ack[0] != 'S' || (i == Sensors-1 && ack[1] != 'D') {
-			return fmt.Errorf("%s: write sensor %d: %w: answered %q", Kind, i, instrument.ErrIdentity, reply)
-		}
-	}
-	back, err := d.readConfig(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: read the configuration back: %w", Kind, err)
-	}
-	for i := range back {
-		if back[i].Marshal() != sensors[i].Marshal() {
-			return fmt.Errorf("%s: sensor %d reads back as %+v", Kind, i, back[i])
-		}
-	}
-	d.sensors = back
-	return d.describe()
-}
-
-// describe makes the inputs of the stored configuration.
-func (d *Device) describe() error {
-	names := pairNames(d.sensors)
-	d.ids, d.inputs = nil, instrument.Inputs{Timebase: measure.Timebase{
-		TickHz: 1e6, UTickHz: clockTolerance, TicksPerScan: FrameMicros, Stamped: true,
-	}}
-	for id, s := range d.sensors {
+// describe makes the inputs of a configuration.
+func (d *Device) describe(sensors [Sensors]Sensor) (ids []int, in instrument.Inputs, err error) {
+	names := pairNames(sensors)
+	in.Timebase = measure.Timebase{TickHz: 1e6, UTickHz: clockTolerance, TicksPerScan: FrameMicros, Stamped: true}
+	for id, s := range sensors {
 		if !s.InUse {
 			continue
 		}
@@ -236,12 +210,12 @@ func (d *Device) describe() error {
 		}
 		c, err := s.channel(id, name)
 		if err != nil {
-			return err
+			return nil, in, err
 		}
-		d.ids, d.inputs.Channels = append(d.ids, id), append(d.inputs.Channels, c)
+		ids, in.Channels = append(ids, id), append(in.Channels, c)
 	}
-	if len(d.ids) == 0 {
-		return errors.New("the device's memory marks no sensor as in use: configure it first")
+	if len(ids) == 0 {
+		return nil, in, errors.New("no sensor is marked as in use: see wattmark powersensor3 config --help")
 	}
-	return nil
+	return ids, in, nil
 }

@@ -16,7 +16,6 @@ import (
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pace"
 	"wattmark/monitor/emulator/ps3face"
-	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/insttest"
 	"wattmark/monitor/transport"
@@ -49,22 +48,13 @@ func emulate(t *testing.T, p pace.Pace) *bench {
 // onPTY plugs the device into a pty.
 func (b *bench) onPTY(t *testing.T, faults fault.Faults) *bench {
 	t.Helper()
-	port, err := pty.OpenPort()
-	if err != nil {
-		t.Skip("no ptys here: ", err)
-	}
-	b.line = fault.New(port, faults)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = b.face.Run(ctx, b.line) }()
-	if b.dev, err = New(port.Path(), Defaults()); err != nil {
+	plug := insttest.PlugIn(t, b.face, faults)
+	b.line = plug.Line
+	var err error
+	if b.dev, err = New(plug.Path, Defaults()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = b.dev.Close()
-		cancel()
-		<-ended
-	})
+	t.Cleanup(func() { _ = b.dev.Close() })
 	return b
 }
 
@@ -233,11 +223,9 @@ func TestStallInVirtualTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := emulate(t, pace.Pace{Epoch: time.Now(), Backlog: tc.backlog})
-				mine, theirs := net.Pipe()
-				b.line = fault.New(theirs, fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 400_000, For: tc.stall}}})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				go func() { _ = b.face.Run(ctx, b.line) }()
+				faults := fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 400_000, For: tc.stall}}}
+				mine, end := insttest.OnPipe(t, b.face, faults)
+				defer end()
 				var err error
 				if b.dev, err = New("tcp:host:1", Defaults()); err != nil {
 					t.Fatal(err)

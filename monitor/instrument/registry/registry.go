@@ -9,14 +9,23 @@ import (
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/dataq"
 	"wattmark/monitor/instrument/labjack"
+	"wattmark/monitor/instrument/nidaqmx"
 	"wattmark/monitor/instrument/nvml"
 	"wattmark/monitor/instrument/pmd"
+	"wattmark/monitor/instrument/pmd2"
 	"wattmark/monitor/instrument/powenetics"
 	"wattmark/monitor/instrument/powersensor3"
 	"wattmark/monitor/instrument/replay"
-	"wattmark/monitor/instrument/rigol"
+	"wattmark/monitor/instrument/scope"
+	"wattmark/monitor/instrument/scope/keysight"
+	"wattmark/monitor/instrument/scope/rigol"
+	"wattmark/monitor/instrument/scope/siglent"
+	"wattmark/monitor/instrument/scope/tektronix"
 	"wattmark/monitor/instrument/serialtext"
+	"wattmark/monitor/instrument/u2300"
+	"wattmark/monitor/instrument/wt300"
 )
 
 // ErrUnknown: there is no instrument of that kind.
@@ -65,6 +74,16 @@ func options[O validator](k Kind, defaults func() O, inputs func(O) instrument.I
 	return k
 }
 
+// oscilloscope is a family of scopes.
+func oscilloscope(f *scope.Family, summary string) Kind {
+	return options(Kind{
+		Name: f.Kind, Summary: summary, NeedsAddress: true, Rails: scope.NaturalRails,
+		Address: fmt.Sprintf("tcp:host:%d or usbtmc:/dev/usbtmc0", f.Port),
+	}, f.Defaults, nil, func(_ Env, a string, o scope.Options) (instrument.Instrument, error) {
+		return made(scope.New(scope.Config{Family: f, Address: a, Options: o}))
+	})
+}
+
 var kinds = []Kind{
 	options(Kind{
 		Name: powersensor3.Kind, Summary: "PowerSensor3: four voltage and current pairs at 20 kHz",
@@ -79,16 +98,34 @@ var kinds = []Kind{
 		return made(pmd.New(a, o))
 	}),
 	options(Kind{
+		Name: pmd2.Kind, Summary: "ElmorLabs PMD2: ten connectors, asked every 2 ms",
+		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: pmd2.NaturalRails,
+	}, pmd2.Defaults, pmd2.Inputs, func(_ Env, a string, o pmd2.Options) (instrument.Instrument, error) {
+		return made(pmd2.New(a, o))
+	}),
+	options(Kind{
 		Name: powenetics.Kind, Summary: "Powenetics v2: slot, plugs and mainboard, 13 connectors at 1 kHz",
 		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: powenetics.NaturalRails,
 	}, powenetics.Defaults, powenetics.Inputs, func(_ Env, a string, o powenetics.Options) (instrument.Instrument, error) {
 		return made(powenetics.New(a, o))
 	}),
 	options(Kind{
-		Name: labjack.Kind, Summary: "LabJack T7 over Ethernet: up to 14 inputs, 100 kS/s in all",
+		Name: labjack.Kind, Summary: "LabJack T7 or T8 over Ethernet: 14 inputs and 100 kS/s in all, or 8 at once at 40 kS/s each",
 		Address: "tcp:host:502", NeedsAddress: true, Rails: labjack.NaturalRails,
 	}, labjack.Defaults, labjack.Inputs, func(_ Env, a string, o labjack.Options) (instrument.Instrument, error) {
 		return made(labjack.New(a, o))
+	}),
+	options(Kind{
+		Name: nidaqmx.Kind, Summary: "NI USB-6259 and its like through NI's gRPC Device Server: 1 MS/s over all inputs",
+		Address: "tcp:host:31763", NeedsAddress: true, Rails: nidaqmx.NaturalRails,
+	}, nidaqmx.Defaults, nidaqmx.Inputs, func(_ Env, a string, o nidaqmx.Options) (instrument.Instrument, error) {
+		return made(nidaqmx.New(a, o))
+	}),
+	options(Kind{
+		Name: dataq.Kind, Summary: "DATAQ DI-1100, DI-2108 or DI-2108-P: 4 or 8 inputs of ±10 V",
+		Address: "serial port, e.g. /dev/ttyACM0, or tcp:host:port", NeedsAddress: true, Rails: dataq.NaturalRails,
+	}, dataq.Defaults, dataq.Inputs, func(_ Env, a string, o dataq.Options) (instrument.Instrument, error) {
+		return made(dataq.New(a, o))
 	}),
 	options(Kind{
 		Name: serialtext.Kind, Summary: "a microcontroller that prints lines of numbers or sends binary frames, as a pattern describes them",
@@ -96,11 +133,23 @@ var kinds = []Kind{
 	}, serialtext.Defaults, serialtext.Inputs, func(_ Env, a string, o serialtext.Options) (instrument.Instrument, error) {
 		return made(serialtext.New(a, o))
 	}),
+	oscilloscope(rigol.DS1000Z, "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all"),
+	oscilloscope(rigol.MSO5000, "Rigol MSO5000 oscilloscope: one window of deep memory, 100 million points in all"),
+	oscilloscope(rigol.DHO, "Rigol DHO800 or DHO900 oscilloscope, 12 bits: one window of deep memory, 50 million points in all"),
+	oscilloscope(keysight.InfiniiVision, "Keysight InfiniiVision oscilloscope, X-Series 1000 to 6000: one window of its memory"),
+	oscilloscope(siglent.E11, "Siglent oscilloscope, SDS2000X Plus, 5000X, 6000A or HD, 8 to 12 bits: one window of deep memory"),
+	oscilloscope(tektronix.Tektronix, "Tektronix oscilloscope, MDO, MSO or DPO 3000 and 4000, or 4, 5, 6 Series MSO: one window of deep memory"),
 	options(Kind{
-		Name: rigol.Kind, Summary: "Rigol DS1000Z oscilloscope: one window of deep memory, 12 million points in all",
-		Address: "tcp:host:5555 or usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: rigol.NaturalRails,
-	}, rigol.Defaults, nil, func(_ Env, a string, o rigol.Options) (instrument.Instrument, error) {
-		return made(rigol.New(a, o))
+		Name: u2300.Kind, Summary: "Keysight U2300A data acquisition (U2351A to U2356A): up to 64 inputs, 500 kS/s in all",
+		Address: "usbtmc:/dev/usbtmc0", NeedsAddress: true, Rails: u2300.NaturalRails,
+	}, u2300.Defaults, u2300.Inputs, func(_ Env, a string, o u2300.Options) (instrument.Instrument, error) {
+		return made(u2300.New(a, o))
+	}),
+	options(Kind{
+		Name: wt300.Kind, Summary: "Yokogawa WT300 power meter (WT310, WT332, WT333): ten readings a second, as a reference",
+		Address: "usbtmc:/dev/usbtmc0 or a serial port", NeedsAddress: true, Rails: wt300.NaturalRails,
+	}, wt300.Defaults, wt300.Inputs, func(_ Env, a string, o wt300.Options) (instrument.Instrument, error) {
+		return made(wt300.New(a, o))
 	}),
 	options(Kind{
 		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",

@@ -16,7 +16,6 @@ import (
 	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/fault"
 	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/emulator/pty"
 	"wattmark/monitor/emulator/textface"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/insttest"
@@ -26,13 +25,11 @@ import (
 var allRails = []string{"pcie_3v3", "pcie_12v", "aux_12v_1", "aux_12v_2"}
 
 type rig struct {
-	board *board.Board
-	face  *textface.Face
-	line  *fault.Line
-	port  *pty.Port
-	ended chan struct{} // closed when the board has lost its power
-	opts  Options
-	dev   *Device
+	board   *board.Board
+	face    *textface.Face
+	plugged *insttest.Plug
+	opts    Options
+	dev     *Device
 }
 
 // build makes a board whose sketch and pattern fit each other.
@@ -40,15 +37,7 @@ func build(t *testing.T, p pace.Pace, cfg textface.Config) *rig {
 	t.Helper()
 	r := &rig{opts: Defaults()}
 	var err error
-	if r.board, err = board.New(board.Config{Seed: 1}); err != nil {
-		t.Fatal(err)
-	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
-	for i := range 300 {
-		if _, err := r.board.SetLoad(time.Duration(i)*137*time.Millisecond, loads[i%len(loads)]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.board = insttest.Workload(t, 41*time.Second)
 	cfg.Rate = 1000
 	if r.face, err = textface.New(r.board, p, cfg); err != nil {
 		t.Fatal(err)
@@ -74,20 +63,12 @@ func emulate(t *testing.T, cfg textface.Config) *rig {
 // plug gives the board a line and power.
 func (r *rig) plug(t *testing.T) {
 	t.Helper()
-	if r.ended != nil {
-		<-r.ended
+	if r.plugged != nil {
+		r.plugged.Pull()
 	}
+	r.plugged = insttest.PlugIn(t, r.face, fault.Faults{Fragment: 100})
 	var err error
-	if r.port, err = pty.OpenPort(); err != nil {
-		t.Skip("no ptys here: ", err)
-	}
-	r.line = fault.New(r.port, fault.Faults{Fragment: 100})
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended, line := make(chan struct{}), r.line
-	r.ended = ended
-	go func() { defer close(ended); _ = r.face.Run(ctx, line) }()
-	t.Cleanup(func() { cancel(); <-ended })
-	if r.dev, err = New(r.port.Path(), r.opts); err != nil {
+	if r.dev, err = New(r.plugged.Path, r.opts); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -97,42 +78,9 @@ func (r *rig) collector() *insttest.Collector {
 	return &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
 }
 
-// until stops a stream after n scans; halfway it calls then.
-type until struct {
-	*insttest.Collector
-	n    int
-	then func()
-	stop func()
-	seen int
-}
-
-func (u *until) Block(b *measure.Block) error {
-	if err := u.Collector.Block(b); err != nil {
-		return err
-	}
-	u.seen += b.Scans()
-	if u.then != nil && u.seen >= u.n/2 {
-		u.then()
-		u.then = nil
-	}
-	if u.seen >= u.n {
-		u.stop()
-	}
-	return nil
-}
-
 func (r *rig) collect(t *testing.T, n int, then func()) *insttest.Collector {
 	t.Helper()
-	out := r.collector()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := r.dev.Stream(ctx, &until{Collector: out, n: n, then: then, stop: cancel}); err != nil {
-		t.Fatal(err)
-	}
-	if len(out.Scans()) < n {
-		t.Fatalf("only %d scans in 20 s; events %+v", len(out.Scans()), out.Events(0))
-	}
-	return out
+	return insttest.Collect(t, r.dev, n, then)
 }
 
 // truth checks every scan's place against the count that the board put into it,
@@ -178,7 +126,7 @@ func TestFaultsAreCountedExactly(t *testing.T) {
 				if err := r.dev.Open(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				out := r.collect(t, 12_000, func() { r.line.Trigger(f) })
+				out := r.collect(t, 12_000, func() { r.plugged.Line.Trigger(f) })
 				missing := truth(t, out)
 				lost := out.Lost()
 				if lost != missing || lost > 4 || (f.Kind == fault.Drop || f.Kind == fault.Corrupt) && lost == 0 || f.Kind == fault.Stall && lost > 0 {
@@ -208,36 +156,16 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 		in := r.dev.Inputs()
 		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
 		setup.Rails, setup.Missing = NaturalRails(in)
-		if err := setup.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		g, err := measure.NewIntegrator(&setup, 0.1, 14.9)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blk := measure.Block{}
-		if in.Timebase.Stamped {
-			blk.Ticks = out.Ticks()
-		}
-		for c := range in.Channels {
-			blk.Counts = append(blk.Counts, out.Counts(c))
-		}
-		if err := g.Add(&blk); err != nil {
-			t.Fatal(err)
-		}
-		res, err := g.Result(measure.Edges{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := insttest.Energy(t, &setup, out, 0.1, 14.9)
 		// Which line came first, the course of the current tells.
 		first := align(t, r, in, out)
 		want, err := r.board.Energy(r.face.BoardTime(first+100), r.face.BoardTime(first+14_900))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: %v ± %v, injected %v", name, res.Total.Energy, res.Total.U, want.Total)
-		if miss := math.Abs(float64(res.Total.Energy - want.Total)); miss > float64(res.Total.U) || miss > 0.002*float64(want.Total) {
-			t.Errorf("%s: %v ± %v, injected %v", name, res.Total.Energy, res.Total.U, want.Total)
+		t.Logf("%s: %v ± %v, injected %v", name, got.Energy, got.U, want.Total)
+		if miss := math.Abs(float64(got.Energy - want.Total)); miss > float64(got.U) || miss > 0.002*float64(want.Total) {
+			t.Errorf("%s: %v ± %v, injected %v", name, got.Energy, got.U, want.Total)
 		}
 	}
 }
@@ -271,7 +199,7 @@ func TestUnplugAndReplug(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := r.collector()
-		line := r.line
+		line := r.plugged.Line
 		out.After, out.Enough = 300, func() { line.Trigger(fault.Fault{Kind: fault.Unplug}) }
 		if err := r.dev.Stream(t.Context(), out); !errors.Is(err, instrument.ErrDisconnected) {
 			t.Fatalf("%v, want ErrDisconnected", err)
@@ -297,16 +225,13 @@ func virtual(t *testing.T, cfg textface.Config, p pace.Pace, f fault.Faults, cha
 	if change != nil {
 		change(&r.opts)
 	}
-	mine, theirs := net.Pipe()
+	mine, unplug := insttest.OnPipe(t, r.face, f)
 	var err error
 	if r.dev, err = New("tcp:host:1", r.opts); err != nil {
 		t.Fatal(err)
 	}
 	r.dev.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = r.face.Run(ctx, fault.New(theirs, f)) }()
-	return r, func() { _ = r.dev.Close(); cancel(); <-ended }
+	return r, func() { _ = r.dev.Close(); unplug() }
 }
 
 // A board that nobody reads skips lines, and its numbers or stamps say so.

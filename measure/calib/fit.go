@@ -1,0 +1,145 @@
+package calib
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"wattmark/measure"
+)
+
+// ErrFit is wrapped by errors about points that no line should be drawn through.
+var ErrFit = errors.New("no calibration follows from these points")
+
+// Line is what a channel's readings r are to be corrected by: value = A + B·r.
+type Line struct {
+	A, B float64
+	// UA and UB are standard uncertainties, U taken as for independent ones: they
+	// are never too small for values between zero and the largest point.
+	UA, UB float64
+	// Residual is the root mean square distance of the points from the line; zero
+	// where the line goes through them.
+	Residual float64
+}
+
+// Fit draws the straight line through the points by weighted least squares, in
+// the channel's unit. The zero in force takes part as a point of its own, with
+// the channel's UOffset: a single point gives the gain, two or more both.
+//
+// The uncertainty follows the GUM (JCGM 100:2008, 5.2): the readings' parts
+// are independent; the reference's is one error for all points, which no
+// number of points averages out. How far three or more points lie from the line
+// takes the place of what their readings say where that is less, and is added
+// to the zero's.
+func Fit(c measure.Channel, points []Point) (Line, error) {
+	if len(points) == 0 {
+		return Line{}, fmt.Errorf("%w: there are none", ErrFit)
+	}
+	// Readings are taken in units of the largest, so that the sums stay tame.
+	unit := 0.0
+	for _, p := range points {
+		if p.U <= 0 && p.UReading <= 0 {
+			return Line{}, fmt.Errorf("%w: %g %s has no uncertainty: state the reference's", ErrFit, p.Value, c.Unit)
+		}
+		unit = max(unit, math.Abs(p.Reading))
+	}
+	if !(unit > 0) || !finite(unit) {
+		return Line{}, fmt.Errorf("%w: all readings are zero: apply a known value", ErrFit)
+	}
+	f := fitting{unit: unit}
+	if c.UOffset > 0 {
+		f.rows = append(f.rows, row{r: 0, v: 0, u: c.UOffset})
+	} else {
+		f.rows = append(f.rows, row{r: 0, v: 0, u: 1e-9 * unit}) // said to be exact
+	}
+	for _, p := range points {
+		f.rows = append(f.rows, row{r: p.Reading / unit, v: p.Value, u: p.UReading, ref: p.U})
+	}
+	return f.line(c)
+}
+
+// row is an equation v = a + b·r with the independent and the common part of
+// its uncertainty.
+type row struct{ r, v, u, ref float64 }
+
+type fitting struct {
+	unit float64
+	rows []row
+}
+
+func (f *fitting) line(c measure.Channel) (Line, error) {
+	var s, sr, srr, sv, srv float64
+	weight := func(x row) float64 { return 1 / (x.u*x.u + x.ref*x.ref) }
+	for _, x := range f.rows {
+		w := weight(x)
+		s, sr, srr, sv, srv = s+w, sr+w*x.r, srr+w*x.r*x.r, sv+w*x.v, srv+w*x.r*x.v
+	}
+	det := s*srr - sr*sr
+	if !(det > 1e-12*s*srr) {
+		return Line{}, fmt.Errorf("%w: the points lie too close together, and to zero", ErrFit)
+	}
+	a, b := (srr*sv-sr*srv)/det, (s*srv-sr*sv)/det
+	if !(b > 0) {
+		return Line{}, fmt.Errorf("%w: the reading falls where the value rises: is the channel connected the wrong way round?", ErrFit)
+	}
+	residual := f.residual(a, b)
+	// How each row's error moves a and b.
+	var aa, bb, ab, da, db float64
+	for i, x := range f.rows {
+		w := weight(x)
+		ka, kb := w*(srr-sr*x.r)/det, w*(s*x.r-sr)/det
+		u := x.u
+		if i > 0 {
+			u = max(u, residual)
+		}
+		aa, bb, ab = aa+ka*ka*u*u, bb+kb*kb*u*u, ab+ka*kb*u*u
+		da, db = da+ka*x.ref, db+kb*x.ref
+	}
+	aa, bb, ab = aa+da*da, bb+db*db, ab+da*db
+	l := Line{A: a, B: b / f.unit, UA: math.Sqrt(aa), UB: math.Sqrt(bb) / f.unit, Residual: residual}
+	l.widen(ab, aa*bb, f.rows)
+	l.UA = math.Hypot(l.UA, residual)
+	if !finite(l.A) || !finite(l.B) || !finite(l.UA) || !finite(l.UB) {
+		return Line{}, fmt.Errorf("%w: the numbers of %s are out of all bounds", ErrFit, c.Name)
+	}
+	return l, nil
+}
+
+// widen makes up for leaving the covariance of A and B out: where their errors
+// add at some point, u²(a) + r²·u²(b) is too small by at most 1 + |correlation|.
+func (l *Line) widen(ab, product float64, rows []row) {
+	for _, x := range rows {
+		if x.r*ab > 0 && product > 0 {
+			k := math.Sqrt(1 + math.Abs(ab)/math.Sqrt(product))
+			l.UA, l.UB = k*l.UA, k*l.UB
+			return
+		}
+	}
+}
+
+// residual is the root mean square distance of the points from the line; zero
+// where two points or one leave nothing to judge by.
+func (f *fitting) residual(a, b float64) float64 {
+	points := f.rows[1:]
+	if len(points) < 3 {
+		return 0
+	}
+	sum := 0.0
+	for _, x := range points {
+		d := x.v - a - b*x.r
+		sum += d * d
+	}
+	return math.Sqrt(sum / float64(len(points)-2))
+}
+
+// Scale returns the channel's scale under the line. The noise of one reading is
+// that of the points, where they have it.
+func (l Line) Scale(c measure.Channel, points []Point) Scale {
+	s := Scale{Gain: l.B * c.Gain, Offset: l.A + l.B*c.Offset, UGain: l.UB / l.B, UOffset: l.UA, Noise: l.B * c.Noise}
+	for i, p := range points {
+		if noise := p.StdCount * math.Abs(s.Gain); p.Samples > 0 && (i == 0 || noise > s.Noise) {
+			s.Noise = noise
+		}
+	}
+	return s
+}

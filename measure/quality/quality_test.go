@@ -1,0 +1,160 @@
+package quality
+
+import (
+	"strings"
+	"testing"
+
+	"wattmark/measure"
+	"wattmark/measure/clock"
+	"wattmark/measure/marker"
+)
+
+// clean is a measurement that nothing is to be said about.
+func clean() Input {
+	return Input{
+		Setup: &measure.Setup{
+			Timebase: measure.Timebase{TickHz: 1e6, UTickHz: 5e-5, TicksPerScan: 100},
+			Channels: []measure.Channel{
+				{Name: "CH1", Unit: measure.UnitAmpere, Gain: 20.0 / 32768, UGain: 0.005, MinCount: -32768, MaxCount: 32767},
+				{Name: "CH3", Unit: measure.UnitVolt, Gain: 10.0 / 65535, UGain: 0.001, MinCount: 0, MaxCount: 65535},
+				{Name: "spare", Unit: measure.UnitVolt, Gain: 1},
+			},
+			Rails: []measure.Rail{{Name: "aux", Role: measure.RolePSU, Wiring: measure.WiringClamp, X: 0, Y: 1}},
+		},
+		Result: &measure.Result{
+			From: 1, To: 2, FirstScan: 10_000, Samples: 10_000,
+			Total:  measure.Estimate{Energy: 250, U: 3},
+			Budget: []measure.Contribution{{Source: "gain CH1", U: 1.4}, {Source: "window edges", U: 0.2}},
+		},
+		Marker: marker.Spec{Code: marker.M15, TagBits: 8},
+		Markers: []marker.Found{
+			{Kind: marker.Start, T: 0.5, End: 0.9, TagOK: true}, {Kind: marker.Stop, T: 2.2, Begin: 2.1, End: 2.6, TagOK: true},
+		},
+		Clock: &clock.Fit{B: 1 + 3e-5, Used: 40},
+	}
+}
+
+func TestNothingToSay(t *testing.T) {
+	if v := Judge(clean()); v.Level != Good || len(v.Reasons) != 0 || v.String() != "good" {
+		t.Errorf("a clean measurement is %v", v)
+	}
+}
+
+// Every rule: what makes it speak, how grave it is, what it says.
+func TestRules(t *testing.T) {
+	event := func(kind measure.EventKind, first, scans uint64, channel int) func(*Input) {
+		return func(in *Input) {
+			in.Events = append(in.Events, measure.Event{Kind: kind, FirstScan: first, Scans: scans, Channel: channel, Exact: true})
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*Input)
+		cause  Cause
+		level  Level
+		text   string
+	}{
+		"no window":                {func(in *Input) { in.Result = nil }, NoResult, Void, "wattmark trim"},
+		"few samples":              {func(in *Input) { in.Result.Samples = 4 }, FewSamples, Doubtful, "only 4 readings"},
+		"clipped now and then":     {event(measure.EventOverRange, 12_000, 1, 1), Clipped, Usable, "channel CH3 clipped once at +10 V: choose a larger range"},
+		"clipped":                  {event(measure.EventOverRange, 12_000, 312, 1), Clipped, Doubtful, "channel CH3 clipped 312 times at +10 V: choose a larger range"},
+		"clipped throughout":       {event(measure.EventOverRange, 10_500, 9000, 0), Clipped, Void, "channel CH1 clipped 9000 times at ±20 A"},
+		"clipped markers":          {event(measure.EventOverRange, 500, 12, 1), Clipped, Usable, "outside of the window"},
+		"lost few":                 {func(in *Input) { in.Result.Gaps, in.Result.Lost = 1, 20 }, LostScans, Usable, "20 scans lost in 1 gap, 0.2 % of the window"},
+		"lost many":                {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 500 }, LostScans, Doubtful, "500 scans lost in 3 gaps, 4.8 %"},
+		"lost most":                {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 50_000 }, LostScans, Void, "83 %"},
+		"overflow, loss not known": {event(measure.EventOverflow, 15_000, 0, -1), Overflow, Doubtful, "overflowed once"},
+		"resynchronised":           {event(measure.EventResync, 15_000, 0, -1), Resynced, Usable, "look at the cable"},
+		"reopened":                 {event(measure.EventReopen, 15_000, 0, -1), Reopened, Doubtful, "within the window"},
+		"reopened before":          {event(measure.EventReopen, 100, 0, -1), Reopened, Usable, "outside of the window"},
+		"a rail is missing":        {func(in *Input) { in.Setup.Missing = []string{"pcie_3v3"} }, MissingRail, Usable, "rail pcie_3v3 is not measured"},
+		"fallback marker":          {func(in *Input) { in.Markers[1].Fallback = true }, Fallback, Doubtful, "the stop marker was found by its plain"},
+		"tag not read":             {func(in *Input) { in.Markers[0].TagOK = false }, WrongTag, Doubtful, "a start marker was found, but not with this task's tag"},
+		"no stop marker":           {func(in *Input) { in.Markers = in.Markers[:1] }, NoMarker, Doubtful, "no stop marker"},
+		"no clock":                 {func(in *Input) { in.Clock = nil }, NoClock, Doubtful, "between the markers"},
+		"few edges":                {func(in *Input) { in.Clock.Used = 3 }, LooseClock, Usable, "3 edges only"},
+		"edges that disagree":      {func(in *Input) { in.Clock.Rejected = 60 }, LooseClock, Doubtful, "60 of 100"},
+		"wrong clock rate":         {func(in *Input) { in.Clock.B = 1.002 }, WrongRate, Doubtful, "0.2 % off"},
+		"uncertain window":         {func(in *Input) { in.Result.Budget[1].U = 5 }, LooseEdges, Usable, "4 % of the energy"},
+		"a window of edges":        {func(in *Input) { in.Result.Budget[1].U = 20 }, LooseEdges, Doubtful, "16 % of the energy"},
+		"nobody calibrated it":     {func(in *Input) { in.Setup.Channels[1].UGain = 0 }, Uncalibrated, Doubtful, "channel CH3 has no stated uncertainty"},
+		"uncertain":                {func(in *Input) { in.Result.Total.U = 100 }, TooUncertain, Doubtful, "40 % of the energy"},
+		"nothing but uncertainty":  {func(in *Input) { in.Result.Total.U = 300 }, TooUncertain, Void, "120 %"},
+		"a meter that looks away":  {func(in *Input) { in.Setup.Response = measure.Response{Window: 0.025, Update: 0.1} }, LooksAway, Doubtful, "25 ms of every 100 ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := clean()
+			c.change(&in)
+			v := Judge(in)
+			if v.Level != c.level || len(v.Reasons) != 1 || v.Reasons[0].Cause != c.cause || !v.Has(c.cause) {
+				t.Fatalf("%+v: want %v for %q and nothing else", v, c.level, c.cause)
+			}
+			if !strings.Contains(v.Reasons[0].String(), c.text) || !strings.Contains(v.String(), c.level.String()+": ") {
+				t.Errorf("%q says %q: want %q in it", v, v.Reasons[0].Text, c.text)
+			}
+		})
+	}
+}
+
+// What is not wanted is not missed, and what lies outside is not counted.
+func TestRulesThatDoNotApply(t *testing.T) {
+	for name, change := range map[string]func(*Input){
+		"no marker wanted": func(in *Input) { in.Marker, in.Markers, in.Clock = marker.Spec{}, nil, nil },
+		"the plain pattern was played": func(in *Input) {
+			in.Marker = marker.Spec{Code: marker.UpDown}
+			for i := range in.Markers {
+				in.Markers[i].Fallback = true
+			}
+		},
+		"events elsewhere": func(in *Input) {
+			in.Events = []measure.Event{
+				{Kind: measure.EventResync, FirstScan: 20_001},
+				{Kind: measure.EventOverflow, FirstScan: 3},
+				{Kind: measure.EventNote, FirstScan: 15_000},
+				{Kind: measure.EventOverRange, FirstScan: 15_000, Scans: 3, Channel: -1},
+			}
+		},
+		"an overflow before the first scan": func(in *Input) {
+			in.Events = []measure.Event{{Kind: measure.EventOverflow, FirstScan: 9_999, Scans: 1}}
+		},
+		"a meter that sees all": func(in *Input) { in.Setup.Response = measure.Response{Window: 0.1, Update: 0.1} },
+	} {
+		in := clean()
+		change(&in)
+		if v := Judge(in); v.Level != Good {
+			t.Errorf("%s: %v", name, v)
+		}
+	}
+}
+
+// The gravest reason decides and comes first.
+func TestTheGravestDecides(t *testing.T) {
+	in := clean()
+	in.Setup.Missing = []string{"pcie_3v3"}
+	in.Clock = nil
+	in.Result.Gaps, in.Result.Lost = 1, 90_000
+	v := Judge(in)
+	if v.Level != Void || len(v.Reasons) != 3 || v.Reasons[0].Cause != LostScans || v.Reasons[2].Cause != MissingRail {
+		t.Errorf("%+v", v)
+	}
+	if l := Level(9).String(); l != "level(9)" {
+		t.Errorf("an unknown level is %q", l)
+	}
+}
+
+// Each end of a range that can be told is told.
+func TestRangeEnd(t *testing.T) {
+	for _, c := range []struct {
+		ch   measure.Channel
+		want string
+	}{
+		{measure.Channel{Unit: measure.UnitVolt, Gain: 1e-3, MinCount: 0, MaxCount: 10_000}, "+10 V"},
+		{measure.Channel{Unit: measure.UnitVolt, Gain: -1e-3, MinCount: 0, MaxCount: 10_000}, "-10 V"},
+		{measure.Channel{Unit: measure.UnitAmpere, Gain: 0.01, Offset: -20, MinCount: 0, MaxCount: 4000}, "±20 A"},
+		{measure.Channel{Unit: measure.UnitAmpere, Gain: 0.01, Offset: -10, MinCount: 0, MaxCount: 4000}, "-10 A or +30 A"},
+		{measure.Channel{Unit: measure.UnitWatt, Gain: 0.1, MinCount: -1, MaxCount: 6000}, "+600 W"},
+	} {
+		if got := rangeEnd(c.ch); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.ch, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// Package discover finds what a monitor could measure with on this machine:
+// serial ports and USB test instruments, what they probably are, and what stands
+// in the way of opening them. It opens none of them.
+package discover
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"go.bug.st/serial/enumerator"
+
+	"wattmark/monitor/transport"
+)
+
+// Port is one place where an instrument may be.
+type Port struct {
+	// Address is what a bench file takes.
+	Address string `json:"address"`
+	// USB is the vendor and product, as 0483:5740; empty where it is none.
+	USB string `json:"usb,omitempty"`
+	// Product and Serial are what the device says of itself.
+	Product string `json:"product,omitempty"`
+	Serial  string `json:"serial,omitempty"`
+	// Kinds are drivers that fit the USB ids, best first. Common chips are in
+	// many devices: it is a guess until the device was asked.
+	Kinds []string `json:"kinds,omitempty"`
+	// Trouble says why it cannot be opened now, and what to do; empty if it can.
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// known are drivers by USB vendor and product, or by vendor alone: makers of
+// instruments give every family numbers of its own, and an instrument says by
+// itself which it is.
+var known = map[string][]string{
+	"0483:5740": {"powersensor3"},      // STM32's virtual port
+	"1A86:7523": {"pmd", "serialtext"}, // CH340
+	"1A86":      {"serialtext"},
+	"2341":      {"serialtext"}, // Arduino
+	"10C4":      {"serialtext"}, // CP210x
+	"0403":      {"serialtext"}, // FTDI
+	"2E8A":      {"serialtext"}, // Raspberry Pi Pico
+	"0683":      {"dataq"},
+	"1AB1":      {"rigol-ds1000z", "rigol-mso5000", "rigol-dho"},
+	"F4EC":      {"siglent-e11"},
+	"0957":      {"keysight-infiniivision", "keysight-u2300"}, // Agilent
+	"2A8D":      {"keysight-infiniivision", "keysight-u2300"},
+	"0699":      {"tektronix"},
+	"0B21":      {"yokogawa-wt300"},
+}
+
+// kindsOf looks up a device by its ids, vendor:product in capitals.
+func kindsOf(ids string) []string {
+	if k, ok := known[ids]; ok {
+		return k
+	}
+	vendor, _, _ := strings.Cut(ids, ":")
+	return known[vendor]
+}
+
+// Ports lists all ports, by address.
+func Ports(files fs.FS) ([]Port, error) {
+	serials, err := enumerator.GetDetailedPortsList()
+	if err != nil {
+		return nil, fmt.Errorf("list serial ports: %w", err)
+	}
+	var out []Port
+	for _, s := range serials {
+		p := Port{Address: s.Name, Product: s.Product, Serial: s.SerialNumber}
+		if s.IsUSB {
+			p.USB = strings.ToUpper(s.VID + ":" + s.PID)
+			p.Kinds = kindsOf(p.USB)
+		}
+		p.Trouble = trouble(s.Name)
+		out = append(out, p)
+	}
+	more, err := instruments(files)
+	out = append(out, more...)
+	slices.SortFunc(out, func(a, b Port) int { return cmp.Compare(a.Address, b.Address) })
+	return out, err
+}
+
+// instruments lists Linux' USB test instruments; files is the root of the file
+// system.
+func instruments(files fs.FS) ([]Port, error) {
+	names, err := fs.Glob(files, "dev/usbtmc[0-9]*")
+	if err != nil {
+		return nil, fmt.Errorf("list USB test instruments: %w", err)
+	}
+	var out []Port
+	for _, n := range names {
+		node := "/" + n
+		p := Port{Address: "usbtmc:" + node, Trouble: trouble(node)}
+		if ids, ok := product(files, path.Join("sys/class/usbmisc", path.Base(n), "device/uevent")); ok {
+			p.USB, p.Kinds = ids, kindsOf(ids)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// product reads vendor and product from a USB interface's uevent, where they
+// stand as PRODUCT=1ab1/4ce/100.
+func product(files fs.FS, name string) (ids string, ok bool) {
+	text, err := fs.ReadFile(files, name)
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(text)) {
+		var vendor, product, version uint16
+		if n, _ := fmt.Sscanf(line, "PRODUCT=%x/%x/%x", &vendor, &product, &version); n == 3 {
+			return fmt.Sprintf("%04X:%04X", vendor, product), true
+		}
+	}
+	return "", false
+}
+
+// trouble says what stands in the way of opening a device node.
+func trouble(node string) string {
+	if !transport.Accessible(node) {
+		return "permission denied: " + transport.AccessHint(node)
+	}
+	if who, held := transport.Holder(node); held {
+		return who + " has it"
+	}
+	return ""
+}

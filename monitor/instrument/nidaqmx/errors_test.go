@@ -1,0 +1,202 @@
+package nidaqmx
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"wattmark/measure"
+	"wattmark/monitor/emulator/niface"
+	"wattmark/monitor/emulator/pace"
+	"wattmark/monitor/instrument"
+	"wattmark/monitor/instrument/insttest"
+	"wattmark/monitor/transport"
+)
+
+// What keeps a device from being opened says what to do, and leaves nothing on
+// the server.
+func TestOpeningSaysWhatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		config niface.Config
+		change func(*rig)
+		want   []string
+		is     error
+	}{
+		"another device name": {change: func(r *rig) { r.opts.Device = "Dev9" }, want: []string{"-200220", "device Dev9", "NI MAX"}, is: instrument.ErrIdentity},
+		"another device":      {change: func(r *rig) { r.opts.Serial = "abc" }, want: []string{"1A2B3C0", "not ABC"}, is: instrument.ErrIdentity},
+		"no such input":       {change: func(r *rig) { r.opts.Inputs[2].AI = 40 }, want: []string{"Dev1/ai40", "-200170", "inputs[].ai"}, is: instrument.ErrIdentity},
+		"no such pair":        {change: func(r *rig) { r.opts.Inputs[0].AI = 8 }, want: []string{"Dev1/ai8", "-200077", "inputs[].terminal"}},
+		"a range too large":   {change: func(r *rig) { r.opts.Inputs[0].Range = 20 }, want: []string{"-200077", "inputs[].range"}},
+		"too fast for eight":  {change: func(r *rig) { r.opts.Rate = 130_000 }, want: []string{"-200081", "lower rate"}},
+		"too fast for one":    {change: func(r *rig) { r.opts.Rate, r.opts.Inputs = 1.3e6, r.opts.Inputs[:1] }, want: []string{"-200332", "lower rate"}},
+		"a rate far from any that the clock gives": {
+			config: niface.Config{MaxSingle: 10e6},
+			change: func(r *rig) { r.opts.Rate, r.opts.Inputs = 8e6, r.opts.Inputs[:1] }, want: []string{"not 8e+06", "set rate: 6.6"},
+		},
+		"the device is not there":    {change: func(r *rig) { r.face.Unplug(true) }, want: []string{"-201003", "plugged in"}, is: instrument.ErrDisconnected},
+		"another task uses it":       {change: func(r *rig) { r.face.Fail("CfgSampClkTiming", reserved) }, want: []string{"-50103", "another program"}},
+		"the driver knows the name":  {change: func(r *rig) { r.face.Fail("CreateTask", taskExists) }, want: []string{"-200089", "session"}},
+		"a serial line":              {change: func(r *rig) { r.at = "" }, want: []string{"31763"}, is: transport.ErrAddress},
+		"scale is not told":          {change: func(r *rig) { r.face.Fail("GetChanAttributeDoubleArray", -200233) }, want: []string{"scale of Dev1/ai0", "-200233"}},
+		"conversions are not told":   {change: func(r *rig) { r.face.Fail("GetReadAttributeUInt32", -200233) }, want: []string{"width of a raw scan"}},
+		"the buffer cannot be set":   {change: func(r *rig) { r.face.Fail("CfgInputBuffer", -200077) }, want: []string{"buffer of 10000"}},
+		"the buffer's size is lost":  {change: func(r *rig) { r.face.Fail("GetBufferAttributeUInt32", -200077) }, want: []string{"size of the buffer"}},
+		"the sample clock is closed": {change: func(r *rig) { r.face.Fail("GetTimingAttributeDouble", -200077) }, want: []string{"rate of the sample clock"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := emulate(t, c.config)
+			c.change(r)
+			address := "tcp:" + r.at
+			if r.at == "" {
+				address = "/dev/ttyUSB0"
+			}
+			dev, err := New(address, r.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = dev.Open(t.Context())
+			if err == nil {
+				t.Fatal("opened")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v\nsays nothing of %q", err, want)
+				}
+			}
+			for _, is := range []error{instrument.ErrIdentity, instrument.ErrDisconnected, transport.ErrAddress} {
+				if errors.Is(err, is) != (is == c.is) {
+					t.Errorf("%v: is it %v?", err, is)
+				}
+			}
+			if n := r.face.Sessions(); n != 0 {
+				t.Errorf("%d sessions were left behind", n)
+			}
+		})
+	}
+}
+
+// What else may answer at the address.
+func TestNotNIsServer(t *testing.T) {
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	other, mute, gone := listen(), listen(), listen()
+	server := grpc.NewServer()
+	go func() { _ = server.Serve(other) }()
+	t.Cleanup(server.Stop)
+	_ = gone.Close()
+	for name, c := range map[string]struct {
+		at   net.Listener
+		want string
+		is   error
+	}{
+		"another gRPC server":    {other, "no NI-DAQmx there", instrument.ErrIdentity},
+		"one that never answers": {mute, "", context.DeadlineExceeded},
+		"nobody":                 {gone, "gRPC Device Server running", instrument.ErrDisconnected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dev, err := New("tcp:"+c.at.Addr().String(), Defaults())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			if err := dev.Open(ctx); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v", err)
+			}
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What ends a stream says why, and what came before is there.
+func TestWhatEndsAStream(t *testing.T) {
+	for name, c := range map[string]struct {
+		code int32
+		want string
+		is   error
+	}{
+		"the array is too small": {-200229, "-200229", nil},
+		"the task is gone":       {invalidTask, "-200088", instrument.ErrDisconnected},
+		"the device is gone":     {deviceGone, "plugged in", instrument.ErrDisconnected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := emulate(t, niface.Config{Codes: numbered})
+			r.open(t)
+			out, err := r.stream(t, 20_000, func() { r.face.Fail("ReadRaw", c.code) })
+			var driver *DriverError
+			if !errors.As(err, &driver) || driver.Code != c.code || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("%v", err)
+			}
+			if errors.Is(err, instrument.ErrDisconnected) != (c.is != nil) {
+				t.Errorf("%v", err)
+			}
+			if n := len(out.Scans()); n != 10_000 {
+				t.Errorf("%d scans, 10000 had come", n)
+			}
+			r.counted(t, out)
+		})
+	}
+}
+
+// A server that stops answering counts as lost after the silence that is set.
+func TestSilence(t *testing.T) {
+	r := emulate(t, niface.Config{}, pace.Real(time.Now()))
+	r.opts.Interval, r.opts.Silence = 10*time.Millisecond, 200*time.Millisecond
+	r.make(t)
+	r.open(t)
+	_, err := r.stream(t, 1<<20, func() { r.face.Stall(0, 1<<30) })
+	if !errors.Is(err, instrument.ErrDisconnected) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A device whose clock stands still answers in time, with nothing.
+func TestNoSamples(t *testing.T) {
+	r := emulate(t, niface.Config{}, pace.Pace{Epoch: time.Now(), Speed: 1e-6})
+	r.opts.Interval, r.opts.Silence = 10*time.Millisecond, 300*time.Millisecond
+	r.make(t)
+	r.open(t)
+	_, err := r.stream(t, 1<<20, nil)
+	if !errors.Is(err, instrument.ErrDisconnected) || !errors.Is(err, instrument.ErrSilent) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	r := emulate(t, niface.Config{})
+	if err := r.dev.Stream(t.Context(), &insttest.Collector{}); err == nil {
+		t.Error("a stream of what is not open")
+	}
+	r.open(t)
+	if err := r.dev.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "already open") {
+		t.Error(err)
+	}
+	refused := errors.New("the disk is full")
+	if err := r.dev.Stream(t.Context(), refusing{refused}); !errors.Is(err, refused) {
+		t.Errorf("%v, want the sink's error", err)
+	}
+	for range 2 {
+		if err := r.dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// refusing is a sink that takes nothing.
+type refusing struct{ err error }
+
+func (r refusing) Block(*measure.Block) error { return r.err }
+func (r refusing) Event(measure.Event) error  { return r.err }

@@ -1,0 +1,2 @@
+// Package rigol speaks the commands of Rigol's oscilloscopes for package scope.
+package rigol

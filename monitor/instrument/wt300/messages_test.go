@@ -1,0 +1,31 @@
+//go:build linux
+
+package wt300
+
+import (
+	"testing"
+
+	"wattmark/monitor/emulator/wt300face"
+	"wattmark/monitor/instrument/insttest"
+	"wattmark/monitor/scpi"
+)
+
+// Over whole messages, as over USB, it is the same.
+func TestOverMessages(t *testing.T) {
+	r := emulate(t, wt300face.Config{}, options("WT310"))
+	cfg := r.dev.config()
+	cfg.Dial = insttest.Messages(t, r.face.NewSession())
+	r.dev.client = scpi.New(cfg)
+	r.open(t)
+	out, reads, err := r.stream(t, 20, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Scans()) < 20 || len(reads) != len(out.Scans()) {
+		t.Errorf("%d scans of %d reads, %+v", len(out.Scans()), len(reads), r.dev.client.Stats())
+	}
+	r.check(t, out, reads, -1)
+	if err := r.dev.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,174 @@
+package wt300
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/monitor/instrument"
+)
+
+// Element is one input of the meter.
+type Element struct {
+	// Element is its number; default 1.
+	Element int `yaml:"element"`
+	// Name of the rail: the channels are NAME.voltage, NAME.current, NAME.power.
+	Name string `yaml:"name"`
+}
+
+// Options are the settings of the driver in a bench file.
+type Options struct {
+	// Elements in the order of the channels; default the first, called aux.
+	Elements []Element `yaml:"elements"`
+	// VoltRange and AmpereRange are the measuring ranges of all elements; defaults
+	// 15 V and 20 A.
+	VoltRange   float64 `yaml:"volt_range"`
+	AmpereRange float64 `yaml:"ampere_range"`
+	// Rate is the time of one update: 100ms (default), 250ms, 500ms, 1s, 2s or 5s.
+	Rate time.Duration `yaml:"rate"`
+	// Mode is dc (default) or rms; power is the mean of u·i in both.
+	Mode string `yaml:"mode"`
+	// UGain (relative) and UOffset (of the range) are standard uncertainties;
+	// default: the maker's limits for DC, 0.1 % and 0.2 %, taken as rectangular.
+	UGain   float64 `yaml:"u_gain"`
+	UOffset float64 `yaml:"u_offset"`
+	// Timeout bounds one exchange beyond the wait for an update; default 2 s.
+	Timeout time.Duration `yaml:"timeout"`
+	// Silence is how long no update may come before the meter counts as lost;
+	// default 15 s.
+	Silence time.Duration `yaml:"silence"`
+}
+
+// The maker's limits of DC power, voltage and current, 12 months after
+// calibration (Getting Started Guide, specifications): of the reading and of the
+// range. A limit with nothing known inside of it has a standard uncertainty of
+// limit/√3 (GUM, 4.3.7).
+const (
+	readingLimit = 1e-3
+	rangeLimit   = 2e-3
+	highCurrent  = 3e-3 // of the reading, models of 40 A
+	hostClock    = 5e-5 // of the machine's monotonic clock, relative
+)
+
+// Defaults are the options of the emulated meter.
+func Defaults() Options {
+	return Options{
+		Elements: []Element{{1, "aux"}}, VoltRange: 15, AmpereRange: 20, Rate: 100 * time.Millisecond, Mode: "dc",
+		UGain: readingLimit / math.Sqrt(3), UOffset: rangeLimit / math.Sqrt(3), Timeout: 2 * time.Second, Silence: 15 * time.Second,
+	}
+}
+
+var (
+	rates = []time.Duration{
+		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
+	}
+	voltRanges   = []float64{15, 30, 60, 150, 300, 600}
+	ampereRanges = []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40}
+	modes        = map[string]string{"dc": "DC", "rms": "RMS"}
+)
+
+// Validate reports an option that cannot be used.
+func (o Options) Validate() error {
+	switch {
+	case len(o.Elements) == 0 || len(o.Elements) > maxElements:
+		return fmt.Errorf("elements: %d of them: want 1 to %d", len(o.Elements), maxElements)
+	case !slices.Contains(voltRanges, o.VoltRange):
+		return fmt.Errorf("volt_range %v: want one of %v", o.VoltRange, voltRanges)
+	case !slices.Contains(ampereRanges, o.AmpereRange):
+		return fmt.Errorf("ampere_range %v: want one of %v", o.AmpereRange, ampereRanges)
+	case !slices.Contains(rates, o.Rate):
+		return fmt.Errorf("rate %v: want one of %v", o.Rate, rates)
+	case modes[o.Mode] == "":
+		return fmt.Errorf("mode %q: want dc or rms", o.Mode)
+	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1):
+		return fmt.Errorf("u_gain %v, u_offset %v: want 0 to 1", o.UGain, o.UOffset)
+	case o.Timeout < 100*time.Millisecond || o.Timeout > time.Minute:
+		return fmt.Errorf("timeout %v: want 100ms to 1m", o.Timeout)
+	case o.Silence < 2*o.Rate || o.Silence > time.Hour:
+		return fmt.Errorf("silence %v: want at least two updates (%v), at most 1h", o.Silence, 2*o.Rate)
+	}
+	names, numbers := map[string]bool{}, map[int]bool{}
+	for k, e := range o.Elements {
+		switch {
+		case e.Element < 1 || e.Element > maxElements || numbers[e.Element]:
+			return fmt.Errorf("elements[%d].element %d: want 1 to %d, each once", k, e.Element, maxElements)
+		case strings.TrimSpace(e.Name) == "" || names[e.Name]:
+			return fmt.Errorf("elements[%d].name %q: want a name of its own", k, e.Name)
+		}
+		names[e.Name], numbers[e.Element] = true, true
+	}
+	return nil
+}
+
+const (
+	maxElements = 3
+	perElement  = 3 // voltage, current, power
+	// limitCount is the count of an over-range reading, plus or minus; no other
+	// reading reaches it.
+	limitCount = 1 << 30
+	// finest is the step's unit: a microvolt, microampere or microwatt.
+	finest = 1e-6
+)
+
+// step is the value of one count for a measuring range: a microunit times the
+// least power of two, negative powers too, for which twice the range stays below
+// limitCount. Readings go up to 1.4 times a range of volts or amperes, to 1.96
+// times one of watts. Rounding to whole steps is then wrong by half a step, at
+// most 2^-29 of the range (two millionths of the maker's limit), where the
+// meter's own 32-bit float of a value near full scale is wrong by 2^-25 of it.
+func step(fullScale float64) float64 {
+	k := math.Ceil(math.Log2(2*fullScale/(limitCount*finest)) + 1e-12)
+	return finest * math.Exp2(k)
+}
+
+// quantities are what an element measures, in the order of its channels.
+func (o Options) quantities() [perElement]struct {
+	function, suffix string
+	unit             measure.Unit
+	full             float64
+} {
+	return [perElement]struct {
+		function, suffix string
+		unit             measure.Unit
+		full             float64
+	}{
+		{"U", ".voltage", measure.UnitVolt, o.VoltRange},
+		{"I", ".current", measure.UnitAmpere, o.AmpereRange},
+		{"P", ".power", measure.UnitWatt, o.VoltRange * o.AmpereRange},
+	}
+}
+
+// Inputs are the channels of the elements. Response.Window alone is set: every
+// scan is an update of its own, so Update, which stands for values that are shown
+// several times, stays zero. So slow an instrument gets the sensor profile's
+// markers all the same.
+func Inputs(o Options) instrument.Inputs {
+	window := measure.SecondsOf(o.Rate)
+	in := instrument.Inputs{
+		Timebase: measure.Timebase{TickHz: 1e9, UTickHz: hostClock, TicksPerScan: float64(o.Rate), Stamped: true},
+		Response: measure.Response{Window: window},
+	}
+	for _, e := range o.Elements {
+		for _, q := range o.quantities() {
+			in.Channels = append(in.Channels, measure.Channel{
+				Name: e.Name + q.suffix, Unit: q.unit, Gain: step(q.full), UGain: o.UGain, UOffset: o.UOffset * q.full,
+				MinCount: -limitCount, MaxCount: limitCount, Skew: window / 2,
+			})
+		}
+	}
+	return in
+}
+
+// NaturalRails are the elements' power: the meter's own product, not that of its
+// mean voltage and current.
+func NaturalRails(in instrument.Inputs) (rails []measure.Rail, missing []string) {
+	for _, r := range instrument.PairRails(in.Channels) {
+		if r.Wiring == measure.WiringPower {
+			rails = append(rails, r)
+		}
+	}
+	return rails, nil
+}

@@ -2,7 +2,6 @@ package instructions
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -34,114 +33,134 @@ type Estimate struct {
 	Checked bool    `json:"checked"`
 }
 
-// key is what runs are paired by.
-type key struct {
-	at   time.Time // of the campaign
-	pass int
-	s    Setting
-	base string
+// baseKey is what a run and the run without its block have in common.
+type baseKey struct {
+	campaign int64 // when it began; a time.Time compares its zone as well
+	pass     int
+	s        Setting
+	base     string
 }
 
-// Estimates makes the table of a plan's runs, in the catalogue's order. Runs
-// without a partner are left out.
+func (r *Run) baseKey() baseKey {
+	return baseKey{r.Campaign.UnixNano(), r.Pass, r.Setting, r.Base}
+}
+
+// idleKey names the power at rest that a run is held against.
+type idleKey struct {
+	campaign int64
+	layout   Layout
+	method   Method
+}
+
+func (r *Run) idleKey(m Method) idleKey {
+	return idleKey{r.Campaign.UnixNano(), r.Layout, m}
+}
+
+// cell is one place of the table.
+type cell struct {
+	instruction string
+	s           Setting
+	m           Method
+}
+
+// Estimates makes the table of a plan's runs, in the catalogue's order. Runs of
+// several campaigns count as further passes. Runs without a partner, or without a
+// measurement of the idle GPU in their campaign, are left out.
 func Estimates(runs []Run) []Estimate {
-	bases, idle := map[key]Run{}, map[Layout]map[Method]*mean{}
-	for _, r := range runs {
-		switch {
-		case r.Instruction == Idle:
-			if idle[r.Layout] == nil {
-				idle[r.Layout] = map[Method]*mean{}
-			}
-			for m, p := range r.Power {
-				if idle[r.Layout][m] == nil {
-					idle[r.Layout][m] = new(mean)
-				}
-				idle[r.Layout][m].add(p)
-			}
-		case !r.Block && r.Error == "":
-			bases[key{r.Campaign, r.Pass, r.Setting, r.Base}] = r
-		}
-	}
-	type cell struct {
-		i string
-		s Setting
-		m Method
-	}
-	ops, order := map[string]Instruction{}, map[string]int{}
+	order := map[string]int{}
 	for n, i := range Catalogue() {
-		ops[i.Name], order[i.Name] = i, n
-	}
-	samples := map[cell]*series{}
-	for _, r := range runs {
-		base, ok := bases[key{r.Campaign, r.Pass, r.Setting, r.Base}]
-		i, known := ops[r.Instruction]
-		if !r.Block || r.Error != "" || !ok || !known {
-			continue
-		}
-		for m, p := range r.Power {
-			if _, both := base.Power[m]; !both || idle[r.Layout][m] == nil {
-				continue
-			}
-			c := cell{r.Instruction, r.Setting, m}
-			if samples[c] == nil {
-				samples[c] = &series{}
-			}
-			samples[c].add(i, r, base, p, base.Power[m], idle[r.Layout][m].value())
-		}
+		order[i.Name] = n
 	}
 	var out []Estimate
-	for c, s := range samples {
-		out = append(out, s.estimate(c.i, c.s, c.m))
+	for c, s := range cells(runs) {
+		out = append(out, s.estimate(c))
 	}
 	slices.SortFunc(out, func(a, b Estimate) int {
 		return cmp.Or(
 			cmp.Compare(a.Layout, b.Layout), cmp.Compare(order[a.Instruction], order[b.Instruction]),
-			cmp.Compare(b.Level, a.Level), cmp.Compare(slices.Index(Methods(), a.Method), slices.Index(Methods(), b.Method)),
+			cmp.Compare(b.Level, a.Level), cmp.Compare(a.Steps, b.Steps),
+			cmp.Compare(slices.Index(Methods(), a.Method), slices.Index(Methods(), b.Method)),
 		)
 	})
 	return out
 }
 
-// series is one cell of the table over the passes.
-type series struct {
-	energy, dynamic, power, cycles []float64
-	idle                           measure.Watt
-	checked                        bool
+// partners returns the runs without a block, and the idle powers.
+func partners(runs []Run) (map[baseKey]*Run, map[idleKey]*mean) {
+	bases, idle := map[baseKey]*Run{}, map[idleKey]*mean{}
+	for n := range runs {
+		r := &runs[n]
+		switch {
+		case r.Error != "":
+		case r.Instruction == Idle:
+			for m, p := range r.Power {
+				k := r.idleKey(m)
+				if idle[k] == nil {
+					idle[k] = new(mean)
+				}
+				idle[k].add(p)
+			}
+		case !r.Block:
+			bases[r.baseKey()] = r
+		}
+	}
+	return bases, idle
 }
 
-func (s *series) add(i Instruction, r, base Run, with, without, idle measure.Watt) {
-	per := float64(r.Steps*i.Ops) * float64(r.Threads) / float64(i.Threads)
-	tw, tb := float64(r.Time)/float64(r.Turns), float64(base.Time)/float64(base.Turns)
-	s.energy = append(s.energy, (float64(with)*tw-float64(without)*tb)/per)
-	s.dynamic = append(s.dynamic, (float64(with-idle)*tw-float64(without-idle)*tb)/per)
-	s.power = append(s.power, float64(with))
-	s.cycles = append(s.cycles, (float64(r.Cycles)/float64(r.Turns)-float64(base.Cycles)/float64(base.Turns))/float64(r.Steps*i.Ops))
-	s.idle, s.checked = idle, r.Checked
+// cells pairs runs and gathers what each says.
+func cells(runs []Run) map[cell]*series {
+	known := map[string]Instruction{}
+	for _, i := range Catalogue() {
+		known[i.Name] = i
+	}
+	bases, idle := partners(runs)
+	out := map[cell]*series{}
+	for n := range runs {
+		r := &runs[n]
+		base, i := bases[r.baseKey()], known[r.Instruction]
+		if !r.Block || r.Error != "" || base == nil || i.Name == "" || !r.counted() || !base.counted() {
+			continue
+		}
+		for m, p := range r.Power {
+			without, both := base.Power[m]
+			rest := idle[r.idleKey(m)]
+			if !both || rest == nil {
+				continue
+			}
+			c := cell{r.Instruction, r.Setting, m}
+			if out[c] == nil {
+				out[c] = &series{}
+			}
+			out[c].add(i, r, base, powers{p, without, rest.value()})
+		}
+	}
+	return out
 }
 
-func (s *series) estimate(name string, set Setting, m Method) Estimate {
-	e, se := meanOf(s.energy)
-	d, sd := meanOf(s.dynamic)
-	p, _ := meanOf(s.power)
-	c, _ := meanOf(s.cycles)
-	return Estimate{
-		Instruction: name, Setting: set, Method: m, Energy: measure.Joule(e), Dynamic: measure.Joule(d),
-		Spread: measure.Joule(se), DynamicSpread: measure.Joule(sd), Passes: len(s.energy),
-		Power: measure.Watt(p), Idle: s.idle, Cycles: c, Checked: s.checked,
+// counted reports whether a run has what energies are divided by: a file from
+// elsewhere may lack it.
+func (r *Run) counted() bool { return r.Turns > 0 && r.Threads > 0 && r.Steps > 0 }
+
+// Campaigns lists when the runs' campaigns began, oldest first.
+func Campaigns(runs []Run) []time.Time {
+	var out []time.Time
+	for n := range runs {
+		if at := runs[n].Campaign; !slices.ContainsFunc(out, at.Equal) {
+			out = append(out, at)
+		}
 	}
+	slices.SortFunc(out, time.Time.Compare)
+	return out
 }
 
-// meanOf returns mean and sample standard deviation, zero of a single value.
-func meanOf(v []float64) (m, s float64) {
-	for _, x := range v {
-		m += x
+// Cards lists the GPUs that runs were made on, by UUID.
+func Cards(runs []Run) []string {
+	var out []string
+	for n := range runs {
+		if id := runs[n].UUID; !slices.Contains(out, id) {
+			out = append(out, id)
+		}
 	}
-	m /= float64(len(v))
-	for _, x := range v {
-		s += (x - m) * (x - m)
-	}
-	if len(v) < 2 {
-		return m, 0
-	}
-	return m, math.Sqrt(s / float64(len(v)-1))
+	slices.Sort(out)
+	return out
 }

@@ -27,6 +27,10 @@ func (p *Plan) idle(ctx context.Context, sensor Sensor, s Setting) (Run, error) 
 	if err := errors.Join(err, w.end()); err != nil {
 		return r, err
 	}
+	if ctx.Err() != nil {
+		return r, context.Cause(ctx)
+	}
+	r.span = at
 	r.Time = measure.SecondsOf(at.End.Sub(at.Start))
 	r.Power, r.Reads = w.means(at), w.rate()
 	r.at(c)

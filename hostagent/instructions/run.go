@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"wattmark/hostagent"
@@ -27,6 +27,8 @@ type Plan struct {
 	// which averages shows it alone; Length is how long it is measured.
 	Settle, Length map[Layout]time.Duration
 	Seed           uint64
+	// Host and Version are noted with every run.
+	Host, Version string
 }
 
 // DefaultPlan measures everything, for a sensor that averages over a second.
@@ -45,39 +47,6 @@ func DefaultPlan() Plan {
 	}
 }
 
-// Run is one program measured once.
-type Run struct {
-	Instruction string `json:"instruction"`
-	Setting
-	// Campaign is when the plan began, and tells its passes from another's.
-	Campaign time.Time `json:"campaign"`
-	Pass     int       `json:"pass"`
-	GPU      string    `json:"gpu"`
-	UUID     string    `json:"gpu_uuid"`
-	Driver   string    `json:"driver"`
-	// Block is false for the kernel without the block, or with none: idle.
-	Block bool `json:"block"`
-	// Base names the program without the block by its content; empty for idle.
-	Base string `json:"base,omitempty"`
-	// Turns of the loop, threads that ran it, time from launch to synchronisation,
-	// and cycles of thread 0.
-	Turns   uint64          `json:"turns"`
-	Threads uint64          `json:"threads"`
-	Time    measure.Seconds `json:"time_s"`
-	Cycles  uint64          `json:"cycles"`
-	// X is what thread 0 ended with; Checked that it is what Go computes.
-	X       uint64 `json:"x"`
-	Checked bool   `json:"checked"`
-	// Power is each method's mean.
-	Power map[Method]measure.Watt `json:"power_w"`
-	// Reads a second of the power.
-	Reads measure.Hertz `json:"reads_hz"`
-	SM    measure.Hertz `json:"sm_hz,omitempty"`
-	// Celsius is the GPU's temperature.
-	Celsius float64 `json:"celsius,omitempty"`
-	Error   string  `json:"error,omitempty"`
-}
-
 // Sensor is what programs are measured with.
 type Sensor interface {
 	hostagent.PowerSensor
@@ -93,6 +62,14 @@ type job struct {
 	s     Setting
 	block bool
 	base  string
+}
+
+// String names it in errors.
+func (j job) String() string {
+	if j.base == "" {
+		return fmt.Sprintf("%s, %s", Idle, j.s.Layout)
+	}
+	return fmt.Sprintf("%s, -O%d, %s", j.i.Name, j.s.Level, j.s.Layout)
 }
 
 // Measure runs a plan and hands on every run. A program that this GPU does not
@@ -114,14 +91,17 @@ func Measure(ctx context.Context, m Machine, sensor Sensor, p Plan, each func(Ru
 			if err != nil {
 				return err
 			}
-			jobs = append(jobs, job{s: Setting{Layout: layout}})
 			rng.Shuffle(len(jobs), func(a, b int) { jobs[a], jobs[b] = jobs[b], jobs[a] })
-			for _, j := range jobs {
+			// The idle GPU first, so that a plan which is cut short has it, and last: it
+			// gets warmer meanwhile.
+			rest := job{s: Setting{Layout: layout}}
+			for _, j := range slices.Concat([]job{rest}, jobs, []job{rest}) {
 				r, err := p.measure(ctx, m, sensor, j, cc)
 				if err != nil {
-					return fmt.Errorf("instructions: %s, -O%d, %s: %w", j.i.Name, j.s.Level, layout, err)
+					return fmt.Errorf("instructions: %v: %w", j, err)
 				}
 				r.Campaign, r.GPU, r.UUID, r.Driver = campaign, info.Name, info.UUID, info.Driver
+				r.Seed, r.Host, r.Version = p.Seed, p.Host, p.Version
 				r.Pass, r.Checked = pass, j.block && sound[j.i.Name]
 				if err := each(r); err != nil {
 					return err
@@ -162,11 +142,11 @@ func (p *Plan) jobs(layout Layout, cc int) ([]job, error) {
 	return out, nil
 }
 
-func (p *Plan) measure(ctx context.Context, m Machine, sensor Sensor, j job, cc int) (Run, error) {
+func (p *Plan) measure(ctx context.Context, m Machine, sensor Sensor, j job, cc int) (r Run, err error) {
 	if j.base == "" {
 		return p.idle(ctx, sensor, j.s)
 	}
-	r := Run{Instruction: j.i.Name, Setting: j.s, Block: j.block, Base: j.base}
+	r = Run{Instruction: j.i.Name, Setting: j.s, Block: j.block, Base: j.base}
 	source, err := j.i.PTX(Kernel{Steps: j.s.Steps, Block: j.block, Capability: cc})
 	if err != nil {
 		return r, err
@@ -176,37 +156,38 @@ func (p *Plan) measure(ctx context.Context, m Machine, sensor Sensor, j job, cc 
 		r.Error = err.Error()
 		return r, nil
 	}
-	defer program.Close()
+	defer func() { err = errors.Join(err, program.Close()) }()
+	err = p.launch(ctx, program, sensor, &r)
+	return r, err
+}
+
+// launch runs a program twice, to settle and to be measured, and notes what the
+// sensor said of the second run.
+func (p *Plan) launch(ctx context.Context, program Loaded, sensor Sensor, r *Run) error {
 	turn, err := turnTime(ctx, program)
 	if err != nil {
-		return r, err
+		return err
 	}
 	times := func(d time.Duration) uint64 { return max(1, uint64(d.Seconds()/turn)) }
 	w := watch(ctx, sensor)
-	if _, err = program.Run(ctx, times(p.Settle[j.s.Layout])); err != nil {
-		return r, errors.Join(err, w.end())
+	if _, err = program.Run(ctx, times(p.Settle[r.Layout])); err != nil {
+		return errors.Join(err, w.end())
 	}
-	r.Turns = times(p.Length[j.s.Layout])
+	r.Turns = times(p.Length[r.Layout])
 	l, err := program.Run(ctx, r.Turns)
 	c := sensor.Condition()
 	if err := errors.Join(err, w.end()); err != nil {
-		return r, err
+		return err
+	}
+	if ctx.Err() != nil { // the kernel ran on, but the readings ended
+		return context.Cause(ctx)
 	}
 	r.Threads, r.Cycles, r.X = l.Threads, l.Cycles, l.X
+	r.span = l.Span
 	r.Time = measure.SecondsOf(l.Span.End.Sub(l.Span.Start))
 	r.Power, r.Reads = w.means(l.Span), w.rate()
 	r.at(c)
-	return r, nil
-}
-
-// at notes the GPU's condition as far as it is known.
-func (r *Run) at(c hostagent.Condition) {
-	if !math.IsNaN(float64(c.SM)) {
-		r.SM = c.SM
-	}
-	if !math.IsNaN(c.Temperature) {
-		r.Celsius = c.Temperature
-	}
+	return nil
 }
 
 // turnTime tells how long a turn of the loop takes, in seconds: long enough for

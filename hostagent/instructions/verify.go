@@ -2,6 +2,7 @@ package instructions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -21,7 +22,7 @@ func (p *Plan) verify(ctx context.Context, m Machine, cc int) (map[string]bool, 
 		for n, level := range p.Levels {
 			x, ok, err := runOnce(ctx, m, i, level, cc)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("instructions: %s at -O%d: %w", i.Name, level, err)
 			}
 			if !ok {
 				break
@@ -52,7 +53,6 @@ func runOnce(ctx context.Context, m Machine, i Instruction, level, cc int) (x ui
 	if err != nil {
 		return 0, false, nil //nolint:nilerr // the plan's own run reports it
 	}
-	defer p.Close()
 	l, err := p.Run(ctx, verifyTurns)
-	return l.X, true, err
+	return l.X, true, errors.Join(err, p.Close())
 }

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 	"unsafe"
@@ -27,7 +28,9 @@ func (d *Device) Load(source []byte, entry string, level int) (*Program, error) 
 		if p.mod, err = d.drv.compileAt(source, level); err != nil {
 			return err
 		}
-		p.fn, err = d.drv.function(p.mod, entry)
+		if p.fn, err = d.drv.function(p.mod, entry); err != nil {
+			err = errors.Join(err, d.drv.check("cuModuleUnload", d.drv.ModuleUnload(p.mod)))
+		}
 		return err
 	})
 	if err != nil {
@@ -93,7 +96,10 @@ func (d *Device) Allocate(size uint64) (*Buffer, error) {
 		if err := d.drv.check("cuMemAlloc", d.drv.MemAlloc(&b.at, uintptr(size))); err != nil {
 			return err
 		}
-		return d.zero(b.at, size)
+		if err := d.zero(b.at, size); err != nil {
+			return errors.Join(err, d.drv.check("cuMemFree", d.drv.MemFree(b.at)))
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %d bytes on the GPU: %w", size, err)

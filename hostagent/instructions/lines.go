@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // mostLine bounds a line of a file of runs: a run has less than 2 kB.
@@ -58,6 +59,11 @@ func (r *Run) valid() error {
 		return fmt.Errorf("a run of %s with the layout %q: want %s or %s", r.Instruction, r.Layout, OneThread, WholeGPU)
 	case r.Time < 0 || r.Steps < 0 || r.Pass < 0:
 		return fmt.Errorf("a run of %s with a negative time, number of steps or pass", r.Instruction)
+	}
+	for m := range r.Power {
+		if m != Meter && !slices.Contains(Methods(), m) {
+			return fmt.Errorf("a run of %s with a power by %q: want one of %v, %s", r.Instruction, m, Methods(), Meter)
+		}
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func Measure(ctx context.Context, m Machine, sensor Sensor, p Plan, each func(Ru
 	if err != nil {
 		return err
 	}
-	campaign, info := time.Now().UTC().Truncate(time.Second), m.Info()
+	campaign, info := time.Now().UTC().Truncate(time.Second), hostagent.Identify(m.Info(), sensor)
 	rng := rand.New(rand.NewPCG(p.Seed, 0))
 	for pass := range p.Passes {
 		for _, layout := range p.Layouts {

@@ -27,9 +27,11 @@ const (
 	Counter Method = "counter"
 	// Instant is the mean of the instantaneous field.
 	Instant Method = "instant"
+	// Meter is no method of the GPU's: the mean by an external meter.
+	Meter Method = "meter"
 )
 
-// Methods lists all of them.
+// Methods lists those of the GPU's own sensor.
 func Methods() []Method { return []Method{SMA, MTSM, PAPI, Counter, Instant} }
 
 // smaEvery is SMA's period (Arafa et al., 66.7 Hz).

@@ -21,6 +21,8 @@ type tableFlags struct {
 	level          int
 	campaigns      []int64
 	check          bool
+	markdown       bool
+	sass           string
 }
 
 func (f *tableFlags) add(c *cobra.Command) {
@@ -58,6 +60,14 @@ and fails where an expectation fails by more than the noise.`,
 			if f.check {
 				return a.instructionsCheck(instructions.Checks(table, instructions.Method(f.method)))
 			}
+			if f.markdown {
+				sass, err := readSASS(f.sass)
+				if err != nil {
+					return err
+				}
+				markdown(a.out, table, instructions.Method(f.method), sass)
+				return nil
+			}
 			rows := []instructions.Estimate{}
 			for _, e := range table {
 				if f.takes(cmd, e.Method, e.Layout, e.Level, a.json) {
@@ -70,6 +80,8 @@ and fails where an expectation fails by more than the noise.`,
 	f.add(c)
 	c.Flags().Int64SliceVar(&f.campaigns, "campaign", nil, "campaign of the task database (repeatable)")
 	c.Flags().BoolVar(&f.check, "check", false, "hold the figures against what one expects")
+	c.Flags().BoolVar(&f.markdown, "markdown", false, "print the table of docs/instructions.md")
+	c.Flags().StringVar(&f.sass, "sass", "", "with --markdown: what wattmark instructions sass --json printed")
 	return a.jsonFlag(c)
 }
 

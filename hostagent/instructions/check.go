@@ -82,8 +82,12 @@ func Checks(table []Estimate, m Method) []Check {
 		}
 	}
 	for _, chain := range [][]string{
-		{"div.s32", "mul.lo.s32", "add.s32"}, {"div.u32", "mul.lo.s32"}, {"rem.s32", "mul.lo.s32"}, {"rem.u32", "mul.lo.s32"},
-		{"div.rn.f32", "mul.f32", "add.f32"}, {"div.rn.f64", "mul.f64", "add.f64"},
+		{"div.s32", "mul.lo.s32", "add.s32"},
+		{"div.u32", "mul.lo.s32"},
+		{"rem.s32", "mul.lo.s32"},
+		{"rem.u32", "mul.lo.s32"},
+		{"div.rn.f32", "mul.f32", "add.f32"},
+		{"div.rn.f64", "mul.f64", "add.f64"},
 	} {
 		c.chain(Harder, OneThread, EnergyOf, []int{3, 0}, chain...)
 	}

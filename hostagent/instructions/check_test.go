@@ -40,9 +40,13 @@ func TestChecks(t *testing.T) {
 		level           int
 		want            Verdict
 	}{
-		{"div.s32", "mul.lo.s32", 3, Holds}, {"mul.lo.s32", "add.s32", 3, WithinNoise}, {"add.f64", "add.f32", 3, Fails},
+		{"div.s32", "mul.lo.s32", 3, Holds},
+		{"mul.lo.s32", "add.s32", 3, WithinNoise},
+		{"add.f64", "add.f32", 3, Fails},
 		{"add.f32", "add.f32", 0, WithinNoise}, // a single pass: 1 % is assumed
-		{dram, l2, 3, Fails}, {l2, l1, 3, Holds}, {l1, shared, 3, WithinNoise},
+		{dram, l2, 3, Fails},
+		{l2, l1, 3, Holds},
+		{l1, shared, 3, WithinNoise},
 	} {
 		c := find(t, checks, tc.dearer, tc.cheaper, tc.level)
 		if c.Verdict != tc.want {

@@ -16,7 +16,7 @@ type fakeSensor struct {
 }
 
 func (s fakeSensor) Read() (hostagent.PowerReading, error) {
-	time.Sleep(2 * time.Millisecond)
+	time.Sleep(5 * time.Millisecond)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	now := time.Now()

@@ -30,6 +30,15 @@ type fakeGPU struct {
 	polls   int
 	grids   map[string][3]uint32
 	scalars []uint32
+	levels  []uintptr                   // of the compiler, one a module
+	entries map[string]func(fakeLaunch) // programs: what they do with their 64-bit parameters
+	args    int                         // how many these have
+}
+
+// fakeLaunch is one launch of a program.
+type fakeLaunch struct {
+	grid, block [3]uint32
+	args        []uint64
 }
 
 func newFakeGPU() *fakeGPU {
@@ -158,8 +167,13 @@ func (g *fakeGPU) memory(d *driver) {
 func (g *fakeGPU) execution(d *driver) {
 	d.ModuleLoad = func(mod *uintptr, image *byte, n uint32, options *int32, values *uintptr) result {
 		r := g.call("load")
+		v := unsafe.Slice(values, n)
+		for i, o := range unsafe.Slice(options, n) {
+			if o == 7 { // CU_JIT_OPTIMIZATION_LEVEL
+				g.levels = append(g.levels, v[i])
+			}
+		}
 		if r != success {
-			v := unsafe.Slice(values, n)
 			copy(unsafe.Slice(*(**byte)(unsafe.Pointer(&v[0])), v[1]), g.jitLog+"\x00")
 			return r
 		}
@@ -197,6 +211,14 @@ func (g *fakeGPU) launch(fn uintptr, gx, gy, gz, bx, by, bz, shared uint32, _ ui
 		return r
 	}
 	g.grids[name] = [3]uint32{gx, bx, shared}
+	if f := g.entries[name]; f != nil {
+		l := fakeLaunch{[3]uint32{gx, gy, gz}, [3]uint32{bx, by, bz}, nil}
+		for _, p := range unsafe.Slice(params, g.args) {
+			l.args = append(l.args, *(*uint64)(p))
+		}
+		f(l)
+		return success
+	}
 	arg := func(i int) uint64 { return *(*uint64)(unsafe.Slice(params, i+1)[i]) }
 	switch name {
 	case kernels.Clock:

@@ -11,15 +11,24 @@ import (
 const (
 	jitErrorLog     = 5
 	jitErrorLogSize = 6
+	jitLevel        = 7
 	jitLogBytes     = 16 << 10
+)
+
+// The optimisation levels of the driver's compiler.
+const (
+	leastLevel = 0
+	mostLevel  = 4 // what it does unless told otherwise
 )
 
 // compile loads PTX text, NUL-terminated, as a module. When the driver's
 // compiler refuses it, the error has its log.
-func (d *driver) compile(src []byte) (uintptr, error) {
+func (d *driver) compile(src []byte) (uintptr, error) { return d.compileAt(src, mostLevel) }
+
+func (d *driver) compileAt(src []byte, level int) (uintptr, error) {
 	log := make([]byte, jitLogBytes)
-	options := []int32{jitErrorLog, jitErrorLogSize}
-	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log))}
+	options := []int32{jitErrorLog, jitErrorLogSize, jitLevel}
+	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log)), uintptr(level)}
 	var pin runtime.Pinner
 	pin.Pin(&log[0])
 	defer pin.Unpin()

@@ -99,7 +99,7 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 		return nil, err
 	}
 	s.capture = started.CaptureID
-	info := identify(cfg)
+	info := hostagent.Identify(cfg.Device.Info(), cfg.Sensor)
 	s.id, err = cfg.DB.BeginTask(ctx, store.NewTask{
 		Name: cfg.Name, User: cfg.User, Launched: time.Now(), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
 		GPU: info.Name, GPUUUID: info.UUID, Driver: info.Driver, Marker: s.spec,
@@ -109,17 +109,6 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	}
 	s.tell()
 	return s, nil
-}
-
-// identify names the GPU. Its sensor's library knows the driver's own version,
-// which the CUDA driver API does not tell.
-func identify(cfg Config) hostagent.Info {
-	info := cfg.Device.Info()
-	s, ok := cfg.Sensor.(interface{ Info() hostagent.Info })
-	if ok && s.Info().Driver != "" && s.Info().Driver != info.Driver {
-		info.Driver = s.Info().Driver + " (" + info.Driver + ")"
-	}
-	return info
 }
 
 // abandon frees the bench of a capture that has no task.

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"wattmark/hostagent/instructions"
+	"wattmark/hostagent/instructions/reference"
+)
+
+// table1Prefix before a GPU selects a column of Table I of Arafa et al.
+const table1Prefix = "table1:"
+
+func (a *app) instructionsCompareCmd() *cobra.Command {
+	var f tableFlags
+	var quantity string
+	c := &cobra.Command{
+		Use: "compare A B", Short: "Hold two measurements of instructions against each other", Args: cobra.ExactArgs(2),
+		Long: `Hold two measurements against each other: each a campaign of the task database, a
+file, or table1:maxwell, table1:pascal, table1:volta or table1:turing, a column of
+Table I of Arafa et al. (2020). That has one thread, and the methods papi and mtsm.
+
+"differs" is Welch's t-test on the passes: chance makes a difference as large in
+less than 1 of 20 rows. It takes two passes of each.`,
+		Example: "  wattmark instructions compare 1 2 --layout whole-gpu --quantity dynamic\n  wattmark instructions compare table1:volta h200.jsonl --method mtsm",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := instructions.Quantity(quantity)
+			if q != instructions.EnergyOf && q != instructions.DynamicOf {
+				return withCode(exitUsage, fmt.Errorf("--quantity %q: want %s or %s", quantity, instructions.EnergyOf, instructions.DynamicOf))
+			}
+			var sides [2][]instructions.Estimate
+			for n, name := range args {
+				var err error
+				if sides[n], err = a.estimatesNamed(cmd.Context(), name, q); err != nil {
+					return err
+				}
+			}
+			rows := []instructions.Comparison{}
+			for _, r := range instructions.Compare(sides[0], sides[1], q) {
+				if f.takes(cmd, r.Method, r.Layout, r.Level, a.json) {
+					rows = append(rows, r)
+				}
+			}
+			return a.printComparison(args, rows)
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&quantity, "quantity", string(instructions.EnergyOf), "energy, or dynamic: above the idle GPU's")
+	return a.jsonFlag(c)
+}
+
+func (a *app) estimatesNamed(ctx context.Context, name string, q instructions.Quantity) ([]instructions.Estimate, error) {
+	if gpu, ok := strings.CutPrefix(name, table1Prefix); ok {
+		if q != instructions.EnergyOf {
+			return nil, withCode(exitUsage, fmt.Errorf("%s has no %s energies: leave --quantity out", name, q))
+		}
+		e, err := reference.Estimates(gpu)
+		if err != nil {
+			err = withCode(exitUsage, err)
+		}
+		return e, err
+	}
+	runs, err := a.instructionRuns(ctx, []string{name})
+	return instructions.Estimates(runs), err
+}
+
+func (a *app) printComparison(names []string, rows []instructions.Comparison) error {
+	if a.json {
+		return a.printJSON(rows)
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("%s and %s have no row in common: try another --method", names[0], names[1])
+	}
+	t := newTable(a.out)
+	t.AppendHeader(table.Row{"instruction", "layout", "level", "A: " + names[0], "± spread", "B: " + names[1], "± spread", "B/A", "t", "differs"})
+	for _, r := range rows {
+		welch, differs := "", ""
+		if r.Welch != nil {
+			welch, differs = fmt.Sprintf("%.1f", r.Welch.T), "no"
+			if r.Welch.Differ {
+				differs = "yes"
+			}
+		}
+		t.AppendRow(table.Row{
+			r.Instruction, r.Layout, fmt.Sprintf("-O%d", r.Level), joules(r.A.Energy), spread(r.A.Spread, r.A.Passes),
+			joules(r.B.Energy), spread(r.B.Spread, r.B.Passes), fmt.Sprintf("%.3g", r.Ratio), welch, differs,
+		})
+	}
+	t.Render()
+	return nil
+}

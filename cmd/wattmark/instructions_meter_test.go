@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/instructions"
+	"wattmark/measure"
+	"wattmark/store"
+)
+
+// simMachine runs programs on the simulated GPU: with their block they draw what
+// its compute kernel does, without it what half of that does.
+type simMachine struct{ hostagent.Device }
+
+func (m simMachine) Capability() (int, error) { return 90, nil }
+
+func (m simMachine) Load(i instructions.Instruction, source []byte, s instructions.Setting) (instructions.Loaded, error) {
+	if i.Name == "mul.f16" && instructions.Count(source).Loop > s.Steps {
+		return nil, errors.New("the simulated GPU has no mul.f16")
+	}
+	kind := hostagent.BenchHalf
+	if instructions.Count(source).Loop > s.Steps {
+		kind = hostagent.BenchCompute
+	}
+	return simProgram{m.Device, kind}, nil
+}
+
+type simProgram struct {
+	dev  hostagent.Device
+	kind hostagent.Benchmark
+}
+
+func (p simProgram) Run(ctx context.Context, turns uint64) (instructions.Launch, error) {
+	k, err := p.dev.RunBenchmark(ctx, p.kind, time.Duration(turns)*20*time.Microsecond)
+	if err != nil {
+		return instructions.Launch{}, err
+	}
+	return instructions.Launch{Span: k[0].Span, Threads: 1}, nil
+}
+
+func (simProgram) Close() error { return nil }
+
+// slowSensor lets the emulated meter have the processor.
+type slowSensor struct{ hostagent.PowerSensor }
+
+func (s slowSensor) Read() (hostagent.PowerReading, error) {
+	<-time.After(2 * time.Millisecond)
+	return s.PowerSensor.Read()
+}
+
+func (slowSensor) Condition() hostagent.Condition { return hostagent.Condition{} }
+
+// simCampaign runs a small plan on the rig's simulated GPU, with its meter.
+func simCampaign(t *testing.T, r *rig, ctx context.Context, after func(n int)) (*instructionSink, *store.DB, error) {
+	t.Helper()
+	dev, sensor, err := openSim(r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dev.Close() })
+	db, err := store.Open(t.Context(), r.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	f := instructionsFlags{monitor: r.address, out: filepath.Join(t.TempDir(), "runs.jsonl"), levels: []int{3}, layouts: []string{"whole-gpu"}, passes: 1}
+	f.length, f.settle = 80*time.Millisecond, 20*time.Millisecond
+	p, err := f.plan([]string{"add.f16", "mul.f16", "add.bf16"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{streams: streams{out: io.Discard, err: io.Discard}}
+	sink := &instructionSink{db: db, file: f.out, late: true}
+	err = a.instructionsMetered(ctx, f, dev, sink, func(ctx context.Context) error {
+		return instructions.Measure(ctx, simMachine{dev}, slowSensor{sensor}, p, func(x instructions.Run) error {
+			err := sink.add(ctx, x)
+			after(sink.n)
+			return err
+		})
+	})
+	return sink, db, errors.Join(err, sink.close(ctx))
+}
+
+// Each program of a campaign gets the power that the board drew meanwhile, from an
+// emulated meter on a real line, through the markers' clock.
+func TestInstructionsWithAMeter(t *testing.T) {
+	r := newRig(t)
+	sink, db, err := simCampaign(t, r, t.Context(), func(int) {})
+	// mul.f16 does not load: the meter saw what ran, and says how many that were.
+	if err == nil || !strings.Contains(err.Error(), "the meter saw 5 of 6 programs") {
+		t.Fatal(err)
+	}
+	runs, err := campaignRuns(t.Context(), db, sink.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for n, x := range runs {
+		w, ok := x.Power[instructions.Meter]
+		if ok != (x.Error == "") {
+			t.Errorf("run %d, %s: by the meter %v, error %q", n+1, x.Instruction, w, x.Error)
+		}
+		if !ok {
+			continue
+		}
+		seen++
+		e, err := r.live.Energy(sink.spans[n].Start, sink.spans[n].End)
+		if err != nil {
+			t.Fatal(err)
+		}
+		truth := measure.Watt(float64(e.Total) / float64(x.Time))
+		if off := float64(w/truth) - 1; math.Abs(off) > 0.01 {
+			t.Errorf("run %d, %s: %v by the meter, %v in truth", n+1, x.Instruction, w, truth)
+		}
+	}
+	if seen != 5 || len(runs) != 6 {
+		t.Errorf("%d of %d runs have the meter's power", seen, len(runs))
+	}
+	f, err := os.Open(sink.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines, err := instructions.ReadRuns(f, sink.file)
+	if err != nil || len(lines) != len(runs) || lines[0].Power[instructions.Meter] != runs[0].Power[instructions.Meter] {
+		t.Errorf("%d lines (%v) of %d runs", len(lines), err, len(runs))
+	}
+	for _, e := range instructions.Estimates(lines) {
+		if e.Method == instructions.Meter && (e.Dynamic <= 0 || e.Instruction == "mul.f16") {
+			t.Errorf("got %+v", e)
+		}
+	}
+	r.free()
+}
+
+// A campaign that is cut short keeps what it has, in database and file.
+func TestInstructionsWithAMeterCutShort(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sink, db, err := simCampaign(t, r, ctx, func(n int) {
+		if n == 2 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	runs, err := campaignRuns(t.Context(), db, sink.id)
+	if err != nil || len(runs) != 2 {
+		t.Errorf("%d runs, %v", len(runs), err)
+	}
+	f, err := os.Open(sink.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if lines, err := instructions.ReadRuns(f, sink.file); err != nil || len(lines) != 2 {
+		t.Errorf("%d lines, %v", len(lines), err)
+	}
+	r.free()
+}

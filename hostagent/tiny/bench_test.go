@@ -3,13 +3,11 @@ package tiny_test
 import (
 	"context"
 	"iter"
-	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"wattmark/hostagent"
-	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/sim"
 	"wattmark/hostagent/tiny"
 	"wattmark/measure"
@@ -96,7 +94,7 @@ func newBench(t testing.TB, seed uint64, k *sim.Kernel, cfg meter.Config) *bench
 func (b *bench) fit() clock.Fit {
 	origin := time.Unix(1_700_000_000, 0)
 	at := func(t time.Time) measure.Seconds {
-		return b.meter.DeviceTime(t.Sub(origin.Add(-time.Second)))
+		return b.meter.DeviceTime(b.since(t))
 	}
 	a, z := at(origin), at(origin.Add(10*time.Second))
 	f := clock.Fit{Origin: measure.Seconds(origin.Unix()), A: a, B: float64(z-a) / 10, VarA: uFit * uFit, VarB: 1e-14}
@@ -109,7 +107,7 @@ func (b *bench) fit() clock.Fit {
 func (b *bench) blocks(until time.Time) iter.Seq2[*measure.Block, error] {
 	return func(yield func(*measure.Block, error) bool) {
 		var blk measure.Block
-		end := until.Sub(time.Unix(1_700_000_000, 0).Add(-time.Second)) + 20*time.Millisecond
+		end := b.since(until) + 20*time.Millisecond
 		for b.meter.Elapsed() < end {
 			b.meter.Next(&blk, 2048)
 			if !yield(&blk, nil) {
@@ -135,24 +133,33 @@ func (b *bench) measure(t testing.TB, p tiny.Plan, seed uint64) (tiny.Outcome, h
 	return out, ran
 }
 
-// truth is the energy of one launch of a kernel of one level on the linear card:
-// its power with the leakage that the warm card adds to everything, times its
-// time. The leakage is what the plain carrier draws beyond its level.
-func (b *bench) truth(out tiny.Outcome, k []sim.Step) float64 {
+// truth is the energy of one launch of a kernel of constant levels on the linear
+// card: its power, with the leakage that the warm card adds to everything, times
+// its time. The leakage is what the card itself says that the phases with the
+// kernel drew beyond the levels that were set.
+func (b *bench) truth(t testing.TB, ran hostagent.Ran, k []sim.Step) float64 {
+	t.Helper()
 	half, _ := b.board.Level(board.Half)
-	leak := float64(out.Carrier) - float64(half)
-	if math.Abs(leak) > 0.03*float64(half) {
-		leak = 0
-	}
-	var e float64
+	var own, length float64
 	for _, s := range k {
-		e += (float64(s.Level) + leak) * s.For.Seconds()
+		own, length = own+float64(s.Level)*s.For.Seconds(), length+s.For.Seconds()
 	}
-	return e
+	var extra, time float64
+	for _, p := range ran.Phases {
+		if p.Inserted == 0 {
+			continue
+		}
+		e, err := b.board.Energy(b.since(p.Span.Start), b.since(p.Span.End))
+		if err != nil {
+			t.Fatal(err)
+		}
+		extra += float64(e.Total) - float64(half)*p.Carrier.Seconds() - float64(p.Inserted)*own
+		time += p.Span.End.Sub(p.Span.Start).Seconds()
+	}
+	return own + extra/time*length
 }
 
-// hostAt is a time of day as device time of the meter.
-func hostAt(f clock.Fit, t time.Time) measure.Seconds {
-	m, _ := f.Meter(measurement.HostSeconds(f, t))
-	return m
+// since is a time of day as the board counts it.
+func (b *bench) since(t time.Time) time.Duration {
+	return t.Sub(time.Unix(1_700_000_000, 0).Add(-time.Second))
 }

@@ -55,6 +55,8 @@ type report struct {
 	// Condition is the GPU's clocks and temperature around the work.
 	Condition *conditionReport `json:"gpu_condition,omitempty"`
 	Quality   *qualityReport   `json:"quality,omitempty"`
+	// Tiny is the energy of one launch, where the task was made for that.
+	Tiny *tinyReport `json:"tiny,omitempty"`
 	// Caution is what the meter cannot see and ± U does not hold.
 	Caution string `json:"caution,omitempty"`
 

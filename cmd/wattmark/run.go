@@ -197,7 +197,7 @@ func (a *app) showTask(ctx context.Context, db *store.DB, id store.TaskID, extra
 		return err
 	}
 	r := newReport(&t, a.db)
-	if err := r.addCondition(ctx, db); err != nil {
+	if err := errors.Join(r.addCondition(ctx, db), r.addTiny(ctx, db)); err != nil {
 		return err
 	}
 	if extra != nil {

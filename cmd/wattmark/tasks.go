@@ -183,7 +183,7 @@ func (a *app) showCmd() *cobra.Command {
 				return err
 			}
 			r := newReport(t, a.db)
-			if err := r.addCondition(cmd.Context(), db); err != nil {
+			if err := errors.Join(r.addCondition(cmd.Context(), db), r.addTiny(cmd.Context(), db)); err != nil {
 				return err
 			}
 			if a.json {

@@ -36,18 +36,11 @@ func (p plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
 }
 
 func (p plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
-	changes := make([]board.Change, 0, len(steps))
-	t := p.Since(at)
-	for _, s := range steps {
-		w := s.Level
-		if w == 0 {
-			w, _ = p.Level(board.Load(s.Load))
-		}
-		changes = append(changes, board.Change{At: t, Level: w})
-		t += s.For
+	out := make([]board.Step, len(steps))
+	for i, s := range steps {
+		out[i] = board.Step{Load: board.Load(s.Load), Level: s.Level, For: s.For}
 	}
-	begin, err := p.SetLevels(changes)
-	return p.Time(begin), err
+	return p.Live.SetSteps(at, out)
 }
 
 // bench is a card, a meter and a simulated GPU in virtual time.

@@ -125,7 +125,7 @@ func (a *app) tiny(ctx context.Context, f tinyFlags) (err error) {
 	}
 	db := cfg.DB.(*store.DB)
 	if err == nil {
-		err = tinyResult(ctx, db, id, plan, ran, insert.Name)
+		err = f.result(ctx, db, id, plan, ran, insert.Name)
 	}
 	return errors.Join(err, a.showTask(ctx, db, id, nil))
 }
@@ -221,11 +221,11 @@ func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r hostagent
 	meter.Drift = measure.Watt(f.drift)
 	p, err := f.planned(e, meter)
 	if f.slice > 0 {
-		p.Slices = int(float64(p.Slices) * float64(measure.SecondsOf(p.Slice+p.Dither/2)+length) / float64(measure.SecondsOf(f.slice+p.Dither/2)+length))
+		p.Slices = max(1, int(time.Duration(p.Slices)*(p.Slice+p.Dither/2)/(f.slice+p.Dither/2)))
 		p.Slice, p.U = f.slice, 0
 	}
 	if f.phase > 0 {
-		p.Slices, p.U = max(1, int(seconds(f.phase)/(measure.SecondsOf(p.Slice+p.Dither/2)+length))), 0
+		p.Slices, p.U = max(1, int(f.phase/(p.Slice+p.Dither/2))), 0
 	}
 	if f.blocks > 0 {
 		p.Blocks, p.U = f.blocks, 0
@@ -266,8 +266,8 @@ func planText(p tiny.Plan, length measure.Seconds) string {
 	return text
 }
 
-// tinyResult works the energy of a launch out of a stored task, and stores it.
-func tinyResult(ctx context.Context, db *store.DB, id store.TaskID, p tiny.Plan, ran hostagent.Ran, name string) error {
+// result works the energy of a launch out of a stored task, and stores it.
+func (f *tinyFlags) result(ctx context.Context, db *store.DB, id store.TaskID, p tiny.Plan, ran hostagent.Ran, name string) error {
 	t, err := db.Task(ctx, id)
 	if err != nil {
 		return err
@@ -281,6 +281,7 @@ func tinyResult(ctx context.Context, db *store.DB, id store.TaskID, p tiny.Plan,
 	if err != nil {
 		return err
 	}
+	out.Missed(f.u)
 	plan, err := json.Marshal(p)
 	if err != nil {
 		return err

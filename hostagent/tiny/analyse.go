@@ -190,6 +190,14 @@ func (o *Outcome) Largest() (measure.Contribution, bool) {
 	return slices.MaxFunc(o.Budget, func(a, b measure.Contribution) int { return cmp.Compare(a.U, b.U) }), true
 }
 
+// Missed adds a warning where the relative uncertainty is not what was wanted.
+func (o *Outcome) Missed(want float64) {
+	got := math.Abs(float64(o.Energy.U) / float64(o.Energy.Energy))
+	if b, ok := o.Largest(); ok && !(got <= want) {
+		o.Warnings = append(o.Warnings, fmt.Sprintf("± %.2g %% was wanted and ± %.2g %% reached; most of it is %s", 100*want, 100*got, b.Source))
+	}
+}
+
 // Kernels returns a train that ran as the kernels of a task: its phases by name.
 func Kernels(p Plan, ran hostagent.Ran, name string) []hostagent.Kernel {
 	var out []hostagent.Kernel

@@ -144,17 +144,18 @@ func PlanContrast(e Expect, m Meter, want float64) (Plan, error) {
 	}
 	p := Plan{Method: Contrast}
 	p.Slice, p.Dither = spacing(e, m)
-	period := measure.SecondsOf(p.Slice+p.Dither/2) + e.Length
+	slice := measure.SecondsOf(p.Slice + p.Dither/2)
 	// A meter that averages needs phases that are long beside its average.
-	shortest := max(measure.SecondsOf(leastPhase), 20*m.Response.Update, 20*m.Response.Window, 40*m.Response.Tau, 20*period)
+	shortest := max(measure.SecondsOf(leastPhase), 20*m.Response.Update, 20*m.Response.Window, 40*m.Response.Tau, 20*slice)
 	best, bestTime := math.Inf(1), math.Inf(1)
 	for phase := shortest; phase <= max(shortest, measure.SecondsOf(mostPhase)); phase *= 2 {
-		launches := math.Floor(float64(phase / period))
+		launches := math.Ceil(float64(phase / slice))
+		with := float64(phase) + launches*float64(e.Length)
 		for blocks := leastBlocks; blocks <= mostBlocks; blocks++ {
-			u := m.launch(e, float64(phase), launches, blocks) / float64(e.Energy)
+			u := m.launch(e, with, launches, blocks) / float64(e.Energy)
 			k := measure.CoverageFactor(float64(4*blocks - 2 - 3))
 			total := math.Hypot(k*u, 2*m.Scale)
-			took := float64(phase) * 4 * float64(blocks)
+			took := (float64(phase) + with) * 2 * float64(blocks)
 			best = min(best, total)
 			if total <= want && took < bestTime {
 				bestTime, p.Slices, p.Blocks, p.U = took, int(launches), blocks, total

@@ -131,7 +131,7 @@ func newDesign(phases []Phase) (*design, error) {
 	}
 	unknowns := 2 + driftTerms(len(phases))
 	d.dof = len(phases) - unknowns
-	if plain < 2 || len(phases)-plain < 2 || d.dof < 2 {
+	if plain < 3 || len(phases)-plain < 3 {
 		return nil, fmt.Errorf("%w: %d plain and %d with the kernel: at least three of each are needed", ErrPhases, plain, len(phases)-plain)
 	}
 	middle := func(p Phase) float64 { return float64(p.Window.From+p.Window.To) / 2 }

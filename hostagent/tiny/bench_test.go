@@ -60,8 +60,14 @@ const uFit = 5e-6
 // that a kernel's energy is its power times its time, leakage aside).
 func newBench(t testing.TB, seed uint64, k *sim.Kernel, cfg meter.Config) *bench {
 	t.Helper()
+	return newBenchOf(t, board.Config{}, seed, k, cfg)
+}
+
+// newBenchOf is newBench with a card that has its own drift.
+func newBenchOf(t testing.TB, card board.Config, seed uint64, k *sim.Kernel, cfg meter.Config) *bench {
+	t.Helper()
 	model, err := board.New(board.Config{
-		Seed: seed, TauUp: 50 * time.Microsecond, TauDown: 50 * time.Microsecond,
+		Seed: seed, Drift: card.Drift, TauUp: 50 * time.Microsecond, TauDown: 50 * time.Microsecond,
 		Rails: []board.RailConfig{{Name: "aux_12v_1", Role: measure.RolePSU, Open: 12.1, Source: 0.005, Share: 1}},
 	})
 	if err != nil {

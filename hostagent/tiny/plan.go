@@ -142,7 +142,7 @@ func PlanContrast(e Expect, m Meter, want float64) (Plan, error) {
 	if !(e.Length > 0) || !(want > 0) {
 		return Plan{}, fmt.Errorf("%w: a kernel of %v to %.2g: both must be positive", ErrPlan, e.Length, want)
 	}
-	p := Plan{Method: Contrast}
+	p := Plan{Method: Contrast, Lead: max(time.Second, (10 * max(m.Response.Update, m.Response.Window)).Duration())}
 	p.Slice, p.Dither = spacing(e, m)
 	slice := measure.SecondsOf(p.Slice + p.Dither/2)
 	// A meter that averages needs phases that are long beside its average.
@@ -169,7 +169,6 @@ func PlanContrast(e Expect, m Meter, want float64) (Plan, error) {
 		}
 		return p, fmt.Errorf("%w: %.2g is wanted, %.2g is what this meter can reach: %s", ErrPlan, want, best, hint)
 	}
-	p.Lead = max(time.Second, (10 * max(m.Response.Update, m.Response.Window)).Duration())
 	return p, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"wattmark/hostagent/sim"
 	"wattmark/hostagent/tiny"
 	"wattmark/measure"
+	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/meter"
 )
 
@@ -76,10 +77,15 @@ func TestContrastCoverage(t *testing.T) {
 	for name, c := range map[string]struct {
 		length time.Duration
 		cfg    meter.Config
+		drift  float64 // of the card, by its temperature; −1 for none
+		most   float64
 	}{
-		"10 µs, calibration": {10 * time.Microsecond, good},
-		"10 µs, noise":       {10 * time.Microsecond, perfect},
-		"1 ms, calibration":  {time.Millisecond, good},
+		"10 µs, calibration": {10 * time.Microsecond, good, 0, 0.97},
+		"1 ms, calibration":  {time.Millisecond, good, 0, 0.97},
+		"10 µs, noise":       {10 * time.Microsecond, perfect, -1, 0.97},
+		// What the polynomial leaves of a card that is warming up is in the residuals,
+		// though most of it cancels between the phases: U is a fifth too large.
+		"10 µs, drift": {10 * time.Microsecond, perfect, 0, 0.99},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,7 +98,7 @@ func TestContrastCoverage(t *testing.T) {
 			p.Lead = 100 * time.Millisecond
 			inside, squares, worst := 0, 0.0, 0.0
 			for seed := range seeds {
-				b := newBench(t, seed, &sim.Kernel{Cold: k}, c.cfg)
+				b := newBenchOf(t, board.Config{Drift: c.drift}, seed, &sim.Kernel{Cold: k}, c.cfg)
 				out, ran := b.measure(t, p, seed)
 				truth := b.truth(t, ran, k)
 				z := 2 * (float64(out.Energy.Energy) - truth) / float64(out.Energy.U)
@@ -108,8 +114,8 @@ func TestContrastCoverage(t *testing.T) {
 			if testing.Short() {
 				return
 			}
-			if share < 0.93 || share > 0.98 {
-				t.Errorf("the truth lies within U in %.1f %% of %d cases, want 93 to 98 %%", 100*share, seeds)
+			if share < 0.93 || share > c.most {
+				t.Errorf("the truth lies within U in %.1f %% of %d cases, want 93 to %.0f %%", 100*share, seeds, 100*c.most)
 			}
 		})
 	}

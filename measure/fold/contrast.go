@@ -114,8 +114,8 @@ type design struct {
 }
 
 // driftTerms is how many powers of time the fit may spend on drift: as few as
-// leave eight degrees of freedom, three at most.
-func driftTerms(phases int) int { return max(0, min(3, phases-2-8)) }
+// leave seven degrees of freedom, three at most.
+func driftTerms(phases int) int { return max(0, min(3, phases-2-7)) }
 
 func newDesign(phases []Phase) (*design, error) {
 	d := &design{}

@@ -62,7 +62,7 @@ func (slowSensor) Condition() hostagent.Condition { return hostagent.Condition{}
 // simCampaign runs a small plan on the rig's simulated GPU, with its meter.
 func simCampaign(t *testing.T, r *rig, ctx context.Context, after func(n int)) (*instructionSink, *store.DB, error) {
 	t.Helper()
-	dev, sensor, err := openSim(r.socket)
+	dev, sensor, err := openSim(r.socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,6 +86,7 @@ func renderReport(w io.Writer, r *report) {
 		fmt.Fprintf(w, "\nCaution: %s.\n", r.Caution)
 	}
 	fmt.Fprintln(w)
+	r.Tiny.render(w)
 	r.Quality.render(w)
 	renderComparison(w, r)
 	renderMarkers(w, r)

@@ -60,6 +60,8 @@ type report struct {
 	Quality   *qualityReport   `json:"quality,omitempty"`
 	// Kernels is the energy by kernel of a recorded program.
 	Kernels *kernelsReport `json:"kernels,omitempty"`
+	// Tiny is the energy of one launch, where the task was made for that.
+	Tiny *tinyReport `json:"tiny,omitempty"`
 	// Caution is what the meter cannot see and ± U does not hold.
 	Caution string `json:"caution,omitempty"`
 

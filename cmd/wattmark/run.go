@@ -209,7 +209,7 @@ func (a *app) showTask(ctx context.Context, db *store.DB, id store.TaskID, extra
 		return err
 	}
 	r := newReport(&t, a.db)
-	if err := r.addSide(ctx, db); err != nil {
+	if err := errors.Join(r.addSide(ctx, db), r.addTiny(ctx, db)); err != nil {
 		return err
 	}
 	if extra != nil {

@@ -34,12 +34,24 @@ type LoadChange struct {
 	Load uint8
 }
 
+// StepsChange asks for many steps of load at once. net/rpc wants it exported.
+type StepsChange struct {
+	At    time.Time
+	Steps []board.Step
+}
+
 // TimeSpan is a span of the time of day.
 type TimeSpan struct{ From, To time.Time }
 
 // SetLoad returns when the load really changes.
 func (s *plantService) SetLoad(c LoadChange, at *time.Time) (err error) {
 	*at, err = s.live.SetLoad(c.At, board.Load(c.Load))
+	return err
+}
+
+// SetSteps returns when the first step really begins.
+func (s *plantService) SetSteps(c StepsChange, at *time.Time) (err error) {
+	*at, err = s.live.SetSteps(c.At, c.Steps)
 	return err
 }
 
@@ -135,6 +147,11 @@ func (p remotePlant) SetLoad(at time.Time, l sim.Load) (begin time.Time, err err
 	return begin, err
 }
 
+func (p remotePlant) SetSteps(at time.Time, steps []sim.Step) (begin time.Time, err error) {
+	err = p.c.Call("Plant.SetSteps", StepsChange{at, boardSteps(steps)}, &begin)
+	return begin, err
+}
+
 // Cancel needs no answer: a board that is gone has nothing laid down.
 func (p remotePlant) Cancel(after time.Time) { _ = p.c.Call("Plant.Cancel", after, nil) }
 
@@ -179,13 +196,15 @@ func dialPlant(socket string) (*rpc.Client, error) {
 	return c, nil
 }
 
-func openSim(socket string) (hostagent.Device, gpuSensor, error) {
+// openSim opens the simulated GPU of an emulator; k is the kernel that its trains
+// launch, nil for the built-in ones.
+func openSim(socket string, k *sim.Kernel) (hostagent.Device, gpuSensor, error) {
 	c, err := dialPlant(socket)
 	if err != nil {
 		return nil, nil, err
 	}
 	p := remotePlant{c}
-	dev, err := sim.Open(sim.Config{Plant: p, Launch: simLaunch})
+	dev, err := sim.Open(sim.Config{Plant: p, Launch: simLaunch, Kernel: k})
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
@@ -195,7 +214,7 @@ func openSim(socket string) (hostagent.Device, gpuSensor, error) {
 // openGPU opens the GPU that a selector names, and a function that opens its sensor.
 func openGPU(ctx context.Context, selector string) (hostagent.Device, func() (gpuSensor, error), error) {
 	if socket, ok := strings.CutPrefix(selector, simPrefix); ok {
-		dev, sensor, err := openSim(socket)
+		dev, sensor, err := openSim(socket, nil)
 		return dev, func() (gpuSensor, error) { return sensor, nil }, err
 	}
 	dev, err := cuda.Open(ctx, selector)

@@ -54,6 +54,18 @@ func (p plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
 	return p.Live.SetLoad(at, board.Load(l))
 }
 
+func (p plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
+	return p.Live.SetSteps(at, boardSteps(steps))
+}
+
+func boardSteps(steps []sim.Step) []board.Step {
+	out := make([]board.Step, len(steps))
+	for i, s := range steps {
+		out[i] = board.Step{Load: board.Load(s.Load), Level: s.Level, For: s.For}
+	}
+	return out
+}
+
 // gpu opens the simulated GPU with its own, misleading, sensor.
 func (s *softBench) gpu() (hostagent.Device, hostagent.PowerSensor, error) {
 	p := plant{s.live}

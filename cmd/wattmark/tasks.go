@@ -184,7 +184,7 @@ func (a *app) showCmd() *cobra.Command {
 				return err
 			}
 			r := newReport(t, a.db)
-			if err := r.addSide(cmd.Context(), db); err != nil {
+			if err := errors.Join(r.addSide(cmd.Context(), db), r.addTiny(cmd.Context(), db)); err != nil {
 				return err
 			}
 			if kernels {

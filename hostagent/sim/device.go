@@ -20,6 +20,8 @@ type Config struct {
 	Launch, Jitter time.Duration
 	// Name as the GPU names itself; "simulated GPU" when empty.
 	Name string
+	// Kernel is what RunTrain launches between its slices; nil for the train's own.
+	Kernel *Kernel
 }
 
 // Device is a simulated GPU. Calls are made from one goroutine.

@@ -151,3 +151,28 @@ func (b *Board) remembers(t time.Duration) bool {
 	first := b.segs[0]
 	return first.forever || t >= first.start
 }
+
+// Change is a level from an instant on.
+type Change struct {
+	At    time.Duration
+	Level measure.Watt
+}
+
+// SetLevels is SetLevel for many changes in order of time, at once. It returns
+// when the first really took place; the others keep their distance from it.
+func (b *Board) SetLevels(changes []Change) (time.Duration, error) {
+	var moved time.Duration
+	for i, c := range changes {
+		at, err := b.SetLevel(c.At+moved, c.Level)
+		if err != nil {
+			return at, err
+		}
+		if i == 0 {
+			moved = at - c.At
+		}
+	}
+	if len(changes) == 0 {
+		return 0, nil
+	}
+	return changes[0].At + moved, nil
+}

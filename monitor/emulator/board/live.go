@@ -1,6 +1,7 @@
 package board
 
 import (
+	"fmt"
 	"time"
 
 	"wattmark/measure"
@@ -51,3 +52,34 @@ func (l *Live) MeanPower(from, to time.Time) measure.Watt {
 
 // At is Board.At at a time of day.
 func (l *Live) At(t time.Time) []Reading { return l.Board.At(l.Since(t)) }
+
+// Step is a stretch of constant load: that of a state, or a level where it is
+// positive.
+type Step struct {
+	Load  Load
+	Level measure.Watt
+	For   time.Duration
+}
+
+// SetSteps lays steps down one after another from a time of day on. It returns
+// when the first really began; what follows the last must be set.
+func (l *Live) SetSteps(at time.Time, steps []Step) (time.Time, error) {
+	changes := make([]Change, 0, len(steps))
+	t := l.Since(at)
+	for i, s := range steps {
+		w := s.Level
+		if w <= 0 {
+			var err error
+			if w, err = l.Level(s.Load); err != nil {
+				return at, err
+			}
+		}
+		if s.For < 0 {
+			return at, fmt.Errorf("board: step %d lasts %v", i+1, s.For)
+		}
+		changes = append(changes, Change{At: t, Level: w})
+		t += s.For
+	}
+	begin, err := l.SetLevels(changes)
+	return l.Time(begin), err
+}

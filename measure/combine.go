@@ -1,0 +1,190 @@
+package measure
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Part is a window of a combination, with the weight of its energy.
+type Part struct {
+	Window *Integrator
+	Edges  Edges
+	Weight float64
+}
+
+// Combined is Σ weight·energy over windows that one setup measured.
+type Combined struct {
+	Energy Estimate
+	Budget []Contribution
+	terms  []term
+}
+
+// ErrCombine: the windows cannot be combined.
+var ErrCombine = errors.New("windows that do not belong together")
+
+// Combine adds the energies of windows, each times its weight: a difference
+// where weights are negative. What the windows share is one unknown: a gain, an
+// offset, a shunt, the tick rate bears on the sum of the weighted integrals, so
+// that it is subtracted before it is squared (GUM, 5.2.2; an offset cancels as
+// far as the weighted durations do, a gain as far as the energies do). Noise,
+// rounding, gaps, and where the windows begin and end are new in each window and
+// are added by squares. Skews, whose sign is not known, are added by amounts.
+// Errors wrap ErrCombine, or are those of Integrator.Result.
+func Combine(parts []Part) (Combined, error) {
+	var out Combined
+	if len(parts) == 0 {
+		return out, fmt.Errorf("combine: %w: there is none", ErrCombine)
+	}
+	c := combiner{moments: make([]Moments, len(parts[0].Window.setup.Rails)), lines: map[string]int{}}
+	var first *Integrator
+	for i, p := range parts {
+		g, err := p.Window.flushed()
+		if err == nil {
+			err = errors.Join(p.Edges.validate(), g.covers())
+		}
+		if err != nil {
+			return out, fmt.Errorf("combine: window %d: %w", i+1, err)
+		}
+		if first == nil {
+			first = g
+		}
+		if !slices.Equal(first.setup.Rails, g.setup.Rails) || !slices.Equal(first.setup.Channels, g.setup.Channels) {
+			return out, fmt.Errorf("combine: window %d: %w: it was measured under another setup", i+1, ErrCombine)
+		}
+		c.take(g, p)
+	}
+	c.shared(first)
+	out.Energy.Energy, out.terms = Joule(c.energy.value()), c.terms
+	out.Energy.U, out.Budget = expand(out.terms)
+	return out, nil
+}
+
+// WithScatter takes what the scatter of repetitions shows, with its degrees of
+// freedom (GUM, 4.2), in place of the lines that describe what is new in each
+// window: noise, rounding, sampling and gaps. What the windows share, and where
+// they begin and end, stays.
+func (c Combined) WithScatter(source string, u Joule, dof float64) Combined {
+	terms := slices.DeleteFunc(slices.Clone(c.terms), func(t term) bool { return seenInScatter(t.Source) })
+	c.terms = append(terms, term{Contribution{Source: source, U: u}, dof})
+	c.Energy.U, c.Budget = expand(c.terms)
+	return c
+}
+
+// With adds a line of its own, of a source that the windows do not know.
+func (c Combined) With(line Contribution) Combined {
+	c.terms = append(slices.Clone(c.terms), term{Contribution: line})
+	c.Energy.U, c.Budget = expand(c.terms)
+	return c
+}
+
+func seenInScatter(source string) bool {
+	return newEachWindow(source) && source != "window edges"
+}
+
+// newEachWindow reports whether a line of a window's budget is independent of
+// the same line of another window.
+func newEachWindow(source string) bool {
+	for _, p := range []string{"noise ", "quantisation ", "window sampling", "window edges", "gaps"} {
+		if strings.HasPrefix(source, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// combiner adds windows up.
+type combiner struct {
+	energy  sum
+	moments []Moments // by rail, weighted
+	terms   []term
+	lines   map[string]int // index in terms by source
+}
+
+// take adds a window: its weighted moments, and the lines that are its own.
+func (c *combiner) take(g *Integrator, p Part) {
+	var total float64
+	for r := range g.setup.Rails {
+		c.moments[r] = c.moments[r].plus(g.Moments(r), p.Weight)
+		rail, own := g.rail(r, p.Edges)
+		total += float64(rail.Energy.Energy)
+		for _, t := range own {
+			switch {
+			case newEachWindow(t.Source):
+				c.bySquares(t, p.Weight)
+			case strings.HasPrefix(t.Source, "skew "):
+				c.byAmounts(t, p.Weight)
+			}
+		}
+	}
+	c.energy.add(p.Weight * total)
+	for _, t := range g.common(-1, &g.total, total, p.Edges) {
+		if newEachWindow(t.Source) {
+			c.bySquares(t, p.Weight)
+		}
+	}
+}
+
+// shared adds the lines of what is one unknown for all windows.
+func (c *combiner) shared(g *Integrator) {
+	for r := range g.setup.Rails {
+		st := g.stats(r)
+		st.m = c.moments[r]
+		for _, t := range st.budget() {
+			if !newEachWindow(t.Source) {
+				c.terms = append(c.terms, t)
+			}
+		}
+	}
+	if u := g.setup.Timebase.UTickHz * math.Abs(c.energy.value()); u > 0 {
+		c.terms = append(c.terms, term{Contribution: Contribution{Source: "tick rate", U: Joule(u), Systematic: true}})
+	}
+}
+
+func (c *combiner) line(t term) *term {
+	i, ok := c.lines[t.Source]
+	if !ok {
+		i = len(c.terms)
+		c.lines[t.Source] = i
+		t.U, t.dof, t.Systematic = 0, 0, false
+		c.terms = append(c.terms, t)
+	}
+	return &c.terms[i]
+}
+
+// bySquares adds an independent line; the degrees of freedom are Welch's and
+// Satterthwaite's.
+func (c *combiner) bySquares(t term, w float64) {
+	l := c.line(t)
+	old, add := float64(l.U)*float64(l.U), w*w*float64(t.U)*float64(t.U)
+	if old+add == 0 {
+		return
+	}
+	var quartic float64
+	if l.dof > 0 {
+		quartic += old * old / l.dof
+	}
+	if t.dof > 0 {
+		quartic += add * add / t.dof
+	}
+	if quartic > 0 {
+		l.dof = (old + add) * (old + add) / quartic
+	}
+	l.U = Joule(math.Sqrt(old + add))
+}
+
+func (c *combiner) byAmounts(t term, w float64) {
+	l := c.line(t)
+	l.U += Joule(math.Abs(w)) * t.U
+	l.Systematic = true
+}
+
+// plus returns m + k·n.
+func (m Moments) plus(n Moments, k float64) Moments {
+	return Moments{
+		One: m.One + Seconds(k)*n.One, X: m.X + k*n.X, Y: m.Y + k*n.Y,
+		XX: m.XX + k*n.XX, XY: m.XY + k*n.XY, YY: m.YY + k*n.YY,
+	}
+}

@@ -1,0 +1,233 @@
+package fold
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+
+	"wattmark/measure"
+)
+
+// ErrPhases: the phases cannot tell the kernel from its carrier.
+var ErrPhases = errors.New("phases that tell nothing")
+
+// Phase is a stretch of carrier, plain or with kernels between its slices.
+type Phase struct {
+	Window measure.Window
+	Edges  measure.Edges
+	// Carrier is how long the carrier itself ran within the phase.
+	Carrier measure.Seconds
+	// Inserted is how many launches of the kernel the phase holds; 0 for a plain one.
+	Inserted int
+}
+
+// Difference is what one launch of the kernel adds to its carrier.
+type Difference struct {
+	Energy   measure.Estimate
+	Budget   []measure.Contribution
+	Phases   int
+	Inserted int // in all
+	// Carrier is the carrier's own power, where its drift crosses the middle.
+	Carrier measure.Watt
+	// Residual is the standard deviation of a phase's energy around the fit, and
+	// DOF its degrees of freedom.
+	Residual measure.Joule
+	DOF      int
+}
+
+// Contrast integrates the phases over the blocks and fits
+//
+//	E_i = P·c_i·(1 + drift, a polynomial of time) + e·m_i
+//
+// to their energies by least squares: c_i is the carrier's own time in phase i,
+// m_i the launches. e is a linear combination of the E_i, so its budget is that
+// of measure.Combine, and what scatters between phases is seen in the residuals.
+// Phases come in order of time; the meter's blocks are read once. Errors wrap
+// ErrPhases, or are the integrator's.
+func Contrast(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block, error]) (Difference, error) {
+	d, err := newDesign(phases)
+	if err != nil {
+		return Difference{}, fmt.Errorf("contrast: %w", err)
+	}
+	gs, err := integrate(s, phases, blocks)
+	if err != nil {
+		return Difference{}, fmt.Errorf("contrast: %w", err)
+	}
+	parts := make([]measure.Part, len(phases))
+	energies := make([]float64, len(phases))
+	for i, g := range gs {
+		parts[i] = measure.Part{Window: g, Edges: phases[i].Edges, Weight: d.weights[i]}
+		r, err := g.Result(phases[i].Edges)
+		if err != nil {
+			return Difference{}, fmt.Errorf("contrast: phase %d: %w", i+1, err)
+		}
+		energies[i] = float64(r.Total.Energy)
+	}
+	c, err := measure.Combine(parts)
+	if err != nil {
+		return Difference{}, fmt.Errorf("contrast: %w", err)
+	}
+	out := Difference{Phases: len(phases), DOF: d.dof, Inserted: d.inserted}
+	beta, residual := d.solve(energies)
+	out.Carrier, out.Residual = measure.Watt(beta[1]), measure.Joule(residual)
+	var square float64
+	for _, w := range d.weights {
+		square += w * w
+	}
+	c = c.WithScatter("scatter of the phases", measure.Joule(residual*math.Sqrt(square)), float64(d.dof))
+	out.Energy, out.Budget = c.Energy, c.Budget
+	return out, nil
+}
+
+func integrate(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block, error]) ([]*measure.Integrator, error) {
+	windows := make([]measure.Window, len(phases))
+	for i, p := range phases {
+		windows[i] = p.Window
+	}
+	w, err := measure.NewWindows(s, windows)
+	if err != nil {
+		return nil, err
+	}
+	for b, err := range blocks {
+		if err == nil {
+			err = w.Add(b)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if w.Done() {
+			break
+		}
+	}
+	return w.Integrators(), nil
+}
+
+// design is the least-squares problem: its first unknown is the energy of one
+// launch, its second the carrier's power, the rest is drift.
+type design struct {
+	rows     [][]float64
+	solver   [][]float64 // unknowns × phases: the pseudo-inverse
+	weights  []float64   // its first row
+	dof      int
+	inserted int
+}
+
+// driftTerms is how many powers of time the fit may spend on drift: as few as
+// leave seven degrees of freedom, three at most.
+func driftTerms(phases int) int { return max(0, min(3, phases-2-7)) }
+
+func newDesign(phases []Phase) (*design, error) {
+	d := &design{}
+	plain := 0
+	for i, p := range phases {
+		if p.Inserted == 0 {
+			plain++
+		}
+		if !(p.Carrier > 0) || p.Inserted < 0 {
+			return nil, fmt.Errorf("%w: phase %d: %v of carrier with %d launches", ErrPhases, i+1, p.Carrier, p.Inserted)
+		}
+		d.inserted += p.Inserted
+	}
+	unknowns := 2 + driftTerms(len(phases))
+	d.dof = len(phases) - unknowns
+	if plain < 3 || len(phases)-plain < 3 {
+		return nil, fmt.Errorf("%w: %d plain and %d with the kernel: at least three of each are needed", ErrPhases, plain, len(phases)-plain)
+	}
+	middle := func(p Phase) float64 { return float64(p.Window.From+p.Window.To) / 2 }
+	first, last := middle(phases[0]), middle(phases[len(phases)-1])
+	for _, p := range phases {
+		t := 2*(middle(p)-first)/(last-first) - 1
+		row := []float64{float64(p.Inserted), float64(p.Carrier)}
+		for k := 1; len(row) < unknowns; k++ {
+			row = append(row, float64(p.Carrier)*math.Pow(t, float64(k)))
+		}
+		d.rows = append(d.rows, row)
+	}
+	var ok bool
+	if d.solver, ok = pseudoInverse(d.rows); !ok {
+		return nil, fmt.Errorf("%w: plain phases and phases with the kernel do not alternate", ErrPhases)
+	}
+	d.weights = d.solver[0]
+	return d, nil
+}
+
+// solve returns the unknowns and the standard deviation of a phase around the fit.
+func (d *design) solve(y []float64) (beta []float64, residual float64) {
+	beta = make([]float64, len(d.solver))
+	for k, row := range d.solver {
+		for i, v := range y {
+			beta[k] += row[i] * v
+		}
+	}
+	for i, row := range d.rows {
+		r := y[i]
+		for k, b := range beta {
+			r -= b * row[k]
+		}
+		residual += r * r
+	}
+	return beta, math.Sqrt(residual / float64(d.dof))
+}
+
+// pseudoInverse returns (AᵀA)⁻¹Aᵀ with columns brought to unit length first; not
+// ok where a column is all but a combination of the others.
+func pseudoInverse(a [][]float64) (out [][]float64, ok bool) {
+	n := len(a[0])
+	scale := make([]float64, n)
+	for k := range n {
+		for _, row := range a {
+			scale[k] += row[k] * row[k]
+		}
+		scale[k] = math.Sqrt(scale[k])
+	}
+	m := make([][]float64, n) // [AᵀA | Aᵀ]
+	for j := range n {
+		m[j] = make([]float64, n+len(a))
+		for k := range n {
+			for _, row := range a {
+				m[j][k] += row[j] * row[k] / (scale[j] * scale[k])
+			}
+		}
+		for i, row := range a {
+			m[j][n+i] = row[j] / scale[j]
+		}
+	}
+	if !eliminate(m) {
+		return nil, false
+	}
+	for j := range n {
+		out = append(out, m[j][n:])
+		for i := range out[j] {
+			out[j][i] /= scale[j]
+		}
+	}
+	return out, true
+}
+
+// eliminate brings the left square of m to the unit matrix (Gauss and Jordan).
+func eliminate(m [][]float64) bool {
+	for k := range m {
+		p := k
+		for j := k + 1; j < len(m); j++ {
+			if math.Abs(m[j][k]) > math.Abs(m[p][k]) {
+				p = j
+			}
+		}
+		m[k], m[p] = m[p], m[k]
+		if !(math.Abs(m[k][k]) > 1e-9) {
+			return false
+		}
+		for i := len(m[k]) - 1; i >= k; i-- {
+			m[k][i] /= m[k][k]
+		}
+		for j := range m {
+			if f := m[j][k]; j != k && f != 0 {
+				for i := k; i < len(m[j]); i++ {
+					m[j][i] -= f * m[k][i]
+				}
+			}
+		}
+	}
+	return true
+}

@@ -39,7 +39,10 @@ type NewTask struct {
 
 // Header is what the stream's header brings.
 type Header struct {
-	Bench         string
+	Bench string
+	// BenchGPU is the UUID of the GPU that the bench measures, as its monitor
+	// says; empty where nobody said.
+	BenchGPU      string
 	Instrument    Instrument
 	Setup         measure.Setup
 	CalibrationID string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"wattmark/measure"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/registry"
 )
@@ -18,6 +19,10 @@ import (
 type Bench struct {
 	// Name of the bench; its instrument's name where the file gives none.
 	Name string
+	// GPU is the UUID of the GPU that the bench measures: what the file says, or
+	// the address of an instrument that is a GPU's own sensor. Empty where
+	// nothing says it.
+	GPU string
 	// Instrument is the one instrument of the bench.
 	Instrument Instrument
 
@@ -76,7 +81,7 @@ func Parse(name string, data []byte) (*Bench, error) {
 	if b.Name == "" {
 		b.Name = b.Instrument.Name
 	}
-	if err := b.check(); err != nil {
+	if err := errors.Join(b.bind(), b.check()); err != nil {
 		return nil, err
 	}
 	if b.kind.Inputs != nil {
@@ -144,6 +149,25 @@ func (b *Bench) instrument() error {
 		return b.src.fault(at, fmt.Errorf("port is missing: a %s wants a %s", k.Name, k.Address))
 	}
 	return b.options(at.with("options"))
+}
+
+// bind reads which GPU the bench measures.
+func (b *Bench) bind() error {
+	// Only a GPU's own sensor has such an address.
+	sensor, err := measure.ParseGPUUUID(b.Instrument.Address)
+	if err == nil {
+		b.GPU = sensor
+	}
+	if b.file.GPU == "" {
+		return nil
+	}
+	if b.GPU, err = measure.ParseGPUUUID(b.file.GPU); err != nil {
+		return b.src.fault(path{"gpu"}, err)
+	}
+	if sensor != "" && b.GPU != sensor {
+		return b.src.fault(path{"gpu"}, fmt.Errorf("the bench measures %s, and its instrument is the sensor of %s: correct one of them", b.GPU, sensor))
+	}
+	return nil
 }
 
 // options decodes the instrument's options into the type that its driver names.

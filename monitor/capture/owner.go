@@ -133,7 +133,7 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := Bench{
-		Name: o.cfg.Bench, Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.setupErr,
+		Name: o.cfg.Bench, GPU: o.gpuOf(o.identity), Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.setupErr,
 		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID,
 	}
 	if o.setup != nil {

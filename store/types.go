@@ -35,6 +35,8 @@ type NewTask struct {
 	GPU, GPUUUID       string
 	Driver             string
 	Marker             marker.Spec
+	// Group is the measurement of several GPUs that the task is a member of.
+	Group GroupRef
 }
 
 // Header is what the stream's header brings.

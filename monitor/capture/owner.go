@@ -166,11 +166,13 @@ func (o *Owner) Start(ctx context.Context, req Request) (*Capture, error) {
 	case <-c.ready:
 	case <-c.ended:
 	case <-ctx.Done():
-		c.end(Failed, req.Holder+" went away before the capture began")
-		<-c.ended
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("start capture: %w", err)
+		// Nobody is told of this capture, also if it has just begun: nobody would
+		// stop it, or release it.
+		c.end(Failed, req.Holder+" went away before the capture began")
+		<-c.ended
+		return nil, errors.Join(fmt.Errorf("start capture: %w", err), o.Release(c.id))
 	}
 	select {
 	case <-c.ready:

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"wattmark/hostagent/sim"
 	"wattmark/monitor/emulator/board"
 	"wattmark/monitor/emulator/dataqface"
 	"wattmark/monitor/emulator/fault"
@@ -121,6 +122,9 @@ func (a *app) emulate(ctx context.Context, kind string, f emulateFlags) error {
 	face, err := newFace(kind, b, live.Epoch, f)
 	if err != nil {
 		return err
+	}
+	if f.gpu != "" {
+		fmt.Fprintf(a.out, "simulated GPU %s: wattmark run --gpu %s%s\n", sim.UUID(simSeed(f.gpu)), simPrefix, f.gpu)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"net"
 	"net/rpc"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/cuda"
+	"wattmark/hostagent/gpus"
 	"wattmark/hostagent/nvml"
 	"wattmark/hostagent/sim"
 	"wattmark/measure"
@@ -179,13 +182,23 @@ func dialPlant(socket string) (*rpc.Client, error) {
 	return c, nil
 }
 
+// simSeed makes each socket's GPU one of its own: its UUID follows from the seed.
+func simSeed(socket string) uint64 {
+	if abs, err := filepath.Abs(socket); err == nil {
+		socket = abs
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(socket))
+	return h.Sum64() & (1<<48 - 1)
+}
+
 func openSim(socket string) (hostagent.Device, gpuSensor, error) {
 	c, err := dialPlant(socket)
 	if err != nil {
 		return nil, nil, err
 	}
 	p := remotePlant{c}
-	dev, err := sim.Open(sim.Config{Plant: p, Launch: simLaunch})
+	dev, err := sim.Open(sim.Config{Plant: p, Launch: simLaunch, Seed: simSeed(socket)})
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
@@ -201,6 +214,9 @@ func openGPU(ctx context.Context, selector string) (hostagent.Device, func() (gp
 	dev, err := cuda.Open(ctx, selector)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
+	}
+	if err := gpus.Whole(dev.Info()); err != nil {
+		return nil, nil, errors.Join(err, dev.Close())
 	}
 	return dev, func() (gpuSensor, error) { return nvml.Open(dev.Info().PCIBusID) }, nil
 }

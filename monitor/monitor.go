@@ -28,6 +28,9 @@ import (
 type Bench struct {
 	// Name is shown to hosts.
 	Name string
+	// GPU is the UUID of the GPU that the bench measures; empty where it is not
+	// said.
+	GPU string
 	// Instrument belongs to the monitor from New on.
 	Instrument instrument.Instrument
 	// Setup makes rails of what the instrument delivers, with the calibration in
@@ -48,7 +51,7 @@ type Config struct {
 	Version string
 	// Log gets what an operator wants to know; nil for silence.
 	Log *slog.Logger
-	// Tune changes the capture's defaults; Bench, Instrument, Setup, Calibrate,
+	// Tune changes the capture's defaults; Bench, GPU, Instrument, Setup, Calibrate,
 	// Store and Log in it are not looked at.
 	Tune capture.Config
 	// Spool changes the spool's defaults.
@@ -88,7 +91,7 @@ func New(cfg Config) (*Monitor, error) {
 	}
 	c := cfg.Tune
 	c.Bench, c.Instrument, c.Setup, c.Store, c.Log = cfg.Bench.Name, cfg.Bench.Instrument, cfg.Bench.Setup, store, cfg.Log
-	c.Calibrate = cfg.Bench.Calibrate
+	c.Calibrate, c.GPU = cfg.Bench.Calibrate, cfg.Bench.GPU
 	owner, err := capture.New(c)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("monitor: %w", err), store.Close())

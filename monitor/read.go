@@ -31,7 +31,7 @@ func (r *receiver) Header(h capture.ReadHeader) error {
 	return r.stream.Send(&wattmarkv1.ReadCaptureResponse{Item: &wattmarkv1.ReadCaptureResponse_Header{Header: &wattmarkv1.Header{
 		CaptureId: h.CaptureID, Instrument: wire.Instrument(h.Instrument), Setup: wire.Setup(h.Setup),
 		CalibrationId: h.CalibrationID, Started: wire.Time(h.Started), FirstChunk: h.FirstChunk, Bench: h.Bench,
-		Marker: wire.MarkerSpec(h.Marker), Holder: h.Holder, TaskName: h.TaskName,
+		Marker: wire.MarkerSpec(h.Marker), Holder: h.Holder, TaskName: h.TaskName, GpuUuid: wire.Text(h.GPU),
 	}}})
 }
 

@@ -31,6 +31,7 @@ func (s *service) GetBench(ctx context.Context, _ *wattmarkv1.GetBenchRequest) (
 	r := &wattmarkv1.GetBenchResponse{
 		Name: b.Name, Instrument: wire.Instrument(b.Instrument), CalibrationId: b.CalibrationID,
 		Holder: b.Holder, HeldSince: wire.Time(b.HeldSince), CaptureId: b.CaptureID, Version: s.version,
+		GpuUuid: wire.Text(b.GPU),
 	}
 	if b.Setup != nil {
 		r.Setup = wire.Setup(*b.Setup)

@@ -32,11 +32,18 @@ func (d *DB) DeleteByUser(ctx context.Context, user string) (uint64, error) {
 func (d *DB) deleteTasks(ctx context.Context, op, where string, arg any) (uint64, error) {
 	var n int64
 	err := d.write(ctx, op, func(tx *sql.Tx) error {
+		groups, err := leaveGroups(ctx, tx, where, arg)
+		if err != nil {
+			return err
+		}
 		r, err := tx.ExecContext(ctx, "DELETE FROM task WHERE "+where, arg)
 		if err != nil {
 			return err
 		}
 		if n, err = r.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		if err := dropEmpty(ctx, tx, groups); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `DELETE FROM user WHERE NOT EXISTS (SELECT 1 FROM task WHERE task.user_id=user.user_id)`)

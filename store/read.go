@@ -19,9 +19,10 @@ const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.cap
 	t.clock_used IS NOT NULL, t.clock_origin_s, t.clock_a_s, t.clock_b, t.clock_var_a, t.clock_var_b, t.clock_cov_ab, t.clock_rms_s,
 	coalesce(t.clock_used,0), coalesce(t.clock_rejected,0),
 	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.first_scan,0), coalesce(t.gaps,0), coalesce(t.lost,0),
-	t.energy_j, t.energy_u_j, t.mean_w, t.peak_w`
+	t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
+	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0)`
 
-const taskTables = ` FROM task t JOIN user u USING(user_id) LEFT JOIN calibration k USING(calibration_id) `
+const taskTables = ` FROM task t JOIN user u USING(user_id) LEFT JOIN calibration k USING(calibration_id) LEFT JOIN group_member gm ON gm.task_id=t.task_id `
 
 // row is a task as its row has it, with the calibration it refers to.
 type row struct {
@@ -43,7 +44,8 @@ func scanTask(rows *sql.Rows, t *row) error {
 		&hasClock, realTo(&f.Origin), realTo(&f.A), realTo(&f.B), realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
 		&f.Used, &f.Rejected,
 		&hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
-		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak))
+		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),
+		textTo(&t.BenchGPU), &t.Group.Group, &t.Group.Member)
 	if err != nil {
 		return err
 	}

@@ -27,11 +27,15 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 			return err
 		}
 		m := t.Marker
-		return tx.QueryRowContext(ctx, `INSERT INTO task(user_id, name, launched_ns, launched, state, monitor, capture_id,
+		err := tx.QueryRowContext(ctx, `INSERT INTO task(user_id, name, launched_ns, launched, state, monitor, capture_id,
 				gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag)
 			VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?, ?,?,?, ?,?,?,?,?) RETURNING task_id`,
 			t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), Running, t.Monitor, t.CaptureID,
 			t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag).Scan(&id)
+		if err != nil {
+			return err
+		}
+		return joinGroup(ctx, tx, id, t.Group)
 	})
 	return TaskID(id), err
 }
@@ -62,8 +66,8 @@ func (d *DB) PutHeader(ctx context.Context, id TaskID, h Header) error {
 		}
 		i := h.Instrument
 		return mustExist(tx.ExecContext(ctx, `UPDATE task SET calibration_id=?, instrument_kind=?, instrument_model=?,
-			instrument_serial=?, instrument_firmware=?, instrument_address=?, started_ns=? WHERE task_id=?`,
-			cal, i.Kind, i.Model, i.Serial, i.Firmware, i.Address, nanos(h.Started), int64(id)))
+			instrument_serial=?, instrument_firmware=?, instrument_address=?, started_ns=?, bench_gpu=nullif(?,'') WHERE task_id=?`,
+			cal, i.Kind, i.Model, i.Serial, i.Firmware, i.Address, nanos(h.Started), h.BenchGPU, int64(id)))
 	})
 }
 

@@ -35,11 +35,16 @@ type NewTask struct {
 	GPU, GPUUUID       string
 	Driver             string
 	Marker             marker.Spec
+	// Group is the measurement of several GPUs that the task is a member of.
+	Group GroupRef
 }
 
 // Header is what the stream's header brings.
 type Header struct {
-	Bench         string
+	Bench string
+	// BenchGPU is the UUID of the GPU that the bench measures, as its monitor
+	// says; empty where nobody said.
+	BenchGPU      string
 	Instrument    Instrument
 	Setup         measure.Setup
 	CalibrationID string

@@ -45,6 +45,8 @@ type Task struct {
 	Launched   time.Time
 	GPU        string
 	Stored     uint64 // samples stored, also outside the window
+	// Group is the measurement of several GPUs that the task is one of; 0 for none.
+	Group int64
 	// Window is what the window came to; nil while there is none.
 	Window *Window
 	// NVML is the energy by the GPU's own sensor over the same window; nil where
@@ -102,7 +104,7 @@ func parseTask(p *wattmarkv1.Task) (Task, error) {
 	}
 	t := Task{
 		ID: p.GetTaskId(), Name: p.GetName(), User: p.GetUser(), State: State(state), Reason: p.GetReason(),
-		Launched: launched, GPU: p.GetGpu(), Stored: p.GetStored(),
+		Launched: launched, GPU: p.GetGpu(), Stored: p.GetStored(), Group: p.GetGroupId(),
 	}
 	if n, ok := p.Nvml.(*wattmarkv1.Task_NvmlJ); ok {
 		j := measure.Joule(n.NvmlJ)

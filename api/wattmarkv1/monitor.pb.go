@@ -156,7 +156,10 @@ type GetBenchResponse struct {
 	Nominal *Setup `protobuf:"bytes,15,opt,name=nominal,proto3" json:"nominal,omitempty"`
 	// What an operator should know of the calibration: records that are not
 	// applied and why, records that have expired.
-	Notes         []string `protobuf:"bytes,16,rep,name=notes,proto3" json:"notes,omitempty"`
+	Notes []string `protobuf:"bytes,16,rep,name=notes,proto3" json:"notes,omitempty"`
+	// UUID of the GPU that the bench measures (GPU-…): from the bench file, or of
+	// the GPU whose own sensor is the instrument. Empty where nobody said.
+	GpuUuid       string `protobuf:"bytes,30,opt,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -266,6 +269,13 @@ func (x *GetBenchResponse) GetNotes() []string {
 		return x.Notes
 	}
 	return nil
+}
+
+func (x *GetBenchResponse) GetGpuUuid() string {
+	if x != nil {
+		return x.GpuUuid
+	}
+	return ""
 }
 
 // StartCaptureRequest is the paper's start request.
@@ -1062,7 +1072,9 @@ type Header struct {
 	// Who took the capture.
 	Holder string `protobuf:"bytes,9,opt,name=holder,proto3" json:"holder,omitempty"`
 	// Name of the task.
-	TaskName      string `protobuf:"bytes,10,opt,name=task_name,json=taskName,proto3" json:"task_name,omitempty"`
+	TaskName string `protobuf:"bytes,10,opt,name=task_name,json=taskName,proto3" json:"task_name,omitempty"`
+	// UUID of the GPU that the bench measures; empty where nobody said.
+	GpuUuid       string `protobuf:"bytes,30,opt,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1163,6 +1175,13 @@ func (x *Header) GetHolder() string {
 func (x *Header) GetTaskName() string {
 	if x != nil {
 		return x.TaskName
+	}
+	return ""
+}
+
+func (x *Header) GetGpuUuid() string {
+	if x != nil {
+		return x.GpuUuid
 	}
 	return ""
 }
@@ -1714,7 +1733,7 @@ var File_wattmark_v1_monitor_proto protoreflect.FileDescriptor
 const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\n" +
 	"\x19wattmark/v1/monitor.proto\x12\vwattmark.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\"\x11\n" +
-	"\x0fGetBenchRequest\"\x9a\x03\n" +
+	"\x0fGetBenchRequest\"\xb5\x03\n" +
 	"\x10GetBenchResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\n" +
@@ -1730,7 +1749,8 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\aversion\x18\b \x01(\tR\aversion\x12\x18\n" +
 	"\atrouble\x18\t \x01(\tR\atrouble\x12,\n" +
 	"\anominal\x18\x0f \x01(\v2\x12.wattmark.v1.SetupR\anominal\x12\x14\n" +
-	"\x05notes\x18\x10 \x03(\tR\x05notes\"\xdb\x01\n" +
+	"\x05notes\x18\x10 \x03(\tR\x05notes\x12\x19\n" +
+	"\bgpu_uuid\x18\x1e \x01(\tR\agpuUuid\"\xdb\x01\n" +
 	"\x13StartCaptureRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1b\n" +
 	"\ttask_name\x18\x02 \x01(\tR\btaskName\x12/\n" +
@@ -1793,7 +1813,7 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2\x12.wattmark.v1.ChunkH\x00R\x05chunk\x12*\n" +
 	"\x05event\x18\x03 \x01(\v2\x12.wattmark.v1.EventH\x00R\x05event\x120\n" +
 	"\atrailer\x18\x04 \x01(\v2\x14.wattmark.v1.TrailerH\x00R\atrailerB\x06\n" +
-	"\x04item\"\x84\x03\n" +
+	"\x04item\"\x9f\x03\n" +
 	"\x06Header\x12\x1d\n" +
 	"\n" +
 	"capture_id\x18\x01 \x01(\tR\tcaptureId\x127\n" +
@@ -1809,7 +1829,8 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x06marker\x18\b \x01(\v2\x17.wattmark.v1.MarkerSpecR\x06marker\x12\x16\n" +
 	"\x06holder\x18\t \x01(\tR\x06holder\x12\x1b\n" +
 	"\ttask_name\x18\n" +
-	" \x01(\tR\btaskName\"\x7f\n" +
+	" \x01(\tR\btaskName\x12\x19\n" +
+	"\bgpu_uuid\x18\x1e \x01(\tR\agpuUuid\"\x7f\n" +
 	"\aTrailer\x12.\n" +
 	"\asummary\x18\x01 \x01(\v2\x14.wattmark.v1.SummaryR\asummary\x12\x16\n" +
 	"\x06chunks\x18\x02 \x01(\x04R\x06chunks\x12\x14\n" +

@@ -250,7 +250,9 @@ type Task struct {
 	// Samples lost in the gaps.
 	Lost uint64 `protobuf:"varint,15,opt,name=lost,proto3" json:"lost,omitempty"`
 	// Samples stored, also outside the window.
-	Stored        uint64 `protobuf:"varint,16,opt,name=stored,proto3" json:"stored,omitempty"`
+	Stored uint64 `protobuf:"varint,16,opt,name=stored,proto3" json:"stored,omitempty"`
+	// The measurement of several GPUs that the task is one of; 0 for none.
+	GroupId       int64 `protobuf:"varint,40,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -402,6 +404,13 @@ func (x *Task) GetLost() uint64 {
 func (x *Task) GetStored() uint64 {
 	if x != nil {
 		return x.Stored
+	}
+	return 0
+}
+
+func (x *Task) GetGroupId() int64 {
+	if x != nil {
+		return x.GroupId
 	}
 	return 0
 }
@@ -1606,7 +1615,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x06energy\x18\x02 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
 	"\x06mean_w\x18\x03 \x01(\x01R\x05meanW\x12\x15\n" +
-	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\xcc\x03\n" +
+	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\xe7\x03\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1625,7 +1634,8 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x06nvml_j\x18\r \x01(\x01H\x00R\x05nvmlJ\x12\x10\n" +
 	"\x03gpu\x18\x0e \x01(\tR\x03gpu\x12\x12\n" +
 	"\x04lost\x18\x0f \x01(\x04R\x04lost\x12\x16\n" +
-	"\x06stored\x18\x10 \x01(\x04R\x06storedB\x06\n" +
+	"\x06stored\x18\x10 \x01(\x04R\x06stored\x12\x19\n" +
+	"\bgroup_id\x18( \x01(\x03R\agroupIdB\x06\n" +
 	"\x04nvml\"\xf0\x01\n" +
 	"\x05Clock\x12\x0f\n" +
 	"\x03a_s\x18\x01 \x01(\x01R\x02aS\x12\f\n" +

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"wattmark/hostagent/sim"
 	"wattmark/monitor/emulator/board"
 )
 
@@ -24,6 +25,9 @@ func (a *app) emulate(ctx context.Context, kinds []string, f emulateFlags) error
 		return err
 	}
 	live := board.NewLive(b, time.Now())
+	if f.gpu != "" {
+		fmt.Fprintf(a.out, "simulated GPU %s: wattmark run --gpu %s%s\n", sim.UUID(simSeed(f.gpu)), simPrefix, f.gpu)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if f.gpu != "" {

@@ -60,6 +60,8 @@ func TestUsageErrors(t *testing.T) {
 		{"monitor", "--bench"},
 		{"run", "--benchmark"},
 		{"run --benchmark half -- true", "one piece of work"},
+		{"show --group 0", "number of a group"},
+		{"show --group 1 2", "no task beside it"},
 		{"emulate scope", "want one of powersensor3, pmd"},
 		{"emulate powersensor3 --play x", "only pmd"},
 		{"delete", "exactly one of"},

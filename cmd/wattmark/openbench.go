@@ -29,7 +29,7 @@ func openBench(f benchFlags) (monitor.Bench, func() error, error) {
 	if err != nil {
 		return monitor.Bench{}, nil, err
 	}
-	return monitor.Bench{Name: b.Name, Instrument: meter, Setup: b.Setup}, meter.Close, nil
+	return monitor.Bench{Name: b.Name, GPU: b.GPU, Instrument: meter, Setup: b.Setup}, meter.Close, nil
 }
 
 // gpuMeter lets the monitor's nvml driver read a GPU through the host agent's

@@ -16,6 +16,7 @@ import (
 // that was not measured is left out, never zero.
 type report struct {
 	TaskID     int64          `json:"task_id"`
+	GroupID    int64          `json:"group_id,omitempty"` // of several GPUs
 	Name       string         `json:"name"`
 	User       string         `json:"user"`
 	State      string         `json:"state"`
@@ -145,7 +146,7 @@ func newReport(t *store.Task, db string) *report {
 		db = abs // a script may look from elsewhere
 	}
 	r := &report{
-		TaskID: int64(t.ID), Name: t.Name, User: t.User, State: stateNames[t.State], Reason: t.Reason, Database: db,
+		TaskID: int64(t.ID), GroupID: int64(t.Group.Group), Name: t.Name, User: t.User, State: stateNames[t.State], Reason: t.Reason, Database: db,
 		Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Bench: t.Bench, Missing: t.Setup.Missing, Stored: t.Scans,
 		Rails: []railReport{},
 	}

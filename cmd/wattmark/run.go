@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ import (
 // runFlags are the flags of run.
 type runFlags struct {
 	monitor, user, name, gpu string
+	gpus                     string // several
 	benchmark                string
 	pulse                    time.Duration
 	duration, warmUp, wait   time.Duration
@@ -40,18 +42,24 @@ func (a *app) runCmd() *cobra.Command {
 the work, play the stop marker, fetch the samples into the task database.
 
 The work is one of: a program after --, a built-in benchmark (--benchmark half,
-compute or memory), or a kernel of a PTX file (--ptx with --entry and --grid).`,
+compute or memory), or a kernel of a PTX file (--ptx with --entry and --grid).
+
+Several GPUs are measured at once with --gpus and a monitor for each, whose bench
+says which GPU it measures: a task for each GPU, and a group with their total. A
+program runs once, between the markers of all; benchmarks and kernels run on each.`,
 		Example: `  wattmark run --user lab --name gemm -- ./gemm 4096
   wattmark run --auto -- python3 train.py
   wattmark run --benchmark memory --duration 2s
+  wattmark run --gpus all --monitor meters-a:7551,meters-b:7551 -- python train.py
   wattmark run --ptx kernel.ptx --entry vadd --grid 1024 --block 256 --buffer 4194304 --buffer 4194304`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.measureRun(cmd.Context(), f, args) },
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.monitor, "monitor", defaultMonitor, "address of the monitor")
+	fl.StringVar(&f.monitor, "monitor", defaultMonitor, "address of the monitor; with --gpus several, with commas between them")
 	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
 	fl.StringVar(&f.name, "name", "", "name of the task (default: of the program or benchmark)")
 	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
+	fl.StringVar(&f.gpus, "gpus", "", "several GPUs: all, or indices, UUIDs or PCI bus ids with commas between them")
 	fl.StringVar(&f.benchmark, "benchmark", "", "built-in benchmark: half, compute or memory")
 	fl.DurationVar(&f.duration, "duration", time.Second, "length of the benchmark")
 	fl.DurationVar(&f.pulse, "pulse", 0, "alternate the benchmark with rest, each for this long")
@@ -79,7 +87,16 @@ func (a *app) measureRun(ctx context.Context, f runFlags, args []string) error {
 	if err := f.autoCheck(args); err != nil {
 		return err
 	}
-	if f.auto {
+	switch {
+	case f.gpus != "" && f.gpu != "":
+		return withCode(exitUsage, errors.New("--gpu names one GPU and --gpus several: keep one of them"))
+	case f.gpus != "" && f.auto:
+		return withCode(exitUsage, errors.New("--auto shares one GPU's energy among kernels: run it with --gpu"))
+	case f.gpus != "":
+		return a.runGroup(ctx, f, args)
+	case strings.Contains(f.monitor, ","):
+		return withCode(exitUsage, errors.New("several monitors measure several GPUs: name those with --gpus"))
+	case f.auto:
 		return a.measureAuto(ctx, f, args)
 	}
 	dev, sensor, err := openGPU(ctx, f.gpu)

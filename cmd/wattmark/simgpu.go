@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"net"
 	"net/rpc"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/cuda"
+	"wattmark/hostagent/gpus"
 	"wattmark/hostagent/nvml"
 	"wattmark/hostagent/sim"
 	"wattmark/measure"
@@ -196,6 +199,16 @@ func dialPlant(socket string) (*rpc.Client, error) {
 	return c, nil
 }
 
+// simSeed makes each socket's GPU one of its own: its UUID follows from the seed.
+func simSeed(socket string) uint64 {
+	if abs, err := filepath.Abs(socket); err == nil {
+		socket = abs
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(socket))
+	return h.Sum64() & (1<<48 - 1)
+}
+
 // openSim opens the simulated GPU of an emulator; k is the kernel that its trains
 // launch, nil for the built-in ones.
 func openSim(socket string, k *sim.Kernel) (hostagent.Device, gpuSensor, error) {
@@ -204,7 +217,7 @@ func openSim(socket string, k *sim.Kernel) (hostagent.Device, gpuSensor, error) 
 		return nil, nil, err
 	}
 	p := remotePlant{c}
-	dev, err := sim.Open(sim.Config{Plant: p, Launch: simLaunch, Kernel: k})
+	dev, err := sim.Open(sim.Config{Plant: p, Launch: simLaunch, Kernel: k, Seed: simSeed(socket)})
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
@@ -220,6 +233,9 @@ func openGPU(ctx context.Context, selector string) (hostagent.Device, func() (gp
 	dev, err := cuda.Open(ctx, selector)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
+	}
+	if err := gpus.Whole(dev.Info()); err != nil {
+		return nil, nil, errors.Join(err, dev.Close())
 	}
 	return dev, func() (gpuSensor, error) { return nvml.Open(dev.Info().PCIBusID) }, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,6 +39,14 @@ func oneTask(c *cobra.Command, args []string) error {
 	}
 	_, err := taskID(args[0])
 	return err
+}
+
+// oneGroup checks that a group is named, and nothing else.
+func oneGroup(c *cobra.Command, args []string) error {
+	if n, err := c.Flags().GetInt64("group"); err != nil || n < 1 || len(args) > 0 {
+		return errors.New("--group wants the number of a group, and no task beside it")
+	}
+	return nil
 }
 
 // task reads one task, with the exit code for one that is not there.
@@ -114,13 +123,21 @@ func (a *app) printTasks(tasks []store.Task, q store.Query) error {
 		return nil
 	}
 	t := newTable(a.out)
-	t.AppendHeader([]any{"task", "launched", "user", "name", "state", "duration", "energy (k = 2)", "mean"})
+	grouped := slices.ContainsFunc(tasks, func(t store.Task) bool { return t.Group.Group != 0 })
+	header := []any{"task", "launched", "user", "name", "state", "duration", "energy (k = 2)", "mean"}
+	if grouped {
+		header = append(header, "group")
+	}
+	t.AppendHeader(header)
 	for i := range tasks {
 		x := &tasks[i]
 		r := newReport(x, a.db)
 		row := []any{x.ID, x.Launched.Local().Format("2006-01-02 15:04:05"), x.User, x.Name, r.State, "", "", ""}
 		if x.Result != nil {
 			row[5], row[6], row[7] = x.Result.To-x.Result.From, energyText(*r.EnergyJ, *r.EnergyUJ), x.Result.Mean
+		}
+		if x.Group.Group != 0 {
+			row = append(row, x.Group.Group)
 		}
 		t.AppendRow(row)
 	}
@@ -171,14 +188,24 @@ func (a *app) showCmd() *cobra.Command {
 	var noPlot, budget, kernels bool
 	var svg string
 	var result uint
+	var group int64
 	c := &cobra.Command{
-		Use: "show TASK", Short: "Show one task: energy, rails, markers, a plot", Args: oneTask,
+		Use: "show TASK | --group N", Short: "Show one task, or several GPUs' group: energy, rails, markers, a plot",
+		Args: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("group") {
+				return oneGroup(c, args)
+			}
+			return oneTask(c, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			db, err := a.openDB(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer db.Close()
+			if group > 0 {
+				return a.showGroup(cmd.Context(), db, store.GroupID(group), false)
+			}
 			t, err := a.taskResult(cmd.Context(), db, args[0], result)
 			if err != nil {
 				return err
@@ -215,6 +242,7 @@ func (a *app) showCmd() *cobra.Command {
 		},
 	}
 	resultFlag(c, &result)
+	c.Flags().Int64Var(&group, "group", 0, "show this group of tasks, with its total")
 	c.Flags().BoolVar(&noPlot, "no-plot", false, "leave the plot out")
 	c.Flags().BoolVar(&kernels, "kernels", false, "list the energy by kernel name, where run --auto recorded the kernels")
 	c.Flags().StringVar(&svg, "svg", "", "also draw the power by the meter and by software into this file")

@@ -69,11 +69,7 @@ func open(ctx context.Context, drv *driver, selector string) (*Device, error) {
 
 // setUp finds the GPU and makes all that lives as long as the device.
 func (d *Device) setUp(selector string) error {
-	r := d.drv.Init(0)
-	if r == errNoDevice {
-		return fmt.Errorf("%w: the driver sees none; look at nvidia-smi and CUDA_VISIBLE_DEVICES", ErrNoDevice)
-	}
-	if err := d.drv.check("cuInit", r); err != nil {
+	if err := d.drv.start(); err != nil {
 		return err
 	}
 	var err error
@@ -97,22 +93,15 @@ func (d *Device) setUp(selector string) error {
 	return d.allocate()
 }
 
+// identify refuses a MIG device: markers on it would not be those of the card.
 func (d *Device) identify() error {
 	var err error
-	if d.info.Name, err = d.drv.name(d.dev); err != nil {
+	if d.info, err = d.drv.identify(d.dev); err != nil {
 		return err
 	}
-	if d.info.UUID, err = d.drv.uuid(d.dev); err != nil {
-		return err
+	if d.info.MIG() {
+		return fmt.Errorf("%s: %w", d.info.Name, hostagent.ErrMIG)
 	}
-	if d.info.PCIBusID, err = d.drv.pciBusID(d.dev); err != nil {
-		return err
-	}
-	v := new(int32)
-	if err := d.drv.check("cuDriverGetVersion", d.drv.DriverGetVersion(v)); err != nil {
-		return err
-	}
-	d.info.Driver = fmt.Sprintf("CUDA %d.%d", *v/1000, *v%1000/10)
 	d.sms, err = d.drv.attribute(d.dev, attrSMs)
 	return err
 }

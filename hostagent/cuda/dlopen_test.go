@@ -28,6 +28,9 @@ func TestRealDlopen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if all, err := drv.list(); err != nil || len(all) != 1 || all[0].UUID != "GPU-11111111-1111-1111-1111-111111111111" {
+		t.Errorf("listed %+v, %v", all, err)
+	}
 	d := &Device{drv: drv, w: newWorker(), fns: map[string]function{}}
 	defer d.w.close()
 	err = d.w.do(func() error { return d.setUp("") })

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"wattmark/hostagent"
 )
 
 // The device attributes that are asked for (cuda.h, CUdevice_attribute).
@@ -17,14 +19,13 @@ const (
 // find returns the driver's handle of the GPU that a selector names: an index,
 // a UUID (GPU-…), or a PCI bus id (0000:65:00.0); empty for the first.
 func (d *driver) find(selector string) (int32, error) {
-	var n int32
-	if r := d.DeviceCount(&n); r != success && r != errNoDevice {
-		return 0, d.check("cuDeviceGetCount", r)
-	}
-	if n == 0 {
-		return 0, fmt.Errorf("%w: the driver sees none; look at nvidia-smi and CUDA_VISIBLE_DEVICES", ErrNoDevice)
+	n, err := d.count()
+	if err != nil {
+		return 0, err
 	}
 	switch {
+	case hostagent.NamesMIG(selector):
+		return 0, fmt.Errorf("%s: %w", selector, hostagent.ErrMIG)
 	case strings.HasPrefix(strings.ToUpper(selector), "GPU-"):
 		return d.findBy(n, selector, d.uuid)
 	case strings.Contains(selector, ":"):
@@ -32,7 +33,6 @@ func (d *driver) find(selector string) (int32, error) {
 	}
 	index := 0
 	if selector != "" {
-		var err error
 		if index, err = strconv.Atoi(selector); err != nil {
 			return 0, fmt.Errorf("%w: %q: want an index, a UUID (GPU-…) or a PCI bus id (0000:65:00.0)", ErrNoDevice, selector)
 		}
@@ -56,22 +56,12 @@ func (d *driver) findBy(n int32, want string, property func(int32) (string, erro
 		if err != nil {
 			return 0, err
 		}
-		if canonical(p) == canonical(want) {
+		if hostagent.SameID(p, want) {
 			return dev, nil
 		}
 		have = append(have, p)
 	}
 	return 0, fmt.Errorf("%w: %s: the driver sees %s", ErrNoDevice, want, strings.Join(have, ", "))
-}
-
-// canonical takes the differences out that tools show: case, and the eight
-// digits of domain that NVML writes where CUDA writes four.
-func canonical(id string) string {
-	id = strings.ToLower(id)
-	if domain, rest, ok := strings.Cut(id, ":"); ok && strings.Count(rest, ":") == 1 {
-		return strings.TrimPrefix(strings.TrimLeft(domain, "0")+":"+rest, ":")
-	}
-	return id
 }
 
 func (d *driver) name(dev int32) (string, error) {

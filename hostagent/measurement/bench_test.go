@@ -70,32 +70,52 @@ func newBench(t *testing.T) *bench {
 	return newBenchWith(t, meter.Config{Seed: 3, Rate: 20e3})
 }
 
+// newBenchWith is a bench with a meter of its own kind.
 func newBenchWith(t *testing.T, c meter.Config) *bench {
 	t.Helper()
-	model, err := board.New(board.Config{Seed: 3})
+	db := openDatabase(t)
+	b := newBenchOf(t, db, 3, false, c)
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// newBenchOn is a bench whose tasks go into a database that the caller closes;
+// no two seeds have one GPU. A bench that says it names its GPU.
+func newBenchOn(t *testing.T, db *store.DB, seed uint64, says bool) *bench {
+	t.Helper()
+	return newBenchOf(t, db, seed, says, meter.Config{Seed: seed, Rate: 20e3})
+}
+
+func newBenchOf(t *testing.T, db *store.DB, seed uint64, says bool, c meter.Config) *bench {
+	t.Helper()
+	model, err := board.New(board.Config{Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}
 	epoch := time.Now()
-	b := &bench{live: board.NewLive(model, epoch)}
+	b := &bench{live: board.NewLive(model, epoch), db: db}
 	source, err := meter.NewSampler(model, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.serve(t, cable{meter.NewInstrument("emulated", source, pace.Real(epoch)), b}, source.Setup())
+	if b.device, err = sim.Open(sim.Config{Plant: plant{b.live}, Seed: seed}); err != nil {
+		t.Fatal(err)
+	}
+	gpu := ""
+	if says {
+		gpu = b.device.Info().UUID
+	}
+	b.serve(t, cable{meter.NewInstrument("emulated", source, pace.Real(epoch)), b}, source.Setup(), gpu)
 	if b.client, err = monitorclient.Dial(b.address, monitorclient.Options{Pause: time.Millisecond, Patience: 3 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	if b.device, err = sim.Open(sim.Config{Plant: plant{b.live}}); err != nil {
-		t.Fatal(err)
-	}
 	b.sensor = sim.NewSensor(plant{b.live}, nil, sim.Response{})
-	b.db = openDatabase(t)
 	t.Cleanup(func() {
 		if err := b.client.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := b.db.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -138,14 +158,14 @@ func openDatabase(t *testing.T) *store.DB {
 	return db
 }
 
-func (b *bench) serve(t *testing.T, i instrument.Instrument, setup measure.Setup) {
+func (b *bench) serve(t *testing.T, i instrument.Instrument, setup measure.Setup, gpu string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, err := monitor.New(monitor.Config{
-		Bench: monitor.Bench{Name: "soft", Instrument: i, Setup: func(instrument.Inputs) (measure.Setup, error) { return setup, nil }},
+		Bench: monitor.Bench{Name: "soft", GPU: gpu, Instrument: i, Setup: func(instrument.Inputs) (measure.Setup, error) { return setup, nil }},
 		Dir:   t.TempDir(), Listeners: []net.Listener{l}, Version: "test",
 		// Small chunks, so that a short task has many; a pulled cable stays pulled.
 		Tune: capture.Config{ChunkScans: 512, FlushEvery: 20 * time.Millisecond, Reopen: -1},

@@ -52,6 +52,9 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	if err != nil {
 		return store.Outcome{}, err
 	}
+	if a.stranger != "" {
+		v.incomplete("%s", a.stranger)
+	}
 	switch {
 	case a.result == nil:
 		v.untrimmed("no window: %s", why(s, a.why))
@@ -97,8 +100,10 @@ type analysis struct {
 	fit    *clock.Fit
 	result *measure.Result
 	nvml   *measure.Joule
-	clock  string // what is wrong with the meter's clock
-	why    error  // why there is no result, or not the best one
+	// stranger says that the bench measured another GPU.
+	stranger string
+	clock    string // what is wrong with the meter's clock
+	why      error  // why there is no result, or not the best one
 }
 
 // analyse relates the clocks, chooses the window and integrates over it. An
@@ -116,6 +121,9 @@ func analyse(ctx context.Context, db Store, id store.TaskID, found []marker.Foun
 	kernels, err := db.Kernels(ctx, id)
 	if err != nil {
 		return a, err
+	}
+	if task.BenchGPU != "" && !measure.SameGPU(task.BenchGPU, task.GPUUUID) {
+		a.stranger = fmt.Sprintf("the bench measured %s, not this GPU (%s)", task.BenchGPU, task.GPUUUID)
 	}
 	a.bounds = bound(found)
 	if task.Chunks == 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +22,9 @@ const (
 	// farewell is how long a measurement that was cancelled still takes to stop
 	// the capture, to store what is on its way, and to say so.
 	farewell = 10 * time.Second
+	// courtesy is how long a monitor that is asked to start still has to answer a
+	// host that gives up.
+	courtesy = 2 * time.Second
 	// leastLead shows the detector the level before the first chip.
 	leastLead = 50 * time.Millisecond
 	// defaultLease ends the capture of a host that vanished.
@@ -65,77 +67,6 @@ func (c *Config) validate() error {
 		return errors.New("a measurement needs a name")
 	}
 	return errors.Join(measure.CheckText("name", c.Name), measure.CheckText("user", c.User), measure.CheckText("holder", c.Holder))
-}
-
-// begin takes the bench and records the task. Before the capture has started
-// there is nothing to record: an error leaves no task.
-func begin(ctx context.Context, cfg Config) (*session, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	if cfg.Lease == 0 {
-		cfg.Lease = defaultLease
-	}
-	if cfg.Holder == "" {
-		cfg.Holder = cfg.User
-	}
-	s := &session{cfg: cfg}
-	s.enter(PhaseBench)
-	var err error
-	if s.bench, err = cfg.Monitor.GetBench(ctx); err != nil {
-		return nil, err
-	}
-	if len(s.bench.Setup.Channels) == 0 {
-		return nil, fmt.Errorf("%w: %s", ErrBench, s.bench.Trouble)
-	}
-	if s.spec, err = s.chooseMarker(); err != nil {
-		return nil, err
-	}
-	s.enter(PhaseCapture)
-	started, err := cfg.Monitor.Start(ctx, monitorclient.StartRequest{
-		Holder: cfg.Holder, TaskName: cfg.Name, Marker: s.spec, Lease: cfg.Lease, Wait: cfg.Wait,
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.capture = started.CaptureID
-	info := hostagent.Identify(cfg.Device.Info(), cfg.Sensor)
-	s.id, err = cfg.DB.BeginTask(ctx, store.NewTask{
-		Name: cfg.Name, User: cfg.User, Launched: time.Now(), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
-		GPU: info.Name, GPUUUID: info.UUID, Driver: info.Driver, Marker: s.spec,
-	})
-	if err != nil {
-		return nil, errors.Join(err, s.abandon(ctx))
-	}
-	s.tell()
-	return s, nil
-}
-
-// abandon frees the bench of a capture that has no task.
-func (s *session) abandon(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
-	defer cancel()
-	if _, err := s.cfg.Monitor.Stop(ctx, s.capture); err != nil {
-		return err
-	}
-	return s.cfg.Monitor.Release(ctx, s.capture)
-}
-
-// chooseMarker fits the marker to the bench, and gives it a tag.
-func (s *session) chooseMarker() (marker.Spec, error) {
-	tag := s.cfg.Tag
-	if tag == 0 {
-		tag = rand.Uint32()
-	}
-	if s.cfg.Lead == 0 {
-		r := s.bench.Setup.Response
-		s.cfg.Lead = max(leastLead, (2*(r.Update+r.Window) + 5*r.Tau).Duration())
-	}
-	if s.cfg.Marker != nil {
-		return *s.cfg.Marker, s.cfg.Marker.Validate()
-	}
-	spec := marker.ProfileFor(s.bench.Setup, tag)
-	return spec, spec.Validate()
 }
 
 func (s *session) enter(p Phase) {

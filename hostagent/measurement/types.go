@@ -93,6 +93,11 @@ type Config struct {
 	NoMethods bool
 	// Tag is carried by the markers; zero for a random one.
 	Tag uint32
+	// Group is the measurement of several GPUs that this one is a part of; the
+	// zero value for none.
+	Group store.GroupRef
+	// MustSayGPU refuses a bench that does not say which GPU it measures.
+	MustSayGPU bool
 	// Progress is told what goes on, from several goroutines; nil for silence.
 	Progress func(Progress)
 }

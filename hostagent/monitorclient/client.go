@@ -163,7 +163,9 @@ func (c *Client) GetBench(ctx context.Context) (Bench, error) {
 	b := Bench{
 		Name: a.Name, CalibrationID: a.CalibrationId, Holder: a.Holder, CaptureID: a.CaptureId, Version: a.Version, Trouble: a.Trouble,
 	}
-	b.Instrument, err = instrument(a.Instrument)
+	if b.GPU, err = gpuUUID(a.GpuUuid); err == nil {
+		b.Instrument, err = instrument(a.Instrument)
+	}
 	if err == nil && a.Setup != nil {
 		b.Setup, err = wire.ParseSetup(a.Setup)
 	}

@@ -1,6 +1,8 @@
 package monitorclient
 
 import (
+	"fmt"
+
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
 	"wattmark/measure"
@@ -14,6 +16,18 @@ func seconds(v float64) measure.Seconds { return measure.Seconds(v) }
 func instrument(p *wattmarkv1.Instrument) (store.Instrument, error) {
 	id, err := wire.ParseInstrument(p)
 	return store.Instrument(id), err
+}
+
+// gpuUUID reads the GPU that a bench measures; empty where nobody said.
+func gpuUUID(s string) (string, error) {
+	if s == "" {
+		return "", nil
+	}
+	gpu, err := measure.ParseGPUUUID(s)
+	if err != nil {
+		return "", fmt.Errorf("gpu_uuid: %w", err)
+	}
+	return gpu, nil
 }
 
 func started(a *wattmarkv1.StartCaptureResponse) (Started, error) {

@@ -151,7 +151,11 @@ func (r *reading) header(p *wattmarkv1.Header) error {
 	if setup.Timebase.Stamped {
 		r.columns++
 	}
-	h := store.Header{Bench: p.Bench, Instrument: id, Setup: setup, CalibrationID: p.CalibrationId, Started: at}
+	gpu, err := gpuUUID(p.GpuUuid)
+	if err != nil {
+		return err
+	}
+	h := store.Header{Bench: p.Bench, Instrument: id, Setup: setup, CalibrationID: p.CalibrationId, Started: at, BenchGPU: gpu}
 	return r.sink.Header(h, p.FirstChunk)
 }
 

@@ -45,7 +45,9 @@ func (s State) Ended() bool { return s >= Complete }
 
 // Bench is what a monitor measures with, and who holds it.
 type Bench struct {
-	Name       string
+	Name string
+	// GPU is the UUID of the GPU that the bench measures; empty where nobody said.
+	GPU        string
 	Instrument store.Instrument
 	// Setup is empty where the instrument was never opened and cannot be now;
 	// Trouble then says why.

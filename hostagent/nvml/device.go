@@ -60,6 +60,8 @@ func (d *Device) find(selector string) error {
 	var call string
 	var r result
 	switch {
+	case hostagent.NamesMIG(selector):
+		return fmt.Errorf("%s: %w", selector, hostagent.ErrMIG)
 	case strings.HasPrefix(strings.ToUpper(selector), "GPU-"):
 		call, r = "nvmlDeviceGetHandleByUUID", d.lib.ByUUID(cString("GPU-"+selector[4:]), h)
 	case strings.Contains(selector, ":"):

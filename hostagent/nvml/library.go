@@ -70,6 +70,7 @@ type library struct {
 	FieldValues    func(h handle, n int32, v *fieldValue) result         `c:"nvmlDeviceGetFieldValues?"`
 	ClockInfo      func(h handle, clock uint32, mhz *uint32) result      `c:"nvmlDeviceGetClockInfo"`
 	Temperature    func(h handle, sensor uint32, degrees *uint32) result `c:"nvmlDeviceGetTemperature"`
+	MIGMode        func(h handle, now, next *uint32) result              `c:"nvmlDeviceGetMigMode?"`
 	ThrottleReason func(h handle, bits *uint64) result                   `c:"nvmlDeviceGetCurrentClocksEventReasons,nvmlDeviceGetCurrentClocksThrottleReasons?"`
 }
 

@@ -260,6 +260,8 @@ int nvmlInit_v2(void) { return 0; }
 int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int r) { return r == 15 ? "GPU is lost" : "?"; }
 int nvmlSystemGetDriverVersion(char *s, unsigned n) { strncpy(s, "1.2", n); return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 1; return 0; }
+int nvmlDeviceGetMigMode(void *h, unsigned *now, unsigned *next) { *now = h == (void *)0x55; *next = 0; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { *h = (void *)0x55; return i ? 2 : 0; }
 int nvmlDeviceGetName(void *h, char *s, unsigned n) { strncpy(s, h == (void *)0x55 ? "Tiny GPU" : "wrong handle", n); return 0; }
 int nvmlDeviceGetUUID(void *h, char *s, unsigned n) { strncpy(s, "GPU-tiny", n); return 0; }
@@ -284,6 +286,9 @@ func TestRealDlopen(t *testing.T) {
 	defer d.Close()
 	if want := (hostagent.Info{Name: "Tiny GPU", UUID: "GPU-tiny", PCIBusID: "00000000:0a:00.0", Driver: "1.2"}); d.Info() != want {
 		t.Errorf("got %+v", d.Info())
+	}
+	if all, err := lib.list(); err != nil || len(all) != 1 || all[0].UUID != "GPU-tiny" || !all[0].Cut {
+		t.Errorf("listed %+v, %v", all, err)
 	}
 	r, err := d.Read()
 	if err != nil || r.Instant != 186 || r.Average != 185 || r.Usage != 99 {

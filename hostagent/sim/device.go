@@ -57,10 +57,15 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
+// UUID is that of the simulated GPU of a seed.
+func UUID(seed uint64) string {
+	return fmt.Sprintf("GPU-51600000-0000-0000-0000-%012x", seed&0xffffffffffff)
+}
+
 // Info identifies the simulated GPU.
 func (d *Device) Info() hostagent.Info {
 	return hostagent.Info{
-		Name: d.cfg.Name, UUID: fmt.Sprintf("GPU-51600000-0000-0000-0000-%012x", d.cfg.Seed&0xffffffffffff),
+		Name: d.cfg.Name, UUID: UUID(d.cfg.Seed),
 		PCIBusID: "0000:00:00.0", Driver: "simulated", Simulated: true,
 	}
 }

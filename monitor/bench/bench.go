@@ -21,6 +21,10 @@ import (
 type Bench struct {
 	// Name of the bench; its instruments' names where the file gives none.
 	Name string
+	// GPU is the UUID of the GPU that the bench measures: what the file says, or
+	// the address of an instrument that is a GPU's own sensor. Empty where
+	// nothing says it.
+	GPU string
 	// Instruments are what it measures with, in the file's order. Several are read
 	// as one, see package composite.
 	Instruments []Instrument
@@ -82,7 +86,7 @@ func Parse(name string, data []byte) (*Bench, error) {
 	if b.Name = b.file.Name; b.Name == "" {
 		b.Name = strings.Join(b.names(), "+")
 	}
-	if err := b.check(); err != nil {
+	if err := errors.Join(b.bind(), b.check()); err != nil {
 		return nil, err
 	}
 	if in, known := b.inputs(); known {
@@ -138,4 +142,31 @@ func (b *Bench) NewInstrument(env registry.Env) (instrument.Instrument, error) {
 		return nil, b.src.fault(path{"align"}, err)
 	}
 	return c, nil
+}
+
+// bind reads which GPU the bench measures: what the file says, and what any of
+// its instruments that is a GPU's own sensor has for an address.
+func (b *Bench) bind() error {
+	for i, y := range b.Instruments {
+		sensor, err := measure.ParseGPUUUID(y.Address) // only such a sensor has such an address
+		if err != nil {
+			continue
+		}
+		if b.GPU != "" && b.GPU != sensor {
+			return b.src.fault(path{"instruments", i}, fmt.Errorf("this is the sensor of %s, another of %s: a bench measures one GPU", sensor, b.GPU))
+		}
+		b.GPU = sensor
+	}
+	if b.file.GPU == "" {
+		return nil
+	}
+	said, err := measure.ParseGPUUUID(b.file.GPU)
+	if err != nil {
+		return b.src.fault(path{"gpu"}, err)
+	}
+	if b.GPU != "" && b.GPU != said {
+		return b.src.fault(path{"gpu"}, fmt.Errorf("the bench measures %s, and its instrument is the sensor of %s: correct one of them", said, b.GPU))
+	}
+	b.GPU = said
+	return nil
 }

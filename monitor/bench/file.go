@@ -5,6 +5,7 @@ import "time"
 // file is the YAML form of a bench. Pointers tell what is absent.
 type file struct {
 	Name        string           `yaml:"name"`
+	GPU         string           `yaml:"gpu"`
 	Instruments []instrumentYAML `yaml:"instruments"`
 	Align       *alignYAML       `yaml:"align"`
 	Rails       []railYAML       `yaml:"rails"`

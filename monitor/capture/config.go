@@ -17,6 +17,9 @@ import (
 type Config struct {
 	// Bench is the bench's name.
 	Bench string
+	// GPU is the UUID of the GPU that the bench measures; empty where the bench
+	// file does not say.
+	GPU string
 	// Instrument is owned by the Owner from New on.
 	Instrument instrument.Instrument
 	// Setup makes rails of what the instrument delivers, with the calibration in
@@ -123,7 +126,9 @@ func (r *Request) check() error {
 
 // Bench is what is measured and who has it.
 type Bench struct {
-	Name       string
+	Name string
+	// GPU is the UUID of the GPU that is measured; empty where nobody said.
+	GPU        string
 	Instrument instrument.Identity
 	// Setup is nil while the instrument's inputs are not known; Err then says why.
 	Setup         *measure.Setup

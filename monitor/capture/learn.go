@@ -44,6 +44,9 @@ func (o *Owner) learn(in instrument.Inputs, calibrate calibrator) (measure.Setup
 // calibrated makes the setup of what the instrument delivers, without and with
 // the calibration records.
 func (o *Owner) calibrated(in instrument.Inputs, id instrument.Identity, calibrate calibrator) (nominal, setup measure.Setup, notes []string, err error) {
+	if err = o.fitsGPU(id); err != nil {
+		return nominal, setup, nil, err
+	}
 	if nominal, err = o.cfg.Setup(in); err != nil {
 		return nominal, nominal, nil, err
 	}

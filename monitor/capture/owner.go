@@ -133,7 +133,7 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := Bench{
-		Name: o.cfg.Bench, Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.setupErr,
+		Name: o.cfg.Bench, GPU: o.gpuOf(o.identity), Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.setupErr,
 		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID,
 	}
 	if o.setup != nil {
@@ -166,11 +166,13 @@ func (o *Owner) Start(ctx context.Context, req Request) (*Capture, error) {
 	case <-c.ready:
 	case <-c.ended:
 	case <-ctx.Done():
-		c.end(Failed, req.Holder+" went away before the capture began")
-		<-c.ended
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("start capture: %w", err)
+		// Nobody is told of this capture, also if it has just begun: nobody would
+		// stop it, or release it.
+		c.end(Failed, req.Holder+" went away before the capture began")
+		<-c.ended
+		return nil, errors.Join(fmt.Errorf("start capture: %w", err), o.Release(c.id))
 	}
 	select {
 	case <-c.ready:

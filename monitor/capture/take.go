@@ -51,6 +51,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	h := spool.Header{
 		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, TaskName: c.req.TaskName, Created: time.Now(),
 		Instrument: ins.Identity(), Setup: setup, CalibrationID: setup.CalibrationID(), Marker: c.req.Marker,
+		GPU: o.gpuOf(ins.Identity()),
 	}
 	if err := o.live.begin(c.id, &h.Setup); err != nil {
 		return err

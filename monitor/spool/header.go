@@ -27,6 +27,8 @@ type Header struct {
 	Setup         measure.Setup       `json:"setup"`
 	CalibrationID string              `json:"calibration_id"`
 	Marker        marker.Spec         `json:"marker"`
+	// GPU is the UUID of the GPU that the bench measures; empty where nobody said.
+	GPU string `json:"gpu,omitempty"`
 }
 
 // State is a step of a capture's life as the log keeps it. Code and Trigger are

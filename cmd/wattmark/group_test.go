@@ -1,0 +1,205 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"wattmark/hostagent/sim"
+	"wattmark/store"
+)
+
+// gpu is the UUID of the rig's simulated GPU.
+func (r *rig) gpu() string { return sim.UUID(simSeed(r.socket)) }
+
+// say restarts the monitor with a bench file that names the GPU.
+func (r *rig) say(gpu string) {
+	r.t.Helper()
+	r.monitor.stop(r.t)
+	file := filepath.Join(filepath.Dir(r.link), "bench.yaml")
+	text := fmt.Sprintf("name: riser\ngpu: %s\ninstruments:\n  - kind: powersensor3\n    port: %s\n", gpu, r.link)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	r.monitor = start(r.t, "monitor", "--bench", file, "--spool", r.spool, "--listen", "127.0.0.1:0")
+	r.address = r.monitor.await(r.t, `msg="serving the bench".* address=(\S+)`)[1]
+}
+
+// pair is two rigs of one host, each with a monitor that names its GPU.
+func pair(t *testing.T) (a, b *rig) {
+	t.Helper()
+	a, b = newRig(t), newRig(t)
+	b.db = a.db
+	a.say(a.gpu())
+	b.say(b.gpu())
+	return a, b
+}
+
+// both measures two rigs at once.
+func both(a, b *rig, more ...string) *process {
+	a.t.Helper()
+	return start(a.t, append([]string{
+		"run", "--gpus", "sim:" + a.socket + ",sim:" + b.socket, "--monitor", b.address + "," + a.address,
+		"--db", a.db, "--warm-up", "50ms", "--user", "lab",
+	}, more...)...)
+}
+
+func TestRunOnTwoGPUs(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	p := both(a, b, "--benchmark", "memory", "--duration", "300ms", "--name", "pair", "--json")
+	if code := p.wait(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	var got groupReport
+	object(t, p.out.String(), &got)
+	if got.State != "complete" || got.Name != "pair" || len(got.GPUs) != 2 || got.Total == nil || got.Total.GPUs != 2 || got.Total.Missing != 0 {
+		t.Fatalf("got %+v", got)
+	}
+	var truth float64
+	for i, r := range []*rig{a, b} {
+		m := got.GPUs[i]
+		if m.UUID != r.gpu() || m.Monitor != r.address || m.Task.GroupID != got.GroupID {
+			t.Errorf("GPU %d: %+v", i, m)
+		}
+		drawn := r.truth(store.TaskID(m.Task.TaskID))
+		truth += drawn
+		if off := math.Abs(*m.Task.EnergyJ - drawn); off > *m.Task.EnergyUJ || off > 0.005*drawn {
+			t.Errorf("GPU %d: %v ± %v J, truth %v J", i, *m.Task.EnergyJ, *m.Task.EnergyUJ, drawn)
+		}
+	}
+	if x := got.Total; math.Abs(x.EnergyJ-truth) > x.EnergyUJ || x.SharedUJ != 0 || x.AllSharedUJ < x.EnergyUJ {
+		t.Errorf("total %+v, truth %v", x, truth)
+	}
+	t.Logf("%v ± %v J, truth %v J", got.Total.EnergyJ, got.Total.EnergyUJ, truth)
+
+	var again groupReport
+	object(t, inside(t, "show", "--group", "1", "--json", "--db", a.db).ok(t).out, &again)
+	if again.Total.figures() != got.Total.figures() {
+		t.Errorf("shown again: %+v", again.Total)
+	}
+	text := inside(t, "show", "--group", "1", "--db", a.db).ok(t).out
+	for _, want := range []string{`Group 1  pair, by lab: complete`, `(?m)^ +0  simulated GPU  ` + a.gpu() + ` +\d  complete`, `total +[\d.]+ J ± [\d.]+ J`, `none shared`} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if text := inside(t, "tasks", "--db", a.db).ok(t).out; !regexp.MustCompile(`(?s)mean +group.*pair.* 1 *\n.*pair.* 1 *\n`).MatchString(text) {
+		t.Errorf("no group in\n%s", text)
+	}
+	inside(t, "show", "--group", "2", "--db", a.db).fails(t, exitNotFound, "no group 2")
+}
+
+// figures are what must not change between two looks at one group.
+func (t *totalReport) figures() [3]float64 { return [3]float64{t.EnergyJ, t.EnergyUJ, t.MeanW} }
+
+// A program runs once, between the markers of all GPUs.
+func TestProgramOnTwoGPUs(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	p := both(a, b, "--json", "--", "sh", "-c", "echo once >&2; sleep 0.2")
+	if code := p.wait(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	if n := strings.Count(p.err.String(), "once\n"); n != 1 {
+		t.Errorf("the program ran %d times", n)
+	}
+	var got groupReport
+	object(t, p.out.String(), &got)
+	if got.State != "complete" || got.Name != "sh" {
+		t.Fatalf("got %+v", got)
+	}
+	for i, m := range got.GPUs {
+		if d := *m.Task.DurationS; d < 0.2 || d > 2 {
+			t.Errorf("GPU %d: a window of %v s", i, d)
+		}
+	}
+}
+
+// What does not belong together is refused before anything is measured.
+func TestWrongBindings(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	refused := func(code int, p *process, want ...string) {
+		t.Helper()
+		c := p.wait(t)
+		result{p.out.String(), p.err.String(), c}.fails(t, code, want...)
+	}
+	a.address, b.address = b.address, a.address
+	refused(exitFailed, a.run("--benchmark", "half"), "measures "+b.gpu()+", and the work is for "+a.gpu())
+	a.address, b.address = b.address, a.address
+	work := []string{"--benchmark", "half", "--db", a.db}
+	run := func(gpus, monitors string) *process {
+		return start(t, append([]string{"run", "--gpus", gpus, "--monitor", monitors}, work...)...)
+	}
+	refused(exitFailed, run("sim:"+a.socket, b.address), "which is not among the GPUs to be measured ("+a.gpu()+")")
+	refused(exitFailed, run("sim:"+a.socket+",sim:"+b.socket, a.address), "no bench measures "+b.gpu())
+	refused(exitUsage, run("sim:"+a.socket+",sim:"+a.socket, a.address), "are one GPU")
+	refused(exitUsage, run("sim:"+a.socket+",0", a.address), "simulated and real GPUs")
+	refused(exitUsage, run("sim:"+a.socket, a.address+","), "--monitor has an empty entry")
+	refused(exitUsage, a.run("--benchmark", "half", "--gpus", "all"), "keep one of them")
+	refused(exitUsage, a.run("--benchmark", "half", "--monitor", a.address+","+b.address), "name those with --gpus")
+	b.monitor.stop(t)
+	b.startMonitor("127.0.0.1:0") // now it does not say which GPU it measures
+	refused(exitFailed, both(a, b, "--benchmark", "half"), "does not say which GPU it measures", "nvidia-smi -L")
+	if _, err := os.Stat(a.db); err == nil {
+		if x, ok := task(t, a.db, 1); ok {
+			t.Errorf("a task was made: %+v", x)
+		}
+	}
+	a.free()
+}
+
+// A monitor that is away costs its own GPU alone, and the group says so.
+func TestGroupWithASilentMonitor(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	b.monitor.stop(t)
+	p := both(a, b, "--benchmark", "memory", "--duration", "100ms")
+	code := p.wait(t)
+	result{p.out.String(), p.err.String(), code}.fails(t, exitIncomplete, "GPU 1 is not measured", "is wattmark monitor running there?", "show --group 1")
+	if !strings.Contains(p.out.String(), "total of 1 of 2 GPUs") || !strings.Contains(p.out.String(), "not measured: no bench that answers") {
+		t.Errorf("got\n%s", &p.out)
+	}
+	a.free()
+}
+
+// kill -9 of the host while the work runs: both tasks are brought to an end, as
+// members of their group, and both benches are free.
+func TestKilledHostOfAGroup(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	p := both(a, b, "--benchmark", "memory", "--duration", "30s", "--name", "hit")
+	eventually(t, "samples of both are stored", func() bool {
+		x, ok := task(t, a.db, 1)
+		y, ok2 := task(t, a.db, 2)
+		return ok && ok2 && x.Chunks > 1 && y.Chunks > 1
+	})
+	p.kill(t)
+	h := start(t, "host", "--db", a.db, "--listen", "127.0.0.1:0")
+	h.await(t, `msg="finished a task that was interrupted" task=1`)
+	h.await(t, `msg="finished a task that was interrupted" task=2`)
+	var got groupReport
+	object(t, inside(t, "show", "--group", "1", "--json", "--db", a.db).ok(t).out, &got)
+	if got.State != "incomplete" || len(got.GPUs) != 2 {
+		t.Fatalf("got %+v", got)
+	}
+	for i, m := range got.GPUs {
+		if m.Task == nil || m.Task.State != "incomplete" || !strings.Contains(m.Task.Reason, "interrupted before the work had ended") || m.Task.Stored == 0 {
+			t.Errorf("GPU %d: %+v", i, m)
+		}
+	}
+	if code := h.stop(t); code != 0 {
+		t.Errorf("the host ended with %d", code)
+	}
+	for _, r := range []*rig{a, b} {
+		if cs := r.captures(); len(cs) != 0 {
+			t.Errorf("captures left on %s: %+v", r.address, cs)
+		}
+		r.free()
+	}
+}

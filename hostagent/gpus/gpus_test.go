@@ -1,0 +1,92 @@
+package gpus
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/nvml"
+)
+
+func gpu(name, uuid, pci string) hostagent.Info {
+	return hostagent.Info{Name: name, UUID: "GPU-" + uuid, PCIBusID: pci}
+}
+
+var (
+	a = gpu("H200", "aa", "0000:3b:00.0")
+	b = gpu("H200", "bb", "0000:65:00.0")
+	c = gpu("A100", "cc", "0000:86:00.0")
+)
+
+// card is a GPU as NVML writes it.
+func card(g hostagent.Info, cut bool) nvml.Card {
+	g.PCIBusID = "0000" + g.PCIBusID
+	return nvml.Card{Info: g, Cut: cut}
+}
+
+func TestSelect(t *testing.T) {
+	// Programs see c before a, and not b.
+	visible := []hostagent.Info{c, a}
+	cards := []nvml.Card{card(a, false), card(b, false), card(c, false)}
+	for _, x := range []struct {
+		list string
+		want []hostagent.Info
+		fail string
+	}{
+		{"all", []hostagent.Info{c, a}, ""},
+		{" ALL ", []hostagent.Info{c, a}, ""},
+		{"0", []hostagent.Info{c}, ""},
+		{"1, 0", []hostagent.Info{a, c}, ""},
+		{"gpu-AA,3B:00.0", nil, "gpu-AA and 3B:00.0 are one GPU (GPU-aa): name it once"},
+		{"1,GPU-aa", nil, "1 and GPU-aa are one GPU"},
+		{"00000000:86:00.0,GPU-aa", []hostagent.Info{c, a}, ""},
+		{"", nil, "empty entry"},
+		{"0,,1", nil, "empty entry"},
+		{"0,all", nil, "all stands alone"},
+		{"2", nil, "index 2; CUDA sees 0: A100 GPU-cc; 1: H200 GPU-aa"},
+		{"-1", nil, "index -1"},
+		{"first", nil, `"first": want all, an index, a UUID`},
+		{"GPU-bb", nil, "GPU-bb is in this machine, and hidden from programs: look at CUDA_VISIBLE_DEVICES"},
+		{"GPU-dd", nil, "GPU-dd; CUDA sees 0: A100"},
+	} {
+		got, err := Select(x.list, visible, cards)
+		if x.fail != "" {
+			if !errors.Is(err, ErrSelection) || !strings.Contains(err.Error(), x.fail) {
+				t.Errorf("%q: got %v, want %s", x.list, err, x.fail)
+			}
+			continue
+		}
+		if err != nil || len(got) != len(x.want) {
+			t.Errorf("%q: got %v, %v", x.list, got, err)
+			continue
+		}
+		for i := range got {
+			if got[i] != x.want[i] {
+				t.Errorf("%q: GPU %d: got %v, want %v", x.list, i, got[i], x.want[i])
+			}
+		}
+	}
+}
+
+// MIG devices are refused however they are come by.
+func TestSelectRefusesMIG(t *testing.T) {
+	part := gpu("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "7f", "0000:86:00.0")
+	for name, x := range map[string]struct {
+		list    string
+		visible []hostagent.Info
+		cards   []nvml.Card
+	}{
+		"named":                {"MIG-7f", []hostagent.Info{a}, nil},
+		"called so by CUDA":    {"all", []hostagent.Info{a, part}, nil},
+		"cut, NVML says":       {"0", []hostagent.Info{gpu("A100", "7f", "0000:86:00.0")}, []nvml.Card{card(c, true)}},
+		"the card of a device": {"GPU-cc", []hostagent.Info{gpu("A100", "7f", "0000:99:00.0")}, []nvml.Card{card(c, true)}},
+	} {
+		if got, err := Select(x.list, x.visible, x.cards); !errors.Is(err, hostagent.ErrMIG) {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+	if _, err := Select("all", []hostagent.Info{a, c}, []nvml.Card{card(a, false), card(c, false), card(b, true)}); err != nil {
+		t.Errorf("another card that is cut: %v", err)
+	}
+}

@@ -1,0 +1,210 @@
+package measurement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/store"
+)
+
+// GroupStore is what a measurement of several GPUs asks of the task database
+// beside Store. *store.DB is one.
+type GroupStore interface {
+	Store
+	BeginGroup(ctx context.Context, g store.NewGroup) (store.GroupID, error)
+	FailMember(ctx context.Context, r store.GroupRef, reason string) error
+	DropGroup(ctx context.Context, id store.GroupID) error
+}
+
+// Member is one GPU of a measurement of several.
+type Member struct {
+	GPU     hostagent.Info
+	Monitor Monitor
+	Device  hostagent.Device
+	Sensor  hostagent.PowerSensor // nil for none
+	// Work is done on this GPU, beside that of the others; nil for none.
+	Work Work
+	// Missing says why the GPU is not measured; Monitor and Device are then not
+	// looked at.
+	Missing error
+}
+
+// GroupConfig is a measurement of several GPUs to make.
+type GroupConfig struct {
+	DB      GroupStore
+	Members []Member
+	// Each is what all members have in common: names, times, marker. DB, Monitor,
+	// Device, Sensor and Progress in it are not looked at; a tag is for one
+	// GPU, so each member draws its own.
+	Each Config
+	// Progress is told what goes on with each member, and Lost which members are
+	// not measured and why, from several goroutines; nil for silence.
+	Progress func(member int, p Progress)
+	Lost     func(member int, err error)
+}
+
+// MeasureGroup measures several GPUs at once: a task for each, with its own
+// capture, markers, clock fit and window, and a group that ties them. The work
+// begins when all start markers have been played, and the stop markers follow
+// when all work has ended. common is done once, on behalf of all; nil for none.
+//
+// A member that fails does not hold up the others: its task, or the group where
+// it has none, says why, and Lost is told. Where no member can be measured, the
+// work is not done and there is no group. An error of the work is returned once.
+func MeasureGroup(ctx context.Context, cfg GroupConfig, common Work) (store.GroupID, error) {
+	if err := cfg.validate(); err != nil {
+		return 0, fmt.Errorf("measure group: %w", err)
+	}
+	g := &joint{cfg: cfg, common: common, tasks: make([]store.TaskID, len(cfg.Members)), errs: make([]error, len(cfg.Members))}
+	record := store.NewGroup{Name: cfg.Each.Name, User: cfg.Each.User, Launched: time.Now()}
+	n := 0
+	for _, m := range cfg.Members {
+		row := store.GroupMember{GPU: m.GPU.Name, GPUUUID: m.GPU.UUID}
+		if m.Missing != nil {
+			row.Reason = m.Missing.Error()
+		} else {
+			row.Monitor = m.Monitor.Address()
+			n++
+		}
+		record.Members = append(record.Members, row)
+	}
+	var err error
+	if g.id, err = cfg.DB.BeginGroup(ctx, record); err != nil {
+		return 0, fmt.Errorf("measure group: %w", err)
+	}
+	g.ready, g.done = newBarrier(n), newBarrier(n+1)
+	g.run(ctx)
+	return g.conclude(context.WithoutCancel(ctx))
+}
+
+func (c *GroupConfig) validate() error {
+	if c.DB == nil || len(c.Members) == 0 {
+		return errors.New("a database and GPUs are needed")
+	}
+	measured := 0
+	var missing []error
+	for i, m := range c.Members {
+		switch {
+		case m.Missing != nil:
+			missing = append(missing, m.Missing)
+		case m.Monitor == nil || m.Device == nil:
+			return fmt.Errorf("GPU %d has no monitor, or no device", i)
+		default:
+			measured++
+		}
+	}
+	if measured == 0 {
+		return fmt.Errorf("no GPU can be measured: %w", errors.Join(missing...))
+	}
+	return nil
+}
+
+// joint is one MeasureGroup.
+type joint struct {
+	cfg    GroupConfig
+	id     store.GroupID
+	common Work
+	ready  *barrier // start markers were played
+	done   *barrier // all work has ended
+	// kernels and workErr are of the common work; read once done is open.
+	kernels []hostagent.Kernel
+	workErr error
+	tasks   []store.TaskID
+	errs    []error
+}
+
+// run measures all members and does the common work.
+func (g *joint) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for i := range g.cfg.Members {
+		if err := g.cfg.Members[i].Missing; err != nil {
+			g.lose(i, err)
+			continue
+		}
+		wg.Go(func() { g.measure(ctx, i) })
+	}
+	<-g.ready.open
+	if g.common != nil && g.ready.present() > 0 && ctx.Err() == nil {
+		g.kernels, g.workErr = g.common(ctx)
+	}
+	g.done.arrive()
+	wg.Wait()
+}
+
+// measure makes one member's task.
+func (g *joint) measure(ctx context.Context, i int) {
+	m, cfg := g.cfg.Members[i], g.cfg.Each
+	cfg.DB, cfg.Monitor, cfg.Device, cfg.Sensor, cfg.Tag = g.cfg.DB, m.Monitor, m.Device, m.Sensor, 0
+	cfg.Group = store.GroupRef{Group: g.id, Member: i}
+	cfg.MustSayGPU = len(g.cfg.Members) > 1
+	var once sync.Once
+	leave := func() { once.Do(func() { g.ready.leave(); g.done.leave() }) }
+	cfg.Progress = func(p Progress) {
+		if p.Phase == PhaseStop {
+			leave() // whoever has not come to its work by now does not come
+		}
+		if g.cfg.Progress != nil {
+			g.cfg.Progress(i, p)
+		}
+	}
+	work := func(ctx context.Context) (kernels []hostagent.Kernel, err error) {
+		once.Do(func() { g.ready.arrive() })
+		defer func() {
+			g.done.arrive()
+			<-g.done.open
+			kernels, err = append(kernels, g.kernels...), errors.Join(err, g.workErr)
+		}()
+		select {
+		case <-g.ready.open:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if m.Work == nil {
+			return nil, nil
+		}
+		return m.Work(ctx)
+	}
+	id, err := Measure(ctx, cfg, work)
+	leave()
+	if g.tasks[i] = id; id == 0 {
+		g.lose(i, err)
+		return
+	}
+	g.errs[i] = err
+}
+
+// lose keeps why a member has no task.
+func (g *joint) lose(i int, err error) {
+	g.errs[i] = err
+	if g.cfg.Lost != nil {
+		g.cfg.Lost(i, err)
+	}
+}
+
+// conclude notes which members are missing, and collects the errors: that of
+// the common work once, which every member has.
+func (g *joint) conclude(ctx context.Context) (store.GroupID, error) {
+	var errs []error
+	some := false
+	for i, err := range g.errs {
+		some = some || g.tasks[i] != 0
+		if err == nil {
+			continue
+		}
+		if g.tasks[i] == 0 {
+			errs = append(errs, g.cfg.DB.FailMember(ctx, store.GroupRef{Group: g.id, Member: i}, err.Error()))
+		}
+		if g.workErr == nil || !errors.Is(err, g.workErr) {
+			errs = append(errs, fmt.Errorf("GPU %s: %w", g.cfg.Members[i].GPU.UUID, err))
+		}
+	}
+	errs = append(errs, g.workErr)
+	if !some {
+		return 0, errors.Join(append(errs, g.cfg.DB.DropGroup(ctx, g.id))...)
+	}
+	return g.id, errors.Join(errs...)
+}

@@ -117,6 +117,15 @@ func Need(t *testing.T, debian string, probe ...string) {
 	t.Skip(reason)
 }
 
+// NeedVISA skips the test where there is no PyVISA.
+func NeedVISA(t *testing.T) {
+	t.Helper()
+	Need(t, "python3-pyvisa python3-pyvisa-py python3-serial", Python, "-c", "import pyvisa, pyvisa_py, serial")
+}
+
+// Lines are what a program said.
+func Lines(said string) []string { return strings.Split(strings.TrimSpace(said), "\n") }
+
 // Run runs a program and returns what it says.
 func Run(t *testing.T, name string, args ...string) string {
 	t.Helper()

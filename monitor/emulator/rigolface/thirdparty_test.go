@@ -85,7 +85,7 @@ scope.write(":NO:SUCH:THING"); print(scope.query(":SYST:ERR?")); print(scope.que
 `
 
 func TestPyVISA(t *testing.T) {
-	facetest.Need(t, "python3-pyvisa python3-pyvisa-py python3-serial", facetest.Python, "-c", "import pyvisa, pyvisa_py, serial")
+	facetest.NeedVISA(t)
 	port, err := pty.OpenPort()
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestPyVISA(t *testing.T) {
 	for name, resource := range map[string]string{
 		"socket": "TCPIP::127.0.0.1::" + facetest.Listen(t, busy(t, DS1000Z)) + "::SOCKET", "serial": "ASRL" + port.Path() + "::INSTR",
 	} {
-		out := strings.Split(strings.TrimSpace(facetest.Run(t, facetest.Python, "-c", visa, resource)), "\n")
+		out := facetest.Lines(facetest.Run(t, facetest.Python, "-c", visa, resource))
 		if len(out) != 4 {
 			t.Errorf("%s: %q", name, out)
 			continue

@@ -1,15 +1,13 @@
 package u2300face
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/internal/thirdparty"
+	"wattmark/monitor/emulator/facetest"
 )
 
 // running serves a device on a card that computes.
@@ -27,7 +25,7 @@ func running(t *testing.T) (*Face, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, thirdparty.Listen(t, func(ctx context.Context, l net.Listener) error { return f.Serve(ctx, l, nil) })
+	return f, facetest.Listen(t, f)
 }
 
 // visa streams the way a lab's script does: blocks for as long as it takes, until
@@ -55,9 +53,9 @@ daq.write("ROUT:CHAN:RANG 7,(@101)"); print(daq.query("SYST:ERR?")); print(daq.q
 `
 
 func TestPyVISA(t *testing.T) {
-	thirdparty.NeedVISA(t)
+	facetest.NeedVISA(t)
 	f, port := running(t)
-	out := thirdparty.Run(t, thirdparty.Python, "-c", visa, port)
+	out := facetest.Lines(facetest.Run(t, facetest.Python, "-c", visa, port))
 	if len(out) != 6 {
 		t.Fatalf("%q", out)
 	}
@@ -77,17 +75,17 @@ func TestPyVISA(t *testing.T) {
 }
 
 func TestLXITools(t *testing.T) {
-	thirdparty.Need(t, "lxi-tools", "lxi", "--version")
+	facetest.Need(t, "lxi-tools", "lxi", "--version")
 	_, port := running(t)
 	ask := func(q string) string {
-		return strings.Join(thirdparty.Run(t, "lxi", "scpi", "-a", "127.0.0.1", "-r", "-p", port, q), "\n")
+		return strings.TrimSpace(facetest.Run(t, "lxi", "scpi", "-a", "127.0.0.1", "-r", "-p", port, q))
 	}
 	for q, want := range map[string]string{"*IDN?": "Keysight Technologies,U2356A,MY00000001,A-01-2026", "ROUT:SCAN?": "(@101)", "WAV:STAT?": "EPTY"} {
 		if got := ask(q); got != want {
 			t.Errorf("%s gives %q", q, got)
 		}
 	}
-	if out := thirdparty.Run(t, "lxi", "benchmark", "-a", "127.0.0.1", "-r", "-p", port, "-c", "300"); !strings.Contains(strings.Join(out, "\n"), "Result:") {
+	if out := facetest.Run(t, "lxi", "benchmark", "-a", "127.0.0.1", "-r", "-p", port, "-c", "300"); !strings.Contains(out, "Result:") {
 		t.Errorf("benchmark gives %q", out)
 	}
 }

@@ -1,15 +1,13 @@
 package wt300face
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/internal/thirdparty"
+	"wattmark/monitor/emulator/facetest"
 )
 
 // running serves a meter on a card that computes.
@@ -27,7 +25,7 @@ func running(t *testing.T) (*Face, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, thirdparty.Listen(t, func(ctx context.Context, l net.Listener) error { return f.Serve(ctx, l, nil) })
+	return f, facetest.Listen(t, f)
 }
 
 // visa reads five updates as the maker's manual has it, then one as text.
@@ -49,9 +47,9 @@ wt.write(":NO:SUCH"); print(wt.query(":STAT:ERR?")); print(wt.query(":STAT:ERR?"
 `
 
 func TestPyVISA(t *testing.T) {
-	thirdparty.NeedVISA(t)
+	facetest.NeedVISA(t)
 	f, port := running(t)
-	out := thirdparty.Run(t, thirdparty.Python, "-c", visa, port)
+	out := facetest.Lines(facetest.Run(t, facetest.Python, "-c", visa, port))
 	if len(out) != 7 {
 		t.Fatalf("%q", out)
 	}
@@ -72,14 +70,14 @@ func TestPyVISA(t *testing.T) {
 }
 
 func TestLXITools(t *testing.T) {
-	thirdparty.Need(t, "lxi-tools", "lxi", "--version")
+	facetest.Need(t, "lxi-tools", "lxi", "--version")
 	_, port := running(t)
 	for q, want := range map[string]string{"*IDN?": "YOKOGAWA,WT333,C2AB00001V,F1.03", ":STAT:ERR?": `0,"No error"`, ":INP:MODE?": ":INPUT:MODE RMS"} {
-		if got := strings.Join(thirdparty.Run(t, "lxi", "scpi", "-a", "127.0.0.1", "-r", "-p", port, q), "\n"); got != want {
+		if got := strings.TrimSpace(facetest.Run(t, "lxi", "scpi", "-a", "127.0.0.1", "-r", "-p", port, q)); got != want {
 			t.Errorf("%s gives %q", q, got)
 		}
 	}
-	if out := thirdparty.Run(t, "lxi", "benchmark", "-a", "127.0.0.1", "-r", "-p", port, "-c", "300"); !strings.Contains(strings.Join(out, "\n"), "Result:") {
+	if out := facetest.Run(t, "lxi", "benchmark", "-a", "127.0.0.1", "-r", "-p", port, "-c", "300"); !strings.Contains(out, "Result:") {
 		t.Errorf("benchmark gives %q", out)
 	}
 }

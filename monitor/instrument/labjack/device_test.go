@@ -195,7 +195,10 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inside := 0
-			const seeds = 4
+			seeds := 4
+			if testing.Short() {
+				seeds = 2
+			}
 			for seed := range uint64(seeds) {
 				cfg := c.cfg
 				cfg.Seed, cfg.Draw = seed, true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -242,11 +243,13 @@ func (m *Measurement) parts() ([]hostagent.Kernel, error) {
 	return split(m.cfg.Name, m.begun, end, m.marks), nil
 }
 
-// split cuts a span at its marks. Their times come from the GPU's clock: what
-// lies outside by that clock's uncertainty is taken to the nearest end.
+// split cuts a span at its marks, in the order in which they were reached.
+// Their times come from the GPU's clock: what lies outside by that clock's
+// uncertainty is taken to the nearest end.
 func split(name string, begin, end time.Time, marks []mark) []hostagent.Kernel {
 	var out []hostagent.Kernel
 	at := begin
+	slices.SortStableFunc(marks, func(a, b mark) int { return a.at.Compare(b.at) })
 	for _, x := range append(marks[:len(marks):len(marks)], mark{at: end}) {
 		to := x.at
 		if to.Before(at) {

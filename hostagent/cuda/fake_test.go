@@ -30,6 +30,7 @@ type fakeGPU struct {
 	polls   int
 	grids   map[string][3]uint32
 	scalars []uint32
+	streams []uintptr // of launches, where callers is used
 }
 
 func newFakeGPU() *fakeGPU {

@@ -79,10 +79,7 @@ func library(t *testing.T) string {
 	}
 	dir, err := built()
 	if errors.Is(err, errNoCompiler) {
-		if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+		skipTool(t, err.Error())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -270,4 +267,13 @@ func (r *rig) task(db *store.DB, id store.TaskID) store.Task {
 		r.t.Fatal(err)
 	}
 	return x
+}
+
+// skipTool skips a test whose tool is not here, unless tools are required.
+func skipTool(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
 }

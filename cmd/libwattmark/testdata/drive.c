@@ -234,9 +234,20 @@ static int leave(void) { /* forgets to end */
   return 0;
 }
 
+static int overrun(void) { /* claims more room for a result than there is */
+  wm_options o = quick();
+  wm_measurement m;
+  wm_result *r = malloc(sizeof *r - 64);
+  need(wm_begin("lab", "overrun", &o, &m) == WM_OK, "begin");
+  r->size = sizeof *r;
+  wm_end(m, r);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   static const struct { const char *name; int (*run)(void); } cases[] = {
-      {"plain", plain}, {"two", two_streams}, {"threads", threads}, {"misuse", misuse}, {"paper", paper}, {"hang", hang}, {"leave", leave}};
+      {"plain", plain}, {"two", two_streams}, {"threads", threads}, {"misuse", misuse}, {"paper", paper}, {"hang", hang}, {"leave", leave},
+      {"overrun", overrun}};
   for (size_t i = 0; argc > 1 && i < sizeof cases / sizeof *cases; i++)
     if (strcmp(cases[i].name, argv[1]) == 0) {
       gpu();

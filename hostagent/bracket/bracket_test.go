@@ -112,8 +112,15 @@ func (r *rig) start(t *testing.T) *bracket.Measurement {
 	return m
 }
 
-func TestStepByStep(t *testing.T) {
+// One rig for all: under the race detector it takes seconds to make.
+func TestMeasurement(t *testing.T) {
 	r := newRig(t)
+	t.Run("step by step", func(t *testing.T) { stepByStep(t, r) })
+	t.Run("given up", func(t *testing.T) { givenUp(t, r) })
+	t.Run("a start that fails", func(t *testing.T) { startThatFails(t, r) })
+}
+
+func stepByStep(t *testing.T, r *rig) {
 	m := r.start(t)
 	out := func(err error) {
 		t.Helper()
@@ -174,8 +181,7 @@ func TestStepByStep(t *testing.T) {
 }
 
 // Whatever ends it, the bench is free and the task says why.
-func TestGivenUp(t *testing.T) {
-	r := newRig(t)
+func givenUp(t *testing.T, r *rig) {
 	for name, c := range map[string]struct {
 		do     func(*bracket.Measurement) error
 		reason string
@@ -221,8 +227,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-func TestStartThatFails(t *testing.T) {
-	r := newRig(t)
+func startThatFails(t *testing.T, r *rig) {
 	c := r.config()
 	c.Name = ""
 	if _, err := bracket.Start(t.Context(), c); err == nil {

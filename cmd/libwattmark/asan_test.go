@@ -32,12 +32,15 @@ func TestUnderAddressSanitizer(t *testing.T) {
 	const report = "ERROR: AddressSanitizer"
 	for _, name := range []string{"plain", "two", "threads", "misuse", "paper"} {
 		r.db = filepath.Join(t.TempDir(), "power.db")
+		r.open() // makes it: the instrumented SQLite takes long for that
 		o := finish(t, r.command(filepath.Join(dir, "drive"), name))
 		if o.code != 0 || strings.Contains(o.err, report) {
 			t.Errorf("%s: exit code %d\n%s", name, o.code, o.err)
 		}
 	}
 	// That it would have told is shown by a result that is too small.
+	r.db = filepath.Join(t.TempDir(), "power.db")
+	r.open()
 	o := finish(t, r.command(filepath.Join(dir, "drive"), "overrun"))
 	if !strings.Contains(o.err, report) {
 		t.Errorf("a result that is too small went unnoticed: exit code %d\n%s", o.code, o.err)

@@ -113,9 +113,9 @@ func wmgo_db_open(name, text *C.char, n C.size_t) C.int {
 		case papers.db != nil:
 			return 0, fmt.Errorf("dbOpen: %w: %s is open; dbClose first", errState, papers.db.Path())
 		}
-		db, err := store.Open(context.Background(), goText(name))
+		db, err := openDatabase(context.Background(), goText(name))
 		if err != nil {
-			return 0, fmt.Errorf("dbOpen: %w: %w", errDatabase, err)
+			return 0, fmt.Errorf("dbOpen: %w", err)
 		}
 		papers.db = db
 		return 0, nil

@@ -89,9 +89,9 @@ func (p *paperState) drop() error {
 		return nil
 	}
 	ctx := context.Background()
-	db, err := store.Open(ctx, p.path)
+	db, err := openDatabase(ctx, p.path)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errDatabase, err)
+		return err
 	}
 	defer db.Close()
 	if err := db.DeleteTask(ctx, id); err != nil && !errors.Is(err, store.ErrNotFound) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"wattmark/hostagent"
@@ -119,8 +120,8 @@ func (s *session) prepare(ctx context.Context, q request) error {
 	if _, err := s.dev.Settle(); err != nil {
 		return err
 	}
-	if s.db, err = store.Open(ctx, q.database); err != nil {
-		return fmt.Errorf("%w: %w", errDatabase, err)
+	if s.db, err = openDatabase(ctx, q.database); err != nil {
+		return err
 	}
 	s.closes = append(s.closes, s.db.Close)
 	mon, err := monitorclient.Dial(q.monitor, monitorclient.Options{})
@@ -135,6 +136,20 @@ func (s *session) prepare(ctx context.Context, q request) error {
 	}
 	s.m, err = bracket.Start(ctx, cfg)
 	return err
+}
+
+// opening lets the threads of a program open the database one after another:
+// the first may have to make it.
+var opening sync.Mutex
+
+func openDatabase(ctx context.Context, path string) (*store.DB, error) {
+	opening.Lock()
+	defer opening.Unlock()
+	db, err := store.Open(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDatabase, err)
+	}
+	return db, nil
 }
 
 // sensor is the GPU's own; without one the meter measures all the same.

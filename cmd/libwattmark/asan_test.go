@@ -34,7 +34,8 @@ func TestUnderAddressSanitizer(t *testing.T) {
 		r.db = filepath.Join(t.TempDir(), "power.db")
 		r.open() // makes it: the instrumented SQLite takes long for that
 		o := finish(t, r.command(filepath.Join(dir, "drive"), name))
-		if o.code != 0 || strings.Contains(o.err, report) {
+		// 9: a machine so slow that a marker was spoilt, which is not the matter here.
+		if (o.code != 0 && o.code != 9) || strings.Contains(o.err, report) {
 			t.Errorf("%s: exit code %d\n%s", name, o.code, o.err)
 		}
 	}

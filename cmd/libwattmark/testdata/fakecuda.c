@@ -18,7 +18,7 @@ typedef int CUresult;
 enum { INVALID = 1, NOT_INITIALIZED = 3, NO_CONTEXT = 201, BAD_HANDLE = 400, NOT_READY = 600 };
 enum { ACTIVE_IDLE = 1, SLEEP, HALF, COMPUTE, MEMORY, FULL };
 #define SKEW 12345678900000ull // of the GPU's clock against the host's, ns
-#define LAUNCH 5000000ull      // time to lay a load down before it is due, ns
+#define LAUNCH 60000000ull     // time to lay loads down before they are due, on a busy machine too, ns
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread uintptr_t current;

@@ -7,7 +7,7 @@ FUZZ_TIME ?= 5s
 PKGS    := ./...
 GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
 
-.PHONY: all build test race fuzz bench lint generate generate-check tidy-check install clean
+.PHONY: all build test race fuzz bench lint generate generate-check tidy-check install lib install-lib clean
 
 all: build
 
@@ -16,6 +16,19 @@ build: ## the program, without a C compiler
 
 install: ## put wattmark in GOBIN
 	$(GO) install -trimpath ./cmd/wattmark
+
+lib: ## the C library; needs a C compiler
+	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -trimpath -ldflags '-extldflags=-Wl,-soname,libwattmark.so' -o bin/libwattmark.so ./cmd/libwattmark
+	rm -f bin/libwattmark.h
+
+PREFIX ?= /usr/local
+install-lib: lib ## the C library, its headers and its Python module, below PREFIX
+	install -D -m 755 bin/libwattmark.so $(DESTDIR)$(PREFIX)/lib/libwattmark.so
+	install -D -m 644 cmd/libwattmark/wattmark.h $(DESTDIR)$(PREFIX)/include/wattmark.h
+	install -D -m 644 cmd/libwattmark/power.h $(DESTDIR)$(PREFIX)/include/power.h
+	install -D -m 644 api/python/wattmark.py $(DESTDIR)$(PREFIX)/share/wattmark/python/wattmark.py
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|0.1.0|' cmd/libwattmark/wattmark.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/wattmark.pc
 
 test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
 	$(GO) vet $(PKGS)

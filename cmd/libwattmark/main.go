@@ -1,8 +1,223 @@
 //go:build cgo
 
-// Command libwattmark is the C library libwattmark.so (go build -buildmode=c-shared).
+// Command libwattmark is the C library: wattmark.h, and the paper's interface
+// in power.h. Build it with make lib. The C side (gate.c) refuses children
+// after fork and keeps errors by thread; here Go measures.
 package main
 
+/*
+#include <stdlib.h>
+#include "wattmark.h"
+#include "power.h"
+*/
 import "C"
 
-func main() {}
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+	"unsafe"
+
+	"wattmark/store"
+)
+
+func main() {} // a library; never called
+
+// sessions are the measurements that wm_begin began.
+var sessions = struct {
+	sync.Mutex
+	next C.wm_measurement
+	m    map[C.wm_measurement]*session
+}{m: map[C.wm_measurement]*session{}}
+
+func lookUp(h C.wm_measurement, take bool) (*session, error) {
+	sessions.Lock()
+	defer sessions.Unlock()
+	s, ok := sessions.m[h]
+	if !ok {
+		return nil, fmt.Errorf("%w: %d was never begun, or has ended", errHandle, int64(h))
+	}
+	if take {
+		delete(sessions.m, h)
+	}
+	return s, nil
+}
+
+// guard runs f, puts its error's text where C wants it, and returns its code.
+// A panic is an error too: it must not take the program along.
+func guard(text *C.char, n C.size_t, f func() error) (rc C.int) {
+	var err error
+	func() {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("wattmark failed inside: %v", p)
+			}
+		}()
+		err = f()
+	}()
+	if err == nil {
+		return C.WM_OK
+	}
+	putText(text, int(n), err.Error())
+	return codeOf(err)
+}
+
+// putText copies what fits, at whole characters, and ends it with a NUL.
+func putText(to *C.char, n int, s string) {
+	if n == 0 {
+		return
+	}
+	b := unsafe.Slice((*byte)(unsafe.Pointer(to)), n)
+	at := 0
+	for i, r := range s {
+		next := i + len(string(r))
+		if next >= n {
+			break
+		}
+		at = next
+	}
+	copy(b, s[:min(at, len(s))])
+	b[min(at, len(s))] = 0
+}
+
+//export wmgo_begin
+func wmgo_begin(user, name *C.char, o *C.wm_options, h *C.wm_measurement, text *C.char, n C.size_t) C.int {
+	return guard(text, n, func() error {
+		if h == nil {
+			return fmt.Errorf("wm_begin: %w: there is no place for the measurement", errArgument)
+		}
+		*h = 0
+		q, err := readOptions(o)
+		if err != nil {
+			return fmt.Errorf("wm_begin: %w", err)
+		}
+		q.user, q.name = goText(user), goText(name)
+		s, err := open(q)
+		if err != nil {
+			return fmt.Errorf("wm_begin: %w", err)
+		}
+		if err := s.m.Begin(); err != nil {
+			return fmt.Errorf("wm_begin: %w", errors.Join(err, s.abandon()))
+		}
+		sessions.Lock()
+		defer sessions.Unlock()
+		sessions.next++
+		*h, sessions.m[sessions.next] = sessions.next, s
+		return nil
+	})
+}
+
+func goText(s *C.char) string {
+	if s == nil {
+		return ""
+	}
+	return C.GoString(s)
+}
+
+// readOptions copies the options: C keeps its memory.
+func readOptions(o *C.wm_options) (request, error) {
+	if o.size < C.sizeof_wm_options {
+		return request{}, fmt.Errorf("%w: options of %d bytes, %d are expected: call wm_options_init first", errArgument, o.size, C.sizeof_wm_options)
+	}
+	if o.flags&^C.WM_NO_SENSOR != 0 {
+		return request{}, fmt.Errorf("%w: flags %#x are not known", errArgument, o.flags)
+	}
+	if o.stream_count > 1024 || (o.stream_count > 0 && o.streams == nil) {
+		return request{}, fmt.Errorf("%w: stream_count %d without as many streams", errArgument, o.stream_count)
+	}
+	q := request{
+		monitor: goText(o.monitor), database: goText(o.database), device: goText(o.device), noSensor: o.flags&C.WM_NO_SENSOR != 0,
+		warmUp: milliseconds(o.warm_up_ms), wait: milliseconds(o.wait_ms), lease: milliseconds(o.lease_ms),
+	}
+	for _, s := range unsafe.Slice(o.streams, o.stream_count) {
+		q.streams = append(q.streams, uintptr(s))
+	}
+	return q, nil
+}
+
+func milliseconds(n C.uint) time.Duration { return time.Duration(n) * time.Millisecond }
+
+//export wmgo_marker
+func wmgo_marker(h C.wm_measurement, label *C.char, stream C.uintptr_t, text *C.char, n C.size_t) C.int {
+	return guard(text, n, func() error {
+		s, err := lookUp(h, false)
+		if err == nil {
+			err = s.m.Mark(goText(label), uintptr(stream))
+		}
+		if err != nil {
+			return fmt.Errorf("wm_marker: %w", err)
+		}
+		return nil
+	})
+}
+
+//export wmgo_end
+func wmgo_end(h C.wm_measurement, r *C.wm_result, text *C.char, n C.size_t) C.int {
+	return guard(text, n, func() error {
+		if r != nil && r.size < C.sizeof_wm_result {
+			return fmt.Errorf("wm_end: %w: a result of %d bytes, %d are expected: set its size first", errArgument, r.size, C.sizeof_wm_result)
+		}
+		s, err := lookUp(h, true)
+		if err != nil {
+			return fmt.Errorf("wm_end: %w", err)
+		}
+		t, err := s.finish()
+		if r != nil {
+			putResult(r, t)
+		}
+		if err != nil {
+			return fmt.Errorf("wm_end: %w", err)
+		}
+		return nil
+	})
+}
+
+func putResult(r *C.wm_result, t store.Task) {
+	nan := C.double(math.NaN())
+	*r = C.wm_result{
+		size: r.size, task: C.int64_t(t.ID), state: C.int(t.State),
+		energy_j: nan, energy_u_j: nan, seconds: nan, mean_w: nan, peak_w: nan, sensor_j: nan,
+	}
+	putText(&r.reason[0], len(r.reason), t.Reason)
+	if t.NVML != nil {
+		r.sensor_j = C.double(*t.NVML)
+	}
+	if x := t.Result; x != nil {
+		r.energy_j, r.energy_u_j = C.double(x.Total.Energy), C.double(x.Total.U)
+		r.seconds, r.mean_w, r.peak_w = C.double(x.To-x.From), C.double(x.Mean), C.double(x.Peak)
+		r.samples, r.gaps, r.lost = C.uint64_t(x.Samples), C.uint64_t(x.Gaps), C.uint64_t(x.Lost)
+	}
+}
+
+//export wmgo_cancel
+func wmgo_cancel(h C.wm_measurement, text *C.char, n C.size_t) C.int {
+	return guard(text, n, func() error {
+		s, err := lookUp(h, true)
+		if err == nil {
+			err = s.abandon()
+		}
+		if err != nil {
+			return fmt.Errorf("wm_cancel: %w", err)
+		}
+		return nil
+	})
+}
+
+// wmgo_exit gives up what a program that ends has left open, so that the bench
+// is free at once and not after the lease.
+//
+//export wmgo_exit
+func wmgo_exit() {
+	sessions.Lock()
+	open := sessions.m
+	sessions.m = map[C.wm_measurement]*session{}
+	sessions.Unlock()
+	var wg sync.WaitGroup
+	for _, s := range open {
+		wg.Go(func() { _ = s.abandon() })
+	}
+	wg.Wait()
+	_ = papers.leave()
+}

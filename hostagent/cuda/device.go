@@ -18,6 +18,7 @@ type Device struct {
 	info   hostagent.Info
 	sms    int
 	closed bool
+	caller *Caller // whose context it is; nil for the device's own
 
 	// Owned by the worker's thread.
 	dev     int32
@@ -28,6 +29,9 @@ type Device struct {
 	side    uintptr // stream that reaches a running kernel's stop word
 	ctl     uint64
 	stamps  uint64 // two u64 that the clock kernel writes
+	marks   uint64 // Marks u64, on an attached device
+	marked  int    // of which so many are taken
+	first   relation
 	buf     uint64
 	bufSize uint64
 	one     unsafe.Pointer // pinned, holds 1
@@ -146,7 +150,11 @@ const (
 )
 
 func (d *Device) allocate() error {
-	for _, s := range []*uintptr{&d.work, &d.side} {
+	streams := []*uintptr{&d.side}
+	if d.caller == nil {
+		streams = append(streams, &d.work)
+	}
+	for _, s := range streams {
 		const nonBlocking = 1 // no order with the default stream
 		if err := d.drv.check("cuStreamCreate", d.drv.StreamCreate(s, nonBlocking)); err != nil {
 			return err
@@ -161,6 +169,9 @@ func (d *Device) allocate() error {
 		return err
 	}
 	size := uint64(wantBuffer)
+	if d.caller != nil {
+		size = borrowedBuffer
+	}
 	for size > leastBuffer && size > uint64(free)/4 {
 		size /= 2
 	}
@@ -205,13 +216,16 @@ func (d *Device) tearDown() error {
 		return nil
 	}
 	var errs []error
-	for _, p := range []uint64{d.buf, d.ctl, d.stamps} {
+	for _, p := range []uint64{d.buf, d.ctl, d.stamps, d.marks} {
 		if p != 0 {
 			errs = append(errs, d.drv.check("cuMemFree", d.drv.MemFree(p)))
 		}
 	}
 	if d.one != nil {
 		errs = append(errs, d.drv.check("cuMemFreeHost", d.drv.HostFree(d.one)))
+	}
+	if d.caller != nil {
+		d.work = 0 // the caller's
 	}
 	for _, s := range []uintptr{d.work, d.side} {
 		if s != 0 {
@@ -221,7 +235,9 @@ func (d *Device) tearDown() error {
 	if d.mod != 0 {
 		errs = append(errs, d.drv.check("cuModuleUnload", d.drv.ModuleUnload(d.mod)))
 	}
-	errs = append(errs, d.drv.check("cuDevicePrimaryCtxRelease", d.drv.PrimaryRelease(d.dev)))
+	if d.caller == nil {
+		errs = append(errs, d.drv.check("cuDevicePrimaryCtxRelease", d.drv.PrimaryRelease(d.dev)))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cuda: close: %w", err)
 	}

@@ -37,6 +37,9 @@ type driver struct {
 	PrimaryRetain    func(ctx *uintptr, dev int32) result                                                                                          `c:"cuDevicePrimaryCtxRetain"`
 	PrimaryRelease   func(dev int32) result                                                                                                        `c:"cuDevicePrimaryCtxRelease_v2,cuDevicePrimaryCtxRelease"`
 	CtxSetCurrent    func(ctx uintptr) result                                                                                                      `c:"cuCtxSetCurrent"`
+	CtxCurrent       func(ctx *uintptr) result                                                                                                     `c:"cuCtxGetCurrent"`
+	CtxDevice        func(dev *int32) result                                                                                                       `c:"cuCtxGetDevice"`
+	CtxSync          func() result                                                                                                                 `c:"cuCtxSynchronize"`
 	ModuleLoad       func(mod *uintptr, image *byte, n uint32, options *int32, values *uintptr) result                                             `c:"cuModuleLoadDataEx"`
 	ModuleUnload     func(mod uintptr) result                                                                                                      `c:"cuModuleUnload"`
 	ModuleFunction   func(fn *uintptr, mod uintptr, name *byte) result                                                                             `c:"cuModuleGetFunction"`

@@ -32,6 +32,7 @@ type fakeGPU struct {
 	scalars []uint32
 	levels  []uintptr                   // of the compiler, one a module
 	entries map[string]func(fakeLaunch) // programs: what they do with their 64-bit parameters
+	streams []uintptr                   // of launches, where callers is used
 	args    int                         // how many these have
 }
 

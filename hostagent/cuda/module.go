@@ -63,6 +63,10 @@ func (d *Device) launch(f function, params ...unsafe.Pointer) error {
 }
 
 func (d *Device) launchGrid(fn uintptr, grid, block [3]uint32, shared uint32, params []unsafe.Pointer) error {
+	return d.launchIn(d.work, fn, grid, block, shared, params)
+}
+
+func (d *Device) launchIn(stream, fn uintptr, grid, block [3]uint32, shared uint32, params []unsafe.Pointer) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	for _, p := range params {
@@ -73,7 +77,7 @@ func (d *Device) launchGrid(fn uintptr, grid, block [3]uint32, shared uint32, pa
 		first = &params[0]
 		pin.Pin(first)
 	}
-	r := d.drv.Launch(fn, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, d.work, first, nil)
+	r := d.drv.Launch(fn, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream, first, nil)
 	return d.drv.check("cuLaunchKernel", r)
 }
 

@@ -1,0 +1,60 @@
+//go:build cgo
+
+package main
+
+// #include "wattmark.h"
+import "C"
+
+import (
+	"errors"
+
+	"wattmark/hostagent/bracket"
+	"wattmark/hostagent/cuda"
+	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/measure"
+	"wattmark/store"
+)
+
+// The library's own errors.
+var (
+	errArgument   = errors.New("wrong argument")
+	errHandle     = errors.New("no such measurement")
+	errIncomplete = errors.New("the task is not complete")
+	errDatabase   = errors.New("task database")
+	errState      = errors.New("call out of order")
+)
+
+// codes are looked through in order: the cause nearest to the user's hand first.
+var codes = []struct {
+	err  error
+	code C.int
+}{
+	{errArgument, C.WM_E_ARGUMENT},
+	{measure.ErrText, C.WM_E_ARGUMENT},
+	{errHandle, C.WM_E_HANDLE},
+	{errState, C.WM_E_STATE},
+	{bracket.ErrOrder, C.WM_E_STATE},
+	{monitorclient.ErrBusy, C.WM_E_BUSY},
+	{monitorclient.ErrUnreachable, C.WM_E_MONITOR},
+	{monitorclient.ErrGone, C.WM_E_MONITOR},
+	{monitorclient.ErrMismatch, C.WM_E_MONITOR},
+	{measurement.ErrBench, C.WM_E_BENCH},
+	{cuda.ErrNoDriver, C.WM_E_GPU},
+	{cuda.ErrNoDevice, C.WM_E_GPU},
+	{cuda.ErrStream, C.WM_E_GPU},
+	{cuda.ErrCUDA, C.WM_E_GPU},
+	{errDatabase, C.WM_E_DATABASE},
+	{store.ErrNotFound, C.WM_E_DATABASE},
+	{errIncomplete, C.WM_E_INCOMPLETE},
+	{bracket.ErrCancelled, C.WM_E_CANCELLED},
+}
+
+func codeOf(err error) C.int {
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
+	}
+	return C.WM_E_FAILED
+}

@@ -1,0 +1,157 @@
+package main_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"wattmark/hostagent/measurement"
+	"wattmark/store"
+)
+
+// A program that dies between its markers frees the bench with its lease; what
+// was sampled is kept, and recovered.
+func TestDeathBetweenTheMarkers(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGSEGV} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			c := r.command(filepath.Join(r.dir, "drive"), "hang")
+			out, err := c.StdoutPipe()
+			if err == nil {
+				err = c.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line, err := bufio.NewReader(out).ReadString('\n'); line != "measuring\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			if err := c.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Wait(); err == nil {
+				t.Error("it ended by itself")
+			}
+			m := r.monitorClient()
+			eventually(t, "the lease has ended", func() bool {
+				b, err := m.GetBench(t.Context())
+				return err == nil && b.Holder == ""
+			})
+			db := r.open()
+			if x := r.task(db, 1); x.State != store.Running {
+				t.Errorf("the task is %v: %s", x.State, x.Reason)
+			}
+			done, err := measurement.Recover(t.Context(), db, func(context.Context, string) (measurement.Monitor, func() error, error) {
+				return m, func() error { return nil }, nil
+			})
+			x := r.task(db, 1)
+			if err != nil || len(done) != 1 || x.State != store.Incomplete || x.Scans == 0 || !strings.Contains(x.Reason, "interrupted before the work had ended") {
+				t.Errorf("recovered %v, %v: %v with %d scans: %s", done, err, x.State, x.Scans, x.Reason)
+			}
+		})
+	}
+}
+
+// A program that ends without wm_end frees the bench at once.
+func TestExitWithoutEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if o := r.drive("leave"); o.code != 0 {
+		t.Fatalf("exit code %d\n%s", o.code, o.err)
+	}
+	r.mustBeFree()
+	if x := r.task(r.open(), 1); x.State != store.Incomplete {
+		t.Errorf("the task is %v: %s", x.State, x.Reason)
+	}
+}
+
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
+		if f() {
+			return
+		}
+	}
+	t.Fatalf("it did not happen that %s", what)
+}
+
+// Whichever call of the driver fails, the program hears of it, and the bench is free.
+func TestEveryCallOfTheDriverFails(t *testing.T) {
+	for _, c := range []struct {
+		fail, call string
+		task       bool // there is one by then
+	}{
+		{"cuCtxGetCurrent=700", "cuCtxGetCurrent", false},
+		{"cuInit=700@2", "cuInit", false}, // the first is the program's own
+		{"cuCtxSetCurrent=700", "cuCtxSetCurrent", false},
+		{"cuCtxGetDevice=700", "cuCtxGetDevice", false},
+		{"cuDeviceGetName=700", "cuDeviceGetName", false},
+		{"cuDeviceGetUuid_v2=700", "cuDeviceGetUuid", false},
+		{"cuDeviceGetPCIBusId=700", "cuDeviceGetPCIBusId", false},
+		{"cuDriverGetVersion=700", "cuDriverGetVersion", false},
+		{"cuDeviceGetAttribute=700", "cuDeviceGetAttribute", false},
+		{"cuModuleLoadDataEx=700@2", "cuModuleLoadDataEx", false},
+		{"cuModuleGetFunction=700@2", "cuModuleGetFunction", false},
+		{"cuOccupancyMaxActiveBlocksPerMultiprocessor=700", "cuOccupancyMaxActiveBlocksPerMultiprocessor", false},
+		{"cuStreamCreate=700", "cuStreamCreate", false},
+		{"cuMemHostAlloc=2", "cuMemHostAlloc", false},
+		{"cuMemGetInfo_v2=700", "cuMemGetInfo", false},
+		{"cuMemAlloc_v2=2", "cuMemAlloc", false},
+		{"cuMemAlloc_v2=2@4", "cuMemAlloc", false},
+		{"cuLaunchKernel=700", "cuLaunchKernel", false},
+		{"cuStreamSynchronize=700", "cuStreamSynchronize", false},
+		{"cuMemcpyDtoHAsync_v2=700", "cuMemcpyDtoH", false},
+		{"cuCtxSynchronize=700", "cuCtxSynchronize", false},
+		{"cuMemsetD8Async=700", "cuMemsetD8", true},
+		{"cuMemcpyHtoDAsync_v2=700", "cuMemcpyHtoD", true},
+		{"cuStreamQuery=700", "cuStreamQuery", true},
+		{"cuMemAlloc_v2=2@7", "cuMemAlloc", true},
+		{"cuCtxSynchronize=700@2", "cuCtxSynchronize", true}, // the kernels failed
+	} {
+		t.Run(c.fail, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.more = []string{"FAKE_FAIL=" + c.fail}
+			o := finish(t, r.command(filepath.Join(r.dir, "drive"), "plain"))
+			if o.code != 7 || !strings.Contains(o.err, c.call) {
+				t.Errorf("exit code %d, want WM_E_GPU with %s\n%s", o.code, c.call, o.err)
+			}
+			r.mustBeFree()
+			db := r.open()
+			tasks, err := db.Tasks(t.Context(), store.Query{})
+			if err != nil || (len(tasks) == 1) != c.task {
+				t.Fatalf("%d tasks, %v", len(tasks), err)
+			}
+			if c.task && (tasks[0].State != store.Incomplete || !strings.Contains(tasks[0].Reason, c.call)) && c.fail != "cuCtxSynchronize=700@2" {
+				t.Errorf("the task is %v: %s", tasks[0].State, tasks[0].Reason)
+			}
+		})
+	}
+}
+
+func TestWithoutADriver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	dir := t.TempDir()
+	if err := os.Symlink(filepath.Join(r.dir, "libwattmark.so"), filepath.Join(dir, "libwattmark.so")); err != nil {
+		t.Fatal(err)
+	}
+	c := append(compile(dir, "vectoradd"), "examples/plain.c", "-L"+dir, "-lwattmark")
+	if out, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r.more = []string{"LD_LIBRARY_PATH=" + dir}
+	o := finish(t, r.command(filepath.Join(dir, "vectoradd")))
+	if o.code == 0 || !strings.Contains(o.err, "no CUDA driver") {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+}

@@ -1,0 +1,208 @@
+//go:build cgo
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"wattmark/hostagent"
+	"wattmark/hostagent/bracket"
+	"wattmark/hostagent/cuda"
+	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/hostagent/nvml"
+	"wattmark/store"
+)
+
+// The places that are used unless told otherwise; those of the program wattmark.
+const (
+	defaultMonitor = "127.0.0.1:7551"
+	defaultDB      = "power.db"
+	leastLease     = time.Second
+)
+
+// request is a measurement as a program asks for it.
+type request struct {
+	user, name                string
+	monitor, database, device string
+	streams                   []uintptr
+	warmUp, wait, lease       time.Duration
+	noSensor                  bool
+}
+
+// fill puts in what is left to the environment.
+func (q *request) fill() error {
+	if q.name == "" {
+		return fmt.Errorf("%w: a measurement needs a name", errArgument)
+	}
+	if q.lease != 0 && q.lease < leastLease {
+		return fmt.Errorf("%w: a lease of %v: at least %v, or a busy moment loses the bench", errArgument, q.lease, leastLease)
+	}
+	if q.device != "" && len(q.streams) > 0 {
+		return fmt.Errorf("%w: streams belong to the current context: leave device out", errArgument)
+	}
+	q.monitor = firstOf(q.monitor, os.Getenv("WATTMARK_MONITOR"), defaultMonitor)
+	q.database = firstOf(q.database, os.Getenv("WATTMARK_DB"), defaultDB)
+	q.user = firstOf(q.user, os.Getenv("WATTMARK_USER"), login())
+	return nil
+}
+
+func login() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return "unknown"
+}
+
+func program() string { return filepath.Base(os.Args[0]) }
+
+func firstOf(s ...string) string {
+	for _, v := range s {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// session is a measurement with all that it needs.
+type session struct {
+	m      *bracket.Measurement
+	dev    *cuda.Device
+	db     *store.DB
+	closes []func() error
+}
+
+// openDevice must run on the thread whose context is meant.
+func openDevice(ctx context.Context, selector string, streams []uintptr) (*cuda.Device, error) {
+	if selector != "" {
+		return cuda.Open(ctx, selector)
+	}
+	current, err := cuda.CurrentContext()
+	switch {
+	case err != nil:
+		return nil, err
+	case current != 0:
+		return cuda.Attach(ctx, cuda.Caller{Context: current, Streams: streams})
+	case len(streams) > 0:
+		return nil, fmt.Errorf("%w: streams are named, and no context is current on this thread", errArgument)
+	}
+	return cuda.Open(ctx, "")
+}
+
+// open gets all that is needed, waits for the work that is queued already, and
+// starts the capture.
+func open(q request) (*session, error) {
+	if err := q.fill(); err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	s := &session{}
+	if err := s.prepare(ctx, q); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *session) prepare(ctx context.Context, q request) error {
+	var err error
+	if s.dev, err = openDevice(ctx, q.device, q.streams); err != nil {
+		return err
+	}
+	s.closes = append(s.closes, s.dev.Close)
+	if _, err := s.dev.Settle(); err != nil {
+		return err
+	}
+	if s.db, err = openDatabase(ctx, q.database); err != nil {
+		return err
+	}
+	s.closes = append(s.closes, s.db.Close)
+	mon, err := monitorclient.Dial(q.monitor, monitorclient.Options{})
+	if err != nil {
+		return err
+	}
+	s.closes = append(s.closes, mon.Close)
+	host, _ := os.Hostname()
+	cfg := measurement.Config{
+		DB: s.db, Monitor: mon, Device: s.dev, Sensor: s.sensor(q), Name: q.name, User: q.user,
+		Holder: q.user + "@" + firstOf(host, "unknown"), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease,
+	}
+	s.m, err = bracket.Start(ctx, cfg)
+	return err
+}
+
+// opening lets the threads of a program open the database one after another:
+// the first may have to make it.
+var opening sync.Mutex
+
+func openDatabase(ctx context.Context, path string) (*store.DB, error) {
+	opening.Lock()
+	defer opening.Unlock()
+	db, err := store.Open(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDatabase, err)
+	}
+	return db, nil
+}
+
+// sensor is the GPU's own; without one the meter measures all the same.
+func (s *session) sensor(q request) hostagent.PowerSensor {
+	if q.noSensor {
+		return nil
+	}
+	d, err := nvml.Open(s.dev.Info().PCIBusID)
+	if err != nil {
+		return nil
+	}
+	s.closes = append(s.closes, d.Close)
+	return d
+}
+
+// close closes what was opened, the last first.
+func (s *session) close() error {
+	var errs []error
+	for i := len(s.closes) - 1; i >= 0; i-- {
+		errs = append(errs, s.closes[i]())
+	}
+	s.closes = nil
+	return errors.Join(errs...)
+}
+
+// finish ends the work and waits for the result.
+func (s *session) finish() (store.Task, error) {
+	if err := s.m.End(); err != nil {
+		t, other := s.result()
+		return t, errors.Join(err, other)
+	}
+	return s.result()
+}
+
+// result waits for the task and closes all. A task that lacks something is an
+// error beside it.
+func (s *session) result() (store.Task, error) {
+	id, err := s.m.Wait()
+	var t store.Task
+	if id != 0 {
+		var readErr error
+		if t, readErr = s.db.Task(context.Background(), id); readErr != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", errDatabase, readErr))
+		}
+	}
+	if err == nil && t.State != store.Complete {
+		err = fmt.Errorf("%w: task %d: %s", errIncomplete, t.ID, t.Reason)
+	}
+	return t, errors.Join(err, s.close())
+}
+
+// abandon gives a measurement up.
+func (s *session) abandon() error {
+	_, err := s.m.Cancel()
+	return errors.Join(err, s.close())
+}

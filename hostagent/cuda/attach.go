@@ -1,0 +1,240 @@
+package cuda
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"wattmark/hostagent/kernels"
+)
+
+// Caller is a program's own context and its streams in there.
+type Caller struct {
+	Context uintptr // CUcontext
+	// Streams (CUstream) carry the work; the markers are played in the first.
+	// None means the default stream for the markers, and work anywhere in the context.
+	Streams []uintptr
+}
+
+// Marks is how many marks a device can hold.
+const Marks = 4096
+
+const (
+	errNotInitialized result = 3
+	// perThread is the handle of the default stream of whatever thread uses it
+	// (cuda.h, CU_STREAM_PER_THREAD): here that would be another stream.
+	perThread = 2
+	// borrowedBuffer leaves most of a program's memory to the program.
+	borrowedBuffer = 1 << 28
+)
+
+// ErrStream: a stream cannot be used from here.
+var ErrStream = errors.New("stream cannot be used")
+
+// CurrentContext returns the context that is current on the calling OS thread,
+// 0 for none. It does not initialise the driver.
+func CurrentContext() (uintptr, error) {
+	drv, err := load(libraries...)
+	if err != nil {
+		return 0, fmt.Errorf("cuda: current context: %w", err)
+	}
+	c, err := drv.current()
+	if err != nil {
+		return 0, fmt.Errorf("cuda: current context: %w", err)
+	}
+	return c, nil
+}
+
+func (d *driver) current() (uintptr, error) {
+	c := new(uintptr)
+	r := d.CtxCurrent(c)
+	if r == errNotInitialized {
+		return 0, nil
+	}
+	return *c, d.check("cuCtxGetCurrent", r)
+}
+
+// Attach makes a Device of a context that a program already has: the kernels
+// are loaded there and launched into its stream. Neither context nor streams
+// are the Device's: they must outlive it, and Close leaves them as they are.
+func Attach(ctx context.Context, c Caller) (*Device, error) {
+	drv, err := load(libraries...)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: attach: %w", err)
+	}
+	return attach(ctx, drv, c)
+}
+
+func attach(ctx context.Context, drv *driver, c Caller) (*Device, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("cuda: attach: %w", err)
+	}
+	if slices.Contains(c.Streams, perThread) {
+		return nil, fmt.Errorf("cuda: attach: %w: the per-thread default stream is another one in every thread; create a stream and name that", ErrStream)
+	}
+	d := &Device{drv: drv, w: newWorker(), fns: map[string]function{}, caller: &c}
+	if err := d.w.do(d.setUpCaller); err != nil {
+		return nil, errors.Join(fmt.Errorf("cuda: attach: %w", err), d.Close())
+	}
+	return d, nil
+}
+
+// setUpCaller makes the caller's context current here and loads what is needed.
+func (d *Device) setUpCaller() error {
+	if err := d.drv.check("cuInit", d.drv.Init(0)); err != nil {
+		return err
+	}
+	if err := d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(d.caller.Context)); err != nil {
+		return err
+	}
+	d.ctx = d.caller.Context
+	dev := new(int32)
+	if err := d.drv.check("cuCtxGetDevice", d.drv.CtxDevice(dev)); err != nil {
+		return err
+	}
+	d.dev = *dev
+	if err := d.identify(); err != nil {
+		return err
+	}
+	if err := d.loadKernels(); err != nil {
+		return err
+	}
+	if len(d.caller.Streams) > 0 {
+		d.work = d.caller.Streams[0]
+	}
+	if err := d.allocate(); err != nil {
+		return err
+	}
+	if err := d.makeMarks(); err != nil {
+		return err
+	}
+	var err error
+	d.first, err = d.relate()
+	return err
+}
+
+func (d *Device) makeMarks() error {
+	if err := d.drv.check("cuMemAlloc", d.drv.MemAlloc(&d.marks, 8*Marks)); err != nil {
+		return fmt.Errorf("%d bytes on the GPU: %w", 8*Marks, err)
+	}
+	return nil
+}
+
+// Mark queues a reading of the GPU's clock behind the work of a stream (of the
+// device's own where it is zero) and returns its number at once; Times tells
+// when it was reached.
+func (d *Device) Mark(stream uintptr) (int, error) {
+	var n int
+	err := d.w.do(func() (err error) {
+		n, err = d.mark(stream)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("cuda: mark: %w", err)
+	}
+	return n, nil
+}
+
+func (d *Device) mark(stream uintptr) (int, error) {
+	switch {
+	case stream == perThread:
+		return 0, fmt.Errorf("%w: the per-thread default stream is another one in every thread", ErrStream)
+	case d.marked == Marks:
+		return 0, fmt.Errorf("%w: %d marks are the most that one measurement holds", ErrStream, Marks)
+	case stream == 0:
+		stream = d.work
+	}
+	if d.marks == 0 {
+		if err := d.makeMarks(); err != nil {
+			return 0, err
+		}
+	}
+	at := d.marks + 8*uint64(d.marked)
+	if err := d.launchIn(stream, d.fns[kernels.Clock].handle, [3]uint32{1, 1, 1}, [3]uint32{1, 1, 1}, 0, params(&at)); err != nil {
+		return 0, err
+	}
+	d.marked++
+	return d.marked - 1, nil
+}
+
+// Settle waits until all work that the caller has queued is done, in its
+// streams or, where it named none, in its whole context, and returns when that
+// was on the host's wall clock. For a whole context the time is the host's own
+// after the wait, some microseconds late. ctx cannot end the wait: nothing can
+// take a program's kernels off the GPU.
+func (d *Device) Settle() (time.Time, error) {
+	var at time.Time
+	err := d.w.do(func() (err error) {
+		at, err = d.settle()
+		return err
+	})
+	if err != nil {
+		return at, fmt.Errorf("cuda: wait for the work: %w", err)
+	}
+	return at, nil
+}
+
+func (d *Device) settle() (time.Time, error) {
+	if d.caller == nil || len(d.caller.Streams) == 0 {
+		err := d.drv.check("cuCtxSynchronize", d.drv.CtxSync())
+		return time.Now(), err
+	}
+	first := d.marked
+	for _, s := range d.caller.Streams {
+		if _, err := d.mark(s); err != nil {
+			return time.Now(), err
+		}
+	}
+	for _, s := range d.caller.Streams {
+		if err := d.drv.check("cuStreamSynchronize", d.drv.StreamSync(s)); err != nil {
+			return time.Now(), err
+		}
+	}
+	now := time.Now()
+	times, err := d.times()
+	if err != nil {
+		return now, err
+	}
+	d.marked = first // their slots are free again
+	return slices.MaxFunc(times[first:], time.Time.Compare), nil
+}
+
+// Times returns when each mark was reached, on the host's wall clock. It waits
+// for the device's stream; marks in other streams must be behind them.
+func (d *Device) Times() ([]time.Time, error) {
+	var out []time.Time
+	err := d.w.do(func() (err error) {
+		out, err = d.times()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cuda: read the marks: %w", err)
+	}
+	return out, nil
+}
+
+func (d *Device) times() ([]time.Time, error) {
+	if d.marked == 0 {
+		return nil, nil
+	}
+	raw := make([]byte, 8*d.marked)
+	if err := d.download(raw, d.marks); err != nil {
+		return nil, err
+	}
+	now, err := d.relate()
+	if err != nil {
+		return nil, err
+	}
+	s := span{d.first, now}
+	if d.first.gpu == 0 {
+		s.a = now
+	}
+	out := make([]time.Time, d.marked)
+	for i := range out {
+		out[i] = s.host(binary.LittleEndian.Uint64(raw[8*i:]))
+	}
+	return out, nil
+}

@@ -98,7 +98,9 @@ func (f *Face) writeConfig() error {
 		if err := f.w.Recv(b[:], hostTimeout); err != nil {
 			return err
 		}
+		f.memory.Lock()
 		f.stored[i].Unmarshal(b)
+		f.memory.Unlock()
 		if err := f.w.Write([]byte{'S'}); err != nil {
 			return err
 		}

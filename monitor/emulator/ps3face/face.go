@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,7 @@ type Face struct {
 	pace   pace.Pace
 	cfg    Config
 	hw     [Sensors]analog
+	memory sync.Mutex // around changes of stored, and looks at it from outside
 	stored [Sensors]Sensor
 	noise  *rand.Rand
 	clock  float64 // the device's clock runs fast by this much
@@ -100,8 +102,12 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	return f, nil
 }
 
-// Stored returns the stored configuration. It must not be called while Run runs.
-func (f *Face) Stored() [Sensors]Sensor { return f.stored }
+// Stored returns the stored configuration. It is safe while Run runs.
+func (f *Face) Stored() [Sensors]Sensor {
+	f.memory.Lock()
+	defer f.memory.Unlock()
+	return f.stored
+}
 
 // ClockError is how fast the device's clock runs, relative.
 func (f *Face) ClockError() float64 { return f.clock }

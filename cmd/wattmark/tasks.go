@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"wattmark/measure"
 	"wattmark/store"
 )
 
@@ -182,96 +181,6 @@ func (a *app) usersCmd() *cobra.Command {
 		},
 	}
 	return a.jsonFlag(c)
-}
-
-func (a *app) showCmd() *cobra.Command {
-	var noPlot, budget, kernels bool
-	var svg string
-	var result uint
-	var group int64
-	c := &cobra.Command{
-		Use: "show TASK | --group N", Short: "Show one task, or several GPUs' group: energy, rails, markers, a plot",
-		Args: func(c *cobra.Command, args []string) error {
-			if c.Flags().Changed("group") {
-				return oneGroup(c, args)
-			}
-			return oneTask(c, args)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			db, err := a.openDB(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			if group > 0 {
-				return a.showGroup(cmd.Context(), db, store.GroupID(group), false)
-			}
-			t, err := a.taskResult(cmd.Context(), db, args[0], result)
-			if err != nil {
-				return err
-			}
-			r := newReport(t, a.db)
-			if err := errors.Join(r.addSide(cmd.Context(), db), r.addTiny(cmd.Context(), db)); err != nil {
-				return err
-			}
-			if kernels {
-				if err := r.addKernels(cmd.Context(), db, t); err != nil {
-					return err
-				}
-			}
-			if svg != "" {
-				if err := a.drawTask(cmd.Context(), db, t, svg); err != nil {
-					return err
-				}
-				r.Picture = svg
-			}
-			if a.json {
-				return a.printJSON(r)
-			}
-			renderReport(a.out, r)
-			if kernels {
-				a.renderKernels(r.Kernels)
-			}
-			if budget {
-				a.renderBudget(r)
-			}
-			if noPlot || t.Scans == 0 {
-				return nil
-			}
-			return a.plotTask(cmd.Context(), db, t, r)
-		},
-	}
-	resultFlag(c, &result)
-	c.Flags().Int64Var(&group, "group", 0, "show this group of tasks, with its total")
-	c.Flags().BoolVar(&noPlot, "no-plot", false, "leave the plot out")
-	c.Flags().BoolVar(&kernels, "kernels", false, "list the energy by kernel name, where run --auto recorded the kernels")
-	c.Flags().StringVar(&svg, "svg", "", "also draw the power by the meter and by software into this file")
-	c.Flags().BoolVar(&budget, "budget", false, "list the contributions to the total's uncertainty")
-	return a.jsonFlag(c)
-}
-
-func (a *app) renderBudget(r *report) {
-	fmt.Fprintln(a.out, "\nUncertainty budget of the total (standard uncertainties, k = 1):")
-	t := newTable(a.out)
-	t.AppendHeader([]any{"source", "u", "averages out"})
-	for _, b := range r.Budget {
-		avg := "yes"
-		if b.Systematic {
-			avg = "no"
-		}
-		t.AppendRow([]any{b.Source, measure.Joule(b.UJ), avg})
-	}
-	t.Render()
-}
-
-func (a *app) plotTask(ctx context.Context, db *store.DB, t *store.Task, r *report) error {
-	tr, err := loadTrace(ctx, db, t, plotWidth(a.out))
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(a.out)
-	tr.plot(a.out, r)
-	return nil
 }
 
 func (a *app) deleteCmd() *cobra.Command {

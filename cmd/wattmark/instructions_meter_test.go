@@ -23,7 +23,7 @@ type simMachine struct{ hostagent.Device }
 
 func (m simMachine) Capability() (int, error) { return 90, nil }
 
-func (m simMachine) Load(i instructions.Instruction, source []byte, s instructions.Setting) (instructions.Loaded, error) {
+func (m simMachine) Load(_ context.Context, i instructions.Instruction, source []byte, s instructions.Setting) (instructions.Loaded, error) {
 	if i.Name == "mul.f16" && instructions.Count(source).Loop > s.Steps {
 		return nil, errors.New("the simulated GPU has no mul.f16")
 	}

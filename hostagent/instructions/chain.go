@@ -24,7 +24,7 @@ const (
 )
 
 // chains makes the slots of a memory row: each holds the address of the next.
-func (g *GPU) chains(p Place, threads uint64) (_ *cuda.Buffer, err error) {
+func (g *GPU) chains(ctx context.Context, p Place, threads uint64) (_ *cuda.Buffer, err error) {
 	if b := g.memories[memoryKey{p, threads}]; b != nil {
 		return b, nil
 	}
@@ -46,18 +46,18 @@ func (g *GPU) chains(p Place, threads uint64) (_ *cuda.Buffer, err error) {
 		// number of slots: it comes back only when it has been everywhere.
 		slots, stride = size/SlotBytes, max(threads, 100_000)|1
 	}
-	if err := g.writeChain(b, slots, stride); err != nil {
+	if err := g.writeChain(ctx, b, slots, stride); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	g.memories[memoryKey{p, threads}] = b
 	return b, nil
 }
 
-func (g *GPU) writeChain(b *cuda.Buffer, slots, stride uint64) error {
+func (g *GPU) writeChain(ctx context.Context, b *cuda.Buffer, slots, stride uint64) error {
 	p, err := g.Device.Load([]byte(chainPTX+"\x00"), chainEntry, 4)
 	if err != nil {
 		return err
 	}
-	_, err = p.Run(context.Background(), [3]uint32{1024, 1, 1}, [3]uint32{256, 1, 1}, b.Address(), slots, stride)
+	_, err = p.Run(ctx, [3]uint32{1024, 1, 1}, [3]uint32{256, 1, 1}, b.Address(), slots, stride)
 	return errors.Join(err, p.Close())
 }

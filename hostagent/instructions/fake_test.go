@@ -68,7 +68,7 @@ func (m *fakeMachine) Capability() (int, error) { return 90, nil }
 
 var errFake = errors.New("the fake GPU will not")
 
-func (m *fakeMachine) Load(i Instruction, source []byte, s Setting) (Loaded, error) {
+func (m *fakeMachine) Load(_ context.Context, i Instruction, source []byte, s Setting) (Loaded, error) {
 	if m.least[i.Name] {
 		return nil, errFake
 	}

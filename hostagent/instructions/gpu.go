@@ -41,7 +41,7 @@ type gpuProgram struct {
 }
 
 // Load compiles a program and lays out its data.
-func (g *GPU) Load(i Instruction, source []byte, s Setting) (_ Loaded, err error) {
+func (g *GPU) Load(ctx context.Context, i Instruction, source []byte, s Setting) (_ Loaded, err error) {
 	l := &gpuProgram{}
 	defer func() {
 		if err != nil {
@@ -60,7 +60,7 @@ func (g *GPU) Load(i Instruction, source []byte, s Setting) (_ Loaded, err error
 	}
 	seeds := append(i.Seeds[:], rotate)
 	if i.Place == InL1 || i.Place == InL2 || i.Place == InDRAM {
-		memory, err := g.chains(i.Place, l.threads())
+		memory, err := g.chains(ctx, i.Place, l.threads())
 		if err != nil {
 			return nil, err
 		}

@@ -50,7 +50,7 @@ type Machine interface {
 	// Capability is the compute capability, as 90 for 9.0.
 	Capability() (int, error)
 	// Load compiles a program and lays out its data.
-	Load(i Instruction, source []byte, s Setting) (Loaded, error)
+	Load(ctx context.Context, i Instruction, source []byte, s Setting) (Loaded, error)
 }
 
 // shape returns the grid and block of a layout; resident is how many blocks of

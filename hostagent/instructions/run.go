@@ -151,8 +151,11 @@ func (p *Plan) measure(ctx context.Context, m Machine, sensor Sensor, j job, cc 
 	if err != nil {
 		return r, err
 	}
-	program, err := m.Load(j.i, source, j.s)
+	program, err := m.Load(ctx, j.i, source, j.s)
 	if err != nil {
+		if ctx.Err() != nil { // it is the plan that ended, not this program that fails
+			return r, err
+		}
 		r.Error = err.Error()
 		return r, nil
 	}

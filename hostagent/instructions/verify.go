@@ -49,7 +49,7 @@ func runOnce(ctx context.Context, m Machine, i Instruction, level, cc int) (x ui
 	if err != nil {
 		return 0, false, err
 	}
-	p, err := m.Load(i, source, Setting{Layout: OneThread, Level: level, Steps: operands})
+	p, err := m.Load(ctx, i, source, Setting{Layout: OneThread, Level: level, Steps: operands})
 	if err != nil {
 		return 0, false, nil //nolint:nilerr // the plan's own run reports it
 	}

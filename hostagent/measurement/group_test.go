@@ -162,10 +162,8 @@ func TestGroupOfOneProgram(t *testing.T) {
 	p := newPlace(t, 2)
 	failed := errors.New("exit status 3")
 	id, err := measurement.MeasureGroup(t.Context(), p.config(), func(ctx context.Context) ([]hostagent.Kernel, error) {
-		start := time.Now()
-		_, _ = p.benches[1].live.SetLoad(start, 3)
-		time.Sleep(100 * time.Millisecond)
-		return []hostagent.Kernel{{Name: "train", Span: hostagent.Span{Start: start, End: time.Now()}}}, failed
+		kernels, err := p.benches[1].device.RunBenchmark(ctx, hostagent.BenchHalf, 100*time.Millisecond)
+		return kernels, errors.Join(err, failed)
 	})
 	if !errors.Is(err, failed) || strings.Count(err.Error(), "exit status 3") != 1 {
 		t.Errorf("got %v", err)

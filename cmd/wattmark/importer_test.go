@@ -42,6 +42,31 @@ func smiLog(t *testing.T, db string, ahead time.Duration, spoil func([]string)) 
 	return path
 }
 
+// smiReadings counts what the simulated sensor said while a task's work ran.
+func smiReadings(t *testing.T, path string) (n uint64) {
+	t.Helper()
+	db, err := store.OpenReadOnly(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	from, to, err := workSpan(t.Context(), db, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readings, err := db.Readings(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range readings {
+		// As the log has it, to the millisecond.
+		if at := r.At.Truncate(time.Millisecond); r.Method == sampler.Instant && !at.Before(from) && !at.After(to) {
+			n++
+		}
+	}
+	return n
+}
+
 func TestImportNvidiaSmi(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "power.db")
@@ -57,6 +82,10 @@ func TestImportNvidiaSmi(t *testing.T) {
 	_, summer := task.Launched.In(berlin).Zone()
 	ahead := time.Duration(summer) * time.Second
 	far := smiLog(t, db, ahead+12*time.Hour, nil)
+	want := smiReadings(t, db) // how many a busy machine took
+	if want < 2 {
+		t.Fatalf("the sensor was read %d times during the work", want)
+	}
 
 	for name, r := range map[string]result{
 		"offset": smi(smiLog(t, db, 90*time.Minute, nil), "--utc-offset", "1h30m"),
@@ -69,8 +98,8 @@ func TestImportNvidiaSmi(t *testing.T) {
 			t.Fatalf("%s: %+v", name, x)
 		}
 		m := x.Methods[0]
-		if relative(*m.EnergyJ, *task.NVMLJ) > 0.01 || m.Readings < 30 || m.ErrorPct == nil || math.Abs(*m.ErrorPct-100*(*m.MeanW / *task.MeanW - 1)) > 1e-6 {
-			t.Errorf("%s: %+v; NVML read %v J", name, m, *task.NVMLJ)
+		if relative(*m.EnergyJ, *task.NVMLJ) > 0.01 || m.Readings != want || m.ErrorPct == nil || math.Abs(*m.ErrorPct-100*(*m.MeanW / *task.MeanW - 1)) > 1e-6 {
+			t.Errorf("%s: %v J, %v W, %v %% of %d readings; NVML read %v J in %d", name, *m.EnergyJ, *m.MeanW, m.ErrorPct, m.Readings, *task.NVMLJ, want)
 		}
 	}
 	var shown report

@@ -333,7 +333,7 @@ func TestCancelledGroup(t *testing.T) {
 func TestGroupIsRecovered(t *testing.T) {
 	p := newPlace(t, 2)
 	cfg := p.config(150*time.Millisecond, 150*time.Millisecond)
-	cfg.DB = &interruptedGroup{interrupted{DB: p.db, after: 3}}
+	cfg.DB = &interruptedGroup{interrupted: interrupted{DB: p.db, after: 3}}
 	id, err := measurement.MeasureGroup(t.Context(), cfg, nil)
 	if !errors.Is(err, errKilled) {
 		t.Fatalf("got %v", err)

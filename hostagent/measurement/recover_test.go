@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // that comes later is written.
 type interrupted struct {
 	*store.DB
+	mu     sync.Mutex // the members of a group share it
 	after  int
 	killed bool
 }
@@ -26,6 +28,8 @@ type interrupted struct {
 var errKilled = errors.New("killed")
 
 func (i *interrupted) AppendChunks(ctx context.Context, id store.TaskID, c []*chunk.Chunk, e []measure.Event) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	if n := min(i.after, len(c)); n < len(c) {
 		i.killed, i.after = true, 0
 		return errors.Join(i.DB.AppendChunks(ctx, id, c[:n], nil), errKilled)
@@ -35,7 +39,10 @@ func (i *interrupted) AppendChunks(ctx context.Context, id store.TaskID, c []*ch
 }
 
 func (i *interrupted) Finish(ctx context.Context, id store.TaskID, o store.Outcome) error {
-	if i.killed {
+	i.mu.Lock()
+	killed := i.killed
+	i.mu.Unlock()
+	if killed {
 		return errKilled
 	}
 	return i.DB.Finish(ctx, id, o)

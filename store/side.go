@@ -47,10 +47,10 @@ func (d *DB) PutKernels(ctx context.Context, id TaskID, k []Kernel) error {
 	})
 }
 
-// PutPlayed adds marker edges as played; the same marker and chip again replaces.
+// PutPlayed adds marker edges as played; the same marker and chip again replace.
 func (d *DB) PutPlayed(ctx context.Context, id TaskID, p []Played) error {
-	return d.putAll(ctx, "played markers", `INSERT OR REPLACE INTO played VALUES(?,?,?,?)`, id, len(p), func(i int) []any {
-		return []any{p[i].Kind, p[i].Chip, p[i].At.UnixNano()}
+	return d.putAll(ctx, "played markers", `INSERT OR REPLACE INTO played VALUES(?,?,?,?,?)`, id, len(p), func(i int) []any {
+		return []any{p[i].Kind, p[i].Number, p[i].Chip, p[i].At.UnixNano()}
 	})
 }
 
@@ -112,12 +112,12 @@ func (d *DB) Kernels(ctx context.Context, id TaskID) ([]Kernel, error) {
 		})
 }
 
-// Played returns the marker edges as played, by marker and chip.
+// Played returns the marker edges as played, by kind, number and chip.
 func (d *DB) Played(ctx context.Context, id TaskID) ([]Played, error) {
-	return list(ctx, d, "played markers", `SELECT kind, chip, at_ns FROM played WHERE task_id=? ORDER BY kind, chip`, id,
+	return list(ctx, d, "played markers", `SELECT kind, number, chip, at_ns FROM played WHERE task_id=? ORDER BY kind, number, chip`, id,
 		func(rows *sql.Rows, p *Played) error {
 			var at int64
-			err := rows.Scan(&p.Kind, &p.Chip, &at)
+			err := rows.Scan(&p.Kind, &p.Number, &p.Chip, &at)
 			p.At = time.Unix(0, at).UTC()
 			return err
 		})

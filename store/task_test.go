@@ -111,7 +111,7 @@ func TestSideSeries(t *testing.T) {
 	at := func(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
 	readings := []Reading{{"nvml.average", at(1), 99.5}, {"nvml.average", at(2), math.NaN()}, {"nvml.instant", at(0), 101}}
 	kernels := []Kernel{{"gemm", at(1), at(2)}, {"gemm", at(1), at(3)}, {"axpy", at(4), at(5)}}
-	played := []Played{{marker.Start, 0, at(0)}, {marker.Start, 1, at(2)}, {marker.Stop, 0, at(9)}}
+	played := []Played{{marker.Start, 0, 0, at(0)}, {marker.Start, 0, 1, at(2)}, {marker.Start, 1, 0, at(4)}, {marker.Stop, 0, 0, at(9)}}
 	for range 2 { // a batch that is put again changes nothing
 		ok(t, d.PutReadings(ctx, id, readings))
 		ok(t, d.PutKernels(ctx, id, kernels))
@@ -258,7 +258,7 @@ func TestDeleteLeavesNothing(t *testing.T) {
 	ok(t, d.AppendChunks(ctx, id, encode(t, evenly, b, 300, 0), []measure.Event{{Kind: measure.EventNote}}))
 	ok(t, d.PutReadings(ctx, id, []Reading{{"m", epoch, 1}}))
 	ok(t, d.PutKernels(ctx, id, []Kernel{{"k", epoch, epoch}}))
-	ok(t, d.PutPlayed(ctx, id, []Played{{marker.Start, 0, epoch}}))
+	ok(t, d.PutPlayed(ctx, id, []Played{{marker.Start, 0, 0, epoch}}))
 	ok(t, d.Finish(ctx, id, fullOutcome()))
 	tables := []string{"user", "task", "chunk", "chunk_column", "event", "marker", "marker_edge", "played", "kernel", "reading", "rail_result", "budget"}
 	count := func(table string) (n int) {

@@ -114,8 +114,11 @@ type Reading struct {
 // Played is a chip edge as the host played it.
 type Played struct {
 	Kind marker.Kind
-	Chip int
-	At   time.Time
+	// Number counts a kind's markers around single kernels from 1; 0 is the one that
+	// bounds the work.
+	Number int
+	Chip   int
+	At     time.Time
 }
 
 // Outcome ends a task.

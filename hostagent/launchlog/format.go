@@ -6,7 +6,11 @@
 // says so: only its last entry, the count, makes it whole.
 package launchlog
 
-import "errors"
+import (
+	"errors"
+
+	"wattmark/measure/marker"
+)
 
 // Sentinel errors, wrapped with where in the file.
 var (
@@ -24,6 +28,7 @@ const (
 	tagName    = 'N' // length, bytes: the next name
 	tagDevice  = 'D' // ordinal, 16 bytes of UUID
 	tagKernel  = 'K' // see Writer.Kernel
+	tagMarker  = 'M' // kind, edges, number of the first edge's chip, time after started, distances
 	tagDropped = 'X' // records that CUPTI dropped since the last
 	tagTrouble = 'T' // length, bytes: why there is nothing, or less
 	tagEnd     = 'E' // kernels written, reported by CUPTI, dropped
@@ -34,6 +39,8 @@ const (
 	maxText = 1 << 14
 	// maxNames bounds the string table of one process.
 	maxNames = 1 << 20
+	// maxEdges bounds the edges of one marker, maxMarkers the markers of a process.
+	maxEdges, maxMarkers = 1 << 12, 1 << 20
 )
 
 // Kernel is one execution of a kernel.
@@ -47,6 +54,13 @@ type Kernel struct {
 	Grid, Block [3]uint32
 }
 
+// Marker is a marker that was played around one kernel in the process.
+type Marker struct {
+	Kind  marker.Kind
+	First int     // chip that begins at the first edge
+	Edges []int64 // ns since 1970 on the host's clock
+}
+
 // Process is what a log says beside its kernels.
 type Process struct {
 	PID     uint32
@@ -55,6 +69,7 @@ type Process struct {
 	Names   []string
 	Devices map[uint32][16]byte // UUID by ordinal, where the driver told it
 	Trouble []string
+	Markers []Marker
 	// Kernels were written, Reported came from CUPTI as kernel records, Dropped were
 	// lost within it. Whole is false for a log that ends without its count.
 	Kernels, Reported, Dropped uint64

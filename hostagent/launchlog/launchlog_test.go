@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"wattmark/measure/marker"
 )
 
 func randomKernel(rng *rand.Rand, names uint32) Kernel {
@@ -63,6 +65,7 @@ func sampleLog(t testing.TB) ([]byte, []Kernel) {
 	w.Dropped(3)
 	w.Dropped(4)
 	w.Trouble("little")
+	w.Marker(&Marker{Kind: marker.Stop, First: -4, Edges: []int64{1_700_000_000_000_000_005, 1_700_000_000_000_000_009}})
 	if err := w.End(); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,9 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 	}
 	if diff := cmp.Diff(Process{
 		PID: 4711, CUPTI: 130001, Started: 1_700_000_000_000_000_000, Names: []string{"k", "kk", "kkk", "kkkk", "kkkkk"},
-		Devices: map[uint32][16]byte{0: {1, 2, 3}}, Trouble: []string{"little"}, Kernels: 5000, Reported: 5000, Dropped: 7, Whole: true,
+		Devices: map[uint32][16]byte{0: {1, 2, 3}}, Trouble: []string{"little"},
+		Markers: []Marker{{marker.Stop, -4, []int64{1_700_000_000_000_000_005, 1_700_000_000_000_000_009}}},
+		Kernels: 5000, Reported: 5000, Dropped: 7, Whole: true,
 	}, p); diff != "" {
 		t.Error(diff)
 	}
@@ -115,6 +120,8 @@ func TestDamageIsNoticed(t *testing.T) {
 		"a name that is not":   head('K', 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1),
 		"a negative length":    head('N', 1, 'k', 'K', 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1),
 		"a count that differs": head('E', 1, 1, 0),
+		"a marker of nothing":  head('M', 1, 0, 0),
+		"a marker too long":    head('M', 1, 0xff, 0xff, 0x7f, 0),
 		"a text too long":      head('N', 0xff, 0xff, 0xff, 0x7f),
 	} {
 		if _, _, err := readAll(t, b); !errors.Is(err, ErrCorrupt) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+
+	"wattmark/measure/marker"
 )
 
 // Reader reads a log entry by entry; memory grows with the names alone.
@@ -103,6 +105,8 @@ func (l *Reader) entry(tag byte, k *Kernel) (kernel bool, err error) {
 			p.Trouble = append(p.Trouble, s)
 		}
 		return false, err
+	case tagMarker:
+		return false, l.marker()
 	case tagDevice:
 		return false, l.device()
 	case tagDropped:
@@ -132,6 +136,36 @@ func (l *Reader) text() (string, error) {
 	b := make([]byte, n)
 	_, err = io.ReadFull(l, b)
 	return string(b), err
+}
+
+func (l *Reader) marker() error {
+	kind, err := l.upTo(math.MaxUint8)
+	if err != nil {
+		return err
+	}
+	n, err := l.upTo(maxEdges)
+	if err != nil {
+		return err
+	}
+	first, err := binary.ReadVarint(l)
+	if err != nil {
+		return err
+	}
+	if n == 0 || first < -maxEdges || first > maxEdges || len(l.Process.Markers) >= maxMarkers {
+		return fmt.Errorf("a marker of %d edges from chip %d on, after %d markers", n, first, len(l.Process.Markers))
+	}
+	m := Marker{Kind: marker.Kind(kind), First: int(first), Edges: make([]int64, n)}
+	last := l.Process.Started
+	for i := range m.Edges {
+		d, err := binary.ReadVarint(l)
+		if err != nil {
+			return err
+		}
+		last += d
+		m.Edges[i] = last
+	}
+	l.Process.Markers = append(l.Process.Markers, m)
+	return nil
 }
 
 func (l *Reader) device() error {

@@ -14,6 +14,7 @@ const flushBytes = 1 << 16
 type Writer struct {
 	w         io.Writer
 	buf       []byte
+	started   int64
 	lastStart int64
 	lastCorr  uint32
 	names     uint32
@@ -25,7 +26,7 @@ type Writer struct {
 
 // NewWriter begins a log.
 func NewWriter(w io.Writer, pid, cupti uint32, started int64) *Writer {
-	out := &Writer{w: w, buf: make([]byte, 0, flushBytes+maxText+64), lastStart: started}
+	out := &Writer{w: w, buf: make([]byte, 0, flushBytes+maxText+64), started: started, lastStart: started}
 	out.buf = append(out.buf, magic...)
 	out.uint(uint64(pid))
 	out.uint(uint64(cupti))
@@ -91,6 +92,21 @@ func (w *Writer) Dropped(n uint64) {
 	w.dropped += n
 	w.buf = append(w.buf, tagDropped)
 	w.uint(n)
+	w.spill()
+}
+
+// Marker adds a marker that was played; it has at least one edge.
+func (w *Writer) Marker(m *Marker) {
+	edges := m.Edges[:min(len(m.Edges), maxEdges)]
+	w.buf = append(w.buf, tagMarker)
+	w.uint(uint64(m.Kind))
+	w.uint(uint64(len(edges)))
+	w.int(int64(m.First))
+	last := w.started
+	for _, e := range edges {
+		w.int(e - last)
+		last = e
+	}
 	w.spill()
 }
 

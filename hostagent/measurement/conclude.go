@@ -131,7 +131,7 @@ func analyse(ctx context.Context, db Store, id store.TaskID, found []marker.Foun
 		return a, nil
 	}
 	var fitErr error
-	if timed := a.timed(task.Marker); len(timed) > 0 {
+	if timed := a.timed(task.Marker, found); len(timed) > 0 {
 		a.fit, fitErr = relate(&task.Setup, played, timed)
 		a.clock = offRate(task.Setup.Timebase, a.fit)
 	} else {

@@ -50,6 +50,9 @@ func (s *session) bracket(ctx context.Context, work Work) error {
 	}
 	s.enter(PhaseWork)
 	workErr := s.work(ctx, work)
+	if err := s.putInner(ctx); err != nil {
+		return errors.Join(workErr, err)
+	}
 	if ctx.Err() != nil {
 		return errors.Join(context.Cause(ctx), workErr)
 	}
@@ -65,12 +68,36 @@ func (s *session) mark(ctx context.Context, kind marker.Kind) error {
 	if err != nil {
 		return &playError{fmt.Sprintf("the %v marker could not be played", kind), err}
 	}
-	edges := make([]store.Played, len(played.Edges))
-	for i, e := range played.Edges {
-		edges[i] = store.Played{Kind: kind, Chip: e.Chip, At: e.At}
+	return s.putPlayed(ctx, 0, played)
+}
+
+func (s *session) putPlayed(ctx context.Context, number int, p hostagent.Played) error {
+	edges := make([]store.Played, len(p.Edges))
+	for i, e := range p.Edges {
+		edges[i] = store.Played{Kind: p.Kind, Number: number, Chip: e.Chip, At: e.At}
 	}
 	if err := s.cfg.DB.PutPlayed(context.WithoutCancel(ctx), s.id, edges); err != nil {
 		return &playError{"store the marker", err}
+	}
+	return nil
+}
+
+// putInner stores the markers that the work played itself, in the order of their
+// times; they are numbered from 1 within their kind.
+func (s *session) putInner(ctx context.Context) error {
+	if s.cfg.Played == nil {
+		return nil
+	}
+	list, err := s.cfg.Played()
+	if err != nil {
+		return &playError{"read the markers around single kernels", err}
+	}
+	n := map[marker.Kind]int{}
+	for _, p := range list {
+		n[p.Kind]++
+		if err := s.putPlayed(ctx, n[p.Kind], p); err != nil {
+			return err
+		}
 	}
 	return nil
 }

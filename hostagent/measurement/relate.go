@@ -23,32 +23,6 @@ func HostTime(f clock.Fit, s measure.Seconds) time.Time {
 	return time.Unix(int64(f.Origin), 0).Add(s.Duration())
 }
 
-// observations pairs the chip edges that the host played with those that the
-// monitor found. Without edges a marker's own time counts, as chip 0.
-func observations(played []store.Played, found []marker.Found, origin time.Time) []clock.Obs {
-	type key struct {
-		kind marker.Kind
-		chip int
-	}
-	at := make(map[key]time.Time, len(played))
-	for _, p := range played {
-		at[key{p.Kind, p.Chip}] = p.At
-	}
-	var out []clock.Obs
-	for _, f := range found {
-		edges := f.Edges
-		if len(edges) == 0 {
-			edges = []marker.Edge{{Chip: 0, T: f.T, U: f.U}}
-		}
-		for _, e := range edges {
-			if t, ok := at[key{f.Kind, e.Chip}]; ok && e.U > 0 {
-				out = append(out, clock.Obs{Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U})
-			}
-		}
-	}
-	return out
-}
-
 // kernelDelay is the standard uncertainty of the time between a kernel's time
 // stamp and the power that follows it, where the instrument samples what is there.
 const kernelDelay = 20e-6
@@ -92,7 +66,7 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 	}
 	origin := first.Truncate(time.Second)
 	u := math.Hypot(kernelDelay, float64(setup.Response.Window)/2)
-	fit, err := clock.FitClock(observations(played, found, origin), clock.Prior{
+	fit, err := clock.FitClock(observations(pairs(markersOf(played), found), origin), clock.Prior{
 		Origin: measure.Seconds(origin.Unix()), UOffset: measure.Seconds(u), URate: ratePrior(setup.Timebase),
 	})
 	if err != nil {

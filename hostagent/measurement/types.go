@@ -98,6 +98,9 @@ type Config struct {
 	Group store.GroupRef
 	// MustSayGPU refuses a bench that does not say which GPU it measures.
 	MustSayGPU bool
+	// Played tells which markers the work played itself, around single kernels. It is
+	// asked when the work has ended; nil where there are none.
+	Played func() ([]hostagent.Played, error)
 	// Progress is told what goes on, from several goroutines; nil for silence.
 	Progress func(Progress)
 }

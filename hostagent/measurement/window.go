@@ -44,10 +44,16 @@ func bound(found []marker.Found) (b bounds) {
 
 // timed returns those of the markers whose edges are the ones that were
 // played: the plain pattern only resembles another code.
-func (b bounds) timed(spec marker.Spec) []marker.Found {
+func (b bounds) timed(spec marker.Spec, found []marker.Found) []marker.Found {
 	var out []marker.Found
 	for _, f := range []*marker.Found{b.start, b.stop} {
 		if f != nil && (!f.Fallback || spec.Code == marker.UpDown) {
+			out = append(out, *f)
+		}
+	}
+	// Markers around single kernels bound nothing, but they tell the time too.
+	for i := range found {
+		if f := &found[i]; f != b.start && f != b.stop && f.TagOK && !f.Fallback {
 			out = append(out, *f)
 		}
 	}

@@ -105,13 +105,13 @@ func TestBoundIsByTheTasksOwnMarkers(t *testing.T) {
 				}
 				return f.T
 			}
-			if at(b.start) != tc.start || at(b.stop) != tc.stop || len(b.timed(spec)) != tc.timed {
-				t.Errorf("got %v to %v, %d with edges", at(b.start), at(b.stop), len(b.timed(spec)))
+			if at(b.start) != tc.start || at(b.stop) != tc.stop || len(b.timed(spec, nil)) != tc.timed {
+				t.Errorf("got %v to %v, %d with edges", at(b.start), at(b.stop), len(b.timed(spec, nil)))
 			}
 		})
 	}
 	up := marker.Spec{Code: marker.UpDown, Chip: 1e-3, Guard: 4}
-	if b := bound([]marker.Found{plain(s1), plain(e1)}); len(b.timed(up)) != 2 {
+	if b := bound([]marker.Found{plain(s1), plain(e1)}); len(b.timed(up, nil)) != 2 {
 		t.Error("where the plain pattern was played, its edges count")
 	}
 }

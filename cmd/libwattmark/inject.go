@@ -23,7 +23,11 @@ func InitializeInjection() C.int {
 	if dir == "" {
 		return 1
 	}
-	if err := cupti.Attach(dir); err != nil {
+	onLaunch, err := selection()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "wattmark: no kernels are bracketed:", err)
+	}
+	if err := cupti.Attach(dir, cupti.Options{OnLaunch: onLaunch}); err != nil {
 		fmt.Fprintln(os.Stderr, "wattmark: kernels are not recorded:", err)
 		return 1
 	}
@@ -37,6 +41,9 @@ func InitializeInjection() C.int {
 //
 //export wattmark_detach
 func wattmark_detach() {
+	if selected != nil {
+		selected.tell()
+	}
 	if err := cupti.Detach(); err != nil {
 		fmt.Fprintln(os.Stderr, "wattmark: kernels may be missing:", err)
 	}

@@ -26,12 +26,18 @@ type injected struct {
 // uses CUDA.
 func compiled(t *testing.T) *injected {
 	t.Helper()
+	return compiledFrom(t, "testdata/program.c.txt", func(string) []string { return nil })
+}
+
+// compiledFrom takes the program's source, and what else its compiler is to be told.
+func compiledFrom(t *testing.T, from string, more func(dir string) []string) *injected {
+	t.Helper()
 	dir := t.TempDir()
 	in := &injected{library: filepath.Join(dir, "libwattmark.so"), program: filepath.Join(dir, "program"), plan: filepath.Join(dir, "plan")}
 	t.Setenv("WATTMARK_CUPTI", cuptitest.Build(t, 10, 130001)) // skips without a compiler
 	t.Setenv("PROGRAM_PLAN", in.plan)
 	in.rig = newRig(t)
-	source, err := os.ReadFile("testdata/program.c.txt")
+	source, err := os.ReadFile(from)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +47,7 @@ func compiled(t *testing.T) *injected {
 	}
 	lib := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", in.library, "../libwattmark")
 	lib.Env = append(os.Environ(), "CGO_ENABLED=1")
-	for _, c := range []*exec.Cmd{exec.CommandContext(t.Context(), "gcc", "-Wall", "-Werror", "-o", in.program, file), lib} {
+	for _, c := range []*exec.Cmd{exec.CommandContext(t.Context(), "gcc", append([]string{"-Wall", "-Werror", "-o", in.program, file}, more(dir)...)...), lib} {
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", c.Args, err, out)
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"strings"
 	"io"
 	"slices"
 	"strconv"
@@ -146,6 +147,9 @@ func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.Na
 	}
 }
 
+// ownKernels begin the names of the kernels that libwattmark.so launches.
+const ownKernels = "wm_"
+
 func (a *app) renderKernels(k *kernelsReport) {
 	if k == nil {
 		fmt.Fprintln(a.out, "\nNo kernels were recorded for this task: run --auto records them.")
@@ -162,6 +166,10 @@ func (a *app) renderKernels(k *kernelsReport) {
 			row[0], row[1] = "(between kernels)", ""
 		case classNames[store.IdleEnergy]:
 			row[0], row[1] = "(before and after)", ""
+		default:
+			if strings.HasPrefix(l.Name, ownKernels) {
+				row[0] = fmt.Sprintf("(%s: around single kernels)", l.Name)
+			}
 		}
 		if l.EnergyJ != nil && l.EnergyUJ != nil {
 			row[3] = energyText(*l.EnergyJ, *l.EnergyUJ)

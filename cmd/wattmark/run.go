@@ -32,6 +32,7 @@ type runFlags struct {
 	noSensor, noMethods      bool
 	auto                     bool
 	library                  string
+	selectFlags
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -49,6 +50,7 @@ says which GPU it measures: a task for each GPU, and a group with their total. A
 program runs once, between the markers of all; benchmarks and kernels run on each.`,
 		Example: `  wattmark run --user lab --name gemm -- ./gemm 4096
   wattmark run --auto -- python3 train.py
+  wattmark run --auto --kernel 'gemm|attention' --every 100 -- python3 train.py
   wattmark run --benchmark memory --duration 2s
   wattmark run --gpus all --monitor meters-a:7551,meters-b:7551 -- python train.py
   wattmark run --ptx kernel.ptx --entry vadd --grid 1024 --block 256 --buffer 4194304 --buffer 4194304`,
@@ -75,6 +77,7 @@ program runs once, between the markers of all; benchmarks and kernels run on eac
 	fl.IntVar(&f.repeat, "repeat", 1, "launches of the PTX kernel")
 	fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
 	fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
+	f.selectFlags.register(fl)
 	fl.BoolVar(&f.noSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 	fl.BoolVar(&f.noMethods, "no-methods", false, "do not read it by every software method (docs/methods.md), which takes a quarter of a processor")
 	return a.jsonFlag(c)

@@ -18,7 +18,10 @@ const injectionEnv = "CUDA_INJECTION64_PATH"
 
 // autoRun records the kernels of a program from within, by the library that
 // libcuda loads into it.
-type autoRun struct{ library, logs string }
+type autoRun struct {
+	library, logs string
+	selection     string // JSON for the program; empty for none
+}
 
 // newAuto finds the library and makes a folder for the logs.
 func newAuto(library string) (*autoRun, error) {
@@ -36,7 +39,7 @@ func newAuto(library string) (*autoRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &autoRun{abs, logs}, nil
+	return &autoRun{library: abs, logs: logs}, nil
 }
 
 // findLibrary looks where an installation has it; empty where there is none.
@@ -61,7 +64,11 @@ func isFile(path string) bool {
 
 // env is what the program is started with beside our own environment.
 func (r *autoRun) env() []string {
-	return []string{injectionEnv + "=" + r.library, cupti.EnvLogs + "=" + r.logs}
+	env := []string{injectionEnv + "=" + r.library, cupti.EnvLogs + "=" + r.logs}
+	if r.selection != "" {
+		env = append(env, cupti.EnvSelection+"="+r.selection)
+	}
+	return env
 }
 
 // close removes the logs: what they hold is in the database.
@@ -102,6 +109,9 @@ func (a *app) measureAuto(ctx context.Context, f runFlags, args []string) (err e
 		return err
 	}
 	defer done()
+	if err := auto.selects(ctx, f.selectFlags, &cfg); err != nil {
+		return err
+	}
 	id, err := a.measure(ctx, cfg, a.commandWork(args, auto.env()...))
 	if id == 0 {
 		return err
@@ -124,10 +134,14 @@ func (a *app) measureAuto(ctx context.Context, f runFlags, args []string) (err e
 // already.
 func (f runFlags) autoCheck(args []string) error {
 	switch {
+	case !f.auto && f.kernel != "":
+		return withCode(exitUsage, errors.New("--kernel goes with --auto"))
 	case !f.auto && f.library != "":
 		return withCode(exitUsage, errors.New("--library goes with --auto"))
 	case !f.auto:
 		return nil
+	case f.kernel == "" && (f.every != 1 || f.atMost != defaultAtMost):
+		return withCode(exitUsage, errors.New("--every and --at-most go with --kernel"))
 	case len(args) == 0:
 		return withCode(exitUsage, errors.New("--auto records the kernels of a program: name it after --"))
 	case os.Getenv(injectionEnv) != "":

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"wattmark/hostagent/kernels"
@@ -55,6 +56,27 @@ func (d *driver) current() (uintptr, error) {
 		return 0, nil
 	}
 	return *c, d.check("cuCtxGetCurrent", r)
+}
+
+// capturing asks the driver, and is nil where that cannot tell.
+var capturing = sync.OnceValue(func() func(uintptr, *int32) result {
+	drv, err := load(libraries...)
+	if err != nil {
+		return nil
+	}
+	return drv.StreamIsCapturing
+})
+
+// Capturing reports whether a stream of the current context is being captured into
+// a graph, or cannot be used because another is: its launches do not run now. A
+// driver that cannot tell captures nothing.
+func Capturing(stream uintptr) bool {
+	ask := capturing()
+	if ask == nil {
+		return false
+	}
+	status := new(int32)
+	return ask(stream, status) != success || *status != 0
 }
 
 // Attach makes a Device of a context that a program already has: the kernels

@@ -24,39 +24,40 @@ const (
 // functions, so that tests can put others in their place. The _v2 names are
 // the ones with 64-bit device pointers.
 type driver struct {
-	Init             func(flags uint32) result                                                                                                     `c:"cuInit"`
-	DriverGetVersion func(version *int32) result                                                                                                   `c:"cuDriverGetVersion"`
-	ErrorName        func(r result, s **byte) result                                                                                               `c:"cuGetErrorName"`
-	ErrorString      func(r result, s **byte) result                                                                                               `c:"cuGetErrorString"`
-	DeviceCount      func(n *int32) result                                                                                                         `c:"cuDeviceGetCount"`
-	DeviceGet        func(dev *int32, ordinal int32) result                                                                                        `c:"cuDeviceGet"`
-	DeviceName       func(name *byte, size int32, dev int32) result                                                                                `c:"cuDeviceGetName"`
-	DeviceUUID       func(uuid *[16]byte, dev int32) result                                                                                        `c:"cuDeviceGetUuid_v2,cuDeviceGetUuid"`
-	DevicePCIBusID   func(id *byte, size int32, dev int32) result                                                                                  `c:"cuDeviceGetPCIBusId"`
-	DeviceAttribute  func(v *int32, attribute int32, dev int32) result                                                                             `c:"cuDeviceGetAttribute"`
-	PrimaryRetain    func(ctx *uintptr, dev int32) result                                                                                          `c:"cuDevicePrimaryCtxRetain"`
-	PrimaryRelease   func(dev int32) result                                                                                                        `c:"cuDevicePrimaryCtxRelease_v2,cuDevicePrimaryCtxRelease"`
-	CtxSetCurrent    func(ctx uintptr) result                                                                                                      `c:"cuCtxSetCurrent"`
-	CtxCurrent       func(ctx *uintptr) result                                                                                                     `c:"cuCtxGetCurrent"`
-	CtxDevice        func(dev *int32) result                                                                                                       `c:"cuCtxGetDevice"`
-	CtxSync          func() result                                                                                                                 `c:"cuCtxSynchronize"`
-	ModuleLoad       func(mod *uintptr, image *byte, n uint32, options *int32, values *uintptr) result                                             `c:"cuModuleLoadDataEx"`
-	ModuleUnload     func(mod uintptr) result                                                                                                      `c:"cuModuleUnload"`
-	ModuleFunction   func(fn *uintptr, mod uintptr, name *byte) result                                                                             `c:"cuModuleGetFunction"`
-	Occupancy        func(blocks *int32, fn uintptr, threads int32, shared uintptr) result                                                         `c:"cuOccupancyMaxActiveBlocksPerMultiprocessor"`
-	Launch           func(fn uintptr, gx, gy, gz, bx, by, bz, shared uint32, stream uintptr, params *unsafe.Pointer, extra *unsafe.Pointer) result `c:"cuLaunchKernel"`
-	StreamCreate     func(s *uintptr, flags uint32) result                                                                                         `c:"cuStreamCreate"`
-	StreamDestroy    func(s uintptr) result                                                                                                        `c:"cuStreamDestroy_v2"`
-	StreamQuery      func(s uintptr) result                                                                                                        `c:"cuStreamQuery"`
-	StreamSync       func(s uintptr) result                                                                                                        `c:"cuStreamSynchronize"`
-	MemAlloc         func(p *uint64, size uintptr) result                                                                                          `c:"cuMemAlloc_v2"`
-	MemFree          func(p uint64) result                                                                                                         `c:"cuMemFree_v2"`
-	MemInfo          func(free, total *uintptr) result                                                                                             `c:"cuMemGetInfo_v2"`
-	MemSet           func(p uint64, v uint8, size uintptr, s uintptr) result                                                                       `c:"cuMemsetD8Async"`
-	CopyToDevice     func(dst uint64, src unsafe.Pointer, size uintptr, s uintptr) result                                                          `c:"cuMemcpyHtoDAsync_v2"`
-	CopyToHost       func(dst unsafe.Pointer, src uint64, size uintptr, s uintptr) result                                                          `c:"cuMemcpyDtoHAsync_v2"`
-	HostAlloc        func(p *unsafe.Pointer, size uintptr, flags uint32) result                                                                    `c:"cuMemHostAlloc"`
-	HostFree         func(p unsafe.Pointer) result                                                                                                 `c:"cuMemFreeHost"`
+	Init              func(flags uint32) result                                                                                                     `c:"cuInit"`
+	DriverGetVersion  func(version *int32) result                                                                                                   `c:"cuDriverGetVersion"`
+	ErrorName         func(r result, s **byte) result                                                                                               `c:"cuGetErrorName"`
+	ErrorString       func(r result, s **byte) result                                                                                               `c:"cuGetErrorString"`
+	DeviceCount       func(n *int32) result                                                                                                         `c:"cuDeviceGetCount"`
+	DeviceGet         func(dev *int32, ordinal int32) result                                                                                        `c:"cuDeviceGet"`
+	DeviceName        func(name *byte, size int32, dev int32) result                                                                                `c:"cuDeviceGetName"`
+	DeviceUUID        func(uuid *[16]byte, dev int32) result                                                                                        `c:"cuDeviceGetUuid_v2,cuDeviceGetUuid"`
+	DevicePCIBusID    func(id *byte, size int32, dev int32) result                                                                                  `c:"cuDeviceGetPCIBusId"`
+	DeviceAttribute   func(v *int32, attribute int32, dev int32) result                                                                             `c:"cuDeviceGetAttribute"`
+	PrimaryRetain     func(ctx *uintptr, dev int32) result                                                                                          `c:"cuDevicePrimaryCtxRetain"`
+	PrimaryRelease    func(dev int32) result                                                                                                        `c:"cuDevicePrimaryCtxRelease_v2,cuDevicePrimaryCtxRelease"`
+	CtxSetCurrent     func(ctx uintptr) result                                                                                                      `c:"cuCtxSetCurrent"`
+	CtxCurrent        func(ctx *uintptr) result                                                                                                     `c:"cuCtxGetCurrent"`
+	CtxDevice         func(dev *int32) result                                                                                                       `c:"cuCtxGetDevice"`
+	CtxSync           func() result                                                                                                                 `c:"cuCtxSynchronize"`
+	ModuleLoad        func(mod *uintptr, image *byte, n uint32, options *int32, values *uintptr) result                                             `c:"cuModuleLoadDataEx"`
+	ModuleUnload      func(mod uintptr) result                                                                                                      `c:"cuModuleUnload"`
+	ModuleFunction    func(fn *uintptr, mod uintptr, name *byte) result                                                                             `c:"cuModuleGetFunction"`
+	Occupancy         func(blocks *int32, fn uintptr, threads int32, shared uintptr) result                                                         `c:"cuOccupancyMaxActiveBlocksPerMultiprocessor"`
+	Launch            func(fn uintptr, gx, gy, gz, bx, by, bz, shared uint32, stream uintptr, params *unsafe.Pointer, extra *unsafe.Pointer) result `c:"cuLaunchKernel"`
+	StreamCreate      func(s *uintptr, flags uint32) result                                                                                         `c:"cuStreamCreate"`
+	StreamDestroy     func(s uintptr) result                                                                                                        `c:"cuStreamDestroy_v2"`
+	StreamQuery       func(s uintptr) result                                                                                                        `c:"cuStreamQuery"`
+	StreamIsCapturing func(s uintptr, status *int32) result                                                                                         `c:"cuStreamIsCapturing?"`
+	StreamSync        func(s uintptr) result                                                                                                        `c:"cuStreamSynchronize"`
+	MemAlloc          func(p *uint64, size uintptr) result                                                                                          `c:"cuMemAlloc_v2"`
+	MemFree           func(p uint64) result                                                                                                         `c:"cuMemFree_v2"`
+	MemInfo           func(free, total *uintptr) result                                                                                             `c:"cuMemGetInfo_v2"`
+	MemSet            func(p uint64, v uint8, size uintptr, s uintptr) result                                                                       `c:"cuMemsetD8Async"`
+	CopyToDevice      func(dst uint64, src unsafe.Pointer, size uintptr, s uintptr) result                                                          `c:"cuMemcpyHtoDAsync_v2"`
+	CopyToHost        func(dst unsafe.Pointer, src uint64, size uintptr, s uintptr) result                                                          `c:"cuMemcpyDtoHAsync_v2"`
+	HostAlloc         func(p *unsafe.Pointer, size uintptr, flags uint32) result                                                                    `c:"cuMemHostAlloc"`
+	HostFree          func(p unsafe.Pointer) result                                                                                                 `c:"cuMemFreeHost"`
 }
 
 // Sentinel errors, wrapped with what was done and what to do next.

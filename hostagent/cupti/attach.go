@@ -39,10 +39,17 @@ var attached struct {
 	file io.Closer
 }
 
+// Options are what else is wanted of CUPTI.
+type Options struct {
+	// OnLaunch is a C function, a CUpti_CallbackFunc, that is called before and after
+	// the driver's calls that launch kernels and graphs; 0 for none.
+	OnLaunch uintptr
+}
+
 // Attach begins to record the kernels of this process into the folder dir. What
 // keeps it from that is returned and written into the log: the program must run on
 // all the same. A second call does nothing.
-func Attach(dir string) error {
+func Attach(dir string, o Options) error {
 	attached.Lock()
 	defer attached.Unlock()
 	if attached.file != nil {
@@ -60,6 +67,11 @@ func Attach(dir string) error {
 		attached.lib = lib
 		attached.rec.Store(newRecorder(lib, openDriver(), l, log))
 		err = enable(lib)
+	}
+	if err == nil && o.OnLaunch != 0 {
+		if e := subscribe(lib, o.OnLaunch); e != nil { // the kernels are recorded all the same
+			log.Trouble(fmt.Sprintf("no kernel is bracketed: %v", e))
+		}
 	}
 	if err != nil {
 		attached.rec.Store(nil)
@@ -121,6 +133,43 @@ func enable(lib *library) error {
 		_ = lib.FlushPeriod(flushEvery) // without it a killed program loses more
 	}
 	return nil
+}
+
+// The driver's calls that launch, in CUPTI's numbers of them: cuLaunchKernel,
+// cuLaunchCooperativeKernel, cuGraphLaunch and cuLaunchKernelEx, each followed by
+// its form for per-thread default streams (cupti_driver_cbid.h).
+var launchCalls = []uint32{307, 442, 477, 478, 514, 515, 652, 653}
+
+// domainDriver is CUPTI_CB_DOMAIN_DRIVER_API.
+const domainDriver = 1
+
+// subscribe has callback called around launches. A call that this CUPTI does not
+// know yet cannot be made by the driver beside it either.
+func subscribe(lib *library, callback uintptr) error {
+	if lib.Subscribe == nil || lib.EnableCallback == nil {
+		return fmt.Errorf("%w: it lacks cuptiSubscribe", ErrVersion)
+	}
+	subscriber := new(uintptr)
+	if err := lib.say("cuptiSubscribe", lib.Subscribe(subscriber, callback, 0)); err != nil {
+		return fmt.Errorf("%w: does another profiler run (ncu, nsys, torch.profiler)?", err)
+	}
+	if err := lib.say("cuptiEnableCallback", lib.EnableCallback(1, *subscriber, domainDriver, launchCalls[0])); err != nil {
+		return err
+	}
+	for _, id := range launchCalls[1:] {
+		_ = lib.EnableCallback(1, *subscriber, domainDriver, id)
+	}
+	return nil
+}
+
+// Write hands the process's log to f, which must be quick; nothing where none is
+// being written.
+func Write(f func(*launchlog.Writer)) {
+	if r := attached.rec.Load(); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		f(r.log)
+	}
 }
 
 // Detach takes what CUPTI still has and makes the log whole. It must be called

@@ -34,7 +34,7 @@ func attach(t *testing.T, lib string) (s standin, log string, err error) {
 	t.Cleanup(forget)
 	t.Setenv(EnvLibrary, lib)
 	dir := t.TempDir()
-	err = Attach(dir)
+	err = Attach(dir, Options{})
 	if _, e := os.Stat(lib); e == nil {
 		h, e := dl.Open(lib)
 		if e == nil {

@@ -19,14 +19,16 @@ var ErrNoLibrary = errors.New("CUPTI was not found")
 
 // library is libcupti. CUPTI's results are CUptiResult, 0 for success.
 type library struct {
-	GetVersion        func(version *uint32) uint32                                `c:"cuptiGetVersion"`
-	RegisterCallbacks func(requested, completed uintptr) uint32                   `c:"cuptiActivityRegisterCallbacks"`
-	Enable            func(kind uint32) uint32                                    `c:"cuptiActivityEnable"`
-	FlushAll          func(flag uint32) uint32                                    `c:"cuptiActivityFlushAll"`
-	NextRecord        func(buffer uintptr, valid uintptr, record *uintptr) uint32 `c:"cuptiActivityGetNextRecord"`
-	Dropped           func(context uintptr, stream uint32, n *uint64) uint32      `c:"cuptiActivityGetNumDroppedRecords"`
-	ResultString      func(result uint32, text **byte) uint32                     `c:"cuptiGetResultString?"`
-	FlushPeriod       func(ms uint32) uint32                                      `c:"cuptiActivityFlushPeriod?"`
+	GetVersion        func(version *uint32) uint32                                  `c:"cuptiGetVersion"`
+	RegisterCallbacks func(requested, completed uintptr) uint32                     `c:"cuptiActivityRegisterCallbacks"`
+	Enable            func(kind uint32) uint32                                      `c:"cuptiActivityEnable"`
+	FlushAll          func(flag uint32) uint32                                      `c:"cuptiActivityFlushAll"`
+	NextRecord        func(buffer uintptr, valid uintptr, record *uintptr) uint32   `c:"cuptiActivityGetNextRecord"`
+	Dropped           func(context uintptr, stream uint32, n *uint64) uint32        `c:"cuptiActivityGetNumDroppedRecords"`
+	ResultString      func(result uint32, text **byte) uint32                       `c:"cuptiGetResultString?"`
+	FlushPeriod       func(ms uint32) uint32                                        `c:"cuptiActivityFlushPeriod?"`
+	Subscribe         func(subscriber *uintptr, callback, user uintptr) uint32      `c:"cuptiSubscribe?"`
+	EnableCallback    func(on uint32, subscriber uintptr, domain, id uint32) uint32 `c:"cuptiEnableCallback?"`
 }
 
 // driver is what is asked of libcuda: whose ordinal a kernel ran on.

@@ -3,7 +3,7 @@
 //
 // Kernels are known by name: wattmark's own, and any other, which computes for
 // FAKE_KERNEL_MS (20). FAKE_FAIL="cuLaunchKernel=700@5,cuInit=100" makes calls
-// fail with a CUresult, from the given call on (1).
+// fail with a CUresult, from the given call on (1). FAKE_UUID is its UUID in hex.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -102,7 +102,14 @@ CUresult cuGetErrorString(CUresult e, const char **s) { (void)e; *s = "as the te
 CUresult cuDeviceGetCount(int *n) { CALL; *n = 1; return 0; }
 CUresult cuDeviceGet(int *d, int i) { CALL; *d = i; return 0; }
 CUresult cuDeviceGetName(char *s, int n, int d) { (void)d; CALL; snprintf(s, (size_t)n, "Stand-in GPU"); return 0; }
-CUresult cuDeviceGetUuid_v2(unsigned char *u, int d) { (void)d; CALL; memset(u, 0x5A, 16); return 0; }
+CUresult cuDeviceGetUuid_v2(unsigned char *u, int d) {
+  const char *hex = getenv("FAKE_UUID");
+  unsigned byte;
+  (void)d; CALL;
+  memset(u, 0x5A, 16);
+  for (int i = 0; hex && i < 16 && sscanf(hex + 2 * i, "%2x", &byte) == 1; i++) u[i] = (unsigned char)byte;
+  return 0;
+}
 CUresult cuDeviceGetPCIBusId(char *s, int n, int d) { (void)d; CALL; snprintf(s, (size_t)n, "0000:0A:00.0"); return 0; }
 CUresult cuDeviceGetAttribute(int *v, int a, int d) { (void)d; CALL; *v = a == 16 ? 4 : a == 75 ? 9 : 0; return 0; }
 
@@ -184,6 +191,8 @@ CUresult cuStreamQuery(uintptr_t s) {
   pthread_mutex_unlock(&lock);
   return r;
 }
+// Stream 66 is being captured.
+CUresult cuStreamIsCapturing(uintptr_t s, int *status) { CONTEXT; *status = s == 66; return 0; }
 CUresult cuStreamSynchronize(uintptr_t s) { CONTEXT; if (!stream(s)) return BAD_HANDLE; rest(stream(s)->until); return 0; }
 CUresult cuCtxSynchronize(void) {
   CONTEXT;

@@ -183,5 +183,55 @@ void standin_kernel(const char *name, uint64_t start, uint64_t end, uint32_t dev
   valid += sizeof r;
 }
 
+/* A subscriber's view of a launch, as cupti_callbacks.h has it. */
+typedef struct {
+  int callbackSite;
+  const char *functionName;
+  const void *functionParams;
+  void *functionReturnValue;
+  const char *symbolName;
+  void *context;
+  uint32_t contextUid;
+  uint64_t *correlationData;
+  uint32_t correlationId;
+} callback_t;
+typedef void (*subscriber_t)(void *user, uint32_t domain, uint32_t id, const callback_t *data);
+static subscriber_t subscriber;
+static void *user;
+static char wanted[1024];
+
+int cuptiSubscribe(void **handle, subscriber_t f, void *u) {
+#ifdef FAIL_SUBSCRIBE
+  return 39;
+#endif
+  subscriber = f;
+  user = u;
+  *handle = &subscriber;
+  return 0;
+}
+
+int cuptiEnableCallback(uint32_t on, void *handle, uint32_t domain, uint32_t id) {
+  if (handle != &subscriber || domain != 1 || id >= sizeof wanted) return 1;
+  wanted[id] = on != 0;
+  return 0;
+}
+
+/* standin_call has the subscriber called as before (site 0) or after (1) a call of
+ * the driver. data is kept between the two. */
+void standin_call(int site, uint32_t id, const char *function, const void *params, const char *symbol, void *context, uint64_t *data,
+                  uint32_t correlation) {
+  callback_t c;
+  if (!subscriber || !wanted[id]) return;
+  memset(&c, 0xa5, sizeof c);
+  c.callbackSite = site;
+  c.functionName = function;
+  c.functionParams = params;
+  c.symbolName = symbol;
+  c.context = context;
+  c.correlationData = data;
+  c.correlationId = correlation;
+  subscriber(user, 1, id, &c);
+}
+
 /* standin_drop makes CUPTI say that it lost records. */
 void standin_drop(uint64_t n) { dropped += n; }

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"wattmark/hostagent/sim"
+	"wattmark/measure/marker"
+	"wattmark/monitor/emulator/board"
+	"wattmark/store"
+)
+
+// selecting is a program whose launches are bracketed by the library within it: on
+// stand-ins for libcuda, which loads the rig's board, and for libcupti.
+func selecting(t *testing.T) *injected {
+	t.Helper()
+	in := compiledFrom(t, "testdata/selected.c.txt", func(dir string) []string {
+		cuda := filepath.Join(dir, "libcuda.so.1")
+		fake := exec.CommandContext(t.Context(), "gcc", "-shared", "-fPIC", "-O1", "-o", cuda, "../libwattmark/testdata/fakecuda.c", "-lpthread")
+		if out, err := fake.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return []string{"-L" + dir, "-l:libcuda.so.1", "-Wl,-rpath," + dir}
+	})
+	t.Setenv("LD_LIBRARY_PATH", filepath.Dir(in.program))
+	t.Setenv("FAKE_BOARD", filepath.Join(t.TempDir(), "board"))
+	uuid := strings.TrimPrefix(sim.UUID(simSeed(in.socket)), "GPU-")
+	t.Setenv("FAKE_UUID", strings.ReplaceAll(uuid, "-", ""))
+	in.serveFakes(os.Getenv("FAKE_BOARD"))
+	return in
+}
+
+// serveFakes takes the stand-in GPU's words: "L ns load" lays a load down and is
+// answered with when it really begins; "C ns" takes back what comes later.
+func (in *injected) serveFakes(socket string) {
+	in.t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	in.t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				for s := bufio.NewScanner(c); s.Scan(); {
+					fmt.Fprintln(c, in.obey(s.Text()).UnixNano())
+				}
+			})
+		}
+	})
+}
+
+func (in *injected) obey(line string) time.Time {
+	var what rune
+	var ns int64
+	var load uint8
+	if _, err := fmt.Sscanf(line, "%c %d %d", &what, &ns, &load); err != nil {
+		in.t.Errorf("the stand-in GPU said %q", line)
+	}
+	at := time.Unix(0, ns)
+	if what == 'C' {
+		in.live.Cancel(at)
+	} else if begin, err := in.live.SetLoad(at, board.Load(load)); err == nil {
+		at = begin
+	}
+	return at
+}
+
+// bracketed measures the program with a selection. Where a busy machine loses a
+// marker it is measured again.
+func (in *injected) bracketed(flags ...string) (r report, x store.Task) {
+	in.t.Helper()
+	for range 4 {
+		args := append([]string{"--auto", "--library", in.library, "--name", "bracketed"}, flags...)
+		p := in.rig.run(append(args, "--", in.program)...)
+		code := p.wait(in.t)
+		r = report{}
+		object(in.t, p.out.String(), &r)
+		if code == 0 {
+			x, _ = task(in.t, in.db, store.TaskID(r.TaskID))
+			return r, x
+		}
+		if code != exitIncomplete || !strings.Contains(r.Reason, "marker") {
+			in.t.Fatalf("exit code %d: %s\n%s", code, r.Reason, &p.err)
+		}
+		in.t.Log("measured again: ", r.Reason)
+	}
+	in.t.Fatal("no measurement is complete")
+	return r, x
+}
+
+// Markers around every second launch of one kernel: played by the library in the
+// program's own context, found in the trace, and part of the clock fit.
+func TestMarkersAroundSelectedKernels(t *testing.T) {
+	in := selecting(t)
+	r, x := in.bracketed("--kernel", "gemm", "--every", "2")
+	count := map[marker.Kind]int{}
+	for _, f := range x.Markers {
+		if f.TagOK {
+			count[f.Kind]++
+		}
+	}
+	// Five launches of gemm, the first, third and fifth chosen, the fifth captured.
+	if count[marker.Start] != 3 || count[marker.Stop] != 3 {
+		t.Errorf("found %v, want three of each: one around all and two around gemm", count)
+	}
+	one, edges := x.Marker.Chips(marker.Start), 0
+	for i := range one[1:] {
+		if one[i+1] != one[i] {
+			edges++
+		}
+	}
+	if x.Clock.Used < 5*edges {
+		t.Errorf("the clocks are related by %d edges, one marker has %d", x.Clock.Used, edges)
+	}
+	if r.Kernels == nil || r.Kernels.Recorded < 13 {
+		t.Fatalf("%+v", r.Kernels)
+	}
+	if w := strings.Join(r.Kernels.Warnings, "\n"); !strings.Contains(w, "1 selected launches were not bracketed: those that were captured") {
+		t.Errorf("warnings: %q", w)
+	}
+	in.asTheBoard(x, r)
+}
+
+// asTheBoard holds each kernel's energy against the board's over the same times.
+func (in *injected) asTheBoard(x store.Task, r report) {
+	t := in.t
+	t.Helper()
+	db, err := store.OpenReadOnly(t.Context(), in.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tables, err := db.LaunchTables(t.Context(), x.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	truth := map[string]float64{}
+	for l, err := range db.Launches(t.Context(), x.ID) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := in.live.Energy(time.Unix(0, l.Start), time.Unix(0, l.End))
+		if err != nil {
+			t.Fatal(err)
+		}
+		truth[tables.Names[l.Name]] += float64(e.Total)
+	}
+	for _, l := range r.Kernels.Lines {
+		if want, ok := truth[firstOf(l.Symbol, l.Name)]; ok && math.Abs(*l.EnergyJ-want) > *l.EnergyUJ {
+			t.Errorf("%s: %v ± %v J, the board drew %v J", l.Name, *l.EnergyJ, *l.EnergyUJ, want)
+		}
+	}
+}
+
+func TestSelectionsThatComeToNothing(t *testing.T) {
+	in := selecting(t)
+	for name, c := range map[string]struct {
+		flags   []string
+		fail    string
+		warning string
+	}{
+		"no such kernel": {[]string{"--kernel", "attention"}, "", `none matches "attention"`},
+		"only the first": {[]string{"--kernel", "copy", "--at-most", "1"}, "", "7 selected launches were not bracketed: those behind the first 1"},
+		"no memory":      {[]string{"--kernel", "gemm"}, "cuMemAlloc_v2=2", "no further kernels are bracketed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			whole := in.t
+			in.t = t
+			defer func() { in.t = whole }()
+			t.Setenv("FAKE_FAIL", c.fail)
+			r, _ := in.bracketed(c.flags...)
+			if w := strings.Join(r.Kernels.Warnings, "\n"); !strings.Contains(w, c.warning) {
+				t.Errorf("warnings: %q", w)
+			}
+		})
+	}
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"missing closing", []string{"--auto", "--kernel", "("}},
+		{"want 1 or more", []string{"--auto", "--kernel", "x", "--every", "0"}},
+		{"go with --kernel", []string{"--auto", "--every", "3"}},
+		{"--kernel goes with --auto", []string{"--kernel", "x"}},
+	} {
+		p := in.rig.run(append(append(c.args, "--library", in.library, "--"), in.program)...)
+		if code := p.wait(t); code != exitUsage || !strings.Contains(p.err.String(), c.want) {
+			t.Errorf("%v: exit code %d\n%s", c.args, code, &p.err)
+		}
+	}
+}

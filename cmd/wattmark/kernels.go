@@ -6,10 +6,10 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"strings"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ianlancetaylor/demangle"
 

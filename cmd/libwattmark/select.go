@@ -180,9 +180,13 @@ func (s *selector) tell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for why, n := range s.skipped {
-		cupti.Write(func(w *launchlog.Writer) { w.Trouble(fmt.Sprintf("%d selected launches were not bracketed: those %s", n, why)) })
+		cupti.Write(func(w *launchlog.Writer) {
+			w.Trouble(fmt.Sprintf("%d selected launches were not bracketed: those %s", n, why))
+		})
 	}
 	if s.played == 0 && s.failed == nil {
-		cupti.Write(func(w *launchlog.Writer) { w.Trouble(fmt.Sprintf("no launch was bracketed: none matches %q", s.Kernel)) })
+		cupti.Write(func(w *launchlog.Writer) {
+			w.Trouble(fmt.Sprintf("no launch was bracketed: none matches %q", s.Kernel))
+		})
 	}
 }

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Makes the recordings and figures of this folder on a machine with a GPU, nvcc and
+# PyTorch. BIN holds wattmark and libwattmark.so, OUT takes the results.
+#   BIN=bin OUT=out testdata/h200/collect/collect.sh library auto pulse
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+bin=$(cd "${BIN:?}" && pwd)
+mkdir -p "${OUT:?}"; out=$(cd "$OUT" && pwd)
+work=$(mktemp -d)
+export PATH=$bin:$PATH LD_LIBRARY_PATH=$bin:${LD_LIBRARY_PATH:-} PYTHONPATH=$root/api/python WATTMARK_LIBRARY=$bin/libwattmark.so
+export WATTMARK_DB=$work/power.db WATTMARK_USER=lab
+cd "$work" || exit
+
+build() { nvcc -O2 -arch=native -I"$root/cmd/libwattmark" -o "$(basename "$1" .cu)" "$1" -L"$bin" -lwattmark; }
+say() { printf '\n== %s (%ds)\n' "$*" "$SECONDS"; }
+monitor() { # the GPU's own sensor is the meter
+  wattmark monitor --instrument nvml --listen 127.0.0.1:7551 --spool "$work/spool" >"$out/monitor.log" 2>&1 &
+  trap 'kill %1 2>/dev/null' EXIT
+  for _ in $(seq 50); do grep -q 'serving the bench' "$out/monitor.log" && return; sleep 0.1; done
+  cat "$out/monitor.log"; exit 1
+}
+
+library() {
+  for f in "$root"/cmd/libwattmark/examples/{matmul,vectoradd,streams}.cu "$here/markers.cu"; do
+    say "$(basename "$f")"; build "$f" && ./"$(basename "$f" .cu)"
+  done
+  say python; python3 "$here/gemm.py"
+}
+
+auto() {
+  for f in launches together; do build "$here/$f.cu"; done
+  for _ in 1 2; do # alternately, so that a drift shows
+    say "launches, alone"; ./launches
+    say "launches, recorded and between markers"; wattmark run --auto --json --name launches -- ./launches >launches.json; grep -o '{"kernels".*' launches.json; summary launches.json
+  done
+  say "launches, a few bracketed"; wattmark run --auto --json --kernel nothing --every 100000 --at-most 3 --name bracketed -- ./launches >bracketed.json; grep -o '{"kernels".*' bracketed.json; summary bracketed.json
+  say together; wattmark run --auto --json --name together -- ./together >together.json; grep -o '{"kernels".*' together.json; summary together.json
+  say pytorch; wattmark run --auto --json --name train -- python3 "$here/train.py" 4 >train.json; grep -o "{'steps.*" train.json; summary train.json
+  wattmark show "$(tasks train)" --kernels --no-plot | tee "$out/train.txt"
+  cp ./*.json "$out"
+}
+summary() {
+  python3 - "$1" <<'P'
+import json, sys
+text = open(sys.argv[1]).read()
+r = json.loads(text[text.index("{\n"):])
+k = r["kernels"]
+print({"state": r["state"], "recorded": k["recorded"], "reported": k["reported"], "dropped": k["dropped"], "energy_j": r.get("energy_j"),
+       "sum_j": sum(l["energy_j"] for l in k["lines"]), "warnings": k.get("warnings")})
+P
+}
+tasks() { wattmark tasks --name "$1" --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["tasks"][-1]["task_id"])'; }
+
+pulse() { # the energy counter is the truth; with and without its calls beside the others
+  say pulse; wattmark pulse --no-meter --for 10s --svg "$out/pulse.svg" --json | tee "$out/pulse.json"
+  say "pulse, another phase"; wattmark pulse --no-meter --on 45ms --off 55ms --for 10s --svg "$out/pulse45.svg"
+  say "pulse, the counter left alone"; wattmark pulse --no-meter --no-counter --for 3s --svg "$out/alone.svg"
+}
+
+tiny() {
+  for method in repeat contrast; do
+    say "tiny, $method"; wattmark tiny --method "$method" --benchmark compute --length 1ms --u 0.05 --json | tee "$out/tiny-$method.json"
+  done
+}
+
+instructions() { # one pass of all; SEED orders them
+  say instructions; wattmark instructions run --passes 1 --seed "${SEED:-1}" --out "$out/pass${SEED:-1}.jsonl"
+}
+
+monitor
+nvidia-smi --query-gpu=name,uuid,driver_version,clocks.sm,temperature.gpu --format=csv | tee "$out/gpu.txt"
+for part in "$@"; do "$part"; done

@@ -1,0 +1,151 @@
+package pyramid
+
+import (
+	"fmt"
+
+	"wattmark/measure"
+)
+
+// Builder makes the pages of a capture from its scans, in their order. Its memory
+// is a page a level. It is not safe for concurrent use.
+type Builder struct {
+	series int
+	next   uint64 // first scan that may come
+	open   [Levels]*Page
+	out    func(*Page) error
+}
+
+// NewBuilder begins a pyramid at a capture's scan first. out gets every page that is
+// complete, the lower levels first; it must not keep it.
+func NewBuilder(series int, out func(*Page) error) *Builder {
+	return &Builder{series: series, out: out}
+}
+
+// Next returns the first scan that may come.
+func (b *Builder) Next() uint64 { return b.next }
+
+// Add takes scans from a number on: a column a series, all of one length. Scans may
+// be left out, and none may come again.
+func (b *Builder) Add(first uint64, cols [][]measure.Watt) error {
+	if len(cols) != b.series || first < b.next {
+		return fmt.Errorf("pyramid: %d series from scan %d on: want %d from %d on", len(cols), first, b.series, b.next)
+	}
+	n := uint64(len(cols[0]))
+	for at := uint64(0); at < n; {
+		scan := first + at
+		page, err := b.page(0, scan/PageScans(0))
+		if err != nil {
+			return err
+		}
+		m := min(n-at, PageScans(0)-scan%PageScans(0))
+		for s, col := range cols {
+			fold(page.Series[s], int(scan%PageScans(0)), col[at:at+m])
+		}
+		at += m
+	}
+	b.next = first + n
+	return nil
+}
+
+// fold adds consecutive scans to a page's bins, from the page's scan at on.
+func fold(bins []Bin, at int, p []measure.Watt) {
+	for len(p) > 0 {
+		m := min(len(p), Base-at%Base)
+		lo, hi, sum := p[0], p[0], float64(0)
+		for _, w := range p[:m] {
+			lo, hi = min(lo, w), max(hi, w)
+			sum += float64(w)
+		}
+		bins[at/Base].Join(Bin{lo, hi, sum, uint32(m)})
+		p, at = p[m:], at+m
+	}
+}
+
+// page returns the open page of a level, after closing the one before it.
+func (b *Builder) page(level int, number uint64) (*Page, error) {
+	p := b.open[level]
+	switch {
+	case p == nil:
+		b.open[level] = NewPage(level, number, b.series)
+	case p.Number != number:
+		if err := b.close(level); err != nil {
+			return nil, err
+		}
+		p.clear()
+		p.Number = number
+	}
+	return b.open[level], nil
+}
+
+// close hands a page on, and its bins to the next level.
+func (b *Builder) close(level int) error {
+	p := b.open[level]
+	if err := b.raise(p); err != nil {
+		return err
+	}
+	return b.out(p)
+}
+
+// raise adds a page's bins to the page of the next level that they lie in.
+func (b *Builder) raise(p *Page) error {
+	if p.Level+1 == Levels {
+		return nil
+	}
+	const width = PageBins / Ratio // bins of the next level that a page fills
+	up, err := b.page(p.Level+1, p.Number/Ratio)
+	if err != nil {
+		return err
+	}
+	at := int(p.Number%Ratio) * width
+	for s, bins := range p.Series {
+		for i, bin := range bins {
+			up.Series[s][at+i/Ratio].Join(bin)
+		}
+	}
+	if p.Number%Ratio < Ratio-1 {
+		return nil
+	}
+	// It is complete with its last part: whoever begins again behind that finds it.
+	b.open[up.Level] = nil
+	if err := b.raise(up); err != nil {
+		return err
+	}
+	return b.out(up)
+}
+
+// Resume goes on behind pages that are complete already: page yields the page of a
+// level and number, nil where there is none. The scans from Next on must be added
+// again.
+func (b *Builder) Resume(last uint64, page func(level int, number uint64) (*Page, error)) error {
+	b.next = (last + 1) * PageScans(0)
+	for level := range Levels - 1 {
+		// Pages of this level that lie in an unfinished page of the next.
+		done := b.next / PageScans(level)
+		for n := done - done%Ratio; n < done; n++ {
+			p, err := page(level, n)
+			if err != nil {
+				return err
+			}
+			if p == nil {
+				continue
+			}
+			if err := b.raise(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close hands on the pages that are not full. The builder is done.
+func (b *Builder) Close() error {
+	for level := range b.open { // closing one opens the next
+		if p := b.open[level]; p == nil || !p.hasData() {
+			continue
+		}
+		if err := b.close(level); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package pyramid
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"wattmark/measure"
+)
+
+// wave is a power that steps, ripples and now and then spikes.
+func wave(n int, seed uint64) []measure.Watt {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	out := make([]measure.Watt, n)
+	level := 100.0
+	for i := range out {
+		if rng.IntN(5000) == 0 {
+			level = 50 + 600*rng.Float64()
+		}
+		out[i] = measure.Watt(level + 5*rng.NormFloat64())
+		if rng.IntN(100_000) == 0 {
+			out[i] += 300
+		}
+	}
+	return out
+}
+
+// pages collects what a builder hands on.
+type pages map[string]*Page
+
+func (p pages) put(x *Page) error {
+	c := NewPage(x.Level, x.Number, len(x.Series))
+	if err := c.Parse(x.Append(nil)); err != nil {
+		return err
+	}
+	p[fmt.Sprint(x.Level, "/", x.Number)] = c
+	return nil
+}
+
+func build(t testing.TB, cols [][]measure.Watt, gap [2]int) pages {
+	t.Helper()
+	out := pages{}
+	b := NewBuilder(len(cols), out.put)
+	rng := rand.New(rand.NewPCG(3, 3))
+	n := len(cols[0])
+	for at := 0; at < n; {
+		m := min(1+rng.IntN(9000), n-at)
+		if at < gap[0] {
+			m = min(m, gap[0]-at)
+		}
+		part := make([][]measure.Watt, len(cols))
+		for s := range cols {
+			part[s] = cols[s][at : at+m]
+		}
+		if err := b.Add(uint64(at), part); err != nil {
+			t.Fatal(err)
+		}
+		if at += m; at == gap[0] {
+			at = gap[1]
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Every bin of every level holds what its scans say: bounds that bound, as tightly
+// as a page's 16 bits allow, and the mean.
+func TestBinsAreTheirScans(t *testing.T) {
+	const n = 2_300_017
+	cols := [][]measure.Watt{wave(n, 1), wave(n, 2)}
+	gap := [2]int{300_001, 420_005}
+	got := build(t, cols, gap)
+	bins := 0
+	for level := range Levels {
+		for number := uint64(0); number*PageScans(level) < n; number++ {
+			p := got[fmt.Sprint(level, "/", number)]
+			if from := number * PageScans(level); p == nil && from >= uint64(gap[0]) && from+PageScans(level) <= uint64(gap[1]) {
+				continue // nothing of it was there
+			}
+			if p == nil {
+				t.Fatalf("level %d has no page %d", level, number)
+			}
+			for s, col := range cols {
+				for i, b := range p.Series[s] {
+					checkBin(t, b, col, gap, number*PageScans(level)+uint64(i)*BinScans(level), BinScans(level))
+					bins++
+				}
+			}
+		}
+	}
+	if want := 2 * PageBins * (36 - 1 + 3 + 1 + 1); bins != want || len(got) != 40 {
+		t.Errorf("%d bins in %d pages, want %d", bins, len(got), want)
+	}
+}
+
+func checkBin(t *testing.T, b Bin, col []measure.Watt, gap [2]int, from, scans uint64) {
+	t.Helper()
+	want := empty()
+	for i := from; i < from+scans && i < uint64(len(col)); i++ {
+		if int(i) < gap[0] || int(i) >= gap[1] {
+			want.Join(Bin{col[i], col[i], float64(col[i]), 1})
+		}
+	}
+	const fine = 0.05 // W: a thousand watts in 65535 steps, three of them
+	switch {
+	case b.N != want.N:
+		t.Fatalf("bin at %d: %d scans, want %d", from, b.N, want.N)
+	case b.N == 0:
+		if !math.IsNaN(float64(b.Min)) {
+			t.Fatalf("bin at %d: %v without scans", from, b)
+		}
+	case b.Min > want.Min || b.Max < want.Max || want.Min-b.Min > fine || b.Max-want.Max > fine || math.Abs(float64(b.Mean()-want.Mean())) > fine:
+		t.Fatalf("bin at %d: %+v, want %+v", from, b, want)
+	}
+}
+
+// A builder that begins again behind complete pages makes the same pyramid.
+func TestResume(t *testing.T) {
+	const n = 3_000_000
+	cols := [][]measure.Watt{wave(n, 9)}
+	whole := build(t, cols, [2]int{n, n})
+	for _, last := range []uint64{0, 7, 15, 16, 40} {
+		kept := pages{}
+		first := NewBuilder(1, kept.put)
+		stop := (last+1)*PageScans(0) + 1 // one scan more closes the page
+		if err := first.Add(0, [][]measure.Watt{cols[0][:stop]}); err != nil {
+			t.Fatal(err)
+		}
+		again := NewBuilder(1, kept.put)
+		err := again.Resume(last, func(level int, number uint64) (*Page, error) { return kept[fmt.Sprint(level, "/", number)], nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Add(again.Next(), [][]measure.Watt{cols[0][again.Next():]}); err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(kept) != len(whole) {
+			t.Errorf("after page %d: %d pages, want %d", last, len(kept), len(whole))
+		}
+		for key, p := range whole {
+			q := kept[key]
+			for i, b := range p.Series[0] {
+				if q == nil || b.N != q.Series[0][i].N || b.N > 0 && math.Abs(float64(b.Max-q.Series[0][i].Max)) > 0.1 {
+					t.Fatalf("after page %d: page %s differs at bin %d", last, key, i)
+				}
+			}
+		}
+	}
+}
+
+func TestWhatABuilderRefuses(t *testing.T) {
+	b := NewBuilder(2, func(*Page) error { return nil })
+	cols := [][]measure.Watt{make([]measure.Watt, 10), make([]measure.Watt, 10)}
+	if b.Add(5, cols) != nil || b.Add(14, cols) == nil || b.Add(15, cols[:1]) == nil || b.Add(15, cols) != nil {
+		t.Error("scans that come again, or a series that is missing, must be refused; others not")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	p := NewPage(0, 0, 2)
+	fold(p.Series[0], 0, wave(5000, 1))
+	f.Add(p.Append(nil))
+	f.Add([]byte{1, 0, 1, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var p Page
+		if p.Parse(b) != nil {
+			return
+		}
+		for _, bins := range p.Series {
+			for _, x := range bins {
+				if x.N > 0 && math.IsNaN(float64(x.Min)) {
+					t.Errorf("%+v", x)
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkBuilder(b *testing.B) {
+	const n = 8192
+	cols := [][]measure.Watt{wave(n, 1), wave(n, 2), wave(n, 3), wave(n, 4)}
+	buf := make([]byte, 0, 1<<16)
+	x := NewBuilder(len(cols), func(p *Page) error { buf = p.Append(buf[:0]); return nil })
+	b.ReportAllocs()
+	for i := range b.N {
+		if err := x.Add(uint64(i)*n, cols); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds()/1e6, "Mscans/s")
+}

@@ -78,16 +78,20 @@ func scanShape(row *sql.Row) (shape, error) {
 // A chunk that does not pass its own checks is ErrCorrupt. On an error nothing
 // of the call is stored. The chunks are borrowed until the call returns.
 func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk, events []measure.Event) error {
-	return d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(tx *sql.Tx) error {
+	err := d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(tx *sql.Tx) error {
 		sh, err := scanShape(tx.StmtContext(ctx, d.st.shape).QueryRowContext(ctx, int64(id)))
 		if err != nil {
 			return err
 		}
-		a := appender{tx: tx, st: &d.st, id: int64(id)}
 		for _, c := range chunks {
 			if err := c.Validate(sh.tb, sh.channels); err != nil {
 				return fmt.Errorf("%w: %w", ErrCorrupt, err)
 			}
+		}
+		folded := d.foldBeside(ctx, id, chunks)
+		defer folded() // the chunks are lent
+		a := appender{tx: tx, st: &d.st, id: int64(id)}
+		for _, c := range chunks {
 			if err := a.chunk(ctx, c); err != nil {
 				return fmt.Errorf("chunk %d: %w", c.No, err)
 			}
@@ -95,9 +99,16 @@ func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk,
 		if err := a.events(ctx, events); err != nil {
 			return err
 		}
+		if err := putPages(ctx, tx, id, folded()); err != nil {
+			return err
+		}
 		_, err = tx.StmtContext(ctx, d.st.count).ExecContext(ctx, a.id, a.chunks, a.scans)
 		return err
 	})
+	if err != nil { // what was folded is not stored
+		d.keepFolding(id, nil)
+	}
+	return err
 }
 
 // appender is one AppendChunks under way.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,6 +26,9 @@ type DB struct {
 	writer *sql.DB // one connection; nil when read-only
 	reader *sql.DB // query_only connections, on which data is the fast table
 	st     statements
+
+	foldMu sync.Mutex
+	folds  map[TaskID]*folding // of the tasks that chunks are coming in for
 }
 
 // Open opens the database, creating it where there is none, and brings its

@@ -16,7 +16,7 @@ import (
 // becomes number 1. With a result, the view data is cut to the result's window: its scans are the
 // Result.Samples stored scans from Result.FirstScan on.
 func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
-	return d.write(ctx, fmt.Sprintf("finish task %d", id), func(tx *sql.Tx) error {
+	err := d.write(ctx, fmt.Sprintf("finish task %d", id), func(tx *sql.Tx) error {
 		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, nvml_j=? WHERE task_id=?`,
 			o.State, o.Reason, optional(o.NVML), int64(id))); err != nil {
 			return err
@@ -32,6 +32,11 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 		}
 		return putOriginal(ctx, tx, id, o.Result)
 	})
+	if err == nil {
+		// A pyramid that cannot be made now is made from the chunks when it is wanted.
+		_ = d.finishPyramid(ctx, id)
+	}
+	return err
 }
 
 func optional[T ~float64](v *T) any {

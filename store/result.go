@@ -88,6 +88,9 @@ func (d *DB) AddResult(ctx context.Context, id TaskID, s measure.Setup, r *measu
 		}
 		return keepResult(ctx, tx, id, no, cal, r)
 	})
+	if err == nil {
+		err = d.BuildPyramid(ctx, id) // its watts are of a calibration
+	}
 	return no, added && err == nil, err
 }
 

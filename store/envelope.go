@@ -1,0 +1,278 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/measure/pyramid"
+)
+
+// Envelope is a stretch of a task as columns to draw: what each series' power did
+// within each.
+type Envelope struct {
+	// Series names them: the rails, and "total" behind them where there are several.
+	Series []string
+	// First is the first scan; column c covers Scans·c/Columns to Scans·(c+1)/Columns
+	// of those from it on, to within a bin.
+	First, Scans uint64
+	// From and To are its bounds in device time.
+	From, To measure.Seconds
+	// BinScans is how many scans the finest bin that was looked at covers; 1 for
+	// single scans.
+	BinScans uint64
+	Columns  [][]pyramid.Bin // by series
+}
+
+// Total names the series that is the sum of the rails.
+const Total = "total"
+
+// Envelope reads what a task's power did from one device time to another, in so
+// many columns. It takes a few thousand bins of the task's pyramid, however long the
+// stretch is; where that is missing, the scans themselves. Scans at the ends belong
+// to the nearest column. Errors wrap ErrNotFound or ErrNoHeader.
+func (d *DB) Envelope(ctx context.Context, id TaskID, from, to measure.Seconds, columns int) (*Envelope, error) {
+	op := fmt.Sprintf("read the envelope of task %d", id)
+	if columns < 1 || columns > 1<<16 || !(from < to) {
+		return nil, fmt.Errorf("%s: %d columns from %v to %v: want 1 to 65536 columns and an end after the begin", op, columns, from, to)
+	}
+	setup, cal, err := d.setupOf(ctx, id)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	e := &enveloper{ctx: ctx, d: d, id: id, setup: setup, out: Envelope{From: from, To: to}}
+	if err := e.bounds(from, to); err != nil {
+		return nil, wrap(op, err)
+	}
+	e.shape(columns)
+	err = d.reader.QueryRowContext(ctx, `SELECT w.scans=t.scans AND w.calibration_id=?2, w.calibration_id<>?2
+		FROM pyramid_whole w JOIN task t USING(task_id) WHERE w.task_id=?1`, int64(id), cal).Scan(&e.whole, &e.stale)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, wrap(op, err)
+	}
+	if err := e.read(columns); err != nil {
+		return nil, wrap(op, err)
+	}
+	return &e.out, nil
+}
+
+// enveloper is one Envelope.
+type enveloper struct {
+	ctx   context.Context
+	d     *DB
+	id    TaskID
+	setup *measure.Setup
+	whole bool // what has no page has no scans
+	stale bool // the pages are of another calibration
+	out   Envelope
+}
+
+func (e *enveloper) shape(columns int) {
+	for _, r := range e.setup.Rails {
+		e.out.Series = append(e.out.Series, r.Name)
+	}
+	if len(e.setup.Rails) > 1 {
+		e.out.Series = append(e.out.Series, Total)
+	}
+	nan := measure.Watt(math.NaN())
+	e.out.Columns = make([][]pyramid.Bin, len(e.out.Series))
+	for s := range e.out.Columns {
+		e.out.Columns[s] = make([]pyramid.Bin, columns)
+		for c := range e.out.Columns[s] {
+			e.out.Columns[s][c] = pyramid.Bin{Min: nan, Max: nan}
+		}
+	}
+}
+
+// bounds turns device times to scans.
+func (e *enveloper) bounds(from, to measure.Seconds) error {
+	first, err := e.d.scanAt(e.ctx, e.id, e.setup.Timebase, from)
+	if err != nil {
+		return err
+	}
+	end, err := e.d.scanAt(e.ctx, e.id, e.setup.Timebase, to)
+	if err != nil {
+		return err
+	}
+	e.out.First, e.out.Scans = first, max(end, first+1)-first
+	return nil
+}
+
+// read chooses the coarsest level whose bins are still finer than the columns.
+func (e *enveloper) read(columns int) error {
+	per := e.out.Scans / uint64(columns)
+	level := -1
+	for level+1 < pyramid.Levels && pyramid.BinScans(level+1) <= per {
+		level++
+	}
+	if level < 0 || e.stale {
+		e.out.BinScans = 1
+		return e.scans(e.out.First, e.out.First+e.out.Scans, func(scan uint64, s int, w measure.Watt) {
+			e.add(scan, s, pyramid.Bin{Min: w, Max: w, Sum: float64(w), N: 1})
+		})
+	}
+	e.out.BinScans = pyramid.BinScans(level)
+	n := pyramid.PageScans(level)
+	return e.pages(level, e.out.First/n, (e.out.First+e.out.Scans-1)/n)
+}
+
+// add puts a bin into the column that its first scan lies in.
+func (e *enveloper) add(scan uint64, s int, b pyramid.Bin) {
+	if b.N == 0 || scan+e.out.BinScans <= e.out.First || scan >= e.out.First+e.out.Scans {
+		return
+	}
+	at := uint64(0)
+	if scan > e.out.First {
+		at = scan - e.out.First
+	}
+	c := at * uint64(len(e.out.Columns[s])) / e.out.Scans
+	e.out.Columns[s][c].Join(b)
+}
+
+// pages adds the bins of pages first to last of a level; those that are not stored
+// are put together from the level below, and at last from scans.
+func (e *enveloper) pages(level int, first, last uint64) error {
+	list, err := e.d.pages(e.ctx, e.id, level, first, last)
+	if err != nil {
+		return err
+	}
+	next := first
+	for _, p := range list {
+		if err := e.missing(level, next, p.Number); err != nil {
+			return err
+		}
+		for s := range e.out.Columns {
+			for i, b := range p.Series[s] {
+				e.add(p.Number*pyramid.PageScans(level)+uint64(i)*pyramid.BinScans(level), s, b)
+			}
+		}
+		next = p.Number + 1
+	}
+	return e.missing(level, next, last+1)
+}
+
+func (e *enveloper) missing(level int, from, end uint64) error {
+	if from >= end || e.whole {
+		return nil
+	}
+	if level > 0 {
+		return e.pages(level-1, from*pyramid.Ratio, end*pyramid.Ratio-1)
+	}
+	n := pyramid.PageScans(0)
+	return e.scans(max(from*n, e.out.First), min(end*n, e.out.First+e.out.Scans), func(scan uint64, s int, w measure.Watt) {
+		e.add(scan, s, pyramid.Bin{Min: w, Max: w, Sum: float64(w), N: 1})
+	})
+}
+
+// scans calls f with every scan's power of every series.
+func (e *enveloper) scans(from, end uint64, f func(scan uint64, series int, w measure.Watt)) error {
+	meter, err := measure.NewPowerMeter(e.setup)
+	if err != nil {
+		return err
+	}
+	no, err := e.d.chunkAt(e.ctx, e.id, from)
+	if err != nil {
+		return err
+	}
+	var b measure.Block
+	cols := make([][]measure.Watt, len(e.out.Columns))
+	for c, err := range e.d.Chunks(e.ctx, e.id, no) {
+		if err == nil && c.FirstScan >= end {
+			return nil
+		}
+		if err == nil {
+			err = chunk.Decode(c, e.setup.Timebase, len(e.setup.Channels), &b)
+		}
+		if err != nil {
+			return err
+		}
+		first := powers(meter, len(e.setup.Rails), &b, cols)
+		for s, col := range cols {
+			for i := max(from, first) - first; i < min(uint64(len(col)), end-first); i++ {
+				f(first+i, s, col[i])
+			}
+		}
+	}
+	return nil
+}
+
+// pages reads stored pages first to last of a level, in order.
+func (d *DB) pages(ctx context.Context, id TaskID, level int, first, last uint64) ([]*pyramid.Page, error) {
+	rows, err := d.reader.QueryContext(ctx, `SELECT page, data FROM pyramid WHERE task_id=? AND level=? AND page BETWEEN ? AND ? ORDER BY page`,
+		int64(id), level, int64(first), int64(last))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []*pyramid.Page
+	var data sql.RawBytes
+	for rows.Next() {
+		p := &pyramid.Page{Level: level}
+		if err := rows.Scan(&p.Number, &data); err != nil {
+			return nil, err
+		}
+		if err := p.Parse(data); err != nil {
+			return nil, fmt.Errorf("%w: level %d, page %d: %w", ErrCorrupt, level, p.Number, err)
+		}
+		out = append(out, p)
+	}
+	return out, rows.Err()
+}
+
+// chunkAt returns the number of the last chunk that begins at or before a scan; 0
+// where none does. Chunks' scans grow with their numbers.
+func (d *DB) chunkAt(ctx context.Context, id TaskID, scan uint64) (uint64, error) {
+	return d.lastChunk(ctx, id, func(first uint64, _ int64) bool { return first <= scan })
+}
+
+// lastChunk returns the number of the last chunk that before holds of, by halving.
+func (d *DB) lastChunk(ctx context.Context, id TaskID, before func(firstScan uint64, firstTick int64) bool) (uint64, error) {
+	var lo, hi sql.NullInt64
+	if err := d.reader.QueryRowContext(ctx, `SELECT min(chunk_no), max(chunk_no) FROM chunk WHERE task_id=?`, int64(id)).Scan(&lo, &hi); err != nil || !lo.Valid {
+		return 0, err
+	}
+	st, err := d.reader.PrepareContext(ctx, `SELECT chunk_no, first_scan, first_tick FROM chunk WHERE task_id=? AND chunk_no>=? ORDER BY chunk_no LIMIT 1`)
+	if err != nil {
+		return 0, err
+	}
+	defer st.Close()
+	best := lo.Int64
+	for a, b := lo.Int64, hi.Int64; a <= b; {
+		mid := a + (b-a)/2
+		var no, first, tick int64
+		if err := st.QueryRowContext(ctx, int64(id), mid).Scan(&no, &first, &tick); err != nil {
+			return 0, err
+		}
+		if before(uint64(first), tick) {
+			best, a = no, max(no, mid)+1
+		} else {
+			b = mid - 1
+		}
+	}
+	return uint64(best), nil
+}
+
+// scanAt returns the number of the scan at a device time, as near as ticks at an
+// even distance up to the next chunk tell; before the first chunk it is that one's first.
+func (d *DB) scanAt(ctx context.Context, id TaskID, tb measure.Timebase, at measure.Seconds) (uint64, error) {
+	tick := tb.Ticks(at)
+	no, err := d.lastChunk(ctx, id, func(_ uint64, first int64) bool { return float64(first) <= tick })
+	if err != nil {
+		return 0, err
+	}
+	var first, n, start int64
+	err = d.reader.QueryRowContext(ctx, `SELECT first_scan, coalesce((SELECT first_scan FROM chunk WHERE task_id=?1 AND chunk_no>?2
+		ORDER BY chunk_no LIMIT 1)-first_scan, n), first_tick FROM chunk WHERE task_id=?1 AND chunk_no=?2`, int64(id), int64(no)).Scan(&first, &n, &start)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil // no chunks
+	}
+	if err != nil {
+		return 0, err
+	}
+	in := math.Ceil((tick - float64(start)) / tb.TicksPerScan)
+	return uint64(first) + uint64(min(max(in, 0), float64(n))), nil
+}

@@ -1,0 +1,296 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/measure/pyramid"
+)
+
+// folding makes a task's pyramid while its chunks come in.
+type folding struct {
+	setup   measure.Setup
+	meter   *measure.PowerMeter
+	builder *pyramid.Builder
+	block   measure.Block
+	cols    [][]measure.Watt // by series
+	rows    []pyramidRow     // complete, and not yet stored
+}
+
+type pyramidRow struct {
+	level int
+	page  uint64
+	data  []byte
+}
+
+// seriesOf is how many series the pyramid of a setup has: its rails, and behind
+// them their sum where there are several.
+func seriesOf(s *measure.Setup) int {
+	if len(s.Rails) > 1 {
+		return len(s.Rails) + 1
+	}
+	return len(s.Rails)
+}
+
+func newFolding(s *measure.Setup) (*folding, error) {
+	meter, err := measure.NewPowerMeter(s)
+	if err != nil {
+		return nil, err
+	}
+	f := &folding{setup: *s, meter: meter, cols: make([][]measure.Watt, seriesOf(s))}
+	f.builder = pyramid.NewBuilder(len(f.cols), f.put)
+	return f, nil
+}
+
+func (f *folding) put(p *pyramid.Page) error {
+	f.rows = append(f.rows, pyramidRow{p.Level, p.Number, p.Append(nil)})
+	return nil
+}
+
+// take folds a chunk in; scans that are in already are passed over.
+func (f *folding) take(c *chunk.Chunk) error {
+	end := c.FirstScan + uint64(c.Scans)
+	if end <= f.builder.Next() {
+		return nil
+	}
+	if err := chunk.Decode(c, f.setup.Timebase, len(f.setup.Channels), &f.block); err != nil {
+		return err
+	}
+	first, cols := powers(f.meter, len(f.setup.Rails), &f.block, f.cols), f.cols
+	if skip := f.builder.Next(); skip > first {
+		cut := make([][]measure.Watt, len(cols))
+		for s := range cols {
+			cut[s] = cols[s][skip-first:]
+		}
+		first, cols = skip, cut
+	}
+	return f.builder.Add(first, cols)
+}
+
+// powers fills a column a series with a block's power, and returns the first scan.
+func powers(m *measure.PowerMeter, rails int, b *measure.Block, cols [][]measure.Watt) uint64 {
+	for r := range rails {
+		cols[r] = m.RailPower(r, b, cols[r])
+	}
+	if len(cols) > rails {
+		cols[rails] = m.Total(b, cols[rails])
+	}
+	return b.FirstScan
+}
+
+// folding returns the pyramid that grows with a task, going on behind what is
+// stored of it.
+func (d *DB) folding(ctx context.Context, id TaskID) (*folding, error) {
+	d.foldMu.Lock()
+	f := d.folds[id]
+	d.foldMu.Unlock()
+	if f != nil {
+		return f, nil
+	}
+	setup, _, err := d.setupOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if f, err = newFolding(setup); err != nil {
+		return nil, err
+	}
+	if err := f.resume(ctx, d, id, nil); err != nil {
+		return nil, err
+	}
+	d.keepFolding(id, f)
+	return f, nil
+}
+
+// keepFolding remembers a task's pyramid; nil forgets it: it is then resumed from
+// what is stored.
+func (d *DB) keepFolding(id TaskID, f *folding) {
+	d.foldMu.Lock()
+	defer d.foldMu.Unlock()
+	if f == nil {
+		delete(d.folds, id)
+		return
+	}
+	if d.folds == nil {
+		d.folds = map[TaskID]*folding{}
+	}
+	d.folds[id] = f
+}
+
+// resume goes on behind the last page of the lowest level. spill takes what is
+// complete on the way; nil keeps it for the next fold.
+func (f *folding) resume(ctx context.Context, d *DB, id TaskID, spill func([]pyramidRow) error) error {
+	var last sql.NullInt64
+	if err := d.reader.QueryRowContext(ctx, `SELECT max(page) FROM pyramid WHERE task_id=? AND level=0`, int64(id)).Scan(&last); err != nil {
+		return err
+	}
+	from := uint64(0)
+	if last.Valid {
+		err := f.builder.Resume(uint64(last.Int64), func(level int, page uint64) (*pyramid.Page, error) {
+			list, err := d.pages(ctx, id, level, page, page)
+			if err != nil || len(list) == 0 {
+				return nil, err
+			}
+			return list[0], nil
+		})
+		if err != nil {
+			return err
+		}
+		if from, err = d.chunkAt(ctx, id, f.builder.Next()); err != nil {
+			return err
+		}
+	}
+	for c, err := range d.Chunks(ctx, id, from) {
+		if err == nil {
+			err = f.take(c)
+		}
+		if err == nil && spill != nil && len(f.rows) >= spillRows {
+			err = spill(f.handOver())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spillRows is how many pages are kept in memory while a pyramid is built anew.
+const spillRows = 64
+
+func (f *folding) handOver() []pyramidRow {
+	rows := f.rows
+	f.rows = nil
+	return rows
+}
+
+// setupOf returns a task's setup and the number of its calibration.
+func (d *DB) setupOf(ctx context.Context, id TaskID) (*measure.Setup, int64, error) {
+	tx, err := d.reader.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer tx.Rollback() // it only read
+	var cal sql.NullInt64
+	err = tx.QueryRowContext(ctx, `SELECT calibration_id FROM task WHERE task_id=?`, int64(id)).Scan(&cal)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, 0, ErrNotFound
+	case err != nil:
+		return nil, 0, err
+	case !cal.Valid:
+		return nil, 0, ErrNoHeader
+	}
+	s := new(measure.Setup)
+	return s, cal.Int64, readSetup(ctx, tx, cal.Int64, s)
+}
+
+// fold folds chunks in and returns the rows that are complete. Chunks of a call that
+// fails must come again, after keepFolding(nil).
+func (f *folding) fold(chunks []*chunk.Chunk) ([]pyramidRow, error) {
+	for _, c := range chunks {
+		if err := f.take(c); err != nil {
+			return nil, fmt.Errorf("chunk %d: %w", c.No, err)
+		}
+	}
+	return f.handOver(), nil
+}
+
+const putPageSQL = `INSERT OR REPLACE INTO pyramid(task_id, level, page, data) VALUES(?,?,?,?)`
+
+func putPages(ctx context.Context, tx *sql.Tx, id TaskID, rows []pyramidRow) error {
+	for _, r := range rows {
+		if _, err := tx.ExecContext(ctx, putPageSQL, int64(id), r.level, int64(r.page), r.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finishPyramid stores what is left of a task's pyramid and notes that it is whole.
+func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
+	f, err := d.folding(ctx, id)
+	if errors.Is(err, ErrNoHeader) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.keepFolding(id, nil)
+	_, cal, err := d.setupOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := f.builder.Close(); err != nil {
+		return err
+	}
+	return d.write(ctx, fmt.Sprintf("store the pyramid of task %d", id), func(tx *sql.Tx) error {
+		if err := putPages(ctx, tx, id, f.handOver()); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO pyramid_whole SELECT task_id, ?2, scans FROM task WHERE task_id=?1`, int64(id), cal)
+		return err
+	})
+}
+
+// BuildPyramid makes a task's pyramid anew from its chunks, as after a new
+// calibration, or for a task of an older version of this program.
+func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
+	op := fmt.Sprintf("build the pyramid of task %d", id)
+	err := d.write(ctx, op, func(tx *sql.Tx) error {
+		for _, table := range []string{"pyramid", "pyramid_whole"} {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE task_id=?`, int64(id)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.keepFolding(id, nil)
+	setup, _, err := d.setupOf(ctx, id)
+	if err != nil {
+		return wrap(op, err)
+	}
+	f, err := newFolding(setup)
+	if err != nil {
+		return wrap(op, err)
+	}
+	err = f.resume(ctx, d, id, func(rows []pyramidRow) error {
+		return d.write(ctx, op, func(tx *sql.Tx) error { return putPages(ctx, tx, id, rows) })
+	})
+	if err != nil {
+		return wrap(op, err)
+	}
+	d.keepFolding(id, f)
+	return wrap(op, d.finishPyramid(ctx, id))
+}
+
+// foldBeside folds chunks into the task's pyramid while they are being stored; the
+// function that it returns waits for the rows. A pyramid that cannot be made holds
+// nothing up: it is made from the chunks when it is wanted.
+func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) func() []pyramidRow {
+	if len(chunks) == 0 {
+		return func() []pyramidRow { return nil }
+	}
+	f, err := d.folding(ctx, id)
+	if err != nil {
+		return func() []pyramidRow { return nil }
+	}
+	var rows []pyramidRow
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var err error
+		if rows, err = f.fold(chunks); err != nil {
+			d.keepFolding(id, nil)
+		}
+	}()
+	return func() []pyramidRow {
+		<-done
+		return rows
+	}
+}

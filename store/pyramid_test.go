@@ -1,0 +1,159 @@
+package store
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/measure/pyramid"
+)
+
+// long is a task of n scans in chunks of 3000, with a gap, and what its series drew.
+func long(t *testing.T, d *DB, n int) (TaskID, [][]measure.Watt, []*chunk.Chunk) {
+	t.Helper()
+	s := threeRails(evenly)
+	id := begin(t, d, s)
+	b := ripple(rand.New(rand.NewPCG(4, 4)), len(s.Channels), n, 40)
+	chunks := encode(t, evenly, b, 3000, 0)
+	meter, err := measure.NewPowerMeter(&s)
+	ok(t, err)
+	cols := make([][]measure.Watt, seriesOf(&s))
+	powers(meter, len(s.Rails), &b, cols)
+	return id, cols, chunks
+}
+
+// An envelope holds what the scans hold, from the pyramid of a task that is whole or
+// still grows, or without one.
+func TestEnvelopeIsTheScans(t *testing.T) {
+	const n = 300_000
+	d, ctx := open(t), t.Context()
+	id, cols, chunks := long(t, d, n)
+	hole := [2]uint64{120_000, 210_000} // chunks 40 to 69 are lost
+	chunks = append(chunks[:40:40], chunks[70:]...)
+	for at := 0; at < len(chunks); at += 7 {
+		ok(t, d.AppendChunks(ctx, id, chunks[at:min(at+7, len(chunks))], nil))
+	}
+	check := func(what string) {
+		t.Helper()
+		for _, span := range [][2]uint64{{0, n}, {1000, 1500}, {23_456, 254_321}, {110_000, 130_000}, {299_000, n}} {
+			for _, columns := range []int{1, 300} {
+				checkEnvelope(t, what, d, id, cols, hole, span, columns)
+			}
+		}
+	}
+	check("while it grows")
+	ok(t, d.Finish(ctx, id, fullOutcome()))
+	var whole bool
+	ok(t, d.reader.QueryRow(`SELECT count(*) FROM pyramid_whole w JOIN task t USING(task_id) WHERE w.scans=t.scans`).Scan(&whole))
+	if !whole {
+		t.Error("the pyramid of a finished task is not whole")
+	}
+	check("finished")
+	_, err := d.writer.Exec(`DELETE FROM pyramid; DELETE FROM pyramid_whole`)
+	ok(t, err)
+	check("without a pyramid")
+	ok(t, d.BuildPyramid(ctx, id))
+	check("built anew")
+}
+
+func checkEnvelope(t *testing.T, what string, d *DB, id TaskID, cols [][]measure.Watt, hole, span [2]uint64, columns int) {
+	t.Helper()
+	at := func(scan uint64) measure.Seconds { return evenly.Seconds(float64(scan) * evenly.TicksPerScan) }
+	e, err := d.Envelope(t.Context(), id, at(span[0]), at(span[1]), columns)
+	ok(t, err)
+	// A time that was computed may round to the scan behind it.
+	near := func(a, b uint64) bool { return a-b+1 <= 2 }
+	if len(e.Series) != len(cols) || e.Series[len(e.Series)-1] != Total || !near(e.First, span[0]) || !near(e.First+e.Scans, span[1]) {
+		t.Fatalf("%s: series %q, scans %d from %d on, want %d from %d on", what, e.Series, e.Scans, e.First, span[1]-span[0], span[0])
+	}
+	for s, col := range cols {
+		all := over(col, hole, 0, uint64(len(col)))
+		fine := 3 * (all.Max - all.Min) / math.MaxUint16 // the steps of a page
+		for c, got := range e.Columns[s] {
+			// The column's bins reach at most a bin beyond it on either side.
+			from, end := e.First+e.Scans*uint64(c)/uint64(columns), e.First+e.Scans*uint64(c+1)/uint64(columns)
+			inner := over(col, hole, from+e.BinScans-1, max(end, e.BinScans)-e.BinScans+1)
+			outer := over(col, hole, max(from, e.BinScans)-e.BinScans, end+e.BinScans)
+			if inner.N > 0 && (got.N == 0 || got.Min > inner.Min || got.Max < inner.Max) ||
+				got.N > 0 && (got.Min < outer.Min-fine || got.Max > outer.Max+fine || got.Mean() < outer.Min-fine || got.Mean() > outer.Max+fine) {
+				t.Fatalf("%s, scans %v, series %d, column %d of %d: %+v, want within %+v and %+v", what, span, s, c, columns, got, inner, outer)
+			}
+		}
+	}
+	if span[1]-span[0] == 300_000 && columns == 1 {
+		var sum float64
+		for _, b := range e.Columns[0] {
+			sum += b.Sum / float64(b.N)
+		}
+		if want := over(cols[0], hole, 0, 300_000); math.Abs(sum-float64(want.Mean())) > 0.01 {
+			t.Errorf("%s: mean %v, want %v", what, sum, want.Mean())
+		}
+	}
+}
+
+func over(col []measure.Watt, hole [2]uint64, from, end uint64) (b pyramid.Bin) {
+	for i := from; i < min(end, uint64(len(col))); i++ {
+		if i < hole[0] || i >= hole[1] {
+			b.Join(pyramid.Bin{Min: col[i], Max: col[i], Sum: float64(col[i]), N: 1})
+		}
+	}
+	return b
+}
+
+// A host that dies and comes back goes on with the pyramid as with the chunks.
+func TestPyramidSurvivesAnotherHandle(t *testing.T) {
+	const n = 300_000
+	d, ctx := open(t), t.Context()
+	id, cols, chunks := long(t, d, n)
+	for at, c := range chunks {
+		if at%17 == 5 {
+			d.keepFolding(id, nil) // as a new process has it
+		}
+		ok(t, d.AppendChunks(ctx, id, []*chunk.Chunk{c}, nil))
+		if at%9 == 2 { // what is sent twice counts once
+			ok(t, d.AppendChunks(ctx, id, chunks[max(0, at-1):at+1], nil))
+		}
+	}
+	d.keepFolding(id, nil)
+	ok(t, d.Finish(ctx, id, fullOutcome()))
+	checkEnvelope(t, "resumed", d, id, cols, [2]uint64{n, n}, [2]uint64{0, n}, 300)
+	e, err := d.Envelope(ctx, id, 0, evenly.Seconds(n*evenly.TicksPerScan), 1)
+	ok(t, err)
+	if e.Columns[0][0].N != n {
+		t.Errorf("%d scans are in the pyramid, want %d", e.Columns[0][0].N, n)
+	}
+}
+
+// A batch that is refused leaves nothing in the pyramid.
+func TestPyramidOfABatchThatFails(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	id, _, chunks := long(t, d, 200_000)
+	ok(t, d.AppendChunks(ctx, id, chunks[:10], nil))
+	bad := chunks[40].Clone()
+	bad.CRC++
+	if err := d.AppendChunks(ctx, id, append(chunks[10:40:40], bad), nil); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("got %v", err)
+	}
+	s := threeRails(evenly)
+	other := ripple(rand.New(rand.NewPCG(5, 5)), len(s.Channels), 200_000, 40)
+	clash := encode(t, evenly, other, 3000, 0)[4]
+	if err := d.AppendChunks(ctx, id, append(chunks[10:40:40], clash), nil); !errors.Is(err, ErrConflict) {
+		t.Fatalf("got %v", err)
+	}
+	ok(t, d.AppendChunks(ctx, id, chunks[10:], nil))
+	ok(t, d.Finish(ctx, id, fullOutcome()))
+	e, err := d.Envelope(ctx, id, 0, evenly.Seconds(200_000*evenly.TicksPerScan), 1)
+	ok(t, err)
+	if got := e.Columns[0][0].N; got != 200_000 {
+		t.Errorf("%d scans are in the pyramid", got)
+	}
+	if _, err := d.Envelope(ctx, id, 1, 1, 10); err == nil {
+		t.Error("an empty stretch was read")
+	}
+	if _, err := d.Envelope(ctx, 99, 0, 1, 10); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a task that is not there: %v", err)
+	}
+}

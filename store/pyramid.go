@@ -16,9 +16,10 @@ type folding struct {
 	setup   measure.Setup
 	meter   *measure.PowerMeter
 	builder *pyramid.Builder
-	block   measure.Block
-	cols    [][]measure.Watt // by series
-	rows    []pyramidRow     // complete, and not yet stored
+	counts  [][chunk.BlockScans]measure.Count // by channel
+	cols    [][]measure.Count                 // the same
+	runs    []measure.Extreme                 // by series
+	rows    []pyramidRow                      // complete, and not yet stored
 }
 
 type pyramidRow struct {
@@ -41,8 +42,11 @@ func newFolding(s *measure.Setup) (*folding, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &folding{setup: *s, meter: meter, cols: make([][]measure.Watt, seriesOf(s))}
-	f.builder = pyramid.NewBuilder(len(f.cols), f.put)
+	f := &folding{
+		setup: *s, meter: meter, counts: make([][chunk.BlockScans]measure.Count, len(s.Channels)),
+		cols: make([][]measure.Count, len(s.Channels)), runs: make([]measure.Extreme, seriesOf(s)),
+	}
+	f.builder = pyramid.NewBuilder(len(f.runs), f.put)
 	return f, nil
 }
 
@@ -51,24 +55,41 @@ func (f *folding) put(p *pyramid.Page) error {
 	return nil
 }
 
-// take folds a chunk in; scans that are in already are passed over.
+// take folds a chunk in; scans that are in already are passed over. It goes block by
+// block, so that what it works on stays in the processor's cache.
 func (f *folding) take(c *chunk.Chunk) error {
-	end := c.FirstScan + uint64(c.Scans)
-	if end <= f.builder.Next() {
-		return nil
+	skip := uint64(0)
+	if next := f.builder.Next(); next > c.FirstScan {
+		skip = next - c.FirstScan
 	}
-	if err := chunk.Decode(c, f.setup.Timebase, len(f.setup.Channels), &f.block); err != nil {
-		return err
-	}
-	first, cols := powers(f.meter, len(f.setup.Rails), &f.block, f.cols), f.cols
-	if skip := f.builder.Next(); skip > first {
-		cut := make([][]measure.Watt, len(cols))
-		for s := range cols {
-			cut[s] = cols[s][skip-first:]
+	for k := int(skip / chunk.BlockScans); k < c.Blocks(); k++ {
+		n := 0
+		for ch := range f.counts {
+			var err error
+			if n, err = c.Block(ch, k, &f.counts[ch]); err != nil {
+				return err
+			}
+			f.cols[ch] = f.counts[ch][:n]
 		}
-		first, cols = skip, cut
+		from := uint64(k * chunk.BlockScans)
+		if err := f.block(c.FirstScan+from, int(max(skip, from)-from), n); err != nil {
+			return err
+		}
 	}
-	return f.builder.Add(first, cols)
+	return nil
+}
+
+// block folds scans at to n of a block that begins with scan first.
+func (f *folding) block(first uint64, at, n int) error {
+	for at < n {
+		m := min(pyramid.Base-int((first+uint64(at))%pyramid.Base), n-at)
+		f.meter.Extremes(f.cols, at, at+m, f.runs)
+		if err := f.builder.Add(first+uint64(at), m, f.runs); err != nil {
+			return err
+		}
+		at += m
+	}
+	return nil
 }
 
 // powers fills a column a series with a block's power, and returns the first scan.

@@ -74,7 +74,8 @@ func checkEnvelope(t *testing.T, what string, d *DB, id TaskID, cols [][]measure
 		fine := 3 * (all.Max - all.Min) / math.MaxUint16 // the steps of a page
 		for c, got := range e.Columns[s] {
 			// The column's bins reach at most a bin beyond it on either side.
-			from, end := e.First+e.Scans*uint64(c)/uint64(columns), e.First+e.Scans*uint64(c+1)/uint64(columns)
+			n := uint64(columns)
+			from, end := e.First+(e.Scans*uint64(c)+n-1)/n, e.First+(e.Scans*uint64(c+1)+n-1)/n
 			inner := over(col, hole, from+e.BinScans-1, max(end, e.BinScans)-e.BinScans+1)
 			outer := over(col, hole, max(from, e.BinScans)-e.BinScans, end+e.BinScans)
 			if inner.N > 0 && (got.N == 0 || got.Min > inner.Min || got.Max < inner.Max) ||
@@ -156,4 +157,24 @@ func TestPyramidOfABatchThatFails(t *testing.T) {
 	if _, err := d.Envelope(ctx, 99, 0, 1, 10); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a task that is not there: %v", err)
 	}
+}
+
+func BenchmarkFold(b *testing.B) {
+	s := threeRails(evenly)
+	data := ripple(rand.New(rand.NewPCG(4, 4)), len(s.Channels), 16384, 40)
+	chunks := encode(b, evenly, data, 16384, 0)
+	f, err := newFolding(&s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := chunks[0]
+	b.ReportAllocs()
+	for i := range b.N {
+		c.FirstScan = uint64(i) * 16384
+		if err := f.take(c); err != nil {
+			b.Fatal(err)
+		}
+		f.rows = f.rows[:0]
+	}
+	b.ReportMetric(float64(b.N)*16384/b.Elapsed().Seconds()/1e6, "Mscans/s")
 }

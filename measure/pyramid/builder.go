@@ -24,41 +24,25 @@ func NewBuilder(series int, out func(*Page) error) *Builder {
 // Next returns the first scan that may come.
 func (b *Builder) Next() uint64 { return b.next }
 
-// Add takes scans from a number on: a column a series, all of one length. Scans may
-// be left out, and none may come again.
-func (b *Builder) Add(first uint64, cols [][]measure.Watt) error {
-	if len(cols) != b.series || first < b.next {
-		return fmt.Errorf("pyramid: %d series from scan %d on: want %d from %d on", len(cols), first, b.series, b.next)
+// Add takes n scans from a number on, all of one bin of level 0, and what each
+// series did over them. Scans may be left out, and none may come again.
+func (b *Builder) Add(first uint64, n int, e []measure.Extreme) error {
+	if len(e) != b.series || first < b.next || n < 1 || first%Base+uint64(n) > Base {
+		return fmt.Errorf("pyramid: %d scans of %d series from scan %d on: want some of one bin, of %d series, from %d on", n, len(e), first, b.series, b.next)
 	}
-	n := uint64(len(cols[0]))
-	for at := uint64(0); at < n; {
-		scan := first + at
-		page, err := b.page(0, scan/PageScans(0))
-		if err != nil {
+	page := b.open[0]
+	if number := first / PageScans(0); page == nil || page.Number != number {
+		var err error
+		if page, err = b.page(0, number); err != nil {
 			return err
 		}
-		m := min(n-at, PageScans(0)-scan%PageScans(0))
-		for s, col := range cols {
-			fold(page.Series[s], int(scan%PageScans(0)), col[at:at+m])
-		}
-		at += m
 	}
-	b.next = first + n
+	at := first % PageScans(0) / Base
+	for s := range e {
+		page.Series[s][at].Join(Bin{e[s].Min, e[s].Max, e[s].Sum, uint32(n)})
+	}
+	b.next = first + uint64(n)
 	return nil
-}
-
-// fold adds consecutive scans to a page's bins, from the page's scan at on.
-func fold(bins []Bin, at int, p []measure.Watt) {
-	for len(p) > 0 {
-		m := min(len(p), Base-at%Base)
-		lo, hi, sum := p[0], p[0], float64(0)
-		for _, w := range p[:m] {
-			lo, hi = min(lo, w), max(hi, w)
-			sum += float64(w)
-		}
-		bins[at/Base].Join(Bin{lo, hi, sum, uint32(m)})
-		p, at = p[m:], at+m
-	}
 }
 
 // page returns the open page of a level, after closing the one before it.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"wattmark/measure"
@@ -24,6 +25,25 @@ func wave(n int, seed uint64) []measure.Watt {
 		}
 	}
 	return out
+}
+
+// add gives a builder scans, run by run as it wants them.
+func add(b *Builder, first uint64, cols [][]measure.Watt) error {
+	e := make([]measure.Extreme, len(cols))
+	for at := uint64(0); at < uint64(len(cols[0])); {
+		n := min(Base-(first+at)%Base, uint64(len(cols[0]))-at)
+		for s, col := range cols {
+			e[s] = measure.Extreme{Min: slices.Min(col[at : at+n]), Max: slices.Max(col[at : at+n])}
+			for _, w := range col[at : at+n] {
+				e[s].Sum += float64(w)
+			}
+		}
+		if err := b.Add(first+at, int(n), e); err != nil {
+			return err
+		}
+		at += n
+	}
+	return nil
 }
 
 // pages collects what a builder hands on.
@@ -53,7 +73,7 @@ func build(t testing.TB, cols [][]measure.Watt, gap [2]int) pages {
 		for s := range cols {
 			part[s] = cols[s][at : at+m]
 		}
-		if err := b.Add(uint64(at), part); err != nil {
+		if err := add(b, uint64(at), part); err != nil {
 			t.Fatal(err)
 		}
 		if at += m; at == gap[0] {
@@ -126,7 +146,7 @@ func TestResume(t *testing.T) {
 		kept := pages{}
 		first := NewBuilder(1, kept.put)
 		stop := (last+1)*PageScans(0) + 1 // one scan more closes the page
-		if err := first.Add(0, [][]measure.Watt{cols[0][:stop]}); err != nil {
+		if err := add(first, 0, [][]measure.Watt{cols[0][:stop]}); err != nil {
 			t.Fatal(err)
 		}
 		again := NewBuilder(1, kept.put)
@@ -134,7 +154,7 @@ func TestResume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := again.Add(again.Next(), [][]measure.Watt{cols[0][again.Next():]}); err != nil {
+		if err := add(again, again.Next(), [][]measure.Watt{cols[0][again.Next():]}); err != nil {
 			t.Fatal(err)
 		}
 		if err := again.Close(); err != nil {
@@ -156,15 +176,17 @@ func TestResume(t *testing.T) {
 
 func TestWhatABuilderRefuses(t *testing.T) {
 	b := NewBuilder(2, func(*Page) error { return nil })
-	cols := [][]measure.Watt{make([]measure.Watt, 10), make([]measure.Watt, 10)}
-	if b.Add(5, cols) != nil || b.Add(14, cols) == nil || b.Add(15, cols[:1]) == nil || b.Add(15, cols) != nil {
-		t.Error("scans that come again, or a series that is missing, must be refused; others not")
+	e := make([]measure.Extreme, 2)
+	if b.Add(5, 10, e) != nil || b.Add(14, 10, e) == nil || b.Add(15, 10, e[:1]) == nil || b.Add(15, 50, e) == nil || b.Add(15, 0, e) == nil || b.Add(15, 49, e) != nil {
+		t.Error("scans that come again or cross a bin's end, or a series that is missing, must be refused; others not")
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	p := NewPage(0, 0, 2)
-	fold(p.Series[0], 0, wave(5000, 1))
+	for i, w := range wave(PageBins, 1) {
+		p.Series[0][i] = Bin{w, w + 1, float64(w), 1}
+	}
 	f.Add(p.Append(nil))
 	f.Add([]byte{1, 0, 1, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -183,15 +205,15 @@ func FuzzParse(f *testing.F) {
 }
 
 func BenchmarkBuilder(b *testing.B) {
-	const n = 8192
-	cols := [][]measure.Watt{wave(n, 1), wave(n, 2), wave(n, 3), wave(n, 4)}
+	e := make([]measure.Extreme, 4)
 	buf := make([]byte, 0, 1<<16)
-	x := NewBuilder(len(cols), func(p *Page) error { buf = p.Append(buf[:0]); return nil })
+	x := NewBuilder(len(e), func(p *Page) error { buf = p.Append(buf[:0]); return nil })
 	b.ReportAllocs()
 	for i := range b.N {
-		if err := x.Add(uint64(i)*n, cols); err != nil {
+		e[0].Sum = float64(i)
+		if err := x.Add(uint64(i)*Base, Base, e); err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds()/1e6, "Mscans/s")
+	b.ReportMetric(float64(b.N)*Base/b.Elapsed().Seconds()/1e6, "Mscans/s")
 }

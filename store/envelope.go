@@ -276,3 +276,21 @@ func (d *DB) scanAt(ctx context.Context, id TaskID, tb measure.Timebase, at meas
 	in := math.Ceil((tick - float64(start)) / tb.TicksPerScan)
 	return uint64(first) + uint64(min(max(in, 0), float64(n))), nil
 }
+
+// Extent returns the span of device time in which a task has samples; both are 0
+// where it has none. Errors wrap ErrNotFound or ErrNoHeader.
+func (d *DB) Extent(ctx context.Context, id TaskID) (from, to measure.Seconds, err error) {
+	op := fmt.Sprintf("read the extent of task %d", id)
+	sh, err := scanShape(d.reader.QueryRowContext(ctx, shapeSQL, int64(id)))
+	if err != nil {
+		return 0, 0, wrap(op, err)
+	}
+	var first, last, n int64
+	err = d.reader.QueryRowContext(ctx, `SELECT a.first_tick, b.first_tick, b.n FROM
+		(SELECT first_tick FROM chunk WHERE task_id=?1 ORDER BY chunk_no LIMIT 1) a,
+		(SELECT first_tick, n FROM chunk WHERE task_id=?1 ORDER BY chunk_no DESC LIMIT 1) b`, int64(id)).Scan(&first, &last, &n)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, 0, nil
+	}
+	return sh.tb.Seconds(float64(first)), sh.tb.Seconds(float64(last) + float64(n)*sh.tb.TicksPerScan), wrap(op, err)
+}

@@ -32,14 +32,6 @@ func newTrace(from, to measure.Seconds, names []string, columns int) *trace {
 	return t
 }
 
-// column returns the column of an instant, −1 outside.
-func (t *trace) column(at measure.Seconds) int {
-	if at < t.from || at >= t.to {
-		return -1
-	}
-	return int(float64(len(t.counts)) * float64((at-t.from)/(t.to-t.from)))
-}
-
 // finish turns sums into means and carries the last value over empty columns,
 // as a slow sensor's reading does.
 func (t *trace) finish() {

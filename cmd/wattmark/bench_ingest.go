@@ -39,7 +39,8 @@ type streamReport struct {
 	DurationS    float64 `json:"duration_s"` // first scan taken to last chunk durable
 	ScansPerS    float64 `json:"scans_per_s"`
 	RawBytesPerS float64 `json:"raw_bytes_per_s"` // 12 bytes a scan
-	BytesPerScan float64 `json:"database_bytes_per_scan"`
+	BytesPerScan float64 `json:"database_bytes_per_scan"` // without the pyramid
+	PyramidBytes float64 `json:"pyramid_bytes_per_scan"`
 	Commits      int     `json:"commits"`
 	HostCPUS     float64 `json:"host_cpu_s"`
 	HostCores    float64 `json:"host_cores"`
@@ -121,13 +122,19 @@ func (r *streamRun) with(ctx context.Context, p *monitorProcess) (*streamReport,
 	if err != nil {
 		return nil, err
 	}
-	out.BytesPerScan = (full - empty) / float64(out.Stored)
+	chunks, pyramid := full.all-empty.all-(full.pyramid-empty.pyramid), full.pyramid-empty.pyramid
+	out.BytesPerScan, out.PyramidBytes = chunks/float64(out.Stored), pyramid/float64(out.Stored)
 	return out, p.client.Release(ctx, st.id)
 }
 
-func sizeOf(ctx context.Context, db *store.DB) (bytes float64, err error) {
-	err = db.SQL().QueryRowContext(ctx, databaseSize).Scan(&bytes)
-	return bytes, err
+// sizes are in bytes.
+type sizes struct{ all, pyramid float64 }
+
+func sizeOf(ctx context.Context, db *store.DB) (n sizes, err error) {
+	if err = db.SQL().QueryRowContext(ctx, databaseSize).Scan(&n.all); err != nil {
+		return n, err
+	}
+	return n, db.SQL().QueryRowContext(ctx, `SELECT coalesce(sum(length(data)),0) FROM pyramid`).Scan(&n.pyramid)
 }
 
 func (s *stream) report() *streamReport {

@@ -16,6 +16,7 @@ const (
 	goalScansPerS    = 30e6
 	leastScansPerS   = 15e6
 	goalBytesPerScan = 4.5
+	goalPyramidBytes = 0.08 * 12 // of the raw counts of a scan
 	goalLatencyP99S  = 0.1
 	goalHostCores    = 0.5
 )
@@ -34,7 +35,8 @@ func (r *ingestReport) judge() {
 		r.Goals = append(r.Goals,
 			atLeast("full speed", f.ScansPerS, goalScansPerS, "million scans/s", 1e6),
 			atLeast("full speed, least", f.ScansPerS, leastScansPerS, "million scans/s", 1e6),
-			atMost("full speed, stored", f.BytesPerScan, goalBytesPerScan, "bytes a scan", 1))
+			atMost("full speed, stored", f.BytesPerScan, goalBytesPerScan, "bytes a scan", 1),
+			atMost("full speed, pyramid", f.PyramidBytes, goalPyramidBytes, "bytes a scan", 1))
 		r.Goals = append(r.Goals, f.complete("full speed"))
 	}
 	if p := r.Paced; p != nil {

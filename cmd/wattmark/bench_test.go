@@ -81,6 +81,9 @@ func TestBenchIngest(t *testing.T) {
 	if r.Fast.BytesPerScan < 1 || r.Fast.BytesPerScan > goalBytesPerScan {
 		t.Errorf("%.3f bytes a scan in the database, want at most %v", r.Fast.BytesPerScan, goalBytesPerScan)
 	}
+	if r.Fast.PyramidBytes > goalPyramidBytes {
+		t.Errorf("%.3f bytes a scan in the pyramid, want at most %v", r.Fast.PyramidBytes, goalPyramidBytes)
+	}
 	if r.Paced != nil {
 		t.Error("a paced run that was left out")
 	}

@@ -79,7 +79,7 @@ func Of(parts []Part) Sum {
 			} else {
 				random += u * u
 			}
-			by := sharedBy(c, h, p.Instrument)
+			by := SharedBy(c, h, p.Instrument)
 			if by == "" {
 				independent += u * u
 				continue
@@ -113,9 +113,9 @@ func Of(parts []Part) Sum {
 	return s
 }
 
-// sharedBy names what a line of a budget would share with the same line of
+// SharedBy names what a line of a budget would share with the same line of
 // another part; empty for nothing.
-func sharedBy(c measure.Contribution, h calib.History, id measure.Identity) string {
+func SharedBy(c measure.Contribution, h calib.History, id measure.Identity) string {
 	kind, of, _ := strings.Cut(c.Source, " ")
 	if !c.Systematic {
 		return ""

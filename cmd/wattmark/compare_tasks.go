@@ -116,16 +116,10 @@ func comparedRun(t *store.Task, meter, side, path string) compare.Run {
 	return run
 }
 
-// lasting are the kinds of a budget's lines that stay as they are from one task to
-// the next on one bench. The window's lines are each task's own, and so is what
-// quantisation does: that depends on where the readings lie.
-var lasting = []string{"gain", "offset", "shunt", "skew", "assumed", "tick"}
-
 // behind names what stands behind a line of a budget: errors of the same name are
 // one error. It is empty for what is new in each task.
 func behind(c measure.Contribution, h calib.History, t *store.Task, meter, side, path string) string {
-	kind, _, _ := strings.Cut(c.Source, " ")
-	if !c.Systematic || !slices.Contains(lasting, kind) {
+	if !group.Lasts(c) {
 		return ""
 	}
 	switch meter {

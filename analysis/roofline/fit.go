@@ -1,0 +1,257 @@
+package roofline
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// unknowns are ε_flop, ε_mem and π₀.
+const unknowns = 3
+
+// theta are the three unknowns.
+type theta [unknowns]float64
+
+// Fit fits the model to three points or more. The powers are linear in the
+// unknowns,
+//
+//	E/T = ε_flop W/T + ε_mem Q/T + π₀,
+//
+// with the times as they were measured, so that a kernel that reaches no roof does
+// not bend the energies. The squares are weighted for errors in proportion to the
+// power; what the points scatter gives the interval, by Student's t, and with three
+// points their own U. What is common to all, a gain, scales all three unknowns; an
+// offset moves π₀.
+func Fit(points []Point, common Common, given Peaks) (*Model, error) {
+	if err := check(points, given); err != nil {
+		return nil, err
+	}
+	m := &Model{Scatter: math.NaN(), DoF: len(points) - unknowns}
+	var err error
+	if m.Peaks, err = peaks(points, given); err != nil {
+		return nil, err
+	}
+	s, err := solve(points)
+	if err != nil {
+		return nil, err
+	}
+	k := distuv.UnitNormal.Quantile((1 + Level) / 2)
+	if m.DoF > 0 {
+		m.Scatter = s.scatter
+		k = distuv.StudentsT{Sigma: 1, Nu: float64(m.DoF)}.Quantile((1 + Level) / 2)
+	}
+	figure := func(i int) Figure {
+		// What is common is known as well as one likes: its k is the normal one.
+		v := distuv.UnitNormal.Quantile((1+Level)/2) * math.Sqrt(common.variance(i, s.theta))
+		return Figure{s.theta[i], math.Hypot(k*math.Sqrt(s.cov.At(i, i)), v)}
+	}
+	m.Flop, m.Byte, m.Constant = figure(0), figure(1), figure(2)
+	m.TimeBalance = m.Peaks.Flops / m.Peaks.Bytes
+	m.derive(s, common)
+	m.caution(points, s, given)
+	return m, nil
+}
+
+// variance is what is common to all points does to one unknown.
+func (c Common) variance(i int, t theta) float64 {
+	v := c.Gain * t[i] * c.Gain * t[i]
+	if i == 2 {
+		v += float64(c.Offset * c.Offset)
+	}
+	return v
+}
+
+// solution is a fit with its covariance by the points' own errors.
+type solution struct {
+	theta     theta
+	cov       *mat.SymDense
+	scatter   float64 // relative
+	condition float64 // of the design, its columns of length one
+	dof       int
+}
+
+// solve makes the weighted least squares.
+func solve(points []Point) (*solution, error) {
+	n := len(points)
+	x, y := mat.NewDense(n, unknowns, nil), mat.NewVecDense(n, nil)
+	var scale theta
+	for i, p := range points {
+		w := 1 / float64(p.Power())
+		if n == unknowns && p.U > 0 {
+			w /= p.U
+		}
+		for j, v := range (theta{p.Flop / float64(p.Time), p.Bytes / float64(p.Time), 1}) {
+			x.Set(i, j, v*w)
+			scale[j] += v * w * v * w
+		}
+		y.SetVec(i, float64(p.Power())*w)
+	}
+	// Flop, bytes and watts are decades apart: columns of length one.
+	for j := range scale {
+		if scale[j] = math.Sqrt(scale[j]); scale[j] == 0 {
+			return nil, fmt.Errorf("%w: no point does arithmetic, or none moves data", ErrFit)
+		}
+		for i := range n {
+			x.Set(i, j, x.At(i, j)/scale[j])
+		}
+	}
+	var qr mat.QR
+	qr.Factorize(x)
+	s := &solution{condition: qr.Cond(), dof: n - unknowns, scatter: math.NaN()}
+	if s.condition > 1e6 || math.IsNaN(s.condition) {
+		return nil, fmt.Errorf("%w: energy by flop, by byte and by time cannot be told apart: want intensities far below and far above the balance of time", ErrFit)
+	}
+	var b mat.VecDense
+	if err := qr.SolveVecTo(&b, false, y); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFit, err)
+	}
+	var normal mat.SymDense
+	normal.SymOuterK(1, x.T())
+	var chol mat.Cholesky
+	if !chol.Factorize(&normal) {
+		return nil, fmt.Errorf("%w: the equations are singular", ErrFit)
+	}
+	s.cov = new(mat.SymDense)
+	if err := chol.InverseTo(s.cov); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFit, err)
+	}
+	variance := 1.0
+	if s.dof > 0 {
+		var r mat.VecDense
+		r.MulVec(x, &b)
+		r.SubVec(y, &r)
+		variance = mat.Dot(&r, &r) / float64(s.dof)
+		s.scatter = math.Sqrt(variance)
+	} else if !slices.ContainsFunc(points, func(p Point) bool { return p.U > 0 }) {
+		variance = 0 // nobody knows
+	}
+	for i := range unknowns {
+		s.theta[i] = b.AtVec(i) / scale[i]
+		for j := i; j < unknowns; j++ {
+			s.cov.SetSym(i, j, s.cov.At(i, j)*variance/scale[i]/scale[j])
+		}
+	}
+	return s, nil
+}
+
+// derive works out the balances, with intervals from draws of the unknowns: they
+// are ratios, whose errors are not normal where a denominator is small.
+func (m *Model) derive(s *solution, c Common) {
+	gap, balance, best := m.balances(s.theta)
+	const draws = 2000
+	rng := rand.New(rand.NewPCG(1, uint64(s.dof)))
+	root := rootOf(s.cov)
+	list := [3][]float64{}
+	for range draws {
+		t := s.draw(rng, root, c)
+		g, b, f := m.balances(t)
+		for i, v := range []float64{g, b, f} {
+			list[i] = append(list[i], v)
+		}
+	}
+	half := func(v []float64) float64 {
+		slices.Sort(v)
+		return (v[int((1+Level)/2*draws)] - v[int((1-Level)/2*draws)]) / 2
+	}
+	m.Gap, m.EnergyBalance, m.BestFlop = Figure{gap, half(list[0])}, Figure{balance, half(list[1])}, Figure{best, half(list[2])}
+}
+
+// balances are B_ε, the intensity of half of the best flops a joule, and ε̂.
+func (m *Model) balances(t theta) (gap, balance, best float64) {
+	gap = t[1] / t[0]
+	best = t[0] + t[2]/m.Peaks.Flops
+	eta := t[0] / best
+	if balance = eta * gap; balance < m.TimeBalance { // I = η B_ε + (1 − η)(B_τ − I)
+		balance = (eta*gap + (1-eta)*m.TimeBalance) / (2 - eta)
+	}
+	return gap, balance, best
+}
+
+// rootOf is a root of a covariance: draws of unit variance become draws of it.
+func rootOf(cov *mat.SymDense) [unknowns][unknowns]float64 {
+	var out [unknowns][unknowns]float64
+	var eig mat.EigenSym
+	// Unknowns decades apart: of length one first.
+	var d theta
+	scaled := mat.NewSymDense(unknowns, nil)
+	for i := range d {
+		if d[i] = math.Sqrt(cov.At(i, i)); d[i] == 0 {
+			d[i] = 1
+		}
+	}
+	for i := range d {
+		for j := i; j < unknowns; j++ {
+			scaled.SetSym(i, j, cov.At(i, j)/d[i]/d[j])
+		}
+	}
+	if !eig.Factorize(scaled, true) {
+		return out
+	}
+	var v mat.Dense
+	eig.VectorsTo(&v)
+	for i := range d {
+		for j, l := range eig.Values(nil) {
+			out[i][j] = d[i] * v.At(i, j) * math.Sqrt(max(l, 0))
+		}
+	}
+	return out
+}
+
+// draw is one guess of the unknowns.
+func (s *solution) draw(rng *rand.Rand, root [unknowns][unknowns]float64, c Common) (t theta) {
+	wide := 1.0
+	if s.dof > 0 { // Student's t of several variables
+		var chi float64
+		for range s.dof {
+			z := rng.NormFloat64()
+			chi += z * z
+		}
+		wide = math.Sqrt(float64(s.dof) / chi)
+	}
+	var z theta
+	for i := range z {
+		z[i] = wide * rng.NormFloat64()
+	}
+	gain, offset := 1+c.Gain*rng.NormFloat64(), float64(c.Offset)*rng.NormFloat64()
+	for i := range t {
+		t[i] = s.theta[i]
+		for j := range z {
+			t[i] += root[i][j] * z[j]
+		}
+		t[i] *= gain
+	}
+	t[2] += offset
+	return t
+}
+
+// caution says what the figures do not hold.
+func (m *Model) caution(points []Point, s *solution, given Peaks) {
+	add := func(format string, a ...any) { m.Cautions = append(m.Cautions, fmt.Sprintf(format, a...)) }
+	if m.DoF == 0 {
+		add("three points for three unknowns: nothing tells whether the model holds; measure more intensities")
+	}
+	if s.condition > 30 {
+		add("the points lie nearly in a plane (condition %.0f): flop, byte and time are badly told apart; measure a wider range of intensities", s.condition)
+	}
+	for name, f := range map[string]Figure{"a flop": m.Flop, "a byte": m.Byte, "constant power": m.Constant} {
+		if f.Value <= 0 {
+			add("the energy of %s comes out as %.3g: clocks that change with the load, or too narrow a range of intensities", name, f.Value)
+		}
+	}
+	slices.Sort(m.Cautions)
+	if given.Flops == 0 && !slices.ContainsFunc(points, func(p Point) bool { return p.Bytes/float64(p.Time) < 0.5*m.Peaks.Bytes && p.Flop > 0 }) {
+		add("no point is bound by arithmetic: its best rate is a lower limit; give --peak-flops, or measure higher intensities")
+	}
+	if given.Bytes == 0 && !slices.ContainsFunc(points, func(p Point) bool { return p.Flop/float64(p.Time) < 0.5*m.Peaks.Flops && p.Bytes > 0 }) {
+		add("no point is bound by memory: its best rate is a lower limit; give --peak-bytes, or measure lower intensities")
+	}
+}
+
+// Residual is what a point's energy is more than the model's, relatively.
+func (m *Model) Residual(p Point) float64 {
+	return float64(p.Energy)/float64(m.Energy(p.Flop, p.Bytes, p.Time)) - 1
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,26 +19,38 @@ const table1Prefix = "table1:"
 func (a *app) instructionsCompareCmd() *cobra.Command {
 	var f tableFlags
 	var quantity string
+	var markdown, asCSV bool
 	c := &cobra.Command{
-		Use: "compare A B", Short: "Hold two measurements of instructions against each other", Args: cobra.ExactArgs(2),
-		Long: `Hold two measurements against each other: each a campaign of the task database, a
+		Use: "compare A B [C...]", Short: "Hold measurements of instructions against each other", Args: cobra.MinimumNArgs(1),
+		Long: `Hold measurements against each other: each a campaign of the task database, a
 file, or table1:maxwell, table1:pascal, table1:volta or table1:turing, a column of
-Table I of Arafa et al. (2020). That has one thread, and the methods papi and mtsm.
+Table I of Arafa et al. (2020), or table1 for all four. That has one thread, and the
+methods papi and mtsm. Three and more are shown side by side, each with its ratio to
+the first that has the row, and with marks where Table I is irregular in print;
+--markdown and --csv do so for two as well.
 
 "differs" is Welch's t-test on the passes: chance makes a difference as large in
 less than 1 of 20 rows. It takes two passes of each.`,
-		Example: "  wattmark instructions compare 1 2 --layout whole-gpu --quantity dynamic\n  wattmark instructions compare table1:volta h200.jsonl --method mtsm",
+		Example: "  wattmark instructions compare 1 2 --layout whole-gpu --quantity dynamic\n  wattmark instructions compare table1:volta h200.jsonl --method mtsm\n" +
+			"  wattmark instructions compare table1 h200.jsonl --method mtsm --level 3 --markdown",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := instructions.Quantity(quantity)
 			if q != instructions.EnergyOf && q != instructions.DynamicOf {
 				return withCode(exitUsage, fmt.Errorf("--quantity %q: want %s or %s", quantity, instructions.EnergyOf, instructions.DynamicOf))
 			}
-			var sides [2][]instructions.Estimate
+			args = wholeTable(args)
+			if len(args) < 2 {
+				return withCode(exitUsage, errors.New("name two measurements or more, or table1 for the four GPUs of the paper"))
+			}
+			sides := make([][]instructions.Estimate, len(args))
 			for n, name := range args {
 				var err error
 				if sides[n], err = a.estimatesNamed(cmd.Context(), name, q); err != nil {
 					return err
 				}
+			}
+			if len(args) > 2 || markdown || asCSV {
+				return a.instructionsBeside(cmd, args, sides, q, &f, markdown, asCSV)
 			}
 			rows := []instructions.Comparison{}
 			for _, r := range instructions.Compare(sides[0], sides[1], q) {
@@ -50,7 +63,13 @@ less than 1 of 20 rows. It takes two passes of each.`,
 	}
 	f.add(c)
 	c.Flags().StringVar(&quantity, "quantity", string(instructions.EnergyOf), "energy, or dynamic: above the idle GPU's")
-	return a.jsonFlag(c)
+	c.Flags().BoolVar(&markdown, "markdown", false, "print a table for a document, the figures side by side")
+	c.Flags().BoolVar(&asCSV, "csv", false, "print CSV, the figures side by side")
+	c.MarkFlagsMutuallyExclusive("markdown", "csv")
+	a.jsonFlag(c)
+	c.MarkFlagsMutuallyExclusive("csv", "json")
+	c.MarkFlagsMutuallyExclusive("markdown", "json")
+	return c
 }
 
 func (a *app) estimatesNamed(ctx context.Context, name string, q instructions.Quantity) ([]instructions.Estimate, error) {

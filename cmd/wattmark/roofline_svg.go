@@ -78,6 +78,23 @@ func (t siTicks) Ticks(low, high float64) []plot.Tick {
 	return out
 }
 
+// wattTicks are four to eight round values from zero on.
+type wattTicks struct{}
+
+func (wattTicks) Ticks(_, high float64) (out []plot.Tick) {
+	step := math.Pow(10, math.Floor(math.Log10(high/4)))
+	for _, m := range []float64{5, 2} {
+		if high/(m*step) >= 4 {
+			step *= m
+			break
+		}
+	}
+	for v := 0.0; v <= high; v += step {
+		out = append(out, plot.Tick{Value: v, Label: fmt.Sprintf("%.4g", v)})
+	}
+	return out
+}
+
 func (r *rooflineReport) panel(p roofPanel, first, last bool) (*plot.Plot, error) {
 	pl := plot.New()
 	pl.Y.Label.Text = p.label
@@ -121,15 +138,15 @@ func (r *rooflineReport) panel(p roofPanel, first, last bool) (*plot.Plot, error
 		pl.Y.Scale, pl.Y.Tick.Marker = plot.LogScale{}, siTicks{}
 		pl.Y.Min, pl.Y.Max = pl.Y.Min/1.5, pl.Y.Max*1.5
 	} else {
-		pl.Y.Min, pl.Y.Max = 0, pl.Y.Max*1.1
+		pl.Y.Min, pl.Y.Max, pl.Y.Tick.Marker = 0, pl.Y.Max*1.1, wattTicks{}
 	}
 	marks, err := r.marks(pl)
 	if err != nil {
 		return nil, err
 	}
 	if first {
-		pl.Legend.Top, pl.Legend.Left = false, false
-		pl.Legend.XOffs, pl.Legend.YOffs = -3*vg.Millimeter, 3*vg.Millimeter
+		pl.Legend.Top, pl.Legend.Left = false, true // thumbs first: no text runs into them, whatever the font
+		pl.Legend.XOffs, pl.Legend.YOffs = 11*vg.Centimeter, 4*vg.Millimeter
 		pl.Legend.Add("model", line)
 		for i, name := range []string{"fitted tasks", "other tasks"} {
 			if shapes[i] != nil {

@@ -128,7 +128,13 @@ func (a *app) renderTotal(r *jobReport) {
 	if r.Tasks == 0 {
 		fmt.Fprintln(a.out, "nothing measured")
 	} else {
-		fmt.Fprintf(a.out, "%s (k = 2), %d tasks on %d hosts, %v from %s\n", energyText(r.EnergyJ, r.EnergyUJ), r.Tasks, len(r.Hosts),
+		hosts := 0
+		for _, h := range r.Hosts {
+			if len(h.Tasks) > 0 {
+				hosts++
+			}
+		}
+		fmt.Fprintf(a.out, "%s (k = 2), %d tasks, %d hosts, %v from %s\n", energyText(r.EnergyJ, r.EnergyUJ), r.Tasks, hosts,
 			measure.Seconds(r.SpanS), r.From.Local().Format("2006-01-02 15:04:05"))
 	}
 	if r.Missing > 0 {
@@ -170,7 +176,12 @@ func (a *app) renderTotal(r *jobReport) {
 func (a *app) renderJobShares(r *jobReport) {
 	fmt.Fprintf(a.out, "  ± U      %v of the tasks' own errors, %v of shared ones; %v if all that does not average out were one error\n",
 		measure.Joule(r.IndependentUJ), measure.Joule(r.SharedUJ), measure.Joule(r.AllSharedUJ))
-	for _, l := range r.Shared {
+	const most = 4
+	for i, l := range r.Shared {
+		if i == most {
+			fmt.Fprintf(a.out, "  shared   %d more, smaller ones: --json lists them\n", len(r.Shared)-most)
+			break
+		}
 		fmt.Fprintf(a.out, "  shared   %s, by %s: %v over %d tasks\n", l.Source, l.By, measure.Joule(l.UJ), len(l.Tasks))
 	}
 	if len(r.Hosts) > 1 && r.TogetherS > 0 {

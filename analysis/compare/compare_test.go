@@ -90,6 +90,7 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 					product++
 				}
 			}
+			t.Logf("of 100 intervals hold the truth: ratio %.1f, ED²P %.1f", 100*float64(ratio)/trials, 100*float64(product)/trials)
 			for what, n := range map[string]int{"ratio": ratio, "ED²P": product} {
 				if share := float64(n) / trials; share < 0.93 || share > 0.97 {
 					t.Errorf("%s: %.1f %% of the intervals hold the truth", what, 100*share)
@@ -127,6 +128,7 @@ func TestChanceIsWhatItSays(t *testing.T) {
 			permuted++
 		}
 	}
+	t.Logf("differences shown without one: Welch %.1f %%, permutation %.1f %%", 100*float64(welch)/trials, 100*float64(permuted)/trials)
 	if share := float64(welch) / trials; share < 0.035 || share > 0.065 {
 		t.Errorf("Welch's test shows a difference in %.1f %% of trials without one", 100*share)
 	}
@@ -294,6 +296,7 @@ func TestHolm(t *testing.T) {
 			plain++
 		}
 	}
+	t.Logf("families with a difference shown by chance: %.1f %% after Holm, %.1f %% without", 100*float64(wrong)/trials, 100*float64(plain)/trials)
 	if share := float64(wrong) / trials; share > 0.065 || share < 0.02 {
 		t.Errorf("%.1f %% of families show a difference", 100*share)
 	}
@@ -330,6 +333,7 @@ func TestVisible(t *testing.T) {
 				shown++
 			}
 		}
+		t.Logf("%d of each: %.2f %% shown in %.1f %% of trials", n, 100*change, 100*float64(shown)/trials)
 		if share := float64(shown) / trials; share < 0.77 || share > 0.83 {
 			t.Errorf("%d of each: %.2f %% was shown in %.1f %% of trials", n, 100*change, 100*share)
 		}

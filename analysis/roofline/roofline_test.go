@@ -90,7 +90,7 @@ func TestBalanceAbove(t *testing.T) {
 // meter's gain and offset on all of them.
 func TestIntervalsHoldTheDevice(t *testing.T) {
 	t.Parallel()
-	const trials = 1000
+	const trials = 600
 	for _, c := range []struct {
 		name   string
 		at     []float64
@@ -131,6 +131,7 @@ func TestIntervalsHoldTheDevice(t *testing.T) {
 					}
 				}
 			}
+			t.Logf("of %d intervals hold the truth: %v", trials, held)
 			for name, n := range held {
 				if share := float64(n) / trials; share < 0.93 || share > 0.975 {
 					t.Errorf("%s: %.1f %% of the intervals hold the truth", name, 100*share)

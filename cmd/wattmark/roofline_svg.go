@@ -130,7 +130,7 @@ func (r *rooflineReport) panel(p roofPanel, first, last bool) (*plot.Plot, error
 		if err != nil {
 			return nil, err
 		}
-		s.Color, s.Radius, s.Shape = c, 3, []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}}[i]
+		s.Color, s.Radius, s.Shape = c, 3, []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}}[i]
 		pl.Add(s)
 		shapes[i] = s
 	}
@@ -146,7 +146,7 @@ func (r *rooflineReport) panel(p roofPanel, first, last bool) (*plot.Plot, error
 	}
 	if first {
 		pl.Legend.Top, pl.Legend.Left = false, true // thumbs first: no text runs into them, whatever the font
-		pl.Legend.XOffs, pl.Legend.YOffs = 11*vg.Centimeter, 4*vg.Millimeter
+		pl.Legend.XOffs, pl.Legend.YOffs = 10*vg.Centimeter, 4*vg.Millimeter
 		pl.Legend.Add("model", line)
 		for i, name := range []string{"fitted tasks", "other tasks"} {
 			if shapes[i] != nil {

@@ -3,7 +3,6 @@ package roofline
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
@@ -74,158 +73,89 @@ type solution struct {
 	dof       int
 }
 
-// solve makes the weighted least squares.
-func solve(points []Point) (*solution, error) {
+// design is the weighted equations, their columns of length one: flop, bytes and
+// watts are decades apart.
+type design struct {
+	x     *mat.Dense
+	y     *mat.VecDense
+	scale theta
+}
+
+func newDesign(points []Point) (design, error) {
 	n := len(points)
-	x, y := mat.NewDense(n, unknowns, nil), mat.NewVecDense(n, nil)
-	var scale theta
+	d := design{x: mat.NewDense(n, unknowns, nil), y: mat.NewVecDense(n, nil)}
 	for i, p := range points {
 		w := 1 / float64(p.Power())
 		if n == unknowns && p.U > 0 {
 			w /= p.U
 		}
 		for j, v := range (theta{p.Flop / float64(p.Time), p.Bytes / float64(p.Time), 1}) {
-			x.Set(i, j, v*w)
-			scale[j] += v * w * v * w
+			d.x.Set(i, j, v*w)
+			d.scale[j] += v * w * v * w
 		}
-		y.SetVec(i, float64(p.Power())*w)
+		d.y.SetVec(i, float64(p.Power())*w)
 	}
-	// Flop, bytes and watts are decades apart: columns of length one.
-	for j := range scale {
-		if scale[j] = math.Sqrt(scale[j]); scale[j] == 0 {
-			return nil, fmt.Errorf("%w: no point does arithmetic, or none moves data", ErrFit)
+	for j := range d.scale {
+		if d.scale[j] = math.Sqrt(d.scale[j]); d.scale[j] == 0 {
+			return d, fmt.Errorf("%w: no point does arithmetic, or none moves data", ErrFit)
 		}
 		for i := range n {
-			x.Set(i, j, x.At(i, j)/scale[j])
+			d.x.Set(i, j, d.x.At(i, j)/d.scale[j])
 		}
 	}
+	return d, nil
+}
+
+// solve makes the weighted least squares.
+func solve(points []Point) (*solution, error) {
+	d, err := newDesign(points)
+	if err != nil {
+		return nil, err
+	}
 	var qr mat.QR
-	qr.Factorize(x)
-	s := &solution{condition: qr.Cond(), dof: n - unknowns, scatter: math.NaN()}
+	qr.Factorize(d.x)
+	s := &solution{condition: qr.Cond(), dof: len(points) - unknowns, scatter: math.NaN(), cov: new(mat.SymDense)}
 	if s.condition > 1e6 || math.IsNaN(s.condition) {
 		return nil, fmt.Errorf("%w: energy by flop, by byte and by time cannot be told apart: want intensities far below and far above the balance of time", ErrFit)
 	}
 	var b mat.VecDense
-	if err := qr.SolveVecTo(&b, false, y); err != nil {
+	if err := qr.SolveVecTo(&b, false, d.y); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFit, err)
 	}
 	var normal mat.SymDense
-	normal.SymOuterK(1, x.T())
+	normal.SymOuterK(1, d.x.T())
 	var chol mat.Cholesky
 	if !chol.Factorize(&normal) {
 		return nil, fmt.Errorf("%w: the equations are singular", ErrFit)
 	}
-	s.cov = new(mat.SymDense)
 	if err := chol.InverseTo(s.cov); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFit, err)
 	}
-	variance := 1.0
-	if s.dof > 0 {
-		var r mat.VecDense
-		r.MulVec(x, &b)
-		r.SubVec(y, &r)
-		variance = mat.Dot(&r, &r) / float64(s.dof)
-		s.scatter = math.Sqrt(variance)
-	} else if !slices.ContainsFunc(points, func(p Point) bool { return p.U > 0 }) {
-		variance = 0 // nobody knows
-	}
+	variance := s.variance(points, d, &b)
 	for i := range unknowns {
-		s.theta[i] = b.AtVec(i) / scale[i]
+		s.theta[i] = b.AtVec(i) / d.scale[i]
 		for j := i; j < unknowns; j++ {
-			s.cov.SetSym(i, j, s.cov.At(i, j)*variance/scale[i]/scale[j])
+			s.cov.SetSym(i, j, s.cov.At(i, j)*variance/d.scale[i]/d.scale[j])
 		}
 	}
 	return s, nil
 }
 
-// derive works out the balances, with intervals from draws of the unknowns: they
-// are ratios, whose errors are not normal where a denominator is small.
-func (m *Model) derive(s *solution, c Common) {
-	gap, balance, best := m.balances(s.theta)
-	const draws = 2000
-	rng := rand.New(rand.NewPCG(1, uint64(s.dof)))
-	root := rootOf(s.cov)
-	list := [3][]float64{}
-	for range draws {
-		t := s.draw(rng, root, c)
-		g, b, f := m.balances(t)
-		for i, v := range []float64{g, b, f} {
-			list[i] = append(list[i], v)
-		}
+// variance is that of one equation: as the points scatter, or as their own U say,
+// which are in the weights then.
+func (s *solution) variance(points []Point, d design, b *mat.VecDense) float64 {
+	if s.dof > 0 {
+		var r mat.VecDense
+		r.MulVec(d.x, b)
+		r.SubVec(d.y, &r)
+		v := mat.Dot(&r, &r) / float64(s.dof)
+		s.scatter = math.Sqrt(v)
+		return v
 	}
-	half := func(v []float64) float64 {
-		slices.Sort(v)
-		return (v[int((1+Level)/2*draws)] - v[int((1-Level)/2*draws)]) / 2
+	if slices.ContainsFunc(points, func(p Point) bool { return p.U > 0 }) {
+		return 1
 	}
-	m.Gap, m.EnergyBalance, m.BestFlop = Figure{gap, half(list[0])}, Figure{balance, half(list[1])}, Figure{best, half(list[2])}
-}
-
-// balances are B_ε, the intensity of half of the best flops a joule, and ε̂.
-func (m *Model) balances(t theta) (gap, balance, best float64) {
-	gap = t[1] / t[0]
-	best = t[0] + t[2]/m.Peaks.Flops
-	eta := t[0] / best
-	if balance = eta * gap; balance < m.TimeBalance { // I = η B_ε + (1 − η)(B_τ − I)
-		balance = (eta*gap + (1-eta)*m.TimeBalance) / (2 - eta)
-	}
-	return gap, balance, best
-}
-
-// rootOf is a root of a covariance: draws of unit variance become draws of it.
-func rootOf(cov *mat.SymDense) [unknowns][unknowns]float64 {
-	var out [unknowns][unknowns]float64
-	var eig mat.EigenSym
-	// Unknowns decades apart: of length one first.
-	var d theta
-	scaled := mat.NewSymDense(unknowns, nil)
-	for i := range d {
-		if d[i] = math.Sqrt(cov.At(i, i)); d[i] == 0 {
-			d[i] = 1
-		}
-	}
-	for i := range d {
-		for j := i; j < unknowns; j++ {
-			scaled.SetSym(i, j, cov.At(i, j)/d[i]/d[j])
-		}
-	}
-	if !eig.Factorize(scaled, true) {
-		return out
-	}
-	var v mat.Dense
-	eig.VectorsTo(&v)
-	for i := range d {
-		for j, l := range eig.Values(nil) {
-			out[i][j] = d[i] * v.At(i, j) * math.Sqrt(max(l, 0))
-		}
-	}
-	return out
-}
-
-// draw is one guess of the unknowns.
-func (s *solution) draw(rng *rand.Rand, root [unknowns][unknowns]float64, c Common) (t theta) {
-	wide := 1.0
-	if s.dof > 0 { // Student's t of several variables
-		var chi float64
-		for range s.dof {
-			z := rng.NormFloat64()
-			chi += z * z
-		}
-		wide = math.Sqrt(float64(s.dof) / chi)
-	}
-	var z theta
-	for i := range z {
-		z[i] = wide * rng.NormFloat64()
-	}
-	gain, offset := 1+c.Gain*rng.NormFloat64(), float64(c.Offset)*rng.NormFloat64()
-	for i := range t {
-		t[i] = s.theta[i]
-		for j := range z {
-			t[i] += root[i][j] * z[j]
-		}
-		t[i] *= gain
-	}
-	t[2] += offset
-	return t
+	return 0 // nobody knows
 }
 
 // caution says what the figures do not hold.

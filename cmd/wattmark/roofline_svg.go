@@ -115,7 +115,25 @@ func (r *rooflineReport) panel(p roofPanel, first, last bool) (*plot.Plot, error
 	}
 	line.Color, line.Width = roofLine, 1.6
 	pl.Add(plotter.NewGrid(), line)
-	var shapes [2]*plotter.Scatter
+	shapes, err := r.scatter(pl, p)
+	if err != nil {
+		return nil, err
+	}
+	if p.log {
+		pl.Y.Scale, pl.Y.Tick.Marker = plot.LogScale{}, siTicks{}
+		pl.Y.Min, pl.Y.Max = pl.Y.Min/1.5, pl.Y.Max*1.5
+	} else {
+		pl.Y.Min, pl.Y.Max, pl.Y.Tick.Marker = 0, pl.Y.Max*1.1, wattTicks{}
+	}
+	marks, err := r.marks(pl)
+	if err == nil && first {
+		r.legend(pl, line, shapes, marks)
+	}
+	return pl, err
+}
+
+// scatter draws the tasks that were fitted, and the others.
+func (r *rooflineReport) scatter(pl *plot.Plot, p roofPanel) (out [2]*plotter.Scatter, err error) {
 	for i, c := range []color.Color{roofFitted, roofShown} {
 		var xy plotter.XYs
 		for _, x := range r.Points {
@@ -126,39 +144,29 @@ func (r *rooflineReport) panel(p roofPanel, first, last bool) (*plot.Plot, error
 		if len(xy) == 0 {
 			continue
 		}
-		s, err := plotter.NewScatter(xy)
-		if err != nil {
-			return nil, err
+		if out[i], err = plotter.NewScatter(xy); err != nil {
+			return out, err
 		}
-		s.Color, s.Radius, s.Shape = c, 3, []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}}[i]
-		pl.Add(s)
-		shapes[i] = s
+		out[i].Color, out[i].Radius, out[i].Shape = c, 3, []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}}[i]
+		pl.Add(out[i])
 	}
-	if p.log {
-		pl.Y.Scale, pl.Y.Tick.Marker = plot.LogScale{}, siTicks{}
-		pl.Y.Min, pl.Y.Max = pl.Y.Min/1.5, pl.Y.Max*1.5
-	} else {
-		pl.Y.Min, pl.Y.Max, pl.Y.Tick.Marker = 0, pl.Y.Max*1.1, wattTicks{}
-	}
-	marks, err := r.marks(pl)
-	if err != nil {
-		return nil, err
-	}
-	if first {
-		pl.Legend.Top, pl.Legend.Left = false, true // thumbs first: no text runs into them, whatever the font
-		pl.Legend.XOffs, pl.Legend.YOffs = 10*vg.Centimeter, 4*vg.Millimeter
-		pl.Legend.Add("model", line)
-		for i, name := range []string{"fitted tasks", "other tasks"} {
-			if shapes[i] != nil {
-				pl.Legend.Add(name, shapes[i])
-			}
-		}
-		pl.Legend.Add(fmt.Sprintf("balance in time, %.3g", r.TimeBalance), marks[0])
-		if marks[1] != nil {
-			pl.Legend.Add(fmt.Sprintf("balance in energy, %.3g", r.EnergyBalance.Value), marks[1])
+	return out, nil
+}
+
+func (r *rooflineReport) legend(pl *plot.Plot, line *plotter.Line, shapes [2]*plotter.Scatter, marks [2]*plotter.Line) {
+	pl.Legend.Top, pl.Legend.Left = false, true // thumbs first: no text runs into them, whatever the font
+	pl.Legend.XOffs, pl.Legend.YOffs = 10*vg.Centimeter, 4*vg.Millimeter
+	pl.Legend.Add("model", line)
+	for i, name := range []string{"fitted tasks", "other tasks"} {
+		if shapes[i] != nil {
+			pl.Legend.Add(name, shapes[i])
 		}
 	}
-	return pl, nil
+	for i, name := range []string{fmt.Sprintf("balance in time, %.3g", r.TimeBalance), fmt.Sprintf("balance in energy, %.3g", r.EnergyBalance.Value)} {
+		if marks[i] != nil {
+			pl.Legend.Add(name, marks[i])
+		}
+	}
 }
 
 // marks draws the two balances.

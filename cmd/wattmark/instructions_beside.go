@@ -46,7 +46,7 @@ var besideMarks = map[string]string{"order": "†", "equal": "=", "digits": "‡
 const besideLegend = "† PAPI below MTSM, = PAPI equal to MTSM, ‡ printed with more or fewer than four decimals"
 
 // instructionsBeside shows tables side by side.
-func (a *app) instructionsBeside(cmd *cobra.Command, names []string, tables [][]instructions.Estimate, q instructions.Quantity, f *tableFlags, markdown, asCSV bool) error {
+func (a *app) instructionsBeside(cmd *cobra.Command, names []string, tables [][]instructions.Estimate, q instructions.Quantity, f *comparisonFlags) error {
 	notes := make([]map[reference.Noted][]string, len(names))
 	papers := false
 	for n, name := range names {
@@ -55,7 +55,7 @@ func (a *app) instructionsBeside(cmd *cobra.Command, names []string, tables [][]
 		}
 	}
 	// The paper's methods where it is asked for and none is named.
-	all := a.json || asCSV || papers && !cmd.Flags().Changed("method")
+	all := a.json || f.asCSV || papers && !cmd.Flags().Changed("method")
 	r := besideReport{Tables: names, Quantity: q, Rows: []besideRow{}}
 	for _, b := range instructions.SideBySide(tables, q) {
 		if !f.takes(cmd, b.Method, b.Layout, b.Level, all) {
@@ -75,10 +75,10 @@ func (a *app) instructionsBeside(cmd *cobra.Command, names []string, tables [][]
 		return a.printJSON(r)
 	case len(r.Rows) == 0:
 		return fmt.Errorf("%s have no row in common: try another --method", strings.Join(names, ", "))
-	case asCSV:
+	case f.asCSV:
 		return r.csv(a)
 	}
-	r.table(a, markdown)
+	r.table(a, f.beside)
 	return nil
 }
 

@@ -86,6 +86,8 @@ func (d *Device) runBatches(ctx context.Context, name string, w batch, list []un
 	return out, nil
 }
 
+var _ hostagent.MixRunner = (*Device)(nil)
+
 // RunMix runs the kernel of a chosen intensity for length by the GPU's clock.
 func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration) (hostagent.MixRan, error) {
 	if rounds == 0 || length <= 0 {

@@ -63,6 +63,7 @@ func (m *memory) Tasks(_ context.Context, q store.Query) ([]store.Task, error) {
 		prefix, byPrefix := strings.CutSuffix(q.Name, "*")
 		switch {
 		case q.User != "" && t.User != q.User,
+			q.Job != "" && t.Job != q.Job,
 			q.Before != 0 && t.ID >= q.Before,
 			byPrefix && !strings.HasPrefix(t.Name, prefix),
 			!byPrefix && q.Name != "" && t.Name != q.Name,

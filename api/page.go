@@ -38,7 +38,7 @@ func parsePageToken(token string, q store.Query) (store.TaskID, error) {
 	}
 	last := store.TaskID(binary.BigEndian.Uint64(b))
 	if last <= 0 || binary.BigEndian.Uint64(b[8:]) != questionHash(last, q) {
-		return 0, invalid("page_token", "belongs to another question: keep user, name, since and until from page to page")
+		return 0, invalid("page_token", "belongs to another question: keep user, name, job, since and until from page to page")
 	}
 	return last, nil
 }
@@ -46,12 +46,13 @@ func parsePageToken(token string, q store.Query) (store.TaskID, error) {
 func questionHash(last store.TaskID, q store.Query) uint64 {
 	h := fnv.New64a()
 	var n [8]byte
-	for _, v := range []uint64{1, uint64(last), uint64(len(q.User)), uint64(len(q.Name)), instant(q.Since), instant(q.Until)} {
+	for _, v := range []uint64{1, uint64(last), uint64(len(q.User)), uint64(len(q.Name)), uint64(len(q.Job)), instant(q.Since), instant(q.Until)} {
 		binary.BigEndian.PutUint64(n[:], v)
 		_, _ = h.Write(n[:])
 	}
 	_, _ = h.Write([]byte(q.User))
 	_, _ = h.Write([]byte(q.Name))
+	_, _ = h.Write([]byte(q.Job))
 	return h.Sum64()
 }
 

@@ -36,7 +36,7 @@ func (s *Service) ListTasks(ctx context.Context, req *wattmarkv1.ListTasksReques
 
 // question validates a request for a page.
 func question(req *wattmarkv1.ListTasksRequest) (q store.Query, err error) {
-	q = store.Query{User: req.GetUser(), Name: req.GetName(), Limit: int(req.GetPageSize())}
+	q = store.Query{User: req.GetUser(), Name: req.GetName(), Job: req.GetJob(), Limit: int(req.GetPageSize())}
 	switch {
 	case q.Limit < 0:
 		return q, invalid("page_size", "%d: must not be negative", q.Limit)
@@ -49,6 +49,9 @@ func question(req *wattmarkv1.ListTasksRequest) (q store.Query, err error) {
 		return q, err
 	}
 	if err := validText("name", q.Name); err != nil {
+		return q, err
+	}
+	if err := validText("job", q.Job); err != nil {
 		return q, err
 	}
 	if q.Since, err = wire.ParseTime("since", req.GetSince()); err != nil {
@@ -97,8 +100,12 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 	for _, e := range t.Events {
 		res.Events = append(res.Events, wire.Event(e))
 	}
+	if !t.Started.IsZero() {
+		res.Started = wire.Time(t.Started)
+	}
 	var from, to measure.Seconds
 	if r := t.Result; r != nil {
+		res.Budget = wire.Budget(r.Budget)
 		from, to = r.From, r.To
 		res.Window, res.FirstScan = wire.Window(from, to), r.FirstScan
 		for _, rail := range r.Rails {
@@ -194,7 +201,7 @@ func taskMessage(t *store.Task) *wattmarkv1.Task {
 	m := &wattmarkv1.Task{
 		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: wattmarkv1.TaskState(t.State),
 		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
-		GroupId: int64(t.Group.Group),
+		GroupId: int64(t.Group.Group), Job: wire.Text(t.Job), GpuUuid: wire.Text(t.GPUUUID),
 	}
 	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
 		m.Nvml = &wattmarkv1.Task_NvmlJ{NvmlJ: float64(*t.NVML)}

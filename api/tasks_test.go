@@ -173,6 +173,38 @@ func TestGetTask(t *testing.T) {
 	}
 }
 
+// What a total over many hosts needs: the job, the GPU, what U is made of, and when
+// device time began.
+func TestTasksForATotal(t *testing.T) {
+	db := fakeDB(t)
+	db.tasks[0].Job, db.tasks[3].Job, db.tasks[0].GPUUUID, db.tasks[0].Started = "train 7", "train 7", "GPU-1", launched
+	db.tasks[0].Result.Budget = []measure.Contribution{{Source: "gain a", U: 0.8, Systematic: true}, {Source: "noise a", U: 0.6}}
+	client := serve(t, db)
+	res, err := client.ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{Job: "train 7", PageSize: 1})
+	if err != nil || len(res.Tasks) != 1 || res.Tasks[0].TaskId != 4 || res.Tasks[0].Job != "train 7" {
+		t.Fatalf("got %v, %v", res, err)
+	}
+	next := &wattmarkv1.ListTasksRequest{Job: "train 7", PageSize: 1, PageToken: res.NextPageToken}
+	if res, err := client.ListTasks(t.Context(), next); err != nil || len(res.Tasks) != 1 || res.Tasks[0].TaskId != 1 || res.Tasks[0].GpuUuid != "GPU-1" {
+		t.Errorf("second page: %v, %v", res, err)
+	}
+	next.Job = "another"
+	if _, err := client.ListTasks(t.Context(), next); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a token of another job: %v", err)
+	}
+	if _, err := client.ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{Job: strings.Repeat("x", wire.MaxText+1)}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("an endless job: %v", err)
+	}
+	got, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 1})
+	if err != nil || !got.Started.AsTime().Equal(launched) {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	budget, err := wire.ParseBudget(got.Budget)
+	if err != nil || !slices.Equal(budget, db.tasks[0].Result.Budget) {
+		t.Errorf("budget %v, %v", budget, err)
+	}
+}
+
 // A name in another encoding must not hide all the other tasks.
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	db := fakeDB(t)

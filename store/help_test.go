@@ -64,7 +64,7 @@ var epoch = time.Date(2026, 3, 4, 5, 6, 7, 123456000, time.UTC)
 
 func newTask(name, user string) NewTask {
 	return NewTask{
-		Name: name, User: user, Launched: epoch, Monitor: "bench:7000", CaptureID: "c-1",
+		Name: name, User: user, Job: "train 7", Launched: epoch, Monitor: "bench:7000", CaptureID: "c-1",
 		GPU: "H200", GPUUUID: "GPU-1", Driver: "570.1",
 		Marker: marker.Spec{Code: marker.M15, Chip: 0.002, Guard: 4, TagBits: 8, Tag: 0xa5},
 	}

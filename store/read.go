@@ -20,7 +20,7 @@ const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.cap
 	coalesce(t.clock_used,0), coalesce(t.clock_rejected,0),
 	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.first_scan,0), coalesce(t.gaps,0), coalesce(t.lost,0),
 	t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
-	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0)`
+	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0), coalesce(t.job,'')`
 
 const taskTables = ` FROM task t JOIN user u USING(user_id) LEFT JOIN calibration k USING(calibration_id) LEFT JOIN group_member gm ON gm.task_id=t.task_id `
 
@@ -45,7 +45,7 @@ func scanTask(rows *sql.Rows, t *row) error {
 		&f.Used, &f.Rejected,
 		&hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
 		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),
-		textTo(&t.BenchGPU), &t.Group.Group, &t.Group.Member)
+		textTo(&t.BenchGPU), &t.Group.Group, &t.Group.Member, textTo(&t.Job))
 	if err != nil {
 		return err
 	}
@@ -89,6 +89,9 @@ func (d *DB) Tasks(ctx context.Context, q Query) ([]Task, error) {
 		add("t.name>=? AND t.name<?", prefix, prefix+"\U0010FFFF")
 	} else if !ok && q.Name != "" {
 		add("t.name=?", q.Name)
+	}
+	if q.Job != "" {
+		add("t.job=?", q.Job)
 	}
 	if !q.Since.IsZero() {
 		add("t.launched_ns>=?", q.Since.UnixNano())

@@ -14,7 +14,7 @@ import (
 // BeginTask records a new task in state Running. The name and the user must
 // not be empty, and printable: others wrap measure.ErrText.
 func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
-	if err := errors.Join(measure.CheckText("name", t.Name), measure.CheckText("user", t.User)); err != nil {
+	if err := errors.Join(measure.CheckText("name", t.Name), measure.CheckText("user", t.User), measure.CheckText("job", t.Job)); err != nil {
 		return 0, fmt.Errorf("begin task: %w", err)
 	}
 	op := "begin task " + t.Name
@@ -28,10 +28,10 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 		}
 		m := t.Marker
 		err := tx.QueryRowContext(ctx, `INSERT INTO task(user_id, name, launched_ns, launched, state, monitor, capture_id,
-				gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag)
-			VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?, ?,?,?, ?,?,?,?,?) RETURNING task_id`,
+				gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag, job)
+			VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?, ?,?,?, ?,?,?,?,?, nullif(?,'')) RETURNING task_id`,
 			t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), Running, t.Monitor, t.CaptureID,
-			t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag).Scan(&id)
+			t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag, t.Job).Scan(&id)
 		if err != nil {
 			return err
 		}

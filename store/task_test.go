@@ -105,6 +105,29 @@ func TestTaskComesBackWhole(t *testing.T) {
 	same("untrimmed after all")
 }
 
+func TestTasksOfAJob(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	for _, job := range []string{"a", "", "b", "a"} {
+		n := newTask("gemm", "lab")
+		n.Job = job
+		must(d.BeginTask(ctx, n))(t)
+	}
+	for job, want := range map[string][]TaskID{"a": {4, 1}, "b": {3}, "": {4, 3, 2, 1}, "c": nil} {
+		var got []TaskID
+		for _, x := range must(d.Tasks(ctx, Query{Job: job}))(t) {
+			got = append(got, x.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("job %q: %v, want %v", job, got, want)
+		}
+	}
+	n := newTask("gemm", "lab")
+	n.Job = "a\x1b[2J"
+	if _, err := d.BeginTask(ctx, n); !errors.Is(err, measure.ErrText) {
+		t.Errorf("a job that is no text: %v", err)
+	}
+}
+
 func TestSideSeries(t *testing.T) {
 	d, ctx := open(t), t.Context()
 	id := must(d.BeginTask(ctx, newTask("a", "b")))(t)

@@ -28,7 +28,9 @@ type Instrument = measure.Identity
 // NewTask is what is known when a task begins.
 type NewTask struct {
 	Name, User string
-	Launched   time.Time
+	// Job is what the task is a part of, on however many hosts; empty for none.
+	Job      string
+	Launched time.Time
 	// Monitor is the address of the monitor, CaptureID the capture there: what a
 	// restarted host needs to fetch the rest.
 	Monitor, CaptureID string
@@ -135,6 +137,7 @@ type Outcome struct {
 type Query struct {
 	User         string // empty for all
 	Name         string // exact; a trailing * matches by prefix; empty for all
+	Job          string // exact; empty for all
 	Since, Until time.Time
 	Before       TaskID // only tasks with a smaller id; 0 from the newest
 	Limit        int    // 0 for 100

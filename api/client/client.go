@@ -39,6 +39,7 @@ func (c *Client) Close() error { return c.conn.Close() }
 type Query struct {
 	User         string    // empty for all
 	Name         string    // exact; a trailing * matches by prefix; empty for all
+	Job          string    // exact; empty for all
 	Since, Until time.Time // launched at or after, and before; zero for all
 	// Page is how many tasks are asked for at once, 1 to 1000; 0 leaves it to the
 	// server. All tasks are delivered in any case.
@@ -50,7 +51,7 @@ type Query struct {
 func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		req := &wattmarkv1.ListTasksRequest{
-			User: q.User, Name: q.Name, Since: wire.Time(q.Since), Until: wire.Time(q.Until), PageSize: int32(min(q.Page, 1000)),
+			User: q.User, Name: q.Name, Job: q.Job, Since: wire.Time(q.Since), Until: wire.Time(q.Until), PageSize: int32(min(q.Page, 1000)),
 		}
 		for {
 			res, err := c.stub.ListTasks(ctx, req)

@@ -79,6 +79,13 @@ func TestTaskSamplesAndChunksAgree(t *testing.T) {
 		*d.NVML != 100 || d.Instrument.Kind != "powersensor3" || d.Stored != testdb.Scans-testdb.GapScans {
 		t.Errorf("got %+v", d)
 	}
+	var v float64
+	for _, c := range d.Budget {
+		v += float64(c.U * c.U)
+	}
+	if u := 2 * math.Sqrt(v); len(d.Budget) == 0 || math.Abs(u-float64(d.Window.Energy.U)) > 0.01*u || !d.Started.Equal(testdb.Launched) || d.Job != "" {
+		t.Errorf("budget %v of U %v, started %v", d.Budget, d.Window.Energy.U, d.Started)
+	}
 	joules, n, last, gaps := 0.0, uint64(0), Batch{}, 0
 	for item, err := range c.Samples(t.Context(), 1, Range{}) {
 		if err != nil {

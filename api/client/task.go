@@ -44,6 +44,8 @@ type Task struct {
 	Reason     string // why it is incomplete or untrimmed
 	Launched   time.Time
 	GPU        string
+	GPUUUID    string // empty where it is not known
+	Job        string // that the task is a part of; empty for none
 	Stored     uint64 // samples stored, also outside the window
 	// Group is the measurement of several GPUs that the task is one of; 0 for none.
 	Group int64
@@ -68,8 +70,12 @@ type Detail struct {
 	Task
 	Instrument measure.Identity
 	// Setup turns counts into watts; nil until the capture has begun.
-	Setup   *measure.Setup
-	Rails   []measure.RailResult // over the window, without their budgets
+	Setup *measure.Setup
+	Rails []measure.RailResult // over the window, without their budgets
+	// Budget is what the total's uncertainty is made of; empty where nobody kept it.
+	Budget []measure.Contribution
+	// Started is the monitor's wall clock at device time zero; zero where it is not known.
+	Started time.Time
 	Markers []marker.Found
 	Events  []measure.Event
 	Clock   *clock.Fit // nil without markers
@@ -104,7 +110,7 @@ func parseTask(p *wattmarkv1.Task) (Task, error) {
 	}
 	t := Task{
 		ID: p.GetTaskId(), Name: p.GetName(), User: p.GetUser(), State: State(state), Reason: p.GetReason(),
-		Launched: launched, GPU: p.GetGpu(), Stored: p.GetStored(), Group: p.GetGroupId(),
+		Launched: launched, GPU: p.GetGpu(), GPUUUID: p.GetGpuUuid(), Job: p.GetJob(), Stored: p.GetStored(), Group: p.GetGroupId(),
 	}
 	if n, ok := p.Nvml.(*wattmarkv1.Task_NvmlJ); ok {
 		j := measure.Joule(n.NvmlJ)
@@ -168,6 +174,12 @@ func parseDetail(p *wattmarkv1.GetTaskResponse) (d Detail, err error) {
 		return bad(err)
 	}
 	if d.From, d.To, _, err = wire.ParseWindow(p.Window); err != nil {
+		return bad(err)
+	}
+	if d.Budget, err = wire.ParseBudget(p.Budget); err != nil {
+		return bad(err)
+	}
+	if d.Started, err = wire.ParseTime("started", p.Started); err != nil {
 		return bad(err)
 	}
 	if d.Results, err = parseResults(p.Results); err != nil {

@@ -252,7 +252,11 @@ type Task struct {
 	// Samples stored, also outside the window.
 	Stored uint64 `protobuf:"varint,16,opt,name=stored,proto3" json:"stored,omitempty"`
 	// The measurement of several GPUs that the task is one of; 0 for none.
-	GroupId       int64 `protobuf:"varint,40,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	GroupId int64 `protobuf:"varint,40,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// The job that the task is part of, on however many hosts; empty for none.
+	Job string `protobuf:"bytes,41,opt,name=job,proto3" json:"job,omitempty"`
+	// UUID of the GPU; empty where it is not known.
+	GpuUuid       string `protobuf:"bytes,42,opt,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,6 +419,20 @@ func (x *Task) GetGroupId() int64 {
 	return 0
 }
 
+func (x *Task) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Task) GetGpuUuid() string {
+	if x != nil {
+		return x.GpuUuid
+	}
+	return ""
+}
+
 type isTask_Nvml interface {
 	isTask_Nvml()
 }
@@ -425,6 +443,70 @@ type Task_NvmlJ struct {
 }
 
 func (*Task_NvmlJ) isTask_Nvml() {}
+
+// Contribution is one line of an uncertainty budget.
+type Contribution struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it comes from: "gain aux_12v_1.current", "window edges" …
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Standard uncertainty (k = 1), in joules of the result.
+	UJ float64 `protobuf:"fixed64,2,opt,name=u_j,json=uJ,proto3" json:"u_j,omitempty"`
+	// It is correlated between samples, and does not average out.
+	Systematic    bool `protobuf:"varint,3,opt,name=systematic,proto3" json:"systematic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Contribution) Reset() {
+	*x = Contribution{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Contribution) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Contribution) ProtoMessage() {}
+
+func (x *Contribution) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Contribution.ProtoReflect.Descriptor instead.
+func (*Contribution) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Contribution) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Contribution) GetUJ() float64 {
+	if x != nil {
+		return x.UJ
+	}
+	return 0
+}
+
+func (x *Contribution) GetSystematic() bool {
+	if x != nil {
+		return x.Systematic
+	}
+	return false
+}
 
 // Clock is the fit t_meter = a + b × (t_host − origin) with its covariance.
 type Clock struct {
@@ -455,7 +537,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[3]
+	mi := &file_wattmark_v1_task_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +549,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[3]
+	mi := &file_wattmark_v1_task_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +562,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{3}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Clock) GetAS() float64 {
@@ -567,14 +649,16 @@ type ListTasksRequest struct {
 	// Tasks a page; 100 when 0, and 1000 when more than that.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// From the last response to the same question; empty for the first page.
-	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only of this job; empty for all.
+	Job           string `protobuf:"bytes,7,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[4]
+	mi := &file_wattmark_v1_task_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +670,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[4]
+	mi := &file_wattmark_v1_task_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +683,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{4}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListTasksRequest) GetUser() string {
@@ -644,6 +728,13 @@ func (x *ListTasksRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListTasksRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
 // ListTasksResponse is a page, newest first.
 type ListTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -657,7 +748,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[5]
+	mi := &file_wattmark_v1_task_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +760,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[5]
+	mi := &file_wattmark_v1_task_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +773,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{5}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -713,7 +804,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[6]
+	mi := &file_wattmark_v1_task_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +816,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[6]
+	mi := &file_wattmark_v1_task_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +829,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{6}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetTaskRequest) GetTaskId() int64 {
@@ -775,7 +866,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	mi := &file_wattmark_v1_task_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +878,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	mi := &file_wattmark_v1_task_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +891,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{7}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TaskResult) GetNumber() uint32 {
@@ -863,14 +954,20 @@ type GetTaskResponse struct {
 	// All results of the task, the original first; empty without a window.
 	Results []*TaskResult `protobuf:"bytes,15,rep,name=results,proto3" json:"results,omitempty"`
 	// Number of the result that task, setup and rails show; 0 without a window.
-	Result        uint32 `protobuf:"varint,16,opt,name=result,proto3" json:"result,omitempty"`
+	Result uint32 `protobuf:"varint,16,opt,name=result,proto3" json:"result,omitempty"`
+	// What the uncertainty of the task's energy is made of, the largest first; empty
+	// where it was not kept. The expanded uncertainty is the root of the sum of
+	// squares times a coverage factor of 2 or more.
+	Budget []*Contribution `protobuf:"bytes,17,rep,name=budget,proto3" json:"budget,omitempty"`
+	// The monitor's wall clock at device time zero; not set where it is not known.
+	Started       *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetTaskResponse) Reset() {
 	*x = GetTaskResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	mi := &file_wattmark_v1_task_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +979,7 @@ func (x *GetTaskResponse) String() string {
 func (*GetTaskResponse) ProtoMessage() {}
 
 func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	mi := &file_wattmark_v1_task_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +992,7 @@ func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskResponse.ProtoReflect.Descriptor instead.
 func (*GetTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{8}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetTaskResponse) GetTask() *Task {
@@ -975,6 +1072,20 @@ func (x *GetTaskResponse) GetResult() uint32 {
 	return 0
 }
 
+func (x *GetTaskResponse) GetBudget() []*Contribution {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+func (x *GetTaskResponse) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
 // ListUsersRequest asks for all users.
 type ListUsersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -984,7 +1095,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[9]
+	mi := &file_wattmark_v1_task_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1107,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[9]
+	mi := &file_wattmark_v1_task_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1120,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{9}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{10}
 }
 
 // User is one user.
@@ -1025,7 +1136,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[10]
+	mi := &file_wattmark_v1_task_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1148,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[10]
+	mi := &file_wattmark_v1_task_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1161,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{10}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *User) GetUser() string {
@@ -1078,7 +1189,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[11]
+	mi := &file_wattmark_v1_task_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1201,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[11]
+	mi := &file_wattmark_v1_task_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1214,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{11}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -1136,7 +1247,7 @@ type ReadSamplesRequest struct {
 
 func (x *ReadSamplesRequest) Reset() {
 	*x = ReadSamplesRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[12]
+	mi := &file_wattmark_v1_task_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1259,7 @@ func (x *ReadSamplesRequest) String() string {
 func (*ReadSamplesRequest) ProtoMessage() {}
 
 func (x *ReadSamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[12]
+	mi := &file_wattmark_v1_task_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1272,7 @@ func (x *ReadSamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSamplesRequest.ProtoReflect.Descriptor instead.
 func (*ReadSamplesRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{12}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReadSamplesRequest) GetTaskId() int64 {
@@ -1218,7 +1329,7 @@ type SampleBatch struct {
 
 func (x *SampleBatch) Reset() {
 	*x = SampleBatch{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[13]
+	mi := &file_wattmark_v1_task_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1341,7 @@ func (x *SampleBatch) String() string {
 func (*SampleBatch) ProtoMessage() {}
 
 func (x *SampleBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[13]
+	mi := &file_wattmark_v1_task_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1354,7 @@ func (x *SampleBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleBatch.ProtoReflect.Descriptor instead.
 func (*SampleBatch) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{13}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SampleBatch) GetFirstSeq() uint64 {
@@ -1291,7 +1402,7 @@ type RailSamples struct {
 
 func (x *RailSamples) Reset() {
 	*x = RailSamples{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[14]
+	mi := &file_wattmark_v1_task_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1414,7 @@ func (x *RailSamples) String() string {
 func (*RailSamples) ProtoMessage() {}
 
 func (x *RailSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[14]
+	mi := &file_wattmark_v1_task_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1427,7 @@ func (x *RailSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RailSamples.ProtoReflect.Descriptor instead.
 func (*RailSamples) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{14}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RailSamples) GetRail() string {
@@ -1364,7 +1475,7 @@ type ReadSamplesResponse struct {
 
 func (x *ReadSamplesResponse) Reset() {
 	*x = ReadSamplesResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[15]
+	mi := &file_wattmark_v1_task_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1487,7 @@ func (x *ReadSamplesResponse) String() string {
 func (*ReadSamplesResponse) ProtoMessage() {}
 
 func (x *ReadSamplesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[15]
+	mi := &file_wattmark_v1_task_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1500,7 @@ func (x *ReadSamplesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSamplesResponse.ProtoReflect.Descriptor instead.
 func (*ReadSamplesResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{15}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReadSamplesResponse) GetItem() isReadSamplesResponse_Item {
@@ -1468,7 +1579,7 @@ type DeleteTasksRequest struct {
 
 func (x *DeleteTasksRequest) Reset() {
 	*x = DeleteTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[16]
+	mi := &file_wattmark_v1_task_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1591,7 @@ func (x *DeleteTasksRequest) String() string {
 func (*DeleteTasksRequest) ProtoMessage() {}
 
 func (x *DeleteTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[16]
+	mi := &file_wattmark_v1_task_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1604,7 @@ func (x *DeleteTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTasksRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{16}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteTasksRequest) GetBy() isDeleteTasksRequest_By {
@@ -1566,7 +1677,7 @@ type DeleteTasksResponse struct {
 
 func (x *DeleteTasksResponse) Reset() {
 	*x = DeleteTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[17]
+	mi := &file_wattmark_v1_task_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1689,7 @@ func (x *DeleteTasksResponse) String() string {
 func (*DeleteTasksResponse) ProtoMessage() {}
 
 func (x *DeleteTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[17]
+	mi := &file_wattmark_v1_task_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1702,7 @@ func (x *DeleteTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTasksResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{17}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeleteTasksResponse) GetDeleted() uint64 {
@@ -1615,7 +1726,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x06energy\x18\x02 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
 	"\x06mean_w\x18\x03 \x01(\x01R\x05meanW\x12\x15\n" +
-	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\xe7\x03\n" +
+	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\x94\x04\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1635,8 +1746,16 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x03gpu\x18\x0e \x01(\tR\x03gpu\x12\x12\n" +
 	"\x04lost\x18\x0f \x01(\x04R\x04lost\x12\x16\n" +
 	"\x06stored\x18\x10 \x01(\x04R\x06stored\x12\x19\n" +
-	"\bgroup_id\x18( \x01(\x03R\agroupIdB\x06\n" +
-	"\x04nvml\"\xf0\x01\n" +
+	"\bgroup_id\x18( \x01(\x03R\agroupId\x12\x10\n" +
+	"\x03job\x18) \x01(\tR\x03job\x12\x19\n" +
+	"\bgpu_uuid\x18* \x01(\tR\agpuUuidB\x06\n" +
+	"\x04nvml\"W\n" +
+	"\fContribution\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0f\n" +
+	"\x03u_j\x18\x02 \x01(\x01R\x02uJ\x12\x1e\n" +
+	"\n" +
+	"systematic\x18\x03 \x01(\bR\n" +
+	"systematic\"\xf0\x01\n" +
 	"\x05Clock\x12\x0f\n" +
 	"\x03a_s\x18\x01 \x01(\x01R\x02aS\x12\f\n" +
 	"\x01b\x18\x02 \x01(\x01R\x01b\x12\x0f\n" +
@@ -1648,7 +1767,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\bvar_a_s2\x18\b \x01(\x01R\x06varAS2\x12\x13\n" +
 	"\x05var_b\x18\t \x01(\x01R\x04varB\x12\x18\n" +
 	"\bcov_ab_s\x18\n" +
-	" \x01(\x01R\x06covAbS\"\xda\x01\n" +
+	" \x01(\x01R\x06covAbS\"\xec\x01\n" +
 	"\x10ListTasksRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -1656,7 +1775,8 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1b\n" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageToken\"d\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x10\n" +
+	"\x03job\x18\a \x01(\tR\x03job\"d\n" +
 	"\x11ListTasksResponse\x12'\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x11.wattmark.v1.TaskR\x05tasks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"A\n" +
@@ -1669,7 +1789,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x0ecalibration_id\x18\x02 \x01(\tR\rcalibrationId\x126\n" +
 	"\bcomputed\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bcomputed\x12+\n" +
 	"\x06energy\x18\x04 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
-	"\x06in_use\x18\x05 \x01(\bR\x05inUse\"\xe6\x03\n" +
+	"\x06in_use\x18\x05 \x01(\bR\x05inUse\"\xcf\x04\n" +
 	"\x0fGetTaskResponse\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.wattmark.v1.TaskR\x04task\x12(\n" +
 	"\x05setup\x18\x02 \x01(\v2\x12.wattmark.v1.SetupR\x05setup\x12-\n" +
@@ -1684,7 +1804,9 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\n" +
 	"first_scan\x18\t \x01(\x04R\tfirstScan\x121\n" +
 	"\aresults\x18\x0f \x03(\v2\x17.wattmark.v1.TaskResultR\aresults\x12\x16\n" +
-	"\x06result\x18\x10 \x01(\rR\x06result\"\x12\n" +
+	"\x06result\x18\x10 \x01(\rR\x06result\x121\n" +
+	"\x06budget\x18\x11 \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\x124\n" +
+	"\astarted\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\"\x12\n" +
 	"\x10ListUsersRequest\"0\n" +
 	"\x04User\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
@@ -1745,74 +1867,77 @@ func file_wattmark_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_wattmark_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: wattmark.v1.TaskState
 	(*Energy)(nil),                // 1: wattmark.v1.Energy
 	(*RailResult)(nil),            // 2: wattmark.v1.RailResult
 	(*Task)(nil),                  // 3: wattmark.v1.Task
-	(*Clock)(nil),                 // 4: wattmark.v1.Clock
-	(*ListTasksRequest)(nil),      // 5: wattmark.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),     // 6: wattmark.v1.ListTasksResponse
-	(*GetTaskRequest)(nil),        // 7: wattmark.v1.GetTaskRequest
-	(*TaskResult)(nil),            // 8: wattmark.v1.TaskResult
-	(*GetTaskResponse)(nil),       // 9: wattmark.v1.GetTaskResponse
-	(*ListUsersRequest)(nil),      // 10: wattmark.v1.ListUsersRequest
-	(*User)(nil),                  // 11: wattmark.v1.User
-	(*ListUsersResponse)(nil),     // 12: wattmark.v1.ListUsersResponse
-	(*ReadSamplesRequest)(nil),    // 13: wattmark.v1.ReadSamplesRequest
-	(*SampleBatch)(nil),           // 14: wattmark.v1.SampleBatch
-	(*RailSamples)(nil),           // 15: wattmark.v1.RailSamples
-	(*ReadSamplesResponse)(nil),   // 16: wattmark.v1.ReadSamplesResponse
-	(*DeleteTasksRequest)(nil),    // 17: wattmark.v1.DeleteTasksRequest
-	(*DeleteTasksResponse)(nil),   // 18: wattmark.v1.DeleteTasksResponse
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*Setup)(nil),                 // 20: wattmark.v1.Setup
-	(*Marker)(nil),                // 21: wattmark.v1.Marker
-	(*Event)(nil),                 // 22: wattmark.v1.Event
-	(*Window)(nil),                // 23: wattmark.v1.Window
-	(*Instrument)(nil),            // 24: wattmark.v1.Instrument
-	(*Chunk)(nil),                 // 25: wattmark.v1.Chunk
+	(*Contribution)(nil),          // 4: wattmark.v1.Contribution
+	(*Clock)(nil),                 // 5: wattmark.v1.Clock
+	(*ListTasksRequest)(nil),      // 6: wattmark.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),     // 7: wattmark.v1.ListTasksResponse
+	(*GetTaskRequest)(nil),        // 8: wattmark.v1.GetTaskRequest
+	(*TaskResult)(nil),            // 9: wattmark.v1.TaskResult
+	(*GetTaskResponse)(nil),       // 10: wattmark.v1.GetTaskResponse
+	(*ListUsersRequest)(nil),      // 11: wattmark.v1.ListUsersRequest
+	(*User)(nil),                  // 12: wattmark.v1.User
+	(*ListUsersResponse)(nil),     // 13: wattmark.v1.ListUsersResponse
+	(*ReadSamplesRequest)(nil),    // 14: wattmark.v1.ReadSamplesRequest
+	(*SampleBatch)(nil),           // 15: wattmark.v1.SampleBatch
+	(*RailSamples)(nil),           // 16: wattmark.v1.RailSamples
+	(*ReadSamplesResponse)(nil),   // 17: wattmark.v1.ReadSamplesResponse
+	(*DeleteTasksRequest)(nil),    // 18: wattmark.v1.DeleteTasksRequest
+	(*DeleteTasksResponse)(nil),   // 19: wattmark.v1.DeleteTasksResponse
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*Setup)(nil),                 // 21: wattmark.v1.Setup
+	(*Marker)(nil),                // 22: wattmark.v1.Marker
+	(*Event)(nil),                 // 23: wattmark.v1.Event
+	(*Window)(nil),                // 24: wattmark.v1.Window
+	(*Instrument)(nil),            // 25: wattmark.v1.Instrument
+	(*Chunk)(nil),                 // 26: wattmark.v1.Chunk
 }
 var file_wattmark_v1_task_proto_depIdxs = []int32{
 	1,  // 0: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
 	0,  // 1: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
-	19, // 2: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
+	20, // 2: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
 	1,  // 3: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
-	19, // 4: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
-	19, // 5: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
+	20, // 4: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
+	20, // 5: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
 	3,  // 6: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
-	19, // 7: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
+	20, // 7: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
 	1,  // 8: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
 	3,  // 9: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
-	20, // 10: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
+	21, // 10: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
 	2,  // 11: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
-	21, // 12: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
-	22, // 13: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
-	4,  // 14: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
-	23, // 15: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
-	24, // 16: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
-	8,  // 17: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
-	11, // 18: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
-	15, // 19: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
-	14, // 20: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
-	25, // 21: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
-	22, // 22: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
-	5,  // 23: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
-	7,  // 24: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
-	10, // 25: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
-	13, // 26: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
-	17, // 27: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
-	6,  // 28: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
-	9,  // 29: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
-	12, // 30: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
-	16, // 31: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
-	18, // 32: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
-	28, // [28:33] is the sub-list for method output_type
-	23, // [23:28] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	22, // 12: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
+	23, // 13: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
+	5,  // 14: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
+	24, // 15: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
+	25, // 16: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
+	9,  // 17: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
+	4,  // 18: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
+	20, // 19: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
+	12, // 20: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
+	16, // 21: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
+	15, // 22: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
+	26, // 23: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
+	23, // 24: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
+	6,  // 25: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
+	8,  // 26: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
+	11, // 27: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
+	14, // 28: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
+	18, // 29: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
+	7,  // 30: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
+	10, // 31: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
+	13, // 32: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
+	17, // 33: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
+	19, // 34: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
+	30, // [30:35] is the sub-list for method output_type
+	25, // [25:30] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_task_proto_init() }
@@ -1825,12 +1950,12 @@ func file_wattmark_v1_task_proto_init() {
 	file_wattmark_v1_task_proto_msgTypes[2].OneofWrappers = []any{
 		(*Task_NvmlJ)(nil),
 	}
-	file_wattmark_v1_task_proto_msgTypes[15].OneofWrappers = []any{
+	file_wattmark_v1_task_proto_msgTypes[16].OneofWrappers = []any{
 		(*ReadSamplesResponse_Samples)(nil),
 		(*ReadSamplesResponse_Chunk)(nil),
 		(*ReadSamplesResponse_Event)(nil),
 	}
-	file_wattmark_v1_task_proto_msgTypes[16].OneofWrappers = []any{
+	file_wattmark_v1_task_proto_msgTypes[17].OneofWrappers = []any{
 		(*DeleteTasksRequest_TaskId)(nil),
 		(*DeleteTasksRequest_Name)(nil),
 		(*DeleteTasksRequest_User)(nil),
@@ -1841,7 +1966,7 @@ func file_wattmark_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_task_proto_rawDesc), len(file_wattmark_v1_task_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"math"
 
 	"wattmark/api/wattmarkv1"
@@ -48,6 +49,31 @@ func ParseRailResult(p *wattmarkv1.RailResult) (measure.RailResult, error) {
 	return measure.RailResult{
 		Name: p.Name, Energy: e, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW),
 	}, text("rail", p.Name)
+}
+
+// Budget converts the lines of an uncertainty budget to their messages.
+func Budget(lines []measure.Contribution) (out []*wattmarkv1.Contribution) {
+	for _, c := range lines {
+		out = append(out, &wattmarkv1.Contribution{Source: Text(c.Source), UJ: float64(c.U), Systematic: c.Systematic})
+	}
+	return out
+}
+
+// ParseBudget converts the lines of an uncertainty budget; none of them negative.
+func ParseBudget(p []*wattmarkv1.Contribution) (out []measure.Contribution, err error) {
+	for _, c := range p {
+		if c == nil {
+			return nil, refuse("budget: an empty line")
+		}
+		if err := errors.Join(text("source", c.Source), finite("budget "+quote(c.Source), field{"u_j", c.UJ})); err != nil {
+			return nil, err
+		}
+		if c.UJ < 0 {
+			return nil, refuse("budget %s: u_j is %v J: must not be negative", quote(c.Source), c.UJ)
+		}
+		out = append(out, measure.Contribution{Source: c.Source, U: measure.Joule(c.UJ), Systematic: c.Systematic})
+	}
+	return out, nil
 }
 
 // Clock converts a clock fit to its message. u_s is the larger of the standard

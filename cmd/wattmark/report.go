@@ -19,6 +19,7 @@ type report struct {
 	GroupID    int64          `json:"group_id,omitempty"` // of several GPUs
 	Name       string         `json:"name"`
 	User       string         `json:"user"`
+	Job        string         `json:"job,omitempty"` // on however many hosts
 	State      string         `json:"state"`
 	Reason     string         `json:"reason,omitempty"`
 	Database   string         `json:"database"`
@@ -146,7 +147,7 @@ func newReport(t *store.Task, db string) *report {
 		db = abs // a script may look from elsewhere
 	}
 	r := &report{
-		TaskID: int64(t.ID), GroupID: int64(t.Group.Group), Name: t.Name, User: t.User, State: stateNames[t.State], Reason: t.Reason, Database: db,
+		TaskID: int64(t.ID), GroupID: int64(t.Group.Group), Name: t.Name, User: t.User, Job: t.Job, State: stateNames[t.State], Reason: t.Reason, Database: db,
 		Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Bench: t.Bench, Missing: t.Setup.Missing, Stored: t.Scans,
 		Rails: []railReport{},
 	}

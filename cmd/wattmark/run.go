@@ -20,6 +20,7 @@ import (
 // runFlags are the flags of run.
 type runFlags struct {
 	monitor, user, name, gpu string
+	job                      string
 	gpus                     string // several
 	benchmark                string
 	pulse                    time.Duration
@@ -60,6 +61,7 @@ program runs once, between the markers of all; benchmarks and kernels run on eac
 	fl.StringVar(&f.monitor, "monitor", defaultMonitor, "address of the monitor; with --gpus several, with commas between them")
 	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
 	fl.StringVar(&f.name, "name", "", "name of the task (default: of the program or benchmark)")
+	fl.StringVar(&f.job, "job", os.Getenv("WATTMARK_JOB"), "job that the task is part of, on however many hosts: wattmark total adds them up (also WATTMARK_JOB)")
 	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
 	fl.StringVar(&f.gpus, "gpus", "", "several GPUs: all, or indices, UUIDs or PCI bus ids with commas between them")
 	fl.StringVar(&f.benchmark, "benchmark", "", "built-in benchmark: half, compute or memory")
@@ -187,7 +189,7 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 	}
 	login, holder := whoami()
 	cfg := measurement.Config{
-		Device: dev, Name: firstOf(f.name, name), User: firstOf(f.user, login), Holder: holder,
+		Device: dev, Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder,
 		WarmUp: f.warmUp, Wait: f.wait, NoMethods: f.noMethods, Progress: newProgress(a.err).update,
 	}
 	db, err := store.Open(ctx, a.db)

@@ -89,6 +89,7 @@ func (a *app) tasksCmd() *cobra.Command {
 	}
 	c.Flags().StringVar(&q.User, "user", "", "only this user's")
 	c.Flags().StringVar(&q.Name, "name", "", "only of this name; a trailing * matches what begins so")
+	c.Flags().StringVar(&q.Job, "job", "", "only of this job")
 	c.Flags().StringVar(&since, "since", "", "only launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
 	c.Flags().StringVar(&until, "until", "", "only launched before")
 	c.Flags().IntVar(&q.Limit, "limit", 50, "how many")

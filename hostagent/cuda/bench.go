@@ -44,36 +44,70 @@ func (d *Device) Benchmark(ctx context.Context, b hostagent.Benchmark, length ti
 		return Rates{}, fmt.Errorf("cuda: benchmark %s for %v: the time must be positive", b, length)
 	}
 	var out Rates
-	err := d.w.do(func() error {
+	err := d.w.do(func() (err error) {
 		f, ns := d.fns[name], uint64(length)
 		mask := d.bufSize - 16
 		if b == hostagent.BenchMemory {
 			mask = d.part(f.blocks) - 16
 		}
-		s, err := d.runTimed(ctx, f, params(&d.ctl, &d.buf, &mask, &ns))
-		if err != nil {
-			return err
-		}
-		ctl := make([]byte, kernels.CtlSize)
-		if err := d.download(ctl, d.ctl); err != nil {
-			return err
-		}
-		begin := binary.LittleEndian.Uint64(ctl[kernels.CtlBegin:])
-		end := binary.LittleEndian.Uint64(ctl[kernels.CtlEnd:])
-		if begin == 0 || end <= begin {
-			return fmt.Errorf("%w: kernel %s left no time stamps", ErrCUDA, name)
-		}
-		out = Rates{Batches: binary.LittleEndian.Uint64(ctl[kernels.CtlBatches:]), Blocks: f.blocks}
-		out.Begin, out.Ended = s.host(begin), s.host(end)
-		out.ClockU = time.Duration(max(s.a.u, s.b.u))
-		perSecond := float64(out.Batches) * kernels.Threads / (float64(end-begin) * 1e-9)
-		out.BytesPerSec, out.FlopsPerSec = perSecond*batchBytes[b], perSecond*batchFlops[b]
-		return nil
+		out, err = d.runBatches(ctx, name, batch{batchBytes[b], batchFlops[b]}, params(&d.ctl, &d.buf, &mask, &ns))
+		return err
 	})
 	if err != nil {
 		return Rates{}, fmt.Errorf("cuda: benchmark %s: %w", b, err)
 	}
 	return out, nil
+}
+
+// batch is the work of one batch, a thread.
+type batch struct{ bytes, flops float64 }
+
+// runBatches runs a kernel that counts its batches, and says what it did.
+func (d *Device) runBatches(ctx context.Context, name string, w batch, list []unsafe.Pointer) (Rates, error) {
+	f := d.fns[name]
+	s, err := d.runTimed(ctx, f, list)
+	if err != nil {
+		return Rates{}, err
+	}
+	ctl := make([]byte, kernels.CtlSize)
+	if err := d.download(ctl, d.ctl); err != nil {
+		return Rates{}, err
+	}
+	begin := binary.LittleEndian.Uint64(ctl[kernels.CtlBegin:])
+	end := binary.LittleEndian.Uint64(ctl[kernels.CtlEnd:])
+	if begin == 0 || end <= begin {
+		return Rates{}, fmt.Errorf("%w: kernel %s left no time stamps", ErrCUDA, name)
+	}
+	out := Rates{Batches: binary.LittleEndian.Uint64(ctl[kernels.CtlBatches:]), Blocks: f.blocks}
+	out.Begin, out.Ended = s.host(begin), s.host(end)
+	out.ClockU = time.Duration(max(s.a.u, s.b.u))
+	perSecond := float64(out.Batches) * kernels.Threads / (float64(end-begin) * 1e-9)
+	out.BytesPerSec, out.FlopsPerSec = perSecond*w.bytes, perSecond*w.flops
+	return out, nil
+}
+
+var _ hostagent.MixRunner = (*Device)(nil)
+
+// RunMix runs the kernel of a chosen intensity for length by the GPU's clock.
+func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration) (hostagent.MixRan, error) {
+	if rounds == 0 || length <= 0 {
+		return hostagent.MixRan{}, fmt.Errorf("cuda: mix of %d rounds for %v: both must be positive", rounds, length)
+	}
+	var r Rates
+	err := d.w.do(func() (err error) {
+		ns, mask, n := uint64(length), d.part(d.fns[kernels.Mix].blocks)-16, rounds
+		w := batch{kernels.MixBytes, 2 * kernels.MixFMA * float64(rounds)}
+		r, err = d.runBatches(ctx, kernels.Mix, w, append(params(&d.ctl, &d.buf, &mask, &ns), ptr(&n)))
+		return err
+	})
+	if err != nil {
+		return hostagent.MixRan{}, fmt.Errorf("cuda: mix of %d rounds: %w", rounds, err)
+	}
+	did := float64(r.Batches) * kernels.Threads
+	return hostagent.MixRan{
+		Kernel: hostagent.Kernel{Name: fmt.Sprintf("mix of %d rounds", rounds), Span: hostagent.Span{Start: r.Begin, End: r.Ended}},
+		Bytes:  did * kernels.MixBytes, Flops: did * 2 * kernels.MixFMA * float64(rounds),
+	}, nil
 }
 
 var (

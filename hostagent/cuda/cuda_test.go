@@ -189,6 +189,28 @@ func TestBenchmarks(t *testing.T) {
 	}
 }
 
+func TestMix(t *testing.T) {
+	g := newFakeGPU()
+	d := openFake(t, g)
+	r, err := d.RunMix(t.Context(), 40, 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 1000 batches of 256 threads, each 128 bytes and 40 rounds of 32 multiply-adds.
+	if r.Bytes != 1000*256*128 || r.Flops != 1000*256*40*64 || r.Flops/r.Bytes != hostagent.MixIntensity(40) {
+		t.Errorf("got %+v", r)
+	}
+	if !within(r.Kernel.Span.End, r.Kernel.Span.Start.Add(2*time.Second), time.Microsecond) || g.count("launch "+kernels.Mix) != 1 {
+		t.Errorf("got %+v, %d launches", r.Kernel, g.count("launch "+kernels.Mix))
+	}
+	if _, err := d.RunMix(t.Context(), 0, time.Second); err == nil {
+		t.Error("a mix of no rounds was run")
+	}
+	if _, err := d.RunMix(t.Context(), 1, 0); err == nil {
+		t.Error("a mix of no time was run")
+	}
+}
+
 func TestCancellationRaisesTheStopWord(t *testing.T) {
 	for name, play := range map[string]func(context.Context, *Device) error{
 		"marker": func(ctx context.Context, d *Device) error {

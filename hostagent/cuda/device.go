@@ -128,7 +128,7 @@ func (d *Device) loadKernels() error {
 	if d.mod, err = d.drv.compile(src); err != nil {
 		return err
 	}
-	for _, name := range []string{kernels.Marker, kernels.Memory, kernels.Compute, kernels.Half, kernels.Clock, kernels.Fill} {
+	for _, name := range []string{kernels.Marker, kernels.Memory, kernels.Compute, kernels.Half, kernels.Mix, kernels.Clock, kernels.Fill} {
 		fn, err := d.drv.function(d.mod, name)
 		if err != nil {
 			return err

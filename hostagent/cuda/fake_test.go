@@ -232,7 +232,7 @@ func (g *fakeGPU) launch(fn uintptr, gx, gy, gz, bx, by, bz, shared uint32, _ ui
 				binary.LittleEndian.PutUint64(g.bytes(arg(1))[8*k:], begin+arg(6)+k*arg(5))
 			}
 		})
-	case kernels.Memory, kernels.Compute, kernels.Half:
+	case kernels.Memory, kernels.Compute, kernels.Half, kernels.Mix:
 		g.timed(arg(0), time.Duration(arg(3)), func(begin uint64) {
 			binary.LittleEndian.PutUint64(g.bytes(arg(0))[kernels.CtlBatches:], 1000)
 		})

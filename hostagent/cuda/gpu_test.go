@@ -123,6 +123,31 @@ func TestGPUBenchmarksLastAndLoad(t *testing.T) {
 	}
 }
 
+// A mix lasts as long as it is told, and is bound by memory at its low end and by
+// arithmetic at its high end.
+func TestGPUMixMeetsBothRoofs(t *testing.T) {
+	d := openGPU(t)
+	const length = 300 * time.Millisecond
+	rate := func(rounds uint32) (flops, bytes float64) {
+		r, err := d.RunMix(t.Context(), rounds, length)
+		if err != nil {
+			t.Fatal(err)
+		}
+		took := r.Kernel.Span.End.Sub(r.Kernel.Span.Start)
+		if took < length || took > length+50*time.Millisecond {
+			t.Errorf("%d rounds took %v", rounds, took)
+		}
+		t.Logf("%d rounds, %g flop/byte: %.4g flop/s, %.4g byte/s", rounds, hostagent.MixIntensity(rounds), r.Flops/took.Seconds(), r.Bytes/took.Seconds())
+		return r.Flops / took.Seconds(), r.Bytes / took.Seconds()
+	}
+	low, streamed := rate(1)
+	high, _ := rate(1024)
+	_, twice := rate(2)
+	if high < 5*low || twice < 0.7*streamed {
+		t.Errorf("%.3g flop/s at 0.5 flop/byte, %.3g at 512; %.3g byte/s at 0.5, %.3g at 1", low, high, streamed, twice)
+	}
+}
+
 func TestGPUObeysCancellation(t *testing.T) {
 	d := openGPU(t)
 	for name, play := range map[string]func(context.Context) error{

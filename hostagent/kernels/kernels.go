@@ -24,6 +24,7 @@ const (
 	Memory  = "wm_memory"
 	Compute = "wm_compute"
 	Half    = "wm_half"
+	Mix     = "wm_mix"
 	Clock   = "wm_clock"
 	Fill    = "wm_fill"
 )
@@ -46,6 +47,8 @@ const (
 	ComputeFMA  = 512
 	HalfBytes   = 64
 	HalfFMA     = 256
+	MixBytes    = 128
+	MixFMA      = 32 // a round
 )
 
 // Source returns the module for a GPU of the given compute capability,

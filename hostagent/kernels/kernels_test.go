@@ -63,7 +63,7 @@ func TestOwnModuleDeclaresWhatIsLaunched(t *testing.T) {
 	}
 	want := map[string][]int{
 		Marker: {8, 8, 8, 8, 8, 8, 8, 4},
-		Memory: {8, 8, 8, 8}, Compute: {8, 8, 8, 8}, Half: {8, 8, 8, 8},
+		Memory: {8, 8, 8, 8}, Compute: {8, 8, 8, 8}, Half: {8, 8, 8, 8}, Mix: {8, 8, 8, 8, 4},
 		Clock: {8}, Fill: {8, 8},
 	}
 	if d := cmp.Diff(want, got); d != "" {

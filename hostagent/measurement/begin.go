@@ -46,7 +46,7 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	}
 	info := hostagent.Identify(cfg.Device.Info(), cfg.Sensor)
 	s.id, err = cfg.DB.BeginTask(ctx, store.NewTask{
-		Name: cfg.Name, User: cfg.User, Launched: time.Now(), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
+		Name: cfg.Name, User: cfg.User, Job: cfg.Job, Launched: time.Now(), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
 		GPU: info.Name, GPUUUID: info.UUID, Driver: info.Driver, Marker: s.spec,
 		Group: cfg.Group,
 	})

@@ -71,6 +71,7 @@ type Config struct {
 	Sensor hostagent.PowerSensor
 
 	Name, User string
+	Job        string // that the task is a part of, on however many hosts
 	Holder     string // user@host, shown to others who want the bench
 
 	// Marker replaces the profile that fits the bench; nil to choose.

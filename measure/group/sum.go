@@ -7,7 +7,9 @@
 //   - a channel's gain or offset, or a shunt, that several benches take from one
 //     and the same calibration record;
 //   - gain, offset, skew and tick rate of one and the same instrument, known by
-//     its serial number.
+//     its serial number;
+//   - all that lasts of an instrument without one, where the caller knows it to be
+//     the same (Part.Meter).
 //
 // Two meters of a model are two meters: that their errors may have a sign in
 // common is nothing that a budget knows. AllShared says what it could do at most.
@@ -28,6 +30,9 @@ type Part struct {
 	Instrument measure.Identity
 	Setup      *measure.Setup
 	Result     *measure.Result
+	// Meter names the instrument where it tells no serial number and the caller knows
+	// which it is; empty for not known.
+	Meter string
 }
 
 // Sum is the energy of all parts. Its uncertainties are expanded ones: each
@@ -79,7 +84,10 @@ func Of(parts []Part) Sum {
 			} else {
 				random += u * u
 			}
-			by := sharedBy(c, h, p.Instrument)
+			by := SharedBy(c, h, p.Instrument)
+			if by == "" && Lasts(c) {
+				by = p.Meter
+			}
 			if by == "" {
 				independent += u * u
 				continue
@@ -113,9 +121,17 @@ func Of(parts []Part) Sum {
 	return s
 }
 
-// sharedBy names what a line of a budget would share with the same line of
+// Lasts reports whether a line of a budget stays as it is from one measurement on a
+// bench to the next. A window's lines are each measurement's own, and so is what
+// quantisation does: that depends on where the readings lie.
+func Lasts(c measure.Contribution) bool {
+	kind, _, _ := strings.Cut(c.Source, " ")
+	return c.Systematic && slices.Contains([]string{"gain", "offset", "shunt", "skew", "assumed", "tick"}, kind)
+}
+
+// SharedBy names what a line of a budget would share with the same line of
 // another part; empty for nothing.
-func sharedBy(c measure.Contribution, h calib.History, id measure.Identity) string {
+func SharedBy(c measure.Contribution, h calib.History, id measure.Identity) string {
 	kind, of, _ := strings.Cut(c.Source, " ")
 	if !c.Systematic {
 		return ""

@@ -28,6 +28,11 @@ func sys(source string, u float64) measure.Contribution {
 	return measure.Contribution{Source: source, U: measure.Joule(u), Systematic: true}
 }
 
+func at(p Part, meter string) Part {
+	p.Meter = meter
+	return p
+}
+
 func noise(u float64) measure.Contribution {
 	return measure.Contribution{Source: "noise a", U: measure.Joule(u)}
 }
@@ -84,6 +89,9 @@ func TestSum(t *testing.T) {
 			35, 4, 14, 18, 1,
 		},
 		{"a record binds its channels alone", []Part{recorded(t, part(10, "", sys("gain b", 3)), "ann"), recorded(t, part(20, "", sys("gain b", 4)), "ann")}, 30, 10, 0, 14, 0},
+		{"a meter that the caller knows", []Part{at(part(10, "", sys("gain a", 3), sys("assumed voltage s", 1)), "x"), at(part(20, "", sys("gain a", 4), sys("assumed voltage s", 1)), "x")}, 30, 0, math.Sqrt(196 + 16), math.Sqrt(4 * math.Pow(math.Sqrt(10)+math.Sqrt(17), 2)), 2},
+		{"two that the caller knows", []Part{at(part(10, "", sys("gain a", 3)), "x"), at(part(20, "", sys("gain a", 4)), "y")}, 30, 10, 0, 14, 0},
+		{"its windows", []Part{at(part(10, "", sys("window edges", 3)), "x"), at(part(20, "", sys("window edges", 4)), "x")}, 30, 10, 0, 14, 0},
 		{"an older task", []Part{lump, lump}, 20, math.Sqrt(50), 0, 10, 0},
 		{"few readings", []Part{wide, wide}, 20, math.Sqrt(18), 0, math.Sqrt(18), 0},
 	} {

@@ -20,6 +20,7 @@ import (
 //
 //	digits        not four decimals
 //	order         PAPI below MTSM, which it is in 21 of 254 cells only
+//	equal         PAPI and MTSM the same, in one cell
 //	not measured  the GPU does not have it
 //
 //go:embed table1.csv
@@ -86,6 +87,29 @@ func Estimates(gpu string) ([]instructions.Estimate, error) {
 		}
 	}
 	return out, nil
+}
+
+// Noted is a cell of Table I as an instruction of ours sees it.
+type Noted struct {
+	Instruction string
+	Level       int
+}
+
+// Notes returns what is irregular in Table I's column of a GPU, for every instruction
+// of ours that belongs to a row.
+func Notes(gpu string) map[Noted][]string {
+	out := map[Noted][]string{}
+	for _, c := range TableI() {
+		if !strings.EqualFold(c.GPU, gpu) || len(c.Notes) == 0 {
+			continue
+		}
+		for _, i := range instructions.Catalogue() {
+			if i.Group == c.Group && i.Row == c.Row {
+				out[Noted{i.Name, c.Level}] = c.Notes
+			}
+		}
+	}
+	return out
 }
 
 // joules reads a figure in microjoules; that it is one, a test has seen.

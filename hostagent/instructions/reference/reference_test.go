@@ -1,6 +1,9 @@
 package reference_test
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +44,9 @@ func TestTableIIsWhole(t *testing.T) {
 		if got := slices.Contains(c.Notes, "order"); got != (p < m) {
 			t.Errorf("%+v: marked as out of order: %v", c, got)
 		}
+		if got := slices.Contains(c.Notes, "equal"); got != (p == m) {
+			t.Errorf("%+v: marked as equal: %v", c, got)
+		}
 		if got := slices.Contains(c.Notes, "digits"); got != (decimals(c.PAPI) != 4 || decimals(c.MTSM) != 4) {
 			t.Errorf("%+v: marked for its digits: %v", c, got)
 		}
@@ -50,6 +56,72 @@ func TestTableIIsWhole(t *testing.T) {
 	}
 	if len(rows) != 32 || pairs != 254 || above != 232 {
 		t.Errorf("%d rows, %d pairs, %d of them PAPI above MTSM; want 32, 254, 232", len(rows), pairs, above)
+	}
+}
+
+// Every figure is the paper's text's, in its order: all four GPUs at -O3, then all
+// at -O0, PAPI before MTSM.
+func TestTableIIsThePapers(t *testing.T) {
+	files, err := filepath.Glob("../../../../shared/seeds/003*.txt")
+	if err != nil || len(files) != 1 {
+		t.Skip("the text of Arafa et al. is not beside the checkout (shared/seeds/003*.txt)")
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(text), "Instruction Optimized Non-Optimized")
+	if !found {
+		t.Fatalf("%s has no Table I", files[0])
+	}
+	table, _, _ = strings.Cut(table, "\n")
+	printed := regexp.MustCompile(`([0-9.]+)\s*,\s*([0-9.]+)`).FindAllStringSubmatch(table, -1)
+	n := 0
+	for _, c := range reference.TableI() {
+		if c.PAPI == "" {
+			continue
+		}
+		if n < len(printed) && (printed[n][1] != c.PAPI || printed[n][2] != c.MTSM) {
+			t.Errorf("%s on %s at -O%d: %s, %s; the paper has %s, %s", c.Row, c.GPU, c.Level, c.PAPI, c.MTSM, printed[n][1], printed[n][2])
+		}
+		n++
+	}
+	if n != len(printed) {
+		t.Errorf("%d pairs, the paper has %d", n, len(printed))
+	}
+}
+
+// Every row of the table is an instruction of ours, on every GPU, at both levels,
+// by both methods.
+func TestEveryRowIsOurs(t *testing.T) {
+	ours := map[string]bool{}
+	for _, i := range instructions.Catalogue() {
+		ours[string(i.Group)+i.Row] = true
+	}
+	for _, c := range reference.TableI() {
+		if !ours[string(c.Group)+c.Row] {
+			t.Errorf("%s: %s is no instruction of ours", c.Group, c.Row)
+		}
+	}
+	for _, gpu := range reference.GPUs() {
+		list, err := reference.Estimates(gpu)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := map[string]int{}
+		for _, e := range list {
+			kinds[strconv.Itoa(e.Level)+string(e.Method)]++
+		}
+		if len(kinds) != 4 || kinds["0papi"] != kinds["3mtsm"] || kinds["0papi"] != kinds["3papi"] || kinds["0papi"] != kinds["0mtsm"] {
+			t.Errorf("%s: %v", gpu, kinds)
+		}
+	}
+	notes := reference.Notes("pascal")
+	if got := notes[reference.Noted{Instruction: "mul24.lo.u32", Level: 0}]; !slices.Equal(got, []string{"equal"}) {
+		t.Errorf("got %v", got)
+	}
+	if got := reference.Notes("Maxwell")[reference.Noted{Instruction: "add.f16", Level: 3}]; !slices.Equal(got, []string{"not measured"}) {
+		t.Errorf("got %v", got)
 	}
 }
 

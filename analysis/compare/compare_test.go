@@ -1,0 +1,437 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/measure"
+)
+
+// bench makes runs of a known truth: relative standard deviations of a gain that
+// all runs of a meter share, of an offset that does not depend on the power, of
+// the meter's noise and of the work itself, all alike in energy; and the time's.
+type bench struct {
+	gain, offset, noise, work, clock float64
+	sameMeter, budgets               bool
+}
+
+func (c bench) trial(rng *rand.Rand, energy [2]float64, n [2]int) (a, b []Run) {
+	gains, offsets := [2]float64{}, [2]float64{}
+	for i := range gains {
+		gains[i], offsets[i] = c.gain*rng.NormFloat64(), c.offset*rng.NormFloat64()
+	}
+	if c.sameMeter {
+		gains[1], offsets[1] = gains[0], offsets[0]
+	}
+	var out [2][]Run
+	for i := range out {
+		meter := "meter"
+		if !c.sameMeter {
+			meter = fmt.Sprint("meter ", i)
+		}
+		for r := range n[i] {
+			// The offset is in joules of the first version, whatever the energy.
+			own := math.Hypot(c.noise, c.work) * rng.NormFloat64()
+			e := energy[i]*(1+gains[i])*math.Exp(own) + offsets[i]*energy[0]
+			x := Run{Name: fmt.Sprint(r), Energy: measure.Joule(e), Time: measure.Seconds(2 * math.Exp(c.clock*rng.NormFloat64()))}
+			x.Errors = []Error{{Behind: meter + " gain", Energy: c.gain}, {Behind: meter + " offset", Energy: c.offset * energy[0] / e}}
+			if c.budgets {
+				x.Errors = append(x.Errors, Error{Energy: c.noise}, Error{Time: c.clock})
+			}
+			out[i] = append(out[i], x)
+		}
+	}
+	return out[0], out[1]
+}
+
+// Intervals hold the truth in 95 of 100 trials, whatever the errors are made of.
+func TestIntervalsHoldTheTruth(t *testing.T) {
+	t.Parallel()
+	const trials = 4000
+	for _, c := range []struct {
+		name string
+		bench
+		n      [2]int
+		energy [2]float64
+	}{
+		{"one of each, one meter", bench{0.02, 0.001, 0.003, 0, 0.001, true, true}, [2]int{1, 1}, [2]float64{100, 80}},
+		{"one of each, two meters", bench{0.02, 0.005, 0.003, 0, 0.001, false, true}, [2]int{1, 1}, [2]float64{100, 80}},
+		{"five of each, one meter", bench{0.03, 0, 0.002, 0.01, 0.001, true, true}, [2]int{5, 5}, [2]float64{100, 97}},
+		{"three and eight, two meters", bench{0.01, 0, 0.002, 0.01, 0.001, false, false}, [2]int{3, 8}, [2]float64{100, 110}},
+		{"one and six", bench{0.02, 0, 0.001, 0.008, 0.001, true, true}, [2]int{1, 6}, [2]float64{100, 90}},
+		{"an offset that matters", bench{0, 0.01, 0.002, 0, 0, true, true}, [2]int{1, 1}, [2]float64{100, 50}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			ratio, mean, product := 0, 0, 0
+			for range trials {
+				a, b := c.trial(rng, c.energy, c.n)
+				e, err := Between(a, b, Energy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				truth := c.energy[1] / c.energy[0]
+				if e.Low <= truth && truth <= e.High {
+					ratio++
+				}
+				if e.A.Low <= c.energy[0] && c.energy[0] <= e.A.High {
+					mean++
+				}
+				p, err := Between(a, b, ED2P)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.Low <= truth && truth <= p.High {
+					product++
+				}
+			}
+			t.Logf("of 100 intervals hold the truth: ratio %.1f, ED²P %.1f", 100*float64(ratio)/trials, 100*float64(product)/trials)
+			for what, n := range map[string]int{"ratio": ratio, "ED²P": product} {
+				if share := float64(n) / trials; share < 0.93 || share > 0.97 {
+					t.Errorf("%s: %.1f %% of the intervals hold the truth", what, 100*share)
+				}
+			}
+			// A lone run's own interval holds the meter, not the work.
+			if share := float64(mean) / trials; (c.n[0] > 1 || c.work == 0) && (share < 0.93 || share > 0.97) {
+				t.Errorf("mean of A: %.1f %% of the intervals hold the truth", 100*share)
+			}
+		})
+	}
+}
+
+// Without a difference one in twenty tests shows one, by either test.
+func TestChanceIsWhatItSays(t *testing.T) {
+	t.Parallel()
+	const trials = 3000
+	rng := rand.New(rand.NewPCG(3, 4))
+	c := bench{gain: 0.05, noise: 0.002, work: 0.01, sameMeter: true}
+	welch, permuted := 0, 0
+	for range trials {
+		a, b := c.trial(rng, [2]float64{100, 100}, [2]int{4, 6})
+		e, err := Between(a, b, Energy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Shown() {
+			welch++
+		}
+		p := e.Permute()
+		if !p.Exact || p.Ways != 210 {
+			t.Fatalf("got %+v, want all of 210", p)
+		}
+		if p.P < 0.05 {
+			permuted++
+		}
+	}
+	t.Logf("differences shown without one: Welch %.1f %%, permutation %.1f %%", 100*float64(welch)/trials, 100*float64(permuted)/trials)
+	if share := float64(welch) / trials; share < 0.035 || share > 0.065 {
+		t.Errorf("Welch's test shows a difference in %.1f %% of trials without one", 100*share)
+	}
+	// A test of 210 ways has no p of just 0.05.
+	if share := float64(permuted) / trials; share < 0.03 || share > 0.06 {
+		t.Errorf("the permutation test does in %.1f %%", 100*share)
+	}
+}
+
+// Against values that R's t.test gives for these logarithms: worked by hand from
+// the definitions of Welch.
+func TestWelchByHand(t *testing.T) {
+	runs := func(e ...float64) (out []Run) {
+		for _, v := range e {
+			out = append(out, Run{Energy: measure.Joule(math.Exp(v)), Time: 1})
+		}
+		return out
+	}
+	e, err := Between(runs(1, 2, 3), runs(3, 4, 5, 8), Energy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Means 2 and 5, variances 1 and 14/3: u² = 1/3 + 14/12.
+	u2 := 1.0/3 + 14.0/12
+	dof := u2 * u2 / (1.0/9/2 + math.Pow(14.0/12, 2)/3)
+	if math.Abs(math.Log(e.Ratio)-3) > 1e-12 || math.Abs(e.U*e.U-u2) > 1e-12 || math.Abs(e.DoF-dof) > 1e-9 {
+		t.Errorf("got ratio %v, u² %v, dof %v; want e³, %v, %v", e.Ratio, e.U*e.U, e.DoF, u2, dof)
+	}
+	// Of 35 ways to pick three of seven, those with a difference of means of 3 or
+	// more: sums of 6 (1+2+3, twice for the two threes) below, and 17 of 26 above.
+	if p := e.Permute(); p.Ways != 35 || math.Abs(p.P-permuteByHand([]float64{1, 2, 3}, []float64{3, 4, 5, 8})) > 1e-12 {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// permuteByHand goes through all subsets of a's size by their bits.
+func permuteByHand(a, b []float64) float64 {
+	all := append(append([]float64(nil), a...), b...)
+	mean := func(mask int, in int) float64 {
+		s, n := 0.0, 0.0
+		for i, v := range all {
+			if mask>>i&1 == in {
+				s, n = s+v, n+1
+			}
+		}
+		return s / n
+	}
+	first := 1<<len(a) - 1
+	seen := math.Abs(mean(first, 0) - mean(first, 1))
+	extreme, ways := 0, 0
+	for mask := range 1 << len(all) {
+		bits := 0
+		for i := range all {
+			bits += mask >> i & 1
+		}
+		if bits != len(a) {
+			continue
+		}
+		ways++
+		if math.Abs(mean(mask, 0)-mean(mask, 1)) >= seen-1e-12 {
+			extreme++
+		}
+	}
+	return float64(extreme) / float64(ways)
+}
+
+// Where there are too many ways a random choice of them stands for all.
+func TestPermutationByChoice(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	var a, b []float64
+	for range 12 {
+		a, b = append(a, rng.NormFloat64()), append(b, 0.8+rng.NormFloat64())
+	}
+	p := permute(a, b)
+	// All ways of 12 of 24 are 2.7 million: enough to count here once.
+	if testing.Short() {
+		t.Skip("counting 2.7 million ways takes a second")
+	}
+	want := permuteByHand(a[:9], b[:9])
+	q := permute(a[:9], b[:9])
+	if q.Exact || math.Abs(q.P-want) > 5*math.Sqrt(want*(1-want)/mostWays)+1e-4 {
+		t.Errorf("p %v by choice, %v by counting", q.P, want)
+	}
+	if p.Exact || p.Ways != mostWays || !(p.P > 0) {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// A gain of one meter cancels; of two it does not, and an offset does in part.
+func TestWhatCancels(t *testing.T) {
+	run := func(meter string, joules, offset float64) []Run {
+		return []Run{{Energy: measure.Joule(joules), Time: 1, Errors: []Error{{Behind: meter + " gain", Energy: 0.03}, {Behind: meter + " offset", Energy: offset / joules}, {Energy: 0.001}}}}
+	}
+	same, err := Between(run("m", 100, 1), run("m", 80, 1), Energy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := math.Sqrt(2*1e-6 + math.Pow(1.0/80-1.0/100, 2)); math.Abs(same.U-want) > 1e-12 {
+		t.Errorf("one meter: u %v, want %v", same.U, want)
+	}
+	if c := same.Cancelled; len(c) != 2 || c[0].Behind != "m gain" || c[0].Left > 1e-15 || math.Abs(c[1].Left-0.0025) > 1e-12 {
+		t.Errorf("got %+v", same.Cancelled)
+	}
+	two, err := Between(run("m", 100, 1), run("n", 80, 1), Energy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := math.Sqrt(2*1e-6 + 2*9e-4 + 1.0/6400 + 1e-4); math.Abs(two.U-want) > 1e-12 || len(two.Cancelled) != 0 {
+		t.Errorf("two meters: u %v, want %v; cancelled %+v", two.U, want, two.Cancelled)
+	}
+}
+
+// A window's end moves energy and time together: in the mean power it cancels.
+func TestEnergyAndTimeTogether(t *testing.T) {
+	r := []Run{{Energy: 100, Time: 2, Errors: []Error{{Energy: 0.01, Time: 0.01}}}}
+	for q, want := range map[Quantity]float64{Energy: 0.01, Time: 0.01, Power: 0, EDP: 0.02, ED2P: 0.03} {
+		e, err := Between(r, r, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(e.U-want*math.Sqrt2) > 1e-12 || e.Ratio != 1 {
+			t.Errorf("%s: u %v, want %v", q.Name, e.U, want*math.Sqrt2)
+		}
+		if q == Power && !math.IsNaN(e.P) || q != Power && math.Abs(e.P-1) > 1e-12 {
+			t.Errorf("%s: p %v", q.Name, e.P)
+		}
+	}
+}
+
+func TestHolm(t *testing.T) {
+	t.Parallel()
+	f := make([]Effect, 5)
+	for i, p := range []float64{0.01, 0.04, 0.03, 0.005, math.NaN()} {
+		f[i].P, f[i].Holm = p, p
+	}
+	Holm(f)
+	for i, want := range []float64{0.03, 0.06, 0.06, 0.02} {
+		if math.Abs(f[i].Holm-want) > 1e-12 {
+			t.Errorf("%d: %v, want %v", i, f[i].Holm, want)
+		}
+	}
+	// Of twelve kernels without a difference, one is shown in one of twenty families.
+	rng := rand.New(rand.NewPCG(7, 8))
+	c := bench{gain: 0.03, work: 0.01, sameMeter: true}
+	const trials = 1500
+	wrong, plain := 0, 0
+	for range trials {
+		family := make([]Effect, 12)
+		for i := range family {
+			a, b := c.trial(rng, [2]float64{10, 10}, [2]int{4, 4})
+			var err error
+			if family[i], err = Between(a, b, Energy); err != nil {
+				t.Fatal(err)
+			}
+		}
+		Holm(family)
+		anyShown, anyPlain := false, false
+		for i := range family {
+			anyShown, anyPlain = anyShown || family[i].Shown(), anyPlain || family[i].P < 0.05
+		}
+		if anyShown {
+			wrong++
+		}
+		if anyPlain {
+			plain++
+		}
+	}
+	t.Logf("families with a difference shown by chance: %.1f %% after Holm, %.1f %% without", 100*float64(wrong)/trials, 100*float64(plain)/trials)
+	if share := float64(wrong) / trials; share > 0.065 || share < 0.02 {
+		t.Errorf("%.1f %% of families show a difference", 100*share)
+	}
+	if share := float64(plain) / trials; share < 0.3 {
+		t.Errorf("without the correction %.1f %%: the trial tests nothing", 100*share)
+	}
+}
+
+// A difference that Visible names is shown in four of five trials.
+func TestVisible(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(9, 10))
+	c := bench{gain: 0.03, work: 0.02, sameMeter: true}
+	// Two runs whose standard deviation is that of the bench.
+	two := []Run{{Energy: measure.Joule(math.Exp(c.work / math.Sqrt2)), Time: 1}, {Energy: measure.Joule(math.Exp(-c.work / math.Sqrt2)), Time: 1}}
+	for _, n := range []int{3, 4, 8, 20} {
+		pilot, err := Between(two, two, Energy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change, seen := pilot.Visible(n, n)
+		if !seen {
+			t.Fatal("nobody saw the runs")
+		}
+		const trials = 2500
+		shown := 0
+		for range trials {
+			a, b := c.trial(rng, [2]float64{100, 100 * (1 + change)}, [2]int{n, n})
+			e, err := Between(a, b, Energy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Shown() {
+				shown++
+			}
+		}
+		t.Logf("%d of each: %.2f %% shown in %.1f %% of trials", n, 100*change, 100*float64(shown)/trials)
+		if share := float64(shown) / trials; share < 0.77 || share > 0.83 {
+			t.Errorf("%d of each: %.2f %% was shown in %.1f %% of trials", n, 100*change, 100*share)
+		}
+	}
+}
+
+func TestPerWork(t *testing.T) {
+	a := []Run{{Energy: 100, Time: 2, Errors: []Error{{Energy: 0.01}}}}
+	b := []Run{{Energy: 150, Time: 4, Errors: []Error{{Energy: 0.01}}}}
+	effects, err := All(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Per(&effects[0], &effects[1], Work{"token", 512}, Work{"token", 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(p.A.Value-100.0/512) > 1e-12 || math.Abs(p.B.Value-150.0/1024) > 1e-12 || math.Abs(p.Ratio-0.75) > 1e-12 || p.RateB != 256 || !(p.P < 1e-6) {
+		t.Errorf("got %+v", p)
+	}
+	if u := p.A.U() / p.A.Value; math.Abs(u-0.0196) > 1e-4 {
+		t.Errorf("U %v of the energy by work, want 1.96 %%", u)
+	}
+	for _, w := range [][2]Work{{{"flop", 1}, {"byte", 1}}, {{"flop", 0}, {"flop", 1}}, {{"", 1}, {"", 1}}, {{"flop", math.Inf(1)}, {"flop", 1}}} {
+		if _, err := Per(&effects[0], &effects[1], w[0], w[1]); !errors.Is(err, ErrRuns) {
+			t.Errorf("%v: %v", w, err)
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	side := func(n int, e, spread float64) (out []Run) {
+		rng := rand.New(rand.NewPCG(uint64(n), 11))
+		for range n {
+			out = append(out, Run{Energy: measure.Joule(e * (1 + spread*rng.NormFloat64())), Time: measure.Seconds(e / 50 * (1 + spread*rng.NormFloat64())), Errors: []Error{{Energy: 0.002, Time: 0.001}}})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		a, b []Run
+		want []string
+	}{
+		{side(5, 100, 0.005), side(6, 88, 0.005), []string{"B uses 1", "% less energy (p <", "it takes"}},
+		{side(5, 100, 0.02), side(5, 100.1, 0.02), []string{"No difference in energy could be shown (B uses", "with 5 more repeats of each one would see"}},
+		{side(1, 100, 0), side(1, 100.1, 0), []string{"repeat each at least three times"}},
+		{[]Run{{Energy: 1, Time: 1}}, []Run{{Energy: 2, Time: 1}}, []string{"Nothing is known"}},
+	} {
+		effects, err := All(c.a, c.b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := Verdict(&effects[0], &effects[1])
+		for _, w := range c.want {
+			if !strings.Contains(got, w) {
+				t.Errorf("%q does not say %q", got, w)
+			}
+		}
+	}
+	for u, want := range map[float64]int{0.8: 1, 0.25: 2, 0.31: 1, 12: 0, 3: 0, 2.5: 1, 0.0031: 3, 0: 2} {
+		if got := decimals(u); got != want {
+			t.Errorf("decimals of ± %v: %d, want %d", u, got, want)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	good := []Run{{Energy: 1, Time: 1}}
+	for name, bad := range map[string][]Run{
+		"none": {}, "zero": {{Energy: 0, Time: 1}}, "negative": {{Energy: -1, Time: 1}}, "no time": {{Energy: 1}},
+		"not a number": {{Energy: measure.Joule(math.NaN()), Time: 1}}, "an error": {{Energy: 1, Time: 1, Errors: []Error{{Energy: math.Inf(1)}}}},
+	} {
+		for _, sides := range [][2][]Run{{good, bad}, {bad, good}} {
+			if _, err := Between(sides[0], sides[1], Energy); !errors.Is(err, ErrRuns) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestInterleaved(t *testing.T) {
+	at := func(s ...int) (out []Run) {
+		for _, v := range s {
+			out = append(out, Run{At: time.Unix(int64(v), 0)})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		a, b []Run
+		want bool
+	}{
+		{at(1, 3), at(2, 4), true},
+		{at(1, 2), at(3, 4), false},
+		{at(3, 4), at(1, 2), false},
+		{at(1), at(2), false},
+		{at(1, 2), []Run{{}}, true},
+	} {
+		if got := Interleaved(c.a, c.b); got != c.want {
+			t.Errorf("%v %v: %v", c.a, c.b, got)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+// Package job adds up what one job drew on many hosts, and says what of it was
+// measured at the same time, what is missing, and what is not in the sum.
+//
+// The energies are added by measure/group: errors that several tasks have in
+// common, by one calibration record or one instrument, add as they are, all others
+// by their squares. The times are those of the hosts' clocks, as they are.
+package job
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/measure/group"
+)
+
+// ErrTwice: a GPU's energy would be counted twice.
+var ErrTwice = errors.New("measured twice at the same time")
+
+// Task is one measured task of a job.
+type Task struct {
+	Name string // as in "task 3"
+	GPU  string // UUID; empty where it is not known
+	Span Span
+	Part group.Part
+}
+
+// Span is a stretch of time by the host's clock.
+type Span struct{ From, To time.Time }
+
+// Length is how long a span is.
+func (s Span) Length() measure.Seconds { return measure.SecondsOf(s.To.Sub(s.From)) }
+
+// Host is what one database has of the job.
+type Host struct {
+	Name  string
+	Tasks []Task
+	// Missing says what the host should have and has not.
+	Missing []string
+}
+
+// Total is a job's energy.
+type Total struct {
+	Sum  group.Sum // over all tasks, in the order of Of's hosts
+	Span Span      // from the first begin to the last end
+	// Together is how long all hosts that have tasks worked at once, each from its
+	// first begin to its last end; negative for how long they missed each other.
+	Together measure.Seconds
+	Hosts    []HostTotal
+	Tasks    int
+	Missing  int
+}
+
+// HostTotal is one host's share.
+type HostTotal struct {
+	Host
+	Sum  group.Sum
+	Span Span // zero without tasks
+	// Busy is how long at least one task's window lasted, Before and After how long the
+	// host waited for the others to begin and to end, Between what is left. No energy
+	// was measured while no window lasted, and none is in the sum.
+	Busy, Before, Between, After measure.Seconds
+}
+
+// Of adds a job up. Two tasks of one GPU at the same time are ErrTwice: a database
+// and its copy, or two meters at one GPU.
+func Of(hosts []Host) (Total, error) {
+	if err := once(hosts); err != nil {
+		return Total{}, err
+	}
+	var t Total
+	var parts []group.Part
+	for _, h := range hosts {
+		own := HostTotal{Host: h}
+		var its []group.Part
+		for _, x := range h.Tasks {
+			its = append(its, x.Part)
+			own.Span = own.Span.with(x.Span)
+		}
+		own.Sum = group.Of(its)
+		parts = append(parts, its...)
+		t.Hosts, t.Tasks, t.Missing = append(t.Hosts, own), t.Tasks+len(its), t.Missing+len(h.Missing)
+		t.Span = t.Span.with(own.Span)
+	}
+	t.Sum = group.Of(parts)
+	t.times()
+	return t, nil
+}
+
+// with is the span that holds both; a zero one holds nothing.
+func (s Span) with(o Span) Span {
+	switch {
+	case s.From.IsZero():
+		return o
+	case o.From.IsZero():
+		return s
+	}
+	if o.From.Before(s.From) {
+		s.From = o.From
+	}
+	if o.To.After(s.To) {
+		s.To = o.To
+	}
+	return s
+}
+
+// times says how the hosts' times lie to each other.
+func (t *Total) times() {
+	var late, early time.Time
+	for i := range t.Hosts {
+		h := &t.Hosts[i]
+		if len(h.Tasks) == 0 {
+			continue
+		}
+		if late.IsZero() || h.Span.From.After(late) {
+			late = h.Span.From
+		}
+		if early.IsZero() || h.Span.To.Before(early) {
+			early = h.Span.To
+		}
+		h.Busy = union(h.Tasks)
+		h.Between = max(h.Span.Length()-h.Busy, 0)
+		h.Before = measure.SecondsOf(h.Span.From.Sub(t.Span.From))
+		h.After = measure.SecondsOf(t.Span.To.Sub(h.Span.To))
+	}
+	t.Together = measure.SecondsOf(early.Sub(late))
+}
+
+// union is how long at least one task lasted.
+func union(tasks []Task) (busy measure.Seconds) {
+	list := slices.Clone(tasks)
+	slices.SortFunc(list, func(a, b Task) int { return a.Span.From.Compare(b.Span.From) })
+	var end time.Time
+	for _, x := range list {
+		from := x.Span.From
+		if from.Before(end) {
+			from = end
+		}
+		if x.Span.To.After(from) {
+			busy += measure.SecondsOf(x.Span.To.Sub(from))
+			end = x.Span.To
+		}
+	}
+	return busy
+}
+
+// once refuses two tasks of one GPU that overlap.
+func once(hosts []Host) error {
+	type at struct {
+		Task
+		host string
+	}
+	var list []at
+	for _, h := range hosts {
+		for _, x := range h.Tasks {
+			if x.GPU != "" {
+				list = append(list, at{x, h.Name})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b at) int { return cmp.Or(cmp.Compare(a.GPU, b.GPU), a.Span.From.Compare(b.Span.From)) })
+	last := 0 // of one GPU's tasks, the one that ends last
+	for i := 1; i < len(list); i++ {
+		a, b := &list[last], &list[i]
+		if a.GPU == b.GPU && b.Span.From.Before(a.Span.To) {
+			return fmt.Errorf("GPU %s: %s of %s and %s of %s: %w: leave one of them out", a.GPU, a.Name, a.host, b.Name, b.host, ErrTwice)
+		}
+		if a.GPU != b.GPU || b.Span.To.After(a.Span.To) {
+			last = i
+		}
+	}
+	return nil
+}

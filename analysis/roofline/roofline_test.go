@@ -1,0 +1,217 @@
+package roofline
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"wattmark/measure"
+)
+
+// card is a known device.
+type card struct {
+	flop, byte, constant float64
+	peaks                Peaks
+}
+
+var known = card{6e-12, 90e-12, 60, Peaks{20e12, 1e12}}
+
+// point runs one intensity for two seconds.
+func (c card) point(intensity float64) Point {
+	flops := math.Min(c.peaks.Flops, c.peaks.Bytes*intensity)
+	w, q := 2*flops, 2*flops/intensity
+	return Point{Name: fmt.Sprint(intensity), Flop: w, Bytes: q, Time: 2, Energy: measure.Joule(w*c.flop + q*c.byte + 2*c.constant)}
+}
+
+func (c card) sweep() (out []Point) {
+	for _, i := range []float64{0.5, 1, 2, 4, 8, 16, 24, 32, 64, 128, 512} {
+		out = append(out, c.point(i))
+	}
+	return out
+}
+
+func near(got, want, rel float64) bool { return math.Abs(got-want) <= rel*math.Abs(want) }
+
+// Points without errors give the device back, and the balances as they follow by
+// hand.
+func TestFitFindsTheDevice(t *testing.T) {
+	m, err := Fit(known.sweep(), Common{}, Peaks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !near(m.Flop.Value, 6e-12, 1e-9) || !near(m.Byte.Value, 90e-12, 1e-9) || !near(m.Constant.Value, 60, 1e-9) || m.Peaks != known.peaks {
+		t.Errorf("got %+v", m)
+	}
+	// ε̂ = 6 pJ + 60 W / 20 Tflop/s = 9 pJ, η = 2/3, η B_ε = 10 < B_τ = 20:
+	// I = (10 + 20/3)/(4/3) = 12.5.
+	if m.TimeBalance != 20 || !near(m.Gap.Value, 15, 1e-9) || !near(m.BestFlop.Value, 9e-12, 1e-9) || !near(m.EnergyBalance.Value, 12.5, 1e-9) {
+		t.Errorf("got %+v", m)
+	}
+	if m.DoF != 8 || m.Scatter > 1e-9 || len(m.Cautions) != 0 {
+		t.Errorf("got %+v", m)
+	}
+	// At the energy balance half of the best flops a joule is reached.
+	_, perJoule, _ := m.At(m.EnergyBalance.Value)
+	if !near(perJoule, 0.5/9e-12, 1e-9) {
+		t.Errorf("%v flop/J at the energy balance, want %v", perJoule, 0.5/9e-12)
+	}
+	// And the power is largest at the balance of time: 60 + 120 + 90 W.
+	_, _, power := m.At(20)
+	perSecond, _, _ := m.At(5)
+	if !near(float64(power), 270, 1e-9) || !near(perSecond, 5e12, 1e-9) {
+		t.Errorf("%v at 20 flop/byte, %v flop/s at 5", power, perSecond)
+	}
+	if r := m.Residual(known.point(3)); math.Abs(r) > 1e-9 {
+		t.Errorf("residual %v", r)
+	}
+}
+
+// A device whose bytes are dear: the energy balance lies above that of time.
+func TestBalanceAbove(t *testing.T) {
+	c := known
+	c.byte, c.constant = 300e-12, 20
+	m, err := Fit(c.sweep(), Common{}, Peaks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eta := 6.0 / 7
+	if !near(m.EnergyBalance.Value, eta*50, 1e-9) {
+		t.Errorf("got %v, want %v", m.EnergyBalance.Value, eta*50)
+	}
+	if _, perJoule, _ := m.At(m.EnergyBalance.Value); !near(perJoule, 0.5/7e-12, 1e-9) {
+		t.Errorf("%v flop/J", perJoule)
+	}
+}
+
+// Intervals hold the truth in 95 of 100 sweeps: of few and many points, with a
+// meter's gain and offset on all of them.
+func TestIntervalsHoldTheDevice(t *testing.T) {
+	t.Parallel()
+	const trials = 600
+	for _, c := range []struct {
+		name   string
+		at     []float64
+		common Common
+		own    float64
+	}{
+		{"eleven points", []float64{0.5, 1, 2, 4, 8, 16, 24, 32, 64, 128, 512}, Common{}, 0.01},
+		{"five points", []float64{0.5, 4, 20, 64, 512}, Common{}, 0.01},
+		{"three points", []float64{1, 20, 256}, Common{}, 0.005},
+		{"gain and offset", []float64{0.5, 1, 2, 4, 8, 16, 24, 32, 64, 128, 512}, Common{Gain: 0.03, Offset: 2}, 0.01},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(1, 2))
+			held := map[string]int{}
+			for range trials {
+				gain, offset := 1+c.common.Gain*rng.NormFloat64(), float64(c.common.Offset)*rng.NormFloat64()
+				var points []Point
+				for _, i := range c.at {
+					p := known.point(i)
+					p.Energy = measure.Joule(float64(p.Energy)*gain*(1+c.own*rng.NormFloat64()) + offset*float64(p.Time))
+					p.U = c.own
+					points = append(points, p)
+				}
+				m, err := Fit(points, c.common, Peaks{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for name, x := range map[string]struct {
+					f     Figure
+					truth float64
+				}{
+					"flop": {m.Flop, 6e-12}, "byte": {m.Byte, 90e-12}, "constant": {m.Constant, 60},
+					"energy balance": {m.EnergyBalance, 12.5}, "best flop": {m.BestFlop, 9e-12}, "gap": {m.Gap, 15},
+				} {
+					if math.Abs(x.f.Value-x.truth) <= x.f.U {
+						held[name]++
+					}
+				}
+			}
+			t.Logf("of %d intervals hold the truth: %v", trials, held)
+			for name, n := range held {
+				if share := float64(n) / trials; share < 0.93 || share > 0.975 {
+					t.Errorf("%s: %.1f %% of the intervals hold the truth", name, 100*share)
+				}
+			}
+		})
+	}
+}
+
+// Kernels that reach no roof do not bend the energies: the times are as measured.
+func TestSlowKernels(t *testing.T) {
+	points := known.sweep()
+	for i := range points {
+		p := &points[i]
+		p.Energy += measure.Joule(known.constant * float64(p.Time) * 0.3)
+		p.Time *= 1.3
+	}
+	m, err := Fit(points, Common{}, Peaks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !near(m.Flop.Value, 6e-12, 1e-9) || !near(m.Byte.Value, 90e-12, 1e-9) || !near(m.Constant.Value, 60, 1e-9) || !near(m.Peaks.Flops, 20e12/1.3, 1e-9) {
+		t.Errorf("got %+v", m)
+	}
+}
+
+// A card at rest is a point too, and tells the constant power.
+func TestAtRest(t *testing.T) {
+	points := []Point{known.point(0.5), known.point(512), {Name: "rest", Time: 2, Energy: 120}}
+	m, err := Fit(points, Common{}, Peaks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !near(m.Constant.Value, 60, 1e-9) || !near(m.Flop.Value, 6e-12, 1e-9) || !strings.Contains(strings.Join(m.Cautions, " "), "three points for three unknowns") {
+		t.Errorf("got %+v", m)
+	}
+	given, err := Fit(points, Common{}, Peaks{Flops: 60e12, Bytes: 4e12})
+	if err != nil || given.TimeBalance != 15 || given.Flop.Value != m.Flop.Value {
+		t.Errorf("got %+v, %v", given, err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	good := known.point(1)
+	change := func(f func(*Point)) []Point {
+		p := known.sweep()
+		f(&p[0])
+		return p
+	}
+	for name, points := range map[string][]Point{
+		"two points":       {good, known.point(64)},
+		"one intensity":    {good, good, good, good},
+		"bound by memory":  {known.point(1), known.point(2), known.point(4), known.point(8)},
+		"no arithmetic":    {{Bytes: 1, Energy: 1, Time: 1}, {Bytes: 2, Energy: 2, Time: 1}, {Energy: 1, Time: 2}},
+		"no energy":        change(func(p *Point) { p.Energy = 0 }),
+		"no time":          change(func(p *Point) { p.Time = 0 }),
+		"negative flop":    change(func(p *Point) { p.Flop = -1 }),
+		"not a number":     change(func(p *Point) { p.Bytes = math.NaN() }),
+		"infinite":         change(func(p *Point) { p.Flop = math.Inf(1) }),
+		"an error below 0": change(func(p *Point) { p.U = -1 }),
+	} {
+		if _, err := Fit(points, Common{}, Peaks{}); !errors.Is(err, ErrFit) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Fit(known.sweep(), Common{}, Peaks{Flops: -1}); !errors.Is(err, ErrFit) {
+		t.Error("negative peaks were taken")
+	}
+}
+
+func TestCautions(t *testing.T) {
+	narrow := []Point{known.point(14), known.point(16), known.point(18), known.point(21), known.point(23)}
+	m, err := Fit(narrow, Common{}, Peaks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := strings.Join(m.Cautions, "\n")
+	for _, want := range []string{"nearly in a plane", "bound by arithmetic", "bound by memory"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in %q", want, said)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/hostagent/sim"
+	"wattmark/store"
+)
+
+// A sweep on the simulated GPU finds what the simulated GPU costs.
+func TestRooflineSweep(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	picture := filepath.Join(t.TempDir(), "roof.svg")
+	p := start(t, "roofline", "sweep", "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "20ms",
+		"--duration", "150ms", "--rounds", "1,16,48,256,1024", "--name", "sweep", "--svg", picture)
+	if code := p.wait(t); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, &p.err)
+	}
+	var got rooflineReport
+	object(t, p.out.String(), &got)
+	want := sim.DefaultRoofline()
+	for _, c := range []struct {
+		name  string
+		f     roofFigure
+		truth float64
+	}{{"a flop", got.FlopJ, float64(want.Flop)}, {"a byte", got.ByteJ, float64(want.Byte)}, {"constant power", got.ConstantW, float64(want.ConstantPower)}} {
+		// The card warms: what it draws is not quite what it is told to.
+		if off := math.Abs(c.f.Value - c.truth); c.f.U == nil || off > 2**c.f.U || off > 0.25*c.truth {
+			t.Errorf("%s: %v, truth %v", c.name, c.f.Value, c.truth)
+		}
+	}
+	if math.Abs(got.PeakFlops/want.Flops-1) > 1e-3 || math.Abs(got.TimeBalance-20) > 0.02 || math.Abs(got.EnergyBalance.Value-12.5) > 2 || got.DoF != 2 || len(got.Points) != 5 {
+		t.Errorf("got %+v", got)
+	}
+	wellFormed(t, picture)
+	// The tasks kept their work: fitted again by number, they give the same.
+	var again rooflineReport
+	object(t, inside(t, "roofline", "1,2,3,4,5", "--json", "--db", r.db).ok(t).out, &again)
+	if again.FlopJ.Value != got.FlopJ.Value || again.EnergyBalance.Value != got.EnergyBalance.Value {
+		t.Errorf("fitted again: %+v", again)
+	}
+}
+
+// wellFormed reads an SVG to its end.
+func wellFormed(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// roofTasks makes tasks of a device of 6 pJ/flop, 90 pJ/byte and 60 W.
+func roofTasks(t *testing.T, path string, gpu string) (work []string) {
+	t.Helper()
+	var list []made
+	for i, intensity := range []float64{0.5, 4, 16, 64, 512} {
+		flops := math.Min(20e12, 1e12*intensity)
+		w, q := 2*flops, 2*flops/intensity
+		list = append(list, made{name: "mine", gpu: gpu, serial: "7", at: time.Duration(i) * time.Minute, energy: w*6e-12 + q*90e-12 + 120, length: 2, gain: 0.02, noise: 0.001})
+		work = append(work, fmt.Sprintf("%d:flop=%g,byte=%g", i+1, w, q))
+	}
+	makeTasks(t, path, list...)
+	return work
+}
+
+func TestRooflineOfTasks(t *testing.T) {
+	t.Parallel()
+	db := filepath.Join(t.TempDir(), "power.db")
+	args := []string{"roofline", "mine", "--db", db}
+	for _, w := range roofTasks(t, db, "GPU-1") {
+		args = append(args, "--work", w)
+	}
+	makeTasks(t, db, made{name: "yours", gpu: "GPU-2", serial: "7", at: time.Hour, energy: 500, length: 3})
+	var r rooflineReport
+	object(t, inside(t, append(args, "--point", "6:flop=3e13,byte=1e12", "--json")...).ok(t).out, &r)
+	if math.Abs(r.FlopJ.Value/6e-12-1) > 1e-6 || math.Abs(r.ByteJ.Value/90e-12-1) > 1e-6 || math.Abs(r.ConstantW.Value/60-1) > 1e-6 {
+		t.Errorf("got %+v", r)
+	}
+	// The points fit exactly: what is left is the meter's gain of 2 %.
+	if u := *r.FlopJ.U / r.FlopJ.Value; math.Abs(u-0.0392) > 1e-4 {
+		t.Errorf("U of a flop: %v", u)
+	}
+	if p := r.Points[5]; p.Fitted || *p.Intensity != 30 || math.Abs(p.RoofPct-50) > 1e-6 || math.Abs(p.ResidualPct-100*(500/(180+90+180.0)-1)) > 1e-6 {
+		t.Errorf("the other point: %+v", p)
+	}
+	if said := strings.Join(r.Cautions, " "); !strings.Contains(said, "another GPU") {
+		t.Errorf("cautions %q", r.Cautions)
+	}
+	text := inside(t, args...).ok(t).out
+	for _, want := range []string{"a flop                 6.00 ± 0.24 pJ", "balance in time        20 flop/byte", "T in time, E in energy", "flop/J, % of the best"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if text := inside(t, append(args, "--no-plot")...).ok(t).out; strings.Contains(text, "┤") {
+		t.Error("a plot that was not wanted")
+	}
+}
+
+func TestRooflineRefuses(t *testing.T) {
+	t.Parallel()
+	db := filepath.Join(t.TempDir(), "power.db")
+	work := roofTasks(t, db, "GPU-1")
+	makeTasks(t, db, made{name: "other", gpu: "GPU-2", energy: 1, length: 1})
+	d, err := store.Open(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		_, w, err := parseTaskWork(work[i])
+		if err == nil {
+			err = keepWork(t.Context(), d, store.TaskID(i+1), w)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		code int
+		args []string
+		want string
+	}{
+		{exitUsage, []string{"1", "2"}, "three or more"},
+		{exitUsage, []string{"1", "2", "3"}, "nobody kept how many flop and bytes task 3 did"},
+		{exitUsage, []string{"1", "2", "6"}, "several GPUs"},
+		{exitUsage, []string{"1", "--work", "1:flop"}, "3:flop=4.4e12,byte=1e11"},
+		{exitUsage, []string{"1", "--work", "1:watt=3"}, "3:flop=4.4e12,byte=1e11"},
+		{exitUsage, []string{"1", "--work", "1:flop=-3"}, "3:flop=4.4e12,byte=1e11"},
+		{exitUsage, []string{"1", "--work", "flop=3"}, "3:flop=4.4e12,byte=1e11"},
+		{exitNotFound, []string{"9"}, "no task 9"},
+		{exitUsage, []string{"sweep", "--rounds", "1,2,2"}, "three different numbers"},
+		{exitUsage, []string{"sweep", "--rounds", "0,1,2,3"}, "--rounds 0"},
+		{exitUsage, []string{"sweep", "--duration", "0s"}, "must be positive"},
+	} {
+		inside(t, append(append([]string{"roofline"}, c.args...), "--db", db)...).fails(t, c.code, c.want)
+	}
+}
+
+func FuzzParseTaskWork(f *testing.F) {
+	for _, s := range []string{"3:flop=4e12,byte=1e11", "3:flop=1", "x", "1:flop=1,flop=2", "0:flop=1", "3:byte=NaN"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, w, err := parseTaskWork(s)
+		if err == nil && (id < 1 || !(w.Flop >= 0) || !(w.Bytes >= 0) || math.IsInf(w.Flop+w.Bytes, 0)) {
+			t.Errorf("%q gives task %d with %+v", s, id, w)
+		}
+	})
+}
+
+func FuzzParseWork(f *testing.F) {
+	for _, s := range []string{"flop=4e12", "token=512,640", "=1", "a=b", "x=1,2,3", "x=-1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		list, err := parseWork([]string{s})
+		if err == nil && (len(list) != 1 || !(list[0].a.Amount > 0) || !(list[0].b.Amount > 0) || list[0].a.Unit == "" || math.IsInf(list[0].a.Amount, 0)) {
+			t.Errorf("%q gives %+v", s, list)
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"math"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"wattmark/api"
+	"wattmark/api/wire"
+	"wattmark/store"
+)
+
+// serveTasks serves a task database as wattmark host does.
+func serveTasks(t *testing.T, path string) string {
+	t.Helper()
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(wire.ServerOptions()...)
+	health := api.Register(s, db)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		health.Shutdown()
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+func TestTotalOverHosts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
+	const gain, noise = 0.02, 0.01
+	of := func(gpu, serial string, at time.Duration, joules, seconds float64) made {
+		return made{name: "train", job: "J", gpu: gpu, serial: serial, at: at, energy: joules, length: seconds, gain: gain, noise: noise}
+	}
+	// Meter 7 measured on both hosts; 8 and 9 are others.
+	makeTasks(t, a, of("GPU-1", "7", 0, 100, 10), of("GPU-2", "8", time.Second, 200, 10), made{name: "train", gpu: "GPU-1", energy: 5, length: 1, at: -time.Hour})
+	makeTasks(t, b, of("GPU-3", "7", 2*time.Second, 300, 10), of("GPU-4", "9", 2*time.Second, 400, 6))
+	address := serveTasks(t, b)
+	for _, source := range []string{b, address} { // a database and its service say the same
+		var r jobReport
+		object(t, inside(t, "total", "--job", "J", "--from", a, "--from", source, "--expect", "4", "--json").ok(t).out, &r)
+		shared := 2 * gain * 400
+		own := 2 * math.Sqrt(gain*gain*(200*200+400*400)+noise*noise*(100*100+200*200+300*300+400*400))
+		if r.EnergyJ != 1000 || math.Abs(r.SharedUJ-shared) > 1e-6 || math.Abs(r.IndependentUJ-own) > 1e-6 || math.Abs(r.EnergyUJ-math.Hypot(shared, own)) > 1e-6 {
+			t.Errorf("%s: got %+v; want 1000 J, %v shared, %v own", source, r, shared, own)
+		}
+		if all := 2 * math.Hypot(gain*1000, noise*math.Sqrt(300000)); math.Abs(r.AllSharedUJ-all) > 1e-6 {
+			t.Errorf("%s: %v J if all were one error, want %v", source, r.AllSharedUJ, all)
+		}
+		if len(r.Shared) != 1 || r.Shared[0].By != "instrument daq 7" || len(r.Shared[0].Tasks) != 2 || r.Shared[0].Tasks[1] != source+" task 1" {
+			t.Errorf("%s: shared %+v", source, r.Shared)
+		}
+		// Windows begin a second after the start of the capture, which is a second before
+		// the launch: at the launch.
+		if h := r.Hosts; math.Abs(r.SpanS-12) > 1e-6 || math.Abs(r.TogetherS-9) > 1e-6 || h[0].BeforeS != 0 || math.Abs(h[0].AfterS-1) > 1e-6 || math.Abs(h[1].BeforeS-2) > 1e-6 || math.Abs(h[0].BusyS-11) > 1e-6 {
+			t.Errorf("%s: times %+v", source, r)
+		}
+		if !r.From.Equal(noon) || r.Missing != 0 || len(r.Cautions) != 0 || r.Hosts[1].Tasks[1].UUID != "GPU-4" {
+			t.Errorf("%s: %+v", source, r)
+		}
+	}
+	text := inside(t, "total", "--job", "J", "--from", a, "--from", b).ok(t).out
+	for _, want := range []string{"Job J: 1000 J ± ", "4 tasks, 2 hosts", "instrument daq 7", "all hosts at once for 9 s", "idle before"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// What is missing is said, and is an error.
+func TestTotalLacks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
+	task := made{name: "train", job: "J", gpu: "GPU-1", serial: "7", energy: 100, length: 10, gain: 0.01, noise: 0.001}
+	db, err := store.Open(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := db.BeginGroup(t.Context(), store.NewGroup{Name: "train", User: "lab", Launched: noon, Members: []store.GroupMember{
+		{GPU: "H200", GPUUUID: "GPU-1"}, {GPU: "H200", GPUUUID: "GPU-2", Reason: "its monitor is away"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task.group = store.GroupRef{Group: g}
+	task.put(t, db)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	makeTasks(t, b, made{name: "train", job: "J", gpu: "GPU-3", at: time.Second}, made{name: "train", job: "other", gpu: "GPU-3", energy: 1, length: 1})
+	r := inside(t, "total", "--job", "J", "--from", a, "--from", b, "--from", filepath.Join(dir, "none.db"), "--from", "127.0.0.1:1", "--json")
+	r.fails(t, exitIncomplete, "not whole: 4 missing")
+	var got jobReport
+	object(t, r.out, &got)
+	if got.EnergyJ != 100 || got.Missing != 4 {
+		t.Errorf("got %+v", got)
+	}
+	for i, want := range []string{"GPU-2 of group 1: its monitor is away", "task 1 is incomplete: cable pulled", "no task database", "connection refused"} {
+		if m := strings.Join(got.Hosts[i].Missing, " "); !strings.Contains(m, want) {
+			t.Errorf("host %d lacks %q, want %q", i, m, want)
+		}
+	}
+	inside(t, "total", "--job", "J", "--from", a, "--expect", "3").fails(t, exitIncomplete, "not whole")
+	inside(t, "total", "--job", "nothing", "--from", a).fails(t, exitNotFound, "no measured task")
+	inside(t, "total", "--from", a).fails(t, exitUsage, "--job")
+	inside(t, "total", "--job", "J", "--from", a, "--from", a).fails(t, exitUsage, "measured twice at the same time")
+}
+
+// Without a job tasks are found by name, where that is one a GPU.
+func TestTotalByName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
+	makeTasks(t, a, made{name: "train", gpu: "GPU-1", energy: 100, length: 1}, made{name: "train", gpu: "GPU-2", energy: 100, length: 1}, made{name: "train", gpu: "GPU-1", energy: 50, length: 1, at: 24 * time.Hour})
+	makeTasks(t, b, made{name: "train", gpu: "GPU-3", energy: 70, length: 1, at: time.Hour})
+	inside(t, "total", "--job", "train", "--from", a).fails(t, exitUsage, "tasks 1 and 3", "--since")
+	var r jobReport
+	object(t, inside(t, "total", "--job", "train", "--from", a, "--from", b, "--until", "2026-03-05", "--json").ok(t).out, &r)
+	if r.EnergyJ != 270 || !r.Hosts[0].ByName || r.TogetherS >= 0 || !strings.Contains(strings.Join(r.Cautions, " "), "never worked all at once") {
+		t.Errorf("got %+v", r)
+	}
+	// Two tasks by a meter that tells no number, where it was: one error.
+	var again jobReport
+	c := filepath.Join(dir, "c.db")
+	makeTasks(t, c, made{name: "x", job: "K", gpu: "GPU-1", energy: 100, length: 1, gain: 0.01, noise: 0.001}, made{name: "x", job: "K", gpu: "GPU-1", energy: 100, length: 1, gain: 0.01, noise: 0.001, at: time.Hour})
+	object(t, inside(t, "total", "--job", "K", "--from", c, "--json").ok(t).out, &again)
+	if len(again.Shared) != 1 || math.Abs(again.SharedUJ-4) > 1e-9 {
+		t.Errorf("got %+v", again)
+	}
+}
+
+// A task keeps its job, and lists find it.
+func TestRunKeepsTheJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if code := r.run("--benchmark", "half", "--duration", "100ms", "--job", "J 7").wait(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	if x, ok := task(t, r.db, 1); !ok || x.Job != "J 7" {
+		t.Errorf("got %+v", x)
+	}
+	var list struct {
+		Tasks []report `json:"tasks"`
+	}
+	object(t, inside(t, "tasks", "--job", "J 7", "--json", "--db", r.db).ok(t).out, &list)
+	if len(list.Tasks) != 1 || list.Tasks[0].Job != "J 7" {
+		t.Errorf("got %+v", list)
+	}
+	if text := inside(t, "tasks", "--job", "other", "--db", r.db).ok(t).out; !strings.Contains(text, "No such tasks") {
+		t.Errorf("got %s", text)
+	}
+}

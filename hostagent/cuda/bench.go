@@ -95,6 +95,11 @@ func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration
 	}
 	var r Rates
 	err := d.w.do(func() (err error) {
+		if _, loaded := d.fns[kernels.Mix]; !loaded {
+			if err := d.loadModule(kernels.MixSource, kernels.Mix); err != nil {
+				return err
+			}
+		}
 		ns, mask, n := uint64(length), d.part(d.fns[kernels.Mix].blocks)-16, rounds
 		w := batch{kernels.MixBytes, 2 * kernels.MixFMA * float64(rounds)}
 		r, err = d.runBatches(ctx, kernels.Mix, w, append(params(&d.ctl, &d.buf, &mask, &ns), ptr(&n)))

@@ -23,7 +23,7 @@ type Device struct {
 	// Owned by the worker's thread.
 	dev     int32
 	ctx     uintptr
-	mod     uintptr
+	mods    []uintptr
 	fns     map[string]function
 	work    uintptr // stream of the kernels
 	side    uintptr // stream that reaches a running kernel's stop word
@@ -110,9 +110,14 @@ func (d *Device) identify() error {
 	return err
 }
 
-// loadKernels compiles the product's own kernels for this GPU and works out
-// how many blocks of each are resident at once.
+// loadKernels compiles the product's own kernels, but for those that few need.
 func (d *Device) loadKernels() error {
+	return d.loadModule(kernels.Source, kernels.Marker, kernels.Memory, kernels.Compute, kernels.Half, kernels.Clock, kernels.Fill)
+}
+
+// loadModule compiles kernels for this GPU and works out how many blocks of each are
+// resident at once.
+func (d *Device) loadModule(source func(major, minor int) ([]byte, error), names ...string) error {
 	major, err := d.drv.attribute(d.dev, attrMajor)
 	if err != nil {
 		return err
@@ -121,15 +126,17 @@ func (d *Device) loadKernels() error {
 	if err != nil {
 		return err
 	}
-	src, err := kernels.Source(major, minor)
+	src, err := source(major, minor)
 	if err != nil {
 		return err
 	}
-	if d.mod, err = d.drv.compile(src); err != nil {
+	mod, err := d.drv.compile(src)
+	if err != nil {
 		return err
 	}
-	for _, name := range []string{kernels.Marker, kernels.Memory, kernels.Compute, kernels.Half, kernels.Mix, kernels.Clock, kernels.Fill} {
-		fn, err := d.drv.function(d.mod, name)
+	d.mods = append(d.mods, mod)
+	for _, name := range names {
+		fn, err := d.drv.function(mod, name)
 		if err != nil {
 			return err
 		}
@@ -232,8 +239,8 @@ func (d *Device) tearDown() error {
 			errs = append(errs, d.drv.check("cuStreamDestroy", d.drv.StreamDestroy(s)))
 		}
 	}
-	if d.mod != 0 {
-		errs = append(errs, d.drv.check("cuModuleUnload", d.drv.ModuleUnload(d.mod)))
+	for _, mod := range d.mods {
+		errs = append(errs, d.drv.check("cuModuleUnload", d.drv.ModuleUnload(mod)))
 	}
 	if d.caller == nil {
 		errs = append(errs, d.drv.check("cuDevicePrimaryCtxRelease", d.drv.PrimaryRelease(d.dev)))

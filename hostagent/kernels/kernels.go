@@ -15,6 +15,9 @@ var markerPTX string
 //go:embed bench.ptx
 var benchPTX string
 
+//go:embed mix.ptx
+var mixPTX string
+
 //go:embed clock.ptx
 var clockPTX string
 
@@ -56,6 +59,14 @@ const (
 // (PTX ISA 6.3); older GPUs watch the clock with one thread a block instead.
 // Capabilities below 5.0 are refused.
 func Source(major, minor int) ([]byte, error) {
+	return module(major, minor, markerPTX+"\n"+benchPTX+"\n"+clockPTX)
+}
+
+// MixSource returns the module of Mix alone, likewise: few need it, and compiling it
+// takes the driver time.
+func MixSource(major, minor int) ([]byte, error) { return module(major, minor, mixPTX) }
+
+func module(major, minor int, body string) ([]byte, error) {
 	cc := 10*major + minor
 	version, target, nap := "6.3", "sm_75", "nanosleep.u32"
 	switch {
@@ -66,7 +77,6 @@ func Source(major, minor int) ([]byte, error) {
 	case cc < 75:
 		target = "sm_70"
 	}
-	body := markerPTX + "\n" + benchPTX + "\n" + clockPTX
 	if nap == "" {
 		body = strings.ReplaceAll(body, "$NAP %r14;", "")
 	} else {

@@ -49,17 +49,19 @@ func TestSourceSuitsTheGPU(t *testing.T) {
 }
 
 func TestOwnModuleDeclaresWhatIsLaunched(t *testing.T) {
-	src, err := Source(9, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := Entries(src)
-	if err != nil {
-		t.Fatal(err)
-	}
 	got := map[string][]int{}
-	for _, e := range all {
-		got[e.Name] = e.Params
+	for _, source := range []func(int, int) ([]byte, error){Source, MixSource} {
+		src, err := source(9, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := Entries(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			got[e.Name] = e.Params
+		}
 	}
 	want := map[string][]int{
 		Marker: {8, 8, 8, 8, 8, 8, 8, 4},
@@ -78,7 +80,11 @@ func TestOwnModuleIsWellFormed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.TrimSuffix(string(src), "\x00")
+	mix, err := MixSource(9, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(src)+string(mix), "\x00", "")
 	for i, c := range text {
 		if c > 126 {
 			t.Fatalf("byte %d is not ASCII, which PTX must be: %q", i, text[max(0, i-20):i+4])

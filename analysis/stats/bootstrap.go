@@ -32,7 +32,8 @@ type Bootstrap struct {
 	Scheme    Scheme
 	Resamples int
 	Level     float64 // as in 0.95
-	Block     float64 // length of the blocks; zero for that of BlockLength
+	Block     float64 // length of the blocks; zero for the rule of Ratio
+	Least     float64 // of the rule's lengths; zero for none
 	Seed      uint64
 }
 
@@ -60,10 +61,13 @@ func (b Bootstrap) Mean(x []float64) Interval {
 
 // Ratio returns Σnum/Σden with its interval; the terms are drawn in pairs. The
 // length of the blocks follows from num − (Σnum/Σden)·den, whose mean's spread
-// is the ratio's (the delta method). The percentiles are taken further out than
+// is the ratio's (the delta method): BlockLength's, or Least if that is more, and
+// then up to whole periods where the series repeats itself (Period), for parts of
+// a period are no sample of it. The percentiles are taken further out than
 // the level says, by what Student's t of as many degrees of freedom as there are
 // blocks, less one, has over the normal distribution, because the spread of few
-// blocks is too small (Hesterberg 2015). It panics where lengths differ.
+// blocks is too small (Hesterberg 2015); and they are moved out by what blocks hide
+// of the dependence across their ends (Künsch 1989). It panics where lengths differ.
 func (b Bootstrap) Ratio(num, den []float64) Interval {
 	if len(num) != len(den) {
 		panic("stats: series of different lengths")
@@ -75,10 +79,8 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 	if n < fewest || math.IsNaN(out.Point) || math.IsInf(out.Point, 0) {
 		return out
 	}
-	if out.Block <= 0 {
-		out.Block = b.length(num, den, out.Point)
-	}
-	out.Block = min(out.Block, float64(n)/3)
+	wider := 1.0
+	out.Block, wider = b.length(num, den, out.Point)
 	rng := rand.New(rand.NewPCG(b.Seed, 0x9e3779b97f4a7c15))
 	draws := make([]float64, 0, b.Resamples)
 	for range b.Resamples {
@@ -91,23 +93,35 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 		return out
 	}
 	slices.Sort(draws)
-	out.SE = stat.StdDev(draws, nil)
+	out.SE = wider * stat.StdDev(draws, nil)
 	lo, hi := expanded(b.Level, float64(n)/out.Block)
-	out.Lo, out.Hi = quantile(draws, lo), quantile(draws, hi)
+	out.Lo, out.Hi = out.Point+wider*(quantile(draws, lo)-out.Point), out.Point+wider*(quantile(draws, hi)-out.Point)
 	return out
 }
 
-// length is the block length of the ratio's residuals.
-func (b Bootstrap) length(num, den []float64, ratio float64) float64 {
+// length is the length of the blocks, and by how much the spread that they show is
+// too small.
+func (b Bootstrap) length(num, den []float64, ratio float64) (block, wider float64) {
 	rest := make([]float64, len(num))
 	for i := range rest {
 		rest[i] = num[i] - ratio*den[i]
 	}
-	c, s := BlockLength(rest)
-	if b.Scheme == Stationary {
-		return s
+	r := autocovariance(rest)
+	d, most := dependenceOf(r), float64(len(num))/3
+	if b.Block > 0 {
+		block = min(b.Block, most)
+		return block, d.widening(block)
 	}
-	return math.Round(c)
+	c, s := d.lengths()
+	if b.Scheme == Stationary {
+		c = s
+	}
+	c = max(math.Round(c), math.Round(b.Least))
+	if p := periodOf(r); p > 0 {
+		return min(math.Round(p*math.Ceil(c/p)), most), 1
+	}
+	c = min(c, most)
+	return c, d.widening(c)
 }
 
 // draw returns the sums of one resample, out of the series' running sums.
@@ -220,9 +234,10 @@ func prefix(x []float64) []float64 {
 	return s
 }
 
-// quantile interpolates sorted values linearly.
+// quantile interpolates sorted values linearly; the i-th of n stands at i/(n+1),
+// which is what it is on the average.
 func quantile(sorted []float64, q float64) float64 {
-	at := q * float64(len(sorted)-1)
+	at := max(0, min(q*float64(len(sorted)+1)-1, float64(len(sorted)-1)))
 	i := max(0, min(int(at), len(sorted)-1))
 	j := min(i+1, len(sorted)-1)
 	return sorted[i] + (at-float64(i))*(sorted[j]-sorted[i])

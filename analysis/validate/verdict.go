@@ -95,7 +95,10 @@ func (r *run) conclude() {
 	slices.SortStableFunc(told, func(a, b *MethodReport) int {
 		return cmp.Compare(math.Abs(b.ErrorPct), math.Abs(a.ErrorPct))
 	})
-	worst, best := told[0], told[len(told)-1]
+	worst := told[0]
+	best := slices.MinFunc(told, func(a, b *MethodReport) int {
+		return cmp.Compare(math.Abs(a.ErrorPct)+half(a), math.Abs(b.ErrorPct)+half(b))
+	})
 	parts := []string{r.sentence(worst)}
 	if best != worst {
 		parts = append(parts, r.praise(best))
@@ -115,9 +118,8 @@ func (r *run) sentence(m *MethodReport) string {
 	if m.ErrorPct < 0 {
 		way = "low"
 	}
-	half := max(m.ErrorPct-m.Lo, m.Hi-m.ErrorPct)
-	d := decimals(half)
-	out := fmt.Sprintf("%s reads %.*f ± %.*f %% %s over this work", m.Name, d, math.Abs(m.ErrorPct), d, half, way)
+	d := decimals(half(m))
+	out := fmt.Sprintf("%s reads %.*f ± %.*f %% %s over this work", m.Name, d, math.Abs(m.ErrorPct), d, half(m), way)
 	if why := r.advice(m); why != "" {
 		out += ": " + why
 	}
@@ -163,10 +165,12 @@ func (r *run) lacking() string {
 	return fmt.Sprintf("the meter does not see %s: the card draws more than it says, by what nothing bounds", list)
 }
 
+// half is the larger half of a method's interval, in per cent.
+func half(m *MethodReport) float64 { return max(m.ErrorPct-m.Lo, m.Hi-m.ErrorPct) }
+
 func errorText(m *MethodReport) string {
-	half := max(m.ErrorPct-m.Lo, m.Hi-m.ErrorPct)
-	d := decimals(half)
-	return fmt.Sprintf("%+.*f ± %.*f %%", d, m.ErrorPct, d, half)
+	d := decimals(half(m))
+	return fmt.Sprintf("%+.*f ± %.*f %%", d, m.ErrorPct, d, half(m))
 }
 
 // decimals is how many places after the point an uncertainty deserves: to two

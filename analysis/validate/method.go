@@ -155,7 +155,7 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 		out.LagNote = "the readings do not follow the power"
 		return
 	case math.IsNaN(d.U):
-		out.LagNote = "longer than could be looked at"
+		out.LagNote = fmt.Sprintf("the readings follow best at the end of what was searched, ±%v: too little changed to tell", seconds(float64(most)*h))
 		return
 	case d.Rival >= rivalry*d.Correlation:
 		out.LagNote = "the load repeats itself: the lag may be longer or shorter by its period"
@@ -164,6 +164,10 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 	// of chance by the root of their number.
 	seen := float64(out.Update) / math.Sqrt(12*edges(truth[from:to]))
 	u := max(d.U*h, seen)
+	if 2*u > mostLag/4 {
+		out.LagNote = fmt.Sprintf("too little changed to tell it within %v", seconds(mostLag/4))
+		return
+	}
 	out.Lag, out.LagU = seconds(d.Lag*h), seconds(2*math.Hypot(u, r.shift))
 }
 

@@ -97,7 +97,9 @@ func (r *run) conclude() {
 	})
 	worst := told[0]
 	best := slices.MinFunc(told, func(a, b *MethodReport) int {
-		return cmp.Compare(math.Abs(a.ErrorPct)+half(a), math.Abs(b.ErrorPct)+half(b))
+		// What one reading said is chance, however near it came.
+		one := func(m *MethodReport) int { return b2i(m.Readings < 2) }
+		return cmp.Or(one(a)-one(b), cmp.Compare(math.Abs(a.ErrorPct)+half(a), math.Abs(b.ErrorPct)+half(b)))
 	})
 	parts := []string{r.sentence(worst)}
 	if best != worst {
@@ -163,6 +165,13 @@ func (r *run) lacking() string {
 		return fmt.Sprintf("the meter does not see %s, so that true errors lie up to %.1f %% lower", list, 100*p/float64(r.rep.Mean))
 	}
 	return fmt.Sprintf("the meter does not see %s: the card draws more than it says, by what nothing bounds", list)
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // half is the larger half of a method's interval, in per cent.

@@ -162,3 +162,12 @@ func squares(x []float64) []float64 {
 	}
 	return s
 }
+
+// prefix returns running sums: s[i] is the sum of the first i terms.
+func prefix(x []float64) []float64 {
+	s := make([]float64, len(x)+1)
+	for i, v := range x {
+		s[i+1] = s[i] + v
+	}
+	return s
+}

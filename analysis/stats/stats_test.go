@@ -192,6 +192,12 @@ func TestBootstrapEnds(t *testing.T) {
 	if v := (Bootstrap{}).Mean(x); math.Mod(v.Block, 20) != 0 || v.SE > 1e-9 {
 		t.Errorf("a square wave of 20 terms: %+v", v)
 	}
+	if v := (Bootstrap{Least: math.NaN()}).Mean(x); !(v.Block >= 1) {
+		t.Errorf("blocks of %v terms", v.Block)
+	}
+	if v := (Bootstrap{Least: 47}).Mean(ar(rand.New(rand.NewPCG(1, 1)), 300, 0, 0)); v.Block != 47 {
+		t.Errorf("blocks of %v terms, want 47", v.Block)
+	}
 	if v := (Bootstrap{}).BCa([]float64{1, 2}, Median); !math.IsNaN(v.Lo) || v.Point != 1.5 {
 		t.Errorf("of two values: %+v", v)
 	}

@@ -227,7 +227,10 @@ func edges(x []float64) float64 {
 	return max(1, sum*sum/squares)
 }
 
-// update is the median time between changes of value, NaN where there are none.
+// fewChanges tell nothing of how often a sensor has a new value: a steady load has few.
+const fewChanges = 5
+
+// update is the median time between changes of value, NaN where there are few.
 func update(r []Reading) measure.Seconds {
 	var apart []float64
 	last := -1
@@ -239,6 +242,9 @@ func update(r []Reading) measure.Seconds {
 			apart = append(apart, float64(r[i].At-r[last].At))
 		}
 		last = i
+	}
+	if len(apart) < fewChanges {
+		return seconds(math.NaN())
 	}
 	return seconds(stats.Median(apart))
 }

@@ -41,7 +41,7 @@ func (r *run) judgeLoad() {
 	}
 }
 
-// rating of rails that are missing: what a slot may carry after the PCI Express
+// ratings bound rails that are missing: what a slot may carry after the PCI Express
 // Card Electromechanical Specification, table 4-1 (a card of 75 W): 3 A of 3.3 V
 // within 9 %, 5.5 A of 12 V within 8 %.
 var ratings = []struct {
@@ -49,11 +49,17 @@ var ratings = []struct {
 	most  measure.Watt
 	why   string
 }{
-	{[]string{"3.3", "3v3"}, 10.8, "3 A at 3.6 V is the most that the slot's 3.3 V may carry"},
+	{[]string{"3.3"}, 10.8, slot3},
+	{[]string{"3v3"}, 10.8, slot3},
 	{[]string{"aux"}, measure.Watt(math.NaN()), "a plug may carry anything up to its rating"},
-	{[]string{"slot", "12"}, 71.3, "5.5 A at 12.96 V is the most that the slot's 12 V may carry"},
-	{[]string{"pcie_12"}, 71.3, "5.5 A at 12.96 V is the most that the slot's 12 V may carry"},
+	{[]string{"slot", "12"}, 71.3, slot12},
+	{[]string{"pcie_12"}, 71.3, slot12},
 }
+
+const (
+	slot3  = "3 A at 3.6 V is the most that the slot's 3.3 V may carry"
+	slot12 = "5.5 A at 12.96 V is the most that the slot's 12 V may carry"
+)
 
 // judgeMissing bounds what the meter does not see.
 func (r *run) judgeMissing() {

@@ -288,7 +288,7 @@ func (t ticker) Ticks(lo, hi float64) (out []plot.Tick) {
 		return nil
 	}
 	for k := math.Ceil(lo / step); k*step <= hi+step*1e-9; k++ {
-		out = append(out, plot.Tick{Value: k * step, Label: strconv.FormatFloat(math.Round(k)*step, 'g', 6, 64)})
+		out = append(out, plot.Tick{Value: k * step, Label: strconv.FormatFloat(math.Round(k)*step+0, 'g', 6, 64)})
 	}
 	return out
 }

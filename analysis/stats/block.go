@@ -91,9 +91,20 @@ func periodOf(r []float64) float64 {
 	// Fewer terms overlap at longer lags; what overlaps counts.
 	at := func(k int) float64 { return r[k] / r[0] * float64(n) / float64(n-k) }
 	best := 0
-	for ; k < most; k++ {
-		if at(k) >= repeats && (best == 0 || at(k) > at(best)*1.02) {
-			best = k
+	for k < most {
+		if at(k) < repeats {
+			k++
+			continue
+		}
+		top := k // of this hill
+		for ; k < most && at(k) >= repeats; k++ {
+			if at(k) > at(top) {
+				top = k
+			}
+		}
+		// Multiples of a period are as high as it: a later hill has to be higher by far.
+		if best == 0 || at(top) > 1.1*at(best) {
+			best = top
 		}
 	}
 	if best == 0 || best+1 >= n {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -37,16 +38,28 @@ func taskMethods(ctx context.Context, db *store.DB, t *store.Task, times taskTim
 	for i := range results {
 		out = append(out, taskMethod(&results[i], by, times, work))
 	}
-	for _, f := range []struct {
-		method methods.Method
-		stored string
-	}{{methods.Instant, sampler.Instant}, {methods.Average, sampler.Average}, {"usage", sampler.Usage}} {
-		known := slices.ContainsFunc(out, func(m validate.Method) bool { return m.Name == string(f.method) })
-		if r := points(by[f.stored], times); !known && len(r) > 0 && !(f.method == "usage" && len(results) > 0) {
-			out = append(out, validate.Method{Name: string(f.method), Readings: r, Energy: measure.Joule(math.NaN())})
+	return append(out, otherReadings(by, out, times)...), nil
+}
+
+// otherReadings are the fields and logs that no method spoke of: of tasks that were
+// measured without methods, and of recordings that were played back.
+func otherReadings(by map[string][]methods.Point, known []validate.Method, times taskTimes) (out []validate.Method) {
+	add := func(name, stored string) {
+		if r := points(by[stored], times); len(r) > 0 && !slices.ContainsFunc(known, func(m validate.Method) bool { return m.Name == name }) {
+			out = append(out, validate.Method{Name: name, Readings: r, Energy: measure.Joule(math.NaN())})
 		}
 	}
-	return out, nil
+	add(string(methods.Instant), sampler.Instant)
+	add(string(methods.Average), sampler.Average)
+	if len(known) == 0 {
+		add("usage", sampler.Usage) // SMA and MTSM read the same register
+	}
+	for _, stored := range slices.Sorted(maps.Keys(by)) {
+		if importedName(stored) != "" {
+			add(stored, stored)
+		}
+	}
+	return out
 }
 
 // taskMethod is one method of a task. Its energy follows its own rule, unless its

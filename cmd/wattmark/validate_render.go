@@ -69,7 +69,11 @@ func renderClock(w io.Writer, c validate.Clock) {
 		fmt.Fprintf(w, "  clock    by %s, how well is not known\n", c.How)
 		return
 	}
-	fmt.Fprintf(w, "  clock    by %s: %v added to the meter's times, ± %v", firstOf(c.How, "what was given"), c.Offset, c.OffsetU)
+	fmt.Fprintf(w, "  clock    by %s: ", firstOf(c.How, "what was given"))
+	if !math.IsNaN(float64(c.Offset)) {
+		fmt.Fprintf(w, "%v added to the meter's times, ", c.Offset)
+	}
+	fmt.Fprintf(w, "± %v", c.OffsetU)
 	if !math.IsNaN(c.DriftPPM) {
 		fmt.Fprintf(w, "; %+.1f ppm on the host's", c.DriftPPM)
 	}

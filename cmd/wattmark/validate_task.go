@@ -12,6 +12,7 @@ import (
 	"wattmark/analysis/validate"
 	"wattmark/hostagent/measurement"
 	"wattmark/measure"
+	"wattmark/measure/marker"
 	"wattmark/store"
 )
 
@@ -166,6 +167,9 @@ func clockOf(t *store.Task) validate.Clock {
 	}
 	middle := (t.Result.From + t.Result.To) / 2
 	at, u := t.Clock.Host(middle)
+	if t.Marker.Code == marker.None { // a recording that was played back: its monitor's clock says nothing
+		return validate.Clock{Offset: nan, OffsetU: 2 * u, DriftPPM: math.NaN(), DriftUPPM: math.NaN(), How: "the recording's own times"}
+	}
 	return validate.Clock{
 		Offset:  measure.SecondsOf(measurement.HostTime(*t.Clock, at).Sub(t.Started)) - middle,
 		OffsetU: 2 * u, DriftPPM: 1e6 * (t.Clock.B - 1), DriftUPPM: 2e6 * math.Sqrt(t.Clock.VarB), How: "markers",

@@ -116,8 +116,8 @@ func powerPlot(r *validate.Report) (*plot.Plot, error) {
 			top = max(top, float64(x.Power))
 		}
 	}
-	p.Y.Min, p.Y.Max = 0, top*(1.12+0.075*float64(len(r.Methods)+1))
-	p.Legend.Padding = 0.8 * vg.Millimeter
+	p.Y.Min, p.Y.Max = 0, top*(1.12+0.08*float64(len(r.Methods)+1))
+	p.Legend.Padding = 1.1 * vg.Millimeter
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.XOffs, p.Legend.YOffs = 4*vg.Millimeter, -2*vg.Millimeter
 	style(p)
@@ -215,7 +215,7 @@ func energyPlot(r *validate.Report) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text = "Energy of the work"
 	truth, u := float64(r.Truth.Energy), float64(r.Truth.U)
-	p.X.Label.Text = fmt.Sprintf("energy / J (grey: the meter's %s)", energyText(truth, u))
+	p.X.Label.Text = "energy / J (grey: the meter)"
 	n := len(r.Methods)
 	names := make([]string, n)
 	top := truth + u

@@ -85,6 +85,8 @@ func clockText(c validate.Clock) string {
 	out := "by " + c.How
 	if isNumber(float64(c.Offset)) && isNumber(float64(c.OffsetU)) {
 		out += fmt.Sprintf("; %s were added to its times, ± %s (k = 2)", span(c.Offset), span(c.OffsetU))
+	} else if isNumber(float64(c.OffsetU)) {
+		out += fmt.Sprintf(", ± %s (k = 2)", span(c.OffsetU))
 	}
 	if isNumber(c.DriftPPM) && isNumber(c.DriftUPPM) {
 		out += fmt.Sprintf("; it gains %+.1f ± %.1f ppm on the host's", c.DriftPPM, c.DriftUPPM)

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
+
 	"wattmark/analysis/stats"
 	"wattmark/measure"
 )
@@ -44,7 +46,7 @@ func (r *run) judge(m *Method) MethodReport {
 	nan := math.NaN()
 	out := MethodReport{
 		Name: m.Name, Note: m.Note, Energy: m.Energy, Own: !math.IsNaN(float64(m.Energy)), Agreement: Unknown,
-		ErrorPct: nan, Lo: nan, Hi: nan, Block: seconds(nan), Lag: seconds(nan), LagU: seconds(nan), Correlation: nan,
+		ErrorPct: nan, Lo: nan, Hi: nan, late: nan, Block: seconds(nan), Lag: seconds(nan), LagU: seconds(nan), Correlation: nan,
 		Update: update(m.Readings),
 		Points: thin(m.Readings, r.columns[0], r.columns[len(r.columns)-1], 2*r.o.Columns),
 	}
@@ -82,6 +84,8 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 	u := ratio * float64(r.rep.Truth.U) / truth
 	below, above := u, u
 	cells := said.cells(r.edges)
+	middle := len(cells) / 2
+	out.late = 100 * (floats.Sum(cells[middle:])/floats.Sum(r.power[middle:]) - 1)
 	i := slices.IndexFunc(cells, math.IsNaN)
 	if len(m.Readings) > 1 && i < 0 {
 		boot := r.bootstrap()

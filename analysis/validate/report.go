@@ -75,6 +75,8 @@ type MethodReport struct {
 	LagNote     string
 
 	Points []Reading // for a plot, thinned
+
+	late float64 // the error over the second half of the work, in per cent
 }
 
 // KernelReport is the work's kernels of one name.

@@ -118,10 +118,10 @@ func (r *run) conclude() {
 		rep.Verdict = "no method says what this work took"
 		return
 	}
-	slices.SortStableFunc(told, func(a, b *MethodReport) int {
-		return cmp.Compare(math.Abs(b.ErrorPct), math.Abs(a.ErrorPct))
+	worst := slices.MaxFunc(told, func(a, b *MethodReport) int {
+		sure := func(m *MethodReport) int { return b2i(m.Agreement == Reads) }
+		return cmp.Or(sure(a)-sure(b), cmp.Compare(math.Abs(a.ErrorPct), math.Abs(b.ErrorPct)))
 	})
-	worst := told[0]
 	best := slices.MinFunc(told, func(a, b *MethodReport) int {
 		// What one reading said is chance, however near it came.
 		one := func(m *MethodReport) int { return b2i(m.Readings < 2) }
@@ -130,6 +130,10 @@ func (r *run) conclude() {
 	parts := []string{r.sentence(worst)}
 	if best != worst {
 		parts = append(parts, r.praise(best))
+	}
+	widest := slices.MaxFunc(told, func(a, b *MethodReport) int { return cmp.Compare(half(a), half(b)) })
+	if half(widest) > wild && widest != worst && widest != best {
+		parts = append(parts, fmt.Sprintf("of work like this %s may say anything from %+.0f to %+.0f %%", widest.Name, widest.Lo, widest.Hi))
 	}
 	if len(rep.Missing) > 0 {
 		parts = append(parts, r.lacking())
@@ -146,8 +150,7 @@ func (r *run) sentence(m *MethodReport) string {
 	if m.ErrorPct < 0 {
 		way = "low"
 	}
-	d := decimals(half(m))
-	out := fmt.Sprintf("%s reads %.*f ± %.*f %% %s over this work", m.Name, d, math.Abs(m.ErrorPct), d, half(m), way)
+	out := fmt.Sprintf("%s reads %s %s over this work", m.Name, sized(m), way)
 	if why := r.advice(m); why != "" {
 		out += ": " + why
 	}
@@ -168,6 +171,8 @@ func (r *run) advice(m *MethodReport) string {
 		return fmt.Sprintf("do not use it for work as short as %v", measure.Seconds(length))
 	case m.Lag > 0 && float64(m.Lag) > length/20:
 		return fmt.Sprintf("it trails the power by %v, too much for work of %v", m.Lag, measure.Seconds(length))
+	case math.Abs(m.late) < math.Abs(m.ErrorPct)/3:
+		return fmt.Sprintf("it settles too slowly for work of %v", measure.Seconds(length))
 	}
 	return "calibrate it against the meter before use"
 }
@@ -203,10 +208,32 @@ func b2i(b bool) int {
 // half is the larger half of a method's interval, in per cent.
 func half(m *MethodReport) float64 { return max(m.ErrorPct-m.Lo, m.Hi-m.ErrorPct) }
 
+// lopsided reports an interval that ± does not describe.
+func lopsided(m *MethodReport) bool {
+	a, b := m.ErrorPct-m.Lo, m.Hi-m.ErrorPct
+	return max(a, b) > 1.3*min(a, b) || m.Agreement == Reads && half(m) >= math.Abs(m.ErrorPct)
+}
+
+// errorText is an error with its interval.
 func errorText(m *MethodReport) string {
 	d := decimals(half(m))
+	if lopsided(m) {
+		return fmt.Sprintf("%+.*f %%, %+.*f to %+.*f", d, m.ErrorPct, d, m.Lo, d, m.Hi)
+	}
 	return fmt.Sprintf("%+.*f ± %.*f %%", d, m.ErrorPct, d, half(m))
 }
+
+// sized is the size of an error whose interval does not hold zero.
+func sized(m *MethodReport) string {
+	d, near, far := decimals(half(m)), math.Abs(m.Lo), math.Abs(m.Hi)
+	if lopsided(m) {
+		return fmt.Sprintf("%.*f %% (%.*f to %.*f %%)", d, math.Abs(m.ErrorPct), d, min(near, far), d, max(near, far))
+	}
+	return fmt.Sprintf("%.*f ± %.*f %%", d, math.Abs(m.ErrorPct), d, half(m))
+}
+
+// wild is how wide half of an interval has to be to be warned of, in per cent.
+const wild = 15
 
 // decimals is how many places after the point an uncertainty deserves: to two
 // significant digits below one, one place above.

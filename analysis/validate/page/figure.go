@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -51,17 +52,28 @@ var others = []color.NRGBA{
 	{0xb8, 0x86, 0x0b, 0xff},
 }
 
-// colours gives every method of a report its colour.
+// colours gives every method of a report its colour; a column of nvidia-smi has that
+// of the field which it shows, unless the field was read too.
 func colours(r *validate.Report) []color.NRGBA {
 	out := make([]color.NRGBA, len(r.Methods))
+	taken := map[color.NRGBA]bool{}
+	for i := range r.Methods {
+		if c, ok := byMethod[r.Methods[i].Name]; ok {
+			out[i], taken[c] = c, true
+		}
+	}
 	next := 0
 	for i := range r.Methods {
-		c, ok := byMethod[r.Methods[i].Name]
-		if !ok {
+		if out[i] != (color.NRGBA{}) {
+			continue
+		}
+		name := r.Methods[i].Name
+		c, ok := byMethod[name[strings.LastIndexByte(name, '.')+1:]]
+		if !ok || taken[c] {
 			c = others[next%len(others)]
 			next++
 		}
-		out[i] = c
+		out[i], taken[c] = c, true
 	}
 	return out
 }
@@ -246,6 +258,10 @@ func energyPlot(r *validate.Report) (*plot.Plot, error) {
 	}
 	line.Color, line.Width = truthC, 1.6
 	p.Add(line)
+	for i, n := range names {
+		// A reader's font may be wider than the one that this is laid out with.
+		names[i] = n + strings.Repeat("\u00a0", 1+len(n)/7)
+	}
 	p.NominalY(names...)
 	p.X.Tick.Marker = ticker{5}
 	p.X.Min, p.X.Max = 0, top*1.05
@@ -263,18 +279,16 @@ type bar struct {
 // Plot implements plot.Plotter.
 func (b bar) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
-	const thick = 0.3
-	c.FillPolygon(b.color, c.ClipPolygonXY([]vg.Point{
-		{X: x(0), Y: y(b.at - thick)}, {X: x(b.to), Y: y(b.at - thick)}, {X: x(b.to), Y: y(b.at + thick)}, {X: x(0), Y: y(b.at + thick)},
-	}))
+	at := y(b.at)
+	thick := min(y(b.at+0.3)-at, 5*vg.Millimeter)
+	c.FillPolygon(b.color, c.ClipPolygonXY([]vg.Point{{X: x(0), Y: at - thick}, {X: x(b.to), Y: at - thick}, {X: x(b.to), Y: at + thick}, {X: x(0), Y: at + thick}}))
 	if math.IsNaN(b.lo) || math.IsNaN(b.hi) {
 		return
 	}
-	const end = 0.15
+	lo, hi, end := x(b.lo), x(b.hi), thick/2
 	for _, s := range []draw.LineStyle{{Color: halo, Width: 3}, {Color: ink, Width: 1}} {
-		c.StrokeLines(s, []vg.Point{{X: x(b.lo), Y: y(b.at)}, {X: x(b.hi), Y: y(b.at)}},
-			[]vg.Point{{X: x(b.lo), Y: y(b.at - end)}, {X: x(b.lo), Y: y(b.at + end)}},
-			[]vg.Point{{X: x(b.hi), Y: y(b.at - end)}, {X: x(b.hi), Y: y(b.at + end)}})
+		c.StrokeLines(s, []vg.Point{{X: lo, Y: at}, {X: hi, Y: at}},
+			[]vg.Point{{X: lo, Y: at - end}, {X: lo, Y: at + end}}, []vg.Point{{X: hi, Y: at - end}, {X: hi, Y: at + end}})
 	}
 }
 

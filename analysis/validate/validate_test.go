@@ -203,7 +203,7 @@ func TestErrorCoverage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of validations")
 	}
-	const times, n = 1000, 1000
+	const times, n = 600, 1000
 	for _, c := range []struct {
 		name      string
 		tau, gain float64 // of the noise, in ms; of the sensor

@@ -128,7 +128,7 @@ func (r *rig) validateSeveral(t *testing.T, dir string) {
 	execSQL(t, r.db, "INSERT INTO task(user_id, name, launched_ns, launched, state, monitor, capture_id, gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag) "+
 		"SELECT user_id, 'empty', launched_ns, launched, 3, '', '', '', '', '', marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag FROM task WHERE task_id=1")
 	var w manyValidations
-	object(t, inside(t, "validate", "--name", "*", "--db", r.db, "--json").ok(t).out, &w)
+	object(t, inside(t, "validate", "--name", "*", "--db", r.db, "--json", "--resamples", "200").ok(t).out, &w)
 	if len(w.Subjects) != 2 || len(w.Refused) != 1 || !strings.Contains(w.Refused[0].Reason, "no samples") {
 		t.Errorf("%d subjects, refused %+v", len(w.Subjects), w.Refused)
 	}
@@ -137,7 +137,7 @@ func (r *rig) validateSeveral(t *testing.T, dir string) {
 
 func (r *rig) validateSaved(t *testing.T) {
 	t.Helper()
-	inside(t, "validate", "1", "2", "--db", r.db, "--save", "card", "--json").ok(t)
+	inside(t, "validate", "1", "2", "--db", r.db, "--save", "card", "--json", "--resamples", "200").ok(t)
 	db, err := store.Open(t.Context(), r.db)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func (r *rig) validateSaved(t *testing.T) {
 
 func (r *rig) validateText(t *testing.T) {
 	t.Helper()
-	out := inside(t, "validate", "1", "2", "--db", r.db).ok(t).out
+	out := inside(t, "validate", "1", "2", "--db", r.db, "--resamples", "200").ok(t).out
 	for _, want := range []string{"task 1 (one): instant reads", "95 % interval", "By kernel", "All 2 together", "MAPE %", "lag (k = 2)", "outside", "■ meter"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
@@ -163,6 +163,24 @@ func (r *rig) validateText(t *testing.T) {
 	}
 	if strings.Contains(out, "NaN") || strings.Contains(out, "\x1b") {
 		t.Errorf("NaN or an escape in\n%s", out)
+	}
+}
+
+// validateReplayed holds the validation of a public recording against its figures.
+func validateReplayed(t *testing.T, db, name string) {
+	t.Helper()
+	var v oneValidation
+	object(t, inside(t, "validate", "1", "--db", db, "--json", "--resamples", "200").ok(t).out, &v)
+	want, field := recorded[name], methods.Method("nvidia-smi power.draw.instant")
+	if name == "k40m-step" {
+		field = "nvidia-smi power.draw"
+	}
+	m := validated(t, &v.validationReport, field)
+	if relative(*v.MeterJ, want.meterJ) > 5e-4 || relative(*m.EnergyJ, want.nvmlJ) > 5e-4 || math.Abs(*m.ErrorPct-want.errorPct) > 0.05 {
+		t.Errorf("meter %v J, %s %v J, error %v %%, want %+v", *v.MeterJ, m.Name, *m.EnergyJ, *m.ErrorPct, want)
+	}
+	if len(v.Missing) != 1 || v.MissingMostW == nil || *v.MissingMostW != 10.8 || !strings.Contains(v.Verdict, "the meter does not see pcie_3v3") || v.ClockOffsetS != nil {
+		t.Errorf("%+v", v)
 	}
 }
 

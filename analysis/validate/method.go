@@ -62,13 +62,13 @@ func (r *run) judge(m *Method) MethodReport {
 
 // pointwise compares the readings with the truth's means.
 func (r *run) pointwise(out *MethodReport, m *Method) {
-	var said, true_, weights []float64
+	var said, truth, weights []float64
 	for _, c := range r.stands(m.Readings) {
 		said = append(said, c.power)
-		true_ = append(true_, r.truth.between(c.from, c.to)/(c.to-c.from))
+		truth = append(truth, r.truth.between(c.from, c.to)/(c.to-c.from))
 		weights = append(weights, c.to-c.from)
 	}
-	d := stats.Deviations(said, true_, weights)
+	d := stats.Deviations(said, truth, weights)
 	out.Readings, out.MAPEPct, out.RMSE, out.Bias = d.N, d.MAPE, measure.Watt(d.RMSE), measure.Watt(d.Bias)
 }
 

@@ -37,10 +37,10 @@ func TestSummarise(t *testing.T) {
 	if m.Method != "mtsm" || m.GPU != "" || m.N != 3 || m.Agreeing != 1 || m.WorstName != "z" || m.WorstPct != 4 {
 		t.Errorf("%+v", m)
 	}
-	close_(t, "mean", m.MeanErrorPct, 2, 1e-9)
-	close_(t, "MAPE", m.MAPEPct, 8.0/3, 1e-9)
-	close_(t, "RMSE in per cent", m.RMSEPct, math.Sqrt((9+1+16)/3.0), 1e-9)
-	close_(t, "RMSE in joules", float64(m.RMSE), math.Sqrt((9+4+4)/3.0), 1e-9)
+	around(t, "mean", m.MeanErrorPct, 2, 1e-9)
+	around(t, "MAPE", m.MAPEPct, 8.0/3, 1e-9)
+	around(t, "RMSE in per cent", m.RMSEPct, math.Sqrt((9+1+16)/3.0), 1e-9)
+	around(t, "RMSE in joules", float64(m.RMSE), math.Sqrt((9+4+4)/3.0), 1e-9)
 	if p := s.Lines[1]; p.Method != "papi" || p.N != 2 || !math.IsNaN(p.Lo) {
 		t.Errorf("%+v", p)
 	}

@@ -93,7 +93,7 @@ func validateOK(t *testing.T, s Subject, o Options) *Report {
 	return r
 }
 
-func close_(t *testing.T, what string, got, want, within float64) {
+func around(t *testing.T, what string, got, want, within float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= within) {
 		t.Errorf("%s is %.6g, want %.6g within %.2g", what, got, want, within)
@@ -102,20 +102,20 @@ func close_(t *testing.T, what string, got, want, within float64) {
 
 func TestAlternatingLoad(t *testing.T) {
 	r := validateOK(t, alternating(), Options{Seed: 1})
-	close_(t, "energy", float64(r.Truth.Energy), 1250, 0.2)
-	close_(t, "its U", float64(r.Truth.U), 2*0.002*1250, 0.02)
-	close_(t, "mean", float64(r.Mean), 250, 0.05)
-	close_(t, "peak", float64(r.Peak), 400, 0)
+	around(t, "energy", float64(r.Truth.Energy), 1250, 0.2)
+	around(t, "its U", float64(r.Truth.U), 2*0.002*1250, 0.02)
+	around(t, "mean", float64(r.Mean), 250, 0.05)
+	around(t, "peak", float64(r.Peak), 400, 0)
 	if !(r.Alternation > 0.95) || !(r.Swing > 0.5) {
 		t.Errorf("alternation %v, swing %v", r.Alternation, r.Swing)
 	}
 	instant, average, counter, papi := &r.Methods[0], &r.Methods[1], &r.Methods[2], &r.Methods[3]
 	// It sees the last 25 ms of every period, which are rest; at the very first update,
 	// what came before.
-	close_(t, "instant", instant.ErrorPct, -60, 0.1)
-	close_(t, "its bias", float64(instant.Bias), -150, 0.2)
-	close_(t, "its RMSE", float64(instant.RMSE), math.Sqrt(300*300/2), 12)
-	close_(t, "the average's update", float64(average.Update), 0.1, 0.001)
+	around(t, "instant", instant.ErrorPct, -60, 0.1)
+	around(t, "its bias", float64(instant.Bias), -150, 0.2)
+	around(t, "its RMSE", float64(instant.RMSE), math.Sqrt(300*300/2), 12)
+	around(t, "the average's update", float64(average.Update), 0.1, 0.001)
 	if !math.IsNaN(float64(instant.Update)) {
 		t.Errorf("a steady reading is said to have updates every %v", instant.Update)
 	}
@@ -123,15 +123,15 @@ func TestAlternatingLoad(t *testing.T) {
 		t.Errorf("instant: %+v", instant)
 	}
 	// The mean of a second rises over the first: half of a second's 150 W is missed.
-	close_(t, "instant's blocks, in periods", float64(instant.Block)/0.1, math.Round(float64(instant.Block)/0.1), 1e-6)
-	close_(t, "average", average.ErrorPct, -100*(0.5+0.05)*150/1250, 0.2)
-	close_(t, "counter", counter.ErrorPct, 0.16, 0.02)
+	around(t, "instant's blocks, in periods", float64(instant.Block)/0.1, math.Round(float64(instant.Block)/0.1), 1e-6)
+	around(t, "average", average.ErrorPct, -100*(0.5+0.05)*150/1250, 0.2)
+	around(t, "counter", counter.ErrorPct, 0.16, 0.02)
 	if counter.Agreement != Agrees || !counter.Own || average.Own {
 		t.Errorf("counter %+v, average %+v", counter, average)
 	}
-	close_(t, "papi", papi.ErrorPct, -4, 0.02)
-	close_(t, "papi's U", papi.ErrorPct-papi.Lo, 0.4*0.96, 0.01)
-	close_(t, "papi's bias", float64(papi.Bias), -10, 0.05)
+	around(t, "papi", papi.ErrorPct, -4, 0.02)
+	around(t, "papi's U", papi.ErrorPct-papi.Lo, 0.4*0.96, 0.01)
+	around(t, "papi's bias", float64(papi.Bias), -10, 0.05)
 	for _, want := range []string{"instant reads 60.00 ± ", "low over this work: do not use it for kernels that alternate", "counter is within the uncertainty"} {
 		if !strings.Contains(r.Verdict, want) {
 			t.Errorf("%q is not in %q", want, r.Verdict)
@@ -141,9 +141,9 @@ func TestAlternatingLoad(t *testing.T) {
 		t.Fatalf("%+v", r.Kernels)
 	}
 	k := r.Kernels[0]
-	close_(t, "kernels' energy", float64(k.Truth.Energy), 1000, 1)
-	close_(t, "kernels' time", float64(k.Busy), 2.5, 1e-9)
-	close_(t, "instant of the kernels", k.Methods[0].ErrorPct, -75, 0.2)
+	around(t, "kernels' energy", float64(k.Truth.Energy), 1000, 1)
+	around(t, "kernels' time", float64(k.Busy), 2.5, 1e-9)
+	around(t, "instant of the kernels", k.Methods[0].ErrorPct, -75, 0.2)
 }
 
 // A sensor that trails the power by a known time is found to.
@@ -254,7 +254,7 @@ func TestClockUncertainty(t *testing.T) {
 		Methods: []Method{{Name: "x", Readings: w.sensor(0.01, 0.01, 0.01, 0, 1), Energy: nan}},
 	}
 	r := validateOK(t, s, Options{})
-	close_(t, "U", float64(r.Truth.U), 0.02*200, 0.01) // both ends move alike: 10 ms · (300 − 100) W, twice
+	around(t, "U", float64(r.Truth.U), 0.02*200, 0.01) // both ends move alike: 10 ms · (300 − 100) W, twice
 	s.Truth, s.Clock = w.truth(), Clock{OffsetU: measure.Seconds(math.NaN())}
 	if r := validateOK(t, s, Options{}); r.Truth.U != 0 || len(r.Cautions) != 1 || !strings.Contains(r.Cautions[0], "clock") {
 		t.Errorf("U %v, cautions %q", r.Truth.U, r.Cautions)
@@ -262,8 +262,8 @@ func TestClockUncertainty(t *testing.T) {
 	s.Truth, s.Clock, s.Gaps = w.truth(), Clock{}, []Span{{1.5, 1.6}, {5, 6}}
 	r = validateOK(t, s, Options{})
 	spread := math.Sqrt(2.0/9) * 200 // a third of the work at 100 W
-	close_(t, "U of a gap", float64(r.Truth.U), 2*0.1*spread, 0.1)
-	close_(t, "lost", float64(r.Lost), 0.1, 1e-9)
+	around(t, "U of a gap", float64(r.Truth.U), 2*0.1*spread, 0.1)
+	around(t, "lost", float64(r.Lost), 0.1, 1e-9)
 }
 
 func TestMissingRails(t *testing.T) {
@@ -273,7 +273,7 @@ func TestMissingRails(t *testing.T) {
 	if !strings.Contains(r.Verdict, "the meter does not see slot_3v3, so that true errors lie up to 4.3 % lower") {
 		t.Error(r.Verdict)
 	}
-	close_(t, "bound", float64(r.MissingPower), 10.8, 0)
+	around(t, "bound", float64(r.MissingPower), 10.8, 0)
 	s = alternating()
 	s.Missing = []string{"slot 12 V", "pcie_3v3", "aux_12v_2"}
 	r = validateOK(t, s, Options{})
@@ -310,7 +310,7 @@ func TestCorrectors(t *testing.T) {
 	if len(r.Methods) != 5 || r.Methods[1].Name != "instant, corrected" {
 		t.Fatalf("%+v", r.Methods)
 	}
-	close_(t, "corrected", r.Methods[1].ErrorPct, 0, 0.3)
+	around(t, "corrected", r.Methods[1].ErrorPct, 0, 0.3)
 	if _, err := Run(t.Context(), alternating(), Options{Correctors: []Corrector{failing{}}}); !errors.Is(err, ErrSubject) || !strings.Contains(err.Error(), "no profile") {
 		t.Error(err)
 	}

@@ -22,7 +22,7 @@ type validateFlags struct {
 	resamples  int
 }
 
-// chosen are where subjects come from, as the command line says.
+// subjects are what is to be judged, one after another; an error goes with a name.
 type subjects = iter.Seq2[validate.Subject, error]
 
 func (a *app) validateCmd() *cobra.Command {

@@ -1,13 +1,10 @@
 package page
 
 import (
-	"bytes"
 	"fmt"
 	"image/color"
-	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -15,7 +12,6 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 
 	"wattmark/analysis/validate"
 )
@@ -219,163 +215,4 @@ func addMethod(p *plot.Plot, m *validate.MethodReport, c color.Color, r *validat
 	p.Add(l)
 	p.Legend.Add(short(m.Name), l)
 	return nil
-}
-
-// energyPlot is the energy by each method with its interval, and the meter's as a
-// line with its uncertainty.
-func energyPlot(r *validate.Report) (*plot.Plot, error) {
-	p := plot.New()
-	p.Title.Text = "Energy of the work"
-	truth, u := float64(r.Truth.Energy), float64(r.Truth.U)
-	p.X.Label.Text = "energy / J (grey: the meter)"
-	n := len(r.Methods)
-	names := make([]string, n)
-	top := truth + u
-	p.Add(grid())
-	sure, err := plotter.NewPolygon(plotter.XYs{{X: truth - u, Y: -0.6}, {X: truth + u, Y: -0.6}, {X: truth + u, Y: float64(n) - 0.4}, {X: truth - u, Y: float64(n) - 0.4}})
-	if err != nil {
-		return nil, err
-	}
-	sure.Color, sure.LineStyle.Width = band, 0
-	p.Add(sure)
-	cs := colours(r)
-	for i := range r.Methods {
-		m := &r.Methods[n-1-i]
-		names[i] = short(m.Name)
-		e := float64(m.Energy)
-		if math.IsNaN(e) || math.IsInf(e, 0) {
-			names[i] += " (none)"
-			continue
-		}
-		b := bar{at: float64(i), to: e, from: e, color: cs[n-1-i]}
-		b.lo, b.hi = truth*(1+m.Lo/100), truth*(1+m.Hi/100)
-		top = max(top, e, b.hi)
-		p.Add(b)
-	}
-	line, err := plotter.NewLine(plotter.XYs{{X: truth, Y: -0.6}, {X: truth, Y: float64(n) - 0.4}})
-	if err != nil {
-		return nil, err
-	}
-	line.Color, line.Width = truthC, 1.6
-	p.Add(line)
-	for i, n := range names {
-		// A reader's font may be wider than the one that this is laid out with.
-		names[i] = n + strings.Repeat("\u00a0", 1+len(n)/7)
-	}
-	p.NominalY(names...)
-	p.X.Tick.Marker = ticker{5}
-	p.X.Min, p.X.Max = 0, top*1.05
-	p.Y.Min, p.Y.Max = -0.6, float64(n)-0.4
-	style(p)
-	return p, nil
-}
-
-// bar is one horizontal bar with an error bar.
-type bar struct {
-	at, from, to, lo, hi float64
-	color                color.Color
-}
-
-// Plot implements plot.Plotter.
-func (b bar) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	at := y(b.at)
-	thick := min(y(b.at+0.3)-at, 5*vg.Millimeter)
-	c.FillPolygon(b.color, c.ClipPolygonXY([]vg.Point{{X: x(0), Y: at - thick}, {X: x(b.to), Y: at - thick}, {X: x(b.to), Y: at + thick}, {X: x(0), Y: at + thick}}))
-	if math.IsNaN(b.lo) || math.IsNaN(b.hi) {
-		return
-	}
-	lo, hi, end := x(b.lo), x(b.hi), thick/2
-	for _, s := range []draw.LineStyle{{Color: halo, Width: 3}, {Color: ink, Width: 1}} {
-		c.StrokeLines(s, []vg.Point{{X: lo, Y: at}, {X: hi, Y: at}},
-			[]vg.Point{{X: lo, Y: at - end}, {X: lo, Y: at + end}}, []vg.Point{{X: hi, Y: at - end}, {X: hi, Y: at + end}})
-	}
-}
-
-// ticker labels about so many round values.
-type ticker struct{ about int }
-
-// Ticks implements plot.Ticker.
-func (t ticker) Ticks(lo, hi float64) (out []plot.Tick) {
-	step := round((hi - lo) / float64(t.about))
-	if !(step > 0) || math.IsInf(step, 0) {
-		return nil
-	}
-	for k := math.Ceil(lo / step); k*step <= hi+step*1e-9; k++ {
-		out = append(out, plot.Tick{Value: k * step, Label: strconv.FormatFloat(math.Round(k)*step+0, 'g', 6, 64)})
-	}
-	return out
-}
-
-// round is the least of 1, 2, 5 and 10 times a power of ten that is not below v.
-func round(v float64) float64 {
-	base := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, m := range []float64{1, 2, 5} {
-		if m*base >= v*(1-1e-9) {
-			return m * base
-		}
-	}
-	return 10 * base
-}
-
-// WriteSVG draws subjects below one another: power over time, and the energies.
-func WriteSVG(w io.Writer, reports []*validate.Report) error {
-	if len(reports) == 0 {
-		return fmt.Errorf("draw: nothing was validated")
-	}
-	title := 7 * vg.Millimeter
-	height := (rowHeight + title) * vg.Length(len(reports))
-	c := vgsvg.New(powerWidth+energyWidth, height)
-	dc := draw.New(c)
-	dc.SetColor(color.White)
-	dc.Fill(dc.Rectangle.Path())
-	for i, r := range reports {
-		r = clean(r)
-		left, right, err := plots(r)
-		if err != nil {
-			return fmt.Errorf("draw %s: %w", r.Name, err)
-		}
-		bottom := height - vg.Length(i+1)*(rowHeight+title)
-		at := func(x, width vg.Length) draw.Canvas {
-			return draw.Canvas{Canvas: c, Rectangle: vg.Rectangle{
-				Min: vg.Point{X: x, Y: bottom + 2*vg.Millimeter}, Max: vg.Point{X: x + width - 4*vg.Millimeter, Y: bottom + rowHeight},
-			}}
-		}
-		left.Draw(at(2*vg.Millimeter, powerWidth))
-		right.Draw(at(powerWidth, energyWidth))
-		head := left.Title.TextStyle
-		head.Font.Size = 12
-		head.XAlign, head.YAlign = draw.XLeft, draw.YBottom
-		dc.FillText(head, vg.Point{X: 4 * vg.Millimeter, Y: bottom + rowHeight + 1*vg.Millimeter}, heading(r))
-	}
-	return emit(w, c)
-}
-
-func heading(r *validate.Report) string {
-	out := r.Name
-	if r.GPU != "" {
-		out += " on " + r.GPU
-	}
-	if r.Driver != "" {
-		out += ", driver " + r.Driver
-	}
-	return out
-}
-
-func plots(r *validate.Report) (power, energy *plot.Plot, err error) {
-	if power, err = powerPlot(r); err != nil {
-		return nil, nil, err
-	}
-	energy, err = energyPlot(r)
-	return power, energy, err
-}
-
-// emit writes a canvas with fonts that most machines have.
-func emit(w io.Writer, c io.WriterTo) error {
-	var b bytes.Buffer
-	if _, err := c.WriteTo(&b); err != nil {
-		return fmt.Errorf("draw: %w", err)
-	}
-	_, err := w.Write(bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")))
-	return err
 }

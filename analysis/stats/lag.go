@@ -22,7 +22,7 @@ type Delay struct {
 // and b > 0: the lag within ±most terms at which Pearson's correlation of what
 // overlaps is largest, and between the terms the top of a parabola through the
 // peak and its shoulders, where the correlation has lost a fiftieth. U is the
-// spread of that top when the terms of the correlation are resampled in blocks, and
+// spread (68 %) of that top when the terms of the correlation are resampled in blocks, and
 // a tenth of a term, by which a parabola is off between the terms.
 // At least half of the series overlap. It panics where lengths differ.
 func Lag(late, early []float64, most int, b Bootstrap) Delay {
@@ -51,8 +51,11 @@ func Lag(late, early []float64, most int, b Bootstrap) Delay {
 		return d // the largest lies at an end: the lag may be longer
 	}
 	num, den := topTerms(late, early, peak-most, h)
+	// Resamples that miss the few edges of a steady load lie anywhere: their standard
+	// deviation says nothing, what two thirds of them hold does.
+	b.Level = 0.6827
 	if r := b.Ratio(num, den); math.Abs(r.Point) <= float64(h) {
-		d.Lag, d.U = d.Lag+r.Point, math.Hypot(r.SE, between)
+		d.Lag, d.U = d.Lag+r.Point, math.Hypot((r.Hi-r.Lo)/2, between)
 	}
 	return d
 }

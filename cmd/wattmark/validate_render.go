@@ -66,10 +66,10 @@ func renderValidation(w io.Writer, r *validate.Report) {
 
 func renderClock(w io.Writer, c validate.Clock) {
 	if math.IsNaN(float64(c.OffsetU)) {
-		fmt.Fprintf(w, "  clock    by %s, how well is not known\n", c.How)
+		fmt.Fprintf(w, "  clock    %s, how well is not known\n", c.How)
 		return
 	}
-	fmt.Fprintf(w, "  clock    by %s: ", firstOf(c.How, "what was given"))
+	fmt.Fprintf(w, "  clock    %s: ", firstOf(c.How, "as given"))
 	if !math.IsNaN(float64(c.Offset)) {
 		fmt.Fprintf(w, "%v added to the meter's times, ", c.Offset)
 	}

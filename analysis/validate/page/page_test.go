@@ -85,7 +85,7 @@ func TestPage(t *testing.T) {
 	out := written(t, sample(t, "task 7"))
 	for _, want := range []string{
 		`id="verdict"`, "do not use it for kernels that alternate", "card task 7, driver 580", "model meter", "a caution of task 7",
-		"slot_3v3: at most 10.8 W", "by markers; 10 ms were added", "power / W", "time since the work began / s", "energy / J", "gemm&lt;float&gt;",
+		"slot_3v3: at most 10.8 W", "markers; 10 ms were added", "power / W", "time since the work began / s", "energy / J", "gemm&lt;float&gt;",
 		"the GPU gave no reading", "200 times, seed 7", "95 % interval", "prefers-color-scheme: dark", "default-src 'none'",
 	} {
 		if !strings.Contains(out, want) {

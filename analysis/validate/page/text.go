@@ -82,7 +82,7 @@ func clockText(c validate.Clock) string {
 	if c.How == "" && c.Offset == 0 {
 		return "as given"
 	}
-	out := "by " + c.How
+	out := c.How
 	if isNumber(float64(c.Offset)) && isNumber(float64(c.OffsetU)) {
 		out += fmt.Sprintf("; %s were added to its times, ± %s (k = 2)", span(c.Offset), span(c.OffsetU))
 	} else if isNumber(float64(c.OffsetU)) {

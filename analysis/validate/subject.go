@@ -34,6 +34,12 @@ type Subject struct {
 	Gaps       []Span   // in which the meter lost samples
 	Clock      Clock
 
+	// Meter names what the truth was measured with, as far as known.
+	Meter string
+	// Cautions are what whoever reads the verdict must know, beyond what the fields
+	// here say.
+	Cautions []string
+
 	Methods []Method
 	// Work is the span that is judged; Kernels are what ran in it, in order of their
 	// starts, and may be empty.

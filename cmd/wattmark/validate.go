@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/spf13/cobra"
+
+	"wattmark/analysis/validate"
+	"wattmark/store"
+)
+
+// validateFlags are the flags of validate.
+type validateFlags struct {
+	user, name string
+	limit      int
+	svg, html  string
+	save       string
+	seed       uint64
+	resamples  int
+}
+
+// chosen are where subjects come from, as the command line says.
+type subjects = iter.Seq2[validate.Subject, error]
+
+func (a *app) validateCmd() *cobra.Command {
+	var f validateFlags
+	c := &cobra.Command{
+		Use: "validate [TASK...]", Short: "Hold what software says of the GPU's power against the meter",
+		Long: `Hold every software method that was read beside a task (SMA, MTSM, PAPI, the
+average and instant fields, the energy counter, columns of nvidia-smi) against the
+meter: the energy and its error with a confidence interval, the bias, RMSE and MAPE
+of the readings, by how much they trail the power, by kernel and overall, and a
+verdict in one sentence.
+
+Tasks are named by number, or chosen by --user and --name as in wattmark tasks; of
+several, each is judged and then all together, by GPU and driver. The results in
+force are used: the window and the calibration that wattmark show follows.
+
+docs/validate.md defines every figure.`,
+		Example: `  wattmark validate 42
+  wattmark validate 42 --svg truth.svg --html report.html
+  wattmark validate --user lab --name 'gemm*' --json
+  wattmark validate 40 41 42 --save h200-driver-580`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := f.check(args)
+			if err != nil {
+				return err
+			}
+			return a.validateTasks(cmd.Context(), ids, f)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.user, "user", "", "tasks of this user")
+	fl.StringVar(&f.name, "name", "", "tasks of this name; a trailing * matches what begins so")
+	fl.IntVar(&f.limit, "limit", 50, "how many tasks at most, the newest, with --user and --name")
+	f.outputFlags(c)
+	return a.jsonFlag(c)
+}
+
+// outputFlags are those that do not depend on where the subjects come from.
+func (f *validateFlags) outputFlags(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.svg, "svg", "", "draw the power by the meter and by each method, and the energies, into this file")
+	fl.StringVar(&f.html, "html", "", "write a report as one self-contained page into this file")
+	fl.StringVar(&f.save, "save", "", "keep the validation in the task database under this name")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of the resampling")
+	fl.IntVar(&f.resamples, "resamples", 1000, "resamples behind every interval")
+}
+
+// check reads the tasks' numbers and refuses what goes against itself.
+func (f *validateFlags) check(args []string) (ids []store.TaskID, err error) {
+	for _, arg := range args {
+		id, err := taskID(arg)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	filtered := f.user != "" || f.name != ""
+	switch {
+	case len(ids) == 0 && !filtered:
+		return nil, withCode(exitUsage, errors.New("name the tasks by number, or choose them by --user and --name: list them with wattmark tasks"))
+	case len(ids) > 0 && filtered:
+		return nil, withCode(exitUsage, errors.New("name tasks by number or choose them by --user and --name, not both"))
+	case f.limit < 1:
+		return nil, withCode(exitUsage, fmt.Errorf("--limit %d: want at least one task", f.limit))
+	case f.resamples < 100:
+		return nil, withCode(exitUsage, fmt.Errorf("--resamples %d: fewer than 100 tell no interval", f.resamples))
+	}
+	return ids, nil
+}
+
+func (a *app) validateTasks(ctx context.Context, ids []store.TaskID, f validateFlags) error {
+	db, err := a.openDB(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	named := len(ids) > 0
+	if !named {
+		list, err := db.Tasks(ctx, store.Query{User: f.user, Name: f.name, Limit: f.limit})
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return withCode(exitNotFound, fmt.Errorf("no such tasks in %s: list them with wattmark tasks", a.db))
+		}
+		for i := len(list) - 1; i >= 0; i-- {
+			ids = append(ids, list[i].ID)
+		}
+	}
+	return a.judgeSubjects(ctx, a.taskSubjects(ctx, db, ids), f, ids)
+}
+
+// judgeSubjects validates subjects one after another and reports on them. An error
+// that comes with a subject's name is that subject's; tasks are what a kept
+// validation rests on.
+func (a *app) judgeSubjects(ctx context.Context, list subjects, f validateFlags, tasks []store.TaskID) error {
+	v := &validation{}
+	for s, err := range list {
+		var r *validate.Report
+		if err == nil {
+			r, err = validate.Run(ctx, s, validate.Options{Seed: f.seed, Resamples: f.resamples})
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			v.refused = append(v.refused, refusal{s.Name, err})
+		default:
+			v.reports = append(v.reports, r)
+		}
+	}
+	if len(v.reports) == 0 {
+		var errs []error
+		for _, x := range v.refused {
+			errs = append(errs, x.err)
+		}
+		return errors.Join(errs...)
+	}
+	v.summary = validate.Summarise(v.reports, validate.Options{Seed: f.seed, Resamples: f.resamples})
+	if err := a.keepValidation(ctx, v, f, tasks); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(v.json())
+	}
+	return v.render(a.out)
+}
+
+// validation is all that one call of the command came to.
+type validation struct {
+	reports []*validate.Report
+	refused []refusal
+	summary validate.Summary
+
+	svg, html, saved string // what was written
+}
+
+// refusal is a subject that could not be judged.
+type refusal struct {
+	name string
+	err  error
+}
+
+// keepValidation writes the files and the analysis that were asked for.
+func (a *app) keepValidation(ctx context.Context, v *validation, f validateFlags, tasks []store.TaskID) error {
+	if f.svg != "" {
+		if err := writeFile(f.svg, v.writeSVG); err != nil {
+			return err
+		}
+		v.svg = f.svg
+	}
+	if f.html != "" {
+		if err := writeFile(f.html, func(w io.Writer) error { return v.writeHTML(w) }); err != nil {
+			return err
+		}
+		v.html = f.html
+	}
+	if f.save != "" {
+		return a.saveValidation(ctx, v, f.save, tasks)
+	}
+	return nil
+}

@@ -24,6 +24,7 @@ func (v *validation) render(w io.Writer) error {
 
 func renderValidation(w io.Writer, r *validate.Report) {
 	fmt.Fprintf(w, "%s: %s\n", r.Name, r.Verdict)
+	renderClock(w, &r.Clock)
 	t := newTable(w)
 	t.AppendHeader(table.Row{"method", "energy", "error"})
 	for i := range r.Methods {

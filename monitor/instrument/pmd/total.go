@@ -87,11 +87,11 @@ func (d *totals) total() Total {
 	return out
 }
 
-// SystematicOf is what the factory's figures leave open of a sum of the connectors:
-// the relative standard uncertainty of their gains and the one of their zeros at a
-// supply of 12 V, both fully shared among the connectors, since one reference and
-// one kind of amplifier serve all.
+// SystematicOf is what the factory's figures leave open of the sum of the
+// connectors: the relative standard uncertainty of their gains, which one reference
+// and one kind of shunt share, and the one of their zeros at 12 V, of which each
+// amplifier has its own.
 func SystematicOf() (relative float64, zero measure.Watt) {
 	const volts = 12
-	return math.Hypot(uGainVoltage, uGainCurrent), measure.Watt(volts * uOffsetCurrent * (Channels / 2))
+	return math.Hypot(uGainVoltage, uGainCurrent), measure.Watt(volts * uOffsetCurrent * math.Sqrt(Channels/2))
 }

@@ -73,6 +73,8 @@ type Edge struct {
 	// Residual is the host's time stamp less the meter's time on the host's clock.
 	Residual measure.Seconds
 	Used     bool // not an outlier
+
+	middle measure.Seconds // of the ramp, on the meter's clock
 }
 
 // Jump is where the meter's clock, or the host's, jumped against the other.
@@ -88,7 +90,8 @@ type Jump struct {
 type Fit struct {
 	// Start is the meter's time at which Offset holds: the first start of work.
 	Start measure.Seconds
-	// Offset is added to the meter's times, at Start. OffsetU is expanded (k = 2), and
+	// Offset is added to the meter's times, at Start: half-way between what the starts
+	// and what the ends say, where there are several of both. OffsetU is expanded (k = 2), and
 	// OffsetStat is its part from the edges' scatter alone, k = 1.
 	Offset, OffsetU, OffsetStat measure.Seconds
 	// Drift is what the meter's clock gains on the host's, in parts per million.
@@ -111,6 +114,8 @@ type Fit struct {
 	Correlation, NextCorrelation float64
 	// Samples is how many the trace has.
 	Samples int64
+
+	interval measure.Seconds // between samples
 }
 
 // Host maps a meter's time to the host's. Behind a jump backwards the host's time

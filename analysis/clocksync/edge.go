@@ -144,8 +144,10 @@ func fitRamp(t, p []float64, j int, interval, sigma float64) departure {
 		}
 	}
 	step := math.Abs(best.b - best.a)
+	// A step between two samples looks like a ramp as long as their distance.
+	foot := math.Sqrt(max(0, best.rise*best.rise-interval*interval)) / 2
 	return departure{
-		onset: best.mid - (best.rise-interval)/2, mid: best.mid, rise: best.rise,
+		onset: best.mid - foot, mid: best.mid, rise: best.rise,
 		u: math.Hypot(interval/math.Sqrt(12), sigma*math.Sqrt(best.rise*interval)/max(step, 1e-9)),
 	}
 }

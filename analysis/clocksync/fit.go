@@ -83,27 +83,23 @@ func (f *Fit) count() (starts, ends int) {
 	return starts, ends
 }
 
-// shape replaces each edge's own rise by the median of its kind where there are
+// shape replaces each edge's own foot by the median of its kind where there are
 // enough of them: the middle of a ramp is better known than its foot.
 func (f *Fit) shape() {
 	for _, end := range []bool{false, true} {
-		var rises []float64
+		var feet []float64
 		for _, e := range f.Edges {
 			if e.End == end {
-				rises = append(rises, float64(e.Rise))
+				feet = append(feet, float64(e.Meter-e.middle))
 			}
 		}
-		if len(rises) < shaped {
+		if len(feet) < shaped {
 			continue
 		}
-		common := measure.Seconds(median(rises))
-		for i, e := range f.Edges {
-			switch {
-			case e.End != end:
-			case end:
-				f.Edges[i].Meter += (common - e.Rise) / 2
-			default:
-				f.Edges[i].Meter -= (common - e.Rise) / 2
+		foot := measure.Seconds(median(feet))
+		for i := range f.Edges {
+			if f.Edges[i].End == end {
+				f.Edges[i].Meter = f.Edges[i].middle + foot
 			}
 		}
 	}
@@ -144,8 +140,7 @@ func (s *solver) row(i int, out []float64) {
 	}
 }
 
-// robustly solves until the weights are settled. It starts from weights that the
-// differences of neighbouring edges of a kind suggest.
+// robustly solves until the weights are settled.
 func (s *solver) robustly() {
 	for i := range s.w {
 		s.w[i] = 1
@@ -259,6 +254,10 @@ func (f *Fit) finish(s *solver, o Options, starts, ends int) error {
 	f.Scatter = measure.Seconds(math.Sqrt(squares / max(1, free)))
 	grow := s.wander()
 	f.Offset = measure.Seconds(s.y0 + s.beta[colOffset])
+	if both(starts, ends) {
+		// A start is seen late and the end early, or the other way round: shared fairly.
+		f.Offset += measure.Seconds(max(-lateLimit, min(lateLimit, s.beta[colLate])) / 2)
+	}
 	f.OffsetStat = measure.Seconds(grow * math.Sqrt(s.cov.At(colOffset, colOffset)))
 	f.DriftPPM, f.DriftUPPM = s.beta[colDrift], 2*grow*math.Sqrt(s.cov.At(colDrift, colDrift))
 	f.Late, f.LateU = measure.Seconds(s.beta[colLate]), measure.Seconds(2*grow*math.Sqrt(s.cov.At(colLate, colLate)))
@@ -271,16 +270,21 @@ func (f *Fit) finish(s *solver, o Options, starts, ends int) error {
 	return nil
 }
 
+// both tells whether there are enough edges of both kinds to hold them against each
+// other.
+func both(starts, ends int) bool { return starts >= 3 && ends >= 3 }
+
 // systematic is what no number of edges averages out, k = 1: how the foot of a
-// rise relates to the time stamp. Starts can only be late and ends only early, each
-// by half of what they disagree by, if it is shared fairly.
+// rise relates to the time stamp. What starts and ends disagree by may belong to
+// either, evenly distributed. Where they cannot be held against each other, the foot
+// of a rise that takes longer than a sample is known within a quarter of it.
 func (f *Fit) systematic(o Options, starts, ends int) float64 {
 	u := float64(o.UOnset)
 	if starts < 3 {
 		u = math.Hypot(u, float64(o.UFirst))
 	}
-	if starts >= 3 && ends >= 3 {
-		u = math.Hypot(u, min(float64(f.Late)/2, lateLimit))
+	if both(starts, ends) {
+		return math.Hypot(u, min(math.Abs(float64(f.Late)), lateLimit)/2/math.Sqrt(3))
 	}
 	var rises []float64
 	for _, e := range f.Edges {
@@ -288,7 +292,7 @@ func (f *Fit) systematic(o Options, starts, ends int) float64 {
 			rises = append(rises, float64(e.Rise))
 		}
 	}
-	return math.Hypot(u, median(rises)/4/math.Sqrt(3))
+	return math.Hypot(u, max(0, median(rises)-float64(f.interval))/4/math.Sqrt(3))
 }
 
 // wander is by how much neighbouring residuals are alike, as a factor on the

@@ -18,11 +18,57 @@ const (
 	sureJump = 6
 )
 
-// jump looks for the place at which the residuals on both sides differ most. Their
+// jump looks for the place of the most evident jump that is not known yet. The
 // scatter is taken from neighbours, so that neither a jump nor a wrong slope widens
 // it.
 func (s *solver) jump() (at float64, ok bool) {
 	scale := s.roughness()
+	if at, ok = s.largeJump(scale); ok {
+		return at, ok
+	}
+	return s.smallJump(scale)
+}
+
+// smallJump looks for the place at which one more step in the fit would be the most
+// significant, by all edges: the step's column is freed from what the others can say
+// of it (R. Frisch and F. V. Waugh, Econometrica 1 (1933) 387).
+func (s *solver) smallJump(scale float64) (at float64, ok bool) {
+	k := columns + len(s.jumps)
+	row, v := make([]float64, k), make([]float64, k)
+	var num, den, sum float64
+	best := sureJump * scale
+	for i := len(s.x) - 1; i >= minBeside; i-- {
+		w := s.w[i] / (s.scale * s.scale * s.u[i] * s.u[i])
+		s.row(i, row)
+		for p := range v {
+			v[p] += w * row[p]
+		}
+		num += w * s.residual[i]
+		sum += w
+		if len(s.x)-i < minBeside || slices.Contains(s.jumps, s.between(i)) {
+			continue
+		}
+		den = sum
+		for p := range v {
+			for q := range v {
+				den -= v[p] * s.cov.At(p, q) * v[q]
+			}
+		}
+		if den < 1e-6*sum {
+			continue
+		}
+		// The scatter of the size is scale/√(edges), sum being edges/(scale² as fitted).
+		size := num / den
+		u := scale * math.Sqrt(sum/den) / math.Sqrt(float64(len(s.x)-i))
+		if math.Abs(size) > max(leastJump, 3*scale) && math.Abs(size)/u*scale > best {
+			best, at, ok = math.Abs(size)/u*scale, s.between(i), true
+		}
+	}
+	return at, ok
+}
+
+// largeJump looks for the place at which the residuals on both sides differ most.
+func (s *solver) largeJump(scale float64) (at float64, ok bool) {
 	best := 0.0
 	for k := minBeside; k+minBeside <= len(s.x); k++ {
 		if slices.Contains(s.jumps, s.between(k)) {

@@ -69,7 +69,7 @@ func finely(trace Trace, spans []validate.Span, l lag, c *coarse, o Options) (*F
 	if err := t.run(trace, ws); err != nil {
 		return nil, err
 	}
-	f := &Fit{Edges: t.edges, Unseen: unseen + t.unseen}
+	f := &Fit{Edges: t.edges, Unseen: unseen + t.unseen, interval: c.interval}
 	return f, f.solve(spans[0].From, o)
 }
 
@@ -146,6 +146,7 @@ func (t *tracker) look(w window) {
 	t.edges = append(t.edges, Edge{
 		Host: w.host, Meter: measure.Seconds(d.onset), U: measure.Seconds(d.u), End: w.end,
 		Step: measure.Watt(d.step), Rise: measure.Seconds(d.rise),
+		middle: measure.Seconds(d.mid),
 	})
 }
 

@@ -104,8 +104,8 @@ func (a *app) validateRecorded(ctx context.Context, args []string, f validateFla
 	return a.judgeSubjects(ctx, m.subjects(f.recorded), f, nil)
 }
 
-// recorded is a measurement of other tools before its clocks are related.
-type recorded struct {
+// foreignRun is a measurement of other tools before its clocks are related.
+type foreignRun struct {
 	validate.Subject // without truth, work in place
 	// trace reads the meter's file from its beginning, on its own clock, which is
 	// taken to begin at the subject's origin.
@@ -116,7 +116,7 @@ type recorded struct {
 }
 
 // read makes a measurement of the files that were named.
-func (f *recordedFlags) read() (*recorded, error) {
+func (f *recordedFlags) read() (*foreignRun, error) {
 	if f.dir != "" {
 		return f.readDir()
 	}
@@ -124,12 +124,12 @@ func (f *recordedFlags) read() (*recorded, error) {
 }
 
 // readDir reads a folder in the layout of the public data of arXiv 2312.02741.
-func (f *recordedFlags) readDir() (*recorded, error) {
+func (f *recordedFlags) readDir() (*foreignRun, error) {
 	rec, err := recording.Read(os.DirFS(f.dir), recording.Clocks{})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w\nSee: wattmark validate --help for the files that make a recording", f.dir, err)
 	}
-	m := &recorded{placed: true}
+	m := &foreignRun{placed: true}
 	m.Name, m.Meter, m.Origin = filepath.Base(filepath.Clean(f.dir)), pmd.Kind, rec.Start
 	_, m.Missing = pmd.NaturalRails(pmd.Inputs(pmd.Defaults()))
 	m.Systematic, m.Offset = pmd.SystematicOf()
@@ -143,7 +143,7 @@ func (f *recordedFlags) readDir() (*recorded, error) {
 }
 
 // setWork takes over when the GPU worked.
-func (m *recorded) setWork(kernels []recording.Kernel, from, to time.Time) {
+func (m *foreignRun) setWork(kernels []recording.Kernel, from, to time.Time) {
 	since := func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(m.Origin)) }
 	for _, k := range kernels {
 		m.Kernels = append(m.Kernels, validate.Kernel{Name: measure.Printable(k.Name), Span: validate.Span{From: since(k.Start), To: since(k.End)}})
@@ -153,7 +153,7 @@ func (m *recorded) setWork(kernels []recording.Kernel, from, to time.Time) {
 
 // setSensor takes over the sensor's columns, the one nearest to the truth first.
 // The log's times are local ones as they stand there.
-func (m *recorded) setSensor(log *smilog.Log, f smiFlags) error {
+func (m *foreignRun) setSensor(log *smilog.Log, f smiFlags) error {
 	tidied, err := log.Tidy()
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func (m *recorded) setSensor(log *smilog.Log, f smiFlags) error {
 
 // placeSensor moves the log to UTC by what was given, or by where its readings
 // follow the work, and says how.
-func (m *recorded) placeSensor(log *smilog.Log, f smiFlags) (string, error) {
+func (m *foreignRun) placeSensor(log *smilog.Log, f smiFlags) (string, error) {
 	at := func(s measure.Seconds) time.Time { return m.Origin.Add(s.Duration()) }
 	from, to := at(m.Work.From), at(m.Work.To)
 	spans := make([]smilog.Span, len(m.Kernels))
@@ -225,7 +225,7 @@ func hours(d time.Duration) string {
 }
 
 // tracePMD makes the trace of a PMD's serial bytes.
-func (m *recorded) tracePMD(path string) {
+func (m *foreignRun) tracePMD(path string) {
 	var gaps []validate.Span
 	var skipped uint64
 	m.trace = func() iter.Seq2[validate.Sample, error] {

@@ -16,7 +16,7 @@ func nan() float64 { return math.NaN() }
 
 // subjects are the measurement with the clock that was given, and with the one
 // found from the data, as the flags ask.
-func (m *recorded) subjects(f recordedFlags) subjects {
+func (m *foreignRun) subjects(f recordedFlags) subjects {
 	return func(yield func(validate.Subject, error) bool) {
 		if f.offsetGiven {
 			s, err := m.given(f)
@@ -38,7 +38,7 @@ func (m *recorded) subjects(f recordedFlags) subjects {
 }
 
 // given relates the clocks by hand: the meter's times are moved, no more.
-func (m *recorded) given(f recordedFlags) (validate.Subject, error) {
+func (m *foreignRun) given(f recordedFlags) (validate.Subject, error) {
 	s, by := m.Subject, seconds(f.offset)
 	for _, err := range m.trace() { // for its gaps, which are wanted first
 		if err != nil {
@@ -53,7 +53,7 @@ func (m *recorded) given(f recordedFlags) (validate.Subject, error) {
 }
 
 // found relates the clocks by the data.
-func (m *recorded) found() (validate.Subject, error) {
+func (m *foreignRun) found() (validate.Subject, error) {
 	s := m.Subject
 	fit, err := clocksync.Find(m.trace, s.Kernels, clocksync.Options{})
 	if err != nil {
@@ -79,7 +79,7 @@ func (m *recorded) found() (validate.Subject, error) {
 }
 
 // put puts the meter on the host's clock.
-func (m *recorded) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {
+func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {
 	s.Gaps = nil
 	for _, g := range m.gaps() {
 		s.Gaps = append(s.Gaps, validate.Span{From: host(g.From), To: host(g.To)})

@@ -14,7 +14,7 @@ import (
 )
 
 // readFiles reads a meter's CSV, a log of nvidia-smi and a file of kernels.
-func (f *recordedFlags) readFiles() (*recorded, error) {
+func (f *recordedFlags) readFiles() (*foreignRun, error) {
 	kernels, from, to, err := readKernels(f.events)
 	if err != nil {
 		return nil, err
@@ -23,7 +23,7 @@ func (f *recordedFlags) readFiles() (*recorded, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &recorded{placed: true, gaps: func() []validate.Span { return nil }, notes: func() []string { return nil }}
+	m := &foreignRun{placed: true, gaps: func() []validate.Span { return nil }, notes: func() []string { return nil }}
 	m.Name, m.Meter = filepath.Base(f.meter), "CSV"
 	m.Missing, m.Systematic = header.Missing, f.uMeter
 	m.Cautions = append(m.Cautions, fmt.Sprintf("the meter's power was taken to be right within %.3g %% (k = 1, --u-meter)", 100*f.uMeter))
@@ -81,7 +81,7 @@ func meterHeader(path string) (*metercsv.Header, error) {
 
 // traceCSV makes the trace of a CSV file. Times of a file with relative ones count
 // from the subject's origin.
-func (m *recorded) traceCSV(path string) {
+func (m *foreignRun) traceCSV(path string) {
 	m.trace = func() iter.Seq2[validate.Sample, error] {
 		return func(yield func(validate.Sample, error) bool) {
 			file, err := os.Open(path)

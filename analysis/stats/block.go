@@ -15,31 +15,106 @@ import (
 // as wide as twice the lag behind which no autocorrelation can be told from
 // none. The lengths lie between 1 and the lesser of 3·√n and n/3.
 func BlockLength(x []float64) (circular, stationary float64) {
-	n := len(x)
-	if n < 4 {
+	if len(x) < 4 {
 		return 1, 1
 	}
-	r := autocovariance(x)
+	return dependenceOf(autocovariance(x)).lengths()
+}
+
+// dependence is how the terms of a series hang together: Σ R(k) and Σ |k| R(k) over
+// k of both signs, under the lag window.
+type dependence struct {
+	n           int
+	sum, moment float64
+}
+
+func dependenceOf(r []float64) dependence {
+	d := dependence{n: len(r), sum: r[0]}
 	if !(r[0] > 0) {
-		return 1, 1
+		return d
 	}
-	m := bandwidth(r, n)
-	var sum, moment float64 // Σ λ R(k) and Σ λ |k| R(k), over k of both signs
-	sum = r[0]
-	for k := 1; k <= m && k < n; k++ {
+	m := bandwidth(r, d.n)
+	for k := 1; k <= m && k < d.n; k++ {
 		w := flatTop(float64(k) / float64(m))
-		sum += 2 * w * r[k]
-		moment += 2 * w * float64(k) * r[k]
+		d.sum += 2 * w * r[k]
+		d.moment += 2 * w * float64(k) * r[k]
 	}
-	most := math.Ceil(min(3*math.Sqrt(float64(n)), float64(n)/3))
-	length := func(d float64) float64 {
-		b := math.Cbrt(2 * moment * moment / d * float64(n))
-		if math.IsNaN(b) {
-			return 1
+	return d
+}
+
+func (d dependence) lengths() (circular, stationary float64) {
+	n := float64(d.n)
+	most := math.Ceil(min(3*math.Sqrt(n), n/3))
+	length := func(v float64) float64 {
+		if b := math.Cbrt(2 * d.moment * d.moment / v * n); !math.IsNaN(b) {
+			return max(1, min(b, most))
 		}
-		return max(1, min(b, most))
+		return 1
 	}
-	return length(4.0 / 3 * sum * sum), length(2 * sum * sum)
+	return length(4.0 / 3 * d.sum * d.sum), length(2 * d.sum * d.sum)
+}
+
+// widening is what the spread of resampled means has to be multiplied with: blocks
+// of a length b cut what hangs together, and the variance that they show is too
+// small by Σ|k|R(k) / (b·ΣR(k)), to first order (Künsch 1989).
+func (d dependence) widening(block float64) float64 {
+	lost := d.moment / (d.sum * block)
+	if math.IsNaN(lost) || !(d.sum > 0) {
+		return 1
+	}
+	return 1 / math.Sqrt(1-max(0, min(lost, 0.5)))
+}
+
+// repeats is the least autocorrelation at its period of a series that repeats itself.
+const repeats = 0.5
+
+// Period returns after how many terms a series repeats itself, zero where it does
+// not: the lag of the largest autocorrelation from where it first fell to zero, up
+// to a third of the series, if that is at least one half.
+func Period(x []float64) float64 {
+	if len(x) < fewest || !varies(x) {
+		return 0
+	}
+	return periodOf(autocovariance(x))
+}
+
+func periodOf(r []float64) float64 {
+	n := len(r)
+	most := n / 3
+	if !(r[0] > 0) {
+		return 0
+	}
+	k := 1
+	for k < most && r[k] > 0 {
+		k++
+	}
+	// Fewer terms overlap at longer lags; what overlaps counts.
+	at := func(k int) float64 { return r[k] / r[0] * float64(n) / float64(n-k) }
+	best := 0
+	for k < most {
+		if at(k) < repeats {
+			k++
+			continue
+		}
+		top := k // of this hill
+		for ; k < most && at(k) >= repeats; k++ {
+			if at(k) > at(top) {
+				top = k
+			}
+		}
+		// Multiples of a period are as high as it: a later hill has to be higher by far.
+		if best == 0 || at(top) > 1.1*at(best) {
+			best = top
+		}
+	}
+	if best == 0 || best+1 >= n {
+		return 0
+	}
+	a, b, c := at(best-1), at(best), at(best+1)
+	if d := a - 2*b + c; d < 0 {
+		return float64(best) + max(-0.5, min(0.5, (a-c)/(2*d)))
+	}
+	return float64(best)
 }
 
 // bandwidth is twice the smallest lag behind which K autocorrelations in a row

@@ -32,7 +32,8 @@ type Bootstrap struct {
 	Scheme    Scheme
 	Resamples int
 	Level     float64 // as in 0.95
-	Block     float64 // length of the blocks; zero for that of BlockLength
+	Block     float64 // length of the blocks; zero for the rule of Ratio
+	Least     float64 // of the rule's lengths; zero for none
 	Seed      uint64
 }
 
@@ -45,6 +46,10 @@ func (b Bootstrap) defaults() Bootstrap {
 	}
 	return b
 }
+
+// mostBlocks is more than an interval can gain from: longer blocks than are needed
+// do no harm while there are so many.
+const mostBlocks = 300
 
 // fewest is how many terms a series needs to be resampled.
 const fewest = 8
@@ -60,30 +65,32 @@ func (b Bootstrap) Mean(x []float64) Interval {
 
 // Ratio returns Σnum/Σden with its interval; the terms are drawn in pairs. The
 // length of the blocks follows from num − (Σnum/Σden)·den, whose mean's spread
-// is the ratio's (the delta method). The percentiles are taken further out than
+// is the ratio's (the delta method): BlockLength's, or Least or a
+// three hundredth of the series if that is more, and then up to whole periods where the series repeats itself (Period), for parts of
+// a period are no sample of it. The percentiles are taken further out than
 // the level says, by what Student's t of as many degrees of freedom as there are
 // blocks, less one, has over the normal distribution, because the spread of few
-// blocks is too small (Hesterberg 2015). It panics where lengths differ.
+// blocks is too small (Hesterberg 2015); and they are moved out by what blocks hide
+// of the dependence across their ends (Künsch 1989). It panics where lengths differ.
 func (b Bootstrap) Ratio(num, den []float64) Interval {
 	if len(num) != len(den) {
 		panic("stats: series of different lengths")
 	}
 	b = b.defaults()
 	n := len(num)
-	sn, sd := prefix(num), prefix(den)
-	out := Interval{Point: sn[n] / sd[n], Lo: math.NaN(), Hi: math.NaN(), SE: math.NaN(), Block: b.Block}
+	sums := running(num, den)
+	out := Interval{Point: sums[n].x / sums[n].y, Lo: math.NaN(), Hi: math.NaN(), SE: math.NaN(), Block: b.Block}
 	if n < fewest || math.IsNaN(out.Point) || math.IsInf(out.Point, 0) {
 		return out
 	}
-	if out.Block <= 0 {
-		out.Block = b.length(num, den, out.Point)
-	}
-	out.Block = min(out.Block, float64(n)/3)
+	wider := 1.0
+	out.Block, wider = b.length(num, den, out.Point)
 	rng := rand.New(rand.NewPCG(b.Seed, 0x9e3779b97f4a7c15))
+	draw := b.drawer(sums, out.Block)
 	draws := make([]float64, 0, b.Resamples)
 	for range b.Resamples {
-		x, y := b.draw(rng, sn, sd, out.Block)
-		if v := x / y; !math.IsNaN(v) && !math.IsInf(v, 0) {
+		s := draw(rng)
+		if v := s.x / s.y; !math.IsNaN(v) && !math.IsInf(v, 0) {
 			draws = append(draws, v)
 		}
 	}
@@ -91,44 +98,90 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 		return out
 	}
 	slices.Sort(draws)
-	out.SE = stat.StdDev(draws, nil)
+	out.SE = wider * stat.StdDev(draws, nil)
 	lo, hi := expanded(b.Level, float64(n)/out.Block)
-	out.Lo, out.Hi = quantile(draws, lo), quantile(draws, hi)
+	out.Lo, out.Hi = out.Point+wider*(quantile(draws, lo)-out.Point), out.Point+wider*(quantile(draws, hi)-out.Point)
 	return out
 }
 
-// length is the block length of the ratio's residuals.
-func (b Bootstrap) length(num, den []float64, ratio float64) float64 {
+// length is the length of the blocks, and by how much the spread that they show is
+// too small.
+func (b Bootstrap) length(num, den []float64, ratio float64) (block, wider float64) {
 	rest := make([]float64, len(num))
 	for i := range rest {
 		rest[i] = num[i] - ratio*den[i]
 	}
-	c, s := BlockLength(rest)
-	if b.Scheme == Stationary {
-		return s
+	r := autocovariance(rest)
+	d, most := dependenceOf(r), float64(len(num))/3
+	if b.Block > 0 {
+		block = min(b.Block, most)
+		return block, d.widening(block)
 	}
-	return math.Round(c)
+	c, s := d.lengths()
+	if b.Scheme == Stationary {
+		c = s
+	}
+	c = max(math.Round(c), math.Ceil(float64(len(num))/mostBlocks))
+	if b.Least > c { // not where it is no number
+		c = math.Round(b.Least)
+	}
+	if p := periodOf(r); p > 0 {
+		return min(math.Round(p*math.Ceil(c/p)), most), 1
+	}
+	c = min(c, most)
+	return c, d.widening(c)
 }
 
-// draw returns the sums of one resample, out of the series' running sums.
-func (b Bootstrap) draw(rng *rand.Rand, sn, sd []float64, block float64) (x, y float64) {
-	n := len(sn) - 1
-	size := max(1, int(block))
-	for left := n; left > 0; {
-		if b.Scheme == Stationary {
-			size = geometric(rng, block)
-		}
-		from, k := rng.IntN(n), min(size, left, n)
-		to := from + k
-		x += sn[min(to, n)] - sn[from]
-		y += sd[min(to, n)] - sd[from]
-		if to > n { // around the ring
-			x += sn[to-n]
-			y += sd[to-n]
-		}
-		left -= k
+// two are the sums of a ratio.
+type two struct{ x, y float64 }
+
+// running are the sums of the terms before each, and of all.
+func running(num, den []float64) []two {
+	s := make([]two, len(num)+1)
+	for i := range num {
+		s[i+1] = two{s[i].x + num[i], s[i].y + den[i]}
 	}
-	return x, y
+	return s
+}
+
+// ring is the sum of k terms from one on, around the ring that the series is.
+func ring(sums []two, from, k int) two {
+	n := len(sums) - 1
+	to := min(from+k, n)
+	s := two{sums[to].x - sums[from].x, sums[to].y - sums[from].y}
+	if left := from + k - to; left > 0 {
+		s.x += sums[left].x
+		s.y += sums[left].y
+	}
+	return s
+}
+
+// drawer returns what draws the sums of one resample.
+func (b Bootstrap) drawer(sums []two, block float64) func(*rand.Rand) two {
+	n := len(sums) - 1
+	if b.Scheme == Stationary {
+		return func(rng *rand.Rand) (s two) {
+			for left := n; left > 0; {
+				k := min(geometric(rng, block), left)
+				t := ring(sums, rng.IntN(n), k)
+				s.x, s.y, left = s.x+t.x, s.y+t.y, left-k
+			}
+			return s
+		}
+	}
+	size := max(1, int(block))
+	blocks := make([]two, n) // by where they begin
+	for i := range blocks {
+		blocks[i] = ring(sums, i, size)
+	}
+	return func(rng *rand.Rand) (s two) {
+		for range n / size {
+			t := &blocks[rng.Uint32N(uint32(n))]
+			s.x, s.y = s.x+t.x, s.y+t.y
+		}
+		t := ring(sums, rng.IntN(n), n%size)
+		return two{s.x + t.x, s.y + t.y}
+	}
 }
 
 // geometric draws a length of a mean.
@@ -211,18 +264,10 @@ func acceleration(x []float64, statistic func([]float64) float64) float64 {
 	return three / (6 * math.Pow(two, 1.5))
 }
 
-// prefix returns running sums: s[i] is the sum of the first i terms.
-func prefix(x []float64) []float64 {
-	s := make([]float64, len(x)+1)
-	for i, v := range x {
-		s[i+1] = s[i] + v
-	}
-	return s
-}
-
-// quantile interpolates sorted values linearly.
+// quantile interpolates sorted values linearly; the i-th of n stands at i/(n+1),
+// which is what it is on the average.
 func quantile(sorted []float64, q float64) float64 {
-	at := q * float64(len(sorted)-1)
+	at := max(0, min(q*float64(len(sorted)+1)-1, float64(len(sorted)-1)))
 	i := max(0, min(int(at), len(sorted)-1))
 	j := min(i+1, len(sorted)-1)
 	return sorted[i] + (at-float64(i))*(sorted[j]-sorted[i])

@@ -10,6 +10,7 @@
 // Sources: the block bootstrap is Politis and Romano's (1992, circular; 1994,
 // stationary), its block length Politis and White's (2004) as Patton, Politis and
 // White (2009) corrected it, the bias-corrected and accelerated interval Efron's
-// (1987), the widening for few blocks Hesterberg's (2015), the robust level
+// (1987), the widening for few blocks Hesterberg's (2015), that for what their ends
+// cut Künsch's (1989), the robust level
 // Huber's (1964), the robust line Theil's (1950) and Sen's (1968).
 package stats

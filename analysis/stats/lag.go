@@ -22,7 +22,8 @@ type Delay struct {
 // and b > 0: the lag within ±most terms at which Pearson's correlation of what
 // overlaps is largest, and between the terms the top of a parabola through the
 // peak and its shoulders, where the correlation has lost a fiftieth. U is the
-// spread of that top when the terms of the correlation are resampled in blocks.
+// spread of that top when the terms of the correlation are resampled in blocks, and
+// a tenth of a term, by which a parabola is off between the terms.
 // At least half of the series overlap. It panics where lengths differ.
 func Lag(late, early []float64, most int, b Bootstrap) Delay {
 	if len(late) != len(early) {
@@ -51,10 +52,13 @@ func Lag(late, early []float64, most int, b Bootstrap) Delay {
 	}
 	num, den := topTerms(late, early, peak-most, h)
 	if r := b.Ratio(num, den); math.Abs(r.Point) <= float64(h) {
-		d.Lag, d.U = d.Lag+r.Point, r.SE
+		d.Lag, d.U = d.Lag+r.Point, math.Hypot(r.SE, between)
 	}
 	return d
 }
+
+// between is the standard uncertainty of a parabola's top between the terms.
+const between = 0.1
 
 // correlations are Pearson's of late[i] with early[i−k], for k from −most to most.
 func correlations(late, early []float64, most int) []float64 {
@@ -155,6 +159,15 @@ func squares(x []float64) []float64 {
 	s := make([]float64, len(x)+1)
 	for i, v := range x {
 		s[i+1] = s[i] + v*v
+	}
+	return s
+}
+
+// prefix returns running sums: s[i] is the sum of the first i terms.
+func prefix(x []float64) []float64 {
+	s := make([]float64, len(x)+1)
+	for i, v := range x {
+		s[i+1] = s[i] + v
 	}
 	return s
 }

@@ -84,7 +84,9 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 	cells := said.cells(r.edges)
 	i := slices.IndexFunc(cells, math.IsNaN)
 	if len(m.Readings) > 1 && i < 0 {
-		b := r.bootstrap().Ratio(cells, r.power)
+		boot := r.bootstrap()
+		boot.Least = leastUpdates * float64(out.Update) / (r.to - r.from) * float64(len(cells))
+		b := boot.Ratio(cells, r.power)
 		if !math.IsNaN(b.Lo) {
 			below, above = math.Hypot(u, max(b.Point-b.Lo, 0)), math.Hypot(u, max(b.Hi-b.Point, 0))
 			out.Block = seconds(b.Block * (r.to - r.from) / float64(len(cells)))
@@ -98,6 +100,10 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 		out.Agreement = Agrees
 	}
 }
+
+// leastUpdates is how many of the sensor's updates a block holds at least: within
+// one nothing is new.
+const leastUpdates = 2
 
 func (r *run) bootstrap() stats.Bootstrap {
 	return stats.Bootstrap{Resamples: r.o.Resamples, Level: r.o.Level, Seed: r.o.Seed}
@@ -128,6 +134,7 @@ func join(a, b string) string {
 const (
 	leastCorrelation = 0.3
 	rivalry          = 0.95
+	mostLag          = 1.5 // seconds: half of the longest window of a sensor, and some more
 )
 
 // lagOf fills in by how much the readings trail the truth.
@@ -137,9 +144,10 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 		return
 	}
 	truth, reads := r.truth.cells(r.wide), said.cells(r.wide)
-	from, to := overlap(truth, reads, len(r.wide)/2)
 	h := (r.to - r.from) / float64(len(r.edges)-1)
-	most := int(min(2*mostMargin, float64(to-from)*h/3) / h)
+	truth = smooth(truth, int(math.Round(float64(out.Update)/h)))
+	from, to := overlap(truth, reads, len(r.wide)/2)
+	most := int(min(mostLag, float64(to-from)*h/3) / h)
 	d := stats.Lag(reads[from:to], truth[from:to], most, r.bootstrap())
 	out.Correlation = d.Correlation
 	switch {
@@ -147,7 +155,7 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 		out.LagNote = "the readings do not follow the power"
 		return
 	case math.IsNaN(d.U):
-		out.LagNote = "longer than could be looked at"
+		out.LagNote = fmt.Sprintf("the readings follow best at the end of what was searched, ±%v: too little changed to tell", seconds(float64(most)*h))
 		return
 	case d.Rival >= rivalry*d.Correlation:
 		out.LagNote = "the load repeats itself: the lag may be longer or shorter by its period"
@@ -156,7 +164,41 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 	// of chance by the root of their number.
 	seen := float64(out.Update) / math.Sqrt(12*edges(truth[from:to]))
 	u := max(d.U*h, seen)
+	if 2*u > mostLag/4 {
+		out.LagNote = fmt.Sprintf("too little changed to tell it within %v", seconds(mostLag/4))
+		return
+	}
 	out.Lag, out.LagU = seconds(d.Lag*h), seconds(2*math.Hypot(u, r.shift))
+}
+
+// smooth returns the means over an odd number of cells around each, about as many
+// as said: a sensor is not asked to follow what is faster than its updates. Where
+// they reach beyond the ends it is NaN.
+func smooth(x []float64, cells int) []float64 {
+	half := cells / 2
+	if half < 1 {
+		return x
+	}
+	out := constant(math.NaN(), len(x))
+	var sum float64
+	bad := 0
+	add := func(v float64, sign int) {
+		if math.IsNaN(v) {
+			bad += sign
+		} else {
+			sum += float64(sign) * v
+		}
+	}
+	for i, v := range x {
+		add(v, 1)
+		if i > 2*half {
+			add(x[i-2*half-1], -1)
+		}
+		if i >= 2*half && bad == 0 {
+			out[i-half] = sum / float64(2*half+1)
+		}
+	}
+	return out
 }
 
 // overlap is the stretch around the middle in which both series have values.
@@ -185,7 +227,10 @@ func edges(x []float64) float64 {
 	return max(1, sum*sum/squares)
 }
 
-// update is the median time between changes of value, NaN where there are none.
+// fewChanges tell nothing of how often a sensor has a new value: a steady load has few.
+const fewChanges = 5
+
+// update is the median time between changes of value, NaN where there are few.
 func update(r []Reading) measure.Seconds {
 	var apart []float64
 	last := -1
@@ -197,6 +242,9 @@ func update(r []Reading) measure.Seconds {
 			apart = append(apart, float64(r[i].At-r[last].At))
 		}
 		last = i
+	}
+	if len(apart) < fewChanges {
+		return seconds(math.NaN())
 	}
 	return seconds(stats.Median(apart))
 }

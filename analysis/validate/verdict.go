@@ -41,7 +41,7 @@ func (r *run) judgeLoad() {
 	}
 }
 
-// rating of rails that are missing: what a slot may carry after the PCI Express
+// ratings bound rails that are missing: what a slot may carry after the PCI Express
 // Card Electromechanical Specification, table 4-1 (a card of 75 W): 3 A of 3.3 V
 // within 9 %, 5.5 A of 12 V within 8 %.
 var ratings = []struct {
@@ -49,11 +49,17 @@ var ratings = []struct {
 	most  measure.Watt
 	why   string
 }{
-	{[]string{"3.3", "3v3"}, 10.8, "3 A at 3.6 V is the most that the slot's 3.3 V may carry"},
+	{[]string{"3.3"}, 10.8, slot3},
+	{[]string{"3v3"}, 10.8, slot3},
 	{[]string{"aux"}, measure.Watt(math.NaN()), "a plug may carry anything up to its rating"},
-	{[]string{"slot", "12"}, 71.3, "5.5 A at 12.96 V is the most that the slot's 12 V may carry"},
-	{[]string{"pcie_12"}, 71.3, "5.5 A at 12.96 V is the most that the slot's 12 V may carry"},
+	{[]string{"slot", "12"}, 71.3, slot12},
+	{[]string{"pcie_12"}, 71.3, slot12},
 }
+
+const (
+	slot3  = "3 A at 3.6 V is the most that the slot's 3.3 V may carry"
+	slot12 = "5.5 A at 12.96 V is the most that the slot's 12 V may carry"
+)
 
 // judgeMissing bounds what the meter does not see.
 func (r *run) judgeMissing() {
@@ -95,7 +101,12 @@ func (r *run) conclude() {
 	slices.SortStableFunc(told, func(a, b *MethodReport) int {
 		return cmp.Compare(math.Abs(b.ErrorPct), math.Abs(a.ErrorPct))
 	})
-	worst, best := told[0], told[len(told)-1]
+	worst := told[0]
+	best := slices.MinFunc(told, func(a, b *MethodReport) int {
+		// What one reading said is chance, however near it came.
+		one := func(m *MethodReport) int { return b2i(m.Readings < 2) }
+		return cmp.Or(one(a)-one(b), cmp.Compare(math.Abs(a.ErrorPct)+half(a), math.Abs(b.ErrorPct)+half(b)))
+	})
 	parts := []string{r.sentence(worst)}
 	if best != worst {
 		parts = append(parts, r.praise(best))
@@ -115,9 +126,8 @@ func (r *run) sentence(m *MethodReport) string {
 	if m.ErrorPct < 0 {
 		way = "low"
 	}
-	half := max(m.ErrorPct-m.Lo, m.Hi-m.ErrorPct)
-	d := decimals(half)
-	out := fmt.Sprintf("%s reads %.*f ± %.*f %% %s over this work", m.Name, d, math.Abs(m.ErrorPct), d, half, way)
+	d := decimals(half(m))
+	out := fmt.Sprintf("%s reads %.*f ± %.*f %% %s over this work", m.Name, d, math.Abs(m.ErrorPct), d, half(m), way)
 	if why := r.advice(m); why != "" {
 		out += ": " + why
 	}
@@ -163,10 +173,19 @@ func (r *run) lacking() string {
 	return fmt.Sprintf("the meter does not see %s: the card draws more than it says, by what nothing bounds", list)
 }
 
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// half is the larger half of a method's interval, in per cent.
+func half(m *MethodReport) float64 { return max(m.ErrorPct-m.Lo, m.Hi-m.ErrorPct) }
+
 func errorText(m *MethodReport) string {
-	half := max(m.ErrorPct-m.Lo, m.Hi-m.ErrorPct)
-	d := decimals(half)
-	return fmt.Sprintf("%+.*f ± %.*f %%", d, m.ErrorPct, d, half)
+	d := decimals(half(m))
+	return fmt.Sprintf("%+.*f ± %.*f %%", d, m.ErrorPct, d, half(m))
 }
 
 // decimals is how many places after the point an uncertainty deserves: to two

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 
 	"github.com/spf13/cobra"
@@ -163,7 +162,8 @@ func (a *app) judgeSubjects(ctx context.Context, list subjects, f validateFlags,
 	if a.json {
 		return a.printJSON(v.json())
 	}
-	return v.render(a.out)
+	v.render(a.out)
+	return nil
 }
 
 // validation is all that one call of the command came to.
@@ -190,7 +190,7 @@ func (a *app) keepValidation(ctx context.Context, v *validation, f validateFlags
 		v.svg = f.svg
 	}
 	if f.html != "" {
-		if err := writeFile(f.html, func(w io.Writer) error { return v.writeHTML(w) }); err != nil {
+		if err := writeFile(f.html, v.writeHTML); err != nil {
 			return err
 		}
 		v.html = f.html

@@ -195,25 +195,20 @@ func newClockFound(c *validate.Clock) (out clockFound) {
 	return out
 }
 
-// renderClock says in words how the clocks were related.
-func renderClock(w io.Writer, c *validate.Clock) {
-	if c.OffsetAt == nil {
-		return
-	}
-	fmt.Fprintf(w, "Clock (%s): %s added to the meter's times", c.How, plusMinus(float64(c.Offset), float64(c.OffsetU), 1e3, "ms"))
-	if c.Found == nil {
-		fmt.Fprintln(w, ", no drift")
-		return
-	}
+// renderFoundClock says when a clock's offset holds and how well it was found.
+func renderFoundClock(w io.Writer, c *validate.Clock) {
 	f := c.Found
-	fmt.Fprintf(w, " at %.3f s, drift %s\n", float64(*c.OffsetAt), plusMinus(c.DriftPPM, c.DriftUPPM, 1, "ppm"))
-	fmt.Fprintf(w, "  by %d edges of the power; %d lie off, %d not seen", f.Edges, f.Rejected, f.Unseen)
+	if f == nil || c.OffsetAt == nil {
+		return
+	}
+	fmt.Fprintf(w, "           the offset is that at %.3f s, %s; found by %d edges of the power, %d lie off, %d not seen",
+		float64(*c.OffsetAt), plusMinus(float64(c.Offset), float64(c.OffsetU), 1e3, "ms"), f.Edges, f.Rejected, f.Unseen)
 	if !math.IsNaN(float64(f.Scatter)) {
-		fmt.Fprintf(w, "; an edge scatters by %.3f ms", 1e3*float64(f.Scatter))
+		fmt.Fprintf(w, "; one scatters by %.3f ms", 1e3*float64(f.Scatter))
 	}
 	fmt.Fprintln(w)
 	for _, b := range f.Breaks {
-		fmt.Fprintf(w, "  %s at %.3f s: %s\n", plusMinus(float64(b.Size), float64(b.U), 1e3, "ms"), float64(b.At), b.Note)
+		fmt.Fprintf(w, "           %s at %.3f s: %s\n", plusMinus(float64(b.Size), float64(b.U), 1e3, "ms"), float64(b.At), b.Note)
 	}
 }
 

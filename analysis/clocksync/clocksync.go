@@ -146,16 +146,13 @@ func Find(trace Trace, kernels []validate.Kernel, o Options) (*Fit, error) {
 		return nil, err
 	}
 	var best *Fit
-	for i, l := range lags {
+	for _, l := range lags {
 		f, err := finely(trace, spans, l, c, o)
-		switch {
-		case err != nil && (i > 0 || !errors.Is(err, ErrClocks)):
-			if !errors.Is(err, ErrClocks) {
-				return nil, err
-			}
-		case err != nil && len(lags) == 1:
+		if err != nil && (len(lags) == 1 || !errors.Is(err, ErrClocks)) {
 			return nil, err
-		case err != nil:
+		}
+		switch {
+		case err != nil: // its edges are no edges
 		case best == nil:
 			best = f
 		case f.tells(best):

@@ -87,7 +87,7 @@ func TestFindsWhatIsThere(t *testing.T) {
 // split cuts each kernel into many with microseconds between them.
 func split(ks []validate.Kernel) (out []validate.Kernel) {
 	for _, k := range ks {
-		const n = 1000
+		const n = 7
 		l := float64(k.Length()) / n
 		for i := range n {
 			from := float64(k.From) + float64(i)*l
@@ -169,6 +169,14 @@ func TestRefuses(t *testing.T) {
 			b.kernels = square(rand.New(rand.NewPCG(1, 1)), 40, 0.05, 0.05, 0)
 			b.from, b.to = 1.02, 2.02
 		}, ErrAmbiguous, "repeats"},
+		{"edges that are elsewhere", func(b *bench) {
+			shown := b.kernels
+			b.kernels = nil
+			for i, k := range shown { // each one moved by another part of its room
+				d := measure.Seconds(0.02 * math.Sin(float64(7*i*i)))
+				b.kernels = append(b.kernels, kernel(float64(k.From+d), float64(k.To+d)))
+			}
+		}, ErrActivity, "scatter"},
 		{"kernels too short for the meter", func(b *bench) {
 			b.rate, b.noise = 50, 0.1
 			b.kernels = square(rand.New(rand.NewPCG(1, 1)), 40, 0.05, 0.05, 0)
@@ -181,7 +189,12 @@ func TestRefuses(t *testing.T) {
 			if len(b.kernels) > 0 {
 				trace = b.trace()
 			}
-			f, err := Find(trace, b.kernels, Options{})
+			shown := b.kernels
+			if c.want == "scatter" {
+				fresh, _ := usual(2)
+				shown = fresh.kernels
+			}
+			f, err := Find(trace, shown, Options{})
 			if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("got %+v, %v; want an error with %q", f, err, c.want)
 			}

@@ -20,6 +20,9 @@ const (
 	maxEdges = 4096
 	// recent is how many edges say where the next one is to be expected.
 	recent = 5
+	// wild is the scatter, as a share of where edges were looked for, beyond which they
+	// are no edges: chance alone makes 0.58.
+	wild = 0.2
 	// leastSlack is how far an edge may lie from where its neighbours say.
 	leastSlack = 1.5e-3
 )
@@ -70,7 +73,17 @@ func finely(trace Trace, spans []validate.Span, l lag, c *coarse, o Options) (*F
 		return nil, err
 	}
 	f := &Fit{Edges: t.edges, Unseen: unseen + t.unseen, interval: c.interval}
-	return f, f.solve(spans[0].From, o)
+	if err := f.solve(spans[0].From, o); err != nil {
+		return nil, err
+	}
+	var halves []float64
+	for _, w := range ws {
+		halves = append(halves, float64(w.half))
+	}
+	if f.Used >= shaped && float64(f.Scatter) > wild*median(halves) {
+		return nil, fmt.Errorf("%w: %d edges scatter by %.2g ms around any line, as far as they were looked for", ErrActivity, f.Used, 1e3*float64(f.Scatter))
+	}
+	return f, nil
 }
 
 // tracker follows the edges through the trace.

@@ -155,7 +155,9 @@ func (a *app) judgeSubjects(ctx context.Context, list subjects, f validateFlags,
 		}
 		return errors.Join(errs...)
 	}
-	v.summary = validate.Summarise(v.reports, validate.Options{Seed: f.seed, Resamples: f.resamples})
+	if !f.recorded.recover { // else the subjects are one measurement
+		v.summary = validate.Summarise(v.reports, validate.Options{Seed: f.seed, Resamples: f.resamples})
+	}
 	if err := a.keepValidation(ctx, v, f, tasks); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (v *validation) render(w io.Writer) {
 		}
 		renderValidation(w, r)
 	}
-	if len(v.reports) > 1 {
+	if len(v.summary.Lines) > 0 && len(v.reports) > 1 {
 		renderSummary(w, v.summary)
 	}
 	for _, x := range v.refused {

@@ -10,18 +10,29 @@ import (
 	"wattmark/measure"
 )
 
-// judgeLoad tells how fast the truth changes against the sensor's updates.
+// judgeLoad tells how much the truth changes, and how fast against the sensor's
+// updates.
 func (r *run) judgeLoad() {
-	h := (r.to - r.from) / float64(len(r.power))
+	mean := float64(r.rep.Truth.Energy) / float64(len(r.power))
+	var all float64
+	for _, e := range r.power {
+		all += (e - mean) * (e - mean)
+	}
+	r.rep.Swing = math.Sqrt(all/float64(len(r.power))) / mean
 	var slow float64
 	for _, m := range r.rep.Methods {
 		if u := float64(m.Update); u > slow && u < (r.to-r.from)/2 {
 			slow = u
 		}
 	}
+	r.rep.Alternation = r.within(slow)
+}
+
+// within is the share of the truth's variance that lies within stretches of a length.
+func (r *run) within(length float64) float64 {
+	size := max(1, int(math.Round(length/(r.to-r.from)*float64(len(r.power)))))
 	mean := float64(r.rep.Truth.Energy) / float64(len(r.power))
-	var all, within float64
-	size := max(1, int(math.Round(slow/h)))
+	var all, inside float64
 	for i := 0; i < len(r.power); i += size {
 		part := r.power[i:min(i+size, len(r.power))]
 		var sum float64
@@ -30,15 +41,24 @@ func (r *run) judgeLoad() {
 		}
 		for _, e := range part {
 			d := e - sum/float64(len(part))
-			within += d * d
+			inside += d * d
 			all += (e - mean) * (e - mean)
 		}
 	}
-	r.rep.Swing = math.Sqrt(all/float64(len(r.power))) / mean
-	r.rep.Alternation = 0
-	if all > 0 {
-		r.rep.Alternation = within / all
+	if all == 0 {
+		return 0
 	}
+	return inside / all
+}
+
+// blind reports whether the power changes faster than a method has new values, or
+// while it shows none.
+func (r *run) blind(m *MethodReport) bool {
+	if r.rep.Swing < 0.1 || m.Readings < 2 {
+		return false
+	}
+	u := float64(m.Update)
+	return math.IsNaN(u) || r.within(u) > 0.5
 }
 
 // ratings bound rails that are missing: what a slot may carry after the PCI Express
@@ -140,7 +160,7 @@ func (r *run) advice(m *MethodReport) string {
 	switch update := float64(m.Update); {
 	case math.Abs(m.ErrorPct) < 3:
 		return ""
-	case r.rep.Swing > 0.1 && r.rep.Alternation > 0.5:
+	case r.blind(m):
 		return "do not use it for kernels that alternate"
 	case m.Readings == 1:
 		return "one reading does not stand for the work"

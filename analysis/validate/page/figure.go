@@ -162,7 +162,7 @@ func addTruth(p *plot.Plot, r *validate.Report, origin float64) error {
 	}
 	line.Color, line.Width = truthC, 1
 	p.Add(area, line)
-	p.Legend.Add(named("meter", r.Meter)+", mean and range", line)
+	p.Legend.Add(named("meter", short(r.Meter))+", mean and range", line)
 	return nil
 }
 
@@ -193,7 +193,7 @@ func addMethod(p *plot.Plot, m *validate.MethodReport, c color.Color, r *validat
 		}
 		s.Color, s.Radius, s.Shape = c, 1.3, draw.CircleGlyph{}
 		p.Add(s)
-		p.Legend.Add(m.Name, s)
+		p.Legend.Add(short(m.Name), s)
 		return nil
 	}
 	l, err := plotter.NewLine(xy)
@@ -205,7 +205,7 @@ func addMethod(p *plot.Plot, m *validate.MethodReport, c color.Color, r *validat
 		l.Dashes = []vg.Length{4, 3}
 	}
 	p.Add(l)
-	p.Legend.Add(m.Name, l)
+	p.Legend.Add(short(m.Name), l)
 	return nil
 }
 
@@ -229,7 +229,7 @@ func energyPlot(r *validate.Report) (*plot.Plot, error) {
 	cs := colours(r)
 	for i := range r.Methods {
 		m := &r.Methods[n-1-i]
-		names[i] = m.Name
+		names[i] = short(m.Name)
 		e := float64(m.Energy)
 		if math.IsNaN(e) || math.IsInf(e, 0) {
 			names[i] += " (none)"
@@ -316,6 +316,7 @@ func WriteSVG(w io.Writer, reports []*validate.Report) error {
 	dc.SetColor(color.White)
 	dc.Fill(dc.Rectangle.Path())
 	for i, r := range reports {
+		r = clean(r)
 		left, right, err := plots(r)
 		if err != nil {
 			return fmt.Errorf("draw %s: %w", r.Name, err)

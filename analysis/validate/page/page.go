@@ -46,6 +46,7 @@ type section struct {
 
 // Write writes the page.
 func (p Page) Write(w io.Writer) error {
+	p = p.clean()
 	data := struct {
 		Page
 		Sections []section

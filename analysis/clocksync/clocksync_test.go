@@ -52,16 +52,20 @@ func TestIntervalsCover(t *testing.T) {
 
 func TestFindsWhatIsThere(t *testing.T) {
 	for name, change := range map[string]func(*bench, *rand.Rand){
-		"as usual":           func(*bench, *rand.Rand) {},
-		"an hour off":        func(b *bench, _ *rand.Rand) { b.offset = 3600.05 },
-		"minutes off":        func(b *bench, _ *rand.Rand) { b.offset = -251.3 },
-		"a fast clock":       func(b *bench, _ *rand.Rand) { b.drift = 1100e-6 },
-		"much noise":         func(b *bench, _ *rand.Rand) { b.noise = 25 },
-		"slow edges":         func(b *bench, _ *rand.Rand) { b.rise, b.fall = 2e-3, 3e-3 },
-		"one kernel":         func(b *bench, _ *rand.Rand) { b.kernels = []validate.Kernel{kernel(0, 2)}; b.to = 3 },
-		"regular":            func(b *bench, r *rand.Rand) { b.kernels = square(r, 24, 0.05, 0.05, 0) },
-		"short kernels":      func(b *bench, r *rand.Rand) { b.kernels = square(r, 40, 0.012, 0.015, 0.3); b.to = 2 },
-		"kernels in a row":   func(b *bench, r *rand.Rand) { b.kernels = split(b.kernels) },
+		"as usual":         func(*bench, *rand.Rand) {},
+		"an hour off":      func(b *bench, _ *rand.Rand) { b.offset = 3600.05 },
+		"minutes off":      func(b *bench, _ *rand.Rand) { b.offset = -251.3 },
+		"a fast clock":     func(b *bench, _ *rand.Rand) { b.drift = 1100e-6 },
+		"much noise":       func(b *bench, _ *rand.Rand) { b.noise = 25 },
+		"slow edges":       func(b *bench, _ *rand.Rand) { b.rise, b.fall = 2e-3, 3e-3 },
+		"one kernel":       func(b *bench, _ *rand.Rand) { b.kernels = []validate.Kernel{kernel(0, 2)}; b.to = 3 },
+		"regular":          func(b *bench, r *rand.Rand) { b.kernels = square(r, 24, 0.05, 0.05, 0) },
+		"short kernels":    func(b *bench, r *rand.Rand) { b.kernels = square(r, 40, 0.012, 0.015, 0.3); b.to = 2 },
+		"kernels in a row": func(b *bench, r *rand.Rand) { b.kernels = split(b.kernels) },
+		"a long run": func(b *bench, r *rand.Rand) { // its drift would blur the correlation
+			b.drift, b.kernels = 800e-6, square(r, 600, 0.05, 0.05, 0.2)
+			b.to = float64(b.kernels[599].To) + 1
+		},
 		"a slow meter":       func(b *bench, _ *rand.Rand) { b.rate = 400 },
 		"begins in the work": func(b *bench, _ *rand.Rand) { b.from = 0.52 },
 	} {

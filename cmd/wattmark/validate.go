@@ -20,6 +20,7 @@ type validateFlags struct {
 	save       string
 	seed       uint64
 	resamples  int
+	recorded   recordedFlags
 }
 
 // subjects are what is to be judged, one after another; an error goes with a name.
@@ -39,12 +40,24 @@ Tasks are named by number, or chosen by --user and --name as in wattmark tasks; 
 several, each is judged and then all together, by GPU and driver. The results in
 force are used: the window and the calibration that wattmark show follows.
 
-docs/validate.md defines every figure.`,
+Instead of tasks, a public recording or files of other tools can be judged:
+--recording takes a folder with PMD_data.bin, PMD_start_ts.txt, gpudata.csv and
+timestamps.csv; --meter, --smi and --events take CSV files. How far the meter's
+clock was off the host's, and how fast it ran, is found from the edges of the
+power alone, unless --clock-offset gives it.
+
+docs/validate.md defines every figure, docs/validate-clocks.md the clocks.`,
 		Example: `  wattmark validate 42
   wattmark validate 42 --svg truth.svg --html report.html
   wattmark validate --user lab --name 'gemm*' --json
-  wattmark validate 40 41 42 --save h200-driver-580`,
+  wattmark validate 40 41 42 --save h200-driver-580
+  wattmark validate --recording recordings/3090-square --utc-offset 1h
+  wattmark validate --recording recordings/3090-square --utc-offset 1h --clock-offset -50ms --recover
+  wattmark validate --meter meter.csv --smi smi.csv --events kernels.csv --zone Europe/Berlin`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.recorded.asked(cmd) {
+				return a.validateRecorded(cmd.Context(), args, f)
+			}
 			ids, err := f.check(args)
 			if err != nil {
 				return err
@@ -56,6 +69,7 @@ docs/validate.md defines every figure.`,
 	fl.StringVar(&f.user, "user", "", "tasks of this user")
 	fl.StringVar(&f.name, "name", "", "tasks of this name; a trailing * matches what begins so")
 	fl.IntVar(&f.limit, "limit", 50, "how many tasks at most, the newest, with --user and --name")
+	f.recorded.flags(c)
 	f.outputFlags(c)
 	return a.jsonFlag(c)
 }
@@ -141,7 +155,9 @@ func (a *app) judgeSubjects(ctx context.Context, list subjects, f validateFlags,
 		}
 		return errors.Join(errs...)
 	}
-	v.summary = validate.Summarise(v.reports, validate.Options{Seed: f.seed, Resamples: f.resamples})
+	if !f.recorded.recover { // else the subjects are one measurement
+		v.summary = validate.Summarise(v.reports, validate.Options{Seed: f.seed, Resamples: f.resamples})
+	}
 	if err := a.keepValidation(ctx, v, f, tasks); err != nil {
 		return err
 	}

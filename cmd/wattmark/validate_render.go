@@ -24,7 +24,7 @@ func (v *validation) render(w io.Writer) {
 		}
 		renderValidation(w, r)
 	}
-	if len(v.reports) > 1 {
+	if len(v.summary.Lines) > 0 && len(v.reports) > 1 {
 		renderSummary(w, v.summary)
 	}
 	for _, x := range v.refused {
@@ -45,6 +45,7 @@ func renderValidation(w io.Writer, r *validate.Report) {
 	fmt.Fprintf(w, "  meter    %s, %s over %v, %d samples\n", firstOf(r.Meter, "unnamed"),
 		energyText(float64(r.Truth.Energy), float64(r.Truth.U)), r.Work.Length(), r.Samples)
 	renderClock(w, r.Clock)
+	renderFoundClock(w, &r.Clock)
 	for _, m := range r.Missing {
 		bound := m.Reason
 		if !math.IsNaN(float64(m.Most)) {

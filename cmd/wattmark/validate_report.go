@@ -14,34 +14,35 @@ import (
 // it stands in a list. A quantity that cannot be told is left out, or null where it
 // stands in a pair.
 type validationReport struct {
-	Name           string              `json:"name"`
-	GPU            string              `json:"gpu,omitempty"`
-	Driver         string              `json:"driver,omitempty"`
-	Meter          string              `json:"meter,omitempty"`
-	Verdict        string              `json:"verdict"`
-	Started        time.Time           `json:"started"`
-	DurationS      float64             `json:"duration_s"`
-	Samples        uint64              `json:"samples"`
-	MeterJ         *float64            `json:"meter_j"`
-	MeterUJ        *float64            `json:"meter_u_j"`
-	MeanW          *float64            `json:"mean_w"`
-	PeakW          *float64            `json:"peak_w,omitempty"`
-	LostS          float64             `json:"lost_s,omitempty"`
-	ClockOffsetS   *float64            `json:"clock_offset_s,omitempty"`
-	ClockOffsetUS  *float64            `json:"clock_offset_u_s,omitempty"`
-	ClockDriftPPM  *float64            `json:"clock_drift_ppm,omitempty"`
-	ClockDriftUPPM *float64            `json:"clock_drift_u_ppm,omitempty"`
-	ClockHow       string              `json:"clock_how,omitempty"`
-	Alternation    *float64            `json:"alternation,omitempty"`
-	Methods        []methodVerdict     `json:"methods"`
-	Kernels        []kernelVerdict     `json:"kernels"`
-	Missing        []string            `json:"missing_rails"`
-	MissingBounds  []missingRailReport `json:"missing_bounds,omitempty"`
-	MissingMostW   *float64            `json:"missing_most_w,omitempty"`
-	Cautions       []string            `json:"cautions,omitempty"`
-	Level          float64             `json:"level"`
-	Resamples      int                 `json:"resamples"`
-	Seed           uint64              `json:"seed"`
+	Name           string    `json:"name"`
+	GPU            string    `json:"gpu,omitempty"`
+	Driver         string    `json:"driver,omitempty"`
+	Meter          string    `json:"meter,omitempty"`
+	Verdict        string    `json:"verdict"`
+	Started        time.Time `json:"started"`
+	DurationS      float64   `json:"duration_s"`
+	Samples        uint64    `json:"samples"`
+	MeterJ         *float64  `json:"meter_j"`
+	MeterUJ        *float64  `json:"meter_u_j"`
+	MeanW          *float64  `json:"mean_w"`
+	PeakW          *float64  `json:"peak_w,omitempty"`
+	LostS          float64   `json:"lost_s,omitempty"`
+	ClockOffsetS   *float64  `json:"clock_offset_s,omitempty"`
+	ClockOffsetUS  *float64  `json:"clock_offset_u_s,omitempty"`
+	ClockDriftPPM  *float64  `json:"clock_drift_ppm,omitempty"`
+	ClockDriftUPPM *float64  `json:"clock_drift_u_ppm,omitempty"`
+	ClockHow       string    `json:"clock_how,omitempty"`
+	clockFound
+	Alternation   *float64            `json:"alternation,omitempty"`
+	Methods       []methodVerdict     `json:"methods"`
+	Kernels       []kernelVerdict     `json:"kernels"`
+	Missing       []string            `json:"missing_rails"`
+	MissingBounds []missingRailReport `json:"missing_bounds,omitempty"`
+	MissingMostW  *float64            `json:"missing_most_w,omitempty"`
+	Cautions      []string            `json:"cautions,omitempty"`
+	Level         float64             `json:"level"`
+	Resamples     int                 `json:"resamples"`
+	Seed          uint64              `json:"seed"`
 }
 
 // methodVerdict is one method against the meter.
@@ -98,6 +99,7 @@ func newValidationReport(r *validate.Report) validationReport {
 		Alternation: number(r.Alternation), Cautions: r.Cautions, Level: r.Level, Resamples: r.Resamples, Seed: r.Seed,
 		Methods: []methodVerdict{}, Kernels: []kernelVerdict{}, Missing: []string{},
 	}
+	out.clockFound = newClockFound(&r.Clock)
 	for _, m := range r.Missing {
 		out.Missing = append(out.Missing, m.Name)
 		out.MissingBounds = append(out.MissingBounds, missingRailReport{m.Name, finite(m.Most), m.Reason})

@@ -13,8 +13,8 @@ import (
 	"wattmark/store"
 )
 
-// validated finds a method of a validation.
-func validated(t *testing.T, r *validationReport, m methods.Method) *methodVerdict {
+// verdictOf finds a method of a validation.
+func verdictOf(t *testing.T, r *validationReport, m methods.Method) *methodVerdict {
 	t.Helper()
 	for i := range r.Methods {
 		if r.Methods[i].Name == string(m) {
@@ -60,15 +60,15 @@ func TestValidate(t *testing.T) {
 		t.Errorf("%v ± %v J over %v s, shown as %v ± %v J over %v s", *v.MeterJ, *v.MeterUJ, v.DurationS, *x.EnergyJ, *x.EnergyUJ, *x.DurationS)
 	}
 	for _, m := range x.Methods {
-		got := validated(t, &v.validationReport, methods.Method(m.Method))
+		got := verdictOf(t, &v.validationReport, methods.Method(m.Method))
 		if math.Abs(*got.ErrorPct-*m.ErrorPct) > 0.3 || *got.Interval[0] > *got.ErrorPct || *got.Interval[1] < *got.ErrorPct {
 			t.Errorf("%s: error %v in %v … %v, shown as %v", m.Method, *got.ErrorPct, *got.Interval[0], *got.Interval[1], *m.ErrorPct)
 		}
 	}
-	if e := validated(t, &v.validationReport, methods.Instant); *e.ErrorPct > -40 || e.Agreement != "differs" || *e.BiasW > -20 {
+	if e := verdictOf(t, &v.validationReport, methods.Instant); *e.ErrorPct > -40 || e.Agreement != "differs" || *e.BiasW > -20 {
 		t.Errorf("instant: %+v", e)
 	}
-	if e := validated(t, &v.validationReport, methods.Counter); e.Agreement != "agrees" {
+	if e := verdictOf(t, &v.validationReport, methods.Counter); e.Agreement != "agrees" {
 		t.Errorf("counter: %+v", e)
 	}
 	if !strings.Contains(v.Verdict, "instant reads") || !strings.Contains(v.Verdict, "kernels that alternate") || v.ClockHow != "markers" || *v.ClockOffsetUS > 1e-3 {
@@ -113,7 +113,7 @@ func (r *rig) validateSeveral(t *testing.T, dir string) {
 		t.Fatalf("%d subjects, %d lines, %d refused", len(v.Subjects), len(v.Summary), len(v.Refused))
 	}
 	for _, l := range v.Summary {
-		a, b := validated(t, &v.Subjects[0], methods.Method(l.Method)), validated(t, &v.Subjects[1], methods.Method(l.Method))
+		a, b := verdictOf(t, &v.Subjects[0], methods.Method(l.Method)), verdictOf(t, &v.Subjects[1], methods.Method(l.Method))
 		if want := (*a.ErrorPct + *b.ErrorPct) / 2; l.Subjects != 2 || math.Abs(*l.MeanErrorPct-want) > 1e-9 {
 			t.Errorf("%s: mean error %v of %d, want %v", l.Method, *l.MeanErrorPct, l.Subjects, want)
 		}
@@ -175,7 +175,7 @@ func validateReplayed(t *testing.T, db, name string) {
 	if name == "k40m-step" {
 		field = "nvidia-smi power.draw"
 	}
-	m := validated(t, &v.validationReport, field)
+	m := verdictOf(t, &v.validationReport, field)
 	if relative(*v.MeterJ, want.meterJ) > 5e-4 || relative(*m.EnergyJ, want.nvmlJ) > 5e-4 || math.Abs(*m.ErrorPct-want.errorPct) > 0.05 {
 		t.Errorf("meter %v J, %s %v J, error %v %%, want %+v", *v.MeterJ, m.Name, *m.EnergyJ, *m.ErrorPct, want)
 	}

@@ -57,22 +57,29 @@ func Merge(tables ...*Table) (*Table, error) {
 	return out, nil
 }
 
-// join adds a pass to a row.
+// join adds a pass to a row. What it counted is brought to the row's time, or, of a
+// pass without a time, to its number of launches: per second, each pass stands for
+// itself. Agreement is asked of the counts of a launch.
 func (t *Table) join(r *Run, pass Run) error {
-	same := float64(r.Launches) / float64(pass.Launches)
+	launches := float64(r.Launches) / float64(pass.Launches)
+	same := launches
+	if s := float64(r.Time / pass.Time); !math.IsNaN(s) {
+		same = s
+	}
 	for j, v := range pass.Values {
+		again := v
 		if t.Columns[j].Kind == Count {
-			v *= same
+			v, again = v*same, v*launches
 		}
 		switch have := r.Values[j]; {
 		case math.IsNaN(v):
 		case math.IsNaN(have):
 			r.Values[j] = v
 		case t.Columns[j].Context:
-		case math.Abs(v-have) > agree*max(math.Abs(v), math.Abs(have)):
-			return fmt.Errorf("%s: line %d: %w: %s of %q is %.6g, in %s %.6g: these are not passes of one run", pass.File, pass.Line, ErrFormat, t.Columns[j].Name, r.Name, v, r.File, have)
+		case math.Abs(again-have) > agree*max(math.Abs(again), math.Abs(have)):
+			return fmt.Errorf("%s: line %d: %w: %s of %q is %.6g, in %s %.6g: these are not passes of one run", pass.File, pass.Line, ErrFormat, t.Columns[j].Name, r.Name, again, r.File, have)
 		default:
-			r.Values[j] = (have + v) / 2
+			r.Values[j] = (have + again) / 2
 		}
 	}
 	if math.IsNaN(float64(r.Power)) {

@@ -149,8 +149,8 @@ func (f *planFlags) limit() (counters.Limit, error) {
 	return l, nil
 }
 
-// commands has the time counted in every run: counts are divided by their own
-// run's time.
+// commands has the time counted in every run: each run's counts are divided by its
+// own time.
 func commands(runs [][]string, program string) (out []string) {
 	for i, run := range runs {
 		metrics := append(slices.Clone(run), "gpu__time_duration.sum")

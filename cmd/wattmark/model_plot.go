@@ -68,7 +68,7 @@ func drawAgainst(w io.Writer, r *evalReport) error {
 		xy    plotter.XYs
 		color color.Color
 		shape draw.GlyphDrawer
-	}{{"kernel, left out", fine, modelPalette[0], draw.CircleGlyph{}}, {"kernel unlike the training", warned, modelPalette[1], draw.PyramidGlyph{}}} {
+	}{{"kernel like the training", fine, modelPalette[0], draw.CircleGlyph{}}, {"kernel unlike the training", warned, modelPalette[1], draw.PyramidGlyph{}}} {
 		if len(s.xy) == 0 {
 			continue
 		}
@@ -80,7 +80,8 @@ func drawAgainst(w io.Writer, r *evalReport) error {
 		pl.Add(p)
 		pl.Legend.Add(s.name, p)
 	}
-	pl.Legend.Top, pl.Legend.Left = true, true
+	pl.Legend.Top, pl.Legend.Left, pl.Legend.Padding = true, true, vg.Millimeter
+	pl.Title.Padding = 2 * vg.Millimeter
 	pl.Legend.XOffs, pl.Legend.YOffs = 3*vg.Millimeter, -2*vg.Millimeter
 	return writeSVG(w, pl, 16*vg.Centimeter, 16*vg.Centimeter)
 }
@@ -129,8 +130,9 @@ func drawParts(w io.Writer, r *predictReport) error {
 	pl.X.Tick.Label.Rotation = math.Pi / 2
 	pl.X.Tick.Label.XAlign, pl.X.Tick.Label.YAlign = text.XRight, text.YCenter
 	pl.X.Min, pl.X.Max = -0.6, float64(n)-0.4
-	pl.Y.Max = max(slices.Max(up), 1) * (1.08 + 0.045*float64((len(r.Shares)+2)))
-	pl.Legend.Top, pl.Legend.Left = true, true
+	pl.Y.Max = max(slices.Max(up), 1) * (1.08 + 0.055*float64(len(r.Shares)+2))
+	pl.Legend.Top, pl.Legend.Left, pl.Legend.Padding = true, true, vg.Millimeter
+	pl.Title.Padding = 2 * vg.Millimeter
 	pl.Legend.XOffs, pl.Legend.YOffs = 3*vg.Millimeter, -2*vg.Millimeter
 	width := max(20, 0.45*float64(n)+6)
 	return writeSVG(w, pl, vg.Length(width)*vg.Centimeter, 16*vg.Centimeter)

@@ -58,14 +58,14 @@ func (a *app) loadModel(ctx context.Context, arg string) (*storedModel, error) {
 	defer db.Close()
 	s, err := db.Analysis(ctx, modelKind, name, version)
 	if err != nil {
-		return nil, a.noModel(err)
+		return nil, a.noModel(err, arg)
 	}
 	return readModel(*s)
 }
 
-func (a *app) noModel(err error) error {
+func (a *app) noModel(err error, arg string) error {
 	if errors.Is(err, store.ErrNotFound) {
-		return withCode(exitNotFound, fmt.Errorf("%w in %s: list them with wattmark model list", err, a.db))
+		return withCode(exitNotFound, fmt.Errorf("no model %q in %s: list them with wattmark model list", arg, a.db))
 	}
 	return err
 }
@@ -237,7 +237,7 @@ func (a *app) modelDeleteCmd() *cobra.Command {
 			defer db.Close()
 			n, err := db.DeleteAnalysis(cmd.Context(), modelKind, name, version)
 			if err != nil {
-				return a.noModel(err)
+				return a.noModel(err, args[0])
 			}
 			if a.json {
 				return a.printJSON(map[string]any{"name": name, "deleted": n})

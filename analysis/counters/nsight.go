@@ -35,10 +35,18 @@ func kindOf(metric string) Kind {
 
 // metric returns the column of a metric.
 func (t *Table) metric(name, base string) int {
-	if i := t.column(name); i >= 0 {
+	if i, seen := t.index[name]; seen {
 		return i
 	}
-	t.Columns = append(t.Columns, Column{Name: name, Unit: base, Kind: kindOf(name), Context: strings.HasPrefix(name, "launch__") || strings.HasPrefix(name, "device__") || strings.HasPrefix(name, "profiler__") || name == timeMetric})
+	if t.index == nil {
+		t.index = map[string]int{}
+	}
+	t.index[name] = len(t.Columns)
+	context := name == timeMetric
+	for _, p := range []string{"launch__", "device__", "profiler__"} {
+		context = context || strings.HasPrefix(name, p)
+	}
+	t.Columns = append(t.Columns, Column{Name: name, Unit: base, Kind: kindOf(name), Context: context})
 	return len(t.Columns) - 1
 }
 

@@ -80,6 +80,8 @@ type Table struct {
 	Columns []Column
 	Runs    []Run
 	Notes   []string // what a reader should know: what was left out, joined, assumed
+
+	index map[string]int // of metrics while they are read
 }
 
 // ErrFormat is wrapped by errors about files that cannot be read; they name file,

@@ -146,7 +146,7 @@ func TestApplicationsHeldOut(t *testing.T) {
 // The intervals hold as many powers of new kernels as they promise: several
 // hundred trained models, a new kernel each.
 func TestIntervalsCover(t *testing.T) {
-	const trials = 1000
+	const trials = 700
 	r := rng(14)
 	for _, c := range []struct {
 		name  string

@@ -41,7 +41,8 @@ type Options struct {
 // Auto is the α that is chosen by cross-validation.
 var Auto = math.NaN()
 
-func (o Options) check() error {
+// Check refuses options that no model can be trained by. Errors wrap ErrOptions.
+func (o Options) Check() error {
 	switch {
 	case !slices.Contains(Methods(), o.Method):
 		return fmt.Errorf("%w: method %q: want one of %v", ErrOptions, o.Method, Methods())
@@ -107,7 +108,7 @@ type HeldRow struct {
 
 // Train fits a model. Errors wrap ErrData or ErrOptions.
 func Train(d *Data, o Options) (*Fit, error) {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	if err := d.check(); err != nil {

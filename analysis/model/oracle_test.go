@@ -16,7 +16,7 @@ const python = "/usr/bin/python3"
 // WATTMARK_REQUIRE_TOOLS=1 says that it must be there.
 func needSklearn(t *testing.T) {
 	t.Helper()
-	out, err := exec.Command(python, "-c", "import sklearn").CombinedOutput()
+	out, err := exec.Command(python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('sklearn') is None)").CombinedOutput()
 	if err == nil {
 		return
 	}

@@ -76,7 +76,7 @@ func (f *trainFlags) options(c *cobra.Command) (model.Options, error) {
 		}
 		o.Alpha = v
 	}
-	return o, nil
+	return o, modelUsage(o.Check())
 }
 
 // modelUsage gives errors about what was asked for the exit code of wrong usage.

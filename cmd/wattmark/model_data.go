@@ -241,6 +241,13 @@ func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 	if err != nil {
 		return s, err
 	}
+	if f.file != "" {
+		more, err := readFeatures(f.file)
+		if err != nil {
+			return s, err
+		}
+		s.Features = append(s.Features, more...)
+	}
 	for _, text := range f.features {
 		name, formula, ok := strings.Cut(text, "=")
 		if name, formula = strings.TrimSpace(name), strings.TrimSpace(formula); !ok || name == "" || formula == "" {
@@ -248,12 +255,7 @@ func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 		}
 		s.Features = append(s.Features, counters.Feature{Name: name, Formula: formula})
 	}
-	if f.file == "" {
-		return s, nil
-	}
-	more, err := readFeatures(f.file)
-	s.Features = append(s.Features, more...)
-	return s, err
+	return s, nil
 }
 
 func (f *featureFlags) named(t *counters.Table) (counters.Set, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,6 +87,9 @@ from a file (--power), or from stored tasks (a column task, or --tasks).`,
 			if n, v, err := splitModel(name); err != nil || v != 0 || n != name || measure.CheckText("the name", name) != nil {
 				return withCode(exitUsage, fmt.Errorf("--name %q: want a printable name without @", name))
 			}
+			if !slices.Contains([]string{"auto", "rows", "applications"}, by) {
+				return withCode(exitUsage, fmt.Errorf("--interval-by %q: want auto, rows or applications", by))
+			}
 			doc, err := a.fitModel(cmd.Context(), args, &cf, &ff, &tf, o, by)
 			if err != nil {
 				return modelUsage(err)
@@ -153,14 +157,10 @@ func (m *modelDocument) calibrate(d *model.Data, by string) error {
 		whole = whole && r.Group != ""
 	}
 	const enough = 20
-	switch by {
-	case "rows", "applications":
-	case "auto":
+	if by == "auto" {
 		if by = "rows"; whole && len(apps) >= enough {
 			by = "applications"
 		}
-	default:
-		return withCode(exitUsage, fmt.Errorf("--interval-by %q: want auto, rows or applications", by))
 	}
 	m.IntervalBy = by
 	return m.Fit.Calibrate(d, by == "applications")

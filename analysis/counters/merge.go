@@ -17,7 +17,7 @@ func Merge(tables ...*Table) (*Table, error) {
 	if len(tables) == 1 {
 		return tables[0], nil
 	}
-	out := &Table{File: tables[0].File, Form: tables[0].Form}
+	out := &Table{File: fmt.Sprintf("%s and %d more", tables[0].File, len(tables)-1), Form: tables[0].Form}
 	for _, t := range tables {
 		out.Notes = append(out.Notes, t.Notes...)
 		for _, c := range t.Columns {

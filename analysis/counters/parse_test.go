@@ -109,6 +109,10 @@ func TestUtilisation(t *testing.T) {
 	if r := tb.Runs[0]; r.Name != "hotspot" || !math.IsNaN(float64(r.Power)) || tb.at(0, MemoryClock) != 3505 {
 		t.Errorf("%+v", r)
 	}
+	tb = read(t, "2\n975,3505\n2,1\nSP ADD,L2,DRAM\nhotspot,120,900,3505,0.5,0.25,0\nbfs,130,0.5,0.25,0\n", Options{})
+	if a, b := tb.Runs[0], tb.Runs[1]; a.Name != "hotspot" || a.Power != 120 || tb.at(0, CoreClock) != 900 || b.Name != "bfs" || b.Power != 130 || tb.at(1, CoreClock) != 975 {
+		t.Errorf("%+v", tb.Runs)
+	}
 	one := read(t, "1\n900\n2\na,b\n50,900,1,0\n", Options{})
 	if one.Form != Utilisation || one.at(0, "a") != 1 {
 		t.Errorf("%+v", one)

@@ -188,7 +188,8 @@ const (
 
 // utilisation reads the form of gpupowermodel: the number of clock domains, their
 // default clocks in MHz, how many utilisations each has, their names; then rows of
-// power, clocks and utilisations, or of a name and utilisations.
+// power, clocks and utilisations, perhaps behind a name; of a name and utilisations
+// where the power is to be estimated.
 func (t *Table) utilisation(lines []line) error {
 	if len(lines) < 4 {
 		return fmt.Errorf("%w: %d lines: want clock domains, default clocks, sizes, names and rows", ErrFormat, len(lines))
@@ -256,26 +257,31 @@ func (t *Table) utilisationRow(l line, names []string, defaults []float64) (Run,
 	domains, total := len(defaults), len(names)
 	r := blank(total + domains)
 	r.Line = l.no
-	skip := 1 + domains
-	switch len(l.fields) {
-	case skip + total:
-		p, err := l.value(0, "power")
+	copy(r.Values[total:], defaults)
+	at := 0 // of the field that comes next
+	if _, err := number(l.fields[0]); err != nil {
+		r.Name, at = l.fields[0], 1
+	} else {
+		r.Name, r.unnamed = fmt.Sprintf("row %d", len(t.Runs)+1), true
+	}
+	rest := len(l.fields) - at - total // power and clocks
+	if rest != 1+domains && (at == 0 || rest != 0 && rest != 1) {
+		return r, fmt.Errorf("line %d: %w: %d fields: want power, %d clocks and %d utilisations, perhaps behind a name, or a name and %d utilisations", l.no, ErrFormat, len(l.fields), domains, total, total)
+	}
+	if rest > 0 {
+		p, err := l.value(at, "power")
 		if err != nil {
 			return r, err
 		}
 		r.Power = measure.Watt(p)
-		r.Name, r.unnamed = fmt.Sprintf("row %d", len(t.Runs)+1), true
-		for i := range domains {
-			if r.Values[total+i], err = l.value(1+i, clockName(i)); err != nil {
-				return r, err
-			}
-		}
-	case 1 + total: // to be predicted
-		skip, r.Name = 1, l.fields[0]
-		copy(r.Values[total:], defaults)
-	default:
-		return r, fmt.Errorf("line %d: %w: %d fields: want power, %d clocks and %d utilisations, or a name and %d utilisations", l.no, ErrFormat, len(l.fields), domains, total, total)
 	}
+	for i := range rest - 1 {
+		var err error
+		if r.Values[total+i], err = l.value(at+1+i, clockName(i)); err != nil {
+			return r, err
+		}
+	}
+	skip := at + rest
 	for i, name := range names {
 		var err error
 		if r.Values[i], err = l.value(skip+i, name); err != nil {

@@ -36,6 +36,9 @@ func Parse(file string, r io.Reader, o Options) (*Table, error) {
 		r.File = file
 		if o.AppName != "" {
 			r.App = o.AppName
+			if o.By == ByApp {
+				r.Name = o.AppName
+			}
 		}
 		if err := r.check(t); err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", file, r.Line, err)

@@ -172,7 +172,7 @@ func underestimated(d *Data, estimated []float64) (out []Warning) {
 	usual := 1.4826 * median(sizes)
 	for _, g := range order {
 		if top := slices.Max(by[g]); top < 0 && mean(by[g]) < -3*usual {
-			out = append(out, Warning{Code: Underestimated, Row: g, Text: fmt.Sprintf("%s draws %.3g W more than estimated, %.2g times what is usual: it may do something that no counter of the model counts", g, -mean(by[g]), -mean(by[g])/usual)})
+			out = append(out, Warning{Code: Underestimated, Row: g, Text: fmt.Sprintf("draws %.3g W more than estimated, %.2g times what is usual: it may do something that no counter of the model counts", -mean(by[g]), -mean(by[g])/usual)})
 		}
 	}
 	return out

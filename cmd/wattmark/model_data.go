@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type counterFlags struct {
 	counters.Options
 	form, by, kernel string
 	power            string
-	tasks            bool
+	tasks, byFile    bool
 	minBlocks        float64
 	minTime          float64
 	leaveOut         bool
@@ -48,6 +49,7 @@ func (f *counterFlags) add(c *cobra.Command) {
 	fl.StringArrayVar(&f.Ignore, "ignore", nil, "leave a column out (repeatable)")
 	fl.StringArrayVar(&f.Rates, "rate", nil, "column that is no count of events: not divided by the time (repeatable)")
 	fl.StringVar(&f.by, "rows", string(counters.ByKernel), "of Nsight Compute's launches make a row by kernel, launch or app")
+	fl.BoolVar(&f.byFile, "by-file", false, "each file is of an application that is named as the file")
 	fl.StringVar(&f.kernel, "kernel", "", "only kernels whose name matches this regular expression")
 	fl.Float64Var(&f.minBlocks, "min-blocks", 120, "warn of kernels with fewer blocks (the paper's 120 are 4 for each of 30 multiprocessors)")
 	fl.Float64Var(&f.minTime, "min-time", 1, "warn of powers measured for fewer seconds")
@@ -80,7 +82,11 @@ func (a *app) counterTable(ctx context.Context, f *counterFlags, files []string)
 	f.Options.Form, f.Options.By = counters.Form(f.form), counters.By(f.by)
 	var tables []*counters.Table
 	for _, arg := range files {
-		t, err := a.readCounters(arg, f.Options)
+		o := f.Options
+		if f.byFile {
+			o.AppName = strings.TrimSuffix(filepath.Base(arg), filepath.Ext(arg))
+		}
+		t, err := a.readCounters(arg, o)
 		if err != nil {
 			return nil, err
 		}

@@ -1,24 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-	"github.com/ianlancetaylor/demangle"
 	"github.com/spf13/cobra"
 
 	"wattmark/analysis/counters"
-	"wattmark/analysis/model"
-	"wattmark/measure"
 	"wattmark/store"
 )
 
@@ -145,180 +138,4 @@ func (a *app) joinPowerFile(t *counters.Table, path string) error {
 		return err
 	}
 	return t.JoinPower(path, list)
-}
-
-// joinTasks takes powers from stored tasks: where a row names one, or, with
-// --tasks, one that is named as the kernel or the application.
-func (a *app) joinTasks(ctx context.Context, t *counters.Table, f *counterFlags) error {
-	wanted := func(r counters.Run) bool {
-		return math.IsNaN(float64(r.Power)) && (r.Task != "" || f.tasks)
-	}
-	if !slices.ContainsFunc(t.Runs, wanted) {
-		return nil
-	}
-	db, err := a.openDB(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	for i := range t.Runs {
-		r := &t.Runs[i]
-		if !wanted(*r) {
-			continue
-		}
-		task, err := a.taskOf(ctx, db, r)
-		if err != nil {
-			return fmt.Errorf("%s: line %d (%s): %w", r.File, r.Line, r.Name, err)
-		}
-		if r.Power, r.Measured, err = taskPower(ctx, db, task, r.Name); err != nil {
-			return fmt.Errorf("%s: line %d (%s): %w", r.File, r.Line, r.Name, err)
-		}
-		if !slices.Contains(f.tasksUsed, task.ID) {
-			f.tasksUsed = append(f.tasksUsed, task.ID)
-		}
-	}
-	return nil
-}
-
-// taskOf finds the task of a row: by number, or the newest of a name.
-func (a *app) taskOf(ctx context.Context, db *store.DB, r *counters.Run) (*store.Task, error) {
-	if _, err := taskID(r.Task); err == nil {
-		return a.task(ctx, db, r.Task)
-	}
-	names := []string{r.Task}
-	if r.Task == "" {
-		names = []string{r.Name, r.App}
-	}
-	for _, name := range names {
-		if name == "" {
-			continue
-		}
-		list, err := db.Tasks(ctx, store.Query{Name: strings.TrimRight(name, "*"), Limit: 1})
-		if err != nil {
-			return nil, err
-		}
-		if len(list) > 0 {
-			t, err := db.Task(ctx, list[0].ID)
-			return &t, err
-		}
-	}
-	return nil, withCode(exitNotFound, fmt.Errorf("no task named %s in %s: measure it with wattmark run --name, or give the power in a column or with --power", strings.Join(quotedNames(names), " or "), a.db))
-}
-
-func quotedNames(names []string) (out []string) {
-	for _, n := range names {
-		if n != "" {
-			out = append(out, fmt.Sprintf("%q", n))
-		}
-	}
-	return out
-}
-
-// taskPower is the mean power of a task, or of the kernel alone where the task
-// tells its kernels apart.
-func taskPower(ctx context.Context, db *store.DB, t *store.Task, kernel string) (measure.Watt, measure.Seconds, error) {
-	if t.Result == nil || !(t.Result.Mean > 0) {
-		return 0, 0, withCode(exitIncomplete, fmt.Errorf("task %d has no power: see wattmark show %d", t.ID, t.ID))
-	}
-	lines, err := db.NameEnergies(ctx, t.ID, t.ResultNumber)
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, l := range lines {
-		if l.Class == store.KernelEnergy && sameKernel(l.Name, kernel) && l.Share > 0 && l.Energy.Energy > 0 && l.Short == 0 {
-			return measure.Watt(float64(l.Energy.Energy) / float64(l.Share)), l.Share, nil
-		}
-	}
-	return t.Result.Mean, t.Result.To - t.Result.From, nil
-}
-
-// sameKernel compares a compiler's symbol with a name that may be written out, with
-// parameters or without.
-func sameKernel(symbol, name string) bool {
-	return name == symbol || name == demangle.Filter(symbol) || name == demangle.Filter(symbol, demangle.NoParams)
-}
-
-// of returns the columns that are asked for.
-func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
-	if f.set == "" && len(f.features) == 0 && f.file == "" {
-		return t.Usual(), nil
-	}
-	s, err := f.named(t)
-	if err != nil {
-		return s, err
-	}
-	if f.file != "" {
-		more, err := readFeatures(f.file)
-		if err != nil {
-			return s, err
-		}
-		s.Features = append(s.Features, more...)
-	}
-	for _, text := range f.features {
-		name, formula, ok := strings.Cut(text, "=")
-		if name, formula = strings.TrimSpace(name), strings.TrimSpace(formula); !ok || name == "" || formula == "" {
-			return s, withCode(exitUsage, fmt.Errorf("--feature %q: want NAME = FORMULA", text))
-		}
-		s.Features = append(s.Features, counters.Feature{Name: name, Formula: formula})
-	}
-	return s, nil
-}
-
-func (f *featureFlags) named(t *counters.Table) (counters.Set, error) {
-	s, known := counters.Named(f.set)
-	switch {
-	case f.set == "":
-		return counters.Set{Name: "own"}, nil
-	case known:
-		return s, nil
-	case f.set == "all" && t != nil:
-		return t.All(), nil
-	}
-	s.Name = f.set
-	for name := range strings.SplitSeq(f.set, ",") {
-		if name = strings.TrimSpace(name); name == "" {
-			return s, withCode(exitUsage, fmt.Errorf("--set %q: a name is empty", f.set))
-		}
-		s.Features = append(s.Features, counters.Feature{Name: name})
-	}
-	return s, nil
-}
-
-// readFeatures reads a YAML file of name: formula, in its order.
-func readFeatures(path string) ([]counters.Feature, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var m yaml.MapSlice
-	if err := yaml.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	var out []counters.Feature
-	for _, item := range m {
-		name, ok := item.Key.(string)
-		formula, text := item.Value.(string)
-		if !ok || !text {
-			return nil, fmt.Errorf("%s: %v: want name: formula", path, item.Key)
-		}
-		out = append(out, counters.Feature{Name: name, Formula: formula})
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%s: no feature in it", path)
-	}
-	return out, nil
-}
-
-// modelData makes training data of a table; it wants powers.
-func modelData(t *counters.Table, s counters.Set, scale string) (*model.Data, error) {
-	d, err := t.Data(s.Features, counters.Scale(scale))
-	if err != nil {
-		return nil, modelUsage(fmt.Errorf("%s: %w", cmp.Or(s.Name, "features"), err))
-	}
-	for i, r := range t.Runs {
-		if math.IsNaN(float64(r.Power)) {
-			return nil, fmt.Errorf("%s: line %d (%s): no power: add a column power_w, a file with --power, or tasks with --tasks", r.File, r.Line, d.Rows[i].Name)
-		}
-	}
-	return d, nil
 }

@@ -34,6 +34,10 @@ type Prediction struct {
 	// ByRounds is by Eqs. 4 and 6, of so many Rounds.
 	Rounds   uint64
 	ByRounds Forecast
+	// Mixed is not the paper's: the dynamic energy of the blocks that there are, and
+	// the idle power for the rounds' time. A last round that is not full then costs
+	// its whole time, and only its own blocks.
+	Mixed Forecast
 	// Warnings say why it may be further off than the bands.
 	Warnings []string
 }
@@ -79,6 +83,11 @@ func (m *Model) At(blocks uint64, t Target) (Prediction, error) {
 	p.ByRounds.Time = m.timeBand(x, func(i int) float64 { return k * wide * m.time.slopeOf[i] })
 	p.ByRounds.Energy = m.energyBand(x, func(i int) (float64, float64) {
 		e := k * many * m.energy.slopeOf[i]
+		return e, k*wide*m.time.slopeOf[i] - e
+	})
+	p.Mixed.Time = p.ByRounds.Time
+	p.Mixed.Energy = m.energyBand(x, func(i int) (float64, float64) {
+		e := x * m.energy.slopeOf[i]
 		return e, k*wide*m.time.slopeOf[i] - e
 	})
 	return p, nil

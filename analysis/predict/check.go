@@ -18,8 +18,8 @@ type Scored struct {
 
 // Evaluation is a model held against points.
 type Evaluation struct {
-	Points           []Scored
-	Linear, ByRounds Score
+	Points                  []Scored
+	Linear, ByRounds, Mixed Score
 }
 
 // Evaluate predicts points, all of which should be new to the model.
@@ -38,6 +38,9 @@ func (m *Model) Evaluate(points []Point) (Evaluation, error) {
 	var err error
 	if out.Linear, err = score(out.Points, func(p Prediction) Forecast { return p.Linear }); err == nil {
 		out.ByRounds, err = score(out.Points, func(p Prediction) Forecast { return p.ByRounds })
+	}
+	if err == nil {
+		out.Mixed, err = score(out.Points, func(p Prediction) Forecast { return p.Mixed })
 	}
 	return out, err
 }

@@ -99,6 +99,7 @@ func TestCoverage(t *testing.T) {
 			// By rounds the model has no b, so its truth has none: Eqs. 4 and 6.
 			hit("confidence of time by rounds", within(wantT-g.b, float64(r.Time.Value), float64(r.Time.Confidence)))
 			hit("confidence of energy by rounds", within(wantE-g.idle*g.b, float64(r.Energy.Value), float64(r.Energy.Confidence)))
+			hit("confidence of mixed energy", within(wantE-g.idle*g.b, float64(p.Mixed.Energy.Value), float64(p.Mixed.Energy.Confidence)))
 			q := m.Parameters()
 			hit("E_b", within(g.eb, float64(q.Block), float64(q.UBlock)))
 			hit("a", within(g.a, float64(q.PerBlock), float64(q.UPerBlock)))
@@ -107,7 +108,7 @@ func TestCoverage(t *testing.T) {
 		line := w.name + ":"
 		for _, what := range []string{
 			"confidence of time", "confidence of energy", "prediction of time", "prediction of energy",
-			"confidence of time by rounds", "confidence of energy by rounds", "E_b", "a", "b",
+			"confidence of time by rounds", "confidence of energy by rounds", "confidence of mixed energy", "E_b", "a", "b",
 		} {
 			share := 100 * float64(hits[what]) / runs
 			line += fmt.Sprintf(" %s %.1f %%,", what, share)

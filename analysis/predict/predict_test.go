@@ -119,6 +119,7 @@ func TestWhatIf(t *testing.T) {
 	}
 	near(t, "time of 15 with two resident", float64(q.ByRounds.Time.Value), 2, 1e-9)
 	near(t, "energy of 15 with two resident", float64(q.ByRounds.Energy.Value), 200, 1e-9)
+	near(t, "mixed energy of 15 with two resident", float64(q.Mixed.Energy.Value), 15*5+2*30, 1e-9)
 	for _, c := range []struct {
 		n  uint64
 		to Target

@@ -216,6 +216,7 @@ func (f *predictFlags) split(all []predict.Point) (fit, others []predict.Point, 
 			others = append(others, p)
 		}
 	}
+	slices.SortStableFunc(others, func(a, b predict.Point) int { return cmp.Compare(a.Blocks, b.Blocks) })
 	for _, n := range sizes {
 		if !slices.ContainsFunc(fit, func(p predict.Point) bool { return p.Blocks == n }) {
 			return nil, nil, withCode(exitUsage, fmt.Errorf("--use %d: no point of %d blocks among %s", n, n, blocksText(all)))

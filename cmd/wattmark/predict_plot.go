@@ -23,6 +23,7 @@ type quantityOf struct {
 	label  string
 	value  func(predict.Forecast) (v, half float64)
 	points func(predict.Point) float64
+	mixed  bool // the mixed prediction is not that by rounds
 }
 
 var predicted = []quantityOf{
@@ -30,13 +31,13 @@ var predicted = []quantityOf{
 		"time / s", func(f predict.Forecast) (float64, float64) {
 			return float64(f.Time.Value), float64(f.Time.Prediction)
 		},
-		func(p predict.Point) float64 { return float64(p.Time) },
+		func(p predict.Point) float64 { return float64(p.Time) }, false,
 	},
 	{
 		"energy / J", func(f predict.Forecast) (float64, float64) {
 			return float64(f.Energy.Value), float64(f.Energy.Prediction)
 		},
-		func(p predict.Point) float64 { return float64(p.Energy) },
+		func(p predict.Point) float64 { return float64(p.Energy) }, true,
 	},
 }
 
@@ -74,7 +75,7 @@ func (p *prediction) writeSVG(w io.Writer) error {
 		return err
 	}
 	c := vgsvg.New(pictureWidth, 1.6*pictureHeight)
-	tiles := draw.Tiles{Rows: 2, Cols: 1, PadTop: vg.Millimeter, PadY: 3 * vg.Millimeter, PadRight: 3 * vg.Millimeter}
+	tiles := draw.Tiles{Rows: 2, Cols: 1, PadTop: vg.Millimeter, PadY: 3 * vg.Millimeter, PadRight: 3 * vg.Millimeter, PadLeft: 2 * vg.Millimeter}
 	plots := [][]*plot.Plot{}
 	for i, q := range predicted {
 		pl, err := p.panel(q, curve)
@@ -101,6 +102,7 @@ var (
 	lineColor  = color.RGBA{0x00, 0x72, 0xb2, 0xff}
 	bandColor  = color.NRGBA{0x00, 0x72, 0xb2, 0x30}
 	roundColor = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
+	mixedColor = color.RGBA{0xcc, 0x79, 0xa7, 0xff}
 	otherColor = color.RGBA{0x00, 0x9e, 0x73, 0xff}
 )
 
@@ -110,7 +112,7 @@ func (p *prediction) panel(q quantityOf, curve []predict.Prediction) (*plot.Plot
 	pl.Add(plotter.NewGrid())
 	pl.Legend.Top, pl.Legend.Left = true, true
 	pl.Legend.XOffs, pl.Legend.YOffs = 5*vg.Millimeter, -2*vg.Millimeter
-	var upper, lower, steps, line plotter.XYs
+	var upper, lower, steps, line, mixed plotter.XYs
 	for _, c := range curve {
 		x := float64(c.Blocks)
 		v, half := q.value(c.Linear)
@@ -121,6 +123,8 @@ func (p *prediction) panel(q quantityOf, curve []predict.Prediction) (*plot.Plot
 			steps = append(steps, plotter.XY{X: x, Y: steps[n-1].Y})
 		}
 		steps = append(steps, plotter.XY{X: x, Y: r})
+		m, _ := q.value(c.Mixed)
+		mixed = append(mixed, plotter.XY{X: x, Y: m})
 	}
 	for i := len(lower) - 1; i >= 0; i-- {
 		upper = append(upper, lower[i])
@@ -132,10 +136,14 @@ func (p *prediction) panel(q quantityOf, curve []predict.Prediction) (*plot.Plot
 	band.Color, band.LineStyle.Width = bandColor, 0
 	pl.Add(band)
 	pl.Legend.Add(fmt.Sprintf("band of prediction, %.3g %%", 100*p.Options.Level), band)
-	for _, l := range []pictureLine{
+	lines := []pictureLine{
 		{"by the line (Eqs. 1, 3)", look{color: lineColor, width: 1.4}, line},
 		{"by rounds (Eqs. 4, 6)", look{color: roundColor, width: 1.4}, steps},
-	} {
+	}
+	if q.mixed {
+		lines = append(lines, pictureLine{"mixed: the blocks' energy, the rounds' time", look{color: mixedColor, width: 1.2, dashed: true}, mixed})
+	}
+	for _, l := range lines {
 		thumb, err := l.draw(pl)
 		if err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"wattmark/analysis/predict"
@@ -155,7 +156,13 @@ func (p *prediction) render(w io.Writer) {
 func renderEvaluation(w io.Writer, v *predict.Evaluation) {
 	t := newTable(w)
 	t.AppendHeader([]any{"blocks", "rounds", "time", "by the line", "by rounds", "energy", "by the line", "by rounds", "mixed"})
-	off := func(measured, predicted float64) string { return percent(100 * (predicted - measured) / measured) }
+	off := func(measured, predicted float64) string {
+		e := 100 * (predicted - measured) / measured
+		if math.Abs(e) < 1e-9 { // rounding
+			e = 0
+		}
+		return percent(e)
+	}
 	for _, p := range v.Points {
 		e, s := float64(p.Energy), float64(p.Time)
 		t.AppendRow([]any{
@@ -179,7 +186,12 @@ func renderEvaluation(w io.Writer, v *predict.Evaluation) {
 		{"energy by rounds", v.ByRounds.Energy, v.ByRounds.EnergyHit},
 		{"energy, mixed", v.Mixed.Energy, v.Mixed.EnergyHit},
 	} {
-		f := func(v float64) string { return fmt.Sprintf("%.3g", v) }
+		f := func(v float64) string {
+			if math.Abs(v) < 1e-9 {
+				v = 0
+			}
+			return fmt.Sprintf("%.3g", v)
+		}
 		t.AppendRow([]any{r.name, f(r.e.Worst), f(r.e.Best), f(r.e.Average), f(r.e.Mean), fmt.Sprintf("%d of %d", r.hits, n)})
 	}
 	t.Render()

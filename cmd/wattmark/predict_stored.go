@@ -96,18 +96,21 @@ func (a *app) storePrediction(ctx context.Context, p *prediction, tasks []store.
 
 // loadPrediction reads a model by NAME or NAME@VERSION; without a name the only one.
 func (a *app) loadPrediction(ctx context.Context, args []string) (*prediction, error) {
+	name, number, err := "", 0, error(nil)
+	if len(args) > 0 {
+		if name, number, err = splitVersion(args[0]); err != nil {
+			return nil, err
+		}
+	}
 	db, err := a.openDB(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
-	name, number := "", 0
-	if len(args) > 0 {
-		if name, number, err = splitVersion(args[0]); err != nil {
+	if name == "" {
+		if name, err = onlyPrediction(ctx, db); err != nil {
 			return nil, err
 		}
-	} else if name, err = onlyPrediction(ctx, db); err != nil {
-		return nil, err
 	}
 	x, err := db.Analysis(ctx, predictionKind, name, number)
 	if errors.Is(err, store.ErrNotFound) {

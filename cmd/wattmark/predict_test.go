@@ -250,17 +250,32 @@ func TestPredictSweep(t *testing.T) {
 	if err != nil || strings.Count(string(text), "\n") != 14 {
 		t.Errorf("%v\n%s", err, text)
 	}
-	inside(t, "predict", "calibrate", "--csv", csv, "--use", "28,56,112", "--sms", "14", "--resident", "2", "--idle", "58W", "--dry-run", "--db", r.db).ok(t)
-	for i, n := range []string{"14", "28", "112"} {
-		q := r.run("--benchmark", "half", "--duration", fmt.Sprintf("%dms", 100<<i), "--name", "half,blocks="+n)
+	inside(t, "predict", "calibrate", "--csv", csv, "--use", "28,56,112", "--sms", "14", "--resident", "fit", "--idle", "58W", "--dry-run", "--db", r.db).ok(t)
+	for i, n := range []string{"14", "28"} {
+		q := r.run("--benchmark", "half", "--duration", fmt.Sprintf("%dms", 100<<i), "--name", "half,blocks="+n, "--no-methods")
 		if code := q.wait(t); code != 0 {
 			t.Fatalf("exit code %d\n%s%s", code, &q.out, &q.err)
 		}
 	}
 	var y predictionReport
-	object(t, inside(t, "predict", "calibrate", "2", "3", "4", "--blocks", "4=56", "--sms", "14", "--idle-task", "1", "--weights", "stated", "--json", "--db", r.db).ok(t).out, &y)
-	if len(y.Tasks) != 3 || y.Points[2].Blocks != 56 || y.Points[2].From != "task 4" || !(y.Points[0].UEnergy > 0) || math.Abs(float64(y.Parameters.PerBlock)-0.1/14) > 1e-4 {
-		t.Errorf("got %+v", y)
+	object(t, inside(t, "predict", "calibrate", "1", "2", "3", "--blocks", "1=560x2", "--sms", "14", "--idle", "58W", "--idle-u", "1%",
+		"--weights", "relative", "--json", "--dry-run", "--db", r.db).ok(t).out, &y)
+	for i, want := range []float64{0.1, 0.2} {
+		if q := y.Points[i]; math.Abs(float64(q.Time)-want) > 1e-3 || q.Blocks != uint64(14<<i) || !(q.UEnergy > 0) || !(q.UTime > 0) || q.From != fmt.Sprintf("task %d", i+2) {
+			t.Errorf("got %+v", q)
+		}
+	}
+	if q := y.Points[2]; q.Blocks != 560 || q.Time > 2.5 {
+		t.Errorf("got %+v: half of the sweep's time", q)
+	}
+	db, err := store.OpenReadOnly(t.Context(), r.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	f := predictFlags{idleTask: 2}
+	if w, u, err := f.idlePower(t.Context(), func() (*store.DB, error) { return db, nil }); err != nil || math.Abs(float64(w)*0.1-float64(y.Points[0].Energy)) > 0.1 || !(u > 0) {
+		t.Errorf("task 2 draws %v ± %v, %v", w, u, err)
 	}
 	inside(t, "predict", "calibrate", "1", "2", "3", "--sms", "14", "--idle", "1W", "--db", r.db).fails(t, exitUsage, "--blocks 1=N")
 	inside(t, "predict", "calibrate", "2", "3", "9", "--sms", "14", "--idle", "1W", "--db", r.db).fails(t, exitNotFound, "no task 9")

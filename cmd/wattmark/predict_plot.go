@@ -51,7 +51,7 @@ func (p *prediction) reach() uint64 {
 }
 
 // plotSteps bounds how finely a curve is drawn.
-const plotSteps = 2000
+const plotSteps = 1000
 
 // curve predicts so many numbers of blocks from 1 to the reach.
 func (p *prediction) curve(steps uint64) (out []predict.Prediction, err error) {
@@ -87,7 +87,9 @@ func (p *prediction) writeSVG(w io.Writer) error {
 		}
 		plots = append(plots, []*plot.Plot{pl})
 	}
-	for i, row := range plot.Align(plots, tiles, draw.New(c)) {
+	dc := draw.New(c)
+	dc.FillPolygon(color.White, []vg.Point{{X: dc.Min.X, Y: dc.Min.Y}, {X: dc.Max.X, Y: dc.Min.Y}, {X: dc.Max.X, Y: dc.Max.Y}, {X: dc.Min.X, Y: dc.Max.Y}})
+	for i, row := range plot.Align(plots, tiles, dc) {
 		plots[i][0].Draw(row[0])
 	}
 	var b bytes.Buffer

@@ -11,6 +11,7 @@ import (
 
 	"wattmark/analysis/predict"
 	"wattmark/measure"
+	"wattmark/measure/marker"
 	"wattmark/store"
 )
 
@@ -228,7 +229,7 @@ func TestPredictFromTraces(t *testing.T) {
 }
 
 // A sweep on the simulated GPU, seen by an emulated meter on a real line: what the
-// blocks draw comes back, and so do tasks as points.
+// blocks draw comes back.
 func TestPredictSweep(t *testing.T) {
 	r := newRig(t)
 	csv := filepath.Join(t.TempDir(), "sweep.csv")
@@ -251,34 +252,73 @@ func TestPredictSweep(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 	inside(t, "predict", "calibrate", "--csv", csv, "--use", "28,56,112", "--sms", "14", "--resident", "fit", "--idle", "58W", "--dry-run", "--db", r.db).ok(t)
-	for i, n := range []string{"14", "28"} {
-		q := r.run("--benchmark", "half", "--duration", fmt.Sprintf("%dms", 100<<i), "--name", "half,blocks="+n, "--no-methods")
-		if code := q.wait(t); code != 0 {
-			t.Fatalf("exit code %d\n%s%s", code, &q.out, &q.err)
-		}
-	}
-	var y predictionReport
-	object(t, inside(t, "predict", "calibrate", "1", "2", "3", "--blocks", "1=560x2", "--sms", "14", "--idle", "58W", "--idle-u", "1%",
-		"--weights", "relative", "--json", "--dry-run", "--db", r.db).ok(t).out, &y)
-	for i, want := range []float64{0.1, 0.2} {
-		if q := y.Points[i]; math.Abs(float64(q.Time)-want) > 1e-3 || q.Blocks != uint64(14<<i) || !(q.UEnergy > 0) || !(q.UTime > 0) || q.From != fmt.Sprintf("task %d", i+2) {
-			t.Errorf("got %+v", q)
-		}
-	}
-	if q := y.Points[2]; q.Blocks != 560 || q.Time > 2.5 {
-		t.Errorf("got %+v: half of the sweep's time", q)
-	}
-	db, err := store.OpenReadOnly(t.Context(), r.db)
+}
+
+// storedTask is a finished task as a measurement leaves it: rails of whole
+// watts, and markers that are known to 1 ms each.
+func storedTask(t *testing.T, db *store.DB, name string, length measure.Seconds, power measure.Watt) {
+	t.Helper()
+	id, err := db.BeginTask(t.Context(), store.NewTask{Name: name, User: "u", Launched: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
-	f := predictFlags{idleTask: 2}
-	if w, u, err := f.idlePower(t.Context(), func() (*store.DB, error) { return db, nil }); err != nil || math.Abs(float64(w)*0.1-float64(y.Points[0].Energy)) > 0.1 || !(u > 0) {
-		t.Errorf("task 2 draws %v ± %v, %v", w, u, err)
+	e := measure.Estimate{Energy: measure.Joule(float64(power) * float64(length)), U: 2}
+	budget := []measure.Contribution{{Source: "gain", U: 1}}
+	setup := measure.Setup{
+		Timebase: measure.Timebase{TickHz: 1000, TicksPerScan: 1},
+		Channels: []measure.Channel{{Name: "P", Unit: measure.UnitWatt, Gain: 1}},
+		Rails:    []measure.Rail{{Name: "card", Role: measure.RoleWholeGPU, Wiring: measure.WiringPower, Y: -1}},
 	}
-	inside(t, "predict", "calibrate", "1", "2", "3", "--sms", "14", "--idle", "1W", "--db", r.db).fails(t, exitUsage, "--blocks 1=N")
-	inside(t, "predict", "calibrate", "2", "3", "9", "--sms", "14", "--idle", "1W", "--db", r.db).fails(t, exitNotFound, "no task 9")
+	err = db.PutHeader(t.Context(), id, store.Header{Bench: "b", Instrument: store.Instrument{Kind: "k"}, Setup: setup, CalibrationID: "c", Started: time.Now()})
+	if err == nil {
+		err = db.Finish(t.Context(), id, store.Outcome{
+			State:   store.Complete,
+			Markers: []marker.Found{{Kind: marker.Start, U: 1e-3}, {Kind: marker.Stop, U: 1e-3}},
+			Result: &measure.Result{
+				From: 1, To: 1 + length, Samples: 1, Mean: power, Total: e, Budget: budget,
+				Rails: []measure.RailResult{{Name: "card", Energy: e, Mean: power, Budget: budget}},
+			},
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPredictFromTasks(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "p.db")
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storedTask(t, db, "rest", 10, 30)
+	storedTask(t, db, "add,blocks=14", 1, 150)
+	storedTask(t, db, "add,blocks=28", 2, 150)
+	storedTask(t, db, "add", 20, 150)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(more ...string) result {
+		return inside(t, append([]string{"predict", "calibrate", "--sms", "14", "--json", "--db", path}, more...)...)
+	}
+	var r predictionReport
+	object(t, run("2", "3", "4", "--blocks", "4=140x2", "--idle-task", "1", "--weights", "stated").ok(t).out, &r)
+	p := r.Points[2]
+	if p.Blocks != 140 || math.Abs(float64(p.Time)-10) > 1e-9 || math.Abs(float64(p.Energy)-1500) > 1e-6 || p.From != "task 4" {
+		t.Errorf("half of task 4 is %+v", p)
+	}
+	if p = r.Points[0]; math.Abs(float64(p.UEnergy)-1) > 1e-9 || math.Abs(float64(p.UTime)-1e-3*math.Sqrt2) > 1e-12 {
+		t.Errorf("uncertainties of %+v", p)
+	}
+	if r.Options.Idle != 30 || math.Abs(float64(r.Options.UIdle)-0.1) > 1e-9 || math.Abs(float64(r.Round.Power)-150) > 1e-6 || len(r.Tasks) != 3 {
+		t.Errorf("got %+v", r)
+	}
+	run("2", "3", "4", "--idle", "30W").fails(t, exitUsage, "--blocks 4=N")
+	run("2", "3", "9", "--idle", "30W").fails(t, exitNotFound, "no task 9")
+	run("2", "3", "--idle-task", "9").fails(t, exitNotFound, "no task 9")
+	run("2", "3", "--blocks", "4=1", "--idle", "30W").fails(t, exitUsage, "names task 4")
+	run("2", "3", "--blocks", "3=28", "--idle", "30W").fails(t, exitFailed, "three are needed")
 }
 
 // A task that was recorded knows its grid.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"wattmark/analysis/predict"
 	"wattmark/hostagent"
 	"wattmark/hostagent/cuda"
 	"wattmark/hostagent/gpus"
@@ -53,7 +51,7 @@ energy counter unless told otherwise), or with --monitor from a meter, whose
 capture of the whole sweep is stored as a task. The model is stored; --csv keeps
 the points. Nothing else should use the GPU meanwhile.
 
-With the defaults a kernel takes a minute on a GPU.`,
+With the defaults a kernel takes some 75 seconds on a GPU.`,
 		Example: `  wattmark predict sweep --kernel vectoradd --csv vectoradd.csv
   wattmark predict sweep --kernel matmul --repeat 5 --use 264,528,2112
   wattmark predict sweep --kernel matmul --monitor lab-monitor:7551`,
@@ -64,7 +62,7 @@ With the defaults a kernel takes a minute on a GPU.`,
 	fl.StringSliceVar(&f.sizes, "sizes", nil, "numbers of blocks (default: a quarter of what the GPU holds to eight times that)")
 	fl.StringSliceVar(&f.use, "use", nil, "numbers of blocks to calibrate on (default: one, two and four full rounds)")
 	fl.IntVar(&f.repeat, "repeat", 3, "times that every size is measured")
-	fl.DurationVar(&f.round, "round", 400*time.Millisecond, "how long a full round is to take")
+	fl.DurationVar(&f.round, "round", 600*time.Millisecond, "how long a full round is to take")
 	fl.DurationVar(&f.rest, "rest", 400*time.Millisecond, "rest before each launch")
 	fl.DurationVar(&f.idle, "idle", 3*time.Second, "how long the GPU is measured at rest, before and after all")
 	fl.DurationVar(&f.settle, "settle", 1500*time.Millisecond, "how long it is left alone before that")
@@ -136,9 +134,12 @@ func (a *app) predictSweep(ctx context.Context, f sweepFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	points, idle, err := sweepPoints(o, f.method, meter)
+	points, idle, silent, err := sweepPoints(o, f.method, meter)
 	if err != nil {
 		return err
+	}
+	if silent > 0 {
+		fmt.Fprintf(a.err, "wattmark: %d of %d launches are left out: %s said nothing of them; make --round longer, or take another --method\n", silent, silent+len(points), f.method)
 	}
 	if f.csv != "" {
 		if err := writeFile(f.csv, func(w io.Writer) error { return writePoints(w, o, f.method, points, idle) }); err != nil {
@@ -217,116 +218,6 @@ func (a *app) sweepMetered(ctx context.Context, f sweepFlags, dev hostagent.Devi
 		err = fmt.Errorf("the meter's powers are missing: %w", err)
 	}
 	return []store.TaskID{id}, watts, err
-}
-
-// sweepKernels are the launches for the task, the rests among them.
-func sweepKernels(o *sweep.Outcome) (out []hostagent.Kernel) {
-	if o == nil {
-		return nil
-	}
-	for _, l := range o.Launches {
-		name := fmt.Sprintf("%s,blocks=%d", o.Kernel, l.Blocks)
-		if l.Blocks == 0 {
-			name = "rest"
-		}
-		out = append(out, hostagent.Kernel{Name: name, Span: l.Span})
-	}
-	return out
-}
-
-// sweepPoints makes points of launches, and the idle power of the rests, with the
-// standard uncertainty of their mean.
-func sweepPoints(o *sweep.Outcome, method string, meter []measure.Watt) (points []predict.Point, idle [2]measure.Watt, err error) {
-	var rests []float64
-	for i, l := range o.Launches {
-		e, ok := l.Energy[methods.Method(method)]
-		if method == byMeter {
-			e, ok = measure.Joule(float64(meter[i])*float64(l.Time())), !math.IsNaN(float64(meter[i]))
-		}
-		if !ok {
-			return nil, idle, fmt.Errorf("%s says nothing of a launch of %d blocks in %v: make --round longer, or take another --method", method, l.Blocks, l.Time())
-		}
-		if l.Blocks == 0 {
-			rests = append(rests, float64(e)/float64(l.Time()))
-			continue
-		}
-		points = append(points, predict.Point{Blocks: l.Blocks, Time: l.Time(), Energy: e, From: fmt.Sprintf("pass %d, %d blocks", l.Pass+1, l.Blocks)})
-	}
-	if len(rests) != 2 {
-		return nil, idle, errors.New("the sweep did not measure the GPU at rest")
-	}
-	// Of two values half their difference is the standard deviation of the mean.
-	return points, [2]measure.Watt{measure.Watt((rests[0] + rests[1]) / 2), measure.Watt(math.Abs(rests[0]-rests[1]) / 2)}, nil
-}
-
-func writePoints(w io.Writer, o *sweep.Outcome, method string, points []predict.Point, idle [2]measure.Watt) error {
-	_, err := fmt.Fprintf(w, "# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, standard uncertainty %.3f W\nkernel,blocks,time_s,energy_j\n",
-		o.Kernel, o.GPU.Name, method, o.SMs, o.Resident, o.Loops, float64(idle[0]), float64(idle[1]))
-	for _, p := range points {
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(w, "%s,%d,%.9g,%.9g\n", o.Kernel, p.Blocks, float64(p.Time), float64(p.Energy))
-	}
-	return err
-}
-
-// sweepPredict calibrates on some sizes of a sweep, and predicts the others.
-func (a *app) sweepPredict(ctx context.Context, f sweepFlags, o *sweep.Outcome, points []predict.Point, idle [2]measure.Watt, tasks []store.TaskID) error {
-	resident := f.resident
-	if resident == 0 {
-		resident = o.Resident
-	}
-	use := f.use
-	if len(use) == 0 {
-		r := o.SMs * resident
-		use = []string{fmt.Sprint(r), fmt.Sprint(2 * r), fmt.Sprint(4 * r)}
-	}
-	fit, others, err := (&predictFlags{use: use}).split(points)
-	if err != nil {
-		return err
-	}
-	c := predictionContent{
-		Kernel: string(o.Kernel), GPU: o.GPU.Name, Points: fit, Others: others, FlopsPerBlock: o.Kernel.Flops() * float64(o.Loops),
-		Options: predict.Options{Idle: idle[0], UIdle: idle[1], SMs: o.SMs, Resident: resident},
-	}
-	p, err := c.model(firstOf(f.name, f.kernel))
-	if err != nil {
-		return err
-	}
-	p.Doubts = predict.Review(fit, c.Options)
-	if o.GPU.Simulated {
-		p.Doubts = append(p.Doubts, "the GPU is simulated: its blocks draw what they were made to draw")
-	}
-	if held := throttled(o); held != "" {
-		p.Doubts = append(p.Doubts, held)
-	}
-	if err := a.storePrediction(ctx, p, tasks); err != nil {
-		return err
-	}
-	return a.showPrediction(p, f.svg)
-}
-
-// throttled says what held the clocks down.
-func throttled(o *sweep.Outcome) string {
-	n, by := 0, map[string]bool{}
-	for _, l := range o.Launches {
-		if len(l.Throttled) > 0 {
-			n++
-		}
-		for _, t := range l.Throttled {
-			by[t] = true
-		}
-	}
-	if n == 0 {
-		return ""
-	}
-	var names []string
-	for t := range by {
-		names = append(names, t)
-	}
-	slices.Sort(names)
-	return fmt.Sprintf("in %d launches the clocks were held down by %s", n, strings.Join(names, ", "))
 }
 
 // free refuses files that are there already, before anything is measured for them.

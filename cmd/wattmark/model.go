@@ -98,4 +98,3 @@ func splitModel(arg string) (name string, version int, err error) {
 	}
 	return name, version, nil
 }
-

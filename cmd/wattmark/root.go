@@ -97,7 +97,7 @@ func (a *app) root() *cobra.Command {
 		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.instrumentsCmd(), a.instructionsCmd(), a.benchCmd(), a.versionCmd(),
 		a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.pulseCmd(), a.importCmd(), a.tinyCmd(),
 		a.compareCmd(), a.totalCmd(), a.rooflineCmd(),
-		a.validateCmd(), a.modelCmd(),
+		a.validateCmd(), a.modelCmd(), a.predictCmd(),
 	)
 	checkUsage(root)
 	return root

@@ -35,6 +35,8 @@ type Profile struct {
 	Model Model `json:"model"`
 	// Undecided: the other fitted about equally well. Both are in Evidence.
 	Undecided bool `json:"undecided"`
+	// Weak: the load that it was read from hardly tells the window or τ.
+	Weak bool `json:"weak"`
 
 	// Period is the time from one renewal of the register to the next, Jitter the
 	// standard deviation of a renewal about its place.
@@ -77,6 +79,8 @@ type Evidence struct {
 	// DeltaAIC is how much worse the other model's criterion is, on the effective
 	// number of renewals (Akaike 1974).
 	DeltaAIC float64 `json:"delta_aic"`
+	// Vuong is by how many standard deviations the preferred model is the better one.
+	Vuong float64 `json:"vuong_z"`
 }
 
 // Fit is one model fitted. Constant is the boxcar's window or the lag's τ; every

@@ -1,6 +1,7 @@
 package sensor
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -22,25 +23,24 @@ func TestExplore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, field := range tab.Fields {
+		for _, field := range tab.Fields[:2] {
 			b := time.Now()
 			x, err := Identify(field, tab.Polls[field], k, Options{})
 			if err != nil {
 				t.Log(d, field, err)
 				continue
 			}
-			show(t, d, x)
-			t.Log(time.Since(b))
+			t.Log(d[10:], time.Since(b).Round(time.Millisecond), Short(x))
 		}
 	}
 }
 
-func show(t *testing.T, d string, x *Identified) {
+func Short(x *Identified) string {
 	p := x.Profile
-	t.Logf("%s %s: %s und=%v T %v±%v jit %v W %v±%v tau %v±%v D %v±%v g %.4f±%.4f o %v±%v q %v res %v noise %v seen %.3f±%.3f", d, p.Field, p.Model, p.Undecided, p.Period, p.UPeriod, p.Jitter,
-		p.Window, p.UWindow, p.Tau, p.UTau, p.Delay, p.UDelay, p.Gain, p.UGain, p.Offset, p.UOffset, p.Quantum, p.Residual, p.Noise, p.Seen, p.USeen)
+	s := fmt.Sprintf("%s: %s und=%v weak=%v T %v±%v D %v±%v LAG %v±%v g %.4f±%.4f o %v±%v q %v res %v noise %v seen %.3f±%.3f\n", p.Field, p.Model, p.Undecided, p.Weak, p.Period, p.UPeriod,
+		p.Delay, p.UDelay, p.Lag, p.ULag, p.Gain, p.UGain, p.Offset, p.UOffset, p.Quantum, p.Residual, p.Noise, p.Seen, p.USeen)
 	for _, f := range []*Fit{p.Evidence.Boxcar, p.Evidence.FirstOrder} {
-		t.Logf("   %+v", *f)
+		s += fmt.Sprintf("     %s %v (%v %v) D %v (%v %v) g %.3f res %v cor %.2f aic %.1f\n", f.Model, f.Constant, f.ConstantLow, f.ConstantHigh, f.Delay, f.DelayLow, f.DelayHigh, f.Gain, f.Residual, f.Correlation, f.AIC)
 	}
-	t.Logf("   n %d neff %d weak %v dAIC %.2f vuong %.2f %v", p.Evidence.Updates, p.Evidence.Effective, p.Weak, p.Evidence.DeltaAIC, p.Evidence.Vuong, x.Notes)
+	return s + fmt.Sprintf("     n %d neff %d dAIC %.2f vuong %.2f, %d notes", p.Evidence.Updates, p.Evidence.Effective, p.Evidence.DeltaAIC, p.Evidence.Vuong, len(x.Notes))
 }

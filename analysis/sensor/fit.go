@@ -20,7 +20,17 @@ type fitted struct {
 	residuals []float64 // in watts
 	scaled    []float64 // in standard deviations
 	predicted []float64
-	effective float64 // number of independent renewals that tell as much
+	uLag      measure.Seconds // expanded, of the mean delay
+	effective float64         // number of independent renewals that tell as much
+}
+
+// share is how much of its constant a model's values lie behind the power in the
+// mean: a half of a window, the whole of a lag.
+func share(m Model) float64 {
+	if m == Boxcar {
+		return 0.5
+	}
+	return 1
 }
 
 // spread is what the residuals say of the unknowns, in the order constant (its
@@ -45,7 +55,9 @@ func fitModel(l *linear, from response, b bounds) (*fitted, error) {
 		return nil, fmt.Errorf("sensor: %w: %d renewals for %d unknowns", ErrSeries, n, p)
 	}
 	r, rss := l.climb(from, b)
-	l.solve(r)
+	if math.IsInf(l.solve(r), 1) {
+		return nil, fmt.Errorf("sensor: %w: no %s with powers that can be explains the readings: the load does not change enough, or the clocks do not fit", ErrSeries, r.model)
+	}
 	f := &fitted{response: r, rss: rss, residuals: slices.Clone(l.r), scaled: make([]float64, n)}
 	var square float64
 	for i, y := range l.y {
@@ -70,8 +82,9 @@ func fitModel(l *linear, from response, b bounds) (*fitted, error) {
 		t := s.t(j, nu)
 		return rss*(1+s.ratio[j]*t*t/float64(n-p)) + 1e-12
 	}
-	f.fit.ConstantLow, f.fit.ConstantHigh = l.constantInterval(r, b, limit(0))
-	f.fit.DelayLow, f.fit.DelayHigh = l.delayInterval(r, b, limit(1))
+	l.intervals(&f.fit, r, b, limit(0), limit(1))
+	c := float64(r.constant) * share(r.model)
+	f.uLag = measure.Seconds(s.t(0, nu) * math.Sqrt(max(c*c*s.cov.At(0, 0)+2*c*s.cov.At(0, 1)+s.cov.At(1, 1), 0)))
 	return f, nil
 }
 
@@ -196,80 +209,6 @@ func (l *linear) jacobian(r response, b bounds) *mat.Dense {
 	}
 	l.solve(r)
 	return j
-}
-
-// constantInterval is where the residuals, at the best delay, stay below a limit.
-func (l *linear) constantInterval(r response, b bounds, limit float64) (lo, hi measure.Seconds) {
-	width := (b.late - b.early) / float64(b.delay) / 3
-	walk := func(sign float64) measure.Seconds {
-		delay := float64(r.delay)
-		above := func(x float64) bool {
-			c := float64(r.constant) * math.Exp(x)
-			if c > b.most {
-				return true
-			}
-			rss, d := l.alongConstant(r.model, c, delay, width)
-			if rss <= limit {
-				delay = d
-			}
-			return rss > limit
-		}
-		x := crossing(above, sign, math.Log(float64(r.constant)/(b.least/8)))
-		return r.constant * measure.Seconds(math.Exp(x))
-	}
-	lo, hi = walk(-1), walk(1)
-	if lo <= measure.Seconds(b.least/7) {
-		lo = 0 // nothing tells it from a single look
-	}
-	return lo, hi
-}
-
-func (l *linear) delayInterval(r response, b bounds, limit float64) (lo, hi measure.Seconds) {
-	unit := (b.late - b.early) / float64(b.delay)
-	walk := func(sign float64) measure.Seconds {
-		near := float64(r.constant)
-		above := func(x float64) bool {
-			d := float64(r.delay) + x*unit
-			if d < b.early || d > b.late {
-				return true
-			}
-			rss, c := l.alongDelay(r.model, d, near, b)
-			if rss <= limit {
-				near = c
-			}
-			return rss > limit
-		}
-		return r.delay + measure.Seconds(crossing(above, sign, 60)*unit)
-	}
-	return walk(-1), walk(1)
-}
-
-// crossing walks away from zero until above, which is false there, and closes in on
-// where it becomes true; most is as far as it goes downwards.
-func crossing(above func(float64) bool, sign, most float64) float64 {
-	in, out := 0.0, 0.0
-	for step := 0.02; ; step *= 1.8 {
-		out = in + sign*step
-		if sign < 0 && -out > most {
-			out = -most
-			if !above(out) {
-				return out
-			}
-			break
-		}
-		if above(out) {
-			break
-		}
-		in = out
-	}
-	for math.Abs(out-in) > 0.02*math.Abs(out) {
-		if mid := (in + out) / 2; above(mid) {
-			out = mid
-		} else {
-			in = mid
-		}
-	}
-	return (in + out) / 2
 }
 
 // correlation of a series with itself one later.

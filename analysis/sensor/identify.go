@@ -15,7 +15,7 @@ type Options struct {
 	From, To measure.Seconds
 	// UClock is the standard uncertainty of how the clocks of polls and load relate;
 	// 2 ms when zero. A value cannot come before what it tells of: the delay is
-	// negative by no more than 3 UClock.
+	// negative by no more than some UClock.
 	UClock measure.Seconds
 }
 
@@ -49,6 +49,7 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	}
 	b := boundsFor(float64(u.Period), at[len(at)-1]-at[0], float64(o.UClock))
 	l := newLinear(k, at, y)
+	l.uClock = b.u
 	left := l.believe(b, out.Updates, u, Quantum(polls))
 	box, err := fitModel(l, l.starts[0], b)
 	if err != nil {
@@ -126,6 +127,8 @@ func profileOf(field string, u *Updates, polls []Poll, box, lag *fitted, k *Know
 		p.Tau, p.UTau = f.Constant, u95
 		sees, u95 = 2*sees, 2*u95
 	}
+	p.Lag = f.Delay + f.Constant*measure.Seconds(share(f.Model)) + p.Period/2
+	p.ULag = measure.Seconds(math.Hypot(float64(best.uLag), float64(p.UPeriod)/2))
 	p.Seen = min(1, float64(sees/u.Period))
 	if p.USeen = float64(u95 / u.Period); sees > u.Period {
 		p.USeen = max(0, 1-float64((sees-u95)/u.Period))
@@ -197,7 +200,7 @@ func (x *Identified) judge(b bounds, box, lag *fitted, k *Known, left int) {
 	if p.Weak = lo == 0 && hi > float64(p.Period)/4 || hi > 0.97*b.most || hi-lo > float64(best.fit.Constant); p.Weak {
 		note("the load hardly tells the %s (%v to %v): alternate it in several periods, some short, and for longer", name(p.Model), measure.Seconds(lo), measure.Seconds(hi))
 	}
-	if d := float64(best.fit.Delay); d < b.early*0.98 || d > b.late*0.98 {
+	if d := float64(best.fit.Delay); d < b.early*0.9 || d > b.late*0.98 {
 		note("the delay lies at the bound of what was searched (%v): do the clocks fit?", best.fit.Delay)
 	}
 	if left > 0 {

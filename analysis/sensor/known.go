@@ -27,6 +27,8 @@ type Known struct {
 	value []float64 // [piece·k + signal]
 	sum   []float64 // integrals before each of at
 	names []string  // of the levels; none for a meter
+	// Signals beyond the levels are what a long kernel's end may have drawn otherwise.
+	ends int
 }
 
 // rest is the kind of load while nothing is said to run.
@@ -35,6 +37,15 @@ const rest = "no kernel"
 // mostKinds bounds the number of levels that are fitted; what runs least is one
 // kind together.
 const mostKinds = 8
+
+// A kernel that lasts a good part of a recording ends piecemeal: its last blocks do
+// not keep the GPU busy. Were it taken to draw the same up to its last moment, what
+// the sensor says behind its end would be read as the sensor's haste. So the energy
+// of its last milliseconds is an unknown of its own.
+const (
+	longKernel = measure.Seconds(1)
+	lastOf     = measure.Seconds(5e-3)
+)
 
 // FromMeter takes a meter's trace as the load.
 func FromMeter(l *Load) *Known {
@@ -48,14 +59,23 @@ func FromMeter(l *Load) *Known {
 
 // FromPhases takes phases in ascending order as the load; where none runs, the
 // load is one of its own. Where two overlap, the later one counts. Phases of a
-// name are taken to draw the same power.
+// name are taken to draw the same power, but for the very end of a long one.
 func FromPhases(phases []Phase) (*Known, error) {
 	if len(phases) == 0 {
 		return nil, fmt.Errorf("sensor: %w: no kernel ran", ErrLoad)
 	}
 	index := kinds(phases)
-	k := &Known{k: len(index.names) + 1, names: append([]string{rest}, index.names...)}
+	k := &Known{names: append([]string{rest}, index.names...)}
+	span := phases[len(phases)-1].To - phases[0].From
+	long := func(p Phase) bool { return p.To-p.From >= max(span/5, longKernel) }
+	for _, p := range phases {
+		if long(p) {
+			k.ends++
+		}
+	}
+	k.k = len(k.names) + k.ends
 	row := make([]float64, k.k)
+	ended := 0
 	piece := func(at measure.Seconds, kind int) {
 		clear(row)
 		row[kind] = 1
@@ -75,6 +95,11 @@ func FromPhases(phases []Phase) (*Known, error) {
 			piece(end, 0)
 		}
 		piece(p.From, index.of[p.Name])
+		if long(p) && to == p.To {
+			k.push(float64(to-lastOf), row...)
+			k.value[len(k.value)-k.ends+ended] = 0.1 / float64(lastOf)
+			ended++
+		}
 		end = to
 	}
 	piece(end, 0)
@@ -149,22 +174,35 @@ func (k *Known) columns(r response, at []float64, out []float64) {
 		return
 	}
 	w, d := float64(r.constant), float64(r.delay)
+	if len(at) == 0 {
+		return
+	}
+	p, q := k.piece(at[0]-d), k.piece(at[0]-d-w)
 	for i, t := range at {
 		row := out[i*k.k : (i+1)*k.k]
 		to := t - d
-		p := k.piece(to)
+		p = k.after(p, to)
 		if w <= 0 {
 			copy(row, k.value[p*k.k:(p+1)*k.k])
 			continue
 		}
 		from := to - w
-		q := k.piece(from)
+		q = k.after(q, from)
+		tail, head := to-k.at[p], from-k.at[q]
 		for j := range row {
-			a := k.sum[p*k.k+j] + (to-k.at[p])*k.value[p*k.k+j]
-			b := k.sum[q*k.k+j] + (from-k.at[q])*k.value[q*k.k+j]
-			row[j] = (a - b) / w
+			row[j] = (k.sum[p*k.k+j] + tail*k.value[p*k.k+j] - k.sum[q*k.k+j] - head*k.value[q*k.k+j]) / w
 		}
 	}
+}
+
+// after is the piece of an instant at or after the beginning of piece p.
+func (k *Known) after(p int, t float64) int {
+	for n := 0; p+1 < k.pieces() && k.at[p+1] <= t; n++ {
+		if p++; n > 8 {
+			return k.piece(t)
+		}
+	}
+	return p
 }
 
 func (k *Known) lagged(r response, at []float64, out []float64) {

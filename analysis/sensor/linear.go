@@ -25,6 +25,8 @@ type linear struct {
 	chol mat.Cholesky
 	b, x *mat.VecDense
 	top  float64 // the largest reading
+	// uClock is how well the clocks of readings and load relate.
+	uClock float64
 
 	starts [2]response // of boxcar and lag, from the search
 }
@@ -75,7 +77,11 @@ func (l *linear) solve(r response) float64 {
 	if !l.sensible() {
 		return math.Inf(1)
 	}
-	return l.loss()
+	rss := l.loss()
+	if l.huber == 0 && r.delay < 0 { // a value cannot come early: it is the clocks
+		rss += math.Pow(float64(r.delay)/l.uClock, 2)
+	}
+	return rss
 }
 
 // normal solves the normal equations with the weights of its own.
@@ -149,7 +155,7 @@ func (l *linear) sensible() bool {
 		g := l.x.AtVec(0)
 		return g > 0.6 && g < 1.6
 	}
-	for j := range l.k.k {
+	for j := range l.k.names {
 		if v := l.x.AtVec(j); v < -0.1*l.top || v > 10*l.top {
 			return false
 		}

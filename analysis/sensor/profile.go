@@ -51,6 +51,12 @@ type Profile struct {
 	Delay   measure.Seconds `json:"delay_s"`
 	UDelay  measure.Seconds `json:"delay_u_s"`
 
+	// Lag is how far readings, polled at any time, lie behind the power in the mean:
+	// delay, half of a window or all of τ, and half a period for which the register
+	// keeps its value. It is what Burtscher's correction wants as its constant.
+	Lag  measure.Seconds `json:"lag_s"`
+	ULag measure.Seconds `json:"lag_u_s"`
+
 	// Gain and Offset are the static line from true watts to the reading. Against
 	// kernel events alone, whose power nobody measured, they are 1 and 0, and
 	// Calibrated is false.

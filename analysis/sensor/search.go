@@ -12,6 +12,7 @@ import (
 type bounds struct {
 	least, most      float64 // of the constant
 	early, late      float64 // of the delay
+	u                float64 // of the clocks
 	constants, delay int     // points of the first grid
 }
 
@@ -23,9 +24,19 @@ func boundsFor(period, span, uClock float64) bounds {
 		uClock = 2e-3
 	}
 	return bounds{
-		least: period / 60, most: min(25*period, span/3), early: -3 * uClock, late: max(2*period, 0.25),
-		constants: 34, delay: 24,
+		least: period / 60, most: min(25*period, span/3), early: -4 * uClock, u: uClock, late: max(2*period, 0.25),
+		constants: 32, delay: 18,
 	}
+}
+
+// constantAt and delayAt are the grid: even in the constant's logarithm, and denser
+// near the earliest delay, where sensors are.
+func (b bounds) constantAt(i int) float64 {
+	return b.least * math.Pow(b.most/b.least, float64(i)/float64(b.constants-1))
+}
+
+func (b bounds) delayAt(j int) float64 {
+	return b.early + (b.late-b.early)*math.Pow(float64(j)/float64(b.delay-1), 1.6)
 }
 
 // search finds the constant and the delay with the least residuals: a grid first,
@@ -37,12 +48,11 @@ func (l *linear) search(m Model, b bounds) (response, float64) {
 		rss float64
 	}
 	best := []start{{rss: math.Inf(1)}, {rss: math.Inf(1)}, {rss: math.Inf(1)}}
-	ratio := math.Pow(b.most/b.least, 1/float64(b.constants-1))
-	for c, i := b.least, 0; i < b.constants; c, i = c*ratio, i+1 {
+	for i := range b.constants {
+		c := b.constantAt(i)
 		mine := start{rss: math.Inf(1)}
 		for j := range b.delay {
-			d := b.early + (b.late-b.early)*float64(j)/float64(b.delay-1)
-			r := response{m, measure.Seconds(c), measure.Seconds(d)}
+			r := response{m, measure.Seconds(c), measure.Seconds(b.delayAt(j))}
 			if rss := l.solve(r); rss < mine.rss {
 				mine = start{r, rss}
 			}
@@ -86,25 +96,6 @@ func (l *linear) climb(from response, b bounds) (response, float64) {
 		return from, l.solve(from)
 	}
 	return at([]float64{res.X[0], res.X[1] * scale}), res.F
-}
-
-// alongConstant is the least residual at a given constant, and the delay of it.
-func (l *linear) alongConstant(m Model, c, near, width float64) (float64, float64) {
-	return least(func(d float64) float64 {
-		return l.solve(response{m, measure.Seconds(c), measure.Seconds(d)})
-	}, near, width)
-}
-
-// alongDelay is the least residual at a given delay, and the constant of it.
-func (l *linear) alongDelay(m Model, d, near float64, b bounds) (float64, float64) {
-	rss, x := least(func(x float64) float64 {
-		c := math.Exp(x)
-		if c > b.most {
-			return math.Inf(1)
-		}
-		return l.solve(response{m, measure.Seconds(c), measure.Seconds(d)})
-	}, math.Log(max(near, b.least/8)), 0.4)
-	return rss, math.Exp(x)
 }
 
 // least looks for a minimum around near, by steps that are halved.

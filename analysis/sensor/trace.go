@@ -9,7 +9,7 @@ import (
 // Trace gathers a meter's samples into a Load of even pieces, by trapezoids, so that
 // the energy stays what it was. The zero value is ready.
 type Trace struct {
-	// Step is the least length of a piece; 0.5 ms when zero. A sensor's window is
+	// Step is the least length of a piece; 1 ms when zero. A sensor's window is
 	// many times that.
 	Step measure.Seconds
 
@@ -29,7 +29,7 @@ func (t *Trace) Add(at measure.Seconds, p measure.Watt) {
 		return
 	}
 	if t.Step == 0 {
-		t.Step = 0.5e-3
+		t.Step = 1e-3
 	}
 	if !t.begun {
 		t.begun, t.last, t.power, t.at = true, at, p, append(t.at, at)

@@ -87,7 +87,7 @@ func (l *linear) slopes(r response, when []float64) []float64 {
 }
 
 // instants is how well each renewal's instant is known, as a standard deviation: it
-// was seen between two polls, and smoothed over its neighbours.
+// was seen between two polls, anywhere.
 func instants(list []Update, jitter, polling float64) []float64 {
 	out := make([]float64, len(list))
 	for i, u := range list {
@@ -95,7 +95,7 @@ func instants(list []Update, jitter, polling float64) []float64 {
 		if width == 0 {
 			width = polling
 		}
-		out[i] = math.Hypot(width/math.Sqrt(12)/2, jitter) + 1e-6
+		out[i] = math.Hypot(width/math.Sqrt(12), jitter) + 1e-6
 	}
 	return out
 }

@@ -54,7 +54,17 @@ func fitModel(l *linear, from response, b bounds) (*fitted, error) {
 	if n < p+6 {
 		return nil, fmt.Errorf("sensor: %w: %d renewals for %d unknowns", ErrSeries, n, p)
 	}
+	// With the weights that the renewals have now, another valley may be the deepest.
+	all := l.valleys(from, b)
 	r, rss := l.climb(from, b)
+	for _, v := range all {
+		if v.rss > 1.2*rss {
+			continue
+		}
+		if q, f := l.climb(response{from.model, measure.Seconds(v.c), measure.Seconds(v.d)}, b); f < rss {
+			r, rss = q, f
+		}
+	}
 	if math.IsInf(l.solve(r), 1) {
 		return nil, fmt.Errorf("sensor: %w: no %s with powers that can be explains the readings: the load does not change enough, or the clocks do not fit", ErrSeries, r.model)
 	}
@@ -82,7 +92,7 @@ func fitModel(l *linear, from response, b bounds) (*fitted, error) {
 		t := s.t(j, nu)
 		return rss*(1+s.ratio[j]*t*t/float64(n-p)) + 1e-12
 	}
-	l.intervals(&f.fit, r, b, limit(0), limit(1))
+	l.intervals(&f.fit, all, r, b, limit(0), limit(1))
 	c := float64(r.constant) * share(r.model)
 	f.uLag = measure.Seconds(s.t(0, nu) * math.Sqrt(max(c*c*s.cov.At(0, 0)+2*c*s.cov.At(0, 1)+s.cov.At(1, 1), 0)))
 	return f, nil

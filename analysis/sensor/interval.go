@@ -9,8 +9,7 @@ import (
 // intervals are where the residuals, all else at its best, stay below a limit: the
 // profile likelihood. Over a load that alternates it may have several valleys: all
 // that are deep enough belong to the interval, and so does what lies between them.
-func (l *linear) intervals(f *Fit, r response, b bounds, constant, delay float64) {
-	all := l.valleys(r, b)
+func (l *linear) intervals(f *Fit, all []valley, r response, b bounds, constant, delay float64) {
 	cs, ds := []float64{float64(r.constant)}, []float64{float64(r.delay)}
 	for _, v := range all {
 		if v.rss <= constant {
@@ -51,21 +50,33 @@ func (l *linear) intervals(f *Fit, r response, b bounds, constant, delay float64
 // valley is the best delay at a constant.
 type valley struct{ c, d, rss float64 }
 
-// valleys are the best delays at the constants of the grid.
-func (l *linear) valleys(r response, b bounds) (out []valley) {
+// valleys are the best delays at the constants of the grid. Beside the grid's delays
+// those are tried that keep the mean delay what it was: along that ridge the fit
+// changes least.
+func (l *linear) valleys(from response, b bounds) (out []valley) {
+	const step, side = 2e-3, 8
+	lag := float64(from.delay) + share(from.model)*float64(from.constant)
 	for i := range b.constants {
 		v := valley{b.constantAt(i), 0, math.Inf(1)}
 		gap := 0.0
-		for j := range b.delay {
-			d := b.delayAt(j)
-			if rss := l.solve(response{r.model, measure.Seconds(v.c), measure.Seconds(d)}); rss < v.rss {
-				v.d, v.rss, gap = d, rss, b.delayAt(j+1)-d
+		try := func(d, width float64) {
+			if d < b.early || d > b.late {
+				return
 			}
+			if rss := l.solve(response{from.model, measure.Seconds(v.c), measure.Seconds(d)}); rss < v.rss {
+				v.d, v.rss, gap = d, rss, width
+			}
+		}
+		for j := range b.delay {
+			try(b.delayAt(j), (b.delayAt(j+1)-b.delayAt(j))/2)
+		}
+		for j := -side; j <= side; j++ {
+			try(lag-share(from.model)*v.c+float64(j)*step, step/2)
 		}
 		if math.IsInf(v.rss, 1) {
 			continue
 		}
-		v.rss, v.d = l.alongConstant(r.model, v.c, v.d, gap/2, b)
+		v.rss, v.d = l.alongConstant(from.model, v.c, v.d, gap, b)
 		out = append(out, v)
 	}
 	return out

@@ -38,8 +38,12 @@ func Quantum(polls []Poll) measure.Watt {
 		v = w
 	}
 	span := v[len(v)-1] - v[0]
-	for q := span / 10; q > 2.5*least; q /= 1 + q/(6*span) {
-		if gather(v, q) > 0.9 {
+	var few []float64 // most steps are refused by a few values
+	for i := 0; i < len(v); i += len(v)/16 + 1 {
+		few = append(few, v[i])
+	}
+	for q := span / 10; q > max(2.5*least, 0.01); q /= 1 + q/(6*span) {
+		if gather(few, q) > 0.8 && gather(v, q) > 0.9 {
 			for d := q * q / (6 * span); d > 1e-9; d /= 2 {
 				for _, c := range []float64{q - d, q + d} {
 					if gather(v, c) > gather(v, q) {

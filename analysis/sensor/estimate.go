@@ -120,10 +120,11 @@ func (p *Profile) renewals(polls []Poll, s Segment) (out []measure.Watt) {
 	if !ok {
 		return nil
 	}
-	first := s.From + p.memory()
+	late := max(p.Delay, 0)
+	first := s.From + late + p.discard((s.To-s.From)/measure.Seconds(max(s.Repetitions, 1)), s.Repetitions)
 	k := math.Ceil(float64((first - phase) / p.Period))
 	i := 0
-	for t := phase + measure.Seconds(k)*p.Period; t <= s.To+max(p.Delay, 0); t += p.Period {
+	for t := phase + measure.Seconds(k)*p.Period; t <= s.To+late; t += p.Period {
 		look := t + p.Period/2
 		for i < len(polls) && polls[i].At < look {
 			i++

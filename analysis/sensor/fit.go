@@ -3,7 +3,6 @@ package sensor
 import (
 	"fmt"
 	"math"
-
 	"slices"
 
 	"gonum.org/v1/gonum/mat"

@@ -50,7 +50,8 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	b := boundsFor(float64(u.Period), at[len(at)-1]-at[0], float64(o.UClock))
 	l := newLinear(k, at, y)
 	l.uClock = b.u
-	left := l.believe(b, out.Updates, u, Quantum(polls))
+	quantum := Quantum(polls)
+	left := l.believe(b, out.Updates, u, quantum)
 	box, err := fitModel(l, l.starts[0], b)
 	if err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	}
 	criteria(box, lag, k.k+2)
 	out.Boxcar, out.FirstOrder = watts(box.predicted), watts(lag.predicted)
-	out.Profile = profileOf(field, u, polls, box, lag, k)
+	out.Profile = profileOf(field, u, quantum, box, lag, k)
 	out.judge(b, box, lag, k, left)
 	return out, nil
 }
@@ -103,7 +104,7 @@ func covered(u *Updates, k *Known) (out []Update) {
 }
 
 // profileOf writes a profile from the fits.
-func profileOf(field string, u *Updates, polls []Poll, box, lag *fitted, k *Known) Profile {
+func profileOf(field string, u *Updates, quantum measure.Watt, box, lag *fitted, k *Known) Profile {
 	best, other := box, lag
 	if lag.fit.AIC < box.fit.AIC {
 		best, other = lag, box
@@ -113,7 +114,7 @@ func profileOf(field string, u *Updates, polls []Poll, box, lag *fitted, k *Know
 		Field: field, Model: f.Model, Period: u.Period, UPeriod: u.UPeriod, Jitter: u.Jitter,
 		Delay: f.Delay, UDelay: half(f.DelayLow, f.DelayHigh, f.Delay),
 		Calibrated: k.metered(), Gain: f.Gain, UGain: f.UGain, Offset: f.Offset, UOffset: f.UOffset,
-		Quantum: Quantum(polls), Residual: f.Residual, Noise: noiseOf(best.residuals),
+		Quantum: quantum, Residual: f.Residual, Noise: noiseOf(best.residuals),
 		Evidence: &Evidence{
 			Updates: len(best.residuals), Effective: int(best.effective), Boxcar: &box.fit, FirstOrder: &lag.fit,
 			Preferred: f.Model, DeltaAIC: other.fit.AIC - f.AIC, Vuong: vuong(best.scaled, other.scaled),

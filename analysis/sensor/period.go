@@ -130,14 +130,19 @@ func meanPeriod(changes []Update, period float64) (measure.Seconds, measure.Seco
 	if math.Abs(whole-mid) < 0.02*mid {
 		mid = whole // no number was missed: the ends tell most
 	}
-	var s float64
+	var s, polls float64
 	for _, v := range p {
 		s += (v - mid) * (v - mid)
 	}
+	for _, c := range changes {
+		polls += math.Pow(float64(c.Late-c.Early), 2) / 12 / float64(len(changes))
+	}
+	// What the polls' distance does to a stretch its neighbour makes good: it must not
+	// be counted as the beat's own wandering.
+	each := n / float64(blocks)
+	wander := max(s/float64(len(p)-1)-2*polls/(each*each), 0)
 	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(len(p) - 1)}.Quantile(0.975)
-	scatter := math.Sqrt(s / float64(len(p)-1) / float64(len(p)))
-	ends := float64(first.Late-first.Early+last.Late-last.Early) / 2 / math.Sqrt(6) / n
-	return measure.Seconds(mid), measure.Seconds(t * math.Hypot(scatter, ends))
+	return measure.Seconds(mid), measure.Seconds(math.Hypot(t*math.Sqrt(wander/float64(len(p))), 1.96*math.Sqrt(2*polls)/n))
 }
 
 func median(v []float64) measure.Seconds {

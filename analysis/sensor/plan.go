@@ -62,13 +62,23 @@ const (
 // ErrPlan is wrapped by errors about what cannot be planned.
 var ErrPlan = errors.New("this cannot be planned")
 
-// memory is the stretch of time before a renewal that its value tells of, its delay
-// included: what is discarded at a segment's beginning.
+// memory is the stretch of time that a value tells of: what is discarded at a
+// segment's beginning.
 func (p *Profile) memory() measure.Seconds {
 	if p.Model == FirstOrder {
-		return max(p.Delay, 0) + 5*p.Tau
+		return 5 * p.Tau
 	}
-	return max(p.Delay, 0) + p.Window
+	return p.Window
+}
+
+// discard is what is left out at the beginning of a segment of repetitions: whole
+// ones, so that whole ones are counted, unless there are too few.
+func (p *Profile) discard(kernel measure.Seconds, repetitions int) measure.Seconds {
+	rise := p.memory()
+	if k := math.Ceil(float64(rise / kernel)); k < float64(repetitions) {
+		return kernel * measure.Seconds(k)
+	}
+	return rise
 }
 
 // NewPlan plans a measurement with a sensor.
@@ -80,7 +90,7 @@ func NewPlan(p *Profile, w Wanted) (*Plan, error) {
 	if !(w.Kernel > 0) || w.Kernel > 3600 || !(w.U > 0) || w.U > 1 || w.Swing < 0 || w.Swing > 2 || !(w.Mean > 0) {
 		return nil, fmt.Errorf("sensor: %w: kernel of %v, wanted uncertainty %g, swing %g, mean %v: want a kernel up to an hour, an uncertainty up to 1, a swing up to 2, a positive mean", ErrPlan, w.Kernel, w.U, w.Swing, w.Mean)
 	}
-	x := &Plan{Segments: 1, Discard: p.memory()}
+	x := &Plan{Segments: 1}
 	// A window shorter than the period leaves out the same part of a load that keeps
 	// step with it: shifts bring the rest before it.
 	if seen := p.Seen; p.Model == Boxcar && p.Window < p.Period || p.Model == FirstOrder && seen > 0 && seen < 1 {
@@ -92,20 +102,46 @@ func NewPlan(p *Profile, w Wanted) (*Plan, error) {
 		x.Shift = p.Period / measure.Seconds(x.Segments)
 	}
 	// A segment must hold some renewals that count behind its rise.
-	least := max(leastTime/measure.Seconds(x.Segments), x.Discard+5*p.Period)
+	rise := measure.Seconds(math.Ceil(float64(p.memory()/w.Kernel))) * w.Kernel
+	least := max(leastTime/measure.Seconds(x.Segments), rise+5*p.Period)
 	x.PerSegment = int(math.Ceil(float64(least / w.Kernel)))
 	if n := leastRepetitions / x.Segments; x.PerSegment < n && w.Kernel*measure.Seconds(n) < leastTime {
 		x.PerSegment = n
 	}
 	x.PerSegment = max(x.PerSegment, 1)
-	x.Repetitions = x.Segments * x.PerSegment
 	x.MostDelay = p.Period
+	x.count(p, w)
+	return x, x.trials(w)
+}
+
+// count works out what follows from the numbers of segments and repetitions.
+func (x *Plan) count(p *Profile, w Wanted) {
+	x.Repetitions = x.Segments * x.PerSegment
+	x.Discard = p.discard(w.Kernel, x.PerSegment)
 	segment := w.Kernel * measure.Seconds(x.PerSegment)
 	x.Trial = measure.Seconds(x.Segments)*(segment+x.Shift) + p.Period/2 + p.memory()
 	x.Renewals = x.Segments * max(1, int(float64((segment-x.Discard)/p.Period)))
 	x.OneTrial = x.trialError(p, w)
 	x.Single = singleError(p, w)
-	return x, x.trials(w)
+}
+
+// Recount works out what to expect after Segments, PerSegment or Trials were set by
+// hand; Trials is at least 2.
+func (x *Plan) Recount(p *Profile, w Wanted) {
+	w = w.defaults()
+	if x.Segments > 1 && x.Shift == 0 {
+		x.Shift = p.Period / measure.Seconds(x.Segments)
+	}
+	x.count(p, w)
+	x.expect()
+}
+
+// expect works out the error of the mean of all trials.
+func (x *Plan) expect() {
+	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(max(x.Trials-1, 1))}.Quantile(0.975)
+	x.StandardError = x.OneTrial / math.Sqrt(float64(x.Trials))
+	x.U = t * x.StandardError
+	x.Total = x.Trial * measure.Seconds(x.Trials)
 }
 
 func (w Wanted) defaults() Wanted {
@@ -124,10 +160,8 @@ func (w Wanted) defaults() Wanted {
 // trials finds how many are needed for the wanted uncertainty.
 func (x *Plan) trials(w Wanted) error {
 	for n := leastTrials; ; n++ {
-		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(n - 1)}.Quantile(0.975)
-		x.Trials, x.StandardError = n, x.OneTrial/math.Sqrt(float64(n))
-		x.U = t * x.StandardError
-		x.Total = x.Trial * measure.Seconds(n)
+		x.Trials = n
+		x.expect()
 		if x.U <= w.U {
 			return nil
 		}
@@ -164,24 +198,24 @@ func (x *Plan) trialError(p *Profile, w Wanted) float64 {
 	// The window over a repetition's course repeats with the kernel: values at the
 	// phases of one repetition are worked out once.
 	table := responseOver(p, w)
-	var sum, square float64
+	var square float64
 	for i := range startPhases {
 		phase := p.Period * measure.Seconds(float64(i)+0.5) / startPhases
 		var mean, n float64
 		for s := range x.Segments {
 			// When the first renewal comes that lies wholly within the segment.
 			begin := measure.Seconds(s) * (segment + x.Shift)
-			k := math.Ceil(float64((begin + x.Discard - phase) / p.Period))
-			for t := phase + measure.Seconds(k)*p.Period; t <= begin+segment; t += p.Period {
+			first := begin + x.Discard + max(p.Delay, 0)
+			k := math.Ceil(float64((first - phase) / p.Period))
+			for t := phase + measure.Seconds(k)*p.Period; t <= begin+segment+max(p.Delay, 0); t += p.Period {
 				mean += table.at(float64((t - begin) / w.Kernel))
 				n++
 			}
 		}
 		mean /= max(n, 1)
-		sum, square = sum+mean, square+mean*mean
+		square += (mean - 1) * (mean - 1) // a mean that is off at every phase is an error too
 	}
-	mean := sum / startPhases
-	v := max(square/startPhases-mean*mean, 0)
+	v := square / startPhases
 	noise := float64(p.Noise) / p.gain() / float64(w.Mean)
 	return math.Sqrt(v + noise*noise/float64(x.Renewals))
 }

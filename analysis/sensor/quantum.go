@@ -43,7 +43,7 @@ func Quantum(polls []Poll) measure.Watt {
 		few = append(few, v[i])
 	}
 	for q := span / 10; q > max(2.5*least, 0.01); q /= 1 + q/(6*span) {
-		if gather(few, q) > 0.8 && gather(v, q) > 0.9 {
+		if near(few, q) && gather(v, q) > 0.9 {
 			for d := q * q / (6 * span); d > 1e-9; d /= 2 {
 				for _, c := range []float64{q - d, q + d} {
 					if gather(v, c) > gather(v, q) {
@@ -55,6 +55,18 @@ func Quantum(polls []Poll) measure.Watt {
 		}
 	}
 	return measure.Watt(least)
+}
+
+// near reports whether all values lie within a third of a step of a multiple of it,
+// counted from the first: a quick refusal.
+func near(v []float64, q float64) bool {
+	for _, x := range v {
+		n := (x - v[0]) / q
+		if math.Abs(n-math.Round(n)) > 0.33 {
+			return false
+		}
+	}
+	return true
 }
 
 func gather(v []float64, q float64) float64 {

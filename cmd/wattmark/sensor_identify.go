@@ -19,23 +19,23 @@ import (
 
 // sensorIdentifyFlags are the flags of sensor identify.
 type sensorIdentifyFlags struct {
-	task                          string
-	readings, events              string
-	readingColumns, eventColumns  string
-	recording                     string
-	shift, utcOffset, uClock      time.Duration
-	noMeter                       bool
-	field                         string
-	gpu, name, driver             string
-	svg                           string
-	from, to                      time.Duration
-	save                          bool
-	plot                          bool
-	identified                    []*sensor.Identified
-	source                        *sensorSource
-	refused                       []string
-	versions                      map[string]int
-	pictures                      map[string]string
+	task                         string
+	readings, events             string
+	readingColumns, eventColumns string
+	recording                    string
+	shift, utcOffset, uClock     time.Duration
+	noMeter                      bool
+	field                        string
+	gpu, name, driver            string
+	svg                          string
+	from, to                     time.Duration
+	save                         bool
+	plot                         bool
+	identified                   []*sensor.Identified
+	source                       *sensorSource
+	refused                      []string
+	versions                     map[string]int
+	pictures                     map[string]string
 }
 
 func (a *app) sensorIdentifyCmd() *cobra.Command {

@@ -33,7 +33,8 @@ type sensorSource struct {
 	gpu, uuid   string
 	driver      string
 	tasks       []store.TaskID
-	origin      time.Time // zero of the clock; zero for one of the file's own
+	origin      time.Time                       // zero of the clock; zero for one of the file's own
+	place       func(time.Time) measure.Seconds // of a task: from the host's clock
 	description string
 }
 
@@ -182,6 +183,7 @@ func (a *app) sensorTask(ctx context.Context, db *store.DB, text string, events 
 		toMeter = func(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(t.Launched)) }
 		events = true
 	}
+	s.place = toMeter
 	for _, r := range readings {
 		if field, ok := sensorField(r.Method); ok {
 			s.add(field, sensor.Poll{At: toMeter(r.At), Power: measure.Watt(r.Value)})
@@ -239,6 +241,9 @@ func (a *app) taskPhases(ctx context.Context, db *store.DB, t *store.Task, s *se
 			s.phases = append(s.phases, sensor.Phase{Name: k.Name, From: at(k.Start), To: at(k.End)})
 		}
 	}
+	if err := a.playedPhases(ctx, db, t, s, at); err != nil {
+		return err
+	}
 	slices.SortStableFunc(s.phases, func(x, y sensor.Phase) int {
 		switch {
 		case x.From < y.From:
@@ -249,6 +254,29 @@ func (a *app) taskPhases(ctx context.Context, db *store.DB, t *store.Task, s *se
 		return 0
 	})
 	return s.usePhases("the kernels that the task recorded")
+}
+
+// playedPhases adds the markers' high chips: the sensor saw them too.
+func (a *app) playedPhases(ctx context.Context, db *store.DB, t *store.Task, s *sensorSource, at func(time.Time) measure.Seconds) error {
+	played, err := db.Played(ctx, t.ID)
+	if err != nil || len(played) == 0 {
+		return err
+	}
+	first := -t.Marker.CodeStart()
+	for i := 0; i+1 < len(played); i++ {
+		x, next := played[i], played[i+1]
+		chips := t.Marker.Chips(x.Kind)
+		c := x.Chip - first
+		if next.Kind != x.Kind || next.Chip != x.Chip+1 || c < 0 || c >= len(chips) {
+			continue
+		}
+		name := "marker, low"
+		if chips[c] {
+			name = "marker, high"
+		}
+		s.phases = append(s.phases, sensor.Phase{Name: name, From: at(x.At), To: at(next.At)})
+	}
+	return nil
 }
 
 // sensorField is the sensor's field that a stored method's readings are of.

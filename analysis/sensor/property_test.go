@@ -10,7 +10,7 @@ import (
 )
 
 // rounds is how many sensors a property test tries; -rounds 1000 for a campaign.
-var rounds = flag.Int("rounds", 120, "sensors that the property tests try")
+var rounds = flag.Int("rounds", 80, "sensors that the property tests try")
 
 // randomWork alternates two kinds of work for uneven times, a rest before and after.
 func randomWork(rng *rand.Rand, period measure.Seconds, pieces int) ([]Phase, *Load) {
@@ -88,6 +88,11 @@ func TestCoverage(t *testing.T) {
 		count("right", x.Profile.Model == m)
 	}
 	for k, v := range of {
-		t.Logf("%s: %d of %d, %.1f %%", k, in[k], v, 100*float64(in[k])/float64(v))
+		share := float64(in[k]) / float64(v)
+		t.Logf("%s: %d of %d, %.1f %%", k, in[k], v, 100*share)
+		// 95 % less three standard deviations of that many tries.
+		if least := 0.95 - 3*math.Sqrt(0.95*0.05/float64(v)); share < least {
+			t.Errorf("%s: %.1f %%, want 95 %%", k, 100*share)
+		}
 	}
 }

@@ -45,5 +45,9 @@ func (t *Trace) Add(at measure.Seconds, p measure.Watt) {
 
 // Load is what was gathered.
 func (t *Trace) Load() (*Load, error) {
+	if n := len(t.at); n > 0 && t.last > t.at[n-1] { // what is left is a piece too
+		t.watts = append(t.watts, measure.Watt(t.joules/float64(t.last-t.at[n-1])))
+		t.at, t.joules = append(t.at, t.last), 0
+	}
 	return NewLoad(t.at[:len(t.watts)+min(1, len(t.at))], t.watts)
 }

@@ -100,19 +100,23 @@ The sensor is a stored profile (wattmark sensor list), or told by flags.`,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				short := *p
-				short.Evidence = nil
-				return a.printJSON(planReport{f.kernel.Seconds(), &short, plan})
-			}
-			renderPlan(a.out, p, plan, seconds(f.kernel))
-			return nil
+			return a.printPlan(p, plan, f.kernel)
 		},
 	}
 	f.add(c.Flags())
 	c.Flags().DurationVar(&f.kernel, "kernel", 0, "how long the kernel, or one repetition, lasts")
 	c.Flags().StringVar(&f.gpu, "gpu-uuid", "", "GPU whose stored profile to use: its UUID, or the beginning of it")
 	return a.jsonFlag(c)
+}
+
+func (a *app) printPlan(p *sensor.Profile, x *sensor.Plan, kernel time.Duration) error {
+	if a.json {
+		short := *p
+		short.Evidence = nil // show tells it
+		return a.printJSON(planReport{kernel.Seconds(), &short, x})
+	}
+	renderPlan(a.out, p, x, seconds(kernel))
+	return nil
 }
 
 func renderPlan(w io.Writer, p *sensor.Profile, x *sensor.Plan, kernel measure.Seconds) {

@@ -25,6 +25,7 @@ type sensorRunFlags struct {
 	trials, repetitions, segment int
 	every                        time.Duration
 	seed                         uint64
+	planOnly                     bool
 }
 
 func (a *app) sensorRunCmd() *cobra.Command {
@@ -51,6 +52,7 @@ beside it. The profile is the stored one of the GPU, or told by --period and --w
 	fl.IntVar(&f.repetitions, "repetitions", 0, "repetitions of a segment (default: planned)")
 	fl.IntVar(&f.segment, "segments", 0, "segments of a trial (default: planned)")
 	fl.DurationVar(&f.every, "every", 4*time.Millisecond, "distance of the readings")
+	fl.BoolVar(&f.planOnly, "plan", false, "show the plan and measure nothing")
 	fl.Uint64Var(&f.seed, "seed", 0, "seed of the random delays (default: by chance)")
 	fl.StringVar(&f.benchmark, "benchmark", "", "built-in benchmark: half, compute or memory")
 	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
@@ -130,6 +132,9 @@ func (a *app) sensorRun(ctx context.Context, f sensorRunFlags, args []string) er
 	x, err := f.planned(p)
 	if err != nil {
 		return err
+	}
+	if f.planOnly {
+		return a.printPlan(p, x, f.plan.kernel)
 	}
 	fmt.Fprintf(a.err, "plan: %d trials of %d segments of %d repetitions, %v in all\n", x.Trials, x.Segments, x.PerSegment, x.Total)
 	r := &sensorRunReport{GPU: info.Name, Driver: info.Driver, Field: p.Field, Work: name, Plan: x, profile: p}

@@ -28,8 +28,7 @@ type sensorSource struct {
 	known       *sensor.Known
 	load        *sensor.Load // of a meter; nil where the load is known from events
 	phases      []sensor.Phase
-	from, to    measure.Seconds // of the work; both zero for all
-	truth       string          // what the load is known from
+	truth       string // what the load is known from
 	gpu, uuid   string
 	driver      string
 	tasks       []store.TaskID

@@ -317,8 +317,15 @@ func TestSensorRefuses(t *testing.T) {
 		inside(t, "sensor", "identify", "--readings", c.readings, "--events", c.events).fails(t, exitFailed, c.word)
 	}
 	for _, args := range [][]string{
-		{"identify"}, {"identify", "--readings", "x"}, {"identify", "--task", "1", "--recording", "x"}, {"plan", "--kernel", "1s"},
-		{"plan", "--kernel", "1s", "--period", "100ms"}, {"run"}, {"run", "--benchmark", "memory"}, {"load", "--periods", "1ms"}, {"show", "x"},
+		{"identify"},
+		{"identify", "--readings", "x"},
+		{"identify", "--task", "1", "--recording", "x"},
+		{"plan", "--kernel", "1s"},
+		{"plan", "--kernel", "1s", "--period", "100ms"},
+		{"run"},
+		{"run", "--benchmark", "memory"},
+		{"load", "--periods", "1ms"},
+		{"show", "x"},
 	} {
 		inside(t, append([]string{"sensor"}, args...)...).fails(t, exitUsage, "")
 	}

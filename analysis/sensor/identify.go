@@ -137,6 +137,14 @@ func profileOf(field string, u *Updates, quantum measure.Watt, box, lag *fitted,
 	// About equal: the difference of the two, renewal by renewal, is not clearly
 	// other than zero (Vuong 1989), or so small that no criterion would bet on it.
 	p.Undecided = p.Evidence.Vuong < 1.96 || p.Evidence.DeltaAIC < 4
+	if p.Undecided { // what is seen must not hang on a choice that was not made
+		for _, f := range []*Fit{&box.fit, &lag.fit} {
+			for _, c := range []measure.Seconds{f.ConstantLow, f.ConstantHigh} {
+				share := min(1, 2*share(f.Model)*float64(c/p.Period))
+				p.USeen = max(p.USeen, math.Abs(share-p.Seen))
+			}
+		}
+	}
 	return p
 }
 

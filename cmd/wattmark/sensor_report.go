@@ -98,7 +98,7 @@ func ofGPU(p *sensor.Profile) string {
 }
 
 func shareText(share, u float64) string {
-	if u == 0 || math.IsNaN(u) {
+	if u < 0.005 || math.IsNaN(u) {
 		return fmt.Sprintf("%.0f %%", 100*share)
 	}
 	return fmt.Sprintf("%.0f %% ± %.0f %%", 100*share, 100*min(u, 1))

@@ -158,6 +158,32 @@ func TestPeriodIsRobust(t *testing.T) {
 	}
 }
 
+// Nobody looked: renewals within a hole are not made up, and those behind it are as read.
+func TestHolesAreNotFilled(t *testing.T) {
+	var polls []Poll
+	value := func(at float64) measure.Watt { // stays for six renewals, then for one
+		n := math.Floor(at / 0.1)
+		return measure.Watt(100 + 50*math.Mod(math.Floor(n/6)+math.Mod(n, 2)*math.Mod(math.Floor(n/6), 2), 5))
+	}
+	for i := range 4000 {
+		if at := float64(i)*0.005 + 0.002; at < 8 || at > 9.5 {
+			polls = append(polls, Poll{At: measure.Seconds(at), Power: value(at)})
+		}
+	}
+	u, err := FindUpdates(polls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range u.List {
+		if x.At > 8.01 && x.At < 9.45 {
+			t.Errorf("a renewal at %v, where nobody looked", x.At)
+		}
+		if want := value(float64(x.At) + 0.05); x.Power != want {
+			t.Errorf("at %v: %v, the register said %v", x.At, x.Power, want)
+		}
+	}
+}
+
 // Where the register tells its own time, a renewal is seen that left the value.
 func TestStampsTellRenewals(t *testing.T) {
 	var polls []Poll

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sort"
 
 	"wattmark/measure"
 )
@@ -64,7 +65,7 @@ func FindUpdates(polls []Poll) (*Updates, error) {
 	}
 	number(changes, period)
 	u.Period, u.UPeriod = meanPeriod(changes, period)
-	u.place(changes)
+	u.place(changes, polls)
 	return u, nil
 }
 
@@ -123,7 +124,7 @@ func (u *Updates) note(text string) {
 // their neighbours has them, as far as the polls allow, those between that left
 // the value as it was at even distances. Renewals before the first change and
 // after the last are not known to have been.
-func (u *Updates) place(changes []Update) {
+func (u *Updates) place(changes []Update, polls []Poll) {
 	const side = 4
 	at := make([]float64, len(changes))
 	var spread, n float64
@@ -139,7 +140,7 @@ func (u *Updates) place(changes []Update) {
 	u.Jitter = measure.Seconds(math.Sqrt(max(spread/n, 0)))
 	for i, c := range changes {
 		if i > 0 {
-			u.between(changes[i-1], at[i-1], c, at[i])
+			u.between(changes[i-1], at[i-1], c, at[i], polls)
 		}
 		c.At = measure.Seconds(at[i])
 		u.List = append(u.List, c)
@@ -149,10 +150,24 @@ func (u *Updates) place(changes []Update) {
 	}
 }
 
-func (u *Updates) between(a Update, atA float64, b Update, atB float64) {
+// between adds the renewals between two changes at which somebody looked: within a
+// hole in the readings the value may have been anything.
+func (u *Updates) between(a Update, atA float64, b Update, atB float64, polls []Poll) {
+	if b.N <= a.N+1 {
+		return
+	}
+	step := (atB - atA) / float64(b.N-a.N)
+	i := sort.Search(len(polls), func(i int) bool { return float64(polls[i].At) >= atA })
 	for k := a.N + 1; k < b.N; k++ {
-		t := measure.Seconds(atA + (atB-atA)*float64(k-a.N)/float64(b.N-a.N))
-		u.List = append(u.List, Update{At: t, Early: t, Late: t, Power: a.Power, N: k})
+		t := atA + step*float64(k-a.N)
+		for i < len(polls) && float64(polls[i].At) < t+0.3*step {
+			i++
+		}
+		if i == len(polls) || float64(polls[i].At) > t+step {
+			continue
+		}
+		s := measure.Seconds(t)
+		u.List = append(u.List, Update{At: s, Early: s, Late: s, Power: polls[i].Power, N: k})
 	}
 }
 

@@ -68,16 +68,24 @@ func FindLevel(corrected []Reading, sigma measure.Watt) (Level, error) {
 	if rest == len(peaks)-1 {
 		return Level{}, fmt.Errorf("correct: %w: the time has %d peak(s) over the power, and none is work: give the level", ErrLevel, len(peaks))
 	}
-	l := Level{Idle: h.mode(peaks, 0).Power, Active: h.mode(peaks, rest).Power}
+	var l Level
 	for i := range peaks {
 		l.Modes = append(l.Modes, h.mode(peaks, i))
+	}
+	l.Active = l.Modes[rest].Power
+	l.Idle = l.Active
+	most := 0.0
+	for _, m := range l.Modes[:rest] { // of what lies below, where the most time was spent
+		if m.Share > most {
+			l.Idle, most = m.Power, m.Share
+		}
 	}
 	a, b := peaks[rest], peaks[rest+1]
 	valley := h.lowest(a.bin, b.bin)
 	l.Valley = h.smooth[valley] / min(h.smooth[a.bin], h.smooth[b.bin])
 	l.Clear = l.Valley < clear
 	// Not the valley itself: a step of the power is a ramp of two readings, which a low cut loses least of.
-	margin := max(5*float64(l.Modes[rest].SD), 0.02*(h.top-h.bottom))
+	margin := max(5*float64(l.Modes[rest].SD), 0.04*(h.top-h.bottom))
 	l.Threshold = measure.Watt(min(float64(l.Active)+margin, h.power(valley)))
 	l.Statement = l.statement(rest)
 	return l, nil

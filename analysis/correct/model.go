@@ -119,19 +119,20 @@ func (m Model) Readings() []Reading {
 		}
 		return w
 	}
-	shown, before := look(0), measure.Seconds(0)
+	shown, looked, before := look(0), measure.Seconds(0), measure.Seconds(0)
 	for t, calls := measure.Seconds(0), 0; t < m.End; calls++ {
 		out = append(out, Reading{At: t, Power: shown})
-		next, renew := m.call(before, t, calls)
+		next, may := m.call(before, t, calls)
 		before, t = t, next
-		if renew {
-			shown = look(t)
+		if may && t-looked >= K20Period {
+			shown, looked = look(t), t
 		}
 	}
 	return out
 }
 
-// call is when the poll after the one at t returns, and whether with a new look.
+// call is when the poll after the one at t returns, and whether with a new look, if
+// the last is a period old.
 func (m Model) call(before, t measure.Seconds, calls int) (measure.Seconds, bool) {
 	step := func(t measure.Seconds) float64 { return math.Floor(float64(t - m.T3())) }
 	switch {

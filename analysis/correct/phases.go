@@ -26,10 +26,11 @@ type Phase struct {
 	Raw measure.Joule // what the readings, uncorrected, integrate to
 }
 
-// Phases labels the readings, given what [Work] found in them and the level. They
-// are not corrected, and as [Check] wants them.
-func Phases(rs []Reading, work []Span, l Level, noise measure.Watt) []Phase {
-	p := phaser{rs: rs, l: l, tolerance: max(6*float64(noise), 0.02*float64(l.Threshold-l.Idle), 0.2)}
+// Phases labels readings, as [Check] wants them, given the same corrected and what
+// [Work] found in those. sigma is the corrected readings' standard deviation.
+func Phases(rs, corrected []Reading, work []Span, l Level, sigma measure.Watt) []Phase {
+	p := phaser{rs: rs, corrected: corrected, l: l, tolerance: max(0.02*float64(l.Threshold-l.Idle), 0.2)}
+	p.margin = max(6*float64(sigma), 0.1*float64(l.Active-l.Idle))
 	at := rs[0].At
 	for i, w := range work {
 		if w.From > at {
@@ -47,10 +48,11 @@ func Phases(rs []Reading, work []Span, l Level, noise measure.Watt) []Phase {
 }
 
 type phaser struct {
-	rs        []Reading
-	l         Level
-	tolerance float64
-	out       []Phase
+	rs, corrected []Reading
+	l             Level
+	tolerance     float64 // of readings
+	margin        float64 // of corrected power, below which it has left the active idle
+	out           []Phase
 }
 
 func (p *phaser) put(k PhaseKind, from, to measure.Seconds) {
@@ -64,26 +66,31 @@ func (p *phaser) put(k PhaseKind, from, to measure.Seconds) {
 	p.out = append(p.out, Phase{k, Span{From: from, To: to}, e})
 }
 
-// tail labels what follows a kernel, and returns where idle begins.
+// tail labels what follows a kernel, and returns where idle begins. The reading has
+// decayed when a tenth is left of what it was off by.
 func (p *phaser) tail(from, end measure.Seconds) measure.Seconds {
-	level := float64(p.l.Active)
-	near := max(p.tolerance, 0.02*math.Abs(p.power(from)-level))
-	shown := p.first(from, end, func(w float64) bool { return math.Abs(w-level) <= near })
+	level, idle := float64(p.l.Active), float64(p.l.Idle)
+	rest := max(p.tolerance, 0.1*math.Abs(p.power(from)-level))
+	t3 := end
+	if level-idle > 2*p.tolerance {
+		settle := from + 4*Spacing(p.rs) // the fall itself may swing below
+		t3 = first(p.corrected, settle, end, func(w float64) bool { return w < level-p.margin })
+	}
+	shown := first(p.rs, from, t3, func(w float64) bool { return math.Abs(w-level) <= rest })
 	p.put(Decay, from, shown)
-	if p.l.Active-p.l.Idle <= measure.Watt(2*p.tolerance) {
+	if level-idle <= 2*p.tolerance {
 		return shown
 	}
-	t3 := p.first(shown, end, func(w float64) bool { return w < level-2*near })
 	p.put(ActiveIdle, shown, t3)
-	t4 := p.first(t3, end, func(w float64) bool { return w <= float64(p.l.Idle)+p.tolerance })
+	t4 := first(p.rs, t3, end, func(w float64) bool { return w <= idle+p.tolerance })
 	p.put(Steps, t3, t4)
 	return t4
 }
 
 // first is the instant of the first reading in a span of which f holds; the span's
 // end if there is none.
-func (p *phaser) first(from, end measure.Seconds, f func(float64) bool) measure.Seconds {
-	for _, r := range p.rs {
+func first(rs []Reading, from, end measure.Seconds, f func(float64) bool) measure.Seconds {
+	for _, r := range rs {
 		if r.At >= end {
 			break
 		}

@@ -24,9 +24,10 @@ func (l Lag) Sigma(rs []Reading) measure.Watt {
 }
 
 // Work finds the spans in which corrected power exceeds a threshold (step 4). An
-// instant of crossing is interpolated between the two readings around it; a lone
-// reading on the other side of the threshold is noise.
-func Work(corrected []Reading, threshold measure.Watt) []Span {
+// instant of crossing is interpolated between the two readings around it. A lone
+// reading on the other side of the threshold is noise, and so is work no longer than
+// what the slope makes of one reading's jump.
+func Work(corrected []Reading, threshold measure.Watt, slope Slope) []Span {
 	above := make([]bool, len(corrected))
 	for i, r := range corrected {
 		above[i] = r.Power > threshold
@@ -52,13 +53,14 @@ func Work(corrected []Reading, threshold measure.Watt) []Span {
 		if i > 0 {
 			s.From = cross(i)
 		}
+		first := i
 		for i < len(above) && above[i] {
 			i++
 		}
 		if i < len(above) {
 			s.To = cross(i)
 		}
-		if s.From < s.To {
+		if i-first > 2*slope.reach() {
 			out = append(out, s)
 		}
 	}

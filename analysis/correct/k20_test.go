@@ -88,7 +88,7 @@ func TestCloseRunsAreEqual(t *testing.T) {
 // part of its tail 119 J, which would be 1.1 kW.
 func shortKernel() Model {
 	m := K20()
-	m.Idle, m.ActiveFor, m.Steps = 24.8, 2.475, []measure.Watt{45, 36, 28, 21}
+	m.Idle, m.ActiveFor, m.Steps = 24.8, 2.475, []measure.Watt{44, 36, 28, 22}
 	m.Kernels = []ModelKernel{{Span{From: 2, To: 2.107}, 115.3}}
 	return m
 }

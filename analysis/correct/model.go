@@ -36,7 +36,7 @@ type ModelKernel struct {
 // (docs/correction.md): a kernel of 5.346 s from 2 s on.
 func K20() Model {
 	return Model{
-		Tau: 0.833333, Idle: 20.02, Active: 52.5, ActiveFor: 2.31, Steps: []measure.Watt{45, 36, 28, 21},
+		Tau: 0.833333, Idle: 20.02, Active: 52.5, ActiveFor: 2.31, Steps: []measure.Watt{44, 36, 28, 22},
 		Kernels:  []ModelKernel{{Span{From: 2, To: 7.346}, 158.47}},
 		End:      18,
 		SlowPoll: 0.000666, StepStall: 0.130, Resolution: 0.001,

@@ -96,6 +96,7 @@ func (a *app) root() *cobra.Command {
 		a.demoCmd(), a.monitorCmd(), a.hostCmd(), a.runCmd(), a.tasksCmd(), a.showCmd(), a.usersCmd(),
 		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.instrumentsCmd(), a.instructionsCmd(), a.benchCmd(), a.versionCmd(),
 		a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.pulseCmd(), a.importCmd(), a.tinyCmd(),
+		a.correctCmd(),
 	)
 	checkUsage(root)
 	return root

@@ -149,3 +149,22 @@ func Onset(rs []Reading) (Span, error) {
 	s.To = rs[len(rs)-1].At
 	return s, nil
 }
+
+// FitAnywhere fits the constant on readings of which nothing else is known: on the
+// rise that [Onset] finds. Where an exponential says that the rise began earlier
+// than the readings first showed, it began then.
+func FitAnywhere(rs []Reading) (Fit, Span, error) {
+	s, err := Onset(rs)
+	if err != nil {
+		return Fit{}, s, err
+	}
+	f, err := FitRise(rs, s)
+	for range 3 {
+		if err != nil || f.Delay >= 0 {
+			break
+		}
+		s.From = max(s.From+f.Delay, rs[2].At)
+		f, err = FitRise(rs, s)
+	}
+	return f, s, err
+}

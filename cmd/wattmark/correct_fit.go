@@ -79,11 +79,10 @@ func (a *app) correctFit(ctx context.Context, args []string, f correctFlags) err
 		fit, err = correct.FitDuration(rs, runs)
 	} else {
 		if kernel == (correct.Span{}) {
-			if kernel, err = correct.Onset(rs); err != nil {
-				return err
-			}
+			fit, kernel, err = correct.FitAnywhere(rs)
+		} else {
+			fit, err = correct.FitRise(rs, kernel)
 		}
-		fit, err = correct.FitRise(rs, kernel)
 		out.FromS, out.ToS = number(float64(kernel.From)), number(float64(kernel.To))
 		out.TauS, out.DelayS = number(float64(fit.Tau)), number(float64(fit.Delay))
 	}
@@ -151,7 +150,11 @@ func (r *fitReport) render(a *app) {
 		fmt.Fprintf(a.out, "caution   %s\n", w)
 	}
 	d := time.Duration(math.Round(r.ConstantS*1e5)) * 10 * time.Microsecond
-	fmt.Fprintf(a.out, "Use it:   wattmark correct … --tau %v\n", d)
+	fmt.Fprintf(a.out, "Use it:   wattmark correct … --tau %v", d)
+	if r.UConstantS != nil {
+		fmt.Fprintf(a.out, " --tau-u %v", time.Duration(math.Ceil(*r.UConstantS*1e4))*100*time.Microsecond)
+	}
+	fmt.Fprintln(a.out)
 }
 
 // parseRuns reads BEGIN..END.

@@ -57,8 +57,8 @@ func (r *correctionReport) writeSVG(w io.Writer) error {
 		}
 		pl.Legend.Add(l.name, thumb)
 	}
-	pl.Legend.Top = true
-	pl.Legend.XOffs, pl.Legend.YOffs = -3*vg.Millimeter, -2*vg.Millimeter
+	pl.Legend.Top, pl.Legend.Left = true, true
+	pl.Legend.XOffs, pl.Legend.YOffs = 5*vg.Millimeter, -2*vg.Millimeter
 	pl.Y.Min, pl.Y.Max = low, high
 	c, err := pl.WriterTo(pictureWidth, pictureHeight, "svg")
 	if err != nil {
@@ -78,11 +78,12 @@ func (r *correctionReport) extent() (low, high float64) {
 	for _, x := range r.raw {
 		high = max(high, float64(x.Power))
 	}
+	read := high
 	for _, x := range r.truth {
-		high = max(high, min(float64(x.Power), 1.6*high))
-		low = min(low, max(float64(x.Power), -0.15*high))
+		high = max(high, min(float64(x.Power), 1.3*read))
+		low = min(low, max(float64(x.Power), -0.15*read))
 	}
-	return low, 1.25 * high
+	return low, 1.6 * high // room for the legend
 }
 
 // shade fills the phases, and names them once each in the legend.

@@ -110,6 +110,9 @@ func correctLag(rs []correct.Reading, p *sensor.Profile, o correct.Options) (*co
 		TotalJ: number(float64(e)), TotalUJ: number(float64(u)), NoiseW: number(float64(res.Sigma)), Warnings: res.Warnings,
 		raw: res.Readings, truth: res.Corrected,
 	}
+	if p.UTau == 0 {
+		r.Warnings = append(r.Warnings, "± U leaves out what the constant's own uncertainty makes: give it by --tau-u, as correct fit tells it")
+	}
 	if l := res.Level; l != nil {
 		r.Level = &levelReport{float64(l.Idle), float64(l.Active), float64(l.Threshold), l.Clear, l.Statement}
 	}

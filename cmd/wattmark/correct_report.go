@@ -198,7 +198,11 @@ func (r *correctionReport) render(w io.Writer, plot bool) {
 	fmt.Fprintf(w, "%s  %s\n", r.Readings, r.Field)
 	fmt.Fprintf(w, "  sensor   %v\n", r.Sensor)
 	if r.SpacingS != nil {
-		fmt.Fprintf(w, "  read     every %v; %d readings used\n", measure.Seconds(*r.SpacingS), r.Used)
+		fmt.Fprintf(w, "  read     every %v; %d %s used", measure.Seconds(*r.SpacingS), r.Used, map[bool]string{true: "renewals", false: "readings"}[r.Sensor.WindowS > 0])
+		if r.NoiseW != nil && r.Sensor.ConstantS > 0 {
+			fmt.Fprintf(w, "; one of them corrected is uncertain by %v (k = 1)", measure.Watt(*r.NoiseW))
+		}
+		fmt.Fprintln(w)
 	}
 	if r.Level != nil {
 		fmt.Fprintf(w, "  level    %s\n", r.Level.Statement)

@@ -35,6 +35,8 @@ type Profile struct {
 	Model Model `json:"model"`
 	// Undecided: the other fitted about equally well. Both are in Evidence.
 	Undecided bool `json:"undecided"`
+	// Weak: the load that it was read from hardly tells the window or τ.
+	Weak bool `json:"weak"`
 
 	// Period is the time from one renewal of the register to the next, Jitter the
 	// standard deviation of a renewal about its place.
@@ -48,6 +50,12 @@ type Profile struct {
 	UTau    measure.Seconds `json:"tau_u_s"`
 	Delay   measure.Seconds `json:"delay_s"`
 	UDelay  measure.Seconds `json:"delay_u_s"`
+
+	// Lag is how far readings, polled at any time, lie behind the power in the mean:
+	// delay, half of a window or all of τ, and half a period for which the register
+	// keeps its value. It is what Burtscher's correction wants as its constant.
+	Lag  measure.Seconds `json:"lag_s"`
+	ULag measure.Seconds `json:"lag_u_s"`
 
 	// Gain and Offset are the static line from true watts to the reading. Against
 	// kernel events alone, whose power nobody measured, they are 1 and 0, and
@@ -77,6 +85,8 @@ type Evidence struct {
 	// DeltaAIC is how much worse the other model's criterion is, on the effective
 	// number of renewals (Akaike 1974).
 	DeltaAIC float64 `json:"delta_aic"`
+	// Vuong is by how many standard deviations the preferred model is the better one.
+	Vuong float64 `json:"vuong_z"`
 }
 
 // Fit is one model fitted. Constant is the boxcar's window or the lag's τ; every

@@ -76,9 +76,16 @@ func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kern
 	return out
 }
 
-// FromProfile is the lag of a first-order profile.
+// FromProfile is the lag of a first-order profile, for readings that are taken to be
+// its delay older than their time stamps. Where the profile knows by how much polled
+// readings lie behind in the mean, which the register's own keeping adds to, that is
+// the constant.
 func FromProfile(p *sensor.Profile) Lag {
-	return Lag{C: p.Tau, U: p.UTau, Noise: p.Noise, Gain: p.Gain, UGain: p.UGain, Offset: p.Offset, UOffset: p.UOffset}
+	c, u := p.Tau, p.UTau
+	if p.Lag > p.Delay {
+		c, u = p.Lag-p.Delay, p.ULag
+	}
+	return Lag{C: c, U: u, Noise: p.Noise, Gain: p.Gain, UGain: p.UGain, Offset: p.Offset, UOffset: p.UOffset}
 }
 
 // Activities are kernels as activities: one that begins while another runs waits for

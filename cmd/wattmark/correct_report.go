@@ -16,7 +16,7 @@ import (
 type correctionReport struct {
 	Readings   string            `json:"readings"`
 	Field      string            `json:"field,omitempty"`
-	Sensor     sensorReport      `json:"sensor"`
+	Sensor     correctedSensor   `json:"sensor"`
 	SpacingS   *float64          `json:"spacing_s"` // between readings, median
 	Used       int               `json:"readings_used"`
 	Level      *levelReport      `json:"level,omitempty"`
@@ -31,7 +31,7 @@ type correctionReport struct {
 	raw, truth []correct.Reading // to draw
 }
 
-type sensorReport struct {
+type correctedSensor struct {
 	Model     string  `json:"model"`
 	ConstantS float64 `json:"constant_s,omitempty"`
 	UConstant float64 `json:"constant_u_s,omitempty"`
@@ -75,10 +75,11 @@ type unseenReport struct {
 	CapW   float64 `json:"cap_w"`
 }
 
-func newSensorReport(p *sensor.Profile, slope string) sensorReport {
-	r := sensorReport{Model: string(p.Model), WindowS: float64(p.Window), PeriodS: float64(p.Period), DelayS: float64(p.Delay)}
+func newCorrectedSensor(p *sensor.Profile, slope string) correctedSensor {
+	r := correctedSensor{Model: string(p.Model), WindowS: float64(p.Window), PeriodS: float64(p.Period), DelayS: float64(p.Delay)}
 	if p.Model == sensor.FirstOrder {
-		r.ConstantS, r.UConstant, r.Slope = float64(p.Tau), float64(p.UTau), slope
+		l := correct.FromProfile(p)
+		r.ConstantS, r.UConstant, r.Slope = float64(l.C), float64(l.U), slope
 	}
 	return r
 }
@@ -106,11 +107,11 @@ func correctLag(rs []correct.Reading, p *sensor.Profile, o correct.Options) (*co
 	}
 	e, u := res.Total()
 	r := &correctionReport{
-		Sensor: newSensorReport(p, o.Lag.Slope.String()), SpacingS: number(float64(correct.Spacing(rs))), Used: len(res.Readings),
+		Sensor: newCorrectedSensor(p, o.Lag.Slope.String()), SpacingS: number(float64(correct.Spacing(rs))), Used: len(res.Readings),
 		TotalJ: number(float64(e)), TotalUJ: number(float64(u)), NoiseW: number(float64(res.Sigma)), Warnings: res.Warnings,
 		raw: res.Readings, truth: res.Corrected,
 	}
-	if p.UTau == 0 {
+	if o.Lag.U == 0 {
 		r.Warnings = append(r.Warnings, "± U leaves out what the constant's own uncertainty makes: give it by --tau-u, as correct fit tells it")
 	}
 	if l := res.Level; l != nil {
@@ -131,7 +132,7 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 	if err := correct.Check(renewals); err != nil {
 		return nil, fmt.Errorf("%w (renewals of the register in %d readings)", err, len(rs))
 	}
-	r := &correctionReport{Sensor: newSensorReport(p, ""), SpacingS: number(float64(correct.Spacing(rs))), Used: len(renewals), raw: rs}
+	r := &correctionReport{Sensor: newCorrectedSensor(p, ""), SpacingS: number(float64(correct.Spacing(rs))), Used: len(renewals), raw: rs}
 	if kernel == (correct.Span{}) {
 		kernel = correct.Span{From: renewals[0].At - p.Delay, To: renewals[len(renewals)-1].At - p.Delay}
 	}
@@ -182,7 +183,7 @@ func powerRange(rs []correct.Reading, f correctFlags) (low, high measure.Watt) {
 	return low, high
 }
 
-func (s sensorReport) String() string {
+func (s correctedSensor) String() string {
 	if s.Model == string(sensor.FirstOrder) {
 		u := ""
 		if s.UConstant > 0 {

@@ -16,12 +16,12 @@ import (
 
 // taskCorrection is what correct says of a task.
 type taskCorrection struct {
-	TaskID  int64          `json:"task_id"`
-	Field   string         `json:"field"`
-	Sensor  sensorReport   `json:"sensor"`
-	RawJ    *float64       `json:"raw_energy_j"`
-	Stored  bool           `json:"stored"`
-	Methods []methodReport `json:"methods"`
+	TaskID  int64           `json:"task_id"`
+	Field   string          `json:"field"`
+	Sensor  correctedSensor `json:"sensor"`
+	RawJ    *float64        `json:"raw_energy_j"`
+	Stored  bool            `json:"stored"`
+	Methods []methodReport  `json:"methods"`
 }
 
 // correctTask corrects the stored readings of a task's sensor, and stores what comes
@@ -69,7 +69,7 @@ func (a *app) correctTask(ctx context.Context, arg string, p *sensor.Profile, f 
 		}
 	}
 	r := newReport(t, a.db)
-	out := taskCorrection{TaskID: int64(t.ID), Field: field, Sensor: newSensorReport(&profile, correct.Symmetric.String()), Stored: !f.noStore}
+	out := taskCorrection{TaskID: int64(t.ID), Field: field, Sensor: newCorrectedSensor(&profile, correct.Symmetric.String()), Stored: !f.noStore}
 	if raw, err := correct.Integrate(rs, work); err == nil {
 		out.RawJ = number(float64(raw))
 	}

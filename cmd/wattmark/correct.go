@@ -119,8 +119,8 @@ func (f *correctFlags) kernel() (correct.Span, error) {
 	return s, nil
 }
 
-// sensorOf is what the flags say of the sensor: a profile, and of a lag the options.
-func (a *app) sensorOf(ctx context.Context, f *correctFlags) (*sensor.Profile, correct.Options, error) {
+// sensorFrom is what the flags say of the sensor: a profile, and of a lag the options.
+func (a *app) sensorFrom(ctx context.Context, f *correctFlags) (*sensor.Profile, correct.Options, error) {
 	slope, err := correct.ParseSlope(f.slope)
 	if err != nil {
 		return nil, correct.Options{}, withCode(exitUsage, fmt.Errorf("--slope: %w", err))
@@ -138,7 +138,7 @@ func (a *app) sensorOf(ctx context.Context, f *correctFlags) (*sensor.Profile, c
 	p := &sensor.Profile{Field: f.field, Gain: 1, Delay: measure.SecondsOf(f.delay), Period: measure.SecondsOf(f.period)}
 	switch {
 	case f.profile != "":
-		p, err = a.storedProfile(ctx, f.profile)
+		p, err = a.namedProfile(ctx, f.profile)
 		if err != nil {
 			return nil, o, err
 		}
@@ -168,8 +168,8 @@ func (a *app) sensorOf(ctx context.Context, f *correctFlags) (*sensor.Profile, c
 	return p, o, p.Validate()
 }
 
-// storedProfile reads the newest version of a sensor's profile.
-func (a *app) storedProfile(ctx context.Context, name string) (*sensor.Profile, error) {
+// namedProfile reads the newest version of a sensor's profile.
+func (a *app) namedProfile(ctx context.Context, name string) (*sensor.Profile, error) {
 	db, err := a.openDB(ctx)
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (a *app) correct(ctx context.Context, args []string, f correctFlags) error 
 	if err != nil {
 		return err
 	}
-	p, o, err := a.sensorOf(ctx, &f)
+	p, o, err := a.sensorFrom(ctx, &f)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ a model with the constants of Burtscher, Zecena and Zong, no measurement.`,
 				at = end + measure.SecondsOf(gap)
 			}
 			m.End = m.T4() + 4
-			return a.printModel(m)
+			return a.printK20(m)
 		},
 	}
 	fl := c.Flags()
@@ -50,7 +50,7 @@ a model with the constants of Burtscher, Zecena and Zong, no measurement.`,
 	return a.jsonFlag(c)
 }
 
-func (a *app) printModel(m correct.Model) error {
+func (a *app) printK20(m correct.Model) error {
 	rs := m.Readings()
 	if a.json {
 		type reading struct {

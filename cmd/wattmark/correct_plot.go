@@ -36,8 +36,8 @@ func (r *correctionReport) writeSVG(w io.Writer) error {
 	}
 	pl.Add(plotter.NewGrid())
 	lines := []pictureLine{
-		{"corrected", look{color: color.RGBA{0xd5, 0x5e, 0x00, 0xff}, width: 0.8}, points(r.truth)},
-		{"as read", look{color: color.RGBA{0x00, 0x72, 0xb2, 0xff}, width: 1.6}, points(r.raw)},
+		{"corrected", look{color: color.RGBA{0xd5, 0x5e, 0x00, 0xff}, width: 0.8}, readingPoints(r.truth)},
+		{"as read", look{color: color.RGBA{0x00, 0x72, 0xb2, 0xff}, width: 1.6}, readingPoints(r.raw)},
 	}
 	if l := r.Level; l != nil && len(r.raw) > 0 {
 		a, b := float64(r.raw[0].At), float64(r.raw[len(r.raw)-1].At)
@@ -108,7 +108,7 @@ func (r *correctionReport) shade(pl *plot.Plot, low, high float64) error {
 	return nil
 }
 
-func points(rs []correct.Reading) plotter.XYs {
+func readingPoints(rs []correct.Reading) plotter.XYs {
 	out := make(plotter.XYs, len(rs))
 	for i, x := range rs {
 		out[i] = plotter.XY{X: float64(x.At), Y: float64(x.Power)}

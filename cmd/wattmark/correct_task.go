@@ -51,7 +51,7 @@ func (a *app) correctTask(ctx context.Context, arg string, p *sensor.Profile, f 
 	if err != nil {
 		return err
 	}
-	kernels, err := taskKernels(ctx, db, t.ID, from)
+	kernels, err := correctedKernels(ctx, db, t.ID, from)
 	if err != nil {
 		return err
 	}
@@ -113,8 +113,8 @@ func storeCorrected(ctx context.Context, db *store.DB, id store.TaskID, list []v
 	return db.PutMethods(ctx, id, results)
 }
 
-// taskKernels are a task's kernels in seconds since origin.
-func taskKernels(ctx context.Context, db *store.DB, id store.TaskID, origin time.Time) ([]validate.Kernel, error) {
+// correctedKernels are a task's kernels in seconds since origin.
+func correctedKernels(ctx context.Context, db *store.DB, id store.TaskID, origin time.Time) ([]validate.Kernel, error) {
 	ks, err := db.Kernels(ctx, id)
 	if err != nil {
 		return nil, err

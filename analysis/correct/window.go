@@ -32,8 +32,8 @@ type Smooth struct {
 // ErrWindow is wrapped where a windowed sensor's readings cannot be undone.
 var ErrWindow = errors.New("the window cannot be undone")
 
-// maxCells bounds the work: a minute of a 100 ms sensor at a hundredth of it.
-const maxCells = 60000
+// maxCells bounds the memory: seven hours of a sensor that is renewed every 100 ms.
+const maxCells = 500000
 
 // Deconvolve undoes the window of a boxcar sensor. Renewals are as [Renewals] gives
 // them; cell is the length of the pieces, zero for half a period; floor is what the
@@ -55,7 +55,7 @@ func Deconvolve(renewals []Reading, p *sensor.Profile, cell measure.Seconds, flo
 	from := renewals[0].At - p.Delay - p.Window
 	n := int(math.Ceil(float64((renewals[len(renewals)-1].At - p.Delay - from) / cell)))
 	if n > maxCells || n < 3 {
-		return nil, fmt.Errorf("correct: %w: %d pieces of %v: want 3 to %d", ErrWindow, n, cell, maxCells)
+		return nil, fmt.Errorf("correct: %w: %d pieces of %v: want 3 to %d: cut out what is wanted", ErrWindow, n, cell, maxCells)
 	}
 	s := &Smooth{From: from, Cell: cell, uGain: p.UGain, uOffset: p.UOffset}
 	e := newEquations(renewals, p, s, n)

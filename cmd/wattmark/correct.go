@@ -208,6 +208,9 @@ func (a *app) correct(ctx context.Context, args []string, f correctFlags) error 
 		return fmt.Errorf("%s: %w", f.readings, err)
 	}
 	r.Readings, r.Field = f.readings, field
+	if p.Undecided || p.Weak {
+		r.Warnings = append(r.Warnings, "the profile does not tell a lag from a window well, or not its constant: wattmark sensor shows why")
+	}
 	if f.svg != "" {
 		if err := writeFile(f.svg, r.writeSVG); err != nil {
 			return err

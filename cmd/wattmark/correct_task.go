@@ -27,8 +27,8 @@ type taskCorrection struct {
 // correctTask corrects the stored readings of a task's sensor, and stores what comes
 // out as software methods.
 func (a *app) correctTask(ctx context.Context, arg string, p *sensor.Profile, f correctFlags) error {
-	if f.givenFrom || f.givenTo || f.svg != "" {
-		return withCode(exitUsage, errors.New("--from, --to and --svg are for files: a task knows when its work ran, and wattmark show draws it"))
+	if f.givenFrom || f.givenTo || f.svg != "" || f.level != 0 || f.floor != 0 || f.cap != 0 || f.slope != correct.Symmetric.String() {
+		return withCode(exitUsage, errors.New("--from, --to, --svg, --level, --slope, --floor and --cap are for files: a task knows when its work ran"))
 	}
 	db, err := a.openDB(ctx)
 	if err != nil {

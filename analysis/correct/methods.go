@@ -23,45 +23,12 @@ const (
 // window shorter than its period, which leaves time unseen and the energy to a
 // bound, unless kernels are known. Readings come as polled, in order of time.
 func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kernel) []validate.Method {
-	var out []validate.Method
-	add := func(name string, course []Reading, e Energy, note string, err error) {
-		m := validate.Method{Name: p.Field + " " + name, Readings: course, Energy: e.Energy, Note: note}
-		if p.Field == "" {
-			m.Name = name
-		}
-		if err != nil {
-			m.Energy, m.Note = measure.Joule(math.NaN()), err.Error()
-		} else {
-			m.Note = fmt.Sprintf("± %v; %s", e.U, note)
-		}
-		out = append(out, m)
-	}
 	rs = Tidy(rs)
-	if p.Model == sensor.FirstOrder {
-		l, shifted := FromProfile(p), shift(rs, -p.Delay)
-		e, err := l.Energy(shifted, work)
-		var course []Reading
-		if err == nil {
-			course = l.True(shifted)
-		}
-		add(MethodSlope, course, e, fmt.Sprintf("C = %v", l.C), err)
-	} else if renewals := Renewals(rs, p.Period); p.Window < p.Period {
-		floor, cap := extremes(rs)
-		u, err := FindUnseen(renewals, p, work, floor, cap)
-		if err == nil {
-			err = fmt.Errorf("no number, a bound: %v", u)
-		}
-		add(MethodSmooth, renewals, Energy{}, "", err)
-	} else {
-		s, err := Deconvolve(renewals, p, 0, 0)
-		var e Energy
-		var course []Reading
-		if err == nil {
-			course = s.Readings()
-			e, err = s.Energy(work)
-		}
-		add(MethodSmooth, course, e, fmt.Sprintf("mean of %v every %v", p.Window, p.Period), err)
+	first := bySlope
+	if p.Model == sensor.Boxcar {
+		first = byWindow
 	}
+	out := []validate.Method{first(rs, p, work)}
 	if len(kernels) == 0 {
 		return out
 	}
@@ -72,8 +39,49 @@ func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kern
 		course = l.Course()
 		e, err = l.Energy(work)
 	}
-	add(MethodKernels, course, e, "a steady power for each name of kernel", err)
-	return out
+	return append(out, method(p, MethodKernels, course, e, "a steady power for each name of kernel", err))
+}
+
+// method is a way with what came of it.
+func method(p *sensor.Profile, name string, course []Reading, e Energy, note string, err error) validate.Method {
+	m := validate.Method{Name: p.Field + " " + name, Readings: course, Energy: e.Energy, Note: fmt.Sprintf("± %v; %s", e.U, note)}
+	if p.Field == "" {
+		m.Name = name
+	}
+	if err != nil {
+		m.Energy, m.Note = measure.Joule(math.NaN()), err.Error()
+	}
+	return m
+}
+
+func bySlope(rs []Reading, p *sensor.Profile, work Span) validate.Method {
+	l, moved := FromProfile(p), shift(Collapse(rs, Near, p.Period), -p.Delay)
+	e, err := l.Energy(moved, work)
+	var course []Reading
+	if err == nil {
+		course = l.True(moved)
+	}
+	return method(p, MethodSlope, course, e, fmt.Sprintf("C = %v", l.C), err)
+}
+
+func byWindow(rs []Reading, p *sensor.Profile, work Span) validate.Method {
+	renewals := Renewals(rs, p.Period)
+	if p.Window < p.Period {
+		floor, cap := extremes(rs)
+		u, err := FindUnseen(renewals, p, work, floor, cap)
+		if err == nil {
+			err = fmt.Errorf("no number, a bound: %v", u)
+		}
+		return method(p, MethodSmooth, renewals, Energy{}, "", err)
+	}
+	s, err := Deconvolve(renewals, p, 0, 0)
+	var e Energy
+	var course []Reading
+	if err == nil {
+		course = s.Readings()
+		e, err = s.Energy(work)
+	}
+	return method(p, MethodSmooth, course, e, fmt.Sprintf("mean of %v every %v", p.Window, p.Period), err)
 }
 
 // FromProfile is the lag of a first-order profile, for readings that are taken to be

@@ -58,7 +58,7 @@ docs/correction.md tells the equations, and what can be recovered of which senso
   wattmark correct fit --readings smi.csv
   wattmark correct --readings smi.csv --tau 58ms --from 1.2 --to 7.2
   wattmark correct 42 --field average --window 1s --period 100ms
-  wattmark correct 42 --profile h200`,
+  wattmark correct 42 --profile 'GPU-… average'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.givenFrom, f.givenTo = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
 			return a.correct(cmd.Context(), args, f)

@@ -32,12 +32,10 @@ func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kern
 	if len(kernels) == 0 {
 		return out
 	}
-	l, err := FindLevels(Renewals(rs, p.Period), p, Activities(kernels))
-	var e Energy
+	l, e, err := LevelsEnergy(Renewals(rs, p.Period), p, Activities(kernels), work)
 	var course []Reading
-	if err == nil {
+	if l != nil {
 		course = l.Course()
-		e, err = l.Energy(work)
 	}
 	return append(out, method(p, MethodKernels, course, e, "a steady power for each name of kernel", err))
 }
@@ -74,12 +72,10 @@ func byWindow(rs []Reading, p *sensor.Profile, work Span) validate.Method {
 		}
 		return method(p, MethodSmooth, renewals, Energy{}, "", err)
 	}
-	s, err := Deconvolve(renewals, p, 0, 0)
-	var e Energy
+	s, e, err := SmoothEnergy(renewals, p, 0, work)
 	var course []Reading
-	if err == nil {
+	if s != nil {
 		course = s.Readings()
-		e, err = s.Energy(work)
 	}
 	return method(p, MethodSmooth, course, e, fmt.Sprintf("mean of %v every %v", p.Window, p.Period), err)
 }

@@ -136,3 +136,30 @@ func TestTheFloorHolds(t *testing.T) {
 	t.Logf("%v ± %v of %v, %d held", e.Energy, e.U, load.Energy(span.From, span.To), s.Held)
 	near(t, "energy", float64(e.Energy), float64(load.Energy(span.From, span.To)), 0.02)
 }
+
+// A window that is known badly makes the energy near a step uncertain.
+func TestTheWindowsUncertaintyIsCarried(t *testing.T) {
+	p := &sensor.Profile{Model: sensor.Boxcar, Period: 0.1, Window: 1, Gain: 1}
+	rs, kernels, _ := pulses(t, p, 0.5, 0.5)
+	span := Span{From: 4, To: 4.5}
+	_, sure, err := SmoothEnergy(Renewals(rs, p.Period), p, 0, span)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.UWindow, p.UDelay = 0.1, 0.1
+	_, unsure, err := SmoothEnergy(Renewals(rs, p.Period), p, 0, span)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unsure.Energy != sure.Energy || unsure.U < 2*sure.U || len(unsure.Budget) < len(sure.Budget)+2 {
+		t.Errorf("%v ± %v, with an unsure window %v ± %v (%v)", sure.Energy, sure.U, unsure.Energy, unsure.U, unsure.Budget)
+	}
+	l, e, err := LevelsEnergy(Renewals(rs, p.Period), p, Activities(kernels), span)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := must(l.Energy(span))(t)
+	if e.U <= plain.U {
+		t.Errorf("by kernels ± %v, without the profile's uncertainties ± %v", e.U, plain.U)
+	}
+}

@@ -148,11 +148,7 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 		r.Warnings = append(r.Warnings, "the sensor does not look all the time: no number, a bound. Of a task whose kernels are known there is one: wattmark correct TASK")
 		return r, nil
 	}
-	s, err := correct.Deconvolve(renewals, p, 0, measure.Watt(f.floor))
-	if err != nil {
-		return nil, err
-	}
-	e, err := s.Energy(kernel)
+	s, e, err := correct.SmoothEnergy(renewals, p, measure.Watt(f.floor), kernel)
 	if err != nil {
 		return nil, err
 	}

@@ -202,18 +202,18 @@ func renderFoundClock(w io.Writer, c *validate.Clock) {
 		return
 	}
 	fmt.Fprintf(w, "           the offset is that at %.3f s, %s; found by %d edges of the power, %d lie off, %d not seen",
-		float64(*c.OffsetAt), plusMinus(float64(c.Offset), float64(c.OffsetU), 1e3, "ms"), f.Edges, f.Rejected, f.Unseen)
+		float64(*c.OffsetAt), scaledU(float64(c.Offset), float64(c.OffsetU), 1e3, "ms"), f.Edges, f.Rejected, f.Unseen)
 	if !math.IsNaN(float64(f.Scatter)) {
 		fmt.Fprintf(w, "; one scatters by %.3f ms", 1e3*float64(f.Scatter))
 	}
 	fmt.Fprintln(w)
 	for _, b := range f.Breaks {
-		fmt.Fprintf(w, "           %s at %.3f s: %s\n", plusMinus(float64(b.Size), float64(b.U), 1e3, "ms"), float64(b.At), b.Note)
+		fmt.Fprintf(w, "           %s at %.3f s: %s\n", scaledU(float64(b.Size), float64(b.U), 1e3, "ms"), float64(b.At), b.Note)
 	}
 }
 
-// plusMinus writes a value with its expanded uncertainty.
-func plusMinus(v, u, scale float64, unit string) string {
+// scaledU writes a value with its expanded uncertainty.
+func scaledU(v, u, scale float64, unit string) string {
 	if math.IsNaN(u) {
 		return fmt.Sprintf("%+.3f %s", v*scale, unit)
 	}

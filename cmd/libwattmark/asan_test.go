@@ -30,9 +30,14 @@ func TestUnderAddressSanitizer(t *testing.T) {
 	// Leaks are not looked for: Go's runtime keeps threads and memory to the end.
 	r.more = []string{"LD_LIBRARY_PATH=" + dir + ":" + r.dir, "ASAN_OPTIONS=detect_leaks=0:abort_on_error=0"}
 	const report = "ERROR: AddressSanitizer"
-	for _, name := range []string{"plain", "two", "threads", "misuse", "paper"} {
+	for _, name := range []string{"plain", "two", "threads", "misuse", "paper", "daemon plain", "daemon two", "daemon misuse", "daemon paper"} {
 		r.db = filepath.Join(t.TempDir(), "power.db")
 		r.open() // makes it: the instrumented SQLite takes long for that
+		r.host = "none"
+		name, through := strings.CutPrefix(name, "daemon ")
+		if through {
+			r.startHost()
+		}
 		o := finish(t, r.command(filepath.Join(dir, "drive"), name))
 		// 9: a machine so slow that a marker was spoilt, which is not the matter here.
 		if (o.code != 0 && o.code != 9) || strings.Contains(o.err, report) {

@@ -60,9 +60,9 @@ func TestDeathBetweenTheMarkers(t *testing.T) {
 }
 
 // A program that ends without wm_end frees the bench at once.
-func TestExitWithoutEnd(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestExitWithoutEnd(t *testing.T) { inBothModes(t, exitWithoutEnd) }
+
+func exitWithoutEnd(t *testing.T, r *rig) {
 	if o := r.drive("leave"); o.code != 0 {
 		t.Fatalf("exit code %d\n%s", o.code, o.err)
 	}

@@ -130,6 +130,7 @@ static int threads(void) {
 }
 
 static int misuse(void) {
+  int daemonThere = strncmp(getenv("WATTMARK_HOST"), "unix:", 5) == 0;
   wm_options o = quick(), bad;
   wm_measurement m, other;
   need(wm_end(42, NULL) == WM_E_HANDLE, "end before begin");
@@ -152,10 +153,22 @@ static int misuse(void) {
   need(wm_begin("lab", "x", &bad, &m) == WM_E_GPU && strstr(wm_error(), "per-thread"), "per-thread stream");
   bad = o;
   bad.database = "/";
-  need(wm_begin("lab", "x", &bad, &m) == WM_E_DATABASE, "database");
+  need(wm_begin("lab", "x", &bad, &m) == (daemonThere ? WM_E_ARGUMENT : WM_E_DATABASE), "database");
   bad = o;
   bad.monitor = "127.0.0.1:1";
-  need(wm_begin("lab", "x", &bad, &m) == WM_E_MONITOR && strstr(wm_error(), "is wattmark monitor running there"), "monitor");
+  int code = wm_begin("lab", "x", &bad, &m);
+  if (daemonThere)
+    need(code == WM_E_ARGUMENT && strstr(wm_error(), "WATTMARK_HOST=none"), "another monitor than the daemon's");
+  else
+    need(code == WM_E_MONITOR && strstr(wm_error(), "is wattmark monitor running there"), "monitor");
+  bad = o;
+  bad.host = "unix:/no/such/socket";
+  need(wm_begin("lab", "x", &bad, &m) == WM_E_HOST && strstr(wm_error(), "is wattmark host running there"), "host");
+  bad.host = "tcp:1";
+  need(wm_begin("lab", "x", &bad, &m) == WM_E_ARGUMENT && strstr(wm_error(), "unix:PATH"), "no place of a host");
+  bad.size = offsetof(wm_options, host); /* compiled before there were daemons */
+  bad.lease_ms = 10;
+  need(wm_begin("lab", "x", &bad, &m) == WM_E_ARGUMENT && strstr(wm_error(), "lease"), "an older program");
   bad = o;
   bad.device = "7";
   need(wm_begin("lab", "x", &bad, &m) == WM_E_GPU, "device");

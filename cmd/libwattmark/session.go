@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -247,9 +248,17 @@ func (s *session) close() error {
 func (s *session) finish() (store.Task, error) {
 	if err := s.m.End(); err != nil {
 		t, other := s.result()
-		return t, errors.Join(err, other)
+		return t, both(err, other)
 	}
 	return s.result()
+}
+
+// both joins an error and what followed from it, which often repeats it.
+func both(first, then error) error {
+	if then == nil || strings.Contains(first.Error(), then.Error()) {
+		return first
+	}
+	return errors.Join(first, then)
 }
 
 // result waits for the task and closes all. A task that lacks something is an

@@ -63,7 +63,6 @@ func (f *failing) PlayMarker(ctx context.Context, s marker.Spec, k marker.Kind) 
 type rig struct {
 	live    *board.Live
 	device  *sim.Device
-	sensor  *sim.Sensor
 	monitor *monitorclient.Client
 	db      *store.DB
 	server  *Server
@@ -352,7 +351,7 @@ func outOfLine(t *testing.T, r *rig) {
 	if o.Failure.GetKind() != wattmarkv1.FailureKind_FAILURE_KIND_ARGUMENT || o.Task != nil {
 		t.Errorf("a lease that cannot be: %+v", o)
 	}
-	open := opened(&wattmarkv1.OpenMeasurement{Name: "x", Holder: "x@y", WarmUp: durationpb.New(time.Millisecond), NoSensor: true})
+	open := opened(&wattmarkv1.OpenMeasurement{Name: "x", User: "lab", Holder: "x@y", WarmUp: durationpb.New(time.Millisecond), NoSensor: true})
 	for name, c := range map[string]struct {
 		answer func(*wattmarkv1.Command) *wattmarkv1.MeasureRequest
 		why    string

@@ -27,6 +27,7 @@ var buildDir string
 func TestMain(m *testing.M) {
 	// The environment of who runs the tests must not decide what they see.
 	_ = os.Unsetenv("WATTMARK_DB")
+	_ = os.Unsetenv("WATTMARK_MONITOR")
 	dir, err := os.MkdirTemp("", "wattmark-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -111,23 +111,9 @@ func TestDaemonIsStopped(t *testing.T) {
 	}
 }
 
-// A second daemon on a socket goes away politely; the first one serves on.
-func TestSecondDaemon(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.startHost()
-	o := finish(t, r.command(filepath.Join(r.dir, "wattmark"), "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", strings.TrimPrefix(r.host, "unix:")))
-	if o.code != 1 || !strings.Contains(o.err, "another host daemon serves this socket: process ") || !strings.Contains(o.err, "--socket") {
-		t.Errorf("exit code %d: %s", o.code, o.err)
-	}
-	if o := r.drive("plain"); o.code != 0 {
-		t.Errorf("exit code %d: %s", o.code, o.err)
-	}
-}
-
 // Without WATTMARK_HOST a program measures through the daemon at the default
 // socket; where there is none, on its own; where one was and nobody answers, not
-// at all.
+// at all. A second daemon there goes away politely; the first one serves on.
 func TestDefaultSocket(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -148,6 +134,10 @@ func TestDefaultSocket(t *testing.T) {
 	h := r.startHostAt("") // the default
 	if !strings.Contains(h.said(), filepath.Join(run, "wattmark", "host.sock")) {
 		t.Errorf("it serves elsewhere: %s", h.said())
+	}
+	o := finish(t, r.command(filepath.Join(r.dir, "wattmark"), "host", "--db", r.db, "--listen", "127.0.0.1:0"))
+	if o.code != 1 || !strings.Contains(o.err, fmt.Sprint("another host daemon serves this socket: process ", h.cmd.Process.Pid)) || !strings.Contains(o.err, "--socket") {
+		t.Errorf("a second daemon: exit code %d: %s", o.code, o.err)
 	}
 	plain(0, "")
 	if !strings.Contains(h.said(), `msg="a measurement has ended" name=plain user=lab program="drive, process `) {

@@ -8,6 +8,7 @@ import "C"
 import (
 	"errors"
 
+	"wattmark/hostagent"
 	"wattmark/hostagent/bracket"
 	"wattmark/hostagent/cuda"
 	"wattmark/hostagent/hostlink"
@@ -51,6 +52,8 @@ var codes = []struct {
 	{cuda.ErrNoDevice, C.WM_E_GPU},
 	{cuda.ErrStream, C.WM_E_GPU},
 	{cuda.ErrCUDA, C.WM_E_GPU},
+	{hostagent.ErrMIG, C.WM_E_GPU},
+	{hostlink.ErrProgram, C.WM_E_GPU},
 	{errDatabase, C.WM_E_DATABASE},
 	{hostlink.ErrDatabase, C.WM_E_DATABASE},
 	{store.ErrNotFound, C.WM_E_DATABASE},

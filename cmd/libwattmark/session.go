@@ -126,9 +126,6 @@ func (s *session) prepare(ctx context.Context, q request) error {
 	if _, err := s.dev.Settle(); err != nil {
 		return err
 	}
-	if err := gpus.Whole(s.dev.Info()); err != nil {
-		return err
-	}
 	socket, err := hostsocket.Find(q.host)
 	if err != nil {
 		return err
@@ -142,6 +139,9 @@ func (s *session) prepare(ctx context.Context, q request) error {
 
 // embed measures here.
 func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) error {
+	if err := gpus.Whole(s.dev.Info()); err != nil {
+		return err
+	}
 	db, err := openDatabase(ctx, firstOf(q.database, defaultDB))
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"wattmark/api"
 	"wattmark/api/wire"
 	"wattmark/hostagent"
+	"wattmark/hostagent/gpus"
 	"wattmark/hostagent/hostlink"
 	"wattmark/hostagent/hostsocket"
 	"wattmark/hostagent/measurement"
@@ -47,8 +48,8 @@ func (a *app) openPrograms(db *store.DB, f hostFlags, log *slog.Logger) (*progra
 		return &programs{}, nil
 	}
 	mode, err := strconv.ParseUint(f.mode, 8, 32)
-	if err != nil {
-		return nil, withCode(exitUsage, fmt.Errorf("--socket-mode %s: want 0600 or 0660", f.mode))
+	if err != nil || mode != 0o600 && mode != 0o660 {
+		return nil, withCode(exitUsage, fmt.Errorf("--socket-mode %s: want 0600 for this user alone, or 0660 for its group too", f.mode))
 	}
 	path, err := filepath.Abs(db.Path())
 	if err != nil {
@@ -60,12 +61,12 @@ func (a *app) openPrograms(db *store.DB, f hostFlags, log *slog.Logger) (*progra
 	}
 	if p.listener, err = hostsocket.Listen(firstOf(f.socket, hostsocket.Default()), fs.FileMode(mode)); err != nil {
 		if errors.Is(err, hostsocket.ErrTaken) {
-			err = fmt.Errorf("%w: stop it, or choose another --socket (or none)", err)
+			err = fmt.Errorf("%w: stop it first", err)
 		}
-		return nil, errors.Join(err, p.monitor.Close())
+		return nil, errors.Join(fmt.Errorf("host: %w; or choose another --socket, or --socket none to measure for no programs", err), p.monitor.Close())
 	}
 	p.link = hostlink.NewServer(hostlink.Config{
-		DB: db, Database: path, Monitor: p.monitor, Sensor: sensorOf, Version: version(), Log: log,
+		DB: db, Database: path, Monitor: p.monitor, Admit: gpus.Whole, Sensor: sensorOf, Version: version(), Log: log,
 	})
 	p.server = grpc.NewServer(wire.ServerOptions()...)
 	p.link.Register(p.server)

@@ -51,6 +51,7 @@ var kinds = []struct {
 	{errCancelled, wattmarkv1.FailureKind_FAILURE_KIND_CANCELLED},
 	{ErrLost, wattmarkv1.FailureKind_FAILURE_KIND_STOPPING},
 	{ErrProgram, wattmarkv1.FailureKind_FAILURE_KIND_PROGRAM},
+	{hostagent.ErrMIG, wattmarkv1.FailureKind_FAILURE_KIND_PROGRAM},
 	{ErrRefused, wattmarkv1.FailureKind_FAILURE_KIND_ARGUMENT},
 	{measure.ErrText, wattmarkv1.FailureKind_FAILURE_KIND_ARGUMENT},
 	{wire.ErrMessage, wattmarkv1.FailureKind_FAILURE_KIND_ARGUMENT},

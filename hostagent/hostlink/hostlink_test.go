@@ -40,7 +40,7 @@ func (p plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
 
 // failing is a GPU whose markers, or warm-up, fail where asked to.
 type failing struct {
-	*sim.Device
+	hostagent.Device
 	at  string
 	err error
 }
@@ -58,6 +58,11 @@ func (f *failing) PlayMarker(ctx context.Context, s marker.Spec, k marker.Kind) 
 	}
 	return f.Device.PlayMarker(ctx, s, k)
 }
+
+// sliced is a GPU that the daemon does not take.
+type sliced struct{ hostagent.Device }
+
+func (sliced) Info() hostagent.Info { return hostagent.Info{UUID: "MIG"} }
 
 // rig is a daemon with a bench behind it, and a client of its.
 type rig struct {
@@ -104,6 +109,12 @@ func newRig(t *testing.T) *rig {
 	must(err)
 	r.server = NewServer(Config{
 		DB: r.db, Database: r.db.Path(), Monitor: r.monitor, Version: "test",
+		Admit: func(i hostagent.Info) error {
+			if i.UUID == "MIG" {
+				return hostagent.ErrMIG
+			}
+			return nil
+		},
 		Sensor: func(hostagent.Info) (hostagent.PowerSensor, func() error, error) {
 			return nil, nil, errors.New("no NVML here")
 		},
@@ -276,6 +287,9 @@ func refused(t *testing.T, r *rig) {
 	cfg = r.config()
 	cfg.WarmUp = -time.Second
 	try(cfg, ErrRefused)
+	cfg = r.config()
+	cfg.Device = sliced{r.device}
+	try(cfg, ErrProgram)
 	s, err := r.monitor.Start(t.Context(), monitorclient.StartRequest{Holder: "ann@there", TaskName: "x", Marker: marker.Spec{Code: marker.M31, Chip: 1e-3, Guard: 6}})
 	if err != nil {
 		t.Fatal(err)

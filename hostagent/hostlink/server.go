@@ -25,6 +25,8 @@ type Config struct {
 	DB       measurement.Store
 	Database string // where DB is, an absolute path
 	Monitor  measurement.Monitor
+	// Admit refuses GPUs that cannot be measured; nil for none.
+	Admit func(hostagent.Info) error
 	// Sensor opens the own sensor of a program's GPU; an error leaves it out. Nil
 	// for none at all.
 	Sensor  func(hostagent.Info) (hostagent.PowerSensor, func() error, error)
@@ -161,6 +163,9 @@ func (s *Server) config(p *wattmarkv1.OpenMeasurement) (measurement.Config, erro
 	}
 	cfg.Device = &device{info: info}
 	cfg.NoMethods = p.NoSensor
+	if s.cfg.Admit != nil {
+		return cfg, s.cfg.Admit(info)
+	}
 	return cfg, nil
 }
 

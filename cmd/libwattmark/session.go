@@ -36,6 +36,7 @@ const (
 type request struct {
 	user, name                      string
 	host, monitor, database, device string
+	socket                          string // of the daemon that host means; empty for none
 	streams                         []uintptr
 	warmUp, wait, lease             time.Duration
 	noSensor                        bool
@@ -55,7 +56,9 @@ func (q *request) fill() error {
 	q.monitor = firstOf(q.monitor, os.Getenv("WATTMARK_MONITOR"))
 	q.database = firstOf(q.database, os.Getenv("WATTMARK_DB"))
 	q.user = firstOf(q.user, os.Getenv("WATTMARK_USER"), login())
-	return nil
+	var err error
+	q.socket, err = hostsocket.Find(q.host)
+	return err
 }
 
 func login() string {
@@ -126,13 +129,9 @@ func (s *session) prepare(ctx context.Context, q request) error {
 	if _, err := s.dev.Settle(); err != nil {
 		return err
 	}
-	socket, err := hostsocket.Find(q.host)
-	if err != nil {
-		return err
-	}
 	cfg := measurement.Config{Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease}
-	if socket != "" {
-		return s.through(ctx, socket, q, cfg)
+	if q.socket != "" {
+		return s.through(ctx, q, cfg)
 	}
 	return s.embed(ctx, q, cfg)
 }
@@ -159,8 +158,8 @@ func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) 
 }
 
 // through measures through the host daemon.
-func (s *session) through(ctx context.Context, socket string, q request, cfg measurement.Config) error {
-	host, err := hostlink.Dial(socket)
+func (s *session) through(ctx context.Context, q request, cfg measurement.Config) error {
+	host, err := hostlink.Dial(q.socket)
 	if err != nil {
 		return err
 	}
@@ -169,7 +168,7 @@ func (s *session) through(ctx context.Context, socket string, q request, cfg mea
 	if err != nil {
 		return err
 	}
-	if err := agree(q, socket, d); err != nil {
+	if err := agree(q, d); err != nil {
 		return err
 	}
 	link := host.Measurement(q.noSensor)
@@ -180,13 +179,13 @@ func (s *session) through(ctx context.Context, socket string, q request, cfg mea
 
 // agree refuses a program that wants another monitor or database than the daemon's:
 // its results would not be where it looks for them.
-func agree(q request, socket string, d hostlink.Description) error {
+func agree(q request, d hostlink.Description) error {
 	const remedy = "leave it out, or measure without the daemon (WATTMARK_HOST=none)"
 	if q.monitor != "" && q.monitor != d.Monitor {
-		return fmt.Errorf("%w: monitor %s is asked for, and wattmark host at %s measures with %s: %s", errArgument, q.monitor, socket, d.Monitor, remedy)
+		return fmt.Errorf("%w: monitor %s is asked for, and wattmark host at %s measures with %s: %s", errArgument, q.monitor, q.socket, d.Monitor, remedy)
 	}
 	if q.database != "" && !sameFile(q.database, d.Database) {
-		return fmt.Errorf("%w: database %s is asked for, and wattmark host at %s writes to %s: %s", errArgument, q.database, socket, d.Database, remedy)
+		return fmt.Errorf("%w: database %s is asked for, and wattmark host at %s writes to %s: %s", errArgument, q.database, q.socket, d.Database, remedy)
 	}
 	return nil
 }

@@ -168,13 +168,15 @@ func TestWithoutADriver(t *testing.T) {
 	if err := os.Symlink(filepath.Join(r.dir, "libwattmark.so"), filepath.Join(dir, "libwattmark.so")); err != nil {
 		t.Fatal(err)
 	}
-	c := append(compile(dir, "vectoradd"), "examples/plain.c", "-L"+dir, "-lwattmark")
-	if out, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	r.more = []string{"LD_LIBRARY_PATH=" + dir}
-	o := finish(t, r.command(filepath.Join(dir, "vectoradd")))
-	if o.code == 0 || !strings.Contains(o.err, "no CUDA driver") {
-		t.Errorf("exit code %d: %s", o.code, o.err)
+	for _, example := range []string{"plain", "cost"} {
+		c := append(compile(dir, example), "examples/"+example+".c", "-L"+dir, "-lwattmark")
+		if out, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		o := finish(t, r.command(filepath.Join(dir, example)))
+		if o.code != 7 || !strings.Contains(o.err, "no CUDA driver") {
+			t.Errorf("%s: exit code %d: %s", example, o.code, o.err)
+		}
 	}
 }

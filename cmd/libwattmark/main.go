@@ -116,13 +116,9 @@ func goText(s *C.char) string {
 	return C.GoString(s)
 }
 
-// leastOptions is the size of the options before host came: a program that was
-// compiled then has no more.
-const leastOptions = C.sizeof_wm_options - C.sizeof_uintptr_t
-
 // readOptions copies the options: C keeps its memory.
 func readOptions(o *C.wm_options) (request, error) {
-	if o.size < leastOptions {
+	if o.size < C.sizeof_wm_options {
 		return request{}, fmt.Errorf("%w: options of %d bytes, %d are expected: call wm_options_init first", errArgument, o.size, C.sizeof_wm_options)
 	}
 	if o.flags&^C.WM_NO_SENSOR != 0 {
@@ -132,11 +128,9 @@ func readOptions(o *C.wm_options) (request, error) {
 		return request{}, fmt.Errorf("%w: stream_count %d without as many streams", errArgument, o.stream_count)
 	}
 	q := request{
-		monitor: goText(o.monitor), database: goText(o.database), device: goText(o.device), noSensor: o.flags&C.WM_NO_SENSOR != 0,
+		monitor: goText(o.monitor), database: goText(o.database), device: goText(o.device), host: goText(o.host),
+		noSensor: o.flags&C.WM_NO_SENSOR != 0,
 		warmUp: milliseconds(o.warm_up_ms), wait: milliseconds(o.wait_ms), lease: milliseconds(o.lease_ms),
-	}
-	if o.size >= C.sizeof_wm_options {
-		q.host = goText(o.host)
 	}
 	for _, s := range unsafe.Slice(o.streams, o.stream_count) {
 		q.streams = append(q.streams, uintptr(s))

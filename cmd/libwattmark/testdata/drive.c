@@ -166,9 +166,8 @@ static int misuse(void) {
   need(wm_begin("lab", "x", &bad, &m) == WM_E_HOST && strstr(wm_error(), "is wattmark host running there"), "host");
   bad.host = "tcp:1";
   need(wm_begin("lab", "x", &bad, &m) == WM_E_ARGUMENT && strstr(wm_error(), "unix:PATH"), "no place of a host");
-  bad.size = offsetof(wm_options, host); /* compiled before there were daemons */
-  bad.lease_ms = 10;
-  need(wm_begin("lab", "x", &bad, &m) == WM_E_ARGUMENT && strstr(wm_error(), "lease"), "an older program");
+  bad.size = offsetof(wm_options, host);
+  need(wm_begin("lab", "x", &bad, &m) == WM_E_ARGUMENT && strstr(wm_error(), "bytes"), "shorter options");
   bad = o;
   bad.device = "7";
   need(wm_begin("lab", "x", &bad, &m) == WM_E_GPU, "device");

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	// The environment of who runs the tests must not decide what they see.
 	_ = os.Unsetenv("WATTMARK_DB")
 	_ = os.Unsetenv("WATTMARK_JOB")
+	_ = os.Unsetenv("WATTMARK_MONITOR")
 	dir, err := os.MkdirTemp("", "wattmark-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -98,7 +98,7 @@ func (a *app) root() *cobra.Command {
 		a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.pulseCmd(), a.importCmd(), a.tinyCmd(),
 		a.compareCmd(), a.totalCmd(), a.rooflineCmd(),
 		a.validateCmd(), a.modelCmd(), a.predictCmd(),
-		a.sensorCmd(), a.correctCmd(),
+		a.sensorCmd(), a.correctCmd(), a.manCmd(),
 	)
 	checkUsage(root)
 	return root

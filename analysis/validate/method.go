@@ -172,6 +172,10 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 		out.LagNote = fmt.Sprintf("too little changed to tell it within %v", seconds(mostLag/4))
 		return
 	}
+	if math.IsNaN(u) {
+		out.LagNote = "it has too few readings to tell"
+		return
+	}
 	out.Lag, out.LagU = seconds(d.Lag*h), seconds(2*math.Hypot(u, r.shift))
 }
 

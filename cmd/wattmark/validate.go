@@ -21,6 +21,7 @@ type validateFlags struct {
 	seed       uint64
 	resamples  int
 	recorded   recordedFlags
+	sensor     correctFlags // of which the sensor's own alone
 }
 
 // subjects are what is to be judged, one after another; an error goes with a name.
@@ -70,6 +71,7 @@ docs/validate.md defines every figure, docs/validate-clocks.md the clocks.`,
 	fl.StringVar(&f.name, "name", "", "tasks of this name; a trailing * matches what begins so")
 	fl.IntVar(&f.limit, "limit", 50, "how many tasks at most, the newest, with --user and --name")
 	f.recorded.flags(c)
+	f.correctedFlags(c)
 	f.outputFlags(c)
 	return a.jsonFlag(c)
 }
@@ -126,7 +128,7 @@ func (a *app) validateTasks(ctx context.Context, ids []store.TaskID, f validateF
 			ids = append(ids, list[i].ID)
 		}
 	}
-	return a.judgeSubjects(ctx, a.taskSubjects(ctx, db, ids), f, ids)
+	return a.judgeSubjects(ctx, a.taskSubjects(ctx, db, ids, &f), f, ids)
 }
 
 // judgeSubjects validates subjects one after another and reports on them. An error

@@ -101,6 +101,11 @@ func (a *app) validateRecorded(ctx context.Context, args []string, f validateFla
 	if err != nil {
 		return err
 	}
+	profiles, err := a.profiles(ctx, &f, nil, "")
+	if err != nil {
+		return err
+	}
+	addCorrected(&m.Subject, profiles) // the sensor's times are in place already
 	return a.judgeSubjects(ctx, m.subjects(f.recorded), f, nil)
 }
 

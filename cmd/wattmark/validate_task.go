@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"wattmark/analysis/sensor"
 	"wattmark/analysis/validate"
 	"wattmark/hostagent/measurement"
 	"wattmark/measure"
@@ -17,13 +18,18 @@ import (
 )
 
 // taskSubjects makes subjects of stored tasks, one at a time.
-func (a *app) taskSubjects(ctx context.Context, db *store.DB, ids []store.TaskID) subjects {
+func (a *app) taskSubjects(ctx context.Context, db *store.DB, ids []store.TaskID, f *validateFlags) subjects {
 	return func(yield func(validate.Subject, error) bool) {
 		for _, id := range ids {
 			s := validate.Subject{Name: fmt.Sprintf("task %d", id)}
 			t, err := a.task(ctx, db, fmt.Sprint(id))
 			if err == nil {
 				s, err = taskSubject(ctx, db, t)
+			}
+			if err == nil {
+				var profiles []*sensor.Profile
+				profiles, err = a.profiles(ctx, f, db, t.GPUUUID)
+				addCorrected(&s, profiles)
 			}
 			if !yield(s, err) {
 				return

@@ -259,3 +259,23 @@ func TestRulesCatchViolations(t *testing.T) {
 		t.Error("cgo in the store was not noticed")
 	}
 }
+
+// A program that was built in the tree must not be committed with it.
+func TestNoProgramsInTheTree(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "git", "ls-files", "-z").Output()
+	if err != nil {
+		t.Skip("not a git checkout: ", err)
+	}
+	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
+		b, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted, and not yet committed
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.HasPrefix(b, []byte("\x7fELF")) || len(b) > 2<<20 {
+			t.Errorf("%s is a program, or larger than 2 MiB", name)
+		}
+	}
+}

@@ -37,6 +37,7 @@ func corrected(t *testing.T, args ...string) correctionReport {
 // Twice the time is 8 % more than twice the energy as read, and twice corrected.
 func TestCorrectDoublesWithTheTime(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	svg := filepath.Join(t.TempDir(), "k20.svg")
 	once := corrected(t, "--readings", modelFile(t), "--preset", "k20", "--svg", svg)
 	twice := corrected(t, "--readings", modelFile(t, "--length", "10.692s"), "--preset", "k20")
@@ -74,6 +75,7 @@ func TestCorrectDoublesWithTheTime(t *testing.T) {
 // nvidia-smi's CSV is taken, the level is found in it, and a short kernel warned of.
 func TestCorrectTakesNvidiaSmi(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	rows, err := csv.NewReader(strings.NewReader(inside(t, "correct", "model").ok(t).out)).ReadAll()
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +114,7 @@ func TestCorrectTakesNvidiaSmi(t *testing.T) {
 
 func TestCorrectFits(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	path := modelFile(t, "--length", "12s")
 	for _, more := range [][]string{nil, {"--from", "2", "--to", "14"}} {
 		var f fitReport
@@ -132,6 +135,7 @@ func TestCorrectFits(t *testing.T) {
 
 func TestCorrectRefuses(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	path := modelFile(t, "--length", "200ms")
 	bad := filepath.Join(t.TempDir(), "bad.csv")
 	if err := os.WriteFile(bad, []byte("time_s,power_w\n0,1\n1,much\n"), 0o600); err != nil {
@@ -164,6 +168,7 @@ func TestCorrectRefuses(t *testing.T) {
 // A task's corrected variants stand beside the other methods, once.
 func TestCorrectATask(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	path := filepath.Join(t.TempDir(), "power.db")
 	var task report
 	object(t, inside(t, "demo", "--json", "--duration", "1s", "--db", path).ok(t).out, &task)

@@ -278,3 +278,13 @@ func execSQL(t *testing.T, path, statement string) {
 		t.Fatal(err)
 	}
 }
+
+// noRaces passes over a test that only works on what is stored, in one goroutine:
+// the database takes twenty times as long under the race detector, and its own tests
+// look for races there.
+func noRaces(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("it works on stored tasks in one goroutine: nothing can race")
+	}
+}

@@ -61,6 +61,7 @@ func uses(int) float64 { return 0.2 }
 // Fit, list, show, predict, explain and delete, on the paper's counters.
 func TestModelLife(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "new.db")
 	csv := paperCSV(t, 60, func(k int) float64 { return float64(k%5) / 10 }, true)
 	var m modelReport
@@ -135,6 +136,7 @@ func readFile(t *testing.T, path string) string {
 // its estimate is low, and it is told.
 func TestModelWarnsOfAnUnusedCounter(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	csv := paperCSV(t, 43, func(k int) float64 {
 		if k == 20 {
 			return 1
@@ -155,6 +157,7 @@ func TestModelWarnsOfAnUnusedCounter(t *testing.T) {
 // The seven models of the paper, and a stored one held against a file.
 func TestModelEval(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	csv := paperCSV(t, 60, uses, true)
 	var r struct{ Models []evalReport }
 	object(t, inside(t, "model", "eval", csv, "--set", "paper", "--json", "--fold-by", "group").ok(t).out, &r)
@@ -187,6 +190,7 @@ func TestModelEval(t *testing.T) {
 // The public data, by the command that docs/counter-model.md names.
 func TestModelOnPublicData(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir := filepath.Join("..", "..", "..", "shared", "data", "counters")
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("public data is not there: %v", err)
@@ -206,6 +210,7 @@ func TestModelOnPublicData(t *testing.T) {
 // its kernels apart.
 func TestModelTakesPowersOfTasks(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	path := filepath.Join(t.TempDir(), "power.db")
 	db, err := store.Open(t.Context(), path)
 	if err != nil {
@@ -256,6 +261,7 @@ func TestModelTakesPowersOfTasks(t *testing.T) {
 
 func TestModelPlan(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	var r planReport
 	object(t, inside(t, "model", "plan", "--json").ok(t).out, &r)
 	if len(r.Runs) != 4 || len(r.Counters) != 13 || len(r.Sets) != 7 || r.Sets[2].Runs != 3 {
@@ -281,6 +287,7 @@ func TestModelPlan(t *testing.T) {
 // Wrong input says what, where and what to do.
 func TestModelRefuses(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	csv := writeTemp(t, "k.csv", "kernel,power_w,x,y\na,10,1,2\nb,11,2,2\nc,12,3,5\nd,14,4,1\n")
 	bad := writeTemp(t, "bad.csv", "kernel,power_w,x\na,10,1\nb,hot,2\n")
 	bare := writeTemp(t, "bare.csv", "kernel,x\na,1\nb,2\nc,3\n")
@@ -326,6 +333,7 @@ func TestModelRefuses(t *testing.T) {
 // What is printed as JSON can be read as JSON, also where a figure is infinite.
 func TestModelJSON(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	csv := writeTemp(t, "k.csv", "kernel,power_w,x,y\na,10,1,2\nb,10,2,4\nc,10,3,6\nd,10,4,8\ne,10,5,10\n")
 	out := inside(t, "model", "eval", csv, "--fold-by", "loo", "--json").ok(t).out
 	if !json.Valid([]byte(out)) || !strings.Contains(out, `"r2": null`) || !strings.Contains(out, "collinear") {

@@ -35,6 +35,7 @@ func predictCSV(t *testing.T) string {
 
 func TestPredictFromCSV(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir, points := t.TempDir(), predictCSV(t)
 	db, svg := filepath.Join(dir, "power.db"), filepath.Join(dir, "p.svg")
 	var r predictionReport
@@ -98,6 +99,7 @@ func TestPredictFromCSV(t *testing.T) {
 // Fig. 3 in closed form, and by the SimGrid of this machine.
 func TestPredictFig3(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	var closed struct {
 		Platform    string        `json:"platform"`
 		Round       predict.Round `json:"round"`
@@ -144,6 +146,7 @@ func TestPredictFig3(t *testing.T) {
 
 func TestPredictUsage(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir, points := t.TempDir(), predictCSV(t)
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -200,6 +203,7 @@ func TestPredictUsage(t *testing.T) {
 // Traces of nvidia-smi, and a resting GPU's.
 func TestPredictFromTraces(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir := t.TempDir()
 	args := []string{"predict", "calibrate", "--sms", "14", "--json", "--dry-run", "--db", filepath.Join(dir, "p.db")}
 	for _, n := range []int{14, 28, 112} {
@@ -231,6 +235,7 @@ func TestPredictFromTraces(t *testing.T) {
 // A sweep on the simulated GPU, seen by an emulated meter on a real line: what the
 // blocks draw comes back.
 func TestPredictSweep(t *testing.T) {
+	noRaces(t)
 	r := newRig(t)
 	csv := filepath.Join(t.TempDir(), "sweep.csv")
 	p := start(t, "predict", "sweep", "--kernel", "matmul", "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db, "--json",
@@ -287,6 +292,7 @@ func storedTask(t *testing.T, db *store.DB, name string, length measure.Seconds,
 
 func TestPredictFromTasks(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	path := filepath.Join(t.TempDir(), "p.db")
 	db, err := store.Open(t.Context(), path)
 	if err != nil {
@@ -324,6 +330,7 @@ func TestPredictFromTasks(t *testing.T) {
 // A task that was recorded knows its grid.
 func TestPredictGridOfLaunches(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "p.db"))
 	if err != nil {
 		t.Fatal(err)

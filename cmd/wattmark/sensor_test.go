@@ -44,6 +44,7 @@ func milliseconds(s measure.Seconds) float64 { return 1e3 * float64(s) }
 // TestSensorOfAnH200 holds what is found against what the public study says of
 // Hopper, from our own recording.
 func TestSensorOfAnH200(t *testing.T) {
+	noRaces(t)
 	dir := sharedRecording(t, "h200")
 	args := []string{"--readings", filepath.Join(dir, "nvml-power.csv"), "--events", filepath.Join(dir, "kernel-events.csv")}
 	average := identified(t, "average", args...)
@@ -72,6 +73,7 @@ func TestSensorOfAnH200(t *testing.T) {
 // TestSensorsOfRecordings holds what is found against the meter that was recorded
 // beside each card.
 func TestSensorsOfRecordings(t *testing.T) {
+	noRaces(t)
 	for _, c := range []struct {
 		run, field       string
 		period           float64 // ms
@@ -126,6 +128,7 @@ func simulated(t *testing.T, r sim.Response) (hostagent.Device, *sim.Sensor, *bo
 
 // A load on a GPU whose sensor is known tells what it is.
 func TestSensorLoadFindsASimulatedSensor(t *testing.T) {
+	noRaces(t)
 	periods := []time.Duration{3 * time.Second, 530 * time.Millisecond, 230 * time.Millisecond, 130 * time.Millisecond, 87 * time.Millisecond, 53 * time.Millisecond}
 	for name, r := range map[string]sim.Response{
 		"a Hopper": {},
@@ -172,6 +175,7 @@ func TestSensorLoadFindsASimulatedSensor(t *testing.T) {
 
 // A plan carried out with the sensor alone tells the energy that the board truly drew.
 func TestSensorRunOnASimulatedGPU(t *testing.T) {
+	noRaces(t)
 	synctest.Test(t, func(t *testing.T) {
 		dev, own, live := simulated(t, sim.Response{Update: 100 * time.Millisecond, Instant: 25 * time.Millisecond, Average: time.Second, Gain: 1.02, Offset: -3})
 		defer dev.Close()
@@ -213,6 +217,7 @@ func TestSensorRunOnASimulatedGPU(t *testing.T) {
 
 // Profiles are kept by GPU and field, in versions.
 func TestSensorProfilesAreKept(t *testing.T) {
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	readings, events := syntheticFiles(t)
 	args := []string{"--readings", readings, "--events", events, "--db", db}
@@ -282,6 +287,7 @@ func syntheticFiles(t *testing.T) (readings, events string) {
 
 // A stored task is identified against its meter, or its kernels.
 func TestSensorOfAStoredTask(t *testing.T) {
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	dir := sharedRecording(t, "pmd", "3090-square")
 	inside(t, "replay", "--shift", "-50ms", "--utc-offset", "1h", "--db", db, "--json", dir).ok(t)
@@ -294,6 +300,7 @@ func TestSensorOfAStoredTask(t *testing.T) {
 }
 
 func TestSensorRefuses(t *testing.T) {
+	noRaces(t)
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)

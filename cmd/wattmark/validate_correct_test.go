@@ -16,6 +16,7 @@ import (
 // seconds hardly changes, but the readings follow the power.
 func TestValidateCorrectedVariants(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir := publicRecording(t, "k40m-step")
 	var v validationReport
 	object(t, inside(t, "validate", "--recording", dir, "--utc-offset", "1h", "--clock-offset", "-50ms", "--tau", "58ms", "--resamples", "100", "--json").ok(t).out, &v)
@@ -52,6 +53,7 @@ func verdictNamed(t *testing.T, v *validationReport, name string) *methodVerdict
 // GPU's is not.
 func TestValidateUsesTheProfileOfTheGPU(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	path := filepath.Join(t.TempDir(), "power.db")
 	inside(t, "demo", "--json", "--duration", "1500ms", "--db", path).ok(t)
 	db, err := store.Open(t.Context(), path)

@@ -75,6 +75,7 @@ var publicRuns = []struct {
 }
 
 func TestValidatePublicRecordings(t *testing.T) {
+	noRaces(t)
 	for _, c := range publicRuns {
 		t.Run(c.name, func(t *testing.T) {
 			dir := publicRecording(t, c.name)
@@ -111,6 +112,7 @@ func TestValidatePublicRecordings(t *testing.T) {
 // The square wave's first start is 0.45 ms late although its end is not; the drift is
 // known to a few ppm.
 func TestValidateTheSquareWave(t *testing.T) {
+	noRaces(t)
 	v, err := validated(t, "--recording", publicRecording(t, "3090-square"), "--utc-offset", "1h")
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +127,7 @@ func TestValidateTheSquareWave(t *testing.T) {
 
 // What PMD_start_ts says must not matter, nor may jumps that are put in.
 func TestValidateDamagedRecordings(t *testing.T) {
+	noRaces(t)
 	dir := publicRecording(t, "3090-square")
 	raw, err := os.ReadFile(filepath.Join(dir, "PMD_data.bin"))
 	if err != nil {
@@ -257,6 +260,7 @@ func files(t *testing.T, ahead float64, relative bool) (meter, smi, events strin
 }
 
 func TestValidateFiles(t *testing.T) {
+	noRaces(t)
 	for _, ahead := range []float64{0, 0.123, -71.5, 7200} {
 		for _, relative := range []bool{false, true} {
 			meter, smi, events := files(t, ahead, relative)
@@ -279,6 +283,7 @@ func TestValidateFiles(t *testing.T) {
 }
 
 func TestValidateFilesRefuses(t *testing.T) {
+	noRaces(t)
 	meter, smi, events := files(t, 0, false)
 	dir := t.TempDir()
 	idle := put(t, dir, "idle.csv", "time_s,power_w\n"+strings.Repeat("", 1)+rows(5000, func(i int) string { return fmt.Sprintf("%.4f,50", 1768046400+float64(i)/1000) }))

@@ -45,6 +45,7 @@ type manyValidations struct {
 // One command holds what software said of a stored task against its meter, in
 // numbers, in a figure and in a page; several tasks get a summary.
 func TestValidate(t *testing.T) {
+	noRaces(t)
 	r := newRig(t)
 	r.pulse(t, "one")
 	r.pulse(t, `<script>alert(1)</script>`)
@@ -185,6 +186,7 @@ func validateReplayed(t *testing.T, db, name string) {
 }
 
 func TestValidateUsage(t *testing.T) {
+	noRaces(t)
 	missing := filepath.Join(t.TempDir(), "none.db")
 	inside(t, "validate").fails(t, exitUsage, "name the tasks", "--user")
 	inside(t, "validate", "1", "--user", "lab").fails(t, exitUsage, "not both")
@@ -206,6 +208,7 @@ func TestValidateUsage(t *testing.T) {
 
 // What cannot be a subject is told with what to do.
 func TestTaskSubjectRefuses(t *testing.T) {
+	noRaces(t)
 	for _, c := range []struct {
 		task store.Task
 		want string
@@ -223,6 +226,7 @@ func TestTaskSubjectRefuses(t *testing.T) {
 // A budget is parted so that its parts add up to what it was, but for the window's
 // ends, which the clock tells of.
 func TestBudgetOf(t *testing.T) {
+	noRaces(t)
 	r := measure.Result{From: 1, To: 5, Total: measure.Estimate{Energy: 400, U: 2 * 13}, Budget: []measure.Contribution{
 		{Source: "gain x", U: 4}, {Source: "offset x", U: 3}, {Source: "window edges", U: 12},
 	}}

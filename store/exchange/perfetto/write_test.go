@@ -58,8 +58,13 @@ type view struct {
 func newView(t *testing.T, packets []msg) *view {
 	t.Helper()
 	v := &view{
-		map[int64]string{}, map[string]string{}, map[int64]string{}, map[int64][]string{},
-		map[string][]string{}, map[string][]string{}, map[string][][2]float64{},
+		map[int64]string{},
+		map[string]string{},
+		map[int64]string{},
+		map[int64][]string{},
+		map[string][]string{},
+		map[string][]string{},
+		map[string][][2]float64{},
 	}
 	for i, p := range packets {
 		if u := p.unknown(); len(u) > 0 {

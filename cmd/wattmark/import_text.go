@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
 	"wattmark/store"
+	"wattmark/store/exchange"
 	"wattmark/store/exchange/csvfile"
 	"wattmark/store/exchange/ps3dump"
 	"wattmark/store/exchange/textin"
@@ -106,16 +108,16 @@ func (a *app) importCSV(ctx context.Context, path string, f importFlags, w given
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	out, err := f.incoming("csv", path, file, in.Plan, s, in.Absolute)
+	if in.Meta != nil && f.start == "" {
+		f.start = in.Meta.Task.Started.Format(time.RFC3339Nano)
+	}
+	out, err := f.incoming("csv", path, file, in.Plan, s, in.Absolute, in.Meta)
 	if err != nil {
 		return err
 	}
 	if m := in.Meta; m != nil {
 		f.adopt(out, m.Task.Name, m.Task.GPU)
 		out.notes = append(out.notes, fmt.Sprintf("the file is an export of task %d, %s, of calibration %s", m.Task.ID, m.Task.Name, m.Setup.ID))
-		if out.header.Started = m.Task.Started.Add(time.Duration(s.First)); !in.Absolute && f.start == "" {
-			out.task.Launched = out.header.Started
-		}
 	}
 	out.stream = func(sink textin.Sink) error { return textin.Read(in.Rows, in.Columns, s, sink) }
 	out.finish = func(ctx context.Context, db *store.DB, id store.TaskID, samples measure.Window) error {
@@ -142,6 +144,32 @@ func (f *importFlags) adopt(in *incoming, name, gpu string) {
 	}
 }
 
+// adoptUncertainties takes over what an export says of its channels, for rails whose
+// columns are of single channels: a shunt's current is of two, and of the shunt. It
+// reports whether all of the rails' uncertainties are known now.
+func adoptUncertainties(s *measure.Setup, m *exchange.Meta) (all bool) {
+	if m == nil {
+		return false
+	}
+	all = true
+	for _, r := range s.Rails {
+		i := slices.IndexFunc(m.Setup.Rails, func(x exchange.RailMeta) bool { return x.Name == r.Name && x.Wiring == r.Wiring.String() })
+		if i < 0 {
+			all = false
+			continue
+		}
+		from := m.Setup.Rails[i]
+		for _, c := range m.Setup.Channels {
+			for to, name := range map[int]string{r.X: from.X, r.Y: from.Y} {
+				if to >= 0 && c.Name == name {
+					s.Channels[to].UGain, s.Channels[to].UOffset, s.Channels[to].Noise = c.UGainRel, c.UOffset, c.Noise
+				}
+			}
+		}
+	}
+	return all
+}
+
 // assumedVolts reads --assume.
 func assumedVolts(assume []string) (map[string]measure.Volt, error) {
 	out := map[string]measure.Volt{}
@@ -164,8 +192,8 @@ func nameOf(path string) string {
 }
 
 // incoming describes the task that a text file becomes. file is where it lies,
-// path what it is called.
-func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *textin.Survey, absolute bool) (*incoming, error) {
+// path what it is called, meta what an export of ours says of itself.
+func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *textin.Survey, absolute bool, meta *exchange.Meta) (*incoming, error) {
 	out := &incoming{format: format, path: path}
 	start := time.Unix(0, s.First)
 	if !absolute {
@@ -178,6 +206,7 @@ func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *tex
 		}
 	}
 	setup := p.Setup(s, f.uGain, f.uClock)
+	stated := f.uGain > 0 || adoptUncertainties(&setup, meta)
 	for i := range setup.Rails {
 		if r := &setup.Rails[i]; r.Role == 0 {
 			r.Role = instrument.RoleOf(r.Name)
@@ -195,7 +224,7 @@ func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *tex
 	}
 	out.notes = append(out.notes, fmt.Sprintf("%d rows over %v, every %v", s.Rows, measure.Seconds(float64(s.Last-s.First)/1e9), measure.Seconds(s.Step/1e9)))
 	for i, c := range setup.Channels {
-		how := "finer than the file's digits can be kept otherwise"
+		how := "as the file has more digits than a count holds"
 		if s.Exact[i] {
 			how = "the file's last decimal place"
 		}
@@ -204,7 +233,7 @@ func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *tex
 	for _, l := range p.Left {
 		out.notes = append(out.notes, "left out: "+l)
 	}
-	if f.uGain == 0 {
+	if !stated {
 		out.notes = append(out.notes, "no uncertainty of the scales was stated (--u-gain): ± U holds rounding, noise and the time scale only")
 	}
 	return out, nil
@@ -248,7 +277,7 @@ func (a *app) importDump(ctx context.Context, path string, f importFlags, marker
 	if markers && len(in.Markers) < 2 {
 		return withCode(exitUsage, fmt.Errorf("%s: --markers: it has %d marker(s): want two at least, or leave it out", path, len(in.Markers)))
 	}
-	out, err := f.incoming("powersensor3", path, file, in.Plan, s, false)
+	out, err := f.incoming("powersensor3", path, file, in.Plan, s, false, nil)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"wattmark/measure"
 )
@@ -169,6 +170,7 @@ func Look(src Source, columns []Column) (*Survey, error) {
 // power of ten for which they do.
 func resolution(most float64, digits int) (gain float64, exact bool) {
 	const top = 1 << 30
+	most = max(most, 1e-9) // what is below is nothing
 	if digits <= 15 {
 		if g := pow10(-digits); most/g < top {
 			return g, true
@@ -189,7 +191,7 @@ func pow10(e int) float64 {
 	return f
 }
 
-// Digits finds the digits behind the point that a number is written with.
+// digitsOf finds the digits behind the point that a number is written with.
 func digitsOf(s string) int {
 	exp, point, n := 0, false, 0
 	for i := range len(s) {
@@ -208,7 +210,7 @@ func digitsOf(s string) int {
 
 func parseQuantity(s string, exponent int) (quantity, error) {
 	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) || math.Abs(f) > 1e12 {
+	if err != nil || strings.ContainsAny(s, "xX") || math.IsNaN(f) || math.IsInf(f, 0) || math.Abs(f) > 1e12 {
 		return quantity{}, ErrInput
 	}
 	return quantity{f * pow10(exponent), max(digitsOf(s)-exponent, 0)}, nil

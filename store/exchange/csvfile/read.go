@@ -37,6 +37,9 @@ func Open(open func() (io.ReadCloser, error), assumed map[string]measure.Volt) (
 	if err := in.preamble(); err != nil {
 		return nil, err
 	}
+	if in.Meta != nil && in.Meta.Content == "raw" {
+		return nil, fmt.Errorf("%w: it holds raw counts: export without --raw, or carry tasks over with --format recording", textin.ErrInput)
+	}
 	var names []string
 	stop := errors.New("that is enough")
 	err := in.rows(func(r textin.Row) error {

@@ -58,9 +58,9 @@ func (r *reader) row(row Row) error {
 		r.next += lost
 	}
 	if len(r.b.Ticks) == 0 {
-		r.b.FirstScan, r.b.FirstTick = r.next, r.v.time-r.s.First
+		r.b.FirstScan, r.b.FirstTick = r.next, (r.v.time-r.s.First)/r.s.tick()
 	}
-	r.b.Ticks = append(r.b.Ticks, r.v.time-r.s.First)
+	r.b.Ticks = append(r.b.Ticks, (r.v.time-r.s.First)/r.s.tick())
 	for c, q := range r.v.q {
 		n := math.Round(q.v / r.s.Gain[c])
 		if !(math.Abs(n) < math.MaxInt32) {

@@ -268,7 +268,17 @@ func nanosOfFloat(s string, exponent int) (int64, error) {
 	return int64(math.Round(f)), nil
 }
 
-// Timebase is the timebase of what Read makes: stamps in ns since the first row.
+// tick is the length of a tick in ns: 1, but for rows so far apart that a chunk's
+// ticks would not be exact in a float64.
+func (s *Survey) tick() int64 {
+	if s.Step > 1e10 {
+		return 1000
+	}
+	return 1
+}
+
+// Timebase is the timebase of what Read makes: stamps since the first row.
 func (s *Survey) Timebase(uTick float64) measure.Timebase {
-	return measure.Timebase{TickHz: 1e9, UTickHz: uTick, TicksPerScan: s.Step, Stamped: true}
+	n := float64(s.tick())
+	return measure.Timebase{TickHz: measure.Hertz(1e9 / n), UTickHz: uTick, TicksPerScan: s.Step / n, Stamped: true}
 }

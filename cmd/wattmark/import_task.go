@@ -99,7 +99,7 @@ func (a *app) importTask(ctx context.Context, in *incoming) (err error) {
 	}
 	r := newReport(&t, a.db)
 	if a.json {
-		out := importedTask{report: r, Format: in.format, File: in.path, Resolution: map[string]float64{}, Notes: in.notes}
+		out := importedTask{report: r, Format: in.format, File: in.path, Resolution: map[string]float64{}, Notes: append([]string{}, in.notes...)}
 		for _, c := range t.Setup.Channels {
 			out.Resolution[c.Name] = c.Gain
 		}

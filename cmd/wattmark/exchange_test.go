@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"wattmark/measure"
 	"wattmark/store"
+	"wattmark/store/exchange/textin"
 )
 
 // Every format comes out of the command line, and what reads it is not ours.
@@ -204,4 +206,40 @@ func TestExportIsImported(t *testing.T) {
 	raw := filepath.Join(dir, "raw.csv")
 	inside(t, "export", "1", "--raw", "--db", db, "-o", raw).ok(t)
 	inside(t, "import", "csv", raw, "--db", db).fails(t, exitFailed, "--format recording")
+}
+
+// While a file comes in its task says that it is not whole, for the case that the
+// program is killed; a file that ends in an error takes its task along.
+func TestImportIsWholeOrNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "power.db")
+	var out bytes.Buffer
+	a := &app{streams: streams{out: &out, err: &out}, db: path}
+	setup := measure.Setup{
+		Timebase: measure.Timebase{TickHz: 1000, TicksPerScan: 1},
+		Channels: []measure.Channel{{Name: "gpu.power", Unit: measure.UnitWatt, Gain: 1}},
+		Rails:    []measure.Rail{{Name: "gpu", Role: measure.RoleWholeGPU, Wiring: measure.WiringPower, Y: -1}},
+	}
+	in := &incoming{format: "csv", path: "half.csv", task: store.NewTask{Name: "half", User: "lab"}}
+	in.header = store.Header{Bench: "import", Setup: setup, CalibrationID: setup.CalibrationID()}
+	broken := errors.New("the stick was pulled out")
+	in.stream = func(sink textin.Sink) error {
+		for i := range 3 {
+			counts := make([]measure.Count, importChunk)
+			b := measure.Block{FirstScan: uint64(i * importChunk), FirstTick: int64(i * importChunk), Counts: [][]measure.Count{counts}}
+			if err := sink.Block(&b); err != nil {
+				return err
+			}
+		}
+		if half, _ := task(t, path, 1); half.State != store.Incomplete || half.Scans == 0 || !strings.Contains(half.Reason, "did not come to its end") {
+			t.Errorf("half way: %v, %d scans, %s", half.State, half.Scans, half.Reason)
+		}
+		return broken
+	}
+	if err := a.importTask(t.Context(), in); !errors.Is(err, broken) || !strings.Contains(err.Error(), "Nothing of it was stored") {
+		t.Errorf("got %v", err)
+	}
+	if n := tasksIn(t, path); n != 0 {
+		t.Errorf("%d tasks are left", n)
+	}
 }

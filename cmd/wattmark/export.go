@@ -8,68 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"wattmark/store"
 )
 
-// exportFlags are the flags of export.
-type exportFlags struct {
-	format, output            string
-	all, raw, hostTime, every bool
-	result                    uint
-	rails                     []string
-	from, to                  time.Duration
-	fromGiven, toGiven        bool
-}
-
-// formatInfo is what a format of export can do.
-type formatInfo struct {
-	name  string
-	ends  []string // of file names that mean it
-	raw   bool     // counts too
-	rails bool     // single rails too
-	span  bool     // part of the window too
-	many  bool     // several tasks
-	// file says that it cannot go to the standard output.
-	file bool
-}
-
-var exportFormats = []formatInfo{
-	{name: "csv", ends: []string{".csv"}, raw: true, rails: true, span: true},
-	{name: "parquet", ends: []string{".parquet"}, raw: true, rails: true, span: true},
-	{name: "arrow", ends: []string{".arrow", ".feather"}, raw: true, rails: true, span: true},
-	{name: "arrow-stream", ends: []string{".arrows"}, raw: true, rails: true, span: true},
-	{name: "sqlite", ends: []string{".db", ".sqlite", ".sqlite3"}, span: true, many: true, file: true},
-	{name: "perfetto", ends: []string{".pftrace", ".perfetto-trace"}, rails: true, span: true, many: true},
-	{name: "chrome", ends: []string{".json"}, rails: true, span: true, many: true},
-	{name: "kernels"},
-	{name: "recording", ends: []string{".recording"}, file: true},
-}
-
-func formatNames() string {
-	var names []string
-	for _, f := range exportFormats {
-		names = append(names, f.name)
-	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
-}
-
-func (a *app) exportCmd() *cobra.Command {
-	var f exportFlags
-	c := &cobra.Command{
-		Use: "export TASK…", Short: "Write tasks for other programs: CSV, Parquet, Arrow, SQLite, Perfetto and more",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 != f.every {
-				return errors.New("name one or more tasks, or all of them with --all-tasks")
-			}
-			return nil
-		},
-		Long: `Write what was measured for other programs, in any length and little memory. docs/export.md
+const exportHelp = `Write what was measured for other programs, in any length and little memory. docs/export.md
 lists columns, units and metadata.
 
   csv           device time, total power, and current, voltage and power of each rail;
@@ -91,7 +36,19 @@ lists columns, units and metadata.
 Only the window is written, unless --all is given; --from and --to cut out a part of it.
 Traces show all samples, with the window as a slice and the markers around it.
 sqlite, perfetto and chrome hold several tasks, the others one: their columns are the
-task's rails. Without --format the ending of FILE tells it.`,
+task's rails. Without --format the ending of FILE tells it.`
+
+func (a *app) exportCmd() *cobra.Command {
+	var f exportFlags
+	c := &cobra.Command{
+		Use: "export TASK…", Short: "Write tasks for other programs: CSV, Parquet, Arrow, SQLite, Perfetto and more",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 != f.every {
+				return errors.New("name one or more tasks, or all of them with --all-tasks")
+			}
+			return nil
+		},
+		Long: exportHelp,
 		Example: `  wattmark export 42 -o gemm.parquet
   wattmark export 42 --format csv --rail pcie_12v --from 1.5s --to 1.6s
   wattmark export 42 43 -o both.pftrace
@@ -117,51 +74,6 @@ task's rails. Without --format the ending of FILE tells it.`,
 	fl.BoolVar(&f.hostTime, "host-time", false, "a column host_ns with the host's clock (csv, parquet, arrow)")
 	fl.BoolVar(&f.every, "all-tasks", false, "all tasks of the database")
 	return a.jsonFlag(c)
-}
-
-// formatOf is the format that a file's name means.
-func formatOf(file string) string {
-	end := strings.ToLower(filepath.Ext(strings.TrimRight(file, "/")))
-	for _, f := range exportFormats {
-		if slices.Contains(f.ends, end) {
-			return f.name
-		}
-	}
-	return "csv"
-}
-
-// check refuses what a format cannot do.
-func (f *exportFlags) check(tasks int) (formatInfo, error) {
-	usage := func(format string, a ...any) (formatInfo, error) {
-		return formatInfo{}, withCode(exitUsage, fmt.Errorf(format, a...))
-	}
-	i := slices.IndexFunc(exportFormats, func(x formatInfo) bool { return x.name == f.format })
-	if i < 0 {
-		return usage("format %q: want %s", f.format, formatNames())
-	}
-	info := exportFormats[i]
-	toStdout := f.output == "" || f.output == "-"
-	switch {
-	case toStdout && info.name == "recording":
-		return usage("a recording is a folder: name it with -o")
-	case toStdout && info.file:
-		return usage("%s cannot go to standard output: name a file with -o", info.name)
-	case tasks > 1 && !info.many:
-		return usage("a file of format %s holds one task, not %d: its columns are the task's own rails. Export each to a file of its own, or choose sqlite, perfetto or chrome, which hold several", info.name, tasks)
-	case tasks > 1 && f.result != 0:
-		return usage("--result is the number of one task's result: export that task alone")
-	case f.raw && !info.raw:
-		return usage("--raw: %s has no place for counts: choose csv, parquet or arrow", info.name)
-	case f.hostTime && !info.raw:
-		return usage("--host-time is a column of csv, parquet and arrow; perfetto, chrome and kernels are on the host's clock anyway")
-	case len(f.rails) > 0 && !info.rails:
-		return usage("--rail: %s has no columns of single rails: choose csv, parquet, arrow, perfetto or chrome", info.name)
-	case (f.fromGiven || f.toGiven) && !info.span:
-		return usage("--from and --to: %s is written as a whole", info.name)
-	case f.fromGiven && f.toGiven && f.to <= f.from:
-		return usage("--to must lie after --from")
-	}
-	return info, nil
 }
 
 // exportReport is what export --json prints beside a file.

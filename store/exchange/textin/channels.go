@@ -31,13 +31,6 @@ type Plan struct {
 // power without a rail's name is the total, taken only where there is nothing else.
 func NewPlan(columns []Column, fields []Field, assumed map[string]measure.Volt) (*Plan, error) {
 	p := &Plan{Columns: columns}
-	of := func(rail string, u measure.Unit) (f Field, ok bool) {
-		i := slices.IndexFunc(fields, func(f Field) bool { return f.Rail == rail && f.Unit == u })
-		if i < 0 {
-			return f, false
-		}
-		return fields[i], true
-	}
 	var names []string
 	for i, f := range fields {
 		if slices.ContainsFunc(fields[:i], func(g Field) bool { return g.Rail == f.Rail && g.Unit == f.Unit }) {
@@ -48,37 +41,14 @@ func NewPlan(columns []Column, fields []Field, assumed map[string]measure.Volt) 
 		}
 	}
 	for _, n := range names {
-		i, hasI := of(n, measure.UnitAmpere)
-		v, hasV := of(n, measure.UnitVolt)
-		w, hasW := of(n, measure.UnitWatt)
-		volts, assume := assumed[n]
-		switch {
-		case hasI && hasV:
-			r := measure.Rail{Name: n, Wiring: measure.WiringClamp}
-			r.X, r.Y = p.channel(i, n+".current"), p.channel(v, n+".voltage")
-			p.Rails = append(p.Rails, r)
-			if hasW {
-				p.Left = append(p.Left, columns[w.Column].Name+": it follows from current and voltage")
-			}
-		case hasI && assume:
-			p.Rails = append(p.Rails, measure.Rail{Name: n, Wiring: measure.WiringAssumed, X: p.channel(i, n+".current"), Y: -1, Assumed: volts})
-		case hasW:
-			p.Rails = append(p.Rails, measure.Rail{Name: n, Wiring: measure.WiringPower, X: p.channel(w, n+".power"), Y: -1})
-			for _, f := range []Field{i, v} {
-				if f.Rail != "" {
-					p.Left = append(p.Left, columns[f.Column].Name+": the rail's power is there")
-				}
-			}
-		case hasI:
-			return nil, fmt.Errorf("%w: rail %s has a current (%q) and no voltage: add a column %s_voltage_v, or say what to assume: --assume %s=12", ErrInput, n, columns[i.Column].Name, n, n)
-		default:
-			p.Left = append(p.Left, columns[v.Column].Name+": a voltage without a current")
+		if err := p.rail(n, fields, assumed); err != nil {
+			return nil, err
 		}
 	}
-	if w, ok := of("", measure.UnitWatt); ok && len(p.Rails) == 0 {
+	if w, ok := find(fields, "", measure.UnitWatt); ok && len(p.Rails) == 0 {
 		p.Rails = append(p.Rails, measure.Rail{Name: "total", Role: measure.RoleWholeGPU, Wiring: measure.WiringPower, X: p.channel(w, "total.power"), Y: -1})
 	} else if ok {
-		p.Left = append(p.Left, columns[w.Column].Name+": the rails make the total")
+		p.leave(w, "the rails make the total")
 	}
 	for rail := range assumed {
 		if !slices.ContainsFunc(p.Rails, func(r measure.Rail) bool { return r.Name == rail && r.Wiring == measure.WiringAssumed }) {
@@ -89,6 +59,56 @@ func NewPlan(columns []Column, fields []Field, assumed map[string]measure.Volt) 
 		return nil, fmt.Errorf("%w: no column makes a power: name them as in pcie_12v_current_a and pcie_12v_voltage_v, gpu_power_w, or \"12V current [mA]\"", ErrInput)
 	}
 	return p, nil
+}
+
+func find(fields []Field, rail string, u measure.Unit) (f Field, ok bool) {
+	i := slices.IndexFunc(fields, func(f Field) bool { return f.Rail == rail && f.Unit == u })
+	if i < 0 {
+		return f, false
+	}
+	return fields[i], true
+}
+
+// leave notes that a field is not used.
+func (p *Plan) leave(f Field, why string) {
+	p.Left = append(p.Left, p.Columns[f.Column].Name+": "+why)
+}
+
+// rail makes a rail of the fields of its name.
+func (p *Plan) rail(name string, fields []Field, assumed map[string]measure.Volt) error {
+	i, hasI := find(fields, name, measure.UnitAmpere)
+	v, hasV := find(fields, name, measure.UnitVolt)
+	w, hasW := find(fields, name, measure.UnitWatt)
+	volts, assume := assumed[name]
+	r := measure.Rail{Name: name, Y: -1}
+	switch {
+	case hasI && hasV:
+		r.Wiring, r.X, r.Y = measure.WiringClamp, p.channel(i, name+".current"), p.channel(v, name+".voltage")
+		if hasW {
+			p.leave(w, "it follows from current and voltage")
+		}
+	case hasI && assume:
+		r.Wiring, r.X, r.Assumed = measure.WiringAssumed, p.channel(i, name+".current"), volts
+		if hasW {
+			p.leave(w, "current and assumed voltage make the power")
+		}
+	case hasW:
+		r.Wiring, r.X = measure.WiringPower, p.channel(w, name+".power")
+		if hasI {
+			p.leave(i, "the rail's power is there")
+		}
+		if hasV {
+			p.leave(v, "the rail's power is there")
+		}
+	case hasI:
+		return fmt.Errorf("%w: rail %s has a current (%q) and no voltage: add a column %s_voltage_v, or say what to assume: --assume %s=12",
+			ErrInput, name, p.Columns[i.Column].Name, name, name)
+	default:
+		p.leave(v, "a voltage without a current")
+		return nil
+	}
+	p.Rails = append(p.Rails, r)
+	return nil
 }
 
 // channel makes a channel of a field.

@@ -143,6 +143,9 @@ func TestImportTables(t *testing.T) {
 	// 30 W, and a ramp of 1 A to 2 A at 12 V.
 	check(30+18, "all samples", "csv", table, "--assume", "eps=12", "--start", "2026-01-31T12:00:00Z")
 	check(0.1*(30+12*1.15), "set by hand", "csv", table, "--assume", "eps=12", "--from", "100ms", "--to", "200ms")
+	check(30, "all samples", "csv", table, "--rail", "pcie_12v")
+	events := file("events.csv", "timestamp\n1769860800700000\n1769860800900000\n1769860800900000\n")
+	check(0.2*(30+12*1.3), "from the first event to the last of events.csv", "csv", table, "--assume", "eps=12", "--start", "2026-01-31T12:00:00Z", "--events", events)
 	check(30, "all samples", "powersensor3", text, "--u-gain", "0.01")
 	check(6, "from the first marker to the last", "powersensor3", text, "--markers")
 
@@ -156,16 +159,20 @@ func TestImportTables(t *testing.T) {
 		{exitFailed, "csv " + file("late.csv", "t_s,power_w\n0,1\n1,2\n1,3\n"), []string{"late.csv", "row 4", "sort the rows"}},
 		{exitFailed, "csv " + file("word.csv", "t_s,power_w\n0,1\n1,two\n"), []string{"row 3", `"two"`, "remove the row"}},
 		{exitUsage, "csv " + table + " --assume eps=12 --to 5s", []string{"the samples lie from", "Nothing of it was stored"}},
+		{exitFailed, "csv " + table + " --assume eps=12 --rail gpu", []string{"its rails are eps, pcie_12v"}},
 		{exitUsage, "csv " + table + " --assume eps", []string{"as in eps=12"}},
 		{exitUsage, "csv " + dir, []string{"is a folder"}},
 		{exitUsage, "csv " + table + " --u-gain -1", []string{"--u-gain"}},
 		{exitUsage, "csv " + table + " --assume eps=12 --start today", []string{"2026-01-31T12:00:00Z"}},
+		{exitUsage, "csv " + table + " --assume eps=12 --to 1s --events " + events, []string{"--events sets the window"}},
+		{exitUsage, "csv " + table + " --assume eps=12 --events " + events, []string{"the samples lie from"}},
+		{exitFailed, "csv " + table + " --assume eps=12 --events " + table, []string{"microseconds since 1970"}},
 		{exitFailed, "powersensor3 " + table, []string{"no line of it is a reading"}},
 		{exitUsage, "powersensor3 " + file("bare.txt", "S 0 1 1 1 1 1\nS 1 1 1 1 1 1\n") + " --markers", []string{"0 marker(s)"}},
 	} {
 		inside(t, append(append([]string{"import"}, strings.Fields(c.args)...), "--db", db)...).fails(t, c.code, c.want...)
 	}
-	if n := tasksIn(t, db); n != tasks || n != 4 {
+	if n := tasksIn(t, db); n != tasks || n != 6 {
 		t.Errorf("%d tasks, were %d: a refused file left one", n, tasks)
 	}
 }

@@ -56,7 +56,7 @@ func (a *app) exportCmd() *cobra.Command {
   wattmark export 42 --format recording -o gemm.recording`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.fromGiven, f.toGiven = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
-			if !cmd.Flags().Changed("format") {
+			if f.format == "" {
 				f.format = formatOf(f.output)
 			}
 			return a.export(cmd.Context(), args, f)
@@ -64,7 +64,7 @@ func (a *app) exportCmd() *cobra.Command {
 	}
 	resultFlag(c, &f.result)
 	fl := c.Flags()
-	fl.StringVar(&f.format, "format", "csv", formatNames()+" (default: by the ending of FILE, else csv)")
+	fl.StringVar(&f.format, "format", "", formatNames()+" (default: by the ending of FILE, else csv)")
 	fl.StringVarP(&f.output, "output", "o", "-", "file or folder to write; - for standard output")
 	fl.BoolVar(&f.all, "all", false, "also the samples outside of the window, markers among them")
 	fl.BoolVar(&f.raw, "raw", false, "counts as the meter delivered them instead of volts, amperes and watts")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"wattmark/measure"
-	"wattmark/store"
 	"wattmark/store/exchange/csvfile"
 	"wattmark/store/exchange/textin"
 )
@@ -22,7 +20,7 @@ import (
 func (a *app) importCSVCmd() *cobra.Command {
 	var f importFlags
 	var from, to time.Duration
-	var assume []string
+	var assume, rails []string
 	c := &cobra.Command{
 		Use: "csv FILE", Short: "Take in a table of volts, amperes or watts as a task", Args: cobra.ExactArgs(1),
 		Long: `Take in a CSV file as a task. A heading names the columns with their units:
@@ -43,8 +41,8 @@ The file does not know how good its meter was: state it with --u-gain, or ± U h
 rounding, the noise and the time scale only.`,
 		Example: "  wattmark import csv scope.csv --name gemm --u-gain 0.01\n  wattmark import csv log.csv --assume eps=12 --from 1s --to 4s",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w := givenSpan{from, to, cmd.Flags().Changed("from"), cmd.Flags().Changed("to")}
-			return a.importCSV(cmd.Context(), args[0], f, w, assume)
+			w := givenSpan{from: from, to: to, hasFrom: cmd.Flags().Changed("from"), hasTo: cmd.Flags().Changed("to")}
+			return a.importCSV(cmd.Context(), args[0], f, w, assume, rails)
 		},
 	}
 	f.textFlags(c)
@@ -52,6 +50,7 @@ rounding, the noise and the time scale only.`,
 	fl.DurationVar(&from, "from", 0, "the window's begin, in time since the first row (default: the first row)")
 	fl.DurationVar(&to, "to", 0, "the window's end (default: the last row)")
 	fl.StringArrayVar(&assume, "assume", nil, "voltage of a rail of which only the current is there, as in eps=12; may be given again")
+	fl.StringArrayVar(&rails, "rail", nil, "only this rail; may be given again")
 	return a.jsonFlag(c)
 }
 
@@ -59,6 +58,7 @@ rounding, the noise and the time scale only.`,
 type givenSpan struct {
 	from, to       time.Duration
 	hasFrom, hasTo bool
+	by             string // how it came about; empty for by hand
 }
 
 // of is the window of samples.
@@ -77,13 +77,16 @@ func (g givenSpan) of(samples measure.Window) (measure.Window, error) {
 }
 
 func (g givenSpan) String() string {
-	if !g.hasFrom && !g.hasTo {
+	switch {
+	case !g.hasFrom && !g.hasTo:
 		return "all samples"
+	case g.by != "":
+		return g.by
 	}
 	return "set by hand"
 }
 
-func (a *app) importCSV(ctx context.Context, path string, f importFlags, w givenSpan, assume []string) (err error) {
+func (a *app) importCSV(ctx context.Context, path string, f importFlags, w givenSpan, assume, rails []string) (err error) {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (a *app) importCSV(ctx context.Context, path string, f importFlags, w given
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	in, err := csvfile.Open(func() (io.ReadCloser, error) { return os.Open(file) }, assumed)
+	in, err := csvfile.Open(func() (io.ReadCloser, error) { return os.Open(file) }, textin.Options{Assumed: assumed, Rails: rails})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -115,18 +118,12 @@ func (a *app) importCSV(ctx context.Context, path string, f importFlags, w given
 		f.adopt(out, m.Task.Name, m.Task.GPU)
 		out.notes = append(out.notes, fmt.Sprintf("the file is an export of task %d, %s, of calibration %s", m.Task.ID, m.Task.Name, m.Setup.ID))
 	}
-	out.stream = func(sink textin.Sink) error { return textin.Read(in.Rows, in.Columns, s, sink) }
-	out.finish = func(ctx context.Context, db *store.DB, id store.TaskID, samples measure.Window) error {
-		window, err := w.of(samples)
-		if err != nil {
-			return err
-		}
-		reason, err := provenance("CSV", file, w.String())
-		if err != nil {
-			return err
-		}
-		return finishWindow(ctx, db, id, window, strings.Replace(reason, filepath.Base(file), nameOf(path), 1))
+	kernels, err := f.eventsOf(out, &w)
+	if err != nil {
+		return err
 	}
+	out.read(in.Rows, in.Plan, s, kernels)
+	out.endBy("CSV", file, w)
 	return a.importTask(ctx, out)
 }
 

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"wattmark/measure"
 	"wattmark/store"
 	"wattmark/store/exchange/ps3dump"
 	"wattmark/store/exchange/textin"
@@ -63,31 +61,17 @@ func (a *app) importDump(ctx context.Context, path string, f importFlags, marker
 	w := givenSpan{}
 	if markers {
 		first, last := in.Markers[0], in.Markers[len(in.Markers)-1]
-		w = givenSpan{time.Duration(first.At - s.First), time.Duration(last.At - s.First), true, true}
+		w = givenSpan{time.Duration(first.At - s.First), time.Duration(last.At - s.First), true, true, "from the first marker to the last"}
 	}
-	out.before = func(ctx context.Context, db *store.DB, id store.TaskID) error {
-		var ks []store.Kernel
-		for _, m := range in.Markers {
-			at := out.header.Started.Add(time.Duration(m.At - s.First))
-			ks = append(ks, store.Kernel{Name: strings.TrimSpace("marker " + m.Name), Start: at, End: at})
-		}
-		return db.PutKernels(ctx, id, ks)
+	kernels, err := f.eventsOf(out, &w)
+	if err != nil {
+		return err
 	}
-	out.stream = func(sink textin.Sink) error { return textin.Read(in.Rows, in.Columns, s, sink) }
-	out.finish = func(ctx context.Context, db *store.DB, id store.TaskID, samples measure.Window) error {
-		window, err := w.of(samples)
-		if err != nil {
-			return err
-		}
-		text := w.String()
-		if markers {
-			text = "from the first marker to the last"
-		}
-		reason, err := provenance("dump of PowerSensor3", file, text)
-		if err != nil {
-			return err
-		}
-		return finishWindow(ctx, db, id, window, strings.Replace(reason, filepath.Base(file), nameOf(path), 1))
+	for _, m := range in.Markers {
+		at := out.header.Started.Add(time.Duration(m.At - s.First))
+		kernels = append(kernels, store.Kernel{Name: strings.TrimSpace("marker " + m.Name), Start: at, End: at})
 	}
+	out.read(in.Rows, in.Plan, s, kernels)
+	out.endBy("dump of PowerSensor3", file, w)
 	return a.importTask(ctx, out)
 }

@@ -81,7 +81,7 @@ func (a *app) importPMD(ctx context.Context, dir string, f pmdFlags) error {
 		return errors.Join(pmd.ReadRecording(r, opts, pmdSink{sink}), r.Close())
 	}
 	in.finish = func(ctx context.Context, db *store.DB, id store.TaskID, _ measure.Window) error {
-		reason, err := provenance("ElmorLabs PMD-USB, serial bytes", serial, "from the first kernel event to the last; clocks related by hand")
+		reason, err := provenance("ElmorLabs PMD-USB, serial bytes", serial, recording.SerialFile, "from the first kernel event to the last; clocks related by hand")
 		if err != nil {
 			return err
 		}

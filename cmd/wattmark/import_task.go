@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,7 @@ import (
 // importFlags are the flags of what becomes a task.
 type importFlags struct {
 	name, user, gpu string
-	start           string
+	start, events   string
 	uGain, uClock   float64
 }
 
@@ -37,6 +36,7 @@ func (f *importFlags) textFlags(c *cobra.Command) {
 	f.register(c)
 	fl := c.Flags()
 	fl.StringVar(&f.start, "start", "", "when the file's time zero was, as in 2026-01-31T12:00:00Z (default: when the file was last written, less its length)")
+	fl.StringVar(&f.events, "events", "", "a file of times in µs since 1970, one a line: the window lies between the first and the last")
 	fl.Float64Var(&f.uGain, "u-gain", 0, "relative standard uncertainty of all scales, as in 0.01 for 1 %")
 	fl.Float64Var(&f.uClock, "u-clock", 1e-4, "relative standard uncertainty of the file's time scale")
 }
@@ -111,8 +111,9 @@ func (a *app) importTask(ctx context.Context, in *incoming) (err error) {
 	return a.plotTask(ctx, db, &t, r)
 }
 
-// provenance says where an imported task comes from.
-func provenance(format, path, window string) (string, error) {
+// provenance says where an imported task comes from: from the file at path, which
+// is called name.
+func provenance(format, path, name, window string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -123,7 +124,7 @@ func provenance(format, path, window string) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("imported from %s (%s, SHA-256 %s) by %s; window: %s",
-		measure.Printable(filepath.Base(path)), format, hex.EncodeToString(h.Sum(nil)[:8]), madeBy(), window), nil
+		name, format, hex.EncodeToString(h.Sum(nil)[:8]), madeBy(), window), nil
 }
 
 // importFile makes a second and third reading of a file possible: what cannot be

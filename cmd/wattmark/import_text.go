@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"wattmark/analysis/recording"
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
 	"wattmark/store"
@@ -103,4 +108,58 @@ func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *tex
 		out.notes = append(out.notes, "no uncertainty of the scales was stated (--u-gain): ± U holds rounding, noise and the time scale only")
 	}
 	return out, nil
+}
+
+// maxEvents bounds a file of events.
+const maxEvents = 64 << 20
+
+// eventsOf reads --events as kernels without a length, and puts the window between
+// the first and the last.
+func (f *importFlags) eventsOf(in *incoming, w *givenSpan) (ks []store.Kernel, err error) {
+	if f.events == "" {
+		return nil, nil
+	}
+	if w.hasFrom || w.hasTo {
+		return nil, withCode(exitUsage, errors.New("--events sets the window: leave --from, --to and --markers out"))
+	}
+	file, err := os.Open(f.events)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxEvents))
+	if err != nil {
+		return nil, err
+	}
+	events, err := recording.ParseEvents(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: want microseconds since 1970, one a line", f.events, err)
+	}
+	for i, at := range events {
+		ks = append(ks, store.Kernel{Name: fmt.Sprintf("event %d", i+1), Start: at, End: at})
+	}
+	zero := in.header.Started
+	*w = givenSpan{events[0].Sub(zero), events[len(events)-1].Sub(zero), true, true, "from the first event to the last of " + nameOf(f.events)}
+	return ks, nil
+}
+
+// read has a text file's rows stored, with what happened meanwhile.
+func (in *incoming) read(rows textin.Source, p *textin.Plan, s *textin.Survey, kernels []store.Kernel) {
+	in.before = func(ctx context.Context, db *store.DB, id store.TaskID) error { return db.PutKernels(ctx, id, kernels) }
+	in.stream = func(sink textin.Sink) error { return textin.Read(rows, p.Columns, s, sink) }
+}
+
+// endBy ends the task with its energy over a window.
+func (in *incoming) endBy(format, file string, w givenSpan) {
+	in.finish = func(ctx context.Context, db *store.DB, id store.TaskID, samples measure.Window) error {
+		window, err := w.of(samples)
+		if err != nil {
+			return err
+		}
+		reason, err := provenance(format, file, nameOf(in.path), w.String())
+		if err != nil {
+			return err
+		}
+		return finishWindow(ctx, db, id, window, reason)
+	}
 }

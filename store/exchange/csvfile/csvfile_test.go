@@ -67,7 +67,7 @@ func TestRaw(t *testing.T) {
 func TestExportComesBack(t *testing.T) {
 	s := &made.Source{Setup: made.Setup(true), Scans: 20_000}
 	text := export(t, s, exchange.Choice{})
-	in, err := csvfile.Open(opened(text), nil)
+	in, err := csvfile.Open(opened(text), textin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestHeadings(t *testing.T) {
 		{"\ufeffelapsed_s\tcurrent_a\tvoltage_v", "rail"},
 		{"scan,t_s,power_w,pcie_3v3_current_a,pcie_3v3_voltage_v,pcie_3v3_power_w,host_ns", "pcie_3v3"},
 	} {
-		in, err := csvfile.Open(opened("# a comment\n"+c.heading+"\n"), nil)
+		in, err := csvfile.Open(opened("# a comment\n"+c.heading+"\n"), textin.Options{})
 		if err != nil {
 			t.Errorf("%s: %v", c.heading, err)
 			continue
@@ -137,16 +137,25 @@ func TestHeadings(t *testing.T) {
 		{"power_w,x\n", "no column tells the time"},
 		{"t_s,x\n", "no column makes a power"},
 		{"t_s,\"power_w\n", "row 1"},
+		{"timestamp, power.draw [W], power.draw.instant [W]\n", "--rail draw or --rail draw_instant"},
 	} {
-		if _, err := csvfile.Open(opened(c.text), nil); !errors.Is(err, textin.ErrInput) || !strings.Contains(err.Error(), c.want) {
+		if _, err := csvfile.Open(opened(c.text), textin.Options{}); !errors.Is(err, textin.ErrInput) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.text, err, c.want)
 		}
 	}
 }
 
+// nvidia-smi's power is that of the whole card.
+func TestSensorColumn(t *testing.T) {
+	in, err := csvfile.Open(opened("timestamp, power.draw [W], power.draw.instant [W]\n"), textin.Options{Rails: []string{"draw_instant"}})
+	if err != nil || len(in.Rails) != 1 || in.Rails[0].Role != measure.RoleWholeGPU {
+		t.Errorf("%+v, %v", in, err)
+	}
+}
+
 func TestDates(t *testing.T) {
 	text := "timestamp,gpu_power_w\n2026-01-31T12:00:00.5Z,1\n2026-01-31 12:00:00.75,2\n2026-01-31T14:00:01+02:00,2\n"
-	in, err := csvfile.Open(opened(text), nil)
+	in, err := csvfile.Open(opened(text), textin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +169,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add("t_s,x_current_a,x_voltage_v\n0,1,2\n1,2,3\n")
 	f.Add("# wattmark {}\ntimestamp;P [mW]\n2026-01-31 12:00:00;3\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		in, err := csvfile.Open(opened(text), map[string]measure.Volt{})
+		in, err := csvfile.Open(opened(text), textin.Options{})
 		if err != nil {
 			return
 		}

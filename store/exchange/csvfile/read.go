@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ const maxMeta = 1 << 20
 // pcie_12v_current_a or "12V current [mA]"; one is the time, as in t_s, time_ms,
 // host_ns, or timestamp for a date with a time (docs/export.md). Lines that begin
 // with # are comments; values stand between commas, semicolons or tabs.
-func Open(open func() (io.ReadCloser, error), assumed map[string]measure.Volt) (*Input, error) {
+func Open(open func() (io.ReadCloser, error), o textin.Options) (*Input, error) {
 	in := &Input{open: open, sep: ','}
 	if err := in.preamble(); err != nil {
 		return nil, err
@@ -61,8 +62,39 @@ func Open(open func() (io.ReadCloser, error), assumed map[string]measure.Volt) (
 	for _, c := range columns {
 		in.Absolute = in.Absolute || c.Kind == textin.Time && c.Absolute
 	}
-	in.Plan, err = textin.NewPlan(columns, fields, assumed)
-	return in, err
+	if err := oneSensor(columns, fields, o); err != nil {
+		return nil, err
+	}
+	if in.Plan, err = textin.NewPlan(columns, fields, o); err != nil {
+		return nil, err
+	}
+	for i := range in.Rails { // that sensor sees the whole card
+		for _, f := range fields {
+			if f.Rail == in.Rails[i].Name && strings.HasPrefix(columns[f.Column].Name, sensorColumn) {
+				in.Rails[i].Role = measure.RoleWholeGPU
+			}
+		}
+	}
+	return in, nil
+}
+
+// sensorColumn begins the names of nvidia-smi's columns of power: views of one
+// sensor, which are not to be added up.
+const sensorColumn = "power.draw"
+
+// oneSensor refuses several views of one sensor.
+func oneSensor(columns []textin.Column, fields []textin.Field, o textin.Options) error {
+	var views []string
+	for _, f := range fields {
+		if strings.HasPrefix(columns[f.Column].Name, sensorColumn) && (len(o.Rails) == 0 || slices.Contains(o.Rails, f.Rail)) {
+			views = append(views, f.Rail)
+		}
+	}
+	if len(views) < 2 {
+		return nil
+	}
+	return fmt.Errorf("%w: its columns %s* are views of one sensor, not rails to add up: choose one with --rail %s (or take the log in beside a task: wattmark import nvidia-smi)",
+		textin.ErrInput, sensorColumn, strings.Join(views, " or --rail "))
 }
 
 // preamble looks at the comment lines and the heading for our metadata and the

@@ -132,7 +132,7 @@ func (in *Input) plan(width int) (err error) {
 			fields = append(fields, textin.Field{Column: i + k, Rail: pair, Unit: u})
 		}
 	}
-	in.Plan, err = textin.NewPlan(columns, fields, nil)
+	in.Plan, err = textin.NewPlan(columns, fields, textin.Options{})
 	return err
 }
 

@@ -25,11 +25,19 @@ type Plan struct {
 	Left []string
 }
 
+// Options say what a file leaves open.
+type Options struct {
+	// Assumed are the voltages of rails of which only the current is there.
+	Assumed map[string]measure.Volt
+	// Rails names the rails that are wanted; none for all.
+	Rails []string
+}
+
 // NewPlan makes rails of fields: a current and a voltage of one name make a clamp
 // rail, and a power beside them is left, since it follows; a current alone takes
-// the voltage that assumed names for its rail; a power alone is a rail itself. A
+// the voltage that Options.Assumed has for its rail; a power alone is a rail itself. A
 // power without a rail's name is the total, taken only where there is nothing else.
-func NewPlan(columns []Column, fields []Field, assumed map[string]measure.Volt) (*Plan, error) {
+func NewPlan(columns []Column, fields []Field, o Options) (*Plan, error) {
 	p := &Plan{Columns: columns}
 	var names []string
 	for i, f := range fields {
@@ -40,8 +48,16 @@ func NewPlan(columns []Column, fields []Field, assumed map[string]measure.Volt) 
 			names = append(names, f.Rail)
 		}
 	}
+	for _, n := range o.Rails {
+		if !slices.Contains(names, n) {
+			return nil, fmt.Errorf("%w: --rail %s: its rails are %s", ErrInput, n, strings.Join(names, ", "))
+		}
+	}
 	for _, n := range names {
-		if err := p.rail(n, fields, assumed); err != nil {
+		if len(o.Rails) > 0 && !slices.Contains(o.Rails, n) {
+			continue
+		}
+		if err := p.rail(n, fields, o.Assumed); err != nil {
 			return nil, err
 		}
 	}
@@ -50,7 +66,7 @@ func NewPlan(columns []Column, fields []Field, assumed map[string]measure.Volt) 
 	} else if ok {
 		p.leave(w, "the rails make the total")
 	}
-	for rail := range assumed {
+	for rail := range o.Assumed {
 		if !slices.ContainsFunc(p.Rails, func(r measure.Rail) bool { return r.Name == rail && r.Wiring == measure.WiringAssumed }) {
 			return nil, fmt.Errorf("%w: --assume %s: the file has no rail of that name with a current and no voltage", ErrInput, rail)
 		}

@@ -25,7 +25,7 @@ func rows(lines ...string) Source {
 func plan(t *testing.T) *Plan {
 	t.Helper()
 	columns := []Column{{Name: "t", Kind: Time}, {Name: "i"}, {Name: "u"}}
-	p, err := NewPlan(columns, []Field{{1, "aux", measure.UnitAmpere, -3}, {2, "aux", measure.UnitVolt, 0}}, nil)
+	p, err := NewPlan(columns, []Field{{1, "aux", measure.UnitAmpere, -3}, {2, "aux", measure.UnitVolt, 0}}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestPlans(t *testing.T) {
 		{"assumed for nothing", []Field{{0, "x", w, 0}}, map[string]measure.Volt{"y": 12}, "", 0, "--assume y"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := NewPlan(make([]Column, 3), c.fields, c.assumed)
+			p, err := NewPlan(make([]Column, 3), c.fields, Options{Assumed: c.assumed})
 			if c.err != "" {
 				if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), c.err) {
 					t.Fatalf("%v, want %q", err, c.err)
@@ -193,6 +193,18 @@ func TestPlans(t *testing.T) {
 				t.Errorf("rails %s, left %q", got, p.Left)
 			}
 		})
+	}
+}
+
+func TestChosenRails(t *testing.T) {
+	w := measure.UnitWatt
+	fields := []Field{{0, "x", w, 0}, {1, "y", w, 0}}
+	p, err := NewPlan(make([]Column, 2), fields, Options{Rails: []string{"y"}})
+	if err != nil || len(p.Rails) != 1 || p.Rails[0].Name != "y" || p.Columns[0].Kind != Ignored {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := NewPlan(make([]Column, 2), fields, Options{Rails: []string{"z"}}); err == nil || !strings.Contains(err.Error(), "its rails are x, y") {
+		t.Errorf("a rail that is not there: %v", err)
 	}
 }
 

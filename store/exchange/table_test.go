@@ -126,7 +126,7 @@ func TestWindow(t *testing.T) {
 				s.Setup.Channels[i].Skew = measure.Seconds(i%2) * skew
 			}
 			all, at := scans(t, s, exchange.Choice{})
-			for _, w := range []measure.Window{{From: 0.5, To: 0.6}, {From: 1.2, To: 1.9}, {From: 3, To: 3.5}, {From: 1.31, To: 1.32}} {
+			for _, w := range []measure.Window{{From: 0.1, To: 0.2}, {From: 0.3, To: 0.5}, {From: 0.7, To: 0.9}, {From: 0.327, To: 0.34}} {
 				var want []int64
 				for i, x := range at {
 					if x >= float64(w.From) && x <= float64(w.To) {

@@ -16,7 +16,7 @@ import (
 )
 
 // ChunkScans is the number of scans of a chunk.
-const ChunkScans = 1 << 17
+const ChunkScans = 1 << 15
 
 // Source makes chunks of a setup: noise of some counts around levels that step.
 type Source struct {

@@ -15,8 +15,12 @@ import (
 	"wattmark/store"
 )
 
-// ChunkScans is the number of scans of a chunk.
-const ChunkScans = 1 << 15
+// ChunkScans is the number of scans of a chunk; one that is repeated is longer, for
+// compressors to notice it less.
+const (
+	ChunkScans = 1 << 15
+	repeated   = 1 << 17
+)
 
 // Source makes chunks of a setup: noise of some counts around levels that step.
 type Source struct {
@@ -107,18 +111,22 @@ func (s *Source) Chunks(ctx context.Context, _ store.TaskID, from uint64) iter.S
 		}
 	}
 	return func(yield func(*chunk.Chunk, error) bool) {
+		size := ChunkScans
+		if s.Repeat {
+			size = repeated
+		}
 		tb, rng := s.Setup.Timebase, rand.New(rand.NewPCG(1, 2))
-		e, err := chunk.NewEncoder(tb, len(s.Setup.Channels), ChunkScans)
+		e, err := chunk.NewEncoder(tb, len(s.Setup.Channels), size)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		b := measure.Block{Counts: make([][]measure.Count, len(s.Setup.Channels))}
 		for c := range b.Counts {
-			b.Counts[c] = make([]measure.Count, ChunkScans)
+			b.Counts[c] = make([]measure.Count, size)
 		}
 		if tb.Stamped {
-			b.Ticks = make([]int64, ChunkScans)
+			b.Ticks = make([]int64, size)
 		}
 		var c *chunk.Chunk
 		scan := uint64(0)
@@ -127,8 +135,8 @@ func (s *Source) Chunks(ctx context.Context, _ store.TaskID, from uint64) iter.S
 				yield(nil, err)
 				return
 			}
-			n := min(left, ChunkScans)
-			if c == nil || !s.Repeat || n < ChunkScans {
+			n := min(left, size)
+			if c == nil || !s.Repeat || n < size {
 				part := measure.Block{FirstScan: scan, FirstTick: int64(float64(scan) * tb.TicksPerScan)}
 				for k := range b.Counts {
 					part.Counts = append(part.Counts, b.Counts[k][:n])

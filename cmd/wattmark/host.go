@@ -96,11 +96,14 @@ func recoverLoop(ctx context.Context, db *store.DB, log *slog.Logger, every time
 	}
 }
 
-// dialMonitor connects to a monitor.
-func dialMonitor(_ context.Context, address string) (measurement.Monitor, func() error, error) {
-	c, err := monitorclient.Dial(address, monitorclient.Options{})
+// dialMonitor connects to a monitor, and refuses one that is not understood.
+func dialMonitor(ctx context.Context, address string) (measurement.Monitor, func() error, error) {
+	c, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
 	if err != nil {
 		return nil, nil, err
+	}
+	if _, err := c.GetBench(ctx); errors.Is(err, monitorclient.ErrVersion) {
+		return nil, nil, errors.Join(err, c.Close())
 	}
 	return c, c.Close, nil
 }

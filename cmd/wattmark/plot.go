@@ -5,9 +5,9 @@ import (
 	"io"
 	"math"
 	"os"
-	"regexp"
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/guptarohit/asciigraph"
 	"golang.org/x/term"
 
@@ -83,15 +83,12 @@ func (t *trace) plot(w io.Writer, r *report) {
 	fmt.Fprintf(w, "%s%s%*s\n", strings.Repeat(" ", left), first, len(t.counts)-len(first), last)
 	text := strings.Join(legend, "\n")
 	if !isTerminal(w) {
-		text = ansi.ReplaceAllString(text, "")
+		text = ansi.Strip(text) // asciigraph colours its legend in any case
 	}
 	if text = strings.Trim(text, "\n"); text != "" {
 		fmt.Fprintln(w, text)
 	}
 }
-
-// ansi matches the colours that asciigraph gives its legend in any case.
-var ansi = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // leftEdge is the column where the plot's body begins.
 func leftEdge(lines []string) int {
@@ -138,6 +135,16 @@ func (t *trace) ruler(r *report, left int) string {
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// terminalWidth is how many columns there are: 80 where nothing says it.
+func terminalWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
 }
 
 // plotWidth is the number of columns to draw.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/lipgloss"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 
 	"wattmark/hostagent/monitorclient"
 )
@@ -17,9 +17,9 @@ func (a *app) topScreen(ctx context.Context, c *monitorclient.Client, f topFlags
 	defer cancel()
 	model := &topModel{
 		state: newTopState(c.Address()),
-		view:  topView{width: terminalWidth(a.out), height: 24, look: colours(lipgloss.NewRenderer(a.out))},
+		view:  topView{width: terminalWidth(a.out), height: 24, look: colours()},
 	}
-	p := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(a.in), tea.WithOutput(a.out), tea.WithAltScreen(), tea.WithoutSignalHandler())
+	p := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(a.in), tea.WithOutput(a.out), tea.WithoutSignalHandler())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -34,18 +34,19 @@ func (a *app) topScreen(ctx context.Context, c *monitorclient.Client, f topFlags
 	return err
 }
 
-// colours gives the parts of the picture theirs, as far as the terminal has any.
-func colours(r *lipgloss.Renderer) topLook {
+// colours gives the parts of the picture theirs; bubbletea leaves out what the
+// terminal does not know, and all of them with NO_COLOR.
+func colours() topLook {
 	style := func(s lipgloss.Style) func(string) string {
 		return func(text string) string { return s.Render(text) }
 	}
 	return topLook{
-		title: style(r.NewStyle().Bold(true)),
-		label: style(r.NewStyle().Faint(true)),
+		title: style(lipgloss.NewStyle().Bold(true)),
+		label: style(lipgloss.NewStyle().Faint(true)),
 		// The terminal's own palette: it is readable on light and on dark.
-		course: style(r.NewStyle().Foreground(lipgloss.Color("4"))),
-		total:  style(r.NewStyle().Bold(true)),
-		warn:   style(r.NewStyle().Foreground(lipgloss.Color("1")).Bold(true)),
+		course: style(lipgloss.NewStyle().Foreground(lipgloss.Blue)),
+		total:  style(lipgloss.NewStyle().Bold(true)),
+		warn:   style(lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true)),
 	}
 }
 
@@ -76,11 +77,11 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.view.width, m.view.height = msg.Width, msg.Height
 		m.held = ""
-	case tea.KeyMsg:
+	case tea.KeyPressMsg:
 		switch msg.String() {
 		case "q", "ctrl+c", "esc":
 			return m, tea.Quit
-		case "p", " ":
+		case "p", "space":
 			if m.held != "" {
 				m.held = ""
 				return m, nil
@@ -94,11 +95,14 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // View draws.
-func (m *topModel) View() string {
-	if m.held != "" {
-		return m.held
+func (m *topModel) View() tea.View {
+	text := m.held
+	if text == "" {
+		v := m.view
+		v.now = time.Now()
+		text = v.picture(m.state)
 	}
-	v := m.view
-	v.now = time.Now()
-	return v.picture(m.state)
+	view := tea.NewView(text)
+	view.AltScreen = true
+	return view
 }

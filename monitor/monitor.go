@@ -112,7 +112,8 @@ func New(cfg Config) (*Monitor, error) {
 
 // NewServer returns a gRPC server with MonitorService, health and reflection.
 func (m *Monitor) NewServer() *grpc.Server {
-	s := grpc.NewServer(append(wire.ServerOptions(), m.cfg.ServerOptions...)...)
+	options := append(wire.ServerOptions(), wire.TellVersion(m.cfg.Version)...)
+	s := grpc.NewServer(append(options, m.cfg.ServerOptions...)...)
 	wattmarkv1.RegisterMonitorServiceServer(s, &service{monitor: m, owner: m.owner, version: m.cfg.Version})
 	grpc_health_v1.RegisterHealthServer(s, m.health)
 	reflection.Register(s)

@@ -26,46 +26,90 @@ const (
 )
 
 func (a *app) hostCmd() *cobra.Command {
-	var listen string
-	var retry time.Duration
+	var f hostFlags
 	c := &cobra.Command{
 		Use: "host", Short: "Serve the task database on the GPU machine", Args: cobra.NoArgs,
 		Long: `Serve the task database over gRPC (TaskService, health, reflection), and finish
 the tasks that an interrupted run left behind: what the monitor still holds is
 fetched, what it no longer holds is marked incomplete with the reason.`,
-		Example: "  wattmark host --listen 127.0.0.1:7552\n  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers",
+		Example: `  wattmark host --listen 127.0.0.1:7552
+  wattmark host --config /etc/wattmark/host.yaml
+  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.host(cmd.Context(), listen, retry)
+			log := a.serviceLog(&f.level)
+			r := newReloader(f.flags(cmd), log)
+			var err error
+			if r.file, err = f.load(cmd); err != nil {
+				return err
+			}
+			if f.retry <= 0 {
+				return withCode(exitUsage, errors.New("--recover-every: want more than 0"))
+			}
+			return a.host(cmd.Context(), &f, r, log)
 		},
 	}
-	c.Flags().StringVar(&listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
-	c.Flags().DurationVar(&retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
+	f.more = []string{"db"}
+	c.Flags().StringVar(&f.listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
+	c.Flags().DurationVar(&f.retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
+	f.addTo(c, "host")
 	return c
 }
 
-func (a *app) host(ctx context.Context, listen string, retry time.Duration) error {
+// hostFlags are those of wattmark host.
+type hostFlags struct {
+	serviceFlags
+	listen string
+	retry  time.Duration
+}
+
+func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Logger) error {
+	n := newNotifier(log)
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	l, err := net.Listen("tcp", listen)
+	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen", err)
+		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen; wattmark doctor says who may have it", err)
 	}
-	log := slog.New(slog.NewTextHandler(a.err, nil))
-	server := grpc.NewServer(wire.ServerOptions()...)
+	server := grpc.NewServer(append(wire.ServerOptions(), wire.TellVersion(version())...)...)
 	health := api.Register(server, db)
 	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
+	every := make(chan time.Duration, 1)
+	every <- f.retry
+	r.live["log-level"] = func() {} // the flag is the level
+	r.live["recover-every"] = func() {
+		if f.retry <= 0 {
+			log.Error("reload: recover_every must be more than 0: it stays as it was")
+			return
+		}
+		select {
+		case <-every: // not taken yet
+		default:
+		}
+		every <- f.retry
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return server.Serve(l) })
+	for _, side := range []func(){
+		func() { onHangups(ctx, r.reload) },
+		func() { n.watchdog(ctx, func(ctx context.Context) error { return answers(ctx, l.Addr().String()) }) },
+	} {
+		g.Go(func() error {
+			side()
+			return nil
+		})
+	}
+	n.tell("READY=1\nSTATUS=serving " + a.db + " on " + l.Addr().String())
 	g.Go(func() error {
 		<-ctx.Done()
+		n.tell("STOPPING=1")
 		health.Shutdown()
 		stopServer(server)
 		return nil
 	})
-	g.Go(func() error { return recoverLoop(ctx, db, log, retry) })
+	g.Go(func() error { return recoverLoop(ctx, db, log, every) })
 	return g.Wait()
 }
 
@@ -76,9 +120,10 @@ func stopServer(s *grpc.Server) {
 	s.GracefulStop()
 }
 
-// recoverLoop finishes what interrupted runs left, now and then.
-func recoverLoop(ctx context.Context, db *store.DB, log *slog.Logger, every time.Duration) error {
-	tick := time.NewTicker(every)
+// recoverLoop finishes what interrupted runs left, now and then: as often as
+// every said last.
+func recoverLoop(ctx context.Context, db *store.DB, log *slog.Logger, every <-chan time.Duration) error {
+	tick := time.NewTicker(<-every)
 	defer tick.Stop()
 	for {
 		ids, err := measurement.Recover(ctx, db, dialMonitor)
@@ -91,6 +136,8 @@ func recoverLoop(ctx context.Context, db *store.DB, log *slog.Logger, every time
 		select {
 		case <-ctx.Done():
 			return nil
+		case d := <-every:
+			tick.Reset(d)
 		case <-tick.C:
 		}
 	}

@@ -98,7 +98,7 @@ func (a *app) root() *cobra.Command {
 		a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.pulseCmd(), a.importCmd(), a.tinyCmd(),
 		a.compareCmd(), a.totalCmd(), a.rooflineCmd(),
 		a.validateCmd(),
-		a.topCmd(),
+		a.topCmd(), a.doctorCmd(),
 	)
 	checkUsage(root)
 	return root

@@ -20,8 +20,9 @@ func (m *Monitor) SetDrain(limit time.Duration) { m.drain.Store(int64(limit)) }
 func (m *Monitor) Hurry() { m.haste.Do(func() { close(m.hurry) }) }
 
 // awaitCaptures lets nobody take the bench any more, and waits until the capture
-// that runs has ended and was fetched. It returns what ends those that are left.
-func (m *Monitor) awaitCaptures() error {
+// that runs has ended and was fetched, or ctx has. It returns what ends those
+// that are left.
+func (m *Monitor) awaitCaptures(ctx context.Context) error {
 	free := m.owner.Drain()
 	limit := time.Duration(m.drain.Load())
 	select {
@@ -39,6 +40,8 @@ func (m *Monitor) awaitCaptures() error {
 	select {
 	case <-free:
 		m.awaitFetched(id)
+		return nil
+	case <-ctx.Done(): // something failed meanwhile
 		return nil
 	case <-m.hurry:
 		return capture.StopCause("the monitor was stopped at once, while it waited for this capture to end")

@@ -150,7 +150,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case <-ctx.Done(): // something failed
 		case <-asked.Done():
 			m.setServing(false)
-			stop(m.awaitCaptures())
+			stop(m.awaitCaptures(ctx))
 		}
 		m.setServing(false)
 		m.endCalls(server)

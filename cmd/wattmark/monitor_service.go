@@ -77,7 +77,14 @@ func (s *monitorService) run(ctx context.Context, n *notifier, r *reloader, addr
 	side(func() { onHangups(over, r.reload) })
 	side(func() { onSecond(ctx, over, s.Hurry) })
 	side(func() { s.expire(over) })
-	side(func() { n.watchdog(over, func(ctx context.Context) error { return answers(ctx, address) }) })
+	side(func() {
+		n.watchdog(over, func(check context.Context) error {
+			if ctx.Err() != nil {
+				return nil // it is being stopped, and lets a capture end
+			}
+			return answers(check, address)
+		})
+	})
 	side(func() {
 		select {
 		case <-ctx.Done():

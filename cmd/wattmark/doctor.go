@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
+	prose "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 )
 
@@ -188,7 +189,7 @@ func indented(head, text string, width int) string {
 	text = oneLine(text)
 	indent := ansi.StringWidth(head)
 	if room := width - indent; width > 0 && room >= leastPlot {
-		text = strings.ReplaceAll(ansi.Wrap(text, room, ""), "\n", "\n"+strings.Repeat(" ", indent))
+		text = strings.ReplaceAll(prose.WrapSoft(text, room), "\n", "\n"+strings.Repeat(" ", indent))
 	}
 	return head + text
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +15,23 @@ import (
 
 // viewer watches a bench until its test ends.
 type viewer struct {
+	mu      sync.Mutex
 	moments []Moment
 	stop    func()
+}
+
+// seen is what the viewer has seen so far.
+func (v *viewer) seen() []Moment {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.moments
+}
+
+// state is how often the meter was streamed from, and whether it is open.
+func (m *meter) state() (streams int, open bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.streams, m.isOpen
 }
 
 func (l *lab) watch(idle bool) *viewer {
@@ -24,6 +40,8 @@ func (l *lab) watch(idle bool) *viewer {
 	done := make(chan error, 1)
 	go func() {
 		done <- l.Watch(ctx, WatchOptions{Every: 50 * time.Millisecond, Idle: idle}, func(m Moment) error {
+			v.mu.Lock()
+			defer v.mu.Unlock()
 			v.moments = append(v.moments, m)
 			return nil
 		})
@@ -42,7 +60,7 @@ func TestLookLastsAsLongAsItsViewers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, newMeter(), t.TempDir(), nil)
 		wait(time.Second)
-		if l.meter.streams != 0 {
+		if n, _ := l.meter.state(); n != 0 {
 			t.Error("a bench is sampled for nobody")
 		}
 		a := l.watch(true)
@@ -51,15 +69,15 @@ func TestLookLastsAsLongAsItsViewers(t *testing.T) {
 		wait(time.Second)
 		a.stop()
 		wait(time.Second)
-		if l.meter.streams != 1 || !l.meter.isOpen {
-			t.Errorf("%d streams for two viewers, open %v", l.meter.streams, l.meter.isOpen)
+		if n, open := l.meter.state(); n != 1 || !open {
+			t.Errorf("%d streams for two viewers, open %v", n, open)
 		}
 		b.stop()
 		synctest.Wait()
-		if l.meter.isOpen || len(l.List()) != 0 {
-			t.Errorf("open %v, captures %v after the last viewer", l.meter.isOpen, l.List())
+		if _, open := l.meter.state(); open || len(l.List()) != 0 {
+			t.Errorf("open %v, captures %v after the last viewer", open, l.List())
 		}
-		if n := len(b.moments); n < 35 || b.moments[n-1].CaptureID != "" || b.moments[n-1].Rate != 10e3 {
+		if n := len(b.seen()); n < 35 || b.seen()[n-1].CaptureID != "" || b.seen()[n-1].Rate != 10e3 {
 			t.Errorf("%d moments in two seconds", n)
 		}
 	})
@@ -87,7 +105,7 @@ func TestACaptureEndsALook(t *testing.T) {
 			t.Error("no samples")
 		}
 		wait(time.Second)
-		last := v.moments[len(v.moments)-1]
+		last := v.seen()[len(v.seen())-1]
 		if last.CaptureID != "" || last.Scans == 0 || last.Scans > 11000 {
 			t.Errorf("after the capture: %+v", last)
 		}
@@ -111,17 +129,17 @@ func TestALooksTroubles(t *testing.T) {
 		v := l.watch(true)
 		only := l.watch(false)
 		wait(2 * time.Second)
-		if n := len(v.moments); n == 0 || !strings.Contains(v.moments[n-1].Trouble, "the cable is out") {
-			t.Fatalf("moments %+v", v.moments)
+		if n := len(v.seen()); n == 0 || !strings.Contains(v.seen()[n-1].Trouble, "the cable is out") {
+			t.Fatalf("moments %+v", v.seen())
 		}
 		wait(2 * lookAgain)
-		if last := v.moments[len(v.moments)-1]; last.Trouble != "" || last.Lost != 30 || last.Total < 50 {
+		if last := v.seen()[len(v.seen())-1]; last.Trouble != "" || last.Lost != 30 || last.Total < 50 {
 			t.Errorf("after another try: %+v", last)
 		}
 		v.stop()
 		only.stop()
-		if len(only.moments) != 0 {
-			t.Errorf("who watches captures saw %+v", only.moments)
+		if len(only.seen()) != 0 {
+			t.Errorf("who watches captures saw %+v", only.seen())
 		}
 	})
 }
@@ -132,8 +150,8 @@ func TestALookAtADeferredInstrument(t *testing.T) {
 		v := l.watch(true)
 		wait(time.Second)
 		v.stop()
-		if n := len(v.moments); n == 0 || !strings.Contains(v.moments[n-1].Trouble, "only after a measurement") {
-			t.Errorf("moments %+v", v.moments)
+		if n := len(v.seen()); n == 0 || !strings.Contains(v.seen()[n-1].Trouble, "only after a measurement") {
+			t.Errorf("moments %+v", v.seen())
 		}
 	})
 }

@@ -289,6 +289,7 @@ func TestDoctorTellsAPersonAndAScript(t *testing.T) {
 
 // On this machine, with a monitor and a database that are really there.
 func TestDoctorHere(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	if p := r.run("--benchmark", "half", "--duration", "50ms", "--name", "x"); p.wait(t) != 0 {
 		t.Fatal(&p.err)

@@ -119,6 +119,7 @@ func TestMonitorAsAService(t *testing.T) {
 
 // A second signal ends the wait; the capture says so when the monitor is back.
 func TestSecondSignalEndsTheDrain(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	c := r.client()
 	started, err := c.Start(t.Context(), monitorclient.StartRequest{Holder: "ada@lab", Lease: time.Hour})

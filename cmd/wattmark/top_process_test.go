@@ -82,6 +82,7 @@ func (x *terminal) press(t *testing.T, keys string) {
 // A person looks at a bench, free and then taken, on a terminal that is made
 // narrower meanwhile; a script looks at the same.
 func TestTop(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	x := onTerminal(t, 80, 24, "top", "--monitor", r.address)
 	x.await(t, `(?s)wattmark top.*free.*20 kS/s.*pcie_3v3.*total`)
@@ -108,7 +109,7 @@ func TestTop(t *testing.T) {
 	if code := x.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	x.await(t, `\x1b\[\?1049l`)
+	eventually(t, "the terminal is as it was", func() bool { return strings.Contains(x.out.String(), "\x1b[?1049l") })
 
 	var picture topReport
 	object(t, inside(t, "top", "--json", "--monitor", r.address).ok(t).out, &picture)
@@ -139,6 +140,7 @@ func TestTopWithoutAMonitor(t *testing.T) {
 
 // The list of tasks fits the terminal that it is printed on.
 func TestTasksOnATerminal(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	if p := r.run("--benchmark", "half", "--duration", "50ms", "--name", strings.Repeat("very-long-", 20)); p.wait(t) != 0 {
 		t.Fatal(&p.err)

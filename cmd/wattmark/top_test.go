@@ -146,3 +146,24 @@ func TestLegendFits(t *testing.T) {
 		t.Errorf("key %q", k)
 	}
 }
+
+// What a peer says is shown, not obeyed.
+func TestPeersCannotWriteOnTheTerminal(t *testing.T) {
+	const evil = "\x1b]0;title\x07\x1b[2Jgone"
+	s := newTopState("lab:1")
+	benchNews{
+		bench:    monitorclient.Bench{Name: evil, Holder: evil, CaptureID: "c", Trouble: evil, Instrument: store.Instrument{Model: evil}},
+		captures: []monitorclient.Capture{{ID: "c", Holder: evil, TaskName: evil, Reason: evil}},
+	}.apply(s)
+	for _, text := range []string{
+		topView{width: 200, now: time.Unix(0, 0), look: plainLook()}.picture(s), topLine(s, time.Unix(0, 0)), indented("fail  ", evil, 80),
+	} {
+		if strings.ContainsAny(text, "\x1b\x07") {
+			t.Errorf("got %q", text)
+		}
+	}
+	failureNews{errors.New(evil)}.apply(s)
+	if text := (topView{width: 200, look: plainLook()}).picture(s); strings.ContainsAny(text, "\x1b\x07") {
+		t.Errorf("got %q", text)
+	}
+}

@@ -82,7 +82,7 @@ func (v topView) head(s *topState) []string {
 	case firstOf(s.trouble, b.Trouble) != "":
 		lines = append(lines, v.look.warn(oneLine(firstOf(s.trouble, b.Trouble))))
 	case b.Bridged != "":
-		lines = append(lines, v.look.label(b.Bridged))
+		lines = append(lines, v.look.label(oneLine(b.Bridged)))
 	}
 	return append(lines, "")
 }
@@ -146,8 +146,8 @@ func (v topView) captures(s *topState) []string {
 		if !c.Started.IsZero() {
 			started = age(v.now.Sub(c.Started))
 		}
-		l := fmt.Sprintf("%s %-12s %s %-10s %9s  %s", fit(c.ID, 14), captureStates[c.State], fit(measure.Printable(c.Holder), 16), started,
-			bytesText(float64(c.SpoolBytes)), joinNonEmpty(": ", measure.Printable(c.TaskName), oneLine(measure.Printable(c.Reason))))
+		l := fmt.Sprintf("%s %-12s %s %-10s %9s  %s", fit(measure.Printable(c.ID), 14), captureStates[c.State], fit(measure.Printable(c.Holder), 16), started,
+			bytesText(float64(c.SpoolBytes)), joinNonEmpty(": ", measure.Printable(c.TaskName), oneLine(c.Reason)))
 		lines = append(lines, strings.TrimRight(l, " "))
 	}
 	return lines
@@ -155,7 +155,7 @@ func (v topView) captures(s *topState) []string {
 
 // topLine is a state on one line, for a log.
 func topLine(s *topState, now time.Time) string {
-	who := firstOf(s.bench.Holder, "free")
+	who := firstOf(measure.Printable(s.bench.Holder), "free")
 	stamp := now.Format("15:04:05")
 	switch {
 	case s.err != nil:
@@ -165,7 +165,7 @@ func topLine(s *topState, now time.Time) string {
 	case s.seen == 0 || s.stale:
 		return stamp + "  " + who + "  not sampled"
 	}
-	text := fmt.Sprintf("%s  %s  %.2f W", stamp, measure.Printable(who), float64(s.moment.Total))
+	text := fmt.Sprintf("%s  %s  %.2f W", stamp, who, float64(s.moment.Total))
 	for _, r := range s.moment.Rails {
 		text += fmt.Sprintf("  %s %.2f W", r.Rail, float64(r.Power))
 	}
@@ -185,4 +185,5 @@ func fit(s string, columns int) string {
 	return s + strings.Repeat(" ", columns-ansi.StringWidth(s))
 }
 
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// oneLine makes one line of a text, without what a terminal would obey.
+func oneLine(s string) string { return measure.Printable(strings.Join(strings.Fields(s), " ")) }

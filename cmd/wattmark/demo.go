@@ -172,7 +172,7 @@ func softParts(f demoFlags) (*demoBench, error) {
 
 // demoTask makes the measurement.
 func (a *app) demoTask(ctx context.Context, f demoFlags, b *demoBench, db *store.DB, address string) (id store.TaskID, err error) {
-	client, err := monitorclient.Dial(address, monitorclient.Options{})
+	client, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
 	if err != nil {
 		return 0, err
 	}

@@ -86,7 +86,7 @@ func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Log
 		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen; wattmark doctor says who may have it", err)
 	}
 	defer l.Close()
-	programs, err := a.openPrograms(db, *f, log)
+	programs, err := a.openPrograms(db, f, log)
 	if err != nil {
 		return err
 	}

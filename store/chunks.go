@@ -78,7 +78,12 @@ func scanShape(row *sql.Row) (shape, error) {
 // A chunk that does not pass its own checks is ErrCorrupt. On an error nothing
 // of the call is stored. The chunks are borrowed until the call returns.
 func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk, events []measure.Event) error {
+	again := false
 	err := d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(tx *sql.Tx) error {
+		if again { // what was folded before is not stored
+			d.keepFolding(id, nil)
+		}
+		again = true
 		sh, err := scanShape(tx.StmtContext(ctx, d.st.shape).QueryRowContext(ctx, int64(id)))
 		if err != nil {
 			return err

@@ -38,7 +38,9 @@ const startWithin = 60 * time.Second
 // programs returns the folder of the newest PostgreSQL's programs; empty for none.
 func programs() string {
 	if p, err := exec.LookPath("initdb"); err == nil {
-		return filepath.Dir(p)
+		if p, err = filepath.EvalSymlinks(p); err == nil {
+			return filepath.Dir(p)
+		}
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is right
 	if len(found) == 0 {
@@ -208,7 +210,7 @@ func Run(m *testing.M) int {
 // skipped, or fails where WATTMARK_REQUIRE_TOOLS=1 asks for it.
 func Database(t testing.TB) string {
 	t.Helper()
-	shared.once.Do(func() { shared.cluster, shared.err = New() })
+	shared.once.Do(func() { shared.cluster, shared.err = New("fsync=off") })
 	Need(t, shared.cluster, shared.err)
 	shared.Lock()
 	shared.number++

@@ -7,26 +7,27 @@ CREATE FUNCTION wattmark_counts(dir bytea, data bytea, block integer, n integer)
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE COST 1000 AS $$
 DECLARE
   e bytea := substring(dir FROM 8*block+1 FOR 8);
-  base bigint := get_byte(e,0) | get_byte(e,1)<<8 | get_byte(e,2)<<16;
-  w integer := get_byte(e,4) | get_byte(e,5)<<8;
+  base bigint := get_byte(e,0) | (get_byte(e,1)<<8) | (get_byte(e,2)<<16);
+  w integer := get_byte(e,4) | (get_byte(e,5)<<8);
   mask bigint := (1::bigint<<w)-1;
   d bytea;
 BEGIN
-  -- The base is signed: its upper bit weighs -2^31.
-  base := (base | get_byte(e,3)::bigint<<24) - (get_byte(e,3)>>7)::bigint*4294967296;
+  -- The base is signed: its upper bit weighs -2^31. Every shift stands in brackets,
+  -- for here it binds no tighter than an or.
+  base := (base | (get_byte(e,3)::bigint<<24)) - (get_byte(e,3)>>7)::bigint*4294967296;
   IF w = 0 THEN
     RETURN array_fill(base, ARRAY[n]);
   END IF;
-  d := substring(data FROM 1+32*(get_byte(e,6) | get_byte(e,7)<<8) FOR 32*w) || '\x0000000000'::bytea;
+  d := substring(data FROM 1+32*(get_byte(e,6) | (get_byte(e,7)<<8)) FOR 32*w) || '\x0000000000'::bytea;
   IF w <= 9 THEN -- within two bytes, wherever a value begins in the first
-    RETURN ARRAY(SELECT base + ((get_byte(d,p>>3) | get_byte(d,(p>>3)+1)<<8)>>(p&7) & mask::integer)
+    RETURN ARRAY(SELECT base + ((get_byte(d,p>>3) | (get_byte(d,(p>>3)+1)<<8))>>(p&7) & mask::integer)
       FROM generate_series(0, w*(n-1), w) p);
   ELSIF w <= 17 THEN
-    RETURN ARRAY(SELECT base + ((get_byte(d,p>>3) | get_byte(d,(p>>3)+1)<<8 | get_byte(d,(p>>3)+2)<<16)>>(p&7) & mask::integer)
+    RETURN ARRAY(SELECT base + ((get_byte(d,p>>3) | (get_byte(d,(p>>3)+1)<<8) | (get_byte(d,(p>>3)+2)<<16))>>(p&7) & mask::integer)
       FROM generate_series(0, w*(n-1), w) p);
   END IF;
-  RETURN ARRAY(SELECT base + ((get_byte(d,p>>3) | get_byte(d,(p>>3)+1)<<8 | get_byte(d,(p>>3)+2)<<16
-      | get_byte(d,(p>>3)+3)::bigint<<24 | get_byte(d,(p>>3)+4)::bigint<<32)>>(p&7) & mask)
+  RETURN ARRAY(SELECT base + ((get_byte(d,p>>3) | (get_byte(d,(p>>3)+1)<<8) | (get_byte(d,(p>>3)+2)<<16)
+      | (get_byte(d,(p>>3)+3)::bigint<<24) | (get_byte(d,(p>>3)+4)::bigint<<32))>>(p&7) & mask)
     FROM generate_series(0, w*(n-1), w) p);
 END $$;
 

@@ -216,7 +216,7 @@ var errNoMore = errors.New("no more chunks")
 func (d *DB) readChunk(ctx context.Context, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
 	rows, err := d.reader.QueryContext(ctx, `SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
 		FROM (SELECT * FROM chunk WHERE task_id=?1 AND chunk_no>=?2 ORDER BY chunk_no LIMIT 1) h
-		CROSS JOIN chunk_column c ON c.task_id=h.task_id AND c.chunk_no=h.chunk_no ORDER BY c.col`, int64(id), int64(from))
+		CROSS JOIN chunk_column c WHERE c.task_id=h.task_id AND c.chunk_no=h.chunk_no ORDER BY c.col`, int64(id), int64(from))
 	if err != nil {
 		return err
 	}

@@ -173,4 +173,3 @@ func explain(err error) (sentinel error, hint string) {
 	}
 	return nil, ""
 }
-

@@ -222,7 +222,7 @@ func (k *talk) measured(t *testing.T, id store.TaskID, rng *rand.Rand) {
 	k.say("no header yet", k.d.AppendChunks(k.ctx, id, nil, nil))
 	tb := measure.Timebase{TickHz: 1e6, UTickHz: 5e-5, TicksPerScan: 50, Stamped: rng.IntN(2) == 0}
 	s := randomSetup(rng, tb)
-	s.Missing, s.Response = []string{"eps"}, measure.Response{Tau: 0.1, Window: measure.Seconds(math.NaN())}
+	s.Missing, s.Response = []string{"eps"}, measure.Response{Tau: 0.1, Window: 0.025}
 	s.Records = []measure.CalibrationRecord{{ID: "r-1", Text: `{"a": "é"}`}}
 	k.say("header", k.d.PutHeader(k.ctx, id, header(s)))
 	k.say("header again", k.d.PutHeader(k.ctx, id, header(s)))
@@ -265,6 +265,9 @@ func (k *talk) measured(t *testing.T, id store.TaskID, rng *rand.Rand) {
 	k.say("no such result", k.d.PutNameEnergies(k.ctx, id, 9, nil))
 	k.recalculated(id, s, r)
 	k.everything(id)
+	if x, err := k.d.Task(k.ctx, id); err != nil || x.Scans != scans || len(x.Results) != 2 || x.State != store.Complete {
+		t.Fatalf("task %d has %d of %d scans and %d results: %v", id, x.Scans, scans, len(x.Results), err)
+	}
 }
 
 func (k *talk) recalculated(id store.TaskID, s measure.Setup, r *measure.Result) {

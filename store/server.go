@@ -78,6 +78,7 @@ func Conceal(address string) string {
 	return shown
 }
 
+// concealed is an address without its password.
 func concealed(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -226,7 +226,7 @@ func (a *app) whatNext(f demoFlags, id store.TaskID) {
 	next := [][2]string{
 		{fmt.Sprintf("%s show %d --budget", self, id), "this task again, with its uncertainties"},
 		{self + " tasks", "all tasks"},
-		{fmt.Sprintf("sqlite3 %s 'select * from data where taskID = %d limit 5'", a.db, id), "the samples, in any SQLite program"},
+		a.samplesBySQL(id),
 	}
 	if f.pulse > 0 {
 		next = append(next, [2]string{fmt.Sprintf("%s show %d --svg pulse.svg", self, id), "draw what each way to read the GPU's sensor says"})

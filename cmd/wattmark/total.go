@@ -144,7 +144,7 @@ func readJobHost(ctx context.Context, from string, f totalFlags, q store.Query) 
 
 // isAddress tells host:port from a file; a file that is there is one.
 func isAddress(from string) bool {
-	if _, err := os.Stat(from); err == nil {
+	if _, err := os.Stat(from); err == nil || store.OnServer(from) {
 		return false
 	}
 	if strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "dns:") {

@@ -215,7 +215,10 @@ func (a *app) self() string {
 	if strings.Contains(os.Args[0], "go-build") {
 		self = "go run ./cmd/wattmark"
 	}
-	if a.db != defaultDB {
+	switch {
+	case store.OnServer(a.db):
+		self += " --db '" + a.db + "'" // a shell would read the signs in it
+	case a.db != defaultDB:
 		self += " --db " + a.db
 	}
 	return self

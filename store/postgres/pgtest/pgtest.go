@@ -29,7 +29,29 @@ type Cluster struct {
 
 	process *exec.Cmd
 	done    chan error
-	log     bytes.Buffer
+	log     logged
+}
+
+// logged is what a server said; it writes while the test reads.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write takes what the server says.
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// Log returns what the server said since it was last asked.
+func (c *Cluster) Log() string {
+	c.log.mu.Lock()
+	defer c.log.mu.Unlock()
+	s := c.log.buf.String()
+	c.log.buf.Reset()
+	return s
 }
 
 // startWithin is how long a server may take to answer.
@@ -127,7 +149,7 @@ func (c *Cluster) Start() error {
 }
 
 func (c *Cluster) start(args []string, end time.Time) error {
-	c.log.Reset()
+	c.Log()
 	c.process = c.command("postgres", args...)
 	c.process.Stdout, c.process.Stderr = &c.log, &c.log
 	if err := c.process.Start(); err != nil {
@@ -139,7 +161,7 @@ func (c *Cluster) start(args []string, end time.Time) error {
 		select {
 		case err := <-c.done:
 			c.done <- err
-			return fmt.Errorf("postgres ended at once: %w\n%s", err, c.log.String())
+			return fmt.Errorf("postgres ended at once: %w\n%s", err, c.Log())
 		case <-time.After(20 * time.Millisecond):
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -150,7 +172,7 @@ func (c *Cluster) start(args []string, end time.Time) error {
 		}
 		if time.Now().After(end) {
 			c.Kill()
-			return fmt.Errorf("postgres does not answer: %w\n%s", err, c.log.String())
+			return fmt.Errorf("postgres does not answer: %w\n%s", err, c.Log())
 		}
 	}
 }
@@ -203,6 +225,19 @@ func Run(m *testing.M) int {
 		}
 	}
 	return code
+}
+
+// Own starts a cluster for one test alone, and removes it behind the test.
+func Own(t testing.TB, settings ...string) *Cluster {
+	t.Helper()
+	c, err := New(settings...)
+	Need(t, c, err)
+	t.Cleanup(func() {
+		if err := c.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // Database returns the address of a new, empty database on a server that the

@@ -15,7 +15,9 @@ func Step(sql string) string {
 	for i := 0; i < len(t.in); i++ {
 		k, next := t.in[i], t.word(i, 1)
 		if k.is("TABLE") {
-			table = next.text
+			if table = next.text; next.is("user") {
+				table = `"user"`
+			}
 		}
 		switch {
 		case k.is("INTEGER") && next.is("PRIMARY") && !t.word(i, 3).is("REFERENCES"):

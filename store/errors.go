@@ -36,6 +36,8 @@ var (
 	ErrNewer = errors.New("database is newer than this program")
 	// ErrCannotOpen: the file or its folder does not exist, or may not be opened.
 	ErrCannotOpen = errors.New("cannot open the database")
+	// ErrFileOnly: the call is about a file, and the database is on a server.
+	ErrFileOnly = errors.New("only a database in a file can do this")
 	// ErrUnreachable: the database server does not answer, or the connection broke.
 	ErrUnreachable = errors.New("database server cannot be reached")
 )

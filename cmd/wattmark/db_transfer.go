@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -46,7 +47,7 @@ type transferFlags struct {
 
 // all reports whether nothing is left out.
 func (f *transferFlags) all() bool {
-	return len(f.tasks) == 0 && f.q == store.Query{}
+	return len(f.tasks) == 0 && reflect.DeepEqual(f.q, store.Query{})
 }
 
 func (a *app) dbTransferCmd() *cobra.Command {

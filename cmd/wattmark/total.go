@@ -71,6 +71,9 @@ func (a *app) total(ctx context.Context, f totalFlags) error {
 	if len(f.from) == 0 {
 		f.from = []string{a.db}
 	}
+	for i := range f.from {
+		f.from[i] = store.Conceal(f.from[i]) // it is shown
+	}
 	hosts := make([]jobHost, len(f.from))
 	var wg sync.WaitGroup
 	for i, from := range f.from {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"wattmark/store"
+	"wattmark/store/postgres/internal/dialect"
 )
 
 // current refuses a schema that lacks steps.
@@ -36,6 +37,7 @@ var (
 	busy   = meaning{store.ErrBusy, "ask again when the other programs are done"}
 	barred = meaning{store.ErrReadOnly, "ask the server's keeper for the right to write, or name the primary and not a standby"}
 	broken = meaning{store.ErrCorrupt, "the server finds its files damaged: look into its log"}
+	file   = meaning{store.ErrFileOnly, "use the server's own tools, or copy tasks to a file with wattmark db copy"}
 	noise  = meaning{store.ErrIO, "look into the server's log"}
 )
 
@@ -71,6 +73,8 @@ func meaningOf(err error) meaning {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return meaning{}
+	case errors.Is(err, dialect.ErrFileOnly):
+		return file
 	case errors.As(err, &server):
 		return meanings[server.Code]
 	case errors.As(err, &parse):

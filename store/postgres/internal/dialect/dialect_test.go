@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ func TestTranslate(t *testing.T) {
 		{`SELECT user FROM user u WHERE user.id=?`, `SELECT "user" FROM "user" u WHERE "user".id=$1`},
 		{`SELECT CAST(a AS REAL), CAST(b AS INTEGER) FROM main.t`, `SELECT CAST(a AS double precision), CAST(b AS bigint) FROM t`},
 		{`SELECT a FROM t WHERE +t.a>=? AND +b<? AND a+b>1`, `SELECT a FROM t WHERE t.a>=$1 AND b<$2 AND a+b>1`},
+		{`SELECT a FROM t WHERE t MATCH ? AND a IN (SELECT value FROM json_each(?))`, `SELECT a FROM t WHERE t.words @@ wattmark_words ($1) AND a IN (SELECT value FROM wattmark_each($2))`},
 		{`INSERT INTO t VALUES(?,?,?)`, `INSERT INTO t VALUES($1,$2,$3)`},
 		{`INSERT OR IGNORE INTO user(login) VALUES(?)`, `INSERT INTO "user"(login) VALUES($1) ON CONFLICT DO NOTHING `},
 		{`INSERT OR REPLACE INTO t VALUES(?,?,?)`, `INSERT INTO t VALUES($1,$2,$3) ON CONFLICT ("a") DO UPDATE SET "b"=excluded."b", "offset"=excluded."offset" `},
@@ -39,6 +41,14 @@ func TestTranslate(t *testing.T) {
 	for _, q := range []string{`INSERT OR REPLACE INTO free VALUES(?)`, `INSERT INTO free VALUES(?) ON CONFLICT DO UPDATE SET a=1`} {
 		if s, err := Translate(q, schema); err == nil || !strings.Contains(err.Error(), "free") {
 			t.Errorf("%s became %v (%v)", q, s, err)
+		}
+	}
+}
+
+func TestFilesOnly(t *testing.T) {
+	for _, q := range []string{`PRAGMA quick_check`, `SELECT name FROM sqlite_master`, `SELECT 1 FROM pragma_table_info(?)`, `VACUUM INTO ?`, `SELECT a FROM t NOT INDEXED`} {
+		if _, err := Translate(q, schema); !errors.Is(err, ErrFileOnly) {
+			t.Errorf("%s: %v", q, err)
 		}
 	}
 }

@@ -9,13 +9,24 @@
 //	user                       "user", which is a word of SQL there
 //	CAST(x AS REAL), main.t    double precision, t
 //	+name                      name: the sign only keeps SQLite from an index
+//	json_each(?)               wattmark_each($1), of numbers
+//	text MATCH ?               text.words @@ wattmark_words($1)
+//
+// What asks SQLite about its own file is ErrFileOnly.
 package dialect
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 )
+
+// ErrFileOnly: the statement is about a file.
+var ErrFileOnly = errors.New("the statement is about a file")
+
+// ofFiles are words of statements about SQLite's files.
+var ofFiles = []string{"pragma", "sqlite_master", "sqlite_schema", "vacuum", "attach", "detach", "indexed"}
 
 // Table is what a translation asks of the schema.
 type Table struct {
@@ -57,6 +68,11 @@ func Translate(q string, s Schema) (*Statement, error) {
 	t := translator{schema: s, in: split(q), out: &Statement{Words: map[string]bool{}}}
 	if err := t.run(); err != nil {
 		return nil, fmt.Errorf("%w in: %s", err, q)
+	}
+	for w := range t.out.Words {
+		if contains(ofFiles, w) || strings.HasPrefix(w, "pragma_") {
+			return nil, fmt.Errorf("%w (%s)", ErrFileOnly, w)
+		}
 	}
 	t.out.Insert = t.simple()
 	return t.out, nil
@@ -115,11 +131,10 @@ func (t *translator) run() error {
 func (t *translator) token(i int) string {
 	k, next, before := t.in[i], t.word(i, 1), t.word(i, -1)
 	switch {
-	case k.kind == param && len(k.text) > 1:
-		return "$" + k.text[1:]
+	case k.kind == param && before.is("MATCH"):
+		return "(" + t.param(k) + ")"
 	case k.kind == param:
-		t.params++
-		return "$" + strconv.Itoa(t.params)
+		return t.param(k)
 	case k.is("user"):
 		return `"user"`
 	case k.is("main") && next.text == "." || k.text == "." && before.is("main"):
@@ -130,10 +145,32 @@ func (t *translator) token(i int) string {
 		return "bigint"
 	case k.is("BLOB") && before.is("AS"):
 		return "bytea"
+	case k.is("json_each"):
+		return "wattmark_each"
+	case k.is("MATCH") && next.kind == param:
+		return ".words @@ wattmark_words"
+	case k.kind == space && t.next(i).is("MATCH"):
+		return ""
 	case k.text == "+" && next.kind == word && (before.text == "(" || before.is("WHERE") || before.is("AND") || before.is("OR") || before.is("NOT")):
 		return ""
 	}
 	return k.text
+}
+
+func (t *translator) param(k token) string {
+	if len(k.text) > 1 {
+		return "$" + k.text[1:]
+	}
+	t.params++
+	return "$" + strconv.Itoa(t.params)
+}
+
+// next returns the token behind one, be it space.
+func (t *translator) next(i int) token {
+	if i+1 < len(t.in) {
+		return t.in[i+1]
+	}
+	return token{}
 }
 
 // word returns the token that stands n tokens from one, spaces not counted.

@@ -101,7 +101,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	c := pgtest.Own(t)
 	c.Make(t, "w")
 	d := openAt(t, c.URL("w"))
-	const n, every = 120, 30
+	const n, every = 60, 30
 	id, chunks := stream(t, d, "gemm", n)
 	acknowledged := make(chan uint64)
 	var wg sync.WaitGroup

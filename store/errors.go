@@ -69,7 +69,7 @@ func wrap(op string, err error) error {
 	}
 	var se *sqlite.Error
 	if !errors.As(err, &se) {
-		if s, hint := explain(err); s != nil && !errors.Is(err, s) {
+		if hint, s := explain(err); s != nil && !errors.Is(err, s) {
 			return fmt.Errorf("%s: %w (%s): %w", op, s, hint, err)
 		}
 		return fmt.Errorf("%s: %w", op, err)

@@ -20,9 +20,9 @@ type Server interface {
 	// state of the database, and fails where it cannot be put behind another one's.
 	// The reader cannot write. A reader alone comes without a writer.
 	Open(ctx context.Context, address string, readOnly bool) (writer, reader *sql.DB, err error)
-	// Explain returns the sentinel that an error of a connection stands for, and
-	// what to do about it; nil where it stands for none.
-	Explain(err error) (sentinel error, hint string)
+	// Explain returns what to do about an error of a connection, and the sentinel
+	// that it stands for; nil where it stands for none.
+	Explain(err error) (hint string, sentinel error)
 	// Again reports whether a transaction that failed with the error before it was
 	// committed may succeed when it is run again.
 	Again(err error) bool
@@ -159,18 +159,18 @@ func (d *DB) mayRepeat(err error) bool {
 		return false
 	}
 	var u uncertain
-	sentinel, _ := d.server.Explain(err)
+	_, sentinel := d.server.Explain(err)
 	return !errors.As(err, &u) || !errors.Is(sentinel, ErrUnreachable)
 }
 
 // explain asks the kinds of servers what an error stands for.
-func explain(err error) (sentinel error, hint string) {
+func explain(err error) (hint string, sentinel error) {
 	servers.RLock()
 	defer servers.RUnlock()
 	for _, s := range servers.kinds {
-		if sentinel, hint = s.Explain(err); sentinel != nil {
-			return sentinel, hint
+		if hint, sentinel = s.Explain(err); sentinel != nil {
+			return hint, sentinel
 		}
 	}
-	return nil, ""
+	return "", nil
 }

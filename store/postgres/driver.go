@@ -121,7 +121,20 @@ func (c *conn) query(ctx context.Context, s *dialect.Statement, args []driver.Na
 			return nil, err
 		}
 	}
-	return c.Conn.QueryContext(ctx, s.Text, args)
+	rows, err := c.Conn.QueryContext(ctx, s.Text, args)
+	if c.rows == nil {
+		err = c.stale(err)
+	}
+	return rows, err
+}
+
+// stale turns the error of a connection that broke while it lay idle into what lets
+// the pool take another one. Nothing was changed over it.
+func (c *conn) stale(err error) error {
+	if err != nil && c.pgx().IsClosed() {
+		return driver.ErrBadConn
+	}
+	return err
 }
 
 // Prepare is PrepareContext.
@@ -143,7 +156,7 @@ func (c *conn) PrepareContext(_ context.Context, q string) (driver.Stmt, error) 
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
 	inner, err := c.Conn.BeginTx(ctx, o)
 	if err != nil {
-		return nil, err
+		return nil, c.stale(err)
 	}
 	c.rows = newGatherer(c)
 	return &tx{inner: inner, conn: c, ctx: ctx}, nil

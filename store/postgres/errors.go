@@ -60,9 +60,9 @@ var meanings = map[string]meaning{
 }
 
 // Explain returns what an error stands for.
-func (Server) Explain(err error) (sentinel error, hint string) {
+func (Server) Explain(err error) (hint string, sentinel error) {
 	m := meaningOf(err)
-	return m.sentinel, m.hint
+	return m.hint, m.sentinel
 }
 
 func meaningOf(err error) meaning {

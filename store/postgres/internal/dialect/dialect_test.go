@@ -25,6 +25,7 @@ func TestTranslate(t *testing.T) {
 		{`SELECT CAST(a AS REAL), CAST(b AS INTEGER) FROM main.t`, `SELECT CAST(a AS double precision), CAST(b AS bigint) FROM t`},
 		{`SELECT a FROM t WHERE +t.a>=? AND +b<? AND a+b>1`, `SELECT a FROM t WHERE t.a>=$1 AND b<$2 AND a+b>1`},
 		{`SELECT a FROM t WHERE t MATCH ? AND a IN (SELECT value FROM json_each(?))`, `SELECT a FROM t WHERE t.words @@ wattmark_words ($1) AND a IN (SELECT value FROM wattmark_each($2))`},
+		{`SELECT 1 FROM t CROSS JOIN two ON 1=1 CROSS JOIN t x ON x.a=1 CROSS JOIN two`, `SELECT 1 FROM t INNER JOIN two ON 1=1 INNER JOIN t x ON x.a=1 CROSS JOIN two`},
 		{`INSERT INTO t VALUES(?,?,?)`, `INSERT INTO t VALUES($1,$2,$3)`},
 		{`INSERT OR IGNORE INTO user(login) VALUES(?)`, `INSERT INTO "user"(login) VALUES($1) ON CONFLICT DO NOTHING `},
 		{`INSERT OR REPLACE INTO t VALUES(?,?,?)`, `INSERT INTO t VALUES($1,$2,$3) ON CONFLICT ("a") DO UPDATE SET "b"=excluded."b", "offset"=excluded."offset" `},

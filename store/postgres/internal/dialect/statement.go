@@ -9,6 +9,7 @@
 //	user                       "user", which is a word of SQL there
 //	CAST(x AS REAL), main.t    double precision, t
 //	+name                      name: the sign only keeps SQLite from an index
+//	CROSS JOIN t ON …          INNER JOIN: SQLite is told the order of the loops
 //	json_each(?)               wattmark_each($1), of numbers
 //	text MATCH ?               text.words @@ wattmark_words($1)
 //
@@ -145,6 +146,8 @@ func (t *translator) token(i int) string {
 		return "bigint"
 	case k.is("BLOB") && before.is("AS"):
 		return "bytea"
+	case k.is("CROSS") && (t.word(i, 3).is("ON") || t.word(i, 4).is("ON")):
+		return "INNER"
 	case k.is("json_each"):
 		return "wattmark_each"
 	case k.is("MATCH") && next.kind == param:

@@ -11,6 +11,7 @@ import (
 // TestLabOnAServer does a lab's work on a PostgreSQL server: measure, list, show,
 // export, attribute, recalculate, delete, and copy to a file and back.
 func TestLabOnAServer(t *testing.T) {
+	t.Parallel()
 	c := pgtest.Own(t, "fsync=off")
 	c.Make(t, "lab")
 	c.Make(t, "other")

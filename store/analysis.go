@@ -35,13 +35,9 @@ func (d *DB) PutAnalysis(ctx context.Context, a Analysis) (version int, err erro
 		if err := tx.QueryRowContext(ctx, `SELECT coalesce(max(version),0)+1 FROM analysis WHERE kind=? AND name=?`, a.Kind, a.Name).Scan(&version); err != nil {
 			return err
 		}
-		r, err := tx.ExecContext(ctx, `INSERT INTO analysis(kind, name, version, made_ns, maker, content) VALUES(?,?,?,?,?,?)`,
-			a.Kind, a.Name, version, a.Made.UnixNano(), a.Maker, string(a.Content))
-		if err != nil {
-			return err
-		}
-		id, err := r.LastInsertId()
-		if err != nil {
+		var id int64
+		if err := tx.QueryRowContext(ctx, `INSERT INTO analysis(kind, name, version, made_ns, maker, content) VALUES(?,?,?,?,?,?) RETURNING analysis_id`,
+			a.Kind, a.Name, version, a.Made.UnixNano(), a.Maker, string(a.Content)).Scan(&id); err != nil {
 			return err
 		}
 		for _, t := range a.Tasks {

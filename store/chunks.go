@@ -78,7 +78,12 @@ func scanShape(row *sql.Row) (shape, error) {
 // A chunk that does not pass its own checks is ErrCorrupt. On an error nothing
 // of the call is stored. The chunks are borrowed until the call returns.
 func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk, events []measure.Event) error {
+	again := false
 	err := d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(tx *sql.Tx) error {
+		if again { // what was folded before is not stored
+			d.keepFolding(id, nil)
+		}
+		again = true
 		sh, err := scanShape(tx.StmtContext(ctx, d.st.shape).QueryRowContext(ctx, int64(id)))
 		if err != nil {
 			return err
@@ -211,7 +216,7 @@ var errNoMore = errors.New("no more chunks")
 func (d *DB) readChunk(ctx context.Context, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
 	rows, err := d.reader.QueryContext(ctx, `SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
 		FROM (SELECT * FROM chunk WHERE task_id=?1 AND chunk_no>=?2 ORDER BY chunk_no LIMIT 1) h
-		CROSS JOIN chunk_column c ON c.task_id=h.task_id AND c.chunk_no=h.chunk_no ORDER BY c.col`, int64(id), int64(from))
+		CROSS JOIN chunk_column c WHERE c.task_id=h.task_id AND c.chunk_no=h.chunk_no ORDER BY c.col`, int64(id), int64(from))
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,10 @@ var (
 	ErrNewer = errors.New("database is newer than this program")
 	// ErrCannotOpen: the file or its folder does not exist, or may not be opened.
 	ErrCannotOpen = errors.New("cannot open the database")
+	// ErrFileOnly: the call is about a file, and the database is on a server.
+	ErrFileOnly = errors.New("only a database in a file can do this")
+	// ErrUnreachable: the database server does not answer, or the connection broke.
+	ErrUnreachable = errors.New("database server cannot be reached")
 )
 
 var sentinels = map[int]error{
@@ -65,6 +69,9 @@ func wrap(op string, err error) error {
 	}
 	var se *sqlite.Error
 	if !errors.As(err, &se) {
+		if hint, s := explain(err); s != nil && !errors.Is(err, s) {
+			return fmt.Errorf("%s: %w (%s): %w", op, s, hint, err)
+		}
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	s, ok := sentinels[se.Code()&0xff]

@@ -104,7 +104,7 @@ func (d *DB) AddInstruction(ctx context.Context, id CampaignID, r InstructionRun
 }
 
 func putInstruction(ctx context.Context, tx *sql.Tx, id CampaignID, number int, r *InstructionRun) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO instruction_run VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,nullif(?,0),nullif(?,0),?)`,
+	_, err := tx.ExecContext(ctx, `INSERT INTO instruction_run VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,nullif(?,0.0),nullif(?,0.0),?)`,
 		id, number, r.Pass, r.Instruction, r.Layout, r.Level, r.Steps, r.Block, r.Base, int64(r.Turns), int64(r.Threads),
 		float64(r.Time), int64(r.Cycles), int64(r.X), r.Checked, float64(r.Reads), float64(r.SM), r.Celsius, r.Error)
 	if err != nil {

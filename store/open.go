@@ -23,8 +23,9 @@ const ApplicationID = 0x57614d6b
 // writes, others read beside it.
 type DB struct {
 	path   string
-	writer *sql.DB // one connection; nil when read-only
-	reader *sql.DB // query_only connections, on which data is the fast table
+	server Server  // nil for a file
+	writer *sql.DB // to a file one connection; nil when read-only
+	reader *sql.DB // cannot write; on a file's connections data is the fast table
 	st     statements
 
 	foldMu sync.Mutex
@@ -33,9 +34,16 @@ type DB struct {
 
 // Open opens the database, creating it where there is none, and brings its
 // schema up to date. Errors wrap ErrNotDatabase, ErrForeign, ErrNewer,
-// ErrReadOnly or ErrCannotOpen; the file is left as it was.
+// ErrReadOnly, ErrCannotOpen or ErrUnreachable; the file is left as it was. In
+// place of a path stands the address of a database on a server of a kind that
+// was registered.
 func Open(ctx context.Context, path string) (*DB, error) {
-	op := "open database " + path
+	op := "open database " + Conceal(path)
+	if s, err := serverOf(path); err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	} else if s != nil {
+		return openServer(ctx, s, path, false)
+	}
 	abs, err := checkFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
@@ -101,7 +109,12 @@ func (d *DB) prepareFile(ctx context.Context) error {
 // handle. It also opens a file on a medium that cannot be written, as long as
 // the file was closed cleanly.
 func OpenReadOnly(ctx context.Context, path string) (*DB, error) {
-	op := "open database " + path
+	op := "open database " + Conceal(path)
+	if s, err := serverOf(path); err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	} else if s != nil {
+		return openServer(ctx, s, path, true)
+	}
 	abs, err := checkFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
@@ -146,7 +159,8 @@ func (d *DB) Close() error {
 	return nil
 }
 
-// Path returns the file's path as it was given.
+// Path returns the file's path as it was given, a server's address without the
+// password.
 func (d *DB) Path() string { return d.path }
 
 // SQL returns a pool of connections that can read but not write, for queries

@@ -247,8 +247,9 @@ func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
 	if err := f.builder.Close(); err != nil {
 		return err
 	}
+	rows := f.handOver()
 	return d.write(ctx, fmt.Sprintf("store the pyramid of task %d", id), func(tx *sql.Tx) error {
-		if err := putPages(ctx, tx, id, f.handOver()); err != nil {
+		if err := putPages(ctx, tx, id, rows); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO pyramid_whole SELECT task_id, ?2, scans FROM task WHERE task_id=?1`, int64(id), cal)

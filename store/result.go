@@ -136,7 +136,7 @@ func readResults(ctx context.Context, tx *sql.Tx, t *Task) (err error) {
 		err := rows.Scan(&r.Number, textTo(&r.CalibrationID), &computed, realTo(&r.Total.Energy), realTo(&r.Total.U), &r.InUse)
 		r.Computed = fromNanos(computed)
 		return err
-	}, `SELECT r.number, k.name, r.computed_ns, r.energy_j, r.energy_u_j, coalesce(r.number=t.result,0)
+	}, `SELECT r.number, k.name, r.computed_ns, r.energy_j, r.energy_u_j, coalesce(r.number=t.result, 1=0)
 		FROM result r JOIN task t USING(task_id) JOIN calibration k ON k.calibration_id=r.calibration_id WHERE r.task_id=? ORDER BY r.number`, int64(t.ID))
 	for _, r := range t.Results {
 		if r.InUse {

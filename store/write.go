@@ -11,20 +11,25 @@ import (
 )
 
 // write runs f in one transaction that is on disk when write returns nil; on
-// an error nothing of it remains.
+// an error nothing of it remains. On a server f may run more than once, so what
+// it changes beside the database must bear that.
 func (d *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error {
 	if d.writer == nil {
 		return fmt.Errorf("%s: %w", op, ErrReadOnly)
 	}
+	return wrap(op, d.again(ctx, func() error { return d.writeOnce(ctx, f) }))
+}
+
+func (d *DB) writeOnce(ctx context.Context, f func(*sql.Tx) error) error {
 	tx, err := d.writer.BeginTx(ctx, nil)
 	if err != nil {
-		return wrap(op, err)
+		return err
 	}
 	defer tx.Rollback() // after Commit there is nothing to roll back
 	if err := f(tx); err != nil {
-		return wrap(op, err)
+		return err
 	}
-	return wrap(op, tx.Commit())
+	return committing(tx.Commit())
 }
 
 // mustExist turns an update or delete that met no row into ErrNotFound.

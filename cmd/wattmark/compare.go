@@ -92,7 +92,7 @@ func (a *app) compare(ctx context.Context, f compareFlags) error {
 	}
 	var sides [2]comparedSide
 	for i, s := range [][3]string{{f.a, f.aDB, "A"}, {f.b, f.bDB, "B"}} {
-		if sides[i], err = a.comparedSide(ctx, s[0], firstOf(s[1], a.db)); err != nil {
+		if sides[i], err = a.comparedSide(ctx, s[0], store.Conceal(firstOf(s[1], a.db))); err != nil {
 			return fmt.Errorf("%s: %w", s[2], err)
 		}
 		defer sides[i].db.Close()

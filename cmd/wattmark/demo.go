@@ -215,7 +215,10 @@ func (a *app) self() string {
 	if strings.Contains(os.Args[0], "go-build") {
 		self = "go run ./cmd/wattmark"
 	}
-	if a.db != defaultDB {
+	switch {
+	case store.OnServer(a.db):
+		self += " --db '" + a.db + "'" // a shell would read the signs in it
+	case a.db != defaultDB:
 		self += " --db " + a.db
 	}
 	return self
@@ -227,7 +230,7 @@ func (a *app) whatNext(f demoFlags, id store.TaskID) {
 		{fmt.Sprintf("%s show %d --budget", self, id), "this task again, with its uncertainties"},
 		{fmt.Sprintf("%s validate %d --html report.html", self, id), "is what software says true? a report"},
 		{self + " tasks", "all tasks"},
-		{fmt.Sprintf("sqlite3 %s 'select * from data where taskID = %d limit 5'", a.db, id), "the samples, in any SQLite program"},
+		a.samplesBySQL(id),
 	}
 	if f.pulse > 0 {
 		next = append(next, [2]string{fmt.Sprintf("%s show %d --svg pulse.svg", self, id), "draw what each way to read the GPU's sensor says"})

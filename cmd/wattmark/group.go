@@ -57,7 +57,7 @@ type sharedReport struct {
 }
 
 func newGroupReport(g *measurement.GroupResult, db string) *groupReport {
-	if abs, err := filepath.Abs(db); err == nil {
+	if abs, err := filepath.Abs(db); err == nil && !store.OnServer(db) {
 		db = abs
 	}
 	r := &groupReport{GroupID: int64(g.ID), Name: g.Name, User: g.User, State: stateNames[g.State], Database: db, Launched: g.Launched}

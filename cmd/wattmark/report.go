@@ -143,7 +143,7 @@ func newMarkerReport(m *marker.Found) *markerReport {
 
 // newReport collects what is known of a task.
 func newReport(t *store.Task, db string) *report {
-	if abs, err := filepath.Abs(db); err == nil {
+	if abs, err := filepath.Abs(db); err == nil && !store.OnServer(db) {
 		db = abs // a script may look from elsewhere
 	}
 	r := &report{

@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"wattmark/store"
+	"wattmark/store/postgres"
 )
 
 // streams are the program's three, so that tests can hold them.
@@ -84,11 +87,12 @@ Exit codes: 0 measured; 1 failed; 2 wrong usage; 3 measured, but incomplete or
 without a window; 4 no such task; 5 the bench is busy.`
 
 func (a *app) root() *cobra.Command {
+	postgres.Register()
 	root := &cobra.Command{
 		Use: "wattmark", Short: "Measures what a GPU really draws", Long: longHelp,
 		SilenceUsage: true, SilenceErrors: true, Version: version(),
 	}
-	root.PersistentFlags().StringVar(&a.db, "db", firstOf(os.Getenv("WATTMARK_DB"), defaultDB), "task database, a SQLite file (also WATTMARK_DB)")
+	root.PersistentFlags().StringVar(&a.db, "db", store.Conceal(firstOf(os.Getenv("WATTMARK_DB"), defaultDB)), "task database: a SQLite file, or postgres://user@host/database (also WATTMARK_DB)")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return withCode(exitUsage, errors.New(err.Error()+"\nSee: "+c.CommandPath()+" --help"))
 	})
@@ -113,9 +117,11 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
+	a.addDBCopy(root)
 	root.SetHelpCommandGroupID("And:")
 	root.SetCompletionCommandGroupID("And:")
 	checkUsage(root)
+	root.PersistentPreRun = func(*cobra.Command, []string) { a.db = store.Conceal(a.db) } // it is shown
 	return root
 }
 

@@ -15,7 +15,7 @@ import (
 
 // openDB opens the task database to read; it must exist.
 func (a *app) openDB(ctx context.Context) (*store.DB, error) {
-	if _, err := os.Stat(a.db); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(a.db); errors.Is(err, os.ErrNotExist) && !store.OnServer(a.db) {
 		return nil, withCode(exitNotFound, fmt.Errorf("no task database at %s: measure something first (wattmark demo) or name another with --db", a.db))
 	}
 	return store.Open(ctx, a.db)

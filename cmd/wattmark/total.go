@@ -71,6 +71,9 @@ func (a *app) total(ctx context.Context, f totalFlags) error {
 	if len(f.from) == 0 {
 		f.from = []string{a.db}
 	}
+	for i := range f.from {
+		f.from[i] = store.Conceal(f.from[i]) // it is shown
+	}
 	hosts := make([]jobHost, len(f.from))
 	var wg sync.WaitGroup
 	for i, from := range f.from {
@@ -144,7 +147,7 @@ func readJobHost(ctx context.Context, from string, f totalFlags, q store.Query) 
 
 // isAddress tells host:port from a file; a file that is there is one.
 func isAddress(from string) bool {
-	if _, err := os.Stat(from); err == nil {
+	if _, err := os.Stat(from); err == nil || store.OnServer(from) {
 		return false
 	}
 	if strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "dns:") {

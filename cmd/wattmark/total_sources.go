@@ -20,7 +20,7 @@ import (
 
 // readDatabase reads a job's tasks out of a task database.
 func (h *jobHost) readDatabase(ctx context.Context, path string, f totalFlags, q store.Query) error {
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(path); err != nil && !store.OnServer(path) {
 		return fmt.Errorf("no task database: %w", err)
 	}
 	db, err := store.OpenReadOnly(ctx, path)

@@ -1,0 +1,119 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"wattmark/store"
+)
+
+// TestCopyThereAndBack copies a file's tasks to a server and from there to a new
+// file, where they must be what they were.
+func TestCopyThereAndBack(t *testing.T) {
+	ctx := t.Context()
+	first, server, last := openFile(t), open(t), openFile(t)
+	rng := rand.New(rand.NewPCG(5, 5))
+	k := talk{d: first, ctx: ctx}
+	group := must(first.BeginGroup(ctx, store.NewGroup{Name: "two", User: "lab", Launched: epoch, Members: []store.GroupMember{{GPU: "H200"}, {GPU: "H200", Reason: "none"}}}))(t)
+	for i := range 4 {
+		n := newTask("gemm", []string{"lab", "Lab"}[i%2])
+		n.CaptureID = string(rune('a' + i))
+		if i == 2 {
+			n.Group = store.GroupRef{Group: group}
+		}
+		id := must(first.BeginTask(ctx, n))(t)
+		if i > 0 {
+			k.measured(t, id, rng)
+		}
+	}
+	k.analyses()
+	k.instructions()
+	copyAll(t, first, server)
+	copyAll(t, server, last)
+	for id := store.TaskID(2); id <= 4; id++ {
+		was, is := talk{d: first, ctx: ctx}, talk{d: last, ctx: ctx}
+		was.everything(id)
+		is.everything(id - 1) // the first still ran, and was left out
+		for i := range was.said {
+			for _, s := range []*said{&was.said[i], &is.said[i]} {
+				if x, isTask := firstOf(s.Values).(store.Task); isTask {
+					x.ID = 0
+					s.Values[0] = x
+				}
+			}
+			if diff := cmp.Diff(was.said[i], is.said[i], nans...); diff != "" {
+				t.Fatalf("task %d, %s: (-first file +last file)\n%s", id, was.said[i].Call, diff)
+			}
+		}
+	}
+	for _, d := range []*store.DB{server, last} {
+		if got := must(d.Group(ctx, 1))(t); got.Members[0].Task != 2 || got.Members[1].Reason != "none" {
+			t.Errorf("the group is %+v", got)
+		}
+		if n := len(must(d.Analyses(ctx, ""))(t)); n != 2 {
+			t.Errorf("%d analyses, want 2", n)
+		}
+	}
+}
+
+func firstOf(v []any) any {
+	if len(v) == 0 {
+		return nil
+	}
+	return v[0]
+}
+
+// copyAll copies what does not run any more, twice: the second time all is known.
+func copyAll(t *testing.T, from, to *store.DB) {
+	t.Helper()
+	ids := map[store.TaskID]store.TaskID{}
+	for round := range 2 {
+		list := must(from.Tasks(t.Context(), store.Query{}))(t)
+		for i := range list {
+			x := list[len(list)-1-i]
+			done, err := from.CopyTask(t.Context(), to, x.ID, nil)
+			if x.State == store.Running {
+				if !errors.Is(err, store.ErrRunning) {
+					t.Fatalf("a task that runs: %v", err)
+				}
+				continue
+			}
+			ok(t, err)
+			if done.Known != (round == 1) || round == 0 && (done.Chunks != x.Chunks || done.Scans != x.Scans || done.Rows == 0) {
+				t.Fatalf("round %d: %+v of %d chunks and %d scans", round, done, x.Chunks, x.Scans)
+			}
+			ids[x.ID] = done.To
+		}
+		if n := must(from.CopyAnalyses(t.Context(), to, ids))(t); (n == 0) != (round == 1) {
+			t.Fatalf("round %d: %d analyses were copied", round, n)
+		}
+	}
+}
+
+// TestCopyGoesOnWhereItWasInterrupted breaks a copy off behind its samples.
+func TestCopyGoesOnWhereItWasInterrupted(t *testing.T) {
+	from, to := openFile(t), open(t)
+	k := talk{d: from, ctx: t.Context()}
+	id := must(from.BeginTask(t.Context(), newTask("gemm", "lab")))(t)
+	k.measured(t, id, rand.New(rand.NewPCG(5, 6)))
+	ctx, stop := context.WithCancel(t.Context())
+	_, err := from.CopyTask(ctx, to, id, func(uint64) { stop() })
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("an interrupted copy says %v", err)
+	}
+	x := must(to.Task(t.Context(), 1))(t)
+	if x.State != store.Incomplete || x.Reason == "" {
+		t.Errorf("half a copy is in state %d: %s", x.State, x.Reason)
+	}
+	done := must(from.CopyTask(t.Context(), to, id, nil))(t)
+	if !done.Resumed || done.Known || done.To != 1 {
+		t.Errorf("the second copy says %+v", done)
+	}
+	if got := must(to.Task(t.Context(), 1))(t); got.State != store.Complete || got.Scans == 0 {
+		t.Errorf("the copy is in state %d with %d scans", got.State, got.Scans)
+	}
+}

@@ -1,0 +1,302 @@
+// Package pgtest runs throw-away PostgreSQL servers for tests, on a socket in a
+// folder of their own, as a user without rights: PostgreSQL does not run as root.
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Cluster is a server with its files.
+type Cluster struct {
+	bin, dir string
+	settings []string
+	as       *syscall.Credential // nil for the test's own user
+
+	process *exec.Cmd
+	done    chan error
+	log     logged
+}
+
+// logged is what a server said; it writes while the test reads.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write takes what the server says.
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// Log returns what the server said since it was last asked.
+func (c *Cluster) Log() string {
+	c.log.mu.Lock()
+	defer c.log.mu.Unlock()
+	s := c.log.buf.String()
+	c.log.buf.Reset()
+	return s
+}
+
+// startWithin is how long a server may take to answer.
+const startWithin = 60 * time.Second
+
+// programs returns the folder of the newest PostgreSQL's programs; empty for none.
+func programs() string {
+	if p, err := exec.LookPath("initdb"); err == nil {
+		if p, err = filepath.EvalSymlinks(p); err == nil {
+			return filepath.Dir(p)
+		}
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is right
+	if len(found) == 0 {
+		return ""
+	}
+	version := func(p string) int {
+		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(p)))) // 0 for what is no number
+		return n
+	}
+	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }))
+}
+
+// unprivileged returns whom to run the server as.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.ParseUint(u.Uid, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		gid, err := strconv.ParseUint(u.Gid, 10, 32)
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, err
+	}
+	return nil, fmt.Errorf("neither postgres nor nobody is a user here, and PostgreSQL does not run as root")
+}
+
+// New makes a cluster and starts it. Settings are as in "fsync=off". It returns
+// nil without an error where PostgreSQL is not installed.
+func New(settings ...string) (*Cluster, error) {
+	c := &Cluster{bin: programs(), settings: settings}
+	if c.bin == "" {
+		return nil, nil
+	}
+	var err error
+	if c.as, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	if c.dir, err = os.MkdirTemp("", "wattmark-pg"); err != nil {
+		return nil, err
+	}
+	if c.as != nil {
+		if err := os.Chown(c.dir, int(c.as.Uid), int(c.as.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	cmd := c.command("initdb", "-D", c.data(), "-U", "wattmark", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		os.RemoveAll(c.dir) // the first error is the one to tell
+		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return c, c.Start()
+}
+
+func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
+
+func (c *Cluster) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(c.bin, name), args...)
+	cmd.Dir = c.dir
+	cmd.SysProcAttr = attributes(c.as)
+	return cmd
+}
+
+// Start starts the server and waits until it answers.
+func (c *Cluster) Start() error {
+	args := []string{"-D", c.data(), "-k", c.dir, "-c", "listen_addresses="}
+	for _, s := range c.settings {
+		args = append(args, "-c", s)
+	}
+	end := time.Now().Add(startWithin)
+	for {
+		err := c.start(args, end)
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+		// After a kill, the processes that the server had may still be leaving.
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+func (c *Cluster) start(args []string, end time.Time) error {
+	c.Log()
+	c.process = c.command("postgres", args...)
+	c.process.Stdout, c.process.Stderr = &c.log, &c.log
+	if err := c.process.Start(); err != nil {
+		return err
+	}
+	c.done = make(chan error, 1)
+	go func() { c.done <- c.process.Wait() }()
+	for {
+		select {
+		case err := <-c.done:
+			c.done <- err
+			return fmt.Errorf("postgres ended at once: %w\n%s", err, c.Log())
+		case <-time.After(20 * time.Millisecond):
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		conn, err := pgx.Connect(ctx, c.URL("postgres"))
+		cancel()
+		if err == nil {
+			return conn.Close(context.Background())
+		}
+		if time.Now().After(end) {
+			c.Kill()
+			return fmt.Errorf("postgres does not answer: %w\n%s", err, c.Log())
+		}
+	}
+}
+
+// URL is the address of a database.
+func (c *Cluster) URL(database string) string {
+	u := url.URL{Scheme: "postgres", Path: "/" + database, User: url.User("wattmark")}
+	u.RawQuery = url.Values{"host": {c.dir}}.Encode()
+	return u.String()
+}
+
+// Kill ends the server with no chance to do anything, as a fault would.
+func (c *Cluster) Kill() { c.signal(syscall.SIGKILL) }
+
+// Stop ends the server; connections are cut.
+func (c *Cluster) Stop() { c.signal(syscall.SIGINT) }
+
+func (c *Cluster) signal(s syscall.Signal) {
+	if c.process == nil {
+		return
+	}
+	c.process.Process.Signal(s) // it may have ended
+	<-c.done
+	c.process = nil
+}
+
+// Remove stops the server and deletes its files.
+func (c *Cluster) Remove() error {
+	c.signal(syscall.SIGQUIT)
+	return os.RemoveAll(c.dir)
+}
+
+// shared is the cluster of a test program.
+var shared struct {
+	once    sync.Once
+	cluster *Cluster
+	err     error
+	number  int
+	sync.Mutex
+}
+
+// Run runs a package's tests and removes the cluster that they shared. TestMain
+// calls it.
+func Run(m *testing.M) int {
+	code := m.Run()
+	if c := shared.cluster; c != nil {
+		if err := c.Remove(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+// Own starts a cluster for one test alone, and removes it behind the test.
+func Own(t testing.TB, settings ...string) *Cluster {
+	t.Helper()
+	c, err := New(settings...)
+	Need(t, c, err)
+	t.Cleanup(func() {
+		if err := c.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// Database returns the address of a new, empty database on a server that the
+// package's tests share; TestMain must call Run. Without PostgreSQL the test is
+// skipped, or fails where WATTMARK_REQUIRE_TOOLS=1 asks for it.
+func Database(t testing.TB) string {
+	t.Helper()
+	shared.once.Do(func() { shared.cluster, shared.err = New("fsync=off") })
+	Need(t, shared.cluster, shared.err)
+	shared.Lock()
+	shared.number++
+	name := fmt.Sprintf("w%d", shared.number)
+	shared.Unlock()
+	shared.cluster.Make(t, name)
+	return shared.cluster.URL(name)
+}
+
+// Need skips the test where there is no cluster, and fails it on an error.
+func Need(t testing.TB, c *Cluster, err error) {
+	t.Helper()
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case c == nil && os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1":
+		t.Fatal("PostgreSQL is not installed (package postgresql), and WATTMARK_REQUIRE_TOOLS=1 asks for it")
+	case c == nil:
+		t.Skip("PostgreSQL is not installed (package postgresql): the task database on a server is not tested")
+	}
+}
+
+// Make makes an empty database.
+func (c *Cluster) Make(t testing.TB, name string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), c.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Psql runs a query in the stock client and returns what it prints, a row a
+// line and | between columns. The test is skipped where psql is absent.
+func Psql(t testing.TB, address, query string) string {
+	t.Helper()
+	program := filepath.Join(programs(), "psql")
+	cmd := exec.Command(program, "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", query, address)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("psql: %v %s", err, stderr(err))
+	}
+	return string(bytes.TrimSpace(out))
+}
+
+func stderr(err error) string {
+	if e, ok := err.(*exec.ExitError); ok {
+		return string(e.Stderr)
+	}
+	return ""
+}

@@ -27,23 +27,31 @@ const (
 
 func (a *app) hostCmd() *cobra.Command {
 	var listen string
-	var retry time.Duration
+	var retry, retainEvery time.Duration
+	var keep retainFlags
 	c := &cobra.Command{
 		Use: "host", Short: "Serve the task database on the GPU machine", Args: cobra.NoArgs,
 		Long: `Serve the task database over gRPC (TaskService, health, reflection), and finish
 the tasks that an interrupted run left behind: what the monitor still holds is
-fetched, what it no longer holds is marked incomplete with the reason.`,
+fetched, what it no longer holds is marked incomplete with the reason. With
+--retain-older-than or --retain-keep-size old tasks are deleted now and then, as by
+wattmark db retain.`,
 		Example: "  wattmark host --listen 127.0.0.1:7552\n  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.host(cmd.Context(), listen, retry)
+			if _, err := keep.options(time.Now()); err != nil {
+				return err
+			}
+			return a.host(cmd.Context(), listen, retry, keep, retainEvery)
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
 	c.Flags().DurationVar(&retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
+	keep.register(c.Flags(), "retain-")
+	c.Flags().DurationVar(&retainEvery, "retain-every", time.Hour, "how often to look for tasks that are too old")
 	return c
 }
 
-func (a *app) host(ctx context.Context, listen string, retry time.Duration) error {
+func (a *app) host(ctx context.Context, listen string, retry time.Duration, keep retainFlags, retainEvery time.Duration) error {
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
 		return err
@@ -66,6 +74,7 @@ func (a *app) host(ctx context.Context, listen string, retry time.Duration) erro
 		return nil
 	})
 	g.Go(func() error { return recoverLoop(ctx, db, log, retry) })
+	g.Go(func() error { return retainLoop(ctx, db, log, keep, retainEvery) })
 	return g.Wait()
 }
 

@@ -23,6 +23,8 @@ type app struct {
 	streams
 	json bool
 	db   string
+	// args are the words of the command line behind the program's name.
+	args []string
 	// lines reads answers from the standard input, once somebody was asked.
 	lines *bufio.Reader
 }
@@ -37,6 +39,7 @@ const (
 	exitIncomplete = 3 // measured, but the task is incomplete or untrimmed
 	exitNotFound   = 4
 	exitBusy       = 5
+	exitDamaged    = 6 // db check or db backup found damage
 )
 
 // codedError carries an exit code.
@@ -58,7 +61,7 @@ func exitCode(err error) int {
 }
 
 func run(ctx context.Context, args []string, s streams) error {
-	a := &app{streams: s}
+	a := &app{streams: s, args: args}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(s.out)
@@ -81,7 +84,7 @@ Start here:
   wattmark tasks; wattmark show 1
 
 Exit codes: 0 measured; 1 failed; 2 wrong usage; 3 measured, but incomplete or
-without a window; 4 no such task; 5 the bench is busy.`
+without a window; 4 no such task; 5 the bench is busy; 6 the database is damaged.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -97,6 +100,7 @@ func (a *app) root() *cobra.Command {
 		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.instrumentsCmd(), a.instructionsCmd(), a.benchCmd(), a.versionCmd(),
 		a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.pulseCmd(), a.importCmd(), a.tinyCmd(),
 		a.compareCmd(), a.totalCmd(), a.rooflineCmd(),
+		a.dbCmd(), a.tagCmd(), a.noteCmd(), a.pinCmd(true), a.pinCmd(false),
 	)
 	checkUsage(root)
 	return root

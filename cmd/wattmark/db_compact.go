@@ -1,0 +1,6 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func (a *app) dbCompactCmd() *cobra.Command { return &cobra.Command{Use: "compact"} }
+func (a *app) dbExpandCmd() *cobra.Command  { return &cobra.Command{Use: "expand"} }

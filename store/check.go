@@ -1,0 +1,288 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// Kind says what sort of damage a Finding is.
+type Kind string
+
+// The kinds of damage.
+const (
+	BadPage     Kind = "page"     // SQLite cannot read a page of the file, or finds it inconsistent
+	BadSchema   Kind = "schema"   // a table, view, index or trigger is missing or changed
+	BadChunk    Kind = "chunk"    // a chunk does not pass its own checks
+	MissingPart Kind = "missing"  // chunk numbers have a hole
+	Overlap     Kind = "overlap"  // a chunk begins before the one before it ends
+	Hole        Kind = "hole"     // scans are missing and no event says so
+	BadCount    Kind = "count"    // the task's row counts other chunks or scans than there are
+	BadResult   Kind = "result"   // the result in use is not what the task's row says
+	BadPyramid  Kind = "pyramid"  // the pyramid does not agree with the chunks
+	Dangling    Kind = "dangling" // rows of a task that is not there
+	BadSearch   Kind = "search"   // the full-text index lacks tasks, or has others
+)
+
+// NoChunk stands for none in a Finding.
+const NoChunk = -1
+
+// Finding is one damage.
+type Finding struct {
+	Kind  Kind
+	Task  TaskID // 0 for the file as a whole
+	Chunk int64  // NoChunk where it is of no chunk
+	What  string // with the place
+	// Remedy is what to do. Repair mends what is Mendable.
+	Remedy   string
+	Mendable bool
+
+	table string // of Dangling
+	name  string // of BadSchema
+}
+
+// CheckOptions say how much is looked at.
+type CheckOptions struct {
+	Task TaskID // one task alone, without the file's own checks; 0 for everything
+	// Quick reads the chunks' heads and the pyramid's pages, not the chunks.
+	Quick bool
+	// Progress is told of each task that is done; nil for silence.
+	Progress func(done, of int)
+}
+
+// CheckReport is what Check looked at and found.
+type CheckReport struct {
+	Tasks, Chunks, Scans, Pages uint64
+	Findings                    []Finding
+}
+
+// checker is one Check.
+type checker struct {
+	d   *DB
+	opt CheckOptions
+	out CheckReport
+}
+
+func (c *checker) add(f Finding) { c.out.Findings = append(c.out.Findings, f) }
+
+// Check looks for damage: SQLite's own checks, the schema, each task's chunks
+// against their checksums, numbers and counts, its losses against its events, its
+// result and pyramid, and rows that belong to nothing. It changes nothing. Damage
+// is no error: errors are of a check that could not be done. They wrap ErrNotFound
+// for a task that is not there.
+func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
+	const op = "check the database"
+	c := &checker{d: d, opt: opt}
+	ids := []TaskID{opt.Task}
+	if opt.Task == 0 {
+		var err error
+		if err = c.file(ctx); err != nil {
+			return nil, wrap(op, err)
+		}
+		if ids, err = d.TaskIDs(ctx); errors.Is(err, ErrCorrupt) {
+			c.add(unreadable("table task", err))
+			return &c.out, nil
+		} else if err != nil {
+			return nil, wrap(op, err)
+		}
+	}
+	for i, id := range ids {
+		switch err := c.task(ctx, id); {
+		case errors.Is(wrap("", err), ErrCorrupt):
+			f := unreadable(fmt.Sprintf("task %d", id), err)
+			f.Task = id
+			c.add(f)
+		case err != nil:
+			return nil, wrap(fmt.Sprintf("%s: task %d", op, id), err)
+		}
+		c.out.Tasks++
+		if opt.Progress != nil {
+			opt.Progress(i+1, len(ids))
+		}
+	}
+	return &c.out, nil
+}
+
+const salvageRemedy = "save what can be read: wattmark db repair --salvage NEW.db; or go back to a backup"
+
+func unreadable(what string, err error) Finding {
+	return Finding{Kind: BadPage, Chunk: NoChunk, What: fmt.Sprintf("%s cannot be read: %v", what, err), Remedy: salvageRemedy}
+}
+
+// file checks what belongs to no task.
+func (c *checker) file(ctx context.Context) error {
+	for _, f := range []func(context.Context) error{c.pages, c.schema, c.dangling, c.search} {
+		err := wrap("", f(ctx))
+		if errors.Is(err, ErrCorrupt) {
+			c.add(unreadable("the file", err))
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tree is how SQLite names a table or index in what its check says.
+var tree = regexp.MustCompile(`^Tree (\d+)`)
+
+// pages asks SQLite itself.
+func (c *checker) pages(ctx context.Context) error {
+	pragma := "PRAGMA main.integrity_check(100)"
+	if c.opt.Quick {
+		pragma = "PRAGMA main.quick_check(100)"
+	}
+	rows, err := c.d.reader.QueryContext(ctx, pragma)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var lines []string
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			return err
+		}
+		if s != "ok" {
+			lines = append(lines, s)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		lines = append(lines, err.Error())
+	}
+	rows.Close()
+	for _, s := range lines {
+		f := Finding{Kind: BadPage, Chunk: NoChunk, What: s, Remedy: salvageRemedy}
+		if m := tree.FindStringSubmatch(s); m != nil {
+			f.What += c.treeName(ctx, m[1])
+		}
+		if regexp.MustCompile(`(missing from|wrong # of entries in) index`).MatchString(s) {
+			f.Remedy, f.Mendable, f.name = "db repair makes the index anew", true, "REINDEX"
+		}
+		c.add(f)
+	}
+	return nil
+}
+
+// treeName is the table or index that a root page belongs to, in brackets.
+func (c *checker) treeName(ctx context.Context, root string) string {
+	n, err := strconv.Atoi(root)
+	if err != nil {
+		return ""
+	}
+	var kind, name string
+	if err := c.d.reader.QueryRowContext(ctx, `SELECT type, name FROM main.sqlite_master WHERE rootpage=?`, n).Scan(&kind, &name); err != nil {
+		return "" // the number alone must do
+	}
+	return fmt.Sprintf(" (%s %s)", kind, name)
+}
+
+// schema compares with what the migrations make.
+func (c *checker) schema(ctx context.Context) error {
+	want, err := reference()
+	if err != nil {
+		return err
+	}
+	got, err := objects(ctx, c.d.reader)
+	if err != nil {
+		return err
+	}
+	for name, w := range want {
+		g, there := got[name]
+		if there && g.sql == w.sql {
+			continue
+		}
+		f := Finding{Kind: BadSchema, Chunk: NoChunk, What: fmt.Sprintf("%s %s was changed", w.kind, name), name: name}
+		if !there {
+			f.What = fmt.Sprintf("%s %s is missing", w.kind, name)
+		}
+		if f.Mendable = w.kind != "table"; f.Mendable {
+			f.Remedy = "db repair makes it anew"
+		} else {
+			f.Remedy = salvageRemedy
+		}
+		c.add(f)
+	}
+	slices.SortFunc(c.out.Findings, func(a, b Finding) int { return compareKinds(a, b) })
+	return c.lookup(ctx)
+}
+
+// lookup checks the table in which the view data looks bytes up.
+func (c *checker) lookup(ctx context.Context) error {
+	type pair struct {
+		b []byte
+		v int
+	}
+	good := 0
+	_, err := collect(ctx, c.d.reader, func(rows *sql.Rows, p *pair) error {
+		err := rows.Scan(&p.b, &p.v)
+		if len(p.b) == 2 && int(p.b[0])|int(p.b[1])<<8 == p.v {
+			good++
+		}
+		return err
+	}, `SELECT b, v FROM _u16`)
+	if err == nil && good != 1<<16 {
+		c.add(Finding{
+			Kind: BadSchema, Chunk: NoChunk, name: "_u16", Mendable: true, Remedy: "db repair fills it anew",
+			What: fmt.Sprintf("table _u16, in which the view data looks bytes up, has %d right rows of 65536", good),
+		})
+	}
+	return err
+}
+
+func compareKinds(a, b Finding) int {
+	if a.Kind != b.Kind || a.Kind != BadSchema {
+		return 0
+	}
+	if a.name < b.name {
+		return -1
+	}
+	return 1
+}
+
+// dangling looks for rows of tasks that are not there.
+func (c *checker) dangling(ctx context.Context) error {
+	tables, err := ownedTables(ctx, c.d.reader)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		rows, err := collect(ctx, c.d.reader, func(rows *sql.Rows, x *[2]int64) error { return rows.Scan(&x[0], &x[1]) },
+			`SELECT task_id, count(*) FROM "`+t.name+`" WHERE task_id IS NOT NULL AND `+danglingRows(t.name)+` GROUP BY task_id`)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			c.add(Finding{
+				Kind: Dangling, Task: TaskID(r[0]), Chunk: NoChunk, What: fmt.Sprintf("table %s has %d row(s) of a task or chunk that is not there", t.name, r[1]),
+				Remedy: "db repair sets them aside", Mendable: true, table: t.name,
+			})
+		}
+	}
+	return nil
+}
+
+// danglingRows is the condition of a table's rows that belong to nothing.
+func danglingRows(table string) string {
+	if table == "chunk_column" || table == "chunk_cold" {
+		return `NOT EXISTS (SELECT 1 FROM chunk h WHERE h.task_id="` + table + `".task_id AND h.chunk_no="` + table + `".chunk_no)`
+	}
+	return `task_id NOT IN (SELECT task_id FROM task)`
+}
+
+// search compares the full-text index with the tasks.
+func (c *checker) search(ctx context.Context) error {
+	var without, strange int
+	err := c.d.reader.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM task WHERE task_id NOT IN (SELECT rowid FROM task_text)),
+		(SELECT count(*) FROM task_text WHERE rowid NOT IN (SELECT task_id FROM task))`).Scan(&without, &strange)
+	if err == nil && without+strange > 0 {
+		c.add(Finding{
+			Kind: BadSearch, Chunk: NoChunk, What: fmt.Sprintf("the full-text index lacks %d task(s), and has %d that are not there", without, strange),
+			Remedy: "db repair makes it anew", Mendable: true,
+		})
+	}
+	return err
+}

@@ -91,7 +91,7 @@ type importedTask struct {
 	Chunks  uint64 `json:"chunks"`  // copied
 }
 
-type importReport struct {
+type mergeReport struct {
 	Database  string          `json:"database"`
 	File      string          `json:"file"`
 	Bytes     int64           `json:"bytes,omitempty"`
@@ -102,8 +102,8 @@ type importReport struct {
 	Findings  []findingReport `json:"findings"`
 }
 
-func newImportReport(db, file string, in *store.Imported) importReport {
-	r := importReport{Database: db, File: file, Tasks: []importedTask{}, Running: []int64{}, Analyses: in.Analyses, Campaigns: in.Campaigns, Findings: newFindings(in.Lost)}
+func newMergeReport(db, file string, in *store.Imported) mergeReport {
+	r := mergeReport{Database: db, File: file, Tasks: []importedTask{}, Running: []int64{}, Analyses: in.Analyses, Campaigns: in.Campaigns, Findings: newFindings(in.Lost)}
 	for _, t := range in.Tasks {
 		r.Tasks = append(r.Tasks, importedTask{int64(t.From), int64(t.To), t.Known, t.Resumed, t.Chunks})
 	}
@@ -148,7 +148,7 @@ func (a *app) dbDetach(ctx context.Context, file string, numbers []int64, user s
 	if err != nil {
 		return err
 	}
-	return a.printImport(newImportReport(a.db, file, in), fmt.Sprintf("%s: %d task(s) of %s", file, len(in.Tasks), a.db), file)
+	return a.printMerge(newMergeReport(a.db, file, in), fmt.Sprintf("%s: %d task(s) of %s", file, len(in.Tasks), a.db), file)
 }
 
 // chosen are tasks by number, or all of a user.
@@ -180,7 +180,7 @@ func (a *app) chosen(ctx context.Context, db *store.DB, numbers []int64, user st
 	return ids, nil
 }
 
-func (a *app) printImport(r importReport, what, file string) error {
+func (a *app) printMerge(r mergeReport, what, file string) error {
 	if file != "" {
 		var err error
 		if r.Bytes, err = fileSize(file); err != nil {

@@ -63,10 +63,10 @@ func (a *app) dbImport(ctx context.Context, other string) (err error) {
 		}
 		bad = append(bad, r.Findings...)
 	}
-	r := newImportReport(a.db, other, in)
+	r := newMergeReport(a.db, other, in)
 	r.Findings = newFindings(bad)
 	what := fmt.Sprintf("%s: %d task(s) of %s, %d known already, %d analyses, %d campaigns", a.db, len(in.Tasks)-known, other, known, in.Analyses, in.Campaigns)
-	if err := a.printImport(r, what, ""); err != nil {
+	if err := a.printMerge(r, what, ""); err != nil {
 		return err
 	}
 	return damaged(bad)
@@ -77,7 +77,7 @@ func (a *app) dbSalvage(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.printImport(newImportReport(a.db, file, in), fmt.Sprintf("%s: %d task(s) salvaged from %s, %d thing(s) lost", file, len(in.Tasks), a.db, len(in.Lost)), file); err != nil {
+	if err := a.printMerge(newMergeReport(a.db, file, in), fmt.Sprintf("%s: %d task(s) salvaged from %s, %d thing(s) lost", file, len(in.Tasks), a.db, len(in.Lost)), file); err != nil {
 		return err
 	}
 	if len(in.Lost) > 0 {

@@ -52,14 +52,13 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 	}
 	defer tx.Rollback() // it only read
 	var out Retention
-	if err := tx.QueryRowContext(ctx, `SELECT (SELECT page_count FROM pragma_page_count('main'))-(SELECT freelist_count FROM pragma_freelist_count('main'))`).Scan(&out.Used); err != nil {
-		return nil, wrap(op, err)
+	var page, pages, free int64
+	for pragma, to := range map[string]*int64{"page_size": &page, "page_count": &pages, "freelist_count": &free} {
+		if err := tx.QueryRowContext(ctx, "PRAGMA main."+pragma).Scan(to); err != nil {
+			return nil, wrap(op, err)
+		}
 	}
-	var page int64
-	if err := tx.QueryRowContext(ctx, `PRAGMA main.page_size`).Scan(&page); err != nil {
-		return nil, wrap(op, err)
-	}
-	out.Used *= page
+	out.Used = page * (pages - free)
 	rows, err := tx.QueryContext(ctx, `SELECT task_id, name, login, launched_ns, pinned OR state=1,
 		CASE WHEN pinned OR state=1 THEN 0 ELSE `+taskBytes+` END FROM task t JOIN user USING(user_id) ORDER BY launched_ns, task_id`)
 	if err != nil {

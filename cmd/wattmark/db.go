@@ -38,7 +38,7 @@ type findingReport struct {
 	Mendable bool   `json:"mendable"`
 }
 
-type checkReport struct {
+type soundReport struct {
 	Database string          `json:"database"`
 	Sound    bool            `json:"sound"`
 	Quick    bool            `json:"quick,omitempty"`
@@ -120,7 +120,7 @@ func damaged(list []store.Finding) error {
 
 func (a *app) printCheck(r *store.CheckReport, quick bool) error {
 	if a.json {
-		return a.printJSON(checkReport{a.db, len(r.Findings) == 0, quick, r.Tasks, r.Chunks, r.Scans, r.Pages, newFindings(r.Findings)})
+		return a.printJSON(soundReport{a.db, len(r.Findings) == 0, quick, r.Tasks, r.Chunks, r.Scans, r.Pages, newFindings(r.Findings)})
 	}
 	a.printFindings(r.Findings)
 	verdict := "sound"

@@ -20,7 +20,7 @@ type backupReport struct {
 	File     string `json:"file"`
 	Bytes    int64  `json:"bytes"`
 	Verified string `json:"verified"` // "full" or "quick"
-	checkReport
+	soundReport
 }
 
 func (a *app) dbBackupCmd() *cobra.Command {
@@ -56,7 +56,7 @@ func (a *app) dbBackup(ctx context.Context, file string, quick bool) error {
 	if err != nil {
 		return fmt.Errorf("the copy: %w", err)
 	}
-	out := backupReport{Database: a.db, File: file, Verified: "full", checkReport: checkReport{a.db, len(r.Findings) == 0, quick, r.Tasks, r.Chunks, r.Scans, r.Pages, newFindings(r.Findings)}}
+	out := backupReport{Database: a.db, File: file, Verified: "full", soundReport: soundReport{a.db, len(r.Findings) == 0, quick, r.Tasks, r.Chunks, r.Scans, r.Pages, newFindings(r.Findings)}}
 	if quick {
 		out.Verified = "quick"
 	}

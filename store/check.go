@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Kind says what sort of damage a Finding is.
@@ -158,6 +159,9 @@ func (c *checker) pages(ctx context.Context) error {
 		f := Finding{Kind: BadPage, Chunk: NoChunk, What: s, Remedy: salvageRemedy}
 		if m := tree.FindStringSubmatch(s); m != nil {
 			f.What += c.treeName(ctx, m[1])
+		}
+		if strings.Contains(s, "task_text") {
+			f.Kind, f.Remedy, f.Mendable = BadSearch, "db repair makes it anew", true
 		}
 		if regexp.MustCompile(`(missing from|wrong # of entries in) index`).MatchString(s) {
 			f.Remedy, f.Mendable, f.name = "db repair makes the index anew", true, "REINDEX"

@@ -115,9 +115,9 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 		f.Kind, f.Remedy = Overlap, asideRemedy
 		f.What = fmt.Sprintf("it begins at scan %d, before chunk %d ends at %d", h.first, before.no, end)
 		c.add(f)
-	case h.first > end && !t.lostBetween(end, h.first):
+	case h.first > end && len(untold(t.Events, end, h.first)) > 0:
 		f.Kind, f.Remedy = Hole, "db repair records the loss, and marks the task incomplete"
-		f.What = fmt.Sprintf("scans %d to %d before it are missing, and no event says so", end, h.first-1)
+		f.What = fmt.Sprintf("of scans %d to %d, which are missing before it, not all are told to be lost", end, h.first-1)
 		c.add(f)
 	case h.first == end && h.no != before.no+1:
 		f.Kind, f.Remedy, f.Mendable = MissingPart, "nothing is lost, but something numbered the chunks wrong: keep a backup of the file and report it", false
@@ -128,20 +128,29 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 
 const asideRemedy = "db repair sets it aside, records the loss, and computes the result anew"
 
-// lostBetween reports whether an event tells of a loss of scans from to before end.
-func (t *taskState) lostBetween(from, end int64) bool {
-	for _, e := range t.Events {
-		first, stop := int64(e.FirstScan), int64(e.FirstScan)+max(int64(e.Scans), 1)
-		switch e.Kind {
-		case measure.EventOverRange, measure.EventNote:
+// untold returns the stretches from a scan to before end that no event tells to be
+// lost. A loss whose number is an estimate may be noted a little beside its place, and
+// then tells of all of it.
+func untold(events []measure.Event, from, end int64) (out [][2]int64) {
+	for _, e := range events { // in their order
+		first, n := int64(e.FirstScan), int64(e.Scans)
+		switch {
+		case e.Kind == measure.EventOverRange || e.Kind == measure.EventNote:
+			continue
+		case !e.Exact && first <= end && first+max(n, 1) >= from:
+			return nil
+		case !e.Exact || first >= end || first+n <= from:
 			continue
 		}
-		// A loss whose number is an estimate may be noted a little beside its place.
-		if first < end && stop > from || !e.Exact && first >= from && first <= end {
-			return true
+		if first > from {
+			out = append(out, [2]int64{from, first})
 		}
+		from = first + n
 	}
-	return false
+	if from < end {
+		out = append(out, [2]int64{from, end})
+	}
+	return out
 }
 
 // chunks checks every chunk by its checksum; whole: all could be read.

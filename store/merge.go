@@ -162,18 +162,19 @@ func readRecord(ctx context.Context, q querier, table, where string, args ...any
 	return r, nil
 }
 
-// insert puts a record into a table, and returns its rowid.
-func (r record) insert(ctx context.Context, tx *sql.Tx, table string) (int64, error) {
+// insert puts a record into a table, and returns its number, which stands in the
+// column key.
+func (r record) insert(ctx context.Context, tx *sql.Tx, table, key string) (id int64, err error) {
 	var cols []string
 	var vals []any
 	for c, v := range r {
 		cols, vals = append(cols, c), append(vals, v)
 	}
-	res, err := tx.ExecContext(ctx, `INSERT INTO "`+table+`"(`+quoted(cols)+`) VALUES(?`+strings.Repeat(",?", len(cols)-1)+`)`, vals...)
+	err = tx.QueryRowContext(ctx, `INSERT INTO "`+table+`"(`+quoted(cols)+`) VALUES(?`+strings.Repeat(",?", len(cols)-1)+`) RETURNING `+key, vals...).Scan(&id)
 	if err != nil {
-		return 0, fmt.Errorf("table %s: %w", table, err)
+		err = fmt.Errorf("table %s: %w", table, err)
 	}
-	return res.LastInsertId()
+	return id, err
 }
 
 // known returns the task here that a task there is, 0 where there is none, and

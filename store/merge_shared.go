@@ -24,7 +24,7 @@ func (m *merger) calibration(ctx context.Context, tx *sql.Tx, there any) (any, e
 		return here, err
 	}
 	delete(c, "calibration_id")
-	if here, err = c.insert(ctx, tx, "calibration"); err != nil {
+	if here, err = c.insert(ctx, tx, "calibration", "calibration_id"); err != nil {
 		return nil, err
 	}
 	for _, table := range []string{"channel", "rail", "calibration_record"} {
@@ -90,7 +90,7 @@ func (m *merger) group(ctx context.Context, tx *sql.Tx, id TaskID, to int64) err
 // newGroup copies a group whose members have no tasks here yet.
 func (m *merger) newGroup(ctx context.Context, tx *sql.Tx, g record, there int64) (int64, error) {
 	delete(g, "group_id")
-	here, err := g.insert(ctx, tx, "task_group")
+	here, err := g.insert(ctx, tx, "task_group", "group_id")
 	if err != nil {
 		return 0, err
 	}
@@ -184,7 +184,7 @@ func (m *merger) campaign(ctx context.Context, tx *sql.Tx, there any) error {
 		return err
 	}
 	delete(c, "campaign_id")
-	here, err := c.insert(ctx, tx, "instruction_campaign")
+	here, err := c.insert(ctx, tx, "instruction_campaign", "campaign_id")
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,12 @@ func (m *merger) task(ctx context.Context, id TaskID) error {
 		}
 		login = fmt.Sprintf("user %v", t["user_id"])
 	}
-	to, partial, err := known(ctx, m.d.writer, t, login)
-	if err != nil {
-		return err
+	var to int64
+	var partial bool
+	if !m.opt.KeepIDs { // into a new file everything goes
+		if to, partial, err = known(ctx, m.d.writer, t, login); err != nil {
+			return err
+		}
 	}
 	done := ImportedTask{From: id, To: TaskID(to), Known: to != 0 && !partial, Resumed: partial}
 	if !done.Known {
@@ -78,12 +81,7 @@ func (m *merger) begin(ctx context.Context, id TaskID, t record, login string) (
 		if !m.opt.KeepIDs || taken {
 			delete(row, "task_id")
 		}
-		if _, err = row.insert(ctx, tx, "task"); err != nil {
-			return err
-		}
-		// The full-text index has rows of its own, so the last rowid is no help.
-		if err := tx.QueryRowContext(ctx, `SELECT max(task_id) FROM task WHERE capture_id=? AND launched_ns IS ? AND name=?`,
-			t["capture_id"], t["launched_ns"], t["name"]).Scan(&to); err != nil {
+		if to, err = row.insert(ctx, tx, "task", "task_id"); err != nil {
 			return err
 		}
 		for _, table := range m.tables {

@@ -71,7 +71,11 @@ func (d *DB) repairFile(ctx context.Context, f Finding) error {
 }
 
 func searchAnew(ctx context.Context, tx *sql.Tx) error {
-	_, err := tx.ExecContext(ctx, `DELETE FROM task_text;
+	want, err := reference()
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `DROP TABLE task_text; `+want["task_text"].sql+`;
 		INSERT INTO task_text(rowid, name, notes, tags) SELECT task_id, name,
 			coalesce((SELECT group_concat(text, ' ') FROM task_note n WHERE n.task_id=t.task_id), ''),
 			coalesce((SELECT group_concat(key || ' ' || value, ' ') FROM task_tag g WHERE g.task_id=t.task_id), '') FROM task t`)

@@ -81,7 +81,16 @@ func (r *repairer) hole(ctx context.Context, f Finding) error {
 	if err != nil || !from.Valid || !to.Valid || from.Int64 >= to.Int64 {
 		return err // what stood beside it was set aside: that is recorded
 	}
-	return r.gap(ctx, from.Int64, to.Int64-from.Int64, "found missing by a check of the database")
+	t := Task{ID: TaskID(r.id)}
+	if err := readEvents(ctx, r.tx, &t); err != nil {
+		return err
+	}
+	for _, x := range untold(t.Events, from.Int64, to.Int64) {
+		if err := r.gap(ctx, x[0], x[1]-x[0], "found missing by a check of the database"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *repairer) gap(ctx context.Context, first, n int64, detail string) error {

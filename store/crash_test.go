@@ -22,7 +22,11 @@ const childEnv = "WATTMARK_STORE_CRASH_CHILD"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
-		fmt.Println("ended:", fillUntilKilled(path))
+		work := fillUntilKilled
+		if strings.HasSuffix(path, packSuffix) {
+			work = packUntilKilled
+		}
+		fmt.Println("ended:", work(path))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())

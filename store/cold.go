@@ -131,17 +131,7 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool, turn f
 	if err != nil {
 		return out, wrap(op, err)
 	}
-	if err := d.write(ctx, op, func(tx *sql.Tx) error {
-		var state State
-		if err := tx.QueryRowContext(ctx, `SELECT state FROM task WHERE task_id=?`, int64(id)).Scan(&state); err != nil {
-			return err
-		}
-		if state == Running {
-			return fmt.Errorf("%w: the task still runs", ErrConflict)
-		}
-		_, err := tx.ExecContext(ctx, `UPDATE task SET cold=1 WHERE task_id=?`, int64(id))
-		return err
-	}); err != nil {
+	if err := d.write(ctx, op, func(tx *sql.Tx) error { return beginRepack(ctx, tx, id) }); err != nil {
 		return out, err
 	}
 	var c chunk.Chunk
@@ -178,4 +168,16 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool, turn f
 	return out, d.write(ctx, op, func(tx *sql.Tx) error {
 		return mustExist(tx.ExecContext(ctx, `UPDATE task SET cold=0 WHERE task_id=?`, int64(id)))
 	})
+}
+
+func beginRepack(ctx context.Context, tx *sql.Tx, id TaskID) error {
+	var state State
+	if err := tx.QueryRowContext(ctx, `SELECT state FROM task WHERE task_id=?`, int64(id)).Scan(&state); err != nil {
+		return err
+	}
+	if state == Running {
+		return fmt.Errorf("%w: the task still runs", ErrConflict)
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE task SET cold=1 WHERE task_id=?`, int64(id))
+	return err
 }

@@ -115,15 +115,20 @@ func (q Query) pick(many bool) (string, []any) {
 	if m := matchText(q.Search); m != "" {
 		add("t.task_id IN (SELECT rowid FROM task_text WHERE task_text MATCH ?)", m)
 	}
+	from, id := "task t", "t.task_id"
 	for _, k := range slices.Sorted(maps.Keys(q.Tags)) {
-		if v := q.Tags[k]; v != "" {
-			add("t.task_id IN (SELECT task_id FROM task_tag WHERE key=? AND value=?)", k, v)
-		} else {
+		switch v := q.Tags[k]; {
+		case v == "":
 			add("t.task_id IN (SELECT task_id FROM task_tag WHERE key=?)", k)
+		case id == "t.task_id": // the index of one tag has its tasks in their order
+			from, id = "task_tag g CROSS JOIN task t ON t.task_id=g.task_id", "g.task_id"
+			add("g.key=? AND g.value=?", k, v)
+		default:
+			add("t.task_id IN (SELECT task_id FROM task_tag WHERE key=? AND value=?)", k, v)
 		}
 	}
 	if q.Before != 0 {
-		add("t.task_id<?", int64(q.Before))
+		add(id+"<?", int64(q.Before))
 	}
 	tail := ""
 	if len(where) > 0 {
@@ -133,7 +138,7 @@ func (q Query) pick(many bool) (string, []any) {
 	if limit <= 0 {
 		limit = 100
 	}
-	return "SELECT t.task_id FROM task t" + tail + " ORDER BY t.task_id DESC LIMIT ?", append(args, limit)
+	return "SELECT " + id + " FROM " + from + tail + " ORDER BY " + id + " DESC LIMIT ?", append(args, limit)
 }
 
 // TaskIDs returns the numbers of all tasks, oldest number first.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // task copies one task: first all but its samples, then those by and by, at last
@@ -88,7 +89,7 @@ func (m *merger) begin(ctx context.Context, id TaskID, t record, login string) (
 			if slices.Contains(bulk, table.name) {
 				continue
 			}
-			if _, err := m.rows(ctx, tx, table, id, to, "task_id=?", int64(id)); err != nil {
+			if err := m.rows(ctx, tx, table, id, to, "task_id=?", int64(id)); err != nil {
 				return err
 			}
 		}
@@ -98,17 +99,33 @@ func (m *merger) begin(ctx context.Context, id TaskID, t record, login string) (
 }
 
 // rows copies rows of a table with the task's new number, and those of calibrations.
-func (m *merger) rows(ctx context.Context, tx *sql.Tx, t owned, id TaskID, to int64, where string, args ...any) (n uint64, err error) {
+// Of a broken table it takes what can be read from both ends.
+func (m *merger) rows(ctx context.Context, tx *sql.Tx, t owned, id TaskID, to int64, where string, args ...any) error {
+	err := m.copyRows(ctx, tx, t, to, where, args)
+	if err == nil {
+		return nil
+	}
+	if err := m.forgive(err, "some rows of table "+t.name, id, NoChunk); err != nil {
+		return err
+	}
+	err = m.copyRows(ctx, tx, t, to, where+" ORDER BY "+strings.Join(t.key, " DESC,")+" DESC", args)
+	if errors.Is(wrap("", err), ErrCorrupt) {
+		return nil // it is noted already
+	}
+	return err
+}
+
+func (m *merger) copyRows(ctx context.Context, tx *sql.Tx, t owned, to int64, where string, args []any) error {
 	cols := slices.DeleteFunc(slices.Clone(t.columns), func(c string) bool { return c == "damage_id" })
 	put, err := tx.PrepareContext(ctx, insertText(t.name, cols))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer put.Close()
 	task, cal := slices.Index(cols, "task_id"), slices.Index(cols, "calibration_id")
 	rows, err := m.from.reader.QueryContext(ctx, `SELECT `+quoted(cols)+` FROM main."`+t.name+`" WHERE `+where, args...)
 	if err != nil {
-		return 0, m.forgive(err, "rows of table "+t.name, id, NoChunk)
+		return err
 	}
 	defer rows.Close()
 	vals, ptrs := make([]any, len(cols)), make([]any, len(cols))
@@ -117,20 +134,19 @@ func (m *merger) rows(ctx context.Context, tx *sql.Tx, t owned, id TaskID, to in
 	}
 	for rows.Next() {
 		if err := rows.Scan(ptrs...); err != nil {
-			return n, err
+			return err
 		}
 		vals[task] = to
 		if cal >= 0 {
 			if vals[cal], err = m.calibration(ctx, tx, vals[cal]); err != nil {
-				return n, err
+				return err
 			}
 		}
 		if _, err := put.ExecContext(ctx, vals...); err != nil {
-			return n, fmt.Errorf("table %s: %w", t.name, err)
+			return fmt.Errorf("table %s: %w", t.name, err)
 		}
-		n++
 	}
-	return n, m.forgive(rows.Err(), "rows of table "+t.name, id, NoChunk)
+	return rows.Err()
 }
 
 // insertText skips rows that are there: a salvage reads some twice.
@@ -218,7 +234,7 @@ func (m *merger) chunk(ctx context.Context, tx *sql.Tx, id TaskID, to, no int64)
 	}
 	for _, t := range m.tables {
 		if t.name == "chunk" || t.name == "chunk_column" || t.name == "chunk_cold" {
-			if _, err := m.rows(ctx, tx, t, id, to, "task_id=? AND chunk_no=?", int64(id), no); err != nil {
+			if err := m.rows(ctx, tx, t, id, to, "task_id=? AND chunk_no=?", int64(id), no); err != nil {
 				return err
 			}
 		}
@@ -232,7 +248,7 @@ func (m *merger) conclude(ctx context.Context, id TaskID, to int64, t record) er
 	return m.d.write(ctx, fmt.Sprintf("end the import of task %d", id), func(tx *sql.Tx) error {
 		for _, table := range m.tables {
 			if table.name == "pyramid" || table.name == "pyramid_whole" {
-				if _, err := m.rows(ctx, tx, table, id, to, "task_id=?", int64(id)); err != nil {
+				if err := m.rows(ctx, tx, table, id, to, "task_id=?", int64(id)); err != nil {
 					return err
 				}
 			}

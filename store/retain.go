@@ -100,16 +100,47 @@ func (d *DB) Retain(ctx context.Context, o RetainOptions) (*Retention, error) {
 	done := *plan
 	done.Tasks, done.Free = nil, 0
 	for _, r := range plan.Tasks {
-		n, err := d.deleteTasks(ctx, fmt.Sprintf("delete task %d for its age", r.Task), "task_id=? AND pinned=0 AND state<>1", int64(r.Task))
+		gone, err := d.retire(ctx, r.Task)
 		if err != nil {
 			return &done, err
 		}
-		if n == 0 {
+		if !gone {
 			done.Kept++
 			continue
 		}
-		d.keepFolding(r.Task, nil)
 		done.Tasks, done.Free = append(done.Tasks, r), done.Free+r.Bytes
 	}
 	return &done, nil
+}
+
+// retireBatch is how many chunks are deleted at a time: whoever stores samples
+// meanwhile waits for no more.
+const retireBatch = 64
+
+// retire deletes a task unless it is pinned or runs: its samples by and by, then the
+// rest. One that is interrupted there is incomplete, says why, and goes the next time.
+func (d *DB) retire(ctx context.Context, id TaskID) (gone bool, err error) {
+	op := fmt.Sprintf("delete task %d for its age", id)
+	for more := true; more; {
+		err := d.write(ctx, op, func(tx *sql.Tx) error {
+			r, err := tx.ExecContext(ctx, `DELETE FROM chunk WHERE task_id=?1 AND (SELECT pinned=0 AND state<>1 FROM task WHERE task_id=?1)
+				AND chunk_no IN (SELECT chunk_no FROM chunk WHERE task_id=?1 ORDER BY chunk_no DESC LIMIT ?2)`, int64(id), retireBatch)
+			if err != nil {
+				return err
+			}
+			n, err := r.RowsAffected()
+			if more = n == retireBatch; err != nil || n == 0 {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, `UPDATE task SET state=?2, reason='it is being deleted for its age', chunks=(SELECT count(*) FROM chunk WHERE task_id=?1),
+				scans=(SELECT coalesce(sum(n),0) FROM chunk WHERE task_id=?1) WHERE task_id=?1`, int64(id), Incomplete)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	d.keepFolding(id, nil)
+	n, err := d.deleteTasks(ctx, op, "task_id=? AND pinned=0 AND state<>1", int64(id))
+	return n > 0, err
 }

@@ -44,6 +44,7 @@ func tableColumns(ctx context.Context, q querier, table string) ([]string, error
 type owned struct {
 	name    string
 	columns []string
+	key     []string // columns of the primary key, in its order
 }
 
 // bulk are the owned tables that hold samples, or what follows from them.
@@ -74,7 +75,12 @@ func ownedTables(ctx context.Context, q querier) ([]owned, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, owned{name, cols})
+		key, err := collect(ctx, q, func(rows *sql.Rows, s *string) error { return rows.Scan(s) },
+			`SELECT name FROM pragma_table_info(?, 'main') WHERE pk>0 ORDER BY pk`, name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, owned{name, cols, key})
 	}
 	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Kind says what sort of damage a Finding is.
@@ -79,7 +80,7 @@ func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) 
 		if err = c.file(ctx); err != nil {
 			return nil, wrap(op, err)
 		}
-		if ids, err = d.TaskIDs(ctx); errors.Is(err, ErrCorrupt) {
+		if ids, err = d.TaskIDs(ctx); isCorrupt(err) {
 			c.add(unreadable("table task", err))
 			return &c.out, nil
 		} else if err != nil {
@@ -88,7 +89,7 @@ func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) 
 	}
 	for i, id := range ids {
 		switch err := c.task(ctx, id); {
-		case errors.Is(wrap("", err), ErrCorrupt):
+		case isCorrupt(err):
 			f := unreadable(fmt.Sprintf("task %d", id), err)
 			f.Task = id
 			c.add(f)
@@ -100,8 +101,25 @@ func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) 
 			opt.Progress(i+1, len(ids))
 		}
 	}
+	c.out.settle()
 	return &c.out, nil
 }
+
+// settle lets nobody write into a file whose pages cannot be trusted.
+func (r *CheckReport) settle() {
+	if !slices.ContainsFunc(r.Findings, torn) {
+		return
+	}
+	for i := range r.Findings {
+		r.Findings[i].Mendable, r.Findings[i].Remedy = false, salvageRemedy
+	}
+}
+
+// torn reports whether a finding is of a page that cannot be mended.
+func torn(f Finding) bool { return f.Kind == BadPage && !f.Mendable }
+
+// isCorrupt reports whether what could not be read is damaged.
+func isCorrupt(err error) bool { return errors.Is(wrap("", err), ErrCorrupt) }
 
 const salvageRemedy = "save what can be read: wattmark db repair --salvage NEW.db; or go back to a backup"
 

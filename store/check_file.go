@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,8 +13,8 @@ import (
 // file checks what belongs to no task.
 func (c *checker) file(ctx context.Context) error {
 	for _, f := range []func(context.Context) error{c.pages, c.schema, c.dangling, c.search} {
-		err := wrap("", f(ctx))
-		if errors.Is(err, ErrCorrupt) {
+		err := f(ctx)
+		if isCorrupt(err) {
 			c.add(unreadable("the file", err))
 		} else if err != nil {
 			return err
@@ -48,8 +47,10 @@ func (c *checker) pages(ctx context.Context) error {
 		if err := rows.Scan(&s); err != nil {
 			return err
 		}
-		if s != "ok" {
-			lines = append(lines, s)
+		for line := range strings.Lines(s) {
+			if line = strings.TrimSpace(line); line != "ok" && !strings.HasPrefix(line, "***") {
+				lines = append(lines, line)
+			}
 		}
 	}
 	if err := rows.Err(); err != nil {

@@ -67,11 +67,10 @@ func (c *checker) parsePages(ctx context.Context, t *taskState) (string, error) 
 		}
 		c.out.Pages++
 	}
-	err = wrap("", rows.Err())
-	if errors.Is(err, ErrCorrupt) {
-		return err.Error(), nil
+	if err := rows.Err(); !isCorrupt(err) {
+		return "", err
 	}
-	return "", err
+	return "its pages cannot be read", nil
 }
 
 // refold makes a task's pyramid anew, in memory page by page, and compares.

@@ -165,13 +165,12 @@ func (c *checker) chunks(ctx context.Context, t *taskState) (whole bool, err err
 		if err == nil && x.No != uint64(h.no) {
 			continue // it was deleted meanwhile
 		}
-		err = wrap("", err)
 		switch {
 		case err == nil:
 			continue
 		case errors.Is(err, errNoMore):
 			return whole, nil
-		case !errors.Is(err, ErrCorrupt):
+		case !isCorrupt(err):
 			return false, err
 		}
 		whole = false

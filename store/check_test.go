@@ -210,12 +210,13 @@ func TestSalvage(t *testing.T) {
 		if tree != "chunk_column" && !slices.EqualFunc(want, payloads(t, n, 2, 0), bytes.Equal) {
 			t.Errorf("%s: the samples are not the same", tree)
 		}
-		if tree != "task_user" { // an index has nothing of its own
-			if len(in.Lost) == 0 {
-				t.Errorf("%s: nothing is said to be lost", tree)
-			}
-			must(n.Repair(t.Context(), check(t, n)))(t)
+		if (tree != "task_user") != (len(in.Lost) > 0) { // an index has nothing of its own
+			t.Errorf("%s: lost: %+v", tree, in.Lost)
 		}
+		if task := must(n.Task(t.Context(), 2))(t); (tree == "chunk_column") != (task.State == Incomplete && len(in.Cut) > 0 && strings.Contains(task.Reason, "salvaged")) {
+			t.Errorf("%s: it is %v: %q", tree, task.State, task.Reason)
+		}
+		must(n.Repair(t.Context(), check(t, n)))(t)
 		if left := check(t, n); len(left) > 0 {
 			t.Errorf("%s: after the salvage: %+v", tree, left)
 		}

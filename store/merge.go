@@ -35,8 +35,10 @@ type Imported struct {
 	Running   []TaskID // that still run there, and were left out
 	Analyses  int
 	Campaigns int // of instructions
-	// Lost is what could not be read, of a salvage.
+	// Lost is what could not be read, of a salvage; Cut are the tasks here that lost
+	// samples by it, and whose results are to be computed anew.
 	Lost []Finding
+	Cut  []TaskID
 }
 
 // importing is the reason of a task whose samples are still being copied.
@@ -82,13 +84,14 @@ type merger struct {
 	opt     ImportOptions
 	tables  []owned
 	ids     map[int64]int64 // tasks there and here
+	gone    int             // chunks of the task under way that could not be read
 	out     Imported
 }
 
 // forgive notes what could not be read where the import is a salvage, and returns
 // all other errors.
 func (m *merger) forgive(err error, what string, id TaskID, no int64) error {
-	if err == nil || !m.opt.Salvage || !errors.Is(wrap("", err), ErrCorrupt) {
+	if err == nil || !m.opt.Salvage || !isCorrupt(err) {
 		return err
 	}
 	m.out.Lost = append(m.out.Lost, Finding{
@@ -115,6 +118,9 @@ func (m *merger) taskIDs(ctx context.Context) ([]TaskID, error) {
 				}
 			}
 			err = errors.Join(rows.Err(), rows.Close())
+		}
+		if err == nil {
+			break
 		}
 		if err := m.forgive(err, "a part of the table of tasks", 0, NoChunk); err != nil {
 			return nil, err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"wattmark/measure"
 )
 
 // task copies one task: first all but its samples, then those by and by, at last
@@ -109,7 +111,7 @@ func (m *merger) rows(ctx context.Context, tx *sql.Tx, t owned, id TaskID, to in
 		return err
 	}
 	err = m.copyRows(ctx, tx, t, to, where+" ORDER BY "+strings.Join(t.key, " DESC,")+" DESC", args)
-	if errors.Is(wrap("", err), ErrCorrupt) {
+	if isCorrupt(err) {
 		return nil // it is noted already
 	}
 	return err
@@ -225,11 +227,16 @@ func (m *merger) chunkNumbers(ctx context.Context, id TaskID, after int64) (out 
 	return slices.CompactFunc(out, func(a, b [2]int64) bool { return a[0] == b[0] }), nil
 }
 
-// chunk copies one chunk. Of a salvage, one that cannot be read in whole is left out.
+// chunk copies one chunk. Of a salvage, one that cannot be read in whole becomes a
+// recorded gap.
 func (m *merger) chunk(ctx context.Context, tx *sql.Tx, id TaskID, to, no int64) error {
 	if m.opt.Salvage {
 		if _, err := tableRows(ctx, m.from.reader, "chunk_column", []string{"dir", "data"}, "task_id=? AND chunk_no=?", int64(id), no); err != nil {
-			return m.forgive(err, "its samples", id, no)
+			if err := m.forgive(err, "its samples", id, no); err != nil {
+				return err
+			}
+			m.gone++
+			return m.gap(ctx, tx, id, to, no)
 		}
 	}
 	for _, t := range m.tables {
@@ -242,19 +249,43 @@ func (m *merger) chunk(ctx context.Context, tx *sql.Tx, id TaskID, to, no int64)
 	return nil
 }
 
+// gap records the loss of a chunk whose head alone can be read.
+func (m *merger) gap(ctx context.Context, tx *sql.Tx, id TaskID, to, no int64) error {
+	head, err := tableRows(ctx, m.from.reader, "chunk", []string{"first_scan", "n"}, "task_id=? AND chunk_no=?", int64(id), no)
+	if err != nil || len(head) == 0 {
+		return m.forgive(err, "the head of a chunk", id, no)
+	}
+	_, err = tx.ExecContext(ctx, `INSERT OR IGNORE INTO event(task_id,first_scan,kind,scans,exact,channel,detail) VALUES(?,?,?,?,1,-1,?)`,
+		to, head[0][0], measure.EventGap, head[0][1], fmt.Sprintf("chunk %d could not be salvaged from a broken database", no))
+	return err
+}
+
 // conclude copies the pyramid, and gives the task the state that it has there. Counts
-// are of what is here.
+// are of what is here; where that is less, the task is incomplete.
 func (m *merger) conclude(ctx context.Context, id TaskID, to int64, t record) error {
-	return m.d.write(ctx, fmt.Sprintf("end the import of task %d", id), func(tx *sql.Tx) error {
+	state, reason := t["state"], t["reason"]
+	err := m.d.write(ctx, fmt.Sprintf("end the import of task %d", id), func(tx *sql.Tx) error {
+		var here int64
+		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM chunk WHERE task_id=?`, to).Scan(&here); err != nil {
+			return err
+		}
+		there, _ := t["chunks"].(int64)
+		if m.opt.Salvage && state != int64(Running) && (m.gone > 0 || here < there) {
+			m.out.Cut = append(m.out.Cut, TaskID(to))
+			state = int64(Incomplete)
+			reason = strings.TrimSuffix(fmt.Sprintf("%d of %d chunks could not be salvaged from a broken database; %s", max(there-here, int64(m.gone)), there, reason), "; ")
+		}
 		for _, table := range m.tables {
-			if table.name == "pyramid" || table.name == "pyramid_whole" {
+			if (table.name == "pyramid" || table.name == "pyramid_whole") && here == there {
 				if err := m.rows(ctx, tx, table, id, to, "task_id=?", int64(id)); err != nil {
 					return err
 				}
 			}
 		}
 		_, err := tx.ExecContext(ctx, `UPDATE task SET state=?2, reason=?3, chunks=(SELECT count(*) FROM chunk WHERE task_id=?1),
-			scans=(SELECT coalesce(sum(n),0) FROM chunk WHERE task_id=?1) WHERE task_id=?1`, to, t["state"], t["reason"])
+			scans=(SELECT coalesce(sum(n),0) FROM chunk WHERE task_id=?1) WHERE task_id=?1`, to, state, reason)
 		return err
 	})
+	m.gone = 0
+	return err
 }

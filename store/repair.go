@@ -30,6 +30,10 @@ type Repaired struct {
 // still run are left alone.
 func (d *DB) Repair(ctx context.Context, findings []Finding) (*Repaired, error) {
 	var out Repaired
+	if slices.ContainsFunc(findings, torn) {
+		out.Left = findings
+		return &out, nil // writing could destroy what can still be salvaged
+	}
 	byTask := map[TaskID][]Finding{}
 	for _, f := range findings {
 		switch {

@@ -192,7 +192,11 @@ func (a *app) printMerge(r mergeReport, what, file string) error {
 		return a.printJSON(r)
 	}
 	for _, f := range r.Findings {
-		fmt.Fprintf(a.out, "task %d: %s\n    → %s\n", f.TaskID, f.What, f.Remedy)
+		where := fmt.Sprintf("task %d", f.TaskID)
+		if f.Chunk != nil {
+			where += fmt.Sprintf(", chunk %d", *f.Chunk)
+		}
+		fmt.Fprintf(a.out, "%s: %s\n    → %s\n", where, f.What, f.Remedy)
 	}
 	for _, id := range r.Running {
 		fmt.Fprintf(a.out, "task %d still runs and was left out\n", id)

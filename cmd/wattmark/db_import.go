@@ -77,11 +77,38 @@ func (a *app) dbSalvage(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
+	if err := a.mendSalvaged(ctx, file, in.Cut); err != nil {
+		return err
+	}
 	if err := a.printMerge(newMergeReport(a.db, file, in), fmt.Sprintf("%s: %d task(s) salvaged from %s, %d thing(s) lost", file, len(in.Tasks), a.db, len(in.Lost)), file); err != nil {
 		return err
 	}
 	if len(in.Lost) > 0 {
-		return withCode(exitDamaged, fmt.Errorf("not all could be read; wattmark --db %s db repair records what each task lost", file))
+		return withCode(exitDamaged, errors.New("not all could be read: tasks that lost samples are incomplete, and say so"))
+	}
+	return nil
+}
+
+// mendSalvaged mends in a salvaged file what can be, and computes the results of
+// tasks that lost samples anew.
+func (a *app) mendSalvaged(ctx context.Context, file string, cut []store.TaskID) error {
+	db, err := store.Open(ctx, file)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	r, err := db.Check(ctx, store.CheckOptions{})
+	if err != nil {
+		return err
+	}
+	done, err := db.Repair(ctx, r.Findings)
+	if err != nil {
+		return err
+	}
+	for _, id := range append(cut, done.Cut...) {
+		if err := a.recompute(ctx, db, id, &repairReport{}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

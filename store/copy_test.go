@@ -153,6 +153,9 @@ func TestImport(t *testing.T) {
 	if f := check(t, to); len(f) > 0 {
 		t.Errorf("%+v", f)
 	}
+	if list := must(to.Tasks(ctx, Query{Search: "a3 remark", Tags: map[string]string{"node": "a3"}}))(t); len(list) != 3 {
+		t.Errorf("found %d of 3 by their labels", len(list))
+	}
 	// Again: everything is known, and nothing is added.
 	again := must(to.Import(ctx, from, ImportOptions{}))(t)
 	if again.Analyses != 0 || again.Campaigns != 0 || !again.Tasks[0].Known || !again.Tasks[1].Known || again.Tasks[0].To != in.Tasks[0].To {

@@ -130,7 +130,10 @@ func BenchmarkList(b *testing.B) {
 		{"prefix of 11 %, page 5000", page(Query{Name: "gemm-7*"}, 5000)},
 		{"name of 0.1 %, page 1", page(Query{Name: "gemm-77"}, 1)},
 		{"user and prefix", page(Query{User: "user 77", Name: "gemm-7*"}, 1)},
-		{"time", page(Query{Since: epoch.Add(500000 * time.Second)}, 1)},
+		{"the newer half", page(Query{Since: epoch.Add(500000 * time.Second)}, 1)},
+		{"the oldest 0.1 %", page(Query{Until: epoch.Add(1000 * time.Second)}, 1)},
+		{"the older half", page(Query{Until: epoch.Add(500000 * time.Second)}, 1)},
+		{"the older half of a user", page(Query{User: "user 77", Until: epoch.Add(500000 * time.Second)}, 1)},
 		{"search of 0.1 %", page(Query{Search: "gemm 77"}, 1)},
 		{"tag of 10 %", page(Query{Tags: map[string]string{"node": "a3"}}, 1)},
 	} {

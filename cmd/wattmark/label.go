@@ -172,14 +172,14 @@ func (a *app) relabel(ctx context.Context, id store.TaskID, change func(*store.D
 		return err
 	}
 	defer db.Close()
-	t, err := a.task(ctx, db, fmt.Sprint(id))
-	if err != nil {
+	if _, err := a.task(ctx, db, fmt.Sprint(id)); err != nil {
 		return err
 	}
 	if err := change(db); err != nil {
 		return err
 	}
-	if t, err = a.task(ctx, db, fmt.Sprint(id)); err != nil {
+	t, err := a.task(ctx, db, fmt.Sprint(id))
+	if err != nil {
 		return err
 	}
 	r := &report{TaskID: int64(id), Name: t.Name, User: t.User}

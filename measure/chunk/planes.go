@@ -13,27 +13,39 @@ import (
 //	per column: u8 mode, the directory, then plane 0, 1, … of its blocks
 //
 // Plane p has a byte, bits 8p to 8p+7, of each of the 256 values of every block wider
-// than 8p bits. In mode 0 a value is what is packed; in mode 1 its distance from the
-// one before in the block, modulo 2^width, as 0, -1, 1, -2, … are numbered.
+// than 8p bits. In mode 0 a value is what is packed. In mode 1 it is the distance from
+// the one before in the block, and in mode 2 from the block's middle, modulo 2^width,
+// as 0, -1, 1, -2, … are numbered; the middle's byte stands before the block's 256.
 const planesVersion = 1
 
 const (
-	modePlain = 0
-	modeDelta = 1
+	modePlain  = 0
+	modeDelta  = 1
+	modeMiddle = 2
 )
+
+// blockBytes is what a block takes of a plane.
+func blockBytes(mode byte) int {
+	if mode == modeMiddle {
+		return BlockScans + 1
+	}
+	return BlockScans
+}
 
 // AppendPlanes appends a chunk's columns by planes. The chunk must be a valid one.
 func AppendPlanes(dst []byte, c *Chunk) []byte {
 	dst = append(dst, planesVersion)
-	var plain, delta []byte
+	var modes [3][]byte
 	for i := range c.Columns {
 		col := &c.Columns[i]
-		plain, delta = col.planes(plain[:0], modePlain), col.planes(delta[:0], modeDelta)
-		mode, planes := byte(modePlain), plain
-		if entropy(delta) < entropy(plain) {
-			mode, planes = modeDelta, delta
+		best, least := 0, math.Inf(1)
+		for m := range modes {
+			modes[m] = col.planes(modes[m][:0], byte(m))
+			if e := entropy(modes[m]); e < least {
+				best, least = m, e
+			}
 		}
-		dst = append(append(append(dst, mode), col.Dir...), planes...)
+		dst = append(append(append(dst, byte(best)), col.Dir...), modes[best]...)
 	}
 	return dst
 }
@@ -75,8 +87,13 @@ func (col *Column) planes(dst []byte, mode byte) []byte {
 				continue
 			}
 			unpack(&v, col.Data[at:], 0, w)
-			if mode == modeDelta {
+			switch mode {
+			case modeDelta:
 				fold(&v, w)
+			case modeMiddle:
+				m := middle(&v)
+				center(&v, m, w)
+				dst = append(dst, byte(m>>shift))
 			}
 			for _, x := range v {
 				dst = append(dst, byte(uint32(x)>>shift))
@@ -86,14 +103,44 @@ func (col *Column) planes(dst []byte, mode byte) []byte {
 	return dst
 }
 
-// fold replaces values of a width by their folded distances.
+// middle is the mean of a block's values.
+func middle(v *[BlockScans]int32) uint32 {
+	sum := uint64(0)
+	for _, x := range v {
+		sum += uint64(uint32(x))
+	}
+	return uint32(sum / BlockScans)
+}
+
+// number numbers distances of a width 0, -1, 1, -2, … as 0, 1, 2, 3, …
+func number(d uint32, width uint) int32 {
+	s := int32(d<<(32-width)) >> (32 - width) // signed, of that width, which is 1 to 32
+	return int32((uint32(s)<<1 ^ uint32(s>>31)) & mask(width))
+}
+
+// distance is the inverse of number.
+func distance(z int32) uint32 { return uint32(z)>>1 ^ -(uint32(z) & 1) }
+
+// center replaces values of a width by their numbered distances from m.
+func center(v *[BlockScans]int32, m uint32, width uint) {
+	for i, x := range v {
+		v[i] = number(uint32(x)-m, width)
+	}
+}
+
+// uncenter is the inverse of center.
+func uncenter(v *[BlockScans]int32, m uint32, width uint) {
+	for i, z := range v {
+		v[i] = int32((distance(z) + m) & mask(width))
+	}
+}
+
+// fold replaces values of a width by their numbered distances from the one before.
 func fold(v *[BlockScans]int32, width uint) {
-	up := 32 - width // widths are 1 to 32 here
 	before := uint32(0)
 	for i, x := range v {
-		d := int32((uint32(x)-before)<<up) >> up // signed, of that width
+		v[i] = number(uint32(x)-before, width)
 		before = uint32(x)
-		v[i] = int32(uint32(d)<<1^uint32(d>>31)) & int32(mask(width))
 	}
 }
 
@@ -101,7 +148,7 @@ func fold(v *[BlockScans]int32, width uint) {
 func unfold(v *[BlockScans]int32, width uint) {
 	before := uint32(0)
 	for i, z := range v {
-		before = (before + (uint32(z)>>1 ^ -(uint32(z) & 1))) & mask(width)
+		before = (before + distance(z)) & mask(width)
 		v[i] = int32(before)
 	}
 }
@@ -122,7 +169,7 @@ func ParsePlanes(c *Chunk, columns int, b []byte) error {
 	c.Columns = c.Columns[:0]
 	dir := DirEntry * c.Blocks()
 	for i := range columns {
-		if len(b) < 1+dir || b[0] > modeDelta {
+		if len(b) < 1+dir || b[0] > modeMiddle {
 			return corrupt("column %d: planes too short, or of an unknown mode", i)
 		}
 		col := Column{Dir: append([]byte(nil), b[1:1+dir]...)}
@@ -148,7 +195,7 @@ func (col *Column) fromPlanes(b []byte, mode byte) (int, error) {
 			return 0, corrupt("block %d: width %d at %d", k, w, at)
 		}
 		size += int(w)
-		total += BlockScans * int((w+7)/8)
+		total += blockBytes(mode) * int((w+7)/8)
 	}
 	if len(b) < total {
 		return 0, corrupt("%d bytes of planes, want %d", len(b), total)
@@ -159,7 +206,7 @@ func (col *Column) fromPlanes(b []byte, mode byte) (int, error) {
 		_, w, _ := col.entry(k)
 		for p := 1; p < len(next); p++ {
 			if w > uint(8*(p-1)) {
-				next[p] += BlockScans
+				next[p] += blockBytes(mode)
 			}
 		}
 	}
@@ -174,14 +221,22 @@ func (col *Column) fromPlanes(b []byte, mode byte) (int, error) {
 			continue
 		}
 		clear(v[:])
+		m := uint32(0)
 		for p := 0; uint(8*p) < w; p++ {
+			if mode == modeMiddle {
+				m |= uint32(b[next[p]]) << (8 * p)
+				next[p]++
+			}
 			for i, x := range b[next[p]:][:BlockScans] {
 				v[i] |= int32(uint32(x) << (8 * p))
 			}
 			next[p] += BlockScans
 		}
-		if mode == modeDelta {
+		switch mode {
+		case modeDelta:
 			unfold(&v, w)
+		case modeMiddle:
+			uncenter(&v, m, w)
 		}
 		pack(col.Data[at:], &v, 0, w)
 	}

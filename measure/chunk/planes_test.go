@@ -59,6 +59,12 @@ func TestFoldIsUndone(t *testing.T) {
 		if v != w {
 			t.Fatalf("width %d: not the same", width)
 		}
+		m := middle(&w)
+		center(&w, m, width)
+		uncenter(&w, m, width)
+		if v != w {
+			t.Fatalf("width %d, about its middle: not the same", width)
+		}
 	}
 }
 

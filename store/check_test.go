@@ -106,6 +106,7 @@ func TestCheckNamesDamageAndRepairMendsIt(t *testing.T) {
 		"not to be found":     {`DELETE FROM task_text WHERE rowid=1`, BadSearch, NoChunk, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			d := open(t)
 			whole(t, d, 1)
 			whole(t, d, 2)
@@ -184,12 +185,17 @@ func harmed(t *testing.T, d *DB, tree string, change func(page []byte)) string {
 // A page that cannot be read is named; what does not lie on it is salvaged, to the
 // byte, into a file that is sound but for what it says.
 func TestSalvage(t *testing.T) {
+	t.Parallel()
 	d := open(t)
 	for seed := range uint64(3) {
 		whole(t, d, seed)
 	}
 	want := payloads(t, d, 2, 0)
-	for _, tree := range []string{"event", "pyramid", "task_user", "chunk_column"} {
+	trees := []string{"chunk_column", "event", "pyramid", "task_user"}
+	if testing.Short() {
+		trees = trees[:1]
+	}
+	for _, tree := range trees {
 		path := harmed(t, d, tree, func(p []byte) {
 			for i := range p[:200] {
 				p[i] = 0xff
@@ -226,6 +232,7 @@ func TestSalvage(t *testing.T) {
 
 // A byte that is flipped anywhere in the file is found, unless nothing reads it.
 func TestFlippedBytesDoNotPassForData(t *testing.T) {
+	t.Parallel()
 	d := open(t)
 	whole(t, d, 1)
 	want := payloads(t, d, 1, 0)
@@ -235,8 +242,11 @@ func TestFlippedBytesDoNotPassForData(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	// The look-up table for the view is most of an empty file: flip behind it.
 	at := bytes.Index(file, []byte("gemm"))
-	named := 0
-	for range 12 {
+	named, flips := 0, 12
+	if testing.Short() {
+		flips = 3
+	}
+	for range flips {
 		i := at + rng.IntN(len(file)-at)
 		path := filepath.Join(t.TempDir(), "flipped.db")
 		bad := slices.Clone(file)
@@ -255,7 +265,7 @@ func TestFlippedBytesDoNotPassForData(t *testing.T) {
 		}
 		ok(t, b.Close())
 	}
-	t.Logf("%d of 12 were named; the others are not read by anything", named)
+	t.Logf("%d of %d were named; the others are not read by anything", named, flips)
 }
 
 // A second writer waits, or is told; neither loses what was acknowledged.

@@ -17,6 +17,7 @@ import (
 // A packed task reads as before everywhere here, to the byte; the plain view shows
 // one row without values instead of wrong ones.
 func TestColdTasksReadAsBefore(t *testing.T) {
+	t.Parallel()
 	d := open(t)
 	for seed := range uint64(4) {
 		s := randomTask(t, d, rand.New(rand.NewPCG(seed, 15)), seed%2 == 0)
@@ -89,6 +90,7 @@ func TestPackingRefuses(t *testing.T) {
 
 // A disk that is full while a task is packed, or unpacked, costs nothing.
 func TestPackingOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	d := open(t)
 	id := begin(t, d, threeRails(evenly))
 	b := ripple(rand.New(rand.NewPCG(1, 1)), 6, 300000, 4)
@@ -118,6 +120,7 @@ func TestPackingOnAFullDisk(t *testing.T) {
 
 // A program that is killed while it packs leaves a task that reads as before.
 func TestKilledWhilePacking(t *testing.T) {
+	t.Parallel()
 	d := open(t)
 	id := begin(t, d, threeRails(evenly))
 	for no := range uint64(40) {
@@ -127,7 +130,11 @@ func TestKilledWhilePacking(t *testing.T) {
 	}
 	ok(t, d.Finish(t.Context(), id, Outcome{State: Incomplete}))
 	want := payloads(t, d, id, 0)
-	for round := range 3 {
+	rounds := 3
+	if testing.Short() {
+		rounds = 1
+	}
+	for round := range rounds {
 		runAndKill(t, d.path+packSuffix, 1+round)
 		if !slices.EqualFunc(want, payloads(t, d, id, 0), bytes.Equal) {
 			t.Fatalf("round %d: other bytes", round)

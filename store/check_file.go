@@ -118,25 +118,30 @@ func (c *checker) schema(ctx context.Context) error {
 
 // lookup checks the table in which the view data looks bytes up.
 func (c *checker) lookup(ctx context.Context) error {
-	type pair struct {
-		b []byte
-		v int
+	rows, err := c.d.reader.QueryContext(ctx, `SELECT b, v FROM _u16`)
+	if err != nil {
+		return err
 	}
+	defer rows.Close()
 	good := 0
-	_, err := collect(ctx, c.d.reader, func(rows *sql.Rows, p *pair) error {
-		err := rows.Scan(&p.b, &p.v)
-		if len(p.b) == 2 && int(p.b[0])|int(p.b[1])<<8 == p.v {
+	var b sql.RawBytes
+	for rows.Next() {
+		var v int
+		if err := rows.Scan(&b, &v); err != nil {
+			return err
+		}
+		if len(b) == 2 && int(b[0])|int(b[1])<<8 == v {
 			good++
 		}
-		return err
-	}, `SELECT b, v FROM _u16`)
-	if err == nil && good != 1<<16 {
-		c.add(Finding{
-			Kind: BadSchema, Chunk: NoChunk, name: "_u16", Mendable: true, Remedy: "db repair fills it anew",
-			What: fmt.Sprintf("table _u16, in which the view data looks bytes up, has %d right rows of 65536", good),
-		})
 	}
-	return err
+	if err := rows.Err(); err != nil || good == 1<<16 {
+		return err
+	}
+	c.add(Finding{
+		Kind: BadSchema, Chunk: NoChunk, name: "_u16", Mendable: true, Remedy: "db repair fills it anew",
+		What: fmt.Sprintf("table _u16, in which the view data looks bytes up, has %d right rows of 65536", good),
+	})
+	return nil
 }
 
 func compareKinds(a, b Finding) int {

@@ -82,6 +82,7 @@ func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) 
 		}
 		if ids, err = d.TaskIDs(ctx); isCorrupt(err) {
 			c.add(unreadable("table task", err))
+			c.out.settle()
 			return &c.out, nil
 		} else if err != nil {
 			return nil, wrap(op, err)
@@ -93,6 +94,8 @@ func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) 
 			f := unreadable(fmt.Sprintf("task %d", id), err)
 			f.Task = id
 			c.add(f)
+		case errors.Is(err, ErrNotFound) && opt.Task == 0:
+			continue // it was deleted meanwhile
 		case err != nil:
 			return nil, wrap(fmt.Sprintf("%s: task %d", op, id), err)
 		}

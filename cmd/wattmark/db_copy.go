@@ -83,7 +83,7 @@ func fileSize(path string) (int64, error) {
 	return st.Size(), nil
 }
 
-type importedTask struct {
+type mergedTask struct {
 	From    int64  `json:"from_task_id"`
 	To      int64  `json:"task_id"`
 	Known   bool   `json:"known"`   // it was here already
@@ -95,7 +95,7 @@ type mergeReport struct {
 	Database  string          `json:"database"`
 	File      string          `json:"file"`
 	Bytes     int64           `json:"bytes,omitempty"`
-	Tasks     []importedTask  `json:"tasks"`
+	Tasks     []mergedTask  `json:"tasks"`
 	Running   []int64         `json:"left_running"`
 	Analyses  int             `json:"analyses"`
 	Campaigns int             `json:"campaigns"`
@@ -103,9 +103,9 @@ type mergeReport struct {
 }
 
 func newMergeReport(db, file string, in *store.Imported) mergeReport {
-	r := mergeReport{Database: db, File: file, Tasks: []importedTask{}, Running: []int64{}, Analyses: in.Analyses, Campaigns: in.Campaigns, Findings: newFindings(in.Lost)}
+	r := mergeReport{Database: db, File: file, Tasks: []mergedTask{}, Running: []int64{}, Analyses: in.Analyses, Campaigns: in.Campaigns, Findings: newFindings(in.Lost)}
 	for _, t := range in.Tasks {
-		r.Tasks = append(r.Tasks, importedTask{int64(t.From), int64(t.To), t.Known, t.Resumed, t.Chunks})
+		r.Tasks = append(r.Tasks, mergedTask{int64(t.From), int64(t.To), t.Known, t.Resumed, t.Chunks})
 	}
 	for _, id := range in.Running {
 		r.Running = append(r.Running, int64(id))

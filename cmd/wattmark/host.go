@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,43 +26,66 @@ const (
 	defaultHost    = "127.0.0.1:7552"
 )
 
+// hostFlags say where a host serves, and what it measures with.
+type hostFlags struct {
+	listen, socket, mode, monitor string
+	retry, retainEvery            time.Duration
+	keep                          retainFlags
+}
+
 func (a *app) hostCmd() *cobra.Command {
-	var listen string
-	var retry, retainEvery time.Duration
-	var keep retainFlags
+	var f hostFlags
 	c := &cobra.Command{
-		Use: "host", Short: "Serve the task database on the GPU machine", Args: cobra.NoArgs,
+		Use: "host", Short: "Serve the task database on the GPU machine, and measure for its programs", Args: cobra.NoArgs,
 		Long: `Serve the task database over gRPC (TaskService, health, reflection), and finish
 the tasks that an interrupted run left behind: what the monitor still holds is
 fetched, what it no longer holds is marked incomplete with the reason. With
 --retain-older-than or --retain-keep-size old tasks are deleted now and then, as by
-wattmark db retain.`,
-		Example: "  wattmark host --listen 127.0.0.1:7552\n  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers",
+wattmark db retain.
+
+Programs on this machine that use libwattmark measure through its unix socket
+(HostService): monitor and database are then the host's, the GPU, its context
+and its streams stay the program's. A program finds the socket by itself, or by
+WATTMARK_HOST=unix:PATH; with WATTMARK_HOST=none it measures on its own. When a
+program dies, its measurement is given up at once.`,
+		Example: `  wattmark host --listen 127.0.0.1:7552
+  wattmark host --socket /run/wattmark/host.sock --socket-mode 0660 --monitor meter:7551
+  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := keep.options(time.Now()); err != nil {
+			if _, err := f.keep.options(time.Now()); err != nil {
 				return err
 			}
-			return a.host(cmd.Context(), listen, retry, keep, retainEvery)
+			return a.host(cmd.Context(), f)
 		},
 	}
-	c.Flags().StringVar(&listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
-	c.Flags().DurationVar(&retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
-	keep.register(c.Flags(), "retain-")
-	c.Flags().DurationVar(&retainEvery, "retain-every", time.Hour, "how often to look for tasks that are too old")
+	fl := c.Flags()
+	fl.StringVar(&f.listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
+	fl.StringVar(&f.socket, "socket", "", "unix socket to measure for programs on, or none (default $XDG_RUNTIME_DIR/wattmark/host.sock, /run/wattmark/host.sock or /tmp/wattmark-UID/host.sock)")
+	fl.StringVar(&f.mode, "socket-mode", "0600", "who may use the socket: 0600 this user, 0660 its group too")
+	fl.StringVar(&f.monitor, "monitor", firstOf(os.Getenv("WATTMARK_MONITOR"), defaultMonitor), "monitor that programs are measured with (also WATTMARK_MONITOR)")
+	fl.DurationVar(&f.retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
+	f.keep.register(fl, "retain-")
+	fl.DurationVar(&f.retainEvery, "retain-every", time.Hour, "how often to look for tasks that are too old")
 	return c
 }
 
-func (a *app) host(ctx context.Context, listen string, retry time.Duration, keep retainFlags, retainEvery time.Duration) error {
+func (a *app) host(ctx context.Context, f hostFlags) error {
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	l, err := net.Listen("tcp", listen)
+	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen", err)
 	}
+	defer l.Close()
 	log := slog.New(slog.NewTextHandler(a.err, nil))
+	programs, err := a.openPrograms(db, f, log)
+	if err != nil {
+		return err
+	}
+	defer programs.close()
 	server := grpc.NewServer(wire.ServerOptions()...)
 	health := api.Register(server, db)
 	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
@@ -73,8 +97,9 @@ func (a *app) host(ctx context.Context, listen string, retry time.Duration, keep
 		stopServer(server)
 		return nil
 	})
-	g.Go(func() error { return recoverLoop(ctx, db, log, retry) })
-	g.Go(func() error { return retainLoop(ctx, db, log, keep, retainEvery) })
+	g.Go(func() error { return programs.serve(ctx) })
+	g.Go(func() error { return recoverLoop(ctx, programs.others(db), log, f.retry) })
+	g.Go(func() error { return retainLoop(ctx, db, log, f.keep, f.retainEvery) })
 	return g.Wait()
 }
 
@@ -85,22 +110,27 @@ func stopServer(s *grpc.Server) {
 	s.GracefulStop()
 }
 
+// whileOpen is how often unfinished tasks are looked at whose captures still run:
+// those of a host that died go on until their leases end.
+const whileOpen = 5 * time.Second
+
 // recoverLoop finishes what interrupted runs left, now and then.
-func recoverLoop(ctx context.Context, db *store.DB, log *slog.Logger, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+func recoverLoop(ctx context.Context, db measurement.Store, log *slog.Logger, every time.Duration) error {
 	for {
+		pause := every
 		ids, err := measurement.Recover(ctx, db, dialMonitor)
 		for _, id := range ids {
 			log.Info("finished a task that was interrupted", "task", int64(id))
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("could not finish all interrupted tasks", "error", err)
+		} else if open, err := db.Unfinished(ctx); err == nil && len(open) > 0 {
+			pause = min(pause, whileOpen)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }

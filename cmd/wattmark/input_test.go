@@ -69,7 +69,14 @@ func TestUsageErrors(t *testing.T) {
 		{"export one", "not a task number"},
 		{"delete one", "not a task number"},
 		{"trim -- -1", "not a task number"},
-		{"export 1 --format parquet", "csv, recording or kernels"},
+		{"export 1 --format hdf5", "csv, parquet, arrow"},
+		{"export 1 --format sqlite", "name a file with -o"},
+		{"export 1 2", "holds one task"},
+		{"export", "--all-tasks"},
+		{"export 1 -o x.pftrace --raw", "no place for counts"},
+		{"export 1 -o x.db --rail eps", "no columns of single rails"},
+		{"export 1 --json", "name one with -o"},
+		{"export 1 --from 2s --to 1s", "--to must lie after --from"},
 		{"trim 1 --from 2s --to 1s", "--to must lie after --from"},
 		{"bench quickly", "no command"},
 		{"pulse --on 0s", "--on must be positive"},
@@ -187,7 +194,7 @@ func TestFullDatabase(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0")
+	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", "none")
 	h.await(t, `msg="finished a task that was interrupted" task=2`)
 	chunks(t, r.db, 2)
 	if x, _ := task(t, r.db, 2); x.State == store.Running || x.Scans < 20000 {

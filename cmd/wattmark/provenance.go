@@ -92,14 +92,3 @@ func (r *provenanceReport) render(w io.Writer) {
 		fmt.Fprintf(w, "  by       %s\n", shellWords(r.Command))
 	}
 }
-
-// shellWords writes words so that a shell reads them as they were.
-func shellWords(words []string) string {
-	out := make([]string, len(words))
-	for i, w := range words {
-		if out[i] = w; w == "" || strings.ContainsAny(w, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
-			out[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(out, " ")
-}

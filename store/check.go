@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"wattmark/measure"
 )
 
 // Kind says what sort of damage a Finding is.
@@ -64,7 +66,10 @@ type checker struct {
 	out CheckReport
 }
 
-func (c *checker) add(f Finding) { c.out.Findings = append(c.out.Findings, f) }
+func (c *checker) add(f Finding) {
+	f.What = measure.Printable(f.What) // on one line, whatever the file holds
+	c.out.Findings = append(c.out.Findings, f)
+}
 
 // Check looks for damage: SQLite's own checks, the schema, each task's chunks
 // against their checksums, numbers and counts, its losses against its events, its

@@ -95,7 +95,7 @@ type mergeReport struct {
 	Database  string          `json:"database"`
 	File      string          `json:"file"`
 	Bytes     int64           `json:"bytes,omitempty"`
-	Tasks     []mergedTask  `json:"tasks"`
+	Tasks     []mergedTask    `json:"tasks"`
 	Running   []int64         `json:"left_running"`
 	Analyses  int             `json:"analyses"`
 	Campaigns int             `json:"campaigns"`

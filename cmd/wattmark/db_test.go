@@ -20,7 +20,8 @@ func demoDB(t *testing.T, args ...string) string {
 // result is computed anew over what is left.
 func TestDBCheckAndRepair(t *testing.T) {
 	t.Parallel()
-	db := demoDB(t)
+	db := filepath.Join(t.TempDir(), "power.db")
+	inside(t, "demo", "--db", db, "--duration", "800ms").ok(t)
 	var sound soundReport
 	object(t, inside(t, "db", "check", "--db", db, "--json").ok(t).out, &sound)
 	if !sound.Sound || sound.Tasks != 1 || sound.Chunks == 0 || len(sound.Findings) != 0 {
@@ -28,7 +29,10 @@ func TestDBCheckAndRepair(t *testing.T) {
 	}
 	var before report
 	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &before)
-	execSQL(t, db, `UPDATE chunk SET crc=crc+1 WHERE chunk_no=(SELECT max(chunk_no)-1 FROM chunk)`)
+	// A chunk inside of the window; where a slow machine made none, the last one.
+	const inner = `(SELECT min(c.chunk_no) FROM chunk c, task t WHERE c.first_scan>t.first_scan AND c.first_scan+c.n<t.end_scan)`
+	some := stockSQL(t, db, "SELECT "+inner+" IS NOT NULL") == "1"
+	execSQL(t, db, `UPDATE chunk SET crc=crc+1 WHERE chunk_no=coalesce(`+inner+`,(SELECT max(chunk_no) FROM chunk))`)
 	found := inside(t, "db", "check", "--db", db, "--json")
 	found.fails(t, exitDamaged, "damaged")
 	object(t, found.out, &sound)
@@ -40,13 +44,13 @@ func TestDBCheckAndRepair(t *testing.T) {
 	inside(t, "db", "check", "--db", db, "--task", "1").fails(t, exitDamaged, "damaged")
 	var r repairReport
 	object(t, inside(t, "db", "repair", "--db", db, "--yes", "--json").ok(t).out, &r)
-	if !r.Done || len(r.Left) != 0 || !slices.Equal(r.Recomputed, []int64{1}) {
+	if !r.Done || len(r.Left) != 0 || len(r.Recomputed)+len(r.Marked) != 1 || some && !slices.Equal(r.Recomputed, []int64{1}) {
 		t.Errorf("%+v", r)
 	}
 	inside(t, "db", "check", "--db", db).ok(t)
 	var after report
 	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &after)
-	if after.State != "incomplete" || after.Samples >= before.Samples || after.Gaps == 0 || after.EnergyJ == nil || *after.EnergyJ == *before.EnergyJ {
+	if after.State != "incomplete" || some && (after.Samples >= before.Samples || after.EnergyJ == nil || *after.EnergyJ == *before.EnergyJ) {
 		t.Errorf("before %d samples, after %d, %d gaps, %s", before.Samples, after.Samples, after.Gaps, after.State)
 	}
 }

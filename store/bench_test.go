@@ -89,3 +89,27 @@ func BenchmarkAvgPower(b *testing.B) {
 		b.Logf("log file: %d bytes", st.Size())
 	}
 }
+
+// BenchmarkCare checks and copies a database of four million scans.
+func BenchmarkCare(b *testing.B) {
+	d := open(b)
+	id := begin(b, d, threeRails(evenly))
+	const scans = 16 * chunk.MaxScans
+	ok(b, d.AppendChunks(b.Context(), id, encode(b, evenly, ripple(rand.New(rand.NewPCG(1, 1)), 6, scans, 4), chunk.MaxScans, 0), nil))
+	ok(b, d.Finish(b.Context(), id, Outcome{State: Incomplete}))
+	for name, f := range map[string]func(i int){
+		"check":       func(int) { must(d.Check(b.Context(), CheckOptions{}))(b) },
+		"check quick": func(int) { must(d.Check(b.Context(), CheckOptions{Quick: true}))(b) },
+		"backup":      func(i int) { ok(b, d.Backup(b.Context(), filepath.Join(b.TempDir(), fmt.Sprintf("%d.db", i)), nil)) },
+		"detach": func(i int) {
+			must(d.Detach(b.Context(), filepath.Join(b.TempDir(), fmt.Sprintf("%d.db", i)), []TaskID{id}, nil))(b)
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				f(i)
+			}
+			b.ReportMetric(scans*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mscans/s")
+		})
+	}
+}

@@ -212,33 +212,49 @@ func (d *DB) Chunks(ctx context.Context, id TaskID, from uint64) iter.Seq2[*chun
 
 var errNoMore = errors.New("no more chunks")
 
-// readChunk reads the first chunk whose number is at least from.
+// readChunk reads the first chunk whose number is at least from, and checks it.
 func (d *DB) readChunk(ctx context.Context, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
-	rows, err := d.reader.QueryContext(ctx, `SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
+	if err := loadChunk(ctx, d.reader, id, from, sh, c); err != nil {
+		return err
+	}
+	if err := c.Validate(sh.tb, sh.channels); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return nil
+}
+
+// loadChunk reads the first chunk whose number is at least from, as it is stored. A
+// header without columns is a chunk without columns.
+func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
+	rows, err := q.QueryContext(ctx, `SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
 		FROM (SELECT * FROM chunk WHERE task_id=?1 AND chunk_no>=?2 ORDER BY chunk_no LIMIT 1) h
-		CROSS JOIN chunk_column c WHERE c.task_id=h.task_id AND c.chunk_no=h.chunk_no ORDER BY c.col`, int64(id), int64(from))
+		LEFT JOIN chunk_column c ON c.task_id=h.task_id AND c.chunk_no=h.chunk_no ORDER BY c.col`, int64(id), int64(from))
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	c.Columns = c.Columns[:0]
+	found := false
 	for rows.Next() {
 		var no, first, crc int64
 		var col chunk.Column
 		if err := rows.Scan(&no, &first, &c.Scans, &c.FirstTick, &crc, &col.Dir, &col.Data); err != nil {
 			return err
 		}
+		found = true
 		c.No, c.FirstScan, c.CRC = uint64(no), uint64(first), uint32(crc)
-		c.Columns = append(c.Columns, col)
+		if col.Dir != nil {
+			c.Columns = append(c.Columns, col)
+		}
 	}
-	if err := rows.Err(); err != nil {
+	switch err := rows.Err(); {
+	case err != nil:
 		return err
-	}
-	if len(c.Columns) == 0 {
+	case !found:
 		return errNoMore
+	case len(c.Columns) > 0:
+		return nil
 	}
-	if err := c.Validate(sh.tb, sh.channels); err != nil {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return nil
+	rows.Close() // before the next question: the pool may have no other connection
+	return loadCold(ctx, q, id, sh, c)
 }

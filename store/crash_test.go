@@ -22,7 +22,11 @@ const childEnv = "WATTMARK_STORE_CRASH_CHILD"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
-		fmt.Println("ended:", fillUntilKilled(path))
+		work := fillUntilKilled
+		if strings.HasSuffix(path, packSuffix) {
+			work = packUntilKilled
+		}
+		fmt.Println("ended:", work(path))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -109,10 +113,8 @@ func TestKilledWhileStoring(t *testing.T) {
 			t.Errorf("round %d: the task says %d chunks, %d scans, %d events; there are %d, %d, %d",
 				round, task.Chunks, task.Scans, len(task.Events), n, 5000*n, gaps)
 		}
-		var check string
-		ok(t, d.SQL().QueryRow("PRAGMA quick_check").Scan(&check))
-		if check != "ok" {
-			t.Fatalf("round %d: %s", round, check)
+		if f := check(t, d); len(f) > 0 {
+			t.Fatalf("round %d: %+v", round, f)
 		}
 		ok(t, d.Close())
 	}
@@ -170,6 +172,9 @@ func checkAfterFull(t *testing.T, d *DB, stored uint64) {
 	task := must(d.Task(t.Context(), 1))(t)
 	if task.Chunks != stored {
 		t.Errorf("the task says %d chunks of %d", task.Chunks, stored)
+	}
+	if f := check(t, d); len(f) > 0 {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -34,6 +34,8 @@ var (
 	ErrForeign = errors.New("database of another application")
 	// ErrNewer: the file was written by a newer version of this program.
 	ErrNewer = errors.New("database is newer than this program")
+	// ErrOlder: the file was written by an older version, and may not be changed here.
+	ErrOlder = errors.New("database is older than this program")
 	// ErrCannotOpen: the file or its folder does not exist, or may not be opened.
 	ErrCannotOpen = errors.New("cannot open the database")
 	// ErrFileOnly: the call is about a file, and the database is on a server.

@@ -133,7 +133,7 @@ func OpenReadOnly(ctx context.Context, path string) (*DB, error) {
 		version, err = checkOurs(ctx, d.reader)
 	}
 	if err == nil && version < len(migrations) {
-		err = fmt.Errorf("schema %d is older than this program's %d: open it once for writing", version, len(migrations))
+		err = fmt.Errorf("%w: schema %d, this program's is %d: open it once for writing", ErrOlder, version, len(migrations))
 	}
 	if err != nil {
 		d.reader.Close()

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 
 	"wattmark/measure"
 	"wattmark/measure/clock"
@@ -20,7 +19,8 @@ const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.cap
 	coalesce(t.clock_used,0), coalesce(t.clock_rejected,0),
 	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.first_scan,0), coalesce(t.gaps,0), coalesce(t.lost,0),
 	t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
-	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0), coalesce(t.job,'')`
+	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0), coalesce(t.job,''),
+	t.pinned, t.cold`
 
 const taskTables = ` FROM task t JOIN user u USING(user_id) LEFT JOIN calibration k USING(calibration_id) LEFT JOIN group_member gm ON gm.task_id=t.task_id `
 
@@ -45,7 +45,8 @@ func scanTask(rows *sql.Rows, t *row) error {
 		&f.Used, &f.Rejected,
 		&hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
 		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),
-		textTo(&t.BenchGPU), &t.Group.Group, &t.Group.Member, textTo(&t.Job))
+		textTo(&t.BenchGPU), &t.Group.Group, &t.Group.Member, textTo(&t.Job),
+		&t.Pinned, &t.Cold)
 	if err != nil {
 		return err
 	}
@@ -73,47 +74,6 @@ func (d *DB) tasks(ctx context.Context, op, tail string, args ...any) ([]Task, e
 		out[i] = rows[i].Task
 	}
 	return out, nil
-}
-
-// Tasks returns a page of tasks, newest first, without their markers, events,
-// setups, rails and budgets.
-func (d *DB) Tasks(ctx context.Context, q Query) ([]Task, error) {
-	var where []string
-	var args []any
-	add := func(cond string, v ...any) { where, args = append(where, cond), append(args, v...) }
-	if q.User != "" {
-		add("t.user_id=(SELECT user_id FROM user WHERE login=?)", q.User)
-	}
-	if prefix, ok := strings.CutSuffix(q.Name, "*"); ok && prefix != "" {
-		// The range of all names that begin so; U+10FFFF sorts after every character.
-		add("t.name>=? AND t.name<?", prefix, prefix+"\U0010FFFF")
-	} else if !ok && q.Name != "" {
-		add("t.name=?", q.Name)
-	}
-	if q.Job != "" {
-		add("t.job=?", q.Job)
-	}
-	if !q.Since.IsZero() {
-		add("t.launched_ns>=?", q.Since.UnixNano())
-	}
-	if !q.Until.IsZero() {
-		add("t.launched_ns<?", q.Until.UnixNano())
-	}
-	if q.Before != 0 {
-		add("t.task_id<?", int64(q.Before))
-	}
-	tail := ""
-	if len(where) > 0 {
-		tail = "WHERE " + strings.Join(where, " AND ")
-	}
-	limit := q.Limit
-	if limit <= 0 {
-		limit = 100
-	}
-	// The ids are picked first, out of an index alone: sorting whole rows by id
-	// for a prefix that matches many names would take far longer.
-	pick := "WHERE t.task_id IN (SELECT t.task_id FROM task t " + tail + " ORDER BY t.task_id DESC LIMIT ?) ORDER BY t.task_id DESC"
-	return d.tasks(ctx, "list tasks", pick, append(args, limit)...)
 }
 
 // Unfinished returns the tasks in state Running, oldest first, as Tasks does.
@@ -151,6 +111,8 @@ func (d *DB) Task(ctx context.Context, id TaskID) (Task, error) {
 		readEvents(ctx, tx, &t),
 		readRails(ctx, tx, &t),
 		readResults(ctx, tx, &t),
+		readLabels(ctx, tx, &t),
+		readProvenance(ctx, tx, &t),
 	)
 	return t, wrap(op, err)
 }

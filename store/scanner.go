@@ -26,6 +26,8 @@ type scanner struct {
 
 	first, last int64             // sequence numbers of the decoded part
 	counts      [][]measure.Count // by column; index 0 is sequence number first
+
+	cold chunk.Chunk // the last one that was packed; no columns before
 }
 
 // railForm is a rail as two linear forms of its counts.
@@ -160,7 +162,7 @@ func (s *scanner) decode(p span) error {
 				return err
 			})
 		if err == nil && !found {
-			err = fmt.Errorf("%w: it is not there", ErrCorrupt)
+			err = s.decodeCold(p, col)
 		}
 		if err != nil {
 			return fmt.Errorf("column %d: %w", col, err)
@@ -168,6 +170,25 @@ func (s *scanner) decode(p span) error {
 		s.counts[col] = s.counts[col][p.skip:]
 	}
 	return nil
+}
+
+// decodeCold unpacks a column of a chunk of a cold task.
+func (s *scanner) decodeCold(p span, col int) error {
+	if s.cold.No != uint64(p.no) || len(s.cold.Columns) == 0 {
+		s.cold = chunk.Chunk{No: uint64(p.no), Scans: p.n}
+		err := query(s.conn, `SELECT x.data, k.channels+k.stamped FROM main.chunk_cold x JOIN main.task t USING(task_id)
+			JOIN main.calibration k ON k.calibration_id=t.calibration_id WHERE x.task_id=? AND x.chunk_no=?`,
+			[]driver.Value{s.task, p.no}, func(r []driver.Value) error { return unpackChunk(&s.cold, int(r[1].(int64)), r[0].([]byte)) })
+		if err != nil {
+			return err
+		}
+	}
+	if col >= len(s.cold.Columns) {
+		return fmt.Errorf("%w: it is not there", ErrCorrupt)
+	}
+	whole, err := s.cold.Columns[col].Decode(s.counts[col][:0], p.n)
+	s.counts[col] = whole
+	return err
 }
 
 // form returns a rail's current and voltage at a scan.

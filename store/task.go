@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"wattmark/measure"
 )
@@ -14,8 +15,13 @@ import (
 // BeginTask records a new task in state Running. The name and the user must
 // not be empty, and printable: others wrap measure.ErrText.
 func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
-	if err := errors.Join(measure.CheckText("name", t.Name), measure.CheckText("user", t.User), measure.CheckText("job", t.Job)); err != nil {
+	if err := errors.Join(measure.CheckText("name", t.Name), measure.CheckText("user", t.User), measure.CheckText("job", t.Job), CheckTags(t.Tags)); err != nil {
 		return 0, fmt.Errorf("begin task: %w", err)
+	}
+	if t.Note != "" {
+		if err := checkNote(t.Note); err != nil {
+			return 0, fmt.Errorf("begin task: %w", err)
+		}
 	}
 	op := "begin task " + t.Name
 	if t.Name == "" || t.User == "" {
@@ -35,9 +41,25 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 		if err != nil {
 			return err
 		}
-		return joinGroup(ctx, tx, id, t.Group)
+		return errors.Join(joinGroup(ctx, tx, id, t.Group), labelNew(ctx, tx, id, &t))
 	})
 	return TaskID(id), err
+}
+
+// labelNew stores what a new task is labelled with.
+func labelNew(ctx context.Context, tx *sql.Tx, id int64, t *NewTask) error {
+	if err := putTags(ctx, tx, id, t.Tags); err != nil {
+		return err
+	}
+	if t.Note != "" {
+		if _, err := putNote(ctx, tx, id, time.Now(), t.Note); err != nil {
+			return err
+		}
+	}
+	if t.Provenance != nil {
+		return putProvenance(ctx, tx, id, t.Provenance)
+	}
+	return nil
 }
 
 // PutHeader records what the stream's header brought; it must come before the

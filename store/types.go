@@ -39,6 +39,10 @@ type NewTask struct {
 	Marker             marker.Spec
 	// Group is the measurement of several GPUs that the task is a member of.
 	Group GroupRef
+	// Tags and Note label it; Provenance says what it was run from, nil where nobody knows.
+	Tags       map[string]string
+	Note       string // a first note; read back as Notes
+	Provenance *Provenance
 }
 
 // Header is what the stream's header brings.
@@ -74,6 +78,12 @@ type Task struct {
 	ResultNumber int
 	// Results are all results over the window, the original first.
 	Results []ResultInfo
+	// Notes are remarks on it; lists leave them and Provenance out.
+	Notes []Note
+	// Pinned tasks stay when others are deleted for their age.
+	Pinned bool
+	// Cold tasks are packed tighter, and read as any other.
+	Cold bool
 }
 
 // ResultInfo is one result of a task in short.
@@ -139,8 +149,13 @@ type Query struct {
 	Name         string // exact; a trailing * matches by prefix; empty for all
 	Job          string // exact; empty for all
 	Since, Until time.Time
-	Before       TaskID // only tasks with a smaller id; 0 from the newest
-	Limit        int    // 0 for 100
+	// Search wants all of these words, or beginnings of words, in a task's name,
+	// notes and tags; Tags wants tags of these values, of any value where it is
+	// empty.
+	Search string
+	Tags   map[string]string
+	Before TaskID // only tasks with a smaller id; 0 from the newest
+	Limit  int    // 0 for 100
 }
 
 // UserTasks is a user with the number of their tasks.

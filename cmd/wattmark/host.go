@@ -30,7 +30,8 @@ const (
 type hostFlags struct {
 	serviceFlags
 	listen, socket, mode, monitor string
-	retry                         time.Duration
+	retry, retainEvery            time.Duration
+	keep                          retainFlags
 }
 
 func (a *app) hostCmd() *cobra.Command {
@@ -39,7 +40,9 @@ func (a *app) hostCmd() *cobra.Command {
 		Use: "host", Short: "Serve the task database on the GPU machine, and measure for its programs", Args: cobra.NoArgs,
 		Long: `Serve the task database over gRPC (TaskService, health, reflection), and finish
 the tasks that an interrupted run left behind: what the monitor still holds is
-fetched, what it no longer holds is marked incomplete with the reason.
+fetched, what it no longer holds is marked incomplete with the reason. With
+--retain-older-than or --retain-keep-size old tasks are deleted now and then, as by
+wattmark db retain.
 
 Programs on this machine that use libwattmark measure through its unix socket
 (HostService): monitor and database are then the host's, the GPU, its context
@@ -60,6 +63,9 @@ program dies, its measurement is given up at once.`,
 			if f.retry <= 0 {
 				return withCode(exitUsage, errors.New("--recover-every: want more than 0"))
 			}
+			if _, err := f.keep.options(time.Now()); err != nil {
+				return err
+			}
 			return a.host(cmd.Context(), &f, r, log)
 		},
 	}
@@ -70,6 +76,8 @@ program dies, its measurement is given up at once.`,
 	fl.StringVar(&f.mode, "socket-mode", "0600", "who may use the socket: 0600 this user, 0660 its group too")
 	fl.StringVar(&f.monitor, "monitor", firstOf(os.Getenv("WATTMARK_MONITOR"), defaultMonitor), "monitor that programs are measured with (also WATTMARK_MONITOR)")
 	fl.DurationVar(&f.retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
+	f.keep.register(fl, "retain-")
+	fl.DurationVar(&f.retainEvery, "retain-every", time.Hour, "how often to look for tasks that are too old")
 	f.addTo(c, "host")
 	return c
 }
@@ -129,6 +137,7 @@ func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Log
 	})
 	g.Go(func() error { return programs.serve(ctx) })
 	g.Go(func() error { return recoverLoop(ctx, programs.others(db), log, every) })
+	g.Go(func() error { return retainLoop(ctx, db, log, f.keep, f.retainEvery) })
 	return g.Wait()
 }
 

@@ -178,7 +178,7 @@ func TestFullDatabase(t *testing.T) {
 	r := newRig(t)
 	r.db = filepath.Join(dir, "power.db")
 	r.free()
-	ballast := fillDisk(t, dir, 256<<10)
+	ballast := fillDisk(t, dir, 384<<10)
 	p := r.run("--benchmark", "half", "--duration", "1s")
 	if code := p.wait(t); code == 0 {
 		t.Fatalf("a task fitted in no room\n%s", &p.out)

@@ -68,6 +68,7 @@ func renderReport(w io.Writer, r *report) {
 		fmt.Fprintf(w, "  meter    %s, %v, bench %s\n", r.Instrument, rateText(r.RateHz), r.Bench)
 	}
 	renderRecords(w, r)
+	renderLabels(w, r)
 	if r.DurationS != nil {
 		fmt.Fprintf(w, "  window   %v, %d samples, %s\n", measure.Seconds(*r.DurationS), r.Samples, gapText(r.Gaps, r.Lost))
 	}

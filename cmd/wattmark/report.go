@@ -64,6 +64,12 @@ type report struct {
 	Kernels *kernelsReport `json:"kernels,omitempty"`
 	// Tiny is the energy of one launch, where the task was made for that.
 	Tiny *tinyReport `json:"tiny,omitempty"`
+	// Tags and Notes label it; Pinned keeps it from retention, Cold says that it is packed.
+	Tags       map[string]string `json:"tags,omitempty"`
+	Notes      []noteReport      `json:"notes,omitempty"`
+	Pinned     bool              `json:"pinned,omitempty"`
+	Cold       bool              `json:"cold,omitempty"`
+	Provenance *provenanceReport `json:"provenance,omitempty"`
 	// Caution is what the meter cannot see and ± U does not hold.
 	Caution string `json:"caution,omitempty"`
 
@@ -166,6 +172,7 @@ func newReport(t *store.Task, db string) *report {
 	r.CalibrationID, r.Records = t.CalibrationID, newRecordReports(&t.Setup)
 	r.ResultNumber, r.Results = t.ResultNumber, newResultReports(t.Results)
 	r.addResult(t.Result)
+	r.addLabels(t)
 	r.Quality = newQuality(t)
 	start, stop := marker.Pair(t.Markers)
 	r.Markers = markersReport{newMarkerReport(start), newMarkerReport(stop)}

@@ -26,6 +26,8 @@ type app struct {
 	streams
 	json bool
 	db   string
+	// args are the words of the command line behind the program's name.
+	args []string
 	// lines reads answers from the standard input, once somebody was asked.
 	lines *bufio.Reader
 }
@@ -40,6 +42,7 @@ const (
 	exitIncomplete = 3 // measured, but the task is incomplete or untrimmed
 	exitNotFound   = 4
 	exitBusy       = 5
+	exitDamaged    = 6 // db check or db backup found damage
 )
 
 // codedError carries an exit code.
@@ -61,7 +64,7 @@ func exitCode(err error) int {
 }
 
 func run(ctx context.Context, args []string, s streams) error {
-	a := &app{streams: s}
+	a := &app{streams: s, args: args}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(s.out)
@@ -84,7 +87,7 @@ Start here:
   wattmark tasks; wattmark show 1
 
 Exit codes: 0 measured; 1 failed; 2 wrong usage; 3 measured, but incomplete or
-without a window; 4 no such task; 5 the bench is busy.`
+without a window; 4 no such task; 5 the bench is busy; 6 the database is damaged.`
 
 func (a *app) root() *cobra.Command {
 	postgres.Register()
@@ -101,10 +104,11 @@ func (a *app) root() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Measure:", []*cobra.Command{a.demoCmd(), a.runCmd(), a.tinyCmd(), a.pulseCmd(), a.instructionsCmd()}},
-		{"Look at what was measured:", []*cobra.Command{a.tasksCmd(), a.showCmd(), a.usersCmd(), a.exportCmd(), a.trimCmd(), a.deleteCmd(), a.importCmd()}},
+		{"Look at what was measured:", []*cobra.Command{a.tasksCmd(), a.showCmd(), a.usersCmd(), a.exportCmd(), a.trimCmd(), a.deleteCmd(), a.importCmd(), a.tagCmd(), a.noteCmd()}},
 		{"Learn from it:", []*cobra.Command{
 			a.validateCmd(), a.sensorCmd(), a.correctCmd(), a.compareCmd(), a.totalCmd(), a.rooflineCmd(), a.modelCmd(), a.predictCmd(),
 		}},
+		{"The task database:", []*cobra.Command{a.dbCmd(), a.pinCmd(true), a.pinCmd(false)}},
 		{"The two machines:", []*cobra.Command{a.monitorCmd(), a.hostCmd(), a.topCmd(), a.doctorCmd()}},
 		{"The bench:", []*cobra.Command{
 			a.instrumentsCmd(), a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.emulateCmd(), a.replayCmd(),

@@ -34,6 +34,7 @@ type runFlags struct {
 	auto                     bool
 	library                  string
 	selectFlags
+	labelFlags
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -80,6 +81,7 @@ program runs once, between the markers of all; benchmarks and kernels run on eac
 	fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
 	fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
 	f.selectFlags.register(c)
+	f.labelFlags.register(fl)
 	fl.BoolVar(&f.noSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 	fl.BoolVar(&f.noMethods, "no-methods", false, "do not read it by every software method (docs/methods.md), which takes a quarter of a processor")
 	return a.jsonFlag(c)
@@ -89,7 +91,7 @@ func (a *app) measureRun(ctx context.Context, f runFlags, args []string) error {
 	if n := countTrue(len(args) > 0, f.benchmark != "", f.ptx != ""); n != 1 {
 		return withCode(exitUsage, errors.New("name one piece of work: a program after --, --benchmark, or --ptx"))
 	}
-	if err := f.autoCheck(args); err != nil {
+	if err := errors.Join(f.autoCheck(args), f.labelFlags.check()); err != nil {
 		return err
 	}
 	switch {
@@ -191,6 +193,7 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 	cfg := measurement.Config{
 		Device: dev, Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder,
 		WarmUp: f.warmUp, Wait: f.wait, NoMethods: f.noMethods, Progress: newProgress(a.err).update,
+		Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact),
 	}
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
@@ -216,6 +219,9 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 
 // measure makes one measurement and translates its errors for the shell.
 func (a *app) measure(ctx context.Context, cfg measurement.Config, work measurement.Work) (store.TaskID, error) {
+	if cfg.Provenance == nil {
+		cfg.Provenance = a.provenance(ctx, false)
+	}
 	id, err := measurement.Measure(ctx, cfg, work)
 	if errors.Is(err, monitorclient.ErrBusy) {
 		err = withCode(exitBusy, fmt.Errorf("%w\nWait for it with --wait 10m", err))

@@ -99,7 +99,10 @@ func (a *app) runGroup(ctx context.Context, f runFlags, args []string) (err erro
 	progress := newGroupProgress(a, members)
 	id, err := measurement.MeasureGroup(ctx, measurement.GroupConfig{
 		DB: db, Members: members, Progress: progress.update, Lost: progress.lost,
-		Each: measurement.Config{Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder, WarmUp: f.warmUp, Wait: f.wait},
+		Each: measurement.Config{
+			Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder, WarmUp: f.warmUp, Wait: f.wait,
+			Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact),
+		},
 	}, common)
 	progress.end()
 	if errors.Is(err, monitorclient.ErrBusy) && id == 0 {

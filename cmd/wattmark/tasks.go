@@ -63,15 +63,19 @@ func (a *app) task(ctx context.Context, db *store.DB, arg string) (*store.Task, 
 func (a *app) tasksCmd() *cobra.Command {
 	var q store.Query
 	var since, until string
+	var tags []string
 	c := &cobra.Command{
 		Use: "tasks", Short: "List tasks, newest first, by user, name and time", Args: cobra.NoArgs,
-		Example: "  wattmark tasks --user lab\n  wattmark tasks --name 'gemm*' --since 2026-01-31 --json",
+		Example: "  wattmark tasks --user lab\n  wattmark tasks --name 'gemm*' --since 2026-01-31 --json\n  wattmark tasks --search 'gemm fp16' --tag cooler=water",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if q.Since, err = parseTime(since); err != nil {
 				return err
 			}
 			if q.Until, err = parseTime(until); err != nil {
+				return err
+			}
+			if q.Tags, err = parseTags(tags, true); err != nil {
 				return err
 			}
 			db, err := a.openDB(cmd.Context())
@@ -89,6 +93,8 @@ func (a *app) tasksCmd() *cobra.Command {
 	c.Flags().StringVar(&q.User, "user", "", "only this user's")
 	c.Flags().StringVar(&q.Name, "name", "", "only of this name; a trailing * matches what begins so")
 	c.Flags().StringVar(&q.Job, "job", "", "only of this job")
+	c.Flags().StringVar(&q.Search, "search", "", "only with all of these words, or beginnings of words, in name, notes or tags")
+	c.Flags().StringArrayVar(&tags, "tag", nil, "only with this tag: key=value, or key alone (repeatable)")
 	c.Flags().StringVar(&since, "since", "", "only launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
 	c.Flags().StringVar(&until, "until", "", "only launched before")
 	c.Flags().IntVar(&q.Limit, "limit", 50, "how many")

@@ -48,13 +48,24 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	s.id, err = cfg.DB.BeginTask(ctx, store.NewTask{
 		Name: cfg.Name, User: cfg.User, Job: cfg.Job, Launched: time.Now(), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
 		GPU: info.Name, GPUUUID: info.UUID, Driver: info.Driver, Marker: s.spec,
-		Group: cfg.Group,
+		Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: s.provenance(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.abandon(ctx))
 	}
 	s.tell()
 	return s, nil
+}
+
+// provenance is what the caller knows of where the task comes from, and the
+// version that the monitor tells.
+func (s *session) provenance() *store.Provenance {
+	if s.cfg.Provenance == nil {
+		return nil
+	}
+	p := *s.cfg.Provenance
+	p.MonitorVersion = s.bench.Version
+	return &p
 }
 
 // start takes the bench. When the caller gives up meanwhile the monitor still

@@ -45,6 +45,40 @@ func Recalculate(ctx context.Context, db Store, id store.TaskID, s measure.Setup
 	return no, added, nil
 }
 
+// Recompute computes all results of a task anew over the windows that they have,
+// as after samples were lost from the database. State and reason stay; a task
+// without a result stays without.
+func Recompute(ctx context.Context, db Store, id store.TaskID) error {
+	t, err := db.Task(ctx, id)
+	if err != nil || t.Result == nil {
+		return err
+	}
+	setups, err := setupsOf(ctx, db, &t)
+	if err != nil {
+		return fmt.Errorf("recompute: %w", err)
+	}
+	original, some := setups[1]
+	if !some {
+		original = t.Setup
+	}
+	e, err := edgesOf(ctx, db, &t)
+	if err != nil {
+		return fmt.Errorf("recompute: %w", err)
+	}
+	r, err := integrate(ctx, db, id, &original, Window{From: t.Result.From, To: t.Result.To}, e)
+	if err != nil {
+		return fmt.Errorf("recompute: task %d: %w", id, err)
+	}
+	o := store.Outcome{State: t.State, Reason: t.Reason, Markers: t.Markers, Clock: t.Clock, NVML: t.NVML, Result: r}
+	if err := db.Finish(ctx, id, o); err != nil {
+		return fmt.Errorf("recompute: %w", err)
+	}
+	if err := again(ctx, db, &t, setups); err != nil {
+		return fmt.Errorf("recompute: %w", err)
+	}
+	return nil
+}
+
 // edgesOf returns the uncertainty of the ends of a task's window as it was when
 // the window was chosen: by the clock fit, by the markers, or by hand.
 func edgesOf(ctx context.Context, db Store, t *store.Task) (measure.Edges, error) {

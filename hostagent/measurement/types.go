@@ -74,6 +74,12 @@ type Config struct {
 	Job        string // that the task is a part of, on however many hosts
 	Holder     string // user@host, shown to others who want the bench
 
+	// Tags and Note label the task; Provenance says what it is run from, nil for
+	// nothing. The monitor's version is filled in.
+	Tags       map[string]string
+	Note       string
+	Provenance *store.Provenance
+
 	// Marker replaces the profile that fits the bench; nil to choose.
 	Marker *marker.Spec
 	// WarmUp loads the GPU before the first marker; zero for none.

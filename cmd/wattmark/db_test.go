@@ -1,0 +1,170 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func demoDB(t *testing.T, args ...string) string {
+	t.Helper()
+	db := filepath.Join(t.TempDir(), "power.db")
+	inside(t, append([]string{"demo", "--db", db, "--duration", "100ms"}, args...)...).ok(t)
+	return db
+}
+
+// A damaged chunk is named and said to be mended; --yes fences it off, and the
+// result is computed anew over what is left.
+func TestDBCheckAndRepair(t *testing.T) {
+	t.Parallel()
+	db := filepath.Join(t.TempDir(), "power.db")
+	inside(t, "demo", "--db", db, "--duration", "800ms").ok(t)
+	var sound soundReport
+	object(t, inside(t, "db", "check", "--db", db, "--json").ok(t).out, &sound)
+	if !sound.Sound || sound.Tasks != 1 || sound.Chunks == 0 || len(sound.Findings) != 0 {
+		t.Fatalf("%+v", sound)
+	}
+	var before report
+	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &before)
+	// A chunk inside of the window; where a slow machine made none, the last one.
+	const inner = `(SELECT min(c.chunk_no) FROM chunk c, task t WHERE c.first_scan>t.first_scan AND c.first_scan+c.n<t.end_scan)`
+	some := stockSQL(t, db, "SELECT "+inner+" IS NOT NULL") == "1"
+	execSQL(t, db, `UPDATE chunk SET crc=crc+1 WHERE chunk_no=coalesce(`+inner+`,(SELECT max(chunk_no) FROM chunk))`)
+	found := inside(t, "db", "check", "--db", db, "--json")
+	found.fails(t, exitDamaged, "damaged")
+	object(t, found.out, &sound)
+	if f := sound.Findings[0]; sound.Sound || f.Kind != "chunk" || f.TaskID != 1 || f.Chunk == nil || !f.Mendable || !strings.Contains(f.Remedy, "repair") {
+		t.Errorf("%+v", sound.Findings)
+	}
+	inside(t, "db", "check", "--db", db, "--quick").ok(t) // it does not read the chunks, and says so
+	inside(t, "db", "repair", "--db", db).fails(t, exitDamaged, "damaged")
+	inside(t, "db", "check", "--db", db, "--task", "1").fails(t, exitDamaged, "damaged")
+	var r repairReport
+	object(t, inside(t, "db", "repair", "--db", db, "--yes", "--json").ok(t).out, &r)
+	if !r.Done || len(r.Left) != 0 || len(r.Recomputed)+len(r.Marked) != 1 || some && !slices.Equal(r.Recomputed, []int64{1}) {
+		t.Errorf("%+v", r)
+	}
+	inside(t, "db", "check", "--db", db).ok(t)
+	var after report
+	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &after)
+	if after.State != "incomplete" || some && (after.Samples >= before.Samples || after.EnergyJ == nil || *after.EnergyJ == *before.EnergyJ) {
+		t.Errorf("before %d samples, after %d, %d gaps, %s", before.Samples, after.Samples, after.Gaps, after.State)
+	}
+}
+
+func TestDBCopies(t *testing.T) {
+	t.Parallel()
+	db := twoTasks(t)
+	dir := filepath.Dir(db)
+	backup, trip, other := filepath.Join(dir, "backup.db"), filepath.Join(dir, "trip.db"), filepath.Join(dir, "other.db")
+	var b backupReport
+	object(t, inside(t, "db", "backup", backup, "--db", db, "--json").ok(t).out, &b)
+	if !b.Sound || b.Bytes == 0 || b.Verified != "full" {
+		t.Errorf("%+v", b)
+	}
+	inside(t, "db", "backup", backup, "--db", db).fails(t, exitFailed, "there already")
+	var d, in mergeReport
+	object(t, inside(t, "db", "detach", trip, "--user", "bob", "--db", db, "--json").ok(t).out, &d)
+	if len(d.Tasks) != 1 || d.Tasks[0].To != 2 {
+		t.Errorf("%+v", d)
+	}
+	inside(t, "db", "detach", filepath.Join(dir, "x.db"), "--db", db).fails(t, exitUsage, "--task or by --user")
+	inside(t, "db", "detach", filepath.Join(dir, "x.db"), "--db", db, "--task", "9").fails(t, exitNotFound, "no task 9")
+	for round := range 2 {
+		object(t, inside(t, "db", "import", trip, "--db", other, "--json").ok(t).out, &in)
+		if len(in.Tasks) != 1 || in.Tasks[0].Known != (round > 0) || len(in.Findings) != 0 {
+			t.Errorf("round %d: %+v", round, in)
+		}
+	}
+	inside(t, "db", "import", other, "--db", other).fails(t, exitUsage, "one file")
+	if got := listed(t, other, "--user", "bob"); !equal(got, []int64{1}) {
+		t.Errorf("imported: %v", got)
+	}
+	salvaged := filepath.Join(dir, "salvaged.db")
+	inside(t, "db", "repair", "--salvage", salvaged, "--db", db).ok(t)
+	if got := listed(t, salvaged); !equal(got, []int64{2, 1}) {
+		t.Errorf("salvaged: %v", got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.part*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestDBRetainPinAndPack(t *testing.T) {
+	t.Parallel()
+	db := twoTasks(t)
+	inside(t, "pin", "1", "--db", db).ok(t)
+	execSQL(t, db, `UPDATE task SET launched_ns=launched_ns-100*86400000000000`)
+	var r retainReport
+	object(t, inside(t, "db", "retain", "--older-than", "90d", "--dry-run", "--db", db, "--json").ok(t).out, &r)
+	if r.Done || len(r.Tasks) != 1 || r.Tasks[0].TaskID != 2 || r.Kept != 1 || r.Free == 0 {
+		t.Errorf("%+v", r)
+	}
+	var p packReport
+	object(t, inside(t, "db", "compact", "--older-than", "30d", "--db", db, "--json").ok(t).out, &p)
+	if len(p.Tasks) != 2 || p.After >= p.Before {
+		t.Errorf("%+v", p)
+	}
+	inside(t, "export", "2", "--db", db, "-o", filepath.Join(t.TempDir(), "x.csv")).ok(t)
+	inside(t, "db", "expand", "1", "2", "--db", db).ok(t)
+	inside(t, "db", "retain", "--older-than", "13w", "--db", db).ok(t)
+	if got := listed(t, db); !equal(got, []int64{1}) {
+		t.Errorf("left: %v", got)
+	}
+	inside(t, "db", "vacuum", "--db", db, "--json").ok(t)
+	inside(t, "db", "retain", "--db", db).fails(t, exitUsage, "say what to keep")
+	for _, bad := range []string{"--older-than 90", "--older-than -3d", "--older-than d", "--keep-size many", "--keep-size 0", "--older-than 1e9d"} {
+		inside(t, append([]string{"db", "retain", "--db", db}, strings.Fields(bad)...)...).fails(t, exitUsage, "write")
+	}
+}
+
+func TestLabelsOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	db := demoDB(t, "--name", "gemm-fp16")
+	inside(t, "tag", "1", "node=a3", "cooler=water", "--db", db).ok(t)
+	inside(t, "--db", db, "tag", "1", "-cooler", "psu=x y").ok(t)
+	inside(t, "note", "1", "fan at 40 %", "--db", db).ok(t)
+	var r report
+	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &r)
+	if len(r.Tags) != 2 || r.Tags["psu"] != "x y" || len(r.Notes) != 1 || r.Notes[0].Text != "fan at 40 %" {
+		t.Errorf("%+v %+v", r.Tags, r.Notes)
+	}
+	p := r.Provenance
+	if host, _ := os.Hostname(); p == nil || p.Host != host || p.Version == "" || p.MonitorVersion == "" || p.Command[1] != "demo" {
+		t.Errorf("%+v", p)
+	}
+	for args, want := range map[string]int{"--search fp16": 1, "--search fan": 1, "--search water": 0, "--tag node=a3": 1, "--tag node": 1, "--tag node=b": 0} {
+		if got := listed(t, db, strings.Fields(args)...); len(got) != want {
+			t.Errorf("tasks %s: %v", args, got)
+		}
+	}
+	inside(t, "tag", "1", "--db", db).fails(t, exitUsage, "name a task and its tags")
+	inside(t, "tag", "1", "word", "--db", db).fails(t, exitUsage, "write key=value")
+	inside(t, "tag", "9", "a=b", "--db", db).fails(t, exitNotFound, "no task 9")
+	inside(t, "note", "1", "--db", db).fails(t, exitUsage, "give the remark's text")
+	inside(t, "tag", "--help").ok(t)
+}
+
+func TestRedactedCommandLine(t *testing.T) {
+	a := &app{args: []string{"run", "--name", "x", "--", "./train", "--token", "secret"}}
+	if got := strings.Join(a.commandLine(true), " "); got != "wattmark run --name x -- ./train "+hidden {
+		t.Error(got)
+	}
+	if got := strings.Join(a.commandLine(false), " "); !strings.HasSuffix(got, "--token secret") {
+		t.Error(got)
+	}
+	if got := shellWords([]string{"a b", "it's", "", "c"}); got != `'a b' 'it'\''s' '' c` {
+		t.Error(got)
+	}
+}
+
+func TestAges(t *testing.T) {
+	for text, want := range map[string]time.Duration{"90d": 90 * 24 * time.Hour, "2w": 14 * 24 * time.Hour, "36h": 36 * time.Hour, "1.5d": 36 * time.Hour} {
+		if got, err := parseAge(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+)
+
+// whole makes a complete task of several chunks with a window, a pyramid and events.
+func whole(t testing.TB, d *DB, seed uint64) TaskID {
+	t.Helper()
+	id := begin(t, d, threeRails(evenly))
+	rng := rand.New(rand.NewPCG(seed, 21))
+	for part := range uint64(2) {
+		b := ripple(rng, 6, 4000, 4)
+		b.FirstScan = part * 4100
+		b.FirstTick = int64(b.FirstScan) * 50
+		var lost []measure.Event
+		if part > 0 {
+			lost = []measure.Event{{Kind: measure.EventGap, FirstScan: 4000, Scans: 100, Exact: true, Channel: -1}}
+		}
+		ok(t, d.AppendChunks(t.Context(), id, encode(t, evenly, b, 1000, 4*part), lost))
+	}
+	ok(t, d.Finish(t.Context(), id, Outcome{State: Complete, Result: &measure.Result{FirstScan: 500, Samples: 6000, Total: measure.Estimate{Energy: 12, U: 1}}}))
+	return id
+}
+
+func check(t testing.TB, d *DB) []Finding {
+	t.Helper()
+	return must(d.Check(t.Context(), CheckOptions{}))(t).Findings
+}
+
+func harm(t testing.TB, d *DB, q string, args ...any) {
+	t.Helper()
+	conn := must(d.writer.Conn(t.Context()))(t)
+	defer conn.Close()
+	for _, s := range []string{"PRAGMA foreign_keys=0", q, "PRAGMA foreign_keys=1"} {
+		a := args
+		if s != q {
+			a = nil
+		}
+		_, err := conn.ExecContext(t.Context(), s, a...)
+		ok(t, err)
+	}
+}
+
+func TestCheckFindsNothingInWhatIsSound(t *testing.T) {
+	d := open(t)
+	for seed := range uint64(6) {
+		randomTask(t, d, rand.New(rand.NewPCG(seed, 14)), false)
+	}
+	whole(t, d, 1)
+	must(d.BeginTask(t.Context(), NewTask{Name: "no header", User: "lab"}))(t)
+	for _, f := range check(t, d) {
+		// randomTask leaves gaps without telling, and windows that end in no result.
+		if f.Kind != Hole {
+			t.Errorf("%+v", f)
+		}
+	}
+	r := must(d.Check(t.Context(), CheckOptions{Task: 7}))(t)
+	if r.Tasks != 1 || r.Chunks != 8 || r.Scans != 8000 || r.Pages == 0 || len(r.Findings) > 0 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := d.Check(t.Context(), CheckOptions{Task: 99}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a task that is not there: %v", err)
+	}
+}
+
+// Every damage is named, with its task and chunk; what can be mended is, and the
+// rest of the file stays as it was.
+func TestCheckNamesDamageAndRepairMendsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm  string
+		kind  Kind
+		chunk int64
+		cut   bool // samples are lost
+	}{
+		"a flipped bit":       {`UPDATE chunk_column SET data=CAST(x'a1'||substr(data,2) AS BLOB) WHERE task_id=1 AND chunk_no=2 AND col=3`, BadChunk, 2, true},
+		"a column missing":    {`DELETE FROM chunk_column WHERE task_id=1 AND chunk_no=6 AND col=0`, BadChunk, 6, true},
+		"no columns":          {`DELETE FROM chunk_column WHERE task_id=1 AND chunk_no=0`, BadChunk, 0, true},
+		"another head":        {`UPDATE chunk SET first_tick=first_tick+1 WHERE task_id=1 AND chunk_no=5`, BadChunk, 5, true},
+		"a chunk missing":     {`DELETE FROM chunk WHERE task_id=1 AND chunk_no=3`, Hole, 4, true},
+		"a loss not recorded": {`DELETE FROM event WHERE task_id=1`, Hole, 4, true},
+		"an overlap":          {`UPDATE chunk SET n=n+200 WHERE task_id=1 AND chunk_no=1`, Overlap, 2, true},
+		"wrong counts":        {`UPDATE task SET chunks=3, scans=7 WHERE task_id=1`, BadCount, NoChunk, false},
+		"another energy":      {`UPDATE task SET energy_j=99 WHERE task_id=1`, BadResult, NoChunk, false},
+		"a torn page":         {`UPDATE pyramid SET data=CAST(substr(data,1,100) AS BLOB) WHERE task_id=1 AND level=0`, BadPyramid, NoChunk, false},
+		"a wrong page":        {`UPDATE pyramid SET data=(SELECT data FROM pyramid WHERE task_id=2 AND level=1) WHERE task_id=1 AND level=1`, BadPyramid, NoChunk, false},
+		"rows of no task":     {`INSERT INTO reading VALUES(77,'nvml.instant',5,1.5)`, Dangling, NoChunk, false},
+		"columns of no chunk": {`INSERT INTO chunk_column VALUES(1,90,0,x'00',x'0102')`, Dangling, NoChunk, false},
+		"no view":             {`DROP VIEW data`, BadSchema, NoChunk, false},
+		"another view":        {`DROP VIEW data; CREATE VIEW data AS SELECT 1 taskID`, BadSchema, NoChunk, false},
+		"no index":            {`DROP INDEX task_user`, BadSchema, NoChunk, false},
+		"a wrong look-up":     {`UPDATE _u16 SET v=9 WHERE b=x'0700'`, BadSchema, NoChunk, false},
+		"not to be found":     {`DELETE FROM task_text WHERE rowid=1`, BadSearch, NoChunk, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t)
+			whole(t, d, 1)
+			whole(t, d, 2)
+			sound := payloads(t, d, 2, 0)
+			harm(t, d, c.harm)
+			look := func() []Finding { return must(d.Check(t.Context(), CheckOptions{Task: 1}))(t).Findings }
+			switch c.kind {
+			case Dangling, BadSchema, BadSearch: // of the file
+				look = func() []Finding { return check(t, d) }
+			}
+			found := look()
+			if !slices.ContainsFunc(found, func(f Finding) bool {
+				return f.Kind == c.kind && f.Chunk == c.chunk && f.What != "" && f.Remedy != "" && f.Mendable
+			}) {
+				t.Fatalf("no %s of chunk %d in %+v", c.kind, c.chunk, found)
+			}
+			r := must(d.Repair(t.Context(), found))(t)
+			if len(r.Left) > 0 || (len(r.Cut) > 0) != c.cut {
+				t.Errorf("repair left %+v and cut %v", r.Left, r.Cut)
+			}
+			if left := look(); len(left) > 0 {
+				t.Errorf("after the repair: %+v", left)
+			}
+			task := must(d.Task(t.Context(), 1))(t)
+			if c.cut != (task.State == Incomplete && strings.Contains(task.Reason, "damaged")) {
+				t.Errorf("it is %v: %s", task.State, task.Reason)
+			}
+			if !slices.EqualFunc(sound, payloads(t, d, 2, 0), bytes.Equal) {
+				t.Error("the other task was changed")
+			}
+		})
+	}
+}
+
+// What is set aside can be put back: nothing of it is lost.
+func TestDamagedChunkIsKept(t *testing.T) {
+	d := open(t)
+	id := whole(t, d, 1)
+	var want string
+	ok(t, d.SQL().QueryRow(`SELECT quote(data) FROM chunk_column WHERE task_id=1 AND chunk_no=2 AND col=4`).Scan(&want))
+	harm(t, d, `UPDATE chunk SET crc=crc+1 WHERE task_id=1 AND chunk_no=2`)
+	must(d.Repair(t.Context(), check(t, d)))(t)
+	var text string
+	ok(t, d.SQL().QueryRow(`SELECT content FROM damage WHERE task_id=? AND chunk_no=2`, int64(id)).Scan(&text))
+	var kept map[string][]map[string]string
+	ok(t, json.Unmarshal([]byte(text), &kept))
+	if len(kept["chunk_column"]) != 6 || kept["chunk_column"][4]["data"] != want || kept["chunk"][0]["first_scan"] != "2000" {
+		t.Errorf("kept: %.300s", text)
+	}
+	task := must(d.Task(t.Context(), id))(t)
+	if e := task.Events[0]; e.Kind != measure.EventGap || e.FirstScan != 2000 || e.Scans != 1000 || !e.Exact {
+		t.Errorf("the loss is %+v", e)
+	}
+}
+
+func TestRepairLeavesARunningTask(t *testing.T) {
+	d := open(t)
+	id := begin(t, d, threeRails(evenly))
+	ok(t, d.AppendChunks(t.Context(), id, encode(t, evenly, ripple(rand.New(rand.NewPCG(1, 1)), 6, 900, 4), 300, 0), nil))
+	harm(t, d, `UPDATE chunk SET crc=crc+1 WHERE chunk_no=1`)
+	r := must(d.Repair(t.Context(), check(t, d)))(t)
+	if len(r.Left) != 1 || len(r.Mended) != 0 || !strings.Contains(r.Left[0].Remedy, "runs") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// harmed copies a closed database and changes a page of a table or index.
+func harmed(t *testing.T, d *DB, tree string, change func(page []byte)) string {
+	t.Helper()
+	var root, size int64
+	ok(t, d.SQL().QueryRow(`SELECT rootpage FROM main.sqlite_master WHERE name=?`, tree).Scan(&root))
+	ok(t, d.SQL().QueryRow(`PRAGMA main.page_size`).Scan(&size))
+	path := filepath.Join(t.TempDir(), "broken.db")
+	ok(t, d.Backup(t.Context(), path, nil))
+	file := must(os.ReadFile(path))(t)
+	change(file[(root-1)*size : root*size])
+	ok(t, os.WriteFile(path, file, 0o644))
+	return path
+}
+
+// A page that cannot be read is named; what does not lie on it is salvaged, to the
+// byte, into a file that is sound but for what it says.
+func TestSalvage(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	for seed := range uint64(3) {
+		whole(t, d, seed)
+	}
+	want := payloads(t, d, 2, 0)
+	trees := []string{"chunk_column", "event", "task_user"}
+	if testing.Short() {
+		trees = trees[:1]
+	}
+	for _, tree := range trees {
+		path := harmed(t, d, tree, func(p []byte) {
+			for i := range p[:200] {
+				p[i] = 0xff
+			}
+		})
+		broken := must(OpenReadOnly(t.Context(), path))(t)
+		found := must(broken.Check(t.Context(), CheckOptions{}))(t).Findings
+		ok(t, broken.Close())
+		if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind == BadPage }) {
+			t.Errorf("%s: not found: %+v", tree, found)
+		}
+		fresh := filepath.Join(t.TempDir(), "new.db")
+		in := must(Salvage(t.Context(), path, fresh, nil))(t)
+		n := must(Open(t.Context(), fresh))(t)
+		if len(in.Tasks) != 3 || must(n.Task(t.Context(), 2))(t).Name != "gemm" {
+			t.Errorf("%s: salvaged %+v", tree, in)
+		}
+		if tree != "chunk_column" && !slices.EqualFunc(want, payloads(t, n, 2, 0), bytes.Equal) {
+			t.Errorf("%s: the samples are not the same", tree)
+		}
+		if (tree != "task_user") != (len(in.Lost) > 0) { // an index has nothing of its own
+			t.Errorf("%s: lost: %+v", tree, in.Lost)
+		}
+		if task := must(n.Task(t.Context(), 2))(t); (tree == "chunk_column") != (task.State == Incomplete && len(in.Cut) > 0 && strings.Contains(task.Reason, "salvaged")) {
+			t.Errorf("%s: it is %v: %q", tree, task.State, task.Reason)
+		}
+		must(n.Repair(t.Context(), check(t, n)))(t)
+		if left := check(t, n); len(left) > 0 {
+			t.Errorf("%s: after the salvage: %+v", tree, left)
+		}
+		ok(t, n.Close())
+	}
+}
+
+// A byte that is flipped anywhere in the file is found, unless nothing reads it.
+func TestFlippedBytesDoNotPassForData(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	whole(t, d, 1)
+	want := payloads(t, d, 1, 0)
+	sound := filepath.Join(t.TempDir(), "sound.db")
+	ok(t, d.Backup(t.Context(), sound, nil))
+	file := must(os.ReadFile(sound))(t)
+	rng := rand.New(rand.NewPCG(7, 7))
+	// The look-up table for the view is most of an empty file: flip behind it.
+	at := bytes.Index(file, []byte("gemm"))
+	named, flips := 0, 6
+	if testing.Short() {
+		flips = 3
+	}
+	for range flips {
+		i := at + rng.IntN(len(file)-at)
+		path := filepath.Join(t.TempDir(), "flipped.db")
+		bad := slices.Clone(file)
+		bad[i] ^= 1 << rng.IntN(8)
+		ok(t, os.WriteFile(path, bad, 0o644))
+		b, err := OpenReadOnly(t.Context(), path)
+		if err != nil {
+			named++
+			continue
+		}
+		found := len(must(b.Check(t.Context(), CheckOptions{}))(t).Findings) > 0
+		if found {
+			named++
+		} else if !slices.EqualFunc(want, payloads(t, b, 1, 0), bytes.Equal) {
+			t.Errorf("byte %d: other samples, and nothing was found", i)
+		}
+		ok(t, b.Close())
+	}
+	t.Logf("%d of %d were named; the others are not read by anything", named, flips)
+}
+
+// A second writer waits, or is told; neither loses what was acknowledged.
+func TestTwoWriters(t *testing.T) {
+	d := open(t)
+	begin(t, d, threeRails(evenly))
+	second := must(Open(t.Context(), d.path))(t)
+	defer second.Close()
+	errs := make(chan error, 2)
+	for w, db := range []*DB{d, second} {
+		go func() {
+			errs <- func() error {
+				for no := uint64(w); no < 20; no += 2 {
+					c, _, err := crashChunk(no)
+					if err == nil {
+						err = db.AppendChunks(context.WithoutCancel(t.Context()), 1, []*chunk.Chunk{c}, nil)
+					}
+					if err != nil {
+						return fmt.Errorf("chunk %d: %w", no, err)
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	ok(t, <-errs)
+	ok(t, <-errs)
+	if n := len(payloads(t, d, 1, 0)); n != 20 {
+		t.Errorf("%d chunks of 20", n)
+	}
+	for _, f := range check(t, d) {
+		if f.Kind != Hole { // their events were left out
+			t.Errorf("%+v", f)
+		}
+	}
+	var n int
+	if err := second.SQL().QueryRow(`SELECT count(*) FROM chunk`).Scan(&n); err != nil || n != 20 {
+		t.Errorf("the other sees %d: %v", n, err)
+	}
+}

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// RetainOptions say what is kept.
+type RetainOptions struct {
+	// Before: tasks that were launched earlier go; zero for none of these.
+	Before time.Time
+	// KeepBytes is how much the tasks may take; when it is more, the oldest go. 0 for
+	// no bound.
+	KeepBytes int64
+}
+
+// Retired is a task that retention takes.
+type Retired struct {
+	Task       TaskID
+	Name, User string
+	Launched   time.Time
+	Bytes      int64 // about what it takes in the file
+	Aged       bool  // for its age; else for the room
+}
+
+// Retention is what retention takes, and what stays.
+type Retention struct {
+	Tasks []Retired // oldest first
+	// Used are the bytes that are in use now, Free those that these tasks give back;
+	// the file keeps its size, and what comes next uses the room.
+	Used, Free int64
+	// Kept are the tasks that were passed over because they are pinned or run.
+	Kept int
+}
+
+// taskBytes is about what a task takes: its samples to the byte, the rest by the
+// row. SQLite finds a blob's length without reading it.
+const taskBytes = `(SELECT coalesce(sum(length(dir)+length(data)+40),0) FROM chunk_column c WHERE c.task_id=t.task_id)
+	+(SELECT coalesce(sum(length(data)+24),0) FROM chunk_cold c WHERE c.task_id=t.task_id)
+	+(SELECT coalesce(sum(length(data)+24),0) FROM pyramid p WHERE p.task_id=t.task_id)
+	+(SELECT 40*count(*) FROM reading r WHERE r.task_id=t.task_id)+(SELECT 70*count(*) FROM launch l WHERE l.task_id=t.task_id)+4096`
+
+// Retention works out what Retain would delete: what is too old, and then the oldest
+// until the rest fits. Pinned tasks and those that run stay.
+func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error) {
+	const op = "retention"
+	tx, err := d.reader.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	defer tx.Rollback() // it only read
+	var out Retention
+	var page, pages, free int64
+	for pragma, to := range map[string]*int64{"page_size": &page, "page_count": &pages, "freelist_count": &free} {
+		if err := tx.QueryRowContext(ctx, "PRAGMA main."+pragma).Scan(to); err != nil {
+			return nil, wrap(op, err)
+		}
+	}
+	out.Used = page * (pages - free)
+	rows, err := tx.QueryContext(ctx, `SELECT task_id, name, login, launched_ns, pinned OR state=1,
+		CASE WHEN pinned OR state=1 THEN 0 ELSE `+taskBytes+` END FROM task t JOIN user USING(user_id) ORDER BY launched_ns, task_id`)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r Retired
+		var launched sql.NullInt64
+		var stays bool
+		if err := rows.Scan(&r.Task, textTo(&r.Name), textTo(&r.User), &launched, &stays, &r.Bytes); err != nil {
+			return nil, wrap(op, err)
+		}
+		r.Launched = fromNanos(launched)
+		r.Aged = launched.Valid && !o.Before.IsZero() && r.Launched.Before(o.Before)
+		crowded := o.KeepBytes > 0 && out.Used-out.Free > o.KeepBytes
+		switch {
+		case !r.Aged && !crowded && launched.Valid:
+			return &out, wrap(op, rows.Err()) // those behind are newer
+		case !r.Aged && !crowded:
+			// nobody knows its age
+		case stays:
+			out.Kept++
+		default:
+			out.Free += r.Bytes
+			out.Tasks = append(out.Tasks, r)
+		}
+	}
+	return &out, wrap(op, rows.Err())
+}
+
+// Retain deletes what Retention finds, a task at a time, and returns it. A task that
+// was pinned meanwhile stays.
+func (d *DB) Retain(ctx context.Context, o RetainOptions) (*Retention, error) {
+	plan, err := d.Retention(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	done := *plan
+	done.Tasks, done.Free = nil, 0
+	for _, r := range plan.Tasks {
+		gone, err := d.retire(ctx, r.Task)
+		if err != nil {
+			return &done, err
+		}
+		if !gone {
+			done.Kept++
+			continue
+		}
+		done.Tasks, done.Free = append(done.Tasks, r), done.Free+r.Bytes
+	}
+	return &done, nil
+}
+
+// retireBatch is how many chunks are deleted at a time: whoever stores samples
+// meanwhile waits for no more.
+const retireBatch = 64
+
+// retire deletes a task unless it is pinned or runs: its samples by and by, then the
+// rest. One that is interrupted there is incomplete, says why, and goes the next time.
+func (d *DB) retire(ctx context.Context, id TaskID) (gone bool, err error) {
+	op := fmt.Sprintf("delete task %d for its age", id)
+	for more := true; more; {
+		err := d.write(ctx, op, func(tx *sql.Tx) error {
+			r, err := tx.ExecContext(ctx, `DELETE FROM chunk WHERE task_id=?1 AND (SELECT pinned=0 AND state<>1 FROM task WHERE task_id=?1)
+				AND chunk_no IN (SELECT chunk_no FROM chunk WHERE task_id=?1 ORDER BY chunk_no DESC LIMIT ?2)`, int64(id), retireBatch)
+			if err != nil {
+				return err
+			}
+			n, err := r.RowsAffected()
+			if more = n == retireBatch; err != nil || n == 0 {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, `UPDATE task SET state=?2, reason='it is being deleted for its age', chunks=(SELECT count(*) FROM chunk WHERE task_id=?1),
+				scans=(SELECT coalesce(sum(n),0) FROM chunk WHERE task_id=?1) WHERE task_id=?1`, int64(id), Incomplete)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	d.keepFolding(id, nil)
+	n, err := d.deleteTasks(ctx, op, "task_id=? AND pinned=0 AND state<>1", int64(id))
+	return n > 0, err
+}

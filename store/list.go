@@ -81,7 +81,7 @@ func (d *DB) manyNamed(ctx context.Context, q Query) (bool, error) {
 		return false, nil
 	}
 	var n int
-	err := d.reader.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM task WHERE name>=? AND name<? LIMIT ?)`,
+	err := d.reader.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM task WHERE name>=? AND name<? LIMIT ?) few`,
 		prefix, prefix+lastRune, manyNames).Scan(&n)
 	return n == manyNames, err
 }

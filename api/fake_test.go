@@ -26,11 +26,11 @@ import (
 // chunks only until the next is asked for.
 type memory struct {
 	Database // what is not answered below is asked of nobody
-	mu     sync.Mutex
-	tasks  []store.Task // oldest first
-	chunks map[store.TaskID][]*chunk.Chunk
-	err    error // what every call returns, when set
-	reads  int   // chunks handed out
+	mu       sync.Mutex
+	tasks    []store.Task // oldest first
+	chunks   map[store.TaskID][]*chunk.Chunk
+	err      error // what every call returns, when set
+	reads    int   // chunks handed out
 }
 
 func (m *memory) TaskResult(ctx context.Context, id store.TaskID, number int) (store.Task, error) {

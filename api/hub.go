@@ -27,11 +27,11 @@ type hub struct {
 // watcher is one who watches: what has happened that it was not told yet. However
 // slow it is, there is one entry a task.
 type watcher struct {
-	wake    chan struct{}
-	mu      sync.Mutex
-	pending map[store.TaskID]wattmarkv1.TaskEvent
-	waypoint   waypoint // after all that is pending
-	err     error
+	wake     chan struct{}
+	mu       sync.Mutex
+	pending  map[store.TaskID]wattmarkv1.TaskEvent
+	waypoint waypoint // after all that is pending
+	err      error
 }
 
 func (h *hub) begin(db Database, o Options) {

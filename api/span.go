@@ -124,7 +124,7 @@ func (s *Service) ReadEnergy(ctx context.Context, req *wattmarkv1.ReadEnergyRequ
 	}
 	r, err := s.db.SpanEnergy(ctx, id, from, to)
 	switch {
-	case errors.Is(err, measure.ErrWindow), errors.Is(err, store.ErrSpan):
+	case errors.Is(err, measure.ErrWindow), errors.Is(err, measure.ErrNoData), errors.Is(err, store.ErrSpan):
 		return nil, invalid("from_s", "%v", err)
 	case err != nil:
 		return nil, toStatus(fmt.Sprintf("read the energy of task %d", id), err)

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"wattmark/measure"
 )
 
 // Order is what a list is ordered by. The numbers stand in cursors: never renumber.
@@ -54,7 +56,8 @@ type ListQuery struct {
 
 // Page is a part of a list.
 type Page struct {
-	// Tasks are as Tasks returns them.
+	// Tasks have what identifies them and what they came to: no monitor, instrument,
+	// setup, calibration, marker or clock, and of a result no rails and budgets.
 	Tasks []Task
 	// Next is where the next page begins behind; nil on the last page.
 	Next *Position
@@ -188,7 +191,7 @@ func tasksAt(ctx context.Context, tx *sql.Tx, places []Position) ([]Task, error)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id IN (SELECT value FROM json_each(?))", string(list))
+	rows, err := collect(ctx, tx, scanBrief, briefSQL+"WHERE t.task_id IN (SELECT value FROM json_each(?))", string(list))
 	if err != nil {
 		return nil, err
 	}
@@ -202,13 +205,37 @@ func tasksAt(ctx context.Context, tx *sql.Tx, places []Position) ([]Task, error)
 		if !ok {
 			return nil, errors.New("a task went away within a transaction")
 		}
-		out = append(out, rows[i].Task)
+		out = append(out, rows[i])
 	}
 	return out, nil
 }
 
-// Selected reports which of some tasks a filter selects, and returns them as Tasks
-// does, oldest first.
+// briefSQL reads what a list shows: a column costs more than a row.
+const briefSQL = `SELECT t.task_id, t.name, u.login, t.launched_ns, t.gpu, t.gpu_uuid, coalesce(t.job,''),
+	t.state, t.reason, t.scans, t.nvml_j, t.has_result, t.from_s, t.to_s, t.samples, t.gaps, t.lost, t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
+	gm.group_id FROM task t JOIN user u USING(user_id) LEFT JOIN group_member gm ON gm.task_id=t.task_id `
+
+func scanBrief(rows *sql.Rows, t *Task) error {
+	var launched, samples, gaps, lost, group sql.NullInt64
+	var nvml sql.NullFloat64
+	var hasResult bool
+	var r measure.Result
+	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), &launched, textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Job),
+		&t.State, textTo(&t.Reason), &t.Scans, &nvml, &hasResult, realTo(&r.From), realTo(&r.To), &samples, &gaps, &lost,
+		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak), &group)
+	t.Launched, t.Group.Group = fromNanos(launched), GroupID(group.Int64)
+	if nvml.Valid {
+		j := measure.Joule(nvml.Float64)
+		t.NVML = &j
+	}
+	if hasResult {
+		r.Samples, r.Gaps, r.Lost = uint64(samples.Int64), uint64(gaps.Int64), uint64(lost.Int64)
+		t.Result = &r
+	}
+	return err
+}
+
+// Selected returns those of some tasks that a filter selects, as List does, by id.
 func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Task, error) {
 	const op = "read tasks"
 	c, err := f.conditions()
@@ -220,5 +247,6 @@ func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Task, erro
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	c.add("t.task_id IN (SELECT value FROM json_each(?))", string(list))
-	return d.tasks(ctx, op, c.sql()+"ORDER BY t.task_id", c.args...)
+	out, err := collect(ctx, d.reader, scanBrief, briefSQL+c.sql()+"ORDER BY t.task_id", c.args...)
+	return out, wrap(op, err)
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"wattmark/api"
+	"wattmark/api/metrics"
 	"wattmark/api/wire"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
@@ -28,22 +29,36 @@ const (
 func (a *app) hostCmd() *cobra.Command {
 	var listen string
 	var retry time.Duration
+	var http webFlags
 	c := &cobra.Command{
 		Use: "host", Short: "Serve the task database on the GPU machine", Args: cobra.NoArgs,
 		Long: `Serve the task database over gRPC (TaskService, health, reflection), and finish
 the tasks that an interrupted run left behind: what the monitor still holds is
-fetched, what it no longer holds is marked incomplete with the reason.`,
-		Example: "  wattmark host --listen 127.0.0.1:7552\n  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers",
+fetched, what it no longer holds is marked incomplete with the reason.
+
+With --http the same calls are served as JSON, with an OpenAPI file, health and
+metrics for Prometheus (docs/json-api.md). There is no authentication: it keeps to
+this machine unless told otherwise.`,
+		Example: `  wattmark host --listen 127.0.0.1:7552
+  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers
+  wattmark host --http 127.0.0.1:7553
+  curl 'http://127.0.0.1:7553/v1/tasks?name=gemm*&order=TASK_ORDER_ENERGY'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.host(cmd.Context(), listen, retry)
+			if err := http.check(); err != nil {
+				return err
+			}
+			return a.host(cmd.Context(), listen, retry, http)
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
+	c.Flags().StringVar(&http.listen, "http", "", "also serve JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
+	c.Flags().BoolVar(&http.public, "http-public", false, "let --http be an address that other machines can reach")
+	c.Flags().BoolVar(&http.profiles, "pprof", false, "serve profiles of this program below /debug/pprof/ of --http")
 	c.Flags().DurationVar(&retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
 	return c
 }
 
-func (a *app) host(ctx context.Context, listen string, retry time.Duration) error {
+func (a *app) host(ctx context.Context, listen string, retry time.Duration, http webFlags) error {
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
 		return err
@@ -54,14 +69,27 @@ func (a *app) host(ctx context.Context, listen string, retry time.Duration) erro
 		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen", err)
 	}
 	log := slog.New(slog.NewTextHandler(a.err, nil))
-	server := grpc.NewServer(wire.ServerOptions()...)
-	health := api.Register(server, db)
-	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
+	counts := metrics.New()
+	if err := counts.Register(&metrics.Database{Stats: db.Stats}); err != nil {
+		return fmt.Errorf("host: %w", err)
+	}
+	server := grpc.NewServer(append(wire.ServerOptions(), counts.ServerOptions()...)...)
+	service := api.New(db)
+	health := service.Register(server)
 	g, ctx := errgroup.WithContext(ctx)
+	stopWeb := func() {}
+	if http.listen != "" {
+		if stopWeb, err = serveWeb(ctx, g, server, counts, http, log); err != nil {
+			return errors.Join(err, l.Close())
+		}
+	}
+	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
 	g.Go(func() error { return server.Serve(l) })
 	g.Go(func() error {
 		<-ctx.Done()
 		health.Shutdown()
+		service.Close()
+		stopWeb()
 		stopServer(server)
 		return nil
 	})

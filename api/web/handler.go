@@ -9,7 +9,9 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"wattmark/api/wattmarkv1"
@@ -38,6 +40,7 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		}}),
 		runtime.WithMarshalerOption(sparse, marshaler{&runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{UseProtoNames: true}}}),
 		runtime.WithHealthzEndpoint(grpc_health_v1.NewHealthClient(conn)),
+		runtime.WithRoutingErrorHandler(misrouted),
 		// A form that is posted is not a way to ask: any page can post one.
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
@@ -59,6 +62,17 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		profiles(mux)
 	}
 	return guard(mux, o), nil
+}
+
+// misrouted answers what no call is at, in the calls' own form.
+func misrouted(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, httpStatus int) {
+	if httpStatus == http.StatusMethodNotAllowed { // which the gateway calls 501
+		runtime.HTTPError(ctx, mux, m, w, r, &runtime.HTTPStatusError{
+			HTTPStatus: httpStatus, Err: status.Errorf(codes.Unimplemented, "%s is not for this path: /openapi.json says what is", r.Method),
+		})
+		return
+	}
+	runtime.DefaultRoutingErrorHandler(ctx, mux, m, w, r, httpStatus)
 }
 
 // OpenAPI returns the file that describes the calls.

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -21,7 +22,12 @@ type strictParser struct{ runtime.DefaultQueryParser }
 
 // Parse reads parameters into a message.
 func (p strictParser) Parse(m proto.Message, values url.Values, filter *utilities.DoubleArray) error {
-	for key := range values {
+	for key, list := range values {
+		for _, v := range append(list, key) {
+			if !utf8.ValidString(v) {
+				return fmt.Errorf("parameter %q is not UTF-8", key)
+			}
+		}
 		if !known(m.ProtoReflect().Descriptor(), strings.Split(key, ".")) {
 			return fmt.Errorf("there is no parameter %q", key)
 		}

@@ -112,22 +112,27 @@ func (h *hub) poll(ctx context.Context, s *seen) error {
 	defer watch.Close()
 	tick := time.NewTicker(h.options.Poll)
 	defer tick.Stop()
-	var swept time.Time
-	dirty := false // something was written since the last sweep
+	var swept time.Time    // when all tasks were gone through last
+	var took time.Duration // to do so
+	dirty := false         // something was written since
 	for {
 		changed, err := watch.Changed(ctx)
 		if err != nil {
 			return err
 		}
 		dirty = dirty || changed
-		sweep := dirty && time.Since(swept) >= h.options.Sweep
+		// New tasks and those that run are looked at every time. All of them, for what was
+		// deleted or calculated anew, take as long as there are many: a twentieth of
+		// the time at most.
+		sweep := dirty && time.Since(swept) >= 20*took
+		start := time.Now()
 		if changed || sweep {
 			if err := h.step(ctx, s, sweep); err != nil {
 				return err
 			}
 		}
 		if sweep {
-			swept, dirty = time.Now(), false
+			swept, took, dirty = time.Now(), time.Since(start), false
 		}
 		select {
 		case <-ctx.Done():

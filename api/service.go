@@ -54,9 +54,6 @@ type Options struct {
 	// Poll is how often the database is asked whether it changed while somebody
 	// watches; 0 for four times a second.
 	Poll time.Duration
-	// Sweep is how often, at most, all of its tasks are gone through for changes to
-	// those that had ended; 0 for every five seconds.
-	Sweep time.Duration
 }
 
 // New returns the service over db.
@@ -66,9 +63,6 @@ func New(db Database) *Service { return NewWith(db, Options{}) }
 func NewWith(db Database, o Options) *Service {
 	if o.Poll <= 0 {
 		o.Poll = 250 * time.Millisecond
-	}
-	if o.Sweep <= 0 {
-		o.Sweep = 5 * time.Second
 	}
 	s := &Service{db: db}
 	s.hub.begin(db, o)

@@ -43,7 +43,7 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	service := api.NewWith(db, api.Options{Poll: time.Millisecond, Sweep: 1})
+	service := api.NewWith(db, api.Options{Poll: time.Millisecond})
 	service.Register(server)
 	go func() { _ = server.Serve(l) }()
 	conn, err := grpc.NewClient(l.Addr().String(), append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -211,8 +211,13 @@ func TestWatchRefuses(t *testing.T) {
 	token := next(event{watching, 0, none})
 	stop()
 	for _, req := range []*wattmarkv1.WatchTasksRequest{
-		{ResumeToken: "x"}, {ResumeToken: "AAAA"}, {ResumeToken: token[:len(token)-1]}, {ResumeToken: "B" + token[1:]}, {ResumeToken: token[:20] + "AAAA" + token[24:]},
-		{Name: "********a*b*c*d*e*f*g*h*i*j*k*l*m*n*o*p*q*"}, {User: string(make([]byte, 100_000))},
+		{ResumeToken: "x"},
+		{ResumeToken: "AAAA"},
+		{ResumeToken: token[:len(token)-1]},
+		{ResumeToken: "B" + token[1:]},
+		{ResumeToken: token[:20] + "AAAA" + token[24:]},
+		{Name: "********a*b*c*d*e*f*g*h*i*j*k*l*m*n*o*p*q*"},
+		{User: string(make([]byte, 100_000))},
 	} {
 		stream, err := l.stub.WatchTasks(l.Context(), req)
 		if err == nil {

@@ -177,17 +177,17 @@ func TestAnswersAreAsTheOpenAPIFileSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"/v1/tasks":                                                               "[3 2 1]",
-		"/v1/tasks?page_size=1":                                                   "[3]",
-		"/v1/tasks?name=*x*":                                                      "[2]",
-		"/v1/tasks?name=%E6%A0%B8*":                                               "[]",
-		"/v1/tasks?user=ada&order=TASK_ORDER_LAUNCHED&ascending=true":             "[1 2]",
-		"/v1/tasks?states=TASK_STATE_COMPLETE&states=TASK_STATE_RUNNING":          "[3 2 1]",
-		"/v1/tasks?verdicts=VERDICT_VOID":                                         "[]",
-		"/v1/tasks?since=2026-03-04T06:00:00Z&until=2026-03-04T06:30:00Z":         "[2]",
-		"/v1/tasks?min_energy_j=1&max_duration_s=0.9&with_totals=true":            "[3 2 1]",
-		"/v1/tasks?read_mask=task_id,energy&gpu=h200":                             "[3 2 1]",
-		"/v1/tasks?name=" + "'%3BDROP%20TABLE%20task--":                           "[]",
+		"/v1/tasks":                 "[3 2 1]",
+		"/v1/tasks?page_size=1":     "[3]",
+		"/v1/tasks?name=*x*":        "[2]",
+		"/v1/tasks?name=%E6%A0%B8*": "[]",
+		"/v1/tasks?user=ada&order=TASK_ORDER_LAUNCHED&ascending=true":              "[1 2]",
+		"/v1/tasks?states=TASK_STATE_COMPLETE&states=TASK_STATE_RUNNING":           "[3 2 1]",
+		"/v1/tasks?verdicts=VERDICT_VOID":                                          "[]",
+		"/v1/tasks?since=2026-03-04T06:00:00Z&until=2026-03-04T06:30:00Z":          "[2]",
+		"/v1/tasks?min_energy_j=1&max_duration_s=0.9&with_totals=true":             "[3 2 1]",
+		"/v1/tasks?read_mask=task_id,energy&gpu=h200":                              "[3 2 1]",
+		"/v1/tasks?name=" + "'%3BDROP%20TABLE%20task--":                            "[]",
 		"/v1/tasks?user=bob&job=&group_id=0&min_duration_s=0.001&max_energy_j=1e9": "[3]",
 	} {
 		out := []any{}

@@ -55,13 +55,21 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI)
 	})
+	return Beside(o, mux), nil
+}
+
+// Beside serves what the options name beside a handler of one's own, with the same
+// headers and limits.
+func Beside(o Options, next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", next)
 	if o.Metrics != nil {
 		mux.Handle("GET /metrics", o.Metrics)
 	}
 	if o.Profiles {
 		profiles(mux)
 	}
-	return guard(mux, o), nil
+	return guard(mux, o)
 }
 
 // misrouted answers what no call is at, in the calls' own form.

@@ -113,17 +113,23 @@ func (a *app) demo(ctx context.Context, f demoFlags) (err error) {
 
 // startMonitor serves a monitor on a TCP address within g.
 func startMonitor(ctx context.Context, g *errgroup.Group, cfg monitor.Config, listen string) (string, error) {
+	_, address, err := runMonitor(ctx, g, cfg, listen)
+	return address, err
+}
+
+// runMonitor is startMonitor for who wants the monitor too.
+func runMonitor(ctx context.Context, g *errgroup.Group, cfg monitor.Config, listen string) (*monitor.Monitor, string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return "", fmt.Errorf("monitor: %w: choose another --listen", err)
+		return nil, "", fmt.Errorf("monitor: %w: choose another --listen", err)
 	}
 	cfg.Listeners = []net.Listener{l}
 	m, err := monitor.New(cfg)
 	if err != nil {
-		return "", errors.Join(err, l.Close())
+		return nil, "", errors.Join(err, l.Close())
 	}
 	g.Go(func() error { return m.Run(ctx) })
-	return l.Addr().String(), nil
+	return m, l.Addr().String(), nil
 }
 
 // demoParts opens the GPU and the meter, real or not.

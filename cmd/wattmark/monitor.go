@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"wattmark/api/metrics"
 	"wattmark/monitor"
 	"wattmark/monitor/calibration"
 )
@@ -23,6 +25,7 @@ type benchFlags struct {
 func (a *app) monitorCmd() *cobra.Command {
 	var f benchFlags
 	var listen, spool string
+	var http webFlags
 	c := &cobra.Command{
 		Use: "monitor", Short: "Serve the meter: capture, find markers, stream", Args: cobra.NoArgs,
 		Long: `Serve the machine with the meter. A bench file (--bench) says how channels make
@@ -40,7 +43,10 @@ restart of either side.`,
 			if (f.file == "") == (f.instrument == "") {
 				return withCode(exitUsage, fmt.Errorf("name a bench file with --bench, or a meter with --instrument and --port"))
 			}
-			return a.monitor(cmd.Context(), f, listen, spool)
+			if err := http.check(); err != nil {
+				return err
+			}
+			return a.monitor(cmd.Context(), f, listen, spool, http)
 		},
 	}
 	fl := c.Flags()
@@ -50,6 +56,9 @@ restart of either side.`,
 	fl.StringVar(&f.gpu, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
 	fl.StringVar(&f.records, "calibration", "", "folder of the calibration records (default: calibration/ beside the bench file)")
 	fl.StringVar(&listen, "listen", defaultMonitor, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
+	fl.StringVar(&http.listen, "http", "", "also serve metrics for Prometheus at /metrics of this address, as in 127.0.0.1:7554; empty for not")
+	fl.BoolVar(&http.public, "http-public", false, "let --http be an address that other machines can reach")
+	fl.BoolVar(&http.profiles, "pprof", false, "serve profiles of this program below /debug/pprof/ of --http")
 	fl.StringVar(&spool, "spool", defaultSpool(), "directory of the spool")
 	return c
 }
@@ -63,7 +72,7 @@ func defaultSpool() string {
 	return filepath.Join(dir, "wattmark", "spool")
 }
 
-func (a *app) monitor(ctx context.Context, f benchFlags, listen, spool string) error {
+func (a *app) monitor(ctx context.Context, f benchFlags, listen, spool string, http webFlags) error {
 	b, closeBench, err := openBench(f)
 	if err != nil {
 		return err
@@ -71,10 +80,19 @@ func (a *app) monitor(ctx context.Context, f benchFlags, listen, spool string) e
 	defer closeBench()
 	b.Calibrate = calibration.Folder(firstOf(f.records, string(calibration.Beside(f.file)))).Calibrate
 	log := slog.New(slog.NewTextHandler(a.err, nil))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	address, err := startMonitor(ctx, g, monitor.Config{Bench: b, Dir: spool, Version: version(), Log: log}, listen)
+	counts := metrics.New()
+	m, address, err := runMonitor(ctx, g, monitor.Config{
+		Bench: b, Dir: spool, Version: version(), Log: log, ServerOptions: counts.ServerOptions(),
+	}, listen)
+	if err == nil && http.listen != "" {
+		err = serveMetrics(ctx, g, counts, m.Stats, http, log)
+	}
 	if err != nil {
-		return err
+		cancel()
+		return errors.Join(err, g.Wait())
 	}
 	log.Info("serving the bench", "bench", b.Name, "address", address, "spool", spool)
 	return g.Wait()

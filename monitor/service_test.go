@@ -55,7 +55,7 @@ func TestMeasurementOverGRPC(t *testing.T) {
 		t.Errorf("renewed %v, %v", r, err)
 	}
 	watch(t, client)
-	if s := m.Stats(); s.Captures != 1 || s.Held[capture.Running] != 1 || !s.Busy || s.Scans == 0 || s.SpoolBytes == 0 {
+	if s := m.Stats(); s.Captures != 1 || s.Held[capture.Running] != 1 || !s.Busy {
 		t.Errorf("counted %+v while it runs", s)
 	}
 	stopped, err := client.StopCapture(ctx, &wattmarkv1.StopCaptureRequest{CaptureId: id})

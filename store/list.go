@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -191,21 +190,20 @@ func tasksAt(ctx context.Context, tx *sql.Tx, places []Position) ([]Task, error)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := collect(ctx, tx, scanBrief, briefSQL+"WHERE t.task_id IN (SELECT value FROM json_each(?))", string(list))
+	rows, err := briefs(ctx, tx, len(ids), "WHERE t.task_id IN (SELECT value FROM json_each(?))", string(list))
 	if err != nil {
 		return nil, err
 	}
-	at := make(map[TaskID]int, len(rows))
-	for i := range rows {
-		at[rows[i].ID] = i
+	if len(rows) != len(ids) { // within one transaction, only in a damaged file
+		return nil, fmt.Errorf("%w: %d of %d tasks have a user", ErrCorrupt, len(rows), len(ids))
 	}
-	out := make([]Task, 0, len(ids))
-	for _, id := range ids {
-		i, ok := at[id]
-		if !ok {
-			return nil, errors.New("a task went away within a transaction")
-		}
-		out = append(out, rows[i])
+	at := make(map[TaskID]int, len(ids))
+	for i, id := range ids {
+		at[id] = i
+	}
+	out := make([]Task, len(ids))
+	for _, t := range rows {
+		out[at[t.ID]] = t
 	}
 	return out, nil
 }
@@ -215,24 +213,58 @@ const briefSQL = `SELECT t.task_id, t.name, u.login, t.launched_ns, t.gpu, t.gpu
 	t.state, t.reason, t.scans, t.nvml_j, t.has_result, t.from_s, t.to_s, t.samples, t.gaps, t.lost, t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
 	gm.group_id FROM task t JOIN user u USING(user_id) LEFT JOIN group_member gm ON gm.task_id=t.task_id `
 
-func scanBrief(rows *sql.Rows, t *Task) error {
-	var launched, samples, gaps, lost, group sql.NullInt64
-	var nvml sql.NullFloat64
-	var hasResult bool
-	var r measure.Result
-	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), &launched, textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Job),
-		&t.State, textTo(&t.Reason), &t.Scans, &nvml, &hasResult, realTo(&r.From), realTo(&r.To), &samples, &gaps, &lost,
-		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak), &group)
-	t.Launched, t.Group.Group = fromNanos(launched), GroupID(group.Int64)
-	if nvml.Valid {
-		j := measure.Joule(nvml.Float64)
+// brief is where the columns of briefSQL go. It is scanned into again and again.
+type brief struct {
+	task                                   Task
+	result                                 measure.Result
+	hasResult                              bool
+	launched, samples, gaps, lost, inGroup sql.NullInt64
+	nvml                                   sql.NullFloat64
+}
+
+// columns are where the columns go.
+func (b *brief) columns() []any {
+	t, r := &b.task, &b.result
+	return []any{
+		&t.ID, textTo(&t.Name), textTo(&t.User), &b.launched, textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Job),
+		&t.State, textTo(&t.Reason), &t.Scans, &b.nvml, &b.hasResult, realTo(&r.From), realTo(&r.To), &b.samples, &b.gaps, &b.lost,
+		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak), &b.inGroup,
+	}
+}
+
+// to copies what was scanned.
+func (b *brief) to(t *Task) {
+	*t = b.task
+	t.Launched, t.Group.Group = fromNanos(b.launched), GroupID(b.inGroup.Int64)
+	if b.nvml.Valid {
+		j := measure.Joule(b.nvml.Float64)
 		t.NVML = &j
 	}
-	if hasResult {
-		r.Samples, r.Gaps, r.Lost = uint64(samples.Int64), uint64(gaps.Int64), uint64(lost.Int64)
+	if b.hasResult {
+		r := b.result
+		r.Samples, r.Gaps, r.Lost = uint64(b.samples.Int64), uint64(b.gaps.Int64), uint64(b.lost.Int64)
 		t.Result = &r
 	}
-	return err
+}
+
+// briefs reads about n tasks by briefSQL with a tail.
+func briefs(ctx context.Context, q querier, n int, tail string, args ...any) ([]Task, error) {
+	rows, err := q.QueryContext(ctx, briefSQL+tail, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	out := make([]Task, 0, n)
+	var b brief
+	columns := b.columns()
+	for rows.Next() {
+		if err := rows.Scan(columns...); err != nil {
+			return nil, err
+		}
+		out = append(out, Task{})
+		b.to(&out[len(out)-1])
+	}
+	return out, rows.Err()
 }
 
 // Selected returns those of some tasks that a filter selects, as List does, by id.
@@ -247,6 +279,6 @@ func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Task, erro
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	c.add("t.task_id IN (SELECT value FROM json_each(?))", string(list))
-	out, err := collect(ctx, d.reader, scanBrief, briefSQL+c.sql()+"ORDER BY t.task_id", c.args...)
+	out, err := briefs(ctx, d.reader, len(ids), c.sql()+"ORDER BY t.task_id", c.args...)
 	return out, wrap(op, err)
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // MaxSpanScans is the longest span that SpanEnergy integrates, so that one question
-// cannot keep a processor for minutes: an hour at 20 kHz is within it.
-const MaxSpanScans = 1 << 27
+// cannot keep a processor for minutes: 55 minutes at 20 kHz are within it.
+const MaxSpanScans = 1 << 26
 
 // ErrSpan: a span of device time cannot be integrated.
 var ErrSpan = errors.New("bad span")

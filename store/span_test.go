@@ -2,11 +2,13 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"wattmark/measure"
+	"wattmark/measure/chunk"
 	"wattmark/measure/clock"
 )
 
@@ -167,5 +169,29 @@ func TestTimelineWithoutARecord(t *testing.T) {
 		if _, err := d.Timeline(ctx, id, 0, bad, 10); err == nil {
 			t.Errorf("to %v: taken", bad)
 		}
+	}
+}
+
+// BenchmarkSpanEnergy integrates spans of a task of two million six-channel scans.
+func BenchmarkSpanEnergy(b *testing.B) {
+	d := open(b)
+	s := threeRails(evenly)
+	id := begin(b, d, s)
+	const size, n = 16384, 128
+	blk := ripple(rand.New(rand.NewPCG(1, 1)), 6, size, 4)
+	one := encode(b, evenly, blk, size, 0)[0]
+	for no := range uint64(n) {
+		c := one.Clone()
+		c.No, c.FirstScan, c.FirstTick = no, no*size, int64(float64(no*size)*evenly.TicksPerScan)
+		c.CRC = chunk.Checksum(c)
+		ok(b, d.AppendChunks(b.Context(), id, []*chunk.Chunk{c}, nil))
+	}
+	for _, scans := range []float64{100, 20_000, 2_000_000} {
+		b.Run(fmt.Sprintf("%.0f", scans), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				must(d.SpanEnergy(b.Context(), id, evenly.Seconds(40_000*evenly.TicksPerScan), evenly.Seconds((40_000+scans)*evenly.TicksPerScan)))(b)
+			}
+		})
 	}
 }

@@ -66,7 +66,7 @@ func (c *Client) Envelope(ctx context.Context, id int64, s Span, columns int, ra
 }
 
 // Energy integrates a task's power over a span. The uncertainty takes the span's
-// ends as exact. Spans of more than some hundred million samples are refused: part
+// ends as exact. Spans of more than some ten million samples are refused: part
 // them, the parts add up.
 func (c *Client) Energy(ctx context.Context, id int64, s Span) (measure.Result, error) {
 	res, err := c.stub.ReadEnergy(ctx, &wattmarkv1.ReadEnergyRequest{TaskId: id, FromS: float64(s.From), ToS: float64(s.To)})

@@ -24,13 +24,27 @@ lib: ## the C library; needs a C compiler
 	rm -f bin/libwattmark.h
 
 PREFIX ?= /usr/local
-install-lib: lib ## the C library, its headers and its Python module, below PREFIX
+install-lib: lib install-man3 ## the C library, its headers, its manual and its Python module, below PREFIX
 	install -D -m 755 bin/libwattmark.so $(DESTDIR)$(PREFIX)/lib/libwattmark.so
 	install -D -m 644 cmd/libwattmark/wattmark.h $(DESTDIR)$(PREFIX)/include/wattmark.h
 	install -D -m 644 cmd/libwattmark/power.h $(DESTDIR)$(PREFIX)/include/power.h
 	install -D -m 644 api/python/wattmark.py $(DESTDIR)$(PREFIX)/share/wattmark/python/wattmark.py
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|0.1.0|' cmd/libwattmark/wattmark.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/wattmark.pc
+
+# A page with several names in its line NAME is found under each of them.
+.PHONY: install-man install-man3
+install-man3: ## the C library's manual
+	install -d $(DESTDIR)$(PREFIX)/share/man/man3
+	install -m 644 docs/man/*.3 $(DESTDIR)$(PREFIX)/share/man/man3
+	@for f in docs/man/*.3; do page=$$(basename $$f); \
+	  for n in $$(sed -n '/^\.SH NAME/{n;s/ \\-.*//;s/,//g;p;q;}' $$f); do \
+	    [ $$n.3 = $$page ] || echo ".so man3/$$page" >$(DESTDIR)$(PREFIX)/share/man/man3/$$n.3; \
+	  done; \
+	done
+
+install-man: build install-man3 ## the manual of the program and of the C library
+	bin/wattmark man $(DESTDIR)$(PREFIX)/share/man/man1
 
 test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
 	$(GO) vet $(PKGS)

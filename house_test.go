@@ -37,6 +37,7 @@ var rules = []rule{
 	{"monitor/instrument/nidaqmx/nipb", nil, "generated"},
 
 	{"hostagent/...", []string{"hostagent/...", "measure/...", "store"}, "the host meets the monitor in the protocol; generated types stay in its client"},
+	{"hostagent/hostlink", []string{"hostagent/...", "measure/...", "store", "api/wire", "api/wattmarkv1"}, "a program measures through the host's daemon in the protocol: both ends of that are here, and nothing else of it"},
 	{"hostagent/monitorclient", []string{"hostagent/...", "measure/...", "store", "api/wire", "api/wattmarkv1"}, "the host's client speaks the protocol"},
 
 	{"api/wattmarkv1", nil, "generated"},
@@ -58,7 +59,8 @@ var testMay = map[string][]string{
 	"api/metrics": {"api/internal/testdb", "api/wattmarkv1"},
 	"cmd/...":     {"api/wattmarkv1"},
 	// The measurement is tested against the real monitor, over a real line.
-	"hostagent/...": {"monitor/..."},
+	"hostagent/...":      {"monitor/..."},
+	"hostagent/hostlink": {"monitor/..."},
 }
 
 // noIO are packages that touch the world outside, which measure must not.
@@ -216,6 +218,9 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"monitor/emulator/board", "analysis/recording", ""},
 		{"hostagent/measurement", "monitor", ""},
 		{"hostagent/measurement", "api/wattmarkv1", ""},
+		{"hostagent/hostlink", "monitor", ""},
+		{"hostagent/hostlink", "cmd/wattmark", "test"},
+		{"hostagent/hostsocket", "api/wattmarkv1", ""},
 		{"analysis/validate", "store", ""},
 		{"api/wire", "store", ""},
 		{"api/client", "store", ""},
@@ -244,6 +249,7 @@ func TestRulesCatchViolations(t *testing.T) {
 	for _, c := range [][2]string{
 		{"monitor", "api/wattmarkv1"},
 		{"hostagent/monitorclient", "api/wire"},
+		{"hostagent/hostlink", "api/wattmarkv1"},
 		{"store", "measure/chunk"},
 		{"cmd/wattmark", "monitor/capture"},
 		{"api", "store"},
@@ -255,5 +261,25 @@ func TestRulesCatchViolations(t *testing.T) {
 	}
 	if len(violations([]pkg{{ImportPath: module + "/store", CgoFiles: []string{"x.go"}}})) == 0 {
 		t.Error("cgo in the store was not noticed")
+	}
+}
+
+// A program that was built in the tree must not be committed with it.
+func TestNoProgramsInTheTree(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "git", "ls-files", "-z").Output()
+	if err != nil {
+		t.Skip("not a git checkout: ", err)
+	}
+	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
+		b, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted, and not yet committed
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.HasPrefix(b, []byte("\x7fELF")) || len(b) > 2<<20 {
+			t.Errorf("%s is a program, or larger than 2 MiB", name)
+		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 // of a task. docs/methods.md defines the methods.
 type MethodResult struct {
 	// Method is "sma", "mtsm", "papi", "average", "instant", "counter",
-	// "counter-ends", or "nvidia-smi " and a column of its log.
+	// "counter-ends", or "nvidia-smi " and a column of its log; or a field and
+	// "corrected", "deconvolved" or "corrected by kernels".
 	Method   string
 	From, To time.Time     // of the work, on the host's wall clock
 	Energy   measure.Joule // NaN where the method had nothing to say: Note tells why

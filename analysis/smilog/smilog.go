@@ -31,6 +31,7 @@ const (
 type Reading struct {
 	At    time.Time
 	Power measure.Watt
+	Line  int // of the file
 }
 
 // Log is a file's power columns, in the order of its lines.
@@ -84,7 +85,7 @@ func Parse(r io.Reader, utcOffset time.Duration) (*Log, error) {
 			return nil, fmt.Errorf("smilog: %w: %w", ErrFormat, err)
 		}
 		line, _ := cr.FieldPos(0)
-		if err := log.addLine(rec, width, stamp, columns, utcOffset); err != nil {
+		if err := log.addLine(rec, line, width, stamp, columns, utcOffset); err != nil {
 			if _, next := cr.Read(); errors.Is(next, io.EOF) {
 				log.Skipped++ // the logger was stopped within its last line
 				break
@@ -118,7 +119,7 @@ func parseHeader(header []string) (stamp int, columns map[int]Field, err error) 
 	return stamp, columns, nil
 }
 
-func (l *Log) addLine(rec []string, width, stamp int, columns map[int]Field, utcOffset time.Duration) error {
+func (l *Log) addLine(rec []string, line, width, stamp int, columns map[int]Field, utcOffset time.Duration) error {
 	if len(rec) != width {
 		return fmt.Errorf("%w: %d fields, the header has %d", ErrFormat, len(rec), width)
 	}
@@ -136,7 +137,7 @@ func (l *Log) addLine(rec []string, width, stamp int, columns map[int]Field, utc
 			l.Skipped++
 			continue
 		}
-		l.Columns[f] = append(l.Columns[f], Reading{At: at, Power: measure.Watt(w)})
+		l.Columns[f] = append(l.Columns[f], Reading{At: at, Power: measure.Watt(w), Line: line})
 	}
 	return nil
 }

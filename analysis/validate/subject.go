@@ -34,6 +34,12 @@ type Subject struct {
 	Gaps       []Span   // in which the meter lost samples
 	Clock      Clock
 
+	// Meter names what the truth was measured with, as far as known.
+	Meter string
+	// Cautions are what whoever reads the verdict must know, beyond what the fields
+	// here say.
+	Cautions []string
+
 	Methods []Method
 	// Work is the span that is judged; Kernels are what ran in it, in order of their
 	// starts, and may be empty.
@@ -66,6 +72,31 @@ type Clock struct {
 	Offset, OffsetU     measure.Seconds // U: expanded, k = 2
 	DriftPPM, DriftUPPM float64
 	How                 string // "markers", "recovered from the data", "given"
+
+	// OffsetAt is when Offset holds where that is not the middle of the work.
+	OffsetAt *measure.Seconds
+	// Found says how well a clock recovered from the data fits; nil for another one.
+	Found *FoundClock
+}
+
+// FoundClock is what the edges of the power say of the clocks.
+type FoundClock struct {
+	Edges, Rejected, Unseen int             // used, off the line, and not seen
+	Scatter                 measure.Seconds // standard deviation of an edge; NaN where there are too few
+	Correlation             float64         // of the power with the work
+	Breaks                  []ClockBreak
+}
+
+// ClockBreak is a place at which the clocks do not run on evenly.
+type ClockBreak struct {
+	At   measure.Seconds // of the host's clock since Origin
+	UAt  measure.Seconds // it lies within ± this
+	Size measure.Seconds // what the meter's times gain there
+	U    measure.Seconds // expanded, k = 2
+	// Jump: the clock jumped and is put together of pieces; else one edge alone is
+	// late, and was left out.
+	Jump bool
+	Note string
 }
 
 // Method is one way to read the GPU's own sensor.

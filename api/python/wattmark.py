@@ -21,12 +21,12 @@ import math
 import os
 import sys
 
-__all__ = ["Measurement", "WattmarkError", "BusyError", "IncompleteError", "measure"]
+__all__ = ["Measurement", "WattmarkError", "BusyError", "IncompleteError", "HostError", "measure"]
 
-OK, BUSY, INCOMPLETE = 0, 4, 9
+OK, BUSY, INCOMPLETE, HOST = 0, 4, 9, 13
 NO_SENSOR = 1
 
-STATES = {2: "complete", 3: "incomplete", 4: "untrimmed"}
+STATES = {1: "unfinished", 2: "complete", 3: "incomplete", 4: "untrimmed"}
 
 
 class WattmarkError(RuntimeError):
@@ -45,6 +45,10 @@ class IncompleteError(WattmarkError):
     """Measured, but something is missing; the measurement has what there is."""
 
 
+class HostError(WattmarkError):
+    """The host daemon does not answer, or was lost amid the measurement."""
+
+
 class _Options(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -57,6 +61,7 @@ class _Options(ctypes.Structure):
         ("wait_ms", ctypes.c_uint),
         ("lease_ms", ctypes.c_uint),
         ("flags", ctypes.c_uint),
+        ("host", ctypes.c_char_p),
     ]
 
 
@@ -106,7 +111,7 @@ def _check(code):
     if code == OK:
         return
     text = _load().wm_error().decode("utf-8", "replace")
-    raise {BUSY: BusyError, INCOMPLETE: IncompleteError}.get(code, WattmarkError)(code, text)
+    raise {BUSY: BusyError, INCOMPLETE: IncompleteError, HOST: HostError}.get(code, WattmarkError)(code, text)
 
 
 def _bytes(text, what):
@@ -179,8 +184,12 @@ class Measurement:
         self.samples, self.gaps, self.lost = r.samples, r.gaps, r.lost
 
 
-def measure(name, user=None, *, monitor=None, database=None, device=None, stream=None, warm_up=0.2, wait=0.0, lease=30.0, sensor=True):
+def measure(name, user=None, *, monitor=None, database=None, device=None, stream=None, warm_up=0.2, wait=0.0, lease=30.0, sensor=True, host=None):
     """A measurement for a with block. Times are in seconds.
+
+    host: the daemon (wattmark host) as "unix:PATH", or "none" to measure without
+    one; default: WATTMARK_HOST, else the one at the default socket, else none.
+    monitor and database are the daemon's where there is one.
 
     stream: CUstream as a number, or an object with cuda_stream (torch's);
     default: torch's current stream where torch uses CUDA, else the default one.
@@ -189,6 +198,7 @@ def measure(name, user=None, *, monitor=None, database=None, device=None, stream
     options = _Options()
     lib.wm_options_init(ctypes.byref(options))
     options.monitor, options.database, options.device = _bytes(monitor, "monitor"), _bytes(database, "database"), _bytes(device, "device")
+    options.host = _bytes(host, "host")
     options.warm_up_ms, options.wait_ms, options.lease_ms = (_milliseconds(v, n) for v, n in ((warm_up, "warm_up"), (wait, "wait"), (lease, "lease")))
     options.flags = 0 if sensor else NO_SENSOR
     if stream is None and device is None:

@@ -14,9 +14,10 @@ func TestUnderAddressSanitizer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a second build of the library")
 	}
-	r := newRig(t)
+	t.Parallel()
+	stand := library(t)
 	dir := t.TempDir()
-	drive := append(compile(dir, "drive"), "-g", "-fsanitize=address", "testdata/drive.c", "-L"+dir, "-L"+r.dir, "-lwattmark", "-l:libcuda.so.1", "-lpthread")
+	drive := append(compile(dir, "drive"), "-g", "-fsanitize=address", "testdata/drive.c", "-L"+dir, "-L"+stand, "-lwattmark", "-l:libcuda.so.1", "-lpthread")
 	for _, c := range [][]string{
 		{"go", "build", "-asan", "-buildmode=c-shared", "-trimpath", "-o", filepath.Join(dir, "libwattmark.so"), "."},
 		drive,
@@ -27,23 +28,30 @@ func TestUnderAddressSanitizer(t *testing.T) {
 			t.Fatalf("%s: %v\n%s", strings.Join(c, " "), err, out)
 		}
 	}
-	// Leaks are not looked for: Go's runtime keeps threads and memory to the end.
-	r.more = []string{"LD_LIBRARY_PATH=" + dir + ":" + r.dir, "ASAN_OPTIONS=detect_leaks=0:abort_on_error=0"}
 	const report = "ERROR: AddressSanitizer"
-	for _, name := range []string{"plain", "two", "threads", "misuse", "paper"} {
-		r.db = filepath.Join(t.TempDir(), "power.db")
-		r.open() // makes it: the instrumented SQLite takes long for that
-		o := finish(t, r.command(filepath.Join(dir, "drive"), name))
-		// 9: a machine so slow that a marker was spoilt, which is not the matter here.
-		if (o.code != 0 && o.code != 9) || strings.Contains(o.err, report) {
-			t.Errorf("%s: exit code %d\n%s", name, o.code, o.err)
-		}
-	}
-	// That it would have told is shown by a result that is too small.
-	r.db = filepath.Join(t.TempDir(), "power.db")
-	r.open()
-	o := finish(t, r.command(filepath.Join(dir, "drive"), "overrun"))
-	if !strings.Contains(o.err, report) {
-		t.Errorf("a result that is too small went unnoticed: exit code %d\n%s", o.code, o.err)
+	for _, name := range []string{"plain", "two", "threads", "misuse", "paper", "overrun", "daemon plain", "daemon misuse"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			// Leaks are not looked for: Go's runtime keeps threads and memory to the end.
+			r.more = []string{"LD_LIBRARY_PATH=" + dir + ":" + r.dir, "ASAN_OPTIONS=detect_leaks=0:abort_on_error=0"}
+			r.open() // makes it: the instrumented SQLite takes long for that
+			name, through := strings.CutPrefix(name, "daemon ")
+			if through {
+				r.startHost()
+			}
+			o := finish(t, r.command(filepath.Join(dir, "drive"), name))
+			told := strings.Contains(o.err, report)
+			if name == "overrun" { // a result that is too small shows that it would have told
+				if !told {
+					t.Errorf("a result that is too small went unnoticed: exit code %d\n%s", o.code, o.err)
+				}
+				return
+			}
+			// 9: a machine so slow that a marker was spoilt, which is not the matter here.
+			if (o.code != 0 && o.code != 9) || told {
+				t.Errorf("exit code %d\n%s", o.code, o.err)
+			}
+		})
 	}
 }

@@ -8,8 +8,11 @@ import "C"
 import (
 	"errors"
 
+	"wattmark/hostagent"
 	"wattmark/hostagent/bracket"
 	"wattmark/hostagent/cuda"
+	"wattmark/hostagent/hostlink"
+	"wattmark/hostagent/hostsocket"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/measure"
@@ -33,6 +36,10 @@ var codes = []struct {
 	{errArgument, C.WM_E_ARGUMENT},
 	{measure.ErrText, C.WM_E_ARGUMENT},
 	{errHandle, C.WM_E_HANDLE},
+	{hostsocket.ErrPlace, C.WM_E_ARGUMENT},
+	{hostlink.ErrRefused, C.WM_E_ARGUMENT},
+	{hostlink.ErrUnreachable, C.WM_E_HOST},
+	{hostlink.ErrLost, C.WM_E_HOST},
 	{errState, C.WM_E_STATE},
 	{bracket.ErrOrder, C.WM_E_STATE},
 	{monitorclient.ErrBusy, C.WM_E_BUSY},
@@ -40,12 +47,22 @@ var codes = []struct {
 	{monitorclient.ErrGone, C.WM_E_MONITOR},
 	{monitorclient.ErrMismatch, C.WM_E_MONITOR},
 	{measurement.ErrBench, C.WM_E_BENCH},
+	{measurement.ErrWrongGPU, C.WM_E_BENCH},
 	{cuda.ErrNoDriver, C.WM_E_GPU},
 	{cuda.ErrNoDevice, C.WM_E_GPU},
 	{cuda.ErrStream, C.WM_E_GPU},
 	{cuda.ErrCUDA, C.WM_E_GPU},
+	{hostagent.ErrMIG, C.WM_E_GPU},
+	{hostlink.ErrProgram, C.WM_E_GPU},
 	{errDatabase, C.WM_E_DATABASE},
+	{hostlink.ErrDatabase, C.WM_E_DATABASE},
 	{store.ErrNotFound, C.WM_E_DATABASE},
+	{store.ErrConflict, C.WM_E_DATABASE},
+	{store.ErrCorrupt, C.WM_E_DATABASE},
+	{store.ErrFull, C.WM_E_DATABASE},
+	{store.ErrIO, C.WM_E_DATABASE},
+	{store.ErrBusy, C.WM_E_DATABASE},
+	{store.ErrReadOnly, C.WM_E_DATABASE},
 	{errIncomplete, C.WM_E_INCOMPLETE},
 	{bracket.ErrCancelled, C.WM_E_CANCELLED},
 }

@@ -2,7 +2,10 @@ package main_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,39 +18,59 @@ import (
 	"wattmark/store"
 )
 
+// started is the driver amid a measurement. What it says of errors is whole once
+// it has ended.
+func (r *rig) started(name string) (c *exec.Cmd, in io.WriteCloser, out *bufio.Reader, errs *bytes.Buffer) {
+	r.t.Helper()
+	c, errs = r.command(filepath.Join(r.dir, "drive"), name), new(bytes.Buffer)
+	c.Stderr = errs
+	in, inErr := c.StdinPipe()
+	pipe, outErr := c.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	out = bufio.NewReader(pipe)
+	if line, err := out.ReadString('\n'); line != "measuring\n" {
+		r.t.Fatalf("%q, %v", line, err)
+	}
+	return c, in, out, errs
+}
+
+func (r *rig) eventuallyFree() {
+	r.t.Helper()
+	m := r.monitorClient()
+	eventually(r.t, "the bench is free", func() bool {
+		b, err := m.GetBench(r.t.Context())
+		return err == nil && b.Holder == ""
+	})
+}
+
+// deaths are how a program ends between its markers.
+var deaths = []syscall.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGSEGV}
+
 // A program that dies between its markers frees the bench with its lease; what
 // was sampled is kept, and recovered.
 func TestDeathBetweenTheMarkers(t *testing.T) {
-	for _, sig := range []os.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGSEGV} {
+	for _, sig := range deaths {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			c := r.command(filepath.Join(r.dir, "drive"), "hang")
-			out, err := c.StdoutPipe()
-			if err == nil {
-				err = c.Start()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if line, err := bufio.NewReader(out).ReadString('\n'); line != "measuring\n" {
-				t.Fatalf("%q, %v", line, err)
-			}
+			c, _, _, _ := r.started("hang")
 			if err := c.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
 			if err := c.Wait(); err == nil {
 				t.Error("it ended by itself")
 			}
-			m := r.monitorClient()
-			eventually(t, "the lease has ended", func() bool {
-				b, err := m.GetBench(t.Context())
-				return err == nil && b.Holder == ""
-			})
+			r.eventuallyFree()
 			db := r.open()
 			if x := r.task(db, 1); x.State != store.Running {
 				t.Errorf("the task is %v: %s", x.State, x.Reason)
 			}
+			m := r.monitorClient()
 			done, err := measurement.Recover(t.Context(), db, func(context.Context, string) (measurement.Monitor, func() error, error) {
 				return m, func() error { return nil }, nil
 			})
@@ -60,9 +83,9 @@ func TestDeathBetweenTheMarkers(t *testing.T) {
 }
 
 // A program that ends without wm_end frees the bench at once.
-func TestExitWithoutEnd(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestExitWithoutEnd(t *testing.T) { inBothModes(t, exitWithoutEnd) }
+
+func exitWithoutEnd(t *testing.T, r *rig) {
 	if o := r.drive("leave"); o.code != 0 {
 		t.Fatalf("exit code %d\n%s", o.code, o.err)
 	}
@@ -145,13 +168,15 @@ func TestWithoutADriver(t *testing.T) {
 	if err := os.Symlink(filepath.Join(r.dir, "libwattmark.so"), filepath.Join(dir, "libwattmark.so")); err != nil {
 		t.Fatal(err)
 	}
-	c := append(compile(dir, "vectoradd"), "examples/plain.c", "-L"+dir, "-lwattmark")
-	if out, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	r.more = []string{"LD_LIBRARY_PATH=" + dir}
-	o := finish(t, r.command(filepath.Join(dir, "vectoradd")))
-	if o.code == 0 || !strings.Contains(o.err, "no CUDA driver") {
-		t.Errorf("exit code %d: %s", o.code, o.err)
+	for _, example := range []string{"plain", "cost"} {
+		c := append(compile(dir, example), "examples/"+example+".c", "-L"+dir, "-lwattmark")
+		if out, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		o := finish(t, r.command(filepath.Join(dir, example)))
+		if o.code != 7 || !strings.Contains(o.err, "no CUDA driver") {
+			t.Errorf("%s: exit code %d: %s", example, o.code, o.err)
+		}
 	}
 }

@@ -85,7 +85,7 @@ static const char *const words[] = {
     "no error", "an argument cannot be", "no such measurement", "call out of order", "the bench is busy",
     "the monitor does not answer", "the bench cannot measure now", "the GPU or its driver failed",
     "the task database cannot be used", "measured, but incomplete", "given up",
-    "not in a child after fork", "failed"};
+    "not in a child after fork", "failed", "the host daemon does not answer, or was lost"};
 
 const char *wm_code_text(int code) {
   return code >= 0 && code < (int)(sizeof words / sizeof *words) ? words[code] : "unknown code";

@@ -58,9 +58,9 @@ func (r *rig) holds(db *store.DB, s said) []store.Kernel {
 	return k
 }
 
-func TestKernelsInTheDefaultStream(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestKernelsInTheDefaultStream(t *testing.T) { inBothModes(t, kernelsInTheDefaultStream) }
+
+func kernelsInTheDefaultStream(t *testing.T, r *rig) {
 	got := parse(t, r.drive("plain"))
 	if len(got) != 1 {
 		t.Fatalf("got %+v", got)
@@ -78,9 +78,9 @@ func TestKernelsInTheDefaultStream(t *testing.T) {
 	r.mustBeFree()
 }
 
-func TestMarksInSeveralStreams(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestMarksInSeveralStreams(t *testing.T) { inBothModes(t, marksInSeveralStreams) }
+
+func marksInSeveralStreams(t *testing.T, r *rig) {
 	o := r.drive("two")
 	t.Log(strings.TrimSpace(o.err))
 	k := r.holds(r.open(), parse(t, o)[0])
@@ -96,9 +96,9 @@ func TestMarksInSeveralStreams(t *testing.T) {
 	}
 }
 
-func TestSeveralThreads(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestSeveralThreads(t *testing.T) { inBothModes(t, severalThreads) }
+
+func severalThreads(t *testing.T, r *rig) {
 	got := parse(t, r.drive("threads"))
 	if len(got) != 3 {
 		t.Fatalf("got %+v", got)
@@ -112,9 +112,9 @@ func TestSeveralThreads(t *testing.T) {
 	}
 }
 
-func TestMisuse(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestMisuse(t *testing.T) { inBothModes(t, misuse) }
+
+func misuse(t *testing.T, r *rig) {
 	if o := r.drive("misuse"); o.code != 0 {
 		t.Fatalf("exit code %d\n%s", o.code, o.err)
 	}
@@ -125,9 +125,9 @@ func TestMisuse(t *testing.T) {
 	r.mustBeFree()
 }
 
-func TestThePapersInterface(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestThePapersInterface(t *testing.T) { inBothModes(t, thePapersInterface) }
+
+func thePapersInterface(t *testing.T, r *rig) {
 	o := r.drive("paper")
 	if o.code != 0 {
 		t.Fatalf("exit code %d\n%s", o.code, o.err)

@@ -128,8 +128,9 @@ func readOptions(o *C.wm_options) (request, error) {
 		return request{}, fmt.Errorf("%w: stream_count %d without as many streams", errArgument, o.stream_count)
 	}
 	q := request{
-		monitor: goText(o.monitor), database: goText(o.database), device: goText(o.device), noSensor: o.flags&C.WM_NO_SENSOR != 0,
-		warmUp: milliseconds(o.warm_up_ms), wait: milliseconds(o.wait_ms), lease: milliseconds(o.lease_ms),
+		monitor: goText(o.monitor), database: goText(o.database), device: goText(o.device), host: goText(o.host),
+		noSensor: o.flags&C.WM_NO_SENSOR != 0,
+		warmUp:   milliseconds(o.warm_up_ms), wait: milliseconds(o.wait_ms), lease: milliseconds(o.lease_ms),
 	}
 	for _, s := range unsafe.Slice(o.streams, o.stream_count) {
 		q.streams = append(q.streams, uintptr(s))

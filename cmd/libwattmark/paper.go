@@ -168,7 +168,7 @@ func (p *paperState) wait() (int, error) {
 	if p.s == nil || !p.stopped {
 		return 0, fmt.Errorf("%w: call P_stopMonitor first", errState)
 	}
-	s, path := p.s, p.s.db.Path()
+	s, path := p.s, p.s.path
 	p.s = nil
 	t, err := s.result()
 	if t.ID == 0 {

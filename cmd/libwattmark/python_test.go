@@ -18,6 +18,9 @@ func TestPython(t *testing.T) {
 		t.Run(with, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
+			if with == "torch" {
+				r.startHost()
+			}
 			r.more = []string{"PYTHONPATH=../../api/python", "PYTHONDONTWRITEBYTECODE=1"}
 			o := finish(t, r.command(python, "-Wall", "-Werror", "testdata/measure.py", with))
 			if o.code != 0 {

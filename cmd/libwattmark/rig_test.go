@@ -51,6 +51,11 @@ func build() (dir string, err error) {
 		return "", err
 	}
 	folders = append(folders, dir)
+	host := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "wattmark"), "../wattmark")
+	host.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := host.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("build wattmark: %w\n%s", err, out)
+	}
 	for _, c := range [][]string{
 		{"go", "build", "-buildmode=c-shared", "-trimpath", "-o", filepath.Join(dir, "libwattmark.so"), "."},
 		{"gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-O1", "-o", filepath.Join(dir, "libcuda.so.1"), "testdata/fakecuda.c", "-lpthread"},
@@ -94,12 +99,29 @@ type rig struct {
 	live        *board.Live
 	address, db string
 	board       string // socket
+	host        string // as WATTMARK_HOST
 	more        []string
+}
+
+// inBothModes runs a test with the agent in the program, and through a daemon.
+func inBothModes(t *testing.T, f func(*testing.T, *rig)) {
+	t.Helper()
+	library(t)
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		f(t, newRig(t))
+	})
+	t.Run("daemon", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		r.startHost()
+		f(t, r)
+	})
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: library(t)}
+	r := &rig{t: t, dir: library(t), host: "none"}
 	tmp := t.TempDir()
 	r.db, r.board = filepath.Join(tmp, "power.db"), filepath.Join(tmp, "board")
 	model, err := board.New(board.Config{Seed: 5})

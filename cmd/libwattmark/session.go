@@ -9,12 +9,16 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/bracket"
 	"wattmark/hostagent/cuda"
+	"wattmark/hostagent/gpus"
+	"wattmark/hostagent/hostlink"
+	"wattmark/hostagent/hostsocket"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/hostagent/nvml"
@@ -30,11 +34,12 @@ const (
 
 // request is a measurement as a program asks for it.
 type request struct {
-	user, name                string
-	monitor, database, device string
-	streams                   []uintptr
-	warmUp, wait, lease       time.Duration
-	noSensor                  bool
+	user, name                      string
+	host, monitor, database, device string
+	socket                          string // of the daemon that host means; empty for none
+	streams                         []uintptr
+	warmUp, wait, lease             time.Duration
+	noSensor                        bool
 }
 
 // fill puts in what is left to the environment.
@@ -48,10 +53,12 @@ func (q *request) fill() error {
 	if q.device != "" && len(q.streams) > 0 {
 		return fmt.Errorf("%w: streams belong to the current context: leave device out", errArgument)
 	}
-	q.monitor = firstOf(q.monitor, os.Getenv("WATTMARK_MONITOR"), defaultMonitor)
-	q.database = firstOf(q.database, os.Getenv("WATTMARK_DB"), defaultDB)
+	q.monitor = firstOf(q.monitor, os.Getenv("WATTMARK_MONITOR"))
+	q.database = firstOf(q.database, os.Getenv("WATTMARK_DB"))
 	q.user = firstOf(q.user, os.Getenv("WATTMARK_USER"), login())
-	return nil
+	var err error
+	q.socket, err = hostsocket.Find(q.host)
+	return err
 }
 
 func login() string {
@@ -72,11 +79,13 @@ func firstOf(s ...string) string {
 	return ""
 }
 
-// session is a measurement with all that it needs.
+// session is a measurement with all that it needs. Without a daemon database and
+// monitor are the library's own.
 type session struct {
 	m      *bracket.Measurement
 	dev    *cuda.Device
-	db     *store.DB
+	path   string // of the database
+	task   func(context.Context, store.TaskID) (store.Task, error)
 	closes []func() error
 }
 
@@ -120,22 +129,81 @@ func (s *session) prepare(ctx context.Context, q request) error {
 	if _, err := s.dev.Settle(); err != nil {
 		return err
 	}
-	if s.db, err = openDatabase(ctx, q.database); err != nil {
+	cfg := measurement.Config{Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease}
+	if q.socket != "" {
+		return s.through(ctx, q, cfg)
+	}
+	return s.embed(ctx, q, cfg)
+}
+
+// embed measures here.
+func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) error {
+	if err := gpus.Whole(s.dev.Info()); err != nil {
 		return err
 	}
-	s.closes = append(s.closes, s.db.Close)
-	mon, err := monitorclient.Dial(q.monitor, monitorclient.Options{})
+	db, err := openDatabase(ctx, firstOf(q.database, defaultDB))
+	if err != nil {
+		return err
+	}
+	s.path, s.task = db.Path(), db.Task
+	s.closes = append(s.closes, db.Close)
+	mon, err := monitorclient.Dial(firstOf(q.monitor, defaultMonitor), monitorclient.Options{})
 	if err != nil {
 		return err
 	}
 	s.closes = append(s.closes, mon.Close)
-	host, _ := os.Hostname()
-	cfg := measurement.Config{
-		DB: s.db, Monitor: mon, Device: s.dev, Sensor: s.sensor(q), Name: q.name, User: q.user,
-		Holder: q.user + "@" + firstOf(host, "unknown"), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease,
-	}
+	cfg.DB, cfg.Monitor, cfg.Sensor = db, mon, s.sensor(q)
 	s.m, err = bracket.Start(ctx, cfg)
 	return err
+}
+
+// through measures through the host daemon.
+func (s *session) through(ctx context.Context, q request, cfg measurement.Config) error {
+	host, err := hostlink.Dial(q.socket)
+	if err != nil {
+		return err
+	}
+	s.closes = append(s.closes, host.Close)
+	d, err := host.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	if err := agree(q, d); err != nil {
+		return err
+	}
+	link := host.Measurement(q.noSensor)
+	s.path, s.task = d.Database, func(context.Context, store.TaskID) (store.Task, error) { return link.Task(), nil }
+	s.m, err = bracket.StartBy(ctx, cfg, link.Measure)
+	return err
+}
+
+// agree refuses a program that wants another monitor or database than the daemon's:
+// its results would not be where it looks for them.
+func agree(q request, d hostlink.Description) error {
+	const remedy = "leave it out, or measure without the daemon (WATTMARK_HOST=none)"
+	if q.monitor != "" && q.monitor != d.Monitor {
+		return fmt.Errorf("%w: monitor %s is asked for, and wattmark host at %s measures with %s: %s", errArgument, q.monitor, q.socket, d.Monitor, remedy)
+	}
+	if q.database != "" && !sameFile(q.database, d.Database) {
+		return fmt.Errorf("%w: database %s is asked for, and wattmark host at %s writes to %s: %s", errArgument, q.database, q.socket, d.Database, remedy)
+	}
+	return nil
+}
+
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	if errX == nil && errY == nil {
+		return os.SameFile(x, y)
+	}
+	abs, err := filepath.Abs(a)
+	return err == nil && abs == b
+}
+
+// holder is who holds the bench, for others' eyes.
+func holder(user string) string {
+	host, _ := os.Hostname()
+	return user + "@" + firstOf(host, "unknown")
 }
 
 // opening lets the threads of a program open the database one after another:
@@ -179,9 +247,17 @@ func (s *session) close() error {
 func (s *session) finish() (store.Task, error) {
 	if err := s.m.End(); err != nil {
 		t, other := s.result()
-		return t, errors.Join(err, other)
+		return t, both(err, other)
 	}
 	return s.result()
+}
+
+// both joins an error and what followed from it, which often repeats it.
+func both(first, then error) error {
+	if then == nil || strings.Contains(first.Error(), then.Error()) {
+		return first
+	}
+	return errors.Join(first, then)
 }
 
 // result waits for the task and closes all. A task that lacks something is an
@@ -191,7 +267,7 @@ func (s *session) result() (store.Task, error) {
 	var t store.Task
 	if id != 0 {
 		var readErr error
-		if t, readErr = s.db.Task(context.Background(), id); readErr != nil {
+		if t, readErr = s.task(context.Background(), id); readErr != nil {
 			err = errors.Join(err, fmt.Errorf("%w: %w", errDatabase, readErr))
 		}
 	}

@@ -10,7 +10,9 @@
  *
  * Link with -lwattmark. C99 and C++17. Every function may be called from any
  * thread; not in a child after fork (WM_E_FORK), where exec is needed first.
- * Reference: docs/c-api.md.
+ * Where wattmark host runs, the program is measured through it: it holds the bench
+ * and writes the database, and when the program dies the bench is free at once.
+ * Where none runs, the library does that itself. Reference: wattmark(3), docs/c-api.md.
  */
 #ifndef WATTMARK_H
 #define WATTMARK_H
@@ -30,13 +32,14 @@ enum wm_code {
   WM_E_STATE = 3,      /* a call out of order */
   WM_E_BUSY = 4,       /* somebody else holds the bench */
   WM_E_MONITOR = 5,    /* the monitor does not answer, or lost the capture */
-  WM_E_BENCH = 6,      /* the monitor cannot use its instrument */
+  WM_E_BENCH = 6,      /* the monitor cannot use its instrument, or measures another GPU */
   WM_E_GPU = 7,        /* no driver, no such GPU, or a CUDA call failed */
   WM_E_DATABASE = 8,   /* the task database cannot be used */
   WM_E_INCOMPLETE = 9, /* measured, but something is missing: see reason */
   WM_E_CANCELLED = 10, /* given up by wm_cancel */
   WM_E_FORK = 11,      /* called in a child after fork */
-  WM_E_FAILED = 12     /* anything else: see wm_error */
+  WM_E_FAILED = 12,    /* anything else: see wm_error */
+  WM_E_HOST = 13       /* the host daemon does not answer, or was lost */
 };
 
 /* A measurement; always above 0. */
@@ -49,8 +52,8 @@ enum wm_flag {
 /* How to measure. Fill by wm_options_init, then change what you want. */
 typedef struct wm_options {
   size_t size;           /* sizeof(wm_options) */
-  const char *monitor;   /* host:port; NULL: WATTMARK_MONITOR, else 127.0.0.1:7551 */
-  const char *database;  /* file; NULL: WATTMARK_DB, else power.db */
+  const char *monitor;   /* host:port; NULL: WATTMARK_MONITOR, else the daemon's, else 127.0.0.1:7551 */
+  const char *database;  /* file; NULL: WATTMARK_DB, else the daemon's, else power.db */
   const char *device;    /* index, UUID or PCI bus id, in its primary context;
                             NULL: the calling thread's current context, else the first GPU */
   void *const *streams;  /* CUstream or cudaStream_t that carry the work, of the current context.
@@ -58,15 +61,18 @@ typedef struct wm_options {
   size_t stream_count;   /* 0: markers in the default stream, wm_end waits for the whole context */
   unsigned warm_up_ms;   /* load the GPU so long before the first marker; 200 */
   unsigned wait_ms;      /* queue so long for a busy bench; 0 */
-  unsigned lease_ms;     /* the bench is free so long after the program's death; 30000, at least 1000 */
+  unsigned lease_ms;     /* the bench is free so long after the death of who holds it, which is the
+                            daemon, or the program without one; 30000, at least 1000 */
   unsigned flags;        /* enum wm_flag */
+  const char *host;      /* the daemon (wattmark host): unix:PATH, or "none" to measure without one;
+                            NULL: WATTMARK_HOST, else the one at the default socket, else none */
 } wm_options;
 
 /* What was measured. Numbers that are not known are NaN. */
 typedef struct wm_result {
   size_t size;         /* sizeof(wm_result), set by the caller */
   int64_t task;        /* its number in the task database; 0: there is none */
-  int state;           /* 2 complete, 3 incomplete, 4 no window was found */
+  int state;           /* 2 complete, 3 incomplete, 4 no window was found; 1 unfinished, its daemon was lost */
   double energy_j;     /* of all rails over the work */
   double energy_u_j;   /* expanded uncertainty, k = 2 */
   double seconds;      /* length of the work on the meter's clock */

@@ -38,7 +38,7 @@ type streamReport struct {
 	Gaps         uint64  `json:"gaps"`
 	DurationS    float64 `json:"duration_s"` // first scan taken to last chunk durable
 	ScansPerS    float64 `json:"scans_per_s"`
-	RawBytesPerS float64 `json:"raw_bytes_per_s"` // 12 bytes a scan
+	RawBytesPerS float64 `json:"raw_bytes_per_s"`         // 12 bytes a scan
 	BytesPerScan float64 `json:"database_bytes_per_scan"` // without the pyramid
 	PyramidBytes float64 `json:"pyramid_bytes_per_scan"`
 	Commits      int     `json:"commits"`

@@ -105,6 +105,7 @@ func comparison(t *testing.T, args ...string) compareReport {
 
 func TestCompareRepeats(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	makeTasks(t, db, versions(5, 0.9, 0.005)...)
 	r := comparison(t, "v1", "v2", "--db", db, "--work", "token=512", "--work", "flop=4e12,3.6e12")
@@ -148,6 +149,7 @@ func TestCompareRepeats(t *testing.T) {
 
 func TestCompareSingleRuns(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	list := versions(1, 0.95, 0)
 	list = append(list, made{name: "v2", gpu: "GPU-1", serial: "8", at: time.Hour, energy: 95, length: 1.8, gain: 0.03, noise: 0.001})
@@ -189,6 +191,7 @@ func TestCompareSingleRuns(t *testing.T) {
 
 func TestCompareRefuses(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	makeTasks(t, db, append(versions(2, 0.9, 0.01), made{name: "broken", gpu: "GPU-1", at: time.Hour}, made{name: "v1", state: store.Running, at: time.Hour})...)
 	for _, c := range []struct {
@@ -219,6 +222,7 @@ func TestCompareRefuses(t *testing.T) {
 // Kernels by name: one that got cheaper among some that did not.
 func TestCompareKernels(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	path := filepath.Join(t.TempDir(), "power.db")
 	ids := makeTasks(t, path, versions(4, 0.97, 0.001)...)
 	db, err := store.Open(t.Context(), path)
@@ -273,6 +277,7 @@ func TestCompareKernels(t *testing.T) {
 
 func TestInstructionsSideBySide(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	var r besideReport
 	object(t, inside(t, "instructions", "compare", "table1", insnPass, "--json").ok(t).out, &r)
 	if len(r.Tables) != 5 || r.Tables[3] != "table1:turing" {

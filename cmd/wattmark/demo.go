@@ -231,6 +231,7 @@ func (a *app) whatNext(f demoFlags, id store.TaskID) {
 	self := a.self()
 	next := [][2]string{
 		{fmt.Sprintf("%s show %d --budget", self, id), "this task again, with its uncertainties"},
+		{fmt.Sprintf("%s validate %d --html report.html", self, id), "is what software says true? a report"},
 		{self + " tasks", "all tasks"},
 		{fmt.Sprintf("sqlite3 %s 'select * from data where taskID = %d limit 5'", a.db, id), "the samples, in any SQLite program"},
 	}

@@ -180,7 +180,7 @@ func TestKilledHostOfAGroup(t *testing.T) {
 		return ok && ok2 && x.Chunks > 1 && y.Chunks > 1
 	})
 	p.kill(t)
-	h := start(t, "host", "--db", a.db, "--listen", "127.0.0.1:0")
+	h := start(t, "host", "--db", a.db, "--listen", "127.0.0.1:0", "--socket", "none")
 	h.await(t, `msg="finished a task that was interrupted" task=1`)
 	h.await(t, `msg="finished a task that was interrupted" task=2`)
 	var got groupReport

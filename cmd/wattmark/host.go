@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,49 +27,71 @@ const (
 	defaultHost    = "127.0.0.1:7552"
 )
 
+// hostFlags say where a host serves, and what it measures with.
+type hostFlags struct {
+	listen, socket, mode, monitor string
+	retry                         time.Duration
+	http                          webFlags
+}
+
 func (a *app) hostCmd() *cobra.Command {
-	var listen string
-	var retry time.Duration
-	var http webFlags
+	var f hostFlags
 	c := &cobra.Command{
-		Use: "host", Short: "Serve the task database on the GPU machine", Args: cobra.NoArgs,
+		Use: "host", Short: "Serve the task database on the GPU machine, and measure for its programs", Args: cobra.NoArgs,
 		Long: `Serve the task database over gRPC (TaskService, health, reflection), and finish
 the tasks that an interrupted run left behind: what the monitor still holds is
 fetched, what it no longer holds is marked incomplete with the reason.
 
-With --http the same calls are served as JSON, with an OpenAPI file, health and
-metrics for Prometheus (docs/json-api.md). There is no authentication: it keeps to
-this machine unless told otherwise.`,
+Programs on this machine that use libwattmark measure through its unix socket
+(HostService): monitor and database are then the host's, the GPU, its context
+and its streams stay the program's. A program finds the socket by itself, or by
+WATTMARK_HOST=unix:PATH; with WATTMARK_HOST=none it measures on its own. When a
+program dies, its measurement is given up at once.
+
+With --http the calls of TaskService are served as JSON too, with an OpenAPI file,
+health and metrics for Prometheus (docs/json-api.md). There is no authentication:
+it keeps to this machine unless told otherwise.`,
 		Example: `  wattmark host --listen 127.0.0.1:7552
+  wattmark host --socket /run/wattmark/host.sock --socket-mode 0660 --monitor meter:7551
   grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers
   wattmark host --http 127.0.0.1:7553
   curl 'http://127.0.0.1:7553/v1/tasks?name=gemm*&order=TASK_ORDER_ENERGY'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := http.check(); err != nil {
+			if err := f.http.check(); err != nil {
 				return err
 			}
-			return a.host(cmd.Context(), listen, retry, http)
+			return a.host(cmd.Context(), f)
 		},
 	}
-	c.Flags().StringVar(&listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
-	c.Flags().StringVar(&http.listen, "http", "", "also serve JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
-	c.Flags().BoolVar(&http.public, "http-public", false, "let --http be an address that other machines can reach")
-	c.Flags().BoolVar(&http.profiles, "pprof", false, "serve profiles of this program below /debug/pprof/ of --http")
-	c.Flags().DurationVar(&retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
+	fl := c.Flags()
+	fl.StringVar(&f.listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
+	fl.StringVar(&f.socket, "socket", "", "unix socket to measure for programs on, or none (default $XDG_RUNTIME_DIR/wattmark/host.sock, /run/wattmark/host.sock or /tmp/wattmark-UID/host.sock)")
+	fl.StringVar(&f.mode, "socket-mode", "0600", "who may use the socket: 0600 this user, 0660 its group too")
+	fl.StringVar(&f.monitor, "monitor", firstOf(os.Getenv("WATTMARK_MONITOR"), defaultMonitor), "monitor that programs are measured with (also WATTMARK_MONITOR)")
+	fl.StringVar(&f.http.listen, "http", "", "also serve JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
+	fl.BoolVar(&f.http.public, "http-public", false, "let --http be an address that other machines can reach")
+	fl.BoolVar(&f.http.profiles, "pprof", false, "serve profiles of this program below /debug/pprof/ of --http")
+	fl.DurationVar(&f.retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
 	return c
 }
 
-func (a *app) host(ctx context.Context, listen string, retry time.Duration, http webFlags) error {
+func (a *app) host(ctx context.Context, f hostFlags) error {
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	l, err := net.Listen("tcp", listen)
+	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen", err)
 	}
+	defer l.Close()
 	log := slog.New(slog.NewTextHandler(a.err, nil))
+	programs, err := a.openPrograms(db, f, log)
+	if err != nil {
+		return err
+	}
+	defer programs.close()
 	counts := metrics.New()
 	if err := counts.Register(&metrics.Database{Stats: db.Stats}); err != nil {
 		return fmt.Errorf("host: %w", err)
@@ -78,9 +101,9 @@ func (a *app) host(ctx context.Context, listen string, retry time.Duration, http
 	health := service.Register(server)
 	g, ctx := errgroup.WithContext(ctx)
 	stopWeb := func() {}
-	if http.listen != "" {
-		if stopWeb, err = serveWeb(ctx, g, server, counts, http, log); err != nil {
-			return errors.Join(err, l.Close())
+	if f.http.listen != "" {
+		if stopWeb, err = serveWeb(ctx, g, server, counts, f.http, log); err != nil {
+			return err
 		}
 	}
 	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
@@ -93,7 +116,8 @@ func (a *app) host(ctx context.Context, listen string, retry time.Duration, http
 		stopServer(server)
 		return nil
 	})
-	g.Go(func() error { return recoverLoop(ctx, db, log, retry) })
+	g.Go(func() error { return programs.serve(ctx) })
+	g.Go(func() error { return recoverLoop(ctx, programs.others(db), log, f.retry) })
 	return g.Wait()
 }
 
@@ -104,22 +128,27 @@ func stopServer(s *grpc.Server) {
 	s.GracefulStop()
 }
 
+// whileOpen is how often unfinished tasks are looked at whose captures still run:
+// those of a host that died go on until their leases end.
+const whileOpen = 5 * time.Second
+
 // recoverLoop finishes what interrupted runs left, now and then.
-func recoverLoop(ctx context.Context, db *store.DB, log *slog.Logger, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+func recoverLoop(ctx context.Context, db measurement.Store, log *slog.Logger, every time.Duration) error {
 	for {
+		pause := every
 		ids, err := measurement.Recover(ctx, db, dialMonitor)
 		for _, id := range ids {
 			log.Info("finished a task that was interrupted", "task", int64(id))
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("could not finish all interrupted tasks", "error", err)
+		} else if open, err := db.Unfinished(ctx); err == nil && len(open) > 0 {
+			pause = min(pause, whileOpen)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }

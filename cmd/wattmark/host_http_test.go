@@ -44,7 +44,7 @@ func has(t *testing.T, metrics string, lines ...string) {
 func TestHostServesJSON(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "power.db")
-	h := start(t, "host", "--db", path, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--pprof")
+	h := start(t, "host", "--db", path, "--listen", "127.0.0.1:0", "--socket", "none", "--http", "127.0.0.1:0", "--pprof")
 	url := h.await(t, `serving JSON over HTTP" address=(http://[0-9.:]+)`)[1]
 	if got := fetch(t, url+"/v1/tasks"); !strings.Contains(got, `"tasks":[]`) {
 		t.Errorf("an empty database: %s", got)

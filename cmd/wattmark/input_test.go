@@ -187,7 +187,7 @@ func TestFullDatabase(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0")
+	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", "none")
 	h.await(t, `msg="finished a task that was interrupted" task=2`)
 	chunks(t, r.db, 2)
 	if x, _ := task(t, r.db, 2); x.State == store.Running || x.Scans < 20000 {

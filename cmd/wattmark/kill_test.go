@@ -80,7 +80,7 @@ func TestKilledHostDuringTheTransfer(t *testing.T) {
 		t.Fatalf("state %v when the host was killed: %s", x.State, x.Reason)
 	}
 
-	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0")
+	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", "none")
 	h.await(t, `msg="finished a task that was interrupted" task=1`)
 	x, _ := task(t, r.db, 1)
 	if x.State != store.Complete || x.Result == nil || x.Result.Gaps != 0 {

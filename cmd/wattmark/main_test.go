@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	// The environment of who runs the tests must not decide what they see.
 	_ = os.Unsetenv("WATTMARK_DB")
 	_ = os.Unsetenv("WATTMARK_JOB")
+	_ = os.Unsetenv("WATTMARK_MONITOR")
 	dir, err := os.MkdirTemp("", "wattmark-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -275,5 +276,15 @@ func execSQL(t *testing.T, path, statement string) {
 	defer db.Close()
 	if _, err := db.ExecContext(t.Context(), statement); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// noRaces passes over a test that only works on what is stored, in one goroutine:
+// the database takes twenty times as long under the race detector, and its own tests
+// look for races there.
+func noRaces(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("it works on stored tasks in one goroutine: nothing can race")
 	}
 }

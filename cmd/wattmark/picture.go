@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -128,17 +127,7 @@ func (p *picture) writeSVG(w io.Writer) error {
 	}
 	pl.Y.Min = 0
 	pl.Y.Max *= 1.45 // room for the legend
-	c, err := pl.WriterTo(pictureWidth, pictureHeight, "svg")
-	if err != nil {
-		return fmt.Errorf("plot: %w", err)
-	}
-	var b bytes.Buffer
-	if _, err := c.WriteTo(&b); err != nil {
-		return fmt.Errorf("plot: %w", err)
-	}
-	// Few machines have the font; these have letters of the same widths.
-	_, err = w.Write(bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")))
-	return err
+	return writeSVG(w, pl, pictureWidth, pictureHeight)
 }
 
 func init() {

@@ -46,10 +46,10 @@ func TestReplay(t *testing.T) {
 	for name, want := range recorded {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := sharedData(t, "pmd", name)
+			dir, db := sharedData(t, "pmd", name), filepath.Join(t.TempDir(), "power.db")
 			r := replayReport{report: &report{}}
 			raw := object(t, inside(t, "replay", "--json", "--shift", "-50ms", "--utc-offset", "1h",
-				"--db", filepath.Join(t.TempDir(), "power.db"), dir).ok(t).out, &r)
+				"--db", db, dir).ok(t).out, &r)
 			for _, field := range []string{"meter_j", "nvml_j", "error_pct"} {
 				if _, ok := raw[field]; !ok {
 					t.Fatalf("%s is missing", field)
@@ -71,6 +71,7 @@ func TestReplay(t *testing.T) {
 			if len(r.Missing) != 1 || r.Missing[0] != "pcie_3v3" || r.State != "complete" {
 				t.Errorf("missing rails %v, %s", r.Missing, r.State)
 			}
+			validateReplayed(t, db, name)
 		})
 	}
 }

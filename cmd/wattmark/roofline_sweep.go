@@ -17,8 +17,8 @@ import (
 	"wattmark/store"
 )
 
-// sweepFlags say what a sweep measures.
-type sweepFlags struct {
+// rooflineSweepFlags say what a sweep measures.
+type rooflineSweepFlags struct {
 	runFlags
 	rounds []uint
 	repeat int
@@ -29,7 +29,7 @@ type sweepFlags struct {
 var sweepRounds = []uint{1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 1024}
 
 func (a *app) rooflineSweepCmd() *cobra.Command {
-	var f sweepFlags
+	var f rooflineSweepFlags
 	var r rooflineFlags
 	c := &cobra.Command{
 		Use: "sweep", Short: "Measure the device by a kernel of many intensities, and fit its energy roofline", Args: cobra.NoArgs,
@@ -55,7 +55,7 @@ wattmark roofline NAME fits them again.`,
 	return a.jsonFlag(c)
 }
 
-func (f *sweepFlags) check() error {
+func (f *rooflineSweepFlags) check() error {
 	distinct := map[uint]bool{}
 	for _, n := range f.rounds {
 		if n < 1 || n > 1<<20 {
@@ -73,7 +73,7 @@ func (f *sweepFlags) check() error {
 }
 
 // sweep measures and fits.
-func (a *app) sweep(ctx context.Context, f sweepFlags, r rooflineFlags) error {
+func (a *app) sweep(ctx context.Context, f rooflineSweepFlags, r rooflineFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (a *app) sweep(ctx context.Context, f sweepFlags, r rooflineFlags) error {
 }
 
 // sweepAll measures all intensities and keeps each task's work.
-func (a *app) sweepAll(ctx context.Context, f sweepFlags, cfg measurement.Config, db *store.DB, mixer hostagent.MixRunner) (ids []string, err error) {
+func (a *app) sweepAll(ctx context.Context, f rooflineSweepFlags, cfg measurement.Config, db *store.DB, mixer hostagent.MixRunner) (ids []string, err error) {
 	var plan []uint
 	rng := rand.New(rand.NewPCG(f.seed, 0))
 	for range f.repeat {

@@ -20,6 +20,7 @@ import (
 // A sweep on the simulated GPU finds what the simulated GPU costs.
 func TestRooflineSweep(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	r := newRig(t)
 	picture := filepath.Join(t.TempDir(), "roof.svg")
 	p := start(t, "roofline", "sweep", "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "20ms",
@@ -84,6 +85,7 @@ func roofTasks(t *testing.T, path string, gpu string) (work []string) {
 
 func TestRooflineOfTasks(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	args := []string{"roofline", "mine", "--db", db}
 	for _, w := range roofTasks(t, db, "GPU-1") {
@@ -118,6 +120,7 @@ func TestRooflineOfTasks(t *testing.T) {
 
 func TestRooflineRefuses(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	work := roofTasks(t, db, "GPU-1")
 	makeTasks(t, db, made{name: "other", gpu: "GPU-2", energy: 1, length: 1})

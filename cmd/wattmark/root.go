@@ -92,12 +92,29 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return withCode(exitUsage, errors.New(err.Error()+"\nSee: "+c.CommandPath()+" --help"))
 	})
-	root.AddCommand(
-		a.demoCmd(), a.monitorCmd(), a.hostCmd(), a.runCmd(), a.tasksCmd(), a.showCmd(), a.usersCmd(),
-		a.deleteCmd(), a.exportCmd(), a.trimCmd(), a.replayCmd(), a.emulateCmd(), a.instrumentsCmd(), a.instructionsCmd(), a.benchCmd(), a.versionCmd(),
-		a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.pulseCmd(), a.importCmd(), a.tinyCmd(),
-		a.compareCmd(), a.totalCmd(), a.rooflineCmd(),
-	)
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Measure:", []*cobra.Command{a.demoCmd(), a.runCmd(), a.tinyCmd(), a.pulseCmd(), a.instructionsCmd()}},
+		{"Look at what was measured:", []*cobra.Command{a.tasksCmd(), a.showCmd(), a.usersCmd(), a.exportCmd(), a.trimCmd(), a.deleteCmd(), a.importCmd()}},
+		{"Learn from it:", []*cobra.Command{
+			a.validateCmd(), a.sensorCmd(), a.correctCmd(), a.compareCmd(), a.totalCmd(), a.rooflineCmd(), a.modelCmd(), a.predictCmd(),
+		}},
+		{"The two machines:", []*cobra.Command{a.monitorCmd(), a.hostCmd()}},
+		{"The bench:", []*cobra.Command{
+			a.instrumentsCmd(), a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.emulateCmd(), a.replayCmd(),
+		}},
+		{"And:", []*cobra.Command{a.benchCmd(), a.manCmd(), a.versionCmd()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("And:")
+	root.SetCompletionCommandGroupID("And:")
 	checkUsage(root)
 	return root
 }

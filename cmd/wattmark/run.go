@@ -79,7 +79,7 @@ program runs once, between the markers of all; benchmarks and kernels run on eac
 	fl.IntVar(&f.repeat, "repeat", 1, "launches of the PTX kernel")
 	fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
 	fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
-	f.selectFlags.register(fl)
+	f.selectFlags.register(c)
 	fl.BoolVar(&f.noSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 	fl.BoolVar(&f.noMethods, "no-methods", false, "do not read it by every software method (docs/methods.md), which takes a quarter of a processor")
 	return a.jsonFlag(c)

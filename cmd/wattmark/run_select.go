@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/cupti"
@@ -29,7 +29,8 @@ type selectFlags struct {
 // defaultAtMost keeps a program of a million launches from taking days.
 const defaultAtMost = 100
 
-func (f *selectFlags) register(fl *pflag.FlagSet) {
+func (f *selectFlags) register(c *cobra.Command) {
+	fl := c.Flags()
 	fl.StringVar(&f.kernel, "kernel", "", "with --auto: play markers around the launches of kernels whose symbol this regular expression matches (cuGraphLaunch: of graphs)")
 	fl.IntVar(&f.every, "every", 1, "with --kernel: around every so many launches of a kernel")
 	fl.IntVar(&f.atMost, "at-most", defaultAtMost, "with --kernel: around so many launches of a process")

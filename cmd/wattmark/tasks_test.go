@@ -223,7 +223,7 @@ func quantities(t *testing.T, db, id string) string {
 func TestHostServes(t *testing.T) {
 	t.Parallel()
 	db := twoTasks(t)
-	h := start(t, "host", "--db", db, "--listen", "127.0.0.1:0")
+	h := start(t, "host", "--db", db, "--listen", "127.0.0.1:0", "--socket", "none")
 	checkHealth(t, h.await(t, `msg="serving the task database" address=(\S+)`)[1], "wattmark.v1.TaskService")
 	// A second one on the same address is told so; the first one goes on.
 	address := h.await(t, `address=(\S+)`)[1]

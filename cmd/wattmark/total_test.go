@@ -45,6 +45,7 @@ func serveTasks(t *testing.T, path string) string {
 
 func TestTotalOverHosts(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
 	const gain, noise = 0.02, 0.01
@@ -89,6 +90,7 @@ func TestTotalOverHosts(t *testing.T) {
 // What is missing is said, and is an error.
 func TestTotalLacks(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
 	task := made{name: "train", job: "J", gpu: "GPU-1", serial: "7", energy: 100, length: 10, gain: 0.01, noise: 0.001}
@@ -129,6 +131,7 @@ func TestTotalLacks(t *testing.T) {
 // Without a job tasks are found by name, where that is one a GPU.
 func TestTotalByName(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
 	makeTasks(t, a, made{name: "train", gpu: "GPU-1", energy: 100, length: 1}, made{name: "train", gpu: "GPU-2", energy: 100, length: 1}, made{name: "train", gpu: "GPU-1", energy: 50, length: 1, at: 24 * time.Hour})
@@ -152,6 +155,7 @@ func TestTotalByName(t *testing.T) {
 // A task keeps its job, and lists find it.
 func TestRunKeepsTheJob(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	r := newRig(t)
 	if code := r.run("--benchmark", "half", "--duration", "100ms", "--job", "J 7").wait(t); code != 0 {
 		t.Fatalf("exit code %d", code)

@@ -65,9 +65,18 @@ type Measurement struct {
 	err     error
 }
 
+// Measure makes a measurement of a piece of work: measurement.Measure, or another
+// that does the same elsewhere.
+type Measure func(ctx context.Context, cfg measurement.Config, work measurement.Work) (store.TaskID, error)
+
 // Start takes the bench and starts the capture. It returns when the start
 // marker may be played. ctx bounds the whole measurement.
 func Start(ctx context.Context, cfg measurement.Config) (*Measurement, error) {
+	return StartBy(ctx, cfg, measurement.Measure)
+}
+
+// StartBy is Start with what measures.
+func StartBy(ctx context.Context, cfg measurement.Config, measure Measure) (*Measurement, error) {
 	m := &Measurement{
 		cfg: cfg, ready: make(chan struct{}), play: make(chan struct{}), work: make(chan struct{}),
 		kernels: make(chan []hostagent.Kernel, 1), played: make(chan struct{}), stopped: make(chan struct{}), done: make(chan struct{}),
@@ -89,7 +98,7 @@ func Start(ctx context.Context, cfg measurement.Config) (*Measurement, error) {
 	go func() {
 		defer close(m.done)
 		defer m.cancel(nil)
-		m.id, m.err = measurement.Measure(ctx, inner, m.wait)
+		m.id, m.err = measure(ctx, inner, m.wait)
 	}()
 	if err := m.await(m.ready); err != nil {
 		return nil, err
@@ -108,6 +117,16 @@ func (m *Measurement) await(c <-chan struct{}) error {
 	case <-c: // both: the step was reached before the end
 		return nil
 	default:
+	}
+	return m.alive()
+}
+
+// alive returns why a measurement is over already.
+func (m *Measurement) alive() error {
+	select {
+	case <-m.done:
+	default:
+		return nil
 	}
 	if m.err != nil {
 		return m.err

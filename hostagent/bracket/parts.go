@@ -17,7 +17,8 @@ type mark struct {
 }
 
 // Mark says that from here on, in the order of a stream (0: the device's own),
-// the work is called label. It does not wait.
+// the work is called label. It does not wait. On a measurement that has failed
+// meanwhile it returns why.
 func (m *Measurement) Mark(label string, stream uintptr) error {
 	if label == "" {
 		return fmt.Errorf("mark: %w: a mark needs a label", measure.ErrText)
@@ -29,6 +30,9 @@ func (m *Measurement) Mark(label string, stream uintptr) error {
 		return err
 	}
 	defer m.mu.Unlock()
+	if err := m.alive(); err != nil {
+		return fmt.Errorf("mark %s: %w", label, err)
+	}
 	x := mark{label: label, at: time.Now()}
 	if t, ok := m.cfg.Device.(Timer); ok {
 		var err error

@@ -138,9 +138,15 @@ func (d *Device) setUpCaller() error {
 	return err
 }
 
+// makeMarks takes memory for the marks, and for one more a stream: the end of each
+// is read off by a mark, however many there are by then.
 func (d *Device) makeMarks() error {
-	if err := d.drv.check("cuMemAlloc", d.drv.MemAlloc(&d.marks, 8*Marks)); err != nil {
-		return fmt.Errorf("%d bytes on the GPU: %w", 8*Marks, err)
+	size := uintptr(8 * Marks)
+	if d.caller != nil {
+		size += uintptr(8 * len(d.caller.Streams))
+	}
+	if err := d.drv.check("cuMemAlloc", d.drv.MemAlloc(&d.marks, size)); err != nil {
+		return fmt.Errorf("%d bytes on the GPU: %w", size, err)
 	}
 	return nil
 }
@@ -151,6 +157,9 @@ func (d *Device) makeMarks() error {
 func (d *Device) Mark(stream uintptr) (int, error) {
 	var n int
 	err := d.w.do(func() (err error) {
+		if d.marked == Marks {
+			return fmt.Errorf("%w: %d marks are the most that one measurement holds", ErrStream, Marks)
+		}
 		n, err = d.mark(stream)
 		return err
 	})
@@ -164,8 +173,6 @@ func (d *Device) mark(stream uintptr) (int, error) {
 	switch {
 	case stream == perThread:
 		return 0, fmt.Errorf("%w: the per-thread default stream is another one in every thread", ErrStream)
-	case d.marked == Marks:
-		return 0, fmt.Errorf("%w: %d marks are the most that one measurement holds", ErrStream, Marks)
 	case stream == 0:
 		stream = d.work
 	}

@@ -107,7 +107,11 @@ func TestMarksAndSettle(t *testing.T) {
 	if _, err := d.Mark(0); !errors.Is(err, ErrStream) || !strings.Contains(err.Error(), "4096") {
 		t.Errorf("one mark too many: %v", err)
 	}
-	if _, err := d.Mark(2); !errors.Is(err, ErrStream) {
+	if _, err := d.Settle(); err != nil || d.marked != Marks {
+		t.Errorf("the end of the work behind as many marks as there can be: %v, %d marks", err, d.marked)
+	}
+	d.marked = 3
+	if _, err := d.Mark(2); !errors.Is(err, ErrStream) || !strings.Contains(err.Error(), "per-thread") {
 		t.Errorf("the per-thread stream: %v", err)
 	}
 }

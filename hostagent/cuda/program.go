@@ -154,3 +154,6 @@ func (d *Device) Capability() (cc int, err error) {
 	})
 	return cc, err
 }
+
+// SMs is how many multiprocessors the GPU has.
+func (d *Device) SMs() int { return d.sms }

@@ -118,7 +118,7 @@ func (s *session) run(ctx context.Context, work Work) error {
 	var broken *playError
 	switch {
 	case cancelled:
-		v.incomplete("cancelled during %s", failed)
+		v.incomplete("cancelled during %s%s", failed, because(ctx))
 	case errors.As(workErr, &broken):
 		v.incomplete("%v", workErr)
 	case workErr != nil:
@@ -129,6 +129,14 @@ func (s *session) run(ctx context.Context, work Work) error {
 	}
 	err := s.finish(context.WithoutCancel(ctx), got, v)
 	return errors.Join(workErr, leaseErr, stopErr, err)
+}
+
+// because says why a context was cancelled, where somebody said so.
+func because(ctx context.Context) string {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ctx.Err()) {
+		return ": " + measure.Printable(cause.Error())
+	}
+	return ""
 }
 
 // arrival is what a transfer came to.

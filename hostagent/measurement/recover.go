@@ -11,10 +11,12 @@ import (
 )
 
 // Recover finishes the tasks that an earlier run of this host left unfinished:
-// their captures are stopped, the rest of their samples is fetched, and their
-// results are computed. A task whose monitor no longer has the capture ends
-// incomplete with what was stored. A task whose monitor does not answer stays
-// as it is. It returns the tasks that it ended, and the errors of the others.
+// the rest of their samples is fetched, and their results are computed. A task
+// whose monitor no longer has the capture ends incomplete with what was stored.
+// A task whose monitor does not answer stays as it is. So does one whose capture
+// still runs: somebody may be measuring right now, and where nobody is, the
+// capture's lease ends it. It returns the tasks that it ended, and the errors of
+// the others.
 func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
 	open, err := db.Unfinished(ctx)
 	if err != nil {
@@ -42,6 +44,10 @@ func recoverTask(ctx context.Context, db Store, dial Dial, t store.Task) error {
 		return err
 	}
 	defer closeConn()
+	b, err := m.GetBench(ctx)
+	if err != nil || b.CaptureID == t.CaptureID {
+		return err
+	}
 	v, err := interruption(ctx, db, t)
 	if err != nil {
 		return err

@@ -178,8 +178,9 @@ func TestRecoverWaitsForASilentMonitor(t *testing.T) {
 	}
 }
 
-// A host that dies while the work runs leaves no kernels.
-func TestRecoverStopsACaptureThatStillRuns(t *testing.T) {
+// A capture that runs may be somebody's measurement in progress: it is left alone.
+// A host that died while the work ran loses it with its lease, and leaves no kernels.
+func TestRecoverLeavesACaptureThatStillRuns(t *testing.T) {
 	b := newBench(t)
 	spec := *b.config().Marker
 	s, err := b.client.Start(t.Context(), monitorclient.StartRequest{Holder: "lab@host", TaskName: "x", Marker: spec})
@@ -191,7 +192,16 @@ func TestRecoverStopsACaptureThatStillRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, err := measurement.Recover(t.Context(), b.db, b.dial)
-	if err != nil || len(done) != 1 {
+	if err != nil || len(done) != 0 || b.task(t, id).State != store.Running {
+		t.Fatalf("recovered %v: %v", done, err)
+	}
+	if bench, err := b.client.GetBench(t.Context()); err != nil || bench.CaptureID != s.CaptureID {
+		t.Fatalf("the capture was stopped: %+v, %v", bench, err)
+	}
+	if _, err := b.client.Stop(t.Context(), s.CaptureID); err != nil { // as its lease's end does
+		t.Fatal(err)
+	}
+	if done, err = measurement.Recover(t.Context(), b.db, b.dial); err != nil || len(done) != 1 {
 		t.Fatal(done, err)
 	}
 	task := b.task(t, id)

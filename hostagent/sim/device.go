@@ -115,26 +115,52 @@ func (d *Device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.K
 	if err := spec.Validate(); err != nil {
 		return hostagent.Played{}, fmt.Errorf("sim: play marker: %w", err)
 	}
-	chips, first := spec.Chips(kind), -spec.CodeStart()
-	p := hostagent.Played{Kind: kind, Edges: make([]hostagent.PlayedEdge, 0, len(chips)+1)}
-	begin := d.launch()
-	for i := 0; i <= len(chips); i++ {
-		l := ActiveIdle
-		if i < len(chips) {
-			l = Sleep
-			if chips[i] {
-				l = Full
-			}
-		}
-		at, err := d.cfg.Plant.SetLoad(begin.Add(time.Duration(float64(i)*float64(spec.Chip)*1e9)), l)
-		if err != nil {
-			return hostagent.Played{}, fmt.Errorf("sim: play marker: %w", err)
-		}
-		p.Edges = append(p.Edges, hostagent.PlayedEdge{Chip: first + i, At: at})
+	p, err := d.layMarker(spec, kind)
+	if err != nil {
+		return hostagent.Played{}, fmt.Errorf("sim: play marker: %w", err)
 	}
-	p.Span = hostagent.Span{Start: p.Edges[0].At, End: p.Edges[len(chips)].At}
+	chips := len(p.Edges) - 1
+	p.Span = hostagent.Span{Start: p.Edges[0].At, End: p.Edges[chips].At}
 	if err := d.await(ctx, p.Span.End); err != nil {
 		return hostagent.Played{}, fmt.Errorf("sim: play marker: %w", err)
+	}
+	return p, nil
+}
+
+// layMarker lays a marker's chips down: all at once where the plant takes steps, so
+// that a busy machine can delay the marker but not distort it.
+func (d *Device) layMarker(spec marker.Spec, kind marker.Kind) (hostagent.Played, error) {
+	chips, first := spec.Chips(kind), -spec.CodeStart()
+	loads := make([]Load, len(chips)+1)
+	for i, high := range chips {
+		loads[i] = Sleep
+		if high {
+			loads[i] = Full
+		}
+	}
+	loads[len(chips)] = ActiveIdle
+	due := func(i int) time.Duration { return time.Duration(float64(i) * float64(spec.Chip) * 1e9) }
+	p, begin, laid := hostagent.Played{Kind: kind}, d.launch(), 0
+	if s, ok := d.cfg.Plant.(StepPlant); ok {
+		steps := make([]Step, len(chips))
+		for i := range steps {
+			steps[i] = Step{Load: loads[i], For: due(i+1) - due(i)}
+		}
+		var err error
+		if begin, err = s.SetSteps(begin, steps); err != nil {
+			return p, err
+		}
+		for laid = range chips {
+			p.Edges = append(p.Edges, hostagent.PlayedEdge{Chip: first + laid, At: begin.Add(due(laid))})
+		}
+		laid++
+	}
+	for i := laid; i < len(loads); i++ {
+		at, err := d.cfg.Plant.SetLoad(begin.Add(due(i)), loads[i])
+		if err != nil {
+			return p, err
+		}
+		p.Edges = append(p.Edges, hostagent.PlayedEdge{Chip: first + i, At: at})
 	}
 	return p, nil
 }

@@ -41,7 +41,7 @@ static wm_options quick(void) {
   wm_options o;
   wm_options_init(&o);
   o.warm_up_ms = 10;
-  o.lease_ms = 1000;
+  o.lease_ms = getenv("LEASE_MS") ? (unsigned)atoi(getenv("LEASE_MS")) : 1000;
   return o;
 }
 
@@ -130,6 +130,7 @@ static int threads(void) {
 }
 
 static int misuse(void) {
+  int daemonThere = strncmp(getenv("WATTMARK_HOST"), "unix:", 5) == 0;
   wm_options o = quick(), bad;
   wm_measurement m, other;
   need(wm_end(42, NULL) == WM_E_HANDLE, "end before begin");
@@ -152,10 +153,21 @@ static int misuse(void) {
   need(wm_begin("lab", "x", &bad, &m) == WM_E_GPU && strstr(wm_error(), "per-thread"), "per-thread stream");
   bad = o;
   bad.database = "/";
-  need(wm_begin("lab", "x", &bad, &m) == WM_E_DATABASE, "database");
+  need(wm_begin("lab", "x", &bad, &m) == (daemonThere ? WM_E_ARGUMENT : WM_E_DATABASE), "database");
   bad = o;
   bad.monitor = "127.0.0.1:1";
-  need(wm_begin("lab", "x", &bad, &m) == WM_E_MONITOR && strstr(wm_error(), "is wattmark monitor running there"), "monitor");
+  int code = wm_begin("lab", "x", &bad, &m);
+  if (daemonThere)
+    need(code == WM_E_ARGUMENT && strstr(wm_error(), "WATTMARK_HOST=none"), "another monitor than the daemon's");
+  else
+    need(code == WM_E_MONITOR && strstr(wm_error(), "is wattmark monitor running there"), "monitor");
+  bad = o;
+  bad.host = "unix:/no/such/socket";
+  need(wm_begin("lab", "x", &bad, &m) == WM_E_HOST && strstr(wm_error(), "is wattmark host running there"), "host");
+  bad.host = "tcp:1";
+  need(wm_begin("lab", "x", &bad, &m) == WM_E_ARGUMENT && strstr(wm_error(), "unix:PATH"), "no place of a host");
+  bad.size = offsetof(wm_options, host);
+  need(wm_begin("lab", "x", &bad, &m) == WM_E_ARGUMENT && strstr(wm_error(), "bytes"), "shorter options");
   bad = o;
   bad.device = "7";
   need(wm_begin("lab", "x", &bad, &m) == WM_E_GPU, "device");
@@ -226,6 +238,25 @@ static int hang(void) { /* is killed between its markers */
   return sigsuspend(&none); /* a signal that is not handled ends the program */
 }
 
+static int outlive(void) { /* its daemon dies amid the work, as a line on the standard input tells */
+  wm_options o = quick();
+  wm_measurement m;
+  wm_result r;
+  int code;
+  need(wm_begin("lab", "outlive", &o, &m) == WM_OK, "begin");
+  need(launch(NULL) == 0, "launch");
+  puts("measuring");
+  fflush(stdout);
+  need(getchar() == '\n', "a line");
+  while (wm_marker(m, "on", NULL) == WM_OK) nanosleep(&(struct timespec){0, 1000000}, NULL);
+  fprintf(stderr, "%s\n", wm_error());
+  r = end(m, &code);
+  printf("{\"code\":%d,\"task\":%lld,\"state\":%d}\n", code, (long long)r.task, r.state);
+  fprintf(stderr, "%s\n%s\n", wm_error(), wm_code_text(code));
+  need(wm_end(m, &r) == WM_E_HANDLE, "a second end");
+  return code;
+}
+
 static int leave(void) { /* forgets to end */
   wm_options o = quick();
   wm_measurement m;
@@ -246,7 +277,7 @@ static int overrun(void) { /* claims more room for a result than there is */
 
 int main(int argc, char **argv) {
   static const struct { const char *name; int (*run)(void); } cases[] = {
-      {"plain", plain}, {"two", two_streams}, {"threads", threads}, {"misuse", misuse}, {"paper", paper}, {"hang", hang}, {"leave", leave},
+      {"plain", plain}, {"two", two_streams}, {"threads", threads}, {"misuse", misuse}, {"paper", paper}, {"hang", hang}, {"outlive", outlive}, {"leave", leave},
       {"overrun", overrun}};
   for (size_t i = 0; argc > 1 && i < sizeof cases / sizeof *cases; i++)
     if (strcmp(cases[i].name, argv[1]) == 0) {

@@ -38,10 +38,12 @@ try:
 except KeyError as e:
     assert e.args == ("the block's own",) and b.energy is None
 
+daemon = os.environ["WATTMARK_HOST"].startswith("unix:")
 for wrong, kind, text in (
     (dict(name=""), wattmark.WattmarkError, "needs a name"),
-    (dict(name="x", monitor="127.0.0.1:1"), wattmark.WattmarkError, "is wattmark monitor running there"),
+    (dict(name="x", monitor="127.0.0.1:1"), wattmark.WattmarkError, "WATTMARK_HOST=none" if daemon else "is wattmark monitor running there"),
     (dict(name="x", database="/no/such/folder/power.db"), wattmark.WattmarkError, "folder"),
+    (dict(name="x", host="unix:/no/such/socket"), wattmark.HostError, "is wattmark host running there"),
     (dict(name="x", device="9", stream=None), wattmark.WattmarkError, "index 9"),
 ):
     try:

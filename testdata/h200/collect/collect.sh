@@ -68,6 +68,27 @@ instructions() { # one pass of all; SEED orders them
   say instructions; wattmark instructions run --passes 1 --seed "${SEED:-1}" --out "$out/pass${SEED:-1}.jsonl"
 }
 
+sensor() {
+  say "sensor, loads"; wattmark sensor load --save --out "$out/sensor" --svg "$out/sensor.svg"
+  for length in 50ms 20ms; do say "sensor, $length"; wattmark sensor run --benchmark memory --kernel "$length"; done
+}
+
+predict() {
+  for kernel in vectoradd matmul; do
+    say "predict, $kernel"; wattmark predict sweep --kernel "$kernel" --csv "$out/$kernel.csv" --svg "$out/$kernel.svg" --json >"$out/$kernel.json" && tail -c 600 "$out/$kernel.json"
+  done
+}
+
+roofline() {
+  say roofline; wattmark roofline sweep --rounds 1,4,12,28,64,256,1024 --duration 4s --name h200 --svg "$out/roofline.svg" --json >"$out/roofline.json" && head -c 1500 "$out/roofline.json"
+}
+
+validate() { # no outside meter here: methods are held against the sensor's own trace
+  say validate; wattmark run --benchmark memory --pulse 50ms --duration 5s --name judged --json >/dev/null; wattmark validate "$(tasks judged)" --html "$out/validate.html" --svg "$out/validate.svg"
+}
+
+modes() { say "the daemon and embedded"; CC=cc "$root/cmd/libwattmark/examples/both-modes.sh"; }
+
 monitor
 nvidia-smi --query-gpu=name,uuid,driver_version,clocks.sm,temperature.gpu --format=csv | tee "$out/gpu.txt"
 for part in "$@"; do "$part"; done

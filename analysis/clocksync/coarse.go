@@ -1,0 +1,316 @@
+package clocksync
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/dsp/fourier"
+
+	"wattmark/analysis/validate"
+	"wattmark/measure"
+)
+
+const (
+	// maxBins bounds the coarse trace: 16 MB, and transforms of a second.
+	maxBins = 1 << 20
+	// minBin and maxBin bound the width of a bin at first.
+	minBin = 0.5e-3
+	maxBin = 20e-3
+	// perSpan is how many bins the shortest stretch of work or rest should have.
+	perSpan = 8
+	// minCorrelation is where the power is not believed to follow the work.
+	minCorrelation = 0.3
+	// minSamples is the least trace in which anything can be found.
+	minSamples = 16
+	// maxRivals is how many other offsets are tried edge by edge.
+	maxRivals = 4
+	// maxRates is how many rates of the meter's clock are tried on a long trace, on
+	// which the drift would blur the correlation; they reach reachRates standard
+	// uncertainties to either side.
+	maxRates   = 65
+	reachRates = 4
+)
+
+// coarse is the trace in bins of equal width.
+type coarse struct {
+	first    measure.Seconds
+	width    measure.Seconds
+	interval measure.Seconds // between samples, on average
+	sum      []float64       // W, summed over the bin's samples
+	count    []float64
+	samples  int64
+	last     measure.Seconds
+	next     float64 // correlation at the best other offset
+}
+
+// lag is host − meter at the first start of work, what the meter gains from there
+// on, relative, and the correlation of power and work with both.
+type lag struct {
+	by   measure.Seconds
+	rate float64
+	r    float64
+}
+
+// coarsely reads the trace once. Where it is longer than the bins reach, the bins
+// are joined in pairs.
+func coarsely(trace Trace, spans []validate.Span) (*coarse, error) {
+	if len(spans) == 0 {
+		return nil, fmt.Errorf("%w: no start and end of any work is known", ErrActivity)
+	}
+	c := &coarse{width: binWidth(spans)}
+	for s, err := range trace() {
+		if err != nil {
+			return nil, err
+		}
+		if err := c.add(s); err != nil {
+			return nil, err
+		}
+	}
+	if c.samples < minSamples {
+		return nil, fmt.Errorf("%w: the meter gave %d samples, at least %d are wanted", ErrActivity, c.samples, minSamples)
+	}
+	c.interval = (c.last - c.first) / measure.Seconds(c.samples-1)
+	c.fill()
+	return c, nil
+}
+
+// binWidth fits the shortest stretches of work and rest, but for the shortest
+// tenth of them.
+func binWidth(spans []validate.Span) measure.Seconds {
+	var lengths []float64
+	for i, s := range spans {
+		lengths = append(lengths, float64(s.Length()))
+		if i > 0 {
+			lengths = append(lengths, float64(s.From-spans[i-1].To))
+		}
+	}
+	slices.Sort(lengths)
+	return measure.Seconds(min(maxBin, max(minBin, lengths[len(lengths)/10]/perSpan)))
+}
+
+func (c *coarse) add(s validate.Sample) error {
+	p := float64(s.Power)
+	if math.IsNaN(p) || math.IsInf(p, 0) || math.IsNaN(float64(s.At)) || math.IsInf(float64(s.At), 0) {
+		return fmt.Errorf("%w: sample %d is not a finite number", ErrClocks, c.samples+1)
+	}
+	switch {
+	case c.samples == 0:
+		c.first = s.At
+	case s.At <= c.last:
+		return fmt.Errorf("%w: sample %d, at %.6f s, does not come after the one before it", ErrClocks, c.samples+1, float64(s.At))
+	}
+	c.last = s.At
+	c.samples++
+	i := float64(s.At-c.first) / float64(c.width)
+	for i >= maxBins {
+		if i > 64*maxBins {
+			return fmt.Errorf("%w: sample %d lies %.0f s behind the one before it", ErrClocks, c.samples, float64(s.At-c.first))
+		}
+		c.join()
+		i /= 2
+	}
+	for len(c.sum) <= int(i) {
+		c.sum, c.count = append(c.sum, 0), append(c.count, 0)
+	}
+	c.sum[int(i)] += p
+	c.count[int(i)]++
+	return nil
+}
+
+// join makes the bins twice as wide.
+func (c *coarse) join() {
+	half := (len(c.sum) + 1) / 2
+	for i := range half {
+		s, n := c.sum[2*i], c.count[2*i]
+		if 2*i+1 < len(c.sum) {
+			s, n = s+c.sum[2*i+1], n+c.count[2*i+1]
+		}
+		c.sum[i], c.count[i] = s, n
+	}
+	c.sum, c.count = c.sum[:half], c.count[:half]
+	c.width *= 2
+}
+
+// fill turns the sums into powers; a bin without a sample repeats the one before.
+func (c *coarse) fill() {
+	var last float64
+	for i, n := range c.count {
+		if n > 0 {
+			last = c.sum[i] / n
+		}
+		c.sum[i] = last
+	}
+}
+
+// search finds the lags at which the power follows the work best: for each, power
+// = rest + step × (share of the bin that is busy) is fitted over the whole trace, and
+// r² is the share of the trace's variance that this explains. Returned are the best
+// one and those that explain so nearly as much that the edges must decide.
+func (c *coarse) search(spans []validate.Span, uRate float64) ([]lag, error) {
+	short := float64(shortest(spans))
+	apart := max(1, int(short/2/float64(c.width)))
+	x := c.spectrum(spans)
+	var best struct {
+		r, rate float64
+		all     []float64
+		order   []int
+		busy    int
+	}
+	for _, rate := range rates(spans, uRate) {
+		busy := c.activity(spans, rate)
+		r := x.correlate(busy)
+		if order := peaks(r, apart); len(order) > 0 && r[order[0]] > best.r {
+			best.r, best.rate, best.all, best.order, best.busy = r[order[0]], rate, r, order, len(busy)
+		}
+	}
+	if best.r < minCorrelation {
+		return nil, fmt.Errorf("%w: at no offset do they correlate by more than %.2f: are meter and events of the same run and the same GPU?", ErrActivity, best.r)
+	}
+	if len(best.order) > 1 {
+		c.next = best.all[best.order[1]]
+	}
+	var out []lag
+	for i, k := range best.order {
+		r := best.all[k]
+		if i > maxRivals || r*r < best.r*best.r*(1-margin(spans)) {
+			break
+		}
+		// bin b of the work and bin i of the trace meet where i − b = k − (busy − 1).
+		meter := c.first + measure.Seconds(k-(best.busy-1))*c.width
+		out = append(out, lag{by: spans[0].From - meter, rate: best.rate, r: r})
+	}
+	return out, nil
+}
+
+// rates are those of the meter's clock to be tried, less one: only the nominal one
+// unless the drift within what is known of it could move the last edge by a good
+// part of the shortest span.
+func rates(spans []validate.Span, uRate float64) []float64 {
+	length, reach := float64(spans[len(spans)-1].To-spans[0].From), reachRates*uRate
+	n := min(maxRates/2, int(math.Ceil(reach*length/float64(shortest(spans))-0.5)))
+	out := []float64{0}
+	for i := 1; i <= n; i++ {
+		d := reach * float64(i) / float64(n)
+		out = append(out, d, -d)
+	}
+	return out
+}
+
+// margin is how much less of the variance another offset must explain to be out of
+// the question: half of what the shortest span of work contributes, at most a tenth.
+func margin(spans []validate.Span) float64 {
+	total, least := 0.0, math.Inf(1)
+	for _, s := range spans {
+		total += float64(s.Length())
+		least = min(least, float64(s.Length()))
+	}
+	return min(0.1, least/total/2)
+}
+
+func shortest(spans []validate.Span) measure.Seconds {
+	return slices.MinFunc(spans, func(a, b validate.Span) int { return cmp.Compare(a.Length(), b.Length()) }).Length()
+}
+
+// activity is the share of each bin, from the first start on, that is busy. Work
+// that is longer than any trace could be is cut.
+func (c *coarse) activity(spans []validate.Span, rate float64) []float64 {
+	origin, h := spans[0].From, float64(c.width)/(1+rate)
+	n := int(min(float64(spans[len(spans)-1].To-origin)/h+2, 2*maxBins))
+	out := make([]float64, n)
+	for _, s := range spans {
+		a, b := float64(s.From-origin)/h, float64(s.To-origin)/h
+		for i := int(a); i < n && float64(i) < b; i++ {
+			out[i] += min(b, float64(i+1)) - max(a, float64(i))
+		}
+	}
+	return out
+}
+
+// spectrum is the trace, less its mean, ready to be correlated.
+type spectrum struct {
+	n        int // bins of the trace
+	fft      *fourier.FFT
+	power    []complex128
+	variance float64
+	work     []float64
+	product  []complex128
+}
+
+func (c *coarse) spectrum(spans []validate.Span) *spectrum {
+	s, size := &spectrum{n: len(c.sum)}, 1
+	for size < 2*s.n || size < s.n+len(c.activity(spans, reachRates*1e-3)) {
+		size *= 2
+	}
+	mean := 0.0
+	for _, p := range c.sum {
+		mean += p / float64(s.n)
+	}
+	s.work = make([]float64, size)
+	for i, p := range c.sum {
+		s.work[i] = p - mean
+		s.variance += s.work[i] * s.work[i]
+	}
+	s.fft = fourier.NewFFT(size)
+	s.power = s.fft.Coefficients(nil, s.work)
+	return s
+}
+
+// correlate returns the correlation coefficient of power and work for every shift
+// at which they overlap; index k is a shift of k − (len(busy) − 1) bins. Beyond its
+// ends the work is none.
+func (s *spectrum) correlate(busy []float64) []float64 {
+	m := min(len(busy), len(s.work)-s.n)
+	busy = busy[:m]
+	clear(s.work)
+	for i, b := range busy {
+		s.work[m-1-i] = b // reversed: the product of the spectra correlates
+	}
+	s.product = s.fft.Coefficients(s.product, s.work)
+	for i := range s.product {
+		s.product[i] *= s.power[i]
+	}
+	cov := s.fft.Sequence(s.work, s.product)
+	sums, squares := cumulate(busy)
+	out := make([]float64, s.n+m-1)
+	for k := range out {
+		shift := k - (m - 1)
+		lo, hi := max(0, -shift), min(m, s.n-shift)
+		sum := sums[hi] - sums[lo]
+		v := squares[hi] - squares[lo] - sum*sum/float64(s.n)
+		if v > 1e-9 && s.variance > 0 {
+			out[k] = cov[k] / float64(len(s.work)) / math.Sqrt(v*s.variance)
+		}
+	}
+	return out
+}
+
+func cumulate(v []float64) (sums, squares []float64) {
+	sums, squares = make([]float64, len(v)+1), make([]float64, len(v)+1)
+	for i, x := range v {
+		sums[i+1], squares[i+1] = sums[i]+x, squares[i]+x*x
+	}
+	return sums, squares
+}
+
+// peaks returns where v is larger than anywhere within apart, largest first.
+func peaks(v []float64, apart int) []int {
+	var tops []int
+	for i := 1; i < len(v)-1; i++ {
+		if v[i] > 0 && v[i] >= v[i-1] && v[i] > v[i+1] {
+			tops = append(tops, i)
+		}
+	}
+	slices.SortStableFunc(tops, func(a, b int) int { return cmp.Compare(v[b], v[a]) })
+	var out []int
+	for _, t := range tops {
+		if !slices.ContainsFunc(out, func(o int) bool { return o-t <= apart && t-o <= apart }) {
+			out = append(out, t)
+		}
+		if len(out) == 16 {
+			break
+		}
+	}
+	return out
+}

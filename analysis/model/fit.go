@@ -1,0 +1,244 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+
+	"wattmark/measure"
+)
+
+// Method is how weights are found. Columns are standardised over the training
+// rows, by the population's standard deviation; the intercept is not penalised; w
+// are the weights of the standardised columns.
+type Method string
+
+// The methods.
+const (
+	Ridge         Method = "ridge"          // SSE + α‖w‖²
+	NonNegative   Method = "ridge-positive" // the same, no weight below zero
+	Lasso         Method = "lasso"          // SSE + α‖w‖₁
+	LeastSquares  Method = "ols"            // SSE
+	defaultFolds         = 10
+	minimumOfRows        = 3
+)
+
+// Methods lists the methods.
+func Methods() []Method { return []Method{Ridge, NonNegative, Lasso, LeastSquares} }
+
+// Options say how a model is trained.
+type Options struct {
+	Method Method
+	// Alpha is the weight of the penalty; of NaN it is chosen by cross-validation over
+	// the training rows.
+	Alpha float64
+	// AlphaFolds is the number of folds of that choice; 10 where it is 0.
+	AlphaFolds int
+}
+
+// Auto is the α that is chosen by cross-validation.
+var Auto = math.NaN()
+
+// Check refuses options that no model can be trained by. Errors wrap ErrOptions.
+func (o Options) Check() error {
+	switch {
+	case !slices.Contains(Methods(), o.Method):
+		return fmt.Errorf("%w: method %q: want one of %v", ErrOptions, o.Method, Methods())
+	case o.Alpha < 0 || math.IsInf(o.Alpha, 0):
+		return fmt.Errorf("%w: α = %v: want 0 or more, or auto", ErrOptions, o.Alpha)
+	case o.AlphaFolds < 0 || o.AlphaFolds == 1:
+		return fmt.Errorf("%w: %d folds to choose α by: want 2 or more", ErrOptions, o.AlphaFolds)
+	}
+	return nil
+}
+
+// Linear is a plane: power = Intercept + Σ Coefficients·counters.
+type Linear struct {
+	Intercept    measure.Watt `json:"intercept_w"`
+	Coefficients []float64    `json:"coefficients"` // watts a unit of the counter
+}
+
+// Power returns the estimate at a row.
+func (l Linear) Power(x []float64) measure.Watt {
+	p := float64(l.Intercept)
+	for j, c := range l.Coefficients {
+		p += c * x[j]
+	}
+	return measure.Watt(p)
+}
+
+// Fit is a trained model. It can be kept as JSON.
+type Fit struct {
+	Linear
+	Method   Method   `json:"method"`
+	Alpha    float64  `json:"alpha"`
+	Counters []string `json:"counters"`
+	Rows     int      `json:"rows"`
+
+	// Weights are those of the standardised columns: watts a standard deviation.
+	Weights []measure.Watt `json:"weights_w"`
+	// Mean, Scale, Min and Max are of the training rows; Scale is 0 where a counter did
+	// not vary, which then has no coefficient.
+	Mean  []float64 `json:"mean"`
+	Scale []float64 `json:"scale"`
+	Min   []float64 `json:"min"`
+	Max   []float64 `json:"max"`
+	// Gram is ZᵀZ of the standardised columns, row by row; it tells how far a new row
+	// lies from the training rows.
+	Gram []float64 `json:"gram"`
+	// Sigma is the standard deviation of the residuals over the degrees of freedom.
+	Sigma measure.Watt `json:"sigma_w"`
+	DOF   float64      `json:"dof"`
+
+	// Held are models without a part of the rows each, and what the left-out rows came
+	// to: the prediction intervals rest on them. Empty until Calibrate.
+	Held     []Linear  `json:"held,omitempty"`
+	HeldRows []HeldRow `json:"held_rows,omitempty"`
+
+	spread *spread // of Gram, worked out when first wanted
+}
+
+// HeldRow is a training row and the model that was made without it.
+type HeldRow struct {
+	Model    int          `json:"model"`
+	Residual measure.Watt `json:"residual_w"` // measured − estimated
+}
+
+// Train fits a model. Errors wrap ErrData or ErrOptions.
+func Train(d *Data, o Options) (*Fit, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	if len(d.Rows) < minimumOfRows {
+		return nil, fmt.Errorf("%w: %d rows: want at least %d", ErrData, len(d.Rows), minimumOfRows)
+	}
+	if o.Method != LeastSquares && math.IsNaN(o.Alpha) {
+		c, err := ChooseAlpha(d, o)
+		if err != nil {
+			return nil, err
+		}
+		o.Alpha = c.Alpha
+	}
+	if o.Method == LeastSquares {
+		o.Alpha = 0
+	}
+	pr := standardise(d)
+	w, df, err := pr.solve(o)
+	if err != nil {
+		return nil, err
+	}
+	return pr.fit(d, o, w, df), nil
+}
+
+// solve returns the weights of the active columns, and how many parameters they
+// are worth.
+func (pr *problem) solve(o Options) (w []float64, df float64, err error) {
+	if len(pr.active) == 0 {
+		return nil, 0, nil
+	}
+	switch o.Method {
+	case Ridge, LeastSquares:
+		sp, ok := pr.decompose()
+		if !ok {
+			return nil, 0, fmt.Errorf("%w: the singular values of the counters do not converge: look for absurd values", ErrData)
+		}
+		return sp.ridge(o.Alpha, pr.n), sp.effective(o.Alpha, pr.n), nil
+	}
+	g, b := pr.gram()
+	if w, err = descend(g, b, o.rule()); err != nil {
+		return nil, 0, err
+	}
+	return w, pr.worth(g, w, o.rule().l2), nil
+}
+
+func (o Options) rule() rule {
+	if o.Method == Lasso {
+		return rule{l1: o.Alpha}
+	}
+	return rule{l2: o.Alpha, positive: true}
+}
+
+// worth is the effective number of parameters of the columns with weights.
+func (pr *problem) worth(g *mat.SymDense, w []float64, l2 float64) (df float64) {
+	var on []int
+	for k, v := range w {
+		if v != 0 {
+			on = append(on, k)
+		}
+	}
+	if len(on) == 0 {
+		return 0
+	}
+	sub := mat.NewSymDense(len(on), nil)
+	for i, a := range on {
+		for j := i; j < len(on); j++ {
+			sub.SetSym(i, j, g.At(a, on[j]))
+		}
+	}
+	var eig mat.EigenSym
+	if !eig.Factorize(sub, false) {
+		return float64(len(on))
+	}
+	for _, v := range eig.Values(nil) {
+		if v = max(0, v); v+l2 > 0 {
+			df += v / (v + l2)
+		}
+	}
+	return df
+}
+
+// fit turns weights into a model.
+func (pr *problem) fit(d *Data, o Options, w []float64, df float64) *Fit {
+	p := len(d.Counters)
+	f := &Fit{
+		Method: o.Method, Alpha: o.Alpha, Counters: slices.Clone(d.Counters), Rows: pr.n,
+		Weights: make([]measure.Watt, p), Mean: pr.mean, Scale: pr.scale, Min: make([]float64, p), Max: make([]float64, p),
+		Gram: make([]float64, p*p),
+	}
+	f.Linear = pr.linear(w)
+	for k, j := range pr.active {
+		f.Weights[j] = measure.Watt(w[k])
+	}
+	for j := range p {
+		f.Min[j], f.Max[j] = math.Inf(1), math.Inf(-1)
+		for _, r := range d.Rows {
+			f.Min[j], f.Max[j] = min(f.Min[j], r.X[j]), max(f.Max[j], r.X[j])
+		}
+	}
+	if len(pr.active) > 0 {
+		g, _ := pr.gram()
+		for a, i := range pr.active {
+			for b, j := range pr.active {
+				f.Gram[i*p+j] = g.At(a, b)
+			}
+		}
+	}
+	var sse float64
+	for _, r := range d.Rows {
+		e := float64(r.Power - f.Power(r.X))
+		sse += e * e
+	}
+	if f.DOF = float64(pr.n) - 1 - df; f.DOF > 1e-9 {
+		f.Sigma = measure.Watt(math.Sqrt(sse / f.DOF))
+	} else {
+		f.DOF = 0
+	}
+	return f
+}
+
+// linear takes the standardisation out of weights.
+func (pr *problem) linear(w []float64) Linear {
+	l := Linear{Coefficients: make([]float64, len(pr.mean))}
+	at := pr.yMean
+	for k, j := range pr.active {
+		l.Coefficients[j] = w[k] / pr.scale[j]
+		at -= l.Coefficients[j] * pr.mean[j]
+	}
+	l.Intercept = measure.Watt(at)
+	return l
+}

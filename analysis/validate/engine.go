@@ -1,0 +1,281 @@
+package validate
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"wattmark/analysis/stats"
+	"wattmark/measure"
+)
+
+// Options tune a validation. Zero values are good ones.
+type Options struct {
+	Resamples int     // 1000 when zero
+	Level     float64 // of the intervals; 0.95 when zero
+	Seed      uint64
+	Columns   int // of the trace; 1200 when zero
+	// Correctors make more methods out of those that were read.
+	Correctors []Corrector
+}
+
+// Corrector makes a corrected variant of a method out of its readings: a lag undone,
+// a gain applied. ok is false where it has nothing to say of that method.
+type Corrector interface {
+	Correct(ctx context.Context, m Method, work Span) (corrected Method, ok bool, err error)
+}
+
+func (o Options) defaults() Options {
+	if o.Resamples <= 0 {
+		o.Resamples = 1000
+	}
+	if !(o.Level > 0 && o.Level < 1) {
+		o.Level = 0.95
+	}
+	if o.Columns <= 0 {
+		o.Columns = 1200
+	}
+	return o
+}
+
+// The grid on which series are compared.
+const (
+	cell      = 1e-3 // seconds, unless that makes too few or too many
+	fewCells  = 64
+	mostCells = 1 << 16
+	// mostMargin is how much before and behind the work is looked at for a lag.
+	mostMargin = 2.0 // seconds
+	// reach is how far an end of the work may lie from a method's nearest reading.
+	reach = 0.25 // seconds
+)
+
+// run is one validation.
+type run struct {
+	s       *Subject
+	o       Options
+	methods []Method
+
+	from, to float64
+	edges    []float64 // of the cells of the work
+	wide     []float64 // of the cells of the work and its margins
+	columns  []float64 // edges of the trace's columns
+	shift    float64   // standard uncertainty of the clock's offset, s
+	truth    *cumulative
+	power    []float64 // joules of the truth by cell of the work
+	relative float64   // the truth's relative standard uncertainty that does not come from its clock
+
+	rep Report
+}
+
+// Run judges a subject. It reads the truth once. Errors wrap ErrSubject where the
+// subject is to blame, or are those of the truth or of ctx.
+func Run(ctx context.Context, s Subject, o Options) (*Report, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	r := &run{s: &s, o: o.defaults(), from: float64(s.Work.From), to: float64(s.Work.To)}
+	if err := r.correct(ctx); err != nil {
+		return nil, err
+	}
+	r.lay()
+	if err := r.read(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.judgeTruth(); err != nil {
+		return nil, err
+	}
+	for i := range r.methods {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		r.rep.Methods = append(r.rep.Methods, r.judge(&r.methods[i]))
+	}
+	r.judgeLoad()
+	r.judgeKernels()
+	r.judgeMissing()
+	r.conclude()
+	return &r.rep, nil
+}
+
+// correct adds the corrected methods, each behind the one that it was made of.
+func (r *run) correct(ctx context.Context) error {
+	for _, m := range r.s.Methods {
+		r.methods = append(r.methods, m)
+		for _, c := range r.o.Correctors {
+			x, ok, err := c.Correct(ctx, m, r.s.Work)
+			if err == nil && ok {
+				err = x.check()
+			}
+			if err != nil {
+				return r.s.refuse("correct %s: %w", m.Name, err)
+			}
+			if ok {
+				r.methods = append(r.methods, x)
+			}
+		}
+	}
+	return nil
+}
+
+// lay lays out the instants at which the truth's energy is wanted.
+func (r *run) lay() {
+	length := r.to - r.from
+	n := min(mostCells, max(fewCells, int(math.Round(length/cell))))
+	h := length / float64(n)
+	m := int(min(mostMargin, max(length, reach)) / h)
+	m = min(m, mostCells)
+	r.edges = ticks(r.from, r.to, n)
+	r.wide = slices.Concat(ticks(r.from-float64(m)*h, r.from, m)[:m], r.edges, ticks(r.to, r.to+float64(m)*h, m)[1:])
+	margin := max(length/20, 0.05)
+	r.columns = ticks(r.from-margin, r.to+margin, r.o.Columns)
+	if u := float64(r.s.Clock.OffsetU) / 2; u > 0 && !math.IsInf(u, 0) {
+		r.shift = u
+	}
+	cuts := slices.Concat(r.wide, r.columns)
+	cuts = r.cutsOf(cuts, r.s.Work)
+	for _, k := range r.s.Kernels {
+		cuts = r.cutsOf(cuts, k.Span)
+	}
+	for i := range r.methods {
+		for _, c := range r.stands(r.methods[i].Readings) {
+			cuts = append(cuts, c.from, c.to)
+		}
+	}
+	r.truth = newCumulative(cuts)
+}
+
+// cutsOf adds a span's ends, and where they may lie by the clock.
+func (r *run) cutsOf(cuts []float64, s Span) []float64 {
+	from, to := float64(s.From), float64(s.To)
+	cuts = append(cuts, from, to)
+	if r.shift > 0 {
+		cuts = append(cuts, from-r.shift, to-r.shift, from+r.shift, to+r.shift)
+	}
+	return cuts
+}
+
+// ticks are n+1 instants from one to another, both included to the last bit.
+func ticks(from, to float64, n int) []float64 {
+	out := make([]float64, n+1)
+	for i := range out {
+		out[i] = from + (to-from)*float64(i)/float64(max(n, 1))
+	}
+	out[n] = to
+	return out
+}
+
+// read is the one pass over the truth.
+func (r *run) read(ctx context.Context) error {
+	tr := newTrace(r.columns)
+	peak := math.Inf(-1)
+	seen := uint64(0)
+	err := r.truth.over(r.s.Truth, func(s Sample) {
+		tr.add(s)
+		if at := float64(s.At); at >= r.from && at <= r.to {
+			seen++
+			peak = max(peak, float64(s.Power))
+		}
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: the meter: %w", r.s.Name, err)
+	}
+	if r.truth.n < 2 {
+		return r.s.refuse("the meter has %d samples: it needs at least two", r.truth.n)
+	}
+	// A clock that was fitted leaves an end by rounding beyond the last sample.
+	spacing := float64(r.truth.last.At-r.truth.first.At) / float64(r.truth.n-1)
+	r.truth.hold(2*spacing + r.shift)
+	if math.IsNaN(r.truth.between(r.from, r.to)) {
+		return r.s.refuse("the meter's samples lie from %.4f s to %.4f s, the work from %.4f s to %.4f s: choose a work within the samples, or check how the clocks relate",
+			float64(r.truth.first.At), float64(r.truth.last.At), r.from, r.to)
+	}
+	if math.IsInf(peak, -1) {
+		peak = math.NaN()
+	}
+	r.rep.Samples, r.rep.Peak, r.rep.Trace = seen, measure.Watt(peak), tr.finish(r.truth)
+	return nil
+}
+
+// judgeTruth fills in what the meter says.
+func (r *run) judgeTruth() error {
+	s, rep := r.s, &r.rep
+	e := r.truth.between(r.from, r.to)
+	if !(e > 0) {
+		return s.refuse("the meter says %v over the work: no error can be told against that; check its wiring and its zero (wattmark check)", measure.Joule(e))
+	}
+	r.power = r.truth.cells(r.edges)
+	rep.Name, rep.GPU, rep.Driver, rep.Meter, rep.Origin, rep.Work, rep.Clock = s.Name, s.GPU, s.Driver, s.Meter, s.Origin, s.Work, s.Clock
+	rep.Level, rep.Resamples, rep.Seed = r.o.Level, r.o.Resamples, r.o.Seed
+	rep.Cautions = slices.Clone(s.Cautions)
+	rep.Mean = measure.Watt(e / (r.to - r.from))
+	gaps := r.gaps()
+	r.relative = math.Hypot(s.Systematic, gaps/e)
+	u := r.uncertainty(e, float64(s.Work.Length()), []Span{s.Work})
+	rep.Truth = measure.Estimate{Energy: measure.Joule(e), U: measure.Joule(2 * u)}
+	if rep.Samples < 10 {
+		r.caution("the meter has %d samples within the work: far too few to be held against", rep.Samples)
+	}
+	if math.IsNaN(float64(s.Clock.OffsetU)) {
+		r.caution("nobody knows how far the meter's clock is off the host's: lags and the energies of short kernels may be anything")
+	}
+	return nil
+}
+
+// uncertainty is the standard uncertainty of the truth's energy over spans of a
+// total length: gains, offsets, and the clocks, which move all of the spans alike.
+func (r *run) uncertainty(energy, length float64, spans []Span) float64 {
+	v := math.Pow(r.relative*energy, 2) + math.Pow(float64(r.s.Offset)*length, 2)
+	if drift := r.s.Clock.DriftUPPM / 2e6; drift > 0 {
+		v += math.Pow(drift*energy, 2)
+	}
+	if r.shift > 0 {
+		var less, more float64
+		for _, s := range spans {
+			from, to := float64(s.From), float64(s.To)
+			less += r.truth.between(from-r.shift, to-r.shift)
+			more += r.truth.between(from+r.shift, to+r.shift)
+		}
+		for _, x := range []float64{less, more} {
+			if d := x - energy; !math.IsNaN(d) {
+				v += d * d / 2
+			}
+		}
+	}
+	return math.Sqrt(v)
+}
+
+// gaps returns the standard uncertainty of what was lost within the work: a line
+// bridges it, off by as much as the power varies.
+func (r *run) gaps() float64 {
+	h := (r.to - r.from) / float64(len(r.power))
+	watts := make([]float64, len(r.power))
+	for i, e := range r.power {
+		watts[i] = e / h
+	}
+	spread := stats.Deviations(watts, constant(float64(r.rep.Mean), len(watts)), nil).RMSE
+	var v float64
+	for _, g := range r.s.Gaps {
+		from, to := max(float64(g.From), r.from), min(float64(g.To), r.to)
+		if to > from {
+			r.rep.Lost += seconds(to - from)
+			v += math.Pow((to-from)*spread, 2)
+		}
+	}
+	return math.Sqrt(v)
+}
+
+func constant(v float64, n int) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = v
+	}
+	return out
+}
+
+func (r *run) caution(format string, a ...any) {
+	r.rep.Cautions = append(r.rep.Cautions, fmt.Sprintf(format, a...))
+}

@@ -1,0 +1,258 @@
+package validate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/floats"
+
+	"wattmark/analysis/stats"
+	"wattmark/measure"
+)
+
+// stand is a reading with the time that it stands for, from half way to the one
+// before it to half way to the one behind it, within the work.
+type stand struct {
+	from, to float64
+	power    float64
+}
+
+// stands places readings. A single one stands for all of the work. The first and
+// the last reach to the work's ends where they lie near.
+func (r *run) stands(list []Reading) (out []stand) {
+	if len(list) == 1 {
+		return []stand{{r.from, r.to, float64(list[0].Power)}}
+	}
+	for i, x := range list {
+		at := float64(x.At)
+		from, to := at-reach, at+reach
+		if i > 0 {
+			from = at - (at-float64(list[i-1].At))/2
+		}
+		if i+1 < len(list) {
+			to = at + (float64(list[i+1].At)-at)/2
+		}
+		from, to = max(from, r.from), min(to, r.to)
+		if to > from {
+			out = append(out, stand{from, to, float64(x.Power)})
+		}
+	}
+	return out
+}
+
+// judge holds one method against the truth.
+func (r *run) judge(m *Method) MethodReport {
+	nan := math.NaN()
+	out := MethodReport{
+		Name: m.Name, Note: m.Note, Energy: m.Energy, Own: !math.IsNaN(float64(m.Energy)), Agreement: Unknown,
+		ErrorPct: nan, Lo: nan, Hi: nan, late: nan, Block: seconds(nan), Lag: seconds(nan), LagU: seconds(nan), Correlation: nan,
+		Update: update(m.Readings),
+		Points: thin(m.Readings, r.columns[0], r.columns[len(r.columns)-1], 2*r.o.Columns),
+	}
+	said := ofReadings(r.truth.cuts, m.Readings, reach)
+	if !out.Own {
+		out.Energy = measure.Joule(said.between(r.from, r.to))
+	}
+	r.pointwise(&out, m)
+	r.energyOf(&out, m, said)
+	r.lagOf(&out, m, said)
+	return out
+}
+
+// pointwise compares the readings with the truth's means.
+func (r *run) pointwise(out *MethodReport, m *Method) {
+	var said, truth, weights []float64
+	for _, c := range r.stands(m.Readings) {
+		said = append(said, c.power)
+		truth = append(truth, r.truth.between(c.from, c.to)/(c.to-c.from))
+		weights = append(weights, c.to-c.from)
+	}
+	d := stats.Deviations(said, truth, weights)
+	out.Readings, out.MAPEPct, out.RMSE, out.Bias = d.N, d.MAPE, measure.Watt(d.RMSE), measure.Watt(d.Bias)
+}
+
+// energyOf fills in the error with its interval.
+func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
+	e, truth := float64(out.Energy), float64(r.rep.Truth.Energy)
+	if math.IsNaN(e) || math.IsInf(e, 0) {
+		out.Note = join(out.Note, silence(m, r))
+		return
+	}
+	ratio := e / truth
+	out.ErrorPct = 100 * (ratio - 1)
+	u := ratio * float64(r.rep.Truth.U) / truth
+	below, above := u, u
+	cells := said.cells(r.edges)
+	middle := len(cells) / 2
+	out.late = 100 * (floats.Sum(cells[middle:])/floats.Sum(r.power[middle:]) - 1)
+	i := slices.IndexFunc(cells, math.IsNaN)
+	if len(m.Readings) > 1 && i < 0 {
+		boot := r.bootstrap()
+		boot.Least = leastUpdates * float64(out.Update) / (r.to - r.from) * float64(len(cells))
+		b := boot.Ratio(cells, r.power)
+		if !math.IsNaN(b.Lo) {
+			below, above = math.Hypot(u, max(b.Point-b.Lo, 0)), math.Hypot(u, max(b.Hi-b.Point, 0))
+			out.Block = seconds(b.Block * (r.to - r.from) / float64(len(cells)))
+		}
+	} else {
+		out.Note = join(out.Note, "its interval holds the meter's uncertainty alone: there are no readings all along the work to resample")
+	}
+	out.Lo, out.Hi = out.ErrorPct-100*below, out.ErrorPct+100*above
+	out.Agreement = Reads
+	if out.Lo <= 0 && out.Hi >= 0 {
+		out.Agreement = Agrees
+	}
+}
+
+// leastUpdates is how many of the sensor's updates a block holds at least: within
+// one nothing is new.
+const leastUpdates = 2
+
+func (r *run) bootstrap() stats.Bootstrap {
+	return stats.Bootstrap{Resamples: r.o.Resamples, Level: r.o.Level, Seed: r.o.Seed}
+}
+
+// silence says why a method has no energy.
+func silence(m *Method, r *run) string {
+	switch n := len(m.Readings); {
+	case m.Note != "":
+		return "" // it says so itself
+	case n == 0:
+		return "it has no readings"
+	default:
+		return fmt.Sprintf("its readings lie from %.3f s to %.3f s and do not reach over the work, %.3f s to %.3f s",
+			float64(m.Readings[0].At), float64(m.Readings[n-1].At), r.from, r.to)
+	}
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}
+
+// least is the correlation below which no lag is told, alike how near another peak
+// may come to the highest.
+const (
+	leastCorrelation = 0.3
+	rivalry          = 0.95
+	mostLag          = 1.5 // seconds: half of the longest window of a sensor, and some more
+)
+
+// lagOf fills in by how much the readings trail the truth.
+func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
+	if len(m.Readings) < 4 {
+		out.LagNote = "too few readings"
+		return
+	}
+	truth, reads := r.truth.cells(r.wide), said.cells(r.wide)
+	h := (r.to - r.from) / float64(len(r.edges)-1)
+	truth = smooth(truth, int(math.Round(float64(out.Update)/h)))
+	from, to := overlap(truth, reads, len(r.wide)/2)
+	most := int(min(mostLag, float64(to-from)*h/3) / h)
+	d := stats.Lag(reads[from:to], truth[from:to], most, r.bootstrap())
+	out.Correlation = d.Correlation
+	switch {
+	case !(d.Correlation >= leastCorrelation):
+		out.LagNote = "the readings do not follow the power"
+		return
+	case math.IsNaN(d.U):
+		out.LagNote = fmt.Sprintf("the readings follow best at the end of what was searched, ±%v: too little changed to tell", seconds(float64(most)*h))
+		return
+	case d.Rival >= rivalry*d.Correlation:
+		out.LagNote = "the load repeats itself: the lag may be longer or shorter by its period"
+	}
+	// One edge is seen no better than the readings' distance; many edges at phases
+	// of chance by the root of their number.
+	seen := float64(out.Update) / math.Sqrt(12*edges(truth[from:to]))
+	u := max(d.U*h, seen)
+	if 2*u > mostLag/4 {
+		out.LagNote = fmt.Sprintf("too little changed to tell it within %v", seconds(mostLag/4))
+		return
+	}
+	if math.IsNaN(u) {
+		out.LagNote = "it has too few readings to tell"
+		return
+	}
+	out.Lag, out.LagU = seconds(d.Lag*h), seconds(2*math.Hypot(u, r.shift))
+}
+
+// smooth returns the means over an odd number of cells around each, about as many
+// as said: a sensor is not asked to follow what is faster than its updates. Where
+// they reach beyond the ends it is NaN.
+func smooth(x []float64, cells int) []float64 {
+	half := cells / 2
+	if half < 1 {
+		return x
+	}
+	out := constant(math.NaN(), len(x))
+	var sum float64
+	bad := 0
+	add := func(v float64, sign int) {
+		if math.IsNaN(v) {
+			bad += sign
+		} else {
+			sum += float64(sign) * v
+		}
+	}
+	for i, v := range x {
+		add(v, 1)
+		if i > 2*half {
+			add(x[i-2*half-1], -1)
+		}
+		if i >= 2*half && bad == 0 {
+			out[i-half] = sum / float64(2*half+1)
+		}
+	}
+	return out
+}
+
+// overlap is the stretch around the middle in which both series have values.
+func overlap(a, b []float64, middle int) (from, to int) {
+	from, to = middle, middle
+	for from > 0 && !math.IsNaN(a[from-1]+b[from-1]) {
+		from--
+	}
+	for to < len(a) && !math.IsNaN(a[to]+b[to]) {
+		to++
+	}
+	return from, to
+}
+
+// edges is how many steps share a series' changes: the participation ratio.
+func edges(x []float64) float64 {
+	var sum, squares float64
+	for i := 1; i < len(x); i++ {
+		g := (x[i] - x[i-1]) * (x[i] - x[i-1])
+		sum += g
+		squares += g * g
+	}
+	if squares == 0 {
+		return 1
+	}
+	return max(1, sum*sum/squares)
+}
+
+// fewChanges tell nothing of how often a sensor has a new value: a steady load has few.
+const fewChanges = 5
+
+// update is the median time between changes of value, NaN where there are few.
+func update(r []Reading) measure.Seconds {
+	var apart []float64
+	last := -1
+	for i := 1; i < len(r); i++ {
+		if r[i].Power == r[i-1].Power {
+			continue
+		}
+		if last >= 0 {
+			apart = append(apart, float64(r[i].At-r[last].At))
+		}
+		last = i
+	}
+	if len(apart) < fewChanges {
+		return seconds(math.NaN())
+	}
+	return seconds(stats.Median(apart))
+}

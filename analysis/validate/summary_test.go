@@ -1,0 +1,69 @@
+package validate
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"wattmark/measure"
+)
+
+func judged(gpu, driver, name string, truth float64, errs map[string]float64) *Report {
+	r := &Report{Name: name, GPU: gpu, Driver: driver, Truth: measure.Estimate{Energy: measure.Joule(truth)}}
+	for _, m := range []string{"mtsm", "papi"} {
+		e, ok := errs[m]
+		x := MethodReport{Name: m, ErrorPct: e, Energy: measure.Joule(truth * (1 + e/100)), Lo: e - 1, Hi: e + 1, Agreement: Reads}
+		if math.Abs(e) <= 1 {
+			x.Agreement = Agrees
+		}
+		if !ok {
+			x = MethodReport{Name: m, Agreement: Unknown, ErrorPct: math.NaN()}
+		}
+		r.Methods = append(r.Methods, x)
+	}
+	return r
+}
+
+func TestSummarise(t *testing.T) {
+	s := Summarise([]*Report{
+		judged("A", "1", "x", 100, map[string]float64{"mtsm": 3, "papi": 10}),
+		judged("A", "1", "y", 200, map[string]float64{"mtsm": -1, "papi": -20}),
+		judged("B", "2", "z", 50, map[string]float64{"mtsm": 4}),
+	}, Options{})
+	if s.Subjects != 3 || len(s.Lines) != 2+2+1 {
+		t.Fatalf("%+v", s)
+	}
+	m := s.Lines[0]
+	if m.Method != "mtsm" || m.GPU != "" || m.N != 3 || m.Agreeing != 1 || m.WorstName != "z" || m.WorstPct != 4 {
+		t.Errorf("%+v", m)
+	}
+	around(t, "mean", m.MeanErrorPct, 2, 1e-9)
+	around(t, "MAPE", m.MAPEPct, 8.0/3, 1e-9)
+	around(t, "RMSE in per cent", m.RMSEPct, math.Sqrt((9+1+16)/3.0), 1e-9)
+	around(t, "RMSE in joules", float64(m.RMSE), math.Sqrt((9+4+4)/3.0), 1e-9)
+	if p := s.Lines[1]; p.Method != "papi" || p.N != 2 || !math.IsNaN(p.Lo) {
+		t.Errorf("%+v", p)
+	}
+	if a, b := s.Lines[2], s.Lines[4]; a.GPU != "A" || a.N != 2 || b.GPU != "B" || b.Driver != "2" || b.N != 1 {
+		t.Errorf("%+v, %+v", a, b)
+	}
+}
+
+// The interval of a mean error holds the method's own in 93 to 97 % of the cases.
+func TestSummaryCoverage(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	in := 0
+	const times = 1000
+	for i := range times {
+		var list []*Report
+		for range 12 {
+			list = append(list, judged("A", "1", "x", 100, map[string]float64{"mtsm": 5 + 3*rng.NormFloat64()}))
+		}
+		if l := Summarise(list, Options{Resamples: 300, Seed: uint64(i)}).Lines[0]; l.Lo <= 5 && 5 <= l.Hi {
+			in++
+		}
+	}
+	if share := 100 * float64(in) / times; share < 93 || share > 97 {
+		t.Errorf("held in %.1f %%", share)
+	}
+}

@@ -1,0 +1,442 @@
+package validate
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"wattmark/measure"
+)
+
+// world is a load with a known power, that a meter and sensors look at.
+type world struct {
+	power func(t float64) float64
+	rate  float64 // of the meter
+	from  float64 // of its samples
+	to    float64
+	noise float64
+	rng   *rand.Rand
+}
+
+// truth yields the meter's samples.
+func (w world) truth() iter.Seq2[Sample, error] {
+	return func(yield func(Sample, error) bool) {
+		n := int((w.to - w.from) * w.rate)
+		for i := range n + 1 {
+			at := w.from + float64(i)/w.rate
+			p := w.power(at)
+			if w.noise > 0 {
+				p += w.noise * w.rng.NormFloat64()
+			}
+			if !yield(Sample{measure.Seconds(at), measure.Watt(p)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// sensor reads the mean of the power over a window before each update, polled.
+func (w world) sensor(poll, update, window, phase, gain float64) (out []Reading) {
+	for at := w.from; at <= w.to; at += poll {
+		u := math.Floor((at-phase)/update)*update + phase
+		const steps = 200
+		var sum float64
+		for i := range steps {
+			sum += w.power(u - window*(float64(i)+0.5)/steps)
+		}
+		out = append(out, Reading{measure.Seconds(at), measure.Watt(gain * sum / steps)})
+	}
+	return out
+}
+
+// square is 400 W and 100 W in turn, each for half of a period, within the work.
+func square(period, from, to float64) func(float64) float64 {
+	return func(t float64) float64 {
+		if t < from || t >= to || math.Mod(t-from, period) >= period/2 {
+			return 100
+		}
+		return 400
+	}
+}
+
+var nan = measure.Joule(math.NaN())
+
+// alternating is a subject of 5 s of pulses that an instant field sees the rest of.
+func alternating() Subject {
+	w := world{power: square(0.1, 0, 5), rate: 10000, from: -1.5, to: 6}
+	s := Subject{
+		Name: "pulses", GPU: "model card", Driver: "1", Truth: w.truth(), Work: Span{0, 5}, Systematic: 0.002,
+		Methods: []Method{
+			{Name: "instant", Readings: w.sensor(0.01, 0.1, 0.025, 0, 1), Energy: nan},
+			{Name: "average", Readings: w.sensor(0.01, 0.1, 1, 0, 1), Energy: nan},
+			{Name: "counter", Energy: 1252, Readings: w.sensor(0.1, 0.1, 0.1, 0, 1)},
+			{Name: "papi", Energy: 1200, Readings: []Reading{{5.001, 240}}},
+		},
+	}
+	for i := range 50 {
+		at := measure.Seconds(float64(i) * 0.1)
+		s.Kernels = append(s.Kernels, Kernel{"pulse", Span{at, at + 0.05}})
+	}
+	return s
+}
+
+func validateOK(t *testing.T, s Subject, o Options) *Report {
+	t.Helper()
+	r, err := Run(t.Context(), s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func around(t *testing.T, what string, got, want, within float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= within) {
+		t.Errorf("%s is %.6g, want %.6g within %.2g", what, got, want, within)
+	}
+}
+
+func TestAlternatingLoad(t *testing.T) {
+	r := validateOK(t, alternating(), Options{Seed: 1})
+	around(t, "energy", float64(r.Truth.Energy), 1250, 0.2)
+	around(t, "its U", float64(r.Truth.U), 2*0.002*1250, 0.02)
+	around(t, "mean", float64(r.Mean), 250, 0.05)
+	around(t, "peak", float64(r.Peak), 400, 0)
+	if !(r.Alternation > 0.95) || !(r.Swing > 0.5) {
+		t.Errorf("alternation %v, swing %v", r.Alternation, r.Swing)
+	}
+	instant, average, counter, papi := &r.Methods[0], &r.Methods[1], &r.Methods[2], &r.Methods[3]
+	// It sees the last 25 ms of every period, which are rest; at the very first update,
+	// what came before.
+	around(t, "instant", instant.ErrorPct, -60, 0.1)
+	around(t, "its bias", float64(instant.Bias), -150, 0.2)
+	around(t, "its RMSE", float64(instant.RMSE), math.Sqrt(300*300/2), 12)
+	around(t, "the average's update", float64(average.Update), 0.1, 0.001)
+	if !math.IsNaN(float64(instant.Update)) {
+		t.Errorf("a steady reading is said to have updates every %v", instant.Update)
+	}
+	if instant.Agreement != Reads || instant.Hi > -58 || instant.Lo < -62 {
+		t.Errorf("instant: %+v", instant)
+	}
+	// The mean of a second rises over the first: half of a second's 150 W is missed.
+	around(t, "instant's blocks, in periods", float64(instant.Block)/0.1, math.Round(float64(instant.Block)/0.1), 1e-6)
+	around(t, "average", average.ErrorPct, -100*(0.5+0.05)*150/1250, 0.2)
+	around(t, "counter", counter.ErrorPct, 0.16, 0.02)
+	if counter.Agreement != Agrees || !counter.Own || average.Own {
+		t.Errorf("counter %+v, average %+v", counter, average)
+	}
+	around(t, "papi", papi.ErrorPct, -4, 0.02)
+	around(t, "papi's U", papi.ErrorPct-papi.Lo, 0.4*0.96, 0.01)
+	around(t, "papi's bias", float64(papi.Bias), -10, 0.05)
+	for _, want := range []string{"instant reads 60.00 ± ", "low over this work: do not use it for kernels that alternate", "counter is within the uncertainty"} {
+		if !strings.Contains(r.Verdict, want) {
+			t.Errorf("%q is not in %q", want, r.Verdict)
+		}
+	}
+	if len(r.Kernels) != 1 || r.Kernels[0].Launches != 50 {
+		t.Fatalf("%+v", r.Kernels)
+	}
+	k := r.Kernels[0]
+	around(t, "kernels' energy", float64(k.Truth.Energy), 1000, 1)
+	around(t, "kernels' time", float64(k.Busy), 2.5, 1e-9)
+	around(t, "instant of the kernels", k.Methods[0].ErrorPct, -75, 0.2)
+}
+
+// A sensor that trails the power by a known time is found to.
+func TestLag(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	within := 0
+	const times = 30
+	for range times {
+		edges := []float64{-2}
+		for edges[len(edges)-1] < 8 {
+			edges = append(edges, edges[len(edges)-1]+0.15+0.5*rng.ExpFloat64())
+		}
+		w := world{rate: 2000, from: -2, to: 8, power: func(t float64) float64 {
+			n := 0
+			for n < len(edges) && edges[n] <= t {
+				n++
+			}
+			return 100 + 200*float64(n%2)
+		}}
+		// The mean of the window lies half of it before its update, and is held for an
+		// update: half of that late, too.
+		window, update := 0.025, 0.02+0.08*rng.Float64()
+		want := window/2 + update/2
+		r := validateOK(t, Subject{
+			Name: "lag", Truth: w.truth(), Work: Span{0, 6}, Clock: Clock{OffsetU: 1e-4},
+			Methods: []Method{{Name: "instant", Readings: w.sensor(0.002, update, window, rng.Float64(), 1), Energy: nan}},
+		}, Options{Resamples: 200})
+		m := &r.Methods[0]
+		if !(math.Abs(float64(m.Lag)-want) < 0.03) || m.LagNote != "" {
+			t.Errorf("lag %v ± %v (%s), want %v", m.Lag, m.LagU, m.LagNote, measure.Seconds(want))
+		}
+		if math.Abs(float64(m.Lag)-want) <= float64(m.LagU) {
+			within++
+		}
+	}
+	if within < times*8/10 {
+		t.Errorf("within U in %d of %d", within, times)
+	}
+	t.Logf("within U in %d of %d", within, times)
+}
+
+// autoregressive is a power that wanders, one value a millisecond.
+func autoregressive(rng *rand.Rand, n int, tau, mean, sd float64) []float64 {
+	phi := math.Exp(-1 / tau)
+	x, v := make([]float64, n), sd*rng.NormFloat64()
+	for i := range x {
+		x[i] = mean + v
+		v = phi*v + sd*math.Sqrt(1-phi*phi)*rng.NormFloat64()
+	}
+	return x
+}
+
+// The interval of an error holds what the sensor is off by in the long run in 93 to
+// 97 % of the cases, for noise that depends on itself, with the meter's own gain in
+// error by as much as it states.
+func TestErrorCoverage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of validations")
+	}
+	const times, n = 600, 1000
+	for _, c := range []struct {
+		name      string
+		tau, gain float64 // of the noise, in ms; of the sensor
+		u         float64 // of the meter
+	}{{"noise alone", 4, 0.9, 0}, {"noise and the meter's gain", 4, 1.05, 0.003}} {
+		rng := rand.New(rand.NewPCG(3, uint64(c.tau)))
+		in := 0
+		for i := range times {
+			p, e := autoregressive(rng, n+1, 20, 300, 30), autoregressive(rng, n+1, c.tau, 0, 15)
+			off := 1 + c.u*rng.NormFloat64()
+			s := Subject{Name: "noise", Work: Span{0, n / 1e3}, Systematic: c.u}
+			m := Method{Name: "sensor", Energy: nan}
+			for k := range p {
+				m.Readings = append(m.Readings, Reading{measure.Seconds(float64(k) / 1e3), measure.Watt(c.gain*p[k] + e[k])})
+			}
+			s.Truth = func(yield func(Sample, error) bool) {
+				for k := range p {
+					if !yield(Sample{measure.Seconds(float64(k) / 1e3), measure.Watt(off * p[k])}, nil) {
+						return
+					}
+				}
+			}
+			s.Methods = []Method{m}
+			r := validateOK(t, s, Options{Resamples: 250, Seed: uint64(i), Columns: 10})
+			if want := 100 * (c.gain - 1); r.Methods[0].Lo <= want && want <= r.Methods[0].Hi {
+				in++
+			}
+		}
+		share := 100 * float64(in) / times
+		if share < 93 || share > 97 {
+			t.Errorf("%s: held in %.1f %%", c.name, share)
+		}
+		t.Logf("%s: held in %.1f %%", c.name, share)
+	}
+}
+
+// What moves the window's ends moves the truth's energy, and a steady end does not.
+func TestClockUncertainty(t *testing.T) {
+	step := func(t float64) float64 {
+		if t < 1 {
+			return 100
+		}
+		return 300
+	}
+	w := world{power: step, rate: 10000, from: -1, to: 3}
+	s := Subject{
+		Name: "step", Truth: w.truth(), Work: Span{0.5, 2}, Clock: Clock{OffsetU: 0.02},
+		Methods: []Method{{Name: "x", Readings: w.sensor(0.01, 0.01, 0.01, 0, 1), Energy: nan}},
+	}
+	r := validateOK(t, s, Options{})
+	around(t, "U", float64(r.Truth.U), 0.02*200, 0.01) // both ends move alike: 10 ms · (300 − 100) W, twice
+	s.Truth, s.Clock = w.truth(), Clock{OffsetU: measure.Seconds(math.NaN())}
+	if r := validateOK(t, s, Options{}); r.Truth.U != 0 || len(r.Cautions) != 1 || !strings.Contains(r.Cautions[0], "clock") {
+		t.Errorf("U %v, cautions %q", r.Truth.U, r.Cautions)
+	}
+	s.Truth, s.Clock, s.Gaps = w.truth(), Clock{}, []Span{{1.5, 1.6}, {5, 6}}
+	r = validateOK(t, s, Options{})
+	spread := math.Sqrt(2.0/9) * 200 // a third of the work at 100 W
+	around(t, "U of a gap", float64(r.Truth.U), 2*0.1*spread, 0.1)
+	around(t, "lost", float64(r.Lost), 0.1, 1e-9)
+}
+
+func TestMissingRails(t *testing.T) {
+	s := alternating()
+	s.Missing = []string{"slot_3v3"}
+	r := validateOK(t, s, Options{})
+	if !strings.Contains(r.Verdict, "the meter does not see slot_3v3, so that true errors lie up to 4.3 % lower") {
+		t.Error(r.Verdict)
+	}
+	around(t, "bound", float64(r.MissingPower), 10.8, 0)
+	s = alternating()
+	s.Missing = []string{"slot 12 V", "pcie_3v3", "aux_12v_2"}
+	r = validateOK(t, s, Options{})
+	if got := []float64{float64(r.Missing[0].Most), float64(r.Missing[1].Most)}; got[0] != 71.3 || got[1] != 10.8 || !math.IsNaN(float64(r.Missing[2].Most)) {
+		t.Errorf("%+v", r.Missing)
+	}
+	if !math.IsNaN(float64(r.MissingPower)) || !strings.Contains(r.Verdict, "by what nothing bounds") {
+		t.Errorf("%v: %s", r.MissingPower, r.Verdict)
+	}
+}
+
+// gain is a corrector that divides by a gain.
+type gain float64
+
+func (g gain) Correct(_ context.Context, m Method, _ Span) (Method, bool, error) {
+	if m.Name != "instant" {
+		return Method{}, false, nil
+	}
+	out := Method{Name: "instant, corrected", Energy: nan}
+	for _, r := range m.Readings {
+		out.Readings = append(out.Readings, Reading{r.At, r.Power / measure.Watt(g)})
+	}
+	return out, true, nil
+}
+
+type failing struct{}
+
+func (failing) Correct(context.Context, Method, Span) (Method, bool, error) {
+	return Method{}, false, errors.New("no profile")
+}
+
+func TestCorrectors(t *testing.T) {
+	r := validateOK(t, alternating(), Options{Correctors: []Corrector{gain(0.4)}})
+	if len(r.Methods) != 5 || r.Methods[1].Name != "instant, corrected" {
+		t.Fatalf("%+v", r.Methods)
+	}
+	around(t, "corrected", r.Methods[1].ErrorPct, 0, 0.3)
+	if _, err := Run(t.Context(), alternating(), Options{Correctors: []Corrector{failing{}}}); !errors.Is(err, ErrSubject) || !strings.Contains(err.Error(), "no profile") {
+		t.Error(err)
+	}
+}
+
+// The same subject gives the same report, and another seed another interval.
+func TestSeed(t *testing.T) {
+	a, b, c := validateOK(t, alternating(), Options{Seed: 3}), validateOK(t, alternating(), Options{Seed: 3}), validateOK(t, alternating(), Options{Seed: 4})
+	if a.Methods[1].Lo != b.Methods[1].Lo || a.Methods[1].Lo == c.Methods[1].Lo {
+		t.Errorf("%v, %v, %v", a.Methods[1].Lo, b.Methods[1].Lo, c.Methods[1].Lo)
+	}
+}
+
+func TestSilentMethods(t *testing.T) {
+	s := alternating()
+	s.Methods = []Method{
+		{Name: "none", Energy: nan},
+		{Name: "told", Energy: nan, Note: "no reading fell into 5 s"},
+		{Name: "late", Energy: nan, Readings: []Reading{{4, 250}, {4.5, 250}, {5, 250}}},
+	}
+	r := validateOK(t, s, Options{})
+	for i, want := range []string{"it has no readings", "no reading fell into 5 s", "do not reach over the work"} {
+		if m := &r.Methods[i]; m.Agreement != Unknown || !math.IsNaN(m.ErrorPct) || !strings.Contains(m.Note, want) {
+			t.Errorf("%+v", m)
+		}
+	}
+	if r.Verdict != "no method says what this work took" {
+		t.Error(r.Verdict)
+	}
+}
+
+func list(samples ...Sample) iter.Seq2[Sample, error] {
+	return func(yield func(Sample, error) bool) {
+		for _, s := range samples {
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		name string
+		edit func(*Subject)
+		want string
+	}{
+		{"no truth", func(s *Subject) { s.Truth = nil }, "no samples of a meter"},
+		{"no samples", func(s *Subject) { s.Truth = list() }, "0 samples"},
+		{"one sample", func(s *Subject) { s.Truth = list(Sample{1, 2}) }, "1 samples"},
+		{"no length", func(s *Subject) { s.Work = Span{2, 2} }, "no length"},
+		{"backwards", func(s *Subject) { s.Work = Span{3, 2} }, "no length"},
+		{"no window", func(s *Subject) { s.Work = Span{0, measure.Seconds(math.NaN())} }, "give it a window"},
+		{"elsewhere", func(s *Subject) { s.Work = Span{100, 105} }, "choose a work within the samples"},
+		{"dark", func(s *Subject) { s.Truth = list(Sample{-2, 0}, Sample{8, 0}) }, "check its wiring"},
+		{"no methods", func(s *Subject) { s.Methods = nil }, "without --no-methods"},
+		{"no name", func(s *Subject) { s.Methods[1].Name = "" }, "no name"},
+		{"NaN sample", func(s *Subject) { s.Truth = list(Sample{-2, 1}, Sample{3, measure.Watt(math.NaN())}) }, "sample 2: NaN W"},
+		{"samples out of order", func(s *Subject) { s.Truth = list(Sample{-2, 1}, Sample{3, 1}, Sample{2.5, 1}) }, "sort the samples"},
+		{"NaN reading", func(s *Subject) { s.Methods[0].Readings[4].Power = measure.Watt(inf) }, "method instant: reading 5"},
+		{"readings out of order", func(s *Subject) { s.Methods[0].Readings[4].At = 99 }, "sort the readings"},
+		{"uncertainty", func(s *Subject) { s.Systematic = -1 }, "uncertainty"},
+		{"offset", func(s *Subject) { s.Offset = measure.Watt(inf) }, "uncertainty"},
+		{"kernel", func(s *Subject) { s.Kernels[3].To = s.Kernels[3].From - 1 }, "kernel 4 (pulse)"},
+		{"gap", func(s *Subject) { s.Gaps = []Span{{2, 1}} }, "gap 1"},
+	} {
+		s := alternating()
+		c.edit(&s)
+		_, err := Run(t.Context(), s, Options{})
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "pulses: ") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	s, lost := alternating(), errors.New("disk is gone")
+	s.Truth = func(yield func(Sample, error) bool) { yield(Sample{}, lost) }
+	if _, err := Run(t.Context(), s, Options{}); !errors.Is(err, lost) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, alternating(), Options{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// Memory does not grow with the meter's samples: ten times as many cost no more
+// allocations.
+func TestFlatMemory(t *testing.T) {
+	run := func(rate float64) float64 {
+		w := world{power: func(float64) float64 { return 100 }, rate: rate, from: -1, to: 3}
+		readings := w.sensor(0.01, 0.1, 0.1, 0, 1)
+		return testing.AllocsPerRun(2, func() {
+			validateOK(t, Subject{Name: "x", Truth: w.truth(), Work: Span{0, 2}, Methods: []Method{{Name: "m", Readings: readings, Energy: nan}}}, Options{Resamples: 100})
+		})
+	}
+	if few, many := run(5e3), run(5e4); many > few+20 {
+		t.Errorf("%v allocations for 20 000 samples, %v for 200 000", few, many)
+	}
+}
+
+func BenchmarkMillionSamples(b *testing.B) {
+	w := world{power: square(0.1, 0, 48), rate: 20000, from: -1, to: 49}
+	s := Subject{Name: "x", Work: Span{0, 48}}
+	for _, n := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		s.Methods = append(s.Methods, Method{Name: n, Readings: w.sensor(0.01, 0.1, 0.025, 0, 1), Energy: nan})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Truth = w.truth()
+		if _, err := Run(b.Context(), s, Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTruth is the pass over the samples alone.
+func BenchmarkTruth(b *testing.B) {
+	cuts := ticks(0, 48, 100000)
+	b.ReportAllocs()
+	for b.Loop() {
+		c := newCumulative(cuts)
+		for i := range 1_000_000 {
+			if err := c.add(Sample{measure.Seconds(float64(i) * 48e-6), 100}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

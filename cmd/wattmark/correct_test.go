@@ -1,0 +1,217 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/analysis/sensor"
+	"wattmark/store"
+)
+
+// modelFile writes what a modelled K20 reads into a file.
+func modelFile(t *testing.T, args ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "k20.csv")
+	out := inside(t, append([]string{"correct", "model"}, args...)...).ok(t).out
+	if err := os.WriteFile(path, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func corrected(t *testing.T, args ...string) correctionReport {
+	t.Helper()
+	var r correctionReport
+	object(t, inside(t, append([]string{"correct", "--json"}, args...)...).ok(t).out, &r)
+	return r
+}
+
+// Twice the time is 8 % more than twice the energy as read, and twice corrected.
+func TestCorrectDoublesWithTheTime(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	svg := filepath.Join(t.TempDir(), "k20.svg")
+	once := corrected(t, "--readings", modelFile(t), "--preset", "k20", "--svg", svg)
+	twice := corrected(t, "--readings", modelFile(t, "--length", "10.692s"), "--preset", "k20")
+	if len(once.Work) != 1 || len(twice.Work) != 1 {
+		t.Fatalf("%d and %d pieces of work", len(once.Work), len(twice.Work))
+	}
+	if relative(*once.Work[0].RawJ, 732) > 0.002 || relative(*twice.Work[0].RawJ, 1579) > 0.002 {
+		t.Errorf("as read %.2f J and %.2f J; the paper has 732 J and 1579 J", *once.Work[0].RawJ, *twice.Work[0].RawJ)
+	}
+	if relative(*once.TotalJ, 158.47*5.346) > 0.005 || relative(*twice.TotalJ / *once.TotalJ, 2) > 0.005 {
+		t.Errorf("corrected %.2f J and %.2f J", *once.TotalJ, *twice.TotalJ)
+	}
+	if math.Abs(*once.TotalJ-158.47*5.346) > *once.TotalUJ || *once.TotalUJ > 5 {
+		t.Errorf("%.2f J ± %.2f J", *once.TotalJ, *once.TotalUJ)
+	}
+	var kinds []string
+	for _, p := range once.Phases {
+		kinds = append(kinds, p.Kind)
+	}
+	if got := strings.Join(kinds, ", "); got != "idle, kernel, decay, active idle, steps, idle" {
+		t.Errorf("phases %s", got)
+	}
+	picture, err := os.ReadFile(svg)
+	if err != nil || !strings.Contains(string(picture), "power / W") || !strings.Contains(string(picture), "active idle") {
+		t.Errorf("picture: %v", err)
+	}
+	text := inside(t, "correct", "--readings", modelFile(t), "--preset", "k20").ok(t).out
+	for _, want := range []string{"active idle", "52.5 W", "731.99 J", "847.18 J"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in what it prints:\n%s", want, text)
+		}
+	}
+}
+
+// nvidia-smi's CSV is taken, the level is found in it, and a short kernel warned of.
+func TestCorrectTakesNvidiaSmi(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	rows, err := csv.NewReader(strings.NewReader(inside(t, "correct", "model").ok(t).out)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{"timestamp, power.draw [W]"}
+	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	next := 0.0
+	for _, r := range rows[1:] {
+		at, err := strconv.ParseFloat(r[0], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at < next {
+			continue
+		}
+		next = at + 0.013
+		lines = append(lines, fmt.Sprintf("%s, %s", begin.Add(time.Duration(at*1e9)).Format("2006/01/02 15:04:05.000"), r[1]))
+	}
+	path := filepath.Join(t.TempDir(), "smi.csv")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := corrected(t, "--readings", path, "--tau", "833ms", "--tau-u", "10ms", "--slope", "five-point")
+	if r.Field != "power.draw" || len(r.Work) != 1 || relative(*r.TotalJ, 158.47*5.346) > 0.01 {
+		t.Errorf("%s: %d pieces of work, %v J", r.Field, len(r.Work), *r.TotalJ)
+	}
+	if r.Level == nil || math.Abs(r.Level.ActiveW-52.5) > 1 {
+		t.Errorf("level %+v", r.Level)
+	}
+	short := corrected(t, "--readings", modelFile(t, "--length", "107ms"), "--preset", "k20power")
+	if len(short.Work) != 1 || len(short.Work[0].Warnings) == 0 || !strings.Contains(short.Work[0].Warnings[0], "want 10") {
+		t.Errorf("a kernel of 107 ms: %+v", short.Work)
+	}
+	inside(t, "correct", "--readings", path, "--field", "power.draw.instant", "--tau", "1s").fails(t, exitFailed, "there are power.draw")
+}
+
+func TestCorrectFits(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	path := modelFile(t, "--length", "12s")
+	for _, more := range [][]string{nil, {"--from", "2", "--to", "14"}} {
+		var f fitReport
+		object(t, inside(t, append([]string{"correct", "fit", "--json", "--readings", path}, more...)...).ok(t).out, &f)
+		if math.Abs(f.ConstantS-0.8333) > max(*f.UConstantS, 0.01) || *f.UConstantS > 0.05 {
+			t.Errorf("%v: %v s ± %v s", more, f.ConstantS, *f.UConstantS)
+		}
+	}
+	two := modelFile(t, "--length", "1.294s", "--runs", "2", "--gap", "1.215s")
+	var f fitReport
+	object(t, inside(t, "correct", "fit", "--json", "--readings", two, "--run", "2..3.294", "--run", "4.509..5.803").ok(t).out, &f)
+	if math.Abs(f.ConstantS-0.8333) > 0.01 {
+		t.Errorf("by two runs: %v s", f.ConstantS)
+	}
+	inside(t, "correct", "fit", "--readings", two, "--run", "2-3").fails(t, exitUsage, "2.0..7.35")
+	inside(t, "correct", "fit", "--readings", two, "--run", "2..3").fails(t, exitFailed, "twice")
+}
+
+func TestCorrectRefuses(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	path := modelFile(t, "--length", "200ms")
+	bad := filepath.Join(t.TempDir(), "bad.csv")
+	if err := os.WriteFile(bad, []byte("time_s,power_w\n0,1\n1,much\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"", exitUsage, "TASK"},
+		{"1 --readings x --tau 1s", exitUsage, "TASK"},
+		{"one --tau 1s", exitUsage, "not a task number"},
+		{"--readings " + path, exitUsage, "one of --preset"},
+		{"--readings " + path + " --tau 1s --preset k20", exitUsage, "one of --preset"},
+		{"--readings " + path + " --preset k80", exitUsage, "k20power"},
+		{"--readings " + path + " --window 1s", exitUsage, "--period"},
+		{"--readings " + path + " --tau 1s --slope steep", exitUsage, "savitzky-golay"},
+		{"--readings " + path + " --tau 1s --from 2", exitUsage, "--to"},
+		{"--readings " + path + " --tau 1s --from 3 --to 2", exitUsage, "after it began"},
+		{"--readings " + path + " --tau 1s --from 1 --to 99", exitFailed, "do not cover"},
+		{"--readings " + bad + " --tau 1s", exitFailed, "line 3"},
+		{"--readings none.csv --tau 1s", exitFailed, "no such file"},
+		{"1 --tau 1s --db none.db", exitNotFound, "no task database"},
+	} {
+		inside(t, append([]string{"correct"}, strings.Fields(c.args)...)...).fails(t, c.code, c.want)
+	}
+}
+
+// A task's corrected variants stand beside the other methods, once.
+func TestCorrectATask(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	path := filepath.Join(t.TempDir(), "power.db")
+	var task report
+	object(t, inside(t, "demo", "--json", "--duration", "1s", "--db", path).ok(t).out, &task)
+	run := func(args ...string) (out taskCorrection) {
+		object(t, inside(t, append([]string{"correct", "1", "--json", "--db", path}, args...)...).ok(t).out, &out)
+		return out
+	}
+	average := run("--field", "average", "--window", "1s", "--period", "100ms")
+	if len(average.Methods) != 2 || average.Methods[0].Method != "average deconvolved" || average.Methods[0].EnergyJ == nil {
+		t.Fatalf("%+v", average)
+	}
+	if relative(*average.Methods[0].EnergyJ, *task.EnergyJ) > 0.1 || *average.RawJ > 0.95**task.EnergyJ {
+		t.Errorf("meter %.1f J, as read %.1f J, deconvolved %.1f J", *task.EnergyJ, *average.RawJ, *average.Methods[0].EnergyJ)
+	}
+	putProfile(t, path, "fast", sensor.Profile{Field: "instant", Model: sensor.Boxcar, Period: 0.1, Window: 0.025, Gain: 1})
+	instant := run("--profile", "fast")
+	if m := instant.Methods[0]; m.EnergyJ != nil || !strings.Contains(m.Note, "a bound: seen 2") {
+		t.Errorf("a sensor that looks a quarter of the time: %+v", m)
+	}
+	run("--field", "average", "--window", "1s", "--period", "100ms")
+	run("--field", "usage", "--tau", "50ms", "--no-store")
+	var shown report
+	object(t, inside(t, "show", "1", "--db", path, "--json").ok(t).out, &shown)
+	if n := len(shown.Methods); n != len(task.Methods)+4 {
+		t.Errorf("%d methods, before %d: want four more", n, len(task.Methods))
+	}
+	inside(t, "correct", "1", "--db", path, "--profile", "slow").fails(t, exitNotFound, "there are fast")
+	inside(t, "correct", "1", "--db", path, "--tau", "1s", "--field", "power.draw").fails(t, exitFailed, "no readings of power.draw")
+	inside(t, "correct", "2", "--db", path, "--tau", "1s").fails(t, exitNotFound, "no task 2")
+}
+
+func putProfile(t *testing.T, path, name string, p sensor.Profile) {
+	t.Helper()
+	content, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.PutAnalysis(t.Context(), store.Analysis{Kind: sensor.Kind, Name: name, Made: time.Now(), Maker: "test", Content: content}); err != nil {
+		t.Fatal(err)
+	}
+}

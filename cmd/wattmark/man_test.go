@@ -1,0 +1,68 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// asText takes a page's own language off it, as far as words go.
+var asText = strings.NewReplacer(`\-`, "-", `\(aq`, "'", `\(ga`, "`", `\(dq`, `"`, `\fB`, "", `\fP`, "", `\fR`, "", `\fI`, "", `\[la]`, "<", `\[ra]`, ">", `\&`, "", `\\`, `\`, `\e`, `\`)
+
+var word = regexp.MustCompile(`[\pL\d_.*<>=/:-]{4,}`)
+
+// Every command has its page, with every flag and every word of its help.
+func TestManualPages(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "man1")
+	inside(t, "man", dir).ok(t)
+	a := &app{streams: streams{}}
+	root := a.root()
+	var check func(*cobra.Command)
+	pages := []string{}
+	check = func(c *cobra.Command) {
+		path := filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1")
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		pages = append(pages, path)
+		page := asText.Replace(string(raw))
+		for _, w := range word.FindAllString(c.Short+" "+c.Long+" "+c.Example, -1) {
+			if !strings.Contains(page, w) {
+				t.Errorf("%s lacks %q", filepath.Base(path), w)
+			}
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden && !strings.Contains(page, "--"+f.Name) {
+				t.Errorf("%s lacks --%s", filepath.Base(path), f.Name)
+			}
+		})
+		if home, err := os.UserHomeDir(); err == nil && len(home) > 1 && strings.Contains(page, `"`+home) {
+			t.Errorf("%s names %s", filepath.Base(path), home)
+		}
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() {
+				check(sub)
+			}
+		}
+	}
+	check(root)
+	if len(pages) < 30 {
+		t.Errorf("only %d pages", len(pages))
+	}
+	c := exec.CommandContext(t.Context(), tool(t, "man"), append([]string{"--warnings", "-E", "UTF-8", "-P", "cat", "-l"}, pages...)...)
+	c.Env = append(os.Environ(), "MANWIDTH=80", "LC_ALL=C.UTF-8", "MANROFFOPT=")
+	var errs strings.Builder
+	c.Stderr = &errs
+	if out, err := c.Output(); err != nil || errs.Len() > 0 || !strings.Contains(string(out), "WATTMARK-HOST(1)") {
+		t.Errorf("%v: %s", err, errs.String())
+	}
+}

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"wattmark/analysis/predict"
+	"wattmark/measure"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+// predictCSV writes points of the paper's GPU, with steps and a ripple that is
+// known, and returns the file.
+func predictCSV(t *testing.T) string {
+	t.Helper()
+	text := "blocks,time_s,energy_j,u_j,u_s\n"
+	for i, n := range []int{7, 14, 28, 40, 112, 130, 224} {
+		rounds := float64((n + 13) / 14)
+		at := rounds * 4.2 * (1 + 0.003*math.Sin(float64(i)))
+		e := (29.4*at + 37.28*float64(n)) * (1 + 0.005*math.Cos(float64(i)))
+		text += fmt.Sprintf("%d,%.6f,%.6f,%.6f,%.6f\n", n, at, e, 0.01*e, 0.006*at)
+	}
+	path := filepath.Join(t.TempDir(), "points.csv")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestPredictFromCSV(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	dir, points := t.TempDir(), predictCSV(t)
+	db, svg := filepath.Join(dir, "power.db"), filepath.Join(dir, "p.svg")
+	var r predictionReport
+	object(t, inside(t, "predict", "calibrate", "--csv", points, "--use", "14,28,112", "--sms", "14", "--resident", "fit", "--idle", "29.4W",
+		"--name", "vadd", "--flops-per-block", "1024", "--off", "10W", "--svg", svg, "--json", "--db", db).ok(t).out, &r)
+	if r.Version != 1 || r.Options.Resident != 1 || !r.Fitted || math.Abs(float64(r.Round.Time)/4.2-1) > 0.01 || math.Abs(r.SpeedFlops/3413-1) > 0.01 {
+		t.Errorf("got %+v", r)
+	}
+	if e := r.Evaluation; e == nil || len(e.Points) != 4 || e.Mixed.Energy.Average > 1 || e.ByRounds.Time.Average > 1 || e.Linear.Time.Worst < 40 {
+		t.Errorf("got %+v", e)
+	}
+	picture, err := os.ReadFile(svg)
+	if err != nil || !strings.HasPrefix(string(picture), "<?xml") || !strings.Contains(string(picture), "number of blocks") || !strings.Contains(string(picture), "energy / J") {
+		t.Errorf("%v: %.100s", err, picture)
+	}
+	inside(t, "predict", "calibrate", "--csv", points, "--weights", "stated", "--sms", "14", "--idle", "29.4W", "--idle-u", "0.2W", "--name", "vadd", "--db", db).ok(t)
+	var list struct {
+		Predictions []predictionReport `json:"predictions"`
+	}
+	object(t, inside(t, "predict", "list", "--json", "--db", db).ok(t).out, &list)
+	if len(list.Predictions) != 2 || list.Predictions[1].Version != 2 || len(list.Predictions[1].Points) != 7 {
+		t.Errorf("got %+v", list)
+	}
+	var again predictionReport
+	object(t, inside(t, "predict", "show", "vadd@1", "--json", "--db", db).ok(t).out, &again)
+	if again.Round != r.Round || again.Parameters != r.Parameters {
+		t.Errorf("got %+v, stored %+v", again, r)
+	}
+	var at struct {
+		Name        string           `json:"name"`
+		Version     int              `json:"version"`
+		Level       float64          `json:"level"`
+		Predictions []forecastReport `json:"predictions"`
+	}
+	object(t, inside(t, "predict", "at", "--blocks", "15,140", "--json", "--db", db).ok(t).out, &at)
+	if at.Version != 2 || len(at.Predictions) != 2 || at.Predictions[0].Rounds != 2 || !(at.Predictions[1].Linear.EnergyPredictionJ > 0) {
+		t.Errorf("got %+v", at)
+	}
+	object(t, inside(t, "predict", "at", "vadd", "--blocks", "140", "--sms", "28", "--json", "--db", db).ok(t).out, &at)
+	if at.Predictions[0].Rounds != 5 {
+		t.Errorf("got %+v", at)
+	}
+	text := inside(t, "predict", "show", "vadd@1", "--db", db).ok(t).out
+	for _, want := range []string{"rounds   of 14 blocks", "energy, mixed", "by rounds   o measured", "fitted from the steps"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if out := inside(t, "predict", "check", "--csv", points, "--model", "vadd@1", "--db", db).ok(t).out; !strings.Contains(out, "3 of these points") {
+		t.Errorf("got\n%s", out)
+	}
+	if out := inside(t, "predict", "export-platform", "-", "vadd@1", "--db", db).ok(t).out; !strings.Contains(out, `<host id="GPU" speed="34`) || !strings.Contains(out, `"wattage_off" value="10"`) {
+		t.Errorf("got\n%s", out)
+	}
+	inside(t, "predict", "delete", "vadd@1", "--db", db).ok(t)
+	inside(t, "predict", "delete", "vadd", "--db", db).ok(t)
+	inside(t, "predict", "show", "--db", db).fails(t, exitNotFound, "predict calibrate")
+	inside(t, "predict", "delete", "vadd", "--db", db).fails(t, exitNotFound, "no prediction vadd")
+}
+
+// Fig. 3 in closed form, and by the SimGrid of this machine.
+func TestPredictFig3(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	var closed struct {
+		Platform    string        `json:"platform"`
+		Round       predict.Round `json:"round"`
+		Predictions []roundReport `json:"predictions"`
+	}
+	object(t, inside(t, "predict", "at", "--platform", fig3, "--blocks", "15,140,9765", "--json").ok(t).out, &closed)
+	want := [][2]float64{{8.400820392616466, 1290.7860533255201}, {42.004101963082332, 6453.9302666276005}, {2931.8863170231464, 450484.33261060651}}
+	for i, p := range closed.Predictions {
+		if math.Abs(p.TimeS/want[i][0]-1) > 1e-9 || math.Abs(p.EnergyJ/want[i][1]-1) > 1e-9 {
+			t.Errorf("got %+v, want %v", p, want[i])
+		}
+	}
+	tool(t, "g++")
+	r := inside(t, "predict", "simgrid", "--platform", fig3, "--blocks", "15,140,9765", "--json")
+	if r.code != 0 && strings.Contains(r.err, "libsimgrid-dev") && os.Getenv("WATTMARK_REQUIRE_TOOLS") != "1" {
+		t.Skip(r.err)
+	}
+	var sim struct {
+		SimGrid string          `json:"simgrid"`
+		Round   predict.Round   `json:"round"`
+		Speed   float64         `json:"speed_flop_s"`
+		Idle    measure.Watt    `json:"idle_w"`
+		Busy    measure.Watt    `json:"busy_w"`
+		Rest    measure.Seconds `json:"rest_s"`
+		Runs    []simGridReport `json:"runs"`
+		Worst   float64         `json:"worst_relative_difference"`
+	}
+	object(t, r.ok(t).out, &sim)
+	if sim.Worst > 1e-10 || len(sim.Runs) != 3 || !strings.HasPrefix(sim.SimGrid, "3.") {
+		t.Errorf("got %+v", sim)
+	}
+	for i, p := range sim.Runs {
+		if math.Abs(p.SimTimeS/want[i][0]-1) > 1e-9 || math.Abs(p.SimEnergyJ/want[i][1]-1) > 1e-9 || math.Abs(p.SimRestJ-294) > 1e-5 {
+			t.Errorf("got %+v, want %v", p, want[i])
+		}
+	}
+	// A model of our own goes the same way.
+	db := filepath.Join(t.TempDir(), "power.db")
+	inside(t, "predict", "calibrate", "--csv", predictCSV(t), "--sms", "14", "--idle", "29.4W", "--db", db).ok(t)
+	if out := inside(t, "predict", "simgrid", "--blocks", "1,500", "--db", db).ok(t).out; !strings.Contains(out, "rounds of 14 blocks") {
+		t.Errorf("got\n%s", out)
+	}
+}
+
+func TestPredictUsage(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	dir, points := t.TempDir(), predictCSV(t)
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	head := "blocks,time_s,energy_j\n"
+	ok := []string{"--sms", "14", "--idle", "1W", "--db", filepath.Join(dir, "p.db")}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"calibrate"}, exitUsage, "tasks, --csv or --trace"},
+		{[]string{"calibrate", "--csv", points}, exitUsage, "--sms"},
+		{[]string{"calibrate", "--csv", points, "--sms", "14"}, exitUsage, "--idle 134W"},
+		{append([]string{"calibrate", "--csv", points, "--use", "14,28,113"}, ok...), exitUsage, "no point of 113 blocks among 7, 14"},
+		{append([]string{"calibrate", "--csv", points, "--use", "14,28"}, ok...), exitFailed, "three are needed"},
+		{append([]string{"calibrate", "--csv", points, "--resident", "x"}, ok...), exitUsage, "--resident"},
+		{append([]string{"calibrate", "--csv", points, "--weights", "x"}, ok...), exitFailed, "weights"},
+		{append([]string{"calibrate", "--csv", points, "--kernel", "x"}, ok...), exitUsage, "no points of"},
+		{append([]string{"calibrate", "--csv", file("two", head+"1,1,9\n2,2,18\n")}, ok...), exitFailed, "three are needed"},
+		{append([]string{"calibrate", "--csv", file("equal", head+"2,1,9\n2,2,18\n2,3,2\n")}, ok...), exitFailed, "all have 2 blocks"},
+		{append([]string{"calibrate", "--csv", file("negative", head+"2,1,9\n3,2,-18\n")}, ok...), exitFailed, "negative:3"},
+		{append([]string{"calibrate", "--csv", file("zero", head+"0,1,9\n")}, ok...), exitFailed, "zero:2"},
+		{append([]string{"calibrate", "--csv", file("nan", head+"1,nan,9\n")}, ok...), exitFailed, "nan:2"},
+		{append([]string{"calibrate", "--trace", "x=y"}, ok...), exitUsage, "BLOCKS=FILE"},
+		{append([]string{"calibrate", "1", "--blocks", "1=0"}, ok...), exitUsage, "TASK=BLOCKS"},
+		{[]string{"at", "--platform", fig3}, exitUsage, "--blocks"},
+		{[]string{"at", "--platform", fig3, "--blocks", "0"}, exitUsage, "from 1 on"},
+		{[]string{"at", "--platform", file("p.xml", "<x/>"), "--blocks", "1"}, exitFailed, "p.xml"},
+		{[]string{"at", "x", "--platform", fig3, "--blocks", "1"}, exitUsage, "not both"},
+		{[]string{"show", "@1", "--db", points}, exitUsage, "NAME@2"},
+		{[]string{"advise"}, exitUsage, "multiprocessors"},
+		{[]string{"sweep"}, exitUsage, "vectoradd or matmul"},
+		{[]string{"sweep", "--kernel", "matmul", "--method", "meter"}, exitUsage, "--monitor"},
+		{[]string{"sweep", "--kernel", "matmul", "--csv", points}, exitFailed, "exists"},
+		{[]string{"simgrid", "--platform", fig3, "--blocks", "99999999999999"}, exitFailed, "rounds"},
+	} {
+		r := inside(t, append([]string{"predict"}, c.args...)...)
+		if strings.Contains(r.err, "libsimgrid-dev") {
+			continue // it is not here, which is another test's matter
+		}
+		r.fails(t, c.code, c.want)
+	}
+	inside(t, "predict", "advise", "--sms", "132", "--resident", "2").ok(t)
+	if out := inside(t, "predict", "reference").ok(t).out; strings.Count(out, "Tesla K20Xm") != 9 || !strings.Contains(out, "8.33") {
+		t.Errorf("got\n%s", out)
+	}
+}
+
+// Traces of nvidia-smi, and a resting GPU's.
+func TestPredictFromTraces(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	dir := t.TempDir()
+	args := []string{"predict", "calibrate", "--sms", "14", "--json", "--dry-run", "--db", filepath.Join(dir, "p.db")}
+	for _, n := range []int{14, 28, 112} {
+		text := "timestamp, power.draw [W], pstate\n2026/01/31 15:00:00.000, 30.00 W, P8\n"
+		for i := range n {
+			at := time.Date(2026, 1, 31, 15, 0, 1, 0, time.UTC).Add(time.Duration(i) * 50 * time.Millisecond)
+			text += at.Format("2006/01/02 15:04:05.000") + ", 150.00 W, P0\n"
+		}
+		path := filepath.Join(dir, fmt.Sprint(n))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--trace", fmt.Sprintf("%d=%s", n, path))
+	}
+	rest := filepath.Join(dir, "rest")
+	if err := os.WriteFile(rest, []byte("time_s,power_w\n0,29\n1,31\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var r predictionReport
+	object(t, inside(t, append(args, "--idle-trace", rest)...).ok(t).out, &r)
+	if math.Abs(float64(r.Round.Time)-0.7) > 1e-9 || math.Abs(float64(r.Parameters.Block)-120*0.05) > 1e-9 || math.Abs(float64(r.Round.Power)-150) > 1e-6 {
+		t.Errorf("got %+v", r)
+	}
+	if text := strings.Join(r.Doubts, "\n"); !strings.Contains(text, "20 readings") {
+		t.Errorf("doubts %q", text)
+	}
+}
+
+// A sweep on the simulated GPU, seen by an emulated meter on a real line: what the
+// blocks draw comes back.
+func TestPredictSweep(t *testing.T) {
+	noRaces(t)
+	r := newRig(t)
+	csv := filepath.Join(t.TempDir(), "sweep.csv")
+	p := start(t, "predict", "sweep", "--kernel", "matmul", "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db, "--json",
+		"--sizes", "7,28,35,56,84,112", "--round", "60ms", "--rest", "30ms", "--idle", "200ms", "--settle", "50ms", "--repeat", "2", "--csv", csv)
+	if code := p.wait(t); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, &p.out, &p.err)
+	}
+	var x predictionReport
+	object(t, p.out.String(), &x)
+	block := float64(simBusy-simRest) * float64(x.Round.Time) / (simSMs * simResident)
+	if math.Abs(float64(x.Parameters.Block)/block-1) > 0.02 || math.Abs(float64(x.Round.Time)/0.06-1) > 0.01 || math.Abs(float64(x.Options.Idle-simRest)) > 2 {
+		t.Errorf("E_b %v J, want %v; %+v", float64(x.Parameters.Block), block, x.Round)
+	}
+	if e := x.Evaluation; e == nil || len(e.Points) != 6 || e.Mixed.Energy.Average > 2 || len(x.Points) != 6 || len(x.Tasks) != 1 {
+		t.Errorf("got %+v", e)
+	}
+	text, err := os.ReadFile(csv)
+	if err != nil || strings.Count(string(text), "\n") != 14 {
+		t.Errorf("%v\n%s", err, text)
+	}
+	inside(t, "predict", "calibrate", "--csv", csv, "--use", "28,56,112", "--sms", "14", "--resident", "fit", "--idle", "58W", "--dry-run", "--db", r.db).ok(t)
+}
+
+// storedTask is a finished task as a measurement leaves it: rails of whole
+// watts, and markers that are known to 1 ms each.
+func storedTask(t *testing.T, db *store.DB, name string, length measure.Seconds, power measure.Watt) {
+	t.Helper()
+	id, err := db.BeginTask(t.Context(), store.NewTask{Name: name, User: "u", Launched: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := measure.Estimate{Energy: measure.Joule(float64(power) * float64(length)), U: 2}
+	budget := []measure.Contribution{{Source: "gain", U: 1}}
+	setup := measure.Setup{
+		Timebase: measure.Timebase{TickHz: 1000, TicksPerScan: 1},
+		Channels: []measure.Channel{{Name: "P", Unit: measure.UnitWatt, Gain: 1}},
+		Rails:    []measure.Rail{{Name: "card", Role: measure.RoleWholeGPU, Wiring: measure.WiringPower, Y: -1}},
+	}
+	err = db.PutHeader(t.Context(), id, store.Header{Bench: "b", Instrument: store.Instrument{Kind: "k"}, Setup: setup, CalibrationID: "c", Started: time.Now()})
+	if err == nil {
+		err = db.Finish(t.Context(), id, store.Outcome{
+			State:   store.Complete,
+			Markers: []marker.Found{{Kind: marker.Start, U: 1e-3}, {Kind: marker.Stop, U: 1e-3}},
+			Result: &measure.Result{
+				From: 1, To: 1 + length, Samples: 1, Mean: power, Total: e, Budget: budget,
+				Rails: []measure.RailResult{{Name: "card", Energy: e, Mean: power, Budget: budget}},
+			},
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPredictFromTasks(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	path := filepath.Join(t.TempDir(), "p.db")
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storedTask(t, db, "rest", 10, 30)
+	storedTask(t, db, "add,blocks=14", 1, 150)
+	storedTask(t, db, "add,blocks=28", 2, 150)
+	storedTask(t, db, "add", 20, 150)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(more ...string) result {
+		return inside(t, append([]string{"predict", "calibrate", "--sms", "14", "--json", "--db", path}, more...)...)
+	}
+	var r predictionReport
+	object(t, run("2", "3", "4", "--blocks", "4=140x2", "--idle-task", "1", "--weights", "stated").ok(t).out, &r)
+	p := r.Points[2]
+	if p.Blocks != 140 || math.Abs(float64(p.Time)-10) > 1e-9 || math.Abs(float64(p.Energy)-1500) > 1e-6 || p.From != "task 4" {
+		t.Errorf("half of task 4 is %+v", p)
+	}
+	if p = r.Points[0]; math.Abs(float64(p.UEnergy)-1) > 1e-9 || math.Abs(float64(p.UTime)-1e-3*math.Sqrt2) > 1e-12 {
+		t.Errorf("uncertainties of %+v", p)
+	}
+	if r.Options.Idle != 30 || math.Abs(float64(r.Options.UIdle)-0.1) > 1e-9 || math.Abs(float64(r.Round.Power)-150) > 1e-6 || len(r.Tasks) != 3 {
+		t.Errorf("got %+v", r)
+	}
+	run("2", "3", "4", "--idle", "30W").fails(t, exitUsage, "--blocks 4=N")
+	run("2", "3", "9", "--idle", "30W").fails(t, exitNotFound, "no task 9")
+	run("2", "3", "--idle-task", "9").fails(t, exitNotFound, "no task 9")
+	run("2", "3", "--blocks", "4=1", "--idle", "30W").fails(t, exitUsage, "names task 4")
+	run("2", "3", "--blocks", "3=28", "--idle", "30W").fails(t, exitFailed, "three are needed")
+}
+
+// A task that was recorded knows its grid.
+func TestPredictGridOfLaunches(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "p.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	put := func(grids ...uint32) *store.Task {
+		t.Helper()
+		id, err := db.BeginTask(t.Context(), store.NewTask{Name: "x", User: "u", Launched: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.PutLaunchTables(t.Context(), id, store.LaunchTables{
+			Processes: []store.LaunchProcess{{Whole: true}}, Names: []string{"k"},
+			Devices: []store.LaunchDevice{{Measured: true}, {Ordinal: 1}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		launches := []store.Launch{{Device: 1, Grid: [3]uint32{99, 1, 1}}} // another GPU's
+		for i, g := range grids {
+			launches = append(launches, store.Launch{Start: int64(i + 1), End: int64(i + 2), Grid: [3]uint32{g, 2, 1}})
+		}
+		if err := db.PutLaunches(t.Context(), id, 0, launches); err != nil {
+			t.Fatal(err)
+		}
+		x, err := db.Task(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &x
+	}
+	if g, err := gridOf(t.Context(), db, put(70, 70, 70)); err != nil || g != (grid{140, 3}) {
+		t.Errorf("got %+v, %v", g, err)
+	}
+	if _, err := gridOf(t.Context(), db, put(70, 71)); err == nil || !strings.Contains(err.Error(), "140 and of 142 blocks") {
+		t.Error(err)
+	}
+}

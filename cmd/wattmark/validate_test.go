@@ -1,0 +1,241 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"wattmark/hostagent/methods"
+	"wattmark/measure"
+	"wattmark/store"
+)
+
+// verdictOf finds a method of a validation.
+func verdictOf(t *testing.T, r *validationReport, m methods.Method) *methodVerdict {
+	t.Helper()
+	for i := range r.Methods {
+		if r.Methods[i].Name == string(m) {
+			return &r.Methods[i]
+		}
+	}
+	t.Fatalf("no method %s among %+v", m, r.Methods)
+	return nil
+}
+
+// oneValidation is the object of one subject.
+type oneValidation struct {
+	validationReport
+	filesReport
+}
+
+// manyValidations is the object of several.
+type manyValidations struct {
+	Subjects []validationReport `json:"subjects"`
+	Summary  []summaryReport    `json:"summary"`
+	Refused  []struct {
+		Name   string `json:"name"`
+		Reason string `json:"reason"`
+	} `json:"refused"`
+	filesReport
+}
+
+// One command holds what software said of a stored task against its meter, in
+// numbers, in a figure and in a page; several tasks get a summary.
+func TestValidate(t *testing.T) {
+	noRaces(t)
+	r := newRig(t)
+	r.pulse(t, "one")
+	r.pulse(t, `<script>alert(1)</script>`)
+	dir := t.TempDir()
+	svg, html := filepath.Join(dir, "v.svg"), filepath.Join(dir, "v.html")
+
+	var v oneValidation
+	object(t, inside(t, "validate", "1", "--db", r.db, "--json", "--svg", svg, "--html", html, "--save", "card").ok(t).out, &v)
+	var x report
+	object(t, inside(t, "show", "1", "--db", r.db, "--json").ok(t).out, &x)
+	// The same window and calibration as show.
+	if relative(*v.MeterJ, *x.EnergyJ) > 1e-4 || relative(v.DurationS, *x.DurationS) > 1e-3 || relative(*v.MeterUJ, *x.EnergyUJ) > 0.2 {
+		t.Errorf("%v ± %v J over %v s, shown as %v ± %v J over %v s", *v.MeterJ, *v.MeterUJ, v.DurationS, *x.EnergyJ, *x.EnergyUJ, *x.DurationS)
+	}
+	for _, m := range x.Methods {
+		got := verdictOf(t, &v.validationReport, methods.Method(m.Method))
+		if math.Abs(*got.ErrorPct-*m.ErrorPct) > 0.3 || *got.Interval[0] > *got.ErrorPct || *got.Interval[1] < *got.ErrorPct {
+			t.Errorf("%s: error %v in %v … %v, shown as %v", m.Method, *got.ErrorPct, *got.Interval[0], *got.Interval[1], *m.ErrorPct)
+		}
+	}
+	if e := verdictOf(t, &v.validationReport, methods.Instant); *e.ErrorPct > -40 || e.Agreement != "differs" || *e.BiasW > -20 {
+		t.Errorf("instant: %+v", e)
+	}
+	if e := verdictOf(t, &v.validationReport, methods.Counter); e.Agreement != "agrees" {
+		t.Errorf("counter: %+v", e)
+	}
+	if !strings.Contains(v.Verdict, "instant reads") || !strings.Contains(v.Verdict, "kernels that alternate") || v.ClockHow != "markers" || *v.ClockOffsetUS > 1e-3 {
+		t.Errorf("%q, clock by %s ± %v s", v.Verdict, v.ClockHow, v.ClockOffsetUS)
+	}
+	if len(v.Kernels) != 1 || v.Kernels[0].Launches != 15 || v.SVG != svg || v.HTML != html || v.Saved != "card" || v.Missing == nil {
+		t.Errorf("%+v", v)
+	}
+	drawn(t, svg, "energy / J", "instant", "meter: powersensor3")
+	page := readText(t, html)
+	if !strings.Contains(page, "</html>") || strings.Count(page, "<svg ") != 2 || strings.Contains(page, "NaN") {
+		t.Error("the page is not whole")
+	}
+	inside(t, "validate", "1", "--db", r.db, "--html", html).fails(t, exitFailed, "exists")
+	r.validateSeveral(t, dir)
+	r.validateSaved(t)
+	r.validateText(t)
+}
+
+// pulse makes a task of 15 pulses.
+func (r *rig) pulse(t *testing.T, name string) {
+	t.Helper()
+	inside(t, "pulse", "--gpu", "sim:"+r.socket, "--db", r.db, "--warm-up", "50ms", "--monitor", r.address, "--for", "1500ms",
+		"--user", "lab", "--name", name, "--json", "--svg", filepath.Join(t.TempDir(), "p.svg")).ok(t)
+}
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func (r *rig) validateSeveral(t *testing.T, dir string) {
+	t.Helper()
+	html := filepath.Join(dir, "all.html")
+	var v manyValidations
+	object(t, inside(t, "validate", "--user", "lab", "--db", r.db, "--json", "--html", html).ok(t).out, &v)
+	if len(v.Subjects) != 2 || len(v.Refused) != 0 || len(v.Summary) != len(v.Subjects[0].Methods) || v.Subjects[0].Name != "task 1 (one)" {
+		t.Fatalf("%d subjects, %d lines, %d refused", len(v.Subjects), len(v.Summary), len(v.Refused))
+	}
+	for _, l := range v.Summary {
+		a, b := verdictOf(t, &v.Subjects[0], methods.Method(l.Method)), verdictOf(t, &v.Subjects[1], methods.Method(l.Method))
+		if want := (*a.ErrorPct + *b.ErrorPct) / 2; l.Subjects != 2 || math.Abs(*l.MeanErrorPct-want) > 1e-9 {
+			t.Errorf("%s: mean error %v of %d, want %v", l.Method, *l.MeanErrorPct, l.Subjects, want)
+		}
+		if want := (math.Abs(*a.ErrorPct) + math.Abs(*b.ErrorPct)) / 2; math.Abs(*l.MAPEPct-want) > 1e-9 {
+			t.Errorf("%s: MAPE %v, want %v", l.Method, *l.MAPEPct, want)
+		}
+	}
+	if page := readText(t, html); strings.Contains(page, "<script") || !strings.Contains(page, "&lt;script&gt;") || !strings.Contains(page, `id="summary"`) {
+		t.Error("a name got into the page as it is, or the summary is missing")
+	}
+	// A task that cannot be judged does not keep the others from it; it is said.
+	execSQL(t, r.db, "INSERT INTO task(user_id, name, launched_ns, launched, state, monitor, capture_id, gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag) "+
+		"SELECT user_id, 'empty', launched_ns, launched, 3, '', '', '', '', '', marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag FROM task WHERE task_id=1")
+	var w manyValidations
+	object(t, inside(t, "validate", "--name", "*", "--db", r.db, "--json", "--resamples", "200").ok(t).out, &w)
+	if len(w.Subjects) != 2 || len(w.Refused) != 1 || !strings.Contains(w.Refused[0].Reason, "no samples") {
+		t.Errorf("%d subjects, refused %+v", len(w.Subjects), w.Refused)
+	}
+	inside(t, "validate", "3", "--db", r.db).fails(t, exitFailed, "task 3 (empty) has no samples", "wattmark run")
+}
+
+func (r *rig) validateSaved(t *testing.T) {
+	t.Helper()
+	inside(t, "validate", "1", "2", "--db", r.db, "--save", "card", "--json", "--resamples", "200").ok(t)
+	db, err := store.Open(t.Context(), r.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	list, err := db.Analyses(t.Context(), validationKind)
+	if err != nil || len(list) != 2 || list[1].Version != 2 || len(list[0].Tasks) != 1 || len(list[1].Tasks) != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	var kept oneValidation
+	if err := json.Unmarshal(list[0].Content, &kept); err != nil || kept.MeterJ == nil || kept.Saved != "" && kept.Saved != "card" {
+		t.Errorf("%+v, %v", kept, err)
+	}
+}
+
+func (r *rig) validateText(t *testing.T) {
+	t.Helper()
+	out := inside(t, "validate", "1", "2", "--db", r.db, "--resamples", "200").ok(t).out
+	for _, want := range []string{"task 1 (one): instant reads", "95 % interval", "By kernel", "All 2 together", "MAPE %", "lag (k = 2)", "outside", "■ meter"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "NaN") || strings.Contains(out, "\x1b") {
+		t.Errorf("NaN or an escape in\n%s", out)
+	}
+}
+
+// validateReplayed holds the validation of a public recording against its figures.
+func validateReplayed(t *testing.T, db, name string) {
+	t.Helper()
+	var v oneValidation
+	object(t, inside(t, "validate", "1", "--db", db, "--json", "--resamples", "200").ok(t).out, &v)
+	want, field := recorded[name], methods.Method("nvidia-smi power.draw.instant")
+	if name == "k40m-step" {
+		field = "nvidia-smi power.draw"
+	}
+	m := verdictOf(t, &v.validationReport, field)
+	if relative(*v.MeterJ, want.meterJ) > 5e-4 || relative(*m.EnergyJ, want.nvmlJ) > 5e-4 || math.Abs(*m.ErrorPct-want.errorPct) > 0.05 {
+		t.Errorf("meter %v J, %s %v J, error %v %%, want %+v", *v.MeterJ, m.Name, *m.EnergyJ, *m.ErrorPct, want)
+	}
+	if len(v.Missing) != 1 || v.MissingMostW == nil || *v.MissingMostW != 10.8 || !strings.Contains(v.Verdict, "the meter does not see pcie_3v3") || v.ClockOffsetS != nil {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestValidateUsage(t *testing.T) {
+	noRaces(t)
+	missing := filepath.Join(t.TempDir(), "none.db")
+	inside(t, "validate").fails(t, exitUsage, "name the tasks", "--user")
+	inside(t, "validate", "1", "--user", "lab").fails(t, exitUsage, "not both")
+	inside(t, "validate", "x").fails(t, exitUsage, "not a task number")
+	inside(t, "validate", "1", "--resamples", "10").fails(t, exitUsage, "fewer than 100")
+	inside(t, "validate", "--user", "lab", "--limit", "0").fails(t, exitUsage, "--limit")
+	inside(t, "validate", "1", "--db", missing).fails(t, exitNotFound, "no task database")
+	empty := filepath.Join(t.TempDir(), "power.db")
+	db, err := store.Open(t.Context(), empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, "validate", "9", "--db", empty).fails(t, exitNotFound, "no task 9")
+	inside(t, "validate", "--name", "gemm", "--db", empty).fails(t, exitNotFound, "no such tasks")
+}
+
+// What cannot be a subject is told with what to do.
+func TestTaskSubjectRefuses(t *testing.T) {
+	noRaces(t)
+	for _, c := range []struct {
+		task store.Task
+		want string
+	}{
+		{store.Task{ID: 4, State: store.Running}, "still runs"},
+		{store.Task{ID: 4, State: store.Complete}, "no samples"},
+		{store.Task{ID: 4, State: store.Untrimmed, Scans: 5}, "wattmark trim 4"},
+	} {
+		if _, err := taskSubject(t.Context(), nil, &c.task); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// A budget is parted so that its parts add up to what it was, but for the window's
+// ends, which the clock tells of.
+func TestBudgetOf(t *testing.T) {
+	noRaces(t)
+	r := measure.Result{From: 1, To: 5, Total: measure.Estimate{Energy: 400, U: 2 * 13}, Budget: []measure.Contribution{
+		{Source: "gain x", U: 4}, {Source: "offset x", U: 3}, {Source: "window edges", U: 12},
+	}}
+	relative, offset := budgetOf(&r)
+	if math.Abs(relative-0.01) > 1e-12 || math.Abs(float64(offset)-0.75) > 1e-12 {
+		t.Errorf("%v relative and %v", relative, offset)
+	}
+	r.Budget = nil
+	if relative, offset = budgetOf(&r); math.Abs(relative-13.0/400) > 1e-12 || offset != 0 {
+		t.Errorf("%v relative and %v", relative, offset)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -31,11 +30,8 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "power.db"))
+	db, err := testdb.Open(t.Context(), t.TempDir())
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := testdb.Fill(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

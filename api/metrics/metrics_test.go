@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"wattmark/api/internal/testdb"
 	"wattmark/store"
 )
 
@@ -74,7 +74,7 @@ func TestCallsAreCounted(t *testing.T) {
 }
 
 func TestDatabaseTellsItsSize(t *testing.T) {
-	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "power.db"))
+	db, err := testdb.Open(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestDatabaseTellsItsSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := page(t, m)
-	for _, line := range []string{"wattmark_tasks 1", "wattmark_tasks_running 1", "wattmark_users 1", "wattmark_database_up 1", `wattmark_database_bytes{file="wal"} `, "go_goroutines "} {
+	for _, line := range []string{"wattmark_tasks 4", "wattmark_tasks_running 1", "wattmark_users 3", "wattmark_database_up 1", `wattmark_database_bytes{file="wal"} `, "go_goroutines "} {
 		if !strings.Contains(got, line) {
 			t.Errorf("no line %s", line)
 		}

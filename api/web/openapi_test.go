@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -41,11 +40,8 @@ type site struct {
 
 func newSite(t *testing.T, o Options) *site {
 	t.Helper()
-	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "power.db"))
+	db, err := testdb.Open(t.Context(), t.TempDir())
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := testdb.Fill(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

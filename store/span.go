@@ -51,6 +51,10 @@ func (d *DB) SpanEnergy(ctx context.Context, id TaskID, from, to measure.Seconds
 		}
 	}
 	r, err := g.Result(measure.Edges{})
+	if errors.Is(err, measure.ErrNoData) { // it knows of the chunks near the span only
+		lo, hi, _ := d.Extent(ctx, id)
+		return measure.Result{}, fmt.Errorf("%s: %w: the task has samples from %v to %v", op, measure.ErrNoData, lo, hi)
+	}
 	if err != nil {
 		return measure.Result{}, fmt.Errorf("%s: %w", op, err)
 	}

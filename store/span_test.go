@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"wattmark/measure"
@@ -74,6 +75,9 @@ func TestSpanEnergyRefuses(t *testing.T) {
 		if _, err := d.SpanEnergy(ctx, c.id, c.from, c.to); !errors.Is(err, c.want) {
 			t.Errorf("task %d, %v to %v: %v, want %v", c.id, c.from, c.to, err, c.want)
 		}
+	}
+	if _, err := d.SpanEnergy(ctx, id, 5, 6); err == nil || !strings.Contains(err.Error(), "from 0 s to 100 ms") {
+		t.Errorf("beyond the samples: %v", err)
 	}
 	if _, _, windowed, err := d.Window(ctx, id); windowed || err != nil {
 		t.Errorf("a window without a result: %v", err)

@@ -42,6 +42,13 @@ type Reason struct {
 	Text    string // one sentence, with what to do
 }
 
+func parseReasons(p []*wattmarkv1.VerdictReason) (out []Reason) {
+	for _, r := range p {
+		out = append(out, Reason{Cause: r.GetCause(), Verdict: Verdict(r.GetVerdict()), Subject: r.GetSubject(), Text: r.GetText()})
+	}
+	return out
+}
+
 // Order is what tasks are ordered by.
 type Order uint8
 

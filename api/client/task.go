@@ -190,9 +190,7 @@ func parseDetail(p *wattmarkv1.GetTaskResponse) (d Detail, err error) {
 	if d.Results, err = parseResults(p.Results); err != nil {
 		return bad(err)
 	}
-	for _, r := range p.Reasons {
-		d.Reasons = append(d.Reasons, Reason{Cause: r.GetCause(), Verdict: Verdict(r.GetVerdict()), Subject: r.GetSubject(), Text: r.GetText()})
-	}
+	d.Reasons = parseReasons(p.Reasons)
 	d.FirstScan, d.Result = p.FirstScan, p.Result
 	return d, nil
 }

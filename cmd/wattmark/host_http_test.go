@@ -39,6 +39,37 @@ func has(t *testing.T, metrics string, lines ...string) {
 	}
 }
 
+// watchTasks begins a watch. line returns its next line, of which it checks the event,
+// and rest the last one, once the watch has ended.
+func watchTasks(t *testing.T, url string) (line func(event string) string, rest func() string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, "GET", url+"/v1/tasks:watch", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	lines := bufio.NewScanner(res.Body)
+	line = func(event string) string {
+		t.Helper()
+		if !lines.Scan() || !strings.Contains(lines.Text(), event) {
+			t.Fatalf("%q %v, want %s", lines.Text(), lines.Err(), event)
+		}
+		return lines.Text()
+	}
+	return line, func() (last string) {
+		for lines.Scan() {
+			last = lines.Text()
+		}
+		return last
+	}
+}
+
 // A host serves JSON; who watches there sees what another process writes; it ends
 // with that watch going on.
 func TestHostServesJSON(t *testing.T) {
@@ -54,25 +85,7 @@ func TestHostServesJSON(t *testing.T) {
 			t.Errorf("%s: %.200s", page, got)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", url+"/v1/tasks:watch", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	lines := bufio.NewScanner(res.Body)
-	line := func(event string) string {
-		t.Helper()
-		if !lines.Scan() || !strings.Contains(lines.Text(), event) {
-			t.Fatalf("%q %v, want %s", lines.Text(), lines.Err(), event)
-		}
-		return lines.Text()
-	}
+	line, rest := watchTasks(t, url)
 	line("TASK_EVENT_WATCHING")
 	db, err := store.Open(t.Context(), path)
 	if err != nil {
@@ -97,10 +110,8 @@ func TestHostServesJSON(t *testing.T) {
 	if code := h.stop(t); code != 0 {
 		t.Errorf("the host ended with %d", code)
 	}
-	for lines.Scan() { // the watch was ended, not forgotten
-		if !strings.Contains(lines.Text(), "the server is stopping") && !strings.Contains(lines.Text(), "TASK_EVENT_") {
-			t.Errorf("%s", lines.Text())
-		}
+	if end := rest(); !strings.Contains(end, "the server is stopping") { // ended, not forgotten
+		t.Errorf("the watch ended with %q", end)
 	}
 }
 

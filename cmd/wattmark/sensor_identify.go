@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"wattmark/analysis/recording"
 	"wattmark/analysis/sensor"
+	"wattmark/measure"
 	"wattmark/store"
 )
 
@@ -24,6 +26,7 @@ type sensorIdentifyFlags struct {
 	readingColumns, eventColumns string
 	recording                    string
 	shift, utcOffset, uClock     time.Duration
+	shiftGiven, utcGiven         bool
 	noMeter                      bool
 	field                        string
 	gpu, name, driver            string
@@ -48,8 +51,9 @@ known. The load is one of:
   --task N          a stored task: its meter's trace; with --no-meter, or where the
                     meter is the sensor itself, the kernels that it recorded
   --recording DIR   a meter's serial bytes beside nvidia-smi's log, in the layout of
-                    arXiv 2312.02741 (see wattmark replay); with --no-meter the
-                    kernel events alone
+                    arXiv 2312.02741 (see wattmark replay), whose clocks are
+                    related by the data unless --shift is given; with --no-meter
+                    the kernel events alone
   --readings FILE   CSV files: readings, and what ran when (--events FILE)
 
 A file's heading names its columns with their units. Readings: time_us (or _s, _ms,
@@ -64,8 +68,11 @@ a first-order lag. Both are told with their intervals (95 %); where the evidence
 not tell them apart, that is said. --save keeps the profile for the GPU and field.`,
 		Example: `  wattmark sensor identify --task 12 --save
   wattmark sensor identify --readings nvml-power.csv --events kernel-events.csv
-  wattmark sensor identify --recording recordings/3090-square --shift -50ms --utc-offset 1h`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.sensorIdentify(cmd.Context(), &f) },
+  wattmark sensor identify --recording recordings/3090-square --utc-offset 1h`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.shiftGiven, f.utcGiven = cmd.Flags().Changed("shift"), cmd.Flags().Changed("utc-offset")
+			return a.sensorIdentify(cmd.Context(), &f)
+		},
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.task, "task", "", "number of a stored task")
@@ -74,9 +81,9 @@ not tell them apart, that is said. --save keeps the profile for the GPU and fiel
 	fl.StringVar(&f.readingColumns, "reading-columns", "", "columns of --readings, in place of its heading")
 	fl.StringVar(&f.eventColumns, "event-columns", "", "columns of --events, in place of its heading")
 	fl.StringVar(&f.recording, "recording", "", "directory of a meter's recording")
-	fl.DurationVar(&f.shift, "shift", 0, "of a recording: added to the meter's start time")
+	fl.DurationVar(&f.shift, "shift", 0, "of a recording: added to the meter's start time (default: the clocks are related by the data)")
 	fl.DurationVar(&f.utcOffset, "utc-offset", 0, "of a recording: how far nvidia-smi's local time was ahead of UTC")
-	fl.DurationVar(&f.uClock, "u-clock", 0, "standard uncertainty between the clocks of readings and load (default: 2ms; of a recording 3ms)")
+	fl.DurationVar(&f.uClock, "u-clock", 0, "standard uncertainty between the clocks of readings and load (default: 2ms; of a recording 3ms, with what the clocks leave to doubt)")
 	fl.BoolVar(&f.noMeter, "no-meter", false, "take the load from kernel events, although there is a meter")
 	fl.StringVar(&f.field, "field", "", "field to look at, such as instant or average (default: all)")
 	fl.DurationVar(&f.from, "from", 0, "leave out readings before this time of the recording")
@@ -124,10 +131,7 @@ func (a *app) sensorIdentify(ctx context.Context, f *sensorIdentifyFlags) (err e
 	case f.task != "":
 		f.source, err = a.sensorTask(ctx, db, f.task, f.noMeter)
 	case f.recording != "":
-		f.source, err = sensorRecording(f.recording, recording.Clocks{Shift: f.shift, UTCOffset: f.utcOffset}, f.noMeter)
-		if f.uClock == 0 {
-			f.uClock = 3 * time.Millisecond // two hands set the clocks
-		}
+		f.source, err = f.recordingSource()
 	default:
 		f.source, err = sensorFiles(f.readings, f.events, f.readingColumns, f.eventColumns)
 	}
@@ -135,6 +139,31 @@ func (a *app) sensorIdentify(ctx context.Context, f *sensorIdentifyFlags) (err e
 		return err
 	}
 	return a.identifySource(ctx, db, f)
+}
+
+// recordingSource reads a recording. Without a shift the meter's clock is related to
+// the host's by the edges of the power.
+func (f *sensorIdentifyFlags) recordingSource() (*sensorSource, error) {
+	const stamped = 3 * time.Millisecond // what nvidia-smi's times of its readings are good for
+	if f.shiftGiven || f.noMeter {
+		if f.uClock == 0 {
+			f.uClock = stamped
+		}
+		return sensorRecording(f.recording, recording.Clocks{Shift: f.shift, UTCOffset: f.utcOffset}, f.noMeter)
+	}
+	r := recordedFlags{dir: f.recording, smiTime: smiFlags{offset: f.utcOffset, given: f.utcGiven}}
+	m, err := r.readDir()
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.found()
+	if err != nil {
+		return nil, fmt.Errorf("%w (here: --shift)", err)
+	}
+	if f.uClock == 0 {
+		f.uClock = measure.Seconds(math.Hypot(float64(s.Clock.OffsetU)/2, stamped.Seconds())).Duration()
+	}
+	return sourceOf(&s)
 }
 
 // identifySource identifies the fields of a source, and draws, keeps and prints what

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"wattmark/analysis/recording"
 	"wattmark/analysis/sensor"
 	"wattmark/analysis/smilog"
+	"wattmark/analysis/validate"
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/pmd"
@@ -103,6 +105,36 @@ func sensorRecording(dir string, c recording.Clocks, nvmlOnly bool) (*sensorSour
 		return nil, err
 	}
 	s.useMeter(l, "the meter's trace (ElmorLabs PMD-USB; the slot's 3.3 V is not measured)")
+	return s, nil
+}
+
+// sourceOf takes over a measurement of other tools whose clocks are related.
+func sourceOf(m *validate.Subject) (*sensorSource, error) {
+	s := &sensorSource{origin: m.Origin, description: m.Name}
+	for _, x := range m.Methods {
+		for _, r := range x.Readings {
+			s.add(strings.TrimPrefix(x.Name, smiPrefix), sensor.Poll{At: r.At, Power: r.Power})
+		}
+	}
+	for _, k := range m.Kernels {
+		s.phases = append(s.phases, sensor.Phase{Name: k.Name, From: k.From, To: k.To})
+	}
+	var trace sensor.Trace
+	for x, err := range m.Truth {
+		if err != nil {
+			return nil, err
+		}
+		trace.Add(x.At, x.Power)
+	}
+	l, err := trace.Load()
+	if err != nil {
+		return nil, err
+	}
+	missing := ""
+	if len(m.Missing) > 0 {
+		missing = "; not measured: " + strings.Join(m.Missing, ", ")
+	}
+	s.useMeter(l, fmt.Sprintf("the meter's trace (%s, its clock by the data %+.1f ms%s)", m.Meter, 1e3*float64(m.Clock.Offset), missing))
 	return s, nil
 }
 

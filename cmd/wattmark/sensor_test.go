@@ -88,7 +88,7 @@ func TestSensorsOfRecordings(t *testing.T) {
 		{"k40m-step", "power.draw", 15.4, sensor.FirstOrder, 54, 3, 1.02},
 	} {
 		t.Run(c.run+" "+c.field, func(t *testing.T) {
-			p := identified(t, c.field, "--recording", sharedRecording(t, "pmd", c.run), "--shift", "-50ms", "--utc-offset", "1h")
+			p := identified(t, c.field, "--recording", sharedRecording(t, "pmd", c.run), "--utc-offset", "1h")
 			if math.Abs(milliseconds(p.Period)-c.period) > 2 {
 				t.Errorf("period %v, want %v ms", p.Period, c.period)
 			}

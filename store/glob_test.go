@@ -56,6 +56,7 @@ func FuzzPattern(f *testing.F) {
 	}
 	f.Add("?", "я")
 	f.Add("[*]", "[]]")
+	d := open(f)
 	f.Fuzz(func(t *testing.T, pattern, name string) {
 		p, err := parsePattern(pattern)
 		if err != nil || len(pattern) > 64 || len(name) > 64 || !utf8.ValidString(pattern) || !utf8.ValidString(name) || strings.ContainsRune(pattern+name, 0) {
@@ -64,21 +65,11 @@ func FuzzPattern(f *testing.F) {
 		var c conditions
 		p.where(&c)
 		var got bool
-		d := patternDB(t)
 		ok(t, d.SQL().QueryRow("SELECT count(*) FROM (SELECT ? AS name) t "+c.sql(), append([]any{name}, c.args...)...).Scan(&got))
 		if want := glob([]rune(pattern), []rune(name)); got != want {
 			t.Errorf("pattern %q, name %q: %v, want %v (%+v)", pattern, name, got, want, p)
 		}
 	})
-}
-
-var sharedDB *DB
-
-func patternDB(t *testing.T) *DB {
-	if sharedDB == nil {
-		sharedDB = must(Open(t.Context(), t.TempDir()+"/p.db"))(t)
-	}
-	return sharedDB
 }
 
 // glob is the meaning of a pattern, by definition.

@@ -1,169 +1,219 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"time"
+	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
-	"wattmark/measure"
 	"wattmark/store"
 )
 
+const exportHelp = `Write what was measured for other programs, in any length and little memory. docs/export.md
+lists columns, units and metadata.
+
+  csv           device time, total power, and current, voltage and power of each rail;
+                units and calibration in comment lines that begin with #
+  parquet       the same columns; with --raw the counts, which become volts and amperes
+                by the calibration in the file's metadata
+  arrow         the same as an Arrow IPC file (Feather 2); arrow-stream: as a stream
+  sqlite        a database of its own with the paper's plain table "data" of twelve
+                columns, primary key (taskID, seqNum)
+  perfetto      a trace for https://ui.perfetto.dev: kernels by stream, rails as
+                counters, markers; times are the host's (CLOCK_REALTIME)
+  chrome        the same as JSON for chrome://tracing
+  kernels       the timeline of a program that run --auto recorded, one line a kernel,
+                on the host's clock in nanoseconds since 1970
+  recording     a folder with the raw counts as the meter delivered them, which
+                "wattmark monitor --instrument replay --port FOLDER" plays again, and
+                what the host knew (host.json)
+
+Only the window is written, unless --all is given; --from and --to cut out a part of it.
+Traces show all samples, with the window as a slice and the markers around it.
+sqlite, perfetto and chrome hold several tasks, the others one: their columns are the
+task's rails. Without --format the ending of FILE tells it.`
+
 func (a *app) exportCmd() *cobra.Command {
-	var format, output string
-	var all bool
-	var result uint
+	var f exportFlags
 	c := &cobra.Command{
-		Use: "export TASK", Short: "Write a task's samples as CSV or as a recording", Args: oneTask,
-		Long: `Write a task's samples.
-
-csv: device time, total power, and current, voltage and power of each rail. Units
-and the calibration stand in comment lines that begin with #. Only the window is
-written, unless --all is given.
-
-recording: a folder with the raw counts as the meter delivered them, which
-"wattmark monitor --instrument replay --port FOLDER" plays again, and what the
-host knew (host.json).
-
-kernels: the timeline of a program that run --auto recorded, one line a kernel, on
-the host's clock in nanoseconds since 1970.`,
-		Example: "  wattmark export 42 --format csv -o gemm.csv\n  wattmark export 42 --format recording -o gemm.recording",
+		Use: "export TASK…", Short: "Write tasks for other programs: CSV, Parquet, Arrow, SQLite, Perfetto and more",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 != f.every {
+				return errors.New("name one or more tasks, or all of them with --all-tasks")
+			}
+			return nil
+		},
+		Long: exportHelp,
+		Example: `  wattmark export 42 -o gemm.parquet
+  wattmark export 42 --format csv --rail pcie_12v --from 1.5s --to 1.6s
+  wattmark export 42 43 -o both.pftrace
+  wattmark export --all-tasks --format sqlite -o paper.db
+  wattmark export 42 --format recording -o gemm.recording`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "csv" && format != "recording" && format != "kernels" {
-				return withCode(exitUsage, fmt.Errorf("format %q: want csv, recording or kernels", format))
+			f.fromGiven, f.toGiven = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
+			if f.format == "" {
+				f.format = formatOf(f.output)
 			}
-			db, err := a.openDB(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			t, err := a.taskResult(cmd.Context(), db, args[0], result)
-			if err != nil {
-				return err
-			}
-			if format == "recording" {
-				return exportRecording(cmd.Context(), output, db, t)
-			}
-			write := func(w io.Writer) error { return exportCSV(cmd.Context(), w, db, t, all) }
-			if format == "kernels" {
-				write = func(w io.Writer) error { return exportKernels(cmd.Context(), w, db, t) }
-			}
-			if output == "" || output == "-" {
-				return write(a.out)
-			}
-			return writeFile(output, write)
+			return a.export(cmd.Context(), args, f)
 		},
 	}
-	resultFlag(c, &result)
-	c.Flags().StringVar(&format, "format", "csv", "csv, recording or kernels")
-	c.Flags().StringVarP(&output, "output", "o", "-", "file or folder to write; - for standard output")
-	c.Flags().BoolVar(&all, "all", false, "also the samples outside of the window, markers among them")
-	return c
+	resultFlag(c, &f.result)
+	fl := c.Flags()
+	fl.StringVar(&f.format, "format", "", formatNames()+" (default: by the ending of FILE, else csv)")
+	fl.StringVarP(&f.output, "output", "o", "-", "file or folder to write; - for standard output")
+	fl.BoolVar(&f.all, "all", false, "also the samples outside of the window, markers among them")
+	fl.BoolVar(&f.raw, "raw", false, "counts as the meter delivered them instead of volts, amperes and watts")
+	fl.StringArrayVar(&f.rails, "rail", nil, "only this rail's columns; may be given again")
+	fl.DurationVar(&f.from, "from", 0, "only from this device time on, as wattmark show plots it")
+	fl.DurationVar(&f.to, "to", 0, "only up to this device time")
+	fl.BoolVar(&f.hostTime, "host-time", false, "a column host_ns with the host's clock (csv, parquet, arrow)")
+	fl.BoolVar(&f.every, "all-tasks", false, "all tasks of the database")
+	return a.jsonFlag(c)
+}
+
+// exportReport is what export --json prints beside a file.
+type exportReport struct {
+	Format  string  `json:"format"`
+	File    string  `json:"file"`
+	TaskIDs []int64 `json:"task_ids"`
+	Bytes   int64   `json:"bytes"`
+}
+
+func (a *app) export(ctx context.Context, args []string, f exportFlags) error {
+	info, err := f.check(len(args))
+	if err != nil {
+		return err
+	}
+	toStdout := f.output == "" || f.output == "-"
+	if a.json && toStdout {
+		return withCode(exitUsage, errors.New("--json says what was written to a file: name one with -o"))
+	}
+	for _, arg := range args {
+		if _, err := taskID(arg); err != nil {
+			return err
+		}
+	}
+	db, err := a.openDB(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if f.every {
+		if args, err = everyTask(ctx, db); err == nil {
+			_, err = f.check(len(args))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var tasks []*store.Task
+	for _, arg := range args {
+		t, err := a.taskResult(ctx, db, arg, f.result)
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, t)
+	}
+	if err := a.exportTasks(ctx, db, tasks, info, f, toStdout); err != nil || !a.json {
+		return err
+	}
+	return a.printExported(tasks, f)
+}
+
+// everyTask are all tasks that have samples, oldest first.
+func everyTask(ctx context.Context, db *store.DB) (args []string, err error) {
+	for q := (store.Query{Limit: 1000}); ; {
+		page, err := db.Tasks(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page {
+			if q.Before = t.ID; t.Scans > 0 {
+				args = append(args, fmt.Sprint(t.ID))
+			}
+		}
+		if len(page) < q.Limit {
+			slices.Reverse(args)
+			if len(args) == 0 {
+				err = withCode(exitNotFound, errors.New("no task has samples: measure something first (wattmark demo)"))
+			}
+			return args, err
+		}
+	}
+}
+
+func (a *app) exportTasks(ctx context.Context, db *store.DB, tasks []*store.Task, info formatInfo, f exportFlags, toStdout bool) error {
+	t := tasks[0]
+	write := func(w io.Writer) error { return exportTable(ctx, w, db, t, f) }
+	switch info.name {
+	case "recording":
+		return exportRecording(ctx, f.output, db, t)
+	case "sqlite":
+		return exportSQLite(ctx, f.output, db, tasks, f)
+	case "kernels":
+		write = func(w io.Writer) error { return exportKernels(ctx, w, db, t) }
+	case "perfetto", "chrome":
+		write = func(w io.Writer) error { return exportTimelines(ctx, w, db, tasks, f) }
+	}
+	if toStdout {
+		return write(a.out)
+	}
+	return writeFile(f.output, write)
+}
+
+func (a *app) printExported(tasks []*store.Task, f exportFlags) error {
+	r := exportReport{Format: f.format, File: f.output}
+	for _, t := range tasks {
+		r.TaskIDs = append(r.TaskIDs, int64(t.ID))
+	}
+	err := filepath.WalkDir(f.output, func(_ string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		i, err := d.Info()
+		if err == nil {
+			r.Bytes += i.Size()
+		}
+		return err
+	})
+	return errors.Join(err, a.printJSON(r))
 }
 
 // writeFile writes a new file as a whole or not at all.
 func writeFile(path string, write func(io.Writer) error) error {
-	if _, err := os.Stat(path); err == nil {
-		return fmt.Errorf("%s exists: remove it first or name another file", path)
-	}
-	tmp := path + ".part"
-	f, err := os.Create(tmp)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(write(f), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return nil
-}
-
-// exportCSV writes the task's samples. Numbers are written so that they read
-// back to the same float.
-func exportCSV(ctx context.Context, w io.Writer, db *store.DB, t *store.Task, all bool) error {
-	out := bufio.NewWriterSize(w, 1<<16)
-	var line []byte
-	tb := t.Setup.Timebase
-	stream, err := measure.NewPowerStream(&t.Setup, func(p *measure.Powers) error {
-		for i := range p.Scans() {
-			at := tb.Seconds(p.Tick(i))
-			if !all && t.Result != nil && (at < t.Result.From || at > t.Result.To) {
-				continue
-			}
-			line = csvLine(line[:0], p.FirstScan+uint64(i), at, p.Rails, i)
-			if _, err := out.Write(line); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	csvHeader(out, t)
-	for b, err := range blocks(ctx, db, t) {
+	return writeWhole(path, func(part string) error {
+		f, err := os.Create(part)
 		if err != nil {
 			return err
 		}
-		if err := stream.Add(b); err != nil {
-			return err
-		}
+		return errors.Join(write(f), f.Close())
+	})
+}
+
+// writeWhole lets write make a new file beside its place, and puts it there once
+// it is whole.
+func writeWhole(path string, write func(part string) error) error {
+	if _, err := os.Stat(path); err == nil {
+		return fmt.Errorf("%s exists: remove it first or name another file", path)
 	}
-	if err := stream.Close(); err != nil {
+	part := path + ".part"
+	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return out.Flush()
-}
-
-func csvHeader(out *bufio.Writer, t *store.Task) {
-	fmt.Fprintf(out, "# wattmark task %d, %s, by %s, launched %s, calibration %s\n", t.ID, t.Name, t.User, t.Launched.UTC().Format(time.RFC3339Nano), t.CalibrationID)
-	for _, r := range newRecordReports(&t.Setup) {
-		fmt.Fprintf(out, "# %s\n", r.text)
+	err := write(part)
+	if err == nil {
+		err = os.Rename(part, path)
 	}
-	for _, c := range t.Setup.Channels {
-		fmt.Fprintf(out, "# channel %s: %s = %g + %g x count, u(gain) %g relative, u(offset) %g\n", c.Name, c.Unit, c.Offset, c.Gain, c.UGain, c.UOffset)
-		if c.Skew != 0 {
-			fmt.Fprintf(out, "# channel %s: read %g s behind t_s; a rail's values are brought to the instant of its first channel\n", c.Name, float64(c.Skew))
+	if err != nil {
+		if gone := os.Remove(part); gone != nil && !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
 		}
+		return err
 	}
-	for _, m := range t.Setup.Missing {
-		fmt.Fprintf(out, "# not measured: rail %s\n", m)
-	}
-	fmt.Fprint(out, "scan,t_s,power_w")
-	for _, r := range t.Setup.Rails {
-		if r.Wiring != measure.WiringPower {
-			fmt.Fprintf(out, ",%s_current_a,%s_voltage_v", r.Name, r.Name)
-		}
-		fmt.Fprintf(out, ",%s_power_w", r.Name)
-	}
-	fmt.Fprintln(out)
-}
-
-func csvLine(line []byte, scan uint64, at measure.Seconds, cols []measure.Columns, i int) []byte {
-	float := func(v float64) { line = strconv.AppendFloat(append(line, ','), v, 'g', -1, 64) }
-	line = strconv.AppendUint(line, scan, 10)
-	float(float64(at))
-	total := 0.0
-	for r := range cols {
-		total += float64(cols[r].P[i])
-	}
-	float(total)
-	for r := range cols {
-		if len(cols[r].I) > 0 {
-			float(float64(cols[r].I[i]))
-			float(float64(cols[r].V[i]))
-		}
-		float(float64(cols[r].P[i]))
-	}
-	return append(line, '\n')
+	return nil
 }

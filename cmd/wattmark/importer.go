@@ -16,8 +16,8 @@ import (
 )
 
 func (a *app) importCmd() *cobra.Command {
-	c := &cobra.Command{Use: "import", Short: "Take in what other tools logged beside a task"}
-	c.AddCommand(a.importSmiCmd())
+	c := &cobra.Command{Use: "import", Short: "Take in what other tools recorded, as a task or beside one"}
+	c.AddCommand(a.importSmiCmd(), a.importCSVCmd(), a.importPMDCmd(), a.importDumpCmd())
 	return c
 }
 

@@ -26,6 +26,9 @@ import (
 	"wattmark/store"
 )
 
+// defaultUShift is how well a shift is known that was read off a plot.
+const defaultUShift = time.Millisecond
+
 // replayFlags are the flags of replay.
 type replayFlags struct {
 	shift, utcOffset, uShift time.Duration
@@ -50,7 +53,7 @@ start time, --utc-offset is how far nvidia-smi's local time was ahead of UTC.`,
 	}
 	fl := c.Flags()
 	fl.DurationVar(&f.shift, "shift", 0, "added to the meter's start time")
-	fl.DurationVar(&f.uShift, "u-shift", time.Millisecond, "standard uncertainty of the shift")
+	fl.DurationVar(&f.uShift, "u-shift", defaultUShift, "standard uncertainty of the shift")
 	fl.DurationVar(&f.utcOffset, "utc-offset", 0, "how far nvidia-smi's local time was ahead of UTC")
 	fl.Float64Var(&f.speed, "speed", 0, "recorded seconds a second; 0 for as fast as the driver reads")
 	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
@@ -79,7 +82,7 @@ func (a *app) replay(ctx context.Context, dir string, f replayFlags) (err error)
 	if err != nil {
 		return err
 	}
-	field, nvml, err := a.replayResult(ctx, rec, f, db, id)
+	field, nvml, err := a.replayResult(ctx, rec, f, db, id, "clocks related by hand")
 	if err != nil {
 		o := store.Outcome{State: store.Untrimmed, Reason: err.Error()}
 		return errors.Join(fmt.Errorf("task %d has all samples, but no result: %w", id, err), db.Finish(context.WithoutCancel(ctx), id, o))
@@ -236,8 +239,8 @@ func putRecorded(ctx context.Context, db *store.DB, id store.TaskID, rec *record
 }
 
 // replayResult integrates meter and sensor between the first and the last
-// kernel event and ends the task.
-func (a *app) replayResult(ctx context.Context, rec *recording.Recording, f replayFlags, db *store.DB, id store.TaskID) (smilog.Field, measure.Joule, error) {
+// kernel event and ends the task, with the reason given.
+func (a *app) replayResult(ctx context.Context, rec *recording.Recording, f replayFlags, db *store.DB, id store.TaskID, reason string) (smilog.Field, measure.Joule, error) {
 	first, last := rec.Events[0], rec.Events[len(rec.Events)-1]
 	field, rs := rec.Sensor.Best()
 	nvml, err := smilog.Energy(rs, first, last)
@@ -271,6 +274,6 @@ func (a *app) replayResult(ctx context.Context, rec *recording.Recording, f repl
 	fit := &clock.Fit{
 		Origin: measure.Seconds(origin.Unix()), A: measure.SecondsOf(origin.Sub(rec.Start)), B: 1, VarA: float64(u * u),
 	}
-	err = db.Finish(ctx, id, store.Outcome{State: store.Complete, Reason: "clocks related by hand", Clock: fit, Result: &res, NVML: &nvml})
+	err = db.Finish(ctx, id, store.Outcome{State: store.Complete, Reason: reason, Clock: fit, Result: &res, NVML: &nvml})
 	return field, nvml, err
 }

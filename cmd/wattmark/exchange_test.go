@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	pq "github.com/parquet-go/parquet-go"
+
+	"wattmark/measure"
+	"wattmark/store"
+	"wattmark/store/exchange/textin"
+)
+
+// Every format comes out of the command line, and what reads it is not ours.
+func TestExportFormats(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	db := filepath.Join(dir, "power.db")
+	for range 2 {
+		inside(t, "demo", "--db", db, "--duration", "60ms").ok(t)
+	}
+	var r report
+	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &r)
+	file := func(name string, args ...string) []byte {
+		path := filepath.Join(dir, name)
+		var x exportReport
+		object(t, inside(t, append([]string{"export", "--db", db, "--json", "-o", path}, args...)...).ok(t).out, &x)
+		b, err := os.ReadFile(path)
+		if err != nil || x.Bytes != int64(len(b)) || x.File != path || len(x.TaskIDs) == 0 {
+			t.Fatalf("%+v, %d bytes, %v", x, len(b), err)
+		}
+		return b
+	}
+	for _, raw := range []string{"--raw=false", "--raw"} {
+		b := file("task"+raw+".parquet", "1", raw)
+		f, err := pq.OpenFile(bytes.NewReader(b), int64(len(b)))
+		if err != nil || f.NumRows() != int64(r.Samples) {
+			t.Fatalf("parquet %s: %v, %d rows, want %d", raw, err, f.NumRows(), r.Samples)
+		}
+		a, err := ipc.NewFileReader(bytes.NewReader(file("task"+raw+".arrow", "1", raw)))
+		if err != nil || a.Schema().NumFields() != len(f.Schema().Columns()) {
+			t.Fatalf("arrow %s: %v", raw, err)
+		}
+	}
+	if out := inside(t, "export", "1", "--db", db, "--format", "parquet").ok(t).out; !bytes.Equal([]byte(out), readAll(t, filepath.Join(dir, "task--raw=false.parquet"))) {
+		t.Error("parquet on standard output is another than in a file")
+	}
+	file("all.sqlite", "--all-tasks")
+	view := stockSQL(t, db, "SELECT taskID, count(*), printf('%.6g', sum(power)), printf('%.6g', sum(current1)), taskTime FROM data WHERE taskID IN (1, 2) GROUP BY taskID")
+	if got := stockSQL(t, filepath.Join(dir, "all.sqlite"), "SELECT taskID, count(*), printf('%.6g', sum(power)), printf('%.6g', sum(current1)), taskTime FROM data GROUP BY taskID"); got != view {
+		t.Errorf("the file has\n%s, the view\n%s", got, view)
+	}
+	if b := file("two.pftrace", "1", "2"); !bytes.Contains(b, []byte("task 2: demo")) || !bytes.Contains(b, []byte("start marker")) {
+		t.Error("the trace does not hold both tasks and their markers")
+	}
+	var trace struct {
+		TraceEvents []struct{ Name string } `json:"traceEvents"`
+	}
+	if err := json.Unmarshal(file("one.json", "1", "--rail", "pcie_12v"), &trace); err != nil {
+		t.Fatal(err)
+	}
+	if len(trace.TraceEvents) < int(r.Samples) {
+		t.Errorf("%d events of %d samples", len(trace.TraceEvents), r.Samples)
+	}
+	inside(t, "export", "1", "--db", db, "--rail", "eps").fails(t, exitUsage, "no such rail", "pcie_12v")
+	inside(t, "export", "1", "--db", db, "--from", "1ms", "--to", "2ms").fails(t, exitUsage, "its window runs from")
+	inside(t, "export", "--all-tasks", "--db", db).fails(t, exitUsage, "holds one task, not 2")
+	inside(t, "export", "9", "--db", db, "-o", filepath.Join(dir, "none.parquet")).fails(t, exitNotFound, "no task 9")
+	left, err := filepath.Glob(filepath.Join(dir, "none*"))
+	parts, err2 := filepath.Glob(filepath.Join(dir, "*.part"))
+	if err != nil || err2 != nil || len(left)+len(parts) > 0 {
+		t.Errorf("left behind: %v %v", left, parts)
+	}
+}
+
+func readAll(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// The public recordings give the figures that a plain decode gives.
+func TestImportPMD(t *testing.T) {
+	t.Parallel()
+	root := sharedData(t, "pmd")
+	db := filepath.Join(t.TempDir(), "power.db")
+	for run, want := range recorded {
+		r := importedTask{report: &report{}}
+		object(t, inside(t, "import", "pmd", filepath.Join(root, run), "--db", db, "--shift", "-50ms", "--utc-offset", "1h", "--json").ok(t).out, &r)
+		if e := *r.EnergyJ; relative(e, want.meterJ) > 5e-4 || relative(*r.NVMLJ, want.nvmlJ) > 5e-4 {
+			t.Errorf("%s: meter %v J, NVML %v J; want %+v", run, e, *r.NVMLJ, want)
+		}
+		if r.State != "complete" || !strings.HasPrefix(r.Reason, "imported from PMD_data.bin") || r.Name != run {
+			t.Errorf("%s: %s, %s: %s", run, r.Name, r.State, r.Reason)
+		}
+	}
+	inside(t, "import", "pmd", t.TempDir(), "--db", db).fails(t, exitFailed, "PMD_start_ts.txt", "import pmd --help")
+}
+
+// A table of currents and voltages becomes a task whose joules can be reckoned by
+// hand; what cannot be taken in leaves nothing behind.
+func TestImportTables(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	db := filepath.Join(dir, "power.db")
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	var csv, dump strings.Builder
+	csv.WriteString("time_ms,eps_current_ma,pcie_12v_current_a,pcie_12v_voltage_v\n")
+	for i := range 1001 {
+		fmt.Fprintf(&csv, "%d,%d,%.2f,12.00\n", 500+i, 1000+i, 2.5)
+		fmt.Fprintf(&dump, "S %.3f 1000 2.5 12 30 30\n", 0.5+float64(i)/1000)
+	}
+	dump.WriteString("M 0.600 A\nM 0.800 B\n")
+	table, text := file("table.csv", csv.String()), file("dump.txt", dump.String())
+	check := func(want float64, window string, args ...string) {
+		t.Helper()
+		r := importedTask{report: &report{}}
+		object(t, inside(t, append(append([]string{"import"}, args...), "--db", db, "--json")...).ok(t).out, &r)
+		if math.Abs(*r.EnergyJ/want-1) > 1e-9 || r.State != "complete" || !strings.Contains(r.Reason, "imported from") || !strings.HasSuffix(r.Reason, "window: "+window) {
+			t.Errorf("%v: %v J, want %v; %s: %s", args, *r.EnergyJ, want, r.State, r.Reason)
+		}
+		if len(r.Notes) == 0 || len(r.Resolution) == 0 || r.Resolution["pcie_12v.current"]+r.Resolution["pair0.current"] < 1e-3 {
+			t.Errorf("%v: resolution %v, notes %q", args, r.Resolution, r.Notes)
+		}
+	}
+	// 30 W, and a ramp of 1 A to 2 A at 12 V.
+	check(30+18, "all samples", "csv", table, "--assume", "eps=12", "--start", "2026-01-31T12:00:00Z")
+	check(0.1*(30+12*1.15), "set by hand", "csv", table, "--assume", "eps=12", "--from", "100ms", "--to", "200ms")
+	check(30, "all samples", "csv", table, "--rail", "pcie_12v")
+	events := file("events.csv", "timestamp\n1769860800700000\n1769860800900000\n1769860800900000\n")
+	check(0.2*(30+12*1.3), "from the first event to the last of events.csv", "csv", table, "--assume", "eps=12", "--start", "2026-01-31T12:00:00Z", "--events", events)
+	check(30, "all samples", "powersensor3", text, "--u-gain", "0.01")
+	check(6, "from the first marker to the last", "powersensor3", text, "--markers")
+
+	tasks := tasksIn(t, db)
+	for _, c := range []struct {
+		code int
+		args string
+		want []string
+	}{
+		{exitFailed, "csv " + table, []string{"--assume eps=12"}},
+		{exitFailed, "csv " + file("late.csv", "t_s,power_w\n0,1\n1,2\n1,3\n"), []string{"late.csv", "row 4", "sort the rows"}},
+		{exitFailed, "csv " + file("word.csv", "t_s,power_w\n0,1\n1,two\n"), []string{"row 3", `"two"`, "remove the row"}},
+		{exitUsage, "csv " + table + " --assume eps=12 --to 5s", []string{"the samples lie from", "Nothing of it was stored"}},
+		{exitFailed, "csv " + table + " --assume eps=12 --rail gpu", []string{"its rails are eps, pcie_12v"}},
+		{exitUsage, "csv " + table + " --assume eps", []string{"as in eps=12"}},
+		{exitUsage, "csv " + dir, []string{"is a folder"}},
+		{exitUsage, "csv " + table + " --u-gain -1", []string{"--u-gain"}},
+		{exitUsage, "csv " + table + " --assume eps=12 --start today", []string{"2026-01-31T12:00:00Z"}},
+		{exitUsage, "csv " + table + " --assume eps=12 --to 1s --events " + events, []string{"--events sets the window"}},
+		{exitUsage, "csv " + table + " --assume eps=12 --events " + events, []string{"the samples lie from"}},
+		{exitFailed, "csv " + table + " --assume eps=12 --events " + table, []string{"microseconds since 1970"}},
+		{exitFailed, "powersensor3 " + table, []string{"no line of it is a reading"}},
+		{exitUsage, "powersensor3 " + file("bare.txt", "S 0 1 1 1 1 1\nS 1 1 1 1 1 1\n") + " --markers", []string{"0 marker(s)"}},
+	} {
+		inside(t, append(append([]string{"import"}, strings.Fields(c.args)...), "--db", db)...).fails(t, c.code, c.want...)
+	}
+	if n := tasksIn(t, db); n != tasks || n != 6 {
+		t.Errorf("%d tasks, were %d: a refused file left one", n, tasks)
+	}
+}
+
+func tasksIn(t *testing.T, path string) int {
+	t.Helper()
+	db, err := store.OpenReadOnly(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	all, err := db.Tasks(t.Context(), store.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// An exported task comes back with its energy, its name and its uncertainties.
+func TestExportIsImported(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	db, table := filepath.Join(dir, "power.db"), filepath.Join(dir, "demo.csv")
+	inside(t, "demo", "--db", db, "--duration", "100ms").ok(t)
+	inside(t, "export", "1", "--all", "--db", db, "-o", table).ok(t)
+	inside(t, "import", "csv", table, "--db", db).ok(t)
+	was, _ := task(t, db, 1)
+	is, _ := task(t, db, 2)
+	shift := measure.SecondsOf(is.Started.Sub(was.Started)) // its device time begins with its first row
+	if is.Name != was.Name || is.GPU != was.GPU || shift < 0 || shift > was.Result.From || is.Scans != was.Scans {
+		t.Errorf("%+v came back of %+v", is.NewTask, was.NewTask)
+	}
+	inside(t, "trim", "2", "--from", (was.Result.From - shift).Duration().String(), "--to", (was.Result.To - shift).Duration().String(), "--db", db).ok(t)
+	is, _ = task(t, db, 2)
+	if a, b := was.Result.Total, is.Result.Total; math.Abs(float64(a.Energy/b.Energy-1)) > 1e-6 || math.Abs(float64(a.U/b.U-1)) > 0.1 {
+		t.Errorf("%v ± %v came back as %v ± %v", a.Energy, a.U, b.Energy, b.U)
+	}
+	raw := filepath.Join(dir, "raw.csv")
+	inside(t, "export", "1", "--raw", "--db", db, "-o", raw).ok(t)
+	inside(t, "import", "csv", raw, "--db", db).fails(t, exitFailed, "--format recording")
+}
+
+// While a file comes in its task says that it is not whole, for the case that the
+// program is killed; a file that ends in an error takes its task along.
+func TestImportIsWholeOrNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "power.db")
+	var out bytes.Buffer
+	a := &app{streams: streams{out: &out, err: &out}, db: path}
+	setup := measure.Setup{
+		Timebase: measure.Timebase{TickHz: 1000, TicksPerScan: 1},
+		Channels: []measure.Channel{{Name: "gpu.power", Unit: measure.UnitWatt, Gain: 1}},
+		Rails:    []measure.Rail{{Name: "gpu", Role: measure.RoleWholeGPU, Wiring: measure.WiringPower, Y: -1}},
+	}
+	in := &incoming{format: "csv", path: "half.csv", task: store.NewTask{Name: "half", User: "lab"}}
+	in.header = store.Header{Bench: "import", Setup: setup, CalibrationID: setup.CalibrationID()}
+	broken := errors.New("the stick was pulled out")
+	in.stream = func(sink textin.Sink) error {
+		for i := range 3 {
+			counts := make([]measure.Count, importChunk)
+			b := measure.Block{FirstScan: uint64(i * importChunk), FirstTick: int64(i * importChunk), Counts: [][]measure.Count{counts}}
+			if err := sink.Block(&b); err != nil {
+				return err
+			}
+		}
+		if half, _ := task(t, path, 1); half.State != store.Incomplete || half.Scans == 0 || !strings.Contains(half.Reason, "did not come to its end") {
+			t.Errorf("half way: %v, %d scans, %s", half.State, half.Scans, half.Reason)
+		}
+		return broken
+	}
+	if err := a.importTask(t.Context(), in); !errors.Is(err, broken) || !strings.Contains(err.Error(), "Nothing of it was stored") {
+		t.Errorf("got %v", err)
+	}
+	if n := tasksIn(t, path); n != 0 {
+		t.Errorf("%d tasks are left", n)
+	}
+}

@@ -1,0 +1,119 @@
+package chrome_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"wattmark/store/exchange"
+	"wattmark/store/exchange/chrome"
+	"wattmark/store/exchange/internal/made"
+)
+
+func timeline(t *testing.T, f *made.Full) *exchange.Timeline {
+	t.Helper()
+	_, task := made.NewFull(f.Scans)
+	task.Name = "a \"name\"\n<b>"
+	tl, err := exchange.NewTimeline(t.Context(), f, task, "test", exchange.Choice{}, strings.ToUpper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl
+}
+
+// event is one line of a trace.
+type event struct {
+	Ph, Name string
+	Pid, Tid int
+	Ts, Dur  json.Number
+	Args     map[string]any
+}
+
+func TestTrace(t *testing.T) {
+	f, _ := made.NewFull(5000)
+	base := made.Started.UnixNano()
+	var out bytes.Buffer
+	w := chrome.New(&out, base)
+	tl := timeline(t, f)
+	if err := errors.Join(w.Add(tl), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var trace struct {
+		TraceEvents []event
+		OtherData   struct {
+			Clock    string
+			BaseNs   string `json:"base_ns"`
+			Wattmark []exchange.Meta
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &trace); err != nil {
+		t.Fatal(err)
+	}
+	if o := trace.OtherData; o.Clock != "CLOCK_REALTIME" || o.BaseNs != "1772600767123456789" || len(o.Wattmark) != 1 || o.Wattmark[0].Task.Name != "a \"name\"\n<b>" {
+		t.Errorf("%+v", o)
+	}
+	threads := map[int]string{}
+	count := map[string]int{}
+	for _, e := range trace.TraceEvents {
+		count[e.Ph]++
+		if e.Ph == "M" && e.Name == "thread_name" {
+			threads[e.Tid] = e.Args["name"].(string)
+		}
+		if e.Ph == "X" && e.Name == "SECOND" && threads[e.Tid] == "GPU 0, stream 7, process 99" {
+			count["second"]++
+			if e.Dur != "0.900" || !strings.HasPrefix(string(e.Ts), "3000") || e.Args["grid"] != "4,1,1" {
+				t.Errorf("a kernel: %+v", e)
+			}
+		}
+	}
+	if count["X"] != 13 || count["i"] != 3 || count["second"] != 5 || count["C"] != 3+4*5000 {
+		t.Errorf("%v", count)
+	}
+	checkCounters(t, f, trace.TraceEvents)
+}
+
+// checkCounters holds the total's counter against the table.
+func checkCounters(t *testing.T, f *made.Full, events []event) {
+	t.Helper()
+	var got []event
+	for _, e := range events {
+		if e.Ph == "C" && e.Name == "power_w" {
+			got = append(got, e)
+		}
+	}
+	_, task := made.NewFull(f.Scans)
+	tab, err := exchange.NewTable(t.Context(), f, task, "test", exchange.Choice{HostTime: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := 0
+	for b, err := range tab.Batches {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Rows {
+			ts, err := got[row].Ts.Float64()
+			want := float64(b.Columns[len(tab.Columns)-1].I64[i]-made.Started.UnixNano()) / 1000
+			if err != nil || math.Abs(ts-want) > 1e-6 || got[row].Args["W"] != b.Columns[2].F64[i] {
+				t.Fatalf("row %d: %+v, want %v W at %v µs", row, got[row], b.Columns[2].F64[i], want)
+			}
+			row++
+		}
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	f, _ := made.NewFull(50_000)
+	full := errors.New("disk full")
+	w := chrome.New(failing{full}, 0)
+	if err := w.Add(timeline(t, f)); !errors.Is(err, full) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }

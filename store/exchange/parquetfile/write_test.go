@@ -1,0 +1,260 @@
+package parquetfile_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"runtime"
+	"testing"
+
+	pq "github.com/parquet-go/parquet-go"
+
+	"wattmark/measure"
+	"wattmark/store/exchange"
+	"wattmark/store/exchange/internal/made"
+	"wattmark/store/exchange/parquetfile"
+)
+
+func table(t testing.TB, s *made.Source, c exchange.Choice) *exchange.Table {
+	t.Helper()
+	tab, err := exchange.NewTable(t.Context(), s, s.Task(), "test", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
+// columns reads a file back with the other library.
+func columns(t *testing.T, raw []byte) (map[string][]float64, exchange.Meta) {
+	t.Helper()
+	f, err := pq.OpenFile(bytes.NewReader(raw), int64(len(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m exchange.Meta
+	text, ok := f.Lookup(exchange.MetaKey)
+	if err := json.Unmarshal([]byte(text), &m); err != nil || !ok {
+		t.Fatalf("metadata: %v, %v", ok, err)
+	}
+	out := map[string][]float64{}
+	buf := make([]pq.Value, 1000)
+	for _, g := range f.RowGroups() {
+		for i, c := range g.ColumnChunks() {
+			name := f.Schema().Columns()[i][0]
+			pages := c.Pages()
+			for {
+				p, err := pages.ReadPage()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatalf("column %s: %v", name, err)
+				}
+				for values := p.Values(); ; {
+					n, err := values.ReadValues(buf)
+					for _, v := range buf[:n] {
+						switch v.Kind() {
+						case pq.Int32:
+							out[name] = append(out[name], float64(v.Int32()))
+						case pq.Int64:
+							out[name] = append(out[name], float64(v.Int64()))
+						default:
+							out[name] = append(out[name], v.Double())
+						}
+					}
+					if errors.Is(err, io.EOF) {
+						break
+					} else if err != nil {
+						t.Fatalf("column %s: %v", name, err)
+					}
+				}
+			}
+			if err := pages.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return out, m
+}
+
+// energy integrates the scans of a source in the product's own way.
+func energy(t *testing.T, s *made.Source, from, to measure.Seconds) measure.Joule {
+	t.Helper()
+	g, err := measure.NewIntegrator(&s.Setup, from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b, err := range s.Blocks(t.Context()) {
+		if err == nil {
+			err = g.Add(b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := g.Result(measure.Edges{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Total.Energy
+}
+
+// trapezoid integrates columns.
+func trapezoid(at, power []float64) (e float64) {
+	for i := 1; i < len(at); i++ {
+		e += (at[i] - at[i-1]) * (power[i] + power[i-1]) / 2
+	}
+	return e
+}
+
+// The joules that another library reads are those that the product computes: from
+// the derived columns, and from the counts with nothing but the metadata.
+func TestAnotherReaderFindsTheJoules(t *testing.T) {
+	for _, stamped := range []bool{false, true} {
+		s := &made.Source{Setup: made.Setup(stamped), Scans: 200_000, Gap: 37}
+		var raw, derived bytes.Buffer
+		if err := parquetfile.Write(&raw, table(t, s, exchange.Choice{Raw: true})); err != nil {
+			t.Fatal(err)
+		}
+		if err := parquetfile.Write(&derived, table(t, s, exchange.Choice{HostTime: true})); err != nil {
+			t.Fatal(err)
+		}
+		d, _ := columns(t, derived.Bytes())
+		n := len(d["t_s"])
+		if n != s.Scans || len(d["host_ns"]) != n {
+			t.Fatalf("%d rows, want %d", n, s.Scans)
+		}
+		want := float64(energy(t, s, measure.Seconds(d["t_s"][0]), measure.Seconds(d["t_s"][n-1])))
+		if got := trapezoid(d["t_s"], d["power_w"]); math.Abs(got/want-1) > 1e-9 {
+			t.Errorf("stamped %v: derived columns give %v J, want %v J", stamped, got, want)
+		}
+		r, m := columns(t, raw.Bytes())
+		at, power := fromCounts(t, r, &m)
+		if got := trapezoid(at, power); math.Abs(got/want-1) > 1e-9 {
+			t.Errorf("stamped %v: counts give %v J, want %v J", stamped, got, want)
+		}
+	}
+}
+
+// fromCounts does what docs/export.md tells a reader of raw counts to do.
+func fromCounts(t *testing.T, cols map[string][]float64, m *exchange.Meta) (at, power []float64) {
+	t.Helper()
+	value := func(channel string, i int) float64 {
+		for _, c := range m.Columns {
+			if c.Channel != channel {
+				continue
+			}
+			for _, ch := range m.Setup.Channels {
+				if ch.Name == channel {
+					return ch.Offset + ch.Gain*cols[c.Name][i]
+				}
+			}
+		}
+		t.Fatalf("no channel %s", channel)
+		return 0
+	}
+	for i, tick := range cols["tick"] {
+		at = append(at, tick/m.Setup.TickHz)
+		p := 0.0
+		for _, r := range m.Setup.Rails {
+			x, y := value(r.X, i), value(r.Y, i)
+			switch r.Wiring {
+			case "clamp":
+				p += x * y
+			case "shunt":
+				p += (x - y) / r.ShuntOhm * y
+			default:
+				t.Fatalf("wiring %s", r.Wiring)
+			}
+		}
+		power = append(power, p)
+	}
+	return at, power
+}
+
+// What is kept does not grow with what was written, but for the footer. The least
+// heap near the end counts: pools of the compressor come and go.
+func TestMemoryIsFlat(t *testing.T) {
+	held := func(scans int) uint64 {
+		s := &made.Source{Setup: made.Setup(false), Scans: scans, Repeat: true}
+		tab := table(t, s, exchange.Choice{Raw: true})
+		batches, rows, least := tab.Batches, 0, uint64(math.MaxUint64)
+		tab.Batches = func(yield func(*exchange.Batch, error) bool) {
+			for b, err := range batches {
+				if rows += exchange.BatchRows; rows > scans-1<<20 {
+					runtime.GC()
+					runtime.GC()
+					var m runtime.MemStats
+					runtime.ReadMemStats(&m)
+					least = min(least, m.HeapAlloc)
+				}
+				if !yield(b, err) {
+					return
+				}
+			}
+		}
+		if err := parquetfile.Write(io.Discard, tab); err != nil {
+			t.Fatal(err)
+		}
+		return least
+	}
+	small, large := held(2<<20), held(10<<20)
+	t.Logf("heap near the end of 2 Mi scans %d KiB, of 10 Mi %d KiB", small>>10, large>>10)
+	if large > small+2<<20 {
+		t.Errorf("the heap grew from %d to %d bytes with five times the scans", small, large)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// A full disk is told, and so is a source that fails.
+func TestErrorsAreTold(t *testing.T) {
+	full := errors.New("disk full")
+	s := &made.Source{Setup: made.Setup(false), Scans: 3 << 20, Repeat: true}
+	n := 0
+	err := parquetfile.Write(writerFunc(func(b []byte) (int, error) {
+		if n += len(b); n > 1<<18 {
+			return 0, full
+		}
+		return len(b), nil
+	}), table(t, s, exchange.Choice{Raw: true}))
+	if !errors.Is(err, full) {
+		t.Errorf("a full disk: %v", err)
+	}
+	tab, broken := table(t, s, exchange.Choice{}), errors.New("broken")
+	tab.Batches = func(yield func(*exchange.Batch, error) bool) { yield(nil, broken) }
+	if err := parquetfile.Write(io.Discard, tab); !errors.Is(err, broken) {
+		t.Errorf("a broken source: %v", err)
+	}
+}
+
+// BenchmarkRaw writes counts as they come decoded from chunks, on one core. MB/s
+// is of counts at the 2 bytes that a 16-bit converter gives.
+func BenchmarkRaw(b *testing.B) { bench(b, exchange.Choice{Raw: true}) }
+
+// BenchmarkDerived is the same with volts, amperes and watts.
+func BenchmarkDerived(b *testing.B) { bench(b, exchange.Choice{}) }
+
+func bench(b *testing.B, c exchange.Choice) {
+	const scans = 4 << 20
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	s := &made.Source{Setup: made.Setup(false), Scans: scans}
+	if err := s.Keep(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.SetBytes(scans * 6 * 2)
+	var bytes int64
+	for b.Loop() {
+		bytes = 0
+		w := writerFunc(func(p []byte) (int, error) { bytes += int64(len(p)); return len(p), nil })
+		if err := parquetfile.Write(w, table(b, s, c)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(bytes)/scans, "B/scan")
+}

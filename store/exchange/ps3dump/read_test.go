@@ -1,0 +1,106 @@
+package ps3dump_test
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"wattmark/measure"
+	"wattmark/store/exchange/ps3dump"
+	"wattmark/store/exchange/textin"
+)
+
+func opened(text string) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
+}
+
+const old = `S 0.000050 50 1.5 12 18 0.5 3.3 1.65 19.65
+S 0.000100 50 1.5 12 18 0.5 3.3 1.65 19.65
+M 0.000100 A
+S 0.000150 50 2 12 24 0.5 3.3 1.65 25.65
+`
+
+func TestLayouts(t *testing.T) {
+	stamped := "marker time dt_micro device_timestamp I0 V0 P0 total\nS 0.1 50 1000 1 12 12 12\n\nS 0.2 50 1050 2 12 24 24\n"
+	for _, c := range []struct {
+		name, text string
+		rails      int
+		markers    int
+		first      measure.Watt
+	}{
+		{"two pairs", old, 2, 1, 19.65},
+		{"a pair, with the device's time", stamped, 1, 0, 12},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in, err := ps3dump.Open(opened(c.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(in.Rails) != c.rails || len(in.Markers) != c.markers || in.Rails[0].Name != "pair0" {
+				t.Fatalf("%+v, %+v", in.Rails, in.Markers)
+			}
+			s, err := textin.Look(in.Rows, in.Columns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			setup := in.Setup(s, 0, 0)
+			for i := range setup.Rails {
+				setup.Rails[i].Role = measure.RolePSU
+			}
+			m, err := measure.NewPowerMeter(&setup)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var p []measure.Watt
+			err = textin.Read(in.Rows, in.Columns, s, textin.Sink{Block: func(b *measure.Block) error {
+				p = append(p, m.Total(b, nil)...)
+				return nil
+			}})
+			if err != nil || len(p) != int(s.Rows) || float64(p[0]-c.first) > 1e-9 || float64(c.first-p[0]) > 1e-9 {
+				t.Errorf("%v, %v; want %v first", p, err, c.first)
+			}
+		})
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", "no line of it is a reading"},
+		{"t,w\n1,2\n", "no line of it is a reading"},
+		{"S 1 2 3\n", "row 1"},
+		{"S 0.1 50 1.5 12 99 99\n", "do not make 99 W"},
+		{"S 0.1 50 1.5 12 18 99\n", "the total is 99 W"},
+		{"S 0.1 50 1.5 12 18 18\nS 0.2 50 1.5 12 18\n", "row 2"},
+		{"S 0.1 50 1.5 12 18 x\n", `"x" is no number`},
+		{"M\nS 0.1 50 1.5 12 18 18\n", "without a time"},
+		{"M x A\nS 0.1 50 1.5 12 18 18\n", "want seconds"},
+		{strings.Repeat("S ", 1<<16), "row 1"},
+	} {
+		if _, err := ps3dump.Open(opened(c.text)); !errors.Is(err, textin.ErrInput) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.40q: %v, want %q", c.text, err, c.want)
+		}
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	f.Add(old)
+	f.Add("S 1 2 1 1 1 1\nM 3 x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		in, err := ps3dump.Open(opened(text))
+		if err != nil {
+			return
+		}
+		s, err := textin.Look(in.Rows, in.Columns)
+		if err != nil {
+			return
+		}
+		rows := uint64(0)
+		if err := textin.Read(in.Rows, in.Columns, s, textin.Sink{
+			Block: func(b *measure.Block) error { rows += uint64(b.Scans()); return nil },
+			Event: func(measure.Event) error { return nil },
+		}); err != nil || rows != s.Rows {
+			t.Errorf("looked at %d rows, read %d: %v", s.Rows, rows, err)
+		}
+	})
+}

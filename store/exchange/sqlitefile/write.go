@@ -1,0 +1,228 @@
+// Package sqlitefile writes tasks into an SQLite file of their own, as the plain
+// table of Cheng et al. (Table 1).
+package sqlitefile
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"strings"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"wattmark/measure"
+	"wattmark/store/exchange"
+)
+
+// The table of the paper, and beside it what its numbers are. It has no row
+// numbers of its own: rows lie in the order of their key.
+const layout = `CREATE TABLE data(taskID INTEGER, taskName TEXT, user TEXT, power REAL,
+	current1 REAL, current2 REAL, current3 REAL, voltage1 REAL, voltage2 REAL, voltage3 REAL,
+	taskTime TEXT, seqNum INTEGER, PRIMARY KEY(taskID, seqNum)) WITHOUT ROWID;
+CREATE TABLE unit("column" TEXT PRIMARY KEY, unit TEXT, about TEXT);
+CREATE TABLE wattmark(taskID INTEGER PRIMARY KEY, meta TEXT);
+INSERT INTO unit VALUES('power','W','all rails'),
+ ('current1','A','rails of role psu'),('voltage1','V','rails of role psu'),
+ ('current2','A','rails of role pcie_3v3'),('voltage2','V','rails of role pcie_3v3'),
+ ('current3','A','rails of role pcie_12v'),('voltage3','V','rails of role pcie_12v'),
+ ('taskTime','','launch of the task, ISO 8601, UTC'),
+ ('seqNum','1','scan, counted from the first in this file; it jumps over scans that were lost; meta: calibration.ticks_per_scan and tick_hz')`
+
+const (
+	columns = 12
+	// tuple rows go in by one statement, txRows by one transaction.
+	tuple  = 64
+	txRows = 1 << 18
+)
+
+// File is an SQLite file that is being written.
+type File struct {
+	db   *sql.DB
+	many *sql.Stmt
+	args []any
+}
+
+// Create makes the file, which must not exist or be empty. It is not safe against
+// a crash before Close: write beside the place where it shall lie.
+func Create(ctx context.Context, path string) (*File, error) {
+	pragmas := url.Values{"_pragma": {"journal_mode(OFF)", "synchronous(OFF)", "page_size(16384)", "locking_mode(EXCLUSIVE)"}}
+	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: pragmas.Encode()}
+	db, err := sql.Open("sqlite", u.String())
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	db.SetMaxOpenConns(1)
+	f := &File{db: db}
+	if _, err = db.ExecContext(ctx, layout); err == nil {
+		f.many, err = db.PrepareContext(ctx, insert(tuple))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("sqlite: %s: %w", path, err), db.Close())
+	}
+	return f, nil
+}
+
+func insert(rows int) string {
+	row := "(" + strings.Repeat("?,", columns-1) + "?)"
+	return "INSERT INTO data VALUES" + strings.Repeat(row+",", rows-1) + row
+}
+
+// Close ends the file.
+func (f *File) Close() error {
+	var err error
+	if f.many != nil {
+		err = f.many.Close()
+	}
+	return errors.Join(err, f.db.Close())
+}
+
+// Add adds a task: a derived table of all its rails. Several rails of a role are
+// one: the current is the sum of theirs, the voltage ΣP/ΣI, so that current ×
+// voltage is their power; both are NULL where the role has no rail with a current.
+func (f *File) Add(ctx context.Context, t *exchange.Table) error {
+	if t.Meta.Content != "derived" {
+		return errors.New("sqlite: raw counts do not fit the paper's table: leave --raw out, or choose parquet, arrow or csv")
+	}
+	places, err := roles(t)
+	if err != nil {
+		return err
+	}
+	meta, err := t.Meta.JSON()
+	if err == nil {
+		_, err = f.db.ExecContext(ctx, `INSERT INTO wattmark VALUES(?,?)`, t.Meta.Task.ID, string(meta))
+	}
+	if err != nil {
+		return fmt.Errorf("sqlite: %w", err)
+	}
+	next, stop := iter.Pull2(t.Batches)
+	defer stop()
+	r := rows{task: &t.Meta.Task, time: t.Meta.Task.Launched.Format("2006-01-02T15:04:05.000000Z"), places: places}
+	for more := true; more; {
+		if more, err = f.transaction(ctx, &r, next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// transaction writes some batches at once; more tells whether there may be others.
+func (f *File) transaction(ctx context.Context, r *rows, next func() (*exchange.Batch, error, bool)) (more bool, err error) {
+	tx, err := f.db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, fmt.Errorf("sqlite: %w", err)
+	}
+	defer tx.Rollback() // after Commit there is nothing to roll back
+	many := tx.StmtContext(ctx, f.many)
+	for n := 0; n < txRows; {
+		b, err, ok := next()
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			return false, tx.Commit()
+		}
+		for i := 0; i < b.Rows; i += tuple {
+			k := min(tuple, b.Rows-i)
+			f.args = r.append(f.args[:0], b, i, i+k)
+			if k == tuple {
+				_, err = many.ExecContext(ctx, f.args...)
+			} else {
+				_, err = tx.ExecContext(ctx, insert(k), f.args...)
+			}
+			if err != nil {
+				return false, fmt.Errorf("sqlite: scan %d: %w", b.Columns[0].I64[i], err)
+			}
+		}
+		n += b.Rows
+	}
+	return true, tx.Commit()
+}
+
+// place is where a rail's values stand in the table; −1 for a current and voltage
+// that it does not have.
+type place struct {
+	role       measure.Role
+	i, v, p    int
+	hasCurrent bool
+}
+
+// roles finds the rails' columns in a derived table.
+func roles(t *exchange.Table) (out []place, err error) {
+	at := 3 // scan, t_s, power_w
+	for _, r := range t.Meta.Setup.Rails {
+		p := place{role: roleOf(r.Role), i: -1, v: -1}
+		if r.Wiring != measure.WiringPower.String() {
+			p.i, p.v, p.hasCurrent = at, at+1, true
+			at += 2
+		}
+		p.p = at
+		at++
+		out = append(out, p)
+	}
+	if at > len(t.Columns) {
+		return nil, errors.New("sqlite: the paper's table wants all rails: leave --rail out")
+	}
+	return out, nil
+}
+
+func roleOf(name string) measure.Role {
+	for _, r := range []measure.Role{measure.RolePSU, measure.RolePCIe3V3, measure.RolePCIe12V, measure.RoleWholeGPU} {
+		if r.String() == name {
+			return r
+		}
+	}
+	return 0
+}
+
+// rows turns batches into the table's values.
+type rows struct {
+	task   *exchange.TaskMeta
+	time   string
+	places []place
+	first  int64
+	some   bool
+}
+
+func (r *rows) append(args []any, b *exchange.Batch, lo, hi int) []any {
+	if !r.some {
+		r.first, r.some = b.Columns[0].I64[lo], true
+	}
+	for i := lo; i < hi; i++ {
+		args = append(args, r.task.ID, r.task.Name, r.task.User, b.Columns[2].F64[i])
+		var current, voltage [3]any
+		for role := range current {
+			current[role], voltage[role] = r.role(b, i, measure.Role(role+1))
+		}
+		args = append(args, current[0], current[1], current[2], voltage[0], voltage[1], voltage[2])
+		args = append(args, r.time, b.Columns[0].I64[i]-r.first)
+	}
+	return args
+}
+
+// role returns the current and voltage of a role at one row; nil is NULL.
+func (r *rows) role(b *exchange.Batch, row int, role measure.Role) (current, voltage any) {
+	var n int
+	var i, v, p float64
+	for _, x := range r.places {
+		if x.role != role {
+			continue
+		}
+		if !x.hasCurrent {
+			return nil, nil
+		}
+		n++
+		i, p, v = i+b.Columns[x.i].F64[row], p+b.Columns[x.p].F64[row], b.Columns[x.v].F64[row]
+	}
+	switch {
+	case n == 0:
+		return nil, nil
+	case n == 1:
+		return i, v
+	case i == 0:
+		return i, nil
+	}
+	return i, p / i
+}

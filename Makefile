@@ -3,18 +3,22 @@ export CGO_ENABLED ?= 0
 GO      ?= go
 BUF     ?= $(CURDIR)/bin/buf
 BUF_VER := v1.72.0
+NFPM    ?= $(CURDIR)/bin/nfpm
+NFPM_VER := v2.43.4
+VERSION ?= 0.1.0
+ARCH    ?= $(shell $(GO) env GOARCH)
 FUZZ_TIME ?= 5s
 PKGS    := ./...
 # measure and analysis start no goroutine and hold no lock: nothing there can race.
 RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^wattmark/measure' -e '^wattmark/analysis')
 GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
 
-.PHONY: all build test race fuzz bench lint generate generate-check tidy-check install lib install-lib clean
+.PHONY: all build test race fuzz bench lint generate generate-check tidy-check install lib install-lib deb clean
 
 all: build
 
 build: ## the program, without a C compiler
-	$(GO) build -trimpath -o bin/wattmark ./cmd/wattmark
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/wattmark ./cmd/wattmark
 
 install: ## put wattmark in GOBIN
 	$(GO) install -trimpath ./cmd/wattmark
@@ -30,7 +34,18 @@ install-lib: lib install-man3 ## the C library, its headers, its manual and its 
 	install -D -m 644 cmd/libwattmark/power.h $(DESTDIR)$(PREFIX)/include/power.h
 	install -D -m 644 api/python/wattmark.py $(DESTDIR)$(PREFIX)/share/wattmark/python/wattmark.py
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|0.1.0|' cmd/libwattmark/wattmark.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/wattmark.pc
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' cmd/libwattmark/wattmark.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/wattmark.pc
+
+deb: LDFLAGS = -s -w
+deb: build $(NFPM) ## Debian packages of the program and, where there is a C compiler, of the library
+	VERSION=$(VERSION) ARCH=$(ARCH) $(NFPM) package --config packaging/nfpm.yaml --packager deb --target bin/
+	@if command -v $${CC:-cc} >/dev/null; then \
+	  rm -rf bin/root && $(MAKE) install-lib DESTDIR=$(CURDIR)/bin/root PREFIX=/usr && \
+	  VERSION=$(VERSION) ARCH=$(ARCH) $(NFPM) package --config packaging/nfpm-lib.yaml --packager deb --target bin/; \
+	else echo "no C compiler: the package of the library is left out"; fi
+
+$(NFPM):
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VER)
 
 # A page with several names in its line NAME is found under each of them.
 .PHONY: install-man install-man3

@@ -48,6 +48,7 @@ var rules = []rule{
 	{"api/...", []string{"api/...", "measure/...", "store"}, "the services stand on the store"},
 
 	{"cmd/...", []string{"cmd/...", "measure/...", "store/...", "analysis/...", "monitor/...", "hostagent/...", "api", "api/client", "api/metrics", "api/web", "api/wire"}, "cmd wires; generated types stay where they are spoken"},
+	{"packaging", nil, "files for installers, and their test"},
 	{"", nil, "the root holds these rules only"},
 }
 

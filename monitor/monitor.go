@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -51,6 +52,9 @@ type Config struct {
 	Version string
 	// Log gets what an operator wants to know; nil for silence.
 	Log *slog.Logger
+	// Drain is how long a capture that runs may take to end by itself when the
+	// monitor is stopped; zero ends it at once. See SetDrain.
+	Drain time.Duration
 	// Tune changes the capture's defaults; Bench, GPU, Instrument, Setup, Calibrate,
 	// Store and Log in it are not looked at.
 	Tune capture.Config
@@ -60,8 +64,8 @@ type Config struct {
 	ServerOptions []grpc.ServerOption
 }
 
-// drainTime is how long calls may take to end when the monitor is stopped.
-const drainTime = 3 * time.Second
+// callsTime is how long calls may take to end when the monitor is stopped.
+const callsTime = 3 * time.Second
 
 // Monitor is a monitor machine.
 type Monitor struct {
@@ -73,6 +77,9 @@ type Monitor struct {
 	// never end do.
 	stopping chan struct{}
 	stopOnce sync.Once
+	drain    atomic.Int64  // Config.Drain, as it is now
+	hurry    chan struct{} // closed when running captures are not waited for
+	haste    sync.Once
 }
 
 // New takes the spool's directory and restores the captures in it. It does not
@@ -96,12 +103,17 @@ func New(cfg Config) (*Monitor, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("monitor: %w", err), store.Close())
 	}
-	return &Monitor{cfg: cfg, store: store, owner: owner, health: health.NewServer(), stopping: make(chan struct{})}, nil
+	m := &Monitor{
+		cfg: cfg, store: store, owner: owner, health: health.NewServer(), stopping: make(chan struct{}), hurry: make(chan struct{}),
+	}
+	m.SetDrain(cfg.Drain)
+	return m, nil
 }
 
 // NewServer returns a gRPC server with MonitorService, health and reflection.
 func (m *Monitor) NewServer() *grpc.Server {
-	s := grpc.NewServer(append(wire.ServerOptions(), m.cfg.ServerOptions...)...)
+	options := append(wire.ServerOptions(), wire.TellVersion(m.cfg.Version)...)
+	s := grpc.NewServer(append(options, m.cfg.ServerOptions...)...)
 	wattmarkv1.RegisterMonitorServiceServer(s, &service{monitor: m, owner: m.owner, version: m.cfg.Version})
 	grpc_health_v1.RegisterHealthServer(s, m.health)
 	reflection.Register(s)
@@ -109,10 +121,14 @@ func (m *Monitor) NewServer() *grpc.Server {
 }
 
 // Run owns the instrument and serves the listeners until ctx ends. A capture
-// that then runs ends INCOMPLETE; all that was taken is durable when Run returns.
+// that then runs may end by itself for as long as Config.Drain says; then it ends
+// INCOMPLETE. All that was taken is durable when Run returns.
 func (m *Monitor) Run(ctx context.Context) error {
 	defer m.store.Close()
 	server := m.NewServer()
+	asked := ctx
+	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.owner.Run(ctx) })
 	g.Go(func() error {
@@ -130,9 +146,14 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 	m.setServing(true)
 	g.Go(func() error {
-		<-ctx.Done()
+		select {
+		case <-ctx.Done(): // something failed
+		case <-asked.Done():
+			m.setServing(false)
+			stop(m.awaitCaptures(ctx))
+		}
 		m.setServing(false)
-		m.drain(server)
+		m.endCalls(server)
 		return nil
 	})
 	return g.Wait()
@@ -147,11 +168,11 @@ func (m *Monitor) setServing(yes bool) {
 	m.health.SetServingStatus(wattmarkv1.MonitorService_ServiceDesc.ServiceName, s)
 }
 
-// drain lets calls end: readers get the trailer of the capture that was just
+// endCalls lets calls end: readers get the trailer of the capture that was just
 // ended, viewers are told that the monitor stops.
-func (m *Monitor) drain(s *grpc.Server) {
+func (m *Monitor) endCalls(s *grpc.Server) {
 	m.stopOnce.Do(func() { close(m.stopping) })
-	timer := time.AfterFunc(drainTime, s.Stop)
+	timer := time.AfterFunc(callsTime, s.Stop)
 	defer timer.Stop()
 	s.GracefulStop()
 }

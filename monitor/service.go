@@ -6,10 +6,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
+	"wattmark/measure"
 	"wattmark/monitor/capture"
 )
 
@@ -31,7 +34,7 @@ func (s *service) GetBench(ctx context.Context, _ *wattmarkv1.GetBenchRequest) (
 	r := &wattmarkv1.GetBenchResponse{
 		Name: b.Name, Instrument: wire.Instrument(b.Instrument), CalibrationId: b.CalibrationID,
 		Holder: b.Holder, HeldSince: wire.Time(b.HeldSince), CaptureId: b.CaptureID, Version: s.version,
-		GpuUuid: wire.Text(b.GPU),
+		GpuUuid: wire.Text(b.GPU), Protocol: wire.ProtocolMessage(wire.Speaks), Draining: b.Draining,
 	}
 	if b.Setup != nil {
 		r.Setup = wire.Setup(*b.Setup)
@@ -50,6 +53,9 @@ func (s *service) GetBench(ctx context.Context, _ *wattmarkv1.GetBenchRequest) (
 
 func (s *service) StartCapture(ctx context.Context, q *wattmarkv1.StartCaptureRequest) (*wattmarkv1.StartCaptureResponse, error) {
 	req, err := parseStart(q)
+	if err == nil {
+		err = s.refuse(q)
+	}
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -63,6 +69,24 @@ func (s *service) StartCapture(ctx context.Context, q *wattmarkv1.StartCaptureRe
 		Instrument: wire.Instrument(h.Instrument), CalibrationId: h.CalibrationID,
 		Started: wire.Time(c.Started()), LeaseUntil: wire.Time(c.LeaseUntil()),
 	}, nil
+}
+
+// refuse turns away a host that speaks another language.
+func (s *service) refuse(q *wattmarkv1.StartCaptureRequest) error {
+	theirs := wire.ParseProtocol(q.Protocol)
+	if wire.Speaks.Fits(theirs) {
+		return nil
+	}
+	older := "the host"
+	if theirs.Major > wire.Speaks.Major {
+		older = "the monitor"
+	}
+	version := q.Version
+	if version == "" {
+		version = "of an unknown version"
+	}
+	return status.Errorf(codes.Unimplemented, "the host is wattmark %s and speaks protocol %v, this monitor is wattmark %s and speaks %v: update %s",
+		measure.Printable(version), theirs, s.version, wire.Speaks, older)
 }
 
 func parseStart(q *wattmarkv1.StartCaptureRequest) (capture.Request, error) {
@@ -136,7 +160,7 @@ func (s *service) WatchRails(q *wattmarkv1.WatchRailsRequest, stream grpc.Server
 	}
 	ctx, cancel := s.untilStopping(stream.Context())
 	defer cancel()
-	return toStatus(s.owner.Watch(ctx, every, func(m capture.Moment) error { return stream.Send(moment(m)) }))
+	return toStatus(s.owner.Watch(ctx, capture.WatchOptions{Every: every, Idle: q.Idle}, func(m capture.Moment) error { return stream.Send(moment(m)) }))
 }
 
 // untilStopping ends a context when the monitor stops.

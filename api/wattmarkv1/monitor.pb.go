@@ -92,6 +92,63 @@ func (CaptureState) EnumDescriptor() ([]byte, []int) {
 	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{0}
 }
 
+// Protocol is what a peer speaks. Peers of one major number understand each
+// other; a larger minor number adds what the other does not know. A peer that
+// says nothing speaks 1.0.
+type Protocol struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Incompatible changes.
+	Major uint32 `protobuf:"varint,1,opt,name=major,proto3" json:"major,omitempty"`
+	// Additions.
+	Minor         uint32 `protobuf:"varint,2,opt,name=minor,proto3" json:"minor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Protocol) Reset() {
+	*x = Protocol{}
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Protocol) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Protocol) ProtoMessage() {}
+
+func (x *Protocol) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Protocol.ProtoReflect.Descriptor instead.
+func (*Protocol) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Protocol) GetMajor() uint32 {
+	if x != nil {
+		return x.Major
+	}
+	return 0
+}
+
+func (x *Protocol) GetMinor() uint32 {
+	if x != nil {
+		return x.Minor
+	}
+	return 0
+}
+
 // GetBenchRequest asks for the bench.
 type GetBenchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -101,7 +158,7 @@ type GetBenchRequest struct {
 
 func (x *GetBenchRequest) Reset() {
 	*x = GetBenchRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[0]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -113,7 +170,7 @@ func (x *GetBenchRequest) String() string {
 func (*GetBenchRequest) ProtoMessage() {}
 
 func (x *GetBenchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[0]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -126,7 +183,7 @@ func (x *GetBenchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBenchRequest.ProtoReflect.Descriptor instead.
 func (*GetBenchRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{0}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{1}
 }
 
 // GetBenchResponse describes the bench.
@@ -159,14 +216,18 @@ type GetBenchResponse struct {
 	Notes []string `protobuf:"bytes,16,rep,name=notes,proto3" json:"notes,omitempty"`
 	// UUID of the GPU that the bench measures (GPU-…): from the bench file, or of
 	// the GPU whose own sensor is the instrument. Empty where nobody said.
-	GpuUuid       string `protobuf:"bytes,30,opt,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
+	GpuUuid string `protobuf:"bytes,30,opt,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
+	// What the monitor speaks; not set for 1.0.
+	Protocol *Protocol `protobuf:"bytes,50,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// The monitor takes no new captures, because it is being stopped.
+	Draining      bool `protobuf:"varint,51,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetBenchResponse) Reset() {
 	*x = GetBenchResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[1]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -178,7 +239,7 @@ func (x *GetBenchResponse) String() string {
 func (*GetBenchResponse) ProtoMessage() {}
 
 func (x *GetBenchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[1]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -191,7 +252,7 @@ func (x *GetBenchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBenchResponse.ProtoReflect.Descriptor instead.
 func (*GetBenchResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{1}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetBenchResponse) GetName() string {
@@ -278,6 +339,20 @@ func (x *GetBenchResponse) GetGpuUuid() string {
 	return ""
 }
 
+func (x *GetBenchResponse) GetProtocol() *Protocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return nil
+}
+
+func (x *GetBenchResponse) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
 // StartCaptureRequest is the paper's start request.
 type StartCaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -290,14 +365,19 @@ type StartCaptureRequest struct {
 	// The capture ends when its lease is not renewed for this long; 30 s when not set.
 	Lease *durationpb.Duration `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
 	// How long to wait for a busy bench; 0 fails at once.
-	Wait          *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	// What the host speaks; not set for 1.0. UNIMPLEMENTED when the monitor speaks
+	// another major number.
+	Protocol *Protocol `protobuf:"bytes,50,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Version of the host, for the monitor's words.
+	Version       string `protobuf:"bytes,51,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartCaptureRequest) Reset() {
 	*x = StartCaptureRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[2]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -309,7 +389,7 @@ func (x *StartCaptureRequest) String() string {
 func (*StartCaptureRequest) ProtoMessage() {}
 
 func (x *StartCaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[2]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -322,7 +402,7 @@ func (x *StartCaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartCaptureRequest.ProtoReflect.Descriptor instead.
 func (*StartCaptureRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{2}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StartCaptureRequest) GetHolder() string {
@@ -360,6 +440,20 @@ func (x *StartCaptureRequest) GetWait() *durationpb.Duration {
 	return nil
 }
 
+func (x *StartCaptureRequest) GetProtocol() *Protocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return nil
+}
+
+func (x *StartCaptureRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 // StartCaptureResponse confirms the start.
 type StartCaptureResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -381,7 +475,7 @@ type StartCaptureResponse struct {
 
 func (x *StartCaptureResponse) Reset() {
 	*x = StartCaptureResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[3]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +487,7 @@ func (x *StartCaptureResponse) String() string {
 func (*StartCaptureResponse) ProtoMessage() {}
 
 func (x *StartCaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[3]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +500,7 @@ func (x *StartCaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartCaptureResponse.ProtoReflect.Descriptor instead.
 func (*StartCaptureResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{3}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StartCaptureResponse) GetCaptureId() string {
@@ -462,7 +556,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[4]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -474,7 +568,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[4]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -487,7 +581,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{4}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RenewLeaseRequest) GetCaptureId() string {
@@ -510,7 +604,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[5]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +616,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[5]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -535,7 +629,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{5}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RenewLeaseResponse) GetLeaseUntil() *timestamppb.Timestamp {
@@ -563,7 +657,7 @@ type StopCaptureRequest struct {
 
 func (x *StopCaptureRequest) Reset() {
 	*x = StopCaptureRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[6]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +669,7 @@ func (x *StopCaptureRequest) String() string {
 func (*StopCaptureRequest) ProtoMessage() {}
 
 func (x *StopCaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[6]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +682,7 @@ func (x *StopCaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopCaptureRequest.ProtoReflect.Descriptor instead.
 func (*StopCaptureRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{6}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StopCaptureRequest) GetCaptureId() string {
@@ -611,7 +705,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[7]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +717,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[7]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,7 +730,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{7}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Window) GetFromS() float64 {
@@ -689,7 +783,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[8]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +795,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[8]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +808,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{8}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Summary) GetState() CaptureState {
@@ -819,7 +913,7 @@ type StopCaptureResponse struct {
 
 func (x *StopCaptureResponse) Reset() {
 	*x = StopCaptureResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[9]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +925,7 @@ func (x *StopCaptureResponse) String() string {
 func (*StopCaptureResponse) ProtoMessage() {}
 
 func (x *StopCaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[9]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +938,7 @@ func (x *StopCaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopCaptureResponse.ProtoReflect.Descriptor instead.
 func (*StopCaptureResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{9}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StopCaptureResponse) GetSummary() *Summary {
@@ -873,7 +967,7 @@ type ReadCaptureRequest struct {
 
 func (x *ReadCaptureRequest) Reset() {
 	*x = ReadCaptureRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[10]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +979,7 @@ func (x *ReadCaptureRequest) String() string {
 func (*ReadCaptureRequest) ProtoMessage() {}
 
 func (x *ReadCaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[10]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +992,7 @@ func (x *ReadCaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCaptureRequest.ProtoReflect.Descriptor instead.
 func (*ReadCaptureRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{10}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReadCaptureRequest) GetCaptureId() string {
@@ -947,7 +1041,7 @@ type ReadCaptureResponse struct {
 
 func (x *ReadCaptureResponse) Reset() {
 	*x = ReadCaptureResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[11]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1053,7 @@ func (x *ReadCaptureResponse) String() string {
 func (*ReadCaptureResponse) ProtoMessage() {}
 
 func (x *ReadCaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[11]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1066,7 @@ func (x *ReadCaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCaptureResponse.ProtoReflect.Descriptor instead.
 func (*ReadCaptureResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{11}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadCaptureResponse) GetItem() isReadCaptureResponse_Item {
@@ -1081,7 +1175,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[12]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1187,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[12]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1200,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{12}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Header) GetCaptureId() string {
@@ -1205,7 +1299,7 @@ type Trailer struct {
 
 func (x *Trailer) Reset() {
 	*x = Trailer{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[13]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1311,7 @@ func (x *Trailer) String() string {
 func (*Trailer) ProtoMessage() {}
 
 func (x *Trailer) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[13]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1324,7 @@ func (x *Trailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trailer.ProtoReflect.Descriptor instead.
 func (*Trailer) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{13}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Trailer) GetSummary() *Summary {
@@ -1272,7 +1366,7 @@ type ReleaseCaptureRequest struct {
 
 func (x *ReleaseCaptureRequest) Reset() {
 	*x = ReleaseCaptureRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[14]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1378,7 @@ func (x *ReleaseCaptureRequest) String() string {
 func (*ReleaseCaptureRequest) ProtoMessage() {}
 
 func (x *ReleaseCaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[14]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1391,7 @@ func (x *ReleaseCaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCaptureRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseCaptureRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{14}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReleaseCaptureRequest) GetCaptureId() string {
@@ -1316,7 +1410,7 @@ type ReleaseCaptureResponse struct {
 
 func (x *ReleaseCaptureResponse) Reset() {
 	*x = ReleaseCaptureResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[15]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1422,7 @@ func (x *ReleaseCaptureResponse) String() string {
 func (*ReleaseCaptureResponse) ProtoMessage() {}
 
 func (x *ReleaseCaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[15]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1435,7 @@ func (x *ReleaseCaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCaptureResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseCaptureResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{15}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{16}
 }
 
 // ListCapturesRequest asks for all captures held.
@@ -1353,7 +1447,7 @@ type ListCapturesRequest struct {
 
 func (x *ListCapturesRequest) Reset() {
 	*x = ListCapturesRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[16]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1459,7 @@ func (x *ListCapturesRequest) String() string {
 func (*ListCapturesRequest) ProtoMessage() {}
 
 func (x *ListCapturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[16]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1472,7 @@ func (x *ListCapturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapturesRequest.ProtoReflect.Descriptor instead.
 func (*ListCapturesRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{16}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{17}
 }
 
 // CaptureInfo is one capture held.
@@ -1404,7 +1498,7 @@ type CaptureInfo struct {
 
 func (x *CaptureInfo) Reset() {
 	*x = CaptureInfo{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[17]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1510,7 @@ func (x *CaptureInfo) String() string {
 func (*CaptureInfo) ProtoMessage() {}
 
 func (x *CaptureInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[17]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1523,7 @@ func (x *CaptureInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureInfo.ProtoReflect.Descriptor instead.
 func (*CaptureInfo) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{17}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CaptureInfo) GetCaptureId() string {
@@ -1492,7 +1586,7 @@ type ListCapturesResponse struct {
 
 func (x *ListCapturesResponse) Reset() {
 	*x = ListCapturesResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[18]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1598,7 @@ func (x *ListCapturesResponse) String() string {
 func (*ListCapturesResponse) ProtoMessage() {}
 
 func (x *ListCapturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[18]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1611,7 @@ func (x *ListCapturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapturesResponse.ProtoReflect.Descriptor instead.
 func (*ListCapturesResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{18}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListCapturesResponse) GetCaptures() []*CaptureInfo {
@@ -1531,14 +1625,17 @@ func (x *ListCapturesResponse) GetCaptures() []*CaptureInfo {
 type WatchRailsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Distance of the values wanted; 100 ms when not set.
-	Every         *durationpb.Duration `protobuf:"bytes,1,opt,name=every,proto3" json:"every,omitempty"`
+	Every *durationpb.Duration `protobuf:"bytes,1,opt,name=every,proto3" json:"every,omitempty"`
+	// Also sample a bench that nobody holds, until somebody takes it. Ignored by a
+	// monitor that speaks 1.0.
+	Idle          bool `protobuf:"varint,50,opt,name=idle,proto3" json:"idle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRailsRequest) Reset() {
 	*x = WatchRailsRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[19]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1647,7 @@ func (x *WatchRailsRequest) String() string {
 func (*WatchRailsRequest) ProtoMessage() {}
 
 func (x *WatchRailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[19]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1660,7 @@ func (x *WatchRailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRailsRequest.ProtoReflect.Descriptor instead.
 func (*WatchRailsRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{19}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchRailsRequest) GetEvery() *durationpb.Duration {
@@ -1571,6 +1668,13 @@ func (x *WatchRailsRequest) GetEvery() *durationpb.Duration {
 		return x.Every
 	}
 	return nil
+}
+
+func (x *WatchRailsRequest) GetIdle() bool {
+	if x != nil {
+		return x.Idle
+	}
+	return false
 }
 
 // RailValue is one rail, averaged since the last message.
@@ -1590,7 +1694,7 @@ type RailValue struct {
 
 func (x *RailValue) Reset() {
 	*x = RailValue{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1706,7 @@ func (x *RailValue) String() string {
 func (*RailValue) ProtoMessage() {}
 
 func (x *RailValue) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1719,7 @@ func (x *RailValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RailValue.ProtoReflect.Descriptor instead.
 func (*RailValue) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{20}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RailValue) GetRail() string {
@@ -1649,7 +1753,7 @@ func (x *RailValue) GetCurrentA() float64 {
 // WatchRailsResponse is one moment.
 type WatchRailsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The capture that runs.
+	// The capture that runs; empty for a free bench.
 	CaptureId string `protobuf:"bytes,1,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
 	// Device time at the end of the average, in seconds.
 	TS float64 `protobuf:"fixed64,2,opt,name=t_s,json=tS,proto3" json:"t_s,omitempty"`
@@ -1658,14 +1762,22 @@ type WatchRailsResponse struct {
 	// Sum of the rails, in watts.
 	TotalW float64 `protobuf:"fixed64,4,opt,name=total_w,json=totalW,proto3" json:"total_w,omitempty"`
 	// Messages dropped so far because the viewer was slow.
-	Dropped       uint64 `protobuf:"varint,5,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	Dropped uint64 `protobuf:"varint,5,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// Samples a second, as set.
+	SampleRateHz float64 `protobuf:"fixed64,50,opt,name=sample_rate_hz,json=sampleRateHz,proto3" json:"sample_rate_hz,omitempty"`
+	// Scans seen since the capture, or the look at the free bench, began.
+	Scans uint64 `protobuf:"varint,51,opt,name=scans,proto3" json:"scans,omitempty"`
+	// Scans known to be lost since then.
+	Lost uint64 `protobuf:"varint,52,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Why a free bench cannot be sampled now; rails is empty then.
+	Trouble       string `protobuf:"bytes,53,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRailsResponse) Reset() {
 	*x = WatchRailsResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1789,7 @@ func (x *WatchRailsResponse) String() string {
 func (*WatchRailsResponse) ProtoMessage() {}
 
 func (x *WatchRailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1802,7 @@ func (x *WatchRailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRailsResponse.ProtoReflect.Descriptor instead.
 func (*WatchRailsResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{21}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchRailsResponse) GetCaptureId() string {
@@ -1728,12 +1840,43 @@ func (x *WatchRailsResponse) GetDropped() uint64 {
 	return 0
 }
 
+func (x *WatchRailsResponse) GetSampleRateHz() float64 {
+	if x != nil {
+		return x.SampleRateHz
+	}
+	return 0
+}
+
+func (x *WatchRailsResponse) GetScans() uint64 {
+	if x != nil {
+		return x.Scans
+	}
+	return 0
+}
+
+func (x *WatchRailsResponse) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *WatchRailsResponse) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
 var File_wattmark_v1_monitor_proto protoreflect.FileDescriptor
 
 const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\n" +
-	"\x19wattmark/v1/monitor.proto\x12\vwattmark.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\"\x11\n" +
-	"\x0fGetBenchRequest\"\xb5\x03\n" +
+	"\x19wattmark/v1/monitor.proto\x12\vwattmark.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\"6\n" +
+	"\bProtocol\x12\x14\n" +
+	"\x05major\x18\x01 \x01(\rR\x05major\x12\x14\n" +
+	"\x05minor\x18\x02 \x01(\rR\x05minor\"\x11\n" +
+	"\x0fGetBenchRequest\"\x84\x04\n" +
 	"\x10GetBenchResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\n" +
@@ -1750,13 +1893,17 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\atrouble\x18\t \x01(\tR\atrouble\x12,\n" +
 	"\anominal\x18\x0f \x01(\v2\x12.wattmark.v1.SetupR\anominal\x12\x14\n" +
 	"\x05notes\x18\x10 \x03(\tR\x05notes\x12\x19\n" +
-	"\bgpu_uuid\x18\x1e \x01(\tR\agpuUuid\"\xdb\x01\n" +
+	"\bgpu_uuid\x18\x1e \x01(\tR\agpuUuid\x121\n" +
+	"\bprotocol\x182 \x01(\v2\x15.wattmark.v1.ProtocolR\bprotocol\x12\x1a\n" +
+	"\bdraining\x183 \x01(\bR\bdraining\"\xa8\x02\n" +
 	"\x13StartCaptureRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1b\n" +
 	"\ttask_name\x18\x02 \x01(\tR\btaskName\x12/\n" +
 	"\x06marker\x18\x03 \x01(\v2\x17.wattmark.v1.MarkerSpecR\x06marker\x12/\n" +
 	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12-\n" +
-	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xae\x02\n" +
+	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x121\n" +
+	"\bprotocol\x182 \x01(\v2\x15.wattmark.v1.ProtocolR\bprotocol\x12\x18\n" +
+	"\aversion\x183 \x01(\tR\aversion\"\xae\x02\n" +
 	"\x14StartCaptureResponse\x12\x1d\n" +
 	"\n" +
 	"capture_id\x18\x01 \x01(\tR\tcaptureId\x12$\n" +
@@ -1852,21 +1999,26 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\vspool_bytes\x18\a \x01(\x04R\n" +
 	"spoolBytes\"L\n" +
 	"\x14ListCapturesResponse\x124\n" +
-	"\bcaptures\x18\x01 \x03(\v2\x18.wattmark.v1.CaptureInfoR\bcaptures\"D\n" +
+	"\bcaptures\x18\x01 \x03(\v2\x18.wattmark.v1.CaptureInfoR\bcaptures\"X\n" +
 	"\x11WatchRailsRequest\x12/\n" +
-	"\x05every\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05every\"r\n" +
+	"\x05every\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05every\x12\x12\n" +
+	"\x04idle\x182 \x01(\bR\x04idle\"r\n" +
 	"\tRailValue\x12\x12\n" +
 	"\x04rail\x18\x01 \x01(\tR\x04rail\x12\x17\n" +
 	"\apower_w\x18\x02 \x01(\x01R\x06powerW\x12\x1b\n" +
 	"\tvoltage_v\x18\x03 \x01(\x01R\bvoltageV\x12\x1b\n" +
-	"\tcurrent_a\x18\x04 \x01(\x01R\bcurrentA\"\xa5\x01\n" +
+	"\tcurrent_a\x18\x04 \x01(\x01R\bcurrentA\"\x8f\x02\n" +
 	"\x12WatchRailsResponse\x12\x1d\n" +
 	"\n" +
 	"capture_id\x18\x01 \x01(\tR\tcaptureId\x12\x0f\n" +
 	"\x03t_s\x18\x02 \x01(\x01R\x02tS\x12,\n" +
 	"\x05rails\x18\x03 \x03(\v2\x16.wattmark.v1.RailValueR\x05rails\x12\x17\n" +
 	"\atotal_w\x18\x04 \x01(\x01R\x06totalW\x12\x18\n" +
-	"\adropped\x18\x05 \x01(\x04R\adropped*\xd4\x01\n" +
+	"\adropped\x18\x05 \x01(\x04R\adropped\x12$\n" +
+	"\x0esample_rate_hz\x182 \x01(\x01R\fsampleRateHz\x12\x14\n" +
+	"\x05scans\x183 \x01(\x04R\x05scans\x12\x12\n" +
+	"\x04lost\x184 \x01(\x04R\x04lost\x12\x18\n" +
+	"\atrouble\x185 \x01(\tR\atrouble*\xd4\x01\n" +
 	"\fCaptureState\x12\x1d\n" +
 	"\x19CAPTURE_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CAPTURE_STATE_ARMING\x10\x01\x12\x19\n" +
@@ -1900,92 +2052,95 @@ func file_wattmark_v1_monitor_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_monitor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wattmark_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_wattmark_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_wattmark_v1_monitor_proto_goTypes = []any{
 	(CaptureState)(0),              // 0: wattmark.v1.CaptureState
-	(*GetBenchRequest)(nil),        // 1: wattmark.v1.GetBenchRequest
-	(*GetBenchResponse)(nil),       // 2: wattmark.v1.GetBenchResponse
-	(*StartCaptureRequest)(nil),    // 3: wattmark.v1.StartCaptureRequest
-	(*StartCaptureResponse)(nil),   // 4: wattmark.v1.StartCaptureResponse
-	(*RenewLeaseRequest)(nil),      // 5: wattmark.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),     // 6: wattmark.v1.RenewLeaseResponse
-	(*StopCaptureRequest)(nil),     // 7: wattmark.v1.StopCaptureRequest
-	(*Window)(nil),                 // 8: wattmark.v1.Window
-	(*Summary)(nil),                // 9: wattmark.v1.Summary
-	(*StopCaptureResponse)(nil),    // 10: wattmark.v1.StopCaptureResponse
-	(*ReadCaptureRequest)(nil),     // 11: wattmark.v1.ReadCaptureRequest
-	(*ReadCaptureResponse)(nil),    // 12: wattmark.v1.ReadCaptureResponse
-	(*Header)(nil),                 // 13: wattmark.v1.Header
-	(*Trailer)(nil),                // 14: wattmark.v1.Trailer
-	(*ReleaseCaptureRequest)(nil),  // 15: wattmark.v1.ReleaseCaptureRequest
-	(*ReleaseCaptureResponse)(nil), // 16: wattmark.v1.ReleaseCaptureResponse
-	(*ListCapturesRequest)(nil),    // 17: wattmark.v1.ListCapturesRequest
-	(*CaptureInfo)(nil),            // 18: wattmark.v1.CaptureInfo
-	(*ListCapturesResponse)(nil),   // 19: wattmark.v1.ListCapturesResponse
-	(*WatchRailsRequest)(nil),      // 20: wattmark.v1.WatchRailsRequest
-	(*RailValue)(nil),              // 21: wattmark.v1.RailValue
-	(*WatchRailsResponse)(nil),     // 22: wattmark.v1.WatchRailsResponse
-	(*Instrument)(nil),             // 23: wattmark.v1.Instrument
-	(*Setup)(nil),                  // 24: wattmark.v1.Setup
-	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
-	(*MarkerSpec)(nil),             // 26: wattmark.v1.MarkerSpec
-	(*durationpb.Duration)(nil),    // 27: google.protobuf.Duration
-	(*Marker)(nil),                 // 28: wattmark.v1.Marker
-	(*Chunk)(nil),                  // 29: wattmark.v1.Chunk
-	(*Event)(nil),                  // 30: wattmark.v1.Event
+	(*Protocol)(nil),               // 1: wattmark.v1.Protocol
+	(*GetBenchRequest)(nil),        // 2: wattmark.v1.GetBenchRequest
+	(*GetBenchResponse)(nil),       // 3: wattmark.v1.GetBenchResponse
+	(*StartCaptureRequest)(nil),    // 4: wattmark.v1.StartCaptureRequest
+	(*StartCaptureResponse)(nil),   // 5: wattmark.v1.StartCaptureResponse
+	(*RenewLeaseRequest)(nil),      // 6: wattmark.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),     // 7: wattmark.v1.RenewLeaseResponse
+	(*StopCaptureRequest)(nil),     // 8: wattmark.v1.StopCaptureRequest
+	(*Window)(nil),                 // 9: wattmark.v1.Window
+	(*Summary)(nil),                // 10: wattmark.v1.Summary
+	(*StopCaptureResponse)(nil),    // 11: wattmark.v1.StopCaptureResponse
+	(*ReadCaptureRequest)(nil),     // 12: wattmark.v1.ReadCaptureRequest
+	(*ReadCaptureResponse)(nil),    // 13: wattmark.v1.ReadCaptureResponse
+	(*Header)(nil),                 // 14: wattmark.v1.Header
+	(*Trailer)(nil),                // 15: wattmark.v1.Trailer
+	(*ReleaseCaptureRequest)(nil),  // 16: wattmark.v1.ReleaseCaptureRequest
+	(*ReleaseCaptureResponse)(nil), // 17: wattmark.v1.ReleaseCaptureResponse
+	(*ListCapturesRequest)(nil),    // 18: wattmark.v1.ListCapturesRequest
+	(*CaptureInfo)(nil),            // 19: wattmark.v1.CaptureInfo
+	(*ListCapturesResponse)(nil),   // 20: wattmark.v1.ListCapturesResponse
+	(*WatchRailsRequest)(nil),      // 21: wattmark.v1.WatchRailsRequest
+	(*RailValue)(nil),              // 22: wattmark.v1.RailValue
+	(*WatchRailsResponse)(nil),     // 23: wattmark.v1.WatchRailsResponse
+	(*Instrument)(nil),             // 24: wattmark.v1.Instrument
+	(*Setup)(nil),                  // 25: wattmark.v1.Setup
+	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
+	(*MarkerSpec)(nil),             // 27: wattmark.v1.MarkerSpec
+	(*durationpb.Duration)(nil),    // 28: google.protobuf.Duration
+	(*Marker)(nil),                 // 29: wattmark.v1.Marker
+	(*Chunk)(nil),                  // 30: wattmark.v1.Chunk
+	(*Event)(nil),                  // 31: wattmark.v1.Event
 }
 var file_wattmark_v1_monitor_proto_depIdxs = []int32{
-	23, // 0: wattmark.v1.GetBenchResponse.instrument:type_name -> wattmark.v1.Instrument
-	24, // 1: wattmark.v1.GetBenchResponse.setup:type_name -> wattmark.v1.Setup
-	25, // 2: wattmark.v1.GetBenchResponse.held_since:type_name -> google.protobuf.Timestamp
-	24, // 3: wattmark.v1.GetBenchResponse.nominal:type_name -> wattmark.v1.Setup
-	26, // 4: wattmark.v1.StartCaptureRequest.marker:type_name -> wattmark.v1.MarkerSpec
-	27, // 5: wattmark.v1.StartCaptureRequest.lease:type_name -> google.protobuf.Duration
-	27, // 6: wattmark.v1.StartCaptureRequest.wait:type_name -> google.protobuf.Duration
-	23, // 7: wattmark.v1.StartCaptureResponse.instrument:type_name -> wattmark.v1.Instrument
-	25, // 8: wattmark.v1.StartCaptureResponse.started:type_name -> google.protobuf.Timestamp
-	25, // 9: wattmark.v1.StartCaptureResponse.lease_until:type_name -> google.protobuf.Timestamp
-	25, // 10: wattmark.v1.RenewLeaseResponse.lease_until:type_name -> google.protobuf.Timestamp
-	0,  // 11: wattmark.v1.RenewLeaseResponse.state:type_name -> wattmark.v1.CaptureState
-	0,  // 12: wattmark.v1.Summary.state:type_name -> wattmark.v1.CaptureState
-	28, // 13: wattmark.v1.Summary.markers:type_name -> wattmark.v1.Marker
-	8,  // 14: wattmark.v1.Summary.window:type_name -> wattmark.v1.Window
-	9,  // 15: wattmark.v1.StopCaptureResponse.summary:type_name -> wattmark.v1.Summary
-	13, // 16: wattmark.v1.ReadCaptureResponse.header:type_name -> wattmark.v1.Header
-	29, // 17: wattmark.v1.ReadCaptureResponse.chunk:type_name -> wattmark.v1.Chunk
-	30, // 18: wattmark.v1.ReadCaptureResponse.event:type_name -> wattmark.v1.Event
-	14, // 19: wattmark.v1.ReadCaptureResponse.trailer:type_name -> wattmark.v1.Trailer
-	23, // 20: wattmark.v1.Header.instrument:type_name -> wattmark.v1.Instrument
-	24, // 21: wattmark.v1.Header.setup:type_name -> wattmark.v1.Setup
-	25, // 22: wattmark.v1.Header.started:type_name -> google.protobuf.Timestamp
-	26, // 23: wattmark.v1.Header.marker:type_name -> wattmark.v1.MarkerSpec
-	9,  // 24: wattmark.v1.Trailer.summary:type_name -> wattmark.v1.Summary
-	25, // 25: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
-	0,  // 26: wattmark.v1.CaptureInfo.state:type_name -> wattmark.v1.CaptureState
-	18, // 27: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
-	27, // 28: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
-	21, // 29: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
-	1,  // 30: wattmark.v1.MonitorService.GetBench:input_type -> wattmark.v1.GetBenchRequest
-	3,  // 31: wattmark.v1.MonitorService.StartCapture:input_type -> wattmark.v1.StartCaptureRequest
-	5,  // 32: wattmark.v1.MonitorService.RenewLease:input_type -> wattmark.v1.RenewLeaseRequest
-	7,  // 33: wattmark.v1.MonitorService.StopCapture:input_type -> wattmark.v1.StopCaptureRequest
-	11, // 34: wattmark.v1.MonitorService.ReadCapture:input_type -> wattmark.v1.ReadCaptureRequest
-	15, // 35: wattmark.v1.MonitorService.ReleaseCapture:input_type -> wattmark.v1.ReleaseCaptureRequest
-	17, // 36: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
-	20, // 37: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
-	2,  // 38: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
-	4,  // 39: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
-	6,  // 40: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
-	10, // 41: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
-	12, // 42: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
-	16, // 43: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
-	19, // 44: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
-	22, // 45: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
-	38, // [38:46] is the sub-list for method output_type
-	30, // [30:38] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	24, // 0: wattmark.v1.GetBenchResponse.instrument:type_name -> wattmark.v1.Instrument
+	25, // 1: wattmark.v1.GetBenchResponse.setup:type_name -> wattmark.v1.Setup
+	26, // 2: wattmark.v1.GetBenchResponse.held_since:type_name -> google.protobuf.Timestamp
+	25, // 3: wattmark.v1.GetBenchResponse.nominal:type_name -> wattmark.v1.Setup
+	1,  // 4: wattmark.v1.GetBenchResponse.protocol:type_name -> wattmark.v1.Protocol
+	27, // 5: wattmark.v1.StartCaptureRequest.marker:type_name -> wattmark.v1.MarkerSpec
+	28, // 6: wattmark.v1.StartCaptureRequest.lease:type_name -> google.protobuf.Duration
+	28, // 7: wattmark.v1.StartCaptureRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 8: wattmark.v1.StartCaptureRequest.protocol:type_name -> wattmark.v1.Protocol
+	24, // 9: wattmark.v1.StartCaptureResponse.instrument:type_name -> wattmark.v1.Instrument
+	26, // 10: wattmark.v1.StartCaptureResponse.started:type_name -> google.protobuf.Timestamp
+	26, // 11: wattmark.v1.StartCaptureResponse.lease_until:type_name -> google.protobuf.Timestamp
+	26, // 12: wattmark.v1.RenewLeaseResponse.lease_until:type_name -> google.protobuf.Timestamp
+	0,  // 13: wattmark.v1.RenewLeaseResponse.state:type_name -> wattmark.v1.CaptureState
+	0,  // 14: wattmark.v1.Summary.state:type_name -> wattmark.v1.CaptureState
+	29, // 15: wattmark.v1.Summary.markers:type_name -> wattmark.v1.Marker
+	9,  // 16: wattmark.v1.Summary.window:type_name -> wattmark.v1.Window
+	10, // 17: wattmark.v1.StopCaptureResponse.summary:type_name -> wattmark.v1.Summary
+	14, // 18: wattmark.v1.ReadCaptureResponse.header:type_name -> wattmark.v1.Header
+	30, // 19: wattmark.v1.ReadCaptureResponse.chunk:type_name -> wattmark.v1.Chunk
+	31, // 20: wattmark.v1.ReadCaptureResponse.event:type_name -> wattmark.v1.Event
+	15, // 21: wattmark.v1.ReadCaptureResponse.trailer:type_name -> wattmark.v1.Trailer
+	24, // 22: wattmark.v1.Header.instrument:type_name -> wattmark.v1.Instrument
+	25, // 23: wattmark.v1.Header.setup:type_name -> wattmark.v1.Setup
+	26, // 24: wattmark.v1.Header.started:type_name -> google.protobuf.Timestamp
+	27, // 25: wattmark.v1.Header.marker:type_name -> wattmark.v1.MarkerSpec
+	10, // 26: wattmark.v1.Trailer.summary:type_name -> wattmark.v1.Summary
+	26, // 27: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
+	0,  // 28: wattmark.v1.CaptureInfo.state:type_name -> wattmark.v1.CaptureState
+	19, // 29: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
+	28, // 30: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
+	22, // 31: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
+	2,  // 32: wattmark.v1.MonitorService.GetBench:input_type -> wattmark.v1.GetBenchRequest
+	4,  // 33: wattmark.v1.MonitorService.StartCapture:input_type -> wattmark.v1.StartCaptureRequest
+	6,  // 34: wattmark.v1.MonitorService.RenewLease:input_type -> wattmark.v1.RenewLeaseRequest
+	8,  // 35: wattmark.v1.MonitorService.StopCapture:input_type -> wattmark.v1.StopCaptureRequest
+	12, // 36: wattmark.v1.MonitorService.ReadCapture:input_type -> wattmark.v1.ReadCaptureRequest
+	16, // 37: wattmark.v1.MonitorService.ReleaseCapture:input_type -> wattmark.v1.ReleaseCaptureRequest
+	18, // 38: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
+	21, // 39: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
+	3,  // 40: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
+	5,  // 41: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
+	7,  // 42: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
+	11, // 43: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
+	13, // 44: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
+	17, // 45: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
+	20, // 46: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
+	23, // 47: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
+	40, // [40:48] is the sub-list for method output_type
+	32, // [32:40] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_monitor_proto_init() }
@@ -1994,7 +2149,7 @@ func file_wattmark_v1_monitor_proto_init() {
 		return
 	}
 	file_wattmark_v1_common_proto_init()
-	file_wattmark_v1_monitor_proto_msgTypes[11].OneofWrappers = []any{
+	file_wattmark_v1_monitor_proto_msgTypes[12].OneofWrappers = []any{
 		(*ReadCaptureResponse_Header)(nil),
 		(*ReadCaptureResponse_Chunk)(nil),
 		(*ReadCaptureResponse_Event)(nil),
@@ -2006,7 +2161,7 @@ func file_wattmark_v1_monitor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_monitor_proto_rawDesc), len(file_wattmark_v1_monitor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -54,8 +54,8 @@ type MonitorServiceClient interface {
 	ReleaseCapture(ctx context.Context, in *ReleaseCaptureRequest, opts ...grpc.CallOption) (*ReleaseCaptureResponse, error)
 	// ListCaptures tells which captures the monitor holds, with their states.
 	ListCaptures(ctx context.Context, in *ListCapturesRequest, opts ...grpc.CallOption) (*ListCapturesResponse, error)
-	// WatchRails shows the rails live while a capture runs. It may drop, and
-	// counts what it drops.
+	// WatchRails shows the rails live while a capture runs, and of a free bench
+	// where that is asked for. It may drop, and counts what it drops.
 	WatchRails(ctx context.Context, in *WatchRailsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRailsResponse], error)
 }
 
@@ -190,8 +190,8 @@ type MonitorServiceServer interface {
 	ReleaseCapture(context.Context, *ReleaseCaptureRequest) (*ReleaseCaptureResponse, error)
 	// ListCaptures tells which captures the monitor holds, with their states.
 	ListCaptures(context.Context, *ListCapturesRequest) (*ListCapturesResponse, error)
-	// WatchRails shows the rails live while a capture runs. It may drop, and
-	// counts what it drops.
+	// WatchRails shows the rails live while a capture runs, and of a free bench
+	// where that is asked for. It may drop, and counts what it drops.
 	WatchRails(*WatchRailsRequest, grpc.ServerStreamingServer[WatchRailsResponse]) error
 	mustEmbedUnimplementedMonitorServiceServer()
 }

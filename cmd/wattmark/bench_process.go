@@ -84,7 +84,7 @@ func (p *monitorProcess) connect() error {
 	var n monitorNote
 	err := p.out.Decode(&n)
 	if err == nil {
-		p.client, err = monitorclient.Dial(n.Address, monitorclient.Options{})
+		p.client, err = monitorclient.Dial(n.Address, monitorclient.Options{Version: version()})
 	}
 	return err
 }

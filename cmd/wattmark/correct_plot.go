@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/guptarohit/asciigraph"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -132,7 +133,7 @@ func (r *correctionReport) plot(w io.Writer) {
 		asciigraph.SeriesColors(asciigraph.Goldenrod, asciigraph.Blue),
 		asciigraph.YAxisValueFormatter(func(v float64) string { return fmt.Sprintf("%.0f W", v) }))
 	if !isTerminal(w) {
-		graph = ansi.ReplaceAllString(graph, "")
+		graph = ansi.Strip(graph)
 	}
 	first, last := r.raw[0].At, r.raw[len(r.raw)-1].At
 	fmt.Fprintf(w, "\n%s\n%s to %s\n", strings.TrimRight(graph, "\n"), fmt.Sprintf("%.3f s", float64(first)), fmt.Sprintf("%.3f s", float64(last)))

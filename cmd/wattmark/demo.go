@@ -113,23 +113,17 @@ func (a *app) demo(ctx context.Context, f demoFlags) (err error) {
 
 // startMonitor serves a monitor on a TCP address within g.
 func startMonitor(ctx context.Context, g *errgroup.Group, cfg monitor.Config, listen string) (string, error) {
-	_, address, err := runMonitor(ctx, g, cfg, listen)
-	return address, err
-}
-
-// runMonitor is startMonitor for who wants the monitor too.
-func runMonitor(ctx context.Context, g *errgroup.Group, cfg monitor.Config, listen string) (*monitor.Monitor, string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return nil, "", fmt.Errorf("monitor: %w: choose another --listen", err)
+		return "", fmt.Errorf("monitor: %w: choose another --listen", err)
 	}
 	cfg.Listeners = []net.Listener{l}
 	m, err := monitor.New(cfg)
 	if err != nil {
-		return nil, "", errors.Join(err, l.Close())
+		return "", errors.Join(err, l.Close())
 	}
 	g.Go(func() error { return m.Run(ctx) })
-	return m, l.Addr().String(), nil
+	return l.Addr().String(), nil
 }
 
 // demoParts opens the GPU and the meter, real or not.
@@ -178,7 +172,7 @@ func softParts(f demoFlags) (*demoBench, error) {
 
 // demoTask makes the measurement.
 func (a *app) demoTask(ctx context.Context, f demoFlags, b *demoBench, db *store.DB, address string) (id store.TaskID, err error) {
-	client, err := monitorclient.Dial(address, monitorclient.Options{})
+	client, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
 	if err != nil {
 		return 0, err
 	}

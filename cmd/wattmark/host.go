@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,7 @@ const (
 
 // hostFlags say where a host serves, and what it measures with.
 type hostFlags struct {
+	serviceFlags
 	listen, socket, mode, monitor string
 	retry                         time.Duration
 	http                          webFlags
@@ -53,29 +55,40 @@ health and metrics for Prometheus (docs/json-api.md). There is no authentication
 it keeps to this machine unless told otherwise.`,
 		Example: `  wattmark host --listen 127.0.0.1:7552
   wattmark host --socket /run/wattmark/host.sock --socket-mode 0660 --monitor meter:7551
+  wattmark host --config /etc/wattmark/host.yaml
   grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers
   wattmark host --http 127.0.0.1:7553
   curl 'http://127.0.0.1:7553/v1/tasks?name=gemm*&order=TASK_ORDER_ENERGY'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := a.serviceLog(&f.level)
+			r := newReloader(f.flags(cmd), log)
+			var err error
+			if r.file, err = f.load(cmd); err != nil {
+				return err
+			}
+			if f.retry <= 0 {
+				return withCode(exitUsage, errors.New("--recover-every: want more than 0"))
+			}
 			if err := f.http.check(); err != nil {
 				return err
 			}
-			return a.host(cmd.Context(), f)
+			return a.host(cmd.Context(), &f, r, log)
 		},
 	}
+	f.more = []string{"db"}
 	fl := c.Flags()
 	fl.StringVar(&f.listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
 	fl.StringVar(&f.socket, "socket", "", "unix socket to measure for programs on, or none (default $XDG_RUNTIME_DIR/wattmark/host.sock, /run/wattmark/host.sock or /tmp/wattmark-UID/host.sock)")
 	fl.StringVar(&f.mode, "socket-mode", "0600", "who may use the socket: 0600 this user, 0660 its group too")
 	fl.StringVar(&f.monitor, "monitor", firstOf(os.Getenv("WATTMARK_MONITOR"), defaultMonitor), "monitor that programs are measured with (also WATTMARK_MONITOR)")
-	fl.StringVar(&f.http.listen, "http", "", "also serve JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
-	fl.BoolVar(&f.http.public, "http-public", false, "let --http be an address that other machines can reach")
-	fl.BoolVar(&f.http.profiles, "pprof", false, "serve profiles of this program below /debug/pprof/ of --http")
+	f.http.addTo(fl, "also serve JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
 	fl.DurationVar(&f.retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
+	f.addTo(c, "host")
 	return c
 }
 
-func (a *app) host(ctx context.Context, f hostFlags) error {
+func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Logger) error {
+	n := newNotifier(log)
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
 		return err
@@ -83,10 +96,9 @@ func (a *app) host(ctx context.Context, f hostFlags) error {
 	defer db.Close()
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen", err)
+		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen; wattmark doctor says who may have it", err)
 	}
 	defer l.Close()
-	log := slog.New(slog.NewTextHandler(a.err, nil))
 	programs, err := a.openPrograms(db, f, log)
 	if err != nil {
 		return err
@@ -96,9 +108,24 @@ func (a *app) host(ctx context.Context, f hostFlags) error {
 	if err := counts.Register(&metrics.Database{Stats: db.Stats}); err != nil {
 		return fmt.Errorf("host: %w", err)
 	}
-	server := grpc.NewServer(append(wire.ServerOptions(), counts.ServerOptions()...)...)
+	server := grpc.NewServer(slices.Concat(wire.ServerOptions(), wire.TellVersion(version()), counts.ServerOptions())...)
 	service := api.New(db)
 	health := service.Register(server)
+	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
+	every := make(chan time.Duration, 1)
+	every <- f.retry
+	r.live["log-level"] = func() {} // the flag is the level
+	r.live["recover-every"] = func() {
+		if f.retry <= 0 {
+			log.Error("reload: recover_every must be more than 0: it stays as it was")
+			return
+		}
+		select {
+		case <-every: // not taken yet
+		default:
+		}
+		every <- f.retry
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	stopWeb := func() {}
 	if f.http.listen != "" {
@@ -106,10 +133,20 @@ func (a *app) host(ctx context.Context, f hostFlags) error {
 			return err
 		}
 	}
-	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
 	g.Go(func() error { return server.Serve(l) })
+	for _, side := range []func(){
+		func() { onHangups(ctx, r.reload) },
+		func() { n.watchdog(ctx, func(ctx context.Context) error { return answers(ctx, l.Addr().String()) }) },
+	} {
+		g.Go(func() error {
+			side()
+			return nil
+		})
+	}
+	n.tell("READY=1\nSTATUS=serving " + a.db + " on " + l.Addr().String())
 	g.Go(func() error {
 		<-ctx.Done()
+		n.tell("STOPPING=1")
 		health.Shutdown()
 		service.Close()
 		stopWeb()
@@ -117,7 +154,7 @@ func (a *app) host(ctx context.Context, f hostFlags) error {
 		return nil
 	})
 	g.Go(func() error { return programs.serve(ctx) })
-	g.Go(func() error { return recoverLoop(ctx, programs.others(db), log, f.retry) })
+	g.Go(func() error { return recoverLoop(ctx, programs.others(db), log, every) })
 	return g.Wait()
 }
 
@@ -132,10 +169,12 @@ func stopServer(s *grpc.Server) {
 // those of a host that died go on until their leases end.
 const whileOpen = 5 * time.Second
 
-// recoverLoop finishes what interrupted runs left, now and then.
-func recoverLoop(ctx context.Context, db measurement.Store, log *slog.Logger, every time.Duration) error {
+// recoverLoop finishes what interrupted runs left, now and then: as often as
+// every said last.
+func recoverLoop(ctx context.Context, db measurement.Store, log *slog.Logger, every <-chan time.Duration) error {
+	usual := <-every
 	for {
-		pause := every
+		pause := usual
 		ids, err := measurement.Recover(ctx, db, dialMonitor)
 		for _, id := range ids {
 			log.Info("finished a task that was interrupted", "task", int64(id))
@@ -148,16 +187,20 @@ func recoverLoop(ctx context.Context, db measurement.Store, log *slog.Logger, ev
 		select {
 		case <-ctx.Done():
 			return nil
+		case usual = <-every:
 		case <-time.After(pause):
 		}
 	}
 }
 
-// dialMonitor connects to a monitor.
-func dialMonitor(_ context.Context, address string) (measurement.Monitor, func() error, error) {
-	c, err := monitorclient.Dial(address, monitorclient.Options{})
+// dialMonitor connects to a monitor, and refuses one that is not understood.
+func dialMonitor(ctx context.Context, address string) (measurement.Monitor, func() error, error) {
+	c, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
 	if err != nil {
 		return nil, nil, err
+	}
+	if _, err := c.GetBench(ctx); errors.Is(err, monitorclient.ErrVersion) {
+		return nil, nil, errors.Join(err, c.Close())
 	}
 	return c, c.Close, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -22,6 +23,13 @@ type webFlags struct {
 	listen   string // empty for nothing
 	public   bool
 	profiles bool
+}
+
+// addTo gives a command the flags.
+func (f *webFlags) addTo(fl *pflag.FlagSet, what string) {
+	fl.StringVar(&f.listen, "http", "", what)
+	fl.BoolVar(&f.public, "http-public", false, "let --http be an address that other machines can reach")
+	fl.BoolVar(&f.profiles, "pprof", false, "serve profiles of this program below /debug/pprof/ of --http")
 }
 
 // check refuses to be open to the network by mistake.

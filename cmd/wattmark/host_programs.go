@@ -43,7 +43,7 @@ type programs struct {
 }
 
 // openPrograms takes the socket, and prepares all that needs no answer of others.
-func (a *app) openPrograms(db *store.DB, f hostFlags, log *slog.Logger) (*programs, error) {
+func (a *app) openPrograms(db *store.DB, f *hostFlags, log *slog.Logger) (*programs, error) {
 	if f.socket == noSocket {
 		return &programs{}, nil
 	}

@@ -118,7 +118,7 @@ func (s *instructionSink) meter(ctx context.Context, task store.TaskID) error {
 
 // instructionsMetered makes a campaign the work of one measurement.
 func (a *app) instructionsMetered(ctx context.Context, f instructionsFlags, dev hostagent.Device, sink *instructionSink, work func(context.Context) error) error {
-	mon, err := monitorclient.Dial(f.monitor, monitorclient.Options{})
+	mon, err := monitorclient.Dial(f.monitor, monitorclient.Options{Version: version()})
 	if err != nil {
 		return err
 	}

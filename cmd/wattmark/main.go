@@ -6,12 +6,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilAsked(context.Background())
 	defer stop()
 	io := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	if err := run(ctx, os.Args[1:], io); err != nil {

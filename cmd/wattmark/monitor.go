@@ -1,19 +1,12 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-
-	"wattmark/api/metrics"
-	"wattmark/monitor"
-	"wattmark/monitor/calibration"
 )
 
 // benchFlags say what a monitor measures with.
@@ -22,10 +15,21 @@ type benchFlags struct {
 	records                     string // folder of the calibration records
 }
 
+// monitorFlags are those of wattmark monitor.
+type monitorFlags struct {
+	benchFlags
+	serviceFlags
+	listen, spool string
+	drain, keep   time.Duration
+	http          webFlags
+}
+
+// defaultDrain is how long a capture may go on when a service manager stops the
+// monitor; packaging/systemd gives it more before it kills.
+const defaultDrain = time.Minute
+
 func (a *app) monitorCmd() *cobra.Command {
-	var f benchFlags
-	var listen, spool string
-	var http webFlags
+	var f monitorFlags
 	c := &cobra.Command{
 		Use: "monitor", Short: "Serve the meter: capture, find markers, stream", Args: cobra.NoArgs,
 		Long: `Serve the machine with the meter. A bench file (--bench) says how channels make
@@ -35,18 +39,31 @@ Calibration records (wattmark calibrate) are read from their folder whenever the
 instrument is opened; those that do not fit, or have expired, are told.
 
 Samples wait in the spool until a host says that it has them safe, also over a
-restart of either side.`,
+restart of either side.
+
+As a service (docs/operations.md): a configuration file has these flags as keys,
+with _ for -; SIGHUP reads it and the bench file again, and drops no capture;
+SIGTERM takes no new captures and lets the one that runs end within --drain, a
+second one ends it at once, as SIGINT does.`,
 		Example: `  wattmark monitor --bench bench.yaml --listen :7551
   wattmark monitor --instrument powersensor3 --port /dev/ttyACM0
+  wattmark monitor --config /etc/wattmark/monitor.yaml
   wattmark monitor --instrument nvml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if (f.file == "") == (f.instrument == "") {
-				return withCode(exitUsage, fmt.Errorf("name a bench file with --bench, or a meter with --instrument and --port"))
-			}
-			if err := http.check(); err != nil {
+			flags := f.flags(cmd)
+			log := a.serviceLog(&f.level)
+			r := newReloader(flags, log)
+			var err error
+			if r.file, err = f.serviceFlags.load(cmd); err != nil {
 				return err
 			}
-			return a.monitor(cmd.Context(), f, listen, spool, http)
+			if err := f.check(); err != nil {
+				return withCode(exitUsage, err)
+			}
+			if err := f.http.check(); err != nil {
+				return err
+			}
+			return a.monitor(cmd.Context(), &f, r, log)
 		},
 	}
 	fl := c.Flags()
@@ -55,12 +72,23 @@ restart of either side.`,
 	fl.StringVar(&f.port, "port", "", "where the meter is: /dev/ttyACM0, tcp:host:port, usbtmc:/dev/usbtmc0, or a recording")
 	fl.StringVar(&f.gpu, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
 	fl.StringVar(&f.records, "calibration", "", "folder of the calibration records (default: calibration/ beside the bench file)")
-	fl.StringVar(&listen, "listen", defaultMonitor, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
-	fl.StringVar(&http.listen, "http", "", "also serve metrics for Prometheus at /metrics of this address, as in 127.0.0.1:7554; empty for not")
-	fl.BoolVar(&http.public, "http-public", false, "let --http be an address that other machines can reach")
-	fl.BoolVar(&http.profiles, "pprof", false, "serve profiles of this program below /debug/pprof/ of --http")
-	fl.StringVar(&spool, "spool", defaultSpool(), "directory of the spool")
+	fl.StringVar(&f.listen, "listen", defaultMonitor, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
+	fl.StringVar(&f.spool, "spool", defaultSpool(), "directory of the spool")
+	f.http.addTo(fl, "also serve metrics for Prometheus at /metrics of this address, as in 127.0.0.1:7554; empty for not")
+	fl.DurationVar(&f.drain, "drain", defaultDrain, "how long a capture may go on after SIGTERM")
+	fl.DurationVar(&f.keep, "keep", 0, "drop captures that no host has fetched so long after they ended; 0 keeps them")
+	f.addTo(c, "monitor")
 	return c
+}
+
+func (f *monitorFlags) check() error {
+	switch {
+	case (f.file == "") == (f.instrument == ""):
+		return fmt.Errorf("name a bench file with --bench, or a meter with --instrument and --port")
+	case f.drain < 0 || f.keep < 0:
+		return fmt.Errorf("--drain and --keep: want 0 or more")
+	}
+	return nil
 }
 
 // defaultSpool is a directory that survives a restart.
@@ -70,30 +98,4 @@ func defaultSpool() string {
 		dir = os.TempDir()
 	}
 	return filepath.Join(dir, "wattmark", "spool")
-}
-
-func (a *app) monitor(ctx context.Context, f benchFlags, listen, spool string, http webFlags) error {
-	b, closeBench, err := openBench(f)
-	if err != nil {
-		return err
-	}
-	defer closeBench()
-	b.Calibrate = calibration.Folder(firstOf(f.records, string(calibration.Beside(f.file)))).Calibrate
-	log := slog.New(slog.NewTextHandler(a.err, nil))
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
-	counts := metrics.New()
-	m, address, err := runMonitor(ctx, g, monitor.Config{
-		Bench: b, Dir: spool, Version: version(), Log: log, ServerOptions: counts.ServerOptions(),
-	}, listen)
-	if err == nil && http.listen != "" {
-		err = serveMetrics(ctx, g, counts, m.Stats, http, log)
-	}
-	if err != nil {
-		cancel()
-		return errors.Join(err, g.Wait())
-	}
-	log.Info("serving the bench", "bench", b.Name, "address", address, "spool", spool)
-	return g.Wait()
 }

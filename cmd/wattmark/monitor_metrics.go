@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"wattmark/api/metrics"
 	"wattmark/api/web"
@@ -58,22 +57,21 @@ func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
 	put(monBusy, prometheus.GaugeValue, busy)
 }
 
-// serveMetrics serves a monitor's metrics within g until ctx ends.
-func serveMetrics(ctx context.Context, g *errgroup.Group, counts *metrics.Metrics, stats func() capture.Stats, f webFlags, log *slog.Logger) error {
+// serveMetrics serves a monitor's metrics until stop is called.
+func serveMetrics(ctx context.Context, counts *metrics.Metrics, stats func() capture.Stats, f webFlags, log *slog.Logger) (stop func(), err error) {
 	if err := counts.Register(monitorStats{stats}); err != nil {
-		return fmt.Errorf("monitor: %w", err)
+		return nil, fmt.Errorf("monitor: %w", err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
 	if err != nil {
-		return fmt.Errorf("monitor: %w: choose another --http", err)
+		return nil, fmt.Errorf("monitor: %w: choose another --http", err)
 	}
 	s := web.NewServer(l, web.Beside(web.Options{Metrics: counts.Handler(), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen)}, http.NotFoundHandler()), log)
-	g.Go(s.Serve)
-	g.Go(func() error {
-		<-ctx.Done()
-		s.Stop(2 * time.Second)
-		return nil
-	})
+	go func() {
+		if err := s.Serve(); err != nil {
+			log.Error("metrics are not served any more", "error", err)
+		}
+	}()
 	log.Info("serving metrics", "address", "http://"+l.Addr().String()+"/metrics")
-	return nil
+	return func() { s.Stop(2 * time.Second) }, nil
 }

@@ -15,16 +15,28 @@ import (
 // openBench makes what a monitor measures with, from a bench file or from the
 // meter's own description. Nothing is opened yet; the closer is for the end.
 func openBench(f benchFlags) (monitor.Bench, func() error, error) {
-	var b *bench.Bench
-	var err error
+	b, err := f.load()
+	if err != nil {
+		return monitor.Bench{}, nil, err
+	}
+	return makeBench(b)
+}
+
+// load reads the bench file, or the meter's own description.
+func (f benchFlags) load() (b *bench.Bench, err error) {
 	if f.file != "" {
 		b, err = bench.Load(f.file)
 	} else {
 		b, err = bench.Default(f.instrument, firstOf(f.port, f.gpu))
 	}
 	if err != nil {
-		return monitor.Bench{}, nil, withCode(exitUsage, err)
+		return nil, withCode(exitUsage, err)
 	}
+	return b, nil
+}
+
+// makeBench makes a bench's instruments; nothing is opened yet.
+func makeBench(b *bench.Bench) (monitor.Bench, func() error, error) {
 	meter, err := b.NewInstrument(registry.Env{NVML: openNVML})
 	if err != nil {
 		return monitor.Bench{}, nil, err

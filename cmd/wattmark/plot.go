@@ -5,9 +5,9 @@ import (
 	"io"
 	"math"
 	"os"
-	"regexp"
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/guptarohit/asciigraph"
 	"golang.org/x/term"
 
@@ -49,8 +49,9 @@ func (t *trace) finish() {
 	}
 }
 
-// plot draws the total and the rails with the markers and the window below.
-func (t *trace) plot(w io.Writer, r *report) {
+// plot draws the total and the rails with the markers and the window below, no
+// wider than room, where that is not 0.
+func (t *trace) plot(w io.Writer, r *report, room int) {
 	offset := 3
 	series := [][]float64{t.total}
 	legends := []string{"total"}
@@ -78,20 +79,17 @@ func (t *trace) plot(w io.Writer, r *report) {
 	left := leftEdge(lines)
 	body, legend := splitLegend(lines)
 	fmt.Fprintln(w, strings.Join(body, "\n"))
-	fmt.Fprintln(w, t.ruler(r, left))
+	fmt.Fprintln(w, withKey(t.ruler(r, left), left, room))
 	first, last := fmt.Sprintf("%.3f s", float64(t.from)), fmt.Sprintf("%.3f s", float64(t.to))
 	fmt.Fprintf(w, "%s%s%*s\n", strings.Repeat(" ", left), first, len(t.counts)-len(first), last)
 	text := strings.Join(legend, "\n")
 	if !isTerminal(w) {
-		text = ansi.ReplaceAllString(text, "")
+		text = ansi.Strip(text) // asciigraph colours its legend in any case
 	}
 	if text = strings.Trim(text, "\n"); text != "" {
-		fmt.Fprintln(w, text)
+		fmt.Fprintln(w, wrapLegend(text, left, room))
 	}
 }
-
-// ansi matches the colours that asciigraph gives its legend in any case.
-var ansi = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // leftEdge is the column where the plot's body begins.
 func leftEdge(lines []string) int {
@@ -132,7 +130,34 @@ func (t *trace) ruler(r *report, left int) string {
 			put(m.beginS, m.endS, 'M')
 		}
 	}
-	return strings.Repeat(" ", left) + string(line) + "  M marker, ═ window"
+	return strings.Repeat(" ", left) + string(line)
+}
+
+// withKey says what the ruler's letters mean, behind it or, where there is no
+// room, below.
+func withKey(ruler string, left, room int) string {
+	const key = "M marker, ═ window"
+	if room > 0 && ansi.StringWidth(ruler)+2+ansi.StringWidth(key) > room {
+		return ruler + "\n" + strings.Repeat(" ", left) + key
+	}
+	return ruler + "  " + key
+}
+
+// wrapLegend breaks a legend that is too wide between its entries, which three
+// spaces part.
+func wrapLegend(text string, left, room int) string {
+	if room <= 0 || ansi.StringWidth(text) <= room {
+		return text
+	}
+	var lines []string
+	for e := range strings.SplitSeq(strings.TrimSpace(text), "   ") {
+		if n := len(lines); n > 0 && ansi.StringWidth(lines[n-1])+3+ansi.StringWidth(e) <= room {
+			lines[n-1] += "   " + e
+			continue
+		}
+		lines = append(lines, strings.Repeat(" ", left)+e)
+	}
+	return strings.Join(lines, "\n")
 }
 
 func isTerminal(w io.Writer) bool {
@@ -140,11 +165,24 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// terminalWidth is how many columns there are: 80 where nothing says it.
+func terminalWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
+}
+
+// leastPlot is how many columns are drawn at least.
+const leastPlot = 20
+
 // plotWidth is the number of columns to draw.
 func plotWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 40 {
-			return min(width-30, 160)
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return min(max(width-30, leastPlot), 160)
 		}
 	}
 	return 90

@@ -144,7 +144,7 @@ func (a *app) pulseResult(ctx context.Context, f pulseFlags, db *store.DB, id st
 // noTruth says why the monitor has no truth to offer; empty where it has. An
 // address that was named must answer.
 func noTruth(ctx context.Context, address string, named bool) (string, error) {
-	client, err := monitorclient.Dial(address, monitorclient.Options{Patience: time.Second})
+	client, err := monitorclient.Dial(address, monitorclient.Options{Patience: time.Second, Version: version()})
 	if err != nil {
 		return "", err
 	}

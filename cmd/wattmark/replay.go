@@ -145,7 +145,7 @@ func (a *app) replayTask(ctx context.Context, dir string, rec *recording.Recordi
 
 // capturePlayed captures until the recording has been played and read.
 func (a *app) capturePlayed(ctx context.Context, address, name string, f replayFlags, rec *recording.Recording, db *store.DB, face *pmdface.Face, port *pty.Port) (id store.TaskID, err error) {
-	client, err := monitorclient.Dial(address, monitorclient.Options{})
+	client, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
 	if err != nil {
 		return 0, err
 	}

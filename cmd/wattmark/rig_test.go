@@ -110,7 +110,7 @@ func (r *rig) run(more ...string) *process {
 // client talks to the monitor.
 func (r *rig) client() *monitorclient.Client {
 	r.t.Helper()
-	c, err := monitorclient.Dial(r.address, monitorclient.Options{})
+	c, err := monitorclient.Dial(r.address, monitorclient.Options{Version: version()})
 	if err != nil {
 		r.t.Fatal(err)
 	}

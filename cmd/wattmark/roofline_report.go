@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/guptarohit/asciigraph"
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -175,7 +176,7 @@ func (r *rooflineReport) plot(w io.Writer) {
 		asciigraph.SeriesColors(asciigraph.Blue, asciigraph.Red), asciigraph.SeriesLegends("flop/s, % of the best", "flop/J, % of the best"),
 		asciigraph.YAxisValueFormatter(func(v float64) string { return fmt.Sprintf("%.0f %%", v) }))
 	if !isTerminal(w) {
-		graph = ansi.ReplaceAllString(graph, "")
+		graph = ansi.Strip(graph)
 	}
 	body, legend := splitLegend(strings.Split(graph, "\n"))
 	left := leftEdge(body)

@@ -101,7 +101,7 @@ func (a *app) root() *cobra.Command {
 		{"Learn from it:", []*cobra.Command{
 			a.validateCmd(), a.sensorCmd(), a.correctCmd(), a.compareCmd(), a.totalCmd(), a.rooflineCmd(), a.modelCmd(), a.predictCmd(),
 		}},
-		{"The two machines:", []*cobra.Command{a.monitorCmd(), a.hostCmd()}},
+		{"The two machines:", []*cobra.Command{a.monitorCmd(), a.hostCmd(), a.topCmd(), a.doctorCmd()}},
 		{"The bench:", []*cobra.Command{
 			a.instrumentsCmd(), a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.emulateCmd(), a.replayCmd(),
 		}},

@@ -197,7 +197,7 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 		return cfg, done, err
 	}
 	cfg.DB, closers = db, append(closers, db.Close)
-	mon, err := monitorclient.Dial(f.monitor, monitorclient.Options{})
+	mon, err := monitorclient.Dial(f.monitor, monitorclient.Options{Version: version()})
 	if err != nil {
 		done()
 		return cfg, done, err

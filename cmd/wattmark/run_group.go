@@ -173,7 +173,7 @@ func askMonitors(ctx context.Context, addresses []string) (out []askedMonitor, d
 		if address = strings.TrimSpace(address); address == "" {
 			return out, done, withCode(exitUsage, errors.New("--monitor has an empty entry: want host:port, or several with commas between them"))
 		}
-		c, err := monitorclient.Dial(address, monitorclient.Options{})
+		c, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
 		if err != nil {
 			return out, done, err
 		}

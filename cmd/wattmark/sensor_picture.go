@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/guptarohit/asciigraph"
 	"gonum.org/v1/plot/plotter"
 
@@ -130,7 +131,7 @@ func plotIdentified(w io.Writer, x *sensor.Identified) {
 	}
 	graph := asciigraph.PlotMany(series, opts...)
 	if !isTerminal(w) {
-		graph = ansi.ReplaceAllString(graph, "")
+		graph = ansi.Strip(graph)
 	}
 	fmt.Fprintf(w, "%s\n   %v of readings\n", graph, to-from)
 }

@@ -100,12 +100,20 @@ func (a *app) renderBudget(r *report) {
 	t.Render()
 }
 
+// plotAxis is what the axis beside a plot may take: "   1000 W ┤".
+const plotAxis = 12
+
 func (a *app) plotTask(ctx context.Context, db *store.DB, t *store.Task, r *report) error {
-	tr, err := loadTrace(ctx, db, t, plotWidth(a.out))
+	columns, room := 90, 0
+	if isTerminal(a.out) {
+		room = terminalWidth(a.out)
+		columns = min(max(room-plotAxis, leastPlot), 160)
+	}
+	tr, err := loadTrace(ctx, db, t, columns)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(a.out)
-	tr.plot(a.out, r)
+	tr.plot(a.out, r, room)
 	return nil
 }

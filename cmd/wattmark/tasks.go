@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -122,26 +121,15 @@ func (a *app) printTasks(tasks []store.Task, q store.Query) error {
 		fmt.Fprintln(a.out, "No such tasks in", a.db)
 		return nil
 	}
-	t := newTable(a.out)
-	grouped := slices.ContainsFunc(tasks, func(t store.Task) bool { return t.Group.Group != 0 })
-	header := []any{"task", "launched", "user", "name", "state", "duration", "energy (k = 2)", "mean"}
-	if grouped {
-		header = append(header, "group")
-	}
-	t.AppendHeader(header)
+	rows := make([]taskRow, len(tasks))
 	for i := range tasks {
-		x := &tasks[i]
-		r := newReport(x, a.db)
-		row := []any{x.ID, x.Launched.Local().Format("2006-01-02 15:04:05"), x.User, x.Name, r.State, "", "", ""}
-		if x.Result != nil {
-			row[5], row[6], row[7] = x.Result.To-x.Result.From, energyText(*r.EnergyJ, *r.EnergyUJ), x.Result.Mean
-		}
-		if x.Group.Group != 0 {
-			row = append(row, x.Group.Group)
-		}
-		t.AppendRow(row)
+		rows[i] = newTaskRow(&tasks[i], a.db)
 	}
-	t.Render()
+	width := 0 // a file has room
+	if isTerminal(a.out) {
+		width = terminalWidth(a.out)
+	}
+	fmt.Fprintln(a.out, taskTable(rows, width))
 	if q.Limit > 0 && len(tasks) == q.Limit {
 		fmt.Fprintf(a.out, "\nOlder ones: wattmark tasks --before %d\n", tasks[len(tasks)-1].ID)
 	}

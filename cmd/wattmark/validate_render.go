@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/guptarohit/asciigraph"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -209,7 +210,7 @@ func plotValidation(w io.Writer, r *validate.Report) {
 	}
 	graph := asciigraph.PlotMany(series, opts...)
 	if !isTerminal(w) {
-		graph = ansi.ReplaceAllString(graph, "")
+		graph = ansi.Strip(graph)
 	}
 	lines := strings.Split(graph, "\n")
 	left := leftEdge(lines)

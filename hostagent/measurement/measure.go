@@ -115,6 +115,9 @@ func (s *session) run(ctx context.Context, work Work) error {
 	s.enter(PhaseTransfer)
 	got := s.await(ctx, transfer, cancel)
 	var v verdict
+	if s.bench.Bridged != "" {
+		v.note("%s", s.bench.Bridged)
+	}
 	var broken *playError
 	switch {
 	case cancelled:

@@ -30,6 +30,8 @@ type Options struct {
 	Pause time.Duration
 	// Call is the deadline of a single short call; 15 s when zero.
 	Call time.Duration
+	// Version of this host, told to the monitor.
+	Version string
 	// Dial adds options to the connection: credentials, a dialer.
 	Dial []grpc.DialOption
 }
@@ -160,8 +162,14 @@ func (c *Client) GetBench(ctx context.Context) (Bench, error) {
 	if err != nil {
 		return Bench{}, c.fail("get bench", err)
 	}
+	// What is not understood is not read either.
+	speaks := wire.ParseProtocol(a.Protocol)
+	if err := c.refuse(speaks, a.Version); err != nil {
+		return Bench{Name: measure.Printable(a.Name), Version: measure.Printable(a.Version), Protocol: speaks}, fmt.Errorf("get bench: %w", err)
+	}
 	b := Bench{
 		Name: a.Name, CalibrationID: a.CalibrationId, Holder: a.Holder, CaptureID: a.CaptureId, Version: a.Version, Trouble: a.Trouble,
+		Protocol: speaks, Bridged: c.bridge(speaks, a.Version), Draining: a.Draining,
 	}
 	if b.GPU, err = gpuUUID(a.GpuUuid); err == nil {
 		b.Instrument, err = instrument(a.Instrument)
@@ -190,13 +198,19 @@ const opening = 45 * time.Second
 // Start takes the bench and starts sampling. It fails with ErrBusy, and the
 // holder's name, when somebody else has it.
 func (c *Client) Start(ctx context.Context, r StartRequest) (Started, error) {
-	q := &wattmarkv1.StartCaptureRequest{Holder: r.Holder, TaskName: r.TaskName, Marker: wire.MarkerSpec(r.Marker), Wait: durationpb.New(r.Wait)}
+	q := &wattmarkv1.StartCaptureRequest{
+		Holder: r.Holder, TaskName: r.TaskName, Marker: wire.MarkerSpec(r.Marker), Wait: durationpb.New(r.Wait),
+		Protocol: wire.ProtocolMessage(wire.Speaks), Version: wire.Text(c.o.Version),
+	}
 	if r.Lease > 0 {
 		q.Lease = durationpb.New(r.Lease)
 	}
 	a, err := once(ctx, r.Wait+opening, c.rpc.StartCapture, q)
 	if status.Code(err) == codes.FailedPrecondition {
 		return Started{}, fmt.Errorf("start capture: %w: %s; wait with --wait, or ask the holder", ErrBusy, status.Convert(err).Message())
+	}
+	if status.Code(err) == codes.Unimplemented {
+		return Started{}, fmt.Errorf("start capture: monitor %s: %w: %s", c.address, ErrVersion, status.Convert(err).Message())
 	}
 	if err != nil {
 		return Started{}, c.fail("start capture", err)

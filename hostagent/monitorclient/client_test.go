@@ -166,6 +166,7 @@ func TestGetBench(t *testing.T) {
 	s := &server{bench: &wattmarkv1.GetBenchResponse{
 		Name: "desk", Setup: wire.Setup(testSetup), Instrument: &wattmarkv1.Instrument{Kind: "pmd"}, CalibrationId: "cal",
 		Holder: "lab@host", HeldSince: wire.Time(time.Unix(9, 0)), CaptureId: "c1", Version: "v1",
+		Protocol: wire.ProtocolMessage(wire.Speaks), Draining: true,
 	}}
 	c := serve(t, s, Options{})
 	b, err := c.GetBench(t.Context())
@@ -175,6 +176,7 @@ func TestGetBench(t *testing.T) {
 	want := Bench{
 		Name: "desk", Setup: testSetup, Instrument: store.Instrument{Kind: "pmd"}, CalibrationID: "cal",
 		Holder: "lab@host", HeldSince: time.Unix(9, 0).UTC(), CaptureID: "c1", Version: "v1",
+		Protocol: wire.Speaks, Draining: true,
 	}
 	if d := cmp.Diff(want, b); d != "" {
 		t.Error(d)

@@ -62,6 +62,12 @@ type Bench struct {
 	HeldSince     time.Time
 	CaptureID     string
 	Version       string
+	// Protocol is what the monitor speaks; Bridged says what is missing between its
+	// version and this one, and is empty where nothing is.
+	Protocol Protocol
+	Bridged  string
+	// Draining: it takes no new captures, because it is being stopped.
+	Draining bool
 }
 
 // StartRequest asks for a capture.

@@ -58,6 +58,7 @@ type library struct {
 	Shutdown       func() result                                         `c:"nvmlShutdown"`
 	ErrorString    func(r result) *byte                                  `c:"nvmlErrorString"`
 	DriverVersion  func(s *byte, size uint32) result                     `c:"nvmlSystemGetDriverVersion"`
+	NVMLVersion    func(s *byte, size uint32) result                     `c:"nvmlSystemGetNVMLVersion?"`
 	Count          func(n *uint32) result                                `c:"nvmlDeviceGetCount_v2"`
 	ByIndex        func(i uint32, h *handle) result                      `c:"nvmlDeviceGetHandleByIndex_v2"`
 	ByUUID         func(s *byte, h *handle) result                       `c:"nvmlDeviceGetHandleByUUID"`

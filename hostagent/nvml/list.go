@@ -47,6 +47,21 @@ func (l *library) list() ([]Card, error) {
 	return out, nil
 }
 
+// LibraryVersion is NVML's own version; empty where there is no library, or it
+// does not tell.
+func LibraryVersion() string {
+	l, err := load(libraries...)
+	if err != nil || l.NVMLVersion == nil || l.Init() != success {
+		return ""
+	}
+	defer l.Shutdown()
+	b := make([]byte, 96)
+	if l.NVMLVersion(&b[0], uint32(len(b))) != success {
+		return ""
+	}
+	return text(b)
+}
+
 // cut reports whether MIG is on. A card, or a library, that does not know of it
 // is whole.
 func (l *library) cut(h handle) bool {

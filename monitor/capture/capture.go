@@ -22,6 +22,7 @@ type Capture struct {
 	// nominal are the channels without calibration records: what a reopened
 	// instrument is held against.
 	nominal []measure.Channel
+	maker   maker // what made its setup
 
 	ready    chan struct{} // closed at the first scan
 	ended    chan struct{} // closed when the capture's end is durable

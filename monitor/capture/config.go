@@ -141,6 +141,8 @@ type Bench struct {
 	Holder    string // empty when the bench is free
 	HeldSince time.Time
 	CaptureID string
+	// Draining: nobody may take it any more.
+	Draining bool
 }
 
 // Window is a span of device time.

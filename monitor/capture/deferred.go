@@ -54,7 +54,7 @@ func (c *Capture) watch(ctx context.Context, cancel func(), over <-chan struct{}
 		case <-c.quit:
 		case <-over:
 		case <-ctx.Done():
-			c.abandon()
+			c.abandon(whyStopped(ctx))
 		}
 		return
 	}
@@ -62,11 +62,11 @@ func (c *Capture) watch(ctx context.Context, cancel func(), over <-chan struct{}
 
 // abandon ends a deferred capture with its monitor: the instrument would first
 // deliver all that it holds.
-func (c *Capture) abandon() {
+func (c *Capture) abandon(why string) {
 	c.data.Lock()
 	defer c.data.Unlock()
 	if c.deferred {
-		c.seal(Failed, monitorStopped)
+		c.seal(Failed, why)
 	}
 }
 

@@ -26,6 +26,9 @@ var (
 	ErrUnavailable = errors.New("instrument is not available")
 )
 
+// errDraining is what a monitor says that lets running captures end.
+var errDraining = fmt.Errorf("%w: it takes no new captures; try again when it has been started anew", ErrStopped)
+
 // BusyError says who holds the bench. It wraps ErrBusy.
 type BusyError struct {
 	Holder    string

@@ -16,7 +16,8 @@ type calibrator = func(measure.Setup, instrument.Identity) (measure.Setup, []str
 // not known yet.
 func (o *Owner) learn(in instrument.Inputs, calibrate calibrator) (measure.Setup, error) {
 	identity := o.cfg.Instrument.Identity()
-	nominal, setup, notes, err := o.calibrated(in, identity, calibrate)
+	maker := o.maker()
+	nominal, setup, notes, err := o.calibrated(in, identity, maker, calibrate)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.identity = identity
@@ -31,7 +32,7 @@ func (o *Owner) learn(in instrument.Inputs, calibrate calibrator) (measure.Setup
 		}
 		o.cfg.Log.Info("calibration", "bench", o.cfg.Bench, "id", setup.CalibrationID(), "records", strings.Join(ids, " "))
 	}
-	o.setup, o.nominal = &setup, &nominal
+	o.setup, o.nominal, o.made = &setup, &nominal, maker
 	for _, n := range notes {
 		if !slices.Contains(o.notes, n) { // told once, not with every capture
 			o.cfg.Log.Warn("calibration", "bench", o.cfg.Bench, "note", n)
@@ -43,11 +44,11 @@ func (o *Owner) learn(in instrument.Inputs, calibrate calibrator) (measure.Setup
 
 // calibrated makes the setup of what the instrument delivers, without and with
 // the calibration records.
-func (o *Owner) calibrated(in instrument.Inputs, id instrument.Identity, calibrate calibrator) (nominal, setup measure.Setup, notes []string, err error) {
+func (o *Owner) calibrated(in instrument.Inputs, id instrument.Identity, make maker, calibrate calibrator) (nominal, setup measure.Setup, notes []string, err error) {
 	if err = o.fitsGPU(id); err != nil {
 		return nominal, setup, nil, err
 	}
-	if nominal, err = o.cfg.Setup(in); err != nil {
+	if nominal, err = make(in); err != nil {
 		return nominal, nominal, nil, err
 	}
 	setup = nominal
@@ -59,9 +60,10 @@ func (o *Owner) calibrated(in instrument.Inputs, id instrument.Identity, calibra
 	return nominal, setup, notes, setup.Validate()
 }
 
-// nominalChannels are the channels as the instrument and the bench file have them.
-func (o *Owner) nominalChannels() []measure.Channel {
+// nominalChannels are the channels as the instrument and the bench file have
+// them, and what made them so.
+func (o *Owner) nominalChannels() ([]measure.Channel, maker) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.nominal.Channels
+	return o.nominal.Channels, o.made
 }

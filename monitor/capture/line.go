@@ -19,17 +19,49 @@ type line struct {
 	mu      sync.Mutex
 	now     *hold
 	waiting []*place
+	empty   chan struct{} // not nil: nobody gets in any more; closed once the bench is free
 }
 
 type place struct {
 	hold    hold
 	granted chan struct{}
+	refused bool // decided before granted is closed
+}
+
+// close lets nobody in any more; the channel is closed once the bench is free.
+func (l *line) close() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.empty != nil {
+		return l.empty
+	}
+	l.empty = make(chan struct{})
+	for _, p := range l.waiting {
+		p.refused = true
+		close(p.granted)
+	}
+	l.waiting = nil
+	if l.now == nil {
+		close(l.empty)
+	}
+	return l.empty
+}
+
+// isClosed tells whether nobody gets in any more.
+func (l *line) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.empty != nil
 }
 
 // enter returns when the bench is the caller's, or with a *BusyError when it is
 // not within wait, or with ctx's error.
 func (l *line) enter(ctx context.Context, holder, captureID string, wait time.Duration) error {
 	l.mu.Lock()
+	if l.empty != nil {
+		l.mu.Unlock()
+		return errDraining
+	}
 	h := hold{holder: holder, captureID: captureID, since: time.Now()}
 	if l.now == nil {
 		l.now = &h
@@ -48,6 +80,9 @@ func (l *line) enter(ctx context.Context, holder, captureID string, wait time.Du
 	defer timer.Stop()
 	select {
 	case <-p.granted:
+		if p.refused {
+			return errDraining
+		}
 		return nil
 	case <-ctx.Done():
 		return l.giveUp(p, ctx.Err())
@@ -68,7 +103,10 @@ func (l *line) giveUp(p *place, why error) error {
 		}
 		return l.busy(time.Since(p.hold.since))
 	}
-	if why != nil {
+	switch {
+	case p.refused:
+		return errDraining
+	case why != nil:
 		l.next()
 	}
 	return why
@@ -91,6 +129,10 @@ func (l *line) leave(captureID string) {
 
 func (l *line) next() {
 	l.now = nil
+	if l.empty != nil {
+		close(l.empty)
+		return
+	}
 	if len(l.waiting) > 0 {
 		p := l.waiting[0]
 		l.waiting = slices.Delete(l.waiting, 0, 1)

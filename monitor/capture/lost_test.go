@@ -225,7 +225,7 @@ func TestSlowViewerLosesMomentsNotSamples(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		watched := make(chan error)
 		go func() {
-			watched <- l.Watch(ctx, 50*time.Millisecond, func(m Moment) error {
+			watched <- l.Watch(ctx, WatchOptions{Every: 50 * time.Millisecond}, func(m Moment) error {
 				moments = append(moments, m)
 				wait(500 * time.Millisecond)
 				return nil

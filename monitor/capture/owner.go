@@ -35,6 +35,7 @@ type Owner struct {
 	identity instrument.Identity
 	setup    *measure.Setup
 	nominal  *measure.Setup // without calibration records
+	made     maker          // what made setup
 	notes    []string       // on the records
 	told     bool           // which records are in force was logged
 	setupErr error
@@ -53,6 +54,7 @@ func New(cfg Config) (*Owner, error) {
 		cfg: cfg.withDefaults(), captures: map[string]*Capture{},
 		starts: make(chan *Capture), probes: make(chan chan struct{}), done: make(chan struct{}),
 		identity: cfg.Instrument.Identity(),
+		live:     watchers{wants: make(chan struct{}, 1)},
 	}
 	// Drivers with fixed inputs know them before they are opened.
 	if in := cfg.Instrument.Inputs(); len(in.Channels) > 0 {
@@ -73,15 +75,32 @@ func (o *Owner) Run(ctx context.Context) error {
 	if !known {
 		o.probe(ctx)
 	}
+	var again <-chan time.Time // when a look that failed is tried again
+	var l *look                // for viewers of the free bench; nil for none
 	for {
+		if l == nil && again == nil {
+			l = o.lookIfWanted(ctx)
+		}
 		select {
 		case <-ctx.Done():
+			l.end()
 			return nil
 		case c := <-o.starts:
+			l = l.end()
+			again = nil
 			o.take(ctx, c)
 		case answer := <-o.probes:
+			l = l.end()
 			o.probe(ctx)
 			close(answer)
+		case <-o.live.wants:
+			if !o.live.wanted() {
+				l = l.end()
+			}
+		case <-again:
+			again = nil
+		case <-l.over():
+			l, again = nil, time.After(lookAgain)
 		}
 	}
 }
@@ -108,7 +127,7 @@ func (o *Owner) probe(outer context.Context) {
 	ins := o.cfg.Instrument
 	err := ins.Open(ctx)
 	if err == nil {
-		_, err = o.learn(ins.Inputs(), o.cfg.Calibrate)
+		_, err = o.learn(ins.Inputs(), o.calibrator())
 	}
 	if cerr := ins.Close(); err == nil {
 		err = cerr
@@ -135,7 +154,7 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 	defer o.mu.Unlock()
 	b := Bench{
 		Name: o.cfg.Bench, GPU: o.gpuOf(o.identity), Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.setupErr,
-		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID,
+		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID, Draining: o.line.isClosed(),
 	}
 	if o.setup != nil {
 		b.CalibrationID = o.setup.CalibrationID()

@@ -44,7 +44,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	if err := ins.Open(octx); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	setup, err := o.learn(ins.Inputs(), o.cfg.Calibrate)
+	setup, err := o.learn(ins.Inputs(), o.calibrator())
 	if err != nil {
 		return fmt.Errorf("%w: the bench does not fit the instrument: %w", ErrUnavailable, err)
 	}
@@ -69,7 +69,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	}
 	c.data.Lock()
 	c.header, c.log, c.pipe = h, log, pipe
-	c.nominal = o.nominalChannels()
+	c.nominal, c.maker = o.nominalChannels()
 	c.data.Unlock()
 	o.mu.Lock()
 	o.captures[c.id] = c
@@ -90,7 +90,7 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 			c.delivered(err)
 			return
 		case ctx.Err() != nil:
-			c.end(Failed, monitorStopped)
+			c.end(Failed, whyStopped(ctx))
 			return
 		case err == nil:
 			c.exhaust()
@@ -106,7 +106,7 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 		case c.hasEnded():
 			return
 		case ctx.Err() != nil:
-			c.end(Failed, monitorStopped)
+			c.end(Failed, whyStopped(ctx))
 			return
 		case err != nil:
 			c.end(Failed, err.Error())
@@ -114,8 +114,6 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 		}
 	}
 }
-
-const monitorStopped = "the monitor was stopped"
 
 // reopen tries to get a lost instrument back, with growing pauses. It must be
 // the same one, with the same inputs: else the samples would not be comparable.
@@ -149,7 +147,7 @@ func (o *Owner) tryOpen(ctx context.Context, c *Capture) error {
 	if was != is {
 		return fmt.Errorf("%w: %s %s came back, it was %s %s", instrument.ErrIdentity, is.Model, is.Serial, was.Model, was.Serial)
 	}
-	setup, err := o.cfg.Setup(ins.Inputs())
+	setup, err := c.maker(ins.Inputs())
 	if err != nil {
 		return err
 	}

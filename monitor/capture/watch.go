@@ -19,21 +19,29 @@ type RailValue struct {
 
 // Moment is what a live viewer sees: averages since the one before.
 type Moment struct {
-	CaptureID string
+	CaptureID string          // empty for a free bench
 	T         measure.Seconds // device time at the end of the average
 	Rails     []RailValue
 	Total     measure.Watt
 	Dropped   uint64 // moments lost so far because the viewer was slow
+	Rate      measure.Hertz
+	Scans     uint64 // seen since the capture, or the look at the free bench, began
+	Lost      uint64 // scans known to be lost since then
+	// Trouble says why a free bench cannot be sampled now; there are no rails then.
+	Trouble string
 }
 
 // watchers are the live viewers of a bench. They cost nothing while there are
 // none, and never hold up a capture.
 type watchers struct {
 	count atomic.Int32
+	lost  atomic.Uint64 // scans, of what is sampled now
 	mu    sync.Mutex
 	all   map[*watcher]struct{}
+	idle  int           // viewers who want a free bench sampled
+	wants chan struct{} // has one when idle has changed
 
-	id    string // of the capture that runs
+	id    string // of the capture that runs; empty for a free bench
 	setup *measure.Setup
 	power *measure.PowerMeter
 	cols  measure.Columns
@@ -42,6 +50,7 @@ type watchers struct {
 // watcher is one viewer with an average of its own.
 type watcher struct {
 	every   time.Duration
+	idle    bool
 	out     chan Moment
 	dropped uint64
 
@@ -50,7 +59,7 @@ type watcher struct {
 	p, v, i []float64 // sums by rail
 }
 
-// begin says which capture runs from now on.
+// begin says which capture runs from now on; none, for a look at a free bench.
 func (w *watchers) begin(id string, setup *measure.Setup) error {
 	m, err := measure.NewPowerMeter(setup)
 	if err != nil {
@@ -59,6 +68,7 @@ func (w *watchers) begin(id string, setup *measure.Setup) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.id, w.setup, w.power = id, setup, m
+	w.lost.Store(0)
 	for v := range w.all {
 		v.reset(len(setup.Rails))
 	}
@@ -66,8 +76,8 @@ func (w *watchers) begin(id string, setup *measure.Setup) error {
 }
 
 // add begins to watch; the channel gets moments until remove.
-func (w *watchers) add(every time.Duration) *watcher {
-	v := &watcher{every: every, out: make(chan Moment, 1)}
+func (w *watchers) add(o WatchOptions) *watcher {
+	v := &watcher{every: o.Every, idle: o.Idle, out: make(chan Moment, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.all == nil {
@@ -78,6 +88,10 @@ func (w *watchers) add(every time.Duration) *watcher {
 	}
 	w.all[v] = struct{}{}
 	w.count.Add(1)
+	if o.Idle {
+		w.idle++
+		w.nudge()
+	}
 	return v
 }
 
@@ -86,6 +100,25 @@ func (w *watchers) remove(v *watcher) {
 	defer w.mu.Unlock()
 	delete(w.all, v)
 	w.count.Add(-1)
+	if v.idle {
+		w.idle--
+		w.nudge()
+	}
+}
+
+// nudge tells the bench's owner that other viewers are there. mu is held.
+func (w *watchers) nudge() {
+	select {
+	case w.wants <- struct{}{}:
+	default:
+	}
+}
+
+// wanted tells whether anybody wants a free bench sampled.
+func (w *watchers) wanted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.idle > 0
 }
 
 func (v *watcher) reset(rails int) {
@@ -93,9 +126,12 @@ func (v *watcher) reset(rails int) {
 	v.p, v.v, v.i = make([]float64, rails), make([]float64, rails), make([]float64, rails)
 }
 
+// gap takes note of scans that are lost.
+func (w *watchers) gap(scans uint64) { w.lost.Add(scans) }
+
 // block adds a block to the averages. It is called by the pipeline.
 func (w *watchers) block(b *measure.Block) {
-	if w.count.Load() == 0 {
+	if w.count.Load() == 0 || b.Scans() == 0 {
 		return
 	}
 	w.mu.Lock()
@@ -110,13 +146,14 @@ func (w *watchers) block(b *measure.Block) {
 			x.i[r] += i
 		}
 	}
+	next := b.FirstScan + uint64(b.Scans())
 	for x := range w.all {
 		x.n += b.Scans()
 		if x.until == 0 {
 			x.until = end
 		}
 		if end >= x.until {
-			x.send(w, end)
+			x.average(w, end, next)
 		}
 	}
 }
@@ -128,10 +165,13 @@ func sum[T ~float64](s []T) (t float64) {
 	return t
 }
 
-// send hands the average to the viewer. One that the viewer has not taken yet
-// gives way to it, and is counted as dropped.
-func (v *watcher) send(w *watchers, end float64) {
-	m := Moment{CaptureID: w.id, T: w.setup.Timebase.Seconds(end), Rails: make([]RailValue, len(v.p))}
+// average ends a viewer's average at a tick, before the scan that is next.
+func (v *watcher) average(w *watchers, end float64, next uint64) {
+	lost := w.lost.Load()
+	m := Moment{
+		CaptureID: w.id, T: w.setup.Timebase.Seconds(end), Rails: make([]RailValue, len(v.p)),
+		Rate: w.setup.Timebase.SampleRate(), Lost: lost, Scans: next - min(next, lost),
+	}
 	n := float64(v.n)
 	for r := range v.p {
 		m.Rails[r] = RailValue{
@@ -143,6 +183,14 @@ func (v *watcher) send(w *watchers, end float64) {
 	}
 	v.n = 0
 	v.until = end + w.setup.Timebase.Ticks(measure.SecondsOf(v.every))
+	if w.id != "" || v.idle {
+		v.send(m)
+	}
+}
+
+// send hands a moment to the viewer. One that the viewer has not taken yet
+// gives way to it, and is counted as dropped.
+func (v *watcher) send(m Moment) {
 	select {
 	case <-v.out:
 		v.dropped++
@@ -152,11 +200,30 @@ func (v *watcher) send(w *watchers, end float64) {
 	v.out <- m
 }
 
+// trouble tells those who want a free bench sampled why that cannot be.
+func (w *watchers) trouble(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for v := range w.all {
+		if v.idle {
+			v.send(Moment{Trouble: why})
+		}
+	}
+}
+
+// WatchOptions say what a live viewer wants.
+type WatchOptions struct {
+	// Every is the distance of the averages in device time.
+	Every time.Duration
+	// Idle also samples a bench that nobody holds, until somebody takes it.
+	Idle bool
+}
+
 // Watch sends live averages of the rails to send, every so often in device
 // time, until ctx ends or send fails. What send is too slow for is dropped and
 // counted; the capture is never held up.
-func (o *Owner) Watch(ctx context.Context, every time.Duration, send func(Moment) error) error {
-	v := o.live.add(every)
+func (o *Owner) Watch(ctx context.Context, opt WatchOptions, send func(Moment) error) error {
+	v := o.live.add(opt)
 	defer o.live.remove(v)
 	for {
 		select {

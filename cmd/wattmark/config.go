@@ -1,0 +1,169 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+	"github.com/spf13/pflag"
+)
+
+// A configuration file says what the flags of a command say: each key is the
+// name of a flag, with _ for -. A flag on the command line wins.
+
+// setting is one key of a configuration file.
+type setting struct {
+	key, value string
+	at         *token.Position
+}
+
+// configFile is a configuration file that was read.
+type configFile struct {
+	name     string
+	settings []setting
+}
+
+// maxConfig bounds a configuration file; it is written by hand.
+const maxConfig = 1 << 20
+
+// readConfig reads a configuration file for a command. Errors name line and
+// column.
+func readConfig(name string, flags *pflag.FlagSet) (*configFile, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxConfig {
+		return nil, fmt.Errorf("%s: larger than %d bytes: this is no configuration file", name, maxConfig)
+	}
+	return parseConfig(name, data, flags)
+}
+
+// parseConfig reads a configuration file's text, and holds it against the flags
+// without setting them.
+func parseConfig(name string, data []byte, flags *pflag.FlagSet) (*configFile, error) {
+	c := &configFile{name: name}
+	tree, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		var ye yaml.Error
+		if errors.As(err, &ye) && ye.GetToken() != nil {
+			message, _, _ := strings.Cut(ye.GetMessage(), "\n")
+			return nil, c.fault(ye.GetToken().Position, errors.New(message))
+		}
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	bodies := slices.DeleteFunc(tree.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil || d.Body.Type() == ast.CommentType })
+	switch len(bodies) {
+	case 0:
+		return c, nil // nothing said
+	case 1:
+	default:
+		return nil, c.fault(bodies[1].Body.GetToken().Position, errors.New("a second document begins here: one file, one document"))
+	}
+	m, ok := bodies[0].Body.(ast.MapNode)
+	if !ok {
+		return nil, c.fault(bodies[0].Body.GetToken().Position, errors.New("want lines of the form key: value"))
+	}
+	for it := m.MapRange(); it.Next(); {
+		if err := c.add(it.KeyValue(), flags); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// notInFile are flags that make no sense in the file itself.
+var notInFile = []string{"config", "help", "json"}
+
+func (c *configFile) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
+	k := kv.Key.GetToken()
+	s := setting{key: k.Value, at: k.Position}
+	flag := flags.Lookup(strings.ReplaceAll(s.key, "_", "-"))
+	if flag == nil || slices.Contains(notInFile, flag.Name) || strings.Contains(s.key, "-") {
+		return c.fault(s.at, fmt.Errorf("no such key: %q; there are %s", s.key, strings.Join(configKeys(flags), ", ")))
+	}
+	for _, other := range c.settings {
+		if other.key == s.key {
+			return c.fault(s.at, fmt.Errorf("%s is said twice, first in line %d", s.key, other.at.Line))
+		}
+	}
+	value, ok := kv.Value.(ast.ScalarNode)
+	if !ok || kv.Value.Type() == ast.NullType {
+		return c.fault(s.at, fmt.Errorf("%s: want one value behind the colon", s.key))
+	}
+	s.value, s.at = value.GetToken().Value, value.GetToken().Position
+	if lit, ok := kv.Value.(*ast.LiteralNode); ok {
+		s.value = lit.Value.Value
+	}
+	// A trial on a copy of the flag, so that a bad file changes nothing.
+	if err := try(flag, s.value); err != nil {
+		return c.fault(s.at, fmt.Errorf("%s: %q: %w", s.key, s.value, err))
+	}
+	c.settings = append(c.settings, s)
+	return nil
+}
+
+// try tells whether a flag takes a value, and leaves it as it was.
+func try(f *pflag.Flag, value string) error {
+	was, changed := f.Value.String(), f.Changed
+	err := f.Value.Set(value)
+	_ = f.Value.Set(was) // it had that value
+	f.Changed = changed
+	if err != nil {
+		return fmt.Errorf("want a %s", f.Value.Type())
+	}
+	return nil
+}
+
+func configKeys(flags *pflag.FlagSet) (keys []string) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains(notInFile, f.Name) && !f.Hidden {
+			keys = append(keys, strings.ReplaceAll(f.Name, "-", "_"))
+		}
+	})
+	slices.Sort(keys)
+	return keys
+}
+
+func (c *configFile) fault(at *token.Position, err error) error {
+	if at == nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	return fmt.Errorf("%s:%d:%d: %w", c.name, at.Line, at.Column, err)
+}
+
+// lookup returns what the file says of a flag.
+func (c *configFile) lookup(flag string) (setting, bool) {
+	for _, s := range c.settings {
+		if strings.ReplaceAll(s.key, "_", "-") == flag {
+			return s, true
+		}
+	}
+	return setting{}, false
+}
+
+// apply sets the flags that the command line does not set.
+func (c *configFile) apply(flags *pflag.FlagSet) error {
+	for _, s := range c.settings {
+		f := flags.Lookup(strings.ReplaceAll(s.key, "_", "-"))
+		if f.Changed {
+			continue
+		}
+		if err := f.Value.Set(s.value); err != nil {
+			return c.fault(s.at, fmt.Errorf("%s: %w", s.key, err))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+
+	"wattmark/api/wire"
+)
+
+// serviceLog writes to the standard error; under systemd the journal knows the
+// time already.
+func (a *app) serviceLog(level *slog.LevelVar) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if os.Getenv("JOURNAL_STREAM") != "" {
+		o.ReplaceAttr = func(groups []string, x slog.Attr) slog.Attr {
+			if len(groups) == 0 && x.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return x
+		}
+	}
+	return slog.New(slog.NewTextHandler(a.err, o))
+}
+
+// onHangups calls f with each SIGHUP until ctx ends.
+func onHangups(ctx context.Context, f func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	defer signal.Stop(c)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c:
+			f()
+		}
+	}
+}
+
+// onSecond calls f with the first signal to end that follows the one that ended
+// ctx, until over ends.
+func onSecond(ctx, over context.Context, f func()) {
+	select {
+	case <-ctx.Done():
+	case <-over.Done():
+		return
+	}
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(c)
+	select {
+	case <-c:
+		f()
+	case <-over.Done():
+	}
+}
+
+// answers asks a service of ours for its health, as any client does.
+func answers(ctx context.Context, address string) error {
+	_, err := askVersion(ctx, address, "")
+	return err
+}
+
+// askVersion asks a server of ours for the health of a service by name, empty for
+// the whole server, and returns the version that it tells.
+func askVersion(ctx context.Context, address, service string) (string, error) {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return "", err
+	}
+	var head metadata.MD
+	_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service}, grpc.Header(&head))
+	return strings.Join(head.Get(wire.VersionHeader), " "), errors.Join(err, conn.Close())
+}

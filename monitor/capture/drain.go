@@ -1,0 +1,80 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/monitor/instrument"
+)
+
+// Drain lets nobody take the bench any more, those in line included. The
+// channel is closed once it is free. It may be called again.
+func (o *Owner) Drain() <-chan struct{} { return o.line.close() }
+
+// StopCause ends Run with a reason of its own for the capture that then runs.
+type StopCause string
+
+func (s StopCause) Error() string { return string(s) }
+
+// monitorStopped is what a capture is told when its monitor ends.
+const monitorStopped = "the monitor was stopped"
+
+// whyStopped is what a capture is told of the end of its monitor's context.
+func whyStopped(ctx context.Context) string {
+	var s StopCause
+	if errors.As(context.Cause(ctx), &s) {
+		return string(s)
+	}
+	return monitorStopped
+}
+
+// Expire releases the captures that ended longer than keep ago and that no host
+// has fetched. It returns their names.
+func (o *Owner) Expire(now time.Time, keep time.Duration) ([]string, error) {
+	var old []string
+	o.mu.Lock()
+	for id, c := range o.captures {
+		s := c.Summary()
+		if s.State.Ended() && now.Sub(c.header.Created.Add(s.End.Duration())) > keep {
+			old = append(old, id)
+		}
+	}
+	o.mu.Unlock()
+	var gone []string
+	var errs []error
+	for _, id := range old {
+		if err := o.Release(id); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		gone = append(gone, id)
+	}
+	return gone, errors.Join(errs...)
+}
+
+// maker is Config.Setup.
+type maker = func(instrument.Inputs) (measure.Setup, error)
+
+// Replace makes rails otherwise from the next opening of the instrument on. The
+// capture that runs keeps what it began with.
+func (o *Owner) Replace(setup maker, calibrate calibrator) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.cfg.Setup, o.cfg.Calibrate = setup, calibrate
+	o.told = false
+}
+
+// maker and calibrator are those in force.
+func (o *Owner) maker() maker {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.cfg.Setup
+}
+
+func (o *Owner) calibrator() calibrator {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.cfg.Calibrate
+}

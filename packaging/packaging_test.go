@@ -1,0 +1,239 @@
+// Package packaging_test holds the files for installers against each other, and
+// builds and unpacks the package where the tools are there.
+package packaging_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+type nfpmFile struct {
+	Name     string `yaml:"name"`
+	Contents []struct {
+		Src  string `yaml:"src"`
+		Dst  string `yaml:"dst"`
+		Type string `yaml:"type"`
+	} `yaml:"contents"`
+	Scripts map[string]string `yaml:"scripts"`
+}
+
+func readPackage(t *testing.T, name string) (p nfpmFile) {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err == nil {
+		err = yaml.Unmarshal(data, &p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Everything that the package names is in the repository, and every file for
+// installers is in the package.
+func TestPackageIsWhole(t *testing.T) {
+	p := readPackage(t, "nfpm.yaml")
+	named := map[string]bool{}
+	for _, c := range p.Contents {
+		named[filepath.Clean(c.Src)] = true
+		if strings.HasPrefix(c.Src, "bin/") {
+			continue // it is built
+		}
+		if _, err := os.Stat(filepath.Join("..", c.Src)); err != nil {
+			t.Errorf("%s: %v", c.Dst, err)
+		}
+		if strings.HasPrefix(c.Dst, "/etc/") && c.Type != "config|noreplace" {
+			t.Errorf("%s: an update would replace what the operator wrote", c.Dst)
+		}
+	}
+	for _, dir := range []string{"systemd", "udev", "sysusers", "config"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: %v, %v", dir, files, err)
+		}
+		for _, f := range files {
+			if !named[filepath.Join("packaging", f)] {
+				t.Errorf("%s is not in the package", f)
+			}
+		}
+	}
+	for _, s := range p.Scripts {
+		if i, err := os.Stat(filepath.Join("..", s)); err != nil || i.Mode().Perm()&0o111 == 0 {
+			t.Errorf("%s: %v is not executable", s, err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "sh", "-n", filepath.Join("..", s)).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", s, err, out)
+		}
+	}
+}
+
+// unit reads a unit's lines of one key.
+func unit(t *testing.T, name, key string) (values []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("systemd", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^`+key+`=(.*)$`).FindAllStringSubmatch(string(text), -1) {
+		values = append(values, m[1])
+	}
+	return values
+}
+
+func TestUnitsFitTheProgram(t *testing.T) {
+	for _, service := range []string{"monitor", "host"} {
+		name := "wattmark-" + service + ".service"
+		config := "/etc/wattmark/" + service + ".yaml"
+		if got := unit(t, name, "ExecStart"); !slices.Equal(got, []string{"/usr/bin/wattmark " + service + " --config " + config}) {
+			t.Errorf("%s starts %q", name, got)
+		}
+		if got := unit(t, name, "Type"); !slices.Equal(got, []string{"notify"}) {
+			t.Errorf("%s: type %q: the program says when it is ready", name, got)
+		}
+		for key, want := range map[string]string{"ProtectSystem": "strict", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "User": "wattmark"} {
+			if got := unit(t, name, key); !slices.Equal(got, []string{want}) {
+				t.Errorf("%s: %s is %q", name, key, got)
+			}
+		}
+		state := "/var/lib/" + unit(t, name, "StateDirectory")[0] + "/"
+		text, err := os.ReadFile(filepath.Join("config", service+".yaml"))
+		if err != nil || !strings.Contains(string(text), state) {
+			t.Errorf("%s.yaml writes elsewhere than %s, all that the unit lets it: %v", service, state, err)
+		}
+	}
+	stop, err := time.ParseDuration(unit(t, "wattmark-monitor.service", "TimeoutStopSec")[0])
+	if err != nil || stop < 75*time.Second {
+		t.Errorf("the monitor is killed after %v (%v): its drain takes a minute, and fetching and closing some seconds", stop, err)
+	}
+	if got := unit(t, "wattmark-monitor.service", "SupplementaryGroups"); !slices.Contains(got, "dialout") {
+		t.Errorf("the monitor's groups: %q", got)
+	}
+}
+
+// need finds a tool, or skips.
+func need(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is not here", name)
+	}
+	return path
+}
+
+func command(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), name, args...)
+	c.Dir = dir
+	c.Env = append(os.Environ(), "VERSION=1.2.3", "ARCH=amd64")
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Run(); err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, &out)
+	}
+	return out.String()
+}
+
+// put copies a file into a scratch root.
+func put(t *testing.T, from, to string, mode os.FileMode) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(to, data, mode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// systemd itself finds nothing wrong with the units.
+func TestUnitsAreSound(t *testing.T) {
+	analyze := need(t, "systemd-analyze")
+	root := t.TempDir()
+	for _, service := range []string{"monitor", "host"} {
+		put(t, "systemd/wattmark-"+service+".service", filepath.Join(root, "usr/lib/systemd/system/wattmark-"+service+".service"), 0o644)
+	}
+	for _, target := range []string{"multi-user", "network-online", "basic", "sysinit", "shutdown", "network"} {
+		from := "/usr/lib/systemd/system/" + target + ".target"
+		if _, err := os.Stat(from); err != nil {
+			t.Skipf("%s is not here", from)
+		}
+		put(t, from, filepath.Join(root, from), 0o644)
+	}
+	for _, program := range []string{"usr/bin/wattmark", "bin/kill"} {
+		put(t, "deb/postinst", filepath.Join(root, program), 0o755) // any program does
+	}
+	out := command(t, "", analyze, "verify", "--root="+root, "wattmark-monitor.service", "wattmark-host.service")
+	if strings.Contains(out, "wattmark") {
+		t.Error(out)
+	}
+}
+
+// The package is built, has what it should, and unpacks into a scratch root; its
+// scripts, which would touch this machine, do not run.
+func TestDebianPackage(t *testing.T) {
+	nfpm := os.Getenv("NFPM")
+	if nfpm == "" {
+		nfpm, _ = filepath.Abs("../bin/nfpm")
+	}
+	if _, err := os.Stat(nfpm); err != nil {
+		t.Skip("nfpm is not here: make deb installs it into bin, or name it with NFPM")
+	}
+	deb, dpkg := need(t, "dpkg-deb"), need(t, "dpkg")
+	dir := t.TempDir()
+	for _, name := range []string{"packaging", "docs", "README.md", "CHANGELOG.md", "LICENSE"} {
+		abs, err := filepath.Abs(filepath.Join("..", name))
+		if err == nil {
+			err = os.Symlink(abs, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, "deb/postrm", filepath.Join(dir, "bin/wattmark"), 0o755) // stands for the program
+	command(t, dir, nfpm, "package", "--config", "packaging/nfpm.yaml", "--packager", "deb", "--target", "bin/")
+	file := filepath.Join(dir, "bin/wattmark_1.2.3_amd64.deb")
+	info := command(t, "", deb, "-I", file)
+	for _, w := range []string{"Package: wattmark", "Version: 1.2.3", "Architecture: amd64", "postinst", "prerm", "conffiles"} {
+		if !strings.Contains(info, w) {
+			t.Errorf("%q is not there:\n%s", w, info)
+		}
+	}
+	contents := command(t, "", deb, "-c", file)
+	for _, c := range readPackage(t, "nfpm.yaml").Contents {
+		if !strings.Contains(contents, "."+c.Dst) {
+			t.Errorf("%s is not there:\n%s", c.Dst, contents)
+		}
+	}
+	root, admin := filepath.Join(dir, "root"), filepath.Join(dir, "root/var/lib/dpkg")
+	for _, d := range []string{"info", "updates", "triggers"} {
+		if err := os.MkdirAll(filepath.Join(admin, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{"status", "available"} {
+		if err := os.WriteFile(filepath.Join(admin, f), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command(t, "", dpkg, "--instdir="+root, "--admindir="+admin, "--force-not-root", "--force-architecture", "--log="+filepath.Join(dir, "log"), "--unpack", file)
+	for _, f := range []string{"usr/bin/wattmark", "usr/lib/systemd/system/wattmark-monitor.service", "usr/lib/udev/rules.d/60-wattmark.rules", "usr/share/doc/wattmark/benches/README.md"} {
+		if _, err := os.Stat(filepath.Join(root, f)); err != nil {
+			t.Error(err)
+		}
+	}
+	if out := command(t, "", dpkg, "--admindir="+admin, "-l", "wattmark"); !strings.Contains(out, "1.2.3") {
+		t.Error(out)
+	}
+}

@@ -90,9 +90,10 @@ $(BUF):
 
 generate: $(BUF) ## Go code from the .proto files
 	$(BUF) generate
+	$(BUF) generate --template buf.gen.http.yaml
 
 generate-check: generate ## generated code is what the .proto files say
-	git diff --exit-code -- api/wattmarkv1 monitor/instrument/nidaqmx/nipb
+	git diff --exit-code -- api/wattmarkv1 api/web/openapi.swagger.json monitor/instrument/nidaqmx/nipb
 
 tidy-check: ## go.mod and go.sum say what the code needs
 	$(GO) mod tidy -e -diff

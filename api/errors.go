@@ -25,6 +25,8 @@ var errorCodes = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded, "allow more time, or ask for less"},
 	{store.ErrNotFound, codes.NotFound, "ListTasks (wattmark tasks) shows which there are"},
 	{store.ErrNoHeader, codes.FailedPrecondition, "wait until the capture has begun"},
+	{store.ErrNoClock, codes.FailedPrecondition, "only a task with markers, or with the time that its capture began, has a timeline"},
+	{store.ErrPattern, codes.InvalidArgument, ""},
 	{store.ErrConflict, codes.FailedPrecondition, ""},
 	{store.ErrBusy, codes.Unavailable, "try again, or close the other program"},
 	{store.ErrFull, codes.ResourceExhausted, "free some space and try again"},

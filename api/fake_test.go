@@ -25,11 +25,12 @@ import (
 // memory is a task database without a disk. Like the real one it lends its
 // chunks only until the next is asked for.
 type memory struct {
-	mu     sync.Mutex
-	tasks  []store.Task // oldest first
-	chunks map[store.TaskID][]*chunk.Chunk
-	err    error // what every call returns, when set
-	reads  int   // chunks handed out
+	Database // what is not answered below is asked of nobody
+	mu       sync.Mutex
+	tasks    []store.Task // oldest first
+	chunks   map[store.TaskID][]*chunk.Chunk
+	err      error // what every call returns, when set
+	reads    int   // chunks handed out
 }
 
 func (m *memory) TaskResult(ctx context.Context, id store.TaskID, number int) (store.Task, error) {
@@ -54,26 +55,32 @@ func (m *memory) Task(_ context.Context, id store.TaskID) (store.Task, error) {
 	return store.Task{}, fmt.Errorf("task %d: %w", id, store.ErrNotFound)
 }
 
-func (m *memory) Tasks(_ context.Context, q store.Query) ([]store.Task, error) {
+func (m *memory) List(_ context.Context, q store.ListQuery) (p store.Page, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out []store.Task
-	for i := len(m.tasks) - 1; i >= 0 && len(out) < q.Limit; i-- {
+	for i := len(m.tasks) - 1; i >= 0; i-- {
 		t := m.tasks[i]
 		prefix, byPrefix := strings.CutSuffix(q.Name, "*")
 		switch {
 		case q.User != "" && t.User != q.User,
 			q.Job != "" && t.Job != q.Job,
-			q.Before != 0 && t.ID >= q.Before,
+			q.After != nil && t.ID >= q.After.ID,
 			byPrefix && !strings.HasPrefix(t.Name, prefix),
 			!byPrefix && q.Name != "" && t.Name != q.Name,
 			!q.Since.IsZero() && t.Launched.Before(q.Since),
 			!q.Until.IsZero() && !t.Launched.Before(q.Until):
+		case len(p.Tasks) == q.Limit:
+			p.Next = &store.Position{ID: p.Tasks[q.Limit-1].ID}
+			return p, m.err
 		default:
-			out = append(out, t)
+			p.Tasks = append(p.Tasks, t)
 		}
 	}
-	return out, m.err
+	return p, m.err
+}
+
+func (m *memory) Totals(context.Context, store.Filter) (store.Totals, error) {
+	return store.Totals{Tasks: uint64(len(m.tasks))}, m.err
 }
 
 func (m *memory) Users(context.Context) ([]store.UserTasks, error) {

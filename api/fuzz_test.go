@@ -2,14 +2,18 @@ package api
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"wattmark/api/wattmarkv1"
+	"wattmark/measure"
+	"wattmark/store"
 )
 
 // FuzzRequests throws whatever proto accepts at every handler: none may panic,
@@ -22,8 +26,11 @@ func FuzzRequests(f *testing.F) {
 	f.Add(byte(3), []byte{0x12, 0x01, 0x61})
 	db := fakeDB(f)
 	service := New(db)
+	f.Add(byte(4), []byte("AgAAAAAAAAAA"))
+	f.Add(byte(5), []byte("AQAAAAAAAAAA"))
+	f.Add(byte(6), []byte("energy.energy_j"))
 	f.Fuzz(func(t *testing.T, method byte, b []byte) {
-		err := callAny(t, service, method%4, b)
+		err := callAny(t, service, method%7, b)
 		if _, ok := status.FromError(err); !ok {
 			t.Fatalf("an error without a code: %v", err)
 		}
@@ -61,6 +68,19 @@ func callAny(t *testing.T, s *Service, method byte, b []byte) error {
 			return nil
 		}
 		return s.ReadSamples(&r, &sink{ctx: ctx})
+	case 4:
+		_, err := s.ListTasks(ctx, &wattmarkv1.ListTasksRequest{PageToken: string(b), Order: wattmarkv1.TaskOrder(len(b) % 6)})
+		return err
+	case 5:
+		p, err := parseResume(string(b))
+		if err == nil && p != nil && p.token() != string(b) {
+			t.Errorf("token %q comes back as %q", b, p.token())
+		}
+		return err
+	case 6:
+		m, err := parseMask(&fieldmaskpb.FieldMask{Paths: strings.Split(string(b), ",")})
+		m.apply(taskMessage(&store.Task{ID: 1, Result: &measure.Result{}}))
+		return err
 	default:
 		var r wattmarkv1.DeleteTasksRequest
 		if proto.Unmarshal(b, &r) != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"hash/fnv"
+	"math"
 	"time"
 
 	"wattmark/store"
@@ -15,44 +16,87 @@ const (
 	maxPage     = 1000
 )
 
-const tokenSize = 16
+// tokenVersion is the first byte of a token: the layout of what follows.
+const tokenVersion = 2
 
-// pageToken makes the token for the page after task last. It is opaque to
-// callers: the identity, and a hash that binds it to the question, so that a
+const tokenHead = 1 + 8 + 8 + 1 + 8 // version, hash, id, none, key; then the text
+
+// pageToken makes the token for the page behind a place. It is opaque to
+// callers: the place, and a hash that binds it to the question, so that a
 // token that was cut, made up or taken from another question is refused
 // instead of answered wrongly. It is no secret and protects nothing.
-func pageToken(last store.TaskID, q store.Query) string {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, tokenSize), uint64(last))
-	b = binary.BigEndian.AppendUint64(b, questionHash(last, q))
+func pageToken(at *store.Position, q *store.ListQuery) string {
+	b := append(make([]byte, 0, tokenHead+len(at.Text)), tokenVersion)
+	b = binary.BigEndian.AppendUint64(b, 0) // the hash's place
+	b = binary.BigEndian.AppendUint64(b, uint64(at.ID))
+	none, key := byte(0), uint64(at.Nanos)
+	if at.None {
+		none = 1
+	}
+	if at.Number != 0 {
+		key = math.Float64bits(at.Number)
+	}
+	b = binary.BigEndian.AppendUint64(append(b, none), key)
+	b = append(b, at.Text...)
+	binary.BigEndian.PutUint64(b[1:], questionHash(b[9:], q))
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parsePageToken returns the task after which the page begins; 0 for no token.
-func parsePageToken(token string, q store.Query) (store.TaskID, error) {
+// parsePageToken returns the place behind which the page begins; nil for no token.
+func parsePageToken(token string, q *store.ListQuery) (*store.Position, error) {
 	if token == "" {
-		return 0, nil
+		return nil, nil
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) != tokenSize {
-		return 0, invalid("page_token", "not a token of this service: pass next_page_token unchanged")
+	if err != nil || len(b) < 1 || b[0] == tokenVersion && len(b) < tokenHead {
+		return nil, invalid("page_token", "not a token of this service: pass next_page_token unchanged")
 	}
-	last := store.TaskID(binary.BigEndian.Uint64(b))
-	if last <= 0 || binary.BigEndian.Uint64(b[8:]) != questionHash(last, q) {
-		return 0, invalid("page_token", "belongs to another question: keep user, name, job, since and until from page to page")
+	if b[0] != tokenVersion {
+		return nil, invalid("page_token", "made by another version of this service: begin with the first page again")
 	}
-	return last, nil
+	at := &store.Position{ID: store.TaskID(binary.BigEndian.Uint64(b[9:])), None: b[17] == 1, Text: string(b[tokenHead:])}
+	if at.ID <= 0 || b[17] > 1 || binary.BigEndian.Uint64(b[1:]) != questionHash(b[9:], q) {
+		return nil, invalid("page_token", "belongs to another question: keep all but page_size, with_totals and read_mask from page to page")
+	}
+	key := binary.BigEndian.Uint64(b[18:])
+	switch q.Order {
+	case store.ByLaunched:
+		at.Nanos = int64(key)
+	case store.ByEnergy, store.ByDuration:
+		at.Number = math.Float64frombits(key)
+	}
+	return at, nil
 }
 
-func questionHash(last store.TaskID, q store.Query) uint64 {
+// questionHash binds a place to what was asked.
+func questionHash(place []byte, q *store.ListQuery) uint64 {
 	h := fnv.New64a()
-	var n [8]byte
-	for _, v := range []uint64{1, uint64(last), uint64(len(q.User)), uint64(len(q.Name)), uint64(len(q.Job)), instant(q.Since), instant(q.Until)} {
-		binary.BigEndian.PutUint64(n[:], v)
-		_, _ = h.Write(n[:])
+	number := func(v uint64) { _, _ = h.Write(binary.BigEndian.AppendUint64(nil, v)) }
+	text := func(s string) {
+		number(uint64(len(s)))
+		_, _ = h.Write([]byte(s))
 	}
-	_, _ = h.Write([]byte(q.User))
-	_, _ = h.Write([]byte(q.Name))
-	_, _ = h.Write([]byte(q.Job))
+	number(tokenVersion)
+	text(string(place))
+	for _, s := range []string{q.User, q.Name, q.Job, q.GPU} {
+		text(s)
+	}
+	number(instant(q.Since))
+	number(instant(q.Until))
+	for _, f := range []float64{float64(q.MinEnergy), float64(q.MaxEnergy), float64(q.MinDuration), float64(q.MaxDuration)} {
+		number(math.Float64bits(f))
+	}
+	var states uint64
+	for _, s := range q.States {
+		states |= 1 << s
+	}
+	ascending := uint64(0)
+	if q.Ascending {
+		ascending = 1
+	}
+	for _, v := range []uint64{states, uint64(q.Group), uint64(q.Order), ascending} {
+		number(v)
+	}
 	return h.Sum64()
 }
 

@@ -3,76 +3,12 @@ package api
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
 	"wattmark/measure"
 	"wattmark/store"
 )
-
-// ListTasks finds tasks, newest first, in pages.
-func (s *Service) ListTasks(ctx context.Context, req *wattmarkv1.ListTasksRequest) (*wattmarkv1.ListTasksResponse, error) {
-	q, err := question(req)
-	if err != nil {
-		return nil, err
-	}
-	size := q.Limit
-	q.Limit++ // one more tells whether there is another page
-	tasks, err := s.db.Tasks(ctx, q)
-	if err != nil {
-		return nil, toStatus("list tasks", err)
-	}
-	res := &wattmarkv1.ListTasksResponse{}
-	if len(tasks) > size {
-		tasks = tasks[:size]
-		res.NextPageToken = pageToken(tasks[size-1].ID, q)
-	}
-	for i := range tasks {
-		res.Tasks = append(res.Tasks, taskMessage(&tasks[i]))
-	}
-	return res, nil
-}
-
-// question validates a request for a page.
-func question(req *wattmarkv1.ListTasksRequest) (q store.Query, err error) {
-	q = store.Query{User: req.GetUser(), Name: req.GetName(), Job: req.GetJob(), Limit: int(req.GetPageSize())}
-	switch {
-	case q.Limit < 0:
-		return q, invalid("page_size", "%d: must not be negative", q.Limit)
-	case q.Limit == 0:
-		q.Limit = defaultPage
-	case q.Limit > maxPage:
-		q.Limit = maxPage
-	}
-	if err := validText("user", q.User); err != nil {
-		return q, err
-	}
-	if err := validText("name", q.Name); err != nil {
-		return q, err
-	}
-	if err := validText("job", q.Job); err != nil {
-		return q, err
-	}
-	if q.Since, err = wire.ParseTime("since", req.GetSince()); err != nil {
-		return q, invalid("since", "%v", err)
-	}
-	if q.Until, err = wire.ParseTime("until", req.GetUntil()); err != nil {
-		return q, invalid("until", "%v", err)
-	}
-	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until) {
-		return q, invalid("until", "%v is not after since, %v", q.Until, q.Since)
-	}
-	q.Before, err = parsePageToken(req.GetPageToken(), q)
-	return q, err
-}
-
-func validText(field, s string) error {
-	if len(s) > wire.MaxText {
-		return invalid(field, "%d bytes long: at most %d", len(s), wire.MaxText)
-	}
-	return nil
-}
 
 // GetTask returns one task with all but its samples.
 func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (*wattmarkv1.GetTaskResponse, error) {
@@ -90,6 +26,7 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 	if hasHeader(&t) {
 		res.Setup = wire.Setup(t.Setup)
 	}
+	res.Task.Verdict, res.Reasons = judge(&t)
 	res.Result = uint32(t.ResultNumber)
 	for _, r := range t.Results {
 		res.Results = append(res.Results, &wattmarkv1.TaskResult{
@@ -194,22 +131,4 @@ func deleteAll(ctx context.Context, field, value string, del func(context.Contex
 	}
 	n, err := del(ctx, value)
 	return n, toStatus(fmt.Sprintf("delete tasks by %s %q", field, value), err)
-}
-
-// taskMessage converts what both a list and a single task show.
-func taskMessage(t *store.Task) *wattmarkv1.Task {
-	m := &wattmarkv1.Task{
-		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: wattmarkv1.TaskState(t.State),
-		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
-		GroupId: int64(t.Group.Group), Job: wire.Text(t.Job), GpuUuid: wire.Text(t.GPUUUID),
-	}
-	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
-		m.Nvml = &wattmarkv1.Task_NvmlJ{NvmlJ: float64(*t.NVML)}
-	}
-	if r := t.Result; r != nil {
-		m.Samples, m.Gaps, m.Lost = r.Samples, r.Gaps, r.Lost
-		m.DurationS = float64(r.To - r.From)
-		m.Energy, m.MeanW, m.PeakW = wire.Energy(r.Total), float64(r.Mean), float64(r.Peak)
-	}
-	return m
 }

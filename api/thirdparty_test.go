@@ -53,11 +53,18 @@ type thirdParty struct {
 		Gaps     [][2]uint64 `json:"gaps"`
 		Rails    []string    `json:"rails"`
 	} `json:"samples"`
-	Chunks  [][4]uint64 `json:"chunks"`
-	Missing [2]string   `json:"missing"`
-	Bad     [2]string   `json:"bad"`
-	Deleted int         `json:"deleted"`
-	Left    [][]any     `json:"left"`
+	Names    [][]any     `json:"names"`
+	Total    [2]float64  `json:"total"`
+	Envelope [][]any     `json:"envelope"`
+	SpanJ    float64     `json:"span_j"`
+	Kernels  int         `json:"kernels"`
+	Sums     [][]any     `json:"sums"`
+	Watch    string      `json:"watch"`
+	Chunks   [][4]uint64 `json:"chunks"`
+	Missing  [2]string   `json:"missing"`
+	Bad      [2]string   `json:"bad"`
+	Deleted  int         `json:"deleted"`
+	Left     [][]any     `json:"left"`
 }
 
 // A client that we did not write, in another language, with stubs made from
@@ -98,6 +105,13 @@ func checkLists(t *testing.T, got *thirdParty) {
 		{"by prefix", got.ByPrefix, rows{task2}},
 		{"all", got.All, rows{task3, task2, task1}},
 		{"users", got.Users, rows{{"ada", 2.0}, {"bob", 1.0}}},
+		{"masked, by name", got.Names, rows{{"axpy", 0.0}, {"gemm", 0.0}, {"gemm", 0.0}}},
+		{"envelope", got.Envelope, rows{{"slot", []any{0.0, 1.0, 2.0, 3.0, 4.0}, []any{10.5, 10.5, 10.5, 10.5, 10.5}}}},
+		{"tasks in total", got.Total[0], 3.0},
+		{"joules of the window, from its samples", math.Abs(got.SpanJ-got.EnergyJ) < 1e-9, true},
+		{"sums", got.Sums, rows{{"ada", 2.0}, {"bob", 1.0}}},
+		{"kernels", got.Kernels, 0},
+		{"watch", got.Watch, "TASK_EVENT_WATCHING"},
 		{"deleted", got.Deleted, 1},
 		{"left", got.Left, rows{task2, task1}},
 		{"window", got.Window, [2]float64{testdb.From, testdb.To}},

@@ -92,13 +92,19 @@ func rampConfig(dir string) Config {
 // serve runs a monitor on a real socket until the test or stop ends it.
 func serve(t *testing.T, cfg Config) (client wattmarkv1.MonitorServiceClient, conn *grpc.ClientConn, stop func()) {
 	t.Helper()
+	_, client, conn, stop = run(t, cfg)
+	return client, conn, stop
+}
+
+// run is serve for who wants the monitor too.
+func run(t *testing.T, cfg Config) (m *Monitor, client wattmarkv1.MonitorServiceClient, conn *grpc.ClientConn, stop func()) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Listeners = []net.Listener{l}
-	m, err := New(cfg)
-	if err != nil {
+	if m, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -117,7 +123,7 @@ func serve(t *testing.T, cfg Config) (client wattmarkv1.MonitorServiceClient, co
 	}
 	t.Cleanup(stop)
 	client, conn = dial(t, l.Addr().String())
-	return client, conn, stop
+	return m, client, conn, stop
 }
 
 func dial(t *testing.T, addr string) (wattmarkv1.MonitorServiceClient, *grpc.ClientConn) {

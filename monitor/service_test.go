@@ -26,7 +26,7 @@ import (
 )
 
 func TestMeasurementOverGRPC(t *testing.T) {
-	client, _, stop := serve(t, rampConfig(t.TempDir()))
+	m, client, _, stop := run(t, rampConfig(t.TempDir()))
 	ctx := t.Context()
 	bench, err := client.GetBench(ctx, &wattmarkv1.GetBenchRequest{})
 	if err != nil {
@@ -55,6 +55,9 @@ func TestMeasurementOverGRPC(t *testing.T) {
 		t.Errorf("renewed %v, %v", r, err)
 	}
 	watch(t, client)
+	if s := m.Stats(); s.Captures != 1 || s.Held[capture.Running] != 1 || !s.Busy {
+		t.Errorf("counted %+v while it runs", s)
+	}
 	stopped, err := client.StopCapture(ctx, &wattmarkv1.StopCaptureRequest{CaptureId: id})
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +75,9 @@ func TestMeasurementOverGRPC(t *testing.T) {
 	}
 	if _, err := client.ReleaseCapture(ctx, &wattmarkv1.ReleaseCaptureRequest{CaptureId: id}); err != nil {
 		t.Error(err)
+	}
+	if s := m.Stats(); s.Captures != 1 || s.Scans != stopped.Summary.Scans || s.Busy || s.Held[capture.Complete] != 0 || s.SpoolBytes != 0 {
+		t.Errorf("counted %+v after the release", s)
 	}
 	if _, err := read(t, client, &wattmarkv1.ReadCaptureRequest{CaptureId: id}, 0); status.Code(err) != codes.NotFound {
 		t.Errorf("read after release: %v", err)

@@ -11,6 +11,7 @@ import (
 
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
+	"wattmark/measure"
 )
 
 // Client is a connection to a task database. It is safe for concurrent use.
@@ -35,24 +36,34 @@ func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 // Close ends all calls and the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Query selects tasks, newest first.
+// Query selects tasks, newest first unless it has another order.
 type Query struct {
-	User         string    // empty for all
-	Name         string    // exact; a trailing * matches by prefix; empty for all
+	User string // empty for all
+	// Name is a pattern: * is any text, ? any one character, \* and \? themselves;
+	// empty for all.
+	Name         string
 	Job          string    // exact; empty for all
 	Since, Until time.Time // launched at or after, and before; zero for all
+	GPU          string    // a UUID, or a part of the model's name in either case
+	Group        int64     // the measurement of several GPUs; 0 for all
+	States       []State   // empty for all
+	Verdicts     []Verdict // empty for all
+	// Limits of the window's energy and length, both included; 0 for none. With one of
+	// them only tasks that have a window are selected.
+	MinEnergy, MaxEnergy     measure.Joule
+	MinDuration, MaxDuration measure.Seconds
+	Order                    Order // 0 is ByID
+	Ascending                bool  // otherwise the greatest or newest first
 	// Page is how many tasks are asked for at once, 1 to 1000; 0 leaves it to the
 	// server. All tasks are delivered in any case.
 	Page int
 }
 
-// Tasks yields the tasks that a query selects, newest first, fetching page
+// Tasks yields the tasks that a query selects, in its order, fetching page
 // after page as they are asked for. An error is the last thing it yields.
 func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
-		req := &wattmarkv1.ListTasksRequest{
-			User: q.User, Name: q.Name, Job: q.Job, Since: wire.Time(q.Since), Until: wire.Time(q.Until), PageSize: int32(min(q.Page, 1000)),
-		}
+		req := q.request()
 		for {
 			res, err := c.stub.ListTasks(ctx, req)
 			if err != nil {

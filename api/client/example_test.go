@@ -61,3 +61,118 @@ func show(ctx context.Context, c *client.Client, id int64) {
 	}
 	fmt.Printf("%d samples, %.1f W\n", n, sum/float64(n))
 }
+
+// lab serves a small database and returns a client of it.
+func lab() (c *client.Client, close func()) {
+	dir, err := os.MkdirTemp("", "wattmark")
+	if err != nil {
+		log.Fatal(err)
+	}
+	address, stop, err := testdb.Serve(context.Background(), dir) // yours is where "wattmark host" listens
+	if err != nil {
+		log.Fatal(err)
+	}
+	if c, err = client.Dial(address); err != nil {
+		log.Fatal(err)
+	}
+	return c, func() {
+		_ = c.Close()
+		stop()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// The tasks of one GPU whose name has an m in it, the greatest energy first, and
+// what they come to.
+func ExampleClient_Tasks() {
+	c, close := lab()
+	defer close()
+	q := client.Query{Name: "*m*", GPU: "h200", MinDuration: 0.5, Order: client.ByEnergy}
+	for task, err := range c.Tasks(context.Background(), q) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(task.ID, task.User, task.Window.Energy.Energy)
+	}
+	sum, err := c.Totals(context.Background(), q)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(sum.Tasks, "tasks:", sum.Energy.Energy, "±", sum.Energy.U)
+	// Output:
+	// 3 bob 103 J
+	// 1 ada 103 J
+	// 2 tasks: 205.9 J ± 3.938 J
+}
+
+func ExampleClient_Aggregate() {
+	c, close := lab()
+	defer close()
+	rows, err := c.Aggregate(context.Background(), client.Query{}, client.PerUser)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range rows {
+		fmt.Println(r.Key, r.Energy.Energy, r.Tasks)
+	}
+	// Output:
+	// ada 205.9 J 2
+	// bob 103 J 1
+}
+
+// The energy between two cursors, and what the power did there.
+func ExampleClient_Energy() {
+	c, close := lab()
+	defer close()
+	span := client.Span{From: 0.2, To: 0.3}
+	r, err := c.Energy(context.Background(), 1, span)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Total.Energy, "±", r.Total.U, "in", r.Samples, "samples")
+	e, err := c.Envelope(context.Background(), 1, span, 2, "slot")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, x := range e.Series[0].Columns {
+		fmt.Println(x.Number, x.Min, x.Mean, x.Max)
+	}
+	// Output:
+	// 12.87 J ± 245.9 mJ in 1001 samples
+	// 0 1 W 5.778 W 10.5 W
+	// 1 1 W 5.696 W 10.5 W
+}
+
+func ExampleClient_Timeline() {
+	c, close := lab()
+	defer close()
+	t, err := c.Timeline(context.Background(), 1, client.Span{From: 0.1, To: 0.9}, 100)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(t.Kernels, "kernels in", len(t.Slices), "slices; merged:", t.Merged)
+	// Output:
+	// 0 kernels in 0 slices; merged: false
+}
+
+// What becomes of tasks while one looks on.
+func ExampleClient_Watch() {
+	c, close := lab()
+	defer close()
+	for event, err := range c.Watch(context.Background(), client.Watch{User: "ada"}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		switch event.Kind {
+		case client.Watching: // from now on nothing is missed
+			if err := c.Delete(context.Background(), 2); err != nil {
+				log.Fatal(err)
+			}
+		case client.Deleted:
+			fmt.Println("task", event.Task.ID, "was deleted")
+			return
+		}
+	}
+	// Output:
+	// task 2 was deleted
+}

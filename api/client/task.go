@@ -51,6 +51,9 @@ type Task struct {
 	Group int64
 	// Window is what the window came to; nil while there is none.
 	Window *Window
+	// Verdict is how far the result may be trusted: in a Detail, and in lists that
+	// were asked for by verdicts.
+	Verdict Verdict
 	// NVML is the energy by the GPU's own sensor over the same window; nil where
 	// none was read.
 	NVML *measure.Joule
@@ -68,6 +71,7 @@ type Window struct {
 // Detail is one task with all but its samples.
 type Detail struct {
 	Task
+	Reasons    []Reason // why the verdict is not Good, the gravest first
 	Instrument measure.Identity
 	// Setup turns counts into watts; nil until the capture has begun.
 	Setup *measure.Setup
@@ -111,6 +115,7 @@ func parseTask(p *wattmarkv1.Task) (Task, error) {
 	t := Task{
 		ID: p.GetTaskId(), Name: p.GetName(), User: p.GetUser(), State: State(state), Reason: p.GetReason(),
 		Launched: launched, GPU: p.GetGpu(), GPUUUID: p.GetGpuUuid(), Job: p.GetJob(), Stored: p.GetStored(), Group: p.GetGroupId(),
+		Verdict: Verdict(p.GetVerdict()),
 	}
 	if n, ok := p.Nvml.(*wattmarkv1.Task_NvmlJ); ok {
 		j := measure.Joule(n.NvmlJ)
@@ -185,6 +190,7 @@ func parseDetail(p *wattmarkv1.GetTaskResponse) (d Detail, err error) {
 	if d.Results, err = parseResults(p.Results); err != nil {
 		return bad(err)
 	}
+	d.Reasons = parseReasons(p.Reasons)
 	d.FirstScan, d.Result = p.FirstScan, p.Result
 	return d, nil
 }

@@ -14,6 +14,7 @@ import tempfile
 
 import grpc
 import grpc_tools
+from google.protobuf import field_mask_pb2
 from grpc_tools import protoc
 
 STUB_DEADLINE_S = 20
@@ -61,6 +62,29 @@ def samples(stub, task_pb2, task_id):
     return out
 
 
+def later_calls(stub, task_pb2):
+    """Orders, masks, totals, envelopes, energies, timelines, sums and a watch."""
+    deadline = {"timeout": STUB_DEADLINE_S}
+    listed = stub.ListTasks(task_pb2.ListTasksRequest(
+        order=task_pb2.TASK_ORDER_NAME, ascending=True, with_totals=True,
+        read_mask=field_mask_pb2.FieldMask(paths=["name"])), **deadline)
+    envelope = stub.ReadEnvelope(task_pb2.ReadEnvelopeRequest(
+        task_id=1, from_s=0.2, to_s=0.21, columns=5, rails=["slot"]), **deadline)
+    watch = stub.WatchTasks(task_pb2.WatchTasksRequest(), **deadline)
+    first = next(watch)
+    watch.cancel()
+    return {
+        "names": [[t.name, t.task_id] for t in listed.tasks],
+        "total": [listed.totals.tasks, listed.totals.energy.energy_j],
+        "envelope": [[s.rail, list(s.column), list(s.max_w)] for s in envelope.series],
+        "span_j": stub.ReadEnergy(task_pb2.ReadEnergyRequest(task_id=1), **deadline).energy.energy_j,
+        "kernels": stub.ReadTimeline(task_pb2.ReadTimelineRequest(task_id=1), **deadline).kernels,
+        "sums": [[r.key, r.totals.tasks] for r in stub.Aggregate(
+            task_pb2.AggregateRequest(by=task_pb2.AGGREGATE_BY_USER), **deadline).rows],
+        "watch": task_pb2.TaskEvent.Name(first.event),
+    }
+
+
 def refused(call):
     """The code and message with which a call is refused."""
     try:
@@ -95,6 +119,7 @@ def main(proto_dir, address):
             "missing": refused(lambda: stub.GetTask(task_pb2.GetTaskRequest(task_id=99), timeout=STUB_DEADLINE_S)),
             "bad": refused(lambda: stub.ListTasks(task_pb2.ListTasksRequest(page_size=-1), timeout=STUB_DEADLINE_S)),
         }
+        result |= later_calls(stub, task_pb2)
         result["deleted"] = stub.DeleteTasks(task_pb2.DeleteTasksRequest(user="bob"), timeout=STUB_DEADLINE_S).deleted
         result["left"] = pages(stub, task_pb2)
     json.dump(result, sys.stdout)

@@ -9,6 +9,7 @@ package wattmarkv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -83,6 +84,338 @@ func (TaskState) EnumDescriptor() ([]byte, []int) {
 	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{0}
 }
 
+// Verdict is how far a result may be trusted; the gravest reason decides.
+type Verdict int32
+
+const (
+	// Not judged: the task runs, or nobody asked.
+	Verdict_VERDICT_UNSPECIFIED Verdict = 0
+	// Nothing was noticed that E ± U does not hold.
+	Verdict_VERDICT_GOOD Verdict = 1
+	// Something is worth knowing; E ± U is likely to hold all the same.
+	Verdict_VERDICT_USABLE Verdict = 2
+	// E may be off by more than U: look before relying on it.
+	Verdict_VERDICT_DOUBTFUL Verdict = 3
+	// E says nothing: measure again.
+	Verdict_VERDICT_VOID Verdict = 4
+)
+
+// Enum value maps for Verdict.
+var (
+	Verdict_name = map[int32]string{
+		0: "VERDICT_UNSPECIFIED",
+		1: "VERDICT_GOOD",
+		2: "VERDICT_USABLE",
+		3: "VERDICT_DOUBTFUL",
+		4: "VERDICT_VOID",
+	}
+	Verdict_value = map[string]int32{
+		"VERDICT_UNSPECIFIED": 0,
+		"VERDICT_GOOD":        1,
+		"VERDICT_USABLE":      2,
+		"VERDICT_DOUBTFUL":    3,
+		"VERDICT_VOID":        4,
+	}
+)
+
+func (x Verdict) Enum() *Verdict {
+	p := new(Verdict)
+	*p = x
+	return p
+}
+
+func (x Verdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Verdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_wattmark_v1_task_proto_enumTypes[1].Descriptor()
+}
+
+func (Verdict) Type() protoreflect.EnumType {
+	return &file_wattmark_v1_task_proto_enumTypes[1]
+}
+
+func (x Verdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Verdict.Descriptor instead.
+func (Verdict) EnumDescriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{1}
+}
+
+// TaskOrder is what a list is ordered by. Tasks that are equal in it follow
+// by task_id.
+type TaskOrder int32
+
+const (
+	// As TASK_ORDER_ID.
+	TaskOrder_TASK_ORDER_UNSPECIFIED TaskOrder = 0
+	// By task_id, which is the order of their begin.
+	TaskOrder_TASK_ORDER_ID TaskOrder = 1
+	// By time of launch.
+	TaskOrder_TASK_ORDER_LAUNCHED TaskOrder = 2
+	// By energy.
+	TaskOrder_TASK_ORDER_ENERGY TaskOrder = 3
+	// By the window's length.
+	TaskOrder_TASK_ORDER_DURATION TaskOrder = 4
+	// By name, by the numbers of its characters.
+	TaskOrder_TASK_ORDER_NAME TaskOrder = 5
+)
+
+// Enum value maps for TaskOrder.
+var (
+	TaskOrder_name = map[int32]string{
+		0: "TASK_ORDER_UNSPECIFIED",
+		1: "TASK_ORDER_ID",
+		2: "TASK_ORDER_LAUNCHED",
+		3: "TASK_ORDER_ENERGY",
+		4: "TASK_ORDER_DURATION",
+		5: "TASK_ORDER_NAME",
+	}
+	TaskOrder_value = map[string]int32{
+		"TASK_ORDER_UNSPECIFIED": 0,
+		"TASK_ORDER_ID":          1,
+		"TASK_ORDER_LAUNCHED":    2,
+		"TASK_ORDER_ENERGY":      3,
+		"TASK_ORDER_DURATION":    4,
+		"TASK_ORDER_NAME":        5,
+	}
+)
+
+func (x TaskOrder) Enum() *TaskOrder {
+	p := new(TaskOrder)
+	*p = x
+	return p
+}
+
+func (x TaskOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TaskOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_wattmark_v1_task_proto_enumTypes[2].Descriptor()
+}
+
+func (TaskOrder) Type() protoreflect.EnumType {
+	return &file_wattmark_v1_task_proto_enumTypes[2]
+}
+
+func (x TaskOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TaskOrder.Descriptor instead.
+func (TaskOrder) EnumDescriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{2}
+}
+
+// AggregateBy is what tasks are added up by.
+type AggregateBy int32
+
+const (
+	// Not stated: refused.
+	AggregateBy_AGGREGATE_BY_UNSPECIFIED AggregateBy = 0
+	// By user.
+	AggregateBy_AGGREGATE_BY_USER AggregateBy = 1
+	// By day of the launch.
+	AggregateBy_AGGREGATE_BY_DAY AggregateBy = 2
+	// By GPU: its UUID, or its model where that is not known.
+	AggregateBy_AGGREGATE_BY_GPU AggregateBy = 3
+	// By name of the kernel, for tasks whose kernels were recorded.
+	AggregateBy_AGGREGATE_BY_KERNEL AggregateBy = 4
+	// By job.
+	AggregateBy_AGGREGATE_BY_JOB AggregateBy = 5
+)
+
+// Enum value maps for AggregateBy.
+var (
+	AggregateBy_name = map[int32]string{
+		0: "AGGREGATE_BY_UNSPECIFIED",
+		1: "AGGREGATE_BY_USER",
+		2: "AGGREGATE_BY_DAY",
+		3: "AGGREGATE_BY_GPU",
+		4: "AGGREGATE_BY_KERNEL",
+		5: "AGGREGATE_BY_JOB",
+	}
+	AggregateBy_value = map[string]int32{
+		"AGGREGATE_BY_UNSPECIFIED": 0,
+		"AGGREGATE_BY_USER":        1,
+		"AGGREGATE_BY_DAY":         2,
+		"AGGREGATE_BY_GPU":         3,
+		"AGGREGATE_BY_KERNEL":      4,
+		"AGGREGATE_BY_JOB":         5,
+	}
+)
+
+func (x AggregateBy) Enum() *AggregateBy {
+	p := new(AggregateBy)
+	*p = x
+	return p
+}
+
+func (x AggregateBy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AggregateBy) Descriptor() protoreflect.EnumDescriptor {
+	return file_wattmark_v1_task_proto_enumTypes[3].Descriptor()
+}
+
+func (AggregateBy) Type() protoreflect.EnumType {
+	return &file_wattmark_v1_task_proto_enumTypes[3]
+}
+
+func (x AggregateBy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AggregateBy.Descriptor instead.
+func (AggregateBy) EnumDescriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{3}
+}
+
+// TaskEvent is what happened to a task.
+type TaskEvent int32
+
+const (
+	// Not stated.
+	TaskEvent_TASK_EVENT_UNSPECIFIED TaskEvent = 0
+	// Nothing: the watch has begun.
+	TaskEvent_TASK_EVENT_WATCHING TaskEvent = 1
+	// It is new.
+	TaskEvent_TASK_EVENT_ADDED TaskEvent = 2
+	// Its state or its result changed.
+	TaskEvent_TASK_EVENT_CHANGED TaskEvent = 3
+	// It was deleted; the task has its task_id only. Told whatever is watched: what a
+	// deleted task was is not known any more.
+	TaskEvent_TASK_EVENT_DELETED TaskEvent = 4
+	// Something changed that cannot be told one by one, while nobody watched: list
+	// the tasks anew.
+	TaskEvent_TASK_EVENT_LIST_ANEW TaskEvent = 5
+)
+
+// Enum value maps for TaskEvent.
+var (
+	TaskEvent_name = map[int32]string{
+		0: "TASK_EVENT_UNSPECIFIED",
+		1: "TASK_EVENT_WATCHING",
+		2: "TASK_EVENT_ADDED",
+		3: "TASK_EVENT_CHANGED",
+		4: "TASK_EVENT_DELETED",
+		5: "TASK_EVENT_LIST_ANEW",
+	}
+	TaskEvent_value = map[string]int32{
+		"TASK_EVENT_UNSPECIFIED": 0,
+		"TASK_EVENT_WATCHING":    1,
+		"TASK_EVENT_ADDED":       2,
+		"TASK_EVENT_CHANGED":     3,
+		"TASK_EVENT_DELETED":     4,
+		"TASK_EVENT_LIST_ANEW":   5,
+	}
+)
+
+func (x TaskEvent) Enum() *TaskEvent {
+	p := new(TaskEvent)
+	*p = x
+	return p
+}
+
+func (x TaskEvent) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TaskEvent) Descriptor() protoreflect.EnumDescriptor {
+	return file_wattmark_v1_task_proto_enumTypes[4].Descriptor()
+}
+
+func (TaskEvent) Type() protoreflect.EnumType {
+	return &file_wattmark_v1_task_proto_enumTypes[4]
+}
+
+func (x TaskEvent) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TaskEvent.Descriptor instead.
+func (TaskEvent) EnumDescriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{4}
+}
+
+// VerdictReason is one thing that was noticed.
+type VerdictReason struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rule that found it: "clipped", "lost scans" …
+	Cause string `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
+	// How grave it is.
+	Verdict Verdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=wattmark.v1.Verdict" json:"verdict,omitempty"`
+	// The channel, rail or marker concerned; empty for the whole.
+	Subject string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
+	// One sentence for the operator, with what to do.
+	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerdictReason) Reset() {
+	*x = VerdictReason{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerdictReason) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerdictReason) ProtoMessage() {}
+
+func (x *VerdictReason) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerdictReason.ProtoReflect.Descriptor instead.
+func (*VerdictReason) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *VerdictReason) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *VerdictReason) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *VerdictReason) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *VerdictReason) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // Energy is a value with its expanded uncertainty (k = 2).
 type Energy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -96,7 +429,7 @@ type Energy struct {
 
 func (x *Energy) Reset() {
 	*x = Energy{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[0]
+	mi := &file_wattmark_v1_task_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -108,7 +441,7 @@ func (x *Energy) String() string {
 func (*Energy) ProtoMessage() {}
 
 func (x *Energy) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[0]
+	mi := &file_wattmark_v1_task_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -121,7 +454,7 @@ func (x *Energy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Energy.ProtoReflect.Descriptor instead.
 func (*Energy) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{0}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Energy) GetEnergyJ() float64 {
@@ -155,7 +488,7 @@ type RailResult struct {
 
 func (x *RailResult) Reset() {
 	*x = RailResult{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[1]
+	mi := &file_wattmark_v1_task_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -167,7 +500,7 @@ func (x *RailResult) String() string {
 func (*RailResult) ProtoMessage() {}
 
 func (x *RailResult) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[1]
+	mi := &file_wattmark_v1_task_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -180,7 +513,7 @@ func (x *RailResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RailResult.ProtoReflect.Descriptor instead.
 func (*RailResult) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{1}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RailResult) GetName() string {
@@ -256,14 +589,17 @@ type Task struct {
 	// The job that the task is part of, on however many hosts; empty for none.
 	Job string `protobuf:"bytes,41,opt,name=job,proto3" json:"job,omitempty"`
 	// UUID of the GPU; empty where it is not known.
-	GpuUuid       string `protobuf:"bytes,42,opt,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
+	GpuUuid string `protobuf:"bytes,42,opt,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
+	// How far the result may be trusted. GetTask always says it; ListTasks when
+	// verdicts are asked for, or read_mask names it.
+	Verdict       Verdict `protobuf:"varint,43,opt,name=verdict,proto3,enum=wattmark.v1.Verdict" json:"verdict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[2]
+	mi := &file_wattmark_v1_task_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -275,7 +611,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[2]
+	mi := &file_wattmark_v1_task_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -288,7 +624,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{2}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Task) GetTaskId() int64 {
@@ -433,6 +769,13 @@ func (x *Task) GetGpuUuid() string {
 	return ""
 }
 
+func (x *Task) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
 type isTask_Nvml interface {
 	isTask_Nvml()
 }
@@ -459,7 +802,7 @@ type Contribution struct {
 
 func (x *Contribution) Reset() {
 	*x = Contribution{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[3]
+	mi := &file_wattmark_v1_task_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +814,7 @@ func (x *Contribution) String() string {
 func (*Contribution) ProtoMessage() {}
 
 func (x *Contribution) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[3]
+	mi := &file_wattmark_v1_task_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +827,7 @@ func (x *Contribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Contribution.ProtoReflect.Descriptor instead.
 func (*Contribution) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{3}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Contribution) GetSource() string {
@@ -537,7 +880,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[4]
+	mi := &file_wattmark_v1_task_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +892,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[4]
+	mi := &file_wattmark_v1_task_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +905,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{4}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Clock) GetAS() float64 {
@@ -640,7 +983,8 @@ type ListTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only this user's; empty for all.
 	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
-	// Only of this name; a trailing * matches by prefix; empty for all.
+	// Only of this name; * stands for any text and ? for any one character, \* and
+	// \? for themselves; empty for all.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Only launched at or after.
 	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
@@ -651,14 +995,42 @@ type ListTasksRequest struct {
 	// From the last response to the same question; empty for the first page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only of this job; empty for all.
-	Job           string `protobuf:"bytes,7,opt,name=job,proto3" json:"job,omitempty"`
+	Job string `protobuf:"bytes,7,opt,name=job,proto3" json:"job,omitempty"`
+	// Only of this GPU: its UUID, or a part of its model's name in upper or lower
+	// case; empty for all.
+	Gpu string `protobuf:"bytes,8,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	// Only in one of these states; empty for all.
+	States []TaskState `protobuf:"varint,9,rep,packed,name=states,proto3,enum=wattmark.v1.TaskState" json:"states,omitempty"`
+	// Only of this measurement of several GPUs; 0 for all.
+	GroupId int64 `protobuf:"varint,10,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// Only with a window of at least so many joules; 0 for no limit.
+	MinEnergyJ float64 `protobuf:"fixed64,11,opt,name=min_energy_j,json=minEnergyJ,proto3" json:"min_energy_j,omitempty"`
+	// Only with a window of at most so many joules; 0 for no limit.
+	MaxEnergyJ float64 `protobuf:"fixed64,12,opt,name=max_energy_j,json=maxEnergyJ,proto3" json:"max_energy_j,omitempty"`
+	// Only with a window at least so many seconds long; 0 for no limit.
+	MinDurationS float64 `protobuf:"fixed64,13,opt,name=min_duration_s,json=minDurationS,proto3" json:"min_duration_s,omitempty"`
+	// Only with a window at most so many seconds long; 0 for no limit.
+	MaxDurationS float64 `protobuf:"fixed64,14,opt,name=max_duration_s,json=maxDurationS,proto3" json:"max_duration_s,omitempty"`
+	// Only with one of these verdicts; empty for all. Verdicts are not stored, they
+	// are given task by task: a page may then hold fewer tasks than it might, or
+	// none, and still have a next one.
+	Verdicts []Verdict `protobuf:"varint,15,rep,packed,name=verdicts,proto3,enum=wattmark.v1.Verdict" json:"verdicts,omitempty"`
+	// What they are ordered by.
+	Order TaskOrder `protobuf:"varint,16,opt,name=order,proto3,enum=wattmark.v1.TaskOrder" json:"order,omitempty"`
+	// Least, oldest or first first; otherwise greatest, newest or last first.
+	// Tasks that have nothing to be ordered by come last in either case.
+	Ascending bool `protobuf:"varint,17,opt,name=ascending,proto3" json:"ascending,omitempty"`
+	// Also count and add up all tasks that are selected, not only the page's.
+	WithTotals bool `protobuf:"varint,18,opt,name=with_totals,json=withTotals,proto3" json:"with_totals,omitempty"`
+	// Fields of Task wanted, as "task_id" or "energy.energy_j"; empty for all.
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,19,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[5]
+	mi := &file_wattmark_v1_task_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +1042,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[5]
+	mi := &file_wattmark_v1_task_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +1055,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{5}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListTasksRequest) GetUser() string {
@@ -735,20 +1107,107 @@ func (x *ListTasksRequest) GetJob() string {
 	return ""
 }
 
-// ListTasksResponse is a page, newest first.
+func (x *ListTasksRequest) GetGpu() string {
+	if x != nil {
+		return x.Gpu
+	}
+	return ""
+}
+
+func (x *ListTasksRequest) GetStates() []TaskState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListTasksRequest) GetGroupId() int64 {
+	if x != nil {
+		return x.GroupId
+	}
+	return 0
+}
+
+func (x *ListTasksRequest) GetMinEnergyJ() float64 {
+	if x != nil {
+		return x.MinEnergyJ
+	}
+	return 0
+}
+
+func (x *ListTasksRequest) GetMaxEnergyJ() float64 {
+	if x != nil {
+		return x.MaxEnergyJ
+	}
+	return 0
+}
+
+func (x *ListTasksRequest) GetMinDurationS() float64 {
+	if x != nil {
+		return x.MinDurationS
+	}
+	return 0
+}
+
+func (x *ListTasksRequest) GetMaxDurationS() float64 {
+	if x != nil {
+		return x.MaxDurationS
+	}
+	return 0
+}
+
+func (x *ListTasksRequest) GetVerdicts() []Verdict {
+	if x != nil {
+		return x.Verdicts
+	}
+	return nil
+}
+
+func (x *ListTasksRequest) GetOrder() TaskOrder {
+	if x != nil {
+		return x.Order
+	}
+	return TaskOrder_TASK_ORDER_UNSPECIFIED
+}
+
+func (x *ListTasksRequest) GetAscending() bool {
+	if x != nil {
+		return x.Ascending
+	}
+	return false
+}
+
+func (x *ListTasksRequest) GetWithTotals() bool {
+	if x != nil {
+		return x.WithTotals
+	}
+	return false
+}
+
+func (x *ListTasksRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+// ListTasksResponse is a page.
 type ListTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tasks.
 	Tasks []*Task `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// All tasks that are selected; set when with_totals was. Verdicts do not count
+	// here: they are not stored.
+	Totals        *Totals `protobuf:"bytes,3,opt,name=totals,proto3" json:"totals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[6]
+	mi := &file_wattmark_v1_task_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +1219,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[6]
+	mi := &file_wattmark_v1_task_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +1232,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{6}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -790,6 +1249,97 @@ func (x *ListTasksResponse) GetNextPageToken() string {
 	return ""
 }
 
+func (x *ListTasksResponse) GetTotals() *Totals {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+// Totals is what several tasks come to.
+type Totals struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many.
+	Tasks uint64 `protobuf:"varint,1,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	// How many of them have a window, and so an energy.
+	Measured uint64 `protobuf:"varint,2,opt,name=measured,proto3" json:"measured,omitempty"`
+	// Sum of their energies. Its uncertainty takes errors that last, such as a
+	// channel's gain, as one error of all tasks measured with the same instrument,
+	// and all others as independent.
+	Energy *Energy `protobuf:"bytes,3,opt,name=energy,proto3" json:"energy,omitempty"`
+	// Sum of their windows' lengths, in seconds.
+	DurationS float64 `protobuf:"fixed64,4,opt,name=duration_s,json=durationS,proto3" json:"duration_s,omitempty"`
+	// Sum of their samples.
+	Samples       uint64 `protobuf:"varint,5,opt,name=samples,proto3" json:"samples,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Totals) Reset() {
+	*x = Totals{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Totals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Totals) ProtoMessage() {}
+
+func (x *Totals) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Totals.ProtoReflect.Descriptor instead.
+func (*Totals) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Totals) GetTasks() uint64 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *Totals) GetMeasured() uint64 {
+	if x != nil {
+		return x.Measured
+	}
+	return 0
+}
+
+func (x *Totals) GetEnergy() *Energy {
+	if x != nil {
+		return x.Energy
+	}
+	return nil
+}
+
+func (x *Totals) GetDurationS() float64 {
+	if x != nil {
+		return x.DurationS
+	}
+	return 0
+}
+
+func (x *Totals) GetSamples() uint64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
 // GetTaskRequest asks for one task.
 type GetTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -804,7 +1354,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	mi := &file_wattmark_v1_task_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1366,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	mi := &file_wattmark_v1_task_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1379,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{7}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetTaskRequest) GetTaskId() int64 {
@@ -866,7 +1416,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	mi := &file_wattmark_v1_task_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1428,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	mi := &file_wattmark_v1_task_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1441,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{8}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TaskResult) GetNumber() uint32 {
@@ -960,14 +1510,16 @@ type GetTaskResponse struct {
 	// squares times a coverage factor of 2 or more.
 	Budget []*Contribution `protobuf:"bytes,17,rep,name=budget,proto3" json:"budget,omitempty"`
 	// The monitor's wall clock at device time zero; not set where it is not known.
-	Started       *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=started,proto3" json:"started,omitempty"`
+	Started *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=started,proto3" json:"started,omitempty"`
+	// Why task.verdict is not VERDICT_GOOD, the gravest first.
+	Reasons       []*VerdictReason `protobuf:"bytes,19,rep,name=reasons,proto3" json:"reasons,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetTaskResponse) Reset() {
 	*x = GetTaskResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[9]
+	mi := &file_wattmark_v1_task_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1531,7 @@ func (x *GetTaskResponse) String() string {
 func (*GetTaskResponse) ProtoMessage() {}
 
 func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[9]
+	mi := &file_wattmark_v1_task_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1544,7 @@ func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskResponse.ProtoReflect.Descriptor instead.
 func (*GetTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{9}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetTaskResponse) GetTask() *Task {
@@ -1086,6 +1638,13 @@ func (x *GetTaskResponse) GetStarted() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *GetTaskResponse) GetReasons() []*VerdictReason {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
 // ListUsersRequest asks for all users.
 type ListUsersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1095,7 +1654,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[10]
+	mi := &file_wattmark_v1_task_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1666,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[10]
+	mi := &file_wattmark_v1_task_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1679,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{10}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{12}
 }
 
 // User is one user.
@@ -1136,7 +1695,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[11]
+	mi := &file_wattmark_v1_task_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1707,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[11]
+	mi := &file_wattmark_v1_task_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1720,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{11}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *User) GetUser() string {
@@ -1189,7 +1748,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[12]
+	mi := &file_wattmark_v1_task_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1760,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[12]
+	mi := &file_wattmark_v1_task_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1773,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{12}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -1247,7 +1806,7 @@ type ReadSamplesRequest struct {
 
 func (x *ReadSamplesRequest) Reset() {
 	*x = ReadSamplesRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[13]
+	mi := &file_wattmark_v1_task_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1818,7 @@ func (x *ReadSamplesRequest) String() string {
 func (*ReadSamplesRequest) ProtoMessage() {}
 
 func (x *ReadSamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[13]
+	mi := &file_wattmark_v1_task_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1831,7 @@ func (x *ReadSamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSamplesRequest.ProtoReflect.Descriptor instead.
 func (*ReadSamplesRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{13}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadSamplesRequest) GetTaskId() int64 {
@@ -1329,7 +1888,7 @@ type SampleBatch struct {
 
 func (x *SampleBatch) Reset() {
 	*x = SampleBatch{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[14]
+	mi := &file_wattmark_v1_task_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1900,7 @@ func (x *SampleBatch) String() string {
 func (*SampleBatch) ProtoMessage() {}
 
 func (x *SampleBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[14]
+	mi := &file_wattmark_v1_task_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1913,7 @@ func (x *SampleBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleBatch.ProtoReflect.Descriptor instead.
 func (*SampleBatch) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{14}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SampleBatch) GetFirstSeq() uint64 {
@@ -1402,7 +1961,7 @@ type RailSamples struct {
 
 func (x *RailSamples) Reset() {
 	*x = RailSamples{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[15]
+	mi := &file_wattmark_v1_task_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1973,7 @@ func (x *RailSamples) String() string {
 func (*RailSamples) ProtoMessage() {}
 
 func (x *RailSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[15]
+	mi := &file_wattmark_v1_task_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1986,7 @@ func (x *RailSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RailSamples.ProtoReflect.Descriptor instead.
 func (*RailSamples) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{15}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RailSamples) GetRail() string {
@@ -1475,7 +2034,7 @@ type ReadSamplesResponse struct {
 
 func (x *ReadSamplesResponse) Reset() {
 	*x = ReadSamplesResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[16]
+	mi := &file_wattmark_v1_task_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +2046,7 @@ func (x *ReadSamplesResponse) String() string {
 func (*ReadSamplesResponse) ProtoMessage() {}
 
 func (x *ReadSamplesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[16]
+	mi := &file_wattmark_v1_task_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +2059,7 @@ func (x *ReadSamplesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSamplesResponse.ProtoReflect.Descriptor instead.
 func (*ReadSamplesResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{16}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReadSamplesResponse) GetItem() isReadSamplesResponse_Item {
@@ -1579,7 +2138,7 @@ type DeleteTasksRequest struct {
 
 func (x *DeleteTasksRequest) Reset() {
 	*x = DeleteTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[17]
+	mi := &file_wattmark_v1_task_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +2150,7 @@ func (x *DeleteTasksRequest) String() string {
 func (*DeleteTasksRequest) ProtoMessage() {}
 
 func (x *DeleteTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[17]
+	mi := &file_wattmark_v1_task_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +2163,7 @@ func (x *DeleteTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTasksRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{17}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteTasksRequest) GetBy() isDeleteTasksRequest_By {
@@ -1677,7 +2236,7 @@ type DeleteTasksResponse struct {
 
 func (x *DeleteTasksResponse) Reset() {
 	*x = DeleteTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[18]
+	mi := &file_wattmark_v1_task_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +2248,7 @@ func (x *DeleteTasksResponse) String() string {
 func (*DeleteTasksResponse) ProtoMessage() {}
 
 func (x *DeleteTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[18]
+	mi := &file_wattmark_v1_task_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +2261,7 @@ func (x *DeleteTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTasksResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{18}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeleteTasksResponse) GetDeleted() uint64 {
@@ -1712,11 +2271,1193 @@ func (x *DeleteTasksResponse) GetDeleted() uint64 {
 	return 0
 }
 
+// ReadEnvelopeRequest asks for columns of a task's power.
+type ReadEnvelopeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Begin, in seconds of device time. With both 0 it is the window, or all that is
+	// stored where there is none.
+	FromS float64 `protobuf:"fixed64,2,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End, in seconds of device time.
+	ToS float64 `protobuf:"fixed64,3,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// How many columns; 1000 when 0, at most 8192.
+	Columns int32 `protobuf:"varint,4,opt,name=columns,proto3" json:"columns,omitempty"`
+	// Names of the rails wanted, and "total"; empty for all.
+	Rails         []string `protobuf:"bytes,5,rep,name=rails,proto3" json:"rails,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadEnvelopeRequest) Reset() {
+	*x = ReadEnvelopeRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadEnvelopeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadEnvelopeRequest) ProtoMessage() {}
+
+func (x *ReadEnvelopeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadEnvelopeRequest.ProtoReflect.Descriptor instead.
+func (*ReadEnvelopeRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReadEnvelopeRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *ReadEnvelopeRequest) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadEnvelopeRequest) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *ReadEnvelopeRequest) GetColumns() int32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *ReadEnvelopeRequest) GetRails() []string {
+	if x != nil {
+		return x.Rails
+	}
+	return nil
+}
+
+// ReadEnvelopeResponse holds one series a rail.
+type ReadEnvelopeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Begin of the first column, in seconds of device time.
+	FromS float64 `protobuf:"fixed64,1,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End of the last column.
+	ToS float64 `protobuf:"fixed64,2,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// How many columns; column c reaches from from_s + c × (to_s − from_s) / columns
+	// over one width, to within one bin.
+	Columns int32 `protobuf:"varint,3,opt,name=columns,proto3" json:"columns,omitempty"`
+	// Samples of a bin of the finest that was looked at; 1 for single samples.
+	BinSamples uint64 `protobuf:"varint,4,opt,name=bin_samples,json=binSamples,proto3" json:"bin_samples,omitempty"`
+	// The series.
+	Series        []*EnvelopeSeries `protobuf:"bytes,5,rep,name=series,proto3" json:"series,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadEnvelopeResponse) Reset() {
+	*x = ReadEnvelopeResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadEnvelopeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadEnvelopeResponse) ProtoMessage() {}
+
+func (x *ReadEnvelopeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadEnvelopeResponse.ProtoReflect.Descriptor instead.
+func (*ReadEnvelopeResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ReadEnvelopeResponse) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadEnvelopeResponse) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *ReadEnvelopeResponse) GetColumns() int32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *ReadEnvelopeResponse) GetBinSamples() uint64 {
+	if x != nil {
+		return x.BinSamples
+	}
+	return 0
+}
+
+func (x *ReadEnvelopeResponse) GetSeries() []*EnvelopeSeries {
+	if x != nil {
+		return x.Series
+	}
+	return nil
+}
+
+// EnvelopeSeries is one rail, or the total. Its arrays go together; columns
+// without a sample are left out.
+type EnvelopeSeries struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the rail, or "total".
+	Rail string `protobuf:"bytes,1,opt,name=rail,proto3" json:"rail,omitempty"`
+	// Number of the column, from 0.
+	Column []uint32 `protobuf:"varint,2,rep,packed,name=column,proto3" json:"column,omitempty"`
+	// Least power in it, in watts.
+	MinW []float64 `protobuf:"fixed64,3,rep,packed,name=min_w,json=minW,proto3" json:"min_w,omitempty"`
+	// Greatest power in it, in watts.
+	MaxW []float64 `protobuf:"fixed64,4,rep,packed,name=max_w,json=maxW,proto3" json:"max_w,omitempty"`
+	// Mean power in it, in watts.
+	MeanW []float64 `protobuf:"fixed64,5,rep,packed,name=mean_w,json=meanW,proto3" json:"mean_w,omitempty"`
+	// Samples in it.
+	Samples       []uint64 `protobuf:"varint,6,rep,packed,name=samples,proto3" json:"samples,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnvelopeSeries) Reset() {
+	*x = EnvelopeSeries{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnvelopeSeries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnvelopeSeries) ProtoMessage() {}
+
+func (x *EnvelopeSeries) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnvelopeSeries.ProtoReflect.Descriptor instead.
+func (*EnvelopeSeries) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *EnvelopeSeries) GetRail() string {
+	if x != nil {
+		return x.Rail
+	}
+	return ""
+}
+
+func (x *EnvelopeSeries) GetColumn() []uint32 {
+	if x != nil {
+		return x.Column
+	}
+	return nil
+}
+
+func (x *EnvelopeSeries) GetMinW() []float64 {
+	if x != nil {
+		return x.MinW
+	}
+	return nil
+}
+
+func (x *EnvelopeSeries) GetMaxW() []float64 {
+	if x != nil {
+		return x.MaxW
+	}
+	return nil
+}
+
+func (x *EnvelopeSeries) GetMeanW() []float64 {
+	if x != nil {
+		return x.MeanW
+	}
+	return nil
+}
+
+func (x *EnvelopeSeries) GetSamples() []uint64 {
+	if x != nil {
+		return x.Samples
+	}
+	return nil
+}
+
+// ReadEnergyRequest asks for the energy between two device times.
+type ReadEnergyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Begin, in seconds of device time. With both 0 it is the window.
+	FromS float64 `protobuf:"fixed64,2,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End, in seconds of device time.
+	ToS           float64 `protobuf:"fixed64,3,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadEnergyRequest) Reset() {
+	*x = ReadEnergyRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadEnergyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadEnergyRequest) ProtoMessage() {}
+
+func (x *ReadEnergyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadEnergyRequest.ProtoReflect.Descriptor instead.
+func (*ReadEnergyRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ReadEnergyRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *ReadEnergyRequest) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadEnergyRequest) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+// ReadEnergyResponse is the trapezoid over the samples, with the ends
+// interpolated and gaps bridged by a straight line.
+type ReadEnergyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Begin, in seconds of device time.
+	FromS float64 `protobuf:"fixed64,1,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End.
+	ToS float64 `protobuf:"fixed64,2,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// Energy of all rails. Its uncertainty takes the two times as exact.
+	Energy *Energy `protobuf:"bytes,3,opt,name=energy,proto3" json:"energy,omitempty"`
+	// Mean power, in watts.
+	MeanW float64 `protobuf:"fixed64,4,opt,name=mean_w,json=meanW,proto3" json:"mean_w,omitempty"`
+	// Peak power, in watts.
+	PeakW float64 `protobuf:"fixed64,5,opt,name=peak_w,json=peakW,proto3" json:"peak_w,omitempty"`
+	// Samples between them.
+	Samples uint64 `protobuf:"varint,6,opt,name=samples,proto3" json:"samples,omitempty"`
+	// Gaps between them.
+	Gaps uint64 `protobuf:"varint,7,opt,name=gaps,proto3" json:"gaps,omitempty"`
+	// Samples lost in the gaps.
+	Lost uint64 `protobuf:"varint,8,opt,name=lost,proto3" json:"lost,omitempty"`
+	// The rails.
+	Rails []*RailResult `protobuf:"bytes,9,rep,name=rails,proto3" json:"rails,omitempty"`
+	// What the uncertainty is made of, the largest first.
+	Budget        []*Contribution `protobuf:"bytes,10,rep,name=budget,proto3" json:"budget,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadEnergyResponse) Reset() {
+	*x = ReadEnergyResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadEnergyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadEnergyResponse) ProtoMessage() {}
+
+func (x *ReadEnergyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadEnergyResponse.ProtoReflect.Descriptor instead.
+func (*ReadEnergyResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ReadEnergyResponse) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadEnergyResponse) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *ReadEnergyResponse) GetEnergy() *Energy {
+	if x != nil {
+		return x.Energy
+	}
+	return nil
+}
+
+func (x *ReadEnergyResponse) GetMeanW() float64 {
+	if x != nil {
+		return x.MeanW
+	}
+	return 0
+}
+
+func (x *ReadEnergyResponse) GetPeakW() float64 {
+	if x != nil {
+		return x.PeakW
+	}
+	return 0
+}
+
+func (x *ReadEnergyResponse) GetSamples() uint64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
+func (x *ReadEnergyResponse) GetGaps() uint64 {
+	if x != nil {
+		return x.Gaps
+	}
+	return 0
+}
+
+func (x *ReadEnergyResponse) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *ReadEnergyResponse) GetRails() []*RailResult {
+	if x != nil {
+		return x.Rails
+	}
+	return nil
+}
+
+func (x *ReadEnergyResponse) GetBudget() []*Contribution {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+// ReadTimelineRequest asks for the kernels between two device times.
+type ReadTimelineRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Begin, in seconds of device time. With both 0 it is the window, or all that is
+	// stored where there is none.
+	FromS float64 `protobuf:"fixed64,2,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End, in seconds of device time.
+	ToS float64 `protobuf:"fixed64,3,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// How many slices at most; 2000 when 0, at most 20000.
+	MaxSlices     int32 `protobuf:"varint,4,opt,name=max_slices,json=maxSlices,proto3" json:"max_slices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadTimelineRequest) Reset() {
+	*x = ReadTimelineRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadTimelineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadTimelineRequest) ProtoMessage() {}
+
+func (x *ReadTimelineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadTimelineRequest.ProtoReflect.Descriptor instead.
+func (*ReadTimelineRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ReadTimelineRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *ReadTimelineRequest) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadTimelineRequest) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *ReadTimelineRequest) GetMaxSlices() int32 {
+	if x != nil {
+		return x.MaxSlices
+	}
+	return 0
+}
+
+// ReadTimelineResponse holds the slices in order of their begin.
+type ReadTimelineResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Begin, in seconds of device time.
+	FromS float64 `protobuf:"fixed64,1,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End.
+	ToS float64 `protobuf:"fixed64,2,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// The slices.
+	Slices []*TimelineSlice `protobuf:"bytes,3,rep,name=slices,proto3" json:"slices,omitempty"`
+	// Kernels that begin between the two times, however they are drawn.
+	Kernels uint64 `protobuf:"varint,4,opt,name=kernels,proto3" json:"kernels,omitempty"`
+	// Slices hold several kernels each: fewer are asked for than there are.
+	Merged bool `protobuf:"varint,5,opt,name=merged,proto3" json:"merged,omitempty"`
+	// The kernels' times come from the launches that CUPTI recorded; otherwise from
+	// what the host noted of the work as a whole.
+	Recorded bool `protobuf:"varint,6,opt,name=recorded,proto3" json:"recorded,omitempty"`
+	// There is no clock fit: the host's clock and the monitor's are taken as one, and
+	// times may be off by as much as they differ.
+	Unfitted      bool `protobuf:"varint,7,opt,name=unfitted,proto3" json:"unfitted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadTimelineResponse) Reset() {
+	*x = ReadTimelineResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadTimelineResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadTimelineResponse) ProtoMessage() {}
+
+func (x *ReadTimelineResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadTimelineResponse.ProtoReflect.Descriptor instead.
+func (*ReadTimelineResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ReadTimelineResponse) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadTimelineResponse) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *ReadTimelineResponse) GetSlices() []*TimelineSlice {
+	if x != nil {
+		return x.Slices
+	}
+	return nil
+}
+
+func (x *ReadTimelineResponse) GetKernels() uint64 {
+	if x != nil {
+		return x.Kernels
+	}
+	return 0
+}
+
+func (x *ReadTimelineResponse) GetMerged() bool {
+	if x != nil {
+		return x.Merged
+	}
+	return false
+}
+
+func (x *ReadTimelineResponse) GetRecorded() bool {
+	if x != nil {
+		return x.Recorded
+	}
+	return false
+}
+
+func (x *ReadTimelineResponse) GetUnfitted() bool {
+	if x != nil {
+		return x.Unfitted
+	}
+	return false
+}
+
+// TimelineSlice is one kernel, or several that follow each other.
+type TimelineSlice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Begin of the first, in seconds of device time.
+	FromS float64 `protobuf:"fixed64,1,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End of the last.
+	ToS float64 `protobuf:"fixed64,2,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// Name of the kernel; of several, of the one that was busy the longest.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// How many kernels it holds.
+	Kernels uint64 `protobuf:"varint,4,opt,name=kernels,proto3" json:"kernels,omitempty"`
+	// Sum of their durations, in seconds; more than the slice is long where they
+	// overlap.
+	BusyS float64 `protobuf:"fixed64,5,opt,name=busy_s,json=busyS,proto3" json:"busy_s,omitempty"`
+	// The device, a number from 0 within the task; 0 for a slice of several.
+	Device uint32 `protobuf:"varint,6,opt,name=device,proto3" json:"device,omitempty"`
+	// The stream of a recorded kernel; 0 for a slice of several.
+	Stream        uint32 `protobuf:"varint,7,opt,name=stream,proto3" json:"stream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TimelineSlice) Reset() {
+	*x = TimelineSlice{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TimelineSlice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TimelineSlice) ProtoMessage() {}
+
+func (x *TimelineSlice) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TimelineSlice.ProtoReflect.Descriptor instead.
+func (*TimelineSlice) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *TimelineSlice) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *TimelineSlice) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *TimelineSlice) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TimelineSlice) GetKernels() uint64 {
+	if x != nil {
+		return x.Kernels
+	}
+	return 0
+}
+
+func (x *TimelineSlice) GetBusyS() float64 {
+	if x != nil {
+		return x.BusyS
+	}
+	return 0
+}
+
+func (x *TimelineSlice) GetDevice() uint32 {
+	if x != nil {
+		return x.Device
+	}
+	return 0
+}
+
+func (x *TimelineSlice) GetStream() uint32 {
+	if x != nil {
+		return x.Stream
+	}
+	return 0
+}
+
+// AggregateRequest says which tasks are added up, and by what.
+type AggregateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only this user's; empty for all.
+	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	// Only of this name, as in ListTasksRequest; empty for all.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Only launched at or after.
+	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// Only launched before.
+	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	// What by.
+	By AggregateBy `protobuf:"varint,5,opt,name=by,proto3,enum=wattmark.v1.AggregateBy" json:"by,omitempty"`
+	// Rows at most; 100 when 0, at most 10000.
+	Limit int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only of this job; empty for all.
+	Job string `protobuf:"bytes,7,opt,name=job,proto3" json:"job,omitempty"`
+	// Only of this GPU: its UUID, or a part of its model's name in upper or lower
+	// case; empty for all.
+	Gpu string `protobuf:"bytes,8,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	// Only in one of these states; empty for all.
+	States []TaskState `protobuf:"varint,9,rep,packed,name=states,proto3,enum=wattmark.v1.TaskState" json:"states,omitempty"`
+	// Only of this measurement of several GPUs; 0 for all.
+	GroupId int64 `protobuf:"varint,10,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// Only with a window of at least so many joules; 0 for no limit.
+	MinEnergyJ float64 `protobuf:"fixed64,11,opt,name=min_energy_j,json=minEnergyJ,proto3" json:"min_energy_j,omitempty"`
+	// Only with a window of at most so many joules; 0 for no limit.
+	MaxEnergyJ float64 `protobuf:"fixed64,12,opt,name=max_energy_j,json=maxEnergyJ,proto3" json:"max_energy_j,omitempty"`
+	// Only with a window at least so many seconds long; 0 for no limit.
+	MinDurationS float64 `protobuf:"fixed64,13,opt,name=min_duration_s,json=minDurationS,proto3" json:"min_duration_s,omitempty"`
+	// Only with a window at most so many seconds long; 0 for no limit.
+	MaxDurationS float64 `protobuf:"fixed64,14,opt,name=max_duration_s,json=maxDurationS,proto3" json:"max_duration_s,omitempty"`
+	// Where days begin, in minutes east of Greenwich.
+	UtcOffsetMin  int32 `protobuf:"varint,15,opt,name=utc_offset_min,json=utcOffsetMin,proto3" json:"utc_offset_min,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AggregateRequest) Reset() {
+	*x = AggregateRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AggregateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AggregateRequest) ProtoMessage() {}
+
+func (x *AggregateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AggregateRequest.ProtoReflect.Descriptor instead.
+func (*AggregateRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *AggregateRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *AggregateRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AggregateRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *AggregateRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *AggregateRequest) GetBy() AggregateBy {
+	if x != nil {
+		return x.By
+	}
+	return AggregateBy_AGGREGATE_BY_UNSPECIFIED
+}
+
+func (x *AggregateRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *AggregateRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *AggregateRequest) GetGpu() string {
+	if x != nil {
+		return x.Gpu
+	}
+	return ""
+}
+
+func (x *AggregateRequest) GetStates() []TaskState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *AggregateRequest) GetGroupId() int64 {
+	if x != nil {
+		return x.GroupId
+	}
+	return 0
+}
+
+func (x *AggregateRequest) GetMinEnergyJ() float64 {
+	if x != nil {
+		return x.MinEnergyJ
+	}
+	return 0
+}
+
+func (x *AggregateRequest) GetMaxEnergyJ() float64 {
+	if x != nil {
+		return x.MaxEnergyJ
+	}
+	return 0
+}
+
+func (x *AggregateRequest) GetMinDurationS() float64 {
+	if x != nil {
+		return x.MinDurationS
+	}
+	return 0
+}
+
+func (x *AggregateRequest) GetMaxDurationS() float64 {
+	if x != nil {
+		return x.MaxDurationS
+	}
+	return 0
+}
+
+func (x *AggregateRequest) GetUtcOffsetMin() int32 {
+	if x != nil {
+		return x.UtcOffsetMin
+	}
+	return 0
+}
+
+// AggregateResponse holds the rows, the greatest energy first; days newest first.
+type AggregateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rows.
+	Rows []*AggregateRow `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	// How many there are, also those past the limit.
+	RowCount uint64 `protobuf:"varint,2,opt,name=row_count,json=rowCount,proto3" json:"row_count,omitempty"`
+	// All tasks that are selected.
+	Totals        *Totals `protobuf:"bytes,3,opt,name=totals,proto3" json:"totals,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AggregateResponse) Reset() {
+	*x = AggregateResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AggregateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AggregateResponse) ProtoMessage() {}
+
+func (x *AggregateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AggregateResponse.ProtoReflect.Descriptor instead.
+func (*AggregateResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AggregateResponse) GetRows() []*AggregateRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *AggregateResponse) GetRowCount() uint64 {
+	if x != nil {
+		return x.RowCount
+	}
+	return 0
+}
+
+func (x *AggregateResponse) GetTotals() *Totals {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+// AggregateRow is one user, day, GPU, kernel or job.
+type AggregateRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Login, day as in 2026-01-31, UUID, kernel's name as the compiler made it, or
+	// job; empty for what none was told.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The same for people: the GPU's model; else empty.
+	Label string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
+	// What it comes to. Of a kernel the tasks that it ran in and its own energy, whose
+	// uncertainty is the sum of the tasks': an upper bound, as their errors are alike.
+	Totals *Totals `protobuf:"bytes,3,opt,name=totals,proto3" json:"totals,omitempty"`
+	// Of a kernel: how often it ran; else 0.
+	Launches      uint64 `protobuf:"varint,4,opt,name=launches,proto3" json:"launches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AggregateRow) Reset() {
+	*x = AggregateRow{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AggregateRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AggregateRow) ProtoMessage() {}
+
+func (x *AggregateRow) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AggregateRow.ProtoReflect.Descriptor instead.
+func (*AggregateRow) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *AggregateRow) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AggregateRow) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *AggregateRow) GetTotals() *Totals {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+func (x *AggregateRow) GetLaunches() uint64 {
+	if x != nil {
+		return x.Launches
+	}
+	return 0
+}
+
+// WatchTasksRequest says which tasks are watched, and from when on.
+type WatchTasksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only this user's; empty for all.
+	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	// Only of this name, as in ListTasksRequest; empty for all.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Only of this job; empty for all.
+	Job string `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
+	// From the last response that was seen: what happened since is told first. Empty
+	// from now on.
+	ResumeToken   string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchTasksRequest) Reset() {
+	*x = WatchTasksRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchTasksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchTasksRequest) ProtoMessage() {}
+
+func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchTasksRequest.ProtoReflect.Descriptor instead.
+func (*WatchTasksRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *WatchTasksRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *WatchTasksRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchTasksRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *WatchTasksRequest) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+// WatchTasksResponse is one thing that happened.
+type WatchTasksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What.
+	Event TaskEvent `protobuf:"varint,1,opt,name=event,proto3,enum=wattmark.v1.TaskEvent" json:"event,omitempty"`
+	// The task as it is now; not set for WATCHING and LIST_ANEW.
+	Task *Task `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	// For resume_token, after this response.
+	ResumeToken   string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchTasksResponse) Reset() {
+	*x = WatchTasksResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchTasksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchTasksResponse) ProtoMessage() {}
+
+func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchTasksResponse.ProtoReflect.Descriptor instead.
+func (*WatchTasksResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *WatchTasksResponse) GetEvent() TaskEvent {
+	if x != nil {
+		return x.Event
+	}
+	return TaskEvent_TASK_EVENT_UNSPECIFIED
+}
+
+func (x *WatchTasksResponse) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *WatchTasksResponse) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
 var File_wattmark_v1_task_proto protoreflect.FileDescriptor
 
 const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\n" +
-	"\x16wattmark/v1/task.proto\x12\vwattmark.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\x1a\x19wattmark/v1/monitor.proto\"A\n" +
+	"\x16wattmark/v1/task.proto\x12\vwattmark.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\x1a\x19wattmark/v1/monitor.proto\"\x83\x01\n" +
+	"\rVerdictReason\x12\x14\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\x12.\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x14.wattmark.v1.VerdictR\averdict\x12\x18\n" +
+	"\asubject\x18\x03 \x01(\tR\asubject\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"A\n" +
 	"\x06Energy\x12\x19\n" +
 	"\benergy_j\x18\x01 \x01(\x01R\aenergyJ\x12\x1c\n" +
 	"\n" +
@@ -1726,7 +3467,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x06energy\x18\x02 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
 	"\x06mean_w\x18\x03 \x01(\x01R\x05meanW\x12\x15\n" +
-	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\x94\x04\n" +
+	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\xc4\x04\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1748,7 +3489,8 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x06stored\x18\x10 \x01(\x04R\x06stored\x12\x19\n" +
 	"\bgroup_id\x18( \x01(\x03R\agroupId\x12\x10\n" +
 	"\x03job\x18) \x01(\tR\x03job\x12\x19\n" +
-	"\bgpu_uuid\x18* \x01(\tR\agpuUuidB\x06\n" +
+	"\bgpu_uuid\x18* \x01(\tR\agpuUuid\x12.\n" +
+	"\averdict\x18+ \x01(\x0e2\x14.wattmark.v1.VerdictR\averdictB\x06\n" +
 	"\x04nvml\"W\n" +
 	"\fContribution\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0f\n" +
@@ -1767,7 +3509,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\bvar_a_s2\x18\b \x01(\x01R\x06varAS2\x12\x13\n" +
 	"\x05var_b\x18\t \x01(\x01R\x04varB\x12\x18\n" +
 	"\bcov_ab_s\x18\n" +
-	" \x01(\x01R\x06covAbS\"\xec\x01\n" +
+	" \x01(\x01R\x06covAbS\"\xb1\x05\n" +
 	"\x10ListTasksRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -1776,10 +3518,34 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x10\n" +
-	"\x03job\x18\a \x01(\tR\x03job\"d\n" +
+	"\x03job\x18\a \x01(\tR\x03job\x12\x10\n" +
+	"\x03gpu\x18\b \x01(\tR\x03gpu\x12.\n" +
+	"\x06states\x18\t \x03(\x0e2\x16.wattmark.v1.TaskStateR\x06states\x12\x19\n" +
+	"\bgroup_id\x18\n" +
+	" \x01(\x03R\agroupId\x12 \n" +
+	"\fmin_energy_j\x18\v \x01(\x01R\n" +
+	"minEnergyJ\x12 \n" +
+	"\fmax_energy_j\x18\f \x01(\x01R\n" +
+	"maxEnergyJ\x12$\n" +
+	"\x0emin_duration_s\x18\r \x01(\x01R\fminDurationS\x12$\n" +
+	"\x0emax_duration_s\x18\x0e \x01(\x01R\fmaxDurationS\x120\n" +
+	"\bverdicts\x18\x0f \x03(\x0e2\x14.wattmark.v1.VerdictR\bverdicts\x12,\n" +
+	"\x05order\x18\x10 \x01(\x0e2\x16.wattmark.v1.TaskOrderR\x05order\x12\x1c\n" +
+	"\tascending\x18\x11 \x01(\bR\tascending\x12\x1f\n" +
+	"\vwith_totals\x18\x12 \x01(\bR\n" +
+	"withTotals\x127\n" +
+	"\tread_mask\x18\x13 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x91\x01\n" +
 	"\x11ListTasksResponse\x12'\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x11.wattmark.v1.TaskR\x05tasks\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"A\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12+\n" +
+	"\x06totals\x18\x03 \x01(\v2\x13.wattmark.v1.TotalsR\x06totals\"\xa0\x01\n" +
+	"\x06Totals\x12\x14\n" +
+	"\x05tasks\x18\x01 \x01(\x04R\x05tasks\x12\x1a\n" +
+	"\bmeasured\x18\x02 \x01(\x04R\bmeasured\x12+\n" +
+	"\x06energy\x18\x03 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x1d\n" +
+	"\n" +
+	"duration_s\x18\x04 \x01(\x01R\tdurationS\x12\x18\n" +
+	"\asamples\x18\x05 \x01(\x04R\asamples\"A\n" +
 	"\x0eGetTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\rR\x06result\"\xc7\x01\n" +
@@ -1789,7 +3555,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x0ecalibration_id\x18\x02 \x01(\tR\rcalibrationId\x126\n" +
 	"\bcomputed\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bcomputed\x12+\n" +
 	"\x06energy\x18\x04 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
-	"\x06in_use\x18\x05 \x01(\bR\x05inUse\"\xcf\x04\n" +
+	"\x06in_use\x18\x05 \x01(\bR\x05inUse\"\x85\x05\n" +
 	"\x0fGetTaskResponse\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.wattmark.v1.TaskR\x04task\x12(\n" +
 	"\x05setup\x18\x02 \x01(\v2\x12.wattmark.v1.SetupR\x05setup\x12-\n" +
@@ -1806,7 +3572,8 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\aresults\x18\x0f \x03(\v2\x17.wattmark.v1.TaskResultR\aresults\x12\x16\n" +
 	"\x06result\x18\x10 \x01(\rR\x06result\x121\n" +
 	"\x06budget\x18\x11 \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\x124\n" +
-	"\astarted\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\"\x12\n" +
+	"\astarted\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x124\n" +
+	"\areasons\x18\x13 \x03(\v2\x1a.wattmark.v1.VerdictReasonR\areasons\"\x12\n" +
 	"\x10ListUsersRequest\"0\n" +
 	"\x04User\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
@@ -1840,18 +3607,147 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x04user\x18\x03 \x01(\tH\x00R\x04userB\x04\n" +
 	"\x02by\"/\n" +
 	"\x13DeleteTasksResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\x04R\adeleted*\x8d\x01\n" +
+	"\adeleted\x18\x01 \x01(\x04R\adeleted\"\x88\x01\n" +
+	"\x13ReadEnvelopeRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
+	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x03 \x01(\x01R\x03toS\x12\x18\n" +
+	"\acolumns\x18\x04 \x01(\x05R\acolumns\x12\x14\n" +
+	"\x05rails\x18\x05 \x03(\tR\x05rails\"\xb0\x01\n" +
+	"\x14ReadEnvelopeResponse\x12\x15\n" +
+	"\x06from_s\x18\x01 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x02 \x01(\x01R\x03toS\x12\x18\n" +
+	"\acolumns\x18\x03 \x01(\x05R\acolumns\x12\x1f\n" +
+	"\vbin_samples\x18\x04 \x01(\x04R\n" +
+	"binSamples\x123\n" +
+	"\x06series\x18\x05 \x03(\v2\x1b.wattmark.v1.EnvelopeSeriesR\x06series\"\x97\x01\n" +
+	"\x0eEnvelopeSeries\x12\x12\n" +
+	"\x04rail\x18\x01 \x01(\tR\x04rail\x12\x16\n" +
+	"\x06column\x18\x02 \x03(\rR\x06column\x12\x13\n" +
+	"\x05min_w\x18\x03 \x03(\x01R\x04minW\x12\x13\n" +
+	"\x05max_w\x18\x04 \x03(\x01R\x04maxW\x12\x15\n" +
+	"\x06mean_w\x18\x05 \x03(\x01R\x05meanW\x12\x18\n" +
+	"\asamples\x18\x06 \x03(\x04R\asamples\"V\n" +
+	"\x11ReadEnergyRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
+	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x03 \x01(\x01R\x03toS\"\xbd\x02\n" +
+	"\x12ReadEnergyResponse\x12\x15\n" +
+	"\x06from_s\x18\x01 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x02 \x01(\x01R\x03toS\x12+\n" +
+	"\x06energy\x18\x03 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
+	"\x06mean_w\x18\x04 \x01(\x01R\x05meanW\x12\x15\n" +
+	"\x06peak_w\x18\x05 \x01(\x01R\x05peakW\x12\x18\n" +
+	"\asamples\x18\x06 \x01(\x04R\asamples\x12\x12\n" +
+	"\x04gaps\x18\a \x01(\x04R\x04gaps\x12\x12\n" +
+	"\x04lost\x18\b \x01(\x04R\x04lost\x12-\n" +
+	"\x05rails\x18\t \x03(\v2\x17.wattmark.v1.RailResultR\x05rails\x121\n" +
+	"\x06budget\x18\n" +
+	" \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\"w\n" +
+	"\x13ReadTimelineRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
+	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x03 \x01(\x01R\x03toS\x12\x1d\n" +
+	"\n" +
+	"max_slices\x18\x04 \x01(\x05R\tmaxSlices\"\xde\x01\n" +
+	"\x14ReadTimelineResponse\x12\x15\n" +
+	"\x06from_s\x18\x01 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x02 \x01(\x01R\x03toS\x122\n" +
+	"\x06slices\x18\x03 \x03(\v2\x1a.wattmark.v1.TimelineSliceR\x06slices\x12\x18\n" +
+	"\akernels\x18\x04 \x01(\x04R\akernels\x12\x16\n" +
+	"\x06merged\x18\x05 \x01(\bR\x06merged\x12\x1a\n" +
+	"\brecorded\x18\x06 \x01(\bR\brecorded\x12\x1a\n" +
+	"\bunfitted\x18\a \x01(\bR\bunfitted\"\xae\x01\n" +
+	"\rTimelineSlice\x12\x15\n" +
+	"\x06from_s\x18\x01 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x02 \x01(\x01R\x03toS\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
+	"\akernels\x18\x04 \x01(\x04R\akernels\x12\x15\n" +
+	"\x06busy_s\x18\x05 \x01(\x01R\x05busyS\x12\x16\n" +
+	"\x06device\x18\x06 \x01(\rR\x06device\x12\x16\n" +
+	"\x06stream\x18\a \x01(\rR\x06stream\"\x83\x04\n" +
+	"\x10AggregateRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12(\n" +
+	"\x02by\x18\x05 \x01(\x0e2\x18.wattmark.v1.AggregateByR\x02by\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x10\n" +
+	"\x03job\x18\a \x01(\tR\x03job\x12\x10\n" +
+	"\x03gpu\x18\b \x01(\tR\x03gpu\x12.\n" +
+	"\x06states\x18\t \x03(\x0e2\x16.wattmark.v1.TaskStateR\x06states\x12\x19\n" +
+	"\bgroup_id\x18\n" +
+	" \x01(\x03R\agroupId\x12 \n" +
+	"\fmin_energy_j\x18\v \x01(\x01R\n" +
+	"minEnergyJ\x12 \n" +
+	"\fmax_energy_j\x18\f \x01(\x01R\n" +
+	"maxEnergyJ\x12$\n" +
+	"\x0emin_duration_s\x18\r \x01(\x01R\fminDurationS\x12$\n" +
+	"\x0emax_duration_s\x18\x0e \x01(\x01R\fmaxDurationS\x12$\n" +
+	"\x0eutc_offset_min\x18\x0f \x01(\x05R\futcOffsetMin\"\x8c\x01\n" +
+	"\x11AggregateResponse\x12-\n" +
+	"\x04rows\x18\x01 \x03(\v2\x19.wattmark.v1.AggregateRowR\x04rows\x12\x1b\n" +
+	"\trow_count\x18\x02 \x01(\x04R\browCount\x12+\n" +
+	"\x06totals\x18\x03 \x01(\v2\x13.wattmark.v1.TotalsR\x06totals\"\x7f\n" +
+	"\fAggregateRow\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label\x12+\n" +
+	"\x06totals\x18\x03 \x01(\v2\x13.wattmark.v1.TotalsR\x06totals\x12\x1a\n" +
+	"\blaunches\x18\x04 \x01(\x04R\blaunches\"p\n" +
+	"\x11WatchTasksRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03job\x18\x03 \x01(\tR\x03job\x12!\n" +
+	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\"\x8c\x01\n" +
+	"\x12WatchTasksResponse\x12,\n" +
+	"\x05event\x18\x01 \x01(\x0e2\x16.wattmark.v1.TaskEventR\x05event\x12%\n" +
+	"\x04task\x18\x02 \x01(\v2\x11.wattmark.v1.TaskR\x04task\x12!\n" +
+	"\fresume_token\x18\x03 \x01(\tR\vresumeToken*\x8d\x01\n" +
 	"\tTaskState\x12\x1a\n" +
 	"\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12TASK_STATE_RUNNING\x10\x01\x12\x17\n" +
 	"\x13TASK_STATE_COMPLETE\x10\x02\x12\x19\n" +
 	"\x15TASK_STATE_INCOMPLETE\x10\x03\x12\x18\n" +
-	"\x14TASK_STATE_UNTRIMMED\x10\x042\x91\x03\n" +
+	"\x14TASK_STATE_UNTRIMMED\x10\x04*p\n" +
+	"\aVerdict\x12\x17\n" +
+	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fVERDICT_GOOD\x10\x01\x12\x12\n" +
+	"\x0eVERDICT_USABLE\x10\x02\x12\x14\n" +
+	"\x10VERDICT_DOUBTFUL\x10\x03\x12\x10\n" +
+	"\fVERDICT_VOID\x10\x04*\x98\x01\n" +
+	"\tTaskOrder\x12\x1a\n" +
+	"\x16TASK_ORDER_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rTASK_ORDER_ID\x10\x01\x12\x17\n" +
+	"\x13TASK_ORDER_LAUNCHED\x10\x02\x12\x15\n" +
+	"\x11TASK_ORDER_ENERGY\x10\x03\x12\x17\n" +
+	"\x13TASK_ORDER_DURATION\x10\x04\x12\x13\n" +
+	"\x0fTASK_ORDER_NAME\x10\x05*\x9d\x01\n" +
+	"\vAggregateBy\x12\x1c\n" +
+	"\x18AGGREGATE_BY_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11AGGREGATE_BY_USER\x10\x01\x12\x14\n" +
+	"\x10AGGREGATE_BY_DAY\x10\x02\x12\x14\n" +
+	"\x10AGGREGATE_BY_GPU\x10\x03\x12\x17\n" +
+	"\x13AGGREGATE_BY_KERNEL\x10\x04\x12\x14\n" +
+	"\x10AGGREGATE_BY_JOB\x10\x05*\xa0\x01\n" +
+	"\tTaskEvent\x12\x1a\n" +
+	"\x16TASK_EVENT_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13TASK_EVENT_WATCHING\x10\x01\x12\x14\n" +
+	"\x10TASK_EVENT_ADDED\x10\x02\x12\x16\n" +
+	"\x12TASK_EVENT_CHANGED\x10\x03\x12\x16\n" +
+	"\x12TASK_EVENT_DELETED\x10\x04\x12\x18\n" +
+	"\x14TASK_EVENT_LIST_ANEW\x10\x052\xa7\x06\n" +
 	"\vTaskService\x12J\n" +
 	"\tListTasks\x12\x1d.wattmark.v1.ListTasksRequest\x1a\x1e.wattmark.v1.ListTasksResponse\x12D\n" +
 	"\aGetTask\x12\x1b.wattmark.v1.GetTaskRequest\x1a\x1c.wattmark.v1.GetTaskResponse\x12J\n" +
 	"\tListUsers\x12\x1d.wattmark.v1.ListUsersRequest\x1a\x1e.wattmark.v1.ListUsersResponse\x12R\n" +
-	"\vReadSamples\x12\x1f.wattmark.v1.ReadSamplesRequest\x1a .wattmark.v1.ReadSamplesResponse0\x01\x12P\n" +
+	"\vReadSamples\x12\x1f.wattmark.v1.ReadSamplesRequest\x1a .wattmark.v1.ReadSamplesResponse0\x01\x12S\n" +
+	"\fReadEnvelope\x12 .wattmark.v1.ReadEnvelopeRequest\x1a!.wattmark.v1.ReadEnvelopeResponse\x12M\n" +
+	"\n" +
+	"ReadEnergy\x12\x1e.wattmark.v1.ReadEnergyRequest\x1a\x1f.wattmark.v1.ReadEnergyResponse\x12S\n" +
+	"\fReadTimeline\x12 .wattmark.v1.ReadTimelineRequest\x1a!.wattmark.v1.ReadTimelineResponse\x12J\n" +
+	"\tAggregate\x12\x1d.wattmark.v1.AggregateRequest\x1a\x1e.wattmark.v1.AggregateResponse\x12O\n" +
+	"\n" +
+	"WatchTasks\x12\x1e.wattmark.v1.WatchTasksRequest\x1a\x1f.wattmark.v1.WatchTasksResponse0\x01\x12P\n" +
 	"\vDeleteTasks\x12\x1f.wattmark.v1.DeleteTasksRequest\x1a .wattmark.v1.DeleteTasksResponseB$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
@@ -1866,78 +3762,131 @@ func file_wattmark_v1_task_proto_rawDescGZIP() []byte {
 	return file_wattmark_v1_task_proto_rawDescData
 }
 
-var file_wattmark_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_wattmark_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_wattmark_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: wattmark.v1.TaskState
-	(*Energy)(nil),                // 1: wattmark.v1.Energy
-	(*RailResult)(nil),            // 2: wattmark.v1.RailResult
-	(*Task)(nil),                  // 3: wattmark.v1.Task
-	(*Contribution)(nil),          // 4: wattmark.v1.Contribution
-	(*Clock)(nil),                 // 5: wattmark.v1.Clock
-	(*ListTasksRequest)(nil),      // 6: wattmark.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),     // 7: wattmark.v1.ListTasksResponse
-	(*GetTaskRequest)(nil),        // 8: wattmark.v1.GetTaskRequest
-	(*TaskResult)(nil),            // 9: wattmark.v1.TaskResult
-	(*GetTaskResponse)(nil),       // 10: wattmark.v1.GetTaskResponse
-	(*ListUsersRequest)(nil),      // 11: wattmark.v1.ListUsersRequest
-	(*User)(nil),                  // 12: wattmark.v1.User
-	(*ListUsersResponse)(nil),     // 13: wattmark.v1.ListUsersResponse
-	(*ReadSamplesRequest)(nil),    // 14: wattmark.v1.ReadSamplesRequest
-	(*SampleBatch)(nil),           // 15: wattmark.v1.SampleBatch
-	(*RailSamples)(nil),           // 16: wattmark.v1.RailSamples
-	(*ReadSamplesResponse)(nil),   // 17: wattmark.v1.ReadSamplesResponse
-	(*DeleteTasksRequest)(nil),    // 18: wattmark.v1.DeleteTasksRequest
-	(*DeleteTasksResponse)(nil),   // 19: wattmark.v1.DeleteTasksResponse
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(*Setup)(nil),                 // 21: wattmark.v1.Setup
-	(*Marker)(nil),                // 22: wattmark.v1.Marker
-	(*Event)(nil),                 // 23: wattmark.v1.Event
-	(*Window)(nil),                // 24: wattmark.v1.Window
-	(*Instrument)(nil),            // 25: wattmark.v1.Instrument
-	(*Chunk)(nil),                 // 26: wattmark.v1.Chunk
+	(Verdict)(0),                  // 1: wattmark.v1.Verdict
+	(TaskOrder)(0),                // 2: wattmark.v1.TaskOrder
+	(AggregateBy)(0),              // 3: wattmark.v1.AggregateBy
+	(TaskEvent)(0),                // 4: wattmark.v1.TaskEvent
+	(*VerdictReason)(nil),         // 5: wattmark.v1.VerdictReason
+	(*Energy)(nil),                // 6: wattmark.v1.Energy
+	(*RailResult)(nil),            // 7: wattmark.v1.RailResult
+	(*Task)(nil),                  // 8: wattmark.v1.Task
+	(*Contribution)(nil),          // 9: wattmark.v1.Contribution
+	(*Clock)(nil),                 // 10: wattmark.v1.Clock
+	(*ListTasksRequest)(nil),      // 11: wattmark.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),     // 12: wattmark.v1.ListTasksResponse
+	(*Totals)(nil),                // 13: wattmark.v1.Totals
+	(*GetTaskRequest)(nil),        // 14: wattmark.v1.GetTaskRequest
+	(*TaskResult)(nil),            // 15: wattmark.v1.TaskResult
+	(*GetTaskResponse)(nil),       // 16: wattmark.v1.GetTaskResponse
+	(*ListUsersRequest)(nil),      // 17: wattmark.v1.ListUsersRequest
+	(*User)(nil),                  // 18: wattmark.v1.User
+	(*ListUsersResponse)(nil),     // 19: wattmark.v1.ListUsersResponse
+	(*ReadSamplesRequest)(nil),    // 20: wattmark.v1.ReadSamplesRequest
+	(*SampleBatch)(nil),           // 21: wattmark.v1.SampleBatch
+	(*RailSamples)(nil),           // 22: wattmark.v1.RailSamples
+	(*ReadSamplesResponse)(nil),   // 23: wattmark.v1.ReadSamplesResponse
+	(*DeleteTasksRequest)(nil),    // 24: wattmark.v1.DeleteTasksRequest
+	(*DeleteTasksResponse)(nil),   // 25: wattmark.v1.DeleteTasksResponse
+	(*ReadEnvelopeRequest)(nil),   // 26: wattmark.v1.ReadEnvelopeRequest
+	(*ReadEnvelopeResponse)(nil),  // 27: wattmark.v1.ReadEnvelopeResponse
+	(*EnvelopeSeries)(nil),        // 28: wattmark.v1.EnvelopeSeries
+	(*ReadEnergyRequest)(nil),     // 29: wattmark.v1.ReadEnergyRequest
+	(*ReadEnergyResponse)(nil),    // 30: wattmark.v1.ReadEnergyResponse
+	(*ReadTimelineRequest)(nil),   // 31: wattmark.v1.ReadTimelineRequest
+	(*ReadTimelineResponse)(nil),  // 32: wattmark.v1.ReadTimelineResponse
+	(*TimelineSlice)(nil),         // 33: wattmark.v1.TimelineSlice
+	(*AggregateRequest)(nil),      // 34: wattmark.v1.AggregateRequest
+	(*AggregateResponse)(nil),     // 35: wattmark.v1.AggregateResponse
+	(*AggregateRow)(nil),          // 36: wattmark.v1.AggregateRow
+	(*WatchTasksRequest)(nil),     // 37: wattmark.v1.WatchTasksRequest
+	(*WatchTasksResponse)(nil),    // 38: wattmark.v1.WatchTasksResponse
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil), // 40: google.protobuf.FieldMask
+	(*Setup)(nil),                 // 41: wattmark.v1.Setup
+	(*Marker)(nil),                // 42: wattmark.v1.Marker
+	(*Event)(nil),                 // 43: wattmark.v1.Event
+	(*Window)(nil),                // 44: wattmark.v1.Window
+	(*Instrument)(nil),            // 45: wattmark.v1.Instrument
+	(*Chunk)(nil),                 // 46: wattmark.v1.Chunk
 }
 var file_wattmark_v1_task_proto_depIdxs = []int32{
-	1,  // 0: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
-	0,  // 1: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
-	20, // 2: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
-	1,  // 3: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
-	20, // 4: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
-	20, // 5: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
-	3,  // 6: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
-	20, // 7: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
-	1,  // 8: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
-	3,  // 9: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
-	21, // 10: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
-	2,  // 11: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
-	22, // 12: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
-	23, // 13: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
-	5,  // 14: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
-	24, // 15: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
-	25, // 16: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
-	9,  // 17: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
-	4,  // 18: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
-	20, // 19: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
-	12, // 20: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
-	16, // 21: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
-	15, // 22: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
-	26, // 23: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
-	23, // 24: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
-	6,  // 25: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
-	8,  // 26: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
-	11, // 27: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
-	14, // 28: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
-	18, // 29: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
-	7,  // 30: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
-	10, // 31: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
-	13, // 32: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
-	17, // 33: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
-	19, // 34: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
-	30, // [30:35] is the sub-list for method output_type
-	25, // [25:30] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	1,  // 0: wattmark.v1.VerdictReason.verdict:type_name -> wattmark.v1.Verdict
+	6,  // 1: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
+	0,  // 2: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
+	39, // 3: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
+	6,  // 4: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
+	1,  // 5: wattmark.v1.Task.verdict:type_name -> wattmark.v1.Verdict
+	39, // 6: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
+	39, // 7: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
+	0,  // 8: wattmark.v1.ListTasksRequest.states:type_name -> wattmark.v1.TaskState
+	1,  // 9: wattmark.v1.ListTasksRequest.verdicts:type_name -> wattmark.v1.Verdict
+	2,  // 10: wattmark.v1.ListTasksRequest.order:type_name -> wattmark.v1.TaskOrder
+	40, // 11: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
+	8,  // 12: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
+	13, // 13: wattmark.v1.ListTasksResponse.totals:type_name -> wattmark.v1.Totals
+	6,  // 14: wattmark.v1.Totals.energy:type_name -> wattmark.v1.Energy
+	39, // 15: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
+	6,  // 16: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
+	8,  // 17: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
+	41, // 18: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
+	7,  // 19: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
+	42, // 20: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
+	43, // 21: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
+	10, // 22: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
+	44, // 23: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
+	45, // 24: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
+	15, // 25: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
+	9,  // 26: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
+	39, // 27: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
+	5,  // 28: wattmark.v1.GetTaskResponse.reasons:type_name -> wattmark.v1.VerdictReason
+	18, // 29: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
+	22, // 30: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
+	21, // 31: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
+	46, // 32: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
+	43, // 33: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
+	28, // 34: wattmark.v1.ReadEnvelopeResponse.series:type_name -> wattmark.v1.EnvelopeSeries
+	6,  // 35: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
+	7,  // 36: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
+	9,  // 37: wattmark.v1.ReadEnergyResponse.budget:type_name -> wattmark.v1.Contribution
+	33, // 38: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
+	39, // 39: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
+	39, // 40: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
+	3,  // 41: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
+	0,  // 42: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
+	36, // 43: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
+	13, // 44: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
+	13, // 45: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
+	4,  // 46: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
+	8,  // 47: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
+	11, // 48: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
+	14, // 49: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
+	17, // 50: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
+	20, // 51: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
+	26, // 52: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
+	29, // 53: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
+	31, // 54: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
+	34, // 55: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
+	37, // 56: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
+	24, // 57: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
+	12, // 58: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
+	16, // 59: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
+	19, // 60: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
+	23, // 61: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
+	27, // 62: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
+	30, // 63: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
+	32, // 64: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
+	35, // 65: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
+	38, // 66: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
+	25, // 67: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
+	58, // [58:68] is the sub-list for method output_type
+	48, // [48:58] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_task_proto_init() }
@@ -1947,15 +3896,15 @@ func file_wattmark_v1_task_proto_init() {
 	}
 	file_wattmark_v1_common_proto_init()
 	file_wattmark_v1_monitor_proto_init()
-	file_wattmark_v1_task_proto_msgTypes[2].OneofWrappers = []any{
+	file_wattmark_v1_task_proto_msgTypes[3].OneofWrappers = []any{
 		(*Task_NvmlJ)(nil),
 	}
-	file_wattmark_v1_task_proto_msgTypes[16].OneofWrappers = []any{
+	file_wattmark_v1_task_proto_msgTypes[18].OneofWrappers = []any{
 		(*ReadSamplesResponse_Samples)(nil),
 		(*ReadSamplesResponse_Chunk)(nil),
 		(*ReadSamplesResponse_Event)(nil),
 	}
-	file_wattmark_v1_task_proto_msgTypes[17].OneofWrappers = []any{
+	file_wattmark_v1_task_proto_msgTypes[19].OneofWrappers = []any{
 		(*DeleteTasksRequest_TaskId)(nil),
 		(*DeleteTasksRequest_Name)(nil),
 		(*DeleteTasksRequest_User)(nil),
@@ -1965,8 +3914,8 @@ func file_wattmark_v1_task_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_task_proto_rawDesc), len(file_wattmark_v1_task_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   19,
+			NumEnums:      5,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

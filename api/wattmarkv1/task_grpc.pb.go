@@ -19,11 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	TaskService_ListTasks_FullMethodName   = "/wattmark.v1.TaskService/ListTasks"
-	TaskService_GetTask_FullMethodName     = "/wattmark.v1.TaskService/GetTask"
-	TaskService_ListUsers_FullMethodName   = "/wattmark.v1.TaskService/ListUsers"
-	TaskService_ReadSamples_FullMethodName = "/wattmark.v1.TaskService/ReadSamples"
-	TaskService_DeleteTasks_FullMethodName = "/wattmark.v1.TaskService/DeleteTasks"
+	TaskService_ListTasks_FullMethodName    = "/wattmark.v1.TaskService/ListTasks"
+	TaskService_GetTask_FullMethodName      = "/wattmark.v1.TaskService/GetTask"
+	TaskService_ListUsers_FullMethodName    = "/wattmark.v1.TaskService/ListUsers"
+	TaskService_ReadSamples_FullMethodName  = "/wattmark.v1.TaskService/ReadSamples"
+	TaskService_ReadEnvelope_FullMethodName = "/wattmark.v1.TaskService/ReadEnvelope"
+	TaskService_ReadEnergy_FullMethodName   = "/wattmark.v1.TaskService/ReadEnergy"
+	TaskService_ReadTimeline_FullMethodName = "/wattmark.v1.TaskService/ReadTimeline"
+	TaskService_Aggregate_FullMethodName    = "/wattmark.v1.TaskService/Aggregate"
+	TaskService_WatchTasks_FullMethodName   = "/wattmark.v1.TaskService/WatchTasks"
+	TaskService_DeleteTasks_FullMethodName  = "/wattmark.v1.TaskService/DeleteTasks"
 )
 
 // TaskServiceClient is the client API for TaskService service.
@@ -32,7 +37,7 @@ const (
 //
 // TaskService is the task database.
 type TaskServiceClient interface {
-	// ListTasks finds tasks by user, name and time, newest first, in pages.
+	// ListTasks finds tasks by who, what, when and how much, in an order and in pages.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// GetTask returns one task with its rails, markers and events.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
@@ -40,6 +45,18 @@ type TaskServiceClient interface {
 	ListUsers(ctx context.Context, in *ListUsersRequest, opts ...grpc.CallOption) (*ListUsersResponse, error)
 	// ReadSamples streams a task's samples: calibrated values, or raw chunks.
 	ReadSamples(ctx context.Context, in *ReadSamplesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadSamplesResponse], error)
+	// ReadEnvelope returns what a task's power did between two device times, as
+	// columns to draw: least, greatest and mean power of each.
+	ReadEnvelope(ctx context.Context, in *ReadEnvelopeRequest, opts ...grpc.CallOption) (*ReadEnvelopeResponse, error)
+	// ReadEnergy returns the energy between two device times, from the samples.
+	ReadEnergy(ctx context.Context, in *ReadEnergyRequest, opts ...grpc.CallOption) (*ReadEnergyResponse, error)
+	// ReadTimeline returns the kernels that ran between two device times; where they
+	// are too many to draw, several in one slice.
+	ReadTimeline(ctx context.Context, in *ReadTimelineRequest, opts ...grpc.CallOption) (*ReadTimelineResponse, error)
+	// Aggregate adds tasks up: by user, day, GPU, kernel or job.
+	Aggregate(ctx context.Context, in *AggregateRequest, opts ...grpc.CallOption) (*AggregateResponse, error)
+	// WatchTasks streams new tasks and what becomes of them, until it is cancelled.
+	WatchTasks(ctx context.Context, in *WatchTasksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTasksResponse], error)
 	// DeleteTasks deletes by id, by name or by user.
 	DeleteTasks(ctx context.Context, in *DeleteTasksRequest, opts ...grpc.CallOption) (*DeleteTasksResponse, error)
 }
@@ -101,6 +118,65 @@ func (c *taskServiceClient) ReadSamples(ctx context.Context, in *ReadSamplesRequ
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type TaskService_ReadSamplesClient = grpc.ServerStreamingClient[ReadSamplesResponse]
 
+func (c *taskServiceClient) ReadEnvelope(ctx context.Context, in *ReadEnvelopeRequest, opts ...grpc.CallOption) (*ReadEnvelopeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadEnvelopeResponse)
+	err := c.cc.Invoke(ctx, TaskService_ReadEnvelope_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) ReadEnergy(ctx context.Context, in *ReadEnergyRequest, opts ...grpc.CallOption) (*ReadEnergyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadEnergyResponse)
+	err := c.cc.Invoke(ctx, TaskService_ReadEnergy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) ReadTimeline(ctx context.Context, in *ReadTimelineRequest, opts ...grpc.CallOption) (*ReadTimelineResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadTimelineResponse)
+	err := c.cc.Invoke(ctx, TaskService_ReadTimeline_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) Aggregate(ctx context.Context, in *AggregateRequest, opts ...grpc.CallOption) (*AggregateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AggregateResponse)
+	err := c.cc.Invoke(ctx, TaskService_Aggregate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) WatchTasks(ctx context.Context, in *WatchTasksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTasksResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[1], TaskService_WatchTasks_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchTasksRequest, WatchTasksResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_WatchTasksClient = grpc.ServerStreamingClient[WatchTasksResponse]
+
 func (c *taskServiceClient) DeleteTasks(ctx context.Context, in *DeleteTasksRequest, opts ...grpc.CallOption) (*DeleteTasksResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteTasksResponse)
@@ -117,7 +193,7 @@ func (c *taskServiceClient) DeleteTasks(ctx context.Context, in *DeleteTasksRequ
 //
 // TaskService is the task database.
 type TaskServiceServer interface {
-	// ListTasks finds tasks by user, name and time, newest first, in pages.
+	// ListTasks finds tasks by who, what, when and how much, in an order and in pages.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// GetTask returns one task with its rails, markers and events.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
@@ -125,6 +201,18 @@ type TaskServiceServer interface {
 	ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error)
 	// ReadSamples streams a task's samples: calibrated values, or raw chunks.
 	ReadSamples(*ReadSamplesRequest, grpc.ServerStreamingServer[ReadSamplesResponse]) error
+	// ReadEnvelope returns what a task's power did between two device times, as
+	// columns to draw: least, greatest and mean power of each.
+	ReadEnvelope(context.Context, *ReadEnvelopeRequest) (*ReadEnvelopeResponse, error)
+	// ReadEnergy returns the energy between two device times, from the samples.
+	ReadEnergy(context.Context, *ReadEnergyRequest) (*ReadEnergyResponse, error)
+	// ReadTimeline returns the kernels that ran between two device times; where they
+	// are too many to draw, several in one slice.
+	ReadTimeline(context.Context, *ReadTimelineRequest) (*ReadTimelineResponse, error)
+	// Aggregate adds tasks up: by user, day, GPU, kernel or job.
+	Aggregate(context.Context, *AggregateRequest) (*AggregateResponse, error)
+	// WatchTasks streams new tasks and what becomes of them, until it is cancelled.
+	WatchTasks(*WatchTasksRequest, grpc.ServerStreamingServer[WatchTasksResponse]) error
 	// DeleteTasks deletes by id, by name or by user.
 	DeleteTasks(context.Context, *DeleteTasksRequest) (*DeleteTasksResponse, error)
 	mustEmbedUnimplementedTaskServiceServer()
@@ -148,6 +236,21 @@ func (UnimplementedTaskServiceServer) ListUsers(context.Context, *ListUsersReque
 }
 func (UnimplementedTaskServiceServer) ReadSamples(*ReadSamplesRequest, grpc.ServerStreamingServer[ReadSamplesResponse]) error {
 	return status.Error(codes.Unimplemented, "method ReadSamples not implemented")
+}
+func (UnimplementedTaskServiceServer) ReadEnvelope(context.Context, *ReadEnvelopeRequest) (*ReadEnvelopeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadEnvelope not implemented")
+}
+func (UnimplementedTaskServiceServer) ReadEnergy(context.Context, *ReadEnergyRequest) (*ReadEnergyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadEnergy not implemented")
+}
+func (UnimplementedTaskServiceServer) ReadTimeline(context.Context, *ReadTimelineRequest) (*ReadTimelineResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadTimeline not implemented")
+}
+func (UnimplementedTaskServiceServer) Aggregate(context.Context, *AggregateRequest) (*AggregateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Aggregate not implemented")
+}
+func (UnimplementedTaskServiceServer) WatchTasks(*WatchTasksRequest, grpc.ServerStreamingServer[WatchTasksResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchTasks not implemented")
 }
 func (UnimplementedTaskServiceServer) DeleteTasks(context.Context, *DeleteTasksRequest) (*DeleteTasksResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteTasks not implemented")
@@ -238,6 +341,89 @@ func _TaskService_ReadSamples_Handler(srv interface{}, stream grpc.ServerStream)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type TaskService_ReadSamplesServer = grpc.ServerStreamingServer[ReadSamplesResponse]
 
+func _TaskService_ReadEnvelope_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadEnvelopeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).ReadEnvelope(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_ReadEnvelope_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).ReadEnvelope(ctx, req.(*ReadEnvelopeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_ReadEnergy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadEnergyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).ReadEnergy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_ReadEnergy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).ReadEnergy(ctx, req.(*ReadEnergyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_ReadTimeline_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadTimelineRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).ReadTimeline(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_ReadTimeline_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).ReadTimeline(ctx, req.(*ReadTimelineRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_Aggregate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AggregateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).Aggregate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_Aggregate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).Aggregate(ctx, req.(*AggregateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_WatchTasks_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchTasksRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(TaskServiceServer).WatchTasks(m, &grpc.GenericServerStream[WatchTasksRequest, WatchTasksResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_WatchTasksServer = grpc.ServerStreamingServer[WatchTasksResponse]
+
 func _TaskService_DeleteTasks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteTasksRequest)
 	if err := dec(in); err != nil {
@@ -276,6 +462,22 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _TaskService_ListUsers_Handler,
 		},
 		{
+			MethodName: "ReadEnvelope",
+			Handler:    _TaskService_ReadEnvelope_Handler,
+		},
+		{
+			MethodName: "ReadEnergy",
+			Handler:    _TaskService_ReadEnergy_Handler,
+		},
+		{
+			MethodName: "ReadTimeline",
+			Handler:    _TaskService_ReadTimeline_Handler,
+		},
+		{
+			MethodName: "Aggregate",
+			Handler:    _TaskService_Aggregate_Handler,
+		},
+		{
 			MethodName: "DeleteTasks",
 			Handler:    _TaskService_DeleteTasks_Handler,
 		},
@@ -284,6 +486,11 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ReadSamples",
 			Handler:       _TaskService_ReadSamples_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchTasks",
+			Handler:       _TaskService_WatchTasks_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"wattmark/api"
+	"wattmark/api/metrics"
 	"wattmark/api/wire"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
@@ -32,6 +34,7 @@ type hostFlags struct {
 	listen, socket, mode, monitor string
 	retry, retainEvery            time.Duration
 	keep                          retainFlags
+	http                          webFlags
 }
 
 func (a *app) hostCmd() *cobra.Command {
@@ -48,11 +51,17 @@ Programs on this machine that use libwattmark measure through its unix socket
 (HostService): monitor and database are then the host's, the GPU, its context
 and its streams stay the program's. A program finds the socket by itself, or by
 WATTMARK_HOST=unix:PATH; with WATTMARK_HOST=none it measures on its own. When a
-program dies, its measurement is given up at once.`,
+program dies, its measurement is given up at once.
+
+With --http the calls of TaskService are served as JSON too, with an OpenAPI file,
+health and metrics for Prometheus (docs/json-api.md). There is no authentication:
+it keeps to this machine unless told otherwise.`,
 		Example: `  wattmark host --listen 127.0.0.1:7552
   wattmark host --socket /run/wattmark/host.sock --socket-mode 0660 --monitor meter:7551
   wattmark host --config /etc/wattmark/host.yaml
-  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers`,
+  grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers
+  wattmark host --http 127.0.0.1:7553
+  curl 'http://127.0.0.1:7553/v1/tasks?name=gemm*&order=TASK_ORDER_ENERGY'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := a.serviceLog(&f.level)
 			r := newReloader(f.flags(cmd), log)
@@ -62,6 +71,9 @@ program dies, its measurement is given up at once.`,
 			}
 			if f.retry <= 0 {
 				return withCode(exitUsage, errors.New("--recover-every: want more than 0"))
+			}
+			if err := f.http.check(); err != nil {
+				return err
 			}
 			if _, err := f.keep.options(time.Now()); err != nil {
 				return err
@@ -75,6 +87,7 @@ program dies, its measurement is given up at once.`,
 	fl.StringVar(&f.socket, "socket", "", "unix socket to measure for programs on, or none (default $XDG_RUNTIME_DIR/wattmark/host.sock, /run/wattmark/host.sock or /tmp/wattmark-UID/host.sock)")
 	fl.StringVar(&f.mode, "socket-mode", "0600", "who may use the socket: 0600 this user, 0660 its group too")
 	fl.StringVar(&f.monitor, "monitor", firstOf(os.Getenv("WATTMARK_MONITOR"), defaultMonitor), "monitor that programs are measured with (also WATTMARK_MONITOR)")
+	f.http.addTo(fl, "also serve JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
 	fl.DurationVar(&f.retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
 	f.keep.register(fl, "retain-")
 	fl.DurationVar(&f.retainEvery, "retain-every", time.Hour, "how often to look for tasks that are too old")
@@ -99,8 +112,13 @@ func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Log
 		return err
 	}
 	defer programs.close()
-	server := grpc.NewServer(append(wire.ServerOptions(), wire.TellVersion(version())...)...)
-	health := api.Register(server, db)
+	counts := metrics.New()
+	if err := counts.Register(&metrics.Database{Stats: db.Stats}); err != nil {
+		return fmt.Errorf("host: %w", err)
+	}
+	server := grpc.NewServer(slices.Concat(wire.ServerOptions(), wire.TellVersion(version()), counts.ServerOptions())...)
+	service := api.New(db)
+	health := service.Register(server)
 	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
 	every := make(chan time.Duration, 1)
 	every <- f.retry
@@ -117,6 +135,12 @@ func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Log
 		every <- f.retry
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	stopWeb := func() {}
+	if f.http.listen != "" {
+		if stopWeb, err = serveWeb(ctx, g, server, counts, f.http, log); err != nil {
+			return err
+		}
+	}
 	g.Go(func() error { return server.Serve(l) })
 	for _, side := range []func(){
 		func() { onHangups(ctx, r.reload) },
@@ -132,6 +156,8 @@ func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Log
 		<-ctx.Done()
 		n.tell("STOPPING=1")
 		health.Shutdown()
+		service.Close()
+		stopWeb()
 		stopServer(server)
 		return nil
 	})

@@ -21,6 +21,7 @@ type monitorFlags struct {
 	serviceFlags
 	listen, spool string
 	drain, keep   time.Duration
+	http          webFlags
 }
 
 // defaultDrain is how long a capture may go on when a service manager stops the
@@ -59,6 +60,9 @@ second one ends it at once, as SIGINT does.`,
 			if err := f.check(); err != nil {
 				return withCode(exitUsage, err)
 			}
+			if err := f.http.check(); err != nil {
+				return err
+			}
 			return a.monitor(cmd.Context(), &f, r, log)
 		},
 	}
@@ -70,6 +74,7 @@ second one ends it at once, as SIGINT does.`,
 	fl.StringVar(&f.records, "calibration", "", "folder of the calibration records (default: calibration/ beside the bench file)")
 	fl.StringVar(&f.listen, "listen", defaultMonitor, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
 	fl.StringVar(&f.spool, "spool", defaultSpool(), "directory of the spool")
+	f.http.addTo(fl, "also serve metrics for Prometheus at /metrics of this address, as in 127.0.0.1:7554; empty for not")
 	fl.DurationVar(&f.drain, "drain", defaultDrain, "how long a capture may go on after SIGTERM")
 	fl.DurationVar(&f.keep, "keep", 0, "drop captures that no host has fetched so long after they ended; 0 keeps them")
 	f.addTo(c, "monitor")

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"wattmark/api/metrics"
 	"wattmark/monitor"
 	"wattmark/monitor/bench"
 	"wattmark/monitor/calibration"
@@ -44,9 +45,19 @@ func (a *app) monitor(ctx context.Context, f *monitorFlags, r *reloader, log *sl
 	if err != nil {
 		return fmt.Errorf("monitor: %w: choose another --listen; wattmark doctor says who may have it", err)
 	}
-	cfg := monitor.Config{Bench: b, Dir: f.spool, Version: version(), Log: log, Listeners: []net.Listener{l}}
+	counts := metrics.New()
+	cfg := monitor.Config{
+		Bench: b, Dir: f.spool, Version: version(), Log: log, Listeners: []net.Listener{l}, ServerOptions: counts.ServerOptions(),
+	}
 	if s.Monitor, err = monitor.New(cfg); err != nil {
 		return errors.Join(err, l.Close())
+	}
+	if f.http.listen != "" {
+		stop, err := serveMetrics(ctx, counts, s.Stats, f.http, log)
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		defer stop()
 	}
 	s.keep.Store(int64(f.keep))
 	s.drain.Store(int64(f.drain))

@@ -31,6 +31,7 @@ type Owner struct {
 
 	mu       sync.Mutex
 	captures map[string]*Capture
+	gone     Stats // of the captures that were released
 	identity instrument.Identity
 	setup    *measure.Setup
 	nominal  *measure.Setup // without calibration records
@@ -259,6 +260,9 @@ func (o *Owner) Release(id string) error {
 	c.show(v)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if _, there := o.captures[id]; there {
+		o.gone.add(v.Summary)
+	}
 	delete(o.captures, id)
 	return nil
 }

@@ -4,9 +4,12 @@ package testdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -134,14 +137,43 @@ func encode(tb measure.Timebase, no, from, to uint64, g *measure.Integrator) (ou
 	return out, nil
 }
 
+// template is the filled database as a file, made once: writing SQLite's look-up
+// tables takes seconds under the race detector.
+var template = sync.OnceValues(func() (content []byte, err error) {
+	dir, err := os.MkdirTemp("", "wattmark-testdb")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "power.db")
+	db, err := store.Open(context.Background(), path)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(Fill(context.Background(), db), db.Close()); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+// Open makes the database dir/power.db with the three tasks.
+func Open(ctx context.Context, dir string) (*store.DB, error) {
+	content, err := template()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "power.db")
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		return nil, err
+	}
+	return store.Open(ctx, path)
+}
+
 // Serve makes the database dir/power.db and serves it on a free loopback port
 // until stop is called.
 func Serve(ctx context.Context, dir string) (address string, stop func(), err error) {
-	db, err := store.Open(ctx, filepath.Join(dir, "power.db"))
+	db, err := Open(ctx, dir)
 	if err != nil {
-		return "", nil, err
-	}
-	if err := Fill(ctx, db); err != nil {
 		return "", nil, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

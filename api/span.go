@@ -1,0 +1,167 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"wattmark/api/wattmarkv1"
+	"wattmark/api/wire"
+	"wattmark/measure"
+	"wattmark/store"
+)
+
+// Columns of ReadEnvelope and slices of ReadTimeline.
+const (
+	defaultColumns = 1000
+	maxColumns     = 8192
+	defaultSlices  = 2000
+	maxSlices      = 20000
+)
+
+// spanning is a request about a span of a task's device time.
+type spanning interface {
+	GetTaskId() int64
+	GetFromS() float64
+	GetToS() float64
+}
+
+// span returns the task and the span that a request is about: with no bounds the
+// window, and without a window all that is stored.
+func (s *Service) span(ctx context.Context, req spanning) (id store.TaskID, from, to measure.Seconds, err error) {
+	if id, err = validID(req.GetTaskId()); err != nil {
+		return 0, 0, 0, err
+	}
+	from, to = measure.Seconds(req.GetFromS()), measure.Seconds(req.GetToS())
+	for _, b := range []struct {
+		field string
+		value measure.Seconds
+	}{{"from_s", from}, {"to_s", to}} {
+		// Device time counts from the capture's first sample; 30 years are enough.
+		if v := float64(b.value); math.IsNaN(v) || math.Abs(v) > 1e9 {
+			return 0, 0, 0, invalid(b.field, "%v: want seconds of device time", v)
+		}
+	}
+	if from != 0 || to != 0 {
+		if !(from < to) {
+			return 0, 0, 0, invalid("to_s", "%v s is not after from_s, %v s", float64(to), float64(from))
+		}
+		return id, from, to, nil
+	}
+	op := fmt.Sprintf("read task %d", id)
+	from, to, windowed, err := s.db.Window(ctx, id)
+	if err == nil && !windowed {
+		from, to, err = s.db.Extent(ctx, id)
+		if err == nil && !(from < to) {
+			err = store.ErrNoHeader
+		}
+	}
+	return id, from, to, toStatus(op, err)
+}
+
+// ReadEnvelope returns what a task's power did between two device times, as
+// columns to draw.
+func (s *Service) ReadEnvelope(ctx context.Context, req *wattmarkv1.ReadEnvelopeRequest) (*wattmarkv1.ReadEnvelopeResponse, error) {
+	columns, err := bounded("columns", req.GetColumns(), defaultColumns, maxColumns)
+	if err != nil {
+		return nil, err
+	}
+	id, from, to, err := s.span(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.db.Envelope(ctx, id, from, to, columns)
+	if err != nil {
+		return nil, toStatus(fmt.Sprintf("read the envelope of task %d", id), err)
+	}
+	for i, name := range req.GetRails() {
+		if !slices.Contains(e.Series, name) {
+			return nil, invalid(fmt.Sprintf("rails[%d]", i), "%q is not a rail of task %d: it has %q", name, id, e.Series)
+		}
+	}
+	res := &wattmarkv1.ReadEnvelopeResponse{
+		FromS: float64(e.From), ToS: float64(e.To), Columns: int32(columns), BinSamples: e.BinScans,
+	}
+	for i, name := range e.Series {
+		if len(req.GetRails()) > 0 && !slices.Contains(req.GetRails(), name) {
+			continue
+		}
+		series := &wattmarkv1.EnvelopeSeries{Rail: wire.Text(name)}
+		for c, b := range e.Columns[i] {
+			if b.N == 0 {
+				continue
+			}
+			series.Column = append(series.Column, uint32(c))
+			series.MinW = append(series.MinW, float64(b.Min))
+			series.MaxW = append(series.MaxW, float64(b.Max))
+			series.MeanW = append(series.MeanW, float64(b.Mean()))
+			series.Samples = append(series.Samples, uint64(b.N))
+		}
+		res.Series = append(res.Series, series)
+	}
+	return res, nil
+}
+
+// bounded checks how many of something are wanted.
+func bounded(field string, asked int32, usual, most int) (int, error) {
+	switch n := int(asked); {
+	case n < 0 || n > most:
+		return 0, invalid(field, "%d: want 1 to %d, or 0 for %d", n, most, usual)
+	case n == 0:
+		return usual, nil
+	default:
+		return n, nil
+	}
+}
+
+// ReadEnergy returns the energy between two device times, from the samples.
+func (s *Service) ReadEnergy(ctx context.Context, req *wattmarkv1.ReadEnergyRequest) (*wattmarkv1.ReadEnergyResponse, error) {
+	id, from, to, err := s.span(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.db.SpanEnergy(ctx, id, from, to)
+	switch {
+	case errors.Is(err, measure.ErrWindow), errors.Is(err, measure.ErrNoData), errors.Is(err, store.ErrSpan):
+		return nil, invalid("from_s", "%v", err)
+	case err != nil:
+		return nil, toStatus(fmt.Sprintf("read the energy of task %d", id), err)
+	}
+	res := &wattmarkv1.ReadEnergyResponse{
+		FromS: float64(r.From), ToS: float64(r.To), Energy: wire.Energy(r.Total), MeanW: float64(r.Mean), PeakW: float64(r.Peak),
+		Samples: r.Samples, Gaps: r.Gaps, Lost: r.Lost, Budget: wire.Budget(r.Budget),
+	}
+	for _, rail := range r.Rails {
+		res.Rails = append(res.Rails, wire.RailResult(rail))
+	}
+	return res, nil
+}
+
+// ReadTimeline returns the kernels that ran between two device times.
+func (s *Service) ReadTimeline(ctx context.Context, req *wattmarkv1.ReadTimelineRequest) (*wattmarkv1.ReadTimelineResponse, error) {
+	n, err := bounded("max_slices", req.GetMaxSlices(), defaultSlices, maxSlices)
+	if err != nil {
+		return nil, err
+	}
+	id, from, to, err := s.span(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.db.Timeline(ctx, id, from, to, n)
+	if err != nil {
+		return nil, toStatus(fmt.Sprintf("read the timeline of task %d", id), err)
+	}
+	res := &wattmarkv1.ReadTimelineResponse{
+		FromS: float64(from), ToS: float64(to), Kernels: t.Kernels, Merged: t.Merged, Recorded: t.Recorded, Unfitted: t.Unfitted,
+		Slices: make([]*wattmarkv1.TimelineSlice, len(t.Slices)),
+	}
+	for i, x := range t.Slices {
+		res.Slices[i] = &wattmarkv1.TimelineSlice{
+			FromS: float64(x.From), ToS: float64(x.To), Name: wire.Text(x.Name), Kernels: x.Kernels, BusyS: float64(x.Busy),
+			Device: x.Device, Stream: x.Stream,
+		}
+	}
+	return res, nil
+}

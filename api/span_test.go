@@ -1,0 +1,153 @@
+package api_test
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"wattmark/api/internal/testdb"
+	"wattmark/api/wattmarkv1"
+	"wattmark/store"
+)
+
+// watts is the power of a scan of the test database.
+func watts(scan uint64) (aux, slot float64) {
+	c := testdb.Counts(scan)
+	return 0.01 * float64(c[0]) * 0.005 * float64(c[1]), 1 + 0.5*float64(c[2])
+}
+
+func TestReadEnvelope(t *testing.T) {
+	l := newLab(t)
+	res, err := l.stub.ReadEnvelope(t.Context(), &wattmarkv1.ReadEnvelopeRequest{TaskId: 1, FromS: 0.2, ToS: 0.21, Columns: 10, Rails: []string{"slot", store.Total}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Columns != 10 || res.BinSamples != 1 || res.FromS != 0.2 || res.ToS != 0.21 || len(res.Series) != 2 || res.Series[0].Rail != "slot" || res.Series[1].Rail != store.Total {
+		t.Fatalf("%v", res)
+	}
+	for c := range res.Series[0].Column {
+		least, most, sum := math.Inf(1), 0.0, 0.0
+		for scan := 2000 + 10*c; scan < 2010+10*c; scan++ {
+			_, slot := watts(uint64(scan))
+			least, most, sum = min(least, slot), max(most, slot), sum+slot
+		}
+		s := res.Series[0]
+		if s.Column[c] != uint32(c) || s.MinW[c] != least || s.MaxW[c] != most || math.Abs(s.MeanW[c]-sum/10) > 1e-9 || s.Samples[c] != 10 {
+			t.Errorf("column %d: %v %v %v %v %v, want %v %v %v", c, s.Column[c], s.MinW[c], s.MaxW[c], s.MeanW[c], s.Samples[c], least, most, sum/10)
+		}
+	}
+	// Columns within the gap are left out; the window is what is meant by no bounds.
+	res, err = l.stub.ReadEnvelope(t.Context(), &wattmarkv1.ReadEnvelopeRequest{TaskId: 1, Columns: 800})
+	if err != nil || res.FromS != testdb.From || res.ToS != testdb.To || len(res.Series) != 3 {
+		t.Fatalf("%v %v", res, err)
+	}
+	if n := len(res.Series[0].Column); n > 792 || n < 788 {
+		t.Errorf("%d of 800 columns, of which 10 lie in the gap", n)
+	}
+}
+
+func TestReadEnergy(t *testing.T) {
+	l := newLab(t)
+	whole, err := l.stub.ReadEnergy(t.Context(), &wattmarkv1.ReadEnergyRequest{TaskId: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if task := taskOf(t, l, 1); math.Abs(whole.Energy.EnergyJ-task.Energy.EnergyJ) > 1e-9 || whole.Samples != task.Samples || whole.Gaps != 1 || whole.Lost != testdb.GapScans {
+		t.Errorf("the window: %v, the task says %v", whole, task)
+	}
+	part, err := l.stub.ReadEnergy(t.Context(), &wattmarkv1.ReadEnergyRequest{TaskId: 1, FromS: 0.2, ToS: 0.3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0.0
+	for scan := uint64(2000); scan < 3000; scan++ {
+		a0, s0 := watts(scan)
+		a1, s1 := watts(scan + 1)
+		want += (a0 + s0 + a1 + s1) / 2 / testdb.Scans
+	}
+	if math.Abs(part.Energy.EnergyJ-want) > 1e-9 || part.Energy.EnergyUJ <= 0 || len(part.Rails) != 2 || len(part.Budget) == 0 || math.Abs(part.MeanW-10*want) > 1e-6 {
+		t.Errorf("%v, want %v J", part, want)
+	}
+}
+
+func TestReadTimelineAndAggregate(t *testing.T) {
+	l := newLab(t)
+	begun := testdb.Launched // of task 1, when device time is zero
+	if err := l.db.PutKernels(t.Context(), 1, []store.Kernel{{Name: "gemm", Start: begun.Add(time.Second / 4), End: begun.Add(time.Second / 2)}}); err != nil {
+		t.Fatal(err)
+	}
+	line, err := l.stub.ReadTimeline(t.Context(), &wattmarkv1.ReadTimelineRequest{TaskId: 1})
+	if err != nil || len(line.Slices) != 1 || line.Slices[0].FromS != 0.25 || line.Slices[0].ToS != 0.5 || line.Slices[0].Name != "gemm" || !line.Unfitted {
+		t.Errorf("%v %v", line, err)
+	}
+	sum, err := l.stub.Aggregate(t.Context(), &wattmarkv1.AggregateRequest{By: wattmarkv1.AggregateBy_AGGREGATE_BY_USER, Name: "g*", Limit: 1})
+	if err != nil || sum.RowCount != 2 || len(sum.Rows) != 1 || sum.Rows[0].Totals.Tasks != 1 || sum.Totals.Tasks != 2 {
+		t.Errorf("%v %v", sum, err)
+	}
+}
+
+// Whatever is asked of a span that cannot be is refused, naming the field.
+func TestSpansRefuse(t *testing.T) {
+	l := newLab(t)
+	bare := int64(l.begin("x", "ada"))
+	ctx, s := context.Background(), l.stub
+	type span struct {
+		task     int64
+		from, to float64
+	}
+	for _, c := range []struct {
+		span
+		code  codes.Code
+		field string
+	}{
+		{span{0, 0, 0}, codes.InvalidArgument, "task_id"},
+		{span{-1, 0, 0}, codes.InvalidArgument, "task_id"},
+		{span{1, math.NaN(), 1}, codes.InvalidArgument, "from_s"},
+		{span{1, 0, math.Inf(1)}, codes.InvalidArgument, "to_s"},
+		{span{1, 0.5, 0.4}, codes.InvalidArgument, "to_s"},
+		{span{1, 1e300, 2e300}, codes.InvalidArgument, "from_s"},
+		{span{99, 0, 0}, codes.NotFound, ""},
+		{span{99, 0.1, 0.2}, codes.NotFound, ""},
+		{span{bare, 0, 0}, codes.FailedPrecondition, ""},
+	} {
+		_, envelope := s.ReadEnvelope(ctx, &wattmarkv1.ReadEnvelopeRequest{TaskId: c.task, FromS: c.from, ToS: c.to})
+		_, energy := s.ReadEnergy(ctx, &wattmarkv1.ReadEnergyRequest{TaskId: c.task, FromS: c.from, ToS: c.to})
+		_, timeline := s.ReadTimeline(ctx, &wattmarkv1.ReadTimelineRequest{TaskId: c.task, FromS: c.from, ToS: c.to})
+		for what, err := range map[string]error{"envelope": envelope, "energy": energy, "timeline": timeline} {
+			if status.Code(err) != c.code || !strings.HasPrefix(status.Convert(err).Message(), c.field) {
+				t.Errorf("%s of %+v: %v, want %v of %q", what, c.span, err, c.code, c.field)
+			}
+		}
+	}
+	refused := func(field string, err error) {
+		t.Helper()
+		if status.Code(err) != codes.InvalidArgument || !strings.HasPrefix(status.Convert(err).Message(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	for _, n := range []int32{-1, maxColumns + 1} {
+		_, err := s.ReadEnvelope(ctx, &wattmarkv1.ReadEnvelopeRequest{TaskId: 1, Columns: n})
+		refused("columns", err)
+	}
+	_, err := s.ReadEnvelope(ctx, &wattmarkv1.ReadEnvelopeRequest{TaskId: 1, Rails: []string{"slot", "nope"}})
+	refused("rails[1]", err)
+	_, err = s.ReadEnergy(ctx, &wattmarkv1.ReadEnergyRequest{TaskId: 1, FromS: 5, ToS: 6})
+	refused("from_s", err)
+	_, err = s.ReadTimeline(ctx, &wattmarkv1.ReadTimelineRequest{TaskId: 1, MaxSlices: 1 << 30})
+	refused("max_slices", err)
+	_, err = s.Aggregate(ctx, &wattmarkv1.AggregateRequest{})
+	refused("by", err)
+	_, err = s.Aggregate(ctx, &wattmarkv1.AggregateRequest{By: 1, Limit: -2})
+	refused("limit", err)
+	_, err = s.Aggregate(ctx, &wattmarkv1.AggregateRequest{By: 2, UtcOffsetMin: 5000})
+	refused("utc_offset_min", err)
+	_, err = s.Aggregate(ctx, &wattmarkv1.AggregateRequest{By: 2, MaxEnergyJ: -2})
+	refused("max_energy_j", err)
+}
+
+const maxColumns = 8192

@@ -1,0 +1,133 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	// maxBody is the longest request's body, in bytes.
+	maxBody = 1 << 20
+	// maxQuery is the longest query, in bytes.
+	maxQuery = 32 << 10
+	// bodyTime is how long a body may take to come.
+	bodyTime = 10 * time.Second
+	// writeTime is how long the reader may leave what was written unread.
+	writeTime = 30 * time.Second
+)
+
+// headers are those of every answer: nothing of it is to be run, framed, guessed
+// at or kept.
+var headers = map[string]string{
+	"Content-Security-Policy":      "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+	"X-Content-Type-Options":       "nosniff",
+	"X-Frame-Options":              "DENY",
+	"Referrer-Policy":              "no-referrer",
+	"Cross-Origin-Resource-Policy": "same-origin",
+	"Cross-Origin-Opener-Policy":   "same-origin",
+	"Cache-Control":                "no-store",
+}
+
+// guard sets the headers, keeps the limits, and refuses what a browser asks for
+// another site's page.
+func guard(next http.Handler, o Options) http.Handler {
+	next = http.NewCrossOriginProtection().Handler(limit(next))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range headers {
+			w.Header().Set(name, value)
+		}
+		if o.Loopback && !local(r.Host) {
+			refuse(w, http.StatusMisdirectedRequest, "this server is localhost: it does not answer to "+host(r.Host))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// host is a Host header's name, without its port.
+func host(header string) string {
+	if h, _, err := net.SplitHostPort(header); err == nil {
+		return h
+	}
+	return strings.Trim(header, "[]")
+}
+
+// local reports whether a Host header names this machine by what no other machine's
+// owner can make point here.
+func local(header string) bool {
+	h := host(header)
+	ip := net.ParseIP(h)
+	return strings.EqualFold(h, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// limit reads the body, of which there is little or none, and gives every write
+// its time: streams may last, but not stand still.
+func limit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.URL.RawQuery) > maxQuery {
+			refuse(w, http.StatusRequestURITooLong, "the query is too long")
+			return
+		}
+		control := http.NewResponseController(w)
+		if r.Body != nil && r.Body != http.NoBody {
+			if !isJSON(r.Header.Get("Content-Type")) {
+				refuse(w, http.StatusUnsupportedMediaType, "a body must be application/json")
+				return
+			}
+			_ = control.SetReadDeadline(time.Now().Add(bodyTime))
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+			_ = control.SetReadDeadline(time.Time{})
+			var large *http.MaxBytesError
+			switch {
+			case errors.As(err, &large):
+				refuse(w, http.StatusRequestEntityTooLarge, "the body is larger than 1 MiB")
+				return
+			case err != nil:
+				refuse(w, http.StatusBadRequest, "the body did not come whole")
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		next.ServeHTTP(&timedWriter{w, control}, r)
+	})
+}
+
+// isJSON reports whether a body says that it is JSON, which no form can.
+func isJSON(contentType string) bool {
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil && t == "application/json"
+}
+
+// timedWriter sets a deadline for every write.
+type timedWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (t *timedWriter) Write(b []byte) (int, error) {
+	_ = t.control.SetWriteDeadline(time.Now().Add(writeTime))
+	return t.ResponseWriter.Write(b)
+}
+
+// Flush sends what was written.
+func (t *timedWriter) Flush() {
+	_ = t.control.SetWriteDeadline(time.Now().Add(writeTime))
+	_ = t.control.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (t *timedWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// refuse answers as the gateway does.
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": 3, "message": why, "details": []any{}})
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"wattmark/api/metrics"
+	"wattmark/api/web"
+	"wattmark/monitor/capture"
+)
+
+// monitorStats tells Prometheus what a bench's captures came to.
+type monitorStats struct{ stats func() capture.Stats }
+
+var (
+	monCaptures = prometheus.NewDesc("wattmark_monitor_captures_total", "Captures begun, and found in the spool.", nil, nil)
+	monHeld     = prometheus.NewDesc("wattmark_monitor_captures_held", "Captures in the spool, by state.", []string{"state"}, nil)
+	monScans    = prometheus.NewDesc("wattmark_monitor_scans_total", "Scans taken.", nil, nil)
+	monGaps     = prometheus.NewDesc("wattmark_monitor_gaps_total", "Gaps between scans.", nil, nil)
+	monLost     = prometheus.NewDesc("wattmark_monitor_lost_scans_total", "Scans lost in gaps.", nil, nil)
+	monOver     = prometheus.NewDesc("wattmark_monitor_over_range_total", "Readings at the end of a converter's range.", nil, nil)
+	monSpool    = prometheus.NewDesc("wattmark_monitor_spool_bytes", "Size of the captures in the spool.", nil, nil)
+	monBusy     = prometheus.NewDesc("wattmark_monitor_busy", "1 while somebody has the bench.", nil, nil)
+	monLag      = prometheus.NewDesc("wattmark_monitor_lag_seconds", "How far the samples of the running capture are behind the wall clock.", nil, nil)
+)
+
+// Describe is part of prometheus.Collector.
+func (m monitorStats) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect is part of prometheus.Collector.
+func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
+	s := m.stats()
+	put := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	for _, c := range []struct {
+		desc  *prometheus.Desc
+		value uint64
+	}{{monCaptures, s.Captures}, {monScans, s.Scans}, {monGaps, s.Gaps}, {monLost, s.Lost}, {monOver, s.OverRange}} {
+		put(c.desc, prometheus.CounterValue, float64(c.value))
+	}
+	for state := capture.Arming; state <= capture.Incomplete; state++ {
+		put(monHeld, prometheus.GaugeValue, float64(s.Held[state]), state.String())
+	}
+	put(monSpool, prometheus.GaugeValue, float64(s.SpoolBytes))
+	put(monLag, prometheus.GaugeValue, float64(s.Lag))
+	busy := 0.0
+	if s.Busy {
+		busy = 1
+	}
+	put(monBusy, prometheus.GaugeValue, busy)
+}
+
+// serveMetrics serves a monitor's metrics until stop is called.
+func serveMetrics(ctx context.Context, counts *metrics.Metrics, stats func() capture.Stats, f webFlags, log *slog.Logger) (stop func(), err error) {
+	if err := counts.Register(monitorStats{stats}); err != nil {
+		return nil, fmt.Errorf("monitor: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return nil, fmt.Errorf("monitor: %w: choose another --http", err)
+	}
+	s := web.NewServer(l, web.Beside(web.Options{Metrics: counts.Handler(), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen)}, http.NotFoundHandler()), log)
+	go func() {
+		if err := s.Serve(); err != nil {
+			log.Error("metrics are not served any more", "error", err)
+		}
+	}()
+	log.Info("serving metrics", "address", "http://"+l.Addr().String()+"/metrics")
+	return func() { s.Stop(2 * time.Second) }, nil
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"wattmark/measure"
+)
+
+// Totals is what several tasks come to.
+type Totals struct {
+	Tasks, Measured uint64 // Measured have a window
+	// Energy is the sum. An error that lasts, such as a channel's gain, is taken as one
+	// for all tasks of an instrument, all others as independent.
+	Energy   measure.Estimate
+	Duration measure.Seconds // of the windows
+	Samples  uint64
+}
+
+// Grouping is what tasks are added up by.
+type Grouping uint8
+
+// The groupings.
+const (
+	ByUser   Grouping = 1
+	ByDay    Grouping = 2 // of the launch; see AggregateQuery.Offset
+	ByGPU    Grouping = 3
+	ByKernel Grouping = 4 // names of recorded kernels
+	ByJob    Grouping = 5
+)
+
+// AggregateQuery asks what tasks come to.
+type AggregateQuery struct {
+	Filter
+	By     Grouping
+	Offset measure.Seconds // of the days from UTC, east positive
+}
+
+// AggregateRow is one user, day, GPU, kernel or job.
+type AggregateRow struct {
+	// Key is empty for what nobody told; of a GPU its UUID, or else its model.
+	Key, Label string
+	Totals
+	Launches uint64 // of a kernel
+}
+
+// Aggregate adds tasks up, the greatest energy first, days newest first. Of a
+// kernel the tasks are those that it ran in; the uncertainty of its energy is the
+// sum of theirs, an upper bound. Errors may wrap ErrPattern.
+func (d *DB) Aggregate(ctx context.Context, q AggregateQuery) ([]AggregateRow, error) {
+	op := "add tasks up"
+	c, err := q.conditions()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	var rows []AggregateRow
+	switch q.By {
+	case ByKernel:
+		rows, err = d.kernelTotals(ctx, c)
+	case ByUser:
+		rows, err = d.totals(ctx, c, "(SELECT login FROM user WHERE user_id=t.user_id)", "''")
+	case ByDay:
+		seconds := fmt.Sprintf("coalesce(date((t.launched_ns+%d)/1000000000, 'unixepoch'),'')", int64(float64(q.Offset)*1e9))
+		rows, err = d.totals(ctx, c, seconds, "''")
+	case ByGPU:
+		rows, err = d.totals(ctx, c, "coalesce(nullif(t.gpu_uuid,''), t.bench_gpu, t.gpu)", "t.gpu")
+	case ByJob:
+		rows, err = d.totals(ctx, c, "coalesce(t.job,'')", "''")
+	default:
+		return nil, fmt.Errorf("%s: there is no grouping %d", op, q.By)
+	}
+	slices.SortFunc(rows, func(a, b AggregateRow) int {
+		if q.By == ByDay {
+			return cmp.Compare(b.Key, a.Key)
+		}
+		return cmp.Or(cmp.Compare(b.Energy.Energy, a.Energy.Energy), cmp.Compare(a.Key, b.Key))
+	})
+	return rows, wrap(op, err)
+}
+
+// Totals adds all tasks of a filter up. Errors may wrap ErrPattern.
+func (d *DB) Totals(ctx context.Context, f Filter) (Totals, error) {
+	c, err := f.conditions()
+	if err != nil {
+		return Totals{}, fmt.Errorf("add tasks up: %w", err)
+	}
+	rows, err := d.totals(ctx, c, "''", "''")
+	if err != nil || len(rows) == 0 {
+		return Totals{}, wrap("add tasks up", err)
+	}
+	return rows[0].Totals, nil
+}
+
+// totalsSQL adds up within keys. What a task's expanded uncertainty is made of
+// counts by the task's own coverage factor. Lines of errors that last are added
+// within an instrument, which its serial number names, or else the calibration;
+// all others, and tasks without lines, by their squares.
+const totalsSQL = `WITH s AS MATERIALIZED (
+  SELECT %[1]s AS key, %[2]s AS label, t.task_id id, t.has_result r, t.energy_j e, t.energy_u_j u, t.to_s-t.from_s d, t.samples n,
+    coalesce(nullif(t.instrument_serial,''), 'calibration '||t.calibration_id) meter
+  FROM task t %[3]s),
+k AS MATERIALIZED (SELECT id, sum(b.u_j*b.u_j) q FROM s JOIN budget b ON b.task_id=id AND b.rail=-1 WHERE u IS NOT NULL GROUP BY id HAVING q>0),
+l AS MATERIALIZED (SELECT key, meter, b.source, u*u*b.u_j*b.u_j/q sq, u*b.u_j/sqrt(q) lin, b.systematic
+    AND substr(b.source, 1, instr(b.source||' ',' ')-1) IN ('gain','offset','shunt','skew','assumed','tick') lasts
+  FROM s JOIN k USING(id) JOIN budget b ON b.task_id=id AND b.rail=-1),
+v AS (SELECT key, sum(sq) v FROM (
+    SELECT key, sq FROM l WHERE NOT lasts
+    UNION ALL SELECT key, sum(lin)*sum(lin) FROM l WHERE lasts GROUP BY key, meter, source
+    UNION ALL SELECT key, u*u FROM s WHERE id NOT IN (SELECT id FROM k) AND u IS NOT NULL) GROUP BY key)
+SELECT s.key, max(s.label), count(*), sum(r), coalesce(sum(e),0), coalesce((SELECT sqrt(v) FROM v WHERE v.key=s.key),0),
+  coalesce(sum(d),0), coalesce(sum(n),0) FROM s GROUP BY s.key`
+
+func (d *DB) totals(ctx context.Context, c *conditions, key, label string) ([]AggregateRow, error) {
+	return collect(ctx, d.reader, func(rows *sql.Rows, r *AggregateRow) error {
+		return rows.Scan(textTo(&r.Key), textTo(&r.Label), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy), realTo(&r.Energy.U),
+			realTo(&r.Duration), &r.Samples)
+	}, fmt.Sprintf(totalsSQL, key, label, c.sql()), c.args...)
+}
+
+// kernelTotals adds up the energies by name of the results in use.
+func (d *DB) kernelTotals(ctx context.Context, c *conditions) ([]AggregateRow, error) {
+	c.add("k.class=1")
+	return collect(ctx, d.reader, func(rows *sql.Rows, r *AggregateRow) error {
+		return rows.Scan(textTo(&r.Key), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Duration), &r.Launches)
+	}, `SELECT k.name, count(DISTINCT t.task_id), count(DISTINCT CASE WHEN k.energy_j IS NOT NULL THEN t.task_id END),
+			coalesce(sum(k.energy_j),0), coalesce(sum(k.energy_u_j),0), coalesce(sum(k.busy_s),0), sum(k.launches)
+		FROM task t JOIN kernel_energy k ON k.task_id=t.task_id AND k.number=t.result `+c.sql()+`GROUP BY k.name`, c.args...)
+}

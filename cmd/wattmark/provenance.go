@@ -51,6 +51,12 @@ func (a *app) commandLine(redact bool) []string {
 	if end := slices.Index(words, "--"); redact && end >= 0 && end+2 < len(words) {
 		words = append(words[:end+2:end+2], hidden)
 	}
+	for i, w := range words {
+		// A database's address may hold a password, also behind an equals sign.
+		if at := strings.Index(w, "postgres"); at >= 0 {
+			words[i] = w[:at] + store.Conceal(w[at:])
+		}
+	}
 	return words
 }
 

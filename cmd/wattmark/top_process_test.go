@@ -142,7 +142,7 @@ func TestTopWithoutAMonitor(t *testing.T) {
 func TestTasksOnATerminal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if p := r.run("--benchmark", "half", "--duration", "50ms", "--name", strings.Repeat("very-long-", 20)); p.wait(t) != 0 {
+	if p := r.run("--benchmark", "half", "--duration", "400ms", "--name", strings.Repeat("very-long-", 20)); p.wait(t) != 0 {
 		t.Fatal(&p.err)
 	}
 	for _, columns := range []uint16{50, 80, 200} {

@@ -74,6 +74,7 @@ func near(a, b float64) bool { return a > b*(1-1e-9) && a < b*(1+1e-9) }
 
 func TestBenchIngest(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "kept.db")
 	var r ingestReport
 	runBench(t, &r, "ingest", "--seconds", "0.3", "--paced", "0", "--row-seconds", "0.05", "--db", db)
@@ -183,6 +184,7 @@ func firstOdd(want, got *measure.Block, i int) int {
 
 func TestBenchIngestPaced(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	var r ingestReport
 	runBench(t, &r, "ingest", "--seconds", "0", "--paced", "2e5", "--paced-seconds", "0.6", "--row-seconds", "0.01", "--transport", "tcp")
 	checkStream(t, "paced", r.Paced)
@@ -200,6 +202,7 @@ func TestBenchIngestPaced(t *testing.T) {
 
 func TestBenchTrim(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	var r trimReport
 	runBench(t, &r, "trim", "--captures", "1", "--seconds", "0.05")
 	if r.DetectorScansPerS <= 0 || len(r.Sizes) != len(paperSizes) {
@@ -217,6 +220,7 @@ func TestBenchTrim(t *testing.T) {
 
 func TestBenchMemory(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	var r memoryReport
 	runBench(t, &r, "memory", "--minutes", "0.02", "--rate", "2e5")
 	checkStream(t, "memory", r.Stream)
@@ -230,6 +234,7 @@ func TestBenchMemory(t *testing.T) {
 
 func TestBenchRefuses(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	for _, args := range [][]string{
 		{"ingest", "--seconds", "0", "--paced", "0"},
 		{"ingest", "--transport", "pigeon"},
@@ -302,6 +307,7 @@ func TestGeneratorPlaysMarkers(t *testing.T) {
 
 func TestBenchInstruments(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	var r instrumentsReport
 	runBenchJSON(t, &r, "instruments", "--seconds", "0.01", "--record-seconds", "0.3", "--drive-seconds", "0.5")
 	measured := map[string]bool{"nvml": true, "replay": true} // these have no bytes on a line

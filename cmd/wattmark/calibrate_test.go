@@ -100,6 +100,7 @@ const ps3Bench = "name: lab-a\ninstruments:\n- kind: powersensor3\n  port: %s\n"
 // scale, calibrated, measured again, and the first task recalculated.
 func TestCalibrationStoryPowerSensor3(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	p := newPlace(t, "powersensor3", ps3Bench)
 	before, truth := p.measure()
 	p.holds("nominal", before, truth)
@@ -244,6 +245,7 @@ missing: [pcie_3v3]
 // A PMD-USB's zeros are within its range: all channels at once, then one value.
 func TestCalibrationStoryPMD(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	p := newPlace(t, "pmd", pmdBench)
 	before, truth := p.measure()
 	p.holds("nominal", before, truth)

@@ -20,6 +20,7 @@ func demoDB(t *testing.T, args ...string) string {
 // result is computed anew over what is left.
 func TestDBCheckAndRepair(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	inside(t, "demo", "--db", db, "--duration", "800ms").ok(t)
 	var sound soundReport
@@ -57,6 +58,7 @@ func TestDBCheckAndRepair(t *testing.T) {
 
 func TestDBCopies(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := twoTasks(t)
 	dir := filepath.Dir(db)
 	backup, trip, other := filepath.Join(dir, "backup.db"), filepath.Join(dir, "trip.db"), filepath.Join(dir, "other.db")
@@ -95,6 +97,7 @@ func TestDBCopies(t *testing.T) {
 
 func TestDBRetainPinAndPack(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := twoTasks(t)
 	inside(t, "pin", "1", "--db", db).ok(t)
 	execSQL(t, db, `UPDATE task SET launched_ns=launched_ns-100*86400000000000`)
@@ -123,6 +126,7 @@ func TestDBRetainPinAndPack(t *testing.T) {
 
 func TestLabelsOnTheCommandLine(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	db := demoDB(t, "--name", "gemm-fp16")
 	inside(t, "tag", "1", "node=a3", "cooler=water", "--db", db).ok(t)
 	inside(t, "--db", db, "tag", "1", "-cooler", "psu=x y").ok(t)
@@ -149,6 +153,7 @@ func TestLabelsOnTheCommandLine(t *testing.T) {
 }
 
 func TestRedactedCommandLine(t *testing.T) {
+	noRaces(t)
 	a := &app{args: []string{"run", "--name", "x", "--", "./train", "--token", "secret"}}
 	if got := strings.Join(a.commandLine(true), " "); got != "wattmark run --name x -- ./train "+hidden {
 		t.Error(got)
@@ -162,6 +167,7 @@ func TestRedactedCommandLine(t *testing.T) {
 }
 
 func TestAges(t *testing.T) {
+	noRaces(t)
 	for text, want := range map[string]time.Duration{"90d": 90 * 24 * time.Hour, "2w": 14 * 24 * time.Hour, "36h": 36 * time.Hour, "1.5d": 36 * time.Hour} {
 		if got, err := parseAge(text); err != nil || got != want {
 			t.Errorf("%s: %v, %v", text, got, err)

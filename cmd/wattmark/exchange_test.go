@@ -22,6 +22,7 @@ import (
 // Every format comes out of the command line, and what reads it is not ours.
 func TestExportFormats(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir := t.TempDir()
 	db := filepath.Join(dir, "power.db")
 	for range 2 {
@@ -93,6 +94,7 @@ func readAll(t *testing.T, path string) []byte {
 // The public recordings give the figures that a plain decode gives.
 func TestImportPMD(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	root := sharedData(t, "pmd")
 	db := filepath.Join(t.TempDir(), "power.db")
 	for run, want := range recorded {
@@ -112,6 +114,7 @@ func TestImportPMD(t *testing.T) {
 // hand; what cannot be taken in leaves nothing behind.
 func TestImportTables(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir := t.TempDir()
 	db := filepath.Join(dir, "power.db")
 	file := func(name, text string) string {
@@ -194,6 +197,7 @@ func tasksIn(t *testing.T, path string) int {
 // An exported task comes back with its energy, its name and its uncertainties.
 func TestExportIsImported(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	dir := t.TempDir()
 	db, table := filepath.Join(dir, "power.db"), filepath.Join(dir, "demo.csv")
 	inside(t, "demo", "--db", db, "--duration", "100ms").ok(t)
@@ -219,6 +223,7 @@ func TestExportIsImported(t *testing.T) {
 // program is killed; a file that ends in an error takes its task along.
 func TestImportIsWholeOrNothing(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	path := filepath.Join(t.TempDir(), "power.db")
 	var out bytes.Buffer
 	a := &app{streams: streams{out: &out, err: &out}, db: path}

@@ -279,7 +279,7 @@ func execSQL(t *testing.T, path, statement string) {
 	}
 }
 
-// noRaces passes over a test that only works on what is stored, in one goroutine:
+// noRaces passes over a test that works on what is stored in one goroutine, or times:
 // the database takes twenty times as long under the race detector, and its own tests
 // look for races there.
 func noRaces(t *testing.T) {

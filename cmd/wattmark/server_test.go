@@ -12,6 +12,7 @@ import (
 // export, attribute, recalculate, delete, and copy to a file and back.
 func TestLabOnAServer(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	c := pgtest.Own(t, "fsync=off")
 	c.Make(t, "lab")
 	c.Make(t, "other")

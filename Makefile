@@ -8,6 +8,9 @@ NFPM_VER := v2.43.4
 VERSION ?= 0.1.0
 ARCH    ?= $(shell $(GO) env GOARCH)
 FUZZ_TIME ?= 5s
+# Every FUZZ_EVERYth target alone, from target FUZZ_FROM on.
+FUZZ_EVERY ?= 1
+FUZZ_FROM ?= 0
 PKGS    := ./...
 # measure, analysis and store/exchange start no goroutine and hold no lock: nothing
 # there can race. store/postgres makes the calls of store's own tests once more.
@@ -71,7 +74,7 @@ race: ## the tests under the race detector (needs a C compiler)
 
 fuzz: ## every fuzz target for a short time, as many at once as there are processors
 	@git grep -H '^func Fuzz' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*:func \(Fuzz[A-Za-z0-9_]*\)(.*|\1 \2|p' | \
-	  xargs -P $$(nproc) -n 2 sh -c 'echo "fuzz $$0 $$1"; out=$$($(GO) test -run "^$$" -fuzz "^$$1$$" -fuzztime $(FUZZ_TIME) -parallel 1 "./$$0" 2>&1) || { echo "$$out"; exit 255; }'
+	  awk 'NR % $(FUZZ_EVERY) == $(FUZZ_FROM)' | xargs -P $$(nproc) -n 2 sh -c 'echo "fuzz $$0 $$1"; out=$$($(GO) test -run "^$$" -fuzz "^$$1$$" -fuzztime $(FUZZ_TIME) -parallel 1 "./$$0" 2>&1) || { echo "$$out"; exit 255; }'
 
 bench: ## benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(PKGS)

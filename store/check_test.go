@@ -56,6 +56,7 @@ func harm(t testing.TB, d *DB, q string, args ...any) {
 }
 
 func TestCheckFindsNothingInWhatIsSound(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	for seed := range uint64(6) {
 		randomTask(t, d, rand.New(rand.NewPCG(seed, 14)), false)
@@ -80,6 +81,7 @@ func TestCheckFindsNothingInWhatIsSound(t *testing.T) {
 // Every damage is named, with its task and chunk; what can be mended is, and the
 // rest of the file stays as it was.
 func TestCheckNamesDamageAndRepairMendsIt(t *testing.T) {
+	noRaces(t)
 	for name, c := range map[string]struct {
 		harm  string
 		kind  Kind
@@ -143,6 +145,7 @@ func TestCheckNamesDamageAndRepairMendsIt(t *testing.T) {
 
 // What is set aside can be put back: nothing of it is lost.
 func TestDamagedChunkIsKept(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	id := whole(t, d, 1)
 	var want string
@@ -163,6 +166,7 @@ func TestDamagedChunkIsKept(t *testing.T) {
 }
 
 func TestRepairLeavesARunningTask(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	id := begin(t, d, threeRails(evenly))
 	ok(t, d.AppendChunks(t.Context(), id, encode(t, evenly, ripple(rand.New(rand.NewPCG(1, 1)), 6, 900, 4), 300, 0), nil))
@@ -191,6 +195,7 @@ func harmed(t *testing.T, d *DB, tree string, change func(page []byte)) string {
 // byte, into a file that is sound but for what it says.
 func TestSalvage(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	d := open(t)
 	for seed := range uint64(3) {
 		whole(t, d, seed)
@@ -238,6 +243,7 @@ func TestSalvage(t *testing.T) {
 // A byte that is flipped anywhere in the file is found, unless nothing reads it.
 func TestFlippedBytesDoNotPassForData(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	d := open(t)
 	whole(t, d, 1)
 	want := payloads(t, d, 1, 0)
@@ -275,6 +281,7 @@ func TestFlippedBytesDoNotPassForData(t *testing.T) {
 
 // A second writer waits, or is told; neither loses what was acknowledged.
 func TestTwoWriters(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	begin(t, d, threeRails(evenly))
 	second := must(Open(t.Context(), d.path))(t)

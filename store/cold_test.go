@@ -18,6 +18,7 @@ import (
 // one row without values instead of wrong ones.
 func TestColdTasksReadAsBefore(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	d := open(t)
 	for seed := range uint64(4) {
 		s := randomTask(t, d, rand.New(rand.NewPCG(seed, 15)), seed%2 == 0)
@@ -55,6 +56,7 @@ func TestColdTasksReadAsBefore(t *testing.T) {
 }
 
 func TestPackingRefuses(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	id := begin(t, d, threeRails(evenly))
 	b := ripple(rand.New(rand.NewPCG(1, 1)), 6, 9000, 4)
@@ -91,6 +93,7 @@ func TestPackingRefuses(t *testing.T) {
 // A disk that is full while a task is packed, or unpacked, costs nothing.
 func TestPackingOnAFullDisk(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	d := open(t)
 	id := begin(t, d, threeRails(evenly))
 	b := ripple(rand.New(rand.NewPCG(1, 1)), 6, 300000, 4)
@@ -121,6 +124,7 @@ func TestPackingOnAFullDisk(t *testing.T) {
 // A program that is killed while it packs leaves a task that reads as before.
 func TestKilledWhilePacking(t *testing.T) {
 	t.Parallel()
+	noRaces(t)
 	d := open(t)
 	id := begin(t, d, threeRails(evenly))
 	for no := range uint64(40) {
@@ -167,6 +171,7 @@ func packUntilKilled(path string) error {
 
 // The view of 0013 is that of 0002, but for cold tasks.
 func TestViewOfColdTasksIsTheOldView(t *testing.T) {
+	noRaces(t)
 	old, now := string(must(migrationFiles.ReadFile("migrations/0002_data.sql"))(t)), string(must(migrationFiles.ReadFile("migrations/0013_care.sql"))(t))
 	_, old, _ = strings.Cut(old, "CREATE VIEW data AS")
 	_, now, _ = strings.Cut(now, "CREATE VIEW data AS")

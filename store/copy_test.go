@@ -24,6 +24,7 @@ import (
 
 // A backup is of one moment, whole, and made while a capture comes in.
 func TestBackupWhileACaptureComesIn(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	begin(t, d, threeRails(evenly))
 	store := func(no uint64) error {
@@ -117,6 +118,7 @@ func same(t *testing.T, a *DB, ida TaskID, b *DB, idb TaskID) {
 }
 
 func TestImport(t *testing.T) {
+	noRaces(t)
 	from, to, ctx := open(t), open(t), t.Context()
 	group := must(from.BeginGroup(ctx, NewGroup{Name: "train", User: "ada", Launched: epoch, Members: []GroupMember{{GPUUUID: "GPU-1"}, {GPUUUID: "GPU-2"}}}))(t)
 	a := captured(t, from, "gemm", "ada", "c-1", 1)
@@ -179,6 +181,7 @@ func TestImport(t *testing.T) {
 }
 
 func TestDetachedFileReadsInTheStockProgram(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	captured(t, d, "other", "ada", "c-1", 1)
 	id := captured(t, d, "gemm", "bob", "c-2", 2)
@@ -211,6 +214,7 @@ func TestDetachedFileReadsInTheStockProgram(t *testing.T) {
 
 // A database of an older version is read, and left as it was.
 func TestImportOfAnOlderDatabase(t *testing.T) {
+	noRaces(t)
 	path := filepath.Join(t.TempDir(), "old.db")
 	db := sql.OpenDB(newConnector(dsn(path, "rwc", "_pragma=page_size(16384)"), false))
 	db.SetMaxOpenConns(1)
@@ -241,6 +245,7 @@ func TestImportOfAnOlderDatabase(t *testing.T) {
 }
 
 func TestVacuumGivesRoomBack(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	id := captured(t, d, "gemm", "ada", "c-1", 1)
 	ok(t, d.AppendChunks(t.Context(), id, encode(t, evenly, func() measure.Block {

@@ -137,3 +137,13 @@ func begin(t testing.TB, d *DB, s measure.Setup) TaskID {
 	ok(t, d.PutHeader(t.Context(), id, header(s)))
 	return id
 }
+
+// noRaces passes over a test that calls the database from one goroutine: SQLite takes
+// twenty times as long under the race detector, and what is called at once has tests
+// of its own.
+func noRaces(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("one goroutine: nothing can race")
+	}
+}

@@ -11,6 +11,7 @@ import (
 )
 
 func TestLabelsAndProvenance(t *testing.T) {
+	noRaces(t)
 	d, ctx := open(t), t.Context()
 	n := newTask("gemm-fp16_4096", "lab")
 	n.Tags, n.Note = map[string]string{"node": "a3", "cooler": "water"}, "first light"
@@ -78,6 +79,7 @@ func TestLabelsAndProvenance(t *testing.T) {
 }
 
 func TestLabelsRefused(t *testing.T) {
+	noRaces(t)
 	d, ctx := open(t), t.Context()
 	id := must(d.BeginTask(ctx, newTask("a", "b")))(t)
 	for _, k := range []string{"", "a b", "a=b", "-a", "\x1b", strings.Repeat("k", 65)} {

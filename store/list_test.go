@@ -20,6 +20,7 @@ func plan(t testing.TB, d *DB, q string, args ...any) []string {
 
 // Every question for a list is answered out of an index, never by reading all tasks.
 func TestListsUseIndexes(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	crowd(t, d, 3000, 30)
 	_, err := d.writer.Exec("ANALYZE")
@@ -68,6 +69,7 @@ func TestListsUseIndexes(t *testing.T) {
 
 // Both ways to answer for a prefix give the same.
 func TestCommonAndRareNames(t *testing.T) {
+	noRaces(t)
 	d := open(t)
 	crowd(t, d, 6000, 20)
 	for _, q := range []Query{{Name: "gemm-*", Limit: 50}, {Name: "gemm-1*", Limit: 50, Before: 3000}, {Name: "gemm-*", User: "user 3", Limit: 50}} {

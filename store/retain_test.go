@@ -21,6 +21,7 @@ func aged(t *testing.T, d *DB, days int) TaskID {
 }
 
 func TestRetain(t *testing.T) {
+	noRaces(t)
 	d, ctx := open(t), t.Context()
 	var ids []TaskID
 	for _, days := range []int{5, 100, 3, 200, 300, 1} {

@@ -95,6 +95,26 @@ it keeps to this machine unless told otherwise.`,
 	return c
 }
 
+// reloads says what of the flags changes while the host runs, and returns how often
+// to look for unfinished tasks, now and after each change.
+func (f *hostFlags) reloads(r *reloader, log *slog.Logger) <-chan time.Duration {
+	every := make(chan time.Duration, 1)
+	every <- f.retry
+	r.live["log-level"] = func() {} // the flag is the level
+	r.live["recover-every"] = func() {
+		if f.retry <= 0 {
+			log.Error("reload: recover_every must be more than 0: it stays as it was")
+			return
+		}
+		select {
+		case <-every: // not taken yet
+		default:
+		}
+		every <- f.retry
+	}
+	return every
+}
+
 func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Logger) error {
 	n := newNotifier(log)
 	db, err := store.Open(ctx, a.db)
@@ -120,20 +140,7 @@ func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Log
 	service := api.New(db)
 	health := service.Register(server)
 	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
-	every := make(chan time.Duration, 1)
-	every <- f.retry
-	r.live["log-level"] = func() {} // the flag is the level
-	r.live["recover-every"] = func() {
-		if f.retry <= 0 {
-			log.Error("reload: recover_every must be more than 0: it stays as it was")
-			return
-		}
-		select {
-		case <-every: // not taken yet
-		default:
-		}
-		every <- f.retry
-	}
+	every := f.reloads(r, log)
 	g, ctx := errgroup.WithContext(ctx)
 	stopWeb := func() {}
 	if f.http.listen != "" {

@@ -8,13 +8,15 @@ NFPM_VER := v2.43.4
 VERSION ?= 0.1.0
 ARCH    ?= $(shell $(GO) env GOARCH)
 FUZZ_TIME ?= 5s
-# Every FUZZ_EVERYth target alone, from target FUZZ_FROM on.
+# Every FUZZ_EVERYth target alone, from target FUZZ_FROM on; packages of race likewise.
 FUZZ_EVERY ?= 1
 FUZZ_FROM ?= 0
 PKGS    := ./...
 # measure, analysis and store/exchange start no goroutine and hold no lock: nothing
 # there can race. store/postgres makes the calls of store's own tests once more.
-RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^wattmark/measure' -e '^wattmark/analysis' -e '^wattmark/store/exchange' -e '^wattmark/store/postgres')
+RACE_EVERY ?= 1
+RACE_FROM ?= 0
+RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^wattmark/measure' -e '^wattmark/analysis' -e '^wattmark/store/exchange' -e '^wattmark/store/postgres' | awk 'NR % $(RACE_EVERY) == $(RACE_FROM)')
 GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
 
 .PHONY: all build test race fuzz bench lint generate generate-check tidy-check install lib install-lib deb clean
@@ -66,7 +68,6 @@ install-man: build install-man3 ## the manual of the program and of the C librar
 	bin/wattmark man $(DESTDIR)$(PREFIX)/share/man/man1
 
 test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
-	$(GO) vet $(PKGS)
 	$(GO) test $(PKGS)
 
 race: ## the tests under the race detector (needs a C compiler)
@@ -97,6 +98,67 @@ generate-check: generate ## generated code is what the .proto files say
 
 tidy-check: ## go.mod and go.sum say what the code needs
 	$(GO) mod tidy -e -diff
+
+.PHONY: licences sbom reproducible check-security soak
+licences: ## the page of the licences of what is linked
+	$(GO) run ./cmd/supply licences >docs/licences.md.new && mv docs/licences.md.new docs/licences.md
+
+sbom: build ## the program's bill of materials, CycloneDX
+	$(GO) run ./cmd/supply sbom bin/wattmark >bin/wattmark.cdx.json
+
+# Built twice, from copies of the committed tree in folders of different names, with
+# caches of their own: the same bytes.
+REPRODUCE = $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -buildid='
+reproducible: ## the same bytes from another folder and an empty cache
+	@rm -rf bin/repro && mkdir -p bin/repro/a bin/repro/another/place
+	@for d in a another/place; do \
+	  git archive HEAD | tar -x -C bin/repro/$$d && \
+	  (cd bin/repro/$$d && GOCACHE=$(CURDIR)/bin/repro/cache-$$(echo $$d | tr / -) GOFLAGS= $(REPRODUCE) -o $(CURDIR)/bin/repro/wattmark-$$(echo $$d | tr / -) ./cmd/wattmark) || exit 1; \
+	done
+	@cd bin/repro && sha256sum wattmark-a wattmark-another-place && cmp wattmark-a wattmark-another-place && echo "the same bytes"
+	@chmod -R u+w bin/repro && rm -rf bin/repro/a bin/repro/another bin/repro/cache-*
+
+GOSEC     ?= $(CURDIR)/bin/gosec
+GOSEC_VER := v2.28.0
+VULN      ?= $(CURDIR)/bin/govulncheck
+VULN_VER  := v1.1.4
+$(GOSEC):
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/securego/gosec/v2/cmd/gosec@$(GOSEC_VER)
+$(VULN):
+	GOBIN=$(CURDIR)/bin $(GO) install golang.org/x/vuln/cmd/govulncheck@$(VULN_VER)
+
+# Left out, with why: docs/supply-chain.md. Package by package: all at once it holds the
+# whole program in memory, several times. Every GOSEC_EVERYth package, from GOSEC_FROM on.
+GOSEC_NOT = G104,G115,G204,G301,G302,G304,G306,G404
+GOSEC_EVERY ?= 1
+GOSEC_FROM ?= 0
+# Where the records of known faults are: the service, or file:///… of a copy of them.
+VULN_DB ?= https://vuln.go.dev
+.PHONY: gosec vuln
+gosec: $(GOSEC) ## gosec, package by package
+	@$(GO) list -f '{{.Dir}}' $(PKGS) | awk 'NR % $(GOSEC_EVERY) == $(GOSEC_FROM)' | \
+	  xargs -P $$(nproc) -n 1 timeout 300 $(GOSEC) -quiet -terse -exclude-generated -exclude=$(GOSEC_NOT) -exclude-rules="hostagent/(cuda|cupti|nvml)/.*:G103"
+
+vuln: $(VULN) ## the known faults of what is linked; VULN_DB=file:///copy/of/vulndb/data/osv where the service is out of reach
+	$(VULN) -db $(VULN_DB) $(PKGS)
+
+check-security: gosec vuln ## both
+
+# What the page's tests need of npm, by their lock, and outside of the tree. The lock is copied last.
+PAGE_TOOLS ?= $(or $(WATTMARK_PAGE_TOOLS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/wattmark-page-tools)
+PAGE_LOCK  := cmd/wattmark/testdata/page/package-lock.json
+.PHONY: page-tools
+page-tools: ## Playwright, axe-core and Lighthouse for the tests of the page; needs npm
+	@if ! cmp -s $(PAGE_LOCK) '$(PAGE_TOOLS)/installed-lock.json'; then \
+	  mkdir -p '$(PAGE_TOOLS)' && cp cmd/wattmark/testdata/page/package.json $(PAGE_LOCK) '$(PAGE_TOOLS)' && \
+	  (cd '$(PAGE_TOOLS)' && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) && \
+	  cp $(PAGE_LOCK) '$(PAGE_TOOLS)/installed-lock.json'; \
+	fi
+
+SOAK_FOR ?= 10m
+SOAK_FLAGS ?=
+soak: build ## the whole chain for SOAK_FOR, with faults; docs/soak.md
+	$(GO) run ./cmd/soak --for $(SOAK_FOR) --out bin/soak $(SOAK_FLAGS)
 
 clean:
 	rm -rf bin

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"wattmark/api/auth"
 	"wattmark/api/wire"
 	"wattmark/measure/chunk"
 	"wattmark/store"
@@ -21,6 +22,8 @@ var errorCodes = []struct {
 	code     codes.Code
 	hint     string
 }{
+	{auth.ErrDenied, codes.PermissionDenied, ""},
+	{auth.ErrUnknown, codes.Unauthenticated, ""},
 	{context.Canceled, codes.Canceled, ""},
 	{context.DeadlineExceeded, codes.DeadlineExceeded, "allow more time, or ask for less"},
 	{store.ErrNotFound, codes.NotFound, "ListTasks (wattmark tasks) shows which there are"},

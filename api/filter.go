@@ -27,6 +27,8 @@ type filtering interface {
 	GetMaxEnergyJ() float64
 	GetMinDurationS() float64
 	GetMaxDurationS() float64
+	GetSearch() string
+	labelling
 }
 
 // filter validates what a request selects.
@@ -43,6 +45,9 @@ func filter(req filtering) (f store.Filter, err error) {
 	}
 	if err := f.Check(); err != nil {
 		return f, invalid("name", "%v", err)
+	}
+	if err := labels(req, req.GetSearch(), &f); err != nil {
+		return f, err
 	}
 	if f.Group < 0 {
 		return f, invalid("group_id", "%d: groups are numbered from 1", f.Group)

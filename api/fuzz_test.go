@@ -29,8 +29,9 @@ func FuzzRequests(f *testing.F) {
 	f.Add(byte(4), []byte("AgAAAAAAAAAA"))
 	f.Add(byte(5), []byte("AQAAAAAAAAAA"))
 	f.Add(byte(6), []byte("energy.energy_j"))
+	f.Add(byte(7), []byte("\x08\x01\x12\x08\x92\x03\x05\x0a\x01a\x12\x00\x1a\x08\x0a\x06tags.a"))
 	f.Fuzz(func(t *testing.T, method byte, b []byte) {
-		err := callAny(t, service, method%7, b)
+		err := callAny(t, service, method%8, b)
 		if _, ok := status.FromError(err); !ok {
 			t.Fatalf("an error without a code: %v", err)
 		}
@@ -80,6 +81,13 @@ func callAny(t *testing.T, s *Service, method byte, b []byte) error {
 	case 6:
 		m, err := parseMask(&fieldmaskpb.FieldMask{Paths: strings.Split(string(b), ",")})
 		m.apply(taskMessage(&store.Task{ID: 1, Result: &measure.Result{}}))
+		return err
+	case 7:
+		var r wattmarkv1.UpdateTaskRequest
+		if proto.Unmarshal(b, &r) != nil {
+			return nil
+		}
+		_, err := s.UpdateTask(ctx, &r)
 		return err
 	default:
 		var r wattmarkv1.DeleteTasksRequest

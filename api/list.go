@@ -116,6 +116,7 @@ func taskMessage(t *store.Task) *wattmarkv1.Task {
 		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: wattmarkv1.TaskState(t.State),
 		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
 		GroupId: int64(t.Group.Group), Job: wire.Text(t.Job), GpuUuid: wire.Text(t.GPUUUID),
+		Tags: tagMessages(t.Tags), Pinned: t.Pinned,
 	}
 	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
 		m.Nvml = &wattmarkv1.Task_NvmlJ{NvmlJ: float64(*t.NVML)}

@@ -17,7 +17,7 @@ const (
 )
 
 // tokenVersion is the first byte of a token: the layout of what follows.
-const tokenVersion = 2
+const tokenVersion = 3
 
 const tokenHead = 1 + 8 + 8 + 1 + 8 // version, hash, id, none, key; then the text
 
@@ -78,8 +78,15 @@ func questionHash(place []byte, q *store.ListQuery) uint64 {
 	}
 	number(tokenVersion)
 	text(string(place))
-	for _, s := range []string{q.User, q.Name, q.Job, q.GPU} {
+	for _, s := range []string{q.User, q.Name, q.Job, q.GPU, q.Search} {
 		text(s)
+	}
+	for _, list := range [][]store.Tag{q.Tags, q.Without} {
+		number(uint64(len(list)))
+		for _, t := range list {
+			text(t.Key)
+			text(t.Value)
+		}
 	}
 	number(instant(q.Since))
 	number(instant(q.Until))

@@ -35,6 +35,11 @@ type Database interface {
 	Envelope(ctx context.Context, id store.TaskID, from, to measure.Seconds, columns int) (*store.Envelope, error)
 	SpanEnergy(ctx context.Context, id store.TaskID, from, to measure.Seconds) (measure.Result, error)
 	Timeline(ctx context.Context, id store.TaskID, from, to measure.Seconds, slices int) (store.Timeline, error)
+	// Relabel changes tags and whether a task is pinned; notes are numbered from 1.
+	Relabel(ctx context.Context, id store.TaskID, r store.Relabelling) error
+	AddNote(ctx context.Context, id store.TaskID, at time.Time, text string) (number int, err error)
+	RemoveNote(ctx context.Context, id store.TaskID, number int) error
+	Traces(ctx context.Context, id store.TaskID, methods []string, from, to measure.Seconds, most int) (store.Traces, error)
 	// NewWatch, Marks and Selected are what watching rests on.
 	NewWatch(ctx context.Context) (*store.Watch, error)
 	Marks(ctx context.Context, from store.TaskID, others []store.TaskID) ([]store.Mark, error)

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"wattmark/api/auth"
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
 	"wattmark/measure"
@@ -27,6 +29,7 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 		res.Setup = wire.Setup(t.Setup)
 	}
 	res.Task.Verdict, res.Reasons = judge(&t)
+	res.Notes, res.Provenance = labelMessages(&t)
 	res.Result = uint32(t.ResultNumber)
 	for _, r := range t.Results {
 		res.Results = append(res.Results, &wattmarkv1.TaskResult{
@@ -54,12 +57,22 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 	if t.Clock != nil {
 		res.Clock = wire.Clock(*t.Clock, from, to)
 	}
+	switch from, to, err := s.db.Extent(ctx, id); {
+	case err == nil && from < to:
+		res.Extent = wire.Window(from, to)
+	case err != nil && !errors.Is(err, store.ErrNoHeader):
+		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
+	}
 	return res, nil
 }
 
 // taskResult reads a task with the result of a number, 0 for the one in use.
 func (s *Service) taskResult(ctx context.Context, id store.TaskID, number uint32) (store.Task, error) {
-	return s.db.TaskResult(ctx, id, int(number))
+	t, err := s.db.TaskResult(ctx, id, int(number))
+	if err == nil {
+		auth.Note(ctx, "of", t.User)
+	}
+	return t, err
 }
 
 // hasHeader reports whether the stream's header has arrived.
@@ -98,18 +111,21 @@ func (s *Service) DeleteTasks(ctx context.Context, req *wattmarkv1.DeleteTasksRe
 		if err != nil {
 			return nil, err
 		}
+		if err := s.mine(ctx, id, auth.Admin); err != nil {
+			return nil, toStatus(fmt.Sprintf("delete task %d", id), err)
+		}
 		if err := s.db.DeleteTask(ctx, id); err != nil {
 			return nil, toStatus(fmt.Sprintf("delete task %d", id), err)
 		}
 		deleted = 1
 	case *wattmarkv1.DeleteTasksRequest_Name:
-		n, err := deleteAll(ctx, "name", by.Name, s.db.DeleteByName)
+		n, err := deleteAll(ctx, "name", by.Name, s.deleteNamed)
 		if err != nil {
 			return nil, err
 		}
 		deleted = n
 	case *wattmarkv1.DeleteTasksRequest_User:
-		n, err := deleteAll(ctx, "user", by.User, s.db.DeleteByUser)
+		n, err := deleteAll(ctx, "user", by.User, s.deleteOf)
 		if err != nil {
 			return nil, err
 		}

@@ -65,6 +65,9 @@ type thirdParty struct {
 	Bad      [2]string   `json:"bad"`
 	Deleted  int         `json:"deleted"`
 	Left     [][]any     `json:"left"`
+	Labels   []any       `json:"labels"`
+	ByLabel  [][][]any   `json:"by_label"`
+	BadLabel [2]string   `json:"bad_label"`
 }
 
 // A client that we did not write, in another language, with stubs made from
@@ -112,6 +115,9 @@ func checkLists(t *testing.T, got *thirdParty) {
 		{"sums", got.Sums, rows{{"ada", 2.0}, {"bob", 1.0}}},
 		{"kernels", got.Kernels, 0},
 		{"watch", got.Watch, "TASK_EVENT_WATCHING"},
+		{"labels", got.Labels, []any{map[string]any{"node": "核-3"}, true, []any{1.0, 2.0}, []any{"fan stands"}, false}},
+		{"by tag, by none, by words", got.ByLabel, []rows{{task2}, {task3, task1}, {task2}}},
+		{"code of a bad tag", got.BadLabel[0], "INVALID_ARGUMENT"},
 		{"deleted", got.Deleted, 1},
 		{"left", got.Left, rows{task2, task1}},
 		{"window", got.Window, [2]float64{testdb.From, testdb.To}},

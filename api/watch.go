@@ -28,6 +28,9 @@ func (s *Service) WatchTasks(req *wattmarkv1.WatchTasksRequest, stream grpc.Serv
 	if err := f.Check(); err != nil {
 		return invalid("name", "%v", err)
 	}
+	if err := labels(req, "", &f); err != nil {
+		return err
+	}
 	since, err := parseResume(req.GetResumeToken())
 	if err != nil {
 		return err

@@ -14,9 +14,12 @@ type railSums struct {
 	peak             float64
 	// step2 sums (step × length)²/12 over the gaps, in (W·ticks)².
 	step2 float64
+	// bridged is the energy within the gaps, in W·ticks.
+	bridged float64
 	// slope sums the square of the second reading's slope, in count²/tick, where
 	// the rail's readings are of two instants.
 	slope sum
+	jumps jumps
 }
 
 // groupSums are the sums over one group, each scan weighted with one.
@@ -61,8 +64,8 @@ func (r *railMeter) power(p pair) float64 {
 }
 
 // group sums scans [from, to) with weight one each, or with the weights w where
-// they are given. It adds the power to total and raises the rail's peak.
-func group[T reading](r *railMeter, cols [][]T, from, to int, w, total []float64, peak *float64) groupSums {
+// they are given. It returns the power in power and raises the rail's peak.
+func group[T reading](r *railMeter, cols [][]T, from, to int, w, power []float64, peak *float64) groupSums {
 	x := cols[r.x][from:to]
 	var y []T
 	if r.y >= 0 {
@@ -72,25 +75,25 @@ func group[T reading](r *railMeter, cols [][]T, from, to int, w, total []float64
 	var top float64
 	switch {
 	case y == nil && w == nil:
-		g, top = singleSums(x, r.lin, total[:len(x)])
+		g, top = singleSums(x, r.lin, power[:len(x)])
 	case y == nil:
-		g, top = singleWeighted(x, w[:len(x)], r.lin, total[:len(x)])
+		g, top = singleWeighted(x, w[:len(x)], r.lin, power[:len(x)])
 	case w == nil:
-		g, top = pairSums(x, y[:len(x)], r.lin, total[:len(x)])
+		g, top = pairSums(x, y[:len(x)], r.lin, power[:len(x)])
 	default:
-		g, top = pairWeighted(x, y[:len(x)], w[:len(x)], r.lin, total[:len(x)])
+		g, top = pairWeighted(x, y[:len(x)], w[:len(x)], r.lin, power[:len(x)])
 	}
 	*peak = max(*peak, top)
 	return g
 }
 
-func singleSums[T reading](x []T, l Linear, total []float64) (g groupSums, peak float64) {
+func singleSums[T reading](x []T, l Linear, power []float64) (g groupSums, peak float64) {
 	p0, px := l.I0*l.V0, l.IX*l.V0
 	peak = math.Inf(-1)
 	for i, c := range x {
 		fx := float64(c)
 		p := p0 + px*fx
-		total[i] += p
+		power[i] = p
 		g.x += fx
 		g.xx += fx * fx
 		g.pp += p * p
@@ -101,13 +104,13 @@ func singleSums[T reading](x []T, l Linear, total []float64) (g groupSums, peak 
 	return g, peak
 }
 
-func singleWeighted[T reading](x []T, w []float64, l Linear, total []float64) (g groupSums, peak float64) {
+func singleWeighted[T reading](x []T, w []float64, l Linear, power []float64) (g groupSums, peak float64) {
 	p0, px := l.I0*l.V0, l.IX*l.V0
 	peak = math.Inf(-1)
 	for i, c := range x {
 		fx, k := float64(c), w[i]
 		p := p0 + px*fx
-		total[i] += p
+		power[i] = p
 		g.x += k * fx
 		g.xx += k * fx * fx
 		g.pp += k * p * p
@@ -118,12 +121,12 @@ func singleWeighted[T reading](x []T, w []float64, l Linear, total []float64) (g
 	return g, peak
 }
 
-func pairSums[T reading](x, y []T, l Linear, total []float64) (g groupSums, peak float64) {
+func pairSums[T reading](x, y []T, l Linear, power []float64) (g groupSums, peak float64) {
 	peak = math.Inf(-1)
 	for i, c := range x {
 		fx, fy := float64(c), float64(y[i])
 		p := (l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy)
-		total[i] += p
+		power[i] = p
 		g.x += fx
 		g.y += fy
 		g.xx += fx * fx
@@ -137,12 +140,12 @@ func pairSums[T reading](x, y []T, l Linear, total []float64) (g groupSums, peak
 	return g, peak
 }
 
-func pairWeighted[T reading](x, y []T, w []float64, l Linear, total []float64) (g groupSums, peak float64) {
+func pairWeighted[T reading](x, y []T, w []float64, l Linear, power []float64) (g groupSums, peak float64) {
 	peak = math.Inf(-1)
 	for i, c := range x {
 		fx, fy, k := float64(c), float64(y[i]), w[i]
 		p := (l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy)
-		total[i] += p
+		power[i] = p
 		kx, ky := k*fx, k*fy
 		g.x += kx
 		g.y += ky

@@ -128,11 +128,12 @@ const (
 	EventResync    EventKind = 4 // bytes were skipped to find the next frame
 	EventReopen    EventKind = 5 // the link was lost and opened again
 	EventNote      EventKind = 6 // anything else worth keeping with the data
+	EventClock     EventKind = 7 // the host's clock was set, and times were taken by it
 )
 
 var eventNames = map[EventKind]string{
 	EventGap: "gap", EventOverRange: "over-range", EventOverflow: "overflow",
-	EventResync: "resync", EventReopen: "reopen", EventNote: "note",
+	EventResync: "resync", EventReopen: "reopen", EventNote: "note", EventClock: "clock",
 }
 
 func (k EventKind) String() string {

@@ -87,7 +87,7 @@ func seenInScatter(source string) bool {
 // newEachWindow reports whether a line of a window's budget is independent of
 // the same line of another window.
 func newEachWindow(source string) bool {
-	for _, p := range []string{"noise ", "quantisation ", "window sampling", "window edges", "gaps"} {
+	for _, p := range []string{"noise ", "quantisation ", "sampling", "window sampling", "window edges", "gaps"} {
 		if strings.HasPrefix(source, p) {
 			return true
 		}

@@ -237,7 +237,7 @@ func TestTrueEnergyLiesWithinU(t *testing.T) {
 		"power":        with(same, WiringPower),
 		"mixed":        with(same, WiringShunt, WiringClamp, WiringAssumed),
 		"stated noise": with(func(sb *simBench) { sb.stated = true }, WiringShunt, WiringClamp, WiringAssumed),
-		"ends alone":   with(func(sb *simBench) { exact(sb); sb.edges = Edges{3e-3, 3e-3, 0.5} }, WiringClamp, WiringClamp, WiringShunt),
+		"ends alone":   with(func(sb *simBench) { exact(sb); sb.edges = Edges{UFrom: 3e-3, UTo: 3e-3, Correlation: 0.5} }, WiringClamp, WiringClamp, WiringShunt),
 		"rate alone":   with(func(sb *simBench) { exact(sb); sb.uTick = 1e-2 }, WiringClamp, WiringClamp, WiringShunt),
 		"noise alone":  with(func(sb *simBench) { exact(sb); sb.noise = 30 }, WiringClamp, WiringShunt, WiringAssumed),
 		"noise stated": with(func(sb *simBench) { exact(sb); sb.noise, sb.stated = 30, true }, WiringClamp, WiringShunt, WiringAssumed),

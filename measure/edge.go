@@ -139,25 +139,45 @@ func (s *shifts) by(d float64) float64 {
 }
 
 // jump returns how far the power steps between two neighbouring scans, of those
-// that reach into reach ticks around the end (the pair across the end at least):
-// the largest change less what the changes beside it share, for a ramp over
-// several scans is no step. It is of rail r or of the sum of all rails for
-// r = −1, in watts.
+// that reach into reach ticks around the end (the pair across the end at least),
+// in watts, of rail r or of the sum of all rails for r = −1.
 func (e *edge) jump(r int, reach float64) (most float64) {
-	n, at := len(e.before)+len(e.after), e.of(r)
-	change := func(i int) float64 { // from scan i − 1 to scan i
+	at := e.of(r)
+	for i := 1; i < len(e.before)+len(e.after); i++ {
+		t0, t1 := e.tick(i-1), e.tick(i)
+		if t0 < at && t1 >= at || t1 >= at-reach && t0 <= at+reach {
+			most = max(most, e.step(i, r))
+		}
+	}
+	return most
+}
+
+// inner returns the sum of squares of the steps that jump looks at and that lie
+// between two scans of [lo, hi] ticks, in W².
+func (e *edge) inner(r int, reach, lo, hi float64) (squares float64) {
+	at := e.of(r)
+	for i := 1; i < len(e.before)+len(e.after); i++ {
+		t0, t1 := e.tick(i-1), e.tick(i)
+		if t0 >= lo && t1 <= hi && t1 >= at-reach && t0 <= at+reach {
+			s := e.step(i, r)
+			squares += s * s
+		}
+	}
+	return squares
+}
+
+// step returns how far the power steps from the remembered scan i − 1 to scan i:
+// the change less what the changes beside it share, for a ramp over several scans
+// is no step. It is of rail r or of the sum for r = −1, in watts.
+func (e *edge) step(i, r int) float64 {
+	n := len(e.before) + len(e.after)
+	change := func(i int) float64 {
 		if i < 1 || i >= n {
 			return 0
 		}
 		return math.Abs(e.power(i, r) - e.power(i-1, r))
 	}
-	for i := 1; i < n; i++ {
-		t0, t1 := e.tick(i-1), e.tick(i)
-		if t0 < at && t1 >= at || t1 >= at-reach && t0 <= at+reach {
-			most = max(most, change(i)-max(change(i-1), change(i+1)))
-		}
-	}
-	return most
+	return max(change(i)-max(change(i-1), change(i+1)), 0)
 }
 
 // oldest is the index in before of the oldest scan.

@@ -43,4 +43,7 @@ type Result struct {
 type Edges struct {
 	UFrom, UTo  Seconds
 	Correlation float64
+	// Gaps is that of the length of all gaps within the window together, where it
+	// was estimated.
+	Gaps Seconds
 }

@@ -2,8 +2,12 @@ package measure
 
 import "math"
 
-// MaxRun is how many scans Extremes takes at most.
-const MaxRun = 64
+// Extremes takes runs of RunScans scans, the last of which may be shorter, and at most
+// MaxRuns of them.
+const (
+	RunScans = 64
+	MaxRuns  = 4
+)
 
 // Extreme is what a rail's power did over a run of scans.
 type Extreme struct {
@@ -11,62 +15,116 @@ type Extreme struct {
 	Sum      float64 // of the watts
 }
 
-// Extremes tells what each rail's power did over scans from to to of the columns, at
-// least one and at most MaxRun, and behind the rails, where dst has room for it, what
-// their sum did. The readings of a scan are taken as of one instant.
-func (m *PowerMeter) Extremes(cols [][]Count, from, to int, dst []Extreme) {
-	var total [MaxRun]float64
-	t := total[:to-from]
-	sum := 0.0
+// Extremes tells what each rail's power did over runs of the scans from to to of the
+// columns, and behind the rails, where there are so many series, what their sum did. dst
+// has the series of the first run, then those of the next. The readings of a scan are
+// taken as of one instant.
+//
+// It works on how far the power is from that of the first scan. Those distances are small,
+// so that single precision tells them to a millionth of what current and voltage swing by,
+// and a processor takes eight at a time.
+func (m *PowerMeter) Extremes(cols [][]Count, from, to, series int, dst []Extreme) {
+	var scans [RunScans * MaxRuns]float32
+	var runs [MaxRuns]distance
+	total := scans[:to-from]
+	first := 0.0
 	for r := range m.rails {
 		rail := &m.rails[r]
 		x := cols[rail.x][from:to]
-		y := x // not looked at
+		y := x // counts for nothing
 		l := rail.lin
 		if rail.y < 0 {
 			l.IY, l.VY = 0, 0
 		} else {
 			y = cols[rail.y][from:to]
 		}
-		dst[r] = extreme(&l, x, y, t)
-		sum += dst[r].Sum
+		s, p := swingOf(&l, x[0], y[0])
+		s.over(x, y, total, &runs, vector && !rail.far)
+		for k := 0; k*RunScans < len(total); k++ {
+			dst[k*series+r] = runs[k].from(p, min(RunScans, len(total)-k*RunScans))
+		}
+		first += p
 	}
-	if len(dst) <= len(m.rails) {
-		return
+	for k := 0; k*RunScans < len(total) && series > len(m.rails); k++ {
+		t := total[k*RunScans : min((k+1)*RunScans, len(total))]
+		e, of := distances(t).from(first, len(t)), dst[k*series:(k+1)*series]
+		e.Sum = 0
+		for r := range m.rails {
+			e.Sum += of[r].Sum
+		}
+		of[len(m.rails)] = e
 	}
-	lo, hi := int64(math.MaxInt64), int64(math.MinInt64)
-	for _, p := range t {
-		q := ordered(p)
-		lo, hi = min(lo, q), max(hi, q)
-	}
-	dst[len(m.rails)] = Extreme{unordered(lo), unordered(hi), sum}
 }
 
-// ordered turns a number into an integer that orders as it does. Noise makes the
-// processor guess wrong at every other comparison of floats; integers are compared
-// without a branch.
-func ordered(p float64) int64 {
-	b := int64(math.Float64bits(p))
-	return b ^ int64(uint64(b>>63)>>1)
+// swing is how a rail's power moves from that of a scan with the counts x0 and y0. With
+// x and y less these, it moves by (ix·x + iy·y)·(v + vy·y) + vi·y.
+type swing struct {
+	ix, iy, v, vy, vi float32
+	x0, y0            Count
 }
 
-// unordered is its inverse.
-func unordered(q int64) Watt {
-	return Watt(math.Float64frombits(uint64(q ^ int64(uint64(q>>63)>>1))))
+// swingOf returns the swing from a scan, and the power of that.
+func swingOf(l *Linear, x0, y0 Count) (s swing, power float64) {
+	i := l.I0 + l.IX*float64(x0) + l.IY*float64(y0)
+	v := l.V0 + l.VY*float64(y0)
+	return swing{float32(l.IX), float32(l.IY), float32(v), float32(l.VY), float32(i * l.VY), x0, y0}, i * v
 }
 
-// extreme is one rail over a run; it adds the rail's power to total.
-func extreme(l *Linear, x, y []Count, total []float64) Extreme {
-	i0, ix, iy, v0, vy := l.I0, l.IX, l.IY, l.V0, l.VY
-	lo, hi, sum := int64(math.MaxInt64), int64(math.MinInt64), 0.0
+// distance is how far a power went below and above that of the first scan, and the sum of
+// all scans' distances from it.
+type distance struct{ lo, hi, sum float32 }
+
+var nowhere = distance{lo: float32(math.Inf(1)), hi: float32(math.Inf(-1))}
+
+// from is the power that was so far from another one over n scans.
+func (d distance) from(p float64, n int) Extreme {
+	return Extreme{Watt(p + float64(d.lo)), Watt(p + float64(d.hi)), float64(n)*p + float64(d.sum)}
+}
+
+// far reports whether counts of a channel may be so far apart that their difference is none.
+func (c *Channel) far() bool { return int64(c.MaxCount)-int64(c.MinCount) >= 1<<31 }
+
+// over is one rail over runs, eight scans at a time or one; it adds the rail's distances to
+// total.
+func (s *swing) over(x, y []Count, total []float32, runs *[MaxRuns]distance, eight bool) {
+	*runs = [MaxRuns]distance{nowhere, nowhere, nowhere, nowhere}
+	y, total = y[:len(x)], total[:len(x)]
+	at := 0
+	if whole := len(x) / RunScans; eight && whole > 0 {
+		swingFMA(s, &x[0], &y[0], RunScans, whole, &total[0], &runs[0])
+		at = whole * RunScans
+	}
+	for ; at < len(x); at += RunScans {
+		end := min(at+RunScans, len(x))
+		s.run(x[at:end], y[at:end], total[at:end], &runs[at/RunScans], eight)
+	}
+}
+
+// run is a part of a run, or all of it.
+func (s *swing) run(x, y []Count, total []float32, d *distance, eight bool) {
+	if whole := len(x) &^ 7; eight && whole > 0 {
+		swingFMA(s, &x[0], &y[0], whole, 1, &total[0], d)
+		x, y, total = x[whole:], y[whole:], total[whole:]
+	}
 	y, total = y[:len(x)], total[:len(x)]
 	for i, c := range x {
-		fy := float64(y[i])
-		p := (i0 + ix*float64(c) + iy*fy) * (v0 + vy*fy)
+		fx, fy := float32(int64(c)-int64(s.x0)), float32(int64(y[i])-int64(s.y0))
+		p := (s.ix*fx+s.iy*fy)*(s.v+s.vy*fy) + s.vi*fy
 		total[i] += p
-		sum += p
-		q := ordered(p)
-		lo, hi = min(lo, q), max(hi, q)
+		d.sum += p
+		d.lo, d.hi = min(d.lo, p), max(d.hi, p)
 	}
-	return Extreme{unordered(lo), unordered(hi), sum}
+}
+
+// distances are the least and the greatest of some; the sum is left out.
+func distances(t []float32) distance {
+	d := nowhere
+	if whole := len(t) &^ 7; vector && whole > 0 {
+		boundsAVX(&t[0], whole, &d)
+		t = t[whole:]
+	}
+	for _, p := range t {
+		d.lo, d.hi = min(d.lo, p), max(d.hi, p)
+	}
+	return d
 }

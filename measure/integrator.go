@@ -62,10 +62,11 @@ type running struct {
 	total  railSums // only pp, peak and step2
 	one    sum      // length integrated, in ticks
 	one2   sum      // sum of squared intervals, in ticks²
+	gap1   float64  // sum of lengths of gaps, in ticks
 	gap2   float64  // sum of squared lengths of gaps, in ticks²
 	ends   [2]edge
 
-	weights, power [groupScans]float64
+	weights, power, totals [groupScans]float64
 }
 
 // NewIntegrator prepares the integration of [from, to] in device time (zero is

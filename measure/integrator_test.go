@@ -258,6 +258,11 @@ func TestGapsAreBridgedCountedAndDoubted(t *testing.T) {
 	if r.Gaps != 1 || gapLine(r) > 1e-9 {
 		t.Errorf("a gap in a flat trace: %d gaps, %v J", r.Gaps, gapLine(r))
 	}
+	// Unless nobody knows how long it was.
+	r = integrate(t, s, 0.01, 0.24, Edges{Gaps: 2e-3}, flat(0, 101, 100), flat(150, 101, 100))
+	closeTo(t, "a gap of a guessed length", gapLine(r), 2e-3*100, 1e-9)
+	r = integrate(t, s, 0.16, 0.24, Edges{Gaps: 2e-3}, flat(0, 101, 100), flat(150, 101, 100))
+	closeTo(t, "no gap at all", gapLine(r), 0, 1e-12)
 }
 
 func TestIntegratorRefuses(t *testing.T) {

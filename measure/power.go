@@ -20,6 +20,7 @@ type railMeter struct {
 	wiring Wiring
 	x, y   int // y is −1 for a rail of one channel
 	lin    Linear
+	far    bool // its counts may be 2³¹ and more apart
 }
 
 // Columns are the columns of one rail over a block, one value a scan. I and V
@@ -38,7 +39,8 @@ func NewPowerMeter(s *Setup) (*PowerMeter, error) {
 	}
 	m := &PowerMeter{tb: s.Timebase, chans: len(s.Channels)}
 	for _, r := range s.Rails {
-		m.rails = append(m.rails, railMeter{wiring: r.Wiring, x: r.X, y: r.Y, lin: r.Linear(s.Channels)})
+		far := s.Channels[r.X].far() || r.Y >= 0 && s.Channels[r.Y].far()
+		m.rails = append(m.rails, railMeter{wiring: r.Wiring, x: r.X, y: r.Y, lin: r.Linear(s.Channels), far: far})
 	}
 	return m, nil
 }

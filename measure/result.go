@@ -54,9 +54,9 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 }
 
 func (e Edges) validate() error {
-	for _, u := range []float64{float64(e.UFrom), float64(e.UTo)} {
+	for _, u := range []float64{float64(e.UFrom), float64(e.UTo), float64(e.Gaps)} {
 		if !(u >= 0) || math.IsInf(u, 0) {
-			return fmt.Errorf("uncertainty of an end is %v s: %w: must be zero or positive and finite", u, ErrWindow)
+			return fmt.Errorf("uncertainty of an end, or of the gaps' length, is %v s: %w: must be zero or positive and finite", u, ErrWindow)
 		}
 	}
 	if !(math.Abs(e.Correlation) <= 1) {
@@ -146,8 +146,13 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 	add("tick rate", tb.UTickHz*math.Abs(energy), true)
 	add("window edges", tick*math.Sqrt(edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)), true)
 	add("window sampling", g.sampled(r, e), true)
+	add("sampling", g.between(r, &s.jumps, e), false)
 	one := g.one.value()
-	add("gaps", math.Sqrt(s.gapVariance(one, energy/(one*tick), g.gap2, tick)), false)
+	gaps := math.Sqrt(s.gapVariance(one, energy/(one*tick), g.gap2, tick))
+	if g.gap1 > 0 {
+		gaps = math.Hypot(gaps, float64(e.Gaps)*s.bridged/g.gap1)
+	}
+	add("gaps", gaps, false)
 	return out
 }
 
@@ -169,6 +174,24 @@ func (g *Integrator) sampled(r int, e Edges) float64 {
 		return g.ends[i].jump(r, tb.Ticks(max(u, dt))) * float64(dt)
 	}
 	return math.Hypot(end(0, e.UFrom), end(1, e.UTo)) / math.Sqrt(12)
+}
+
+// between returns what sampling may hide at the steps within the window, in
+// joules (see jumps): each is as unknown as any other, so they add by squares.
+// Those next to an end are in sampled. The mean distance of the scans in the window,
+// by time, stands for each.
+func (g *Integrator) between(r int, j *jumps, e Edges) float64 {
+	squares := j.sum()
+	if squares == 0 {
+		return 0
+	}
+	tb := g.setup.Timebase
+	ticks := max(g.one2.value()-g.gap2, 0) / (g.one.value() - g.gap1)
+	dt := float64(max(tb.Seconds(ticks), g.setup.Response.Update))
+	for i, u := range []Seconds{e.UFrom, e.UTo} {
+		squares -= g.ends[i].inner(r, tb.Ticks(max(u, Seconds(dt))), g.lo, g.hi)
+	}
+	return dt * math.Sqrt(max(squares, 0)/12)
 }
 
 // skew returns what is not known of a rail's skews, in joules. An error of the

@@ -24,6 +24,9 @@ func CheckText(what, s string) error {
 // breaks of lines and tabs become spaces, and whatever else a terminal would
 // obey, or is not UTF-8, becomes U+FFFD.
 func Printable(s string) string {
+	if plain(s) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
@@ -33,4 +36,14 @@ func Printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// plain reports whether a text is of printable ASCII alone, as nearly all are.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }

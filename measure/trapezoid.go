@@ -87,15 +87,20 @@ func (g *summer[T]) group(s *stretch[T], lo, from, to, hi int) error {
 	} else {
 		g.one.add(float64(n) * step)
 	}
-	power := g.power[:n]
-	clear(power)
+	power, total := g.power[:n], g.totals[:n]
+	clear(total)
 	for r := range g.rails {
 		rail := &g.rails[r]
 		rail.take(group(&g.meters[r], s.cols, from, to, w, power, &rail.peak), step)
+		rail.jumps.take(power)
+		for i, p := range power {
+			total[i] += p
+		}
 	}
+	g.total.jumps.take(total)
 	var pp float64
 	peak := g.total.peak
-	for i, p := range power {
+	for i, p := range total {
 		k := 1.0
 		if w != nil {
 			k = w[i]
@@ -174,20 +179,36 @@ func (g *summer[T]) bridge(s *stretch[T], lost uint64) {
 			g.slope(r, float64(s.cols[y][0])-float64(g.prev[y][0]), t-g.lastTick)
 		}
 	}
-	if lost == 0 || length == 0 {
+	if lost == 0 {
+		return
+	}
+	g.endRun()
+	if length == 0 {
 		return
 	}
 	g.gaps++
 	g.lost += uint64(math.Round(float64(lost) * length / (t - g.lastTick)))
+	g.gap1 += length
 	g.gap2 += length * length
 	var step float64
 	for r := range g.rails {
 		m := &g.meters[r]
-		d := m.power(pairAt(m, s.cols, 0)) - m.power(pairAt(m, g.prev, 0))
+		from, to := m.power(pairAt(m, g.prev, 0)), m.power(pairAt(m, s.cols, 0))
+		d, bridged := to-from, (from+to)/2*length
 		g.rails[r].step2 += d * d * length * length / 12
+		g.rails[r].bridged += bridged
+		g.total.bridged += bridged
 		step += d
 	}
 	g.total.step2 += step * step * length * length / 12
+}
+
+// endRun closes the runs of neighbouring scans at a gap.
+func (g *running) endRun() {
+	g.total.jumps.end()
+	for r := range g.rails {
+		g.rails[r].jumps.end()
+	}
 }
 
 // slopes adds how the second readings of rails with a lag change within scans

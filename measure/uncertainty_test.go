@@ -185,13 +185,13 @@ func TestEdgeVariance(t *testing.T) {
 		from, to levels
 		e        Edges
 	}{
-		{levels{60, 60}, levels{60, 60}, Edges{1, 1, 0}},
-		{levels{60, 60}, levels{60, 60}, Edges{1, 1, 0.9}},
-		{levels{60, 300}, levels{300, 60}, Edges{1, 2, 0.4}},
-		{levels{60, 300}, levels{60, 300}, Edges{1, 1, 0.95}},
-		{levels{60, 300}, levels{300, 60}, Edges{0.1, 0.1, 0.95}},
-		{levels{60, 300}, levels{300, 60}, Edges{1, 1, -0.7}},
-		{levels{60, 300}, levels{300, 60}, Edges{0, 3, 0}},
+		{levels{60, 60}, levels{60, 60}, Edges{UFrom: 1, UTo: 1, Correlation: 0}},
+		{levels{60, 60}, levels{60, 60}, Edges{UFrom: 1, UTo: 1, Correlation: 0.9}},
+		{levels{60, 300}, levels{300, 60}, Edges{UFrom: 1, UTo: 2, Correlation: 0.4}},
+		{levels{60, 300}, levels{60, 300}, Edges{UFrom: 1, UTo: 1, Correlation: 0.95}},
+		{levels{60, 300}, levels{300, 60}, Edges{UFrom: 0.1, UTo: 0.1, Correlation: 0.95}},
+		{levels{60, 300}, levels{300, 60}, Edges{UFrom: 1, UTo: 1, Correlation: -0.7}},
+		{levels{60, 300}, levels{300, 60}, Edges{UFrom: 0, UTo: 3, Correlation: 0}},
 	} {
 		var squares float64
 		const draws = 200000
@@ -228,7 +228,7 @@ func TestEdgeVarianceIsThatOfShiftedWindows(t *testing.T) {
 		b.Counts[0] = append(b.Counts[0], Count(level))
 	}
 	step := float64(tb.Seconds(tb.TicksPerScan))
-	for _, e := range []Edges{{Seconds(12 * step), Seconds(8 * step), 0.3}, {Seconds(10 * step), Seconds(10 * step), 0.97}} {
+	for _, e := range []Edges{{UFrom: Seconds(12 * step), UTo: Seconds(8 * step), Correlation: 0.3}, {UFrom: Seconds(10 * step), UTo: Seconds(10 * step), Correlation: 0.97}} {
 		from, to := Seconds(1000.4*step), Seconds(3000.7*step)
 		r := integrate(t, s, from, to, e, b)
 		var squares float64

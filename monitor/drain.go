@@ -66,7 +66,7 @@ func (m *Monitor) awaitFetched(id string) {
 	defer timer.Stop()
 	defer tick.Stop()
 	for {
-		if _, err := m.owner.Get(id); err != nil {
+		if c, err := m.owner.Get(id); err != nil || c.HasBeenReleased() {
 			return
 		}
 		select {
@@ -88,13 +88,16 @@ func (m *Monitor) Rebind(ctx context.Context, b Bench) {
 	m.owner.Probe(ctx)
 }
 
-// Expire drops captures that ended longer than keep ago and were never fetched.
-func (m *Monitor) Expire(keep time.Duration) {
-	gone, err := m.owner.Expire(time.Now(), keep)
+// Expire drops captures that could have been fetched for longer than keep, and were
+// not, and names them. Time counts from the first call that finds them ended, while
+// the monitor runs.
+func (m *Monitor) Expire(keep time.Duration) (dropped []string) {
+	gone, err := m.owner.Expire(keep)
 	for _, id := range gone {
 		m.cfg.Log.Warn("dropped a capture that no host fetched", "capture", id, "after", keep)
 	}
 	if err != nil {
 		m.cfg.Log.Warn("could not drop old captures", "error", err)
 	}
+	return gone
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"wattmark/api/auth"
 	"wattmark/api/wire"
 	"wattmark/measure/chunk"
 	"wattmark/monitor/capture"
@@ -24,6 +25,8 @@ var statuses = []struct {
 	err  error
 	code codes.Code
 }{
+	{auth.ErrDenied, codes.PermissionDenied},
+	{auth.ErrUnknown, codes.Unauthenticated},
 	{capture.ErrBusy, codes.FailedPrecondition},
 	{capture.ErrUnknown, codes.NotFound},
 	{capture.ErrRequest, codes.InvalidArgument},
@@ -33,6 +36,7 @@ var statuses = []struct {
 	{capture.ErrPastEnd, codes.OutOfRange},
 	{context.Canceled, codes.Canceled},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
+	{capture.ErrRoom, codes.ResourceExhausted},
 	{syscall.ENOSPC, codes.ResourceExhausted},
 	{spool.ErrTorn, codes.DataLoss},
 	{chunk.ErrCorrupt, codes.DataLoss},

@@ -99,6 +99,20 @@ func serve(t *testing.T, cfg Config) (client wattmarkv1.MonitorServiceClient, co
 // run is serve for who wants the monitor too.
 func run(t *testing.T, cfg Config) (m *Monitor, client wattmarkv1.MonitorServiceClient, conn *grpc.ClientConn, stop func()) {
 	t.Helper()
+	address, m, stop := startUntil(t, cfg)
+	client, conn = dial(t, address)
+	return m, client, conn, stop
+}
+
+// start runs a monitor on a real socket until the test ends.
+func start(t testing.TB, cfg Config) (address string, m *Monitor) {
+	t.Helper()
+	address, m, _ = startUntil(t, cfg)
+	return address, m
+}
+
+func startUntil(t testing.TB, cfg Config) (address string, m *Monitor, stop func()) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -122,8 +136,7 @@ func run(t *testing.T, cfg Config) (m *Monitor, client wattmarkv1.MonitorService
 		}
 	}
 	t.Cleanup(stop)
-	client, conn = dial(t, l.Addr().String())
-	return m, client, conn, stop
+	return l.Addr().String(), m, stop
 }
 
 func dial(t *testing.T, addr string) (wattmarkv1.MonitorServiceClient, *grpc.ClientConn) {

@@ -55,8 +55,12 @@ type Config struct {
 	// Drain is how long a capture that runs may take to end by itself when the
 	// monitor is stopped; zero ends it at once. See SetDrain.
 	Drain time.Duration
+	// Room is what captures may take of the spool and its disk.
+	Room capture.Room
+	// Hold keeps captures that were released until Replicated is told of them.
+	Hold bool
 	// Tune changes the capture's defaults; Bench, GPU, Instrument, Setup, Calibrate,
-	// Store and Log in it are not looked at.
+	// Store, Room, Hold and Log in it are not looked at.
 	Tune capture.Config
 	// Spool changes the spool's defaults.
 	Spool spool.Options
@@ -99,6 +103,7 @@ func New(cfg Config) (*Monitor, error) {
 	c := cfg.Tune
 	c.Bench, c.Instrument, c.Setup, c.Store, c.Log = cfg.Bench.Name, cfg.Bench.Instrument, cfg.Bench.Setup, store, cfg.Log
 	c.Calibrate, c.GPU = cfg.Bench.Calibrate, cfg.Bench.GPU
+	c.Room, c.Hold = cfg.Room, cfg.Hold
 	owner, err := capture.New(c)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("monitor: %w", err), store.Close())

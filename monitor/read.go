@@ -74,7 +74,7 @@ func summary(s capture.Summary) *wattmarkv1.Summary {
 func moment(m capture.Moment) *wattmarkv1.WatchRailsResponse {
 	p := &wattmarkv1.WatchRailsResponse{
 		CaptureId: m.CaptureID, TS: float64(m.T), TotalW: float64(m.Total), Dropped: m.Dropped,
-		SampleRateHz: float64(m.Rate), Scans: m.Scans, Lost: m.Lost, Trouble: wire.Text(m.Trouble),
+		SampleRateHz: float64(m.Rate), Scans: m.Scans, Lost: m.Lost, Gaps: m.Gaps, OverRange: m.OverRange, Trouble: wire.Text(m.Trouble),
 	}
 	for _, r := range m.Rails {
 		p.Rails = append(p.Rails, &wattmarkv1.RailValue{

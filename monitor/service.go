@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"wattmark/api/auth"
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
 	"wattmark/measure"
@@ -45,6 +47,9 @@ func (s *service) GetBench(ctx context.Context, _ *wattmarkv1.GetBenchRequest) (
 	for _, n := range b.Notes {
 		r.Notes = append(r.Notes, wire.Text(n))
 	}
+	for _, w := range b.Waiting {
+		r.Waiting = append(r.Waiting, &wattmarkv1.Waiting{Holder: wire.Text(w.Holder), Since: wire.Time(w.Since)})
+	}
 	if b.Err != nil {
 		r.Trouble = b.Err.Error()
 	}
@@ -59,11 +64,13 @@ func (s *service) StartCapture(ctx context.Context, q *wattmarkv1.StartCaptureRe
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	c, err := s.owner.Start(ctx, req)
+	c, err := s.owner.Start(ctx, signed(ctx, req))
 	if err != nil {
 		return nil, toStatus(err)
 	}
+	auth.Note(ctx, "capture_id", c.ID())
 	h := c.Header()
+	s.monitor.cfg.Log.InfoContext(ctx, "capture started", "capture", c.ID(), "holder", wire.Text(q.Holder), "task", wire.Text(q.TaskName))
 	return &wattmarkv1.StartCaptureResponse{
 		CaptureId: c.ID(), SampleRateHz: float64(h.Setup.Timebase.SampleRate()),
 		Instrument: wire.Instrument(h.Instrument), CalibrationId: h.CalibrationID,
@@ -111,8 +118,8 @@ func parseStart(q *wattmarkv1.StartCaptureRequest) (capture.Request, error) {
 	return req, nil
 }
 
-func (s *service) RenewLease(_ context.Context, q *wattmarkv1.RenewLeaseRequest) (*wattmarkv1.RenewLeaseResponse, error) {
-	c, err := s.owner.Get(q.CaptureId)
+func (s *service) RenewLease(ctx context.Context, q *wattmarkv1.RenewLeaseRequest) (*wattmarkv1.RenewLeaseResponse, error) {
+	c, err := s.own(ctx, q.CaptureId)
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -121,7 +128,7 @@ func (s *service) RenewLease(_ context.Context, q *wattmarkv1.RenewLeaseRequest)
 }
 
 func (s *service) StopCapture(ctx context.Context, q *wattmarkv1.StopCaptureRequest) (*wattmarkv1.StopCaptureResponse, error) {
-	c, err := s.owner.Get(q.CaptureId)
+	c, err := s.own(ctx, q.CaptureId)
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -129,10 +136,14 @@ func (s *service) StopCapture(ctx context.Context, q *wattmarkv1.StopCaptureRequ
 	if err != nil {
 		return nil, toStatus(err)
 	}
+	s.monitor.cfg.Log.InfoContext(ctx, "capture stopped", "capture", c.ID())
 	return &wattmarkv1.StopCaptureResponse{Summary: summary(sum)}, nil
 }
 
-func (s *service) ReleaseCapture(_ context.Context, q *wattmarkv1.ReleaseCaptureRequest) (*wattmarkv1.ReleaseCaptureResponse, error) {
+func (s *service) ReleaseCapture(ctx context.Context, q *wattmarkv1.ReleaseCaptureRequest) (*wattmarkv1.ReleaseCaptureResponse, error) {
+	if _, err := s.own(ctx, q.CaptureId); err != nil && !errors.Is(err, capture.ErrUnknown) { // what is gone is no error
+		return nil, toStatus(err)
+	}
 	if err := s.owner.Release(q.CaptureId); err != nil {
 		return nil, toStatus(err)
 	}
@@ -144,10 +155,22 @@ func (s *service) ListCaptures(context.Context, *wattmarkv1.ListCapturesRequest)
 	for _, i := range s.owner.List() {
 		r.Captures = append(r.Captures, &wattmarkv1.CaptureInfo{
 			CaptureId: i.CaptureID, Holder: i.Holder, TaskName: i.TaskName, Started: wire.Time(i.Started),
-			State: wattmarkv1.CaptureState(i.State), Reason: i.Reason, SpoolBytes: uint64(i.SpoolBytes),
+			State: wattmarkv1.CaptureState(i.State), Reason: told(i), SpoolBytes: uint64(i.SpoolBytes),
 		})
 	}
 	return r, nil
+}
+
+// told is why a capture is incomplete, and why it is still there.
+func told(i capture.Info) string {
+	if !i.Released {
+		return i.Reason
+	}
+	const waits = "released; it waits until the cluster has it"
+	if i.Reason == "" {
+		return waits
+	}
+	return i.Reason + "; " + waits
 }
 
 func (s *service) WatchRails(q *wattmarkv1.WatchRailsRequest, stream grpc.ServerStreamingServer[wattmarkv1.WatchRailsResponse]) error {

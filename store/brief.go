@@ -2,66 +2,145 @@ package store
 
 import (
 	"context"
-	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
 
 	"wattmark/measure"
 )
 
-// briefSQL reads what a list shows: a column costs more than a row.
-const briefSQL = `SELECT t.task_id, t.name, u.login, t.launched_ns, t.gpu, t.gpu_uuid, coalesce(t.job,''),
+// briefSQL reads what a list shows of tasks t.
+const briefSQL = `t.task_id, t.name, (SELECT login FROM user WHERE user_id=t.user_id), t.launched_ns, t.gpu, t.gpu_uuid, t.job,
 	t.state, t.reason, t.scans, t.nvml_j, t.has_result, t.from_s, t.to_s, t.samples, t.gaps, t.lost, t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
-	gm.group_id FROM task t JOIN user u USING(user_id) LEFT JOIN group_member gm ON gm.task_id=t.task_id `
+	(SELECT group_id FROM group_member WHERE task_id=t.task_id), t.pinned,
+	CASE WHEN EXISTS(SELECT 1 FROM task_tag WHERE task_id=t.task_id) THEN (SELECT json_group_object(key,value) FROM task_tag WHERE task_id=t.task_id) END`
 
-// brief is where the columns of briefSQL go. It is scanned into again and again.
+// brief is where the columns of briefSQL go, and behind them a key. It is filled again
+// and again.
 type brief struct {
-	task                                   Task
-	result                                 measure.Result
-	hasResult                              bool
-	launched, samples, gaps, lost, inGroup sql.NullInt64
-	nvml                                   sql.NullFloat64
+	task           Task
+	result         measure.Result
+	hasResult      bool
+	launched, nvml cell
+	tags, key      cell
 }
 
 // columns are where the columns go.
-func (b *brief) columns() []any {
+func (b *brief) columns() []column {
 	t, r := &b.task, &b.result
-	return []any{
-		&t.ID, textTo(&t.Name), textTo(&t.User), &b.launched, textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Job),
-		&t.State, textTo(&t.Reason), &t.Scans, &b.nvml, &b.hasResult, realTo(&r.From), realTo(&r.To), &b.samples, &b.gaps, &b.lost,
-		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak), &b.inGroup,
+	return []column{
+		intTo(&t.ID), textTo(&t.Name), textTo(&t.User), &b.launched, textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Job),
+		intTo(&t.State), textTo(&t.Reason), intTo(&t.Scans), &b.nvml,
+		flag{&b.hasResult},
+		realTo(&r.From), realTo(&r.To),
+		intTo(&r.Samples), intTo(&r.Gaps), intTo(&r.Lost), realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),
+		intTo(&t.Group.Group),
+		flag{&t.Pinned},
+		&b.tags, &b.key,
 	}
 }
 
-// to copies what was scanned.
-func (b *brief) to(t *Task) {
-	*t = b.task
-	t.Launched, t.Group.Group = fromNanos(b.launched), GroupID(b.inGroup.Int64)
-	if b.nvml.Valid {
-		j := measure.Joule(b.nvml.Float64)
-		t.NVML = &j
+// briefs are tasks of a list, with what each is ordered by.
+type briefs struct {
+	tasks []Task
+	keys  []cell
+	// What tasks point to, side by side: one allocation for a page.
+	results []measure.Result
+	joules  []measure.Joule
+}
+
+func newBriefs(n int) *briefs {
+	return &briefs{tasks: make([]Task, 0, n), keys: make([]cell, 0, n), results: make([]measure.Result, 0, n), joules: make([]measure.Joule, 0, n)}
+}
+
+// add copies what was read.
+func (l *briefs) add(b *brief) error {
+	l.keys = append(l.keys, b.key)
+	l.tasks = append(l.tasks, Task{})
+	t, from := &l.tasks[len(l.tasks)-1], &b.task // a whole task is ten times what a list shows
+	t.ID, t.Name, t.User, t.Job, t.GPU, t.GPUUUID = from.ID, from.Name, from.User, from.Job, from.GPU, from.GPUUUID
+	t.State, t.Reason, t.Scans, t.Group.Group, t.Pinned = from.State, from.Reason, from.Scans, from.Group.Group, from.Pinned
+	if b.launched.kind == cellInt {
+		t.Launched = time.Unix(0, int64(b.launched.bits)).UTC()
+	}
+	if b.nvml.kind != cellNone {
+		l.joules = append(l.joules, measure.Joule(b.nvml.number()))
+		t.NVML = &l.joules[len(l.joules)-1]
 	}
 	if b.hasResult {
-		r := b.result
-		r.Samples, r.Gaps, r.Lost = uint64(b.samples.Int64), uint64(b.gaps.Int64), uint64(b.lost.Int64)
-		t.Result = &r
+		l.results = append(l.results, b.result)
+		t.Result = &l.results[len(l.results)-1]
+	}
+	if b.tags.kind == cellNone {
+		return nil
+	}
+	var err error
+	if t.Tags, err = tagsOf(b.tags.text); err != nil {
+		return fmt.Errorf("%w: tags of task %d: %w", ErrCorrupt, t.ID, err)
+	}
+	return nil
+}
+
+// tagsOf reads a JSON object of texts. Where nothing in it is escaped, as nearly always,
+// its texts are what stands between its quotes.
+func tagsOf(object string) (map[string]string, error) {
+	if between := strings.Split(object, `"`); len(between)%4 == 1 && !strings.Contains(object, `\`) {
+		tags := make(map[string]string, len(between)/4)
+		for i := 1; i < len(between); i += 4 {
+			tags[measure.Printable(between[i])] = measure.Printable(between[i+2])
+		}
+		return tags, nil
+	}
+	var raw map[string]string
+	if err := json.Unmarshal([]byte(object), &raw); err != nil {
+		return nil, err
+	}
+	tags := make(map[string]string, len(raw))
+	for k, v := range raw {
+		tags[measure.Printable(k)] = measure.Printable(v)
+	}
+	return tags, nil
+}
+
+// read adds the tasks t of a FROM clause and what follows it, with a key.
+func (l *briefs) read(ctx context.Context, d *DB, key, from string, args ...any) error {
+	var b brief
+	return d.gather(ctx, b.columns(), func() error { return l.add(&b) }, briefSQL+", "+key, from, args...)
+}
+
+// order puts the tasks behind the first n in order. They are, but for what the database
+// was free to do.
+func (l *briefs) order(n int, ascending bool) {
+	s := byKey{l.tasks[n:], l.keys[n:], ascending}
+	if !sort.IsSorted(s) {
+		sort.Sort(s)
 	}
 }
 
-// briefs reads about n tasks by briefSQL with a tail.
-func briefs(ctx context.Context, q querier, n int, tail string, args ...any) ([]Task, error) {
-	rows, err := q.QueryContext(ctx, briefSQL+tail, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	out := make([]Task, 0, n)
-	var b brief
-	columns := b.columns()
-	for rows.Next() {
-		if err := rows.Scan(columns...); err != nil {
-			return nil, err
-		}
-		out = append(out, Task{})
-		b.to(&out[len(out)-1])
-	}
-	return out, rows.Err()
+// byKey sorts tasks by their keys, then by their ids.
+type byKey struct {
+	tasks     []Task
+	keys      []cell
+	ascending bool
 }
+
+func (s byKey) Len() int { return len(s.tasks) }
+
+func (s byKey) Less(i, j int) bool {
+	if !s.ascending {
+		i, j = j, i
+	}
+	c := s.keys[i].compare(&s.keys[j])
+	return c < 0 || c == 0 && s.tasks[i].ID < s.tasks[j].ID
+}
+
+func (s byKey) Swap(i, j int) {
+	s.tasks[i], s.tasks[j] = s.tasks[j], s.tasks[i]
+	s.keys[i], s.keys[j] = s.keys[j], s.keys[i]
+}
+
+// cut leaves the first n.
+func (l *briefs) cut(n int) { l.tasks, l.keys = slices.Clip(l.tasks[:n]), l.keys[:n] }

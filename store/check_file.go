@@ -162,7 +162,7 @@ func (c *checker) dangling(ctx context.Context) error {
 	}
 	for _, t := range tables {
 		rows, err := collect(ctx, c.d.reader, func(rows *sql.Rows, x *[2]int64) error { return rows.Scan(&x[0], &x[1]) },
-			`SELECT task_id, count(*) FROM "`+t.name+`" WHERE task_id IS NOT NULL AND `+danglingRows(t.name)+` GROUP BY task_id`)
+			`SELECT task_id, count(*) FROM `+quotedName(t.name)+` WHERE task_id IS NOT NULL AND `+danglingRows(t.name)+` GROUP BY task_id`)
 		if err != nil {
 			return err
 		}

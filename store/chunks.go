@@ -19,7 +19,7 @@ type shape struct {
 
 // statements are prepared once for the writing connection.
 type statements struct {
-	shape, find, neighbours, chunk, column, event, count *sql.Stmt
+	shape, find, neighbours, chunk, column, event, count, page *sql.Stmt
 }
 
 func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
@@ -35,6 +35,7 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
 		{&s.chunk, `INSERT INTO chunk(task_id,chunk_no,first_scan,n,first_tick,crc) VALUES(?,?,?,?,?,?)`},
 		{&s.column, `INSERT INTO chunk_column(task_id,chunk_no,col,dir,data) VALUES(?,?,?,?,?)`},
 		{&s.event, `INSERT OR IGNORE INTO event(task_id,first_scan,kind,scans,exact,channel,detail) VALUES(?,?,?,?,?,?,?)`},
+		{&s.page, `INSERT OR REPLACE INTO pyramid(task_id, level, page, data) VALUES(?,?,?,?)`},
 		{&s.count, `UPDATE task SET chunks=chunks+?2, scans=scans+?3 WHERE task_id=?1`},
 	} {
 		var err error
@@ -46,7 +47,7 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
 }
 
 func (s *statements) close() {
-	for _, st := range []*sql.Stmt{s.shape, s.find, s.neighbours, s.chunk, s.column, s.event, s.count} {
+	for _, st := range []*sql.Stmt{s.shape, s.find, s.neighbours, s.chunk, s.column, s.event, s.count, s.page} {
 		if st != nil {
 			st.Close()
 		}
@@ -78,9 +79,10 @@ func scanShape(row *sql.Row) (shape, error) {
 // A chunk that does not pass its own checks is ErrCorrupt. On an error nothing
 // of the call is stored. The chunks are borrowed until the call returns.
 func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk, events []measure.Event) error {
-	again := false
+	again, folded := false, func() {}
 	err := d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(tx *sql.Tx) error {
-		if again { // what was folded before is not stored
+		if again { // the pages that went with the try before are not stored
+			folded()
 			d.keepFolding(id, nil)
 		}
 		again = true
@@ -93,8 +95,8 @@ func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk,
 				return fmt.Errorf("%w: %w", ErrCorrupt, err)
 			}
 		}
-		folded := d.foldBeside(ctx, id, chunks)
-		defer folded() // the chunks are lent
+		var pages []pyramidRow
+		pages, folded = d.foldBeside(ctx, id, chunks)
 		a := appender{tx: tx, st: &d.st, id: int64(id)}
 		for _, c := range chunks {
 			if err := a.chunk(ctx, c); err != nil {
@@ -104,12 +106,13 @@ func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk,
 		if err := a.events(ctx, events); err != nil {
 			return err
 		}
-		if err := putPages(ctx, tx, id, folded()); err != nil {
+		if err := d.putPages(ctx, tx, id, pages); err != nil {
 			return err
 		}
 		_, err = tx.StmtContext(ctx, d.st.count).ExecContext(ctx, a.id, a.chunks, a.scans)
 		return err
 	})
+	folded()        // the chunks are lent
 	if err != nil { // what was folded is not stored
 		d.keepFolding(id, nil)
 	}
@@ -167,6 +170,14 @@ func (a *appender) events(ctx context.Context, events []measure.Event) error {
 		}
 	}
 	return nil
+}
+
+// PutEvents stores events of a task, also before it has a header.
+func (d *DB) PutEvents(ctx context.Context, id TaskID, events []measure.Event) error {
+	return d.write(ctx, fmt.Sprintf("store events of task %d", id), func(tx *sql.Tx) error {
+		a := appender{tx: tx, st: &d.st, id: int64(id)}
+		return a.events(ctx, events)
+	})
 }
 
 // NextChunk returns the number of the chunk to ask for next; any is false when

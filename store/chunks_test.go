@@ -171,3 +171,19 @@ func TestReadersBesideTheWriter(t *testing.T) {
 	close(stop)
 	wg.Wait()
 }
+
+// Events of the host's side may come before the header, and again.
+func TestEventsBeforeTheHeader(t *testing.T) {
+	d := open(t)
+	id := must(d.BeginTask(t.Context(), newTask("early", "lab")))(t)
+	e := measure.Event{Kind: measure.EventClock, Channel: -1, Detail: "the host's clock was set"}
+	for range 2 {
+		ok(t, d.PutEvents(t.Context(), id, []measure.Event{e}))
+	}
+	if task := must(d.Task(t.Context(), id))(t); len(task.Events) != 1 || task.Events[0] != e {
+		t.Errorf("events %v, want %v", task.Events, e)
+	}
+	if err := d.PutEvents(t.Context(), id+1, []measure.Event{e}); err == nil {
+		t.Error("events of a task that is not there were stored")
+	}
+}

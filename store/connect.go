@@ -12,12 +12,12 @@ import (
 	"modernc.org/sqlite"
 )
 
-// ourDriver alone carries the module of the virtual table, so that nothing
-// leaks into other users of the SQLite driver in the process.
+// ourDriver alone carries the module of the virtual table and the function that
+// gathers rows, so that nothing leaks into other users of the SQLite driver in the process.
 var ourDriver = func() *sqlite.Driver {
 	d := &sqlite.Driver{}
-	if err := d.RegisterModule(moduleName, module{}); err != nil {
-		panic(err) // only a name that is taken, and ours is the only one
+	if err := errors.Join(d.RegisterModule(moduleName, module{}), registerGather(d)); err != nil {
+		panic(err) // only a name that is taken, and ours are the only ones
 	}
 	return d
 }()
@@ -46,7 +46,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		raw.Close()
 		return nil, fmt.Errorf("the SQLite driver's connection %T lacks a part that is needed", raw)
 	}
-	conn := &shadowConn{fullConn: full, id: lastConn.Add(1)}
+	conn := &shadowConn{fullConn: full, id: lastConn.Add(1), keeper: newKeeper(full)}
 	connections.Store(conn.id, full)
 	for _, q := range []string{
 		fmt.Sprintf("CREATE VIRTUAL TABLE temp.data USING %s(%d)", moduleName, conn.id),
@@ -82,10 +82,17 @@ var (
 
 type shadowConn struct {
 	fullConn
-	id int64
+	id     int64
+	keeper *keeper
+}
+
+// QueryContext runs a query by a statement that is kept.
+func (c *shadowConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.keeper.query(ctx, text, args)
 }
 
 func (c *shadowConn) Close() error {
+	c.keeper.close()
 	err := c.fullConn.Close()
 	connections.Delete(c.id)
 	return err

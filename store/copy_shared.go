@@ -194,7 +194,7 @@ func (d *DB) tableNames(ctx context.Context) ([]string, error) {
 
 // columnsOf lists a table's columns.
 func columnsOf(ctx context.Context, q querier, table string) ([]string, error) {
-	rows, err := q.QueryContext(ctx, `SELECT * FROM `+table+` WHERE 1=0`)
+	rows, err := q.QueryContext(ctx, `SELECT * FROM `+quotedName(table)+` WHERE 1=0`)
 	if err != nil {
 		return nil, err
 	}
@@ -202,11 +202,8 @@ func columnsOf(ctx context.Context, q querier, table string) ([]string, error) {
 	return rows.Columns()
 }
 
-// quotedColumns are names as SQL takes any of them.
-func quotedColumns(names []string) string { return `"` + strings.Join(names, `","`) + `"` }
-
 func copiedInsert(table string, cols []string) string {
-	return `INSERT INTO ` + table + `(` + quotedColumns(cols) + `) VALUES(?` + strings.Repeat(",?", len(cols)-1) + `)`
+	return `INSERT INTO ` + quotedName(table) + `(` + quoted(cols) + `) VALUES(?` + strings.Repeat(",?", len(cols)-1) + `)`
 }
 
 // insert puts a row into a table and returns the number that it gets.
@@ -224,7 +221,7 @@ func (r copiedRow) insert(ctx context.Context, tx *sql.Tx, table, key string) (i
 
 // eachCopied hands out rows of a table, each lent until the next.
 func eachCopied(ctx context.Context, q querier, t copiedTable, where string, f func([]any) error, args ...any) error {
-	rows, err := q.QueryContext(ctx, `SELECT `+quotedColumns(t.columns)+` FROM `+t.name+` WHERE `+where, args...)
+	rows, err := q.QueryContext(ctx, `SELECT `+quoted(t.columns)+` FROM `+quotedName(t.name)+` WHERE `+where, args...)
 	if err != nil {
 		return err
 	}

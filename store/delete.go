@@ -36,7 +36,7 @@ func (d *DB) deleteTasks(ctx context.Context, op, where string, arg any) (uint64
 		if err != nil {
 			return err
 		}
-		r, err := tx.ExecContext(ctx, "DELETE FROM task WHERE "+where, arg)
+		r, err := tx.ExecContext(ctx, "DELETE FROM task WHERE "+where, arg) // #nosec G202 -- where is a condition of this package
 		if err != nil {
 			return err
 		}

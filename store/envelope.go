@@ -8,7 +8,6 @@ import (
 	"math"
 
 	"wattmark/measure"
-	"wattmark/measure/chunk"
 	"wattmark/measure/pyramid"
 )
 
@@ -20,7 +19,8 @@ type Envelope struct {
 	// First is the first scan; column c covers Scans·c/Columns to Scans·(c+1)/Columns
 	// of those from it on, to within a bin.
 	First, Scans uint64
-	// From and To are its bounds in device time.
+	// From and To are its bounds in device time: those asked for, as far as there are
+	// samples.
 	From, To measure.Seconds
 	// BinScans is how many scans the finest bin that was looked at covers; 1 for
 	// single scans.
@@ -45,7 +45,7 @@ func (d *DB) Envelope(ctx context.Context, id TaskID, from, to measure.Seconds, 
 		return nil, wrap(op, err)
 	}
 	e := &enveloper{ctx: ctx, d: d, id: id, setup: setup, out: Envelope{From: from, To: to}}
-	if err := e.bounds(from, to); err != nil {
+	if err := errors.Join(e.bounds(from, to), e.clip()); err != nil {
 		return nil, wrap(op, err)
 	}
 	e.shape(columns)
@@ -102,6 +102,17 @@ func (e *enveloper) bounds(from, to measure.Seconds) error {
 	return nil
 }
 
+// clip takes off what reaches beyond the first and the last scan: columns share out
+// the scans that there are, and would stand at wrong times.
+func (e *enveloper) clip() error {
+	lo, hi, err := e.d.Extent(e.ctx, e.id)
+	if err != nil || !(lo < e.out.To && e.out.From < hi) {
+		return err
+	}
+	e.out.From, e.out.To = max(e.out.From, lo), min(e.out.To, hi)
+	return nil
+}
+
 // read chooses the coarsest level whose bins are still finer than the columns.
 func (e *enveloper) read(columns int) error {
 	per := e.out.Scans / uint64(columns)
@@ -111,9 +122,7 @@ func (e *enveloper) read(columns int) error {
 	}
 	if level < 0 || e.stale {
 		e.out.BinScans = 1
-		return e.scans(e.out.First, e.out.First+e.out.Scans, func(scan uint64, s int, w measure.Watt) {
-			e.add(scan, s, pyramid.Bin{Min: w, Max: w, Sum: float64(w), N: 1})
-		})
+		return e.scans(e.out.First, e.out.First+e.out.Scans)
 	}
 	e.out.BinScans = pyramid.BinScans(level)
 	n := pyramid.PageScans(level)
@@ -163,14 +172,12 @@ func (e *enveloper) missing(level int, from, end uint64) error {
 		return e.pages(level-1, from*pyramid.Ratio, end*pyramid.Ratio-1)
 	}
 	n := pyramid.PageScans(0)
-	return e.scans(max(from*n, e.out.First), min(end*n, e.out.First+e.out.Scans), func(scan uint64, s int, w measure.Watt) {
-		e.add(scan, s, pyramid.Bin{Min: w, Max: w, Sum: float64(w), N: 1})
-	})
+	return e.scans(max(from*n, e.out.First), min(end*n, e.out.First+e.out.Scans))
 }
 
-// scans calls f with every scan's power of every series.
-func (e *enveloper) scans(from, end uint64, f func(scan uint64, series int, w measure.Watt)) error {
-	meter, err := measure.NewPowerMeter(e.setup)
+// scans adds the scans from one to another, unpacking only the blocks that they lie in.
+func (e *enveloper) scans(from, end uint64) error {
+	f, err := newFolding(e.setup)
 	if err != nil {
 		return err
 	}
@@ -178,26 +185,37 @@ func (e *enveloper) scans(from, end uint64, f func(scan uint64, series int, w me
 	if err != nil {
 		return err
 	}
-	var b measure.Block
-	cols := make([][]measure.Watt, len(e.out.Columns))
 	for c, err := range e.d.Chunks(e.ctx, e.id, no) {
-		if err == nil && c.FirstScan >= end {
-			return nil
-		}
 		if err == nil {
-			err = chunk.Decode(c, e.setup.Timebase, len(e.setup.Channels), &b)
+			err = f.blocks(c, from, end, func(first uint64, at, n int) error {
+				e.run(f, first, at, n)
+				return nil
+			})
 		}
-		if err != nil {
+		if err != nil || c.FirstScan+uint64(c.Scans) >= end { // the next one would be read for nothing
 			return err
-		}
-		first := powers(meter, len(e.setup.Rails), &b, cols)
-		for s, col := range cols {
-			for i := max(from, first) - first; i < min(uint64(len(col)), end-first); i++ {
-				f(first+i, s, col[i])
-			}
 		}
 	}
 	return nil
+}
+
+// run adds scans at to n of a block that begins with scan first, in runs of one column.
+func (e *enveloper) run(f *folding, first uint64, at, n int) {
+	columns := uint64(len(e.out.Columns[0]))
+	for at < n {
+		scan := first + uint64(at)
+		m := min(n-at, measure.RunScans)
+		if in := scan - e.out.First; scan >= e.out.First && in < e.out.Scans {
+			// The next column begins with the scan whose number is not less than its part.
+			next := ((in*columns/e.out.Scans+1)*e.out.Scans + columns - 1) / columns
+			m = min(m, int(next-in))
+		}
+		f.meter.Extremes(f.cols, at, at+m, f.series, f.runs)
+		for s, x := range f.runs[:f.series] {
+			e.add(scan, s, pyramid.Bin{Min: x.Min, Max: x.Max, Sum: x.Sum, N: uint32(m)})
+		}
+		at += m
+	}
 }
 
 // pages reads stored pages first to last of a level, in order.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,12 +23,25 @@ type Filter struct {
 	// none. With one of them, only tasks that have a window are selected.
 	MinEnergy, MaxEnergy     measure.Joule
 	MinDuration, MaxDuration measure.Seconds
+	// With all of Tags and none of Without, and with all of the words, or beginnings of
+	// words, of Search in name, notes or tags.
+	Tags, Without []Tag
+	Search        string
 }
 
 // Check refuses a pattern that cannot be; errors wrap ErrPattern.
 func (f *Filter) Check() error {
 	_, err := parsePattern(f.Name)
 	return err
+}
+
+// names reads the pattern for names.
+func (f *Filter) names() (namePattern, error) {
+	p, err := parsePattern(f.Name)
+	if err != nil {
+		return p, fmt.Errorf("name %q: %w", f.Name, err)
+	}
+	return p, nil
 }
 
 // conditions are ANDed, with their arguments.
@@ -38,6 +52,10 @@ type conditions struct {
 
 func (c *conditions) add(cond string, args ...any) {
 	c.where, c.args = append(c.where, cond), append(c.args, args...)
+}
+
+func (c *conditions) clone() *conditions {
+	return &conditions{slices.Clone(c.where), slices.Clone(c.args)}
 }
 
 // sql is the conditions as a WHERE clause with a blank behind it.
@@ -51,18 +69,18 @@ func (c *conditions) sql() string {
 // durationSQL is the length of the window.
 const durationSQL = "(t.to_s-t.from_s)"
 
-// conditions are those on a row t of task.
-func (f *Filter) conditions() (*conditions, error) {
+// byUser is the condition that a task is of a user.
+const byUser = "t.user_id=(SELECT user_id FROM user WHERE login=?)"
+
+// conditions are those on a row t of task; names is what Filter.names gave, or what
+// was made of it since.
+func (f *Filter) conditions(names namePattern) *conditions {
 	c := &conditions{}
 	if f.User != "" {
-		c.add("t.user_id=(SELECT user_id FROM user WHERE login=?)", f.User)
+		c.add(byUser, f.User)
 	}
 	if f.Name != "" {
-		p, err := parsePattern(f.Name)
-		if err != nil {
-			return nil, fmt.Errorf("name %q: %w", f.Name, err)
-		}
-		p.where(c)
+		names.where(c)
 	}
 	if f.Job != "" {
 		c.add("t.job=?", f.Job)
@@ -81,13 +99,17 @@ func (f *Filter) conditions() (*conditions, error) {
 		for i, s := range f.States {
 			states[i] = int64(s)
 		}
+		if !slices.Contains(f.States, Complete) {
+			c.add("t.state<>2") // there is an index of those
+		}
 		c.add("t.state IN (?"+strings.Repeat(",?", len(states)-1)+")", states...)
 	}
 	if f.Group != 0 {
 		c.add("t.task_id IN (SELECT task_id FROM group_member WHERE group_id=?)", int64(f.Group))
 	}
+	c.labelled(f.Tags, f.Without, f.Search)
 	f.limits(c)
-	return c, nil
+	return c
 }
 
 func (f *Filter) limits(c *conditions) {

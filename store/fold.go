@@ -1,6 +1,8 @@
 package store
 
 import (
+	"math"
+
 	"wattmark/measure"
 	"wattmark/measure/chunk"
 	"wattmark/measure/pyramid"
@@ -13,8 +15,9 @@ type folding struct {
 	builder *pyramid.Builder
 	counts  [][chunk.BlockScans]measure.Count // by channel
 	cols    [][]measure.Count                 // the same
-	runs    []measure.Extreme                 // by series
-	rows    []pyramidRow                      // complete, and not yet stored
+	series  int
+	runs    []measure.Extreme // of a block, series by series
+	rows    []pyramidRow      // complete, and not yet stored
 }
 
 type pyramidRow struct {
@@ -39,9 +42,10 @@ func newFolding(s *measure.Setup) (*folding, error) {
 	}
 	f := &folding{
 		setup: *s, meter: meter, counts: make([][chunk.BlockScans]measure.Count, len(s.Channels)),
-		cols: make([][]measure.Count, len(s.Channels)), runs: make([]measure.Extreme, seriesOf(s)),
+		cols: make([][]measure.Count, len(s.Channels)), series: seriesOf(s),
 	}
-	f.builder = pyramid.NewBuilder(len(f.runs), f.put)
+	f.runs = make([]measure.Extreme, measure.MaxRuns*f.series)
+	f.builder = pyramid.NewBuilder(f.series, f.put)
 	return f, nil
 }
 
@@ -50,14 +54,24 @@ func (f *folding) put(p *pyramid.Page) error {
 	return nil
 }
 
-// take folds a chunk in; scans that are in already are passed over. It goes block by
-// block, so that what it works on stays in the processor's cache.
+// take folds a chunk in; scans that are in already are passed over.
 func (f *folding) take(c *chunk.Chunk) error {
+	return f.blocks(c, f.builder.Next(), math.MaxUint64, f.block)
+}
+
+// blocks unpacks those blocks of a chunk that hold scans from one to another, and calls
+// do for each, with the number of its first scan and which of its scans are meant. It
+// goes block by block, so that what it works on stays in the processor's cache.
+func (f *folding) blocks(c *chunk.Chunk, from, end uint64, do func(first uint64, at, n int) error) error {
 	skip := uint64(0)
-	if next := f.builder.Next(); next > c.FirstScan {
-		skip = next - c.FirstScan
+	if from > c.FirstScan {
+		skip = from - c.FirstScan
 	}
 	for k := int(skip / chunk.BlockScans); k < c.Blocks(); k++ {
+		first := c.FirstScan + uint64(k*chunk.BlockScans)
+		if first >= end {
+			return nil
+		}
 		n := 0
 		for ch := range f.counts {
 			var err error
@@ -66,8 +80,8 @@ func (f *folding) take(c *chunk.Chunk) error {
 			}
 			f.cols[ch] = f.counts[ch][:n]
 		}
-		from := uint64(k * chunk.BlockScans)
-		if err := f.block(c.FirstScan+from, int(max(skip, from)-from), n); err != nil {
+		at := max(from, first) - first
+		if err := do(first, int(at), int(min(uint64(n), end-first))); err != nil {
 			return err
 		}
 	}
@@ -77,23 +91,18 @@ func (f *folding) take(c *chunk.Chunk) error {
 // block folds scans at to n of a block that begins with scan first.
 func (f *folding) block(first uint64, at, n int) error {
 	for at < n {
-		m := min(pyramid.Base-int((first+uint64(at))%pyramid.Base), n-at)
-		f.meter.Extremes(f.cols, at, at+m, f.runs)
-		if err := f.builder.Add(first+uint64(at), m, f.runs); err != nil {
-			return err
+		m := n - at
+		if begun := int((first + uint64(at)) % pyramid.Base); begun > 0 { // the rest of a bin
+			m = min(pyramid.Base-begun, m)
 		}
-		at += m
+		f.meter.Extremes(f.cols, at, at+m, f.series, f.runs)
+		for k := 0; m > 0; k++ {
+			scans := min(pyramid.Base, m)
+			if err := f.builder.Add(first+uint64(at), scans, f.runs[k*f.series:(k+1)*f.series]); err != nil {
+				return err
+			}
+			at, m = at+scans, m-scans
+		}
 	}
 	return nil
-}
-
-// powers fills a column a series with a block's power, and returns the first scan.
-func powers(m *measure.PowerMeter, rails int, b *measure.Block, cols [][]measure.Watt) uint64 {
-	for r := range rails {
-		cols[r] = m.RailPower(r, b, cols[r])
-	}
-	if len(cols) > rails {
-		cols[rails] = m.Total(b, cols[rails])
-	}
-	return b.FirstScan
 }

@@ -19,6 +19,10 @@ type namePattern struct {
 	// prefix is what the name begins with, and glob the pattern as SQLite's GLOB
 	// wants it; empty where the prefix says it all.
 	prefix, glob string
+	// onlyLow and onlyHigh: only that end of the prefix's range is to be looked up in
+	// an index; with both, neither is.
+	onlyLow, onlyHigh bool
+	few               bool // few names begin so: their tasks are found name by name
 }
 
 // parsePattern reads a pattern: * is any text, ? any one character; behind a
@@ -73,11 +77,20 @@ func (p namePattern) where(c *conditions) {
 		c.add("t.name=?", p.text)
 		return
 	}
-	if p.prefix != "" {
-		// The range of all names that begin so; U+10FFFF sorts after every character.
-		c.add("t.name>=? AND t.name<?", p.prefix, p.prefix+"\U0010FFFF")
+	switch low, high := "", ""; { // a sign keeps SQLite from the index
+	case p.prefix == "":
+	case p.onlyLow && p.onlyHigh: // so put, no database takes it for a range of an index
+		c.add("(t.name<? OR t.name>=?) IS NOT TRUE", p.prefix, p.prefix+lastRune)
+	default:
+		if p.onlyHigh {
+			low = "+"
+		}
+		if p.onlyLow {
+			high = "+"
+		}
+		c.add(low+"t.name>=? AND "+high+"t.name<?", p.prefix, p.prefix+lastRune)
 	}
 	if p.glob != "" {
-		c.add("t.name GLOB ?", p.glob)
+		c.add("glob(?, t.name)", p.glob)
 	}
 }

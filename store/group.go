@@ -136,7 +136,7 @@ func leaveGroups(ctx context.Context, tx *sql.Tx, where string, arg any) (groups
 	if err != nil || len(groups) == 0 {
 		return nil, err
 	}
-	_, err = tx.ExecContext(ctx, `UPDATE group_member SET reason='task ' || task_id || ' was deleted' WHERE `+selected, arg)
+	_, err = tx.ExecContext(ctx, `UPDATE group_member SET reason='task ' || task_id || ' was deleted' WHERE `+selected, arg) // #nosec G202 -- selected is a condition of this package
 	return groups, err
 }
 

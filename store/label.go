@@ -20,10 +20,13 @@ type Note struct {
 	Text   string
 }
 
-// maxKey is how long a tag's key may be, maxText a value or a note.
+// maxKey is how long a tag's key may be, maxText a value or a note; maxTags and
+// maxNotes how many of them a task may have, so that one task fits in one message.
 const (
-	maxKey  = 64
-	maxText = 4096
+	maxKey   = 64
+	maxText  = 4096
+	maxTags  = 256
+	maxNotes = 512
 )
 
 // CheckTags refuses tags that cannot be stored: a key is not empty, has no
@@ -43,24 +46,61 @@ func CheckTags(tags map[string]string) error {
 	return nil
 }
 
+// Relabelling is what is to change of a task's labels.
+type Relabelling struct {
+	Set    map[string]string // tags
+	Remove []string          // tags by key; one that is not there is no error
+	Only   bool              // remove all tags but those of Set
+	Pinned *bool             // nil leaves it
+}
+
 // SetTags sets tags of a task and removes others, in one transaction. Removing
 // one that is not there is no error. Errors wrap ErrNotFound.
 func (d *DB) SetTags(ctx context.Context, id TaskID, set map[string]string, remove []string) error {
-	op := fmt.Sprintf("tag task %d", id)
-	if err := CheckTags(set); err != nil {
+	return d.Relabel(ctx, id, Relabelling{Set: set, Remove: remove})
+}
+
+// Relabel changes a task's tags and whether it is pinned, in one transaction.
+// Errors wrap ErrNotFound.
+func (d *DB) Relabel(ctx context.Context, id TaskID, r Relabelling) error {
+	op := fmt.Sprintf("label task %d", id)
+	if err := CheckTags(r.Set); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	return d.write(ctx, op, func(tx *sql.Tx) error {
-		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET state=state WHERE task_id=?`, int64(id))); err != nil {
+		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET pinned=coalesce(?,pinned) WHERE task_id=?`, r.Pinned, int64(id))); err != nil {
 			return err
 		}
+		remove := r.Remove
+		if r.Only {
+			tags, err := readTags(ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			remove = slices.Collect(maps.Keys(tags))
+		}
 		for _, k := range remove {
+			if _, stays := r.Set[k]; stays {
+				continue
+			}
 			if _, err := tx.ExecContext(ctx, `DELETE FROM task_tag WHERE task_id=? AND key=?`, int64(id), k); err != nil {
 				return err
 			}
 		}
-		return putTags(ctx, tx, int64(id), set)
+		if err := putTags(ctx, tx, int64(id), r.Set); err != nil {
+			return err
+		}
+		return few(ctx, tx, "task_tag", id, maxTags)
 	})
+}
+
+// few refuses more rows of a table than a task may have.
+func few(ctx context.Context, tx *sql.Tx, table string, id TaskID, most int) error {
+	var n int
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM `+table+` WHERE task_id=?`, int64(id)).Scan(&n); err != nil || n <= most {
+		return err
+	}
+	return fmt.Errorf("%w: %d of %s, at most %d: remove some first", ErrConflict, n, map[string]string{"task_tag": "a task's tags", "task_note": "a task's notes"}[table], most)
 }
 
 func putTags(ctx context.Context, tx *sql.Tx, id int64, set map[string]string) error {
@@ -75,20 +115,23 @@ func putTags(ctx context.Context, tx *sql.Tx, id int64, set map[string]string) e
 // AddNote adds a remark to a task and returns its number. Errors wrap ErrNotFound.
 func (d *DB) AddNote(ctx context.Context, id TaskID, at time.Time, text string) (number int, err error) {
 	op := fmt.Sprintf("note on task %d", id)
-	if err := checkNote(text); err != nil {
+	if err := CheckNote(text); err != nil {
 		return 0, fmt.Errorf("%s: %w", op, err)
 	}
 	err = d.write(ctx, op, func(tx *sql.Tx) error {
 		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET state=state WHERE task_id=?`, int64(id))); err != nil {
 			return err
 		}
-		number, err = putNote(ctx, tx, int64(id), at, text)
-		return err
+		if number, err = putNote(ctx, tx, int64(id), at, text); err != nil {
+			return err
+		}
+		return few(ctx, tx, "task_note", id, maxNotes)
 	})
 	return number, err
 }
 
-func checkNote(text string) error {
+// CheckNote refuses a remark that cannot be stored.
+func CheckNote(text string) error {
 	if strings.TrimSpace(text) == "" || len(text) > maxText {
 		return fmt.Errorf("a note has 1 to %d bytes, and more than spaces", maxText)
 	}
@@ -110,9 +153,7 @@ func (d *DB) RemoveNote(ctx context.Context, id TaskID, number int) error {
 
 // Pin keeps a task from Retain, or no longer. Errors wrap ErrNotFound.
 func (d *DB) Pin(ctx context.Context, id TaskID, pinned bool) error {
-	return d.write(ctx, fmt.Sprintf("pin task %d", id), func(tx *sql.Tx) error {
-		return mustExist(tx.ExecContext(ctx, `UPDATE task SET pinned=? WHERE task_id=?`, pinned, int64(id)))
-	})
+	return d.Relabel(ctx, id, Relabelling{Pinned: &pinned})
 }
 
 // readLabels reads a task's notes and tags.

@@ -62,7 +62,7 @@ func (d *DB) PutLaunchTables(ctx context.Context, id TaskID, t LaunchTables) err
 			return err
 		}
 		put := func(table string, row ...any) error {
-			_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO `+table+` VALUES(?`+strings.Repeat(",?", len(row))+`)`, append([]any{int64(id)}, row...)...)
+			_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO `+table+` VALUES(?`+strings.Repeat(",?", len(row))+`)`, append([]any{int64(id)}, row...)...) // #nosec G202 -- the callers below name the table
 			return err
 		}
 		var errs []error

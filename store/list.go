@@ -13,20 +13,42 @@ import (
 // setups, rails, budgets, notes and provenance.
 func (d *DB) Tasks(ctx context.Context, q Query) ([]Task, error) {
 	const op = "list tasks"
-	many, err := d.manyNamed(ctx, q)
+	l := q.list()
+	names, err := d.namesOf(ctx, &l)
 	if err != nil {
 		return nil, wrap(op, err)
 	}
-	pick, args := q.pick(many)
-	list, err := d.tasks(ctx, op, "WHERE t.task_id IN ("+pick+") ORDER BY t.task_id DESC", args...)
+	pick, args := l.parts(names)[0].pick(l.Limit, d.server != nil) // in the order of ids there is one part
+	list, err := d.tasks(ctx, op, "WHERE t.task_id IN (SELECT id FROM ("+pick+") p) ORDER BY t.task_id DESC", args...)
 	if err != nil {
 		return nil, err
 	}
-	return list, wrap(op, d.tagAll(ctx, list))
+	list = list[:min(len(list), l.Limit)] // a server may pick more
+	return list, wrap(op, tagAll(ctx, d.reader, list))
+}
+
+// list is the question as one for a page, newest first.
+func (q Query) list() ListQuery {
+	l := ListQuery{Order: ByID, Limit: q.Limit}
+	if l.Limit <= 0 {
+		l.Limit = 100
+	}
+	if q.Before != 0 {
+		l.After = &Position{ID: q.Before}
+	}
+	name, cut := strings.CutSuffix(q.Name, "*")
+	if name = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`).Replace(name); cut {
+		name += "*"
+	}
+	l.Filter = Filter{User: q.User, Name: name, Job: q.Job, Since: q.Since, Until: q.Until, Without: q.Without, Search: q.Search}
+	for _, k := range slices.Sorted(maps.Keys(q.Tags)) {
+		l.Tags = append(l.Tags, Tag{k, q.Tags[k]})
+	}
+	return l
 }
 
 // tagAll fills in the tags of tasks.
-func (d *DB) tagAll(ctx context.Context, list []Task) error {
+func tagAll(ctx context.Context, q querier, list []Task) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -39,7 +61,7 @@ func (d *DB) tagAll(ctx context.Context, list []Task) error {
 	if err != nil {
 		return err
 	}
-	rows, err := d.reader.QueryContext(ctx, `SELECT task_id, key, value FROM task_tag WHERE task_id IN (SELECT value FROM json_each(?))`, string(text))
+	rows, err := q.QueryContext(ctx, `SELECT task_id, key, value FROM task_tag WHERE task_id IN (SELECT value FROM json_each(?))`, string(text))
 	if err != nil {
 		return err
 	}
@@ -57,88 +79,6 @@ func (d *DB) tagAll(ctx context.Context, list []Task) error {
 		t.Tags[k] = v
 	}
 	return rows.Err()
-}
-
-// manyNames is from how many tasks on a prefix of names counts as common.
-const manyNames = 4096
-
-// prefix returns the beginning that a question's names must have.
-func (q Query) prefix() (string, bool) {
-	p, cut := strings.CutSuffix(q.Name, "*")
-	return p, cut && p != ""
-}
-
-// lastRune sorts after every character: a prefix with it behind ends the range
-// of all names that begin so.
-const lastRune = "\U0010FFFF"
-
-// manyNamed reports whether a question's prefix of names is common. Then it is
-// faster to walk the tasks from the newest on and pass over the others, else to
-// collect those of the name and sort them.
-func (d *DB) manyNamed(ctx context.Context, q Query) (bool, error) {
-	prefix, some := q.prefix()
-	if !some {
-		return false, nil
-	}
-	var n int
-	err := d.reader.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM task WHERE name>=? AND name<? LIMIT ?) few`,
-		prefix, prefix+lastRune, manyNames).Scan(&n)
-	return n == manyNames, err
-}
-
-// pick returns the statement that picks the ids of a question's page, out of
-// indexes alone as far as it goes: sorting whole rows would take far longer.
-// many: the prefix of names is common.
-func (q Query) pick(many bool) (string, []any) {
-	var where []string
-	var args []any
-	add := func(cond string, v ...any) { where, args = append(where, cond), append(args, v...) }
-	if q.User != "" {
-		add("t.user_id=(SELECT user_id FROM user WHERE login=?)", q.User)
-	}
-	if prefix, some := q.prefix(); some && many {
-		add("+t.name>=? AND +t.name<?", prefix, prefix+lastRune) // the sign keeps it from the index of names
-	} else if some {
-		add("t.name>=? AND t.name<?", prefix, prefix+lastRune)
-	} else if q.Name != "" && q.Name != "*" {
-		add("t.name=?", q.Name)
-	}
-	if q.Job != "" {
-		add("t.job=?", q.Job)
-	}
-	if !q.Since.IsZero() {
-		add("t.launched_ns>=?", q.Since.UnixNano())
-	}
-	if !q.Until.IsZero() {
-		add("t.launched_ns<?", q.Until.UnixNano())
-	}
-	if m := matchText(q.Search); m != "" {
-		add("t.task_id IN (SELECT rowid FROM task_text WHERE task_text MATCH ?)", m)
-	}
-	from, id := "task t", "t.task_id"
-	for _, k := range slices.Sorted(maps.Keys(q.Tags)) {
-		switch v := q.Tags[k]; {
-		case v == "":
-			add("t.task_id IN (SELECT task_id FROM task_tag WHERE key=?)", k)
-		case id == "t.task_id": // the index of one tag has its tasks in their order
-			from, id = "task_tag g CROSS JOIN task t ON t.task_id=g.task_id", "g.task_id"
-			add("g.key=? AND g.value=?", k, v)
-		default:
-			add("t.task_id IN (SELECT task_id FROM task_tag WHERE key=? AND value=?)", k, v)
-		}
-	}
-	if q.Before != 0 {
-		add(id+"<?", int64(q.Before))
-	}
-	tail := ""
-	if len(where) > 0 {
-		tail = " WHERE " + strings.Join(where, " AND ")
-	}
-	limit := q.Limit
-	if limit <= 0 {
-		limit = 100
-	}
-	return "SELECT " + id + " FROM " + from + tail + " ORDER BY " + id + " DESC LIMIT ?", append(args, limit)
 }
 
 // TaskIDs returns the numbers of all tasks, oldest number first.

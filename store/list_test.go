@@ -49,43 +49,68 @@ func TestListsUseIndexes(t *testing.T) {
 			{Tags: map[string]string{"node": ""}},
 			{Tags: map[string]string{"node": "a3"}, Search: "gemm", User: "user 3"},
 		} {
-			text, args := q.pick(false)
-			bad := ""
-			for _, line := range plan(t, d, text, args...) {
-				indexed := strings.Contains(line, "INDEX") || strings.Contains(line, "PRIMARY KEY")
-				if strings.HasPrefix(line, "SCAN t") && !indexed && (q.User != "" || q.Name != "" || q.Job != "" || q.Search != "" || q.Tags != nil) {
-					bad = line
+			for _, few := range []bool{false, strings.HasSuffix(q.Name, "*")} {
+				l := q.list()
+				text, args := pickOf(t, &l, namePattern{few: few})
+				if bad := unindexed(plan(t, d, text, args...), q.User != "" || q.Name != "" || q.Job != "" || q.Search != "" || q.Tags != nil); bad != "" {
+					t.Errorf("analysed %v, few %v, %+v: %s", analysed, few, q, bad)
 				}
-				if strings.HasPrefix(line, "SEARCH") && !indexed {
-					bad = line
-				}
-			}
-			if bad != "" {
-				t.Errorf("analysed %v, %+v: %s", analysed, q, bad)
 			}
 		}
 	}
 }
 
-// Both ways to answer for a prefix give the same.
+// unindexed returns the line of a plan that reads without an index.
+func unindexed(plan []string, selective bool) string {
+	for _, line := range plan {
+		indexed := strings.Contains(line, "INDEX") || strings.Contains(line, "PRIMARY KEY")
+		if !indexed && (strings.HasPrefix(line, "SEARCH") || strings.HasPrefix(line, "SCAN t") && selective) {
+			return line
+		}
+	}
+	return ""
+}
+
+// All ways to answer for a prefix give the same.
 func TestCommonAndRareNames(t *testing.T) {
 	noRaces(t)
 	d := open(t)
 	crowd(t, d, 6000, 20)
-	for _, q := range []Query{{Name: "gemm-*", Limit: 50}, {Name: "gemm-1*", Limit: 50, Before: 3000}, {Name: "gemm-*", User: "user 3", Limit: 50}} {
-		var answers [2][]TaskID
-		for i, many := range []bool{false, true} {
-			text, args := q.pick(many)
-			answers[i] = must(collect(t.Context(), d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) }, text, args...))(t)
-		}
-		list := must(d.Tasks(t.Context(), q))(t)
-		if !slices.Equal(answers[0], answers[1]) || len(list) != 50 || list[0].ID != answers[0][0] {
-			t.Errorf("%+v: %d and %d tasks, listed %d", q, len(answers[0]), len(answers[1]), len(list))
+	_, err := d.writer.Exec("UPDATE task SET name='rare-' || task_id WHERE task_id<=40")
+	ok(t, err)
+	for _, f := range []Filter{{Name: "gemm-*"}, {Name: "gemm-1*"}, {Name: "gemm-1*", User: "user 3"}, {Name: "gemm-77*"}, {Name: "rare-*"}, {Name: "none*"}} {
+		for _, after := range []*Position{nil, {ID: 3000}, {ID: 20}} {
+			for _, ascending := range []bool{false, true} {
+				q := ListQuery{Filter: f, Order: ByID, After: after, Ascending: ascending, Limit: 50}
+				var answers [3][]TaskID
+				for i, how := range []namePattern{{}, {onlyLow: true, onlyHigh: true}, {few: true}} {
+					text, args := pickOf(t, &q, how)
+					answers[i] = must(collect(t.Context(), d.reader, func(rows *sql.Rows, id *TaskID) error { var key any; return rows.Scan(id, &key) }, text, args...))(t)
+				}
+				list := must(d.List(t.Context(), q))(t).Tasks
+				same := len(list) == len(answers[0])
+				for i := 0; i < len(list) && same; i++ {
+					same = list[i].ID == answers[0][i]
+				}
+				if !slices.Equal(answers[0], answers[1]) || !slices.Equal(answers[0], answers[2]) || !same {
+					t.Errorf("%+v: %v, %v and %v, listed %d", q, answers[0], answers[1], answers[2], len(list))
+				}
+			}
 		}
 	}
-	if many := must(d.manyNamed(t.Context(), Query{Name: "gemm-*"}))(t); !many {
-		t.Error("6000 names count as rare")
+	for prefix, want := range map[string]commonness{"gemm-": commonNames, "gemm-7": commonNames, "gemm-77": fewNames, "rare-": rareNames, "none": fewNames} {
+		if how := must(d.commonness(t.Context(), hinted{prefix: prefix, byName: true}))(t); how != want {
+			t.Errorf("%s: %d, want %d", prefix, how, want)
+		}
 	}
+}
+
+// pickOf is how the tasks of a question are picked, found by their names in one way.
+func pickOf(t testing.TB, q *ListQuery, how namePattern) (string, []any) {
+	t.Helper()
+	p := must(q.names())(t)
+	p.onlyLow, p.onlyHigh, p.few = how.onlyLow, how.onlyHigh, how.few
+	return q.parts(p)[0].pick(q.Limit, false)
 }
 
 // crowd makes many tasks of many users, in a few statements.

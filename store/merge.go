@@ -17,6 +17,9 @@ type ImportOptions struct {
 	KeepIDs bool
 	// Salvage goes on behind what cannot be read, and copies also tasks that still run.
 	Salvage bool
+	// NoSamples leaves the samples and their pyramid out, for who carries those by
+	// other means: TakeTask puts both together again.
+	NoSamples bool
 	// Progress is told of each task that is done; nil for silence.
 	Progress func(done, of int)
 }
@@ -109,7 +112,7 @@ func (m *merger) taskIDs(ctx context.Context) ([]TaskID, error) {
 	}
 	seen := map[TaskID]bool{}
 	for _, q := range []string{"task NOT INDEXED ORDER BY task_id", "task NOT INDEXED ORDER BY task_id DESC", "task INDEXED BY task_user ORDER BY user_id", "task INDEXED BY task_name ORDER BY name"} {
-		rows, err := m.from.reader.QueryContext(ctx, "SELECT task_id FROM "+q)
+		rows, err := m.from.reader.QueryContext(ctx, "SELECT task_id FROM "+q) // #nosec G202 -- texts of this list
 		if err == nil {
 			for rows.Next() {
 				var id TaskID
@@ -146,7 +149,7 @@ func tableRows(ctx context.Context, q querier, table string, columns []string, w
 			ptrs[i] = &(*r)[i]
 		}
 		return rows.Scan(ptrs...)
-	}, `SELECT `+quoted(columns)+` FROM main."`+table+`" WHERE `+where, args...)
+	}, `SELECT `+quoted(columns)+` FROM main.`+quotedName(table)+` WHERE `+where, args...)
 }
 
 func readRecord(ctx context.Context, q querier, table, where string, args ...any) (record, error) {
@@ -176,7 +179,7 @@ func (r record) insert(ctx context.Context, tx *sql.Tx, table, key string) (id i
 	for c, v := range r {
 		cols, vals = append(cols, c), append(vals, v)
 	}
-	err = tx.QueryRowContext(ctx, `INSERT INTO "`+table+`"(`+quoted(cols)+`) VALUES(?`+strings.Repeat(",?", len(cols)-1)+`) RETURNING `+key, vals...).Scan(&id)
+	err = tx.QueryRowContext(ctx, `INSERT INTO `+quotedName(table)+`(`+quoted(cols)+`) VALUES(?`+strings.Repeat(",?", len(cols)-1)+`) RETURNING `+key, vals...).Scan(&id)
 	if err != nil {
 		err = fmt.Errorf("table %s: %w", table, err)
 	}

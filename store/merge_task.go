@@ -45,10 +45,12 @@ func (m *merger) task(ctx context.Context, id TaskID) error {
 			}
 		}
 		done.To = TaskID(to)
-		if done.Chunks, err = m.samples(ctx, id, to); err != nil {
-			return err
+		if m.opt.NoSamples {
+			err = m.concludeBare(ctx, to, t)
+		} else if done.Chunks, err = m.samples(ctx, id, to); err == nil {
+			err = m.conclude(ctx, id, to, t)
 		}
-		if err := m.conclude(ctx, id, to, t); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -125,7 +127,7 @@ func (m *merger) copyRows(ctx context.Context, tx *sql.Tx, t owned, to int64, wh
 	}
 	defer put.Close()
 	task, cal := slices.Index(cols, "task_id"), slices.Index(cols, "calibration_id")
-	rows, err := m.from.reader.QueryContext(ctx, `SELECT `+quoted(cols)+` FROM main."`+t.name+`" WHERE `+where, args...)
+	rows, err := m.from.reader.QueryContext(ctx, `SELECT `+quoted(cols)+` FROM main.`+quotedName(t.name)+` WHERE `+where, args...) // #nosec G202 -- names are quoted; where is of this file
 	if err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func insertText(table string, cols []string) string {
 	for range cols {
 		marks = append(marks, ',', '?')
 	}
-	return `INSERT OR IGNORE INTO "` + table + `"(` + quoted(cols) + `) VALUES(` + string(marks[1:]) + `)`
+	return `INSERT OR IGNORE INTO ` + quotedName(table) + `(` + quoted(cols) + `) VALUES(` + string(marks[1:]) + `)`
 }
 
 // batchBytes is about how much one transaction copies of the samples: enough that
@@ -258,6 +260,16 @@ func (m *merger) gap(ctx context.Context, tx *sql.Tx, id TaskID, to, no int64) e
 	_, err = tx.ExecContext(ctx, `INSERT OR IGNORE INTO event(task_id,first_scan,kind,scans,exact,channel,detail) VALUES(?,?,?,?,1,-1,?)`,
 		to, head[0][0], measure.EventGap, head[0][1], fmt.Sprintf("chunk %d could not be salvaged from a broken database", no))
 	return err
+}
+
+// concludeBare gives a task without samples the state and the counts that it has
+// there.
+func (m *merger) concludeBare(ctx context.Context, to int64, t record) error {
+	return m.d.write(ctx, fmt.Sprintf("end the import of task %d", to), func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, chunks=?, scans=?, cold=0 WHERE task_id=?`,
+			t["state"], t["reason"], t["chunks"], t["scans"], to)
+		return err
+	})
 }
 
 // conclude copies the pyramid, and gives the task the state that it has there. Counts

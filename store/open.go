@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,9 +28,12 @@ type DB struct {
 	writer *sql.DB // to a file one connection; nil when read-only
 	reader *sql.DB // cannot write; on a file's connections data is the fast table
 	st     statements
+	limits Limits
+	hints  nameHints
 
 	foldMu sync.Mutex
 	folds  map[TaskID]*folding // of the tasks that chunks are coming in for
+	unfold atomic.Bool
 }
 
 // Open opens the database, creating it where there is none, and brings its

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,11 +15,11 @@ import (
 // Finish ends a task; finishing again replaces the outcome as a whole, with all
 // results. The result is one under the calibration of the stream's header, and
 // becomes number 1. With a result, the view data is cut to the result's window: its scans are the
-// Result.Samples stored scans from Result.FirstScan on.
+// Result.Samples stored scans from Result.FirstScan on. A step that the task's life
+// does not have is ErrEnded: a task that has ended does not run again.
 func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 	err := d.write(ctx, fmt.Sprintf("finish task %d", id), func(tx *sql.Tx) error {
-		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, nvml_j=? WHERE task_id=?`,
-			o.State, o.Reason, optional(o.NVML), int64(id))); err != nil {
+		if err := move(ctx, tx, id, &o); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, "DELETE FROM marker WHERE task_id=?", int64(id)); err != nil {
@@ -37,6 +38,33 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 		_ = d.finishPyramid(ctx, id)
 	}
 	return err
+}
+
+// move takes a task to the state of an outcome, if its life has such a step.
+func move(ctx context.Context, tx *sql.Tx, id TaskID, o *Outcome) error {
+	on, err := o.event()
+	if err != nil {
+		return err
+	}
+	var from State
+	if err := tx.QueryRowContext(ctx, `SELECT state FROM task WHERE task_id=?`, int64(id)).Scan(&from); errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	} else if err != nil {
+		return err
+	}
+	to, err := transitions.Next(from, on)
+	if err != nil {
+		return err
+	}
+	// On a server another may have moved it since it was read.
+	res, err := tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, nvml_j=? WHERE task_id=? AND state=?`,
+		to, o.Reason, optional(o.NVML), int64(id), from)
+	if err := mustExist(res, err); errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("%w: by another program, just now", ErrEnded)
+	} else if err != nil {
+		return err
+	}
+	return nil
 }
 
 func optional[T ~float64](v *T) any {
@@ -75,7 +103,7 @@ func putClock(ctx context.Context, tx *sql.Tx, id TaskID, f *clock.Fit) error {
 // putResult makes a result the one in use.
 func putResult(ctx context.Context, tx *sql.Tx, id TaskID, r *measure.Result) error {
 	for _, table := range []string{"rail_result", "budget"} {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE task_id=?", int64(id)); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE task_id=?", int64(id)); err != nil { // #nosec G202 -- names of this list
 			return err
 		}
 	}

@@ -3,10 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
-	"slices"
 )
 
 // Order is what a list is ordered by. The numbers stand in cursors: never renumber.
@@ -53,7 +51,8 @@ type ListQuery struct {
 
 // Page is a part of a list.
 type Page struct {
-	// Tasks have what identifies them and what they came to: no monitor, instrument,
+	// Tasks have what identifies and labels them and what they came to: no notes,
+	// provenance, monitor, instrument,
 	// setup, calibration, marker or clock, and of a result no rails and budgets.
 	Tasks []Task
 	// Next is where the next page begins behind; nil on the last page.
@@ -66,150 +65,86 @@ type Page struct {
 // meanwhile may come twice or not at all. Errors may wrap ErrPattern.
 func (d *DB) List(ctx context.Context, q ListQuery) (Page, error) {
 	const op = "list tasks"
-	c, err := q.conditions()
-	if err != nil {
-		return Page{}, fmt.Errorf("%s: %w", op, err)
-	}
 	q.Order, q.Limit = cmp.Or(q.Order, ByID), cmp.Or(max(q.Limit, 0), 100)
 	if _, known := orderKeys[q.Order]; !known && q.Order != ByID {
 		return Page{}, fmt.Errorf("%s: there is no order %d", op, q.Order)
 	}
-	tx, err := d.reader.BeginTx(ctx, nil)
+	names, err := d.namesOf(ctx, &q)
 	if err != nil {
 		return Page{}, wrap(op, err)
 	}
-	defer tx.Rollback() // it only read
-	places, err := q.pick(ctx, tx, c)
+	list, err := q.read(ctx, d, names)
 	if err != nil {
 		return Page{}, wrap(op, err)
 	}
 	var p Page
-	if len(places) > q.Limit {
-		places = places[:q.Limit]
-		p.Next = &places[q.Limit-1]
+	if len(list.tasks) > q.Limit {
+		list.cut(q.Limit)
+		p.Next = list.place(q.Limit-1, q.Order)
 	}
-	p.Tasks, err = tasksAt(ctx, tx, places)
-	return p, wrap(op, err)
+	if len(list.tasks) > 0 {
+		p.Tasks = list.tasks
+	}
+	return p, nil
 }
 
-// pick finds the places of a page and of one task more. The ids are picked first,
-// out of an index alone where there is one: sorting whole rows takes far longer.
-func (q *ListQuery) pick(ctx context.Context, tx *sql.Tx, c *conditions) ([]Position, error) {
-	key, keyed := orderKeys[q.Order]
-	var out []Position
-	if q.After == nil || !q.After.None {
-		with := *c
-		if keyed && key.nullable {
-			with.add(key.sql + " IS NOT NULL")
-		}
-		q.behind(&with, key.sql)
-		var err error
-		if out, err = q.places(ctx, tx, &with, key.sql); err != nil || !keyed || !key.nullable || len(out) > q.Limit {
-			return out, err
-		}
+// place is where a task stands in an order.
+func (l *briefs) place(i int, o Order) *Position {
+	k := &l.keys[i]
+	p := &Position{ID: l.tasks[i].ID, None: k.kind == cellNone && o != ByID}
+	switch k.kind {
+	case cellInt:
+		p.Nanos = int64(k.bits)
+	case cellReal:
+		p.Number = k.number()
+	case cellText:
+		p.Text = k.text
 	}
-	// Then those that have no key.
-	none := *c
-	none.add(key.sql + " IS NULL")
-	if q.After != nil && q.After.None {
-		none.add("t.task_id"+q.beyond()+"?", int64(q.After.ID))
-	}
-	rest, err := q.places(ctx, tx, &none, "")
-	for i := range rest {
-		rest[i].None = true
-	}
-	out = append(out, rest...)
-	return out[:min(len(out), q.Limit+1)], err
+	return p
 }
 
-func (q *ListQuery) beyond() string {
-	if q.Ascending {
-		return ">"
-	}
-	return "<"
-}
-
-// behind adds the condition that a task comes after the place.
-func (q *ListQuery) behind(c *conditions, key string) {
-	a := q.After
-	if a == nil {
-		return
-	}
-	var at any
-	switch q.Order {
+// keyOf is what a place is ordered by.
+func (p *Position) keyOf(o Order) any {
+	switch o {
 	case ByLaunched:
-		at = a.Nanos
-	case ByEnergy, ByDuration:
-		at = a.Number
+		return p.Nanos
 	case ByName:
-		at = a.Text
-	default:
-		c.add("t.task_id"+q.beyond()+"?", int64(a.ID))
-		return
+		return p.Text
 	}
-	c.add("("+key+",t.task_id)"+q.beyond()+"(?,?)", at, int64(a.ID))
+	return p.Number
 }
 
-// places reads places in order; without a key by id alone.
-func (q *ListQuery) places(ctx context.Context, tx *sql.Tx, c *conditions, key string) ([]Position, error) {
-	direction := " DESC"
-	if q.Ascending {
-		direction = ""
-	}
-	order := "t.task_id" + direction
-	if key != "" {
-		order = key + direction + "," + order
-	}
-	scan := func(rows *sql.Rows, p *Position) error {
-		switch {
-		case key == "":
-			return rows.Scan(&p.ID, new(any))
-		case q.Order == ByLaunched:
-			return rows.Scan(&p.ID, &p.Nanos)
-		case q.Order == ByName:
-			return rows.Scan(&p.ID, &p.Text)
+// read reads a page and one task more.
+func (q *ListQuery) read(ctx context.Context, d *DB, names namePattern) (*briefs, error) {
+	out := newBriefs(q.Limit + 1)
+	for _, p := range q.parts(names) {
+		if err := q.part(ctx, d, p, out); err != nil {
+			return nil, err
 		}
-		return rows.Scan(&p.ID, &p.Number)
-	}
-	return collect(ctx, tx, scan, "SELECT t.task_id,"+cmp.Or(key, "NULL")+" FROM task t "+c.sql()+"ORDER BY "+order+" LIMIT ?",
-		append(slices.Clone(c.args), q.Limit+1)...)
-}
-
-// tasksAt reads the tasks of places, in their order.
-func tasksAt(ctx context.Context, tx *sql.Tx, places []Position) ([]Task, error) {
-	if len(places) == 0 {
-		return nil, nil
-	}
-	ids := make([]TaskID, len(places))
-	for i, p := range places {
-		ids[i] = p.ID
-	}
-	list, err := json.Marshal(ids)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := briefs(ctx, tx, len(ids), "WHERE t.task_id IN (SELECT value FROM json_each(?))", string(list))
-	if err != nil {
-		return nil, err
-	}
-	if len(rows) != len(ids) { // within one transaction, only in a damaged file
-		return nil, fmt.Errorf("%w: %d of %d tasks have a user", ErrCorrupt, len(rows), len(ids))
-	}
-	at := make(map[TaskID]int, len(ids))
-	for i, id := range ids {
-		at[id] = i
-	}
-	out := make([]Task, len(ids))
-	for _, t := range rows {
-		out[at[t.ID]] = t
+		if len(out.tasks) > q.Limit {
+			break
+		}
 	}
 	return out, nil
+}
+
+// part adds tasks of a part, until there is one more than a page has. Sorting whole rows
+// takes far longer than to pick the ids first; and as a join promises no order, they are
+// put in order again here.
+func (q *ListQuery) part(ctx context.Context, d *DB, p part, out *briefs) error {
+	n := len(out.tasks)
+	pick, args := p.pick(q.Limit+1-n, d.server != nil)
+	if err := out.read(ctx, d, "p.k", "("+pick+") p CROSS JOIN task t ON t.task_id=p.id", args...); err != nil {
+		return err
+	}
+	out.order(n, q.Ascending)
+	return nil
 }
 
 // Selected returns those of some tasks that a filter selects, as List does, by id.
 func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Task, error) {
 	const op = "read tasks"
-	c, err := f.conditions()
+	names, err := f.names()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
@@ -217,7 +152,14 @@ func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Task, erro
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
+	c := f.conditions(names)
 	c.add("t.task_id IN (SELECT value FROM json_each(?))", string(list))
-	out, err := briefs(ctx, d.reader, len(ids), c.sql()+"ORDER BY t.task_id", c.args...)
-	return out, wrap(op, err)
+	out := newBriefs(len(ids))
+	if err := out.read(ctx, d, "NULL", "task t "+c.sql(), c.args...); err != nil {
+		return nil, wrap(op, err)
+	}
+	if out.order(0, true); len(out.tasks) == 0 {
+		return nil, nil
+	}
+	return out.tasks, nil
 }

@@ -22,6 +22,8 @@ type Provenance struct {
 	GitDirty             bool
 	// Command is the command line by words; nil where it was not to be kept.
 	Command []string
+	// TraceID is the OpenTelemetry trace of its run, in hexadecimal; empty for none.
+	TraceID string
 }
 
 // PutProvenance records what a task was run from, in place of what was there.
@@ -36,7 +38,10 @@ func (d *DB) PutProvenance(ctx context.Context, id TaskID, p Provenance) error {
 }
 
 func putProvenance(ctx context.Context, tx *sql.Tx, id int64, p *Provenance) error {
-	var command, dirty any
+	var command, dirty, trace any
+	if p.TraceID != "" {
+		trace = measure.Printable(p.TraceID)
+	}
 	if p.Command != nil {
 		words := make([]string, len(p.Command))
 		for i, w := range p.Command {
@@ -52,8 +57,8 @@ func putProvenance(ctx context.Context, tx *sql.Tx, id int64, p *Provenance) err
 		dirty = p.GitDirty
 	}
 	f := measure.Printable
-	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO provenance VALUES(?,?,?,?,?,?,?,?,?)`, id,
-		f(p.Host), f(p.OS), f(p.Version), f(p.MonitorVersion), f(p.Directory), f(p.GitCommit), dirty, command)
+	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO provenance VALUES(?,?,?,?,?,?,?,?,?,?)`, id,
+		f(p.Host), f(p.OS), f(p.Version), f(p.MonitorVersion), f(p.Directory), f(p.GitCommit), dirty, command, trace)
 	return err
 }
 
@@ -62,8 +67,8 @@ func readProvenance(ctx context.Context, tx *sql.Tx, t *Task) error {
 	var p Provenance
 	var dirty sql.NullBool
 	var command sql.NullString
-	err := tx.QueryRowContext(ctx, `SELECT host, os, version, monitor_version, directory, git_commit, git_dirty, command FROM provenance WHERE task_id=?`, int64(t.ID)).
-		Scan(textTo(&p.Host), textTo(&p.OS), textTo(&p.Version), textTo(&p.MonitorVersion), textTo(&p.Directory), textTo(&p.GitCommit), &dirty, &command)
+	err := tx.QueryRowContext(ctx, `SELECT host, os, version, monitor_version, directory, git_commit, git_dirty, command, coalesce(trace_id,'') FROM provenance WHERE task_id=?`, int64(t.ID)).
+		Scan(textTo(&p.Host), textTo(&p.OS), textTo(&p.Version), textTo(&p.MonitorVersion), textTo(&p.Directory), textTo(&p.GitCommit), &dirty, &command, textTo(&p.TraceID))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	} else if err != nil {

@@ -116,22 +116,24 @@ func (d *DB) setupOf(ctx context.Context, id TaskID) (*measure.Setup, int64, err
 	return s, cal.Int64, readSetup(ctx, tx, cal.Int64, s)
 }
 
-// fold folds chunks in and returns the rows that are complete. Chunks of a call that
-// fails must come again, after keepFolding(nil).
-func (f *folding) fold(chunks []*chunk.Chunk) ([]pyramidRow, error) {
+// fold folds chunks in. Chunks of a call that fails must come again, after
+// keepFolding(nil).
+func (f *folding) fold(chunks []*chunk.Chunk) error {
 	for _, c := range chunks {
 		if err := f.take(c); err != nil {
-			return nil, fmt.Errorf("chunk %d: %w", c.No, err)
+			return fmt.Errorf("chunk %d: %w", c.No, err)
 		}
 	}
-	return f.handOver(), nil
+	return nil
 }
 
-const putPageSQL = `INSERT OR REPLACE INTO pyramid(task_id, level, page, data) VALUES(?,?,?,?)`
-
-func putPages(ctx context.Context, tx *sql.Tx, id TaskID, rows []pyramidRow) error {
+func (d *DB) putPages(ctx context.Context, tx *sql.Tx, id TaskID, rows []pyramidRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	put := tx.StmtContext(ctx, d.st.page)
 	for _, r := range rows {
-		if _, err := tx.ExecContext(ctx, putPageSQL, int64(id), r.level, int64(r.page), r.data); err != nil {
+		if _, err := put.ExecContext(ctx, int64(id), r.level, int64(r.page), r.data); err != nil {
 			return err
 		}
 	}
@@ -157,7 +159,7 @@ func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
 	}
 	rows := f.handOver()
 	return d.write(ctx, fmt.Sprintf("store the pyramid of task %d", id), func(tx *sql.Tx) error {
-		if err := putPages(ctx, tx, id, rows); err != nil {
+		if err := d.putPages(ctx, tx, id, rows); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO pyramid_whole SELECT task_id, ?2, scans FROM task WHERE task_id=?1`, int64(id), cal)
@@ -171,7 +173,7 @@ func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 	op := fmt.Sprintf("build the pyramid of task %d", id)
 	err := d.write(ctx, op, func(tx *sql.Tx) error {
 		for _, table := range []string{"pyramid", "pyramid_whole"} {
-			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE task_id=?`, int64(id)); err != nil {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE task_id=?`, int64(id)); err != nil { // #nosec G202 -- names of this list
 				return err
 			}
 		}
@@ -190,7 +192,7 @@ func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 		return wrap(op, err)
 	}
 	err = f.resume(ctx, d, id, func(rows []pyramidRow) error {
-		return d.write(ctx, op, func(tx *sql.Tx) error { return putPages(ctx, tx, id, rows) })
+		return d.write(ctx, op, func(tx *sql.Tx) error { return d.putPages(ctx, tx, id, rows) })
 	})
 	if err != nil {
 		return wrap(op, err)
@@ -199,28 +201,30 @@ func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 	return wrap(op, d.finishPyramid(ctx, id))
 }
 
-// foldBeside folds chunks into the task's pyramid while they are being stored; the
-// function that it returns waits for the rows. A pyramid that cannot be made holds
-// nothing up: it is made from the chunks when it is wanted.
-func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) func() []pyramidRow {
-	if len(chunks) == 0 {
-		return func() []pyramidRow { return nil }
+// DeferPyramids keeps chunks that come in from being folded into pyramids until their
+// task is finished. It tells what the pyramid costs; nothing else is won by it.
+func (d *DB) DeferPyramids() { d.unfold.Store(true) }
+
+// foldBeside folds chunks into the task's pyramid while they are being stored, and
+// returns the pages that were complete before, which go with them: so the disk is not
+// waited for with folding still to be done. Folded must be called before the chunks are
+// given back. A pyramid that cannot be made holds nothing up: it is made from the chunks
+// when it is wanted.
+func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) (pages []pyramidRow, folded func()) {
+	if len(chunks) == 0 || d.unfold.Load() {
+		return nil, func() {}
 	}
 	f, err := d.folding(ctx, id)
 	if err != nil {
-		return func() []pyramidRow { return nil }
+		return nil, func() {}
 	}
-	var rows []pyramidRow
+	pages = f.handOver()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		var err error
-		if rows, err = f.fold(chunks); err != nil {
+		if err := f.fold(chunks); err != nil {
 			d.keepFolding(id, nil)
 		}
 	}()
-	return func() []pyramidRow {
-		<-done
-		return rows
-	}
+	return pages, func() { <-done }
 }

@@ -99,7 +99,7 @@ func schemaAnew(ctx context.Context, tx *sql.Tx, name string) error {
 		return err
 	}
 	w := want[name]
-	_, err = tx.ExecContext(ctx, fmt.Sprintf("DROP %s IF EXISTS main.%s; %s", strings.ToUpper(w.kind), quoted([]string{name}), w.sql))
+	_, err = tx.ExecContext(ctx, fmt.Sprintf("DROP %s IF EXISTS main.%s; %s", strings.ToUpper(w.kind), quotedName(name), w.sql))
 	return err
 }
 
@@ -113,7 +113,7 @@ func setRowsAside(ctx context.Context, tx *sql.Tx, f Finding) error {
 	if err := keepDamage(ctx, tx, nil, nil, f, map[string]any{"task_id": int64(f.Task), f.table: rows}); err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `DELETE FROM "`+f.table+`"`+where, int64(f.Task))
+	_, err = tx.ExecContext(ctx, `DELETE FROM `+quotedName(f.table)+where, int64(f.Task)) // #nosec G202 -- the name is quoted
 	return err
 }
 
@@ -125,7 +125,7 @@ func rowsAsText(ctx context.Context, tx *sql.Tx, table, where string, args ...an
 	}
 	quotes := make([]string, len(cols))
 	for i, c := range cols {
-		quotes[i] = "quote(" + quoted([]string{c}) + ")"
+		quotes[i] = "quote(" + quotedName(c) + ")"
 	}
 	return collect(ctx, tx, func(rows *sql.Rows, m *map[string]string) error {
 		vals, ptrs := make([]string, len(cols)), make([]any, len(cols))
@@ -138,7 +138,7 @@ func rowsAsText(ctx context.Context, tx *sql.Tx, table, where string, args ...an
 			(*m)[c] = vals[i]
 		}
 		return err
-	}, `SELECT `+strings.Join(quotes, ",")+` FROM "`+table+`"`+where, args...)
+	}, `SELECT `+strings.Join(quotes, ",")+` FROM `+quotedName(table)+where, args...)
 }
 
 // keepDamage writes what was damaged, as it is, into the table damage.

@@ -93,3 +93,7 @@ func quoted(names []string) string {
 	}
 	return strings.Join(out, ",")
 }
+
+// quotedName is one name as SQL takes it. Tables of a database that somebody else made
+// have whatever names that somebody gave them.
+func quotedName(name string) string { return quoted([]string{name}) }

@@ -199,3 +199,28 @@ func BenchmarkSpanEnergy(b *testing.B) {
 		})
 	}
 }
+
+// A span that reaches beyond what is stored has its columns where the samples are.
+func TestEnvelopeBeyondTheSamples(t *testing.T) {
+	noRaces(t)
+	d, ctx := open(t), t.Context()
+	s := threeRails(evenly)
+	id := begin(t, d, s)
+	b := ripple(rand.New(rand.NewPCG(4, 4)), len(s.Channels), 40_000, 30)
+	ok(t, d.AppendChunks(ctx, id, encode(t, evenly, b, 1500, 0), nil))
+	within := must(d.Envelope(ctx, id, 0, 2, 50))(t)
+	for _, span := range [][2]measure.Seconds{{-1, 2}, {0, 7}, {-3, 100}} {
+		e := must(d.Envelope(ctx, id, span[0], span[1], 50))(t)
+		if e.From != 0 || math.Abs(float64(e.To)-2) > 1e-9 {
+			t.Errorf("%v: from %v to %v", span, e.From, e.To)
+		}
+		for c := range e.Columns[0] {
+			if e.Columns[0][c] != within.Columns[0][c] {
+				t.Errorf("%v, column %d: %+v, want %+v", span, c, e.Columns[0][c], within.Columns[0][c])
+			}
+		}
+	}
+	if e := must(d.Envelope(ctx, id, 5, 6, 50))(t); e.From != 5 || e.To != 6 {
+		t.Errorf("behind all samples: from %v to %v", e.From, e.To)
+	}
+}

@@ -13,13 +13,14 @@ import (
 )
 
 // BeginTask records a new task in state Running. The name and the user must
-// not be empty, and printable: others wrap measure.ErrText.
+// not be empty, and printable: others wrap measure.ErrText. Beyond the limits it is
+// ErrFull.
 func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 	if err := errors.Join(measure.CheckText("name", t.Name), measure.CheckText("user", t.User), measure.CheckText("job", t.Job), CheckTags(t.Tags)); err != nil {
 		return 0, fmt.Errorf("begin task: %w", err)
 	}
 	if t.Note != "" {
-		if err := checkNote(t.Note); err != nil {
+		if err := CheckNote(t.Note); err != nil {
 			return 0, fmt.Errorf("begin task: %w", err)
 		}
 	}
@@ -27,8 +28,15 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 	if t.Name == "" || t.User == "" {
 		return 0, fmt.Errorf("%s: a task needs a name and a user (name %q, user %q)", op, t.Name, t.User)
 	}
+	state, err := transitions.Next(0, Begun)
+	if err == nil {
+		err = d.Room(ctx)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", op, err)
+	}
 	var id int64
-	err := d.write(ctx, op, func(tx *sql.Tx) error {
+	err = d.write(ctx, op, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO user(login) VALUES(?)`, t.User); err != nil {
 			return err
 		}
@@ -36,7 +44,7 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 		err := tx.QueryRowContext(ctx, `INSERT INTO task(user_id, name, launched_ns, launched, state, monitor, capture_id,
 				gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag, job)
 			VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?, ?,?,?, ?,?,?,?,?, nullif(?,'')) RETURNING task_id`,
-			t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), Running, t.Monitor, t.CaptureID,
+			t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), state, t.Monitor, t.CaptureID,
 			t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag, t.Job).Scan(&id)
 		if err != nil {
 			return err

@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strconv"
+	"time"
 
 	"wattmark/measure"
 )
@@ -30,6 +32,7 @@ const (
 	ByGPU    Grouping = 3
 	ByKernel Grouping = 4 // names of recorded kernels
 	ByJob    Grouping = 5
+	ByTag    Grouping = 6 // the value of AggregateQuery.Tag
 )
 
 // AggregateQuery asks what tasks come to.
@@ -37,9 +40,10 @@ type AggregateQuery struct {
 	Filter
 	By     Grouping
 	Offset measure.Seconds // of the days from UTC, east positive
+	Tag    string          // the key that ByTag goes by
 }
 
-// AggregateRow is one user, day, GPU, kernel or job.
+// AggregateRow is one user, day, GPU, kernel, job or value of a tag.
 type AggregateRow struct {
 	// Key is empty for what nobody told; of a GPU its UUID, or else its model.
 	Key, Label string
@@ -52,10 +56,11 @@ type AggregateRow struct {
 // sum of theirs, an upper bound. Errors may wrap ErrPattern.
 func (d *DB) Aggregate(ctx context.Context, q AggregateQuery) ([]AggregateRow, error) {
 	op := "add tasks up"
-	c, err := q.conditions()
+	names, err := q.names()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
+	c := q.conditions(names)
 	var rows []AggregateRow
 	switch q.By {
 	case ByKernel:
@@ -63,12 +68,16 @@ func (d *DB) Aggregate(ctx context.Context, q AggregateQuery) ([]AggregateRow, e
 	case ByUser:
 		rows, err = d.totals(ctx, c, "(SELECT login FROM user WHERE user_id=t.user_id)", "''")
 	case ByDay:
-		seconds := fmt.Sprintf("coalesce(date((t.launched_ns+%d)/1000000000, 'unixepoch'),'')", int64(float64(q.Offset)*1e9))
-		rows, err = d.totals(ctx, c, seconds, "''")
+		day := fmt.Sprintf("coalesce(CAST((t.launched_ns+%d)/%d AS TEXT),'')", int64(float64(q.Offset)*1e9)+dayShift*dayNanos, dayNanos)
+		rows, err = d.totals(ctx, c, day, "''")
+		nameDays(rows)
 	case ByGPU:
 		rows, err = d.totals(ctx, c, "coalesce(nullif(t.gpu_uuid,''), t.bench_gpu, t.gpu)", "t.gpu")
 	case ByJob:
 		rows, err = d.totals(ctx, c, "coalesce(t.job,'')", "''")
+	case ByTag:
+		c.args = slices.Insert(c.args, 0, any(q.Tag)) // the key stands before the conditions
+		rows, err = d.totals(ctx, c, "coalesce((SELECT g.value FROM task_tag g WHERE g.task_id=t.task_id AND g.key=?),'')", "''")
 	default:
 		return nil, fmt.Errorf("%s: there is no grouping %d", op, q.By)
 	}
@@ -81,13 +90,28 @@ func (d *DB) Aggregate(ctx context.Context, q AggregateQuery) ([]AggregateRow, e
 	return rows, wrap(op, err)
 }
 
+// Days are counted from a century before 1970, so that dividing rounds down.
+const (
+	dayNanos = 24 * 3600 * 1_000_000_000
+	dayShift = 36525
+)
+
+// nameDays turns keys that are counted days into dates.
+func nameDays(rows []AggregateRow) {
+	for i, r := range rows {
+		if n, err := strconv.Atoi(r.Key); err == nil {
+			rows[i].Key = time.Unix(0, 0).UTC().AddDate(0, 0, n-dayShift).Format(time.DateOnly)
+		}
+	}
+}
+
 // Totals adds all tasks of a filter up. Errors may wrap ErrPattern.
 func (d *DB) Totals(ctx context.Context, f Filter) (Totals, error) {
-	c, err := f.conditions()
+	names, err := f.names()
 	if err != nil {
 		return Totals{}, fmt.Errorf("add tasks up: %w", err)
 	}
-	rows, err := d.totals(ctx, c, "''", "''")
+	rows, err := d.totals(ctx, f.conditions(names), "''", "''")
 	if err != nil || len(rows) == 0 {
 		return Totals{}, wrap("add tasks up", err)
 	}
@@ -102,14 +126,14 @@ const totalsSQL = `WITH s AS MATERIALIZED (
   SELECT %[1]s AS key, %[2]s AS label, t.task_id id, t.has_result r, t.energy_j e, t.energy_u_j u, t.to_s-t.from_s d, t.samples n,
     coalesce(nullif(t.instrument_serial,''), 'calibration '||t.calibration_id) meter
   FROM task t %[3]s),
-k AS MATERIALIZED (SELECT id, sum(b.u_j*b.u_j) q FROM s JOIN budget b ON b.task_id=id AND b.rail=-1 WHERE u IS NOT NULL GROUP BY id HAVING q>0),
-l AS MATERIALIZED (SELECT key, meter, b.source, u*u*b.u_j*b.u_j/q sq, u*b.u_j/sqrt(q) lin, b.systematic
-    AND substr(b.source, 1, instr(b.source||' ',' ')-1) IN ('gain','offset','shunt','skew','assumed','tick') lasts
+k AS MATERIALIZED (SELECT id, sum(b.u_j*b.u_j) q FROM s JOIN budget b ON b.task_id=id AND b.rail=-1 WHERE u IS NOT NULL GROUP BY id HAVING sum(b.u_j*b.u_j)>0),
+l AS MATERIALIZED (SELECT key, meter, b.source, u*u*b.u_j*b.u_j/q sq, u*b.u_j/sqrt(q) lin, CASE WHEN b.systematic<>0
+    AND substr(b.source, 1, instr(b.source||' ',' ')-1) IN ('gain','offset','shunt','skew','assumed','tick') THEN 1 ELSE 0 END lasts
   FROM s JOIN k USING(id) JOIN budget b ON b.task_id=id AND b.rail=-1),
 v AS (SELECT key, sum(sq) v FROM (
-    SELECT key, sq FROM l WHERE NOT lasts
-    UNION ALL SELECT key, sum(lin)*sum(lin) FROM l WHERE lasts GROUP BY key, meter, source
-    UNION ALL SELECT key, u*u FROM s WHERE id NOT IN (SELECT id FROM k) AND u IS NOT NULL) GROUP BY key)
+    SELECT key, sq FROM l WHERE lasts=0
+    UNION ALL SELECT key, sum(lin)*sum(lin) FROM l WHERE lasts=1 GROUP BY key, meter, source
+    UNION ALL SELECT key, u*u FROM s WHERE id NOT IN (SELECT id FROM k) AND u IS NOT NULL) parts GROUP BY key)
 SELECT s.key, max(s.label), count(*), sum(r), coalesce(sum(e),0), coalesce((SELECT sqrt(v) FROM v WHERE v.key=s.key),0),
   coalesce(sum(d),0), coalesce(sum(n),0) FROM s GROUP BY s.key`
 
@@ -122,10 +146,14 @@ func (d *DB) totals(ctx context.Context, c *conditions, key, label string) ([]Ag
 
 // kernelTotals adds up the energies by name of the results in use.
 func (d *DB) kernelTotals(ctx context.Context, c *conditions) ([]AggregateRow, error) {
+	join := "JOIN"
+	if len(c.where) > 0 {
+		join = "CROSS JOIN" // from the tasks of the filter to their kernels, never from all kernels
+	}
 	c.add("k.class=1")
 	return collect(ctx, d.reader, func(rows *sql.Rows, r *AggregateRow) error {
 		return rows.Scan(textTo(&r.Key), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Duration), &r.Launches)
 	}, `SELECT k.name, count(DISTINCT t.task_id), count(DISTINCT CASE WHEN k.energy_j IS NOT NULL THEN t.task_id END),
 			coalesce(sum(k.energy_j),0), coalesce(sum(k.energy_u_j),0), coalesce(sum(k.busy_s),0), sum(k.launches)
-		FROM task t JOIN kernel_energy k ON k.task_id=t.task_id AND k.number=t.result `+c.sql()+`GROUP BY k.name`, c.args...)
+		FROM task t `+join+` kernel_energy k ON k.task_id=t.task_id AND k.number=t.result `+c.sql()+`GROUP BY k.name`, c.args...)
 }

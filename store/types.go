@@ -141,6 +141,9 @@ type Outcome struct {
 	Clock   *clock.Fit
 	Result  *measure.Result
 	NVML    *measure.Joule
+	// Once is set by who measured or recovered the task: it is ended only if nobody
+	// has ended it before, else ErrEnded.
+	Once bool
 }
 
 // Query selects tasks, newest first.
@@ -154,8 +157,10 @@ type Query struct {
 	// empty.
 	Search string
 	Tags   map[string]string
-	Before TaskID // only tasks with a smaller id; 0 from the newest
-	Limit  int    // 0 for 100
+	// Without wants none of these tags.
+	Without []Tag
+	Before  TaskID // only tasks with a smaller id; 0 from the newest
+	Limit   int    // 0 for 100
 }
 
 // UserTasks is a user with the number of their tasks.

@@ -23,7 +23,8 @@ type Client struct {
 // Dial prepares a connection; nothing is sent before the first call, which
 // fails with UNAVAILABLE when nobody answers. target is host:port, unix:path or
 // any other gRPC target. Without options the connection is not encrypted; add
-// grpc.WithTransportCredentials for TLS.
+// grpc.WithTransportCredentials for TLS, or what auth.Client.DialOptions returns for TLS
+// and a token.
 func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 	all := append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	conn, err := grpc.NewClient(target, append(all, options...)...)
@@ -47,7 +48,12 @@ type Query struct {
 	GPU          string    // a UUID, or a part of the model's name in either case
 	Group        int64     // the measurement of several GPUs; 0 for all
 	States       []State   // empty for all
-	Verdicts     []Verdict // empty for all
+	// Tags are all had, and of WithoutTags none: "key=value", or "key" alone for any
+	// value. Search wants all of its words, or beginnings of words, in name, notes or
+	// tags.
+	Tags, WithoutTags []string
+	Search            string
+	Verdicts          []Verdict // empty for all
 	// Limits of the window's energy and length, both included; 0 for none. With one of
 	// them only tasks that have a window are selected.
 	MinEnergy, MaxEnergy     measure.Joule

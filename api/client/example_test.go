@@ -8,6 +8,7 @@ import (
 
 	"wattmark/api/client"
 	"wattmark/api/internal/testdb"
+	"wattmark/measure"
 )
 
 // The newest task of a user, and its mean power a tenth of a second at a time.
@@ -138,7 +139,7 @@ func ExampleClient_Energy() {
 		fmt.Println(x.Number, x.Min, x.Mean, x.Max)
 	}
 	// Output:
-	// 12.87 J ± 245.9 mJ in 1001 samples
+	// 12.87 J ± 246 mJ in 1001 samples
 	// 0 1 W 5.778 W 10.5 W
 	// 1 1 W 5.696 W 10.5 W
 }
@@ -153,6 +154,30 @@ func ExampleClient_Timeline() {
 	fmt.Println(t.Kernels, "kernels in", len(t.Slices), "slices; merged:", t.Merged)
 	// Output:
 	// 0 kernels in 0 slices; merged: false
+}
+
+// What the GPU's own sensor said between a quarter and half of a second, beside what it drew.
+func ExampleClient_Readings() {
+	c, close := lab()
+	defer close()
+	span := client.Span{From: 0.25, To: 0.5}
+	truth, err := c.Energy(context.Background(), 3, span)
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := c.Readings(context.Background(), 3, span, 0, "nvml.instant")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the card drew", truth.Mean, "and there are readings of", r.Methods)
+	for _, x := range r.Traces[0].Readings { // the first one still held when the span began
+		fmt.Printf("%v: %v\n", x.At, measure.Watt(x.Value))
+	}
+	// Output:
+	// the card drew 128.7 W and there are readings of [gpu.temperature_c nvml.instant]
+	// 200 ms: 120 W
+	// 300 ms: 130 W
+	// 400 ms: 140 W
 }
 
 // What becomes of tasks while one looks on.
@@ -175,4 +200,53 @@ func ExampleClient_Watch() {
 	}
 	// Output:
 	// task 2 was deleted
+}
+
+// Tags set and taken away, a remark, and the tasks that bear a tag.
+func ExampleClient_SetTags() {
+	c, close := lab()
+	defer close()
+	ctx := context.Background()
+	if _, err := c.SetTags(ctx, 1, map[string]string{"node": "a3", "cooler": "air"}); err != nil {
+		log.Fatal(err)
+	}
+	task, err := c.SetTags(ctx, 1, map[string]string{"cooler": "water"}, "node")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(task.Tags)
+	note, err := c.AddNote(ctx, 1, "fan at 40 %")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("note", note.Number)
+	for task, err := range c.Tasks(ctx, client.Query{Tags: []string{"cooler=water"}, Search: "fan"}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("task", task.ID)
+	}
+	// Output:
+	// map[cooler:water]
+	// note 1
+	// task 1
+}
+
+func ExampleClient_AggregateByTag() {
+	c, close := lab()
+	defer close()
+	ctx := context.Background()
+	if _, err := c.SetTags(ctx, 2, map[string]string{"node": "a3"}); err != nil {
+		log.Fatal(err)
+	}
+	rows, err := c.AggregateByTag(ctx, client.Query{}, "node")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range rows {
+		fmt.Printf("%q %v %d\n", r.Key, r.Energy.Energy, r.Tasks)
+	}
+	// Output:
+	// "" 205.9 J 2
+	// "a3" 103 J 1
 }

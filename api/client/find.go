@@ -82,7 +82,7 @@ func (q Query) request() *wattmarkv1.ListTasksRequest {
 		User: q.User, Name: q.Name, Job: q.Job, Since: wire.Time(q.Since), Until: wire.Time(q.Until), PageSize: int32(min(q.Page, 1000)),
 		Gpu: q.GPU, GroupId: q.Group, States: protoStates(q.States),
 		MinEnergyJ: float64(q.MinEnergy), MaxEnergyJ: float64(q.MaxEnergy), MinDurationS: float64(q.MinDuration), MaxDurationS: float64(q.MaxDuration),
-		Order: wattmarkv1.TaskOrder(q.Order), Ascending: q.Ascending,
+		Order: wattmarkv1.TaskOrder(q.Order), Ascending: q.Ascending, Tags: q.Tags, WithoutTags: q.WithoutTags, Search: q.Search,
 	}
 	for _, v := range q.Verdicts {
 		req.Verdicts = append(req.Verdicts, wattmarkv1.Verdict(v))
@@ -120,10 +120,10 @@ const (
 	PerJob    Grouping = 5
 )
 
-// Row is one user, day, GPU, kernel or job.
+// Row is one user, day, GPU, kernel, job or value of a tag.
 type Row struct {
-	// Key is the login, the day as in 2026-01-31, the GPU's UUID, the kernel's name or
-	// the job; empty for what nobody told. Label is the GPU's model.
+	// Key is the login, the day as in 2026-01-31, the GPU's UUID, the kernel's name,
+	// the job or the tag's value; empty for what nobody told. Label is the GPU's model.
 	Key, Label string
 	Totals
 	Launches uint64 // of a kernel
@@ -133,8 +133,21 @@ type Row struct {
 // days newest first; its order, verdicts and page are not looked at. It returns at
 // most the first 10 000 rows.
 func (c *Client) Aggregate(ctx context.Context, q Query, by Grouping) ([]Row, error) {
+	return c.aggregate(ctx, q, by, "")
+}
+
+// AggregateByTag is Aggregate by the value of a tag; a row with an empty key has the
+// tasks without it.
+func (c *Client) AggregateByTag(ctx context.Context, q Query, key string) ([]Row, error) {
+	return c.aggregate(ctx, q, perTag, key)
+}
+
+const perTag Grouping = 6
+
+func (c *Client) aggregate(ctx context.Context, q Query, by Grouping, tag string) ([]Row, error) {
 	l := q.request()
 	res, err := c.stub.Aggregate(ctx, &wattmarkv1.AggregateRequest{
+		Tags: l.Tags, WithoutTags: l.WithoutTags, Search: l.Search, TagKey: tag,
 		User: l.User, Name: l.Name, Since: l.Since, Until: l.Until, By: wattmarkv1.AggregateBy(by), Limit: 10000, Job: l.Job, Gpu: l.Gpu,
 		States: l.States, GroupId: l.GroupId, MinEnergyJ: l.MinEnergyJ, MaxEnergyJ: l.MaxEnergyJ, MinDurationS: l.MinDurationS, MaxDurationS: l.MaxDurationS,
 	})
@@ -159,7 +172,7 @@ type EventKind uint8
 const (
 	Watching EventKind = 1 // nothing: the watch has begun
 	Added    EventKind = 2
-	Changed  EventKind = 3 // its state or its result
+	Changed  EventKind = 3 // its state, its result or its labels
 	Deleted  EventKind = 4 // the task has its ID only
 	ListAnew EventKind = 5 // something changed that cannot be told: list the tasks anew
 )
@@ -174,7 +187,8 @@ type Event struct {
 
 // Watch is which tasks are watched.
 type Watch struct {
-	User, Name, Job string // as in Query
+	User, Name, Job   string   // as in Query
+	Tags, WithoutTags []string // as in Query
 	// Resume is from the last event that was seen, to be told what happened since;
 	// empty from now on.
 	Resume string
@@ -187,7 +201,7 @@ func (c *Client) Watch(ctx context.Context, w Watch) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		stream, err := c.stub.WatchTasks(ctx, &wattmarkv1.WatchTasksRequest{User: w.User, Name: w.Name, Job: w.Job, ResumeToken: w.Resume})
+		stream, err := c.stub.WatchTasks(ctx, &wattmarkv1.WatchTasksRequest{User: w.User, Name: w.Name, Job: w.Job, ResumeToken: w.Resume, Tags: w.Tags, WithoutTags: w.WithoutTags})
 		if err != nil {
 			yield(Event{}, err)
 			return

@@ -46,6 +46,8 @@ type Task struct {
 	GPU        string
 	GPUUUID    string // empty where it is not known
 	Job        string // that the task is a part of; empty for none
+	Tags       map[string]string
+	Pinned     bool   // retention leaves it
 	Stored     uint64 // samples stored, also outside the window
 	// Group is the measurement of several GPUs that the task is one of; 0 for none.
 	Group int64
@@ -72,6 +74,8 @@ type Window struct {
 type Detail struct {
 	Task
 	Reasons    []Reason // why the verdict is not Good, the gravest first
+	Notes      []Note   // oldest first
+	Provenance *Provenance
 	Instrument measure.Identity
 	// Setup turns counts into watts; nil until the capture has begun.
 	Setup *measure.Setup
@@ -115,7 +119,7 @@ func parseTask(p *wattmarkv1.Task) (Task, error) {
 	t := Task{
 		ID: p.GetTaskId(), Name: p.GetName(), User: p.GetUser(), State: State(state), Reason: p.GetReason(),
 		Launched: launched, GPU: p.GetGpu(), GPUUUID: p.GetGpuUuid(), Job: p.GetJob(), Stored: p.GetStored(), Group: p.GetGroupId(),
-		Verdict: Verdict(p.GetVerdict()),
+		Verdict: Verdict(p.GetVerdict()), Tags: p.GetTags(), Pinned: p.GetPinned(),
 	}
 	if n, ok := p.Nvml.(*wattmarkv1.Task_NvmlJ); ok {
 		j := measure.Joule(n.NvmlJ)
@@ -190,7 +194,10 @@ func parseDetail(p *wattmarkv1.GetTaskResponse) (d Detail, err error) {
 	if d.Results, err = parseResults(p.Results); err != nil {
 		return bad(err)
 	}
-	d.Reasons = parseReasons(p.Reasons)
+	if d.Notes, err = parseNotes(p.Notes); err != nil {
+		return bad(err)
+	}
+	d.Reasons, d.Provenance = parseReasons(p.Reasons), parseProvenance(p.Provenance)
 	d.FirstScan, d.Result = p.FirstScan, p.Result
 	return d, nil
 }

@@ -85,6 +85,24 @@ def later_calls(stub, task_pb2):
     }
 
 
+def label_calls(stub, task_pb2):
+    """Tags, a pin and notes, and tasks found by them."""
+    deadline = {"timeout": STUB_DEADLINE_S}
+    mask = field_mask_pb2.FieldMask(paths=["tags.node", "tags.never", "pinned"])
+    task = stub.UpdateTask(task_pb2.UpdateTaskRequest(
+        task_id=2, task=task_pb2.Task(tags={"node": "核-3"}, pinned=True), update_mask=mask), **deadline).task
+    notes = [stub.CreateNote(task_pb2.CreateNoteRequest(task_id=2, note=task_pb2.Note(text=t)), **deadline).note.number
+             for t in ["fan at 40 %", "fan stands"]]
+    stub.DeleteNote(task_pb2.DeleteNoteRequest(task_id=2, number=1), **deadline)
+    whole = stub.GetTask(task_pb2.GetTaskRequest(task_id=2), **deadline)
+    return {
+        "labels": [dict(task.tags), task.pinned, notes, [n.text for n in whole.notes], whole.HasField("provenance")],
+        "by_label": [
+            pages(stub, task_pb2, tags=["node=核-3"]), pages(stub, task_pb2, without_tags=["node"]), pages(stub, task_pb2, search="FAN stand")],
+        "bad_label": refused(lambda: stub.ListTasks(task_pb2.ListTasksRequest(tags=["a b"]), **deadline)),
+    }
+
+
 def refused(call):
     """The code and message with which a call is refused."""
     try:
@@ -120,6 +138,7 @@ def main(proto_dir, address):
             "bad": refused(lambda: stub.ListTasks(task_pb2.ListTasksRequest(page_size=-1), timeout=STUB_DEADLINE_S)),
         }
         result |= later_calls(stub, task_pb2)
+        result |= label_calls(stub, task_pb2)
         result["deleted"] = stub.DeleteTasks(task_pb2.DeleteTasksRequest(user="bob"), timeout=STUB_DEADLINE_S).deleted
         result["left"] = pages(stub, task_pb2)
     json.dump(result, sys.stdout)

@@ -460,7 +460,10 @@ type OpenMeasurement struct {
 	// The program's process, named in the task when it vanishes.
 	Pid int64 `protobuf:"varint,9,opt,name=pid,proto3" json:"pid,omitempty"`
 	// The program's file name, likewise.
-	Program       string `protobuf:"bytes,10,opt,name=program,proto3" json:"program,omitempty"`
+	Program string `protobuf:"bytes,10,opt,name=program,proto3" json:"program,omitempty"`
+	// Where the program runs, by its own account; not set for nothing. Versions and
+	// trace are the daemon's to say.
+	Provenance    *Provenance `protobuf:"bytes,30,opt,name=provenance,proto3" json:"provenance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -563,6 +566,13 @@ func (x *OpenMeasurement) GetProgram() string {
 		return x.Program
 	}
 	return ""
+}
+
+func (x *OpenMeasurement) GetProvenance() *Provenance {
+	if x != nil {
+		return x.Provenance
+	}
+	return nil
 }
 
 // HostPlayedEdge is one chip boundary as the program played it.
@@ -1458,7 +1468,7 @@ const file_wattmark_v1_host_proto_rawDesc = "" +
 	"\n" +
 	"pci_bus_id\x18\x03 \x01(\tR\bpciBusId\x12\x16\n" +
 	"\x06driver\x18\x04 \x01(\tR\x06driver\x12\x1c\n" +
-	"\tsimulated\x18\x05 \x01(\bR\tsimulated\"\xd2\x02\n" +
+	"\tsimulated\x18\x05 \x01(\bR\tsimulated\"\x8b\x03\n" +
 	"\x0fOpenMeasurement\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -1470,7 +1480,10 @@ const file_wattmark_v1_host_proto_rawDesc = "" +
 	"\tno_sensor\x18\b \x01(\bR\bnoSensor\x12\x10\n" +
 	"\x03pid\x18\t \x01(\x03R\x03pid\x12\x18\n" +
 	"\aprogram\x18\n" +
-	" \x01(\tR\aprogram\"9\n" +
+	" \x01(\tR\aprogram\x127\n" +
+	"\n" +
+	"provenance\x18\x1e \x01(\v2\x17.wattmark.v1.ProvenanceR\n" +
+	"provenance\"9\n" +
 	"\x0eHostPlayedEdge\x12\x12\n" +
 	"\x04chip\x18\x01 \x01(\x05R\x04chip\x12\x13\n" +
 	"\x05at_ns\x18\x02 \x01(\x03R\x04atNs\"s\n" +
@@ -1581,9 +1594,10 @@ var file_wattmark_v1_host_proto_goTypes = []any{
 	(*MeasureResponse)(nil),       // 19: wattmark.v1.MeasureResponse
 	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
-	(*MarkerSpec)(nil),            // 22: wattmark.v1.MarkerSpec
-	(MarkerKind)(0),               // 23: wattmark.v1.MarkerKind
-	(*Task)(nil),                  // 24: wattmark.v1.Task
+	(*Provenance)(nil),            // 22: wattmark.v1.Provenance
+	(*MarkerSpec)(nil),            // 23: wattmark.v1.MarkerSpec
+	(MarkerKind)(0),               // 24: wattmark.v1.MarkerKind
+	(*Task)(nil),                  // 25: wattmark.v1.Task
 }
 var file_wattmark_v1_host_proto_depIdxs = []int32{
 	20, // 0: wattmark.v1.DescribeResponse.started:type_name -> google.protobuf.Timestamp
@@ -1592,34 +1606,35 @@ var file_wattmark_v1_host_proto_depIdxs = []int32{
 	21, // 3: wattmark.v1.OpenMeasurement.warm_up:type_name -> google.protobuf.Duration
 	21, // 4: wattmark.v1.OpenMeasurement.wait:type_name -> google.protobuf.Duration
 	21, // 5: wattmark.v1.OpenMeasurement.lease:type_name -> google.protobuf.Duration
-	7,  // 6: wattmark.v1.PlayedMarker.edges:type_name -> wattmark.v1.HostPlayedEdge
-	4,  // 7: wattmark.v1.Done.failure:type_name -> wattmark.v1.Failure
-	8,  // 8: wattmark.v1.Done.played:type_name -> wattmark.v1.PlayedMarker
-	9,  // 9: wattmark.v1.Done.parts:type_name -> wattmark.v1.WorkPart
-	6,  // 10: wattmark.v1.MeasureRequest.open:type_name -> wattmark.v1.OpenMeasurement
-	10, // 11: wattmark.v1.MeasureRequest.done:type_name -> wattmark.v1.Done
-	11, // 12: wattmark.v1.MeasureRequest.cancel:type_name -> wattmark.v1.Cancel
-	21, // 13: wattmark.v1.WarmUp.duration:type_name -> google.protobuf.Duration
-	22, // 14: wattmark.v1.PlayMarker.marker:type_name -> wattmark.v1.MarkerSpec
-	23, // 15: wattmark.v1.PlayMarker.kind:type_name -> wattmark.v1.MarkerKind
-	13, // 16: wattmark.v1.Command.warm_up:type_name -> wattmark.v1.WarmUp
-	14, // 17: wattmark.v1.Command.play_marker:type_name -> wattmark.v1.PlayMarker
-	15, // 18: wattmark.v1.Command.work:type_name -> wattmark.v1.Work
-	1,  // 19: wattmark.v1.MeasureProgress.phase:type_name -> wattmark.v1.MeasurePhase
-	24, // 20: wattmark.v1.MeasureOutcome.task:type_name -> wattmark.v1.Task
-	4,  // 21: wattmark.v1.MeasureOutcome.failure:type_name -> wattmark.v1.Failure
-	16, // 22: wattmark.v1.MeasureResponse.command:type_name -> wattmark.v1.Command
-	17, // 23: wattmark.v1.MeasureResponse.progress:type_name -> wattmark.v1.MeasureProgress
-	18, // 24: wattmark.v1.MeasureResponse.outcome:type_name -> wattmark.v1.MeasureOutcome
-	2,  // 25: wattmark.v1.HostService.Describe:input_type -> wattmark.v1.DescribeRequest
-	12, // 26: wattmark.v1.HostService.Measure:input_type -> wattmark.v1.MeasureRequest
-	3,  // 27: wattmark.v1.HostService.Describe:output_type -> wattmark.v1.DescribeResponse
-	19, // 28: wattmark.v1.HostService.Measure:output_type -> wattmark.v1.MeasureResponse
-	27, // [27:29] is the sub-list for method output_type
-	25, // [25:27] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	22, // 6: wattmark.v1.OpenMeasurement.provenance:type_name -> wattmark.v1.Provenance
+	7,  // 7: wattmark.v1.PlayedMarker.edges:type_name -> wattmark.v1.HostPlayedEdge
+	4,  // 8: wattmark.v1.Done.failure:type_name -> wattmark.v1.Failure
+	8,  // 9: wattmark.v1.Done.played:type_name -> wattmark.v1.PlayedMarker
+	9,  // 10: wattmark.v1.Done.parts:type_name -> wattmark.v1.WorkPart
+	6,  // 11: wattmark.v1.MeasureRequest.open:type_name -> wattmark.v1.OpenMeasurement
+	10, // 12: wattmark.v1.MeasureRequest.done:type_name -> wattmark.v1.Done
+	11, // 13: wattmark.v1.MeasureRequest.cancel:type_name -> wattmark.v1.Cancel
+	21, // 14: wattmark.v1.WarmUp.duration:type_name -> google.protobuf.Duration
+	23, // 15: wattmark.v1.PlayMarker.marker:type_name -> wattmark.v1.MarkerSpec
+	24, // 16: wattmark.v1.PlayMarker.kind:type_name -> wattmark.v1.MarkerKind
+	13, // 17: wattmark.v1.Command.warm_up:type_name -> wattmark.v1.WarmUp
+	14, // 18: wattmark.v1.Command.play_marker:type_name -> wattmark.v1.PlayMarker
+	15, // 19: wattmark.v1.Command.work:type_name -> wattmark.v1.Work
+	1,  // 20: wattmark.v1.MeasureProgress.phase:type_name -> wattmark.v1.MeasurePhase
+	25, // 21: wattmark.v1.MeasureOutcome.task:type_name -> wattmark.v1.Task
+	4,  // 22: wattmark.v1.MeasureOutcome.failure:type_name -> wattmark.v1.Failure
+	16, // 23: wattmark.v1.MeasureResponse.command:type_name -> wattmark.v1.Command
+	17, // 24: wattmark.v1.MeasureResponse.progress:type_name -> wattmark.v1.MeasureProgress
+	18, // 25: wattmark.v1.MeasureResponse.outcome:type_name -> wattmark.v1.MeasureOutcome
+	2,  // 26: wattmark.v1.HostService.Describe:input_type -> wattmark.v1.DescribeRequest
+	12, // 27: wattmark.v1.HostService.Measure:input_type -> wattmark.v1.MeasureRequest
+	3,  // 28: wattmark.v1.HostService.Describe:output_type -> wattmark.v1.DescribeResponse
+	19, // 29: wattmark.v1.HostService.Measure:output_type -> wattmark.v1.MeasureResponse
+	28, // [28:30] is the sub-list for method output_type
+	26, // [26:28] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_host_proto_init() }

@@ -92,6 +92,143 @@ func (CaptureState) EnumDescriptor() ([]byte, []int) {
 	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{0}
 }
 
+// EndCaptureRequest says whose turn is over.
+type EndCaptureRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The capture; empty for the one that has the bench now.
+	CaptureId string `protobuf:"bytes,1,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
+	// Who ends it, as user@host. Required.
+	By string `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	// Why: its holder reads it. Required.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndCaptureRequest) Reset() {
+	*x = EndCaptureRequest{}
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndCaptureRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndCaptureRequest) ProtoMessage() {}
+
+func (x *EndCaptureRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndCaptureRequest.ProtoReflect.Descriptor instead.
+func (*EndCaptureRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *EndCaptureRequest) GetCaptureId() string {
+	if x != nil {
+		return x.CaptureId
+	}
+	return ""
+}
+
+func (x *EndCaptureRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *EndCaptureRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// EndCaptureResponse tells what was ended.
+type EndCaptureResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The capture.
+	CaptureId string `protobuf:"bytes,1,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
+	// Who had the bench.
+	Holder string `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	// State and reason as they are now.
+	State CaptureState `protobuf:"varint,3,opt,name=state,proto3,enum=wattmark.v1.CaptureState" json:"state,omitempty"`
+	// Where and why the capture ended.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndCaptureResponse) Reset() {
+	*x = EndCaptureResponse{}
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndCaptureResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndCaptureResponse) ProtoMessage() {}
+
+func (x *EndCaptureResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndCaptureResponse.ProtoReflect.Descriptor instead.
+func (*EndCaptureResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *EndCaptureResponse) GetCaptureId() string {
+	if x != nil {
+		return x.CaptureId
+	}
+	return ""
+}
+
+func (x *EndCaptureResponse) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *EndCaptureResponse) GetState() CaptureState {
+	if x != nil {
+		return x.State
+	}
+	return CaptureState_CAPTURE_STATE_UNSPECIFIED
+}
+
+func (x *EndCaptureResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Protocol is what a peer speaks. Peers of one major number understand each
 // other; a larger minor number adds what the other does not know. A peer that
 // says nothing speaks 1.0.
@@ -107,7 +244,7 @@ type Protocol struct {
 
 func (x *Protocol) Reset() {
 	*x = Protocol{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[0]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -119,7 +256,7 @@ func (x *Protocol) String() string {
 func (*Protocol) ProtoMessage() {}
 
 func (x *Protocol) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[0]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -132,7 +269,7 @@ func (x *Protocol) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Protocol.ProtoReflect.Descriptor instead.
 func (*Protocol) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{0}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Protocol) GetMajor() uint32 {
@@ -158,7 +295,7 @@ type GetBenchRequest struct {
 
 func (x *GetBenchRequest) Reset() {
 	*x = GetBenchRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[1]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -170,7 +307,7 @@ func (x *GetBenchRequest) String() string {
 func (*GetBenchRequest) ProtoMessage() {}
 
 func (x *GetBenchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[1]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -183,7 +320,7 @@ func (x *GetBenchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBenchRequest.ProtoReflect.Descriptor instead.
 func (*GetBenchRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{1}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{3}
 }
 
 // GetBenchResponse describes the bench.
@@ -220,14 +357,16 @@ type GetBenchResponse struct {
 	// What the monitor speaks; not set for 1.0.
 	Protocol *Protocol `protobuf:"bytes,50,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	// The monitor takes no new captures, because it is being stopped.
-	Draining      bool `protobuf:"varint,51,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,51,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Who waits for the bench, the first in line first.
+	Waiting       []*Waiting `protobuf:"bytes,52,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetBenchResponse) Reset() {
 	*x = GetBenchResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[2]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -239,7 +378,7 @@ func (x *GetBenchResponse) String() string {
 func (*GetBenchResponse) ProtoMessage() {}
 
 func (x *GetBenchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[2]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -252,7 +391,7 @@ func (x *GetBenchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBenchResponse.ProtoReflect.Descriptor instead.
 func (*GetBenchResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{2}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetBenchResponse) GetName() string {
@@ -353,6 +492,68 @@ func (x *GetBenchResponse) GetDraining() bool {
 	return false
 }
 
+func (x *GetBenchResponse) GetWaiting() []*Waiting {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+// Waiting is somebody who stands in line for a bench.
+type Waiting struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who it is.
+	Holder string `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	// Since when.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Waiting) Reset() {
+	*x = Waiting{}
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Waiting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Waiting) ProtoMessage() {}
+
+func (x *Waiting) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
+func (*Waiting) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Waiting) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *Waiting) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 // StartCaptureRequest is the paper's start request.
 type StartCaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -377,7 +578,7 @@ type StartCaptureRequest struct {
 
 func (x *StartCaptureRequest) Reset() {
 	*x = StartCaptureRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[3]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +590,7 @@ func (x *StartCaptureRequest) String() string {
 func (*StartCaptureRequest) ProtoMessage() {}
 
 func (x *StartCaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[3]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +603,7 @@ func (x *StartCaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartCaptureRequest.ProtoReflect.Descriptor instead.
 func (*StartCaptureRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{3}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StartCaptureRequest) GetHolder() string {
@@ -475,7 +676,7 @@ type StartCaptureResponse struct {
 
 func (x *StartCaptureResponse) Reset() {
 	*x = StartCaptureResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[4]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +688,7 @@ func (x *StartCaptureResponse) String() string {
 func (*StartCaptureResponse) ProtoMessage() {}
 
 func (x *StartCaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[4]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +701,7 @@ func (x *StartCaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartCaptureResponse.ProtoReflect.Descriptor instead.
 func (*StartCaptureResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{4}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StartCaptureResponse) GetCaptureId() string {
@@ -556,7 +757,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[5]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +769,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[5]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +782,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{5}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RenewLeaseRequest) GetCaptureId() string {
@@ -604,7 +805,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[6]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +817,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[6]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +830,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{6}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewLeaseResponse) GetLeaseUntil() *timestamppb.Timestamp {
@@ -657,7 +858,7 @@ type StopCaptureRequest struct {
 
 func (x *StopCaptureRequest) Reset() {
 	*x = StopCaptureRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[7]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +870,7 @@ func (x *StopCaptureRequest) String() string {
 func (*StopCaptureRequest) ProtoMessage() {}
 
 func (x *StopCaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[7]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +883,7 @@ func (x *StopCaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopCaptureRequest.ProtoReflect.Descriptor instead.
 func (*StopCaptureRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{7}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StopCaptureRequest) GetCaptureId() string {
@@ -705,7 +906,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[8]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +918,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[8]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +931,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{8}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Window) GetFromS() float64 {
@@ -783,7 +984,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[9]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +996,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[9]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +1009,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{9}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Summary) GetState() CaptureState {
@@ -913,7 +1114,7 @@ type StopCaptureResponse struct {
 
 func (x *StopCaptureResponse) Reset() {
 	*x = StopCaptureResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[10]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1126,7 @@ func (x *StopCaptureResponse) String() string {
 func (*StopCaptureResponse) ProtoMessage() {}
 
 func (x *StopCaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[10]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1139,7 @@ func (x *StopCaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopCaptureResponse.ProtoReflect.Descriptor instead.
 func (*StopCaptureResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{10}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopCaptureResponse) GetSummary() *Summary {
@@ -967,7 +1168,7 @@ type ReadCaptureRequest struct {
 
 func (x *ReadCaptureRequest) Reset() {
 	*x = ReadCaptureRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[11]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1180,7 @@ func (x *ReadCaptureRequest) String() string {
 func (*ReadCaptureRequest) ProtoMessage() {}
 
 func (x *ReadCaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[11]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1193,7 @@ func (x *ReadCaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCaptureRequest.ProtoReflect.Descriptor instead.
 func (*ReadCaptureRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{11}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReadCaptureRequest) GetCaptureId() string {
@@ -1041,7 +1242,7 @@ type ReadCaptureResponse struct {
 
 func (x *ReadCaptureResponse) Reset() {
 	*x = ReadCaptureResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[12]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1254,7 @@ func (x *ReadCaptureResponse) String() string {
 func (*ReadCaptureResponse) ProtoMessage() {}
 
 func (x *ReadCaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[12]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1267,7 @@ func (x *ReadCaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCaptureResponse.ProtoReflect.Descriptor instead.
 func (*ReadCaptureResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{12}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadCaptureResponse) GetItem() isReadCaptureResponse_Item {
@@ -1175,7 +1376,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[13]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1388,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[13]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1401,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{13}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Header) GetCaptureId() string {
@@ -1299,7 +1500,7 @@ type Trailer struct {
 
 func (x *Trailer) Reset() {
 	*x = Trailer{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[14]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1512,7 @@ func (x *Trailer) String() string {
 func (*Trailer) ProtoMessage() {}
 
 func (x *Trailer) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[14]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1525,7 @@ func (x *Trailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trailer.ProtoReflect.Descriptor instead.
 func (*Trailer) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{14}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Trailer) GetSummary() *Summary {
@@ -1366,7 +1567,7 @@ type ReleaseCaptureRequest struct {
 
 func (x *ReleaseCaptureRequest) Reset() {
 	*x = ReleaseCaptureRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[15]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1579,7 @@ func (x *ReleaseCaptureRequest) String() string {
 func (*ReleaseCaptureRequest) ProtoMessage() {}
 
 func (x *ReleaseCaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[15]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1592,7 @@ func (x *ReleaseCaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCaptureRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseCaptureRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{15}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleaseCaptureRequest) GetCaptureId() string {
@@ -1410,7 +1611,7 @@ type ReleaseCaptureResponse struct {
 
 func (x *ReleaseCaptureResponse) Reset() {
 	*x = ReleaseCaptureResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[16]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1623,7 @@ func (x *ReleaseCaptureResponse) String() string {
 func (*ReleaseCaptureResponse) ProtoMessage() {}
 
 func (x *ReleaseCaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[16]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1636,7 @@ func (x *ReleaseCaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCaptureResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseCaptureResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{16}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{19}
 }
 
 // ListCapturesRequest asks for all captures held.
@@ -1447,7 +1648,7 @@ type ListCapturesRequest struct {
 
 func (x *ListCapturesRequest) Reset() {
 	*x = ListCapturesRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[17]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1660,7 @@ func (x *ListCapturesRequest) String() string {
 func (*ListCapturesRequest) ProtoMessage() {}
 
 func (x *ListCapturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[17]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1673,7 @@ func (x *ListCapturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapturesRequest.ProtoReflect.Descriptor instead.
 func (*ListCapturesRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{17}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{20}
 }
 
 // CaptureInfo is one capture held.
@@ -1498,7 +1699,7 @@ type CaptureInfo struct {
 
 func (x *CaptureInfo) Reset() {
 	*x = CaptureInfo{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[18]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1711,7 @@ func (x *CaptureInfo) String() string {
 func (*CaptureInfo) ProtoMessage() {}
 
 func (x *CaptureInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[18]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1724,7 @@ func (x *CaptureInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureInfo.ProtoReflect.Descriptor instead.
 func (*CaptureInfo) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{18}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CaptureInfo) GetCaptureId() string {
@@ -1586,7 +1787,7 @@ type ListCapturesResponse struct {
 
 func (x *ListCapturesResponse) Reset() {
 	*x = ListCapturesResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[19]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1799,7 @@ func (x *ListCapturesResponse) String() string {
 func (*ListCapturesResponse) ProtoMessage() {}
 
 func (x *ListCapturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[19]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1812,7 @@ func (x *ListCapturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapturesResponse.ProtoReflect.Descriptor instead.
 func (*ListCapturesResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{19}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListCapturesResponse) GetCaptures() []*CaptureInfo {
@@ -1635,7 +1836,7 @@ type WatchRailsRequest struct {
 
 func (x *WatchRailsRequest) Reset() {
 	*x = WatchRailsRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1848,7 @@ func (x *WatchRailsRequest) String() string {
 func (*WatchRailsRequest) ProtoMessage() {}
 
 func (x *WatchRailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1861,7 @@ func (x *WatchRailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRailsRequest.ProtoReflect.Descriptor instead.
 func (*WatchRailsRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{20}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchRailsRequest) GetEvery() *durationpb.Duration {
@@ -1694,7 +1895,7 @@ type RailValue struct {
 
 func (x *RailValue) Reset() {
 	*x = RailValue{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1907,7 @@ func (x *RailValue) String() string {
 func (*RailValue) ProtoMessage() {}
 
 func (x *RailValue) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1920,7 @@ func (x *RailValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RailValue.ProtoReflect.Descriptor instead.
 func (*RailValue) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{21}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RailValue) GetRail() string {
@@ -1770,14 +1971,19 @@ type WatchRailsResponse struct {
 	// Scans known to be lost since then.
 	Lost uint64 `protobuf:"varint,52,opt,name=lost,proto3" json:"lost,omitempty"`
 	// Why a free bench cannot be sampled now; rails is empty then.
-	Trouble       string `protobuf:"bytes,53,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Trouble string `protobuf:"bytes,53,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	// Stretches of lost scans since then.
+	Gaps uint64 `protobuf:"varint,54,opt,name=gaps,proto3" json:"gaps,omitempty"`
+	// Readings at the end of a converter's range since then; of a free bench those
+	// that the instrument itself tells of.
+	OverRange     uint64 `protobuf:"varint,55,opt,name=over_range,json=overRange,proto3" json:"over_range,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRailsResponse) Reset() {
 	*x = WatchRailsResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1995,7 @@ func (x *WatchRailsResponse) String() string {
 func (*WatchRailsResponse) ProtoMessage() {}
 
 func (x *WatchRailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2008,7 @@ func (x *WatchRailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRailsResponse.ProtoReflect.Descriptor instead.
 func (*WatchRailsResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{22}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchRailsResponse) GetCaptureId() string {
@@ -1868,15 +2074,40 @@ func (x *WatchRailsResponse) GetTrouble() string {
 	return ""
 }
 
+func (x *WatchRailsResponse) GetGaps() uint64 {
+	if x != nil {
+		return x.Gaps
+	}
+	return 0
+}
+
+func (x *WatchRailsResponse) GetOverRange() uint64 {
+	if x != nil {
+		return x.OverRange
+	}
+	return 0
+}
+
 var File_wattmark_v1_monitor_proto protoreflect.FileDescriptor
 
 const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\n" +
-	"\x19wattmark/v1/monitor.proto\x12\vwattmark.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\"6\n" +
+	"\x19wattmark/v1/monitor.proto\x12\vwattmark.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\"Z\n" +
+	"\x11EndCaptureRequest\x12\x1d\n" +
+	"\n" +
+	"capture_id\x18\x01 \x01(\tR\tcaptureId\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x94\x01\n" +
+	"\x12EndCaptureResponse\x12\x1d\n" +
+	"\n" +
+	"capture_id\x18\x01 \x01(\tR\tcaptureId\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\x12/\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x19.wattmark.v1.CaptureStateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"6\n" +
 	"\bProtocol\x12\x14\n" +
 	"\x05major\x18\x01 \x01(\rR\x05major\x12\x14\n" +
 	"\x05minor\x18\x02 \x01(\rR\x05minor\"\x11\n" +
-	"\x0fGetBenchRequest\"\x84\x04\n" +
+	"\x0fGetBenchRequest\"\xb4\x04\n" +
 	"\x10GetBenchResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\n" +
@@ -1895,7 +2126,11 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x05notes\x18\x10 \x03(\tR\x05notes\x12\x19\n" +
 	"\bgpu_uuid\x18\x1e \x01(\tR\agpuUuid\x121\n" +
 	"\bprotocol\x182 \x01(\v2\x15.wattmark.v1.ProtocolR\bprotocol\x12\x1a\n" +
-	"\bdraining\x183 \x01(\bR\bdraining\"\xa8\x02\n" +
+	"\bdraining\x183 \x01(\bR\bdraining\x12.\n" +
+	"\awaiting\x184 \x03(\v2\x14.wattmark.v1.WaitingR\awaiting\"S\n" +
+	"\aWaiting\x12\x16\n" +
+	"\x06holder\x18\x01 \x01(\tR\x06holder\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xa8\x02\n" +
 	"\x13StartCaptureRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1b\n" +
 	"\ttask_name\x18\x02 \x01(\tR\btaskName\x12/\n" +
@@ -2007,7 +2242,7 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x04rail\x18\x01 \x01(\tR\x04rail\x12\x17\n" +
 	"\apower_w\x18\x02 \x01(\x01R\x06powerW\x12\x1b\n" +
 	"\tvoltage_v\x18\x03 \x01(\x01R\bvoltageV\x12\x1b\n" +
-	"\tcurrent_a\x18\x04 \x01(\x01R\bcurrentA\"\x8f\x02\n" +
+	"\tcurrent_a\x18\x04 \x01(\x01R\bcurrentA\"\xc2\x02\n" +
 	"\x12WatchRailsResponse\x12\x1d\n" +
 	"\n" +
 	"capture_id\x18\x01 \x01(\tR\tcaptureId\x12\x0f\n" +
@@ -2018,7 +2253,10 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x0esample_rate_hz\x182 \x01(\x01R\fsampleRateHz\x12\x14\n" +
 	"\x05scans\x183 \x01(\x04R\x05scans\x12\x12\n" +
 	"\x04lost\x184 \x01(\x04R\x04lost\x12\x18\n" +
-	"\atrouble\x185 \x01(\tR\atrouble*\xd4\x01\n" +
+	"\atrouble\x185 \x01(\tR\atrouble\x12\x12\n" +
+	"\x04gaps\x186 \x01(\x04R\x04gaps\x12\x1d\n" +
+	"\n" +
+	"over_range\x187 \x01(\x04R\toverRange*\xd4\x01\n" +
 	"\fCaptureState\x12\x1d\n" +
 	"\x19CAPTURE_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CAPTURE_STATE_ARMING\x10\x01\x12\x19\n" +
@@ -2026,7 +2264,7 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x16CAPTURE_STATE_STOPPING\x10\x03\x12\x1a\n" +
 	"\x16CAPTURE_STATE_COMPLETE\x10\x04\x12\x1c\n" +
 	"\x18CAPTURE_STATE_INCOMPLETE\x10\x05\x12\x1a\n" +
-	"\x16CAPTURE_STATE_RELEASED\x10\x062\xa4\x05\n" +
+	"\x16CAPTURE_STATE_RELEASED\x10\x062\xf3\x05\n" +
 	"\x0eMonitorService\x12G\n" +
 	"\bGetBench\x12\x1c.wattmark.v1.GetBenchRequest\x1a\x1d.wattmark.v1.GetBenchResponse\x12S\n" +
 	"\fStartCapture\x12 .wattmark.v1.StartCaptureRequest\x1a!.wattmark.v1.StartCaptureResponse\x12M\n" +
@@ -2034,7 +2272,9 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"RenewLease\x12\x1e.wattmark.v1.RenewLeaseRequest\x1a\x1f.wattmark.v1.RenewLeaseResponse\x12P\n" +
 	"\vStopCapture\x12\x1f.wattmark.v1.StopCaptureRequest\x1a .wattmark.v1.StopCaptureResponse\x12R\n" +
 	"\vReadCapture\x12\x1f.wattmark.v1.ReadCaptureRequest\x1a .wattmark.v1.ReadCaptureResponse0\x01\x12Y\n" +
-	"\x0eReleaseCapture\x12\".wattmark.v1.ReleaseCaptureRequest\x1a#.wattmark.v1.ReleaseCaptureResponse\x12S\n" +
+	"\x0eReleaseCapture\x12\".wattmark.v1.ReleaseCaptureRequest\x1a#.wattmark.v1.ReleaseCaptureResponse\x12M\n" +
+	"\n" +
+	"EndCapture\x12\x1e.wattmark.v1.EndCaptureRequest\x1a\x1f.wattmark.v1.EndCaptureResponse\x12S\n" +
 	"\fListCaptures\x12 .wattmark.v1.ListCapturesRequest\x1a!.wattmark.v1.ListCapturesResponse\x12O\n" +
 	"\n" +
 	"WatchRails\x12\x1e.wattmark.v1.WatchRailsRequest\x1a\x1f.wattmark.v1.WatchRailsResponse0\x01B$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
@@ -2052,95 +2292,103 @@ func file_wattmark_v1_monitor_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_monitor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wattmark_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_wattmark_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_wattmark_v1_monitor_proto_goTypes = []any{
 	(CaptureState)(0),              // 0: wattmark.v1.CaptureState
-	(*Protocol)(nil),               // 1: wattmark.v1.Protocol
-	(*GetBenchRequest)(nil),        // 2: wattmark.v1.GetBenchRequest
-	(*GetBenchResponse)(nil),       // 3: wattmark.v1.GetBenchResponse
-	(*StartCaptureRequest)(nil),    // 4: wattmark.v1.StartCaptureRequest
-	(*StartCaptureResponse)(nil),   // 5: wattmark.v1.StartCaptureResponse
-	(*RenewLeaseRequest)(nil),      // 6: wattmark.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),     // 7: wattmark.v1.RenewLeaseResponse
-	(*StopCaptureRequest)(nil),     // 8: wattmark.v1.StopCaptureRequest
-	(*Window)(nil),                 // 9: wattmark.v1.Window
-	(*Summary)(nil),                // 10: wattmark.v1.Summary
-	(*StopCaptureResponse)(nil),    // 11: wattmark.v1.StopCaptureResponse
-	(*ReadCaptureRequest)(nil),     // 12: wattmark.v1.ReadCaptureRequest
-	(*ReadCaptureResponse)(nil),    // 13: wattmark.v1.ReadCaptureResponse
-	(*Header)(nil),                 // 14: wattmark.v1.Header
-	(*Trailer)(nil),                // 15: wattmark.v1.Trailer
-	(*ReleaseCaptureRequest)(nil),  // 16: wattmark.v1.ReleaseCaptureRequest
-	(*ReleaseCaptureResponse)(nil), // 17: wattmark.v1.ReleaseCaptureResponse
-	(*ListCapturesRequest)(nil),    // 18: wattmark.v1.ListCapturesRequest
-	(*CaptureInfo)(nil),            // 19: wattmark.v1.CaptureInfo
-	(*ListCapturesResponse)(nil),   // 20: wattmark.v1.ListCapturesResponse
-	(*WatchRailsRequest)(nil),      // 21: wattmark.v1.WatchRailsRequest
-	(*RailValue)(nil),              // 22: wattmark.v1.RailValue
-	(*WatchRailsResponse)(nil),     // 23: wattmark.v1.WatchRailsResponse
-	(*Instrument)(nil),             // 24: wattmark.v1.Instrument
-	(*Setup)(nil),                  // 25: wattmark.v1.Setup
-	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
-	(*MarkerSpec)(nil),             // 27: wattmark.v1.MarkerSpec
-	(*durationpb.Duration)(nil),    // 28: google.protobuf.Duration
-	(*Marker)(nil),                 // 29: wattmark.v1.Marker
-	(*Chunk)(nil),                  // 30: wattmark.v1.Chunk
-	(*Event)(nil),                  // 31: wattmark.v1.Event
+	(*EndCaptureRequest)(nil),      // 1: wattmark.v1.EndCaptureRequest
+	(*EndCaptureResponse)(nil),     // 2: wattmark.v1.EndCaptureResponse
+	(*Protocol)(nil),               // 3: wattmark.v1.Protocol
+	(*GetBenchRequest)(nil),        // 4: wattmark.v1.GetBenchRequest
+	(*GetBenchResponse)(nil),       // 5: wattmark.v1.GetBenchResponse
+	(*Waiting)(nil),                // 6: wattmark.v1.Waiting
+	(*StartCaptureRequest)(nil),    // 7: wattmark.v1.StartCaptureRequest
+	(*StartCaptureResponse)(nil),   // 8: wattmark.v1.StartCaptureResponse
+	(*RenewLeaseRequest)(nil),      // 9: wattmark.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),     // 10: wattmark.v1.RenewLeaseResponse
+	(*StopCaptureRequest)(nil),     // 11: wattmark.v1.StopCaptureRequest
+	(*Window)(nil),                 // 12: wattmark.v1.Window
+	(*Summary)(nil),                // 13: wattmark.v1.Summary
+	(*StopCaptureResponse)(nil),    // 14: wattmark.v1.StopCaptureResponse
+	(*ReadCaptureRequest)(nil),     // 15: wattmark.v1.ReadCaptureRequest
+	(*ReadCaptureResponse)(nil),    // 16: wattmark.v1.ReadCaptureResponse
+	(*Header)(nil),                 // 17: wattmark.v1.Header
+	(*Trailer)(nil),                // 18: wattmark.v1.Trailer
+	(*ReleaseCaptureRequest)(nil),  // 19: wattmark.v1.ReleaseCaptureRequest
+	(*ReleaseCaptureResponse)(nil), // 20: wattmark.v1.ReleaseCaptureResponse
+	(*ListCapturesRequest)(nil),    // 21: wattmark.v1.ListCapturesRequest
+	(*CaptureInfo)(nil),            // 22: wattmark.v1.CaptureInfo
+	(*ListCapturesResponse)(nil),   // 23: wattmark.v1.ListCapturesResponse
+	(*WatchRailsRequest)(nil),      // 24: wattmark.v1.WatchRailsRequest
+	(*RailValue)(nil),              // 25: wattmark.v1.RailValue
+	(*WatchRailsResponse)(nil),     // 26: wattmark.v1.WatchRailsResponse
+	(*Instrument)(nil),             // 27: wattmark.v1.Instrument
+	(*Setup)(nil),                  // 28: wattmark.v1.Setup
+	(*timestamppb.Timestamp)(nil),  // 29: google.protobuf.Timestamp
+	(*MarkerSpec)(nil),             // 30: wattmark.v1.MarkerSpec
+	(*durationpb.Duration)(nil),    // 31: google.protobuf.Duration
+	(*Marker)(nil),                 // 32: wattmark.v1.Marker
+	(*Chunk)(nil),                  // 33: wattmark.v1.Chunk
+	(*Event)(nil),                  // 34: wattmark.v1.Event
 }
 var file_wattmark_v1_monitor_proto_depIdxs = []int32{
-	24, // 0: wattmark.v1.GetBenchResponse.instrument:type_name -> wattmark.v1.Instrument
-	25, // 1: wattmark.v1.GetBenchResponse.setup:type_name -> wattmark.v1.Setup
-	26, // 2: wattmark.v1.GetBenchResponse.held_since:type_name -> google.protobuf.Timestamp
-	25, // 3: wattmark.v1.GetBenchResponse.nominal:type_name -> wattmark.v1.Setup
-	1,  // 4: wattmark.v1.GetBenchResponse.protocol:type_name -> wattmark.v1.Protocol
-	27, // 5: wattmark.v1.StartCaptureRequest.marker:type_name -> wattmark.v1.MarkerSpec
-	28, // 6: wattmark.v1.StartCaptureRequest.lease:type_name -> google.protobuf.Duration
-	28, // 7: wattmark.v1.StartCaptureRequest.wait:type_name -> google.protobuf.Duration
-	1,  // 8: wattmark.v1.StartCaptureRequest.protocol:type_name -> wattmark.v1.Protocol
-	24, // 9: wattmark.v1.StartCaptureResponse.instrument:type_name -> wattmark.v1.Instrument
-	26, // 10: wattmark.v1.StartCaptureResponse.started:type_name -> google.protobuf.Timestamp
-	26, // 11: wattmark.v1.StartCaptureResponse.lease_until:type_name -> google.protobuf.Timestamp
-	26, // 12: wattmark.v1.RenewLeaseResponse.lease_until:type_name -> google.protobuf.Timestamp
-	0,  // 13: wattmark.v1.RenewLeaseResponse.state:type_name -> wattmark.v1.CaptureState
-	0,  // 14: wattmark.v1.Summary.state:type_name -> wattmark.v1.CaptureState
-	29, // 15: wattmark.v1.Summary.markers:type_name -> wattmark.v1.Marker
-	9,  // 16: wattmark.v1.Summary.window:type_name -> wattmark.v1.Window
-	10, // 17: wattmark.v1.StopCaptureResponse.summary:type_name -> wattmark.v1.Summary
-	14, // 18: wattmark.v1.ReadCaptureResponse.header:type_name -> wattmark.v1.Header
-	30, // 19: wattmark.v1.ReadCaptureResponse.chunk:type_name -> wattmark.v1.Chunk
-	31, // 20: wattmark.v1.ReadCaptureResponse.event:type_name -> wattmark.v1.Event
-	15, // 21: wattmark.v1.ReadCaptureResponse.trailer:type_name -> wattmark.v1.Trailer
-	24, // 22: wattmark.v1.Header.instrument:type_name -> wattmark.v1.Instrument
-	25, // 23: wattmark.v1.Header.setup:type_name -> wattmark.v1.Setup
-	26, // 24: wattmark.v1.Header.started:type_name -> google.protobuf.Timestamp
-	27, // 25: wattmark.v1.Header.marker:type_name -> wattmark.v1.MarkerSpec
-	10, // 26: wattmark.v1.Trailer.summary:type_name -> wattmark.v1.Summary
-	26, // 27: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
-	0,  // 28: wattmark.v1.CaptureInfo.state:type_name -> wattmark.v1.CaptureState
-	19, // 29: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
-	28, // 30: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
-	22, // 31: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
-	2,  // 32: wattmark.v1.MonitorService.GetBench:input_type -> wattmark.v1.GetBenchRequest
-	4,  // 33: wattmark.v1.MonitorService.StartCapture:input_type -> wattmark.v1.StartCaptureRequest
-	6,  // 34: wattmark.v1.MonitorService.RenewLease:input_type -> wattmark.v1.RenewLeaseRequest
-	8,  // 35: wattmark.v1.MonitorService.StopCapture:input_type -> wattmark.v1.StopCaptureRequest
-	12, // 36: wattmark.v1.MonitorService.ReadCapture:input_type -> wattmark.v1.ReadCaptureRequest
-	16, // 37: wattmark.v1.MonitorService.ReleaseCapture:input_type -> wattmark.v1.ReleaseCaptureRequest
-	18, // 38: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
-	21, // 39: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
-	3,  // 40: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
-	5,  // 41: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
-	7,  // 42: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
-	11, // 43: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
-	13, // 44: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
-	17, // 45: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
-	20, // 46: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
-	23, // 47: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
-	40, // [40:48] is the sub-list for method output_type
-	32, // [32:40] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	0,  // 0: wattmark.v1.EndCaptureResponse.state:type_name -> wattmark.v1.CaptureState
+	27, // 1: wattmark.v1.GetBenchResponse.instrument:type_name -> wattmark.v1.Instrument
+	28, // 2: wattmark.v1.GetBenchResponse.setup:type_name -> wattmark.v1.Setup
+	29, // 3: wattmark.v1.GetBenchResponse.held_since:type_name -> google.protobuf.Timestamp
+	28, // 4: wattmark.v1.GetBenchResponse.nominal:type_name -> wattmark.v1.Setup
+	3,  // 5: wattmark.v1.GetBenchResponse.protocol:type_name -> wattmark.v1.Protocol
+	6,  // 6: wattmark.v1.GetBenchResponse.waiting:type_name -> wattmark.v1.Waiting
+	29, // 7: wattmark.v1.Waiting.since:type_name -> google.protobuf.Timestamp
+	30, // 8: wattmark.v1.StartCaptureRequest.marker:type_name -> wattmark.v1.MarkerSpec
+	31, // 9: wattmark.v1.StartCaptureRequest.lease:type_name -> google.protobuf.Duration
+	31, // 10: wattmark.v1.StartCaptureRequest.wait:type_name -> google.protobuf.Duration
+	3,  // 11: wattmark.v1.StartCaptureRequest.protocol:type_name -> wattmark.v1.Protocol
+	27, // 12: wattmark.v1.StartCaptureResponse.instrument:type_name -> wattmark.v1.Instrument
+	29, // 13: wattmark.v1.StartCaptureResponse.started:type_name -> google.protobuf.Timestamp
+	29, // 14: wattmark.v1.StartCaptureResponse.lease_until:type_name -> google.protobuf.Timestamp
+	29, // 15: wattmark.v1.RenewLeaseResponse.lease_until:type_name -> google.protobuf.Timestamp
+	0,  // 16: wattmark.v1.RenewLeaseResponse.state:type_name -> wattmark.v1.CaptureState
+	0,  // 17: wattmark.v1.Summary.state:type_name -> wattmark.v1.CaptureState
+	32, // 18: wattmark.v1.Summary.markers:type_name -> wattmark.v1.Marker
+	12, // 19: wattmark.v1.Summary.window:type_name -> wattmark.v1.Window
+	13, // 20: wattmark.v1.StopCaptureResponse.summary:type_name -> wattmark.v1.Summary
+	17, // 21: wattmark.v1.ReadCaptureResponse.header:type_name -> wattmark.v1.Header
+	33, // 22: wattmark.v1.ReadCaptureResponse.chunk:type_name -> wattmark.v1.Chunk
+	34, // 23: wattmark.v1.ReadCaptureResponse.event:type_name -> wattmark.v1.Event
+	18, // 24: wattmark.v1.ReadCaptureResponse.trailer:type_name -> wattmark.v1.Trailer
+	27, // 25: wattmark.v1.Header.instrument:type_name -> wattmark.v1.Instrument
+	28, // 26: wattmark.v1.Header.setup:type_name -> wattmark.v1.Setup
+	29, // 27: wattmark.v1.Header.started:type_name -> google.protobuf.Timestamp
+	30, // 28: wattmark.v1.Header.marker:type_name -> wattmark.v1.MarkerSpec
+	13, // 29: wattmark.v1.Trailer.summary:type_name -> wattmark.v1.Summary
+	29, // 30: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
+	0,  // 31: wattmark.v1.CaptureInfo.state:type_name -> wattmark.v1.CaptureState
+	22, // 32: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
+	31, // 33: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
+	25, // 34: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
+	4,  // 35: wattmark.v1.MonitorService.GetBench:input_type -> wattmark.v1.GetBenchRequest
+	7,  // 36: wattmark.v1.MonitorService.StartCapture:input_type -> wattmark.v1.StartCaptureRequest
+	9,  // 37: wattmark.v1.MonitorService.RenewLease:input_type -> wattmark.v1.RenewLeaseRequest
+	11, // 38: wattmark.v1.MonitorService.StopCapture:input_type -> wattmark.v1.StopCaptureRequest
+	15, // 39: wattmark.v1.MonitorService.ReadCapture:input_type -> wattmark.v1.ReadCaptureRequest
+	19, // 40: wattmark.v1.MonitorService.ReleaseCapture:input_type -> wattmark.v1.ReleaseCaptureRequest
+	1,  // 41: wattmark.v1.MonitorService.EndCapture:input_type -> wattmark.v1.EndCaptureRequest
+	21, // 42: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
+	24, // 43: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
+	5,  // 44: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
+	8,  // 45: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
+	10, // 46: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
+	14, // 47: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
+	16, // 48: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
+	20, // 49: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
+	2,  // 50: wattmark.v1.MonitorService.EndCapture:output_type -> wattmark.v1.EndCaptureResponse
+	23, // 51: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
+	26, // 52: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
+	44, // [44:53] is the sub-list for method output_type
+	35, // [35:44] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_monitor_proto_init() }
@@ -2149,7 +2397,7 @@ func file_wattmark_v1_monitor_proto_init() {
 		return
 	}
 	file_wattmark_v1_common_proto_init()
-	file_wattmark_v1_monitor_proto_msgTypes[12].OneofWrappers = []any{
+	file_wattmark_v1_monitor_proto_msgTypes[15].OneofWrappers = []any{
 		(*ReadCaptureResponse_Header)(nil),
 		(*ReadCaptureResponse_Chunk)(nil),
 		(*ReadCaptureResponse_Event)(nil),
@@ -2161,7 +2409,7 @@ func file_wattmark_v1_monitor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_monitor_proto_rawDesc), len(file_wattmark_v1_monitor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	MonitorService_StopCapture_FullMethodName    = "/wattmark.v1.MonitorService/StopCapture"
 	MonitorService_ReadCapture_FullMethodName    = "/wattmark.v1.MonitorService/ReadCapture"
 	MonitorService_ReleaseCapture_FullMethodName = "/wattmark.v1.MonitorService/ReleaseCapture"
+	MonitorService_EndCapture_FullMethodName     = "/wattmark.v1.MonitorService/EndCapture"
 	MonitorService_ListCaptures_FullMethodName   = "/wattmark.v1.MonitorService/ListCaptures"
 	MonitorService_WatchRails_FullMethodName     = "/wattmark.v1.MonitorService/WatchRails"
 )
@@ -52,6 +53,10 @@ type MonitorServiceClient interface {
 	// ReleaseCapture says that the host has the samples safe: the spool is dropped.
 	// Asking again for a capture that is gone is no error.
 	ReleaseCapture(ctx context.Context, in *ReleaseCaptureRequest, opts ...grpc.CallOption) (*ReleaseCaptureResponse, error)
+	// EndCapture takes the bench from its holder, for an operator: the capture ends
+	// INCOMPLETE with who did it and why, readable up to there, and the next in line
+	// has the bench.
+	EndCapture(ctx context.Context, in *EndCaptureRequest, opts ...grpc.CallOption) (*EndCaptureResponse, error)
 	// ListCaptures tells which captures the monitor holds, with their states.
 	ListCaptures(ctx context.Context, in *ListCapturesRequest, opts ...grpc.CallOption) (*ListCapturesResponse, error)
 	// WatchRails shows the rails live while a capture runs, and of a free bench
@@ -136,6 +141,16 @@ func (c *monitorServiceClient) ReleaseCapture(ctx context.Context, in *ReleaseCa
 	return out, nil
 }
 
+func (c *monitorServiceClient) EndCapture(ctx context.Context, in *EndCaptureRequest, opts ...grpc.CallOption) (*EndCaptureResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EndCaptureResponse)
+	err := c.cc.Invoke(ctx, MonitorService_EndCapture_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *monitorServiceClient) ListCaptures(ctx context.Context, in *ListCapturesRequest, opts ...grpc.CallOption) (*ListCapturesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListCapturesResponse)
@@ -188,6 +203,10 @@ type MonitorServiceServer interface {
 	// ReleaseCapture says that the host has the samples safe: the spool is dropped.
 	// Asking again for a capture that is gone is no error.
 	ReleaseCapture(context.Context, *ReleaseCaptureRequest) (*ReleaseCaptureResponse, error)
+	// EndCapture takes the bench from its holder, for an operator: the capture ends
+	// INCOMPLETE with who did it and why, readable up to there, and the next in line
+	// has the bench.
+	EndCapture(context.Context, *EndCaptureRequest) (*EndCaptureResponse, error)
 	// ListCaptures tells which captures the monitor holds, with their states.
 	ListCaptures(context.Context, *ListCapturesRequest) (*ListCapturesResponse, error)
 	// WatchRails shows the rails live while a capture runs, and of a free bench
@@ -220,6 +239,9 @@ func (UnimplementedMonitorServiceServer) ReadCapture(*ReadCaptureRequest, grpc.S
 }
 func (UnimplementedMonitorServiceServer) ReleaseCapture(context.Context, *ReleaseCaptureRequest) (*ReleaseCaptureResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseCapture not implemented")
+}
+func (UnimplementedMonitorServiceServer) EndCapture(context.Context, *EndCaptureRequest) (*EndCaptureResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EndCapture not implemented")
 }
 func (UnimplementedMonitorServiceServer) ListCaptures(context.Context, *ListCapturesRequest) (*ListCapturesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCaptures not implemented")
@@ -349,6 +371,24 @@ func _MonitorService_ReleaseCapture_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MonitorService_EndCapture_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndCaptureRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MonitorServiceServer).EndCapture(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MonitorService_EndCapture_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MonitorServiceServer).EndCapture(ctx, req.(*EndCaptureRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _MonitorService_ListCaptures_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListCapturesRequest)
 	if err := dec(in); err != nil {
@@ -404,6 +444,10 @@ var MonitorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReleaseCapture",
 			Handler:    _MonitorService_ReleaseCapture_Handler,
+		},
+		{
+			MethodName: "EndCapture",
+			Handler:    _MonitorService_EndCapture_Handler,
 		},
 		{
 			MethodName: "ListCaptures",

@@ -227,6 +227,8 @@ const (
 	AggregateBy_AGGREGATE_BY_KERNEL AggregateBy = 4
 	// By job.
 	AggregateBy_AGGREGATE_BY_JOB AggregateBy = 5
+	// By the value of a tag, tag_key.
+	AggregateBy_AGGREGATE_BY_TAG AggregateBy = 6
 )
 
 // Enum value maps for AggregateBy.
@@ -238,6 +240,7 @@ var (
 		3: "AGGREGATE_BY_GPU",
 		4: "AGGREGATE_BY_KERNEL",
 		5: "AGGREGATE_BY_JOB",
+		6: "AGGREGATE_BY_TAG",
 	}
 	AggregateBy_value = map[string]int32{
 		"AGGREGATE_BY_UNSPECIFIED": 0,
@@ -246,6 +249,7 @@ var (
 		"AGGREGATE_BY_GPU":         3,
 		"AGGREGATE_BY_KERNEL":      4,
 		"AGGREGATE_BY_JOB":         5,
+		"AGGREGATE_BY_TAG":         6,
 	}
 )
 
@@ -286,7 +290,7 @@ const (
 	TaskEvent_TASK_EVENT_WATCHING TaskEvent = 1
 	// It is new.
 	TaskEvent_TASK_EVENT_ADDED TaskEvent = 2
-	// Its state or its result changed.
+	// Its state, its result or its labels changed.
 	TaskEvent_TASK_EVENT_CHANGED TaskEvent = 3
 	// It was deleted; the task has its task_id only. Told whatever is watched: what a
 	// deleted task was is not known any more.
@@ -481,7 +485,9 @@ type RailResult struct {
 	// Mean power, in watts.
 	MeanW float64 `protobuf:"fixed64,3,opt,name=mean_w,json=meanW,proto3" json:"mean_w,omitempty"`
 	// Peak power, in watts.
-	PeakW         float64 `protobuf:"fixed64,4,opt,name=peak_w,json=peakW,proto3" json:"peak_w,omitempty"`
+	PeakW float64 `protobuf:"fixed64,4,opt,name=peak_w,json=peakW,proto3" json:"peak_w,omitempty"`
+	// What the rail's uncertainty is made of, the largest first; empty where nobody kept it.
+	Budget        []*Contribution `protobuf:"bytes,5,rep,name=budget,proto3" json:"budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -544,6 +550,13 @@ func (x *RailResult) GetPeakW() float64 {
 	return 0
 }
 
+func (x *RailResult) GetBudget() []*Contribution {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
 // Task is one measurement.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -592,7 +605,12 @@ type Task struct {
 	GpuUuid string `protobuf:"bytes,42,opt,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
 	// How far the result may be trusted. GetTask always says it; ListTasks when
 	// verdicts are asked for, or read_mask names it.
-	Verdict       Verdict `protobuf:"varint,43,opt,name=verdict,proto3,enum=wattmark.v1.Verdict" json:"verdict,omitempty"`
+	Verdict Verdict `protobuf:"varint,43,opt,name=verdict,proto3,enum=wattmark.v1.Verdict" json:"verdict,omitempty"`
+	// Labels by key. A key has 1 to 64 bytes, no space and no "=", and does not begin
+	// with "-"; a value has at most 4096 bytes.
+	Tags map[string]string `protobuf:"bytes,50,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Retention leaves it.
+	Pinned        bool `protobuf:"varint,51,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -776,6 +794,20 @@ func (x *Task) GetVerdict() Verdict {
 	return Verdict_VERDICT_UNSPECIFIED
 }
 
+func (x *Task) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *Task) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
 type isTask_Nvml interface {
 	isTask_Nvml()
 }
@@ -786,6 +818,189 @@ type Task_NvmlJ struct {
 }
 
 func (*Task_NvmlJ) isTask_Nvml() {}
+
+// Note is a remark on a task.
+type Note struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts the task's notes from 1.
+	Number uint32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// When it was made.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// What it says, 1 to 4096 bytes on one line.
+	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Note) Reset() {
+	*x = Note{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Note) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Note) ProtoMessage() {}
+
+func (x *Note) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Note.ProtoReflect.Descriptor instead.
+func (*Note) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Note) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Note) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Note) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// Provenance is what a task was run from.
+type Provenance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the machine that it was run on.
+	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// Its system, as in "linux/amd64".
+	Os string `protobuf:"bytes,2,opt,name=os,proto3" json:"os,omitempty"`
+	// Version of wattmark there; empty where it is not known.
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// Version of the monitor; empty where it is not known.
+	MonitorVersion string `protobuf:"bytes,4,opt,name=monitor_version,json=monitorVersion,proto3" json:"monitor_version,omitempty"`
+	// Directory in which the command was given; empty where it is not known.
+	Directory string `protobuf:"bytes,5,opt,name=directory,proto3" json:"directory,omitempty"`
+	// What was checked out there; empty where it is no repository.
+	GitCommit string `protobuf:"bytes,6,opt,name=git_commit,json=gitCommit,proto3" json:"git_commit,omitempty"`
+	// With changes that are in no commit.
+	GitDirty bool `protobuf:"varint,7,opt,name=git_dirty,json=gitDirty,proto3" json:"git_dirty,omitempty"`
+	// The command line by words; empty where it was not to be kept.
+	Command []string `protobuf:"bytes,8,rep,name=command,proto3" json:"command,omitempty"`
+	// The OpenTelemetry trace of its run, 32 hexadecimal digits; empty where none
+	// was recorded.
+	TraceId       string `protobuf:"bytes,9,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Provenance) Reset() {
+	*x = Provenance{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Provenance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Provenance) ProtoMessage() {}
+
+func (x *Provenance) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Provenance.ProtoReflect.Descriptor instead.
+func (*Provenance) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Provenance) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Provenance) GetOs() string {
+	if x != nil {
+		return x.Os
+	}
+	return ""
+}
+
+func (x *Provenance) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Provenance) GetMonitorVersion() string {
+	if x != nil {
+		return x.MonitorVersion
+	}
+	return ""
+}
+
+func (x *Provenance) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+func (x *Provenance) GetGitCommit() string {
+	if x != nil {
+		return x.GitCommit
+	}
+	return ""
+}
+
+func (x *Provenance) GetGitDirty() bool {
+	if x != nil {
+		return x.GitDirty
+	}
+	return false
+}
+
+func (x *Provenance) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *Provenance) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
 
 // Contribution is one line of an uncertainty budget.
 type Contribution struct {
@@ -802,7 +1017,7 @@ type Contribution struct {
 
 func (x *Contribution) Reset() {
 	*x = Contribution{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[4]
+	mi := &file_wattmark_v1_task_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +1029,7 @@ func (x *Contribution) String() string {
 func (*Contribution) ProtoMessage() {}
 
 func (x *Contribution) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[4]
+	mi := &file_wattmark_v1_task_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +1042,7 @@ func (x *Contribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Contribution.ProtoReflect.Descriptor instead.
 func (*Contribution) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{4}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Contribution) GetSource() string {
@@ -880,7 +1095,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[5]
+	mi := &file_wattmark_v1_task_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1107,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[5]
+	mi := &file_wattmark_v1_task_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1120,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{5}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Clock) GetAS() float64 {
@@ -1023,14 +1238,22 @@ type ListTasksRequest struct {
 	// Also count and add up all tasks that are selected, not only the page's.
 	WithTotals bool `protobuf:"varint,18,opt,name=with_totals,json=withTotals,proto3" json:"with_totals,omitempty"`
 	// Fields of Task wanted, as "task_id" or "energy.energy_j"; empty for all.
-	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,19,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	ReadMask *fieldmaskpb.FieldMask `protobuf:"bytes,19,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	// Only with all of these tags: "key=value", or "key" alone for any value; at most
+	// 32.
+	Tags []string `protobuf:"bytes,30,rep,name=tags,proto3" json:"tags,omitempty"`
+	// Only with none of these tags, written the same way; at most 32.
+	WithoutTags []string `protobuf:"bytes,31,rep,name=without_tags,json=withoutTags,proto3" json:"without_tags,omitempty"`
+	// Only with all of these words, or beginnings of words, in name, notes or tags,
+	// in any order, in upper or lower case; at most 32 words; empty for all.
+	Search        string `protobuf:"bytes,32,opt,name=search,proto3" json:"search,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[6]
+	mi := &file_wattmark_v1_task_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1265,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[6]
+	mi := &file_wattmark_v1_task_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1278,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{6}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListTasksRequest) GetUser() string {
@@ -1191,6 +1414,27 @@ func (x *ListTasksRequest) GetReadMask() *fieldmaskpb.FieldMask {
 	return nil
 }
 
+func (x *ListTasksRequest) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *ListTasksRequest) GetWithoutTags() []string {
+	if x != nil {
+		return x.WithoutTags
+	}
+	return nil
+}
+
+func (x *ListTasksRequest) GetSearch() string {
+	if x != nil {
+		return x.Search
+	}
+	return ""
+}
+
 // ListTasksResponse is a page.
 type ListTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1207,7 +1451,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	mi := &file_wattmark_v1_task_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1463,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[7]
+	mi := &file_wattmark_v1_task_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1476,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{7}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -1277,7 +1521,7 @@ type Totals struct {
 
 func (x *Totals) Reset() {
 	*x = Totals{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	mi := &file_wattmark_v1_task_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1533,7 @@ func (x *Totals) String() string {
 func (*Totals) ProtoMessage() {}
 
 func (x *Totals) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[8]
+	mi := &file_wattmark_v1_task_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1546,7 @@ func (x *Totals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Totals.ProtoReflect.Descriptor instead.
 func (*Totals) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{8}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Totals) GetTasks() uint64 {
@@ -1354,7 +1598,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[9]
+	mi := &file_wattmark_v1_task_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1610,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[9]
+	mi := &file_wattmark_v1_task_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1623,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{9}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetTaskRequest) GetTaskId() int64 {
@@ -1416,7 +1660,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[10]
+	mi := &file_wattmark_v1_task_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1672,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[10]
+	mi := &file_wattmark_v1_task_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1685,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{10}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TaskResult) GetNumber() uint32 {
@@ -1512,14 +1756,21 @@ type GetTaskResponse struct {
 	// The monitor's wall clock at device time zero; not set where it is not known.
 	Started *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=started,proto3" json:"started,omitempty"`
 	// Why task.verdict is not VERDICT_GOOD, the gravest first.
-	Reasons       []*VerdictReason `protobuf:"bytes,19,rep,name=reasons,proto3" json:"reasons,omitempty"`
+	Reasons []*VerdictReason `protobuf:"bytes,19,rep,name=reasons,proto3" json:"reasons,omitempty"`
+	// Remarks, oldest first.
+	Notes []*Note `protobuf:"bytes,30,rep,name=notes,proto3" json:"notes,omitempty"`
+	// What it was run from; not set where nobody recorded it.
+	Provenance *Provenance `protobuf:"bytes,31,opt,name=provenance,proto3" json:"provenance,omitempty"`
+	// What is stored, in device time: the window lies within. Not set before the
+	// first samples are there.
+	Extent        *Window `protobuf:"bytes,32,opt,name=extent,proto3" json:"extent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetTaskResponse) Reset() {
 	*x = GetTaskResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[11]
+	mi := &file_wattmark_v1_task_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1782,7 @@ func (x *GetTaskResponse) String() string {
 func (*GetTaskResponse) ProtoMessage() {}
 
 func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[11]
+	mi := &file_wattmark_v1_task_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1795,7 @@ func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskResponse.ProtoReflect.Descriptor instead.
 func (*GetTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{11}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetTaskResponse) GetTask() *Task {
@@ -1645,6 +1896,27 @@ func (x *GetTaskResponse) GetReasons() []*VerdictReason {
 	return nil
 }
 
+func (x *GetTaskResponse) GetNotes() []*Note {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+func (x *GetTaskResponse) GetProvenance() *Provenance {
+	if x != nil {
+		return x.Provenance
+	}
+	return nil
+}
+
+func (x *GetTaskResponse) GetExtent() *Window {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
 // ListUsersRequest asks for all users.
 type ListUsersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1654,7 +1926,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[12]
+	mi := &file_wattmark_v1_task_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1938,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[12]
+	mi := &file_wattmark_v1_task_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1951,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{12}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{14}
 }
 
 // User is one user.
@@ -1695,7 +1967,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[13]
+	mi := &file_wattmark_v1_task_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1979,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[13]
+	mi := &file_wattmark_v1_task_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1992,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{13}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *User) GetUser() string {
@@ -1748,7 +2020,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[14]
+	mi := &file_wattmark_v1_task_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +2032,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[14]
+	mi := &file_wattmark_v1_task_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +2045,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{14}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -1806,7 +2078,7 @@ type ReadSamplesRequest struct {
 
 func (x *ReadSamplesRequest) Reset() {
 	*x = ReadSamplesRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[15]
+	mi := &file_wattmark_v1_task_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +2090,7 @@ func (x *ReadSamplesRequest) String() string {
 func (*ReadSamplesRequest) ProtoMessage() {}
 
 func (x *ReadSamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[15]
+	mi := &file_wattmark_v1_task_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +2103,7 @@ func (x *ReadSamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSamplesRequest.ProtoReflect.Descriptor instead.
 func (*ReadSamplesRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{15}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadSamplesRequest) GetTaskId() int64 {
@@ -1888,7 +2160,7 @@ type SampleBatch struct {
 
 func (x *SampleBatch) Reset() {
 	*x = SampleBatch{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[16]
+	mi := &file_wattmark_v1_task_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +2172,7 @@ func (x *SampleBatch) String() string {
 func (*SampleBatch) ProtoMessage() {}
 
 func (x *SampleBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[16]
+	mi := &file_wattmark_v1_task_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2185,7 @@ func (x *SampleBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleBatch.ProtoReflect.Descriptor instead.
 func (*SampleBatch) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{16}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SampleBatch) GetFirstSeq() uint64 {
@@ -1961,7 +2233,7 @@ type RailSamples struct {
 
 func (x *RailSamples) Reset() {
 	*x = RailSamples{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[17]
+	mi := &file_wattmark_v1_task_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2245,7 @@ func (x *RailSamples) String() string {
 func (*RailSamples) ProtoMessage() {}
 
 func (x *RailSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[17]
+	mi := &file_wattmark_v1_task_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2258,7 @@ func (x *RailSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RailSamples.ProtoReflect.Descriptor instead.
 func (*RailSamples) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{17}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RailSamples) GetRail() string {
@@ -2034,7 +2306,7 @@ type ReadSamplesResponse struct {
 
 func (x *ReadSamplesResponse) Reset() {
 	*x = ReadSamplesResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[18]
+	mi := &file_wattmark_v1_task_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2318,7 @@ func (x *ReadSamplesResponse) String() string {
 func (*ReadSamplesResponse) ProtoMessage() {}
 
 func (x *ReadSamplesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[18]
+	mi := &file_wattmark_v1_task_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2331,7 @@ func (x *ReadSamplesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSamplesResponse.ProtoReflect.Descriptor instead.
 func (*ReadSamplesResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{18}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadSamplesResponse) GetItem() isReadSamplesResponse_Item {
@@ -2138,7 +2410,7 @@ type DeleteTasksRequest struct {
 
 func (x *DeleteTasksRequest) Reset() {
 	*x = DeleteTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[19]
+	mi := &file_wattmark_v1_task_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2422,7 @@ func (x *DeleteTasksRequest) String() string {
 func (*DeleteTasksRequest) ProtoMessage() {}
 
 func (x *DeleteTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[19]
+	mi := &file_wattmark_v1_task_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2435,7 @@ func (x *DeleteTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTasksRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{19}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteTasksRequest) GetBy() isDeleteTasksRequest_By {
@@ -2236,7 +2508,7 @@ type DeleteTasksResponse struct {
 
 func (x *DeleteTasksResponse) Reset() {
 	*x = DeleteTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[20]
+	mi := &file_wattmark_v1_task_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2520,7 @@ func (x *DeleteTasksResponse) String() string {
 func (*DeleteTasksResponse) ProtoMessage() {}
 
 func (x *DeleteTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[20]
+	mi := &file_wattmark_v1_task_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2533,7 @@ func (x *DeleteTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTasksResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{20}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteTasksResponse) GetDeleted() uint64 {
@@ -2291,7 +2563,7 @@ type ReadEnvelopeRequest struct {
 
 func (x *ReadEnvelopeRequest) Reset() {
 	*x = ReadEnvelopeRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[21]
+	mi := &file_wattmark_v1_task_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2575,7 @@ func (x *ReadEnvelopeRequest) String() string {
 func (*ReadEnvelopeRequest) ProtoMessage() {}
 
 func (x *ReadEnvelopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[21]
+	mi := &file_wattmark_v1_task_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2588,7 @@ func (x *ReadEnvelopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadEnvelopeRequest.ProtoReflect.Descriptor instead.
 func (*ReadEnvelopeRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{21}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadEnvelopeRequest) GetTaskId() int64 {
@@ -2374,7 +2646,7 @@ type ReadEnvelopeResponse struct {
 
 func (x *ReadEnvelopeResponse) Reset() {
 	*x = ReadEnvelopeResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[22]
+	mi := &file_wattmark_v1_task_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2658,7 @@ func (x *ReadEnvelopeResponse) String() string {
 func (*ReadEnvelopeResponse) ProtoMessage() {}
 
 func (x *ReadEnvelopeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[22]
+	mi := &file_wattmark_v1_task_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2671,7 @@ func (x *ReadEnvelopeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadEnvelopeResponse.ProtoReflect.Descriptor instead.
 func (*ReadEnvelopeResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{22}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadEnvelopeResponse) GetFromS() float64 {
@@ -2459,7 +2731,7 @@ type EnvelopeSeries struct {
 
 func (x *EnvelopeSeries) Reset() {
 	*x = EnvelopeSeries{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[23]
+	mi := &file_wattmark_v1_task_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2743,7 @@ func (x *EnvelopeSeries) String() string {
 func (*EnvelopeSeries) ProtoMessage() {}
 
 func (x *EnvelopeSeries) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[23]
+	mi := &file_wattmark_v1_task_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2756,7 @@ func (x *EnvelopeSeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvelopeSeries.ProtoReflect.Descriptor instead.
 func (*EnvelopeSeries) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{23}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EnvelopeSeries) GetRail() string {
@@ -2544,7 +2816,7 @@ type ReadEnergyRequest struct {
 
 func (x *ReadEnergyRequest) Reset() {
 	*x = ReadEnergyRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[24]
+	mi := &file_wattmark_v1_task_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2828,7 @@ func (x *ReadEnergyRequest) String() string {
 func (*ReadEnergyRequest) ProtoMessage() {}
 
 func (x *ReadEnergyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[24]
+	mi := &file_wattmark_v1_task_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2841,7 @@ func (x *ReadEnergyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadEnergyRequest.ProtoReflect.Descriptor instead.
 func (*ReadEnergyRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{24}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadEnergyRequest) GetTaskId() int64 {
@@ -2623,7 +2895,7 @@ type ReadEnergyResponse struct {
 
 func (x *ReadEnergyResponse) Reset() {
 	*x = ReadEnergyResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[25]
+	mi := &file_wattmark_v1_task_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2907,7 @@ func (x *ReadEnergyResponse) String() string {
 func (*ReadEnergyResponse) ProtoMessage() {}
 
 func (x *ReadEnergyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[25]
+	mi := &file_wattmark_v1_task_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2920,7 @@ func (x *ReadEnergyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadEnergyResponse.ProtoReflect.Descriptor instead.
 func (*ReadEnergyResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{25}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReadEnergyResponse) GetFromS() float64 {
@@ -2739,7 +3011,7 @@ type ReadTimelineRequest struct {
 
 func (x *ReadTimelineRequest) Reset() {
 	*x = ReadTimelineRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[26]
+	mi := &file_wattmark_v1_task_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +3023,7 @@ func (x *ReadTimelineRequest) String() string {
 func (*ReadTimelineRequest) ProtoMessage() {}
 
 func (x *ReadTimelineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[26]
+	mi := &file_wattmark_v1_task_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +3036,7 @@ func (x *ReadTimelineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTimelineRequest.ProtoReflect.Descriptor instead.
 func (*ReadTimelineRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{26}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadTimelineRequest) GetTaskId() int64 {
@@ -2820,7 +3092,7 @@ type ReadTimelineResponse struct {
 
 func (x *ReadTimelineResponse) Reset() {
 	*x = ReadTimelineResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[27]
+	mi := &file_wattmark_v1_task_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +3104,7 @@ func (x *ReadTimelineResponse) String() string {
 func (*ReadTimelineResponse) ProtoMessage() {}
 
 func (x *ReadTimelineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[27]
+	mi := &file_wattmark_v1_task_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +3117,7 @@ func (x *ReadTimelineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTimelineResponse.ProtoReflect.Descriptor instead.
 func (*ReadTimelineResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{27}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadTimelineResponse) GetFromS() float64 {
@@ -2921,7 +3193,7 @@ type TimelineSlice struct {
 
 func (x *TimelineSlice) Reset() {
 	*x = TimelineSlice{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[28]
+	mi := &file_wattmark_v1_task_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3205,7 @@ func (x *TimelineSlice) String() string {
 func (*TimelineSlice) ProtoMessage() {}
 
 func (x *TimelineSlice) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[28]
+	mi := &file_wattmark_v1_task_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3218,7 @@ func (x *TimelineSlice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineSlice.ProtoReflect.Descriptor instead.
 func (*TimelineSlice) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{28}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TimelineSlice) GetFromS() float64 {
@@ -3031,14 +3303,22 @@ type AggregateRequest struct {
 	// Only with a window at most so many seconds long; 0 for no limit.
 	MaxDurationS float64 `protobuf:"fixed64,14,opt,name=max_duration_s,json=maxDurationS,proto3" json:"max_duration_s,omitempty"`
 	// Where days begin, in minutes east of Greenwich.
-	UtcOffsetMin  int32 `protobuf:"varint,15,opt,name=utc_offset_min,json=utcOffsetMin,proto3" json:"utc_offset_min,omitempty"`
+	UtcOffsetMin int32 `protobuf:"varint,15,opt,name=utc_offset_min,json=utcOffsetMin,proto3" json:"utc_offset_min,omitempty"`
+	// Only with all of these tags, as in ListTasksRequest.
+	Tags []string `protobuf:"bytes,30,rep,name=tags,proto3" json:"tags,omitempty"`
+	// Only with none of these tags, as in ListTasksRequest.
+	WithoutTags []string `protobuf:"bytes,31,rep,name=without_tags,json=withoutTags,proto3" json:"without_tags,omitempty"`
+	// Only with these words, as in ListTasksRequest.
+	Search string `protobuf:"bytes,32,opt,name=search,proto3" json:"search,omitempty"`
+	// Which tag AGGREGATE_BY_TAG goes by; else empty.
+	TagKey        string `protobuf:"bytes,33,opt,name=tag_key,json=tagKey,proto3" json:"tag_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AggregateRequest) Reset() {
 	*x = AggregateRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[29]
+	mi := &file_wattmark_v1_task_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +3330,7 @@ func (x *AggregateRequest) String() string {
 func (*AggregateRequest) ProtoMessage() {}
 
 func (x *AggregateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[29]
+	mi := &file_wattmark_v1_task_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3063,7 +3343,7 @@ func (x *AggregateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateRequest.ProtoReflect.Descriptor instead.
 func (*AggregateRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{29}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AggregateRequest) GetUser() string {
@@ -3171,6 +3451,34 @@ func (x *AggregateRequest) GetUtcOffsetMin() int32 {
 	return 0
 }
 
+func (x *AggregateRequest) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *AggregateRequest) GetWithoutTags() []string {
+	if x != nil {
+		return x.WithoutTags
+	}
+	return nil
+}
+
+func (x *AggregateRequest) GetSearch() string {
+	if x != nil {
+		return x.Search
+	}
+	return ""
+}
+
+func (x *AggregateRequest) GetTagKey() string {
+	if x != nil {
+		return x.TagKey
+	}
+	return ""
+}
+
 // AggregateResponse holds the rows, the greatest energy first; days newest first.
 type AggregateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3186,7 +3494,7 @@ type AggregateResponse struct {
 
 func (x *AggregateResponse) Reset() {
 	*x = AggregateResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[30]
+	mi := &file_wattmark_v1_task_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3506,7 @@ func (x *AggregateResponse) String() string {
 func (*AggregateResponse) ProtoMessage() {}
 
 func (x *AggregateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[30]
+	mi := &file_wattmark_v1_task_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3519,7 @@ func (x *AggregateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateResponse.ProtoReflect.Descriptor instead.
 func (*AggregateResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{30}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AggregateResponse) GetRows() []*AggregateRow {
@@ -3235,11 +3543,11 @@ func (x *AggregateResponse) GetTotals() *Totals {
 	return nil
 }
 
-// AggregateRow is one user, day, GPU, kernel or job.
+// AggregateRow is one user, day, GPU, kernel, job or value of a tag.
 type AggregateRow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Login, day as in 2026-01-31, UUID, kernel's name as the compiler made it, or
-	// job; empty for what none was told.
+	// Login, day as in 2026-01-31, UUID, kernel's name as the compiler made it, job, or
+	// the tag's value; empty for what none was told, and for tasks without the tag.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The same for people: the GPU's model; else empty.
 	Label string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
@@ -3254,7 +3562,7 @@ type AggregateRow struct {
 
 func (x *AggregateRow) Reset() {
 	*x = AggregateRow{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	mi := &file_wattmark_v1_task_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3574,7 @@ func (x *AggregateRow) String() string {
 func (*AggregateRow) ProtoMessage() {}
 
 func (x *AggregateRow) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	mi := &file_wattmark_v1_task_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3587,7 @@ func (x *AggregateRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateRow.ProtoReflect.Descriptor instead.
 func (*AggregateRow) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{31}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AggregateRow) GetKey() string {
@@ -3321,14 +3629,18 @@ type WatchTasksRequest struct {
 	Job string `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	// From the last response that was seen: what happened since is told first. Empty
 	// from now on.
-	ResumeToken   string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	ResumeToken string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// Only with all of these tags, as in ListTasksRequest.
+	Tags []string `protobuf:"bytes,30,rep,name=tags,proto3" json:"tags,omitempty"`
+	// Only with none of these tags, as in ListTasksRequest.
+	WithoutTags   []string `protobuf:"bytes,31,rep,name=without_tags,json=withoutTags,proto3" json:"without_tags,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchTasksRequest) Reset() {
 	*x = WatchTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	mi := &file_wattmark_v1_task_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3340,7 +3652,7 @@ func (x *WatchTasksRequest) String() string {
 func (*WatchTasksRequest) ProtoMessage() {}
 
 func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	mi := &file_wattmark_v1_task_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3353,7 +3665,7 @@ func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTasksRequest.ProtoReflect.Descriptor instead.
 func (*WatchTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{32}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchTasksRequest) GetUser() string {
@@ -3384,6 +3696,20 @@ func (x *WatchTasksRequest) GetResumeToken() string {
 	return ""
 }
 
+func (x *WatchTasksRequest) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *WatchTasksRequest) GetWithoutTags() []string {
+	if x != nil {
+		return x.WithoutTags
+	}
+	return nil
+}
+
 // WatchTasksResponse is one thing that happened.
 type WatchTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3399,7 +3725,7 @@ type WatchTasksResponse struct {
 
 func (x *WatchTasksResponse) Reset() {
 	*x = WatchTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	mi := &file_wattmark_v1_task_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3411,7 +3737,7 @@ func (x *WatchTasksResponse) String() string {
 func (*WatchTasksResponse) ProtoMessage() {}
 
 func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	mi := &file_wattmark_v1_task_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +3750,7 @@ func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTasksResponse.ProtoReflect.Descriptor instead.
 func (*WatchTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{33}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchTasksResponse) GetEvent() TaskEvent {
@@ -3448,6 +3774,554 @@ func (x *WatchTasksResponse) GetResumeToken() string {
 	return ""
 }
 
+// UpdateTaskRequest says what is to change of a task.
+type UpdateTaskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// What its tags and pinned are to be; all else of it is passed over.
+	Task *Task `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	// What changes: "pinned"; "tags" for all tags, those that task has not are
+	// removed; "tags.KEY" for one tag, removed when task has it not; "*" for all.
+	// Empty for those of tags and pinned that are set in task. At most 256 paths.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateTaskRequest) Reset() {
+	*x = UpdateTaskRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateTaskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateTaskRequest) ProtoMessage() {}
+
+func (x *UpdateTaskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateTaskRequest.ProtoReflect.Descriptor instead.
+func (*UpdateTaskRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *UpdateTaskRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *UpdateTaskRequest) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *UpdateTaskRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
+}
+
+// UpdateTaskResponse tells what came of it.
+type UpdateTaskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task as it is now.
+	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateTaskResponse) Reset() {
+	*x = UpdateTaskResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateTaskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateTaskResponse) ProtoMessage() {}
+
+func (x *UpdateTaskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateTaskResponse.ProtoReflect.Descriptor instead.
+func (*UpdateTaskResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *UpdateTaskResponse) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+// CreateNoteRequest adds a remark.
+type CreateNoteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The remark: its text. Its number and time are the server's to give.
+	Note          *Note `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateNoteRequest) Reset() {
+	*x = CreateNoteRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateNoteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateNoteRequest) ProtoMessage() {}
+
+func (x *CreateNoteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateNoteRequest.ProtoReflect.Descriptor instead.
+func (*CreateNoteRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *CreateNoteRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *CreateNoteRequest) GetNote() *Note {
+	if x != nil {
+		return x.Note
+	}
+	return nil
+}
+
+// CreateNoteResponse tells what came of it.
+type CreateNoteResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The remark with its number.
+	Note          *Note `protobuf:"bytes,1,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateNoteResponse) Reset() {
+	*x = CreateNoteResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateNoteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateNoteResponse) ProtoMessage() {}
+
+func (x *CreateNoteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateNoteResponse.ProtoReflect.Descriptor instead.
+func (*CreateNoteResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *CreateNoteResponse) GetNote() *Note {
+	if x != nil {
+		return x.Note
+	}
+	return nil
+}
+
+// DeleteNoteRequest names a remark.
+type DeleteNoteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The remark's number. NOT_FOUND when there is none of that number.
+	Number        uint32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNoteRequest) Reset() {
+	*x = DeleteNoteRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNoteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNoteRequest) ProtoMessage() {}
+
+func (x *DeleteNoteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNoteRequest.ProtoReflect.Descriptor instead.
+func (*DeleteNoteRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *DeleteNoteRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *DeleteNoteRequest) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// DeleteNoteResponse has nothing to tell.
+type DeleteNoteResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNoteResponse) Reset() {
+	*x = DeleteNoteResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNoteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNoteResponse) ProtoMessage() {}
+
+func (x *DeleteNoteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNoteResponse.ProtoReflect.Descriptor instead.
+func (*DeleteNoteResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{41}
+}
+
+// ReadReadingsRequest asks for readings between two device times.
+type ReadReadingsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Begin, in seconds of device time. With both 0 it is the window, or all that is
+	// stored where there is none.
+	FromS float64 `protobuf:"fixed64,2,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End, in seconds of device time.
+	ToS float64 `protobuf:"fixed64,3,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// Methods wanted, as "nvml.instant"; empty for all. Of one that the task has no
+	// readings of there is no trace.
+	Methods []string `protobuf:"bytes,4,rep,name=methods,proto3" json:"methods,omitempty"`
+	// How many readings a method at most; 2000 when 0, at most 20000. 1 counts as 2.
+	MaxReadings   int32 `protobuf:"varint,5,opt,name=max_readings,json=maxReadings,proto3" json:"max_readings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadReadingsRequest) Reset() {
+	*x = ReadReadingsRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadReadingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadReadingsRequest) ProtoMessage() {}
+
+func (x *ReadReadingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadReadingsRequest.ProtoReflect.Descriptor instead.
+func (*ReadReadingsRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ReadReadingsRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *ReadReadingsRequest) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadReadingsRequest) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *ReadReadingsRequest) GetMethods() []string {
+	if x != nil {
+		return x.Methods
+	}
+	return nil
+}
+
+func (x *ReadReadingsRequest) GetMaxReadings() int32 {
+	if x != nil {
+		return x.MaxReadings
+	}
+	return 0
+}
+
+// ReadReadingsResponse holds one trace a method.
+type ReadReadingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Begin, in seconds of device time.
+	FromS float64 `protobuf:"fixed64,1,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End.
+	ToS float64 `protobuf:"fixed64,2,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// All methods that the task has readings of.
+	Methods []string `protobuf:"bytes,3,rep,name=methods,proto3" json:"methods,omitempty"`
+	// The traces.
+	Traces []*ReadingTrace `protobuf:"bytes,4,rep,name=traces,proto3" json:"traces,omitempty"`
+	// There is no clock fit: the host's clock and the monitor's are taken as one, and
+	// times may be off by as much as they differ.
+	Unfitted      bool `protobuf:"varint,5,opt,name=unfitted,proto3" json:"unfitted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadReadingsResponse) Reset() {
+	*x = ReadReadingsResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadReadingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadReadingsResponse) ProtoMessage() {}
+
+func (x *ReadReadingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadReadingsResponse.ProtoReflect.Descriptor instead.
+func (*ReadReadingsResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ReadReadingsResponse) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadReadingsResponse) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *ReadReadingsResponse) GetMethods() []string {
+	if x != nil {
+		return x.Methods
+	}
+	return nil
+}
+
+func (x *ReadReadingsResponse) GetTraces() []*ReadingTrace {
+	if x != nil {
+		return x.Traces
+	}
+	return nil
+}
+
+func (x *ReadReadingsResponse) GetUnfitted() bool {
+	if x != nil {
+		return x.Unfitted
+	}
+	return false
+}
+
+// ReadingTrace is what one method read. Its arrays go together. A reading holds
+// until the next one; the first may lie before the span.
+type ReadingTrace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the method: "nvml.instant", "nvml.average" and "nvml.usage" are watts,
+	// "nvml.energy" a counter in joules, "gpu.temperature_c" and its like end in their unit.
+	Method string `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
+	// When it was read, in seconds of device time.
+	TS []float64 `protobuf:"fixed64,2,rep,packed,name=t_s,json=tS,proto3" json:"t_s,omitempty"`
+	// What it read; NaN where the sensor gave nothing.
+	Value []float64 `protobuf:"fixed64,3,rep,packed,name=value,proto3" json:"value,omitempty"`
+	// There are more than were asked for: of each stretch of time the readings with the
+	// least and the greatest value are left.
+	Thinned       bool `protobuf:"varint,4,opt,name=thinned,proto3" json:"thinned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadingTrace) Reset() {
+	*x = ReadingTrace{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadingTrace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadingTrace) ProtoMessage() {}
+
+func (x *ReadingTrace) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadingTrace.ProtoReflect.Descriptor instead.
+func (*ReadingTrace) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *ReadingTrace) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *ReadingTrace) GetTS() []float64 {
+	if x != nil {
+		return x.TS
+	}
+	return nil
+}
+
+func (x *ReadingTrace) GetValue() []float64 {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *ReadingTrace) GetThinned() bool {
+	if x != nil {
+		return x.Thinned
+	}
+	return false
+}
+
 var File_wattmark_v1_task_proto protoreflect.FileDescriptor
 
 const file_wattmark_v1_task_proto_rawDesc = "" +
@@ -3461,13 +4335,14 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x06Energy\x12\x19\n" +
 	"\benergy_j\x18\x01 \x01(\x01R\aenergyJ\x12\x1c\n" +
 	"\n" +
-	"energy_u_j\x18\x02 \x01(\x01R\benergyUJ\"{\n" +
+	"energy_u_j\x18\x02 \x01(\x01R\benergyUJ\"\xae\x01\n" +
 	"\n" +
 	"RailResult\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x06energy\x18\x02 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
 	"\x06mean_w\x18\x03 \x01(\x01R\x05meanW\x12\x15\n" +
-	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\"\xc4\x04\n" +
+	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\x121\n" +
+	"\x06budget\x18\x05 \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\"\xc6\x05\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -3490,8 +4365,29 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\bgroup_id\x18( \x01(\x03R\agroupId\x12\x10\n" +
 	"\x03job\x18) \x01(\tR\x03job\x12\x19\n" +
 	"\bgpu_uuid\x18* \x01(\tR\agpuUuid\x12.\n" +
-	"\averdict\x18+ \x01(\x0e2\x14.wattmark.v1.VerdictR\averdictB\x06\n" +
-	"\x04nvml\"W\n" +
+	"\averdict\x18+ \x01(\x0e2\x14.wattmark.v1.VerdictR\averdict\x12/\n" +
+	"\x04tags\x182 \x03(\v2\x1b.wattmark.v1.Task.TagsEntryR\x04tags\x12\x16\n" +
+	"\x06pinned\x183 \x01(\bR\x06pinned\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
+	"\x04nvml\"^\n" +
+	"\x04Note\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\x82\x02\n" +
+	"\n" +
+	"Provenance\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x0e\n" +
+	"\x02os\x18\x02 \x01(\tR\x02os\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12'\n" +
+	"\x0fmonitor_version\x18\x04 \x01(\tR\x0emonitorVersion\x12\x1c\n" +
+	"\tdirectory\x18\x05 \x01(\tR\tdirectory\x12\x1d\n" +
+	"\n" +
+	"git_commit\x18\x06 \x01(\tR\tgitCommit\x12\x1b\n" +
+	"\tgit_dirty\x18\a \x01(\bR\bgitDirty\x12\x18\n" +
+	"\acommand\x18\b \x03(\tR\acommand\x12\x19\n" +
+	"\btrace_id\x18\t \x01(\tR\atraceId\"W\n" +
 	"\fContribution\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0f\n" +
 	"\x03u_j\x18\x02 \x01(\x01R\x02uJ\x12\x1e\n" +
@@ -3509,7 +4405,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\bvar_a_s2\x18\b \x01(\x01R\x06varAS2\x12\x13\n" +
 	"\x05var_b\x18\t \x01(\x01R\x04varB\x12\x18\n" +
 	"\bcov_ab_s\x18\n" +
-	" \x01(\x01R\x06covAbS\"\xb1\x05\n" +
+	" \x01(\x01R\x06covAbS\"\x80\x06\n" +
 	"\x10ListTasksRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -3534,7 +4430,10 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\tascending\x18\x11 \x01(\bR\tascending\x12\x1f\n" +
 	"\vwith_totals\x18\x12 \x01(\bR\n" +
 	"withTotals\x127\n" +
-	"\tread_mask\x18\x13 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x91\x01\n" +
+	"\tread_mask\x18\x13 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\x12\x12\n" +
+	"\x04tags\x18\x1e \x03(\tR\x04tags\x12!\n" +
+	"\fwithout_tags\x18\x1f \x03(\tR\vwithoutTags\x12\x16\n" +
+	"\x06search\x18  \x01(\tR\x06search\"\x91\x01\n" +
 	"\x11ListTasksResponse\x12'\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x11.wattmark.v1.TaskR\x05tasks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12+\n" +
@@ -3555,7 +4454,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x0ecalibration_id\x18\x02 \x01(\tR\rcalibrationId\x126\n" +
 	"\bcomputed\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bcomputed\x12+\n" +
 	"\x06energy\x18\x04 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
-	"\x06in_use\x18\x05 \x01(\bR\x05inUse\"\x85\x05\n" +
+	"\x06in_use\x18\x05 \x01(\bR\x05inUse\"\x94\x06\n" +
 	"\x0fGetTaskResponse\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.wattmark.v1.TaskR\x04task\x12(\n" +
 	"\x05setup\x18\x02 \x01(\v2\x12.wattmark.v1.SetupR\x05setup\x12-\n" +
@@ -3573,7 +4472,12 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x06result\x18\x10 \x01(\rR\x06result\x121\n" +
 	"\x06budget\x18\x11 \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\x124\n" +
 	"\astarted\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x124\n" +
-	"\areasons\x18\x13 \x03(\v2\x1a.wattmark.v1.VerdictReasonR\areasons\"\x12\n" +
+	"\areasons\x18\x13 \x03(\v2\x1a.wattmark.v1.VerdictReasonR\areasons\x12'\n" +
+	"\x05notes\x18\x1e \x03(\v2\x11.wattmark.v1.NoteR\x05notes\x127\n" +
+	"\n" +
+	"provenance\x18\x1f \x01(\v2\x17.wattmark.v1.ProvenanceR\n" +
+	"provenance\x12+\n" +
+	"\x06extent\x18  \x01(\v2\x13.wattmark.v1.WindowR\x06extent\"\x12\n" +
 	"\x10ListUsersRequest\"0\n" +
 	"\x04User\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
@@ -3665,7 +4569,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\akernels\x18\x04 \x01(\x04R\akernels\x12\x15\n" +
 	"\x06busy_s\x18\x05 \x01(\x01R\x05busyS\x12\x16\n" +
 	"\x06device\x18\x06 \x01(\rR\x06device\x12\x16\n" +
-	"\x06stream\x18\a \x01(\rR\x06stream\"\x83\x04\n" +
+	"\x06stream\x18\a \x01(\rR\x06stream\"\xeb\x04\n" +
 	"\x10AggregateRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -3684,7 +4588,11 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"maxEnergyJ\x12$\n" +
 	"\x0emin_duration_s\x18\r \x01(\x01R\fminDurationS\x12$\n" +
 	"\x0emax_duration_s\x18\x0e \x01(\x01R\fmaxDurationS\x12$\n" +
-	"\x0eutc_offset_min\x18\x0f \x01(\x05R\futcOffsetMin\"\x8c\x01\n" +
+	"\x0eutc_offset_min\x18\x0f \x01(\x05R\futcOffsetMin\x12\x12\n" +
+	"\x04tags\x18\x1e \x03(\tR\x04tags\x12!\n" +
+	"\fwithout_tags\x18\x1f \x03(\tR\vwithoutTags\x12\x16\n" +
+	"\x06search\x18  \x01(\tR\x06search\x12\x17\n" +
+	"\atag_key\x18! \x01(\tR\x06tagKey\"\x8c\x01\n" +
 	"\x11AggregateResponse\x12-\n" +
 	"\x04rows\x18\x01 \x03(\v2\x19.wattmark.v1.AggregateRowR\x04rows\x12\x1b\n" +
 	"\trow_count\x18\x02 \x01(\x04R\browCount\x12+\n" +
@@ -3693,16 +4601,51 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\x12+\n" +
 	"\x06totals\x18\x03 \x01(\v2\x13.wattmark.v1.TotalsR\x06totals\x12\x1a\n" +
-	"\blaunches\x18\x04 \x01(\x04R\blaunches\"p\n" +
+	"\blaunches\x18\x04 \x01(\x04R\blaunches\"\xa7\x01\n" +
 	"\x11WatchTasksRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03job\x18\x03 \x01(\tR\x03job\x12!\n" +
-	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\"\x8c\x01\n" +
+	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\x12\x12\n" +
+	"\x04tags\x18\x1e \x03(\tR\x04tags\x12!\n" +
+	"\fwithout_tags\x18\x1f \x03(\tR\vwithoutTags\"\x8c\x01\n" +
 	"\x12WatchTasksResponse\x12,\n" +
 	"\x05event\x18\x01 \x01(\x0e2\x16.wattmark.v1.TaskEventR\x05event\x12%\n" +
 	"\x04task\x18\x02 \x01(\v2\x11.wattmark.v1.TaskR\x04task\x12!\n" +
-	"\fresume_token\x18\x03 \x01(\tR\vresumeToken*\x8d\x01\n" +
+	"\fresume_token\x18\x03 \x01(\tR\vresumeToken\"\x90\x01\n" +
+	"\x11UpdateTaskRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12%\n" +
+	"\x04task\x18\x02 \x01(\v2\x11.wattmark.v1.TaskR\x04task\x12;\n" +
+	"\vupdate_mask\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMask\";\n" +
+	"\x12UpdateTaskResponse\x12%\n" +
+	"\x04task\x18\x01 \x01(\v2\x11.wattmark.v1.TaskR\x04task\"S\n" +
+	"\x11CreateNoteRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12%\n" +
+	"\x04note\x18\x02 \x01(\v2\x11.wattmark.v1.NoteR\x04note\";\n" +
+	"\x12CreateNoteResponse\x12%\n" +
+	"\x04note\x18\x01 \x01(\v2\x11.wattmark.v1.NoteR\x04note\"D\n" +
+	"\x11DeleteNoteRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\rR\x06number\"\x14\n" +
+	"\x12DeleteNoteResponse\"\x95\x01\n" +
+	"\x13ReadReadingsRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
+	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x03 \x01(\x01R\x03toS\x12\x18\n" +
+	"\amethods\x18\x04 \x03(\tR\amethods\x12!\n" +
+	"\fmax_readings\x18\x05 \x01(\x05R\vmaxReadings\"\xa9\x01\n" +
+	"\x14ReadReadingsResponse\x12\x15\n" +
+	"\x06from_s\x18\x01 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x02 \x01(\x01R\x03toS\x12\x18\n" +
+	"\amethods\x18\x03 \x03(\tR\amethods\x121\n" +
+	"\x06traces\x18\x04 \x03(\v2\x19.wattmark.v1.ReadingTraceR\x06traces\x12\x1a\n" +
+	"\bunfitted\x18\x05 \x01(\bR\bunfitted\"g\n" +
+	"\fReadingTrace\x12\x16\n" +
+	"\x06method\x18\x01 \x01(\tR\x06method\x12\x0f\n" +
+	"\x03t_s\x18\x02 \x03(\x01R\x02tS\x12\x14\n" +
+	"\x05value\x18\x03 \x03(\x01R\x05value\x12\x18\n" +
+	"\athinned\x18\x04 \x01(\bR\athinned*\x8d\x01\n" +
 	"\tTaskState\x12\x1a\n" +
 	"\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12TASK_STATE_RUNNING\x10\x01\x12\x17\n" +
@@ -3721,21 +4664,22 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x13TASK_ORDER_LAUNCHED\x10\x02\x12\x15\n" +
 	"\x11TASK_ORDER_ENERGY\x10\x03\x12\x17\n" +
 	"\x13TASK_ORDER_DURATION\x10\x04\x12\x13\n" +
-	"\x0fTASK_ORDER_NAME\x10\x05*\x9d\x01\n" +
+	"\x0fTASK_ORDER_NAME\x10\x05*\xb3\x01\n" +
 	"\vAggregateBy\x12\x1c\n" +
 	"\x18AGGREGATE_BY_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11AGGREGATE_BY_USER\x10\x01\x12\x14\n" +
 	"\x10AGGREGATE_BY_DAY\x10\x02\x12\x14\n" +
 	"\x10AGGREGATE_BY_GPU\x10\x03\x12\x17\n" +
 	"\x13AGGREGATE_BY_KERNEL\x10\x04\x12\x14\n" +
-	"\x10AGGREGATE_BY_JOB\x10\x05*\xa0\x01\n" +
+	"\x10AGGREGATE_BY_JOB\x10\x05\x12\x14\n" +
+	"\x10AGGREGATE_BY_TAG\x10\x06*\xa0\x01\n" +
 	"\tTaskEvent\x12\x1a\n" +
 	"\x16TASK_EVENT_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13TASK_EVENT_WATCHING\x10\x01\x12\x14\n" +
 	"\x10TASK_EVENT_ADDED\x10\x02\x12\x16\n" +
 	"\x12TASK_EVENT_CHANGED\x10\x03\x12\x16\n" +
 	"\x12TASK_EVENT_DELETED\x10\x04\x12\x18\n" +
-	"\x14TASK_EVENT_LIST_ANEW\x10\x052\xa7\x06\n" +
+	"\x14TASK_EVENT_LIST_ANEW\x10\x052\xe9\b\n" +
 	"\vTaskService\x12J\n" +
 	"\tListTasks\x12\x1d.wattmark.v1.ListTasksRequest\x1a\x1e.wattmark.v1.ListTasksResponse\x12D\n" +
 	"\aGetTask\x12\x1b.wattmark.v1.GetTaskRequest\x1a\x1c.wattmark.v1.GetTaskResponse\x12J\n" +
@@ -3748,7 +4692,14 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\tAggregate\x12\x1d.wattmark.v1.AggregateRequest\x1a\x1e.wattmark.v1.AggregateResponse\x12O\n" +
 	"\n" +
 	"WatchTasks\x12\x1e.wattmark.v1.WatchTasksRequest\x1a\x1f.wattmark.v1.WatchTasksResponse0\x01\x12P\n" +
-	"\vDeleteTasks\x12\x1f.wattmark.v1.DeleteTasksRequest\x1a .wattmark.v1.DeleteTasksResponseB$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\vDeleteTasks\x12\x1f.wattmark.v1.DeleteTasksRequest\x1a .wattmark.v1.DeleteTasksResponse\x12M\n" +
+	"\n" +
+	"UpdateTask\x12\x1e.wattmark.v1.UpdateTaskRequest\x1a\x1f.wattmark.v1.UpdateTaskResponse\x12M\n" +
+	"\n" +
+	"CreateNote\x12\x1e.wattmark.v1.CreateNoteRequest\x1a\x1f.wattmark.v1.CreateNoteResponse\x12M\n" +
+	"\n" +
+	"DeleteNote\x12\x1e.wattmark.v1.DeleteNoteRequest\x1a\x1f.wattmark.v1.DeleteNoteResponse\x12S\n" +
+	"\fReadReadings\x12 .wattmark.v1.ReadReadingsRequest\x1a!.wattmark.v1.ReadReadingsResponseB$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_task_proto_rawDescOnce sync.Once
@@ -3763,7 +4714,7 @@ func file_wattmark_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_wattmark_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: wattmark.v1.TaskState
 	(Verdict)(0),                  // 1: wattmark.v1.Verdict
@@ -3774,119 +4725,151 @@ var file_wattmark_v1_task_proto_goTypes = []any{
 	(*Energy)(nil),                // 6: wattmark.v1.Energy
 	(*RailResult)(nil),            // 7: wattmark.v1.RailResult
 	(*Task)(nil),                  // 8: wattmark.v1.Task
-	(*Contribution)(nil),          // 9: wattmark.v1.Contribution
-	(*Clock)(nil),                 // 10: wattmark.v1.Clock
-	(*ListTasksRequest)(nil),      // 11: wattmark.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),     // 12: wattmark.v1.ListTasksResponse
-	(*Totals)(nil),                // 13: wattmark.v1.Totals
-	(*GetTaskRequest)(nil),        // 14: wattmark.v1.GetTaskRequest
-	(*TaskResult)(nil),            // 15: wattmark.v1.TaskResult
-	(*GetTaskResponse)(nil),       // 16: wattmark.v1.GetTaskResponse
-	(*ListUsersRequest)(nil),      // 17: wattmark.v1.ListUsersRequest
-	(*User)(nil),                  // 18: wattmark.v1.User
-	(*ListUsersResponse)(nil),     // 19: wattmark.v1.ListUsersResponse
-	(*ReadSamplesRequest)(nil),    // 20: wattmark.v1.ReadSamplesRequest
-	(*SampleBatch)(nil),           // 21: wattmark.v1.SampleBatch
-	(*RailSamples)(nil),           // 22: wattmark.v1.RailSamples
-	(*ReadSamplesResponse)(nil),   // 23: wattmark.v1.ReadSamplesResponse
-	(*DeleteTasksRequest)(nil),    // 24: wattmark.v1.DeleteTasksRequest
-	(*DeleteTasksResponse)(nil),   // 25: wattmark.v1.DeleteTasksResponse
-	(*ReadEnvelopeRequest)(nil),   // 26: wattmark.v1.ReadEnvelopeRequest
-	(*ReadEnvelopeResponse)(nil),  // 27: wattmark.v1.ReadEnvelopeResponse
-	(*EnvelopeSeries)(nil),        // 28: wattmark.v1.EnvelopeSeries
-	(*ReadEnergyRequest)(nil),     // 29: wattmark.v1.ReadEnergyRequest
-	(*ReadEnergyResponse)(nil),    // 30: wattmark.v1.ReadEnergyResponse
-	(*ReadTimelineRequest)(nil),   // 31: wattmark.v1.ReadTimelineRequest
-	(*ReadTimelineResponse)(nil),  // 32: wattmark.v1.ReadTimelineResponse
-	(*TimelineSlice)(nil),         // 33: wattmark.v1.TimelineSlice
-	(*AggregateRequest)(nil),      // 34: wattmark.v1.AggregateRequest
-	(*AggregateResponse)(nil),     // 35: wattmark.v1.AggregateResponse
-	(*AggregateRow)(nil),          // 36: wattmark.v1.AggregateRow
-	(*WatchTasksRequest)(nil),     // 37: wattmark.v1.WatchTasksRequest
-	(*WatchTasksResponse)(nil),    // 38: wattmark.v1.WatchTasksResponse
-	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil), // 40: google.protobuf.FieldMask
-	(*Setup)(nil),                 // 41: wattmark.v1.Setup
-	(*Marker)(nil),                // 42: wattmark.v1.Marker
-	(*Event)(nil),                 // 43: wattmark.v1.Event
-	(*Window)(nil),                // 44: wattmark.v1.Window
-	(*Instrument)(nil),            // 45: wattmark.v1.Instrument
-	(*Chunk)(nil),                 // 46: wattmark.v1.Chunk
+	(*Note)(nil),                  // 9: wattmark.v1.Note
+	(*Provenance)(nil),            // 10: wattmark.v1.Provenance
+	(*Contribution)(nil),          // 11: wattmark.v1.Contribution
+	(*Clock)(nil),                 // 12: wattmark.v1.Clock
+	(*ListTasksRequest)(nil),      // 13: wattmark.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),     // 14: wattmark.v1.ListTasksResponse
+	(*Totals)(nil),                // 15: wattmark.v1.Totals
+	(*GetTaskRequest)(nil),        // 16: wattmark.v1.GetTaskRequest
+	(*TaskResult)(nil),            // 17: wattmark.v1.TaskResult
+	(*GetTaskResponse)(nil),       // 18: wattmark.v1.GetTaskResponse
+	(*ListUsersRequest)(nil),      // 19: wattmark.v1.ListUsersRequest
+	(*User)(nil),                  // 20: wattmark.v1.User
+	(*ListUsersResponse)(nil),     // 21: wattmark.v1.ListUsersResponse
+	(*ReadSamplesRequest)(nil),    // 22: wattmark.v1.ReadSamplesRequest
+	(*SampleBatch)(nil),           // 23: wattmark.v1.SampleBatch
+	(*RailSamples)(nil),           // 24: wattmark.v1.RailSamples
+	(*ReadSamplesResponse)(nil),   // 25: wattmark.v1.ReadSamplesResponse
+	(*DeleteTasksRequest)(nil),    // 26: wattmark.v1.DeleteTasksRequest
+	(*DeleteTasksResponse)(nil),   // 27: wattmark.v1.DeleteTasksResponse
+	(*ReadEnvelopeRequest)(nil),   // 28: wattmark.v1.ReadEnvelopeRequest
+	(*ReadEnvelopeResponse)(nil),  // 29: wattmark.v1.ReadEnvelopeResponse
+	(*EnvelopeSeries)(nil),        // 30: wattmark.v1.EnvelopeSeries
+	(*ReadEnergyRequest)(nil),     // 31: wattmark.v1.ReadEnergyRequest
+	(*ReadEnergyResponse)(nil),    // 32: wattmark.v1.ReadEnergyResponse
+	(*ReadTimelineRequest)(nil),   // 33: wattmark.v1.ReadTimelineRequest
+	(*ReadTimelineResponse)(nil),  // 34: wattmark.v1.ReadTimelineResponse
+	(*TimelineSlice)(nil),         // 35: wattmark.v1.TimelineSlice
+	(*AggregateRequest)(nil),      // 36: wattmark.v1.AggregateRequest
+	(*AggregateResponse)(nil),     // 37: wattmark.v1.AggregateResponse
+	(*AggregateRow)(nil),          // 38: wattmark.v1.AggregateRow
+	(*WatchTasksRequest)(nil),     // 39: wattmark.v1.WatchTasksRequest
+	(*WatchTasksResponse)(nil),    // 40: wattmark.v1.WatchTasksResponse
+	(*UpdateTaskRequest)(nil),     // 41: wattmark.v1.UpdateTaskRequest
+	(*UpdateTaskResponse)(nil),    // 42: wattmark.v1.UpdateTaskResponse
+	(*CreateNoteRequest)(nil),     // 43: wattmark.v1.CreateNoteRequest
+	(*CreateNoteResponse)(nil),    // 44: wattmark.v1.CreateNoteResponse
+	(*DeleteNoteRequest)(nil),     // 45: wattmark.v1.DeleteNoteRequest
+	(*DeleteNoteResponse)(nil),    // 46: wattmark.v1.DeleteNoteResponse
+	(*ReadReadingsRequest)(nil),   // 47: wattmark.v1.ReadReadingsRequest
+	(*ReadReadingsResponse)(nil),  // 48: wattmark.v1.ReadReadingsResponse
+	(*ReadingTrace)(nil),          // 49: wattmark.v1.ReadingTrace
+	nil,                           // 50: wattmark.v1.Task.TagsEntry
+	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil), // 52: google.protobuf.FieldMask
+	(*Setup)(nil),                 // 53: wattmark.v1.Setup
+	(*Marker)(nil),                // 54: wattmark.v1.Marker
+	(*Event)(nil),                 // 55: wattmark.v1.Event
+	(*Window)(nil),                // 56: wattmark.v1.Window
+	(*Instrument)(nil),            // 57: wattmark.v1.Instrument
+	(*Chunk)(nil),                 // 58: wattmark.v1.Chunk
 }
 var file_wattmark_v1_task_proto_depIdxs = []int32{
 	1,  // 0: wattmark.v1.VerdictReason.verdict:type_name -> wattmark.v1.Verdict
 	6,  // 1: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
-	0,  // 2: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
-	39, // 3: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
-	6,  // 4: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
-	1,  // 5: wattmark.v1.Task.verdict:type_name -> wattmark.v1.Verdict
-	39, // 6: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
-	39, // 7: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
-	0,  // 8: wattmark.v1.ListTasksRequest.states:type_name -> wattmark.v1.TaskState
-	1,  // 9: wattmark.v1.ListTasksRequest.verdicts:type_name -> wattmark.v1.Verdict
-	2,  // 10: wattmark.v1.ListTasksRequest.order:type_name -> wattmark.v1.TaskOrder
-	40, // 11: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
-	8,  // 12: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
-	13, // 13: wattmark.v1.ListTasksResponse.totals:type_name -> wattmark.v1.Totals
-	6,  // 14: wattmark.v1.Totals.energy:type_name -> wattmark.v1.Energy
-	39, // 15: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
-	6,  // 16: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
-	8,  // 17: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
-	41, // 18: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
-	7,  // 19: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
-	42, // 20: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
-	43, // 21: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
-	10, // 22: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
-	44, // 23: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
-	45, // 24: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
-	15, // 25: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
-	9,  // 26: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
-	39, // 27: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
-	5,  // 28: wattmark.v1.GetTaskResponse.reasons:type_name -> wattmark.v1.VerdictReason
-	18, // 29: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
-	22, // 30: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
-	21, // 31: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
-	46, // 32: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
-	43, // 33: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
-	28, // 34: wattmark.v1.ReadEnvelopeResponse.series:type_name -> wattmark.v1.EnvelopeSeries
-	6,  // 35: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
-	7,  // 36: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
-	9,  // 37: wattmark.v1.ReadEnergyResponse.budget:type_name -> wattmark.v1.Contribution
-	33, // 38: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
-	39, // 39: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
-	39, // 40: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
-	3,  // 41: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
-	0,  // 42: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
-	36, // 43: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
-	13, // 44: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
-	13, // 45: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
-	4,  // 46: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
-	8,  // 47: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
-	11, // 48: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
-	14, // 49: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
-	17, // 50: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
-	20, // 51: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
-	26, // 52: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
-	29, // 53: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
-	31, // 54: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
-	34, // 55: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
-	37, // 56: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
-	24, // 57: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
-	12, // 58: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
-	16, // 59: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
-	19, // 60: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
-	23, // 61: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
-	27, // 62: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
-	30, // 63: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
-	32, // 64: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
-	35, // 65: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
-	38, // 66: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
-	25, // 67: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
-	58, // [58:68] is the sub-list for method output_type
-	48, // [48:58] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	11, // 2: wattmark.v1.RailResult.budget:type_name -> wattmark.v1.Contribution
+	0,  // 3: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
+	51, // 4: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
+	6,  // 5: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
+	1,  // 6: wattmark.v1.Task.verdict:type_name -> wattmark.v1.Verdict
+	50, // 7: wattmark.v1.Task.tags:type_name -> wattmark.v1.Task.TagsEntry
+	51, // 8: wattmark.v1.Note.at:type_name -> google.protobuf.Timestamp
+	51, // 9: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
+	51, // 10: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
+	0,  // 11: wattmark.v1.ListTasksRequest.states:type_name -> wattmark.v1.TaskState
+	1,  // 12: wattmark.v1.ListTasksRequest.verdicts:type_name -> wattmark.v1.Verdict
+	2,  // 13: wattmark.v1.ListTasksRequest.order:type_name -> wattmark.v1.TaskOrder
+	52, // 14: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
+	8,  // 15: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
+	15, // 16: wattmark.v1.ListTasksResponse.totals:type_name -> wattmark.v1.Totals
+	6,  // 17: wattmark.v1.Totals.energy:type_name -> wattmark.v1.Energy
+	51, // 18: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
+	6,  // 19: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
+	8,  // 20: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
+	53, // 21: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
+	7,  // 22: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
+	54, // 23: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
+	55, // 24: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
+	12, // 25: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
+	56, // 26: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
+	57, // 27: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
+	17, // 28: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
+	11, // 29: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
+	51, // 30: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
+	5,  // 31: wattmark.v1.GetTaskResponse.reasons:type_name -> wattmark.v1.VerdictReason
+	9,  // 32: wattmark.v1.GetTaskResponse.notes:type_name -> wattmark.v1.Note
+	10, // 33: wattmark.v1.GetTaskResponse.provenance:type_name -> wattmark.v1.Provenance
+	56, // 34: wattmark.v1.GetTaskResponse.extent:type_name -> wattmark.v1.Window
+	20, // 35: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
+	24, // 36: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
+	23, // 37: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
+	58, // 38: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
+	55, // 39: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
+	30, // 40: wattmark.v1.ReadEnvelopeResponse.series:type_name -> wattmark.v1.EnvelopeSeries
+	6,  // 41: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
+	7,  // 42: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
+	11, // 43: wattmark.v1.ReadEnergyResponse.budget:type_name -> wattmark.v1.Contribution
+	35, // 44: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
+	51, // 45: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
+	51, // 46: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
+	3,  // 47: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
+	0,  // 48: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
+	38, // 49: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
+	15, // 50: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
+	15, // 51: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
+	4,  // 52: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
+	8,  // 53: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
+	8,  // 54: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
+	52, // 55: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
+	8,  // 56: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
+	9,  // 57: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
+	9,  // 58: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
+	49, // 59: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
+	13, // 60: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
+	16, // 61: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
+	19, // 62: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
+	22, // 63: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
+	28, // 64: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
+	31, // 65: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
+	33, // 66: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
+	36, // 67: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
+	39, // 68: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
+	26, // 69: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
+	41, // 70: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
+	43, // 71: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
+	45, // 72: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
+	47, // 73: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
+	14, // 74: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
+	18, // 75: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
+	21, // 76: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
+	25, // 77: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
+	29, // 78: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
+	32, // 79: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
+	34, // 80: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
+	37, // 81: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
+	40, // 82: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
+	27, // 83: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
+	42, // 84: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
+	44, // 85: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
+	46, // 86: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
+	48, // 87: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
+	74, // [74:88] is the sub-list for method output_type
+	60, // [60:74] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_task_proto_init() }
@@ -3899,12 +4882,12 @@ func file_wattmark_v1_task_proto_init() {
 	file_wattmark_v1_task_proto_msgTypes[3].OneofWrappers = []any{
 		(*Task_NvmlJ)(nil),
 	}
-	file_wattmark_v1_task_proto_msgTypes[18].OneofWrappers = []any{
+	file_wattmark_v1_task_proto_msgTypes[20].OneofWrappers = []any{
 		(*ReadSamplesResponse_Samples)(nil),
 		(*ReadSamplesResponse_Chunk)(nil),
 		(*ReadSamplesResponse_Event)(nil),
 	}
-	file_wattmark_v1_task_proto_msgTypes[19].OneofWrappers = []any{
+	file_wattmark_v1_task_proto_msgTypes[21].OneofWrappers = []any{
 		(*DeleteTasksRequest_TaskId)(nil),
 		(*DeleteTasksRequest_Name)(nil),
 		(*DeleteTasksRequest_User)(nil),
@@ -3915,7 +4898,7 @@ func file_wattmark_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_task_proto_rawDesc), len(file_wattmark_v1_task_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   34,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

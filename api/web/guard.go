@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -43,6 +44,9 @@ func guard(next http.Handler, o Options) http.Handler {
 		for name, value := range headers {
 			w.Header().Set(name, value)
 		}
+		if hasBody(r) { // also of a request that is refused: what is left of it is read to its end
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+		}
 		if o.Loopback && !local(r.Host) {
 			refuse(w, http.StatusMisdirectedRequest, "this server is localhost: it does not answer to "+host(r.Host))
 			return
@@ -76,14 +80,12 @@ func limit(next http.Handler) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
-		if r.Body != nil && r.Body != http.NoBody {
-			if !isJSON(r.Header.Get("Content-Type")) {
-				refuse(w, http.StatusUnsupportedMediaType, "a body must be application/json")
+		if hasBody(r) {
+			if !isCall(r.Header.Get("Content-Type")) {
+				refuse(w, http.StatusUnsupportedMediaType, "a body must be application/json or application/grpc-web+proto")
 				return
 			}
-			_ = control.SetReadDeadline(time.Now().Add(bodyTime))
 			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-			_ = control.SetReadDeadline(time.Time{})
 			var large *http.MaxBytesError
 			switch {
 			case errors.As(err, &large):
@@ -93,16 +95,28 @@ func limit(next http.Handler) http.Handler {
 				refuse(w, http.StatusBadRequest, "the body did not come whole")
 				return
 			}
+			_ = control.SetReadDeadline(time.Time{}) // it is whole; the answer may take its time
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
 		next.ServeHTTP(&timedWriter{w, control}, r)
 	})
 }
 
-// isJSON reports whether a body says that it is JSON, which no form can.
-func isJSON(contentType string) bool {
+// hasBody reports whether a request has a body; HTTP/2 has an empty one instead of none.
+func hasBody(r *http.Request) bool {
+	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
+}
+
+// calls are the types of a body. No form can say that it is one of them, and no page
+// of another site without a browser asking first.
+var calls = []string{
+	"application/json", "application/grpc-web", "application/grpc-web+proto", "application/grpc-web+json",
+	"application/proto", "application/connect+proto", "application/connect+json",
+}
+
+func isCall(contentType string) bool {
 	t, _, err := mime.ParseMediaType(contentType)
-	return err == nil && t == "application/json"
+	return err == nil && slices.Contains(calls, t)
 }
 
 // timedWriter sets a deadline for every write.

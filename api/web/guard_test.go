@@ -176,6 +176,15 @@ func TestCurl(t *testing.T) {
 	if got := run(s.url + "/v1/tasks/99"); !strings.Contains(got, "no such task") {
 		t.Error(got)
 	}
+	body := []string{"-H", "Content-Type: application/json"}
+	run(append(body, "-X", "PATCH", s.url+"/v1/tasks/2", "-d", `{"tags":{"node":"a 3"},"pinned":true}`)...)
+	run(append(body, s.url+"/v1/tasks/2/notes", "-d", `{"text":"fan stands"}`)...)
+	if got := run("-G", s.url+"/v1/tasks", "--data-urlencode", "tags=node=a 3", "--data-urlencode", "search=fan"); !strings.Contains(got, `"task_id":"2"`) || strings.Contains(got, `"task_id":"1"`) {
+		t.Error(got)
+	}
+	if got := run("-X", "DELETE", s.url+"/v1/tasks/2/notes/1"); got != "{}" {
+		t.Error(got)
+	}
 	if got := run("-X", "DELETE", s.url+"/v1/tasks/1"); !strings.Contains(got, `"deleted":"1"`) {
 		t.Error(got)
 	}

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"wattmark/api/wattmarkv1"
+	"wattmark/api/web/page"
 )
 
 //go:embed openapi.swagger.json
@@ -26,12 +28,20 @@ type Options struct {
 	Metrics http.Handler
 	// Profiles serves /debug/pprof/: whoever reaches it sees the program's inside.
 	Profiles bool
+	// Live is a connection to the same server for what is watched live, with small
+	// windows (wire.LiveDialOptions), so that a slow browser is told less and not later;
+	// nil for the one that serves all.
+	Live *grpc.ClientConn
 	// Loopback says that only this machine's own names are names of the server: what
 	// is asked under another one comes from a page that made its name point here.
 	Loopback bool
+	// Ask puts the question who is there before all that is served; nil where nobody is
+	// asked.
+	Ask func(http.Handler) http.Handler
 }
 
-// Handler serves the calls of the TaskService that conn leads to, until ctx ends.
+// Handler serves the calls of the services that conn leads to, and the page that
+// shows them, until ctx ends.
 func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handler, error) {
 	strict()
 	gateway := runtime.NewServeMux(
@@ -41,16 +51,28 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		runtime.WithMarshalerOption(sparse, marshaler{&runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{UseProtoNames: true}}}),
 		runtime.WithHealthzEndpoint(grpc_health_v1.NewHealthClient(conn)),
 		runtime.WithRoutingErrorHandler(misrouted),
+		runtime.WithMiddlewares(plain),
 		// A form that is posted is not a way to ask: any page can post one.
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 	)
-	if err := wattmarkv1.RegisterTaskServiceHandlerClient(ctx, gateway, wattmarkv1.NewTaskServiceClient(conn)); err != nil {
+	live := o.Live
+	if live == nil {
+		live = conn
+	}
+	err := errors.Join(
+		wattmarkv1.RegisterTaskServiceHandlerClient(ctx, gateway, wattmarkv1.NewTaskServiceClient(conn)),
+		wattmarkv1.RegisterBenchServiceHandlerClient(ctx, gateway, wattmarkv1.NewBenchServiceClient(live)),
+		wattmarkv1.RegisterReportServiceHandlerClient(ctx, gateway, wattmarkv1.NewReportServiceClient(conn)))
+	if err != nil {
 		return nil, fmt.Errorf("serve JSON: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", masked(gateway))
+	rpcs(mux, conn, live)
+	mux.Handle("/", alike(masked(gateway)))
+	mux.Handle("GET /{$}", page.Handler())
+	mux.Handle("GET /assets/", page.Handler())
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI)
@@ -69,7 +91,7 @@ func Beside(o Options, next http.Handler) http.Handler {
 	if o.Profiles {
 		profiles(mux)
 	}
-	return guard(mux, o)
+	return guard(asked(mux, o), o)
 }
 
 // misrouted answers what no call is at, in the calls' own form.

@@ -1,7 +1,9 @@
 package web
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -45,4 +47,52 @@ func known(m protoreflect.MessageDescriptor, path []string) bool {
 		return f != nil
 	}
 	return f.Message() != nil && !f.IsList() && known(f.Message(), path[1:])
+}
+
+// plainCalls are the calls without parameters, as "GET /v1/users", for which the
+// gateway does not look at the query at all. That of an update may have a mask.
+var plainCalls = sync.OnceValue(func() map[string]bool {
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Parameters []struct {
+				In string `json:"in"`
+			} `json:"parameters"`
+		} `json:"paths"`
+	}
+	if err := json.Unmarshal(openAPI, &doc); err != nil {
+		panic(err) // it is part of the program, and tests read it
+	}
+	out := map[string]bool{}
+	for path, calls := range doc.Paths {
+		for method, call := range calls {
+			query := false
+			for _, p := range call.Parameters {
+				query = query || p.In == "query"
+			}
+			out[strings.ToUpper(method)+" "+path] = !query
+		}
+	}
+	return out
+})
+
+// plain refuses parameters of calls that have none, and paths that no message can hold.
+func plain(next runtime.HandlerFunc) runtime.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request, path map[string]string) {
+		pattern, _ := runtime.HTTPPattern(r.Context())
+		if plainCalls()[r.Method+" "+strings.ReplaceAll(pattern.String(), "=*}", "}")] {
+			for key := range r.URL.Query() {
+				if r.Method != http.MethodPatch || key != "update_mask" && key != "updateMask" {
+					refuse(w, http.StatusBadRequest, fmt.Sprintf("there is no parameter %q", key))
+					return
+				}
+			}
+		}
+		for _, v := range path {
+			if !utf8.ValidString(v) {
+				refuse(w, http.StatusBadRequest, fmt.Sprintf("%q of the path is not UTF-8", v))
+				return
+			}
+		}
+		next(w, r, path)
+	}
 }

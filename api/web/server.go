@@ -32,7 +32,14 @@ func NewServer(l net.Listener, h http.Handler, log *slog.Logger) *Server {
 	return &Server{listen: l, server: &http.Server{
 		Handler: h, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ConnContext: lean,
 	}}
+}
+
+// lean makes a new connection keep little that is not on its way.
+func lean(ctx context.Context, c net.Conn) context.Context {
+	keepLittle(c)
+	return ctx
 }
 
 // Serve serves until Stop; it closes the listener.

@@ -57,3 +57,13 @@ func DialOptions() []grpc.DialOption {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: PingEvery, Timeout: PingTimeout, PermitWithoutStream: true}),
 	}
 }
+
+// liveWindow is what a live stream may have on its way unread: the least that gRPC
+// allows. What a viewer is too slow for is to wait where it can still be merged.
+const liveWindow = 64 << 10
+
+// LiveDialOptions are DialOptions for a connection that carries live streams alone,
+// to viewers that may be slow: little of a stream is on its way.
+func LiveDialOptions() []grpc.DialOption {
+	return append(DialOptions(), grpc.WithInitialWindowSize(liveWindow))
+}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"fmt"
 	"math"
 
 	"wattmark/api/wattmarkv1"
@@ -31,7 +32,7 @@ func ParseEnergy(p *wattmarkv1.Energy) (measure.Estimate, error) {
 // RailResult converts one rail over a window to its message. The role is in
 // the setup; the budget does not travel.
 func RailResult(r measure.RailResult) *wattmarkv1.RailResult {
-	return &wattmarkv1.RailResult{Name: Text(r.Name), Energy: Energy(r.Energy), MeanW: float64(r.Mean), PeakW: float64(r.Peak)}
+	return &wattmarkv1.RailResult{Name: Text(r.Name), Energy: Energy(r.Energy), MeanW: float64(r.Mean), PeakW: float64(r.Peak), Budget: Budget(r.Budget)}
 }
 
 // ParseRailResult converts one rail over a window.
@@ -46,8 +47,12 @@ func ParseRailResult(p *wattmarkv1.RailResult) (measure.RailResult, error) {
 	if err := finite("rail "+quote(p.Name), field{"mean_w", p.MeanW}, field{"peak_w", p.PeakW}); err != nil {
 		return measure.RailResult{}, err
 	}
+	budget, err := ParseBudget(p.Budget)
+	if err != nil {
+		return measure.RailResult{}, fmt.Errorf("rail %s: %w", quote(p.Name), err)
+	}
 	return measure.RailResult{
-		Name: p.Name, Energy: e, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW),
+		Name: p.Name, Energy: e, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW), Budget: budget,
 	}, text("rail", p.Name)
 }
 

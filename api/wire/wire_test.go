@@ -191,7 +191,7 @@ func TestEventsWindowsAndResults(t *testing.T) {
 	if _, _, ok, err := ParseWindow(nil); ok || err != nil {
 		t.Errorf("no window: got %v %v", ok, err)
 	}
-	rail := measure.RailResult{Name: "aux", Energy: measure.Estimate{Energy: 100, U: 2}, Mean: 50, Peak: 80}
+	rail := measure.RailResult{Name: "aux", Energy: measure.Estimate{Energy: 100, U: 2}, Mean: 50, Peak: 80, Budget: []measure.Contribution{{Source: "gain aux.current", U: 1, Systematic: true}}}
 	gotRail, err := ParseRailResult(overTheWire(t, RailResult(rail)))
 	if err != nil {
 		t.Fatal(err)

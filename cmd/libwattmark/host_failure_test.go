@@ -172,10 +172,12 @@ func TestFailuresThroughTheDaemon(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			if c.monitor == "" {
-				c.monitor = r.address
+			bench := r.address
+			if c.monitor != "" {
+				r.address = c.monitor
 			}
-			r.startHost("--monitor", c.monitor)
+			r.startHost()
+			r.address = bench
 			r.more = []string{"FAKE_FAIL=" + c.fail, "WATTMARK_MONITOR="}
 			o := finish(t, r.command(filepath.Join(r.dir, "drive"), "plain"))
 			if o.code != c.code || !strings.Contains(o.err, c.says) {

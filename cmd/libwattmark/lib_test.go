@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +76,10 @@ func kernelsInTheDefaultStream(t *testing.T, r *rig) {
 	x := r.task(db, 1)
 	if x.GPU != "Stand-in GPU" || x.User != "lab" || x.Name != "plain" || x.NVML == nil || math.Abs(float64(*x.NVML)/got[0].Seconds-123.456) > 1 {
 		t.Errorf("got %q, user %q, name %q, NVML %v", x.GPU, x.User, x.Name, x.NVML)
+	}
+	p := x.Provenance
+	if host, _ := os.Hostname(); p == nil || p.Host != host || p.Version == "" || len(p.Command) != 2 || filepath.Base(p.Command[0]) != "drive" || p.Command[1] != "plain" {
+		t.Errorf("run from %+v", p)
 	}
 	r.mustBeFree()
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"wattmark/hostagent/monitorclient"
 	"wattmark/monitor"
 	"wattmark/monitor/capture"
@@ -119,7 +121,7 @@ func inBothModes(t *testing.T, f func(*testing.T, *rig)) {
 	})
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, o ...grpc.ServerOption) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: library(t), host: "none"}
 	tmp := t.TempDir()
@@ -135,18 +137,18 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.serveBoard()
-	r.serveMonitor(meter.NewInstrument("emulated", source, pace.Real(epoch)), source.Setup())
+	r.serveMonitor(meter.NewInstrument("emulated", source, pace.Real(epoch)), source.Setup(), o...)
 	return r
 }
 
-func (r *rig) serveMonitor(i instrument.Instrument, setup measure.Setup) {
+func (r *rig) serveMonitor(i instrument.Instrument, setup measure.Setup, o ...grpc.ServerOption) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	m, err := monitor.New(monitor.Config{
 		Bench: monitor.Bench{Name: "soft", Instrument: i, Setup: func(instrument.Inputs) (measure.Setup, error) { return setup, nil }},
-		Dir:   r.t.TempDir(), Listeners: []net.Listener{l}, Version: "test",
+		Dir:   r.t.TempDir(), Listeners: []net.Listener{l}, Version: "test", ServerOptions: o,
 		Tune: capture.Config{ChunkScans: 512, FlushEvery: 20 * time.Millisecond, Reopen: -1},
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"wattmark/api/auth"
 	"wattmark/hostagent"
 	"wattmark/hostagent/bracket"
 	"wattmark/hostagent/cuda"
@@ -129,7 +130,7 @@ func (s *session) prepare(ctx context.Context, q request) error {
 	if _, err := s.dev.Settle(); err != nil {
 		return err
 	}
-	cfg := measurement.Config{Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease}
+	cfg := measurement.Config{Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease, Provenance: whence(ctx)}
 	if q.socket != "" {
 		return s.through(ctx, q, cfg)
 	}
@@ -147,12 +148,20 @@ func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) 
 	}
 	s.path, s.task = db.Path(), db.Task
 	s.closes = append(s.closes, db.Close)
-	mon, err := monitorclient.Dial(firstOf(q.monitor, defaultMonitor), monitorclient.Options{})
+	address := firstOf(q.monitor, defaultMonitor)
+	known, err := auth.Client{}.FromEnv().DialOptions(address)
+	if err != nil {
+		return err
+	}
+	mon, err := monitorclient.Dial(address, monitorclient.Options{Dial: known})
 	if err != nil {
 		return err
 	}
 	s.closes = append(s.closes, mon.Close)
 	cfg.DB, cfg.Monitor, cfg.Sensor = db, mon, s.sensor(q)
+	if c := os.Getenv("WATTMARK_CLUSTER"); c != "" && c != "none" { // the library cannot publish; who can, releases
+		cfg.Monitor = measurement.Held{Monitor: mon, DB: db}
+	}
 	s.m, err = bracket.Start(ctx, cfg)
 	return err
 }

@@ -23,7 +23,7 @@ Scratch files are made below --dir and removed at the end. A directory in memory
 makes the figures worthless: the report names the file system.`,
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(a.benchIngestCmd(), a.benchTrimCmd(), a.benchMemoryCmd(), a.benchInstrumentsCmd(), a.benchMonitorCmd())
+	c.AddCommand(a.benchIngestCmd(), a.benchSecureCmd(), a.benchTrimCmd(), a.benchMemoryCmd(), a.benchInstrumentsCmd(), a.benchStoreCmd(), a.benchRelayCmd(), a.benchMonitorCmd())
 	return c
 }
 
@@ -35,15 +35,15 @@ type benchFlagsShared struct {
 func (a *app) benchFlags(c *cobra.Command, f *benchFlagsShared) *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.dir, "dir", os.TempDir(), "directory for spool and database, on the disk that is to be measured")
-	fl.StringVar(&f.transport, "transport", "unix", "between the two processes: unix (socket) or tcp (loopback)")
+	fl.StringVar(&f.transport, "transport", "unix", "between the two processes: unix (socket), tcp (loopback), or tls (loopback, with a token)")
 	fl.StringVar(&f.profile, "profile", "", "write CPU profiles to this path with .host and .monitor appended")
 	return a.jsonFlag(c)
 }
 
 // check refuses what cannot be and makes a scratch directory.
 func (f *benchFlagsShared) scratch() (dir string, remove func(), err error) {
-	if f.transport != "unix" && f.transport != "tcp" {
-		return "", nil, withCode(exitUsage, fmt.Errorf("--transport %q: want unix or tcp", f.transport))
+	if f.transport != "unix" && f.transport != "tcp" && f.transport != overTLS {
+		return "", nil, withCode(exitUsage, fmt.Errorf("--transport %q: want unix, tcp or tls", f.transport))
 	}
 	base, err := filepath.Abs(f.dir)
 	if err == nil {
@@ -72,12 +72,22 @@ type ingestReport struct {
 	Rows    rowsReport    `json:"row_per_sample"`
 	Fast    *streamReport `json:"fast,omitempty"`
 	Paced   *streamReport `json:"paced,omitempty"`
+	Pairs   []pairReport  `json:"pairs,omitempty"`
 	Goals   []goal        `json:"goals"`
+}
+
+// pairReport is two runs at full speed, one behind the other.
+type pairReport struct {
+	With       float64 `json:"scans_per_s_with_pyramid"`
+	Without    float64 `json:"scans_per_s_without"`
+	WithCPU    float64 `json:"cpu_s_per_scan_with_pyramid"` // of both processes
+	WithoutCPU float64 `json:"cpu_s_per_scan_without"`
 }
 
 type ingestFlags struct {
 	benchFlagsShared
 	seconds, rate, pacedSeconds, rowSeconds float64
+	pairs                                   int
 }
 
 func (a *app) benchIngestCmd() *cobra.Command {
@@ -103,6 +113,7 @@ a row a sample and the machine's limits stand beside it for scale.
 	fl.Float64Var(&f.seconds, "seconds", 5, "length of the run at full speed; 0 leaves it out")
 	fl.Float64Var(&f.rate, "paced", 10e6, "scans a second of the paced run; 0 leaves it out")
 	fl.Float64Var(&f.pacedSeconds, "paced-seconds", 30, "length of the paced run")
+	fl.IntVar(&f.pairs, "pairs", 3, "pairs of runs at full speed, with and without the pyramid; 0 leaves them out")
 	fl.Float64Var(&f.rowSeconds, "row-seconds", 2, "length of the row-a-sample run")
 	return a.benchFlags(c, &f.benchFlagsShared)
 }
@@ -128,11 +139,18 @@ func (a *app) benchIngest(ctx context.Context, f ingestFlags, keep string) error
 	if r.Rows, err = measureRows(ctx, dir, ofSeconds(f.rowSeconds)); err != nil {
 		return err
 	}
-	if r.Fast, err = a.ingestOnce(ctx, f, dir, "fast", ofSeconds(f.seconds), false, keep, f.rate <= 0); err != nil {
+	if r.Pairs, err = a.ingestPairs(ctx, f, dir); err != nil {
+		return err
+	}
+	run := ingestRun{name: "fast", length: ofSeconds(f.seconds)}
+	if f.rate <= 0 {
+		run.keep = keep
+	}
+	if r.Fast, err = a.ingestOnce(ctx, f, dir, run); err != nil {
 		return err
 	}
 	if f.rate > 0 {
-		if r.Paced, err = a.ingestOnce(ctx, f, dir, "paced", ofSeconds(f.pacedSeconds), true, keep, true); err != nil {
+		if r.Paced, err = a.ingestOnce(ctx, f, dir, ingestRun{name: "paced", length: ofSeconds(f.pacedSeconds), paced: true, keep: keep}); err != nil {
 			return err
 		}
 	}
@@ -144,30 +162,59 @@ func (a *app) benchIngest(ctx context.Context, f ingestFlags, keep string) error
 	return nil
 }
 
+// ingestPairs makes runs with and without the pyramid in turn, so that what else
+// runs on the machine is in both.
+func (a *app) ingestPairs(ctx context.Context, f ingestFlags, dir string) (out []pairReport, err error) {
+	for i := 0; i < f.pairs && f.seconds > 0; i++ {
+		var p pairReport
+		for _, flat := range []bool{i%2 == 0, i%2 != 0} { // neither is always the first
+			r, err := a.ingestOnce(ctx, f, dir, ingestRun{name: fmt.Sprintf("pair%d", i+1), length: ofSeconds(f.seconds), flat: flat})
+			if err != nil {
+				return nil, err
+			}
+			rate, cpu := &p.With, &p.WithCPU
+			if flat {
+				rate, cpu = &p.Without, &p.WithoutCPU
+			}
+			*rate, *cpu = r.ScansPerS, (r.HostCPUS+r.MonitorCPUS)/float64(r.Stored)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// ingestRun is one run of the benchmark; keep is where its database stays.
+type ingestRun struct {
+	name        string
+	length      time.Duration
+	paced, flat bool
+	keep        string
+}
+
 // ingestOnce makes one run in a directory of its own, so that each database
 // holds one task and its size is that task's.
-func (a *app) ingestOnce(ctx context.Context, f ingestFlags, dir, name string, length time.Duration, paced bool, keep string, last bool) (*streamReport, error) {
-	if length <= 0 {
+func (a *app) ingestOnce(ctx context.Context, f ingestFlags, dir string, r ingestRun) (*streamReport, error) {
+	if r.length <= 0 {
 		return nil, nil
 	}
-	dir = filepath.Join(dir, name)
+	dir = filepath.Join(dir, r.name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	run := streamRun{dir: dir, db: filepath.Join(dir, "power.db"), length: length}
-	if keep != "" && last {
-		run.db = keep
+	run := streamRun{dir: dir, db: filepath.Join(dir, "power.db"), length: r.length, flat: r.flat}
+	if r.keep != "" {
+		run.db = r.keep
 	}
 	rate := f.rate
 	if rate <= 0 {
 		rate = 10e6
 	}
-	run.monitor = monitorOptions{transport: f.transport, rate: rate, paced: paced, tag: 0x5a}
+	run.monitor = monitorOptions{transport: f.transport, rate: rate, paced: r.paced, tag: 0x5a}
 	if f.profile != "" {
-		run.monitor.profile = f.profile + "." + name
+		run.monitor.profile = f.profile + "." + r.name
 	}
-	bar := newBenchBar(a.err, name+" run", length)
+	bar := newBenchBar(a.err, r.name+" run", r.length)
 	run.each = func(at time.Duration, _, _ monitorNote) { bar.update(at) }
 	defer bar.clear()
 	return run.run(ctx, a.streams)

@@ -23,6 +23,7 @@ type streamRun struct {
 	dir, db string
 	monitor monitorOptions
 	length  time.Duration
+	flat    bool // without pyramids
 	// each is called every second, with what both processes have used.
 	each func(at time.Duration, host, monitor monitorNote)
 }
@@ -99,6 +100,9 @@ func (r *streamRun) with(ctx context.Context, p *monitorProcess) (*streamReport,
 		return nil, err
 	}
 	defer db.Close()
+	if r.flat {
+		db.DeferPyramids()
+	}
 	empty, err := sizeOf(ctx, db)
 	if err != nil {
 		return nil, err

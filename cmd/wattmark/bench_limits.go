@@ -115,7 +115,7 @@ func measureRows(ctx context.Context, dir string, length time.Duration) (rowsRep
 	g := newGenerator(10e6, false)
 	begin := time.Now()
 	for time.Since(begin) < length {
-		if err := insertRows(ctx, db, g, r.Rows); err != nil {
+		if err := insertRows(ctx, db, g, r.Rows, rowsPerCommit); err != nil {
 			return r, fmt.Errorf("row table: %w", err)
 		}
 		r.Rows += rowsPerCommit
@@ -125,14 +125,16 @@ func measureRows(ctx context.Context, dir string, length time.Duration) (rowsRep
 	if err := db.QueryRowContext(ctx, databaseSize).Scan(&size); err != nil {
 		return r, fmt.Errorf("row table: %w", err)
 	}
-	r.BytesPerRow = size / float64(r.Rows)
+	if r.Rows > 0 {
+		r.BytesPerRow = size / float64(r.Rows)
+	}
 	return r, nil
 }
 
 // databaseSize counts the pages of the last commit, wherever they lie.
 const databaseSize = `SELECT page_count*page_size FROM pragma_page_count, pragma_page_size`
 
-func insertRows(ctx context.Context, db *sql.DB, g *generator, first int) error {
+func insertRows(ctx context.Context, db *sql.DB, g *generator, first, n int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -142,7 +144,7 @@ func insertRows(ctx context.Context, db *sql.DB, g *generator, first int) error 
 	if err != nil {
 		return err
 	}
-	for i := first; i < first+rowsPerCommit; i++ {
+	for i := first; i < first+n; i++ {
 		at := i % generatorPeriod
 		v := func(c int, gain float64) float64 { return gain * float64(g.busy[c][at]) }
 		i1, v1, i2, v2, i3, v3 := v(0, 1e-3), v(1, 5e-4), v(2, 1e-3), v(3, 5e-4), v(4, 1e-3), v(5, 5e-4)

@@ -118,7 +118,7 @@ func (r *memoryReport) render(w io.Writer) {
 	fmt.Fprintf(w, "  stream   %.2f million scans/s for %.0f s, monitor %.2f cores, host %.2f cores\n",
 		r.Stream.ScansPerS/1e6, r.Stream.DurationS, r.Stream.MonitorCores, r.Stream.HostCores)
 	fmt.Fprintf(w, "  monitor  median %s, %s to %s, first tenth %s, last tenth %s, after %.0f s of warm-up\n",
-		bytesText(r.RSSMedianBytes), bytesText(r.RSSMinBytes), bytesText(r.RSSMaxBytes), bytesText(r.RSSFirstBytes), bytesText(r.RSSLastBytes), r.WarmUpS)
-	fmt.Fprintf(w, "  host     at most %s\n\n", bytesText(r.HostRSSMax))
+		sizeText(r.RSSMedianBytes), sizeText(r.RSSMinBytes), sizeText(r.RSSMaxBytes), sizeText(r.RSSFirstBytes), sizeText(r.RSSLastBytes), r.WarmUpS)
+	fmt.Fprintf(w, "  host     at most %s\n\n", sizeText(r.HostRSSMax))
 	renderGoals(w, r.Goals)
 }

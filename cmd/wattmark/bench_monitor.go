@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"runtime"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"wattmark/api/limits"
 	"wattmark/measure"
 	"wattmark/monitor"
 )
@@ -45,6 +47,7 @@ func (n monitorNote) cpu() float64 { return n.UserS + n.SystemS }
 // benchMonitor is the second process of a benchmark.
 type benchMonitor struct {
 	listen, spool, profile string
+	access                 accessFlags
 	rate                   float64
 	paced                  bool
 	tag                    uint32
@@ -63,6 +66,7 @@ func (a *app) benchMonitorCmd() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&b.listen, "listen", "", "unix:PATH or tcp:HOST:PORT")
 	f.StringVar(&b.spool, "spool", "", "directory of the spool")
+	f.StringVar(&b.access.dir, "auth", "", "speak TLS and ask for tokens, as wattmark monitor does")
 	f.StringVar(&b.profile, "profile", "", "write a CPU profile to this file")
 	f.Float64Var(&b.rate, "rate", 10e6, "scans a second")
 	f.BoolVar(&b.paced, "paced", false, "deliver at that rate; else as fast as taken")
@@ -83,12 +87,16 @@ func (b *benchMonitor) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return fmt.Errorf("benchmark's monitor: %w", err)
 	}
+	x, err := b.access.open(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	g := newGenerator(measure.Hertz(b.rate), b.paced)
 	g.tag = b.tag
 	m, err := monitor.New(monitor.Config{
 		Bench: monitor.Bench{Name: "generator", Instrument: g, Setup: g.setup},
 		Dir:   b.spool, Listeners: []net.Listener{l}, Version: version(),
-		ServerOptions: []grpc.ServerOption{grpc.ChainUnaryInterceptor(b.clockStop)},
+		ServerOptions: append(x.serverOptions(limits.New(limits.Default())), grpc.ChainUnaryInterceptor(b.clockStop)),
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -97,6 +105,10 @@ func (b *benchMonitor) run(ctx context.Context, s streams) error {
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.Run(ctx) })
+	group.Go(func() error {
+		x.run(ctx)
+		return nil
+	})
 	group.Go(func() error {
 		defer cancel()
 		return b.serve(ctx, s, g, dialName(l.Addr()))

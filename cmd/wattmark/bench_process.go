@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"wattmark/api/auth"
 	"wattmark/hostagent/monitorclient"
 )
 
@@ -32,7 +33,7 @@ type monitorProcess struct {
 
 // monitorOptions say what the monitor process does.
 type monitorOptions struct {
-	transport string // unix or tcp
+	transport string // unix, tcp or tls
 	rate      float64
 	paced     bool
 	tag       uint32
@@ -47,12 +48,19 @@ func startBenchMonitor(ctx context.Context, dir string, o monitorOptions, stderr
 		return nil, fmt.Errorf("start the monitor process: %w", err)
 	}
 	listen := "unix:" + filepath.Join(dir, "m.sock")
-	if o.transport == "tcp" {
+	if o.transport != "unix" {
 		listen = "tcp:127.0.0.1:0"
 	}
 	args := []string{
 		"bench", "monitor", "--listen", listen, "--spool", filepath.Join(dir, "spool"),
 		"--rate", strconv.FormatFloat(o.rate, 'g', -1, 64), "--tag", strconv.FormatUint(uint64(o.tag), 10),
+	}
+	var known auth.Client
+	if o.transport == overTLS {
+		if known, err = benchLab(filepath.Join(dir, "auth")); err != nil {
+			return nil, err
+		}
+		args = append(args, "--auth", filepath.Join(dir, "auth"))
 	}
 	if o.paced {
 		args = append(args, "--paced")
@@ -74,17 +82,20 @@ func startBenchMonitor(ctx context.Context, dir string, o monitorOptions, stderr
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the monitor process: %w", err)
 	}
-	if err := p.connect(); err != nil {
+	if err := p.connect(known); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the monitor process: %w", err), p.stop())
 	}
 	return p, nil
 }
 
-func (p *monitorProcess) connect() error {
+func (p *monitorProcess) connect(known auth.Client) error {
 	var n monitorNote
-	err := p.out.Decode(&n)
+	if err := p.out.Decode(&n); err != nil {
+		return err
+	}
+	o, err := known.DialOptions(n.Address)
 	if err == nil {
-		p.client, err = monitorclient.Dial(n.Address, monitorclient.Options{Version: version()})
+		p.client, err = monitorclient.Dial(n.Address, monitorclient.Options{Version: version(), Dial: o})
 	}
 	return err
 }

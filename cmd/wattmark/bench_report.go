@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ const (
 	leastScansPerS   = 15e6
 	goalBytesPerScan = 4.5
 	goalPyramidBytes = 0.08 * 12 // of the raw counts of a scan
+	goalPyramidRatio = 0.85
 	goalLatencyP99S  = 0.1
 	goalHostCores    = 0.5
 )
@@ -39,6 +41,9 @@ func (r *ingestReport) judge() {
 			atMost("full speed, pyramid", f.PyramidBytes, goalPyramidBytes, "bytes a scan", 1))
 		r.Goals = append(r.Goals, f.complete("full speed"))
 	}
+	if len(r.Pairs) > 0 {
+		r.Goals = append(r.Goals, atLeast("ingest with the pyramid, of that without, median", r.ratio(), goalPyramidRatio, "%", 0.01))
+	}
 	if p := r.Paced; p != nil {
 		r.Goals = append(r.Goals,
 			atMost("paced, sample to durable p99", p.LatencyP99S, goalLatencyP99S, "ms", 1e-3),
@@ -46,6 +51,16 @@ func (r *ingestReport) judge() {
 			atMost("paced, stored", p.BytesPerScan, goalBytesPerScan, "bytes a scan", 1),
 			p.complete("paced"))
 	}
+}
+
+// ratio is the median of the pairs'.
+func (r *ingestReport) ratio() float64 {
+	var of []float64
+	for _, p := range r.Pairs {
+		of = append(of, p.With/p.Without)
+	}
+	slices.Sort(of)
+	return quantile(of, 0.5)
 }
 
 // complete is the goal that no sample is missing.
@@ -57,7 +72,7 @@ func (r *streamReport) complete(name string) goal {
 func (r *ingestReport) render(w io.Writer) {
 	r.Machine.render(w)
 	fmt.Fprintf(w, "  limits   memcpy %s/s, write and sync %s/s, sync of 4 KiB p50 %v, p99 %v\n\n",
-		bytesText(r.Limits.MemcpyBytesPerS), bytesText(r.Limits.WriteBytesPerS),
+		sizeText(r.Limits.MemcpyBytesPerS), sizeText(r.Limits.WriteBytesPerS),
 		measure.Seconds(r.Limits.SyncP50S), measure.Seconds(r.Limits.SyncP99S))
 	t := newTable(w)
 	t.AppendHeader(table.Row{"", "scans/s", "as int16", "bytes a scan", "monitor", "host", "sample to durable p50, p99"})
@@ -73,15 +88,19 @@ func (r *ingestReport) render(w io.Writer) {
 			latency = fmt.Sprintf("%.1f ms, %.1f ms", 1e3*s.r.LatencyP50S, 1e3*s.r.LatencyP99S)
 		}
 		t.AppendRow(table.Row{
-			s.name, fmt.Sprintf("%.2f M", s.r.ScansPerS/1e6), bytesText(s.r.RawBytesPerS) + "/s", fmt.Sprintf("%.3f", s.r.BytesPerScan),
+			s.name, fmt.Sprintf("%.2f M", s.r.ScansPerS/1e6), sizeText(s.r.RawBytesPerS) + "/s", fmt.Sprintf("%.3f", s.r.BytesPerScan),
 			fmt.Sprintf("%.2f cores", s.r.MonitorCores), fmt.Sprintf("%.2f cores", s.r.HostCores), latency,
 		})
 	}
 	t.AppendRow(table.Row{
-		"row a sample", fmt.Sprintf("%.2f M", r.Rows.RowsPerS/1e6), bytesText(12*r.Rows.RowsPerS) + "/s",
+		"row a sample", fmt.Sprintf("%.2f M", r.Rows.RowsPerS/1e6), sizeText(12*r.Rows.RowsPerS) + "/s",
 		fmt.Sprintf("%.3f", r.Rows.BytesPerRow), "", "", "",
 	})
 	t.Render()
+	for _, p := range r.Pairs {
+		fmt.Fprintf(w, "  with the pyramid %.1f M scans/s, without %.1f: %.0f %%; processor %.1f and %.1f ns a scan\n",
+			p.With/1e6, p.Without/1e6, 100*p.With/p.Without, 1e9*p.WithCPU, 1e9*p.WithoutCPU)
+	}
 	fmt.Fprintln(w)
 	renderGoals(w, r.Goals)
 }
@@ -104,19 +123,6 @@ func renderGoals(w io.Writer, goals []goal) {
 		t.AppendRow(table.Row{g.Name, g.Want, g.shown, verdict})
 	}
 	t.Render()
-}
-
-// bytesText writes a number of bytes with a decimal prefix.
-func bytesText(n float64) string {
-	for _, u := range []struct {
-		scale float64
-		unit  string
-	}{{1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
-		if n >= u.scale {
-			return fmt.Sprintf("%.3g %s", n/u.scale, u.unit)
-		}
-	}
-	return fmt.Sprintf("%.0f B", n)
 }
 
 // benchBar shows how far a run is on one line of a terminal; a file gets none.

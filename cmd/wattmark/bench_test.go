@@ -20,11 +20,11 @@ import (
 	"wattmark/store"
 )
 
-// A benchmark starts its own program again as the monitor, or as an emulated
-// instrument; under test that is the test binary, which must then be the program
+// A benchmark starts its own program again as the monitor, as an emulated
+// instrument, or to export; under test that is the test binary, which must then be the program
 // and nothing else.
 func init() {
-	if len(os.Args) > 2 && (os.Args[1] == "bench" && os.Args[2] == "monitor" || os.Args[1] == "emulate") {
+	if len(os.Args) > 2 && (os.Args[1] == "bench" && os.Args[2] == "monitor" || os.Args[1] == "emulate" || os.Args[1] == "export") {
 		main()
 		os.Exit(0)
 	}
@@ -77,7 +77,10 @@ func TestBenchIngest(t *testing.T) {
 	noRaces(t)
 	db := filepath.Join(t.TempDir(), "kept.db")
 	var r ingestReport
-	runBench(t, &r, "ingest", "--seconds", "0.3", "--paced", "0", "--row-seconds", "0.05", "--db", db)
+	runBench(t, &r, "ingest", "--pairs", "1", "--seconds", "0.3", "--paced", "0", "--row-seconds", "0.05", "--db", db)
+	if len(r.Pairs) != 1 || r.Pairs[0].With <= 0 || r.Pairs[0].Without <= 0 {
+		t.Errorf("pairs: %+v", r.Pairs)
+	}
 	checkStream(t, "full speed", r.Fast)
 	if r.Fast.BytesPerScan < 1 || r.Fast.BytesPerScan > goalBytesPerScan {
 		t.Errorf("%.3f bytes a scan in the database, want at most %v", r.Fast.BytesPerScan, goalBytesPerScan)

@@ -211,7 +211,7 @@ func (r *trimReport) render(w io.Writer) {
 	t.AppendHeader(table.Row{"capture", "captures", "in the monitor p50, p99", "stop to summary p50, p99, max", "stop to trimmed header p50, p99", "the paper"})
 	for _, s := range r.Sizes {
 		t.AppendRow(table.Row{
-			bytesText(s.Bytes), s.Captures, fmt.Sprintf("%.2f ms, %.2f ms", 1e3*s.MonitorP50S, 1e3*s.MonitorP99S),
+			sizeText(s.Bytes), s.Captures, fmt.Sprintf("%.2f ms, %.2f ms", 1e3*s.MonitorP50S, 1e3*s.MonitorP99S),
 			fmt.Sprintf("%.2f ms, %.2f ms, %.2f ms", 1e3*s.StopP50S, 1e3*s.StopP99S, 1e3*s.StopMaxS),
 			fmt.Sprintf("%.2f ms, %.2f ms", 1e3*s.HeaderP50S, 1e3*s.HeaderP99S), fmt.Sprintf("%.0f ms", 1e3*s.PaperS),
 		})

@@ -5,7 +5,9 @@ package main
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,4 +38,12 @@ func residentBytes() int64 {
 		return 0
 	}
 	return pages * int64(os.Getpagesize())
+}
+
+// peakBytes is the most memory that a process had in RAM; Linux counts kilobytes.
+func peakBytes(s *os.ProcessState) int64 {
+	if r, ok := s.SysUsage().(*syscall.Rusage); ok && runtime.GOOS == "linux" {
+		return r.Maxrss * 1024
+	}
+	return 0
 }

@@ -76,7 +76,7 @@ func (a *app) withRig(ctx context.Context, f *calibrateFlags, do func(context.Co
 }
 
 func atMonitor(ctx context.Context, address string, folder calibration.Folder, do func(context.Context, *calRig) error) error {
-	client, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
+	client, err := dialMeter(ctx, address, monitorclient.Options{Version: version()})
 	if err != nil {
 		return err
 	}

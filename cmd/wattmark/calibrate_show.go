@@ -158,7 +158,7 @@ func recordText(r *calib.Record) string {
 }
 
 func (a *app) showMonitorRecords(ctx context.Context, address string) error {
-	client, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
+	client, err := dialMeter(ctx, address, monitorclient.Options{Version: version()})
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,9 @@ func (c *configFile) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 			return c.fault(s.at, fmt.Errorf("%s is said twice, first in line %d", s.key, other.at.Line))
 		}
 	}
+	if list, ok := kv.Value.(*ast.SequenceNode); ok && isList(flag) {
+		return c.addList(s, list, flag)
+	}
 	value, ok := kv.Value.(ast.ScalarNode)
 	if !ok || kv.Value.Type() == ast.NullType {
 		return c.fault(s.at, fmt.Errorf("%s: want one value behind the colon", s.key))
@@ -115,11 +118,41 @@ func (c *configFile) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 	return nil
 }
 
+// isList reports whether a flag may be said several times.
+func isList(f *pflag.Flag) bool {
+	_, ok := f.Value.(pflag.SliceValue)
+	return ok
+}
+
+// addList adds a key with several values, which the flag takes with commas between.
+func (c *configFile) addList(s setting, list *ast.SequenceNode, flag *pflag.Flag) error {
+	var values []string
+	for _, v := range list.Values {
+		if _, ok := v.(ast.ScalarNode); !ok || v.Type() == ast.NullType {
+			return c.fault(v.GetToken().Position, fmt.Errorf("%s: want one value behind each dash", s.key))
+		}
+		values = append(values, v.GetToken().Value)
+	}
+	if s.value = strings.Join(values, ","); s.value == "" {
+		return c.fault(s.at, fmt.Errorf("%s: the list is empty", s.key))
+	}
+	if err := try(flag, s.value); err != nil {
+		return c.fault(s.at, fmt.Errorf("%s: %q: %w", s.key, s.value, err))
+	}
+	c.settings = append(c.settings, s)
+	return nil
+}
+
 // try tells whether a flag takes a value, and leaves it as it was.
 func try(f *pflag.Flag, value string) error {
 	was, changed := f.Value.String(), f.Changed
+	back := func() { _ = f.Value.Set(was) } // it had that value
+	if l, ok := f.Value.(pflag.SliceValue); ok {
+		list := l.GetSlice()
+		back = func() { _ = l.Replace(list) }
+	}
 	err := f.Value.Set(value)
-	_ = f.Value.Set(was) // it had that value
+	back()
 	f.Changed = changed
 	if err != nil {
 		return fmt.Errorf("want a %s", f.Value.Type())

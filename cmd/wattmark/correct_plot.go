@@ -58,7 +58,7 @@ func (r *correctionReport) writeSVG(w io.Writer) error {
 		}
 		pl.Legend.Add(l.name, thumb)
 	}
-	pl.Legend.Top, pl.Legend.Left = true, true
+	pl.Legend.Top, pl.Legend.Left, pl.Legend.Padding = true, true, vg.Millimeter
 	pl.Legend.XOffs, pl.Legend.YOffs = 5*vg.Millimeter, -2*vg.Millimeter
 	pl.Y.Min, pl.Y.Max = low, high
 	c, err := pl.WriterTo(pictureWidth, pictureHeight, "svg")

@@ -6,14 +6,10 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"wattmark/store"
 )
-
-// sizeText writes an amount of bytes for a person.
-func sizeText(n int64) string { return humanize.Bytes(uint64(max(n, 0))) }
 
 type backupReport struct {
 	Database string `json:"database"`

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -17,14 +16,17 @@ import (
 )
 
 // retainFlags say what is kept.
-type retainFlags struct{ olderThan, keepSize string }
+type retainFlags struct {
+	olderThan string
+	keepSize  size // 0 for no bound
+}
 
 func (f *retainFlags) register(fl *pflag.FlagSet, prefix string) {
 	fl.StringVar(&f.olderThan, prefix+"older-than", "", "delete tasks that were launched longer ago: 90d, 12w or 36h")
-	fl.StringVar(&f.keepSize, prefix+"keep-size", "", "delete the oldest tasks until the rest takes no more: 50GB or 500MiB")
+	fl.Var(&f.keepSize, prefix+"keep-size", "delete the oldest tasks until the rest takes no more: 50GB or 500MiB; 0 for no bound")
 }
 
-func (f *retainFlags) given() bool { return f.olderThan != "" || f.keepSize != "" }
+func (f *retainFlags) given() bool { return f.olderThan != "" || f.keepSize > 0 }
 
 // options reads the flags against a moment.
 func (f *retainFlags) options(now time.Time) (o store.RetainOptions, err error) {
@@ -35,13 +37,7 @@ func (f *retainFlags) options(now time.Time) (o store.RetainOptions, err error) 
 		}
 		o.Before = now.Add(-age)
 	}
-	if f.keepSize != "" {
-		n, err := humanize.ParseBytes(f.keepSize)
-		if err != nil || n == 0 || n > 1<<62 {
-			return o, withCode(exitUsage, fmt.Errorf("%q is not a size: write 50GB or 500MiB", f.keepSize))
-		}
-		o.KeepBytes = int64(n)
-	}
+	o.KeepBytes = int64(f.keepSize)
 	return o, nil
 }
 

@@ -119,7 +119,8 @@ func TestDBRetainPinAndPack(t *testing.T) {
 	}
 	inside(t, "db", "vacuum", "--db", db, "--json").ok(t)
 	inside(t, "db", "retain", "--db", db).fails(t, exitUsage, "say what to keep")
-	for _, bad := range []string{"--older-than 90", "--older-than -3d", "--older-than d", "--keep-size many", "--keep-size 0", "--older-than 1e9d"} {
+	inside(t, "db", "retain", "--keep-size", "0", "--db", db).fails(t, exitUsage, "say what to keep")
+	for _, bad := range []string{"--older-than 90", "--older-than -3d", "--older-than d", "--keep-size many", "--older-than 1e9d"} {
 		inside(t, append([]string{"db", "retain", "--db", db}, strings.Fields(bad)...)...).fails(t, exitUsage, "write")
 	}
 }
@@ -140,9 +141,20 @@ func TestLabelsOnTheCommandLine(t *testing.T) {
 	if host, _ := os.Hostname(); p == nil || p.Host != host || p.Version == "" || p.MonitorVersion == "" || p.Command[1] != "demo" {
 		t.Errorf("%+v", p)
 	}
-	for args, want := range map[string]int{"--search fp16": 1, "--search fan": 1, "--search water": 0, "--tag node=a3": 1, "--tag node": 1, "--tag node=b": 0} {
+	for args, want := range map[string]int{"--search fp16": 1, "--search fan": 1, "--search water": 0, "--tag node=a3": 1, "--tag node": 1, "--tag node=b": 0, "--without-tag node": 0, "--without-tag node=b": 1} {
 		if got := listed(t, db, strings.Fields(args)...); len(got) != want {
 			t.Errorf("tasks %s: %v", args, got)
+		}
+	}
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	inside(t, "db", "copy", db, copied).ok(t)
+	inside(t, "note", "1", "another", "--db", db).ok(t)
+	inside(t, "unpin", "1", "--db", db).ok(t) // no change
+	for _, c := range []struct{ update, says string }{
+		{"", "differs: notes"}, {"", "1 of them differ and were left as they are: --update"}, {"--update", "updated: notes"}, {"", "was there"},
+	} {
+		if got := inside(t, strings.Fields("db copy "+db+" "+copied+" "+c.update)...).ok(t).out; !strings.Contains(got, c.says) {
+			t.Errorf("copied again: %s, want %q", got, c.says)
 		}
 	}
 	inside(t, "tag", "1", "--db", db).fails(t, exitUsage, "name a task and its tags")
@@ -155,7 +167,7 @@ func TestLabelsOnTheCommandLine(t *testing.T) {
 func TestRedactedCommandLine(t *testing.T) {
 	noRaces(t)
 	a := &app{args: []string{"run", "--name", "x", "--", "./train", "--token", "secret"}}
-	if got := strings.Join(a.commandLine(true), " "); got != "wattmark run --name x -- ./train "+hidden {
+	if got := strings.Join(a.commandLine(true), " "); got != "wattmark run --name x -- ./train "+"…" {
 		t.Error(got)
 	}
 	if got := strings.Join(a.commandLine(false), " "); !strings.HasSuffix(got, "--token secret") {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +42,7 @@ type transferFlags struct {
 	q            store.Query
 	since, until string
 	tasks        []int64
+	update       bool
 }
 
 // all reports whether nothing is left out.
@@ -55,8 +55,10 @@ func (a *app) dbTransferCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "copy FROM TO", Short: "Copy tasks between databases, also from a file to a server and back",
 		Long: `Copy tasks with all that belongs to them from one database to another: files
-and PostgreSQL servers, in any pairing. A task that is there already is left as it
-is, so a copy can be repeated, and one that was interrupted goes on where it was.
+and PostgreSQL servers, in any pairing. A task that is there already is compared, and
+what differs is named: its tags, its notes, its results. With --update it is made as
+the source has it, notes and tags that only the target has are then gone. So a copy
+can be repeated, and one that was interrupted goes on where it was.
 At last the rows are counted on both sides, and every chunk of samples is read back
 and checked against its checksum.
 
@@ -84,6 +86,7 @@ Tasks that still run are left out, and named.`,
 	c.Flags().StringVar(&f.since, "since", "", "only launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
 	c.Flags().StringVar(&f.until, "until", "", "only launched before")
 	c.Flags().Int64SliceVar(&f.tasks, "task", nil, "only the task of this number; may be given again")
+	c.Flags().BoolVar(&f.update, "update", false, "make tasks that are there already, and differ, as the source has them")
 	return a.jsonFlag(c)
 }
 
@@ -95,6 +98,8 @@ type transferReport struct {
 	Running   []int64         `json:"running"` // left out
 	Copied    int             `json:"copied"`
 	Known     int             `json:"known"`
+	Differing int             `json:"differing"` // of those, and left as they were
+	Updated   int             `json:"updated"`
 	Samples   uint64          `json:"samples"` // read back
 	Analyses  int             `json:"analyses"`
 	Campaigns int             `json:"campaigns"`
@@ -102,13 +107,16 @@ type transferReport struct {
 }
 
 type transferredID struct {
-	TaskID  int64  `json:"task_id"`
-	CopyID  int64  `json:"copy_id"`
-	Known   bool   `json:"known"`
-	Resumed bool   `json:"resumed"`
-	Chunks  uint64 `json:"chunks"`
-	Samples uint64 `json:"samples"`
-	Rows    uint64 `json:"rows"`
+	TaskID int64 `json:"task_id"`
+	CopyID int64 `json:"copy_id"`
+	Known  bool  `json:"known"`
+	// Differs names what was not as the source has it.
+	Differs []string `json:"differs,omitempty"`
+	Updated bool     `json:"updated"`
+	Resumed bool     `json:"resumed"`
+	Chunks  uint64   `json:"chunks"`
+	Samples uint64   `json:"samples"`
+	Rows    uint64   `json:"rows"`
 }
 
 // transfer copies what the flags select. What it did before an error is reported too.
@@ -140,7 +148,7 @@ func (a *app) transfer(ctx context.Context, from, to string, f transferFlags) (r
 	}
 	r = &transferReport{From: from, To: to, Tasks: []transferredID{}, Running: []int64{}}
 	began := time.Now()
-	err = a.transferAll(ctx, source, target, list, f.all(), r)
+	err = a.transferAll(ctx, source, target, list, &f, r)
 	r.DurationS = time.Since(began).Seconds()
 	return r, errors.Join(err, target.Close())
 }
@@ -190,7 +198,7 @@ func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.
 	return out, nil
 }
 
-func (a *app) transferAll(ctx context.Context, from, to *store.DB, list []store.Task, all bool, r *transferReport) error {
+func (a *app) transferAll(ctx context.Context, from, to *store.DB, list []store.Task, f *transferFlags, r *transferReport) error {
 	bar := &transferBar{a: a, tasks: len(list), live: isTerminal(a.err) && !a.json, began: time.Now()}
 	for i := range list {
 		bar.total += list[i].Scans
@@ -200,7 +208,7 @@ func (a *app) transferAll(ctx context.Context, from, to *store.DB, list []store.
 	for i := range list {
 		before := bar.samples
 		bar.at(i, list[i].ID)
-		done, err := from.CopyTask(ctx, to, list[i].ID, bar.add)
+		done, err := from.CopyTask(ctx, to, list[i].ID, store.CopyOptions{Update: f.update, Samples: bar.add})
 		if errors.Is(err, store.ErrRunning) {
 			r.Running = append(r.Running, int64(list[i].ID))
 			continue
@@ -209,15 +217,21 @@ func (a *app) transferAll(ctx context.Context, from, to *store.DB, list []store.
 		}
 		bar.samples = before + list[i].Scans
 		ids[list[i].ID] = done.To
-		r.Tasks = append(r.Tasks, transferredID{int64(done.From), int64(done.To), done.Known, done.Resumed, done.Chunks, done.Scans, done.Rows})
+		r.Tasks = append(r.Tasks, transferredID{int64(done.From), int64(done.To), done.Known, done.Differs, done.Updated, done.Resumed, done.Chunks, done.Scans, done.Rows})
 		r.Samples += done.Scans
 		if done.Known {
 			r.Known++
-		} else {
+		}
+		switch {
+		case done.Updated:
+			r.Updated++
+		case len(done.Differs) > 0:
+			r.Differing++
+		case !done.Known:
 			r.Copied++
 		}
 	}
-	if !all {
+	if !f.all() {
 		return nil
 	}
 	var err error
@@ -226,71 +240,4 @@ func (a *app) transferAll(ctx context.Context, from, to *store.DB, list []store.
 	}
 	r.Campaigns, err = from.CopyCampaigns(ctx, to)
 	return err
-}
-
-func (a *app) renderTransfer(r *transferReport) {
-	fmt.Fprintf(a.out, "Copied %d task(s) with %d samples from %s to %s in %.1f s; every chunk was read back and is right.\n", r.Copied, r.Samples, r.From, r.To, r.DurationS)
-	if r.Known > 0 {
-		fmt.Fprintf(a.out, "%d were there already.\n", r.Known)
-	}
-	if len(r.Running) > 0 {
-		fmt.Fprintf(a.out, "Left out, for they still run: %s. Copy again when they are done.\n", strings.Trim(fmt.Sprint(r.Running), "[]"))
-	}
-	if r.Analyses+r.Campaigns > 0 {
-		fmt.Fprintf(a.out, "With them %d analyses and %d campaigns of instructions.\n", r.Analyses, r.Campaigns)
-	}
-	if n := len(r.Tasks); n > 0 && n <= 20 {
-		t := newTable(a.out)
-		t.AppendHeader([]any{"task", "is there", "samples", "rows", ""})
-		for _, x := range r.Tasks {
-			note := ""
-			if x.Known {
-				note = "was there"
-			} else if x.Resumed {
-				note = "went on"
-			}
-			t.AppendRow([]any{x.TaskID, x.CopyID, x.Samples, x.Rows, note})
-		}
-		t.Render()
-	}
-}
-
-// transferBar shows how far a copy is, on a terminal.
-type transferBar struct {
-	a              *app
-	tasks, task    int
-	id             store.TaskID
-	total, samples uint64
-	live           bool
-	began          time.Time
-}
-
-func (b *transferBar) at(i int, id store.TaskID) {
-	b.task, b.id = i, id
-	b.show()
-}
-
-func (b *transferBar) add(scans uint64) {
-	b.samples += scans
-	b.show()
-}
-
-func (b *transferBar) show() {
-	if !b.live {
-		return
-	}
-	const width = 30
-	part := float64(b.task) / float64(max(b.tasks, 1))
-	if b.total > 0 {
-		part = min(1, float64(b.samples)/float64(b.total))
-	}
-	full := int(part * width)
-	fmt.Fprintf(b.a.err, "\r\x1b[K[%s%s] %3.0f %%  task %d (%d of %d), %.1f M samples/s", strings.Repeat("█", full), strings.Repeat("·", width-full),
-		100*part, b.id, b.task+1, b.tasks, float64(b.samples)/1e6/max(time.Since(b.began).Seconds(), 1e-3))
-}
-
-func (b *transferBar) clear() {
-	if b.live {
-		fmt.Fprint(b.a.err, "\r\x1b[K")
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/charmbracelet/x/ansi"
 	prose "github.com/jedib0t/go-pretty/v6/text"
@@ -42,7 +43,7 @@ func failed(check, remedy, format string, a ...any) finding {
 
 // doctorFlags say what is looked at.
 type doctorFlags struct {
-	monitor, host, bench, spool, role string
+	monitor, host, bench, spool, role, auth string
 	// named are the addresses that the user asked for: nobody there is a fault.
 	monitorNamed, hostNamed bool
 }
@@ -79,6 +80,7 @@ Exit codes: 0 nothing failed; 1 something did.`,
 			if f.role != "" && f.role != roleMonitor && f.role != roleHost {
 				return withCode(exitUsage, fmt.Errorf("--role %q: want monitor or host", f.role))
 			}
+			f.auth = firstOf(f.auth, authDir())
 			f.monitorNamed, f.hostNamed = cmd.Flags().Changed("monitor"), cmd.Flags().Changed("host")
 			return a.doctor(cmd.Context(), &doctor{doctorFlags: f, db: a.db, probes: systemProbes()})
 		},
@@ -88,6 +90,7 @@ Exit codes: 0 nothing failed; 1 something did.`,
 	fl.StringVar(&f.host, "host", defaultHost, "address of wattmark host")
 	fl.StringVar(&f.bench, "bench", "", "bench file whose instrument is tried where no monitor has it")
 	fl.StringVar(&f.spool, "spool", defaultSpool(), "directory of the monitor's spool")
+	fl.StringVar(&f.auth, "auth", "", "folder of the CA and the tokens (default: that of wattmark auth, where there is one)")
 	fl.StringVar(&f.role, "role", "", "what this machine is: monitor or host; both when empty")
 	return a.jsonFlag(c)
 }
@@ -119,6 +122,7 @@ func (d *doctor) examine(ctx context.Context) (all []finding) {
 		all = append(all, d.disk(ctx, "database disk", d.db, true)...)
 		all = append(all, d.database(ctx)...)
 	}
+	all = append(all, d.access(time.Now())...)
 	all = append(all, d.limits()...)
 	return append(all, d.clock(watch)...)
 }

@@ -47,7 +47,7 @@ func (d *doctor) disk(ctx context.Context, check, path string, database bool) (o
 	case err != nil:
 		return []finding{failed(check, "look at the disk: df, dmesg", "%s: %v", at, err)}
 	}
-	text := fmt.Sprintf("%s: %s, %s free, fsync %v, %s/s", at, s.Kind, bytesText(float64(s.Free)), measure.SecondsOf(s.Fsync), bytesText(s.Speed))
+	text := fmt.Sprintf("%s: %s, %s free, fsync %v, %s/s", at, s.Kind, sizeText(s.Free), measure.SecondsOf(s.Fsync), sizeText(s.Speed))
 	add := func(make func(check, remedy, format string, a ...any) finding, remedy, why string) {
 		out = append(out, make(check, remedy, "%s: %s", text, why))
 	}
@@ -99,12 +99,12 @@ func (d *doctor) database(ctx context.Context) (out []finding) {
 	case err != nil:
 		return []finding{failed(check, "open it once for writing: wattmark tasks --db "+d.db+"; if that fails, restore a copy", "%v", err)}
 	}
-	text := fmt.Sprintf("%s: schema %d, %s, %s", d.db, s.Schema, plural(s.Tasks, "task"), bytesText(float64(s.Size)))
+	text := fmt.Sprintf("%s: schema %d, %s, %s", d.db, s.Schema, plural(s.Tasks, "task"), sizeText(s.Size))
 	if s.Check != "" && s.Check != "ok" {
 		out = append(out, failed(check, "restore a copy, or save what can be read: sqlite3 OLD .recover | sqlite3 NEW", "%s: SQLite finds it damaged: %s", text, s.Check))
 	}
 	if s.WAL > largeWAL {
-		out = append(out, warn(check, "end programs that read it for long; the log is folded in when the last one closes it", "%s: its log has grown to %s", text, bytesText(float64(s.WAL))))
+		out = append(out, warn(check, "end programs that read it for long; the log is folded in when the last one closes it", "%s: its log has grown to %s", text, sizeText(s.WAL)))
 	}
 	if s.Unfinished > 0 {
 		out = append(out, warn(check, "run wattmark host, which finishes them", "%s is not finished, or is being measured now", plural(s.Unfinished, "task")))
@@ -157,10 +157,10 @@ func (d *doctor) limits() (out []finding) {
 		out = append(out, warn(check, "ulimit -n 4096, or LimitNOFILE= in the service", "%d open files at most", l.Files))
 	}
 	if d.gpu() && l.Locked < 8<<20 {
-		out = append(out, warn(check, "ulimit -l unlimited, or LimitMEMLOCK=infinity in the service", "%s of locked memory at most: pinned host memory of CUDA and of network cards may be refused", bytesText(float64(l.Locked))))
+		out = append(out, warn(check, "ulimit -l unlimited, or LimitMEMLOCK=infinity in the service", "%s of locked memory at most: pinned host memory of CUDA and of network cards may be refused", sizeText(l.Locked)))
 	}
 	if len(out) == 0 {
-		out = []finding{ok(check, "open files: %s; locked memory: %s", limitText(l.Files, func(n float64) string { return fmt.Sprint(uint64(n)) }), limitText(l.Locked, bytesText))}
+		out = []finding{ok(check, "open files: %s; locked memory: %s", limitText(l.Files, func(n float64) string { return fmt.Sprint(uint64(n)) }), limitText(l.Locked, sizeText))}
 	}
 	return out
 }

@@ -77,6 +77,9 @@ func (d *doctor) hostFinding(theirs string) finding {
 
 // silent judges an address at which no service of ours answers.
 func (d *doctor) silent(name, address string, named, wanted bool, err error, remedy string) finding {
+	if f, ok := distrusted(name, address, err); ok {
+		return f
+	}
 	switch err := d.bindable(address); {
 	case err == nil && (named || wanted):
 		return failed(name, remedy, "nothing listens at %s; the port is free", address)

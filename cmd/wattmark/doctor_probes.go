@@ -68,7 +68,7 @@ func systemProbes() probes {
 }
 
 func askBenchOnce(ctx context.Context, address string) (monitorclient.Bench, error) {
-	c, err := monitorclient.Dial(address, monitorclient.Options{Version: version(), Call: 2 * askFor})
+	c, err := dialMeter(ctx, address, monitorclient.Options{Version: version(), Call: 2 * askFor})
 	if err != nil {
 		return monitorclient.Bench{}, err
 	}
@@ -79,7 +79,11 @@ func askBenchOnce(ctx context.Context, address string) (monitorclient.Bench, err
 func askHostOnce(ctx context.Context, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
-	return askVersion(ctx, address, "wattmark.v1.TaskService")
+	more, err := trust(ctx, address)
+	if err != nil {
+		return "", err
+	}
+	return askVersion(ctx, address, "wattmark.v1.TaskService", more...)
 }
 
 // bindable tells whether a service could listen at an address.

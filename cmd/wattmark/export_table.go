@@ -139,9 +139,9 @@ func exportTimelines(ctx context.Context, w io.Writer, db *store.DB, tasks []*st
 	}
 	var out writer = perfetto.New(w)
 	if f.format == "chrome" {
-		base := lines[0].Meta.HostNanos(0)
+		base := lines[0].Begin() // viewers drop what lies before
 		for _, l := range lines {
-			base = min(base, l.Meta.HostNanos(0))
+			base = min(base, l.Begin())
 		}
 		out = chrome.New(w, base)
 	}

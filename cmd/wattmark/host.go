@@ -1,25 +1,14 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"os"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-
-	"wattmark/api"
-	"wattmark/api/metrics"
-	"wattmark/api/wire"
-	"wattmark/hostagent/measurement"
-	"wattmark/hostagent/monitorclient"
-	"wattmark/store"
+	"github.com/spf13/pflag"
 )
 
 // The ports that the two machines listen on unless told otherwise.
@@ -31,17 +20,20 @@ const (
 // hostFlags say where a host serves, and what it measures with.
 type hostFlags struct {
 	serviceFlags
-	listen, socket, mode, monitor string
-	retry, retainEvery            time.Duration
-	keep                          retainFlags
-	http                          webFlags
+	listen, socket, mode string
+	monitors             addresses // the first is the one that programs are measured with
+	retry, retainEvery   time.Duration
+	keep                 retainFlags
+	http                 webFlags
+	otlp                 string
+	access               accessFlags
+	roles                map[string]string // of accounts, on the socket
+	cluster              gateFlags
+	limits               limitFlags
+	room                 databaseFlags
 }
 
-func (a *app) hostCmd() *cobra.Command {
-	var f hostFlags
-	c := &cobra.Command{
-		Use: "host", Short: "Serve the task database on the GPU machine, and measure for its programs", Args: cobra.NoArgs,
-		Long: `Serve the task database over gRPC (TaskService, health, reflection), and finish
+const hostLong = `Serve the task database over gRPC (TaskService, health, reflection), and finish
 the tasks that an interrupted run left behind: what the monitor still holds is
 fetched, what it no longer holds is marked incomplete with the reason. With
 --retain-older-than or --retain-keep-size old tasks are deleted now and then, as by
@@ -53,15 +45,35 @@ and its streams stay the program's. A program finds the socket by itself, or by
 WATTMARK_HOST=unix:PATH; with WATTMARK_HOST=none it measures on its own. When a
 program dies, its measurement is given up at once.
 
-With --http the calls of TaskService are served as JSON too, with an OpenAPI file,
-health and metrics for Prometheus (docs/json-api.md). There is no authentication:
-it keeps to this machine unless told otherwise.`,
-		Example: `  wattmark host --listen 127.0.0.1:7552
+The benches of --monitor are shown live to those who look at this host
+(BenchService): however many they are, a monitor sees one viewer, and none while
+nobody looks on. Programs are measured with the first of them.
+
+With --cluster tasks are published to a cluster (wattmark cluster), and the captures
+of those that programs measure here, or that were interrupted, are released only when
+the cluster has them (docs/scale.md).
+
+With --http there is a page for the browser (docs/page.md), and the calls are served
+as JSON and gRPC-Web too, with an OpenAPI file, health and metrics for Prometheus
+(docs/json-api.md).
+
+Who is let in: on this machine everybody, unless --auth names the folder of wattmark
+auth init; other machines over TLS alone, with a token or a certificate
+(docs/security.md). On the unix socket a task's user is the account at the other end.`
+
+const hostExample = `  wattmark host --listen 127.0.0.1:7552
   wattmark host --socket /run/wattmark/host.sock --socket-mode 0660 --monitor meter:7551
   wattmark host --config /etc/wattmark/host.yaml
+  wattmark host --monitor lab-a:7551 --monitor lab-b:7551 --http 127.0.0.1:7553
   grpcurl -plaintext 127.0.0.1:7552 wattmark.v1.TaskService/ListUsers
   wattmark host --http 127.0.0.1:7553
-  curl 'http://127.0.0.1:7553/v1/tasks?name=gemm*&order=TASK_ORDER_ENERGY'`,
+  curl 'http://127.0.0.1:7553/v1/tasks?name=gemm*&order=TASK_ORDER_ENERGY'`
+
+func (a *app) hostCmd() *cobra.Command {
+	var f hostFlags
+	c := &cobra.Command{
+		Use: "host", Short: "Serve the task database on the GPU machine, and measure for its programs", Args: cobra.NoArgs,
+		Long: hostLong, Example: hostExample,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := a.serviceLog(&f.level)
 			r := newReloader(f.flags(cmd), log)
@@ -69,30 +81,47 @@ it keeps to this machine unless told otherwise.`,
 			if r.file, err = f.load(cmd); err != nil {
 				return err
 			}
-			if f.retry <= 0 {
-				return withCode(exitUsage, errors.New("--recover-every: want more than 0"))
-			}
-			if err := f.http.check(); err != nil {
-				return err
-			}
-			if _, err := f.keep.options(time.Now()); err != nil {
+			if err := f.check(); err != nil {
 				return err
 			}
 			return a.host(cmd.Context(), &f, r, log)
 		},
 	}
-	f.more = []string{"db"}
-	fl := c.Flags()
-	fl.StringVar(&f.listen, "listen", defaultHost, "address to serve on; it is open to all who reach it, so keep it local or behind a tunnel")
+	f.more = append([]string{"db"}, trustFlags...)
+	f.register(c.Flags())
+	f.addTo(c, "host")
+	return c
+}
+
+// check refuses what cannot be meant.
+func (f *hostFlags) check() error {
+	if f.retry <= 0 {
+		return withCode(exitUsage, errors.New("--recover-every: want more than 0"))
+	}
+	if err := f.http.check(); err != nil {
+		return err
+	}
+	_, err := f.keep.options(time.Now())
+	return err
+}
+
+// register gives the command its flags.
+func (f *hostFlags) register(fl *pflag.FlagSet) {
+	fl.StringVar(&f.listen, "listen", defaultHost, "address to serve on; another one than this machine's own wants --auth")
 	fl.StringVar(&f.socket, "socket", "", "unix socket to measure for programs on, or none (default $XDG_RUNTIME_DIR/wattmark/host.sock, /run/wattmark/host.sock or /tmp/wattmark-UID/host.sock)")
 	fl.StringVar(&f.mode, "socket-mode", "0600", "who may use the socket: 0600 this user, 0660 its group too")
-	fl.StringVar(&f.monitor, "monitor", firstOf(os.Getenv("WATTMARK_MONITOR"), defaultMonitor), "monitor that programs are measured with (also WATTMARK_MONITOR)")
-	f.http.addTo(fl, "also serve JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
+	f.monitors.list = strings.Split(firstOf(os.Getenv("WATTMARK_MONITOR"), defaultMonitor), ",")
+	fl.Var(&f.monitors, "monitor", "monitor to show live, several times for several; programs are measured with the first (also WATTMARK_MONITOR)")
+	fl.StringToStringVar(&f.roles, "socket-role", nil, "roles of accounts on the socket, as in ada=operator; others measure for themselves, root and this user may all")
+	f.access.addTo(fl)
+	f.http.addTo(fl, "also serve a page and JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
+	otlpFlag(fl, &f.otlp)
+	f.cluster.addTo(fl)
 	fl.DurationVar(&f.retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
 	f.keep.register(fl, "retain-")
 	fl.DurationVar(&f.retainEvery, "retain-every", time.Hour, "how often to look for tasks that are too old")
-	f.addTo(c, "host")
-	return c
+	f.limits.addTo(fl)
+	f.room.addTo(fl)
 }
 
 // reloads says what of the flags changes while the host runs, and returns how often
@@ -113,144 +142,4 @@ func (f *hostFlags) reloads(r *reloader, log *slog.Logger) <-chan time.Duration 
 		every <- f.retry
 	}
 	return every
-}
-
-func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Logger) error {
-	n := newNotifier(log)
-	db, err := store.Open(ctx, a.db)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	l, err := net.Listen("tcp", f.listen)
-	if err != nil {
-		return fmt.Errorf("host: %w: is another wattmark host running? choose another --listen; wattmark doctor says who may have it", err)
-	}
-	defer l.Close()
-	programs, err := a.openPrograms(db, f, log)
-	if err != nil {
-		return err
-	}
-	defer programs.close()
-	counts := metrics.New()
-	if err := counts.Register(&metrics.Database{Stats: db.Stats}); err != nil {
-		return fmt.Errorf("host: %w", err)
-	}
-	server := grpc.NewServer(slices.Concat(wire.ServerOptions(), wire.TellVersion(version()), counts.ServerOptions())...)
-	service := api.New(db)
-	health := service.Register(server)
-	log.Info("serving the task database", "address", l.Addr().String(), "database", a.db)
-	every := f.reloads(r, log)
-	g, ctx := errgroup.WithContext(ctx)
-	stopWeb := func() {}
-	if f.http.listen != "" {
-		if stopWeb, err = serveWeb(ctx, g, server, counts, f.http, log); err != nil {
-			return err
-		}
-	}
-	g.Go(func() error { return server.Serve(l) })
-	for _, side := range []func(){
-		func() { onHangups(ctx, r.reload) },
-		func() { n.watchdog(ctx, func(ctx context.Context) error { return answers(ctx, l.Addr().String()) }) },
-	} {
-		g.Go(func() error {
-			side()
-			return nil
-		})
-	}
-	n.tell("READY=1\nSTATUS=serving " + a.db + " on " + l.Addr().String())
-	g.Go(func() error {
-		<-ctx.Done()
-		n.tell("STOPPING=1")
-		health.Shutdown()
-		service.Close()
-		stopWeb()
-		stopServer(server)
-		return nil
-	})
-	g.Go(func() error { return programs.serve(ctx) })
-	g.Go(func() error { return recoverLoop(ctx, programs.others(db), log, every) })
-	g.Go(func() error { return retainLoop(ctx, db, log, f.keep, f.retainEvery) })
-	return g.Wait()
-}
-
-// stopServer lets calls end for a moment, then ends them.
-func stopServer(s *grpc.Server) {
-	timer := time.AfterFunc(2*time.Second, s.Stop)
-	defer timer.Stop()
-	s.GracefulStop()
-}
-
-// whileOpen is how often unfinished tasks are looked at whose captures still run:
-// those of a host that died go on until their leases end.
-const whileOpen = 5 * time.Second
-
-// recoverLoop finishes what interrupted runs left, now and then: as often as
-// every said last.
-func recoverLoop(ctx context.Context, db measurement.Store, log *slog.Logger, every <-chan time.Duration) error {
-	usual := <-every
-	for {
-		pause := usual
-		ids, err := measurement.Recover(ctx, db, dialMonitor)
-		for _, id := range ids {
-			log.Info("finished a task that was interrupted", "task", int64(id))
-		}
-		if err != nil && ctx.Err() == nil {
-			log.Warn("could not finish all interrupted tasks", "error", err)
-		} else if open, err := db.Unfinished(ctx); err == nil && len(open) > 0 {
-			pause = min(pause, whileOpen)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case usual = <-every:
-		case <-time.After(pause):
-		}
-	}
-}
-
-// dialMonitor connects to a monitor, and refuses one that is not understood.
-func dialMonitor(ctx context.Context, address string) (measurement.Monitor, func() error, error) {
-	c, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
-	if err != nil {
-		return nil, nil, err
-	}
-	if _, err := c.GetBench(ctx); errors.Is(err, monitorclient.ErrVersion) {
-		return nil, nil, errors.Join(err, c.Close())
-	}
-	return c, c.Close, nil
-}
-
-func (a *app) trimCmd() *cobra.Command {
-	var from, to time.Duration
-	c := &cobra.Command{
-		Use: "trim TASK --from T --to T", Short: "Set a task's window by hand", Args: oneTask,
-		Long: `Set the window of a task by hand, in device time as wattmark show plots it, and
-compute its energy anew. For tasks whose markers were not found: their samples
-are all kept.`,
-		Example: "  wattmark trim 42 --from 1.25s --to 3.5s",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if to <= from {
-				return withCode(exitUsage, errors.New("trim: --to must lie after --from; look at the plot of wattmark show"))
-			}
-			ctx := cmd.Context()
-			db, err := a.openDB(ctx)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			t, err := a.task(ctx, db, args[0])
-			if err != nil {
-				return err
-			}
-			w := measurement.Window{From: seconds(from), To: seconds(to)}
-			if err := measurement.Retrim(ctx, db, t.ID, w); err != nil {
-				return err
-			}
-			return a.showTask(ctx, db, t.ID, nil)
-		},
-	}
-	c.Flags().DurationVar(&from, "from", 0, "device time at which the window begins")
-	c.Flags().DurationVar(&to, "to", 0, "device time at which it ends")
-	return a.jsonFlag(c)
 }

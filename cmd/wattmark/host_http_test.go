@@ -130,10 +130,18 @@ func TestMonitorServesMetrics(t *testing.T) {
 func TestHTTPKeepsToThisMachine(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "power.db")
-	for _, address := range []string{":7553", "0.0.0.0:7553", "192.0.2.1:7553"} {
-		inside(t, "host", "--db", db, "--http", address).fails(t, exitUsage, address, "--http-public")
+	for _, address := range []string{":0", "0.0.0.0:0"} {
+		local := []string{"host", "--db", db, "--socket", "none", "--listen", "127.0.0.1:0", "--http"}
+		inside(t, append(local, address)...).fails(t, exitUsage, "without TLS", "wattmark auth init", "--insecure")
+		inside(t, append(local, address, "--http-public")...).fails(t, exitUsage, "without TLS")
+		inside(t, "host", "--db", db, "--socket", "none", "--listen", address).fails(t, exitUsage, "without TLS")
+		inside(t, "monitor", "--instrument", "nvml", "--spool", t.TempDir(), "--listen", address).fails(t, exitUsage, "without TLS")
 	}
+	dir := filepath.Join(t.TempDir(), "auth")
+	inside(t, "auth", "cert", "--server", "--host", "lab", "--dir", dir).ok(t)
+	inside(t, "host", "--db", db, "--socket", "none", "--listen", ":0", "--serve-cert", dir+"/server.crt", "--serve-key", dir+"/server.key").
+		fails(t, exitUsage, "without asking who they are")
 	inside(t, "host", "--db", db, "--http", "7553").fails(t, exitUsage, "127.0.0.1:7553")
 	inside(t, "host", "--db", db, "--pprof").fails(t, exitUsage, "--http")
-	inside(t, "monitor", "--instrument", "nvml", "--http", ":1").fails(t, exitUsage, "--http-public")
+	inside(t, "monitor", "--instrument", "nvml", "--spool", t.TempDir(), "--listen", "127.0.0.1:0", "--http", ":0").fails(t, exitUsage, "--insecure")
 }

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 
 	"wattmark/api"
+	"wattmark/api/auth"
+	"wattmark/api/limits"
 	"wattmark/api/wire"
 	"wattmark/hostagent"
 	"wattmark/hostagent/gpus"
@@ -43,7 +45,7 @@ type programs struct {
 }
 
 // openPrograms takes the socket, and prepares all that needs no answer of others.
-func (a *app) openPrograms(db *store.DB, f *hostFlags, log *slog.Logger) (*programs, error) {
+func (a *app) openPrograms(ctx context.Context, db *store.DB, f *hostFlags, x *access, gate *gate, traces *tracing, log *slog.Logger) (*programs, error) {
 	if f.socket == noSocket {
 		return &programs{}, nil
 	}
@@ -51,12 +53,16 @@ func (a *app) openPrograms(db *store.DB, f *hostFlags, log *slog.Logger) (*progr
 	if err != nil || mode != 0o600 && mode != 0o660 {
 		return nil, withCode(exitUsage, fmt.Errorf("--socket-mode %s: want 0600 for this user alone, or 0660 for its group too", f.mode))
 	}
+	roles, err := parseRoles(f.roles)
+	if err != nil {
+		return nil, withCode(exitUsage, err)
+	}
 	path, err := filepath.Abs(db.Path())
 	if err != nil {
 		return nil, err
 	}
 	p := &programs{log: log}
-	if p.monitor, err = monitorclient.Dial(f.monitor, monitorclient.Options{}); err != nil {
+	if p.monitor, err = dialMeter(ctx, f.monitors.list[0], monitorclient.Options{Version: version(), Dial: traces.dial()}); err != nil {
 		return nil, err
 	}
 	if p.listener, err = hostsocket.Listen(firstOf(f.socket, hostsocket.Default()), fs.FileMode(mode)); err != nil {
@@ -66,12 +72,34 @@ func (a *app) openPrograms(db *store.DB, f *hostFlags, log *slog.Logger) (*progr
 		return nil, errors.Join(fmt.Errorf("host: %w; or choose another --socket, or --socket none to measure for no programs", err), p.monitor.Close())
 	}
 	p.link = hostlink.NewServer(hostlink.Config{
-		DB: db, Database: path, Monitor: p.monitor, Admit: gpus.Whole, Sensor: sensorOf, Version: version(), Log: log,
+		DB: db, Database: path, Monitor: gate.monitor(p.monitor), Admit: gpus.Whole, Sensor: sensorOf, Version: version(), Log: log,
 	})
-	p.server = grpc.NewServer(wire.ServerOptions()...)
+	limit := programLimits()
+	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(), traces.server(), x.peers(roles).ServerOptions(nil, limit.Tap), limit.Options())...)
 	p.link.Register(p.server)
 	api.Register(p.server, db)
 	return p, nil
+}
+
+// parseRoles reads which accounts have another role than measurer on the socket.
+func parseRoles(said map[string]string) (map[string]auth.Role, error) {
+	out := map[string]auth.Role{}
+	for name, word := range said {
+		role, err := auth.ParseRole(word)
+		if err != nil {
+			return nil, fmt.Errorf("--socket-role %s=%s: %w", name, word, err)
+		}
+		out[name] = role
+	}
+	return out, nil
+}
+
+// programLimits are for the programs of this machine that may use the socket: they
+// mark as often as they like, and one that computes for hours says nothing meanwhile.
+func programLimits() *limits.Guard {
+	c := limits.Default()
+	c.PeerRate, c.PeerCalls, c.Request = 0, 0, wire.MaxMessage
+	return limits.New(c)
 }
 
 // sensorOf opens the own sensor of a program's GPU.

@@ -159,7 +159,7 @@ func TestFullSpool(t *testing.T) {
 	r := newRig(t)
 	r.monitor.stop(t)
 	r.spool = filepath.Join(dir, "spool")
-	r.startMonitor("127.0.0.1:0")
+	r.startMonitor("127.0.0.1:0", "--spool-free", "0")
 	p := r.run("--benchmark", "half", "--duration", "2s")
 	code := p.wait(t)
 	result{p.out.String(), p.err.String(), code}.fails(t, exitIncomplete, "the monitor's disk is full", "make room", "no samples after scan")

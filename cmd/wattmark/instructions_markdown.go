@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 
 	"wattmark/hostagent/instructions"
+	"wattmark/measure"
 )
 
 // markdownKey names a figure of the table in docs/instructions.md.
@@ -37,6 +39,52 @@ func readSASS(name string) (map[markdownKey]instructions.SASS, error) {
 	return out, nil
 }
 
+// spreadOf is a figure with its standard deviation over the passes in percent of it.
+func spreadOf(e, spread measure.Joule, passes int) string {
+	if passes < 2 || e == 0 {
+		return joules(e)
+	}
+	return fmt.Sprintf("%s, %.1f %%", joules(e), 100*math.Abs(float64(spread/e)))
+}
+
+// markdownByMethod writes what each method says of one layout: a row an instruction
+// and level. One thread has the paper's energies, the whole GPU dynamic ones.
+func markdownByMethod(w io.Writer, table []instructions.Estimate, layout instructions.Layout) {
+	type key struct {
+		instruction string
+		level       int
+		method      instructions.Method
+	}
+	at := map[key]instructions.Estimate{}
+	for _, e := range table {
+		if e.Layout == layout {
+			at[key{e.Instruction, e.Level, e.Method}] = e
+		}
+	}
+	head := []string{"instruction", ""}
+	for _, m := range instructions.Methods() {
+		head = append(head, string(m))
+	}
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
+	for _, i := range instructions.Catalogue() {
+		for _, level := range []int{3, 0} {
+			row := []string{i.Name, fmt.Sprintf("-O%d", level)}
+			for _, m := range instructions.Methods() {
+				e, ok := at[key{i.Name, level, m}]
+				switch {
+				case !ok:
+					row = append(row, "–")
+				case layout == instructions.OneThread:
+					row = append(row, spreadOf(e.Energy, e.Spread, e.Passes))
+				default:
+					row = append(row, spreadOf(e.Dynamic, e.DynamicSpread, e.Passes))
+				}
+			}
+			fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
+		}
+	}
+}
+
 // markdown writes one method's table for a document: a row an instruction.
 func markdown(w io.Writer, table []instructions.Estimate, method instructions.Method, sass map[markdownKey]instructions.SASS) {
 	at := map[markdownKey]instructions.Estimate{}
@@ -61,12 +109,12 @@ func markdown(w io.Writer, table []instructions.Estimate, method instructions.Me
 				row = append(row, "–", "–")
 				continue
 			}
-			row = append(row, joules(e.Energy), fmt.Sprintf("%.1f", e.Cycles))
+			row = append(row, spreadOf(e.Energy, e.Spread, e.Passes), fmt.Sprintf("%.1f", e.Cycles))
 		}
 		for _, level := range []int{3, 0} {
 			text := "–"
 			if e, ok := at[markdownKey{i.Name, whole, level}]; ok {
-				text = joules(e.Dynamic)
+				text = spreadOf(e.Dynamic, e.DynamicSpread, e.Passes)
 			}
 			row = append(row, text)
 		}

@@ -22,6 +22,7 @@ type instructionsFlags struct {
 	layouts           []string
 	length, settle    time.Duration
 	wait              time.Duration
+	cluster           gateFlags
 	passes            int
 	seed              uint64
 }
@@ -53,6 +54,7 @@ All instructions take some 20 minutes at 3 passes.`,
 		},
 	}
 	fl := c.Flags()
+	f.cluster.addTo(fl)
 	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id; the first when left out")
 	fl.StringVar(&f.out, "out", "", "file that every run is added to as well, a JSON object a line")
 	fl.StringVar(&f.monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")

@@ -118,14 +118,16 @@ func (s *instructionSink) meter(ctx context.Context, task store.TaskID) error {
 
 // instructionsMetered makes a campaign the work of one measurement.
 func (a *app) instructionsMetered(ctx context.Context, f instructionsFlags, dev hostagent.Device, sink *instructionSink, work func(context.Context) error) error {
-	mon, err := monitorclient.Dial(f.monitor, monitorclient.Options{Version: version()})
+	mon, err := dialMeter(ctx, f.monitor, monitorclient.Options{Version: version()})
 	if err != nil {
 		return err
 	}
 	defer mon.Close()
+	gate := a.gate(ctx, f.cluster, sink.db)
+	defer gate.close()
 	login, holder := whoami()
 	cfg := measurement.Config{
-		DB: sink.db, Monitor: mon, Device: dev, Name: "instructions", User: login, Holder: holder, WarmUp: 200 * time.Millisecond, Wait: f.wait,
+		DB: sink.db, Monitor: gate.monitor(mon), Device: dev, Name: "instructions", User: login, Holder: holder, WarmUp: 200 * time.Millisecond, Wait: f.wait,
 	}
 	id, err := a.measure(ctx, cfg, func(ctx context.Context) ([]hostagent.Kernel, error) {
 		err := work(ctx)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type tableFlags struct {
 	campaigns      []int64
 	check          bool
 	markdown       bool
+	byMethod       bool
 	sass           string
 }
 
@@ -61,6 +63,10 @@ and fails where an expectation fails by more than the noise.`,
 				return a.instructionsCheck(instructions.Checks(table, instructions.Method(f.method)))
 			}
 			if f.markdown {
+				if f.byMethod {
+					markdownByMethod(a.out, table, instructions.Layout(cmp.Or(f.layout, string(instructions.OneThread))))
+					return nil
+				}
 				sass, err := readSASS(f.sass)
 				if err != nil {
 					return err
@@ -81,6 +87,7 @@ and fails where an expectation fails by more than the noise.`,
 	c.Flags().Int64SliceVar(&f.campaigns, "campaign", nil, "campaign of the task database (repeatable)")
 	c.Flags().BoolVar(&f.check, "check", false, "hold the figures against what one expects")
 	c.Flags().BoolVar(&f.markdown, "markdown", false, "print the table of docs/instructions.md")
+	c.Flags().BoolVar(&f.byMethod, "by-method", false, "with --markdown: what each method says, of one --layout")
 	c.Flags().StringVar(&f.sass, "sass", "", "with --markdown: what wattmark instructions sass --json printed")
 	return a.jsonFlag(c)
 }

@@ -17,6 +17,9 @@ const (
 	insnSASS = "../../testdata/h200/instructions/sass.json"
 )
 
+// insnPasses are three passes on one card.
+var insnPasses = []string{insnPass, "../../testdata/h200/instructions/pass2.jsonl", "../../testdata/h200/instructions/pass3.jsonl"}
+
 func TestInstructionsInTheDatabase(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "power.db")
@@ -28,7 +31,7 @@ func TestInstructionsInTheDatabase(t *testing.T) {
 		Campaigns []campaignReport `json:"campaigns"`
 	}
 	object(t, inside(t, "instructions", "campaigns", "--json", "--db", db).ok(t).out, &list)
-	if len(list.Campaigns) != 1 || list.Campaigns[0].Runs != 338 || list.Campaigns[0].GPU != "NVIDIA H200" || list.Campaigns[0].Passes != 1 {
+	if len(list.Campaigns) != 1 || list.Campaigns[0].Runs != 340 || list.Campaigns[0].GPU != "NVIDIA H200" || list.Campaigns[0].Passes != 1 {
 		t.Errorf("got %+v", list)
 	}
 	file := inside(t, "instructions", "table", insnPass, "--json").ok(t).out
@@ -47,7 +50,7 @@ func TestInstructionsInTheDatabase(t *testing.T) {
 // and is explained in docs/instructions.md.
 func TestInstructionsCheckOfTheH200(t *testing.T) {
 	t.Parallel()
-	r := inside(t, "instructions", "table", insnPass, "--check", "--json").fails(t, exitFailed, "1 of 123 expectations fail")
+	r := inside(t, append(append([]string{"instructions", "table"}, insnPasses...), "--check", "--json")...).fails(t, exitFailed, "1 of 123 expectations fail")
 	var checks []instructions.Check
 	if err := json.Unmarshal([]byte(r.out), &checks); err != nil {
 		t.Fatal(err)
@@ -114,7 +117,7 @@ func TestInstructionsUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
-	other := bytes.Replace(line, []byte("GPU-09d4"), []byte("GPU-ffff"), 1)
+	other := bytes.Replace(line, []byte("GPU-3f95"), []byte("GPU-ffff"), 1)
 	if err := os.WriteFile(two, append(append(line, '\n'), other...), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -125,23 +128,35 @@ func TestInstructionsUsage(t *testing.T) {
 	inside(t, "instructions", "table", two).fails(t, exitFailed, "two.jsonl:2:", "no run of wattmark instructions")
 }
 
-// The table in the documentation is what the recordings say.
+// The tables in the documentation are what the recordings say.
 func TestInstructionsDocument(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/instructions.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, found := strings.Cut(string(doc), "<!-- table -->\n")
-	table, _, ended := strings.Cut(table, "<!-- end of table -->")
-	if !found || !ended {
-		t.Fatal("docs/instructions.md has no table between its marks")
-	}
-	want := inside(t, "instructions", "table", insnPass, "--markdown", "--sass", insnSASS).ok(t).out
-	if table != want {
-		t.Errorf("docs/instructions.md is not what this prints: wattmark instructions table %s --markdown --sass %s", insnPass, insnSASS)
-	}
-	if strings.Contains(table, "| – | – | – |") {
-		t.Error("a row without figures")
+	for _, c := range []struct {
+		doc, mark string
+		args      []string
+	}{
+		{"instructions.md", "table", []string{"--sass", insnSASS}},
+		{"instructions-methods.md", "one-thread", []string{"--by-method"}},
+		{"instructions-methods.md", "whole-gpu", []string{"--by-method", "--layout", "whole-gpu"}},
+	} {
+		doc, err := os.ReadFile("../../docs/" + c.doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, table, found := strings.Cut(string(doc), "<!-- "+c.mark+" -->\n")
+		table, _, ended := strings.Cut(table, "<!-- end of "+c.mark+" -->")
+		if !found || !ended {
+			t.Fatalf("docs/%s has no table between its marks", c.doc)
+		}
+		args := append(append([]string{"instructions", "table"}, insnPasses...), "--markdown")
+		if want := inside(t, append(args, c.args...)...).ok(t).out; table != want {
+			t.Errorf("docs/%s is not what this prints: wattmark %s", c.doc, strings.Join(append(args, c.args...), " "))
+		}
+		if strings.Contains(table, "| – |") {
+			t.Errorf("docs/%s: a row without figures", c.doc)
+		}
+		if rows := strings.Count(table, "| -O0 |"); c.mark != "table" && rows < 45 {
+			t.Errorf("docs/%s: %d rows at -O0", c.doc, rows)
+		}
 	}
 }

@@ -26,9 +26,9 @@ var buildDir string
 
 func TestMain(m *testing.M) {
 	// The environment of who runs the tests must not decide what they see.
-	_ = os.Unsetenv("WATTMARK_DB")
-	_ = os.Unsetenv("WATTMARK_JOB")
-	_ = os.Unsetenv("WATTMARK_MONITOR")
+	for _, name := range []string{"DB", "JOB", "MONITOR", "AUTH", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE"} {
+		_ = os.Unsetenv("WATTMARK_" + name)
+	}
 	dir, err := os.MkdirTemp("", "wattmark-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -103,7 +103,13 @@ func startWith(t *testing.T, in io.Reader, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(path, args...), ended: make(chan struct{})}
+	return startCommand(t, in, exec.Command(path, args...))
+}
+
+// startCommand starts what leads to the program in the end.
+func startCommand(t *testing.T, in io.Reader, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{cmd: cmd, ended: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, &p.out, &p.err
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -115,7 +121,7 @@ func startWith(t *testing.T, in io.Reader, args ...string) *process {
 	t.Cleanup(func() {
 		p.kill(t)
 		if t.Failed() {
-			t.Logf("wattmark %s\n%s%s", strings.Join(args, " "), &p.out, &p.err)
+			t.Logf("%s\n%s%s", strings.Join(cmd.Args, " "), &p.out, &p.err)
 		}
 	})
 	return p

@@ -2,14 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"wattmark/api/limits"
 	"wattmark/api/metrics"
 	"wattmark/api/web"
 	"wattmark/monitor/capture"
@@ -58,20 +59,21 @@ func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
 }
 
 // serveMetrics serves a monitor's metrics until stop is called.
-func serveMetrics(ctx context.Context, counts *metrics.Metrics, stats func() capture.Stats, f webFlags, log *slog.Logger) (stop func(), err error) {
-	if err := counts.Register(monitorStats{stats}); err != nil {
+func serveMetrics(ctx context.Context, counts *metrics.Metrics, guard *limits.Guard, stats func() capture.Stats, f webFlags, x *access, log *slog.Logger) (stop func(), err error) {
+	if err := errors.Join(counts.Register(monitorStats{stats}), counts.Register(guard)); err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	l, err := x.listen(ctx, f.listen, "choose another --http")
 	if err != nil {
-		return nil, fmt.Errorf("monitor: %w: choose another --http", err)
+		return nil, fmt.Errorf("monitor: %w", err)
 	}
-	s := web.NewServer(l, web.Beside(web.Options{Metrics: counts.Handler(), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen)}, http.NotFoundHandler()), log)
+	l, scheme := x.web(guard.Listen(l))
+	s := web.NewServer(l, web.Beside(web.Options{Metrics: guard.Handler(counts.Handler()), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen), Ask: x.ask()}, http.NotFoundHandler()), calm(log))
 	go func() {
 		if err := s.Serve(); err != nil {
 			log.Error("metrics are not served any more", "error", err)
 		}
 	}()
-	log.Info("serving metrics", "address", "http://"+l.Addr().String()+"/metrics")
+	log.Info("serving metrics", "address", scheme+l.Addr().String()+"/metrics")
 	return func() { s.Stop(2 * time.Second) }, nil
 }

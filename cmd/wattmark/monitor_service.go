@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type monitorService struct {
 	*monitor.Monitor
 	f     *monitorFlags
 	log   *slog.Logger
+	x     *access
 	bench *bench.Bench // as it is in force
 	// What the flags said last: a file that is being read sets them for a trial.
 	keep, drain atomic.Int64
@@ -41,19 +43,33 @@ func (a *app) monitor(ctx context.Context, f *monitorFlags, r *reloader, log *sl
 	}
 	defer closeBench()
 	b.Calibrate = f.folder().Calibrate
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	guard, err := f.limits.guard()
 	if err != nil {
-		return fmt.Errorf("monitor: %w: choose another --listen; wattmark doctor says who may have it", err)
+		return err
 	}
+	if s.x, err = f.access.open(log); err != nil {
+		return err
+	}
+	defer s.x.audit.Close()
+	l, err := s.x.listen(ctx, f.listen, "choose another --listen; wattmark doctor says who may have it")
+	if err != nil {
+		return fmt.Errorf("monitor: %w", err)
+	}
+	traces, err := openTracing(ctx, f.otlp, "wattmark-monitor", warnOf(log))
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer func() { warnOf(log)(traces.close(ctx)) }()
 	counts := metrics.New()
 	cfg := monitor.Config{
-		Bench: b, Dir: f.spool, Version: version(), Log: log, Listeners: []net.Listener{l}, ServerOptions: counts.ServerOptions(),
+		Bench: b, Dir: f.spool, Version: version(), Log: log, Listeners: []net.Listener{guard.Listen(l)}, Room: f.room.room(), Hold: f.publish.servers != "",
+		ServerOptions: slices.Concat(counts.ServerOptions(), traces.server(), s.x.serverOptions(guard)),
 	}
 	if s.Monitor, err = monitor.New(cfg); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	if f.http.listen != "" {
-		stop, err := serveMetrics(ctx, counts, s.Stats, f.http, log)
+		stop, err := serveMetrics(ctx, counts, guard, s.Stats, f.http, s.x, log)
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
@@ -72,7 +88,10 @@ func (s *monitorService) configure(ctx context.Context, r *reloader) {
 	r.live["drain"] = func() { s.drain.Store(int64(s.f.drain)) }
 	r.live["keep"] = func() { s.keep.Store(int64(s.f.keep)) }
 	r.live["calibration"] = func() {} // rebind looks
-	r.always = func() { s.rebind(ctx) }
+	r.always = func() {
+		s.x.reopen()
+		s.rebind(ctx)
+	}
 }
 
 func (s *monitorService) run(ctx context.Context, n *notifier, r *reloader, address string) error {
@@ -88,12 +107,14 @@ func (s *monitorService) run(ctx context.Context, n *notifier, r *reloader, addr
 	side(func() { onHangups(over, r.reload) })
 	side(func() { onSecond(ctx, over, s.Hurry) })
 	side(func() { s.expire(over) })
+	side(func() { s.x.run(over) })
+	side(func() { (&capturePublisher{mon: s.Monitor, flags: s.f.publish, log: s.log}).Run(over) })
 	side(func() {
 		n.watchdog(over, func(check context.Context) error {
 			if ctx.Err() != nil {
 				return nil // it is being stopped, and lets a capture end
 			}
-			return answers(check, address)
+			return answers(check, address, s.x)
 		})
 	})
 	side(func() {
@@ -162,4 +183,4 @@ func (s *monitorService) expire(ctx context.Context) {
 }
 
 // expireEvery is how often old captures are looked for.
-const expireEvery = 10 * time.Minute
+const expireEvery = time.Minute

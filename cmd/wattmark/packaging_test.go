@@ -29,7 +29,7 @@ func TestInstalledConfiguration(t *testing.T) {
 		}
 		s := serviceFlags{}
 		if name == "host" {
-			s.more = []string{"db"}
+			s.more = append([]string{"db"}, trustFlags...)
 		}
 		said, err := parseConfig(file, text, s.flags(c))
 		if err != nil || len(said.settings) == 0 {

@@ -116,7 +116,7 @@ func (p *picture) writeSVG(w io.Writer) error {
 	pl.X.Label.Text, pl.Y.Label.Text = "time since the work began / s", "power / W"
 	pl.X.Min, pl.X.Max = float64(-p.margin()), float64(p.length+p.margin())
 	pl.Add(plotter.NewGrid())
-	pl.Legend.Top, pl.Legend.Left = true, true
+	pl.Legend.Top, pl.Legend.Left, pl.Legend.Padding = true, true, vg.Millimeter
 	pl.Legend.XOffs, pl.Legend.YOffs = 5*vg.Millimeter, -2*vg.Millimeter
 	for _, l := range p.lines {
 		thumb, err := l.draw(pl)

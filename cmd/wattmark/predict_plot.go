@@ -112,7 +112,7 @@ func (p *prediction) panel(q quantityOf, curve []predict.Prediction) (*plot.Plot
 	pl := plot.New()
 	pl.X.Label.Text, pl.Y.Label.Text = "number of blocks", q.label
 	pl.Add(plotter.NewGrid())
-	pl.Legend.Top, pl.Legend.Left = true, true
+	pl.Legend.Top, pl.Legend.Left, pl.Legend.Padding = true, true, vg.Millimeter
 	pl.Legend.XOffs, pl.Legend.YOffs = 5*vg.Millimeter, -2*vg.Millimeter
 	var upper, lower, steps, line, mixed plotter.XYs
 	for _, c := range curve {

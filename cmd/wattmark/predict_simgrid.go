@@ -204,7 +204,7 @@ func buildSimGrid(ctx context.Context, p *simgrid.Platform) (_ *simGridProgram, 
 	if err := writeFile(s.platform, func(w io.Writer) error { _, err := p.WriteTo(w); return err }); err != nil {
 		return nil, err
 	}
-	out, err := exec.CommandContext(ctx, compiler, "-O1", "-o", s.program, source, "-lsimgrid").CombinedOutput()
+	out, err := exec.CommandContext(ctx, compiler, "-O1", "-o", s.program, source, "-lsimgrid").CombinedOutput() // #nosec G702 -- the compiler that the user names, and no shell
 	if err != nil {
 		hint := ""
 		if bytes.Contains(out, []byte("simgrid/")) || bytes.Contains(out, []byte("-lsimgrid")) {

@@ -32,6 +32,7 @@ type predictSweepFlags struct {
 	repeat                             int
 	seed                               uint64
 	resident                           uint64
+	cluster                            gateFlags
 	csv, svg                           string
 }
 
@@ -58,6 +59,7 @@ With the defaults a kernel takes some 75 seconds on a GPU.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.predictSweep(cmd.Context(), f) },
 	}
 	fl := c.Flags()
+	f.cluster.addTo(fl)
 	fl.StringVar(&f.kernel, "kernel", "", "vectoradd or matmul (required)")
 	fl.StringSliceVar(&f.sizes, "sizes", nil, "numbers of blocks (default: a quarter of what the GPU holds to eight times that)")
 	fl.StringSliceVar(&f.use, "use", nil, "numbers of blocks to calibrate on (default: one, two and four full rounds)")
@@ -193,14 +195,16 @@ func (a *app) sweepMetered(ctx context.Context, f predictSweepFlags, dev hostage
 		return nil, nil, err
 	}
 	defer db.Close()
-	mon, err := monitorclient.Dial(f.monitor, monitorclient.Options{})
+	mon, err := dialMeter(ctx, f.monitor, monitorclient.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
 	defer mon.Close()
+	gate := a.gate(ctx, f.cluster, db)
+	defer gate.close()
 	login, holder := whoami()
 	cfg := measurement.Config{
-		DB: db, Monitor: mon, Device: dev, Name: "sweep-" + f.kernel, User: login, Holder: holder, WarmUp: 200 * time.Millisecond, Wait: f.wait,
+		DB: db, Monitor: gate.monitor(mon), Device: dev, Name: "sweep-" + f.kernel, User: login, Holder: holder, WarmUp: 200 * time.Millisecond, Wait: f.wait,
 	}
 	id, err := a.measure(ctx, cfg, func(ctx context.Context) ([]hostagent.Kernel, error) {
 		err := work(ctx)

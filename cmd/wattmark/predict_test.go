@@ -96,6 +96,40 @@ func TestPredictFromCSV(t *testing.T) {
 	inside(t, "predict", "delete", "vadd", "--db", db).fails(t, exitNotFound, "no prediction vadd")
 }
 
+// Sweeps of a real H200: the errors in docs/prediction.md, and what the times tell
+// of the blocks that a multiprocessor works on at once.
+func TestPredictAnH200(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	for _, c := range []struct {
+		kernel, resident, idle string
+		resides                uint32
+		line, mixed            [2]float64 // time, energy, %
+	}{
+		{"vectoradd", "2", "121.292W", 2, [2]float64{3.75, 5.17}, [2]float64{26.61, 9.77}},
+		{"vectoradd", "1", "121.292W", 1, [2]float64{3.75, 5.17}, [2]float64{7.22, 6.52}},
+		{"matmul", "2", "121.21W", 2, [2]float64{12.62, 6.79}, [2]float64{29.38, 15.33}},
+		{"matmul", "fit", "121.21W", 1, [2]float64{12.62, 6.79}, [2]float64{5.09, 1.49}},
+	} {
+		var r predictionReport
+		object(t, inside(t, "predict", "calibrate", "--dry-run", "--csv", "../../testdata/h200/predict/"+c.kernel+".csv", "--use", "264,528,1056",
+			"--sms", "132", "--resident", c.resident, "--idle", c.idle, "--json").ok(t).out, &r)
+		e := r.Evaluation
+		if e == nil || len(e.Points) != 21 || uint32(r.Options.Resident) != c.resides {
+			t.Fatalf("%+v", r)
+		}
+		for _, x := range []struct{ got, want float64 }{
+			{float64(e.Linear.Time.Average), c.line[0]}, {float64(e.Linear.Energy.Average), c.line[1]}, {float64(e.Mixed.Time.Average), c.mixed[0]}, {float64(e.Mixed.Energy.Average), c.mixed[1]},
+		} {
+			if math.Abs(x.got-x.want) > 0.01 {
+				t.Errorf("%s, %s resident: ARE %.3f %%, %.3f %% in the document", c.kernel, c.resident, x.got, x.want)
+			}
+		}
+	}
+	inside(t, "predict", "calibrate", "--dry-run", "--csv", "../../testdata/h200/predict/vectoradd.csv", "--use", "264,528,1056", "--sms", "132",
+		"--resident", "fit", "--idle", "121.292W").fails(t, exitFailed, "a straight line explains the times as well")
+}
+
 // Fig. 3 in closed form, and by the SimGrid of this machine.
 func TestPredictFig3(t *testing.T) {
 	t.Parallel()

@@ -4,44 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"runtime"
 	"slices"
-	"strings"
-	"time"
 
+	whence "wattmark/hostagent/provenance"
 	"wattmark/store"
 )
 
-// hidden stands for words of a command line that are not kept.
-const hidden = "…"
-
-// gitPatience is how long a repository may take to answer: a measurement does
-// not wait for a slow disk.
-const gitPatience = 3 * time.Second
-
-// provenance collects where a measurement is started from. What cannot be found
-// out is left empty: it must not keep anybody from measuring.
+// provenance is where a measurement is started from.
 func (a *app) provenance(ctx context.Context, redact bool) *store.Provenance {
-	p := &store.Provenance{OS: runtime.GOOS + "/" + runtime.GOARCH, Version: version(), Command: a.commandLine(redact)}
-	p.Host, _ = os.Hostname()
-	p.Directory, _ = os.Getwd()
-	ctx, cancel := context.WithTimeout(ctx, gitPatience)
-	defer cancel()
-	if commit, err := git(ctx, "rev-parse", "--verify", "HEAD"); err == nil {
-		changes, err := git(ctx, "status", "--porcelain", "--untracked-files=no")
-		p.GitCommit, p.GitDirty = commit, err != nil || changes != ""
-	}
-	return p
-}
-
-// git asks the repository that the working directory lies in.
-func git(ctx context.Context, args ...string) (string, error) {
-	c := exec.CommandContext(ctx, "git", args...)
-	c.Env = append(os.Environ(), "GIT_OPTIONAL_LOCKS=0") // looking must not write
-	out, err := c.Output()
-	return strings.TrimSpace(string(out)), err
+	return whence.Collect(ctx, version(), a.commandLine(redact))
 }
 
 // commandLine is the command by words. Redacted, the measured program keeps its
@@ -49,13 +20,10 @@ func git(ctx context.Context, args ...string) (string, error) {
 func (a *app) commandLine(redact bool) []string {
 	words := append([]string{"wattmark"}, a.args...)
 	if end := slices.Index(words, "--"); redact && end >= 0 && end+2 < len(words) {
-		words = append(words[:end+2:end+2], hidden)
+		words = append(words[:end+2:end+2], whence.Hidden)
 	}
 	for i, w := range words {
-		// A database's address may hold a password, also behind an equals sign.
-		if at := strings.Index(w, "postgres"); at >= 0 {
-			words[i] = w[:at] + store.Conceal(w[at:])
-		}
+		words[i] = whence.Conceal(w)
 	}
 	return words
 }
@@ -69,13 +37,14 @@ type provenanceReport struct {
 	GitCommit      string   `json:"git_commit,omitempty"`
 	GitDirty       *bool    `json:"git_dirty,omitempty"`
 	Command        []string `json:"command,omitempty"`
+	TraceID        string   `json:"trace_id,omitempty"`
 }
 
 func newProvenanceReport(p *store.Provenance) *provenanceReport {
 	if p == nil {
 		return nil
 	}
-	r := &provenanceReport{p.Host, p.OS, p.Version, p.MonitorVersion, p.Directory, p.GitCommit, nil, p.Command}
+	r := &provenanceReport{p.Host, p.OS, p.Version, p.MonitorVersion, p.Directory, p.GitCommit, nil, p.Command, p.TraceID}
 	if p.GitCommit != "" {
 		r.GitDirty = &p.GitDirty
 	}
@@ -96,5 +65,8 @@ func (r *provenanceReport) render(w io.Writer) {
 	fmt.Fprintf(w, "  from     %s; wattmark %s, at the meter %s\n", where, r.Version, firstOf(r.MonitorVersion, "unknown"))
 	if len(r.Command) > 0 {
 		fmt.Fprintf(w, "  by       %s\n", shellWords(r.Command))
+	}
+	if r.TraceID != "" {
+		fmt.Fprintf(w, "  trace    %s\n", r.TraceID)
 	}
 }

@@ -45,6 +45,7 @@ has an error of its own, the output says so, and nothing is stored.`,
 		},
 	}
 	fl := c.Flags()
+	f.cluster.addTo(fl)
 	fl.DurationVar(&f.on, "on", 50*time.Millisecond, "length of a pulse")
 	fl.DurationVar(&f.off, "off", 50*time.Millisecond, "length of the rest after it")
 	fl.DurationVar(&f.length, "for", 5*time.Second, "length of it all")
@@ -144,7 +145,7 @@ func (a *app) pulseResult(ctx context.Context, f pulseFlags, db *store.DB, id st
 // noTruth says why the monitor has no truth to offer; empty where it has. An
 // address that was named must answer.
 func noTruth(ctx context.Context, address string, named bool) (string, error) {
-	client, err := monitorclient.Dial(address, monitorclient.Options{Patience: time.Second, Version: version()})
+	client, err := dialMeter(ctx, address, monitorclient.Options{Patience: time.Second, Version: version()})
 	if err != nil {
 		return "", err
 	}

@@ -101,10 +101,15 @@ func (r *rig) startMonitor(listen string, more ...string) {
 	r.address = r.monitor.await(r.t, `msg="serving the bench".* address=(\S+)`)[1]
 }
 
-// run starts a measurement on the simulated GPU.
+// run starts a measurement on the simulated GPU, on a disk however small.
 func (r *rig) run(more ...string) *process {
 	r.t.Helper()
-	return start(r.t, append([]string{"run", "--gpu", "sim:" + r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "50ms"}, more...)...)
+	return start(r.t, r.runArgs(more...)...)
+}
+
+// runArgs are the arguments of run.
+func (r *rig) runArgs(more ...string) []string {
+	return append([]string{"run", "--gpu", "sim:" + r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "50ms", "--db-free", "0"}, more...)
 }
 
 // client talks to the monitor.
@@ -120,7 +125,12 @@ func (r *rig) client() *monitorclient.Client {
 
 func (r *rig) captures() []monitorclient.Capture {
 	r.t.Helper()
-	cs, err := r.client().Captures(r.t.Context())
+	c, err := monitorclient.Dial(r.address, monitorclient.Options{Version: version()})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close() // it is asked again and again, and one address has not many connections
+	cs, err := c.Captures(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -41,6 +41,7 @@ wattmark roofline NAME fits them again.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.sweep(cmd.Context(), f, r) },
 	}
 	fl := c.Flags()
+	f.cluster.addTo(fl)
 	fl.StringVar(&f.monitor, "monitor", defaultMonitor, "address of the monitor")
 	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
 	fl.StringVar(&f.user, "user", "", "user of the tasks (default: the login name)")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"wattmark/api/auth"
 	"wattmark/store"
 	"wattmark/store/postgres"
 )
@@ -26,8 +27,11 @@ type app struct {
 	streams
 	json bool
 	db   string
+	// trust is how services are known.
+	trust auth.Client
 	// args are the words of the command line behind the program's name.
-	args []string
+	args    []string
+	tracing *tracing // of run; nil where it is not wanted
 	// lines reads answers from the standard input, once somebody was asked.
 	lines *bufio.Reader
 }
@@ -109,7 +113,8 @@ func (a *app) root() *cobra.Command {
 			a.validateCmd(), a.sensorCmd(), a.correctCmd(), a.compareCmd(), a.totalCmd(), a.rooflineCmd(), a.modelCmd(), a.predictCmd(),
 		}},
 		{"The task database:", []*cobra.Command{a.dbCmd(), a.pinCmd(true), a.pinCmd(false)}},
-		{"The two machines:", []*cobra.Command{a.monitorCmd(), a.hostCmd(), a.topCmd(), a.doctorCmd()}},
+		{"Many machines:", []*cobra.Command{a.clusterCmd(), a.relayCmd(), a.storeCmd()}},
+		{"The two machines:", []*cobra.Command{a.monitorCmd(), a.hostCmd(), a.authCmd(), a.topCmd(), a.takeoverCmd(), a.doctorCmd()}},
 		{"The bench:", []*cobra.Command{
 			a.instrumentsCmd(), a.calibrateCmd(), a.recalculateCmd(), a.powersensor3Cmd(), a.emulateCmd(), a.replayCmd(),
 		}},
@@ -125,7 +130,12 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpCommandGroupID("And:")
 	root.SetCompletionCommandGroupID("And:")
 	checkUsage(root)
-	root.PersistentPreRun = func(*cobra.Command, []string) { a.db = store.Conceal(a.db) } // it is shown
+	addTrust(root.PersistentFlags(), &a.trust)
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		a.db = store.Conceal(a.db) // it is shown
+		c.SetContext(trusting(c.Context(), &a.trust))
+		collectRarely(c)
+	}
 	return root
 }
 

@@ -25,6 +25,7 @@ type runFlags struct {
 	benchmark                string
 	pulse                    time.Duration
 	duration, warmUp, wait   time.Duration
+	lease                    time.Duration
 	ptx, entry, grid, block  string
 	shared                   uint32
 	buffers                  []int64
@@ -35,6 +36,9 @@ type runFlags struct {
 	library                  string
 	selectFlags
 	labelFlags
+	otlp    string
+	cluster gateFlags
+	room    databaseFlags
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -56,10 +60,14 @@ program runs once, between the markers of all; benchmarks and kernels run on eac
   wattmark run --benchmark memory --duration 2s
   wattmark run --gpus all --monitor meters-a:7551,meters-b:7551 -- python train.py
   wattmark run --ptx kernel.ptx --entry vadd --grid 1024 --block 256 --buffer 4194304 --buffer 4194304`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.measureRun(cmd.Context(), f, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.traced(cmd.Context(), f.otlp, "wattmark run", func(ctx context.Context) error { return a.measureRun(ctx, f, args) })
+		},
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.monitor, "monitor", defaultMonitor, "address of the monitor; with --gpus several, with commas between them")
+	f.room.addTo(c.Flags())
+	f.cluster.addTo(fl)
 	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
 	fl.StringVar(&f.name, "name", "", "name of the task (default: of the program or benchmark)")
 	fl.StringVar(&f.job, "job", os.Getenv("WATTMARK_JOB"), "job that the task is part of, on however many hosts: wattmark total adds them up (also WATTMARK_JOB)")
@@ -70,6 +78,7 @@ program runs once, between the markers of all; benchmarks and kernels run on eac
 	fl.DurationVar(&f.pulse, "pulse", 0, "alternate the benchmark with rest, each for this long")
 	fl.DurationVar(&f.warmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before the first marker; 0 for none")
 	fl.DurationVar(&f.wait, "wait", 0, "how long to queue for a busy bench")
+	fl.DurationVar(&f.lease, "lease", 0, "free the bench when this host is silent for so long, 1s to 24h (default 30s)")
 	fl.StringVar(&f.ptx, "ptx", "", "PTX file")
 	fl.StringVar(&f.entry, "entry", "", "kernel in the PTX file (default: the only one)")
 	fl.StringVar(&f.grid, "grid", "1", "blocks of the PTX kernel: x[,y[,z]]")
@@ -82,6 +91,7 @@ program runs once, between the markers of all; benchmarks and kernels run on eac
 	fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
 	f.selectFlags.register(c)
 	f.labelFlags.register(fl)
+	otlpFlag(fl, &f.otlp)
 	fl.BoolVar(&f.noSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 	fl.BoolVar(&f.noMethods, "no-methods", false, "do not read it by every software method (docs/methods.md), which takes a quarter of a processor")
 	return a.jsonFlag(c)
@@ -95,6 +105,8 @@ func (a *app) measureRun(ctx context.Context, f runFlags, args []string) error {
 		return err
 	}
 	switch {
+	case f.lease != 0 && (f.lease < time.Second || f.lease > 24*time.Hour):
+		return withCode(exitUsage, fmt.Errorf("--lease %v: want 1s to 24h", f.lease))
 	case f.gpus != "" && f.gpu != "":
 		return withCode(exitUsage, errors.New("--gpu names one GPU and --gpus several: keep one of them"))
 	case f.gpus != "" && f.auto:
@@ -192,7 +204,7 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 	login, holder := whoami()
 	cfg := measurement.Config{
 		Device: dev, Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder,
-		WarmUp: f.warmUp, Wait: f.wait, NoMethods: f.noMethods, Progress: newProgress(a.err).update,
+		WarmUp: f.warmUp, Wait: f.wait, Lease: f.lease, NoMethods: f.noMethods, Progress: newProgress(a.err).update,
 		Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact),
 	}
 	db, err := store.Open(ctx, a.db)
@@ -200,12 +212,14 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 		return cfg, done, err
 	}
 	cfg.DB, closers = db, append(closers, db.Close)
-	mon, err := monitorclient.Dial(f.monitor, monitorclient.Options{Version: version()})
+	db.SetLimits(f.room.limits())
+	mon, err := dialMeter(ctx, f.monitor, monitorclient.Options{Version: version(), Dial: a.tracing.dial()})
 	if err != nil {
 		done()
 		return cfg, done, err
 	}
-	cfg.Monitor, closers = mon, append(closers, mon.Close)
+	gate := a.gate(ctx, f.cluster, db)
+	cfg.Monitor, closers = gate.monitor(mon), append(closers, mon.Close, func() error { gate.close(); return nil })
 	if !f.noSensor {
 		sensor, err := openSensor()
 		if err != nil {

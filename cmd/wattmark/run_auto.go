@@ -109,6 +109,7 @@ func (a *app) measureAuto(ctx context.Context, f runFlags, args []string) (err e
 		return err
 	}
 	defer done()
+	cfg.Records = true
 	if err := auto.selects(ctx, f.selectFlags, &cfg); err != nil {
 		return err
 	}

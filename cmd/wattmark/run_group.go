@@ -82,7 +82,7 @@ func (a *app) runGroup(ctx context.Context, f runFlags, args []string) (err erro
 	if err != nil {
 		return err
 	}
-	monitors, closeMonitors, err := askMonitors(ctx, strings.Split(f.monitor, ","))
+	monitors, closeMonitors, err := askMonitors(ctx, strings.Split(f.monitor, ","), a.tracing)
 	defer closeMonitors()
 	if err != nil {
 		return err
@@ -95,12 +95,20 @@ func (a *app) runGroup(ctx context.Context, f runFlags, args []string) (err erro
 		return err
 	}
 	defer db.Close()
+	db.SetLimits(f.room.limits())
+	gate := a.gate(ctx, f.cluster, db)
+	defer gate.close()
+	for i := range members {
+		if members[i].Monitor != nil {
+			members[i].Monitor = gate.monitor(members[i].Monitor)
+		}
+	}
 	defer a.openSensors(f, all, members)()
 	progress := newGroupProgress(a, members)
 	id, err := measurement.MeasureGroup(ctx, measurement.GroupConfig{
 		DB: db, Members: members, Progress: progress.update, Lost: progress.lost,
 		Each: measurement.Config{
-			Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder, WarmUp: f.warmUp, Wait: f.wait,
+			Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder, WarmUp: f.warmUp, Wait: f.wait, Lease: f.lease,
 			Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact),
 		},
 	}, common)
@@ -166,7 +174,7 @@ type askedMonitor struct {
 }
 
 // askMonitors asks all monitors at once which GPUs their benches measure.
-func askMonitors(ctx context.Context, addresses []string) (out []askedMonitor, done func(), err error) {
+func askMonitors(ctx context.Context, addresses []string, traces *tracing) (out []askedMonitor, done func(), err error) {
 	done = func() {
 		for _, m := range out {
 			_ = m.client.Close()
@@ -176,7 +184,7 @@ func askMonitors(ctx context.Context, addresses []string) (out []askedMonitor, d
 		if address = strings.TrimSpace(address); address == "" {
 			return out, done, withCode(exitUsage, errors.New("--monitor has an empty entry: want host:port, or several with commas between them"))
 		}
-		c, err := monitorclient.Dial(address, monitorclient.Options{Version: version()})
+		c, err := dialMeter(ctx, address, monitorclient.Options{Version: version(), Dial: traces.dial()})
 		if err != nil {
 			return out, done, err
 		}

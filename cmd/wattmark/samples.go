@@ -30,7 +30,7 @@ func drawTrace(ctx context.Context, db *store.DB, t *store.Task, from, to measur
 		return nil, err
 	}
 	rails := len(t.Setup.Rails)
-	tr := newTrace(from, to, e.Series[:rails], columns)
+	tr := newTrace(e.From, e.To, e.Series[:rails], columns)
 	for c := range columns {
 		tr.counts[c] = int(e.Columns[0][c].N)
 		for r := range rails {

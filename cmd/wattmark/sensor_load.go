@@ -52,6 +52,7 @@ and offset are found too. Without one the load is known from the kernels' times.
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.sensorLoad(cmd.Context(), f) },
 	}
 	fl := c.Flags()
+	f.cluster.addTo(fl)
 	fl.DurationSliceVar(&f.periods, "periods", []time.Duration{
 		3 * time.Second, 530 * time.Millisecond, 230 * time.Millisecond, 130 * time.Millisecond, 87 * time.Millisecond, 53 * time.Millisecond, 31 * time.Millisecond,
 	}, "periods of the square waves, half on and half off")

@@ -44,6 +44,7 @@ beside it. The profile is the stored one of the GPU, or told by --period and --w
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sensorRun(cmd.Context(), f, args) },
 	}
 	fl := c.Flags()
+	f.cluster.addTo(fl)
 	f.plan.add(fl)
 	fl.DurationVar(&f.plan.kernel, "kernel", 0, "how long one repetition lasts (a benchmark runs for it; else default: tried out)")
 	fl.IntVar(&f.trials, "trials", 0, "trials (default: planned)")

@@ -70,6 +70,25 @@ func TestSensorOfAnH200(t *testing.T) {
 	}
 }
 
+// TestSensorByDesignedLoads: what turns of one length leave undecided, loads made
+// for the question decide. Our own recording of another H200.
+func TestSensorByDesignedLoads(t *testing.T) {
+	noRaces(t)
+	dir := filepath.Join("..", "..", "testdata", "h200", "load")
+	args := []string{"--readings", filepath.Join(dir, "readings.csv"), "--events", filepath.Join(dir, "events.csv")}
+	instant := identified(t, "instant", args...)
+	if instant.Undecided || instant.Model != sensor.FirstOrder || math.Abs(milliseconds(instant.Tau)-13) > 1 || math.Abs(milliseconds(instant.Period)-100) > 1 {
+		t.Errorf("instant: %s, undecided %v, τ %v, period %v", instant.Model, instant.Undecided, instant.Tau, instant.Period)
+	}
+	if instant.Seen < 0.2 || instant.Seen > 0.35 {
+		t.Errorf("instant sees %g of the time", instant.Seen)
+	}
+	average := identified(t, "average", args...)
+	if average.Undecided || average.Model != sensor.Boxcar || math.Abs(float64(average.Window)-1) > 0.05 {
+		t.Errorf("average: %s of %v, undecided %v", average.Model, average.Window, average.Undecided)
+	}
+}
+
 // TestSensorsOfRecordings holds what is found against the meter that was recorded
 // beside each card.
 func TestSensorsOfRecordings(t *testing.T) {

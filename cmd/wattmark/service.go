@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
@@ -29,7 +28,7 @@ func (a *app) serviceLog(level *slog.LevelVar) *slog.Logger {
 			return x
 		}
 	}
-	return slog.New(slog.NewTextHandler(a.err, o))
+	return slog.New(tracedLog{slog.NewTextHandler(a.err, o)})
 }
 
 // onHangups calls f with each SIGHUP until ctx ends.
@@ -66,15 +65,15 @@ func onSecond(ctx, over context.Context, f func()) {
 }
 
 // answers asks a service of ours for its health, as any client does.
-func answers(ctx context.Context, address string) error {
-	_, err := askVersion(ctx, address, "")
+func answers(ctx context.Context, address string, x *access) error {
+	_, err := askVersion(ctx, address, "", x.itself())
 	return err
 }
 
 // askVersion asks a server of ours for the health of a service by name, empty for
 // the whole server, and returns the version that it tells.
-func askVersion(ctx context.Context, address, service string) (string, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func askVersion(ctx context.Context, address, service string, more ...grpc.DialOption) (string, error) {
+	conn, err := grpc.NewClient(address, append([]grpc.DialOption{plainly()}, more...)...)
 	if err != nil {
 		return "", err
 	}

@@ -63,7 +63,7 @@ func (a *app) task(ctx context.Context, db *store.DB, arg string) (*store.Task, 
 func (a *app) tasksCmd() *cobra.Command {
 	var q store.Query
 	var since, until string
-	var tags []string
+	var tags, without []string
 	c := &cobra.Command{
 		Use: "tasks", Short: "List tasks, newest first, by user, name and time", Args: cobra.NoArgs,
 		Example: "  wattmark tasks --user lab\n  wattmark tasks --name 'gemm*' --since 2026-01-31 --json\n  wattmark tasks --search 'gemm fp16' --tag cooler=water",
@@ -77,6 +77,13 @@ func (a *app) tasksCmd() *cobra.Command {
 			}
 			if q.Tags, err = parseTags(tags, true); err != nil {
 				return err
+			}
+			for _, w := range without {
+				t, err := store.ParseTag(w)
+				if err != nil {
+					return withCode(exitUsage, err)
+				}
+				q.Without = append(q.Without, t)
 			}
 			db, err := a.openDB(cmd.Context())
 			if err != nil {
@@ -95,6 +102,7 @@ func (a *app) tasksCmd() *cobra.Command {
 	c.Flags().StringVar(&q.Job, "job", "", "only of this job")
 	c.Flags().StringVar(&q.Search, "search", "", "only with all of these words, or beginnings of words, in name, notes or tags")
 	c.Flags().StringArrayVar(&tags, "tag", nil, "only with this tag: key=value, or key alone (repeatable)")
+	c.Flags().StringArrayVar(&without, "without-tag", nil, "only without this tag: key=value, or key alone (repeatable)")
 	c.Flags().StringVar(&since, "since", "", "only launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
 	c.Flags().StringVar(&until, "until", "", "only launched before")
 	c.Flags().IntVar(&q.Limit, "limit", 50, "how many")

@@ -53,6 +53,7 @@ relative uncertainty (k = 2) that is wanted. See docs/tiny-kernels.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.tiny(cmd.Context(), f) },
 	}
 	fl := c.Flags()
+	f.cluster.addTo(fl)
 	fl.StringVar(&f.method, "method", "contrast", "contrast, fold or repeat")
 	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
 	fl.StringVar(&f.monitor, "monitor", defaultMonitor, "address of the monitor")

@@ -57,7 +57,7 @@ picture and end.`,
 }
 
 func (a *app) top(ctx context.Context, f topFlags) error {
-	client, err := monitorclient.Dial(f.monitor, monitorclient.Options{Version: version()})
+	client, err := dialMeter(ctx, f.monitor, monitorclient.Options{Version: version()})
 	if err != nil {
 		return err
 	}

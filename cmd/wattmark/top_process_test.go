@@ -53,6 +53,7 @@ func onTerminal(t *testing.T, columns, rows uint16, args ...string) *terminal {
 	}()
 	go func() {
 		_ = x.cmd.Wait()
+		<-read // what it printed last may still lie in the terminal
 		close(x.ended)
 	}()
 	t.Cleanup(func() {

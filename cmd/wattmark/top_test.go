@@ -62,7 +62,7 @@ func TestTopPicture(t *testing.T) {
 	text := topView{width: 100, now: time.Unix(1000, 0), look: plainLook()}.picture(s)
 	for _, w := range []string{
 		"lab-monitor.example:7551 · desk · PowerSensor3 F411", "held by 行列@lab for 90 s", "running", "20 kS/s · 199 000 scans, 7 lost · 3 values dropped here",
-		"12.000", "69.00", "119.00", "peak 188.00", "188.00", "▇", "█", "12.3 MB", "incomplete", "gemm: monitor restarted; no samp", "3 h",
+		"12.000", "69.00", "119.00", "peak 188.00", "188.00", "▇", "█", "12 MB", "incomplete", "gemm: monitor restarted; no samp", "3 h",
 	} {
 		if !strings.Contains(text, w) {
 			t.Errorf("%q is not there:\n%s", w, text)

@@ -147,7 +147,7 @@ func (v topView) captures(s *topState) []string {
 			started = age(v.now.Sub(c.Started))
 		}
 		l := fmt.Sprintf("%s %-12s %s %-10s %9s  %s", fit(measure.Printable(c.ID), 14), captureStates[c.State], fit(measure.Printable(c.Holder), 16), started,
-			bytesText(float64(c.SpoolBytes)), joinNonEmpty(": ", measure.Printable(c.TaskName), oneLine(c.Reason)))
+			sizeText(c.SpoolBytes), joinNonEmpty(": ", measure.Printable(c.TaskName), oneLine(c.Reason)))
 		lines = append(lines, strings.TrimRight(l, " "))
 	}
 	return lines

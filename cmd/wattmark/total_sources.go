@@ -78,7 +78,7 @@ func (h *jobHost) addMissingOf(ctx context.Context, db *store.DB, id store.Group
 
 // readService reads a job's tasks from a wattmark host.
 func (h *jobHost) readService(ctx context.Context, address string, f totalFlags, q store.Query) error {
-	c, err := client.Dial(address)
+	c, err := dialTasks(ctx, address)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"wattmark/hostagent/measurement"
 	"wattmark/measure"
 	"wattmark/measure/marker"
+	"wattmark/measure/quality"
 	"wattmark/store"
 )
 
@@ -184,15 +185,17 @@ func clockOf(t *store.Task) validate.Clock {
 
 // cautionsOf are what wattmark show warns of.
 func cautionsOf(t *store.Task) (out []string) {
-	if c := caution(t.Setup.Response); c != "" {
-		out = append(out, c)
+	away := caution(t.Setup.Response)
+	if away != "" {
+		out = append(out, away)
 	}
 	if t.Instrument.Kind == "nvml" {
 		out = append(out, "the meter is the GPU's own sensor: methods are held against one another, not against a truth")
 	}
 	if q := newQuality(t); q != nil {
 		for _, r := range q.Reasons {
-			if r.Level == "doubtful" || r.Level == "void" {
+			told := away != "" && r.Cause == string(quality.LooksAway)
+			if !told && (r.Level == "doubtful" || r.Level == "void") {
 				out = append(out, r.Text)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -153,20 +154,41 @@ func (d *Device) makeMarks() error {
 
 // Mark queues a reading of the GPU's clock behind the work of a stream (of the
 // device's own where it is zero) and returns its number at once; Times tells
-// when it was reached.
-func (d *Device) Mark(stream uintptr) (int, error) {
-	var n int
-	err := d.w.do(func() (err error) {
+// when it was reached. It runs on the calling thread: handing it to another would
+// take longer than the mark.
+func (d *Device) Mark(stream uintptr) (n int, err error) {
+	next := func() (err error) {
+		d.marking.Lock()
+		defer d.marking.Unlock()
 		if d.marked == Marks {
 			return fmt.Errorf("%w: %d marks are the most that one measurement holds", ErrStream, Marks)
 		}
 		n, err = d.mark(stream)
 		return err
-	})
-	if err != nil {
+	}
+	if err = d.here(next); err != nil {
 		return 0, fmt.Errorf("cuda: mark: %w", err)
 	}
 	return n, nil
+}
+
+// here runs fn on the calling thread with the device's context current there, and
+// leaves the thread as it was.
+func (d *Device) here(fn func() error) (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := d.drv.current()
+	if err != nil {
+		return err
+	}
+	if before == d.ctx {
+		return fn()
+	}
+	if err := d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(d.ctx)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(before))) }()
+	return fn()
 }
 
 func (d *Device) mark(stream uintptr) (int, error) {
@@ -211,6 +233,8 @@ func (d *Device) settle() (time.Time, error) {
 		err := d.drv.check("cuCtxSynchronize", d.drv.CtxSync())
 		return time.Now(), err
 	}
+	d.marking.Lock()
+	defer d.marking.Unlock()
 	first := d.marked
 	for _, s := range d.caller.Streams {
 		if _, err := d.mark(s); err != nil {
@@ -236,6 +260,8 @@ func (d *Device) settle() (time.Time, error) {
 func (d *Device) Times() ([]time.Time, error) {
 	var out []time.Time
 	err := d.w.do(func() (err error) {
+		d.marking.Lock()
+		defer d.marking.Unlock()
 		out, err = d.times()
 		return err
 	})

@@ -9,9 +9,9 @@ import (
 
 // relation is one pair of instants on the GPU's clock and on the host's wall clock.
 type relation struct {
-	gpu  uint64 // ns of %globaltimer
-	host int64  // ns since 1970
-	u    int64  // half the round trip: the GPU's reading lies within host ± u
+	gpu  uint64        // ns of %globaltimer
+	host time.Time     // with a monotonic reading, so that a clock that is set tells
+	u    time.Duration // half the round trip: the GPU's reading lies within host ± u
 }
 
 const roundTrips = 24
@@ -29,12 +29,12 @@ func (d *Device) relate() (relation, error) {
 		if err := d.sync(); err != nil {
 			return relation{}, err
 		}
-		trip := time.Since(t0).Nanoseconds()
+		trip := time.Since(t0)
 		if err := d.download(b, d.stamps); err != nil {
 			return relation{}, err
 		}
 		if trip/2 < best.u {
-			best = relation{binary.LittleEndian.Uint64(b), t0.UnixNano() + trip/2, trip / 2}
+			best = relation{binary.LittleEndian.Uint64(b), t0.Add(trip / 2), trip / 2}
 		}
 	}
 	return best, nil
@@ -50,13 +50,14 @@ func (d *Device) stamp(i uint64) error {
 // drift apart by some parts per million, so both ends count.
 type span struct{ a, b relation }
 
-// host returns the wall clock's time of an instant on the GPU's clock.
+// host returns the host's time of an instant on the GPU's clock, with a monotonic
+// reading.
 func (s span) host(gpu uint64) time.Time {
 	since := int64(gpu - s.a.gpu)
 	rate := 1.0
 	// Two relations a millisecond apart say less of the rate than 1 does.
 	if d := int64(s.b.gpu - s.a.gpu); d > int64(100*time.Millisecond) {
-		rate = float64(s.b.host-s.a.host) / float64(d)
+		rate = float64(s.b.host.Sub(s.a.host)) / float64(d)
 	}
-	return time.Unix(0, s.a.host+int64(float64(since)*rate))
+	return s.a.host.Add(time.Duration(float64(since) * rate))
 }

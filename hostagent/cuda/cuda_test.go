@@ -300,11 +300,11 @@ func TestRunPTX(t *testing.T) {
 
 func TestSpanFollowsDrift(t *testing.T) {
 	const hour = 3_600_000_000_000
-	s := span{relation{gpu: 1000, host: 5000}, relation{gpu: 1000 + hour, host: 5000 + hour + 360_000_000}}
+	s := span{relation{gpu: 1000, host: time.Unix(0, 5000)}, relation{gpu: 1000 + hour, host: time.Unix(0, 5000+hour+360_000_000)}}
 	if got := s.host(1000 + hour/2).UnixNano(); got != 5000+hour/2+180_000_000 {
 		t.Errorf("half an hour at 100 ppm: got %d", got)
 	}
-	s.b = relation{gpu: 2000, host: 6500} // a microsecond apart: the rate is noise
+	s.b = relation{gpu: 2000, host: time.Unix(0, 6500)} // a microsecond apart: the rate is noise
 	if got := s.host(3000).UnixNano(); got != 7000 {
 		t.Errorf("got %d", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"sync"
 	"unsafe"
 
 	"wattmark/hostagent"
@@ -29,12 +30,14 @@ type Device struct {
 	side    uintptr // stream that reaches a running kernel's stop word
 	ctl     uint64
 	stamps  uint64 // two u64 that the clock kernel writes
-	marks   uint64 // Marks u64, on an attached device
-	marked  int    // of which so many are taken
 	first   relation
 	buf     uint64
 	bufSize uint64
 	one     unsafe.Pointer // pinned, holds 1
+
+	marking sync.Mutex // marks are set by any thread
+	marks   uint64     // Marks u64, made by the first
+	marked  int        // of which so many are taken
 }
 
 // function is a kernel with the grid that fills the GPU.

@@ -31,13 +31,13 @@ func (d *driver) find(selector string) (int32, error) {
 	case strings.Contains(selector, ":"):
 		return d.findBy(n, selector, d.pciBusID)
 	}
-	index := 0
+	var index int64
 	if selector != "" {
-		if index, err = strconv.Atoi(selector); err != nil {
+		if index, err = strconv.ParseInt(selector, 10, 32); err != nil {
 			return 0, fmt.Errorf("%w: %q: want an index, a UUID (GPU-…) or a PCI bus id (0000:65:00.0)", ErrNoDevice, selector)
 		}
 	}
-	if index < 0 || index >= int(n) {
+	if index < 0 || index >= int64(n) {
 		return 0, fmt.Errorf("%w: index %d: the driver sees %d", ErrNoDevice, index, n)
 	}
 	var dev int32

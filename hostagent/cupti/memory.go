@@ -2,6 +2,7 @@ package cupti
 
 import (
 	"bytes"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,10 @@ func cString(p *byte) string {
 }
 
 // pool keeps the buffers that CUPTI fills; they are the kernel's pages, not Go's.
+// It has a lock of its own: the program's thread, which waits for an empty buffer,
+// must not wait until a full one is read.
 type pool struct {
+	mu   sync.Mutex
 	free []uintptr
 	size int
 	made int
@@ -42,12 +46,20 @@ type pool struct {
 
 // get returns a buffer, 0 where there is no memory.
 func (p *pool) get() uintptr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if n := len(p.free); n > 0 {
 		b := p.free[n-1]
 		p.free = p.free[:n-1]
 		return b
 	}
-	b, err := unix.Mmap(-1, 0, p.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	return p.make()
+}
+
+// make maps a buffer with its pages in place: each would else be a fault of the
+// program's thread.
+func (p *pool) make() uintptr {
+	b, err := unix.Mmap(-1, 0, p.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
 	if err != nil {
 		return 0
 	}
@@ -55,4 +67,21 @@ func (p *pool) get() uintptr {
 	return uintptr(unsafe.Pointer(&b[0]))
 }
 
-func (p *pool) put(b uintptr) { p.free = append(p.free, b) }
+func (p *pool) put(b uintptr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, b)
+}
+
+// stock sees to it that n buffers are at hand, off the program's thread.
+func (p *pool) stock(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.free) < n {
+		b := p.make()
+		if b == 0 {
+			return
+		}
+		p.free = append(p.free, b)
+	}
+}

@@ -14,6 +14,9 @@ import (
 // bufferBytes is what CUPTI gets at a time: some 40 000 kernels.
 const bufferBytes = 8 << 20
 
+// spare is how many buffers wait to be filled: one being written, one behind it.
+const spare = 2
+
 // maxLimitReached is CUPTI_ERROR_MAX_LIMIT_REACHED: no further record.
 const maxLimitReached = 12
 
@@ -41,16 +44,16 @@ type recorder struct {
 }
 
 func newRecorder(lib *library, drv *driver, l layout, log *launchlog.Writer) *recorder {
-	return &recorder{
+	r := &recorder{
 		lib: lib, drv: drv, layout: l, log: log, pool: pool{size: bufferBytes},
 		names: map[uintptr]known{}, devices: map[uint32]bool{},
 	}
+	r.pool.stock(spare)
+	return r
 }
 
-// requested hands CUPTI an empty buffer.
+// requested hands CUPTI an empty buffer, on the thread that launches.
 func (r *recorder) requested(buffer *uintptr, size, records *uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	*buffer, *size, *records = r.pool.get(), bufferBytes, 0
 	if *buffer == 0 {
 		*size = 0 // CUPTI drops what comes, and counts it
@@ -59,11 +62,12 @@ func (r *recorder) requested(buffer *uintptr, size, records *uint64) {
 
 // completed takes a full one to the log.
 func (r *recorder) completed(context uintptr, stream uint32, buffer, valid uintptr) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if buffer == 0 {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pool.stock(1) // should the next be full before this one is read
 	defer r.pool.put(buffer)
 	if valid > bufferBytes {
 		r.odd++

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,7 @@ func wholeMeasurement(t *testing.T, r *rig) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	cfg := r.config()
+	cfg.Provenance = &store.Provenance{Host: "here", OS: "os", Directory: "/src", GitCommit: "abc", GitDirty: true, Command: []string{"./gemm", "\x1b[2J"}}
 	seen := map[measurement.Phase]bool{}
 	cfg.Progress = func(p measurement.Progress) { seen[p.Phase] = true }
 	m := r.client.Measurement(false)
@@ -193,6 +195,13 @@ func wholeMeasurement(t *testing.T, r *rig) {
 	want, err := r.db.Task(t.Context(), id)
 	if err != nil || got.ID != id || got.State != store.Complete || want.State != store.Complete || want.GPU != r.device.Info().Name {
 		t.Fatalf("%v: %s; in the database %v: %s, %v", got.State, got.Reason, want.State, want.Reason, err)
+	}
+	wantFrom := store.Provenance{
+		Host: "here", OS: "os", Version: "test", MonitorVersion: want.Provenance.MonitorVersion, Directory: "/src", GitCommit: "abc", GitDirty: true,
+		Command: []string{"./gemm", measure.Printable("\x1b[2J")},
+	}
+	if !reflect.DeepEqual(*want.Provenance, wantFrom) {
+		t.Errorf("from %+v, want %+v", *want.Provenance, wantFrom)
 	}
 	x, y := got.Result, want.Result
 	if x.Total != y.Total || x.Mean != y.Mean || x.Peak != y.Peak || x.Samples != y.Samples || x.To != y.To-y.From {

@@ -57,7 +57,7 @@ func (m *Measurement) Task() store.Task {
 }
 
 // Measure is measurement.Measure by the daemon, once. Of the configuration count
-// Name, User, Holder, Device, WarmUp, Wait, Lease and Progress; database, monitor
+// Name, User, Holder, Device, WarmUp, Wait, Lease, Provenance and Progress; database, monitor
 // and sensor are the daemon's. ErrUnreachable when nobody answers, ErrLost when the
 // daemon goes away; else the errors that measurement.Measure would return.
 func (m *Measurement) Measure(ctx context.Context, cfg measurement.Config, work measurement.Work) (store.TaskID, error) {
@@ -74,7 +74,7 @@ func (m *Measurement) Measure(ctx context.Context, cfg measurement.Config, work 
 	_ = m.send(&wattmarkv1.MeasureRequest{Event: &wattmarkv1.MeasureRequest_Open{Open: &wattmarkv1.OpenMeasurement{
 		Name: cfg.Name, User: cfg.User, Holder: cfg.Holder, Gpu: gpu(cfg.Device.Info()),
 		WarmUp: duration(cfg.WarmUp), Wait: duration(cfg.Wait), Lease: duration(cfg.Lease), NoSensor: m.noSensor,
-		Pid: int64(os.Getpid()), Program: wire.Text(program()),
+		Pid: int64(os.Getpid()), Program: wire.Text(program()), Provenance: provenance(cfg.Provenance),
 	}}})
 	stop := context.AfterFunc(ctx, func() { m.giveUp(context.Cause(ctx), call, hangUp) })
 	defer stop()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"wattmark/api/auth"
 	"wattmark/api/wattmarkv1"
 	"wattmark/api/wire"
 	"wattmark/hostagent"
@@ -127,6 +129,7 @@ func (s *Server) Measure(stream grpc.BidiStreamingServer[wattmarkv1.MeasureReque
 	if open == nil {
 		return status.Error(codes.InvalidArgument, "the first message must open a measurement")
 	}
+	s.sign(stream.Context(), open)
 	cfg, err := s.config(open)
 	if err != nil {
 		return stream.Send(&wattmarkv1.MeasureResponse{Event: &wattmarkv1.MeasureResponse_Outcome{
@@ -144,7 +147,25 @@ func (s *Server) Measure(stream grpc.BidiStreamingServer[wattmarkv1.MeasureReque
 	}
 	defer s.leave(c)
 	go c.listen()
-	return c.end(s.measure(ctx, c, cfg))
+	task, err := s.measure(ctx, c, cfg)
+	auth.Note(stream.Context(), "task_id", fmt.Sprint(int64(task.ID)))
+	auth.Note(stream.Context(), "user", cfg.User)
+	return c.end(task, err)
+}
+
+// sign makes a measurement the caller's, where it is known who calls: only who may
+// speak for others says for whom it is.
+func (s *Server) sign(ctx context.Context, p *wattmarkv1.OpenMeasurement) {
+	user := auth.User(ctx, p.User)
+	if user == p.User {
+		return
+	}
+	s.cfg.Log.Info("a program says another user's name: the task is its account's", "said", wire.Text(p.User), "user", user, "process", p.Pid)
+	_, host, some := strings.Cut(p.Holder, "@")
+	p.User, p.Holder = user, user
+	if some {
+		p.Holder += "@" + host
+	}
 }
 
 // config is a measurement as a program asks for it.
@@ -160,6 +181,9 @@ func (s *Server) config(p *wattmarkv1.OpenMeasurement) (measurement.Config, erro
 	}
 	if len(p.Name) > wire.MaxText || len(p.User) > wire.MaxText || len(p.Holder) > wire.MaxText {
 		return cfg, fmt.Errorf("%w: a name of more than %d bytes", wire.ErrMessage, wire.MaxText)
+	}
+	if cfg.Provenance, err = s.provenance(p.Provenance); err != nil {
+		return cfg, err
 	}
 	cfg.Device = &device{info: info}
 	cfg.NoMethods = p.NoSensor
@@ -177,14 +201,14 @@ func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (
 	if s.cfg.Sensor != nil && !cfg.NoMethods {
 		sensor, closeSensor, err := s.cfg.Sensor(dev.info)
 		if err != nil {
-			log.Info("measuring without the GPU's own sensor", "error", err)
+			log.InfoContext(ctx, "measuring without the GPU's own sensor", "error", err)
 		} else {
 			cfg.Sensor = sensor
 			defer func() { _ = closeSensor() }() // it was read from only
 		}
 	}
 	cfg.Progress = func(p measurement.Progress) { s.progress(c, p) }
-	log.Info("a program measures")
+	log.InfoContext(ctx, "a program measures")
 	id, err := measurement.Measure(ctx, cfg, dev.work)
 	if id != 0 {
 		var readErr error
@@ -193,9 +217,9 @@ func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (
 		}
 	}
 	if err != nil {
-		log.Warn("a measurement failed", "task", int64(id), "error", err)
+		log.WarnContext(ctx, "a measurement failed", "task", int64(id), "error", err)
 	} else {
-		log.Info("a measurement has ended", "task", int64(id), "complete", task.State == store.Complete, "reason", task.Reason)
+		log.InfoContext(ctx, "a measurement has ended", "task", int64(id), "complete", task.State == store.Complete, "reason", task.Reason)
 	}
 	return task, err
 }

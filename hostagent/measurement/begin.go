@@ -25,7 +25,17 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	if cfg.Holder == "" {
 		cfg.Holder = cfg.User
 	}
-	s := &session{cfg: cfg}
+	// The bench is not for who has nowhere to put what it measures.
+	if err := cfg.DB.Room(ctx); err != nil {
+		return nil, fmt.Errorf("no room for a task: %w", err)
+	}
+	s := &session{cfg: cfg, line: cfg.line}
+	if s.line == nil {
+		s.line = newTimeline(cfg.Now)
+	}
+	if cfg.Records {
+		s.line.others()
+	}
 	s.enter(PhaseBench)
 	var err error
 	if s.bench, err = cfg.Monitor.GetBench(ctx); err != nil {
@@ -46,9 +56,9 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	}
 	info := hostagent.Identify(cfg.Device.Info(), cfg.Sensor)
 	s.id, err = cfg.DB.BeginTask(ctx, store.NewTask{
-		Name: cfg.Name, User: cfg.User, Job: cfg.Job, Launched: time.Now(), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
+		Name: cfg.Name, User: cfg.User, Job: cfg.Job, Launched: s.line.at(s.line.now()), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
 		GPU: info.Name, GPUUUID: info.UUID, Driver: info.Driver, Marker: s.spec,
-		Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: s.provenance(),
+		Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: s.provenance(ctx),
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.abandon(ctx))
@@ -57,20 +67,22 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	return s, nil
 }
 
-// provenance is what the caller knows of where the task comes from, and the
-// version that the monitor tells.
-func (s *session) provenance() *store.Provenance {
+// provenance is what the caller knows of where the task comes from, the version that
+// the monitor tells, and the trace.
+func (s *session) provenance(ctx context.Context) *store.Provenance {
 	if s.cfg.Provenance == nil {
 		return nil
 	}
 	p := *s.cfg.Provenance
-	p.MonitorVersion = s.bench.Version
+	p.MonitorVersion, p.TraceID = s.bench.Version, traceID(ctx)
 	return &p
 }
 
 // start takes the bench. When the caller gives up meanwhile the monitor still
 // has a moment to answer: a capture can be stopped only by who knows its name.
-func (s *session) start(ctx context.Context) error {
+func (s *session) start(ctx context.Context) (err error) {
+	ctx, done := step(ctx, "start capture")
+	defer func() { done(err) }()
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -145,6 +145,12 @@ func analyse(ctx context.Context, db Store, id store.TaskID, found []marker.Foun
 	if p.note != "" {
 		a.why = errors.New(p.note)
 	}
+	if g := guess(&task, a.bounds, a.fit, p.Window); g.any() {
+		p.edges = g.edges(p.edges)
+		if a.clock != "" {
+			a.clock = g.note()
+		}
+	}
 	if a.result, err = integrate(ctx, db, id, &task.Setup, p.Window, p.edges); err != nil {
 		if !outside(err) {
 			return a, err

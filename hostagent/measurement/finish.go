@@ -29,6 +29,13 @@ func (s *session) finish(ctx context.Context, got arrival, v verdict) error {
 func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture string, got arrival, v verdict) error {
 	switch {
 	case got.err == nil:
+	case errors.Is(got.err, monitorclient.ErrPastEnd):
+		// Nothing more is to be had there.
+		v.incomplete("the monitor's disk lost samples that had arrived here, and what was to follow them: %v", got.err)
+		if err := giveUp(ctx, db, id, &got.trailer.Summary, v); err != nil {
+			return errors.Join(got.err, err)
+		}
+		return errors.Join(got.err, release(ctx, m, capture))
 	case lost(got.err):
 		v.incomplete("%v", got.err)
 		return errors.Join(got.err, giveUp(ctx, db, id, &got.trailer.Summary, v))
@@ -36,23 +43,37 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 		// The monitor still has the rest: the task stays open, to be recovered.
 		v.note("the transfer stopped: %v; the monitor keeps the rest until this host fetches it", got.err)
 		o := store.Outcome{State: store.Running, Reason: strings.Join(v.reasons, "; ")}
-		return errors.Join(got.err, db.Finish(ctx, id, o))
+		return errors.Join(got.err, endOnce(ctx, db, id, o))
 	}
-	o, err := conclude(ctx, db, id, &got.trailer.Summary, v)
+	if err := settled(ctx, db, id, &got.trailer.Summary, v); err != nil {
+		return err
+	}
+	return release(ctx, m, capture)
+}
+
+func release(ctx context.Context, m Monitor, capture string) error {
+	ctx, cancel := context.WithTimeout(ctx, settle)
+	defer cancel()
+	ctx, done := step(ctx, "release")
+	err := m.Release(ctx, capture)
+	done(err)
+	return err
+}
+
+// settled works out the outcome and stores it.
+func settled(ctx context.Context, db Store, id store.TaskID, s *monitorclient.Summary, v verdict) (err error) {
+	ctx, done := step(ctx, "analysis")
+	defer func() { done(err) }()
+	o, err := conclude(ctx, db, id, s, v)
 	if err != nil {
 		return fmt.Errorf("analysis: %w", err)
 	}
-	if err := db.Finish(ctx, id, o); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, settle)
-	defer cancel()
-	return m.Release(ctx, capture)
+	return endOnce(ctx, db, id, o)
 }
 
 // lost reports whether a transfer's error is final.
 func lost(err error) bool {
-	return errors.Is(err, monitorclient.ErrMismatch) || errors.Is(err, monitorclient.ErrGone) || errors.Is(err, store.ErrConflict)
+	return errors.Is(err, monitorclient.ErrMismatch) || errors.Is(err, monitorclient.ErrDamaged) || errors.Is(err, monitorclient.ErrGone) || errors.Is(err, store.ErrConflict)
 }
 
 // giveUp ends a task whose samples cannot be completed with what there is. The
@@ -66,7 +87,18 @@ func giveUp(ctx context.Context, db Store, id store.TaskID, s *monitorclient.Sum
 	if err != nil {
 		o = store.Outcome{State: store.Incomplete, Reason: strings.Join(v.reasons, "; ")}
 	}
-	return errors.Join(err, db.Finish(ctx, id, o))
+	return errors.Join(err, endOnce(ctx, db, id, o))
+}
+
+// endOnce ends a task that nobody has ended before. Where a run and the daemon's
+// recovery meet on one task, the first to end it has had all of it, and the other
+// finds its capture gone: that says nothing against the task.
+func endOnce(ctx context.Context, db Store, id store.TaskID, o store.Outcome) error {
+	o.Once = true
+	if err := db.Finish(ctx, id, o); !errors.Is(err, store.ErrEnded) {
+		return err
+	}
+	return nil
 }
 
 // detect looks for the task's markers in the stored chunks.

@@ -60,6 +60,7 @@ func MeasureGroup(ctx context.Context, cfg GroupConfig, common Work) (store.Grou
 		return 0, fmt.Errorf("measure group: %w", err)
 	}
 	g := &joint{cfg: cfg, common: common, tasks: make([]store.TaskID, len(cfg.Members)), errs: make([]error, len(cfg.Members))}
+	g.cfg.Each.line = newTimeline(cfg.Each.Now)
 	record := store.NewGroup{Name: cfg.Each.Name, User: cfg.Each.User, Launched: time.Now()}
 	n := 0
 	for _, m := range cfg.Members {

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"wattmark/hostagent"
 	"wattmark/hostagent/methods"
 	"wattmark/hostagent/monitorclient"
@@ -35,11 +37,18 @@ const (
 // started the task exists, and it ends with a state and a reason also when an
 // error is returned. An error of the work itself is returned after the
 // measurement has been brought to its end.
-func Measure(ctx context.Context, cfg Config, work Work) (store.TaskID, error) {
+//
+// Where ctx belongs to a trace of OpenTelemetry, the measurement's steps are spans of
+// it, and the task's provenance names it.
+func Measure(ctx context.Context, cfg Config, work Work) (id store.TaskID, err error) {
+	ctx, done := step(ctx, "task")
+	defer func() { done(err) }()
 	s, err := begin(ctx, cfg)
 	if err != nil {
 		return 0, fmt.Errorf("measure: %w", err)
 	}
+	annotate(ctx, attribute.Int64("wattmark.task_id", int64(s.id)), attribute.String("wattmark.name", cfg.Name),
+		attribute.String("wattmark.user", cfg.User), attribute.String("wattmark.capture", s.capture))
 	if err := s.run(ctx, work); err != nil {
 		return s.id, fmt.Errorf("measure: task %d: %w", s.id, err)
 	}
@@ -55,6 +64,7 @@ type session struct {
 	capture string
 	phase   atomic.Value // Phase
 	n       Counters
+	line    *timeline
 	watcher *methods.Watcher // nil without
 	worked  hostagent.Span   // from the first kernel's begin to the last one's end
 }
@@ -110,13 +120,16 @@ func (s *session) run(ctx context.Context, work Work) error {
 		defer timer.Stop()
 	}
 	s.enter(PhaseStop)
-	_, stopErr := s.cfg.Monitor.Stop(side, s.capture)
+	stopErr := s.stop(side)
 	leaseErr := lease()
 	s.enter(PhaseTransfer)
 	got := s.await(ctx, transfer, cancel)
 	var v verdict
 	if s.bench.Bridged != "" {
 		v.note("%s", s.bench.Bridged)
+	}
+	if note := s.line.clockNote(); note != "" {
+		v.note("%s", note)
 	}
 	var broken *playError
 	switch {
@@ -132,6 +145,13 @@ func (s *session) run(ctx context.Context, work Work) error {
 	}
 	err := s.finish(context.WithoutCancel(ctx), got, v)
 	return errors.Join(workErr, leaseErr, stopErr, err)
+}
+
+func (s *session) stop(ctx context.Context) (err error) {
+	ctx, done := step(ctx, "stop capture")
+	defer func() { done(err) }()
+	_, err = s.cfg.Monitor.Stop(ctx, s.capture)
+	return err
 }
 
 // because says why a context was cancelled, where somebody said so.

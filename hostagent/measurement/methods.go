@@ -19,7 +19,9 @@ func (s *session) watch(ctx context.Context) (stop func() error) {
 	if s.cfg.Sensor == nil || s.cfg.NoMethods {
 		return func() error { return nil }
 	}
-	s.watcher = methods.New(s.cfg.Sensor, s.cfg.Methods)
+	o := s.cfg.Methods
+	o.Line = s.line.at
+	s.watcher = methods.New(s.cfg.Sensor, o)
 	side, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {

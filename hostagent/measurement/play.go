@@ -63,7 +63,9 @@ func (s *session) bracket(ctx context.Context, work Work) error {
 	return errors.Join(workErr, pause(ctx, s.cfg.Lead))
 }
 
-func (s *session) mark(ctx context.Context, kind marker.Kind) error {
+func (s *session) mark(ctx context.Context, kind marker.Kind) (err error) {
+	ctx, done := step(ctx, "marker")
+	defer func() { done(err) }()
 	played, err := s.cfg.Device.PlayMarker(ctx, s.spec, kind)
 	if err != nil {
 		return &playError{fmt.Sprintf("the %v marker could not be played", kind), err}
@@ -74,7 +76,10 @@ func (s *session) mark(ctx context.Context, kind marker.Kind) error {
 func (s *session) putPlayed(ctx context.Context, number int, p hostagent.Played) error {
 	edges := make([]store.Played, len(p.Edges))
 	for i, e := range p.Edges {
-		edges[i] = store.Played{Kind: p.Kind, Number: number, Chip: e.Chip, At: e.At}
+		edges[i] = store.Played{Kind: p.Kind, Number: number, Chip: e.Chip, At: s.line.at(e.At)}
+	}
+	if err := s.watchClock(ctx); err != nil {
+		return err
 	}
 	if err := s.cfg.DB.PutPlayed(context.WithoutCancel(ctx), s.id, edges); err != nil {
 		return &playError{"store the marker", err}
@@ -103,28 +108,40 @@ func (s *session) putInner(ctx context.Context) error {
 }
 
 // work runs what is measured and stores when it ran.
-func (s *session) work(ctx context.Context, work Work) error {
+func (s *session) work(ctx context.Context, work Work) (err error) {
+	ctx, done := step(ctx, "work")
+	defer func() { done(err) }()
 	if err := s.condition(ctx); err != nil {
 		return err
 	}
-	begin := time.Now()
+	begin := s.line.now()
 	kernels, workErr := s.watched(ctx, work)
-	end := time.Now()
+	end := s.line.now()
 	conditionErr := s.condition(ctx) // at once, while the clocks are still those of the work
 	if len(kernels) == 0 {
 		kernels = []hostagent.Kernel{{Name: "work", Span: hostagent.Span{Start: begin, End: end}}}
 	}
-	rows := make([]store.Kernel, len(kernels))
-	for i, k := range kernels {
-		rows[i] = store.Kernel{Name: k.Name, Start: k.Span.Start, End: k.Span.End}
-	}
-	if from, to, ok := span(rows); ok {
-		s.worked = hostagent.Span{Start: from, End: to}
+	rows := s.kernels(kernels)
+	if err := s.watchClock(ctx); err != nil {
+		return errors.Join(workErr, conditionErr, err)
 	}
 	if err := s.cfg.DB.PutKernels(context.WithoutCancel(ctx), s.id, rows); err != nil {
 		return errors.Join(workErr, conditionErr, &playError{"store the kernels", err})
 	}
 	return errors.Join(workErr, conditionErr)
+}
+
+// kernels are rows of the kernels that ran, on the line.
+func (s *session) kernels(ran []hostagent.Kernel) []store.Kernel {
+	rows := make([]store.Kernel, len(ran))
+	for i, k := range ran {
+		on := s.line.span(k.Span)
+		rows[i] = store.Kernel{Name: k.Name, Start: on.Start, End: on.End}
+	}
+	if from, to, ok := span(rows); ok {
+		s.worked = hostagent.Span{Start: from, End: to}
+	}
+	return rows
 }
 
 // condition stores the GPU's clocks, temperature and throttling, where its
@@ -134,7 +151,7 @@ func (s *session) condition(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	rows := sampler.ConditionReadings(r.Condition(), time.Now())
+	rows := s.line.readings(sampler.ConditionReadings(r.Condition(), s.line.now()))
 	if err := s.cfg.DB.PutReadings(context.WithoutCancel(ctx), s.id, rows); err != nil {
 		return &playError{"store the GPU's condition", err}
 	}
@@ -150,7 +167,9 @@ func (s *session) sample(ctx context.Context) (stop func() error) {
 	done := make(chan error, 1)
 	go func() {
 		stats, err := sampler.Run(ctx, s.cfg.Sensor, sampler.Options{Every: s.cfg.SampleEvery},
-			func(ctx context.Context, r []store.Reading) error { return s.cfg.DB.PutReadings(ctx, s.id, r) })
+			func(ctx context.Context, r []store.Reading) error {
+				return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
+			})
 		done <- errors.Join(err, stats.Err())
 	}()
 	return func() error {

@@ -95,7 +95,8 @@ func edgesOf(ctx context.Context, db Store, t *store.Task) (measure.Edges, error
 		f, _ := t.Clock.Meter(a)
 		g, _ := t.Clock.Meter(b)
 		if is(f, g) {
-			return t.Clock.Edges(a, b), nil
+			w := Window{From: f, To: g}
+			return guess(t, bound(t.Markers), t.Clock, w).edges(t.Clock.Edges(a, b)), nil
 		}
 	}
 	if m := bound(t.Markers); m.start != nil && m.stop != nil && is(m.start.End, m.stop.Begin) {

@@ -16,7 +16,8 @@ import (
 // A task whose monitor does not answer stays as it is. So does one whose capture
 // still runs: somebody may be measuring right now, and where nobody is, the
 // capture's lease ends it. It returns the tasks that it ended, and the errors of
-// the others.
+// the others. Captures of tasks that have ended are released where that was left
+// undone.
 func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
 	open, err := db.Unfinished(ctx)
 	if err != nil {
@@ -32,9 +33,10 @@ func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
 			done = append(done, t.ID)
 		}
 		if ctx.Err() != nil {
-			break
+			return done, errors.Join(errs...)
 		}
 	}
+	errs = append(errs, sweep(ctx, db, dial))
 	return done, errors.Join(errs...)
 }
 

@@ -210,3 +210,92 @@ func TestRecoverLeavesACaptureThatStillRuns(t *testing.T) {
 	}
 	b.mustBeFree(t)
 }
+
+// dying is a monitor whose host dies before it can release the capture.
+type dying struct{ *monitorclient.Client }
+
+func (dying) Release(context.Context, string) error { return errKilled }
+
+// A host that died between the outcome and the release leaves a capture of a task
+// that has ended: nobody else would drop it.
+func TestRecoverReleasesWhatIsStored(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Monitor = dying{b.client}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
+	if !errors.Is(err, errKilled) || b.task(t, id).State != store.Complete || b.captures(t) != 1 {
+		t.Fatalf("got %v, state %v, %d captures", err, b.task(t, id).State, b.captures(t))
+	}
+	if done, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil || len(done) != 0 {
+		t.Fatal(done, err)
+	}
+	if n := b.captures(t); n != 0 {
+		t.Errorf("the monitor still keeps %d captures", n)
+	}
+}
+
+// A capture in doubt stays on the monitor, however often is looked.
+func TestRecoverKeepsWhatDoesNotMatch(t *testing.T) {
+	b := newBench(t)
+	id := b.leave(t, 4)
+	if err := b.db.Finish(t.Context(), id, store.Outcome{State: store.Incomplete, Reason: "given up by hand"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.captures(t); n != 1 {
+		t.Errorf("the monitor keeps %d captures, want the one that has more", n)
+	}
+}
+
+// forgetful is a monitor whose disk lost what it had sent.
+type forgetful struct{ *monitorclient.Client }
+
+func (f forgetful) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+	o.From += 1000
+	return f.Client.Read(ctx, o, s)
+}
+
+// A monitor that has less than it has sent can give nothing more: the task ends
+// with what arrived.
+func TestRecoverFromAMonitorThatLostSamples(t *testing.T) {
+	b := newBench(t)
+	id := b.leave(t, 4)
+	dial := func(context.Context, string) (measurement.Monitor, func() error, error) {
+		return forgetful{b.client}, func() error { return nil }, nil
+	}
+	done, err := measurement.Recover(t.Context(), b.db, dial)
+	task := b.task(t, id)
+	if !errors.Is(err, monitorclient.ErrPastEnd) || len(done) != 1 || task.State != store.Incomplete || !strings.Contains(task.Reason, "disk lost samples") {
+		t.Errorf("recovered %v: %v; state %v: %s", done, err, task.State, task.Reason)
+	}
+	if n := b.captures(t); n != 0 {
+		t.Errorf("the monitor still keeps %d captures", n)
+	}
+}
+
+// damaged is a monitor whose disk flipped a bit of the capture.
+type damaged struct{ *monitorclient.Client }
+
+func (damaged) Read(context.Context, monitorclient.ReadOptions, monitorclient.Sink) (monitorclient.Trailer, error) {
+	return monitorclient.Trailer{}, monitorclient.ErrDamaged
+}
+
+// What cannot be read today cannot be read tomorrow: the task ends, and the capture
+// stays for who wants to look at the disk.
+func TestRecoverFromADamagedCapture(t *testing.T) {
+	b := newBench(t)
+	id := b.leave(t, 4)
+	dial := func(context.Context, string) (measurement.Monitor, func() error, error) {
+		return damaged{b.client}, func() error { return nil }, nil
+	}
+	done, err := measurement.Recover(t.Context(), b.db, dial)
+	task := b.task(t, id)
+	if !errors.Is(err, monitorclient.ErrDamaged) || len(done) != 1 || task.State != store.Incomplete || !strings.Contains(task.Reason, "damaged") {
+		t.Errorf("recovered %v: %v; state %v: %s", done, err, task.State, task.Reason)
+	}
+	if n := b.captures(t); n != 1 {
+		t.Errorf("the monitor keeps %d captures, want the damaged one", n)
+	}
+}

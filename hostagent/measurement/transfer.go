@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"sync/atomic"
 
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sync/errgroup"
 
 	"wattmark/hostagent/monitorclient"
@@ -70,10 +71,19 @@ func Transfer(ctx context.Context, db Store, m Monitor, id store.TaskID, o monit
 	in.ctx = ctx
 	g.Go(func() (err error) {
 		defer close(in.items)
+		ctx, done := step(ctx, "read capture")
+		defer func() { done(err) }()
 		trailer, err = m.Read(ctx, o, in)
 		return err
 	})
-	g.Go(func() error { return in.store(keep) })
+	g.Go(func() (err error) {
+		keep, done := step(keep, "store")
+		defer func() { done(err) }()
+		err = in.store(keep)
+		annotate(keep, attribute.Int64("wattmark.chunks", int64(n.Chunks.Load())), attribute.Int64("wattmark.scans", int64(n.Scans.Load())),
+			attribute.Int64("wattmark.bytes", int64(n.Bytes.Load())))
+		return err
+	})
 	err := g.Wait()
 	if err == nil {
 		err = in.tally.check(trailer)

@@ -38,6 +38,8 @@ type Monitor interface {
 
 // Store is what a measurement asks of the task database. *store.DB is one.
 type Store interface {
+	// Room refuses what BeginTask would for want of room.
+	Room(ctx context.Context) error
 	BeginTask(ctx context.Context, t store.NewTask) (store.TaskID, error)
 	PutHeader(ctx context.Context, id store.TaskID, h store.Header) error
 	AppendChunks(ctx context.Context, id store.TaskID, chunks []*chunk.Chunk, events []measure.Event) error
@@ -46,6 +48,7 @@ type Store interface {
 	PutReadings(ctx context.Context, id store.TaskID, r []store.Reading) error
 	PutKernels(ctx context.Context, id store.TaskID, k []store.Kernel) error
 	PutPlayed(ctx context.Context, id store.TaskID, p []store.Played) error
+	PutEvents(ctx context.Context, id store.TaskID, events []measure.Event) error
 	PutMethods(ctx context.Context, id store.TaskID, m []store.MethodResult) error
 	Readings(ctx context.Context, id store.TaskID) ([]store.Reading, error)
 	Kernels(ctx context.Context, id store.TaskID) ([]store.Kernel, error)
@@ -53,6 +56,7 @@ type Store interface {
 	Finish(ctx context.Context, id store.TaskID, o store.Outcome) error
 	Task(ctx context.Context, id store.TaskID) (store.Task, error)
 	Unfinished(ctx context.Context) ([]store.Task, error)
+	Tasks(ctx context.Context, q store.Query) ([]store.Task, error)
 	TaskResult(ctx context.Context, id store.TaskID, number int) (store.Task, error)
 	AddResult(ctx context.Context, id store.TaskID, s measure.Setup, r *measure.Result) (number int, added bool, err error)
 }
@@ -98,6 +102,11 @@ type Config struct {
 	// NoMethods leaves them out.
 	Methods   methods.Options
 	NoMethods bool
+	// Now is the host's clock: time.Now when nil.
+	Now func() time.Time
+	// Records says that programs take times of their own while the work runs, which are
+	// stored later, as of recorded kernels.
+	Records bool
 	// Tag is carried by the markers; zero for a random one.
 	Tag uint32
 	// Group is the measurement of several GPUs that this one is a part of; the
@@ -110,6 +119,8 @@ type Config struct {
 	Played func() ([]hostagent.Played, error)
 	// Progress is told what goes on, from several goroutines; nil for silence.
 	Progress func(Progress)
+
+	line *timeline // of the group; nil for one of its own
 }
 
 // Phase is a step of a measurement.

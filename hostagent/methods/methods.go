@@ -53,6 +53,9 @@ type Options struct {
 	// CounterPause is how long the energy counter is left alone between its calls,
 	// which take 3 ms; 10 ms when zero. Negative leaves the counter out.
 	CounterPause time.Duration
+	// Line puts the times of readings on the line of the measurement, which a wall clock
+	// that is set does not move; nil to take them as they are.
+	Line func(time.Time) time.Time
 }
 
 func (o Options) defaults() Options {

@@ -31,6 +31,9 @@ type Watcher struct {
 func New(s hostagent.PowerSensor, o Options) *Watcher {
 	w := &Watcher{o: o.defaults(), s: newSensor(s), up: make(chan struct{}, 1), nap: nap}
 	w.counter.steps = true
+	for _, t := range []*trace{&w.sma.trace, &w.mtsm.trace, &w.papi.trace, &w.fields.trace, &w.counter.trace, &w.instant, &w.average} {
+		t.line = o.Line
+	}
 	return w
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	oteltrace "go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -98,16 +99,28 @@ func (r *reading) stream(ctx context.Context) (Trailer, error) {
 			return Trailer{}, fmt.Errorf("read capture %s: %w", r.o.CaptureID, err)
 		}
 		if done {
+			if oteltrace.SpanFromContext(ctx).IsRecording() {
+				end(in, cancel)
+			}
 			return t, nil
 		}
 	}
+}
+
+// end waits a moment for the end of a stream that has told all: left before it, a trace
+// would show a call that was cancelled.
+func end(in *wire.Receiver[wattmarkv1.ReadCaptureResponse], cancel func()) {
+	timer := time.AfterFunc(time.Second, cancel)
+	defer timer.Stop()
+	_, _ = in.Recv()
 }
 
 func (r *reading) fail(ctx context.Context, err error) error {
 	if ctx.Err() != nil { // whatever the line says of it
 		return fmt.Errorf("read capture %s: %w", r.o.CaptureID, context.Cause(ctx))
 	}
-	if status.Code(err) == codes.Unavailable {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded: // this call has no deadline: the monitor gave up a reader that was slow
 		return &brokenLine{err}
 	}
 	return r.c.fail("read capture "+r.o.CaptureID, err)

@@ -21,6 +21,11 @@ var (
 	ErrGone = errors.New("capture is not on the monitor")
 	// ErrUnreachable: the monitor does not answer.
 	ErrUnreachable = errors.New("monitor does not answer")
+	// ErrPastEnd: the monitor has less of the capture than it has sent: its disk lost
+	// the rest.
+	ErrPastEnd = errors.New("past the end of the capture")
+	// ErrDamaged: what the monitor's disk has of the capture does not match its checksum.
+	ErrDamaged = errors.New("capture is damaged on the monitor")
 	// ErrRunning: the capture still runs, and was not to be followed.
 	ErrRunning = errors.New("capture still runs")
 	// ErrMismatch: what arrived is not what the monitor sent.
@@ -61,6 +66,7 @@ type Bench struct {
 	Holder        string // empty when free
 	HeldSince     time.Time
 	CaptureID     string
+	Waiting       []Waiting // in line for it, the first first
 	Version       string
 	// Protocol is what the monitor speaks; Bridged says what is missing between its
 	// version and this one, and is empty where nothing is.
@@ -68,6 +74,12 @@ type Bench struct {
 	Bridged  string
 	// Draining: it takes no new captures, because it is being stopped.
 	Draining bool
+}
+
+// Waiting is somebody who stands in line for a bench.
+type Waiting struct {
+	Holder string
+	Since  time.Time
 }
 
 // StartRequest asks for a capture.

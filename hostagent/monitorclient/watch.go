@@ -32,6 +32,8 @@ type Moment struct {
 	// Rate, Scans and Lost are zero where the monitor speaks 1.0.
 	Rate        measure.Hertz
 	Scans, Lost uint64
+	// Gaps are stretches of lost scans, OverRange readings at the end of a converter's range.
+	Gaps, OverRange uint64
 	// Trouble says why a free bench cannot be sampled now; there are no rails then.
 	Trouble string
 }
@@ -76,7 +78,7 @@ const mostRails = 1024
 func moment(a *wattmarkv1.WatchRailsResponse) (Moment, error) {
 	m := Moment{
 		CaptureID: a.CaptureId, T: seconds(a.TS), Total: measure.Watt(a.TotalW), Dropped: a.Dropped,
-		Rate: hertz(a.SampleRateHz), Scans: a.Scans, Lost: a.Lost, Trouble: measure.Printable(a.Trouble),
+		Rate: hertz(a.SampleRateHz), Scans: a.Scans, Lost: a.Lost, Gaps: a.Gaps, OverRange: a.OverRange, Trouble: measure.Printable(a.Trouble),
 	}
 	if len(a.Rails) > mostRails {
 		return m, fmt.Errorf("%d rails: at most %d are shown", len(a.Rails), mostRails)

@@ -97,6 +97,8 @@ func unpack(dst *[BlockScans]int32, src []byte, base int32, width uint) {
 		for i := range dst {
 			dst[i] = base
 		}
+	case width <= 8 && vector && len(src) >= 31*int(width)+8:
+		unpackAVX2(dst, &src[0], base, width)
 	case width <= 8:
 		unpack8(dst, src, uint32(base), width)
 	case width < 16:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"wattmark/measure"
 )
@@ -39,10 +40,11 @@ func (p *Page) Append(dst []byte) []byte {
 		}
 	}
 	le := binary.LittleEndian
+	dst = slices.Grow(dst, headBytes+len(p.Series)*seriesBytes+4*PageBins)
 	dst = append(dst, pageVersion, flags)
 	dst = le.AppendUint16(dst, uint16(len(p.Series)))
 	for _, bins := range p.Series {
-		dst = appendSeries(dst, bins)
+		dst = appendSeries(dst, bins, full)
 	}
 	if flags&1 != 0 {
 		for i := range p.Series[0] {
@@ -52,35 +54,52 @@ func (p *Page) Append(dst []byte) []byte {
 	return dst
 }
 
-func appendSeries(dst []byte, bins []Bin) []byte {
+func appendSeries(dst []byte, bins []Bin, full uint32) []byte {
 	le := binary.LittleEndian
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for i := range bins {
-		if bins[i].N > 0 {
-			lo, hi = min(lo, float64(bins[i].Min)), max(hi, float64(bins[i].Max))
+		if b := &bins[i]; b.N > 0 {
+			if v := float64(b.Min); v < lo {
+				lo = v
+			}
+			if v := float64(b.Max); v > hi {
+				hi = v
+			}
 		}
 	}
 	low, step := scale(lo, hi)
 	dst = le.AppendUint32(dst, math.Float32bits(low))
 	dst = le.AppendUint32(dst, math.Float32bits(step))
 	at := len(dst)
-	dst = append(dst, make([]byte, 3*2*PageBins)...)
-	out := dst[at:]
-	k := 1 / float64(step)
-	for i := range bins {
+	dst = slices.Grow(dst, 3*2*PageBins)[:at+3*2*PageBins]
+	var to [3]*[2 * PageBins]byte
+	for j := range to {
+		to[j] = (*[2 * PageBins]byte)(dst[at+2*j*PageBins:])
+	}
+	k, base, share := 1/float64(step), float64(low), 1/float64(full)
+	for i, bins := 0, bins[:PageBins]; i < PageBins; i++ {
 		b, v := &bins[i], [3]uint16{none, none, none}
 		if b.N > 0 {
-			f := func(w float64) float64 { return min(max((w-float64(low))*k, 0), none-1) }
-			v = [3]uint16{
-				uint16(f(float64(b.Min))), uint16(math.Ceil(f(float64(b.Max)))), uint16(math.Round(f(b.Sum / float64(b.N)))),
+			sum := b.Sum * share // exactly a division: full is a power of two
+			if b.N != full {
+				sum = b.Sum / float64(b.N)
 			}
+			top := (float64(b.Max) - base) * k
+			up := int64(top)
+			if float64(up) < top {
+				up++
+			}
+			v = [3]uint16{code(int64((float64(b.Min) - base) * k)), code(up), code(int64((sum-base)*k + 0.5))}
 		}
-		for j, x := range v {
-			le.PutUint16(out[2*(j*PageBins+i):], x)
-		}
+		le.PutUint16(to[0][2*i:], v[0])
+		le.PutUint16(to[1][2*i:], v[1])
+		le.PutUint16(to[2][2*i:], v[2])
 	}
 	return dst
 }
+
+// code is a number of steps as it is stored.
+func code(steps int64) uint16 { return uint16(min(max(steps, 0), none-1)) }
 
 // scale chooses low and step so that lo to hi fit below 65535 with room to round.
 func scale(lo, hi float64) (low, step float32) {

@@ -59,6 +59,7 @@ const (
 	NoClock      Cause = "no clock fit"
 	LooseClock   Cause = "uncertain clock"
 	WrongRate    Cause = "clock rate"
+	ClockSet     Cause = "clock set"
 	LooseEdges   Cause = "uncertain window"
 	Uncalibrated Cause = "uncalibrated channel"
 	TooUncertain Cause = "large uncertainty"

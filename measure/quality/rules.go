@@ -192,6 +192,12 @@ func (v *Verdict) marker(name string, kind marker.Kind, f *marker.Found, spec ma
 
 // clock judges how host and meter are related.
 func (v *Verdict) clock(in *Input) {
+	for _, e := range in.Events {
+		if e.Kind == measure.EventClock && in.Result != nil {
+			v.add(Reason{Cause: ClockSet, Level: Doubtful, Text: measure.Printable(e.Detail)})
+			break
+		}
+	}
 	f := in.Clock
 	switch {
 	case in.Marker.Code == marker.None || in.Result == nil:
@@ -205,6 +211,9 @@ func (v *Verdict) clock(in *Input) {
 	case f.Rejected > f.Used:
 		v.add(Reason{Cause: LooseClock, Level: Doubtful, Count: uint64(f.Rejected), Text: fmt.Sprintf(
 			"%d of %d marker edges did not fit the clocks' line", f.Rejected, f.Rejected+f.Used)})
+	}
+	if slices.ContainsFunc(in.Events, func(e measure.Event) bool { return e.Kind == measure.EventGap && !e.Exact }) {
+		return // the line runs over a jump of the device's time; the budget has what it means
 	}
 	off := math.Abs(f.B - 1)
 	limit := 3 * math.Sqrt(clock.DefaultURate*clock.DefaultURate+in.Setup.Timebase.UTickHz*in.Setup.Timebase.UTickHz+f.VarB)

@@ -13,9 +13,11 @@ func (c *Capture) failed(err error) {
 	c.data.Lock()
 	defer c.data.Unlock()
 	c.letGo()
-	c.life = Incomplete
+	if next, terr := c.life.Next(Failed); terr == nil {
+		c.life = next
+	}
 	c.mu.Lock()
-	c.err, c.view.State, c.view.Reason = err, Incomplete, err.Error()
+	c.err, c.view.State, c.view.Reason = err, c.life, err.Error()
 	c.mu.Unlock()
 	c.owner.over(c)
 	close(c.ended)

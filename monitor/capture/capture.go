@@ -46,6 +46,7 @@ type Capture struct {
 	until   time.Time     // when the lease ends
 	lease   *time.Timer
 	err     error // why the capture never began
+	wanted  wanted
 }
 
 // view is what is known of a capture from outside.
@@ -65,6 +66,9 @@ func newCapture(o *Owner, id string, req Request) *Capture {
 
 // ID names the capture.
 func (c *Capture) ID() string { return c.id }
+
+// Owner is who may end and release the capture; empty where nobody was asked.
+func (c *Capture) Owner() string { return c.req.Owner }
 
 // Header returns what was known before the first sample.
 func (c *Capture) Header() spool.Header { return c.header }
@@ -171,7 +175,7 @@ func (c *Capture) move(t Trigger) {
 	}
 	c.life = next
 	// An error stays in the log and ends the capture at its next record.
-	_ = c.log.State(spool.State{Code: uint8(next), Trigger: uint8(t), At: time.Now(), Started: c.pipe.tally.started})
+	_ = c.log.State(spool.State{Code: uint8(next), Trigger: uint8(t), At: c.owner.cfg.Now(), Started: c.pipe.tally.started})
 }
 
 func (c *Capture) info() Info {
@@ -179,6 +183,6 @@ func (c *Capture) info() Info {
 	defer c.mu.Unlock()
 	return Info{
 		CaptureID: c.id, Holder: c.req.Holder, TaskName: c.req.TaskName, Started: c.view.started,
-		State: c.view.State, Reason: c.view.Reason, SpoolBytes: c.log.Size(),
+		State: c.view.State, Reason: c.view.Reason, SpoolBytes: c.log.Size(), Released: c.wanted.released,
 	}
 }

@@ -31,8 +31,15 @@ type Config struct {
 	Calibrate func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
 	// Store keeps the captures.
 	Store *spool.Store
+	// Room is what the captures may take.
+	Room Room
+	// Hold keeps captures that were released until Owner.Replicated is told of them.
+	Hold bool
 	// Log gets what an operator wants to know; nil for silence.
 	Log *slog.Logger
+	// Now is the monitor's clock: time.Now when nil. What it says of the wall's time
+	// may jump; spans are taken from its monotonic reading.
+	Now func() time.Time
 
 	// FlushEvery is how old a scan may grow before its chunk is ended and
 	// written: 200 ms. A slow meter's chunk waits up to five times as long for a
@@ -63,6 +70,9 @@ const (
 	defaultLease = 30 * time.Second
 	minLease     = time.Second
 	maxLease     = 24 * time.Hour
+	// maxChip bounds how long the bench can be held after a stop request. The
+	// slowest meter's chips take 26 s.
+	maxChip = time.Minute
 )
 
 func (c Config) withDefaults() Config {
@@ -80,6 +90,9 @@ func (c Config) withDefaults() Config {
 	if c.ChunkScans <= 0 {
 		c.ChunkScans = chunk.MaxScans
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -89,6 +102,7 @@ func (c Config) withDefaults() Config {
 // Request asks for a capture.
 type Request struct {
 	Holder   string // user@host, shown to others
+	Owner    string // who may end and release it; empty where nobody was asked who they are
 	TaskName string
 	// Marker is what to look for; code marker.None for nothing.
 	Marker marker.Spec
@@ -120,6 +134,9 @@ func (r *Request) check() error {
 		if err := r.Marker.Validate(); err != nil {
 			return fmt.Errorf("%w: %w", ErrRequest, err)
 		}
+		if chip := r.Marker.Chip; chip > measure.SecondsOf(maxChip) {
+			return fmt.Errorf("%w: a marker's chip of %g s: want at most %v, since the stop marker is awaited for four", ErrRequest, float64(chip), maxChip)
+		}
 	}
 	return nil
 }
@@ -141,8 +158,16 @@ type Bench struct {
 	Holder    string // empty when the bench is free
 	HeldSince time.Time
 	CaptureID string
+	// Waiting are those who want it next, the first in line first.
+	Waiting []Waiting
 	// Draining: nobody may take it any more.
 	Draining bool
+}
+
+// Waiting is somebody who stands in line for the bench.
+type Waiting struct {
+	Holder string
+	Since  time.Time
 }
 
 // Window is a span of device time.
@@ -174,4 +199,6 @@ type Info struct {
 	State                       State
 	Reason                      string
 	SpoolBytes                  int64
+	// Released: its host needs it no more, and it is kept until it is replicated.
+	Released bool
 }

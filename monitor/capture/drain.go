@@ -3,7 +3,6 @@ package capture
 import (
 	"context"
 	"errors"
-	"time"
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
@@ -28,30 +27,6 @@ func whyStopped(ctx context.Context) string {
 		return string(s)
 	}
 	return monitorStopped
-}
-
-// Expire releases the captures that ended longer than keep ago and that no host
-// has fetched. It returns their names.
-func (o *Owner) Expire(now time.Time, keep time.Duration) ([]string, error) {
-	var old []string
-	o.mu.Lock()
-	for id, c := range o.captures {
-		s := c.Summary()
-		if s.State.Ended() && now.Sub(c.header.Created.Add(s.End.Duration())) > keep {
-			old = append(old, id)
-		}
-	}
-	o.mu.Unlock()
-	var gone []string
-	var errs []error
-	for _, id := range old {
-		if err := o.Release(id); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		gone = append(gone, id)
-	}
-	return gone, errors.Join(errs...)
 }
 
 // maker is Config.Setup.

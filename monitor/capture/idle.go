@@ -102,9 +102,7 @@ func (s lookSink) Block(b *measure.Block) error {
 }
 
 func (s lookSink) Event(e measure.Event) error {
-	if e.Kind == measure.EventGap {
-		s.live.gap(e.Scans)
-	}
+	s.live.event(e)
 	return nil
 }
 

@@ -121,7 +121,8 @@ func TestALooksTroubles(t *testing.T) {
 			case stream == 0 && block == 20:
 				return errors.New("the cable is out")
 			case stream == 1 && block == 5:
-				return s.Event(measure.Event{Kind: measure.EventGap, Scans: 30, Channel: -1})
+				return errors.Join(s.Event(measure.Event{Kind: measure.EventGap, Scans: 30, Channel: -1}),
+					s.Event(measure.Event{Kind: measure.EventOverRange, Scans: 7, Channel: 0}))
 			}
 			return nil
 		}
@@ -133,7 +134,7 @@ func TestALooksTroubles(t *testing.T) {
 			t.Fatalf("moments %+v", v.seen())
 		}
 		wait(2 * lookAgain)
-		if last := v.seen()[len(v.seen())-1]; last.Trouble != "" || last.Lost != 30 || last.Total < 50 {
+		if last := v.seen()[len(v.seen())-1]; last.Trouble != "" || last.Lost != 30 || last.Gaps != 1 || last.OverRange != 7 || last.Total < 50 {
 			t.Errorf("after another try: %+v", last)
 		}
 		v.stop()
@@ -160,7 +161,7 @@ func TestALookAtADeferredInstrument(t *testing.T) {
 // is free.
 func TestClosedLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l line
+		l := line{clock: time.Now}
 		if err := l.enter(t.Context(), "ada", "a", 0); err != nil {
 			t.Fatal(err)
 		}
@@ -185,6 +186,28 @@ func TestClosedLine(t *testing.T) {
 		<-l.close()
 		if l.held().holder != "" || !l.isClosed() {
 			t.Errorf("held %+v", l.held())
+		}
+	})
+}
+
+// What is clipped while a capture runs is told live, as its summary has it in the end.
+func TestViewersSeeWhatIsClipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.edit = func(_, n int, b *measure.Block) {
+			if n%40 == 7 {
+				b.Counts[0][3] = 32767
+			}
+		}
+		l := newLab(t, m, t.TempDir(), nil)
+		v := l.watch(false)
+		c := l.start(Request{})
+		wait(2 * time.Second)
+		v.stop()
+		last := v.seen()[len(v.seen())-1]
+		sum, err := c.Stop(t.Context())
+		if err != nil || last.OverRange == 0 || last.OverRange > sum.OverRange || last.Gaps != 0 {
+			t.Errorf("clipped: live %d, in the end %d, %v", last.OverRange, sum.OverRange, err)
 		}
 	})
 }

@@ -13,7 +13,7 @@ func (c *Capture) Renew() (time.Time, State) {
 	if c.view.State.Ended() || c.lease == nil {
 		return time.Time{}, c.view.State
 	}
-	c.until = time.Now().Add(c.req.Lease)
+	c.until = c.owner.cfg.Now().Add(c.req.Lease)
 	c.lease.Reset(c.req.Lease)
 	return c.until, c.view.State
 }
@@ -22,7 +22,7 @@ func (c *Capture) Renew() (time.Time, State) {
 func (c *Capture) startLease() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.until = time.Now().Add(c.req.Lease)
+	c.until = c.owner.cfg.Now().Add(c.req.Lease)
 	c.lease = time.AfterFunc(c.req.Lease, c.leaseEnds)
 }
 
@@ -30,7 +30,7 @@ func (c *Capture) leaseEnds() {
 	c.mu.Lock()
 	until := c.until
 	c.mu.Unlock()
-	if time.Now().Before(until) { // renewed in the same moment
+	if c.owner.cfg.Now().Before(until) { // renewed in the same moment
 		return
 	}
 	c.end(LeaseEnded, fmt.Sprintf("lease of %s ended at %s: not renewed for %v",

@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -13,13 +14,17 @@ type hold struct {
 	since             time.Time
 }
 
-// line gives the bench to one holder at a time, the others in the order in
-// which they came.
+// line gives the bench to one holder at a time. Of those who wait it is the turn of
+// the user who had it longest ago, and of that user's requests, and of users who
+// never had it, of the one that came first: who asks often waits no less.
 type line struct {
+	clock   func() time.Time
 	mu      sync.Mutex
 	now     *hold
 	waiting []*place
-	empty   chan struct{} // not nil: nobody gets in any more; closed once the bench is free
+	turns   uint64
+	had     map[string]uint64 // by user: the turn at which they had the bench last
+	empty   chan struct{}     // not nil: nobody gets in any more; closed once the bench is free
 }
 
 type place struct {
@@ -62,9 +67,9 @@ func (l *line) enter(ctx context.Context, holder, captureID string, wait time.Du
 		l.mu.Unlock()
 		return errDraining
 	}
-	h := hold{holder: holder, captureID: captureID, since: time.Now()}
+	h := hold{holder: holder, captureID: captureID, since: l.clock()}
 	if l.now == nil {
-		l.now = &h
+		l.grant(&h)
 		l.mu.Unlock()
 		return nil
 	}
@@ -134,12 +139,43 @@ func (l *line) next() {
 		return
 	}
 	if len(l.waiting) > 0 {
-		p := l.waiting[0]
-		l.waiting = slices.Delete(l.waiting, 0, 1)
-		p.hold.since = time.Now()
-		l.now = &p.hold
+		i := l.turn()
+		p := l.waiting[i]
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		p.hold.since = l.clock()
+		l.grant(&p.hold)
 		close(p.granted)
 	}
+}
+
+// turn chooses among those who wait. The lock is held.
+func (l *line) turn() (best int) {
+	for i, p := range l.waiting {
+		if l.had[p.hold.user()] < l.had[l.waiting[best].hold.user()] {
+			best = i
+		}
+	}
+	return best
+}
+
+// remembered is how many users' last turns are known: more than a bench has, and
+// few enough that made-up names fill no memory.
+const remembered = 1024
+
+// grant gives the bench to somebody. The lock is held.
+func (l *line) grant(h *hold) {
+	l.now = h
+	l.turns++
+	if l.had == nil || len(l.had) >= remembered {
+		l.had = map[string]uint64{} // from here on everybody is new
+	}
+	l.had[h.user()] = l.turns
+}
+
+// user is a holder's name, on whichever host.
+func (h *hold) user() string {
+	name, _, _ := strings.Cut(h.holder, "@")
+	return name
 }
 
 // held returns who has the bench; the zero hold when it is free.
@@ -150,4 +186,15 @@ func (l *line) held() hold {
 		return hold{}
 	}
 	return *l.now
+}
+
+// queue returns who waits for the bench, the first in line first.
+func (l *line) queue() []Waiting {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Waiting
+	for _, p := range l.waiting {
+		out = append(out, Waiting{Holder: p.hold.holder, Since: p.hold.since})
+	}
+	return out
 }

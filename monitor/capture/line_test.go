@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -61,9 +62,15 @@ func TestBenchIsGivenInTheOrderOfAsking(t *testing.T) {
 			go ask(ctx, name)
 			synctest.Wait()
 		}
+		if w := l.Bench(t.Context()).Waiting; len(w) != 3 || w[0].Holder != "1@lab" || w[2].Holder != "3@lab" || !w[0].Since.Equal(time.Now()) {
+			t.Errorf("in line: %+v", w)
+		}
 		leave() // the second in line goes away
 		if went := <-turns; went.name != "2@lab" || went.c != nil {
 			t.Fatalf("who went away got the bench: %+v", went)
+		}
+		if w := l.Bench(t.Context()).Waiting; len(w) != 2 {
+			t.Errorf("in line after one went away: %+v", w)
 		}
 		var order []string
 		for c := first; len(order) < 2; {
@@ -163,4 +170,32 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who asks often waits no less: users take turns, whichever host they ask from.
+func TestUsersTakeTurns(t *testing.T) {
+	l := line{clock: time.Now}
+	if err := l.enter(t.Context(), "ada@one", "0", 0); err != nil {
+		t.Fatal(err)
+	}
+	for i, holder := range []string{"ada@one", "ada@two", "ada@one", "bob@lab", "bob@lab", "eve@lab"} {
+		l.waiting = append(l.waiting, &place{hold: hold{holder: holder, captureID: strconv.Itoa(i + 1)}, granted: make(chan struct{})})
+	}
+	var order []string
+	for now := l.held(); now.holder != ""; now = l.held() {
+		order = append(order, now.captureID)
+		l.leave(now.captureID)
+	}
+	if got := strings.Join(order, " "); got != "0 4 6 1 5 2 3" {
+		t.Errorf("the turns were %s", got)
+	}
+	for i := range 3 * remembered { // made-up names fill no memory
+		if err := l.enter(t.Context(), strconv.Itoa(i), "x", 0); err != nil {
+			t.Fatal(err)
+		}
+		l.leave("x")
+	}
+	if len(l.had) > remembered {
+		t.Errorf("%d users are remembered", len(l.had))
+	}
 }

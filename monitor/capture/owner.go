@@ -29,6 +29,9 @@ type Owner struct {
 	probes chan chan struct{}
 	done   chan struct{} // closed when Run ends
 
+	expiring sync.Mutex
+	waits    waits // of captures to be fetched
+
 	mu       sync.Mutex
 	captures map[string]*Capture
 	gone     Stats // of the captures that were released
@@ -50,8 +53,9 @@ func New(cfg Config) (*Owner, error) {
 	case cfg.Setup == nil:
 		return nil, errors.New("capture: nothing says how channels make rails")
 	}
+	cfg = cfg.withDefaults()
 	o := &Owner{
-		cfg: cfg.withDefaults(), captures: map[string]*Capture{},
+		cfg: cfg, captures: map[string]*Capture{}, line: line{clock: cfg.Now},
 		starts: make(chan *Capture), probes: make(chan chan struct{}), done: make(chan struct{}),
 		identity: cfg.Instrument.Identity(),
 		live:     watchers{wants: make(chan struct{}, 1)},
@@ -154,7 +158,7 @@ func (o *Owner) Bench(ctx context.Context) Bench {
 	defer o.mu.Unlock()
 	b := Bench{
 		Name: o.cfg.Bench, GPU: o.gpuOf(o.identity), Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.setupErr,
-		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID, Draining: o.line.isClosed(),
+		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID, Waiting: o.line.queue(), Draining: o.line.isClosed(),
 	}
 	if o.setup != nil {
 		b.CalibrationID = o.setup.CalibrationID()
@@ -169,7 +173,10 @@ func (o *Owner) Start(ctx context.Context, req Request) (*Capture, error) {
 	if err := req.check(); err != nil {
 		return nil, err
 	}
-	c := newCapture(o, newID(time.Now()), req)
+	if err := o.room(req.Holder); err != nil {
+		return nil, fmt.Errorf("start capture: %w", err)
+	}
+	c := newCapture(o, newID(o.cfg.Now()), req)
 	if err := o.line.enter(ctx, req.Holder, c.id, req.Wait); err != nil {
 		return nil, err
 	}
@@ -192,7 +199,7 @@ func (o *Owner) Start(ctx context.Context, req Request) (*Capture, error) {
 		// stop it, or release it.
 		c.end(Failed, req.Holder+" went away before the capture began")
 		<-c.ended
-		return nil, errors.Join(fmt.Errorf("start capture: %w", err), o.Release(c.id))
+		return nil, errors.Join(fmt.Errorf("start capture: %w", err), o.forget(c.id))
 	}
 	select {
 	case <-c.ready:
@@ -233,38 +240,6 @@ func (o *Owner) List() []Info {
 	}
 	slices.SortFunc(infos, func(a, b Info) int { return cmp.Compare(b.CaptureID, a.CaptureID) })
 	return infos
-}
-
-// Release drops a capture that has ended. One that is not held is no error; one
-// that has not ended gives an error that wraps ErrTransition.
-func (o *Owner) Release(id string) error {
-	c, err := o.Get(id)
-	if err != nil {
-		return nil
-	}
-	c.data.Lock()
-	defer c.data.Unlock()
-	if c.life == Released {
-		return nil
-	}
-	next, err := c.life.Next(ReleaseDone)
-	if err != nil {
-		return fmt.Errorf("release capture %s: %w: stop it first", id, err)
-	}
-	if err := o.cfg.Store.Remove(id); err != nil {
-		return fmt.Errorf("release capture: %w", err)
-	}
-	c.life = next
-	v, _ := c.look()
-	v.State = next
-	c.show(v)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, there := o.captures[id]; there {
-		o.gone.add(v.Summary)
-	}
-	delete(o.captures, id)
-	return nil
 }
 
 // over gives the bench to the next in line.

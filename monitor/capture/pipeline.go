@@ -180,9 +180,7 @@ func (p *pipeline) event(e measure.Event) error {
 
 func (p *pipeline) write(e measure.Event) error {
 	p.tally.event(e)
-	if e.Kind == measure.EventGap {
-		p.live.gap(e.Scans)
-	}
+	p.live.event(e)
 	return p.log.Event(e)
 }
 

@@ -100,6 +100,9 @@ func (r *reading) run(ctx context.Context) error {
 		}
 		switch {
 		case v.State.Ended():
+			if r.n == 0 && v.FirstChunk < first && !r.o.Untrimmed {
+				return r.anew(ctx)
+			}
 			return r.end(v, first)
 		case !r.o.Follow:
 			return nil
@@ -111,6 +114,14 @@ func (r *reading) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// anew begins the stream once more. Its start marker was seen, and then the disk lost
+// it with all that was to be sent: what there is begins earlier.
+func (r *reading) anew(ctx context.Context) error {
+	defer r.log.Close()
+	again := &reading{c: r.c, o: r.o, to: r.to}
+	return again.run(ctx)
 }
 
 // first waits until the stream's first chunk is known.

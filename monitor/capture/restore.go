@@ -42,25 +42,36 @@ func (o *Owner) restoreOne(f spool.Found) error {
 		return errors.Join(err, f.Log.Close())
 	}
 	if !f.Sealed {
-		if err := t.restarted(f, h.Setup.Timebase); err != nil {
+		err := t.restarted(f, h.Setup.Timebase, o.cfg.Now())
+		if errors.Is(err, ErrTransition) {
 			return errors.Join(err, f.Log.Close())
+		}
+		if err != nil { // its samples can be read all the same; the next start tries again
+			o.cfg.Log.Error("the end of a capture could not be written", "capture", h.CaptureID, "error", err)
 		}
 		o.cfg.Log.Warn("capture was interrupted", "capture", h.CaptureID, "holder", h.Holder, "reason", t.reason)
 	}
-	c := newCapture(o, h.CaptureID, Request{Holder: h.Holder, TaskName: h.TaskName, Marker: h.Marker})
+	c := newCapture(o, h.CaptureID, Request{Holder: h.Holder, Owner: h.Owner, TaskName: h.TaskName, Marker: h.Marker})
 	c.header, c.log, c.life = h, f.Log, t.state
 	c.view = view{
 		Summary: summarize(h, &t, tr, t.state, t.reason), started: t.started,
 		startKnown: tr.start != nil, stopKnown: tr.stop != nil,
 	}
+	c.wanted = wanted{
+		released:   o.cfg.Store.Marked(c.id, spool.MarkReleased),
+		replicated: o.cfg.Store.Marked(c.id, spool.MarkReplicated),
+	}
 	close(c.ready)
 	close(c.ended)
+	if c.wanted.released && (c.wanted.replicated || !o.cfg.Hold) { // the last monitor died over it, or nobody is waited for any more
+		return errors.Join(f.Log.Close(), o.cfg.Store.Remove(c.id))
+	}
 	o.captures[c.id] = c
 	return nil
 }
 
 // restarted ends a capture whose monitor died, durably.
-func (t *tally) restarted(f spool.Found, tb measure.Timebase) error {
+func (t *tally) restarted(f spool.Found, tb measure.Timebase, now time.Time) error {
 	reason := "monitor restarted"
 	if f.Torn > 0 {
 		reason += fmt.Sprintf("; %d bytes after the last good record were cut off (%s)", f.Torn, f.Why)
@@ -77,7 +88,11 @@ func (t *tally) restarted(f spool.Found, tb measure.Timebase) error {
 		t.state, t.reason = next, lastWords(reason, t, tb)
 	}
 	final := spool.State{
-		Code: uint8(t.state), Trigger: uint8(Restarted), At: time.Now(), Reason: t.reason, Started: t.started, Final: true,
+		Code: uint8(t.state), Trigger: uint8(Restarted), At: now, Reason: t.reason, Started: t.started, Final: true,
 	}
-	return errors.Join(f.Log.State(final), f.Log.Close())
+	if err := errors.Join(f.Log.State(final), f.Log.Sync()); err == nil {
+		return f.Log.Close()
+	}
+	// On a full disk the reserve makes room for these last words.
+	return errors.Join(f.Log.Rescue(), f.Log.State(final), f.Log.Close())
 }

@@ -1,6 +1,9 @@
 package capture
 
 import (
+	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"wattmark/measure/marker"
 	"wattmark/monitor/spool"
 )
 
@@ -204,6 +208,101 @@ func TestChunkFoundInTheLog(t *testing.T) {
 			if no, err := findChunk(c.log, s*1e6); err != nil || no != want {
 				t.Errorf("%v s: chunk %d, %v; want %d", s, no, err, want)
 			}
+		}
+	})
+}
+
+// A monitor that starts on a full disk still has what it sampled before, and ends
+// the capture with the room that was kept for that.
+func TestRestoredOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, to := t.TempDir(), t.TempDir()
+		l := newLab(t, newMeter(), dir, nil)
+		c := l.start(Request{TaskName: "gemm"})
+		l.until(1)
+		copyCapture(t, dir, to, c.ID(), c.log.Size())
+		reserve := filepath.Join(to, c.ID(), "reserve")
+		if err := os.WriteFile(reserve, make([]byte, 64<<10), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		again := newLab(t, newMeter(), to, func(_ *Config, o *spool.Options) {
+			o.OpenFile = func(name string) (spool.File, error) {
+				f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+				return &full{File: plainFile{f}, reserve: reserve}, err
+			}
+		})
+		back, err := again.Get(c.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := back.Summary(); sum.State != Incomplete || sum.Chunks == 0 || !strings.Contains(sum.Reason, "monitor restarted; no samples after") {
+			t.Errorf("%+v", sum)
+		}
+		if s := lastState(t, filepath.Join(to, c.ID(), "log")); !s.Final {
+			t.Errorf("the log ends with %+v", s)
+		}
+	})
+}
+
+// lastState reads the last state of a log.
+func lastState(t *testing.T, path string) (last spool.State) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(b) > 0 {
+		f, body, rest, err := spool.ParseRecord(b)
+		if err != nil {
+			break
+		}
+		if b = rest; f.Type == spool.RecordState {
+			last = spool.State{}
+			if err := json.Unmarshal(body, &last); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return last
+}
+
+// A log is cut off behind a record, wherever a power cut or a flipped bit ends it. What
+// is left and has scans says that its capture had begun.
+func TestALogWithScansSaysThatItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		l := newLab(t, m, t.TempDir(), nil)
+		m.play(testSpec, marker.Start, 0.5)
+		c := l.start(Request{Marker: testSpec})
+		l.until(3)
+		if _, err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.log.NewReader()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		var sum tally
+		states := map[State]int{}
+		for {
+			rec, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := sum.record(r, rec, c.header.Setup.Timebase); err != nil {
+				t.Fatal(err)
+			}
+			states[sum.state]++
+			if sum.scans > 0 && sum.state <= Arming {
+				t.Errorf("%d scans, and the capture is %v", sum.scans, sum.state)
+			}
+		}
+		if sum.state != Complete || states[Arming] == 0 || states[Running] < 3 || states[Stopping] == 0 {
+			t.Errorf("it went by %v", states)
 		}
 	})
 }

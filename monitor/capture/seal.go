@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
-	"time"
 
 	"wattmark/measure"
 	"wattmark/monitor/spool"
@@ -39,7 +38,7 @@ func (c *Capture) seal(t Trigger, reason string) {
 		reason = lastWords(reason, &c.pipe.tally, c.header.Setup.Timebase)
 	}
 	final := spool.State{
-		Code: uint8(next), Trigger: uint8(t), At: time.Now(), Reason: reason, Started: c.pipe.tally.started, Final: true,
+		Code: uint8(next), Trigger: uint8(t), At: c.owner.cfg.Now(), Reason: reason, Started: c.pipe.tally.started, Final: true,
 	}
 	if err := errors.Join(c.log.State(final), c.log.Sync()); err != nil {
 		c.life, reason = Incomplete, reason+"; the end could not be made durable: "+err.Error()
@@ -89,11 +88,31 @@ func (c *Capture) rescue(err error, reason string) string {
 		return why + "; " + rerr.Error()
 	}
 	t.started = c.pipe.tally.started
+	if rerr := c.keepMarkers(&t); rerr != nil {
+		return why + "; " + rerr.Error()
+	}
 	c.pipe.tally = t
 	if rerr := c.pipe.retrim(true); rerr != nil {
 		return why + "; " + rerr.Error()
 	}
 	return why
+}
+
+// keepMarkers writes the markers again that were found and lost on their way to the
+// log, where their first samples are in it: a reader may have begun with them.
+func (c *Capture) keepMarkers(t *tally) error {
+	found := c.pipe.tally.markers
+	end := c.header.Setup.Timebase.Seconds(t.endTick)
+	for _, f := range found[min(len(t.markers), len(found)):] {
+		if f.Begin >= end {
+			break
+		}
+		if err := c.log.Marker(f); err != nil {
+			return err
+		}
+		t.marker(f)
+	}
+	return nil
 }
 
 // lastWords adds to a reason exactly where the samples end.

@@ -21,7 +21,7 @@ var (
 func (s sink) Marker() marker.Spec { return s.c.req.Marker }
 
 // Block takes samples. Its error ends the stream.
-func (s sink) Block(b *measure.Block) error { return s.BlockAt(b, time.Now()) }
+func (s sink) Block(b *measure.Block) error { return s.BlockAt(b, s.c.owner.cfg.Now()) }
 
 // BlockAt takes samples that arrived at an instant.
 func (s sink) BlockAt(b *measure.Block, at time.Time) error {

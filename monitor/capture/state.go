@@ -1,6 +1,9 @@
 package capture
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // State is where a capture is in its life. The numbers travel and are stored:
 // never renumber.
@@ -61,9 +64,9 @@ func (t Trigger) String() string {
 
 // transitions is the whole life of a capture: what is not here is refused.
 // docs/protocol.md shows the same table (a test compares the two).
-var transitions = map[State]map[Trigger]State{
+var transitions = Transitions{
 	0:        {Created: Arming},
-	Arming:   {FirstScan: Running, StopAsked: Incomplete, Failed: Incomplete, LeaseEnded: Incomplete, Restarted: Incomplete},
+	Arming:   {FirstScan: Running, StopAsked: Incomplete, Failed: Incomplete, Restarted: Incomplete},
 	Running:  {StopAsked: Stopping, Failed: Incomplete, LeaseEnded: Incomplete, Restarted: Incomplete},
 	Stopping: {TailWritten: Complete, Failed: Incomplete, Restarted: Incomplete},
 	Complete: {ReleaseDone: Released},
@@ -74,9 +77,25 @@ var transitions = map[State]map[Trigger]State{
 }
 
 // Next returns the state that a trigger leads to. Errors wrap ErrTransition.
-func (s State) Next(t Trigger) (State, error) {
-	if n, ok := transitions[s][t]; ok {
+func (s State) Next(t Trigger) (State, error) { return transitions.Next(s, t) }
+
+// Transitions is a table of a capture's life.
+type Transitions map[State]map[Trigger]State
+
+// Life returns the table that captures follow, for who checks it: a copy, so that
+// nobody changes the one in force.
+func Life() Transitions {
+	t := Transitions{}
+	for s, m := range transitions {
+		t[s] = maps.Clone(m)
+	}
+	return t
+}
+
+// Next returns the state that a trigger leads to. Errors wrap ErrTransition.
+func (t Transitions) Next(s State, on Trigger) (State, error) {
+	if n, ok := t[s][on]; ok {
 		return n, nil
 	}
-	return s, fmt.Errorf("%w: %q while %v", ErrTransition, t, s)
+	return s, fmt.Errorf("%w: %q while %v", ErrTransition, on, s)
 }

@@ -32,12 +32,17 @@ func (o *Owner) take(ctx context.Context, c *Capture) {
 	arming := time.AfterFunc(o.cfg.ArmTimeout, func() { c.armTimeout() })
 	defer arming.Stop()
 	go c.ticks(watched)
+	go c.watchRoom(watched)
 	o.stream(ctx, c)
 	o.dropEmpty(c)
 }
 
 // arm opens the instrument and makes the capture's place in the spool.
 func (o *Owner) arm(ctx context.Context, c *Capture) error {
+	// Asked again: it may have stood in line for long.
+	if err := o.room(c.req.Holder); err != nil {
+		return err
+	}
 	octx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
 	defer cancel()
 	ins := o.cfg.Instrument
@@ -49,7 +54,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 		return fmt.Errorf("%w: the bench does not fit the instrument: %w", ErrUnavailable, err)
 	}
 	h := spool.Header{
-		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, TaskName: c.req.TaskName, Created: time.Now(),
+		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, Owner: c.req.Owner, TaskName: c.req.TaskName, Created: o.cfg.Now(),
 		Instrument: ins.Identity(), Setup: setup, CalibrationID: setup.CalibrationID(), Marker: c.req.Marker,
 		GPU: o.gpuOf(ins.Identity()),
 	}
@@ -166,7 +171,7 @@ func (o *Owner) dropEmpty(c *Capture) {
 	default:
 	}
 	<-c.ended
-	if err := o.Release(c.id); err != nil {
+	if err := o.forget(c.id); err != nil {
 		o.cfg.Log.Warn("empty capture stays in the spool", "capture", c.id, "error", err)
 	}
 }

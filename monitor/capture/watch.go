@@ -27,6 +27,8 @@ type Moment struct {
 	Rate      measure.Hertz
 	Scans     uint64 // seen since the capture, or the look at the free bench, began
 	Lost      uint64 // scans known to be lost since then
+	Gaps      uint64 // stretches of them
+	OverRange uint64 // readings at the end of a converter's range since then; of a free bench, those that the instrument tells of
 	// Trouble says why a free bench cannot be sampled now; there are no rails then.
 	Trouble string
 }
@@ -35,7 +37,7 @@ type Moment struct {
 // none, and never hold up a capture.
 type watchers struct {
 	count atomic.Int32
-	lost  atomic.Uint64 // scans, of what is sampled now
+	loss  struct{ lost, gaps, over atomic.Uint64 } // of what is sampled now
 	mu    sync.Mutex
 	all   map[*watcher]struct{}
 	idle  int           // viewers who want a free bench sampled
@@ -68,7 +70,9 @@ func (w *watchers) begin(id string, setup *measure.Setup) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.id, w.setup, w.power = id, setup, m
-	w.lost.Store(0)
+	w.loss.lost.Store(0)
+	w.loss.gaps.Store(0)
+	w.loss.over.Store(0)
 	for v := range w.all {
 		v.reset(len(setup.Rails))
 	}
@@ -126,8 +130,16 @@ func (v *watcher) reset(rails int) {
 	v.p, v.v, v.i = make([]float64, rails), make([]float64, rails), make([]float64, rails)
 }
 
-// gap takes note of scans that are lost.
-func (w *watchers) gap(scans uint64) { w.lost.Add(scans) }
+// event takes note of scans that are lost, and of readings that are clipped.
+func (w *watchers) event(e measure.Event) {
+	switch e.Kind {
+	case measure.EventGap:
+		w.loss.gaps.Add(1)
+		w.loss.lost.Add(e.Scans)
+	case measure.EventOverRange:
+		w.loss.over.Add(e.Scans)
+	}
+}
 
 // block adds a block to the averages. It is called by the pipeline.
 func (w *watchers) block(b *measure.Block) {
@@ -167,10 +179,11 @@ func sum[T ~float64](s []T) (t float64) {
 
 // average ends a viewer's average at a tick, before the scan that is next.
 func (v *watcher) average(w *watchers, end float64, next uint64) {
-	lost := w.lost.Load()
+	lost := w.loss.lost.Load()
 	m := Moment{
 		CaptureID: w.id, T: w.setup.Timebase.Seconds(end), Rails: make([]RailValue, len(v.p)),
 		Rate: w.setup.Timebase.SampleRate(), Lost: lost, Scans: next - min(next, lost),
+		Gaps: w.loss.gaps.Load(), OverRange: w.loss.over.Load(),
 	}
 	n := float64(v.n)
 	for r := range v.p {

@@ -65,7 +65,7 @@ func (f *foreign) client(c net.Conn) {
 func reach(t *testing.T, f *foreign) *scpi.Client {
 	t.Helper()
 	at, _ := insttest.Serve(t, "127.0.0.1:0", f.serve)
-	return open(t, scpi.Config{Address: "tcp:" + at, Timeout: 150 * time.Millisecond})
+	return open(t, scpi.Config{Address: "tcp:" + at, Timeout: time.Second})
 }
 
 const waveform = "\x00\n\r\n#80\xff\x7f\n" // ten bytes, with all that a parser could trip over

@@ -17,10 +17,12 @@ const headerFormat = 1
 
 // Header is what is known of a capture before its first sample.
 type Header struct {
-	Format        int                 `json:"format"`
-	CaptureID     string              `json:"capture_id"`
-	Bench         string              `json:"bench"`
-	Holder        string              `json:"holder"`
+	Format    int    `json:"format"`
+	CaptureID string `json:"capture_id"`
+	Bench     string `json:"bench"`
+	Holder    string `json:"holder"`
+	// Owner is who took the capture, where they were asked who they are.
+	Owner         string              `json:"owner,omitempty"`
 	TaskName      string              `json:"task_name"`
 	Created       time.Time           `json:"created"` // monitor's wall clock
 	Instrument    instrument.Identity `json:"instrument"`
@@ -54,7 +56,7 @@ func writeHeader(dir string, h Header) error {
 		return fmt.Errorf("spool header: %w", err)
 	}
 	tmp := filepath.Join(dir, headerName+".new")
-	f, err := os.Create(tmp)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|noFollow, 0o644)
 	if err != nil {
 		return err
 	}
@@ -75,7 +77,7 @@ func writeHeader(dir string, h Header) error {
 }
 
 func readHeader(dir string) (Header, error) {
-	b, err := os.ReadFile(filepath.Join(dir, headerName))
+	b, err := readSmall(filepath.Join(dir, headerName))
 	if err != nil {
 		return Header{}, err
 	}

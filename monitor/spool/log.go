@@ -40,6 +40,9 @@ type Options struct {
 	// OpenFile opens a log for appending; os.OpenFile when nil. Tests make disks
 	// that are full with it.
 	OpenFile func(name string) (File, error)
+	// Free tells what may still be written on a directory's disk; what the system
+	// says when nil.
+	Free func(dir string) (int64, error)
 }
 
 // File is what a log writes to. Writes go to its end.
@@ -64,6 +67,9 @@ func (o Options) withDefaults() Options {
 	if o.OpenFile == nil {
 		o.OpenFile = openFile
 	}
+	if o.Free == nil {
+		o.Free = freeBytes
+	}
 	return o
 }
 
@@ -72,7 +78,7 @@ type osFile struct{ *os.File }
 func (f osFile) Datasync() error { return datasync(f.File) }
 
 func openFile(name string) (File, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND|noFollow, 0o644)
 	if err != nil {
 		return nil, err
 	}

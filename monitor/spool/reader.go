@@ -32,7 +32,7 @@ type Reader struct {
 
 // NewReader returns a reader that stands before the first record.
 func (l *Log) NewReader() (*Reader, error) {
-	f, err := os.Open(l.path())
+	f, err := openRead(l.path())
 	if err != nil {
 		return nil, fmt.Errorf("spool %s: %w", l.header.CaptureID, err)
 	}

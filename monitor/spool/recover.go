@@ -14,6 +14,9 @@ var errNeverBegan = errors.New("capture without a header")
 
 // open opens one capture's log and cuts off a torn tail.
 func (s *Store) open(dir string) (Found, error) {
+	if err := safe(dir, os.ModeDir); err != nil {
+		return Found{}, err
+	}
 	h, err := readHeader(dir)
 	if os.IsNotExist(err) {
 		if info, serr := os.Stat(filepath.Join(dir, logName)); serr == nil && info.Size() > 0 {
@@ -24,7 +27,10 @@ func (s *Store) open(dir string) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	info, err := os.Stat(filepath.Join(dir, logName))
+	info, err := os.Lstat(filepath.Join(dir, logName))
+	if err == nil {
+		err = safeInfo(filepath.Join(dir, logName), info, 0)
+	}
 	if err != nil {
 		return Found{}, err
 	}

@@ -370,3 +370,32 @@ func FuzzSpoolRecord(f *testing.F) {
 		}
 	})
 }
+
+// A capture of a later version's layout is left as it is, and the reason says both.
+func TestLaterFormatIsLeft(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, Options{})
+	l, err := s.Create(testHeader("c1"))
+	if err == nil {
+		err = errors.Join(l.State(State{Code: 4, Final: true}), l.Close(), s.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "c1", headerName)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := bytes.Replace(b, []byte(`"format": 1`), []byte(`"format": 2`), 1)
+	if err := os.WriteFile(name, later, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	found, err := openStore(t, dir, Options{}).Captures()
+	if len(found) != 0 || err == nil || !strings.Contains(err.Error(), "format 2, this version reads 1") {
+		t.Errorf("%d captures, %v", len(found), err)
+	}
+	if after, err := os.ReadFile(name); err != nil || !bytes.Equal(after, later) {
+		t.Errorf("it was changed: %v", err)
+	}
+}

@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,7 +34,15 @@ func Open(dir string, opt Options) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	// A link to a folder elsewhere is the administrator's; what lies in it is ours.
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		err = safe(real, fs.ModeDir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_RDWR|os.O_CREATE|noFollow, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
@@ -64,7 +73,7 @@ func (s *Store) Create(h Header) (*Log, error) {
 
 func (s *Store) create(dir string, h Header) (*Log, error) {
 	h.Format = headerFormat
-	if err := os.WriteFile(filepath.Join(dir, reserveName), make([]byte, reserveSize), 0o644); err != nil {
+	if err := create(filepath.Join(dir, reserveName), make([]byte, reserveSize)); err != nil {
 		return nil, err
 	}
 	l := newLog(dir, h, s.opt, 0)
@@ -118,6 +127,8 @@ func (s *Store) Captures() (found []Found, err error) {
 	for _, e := range entries {
 		dir := filepath.Join(s.dir, e.Name())
 		switch {
+		case e.Type()&fs.ModeSymlink != 0:
+			bad = append(bad, fmt.Errorf("spool: %s: %w: it is a link: left as it is", dir, ErrUnsafe))
 		case !e.IsDir():
 		case strings.HasSuffix(e.Name(), removing):
 			bad = append(bad, os.RemoveAll(dir))

@@ -27,6 +27,27 @@ type Timeline struct {
 	Counters []int
 }
 
+// Begin is the host's time, in ns since 1970, before which there is nothing: that of device
+// time zero, unless software read, or a kernel ran, before the meter's first scan.
+func (t *Timeline) Begin() int64 {
+	at := t.Meta.HostNanos(0)
+	for _, c := range t.Readings {
+		for _, x := range c.At {
+			at = min(at, x)
+		}
+	}
+	for _, i := range t.Instants {
+		at = min(at, i.At)
+	}
+	for s, err := range t.Slices { // the first is the earliest; an error comes again
+		if err == nil {
+			at = min(at, s.Start)
+		}
+		break
+	}
+	return at
+}
+
 // Slice is something that lasted.
 type Slice struct {
 	Track      int

@@ -75,7 +75,7 @@ func copyAll(t *testing.T, from, to *store.DB) {
 		list := must(from.Tasks(t.Context(), store.Query{}))(t)
 		for i := range list {
 			x := list[len(list)-1-i]
-			done, err := from.CopyTask(t.Context(), to, x.ID, nil)
+			done, err := from.CopyTask(t.Context(), to, x.ID, store.CopyOptions{})
 			if x.State == store.Running {
 				if !errors.Is(err, store.ErrRunning) {
 					t.Fatalf("a task that runs: %v", err)
@@ -83,7 +83,7 @@ func copyAll(t *testing.T, from, to *store.DB) {
 				continue
 			}
 			ok(t, err)
-			if done.Known != (round == 1) || round == 0 && (done.Chunks != x.Chunks || done.Scans != x.Scans || done.Rows == 0) {
+			if done.Known != (round == 1) || len(done.Differs) > 0 || round == 0 && (done.Chunks != x.Chunks || done.Scans != x.Scans || done.Rows == 0) {
 				t.Fatalf("round %d: %+v of %d chunks and %d scans", round, done, x.Chunks, x.Scans)
 			}
 			ids[x.ID] = done.To
@@ -101,7 +101,7 @@ func TestCopyGoesOnWhereItWasInterrupted(t *testing.T) {
 	id := must(from.BeginTask(t.Context(), newTask("gemm", "lab")))(t)
 	k.measured(t, id, rand.New(rand.NewPCG(5, 6)))
 	ctx, stop := context.WithCancel(t.Context())
-	_, err := from.CopyTask(ctx, to, id, func(uint64) { stop() })
+	_, err := from.CopyTask(ctx, to, id, store.CopyOptions{Samples: func(uint64) { stop() }})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("an interrupted copy says %v", err)
 	}
@@ -109,11 +109,64 @@ func TestCopyGoesOnWhereItWasInterrupted(t *testing.T) {
 	if x.State != store.Incomplete || x.Reason == "" {
 		t.Errorf("half a copy is in state %d: %s", x.State, x.Reason)
 	}
-	done := must(from.CopyTask(t.Context(), to, id, nil))(t)
+	done := must(from.CopyTask(t.Context(), to, id, store.CopyOptions{}))(t)
 	if !done.Resumed || done.Known || done.To != 1 {
 		t.Errorf("the second copy says %+v", done)
 	}
 	if got := must(to.Task(t.Context(), 1))(t); got.State != store.Complete || got.Scans == 0 {
 		t.Errorf("the copy is in state %d with %d scans", got.State, got.Scans)
+	}
+}
+
+// TestCopyTellsAndUpdatesWhatDiffers changes tasks behind a copy's back, on a server
+// and in a file.
+func TestCopyTellsAndUpdatesWhatDiffers(t *testing.T) {
+	ctx := t.Context()
+	first, server, last := openFile(t), open(t), openFile(t)
+	for i, pair := range [][2]*store.DB{{first, server}, {server, last}} {
+		from, to := pair[0], pair[1]
+		if i == 0 {
+			n := newTask("gemm", "lab")
+			n.Tags, n.Note, n.Provenance = map[string]string{"node": "a"}, "first", &store.Provenance{Host: "h"}
+			id := must(from.BeginTask(ctx, n))(t)
+			k := talk{d: from, ctx: ctx}
+			k.measured(t, id, rand.New(rand.NewPCG(6, 6)))
+		}
+		done := must(from.CopyTask(ctx, to, 1, store.CopyOptions{}))(t)
+		differs := func(o store.CopyOptions, want ...string) {
+			t.Helper()
+			x := must(from.CopyTask(ctx, to, 1, o))(t)
+			if d := cmp.Diff(want, x.Differs); d != "" || !x.Known || x.Updated != (o.Update && len(want) > 0) || x.To != done.To {
+				t.Fatalf("%d: %s in %+v", i, d, x)
+			}
+		}
+		differs(store.CopyOptions{Update: true})
+		ok(t, to.SetTags(ctx, done.To, map[string]string{"own": "x"}, nil))
+		differs(store.CopyOptions{}, "tags")
+		differs(store.CopyOptions{Update: true}, "tags")
+		ok(t, from.SetTags(ctx, 1, map[string]string{"node": []string{"b", "c"}[i]}, nil))
+		must(from.AddNote(ctx, 1, epoch, "second"))(t)
+		ok(t, from.Pin(ctx, 1, i == 0))
+		ok(t, from.PutProvenance(ctx, 1, store.Provenance{Host: []string{"other", "third"}[i]}))
+		differs(store.CopyOptions{}, "notes", "pin", "provenance", "tags")
+		before := must(to.Task(ctx, done.To))(t)
+		if before.Provenance.Host == []string{"other", "third"}[i] || len(before.Notes) != 1+i {
+			t.Errorf("%d: it was touched: %+v", i, before.Notes)
+		}
+		x := must(from.Task(ctx, 1))(t)
+		x.Setup.Channels[0].Gain *= 1.01
+		x.Result.Total.Energy *= 1.01
+		if _, _, err := from.AddResult(ctx, 1, x.Setup, x.Result); err != nil {
+			t.Fatal(err)
+		}
+		differs(store.CopyOptions{}, "notes", "pin", "provenance", "results", "tags")
+		differs(store.CopyOptions{Update: true}, "notes", "pin", "provenance", "results", "tags")
+		differs(store.CopyOptions{Update: true})
+		was, is := talk{d: from, ctx: ctx}, talk{d: to, ctx: ctx}
+		was.everything(1)
+		is.everything(done.To)
+		if d := cmp.Diff(was.said, is.said, nans...); d != "" {
+			t.Fatalf("%d: (-from +to)\n%s", i, d)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -62,10 +63,42 @@ func labelled(t *testing.T, k *talk) {
 		}
 		k.say("search "+q.Search, err, list)
 	}
+	yes := true
+	k.say("relabel", k.d.Relabel(k.ctx, id, store.Relabelling{Set: map[string]string{"узел": "a'b"}, Only: true, Pinned: &yes}))
+	k.say("relabel none", k.d.Relabel(k.ctx, 99, store.Relabelling{Only: true}))
+	k.say("tags", k.d.SetTags(k.ctx, id, map[string]string{"node": "n-18"}, nil))
+	k.say("tags", k.d.SetTags(k.ctx, second, map[string]string{"node": "n-19"}, nil))
+	for _, f := range []store.Filter{
+		{Tags: []store.Tag{{Key: "node"}}, Without: []store.Tag{{Key: "node", Value: "n-19"}}},
+		{Tags: []store.Tag{{Key: "узел", Value: "a'b"}}},
+		{Without: []store.Tag{{Key: "узел"}}, Search: "gem runs"},
+		{Search: "A'B n"},
+		{Search: "- gemm"},
+		{Search: "-"},
+	} {
+		page, err := k.d.List(k.ctx, store.ListQuery{Filter: f})
+		k.say(fmt.Sprintf("list %+v", f), err, page)
+		rows, err := k.d.Aggregate(k.ctx, store.AggregateQuery{Filter: f, By: store.ByTag, Tag: "node"})
+		k.say(fmt.Sprintf("by tag %+v", f), err, rows)
+	}
+	for by := store.ByUser; by <= store.ByTag; by++ {
+		rows, err := k.d.Aggregate(k.ctx, store.AggregateQuery{By: by, Tag: "node", Offset: 3600})
+		k.say(fmt.Sprintf("by %d", by), err, rows)
+	}
+	for _, f := range []store.Filter{{Name: "*m*v"}, {Name: "*[x]*"}, {Name: `g?m? \\*`}, {Name: "%*%"}, {Name: "???v*?"}, {Name: "*_*"}, {GPU: "H2"}} {
+		page, err := k.d.List(k.ctx, store.ListQuery{Filter: f, Order: store.ByName})
+		k.say(fmt.Sprintf("list %+v", f), err, page)
+	}
+	sum, err := k.d.Totals(k.ctx, store.Filter{Name: "g*[x]*", GPU: "h", MinDuration: 1})
+	k.say("totals", err, sum)
+	list, err := k.d.Tasks(k.ctx, store.Query{Without: []store.Tag{{Key: "node", Value: "n-19"}}})
+	k.say("without", err, len(list))
+	marks, err := k.d.Marks(k.ctx, 1, nil)
+	k.say("marks", err, len(marks)) // their sums count within one database
 	ids, err := k.d.TaskIDs(k.ctx)
 	k.say("ids", err, ids)
 	k.measured(t, id, rand.New(rand.NewPCG(9, 9)))
 	k.say("delete", k.d.DeleteTask(k.ctx, id))
-	list, err := k.d.Tasks(k.ctx, store.Query{Search: "gemm"})
+	list, err = k.d.Tasks(k.ctx, store.Query{Search: "gemm"})
 	k.say("search", err, list)
 }

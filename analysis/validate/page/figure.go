@@ -126,7 +126,7 @@ func powerPlot(r *validate.Report) (*plot.Plot, error) {
 	}
 	p.Y.Min, p.Y.Max = 0, top*(1.12+0.08*float64(len(r.Methods)+1))
 	p.Legend.Padding = 1.1 * vg.Millimeter
-	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Millimeter
 	p.Legend.XOffs, p.Legend.YOffs = 4*vg.Millimeter, -2*vg.Millimeter
 	style(p)
 	return p, nil

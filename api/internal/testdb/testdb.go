@@ -57,7 +57,8 @@ func Counts(scan uint64) [3]measure.Count {
 // Launched is when the first task was launched; the others follow by the hour.
 var Launched = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// Fill adds three tasks, 1 to 3: gemm of ada, axpy of ada, gemm of bob.
+// Fill adds three tasks, 1 to 3: gemm of ada, axpy of ada, gemm of bob. Of task 3 there are
+// readings of the GPU's sensor, each tenth of a second.
 func Fill(ctx context.Context, db *store.DB) error {
 	for i, t := range []struct{ name, user string }{{"gemm", "ada"}, {"axpy", "ada"}, {"gemm", "bob"}} {
 		id, err := db.BeginTask(ctx, store.NewTask{
@@ -70,7 +71,15 @@ func Fill(ctx context.Context, db *store.DB) error {
 			return fmt.Errorf("task %d: %w", id, err)
 		}
 	}
-	return nil
+	return db.PutReadings(ctx, 3, readings())
+}
+
+// readings are ten watts more each tenth of a second from Launched on, and a temperature.
+func readings() (out []store.Reading) {
+	for i := range 10 {
+		out = append(out, store.Reading{Method: "nvml.instant", At: Launched.Add(time.Duration(i) * 100 * time.Millisecond), Value: float64(100 + 10*i)})
+	}
+	return append(out, store.Reading{Method: "gpu.temperature_c", At: Launched.Add(500 * time.Millisecond), Value: 40})
 }
 
 func fill(ctx context.Context, db *store.DB, id store.TaskID) error {

@@ -4,6 +4,7 @@
 # the repository's root, on a machine with a driver and a C compiler; without Go, BIN names
 # the folder of wattmark and libwattmark.so.
 set -euo pipefail
+unset WATTMARK_DB WATTMARK_USER # the daemon says where
 bin=${BIN:-bin}
 [ -n "${BIN:-}" ] || make build lib
 dir=$(mktemp -d)

@@ -37,9 +37,13 @@ type Config struct {
 	// overwritten: a full buffer stops the device.
 	Fixed bool
 	// Spread and Draw: see meter.Spread; offsets are those at the input, in volts.
-	// Without Draw the device's own scale is true.
+	// Without Draw the device's own scale and clock are true.
 	Spread meter.Spread
 	Draw   bool
+	// Wander is by how much at most the clock's rate comes and goes, as with a room's
+	// warmth, and Period how long that takes; with Draw 3·10⁻⁶ in twenty minutes.
+	Wander float64
+	Period time.Duration
 	// Codes replaces the converter where it is not nil: what input ai gives at a
 	// sample's number since the start.
 	Codes func(ai int, sample uint64) int16
@@ -70,6 +74,7 @@ type Face struct {
 	cfg   Config
 	ai    [inputs]input
 	poly  map[float64][]float64 // scaling by range
+	clock oscillator
 
 	mu        sync.Mutex
 	sessions  map[string]*task
@@ -104,7 +109,10 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		cfg.MaxSingle = 1.25e6
 	}
 	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 1e-4, UGainV: 1e-4, UOffsetI: 5e-4, UOffsetV: 1e-3}
+		cfg.Spread = meter.Spread{UGainI: 1e-4, UGainV: 1e-4, UOffsetI: 5e-4, UOffsetV: 1e-3, UClock: 2.9e-5}
+	}
+	if cfg.Draw && cfg.Period == 0 {
+		cfg.Wander, cfg.Period = 3e-6, 20*time.Minute
 	}
 	if cfg.Rails == nil {
 		cfg.Rails = []string{"aux_12v_1"}
@@ -135,6 +143,8 @@ func (f *Face) connect() error {
 		return n * u
 	}
 	sp := f.cfg.Spread
+	f.clock = oscillator{wander: f.cfg.Wander, period: float64(f.cfg.Period)}
+	defer func() { f.clock.rate = draw(sp.UClock) }() // last, so that a seed's inputs stay what they were
 	for i := range f.ai {
 		in := &f.ai[i]
 		*in = input{rail: -1, current: i%2 == 1, gain: 1 + draw(sp.UGainV), offset: draw(float64(sp.UOffsetV))}

@@ -188,9 +188,10 @@ func (f *Face) reading(t *task, first uint64, n int) *read {
 		f.lost += first - t.pos
 	}
 	t.pos = first + uint64(n)
-	r := &read{f: f, chans: t.chans, first: first, at: t.at(first), step: t.step}
+	slow := f.clock.slow(t.begun + float64(first)*t.step)
+	r := &read{f: f, chans: t.chans, first: first, at: t.at(first), step: t.step * slow}
 	if !f.cfg.Simultaneous {
-		r.skew = 1e9 * f.convertPeriod(t.rate, len(t.chans))
+		r.skew = 1e9 * f.convertPeriod(t.rate, len(t.chans)) * slow
 	}
 	r.rng = rand.New(rand.NewPCG(f.cfg.Seed, first))
 	return r

@@ -38,7 +38,8 @@ type task struct {
 	failed  int32         // what every read fails with
 	ended   chan struct{} // closed when the task stops
 	start   time.Duration
-	step    float64 // ns a scan
+	begun   float64 // the same, by the device's clock, in ns
+	step    float64 // ns a scan, by the device's clock
 	pos     uint64  // where the last read ended
 	rng     *rand.Rand
 }
@@ -160,6 +161,7 @@ func (t *task) begin() int32 {
 	t.running, t.failed, t.pos = true, 0, 0
 	t.ended = make(chan struct{})
 	t.start, t.step = t.f.now(), 1e9*t.f.scanPeriod(t.rate)
+	t.begun = t.f.clock.device(t.start)
 	t.f.first, t.f.lost = t.start, 0
 	return 0
 }
@@ -184,7 +186,7 @@ func (t *task) taken() uint64 {
 		return 0
 	}
 	// A sample's time is rounded to nanoseconds, hence the thousandth.
-	n := uint64(max(0, math.Floor(float64(t.f.now()-t.start)/t.step+1e-3)+1))
+	n := uint64(max(0, math.Floor((t.f.clock.device(t.f.now())-t.begun)/t.step+1e-3)+1))
 	if t.finite {
 		n = min(n, t.samps)
 	}
@@ -193,7 +195,7 @@ func (t *task) taken() uint64 {
 
 // at is when a sample is taken.
 func (t *task) at(sample uint64) time.Duration {
-	return t.start + time.Duration(math.Round(float64(sample)*t.step))
+	return time.Duration(math.Round(t.f.clock.board(t.begun + float64(sample)*t.step)))
 }
 
 // from is where a read begins now; it may lie before the first sample.

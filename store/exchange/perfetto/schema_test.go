@@ -14,25 +14,40 @@ import (
 
 // The part of Perfetto's schema that is needed to read our traces and to compare
 // with Chromium's: message: field number name type. It is written down apart from
-// the writer's constants, after the public .proto files.
+// the writer's constants, after protos/perfetto/trace/*.proto of
+// github.com/google/perfetto as of 2026-08-22 (commit ec5d16b14b74), and
+// TestPerfettosOwnSchema holds it to them.
 const schema = `
 Trace: 1 packet TracePacket*
 TracePacket: 6 clock_snapshot ClockSnapshot; 8 timestamp uint64; 10 trusted_packet_sequence_id uint32; 11 track_event TrackEvent; 12 interned_data InternedData; 13 sequence_flags uint32; 58 timestamp_clock_id uint32; 60 track_descriptor TrackDescriptor
-ClockSnapshot: 1 clocks Clock*; 2 primary_trace_clock uint32
+ClockSnapshot: 1 clocks Clock*; 2 primary_trace_clock enum
 Clock: 1 clock_id uint32; 2 timestamp uint64
 TrackDescriptor: 1 uuid uint64; 2 name string; 3 process ProcessDescriptor; 4 thread ThreadDescriptor; 5 parent_uuid uint64; 8 counter CounterDescriptor
 ProcessDescriptor: 1 pid int32; 6 process_name string
-ThreadDescriptor: 1 pid int32; 2 tid int32; 5 thread_name string
+ThreadDescriptor: 1 pid int32; 2 tid int64; 5 thread_name string
 CounterDescriptor: 6 unit_name string
-TrackEvent: 4 debug_annotations DebugAnnotation*; 9 type uint32; 10 name_iid uint64; 11 track_uuid uint64; 23 name string; 30 counter_value int64; 44 double_counter_value double
+TrackEvent: 4 debug_annotations DebugAnnotation*; 9 type enum; 10 name_iid uint64; 11 track_uuid uint64; 23 name string; 30 counter_value int64; 44 double_counter_value double
 DebugAnnotation: 1 name_iid uint64; 6 string_value string; 10 name string
-InternedData: 2 event_names EventName*; 3 debug_annotation_names EventName*
+InternedData: 2 event_names EventName*; 3 debug_annotation_names DebugAnnotationName*
 EventName: 1 iid uint64; 2 name string
+DebugAnnotationName: 1 iid uint64; 2 name string
+`
+
+// values are the numbers of enumerations that we write, by their full names there.
+const values = `
+perfetto.protos.TrackEvent.TYPE_SLICE_BEGIN 1
+perfetto.protos.TrackEvent.TYPE_SLICE_END 2
+perfetto.protos.TrackEvent.TYPE_INSTANT 3
+perfetto.protos.TrackEvent.TYPE_COUNTER 4
+perfetto.protos.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED 1
+perfetto.protos.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE 2
+perfetto.protos.BUILTIN_CLOCK_REALTIME 1
 `
 
 var kinds = map[string]descriptorpb.FieldDescriptorProto_Type{
 	"uint64": descriptorpb.FieldDescriptorProto_TYPE_UINT64, "uint32": descriptorpb.FieldDescriptorProto_TYPE_UINT32,
 	"int64": descriptorpb.FieldDescriptorProto_TYPE_INT64, "int32": descriptorpb.FieldDescriptorProto_TYPE_INT32,
+	"enum":   descriptorpb.FieldDescriptorProto_TYPE_UINT32, // the same on the wire
 	"string": descriptorpb.FieldDescriptorProto_TYPE_STRING, "double": descriptorpb.FieldDescriptorProto_TYPE_DOUBLE,
 }
 

@@ -21,10 +21,13 @@ monitor() { # the GPU's own sensor is the meter
   cat "$out/monitor.log"; exit 1
 }
 
+marks() { say "what a mark costs"; build "$here/markers.cu" && ./markers; }
+
 library() {
-  for f in "$root"/cmd/libwattmark/examples/{matmul,vectoradd,streams}.cu "$here/markers.cu"; do
+  for f in "$root"/cmd/libwattmark/examples/{matmul,vectoradd,streams}.cu; do
     say "$(basename "$f")"; build "$f" && ./"$(basename "$f" .cu)"
   done
+  marks
   say python; python3 "$here/gemm.py"
 }
 
@@ -34,11 +37,15 @@ auto() {
     say "launches, alone"; ./launches
     say "launches, recorded and between markers"; wattmark run --auto --json --name launches -- ./launches >launches.json; grep -o '{"kernels".*' launches.json; summary launches.json
   done
-  say "launches, a few bracketed"; wattmark run --auto --json --kernel nothing --every 100000 --at-most 3 --name bracketed -- ./launches >bracketed.json; grep -o '{"kernels".*' bracketed.json; summary bracketed.json
+  say "launches, a few bracketed"; wattmark run --auto --json --kernel nothing --every 100000 --at-most 1 --name bracketed -- ./launches >bracketed.json; grep -o '{"kernels".*' bracketed.json; summary bracketed.json
   say together; wattmark run --auto --json --name together -- ./together >together.json; grep -o '{"kernels".*' together.json; summary together.json
-  say pytorch; wattmark run --auto --json --name train -- python3 "$here/train.py" 4 >train.json; grep -o "{'steps.*" train.json; summary train.json
-  wattmark show "$(tasks train)" --kernels --no-plot | tee "$out/train.txt"
   cp ./*.json "$out"
+}
+train() {
+  say pytorch; wattmark run --auto --json --name train -- python3 "$here/train.py" 4 >train.json; grep -o "{'steps.*" train.json; summary train.json
+  wattmark export "$(tasks train)" -o "$out/train.pftrace"
+  wattmark show "$(tasks train)" --kernels --no-plot | tee "$out/train.txt"
+  cp train.json "$out"
 }
 summary() {
   python3 - "$1" <<'P'
@@ -60,7 +67,7 @@ pulse() { # the energy counter is the truth; with and without its calls beside t
 
 tiny() {
   for method in repeat contrast; do
-    say "tiny, $method"; wattmark tiny --method "$method" --benchmark compute --length 1ms --u 0.05 --json | tee "$out/tiny-$method.json"
+    say "tiny, $method"; wattmark tiny --method "$method" --benchmark compute --length 1ms --u 0.1 --json | tee "$out/tiny-$method.json"
   done
 }
 
@@ -87,7 +94,20 @@ validate() { # no outside meter here: methods are held against the sensor's own 
   say validate; wattmark run --benchmark memory --pulse 50ms --duration 5s --name judged --json >/dev/null; wattmark validate "$(tasks judged)" --html "$out/validate.html" --svg "$out/validate.svg"
 }
 
-modes() { say "the daemon and embedded"; CC=cc "$root/cmd/libwattmark/examples/both-modes.sh"; }
+modes() { say "the daemon and embedded"; (cd "$root" && BIN=$bin CC=cc cmd/libwattmark/examples/both-modes.sh); }
+
+several() { # each GPU is its own meter
+  local i
+  for i in $(nvidia-smi --query-gpu=index --format=csv,noheader); do
+    wattmark monitor --instrument nvml --gpu "$i" --listen "127.0.0.1:756$i" --spool "$work/spool$i" >"$out/monitor$i.log" 2>&1 &
+    list=${list:+$list,}127.0.0.1:756$i
+  done
+  sleep 3; say "several GPUs"
+  wattmark run --gpus all --monitor "$list" --benchmark memory --duration 5s --name pair | tee "$out/pair.txt"
+  wattmark run --gpus all --monitor "$list" --json --name halves -- python3 "$here/halves.py" >"$out/halves.json"; tail -c 1500 "$out/halves.json"
+  wattmark show --group 1; wattmark show --group 2
+  kill $(jobs -p)
+}
 
 monitor
 nvidia-smi --query-gpu=name,uuid,driver_version,clocks.sm,temperature.gpu --format=csv | tee "$out/gpu.txt"

@@ -24,9 +24,11 @@ func TestTranslate(t *testing.T) {
 		{`SELECT user FROM user u WHERE user.id=?`, `SELECT "user" FROM "user" u WHERE "user".id=$1`},
 		{`SELECT CAST(a AS REAL), CAST(b AS INTEGER) FROM main.t`, `SELECT CAST(a AS double precision), CAST(b AS bigint) FROM t`},
 		{`SELECT a FROM t WHERE +t.a>=? AND +b<? AND a+b>1`, `SELECT a FROM t WHERE t.a>=$1 AND b<$2 AND a+b>1`},
+		{`SELECT (SELECT json_group_object(a,b) FROM t)`, `SELECT (SELECT json_object_agg(a,b) FROM t)`},
 		{`SELECT a FROM t WHERE t MATCH ? AND a IN (SELECT value FROM json_each(?))`, `SELECT a FROM t WHERE t.words @@ wattmark_words ($1) AND a IN (SELECT value FROM wattmark_each($2))`},
 		{`SELECT 1 FROM t CROSS JOIN two ON 1=1 CROSS JOIN t x ON x.a=1 CROSS JOIN two`, `SELECT 1 FROM t INNER JOIN two ON 1=1 INNER JOIN t x ON x.a=1 CROSS JOIN two`},
 		{`INSERT INTO t VALUES(?,?,?)`, `INSERT INTO t VALUES($1,$2,$3)`},
+		{`INSERT INTO "t" VALUES(?,?,?)`, `INSERT INTO "t" VALUES($1,$2,$3)`},
 		{`INSERT OR IGNORE INTO user(login) VALUES(?)`, `INSERT INTO "user"(login) VALUES($1) ON CONFLICT DO NOTHING `},
 		{`INSERT OR REPLACE INTO t VALUES(?,?,?)`, `INSERT INTO t VALUES($1,$2,$3) ON CONFLICT ("a") DO UPDATE SET "b"=excluded."b", "offset"=excluded."offset" `},
 		{`INSERT OR REPLACE INTO two VALUES(?,?)`, `INSERT INTO two VALUES($1,$2) ON CONFLICT ("a", "b") DO NOTHING `},
@@ -57,6 +59,7 @@ func TestFilesOnly(t *testing.T) {
 func TestInsertsThatCanBeGathered(t *testing.T) {
 	for q, want := range map[string]*Insert{
 		`INSERT INTO t VALUES(?,?,?)`:                      {"t", []string{"a", "b", "offset"}, Plain},
+		`INSERT INTO "t" VALUES(?,?,?)`:                    {"t", []string{"a", "b", "offset"}, Plain},
 		`INSERT OR IGNORE INTO t("offset", a) VALUES(?,?)`: {"t", []string{"offset", "a"}, Ignore},
 		` INSERT OR REPLACE INTO two VALUES (?, ?) `:       {"two", []string{"a", "b"}, Replace},
 		`INSERT INTO t VALUES(?,?)`:                        nil, // not all columns
@@ -75,6 +78,17 @@ func TestInsertsThatCanBeGathered(t *testing.T) {
 			t.Errorf("%s: %v", q, err)
 		} else if diff := cmp.Diff(want, s.Insert); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", q, diff)
+		}
+	}
+}
+
+// A table is found in a statement whether its name is quoted or not: what was gathered
+// for it goes there before it is read.
+func TestTablesThatAStatementNames(t *testing.T) {
+	for _, q := range []string{`SELECT a FROM t`, `SELECT a FROM "t"`, `DELETE FROM "t" WHERE a=?`, `INSERT INTO "t" VALUES(?,?,?)`, `SELECT "a""b" FROM T`} {
+		s, err := Translate(q, schema)
+		if err != nil || !s.Words["t"] || s.Words[`"t"`] {
+			t.Errorf("%s: %v, %v", q, s, err)
 		}
 	}
 }

@@ -11,12 +11,14 @@
 //	+name                      name: the sign only keeps SQLite from an index
 //	CROSS JOIN t ON …          INNER JOIN: SQLite is told the order of the loops
 //	json_each(?)               wattmark_each($1), of numbers
+//	json_group_object(k, v)    json_object_agg(k, v)
 //	text MATCH ?               text.words @@ wattmark_words($1)
 //
 // What asks SQLite about its own file is ErrFileOnly.
 package dialect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -93,8 +95,8 @@ func (t *translator) run() error {
 	depth, conflict := 0, false
 	for i := 0; i < len(t.in); i++ {
 		k := t.in[i]
-		if k.kind == word {
-			t.out.Words[strings.ToLower(k.text)] = true
+		if k.kind == word || k.name() != "" {
+			t.out.Words[strings.ToLower(cmp.Or(k.name(), k.text))] = true
 		}
 		switch {
 		case k.is("INSERT") && t.table == "":
@@ -150,6 +152,8 @@ func (t *translator) token(i int) string {
 		return "INNER"
 	case k.is("json_each"):
 		return "wattmark_each"
+	case k.is("json_group_object"):
+		return "json_object_agg"
 	case k.is("MATCH") && next.kind == param:
 		return ".words @@ wattmark_words"
 	case k.kind == space && t.next(i).is("MATCH"):
@@ -206,13 +210,14 @@ func (t *translator) insert(i int) int {
 	}
 	for ; i < len(t.in) && !t.in[i].is("INTO"); i++ {
 	}
-	name := strings.ToLower(t.word(i, 1).text)
+	k := t.word(i, 1)
+	name := cmp.Or(k.name(), strings.ToLower(k.text))
 	for i++; i < len(t.in) && t.in[i].kind == space; i++ {
 	}
 	t.table = name
 	t.out.Words[name] = true
-	if name == "user" {
-		name = `"user"`
+	if name == "user" || k.name() != "" {
+		name = Name(name)
 	}
 	t.text.WriteString("INSERT INTO " + name)
 	return i

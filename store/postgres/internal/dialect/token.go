@@ -19,6 +19,14 @@ type token struct {
 	text string
 }
 
+// name is what stands in the quotes of a quoted name; empty for all else.
+func (t token) name() string {
+	if t.kind != quoted || len(t.text) < 2 || t.text[0] != '"' {
+		return ""
+	}
+	return strings.ReplaceAll(t.text[1:len(t.text)-1], `""`, `"`)
+}
+
 // is reports whether a token is a word, in any case.
 func (t token) is(w string) bool { return t.kind == word && strings.EqualFold(t.text, w) }
 

@@ -1,0 +1,132 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/credentials"
+)
+
+// A server's connections are of three kinds, and who is at the other end is known of
+// each in its own way: TLS by a certificate, a unix socket by the account, a pipe
+// within this program by what its other end says. What is none of them is plain TCP.
+
+// account is the other end of a unix socket.
+type account struct {
+	credentials.CommonAuthInfo
+	uid uint32
+}
+
+// AuthType is part of credentials.AuthInfo.
+func (account) AuthType() string { return "account" }
+
+// inside is the other end of a pipe within this program.
+type inside struct{ credentials.CommonAuthInfo }
+
+// AuthType is part of credentials.AuthInfo.
+func (inside) AuthType() string { return "inside" }
+
+// plain is a connection of which nothing is known.
+type plain struct{ credentials.CommonAuthInfo }
+
+// AuthType is part of credentials.AuthInfo.
+func (plain) AuthType() string { return "plain" }
+
+// Inside marks a listener's connections as coming from within this program: what they
+// say of who asks is believed. The other end is dialled with RelayOptions.
+func Inside(l net.Listener) net.Listener { return insideListener{l} }
+
+type insideListener struct{ net.Listener }
+
+func (l insideListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return insideConn{c}, nil
+}
+
+type insideConn struct{ net.Conn }
+
+// handshakes are the transport credentials of a server.
+type handshakes struct {
+	credentials.TransportCredentials // TLS; nil where it is not spoken
+}
+
+// Handshakes are the transport credentials of a server that speaks TLS, to all but unix
+// sockets and pipes within this program. c is nil where it is not spoken.
+func Handshakes(c *tls.Config) credentials.TransportCredentials {
+	h := handshakes{}
+	if c != nil {
+		h.TransportCredentials = credentials.NewTLS(c)
+	}
+	return h
+}
+
+var errServerOnly = errors.New("these credentials are a server's")
+
+// ClientHandshake is part of credentials.TransportCredentials.
+func (handshakes) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errServerOnly
+}
+
+// ServerHandshake finds out who is at the other end.
+func (h handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	local := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
+	switch c := c.(type) {
+	case insideConn:
+		return c, inside{local}, nil
+	case *net.UnixConn:
+		uid, err := peerAccount(c)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c, account{local, uid}, nil
+	}
+	if h.TransportCredentials == nil {
+		return c, plain{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
+	}
+	return h.TransportCredentials.ServerHandshake(c)
+}
+
+// Info is part of credentials.TransportCredentials.
+func (h handshakes) Info() credentials.ProtocolInfo {
+	if h.TransportCredentials == nil {
+		return credentials.ProtocolInfo{SecurityProtocol: "plain"}
+	}
+	return h.TransportCredentials.Info()
+}
+
+// Clone is part of credentials.TransportCredentials.
+func (h handshakes) Clone() credentials.TransportCredentials {
+	if h.TransportCredentials != nil {
+		h.TransportCredentials = h.TransportCredentials.Clone()
+	}
+	return h
+}
+
+// OverrideServerName is part of credentials.TransportCredentials.
+func (handshakes) OverrideServerName(string) error { return errServerOnly }
+
+// peerAccount asks the kernel which account made a unix connection.
+func peerAccount(c *net.UnixConn) (uid uint32, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var asked error
+	if err := raw.Control(func(fd uintptr) {
+		cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return 0, err
+	}
+	if asked != nil {
+		return 0, fmt.Errorf("who is at the other end of the socket: %w", asked)
+	}
+	return cred.Uid, nil
+}

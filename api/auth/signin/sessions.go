@@ -1,0 +1,102 @@
+package signin
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"sync"
+	"time"
+
+	"wattmark/api/auth"
+)
+
+const (
+	// lasts is how long a session does at most.
+	lasts = 12 * time.Hour
+	// most sessions there are at once; the one that ends first makes room.
+	most = 1000
+)
+
+// sessions are who is signed in, by the hash of their cookie.
+type sessions struct {
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]session
+}
+
+type session struct {
+	who   auth.Identity
+	until time.Time
+}
+
+// begin makes a session and returns its cookie's value and end.
+func (s *sessions) begin(who auth.Identity, now time.Time) (value string, until time.Time) {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	value = base64.RawURLEncoding.EncodeToString(b[:])
+	until = now.Add(lasts)
+	if !who.Expires.IsZero() && who.Expires.Before(until) {
+		until = who.Expires
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tidy(now)
+	s.all[sha256.Sum256([]byte(value))] = session{who, until}
+	return value, until
+}
+
+// tidy drops what has ended, and makes room for one more.
+func (s *sessions) tidy(now time.Time) {
+	var first [sha256.Size]byte
+	var ends time.Time
+	for k, v := range s.all {
+		if !now.Before(v.until) {
+			delete(s.all, k)
+			continue
+		}
+		if ends.IsZero() || v.until.Before(ends) {
+			first, ends = k, v.until
+		}
+	}
+	if len(s.all) >= most {
+		delete(s.all, first)
+	}
+}
+
+// find returns who a cookie stands for.
+func (s *sessions) find(value string, now time.Time) (session, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.all[sha256.Sum256([]byte(value))]
+	return v, ok && now.Before(v.until)
+}
+
+func (s *sessions) end(value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, sha256.Sum256([]byte(value)))
+}
+
+// The cookie's names: browsers take the first over TLS alone, and from this host alone.
+const (
+	overTLS = "__Host-wattmark"
+	locally = "wattmark"
+)
+
+func cookieName(r *http.Request) string {
+	if r.TLS != nil {
+		return overTLS
+	}
+	return locally
+}
+
+func cookie(r *http.Request, value string, until time.Time) *http.Cookie {
+	c := &http.Cookie{ // #nosec G124 -- Secure wherever TLS is spoken; without TLS only this machine is served
+		Name: cookieName(r), Value: value, Path: "/", Expires: until,
+		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	}
+	if value == "" {
+		c.MaxAge = -1
+	}
+	return c
+}

@@ -1,0 +1,230 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"wattmark/api/auth"
+	"wattmark/api/wattmarkv1"
+	"wattmark/api/wire"
+	"wattmark/store"
+)
+
+// maxTags bounds the tags that a request selects by, and maxChanged those that it
+// sets.
+const (
+	maxTags    = 32
+	maxChanged = 256
+)
+
+// tags reads tags to select by.
+func tags(field string, words []string) (out []store.Tag, err error) {
+	if len(words) > maxTags {
+		return nil, invalid(field, "%d tags: at most %d", len(words), maxTags)
+	}
+	for i, w := range words {
+		t, err := store.ParseTag(w)
+		if err != nil {
+			return nil, invalid(fmt.Sprintf("%s[%d]", field, i), "%v", err)
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// labelling is a request that selects by tags.
+type labelling interface {
+	GetTags() []string
+	GetWithoutTags() []string
+}
+
+// labels reads what a request selects by labels.
+func labels(req labelling, search string, f *store.Filter) (err error) {
+	if f.Tags, err = tags("tags", req.GetTags()); err != nil {
+		return err
+	}
+	if f.Without, err = tags("without_tags", req.GetWithoutTags()); err != nil {
+		return err
+	}
+	f.Search = search
+	if err := validText("search", search); err != nil {
+		return err
+	}
+	if err := store.CheckSearch(search); err != nil {
+		return invalid("search", "%v", err)
+	}
+	return nil
+}
+
+// UpdateTask changes a task's labels.
+func (s *Service) UpdateTask(ctx context.Context, req *wattmarkv1.UpdateTaskRequest) (*wattmarkv1.UpdateTaskResponse, error) {
+	id, err := validID(req.GetTaskId())
+	if err != nil {
+		return nil, err
+	}
+	change, err := relabelling(req.GetTask(), req.GetUpdateMask())
+	if err != nil {
+		return nil, err
+	}
+	op := fmt.Sprintf("label task %d", id)
+	if err := s.mine(ctx, id, auth.Operator); err != nil {
+		return nil, toStatus(op, err)
+	}
+	if err := s.db.Relabel(ctx, id, change); err != nil {
+		return nil, toStatus(op, err)
+	}
+	t, err := s.taskResult(ctx, id, 0)
+	if err != nil {
+		return nil, toStatus(op, err)
+	}
+	m := taskMessage(&t)
+	m.Verdict, _ = judge(&t)
+	return &wattmarkv1.UpdateTaskResponse{Task: m}, nil
+}
+
+// relabelling is what a mask says is to change (AIP-134, AIP-161).
+func relabelling(t *wattmarkv1.Task, m *fieldmaskpb.FieldMask) (r store.Relabelling, err error) {
+	paths := m.GetPaths()
+	if len(paths) == 0 {
+		paths = populated(t)
+	}
+	if len(paths) > maxPaths {
+		return r, invalid("update_mask", "%d paths: at most %d", len(paths), maxPaths)
+	}
+	r.Set = map[string]string{}
+	for i, path := range paths {
+		key, one := strings.CutPrefix(path, "tags.")
+		v, there := t.GetTags()[key]
+		switch {
+		case path == "pinned" || path == "*":
+			pinned := t.GetPinned()
+			r.Pinned = &pinned
+			if path == "*" {
+				r.Only = true
+			}
+		case path == "tags":
+			r.Only = true
+		case one && there:
+			r.Set[key] = v
+		case one:
+			if err := store.CheckTags(map[string]string{key: ""}); err != nil {
+				return r, invalid(fmt.Sprintf("update_mask.paths[%d]", i), "%v", err)
+			}
+			r.Remove = append(r.Remove, key)
+		case path == "task_id": // says which task, and nothing new
+		default:
+			return r, invalid(fmt.Sprintf("update_mask.paths[%d]", i), "%q cannot be changed: tags, tags.KEY and pinned can", path)
+		}
+	}
+	if r.Only {
+		r.Set = t.GetTags()
+	}
+	return r, checkChange(&r)
+}
+
+// populated are the paths that an empty mask stands for.
+func populated(t *wattmarkv1.Task) (paths []string) {
+	if t.GetPinned() {
+		paths = append(paths, "pinned")
+	}
+	if len(t.GetTags()) > 0 {
+		paths = append(paths, "tags")
+	}
+	return paths
+}
+
+func checkChange(r *store.Relabelling) error {
+	if r.Pinned == nil && !r.Only && len(r.Set) == 0 && len(r.Remove) == 0 {
+		return invalid("update_mask", "nothing is to change: name pinned, tags or tags.KEY, and set them in task")
+	}
+	if len(r.Set) > maxChanged {
+		return invalid("task.tags", "%d tags: at most %d", len(r.Set), maxChanged)
+	}
+	if err := store.CheckTags(r.Set); err != nil {
+		return invalid("task.tags", "%v", err)
+	}
+	return nil
+}
+
+// CreateNote adds a remark to a task.
+func (s *Service) CreateNote(ctx context.Context, req *wattmarkv1.CreateNoteRequest) (*wattmarkv1.CreateNoteResponse, error) {
+	id, err := validID(req.GetTaskId())
+	if err != nil {
+		return nil, err
+	}
+	n := store.Note{At: time.Now(), Text: req.GetNote().GetText()}
+	if err := store.CheckNote(n.Text); err != nil {
+		return nil, invalid("note.text", "%v", err)
+	}
+	if err := s.mine(ctx, id, auth.Operator); err != nil {
+		return nil, toStatus(fmt.Sprintf("note on task %d", id), err)
+	}
+	if n.Number, err = s.db.AddNote(ctx, id, n.At, n.Text); err != nil {
+		return nil, toStatus(fmt.Sprintf("note on task %d", id), err)
+	}
+	return &wattmarkv1.CreateNoteResponse{Note: noteMessage(n)}, nil
+}
+
+// DeleteNote removes a remark from a task.
+func (s *Service) DeleteNote(ctx context.Context, req *wattmarkv1.DeleteNoteRequest) (*wattmarkv1.DeleteNoteResponse, error) {
+	id, err := validID(req.GetTaskId())
+	if err != nil {
+		return nil, err
+	}
+	if req.GetNumber() == 0 {
+		return nil, invalid("number", "0: notes are numbered from 1")
+	}
+	if err := s.mine(ctx, id, auth.Operator); err != nil {
+		return nil, toStatus(fmt.Sprintf("remove note %d of task %d", req.GetNumber(), id), err)
+	}
+	if err := s.db.RemoveNote(ctx, id, int(req.GetNumber())); errors.Is(err, store.ErrNotFound) {
+		return nil, status.Errorf(codes.NotFound, "remove note %d of task %d: there is no such note; GetTask shows which there are", req.GetNumber(), id)
+	} else if err != nil {
+		return nil, toStatus(fmt.Sprintf("remove note %d of task %d", req.GetNumber(), id), err)
+	}
+	return &wattmarkv1.DeleteNoteResponse{}, nil
+}
+
+func noteMessage(n store.Note) *wattmarkv1.Note {
+	return &wattmarkv1.Note{Number: uint32(n.Number), At: wire.Time(n.At), Text: wire.Text(n.Text)}
+}
+
+// labelMessages converts what only a single task shows of its labels.
+func labelMessages(t *store.Task) (notes []*wattmarkv1.Note, from *wattmarkv1.Provenance) {
+	for _, n := range t.Notes {
+		notes = append(notes, noteMessage(n))
+	}
+	p := t.Provenance
+	if p == nil {
+		return notes, nil
+	}
+	from = &wattmarkv1.Provenance{
+		Host: wire.Text(p.Host), Os: wire.Text(p.OS), Version: wire.Text(p.Version), MonitorVersion: wire.Text(p.MonitorVersion),
+		Directory: wire.Text(p.Directory), GitCommit: wire.Text(p.GitCommit), GitDirty: p.GitDirty, Command: slices.Clone(p.Command),
+		TraceId: wire.Text(p.TraceID),
+	}
+	for i, w := range from.Command {
+		from.Command[i] = wire.Text(w)
+	}
+	return notes, from
+}
+
+// tagMessages converts a task's tags.
+func tagMessages(tags map[string]string) map[string]string {
+	if len(tags) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(tags))
+	for k, v := range tags {
+		out[wire.Text(k)] = wire.Text(v)
+	}
+	return out
+}

@@ -1,0 +1,9 @@
+// Package limits keeps one peer of a service from taking what belongs to all:
+// connections, calls, calls a second, the size of a request, and time. Monitor and
+// host are served with the same.
+//
+// A peer is whoever shares an address, without the port, unless Config.Peer says
+// otherwise. What is refused is refused before its request was read, with
+// RESOURCE_EXHAUSTED; what is too slow, a request or the reader of a stream, ends
+// with DEADLINE_EXCEEDED.
+package limits

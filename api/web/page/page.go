@@ -1,0 +1,125 @@
+// Package page is the web page of wattmark host: HTML, style sheets and
+// JavaScript modules that are served as they lie in static, and what serves them.
+// There is no build step, and nothing comes from elsewhere.
+//
+//	GET /           the page; what it shows stands behind # in the address
+//	GET /assets/…   its files
+//
+// The page asks the JSON API of the same origin (docs/json-api.md).
+package page
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+)
+
+//go:embed static
+var static embed.FS
+
+// Policy is the page's Content-Security-Policy: scripts, styles and data come from
+// this origin's files and calls alone, nothing stands in the markup itself, and
+// no text can become markup (Trusted Types).
+const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// types are the media types of the files, by their ends. The machine's own table
+// may know none of them, and nosniff makes a wrong one fatal.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+}
+
+// file is one file as it is sent.
+type file struct {
+	content []byte
+	kind    string // media type
+	etag    string
+}
+
+func newFile(name string, content []byte) file {
+	sum := sha256.Sum256(content)
+	return file{content, types[path.Ext(name)], `"` + hex.EncodeToString(sum[:12]) + `"`}
+}
+
+// files are all files by their path in the address, made once.
+var files = sync.OnceValue(func() map[string]file {
+	out := map[string]file{}
+	var modules strings.Builder
+	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || name == "static/index.html" {
+			return err
+		}
+		content, err := static.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if strings.HasSuffix(name, ".css") {
+			return nil // they are sent as one
+		}
+		at := "/assets/" + strings.TrimPrefix(name, "static/")
+		out[at] = newFile(name, content)
+		if strings.HasPrefix(at, "/assets/js/") && at != early {
+			fmt.Fprintf(&modules, "<link rel=\"modulepreload\" href=\"%s\" fetchpriority=\"low\">\n", at)
+		}
+		return nil
+	})
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
+	out["/assets/style.css"] = newFile("style.css", sheets())
+	index, err := static.ReadFile("static/index.html")
+	if err != nil {
+		panic(err)
+	}
+	// Modules import each other: told of all at once, the browser need not find them
+	// one behind the other.
+	out["/"] = newFile("index.html", []byte(strings.Replace(string(index), "<!--modules-->\n", modules.String(), 1)))
+	return out
+})
+
+// sheets are the style sheets, in the order in which they count, as one: nothing is
+// painted before the last one is there.
+func sheets() (all []byte) {
+	for _, name := range []string{"base", "parts", "plot", "live"} {
+		content, err := static.ReadFile("static/css/" + name + ".css")
+		if err != nil {
+			panic(err) // the files are part of the program
+		}
+		all = append(all, content...)
+	}
+	return all
+}
+
+// early is the script that runs before the first paint; it is no module.
+const early = "/assets/js/early.js"
+
+// Handler serves the page at / and its files below /assets/. Answers may be kept,
+// but are asked for again: an update of the program shows at once.
+func Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f, ok := files()[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Security-Policy", Policy)
+		h.Set("Content-Type", f.kind)
+		h.Set("Cache-Control", "no-cache")
+		h.Set("ETag", f.etag)
+		if strings.Contains(r.Header.Get("If-None-Match"), f.etag) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		_, _ = w.Write(f.content)
+	})
+}

@@ -1,0 +1,69 @@
+package page
+
+import (
+	"net/http/httptest"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every file is served with its type and policy, and not again when it is known.
+func TestFiles(t *testing.T) {
+	if len(files()) < 20 {
+		t.Fatalf("only %d files", len(files()))
+	}
+	for name := range files() {
+		w := httptest.NewRecorder()
+		Handler().ServeHTTP(w, httptest.NewRequest("GET", name, nil))
+		h := w.Header()
+		if w.Code != 200 || w.Body.Len() == 0 || h.Get("Content-Type") == "" || h.Get("Content-Security-Policy") != Policy || h.Get("ETag") == "" {
+			t.Errorf("%s: %d, %d bytes, %v", name, w.Code, w.Body.Len(), h)
+		}
+		r := httptest.NewRequest("GET", name, nil)
+		r.Header.Set("If-None-Match", `"other", `+h.Get("ETag"))
+		w = httptest.NewRecorder()
+		if Handler().ServeHTTP(w, r); w.Code != 304 || w.Body.Len() != 0 {
+			t.Errorf("%s, known already: %d, %d bytes", name, w.Code, w.Body.Len())
+		}
+	}
+	w := httptest.NewRecorder()
+	if Handler().ServeHTTP(w, httptest.NewRequest("GET", "/assets/../page.go", nil)); w.Code != 404 {
+		t.Errorf("outside of the files: %d", w.Code)
+	}
+}
+
+// The page names all modules, so that a browser asks for all at once; and what
+// modules import is there.
+func TestModules(t *testing.T) {
+	imports := regexp.MustCompile(`(?m)^(?:import|export)[^;]*?from '([^']+)'`)
+	index := string(files()["/"].content)
+	for name, f := range files() {
+		if !strings.HasSuffix(name, ".js") {
+			continue
+		}
+		if !strings.Contains(index, `"`+name+`"`) {
+			t.Errorf("%s is not named by the page", name)
+		}
+		for _, m := range imports.FindAllStringSubmatch(string(f.content), -1) {
+			if _, ok := files()[path.Join(path.Dir(name), m[1])]; !ok {
+				t.Errorf("%s imports %s, which there is not", name, m[1])
+			}
+		}
+	}
+}
+
+// What could turn a name that somebody typed into markup or script is not used, nor
+// what the policy forbids.
+func TestNothingBecomesMarkup(t *testing.T) {
+	bad := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|javascript:|https?://`)
+	inline := regexp.MustCompile(` style="| on[a-z]+="|<style|<script>`)
+	for name, f := range files() {
+		if m := bad.FindString(strings.ReplaceAll(string(f.content), "http://www.w3.org/2000/svg", "")); m != "" {
+			t.Errorf("%s has %s", name, m)
+		}
+		if m := inline.FindString(string(f.content)); m != "" && strings.HasPrefix(f.kind, "text/html") {
+			t.Errorf("%s has %s, which the policy forbids", name, m)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+// The JSON API of this host (docs/json-api.md).
+
+/** ApiError is an answer that is none: status 0 when the host did not answer at all. */
+export class ApiError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.name = 'ApiError';
+    this.status = status;
+  }
+}
+
+function address(path, params) {
+  const q = new URLSearchParams();
+  for (const [name, v] of Object.entries(params)) {
+    for (const one of Array.isArray(v) ? v : [v]) {
+      if (one !== undefined && one !== null && one !== '') q.append(name, one);
+    }
+  }
+  const text = q.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+async function ask(path, params, signal) {
+  let res;
+  try {
+    res = await fetch(address(path, params), { signal, headers: { Accept: 'application/json' } });
+  } catch (e) {
+    if (e.name === 'AbortError') throw e;
+    throw new ApiError('The host does not answer. Is wattmark host still running?', 0);
+  }
+  if (res.ok) return res;
+  let message = `${res.status} ${res.statusText}`;
+  try {
+    const body = await res.json();
+    message = (body.error ?? body).message || message;
+  } catch { /* no JSON: the status must do */ }
+  throw new ApiError(message, res.status);
+}
+
+/** get asks a call; signal gives it up. It throws ApiError, or AbortError when given up. */
+export async function get(path, params = {}, signal = undefined) {
+  const res = await ask(path, params, signal);
+  try {
+    return await res.json();
+  } catch (e) {
+    if (e.name === 'AbortError') throw e;
+    throw new ApiError('The answer broke off. Try again.', 0);
+  }
+}
+
+/** stream yields the objects of a call that streams them, one a line. */
+export async function* stream(path, params = {}, signal = undefined) {
+  const res = await ask(path, params, signal);
+  const reader = res.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  try {
+    for (;;) {
+      let part;
+      try {
+        part = await reader.read();
+      } catch (e) {
+        if (e.name === 'AbortError') throw e;
+        throw new ApiError('The host does not answer any more.', 0);
+      }
+      if (part.done) return;
+      const lines = (rest + part.value).split('\n');
+      rest = lines.pop();
+      for (const line of lines) {
+        if (line.trim() === '') continue;
+        const o = JSON.parse(line);
+        if (o.error) throw new ApiError(o.error.message, o.error.http_code ?? 500);
+        yield o.result;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/** latest gives up the call before when a new one begins: get that only the last one's answer counts of. */
+export function latest() {
+  let running;
+  return {
+    get(path, params) {
+      running?.abort();
+      running = new AbortController();
+      return get(path, params, running.signal);
+    },
+    stop() { running?.abort(); },
+  };
+}
+
+/** givenUp tells whether an error only says that nobody waits any more. */
+export const givenUp = (e) => e?.name === 'AbortError';

@@ -1,0 +1,70 @@
+// What a plot draws: least, greatest and mean power a column, as ReadEnvelope sends it.
+import { num } from '../lib/format.js';
+
+/** Series is one rail: arrays that go together, by time. */
+class Series {
+  constructor(rail, t, min, max, mean) {
+    this.rail = rail;
+    this.t = t;
+    this.min = min;
+    this.max = max;
+    this.mean = mean;
+  }
+
+  /** at returns the index of the column nearest to t; −1 when there is none within reach seconds. */
+  at(t, reach = Infinity) {
+    let lo = 0, hi = this.t.length;
+    if (hi === 0) return -1;
+    while (lo < hi) {
+      const mid = (lo + hi) >> 1;
+      if (this.t[mid] < t) lo = mid + 1;
+      else hi = mid;
+    }
+    if (lo === this.t.length || (lo > 0 && t - this.t[lo - 1] < this.t[lo] - t)) lo--;
+    return Math.abs(this.t[lo] - t) <= reach ? lo : -1;
+  }
+}
+
+const floats = (list) => Float64Array.from(list ?? [], num);
+
+/** envelope reads an answer of ReadEnvelope. Its times are moved by shift seconds. */
+export function envelope(answer, shift = 0) {
+  const from = num(answer.from_s), to = num(answer.to_s), n = num(answer.columns);
+  const width = (to - from) / n;
+  return {
+    from: from + shift, to: to + shift, width,
+    single: num(answer.bin_samples) === 1, // its columns rest on single samples
+    series: (answer.series ?? []).map((s) => new Series(
+      s.rail, Float64Array.from(s.column ?? [], (c) => from + shift + (num(c) + 0.5) * width), floats(s.min_w), floats(s.max_w), floats(s.mean_w))),
+  };
+}
+
+/** stack adds series up: one on the other by their means, column by column. */
+export function stack(list) {
+  const sums = new Map();
+  return list.map((s) => {
+    const low = new Float64Array(s.t.length), high = new Float64Array(s.t.length);
+    s.t.forEach((t, i) => {
+      low[i] = sums.get(t) ?? 0;
+      high[i] = low[i] + (Number.isFinite(s.mean[i]) ? s.mean[i] : 0);
+      sums.set(t, high[i]);
+    });
+    return new Series(s.rail, s.t, low, high, high);
+  });
+}
+
+/**
+ * bounds returns least and greatest watts of series within [from, to], and of the
+ * columns beside it, to which lines lead.
+ */
+export function bounds(list, from, to) {
+  let lo = Infinity, hi = -Infinity;
+  for (const s of list) {
+    for (let i = 0; i < s.t.length; i++) {
+      if ((s.t[i + 1] ?? Infinity) < from || (s.t[i - 1] ?? -Infinity) > to) continue;
+      if (s.min[i] < lo) lo = s.min[i];
+      if (s.max[i] > hi) hi = s.max[i];
+    }
+  }
+  return [lo, hi];
+}

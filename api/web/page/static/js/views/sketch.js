@@ -1,0 +1,56 @@
+// Small drawings beside figures, as SVG that follows the theme by its classes. They
+// say nothing that does not stand in words beside them.
+
+const ns = 'http://www.w3.org/2000/svg';
+
+/** svg makes an SVG element; children are elements. */
+function svg(tag, props = {}, ...children) {
+  const e = document.createElementNS(ns, tag);
+  for (const [name, v] of Object.entries(props)) e.setAttribute(name, String(v));
+  e.append(...children);
+  return e;
+}
+
+const box = (w, h, cls, ...children) => svg('svg', { viewBox: `0 0 ${w} ${h}`, class: `sketch ${cls}`, 'aria-hidden': 'true', focusable: 'false' }, ...children);
+
+/**
+ * interval draws [lo, hi] with a point on a scale from −reach to +reach, about zero.
+ * bad colours it as one that does not hold zero; undefined, as one of which nobody knows.
+ */
+export function interval(lo, hi, point, reach, bad) {
+  const x = (v) => 60 + (Math.max(-1, Math.min(1, v / reach)) * 56);
+  const cls = bad === undefined ? 'unknown' : bad ? 'bad' : 'good';
+  const parts = [svg('line', { x1: 60, x2: 60, y1: 0, y2: 16, class: 'zero' })];
+  if (Number.isFinite(lo) && Number.isFinite(hi)) {
+    parts.push(svg('line', { x1: x(lo), x2: Math.max(x(hi), x(lo) + 0.5), y1: 8, y2: 8, class: `span ${cls}` }));
+  }
+  if (Number.isFinite(point)) parts.push(svg('circle', { cx: x(point), cy: 8, r: 3.4, class: cls }));
+  return box(120, 16, 'interval', ...parts);
+}
+
+/** window draws what a sensor sees of the time: two periods, and the window before each renewal. */
+export function window2(period, length, delay) {
+  const w = 300, h = 34, one = w / 2;
+  const x = (t) => (t / period) * one;
+  const parts = [svg('rect', { x: 0, y: 8, width: w, height: 18, class: 'unseen-time' })];
+  for (let k = -2; k <= 4; k++) {
+    const to = x(k * period - delay), from = x(k * period - delay - length);
+    const a = Math.max(0, from), b = Math.min(w, to);
+    if (b > a) parts.push(svg('rect', { x: a, y: 8, width: b - a, height: 18, class: 'seen-time' }));
+  }
+  for (let k = 0; k <= 2; k++) parts.push(svg('line', { x1: Math.min(w - 1, Math.max(1, x(k * period))), x2: Math.min(w - 1, Math.max(1, x(k * period))), y1: 2, y2: 32, class: 'renewal' }));
+  return box(w, h, 'window', ...parts);
+}
+
+/** lag draws how a first-order sensor follows a step. */
+export function lag(tau, delay) {
+  const w = 300, h = 44, span = 5 * tau + delay;
+  const x = (t) => 30 + (t / span) * (w - 30);
+  const y = (v) => h - 4 - v * (h - 10);
+  let d = `M0 ${y(0)}`;
+  for (let i = 0; i <= 60; i++) {
+    const t = (i / 60) * span;
+    d += ` L${x(t).toFixed(1)} ${y(t < delay ? 0 : 1 - Math.exp(-(t - delay) / tau)).toFixed(1)}`;
+  }
+  return box(w, h, 'lag', svg('path', { d: `M0 ${y(0)} L30 ${y(0)} L30 ${y(1)} L${w} ${y(1)}`, class: 'step' }), svg('path', { d, class: 'answer' }));
+}

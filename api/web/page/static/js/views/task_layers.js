@@ -1,0 +1,120 @@
+// What a task's plot is made of: its series by mode, shaded stretches, kernels, readings.
+import { el } from '../lib/dom.js';
+import { num, seconds, watts, word } from '../lib/format.js';
+import { stack } from '../plot/envelope.js';
+import { instant } from '../plot/scale.js';
+import { scanTime } from './task_parts.js';
+
+const total = 'total';
+const rail = (i) => (look) => look.series[i % look.series.length];
+const black = (look) => look.total;
+
+const readingLooks = {
+  'nvml.instant': { text: 'NVML instant', css: 'var(--reading)', colour: (look) => look.reading, dash: [] },
+  'nvml.average': { text: 'NVML average', css: 'var(--reading-2)', colour: (look) => look.reading2, dash: [6, 3] },
+  'nvidia-smi power.draw': { text: 'nvidia-smi', css: 'var(--accent)', colour: (look) => look.accent, dash: [2, 2] },
+};
+
+/** readingMethods are those whose watts are drawn over the truth. */
+export const readingMethods = Object.keys(readingLooks);
+
+/** readingsOf turns an answer of ReadReadings into what a panel draws. */
+export const readingsOf = (answer) => (answer.traces ?? []).map((r) => ({
+  t: Float64Array.from(r.t_s ?? [], num), value: Float64Array.from(r.value ?? [], num), ...readingLooks[r.method],
+}));
+
+/** railsOf returns the series of rails, and that of the total. */
+function railsOf(p) {
+  const rails = p.envelope.series.filter((s) => s.rail !== total);
+  const sum = p.envelope.series.find((s) => s.rail === total);
+  return { rails, sum: sum ?? rails[0] };
+}
+
+/** panels lays the series out: one on the other, each in its own panel, or the total alone. */
+export function panels(p, narrow) {
+  const { rails, sum } = railsOf(p);
+  if (!sum) return [];
+  const readings = p.withReadings ? p.readings ?? [] : [];
+  const whole = { s: sum, colour: black, alpha: 0.25, line: 1.2 };
+  if (p.mode === 'total' || rails.length < 2) return [{ title: total, first: true, series: [{ ...whole, colour: rail(0), alpha: 0.35 }], readings }];
+  if (p.mode === 'rails') {
+    return [{ title: total, first: true, weight: 0.8, series: [whole], readings },
+      ...rails.map((s, i) => ({ title: s.rail, weight: narrow ? 0.5 : 0.42, series: [{ s, colour: rail(i), alpha: 0.3, line: 1.3 }] }))];
+  }
+  return [{ title: 'rails, one on the other', short: '', first: true, series: [
+    ...stack(rails).map((s, i) => ({ s, colour: rail(i), alpha: 0.6, line: 0 })), { ...whole, alpha: 0.15 }], readings }];
+}
+
+/** legend names the colours. */
+export function legend(p) {
+  const { rails } = railsOf(p);
+  const item = (colour, text) => {
+    const key = el('span', { class: 'key', 'aria-hidden': 'true' });
+    key.style.background = colour;
+    return el('li', {}, key, text);
+  };
+  return [
+    ...(p.mode === 'total' || rails.length < 2 ? [] : rails.map((s, i) => item(`var(--series-${(i % 8) + 1})`, s.rail))),
+    item(p.mode === 'total' ? 'var(--series-1)' : 'var(--total)', 'total: mean, within least and greatest'),
+    ...(p.withReadings ? (p.readings ?? []).map((r) => item(r.css, r.text)) : []),
+    item('var(--marker)', 'marker'), p.window ? item('var(--outside)', 'outside the window') : null,
+  ];
+}
+
+/** shades are markers, what lies outside the window, and gaps. */
+export function shades(p) {
+  const out = [];
+  if (p.window) {
+    out.push({ from: p.extent[0], to: p.window[0], kind: 'outside' }, { from: p.window[1], to: p.extent[1], kind: 'outside' });
+  }
+  for (const m of p.answer.markers ?? []) {
+    out.push({ from: num(m.begin_s), to: num(m.end_s), kind: 'marker', text: `${word(m.kind, 'MARKER_KIND_')} marker` });
+  }
+  for (const e of (p.answer.events ?? []).filter((e) => e.kind === 'EVENT_KIND_GAP').slice(0, 500)) {
+    const from = scanTime(p.answer, e.first_scan);
+    out.push({ from, to: from + scanTime(p.answer, e.scans), kind: 'gap', text: 'lost', least: 2 });
+  }
+  return out;
+}
+
+/** kernelTrack lays the slices of ReadTimeline into rows, by device; their times are moved by shift seconds. */
+export function kernelTrack(timeline, title = 'kernels', shift = 0) {
+  const slices = timeline?.slices ?? [];
+  if (slices.length === 0) return [];
+  const rows = [];
+  for (const s of slices) (rows[num(s.device)] ??= []).push({ from: num(s.from_s) + shift, to: num(s.to_s) + shift, name: s.name, kernels: num(s.kernels) });
+  return [{ title, rows: rows.map((r) => r ?? []) }];
+}
+
+/** readout says what was drawn at a time. With brief, only the total's watts, as text. */
+export function readout(p, t, brief) {
+  if (!p.envelope || !Number.isFinite(t)) return brief ? '' : el('span', { class: 'soft' }, 'Point at the plot to read it. Click puts a cursor, dragging zooms, the wheel zooms.');
+  const reach = Math.max(p.envelope.width, p.period);
+  const { rails, sum } = railsOf(p);
+  const i = sum ? sum.at(t, reach) : -1;
+  if (brief) return i < 0 ? 'no sample here' : between(sum, i);
+  const parts = [el('strong', {}, instant(t, p.plot.view.to - p.plot.view.from)), i < 0 ? 'no sample here' : `total ${between(sum, i)}`];
+  for (const s of rails.length > 1 ? rails : []) {
+    const k = s.at(t, reach);
+    if (k >= 0) parts.push(`${s.rail} ${watts(s.mean[k])}`);
+  }
+  for (const r of p.withReadings ? p.readings ?? [] : []) {
+    const k = r.t.findLastIndex((x) => x <= t);
+    if (k >= 0 && Number.isFinite(r.value[k])) parts.push(`${r.text} ${watts(r.value[k])}`);
+  }
+  const kernel = kernelAt(p.timeline, t);
+  if (kernel) parts.push(kernel);
+  return parts.map((x) => (typeof x === 'string' ? el('span', {}, x) : x));
+}
+
+/** kernelAt says what ran at a time; empty where nothing did. */
+export function kernelAt(timeline, t) {
+  const s = (timeline?.slices ?? []).find((s) => num(s.from_s) <= t && t <= num(s.to_s));
+  if (!s) return '';
+  return num(s.kernels) > 1 ? `${s.kernels} kernels, most of the time ${s.name}` : `${s.name}, ${seconds(s.busy_s)}`;
+}
+
+/** between writes a column: its mean, and how far it reaches. */
+function between(s, i) {
+  return s.min[i] === s.max[i] ? watts(s.mean[i]) : `${watts(s.mean[i])} (${watts(s.min[i])} to ${watts(s.max[i])})`;
+}

@@ -1,0 +1,116 @@
+// What is said of a task beside its plot: figures, rails, quality, budget, markers, events.
+import { el } from '../lib/dom.js';
+import { count, energy, grouped, joules, many, none, num, percent, quantity, seconds, time, watts, word } from '../lib/format.js';
+import { figures, notice, stateBadge, table, verdictBadge } from '../lib/parts.js';
+import { link } from '../lib/router.js';
+
+/** head is the task's name and its figures. */
+export function head(answer) {
+  const t = answer.task;
+  const known = Boolean(t.energy);
+  return [
+    el('div', { class: 'row middle' }, el('h1', {}, t.name || '(no name)'), stateBadge(t), verdictBadge(t.verdict)),
+    el('p', { class: 'soft' }, `Task ${t.task_id} of ${t.user || 'nobody'}, launched ${time(t.launched)}`, t.gpu ? ` on ${t.gpu}` : '', t.job ? `, job ${t.job}` : '', '. ',
+      el('a', { href: link('compare', '', { ids: t.task_id }) }, 'Compare with others')),
+    t.reason ? notice(t.reason) : null,
+    el('div', { class: 'panel' }, figures([
+      ['Energy ± U (k = 2)', el('data', { id: 'energy', value: known ? t.energy.energy_j : '' }, known ? energy(t.energy) : none), true],
+      known ? ['Length', seconds(t.duration_s)] : ['Stored', answer.extent ? seconds(answer.extent.to_s - answer.extent.from_s) : none],
+      ['Mean', known ? watts(t.mean_w) : none], ['Peak', known ? watts(t.peak_w) : none],
+      known && t.nvml_j !== undefined ? ['NVML says', [joules(t.nvml_j, 4), el('span', { class: 'soft' }, ` (${signed(num(t.nvml_j) / num(t.energy.energy_j) - 1)})`)]] : null,
+      ['Samples', count(known ? t.samples : t.stored)], ['Lost', num(t.gaps) > 0 ? `${count(t.lost)} in ${many(t.gaps, 'gap')}` : count(t.lost)],
+    ])),
+  ];
+}
+
+const signed = (part) => (Number.isFinite(part) ? (part > 0 ? '+' : '') + percent(part) : none);
+
+/** details are the panels below the plot. */
+export function details(answer) {
+  return [quality(answer), rails(answer), budget(answer), markers(answer), origin(answer), events(answer)].filter(Boolean);
+}
+
+const panel = (title, ...children) => el('section', { class: 'panel', 'aria-label': title }, el('h2', {}, title), ...children);
+
+function quality(answer) {
+  const reasons = answer.reasons ?? [];
+  return panel('Quality',
+    el('p', {}, verdictBadge(answer.task.verdict) ?? 'Not judged yet.', ' ', reasons.length === 0 && answer.task.verdict === 'VERDICT_GOOD' ? 'Nothing was noticed that E ± U does not hold.' : ''),
+    reasons.length ? el('ul', { class: 'reasons' }, reasons.map((r) => el('li', {}, verdictBadge(r.verdict), ` ${r.cause}${r.subject ? ` (${r.subject})` : ''}: ${r.text}`))) : null,
+    answer.setup?.missing?.length ? el('p', {}, `Not measured: ${answer.setup.missing.join(', ')}. The card's own energy is larger.`) : null);
+}
+
+function rails(answer) {
+  if (!answer.rails?.length) return null;
+  return panel('Rails', table('Each rail over the window', [
+    { title: 'Rail', cell: (r) => r.name }, { title: 'Energy ± U', num: true, cell: (r) => energy(r.energy) },
+    { title: 'Mean', num: true, cell: (r) => watts(r.mean_w) }, { title: 'Peak', num: true, cell: (r) => watts(r.peak_w) },
+    { title: 'Share', num: true, cell: (r) => percent(num(r.energy?.energy_j) / num(answer.task.energy?.energy_j)) },
+  ], answer.rails));
+}
+
+/** budgetTable lists what an uncertainty is made of, with bars by variance. */
+export function budgetTable(lines, caption) {
+  const all = lines.reduce((sum, b) => sum + num(b.u_j) ** 2, 0);
+  const bar = (b) => {
+    const e = el('span', { class: 'bar', 'aria-hidden': 'true' });
+    e.style.width = `${Math.max(1, (100 * num(b.u_j) ** 2) / (all || 1))}%`;
+    return e;
+  };
+  return table(caption, [
+    { title: 'Source', cell: (b) => b.source }, { title: 'u (k = 1)', num: true, cell: (b) => joules(b.u_j, 2) },
+    { title: 'of u²', num: true, cell: (b) => (num(b.u_j) ** 2 < 1e-3 * all ? '< 0.1 %' : percent(num(b.u_j) ** 2 / all)) }, { title: 'share', class: 'bars', cell: bar },
+    { title: 'Lasts', cell: (b) => (b.systematic ? 'yes' : 'no') },
+  ], lines);
+}
+
+function budget(answer) {
+  if (!answer.budget?.length) return null;
+  const shown = answer.budget.slice(0, 8), rest = answer.budget.slice(8);
+  return panel('Where ± U comes from', budgetTable(shown, 'The largest first'),
+    rest.length ? el('details', { 'aria-label': 'Smaller contributions' }, el('summary', {}, `${rest.length} smaller ones`), budgetTable(rest, 'Smaller ones')) : null,
+    (answer.rails ?? []).filter((r) => r.budget?.length).map((r) => el('details', { 'aria-label': `Budget of ${r.name}` },
+      el('summary', {}, `${r.name}: ${energy(r.energy)}`), budgetTable(r.budget, `Of rail ${r.name} alone, the largest first`))));
+}
+
+function markers(answer) {
+  const list = answer.markers ?? [], c = answer.clock;
+  if (list.length === 0) return null;
+  return panel('Markers', table('Markers in the trace', [
+    { title: 'Marker', cell: (m) => word(m.kind, 'MARKER_KIND_') }, { title: 'at', num: true, cell: (m) => `${grouped(num(m.t_s), 6)} s` },
+    { title: 'u', num: true, cell: (m) => quantity(m.u_s, 's', 2) }, { title: 'Correlation', num: true, cell: (m) => grouped(num(m.correlation), 3) },
+    { title: 'Step', num: true, cell: (m) => watts(m.step_w, 3) }, { title: 'Tag', cell: (m) => (m.tag_ok ? 'right' : 'not read') },
+  ], list),
+  c ? el('p', { class: 'soft' }, `The two clocks agree to ${quantity(c.rms_s, 's', 2)} rms over ${c.observations} edges, ${c.rejected} rejected.`) : null);
+}
+
+function origin(answer) {
+  const i = answer.instrument ?? {}, t = answer.task;
+  const rows = [
+    ['Meter', [i.model || i.kind, i.serial ? `serial ${i.serial}` : '', i.firmware ? `firmware ${i.firmware}` : ''].filter(Boolean).join(', ')],
+    ['Rate', rate(answer)], ['GPU', [t.gpu, t.gpu_uuid].filter(Boolean).join(', ')],
+    ['Window', answer.window ? `${grouped(num(answer.window.from_s), 6)} to ${grouped(num(answer.window.to_s), 6)} s` : 'none'],
+    ['Result', answer.results?.length > 1 ? `${answer.result} of ${answer.results.length}, calibration ${answer.results.find((r) => r.number === answer.result)?.calibration_id}` : ''],
+  ].filter(([, v]) => v);
+  return panel('Where it comes from', el('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Origin' }, el('table', {}, el('tbody', {}, rows.map(([k, v]) => el('tr', {}, el('th', { scope: 'row' }, k), el('td', { class: 'name' }, v)))))));
+}
+
+function rate(answer) {
+  const tb = answer.setup?.timebase;
+  return tb ? `${quantity(num(tb.tick_hz) / num(tb.ticks_per_scan), 'S/s', 3)}` : '';
+}
+
+function events(answer) {
+  const list = answer.events ?? [];
+  if (list.length === 0) return null;
+  return panel('Gaps and events', table(`${many(list.length, 'event')}${list.length > 50 ? ', the first 50' : ''}`, [
+    { title: 'What', cell: (e) => word(e.kind, 'EVENT_KIND_') }, { title: 'at', num: true, cell: (e) => `${grouped(scanTime(answer, e.first_scan), 6)} s` },
+    { title: 'Scans', num: true, cell: (e) => (e.exact ? '' : '~') + count(e.scans) }, { title: 'More', class: 'name', cell: (e) => e.detail },
+  ], list.slice(0, 50)));
+}
+
+/** scanTime is the device time of a scan by the nominal rate, in seconds. */
+export function scanTime(answer, scan) {
+  const tb = answer.setup?.timebase;
+  return tb ? (num(scan) * num(tb.ticks_per_scan)) / num(tb.tick_hz) : NaN;
+}

@@ -1,0 +1,177 @@
+// A task's power over time: asks for what the plot shows, whatever the zoom.
+import { latest, givenUp } from '../lib/api.js';
+import { el, fill, debounced, announce } from '../lib/dom.js';
+import { num } from '../lib/format.js';
+import { buttons, notice } from '../lib/parts.js';
+import { Plot } from '../plot/plot.js';
+import { Cursors, energyBetween } from '../plot/cursors.js';
+import { envelope } from '../plot/envelope.js';
+import { instant } from '../plot/scale.js';
+import { panels, shades, legend, kernelTrack, readout, readingMethods, readingsOf } from './task_layers.js';
+import { valuesTable } from './values.js';
+
+const modes = [['stacked', 'Stacked'], ['rails', 'Per rail'], ['total', 'Total']];
+
+export class TaskPlot {
+  /** keep is told the state that belongs into the address. */
+  constructor(root, answer, keep) {
+    this.answer = answer;
+    this.id = answer.task.task_id;
+    this.keep = keep;
+    this.asks = { envelope: latest(), timeline: latest(), readings: latest() };
+    const tb = answer.setup?.timebase;
+    this.period = tb ? num(tb.ticks_per_scan) / num(tb.tick_hz) : 0;
+    this.extent = [num(answer.extent.from_s), num(answer.extent.to_s)];
+    this.window = answer.window ? [num(answer.window.from_s), num(answer.window.to_s)] : null;
+    this.plot = new Plot(`Power of task ${this.id} over time. Arrows pan, plus and minus zoom, A and B put cursors; the values stand in the table below.`, {
+      view: (from, to, done) => this.viewed(done), cursors: () => this.cursors.moved(this.plot.cursors), hover: (t) => this.hovered(t),
+      read: (t) => announce(`${instant(t, this.plot.view.to - this.plot.view.from)}: ${readout(this, t, true)}`),
+    });
+    this.plot.limits = { from: this.extent[0], to: this.extent[1] };
+    this.plot.window = this.window ?? this.extent;
+    this.energy = energyBetween(this.id);
+    this.cursors = new Cursors(this.plot, { kept: () => this.write(), at: (t) => readout(this, t, true), between: this.energy.show, none: this.energy.none });
+    this.settled = debounced(() => this.load(), 60);
+    this.kept = debounced(() => { this.write(); this.rested(); }, 250);
+    this.loads = 0; // that go on
+    this.beside = 0; // how often kernels and readings came
+    this.build(root);
+  }
+
+  close() {
+    Object.values(this.asks).forEach((a) => a.stop());
+    this.settled.cancel();
+    this.kept.cancel();
+    this.cursors.close();
+    this.energy.close();
+    this.values.close();
+    this.plot.close();
+  }
+
+  build(root) {
+    this.trouble = el('div');
+    this.line = el('div', { class: 'readout', id: 'readout' });
+    this.legend = el('ul', { class: 'legend', 'aria-label': 'Colours' });
+    this.modeButtons = el('span');
+    const zero = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.plot.zero = zero.checked; this.plot.later(); } } });
+    const readings = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.withReadings = readings.checked; this.draw(); this.load(); } } });
+    this.withReadings = true;
+    this.values = valuesTable(this.id, () => this.plot.view);
+    const button = (text, f, label) => el('button', { type: 'button', 'aria-label': label, on: { click: f } }, text);
+    fill(root, el('section', { class: 'panel', 'aria-label': 'Power over time' },
+      el('div', { class: 'row middle' }, this.modeButtons,
+        el('div', { class: 'group', role: 'group', 'aria-label': 'Zoom' },
+          button('−', () => this.plot.zoom(2), 'Zoom out'), button('+', () => this.plot.zoom(0.5), 'Zoom in'),
+          this.window ? button('Window', () => this.plot.look(...this.window)) : null, button('All', () => this.plot.look(...this.extent))),
+        el('label', { class: 'check' }, zero, 'from 0 W'), el('label', { class: 'check' }, readings, 'NVML readings')),
+      this.legend, this.trouble, this.plot.element, this.line, this.cursors.element, this.values.element));
+  }
+
+  /** read takes span, cursors and mode from the address. */
+  read(params) {
+    const at = (name) => (params.has(name) ? num(params.get(name)) : NaN);
+    this.mode = modes.some(([m]) => m === params.get('show')) ? params.get('show') : 'stacked';
+    fill(this.modeButtons, buttons('Show', modes, this.mode, (m) => { this.mode = m; this.draw(); this.write(); }));
+    const [from, to] = at('to') > at('from') ? [at('from'), at('to')] : this.first();
+    this.plot.cursors = { a: at('a'), b: at('b') };
+    this.cursors.moved(this.plot.cursors);
+    this.plot.look(from, to);
+  }
+
+  /** first is the span that a task opens with: the window and the markers about it. */
+  first() {
+    if (!this.window) return this.extent;
+    const edges = (this.answer.markers ?? []).flatMap((m) => [num(m.begin_s), num(m.end_s)]).filter(Number.isFinite);
+    const from = Math.min(this.window[0], ...edges), to = Math.max(this.window[1], ...edges);
+    const room = (to - from) * 0.02;
+    return [Math.max(this.extent[0], from - room), Math.min(this.extent[1], to + room)];
+  }
+
+  /** write puts the state into the address, in figures that suit the span. */
+  write() {
+    const { from, to } = this.plot.view, { a, b } = this.plot.cursors;
+    const short = (t) => (Number.isFinite(t) ? Number(t.toFixed(Math.min(12, Math.max(3, Math.ceil(5 - Math.log10(to - from)))))) : '');
+    const exact = (t) => (Number.isFinite(t) ? t : '');
+    this.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode });
+  }
+
+  viewed(done) {
+    this.moving = !done;
+    this.plot.element.setAttribute('aria-busy', 'true');
+    if (done) {
+      this.settled.cancel();
+      this.load();
+      this.kept();
+      this.values.moved();
+    } else {
+      this.settled();
+    }
+    this.hovered(this.plot.hover);
+  }
+
+  /** rested says so when nothing moves, is asked for, or has yet to go into the address. */
+  rested() {
+    if (!this.moving && !this.loads && !this.settled.pending() && !this.kept.pending()) this.plot.element.removeAttribute('aria-busy');
+  }
+
+  hovered(t) { fill(this.line, readout(this, t, false)); }
+
+  /** load asks for what is in view. Where samples lie apart, a little more, so that lines reach the edges. */
+  async load() {
+    const { from, to } = this.plot.view;
+    const pad = (to - from) < this.plot.pixels * this.period ? 2 * this.period : 0;
+    const columns = Math.round(this.plot.pixels * Math.min(4, 1 + (2 * pad) / (to - from)));
+    // A column shows one sample's place at best: never fewer of them than samples.
+    const span = { from_s: from - pad, to_s: to + pad };
+    const began = performance.now();
+    this.loads++;
+    const jobs = [
+      this.part('envelope', { ...span, columns: Math.min(8192, Math.max(columns, 200)) }, (e) => { this.envelope = envelope(e); }),
+      this.part('timeline', { ...span, max_slices: Math.min(2000, this.plot.pixels) }, (t) => { this.timeline = t; this.beside++; }),
+      this.withReadings ? this.part('readings', { ...span, methods: readingMethods, max_readings: 2 * this.plot.pixels }, (r) => { this.readings = readingsOf(r); this.beside++; }) : null,
+    ];
+    if (await jobs[0]) {
+      // How long a zoom takes until it is drawn stands in the browser's own record.
+      fill(this.trouble);
+      this.plot.drawn = () => {
+        this.plot.drawn = () => {};
+        // What was drawn is on the screen when the next picture is due.
+        requestAnimationFrame(() => performance.measure('wattmark.zoom', { start: began, end: performance.now() }));
+      };
+    }
+    const before = this.beside;
+    this.draw();
+    await Promise.all(jobs);
+    this.loads--;
+    if (this.beside !== before) this.draw();
+    this.rested();
+  }
+
+  /** part asks one call and takes its answer; it reports whether that came. */
+  async part(name, params, take) {
+    try {
+      take(await this.asks[name].get(`/v1/tasks/${this.id}/${name}`, params));
+      return true;
+    } catch (e) {
+      if (givenUp(e)) return false;
+      // Without a clock nothing relates kernels and readings to the trace; the plot stands.
+      if (name === 'envelope' || e.status === 0) fill(this.trouble, notice(e.message, true));
+      return false;
+    }
+  }
+
+  draw() {
+    if (!this.envelope) return;
+    const narrow = this.plot.element.clientWidth < 600;
+    const list = panels(this, narrow);
+    this.plot.panelHeight = narrow ? 200 : 300;
+    this.plot.set({
+      panels: list, tracks: kernelTrack(this.timeline), shades: shades(this),
+      // Columns that hold no sample are no hole as long as samples lie that far apart.
+      reach: 2.5 * Math.max(this.envelope.width, this.period), dots: this.envelope.single,
+    });
+    fill(this.legend, legend(this));
+    this.hovered(this.plot.hover);
+    this.cursors.values();
+  }
+}

@@ -1,0 +1,250 @@
+// The list of tasks: found by name and user, sorted, added up, picked for comparing.
+import { latest, givenUp, get, stream } from '../lib/api.js';
+import { el, fill, labelled, debounced, announce, keepFocus } from '../lib/dom.js';
+import { count, energy, many, seconds } from '../lib/format.js';
+import { figures, notice } from '../lib/parts.js';
+import { link } from '../lib/router.js';
+import { showVerdicts, taskTable } from './tasks_table.js';
+
+export const tasks = {
+  name: 'tasks', title: 'tasks', nav: true,
+  keys: [['/', 'to the search']],
+  open: (root, route, router) => new Tasks(root, route, router),
+};
+
+const pageSize = 50;
+const states = ['complete', 'running', 'incomplete', 'untrimmed'];
+const verdicts = ['good', 'usable', 'doubtful', 'void'];
+// Verdicts are worked out task by task: this many tasks are looked through at once.
+const lookedThrough = 1000;
+
+/** pattern is what ListTasks looks for: a plain text is found anywhere in a name. */
+export function pattern(text) {
+  const t = text.trim();
+  return t === '' || /[*?]/.test(t.replace(/\\[*?\\]/g, '')) ? t : `*${t}*`;
+}
+
+/** judgedAs is what a task was when it was judged: with another result it is judged anew. */
+const judgedAs = (t) => [t.task_id, t.state, t.energy?.energy_j, t.energy?.energy_u_j, t.gaps, t.lost].join();
+
+class Tasks {
+  constructor(root, route, router) {
+    this.router = router;
+    this.list = latest();
+    this.judged = latest();
+    this.end = new AbortController();
+    this.rows = [];
+    this.known = new Map(); // verdicts, by task and what it was when it was judged
+    this.picked = new Map(); // ids that are to be compared
+    this.form = this.makeForm();
+    this.summary = el('div', { class: 'panel', 'aria-live': 'polite' });
+    this.trouble = el('div');
+    this.body = el('div', { class: 'panel' });
+    this.actions = el('div', { class: 'row middle' });
+    root.append(el('h1', {}, 'Tasks'), this.form, this.trouble, this.summary, this.body);
+    this.read(route);
+    this.users();
+    this.follow();
+    addEventListener('keydown', (e) => {
+      if (e.key !== '/' || e.target.closest('input, select, textarea, dialog')) return;
+      e.preventDefault();
+      this.name.focus();
+    }, { signal: this.end.signal });
+  }
+
+  close() {
+    this.list.stop();
+    this.judged.stop();
+    this.end.abort();
+    this.typed.cancel();
+    this.again.cancel();
+  }
+
+  update(route) {
+    this.read(route);
+    return true;
+  }
+
+  makeForm() {
+    this.typed = debounced(() => this.ask(), 200);
+    const now = () => this.ask();
+    this.name = el('input', { type: 'search', placeholder: 'gemm, or gemm*fp16', autocomplete: 'off', on: { input: this.typed } });
+    this.user = el('select', { on: { change: now } }, el('option', { value: '' }, 'all users'));
+    this.state = el('select', { on: { change: now } }, el('option', { value: '' }, 'any state'), states.map((s) => el('option', { value: s }, s)));
+    this.verdict = el('select', { on: { change: now } }, el('option', { value: '' }, 'any verdict'), verdicts.map((v) => el('option', { value: v }, v)));
+    return el('form', { class: 'panel row', role: 'search', 'aria-label': 'Tasks', on: { submit: (e) => { e.preventDefault(); now(); } } },
+      labelled('Name (* any text, ? one character)', this.name), labelled('User', this.user), labelled('State', this.state), labelled('Verdict', this.verdict));
+  }
+
+  /** read takes what is asked from the address. */
+  read({ params }) {
+    this.name.value = params.get('name') ?? '';
+    this.wantUser = params.get('user') ?? '';
+    this.pickUser();
+    this.state.value = params.get('state') ?? '';
+    this.verdict.value = params.get('verdict') ?? '';
+    this.order = params.get('order') ?? 'id';
+    this.ascending = params.get('up') === '1';
+    this.load();
+  }
+
+  /** ask writes what is asked into the address, and asks. */
+  ask() {
+    this.wantUser = this.user.value;
+    this.router.keep(link('tasks', '', {
+      name: this.name.value, user: this.wantUser, state: this.state.value, verdict: this.verdict.value, order: this.order === 'id' ? '' : this.order, up: this.ascending ? '1' : '',
+    }));
+    this.load();
+  }
+
+  question() {
+    return {
+      name: pattern(this.name.value), user: this.wantUser, order: `TASK_ORDER_${this.order.toUpperCase()}`, ascending: this.ascending || '',
+      states: this.state.value ? `TASK_STATE_${this.state.value.toUpperCase()}` : '',
+      verdicts: this.verdict.value ? `VERDICT_${this.verdict.value.toUpperCase()}` : '',
+    };
+  }
+
+  async load(quiet = false) {
+    // What was paged in stays when the list is only brought up to date.
+    const size = quiet ? Math.min(1000, Math.max(pageSize, this.rows.length)) : pageSize;
+    await this.trying(async () => {
+      const { rows, next, totals } = await this.pages('', size);
+      this.rows = rows;
+      this.next = next;
+      this.totals = totals;
+      fill(this.trouble);
+      this.show();
+      if (!quiet) announce(this.verdict.value ? many(rows.length, 'task') : many(totals.tasks, 'task'));
+      await this.judge();
+    });
+  }
+
+  async more() {
+    await this.trying(async () => {
+      const { rows, next } = await this.pages(this.next, pageSize);
+      this.rows = this.rows.concat(rows);
+      this.next = next;
+      this.show();
+      await this.judge();
+    });
+  }
+
+  async trying(f) {
+    try {
+      await f();
+    } catch (e) {
+      if (!givenUp(e)) fill(this.trouble, notice(e.message, true));
+    }
+  }
+
+  /**
+   * pages asks for a page; of one verdict, page after page until there are as many tasks
+   * as wanted, or a thousand were looked through.
+   */
+  async pages(token, size) {
+    const rows = [], asked = this.verdict.value ? Math.max(200, size) : size;
+    let next = token, totals = null;
+    for (let seen = 0; ; seen += asked) {
+      const answer = await this.list.get('/v1/tasks', { ...this.question(), page_size: asked, page_token: next, with_totals: next === '' });
+      rows.push(...answer.tasks);
+      next = answer.next_page_token ?? '';
+      totals ??= answer.totals;
+      if (!this.verdict.value || next === '' || rows.length >= size || seen + asked >= lookedThrough) return { rows, next, totals };
+    }
+  }
+
+  /**
+   * judge fills the verdicts in: they take longer than the rest, so the list does not wait
+   * for them, and those of tasks that did not change since are not asked for again.
+   */
+  async judge() {
+    if (this.verdict.value) return;
+    const rows = this.rows, known = (t) => this.known.get(judgedAs(t));
+    const show = () => showVerdicts(this.body, new Map(this.rows.map((t) => [t.task_id, known(t)])));
+    show();
+    const last = rows.findLastIndex((t) => t.state !== 'TASK_STATE_RUNNING' && !known(t));
+    if (last < 0) return;
+    const answer = await this.judged.get('/v1/tasks', { ...this.question(), page_size: Math.min(1000, last + 1), read_mask: 'task_id,verdict' });
+    const found = new Map(answer.tasks.map((t) => [t.task_id, t.verdict]));
+    for (const t of rows) {
+      if (found.has(t.task_id)) this.known.set(judgedAs(t), found.get(t.task_id));
+    }
+    show();
+  }
+
+  sort(order) {
+    this.ascending = this.order === order ? !this.ascending : order === 'name';
+    this.order = order;
+    this.ask();
+  }
+
+  async users() {
+    try {
+      const { users } = await get('/v1/users', {}, this.end.signal);
+      this.user.append(...users.map((u) => el('option', { value: u.user }, `${u.user || '(none)'} (${count(u.tasks)})`)));
+      this.pickUser();
+    } catch (e) {
+      if (!givenUp(e)) fill(this.trouble, notice(e.message, true));
+    }
+  }
+
+  /** pickUser shows the user who is asked for, also one that is not in the list (yet). */
+  pickUser() {
+    if (this.wantUser && ![...this.user.options].some((o) => o.value === this.wantUser)) {
+      this.user.append(el('option', { value: this.wantUser }, this.wantUser));
+    }
+    this.user.value = this.wantUser;
+  }
+
+  /** follow keeps the list as it is in the database. */
+  async follow() {
+    this.again = debounced(() => this.load(true), 300);
+    try {
+      for await (const { event } of stream('/v1/tasks:watch', {}, this.end.signal)) {
+        if (event !== 'TASK_EVENT_WATCHING') this.again();
+      }
+    } catch { /* what cannot be followed is still as it was asked for */ }
+    if (!this.end.signal.aborted) fill(this.trouble, notice('The list is not followed any more: the host ended the watch. Reload the page to go on.'));
+  }
+
+  show() {
+    keepFocus(this.body, () => {
+      this.showSums();
+      this.showActions();
+      this.showRows();
+    });
+  }
+
+  showSums() {
+    const t = this.totals;
+    fill(this.summary, figures([
+      ['Tasks', count(t.tasks)], ['with a window', count(t.measured)], ['Energy', energy(t.energy ?? {})], ['Time', seconds(t.duration_s)], ['Samples', count(t.samples)],
+    ]), this.verdict.value ? el('p', { class: 'soft' }, `These sums are of all verdicts; ${many(this.rows.length, 'task')} below.`) : null);
+  }
+
+  showRows() {
+    const further = this.next ? el('p', {}, el('button', { type: 'button', on: { click: () => this.more() } }, this.verdict.value ? 'Look further' : 'More')) : null;
+    if (this.rows.length === 0) {
+      const asked = this.name.value || this.wantUser || this.state.value || this.verdict.value;
+      fill(this.body, el('div', { class: 'empty' }, further ? ['None of the tasks looked through is like that.', further]
+        : asked ? 'No task is like that.' : [el('p', {}, 'There are no tasks yet.'), el('p', {}, el('code', {}, 'wattmark run -- ./program'), ' measures one.')]));
+      return;
+    }
+    fill(this.body, this.actions, taskTable(this.rows, {
+      order: this.order, ascending: this.ascending, sort: (o) => this.sort(o), picked: this.picked,
+      pick: (task, on) => {
+        if (on) this.picked.set(task.task_id, task);
+        else this.picked.delete(task.task_id);
+        this.showActions();
+      },
+    }), further);
+  }
+
+  showActions() {
+    const ids = [...this.picked.keys()];
+    const button = el('button', { type: 'button', id: 'compare', class: ids.length > 1 ? 'primary' : null, disabled: ids.length < 2, on: { click: () => { location.hash = link('compare', '', { ids: ids.join(',') }); } } },
+      ids.length > 1 ? `Compare ${ids.length} tasks` : 'Compare');
+    fill(this.actions, button, el('span', { class: 'soft' }, ids.length < 2 ? 'Tick two or more tasks to compare them.' : `Picked: ${ids.join(', ')}`));
+  }
+}

@@ -1,0 +1,63 @@
+// The table of tasks. On a narrow screen each row is a card.
+import { el, fill } from '../lib/dom.js';
+import { count, energy, seconds, time, watts, none } from '../lib/format.js';
+import { stateBadge, verdictBadge } from '../lib/parts.js';
+import { link } from '../lib/router.js';
+
+// order is what ListTasks can sort by; none where it cannot.
+const columns = [
+  { title: 'Task', order: 'id', class: 'num', cell: (t) => t.task_id, label: 'Task' },
+  { title: 'Name', order: 'name', class: 'name', cell: name },
+  { title: 'User', class: 'who', cell: (t) => t.user || none, label: 'by' },
+  { title: 'Launched', order: 'launched', class: 'once', cell: (t) => time(t.launched), label: '' },
+  { title: 'State', cell: (t) => [stateBadge(t), t.reason ? el('div', { class: 'reason', title: t.reason }, t.reason) : null] },
+  { title: 'Verdict', class: 'verdict-of', cell: (t) => verdictBadge(t.verdict) ?? none },
+  { title: 'Length', order: 'duration', class: 'num', cell: (t) => (measured(t) ? seconds(t.duration_s) : none), label: 'Length' },
+  { title: 'Energy ± U', order: 'energy', class: 'num', cell: (t) => (measured(t) ? energy(t.energy) : none), label: 'Energy' },
+  { title: 'Mean', class: 'num', cell: (t) => (measured(t) ? watts(t.mean_w) : none), label: 'Mean' },
+  { title: 'Peak', class: 'num spare', cell: (t) => (measured(t) ? watts(t.peak_w) : none), label: 'Peak' },
+  { title: 'Lost', class: 'num spare', cell: (t) => (t.lost === '0' ? '0' : count(t.lost)), label: 'Lost' },
+];
+
+const measured = (t) => t.energy !== undefined && t.energy !== null;
+
+function name(t) {
+  return [el('a', { href: link('task', t.task_id) }, t.name || '(no name)'), t.job ? el('div', { class: 'soft' }, `job ${t.job}`) : null];
+}
+
+/** taskTable shows tasks. how = { order, ascending, sort(order), picked, pick(task, on) }. */
+export function taskTable(rows, how) {
+  return el('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Tasks found' }, el('table', { class: 'cards' },
+    el('caption', { class: 'unseen' }, 'Tasks'),
+    el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, el('span', { class: 'unseen' }, 'Compare')), columns.map((c) => head(c, how)))),
+    el('tbody', {}, rows.map((t) => row(t, how)))));
+}
+
+function head(c, how) {
+  const here = c.order === how.order;
+  return el('th', { scope: 'col', class: c.class, 'aria-sort': c.order && here ? (how.ascending ? 'ascending' : 'descending') : null },
+    c.order ? el('button', { type: 'button', on: { click: () => how.sort(c.order) } }, c.title, here ? (how.ascending ? ' ▲' : ' ▼') : '') : c.title);
+}
+
+function row(t, how) {
+  const tr = el('tr', { class: how.picked.has(t.task_id) ? 'picked' : null });
+  const box = el('input', {
+    type: 'checkbox', 'aria-label': `Compare task ${t.task_id}, ${t.name}`, checked: how.picked.has(t.task_id),
+    on: { change: () => { tr.classList.toggle('picked', box.checked); how.pick(t, box.checked); } },
+  });
+  tr.append(el('td', { class: 'pick' }, box), ...columns.map((c) => {
+    const said = c.cell(t);
+    return el('td', { class: `${c.class ?? ''}${said === none ? ' nothing' : ''}`, 'data-label': c.label || null }, said);
+  }));
+  tr.dataset.task = t.task_id;
+  return tr;
+}
+
+/** showVerdicts puts verdicts, by task, into a table that stands. */
+export function showVerdicts(root, verdicts) {
+  for (const tr of root.querySelectorAll('tr[data-task]')) {
+    const b = verdictBadge(verdicts.get(tr.dataset.task)), cell = tr.querySelector('.verdict-of');
+    cell.classList.toggle('nothing', !b);
+    fill(cell, b ?? none);
+  }
+}

@@ -1,0 +1,246 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/monitorclient"
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/store"
+)
+
+var errKilled = errors.New("campaign: the host was killed")
+
+// hostSide is one process of the host: its connection and its database. A killed
+// one never touches either again.
+type hostSide struct {
+	w      *world
+	client *monitorclient.Client
+	db     *store.DB
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	dead   atomic.Bool
+	closed sync.Once
+	disk   *hostDisk
+}
+
+func newHost(w *world) (*hostSide, error) {
+	disk := w.disk()
+	db, err := store.Open(w.ctx, disk.path)
+	if err != nil {
+		w.fail("the host's database cannot be opened: %v", err)
+		return nil, errLost
+	}
+	client, err := monitorclient.Dial("passthrough:///monitor", monitorclient.Options{
+		Pause: 2 * time.Millisecond, Patience: 2 * time.Second, Call: 10 * time.Second,
+		Dial: []grpc.DialOption{grpc.WithContextDialer(w.line.dial)},
+	})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	h := &hostSide{w: w, client: client, db: db, disk: disk}
+	h.ctx, h.cancel = context.WithCancelCause(w.ctx)
+	return h, nil
+}
+
+// kill ends the process as kill -9 does, or a power cut.
+func (h *hostSide) kill(cut bool) {
+	if h.dead.Swap(true) {
+		return
+	}
+	h.disk.crash(cut)
+	h.closed.Do(func() { _ = h.client.Close() })
+	h.cancel(errKilled)
+}
+
+// end closes what the process had open.
+func (h *hostSide) end() error {
+	h.dead.Store(true)
+	h.closed.Do(func() { _ = h.client.Close() })
+	h.cancel(errKilled)
+	return h.db.Close()
+}
+
+// alive waits while the process is paused, and fails when it was killed.
+func (h *hostSide) alive() error {
+	h.w.hostGate.wait(h.ctx)
+	if h.dead.Load() {
+		return errKilled
+	}
+	return nil
+}
+
+// at reaches a step.
+func (h *hostSide) at(s Step) error {
+	h.w.at(s)
+	return h.alive()
+}
+
+// asks is the monitor as the host's process sees it.
+type asks struct{ *hostSide }
+
+var _ measurement.Monitor = asks{}
+
+func (a asks) Address() string { return a.client.Address() }
+
+func (a asks) GetBench(ctx context.Context) (monitorclient.Bench, error) {
+	if err := a.at(StepBench); err != nil {
+		return monitorclient.Bench{}, err
+	}
+	return a.client.GetBench(ctx)
+}
+
+func (a asks) Captures(ctx context.Context) ([]monitorclient.Capture, error) {
+	if err := a.alive(); err != nil {
+		return nil, err
+	}
+	return a.client.Captures(ctx)
+}
+
+func (a asks) Start(ctx context.Context, r monitorclient.StartRequest) (monitorclient.Started, error) {
+	if err := a.at(StepStart); err != nil {
+		return monitorclient.Started{}, err
+	}
+	s, err := a.client.Start(ctx, r)
+	return s, errors.Join(err, a.at(StepStarted))
+}
+
+func (a asks) KeepLease(ctx context.Context, id string, lease time.Duration) error {
+	return errors.Join(a.client.KeepLease(ctx, id, lease), a.alive())
+}
+
+func (a asks) Stop(ctx context.Context, id string) (monitorclient.Summary, error) {
+	if err := a.at(StepStop); err != nil {
+		return monitorclient.Summary{}, err
+	}
+	s, err := a.client.Stop(ctx, id)
+	if err == nil {
+		a.w.stopped(id, s)
+		if a.w.broken == ReleaseBeforeStore {
+			err = a.client.Release(ctx, id)
+		}
+	}
+	return s, errors.Join(err, a.at(StepStopped))
+}
+
+func (a asks) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+	t, err := a.client.Read(ctx, o, watched{s, a.hostSide})
+	if err == nil {
+		a.w.ended(o.CaptureID, t)
+	}
+	return t, errors.Join(err, a.at(StepTrailer))
+}
+
+func (a asks) Release(ctx context.Context, id string) error {
+	if err := a.at(StepRelease); err != nil {
+		return err
+	}
+	err := a.client.Release(ctx, id)
+	return errors.Join(err, a.at(StepReleased))
+}
+
+// watched is a stream with the host's steps in it.
+type watched struct {
+	monitorclient.Sink
+	h *hostSide
+}
+
+func (s watched) Header(h store.Header, first uint64) error {
+	if err := s.h.at(StepHeader); err != nil {
+		return err
+	}
+	return s.Sink.Header(h, first)
+}
+
+func (s watched) Chunk(c *chunk.Chunk) error {
+	if err := s.h.at(StepChunk); err != nil {
+		return err
+	}
+	return s.Sink.Chunk(c)
+}
+
+// stores is the database as the host's process sees it.
+type stores struct {
+	*store.DB
+	h *hostSide
+}
+
+var _ measurement.Store = stores{}
+
+func (s stores) BeginTask(ctx context.Context, t store.NewTask) (store.TaskID, error) {
+	if err := s.may(); err != nil {
+		return 0, err
+	}
+	id, err := s.DB.BeginTask(ctx, t)
+	s.promised(err, id, func(*promise) {})
+	return id, errors.Join(err, s.h.at(StepBegun))
+}
+
+func (s stores) PutHeader(ctx context.Context, id store.TaskID, h store.Header) error {
+	if err := s.may(); err != nil {
+		return err
+	}
+	return s.DB.PutHeader(ctx, id, h)
+}
+
+func (s stores) AppendChunks(ctx context.Context, id store.TaskID, chunks []*chunk.Chunk, events []measure.Event) error {
+	if err := s.h.at(StepStoring); err != nil {
+		return err
+	}
+	if err := s.may(); err != nil {
+		return err
+	}
+	err := s.DB.AppendChunks(ctx, id, chunks, events)
+	if err == nil && !s.h.dead.Load() {
+		s.h.w.stored(id, chunks)
+	}
+	return errors.Join(err, s.h.at(StepStored))
+}
+
+func (s stores) PutKernels(ctx context.Context, id store.TaskID, k []store.Kernel) error {
+	if err := s.may(); err != nil {
+		return err
+	}
+	err := s.DB.PutKernels(ctx, id, k)
+	s.promised(err, id, func(p *promise) { p.kernels += len(k) })
+	return errors.Join(err, s.h.at(StepWorked))
+}
+
+func (s stores) PutPlayed(ctx context.Context, id store.TaskID, p []store.Played) error {
+	if err := s.may(); err != nil {
+		return err
+	}
+	err := s.DB.PutPlayed(ctx, id, p)
+	s.promised(err, id, func(x *promise) { x.edges += len(p) })
+	return err
+}
+
+func (s stores) Finish(ctx context.Context, id store.TaskID, o store.Outcome) error {
+	if err := s.h.at(StepFinish); err != nil {
+		return err
+	}
+	if err := s.may(); err != nil {
+		return err
+	}
+	err := s.DB.Finish(ctx, id, o)
+	s.promised(err, id, func(p *promise) { p.ended = o.State })
+	return errors.Join(err, s.h.at(StepFinished))
+}
+
+// may fails when the process was killed.
+func (s stores) may() error { return s.h.alive() }
+
+// promised takes note of what the database acknowledged to a process that lives: one
+// that was killed meanwhile was told nothing.
+func (s stores) promised(err error, id store.TaskID, change func(*promise)) {
+	if err == nil && !s.h.dead.Load() {
+		s.h.w.promised(id, change)
+	}
+}

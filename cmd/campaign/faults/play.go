@@ -1,0 +1,217 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"wattmark/hostagent/measurement"
+	"wattmark/measure/marker"
+	"wattmark/store"
+)
+
+// Result is what became of a schedule.
+type Result struct {
+	Schedule Schedule
+	// Fired tells which faults struck; the step of the others was never reached.
+	Fired []bool
+	// Outcome is the state that the measurement's task ended in; OutcomeNone
+	// where there is none.
+	Outcome Outcome
+	// Kept is how many captures the monitor rightly still keeps: of a task whose
+	// samples did not match, or of nobody's.
+	Kept int
+	// Off is by how many U the energy of a complete task was off; NaN without one.
+	Off        float64
+	Violations []string
+	Moves      map[Move]int
+	Took       time.Duration
+}
+
+// Outcome is how a measurement ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeComplete   Outcome = "complete"
+	OutcomeIncomplete Outcome = "incomplete"
+	OutcomeUntrimmed  Outcome = "untrimmed"
+	OutcomeNone       Outcome = "no task"
+)
+
+// hitLease is short, so that a fault can outlast it.
+const hitLease = 1500 * time.Millisecond
+
+// patience bounds how long a world that has healed may take to come to rest.
+const patience = 60 * time.Second
+
+// emptyDatabase is a database without a task: its schema is made once.
+var emptyDatabase = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "wattmark-campaign-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "power.db")
+	db, err := store.Open(context.Background(), path)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+// Play plays one schedule in a folder of its own below dir. An error means that
+// the campaign itself could not do it.
+func Play(ctx context.Context, s Schedule, b Broken, dir string) (Result, error) {
+	begun := time.Now()
+	empty, err := emptyDatabase()
+	if err != nil {
+		return Result{}, err
+	}
+	own, err := os.MkdirTemp(dir, fmt.Sprintf("world%d-", s.Seed))
+	if err != nil {
+		return Result{}, err
+	}
+	defer os.RemoveAll(own)
+	w := newWorld(ctx, s, b, own)
+	path := filepath.Join(own, "power.db")
+	if err := errors.Join(os.WriteFile(path, empty, 0o600), w.watchDatabase(path)); err != nil {
+		return Result{}, err
+	}
+	err = w.play()
+	for _, d := range w.databases {
+		d.disk.Forget()
+	}
+	if err != nil && !errors.Is(err, errLost) {
+		return Result{}, fmt.Errorf("%v: %w", s, err)
+	}
+	if open := openFiles(own); len(open) > 0 {
+		w.fail("files are open that nobody closed: %v", open)
+	}
+	return Result{
+		Schedule: s, Fired: w.fired, Outcome: w.seen.outcome, Kept: w.seen.kept, Off: w.seen.off, Took: time.Since(begun),
+		Violations: w.seen.violations, Moves: w.seen.moves,
+	}, nil
+}
+
+// play lives through the schedule: a measurement with its faults, recovery until
+// nothing is half done, the invariants, and a measurement without faults.
+func (w *world) play() error {
+	defer w.heals.Wait()
+	life, end := context.WithCancel(w.ctx)
+	defer end()
+	go w.card.run(life)
+	if err := w.enterHost(); err != nil {
+		return err
+	}
+	if err := w.monitor.start(); err != nil {
+		return err
+	}
+	defer w.monitor.retire()
+	_, _ = w.measure("hit", hitLease) // what became of it is looked at in the database
+	if err := w.comeToRest(); err != nil {
+		return err
+	}
+	w.check()
+	w.afterwards()
+	return w.host.end()
+}
+
+// enterHost starts a process of the host, in place of one that ended.
+func (w *world) enterHost() error {
+	w.mu.Lock()
+	old := w.host
+	w.mu.Unlock()
+	if old != nil {
+		if err := old.end(); err != nil {
+			return err
+		}
+	}
+	h, err := newHost(w)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.host = h
+	return nil
+}
+
+var spec = marker.Spec{Code: marker.M31, Chip: 203.1e-6, Guard: 6, TagBits: 4, Tag: 11}
+
+func (w *world) measure(name string, lease time.Duration) (store.TaskID, error) {
+	w.mu.Lock()
+	h := w.host
+	w.mu.Unlock()
+	m := spec
+	g := gpu{w.card, w}
+	return measurement.Measure(h.ctx, measurement.Config{
+		DB: stores{h.db, h}, Monitor: asks{h}, Device: g, Name: name, User: "campaign", Holder: "campaign@host",
+		Marker: &m, Lead: 4 * time.Millisecond, Lease: lease, NoMethods: true, Now: w.card.now,
+	}, g.work)
+}
+
+// comeToRest starts the host anew and lets it recover, as its daemon does, until
+// no task is half done and nobody has the bench.
+func (w *world) comeToRest() error {
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
+	defer cancel()
+	if err := w.enterHost(); err != nil {
+		return err
+	}
+	for {
+		w.mu.Lock()
+		h := w.host
+		w.mu.Unlock()
+		w.at(StepRecover)
+		_, rerr := measurement.Recover(h.ctx, stores{h.db, h}, w.reach)
+		if h.dead.Load() || h.ctx.Err() != nil {
+			if err := w.enterHost(); err != nil {
+				return err
+			}
+			continue
+		}
+		open, err := h.db.Unfinished(ctx)
+		if err = errors.Join(rerr, err); err == nil && len(open) == 0 {
+			b, berr := h.client.GetBench(ctx)
+			if berr == nil && b.Holder == "" {
+				break
+			}
+			err = fmt.Errorf("the bench is held by %q: %w", b.Holder, berr)
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			if w.ctx.Err() != nil {
+				return w.ctx.Err()
+			}
+			w.fail("after %v of recovery there are %d half tasks: %v", patience, len(open), err)
+			w.heals.Wait()
+			w.heal()
+			return nil
+		}
+	}
+	// Faults that have not struck yet have missed their step.
+	w.mu.Lock()
+	w.schedule.Faults = nil
+	w.mu.Unlock()
+	w.heals.Wait()
+	w.heal()
+	// What was out of reach at the last look is in reach now.
+	if _, err := measurement.Recover(w.host.ctx, stores{w.host.db, w.host}, w.reach); err != nil {
+		w.fail("recovery fails without a fault: %v", err)
+	}
+	return nil
+}
+
+// reach is measurement.Dial.
+func (w *world) reach(context.Context, string) (measurement.Monitor, func() error, error) {
+	return asks{w.host}, func() error { return nil }, nil
+}

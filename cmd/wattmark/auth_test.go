@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What an administrator types makes files that only they can read, and tells what there
+// is.
+func TestAuthCommands(t *testing.T) {
+	t.Parallel()
+	dir, out := filepath.Join(t.TempDir(), "auth"), t.TempDir()
+	at := func(args ...string) []string { return append(append([]string{"auth"}, args...), "--dir", dir) }
+	inside(t, at("list")...).fails(t, exitFailed, "tokens.json")
+	inside(t, at("init")...).fails(t, exitUsage, "--host")
+	if got := inside(t, at("init", "--host", "lab", "--host", "192.0.2.7")...).ok(t).out; !strings.Contains(got, "--auth "+dir) || strings.Contains(got, "wm_") {
+		t.Error(got)
+	}
+	inside(t, at("init", "--host", "lab")...).fails(t, exitFailed, "has a CA already")
+	token := strings.TrimSpace(inside(t, at("token", "ada", "--expires", "2d")...).ok(t).out)
+	if !regexp.MustCompile(`^wm_[a-z2-7]{8}_[a-z2-7]{52}$`).MatchString(token) {
+		t.Errorf("a token %q", token)
+	}
+	bob := filepath.Join(out, "bob.token")
+	if got := inside(t, at("token", "bob", "--role", "viewer", "-o", bob)...).ok(t).out; got != "" {
+		t.Errorf("a token that goes into a file is told: %s", got)
+	}
+	inside(t, at("token", "bob", "-o", bob)...).fails(t, exitFailed, "exists")
+	inside(t, at("cert", "ada", "--role", "operator", "-o", filepath.Join(out, "ada"))...).ok(t)
+	for _, wrong := range [][]string{{"token", "a b"}, {"token", "ada", "--role", "king"}, {"token", "ada", "--expires", "0d"}, {"token", "ada", "--expires", "9999d"}, {"cert"}, {"cert", "--server"}, {"cert", "ada", "--host", "x"}} {
+		if r := inside(t, at(wrong...)...); r.code != exitUsage {
+			t.Errorf("%v: %d %s", wrong, r.code, r.err)
+		}
+	}
+	for name, mode := range map[string]os.FileMode{
+		dir + "/ca.key": 0o600, dir + "/server.key": 0o600, dir + "/tokens.json": 0o600, dir + "/admin.token": 0o600, bob: 0o600,
+		filepath.Join(out, "ada.key"): 0o600, dir + "/ca.crt": 0o644,
+	} {
+		if s, err := os.Stat(name); err != nil || s.Mode().Perm()&^mode != 0 {
+			t.Errorf("%s: %v %v", name, s.Mode(), err)
+		}
+	}
+	kept, err := os.ReadFile(dir + "/tokens.json")
+	if err != nil || strings.Contains(string(kept), strings.Split(token, "_")[2]) {
+		t.Errorf("the secret is kept: %v", err)
+	}
+	var l struct {
+		Credentials []credentialReport `json:"credentials"`
+	}
+	list := func() (states string) {
+		t.Helper()
+		l.Credentials = nil
+		object(t, inside(t, at("list", "--json")...).ok(t).out, &l)
+		for _, c := range l.Credentials {
+			states += c.Name + ":" + firstOf(c.Role, "server") + ":" + c.State + " "
+		}
+		return states
+	}
+	const before = "admin:admin:valid ada:measurer:expires soon bob:viewer:valid lab,192.0.2.7:server:valid ada:operator:valid "
+	if got := list(); got != before {
+		t.Errorf("listed %s", got)
+	}
+	if got := inside(t, at("list")...).ok(t).out; !strings.Contains(got, "expires soon") || strings.Contains(got, "sha256") {
+		t.Error(got)
+	}
+	if got := inside(t, at("revoke", "ada")...).ok(t).out; strings.Count(got, "revoked") != 2 {
+		t.Error(got)
+	}
+	inside(t, at("revoke", "ada")...).fails(t, exitNotFound, "nothing of", "auth list")
+	if got := list(); strings.Count(got, ":revoked") != 2 || !strings.Contains(got, "bob:viewer:valid") {
+		t.Errorf("listed %s", got)
+	}
+	inside(t, at("cert", "--server", "--host", "lab2")...).ok(t) // in place of the old one
+	if err := os.Remove(dir + "/ca.key"); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, at("cert", "carl", "-o", filepath.Join(out, "carl"))...).fails(t, exitFailed, "where the key is kept")
+	if _, err := os.Stat(dir + "/ca.key"); err == nil {
+		t.Error("a key was made for somebody else's CA")
+	}
+}
+
+// What a service will not serve with.
+func TestAccessFlags(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "auth")
+	inside(t, "auth", "init", "--dir", dir, "--host", "lab").ok(t)
+	host := func(more ...string) result {
+		t.Helper()
+		return inside(t, append([]string{"host", "--db", filepath.Join(t.TempDir(), "x.db"), "--listen", "127.0.0.1:0", "--socket", "none"}, more...)...)
+	}
+	host("--auth", "/nowhere").fails(t, exitUsage, "wattmark auth init")
+	host("--serve-cert", dir+"/server.crt").fails(t, exitUsage, "--serve-key")
+	host("--client-ca", dir+"/ca.crt").fails(t, exitUsage, "--serve-cert")
+	host("--serve-cert", dir+"/server.crt", "--serve-key", dir+"/ca.key").fails(t, exitFailed, "does not match")
+	host("--tokens", "/nowhere").fails(t, exitFailed, "list of tokens")
+	host("--socket-role", "ada=king", "--socket", filepath.Join(t.TempDir(), "s")).fails(t, exitUsage, "king")
+	host("--audit", "/nowhere/audit").fails(t, exitFailed, "audit log")
+	if err := os.Chmod(dir+"/server.key", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	host("--auth", dir).fails(t, exitFailed, "server.key", "chmod")
+}

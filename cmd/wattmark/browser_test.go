@@ -1,0 +1,151 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// tab is a browser's tab on a host's page, and what the browser complains about.
+type tab struct {
+	*testing.T
+	ctx  context.Context
+	url  string
+	mu   sync.Mutex
+	list []string
+}
+
+// openPage opens the page of a host. When the test is over, every complaint and every
+// request to elsewhere fails it.
+func openPage(t *testing.T, url string) *tab {
+	t.Helper()
+	chromium, err := exec.LookPath("chromium")
+	if err != nil && os.Getenv("WATTMARK_REQUIRE_TOOLS") != "1" {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience) // of a whole visit
+	t.Cleanup(cancel)
+	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, o...)
+	t.Cleanup(cancel)
+	b := &tab{T: t, url: url}
+	b.ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		cancel()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, c := range b.list {
+			t.Errorf("the browser complains: %s", c)
+		}
+	})
+	if err := chromedp.Listen(b.ctx, b.heard); err != nil {
+		t.Fatal(err)
+	}
+	_, errNet := chromedp.Call(b.ctx, network.Enable, network.EnableParams{})
+	_, errLog := chromedp.Call(b.ctx, log.Enable, cdp.Empty{})
+	if err := errors.Join(errNet, errLog); err != nil {
+		t.Fatal(err)
+	}
+	b.size(1300)
+	return b
+}
+
+// heard notes complaints and requests.
+func (b *tab) heard(e any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := e.(type) {
+	case *runtime.EventExceptionThrown:
+		text := e.ExceptionDetails.Text
+		if x := e.ExceptionDetails.Exception; x != nil {
+			text += " " + x.Description
+		}
+		b.list = append(b.list, "exception: "+text)
+	case *runtime.EventConsoleAPICalled:
+		b.list = append(b.list, "console: "+string(e.Type))
+	case *log.EventEntryAdded:
+		b.list = append(b.list, "log: "+e.Entry.Text+" "+e.Entry.URL)
+	case *network.EventRequestWillBeSent:
+		if u := e.Request.URL; !strings.HasPrefix(u, b.url+"/") && u != "about:blank" && !strings.HasPrefix(u, "data:") {
+			b.list = append(b.list, "request: "+u)
+		}
+	}
+}
+
+// do runs steps.
+func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	if err := chromedp.Do(b.ctx, steps...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// visit opens a view and waits for it.
+func (b *tab) visit(view, there string) {
+	b.Helper()
+	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(b.url+"/"+view))
+	b.until(there)
+}
+
+func (b *tab) size(width int64) {
+	b.Helper()
+	b.do(chromedp.EmulateViewport(width, 900))
+}
+
+// says evaluates an expression.
+func says[T any](b *tab, expression string) T {
+	b.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		b.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// text is what an element says.
+func (b *tab) text(selector string) string {
+	b.Helper()
+	return says[string](b, `document.querySelector('`+selector+`')?.innerText ?? ''`)
+}
+
+// until waits for an expression to be true.
+func (b *tab) until(expression string) {
+	b.Helper()
+	wait := `new Promise(done => { const look = () => { let ok = false; try { ok = ` + expression + ` } catch {} ok ? done(true) : setTimeout(look, 10) }; look() })`
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise)); err != nil {
+		b.Fatalf("waiting for %s: %v; the page says:\n%s", expression, err, b.text("body"))
+	}
+}
+
+// shot keeps a picture where WATTMARK_SCREENSHOTS names a folder.
+func (b *tab) shot(name string) {
+	b.Helper()
+	to := os.Getenv("WATTMARK_SCREENSHOTS")
+	if to == "" {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(to, name+".png"), png, 0o600)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"wattmark/store"
+	"wattmark/store/relay"
+)
+
+// A monitor keeps a capture until a cluster has its task.
+func TestReleaseMeansReplicated(t *testing.T) {
+	r := newRig(t)
+	node := start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(t.TempDir(), "n0"), "--listen", "127.0.0.1:0", "--partitions", "1")
+	servers := node.await(t, `msg="the node is up".* address=(\S+)`)[1]
+	node.await(t, "the streams are there")
+
+	measure := func(name, cluster string) {
+		t.Helper()
+		p := r.run("--benchmark", "half", "--duration", "100ms", "--name", name, "--cluster", cluster, "--cluster-wait", "2s")
+		if code := p.wait(t); code != 0 {
+			t.Fatalf("exit code %d\n%s%s", code, &p.out, &p.err)
+		}
+	}
+	measure("through", servers)
+	if held := r.captures(); len(held) != 0 {
+		t.Errorf("the cluster has the task, and the monitor still keeps %+v", held)
+	}
+	measure("held", "nats://127.0.0.1:1") // nobody is there
+	held, ok := task(t, r.db, 2)
+	if !ok || held.State != store.Complete || held.Tags[relay.TagReplicated] != "" || held.Tags[relay.TagHeld] != r.address {
+		t.Fatalf("%v, %+v", held.State, held.Tags)
+	}
+	if c := r.captures(); len(c) != 1 || c[0].ID != held.CaptureID {
+		t.Fatalf("the monitor keeps %+v, not the capture that nobody replicated", c)
+	}
+	wattmark(t, "relay", "--once", "--db", r.db, "--servers", servers)
+	if c := r.captures(); len(c) != 0 {
+		t.Errorf("the monitor still keeps %+v", c)
+	}
+	held, _ = task(t, r.db, 2)
+	if held.Tags[relay.TagReplicated] == "" || held.Tags[relay.TagHeld] != "" {
+		t.Errorf("%+v", held.Tags)
+	}
+}
+
+// Every command that measures has a gate: none releases what is not replicated.
+func TestEveryMeasurementHasAGate(t *testing.T) {
+	// The demonstration and the player of recordings bring monitors of their own.
+	// What recovers tasks is given its monitors by who calls it.
+	alone := []string{"demo.go", "replay.go", "host_recover.go"}
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 50 {
+		t.Fatal(len(files), err)
+	}
+	n := 0
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		measures := strings.Contains(string(text), "measurement.Config{\n") || strings.Contains(string(text), "measurement.Recover(")
+		if !measures || strings.HasSuffix(name, "_test.go") || slices.Contains(alone, name) {
+			continue
+		}
+		if n++; !strings.Contains(string(text), "gate") {
+			t.Errorf("%s measures without a gate", name)
+		}
+	}
+	if n < 4 {
+		t.Errorf("only %d files measure: the test looks for something else", n)
+	}
+}
+
+// A command of several measurements, and one that stores more when the measurement has ended,
+// publish it all, and the cluster of the environment is theirs as well as one of a flag.
+func TestEveryCommandReleasesWhatIsReplicated(t *testing.T) {
+	r := newRig(t)
+	node := start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(t.TempDir(), "n0"), "--listen", "127.0.0.1:0", "--partitions", "1")
+	servers := node.await(t, `msg="the node is up".* address=(\S+)`)[1]
+	node.await(t, "the streams are there")
+	ran := func(args ...string) {
+		t.Helper()
+		p := start(t, append(args, "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db)...)
+		if code := p.wait(t); code != 0 {
+			t.Fatalf("%v: exit code %d\n%s%s", args, code, &p.out, &p.err)
+		}
+	}
+	ran("roofline", "sweep", "--rounds", "1,64,256", "--duration", "100ms", "--warm-up", "50ms", "--name", "line", "--cluster", servers)
+	t.Setenv("WATTMARK_CLUSTER", servers)
+	ran("tiny", "--method", "repeat", "--benchmark", "compute", "--length", "1ms", "--launches", "20", "--name", "small")
+	tasks := tasksOf(t, r.db)
+	if len(tasks) != 4 {
+		t.Errorf("%d tasks", len(tasks))
+	}
+	for _, x := range tasks {
+		if x.Tags[relay.TagReplicated] == "" || x.Tags[relay.TagHeld] != "" {
+			t.Errorf("task %d, %s: %+v", x.ID, x.Name, x.Tags)
+		}
+	}
+	if held := r.captures(); len(held) != 0 {
+		t.Errorf("the monitor still keeps %+v", held)
+	}
+	there := filepath.Join(t.TempDir(), "there.db")
+	start(t, "store", "--db", there, "--servers", servers, "--name", "lab")
+	eventually(t, "all has arrived", func() bool { return len(tasksOf(t, there)) == 4 })
+	for _, x := range tasksOf(t, there) {
+		db, err := store.OpenReadOnly(t.Context(), there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := db.Tiny(t.Context(), x.ID)
+		if x.Name == "small" && (err != nil || got == nil) {
+			t.Errorf("what the command found out did not come along: %v", err)
+		}
+		_ = db.Close()
+	}
+}
+
+func TestPartitionsAreRead(t *testing.T) {
+	for text, want := range map[string][]int{"": nil, "0": {0}, "0,1, 4-6": {0, 1, 4, 5, 6}} {
+		if got, err := parsePartitions(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"a", "1-", "3-1", "-1", "0-100000"} {
+		if got, err := parsePartitions(text); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}

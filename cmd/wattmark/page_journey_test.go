@@ -1,0 +1,69 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// measured is a bench, and a host's page that shows two tasks of it.
+func measured(t *testing.T) (r *rig, url string) {
+	t.Helper()
+	pageModules(t)
+	r = newRig(t)
+	url = r.pageOf(r.address)
+	for _, args := range [][]string{
+		{"--benchmark", "memory", "--duration", "600ms", "--name", "gemm v1"},
+		{"--benchmark", "half", "--duration", "400ms", "--name", "gemm v2"},
+	} {
+		if code := r.run(args...).wait(t); code != 0 {
+			t.Fatalf("%v: exit code %d", args, code)
+		}
+	}
+	return r, url
+}
+
+// A scripted user before a real host, with a real monitor of an emulated meter: finds
+// a task by its name, zooms, puts two cursors and reads joules that are the API's,
+// compares two tasks, follows a capture live; by mouse, by keys alone, by fingers.
+func TestJourneyInBrowser(t *testing.T) {
+	t.Parallel()
+	r, url := measured(t)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := filepath.Join(t.TempDir(), "figures.json")
+	visitPage(t, "journey.mjs", pageSetup{
+		URL: url, Tasks: 2, Figures: figures,
+		Run: append([]string{path}, r.runArgs("--benchmark", "memory", "--duration", "2s", "--name", "gemm live")...),
+	})
+	var seen struct {
+		FirstPaint []float64 `json:"first_paint_ms"`
+	}
+	if b, err := os.ReadFile(figures); err != nil || json.Unmarshal(b, &seen) != nil || len(seen.FirstPaint) == 0 {
+		t.Errorf("no first paint was seen: %v", err)
+	}
+}
+
+// Lighthouse finds nothing that is not for everyone or not good practice, and nothing
+// that moves while the page is made. WATTMARK_LIGHTHOUSE=all looks at every view, and
+// scores its times.
+func TestLighthouse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits until a view has been quiet for seconds")
+	}
+	t.Parallel()
+	_, url := measured(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	_ = l.Close()
+	visitPage(t, "lighthouse.mjs", pageSetup{URL: url, Port: port, All: os.Getenv("WATTMARK_LIGHTHOUSE") == "all"})
+}

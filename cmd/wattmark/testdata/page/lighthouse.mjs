@@ -1,0 +1,45 @@
+// Lighthouse over views of the page: what it scores, and what it finds. Its times are
+// told and not judged: they are the machine's.
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { pathToFileURL } from 'node:url';
+import { main, need, setup, step } from './lib.mjs';
+
+const { default: lighthouse } = await import(pathToFileURL(need.resolve('lighthouse')));
+
+const desktop = { formFactor: 'desktop', screenEmulation: { mobile: false, width: 1350, height: 940, deviceScaleFactor: 1, disabled: false } };
+const phone = { formFactor: 'mobile' };
+const found = [];
+
+async function look(name, at, form) {
+  const { lhr } = await lighthouse(setup.url + at, {
+    port: setup.port, output: 'json', logLevel: 'error', onlyCategories: ['performance', 'accessibility', 'best-practices'],
+    throttlingMethod: 'provided', // as this machine and its loopback are
+    // The list follows the database by a call that does not end, so the network is never
+    // idle; without a score for times there is less to wait for.
+    maxWaitForLoad: setup.all ? 15000 : 4000,
+    ...form,
+  });
+  const { runtimeError, categories, audits } = lhr;
+  assert.equal(runtimeError, undefined);
+  const number = (id) => Math.round(1000 * audits[id].numericValue) / 1000;
+  const score = Object.fromEntries(Object.values(categories).map((c) => [c.id, c.score]));
+  const figures = { view: name, ...score, first_paint_ms: number('first-contentful-paint'), shift: number('cumulative-layout-shift'), blocked_ms: number('total-blocking-time') };
+  found.push(figures);
+  console.log(JSON.stringify(figures));
+  const low = (category) => categories[category].auditRefs.filter((r) => r.weight > 0 && audits[r.id].score !== null && audits[r.id].score < 1)
+    .map((r) => `${r.id}: ${JSON.stringify(audits[r.id].details?.items?.slice(0, 3) ?? '')}`.slice(0, 600));
+  assert.deepEqual([...low('accessibility'), ...low('best-practices')], []);
+  assert.deepEqual([score.accessibility, score['best-practices']], [1, 1]);
+  // A shift of 0.1 is what counts as good; it is no matter of time.
+  assert.ok(figures.shift < 0.1, `what was shown moved: ${JSON.stringify(audits['layout-shifts']?.details?.items?.slice(0, 3))?.slice(0, 900)}`);
+}
+
+await main(async () => {
+  for (const [name, at, form] of [['tasks', '/#/tasks', desktop], ['task', '/#/task/1', desktop], ['tasks, telephone', '/#/tasks', phone], ['task, telephone', '/#/task/1', phone], ['compare', '/#/compare?ids=1,2', desktop], ['live', '/#/live', desktop], ['sensors', '/#/sensors', desktop], ['reports', '/#/reports', desktop]]) {
+    if (!setup.all && name !== 'task') continue;
+    await step(`Lighthouse: ${name}`, null, () => look(name, at, form));
+  }
+  assert.ok(found.length > 0);
+  if (setup.figures) writeFileSync(setup.figures, JSON.stringify(found, null, 1));
+}, `--remote-debugging-port=${setup.port}`);

@@ -1,0 +1,93 @@
+package monitor
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"wattmark/api/auth"
+	"wattmark/api/wattmarkv1"
+	"wattmark/monitor/capture"
+)
+
+// A capture is its holder's, by the name that they were known by, also after the
+// monitor was started anew: others neither end nor keep nor release it.
+func TestCapturesOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	m, _, _, stop := run(t, rampConfig(dir))
+	as := func(name string, r auth.Role) context.Context {
+		return auth.With(t.Context(), auth.Identity{Name: name, Role: r})
+	}
+	s := &service{monitor: m, owner: m.owner, version: "test"}
+	started, err := s.StartCapture(as("ada", auth.Measurer), &wattmarkv1.StartCaptureRequest{Holder: "root@lab", TaskName: "gemm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := started.CaptureId
+	if c, err := m.owner.Get(id); err != nil || c.Owner() != "ada" || m.owner.Bench(t.Context()).Holder != "ada" {
+		t.Errorf("it is held by %s, %v", m.owner.Bench(t.Context()).Holder, err)
+	}
+	refused := func(when string) {
+		t.Helper()
+		for _, who := range []context.Context{as("eve", auth.Measurer), as("ada", auth.Viewer), as("", auth.Nobody)} {
+			_, renew := s.RenewLease(who, &wattmarkv1.RenewLeaseRequest{CaptureId: id})
+			_, end := s.StopCapture(who, &wattmarkv1.StopCaptureRequest{CaptureId: id})
+			_, release := s.ReleaseCapture(who, &wattmarkv1.ReleaseCaptureRequest{CaptureId: id})
+			for call, err := range map[string]error{"renew": renew, "stop": end, "release": release} {
+				if c := status.Code(err); c != codes.PermissionDenied && c != codes.Unauthenticated {
+					i, _ := auth.From(who)
+					t.Errorf("%s: %s by %+v: %v", when, call, i, err)
+				}
+			}
+		}
+	}
+	refused("while it runs")
+	if _, err := s.RenewLease(as("ada", auth.Measurer), &wattmarkv1.RenewLeaseRequest{CaptureId: id}); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.ReleaseCapture(as("ada", auth.Measurer), &wattmarkv1.ReleaseCaptureRequest{CaptureId: id}); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("one's own, while it runs: %v", err)
+	}
+	if sum, err := s.StopCapture(as("ada", auth.Measurer), &wattmarkv1.StopCaptureRequest{CaptureId: id}); err != nil || sum.Summary.State != wattmarkv1.CaptureState_CAPTURE_STATE_COMPLETE {
+		t.Errorf("%v %v", sum, err)
+	}
+	stop()
+	m, client, _, _ := run(t, rampConfig(dir))
+	s.monitor, s.owner = m, m.owner
+	refused("after a new start")
+	if l, err := client.ListCaptures(t.Context(), &wattmarkv1.ListCapturesRequest{}); err != nil || len(l.Captures) != 1 {
+		t.Errorf("%v %v", l, err)
+	}
+	if _, err := s.ReleaseCapture(as("gpu-host", auth.Operator), &wattmarkv1.ReleaseCaptureRequest{CaptureId: id}); err != nil {
+		t.Errorf("an operator: %v", err)
+	}
+	// What is gone is no error, whoever says so again, and no other capture's end.
+	if _, err := s.ReleaseCapture(as("eve", auth.Measurer), &wattmarkv1.ReleaseCaptureRequest{CaptureId: id}); err != nil {
+		t.Errorf("released again: %v", err)
+	}
+}
+
+// What a client says of itself is kept as far as it agrees with who it is.
+func TestWhoHolds(t *testing.T) {
+	for _, c := range []struct {
+		who    auth.Identity
+		holder string
+		want   string
+	}{
+		{auth.Identity{Name: "ada", Role: auth.Measurer}, "ada@lab", "ada@lab"},
+		{auth.Identity{Name: "ada", Role: auth.Measurer}, "bob@lab", "ada"},
+		{auth.Identity{Name: "ada", Role: auth.Measurer}, "", "ada"},
+		{auth.Identity{Name: "ada", Role: auth.Measurer}, "ada2@lab", "ada"},
+		{auth.Identity{Name: "gpu-host", Role: auth.Operator}, "bob@lab", "bob@lab by gpu-host"},
+	} {
+		q := signed(auth.With(t.Context(), c.who), capture.Request{Holder: c.holder})
+		if q.Holder != c.want || q.Owner != c.who.Name {
+			t.Errorf("%+v says %q: held by %q, owned by %q", c.who, c.holder, q.Holder, q.Owner)
+		}
+	}
+	if q := signed(t.Context(), capture.Request{Holder: "bob@lab"}); q.Holder != "bob@lab" || q.Owner != "" {
+		t.Errorf("where nobody is asked: %+v", q)
+	}
+}

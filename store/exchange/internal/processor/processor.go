@@ -1,0 +1,82 @@
+// Package processor asks Perfetto's own trace processor, the part of its page that reads
+// traces, what it sees in a trace. It is for tests, and is none of ours: .ci/install
+// fetches a built one, WebAssembly for the page's worker, into the user's cache, and it is
+// run in Node.
+package processor
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+//go:embed processor.mjs
+var script []byte
+
+// Row is an answer's row, by column. Integers come as text: nanoseconds since 1970 are
+// too large for a number of JavaScript.
+type Row map[string]any
+
+// find returns the folder of the trace processor. Without it the test is skipped, or fails
+// where WATTMARK_REQUIRE_TOOLS=1 asks for it.
+func find(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("WATTMARK_TRACE_PROCESSOR")
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir = filepath.Join(cache, "wattmark", "trace-processor")
+	}
+	_, err := os.Stat(filepath.Join(dir, "trace_processor.wasm"))
+	if err == nil {
+		_, err = exec.LookPath("node")
+	}
+	if err == nil {
+		return dir
+	}
+	why := fmt.Sprintf("no Perfetto trace processor (.ci/install fetches it; WATTMARK_TRACE_PROCESSOR names its folder): %v", err)
+	if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+	return ""
+}
+
+// Ask opens a trace and returns the answers to queries in the processor's SQL. A query
+// that it refuses, or a trace that it cannot open, fails the test.
+func Ask(t testing.TB, trace []byte, queries ...string) [][]Row {
+	t.Helper()
+	dir, tmp := find(t), t.TempDir()
+	run, file := filepath.Join(tmp, "processor.mjs"), filepath.Join(tmp, "trace")
+	asked, err := json.Marshal(queries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string][]byte{run: script, file: trace} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "node", run, dir, file)
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(asked), &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("the trace processor: %v\n%s", err, said.Bytes())
+	}
+	var answers [][]Row
+	if err := json.Unmarshal(out, &answers); err != nil {
+		t.Fatalf("%v in %q", err, out)
+	}
+	return answers
+}
+
+// Faults asks for what the processor found wrong with a trace, or lost of it.
+const Faults = `SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0`

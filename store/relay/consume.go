@@ -1,0 +1,305 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"wattmark/store"
+)
+
+// Consumer brings tasks from the streams into a database.
+type Consumer struct {
+	Bus *Bus
+	DB  *store.DB
+	// Name is the store's, the same each time it starts: the cluster remembers by it what
+	// the store has. Several programs of one name share the work.
+	Name string
+	// Partitions are those that this store takes; all when empty.
+	Partitions []int
+	// AckWait is how long a task may be left alone before another program of this name
+	// is given it; 10 s when zero. It is renewed while one is being stored. A task that
+	// was given over a line that broke waits as long.
+	AckWait time.Duration
+	// Free removes from the streams what all stores have, every so often; 0 leaves it there.
+	Free time.Duration
+	// Unclaimed is how long samples stay there of which no host has said what they are;
+	// the usual when zero.
+	Unclaimed time.Duration
+	// Taken is told of each task; nil for silence.
+	Taken func(Taken)
+	Log   *slog.Logger
+}
+
+// Taken is a task that was stored.
+type Taken struct {
+	End
+	store.CopiedTask
+	Stored time.Duration // that it took
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// CheckName refuses names of stores that the cluster cannot take.
+func CheckName(name string) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("name %q: want 1 to 64 letters, digits, - or _", name)
+	}
+	return nil
+}
+
+// Run takes tasks until the context ends. What goes wrong on the way is logged and tried
+// again; a task that can never be stored is set aside with the reason.
+func (c *Consumer) Run(ctx context.Context) error {
+	if err := CheckName(c.Name); err != nil {
+		return err
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	parts := c.Partitions
+	if len(parts) == 0 {
+		for p := range c.Bus.partitions {
+			parts = append(parts, p)
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, p := range parts {
+		if p < 0 || p >= c.Bus.partitions {
+			return fmt.Errorf("partition %d: the cluster has 0 to %d", p, c.Bus.partitions-1)
+		}
+		t := &taker{Consumer: c, partition: p, log: c.Log.With("stream", StreamName(p))}
+		g.Go(func() error { return t.run(ctx) })
+	}
+	return g.Wait()
+}
+
+func (c *Consumer) ackWait() time.Duration {
+	if c.AckWait > 0 {
+		return c.AckWait
+	}
+	return 10 * time.Second
+}
+
+func (c *Consumer) unclaimed() time.Duration {
+	if c.Unclaimed > 0 {
+		return c.Unclaimed
+	}
+	return Unclaimed
+}
+
+// taker takes the tasks of one partition, one at a time.
+type taker struct {
+	*Consumer
+	partition int
+	log       *slog.Logger
+	cons      jetstream.Consumer
+	freed     time.Time
+	trouble   time.Time // since when nothing is heard of the cluster
+}
+
+// waitFor is how long one request for tasks lasts. One that is lost on its way, as in an
+// election, costs as much.
+const waitFor = 5 * time.Second
+
+func (t *taker) run(ctx context.Context) error {
+	for wait := firstPause; ; {
+		err := t.round(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			if wait = firstPause; !t.trouble.IsZero() {
+				t.log.Info("the cluster gives tasks again", "waited", since(t.trouble))
+				t.trouble = time.Time{}
+			}
+			continue
+		}
+		if t.trouble.IsZero() {
+			t.trouble = time.Now()
+			t.log.Warn("the cluster gives no tasks: waiting", "error", err)
+		}
+		if pause(ctx, wait) != nil {
+			return nil
+		}
+		wait = min(2*wait, longestStep)
+	}
+}
+
+// round asks for one task and stores it.
+func (t *taker) round(ctx context.Context) error {
+	if err := t.attach(ctx); err != nil {
+		return err
+	}
+	if t.Free > 0 && time.Since(t.freed) >= t.Free {
+		t.freed = time.Now()
+		if n, err := t.Bus.Free(ctx, t.partition, t.unclaimed()); err != nil {
+			t.log.Debug("could not free what all stores have", "error", err)
+		} else if n > 0 {
+			t.log.Info("freed what all stores have", "tasks", n)
+		}
+	}
+	asking, cancel := context.WithTimeout(ctx, waitFor)
+	defer cancel()
+	batch, err := t.cons.Fetch(1, jetstream.FetchContext(asking))
+	if err != nil {
+		return t.detached(err)
+	}
+	for m := range batch.Messages() {
+		t.take(ctx, m)
+	}
+	if err := batch.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, jetstream.ErrNoMessages) {
+		return t.detached(err)
+	}
+	return nil
+}
+
+// attach finds the store's place in the stream, or makes it.
+func (t *taker) attach(ctx context.Context) (err error) {
+	if t.cons != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	t.cons, err = t.Bus.js.CreateOrUpdateConsumer(ctx, StreamName(t.partition), jetstream.ConsumerConfig{
+		Durable: t.Name, Description: "wattmark store " + t.DB.Path(),
+		FilterSubject: subject(t.partition, "*", "*", kindEnd),
+		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: t.ackWait(), MaxAckPending: 16, MaxDeliver: -1,
+	})
+	if err != nil {
+		t.cons = nil
+	}
+	return err
+}
+
+// detached makes the next round look for its place again where that is gone.
+func (t *taker) detached(err error) error {
+	if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.cons = nil
+	}
+	return err
+}
+
+// take stores the task that an end is of, and says so. What is not said is told again
+// later, and known then.
+func (t *taker) take(ctx context.Context, m jetstream.Msg) {
+	stop := t.keep(ctx, m)
+	key := keyOf(m.Subject())
+	got, err := t.store(ctx, m, key)
+	stop()
+	switch {
+	case err == nil:
+		acked, cancel := context.WithTimeout(ctx, callWithin)
+		defer cancel()
+		if err := m.DoubleAck(acked); err != nil {
+			t.log.Debug("a task is stored, and the cluster does not know it yet", "key", key, "error", err)
+		}
+		if t.Taken != nil {
+			t.Taken(*got)
+		}
+	case ctx.Err() != nil:
+		_ = m.Nak() // another program of this name may go on at once
+	case hopeless(err):
+		t.setAside(ctx, m, key, err)
+	default:
+		t.log.Warn("could not store a task: it will be tried again", "key", key, "error", err)
+		_ = m.NakWithDelay(longestStep)
+	}
+}
+
+// hopeless reports whether a task cannot be stored however often it is tried.
+func hopeless(err error) bool {
+	for _, e := range []error{ErrMalformed, ErrMissing, store.ErrCorrupt, store.ErrConflict, store.ErrNewer, store.ErrNotDatabase, store.ErrForeign} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// keep tells the cluster that a task is being worked on, until it is stopped.
+func (t *taker) keep(ctx context.Context, m jetstream.Msg) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for pause(ctx, t.ackWait()/3) == nil {
+			_ = m.InProgress() // the next one may arrive
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (*Taken, error) {
+	began := time.Now()
+	end, err := parseEnd(m.Data(), key)
+	if err != nil {
+		return nil, err
+	}
+	got := &Taken{End: *end}
+	// What is here already is not read: the stream may no longer have it.
+	if got.To, got.Known, err = t.here(ctx, end); err != nil {
+		return nil, err
+	}
+	if got.Known {
+		return got, t.settle(ctx, end)
+	}
+	f, err := t.Bus.fetcher(ctx, t.partition, end)
+	if err != nil {
+		return nil, err
+	}
+	list, database, err := f.rest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if got.CopiedTask, err = t.put(ctx, f, list, database); err != nil {
+		return nil, err
+	}
+	got.Stored = time.Since(began)
+	return got, t.settle(ctx, end)
+}
+
+// put stores a task whose rest is here.
+func (t *taker) put(ctx context.Context, f *fetcher, list []indexed, database []byte) (out store.CopiedTask, err error) {
+	dir, err := os.MkdirTemp("", "wattmark-store-")
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "task.db")
+	if err := os.WriteFile(path, database, 0o600); err != nil {
+		return out, err
+	}
+	from, done, err := store.OpenSource(ctx, path)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	ids, err := from.TaskIDs(ctx)
+	if err != nil {
+		return out, err
+	}
+	if len(ids) != 1 {
+		return out, malformed("%d tasks come as one", len(ids))
+	}
+	x, err := from.Task(ctx, ids[0])
+	if err != nil {
+		return out, err
+	}
+	if IdentityOf(&x) != f.end.Identity {
+		return out, malformed("end and rest are of different tasks")
+	}
+	return t.DB.TakeTask(ctx, from, ids[0], f.arriving(list))
+}

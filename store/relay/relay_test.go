@@ -1,0 +1,316 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/store"
+	"wattmark/store/cluster"
+	"wattmark/store/relay"
+)
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// alone starts a node without peers, and connects to it.
+func alone(t *testing.T, s relay.StreamOptions) *relay.Bus {
+	t.Helper()
+	s.Replicas, s.Duplicates = 1, time.Minute
+	s.Partitions = max(1, s.Partitions)
+	n := must(cluster.Start(cluster.Config{
+		Name: "n1", Dir: t.TempDir(), Listen: "127.0.0.1:0", Sync: time.Minute, Streams: s,
+	}))(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		ok(t, <-ran)
+	})
+	ok(t, n.Ready(t.Context()))
+	return dial(t, n.URL())
+}
+
+func dial(t *testing.T, servers string) *relay.Bus {
+	t.Helper()
+	b := must(relay.Dial(t.Context(), relay.Options{Servers: servers, Name: t.Name()}))(t)
+	t.Cleanup(b.Close)
+	return b
+}
+
+func open(t *testing.T, name string) *store.DB {
+	t.Helper()
+	d := must(store.Open(t.Context(), filepath.Join(t.TempDir(), name)))(t)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	return d
+}
+
+// noRaces passes over a test that does nothing at once which TestFullStreamRefuses does
+// not: SQLite takes twenty times as long under the race detector.
+func noRaces(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("TestFullStreamRefuses looks for races")
+	}
+}
+
+var (
+	launched = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	setup    = measure.Setup{
+		Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 10},
+		Channels: []measure.Channel{
+			{Name: "i", Unit: measure.UnitAmpere, Gain: 1e-3, UGain: 1e-3}, {Name: "v", Unit: measure.UnitVolt, Gain: 1e-3},
+		},
+		Rails: []measure.Rail{{Name: "aux_12v", Role: measure.RolePSU, Wiring: measure.WiringClamp, X: 0, Y: 1}},
+	}
+)
+
+// fill adds a task of so many chunks of noise.
+func fill(t *testing.T, d *store.DB, capture string, chunks, scans int, seed uint64) store.TaskID {
+	t.Helper()
+	ctx := t.Context()
+	id := must(d.BeginTask(ctx, store.NewTask{
+		Name: "gemm", User: "ada", Launched: launched.Add(time.Duration(seed) * time.Second), Monitor: "lab:7551", CaptureID: capture, GPU: "H200", GPUUUID: "GPU-1",
+		Tags: map[string]string{"node": "a3"},
+	}))(t)
+	ok(t, d.PutHeader(ctx, id, store.Header{Bench: "desk", Setup: setup, CalibrationID: "c1", Started: launched, Instrument: store.Instrument{Kind: "emulated"}}))
+	rng := rand.New(rand.NewPCG(seed, 1))
+	e := must(chunk.NewEncoder(setup.Timebase, 2, scans))(t)
+	for no := range chunks {
+		first := no * scans
+		b := measure.Block{FirstScan: uint64(first), FirstTick: int64(10 * first), Counts: make([][]measure.Count, 2)}
+		for c := range b.Counts {
+			for range scans {
+				b.Counts[c] = append(b.Counts[c], rng.Int32N(1<<16))
+			}
+		}
+		must(e.Append(&b))(t)
+		ok(t, d.AppendChunks(ctx, id, []*chunk.Chunk{e.Flush(uint64(no))}, nil))
+	}
+	ok(t, d.PutKernels(ctx, id, []store.Kernel{{Name: "k", Start: launched, End: launched.Add(time.Second)}}))
+	ok(t, d.Finish(ctx, id, store.Outcome{State: store.Complete, Reason: "as it was", Result: &measure.Result{
+		Samples: uint64(chunks * scans), To: 1, Total: measure.Estimate{Energy: 12, U: 1},
+		Rails: []measure.RailResult{{Name: "aux_12v", Role: measure.RolePSU}},
+	}}))
+	return id
+}
+
+// crcs are the checksums of a task's chunks, each read and checked.
+func crcs(t *testing.T, d *store.DB, id store.TaskID) (out []uint32) {
+	t.Helper()
+	for c, err := range d.Chunks(t.Context(), id, 0) {
+		ok(t, err)
+		out = append(out, c.CRC)
+	}
+	return out
+}
+
+// consume runs a store until it has taken so many tasks.
+func consume(t *testing.T, c *relay.Consumer, tasks int) (got []relay.Taken) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	taken := make(chan relay.Taken, 64)
+	c.Taken = func(x relay.Taken) { taken <- x }
+	ran := make(chan error, 1)
+	go func() { ran <- c.Run(ctx) }()
+	for range tasks {
+		got = append(got, <-taken)
+	}
+	cancel()
+	ok(t, <-ran)
+	return got
+}
+
+// sameTasks compares what two databases hold of a task.
+func sameTask(t *testing.T, a *store.DB, ida store.TaskID, b *store.DB, idb store.TaskID) {
+	t.Helper()
+	x, y := must(a.Task(t.Context(), ida))(t), must(b.Task(t.Context(), idb))(t)
+	if x.Name != y.Name || x.User != y.User || x.CaptureID != y.CaptureID || x.State != y.State || x.Reason != y.Reason || x.Chunks != y.Chunks || x.Scans != y.Scans || y.Tags["node"] != "a3" {
+		t.Errorf("task %d is %+v\nhere %+v", ida, x, y)
+	}
+	if y.Tags[relay.TagReplicated]+y.Tags[relay.TagHeld] != "" {
+		t.Errorf("what concerns the host alone came along: %v", y.Tags)
+	}
+	if !slices.Equal(crcs(t, a, ida), crcs(t, b, idb)) {
+		t.Errorf("task %d has other samples", ida)
+	}
+	if k := must(b.Kernels(t.Context(), idb))(t); len(k) != 1 {
+		t.Errorf("%d kernels", len(k))
+	}
+}
+
+func TestTasksArriveOnce(t *testing.T) {
+	noRaces(t)
+	bus := alone(t, relay.StreamOptions{Partitions: 4})
+	host := open(t, "host.db")
+	p := &relay.Publisher{DB: host, Bus: bus, Program: "test"}
+	const tasks = 6
+	for i := range tasks {
+		// The last has chunks of more than one message.
+		scans := 1000
+		if i == tasks-1 {
+			scans = 262144
+		}
+		id := fill(t, host, fmt.Sprint("c-", i), 3, scans, uint64(i))
+		first := must(p.Replicate(t.Context(), id))(t)
+		again := must(p.Replicate(t.Context(), id))(t)
+		if first.Known || first.Chunks != 3 || !again.Known {
+			t.Errorf("published as %+v, again as %+v", first, again)
+		}
+	}
+	if left := must(host.Untagged(t.Context(), relay.TagReplicated, 10))(t); len(left) > 0 {
+		t.Errorf("not replicated: %v", left)
+	}
+	// Two shards have a half each, a third store has all.
+	shards := []*store.DB{open(t, "a.db"), open(t, "b.db"), open(t, "all.db")}
+	n := 0
+	for i, parts := range [][]int{{0, 1}, {2, 3}, nil} {
+		c := &relay.Consumer{Bus: bus, DB: shards[i], Name: fmt.Sprint("store", i), Partitions: parts}
+		want := tasks
+		if parts != nil {
+			want = 0
+			for id := range store.TaskID(tasks) {
+				x := must(host.Task(t.Context(), id+1))(t)
+				if slices.Contains(parts, relay.IdentityOf(&x).Key().Partition(4)) {
+					want++
+				}
+			}
+			n += want
+		}
+		for _, got := range consume(t, c, want) {
+			id := must(host.OfCapture(t.Context(), got.Monitor, got.Capture))(t)
+			sameTask(t, host, id, shards[i], got.To)
+		}
+		if ids := must(shards[i].TaskIDs(t.Context()))(t); len(ids) != want {
+			t.Errorf("store %d has %d tasks, want %d", i, len(ids), want)
+		}
+	}
+	if n != tasks {
+		t.Errorf("the shards have %d tasks", n)
+	}
+	// What all have is freed; the stores know what comes again.
+	freed := 0
+	for part := range 4 {
+		freed += must(bus.Free(t.Context(), part, relay.Unclaimed))(t)
+	}
+	if freed != tasks {
+		t.Errorf("freed %d tasks, want %d", freed, tasks)
+	}
+	must(p.Replicate(t.Context(), 1))(t)
+	if got := consume(t, &relay.Consumer{Bus: bus, DB: shards[2], Name: "store2"}, 1); !got[0].Known || got[0].To == 0 {
+		t.Errorf("published again: %+v", got[0])
+	}
+}
+
+func TestPoisonIsSetAside(t *testing.T) {
+	noRaces(t)
+	bus := alone(t, relay.StreamOptions{})
+	host, there := open(t, "host.db"), open(t, "there.db")
+	p := &relay.Publisher{DB: host, Bus: bus}
+	bad := must(p.Replicate(t.Context(), fill(t, host, "c-1", 2, 500, 1)))(t)
+	ok(t, bus.Spoil(t.Context(), bad.Key))
+	good := fill(t, host, "c-2", 2, 500, 2)
+	must(p.Replicate(t.Context(), good))(t)
+	c := &relay.Consumer{Bus: bus, DB: there, Name: "lab"}
+	got := consume(t, c, 1)
+	if got[0].Capture != "c-2" {
+		t.Errorf("%+v", got)
+	}
+	list := must(bus.Asides(t.Context()))(t)
+	if len(list) != 1 || list[0].Key != bad.Key || list[0].Store != "lab" {
+		t.Fatalf("set aside: %+v", list)
+	}
+	t.Log(list[0].Why)
+	if n := must(bus.Free(t.Context(), 0, relay.Unclaimed))(t); n != 1 {
+		t.Errorf("freed %d tasks, want the good one alone", n)
+	}
+	ok(t, bus.Again(t.Context(), bad.Key, true))
+	if list := must(bus.Asides(t.Context()))(t); len(list) != 0 {
+		t.Errorf("still aside: %+v", list)
+	}
+	if err := bus.Again(t.Context(), bad.Key, false); !errors.Is(err, relay.ErrNotAside) {
+		t.Errorf("%v", err)
+	}
+	// Published anew, it arrives.
+	if again := must(p.Replicate(t.Context(), 1))(t); again.Known {
+		t.Error("the stream still had it")
+	}
+	consume(t, c, 1)
+	sameTask(t, host, 1, there, 1) // the number that it had when its chunks were missed
+}
+
+// A stream that is full refuses, and the publisher goes on when there is room.
+func TestFullStreamRefuses(t *testing.T) {
+	bus := alone(t, relay.StreamOptions{MaxBytes: 160 << 10})
+	host, there := open(t, "host.db"), open(t, "there.db")
+	states := make(chan relay.State, 16)
+	p := &relay.Publisher{DB: host, Bus: bus, Tell: func(s relay.State) { states <- s }}
+	for i := range 3 {
+		fill(t, host, fmt.Sprint("c-", i), 5, 5000, uint64(i))
+	}
+	published := make(chan error, 1)
+	go func() {
+		for id := range store.TaskID(3) {
+			if _, err := p.Replicate(t.Context(), id+1); err != nil {
+				published <- err
+				return
+			}
+		}
+		published <- nil
+	}()
+	s := <-states
+	if !s.Waiting || s.Why == nil {
+		t.Fatalf("%+v", s)
+	}
+	t.Log(s.Why)
+	select {
+	case err := <-published:
+		t.Fatalf("all went into a stream that is too small: %v", err)
+	default:
+	}
+	consume(t, &relay.Consumer{Bus: bus, DB: there, Name: "lab", Free: time.Millisecond}, 3)
+	ok(t, <-published)
+	for id := range store.TaskID(3) {
+		sameTask(t, host, id+1, there, id+1)
+	}
+}
+
+// A publisher that gives up says what it waited for.
+func TestPublisherGivesUp(t *testing.T) {
+	noRaces(t)
+	bus := alone(t, relay.StreamOptions{MaxBytes: 1 << 10})
+	host := open(t, "host.db")
+	id := fill(t, host, "c-1", 1, 5000, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &relay.Publisher{DB: host, Bus: bus, Tell: func(relay.State) { cancel() }}
+	_, err := p.Replicate(ctx, id)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	t.Log(err)
+	if left := must(host.Untagged(t.Context(), relay.TagReplicated, 10))(t); len(left) != 1 {
+		t.Error("it counts as replicated")
+	}
+}

@@ -175,10 +175,15 @@ func TestSeveralBenchesInBrowser(t *testing.T) {
 	b := openPage(t, r.pageOf("127.0.0.1:1", r.address))
 	b.visit("#/live", `document.querySelectorAll('.bench').length === 2`)
 	b.until(`[...document.querySelectorAll('.bench .badge')].map(e => e.textContent).join() === 'away,free'`)
+	b.until(`document.querySelector('.bench:last-child a').pressed = true`)
 	work := r.run("--benchmark", "half", "--duration", "1s", "--name", "gemm")
 	b.until(`document.querySelectorAll('.bench')[1].innerText.includes('gemm by') && parseFloat(document.querySelectorAll('.bench output')[1].textContent) > 5`)
 	if code := work.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+	b.until(`document.querySelectorAll('.bench .badge')[1].textContent === 'free'`)
+	if !says[bool](b, `!!document.querySelector('.bench:last-child a').pressed`) {
+		b.Error("the way to the bench was replaced as the bench changed hands: a press of it is lost")
 	}
 	b.do(chromedp.Click(chromedp.CSS(`.bench:last-child a`)))
 	b.until(watching + ` && document.querySelectorAll('.tabs a').length === 3`)

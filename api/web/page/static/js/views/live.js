@@ -4,7 +4,7 @@ import { announce, el, fill } from '../lib/dom.js';
 import { grouped, num, none } from '../lib/format.js';
 import { buttons, notice } from '../lib/parts.js';
 import { link } from '../lib/router.js';
-import { about, ago, beat, benchBadge, holder, kept, keptOn, nameOf, stateOf, troubles } from './live_parts.js';
+import { about, ago, beat, benchBadge, heldBy, holder, kept, keptOn, nameOf, stateOf, troubles } from './live_parts.js';
 import { Rails } from './live_rails.js';
 import { keep, Trace } from './live_trace.js';
 
@@ -104,12 +104,18 @@ class Benches {
   state(s) {
     let c = this.cards.get(s.bench);
     if (!c) {
-      c = { watts: el('output', { class: 'now small', 'aria-label': 'Power', 'aria-live': 'off' }, none), text: el('div') };
-      c.box = el('section', { class: 'panel bench', 'aria-label': nameOf(s) }, c.text, c.watts);
+      c = { watts: el('output', { class: 'now small', 'aria-label': 'Power', 'aria-live': 'off' }, none), name: el('a', { href: link('live', s.bench) }), badge: el('span'), text: el('div') };
+      c.box = el('section', { class: 'panel bench' }, el('h2', {}, c.name, ' ', c.badge), c.text, c.watts);
       this.cards.set(s.bench, c);
       this.list.append(c.box);
     }
-    refill(c.text, [stateOf(s), s.name, s.holder, s.held_since, s.task_name, s.waiting, s.away], () => [el('h2', {}, el('a', { href: link('live', s.bench) }, nameOf(s)), ' ', benchBadge(s)),
+    // The way to the bench stays the same element: who is pressing it while the bench changes hands gets there.
+    if (c.name.textContent !== nameOf(s)) {
+      c.name.textContent = nameOf(s);
+      c.box.setAttribute('aria-label', nameOf(s));
+    }
+    refill(c.badge, stateOf(s), () => benchBadge(s));
+    refill(c.text, [s.holder, s.held_since, s.task_name, s.waiting, s.away], () => [
       el('p', { class: 'soft' }, s.bench),
       s.holder ? el('p', {}, `${s.task_name || 'a task'} by ${s.holder}`, ago(s.held_since, (a) => `, for ${a}`)) : null,
       (s.waiting ?? []).length ? el('p', {}, `${s.waiting.length} waiting`) : null,
@@ -218,7 +224,7 @@ class Bench {
     this.now = s;
     refill(this.title, [s.name, stateOf(s)], () => [nameOf(s), ' ', benchBadge(s)]);
     refill(this.trouble, [stateOf(s), s.since, s.away, s.trouble, s.draining, s.bridged, s.notes], () => troubles(s));
-    refill(this.who, [s.reach, s.holder, s.held_since, s.task_id, s.task_name, s.last, s.waiting], () => holder(s));
+    refill(this.who, heldBy(s), () => holder(s));
     refill(this.what, [s.version, s.instrument, s.sample_rate_hz, s.gpu_uuid, s.missing, s.calibration_id, s.records], () => about(s));
     refill(this.disk, keptOn(s), () => kept(s));
     if (!this.rails.names && s.rails?.length) this.rails.rows(s.rails);

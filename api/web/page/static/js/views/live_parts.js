@@ -80,6 +80,10 @@ export function holder(s) {
   return terms(rows);
 }
 
+/** heldBy is what holder() rests on: a capture's end changes nothing of what is shown, and a link must outlast a press. */
+export const heldBy = (s) => [s.reach, s.holder, s.held_since, s.task_id, s.task_name, s.waiting,
+  s.last && [s.last.task_id, s.last.capture.capture_id, s.last.capture.task_name, s.last.capture.holder]];
+
 /** kept lists the captures that the monitor has on its disk. */
 export function kept(s) {
   const list = s.captures ?? [];

@@ -178,6 +178,27 @@ func (d *DB) openReaders(dsn string) {
 	d.reader.SetMaxIdleConns(n)
 }
 
+// OpenAll opens every connection for reading that there will be, so that a service
+// has the same number of files open from its start on, and the first who ask do not
+// wait for it. Of a server's connections it opens none.
+func (d *DB) OpenAll(ctx context.Context) error {
+	if d.server != nil {
+		return nil
+	}
+	for range d.reader.Stats().MaxOpenConnections {
+		c, err := d.reader.Conn(ctx)
+		if err != nil {
+			return wrap("open database "+d.path, err)
+		}
+		defer c.Close() // back into the pool
+		// The log is opened by the first who reads.
+		if _, err := c.ExecContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 1"); err != nil {
+			return wrap("open database "+d.path, err)
+		}
+	}
+	return nil
+}
+
 func dsn(abs, mode string, more ...string) string {
 	u := url.URL{Scheme: "file", Path: abs, RawQuery: "mode=" + mode + "&_error_rc=1"}
 	for _, m := range more {

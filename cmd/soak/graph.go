@@ -47,7 +47,8 @@ func picture(path string, samples []sample, captures []capture) error {
 	const mega = 1e6
 	memory, err := panel("memory, MB", samples,
 		line{"monitor", func(s sample) float64 { return float64(s.Monitor.RSS) / mega }},
-		line{"host", func(s sample) float64 { return float64(s.Host.RSS) / mega }})
+		line{"host", func(s sample) float64 { return float64(s.Host.RSS) / mega }},
+		line{"monitor, without pages of files", func(s sample) float64 { return float64(s.Monitor.Own) / mega }})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 type usage struct {
 	PID         int
 	RSS         int64 // bytes
+	Own         int64 // bytes of RSS that are no file's: the system takes back those that are as it likes
 	Descriptors int
 	Goroutines  int // 0 where it does not say
 }
@@ -66,9 +67,11 @@ func lookAt(p *process) usage {
 	u := usage{PID: p.pid()}
 	dir := filepath.Join("/proc", strconv.Itoa(u.PID))
 	if b, err := os.ReadFile(dir + "/statm"); err == nil {
-		if f := strings.Fields(string(b)); len(f) > 1 {
-			pages, _ := strconv.ParseInt(f[1], 10, 64) // the kernel writes a number
-			u.RSS = pages * int64(os.Getpagesize())
+		if f := strings.Fields(string(b)); len(f) > 2 {
+			resident, _ := strconv.ParseInt(f[1], 10, 64) // the kernel writes numbers
+			shared, _ := strconv.ParseInt(f[2], 10, 64)
+			page := int64(os.Getpagesize())
+			u.RSS, u.Own = resident*page, (resident-shared)*page
 		}
 	}
 	if fds, err := os.ReadDir(dir + "/fd"); err == nil {

@@ -13,7 +13,7 @@ import (
 // steady is ten minutes in which nothing happens but captures that are right.
 func steady() (samples []sample, captures []capture) {
 	for at := time.Duration(0); at < 10*time.Minute; at += 2 * time.Second {
-		u := usage{PID: 7, RSS: 100e6, Descriptors: 12, Goroutines: 20}
+		u := usage{PID: 7, RSS: 100e6, Own: 60e6, Descriptors: 12, Goroutines: 20}
 		samples = append(samples, sample{At: at, Monitor: u, Host: u, Meter: u, Spool: 1e6, WAL: 4e6, Database: 3e8})
 	}
 	for at := time.Duration(0); at < 10*time.Minute; at += 12 * time.Second {
@@ -31,8 +31,10 @@ func TestVerdict(t *testing.T) {
 		"grows before it settles": {true, func(s []sample, _ []capture) { s[3].Monitor.RSS = 10e6 }},
 		"one descriptor more":     {true, func(s []sample, _ []capture) { last(s, func(x *sample) { x.Monitor.Descriptors++ }) }},
 		"memory grows":            {false, func(s []sample, _ []capture) { last(s, func(x *sample) { x.Monitor.RSS += 6e6 }) }},
-		"memory shrinks":          {true, func(s []sample, _ []capture) { last(s, func(x *sample) { x.Monitor.RSS -= 6e6 }) }},
-		"descriptors leak":        {false, func(s []sample, _ []capture) { last(s, func(x *sample) { x.Host.Descriptors += 3 }) }},
+		"pages are taken back":    {true, func(s []sample, _ []capture) { last(s, func(x *sample) { x.Monitor.RSS -= 20e6 }) }},
+		"its own memory grows":    {false, func(s []sample, _ []capture) { last(s, func(x *sample) { x.Monitor.Own += 4e6 }) }},
+		"its own memory shrinks":  {false, func(s []sample, _ []capture) { last(s, func(x *sample) { x.Monitor.Own -= 4e6 }) }},
+		"descriptors leak":        {false, func(s []sample, _ []capture) { last(s, func(x *sample) { x.Host.Descriptors += 2 }) }},
 		"goroutines leak":         {false, func(s []sample, _ []capture) { last(s, func(x *sample) { x.Monitor.Goroutines += 3 }) }},
 		"a scan is lost":          {false, func(_ []sample, c []capture) { c[4].Lost = 1 }},
 		"a scan is lost while unplugged": {true, func(_ []sample, c []capture) {

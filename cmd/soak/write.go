@@ -11,13 +11,13 @@ import (
 // writeAll writes both tables and the picture.
 func writeAll(dir string, samples []sample, captures []capture) error {
 	rows := [][]string{{
-		"t_s", "monitor_pid", "monitor_rss_bytes", "monitor_descriptors", "monitor_goroutines", "host_pid", "host_rss_bytes",
+		"t_s", "monitor_pid", "monitor_rss_bytes", "monitor_own_bytes", "monitor_descriptors", "monitor_goroutines", "host_pid", "host_rss_bytes", "host_own_bytes",
 		"host_descriptors", "host_goroutines", "meter_rss_bytes", "spool_bytes", "wal_bytes", "database_bytes",
 	}}
 	for _, s := range samples {
 		row := []string{fmt.Sprintf("%.1f", s.At.Seconds())}
 		for _, n := range []int64{
-			int64(s.Monitor.PID), s.Monitor.RSS, int64(s.Monitor.Descriptors), int64(s.Monitor.Goroutines), int64(s.Host.PID), s.Host.RSS,
+			int64(s.Monitor.PID), s.Monitor.RSS, s.Monitor.Own, int64(s.Monitor.Descriptors), int64(s.Monitor.Goroutines), int64(s.Host.PID), s.Host.RSS, s.Host.Own,
 			int64(s.Host.Descriptors), int64(s.Host.Goroutines), s.Meter.RSS, s.Spool, s.WAL, s.Database,
 		} {
 			row = append(row, strconv.FormatInt(n, 10))

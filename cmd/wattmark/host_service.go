@@ -59,6 +59,9 @@ func (s *hostService) open(ctx context.Context, a *app) (err error) {
 	}
 	s.closes = append(s.closes, func() { s.db.Close() })
 	s.db.SetLimits(s.room.limits())
+	if err = s.db.OpenAll(ctx); err != nil {
+		return err
+	}
 	if s.guard, err = s.limits.guard(); err != nil {
 		return err
 	}

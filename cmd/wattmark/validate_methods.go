@@ -77,9 +77,9 @@ func taskMethod(x *store.MethodResult, by map[string][]methods.Point, times task
 			}
 		}
 	case methods.Instant:
-		m.Readings, m.Energy = points(by[sampler.Instant], times), measure.Joule(math.NaN())
+		m.Readings = points(by[sampler.Instant], times)
 	case methods.Average:
-		m.Readings, m.Energy = points(by[sampler.Average], times), measure.Joule(math.NaN())
+		m.Readings = points(by[sampler.Average], times)
 	default:
 		m.Readings = points(by[cmp.Or(importedName(x.Method), measurement.MethodPrefix+x.Method)], times)
 		if importedName(x.Method) != "" {

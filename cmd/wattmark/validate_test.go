@@ -62,13 +62,7 @@ func TestValidate(t *testing.T) {
 	}
 	for _, m := range x.Methods {
 		got := verdictOf(t, &v.validationReport, methods.Method(m.Method))
-		// The mean of a second grows by some 100 W meanwhile: within what lies between two
-		// readings at an end, that is half a percent.
-		room := 0.3
-		if methods.Method(m.Method) == methods.Average {
-			room = 0.6
-		}
-		if math.Abs(*got.ErrorPct-*m.ErrorPct) > room || *got.Interval[0] > *got.ErrorPct || *got.Interval[1] < *got.ErrorPct {
+		if math.Abs(*got.ErrorPct-*m.ErrorPct) > 0.01 || *got.Interval[0] > *got.ErrorPct || *got.Interval[1] < *got.ErrorPct {
 			t.Errorf("%s: error %v in %v … %v, shown as %v", m.Method, *got.ErrorPct, *got.Interval[0], *got.Interval[1], *m.ErrorPct)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-//go:generate go run ./internal/viewgen -o migrations/0002_data.sql
+//go:generate go run ./internal/viewgen -o migrations/0016_view.sql
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS

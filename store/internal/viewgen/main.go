@@ -2,8 +2,8 @@
 // columns (Cheng et al., Table 1) out of coded chunks, in SQL that any stock
 // sqlite3 from 3.40 on can run.
 //
-// The view has two branches, of which a task takes one: rails of different
-// roles (the usual bench), or several rails in a role. Each is built in levels:
+// The view has two branches, of which a task takes one: few rails, side by side, or
+// any number of them. Each is built in levels:
 //
 //	blocks  one row a block of 256 scans: base, width, packed bytes of each column
 //	scans   one row a scan: counts
@@ -14,16 +14,22 @@
 // values out again for every scan, or a scan's counts for every use; a WHERE on
 // taskID still reaches the innermost table. Levels call each other's columns by
 // short names: with hundreds of expressions the text stays small.
+//
+// Bytes become numbers by a look-up in _u16 (step 0002), by the two bytes that a value
+// begins in. It is a join: as a subquery it would open the table anew for each value.
 package main
 
 import (
-	"encoding/hex"
 	"flag"
 	"fmt"
 	"log"
 	"os"
 	"strings"
 )
+
+// few is how many rails stand side by side: those of a card with three cables. Each
+// that is not there still takes a twentieth of the time.
+const few = 5
 
 func main() {
 	out := flag.String("o", "", "file to write")
@@ -35,60 +41,54 @@ func main() {
 
 // Migration returns the whole text.
 func Migration() string {
-	return header + tables() + "\nCREATE VIEW data AS\n" + oneARole() + "\nUNION ALL\n" + several() + ";\n"
+	return header + "DROP VIEW data;\nCREATE VIEW data AS\n" + view() + ";\n"
 }
 
 const header = `-- Written by store/internal/viewgen; never change a released migration.
--- The view data decodes the chunks (docs/format.md) into the paper's twelve columns.
+-- The view data decodes the chunks (docs/format.md) into the paper's twelve columns,
+-- in about half of the time that 0013's took.
 
 `
-
-// tables returns the helpers: the numbers 0 to 1023, and all pairs of bytes
-// with the little-endian number that they stand for. SQL has no function from
-// bytes to numbers; a look-up by primary key is the fastest way there is.
-func tables() string {
-	all := make([]byte, 256)
-	for i := range all {
-		all[i] = byte(i)
-	}
-	h := "x'" + hex.EncodeToString(all) + "'"
-	return `CREATE TABLE _seq(i INTEGER PRIMARY KEY) STRICT;
-WITH RECURSIVE s(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM s WHERE i<1023) INSERT INTO _seq SELECT i FROM s;
-
-CREATE TABLE _u16(b BLOB PRIMARY KEY, v INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-INSERT INTO _u16 SELECT CAST(substr(` + h + `,1+(v&255),1)
-  ||substr(` + h + `,1+(v>>8),1) AS BLOB), v
-FROM (SELECT hi.i*1024+lo.i v FROM _seq hi JOIN _seq lo ON hi.i<64) ORDER BY 1;
-`
-}
 
 // u16 looks two bytes of a blob up, from a position that counts from 1.
 func u16(blob, pos string) string {
 	return fmt.Sprintf("(SELECT v FROM _u16 WHERE b=substr(%s,%s,2))", blob, pos)
 }
 
-// port returns base, width and packed bytes of one block of a column, as
-// columns b<name>, w<name>, d<name>. A column that is not there has base 0
+// port returns base, width, mask and packed bytes of one block of a column, as
+// columns b<name>, w<name>, m<name>, d<name>. A column that is not there has base 0
 // and no width. The base is signed: its upper bit weighs −2³¹.
 func port(name, block string) []string {
 	e := func(offset int) string { return u16(name+".dir", fmt.Sprintf("8*%s+%d", block, 1+offset)) }
 	return []string{
 		fmt.Sprintf("coalesce((%s|(%s<<16))-((%s>>15)<<32),0) b%s", e(0), e(2), e(2), name),
 		fmt.Sprintf("%s w%s", e(4), name),
+		fmt.Sprintf("(1<<%s)-1 m%s", e(4), name),
 		fmt.Sprintf("substr(%s.data,1+32*%s,32*%s+8) d%s", name, e(6), e(4), name),
 	}
+}
+
+// at is where the two bytes are that a count begins in, or those behind them.
+func at(name string, further int) string {
+	return fmt.Sprintf("((s.i*w%s)>>3)+%d", name, 1+further)
+}
+
+// lookUps joins what the two bytes are that each count begins in, as q<name>.
+func lookUps(ports []string) string {
+	var b strings.Builder
+	for _, p := range ports {
+		fmt.Fprintf(&b, "\nLEFT JOIN _u16 q%[1]s ON q%[1]s.b=substr(d%[1]s,%[2]s,2)", p, at(p, 0))
+	}
+	return b.String()
 }
 
 // count decodes the count at s.i. One look-up covers values of up to 9 bits
 // wherever they begin in a byte, two up to 25, three all.
 func count(name string) string {
-	bit := fmt.Sprintf("(s.i*w%s)", name)
-	get := func(byteOffset int) string {
-		return u16("d"+name, fmt.Sprintf("(%s>>3)+%d", bit, 1+byteOffset))
-	}
-	cut := fmt.Sprintf(">>(%s&7))&((1<<w%s)-1)", bit, name)
-	return fmt.Sprintf("b%[1]s+CASE WHEN w%[1]s<=9 THEN (%[2]s%[5]s\n    WHEN w%[1]s<=25 THEN ((%[2]s|(%[3]s<<16))%[5]s\n"+
-		"    WHEN w%[1]s<=32 THEN ((%[2]s|(%[3]s<<16)|(%[4]s<<32))%[5]s ELSE 0 END", name, get(0), get(2), get(4), cut)
+	more := func(further int) string { return u16("d"+name, at(name, further)) }
+	cut := fmt.Sprintf(">>((s.i*w%[1]s)&7))&m%[1]s", name)
+	return fmt.Sprintf("b%[1]s+CASE WHEN w%[1]s<=9 THEN (q%[1]s.v%[4]s\n    WHEN w%[1]s<=25 THEN ((q%[1]s.v|(%[2]s<<16))%[4]s\n"+
+		"    WHEN w%[1]s<=32 THEN ((q%[1]s.v|(%[2]s<<16)|(%[3]s<<32))%[4]s ELSE 0 END", name, more(2), more(4), cut)
 }
 
 // barrier is a SELECT that is not folded into the one above it.
@@ -115,11 +115,11 @@ var task = []string{
 	"min(256,c.n-256*p.i,coalesce(t.end_scan-c.first_scan-256*p.i,256)) hi",
 }
 
-// from joins a task to its blocks; between stands what comes before the chunks
-// and columns what comes after. CROSS JOIN fixes the order of the loops.
-func from(oneARole int, between, columns string) string {
-	return fmt.Sprintf(`FROM task t CROSS JOIN user u ON u.user_id=t.user_id
-CROSS JOIN calibration k ON k.calibration_id=t.calibration_id AND k.one_a_role=%d
+// from joins the tasks with so many rails to their blocks; between stands what comes
+// before the chunks and columns what comes after. CROSS JOIN fixes the order of the loops.
+func from(rails, between, columns string) string {
+	return fmt.Sprintf(`FROM task t CROSS JOIN user u ON u.user_id=t.user_id AND t.cold=0
+CROSS JOIN calibration k ON k.calibration_id=t.calibration_id AND (SELECT count(*) FROM rail WHERE calibration_id=k.calibration_id)%s
 %sCROSS JOIN chunk c ON c.task_id=t.task_id AND (t.has_result=0 OR (c.first_scan<t.end_scan AND c.first_scan+c.n>t.first_scan))
-%sCROSS JOIN _seq p ON p.i<(c.n+255)/256 AND p.i>=max(0,coalesce((t.first_scan-c.first_scan)/256,0))`, oneARole, between, columns)
+%sCROSS JOIN _seq p ON p.i<(c.n+255)/256 AND p.i>=max(0,coalesce((t.first_scan-c.first_scan)/256,0))`, rails, between, columns)
 }

@@ -40,11 +40,21 @@ func (m *PowerMeter) Extremes(cols [][]Count, from, to, series int, dst []Extrem
 		}
 		s, p := swingOf(&l, x[0], y[0])
 		s.over(x, y, total, &runs, vector && !rail.far)
-		for k := 0; k*RunScans < len(total); k++ {
-			dst[k*series+r] = runs[k].from(p, min(RunScans, len(total)-k*RunScans))
-		}
+		tell(&runs, p, len(total), series, dst[r:])
 		first += p
 	}
+	m.together(total, first, series, dst)
+}
+
+// tell puts what one rail did over n scans into every series-th of dst.
+func tell(runs *[MaxRuns]distance, p float64, n, series int, dst []Extreme) {
+	for k := 0; k*RunScans < n; k++ {
+		dst[k*series] = runs[k].from(p, min(RunScans, n-k*RunScans))
+	}
+}
+
+// together puts what the rails' sum did behind them, where there are so many series.
+func (m *PowerMeter) together(total []float32, first float64, series int, dst []Extreme) {
 	for k := 0; k*RunScans < len(total) && series > len(m.rails); k++ {
 		t := total[k*RunScans : min((k+1)*RunScans, len(total))]
 		e, of := distances(t).from(first, len(t)), dst[k*series:(k+1)*series]

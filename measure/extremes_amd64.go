@@ -11,6 +11,12 @@ var vector = cpu.X86.HasAVX2 && cpu.X86.HasFMA
 //go:noescape
 func swingFMA(s *swing, x, y *Count, n, runs int, total *float32, d *distance)
 
+// swingPackedFMA is swingFMA of MaxRuns runs of RunScans counts that are packed by up to
+// eight bits, x0 and y0 of them alike; it reads eight bytes for eight counts.
+//
+//go:noescape
+func swingPackedFMA(s *swing, x *byte, xw uint, y *byte, yw uint, total *float32, d *distance)
+
 // boundsAVX joins the least and the greatest of n distances to d: a multiple of eight,
 // and not 0.
 //

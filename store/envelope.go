@@ -187,10 +187,7 @@ func (e *enveloper) scans(from, end uint64) error {
 	}
 	for c, err := range e.d.Chunks(e.ctx, e.id, no) {
 		if err == nil {
-			err = f.blocks(c, from, end, func(first uint64, at, n int) error {
-				e.run(f, first, at, n)
-				return nil
-			})
+			err = f.blocks(c, from, end, func(first uint64, at, n int) { e.run(f, first, at, n) })
 		}
 		if err != nil || c.FirstScan+uint64(c.Scans) >= end { // the next one would be read for nothing
 			return err

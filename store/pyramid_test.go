@@ -173,7 +173,7 @@ func powers(m *measure.PowerMeter, rails int, b *measure.Block, cols [][]measure
 
 func BenchmarkFold(b *testing.B) {
 	s := threeRails(evenly)
-	data := ripple(rand.New(rand.NewPCG(4, 4)), len(s.Channels), 16384, 40)
+	data := ripple(rand.New(rand.NewPCG(4, 4)), len(s.Channels), 16384, 4)
 	chunks := encode(b, evenly, data, 16384, 0)
 	f, err := newFolding(&s)
 	if err != nil {

@@ -97,6 +97,25 @@ func (c *Chunk) Block(column, k int, dst *[BlockScans]measure.Count) (int, error
 	return min(BlockScans, c.Scans-BlockScans*k), nil
 }
 
+// Packed returns block k of a column as it is stored; false where the block is not
+// whole, or damaged: Block says by what.
+func (c *Chunk) Packed(column, k int) (p measure.Packed, ok bool) {
+	if column < 0 || column >= len(c.Columns) || k < 0 || (k+1)*BlockScans > c.Scans {
+		return p, false
+	}
+	col := &c.Columns[column]
+	if len(col.Dir) < DirEntry*(k+1) {
+		return p, false
+	}
+	entry := col.Dir[DirEntry*k:]
+	wo := binary.LittleEndian.Uint32(entry[4:])
+	width, at := int(wo&0xffff), 32*int(wo>>16)
+	if width > MaxWidth || at+32*width+Pad > len(col.Data) {
+		return p, false
+	}
+	return measure.Packed{Bits: col.Data[at : at+32*width+Pad], Width: uint(width), Base: int32(binary.LittleEndian.Uint32(entry))}, true
+}
+
 // Decode appends the column's counts, of a chunk of the given number of scans,
 // to dst: one column alone, where the others are not wanted. Errors wrap
 // ErrCorrupt.

@@ -14,14 +14,16 @@ func namesSQL(c *conditions, low, high string) (text string, args []any) {
 	return text, append(first.args, next.args...)
 }
 
-// pickFew picks a page's ids in their order where few names are asked for: as many of each
-// name as the page may have, out of the index of names. behind is where a name's tasks of
-// the page end: that of the task that the page has no more room for.
+// pickFew picks a page's ids in their order where few names are asked for, out of the
+// index of names. Names that are all used take a share of the page each: with m, twice
+// that share, tasks of each name that has so many, there is more than a page at and before
+// the oldest m-th of them, and nothing behind it is looked at. Where too few names have
+// so many, as many of each are looked at as the page may have.
 func (q *ListQuery) pickFew(prefix string, limit int) (text string, args []any) {
-	direction, beyond, last, after := " DESC", "<", ">=", any(int64(1<<63-1))
+	direction, beyond, last, after, oldest := " DESC", "<", ">=", any(int64(1<<63-1)), "min"
 	end := "0"
 	if q.Ascending {
-		direction, beyond, last, after, end = "", ">", "<=", int64(0), "9223372036854775807"
+		direction, beyond, last, after, end, oldest = "", ">", "<=", int64(0), "9223372036854775807", "max"
 	}
 	if q.After != nil {
 		after = int64(q.After.ID)
@@ -32,9 +34,14 @@ func (q *ListQuery) pickFew(prefix string, limit int) (text string, args []any) 
 	}
 	text, args = namesSQL(c, prefix, prefix+lastRune)
 	c.add("t.name=n.name AND t.task_id"+beyond+"?", after)
-	behind := "(SELECT t.task_id FROM task t " + c.sql() + "ORDER BY t.task_id" + direction + " LIMIT 1 OFFSET ?)"
+	at := "(SELECT t.task_id FROM task t " + c.sql() + "ORDER BY t.task_id" + direction + " LIMIT 1 OFFSET "
+
+	const share = "(SELECT 2*((?-1)/count(n.name)+1) FROM n)"
+	text += ",m(id) AS (SELECT " + at + share + "-1) FROM n WHERE n.name IS NOT NULL),b(id) AS (SELECT CASE WHEN count(m.id)*" + share + ">=? THEN " + oldest + "(m.id) END FROM m) "
+	args = append(append(args, c.args...), limit, limit, limit)
+
 	of := c.clone()
-	of.add("t.task_id"+last+"coalesce("+behind+","+end+")", append(slices.Clone(c.args), limit)...)
+	of.add("t.task_id"+last+"coalesce((SELECT b.id FROM b),"+at+"?),"+end+")", append(slices.Clone(c.args), limit)...)
 	text += "SELECT t.task_id AS id,NULL AS k FROM n CROSS JOIN task t " + of.sql() + "ORDER BY t.task_id" + direction + " LIMIT ?"
 	return text, append(append(args, of.args...), limit)
 }

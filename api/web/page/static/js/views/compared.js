@@ -2,6 +2,7 @@
 import { givenUp, latest } from '../lib/api.js';
 import { num } from '../lib/format.js';
 import { envelope } from '../plot/envelope.js';
+import { related } from './task_parts.js';
 
 /** aligns are the instants that time can count from, of each task. */
 export const aligns = [['window', 'begin of the window'], ['marker', 'start marker'], ['first', 'first sample']];
@@ -62,8 +63,7 @@ export class Compared {
         this.seen = null;
         shown(e);
       }),
-      // Without a clock nothing relates kernels to the trace; the plot stands.
-      this.ran.get(`/v1/tasks/${this.id}/timeline`, { from_s, to_s, max_slices: Math.min(2000, pixels) }).then((t) => { this.timeline = t; shown(); }, (e) => {
+      related(this.answer) && this.ran.get(`/v1/tasks/${this.id}/timeline`, { from_s, to_s, max_slices: Math.min(2000, pixels) }).then((t) => { this.timeline = t; shown(); }, (e) => {
         if (!givenUp(e)) this.timeline = null;
       }),
     ]);

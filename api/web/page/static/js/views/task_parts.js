@@ -114,3 +114,6 @@ export function scanTime(answer, scan) {
   const tb = answer.setup?.timebase;
   return tb ? (num(scan) * num(tb.ticks_per_scan)) / num(tb.tick_hz) : NaN;
 }
+
+/** related tells whether kernels and readings can be placed in the trace: by a clock fit, or by when the capture began. */
+export const related = (answer) => Boolean(answer.clock || answer.started);

@@ -8,6 +8,7 @@ import { Cursors, energyBetween } from '../plot/cursors.js';
 import { envelope } from '../plot/envelope.js';
 import { instant } from '../plot/scale.js';
 import { panels, shades, legend, kernelTrack, readout, readingMethods, readingsOf } from './task_layers.js';
+import { related } from './task_parts.js';
 import { valuesTable } from './values.js';
 
 const modes = [['stacked', 'Stacked'], ['rails', 'Per rail'], ['total', 'Total']];
@@ -55,7 +56,7 @@ export class TaskPlot {
     this.modeButtons = el('span');
     const zero = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.plot.zero = zero.checked; this.plot.later(); } } });
     const readings = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.withReadings = readings.checked; this.draw(); this.load(); } } });
-    this.withReadings = true;
+    this.withKernels = this.withReadings = related(this.answer);
     this.values = valuesTable(this.id, () => this.plot.view);
     const button = (text, f, label) => el('button', { type: 'button', 'aria-label': label, on: { click: f } }, text);
     fill(root, el('section', { class: 'panel', 'aria-label': 'Power over time' },
@@ -63,7 +64,7 @@ export class TaskPlot {
         el('div', { class: 'group', role: 'group', 'aria-label': 'Zoom' },
           button('−', () => this.plot.zoom(2), 'Zoom out'), button('+', () => this.plot.zoom(0.5), 'Zoom in'),
           this.window ? button('Window', () => this.plot.look(...this.window)) : null, button('All', () => this.plot.look(...this.extent))),
-        el('label', { class: 'check' }, zero, 'from 0 W'), el('label', { class: 'check' }, readings, 'NVML readings')),
+        el('label', { class: 'check' }, zero, 'from 0 W'), this.withKernels ? el('label', { class: 'check' }, readings, 'NVML readings') : null),
       this.legend, this.trouble, this.plot.element, this.line, this.cursors.element, this.values.element));
   }
 
@@ -127,7 +128,7 @@ export class TaskPlot {
     this.loads++;
     const jobs = [
       this.part('envelope', { ...span, columns: Math.min(8192, Math.max(columns, 200)) }, (e) => { this.envelope = envelope(e); }),
-      this.part('timeline', { ...span, max_slices: Math.min(2000, this.plot.pixels) }, (t) => { this.timeline = t; this.beside++; }),
+      this.withKernels ? this.part('timeline', { ...span, max_slices: Math.min(2000, this.plot.pixels) }, (t) => { this.timeline = t; this.beside++; }) : null,
       this.withReadings ? this.part('readings', { ...span, methods: readingMethods, max_readings: 2 * this.plot.pixels }, (r) => { this.readings = readingsOf(r); this.beside++; }) : null,
     ];
     if (await jobs[0]) {
@@ -154,7 +155,7 @@ export class TaskPlot {
       return true;
     } catch (e) {
       if (givenUp(e)) return false;
-      // Without a clock nothing relates kernels and readings to the trace; the plot stands.
+      // Without kernels and readings the plot stands.
       if (name === 'envelope' || e.status === 0) fill(this.trouble, notice(e.message, true));
       return false;
     }

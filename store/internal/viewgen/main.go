@@ -97,15 +97,6 @@ func barrier(columns []string, rest string) string {
 	return "SELECT " + strings.Join(columns, ",\n  ") + "\n" + rest + "\nUNION ALL SELECT " + zeros + " WHERE 0"
 }
 
-// names returns the last word of each column.
-func names(columns []string) []string {
-	out := make([]string, len(columns))
-	for i, c := range columns {
-		out[i] = c[strings.LastIndexByte(c, ' ')+1:]
-	}
-	return out
-}
-
 // task is what both branches know of a block: the scan's number counts from
 // the window's first scan (f), and scans lo to hi of the block are in the window.
 var task = []string{

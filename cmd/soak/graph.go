@@ -95,6 +95,10 @@ func panel(title string, samples []sample, lines ...line) (*plot.Plot, error) {
 		p.Legend.Add(l.name, curve)
 	}
 	p.Y.Min = 0
+	// Where no curve runs: what is steady is at the top, and the disk's middle is free.
+	if p.Legend.Top = false; title == "disk, MB" {
+		p.Legend.XOffs, p.Legend.YOffs = 4*vg.Centimeter, vg.Centimeter
+	}
 	return p, nil
 }
 

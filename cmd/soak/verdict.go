@@ -18,8 +18,7 @@ type flatness struct {
 	Spans            int
 	// Slack is by how much it may differ beyond the tolerance, as one descriptor
 	// of twelve is more than 5 %.
-	Slack float64
-	// MayFall: what may become less, as the system takes back pages that are files'.
+	Slack   float64
 	MayFall bool
 }
 
@@ -32,6 +31,7 @@ func (f flatness) flat() bool {
 // verdict is what a soak came to.
 type verdict struct {
 	Figures                       []flatness
+	Own                           flatness // of the monitor's memory, told beside it
 	Captures, Clean, Outside      int
 	LostClean, LostTold, Scans    int64
 	Killed, Leftover, Failed      int
@@ -52,22 +52,22 @@ func judge(samples []sample, captures []capture, settle time.Duration) verdict {
 		last := samples[len(samples)-1]
 		v.Length, v.SpoolLast = last.At, last.Spool
 	}
+	rss := settled("monitor: memory, bytes", samples, settle, 0, func(s sample) float64 { return float64(s.Monitor.RSS) })
+	v.Own = settled("monitor: memory without pages of files, bytes", samples, settle, 0, func(s sample) float64 { return float64(s.Monitor.Own) })
+	// The system takes back pages that are files' as it likes.
+	rss.MayFall = v.Own.First-v.Own.Low <= tolerance*v.Own.First
+	v.Figures = append(v.Figures, rss)
 	for _, f := range []struct {
-		name    string
-		slack   float64
-		mayFall bool
-		of      func(sample) float64
+		name  string
+		slack float64
+		of    func(sample) float64
 	}{
-		{"monitor: memory, bytes", 0, true, func(s sample) float64 { return float64(s.Monitor.RSS) }},
-		{"monitor: memory without pages of files, bytes", 0, false, func(s sample) float64 { return float64(s.Monitor.Own) }},
-		{"monitor: descriptors", 1, false, func(s sample) float64 { return float64(s.Monitor.Descriptors) }},
-		{"monitor: goroutines", 2, false, func(s sample) float64 { return float64(s.Monitor.Goroutines) }},
-		{"host: descriptors", 1, false, func(s sample) float64 { return float64(s.Host.Descriptors) }},
-		{"host: goroutines", 2, false, func(s sample) float64 { return float64(s.Host.Goroutines) }},
+		{"monitor: descriptors", 1, func(s sample) float64 { return float64(s.Monitor.Descriptors) }},
+		{"monitor: goroutines", 2, func(s sample) float64 { return float64(s.Monitor.Goroutines) }},
+		{"host: descriptors", 1, func(s sample) float64 { return float64(s.Host.Descriptors) }},
+		{"host: goroutines", 2, func(s sample) float64 { return float64(s.Host.Goroutines) }},
 	} {
-		figure := settled(f.name, samples, settle, f.slack, f.of)
-		figure.MayFall = f.mayFall
-		v.Figures = append(v.Figures, figure)
+		v.Figures = append(v.Figures, settled(f.name, samples, settle, f.slack, f.of))
 	}
 	for _, s := range samples {
 		v.WALHigh, v.SpoolHigh = max(v.WALHigh, s.WAL), max(v.SpoolHigh, s.Spool)
@@ -180,6 +180,7 @@ func (v *verdict) text(o options) string {
 		say(f.flat(), "%s: %.0f, then %.0f to %.0f (%+.1f %% to %+.1f %%), medians of %d minutes from %v on",
 			f.Name, f.First, f.Low, f.High, 100*(f.Low/f.First-1), 100*(f.High/f.First-1), f.Spans, o.settle)
 	}
+	fmt.Fprintf(&b, "      %s: %.0f, then %.0f to %.0f\n", v.Own.Name, v.Own.First, v.Own.Low, v.Own.High)
 	fmt.Fprintf(&b, "      the log of the database was %.1f MB at most, the spool %.1f MB, and %.1f MB at the end\n",
 		float64(v.WALHigh)/1e6, float64(v.SpoolHigh)/1e6, float64(v.SpoolLast)/1e6)
 	return b.String()

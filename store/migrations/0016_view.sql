@@ -1,6 +1,6 @@
 -- Written by store/internal/viewgen; never change a released migration.
 -- The view data decodes the chunks (docs/format.md) into the paper's twelve columns,
--- in about half of the time that 0013's took.
+-- in three quarters to half of the time that 0013's took.
 
 DROP VIEW data;
 CREATE VIEW data AS

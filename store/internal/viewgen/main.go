@@ -28,7 +28,7 @@ import (
 )
 
 // few is how many rails stand side by side: those of a card with three cables. Each
-// that is not there still takes a twentieth of the time.
+// that is not there still takes about a twentieth of the time.
 const few = 5
 
 func main() {
@@ -46,7 +46,7 @@ func Migration() string {
 
 const header = `-- Written by store/internal/viewgen; never change a released migration.
 -- The view data decodes the chunks (docs/format.md) into the paper's twelve columns,
--- in about half of the time that 0013's took.
+-- in three quarters to half of the time that 0013's took.
 
 `
 

@@ -36,7 +36,8 @@ func (q *ListQuery) pickFew(prefix string, limit int) (text string, args []any) 
 	c.add("t.name=n.name AND t.task_id"+beyond+"?", after)
 	at := "(SELECT t.task_id FROM task t " + c.sql() + "ORDER BY t.task_id" + direction + " LIMIT 1 OFFSET "
 
-	const share = "(SELECT 2*((?-1)/count(n.name)+1) FROM n)"
+	// One name more than there are: there may be none any more, and a server does not divide by 0.
+	const share = "(SELECT 2*((?-1)/(count(n.name)+1)+1) FROM n)"
 	text += ",m(id) AS (SELECT " + at + share + "-1) FROM n WHERE n.name IS NOT NULL),b(id) AS (SELECT CASE WHEN count(m.id)*" + share + ">=? THEN " + oldest + "(m.id) END FROM m) "
 	args = append(append(args, c.args...), limit, limit, limit)
 

@@ -41,6 +41,12 @@ func TestUnderAddressSanitizer(t *testing.T) {
 				r.startHost()
 			}
 			o := finish(t, r.command(filepath.Join(dir, "drive"), name))
+			for range 2 { // three measurements at once are spoilt more often than one: again, until none is
+				if name != "threads" || o.code != 9 {
+					break
+				}
+				o = finish(t, r.command(filepath.Join(dir, "drive"), name))
+			}
 			told := strings.Contains(o.err, report)
 			if name == "overrun" { // a result that is too small shows that it would have told
 				if !told {
@@ -49,7 +55,7 @@ func TestUnderAddressSanitizer(t *testing.T) {
 				return
 			}
 			// 9: a machine so slow that a marker was spoilt, which is not the matter here.
-			if (o.code != 0 && o.code != 9) || told {
+			if (o.code != 0 && (o.code != 9 || name == "threads")) || told {
 				t.Errorf("exit code %d\n%s", o.code, o.err)
 			}
 		})

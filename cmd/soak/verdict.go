@@ -18,7 +18,8 @@ type flatness struct {
 	Spans            int
 	// Slack is by how much it may differ beyond the tolerance, as one descriptor
 	// of twelve is more than 5 %.
-	Slack   float64
+	Slack float64
+	// MayFall: less is no fault.
 	MayFall bool
 }
 

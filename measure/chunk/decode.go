@@ -1,7 +1,6 @@
 package chunk
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -59,10 +58,7 @@ func (col *Column) decode(dst []measure.Count) {
 
 // block unpacks block k; the column has passed check.
 func (col *Column) block(k int, dst *[BlockScans]int32) {
-	entry := col.Dir[DirEntry*k:]
-	base := int32(binary.LittleEndian.Uint32(entry))
-	wo := binary.LittleEndian.Uint32(entry[4:])
-	width, at := uint(wo&0xffff), 32*int(wo>>16)
+	base, width, at := col.entry(k)
 	unpack(dst, col.Data[at:at+32*int(width)+Pad], base, width)
 }
 
@@ -88,9 +84,8 @@ func (c *Chunk) Block(column, k int, dst *[BlockScans]measure.Count) (int, error
 	if len(col.Dir) < DirEntry*(k+1) {
 		return 0, corrupt("column %d: directory of %d bytes", column, len(col.Dir))
 	}
-	wo := binary.LittleEndian.Uint32(col.Dir[DirEntry*k+4:])
-	width, at := int(wo&0xffff), 32*int(wo>>16)
-	if width > MaxWidth || at+32*width+Pad > len(col.Data) {
+	_, width, at := col.entry(k)
+	if width > MaxWidth || at+32*int(width)+Pad > len(col.Data) {
 		return 0, corrupt("column %d, block %d: width %d at %d of %d bytes", column, k, width, at, len(col.Data))
 	}
 	col.block(k, dst)
@@ -107,13 +102,11 @@ func (c *Chunk) Packed(column, k int) (p measure.Packed, ok bool) {
 	if len(col.Dir) < DirEntry*(k+1) {
 		return p, false
 	}
-	entry := col.Dir[DirEntry*k:]
-	wo := binary.LittleEndian.Uint32(entry[4:])
-	width, at := int(wo&0xffff), 32*int(wo>>16)
-	if width > MaxWidth || at+32*width+Pad > len(col.Data) {
+	base, width, at := col.entry(k)
+	if width > MaxWidth || at+32*int(width)+Pad > len(col.Data) {
 		return p, false
 	}
-	return measure.Packed{Bits: col.Data[at : at+32*width+Pad], Width: uint(width), Base: int32(binary.LittleEndian.Uint32(entry))}, true
+	return measure.Packed{Bits: col.Data[at : at+32*int(width)+Pad], Width: width, Base: base}, true
 }
 
 // Decode appends the column's counts, of a chunk of the given number of scans,

@@ -32,6 +32,13 @@ func TestEveryListHasAnIndex(t *testing.T) {
 		_, err := conn.Exec(t.Context(), q)
 		ok(t, err)
 	}
+	for _, f := range []store.Filter{{Name: "none*"}, {Name: "none*", User: "user 7"}} { // of no names there is no share
+		for _, up := range []bool{false, true} {
+			if page, err := d.List(t.Context(), store.ListQuery{Filter: f, Ascending: up}); err != nil || len(page.Tasks) != 0 {
+				t.Errorf("%+v: %d tasks, %v", f, len(page.Tasks), err)
+			}
+		}
+	}
 	marks := 0
 	plans := func() string { // of what was asked since
 		marks++

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-//go:generate go run ./internal/viewgen -o migrations/0016_view.sql
+//go:generate go run ./internal/viewgen -o migrations/0017_view.sql
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS

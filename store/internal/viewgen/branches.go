@@ -73,6 +73,7 @@ func sideBySide(branch int, which string, first, last int, extra []string) (bloc
 func amps(n int) string {
 	return fmt.Sprintf("i0%[1]d+ix%[1]d*%[2]s+CASE WHEN iy%[1]d=0 THEN 0 ELSE iy%[1]d*%[3]s END", n, count(fmt.Sprintf("x%d", n)), count(fmt.Sprintf("y%d", n)))
 }
+
 func volts(n int) string {
 	return fmt.Sprintf("v0%[1]d+vy%[1]d*%[2]s", n, count(fmt.Sprintf("y%d", n)))
 }

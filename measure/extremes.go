@@ -5,8 +5,8 @@ import "math"
 // Extremes takes runs of RunScans scans, the last of which may be shorter, and at most
 // MaxRuns of them.
 const (
-	RunScans = 64
-	MaxRuns  = 4
+	RunScans = 128
+	MaxRuns  = 2
 )
 
 // Extreme is what a rail's power did over a run of scans.
@@ -97,7 +97,7 @@ func (c *Channel) far() bool { return int64(c.MaxCount)-int64(c.MinCount) >= 1<<
 // over is one rail over runs, eight scans at a time or one; it adds the rail's distances to
 // total.
 func (s *swing) over(x, y []Count, total []float32, runs *[MaxRuns]distance, eight bool) {
-	*runs = [MaxRuns]distance{nowhere, nowhere, nowhere, nowhere}
+	*runs = [MaxRuns]distance{nowhere, nowhere}
 	y, total = y[:len(x)], total[:len(x)]
 	at := 0
 	if whole := len(x) / RunScans; eight && whole > 0 {

@@ -53,7 +53,7 @@ func (m *PowerMeter) PackedExtremes(cols []Packed, series int, dst []Extreme) bo
 		x0, y0 := x.first(), y.first()
 		s, p := swingOf(&l, x.Base+x0, y.Base+y0)
 		s.x0, s.y0 = x0, y0
-		runs := [MaxRuns]distance{nowhere, nowhere, nowhere, nowhere}
+		runs := [MaxRuns]distance{nowhere, nowhere}
 		swingPackedFMA(&s, &x.Bits[0], x.Width, &y.Bits[0], y.Width, &total[0], &runs[0])
 		tell(&runs, p, PackedScans, series, dst[r:])
 		first += p

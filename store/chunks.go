@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"wattmark/measure"
 	"wattmark/measure/chunk"
@@ -234,29 +235,33 @@ func (d *DB) readChunk(ctx context.Context, id TaskID, from uint64, sh shape, c 
 	return nil
 }
 
-// loadChunk reads the first chunk whose number is at least from, as it is stored. A
-// header without columns is a chunk without columns.
+// loadChunk reads the first chunk whose number is at least from, as it is stored, into
+// the memory of c. A header without columns is a chunk without columns.
 func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
 	rows, err := q.QueryContext(ctx, `SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
-		FROM (SELECT * FROM chunk WHERE task_id=?1 AND chunk_no>=?2 ORDER BY chunk_no LIMIT 1) h
-		LEFT JOIN chunk_column c ON c.task_id=h.task_id AND c.chunk_no=h.chunk_no ORDER BY c.col`, int64(id), int64(from))
+		FROM chunk h LEFT JOIN chunk_column c ON c.task_id=h.task_id AND c.chunk_no=h.chunk_no
+		WHERE h.task_id=?1 AND h.chunk_no=(SELECT chunk_no FROM chunk WHERE task_id=?1 AND chunk_no>=?2 ORDER BY chunk_no LIMIT 1) ORDER BY c.col`, int64(id), int64(from))
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	c.Columns = c.Columns[:0]
 	found := false
+	var dir, data sql.RawBytes
 	for rows.Next() {
 		var no, first, crc int64
-		var col chunk.Column
-		if err := rows.Scan(&no, &first, &c.Scans, &c.FirstTick, &crc, &col.Dir, &col.Data); err != nil {
+		if err := rows.Scan(&no, &first, &c.Scans, &c.FirstTick, &crc, &dir, &data); err != nil {
 			return err
 		}
 		found = true
 		c.No, c.FirstScan, c.CRC = uint64(no), uint64(first), uint32(crc)
-		if col.Dir != nil {
-			c.Columns = append(c.Columns, col)
+		if dir == nil {
+			continue
 		}
+		n := len(c.Columns)
+		c.Columns = slices.Grow(c.Columns, 1)[:n+1] // where there was a column, its memory is used again
+		c.Columns[n].Dir = append(c.Columns[n].Dir[:0], dir...)
+		c.Columns[n].Data = append(c.Columns[n].Data[:0], data...)
 	}
 	switch err := rows.Err(); {
 	case err != nil:

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 
 	"wattmark/measure"
 	"wattmark/measure/pyramid"
@@ -68,7 +67,9 @@ type enveloper struct {
 	setup *measure.Setup
 	whole bool // what has no page has no scans
 	stale bool // the pages are of another calibration
-	out   Envelope
+	// columns are those of out.
+	columns *pyramid.Columns
+	out     Envelope
 }
 
 func (e *enveloper) shape(columns int) {
@@ -78,14 +79,8 @@ func (e *enveloper) shape(columns int) {
 	if len(e.setup.Rails) > 1 {
 		e.out.Series = append(e.out.Series, Total)
 	}
-	nan := measure.Watt(math.NaN())
-	e.out.Columns = make([][]pyramid.Bin, len(e.out.Series))
-	for s := range e.out.Columns {
-		e.out.Columns[s] = make([]pyramid.Bin, columns)
-		for c := range e.out.Columns[s] {
-			e.out.Columns[s][c] = pyramid.Bin{Min: nan, Max: nan}
-		}
-	}
+	e.columns = pyramid.NewColumns(len(e.out.Series), columns, e.out.First, e.out.Scans)
+	e.out.Columns = e.columns.Bins
 }
 
 // bounds turns device times to scans.
@@ -129,39 +124,26 @@ func (e *enveloper) read(columns int) error {
 	return e.pages(level, e.out.First/n, (e.out.First+e.out.Scans-1)/n)
 }
 
-// add puts a bin into the column that its first scan lies in.
-func (e *enveloper) add(scan uint64, s int, b pyramid.Bin) {
-	if b.N == 0 || scan+e.out.BinScans <= e.out.First || scan >= e.out.First+e.out.Scans {
-		return
-	}
-	at := uint64(0)
-	if scan > e.out.First {
-		at = scan - e.out.First
-	}
-	c := at * uint64(len(e.out.Columns[s])) / e.out.Scans
-	e.out.Columns[s][c].Join(b)
-}
-
 // pages adds the bins of pages first to last of a level; those that are not stored
 // are put together from the level below, and at last from scans.
 func (e *enveloper) pages(level int, first, last uint64) error {
-	list, err := e.d.pages(e.ctx, e.id, level, first, last)
+	next, gaps := first, [][2]uint64(nil) // looked at when the rows are closed: the pool may have no other connection
+	err := e.d.eachPage(e.ctx, e.id, level, first, last, func(number uint64, data []byte) error {
+		if number > next {
+			gaps = append(gaps, [2]uint64{next, number})
+		}
+		next = number + 1
+		return e.columns.JoinStored(level, number, data)
+	})
 	if err != nil {
 		return err
 	}
-	next := first
-	for _, p := range list {
-		if err := e.missing(level, next, p.Number); err != nil {
+	for _, g := range append(gaps, [2]uint64{next, last + 1}) {
+		if err := e.missing(level, g[0], g[1]); err != nil {
 			return err
 		}
-		for s := range e.out.Columns {
-			for i, b := range p.Series[s] {
-				e.add(p.Number*pyramid.PageScans(level)+uint64(i)*pyramid.BinScans(level), s, b)
-			}
-		}
-		next = p.Number + 1
 	}
-	return e.missing(level, next, last+1)
+	return nil
 }
 
 func (e *enveloper) missing(level int, from, end uint64) error {
@@ -198,114 +180,42 @@ func (e *enveloper) scans(from, end uint64) error {
 
 // run adds scans at to n of a block that begins with scan first, in runs of one column.
 func (e *enveloper) run(f *folding, first uint64, at, n int) {
-	columns := uint64(len(e.out.Columns[0]))
 	for at < n {
 		scan := first + uint64(at)
-		m := min(n-at, measure.RunScans)
-		if in := scan - e.out.First; scan >= e.out.First && in < e.out.Scans {
-			// The next column begins with the scan whose number is not less than its part.
-			next := ((in*columns/e.out.Scans+1)*e.out.Scans + columns - 1) / columns
-			m = min(m, int(next-in))
-		}
+		m := min(n-at, measure.RunScans, e.columns.Room(scan))
 		f.meter.Extremes(f.cols, at, at+m, f.series, f.runs)
-		for s, x := range f.runs[:f.series] {
-			e.add(scan, s, pyramid.Bin{Min: x.Min, Max: x.Max, Sum: x.Sum, N: uint32(m)})
-		}
+		e.columns.Join(scan, m, f.runs[:f.series])
 		at += m
 	}
 }
 
-// pages reads stored pages first to last of a level, in order.
-func (d *DB) pages(ctx context.Context, id TaskID, level int, first, last uint64) ([]*pyramid.Page, error) {
+// eachPage reads stored pages first to last of a level, in order; do must not keep data.
+func (d *DB) eachPage(ctx context.Context, id TaskID, level int, first, last uint64, do func(number uint64, data []byte) error) error {
 	rows, err := d.reader.QueryContext(ctx, `SELECT page, data FROM pyramid WHERE task_id=? AND level=? AND page BETWEEN ? AND ? ORDER BY page`,
 		int64(id), level, int64(first), int64(last))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	var out []*pyramid.Page
+	var number uint64
 	var data sql.RawBytes
 	for rows.Next() {
-		p := &pyramid.Page{Level: level}
-		if err := rows.Scan(&p.Number, &data); err != nil {
-			return nil, err
+		if err := rows.Scan(&number, &data); err != nil {
+			return err
 		}
-		if err := p.Parse(data); err != nil {
-			return nil, fmt.Errorf("%w: level %d, page %d: %w", ErrCorrupt, level, p.Number, err)
-		}
-		out = append(out, p)
-	}
-	return out, rows.Err()
-}
-
-// chunkAt returns the number of the last chunk that begins at or before a scan; 0
-// where none does. Chunks' scans grow with their numbers.
-func (d *DB) chunkAt(ctx context.Context, id TaskID, scan uint64) (uint64, error) {
-	return d.lastChunk(ctx, id, func(first uint64, _ int64) bool { return first <= scan })
-}
-
-// lastChunk returns the number of the last chunk that before holds of, by halving.
-func (d *DB) lastChunk(ctx context.Context, id TaskID, before func(firstScan uint64, firstTick int64) bool) (uint64, error) {
-	var lo, hi sql.NullInt64
-	if err := d.reader.QueryRowContext(ctx, `SELECT min(chunk_no), max(chunk_no) FROM chunk WHERE task_id=?`, int64(id)).Scan(&lo, &hi); err != nil || !lo.Valid {
-		return 0, err
-	}
-	st, err := d.reader.PrepareContext(ctx, `SELECT chunk_no, first_scan, first_tick FROM chunk WHERE task_id=? AND chunk_no>=? ORDER BY chunk_no LIMIT 1`)
-	if err != nil {
-		return 0, err
-	}
-	defer st.Close()
-	best := lo.Int64
-	for a, b := lo.Int64, hi.Int64; a <= b; {
-		mid := a + (b-a)/2
-		var no, first, tick int64
-		if err := st.QueryRowContext(ctx, int64(id), mid).Scan(&no, &first, &tick); err != nil {
-			return 0, err
-		}
-		if before(uint64(first), tick) {
-			best, a = no, max(no, mid)+1
-		} else {
-			b = mid - 1
+		if err := do(number, data); err != nil {
+			return fmt.Errorf("%w: level %d, page %d: %w", ErrCorrupt, level, number, err)
 		}
 	}
-	return uint64(best), nil
+	return rows.Err()
 }
 
-// scanAt returns the number of the scan at a device time, as near as ticks at an
-// even distance up to the next chunk tell; before the first chunk it is that one's first.
-func (d *DB) scanAt(ctx context.Context, id TaskID, tb measure.Timebase, at measure.Seconds) (uint64, error) {
-	tick := tb.Ticks(at)
-	no, err := d.lastChunk(ctx, id, func(_ uint64, first int64) bool { return float64(first) <= tick })
-	if err != nil {
-		return 0, err
+// page reads a stored page; nil where there is none.
+func (d *DB) page(ctx context.Context, id TaskID, level int, number uint64) (*pyramid.Page, error) {
+	p := &pyramid.Page{Level: level, Number: number}
+	err := d.eachPage(ctx, id, level, number, number, func(_ uint64, data []byte) error { return p.Parse(data) })
+	if err != nil || p.Series == nil {
+		return nil, err
 	}
-	var first, n, start int64
-	err = d.reader.QueryRowContext(ctx, `SELECT first_scan, coalesce((SELECT first_scan FROM chunk WHERE task_id=?1 AND chunk_no>?2
-		ORDER BY chunk_no LIMIT 1)-first_scan, n), first_tick FROM chunk WHERE task_id=?1 AND chunk_no=?2`, int64(id), int64(no)).Scan(&first, &n, &start)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil // no chunks
-	}
-	if err != nil {
-		return 0, err
-	}
-	in := math.Ceil((tick - float64(start)) / tb.TicksPerScan)
-	return uint64(first) + uint64(min(max(in, 0), float64(n))), nil
-}
-
-// Extent returns the span of device time in which a task has samples; both are 0
-// where it has none. Errors wrap ErrNotFound or ErrNoHeader.
-func (d *DB) Extent(ctx context.Context, id TaskID) (from, to measure.Seconds, err error) {
-	op := fmt.Sprintf("read the extent of task %d", id)
-	sh, err := scanShape(d.reader.QueryRowContext(ctx, shapeSQL, int64(id)))
-	if err != nil {
-		return 0, 0, wrap(op, err)
-	}
-	var first, last, n int64
-	err = d.reader.QueryRowContext(ctx, `SELECT a.first_tick, b.first_tick, b.n FROM
-		(SELECT first_tick FROM chunk WHERE task_id=?1 ORDER BY chunk_no LIMIT 1) a,
-		(SELECT first_tick, n FROM chunk WHERE task_id=?1 ORDER BY chunk_no DESC LIMIT 1) b`, int64(id)).Scan(&first, &last, &n)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, 0, nil
-	}
-	return sh.tb.Seconds(float64(first)), sh.tb.Seconds(float64(last) + float64(n)*sh.tb.TicksPerScan), wrap(op, err)
+	return p, nil
 }

@@ -8,15 +8,17 @@ import (
 
 // folding makes a task's pyramid while its chunks come in.
 type folding struct {
-	setup   measure.Setup
-	meter   *measure.PowerMeter
-	builder *pyramid.Builder
-	counts  [][chunk.BlockScans]measure.Count // by channel
-	cols    [][]measure.Count                 // the same
-	packed  []measure.Packed                  // a block by channel
-	series  int
-	runs    []measure.Extreme // of a block, series by series
-	rows    []pyramidRow      // complete, and not yet stored
+	setup measure.Setup
+	// calibration is the setup's number.
+	calibration int64
+	meter       *measure.PowerMeter
+	builder     *pyramid.Builder
+	counts      [][chunk.BlockScans]measure.Count // by channel
+	cols        [][]measure.Count                 // the same
+	packed      []measure.Packed                  // a block by channel
+	series      int
+	runs        []measure.Extreme // of a block, series by series
+	rows        []pyramidRow      // complete, and not yet stored
 }
 
 type pyramidRow struct {

@@ -20,17 +20,28 @@ func (d *DB) folding(ctx context.Context, id TaskID) (*folding, error) {
 	if f != nil {
 		return f, nil
 	}
-	setup, _, err := d.setupOf(ctx, id)
+	f, err := d.newFolding(ctx, id)
 	if err != nil {
-		return nil, err
-	}
-	if f, err = newFolding(setup); err != nil {
 		return nil, err
 	}
 	if err := f.resume(ctx, d, id, nil); err != nil {
 		return nil, err
 	}
 	d.keepFolding(id, f)
+	return f, nil
+}
+
+// newFolding begins a task's pyramid, of the calibration in use.
+func (d *DB) newFolding(ctx context.Context, id TaskID) (*folding, error) {
+	setup, calibration, err := d.setupOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFolding(setup)
+	if err != nil {
+		return nil, err
+	}
+	f.calibration = calibration
 	return f, nil
 }
 
@@ -58,13 +69,7 @@ func (f *folding) resume(ctx context.Context, d *DB, id TaskID, spill func([]pyr
 	}
 	from := uint64(0)
 	if last.Valid {
-		err := f.builder.Resume(uint64(last.Int64), func(level int, page uint64) (*pyramid.Page, error) {
-			list, err := d.pages(ctx, id, level, page, page)
-			if err != nil || len(list) == 0 {
-				return nil, err
-			}
-			return list[0], nil
-		})
+		err := f.builder.Resume(uint64(last.Int64), func(level int, page uint64) (*pyramid.Page, error) { return d.page(ctx, id, level, page) })
 		if err != nil {
 			return err
 		}
@@ -150,19 +155,18 @@ func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
 		return err
 	}
 	defer d.keepFolding(id, nil)
-	_, cal, err := d.setupOf(ctx, id)
-	if err != nil {
-		return err
-	}
 	if err := f.builder.Close(); err != nil {
 		return err
 	}
 	rows := f.handOver()
 	return d.write(ctx, fmt.Sprintf("store the pyramid of task %d", id), func(tx *sql.Tx) error {
+		if err := f.inUse(ctx, tx, id); err != nil {
+			return err
+		}
 		if err := d.putPages(ctx, tx, id, rows); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO pyramid_whole SELECT task_id, ?2, scans FROM task WHERE task_id=?1`, int64(id), cal)
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO pyramid_whole SELECT task_id, ?2, scans FROM task WHERE task_id=?1`, int64(id), f.calibration)
 		return err
 	})
 }
@@ -183,22 +187,54 @@ func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 		return err
 	}
 	d.keepFolding(id, nil)
-	setup, _, err := d.setupOf(ctx, id)
-	if err != nil {
-		return wrap(op, err)
-	}
-	f, err := newFolding(setup)
+	f, err := d.newFolding(ctx, id)
 	if err != nil {
 		return wrap(op, err)
 	}
 	err = f.resume(ctx, d, id, func(rows []pyramidRow) error {
-		return d.write(ctx, op, func(tx *sql.Tx) error { return d.putPages(ctx, tx, id, rows) })
+		return d.write(ctx, op, func(tx *sql.Tx) error {
+			if err := f.inUse(ctx, tx, id); err != nil {
+				return err
+			}
+			return d.putPages(ctx, tx, id, rows)
+		})
 	})
 	if err != nil {
 		return wrap(op, err)
 	}
 	d.keepFolding(id, f)
 	return wrap(op, d.finishPyramid(ctx, id))
+}
+
+// inUse fails where another calibration was put in use since the folding began: whoever
+// did that makes the pyramid.
+func (f *folding) inUse(ctx context.Context, tx *sql.Tx, id TaskID) error {
+	var same bool
+	err := tx.QueryRowContext(ctx, `SELECT calibration_id=?2 FROM task WHERE task_id=?1`, int64(id), f.calibration).Scan(&same)
+	if err == nil && !same {
+		return fmt.Errorf("%w: another calibration was put in use meanwhile", ErrConflict)
+	}
+	return err
+}
+
+// BuildPyramids makes the pyramids that finished tasks lack: those of an older version of
+// this program, or that could not be made. The newest come first; each is told of, with
+// what kept it from being made.
+func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error {
+	ids, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) },
+		`SELECT task_id FROM task t WHERE state<>?1 AND chunks>0 AND calibration_id IS NOT NULL AND NOT EXISTS
+		(SELECT 1 FROM pyramid_whole w WHERE w.task_id=t.task_id AND w.scans=t.scans AND w.calibration_id=t.calibration_id) ORDER BY task_id DESC`, int64(Running))
+	if err != nil {
+		return wrap("look for tasks without a pyramid", err)
+	}
+	for _, id := range ids {
+		err := d.BuildPyramid(ctx, id)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		tell(id, err)
+	}
+	return nil
 }
 
 // DeferPyramids keeps chunks that come in from being folded into pyramids until their

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"wattmark/measure"
@@ -129,6 +132,48 @@ func TestPyramidSurvivesAnotherHandle(t *testing.T) {
 	}
 }
 
+// Tasks without a whole pyramid of the calibration in use get one; those that cannot are
+// told of, and those that still run are let be.
+func TestBuildPyramids(t *testing.T) {
+	const n = 200_000
+	d, ctx := open(t), t.Context()
+	var ids []TaskID
+	for range 4 {
+		id, _, chunks := long(t, d, n)
+		ok(t, d.AppendChunks(ctx, id, chunks, nil))
+		ids = append(ids, id)
+	}
+	for _, id := range ids[:3] {
+		ok(t, d.Finish(ctx, id, fullOutcome()))
+	}
+	for _, q := range []string{"DELETE FROM pyramid WHERE task_id<>2", "DELETE FROM pyramid_whole WHERE task_id<>2", "UPDATE chunk_column SET data=x'' WHERE task_id=3 AND chunk_no=1"} {
+		_, err := d.writer.Exec(q)
+		ok(t, err)
+	}
+	var told []string
+	tell := func(id TaskID, err error) {
+		told = append(told, fmt.Sprint(id, errors.Is(err, ErrCorrupt), err == nil))
+	}
+	ok(t, d.BuildPyramids(ctx, tell))
+	if want := []string{"3 true false", "1 false true"}; !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
+	}
+	var whole int
+	ok(t, d.reader.QueryRow(`SELECT count(*) FROM pyramid_whole w JOIN task t USING(task_id) WHERE w.scans=t.scans AND w.scans=?`, n).Scan(&whole))
+	if whole != 2 {
+		t.Errorf("%d are whole, want 2", whole)
+	}
+	if f := must(d.newFolding(ctx, 1))(t); f != nil {
+		f.calibration++
+		ok(t, d.write(ctx, "look", func(tx *sql.Tx) error {
+			if err := f.inUse(ctx, tx, 1); !errors.Is(err, ErrConflict) {
+				t.Errorf("another calibration in use: %v", err)
+			}
+			return nil
+		}))
+	}
+}
+
 // A batch that is refused leaves nothing in the pyramid.
 func TestPyramidOfABatchThatFails(t *testing.T) {
 	d, ctx := open(t), t.Context()
@@ -189,4 +234,33 @@ func BenchmarkFold(b *testing.B) {
 		f.rows = f.rows[:0]
 	}
 	b.ReportMetric(float64(b.N)*16384/b.Elapsed().Seconds()/1e6, "Mscans/s")
+}
+
+// BenchmarkEnvelope draws 2000 columns of 17 million scans at the zooms that take
+// longest: just before a coarser level, or none, is fine enough.
+func BenchmarkEnvelope(b *testing.B) {
+	const columns, chunks = 2000, 64
+	d, ctx := open(b), b.Context()
+	s := threeRails(evenly)
+	id := begin(b, d, s)
+	blk := ripple(rand.New(rand.NewPCG(1, 1)), len(s.Channels), chunk.MaxScans, 4)
+	for no := range uint64(chunks) {
+		c := encode(b, evenly, blk, chunk.MaxScans, 0)[0].Clone()
+		c.No, c.FirstScan, c.FirstTick = no, no*chunk.MaxScans, int64(float64(no*chunk.MaxScans)*s.Timebase.TicksPerScan)
+		c.CRC = chunk.Checksum(c)
+		ok(b, d.AppendChunks(ctx, id, []*chunk.Chunk{c}, nil))
+	}
+	ok(b, d.Finish(ctx, id, Outcome{State: Incomplete}))
+	lo, hi, err := d.Extent(ctx, id)
+	ok(b, err)
+	for _, scans := range []float64{1, 10, pyramid.Base - 1, pyramid.Base, 16*pyramid.Base - 1, 16 * pyramid.Base} {
+		b.Run(fmt.Sprintf("%v scans a column", scans), func(b *testing.B) {
+			b.ReportAllocs()
+			half := (hi - lo) * measure.Seconds(scans*columns/chunks/chunk.MaxScans/2)
+			for b.Loop() {
+				_, err := d.Envelope(ctx, id, (lo+hi)/2-half, (lo+hi)/2+half, columns)
+				ok(b, err)
+			}
+		})
+	}
 }

@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"wattmark/measure"
+	"wattmark/measure/pyramid"
 	"wattmark/store"
 )
 
@@ -72,7 +74,7 @@ func (a *app) benchLong(ctx context.Context, dir string, length time.Duration) (
 	}
 	r.StoredS, r.PyramidShare = took.Seconds(), size.pyramid/r.RawBytes
 	r.BytesPerScan = (size.all - size.pyramid) / float64(r.Scans)
-	for span := r.LengthS; span >= 0.01; span /= 10 {
+	for _, span := range zooms(r.LengthS) {
 		if db, err = r.draw(ctx, db, path, id, measure.Seconds(span)); err != nil {
 			return nil, err
 		}
@@ -82,6 +84,22 @@ func (a *app) benchLong(ctx context.Context, dir string, length time.Duration) (
 	}
 	r.Export, err = exportBeside(ctx, path, filepath.Join(dir, "long.parquet"), id, r.RawBytes)
 	return r, err
+}
+
+// zooms are the spans that a capture is drawn at, the longest first: tenths of each other,
+// and those that take longest, just before the bins of a level are fine enough.
+func zooms(length float64) (out []float64) {
+	for span := length; span >= 0.01; span /= 10 {
+		out = append(out, span)
+	}
+	for level := range pyramid.Levels {
+		if span := drawColumns * float64(pyramid.BinScans(level)-1) / longRateHz; span < length {
+			out = append(out, span)
+		}
+	}
+	slices.Sort(out)
+	slices.Reverse(out)
+	return out
 }
 
 // draw draws the middle of the capture, first with a database that was opened anew

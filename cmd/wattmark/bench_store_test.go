@@ -34,7 +34,7 @@ func TestBenchStore(t *testing.T) {
 	if l == nil || l.Scans != 300_000 || l.BytesPerScan < 2 || l.BytesPerScan > 12 || l.PyramidShare <= 0 || l.Export.Bytes == 0 || l.Export.CPUS <= 0 {
 		t.Fatalf("the long capture: %+v", l)
 	}
-	if n := len(l.Draws); n != 3 || l.Draws[0].BinScans != 64 || l.Draws[n-1].BinScans != 1 || l.Draws[0].WarmP50S <= 0 {
+	if n := len(l.Draws); n != 4 || l.Draws[0].BinScans != 128 || l.Draws[1].BinScans != 1 || l.Draws[n-1].BinScans != 1 || l.Draws[0].WarmP50S <= 0 {
 		t.Errorf("drawn: %+v", l.Draws)
 	}
 	if len(r.Goals) < 8 {

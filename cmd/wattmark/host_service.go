@@ -162,6 +162,7 @@ func (s *hostService) serve(ctx context.Context, r *reloader) error {
 	g.Go(func() error { return s.programs.serve(ctx) })
 	g.Go(func() error { return recoverLoop(ctx, s.programs.others(s.db), s.gate.dial, s.log, every) })
 	g.Go(func() error { return s.gate.run(ctx) })
+	g.Go(func() error { return makePyramids(ctx, s.db, s.log) })
 	g.Go(func() error { return retainLoop(ctx, s.db, s.log, s.keep, s.retainEvery) })
 	n.tell("READY=1\nSTATUS=serving " + s.db.Path() + " on " + address)
 	return g.Wait()

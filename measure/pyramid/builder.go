@@ -39,7 +39,7 @@ func (b *Builder) Add(first uint64, n int, e []measure.Extreme) error {
 	}
 	at := first % PageScans(0) / Base
 	for s := range e {
-		page.Series[s][at].Join(Bin{e[s].Min, e[s].Max, e[s].Sum, uint32(n)})
+		page.Series[s][at].Join(Bin{e[s].Min, e[s].Max, e[s].Sum, uint64(n)})
 	}
 	b.next = first + uint64(n)
 	return nil

@@ -12,14 +12,14 @@ import (
 
 // A page as it is stored, little-endian:
 //
-//	u8 version 1, u8 flags (1: counts follow), u16 series
+//	u8 version 2, u8 flags (1: counts follow), u16 series
 //	per series: f32 low, f32 step, u16[1024] least, u16[1024] greatest, u16[1024] mean
 //	u32[1024] scans in each bin, only where some bin is not full
 //
 // A value v stands for low + v·step; 65535 for none. Least values are rounded down
 // and greatest up, so that they stay bounds.
 const (
-	pageVersion = 1
+	pageVersion = 2 // 1 had bins of 64 scans at level 0
 	headBytes   = 4
 	none        = math.MaxUint16
 	maxSeries   = 1 << 12
@@ -32,7 +32,7 @@ const seriesBytes = 8 + 3*2*PageBins
 
 // Append appends a page as it is stored.
 func (p *Page) Append(dst []byte) []byte {
-	full := uint32(BinScans(p.Level))
+	full := BinScans(p.Level)
 	flags := byte(0)
 	for i := range p.Series[0] {
 		if p.Series[0][i].N != full {
@@ -48,13 +48,13 @@ func (p *Page) Append(dst []byte) []byte {
 	}
 	if flags&1 != 0 {
 		for i := range p.Series[0] {
-			dst = le.AppendUint32(dst, p.Series[0][i].N)
+			dst = le.AppendUint32(dst, uint32(p.Series[0][i].N))
 		}
 	}
 	return dst
 }
 
-func appendSeries(dst []byte, bins []Bin, full uint32) []byte {
+func appendSeries(dst []byte, bins []Bin, full uint64) []byte {
 	le := binary.LittleEndian
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for i := range bins {
@@ -117,48 +117,81 @@ func scale(lo, hi float64) (low, step float32) {
 	return low, step
 }
 
-// Parse reads a stored page into p, whose Level and Number must be set. Errors wrap
-// ErrPage.
-func (p *Page) Parse(b []byte) error {
+// stored is a page as it is stored.
+type stored struct {
+	series int
+	body   []byte // seriesBytes each
+	counts []byte // empty where all bins are full
+}
+
+// parse checks a stored page.
+func parse(b []byte) (p stored, err error) {
 	le := binary.LittleEndian
 	if len(b) < headBytes || b[0] != pageVersion {
-		return fmt.Errorf("%w: it does not begin as one", ErrPage)
+		return p, fmt.Errorf("%w: it does not begin as one", ErrPage)
 	}
 	flags, series := b[1], int(le.Uint16(b[2:]))
 	want := headBytes + series*seriesBytes + int(flags&1)*4*PageBins
 	if series == 0 || series > maxSeries || flags > 1 || len(b) != want {
-		return fmt.Errorf("%w: %d bytes for %d series, want %d", ErrPage, len(b), series, want)
+		return p, fmt.Errorf("%w: %d bytes for %d series, want %d", ErrPage, len(b), series, want)
 	}
-	counts := b[headBytes+series*seriesBytes:]
-	p.Series = sized(p.Series, series)
-	for s := range p.Series {
-		p.Series[s] = sized(p.Series[s], PageBins)
-		if err := parseSeries(p.Series[s], b[headBytes+s*seriesBytes:], counts, uint32(BinScans(p.Level))); err != nil {
-			return err
+	p = stored{series, b[headBytes : headBytes+series*seriesBytes], b[headBytes+series*seriesBytes:]}
+	for s := range series {
+		low, step := p.scale(s)
+		if math.IsNaN(low) || math.IsInf(low, 0) || !(step > 0) || math.IsInf(step, 0) {
+			return p, fmt.Errorf("%w: steps of %v W from %v W on", ErrPage, step, low)
 		}
 	}
-	return nil
+	return p, nil
 }
 
-func parseSeries(bins []Bin, b, counts []byte, full uint32) error {
+func (p *stored) scale(s int) (low, step float64) {
+	b, le := p.body[s*seriesBytes:], binary.LittleEndian
+	return float64(math.Float32frombits(le.Uint32(b))), float64(math.Float32frombits(le.Uint32(b[4:])))
+}
+
+// join is what bins from to to of a series come to together, of full scans each.
+func (p *stored) join(s, from, to int, full uint64) Bin {
 	le := binary.LittleEndian
-	low, step := float64(math.Float32frombits(le.Uint32(b))), float64(math.Float32frombits(le.Uint32(b[4:])))
-	if math.IsNaN(low) || math.IsInf(low, 0) || !(step > 0) || math.IsInf(step, 0) {
-		return fmt.Errorf("%w: steps of %v W from %v W on", ErrPage, step, low)
+	codes := func(j int) []byte {
+		return p.body[s*seriesBytes+8+2*j*PageBins:][2*from : 2*to]
 	}
-	b = b[8:]
-	for i := range bins {
-		n := full
-		if len(counts) > 0 {
-			n = le.Uint32(counts[4*i:])
-		}
-		v := func(j int) uint16 { return le.Uint16(b[2*(j*PageBins+i):]) }
-		if n == 0 || v(0) == none {
-			bins[i] = empty()
+	least, greatest, mean := codes(0), codes(1), codes(2)
+	lo, hi, n, steps := uint16(none), uint16(0), uint64(0), uint64(0)
+	for i := 0; i < len(least); i += 2 {
+		l, of := le.Uint16(least[i:]), full
+		if l == none {
 			continue
 		}
-		w := func(j int) float64 { return low + step*float64(v(j)) }
-		bins[i] = Bin{measure.Watt(w(0)), measure.Watt(w(1)), w(2) * float64(n), n}
+		if len(p.counts) > 0 {
+			if of = uint64(le.Uint32(p.counts[4*from+2*i:])); of == 0 {
+				continue
+			}
+		}
+		lo, hi = min(lo, l), max(hi, le.Uint16(greatest[i:]))
+		steps += of * uint64(le.Uint16(mean[i:]))
+		n += of
+	}
+	if n == 0 {
+		return empty()
+	}
+	low, step := p.scale(s)
+	return Bin{measure.Watt(low + step*float64(lo)), measure.Watt(low + step*float64(hi)), low*float64(n) + step*float64(steps), n}
+}
+
+// Parse reads a stored page into p, whose Level and Number must be set. Errors wrap
+// ErrPage.
+func (p *Page) Parse(b []byte) error {
+	of, err := parse(b)
+	if err != nil {
+		return err
+	}
+	p.Series = sized(p.Series, of.series)
+	for s := range p.Series {
+		p.Series[s] = sized(p.Series[s], PageBins)
+		for i := range p.Series[s] {
+			p.Series[s][i] = of.join(s, i, i+1, BinScans(p.Level))
+		}
 	}
 	return nil
 }

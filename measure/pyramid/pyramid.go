@@ -2,8 +2,8 @@
 // four scales, so that any stretch of a long capture is drawn from a few thousand
 // numbers.
 //
-// A bin of level l covers 64·16^l scans of the capture's own numbering: bin k
-// begins with scan k·64·16^l, whether or not scans were lost. A page holds 1024
+// A bin of level l covers 128·16^l scans of the capture's own numbering: bin k
+// begins with scan k·128·16^l, whether or not scans were lost. A page holds 1024
 // bins of every series. Series are the rails, and behind them their sum where there
 // are several. The values are of the calibration that was in force; a multiplexed
 // meter's readings are taken as of one instant.
@@ -17,9 +17,9 @@ import (
 
 // The shape of a pyramid.
 const (
-	Base     = 64   // scans in a bin of level 0
+	Base     = 128  // scans in a bin of level 0
 	Ratio    = 16   // bins of a level in one of the next
-	Levels   = 4    // 64, 1024, 16384 and 262144 scans a bin
+	Levels   = 4    // 128, 2048, 32768 and 524288 scans a bin
 	PageBins = 1024 // bins in a page
 )
 
@@ -39,7 +39,7 @@ func PageScans(level int) uint64 { return PageBins * BinScans(level) }
 type Bin struct {
 	Min, Max measure.Watt // NaN where N is 0
 	Sum      float64      // of the watts of the scans
-	N        uint32       // scans that were there
+	N        uint64       // scans that were there
 }
 
 // Mean returns the mean power; NaN without scans.

@@ -1,6 +1,7 @@
 package pyramid
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -89,9 +90,9 @@ func build(t testing.TB, cols [][]measure.Watt, gap [2]int) pages {
 // Every bin of every level holds what its scans say: bounds that bound, as tightly
 // as a page's 16 bits allow, and the mean.
 func TestBinsAreTheirScans(t *testing.T) {
-	const n = 2_300_017
+	const n = 4_600_034
 	cols := [][]measure.Watt{wave(n, 1), wave(n, 2)}
-	gap := [2]int{300_001, 420_005}
+	gap := [2]int{600_002, 840_010}
 	got := build(t, cols, gap)
 	bins := 0
 	for level := range Levels {
@@ -139,7 +140,7 @@ func checkBin(t *testing.T, b Bin, col []measure.Watt, gap [2]int, from, scans u
 
 // A builder that begins again behind complete pages makes the same pyramid.
 func TestResume(t *testing.T) {
-	const n = 3_000_000
+	const n = 6_000_000
 	cols := [][]measure.Watt{wave(n, 9)}
 	whole := build(t, cols, [2]int{n, n})
 	for _, last := range []uint64{0, 7, 15, 16, 40} {
@@ -174,10 +175,62 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// Columns take of stored pages what their bins hold, each in the column that its first
+// scan lies in.
+func TestColumnsOfStoredPages(t *testing.T) {
+	const n = 700_000
+	cols := [][]measure.Watt{wave(n, 5), wave(n, 6)}
+	kept := build(t, cols, [2]int{200_003, 210_000})
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range 200 {
+		level := rng.IntN(2)
+		first := rng.Uint64N(n)
+		scans := 1 + rng.Uint64N(n-first+5000)
+		columns := 1 + rng.IntN(int(max(1, min(400, scans/BinScans(level)))))
+		got, want := NewColumns(2, columns, first, scans), NewColumns(2, columns, first, scans)
+		for number := first / PageScans(level); number*PageScans(level) < first+scans; number++ {
+			p := kept[fmt.Sprint(level, "/", number)]
+			if p == nil {
+				continue
+			}
+			if err := got.JoinStored(level, number, p.Append(nil)); err != nil {
+				t.Fatal(err)
+			}
+			for i := range PageBins {
+				if at := number*PageScans(level) + uint64(i)*BinScans(level); at+BinScans(level) > first && at < first+scans {
+					c := uint64(0)
+					if at > first {
+						c = (at - first) * uint64(columns) / scans
+					}
+					for s := range want.Bins {
+						want.Bins[s][c].Join(p.Series[s][i])
+					}
+				}
+			}
+		}
+		for s := range want.Bins {
+			for c, w := range want.Bins[s] {
+				g := got.Bins[s][c]
+				if g.N != w.N || w.N > 0 && (math.Abs(float64(g.Min-w.Min)) > 0.05 || math.Abs(float64(g.Max-w.Max)) > 0.05 || math.Abs(float64(g.Mean()-w.Mean())) > 0.05) {
+					t.Fatalf("level %d, scans %d+%d, column %d of %d: %+v, want %+v", level, first, scans, c, columns, g, w)
+				}
+			}
+		}
+	}
+	p := kept["0/0"].Append(nil)
+	if err := NewColumns(3, 1, 0, n).JoinStored(0, 0, p); !errors.Is(err, ErrPage) {
+		t.Errorf("a page of two series as one of three: %v", err)
+	}
+	p[0] = 1
+	if err := NewColumns(2, 1, 0, n).JoinStored(0, 0, p); !errors.Is(err, ErrPage) {
+		t.Errorf("a page of another version: %v", err)
+	}
+}
+
 func TestWhatABuilderRefuses(t *testing.T) {
 	b := NewBuilder(2, func(*Page) error { return nil })
 	e := make([]measure.Extreme, 2)
-	if b.Add(5, 10, e) != nil || b.Add(14, 10, e) == nil || b.Add(15, 10, e[:1]) == nil || b.Add(15, 50, e) == nil || b.Add(15, 0, e) == nil || b.Add(15, 49, e) != nil {
+	if b.Add(5, 10, e) != nil || b.Add(14, 10, e) == nil || b.Add(15, 10, e[:1]) == nil || b.Add(15, 114, e) == nil || b.Add(15, 0, e) == nil || b.Add(15, 113, e) != nil {
 		t.Error("scans that come again or cross a bin's end, or a series that is missing, must be refused; others not")
 	}
 }
@@ -188,11 +241,14 @@ func FuzzParse(f *testing.F) {
 		p.Series[0][i] = Bin{w, w + 1, float64(w), 1}
 	}
 	f.Add(p.Append(nil))
-	f.Add([]byte{1, 0, 1, 0})
+	f.Add([]byte{pageVersion, 0, 1, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p Page
 		if p.Parse(b) != nil {
 			return
+		}
+		if err := NewColumns(len(p.Series), 7, 1000, 100_000).JoinStored(0, 0, b); err != nil {
+			t.Error(err)
 		}
 		for _, bins := range p.Series {
 			for _, x := range bins {

@@ -19,7 +19,11 @@ func Merge(tables ...*Table) (*Table, error) {
 	}
 	out := &Table{File: fmt.Sprintf("%s and %d more", tables[0].File, len(tables)-1), Form: tables[0].Form}
 	for _, t := range tables {
-		out.Notes = append(out.Notes, t.Notes...)
+		for _, n := range t.Notes {
+			if !slices.Contains(out.Notes, n) { // each pass leaves out the same
+				out.Notes = append(out.Notes, n)
+			}
+		}
 		for _, c := range t.Columns {
 			i := out.column(c.Name)
 			if i < 0 {

@@ -1,6 +1,7 @@
 package roofline
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -24,14 +25,43 @@ type theta [unknowns]float64
 // not bend the energies. The squares are weighted for errors in proportion to the
 // power; what the points scatter gives the interval, by Student's t, and with three
 // points their own U. What is common to all, a gain, scales all three unknowns; an
-// offset moves π₀.
+// offset moves π₀. Points that were throttled are left out where more than three others
+// span the model: a device at its power limit lowers clocks and voltage, and a flop
+// costs less.
 func Fit(points []Point, common Common, given Peaks) (*Model, error) {
 	if err := check(points, given); err != nil {
 		return nil, err
 	}
+	rest := slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.Throttled })
+	m, err := fit(rest, points, common, given)
+	if len(rest) < len(points) && (len(rest) <= unknowns || errors.Is(err, ErrFit)) {
+		if m, err = fit(points, points, common, given); err == nil {
+			m.Throttled = true
+		}
+	}
+	if n := len(points) - len(rest); err == nil && n > 0 {
+		m.throttled(n, len(points))
+	}
+	return m, err
+}
+
+// throttled says what throttled points do to the figures.
+func (m *Model) throttled(n, of int) {
+	what := "they are shown, and not fitted"
+	if m.Throttled {
+		what = "they are fitted, for too few others are left; measure more intensities far from the balance"
+	}
+	m.Cautions = append(m.Cautions, fmt.Sprintf("%d of %d points were throttled: at lower clocks and voltage a flop costs less, and the model has one cost; %s", n, of, what))
+}
+
+// fit is Fit to some of the points; the best rates are those of all.
+func fit(points, all []Point, common Common, given Peaks) (*Model, error) {
+	if len(points) < unknowns {
+		return nil, fmt.Errorf("%w: %d points", ErrFit, len(points))
+	}
 	m := &Model{Scatter: math.NaN(), DoF: len(points) - unknowns}
 	var err error
-	if m.Peaks, err = peaks(points, given); err != nil {
+	if m.Peaks, err = peaks(all, given); err != nil {
 		return nil, err
 	}
 	s, err := solve(points)

@@ -40,6 +40,8 @@ type Point struct {
 	// U is the relative standard uncertainty of the energy by what is this point's own:
 	// noise and window. It counts where there are just as many points as unknowns.
 	U float64
+	// Throttled: the device held its clocks down, and with them what a flop costs.
+	Throttled bool
 }
 
 // Intensity is in flop a byte, +Inf for work that moves nothing.
@@ -71,10 +73,16 @@ type Model struct {
 	Gap, EnergyBalance, BestFlop Figure
 	// Scatter is the points' relative standard deviation around the model, DoF its
 	// degrees of freedom; with none it is NaN.
-	Scatter  float64
-	DoF      int
-	Cautions []string
+	Scatter float64
+	DoF     int
+	// Throttled: points that were throttled are in the fit, for too few are left
+	// without them.
+	Throttled bool
+	Cautions  []string
 }
+
+// Fitted reports whether a point is one that the model was fitted to.
+func (m *Model) Fitted(p Point) bool { return m.Throttled || !p.Throttled }
 
 // Time is how long work takes at the best rates.
 func (m *Model) Time(flop, bytes float64) measure.Seconds {

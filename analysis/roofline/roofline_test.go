@@ -1,10 +1,13 @@
 package roofline
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -199,6 +202,73 @@ func TestRefusals(t *testing.T) {
 	}
 	if _, err := Fit(known.sweep(), Common{}, Peaks{Flops: -1}); !errors.Is(err, ErrFit) {
 		t.Error("negative peaks were taken")
+	}
+}
+
+// Points of a device at its power limit do not bend the figures of the others, where
+// there are others.
+func TestThrottledPoints(t *testing.T) {
+	points := known.sweep()
+	throttled := 0
+	for i := range points {
+		if x := points[i].Intensity(); x > 2 && x < 40 {
+			points[i].Throttled, throttled = true, throttled+1
+			points[i].Energy *= 0.85
+		}
+	}
+	m, err := Fit(points, Common{}, Peaks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Throttled || throttled == 0 || m.DoF != len(points)-throttled-3 || m.Scatter > 1e-9 || !near(m.Constant.Value, 60, 1e-6) {
+		t.Errorf("%d throttled: %+v", throttled, m)
+	}
+	if m.Fitted(Point{Throttled: true}) || !strings.Contains(strings.Join(m.Cautions, ""), "not fitted") {
+		t.Errorf("%q", m.Cautions)
+	}
+	for i := range points {
+		points[i].Throttled = i > 2
+	}
+	if m, err = Fit(points, Common{}, Peaks{}); err != nil || !m.Throttled || m.DoF != len(points)-3 || !strings.Contains(strings.Join(m.Cautions, ""), "too few others") {
+		t.Errorf("%v, %+v", err, m)
+	}
+}
+
+// A sweep of an H200, five of whose twelve tasks ran into its power cap: without them the
+// others scatter by 0.8 % (docs/roofline.md), with them by 4 %.
+func TestSweepOfAnH200(t *testing.T) {
+	var sweep struct {
+		Points []struct {
+			Flop, Byte float64
+			EnergyJ    float64 `json:"energy_j"`
+			TimeS      float64 `json:"time_s"`
+			Throttled  bool
+		}
+	}
+	b, err := os.ReadFile(filepath.Join("..", "..", "testdata", "h200", "roofline", "sweep.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &sweep); err != nil {
+		t.Fatal(err)
+	}
+	var points []Point
+	for _, p := range sweep.Points {
+		points = append(points, Point{Flop: p.Flop, Bytes: p.Byte, Energy: measure.Joule(p.EnergyJ), Time: measure.Seconds(p.TimeS), Throttled: p.Throttled})
+	}
+	m, err := Fit(points, Common{}, Peaks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintf("%.2f pJ, %.1f pJ, %.0f W, %.2f and %.1f flop/byte, %.2f %%, %d", 1e12*m.Flop.Value, 1e12*m.Byte.Value, m.Constant.Value, m.TimeBalance, m.EnergyBalance.Value, 100*m.Scatter, m.DoF)
+	if want := "7.67 pJ, 118.8 pJ, 51 W, 12.82 and 14.0 flop/byte, 0.76 %, 4"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for i := range points {
+		points[i].Throttled = false
+	}
+	if m, err = Fit(points, Common{}, Peaks{}); err != nil || math.Abs(m.Scatter-0.04) > 0.001 {
+		t.Errorf("all as one: %v, scatter %v", err, m.Scatter)
 	}
 }
 

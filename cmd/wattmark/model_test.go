@@ -1,8 +1,12 @@
 package main
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -203,6 +207,61 @@ func TestModelOnPublicData(t *testing.T) {
 	object(t, inside(t, "model", "eval", "--preset", "accelwattch", "--json", "--power", filepath.Join(dir, "accelwattch-volta-power.csv"), filepath.Join(dir, "accelwattch-volta-counters.csv")).ok(t).out, &r)
 	if fmt.Sprintf("%.1f %.2f %.2f", r.MSEW2, r.MAPEPct, r.Constant.MAPEInSamplePct) != "658.5 12.83 18.07" {
 		t.Errorf("%v W², %v %%, %v %%", r.MSEW2, r.MAPEPct, r.Constant.MAPEInSamplePct)
+	}
+}
+
+// Counters that ncu read and powers that were measured on an H200: what
+// docs/counter-model.md says of them.
+func TestModelOnAnH200(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	dir := t.TempDir()
+	unpackTar(t, filepath.Join("..", "..", "testdata", "h200", "counters", "ncu.tar.gz"), dir)
+	files, err := filepath.Glob(filepath.Join(dir, "*.csv"))
+	if err != nil || len(files) != 30 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	args := append([]string{"model", "eval", "--by-file", "--rows", "app", "--power", filepath.Join(dir, "power.txt"), "--fold-by", "loo", "--json"}, files...)
+	o := inside(t, args...).ok(t)
+	var r evalReport
+	object(t, o.out, &r)
+	if fmt.Sprintf("%.1f %.2f %.1f", r.MSEW2, r.MAPEPct, r.Constant.MAPEPct) != "697.8 5.83 25.5" {
+		t.Errorf("%v W², %v %%, by the mean %v %%", r.MSEW2, r.MAPEPct, r.Constant.MAPEPct)
+	}
+	if n := strings.Count(o.out+o.err, "left out, for they hold no number"); n != 1 {
+		t.Errorf("what all files leave out is told of %d times", n)
+	}
+}
+
+func unpackTar(t *testing.T, from, to string) {
+	t.Helper()
+	f, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		b, err := io.ReadAll(r)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, filepath.Base(h.Name)), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

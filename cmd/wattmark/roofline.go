@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"wattmark/analysis/roofline"
+	"wattmark/hostagent/sampler"
 	"wattmark/measure"
 	"wattmark/measure/group"
 	"wattmark/store"
@@ -163,9 +164,23 @@ func (a *app) roofPoints(ctx context.Context, db *store.DB, tasks []*store.Task,
 				return nil, err
 			}
 		}
-		out = append(out, roofPoint(t, w))
+		p := roofPoint(t, w)
+		if p.Throttled, err = endedThrottled(ctx, db, t.ID); err != nil {
+			return nil, err
+		}
+		out = append(out, p)
 	}
 	return out, nil
+}
+
+// endedThrottled reports whether the GPU held its clocks down when a task's work ended.
+func endedThrottled(ctx context.Context, db *store.DB, id store.TaskID) (bool, error) {
+	readings, err := db.Readings(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	c := sampler.Conditions(readings)
+	return len(c) > 1 && len(c[len(c)-1].Throttled()) > 0, nil
 }
 
 func roofPoint(t *store.Task, w taskWork) roofline.Point {

@@ -49,6 +49,7 @@ type roofPointReport struct {
 	TaskID      int64    `json:"task_id"`
 	Name        string   `json:"name"`
 	Fitted      bool     `json:"fitted"`
+	Throttled   bool     `json:"throttled,omitempty"`
 	Flop        float64  `json:"flop"`
 	Bytes       float64  `json:"byte"`
 	Intensity   *float64 `json:"intensity_flop_per_byte"`
@@ -78,7 +79,7 @@ func newRooflineReport(m *roofline.Model, tasks []*store.Task, points []roofline
 		Gap: newRoofFigure(m.Gap), BestFlopJ: newRoofFigure(m.BestFlop), ScatterPct: number(100 * m.Scatter), DoF: m.DoF, Cautions: m.Cautions, model: m,
 	}
 	for i, p := range points {
-		r.Points = append(r.Points, newRoofPoint(m, tasks[i], p, true))
+		r.Points = append(r.Points, newRoofPoint(m, tasks[i], p, m.Fitted(p)))
 	}
 	low, high := r.bounds()
 	const steps = 64
@@ -104,7 +105,7 @@ func (r *rooflineReport) bounds() (low, high float64) {
 func newRoofPoint(m *roofline.Model, t *store.Task, p roofline.Point, fitted bool) roofPointReport {
 	e, s := float64(p.Energy), float64(p.Time)
 	x := roofPointReport{
-		TaskID: int64(t.ID), Name: t.Name, Fitted: fitted, Flop: p.Flop, Bytes: p.Bytes, EnergyJ: e, TimeS: s, PowerW: e / s,
+		TaskID: int64(t.ID), Name: t.Name, Fitted: fitted, Throttled: p.Throttled, Flop: p.Flop, Bytes: p.Bytes, EnergyJ: e, TimeS: s, PowerW: e / s,
 		FlopPerS: p.Flop / s, FlopPerJ: p.Flop / e, ResidualPct: 100 * m.Residual(p), RoofPct: 100 * float64(m.Time(p.Flop, p.Bytes)) / s,
 	}
 	if p.Bytes > 0 {
@@ -145,6 +146,9 @@ func (a *app) renderRoofline(r *rooflineReport, plot bool) {
 		}
 		if !p.Fitted {
 			shown = "not fitted"
+		}
+		if p.Throttled {
+			shown = joinNonEmpty(", ", "throttled", shown)
 		}
 		t.AppendRow(table.Row{
 			p.TaskID, shorten(p.Name, 40), intensity, siText(p.FlopPerS, "flop/s"), fmt.Sprintf("%.0f %%", p.RoofPct), siText(p.FlopPerJ, "flop/J"),

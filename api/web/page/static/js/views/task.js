@@ -29,6 +29,7 @@ class TaskView {
 
   close() {
     this.end.abort();
+    clearTimeout(this.below);
     this.plot?.close();
   }
 
@@ -70,7 +71,9 @@ class TaskView {
     document.title = `${t.name || 'task'} · ${t.task_id} · wattmark`;
     announce(`Task ${t.task_id}, ${t.name}`);
     fill(this.head, head(answer));
-    fill(this.foot, details(answer));
+    // What stands below the plot is not laid out while that is waited for.
+    clearTimeout(this.below);
+    this.below = setTimeout(() => fill(this.foot, details(answer)), answer.extent ? 250 : 0);
     if (t.state === 'TASK_STATE_RUNNING' && !this.followed) this.follow();
     if (!answer.extent) {
       fill(this.middle, notice(t.state === 'TASK_STATE_RUNNING' ? 'The task runs; its samples come when it has ended.' : 'No samples of this task are stored.'));

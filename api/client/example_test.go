@@ -140,8 +140,8 @@ func ExampleClient_Energy() {
 	}
 	// Output:
 	// 12.87 J ± 246 mJ in 1001 samples
-	// 0 1 W 5.778 W 10.5 W
-	// 1 1 W 5.696 W 10.5 W
+	// 0 1 W 5.75 W 10.5 W
+	// 1 1 W 5.703 W 10.5 W
 }
 
 func ExampleClient_Timeline() {

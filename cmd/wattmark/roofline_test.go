@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"wattmark/hostagent"
+	"wattmark/hostagent/sampler"
 	"wattmark/hostagent/sim"
 	"wattmark/store"
 )
@@ -81,6 +83,40 @@ func roofTasks(t *testing.T, path string, gpu string) (work []string) {
 	}
 	makeTasks(t, path, list...)
 	return work
+}
+
+// A task whose clocks its power cap held down is shown, and not fitted.
+func TestRooflineOfAThrottledTask(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	path := filepath.Join(t.TempDir(), "power.db")
+	args := []string{"roofline", "mine", "--db", path}
+	for _, w := range roofTasks(t, path, "GPU-1") {
+		args = append(args, "--work", w)
+	}
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := hostagent.Condition{SM: 1.98e9, Memory: 3.2e9, Temperature: 45}
+	after := hostagent.Condition{SM: 1.53e9, Memory: 3.2e9, Temperature: 58, Throttle: 4}
+	readings := append(sampler.ConditionReadings(before, noon), sampler.ConditionReadings(after, noon.Add(time.Second))...)
+	if err := errors.Join(db.PutReadings(t.Context(), 3, readings), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var r rooflineReport
+	object(t, inside(t, append(args, "--json")...).ok(t).out, &r)
+	for i, p := range r.Points {
+		if p.Fitted != (i != 2) || p.Throttled != (i == 2) {
+			t.Errorf("task %d: fitted %v, throttled %v", p.TaskID, p.Fitted, p.Throttled)
+		}
+	}
+	text := inside(t, args...).ok(t).out
+	for _, w := range []string{"throttled, not fitted", "1 of 5 points were throttled"} {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not said:\n%s", w, text)
+		}
+	}
 }
 
 func TestRooflineOfTasks(t *testing.T) {

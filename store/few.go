@@ -15,15 +15,15 @@ func namesSQL(c *conditions, low, high string) (text string, args []any) {
 }
 
 // pickFew picks a page's ids in their order where few names are asked for, out of the
-// index of names. Names that are all used take a share of the page each: with m, twice
-// that share, tasks of each name that has so many, there is more than a page at and before
-// the oldest m-th of them, and nothing behind it is looked at. Where too few names have
-// so many, as many of each are looked at as the page may have.
+// index of names. Names that are all used take a share of the page each: with m, the task
+// that ends the share of each name that has so many, there is a page at and before the
+// m that comes when the shares make one up, and nothing behind it is looked at. Where too
+// few names have so many, as many of each are looked at as the page may have.
 func (q *ListQuery) pickFew(prefix string, limit int) (text string, args []any) {
-	direction, beyond, last, after, oldest := " DESC", "<", ">=", any(int64(1<<63-1)), "min"
+	direction, beyond, last, after := " DESC", "<", ">=", any(int64(1<<63-1))
 	end := "0"
 	if q.Ascending {
-		direction, beyond, last, after, end, oldest = "", ">", "<=", int64(0), "9223372036854775807", "max"
+		direction, beyond, last, after, end = "", ">", "<=", int64(0), "9223372036854775807"
 	}
 	if q.After != nil {
 		after = int64(q.After.ID)
@@ -37,8 +37,9 @@ func (q *ListQuery) pickFew(prefix string, limit int) (text string, args []any) 
 	at := "(SELECT t.task_id FROM task t " + c.sql() + "ORDER BY t.task_id" + direction + " LIMIT 1 OFFSET "
 
 	// One name more than there are: there may be none any more, and a server does not divide by 0.
-	const share = "(SELECT 2*((?-1)/(count(n.name)+1)+1) FROM n)"
-	text += ",m(id) AS (SELECT " + at + share + "-1) FROM n WHERE n.name IS NOT NULL),b(id) AS (SELECT CASE WHEN count(m.id)*" + share + ">=? THEN " + oldest + "(m.id) END FROM m) "
+	const share = "(SELECT (?-1)/(count(n.name)+1)+1 FROM n)"
+	text += ",m(id) AS (SELECT " + at + share + "-1) FROM n WHERE n.name IS NOT NULL),b(id) AS (SELECT m.id FROM m WHERE m.id IS NOT NULL ORDER BY m.id" +
+		direction + " LIMIT 1 OFFSET (?-1)/" + share + ") "
 	args = append(append(args, c.args...), limit, limit, limit)
 
 	of := c.clone()

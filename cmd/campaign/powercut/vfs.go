@@ -49,16 +49,20 @@ type (
 )
 
 // pointer is an address of SQLite's memory, which is none of Go's.
-func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+func pointer(p uintptr) unsafe.Pointer {
+	return *(*unsafe.Pointer)(unsafe.Pointer(&p)) // #nosec G103 -- SQLite gave the address
+}
 
 // function is what a pointer to a function of SQLite's means in Go.
 func function[F any](p uintptr) F {
 	v := struct{ p uintptr }{p}
-	return *(*F)(unsafe.Pointer(&v))
+	return *(*F)(unsafe.Pointer(&v)) // #nosec G103 -- as the driver turns them
 }
 
 // address is the inverse of function.
-func address[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
+func address[F any](f F) uintptr {
+	return *(*uintptr)(unsafe.Pointer(&f)) // #nosec G103 -- as above
+}
 
 // register puts the layer before the system's VFS, once.
 var register = sync.OnceValue(func() error {
@@ -157,7 +161,7 @@ func write(tls *libc.TLS, id, buf uintptr, n int32, off int64) int32 {
 	defer o.disk.mu.Unlock()
 	f := o.disk.files[o.path]
 	p := op{off: off, old: o.old(tls, id, off, min(int64(n), f.size-off)), oldSize: f.size}
-	p.new = append(make([]byte, 0, n), unsafe.Slice((*byte)(pointer(buf)), n)...)
+	p.new = append(make([]byte, 0, n), unsafe.Slice((*byte)(pointer(buf)), n)...) // #nosec G103 -- SQLite says how long it is
 	rc := function[writeFunc](o.was.FxWrite)(tls, id, buf, n, off)
 	if rc == sqlite3.SQLITE_OK {
 		f.size = max(f.size, off+int64(n))
@@ -172,7 +176,7 @@ func (o *opened) old(tls *libc.TLS, id uintptr, off, n int64) []byte {
 		return nil
 	}
 	b := make([]byte, n)
-	rc := function[readFunc](o.was.FxRead)(tls, id, uintptr(unsafe.Pointer(&b[0])), int32(n), off)
+	rc := function[readFunc](o.was.FxRead)(tls, id, uintptr(unsafe.Pointer(&b[0])), int32(n), off) // #nosec G103 -- kept alive
 	runtime.KeepAlive(b)
 	if rc != sqlite3.SQLITE_OK {
 		panic("power cut: what is written over cannot be read: " + o.path)

@@ -38,14 +38,11 @@ func (s simBlocks) Run(ctx context.Context, blocks, loops uint64) (hostagent.Spa
 		share := float64(min(left, wide)) / wide
 		steps = append(steps, sim.Step{Level: simRest + measure.Watt(share*float64(simBusy-simRest)), For: length})
 	}
-	begin, err := s.plant.SetSteps(time.Now().Add(simLaunch), steps)
+	begin, err := s.plant.SetSteps(time.Now().Add(simLaunch), append(steps, sim.Step{Load: sim.ActiveIdle}))
 	if err != nil {
 		return hostagent.Span{}, fmt.Errorf("simulated GPU: %w", err)
 	}
-	end, err := s.plant.SetLoad(begin.Add(time.Duration(len(steps))*length), sim.ActiveIdle)
-	if err != nil {
-		return hostagent.Span{}, fmt.Errorf("simulated GPU: %w", err)
-	}
+	end := begin.Add(time.Duration(len(steps)) * length)
 	if err := pauseUntil(ctx, end); err != nil {
 		s.plant.Cancel(time.Now())
 		return hostagent.Span{}, err

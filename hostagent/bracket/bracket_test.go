@@ -30,6 +30,14 @@ func (p plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
 	return p.Live.SetLoad(at, board.Load(l))
 }
 
+func (p plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
+	out := make([]board.Step, len(steps))
+	for i, s := range steps {
+		out[i] = board.Step{Load: board.Load(s.Load), Level: s.Level, For: s.For}
+	}
+	return p.Live.SetSteps(at, out)
+}
+
 // timed is a simulated GPU that tells when its work is done, by the host's clock.
 type timed struct {
 	*sim.Device

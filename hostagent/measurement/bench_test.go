@@ -44,6 +44,14 @@ func (p plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
 	return p.Live.SetLoad(at, board.Load(l))
 }
 
+func (p plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
+	out := make([]board.Step, len(steps))
+	for i, s := range steps {
+		out[i] = board.Step{Load: board.Load(s.Load), Level: s.Level, For: s.For}
+	}
+	return p.Live.SetSteps(at, out)
+}
+
 // cable is an instrument whose cable can be pulled.
 type cable struct {
 	instrument.Instrument

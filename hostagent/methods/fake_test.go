@@ -16,8 +16,9 @@ import (
 // load is a plant whose energy since any origin is a known function of time.
 type load func(t time.Time) float64
 
-func (l load) SetLoad(at time.Time, _ sim.Load) (time.Time, error) { return at, nil }
-func (l load) Cancel(time.Time)                                    {}
+func (l load) SetLoad(at time.Time, _ sim.Load) (time.Time, error)    { return at, nil }
+func (l load) SetSteps(at time.Time, _ []sim.Step) (time.Time, error) { return at, nil }
+func (l load) Cancel(time.Time)                                       {}
 func (l load) MeanPower(from, to time.Time) measure.Watt {
 	return measure.Watt((l(to) - l(from)) / to.Sub(from).Seconds())
 }

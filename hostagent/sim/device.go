@@ -81,16 +81,22 @@ func (d *Device) hold(ctx context.Context, l Load, length time.Duration) (hostag
 	if length <= 0 {
 		return hostagent.Span{}, fmt.Errorf("sim: %v for %v: the time must be positive", l, length)
 	}
-	begin, err := d.cfg.Plant.SetLoad(d.launch(), l)
+	span, err := d.step(ctx, Step{Load: l, For: length})
 	if err != nil {
-		return hostagent.Span{}, fmt.Errorf("sim: %v: %w", l, err)
+		return span, fmt.Errorf("sim: %v: %w", l, err)
 	}
-	end, err := d.cfg.Plant.SetLoad(begin.Add(length), ActiveIdle)
+	return span, nil
+}
+
+// step is hold of a step.
+func (d *Device) step(ctx context.Context, s Step) (hostagent.Span, error) {
+	begin, err := d.cfg.Plant.SetSteps(d.launch(), []Step{s, {Load: ActiveIdle}})
 	if err != nil {
-		return hostagent.Span{}, fmt.Errorf("sim: %v: %w", l, err)
+		return hostagent.Span{}, err
 	}
+	end := begin.Add(s.For)
 	if err := d.await(ctx, end); err != nil {
-		return hostagent.Span{Start: begin, End: d.cfg.Clock.Now()}, fmt.Errorf("sim: %v: %w", l, err)
+		return hostagent.Span{Start: begin, End: d.cfg.Clock.Now()}, err
 	}
 	return hostagent.Span{Start: begin, End: end}, nil
 }
@@ -127,40 +133,26 @@ func (d *Device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.K
 	return p, nil
 }
 
-// layMarker lays a marker's chips down: all at once where the plant takes steps, so
-// that a busy machine can delay the marker but not distort it.
+// layMarker lays a marker's chips down, all at once, so that a busy machine can delay
+// the marker but not distort it.
 func (d *Device) layMarker(spec marker.Spec, kind marker.Kind) (hostagent.Played, error) {
 	chips, first := spec.Chips(kind), -spec.CodeStart()
-	loads := make([]Load, len(chips)+1)
-	for i, high := range chips {
-		loads[i] = Sleep
-		if high {
-			loads[i] = Full
-		}
-	}
-	loads[len(chips)] = ActiveIdle
 	due := func(i int) time.Duration { return time.Duration(float64(i) * float64(spec.Chip) * 1e9) }
-	p, begin, laid := hostagent.Played{Kind: kind}, d.launch(), 0
-	if s, ok := d.cfg.Plant.(StepPlant); ok {
-		steps := make([]Step, len(chips))
-		for i := range steps {
-			steps[i] = Step{Load: loads[i], For: due(i+1) - due(i)}
+	steps := make([]Step, len(chips), len(chips)+1)
+	for i, high := range chips {
+		steps[i] = Step{Load: Sleep, For: due(i+1) - due(i)}
+		if high {
+			steps[i].Load = Full
 		}
-		var err error
-		if begin, err = s.SetSteps(begin, steps); err != nil {
-			return p, err
-		}
-		for laid = range chips {
-			p.Edges = append(p.Edges, hostagent.PlayedEdge{Chip: first + laid, At: begin.Add(due(laid))})
-		}
-		laid++
 	}
-	for i := laid; i < len(loads); i++ {
-		at, err := d.cfg.Plant.SetLoad(begin.Add(due(i)), loads[i])
-		if err != nil {
-			return p, err
-		}
-		p.Edges = append(p.Edges, hostagent.PlayedEdge{Chip: first + i, At: at})
+	steps = append(steps, Step{Load: ActiveIdle})
+	p := hostagent.Played{Kind: kind}
+	begin, err := d.cfg.Plant.SetSteps(d.launch(), steps)
+	if err != nil {
+		return p, err
+	}
+	for i := range steps {
+		p.Edges = append(p.Edges, hostagent.PlayedEdge{Chip: first + i, At: begin.Add(due(i))})
 	}
 	return p, nil
 }

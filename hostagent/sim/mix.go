@@ -27,10 +27,6 @@ var _ hostagent.MixRunner = (*Device)(nil)
 
 // RunMix draws what the work would take, and says that it was done.
 func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration) (hostagent.MixRan, error) {
-	p, ok := d.cfg.Plant.(StepPlant)
-	if !ok {
-		return hostagent.MixRan{}, fmt.Errorf("sim: mix: %w: this plant takes no level in watts", ErrKernel)
-	}
 	if rounds == 0 || length <= 0 {
 		return hostagent.MixRan{}, fmt.Errorf("sim: mix of %d rounds for %v: both must be positive", rounds, length)
 	}
@@ -38,20 +34,13 @@ func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration
 	flops := min(m.Flops, m.Bytes*hostagent.MixIntensity(rounds))
 	bytes := flops / hostagent.MixIntensity(rounds)
 	level := m.ConstantPower + measure.Watt(flops*float64(m.Flop)+bytes*float64(m.Byte))
-	begin, err := p.SetSteps(d.launch(), []Step{{Level: level, For: length}})
+	span, err := d.step(ctx, Step{Level: level, For: length})
 	if err != nil {
 		return hostagent.MixRan{}, fmt.Errorf("sim: mix: %w", err)
 	}
-	end, err := p.SetLoad(begin.Add(length), ActiveIdle)
-	if err != nil {
-		return hostagent.MixRan{}, fmt.Errorf("sim: mix: %w", err)
-	}
-	if err := d.await(ctx, end); err != nil {
-		return hostagent.MixRan{}, fmt.Errorf("sim: mix: %w", err)
-	}
-	took := end.Sub(begin).Seconds()
+	took := length.Seconds()
 	return hostagent.MixRan{
-		Kernel: hostagent.Kernel{Name: fmt.Sprintf("mix of %d rounds", rounds), Span: hostagent.Span{Start: begin, End: end}},
+		Kernel: hostagent.Kernel{Name: fmt.Sprintf("mix of %d rounds", rounds), Span: span},
 		Flops:  flops * took, Bytes: bytes * took,
 	}, nil
 }

@@ -42,6 +42,17 @@ func (p *plant) SetLoad(at time.Time, l Load) (time.Time, error) {
 	return at, nil
 }
 
+func (p *plant) SetSteps(at time.Time, steps []Step) (time.Time, error) {
+	begin := at.Add(p.moved)
+	for _, s := range steps {
+		if _, err := p.SetLoad(at, s.Load); err != nil {
+			return begin, err
+		}
+		at = at.Add(s.For)
+	}
+	return begin, nil
+}
+
 func (p *plant) Cancel(after time.Time) {
 	for len(p.steps) > 0 && p.steps[len(p.steps)-1].at.After(after) {
 		p.steps = p.steps[:len(p.steps)-1]

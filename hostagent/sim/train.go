@@ -18,13 +18,6 @@ type Step struct {
 	For   time.Duration
 }
 
-// StepPlant is a Plant that takes many steps at once, one after another from an
-// instant on. It returns when the first really began.
-type StepPlant interface {
-	Plant
-	SetSteps(at time.Time, steps []Step) (time.Time, error)
-}
-
 // Kernel is a kernel of set power and duration, as a real one would show itself.
 type Kernel struct {
 	// Cold is what a launch draws that finds its data in no cache, Warm one that
@@ -57,10 +50,6 @@ var _ hostagent.TrainRunner = (*Device)(nil)
 // RunTrain lays a train down and returns when it has passed. The kernel is
 // Config.Kernel where there is one, else the train's built-in benchmark.
 func (d *Device) RunTrain(ctx context.Context, t hostagent.Train) (hostagent.Ran, error) {
-	p, ok := d.cfg.Plant.(StepPlant)
-	if !ok {
-		return hostagent.Ran{}, fmt.Errorf("sim: train: %w: this plant takes no trains", ErrKernel)
-	}
 	if err := t.Validate(); err != nil {
 		return hostagent.Ran{}, fmt.Errorf("sim: %w", err)
 	}
@@ -73,11 +62,12 @@ func (d *Device) RunTrain(ctx context.Context, t hostagent.Train) (hostagent.Ran
 		return hostagent.Ran{}, fmt.Errorf("sim: train: carrier %q: want half, compute or memory", t.Carrier)
 	}
 	steps, ran := lay(&t, k, carrier)
+	steps = append(steps, Step{Load: ActiveIdle})
 	begin := d.launch().Add(time.Duration(min(len(steps), maxSteps)) * perStep)
 	end := begin
 	for from := 0; from < len(steps); from += maxSteps {
 		part := steps[from:min(from+maxSteps, len(steps))]
-		at, err := p.SetSteps(end, part)
+		at, err := d.cfg.Plant.SetSteps(end, part)
 		if err == nil && !at.Equal(end) {
 			err = fmt.Errorf("the meter had read %v further than the train was laid down", at.Sub(end))
 		}
@@ -85,9 +75,6 @@ func (d *Device) RunTrain(ctx context.Context, t hostagent.Train) (hostagent.Ran
 			return hostagent.Ran{}, fmt.Errorf("sim: train: %w", err)
 		}
 		end = end.Add(length(part))
-	}
-	if _, err := p.SetLoad(end, ActiveIdle); err != nil {
-		return hostagent.Ran{}, fmt.Errorf("sim: train: %w", err)
 	}
 	if err := d.await(ctx, end); err != nil {
 		return hostagent.Ran{}, fmt.Errorf("sim: train: %w", err)

@@ -95,11 +95,11 @@ func (b *Board) SetLoad(at time.Duration, l Load) (time.Duration, error) {
 // changed any more, so an instant before the newest reading is moved up to it.
 // Changes laid down for later stay.
 func (b *Board) SetLevel(at time.Duration, w measure.Watt) (time.Duration, error) {
-	if !(w >= 0) || math.IsInf(float64(w), 0) {
-		return at, fmt.Errorf("board: level %v: must be zero or positive and finite", float64(w))
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	return b.SetLevels([]Change{{At: at, Level: w}})
+}
+
+// setLevel is SetLevel under the lock, of a level that is one.
+func (b *Board) setLevel(at time.Duration, w measure.Watt) time.Duration {
 	at = max(at, b.seen)
 	i := b.find(at)
 	if b.segs[i].start == at {
@@ -111,7 +111,7 @@ func (b *Board) SetLevel(at time.Duration, w measure.Watt) (time.Duration, error
 		b.segs[i] = segment{start: at, target: float64(w)}
 	}
 	b.relink(i)
-	return at, nil
+	return at
 }
 
 // Cancel drops every change laid down for after an instant: the load of that
@@ -158,21 +158,23 @@ type Change struct {
 	Level measure.Watt
 }
 
-// SetLevels is SetLevel for many changes in order of time, at once. It returns
-// when the first really took place; the others keep their distance from it.
+// SetLevels is SetLevel for many changes in order of time, at once: no meter reads
+// between them. It returns when the first really took place; the others keep their
+// distance from it. One bad level, and nothing is changed.
 func (b *Board) SetLevels(changes []Change) (time.Duration, error) {
-	var moved time.Duration
-	for i, c := range changes {
-		at, err := b.SetLevel(c.At+moved, c.Level)
-		if err != nil {
-			return at, err
-		}
-		if i == 0 {
-			moved = at - c.At
-		}
-	}
 	if len(changes) == 0 {
 		return 0, nil
 	}
-	return changes[0].At + moved, nil
+	for _, c := range changes {
+		if !(c.Level >= 0) || math.IsInf(float64(c.Level), 0) {
+			return c.At, fmt.Errorf("board: level %v: must be zero or positive and finite", float64(c.Level))
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := b.setLevel(changes[0].At, changes[0].Level)
+	for _, c := range changes[1:] {
+		b.setLevel(c.At+first-changes[0].At, c.Level)
+	}
+	return first, nil
 }

@@ -62,7 +62,7 @@ type Step struct {
 }
 
 // SetSteps lays steps down one after another from a time of day on. It returns
-// when the first really began; what follows the last must be set.
+// when the first really began; the load of the last stays, though it may last no time.
 func (l *Live) SetSteps(at time.Time, steps []Step) (time.Time, error) {
 	changes := make([]Change, 0, len(steps))
 	t := l.Since(at)

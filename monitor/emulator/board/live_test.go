@@ -1,6 +1,7 @@
 package board
 
 import (
+	"context"
 	"math"
 	"sync"
 	"testing"
@@ -62,4 +63,60 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// What is laid down at once is drawn as it was laid down, however fast a meter reads on.
+func TestStepsAreLaidDownAtOnce(t *testing.T) {
+	epoch := time.Unix(0, 0)
+	open := func() *Live {
+		b, err := New(Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return NewLive(b, epoch)
+	}
+	read, unread := open(), open()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for at := epoch; ctx.Err() == nil; at = at.Add(time.Millisecond) {
+			read.Observe(read.Since(at))
+		}
+	})
+	steps := make([]Step, 40)
+	for i := range steps {
+		steps[i] = Step{Load: Sleep, For: 10 * time.Microsecond}
+		if i%3 == 0 {
+			steps[i].Load = Full
+		}
+	}
+	steps[len(steps)-1] = Step{Load: ActiveIdle}
+	at := epoch
+	for i := range 500 {
+		begin, err := read.SetSteps(at, steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unread.SetSteps(begin, steps); err != nil {
+			t.Fatal(err)
+		}
+		at = begin.Add(500 * time.Microsecond)
+		got, err := read.Energy(begin, at)
+		want, e := unread.Energy(begin, at)
+		if err != nil || e != nil || got.Total != want.Total {
+			t.Fatalf("marker %d at %v: %v, laid down %v (%v, %v)", i, begin, got.Total, want.Total, err, e)
+		}
+	}
+	stop()
+	wg.Wait()
+	at = at.Add(time.Hour)
+	// One bad step, and nothing is changed.
+	before := read.MeanPower(at, at.Add(time.Second))
+	if _, err := read.SetSteps(at, []Step{{Load: Full, For: time.Second}, {Level: measure.Watt(math.Inf(1))}}); err == nil {
+		t.Error("an infinite level was laid down")
+	}
+	if after := read.MeanPower(at, at.Add(time.Second)); after != before {
+		t.Errorf("a refused train draws %v instead of %v", after, before)
+	}
 }

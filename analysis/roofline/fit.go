@@ -33,13 +33,17 @@ func Fit(points []Point, common Common, given Peaks) (*Model, error) {
 		return nil, err
 	}
 	rest := slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.Throttled })
-	m, err := fit(rest, points, common, given)
-	if len(rest) < len(points) && (len(rest) <= unknowns || errors.Is(err, ErrFit)) {
-		if m, err = fit(points, points, common, given); err == nil {
-			m.Throttled = true
-		}
+	n := len(points) - len(rest)
+	if n == 0 || len(rest) <= unknowns {
+		rest = points
 	}
-	if n := len(points) - len(rest); err == nil && n > 0 {
+	m, err := fit(rest, points, common, given)
+	if n > 0 && errors.Is(err, ErrFit) && len(rest) < len(points) {
+		rest = points
+		m, err = fit(rest, points, common, given)
+	}
+	if err == nil && n > 0 {
+		m.Throttled = len(rest) == len(points)
 		m.throttled(n, len(points))
 	}
 	return m, err
@@ -56,9 +60,6 @@ func (m *Model) throttled(n, of int) {
 
 // fit is Fit to some of the points; the best rates are those of all.
 func fit(points, all []Point, common Common, given Peaks) (*Model, error) {
-	if len(points) < unknowns {
-		return nil, fmt.Errorf("%w: %d points", ErrFit, len(points))
-	}
 	m := &Model{Scatter: math.NaN(), DoF: len(points) - unknowns}
 	var err error
 	if m.Peaks, err = peaks(all, given); err != nil {

@@ -164,8 +164,8 @@ func (a *app) roofPoints(ctx context.Context, db *store.DB, tasks []*store.Task,
 				return nil, err
 			}
 		}
-		p := roofPoint(t, w)
-		if p.Throttled, err = endedThrottled(ctx, db, t.ID); err != nil {
+		p, err := roofPoint(ctx, db, t, w)
+		if err != nil {
 			return nil, err
 		}
 		out = append(out, p)
@@ -183,7 +183,8 @@ func endedThrottled(ctx context.Context, db *store.DB, id store.TaskID) (bool, e
 	return len(c) > 1 && len(c[len(c)-1].Throttled()) > 0, nil
 }
 
-func roofPoint(t *store.Task, w taskWork) roofline.Point {
+// roofPoint is a task with its work on the plane of the model.
+func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w taskWork) (roofline.Point, error) {
 	r := t.Result
 	var own float64
 	for _, c := range r.Budget {
@@ -192,9 +193,11 @@ func roofPoint(t *store.Task, w taskWork) roofline.Point {
 			own += u * u
 		}
 	}
+	throttled, err := endedThrottled(ctx, db, t.ID)
 	return roofline.Point{
-		Name: fmt.Sprintf("task %d %s", t.ID, t.Name), Flop: w.Flop, Bytes: w.Bytes, Energy: r.Total.Energy, Time: r.Duration(), U: math.Sqrt(own),
-	}
+		Name: fmt.Sprintf("task %d %s", t.ID, t.Name), Flop: w.Flop, Bytes: w.Bytes,
+		Energy: r.Total.Energy, Time: r.Duration(), U: math.Sqrt(own), Throttled: throttled,
+	}, err
 }
 
 // addRoofPoint adds a task that is shown only.
@@ -219,7 +222,11 @@ func (a *app) addRoofPoint(ctx context.Context, db *store.DB, r *rooflineReport,
 	if t.GPUUUID != r.UUID {
 		r.Cautions = append(r.Cautions, fmt.Sprintf("task %d ran on another GPU (%s)", t.ID, joinNonEmpty(", ", t.GPU, t.GPUUUID)))
 	}
-	r.Points = append(r.Points, newRoofPoint(m, t, roofPoint(t, w), false))
+	p, err := roofPoint(ctx, db, t, w)
+	if err != nil {
+		return err
+	}
+	r.Points = append(r.Points, newRoofPoint(m, t, p, false))
 	return nil
 }
 

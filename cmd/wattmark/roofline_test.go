@@ -117,6 +117,11 @@ func TestRooflineOfAThrottledTask(t *testing.T) {
 			t.Errorf("%q is not said:\n%s", w, text)
 		}
 	}
+	// One that is only shown, too.
+	object(t, inside(t, append(args, "--point", "3:flop=3e13,byte=1e12", "--json")...).ok(t).out, &r)
+	if p := r.Points[len(r.Points)-1]; p.TaskID != 3 || !p.Throttled || p.Fitted {
+		t.Errorf("shown is %+v", p)
+	}
 }
 
 func TestRooflineOfTasks(t *testing.T) {

@@ -23,9 +23,10 @@ func view() string {
 	return selected(columns, "FROM (\n"+strings.Join([]string{ofOwnRoles(), ofFewRails(), ofManyRails(), cold()}, "\nUNION ALL ")+")")
 }
 
-// told is what a branch tells of a scan; of says of each role what a, v and g are.
-func told(pw string, of func(role int) (a, v, g string)) []string {
-	out := []string{"tid", "nm", "us", "tm", "f+s+j.i seq", pw + " pw"}
+// told is what a branch tells of a scan: its number, what stands in for the sum of a·v, and
+// of each role what of says that a, v and g are.
+func told(seq, pw string, of func(role int) (a, v, g string)) []string {
+	out := []string{"tid", "nm", "us", "tm", seq + " seq", pw + " pw"}
 	for role := 1; role <= roles; role++ {
 		a, v, g := of(role)
 		out = append(out, fmt.Sprintf("%s a%d", a, role), fmt.Sprintf("%s v%d", v, role), fmt.Sprintf("%s g%d", g, role))
@@ -89,7 +90,7 @@ func granted() (out []string) {
 // ofOwnRoles is the branch of tasks whose rails each are all of a role: they are numbered by it.
 func ofOwnRoles() string {
 	blocks, ports, pass := sideBySide(ownRoles, "role", 1, roles, nil)
-	return selected(scans(blocks, ports, pass, told("NULL", func(role int) (a, v, g string) {
+	return selected(scans(blocks, ports, pass, told("f+s+j.i", "NULL", func(role int) (a, v, g string) {
 		return amps(role), volts(role), fmt.Sprintf("g%d", role)
 	})))
 }
@@ -123,11 +124,10 @@ func ofFewRails() string {
 		}
 		return strings.Join(terms, "+")
 	}
-	columns := told(plus("a%[1]d*v%[1]d", 0), func(role int) (a, v, g string) {
+	columns := told("seq", plus("a%[1]d*v%[1]d", 0), func(role int) (a, v, g string) {
 		v = fmt.Sprintf("CASE WHEN e%d=1 THEN %s ELSE (%s)/(%s) END", role, plus("v%d*%s", role), plus("a%[1]d*v%[1]d*%[2]s", role), plus("a%d*%s", role))
 		return plus("a%d*%s", role), v, fmt.Sprintf("g%d", role)
 	})
-	columns[4] = "seq"
 	return selected(columns, "FROM (\n"+rails+")")
 }
 
@@ -158,8 +158,7 @@ LEFT JOIN chunk_column y0 ON y0.task_id=o.tid AND y0.chunk_no=o.cn AND y0.col=r.
 	block := []string{"tid", "nm", "us", "tm", "f", "lo", "g1", "g2", "g3", "(SELECT json_group_array(json(q)) FROM (\n" + scan + ")) q"}
 
 	item := func(i int) string { return fmt.Sprintf("json_extract(e.value,'$[%d]')", i) }
-	out := told(item(0), func(role int) (a, v, g string) { return item(role), item(roles + role), fmt.Sprintf("g%d", role) })
-	out[4] = "f+lo+e.key seq"
+	out := told("f+lo+e.key", item(0), func(role int) (a, v, g string) { return item(role), item(roles + role), fmt.Sprintf("g%d", role) })
 	return selected(out, "FROM (\n"+barrier(block, "FROM (\n"+blocks+") o")+") b CROSS JOIN json_each(b.q) e")
 }
 

@@ -13,10 +13,13 @@ import (
 )
 
 // briefSQL reads what a list shows of tasks t.
-const briefSQL = `t.task_id, t.name, (SELECT login FROM user WHERE user_id=t.user_id), t.launched_ns, t.gpu, t.gpu_uuid, t.job,
+const briefSQL = `t.task_id, t.name, u.login, t.launched_ns, t.gpu, t.gpu_uuid, t.job,
 	t.state, t.reason, t.scans, t.nvml_j, t.has_result, t.from_s, t.to_s, t.samples, t.gaps, t.lost, t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
-	(SELECT group_id FROM group_member WHERE task_id=t.task_id), t.pinned,
-	CASE WHEN EXISTS(SELECT 1 FROM task_tag WHERE task_id=t.task_id) THEN (SELECT json_group_object(key,value) FROM task_tag WHERE task_id=t.task_id) END`
+	m.group_id, t.pinned, (SELECT json_group_object(key,value) FROM task_tag WHERE task_id=t.task_id)`
+
+// briefJoins are the tables that briefSQL reads beside tasks t: as joins, they are opened
+// once a page rather than once a task.
+const briefJoins = ` LEFT JOIN user u ON u.user_id=t.user_id LEFT JOIN group_member m ON m.task_id=t.task_id `
 
 // brief is where the columns of briefSQL go, and behind them a key. It is filled again
 // and again.
@@ -74,7 +77,7 @@ func (l *briefs) add(b *brief) error {
 		l.results = append(l.results, b.result)
 		t.Result = &l.results[len(l.results)-1]
 	}
-	if b.tags.kind == cellNone {
+	if b.tags.kind == cellNone || b.tags.text == "{}" {
 		return nil
 	}
 	var err error
@@ -105,10 +108,10 @@ func tagsOf(object string) (map[string]string, error) {
 	return tags, nil
 }
 
-// read adds the tasks t of a FROM clause and what follows it, with a key.
-func (l *briefs) read(ctx context.Context, d *DB, key, from string, args ...any) error {
+// read adds the tasks t of some tables and conditions, with a key; bounded as gather has it.
+func (l *briefs) read(ctx context.Context, d *DB, bounded bool, key, tables, where string, args ...any) error {
 	var b brief
-	return d.gather(ctx, b.columns(), func() error { return l.add(&b) }, briefSQL+", "+key, from, args...)
+	return d.gather(ctx, bounded, b.columns(), func() error { return l.add(&b) }, briefSQL+", "+key, tables+briefJoins+where, args...)
 }
 
 // order puts the tasks behind the first n in order. They are, but for what the database

@@ -42,6 +42,22 @@ func (f *Filter) onlyNames() bool {
 	return len(rest.conditions(namePattern{}).where) == 0
 }
 
+// bounded reports whether a page is found in an index, whatever the values of the
+// conditions are, and nothing is looked at beyond it or what namesOf bounds: the page takes
+// a moment.
+func (q *ListQuery) bounded(names namePattern) bool {
+	rest := q.Filter
+	switch {
+	case rest.User != "" || rest.Name != "":
+		rest.User, rest.Name = "", ""
+	case rest.Job != "":
+		rest.Job = ""
+	default:
+		rest.States = nil
+	}
+	return (q.Name == "" || names.exact || names.glob == "") && len(rest.conditions(namePattern{}).where) == 0
+}
+
 // commonness is how many tasks have names that begin so, as far as it matters.
 type commonness uint8
 

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -195,5 +197,42 @@ func TestKeptStatements(t *testing.T) {
 	var no sql.NullInt64
 	if err := conn.QueryRowContext(t.Context(), "SELECT nonsense").Scan(&no); err == nil {
 		t.Error("nonsense was answered")
+	}
+}
+
+// What is asked without a way to interrupt it takes a moment whatever it is asked for.
+func TestBoundedPages(t *testing.T) {
+	for _, c := range []struct {
+		f    Filter
+		want bool
+	}{
+		{Filter{}, true},
+		{Filter{User: "ada", Name: "gemm-*"}, true},
+		{Filter{Name: `a\*b`}, true},
+		{Filter{Job: "train"}, true},
+		{Filter{States: []State{Incomplete}}, true},
+		{Filter{Name: "*-fp16"}, false},
+		{Filter{User: "ada", States: []State{Incomplete}}, false},
+		{Filter{Job: "train", States: []State{Incomplete}}, false},
+		{Filter{GPU: "h200"}, false},
+		{Filter{Search: "gemm"}, false},
+		{Filter{Since: epoch}, false},
+		{Filter{Tags: []Tag{{"node", "a3"}}}, false},
+		{Filter{MinEnergy: 1}, false},
+	} {
+		q := ListQuery{Filter: c.f}
+		if got := q.bounded(must(q.names())(t)); got != c.want {
+			t.Errorf("%+v: bounded %v", c.f, got)
+		}
+	}
+}
+
+// A page that nobody waits for any more is not asked for.
+func TestPageOfNobody(t *testing.T) {
+	d := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.List(ctx, ListQuery{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
 	}
 }

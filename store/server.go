@@ -95,6 +95,19 @@ func concealed(address string) string {
 	return u.String()
 }
 
+type onePlan struct{}
+
+// OnePlan reports whether the statement that a server is asked in a context is best
+// planned once, for any values of its parameters: it enters an index at them, whatever
+// they are, and looks no further than a page. Planning it for its values each time would
+// take longer than to answer it.
+func OnePlan(ctx context.Context) bool { return ctx.Value(onePlan{}) != nil }
+
+// withOnePlan is a context in which OnePlan is true.
+func withOnePlan(ctx context.Context) context.Context {
+	return context.WithValue(ctx, onePlan{}, true)
+}
+
 // openServer opens a database on a server.
 func openServer(ctx context.Context, s Server, address string, readOnly bool) (*DB, error) {
 	servers.RLock()

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"wattmark/store"
 	"wattmark/store/postgres/internal/dialect"
 )
 
@@ -57,6 +58,7 @@ type conn struct {
 	*stdlib.Conn
 	grammar *grammar
 	rows    *gatherer // of the transaction under way; nil outside of one
+	onePlan bool      // statements are planned once, for any values
 }
 
 func (c *conn) pgx() *pgx.Conn { return c.Conn.Conn() }
@@ -121,11 +123,32 @@ func (c *conn) query(ctx context.Context, s *dialect.Statement, args []driver.Na
 			return nil, err
 		}
 	}
-	rows, err := c.Conn.QueryContext(ctx, s.Text, args)
-	if c.rows == nil {
-		err = c.stale(err)
+	if c.rows != nil {
+		return c.Conn.QueryContext(ctx, s.Text, args)
 	}
-	return rows, err
+	if err := c.plan(ctx); err != nil {
+		return nil, c.stale(err)
+	}
+	rows, err := c.Conn.QueryContext(ctx, s.Text, args)
+	return rows, c.stale(err)
+}
+
+// plan lets the server plan statements as store.OnePlan says. It is asked only where that
+// changes, and not within a transaction, with which the setting would be undone.
+func (c *conn) plan(ctx context.Context) error {
+	one := store.OnePlan(ctx)
+	if one == c.onePlan {
+		return nil
+	}
+	mode := "auto"
+	if one {
+		mode = "force_generic_plan"
+	}
+	if _, err := c.pgx().PgConn().Exec(ctx, "SET plan_cache_mode="+mode).ReadAll(); err != nil {
+		return err
+	}
+	c.onePlan = one
+	return nil
 }
 
 // stale turns the error of a connection that broke while it lay idle into what lets

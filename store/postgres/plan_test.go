@@ -94,3 +94,34 @@ func TestEveryListHasAnIndex(t *testing.T) {
 		}
 	}
 }
+
+// What depends on its values alone is planned for them: a list by names is planned once,
+// one of a time by how much of all that is.
+func TestListsArePlannedOnce(t *testing.T) {
+	c := pgtest.Own(t, "fsync=off", "session_preload_libraries=auto_explain", "auto_explain.log_min_duration=0")
+	c.Make(t, "w")
+	d := openAt(t, c.URL("w"))
+	makeTasks(t, c.URL("w"), 2000)
+	for range 2 {
+		for _, p := range []struct {
+			f      store.Filter
+			values bool // stand in the plan
+		}{
+			{store.Filter{States: []store.State{store.Running}}, false},
+			{store.Filter{Job: "job500"}, false},
+			{store.Filter{Job: "job500", GPU: "H200"}, true},
+			{store.Filter{Name: "kernel5*", User: "user7"}, false},
+			{store.Filter{Since: epoch.AddDate(-10, 0, 0)}, true},
+			{store.Filter{User: "user7"}, false},
+		} {
+			c.Log()
+			must(d.List(t.Context(), store.ListQuery{Filter: p.f}))(t)
+			pgtest.Psql(t, c.URL("w"), "SELECT 1") // what comes behind in the log
+			said := c.Log()
+			_, plan, _ := strings.Cut(said[strings.Index(said, "FROM (SELECT t.task_id AS id"):], "Limit  (cost=")
+			if values := !strings.Contains(plan, "= $1") && !strings.Contains(plan, "ANY (ARRAY[$"); plan == "" || values != p.values {
+				t.Errorf("%+v: values %v:\n%s", p.f, values, said)
+			}
+		}
+	}
+}

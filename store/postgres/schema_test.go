@@ -67,8 +67,8 @@ func makeTasks(t testing.TB, address string, n int) {
 	pgtest.Psql(t, address, fmt.Sprintf(`INSERT INTO "user"(login) SELECT 'user'||i FROM generate_series(1,50) i;
 		INSERT INTO task(user_id,name,launched_ns,launched,state,monitor,capture_id,gpu,gpu_uuid,driver,marker_code,marker_chip_s,marker_guard,marker_tag_bits,marker_tag,job,chunks,scans)
 		SELECT 1+i%%50, 'kernel'||i%%997||' '||i%%7, 1700000000000000000+i*60000000000, '2026', 2, 'm:1', 'c'||i, 'H200', 'GPU-1', '570', 1, 0.002, 4, 8, 1,
-			CASE WHEN i%%10=0 THEN 'job'||i%%1000 END, 10, 100000 FROM generate_series(1,%d) i;
-		ANALYZE`, n))
+			CASE WHEN i%%10=0 THEN 'job'||i%%1000 END, 10, 100000 FROM generate_series(1,%d) i`, n))
+	pgtest.Psql(t, address, "VACUUM ANALYZE") // as the server does by itself before long
 }
 
 // pages are questions as people ask them.
@@ -76,7 +76,7 @@ var pages = map[string]store.Query{
 	"newest":        {},
 	"next page":     {Before: 5000},
 	"user":          {User: "user7"},
-	"user and name": {User: "user7", Name: "kernel5*"},
+	"user and name": {User: "user7", Name: "kernel*"},
 	"name":          {Name: "kernel5 3"},
 	"prefix":        {Name: "kernel99*"},
 	"job":           {Job: "job500"},
@@ -98,6 +98,10 @@ func TestListsUseIndexes(t *testing.T) {
 		pgtest.Psql(t, c.URL("w"), "SELECT 1") // what comes behind in the log
 		plan := c.Log()
 		if !strings.Contains(plan, "Index") || strings.Contains(plan, "Seq Scan on task ") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+		// However many tasks a user has, they are not sorted for a page.
+		if q.User != "" && q.Name != "" && !strings.Contains(plan, "Index Only Scan Backward using task_user on task") {
 			t.Errorf("%s:\n%s", name, plan)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 
 	"wattmark/measure"
 	"wattmark/measure/chunk"
@@ -201,15 +200,19 @@ func (d *DB) NextChunk(ctx context.Context, id TaskID) (no uint64, any bool, err
 // chunk is read on its own, so a slow reader holds nothing open. The sequence
 // ends after the first error.
 func (d *DB) Chunks(ctx context.Context, id TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
+	return d.chunksInto(ctx, id, from, &chunk.Chunk{})
+}
+
+// chunksInto is Chunks in the memory of c.
+func (d *DB) chunksInto(ctx context.Context, id TaskID, from uint64, c *chunk.Chunk) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
 		op := fmt.Sprintf("read chunks of task %d", id)
 		sh, err := scanShape(d.reader.QueryRowContext(ctx, shapeSQL, int64(id)))
 		if errors.Is(err, ErrNoHeader) {
 			return // a task without a header has no chunks
 		}
-		var c chunk.Chunk
 		for next := from; err == nil; next = c.No + 1 {
-			if err = d.readChunk(ctx, id, next, sh, &c); err == nil && !yield(&c, nil) {
+			if err = d.readChunk(ctx, id, next, sh, c); err == nil && !yield(c, nil) {
 				return
 			}
 		}
@@ -220,57 +223,4 @@ func (d *DB) Chunks(ctx context.Context, id TaskID, from uint64) iter.Seq2[*chun
 		}
 		yield(nil, wrap(op, err))
 	}
-}
-
-var errNoMore = errors.New("no more chunks")
-
-// readChunk reads the first chunk whose number is at least from, and checks it.
-func (d *DB) readChunk(ctx context.Context, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
-	if err := loadChunk(ctx, d.reader, id, from, sh, c); err != nil {
-		return err
-	}
-	if err := c.Validate(sh.tb, sh.channels); err != nil {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return nil
-}
-
-// loadChunk reads the first chunk whose number is at least from, as it is stored, into
-// the memory of c. A header without columns is a chunk without columns.
-func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
-	rows, err := q.QueryContext(ctx, `SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
-		FROM chunk h LEFT JOIN chunk_column c ON c.task_id=h.task_id AND c.chunk_no=h.chunk_no
-		WHERE h.task_id=?1 AND h.chunk_no=(SELECT chunk_no FROM chunk WHERE task_id=?1 AND chunk_no>=?2 ORDER BY chunk_no LIMIT 1) ORDER BY c.col`, int64(id), int64(from))
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	c.Columns = c.Columns[:0]
-	found := false
-	var dir, data sql.RawBytes
-	for rows.Next() {
-		var no, first, crc int64
-		if err := rows.Scan(&no, &first, &c.Scans, &c.FirstTick, &crc, &dir, &data); err != nil {
-			return err
-		}
-		found = true
-		c.No, c.FirstScan, c.CRC = uint64(no), uint64(first), uint32(crc)
-		if dir == nil {
-			continue
-		}
-		n := len(c.Columns)
-		c.Columns = slices.Grow(c.Columns, 1)[:n+1] // where there was a column, its memory is used again
-		c.Columns[n].Dir = append(c.Columns[n].Dir[:0], dir...)
-		c.Columns[n].Data = append(c.Columns[n].Data[:0], data...)
-	}
-	switch err := rows.Err(); {
-	case err != nil:
-		return err
-	case !found:
-		return errNoMore
-	case len(c.Columns) > 0:
-		return nil
-	}
-	rows.Close() // before the next question: the pool may have no other connection
-	return loadCold(ctx, q, id, sh, c)
 }

@@ -142,7 +142,7 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool, turn f
 		err := d.write(ctx, op, func(tx *sql.Tx) error {
 			for range packBatch {
 				// Through the same transaction: nobody may turn it over meanwhile.
-				if err := loadChunk(ctx, tx, id, next, sh, &c); errors.Is(err, errNoMore) {
+				if err := d.loadChunk(ctx, tx, id, next, sh, &c); errors.Is(err, errNoMore) {
 					more = false
 					return nil
 				} else if err != nil {

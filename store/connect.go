@@ -12,11 +12,11 @@ import (
 	"modernc.org/sqlite"
 )
 
-// ourDriver alone carries the module of the virtual table and the function that
-// gathers rows, so that nothing leaks into other users of the SQLite driver in the process.
+// ourDriver alone carries the module of the virtual table and the functions that
+// hand rows over, so that nothing leaks into other users of the SQLite driver in the process.
 var ourDriver = func() *sqlite.Driver {
 	d := &sqlite.Driver{}
-	if err := errors.Join(d.RegisterModule(moduleName, module{}), registerGather(d)); err != nil {
+	if err := errors.Join(d.RegisterModule(moduleName, module{}), registerGather(d), registerLend(d)); err != nil {
 		panic(err) // only a name that is taken, and ours are the only ones
 	}
 	return d

@@ -3,10 +3,13 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 
 	"wattmark/measure"
+	"wattmark/measure/chunk"
 	"wattmark/measure/pyramid"
 )
 
@@ -157,6 +160,10 @@ func (e *enveloper) missing(level int, from, end uint64) error {
 	return e.scans(max(from*n, e.out.First), min(end*n, e.out.First+e.out.Scans))
 }
 
+// drawn keeps the memory of chunks from one envelope to the next: who looks around in a
+// trace asks for many.
+var drawn = sync.Pool{New: func() any { return new(chunk.Chunk) }}
+
 // scans adds the scans from one to another, unpacking only the blocks that they lie in.
 func (e *enveloper) scans(from, end uint64) error {
 	f, err := newFolding(e.setup)
@@ -167,7 +174,9 @@ func (e *enveloper) scans(from, end uint64) error {
 	if err != nil {
 		return err
 	}
-	for c, err := range e.d.Chunks(e.ctx, e.id, no) {
+	memory := drawn.Get().(*chunk.Chunk)
+	defer drawn.Put(memory)
+	for c, err := range e.d.chunksInto(e.ctx, e.id, no, memory) {
 		if err == nil {
 			err = f.blocks(c, from, end, func(first uint64, at, n int) { e.run(f, first, at, n) })
 		}
@@ -191,23 +200,17 @@ func (e *enveloper) run(f *folding, first uint64, at, n int) {
 
 // eachPage reads stored pages first to last of a level, in order; do must not keep data.
 func (d *DB) eachPage(ctx context.Context, id TaskID, level int, first, last uint64, do func(number uint64, data []byte) error) error {
-	rows, err := d.reader.QueryContext(ctx, `SELECT page, data FROM pyramid WHERE task_id=? AND level=? AND page BETWEEN ? AND ? ORDER BY page`,
-		int64(id), level, int64(first), int64(last))
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	var number uint64
-	var data sql.RawBytes
-	for rows.Next() {
-		if err := rows.Scan(&number, &data); err != nil {
-			return err
+	return d.lend(ctx, d.reader, func(row []driver.Value) error {
+		r := lentRow{row: row}
+		number, data := uint64(r.integer()), r.blob()
+		if r.err != nil {
+			return r.err
 		}
 		if err := do(number, data); err != nil {
 			return fmt.Errorf("%w: level %d, page %d: %w", ErrCorrupt, level, number, err)
 		}
-	}
-	return rows.Err()
+		return nil
+	}, "page, data", "pyramid WHERE task_id=?1 AND level=?2 AND page BETWEEN ?3 AND ?4 ORDER BY page", int64(id), level, int64(first), int64(last))
 }
 
 // page reads a stored page; nil where there is none.

@@ -117,6 +117,8 @@ func lendRows(ctx context.Context, q querier, take func(row []driver.Value) erro
 	return rows.Err()
 }
 
+var _ sql.Scanner = lent{}
+
 // lent takes a driver's value as it is.
 type lent struct{ to *driver.Value }
 
@@ -125,8 +127,8 @@ func (l lent) Scan(v any) error {
 	return nil
 }
 
-// integers and blobs of a row that was lent, one behind the other; any other value is of
-// a damaged file.
+// lentRow gives the integers and blobs of a row that was lent, one behind the other; any
+// other value is of a damaged file.
 type lentRow struct {
 	row []driver.Value
 	err error
@@ -160,5 +162,3 @@ func (r *lentRow) blob() []byte {
 	}
 	return x
 }
-
-var _ sql.Scanner = lent{}

@@ -15,7 +15,7 @@ import (
 // briefSQL reads what a list shows of tasks t.
 const briefSQL = `t.task_id, t.name, u.login, t.launched_ns, t.gpu, t.gpu_uuid, t.job,
 	t.state, t.reason, t.scans, t.nvml_j, t.has_result, t.from_s, t.to_s, t.samples, t.gaps, t.lost, t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
-	m.group_id, t.pinned, (SELECT json_group_object(key,value) FROM task_tag WHERE task_id=t.task_id)`
+	m.group_id, t.pinned, t.tags`
 
 // briefJoins are the tables that briefSQL reads beside tasks t: as joins, they are opened
 // once a page rather than once a task.
@@ -77,7 +77,7 @@ func (l *briefs) add(b *brief) error {
 		l.results = append(l.results, b.result)
 		t.Result = &l.results[len(l.results)-1]
 	}
-	if b.tags.kind == cellNone || b.tags.text == "{}" {
+	if b.tags.kind == cellNone {
 		return nil
 	}
 	var err error

@@ -25,6 +25,7 @@ const (
 	BadPyramid  Kind = "pyramid"  // the pyramid does not agree with the chunks
 	Dangling    Kind = "dangling" // rows of a task that is not there
 	BadSearch   Kind = "search"   // the full-text index lacks tasks, or has others
+	BadTags     Kind = "tags"     // a list shows other tags than the task has
 )
 
 // NoChunk stands for none in a Finding.

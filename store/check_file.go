@@ -12,7 +12,7 @@ import (
 
 // file checks what belongs to no task.
 func (c *checker) file(ctx context.Context) error {
-	for _, f := range []func(context.Context) error{c.pages, c.schema, c.dangling, c.search} {
+	for _, f := range []func(context.Context) error{c.pages, c.schema, c.dangling, c.search, c.tags} {
 		err := f(ctx)
 		if isCorrupt(err) {
 			c.add(unreadable("the file", err))
@@ -193,6 +193,22 @@ func (c *checker) search(ctx context.Context) error {
 		c.add(Finding{
 			Kind: BadSearch, Chunk: NoChunk, What: fmt.Sprintf("the full-text index lacks %d task(s), and has %d that are not there", without, strange),
 			Remedy: "db repair makes it anew", Mendable: true,
+		})
+	}
+	return err
+}
+
+// carriedTags is what the row of a task t carries of its tags.
+const carriedTags = `(SELECT nullif(json_group_object(key,value),'{}') FROM (SELECT key, value FROM task_tag g WHERE g.task_id=t.task_id ORDER BY key))`
+
+// tags compares what lists show with the tags of the tasks.
+func (c *checker) tags(ctx context.Context) error {
+	var n int
+	err := c.d.reader.QueryRowContext(ctx, `SELECT count(*) FROM task t WHERE t.tags IS NOT `+carriedTags).Scan(&n)
+	if err == nil && n > 0 {
+		c.add(Finding{
+			Kind: BadTags, Chunk: NoChunk, What: fmt.Sprintf("lists show other tags of %d task(s) than these have", n),
+			Remedy: "db repair carries them anew", Mendable: true,
 		})
 	}
 	return err

@@ -106,6 +106,7 @@ func TestCheckNamesDamageAndRepairMendsIt(t *testing.T) {
 		"no index":            {`DROP INDEX task_user`, BadSchema, NoChunk, false},
 		"a wrong look-up":     {`UPDATE _u16 SET v=9 WHERE b=x'0700'`, BadSchema, NoChunk, false},
 		"not to be found":     {`DELETE FROM task_text WHERE rowid=1`, BadSearch, NoChunk, false},
+		"other tags":          {`UPDATE task SET tags='{"a":"b"}' WHERE task_id=1`, BadTags, NoChunk, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +117,7 @@ func TestCheckNamesDamageAndRepairMendsIt(t *testing.T) {
 			harm(t, d, c.harm)
 			look := func() []Finding { return must(d.Check(t.Context(), CheckOptions{Task: 1}))(t).Findings }
 			switch c.kind {
-			case Dangling, BadSchema, BadSearch: // of the file
+			case Dangling, BadSchema, BadSearch, BadTags: // of the file
 				look = func() []Finding { return check(t, d) }
 			}
 			found := look()

@@ -63,6 +63,11 @@ func (d *DB) repairFile(ctx context.Context, f Finding) error {
 		return d.write(ctx, "set rows aside", func(tx *sql.Tx) error { return setRowsAside(ctx, tx, f) })
 	case BadSearch:
 		return d.write(ctx, "make the full-text index anew", func(tx *sql.Tx) error { return searchAnew(ctx, tx) })
+	case BadTags:
+		return d.write(ctx, "carry the tags anew", func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `UPDATE task AS t SET tags=`+carriedTags+` WHERE t.tags IS NOT `+carriedTags)
+			return err
+		})
 	case BadPage:
 		return d.write(ctx, "make the indexes anew", func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "REINDEX")

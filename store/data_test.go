@@ -120,6 +120,9 @@ func TestDataConstraints(t *testing.T) {
 	}
 	for _, where := range []string{
 		"taskID=2", "taskID=99", "taskID='2'", "taskID=2.0", "taskID=2.5", "taskID=NULL", "taskID IN (1,3)", "taskID>1",
+		"taskID=' 2 '", "taskID='2.0'", "taskID='+.2e1'", "taskID='2.'", "taskID='0x2'", "taskID='2_0'", "taskID='two'", "taskID=''", "taskID='2 3'",
+		"taskID='Infinity'", "taskID='-2'", "taskID=x'32'", "taskID=1e300", "taskID=-9223372036854775808.0", "taskID='2\t'", "taskID=char(160)||2",
+		"taskID=1 AND taskID=2", "taskID=2 AND taskID=2.0", "2=taskID", "+taskID=2", "taskID IN ('1',2.0,NULL)", "taskID=(SELECT 2)", "taskID=printf('%d',2)",
 		"seqNum=700", "seqNum BETWEEN 250 AND 260", "seqNum>1000 AND seqNum<=1300", "seqNum<2.5", "seqNum>=1e300", "seqNum<NULL",
 		"taskID=1 AND seqNum=0", "taskID=1 AND seqNum='7'", "taskID=3 AND seqNum>100 AND seqNum>50 AND seqNum<110", "taskID=2 AND seqNum<0",
 		"power>0 AND taskID=1", "taskID=1 ORDER BY seqNum DESC LIMIT 3", "taskID=1 ORDER BY seqNum LIMIT 3",

@@ -65,7 +65,7 @@ func (t *table) Destroy() error             { return nil }
 
 // BestIndex takes an equality on taskID and any bounds on seqNum. What it
 // takes goes to Filter as one letter each in the plan's text, in the order of
-// the arguments; SQLite checks every row again, so a bound need not be exact.
+// the arguments. SQLite checks seqNum of every row again, so its bounds need not be exact.
 func (t *table) BestIndex(info *vtab.IndexInfo) error {
 	letters := map[vtab.ConstraintOp]byte{vtab.OpEQ: '=', vtab.OpGT: '>', vtab.OpGE: '>', vtab.OpLT: '<', vtab.OpLE: '<'}
 	var plan []byte
@@ -78,6 +78,7 @@ func (t *table) BestIndex(info *vtab.IndexInfo) error {
 			continue
 		case c.Column == colTask && c.Op == vtab.OpEQ && !oneTask:
 			oneTask, letter = true, 't'
+			c.Omit = true // bound is exact: a row's column is asked for only to be shown
 			cost /= 1e4
 		case c.Column == colSeq:
 			cost /= 4

@@ -102,17 +102,20 @@ func zooms(length float64) (out []float64) {
 	return out
 }
 
-// draw draws the middle of the capture, first with a database that was opened anew
-// and a file of which nothing is in memory.
+// draw draws the middle of the capture, first with a database that was opened anew, as a
+// host opens it, and a file of which nothing is in the system's memory.
 func (r *longReport) draw(ctx context.Context, db *store.DB, path string, id store.TaskID, span measure.Seconds) (*store.DB, error) {
 	if err := db.Close(); err != nil {
 		return db, err
 	}
-	if err := forget(path); err != nil {
-		return db, err
-	}
 	db, err := store.Open(ctx, path)
 	if err != nil {
+		return db, err
+	}
+	if err := db.OpenAll(ctx); err != nil {
+		return db, err
+	}
+	if err := forget(path); err != nil {
 		return db, err
 	}
 	from := (measure.Seconds(r.LengthS) - span) / 2

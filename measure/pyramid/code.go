@@ -12,14 +12,14 @@ import (
 
 // A page as it is stored, little-endian:
 //
-//	u8 version 2, u8 flags (1: counts follow), u16 series
+//	u8 version 3, u8 flags (1: counts follow), u16 series
 //	per series: f32 low, f32 step, u16[1024] least, u16[1024] greatest, u16[1024] mean
 //	u32[1024] scans in each bin, only where some bin is not full
 //
 // A value v stands for low + v·step; 65535 for none. Least values are rounded down
 // and greatest up, so that they stay bounds.
 const (
-	pageVersion = 2 // 1 had bins of 64 scans at level 0
+	pageVersion = 3 // 1 had bins of 64 scans at level 0, 2 of sixteen bins at the others
 	headBytes   = 4
 	none        = math.MaxUint16
 	maxSeries   = 1 << 12

@@ -1,9 +1,9 @@
 // Package pyramid keeps the least, greatest and mean power over runs of scans, at
-// four scales, so that any stretch of a long capture is drawn from a few thousand
+// five scales, so that any stretch of a long capture is drawn from a few thousand
 // numbers.
 //
-// A bin of level l covers 128·16^l scans of the capture's own numbering: bin k
-// begins with scan k·128·16^l, whether or not scans were lost. A page holds 1024
+// A bin of level l covers 128·8^l scans of the capture's own numbering: bin k
+// begins with scan k·128·8^l, whether or not scans were lost. A page holds 1024
 // bins of every series. Series are the rails, and behind them their sum where there
 // are several. The values are of the calibration that was in force; a multiplexed
 // meter's readings are taken as of one instant.
@@ -18,8 +18,8 @@ import (
 // The shape of a pyramid.
 const (
 	Base     = 128  // scans in a bin of level 0
-	Ratio    = 16   // bins of a level in one of the next
-	Levels   = 4    // 128, 2048, 32768 and 524288 scans a bin
+	Ratio    = 8    // bins of a level in one of the next
+	Levels   = 5    // 128, 1024, 8192, 65536 and 524288 scans a bin
 	PageBins = 1024 // bins in a page
 )
 

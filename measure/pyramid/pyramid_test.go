@@ -112,7 +112,7 @@ func TestBinsAreTheirScans(t *testing.T) {
 			}
 		}
 	}
-	if want := 2 * PageBins * (36 - 1 + 3 + 1 + 1); bins != want || len(got) != 40 {
+	if want := 2 * PageBins * (36 - 1 + 5 + 1 + 1 + 1); bins != want || len(got) != 43 {
 		t.Errorf("%d bins in %d pages, want %d", bins, len(got), want)
 	}
 }

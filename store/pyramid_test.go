@@ -253,7 +253,7 @@ func BenchmarkEnvelope(b *testing.B) {
 	ok(b, d.Finish(ctx, id, Outcome{State: Incomplete}))
 	lo, hi, err := d.Extent(ctx, id)
 	ok(b, err)
-	for _, scans := range []float64{1, 10, pyramid.Base - 1, pyramid.Base, 16*pyramid.Base - 1, 16 * pyramid.Base} {
+	for _, scans := range []float64{1, 10, pyramid.Base - 1, pyramid.Base, pyramid.Ratio*pyramid.Base - 1, pyramid.Ratio * pyramid.Base} {
 		b.Run(fmt.Sprintf("%v scans a column", scans), func(b *testing.B) {
 			b.ReportAllocs()
 			half := (hi - lo) * measure.Seconds(scans*columns/chunks/chunk.MaxScans/2)

@@ -24,7 +24,6 @@ type listsReport struct {
 	MadeS float64      `json:"made_s"`
 	Bytes float64      `json:"database_bytes"`
 	Pages []pageReport `json:"pages"`
-	WorkS float64      `json:"work_least_s"` // of the fixed piece of work between pages
 }
 
 // pageReport is one question, asked again and again.
@@ -39,12 +38,17 @@ type pageReport struct {
 	P50S     float64 `json:"p50_s"`
 	P99S     float64 `json:"p99_s"`
 
-	// WorkP50S and WorkP99S are what a fixed piece of work took between the calls: what
-	// they rise by, over the least of it (listsReport), is the machine's and not the list's.
-	WorkP50S float64 `json:"work_p50_s"`
-	WorkP99S float64 `json:"work_p99_s"`
-	workMin  float64
+	// Of the calls with the processor to themselves: a fixed piece of work just before and
+	// just after took at most quietRatio of its least. 0 where there are fewer than fewQuiet.
+	QuietCalls int     `json:"quiet_calls"`
+	QuietP50S  float64 `json:"quiet_p50_s"`
+	QuietP99S  float64 `json:"quiet_p99_s"`
 }
+
+const (
+	quietRatio = 1.25
+	fewQuiet   = 30
+)
 
 const (
 	pageSize = 50
@@ -146,9 +150,6 @@ func (r *listsReport) ask(ctx context.Context, kind, address string, tasks, call
 
 func (r *listsReport) add(p pageReport, kind, over, question string, page int) {
 	p.Database, p.Over, p.Question, p.Page = kind, over, question, page
-	if len(r.Pages) == 0 || p.workMin < r.WorkS {
-		r.WorkS = p.workMin
-	}
 	r.Pages = append(r.Pages, p)
 }
 
@@ -205,26 +206,43 @@ func remotePage(ctx context.Context, c *client.Client, q store.ListQuery) (n int
 // timePages calls a few times to warm up, and then as often as said, with the fixed piece
 // of work between the calls.
 func timePages(ctx context.Context, calls int, call func() (int, error)) (p pageReport, err error) {
-	took, worked := make([]float64, 0, calls), make([]float64, 0, calls)
+	took := make([]float64, 0, calls)
 	var work fixedWork
+	alone := make([]time.Duration, 1, calls+1) // before and after each call
 	for i := -calls / 10; i < calls; i++ {
-		alone := work.do()
+		alone[len(alone)-1] = work.do()
 		begin := time.Now()
 		if p.Tasks, err = call(); err != nil {
 			return p, err
 		}
 		if i >= 0 {
-			took, worked = append(took, time.Since(begin).Seconds()), append(worked, alone.Seconds())
+			took, alone = append(took, time.Since(begin).Seconds()), append(alone, 0)
 		}
 		if err := ctx.Err(); err != nil {
 			return p, err
 		}
 	}
+	alone[len(alone)-1] = work.do()
+	p.Calls = calls
+	p.quiet(took, alone)
 	slices.Sort(took)
-	slices.Sort(worked)
-	p.Calls, p.LeastS, p.P50S, p.P99S = calls, took[0], quantile(took, 0.5), quantile(took, 0.99)
-	p.workMin, p.WorkP50S, p.WorkP99S = worked[0], quantile(worked, 0.5), quantile(worked, 0.99)
+	p.LeastS, p.P50S, p.P99S = took[0], quantile(took, 0.5), quantile(took, 0.99)
 	return p, nil
+}
+
+// quiet keeps what the calls with the processor to themselves took.
+func (p *pageReport) quiet(took []float64, alone []time.Duration) {
+	limit := time.Duration(quietRatio * float64(slices.Min(alone)))
+	var quiet []float64
+	for i, t := range took {
+		if alone[i] <= limit && alone[i+1] <= limit {
+			quiet = append(quiet, t)
+		}
+	}
+	if p.QuietCalls = len(quiet); len(quiet) >= fewQuiet {
+		slices.Sort(quiet)
+		p.QuietP50S, p.QuietP99S = quantile(quiet, 0.5), quantile(quiet, 0.99)
+	}
 }
 
 // fixedWork sorts the same numbers again and again: it allocates nothing and fits the
@@ -232,15 +250,19 @@ func timePages(ctx context.Context, calls int, call func() (int, error)) (p page
 // machines') share of the core.
 type fixedWork [2000]uint32
 
-func (w *fixedWork) do() time.Duration {
-	x := uint32(1)
-	for i := range w {
-		x = 1664525*x + 1013904223 // Knuth's linear congruential generator
-		w[i] = x
+// do returns what the second of two runs takes: the first brings it into the caches.
+func (w *fixedWork) do() (took time.Duration) {
+	for range 2 {
+		x := uint32(1)
+		for i := range w {
+			x = 1664525*x + 1013904223 // Numerical Recipes' linear congruential generator
+			w[i] = x
+		}
+		begin := time.Now()
+		slices.Sort(w[:])
+		took = time.Since(begin)
 	}
-	begin := time.Now()
-	slices.Sort(w[:])
-	return time.Since(begin)
+	return took
 }
 
 // slowest is the longest time of the goals' questions.

@@ -77,15 +77,18 @@ func (r *storeReport) render(w io.Writer) {
 func (l *listsReport) render(w io.Writer) {
 	fmt.Fprintf(w, "  %d tasks of %d users, %s, made in %.0f s; pages of %d\n\n", l.Tasks, madeUsers, sizeText(l.Bytes), l.MadeS, pageSize)
 	t := newTable(w)
-	t.AppendHeader(table.Row{"tasks", "page", "database", "asked", "on it", "least", "p50", "p99", "fixed work p50, p99"})
+	t.AppendHeader(table.Row{"tasks", "page", "database", "asked", "on it", "least", "p50", "p99", "quiet", "p50", "p99"})
 	for _, p := range l.Pages {
 		over := map[string]string{"process": "in the process", "gRPC": "over gRPC"}[p.Over]
 		ms := func(s float64) string { return fmt.Sprintf("%.3f ms", 1e3*s) }
-		t.AppendRow(table.Row{p.Question, p.Page, p.Database, over, p.Tasks, ms(p.LeastS), ms(p.P50S), ms(p.P99S),
-			fmt.Sprintf("× %.2f, × %.2f", p.WorkP50S/l.WorkS, p.WorkP99S/l.WorkS)})
+		row := table.Row{p.Question, p.Page, p.Database, over, p.Tasks, ms(p.LeastS), ms(p.P50S), ms(p.P99S), fmt.Sprintf("%.0f %%", 100*float64(p.QuietCalls)/float64(p.Calls)), "", ""}
+		if p.QuietP50S > 0 {
+			row[9], row[10] = ms(p.QuietP50S), ms(p.QuietP99S)
+		}
+		t.AppendRow(row)
 	}
 	t.Render()
-	fmt.Fprintf(w, "  fixed work: a sort between the pages, to the least that it took (%.0f µs): what others take of the processor\n\n", 1e6*l.WorkS)
+	fmt.Fprintf(w, "  quiet: calls just before and after which a fixed sort took at most %g of its least: nothing else had a share of the processor\n\n", quietRatio)
 }
 
 func (l *longReport) render(w io.Writer) {

@@ -108,10 +108,10 @@ func tagsOf(object string) (map[string]string, error) {
 	return tags, nil
 }
 
-// read adds the tasks t of some tables and conditions, with a key; bounded as gather has it.
-func (l *briefs) read(ctx context.Context, d *DB, bounded bool, key, tables, where string, args ...any) error {
+// read adds the tasks t of some tables and conditions, with a key; planned as gather has it.
+func (l *briefs) read(ctx context.Context, d *DB, plan Planning, key, tables, where string, args ...any) error {
 	var b brief
-	return d.gather(ctx, bounded, b.columns(), func() error { return l.add(&b) }, briefSQL+", "+key, tables+briefJoins+where, args...)
+	return d.gather(ctx, plan, b.columns(), func() error { return l.add(&b) }, briefSQL+", "+key, tables+briefJoins+where, args...)
 }
 
 // order puts the tasks behind the first n in order. They are, but for what the database

@@ -42,10 +42,9 @@ func (f *Filter) onlyNames() bool {
 	return len(rest.conditions(namePattern{}).where) == 0
 }
 
-// bounded reports whether a page is found in an index, whatever the values of the
-// conditions are, and nothing is looked at beyond it or what namesOf bounds: the page takes
-// a moment.
-func (q *ListQuery) bounded(names namePattern) bool {
+// planning tells pages apart that are found in an index, whatever the values of the
+// conditions are: nothing is looked at beyond it or what namesOf bounds.
+func (q *ListQuery) planning(names namePattern) Planning {
 	rest := q.Filter
 	switch {
 	case rest.User != "" || rest.Name != "":
@@ -55,7 +54,13 @@ func (q *ListQuery) bounded(names namePattern) bool {
 	default:
 		rest.States = nil
 	}
-	return (q.Name == "" || names.exact || names.glob == "") && len(rest.conditions(namePattern{}).where) == 0
+	switch {
+	case q.Name != "" && !names.exact && names.glob != "", len(rest.conditions(namePattern{}).where) > 0:
+		return PlanEach
+	case names.onlyLow && names.onlyHigh:
+		return PlanInOrder
+	}
+	return PlanOnce
 }
 
 // commonness is how many tasks have names that begin so, as far as it matters.

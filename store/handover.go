@@ -116,21 +116,18 @@ func fillRow(columns []column, b []byte) (rest []byte, err error) {
 }
 
 // gather reads the rows of a question that are few: next is called for each, when its
-// values are in their columns. What stands in the question is what follows SELECT. A
-// bounded question takes a moment, whatever its values are.
-func (d *DB) gather(ctx context.Context, bounded bool, columns []column, next func() error, selected, from string, args ...any) error {
+// values are in their columns. What stands in the question is what follows SELECT. One that
+// is not to be planned each time takes a moment, whatever its values are.
+func (d *DB) gather(ctx context.Context, plan Planning, columns []column, next func() error, selected, from string, args ...any) error {
 	if d.server != nil {
-		if bounded {
-			ctx = withOnePlan(ctx)
-		}
-		return scanRows(ctx, d.reader, columns, next, "SELECT "+selected+" FROM "+from, args...)
+		return scanRows(context.WithValue(ctx, planning{}, plan), d.reader, columns, next, "SELECT "+selected+" FROM "+from, args...)
 	}
 	c, err := d.reader.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if bounded {
+	if plan != PlanEach {
 		// To be able to interrupt a statement, driver and database/sql each start a goroutine.
 		// These wake another thread, which takes half of the core from a short statement.
 		ctx = context.WithoutCancel(ctx)

@@ -31,7 +31,7 @@ func TestGather(t *testing.T) {
 	}
 	const values = `(SELECT -9223372036854775807-1 AS a, 1 AS b, 0.1 AS c, 'x' || char(9) || 'я' AS d, 'text' AS e UNION ALL SELECT NULL, 0, NULL, NULL, NULL
 		UNION ALL SELECT 7, NULL, 3, '', 1e300 UNION ALL SELECT 300, 1, -2.5, '', -1) v`
-	ok(t, d.gather(t.Context(), false, columns, keep, "v.a, v.b, v.c, v.d, v.e, NULL", values))
+	ok(t, d.gather(t.Context(), PlanEach, columns, keep, "v.a, v.b, v.c, v.d, v.e, NULL", values))
 	want := []row{
 		{math.MinInt64, true, 0.1, "x я", cell{kind: cellText, text: "text"}},
 		{0, false, 0, "", cell{}},
@@ -47,14 +47,14 @@ func TestGather(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	got = nil
-	if ok(t, d.gather(t.Context(), false, columns, keep, "v.a, v.b, v.c, v.d, v.e, NULL", values+" WHERE v.a=8")); len(got) > 0 {
+	if ok(t, d.gather(t.Context(), PlanEach, columns, keep, "v.a, v.b, v.c, v.d, v.e, NULL", values+" WHERE v.a=8")); len(got) > 0 {
 		t.Errorf("of no row: %v", got)
 	}
-	if err := d.gather(t.Context(), false, columns, keep, "1, 1, 1, '', x'00', NULL", "(SELECT 1) v"); err == nil {
+	if err := d.gather(t.Context(), PlanEach, columns, keep, "1, 1, 1, '', x'00', NULL", "(SELECT 1) v"); err == nil {
 		t.Error("a blob was gathered")
 	}
 	for _, wrong := range []string{"'a', 1, 1, '', 1, 1", "1, 'a', 1, '', 1, 1", "1, 1, 'a', '', 1, 1", "1, 1, 1, 1, 1, 1", "1, 1, 1, '', 1"} {
-		if err := d.gather(t.Context(), false, columns, keep, wrong, "(SELECT 1) v"); !errors.Is(err, ErrCorrupt) {
+		if err := d.gather(t.Context(), PlanEach, columns, keep, wrong, "(SELECT 1) v"); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}

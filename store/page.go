@@ -117,9 +117,9 @@ func (p *Position) keyOf(o Order) any {
 // read reads a page and one task more.
 func (q *ListQuery) read(ctx context.Context, d *DB, names namePattern) (*briefs, error) {
 	out := newBriefs(q.Limit + 1)
-	bounded := q.bounded(names)
+	plan := q.planning(names)
 	for _, p := range q.parts(names) {
-		if err := q.part(ctx, d, p, bounded, out); err != nil {
+		if err := q.part(ctx, d, p, plan, out); err != nil {
 			return nil, err
 		}
 		if len(out.tasks) > q.Limit {
@@ -132,10 +132,10 @@ func (q *ListQuery) read(ctx context.Context, d *DB, names namePattern) (*briefs
 // part adds tasks of a part, until there is one more than a page has. Sorting whole rows
 // takes far longer than to pick the ids first; and as a join promises no order, they are
 // put in order again here.
-func (q *ListQuery) part(ctx context.Context, d *DB, p part, bounded bool, out *briefs) error {
+func (q *ListQuery) part(ctx context.Context, d *DB, p part, plan Planning, out *briefs) error {
 	n := len(out.tasks)
 	pick, args := p.pick(q.Limit+1-n, d.server != nil)
-	if err := out.read(ctx, d, bounded, "p.k", "("+pick+") p CROSS JOIN task t ON t.task_id=p.id", "", args...); err != nil {
+	if err := out.read(ctx, d, plan, "p.k", "("+pick+") p CROSS JOIN task t ON t.task_id=p.id", "", args...); err != nil {
 		return err
 	}
 	out.order(n, q.Ascending)
@@ -156,7 +156,7 @@ func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Task, erro
 	c := f.conditions(names)
 	c.add("t.task_id IN (SELECT value FROM json_each(?))", string(list))
 	out := newBriefs(len(ids))
-	if err := out.read(ctx, d, false, "NULL", "task t", c.sql(), c.args...); err != nil {
+	if err := out.read(ctx, d, PlanEach, "NULL", "task t", c.sql(), c.args...); err != nil {
 		return nil, wrap(op, err)
 	}
 	if out.order(0, true); len(out.tasks) == 0 {

@@ -204,26 +204,30 @@ func TestKeptStatements(t *testing.T) {
 func TestBoundedPages(t *testing.T) {
 	for _, c := range []struct {
 		f    Filter
-		want bool
+		want Planning
 	}{
-		{Filter{}, true},
-		{Filter{User: "ada", Name: "gemm-*"}, true},
-		{Filter{Name: `a\*b`}, true},
-		{Filter{Job: "train"}, true},
-		{Filter{States: []State{Incomplete}}, true},
-		{Filter{Name: "*-fp16"}, false},
-		{Filter{User: "ada", States: []State{Incomplete}}, false},
-		{Filter{Job: "train", States: []State{Incomplete}}, false},
-		{Filter{GPU: "h200"}, false},
-		{Filter{Search: "gemm"}, false},
-		{Filter{Since: epoch}, false},
-		{Filter{Tags: []Tag{{"node", "a3"}}}, false},
-		{Filter{MinEnergy: 1}, false},
+		{Filter{}, PlanOnce},
+		{Filter{User: "ada", Name: "gemm-*"}, PlanOnce},
+		{Filter{Name: `a\*b`}, PlanOnce},
+		{Filter{Job: "train"}, PlanOnce},
+		{Filter{States: []State{Incomplete}}, PlanOnce},
+		{Filter{Name: "*-fp16"}, PlanEach},
+		{Filter{User: "ada", States: []State{Incomplete}}, PlanEach},
+		{Filter{Job: "train", States: []State{Incomplete}}, PlanEach},
+		{Filter{GPU: "h200"}, PlanEach},
+		{Filter{Search: "gemm"}, PlanEach},
+		{Filter{Since: epoch}, PlanEach},
+		{Filter{Tags: []Tag{{"node", "a3"}}}, PlanEach},
+		{Filter{MinEnergy: 1}, PlanEach},
 	} {
 		q := ListQuery{Filter: c.f}
-		if got := q.bounded(must(q.names())(t)); got != c.want {
-			t.Errorf("%+v: bounded %v", c.f, got)
+		if got := q.planning(must(q.names())(t)); got != c.want {
+			t.Errorf("%+v: %v", c.f, got)
 		}
+	}
+	q := ListQuery{Filter: Filter{Name: "gemm-*"}}
+	if got := q.planning(namePattern{prefix: "gemm-", onlyLow: true, onlyHigh: true}); got != PlanInOrder {
+		t.Errorf("common names: %v", got)
 	}
 }
 

@@ -95,17 +95,28 @@ func concealed(address string) string {
 	return u.String()
 }
 
-type onePlan struct{}
+// Planning says how a server best plans a statement.
+type Planning uint8
 
-// OnePlan reports whether the statement that a server is asked in a context is best
-// planned once, for any values of its parameters: it enters an index at them, whatever
-// they are, and looks no further than a page. Planning it for its values each time would
-// take longer than to answer it.
-func OnePlan(ctx context.Context) bool { return ctx.Value(onePlan{}) != nil }
+// The ways to plan.
+const (
+	// PlanEach plans for the values of the statement's parameters, each time.
+	PlanEach Planning = iota
+	// PlanOnce plans for any values: the statement enters an index at them, whatever they
+	// are, and looks no further than a page. Planning would take longer than to answer.
+	PlanOnce
+	// PlanInOrder plans for any values and sorts nothing that an index has in order: the
+	// statement walks along it until its page is full. A server that takes each user for an
+	// average one would rather sort all tasks of one who has very many.
+	PlanInOrder
+)
 
-// withOnePlan is a context in which OnePlan is true.
-func withOnePlan(ctx context.Context) context.Context {
-	return context.WithValue(ctx, onePlan{}, true)
+type planning struct{}
+
+// PlanningOf is how a server best plans the statement that it is asked in a context.
+func PlanningOf(ctx context.Context) Planning {
+	p, _ := ctx.Value(planning{}).(Planning)
+	return p
 }
 
 // openServer opens a database on a server.

@@ -68,9 +68,9 @@ func makeUpTasks(ctx context.Context, address string, n int) (time.Duration, err
 			}
 		}
 	}
-	// A server looks at its tables by itself, after a minute; a file is never looked at.
+	// A server sweeps and looks at its tables by itself, after a minute; a file is never looked at.
 	if store.OnServer(address) {
-		_, err = db.ExecContext(ctx, "ANALYZE")
+		_, err = db.ExecContext(ctx, "VACUUM ANALYZE")
 	}
 	return time.Since(begin), err
 }

@@ -58,7 +58,7 @@ type conn struct {
 	*stdlib.Conn
 	grammar *grammar
 	rows    *gatherer // of the transaction under way; nil outside of one
-	onePlan bool      // statements are planned once, for any values
+	plans   store.Planning
 }
 
 func (c *conn) pgx() *pgx.Conn { return c.Conn.Conn() }
@@ -133,21 +133,24 @@ func (c *conn) query(ctx context.Context, s *dialect.Statement, args []driver.Na
 	return rows, c.stale(err)
 }
 
-// plan lets the server plan statements as store.OnePlan says. It is asked only where that
-// changes, and not within a transaction, with which the setting would be undone.
+// plan lets the server plan statements as store.PlanningOf says. It is asked only where
+// that changes, and not within a transaction, with which the setting would be undone.
 func (c *conn) plan(ctx context.Context) error {
-	one := store.OnePlan(ctx)
-	if one == c.onePlan {
+	want := store.PlanningOf(ctx)
+	if want == c.plans {
 		return nil
 	}
-	mode := "auto"
-	if one {
+	mode, sort := "DEFAULT", "DEFAULT"
+	if want != store.PlanEach {
 		mode = "force_generic_plan"
 	}
-	if _, err := c.pgx().PgConn().Exec(ctx, "SET plan_cache_mode="+mode).ReadAll(); err != nil {
+	if want == store.PlanInOrder {
+		sort = "off" // where nothing else will do, it sorts nevertheless
+	}
+	if _, err := c.pgx().PgConn().Exec(ctx, "SET plan_cache_mode TO "+mode+"; SET enable_sort TO "+sort).ReadAll(); err != nil {
 		return err
 	}
-	c.onePlan = one
+	c.plans = want
 	return nil
 }
 

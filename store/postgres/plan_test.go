@@ -125,3 +125,33 @@ func TestListsArePlannedOnce(t *testing.T) {
 		}
 	}
 }
+
+// A page of common names is read along its order: a server that takes each user for an
+// average one would, by how large its indexes happen to be, rather sort all tasks of one
+// who has a third of them.
+func TestCommonNamesAreNotSorted(t *testing.T) {
+	c := pgtest.Own(t, "fsync=off", "session_preload_libraries=auto_explain", "auto_explain.log_min_duration=0", "auto_explain.log_settings=on")
+	c.Make(t, "w")
+	d := openAt(t, c.URL("w"))
+	makeTasks(t, c.URL("w"), 20000)
+	for _, q := range []struct {
+		store.Filter
+		inOrder bool
+	}{
+		{store.Filter{User: "user7", Name: "kernel*"}, true},
+		{store.Filter{User: "user7"}, false},
+		{store.Filter{Name: "kernel*"}, true},
+		{store.Filter{Name: "kernel996 *"}, false}, // rare: collected, and sorted
+	} {
+		c.Log()
+		if page := must(d.List(t.Context(), store.ListQuery{Filter: q.Filter, Limit: 20}))(t); len(page.Tasks) != 20 {
+			t.Fatalf("%+v: %d tasks", q.Filter, len(page.Tasks))
+		}
+		pgtest.Psql(t, c.URL("w"), "SELECT 1") // what comes behind in the log
+		_, said, _ := strings.Cut(c.Log(), "FROM (SELECT t.task_id AS id")
+		said, _, _ = strings.Cut(said, "Query Text")
+		if got := strings.Contains(said, "enable_sort = 'off'"); got != q.inOrder || q.inOrder && strings.Contains(said, "Sort Key: t_1") {
+			t.Errorf("%+v:\n%s", q.Filter, said)
+		}
+	}
+}

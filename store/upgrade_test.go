@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,6 +68,9 @@ func TestEveryOlderVersionComesAlong(t *testing.T) {
 	now := open(t)
 	captured(t, now, "gemm", "ada", "c-1", 2)
 	captured(t, now, "memory", "bob", "c-2", 3)
+	ok(t, now.SetTags(t.Context(), 1, map[string]string{"node": `"a" 3`, "project": "survey"}, nil))
+	ok(t, now.SetTags(t.Context(), 2, nil, []string{"node"}))
+	tags := must(now.List(t.Context(), ListQuery{Ascending: true}))(t).Tasks[0].Tags
 	want := namesOf(t, now.SQL(), everVersion)
 	if len(want) != 2 || !strings.HasPrefix(want[0], "gemm ada 2 ") {
 		t.Fatalf("%q", want)
@@ -80,6 +84,9 @@ func TestEveryOlderVersionComesAlong(t *testing.T) {
 		d := must(Open(t.Context(), path))(t)
 		if got := namesOf(t, d.SQL(), everVersion); !slices.Equal(got, want) {
 			t.Errorf("version %d came along as\n%q, not\n%q", version, got, want)
+		}
+		if list := must(d.List(t.Context(), ListQuery{Ascending: true}))(t).Tasks; version >= 13 && !maps.Equal(list[0].Tags, tags) || list[1].Tags != nil {
+			t.Errorf("version %d came along with the tags %q and %q", version, list[0].Tags, list[1].Tags)
 		}
 		var is int
 		ok(t, d.SQL().QueryRow("PRAGMA user_version").Scan(&is))

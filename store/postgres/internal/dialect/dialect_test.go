@@ -24,7 +24,6 @@ func TestTranslate(t *testing.T) {
 		{`SELECT user FROM user u WHERE user.id=?`, `SELECT "user" FROM "user" u WHERE "user".id=$1`},
 		{`SELECT CAST(a AS REAL), CAST(b AS INTEGER) FROM main.t`, `SELECT CAST(a AS double precision), CAST(b AS bigint) FROM t`},
 		{`SELECT a FROM t WHERE +t.a>=? AND +b<? AND a+b>1`, `SELECT a FROM t WHERE t.a>=$1 AND b<$2 AND a+b>1`},
-		{`SELECT (SELECT json_group_object(a,b) FROM t)`, `SELECT (SELECT json_object_agg(a,b) FROM t)`},
 		{`SELECT a FROM t WHERE t MATCH ? AND a IN (SELECT value FROM json_each(?))`, `SELECT a FROM t WHERE t.words @@ wattmark_words ($1) AND a IN (SELECT value FROM wattmark_each($2))`},
 		{`SELECT 1 FROM t CROSS JOIN two ON 1=1 CROSS JOIN t x ON x.a=1 CROSS JOIN two`, `SELECT 1 FROM t INNER JOIN two ON 1=1 INNER JOIN t x ON x.a=1 CROSS JOIN two`},
 		{`INSERT INTO t VALUES(?,?,?)`, `INSERT INTO t VALUES($1,$2,$3)`},

@@ -11,7 +11,6 @@
 //	+name                      name: the sign only keeps SQLite from an index
 //	CROSS JOIN t ON …          INNER JOIN: SQLite is told the order of the loops
 //	json_each(?)               wattmark_each($1), of numbers
-//	json_group_object(k, v)    json_object_agg(k, v)
 //	text MATCH ?               text.words @@ wattmark_words($1)
 //
 // What asks SQLite about its own file is ErrFileOnly.
@@ -152,8 +151,6 @@ func (t *translator) token(i int) string {
 		return "INNER"
 	case k.is("json_each"):
 		return "wattmark_each"
-	case k.is("json_group_object"):
-		return "json_object_agg"
 	case k.is("MATCH") && next.kind == param:
 		return ".words @@ wattmark_words"
 	case k.kind == space && t.next(i).is("MATCH"):

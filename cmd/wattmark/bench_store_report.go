@@ -77,7 +77,7 @@ func (r *storeReport) render(w io.Writer) {
 func (l *listsReport) render(w io.Writer) {
 	fmt.Fprintf(w, "  %d tasks of %d users, %s, made in %.0f s; pages of %d\n\n", l.Tasks, madeUsers, sizeText(l.Bytes), l.MadeS, pageSize)
 	t := newTable(w)
-	t.AppendHeader(table.Row{"tasks", "page", "database", "asked", "on it", "least", "p50", "p99", "quiet", "p50", "p99"})
+	t.AppendHeader(table.Row{"tasks", "page", "database", "asked", "on it", "least", "p50", "p99", "quiet", "their p50", "p99"})
 	for _, p := range l.Pages {
 		over := map[string]string{"process": "in the process", "gRPC": "over gRPC"}[p.Over]
 		ms := func(s float64) string { return fmt.Sprintf("%.3f ms", 1e3*s) }
@@ -88,7 +88,7 @@ func (l *listsReport) render(w io.Writer) {
 		t.AppendRow(row)
 	}
 	t.Render()
-	fmt.Fprintf(w, "  quiet: calls just before and after which a fixed sort took at most %g of its least: nothing else had a share of the processor\n\n", quietRatio)
+	fmt.Fprintf(w, "  quiet: the calls just before and after which a fixed sort took at most %g of its least, so that nothing else had a share of the processor\n\n", quietRatio)
 }
 
 func (l *longReport) render(w io.Writer) {

@@ -48,6 +48,7 @@ type meterRecording struct {
 	options any // of the driver
 	inputs  instrument.Inputs
 	counts  *counting
+	lasted  time.Duration // from before the driver opened the instrument until that was gone
 }
 
 // recordAll records all instruments, some at a time.
@@ -82,6 +83,7 @@ func (s *benchSubject) record(ctx context.Context, length time.Duration) (*meter
 		cancel()
 		return nil, err
 	}
+	begin := time.Now()
 	r, err := s.take(ctx, address, length)
 	cancel()
 	if e := <-ended; err == nil && e != nil && !errors.Is(e, net.ErrClosed) {
@@ -90,6 +92,7 @@ func (s *benchSubject) record(ctx context.Context, length time.Duration) (*meter
 	if err != nil {
 		return nil, err
 	}
+	r.lasted = time.Since(begin)
 	if r.bytes = t.longest(); len(r.bytes) == 0 || r.counts.scans == 0 {
 		return nil, fmt.Errorf("nothing was recorded (%d scans)", r.counts.scans)
 	}

@@ -13,7 +13,7 @@ import (
 	"wattmark/measure"
 )
 
-// ownColumns of a task are those that each database has in its own way: its numbers
+// ownColumns of a task are those that each database has in its own way: its numbers,
 // how its samples are packed, and what its triggers carry.
 var ownColumns = []string{"task_id", "user_id", "calibration_id", "chunks", "scans", "cold", "tags"}
 

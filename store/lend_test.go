@@ -78,12 +78,9 @@ func TestLostColumn(t *testing.T) {
 	ok(t, d.AppendChunks(ctx, id, chunks, nil))
 	_, err := d.writer.Exec("DELETE FROM chunk_column WHERE task_id=? AND chunk_no=1 AND col=0", id)
 	ok(t, err)
-	for c, err := range d.Chunks(ctx, id, 0) {
-		if c != nil && c.No == 0 {
-			continue
-		}
-		if !errors.Is(err, ErrCorrupt) {
-			t.Errorf("a chunk without its first column: %v", err)
-		}
+	for _, err = range d.Chunks(ctx, id, 1) {
+	}
+	if !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a chunk without its first column: %v", err)
 	}
 }

@@ -78,7 +78,7 @@ func (t *table) BestIndex(info *vtab.IndexInfo) error {
 			continue
 		case c.Column == colTask && c.Op == vtab.OpEQ && !oneTask:
 			oneTask, letter = true, 't'
-			c.Omit = true // bound is exact: a row's column is asked for only to be shown
+			c.Omit = true // Filter compares it; a row's number is asked for only to be shown
 			cost /= 1e4
 		case c.Column == colSeq:
 			cost /= 4

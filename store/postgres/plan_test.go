@@ -1,7 +1,8 @@
 package postgres_test
 
 import (
-	"fmt"
+	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,32 @@ import (
 	"wattmark/store/postgres/pgtest"
 )
 
+// dial is a connection beside the store's.
+func dial(t *testing.T, address string) *pgx.Conn {
+	t.Helper()
+	conn := must(pgx.Connect(t.Context(), address))(t)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) }) // the server ends with the test
+	return conn
+}
+
+// plans are those that the server logged since it was last asked for them. They come over a
+// pipe: what conn asks now is behind them.
+func plans(t *testing.T, c *pgtest.Cluster, conn *pgx.Conn) string {
+	t.Helper()
+	mark := "mark " + rand.Text()
+	_, err := conn.Exec(t.Context(), "SELECT '"+mark+"'")
+	ok(t, err)
+	var log strings.Builder
+	for end := time.Now().Add(time.Minute); !strings.Contains(log.String(), mark); {
+		if time.Now().After(end) {
+			t.Fatalf("the server logs no plans:\n%s", &log)
+		}
+		log.WriteString(c.Log())
+		<-time.After(time.Millisecond)
+	}
+	return log.String()
+}
+
 // TestEveryListHasAnIndex asks the server for the plans that it really used. It is
 // told to read no table from one end to the other and to sort nothing where there is
 // any other way, as it would of a million tasks.
@@ -20,8 +47,7 @@ func TestEveryListHasAnIndex(t *testing.T) {
 		"enable_seqscan=off", "enable_sort=off", "enable_incremental_sort=off", "enable_bitmapscan=off", "jit=off")
 	c.Make(t, "w")
 	d := openAt(t, c.URL("w"))
-	conn := must(pgx.Connect(t.Context(), c.URL("w")))(t)
-	defer conn.Close(t.Context())
+	conn := dial(t, c.URL("w"))
 	for _, q := range []string{
 		`INSERT INTO "user"(user_id, login) SELECT i, 'user ' || i FROM generate_series(1, 20) i`,
 		`INSERT INTO task(user_id,name,launched_ns,launched,state,monitor,capture_id,gpu,gpu_uuid,driver,job,marker_code,marker_chip_s,marker_guard,marker_tag_bits,marker_tag,
@@ -39,23 +65,7 @@ func TestEveryListHasAnIndex(t *testing.T) {
 			}
 		}
 	}
-	marks := 0
-	plans := func() string { // of what was asked since
-		marks++
-		mark := fmt.Sprintf("mark %d", marks)
-		_, err := conn.Exec(t.Context(), "SELECT '"+mark+"'")
-		ok(t, err)
-		var log strings.Builder
-		for end := time.Now().Add(time.Minute); !strings.Contains(log.String(), mark); {
-			if time.Now().After(end) {
-				t.Fatalf("the server logs no plans:\n%s", &log)
-			}
-			log.WriteString(c.Log())
-			<-time.After(time.Millisecond) // the log comes over a pipe
-		}
-		return log.String()
-	}
-	plans()
+	plans(t, c, conn)
 	for _, p := range []struct {
 		store.Filter
 		inOrder bool // in any order without sorting
@@ -76,7 +86,7 @@ func TestEveryListHasAnIndex(t *testing.T) {
 				if len(must(d.List(t.Context(), q))(t).Tasks) == 0 {
 					t.Errorf("%+v: nothing", q)
 				}
-				said := plans()
+				said := plans(t, c, conn)
 				if !strings.Contains(said, "using task_") {
 					t.Errorf("%+v: no index of tasks is used:\n%s", q, said)
 				}
@@ -89,7 +99,7 @@ func TestEveryListHasAnIndex(t *testing.T) {
 		for by := store.ByUser; by <= store.ByJob; by++ {
 			must(d.Aggregate(t.Context(), store.AggregateQuery{Filter: p.Filter, By: by}))(t)
 		}
-		if said := plans(); p.User != "" && strings.Contains(said, "Seq Scan on task") {
+		if said := plans(t, c, conn); p.User != "" && strings.Contains(said, "Seq Scan on task") {
 			t.Errorf("sums of %+v:\n%s", p.Filter, said)
 		}
 	}
@@ -102,6 +112,7 @@ func TestListsArePlannedOnce(t *testing.T) {
 	c.Make(t, "w")
 	d := openAt(t, c.URL("w"))
 	makeTasks(t, c.URL("w"), 2000)
+	conn := dial(t, c.URL("w"))
 	for range 2 {
 		for _, p := range []struct {
 			f      store.Filter
@@ -114,11 +125,11 @@ func TestListsArePlannedOnce(t *testing.T) {
 			{store.Filter{Since: epoch.AddDate(-10, 0, 0)}, true},
 			{store.Filter{User: "user7"}, false},
 		} {
-			c.Log()
+			plans(t, c, conn)
 			must(d.List(t.Context(), store.ListQuery{Filter: p.f}))(t)
-			pgtest.Psql(t, c.URL("w"), "SELECT 1") // what comes behind in the log
-			said := c.Log()
-			_, plan, _ := strings.Cut(said[strings.Index(said, "FROM (SELECT t.task_id AS id"):], "Limit  (cost=")
+			said := plans(t, c, conn)
+			_, plan, _ := strings.Cut(said, "FROM (SELECT t.task_id AS id")
+			_, plan, _ = strings.Cut(plan, "Limit  (cost=")
 			if values := !strings.Contains(plan, "= $1") && !strings.Contains(plan, "ANY (ARRAY[$"); plan == "" || values != p.values {
 				t.Errorf("%+v: values %v:\n%s", p.f, values, said)
 			}
@@ -134,6 +145,7 @@ func TestCommonNamesAreNotSorted(t *testing.T) {
 	c.Make(t, "w")
 	d := openAt(t, c.URL("w"))
 	makeTasks(t, c.URL("w"), 20000)
+	conn := dial(t, c.URL("w"))
 	for _, q := range []struct {
 		store.Filter
 		inOrder bool
@@ -143,12 +155,11 @@ func TestCommonNamesAreNotSorted(t *testing.T) {
 		{store.Filter{Name: "kernel*"}, true},
 		{store.Filter{Name: "kernel996 *"}, false}, // rare: collected, and sorted
 	} {
-		c.Log()
+		plans(t, c, conn)
 		if page := must(d.List(t.Context(), store.ListQuery{Filter: q.Filter, Limit: 20}))(t); len(page.Tasks) != 20 {
 			t.Fatalf("%+v: %d tasks", q.Filter, len(page.Tasks))
 		}
-		pgtest.Psql(t, c.URL("w"), "SELECT 1") // what comes behind in the log
-		_, said, _ := strings.Cut(c.Log(), "FROM (SELECT t.task_id AS id")
+		_, said, _ := strings.Cut(plans(t, c, conn), "FROM (SELECT t.task_id AS id")
 		said, _, _ = strings.Cut(said, "Query Text")
 		if got := strings.Contains(said, "enable_sort = 'off'"); got != q.inOrder || q.inOrder && strings.Contains(said, "Sort Key: t_1") {
 			t.Errorf("%+v:\n%s", q.Filter, said)

@@ -48,7 +48,8 @@ type meterRecording struct {
 	options any // of the driver
 	inputs  instrument.Inputs
 	counts  *counting
-	lasted  time.Duration // from before the driver opened the instrument until that was gone
+	began   time.Time     // before it was told to stream
+	lasted  time.Duration // until the instrument was gone
 }
 
 // recordAll records all instruments, some at a time.
@@ -83,7 +84,6 @@ func (s *benchSubject) record(ctx context.Context, length time.Duration) (*meter
 		cancel()
 		return nil, err
 	}
-	begin := time.Now()
 	r, err := s.take(ctx, address, length)
 	cancel()
 	if e := <-ended; err == nil && e != nil && !errors.Is(e, net.ErrClosed) {
@@ -92,7 +92,7 @@ func (s *benchSubject) record(ctx context.Context, length time.Duration) (*meter
 	if err != nil {
 		return nil, err
 	}
-	r.lasted = time.Since(begin)
+	r.lasted = time.Since(r.began)
 	if r.bytes = t.longest(); len(r.bytes) == 0 || r.counts.scans == 0 {
 		return nil, fmt.Errorf("nothing was recorded (%d scans)", r.counts.scans)
 	}
@@ -169,7 +169,7 @@ func (s *benchSubject) take(ctx context.Context, address string, length time.Dur
 	}
 	streaming, stop := context.WithTimeout(ctx, length)
 	defer stop()
-	r := &meterRecording{driver: d, options: o, inputs: d.Inputs(), counts: &counting{}}
+	r := &meterRecording{driver: d, options: o, inputs: d.Inputs(), counts: &counting{}, began: time.Now()}
 	return r, d.Stream(streaming, r.counts)
 }
 

@@ -427,3 +427,8 @@ func TestOptions(t *testing.T) {
 		t.Errorf("bad address: %v", err)
 	}
 }
+
+func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
+	r := emulate(t, pace.Pace{}, dataqface.Config{})
+	insttest.Interrupted(t, r.plug, r.dev)
+}

@@ -37,6 +37,7 @@ type Plug struct {
 	Path string
 	Line *fault.Line
 
+	heard *heard
 	ended chan struct{}
 	end   func()
 }
@@ -50,9 +51,10 @@ func PlugIn(t *testing.T, f Firmware, faults fault.Faults) *Plug {
 		t.Skip("no ptys here: ", err)
 	}
 	p := &Plug{Path: port.Path(), Line: fault.New(port, faults), ended: make(chan struct{})}
+	p.heard = &heard{Line: p.Line}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	p.end = cancel
-	go func() { defer close(p.ended); _ = f.Run(ctx, p.Line) }()
+	go func() { defer close(p.ended); _ = f.Run(ctx, p.heard) }()
 	t.Cleanup(p.Pull)
 	return p
 }

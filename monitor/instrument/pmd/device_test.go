@@ -26,6 +26,7 @@ import (
 type bench struct {
 	board *board.Board
 	face  *pmdface.Face
+	plug  *insttest.Plug
 	line  *fault.Line
 	dev   *Device
 }
@@ -44,9 +45,9 @@ func emulate(t *testing.T, p pace.Pace, cfg pmdface.Config, faults fault.Faults)
 	if b.face, err = pmdface.New(b.board, p, cfg); err != nil {
 		t.Fatal(err)
 	}
-	plug := insttest.PlugIn(t, b.face, faults)
-	b.line = plug.Line
-	if b.dev, err = New(plug.Path, Defaults()); err != nil {
+	b.plug = insttest.PlugIn(t, b.face, faults)
+	b.line = b.plug.Line
+	if b.dev, err = New(b.plug.Path, Defaults()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.dev.Close() })
@@ -278,4 +279,9 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+}
+
+func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
+	b := emulate(t, pace.Pace{}, pmdface.Config{}, fault.Faults{})
+	insttest.Interrupted(t, b.plug, b.dev)
 }

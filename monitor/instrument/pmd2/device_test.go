@@ -350,3 +350,8 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
+	r := emulate(t, pmd2face.Config{})
+	insttest.Interrupted(t, r.plug, r.dev)
+}

@@ -316,3 +316,8 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
+	r := emulate(t, pace.Real(time.Now()), poweneticsface.Config{})
+	insttest.Interrupted(t, r.plugged, r.dev)
+}

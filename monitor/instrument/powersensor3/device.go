@@ -117,20 +117,26 @@ func (d *Device) connect(ctx context.Context) error {
 	return nil
 }
 
-// silence stops a stream that an earlier program left running.
+// silence stops what an earlier program left running: a stream, or a reading of
+// the configuration, which takes any byte for a request to go on. So T is sent
+// until nothing comes back.
 func (d *Device) silence(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	if _, err := d.conn.Write(short, []byte{'T'}); err != nil {
-		return fmt.Errorf("stop: %w", err)
-	}
-	if _, err := d.conn.Drain(short, quietTime); err != nil {
-		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("%w: it keeps sending after a stop: is this a PowerSensor3?", instrument.ErrIdentity)
+	for {
+		if _, err := d.conn.Write(short, []byte{'T'}); err != nil {
+			return fmt.Errorf("stop: %w", err)
 		}
-		return err
+		n, err := d.conn.Drain(short, quietTime)
+		switch {
+		case err == nil && n == 0:
+			return nil
+		case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("%w: it keeps sending after a stop: is this a PowerSensor3?", instrument.ErrIdentity)
+		case err != nil:
+			return err
+		}
 	}
-	return nil
 }
 
 var versionText = regexp.MustCompile(`^F\d{3}-\d+\.\d+(\.\d+)?(-[A-Za-z0-9]+)*$`)

@@ -25,6 +25,7 @@ import (
 type bench struct {
 	board *board.Board
 	face  *ps3face.Face
+	plug  *insttest.Plug
 	line  *fault.Line
 	dev   *Device
 }
@@ -48,10 +49,10 @@ func emulate(t *testing.T, p pace.Pace) *bench {
 // onPTY plugs the device into a pty.
 func (b *bench) onPTY(t *testing.T, faults fault.Faults) *bench {
 	t.Helper()
-	plug := insttest.PlugIn(t, b.face, faults)
-	b.line = plug.Line
+	b.plug = insttest.PlugIn(t, b.face, faults)
+	b.line = b.plug.Line
 	var err error
-	if b.dev, err = New(plug.Path, Defaults()); err != nil {
+	if b.dev, err = New(b.plug.Path, Defaults()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.dev.Close() })
@@ -105,6 +106,13 @@ func TestOpenReadsTheDevice(t *testing.T) {
 	if err := b.dev.Open(t.Context()); err == nil {
 		t.Error("a second Open was accepted")
 	}
+}
+
+// A configuration that a program's end left half read takes the next commands for
+// requests to go on.
+func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
+	b := emulate(t, pace.Real(time.Now())).onPTY(t, fault.Faults{})
+	insttest.Interrupted(t, b.plug, b.dev)
 }
 
 // The joules that come out are those that the board has spent.

@@ -86,10 +86,15 @@ type comparedSide struct {
 }
 
 func (a *app) compare(ctx context.Context, f compareFlags) error {
-	work, err := parseWork(f.work)
-	if err != nil {
-		return err
+	var work []compare.WorkPair
+	for _, s := range f.work {
+		w, err := compare.ParseWork(s)
+		if err != nil {
+			return withCode(exitUsage, fmt.Errorf("--work %w", err))
+		}
+		work = append(work, w)
 	}
+	var err error
 	var sides [2]comparedSide
 	for i, s := range [][3]string{{f.a, f.aDB, "A"}, {f.b, f.bDB, "B"}} {
 		if sides[i], err = a.comparedSide(ctx, s[0], store.Conceal(firstOf(s[1], a.db))); err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 
 	"wattmark/analysis/compare"
@@ -196,32 +195,9 @@ type perWorkReport struct {
 	RateB     float64      `json:"b_per_s"`
 }
 
-// workPair is the work of a run of A and of B.
-type workPair struct{ a, b compare.Work }
-
-// parseWork reads UNIT=AMOUNT and UNIT=A,B.
-func parseWork(list []string) (out []workPair, err error) {
-	for _, s := range list {
-		unit, amounts, ok := strings.Cut(s, "=")
-		a, b, two := strings.Cut(amounts, ",")
-		if !two {
-			b = a
-		}
-		p := workPair{a: compare.Work{Unit: strings.TrimSpace(unit)}, b: compare.Work{Unit: strings.TrimSpace(unit)}}
-		var errA, errB error
-		p.a.Amount, errA = strconv.ParseFloat(strings.TrimSpace(a), 64)
-		p.b.Amount, errB = strconv.ParseFloat(strings.TrimSpace(b), 64)
-		if !ok || p.a.Unit == "" || errA != nil || errB != nil || !(p.a.Amount > 0) || !(p.b.Amount > 0) || math.IsInf(p.a.Amount+p.b.Amount, 0) {
-			return nil, withCode(exitUsage, fmt.Errorf("--work %q: want a unit and positive amounts, as in flop=4.4e12 or token=512,640", s))
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
-
-func (r *compareReport) addWork(effects []compare.Effect, work []workPair) error {
+func (r *compareReport) addWork(effects []compare.Effect, work []compare.WorkPair) error {
 	for _, w := range work {
-		p, err := compare.Per(&effects[0], &effects[1], w.a, w.b)
+		p, err := compare.Per(&effects[0], &effects[1], w.A, w.B)
 		if err != nil {
 			return err
 		}

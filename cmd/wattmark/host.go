@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"wattmark/cmd/config"
 )
 
 // The ports that the two machines listen on unless told otherwise.
@@ -76,9 +78,9 @@ func (a *app) hostCmd() *cobra.Command {
 		Long: hostLong, Example: hostExample,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := a.serviceLog(&f.level)
-			r := newReloader(f.flags(cmd), log)
+			r := config.NewReloader(f.flags(cmd), log)
 			var err error
-			if r.file, err = f.load(cmd); err != nil {
+			if r.File, err = f.load(cmd); err != nil {
 				return err
 			}
 			if err := f.check(); err != nil {
@@ -126,11 +128,11 @@ func (f *hostFlags) register(fl *pflag.FlagSet) {
 
 // reloads says what of the flags changes while the host runs, and returns how often
 // to look for unfinished tasks, now and after each change.
-func (f *hostFlags) reloads(r *reloader, log *slog.Logger) <-chan time.Duration {
+func (f *hostFlags) reloads(r *config.Reloader, log *slog.Logger) <-chan time.Duration {
 	every := make(chan time.Duration, 1)
 	every <- f.retry
-	r.live["log-level"] = func() {} // the flag is the level
-	r.live["recover-every"] = func() {
+	r.Live["log-level"] = func() {} // the flag is the level
+	r.Live["recover-every"] = func() {
 		if f.retry <= 0 {
 			log.Error("reload: recover_every must be more than 0: it stays as it was")
 			return

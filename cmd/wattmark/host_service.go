@@ -16,6 +16,7 @@ import (
 	"wattmark/api/limits"
 	"wattmark/api/metrics"
 	"wattmark/api/wire"
+	"wattmark/cmd/config"
 	"wattmark/store"
 )
 
@@ -38,7 +39,7 @@ type hostService struct {
 	closes   []func()     // of what was opened, the last first
 }
 
-func (a *app) host(ctx context.Context, f *hostFlags, r *reloader, log *slog.Logger) error {
+func (a *app) host(ctx context.Context, f *hostFlags, r *config.Reloader, log *slog.Logger) error {
 	s := &hostService{hostFlags: f, log: log}
 	defer s.close()
 	if err := s.open(ctx, a); err != nil {
@@ -123,10 +124,10 @@ func (s *hostService) register(a *app) error {
 }
 
 // serve runs until ctx ends.
-func (s *hostService) serve(ctx context.Context, r *reloader) error {
+func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 	n := newNotifier(s.log)
 	every := s.reloads(r, s.log)
-	r.always = s.x.reopen
+	r.Always = s.x.reopen
 	g, ctx := errgroup.WithContext(ctx)
 	if s.http.listen != "" {
 		stop, err := serveWeb(ctx, g, s.inside, s.counts, s.guard, s.http, s.x, s.log)
@@ -137,7 +138,7 @@ func (s *hostService) serve(ctx context.Context, r *reloader) error {
 	}
 	address := s.listener.Addr().String()
 	for _, side := range []func(){
-		func() { onHangups(ctx, r.reload) },
+		func() { onHangups(ctx, r.Reload) },
 		func() { n.watchdog(ctx, func(ctx context.Context) error { return answers(ctx, address, s.x) }) },
 		func() { s.x.run(ctx) },
 		func() {

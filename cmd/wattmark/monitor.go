@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"wattmark/cmd/config"
 )
 
 // benchFlags say what a monitor measures with.
@@ -65,9 +67,9 @@ auth init; other machines over TLS alone, with a token or a certificate
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := f.flags(cmd)
 			log := a.serviceLog(&f.level)
-			r := newReloader(flags, log)
+			r := config.NewReloader(flags, log)
 			var err error
-			if r.file, err = f.serviceFlags.load(cmd); err != nil {
+			if r.File, err = f.serviceFlags.load(cmd); err != nil {
 				return err
 			}
 			if err := f.check(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"wattmark/api/metrics"
+	"wattmark/cmd/config"
 	"wattmark/monitor"
 	"wattmark/monitor/bench"
 	"wattmark/monitor/calibration"
@@ -30,7 +31,7 @@ type monitorService struct {
 	keep, drain atomic.Int64
 }
 
-func (a *app) monitor(ctx context.Context, f *monitorFlags, r *reloader, log *slog.Logger) error {
+func (a *app) monitor(ctx context.Context, f *monitorFlags, r *config.Reloader, log *slog.Logger) error {
 	n := newNotifier(log)
 	s := &monitorService{f: f, log: log}
 	var err error
@@ -83,18 +84,18 @@ func (a *app) monitor(ctx context.Context, f *monitorFlags, r *reloader, log *sl
 }
 
 // configure says what can change while the monitor runs.
-func (s *monitorService) configure(ctx context.Context, r *reloader) {
-	r.live["log-level"] = func() {} // the flag is the level
-	r.live["drain"] = func() { s.drain.Store(int64(s.f.drain)) }
-	r.live["keep"] = func() { s.keep.Store(int64(s.f.keep)) }
-	r.live["calibration"] = func() {} // rebind looks
-	r.always = func() {
+func (s *monitorService) configure(ctx context.Context, r *config.Reloader) {
+	r.Live["log-level"] = func() {} // the flag is the level
+	r.Live["drain"] = func() { s.drain.Store(int64(s.f.drain)) }
+	r.Live["keep"] = func() { s.keep.Store(int64(s.f.keep)) }
+	r.Live["calibration"] = func() {} // rebind looks
+	r.Always = func() {
 		s.x.reopen()
 		s.rebind(ctx)
 	}
 }
 
-func (s *monitorService) run(ctx context.Context, n *notifier, r *reloader, address string) error {
+func (s *monitorService) run(ctx context.Context, n *notifier, r *config.Reloader, address string) error {
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var g errgroup.Group
@@ -104,7 +105,7 @@ func (s *monitorService) run(ctx context.Context, n *notifier, r *reloader, addr
 			return nil
 		})
 	}
-	side(func() { onHangups(over, r.reload) })
+	side(func() { onHangups(over, r.Reload) })
 	side(func() { onSecond(ctx, over, s.Hurry) })
 	side(func() { s.expire(over) })
 	side(func() { s.x.run(over) })

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"wattmark/cmd/config"
 )
 
 // The configuration files that are installed are understood, also with what
@@ -31,12 +33,12 @@ func TestInstalledConfiguration(t *testing.T) {
 		if name == "host" {
 			s.more = append([]string{"db"}, trustFlags...)
 		}
-		said, err := parseConfig(file, text, s.flags(c))
-		if err != nil || len(said.settings) == 0 {
+		said, err := config.Parse(file, text, s.flags(c))
+		if err != nil || said.Len() == 0 {
 			t.Errorf("%v, %v", said, err)
 		}
-		all, err := parseConfig(file, commented.ReplaceAll(text, []byte("$1")), s.flags(c))
-		if err != nil || len(all.settings) <= len(said.settings) {
+		all, err := config.Parse(file, commented.ReplaceAll(text, []byte("$1")), s.flags(c))
+		if err != nil || all.Len() <= said.Len() {
 			t.Errorf("with its comments: %v, %v", all, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,57 +64,20 @@ work; of other tasks --work says it. --point shows tasks of yours on the rooflin
 	return a.jsonFlag(c)
 }
 
-// taskWork is what a task did; zero for nothing.
-type taskWork struct {
-	Flop  float64 `json:"flop"`
-	Bytes float64 `json:"byte"`
-}
-
 // workKind is the kind of analysis that keeps a task's work.
 const workKind = "work"
 
 func workName(id store.TaskID) string { return fmt.Sprintf("task %d", id) }
 
-// parseTaskWork reads TASK:flop=W,byte=Q.
-func parseTaskWork(s string) (id store.TaskID, w taskWork, err error) {
-	bad := func() (store.TaskID, taskWork, error) {
-		return 0, taskWork{}, withCode(exitUsage, fmt.Errorf("%q: want a task's number and its work, as in 3:flop=4.4e12,byte=1e11", s))
-	}
-	number, list, ok := strings.Cut(s, ":")
-	n, e := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
-	if !ok || e != nil || n < 1 {
-		return bad()
-	}
-	seen := map[string]bool{}
-	for part := range strings.SplitSeq(list, ",") {
-		unit, amount, _ := strings.Cut(part, "=")
-		v, e := strconv.ParseFloat(strings.TrimSpace(amount), 64)
-		unit = strings.TrimSpace(unit)
-		if e != nil || !(v >= 0) || math.IsInf(v, 0) || seen[unit] {
-			return bad()
-		}
-		seen[unit] = true
-		switch unit {
-		case "flop":
-			w.Flop = v
-		case "byte":
-			w.Bytes = v
-		default:
-			return bad()
-		}
-	}
-	return store.TaskID(n), w, nil
-}
-
 // roofline fits and shows.
 func (a *app) roofline(ctx context.Context, db *store.DB, f rooflineFlags) error {
-	given := map[store.TaskID]taskWork{}
+	given := map[store.TaskID]roofline.Work{}
 	for _, s := range f.work {
-		id, w, err := parseTaskWork(s)
+		id, w, err := roofline.ParseTaskWork(s)
 		if err != nil {
-			return err
+			return withCode(exitUsage, err)
 		}
-		given[id] = w
+		given[store.TaskID(id)] = w
 	}
 	tasks, passed, err := a.tasksNamed(ctx, db, f.tasks)
 	if err != nil {
@@ -156,7 +118,7 @@ func (a *app) roofline(ctx context.Context, db *store.DB, f rooflineFlags) error
 }
 
 // roofPoints finds each task's work: as given, or as it was kept.
-func (a *app) roofPoints(ctx context.Context, db *store.DB, tasks []*store.Task, given map[store.TaskID]taskWork) (out []roofline.Point, err error) {
+func (a *app) roofPoints(ctx context.Context, db *store.DB, tasks []*store.Task, given map[store.TaskID]roofline.Work) (out []roofline.Point, err error) {
 	for _, t := range tasks {
 		w, ok := given[t.ID]
 		if !ok {
@@ -184,7 +146,7 @@ func endedThrottled(ctx context.Context, db *store.DB, id store.TaskID) (bool, e
 }
 
 // roofPoint is a task with its work on the plane of the model.
-func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w taskWork) (roofline.Point, error) {
+func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w roofline.Work) (roofline.Point, error) {
 	r := t.Result
 	var own float64
 	for _, c := range r.Budget {
@@ -210,9 +172,11 @@ func (a *app) addRoofPoint(ctx context.Context, db *store.DB, r *rooflineReport,
 	if t.Result == nil {
 		return withCode(exitIncomplete, fmt.Errorf("task %d is %s and has no energy: %s", t.ID, stateNames[t.State], t.Reason))
 	}
-	var w taskWork
+	var w roofline.Work
 	if has {
-		_, w, err = parseTaskWork(s)
+		if _, w, err = roofline.ParseTaskWork(s); err != nil {
+			return withCode(exitUsage, err)
+		}
 	} else {
 		w, err = keptWork(ctx, db, t.ID)
 	}

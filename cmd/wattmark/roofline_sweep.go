@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"wattmark/analysis/roofline"
 	"wattmark/hostagent"
 	"wattmark/hostagent/measurement"
 	"wattmark/store"
@@ -132,7 +133,7 @@ func (a *app) sweepAll(ctx context.Context, f rooflineSweepFlags, cfg measuremen
 		if t.Result == nil {
 			return nil, withCode(exitIncomplete, fmt.Errorf("task %d is %s: %s: the sweep ends here, its tasks are kept as %q", id, stateNames[t.State], t.Reason, f.name))
 		}
-		if err := keepWork(ctx, db, id, taskWork{ran.Flops, ran.Bytes}); err != nil {
+		if err := keepWork(ctx, db, id, roofline.Work{Flop: ran.Flops, Bytes: ran.Bytes}); err != nil {
 			return nil, err
 		}
 		ids = append(ids, strconv.FormatInt(int64(id), 10))
@@ -141,7 +142,7 @@ func (a *app) sweepAll(ctx context.Context, f rooflineSweepFlags, cfg measuremen
 }
 
 // keepWork records what a task did.
-func keepWork(ctx context.Context, db *store.DB, id store.TaskID, w taskWork) error {
+func keepWork(ctx context.Context, db *store.DB, id store.TaskID, w roofline.Work) error {
 	content, err := json.Marshal(w)
 	if err != nil {
 		return err
@@ -153,7 +154,7 @@ func keepWork(ctx context.Context, db *store.DB, id store.TaskID, w taskWork) er
 }
 
 // keptWork is what keepWork recorded.
-func keptWork(ctx context.Context, db *store.DB, id store.TaskID) (w taskWork, err error) {
+func keptWork(ctx context.Context, db *store.DB, id store.TaskID) (w roofline.Work, err error) {
 	x, err := db.Analysis(ctx, workKind, workName(id), 0)
 	if errors.Is(err, store.ErrNotFound) {
 		return w, withCode(exitUsage, fmt.Errorf("nobody kept how many flop and bytes task %d did: say it with --work %d:flop=…,byte=…", id, id))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"wattmark/analysis/roofline"
 	"wattmark/hostagent"
 	"wattmark/hostagent/sampler"
 	"wattmark/hostagent/sim"
@@ -170,7 +171,7 @@ func TestRooflineRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		_, w, err := parseTaskWork(work[i])
+		_, w, err := roofline.ParseTaskWork(work[i])
 		if err == nil {
 			err = keepWork(t.Context(), d, store.TaskID(i+1), w)
 		}
@@ -200,28 +201,4 @@ func TestRooflineRefuses(t *testing.T) {
 	} {
 		inside(t, append(append([]string{"roofline"}, c.args...), "--db", db)...).fails(t, c.code, c.want)
 	}
-}
-
-func FuzzParseTaskWork(f *testing.F) {
-	for _, s := range []string{"3:flop=4e12,byte=1e11", "3:flop=1", "x", "1:flop=1,flop=2", "0:flop=1", "3:byte=NaN"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		id, w, err := parseTaskWork(s)
-		if err == nil && (id < 1 || !(w.Flop >= 0) || !(w.Bytes >= 0) || math.IsInf(w.Flop+w.Bytes, 0)) {
-			t.Errorf("%q gives task %d with %+v", s, id, w)
-		}
-	})
-}
-
-func FuzzParseWork(f *testing.F) {
-	for _, s := range []string{"flop=4e12", "token=512,640", "=1", "a=b", "x=1,2,3", "x=-1"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		list, err := parseWork([]string{s})
-		if err == nil && (len(list) != 1 || !(list[0].a.Amount > 0) || !(list[0].b.Amount > 0) || list[0].a.Unit == "" || math.IsInf(list[0].a.Amount, 0)) {
-			t.Errorf("%q gives %+v", s, list)
-		}
-	})
 }

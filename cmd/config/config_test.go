@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -36,14 +36,14 @@ func TestConfigSetsFlags(t *testing.T) {
 	if err := f.set.Parse([]string{"--retry", "9"}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := parseConfig("x.yaml", []byte("# a comment\nlisten: \":7551\" # all\ndrain_time: 90s\nretry: 4\nlog_level: debug\n"), f.set)
+	c, err := Parse("x.yaml", []byte("# a comment\nlisten: \":7551\" # all\ndrain_time: 90s\nretry: 4\nlog_level: debug\n"), f.set)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.listen != "default:1" || f.drain != time.Minute {
 		t.Error("reading a file set flags")
 	}
-	if err := c.apply(f.set); err != nil {
+	if err := c.Apply(f.set); err != nil {
 		t.Fatal(err)
 	}
 	if f.listen != ":7551" || f.drain != 90*time.Second || f.level.Level() != slog.LevelDebug {
@@ -56,7 +56,7 @@ func TestConfigSetsFlags(t *testing.T) {
 
 func TestConfigNothingSaid(t *testing.T) {
 	for _, text := range []string{"", "\n", "# only a comment\n", "---\n"} {
-		if c, err := parseConfig("x.yaml", []byte(text), newFlags().set); err != nil || len(c.settings) != 0 {
+		if c, err := Parse("x.yaml", []byte(text), newFlags().set); err != nil || c.Len() != 0 {
 			t.Errorf("%q: %v, %v", text, c, err)
 		}
 	}
@@ -82,7 +82,7 @@ var configFaults = []struct{ text, at, words string }{
 func TestConfigFaultsHaveAPlace(t *testing.T) {
 	for _, c := range configFaults {
 		f := newFlags()
-		_, err := parseConfig("x.yaml", []byte(c.text), f.set)
+		_, err := Parse("x.yaml", []byte(c.text), f.set)
 		if err == nil || !strings.HasPrefix(err.Error(), "x.yaml:"+c.at) || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%q: got %v, want %s … %s", c.text, err, c.at, c.words)
 		}
@@ -92,7 +92,7 @@ func TestConfigFaultsHaveAPlace(t *testing.T) {
 	}
 }
 
-func FuzzParseConfig(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte("listen: \":7551\"\ndrain_time: 90s\n"))
 	f.Add([]byte("listen: |\n  a\nretry: &x 1\nlog_level: *x\n"))
 	for _, c := range configFaults {
@@ -100,14 +100,14 @@ func FuzzParseConfig(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		flags := newFlags()
-		c, err := parseConfig("x.yaml", data, flags.set)
+		c, err := Parse("x.yaml", data, flags.set)
 		if err != nil {
 			if err.Error() == "" {
 				t.Error("an error without words")
 			}
 			return
 		}
-		if err := c.apply(flags.set); err != nil {
+		if err := c.Apply(flags.set); err != nil {
 			t.Errorf("a file that was found sound cannot be applied: %v", err)
 		}
 	})
@@ -127,22 +127,22 @@ func TestReload(t *testing.T) {
 	}
 	write("listen: a\ndrain_time: 1s\n")
 	var said bytes.Buffer
-	r := newReloader(f.set, slog.New(slog.NewTextHandler(&said, nil)))
+	r := NewReloader(f.set, slog.New(slog.NewTextHandler(&said, nil)))
 	applied, always := 0, 0
-	r.live["drain-time"] = func() { applied++ }
-	r.always = func() { always++ }
+	r.Live["drain-time"] = func() { applied++ }
+	r.Always = func() { always++ }
 	var err error
-	if r.file, err = readConfig(name, f.set); err != nil {
+	if r.File, err = Read(name, f.set); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.file.apply(f.set); err != nil {
+	if err := r.File.Apply(f.set); err != nil {
 		t.Fatal(err)
 	}
 	reload := func(text string, words ...string) {
 		t.Helper()
 		write(text)
 		said.Reset()
-		r.reload()
+		r.Reload()
 		for _, w := range words {
 			if !strings.Contains(said.String(), w) {
 				t.Errorf("%q is not told:\n%s", w, &said)
@@ -167,48 +167,5 @@ func TestReload(t *testing.T) {
 	}
 	if always != 4 {
 		t.Errorf("%d of 4 reloads looked at the bench", always)
-	}
-}
-
-// A flag that may be said several times takes a list, or one value with commas, and
-// reading a file does not set it.
-func TestConfigTakesLists(t *testing.T) {
-	for _, c := range []struct{ text, want, fault string }{
-		{"monitor: a:1\n", "a:1", ""},
-		{"monitor: a:1, b:2\n", "a:1,b:2", ""},
-		{"monitor: [a:1, b:2, a:1]\n", "a:1,b:2", ""},
-		{"monitor:\n  - a:1\n  - 'b:2'\n", "a:1,b:2", ""},
-		{"listen: x\n", "default:1", ""},
-		{"monitor: []\n", "", "x.yaml:1:1: monitor: the list is empty"},
-		{"monitor: [a:1, [b:2]]\n", "", "x.yaml:1:16: monitor: want one value behind each dash"},
-		{"monitor: [a:1, '']\n", "", `x.yaml:1:1: monitor: "a:1,": want a list of addresses`},
-		{"listen: [a, b]\n", "", "want one value behind the colon"},
-	} {
-		f := newFlags()
-		a := addresses{list: []string{"default:1"}}
-		f.set.Var(&a, "monitor", "")
-		file, err := parseConfig("x.yaml", []byte(c.text), f.set)
-		if a.String() != "default:1" || f.set.Changed("monitor") {
-			t.Errorf("%q: reading it set %v", c.text, a.list)
-		}
-		if c.fault != "" {
-			if err == nil || !strings.Contains(err.Error(), c.fault) {
-				t.Errorf("%q: got %v, want %s", c.text, err, c.fault)
-			}
-			continue
-		}
-		if err == nil {
-			err = file.apply(f.set)
-		}
-		if err != nil || a.String() != c.want {
-			t.Errorf("%q: %v, %v, want %s", c.text, a.list, err, c.want)
-		}
-	}
-	var a addresses
-	set := pflag.NewFlagSet("x", pflag.ContinueOnError)
-	a.list = []string{"default:1"}
-	set.Var(&a, "monitor", "")
-	if err := set.Parse([]string{"--monitor", "a:1", "--monitor", "b:2,c:3"}); err != nil || a.String() != "a:1,b:2,c:3" {
-		t.Errorf("%v, %v", a.list, err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"wattmark/cmd/config"
 )
 
 // serviceFlags are what both services understand.
@@ -42,7 +44,7 @@ func (s *serviceFlags) flags(c *cobra.Command) *pflag.FlagSet {
 
 // load reads the configuration file and sets what the command line does not. It
 // returns nil where there is no file.
-func (s *serviceFlags) load(c *cobra.Command) (*configFile, error) {
+func (s *serviceFlags) load(c *cobra.Command) (*config.File, error) {
 	name := s.config
 	if name == "" {
 		if _, err := os.Stat(s.fallback); errors.Is(err, fs.ErrNotExist) {
@@ -51,11 +53,11 @@ func (s *serviceFlags) load(c *cobra.Command) (*configFile, error) {
 		name = s.fallback
 	}
 	flags := s.flags(c)
-	file, err := readConfig(name, flags)
+	file, err := config.Read(name, flags)
 	if err != nil {
 		return nil, withCode(exitUsage, err)
 	}
-	if err := file.apply(flags); err != nil {
+	if err := file.Apply(flags); err != nil {
 		return nil, withCode(exitUsage, err)
 	}
 	return file, nil

@@ -1,4 +1,7 @@
-package main
+// Package config reads the configuration files of the services: a file says what the
+// flags of a command say. Each key is the name of a flag, with _ for -. A flag on the
+// command line wins.
+package config
 
 import (
 	"errors"
@@ -15,46 +18,46 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A configuration file says what the flags of a command say: each key is the
-// name of a flag, with _ for -. A flag on the command line wins.
-
 // setting is one key of a configuration file.
 type setting struct {
 	key, value string
 	at         *token.Position
 }
 
-// configFile is a configuration file that was read.
-type configFile struct {
+// File is a configuration file that was read.
+type File struct {
 	name     string
 	settings []setting
 }
 
-// maxConfig bounds a configuration file; it is written by hand.
-const maxConfig = 1 << 20
+// Len is the number of keys that the file says.
+func (c *File) Len() int { return len(c.settings) }
 
-// readConfig reads a configuration file for a command. Errors name line and
+// maxSize bounds a configuration file; it is written by hand.
+const maxSize = 1 << 20
+
+// Read reads a configuration file for a command. Errors name line and
 // column.
-func readConfig(name string, flags *pflag.FlagSet) (*configFile, error) {
+func Read(name string, flags *pflag.FlagSet) (*File, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxConfig {
-		return nil, fmt.Errorf("%s: larger than %d bytes: this is no configuration file", name, maxConfig)
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("%s: larger than %d bytes: this is no configuration file", name, maxSize)
 	}
-	return parseConfig(name, data, flags)
+	return Parse(name, data, flags)
 }
 
-// parseConfig reads a configuration file's text, and holds it against the flags
+// Parse reads a configuration file's text, and holds it against the flags
 // without setting them.
-func parseConfig(name string, data []byte, flags *pflag.FlagSet) (*configFile, error) {
-	c := &configFile{name: name}
+func Parse(name string, data []byte, flags *pflag.FlagSet) (*File, error) {
+	c := &File{name: name}
 	tree, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		var ye yaml.Error
@@ -87,12 +90,12 @@ func parseConfig(name string, data []byte, flags *pflag.FlagSet) (*configFile, e
 // notInFile are flags that make no sense in the file itself.
 var notInFile = []string{"config", "help", "json"}
 
-func (c *configFile) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
+func (c *File) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 	k := kv.Key.GetToken()
 	s := setting{key: k.Value, at: k.Position}
 	flag := flags.Lookup(strings.ReplaceAll(s.key, "_", "-"))
 	if flag == nil || slices.Contains(notInFile, flag.Name) || strings.Contains(s.key, "-") {
-		return c.fault(s.at, fmt.Errorf("no such key: %q; there are %s", s.key, strings.Join(configKeys(flags), ", ")))
+		return c.fault(s.at, fmt.Errorf("no such key: %q; there are %s", s.key, strings.Join(keysOf(flags), ", ")))
 	}
 	for _, other := range c.settings {
 		if other.key == s.key {
@@ -125,7 +128,7 @@ func isList(f *pflag.Flag) bool {
 }
 
 // addList adds a key with several values, which the flag takes with commas between.
-func (c *configFile) addList(s setting, list *ast.SequenceNode, flag *pflag.Flag) error {
+func (c *File) addList(s setting, list *ast.SequenceNode, flag *pflag.Flag) error {
 	var values []string
 	for _, v := range list.Values {
 		if _, ok := v.(ast.ScalarNode); !ok || v.Type() == ast.NullType {
@@ -160,7 +163,7 @@ func try(f *pflag.Flag, value string) error {
 	return nil
 }
 
-func configKeys(flags *pflag.FlagSet) (keys []string) {
+func keysOf(flags *pflag.FlagSet) (keys []string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !slices.Contains(notInFile, f.Name) && !f.Hidden {
 			keys = append(keys, strings.ReplaceAll(f.Name, "-", "_"))
@@ -170,7 +173,7 @@ func configKeys(flags *pflag.FlagSet) (keys []string) {
 	return keys
 }
 
-func (c *configFile) fault(at *token.Position, err error) error {
+func (c *File) fault(at *token.Position, err error) error {
 	if at == nil {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
@@ -178,7 +181,7 @@ func (c *configFile) fault(at *token.Position, err error) error {
 }
 
 // lookup returns what the file says of a flag.
-func (c *configFile) lookup(flag string) (setting, bool) {
+func (c *File) lookup(flag string) (setting, bool) {
 	for _, s := range c.settings {
 		if strings.ReplaceAll(s.key, "_", "-") == flag {
 			return s, true
@@ -187,8 +190,8 @@ func (c *configFile) lookup(flag string) (setting, bool) {
 	return setting{}, false
 }
 
-// apply sets the flags that the command line does not set.
-func (c *configFile) apply(flags *pflag.FlagSet) error {
+// Apply sets the flags that the command line does not set.
+func (c *File) Apply(flags *pflag.FlagSet) error {
 	for _, s := range c.settings {
 		f := flags.Lookup(strings.ReplaceAll(s.key, "_", "-"))
 		if f.Changed {

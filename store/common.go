@@ -30,8 +30,8 @@ func (d *DB) namesOf(ctx context.Context, q *ListQuery) (namePattern, error) {
 	// A page of each name is enough only if no other condition takes tasks from it; and a
 	// server walks faster than it looks names up.
 	byName := q.Order == ByID && p.glob == "" && q.onlyNames() && d.server == nil
-	how, err := d.hint(ctx, hinted{q.User, p.prefix, byName})
-	p.onlyLow, p.onlyHigh, p.few = how == commonNames, how == commonNames, how == fewNames
+	h, err := d.hint(ctx, hinted{q.User, p.prefix, byName})
+	p.onlyLow, p.onlyHigh, p.few, p.reach = h.how == commonNames, h.how == commonNames, h.how == fewNames, reachOf(h.apart, q.Limit)
 	return p, err
 }
 
@@ -76,8 +76,26 @@ const (
 // is common stays so for a while.
 type nameHints struct {
 	mu   sync.Mutex
-	of   map[hinted]commonness
+	of   map[hinted]nameHint
 	till time.Time
+}
+
+// nameHint is how names are found, and of few names how far apart, in ids, the tasks of a
+// page lay; 0 where that is not known.
+type nameHint struct {
+	how   commonness
+	apart float64
+}
+
+// lay keeps how far apart the tasks of a page of few names lay.
+func (h *nameHints) lay(q *ListQuery, names namePattern, apart float64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := hinted{q.User, names.prefix, true}
+	if hint, known := h.of[of]; known {
+		hint.apart = apart
+		h.of[of] = hint
+	}
 }
 
 // hinted is what a hint is about: names that begin so, of a user's tasks or with "" of
@@ -94,24 +112,25 @@ const (
 
 // hint is commonness, which may be as old as hintsLast: it only bears on how long a page
 // takes.
-func (d *DB) hint(ctx context.Context, of hinted) (commonness, error) {
+func (d *DB) hint(ctx context.Context, of hinted) (nameHint, error) {
 	h := &d.hints
 	h.mu.Lock()
 	if now := time.Now(); h.of == nil || now.After(h.till) || len(h.of) >= mostHints {
-		h.of, h.till = map[hinted]commonness{}, now.Add(hintsLast)
+		h.of, h.till = map[hinted]nameHint{}, now.Add(hintsLast)
 	}
-	how, known := h.of[of]
+	hint, known := h.of[of]
 	h.mu.Unlock()
 	if known {
-		return how, nil
+		return hint, nil
 	}
 	how, err := d.commonness(ctx, of)
+	hint = nameHint{how: how}
 	if err == nil {
 		h.mu.Lock()
-		h.of[of] = how
+		h.of[of] = hint
 		h.mu.Unlock()
 	}
-	return how, err
+	return hint, err
 }
 
 // A look at the newest tasks tells a prefix that many of them have; a longer look one that

@@ -23,6 +23,9 @@ type namePattern struct {
 	// an index; with both, neither is.
 	onlyLow, onlyHigh bool
 	few               bool // few names begin so: their tasks are found name by name
+	// reach is how far from its beginning a page of few names is looked for, in ids; 0 for
+	// as far as it may be.
+	reach int64
 }
 
 // parsePattern reads a pattern: * is any text, ? any one character; behind a

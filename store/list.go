@@ -18,6 +18,7 @@ func (d *DB) Tasks(ctx context.Context, q Query) ([]Task, error) {
 	if err != nil {
 		return nil, wrap(op, err)
 	}
+	names.reach = 0
 	pick, args := l.parts(names)[0].pick(l.Limit, d.server != nil) // in the order of ids there is one part
 	list, err := d.tasks(ctx, op, "WHERE t.task_id IN (SELECT id FROM ("+pick+") p) ORDER BY t.task_id DESC", args...)
 	if err != nil {

@@ -74,8 +74,15 @@ func (d *DB) List(ctx context.Context, q ListQuery) (Page, error) {
 		return Page{}, wrap(op, err)
 	}
 	list, err := q.read(ctx, d, names)
+	if err == nil && names.reach > 0 && len(list.tasks) <= q.Limit { // it lies farther, or is the last
+		names.reach = 0
+		list, err = q.read(ctx, d, names)
+	}
 	if err != nil {
 		return Page{}, wrap(op, err)
+	}
+	if names.few && names.reach == 0 && len(list.tasks) > q.Limit {
+		d.hints.lay(&q, names, list.apart())
 	}
 	var p Page
 	if len(list.tasks) > q.Limit {

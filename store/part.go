@@ -76,7 +76,7 @@ func (q *ListQuery) parts(names namePattern) []part {
 // more, lest each size of a page have a statement of its own.
 func (p *part) pick(n int, onServer bool) (text string, args []any) {
 	if p.few != nil {
-		return p.q.pickFew(p.few.prefix, n)
+		return p.q.pickFew(p.few, n)
 	}
 	direction := " DESC"
 	if p.q.Ascending {

@@ -19,8 +19,8 @@ func namesSQL(c *conditions, low, high string) (text string, args []any) {
 
 // pickFew picks a page's ids in their order where few names are asked for, out of the
 // index of names. Of each name, only what lies within reach is looked at: as far as the
-// last such page went, and where that makes no page, or nothing is known of it, as far as
-// fewBound says.
+// last such page went; and where that makes no page, or nothing is known of it, or it went
+// far, what fewBound leaves.
 func (q *ListQuery) pickFew(names *namePattern, limit int) (text string, args []any) {
 	o := q.fewOrder()
 	c := &conditions{}
@@ -84,9 +84,17 @@ func (l *briefs) apart() float64 {
 	return float64(max(from-to, to-from)) / float64(n)
 }
 
+// mostReach bounds a reach: all that lies there may have to be looked at, for a millisecond,
+// where tasks lie closer than those of the last page did.
+const mostReach = 8192
+
 // reachOf is how far a page and one more go, with tasks so far apart: farther than where
-// they are expected to end by three standard deviations, were they strewn at random.
+// they are expected to end by three standard deviations, were they strewn at random. It is
+// 0 where that is too far to look at all of it.
 func reachOf(apart float64, limit int) int64 {
 	n := float64(limit + 1)
-	return int64(math.Ceil(apart * (n + 3*math.Sqrt(n))))
+	if reach := math.Ceil(apart * (n + 3*math.Sqrt(n))); reach <= mostReach {
+		return int64(reach)
+	}
+	return 0
 }

@@ -152,6 +152,9 @@ func TestFewNamesElsewhere(t *testing.T) {
 	if h := d.hints.of[of]; h.how != fewNames || h.apart < 50 || h.apart > 150 { // 66 of 6000
 		t.Errorf("learned %+v", h)
 	}
+	if near, far := reachOf(91, 50), reachOf(1000, 50); near < 51*91 || far != 0 {
+		t.Errorf("reaches %d and %d", near, far)
+	}
 	for what, change := range map[string]string{ // in any order
 		"at the beginning": `UPDATE task SET name=CASE WHEN task_id<=100 THEN 'gemm-77'||(task_id%3) ELSE 'other' END`,
 		"in two places":    `UPDATE task SET name=CASE WHEN task_id<=30 OR task_id>5970 THEN 'gemm-77'||(task_id%3) ELSE 'other' END`,

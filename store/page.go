@@ -81,7 +81,7 @@ func (d *DB) List(ctx context.Context, q ListQuery) (Page, error) {
 	if err != nil {
 		return Page{}, wrap(op, err)
 	}
-	if names.few && names.reach == 0 && len(list.tasks) > q.Limit {
+	if names.few && len(list.tasks) > q.Limit {
 		d.hints.lay(&q, names, list.apart())
 	}
 	var p Page

@@ -143,6 +143,15 @@ func TestMeasuresTheBoard(t *testing.T) {
 	})
 }
 
+// length is the device's time of the last reading.
+func length(out *insttest.Collector) measure.Seconds {
+	ticks := out.Ticks()
+	if len(ticks) == 0 {
+		return 0
+	}
+	return out.Timebase.Seconds(float64(ticks[len(ticks)-1]))
+}
+
 // The energy lies within its uncertainty, with a device that is off by as much as
 // the driver states, on a real pty. The load is steady: what a busy machine does to
 // the times of a device that is asked is not the device's doing.
@@ -165,7 +174,7 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 		in := r.dev.Inputs()
 		var out *insttest.Collector
 		start := time.Duration(0)
-		for attempt := 0; out == nil || out.Lost() > 0 && attempt < 5; attempt++ {
+		for attempt := 0; out == nil || attempt < 10 && (out.Lost() > 0 || length(out) < 0.7); attempt++ {
 			start = time.Since(r.epoch)
 			ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
 			out = insttest.For(in)

@@ -67,12 +67,12 @@ install-man3: ## the C library's manual
 install-man: build install-man3 ## the manual of the program and of the C library
 	bin/wattmark man $(DESTDIR)$(PREFIX)/share/man/man1
 
-# Go gives a package ten minutes; on a busy machine of two processors cmd/wattmark takes eight.
+# Go gives a package ten minutes; on two processors, beside the soak, cmd/wattmark takes seven and a half.
 test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
-	$(GO) test -timeout 30m $(PKGS)
+	$(GO) test -timeout 20m $(PKGS)
 
 race: ## the tests under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -timeout 30m -race -short $(RACING)
+	CGO_ENABLED=1 $(GO) test -timeout 20m -race -short $(RACING)
 
 fuzz: ## every fuzz target for a short time, as many at once as there are processors
 	@git grep -H '^func Fuzz' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*:func \(Fuzz[A-Za-z0-9_]*\)(.*|\1 \2|p' | \

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"wattmark/api/auth"
@@ -21,42 +22,46 @@ func (s *Service) mine(ctx context.Context, id store.TaskID, over auth.Role) err
 }
 
 // deleteOf deletes all tasks of a user, who must be the caller.
-func (s *Service) deleteOf(ctx context.Context, user string) (uint64, error) {
+func (s *Service) deleteOf(ctx context.Context, user string, o store.DeleteOptions) (store.Deleted, error) {
 	if err := auth.Own(ctx, "what "+user+" measured", user, auth.Admin); err != nil {
-		return 0, err
+		return store.Deleted{}, err
 	}
-	return s.db.DeleteByUser(ctx, user)
+	return s.db.DeleteByUser(ctx, user, o)
 }
 
 // deleteNamed deletes the tasks of a name: all of them, or the caller's. One after
 // another, as others may measure under that name meanwhile.
-func (s *Service) deleteNamed(ctx context.Context, name string) (deleted uint64, err error) {
+func (s *Service) deleteNamed(ctx context.Context, name string, o store.DeleteOptions) (out store.Deleted, err error) {
 	if auth.May(ctx, auth.Admin) == nil {
-		return s.db.DeleteByName(ctx, name)
+		return s.db.DeleteByName(ctx, name, o)
 	}
 	if err := auth.May(ctx, auth.Measurer); err != nil {
-		return 0, err
+		return out, err
 	}
 	who, _ := auth.From(ctx)
 	q := store.ListQuery{Filter: store.Filter{User: who.Name}, Limit: 1000}
 	for more := true; more; more = q.After != nil {
 		page, err := s.db.List(ctx, q)
 		if err != nil {
-			return deleted, err
+			return out, err
 		}
 		for _, t := range page.Tasks {
 			if t.Name != name || t.User != who.Name {
 				continue
 			}
-			if err := s.db.DeleteTask(ctx, t.ID); err != nil {
-				return deleted, err
+			switch err := s.db.DeleteTasks(ctx, []store.TaskID{t.ID}, o); {
+			case errors.Is(err, store.ErrPinned):
+				out.Pinned = append(out.Pinned, t.ID)
+			case err != nil:
+				return out, err
+			default:
+				out.Tasks++
 			}
-			deleted++
 		}
 		q.After = page.Next
 	}
-	if deleted == 0 {
-		return 0, fmt.Errorf("%w: %s has no task of this name; those of others need the role %v", auth.ErrDenied, who.Name, auth.Admin)
+	if out.Tasks == 0 && len(out.Pinned) == 0 {
+		return out, fmt.Errorf("%w: %s has no task of this name; those of others need the role %v", auth.ErrDenied, who.Name, auth.Admin)
 	}
-	return deleted, nil
+	return out, nil
 }

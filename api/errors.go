@@ -30,6 +30,7 @@ var errorCodes = []struct {
 	{store.ErrNoHeader, codes.FailedPrecondition, "wait until the capture has begun"},
 	{store.ErrNoClock, codes.FailedPrecondition, "only a task with markers, or with the time that its capture began, has a timeline"},
 	{store.ErrPattern, codes.InvalidArgument, ""},
+	{store.ErrPinned, codes.FailedPrecondition, ""},
 	{store.ErrConflict, codes.FailedPrecondition, ""},
 	{store.ErrBusy, codes.Unavailable, "try again, or close the other program"},
 	{store.ErrFull, codes.ResourceExhausted, "free some space and try again"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -78,7 +79,7 @@ func (m *memory) List(_ context.Context, q store.ListQuery) (p store.Page, err e
 			p.Next = &store.Position{ID: p.Tasks[q.Limit-1].ID}
 			return p, m.err
 		default:
-			p.Tasks = append(p.Tasks, t)
+			p.Tasks = append(p.Tasks, t.Brief())
 		}
 	}
 	return p, m.err
@@ -97,35 +98,44 @@ func (m *memory) Relabel(ctx context.Context, id store.TaskID, _ store.Relabelli
 	return err
 }
 
-func (m *memory) DeleteTask(ctx context.Context, id store.TaskID) error {
-	if _, err := m.Task(ctx, id); err != nil {
-		return err
+func (m *memory) DeleteTasks(ctx context.Context, ids []store.TaskID, o store.DeleteOptions) error {
+	for _, id := range ids {
+		t, err := m.Task(ctx, id)
+		if err != nil {
+			return err
+		}
+		if t.Pinned && !o.Pinned {
+			return store.ErrPinned
+		}
 	}
-	_, err := m.drop(func(t store.Task) bool { return t.ID == id })
+	_, err := m.drop(func(t store.Task) bool { return slices.Contains(ids, t.ID) }, store.DeleteOptions{Pinned: true})
 	return err
 }
 
-func (m *memory) DeleteByName(_ context.Context, name string) (uint64, error) {
-	return m.drop(func(t store.Task) bool { return t.Name == name })
+func (m *memory) DeleteByName(_ context.Context, name string, o store.DeleteOptions) (store.Deleted, error) {
+	return m.drop(func(t store.Task) bool { return t.Name == name }, o)
 }
 
-func (m *memory) DeleteByUser(_ context.Context, user string) (uint64, error) {
-	return m.drop(func(t store.Task) bool { return t.User == user })
+func (m *memory) DeleteByUser(_ context.Context, user string, o store.DeleteOptions) (store.Deleted, error) {
+	return m.drop(func(t store.Task) bool { return t.User == user }, o)
 }
 
-func (m *memory) drop(which func(store.Task) bool) (n uint64, err error) {
+func (m *memory) drop(which func(store.Task) bool, o store.DeleteOptions) (out store.Deleted, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var kept []store.Task
 	for _, t := range m.tasks {
-		if which(t) {
-			n++
-		} else {
+		switch {
+		case !which(t):
 			kept = append(kept, t)
+		case t.Pinned && !o.Pinned:
+			kept, out.Pinned = append(kept, t), append(out.Pinned, t.ID)
+		default:
+			out.Tasks++
 		}
 	}
 	m.tasks = kept
-	return n, m.err
+	return out, m.err
 }
 
 func (m *memory) Chunks(_ context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {

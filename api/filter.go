@@ -88,7 +88,7 @@ func limits(of string, least, greatest float64) error {
 
 func states(asked []wattmarkv1.TaskState) (out []store.State, err error) {
 	for i, s := range asked {
-		if s < wattmarkv1.TaskState_TASK_STATE_RUNNING || s > wattmarkv1.TaskState_TASK_STATE_UNTRIMMED {
+		if s < wattmarkv1.TaskState_TASK_STATE_RUNNING || s > wattmarkv1.TaskState_TASK_STATE_FAILED {
 			return nil, invalid(fmt.Sprintf("states[%d]", i), "%v: not a state", s)
 		}
 		if state := store.State(s); !slices.Contains(out, state) {

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"wattmark/api/wattmarkv1"
-	"wattmark/measure"
 	"wattmark/store"
 )
 
@@ -80,7 +79,7 @@ func callAny(t *testing.T, s *Service, method byte, b []byte) error {
 		return err
 	case 6:
 		m, err := parseMask(&fieldmaskpb.FieldMask{Paths: strings.Split(string(b), ",")})
-		m.apply(taskMessage(&store.Task{ID: 1, Result: &measure.Result{}}))
+		m.apply(taskMessage(&store.Brief{ID: 1, Result: &store.Figures{}}))
 		return err
 	case 7:
 		var r wattmarkv1.UpdateTaskRequest

@@ -85,7 +85,8 @@ func (s *Service) UpdateTask(ctx context.Context, req *wattmarkv1.UpdateTaskRequ
 	if err != nil {
 		return nil, toStatus(op, err)
 	}
-	m := taskMessage(&t)
+	brief := t.Brief()
+	m := taskMessage(&brief)
 	m.Verdict, _ = judge(&t)
 	return &wattmarkv1.UpdateTaskResponse{Task: m}, nil
 }

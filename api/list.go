@@ -58,7 +58,7 @@ func (s *Service) ListTasks(ctx context.Context, req *wattmarkv1.ListTasksReques
 }
 
 // verdict judges a task of a list, of which the list does not tell enough.
-func (s *Service) verdict(ctx context.Context, t *store.Task) (wattmarkv1.Verdict, error) {
+func (s *Service) verdict(ctx context.Context, t *store.Brief) (wattmarkv1.Verdict, error) {
 	if t.State == store.Running {
 		return wattmarkv1.Verdict_VERDICT_UNSPECIFIED, nil
 	}
@@ -111,11 +111,11 @@ func totals(t store.Totals) *wattmarkv1.Totals {
 }
 
 // taskMessage converts what both a list and a single task show.
-func taskMessage(t *store.Task) *wattmarkv1.Task {
+func taskMessage(t *store.Brief) *wattmarkv1.Task {
 	m := &wattmarkv1.Task{
 		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: wattmarkv1.TaskState(t.State),
 		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
-		GroupId: int64(t.Group.Group), Job: wire.Text(t.Job), GpuUuid: wire.Text(t.GPUUUID),
+		GroupId: int64(t.Group), Job: wire.Text(t.Job), GpuUuid: wire.Text(t.GPUUUID),
 		Tags: tagMessages(t.Tags), Pinned: t.Pinned,
 	}
 	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -72,8 +73,36 @@ func (r *reading) bound(fromSeq, limit uint64) {
 		r.end = saturated(r.from, limit)
 	}
 	r.events = slices.DeleteFunc(r.events, func(e measure.Event) bool {
-		return e.FirstScan < r.from && saturated(e.FirstScan, e.Scans) <= r.from || e.FirstScan >= r.end
+		return r.over(e) && e.Kind != measure.EventOverRange || e.FirstScan >= r.end
 	})
+}
+
+// over reports whether an event is over before the range begins, if its scans lie side
+// by side.
+func (r *reading) over(e measure.Event) bool {
+	return e.FirstScan < r.from && saturated(e.FirstScan, e.Scans) <= r.from
+}
+
+// clipped drops over-range events that do not touch the range, given the first chunk of
+// it, nil for none: such an event's scans may lie anywhere in its chunk.
+func (r *reading) clipped(c *chunk.Chunk) (err error) {
+	r.events = slices.DeleteFunc(r.events, func(e measure.Event) bool {
+		switch {
+		case e.Kind != measure.EventOverRange || e.FirstScan >= r.from:
+			return false
+		case e.Channel < 0 || e.Channel >= len(r.setup.Channels) || r.setup.Channels[e.Channel].MinCount == r.setup.Channels[e.Channel].MaxCount:
+			return r.over(e) // nothing in the counts tells
+		case c == nil || e.FirstScan < c.FirstScan:
+			return true
+		}
+		touches := false
+		cerr := c.OverRange(r.setup.Channels[e.Channel], e.Channel, func(scan uint64) {
+			touches = touches || scan >= r.from && scan < r.end
+		})
+		err = errors.Join(err, cerr)
+		return !touches
+	})
+	return err
 }
 
 func saturated(a, b uint64) uint64 {

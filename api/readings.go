@@ -36,7 +36,7 @@ func (s *Service) ReadReadings(ctx context.Context, req *wattmarkv1.ReadReadings
 	}
 	for _, r := range t.Traces {
 		res.Traces = append(res.Traces, &wattmarkv1.ReadingTrace{
-			Method: wire.Text(r.Method), TS: floats(r.At), Value: r.Value, Thinned: r.Thinned,
+			Method: wire.Text(r.Method), TS: floats(r.At), Value: r.Value, Thinned: r.Thinned, UntilS: float64(r.Until),
 		})
 	}
 	return res, nil

@@ -31,7 +31,7 @@ func TestReadReadings(t *testing.T) {
 		t.Fatalf("%v %v", res, err)
 	}
 	r := res.Traces[0]
-	if len(r.TS) != 2 || math.Abs(r.TS[0]-0.05) > 1e-9 || r.Value[0] != 100 || !math.IsNaN(r.Value[1]) || r.Thinned {
+	if len(r.TS) != 2 || math.Abs(r.TS[0]-0.05) > 1e-9 || r.Value[0] != 100 || !math.IsNaN(r.Value[1]) || r.Thinned || math.Abs(r.UntilS-0.95) > 1e-9 {
 		t.Errorf("%v", r)
 	}
 	for _, c := range []struct {

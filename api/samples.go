@@ -50,6 +50,7 @@ func (s *Service) read(ctx context.Context, id store.TaskID, from uint64, r *rea
 	if raw {
 		send = r.raw
 	}
+	begun := false
 	for c, err := range s.db.Chunks(ctx, id, from) {
 		if err != nil {
 			return err
@@ -60,7 +61,18 @@ func (s *Service) read(ctx context.Context, id store.TaskID, from uint64, r *rea
 		if c.FirstScan >= r.end {
 			break
 		}
+		if !begun {
+			if err := r.clipped(c); err != nil {
+				return err
+			}
+			begun = true
+		}
 		if more, err := send(c); err != nil || !more {
+			return err
+		}
+	}
+	if !begun {
+		if err := r.clipped(nil); err != nil {
 			return err
 		}
 	}

@@ -243,3 +243,45 @@ func TestReadSamplesErrors(t *testing.T) {
 		}
 	})
 }
+
+// An over-range event counts clipped scans wherever they lie in its chunk: it comes with a
+// range that holds one of them, and with no other.
+func TestReadSamplesTellsClippedScans(t *testing.T) {
+	db := fakeDB(t)
+	task := &db.tasks[0]
+	ch := &task.Setup.Channels[1]
+	ch.MinCount, ch.MaxCount = math.MinInt32, math.MaxInt32
+	b := measure.Block{FirstScan: 900, FirstTick: 90_000, Counts: make([][]measure.Count, 3)}
+	for c := range b.Counts {
+		b.Counts[c] = make([]measure.Count, 1500)
+	}
+	b.Counts[1][200], b.Counts[1][1100] = math.MaxInt32, math.MaxInt32 // scans 1100 and 2000
+	e, err := chunk.NewEncoder(task.Setup.Timebase, 3, 1500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Append(&b); err != nil {
+		t.Fatal(err)
+	}
+	c := e.Flush(0)
+	db.chunks[1], task.Chunks, task.Scans, task.Events = []*chunk.Chunk{c}, 1, 1500, nil
+	err = c.OverRangeEvents(task.Setup.Channels, func(e measure.Event) error { task.Events = append(task.Events, e); return nil })
+	if err != nil || len(task.Events) != 1 || task.Events[0].Scans != 2 {
+		t.Fatalf("%+v, %v", task.Events, err)
+	}
+	client := serve(t, db)
+	const limit = 10
+	for from, want := range map[uint64]bool{95: true, 100: true, 101: false, 500: false, 991: true, 1000: true, 1001: false} {
+		items, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: 1, FromSeq: from, Limit: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := false
+		for _, i := range items {
+			told = told || i.GetEvent() != nil
+		}
+		if told != want {
+			t.Errorf("from %d on: the event was told: %v", from, told)
+		}
+	}
+}

@@ -25,9 +25,9 @@ type Database interface {
 	Totals(ctx context.Context, f store.Filter) (store.Totals, error)
 	Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.AggregateRow, error)
 	Users(ctx context.Context) ([]store.UserTasks, error)
-	DeleteTask(ctx context.Context, id store.TaskID) error
-	DeleteByName(ctx context.Context, name string) (uint64, error)
-	DeleteByUser(ctx context.Context, user string) (uint64, error)
+	DeleteTasks(ctx context.Context, ids []store.TaskID, o store.DeleteOptions) error
+	DeleteByName(ctx context.Context, name string, o store.DeleteOptions) (store.Deleted, error)
+	DeleteByUser(ctx context.Context, user string, o store.DeleteOptions) (store.Deleted, error)
 	Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error]
 	// Window is the window in use and Extent what is stored, in device time.
 	Window(ctx context.Context, id store.TaskID) (from, to measure.Seconds, ok bool, err error)
@@ -43,7 +43,7 @@ type Database interface {
 	// NewWatch, Marks and Selected are what watching rests on.
 	NewWatch(ctx context.Context) (*store.Watch, error)
 	Marks(ctx context.Context, from store.TaskID, others []store.TaskID) ([]store.Mark, error)
-	Selected(ctx context.Context, f store.Filter, ids []store.TaskID) ([]store.Task, error)
+	Selected(ctx context.Context, f store.Filter, ids []store.TaskID) ([]store.Brief, error)
 }
 
 // Service is TaskService over a database. Between calls it keeps what those who

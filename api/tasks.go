@@ -22,15 +22,16 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 	if err != nil {
 		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
 	}
+	brief := t.Brief()
 	res := &wattmarkv1.GetTaskResponse{
-		Task: taskMessage(&t), Markers: wire.Markers(t.Markers), Instrument: wire.Instrument(t.Instrument),
+		Task: taskMessage(&brief), Markers: wire.Markers(t.Markers), Instrument: wire.Instrument(t.Instrument),
 	}
 	if hasHeader(&t) {
 		res.Setup = wire.Setup(t.Setup)
 	}
 	res.Task.Verdict, res.Reasons = judge(&t)
 	res.Notes, res.Provenance = labelMessages(&t)
-	res.Result = uint32(t.ResultNumber)
+	res.Result, res.NvmlMethod = uint32(t.ResultNumber), wire.Text(t.NVMLMethod)
 	for _, r := range t.Results {
 		res.Results = append(res.Results, &wattmarkv1.TaskResult{
 			Number: uint32(r.Number), CalibrationId: wire.Text(r.CalibrationID), Computed: wire.Time(r.Computed),
@@ -102,9 +103,10 @@ func (s *Service) ListUsers(ctx context.Context, _ *wattmarkv1.ListUsersRequest)
 	return res, nil
 }
 
-// DeleteTasks deletes by id, by name or by user.
+// DeleteTasks deletes by id, by name or by user. Pinned tasks stay unless it is forced.
 func (s *Service) DeleteTasks(ctx context.Context, req *wattmarkv1.DeleteTasksRequest) (*wattmarkv1.DeleteTasksResponse, error) {
-	var deleted uint64
+	var gone store.Deleted
+	o := store.DeleteOptions{Pinned: req.GetForce()}
 	switch by := req.GetBy().(type) {
 	case *wattmarkv1.DeleteTasksRequest_TaskId:
 		id, err := validID(by.TaskId)
@@ -114,37 +116,39 @@ func (s *Service) DeleteTasks(ctx context.Context, req *wattmarkv1.DeleteTasksRe
 		if err := s.mine(ctx, id, auth.Admin); err != nil {
 			return nil, toStatus(fmt.Sprintf("delete task %d", id), err)
 		}
-		if err := s.db.DeleteTask(ctx, id); err != nil {
-			return nil, toStatus(fmt.Sprintf("delete task %d", id), err)
+		if err := s.db.DeleteTasks(ctx, []store.TaskID{id}, o); err != nil {
+			return nil, toStatus("delete", err)
 		}
-		deleted = 1
+		gone.Tasks = 1
 	case *wattmarkv1.DeleteTasksRequest_Name:
-		n, err := deleteAll(ctx, "name", by.Name, s.deleteNamed)
-		if err != nil {
+		var err error
+		if gone, err = deleteAll(ctx, "name", by.Name, o, s.deleteNamed); err != nil {
 			return nil, err
 		}
-		deleted = n
 	case *wattmarkv1.DeleteTasksRequest_User:
-		n, err := deleteAll(ctx, "user", by.User, s.deleteOf)
-		if err != nil {
+		var err error
+		if gone, err = deleteAll(ctx, "user", by.User, o, s.deleteOf); err != nil {
 			return nil, err
 		}
-		deleted = n
 	default:
 		return nil, invalid("by", "nothing chosen: set task_id, name or user")
 	}
-	return &wattmarkv1.DeleteTasksResponse{Deleted: deleted}, nil
+	res := &wattmarkv1.DeleteTasksResponse{Deleted: gone.Tasks}
+	for _, id := range gone.Pinned {
+		res.PinnedTaskIds = append(res.PinnedTaskIds, int64(id))
+	}
+	return res, nil
 }
 
 // deleteAll deletes by name or by user; an empty one is more likely a mistake
 // than a wish.
-func deleteAll(ctx context.Context, field, value string, del func(context.Context, string) (uint64, error)) (uint64, error) {
+func deleteAll(ctx context.Context, field, value string, o store.DeleteOptions, del func(context.Context, string, store.DeleteOptions) (store.Deleted, error)) (store.Deleted, error) {
 	if value == "" {
-		return 0, invalid(field, "empty: say whose tasks, or which")
+		return store.Deleted{}, invalid(field, "empty: say whose tasks, or which")
 	}
 	if err := validText(field, value); err != nil {
-		return 0, err
+		return store.Deleted{}, err
 	}
-	n, err := del(ctx, value)
-	return n, toStatus(fmt.Sprintf("delete tasks by %s %q", field, value), err)
+	gone, err := del(ctx, value, o)
+	return gone, toStatus(fmt.Sprintf("delete tasks by %s %q", field, value), err)
 }

@@ -254,6 +254,38 @@ func TestUsersAndDelete(t *testing.T) {
 	}
 }
 
+// A pinned task goes by force alone, whoever asks and however.
+func TestDeleteLeavesPinned(t *testing.T) {
+	db := fakeDB(t)
+	client := serve(t, db)
+	db.tasks[0].Pinned = true
+	id, user := int64(db.tasks[0].ID), db.tasks[0].User
+	byID := &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{TaskId: id}}
+	if _, err := client.DeleteTasks(t.Context(), byID); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "pinned") {
+		t.Errorf("by id: %v, want FAILED_PRECONDITION", err)
+	}
+	byUser := &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: user}}
+	res, err := client.DeleteTasks(t.Context(), byUser)
+	if err != nil || res.Deleted == 0 || !slices.Equal(res.PinnedTaskIds, []int64{id}) || int64(db.tasks[0].ID) != id {
+		t.Errorf("by user: %v, %v", res, err)
+	}
+	byID.Force = true
+	if res, err := client.DeleteTasks(t.Context(), byID); err != nil || res.Deleted != 1 {
+		t.Errorf("by force: %v, %v", res, err)
+	}
+	if got := taskIDs(db); slices.Contains(got, id) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// taskIDs are the numbers of a fake's tasks.
+func taskIDs(m *memory) (out []int64) {
+	for _, t := range m.tasks {
+		out = append(out, int64(t.ID))
+	}
+	return out
+}
+
 func TestErrorCodes(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -10,12 +10,10 @@ import (
 // judge says how far a task may be trusted, from all that is known of it; nothing
 // while it runs.
 func judge(t *store.Task) (wattmarkv1.Verdict, []*wattmarkv1.VerdictReason) {
-	if t.State == store.Running {
+	v, ended := t.Verdict()
+	if !ended {
 		return wattmarkv1.Verdict_VERDICT_UNSPECIFIED, nil
 	}
-	v := quality.Judge(quality.Input{
-		Setup: &t.Setup, Result: t.Result, Events: t.Events, Marker: t.Marker, Markers: t.Markers, Clock: t.Clock,
-	})
 	var reasons []*wattmarkv1.VerdictReason
 	for _, r := range v.Reasons {
 		reasons = append(reasons, &wattmarkv1.VerdictReason{

@@ -94,7 +94,7 @@ func (s *Service) tell(ctx context.Context, stream grpc.ServerStreamingServer[wa
 		if err != nil {
 			return toStatus("watch tasks", err)
 		}
-		there := make(map[store.TaskID]*store.Task, len(tasks))
+		there := make(map[store.TaskID]*store.Brief, len(tasks))
 		for i := range tasks {
 			there[tasks[i].ID] = &tasks[i]
 		}

@@ -49,7 +49,7 @@ type Kernel struct {
 
 // Device is a GPU as the host agent sees it. Calls are made from one goroutine.
 type Device interface {
-	// Info identifies the GPU.
+	// Info identifies the GPU. Of one that is not open yet it may know nothing.
 	Info() Info
 	// PlayMarker plays a whole marker and returns when it has ended.
 	PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind) (Played, error)
@@ -59,6 +59,13 @@ type Device interface {
 	WarmUp(ctx context.Context, d time.Duration) error
 	// Close releases the GPU.
 	Close() error
+}
+
+// Opener is a Device that has been found and is opened later: until then it has no
+// context on the GPU, and only Info and Close may be called.
+type Opener interface {
+	// Open makes the context. A second call does nothing.
+	Open(ctx context.Context) error
 }
 
 // PTXRunner is a Device that can launch a kernel from a PTX file.

@@ -123,17 +123,18 @@ type EventKind uint8
 // The kinds of event. Their numbers are stored and travel: never renumber.
 const (
 	EventGap       EventKind = 1 // scans were lost; Scans says how many
-	EventOverRange EventKind = 2 // counts stood at the end of the converter's range
+	EventOverRange EventKind = 2 // Scans counts of a chunk's stood at an end of the converter's range, the first at FirstScan
 	EventOverflow  EventKind = 3 // the device says that its own buffer overflowed
 	EventResync    EventKind = 4 // bytes were skipped to find the next frame
 	EventReopen    EventKind = 5 // the link was lost and opened again
 	EventNote      EventKind = 6 // anything else worth keeping with the data
 	EventClock     EventKind = 7 // the host's clock was set, and times were taken by it
+	EventOthers    EventKind = 8 // other processes used the GPU while it was measured
 )
 
 var eventNames = map[EventKind]string{
 	EventGap: "gap", EventOverRange: "over-range", EventOverflow: "overflow",
-	EventResync: "resync", EventReopen: "reopen", EventNote: "note", EventClock: "clock",
+	EventResync: "resync", EventReopen: "reopen", EventNote: "note", EventClock: "clock", EventOthers: "others",
 }
 
 func (k EventKind) String() string {

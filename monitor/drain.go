@@ -80,13 +80,14 @@ func (m *Monitor) awaitFetched(id string) {
 	}
 }
 
-// Rebind makes rails otherwise from the next opening of the instrument on, and
-// tries the instrument once the bench is free, so that what the operator should
-// know is logged. Name, GPU and Instrument of b are not looked at.
-func (m *Monitor) Rebind(ctx context.Context, b Bench) {
-	m.owner.Replace(b.Setup, b.Calibrate)
-	m.owner.Probe(ctx)
-}
+// Rebind makes rails otherwise from the next opening of the instrument on. Name, GPU
+// and Instrument of b are not looked at. Nothing changes where b does not fit what the
+// instrument delivers; the error says where.
+func (m *Monitor) Rebind(b Bench) error { return m.owner.Replace(b.Setup, b.Calibrate) }
+
+// Probe asks the instrument once the bench is free, so that what the operator should
+// know is logged. It returns when that is done, or ctx or the monitor has ended.
+func (m *Monitor) Probe(ctx context.Context) { m.owner.Probe(ctx) }
 
 // Expire drops captures that could have been fetched for longer than keep, and were
 // not, and names them. Time counts from the first call that finds them ended, while

@@ -14,6 +14,7 @@ import (
 
 	"wattmark/api/wattmarkv1"
 	"wattmark/measure"
+	"wattmark/monitor/capture"
 	"wattmark/monitor/instrument"
 )
 
@@ -163,15 +164,14 @@ func TestExpireDropsWhatNobodyFetched(t *testing.T) {
 func TestRebind(t *testing.T) {
 	s := serveDrained(t, rampConfig(t.TempDir()))
 	first := s.start(t)
-	rebound := make(chan struct{})
-	go func() {
-		defer close(rebound)
-		s.m.Rebind(t.Context(), Bench{Setup: func(in instrument.Inputs) (measure.Setup, error) {
-			u, err := rails(in)
-			u.Rails[0].Name = "renamed"
-			return u, err
-		}})
-	}()
+	err := s.m.Rebind(Bench{Setup: func(in instrument.Inputs) (measure.Setup, error) {
+		u, err := rails(in)
+		u.Rails[0].Name = "renamed"
+		return u, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := func(id string) string {
 		if _, err := s.StopCapture(t.Context(), &wattmarkv1.StopCaptureRequest{CaptureId: id}); err != nil {
 			t.Fatal(err)
@@ -185,14 +185,18 @@ func TestRebind(t *testing.T) {
 	if n := names(first); n != "gpu" {
 		t.Errorf("the capture that ran has rail %q", n)
 	}
-	<-rebound
 	if n := names(s.start(t)); n != "renamed" {
 		t.Errorf("the next capture has rail %q", n)
 	}
-	s.m.Rebind(t.Context(), Bench{Setup: func(instrument.Inputs) (measure.Setup, error) {
+	// What does not fit the instrument is refused, and the bench stays as it is.
+	err = s.m.Rebind(Bench{Setup: func(instrument.Inputs) (measure.Setup, error) {
 		return measure.Setup{}, errors.New("no such channel")
 	}})
-	if b, err := s.GetBench(t.Context(), &wattmarkv1.GetBenchRequest{}); err != nil || !strings.Contains(b.Trouble, "no such channel") {
+	if !errors.Is(err, capture.ErrMisfit) || !strings.Contains(err.Error(), "no such channel") {
+		t.Errorf("%v", err)
+	}
+	b, err := s.GetBench(t.Context(), &wattmarkv1.GetBenchRequest{Ask: true})
+	if err != nil || b.Trouble != "" || b.Setup.Rails[0].Name != "renamed" {
 		t.Errorf("%v, %v", b, err)
 	}
 }

@@ -41,6 +41,17 @@ type Bench struct {
 	Calibrate func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
 }
 
+// Open opens the instrument, and makes the setup under which a monitor would measure
+// now; notes are what an operator should know of the calibration records. The
+// instrument must be closed, also after an error.
+func (b *Bench) Open(ctx context.Context) (setup measure.Setup, notes []string, err error) {
+	if err := b.Instrument.Open(ctx); err != nil {
+		return setup, nil, err
+	}
+	_, setup, notes, err = capture.Calibrated(b.Instrument.Inputs(), b.Instrument.Identity(), b.GPU, b.Setup, b.Calibrate)
+	return setup, notes, err
+}
+
 // Config is what a monitor is made of.
 type Config struct {
 	Bench Bench
@@ -95,6 +106,9 @@ func New(cfg Config) (*Monitor, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Spool.Log == nil {
+		cfg.Spool.Log = cfg.Log
 	}
 	store, err := spool.Open(cfg.Dir, cfg.Spool)
 	if err != nil {

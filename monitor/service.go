@@ -18,7 +18,7 @@ import (
 	"wattmark/monitor/capture"
 )
 
-// probeTime bounds how long GetBench tries an instrument that was never opened.
+// probeTime bounds how long GetBench asks an instrument.
 const probeTime = 5 * time.Second
 
 // service is wattmark.v1.MonitorService over an owner.
@@ -29,10 +29,14 @@ type service struct {
 	version string
 }
 
-func (s *service) GetBench(ctx context.Context, _ *wattmarkv1.GetBenchRequest) (*wattmarkv1.GetBenchResponse, error) {
+func (s *service) GetBench(ctx context.Context, q *wattmarkv1.GetBenchRequest) (*wattmarkv1.GetBenchResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	b := s.owner.Bench(ctx)
+	about := s.owner.Bench
+	if q.Ask {
+		about = s.owner.Ask
+	}
+	b := about(ctx)
 	r := &wattmarkv1.GetBenchResponse{
 		Name: b.Name, Instrument: wire.Instrument(b.Instrument), CalibrationId: b.CalibrationID,
 		Holder: b.Holder, HeldSince: wire.Time(b.HeldSince), CaptureId: b.CaptureID, Version: s.version,

@@ -192,14 +192,13 @@ func TestDebianPackage(t *testing.T) {
 	}
 	deb, dpkg := need(t, "dpkg-deb"), need(t, "dpkg")
 	dir := t.TempDir()
-	for _, name := range []string{"packaging", "docs", "README.md", "CHANGELOG.md", "LICENSE"} {
-		abs, err := filepath.Abs(filepath.Join("..", name))
-		if err == nil {
-			err = os.Symlink(abs, filepath.Join(dir, name))
-		}
-		if err != nil {
+	for _, name := range []string{"packaging", "docs", "proto", "testdata", "api/python", "cmd/libwattmark"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join("..", name))); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, name := range []string{"README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"} {
+		put(t, filepath.Join("..", name), filepath.Join(dir, name), 0o644)
 	}
 	put(t, "deb/postrm", filepath.Join(dir, "bin/wattmark"), 0o755) // stands for the program
 	command(t, dir, nfpm, "package", "--config", "packaging/nfpm.yaml", "--packager", "deb", "--target", "bin/")
@@ -228,12 +227,69 @@ func TestDebianPackage(t *testing.T) {
 		}
 	}
 	command(t, "", dpkg, "--instdir="+root, "--admindir="+admin, "--force-not-root", "--force-architecture", "--log="+filepath.Join(dir, "log"), "--unpack", file)
-	for _, f := range []string{"usr/bin/wattmark", "usr/lib/systemd/system/wattmark-monitor.service", "usr/lib/udev/rules.d/60-wattmark.rules", "usr/share/doc/wattmark/benches/README.md"} {
+	for _, f := range []string{"usr/bin/wattmark", "usr/lib/systemd/system/wattmark-monitor.service", "usr/lib/udev/rules.d/60-wattmark.rules", "usr/share/doc/wattmark/docs/benches/README.md"} {
 		if _, err := os.Stat(filepath.Join(root, f)); err != nil {
 			t.Error(err)
 		}
 	}
+	linksLead(t, filepath.Join(root, "usr/share/doc/wattmark"))
 	if out := command(t, "", dpkg, "--admindir="+admin, "-l", "wattmark"); !strings.Contains(out, "1.2.3") {
 		t.Error(out)
+	}
+}
+
+var (
+	link = regexp.MustCompile(`\]\(([^)#\s]+)`)
+	// inSource are targets that only the source has.
+	inSource = regexp.MustCompile(`^(testdata/h200|packaging|api/web|cmd/wattmark|hostagent)/`)
+)
+
+// linksLead tests that the relative links of the pages below dir lead to files there.
+func linksLead(t *testing.T, dir string) {
+	t.Helper()
+	links := 0
+	err := filepath.WalkDir(dir, func(page string, _ os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(page) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(page)
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			to := filepath.Join(filepath.Dir(page), m[1])
+			in, _ := filepath.Rel(dir, to)
+			if strings.Contains(m[1], "://") || inSource.MatchString(in) {
+				continue
+			}
+			links++
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+		return err
+	})
+	if err != nil || links < 100 {
+		t.Errorf("%d links: %v", links, err)
+	}
+}
+
+// A USB number that is in devices of many makers names none of them.
+func TestUdevNamesNoInstrumentByASharedNumber(t *testing.T) {
+	data, err := os.ReadFile("udev/60-wattmark.rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for line := range strings.Lines(string(data)) {
+		for _, shared := range []string{`"0483"`, `"04d8"`, `"1a86"`} {
+			if !strings.HasPrefix(line, "ATTRS") || !strings.Contains(line, shared) {
+				continue
+			}
+			seen++
+			if regexp.MustCompile(`wattmark/(powersensor3|pmd2?|powenetics)`).MatchString(line) {
+				t.Errorf("it names one instrument: %s", line)
+			}
+		}
+	}
+	if seen != 3 {
+		t.Errorf("%d rules for shared numbers, want 3", seen)
 	}
 }

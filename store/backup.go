@@ -72,11 +72,8 @@ func (d *DB) Backup(ctx context.Context, path string, progress func(done, of int
 }
 
 func (d *DB) copyPages(ctx context.Context, part string, progress func(done, of int)) error {
-	abs, err := filepath.Abs(d.path)
-	if err != nil {
-		return err
-	}
-	pool := sql.OpenDB(newConnector(dsn(abs, "ro", "_pragma=busy_timeout(10000)"), false))
+	d.beside()
+	pool := sql.OpenDB(newConnector(d.readDSN, false))
 	pool.SetMaxOpenConns(1)
 	defer pool.Close()
 	conn, err := pool.Conn(ctx)
@@ -112,6 +109,9 @@ func (d *DB) copyPages(ctx context.Context, part string, progress func(done, of 
 			if progress != nil {
 				progress(b.PageCount()-b.Remaining(), b.PageCount())
 			}
+		}
+		if d.still != nil {
+			err = errors.Join(err, d.still.check())
 		}
 		return errors.Join(err, b.Finish())
 	})

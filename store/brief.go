@@ -24,8 +24,8 @@ const briefJoins = ` LEFT JOIN user u ON u.user_id=t.user_id LEFT JOIN group_mem
 // brief is where the columns of briefSQL go, and behind them a key. It is filled again
 // and again.
 type brief struct {
-	task           Task
-	result         measure.Result
+	task           Brief
+	result         Figures
 	hasResult      bool
 	launched, nvml cell
 	tags, key      cell
@@ -40,7 +40,7 @@ func (b *brief) columns() []column {
 		flag{&b.hasResult},
 		realTo(&r.From), realTo(&r.To),
 		intTo(&r.Samples), intTo(&r.Gaps), intTo(&r.Lost), realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),
-		intTo(&t.Group.Group),
+		intTo(&t.Group),
 		flag{&t.Pinned},
 		&b.tags, &b.key,
 	}
@@ -48,24 +48,22 @@ func (b *brief) columns() []column {
 
 // briefs are tasks of a list, with what each is ordered by.
 type briefs struct {
-	tasks []Task
+	tasks []Brief
 	keys  []cell
 	// What tasks point to, side by side: one allocation for a page.
-	results []measure.Result
+	results []Figures
 	joules  []measure.Joule
 }
 
 func newBriefs(n int) *briefs {
-	return &briefs{tasks: make([]Task, 0, n), keys: make([]cell, 0, n), results: make([]measure.Result, 0, n), joules: make([]measure.Joule, 0, n)}
+	return &briefs{tasks: make([]Brief, 0, n), keys: make([]cell, 0, n), results: make([]Figures, 0, n), joules: make([]measure.Joule, 0, n)}
 }
 
 // add copies what was read.
 func (l *briefs) add(b *brief) error {
 	l.keys = append(l.keys, b.key)
-	l.tasks = append(l.tasks, Task{})
-	t, from := &l.tasks[len(l.tasks)-1], &b.task // a whole task is ten times what a list shows
-	t.ID, t.Name, t.User, t.Job, t.GPU, t.GPUUUID = from.ID, from.Name, from.User, from.Job, from.GPU, from.GPUUUID
-	t.State, t.Reason, t.Scans, t.Group.Group, t.Pinned = from.State, from.Reason, from.Scans, from.Group.Group, from.Pinned
+	l.tasks = append(l.tasks, b.task)
+	t := &l.tasks[len(l.tasks)-1]
 	if b.launched.kind == cellInt {
 		t.Launched = time.Unix(0, int64(b.launched.bits)).UTC()
 	}
@@ -125,7 +123,7 @@ func (l *briefs) order(n int, ascending bool) {
 
 // byKey sorts tasks by their keys, then by their ids.
 type byKey struct {
-	tasks     []Task
+	tasks     []Brief
 	keys      []cell
 	ascending bool
 }

@@ -79,6 +79,7 @@ func (c *checker) add(f Finding) {
 // for a task that is not there.
 func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 	const op = "check the database"
+	d.beside()
 	c := &checker{d: d, opt: opt}
 	ids := []TaskID{opt.Task}
 	if opt.Task == 0 {

@@ -135,7 +135,7 @@ func untold(events []measure.Event, from, end int64) (out [][2]int64) {
 	for _, e := range events { // in their order
 		first, n := int64(e.FirstScan), int64(e.Scans)
 		switch {
-		case e.Kind == measure.EventOverRange || e.Kind == measure.EventNote || e.Kind == measure.EventClock:
+		case e.Kind == measure.EventOverRange || e.Kind == measure.EventNote || e.Kind == measure.EventClock || e.Kind == measure.EventOthers:
 			continue
 		case !e.Exact && first <= end && first+max(n, 1) >= from:
 			return nil

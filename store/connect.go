@@ -27,9 +27,10 @@ var ourDriver = func() *sqlite.Driver {
 type connector struct {
 	dsn    string
 	shadow bool
+	still  *still // of a file that is read without locks
 }
 
-func newConnector(dsn string, shadow bool) driver.Connector { return &connector{dsn, shadow} }
+func newConnector(dsn string, shadow bool) driver.Connector { return &connector{dsn, shadow, nil} }
 
 func (c *connector) Driver() driver.Driver { return ourDriver }
 
@@ -46,7 +47,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		raw.Close()
 		return nil, fmt.Errorf("the SQLite driver's connection %T lacks a part that is needed", raw)
 	}
-	conn := &shadowConn{fullConn: full, id: lastConn.Add(1), keeper: newKeeper(full)}
+	conn := &shadowConn{fullConn: full, id: lastConn.Add(1), keeper: newKeeper(full), still: c.still}
 	connections.Store(conn.id, full)
 	for _, q := range []string{
 		fmt.Sprintf("CREATE VIRTUAL TABLE temp.data USING %s(%d)", moduleName, conn.id),
@@ -84,11 +85,19 @@ type shadowConn struct {
 	fullConn
 	id     int64
 	keeper *keeper
+	still  *still
 }
 
 // QueryContext runs a query by a statement that is kept.
 func (c *shadowConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.keeper.query(ctx, text, args)
+	rows, err := c.keeper.query(ctx, text, args)
+	if c.still == nil {
+		return rows, err
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.still.check())
+	}
+	return &stillRows{rows, c.still}, nil
 }
 
 func (c *shadowConn) Close() error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // CopiedTask is what CopyTask did.
@@ -189,6 +190,7 @@ func (c *copier) begin(ctx context.Context, login string) error {
 		}
 		delete(row, "task_id")
 		row["state"], row["reason"], row["chunks"], row["scans"] = int64(Incomplete), unfinishedCopy, int64(0), int64(0)
+		row["stored_ns"] = nanos(time.Now())
 		var user int64
 		if err := tx.QueryRowContext(ctx, `SELECT user_id FROM user WHERE login=?`, login).Scan(&user); err != nil {
 			return err

@@ -231,11 +231,10 @@ func TestImportOfAnOlderDatabase(t *testing.T) {
 	if _, err := OpenReadOnly(t.Context(), path); !errors.Is(err, ErrOlder) {
 		t.Errorf("an older one: %v", err)
 	}
-	from, done, err := OpenSource(t.Context(), path)
-	ok(t, err)
+	from := must(OpenSource(t.Context(), path))(t)
 	d := open(t)
 	must(d.Import(t.Context(), from, ImportOptions{}))(t)
-	ok(t, done())
+	ok(t, from.Close())
 	if list := must(d.Tasks(t.Context(), Query{Search: "old"}))(t); len(list) != 1 || list[0].User != "ada" {
 		t.Errorf("%+v", list)
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // ownColumns of a task are those that each database has in its own way: its numbers,
-// how its samples are packed, and what its triggers carry.
-var ownColumns = []string{"task_id", "user_id", "calibration_id", "chunks", "scans", "cold", "tags"}
+// when it came there, how its samples are packed, and what its triggers carry.
+var ownColumns = []string{"task_id", "user_id", "calibration_id", "stored_ns", "chunks", "scans", "cold", "tags"}
 
 // kinds are what tables hold, in words; those that are not named hold what a
 // measurement brings.

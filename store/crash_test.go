@@ -21,6 +21,9 @@ import (
 const childEnv = "WATTMARK_STORE_CRASH_CHILD"
 
 func TestMain(m *testing.M) {
+	if words := strings.Fields(os.Getenv(programEnv)); len(words) > 0 {
+		program(words)
+	}
 	if path := os.Getenv(childEnv); path != "" {
 		work := fillUntilKilled
 		if strings.HasSuffix(path, packSuffix) {

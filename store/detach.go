@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 )
 
 // Detach writes tasks, with all that belongs to them, into a new file to carry away:
@@ -50,26 +48,4 @@ func fill(ctx context.Context, path string, from *DB, opt ImportOptions, op stri
 		return out, wrap(op, err)
 	}
 	return out, publish(part, path)
-}
-
-// OpenSource opens a database to copy from, of this program's version or older. One
-// that is older is not changed: a copy of it is brought up to date, and removed by
-// done.
-func OpenSource(ctx context.Context, path string) (db *DB, done func() error, err error) {
-	db, err = OpenReadOnly(ctx, path)
-	if !errors.Is(err, ErrOlder) {
-		return db, func() error { return db.Close() }, err
-	}
-	dir, err := os.MkdirTemp("", "wattmark-import-")
-	if err != nil {
-		return nil, nil, err
-	}
-	copied := filepath.Join(dir, "power.db")
-	if err = (&DB{path: path}).Backup(ctx, copied, nil); err == nil {
-		db, err = Open(ctx, copied)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return db, func() error { return errors.Join(db.Close(), os.RemoveAll(dir)) }, nil
 }

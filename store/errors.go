@@ -12,6 +12,8 @@ import (
 var (
 	// ErrNotFound: there is no such task.
 	ErrNotFound = errors.New("no such task")
+	// ErrPinned: the task is pinned, and stays.
+	ErrPinned = errors.New("pinned: unpin it first, or force it")
 	// ErrConflict: what is stored already says otherwise (a chunk number with
 	// another checksum, scans that overlap, another header under stored samples).
 	ErrConflict = errors.New("conflicts with what is stored")

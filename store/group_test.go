@@ -33,7 +33,7 @@ func TestGroupTiesTasks(t *testing.T) {
 			t.Errorf("task %d: %+v, want %+v", task, got, want)
 		}
 	}
-	if list := must(d.Tasks(ctx, Query{}))(t); len(list) != 3 || list[2].Group != (GroupRef{id, 0}) || list[0].Group != (GroupRef{}) {
+	if list := must(d.Tasks(ctx, Query{}))(t); len(list) != 3 || list[2].Group != id || list[0].Group != 0 {
 		t.Errorf("list %+v", list)
 	}
 	// A member is measured once, and a task may not claim what is not there.
@@ -69,7 +69,7 @@ func TestDeletedTasksOfAGroup(t *testing.T) {
 	}
 	ok(t, d.DropGroup(ctx, id)) // it has a task
 	must(d.Group(ctx, id))(t)
-	must(d.DeleteByUser(ctx, "lab"))(t)
+	must(d.DeleteByUser(ctx, "lab", DeleteOptions{}))(t)
 	if _, err := d.Group(ctx, id); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a group without tasks: %v", err)
 	}

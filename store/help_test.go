@@ -2,10 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -146,4 +149,39 @@ func noRaces(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine: nothing can race")
 	}
+}
+
+// programEnv makes a copy of the test program another program that uses a database:
+//
+//	look PATH      prints how many tasks it reads there
+//	add PATH N     opens it, adds a task and closes it, N times
+const programEnv = "WATTMARK_STORE_PROGRAM"
+
+func program(words []string) {
+	ctx := context.Background()
+	var err error
+	switch words[0] {
+	case "look":
+		var d *DB
+		if d, err = OpenReadOnly(ctx, words[1]); err == nil {
+			var list []TaskID
+			list, err = d.TaskIDs(ctx)
+			fmt.Print(len(list))
+			err = errors.Join(err, d.Close())
+		}
+	case "add":
+		n, _ := strconv.Atoi(words[2])
+		for i := 0; i < n && err == nil; i++ {
+			var d *DB
+			if d, err = Open(ctx, words[1]); err == nil {
+				_, err = d.BeginTask(ctx, newTask("a", "b"))
+				err = errors.Join(err, d.Close())
+			}
+		}
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }

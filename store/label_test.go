@@ -70,7 +70,7 @@ func TestLabelsAndProvenance(t *testing.T) {
 			t.Errorf("%+v: %s", c.q, diff)
 		}
 	}
-	ok(t, d.DeleteTask(ctx, id))
+	ok(t, d.DeleteTasks(ctx, []TaskID{id}, DeleteOptions{Pinned: true}))
 	if got := search(Query{Search: "gemm"}); got != nil {
 		t.Errorf("found after it was deleted: %v", got)
 	}

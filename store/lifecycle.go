@@ -25,12 +25,14 @@ const (
 	RevisedComplete                    // looked at anew: all is there
 	RevisedIncomplete                  // looked at anew: something is missing
 	RevisedUntrimmed                   // looked at anew: no window
+	EndedFailed                        // the work failed
+	RevisedFailed                      // looked at anew: the work failed
 )
 
 var eventNames = map[Event]string{
 	Begun: "begun", Postponed: "postponed", EndedComplete: "ended complete", EndedIncomplete: "ended incomplete",
 	EndedUntrimmed: "ended untrimmed", RevisedComplete: "revised complete", RevisedIncomplete: "revised incomplete",
-	RevisedUntrimmed: "revised untrimmed",
+	RevisedUntrimmed: "revised untrimmed", EndedFailed: "ended failed", RevisedFailed: "revised failed",
 }
 
 func (e Event) String() string {
@@ -51,10 +53,12 @@ var transitions = Transitions{
 	Running: {
 		Postponed: Running, EndedComplete: Complete, EndedIncomplete: Incomplete, EndedUntrimmed: Untrimmed,
 		RevisedComplete: Complete, RevisedIncomplete: Incomplete, RevisedUntrimmed: Untrimmed,
+		EndedFailed: Failed, RevisedFailed: Failed,
 	},
 	Complete:   {RevisedComplete: Complete, RevisedIncomplete: Incomplete, RevisedUntrimmed: Untrimmed},
 	Incomplete: {RevisedComplete: Complete, RevisedIncomplete: Incomplete, RevisedUntrimmed: Untrimmed},
 	Untrimmed:  {RevisedComplete: Complete, RevisedIncomplete: Incomplete, RevisedUntrimmed: Untrimmed},
+	Failed:     {RevisedFailed: Failed},
 }
 
 // Life returns the table that tasks follow, for who checks it: a copy, so that
@@ -80,6 +84,7 @@ func (o *Outcome) event() (Event, error) {
 	ends := map[State][2]Event{
 		Running: {Postponed, Postponed}, Complete: {RevisedComplete, EndedComplete},
 		Incomplete: {RevisedIncomplete, EndedIncomplete}, Untrimmed: {RevisedUntrimmed, EndedUntrimmed},
+		Failed: {RevisedFailed, EndedFailed},
 	}
 	e, ok := ends[o.State]
 	switch {

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// Tasks returns a page of tasks, newest first, without their markers, events,
-// setups, rails, budgets, notes and provenance.
-func (d *DB) Tasks(ctx context.Context, q Query) ([]Task, error) {
+// Tasks returns a page of tasks, newest first.
+func (d *DB) Tasks(ctx context.Context, q Query) ([]Row, error) {
 	const op = "list tasks"
 	l := q.list()
 	names, err := d.namesOf(ctx, &l)
@@ -49,7 +48,7 @@ func (q Query) list() ListQuery {
 }
 
 // tagAll fills in the tags of tasks.
-func tagAll(ctx context.Context, q querier, list []Task) error {
+func tagAll(ctx context.Context, q querier, list []Row) error {
 	if len(list) == 0 {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"wattmark/measure"
 )
@@ -75,6 +76,9 @@ func (m *merger) begin(ctx context.Context, id TaskID, t record, login string) (
 		}
 		row["user_id"], row["chunks"], row["scans"] = user, 0, 0
 		row["state"], row["reason"] = int64(Incomplete), importing
+		if !m.opt.Salvage { // what is salvaged takes the place of the broken file
+			row["stored_ns"] = nanos(time.Now())
+		}
 		var err error
 		if row["calibration_id"], err = m.calibration(ctx, tx, t["calibration_id"]); err != nil {
 			return err
@@ -284,7 +288,9 @@ func (m *merger) conclude(ctx context.Context, id TaskID, to int64, t record) er
 		there, _ := t["chunks"].(int64)
 		if m.opt.Salvage && state != int64(Running) && (m.gone > 0 || here < there) {
 			m.out.Cut = append(m.out.Cut, TaskID(to))
-			state = int64(Incomplete)
+			if state != int64(Failed) {
+				state = int64(Incomplete)
+			}
 			reason = strings.TrimSuffix(fmt.Sprintf("%d of %d chunks could not be salvaged from a broken database; %s", max(there-here, int64(m.gone)), there, reason), "; ")
 		}
 		for _, table := range m.tables {

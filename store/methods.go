@@ -18,6 +18,7 @@ type MethodResult struct {
 	Method   string
 	From, To time.Time     // of the work, on the host's wall clock
 	Energy   measure.Joule // NaN where the method had nothing to say: Note tells why
+	U        measure.Joule // that the method states of it (k = 2); 0 where it states none
 	Mean     measure.Watt  // Energy over the time
 	Readings uint64        // that the energy rests on
 	// Call is what its calls cost. Alone and Beside are the time from one's
@@ -68,7 +69,7 @@ func putMethod(ctx context.Context, tx *sql.Tx, id TaskID, x MethodResult) error
 	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO method_result VALUES(?,
 		coalesce((SELECT ordinal FROM method_result WHERE task_id=? AND method=?),
 			(SELECT coalesce(max(ordinal)+1, 0) FROM method_result WHERE task_id=?)),
-		?,?,?,?,?,?, ?,?,?,?, ?,?,?,?, ?,?,?,?, ?)`, append(row, measure.Printable(x.Note))...)
+		?,?,?,?,?,?, ?,?,?,?, ?,?,?,?, ?,?,?,?, ?,?)`, append(row, measure.Printable(x.Note), float64(x.U))...)
 	return err
 }
 
@@ -77,7 +78,7 @@ func putMethod(ctx context.Context, tx *sql.Tx, id TaskID, x MethodResult) error
 func (d *DB) Methods(ctx context.Context, id TaskID) ([]MethodResult, error) {
 	return list(ctx, d, "methods", `SELECT method, from_ns, to_ns, energy_j, mean_w, readings,
 		calls, call_p50_s, call_p99_s, call_max_s, alone, alone_p50_s, alone_p99_s, alone_max_s,
-		beside, beside_p50_s, beside_p99_s, beside_max_s, note
+		beside, beside_p50_s, beside_p99_s, beside_max_s, note, energy_u_j
 		FROM method_result WHERE task_id=? ORDER BY ordinal, method`, id,
 		func(rows *sql.Rows, x *MethodResult) error {
 			var from, to int64
@@ -85,7 +86,7 @@ func (d *DB) Methods(ctx context.Context, id TaskID) ([]MethodResult, error) {
 			for _, t := range []*Timing{&x.Call, &x.Alone, &x.Beside} {
 				into = append(into, &t.N, realTo(&t.P50), realTo(&t.P99), realTo(&t.Max))
 			}
-			err := rows.Scan(append(into, textTo(&x.Note))...)
+			err := rows.Scan(append(into, textTo(&x.Note), realTo(&x.U))...)
 			x.From, x.To = time.Unix(0, from).UTC(), time.Unix(0, to).UTC()
 			return err
 		})

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,12 +25,17 @@ const ApplicationID = 0x57614d6b
 // writes, others read beside it.
 type DB struct {
 	path   string
-	server Server  // nil for a file
-	writer *sql.DB // to a file one connection; nil when read-only
-	reader *sql.DB // cannot write; on a file's connections data is the fast table
-	st     statements
-	limits Limits
-	hints  nameHints
+	server Server // nil for a file
+	held   *held  // a file that is open with locks
+	// temporary is the folder of a private copy that is read in the file's place.
+	temporary string
+	readDSN   string  // that readers are opened with
+	still     *still  // of a file that is read without locks
+	writer    *sql.DB // to a file one connection; nil when read-only
+	reader    *sql.DB // cannot write; on a file's connections data is the fast table
+	st        statements
+	limits    Limits
+	hints     nameHints
 
 	foldMu sync.Mutex
 	folds  map[TaskID]*folding // of the tasks that chunks are coming in for
@@ -52,17 +58,18 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
-	d := &DB{path: path}
+	d := &DB{path: path, held: hold(abs)}
 	d.writer = sql.OpenDB(newConnector(dsn(abs, "rwc", "_txlock=immediate",
 		"_pragma=busy_timeout(10000)", "_pragma=page_size(16384)", "_pragma=foreign_keys(1)"), false))
 	d.writer.SetMaxOpenConns(1)
 	d.writer.SetConnMaxIdleTime(0)
-	if err := patiently(ctx, func() error { return d.prepareFile(ctx) }); err != nil {
-		d.writer.Close()
-		return nil, wrap(op, err)
+	err = patiently(ctx, func() error { return d.prepareFile(ctx) })
+	if err == nil {
+		err = d.st.prepare(ctx, d.writer)
 	}
-	if err := d.st.prepare(ctx, d.writer); err != nil {
+	if err != nil {
 		d.writer.Close()
+		d.held.release()
 		return nil, wrap(op, err)
 	}
 	d.openReaders(dsn(abs, "rw", "_pragma=busy_timeout(10000)"))
@@ -109,45 +116,9 @@ func (d *DB) prepareFile(ctx context.Context) error {
 	return migrate(ctx, d.writer, version)
 }
 
-// OpenReadOnly opens an existing database that is never changed through this
-// handle. It also opens a file on a medium that cannot be written, as long as
-// the file was closed cleanly.
-func OpenReadOnly(ctx context.Context, path string) (*DB, error) {
-	op := "open database " + Conceal(path)
-	if s, err := serverOf(path); err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	} else if s != nil {
-		return openServer(ctx, s, path, true)
-	}
-	abs, err := checkFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	}
-	if _, err := os.Stat(abs); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", op, ErrCannotOpen, err)
-	}
-	d := &DB{path: path}
-	d.openReaders(dsn(abs, "ro", "_pragma=busy_timeout(10000)"))
-	version, err := checkOurs(ctx, d.reader)
-	if wal, statErr := os.Stat(abs + "-wal"); err != nil && (statErr != nil || wal.Size() == 0) {
-		// Without its side files a WAL database cannot be opened where they cannot
-		// be made; it is safe to read as it is when no log is left behind.
-		d.reader.Close()
-		d.openReaders(dsn(abs, "ro", "immutable=1"))
-		version, err = checkOurs(ctx, d.reader)
-	}
-	if err == nil && version < len(migrations) {
-		err = fmt.Errorf("%w: schema %d, this program's is %d: open it once for writing", ErrOlder, version, len(migrations))
-	}
-	if err != nil {
-		d.reader.Close()
-		return nil, wrap(op, err)
-	}
-	return d, nil
-}
-
-// Close waits for running calls and closes the database. The last program to
-// close it folds the log into the file.
+// Close waits for running calls and closes the database. The last program to close it that
+// may write folds the log into the file, and leaves the file without one: so it can be read
+// from a medium that cannot be written, and carried away alone.
 func (d *DB) Close() error {
 	var errs []error
 	if d.reader != nil {
@@ -155,7 +126,19 @@ func (d *DB) Close() error {
 	}
 	if d.writer != nil {
 		d.st.close()
+		if d.server == nil {
+			// While others have it open, this fails at once; the last of them does it.
+			_, _ = d.writer.Exec("PRAGMA busy_timeout=0; PRAGMA journal_mode=DELETE")
+		}
 		errs = append(errs, d.writer.Close())
+	} else if d.held != nil && d.held.ours && exists(d.held.abs+"-wal") && d.held.writable() {
+		d.held.setJournal("DELETE")
+	}
+	if d.held != nil {
+		d.held.release()
+	}
+	if d.temporary != "" {
+		errs = append(errs, os.RemoveAll(d.temporary))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return wrap("close database "+d.path, err)
@@ -172,7 +155,8 @@ func (d *DB) Path() string { return d.path }
 func (d *DB) SQL() *sql.DB { return d.reader }
 
 func (d *DB) openReaders(dsn string) {
-	d.reader = sql.OpenDB(newConnector(dsn, true))
+	d.readDSN = dsn
+	d.reader = sql.OpenDB(&connector{dsn, true, d.still})
 	n := max(4, runtime.GOMAXPROCS(0))
 	d.reader.SetMaxOpenConns(n)
 	d.reader.SetMaxIdleConns(n)
@@ -223,17 +207,13 @@ func checkFile(path string) (abs string, err error) {
 	if err == nil && !st.Mode().IsRegular() {
 		return "", fmt.Errorf("%w: not a regular file", ErrNotDatabase) // opening a pipe would wait for ever
 	}
-	f, err := os.Open(abs)
-	if err != nil {
+	head, opened, err := peek(abs)
+	switch {
+	case err != nil:
 		return "", fmt.Errorf("%w: %w", ErrCannotOpen, err)
-	}
-	defer f.Close()
-	head := make([]byte, 16)
-	n, err := io.ReadFull(f, head)
-	if n == 0 && errors.Is(err, io.EOF) {
-		return abs, nil // an empty file is an empty database
-	}
-	if !bytes.Equal(head[:n], []byte("SQLite format 3\x00")) {
+	case opened || len(head) == 0:
+		return abs, nil // SQLite had a look at it; an empty file is an empty database
+	case !bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
 		return "", fmt.Errorf("%w: %s holds something else; name another file", ErrNotDatabase, filepath.Base(path))
 	}
 	return abs, nil
@@ -276,4 +256,67 @@ func checkWritable(ctx context.Context, db *sql.DB) error {
 		}
 		return fmt.Errorf("%w: %s", ErrReadOnly, hints[ErrReadOnly])
 	})
+}
+
+// held is a file that a handle of this program has open.
+type held struct {
+	abs  string
+	info os.FileInfo // nil where it was not made yet
+	ours bool        // it is a task database of this version
+}
+
+// holding are all of them. On Unix a program loses its locks of a file, SQLite's too, when
+// it closes any descriptor of that file: so nobody looks into a file on their own meanwhile.
+var holding struct {
+	sync.Mutex
+	files []*held
+}
+
+// hold notes that SQLite is about to open a file.
+func hold(abs string) *held {
+	h := &held{abs: abs}
+	holding.Lock()
+	defer holding.Unlock()
+	h.info, _ = os.Stat(abs) // as the field says
+	holding.files = append(holding.files, h)
+	return h
+}
+
+// release notes that it is closed.
+func (h *held) release() {
+	holding.Lock()
+	defer holding.Unlock()
+	holding.files = slices.DeleteFunc(holding.files, func(x *held) bool { return x == h })
+}
+
+// peek returns the first bytes of a file, unless this program has it open.
+func peek(abs string) (head []byte, opened bool, err error) {
+	st, err := os.Stat(abs)
+	if err != nil {
+		return nil, false, err
+	}
+	holding.Lock()
+	defer holding.Unlock()
+	if slices.ContainsFunc(holding.files, func(h *held) bool {
+		return h.abs == abs || h.info != nil && os.SameFile(h.info, st)
+	}) {
+		return nil, true, nil
+	}
+	f, err := os.Open(abs)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	head, err = io.ReadAll(io.LimitReader(f, 100)) // SQLite's header
+	return head, false, err
+}
+
+// writable reports whether this program may write the file and beside it.
+func (h *held) writable() bool { return mayWrite(h.abs) && mayWrite(filepath.Dir(h.abs)) }
+
+// setJournal sets a file's journal mode, unless another program is in the way.
+func (h *held) setJournal(mode string) {
+	db := sql.OpenDB(newConnector(dsn(h.abs, "rw", "_pragma=busy_timeout(0)"), false))
+	_, _ = db.Exec("PRAGMA journal_mode=" + mode) // else it stays as it is
+	_ = db.Close()
 }

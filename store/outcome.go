@@ -40,6 +40,19 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 	return err
 }
 
+// PutFailure keeps how the work of a task failed, for whoever ends the task. Errors wrap
+// ErrNotFound.
+func (d *DB) PutFailure(ctx context.Context, id TaskID, f Failure) error {
+	var exit any
+	if f.ExitCode != nil {
+		exit = int64(*f.ExitCode)
+	}
+	return d.write(ctx, fmt.Sprintf("say why the work of task %d failed", id), func(tx *sql.Tx) error {
+		return mustExist(tx.ExecContext(ctx, `UPDATE task SET failure=?, exit_code=? WHERE task_id=?`,
+			measure.Printable(f.Reason), exit, int64(id)))
+	})
+}
+
 // move takes a task to the state of an outcome, if its life has such a step.
 func move(ctx context.Context, tx *sql.Tx, id TaskID, o *Outcome) error {
 	on, err := o.event()
@@ -57,8 +70,8 @@ func move(ctx context.Context, tx *sql.Tx, id TaskID, o *Outcome) error {
 		return err
 	}
 	// On a server another may have moved it since it was read.
-	res, err := tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, nvml_j=? WHERE task_id=? AND state=?`,
-		to, o.Reason, optional(o.NVML), int64(id), from)
+	res, err := tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, owner=NULL, nvml_j=?, nvml_method=nullif(?,'') WHERE task_id=? AND state=?`,
+		to, o.Reason, optional(o.NVML), o.NVMLMethod, int64(id), from)
 	if err := mustExist(res, err); errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("%w: by another program, just now", ErrEnded)
 	} else if err != nil {

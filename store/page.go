@@ -51,10 +51,7 @@ type ListQuery struct {
 
 // Page is a part of a list.
 type Page struct {
-	// Tasks have what identifies and labels them and what they came to: no notes,
-	// provenance, monitor, instrument,
-	// setup, calibration, marker or clock, and of a result no rails and budgets.
-	Tasks []Task
+	Tasks []Brief
 	// Next is where the next page begins behind; nil on the last page.
 	Next *Position
 }
@@ -150,7 +147,7 @@ func (q *ListQuery) part(ctx context.Context, d *DB, p part, plan Planning, out 
 }
 
 // Selected returns those of some tasks that a filter selects, as List does, by id.
-func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Task, error) {
+func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Brief, error) {
 	const op = "read tasks"
 	names, err := f.names()
 	if err != nil {

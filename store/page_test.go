@@ -14,7 +14,7 @@ import (
 
 // many makes n tasks of all sorts straight in the table; what they are follows
 // from the seed.
-func many(t testing.TB, d *DB, n int, seed uint64) []Task {
+func many(t testing.TB, d *DB, n int, seed uint64) []Row {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 5))
 	names := []string{"gemm", "gemm-fp16", "axpy", "ядро", "核 [1]", "a*b", "a?b", `c\d`, "O'Hara\"; DROP TABLE task;--", "[abc]", "%_"}
@@ -54,7 +54,7 @@ func many(t testing.TB, d *DB, n int, seed uint64) []Task {
 
 // selects is the filter in plain Go. Names have no character that path.Match
 // takes for more than SQLite's GLOB does, but the slash.
-func selects(f Filter, t *Task) bool {
+func selects(f Filter, t *Row) bool {
 	glob := f.Name == "" || matches(f.Name, t.Name)
 	window := f.MinEnergy == 0 && f.MaxEnergy == 0 && f.MinDuration == 0 && f.MaxDuration == 0
 	if t.Result != nil {
@@ -70,13 +70,13 @@ func selects(f Filter, t *Task) bool {
 		!slices.ContainsFunc(f.Without, func(x Tag) bool { return bears(t, x) }) && found(t, f.Search)
 }
 
-func bears(t *Task, x Tag) bool {
+func bears(t *Row, x Tag) bool {
 	v, some := t.Tags[x.Key]
 	return some && (x.Value == "" || v == x.Value)
 }
 
 // found is the search in plain Go, for words without signs.
-func found(t *Task, search string) bool {
+func found(t *Row, search string) bool {
 	text := t.Name
 	for k, v := range t.Tags {
 		text += " " + k + " " + v
@@ -147,7 +147,7 @@ func TestListIsTheFilterInItsOrder(t *testing.T) {
 		filters = filters[:8] // SQLite takes long under the race detector
 	}
 	for _, f := range filters {
-		var want []Task
+		var want []Row
 		for _, x := range all {
 			if selects(f, &x) {
 				want = append(want, x)
@@ -167,8 +167,8 @@ func TestListIsTheFilterInItsOrder(t *testing.T) {
 	}
 }
 
-func sorted(tasks []Task, o Order, ascending bool) {
-	key := func(t *Task) (none bool, number float64, text string) {
+func sorted(tasks []Row, o Order, ascending bool) {
+	key := func(t *Row) (none bool, number float64, text string) {
 		switch {
 		case o == ByName:
 			return false, 0, t.Name
@@ -183,7 +183,7 @@ func sorted(tasks []Task, o Order, ascending bool) {
 		}
 		return false, float64(t.Result.To - t.Result.From), ""
 	}
-	slices.SortFunc(tasks, func(a, b Task) int {
+	slices.SortFunc(tasks, func(a, b Row) int {
 		na, xa, sa := key(&a)
 		nb, xb, sb := key(&b)
 		if na != nb { // always last
@@ -200,7 +200,7 @@ func sorted(tasks []Task, o Order, ascending bool) {
 	})
 }
 
-func checkPages(t *testing.T, d *DB, q ListQuery, want []Task) {
+func checkPages(t *testing.T, d *DB, q ListQuery, want []Row) {
 	t.Helper()
 	var got, expect []TaskID
 	for {
@@ -250,7 +250,7 @@ func TestPagesHoldStillUnderInserts(t *testing.T) {
 			t.Errorf("order %d: got %v\nwant %v", order, got, expect)
 		}
 		ok(t, d.DeleteTask(t.Context(), added))
-		all = slices.DeleteFunc(all, func(x Task) bool { return x.ID == gone })
+		all = slices.DeleteFunc(all, func(x Row) bool { return x.ID == gone })
 	}
 }
 

@@ -20,7 +20,7 @@ const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.cap
 	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.first_scan,0), coalesce(t.gaps,0), coalesce(t.lost,0),
 	t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
 	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0), coalesce(t.job,''),
-	t.pinned, t.cold`
+	t.pinned, t.cold, coalesce(t.nvml_method,''), t.failure, t.exit_code, coalesce(t.owner,'')`
 
 const taskTables = ` FROM task t JOIN user u USING(user_id) LEFT JOIN calibration k USING(calibration_id) LEFT JOIN group_member gm ON gm.task_id=t.task_id `
 
@@ -33,6 +33,8 @@ type row struct {
 func scanTask(rows *sql.Rows, t *row) error {
 	var launched, started sql.NullInt64
 	var nvml sql.NullFloat64
+	var failure sql.NullString
+	var exit sql.Null[int]
 	var hasClock, hasResult bool
 	var f clock.Fit
 	var r measure.Result
@@ -46,7 +48,7 @@ func scanTask(rows *sql.Rows, t *row) error {
 		&hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
 		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),
 		textTo(&t.BenchGPU), &t.Group.Group, &t.Group.Member, textTo(&t.Job),
-		&t.Pinned, &t.Cold)
+		&t.Pinned, &t.Cold, textTo(&t.NVMLMethod), &failure, &exit, textTo(&t.Owner))
 	if err != nil {
 		return err
 	}
@@ -54,6 +56,12 @@ func scanTask(rows *sql.Rows, t *row) error {
 	if nvml.Valid {
 		j := measure.Joule(nvml.Float64)
 		t.NVML = &j
+	}
+	if failure.Valid {
+		t.Failure = &Failure{Reason: failure.String}
+		if exit.Valid {
+			t.Failure.ExitCode = &exit.V
+		}
 	}
 	if hasClock {
 		t.Clock = &f
@@ -64,20 +72,20 @@ func scanTask(rows *sql.Rows, t *row) error {
 	return nil
 }
 
-func (d *DB) tasks(ctx context.Context, op, tail string, args ...any) ([]Task, error) {
+func (d *DB) tasks(ctx context.Context, op, tail string, args ...any) ([]Row, error) {
 	rows, err := collect(ctx, d.reader, scanTask, "SELECT "+taskColumns+taskTables+tail, args...)
 	if err != nil {
 		return nil, wrap(op, err)
 	}
-	out := make([]Task, len(rows))
+	out := make([]Row, len(rows))
 	for i := range rows {
-		out[i] = rows[i].Task
+		out[i] = rows[i].Row()
 	}
 	return out, nil
 }
 
-// Unfinished returns the tasks in state Running, oldest first, as Tasks does.
-func (d *DB) Unfinished(ctx context.Context) ([]Task, error) {
+// Unfinished returns the tasks in state Running, oldest first; their tags are left out.
+func (d *DB) Unfinished(ctx context.Context) ([]Row, error) {
 	return d.tasks(ctx, "list unfinished tasks", "WHERE t.state=1 ORDER BY t.task_id")
 }
 
@@ -114,5 +122,8 @@ func (d *DB) Task(ctx context.Context, id TaskID) (Task, error) {
 		readLabels(ctx, tx, &t),
 		readProvenance(ctx, tx, &t),
 	)
+	if err == nil {
+		err = d.readClipped(ctx, tx, &t)
+	}
 	return t, wrap(op, err)
 }

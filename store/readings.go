@@ -19,6 +19,9 @@ type Trace struct {
 	// Thinned: of more readings those with the least and the greatest value of each
 	// stretch of time are left.
 	Thinned bool
+	// Until is when the first reading behind the span was taken: the last one here holds
+	// until then. Where none was taken behind the span it is the time of the last one.
+	Until measure.Seconds
 }
 
 // Traces are readings in a span of device time.
@@ -31,7 +34,7 @@ type Traces struct {
 
 // Traces returns what software methods read between two device times, in at most so
 // many readings a method; no methods are all of them. A reading holds until the next one, so
-// the last one before the span belongs to it. Errors wrap ErrNotFound or ErrNoClock.
+// the last one before the span belongs to it, and the time of the first one behind it. Errors wrap ErrNotFound or ErrNoClock.
 func (d *DB) Traces(ctx context.Context, id TaskID, methods []string, from, to measure.Seconds, most int) (Traces, error) {
 	op := fmt.Sprintf("read what software methods read of task %d", id)
 	if most < 2 || !(from < to) {
@@ -78,11 +81,12 @@ func (d *DB) readingMethods(ctx context.Context, id TaskID) (out []string, err e
 func (l *liner) trace(method string, from, to measure.Seconds, most int) (Trace, error) {
 	lo, hi := l.host(from), l.host(to)
 	var n int
-	var before sql.NullInt64
-	// What was read before the span is looked up by itself: it is the last one alone.
+	var before, behind sql.NullInt64
+	// What was read before and behind the span is looked up by itself: it is one reading each.
 	err := errors.Join(
 		l.d.reader.QueryRowContext(l.ctx, `SELECT count(*) FROM reading WHERE task_id=? AND method=? AND at_ns>=? AND at_ns<?`, int64(l.id), method, lo, hi).Scan(&n),
-		l.d.reader.QueryRowContext(l.ctx, `SELECT max(at_ns) FROM reading WHERE task_id=? AND method=? AND at_ns<?`, int64(l.id), method, lo).Scan(&before))
+		l.d.reader.QueryRowContext(l.ctx, `SELECT max(at_ns) FROM reading WHERE task_id=? AND method=? AND at_ns<?`, int64(l.id), method, lo).Scan(&before),
+		l.d.reader.QueryRowContext(l.ctx, `SELECT min(at_ns) FROM reading WHERE task_id=? AND method=? AND at_ns>=?`, int64(l.id), method, hi).Scan(&behind))
 	if err != nil {
 		return Trace{}, err
 	}
@@ -102,9 +106,13 @@ func (l *liner) trace(method string, from, to measure.Seconds, most int) (Trace,
 		if err := rows.Scan(&at, realTo(&v)); err != nil {
 			return Trace{}, err
 		}
-		th.add(l.device(at), v)
+		th.Until = l.device(at)
+		th.add(th.Until, v)
 	}
 	th.flush()
+	if behind.Valid {
+		th.Until = l.device(behind.Int64)
+	}
 	th.Thinned = !th.single
 	return th.Trace, rows.Err()
 }

@@ -36,14 +36,14 @@ func TestTraces(t *testing.T) {
 	}
 	// The reading of 1.000 s still holds at the begin.
 	r := got.Traces[0]
-	if r.Method != "nvml.instant" || r.Thinned || len(r.At) != 100 || r.At[0] != 1 || r.Value[0] != 1000 || r.Value[99] != 1099 || !math.IsNaN(r.Value[50]) {
+	if r.Method != "nvml.instant" || r.Thinned || len(r.At) != 100 || r.At[0] != 1 || r.Value[0] != 1000 || r.Value[99] != 1099 || !math.IsNaN(r.Value[50]) || math.Abs(float64(r.Until-1.1)) > 1e-9 {
 		t.Errorf("%+v", r)
 	}
 	if all := must(d.Traces(ctx, id, nil, 0, 10, 5000))(t); len(all.Traces) != 2 || len(all.Traces[0].At) != 10 || len(all.Traces[1].At) != 3000 {
 		t.Errorf("all: %d traces", len(all.Traces))
 	}
-	// Nothing is read after the last one, but it holds.
-	if late := must(d.Traces(ctx, id, nil, 5, 6, 10))(t); len(late.Traces) != 2 || late.Traces[1].Value[0] != 2999 {
+	// Nothing is read after the last one, and how long it holds is not known.
+	if late := must(d.Traces(ctx, id, nil, 5, 6, 10))(t); len(late.Traces) != 2 || late.Traces[1].Value[0] != 2999 || late.Traces[1].Until != late.Traces[1].At[0] {
 		t.Errorf("behind: %+v", late)
 	}
 }
@@ -55,7 +55,7 @@ func TestTracesAreThinned(t *testing.T) {
 	id := begin(t, d, threeRails(evenly))
 	read(t, d, id, "nvml.instant", 3000)
 	r := must(d.Traces(t.Context(), id, nil, -0.0005, 2.9995, 60))(t).Traces[0]
-	if !r.Thinned || len(r.At) != 60 || !slices.IsSorted(r.At) {
+	if !r.Thinned || r.Until != 2.999 || len(r.At) != 60 || !slices.IsSorted(r.At) {
 		t.Fatalf("%d readings, thinned %v: %v", len(r.At), r.Thinned, r.At)
 	}
 	for i := range 30 {

@@ -108,7 +108,8 @@ func (r *repairer) conclude(ctx context.Context) error {
 		return err
 	}
 	reason := fmt.Sprintf("%d scans in %d place(s) were damaged in the database and are missing", r.scan, r.lost)
-	_, err := r.tx.ExecContext(ctx, `UPDATE task SET state=?2, reason=CASE reason WHEN '' THEN ?3 ELSE ?3 || '; ' || reason END WHERE task_id=?1`, r.id, Incomplete, reason)
+	_, err := r.tx.ExecContext(ctx, `UPDATE task SET state=CASE state WHEN ?4 THEN ?4 ELSE ?2 END,
+		reason=CASE reason WHEN '' THEN ?3 ELSE ?3 || '; ' || reason END WHERE task_id=?1`, r.id, Incomplete, reason, Failed)
 	return err
 }
 

@@ -168,6 +168,9 @@ func (d *DB) TaskResult(ctx context.Context, id TaskID, no int) (Task, error) {
 		t.Setup = measure.Setup{}
 		err = readSetup(ctx, tx, cal, &t.Setup)
 	}
+	if err == nil {
+		err = d.readClipped(ctx, tx, &t)
+	}
 	return t, wrap(op, err)
 }
 

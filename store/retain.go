@@ -9,7 +9,8 @@ import (
 
 // RetainOptions say what is kept.
 type RetainOptions struct {
-	// Before: tasks that were launched earlier go; zero for none of these.
+	// Before: tasks that came into this database earlier go; zero for none of these. When
+	// they were launched does not count: a recording may be old when it is imported.
 	Before time.Time
 	// KeepBytes is how much the tasks may take; when it is more, the oldest go. 0 for
 	// no bound.
@@ -21,13 +22,14 @@ type Retired struct {
 	Task       TaskID
 	Name, User string
 	Launched   time.Time
-	Bytes      int64 // about what it takes in the file
-	Aged       bool  // for its age; else for the room
+	Stored     time.Time // when it came into this database; zero where that is not known
+	Bytes      int64     // about what it takes in the file
+	Aged       bool      // for its age; else for the room
 }
 
 // Retention is what retention takes, and what stays.
 type Retention struct {
-	Tasks []Retired // oldest first
+	Tasks []Retired // first stored first
 	// Used are the bytes that are in use now, Free those that these tasks give back;
 	// the file keeps its size, and what comes next uses the room.
 	Used, Free int64
@@ -42,8 +44,8 @@ const taskBytes = `(SELECT coalesce(sum(length(dir)+length(data)+40),0) FROM chu
 	+(SELECT coalesce(sum(length(data)+24),0) FROM pyramid p WHERE p.task_id=t.task_id)
 	+(SELECT 40*count(*) FROM reading r WHERE r.task_id=t.task_id)+(SELECT 70*count(*) FROM launch l WHERE l.task_id=t.task_id)+4096`
 
-// Retention works out what Retain would delete: what is too old, and then the oldest
-// until the rest fits. Pinned tasks and those that run stay.
+// Retention works out what Retain would delete: what was stored too long ago, and then what
+// was stored first until the rest fits. Pinned tasks and those that run stay.
 func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error) {
 	const op = "retention"
 	tx, err := d.reader.BeginTx(ctx, nil)
@@ -59,27 +61,27 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 		}
 	}
 	out.Used = page * (pages - free)
-	rows, err := tx.QueryContext(ctx, `SELECT task_id, name, login, launched_ns, pinned OR state=1,
-		CASE WHEN pinned OR state=1 THEN 0 ELSE `+taskBytes+` END FROM task t JOIN user USING(user_id) ORDER BY launched_ns, task_id`)
+	rows, err := tx.QueryContext(ctx, `SELECT task_id, name, login, launched_ns, stored_ns, pinned OR state=1,
+		CASE WHEN pinned OR state=1 THEN 0 ELSE `+taskBytes+` END FROM task t JOIN user USING(user_id) ORDER BY stored_ns, task_id`)
 	if err != nil {
 		return nil, wrap(op, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var r Retired
-		var launched sql.NullInt64
+		var launched, stored sql.NullInt64
 		var stays bool
-		if err := rows.Scan(&r.Task, textTo(&r.Name), textTo(&r.User), &launched, &stays, &r.Bytes); err != nil {
+		if err := rows.Scan(&r.Task, textTo(&r.Name), textTo(&r.User), &launched, &stored, &stays, &r.Bytes); err != nil {
 			return nil, wrap(op, err)
 		}
-		r.Launched = fromNanos(launched)
-		r.Aged = launched.Valid && !o.Before.IsZero() && r.Launched.Before(o.Before)
+		r.Launched, r.Stored = fromNanos(launched), fromNanos(stored)
+		r.Aged = stored.Valid && !o.Before.IsZero() && r.Stored.Before(o.Before)
 		crowded := o.KeepBytes > 0 && out.Used-out.Free > o.KeepBytes
 		switch {
-		case !r.Aged && !crowded && launched.Valid:
+		case !r.Aged && !crowded && stored.Valid:
 			return &out, wrap(op, rows.Err()) // those behind are newer
 		case !r.Aged && !crowded:
-			// nobody knows its age
+			// its age is not known
 		case stays:
 			out.Kept++
 		default:
@@ -141,6 +143,18 @@ func (d *DB) retire(ctx context.Context, id TaskID) (gone bool, err error) {
 		}
 	}
 	d.keepFolding(id, nil)
-	n, err := d.deleteTasks(ctx, op, "task_id=? AND pinned=0 AND state<>1", int64(id))
-	return n > 0, err
+	err = d.write(ctx, op, func(tx *sql.Tx) error {
+		n, err := remove(ctx, tx, "task_id=? AND pinned=0 AND state<>1", int64(id))
+		gone = n > 0
+		return err
+	})
+	return gone, err
+}
+
+// Cold returns the tasks that have ended, came into this database before a moment, and are
+// not packed yet.
+func (d *DB) Cold(ctx context.Context, before time.Time) ([]TaskID, error) {
+	out, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) },
+		`SELECT task_id FROM task WHERE stored_ns<? AND state<>1 AND cold=0 ORDER BY task_id DESC`, before.UnixNano())
+	return out, wrap("list cold tasks", err)
 }

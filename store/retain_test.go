@@ -1,14 +1,24 @@
 package store
 
 import (
+	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
 
-// aged makes a finished task of a day's age.
+// storedAgo makes a task one that came into the database some days before epoch.
+func storedAgo(t *testing.T, d *DB, id TaskID, days int) {
+	t.Helper()
+	must(d.writer.Exec("UPDATE task SET stored_ns=? WHERE task_id=?", epoch.AddDate(0, 0, -days).UnixNano(), int64(id)))(t)
+}
+
+// aged makes a finished task that was launched, and stored, so many days before epoch.
 func aged(t *testing.T, d *DB, days int) TaskID {
 	t.Helper()
 	n := newTask(fmt.Sprintf("day %d", days), "lab")
@@ -17,6 +27,7 @@ func aged(t *testing.T, d *DB, days int) TaskID {
 	ok(t, d.PutHeader(t.Context(), id, header(threeRails(evenly))))
 	ok(t, d.AppendChunks(t.Context(), id, encode(t, evenly, ripple(rand.New(rand.NewPCG(uint64(days), 3)), 6, 60000, 30), 10000, 0), nil))
 	ok(t, d.Finish(t.Context(), id, Outcome{State: Complete}))
+	storedAgo(t, d, id, days)
 	return id
 }
 
@@ -31,10 +42,12 @@ func TestRetain(t *testing.T) {
 	ageless.Launched = time.Time{}
 	kept := must(d.BeginTask(ctx, ageless))(t)
 	ok(t, d.Finish(ctx, kept, Outcome{State: Incomplete}))
-	ok(t, d.Pin(ctx, ids[3], true)) // 200 days
+	must(d.writer.Exec("UPDATE task SET stored_ns=NULL WHERE task_id=?", int64(kept)))(t) // as nobody writes it today
+	ok(t, d.Pin(ctx, ids[3], true))                                                       // 200 days
 	running := newTask("runs", "lab")
 	running.Launched = epoch.AddDate(-3, 0, 0)
 	runs := must(d.BeginTask(ctx, running))(t)
+	storedAgo(t, d, runs, 3*365)
 
 	of := func(r *Retention) (out []TaskID) {
 		for _, x := range r.Tasks {
@@ -69,5 +82,99 @@ func TestRetain(t *testing.T) {
 	}
 	if f := check(t, d); len(f) > 0 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// An old recording is new in the database that it comes into, by whatever way: retention
+// counts from then.
+func TestRetainCountsFromTheComing(t *testing.T) {
+	noRaces(t)
+	ctx := t.Context()
+	source := open(t)
+	old := aged(t, source, 1000) // launched and stored
+	ninety := RetainOptions{Before: time.Now().AddDate(0, 0, -90)}
+	if r := must(source.Retention(ctx, ninety))(t); len(r.Tasks) != 1 || !r.Tasks[0].Aged || !r.Tasks[0].Stored.Equal(epoch.AddDate(0, 0, -1000)) {
+		t.Fatalf("at its source: %+v", r)
+	}
+	for way, come := range map[string]func(d *DB) error{
+		"stored": func(d *DB) error {
+			n := newTask("recording", "lab")
+			n.Launched = epoch.AddDate(-3, 0, 0)
+			id, err := d.BeginTask(ctx, n)
+			return errors.Join(err, d.Finish(ctx, id, Outcome{State: Complete}))
+		},
+		"imported": func(d *DB) error { _, err := d.Import(ctx, source, ImportOptions{}); return err },
+		"detached": func(d *DB) error { _, err := d.Import(ctx, source, ImportOptions{KeepIDs: true}); return err },
+		"copied": func(d *DB) error {
+			_, err := source.CopyTask(ctx, d, old, CopyOptions{})
+			return err
+		},
+		"updated": func(d *DB) error {
+			_, err := source.CopyTask(ctx, d, old, CopyOptions{})
+			note := must(source.AddNote(ctx, old, time.Now(), "later"))(t)
+			done, again := source.CopyTask(ctx, d, old, CopyOptions{Update: true})
+			if !slices.Equal(done.Differs, []string{"notes"}) {
+				t.Errorf("differs in %v", done.Differs)
+			}
+			return errors.Join(err, again, source.RemoveNote(ctx, old, note))
+		},
+	} {
+		d := open(t)
+		ok(t, come(d))
+		if r := must(d.Retain(ctx, ninety))(t); len(r.Tasks) > 0 || len(must(d.TaskIDs(ctx))(t)) != 1 {
+			t.Errorf("%s, and gone on the same day: %+v", way, r)
+		}
+		tomorrow := RetainOptions{Before: time.Now().AddDate(0, 0, 1)}
+		if r := must(d.Retain(ctx, tomorrow))(t); len(r.Tasks) != 1 || !r.Tasks[0].Aged {
+			t.Errorf("%s, and never aged: %+v", way, r)
+		}
+	}
+	// What is salvaged takes the place of the broken file.
+	d := open(t)
+	must(d.Import(ctx, source, ImportOptions{KeepIDs: true, Salvage: true}))(t)
+	if r := must(d.Retention(ctx, ninety))(t); len(r.Tasks) != 1 {
+		t.Errorf("salvaged: %+v", r)
+	}
+}
+
+// Tasks of a database that did not say when they came: measured ones came at their launch,
+// or after those before them; for recordings it is now.
+func TestOlderVersionsTasksGetAnAge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "older.db")
+	before := slices.IndexFunc(migrations, func(m migration) bool { return strings.Contains(m.name, "stored") })
+	db := sql.OpenDB(newConnector(dsn(path, "rwc", "_pragma=page_size(16384)"), false))
+	db.SetMaxOpenConns(1)
+	for _, m := range migrations[:before] {
+		must(db.Exec(m.sql))(t)
+	}
+	year := func(y int) int64 { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() }
+	now := time.Now().UnixNano()
+	must(db.Exec("INSERT INTO user(login) VALUES('lab')"))(t)
+	for i, launched := range []any{year(2020), year(2022), year(2019), nil, year(2015), year(2015), year(2023), year(2099)} {
+		capture, gpu := "c", "H200"
+		switch i {
+		case 4:
+			capture = "" // imported
+		case 5:
+			gpu = "recorded" // replayed
+		}
+		must(db.Exec(`INSERT INTO task(user_id,name,launched_ns,state,monitor,capture_id,gpu,gpu_uuid,driver,marker_code,marker_chip_s,marker_guard,marker_tag_bits,marker_tag)
+			VALUES(1,'t',?,2,'m',?,?,'','',0,0,0,0,0)`, launched, capture, gpu))(t)
+	}
+	must(db.Exec(fmt.Sprintf("PRAGMA application_id=%d; PRAGMA user_version=%d", ApplicationID, before)))(t)
+	ok(t, db.Close())
+	d := must(Open(t.Context(), path))(t)
+	defer d.Close()
+	rows := must(d.reader.Query("SELECT stored_ns FROM task ORDER BY task_id"))(t)
+	defer rows.Close()
+	for i, want := range []int64{year(2020), year(2022), year(2022), year(2022), now, now, year(2023), now} {
+		var got int64
+		if !rows.Next() {
+			t.Fatal("tasks are gone")
+		}
+		ok(t, rows.Scan(&got))
+		if diff := time.Duration(got - want); diff.Abs() > time.Hour || want != now && diff != 0 {
+			t.Errorf("task %d: stored at %v, want %v", i+1, time.Unix(0, got), time.Unix(0, want))
+		}
 	}
 }

@@ -16,3 +16,8 @@ func freeBeside(path string) (free int64, known bool, err error) {
 	}
 	return int64(s.Bavail) * int64(s.Bsize), true, nil
 }
+
+// mayWrite reports whether this program may write a file, or make files in a folder.
+func mayWrite(path string) bool {
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
+}

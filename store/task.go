@@ -41,11 +41,11 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 			return err
 		}
 		m := t.Marker
-		err := tx.QueryRowContext(ctx, `INSERT INTO task(user_id, name, launched_ns, launched, state, monitor, capture_id,
-				gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag, job)
-			VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?, ?,?,?, ?,?,?,?,?, nullif(?,'')) RETURNING task_id`,
-			t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), state, t.Monitor, t.CaptureID,
-			t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag, t.Job).Scan(&id)
+		err := tx.QueryRowContext(ctx, `INSERT INTO task(user_id, name, launched_ns, launched, stored_ns, state, monitor, capture_id,
+				gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag, job, owner)
+			VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?,?, ?,?,?, ?,?,?,?,?, nullif(?,''), nullif(?,'')) RETURNING task_id`,
+			t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), nanos(time.Now()), state, t.Monitor, t.CaptureID,
+			t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag, t.Job, t.Owner).Scan(&id)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -256,13 +257,13 @@ func TestQueriesAndDeletes(t *testing.T) {
 	if got := must(d.Unfinished(ctx))(t); len(got) != 29 || got[0].ID != 2 {
 		t.Errorf("%d unfinished from %d", len(got), got[0].ID)
 	}
-	if n := must(d.DeleteByName(ctx, "gemm"))(t); n != 6 {
+	if n := must(d.DeleteByName(ctx, "gemm", DeleteOptions{}))(t).Tasks; n != 6 {
 		t.Errorf("%d deleted by name", n)
 	}
-	if n := must(d.DeleteByUser(ctx, "user1"))(t); n != 8 {
+	if n := must(d.DeleteByUser(ctx, "user1", DeleteOptions{}))(t).Tasks; n != 8 {
 		t.Errorf("%d deleted by user", n)
 	}
-	if n := must(d.DeleteByUser(ctx, "nobody"))(t); n != 0 {
+	if n := must(d.DeleteByUser(ctx, "nobody", DeleteOptions{}))(t).Tasks; n != 0 {
 		t.Errorf("%d of nobody's deleted", n)
 	}
 	if got := must(d.Users(ctx))(t); !slices.Equal(got, []UserTasks{{"user0", 8}, {"user2", 8}}) {
@@ -271,6 +272,53 @@ func TestQueriesAndDeletes(t *testing.T) {
 	if id := must(d.BeginTask(ctx, newTask("x", "y")))(t); id != 31 {
 		t.Errorf("task %d: ids must not be used again", id)
 	}
+}
+
+// TestDeleteLeavesPinned: a pinned task goes by force alone, and of several numbers all go
+// or none.
+func TestDeleteLeavesPinned(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	for _, name := range []string{"a", "b", "b", "b"} {
+		must(d.BeginTask(ctx, newTask(name, "lab")))(t)
+	}
+	ok(t, d.Pin(ctx, 2, true))
+	left := func(want ...TaskID) {
+		t.Helper()
+		if got := must(d.TaskIDs(ctx))(t); !slices.Equal(got, want) {
+			t.Errorf("left: %v, want %v", got, want)
+		}
+	}
+	for _, c := range []struct {
+		ids  []TaskID
+		want error
+		text string
+	}{
+		{[]TaskID{2}, ErrPinned, "delete task 2: pinned"},
+		{[]TaskID{1, 2, 3}, ErrPinned, "task 2: pinned"},
+		{[]TaskID{1, 7, 8}, ErrNotFound, "tasks 7, 8: no such task"},
+		{[]TaskID{7}, ErrNotFound, "delete task 7: no such task"},
+	} {
+		if err := d.DeleteTasks(ctx, c.ids, DeleteOptions{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("delete %v: %v", c.ids, err)
+		}
+	}
+	left(1, 2, 3, 4)
+	if gone := must(d.DeleteByName(ctx, "b", DeleteOptions{}))(t); gone.Tasks != 2 || !slices.Equal(gone.Pinned, []TaskID{2}) {
+		t.Errorf("by name: %+v", gone)
+	}
+	left(1, 2)
+	if gone := must(d.DeleteByUser(ctx, "lab", DeleteOptions{}))(t); gone.Tasks != 1 || !slices.Equal(gone.Pinned, []TaskID{2}) {
+		t.Errorf("by user: %+v", gone)
+	}
+	left(2)
+	ok(t, d.DeleteTasks(ctx, []TaskID{2}, DeleteOptions{Pinned: true}))
+	left()
+	must(d.BeginTask(ctx, newTask("c", "lab")))(t)
+	ok(t, d.Pin(ctx, 5, true))
+	if gone := must(d.DeleteByUser(ctx, "lab", DeleteOptions{Pinned: true}))(t); gone.Tasks != 1 || gone.Pinned != nil {
+		t.Errorf("by user, forced: %+v", gone)
+	}
+	left()
 }
 
 // TestDeleteLeavesNothing looks into every table after a full task is deleted.

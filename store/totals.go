@@ -144,16 +144,19 @@ func (d *DB) totals(ctx context.Context, c *conditions, key, label string) ([]Ag
 	}, fmt.Sprintf(totalsSQL, key, label, c.sql()), c.args...)
 }
 
+// NoKernel is the label of the row of Aggregate ByKernel, without a key, that holds
+// what recorded tasks drew while no kernel ran: with it the rows come to their energy.
+const NoKernel = "no kernel"
+
 // kernelTotals adds up the energies by name of the results in use.
 func (d *DB) kernelTotals(ctx context.Context, c *conditions) ([]AggregateRow, error) {
 	join := "JOIN"
 	if len(c.where) > 0 {
 		join = "CROSS JOIN" // from the tasks of the filter to their kernels, never from all kernels
 	}
-	c.add("k.class=1")
 	return collect(ctx, d.reader, func(rows *sql.Rows, r *AggregateRow) error {
-		return rows.Scan(textTo(&r.Key), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Duration), &r.Launches)
-	}, `SELECT k.name, count(DISTINCT t.task_id), count(DISTINCT CASE WHEN k.energy_j IS NOT NULL THEN t.task_id END),
+		return rows.Scan(textTo(&r.Key), textTo(&r.Label), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Duration), &r.Launches)
+	}, `SELECT CASE WHEN k.class=1 THEN k.name ELSE '' END, CASE WHEN k.class=1 THEN '' ELSE '`+NoKernel+`' END, count(DISTINCT t.task_id), count(DISTINCT CASE WHEN k.energy_j IS NOT NULL THEN t.task_id END),
 			coalesce(sum(k.energy_j),0), coalesce(sum(k.energy_u_j),0), coalesce(sum(k.busy_s),0), sum(k.launches)
-		FROM task t `+join+` kernel_energy k ON k.task_id=t.task_id AND k.number=t.result `+c.sql()+`GROUP BY k.name`, c.args...)
+		FROM task t `+join+` kernel_energy k ON k.task_id=t.task_id AND k.number=t.result `+c.sql()+`GROUP BY 1, 2`, c.args...)
 }

@@ -83,6 +83,7 @@ func TestAggregateByKernel(t *testing.T) {
 	}
 	rows := must(d.Aggregate(ctx, AggregateQuery{By: ByKernel}))(t)
 	want := []AggregateRow{
+		{Label: NoKernel, Totals: Totals{Tasks: 3, Measured: 3, Energy: measure.Estimate{Energy: 150, U: 3}}},
 		{Key: "gemm", Launches: 9, Totals: Totals{Tasks: 3, Measured: 3, Energy: measure.Estimate{Energy: 30, U: 3}, Duration: 3}},
 		{Key: "axpy", Launches: 2, Totals: Totals{Tasks: 2, Measured: 2, Energy: measure.Estimate{Energy: 8, U: 1}, Duration: 4}},
 		{Key: "dot", Launches: 1, Totals: Totals{Tasks: 1, Measured: 1, Energy: measure.Estimate{Energy: 4, U: 0.5}, Duration: 2}},

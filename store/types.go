@@ -6,6 +6,7 @@ import (
 	"wattmark/measure"
 	"wattmark/measure/clock"
 	"wattmark/measure/marker"
+	"wattmark/measure/quality"
 )
 
 // TaskID identifies a task: the column taskID of the view data.
@@ -20,6 +21,7 @@ const (
 	Complete   State = 2
 	Incomplete State = 3 // something is missing; Reason says what
 	Untrimmed  State = 4 // samples are there, no window was found; trim by hand
+	Failed     State = 5 // the work failed: Failure says how; what was measured of it is there
 )
 
 // Instrument is what the meter said of itself.
@@ -37,6 +39,9 @@ type NewTask struct {
 	GPU, GPUUUID       string
 	Driver             string
 	Marker             marker.Spec
+	// Owner is the process that measures, as package provenance writes it, by which others
+	// know whether it still runs; empty where nobody said.
+	Owner string
 	// Group is the measurement of several GPUs that the task is a member of.
 	Group GroupRef
 	// Tags and Note label it; Provenance says what it was run from, nil where nobody knows.
@@ -58,32 +63,126 @@ type Header struct {
 	Started time.Time
 }
 
-// Task is one task with all but its samples and readings.
+// Brief is what a list tells of a task: what identifies and labels it, and what it
+// came to. It holds nothing that a task could be judged by; Task reads that.
+type Brief struct {
+	ID              TaskID
+	Name, User, Job string
+	Launched        time.Time
+	GPU, GPUUUID    string
+	State           State
+	Reason          string
+	Result          *Figures // nil until there is a window
+	// NVML, Scans, Tags and Pinned are as in Task.
+	NVML   *measure.Joule
+	Scans  uint64
+	Group  GroupID // 0 for none
+	Tags   map[string]string
+	Pinned bool
+}
+
+// Figures are the figures of a result over its window, without what they are made of.
+type Figures struct {
+	From, To            measure.Seconds
+	Samples, Gaps, Lost uint64
+	Total               measure.Estimate
+	Mean, Peak          measure.Watt
+}
+
+// Row is a task as Tasks and Unfinished list it: a Brief, and where its samples came
+// from. The other fields are as in Task.
+type Row struct {
+	Brief
+	Monitor, CaptureID string
+	Driver             string
+	Bench              string
+	Instrument         Instrument
+	CalibrationID      string
+	Clock              *clock.Fit
+	Cold               bool
+}
+
+// Task is one task with all but its samples and readings. The reads of one task
+// return it whole; lists return Brief or Row.
 type Task struct {
 	ID TaskID
 	NewTask
 	Header
-	State   State
-	Reason  string
+	State  State
+	Reason string
+	// Failure says how the work failed; nil where it did not.
+	Failure *Failure
 	Markers []marker.Found
 	Clock   *clock.Fit      // nil without markers
 	Result  *measure.Result // nil until there is a window; see Results
 	// NVML is the energy by the GPU's own sensor over the same window; nil where none was read.
-	NVML   *measure.Joule
-	Events []measure.Event
+	NVML *measure.Joule
+	// NVMLMethod is the method whose readings NVML integrates, as in Reading; empty without
+	// NVML and where it was not recorded.
+	NVMLMethod string
+	Events     []measure.Event
+	// Clipped are the channels with readings at an end of their range, where there is
+	// a window; nil where neither samples nor over-range events are stored.
+	Clipped []quality.Clipping
 	// Chunks and Scans count what is stored, also outside the window.
 	Chunks, Scans uint64
 	// ResultNumber is the number of Result, under whose calibration Setup is; 0
-	// without one. Lists leave it and Results out.
+	// without one.
 	ResultNumber int
 	// Results are all results over the window, the original first.
 	Results []ResultInfo
-	// Notes are remarks on it; lists leave them and Provenance out.
+	// Notes are remarks on it.
 	Notes []Note
 	// Pinned tasks stay when others are deleted for their age.
 	Pinned bool
 	// Cold tasks are packed tighter, and read as any other.
 	Cold bool
+}
+
+// Brief returns what a list tells of the task.
+func (t *Task) Brief() Brief {
+	b := Brief{
+		ID: t.ID, Name: t.Name, User: t.User, Job: t.Job, Launched: t.Launched, GPU: t.GPU, GPUUUID: t.GPUUUID,
+		State: t.State, Reason: t.Reason, NVML: t.NVML, Scans: t.Scans, Group: t.Group.Group, Tags: t.Tags, Pinned: t.Pinned,
+	}
+	if r := t.Result; r != nil {
+		b.Result = &Figures{r.From, r.To, r.Samples, r.Gaps, r.Lost, r.Total, r.Mean, r.Peak}
+	}
+	return b
+}
+
+// Row returns the task as Tasks lists it.
+func (t *Task) Row() Row {
+	return Row{
+		Brief: t.Brief(), Monitor: t.Monitor, CaptureID: t.CaptureID, Driver: t.Driver, Bench: t.Bench,
+		Instrument: t.Instrument, CalibrationID: t.CalibrationID, Clock: t.Clock, Cold: t.Cold,
+	}
+}
+
+// Verdict judges the task by all that is known of it; ok is false while it runs.
+func (t *Task) Verdict() (v quality.Verdict, ok bool) {
+	if t.State == Running {
+		return v, false
+	}
+	return quality.Judge(quality.Input{
+		Setup: &t.Setup, Result: t.Result, Events: t.Events, Clipped: t.Clipped, Marker: t.Marker, Markers: t.Markers, Clock: t.Clock, Failure: t.Failure.Text(),
+	}), true
+}
+
+// Failure is how the work of a task failed.
+type Failure struct {
+	Reason string // one sentence
+	// ExitCode is the program's: its own, or 128 and the number of the signal that
+	// killed it; nil where the work was not a program.
+	ExitCode *int
+}
+
+// Text is the failure's sentence; empty for none.
+func (f *Failure) Text() string {
+	if f == nil {
+		return ""
+	}
+	return f.Reason
 }
 
 // ResultInfo is one result of a task in short.
@@ -140,7 +239,10 @@ type Outcome struct {
 	Markers []marker.Found
 	Clock   *clock.Fit
 	Result  *measure.Result
-	NVML    *measure.Joule
+	// NVML is the energy by the GPU's own sensor over the window, NVMLMethod the method
+	// whose readings it integrates.
+	NVML       *measure.Joule
+	NVMLMethod string
 	// Once is set by who measured or recovered the task: it is ended only if nobody
 	// has ended it before, else ErrEnded.
 	Once bool

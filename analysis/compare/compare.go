@@ -10,8 +10,9 @@
 //
 // With several runs of each, their scatter is what chance does (GUM type A): the
 // test is Welch's (B. L. Welch, Biometrika 34 (1947) 28–35), with a permutation
-// test beside it. With one run of each, the budgets stand for it (GUM, 5.1.2 and
-// 5.2.2), and hold the meter alone: nobody has seen how the work itself varies.
+// test beside it. With one run on either side nothing was measured of how that
+// side's work scatters from run to run: there is a ratio, with the uncertainty of
+// the meters, and no test.
 package compare
 
 import (

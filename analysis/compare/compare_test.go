@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -252,8 +253,8 @@ func TestEnergyAndTimeTogether(t *testing.T) {
 		if math.Abs(e.U-want*math.Sqrt2) > 1e-12 || e.Ratio != 1 {
 			t.Errorf("%s: u %v, want %v", q.Name, e.U, want*math.Sqrt2)
 		}
-		if q == Power && !math.IsNaN(e.P) || q != Power && math.Abs(e.P-1) > 1e-12 {
-			t.Errorf("%s: p %v", q.Name, e.P)
+		if !math.IsNaN(e.P) {
+			t.Errorf("%s: p %v of one run", q.Name, e.P)
 		}
 	}
 }
@@ -351,11 +352,17 @@ func TestPerWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(p.A.Value-100.0/512) > 1e-12 || math.Abs(p.B.Value-150.0/1024) > 1e-12 || math.Abs(p.Ratio-0.75) > 1e-12 || p.RateB != 256 || !(p.P < 1e-6) {
+	if math.Abs(p.A.Value-100.0/512) > 1e-12 || math.Abs(p.B.Value-150.0/1024) > 1e-12 || math.Abs(p.Ratio-0.75) > 1e-12 || p.RateB != 256 || !math.IsNaN(p.P) {
 		t.Errorf("got %+v", p)
 	}
 	if u := p.A.U() / p.A.Value; math.Abs(u-0.0196) > 1e-4 {
 		t.Errorf("U %v of the energy by work, want 1.96 %%", u)
+	}
+	if effects, err = All(slices.Repeat(a, 3), append(slices.Repeat(b, 2), Run{Energy: 151, Time: 4})); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = Per(&effects[0], &effects[1], Work{"token", 512}, Work{"token", 1024}); err != nil || !(p.P < 1e-3) {
+		t.Errorf("repeats: %+v, %v", p, err)
 	}
 	for _, w := range [][2]Work{{{"flop", 1}, {"byte", 1}}, {{"flop", 0}, {"flop", 1}}, {{"", 1}, {"", 1}}, {{"flop", math.Inf(1)}, {"flop", 1}}} {
 		if _, err := Per(&effects[0], &effects[1], w[0], w[1]); !errors.Is(err, ErrRuns) {
@@ -379,7 +386,8 @@ func TestVerdict(t *testing.T) {
 		{side(5, 100, 0.005), side(6, 88, 0.005), []string{"B uses 1", "% less energy (p <", "it takes"}},
 		{side(5, 100, 0.02), side(5, 100.1, 0.02), []string{"No difference in energy could be shown (B uses", "with 5 more repeats of each one would see"}},
 		{side(1, 100, 0), side(1, 100.1, 0), []string{"repeat each at least three times"}},
-		{[]Run{{Energy: 1, Time: 1}}, []Run{{Energy: 2, Time: 1}}, []string{"Nothing is known"}},
+		{[]Run{{Energy: 1, Time: 1}}, []Run{{Energy: 2, Time: 1}}, []string{"energy 2, time 1 (nothing is known of the meters' uncertainty)"}},
+		{side(2, 100, 0), side(2, 100.1, 0), []string{"Nothing is known", "equal to the last digit"}},
 	} {
 		effects, err := All(c.a, c.b)
 		if err != nil {
@@ -395,6 +403,88 @@ func TestVerdict(t *testing.T) {
 	for u, want := range map[float64]int{0.8: 1, 0.25: 2, 0.31: 1, 12: 0, 3: 0, 2.5: 1, 0.0031: 3, 0: 2} {
 		if got := decimals(u); got != want {
 			t.Errorf("decimals of ± %v: %d, want %d", u, got, want)
+		}
+	}
+}
+
+// One run on either side: whatever the scatter, no quantity has a p or is shown, and
+// no sentence says that B uses, takes or differs by anything.
+func TestOneRunShowsNothing(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(13, 14))
+	c := bench{gain: 0.02, noise: 1e-4, work: 0.01, clock: 1e-6, sameMeter: true, budgets: true}
+	for i := range 400 {
+		n := [][2]int{{1, 1}, {1, 5}, {7, 1}, {1, 2}}[i%4]
+		a, b := c.trial(rng, [2]float64{100, 100 + 100*float64(i%2)}, n)
+		effects, err := All(a, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		Holm(effects)
+		for _, e := range effects {
+			if change, _ := e.Visible(n[0], n[1]); !math.IsNaN(e.P) || !math.IsNaN(e.Holm) || e.Shown() || e.Permute() != nil || !math.IsNaN(change) || e.Holds == BothSides {
+				t.Fatalf("%v: %s: %+v", n, e.Quantity.Name, e)
+			}
+		}
+		w, err := Per(&effects[0], &effects[1], Work{"token", 512}, Work{"token", 500})
+		if err != nil || !math.IsNaN(w.P) {
+			t.Fatalf("%v: %+v, %v", n, w, err)
+		}
+		said := Verdict(&effects[0], &effects[1])
+		for _, not := range []string{"uses", "takes ", "(p", "p =", "p <", "less", "more", "differ "} {
+			if strings.Contains(strings.Replace(said, "± takes the run", "", 1), not) {
+				t.Fatalf("%v: %q says %q", n, said, not)
+			}
+		}
+		if !strings.Contains(said, "One run cannot tell a difference of the work from its scatter") {
+			t.Fatalf("%v: %q", n, said)
+		}
+	}
+}
+
+// Two runs against many, without a difference, show one in no more than one of twenty
+// comparisons.
+func TestTwoRunsAgainstMany(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(15, 16))
+	c := bench{gain: 0.02, work: 0.01, sameMeter: true}
+	for _, n := range [][2]int{{2, 10}, {10, 2}, {2, 5}, {2, 2}} {
+		const trials = 4000
+		wrong := 0
+		for range trials {
+			a, b := c.trial(rng, [2]float64{100, 100}, n)
+			e, err := Between(a, b, Energy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Shown() {
+				wrong++
+			}
+		}
+		if share := float64(wrong) / trials; share > 0.05 {
+			t.Errorf("%v: a difference was shown in %.1f %% of trials without one", n, 100*share)
+		}
+	}
+}
+
+// Runs in blocks have a sentence that says on what its p rests.
+func TestVerdictOfBlocks(t *testing.T) {
+	at := func(from int, step time.Duration, joules float64) (out []Run) {
+		for i := range 4 {
+			out = append(out, Run{At: time.Unix(int64(from), 0).Add(time.Duration(i) * step), Energy: measure.Joule(joules * (1 + 1e-3*float64(i%3))), Time: measure.Seconds(2 + 1e-3*float64(i%2))})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		b    []Run
+		want bool
+	}{{at(1000, time.Second, 97), true}, {at(1, 2*time.Second, 97), false}} {
+		effects, err := All(at(0, 2*time.Second, 100), c.b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := Verdict(&effects[0], &effects[1]); strings.Contains(said, "did not take turns") != c.want || !strings.Contains(said, "B uses") {
+			t.Errorf("%q", said)
 		}
 	}
 }

@@ -2,6 +2,29 @@ package compare
 
 import "math"
 
+// Coverage names the sources of scatter that the interval of a ratio covers.
+type Coverage string
+
+// The coverages.
+const (
+	// Meters: one run of each, so that the meters' uncertainty is all that is known.
+	Meters Coverage = "meters"
+	// OneSide: one run against several, taken to scatter as those do.
+	OneSide Coverage = "meters, and the scatter of the side with several runs"
+	// BothSides: several runs of each.
+	BothSides Coverage = "meters and scatter"
+)
+
+func coverage(a, b *side) Coverage {
+	switch {
+	case len(a.logs) > 1 && len(b.logs) > 1:
+		return BothSides
+	case len(a.logs) > 1 || len(b.logs) > 1:
+		return OneSide
+	}
+	return Meters
+}
+
 // Effect is by how much B differs from A in one quantity.
 type Effect struct {
 	Quantity Quantity
@@ -12,15 +35,18 @@ type Effect struct {
 	// freedom (+Inf for a budget's), Common the part of U by errors that stand behind
 	// several runs and do not cancel.
 	U, DoF, Common float64
-	// P is the chance of a difference as large where there is none; NaN where nothing
-	// is known of chance.
+	// Holds says what the interval of the ratio covers.
+	Holds Coverage
+	// P is the chance of a difference as large where there is none. It is NaN where a
+	// side has one run, or where the runs do not scatter and have no budget.
 	P float64
 	// Holm is P in view of all tests of a family; P itself of a single one.
 	Holm float64
 	// Cancelled are the errors that A and B share.
 	Cancelled []Cancelled
 
-	a, b side
+	a, b  side
+	turns bool // the runs took turns
 }
 
 // Change is what B has more than A, relatively: −0.1 for ten percent less.
@@ -42,19 +68,26 @@ func Between(a, b []Run, q Quantity) (Effect, error) {
 		return Effect{}, err
 	}
 	sa, sb := newSide(a, q), newSide(b, q)
-	e := Effect{Quantity: q, A: sa.figure(), B: sb.figure(), a: sa, b: sb, Cancelled: cancelled(&sa, &sb)}
+	e := Effect{Quantity: q, A: sa.figure(), B: sb.figure(), a: sa, b: sb, Cancelled: cancelled(&sa, &sb), Holds: coverage(&sa, &sb), turns: Interleaved(a, b)}
 	fixed := common(&sa, &sb)
-	e.U, e.DoF = combine(append(chances(&sa, &sb), term{fixed, math.Inf(1)})...)
+	e.U, e.DoF = combine(chances(&sa, &sb), term{fixed, math.Inf(1)})
 	e.Common = math.Sqrt(fixed)
 	d := sb.mean - sa.mean
 	k := quantile((1+Level)/2, e.DoF) * e.U
 	e.Ratio, e.Low, e.High = math.Exp(d), math.Exp(d-k), math.Exp(d+k)
-	e.P = math.NaN()
-	if e.U > 0 {
-		e.P = twoSided(d/e.U, e.DoF)
-	}
+	e.P = e.chanceOf(d)
 	e.Holm = e.P
 	return e, nil
+}
+
+// chanceOf is the chance of a difference of logarithms as large where there is none.
+// With one run on either side nothing was seen of how that side's work scatters, and
+// there is no such figure: NaN.
+func (e *Effect) chanceOf(difference float64) float64 {
+	if e.Holds != BothSides || !(e.U > 0) {
+		return math.NaN()
+	}
+	return twoSided(difference/e.U, e.DoF)
 }
 
 // Permute tests the difference by permutation; nil where a side has one run.

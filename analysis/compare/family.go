@@ -36,14 +36,15 @@ const trials = 4000
 // Visible is the smallest relative difference that so many runs of each would show
 // in four of five experiments, by the scatter of the runs that are there: each
 // experiment draws its scatter anew and is tested as Between does. It is NaN where
-// nothing is known of chance. seen is false where no side has two runs: then only
-// the meter's noise is in it.
+// nothing is known of chance, and of fewer than two runs of either, which show
+// nothing. seen is false where no side has two runs: then only the meter's noise is
+// in it.
 func (e *Effect) Visible(runsA, runsB int) (change float64, seen bool) {
 	va, vb, dof, seen := e.scatter(runsA, runsB)
 	va, vb = va/float64(runsA), vb/float64(runsB)
 	fixed := e.Common * e.Common
 	u := math.Sqrt(va + vb + fixed)
-	if !(u > 0) {
+	if !(u > 0) || min(runsA, runsB) < 2 {
 		return math.NaN(), seen
 	}
 	// Equal steps of probability in an order of chance: a Latin hypercube.
@@ -51,7 +52,7 @@ func (e *Effect) Visible(runsA, runsB int) (change float64, seen bool) {
 	orderA, orderB := rng.Perm(trials), rng.Perm(trials)
 	need := make([]float64, trials)
 	for i := range need {
-		drawn, nu := combine(term{va * estimated(orderA[i], dof[0]), dof[0]}, term{vb * estimated(orderB[i], dof[1]), dof[1]}, term{fixed, math.Inf(1)})
+		drawn, nu := combine(welch(term{va * estimated(orderA[i], dof[0]), dof[0]}, term{vb * estimated(orderB[i], dof[1]), dof[1]}, runsA, runsB), term{fixed, math.Inf(1)})
 		need[i] = quantile((1+Level)/2, nu)*drawn - u*distuv.UnitNormal.Quantile(step(i))
 	}
 	slices.Sort(need)

@@ -52,19 +52,31 @@ func (s *side) chance() term {
 	return term{s.own * s.own, math.Inf(1)}
 }
 
-// chances are those of a difference. Where one side has a single run, nobody has
+// chances is that of a difference. Where one side has a single run, nobody has
 // seen it scatter: the other's scatter is taken for it, where that is more than
 // its budget.
-func chances(a, b *side) []term {
+func chances(a, b *side) term {
 	lone, many := a, b
 	if len(b.logs) == 1 {
 		lone, many = b, a
 	}
 	if len(lone.logs) == 1 && len(many.logs) > 1 && many.spread > lone.own {
 		n := float64(len(many.logs))
-		return []term{{many.spread * many.spread * (1 + 1/n), n - 1}}
+		return term{many.spread * many.spread * (1 + 1/n), n - 1}
 	}
-	return []term{a.chance(), b.chance()}
+	return welch(a.chance(), b.chance(), len(a.logs), len(b.logs))
+}
+
+// welch adds the variances of two means of so many runs, with Welch's degrees of
+// freedom. Beside a side of two runs they are at most two, as of two runs each: two
+// may lie close together by chance, and against ten Welch's own test would show a
+// difference in 10 % of the comparisons without one.
+func welch(a, b term, runsA, runsB int) term {
+	u, dof := combine(a, b)
+	if min(runsA, runsB) == 2 {
+		dof = min(dof, 2)
+	}
+	return term{u * u, dof}
 }
 
 // common is the variance of a difference by errors that stand behind several runs:

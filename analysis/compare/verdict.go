@@ -9,10 +9,17 @@ import (
 // more is how many runs the verdict thinks of adding to each side.
 const more = 5
 
-// Verdict says what was shown of energy and time, in one sentence.
+// Repeats are the runs of each that are advised.
+const Repeats = 5
+
+// Verdict says what was shown of energy and time, in one sentence. With one run on
+// either side it states the ratios, and that no difference follows from them.
 func Verdict(energy, time *Effect) string {
+	if energy.Holds != BothSides {
+		return lone(energy, time)
+	}
 	if math.IsNaN(energy.P) {
-		return "Nothing is known of what chance does to these energies: neither a budget nor repeats; no difference can be told from chance."
+		return "Nothing is known of what chance does to these energies: the runs of each side are equal to the last digit; no difference can be told from chance."
 	}
 	var parts []string
 	if energy.Shown() {
@@ -27,21 +34,44 @@ func Verdict(energy, time *Effect) string {
 	default:
 		parts = append(parts, fmt.Sprintf("no difference in time could be shown (%s, %s)", amount(time), strings.Trim(chanceText(time), "()")))
 	}
+	if !energy.turns && (energy.Shown() || time.Shown()) {
+		parts = append(parts, "this holds only if nothing else changed between the runs of A and those of B, which did not take turns: "+
+			"what warms up or drifts shows as a difference, and p does not know of it")
+	}
 	if !energy.Shown() {
-		parts = append(parts, outlook(energy))
+		change, _ := energy.Visible(len(energy.a.logs)+more, len(energy.b.logs)+more)
+		parts = append(parts, fmt.Sprintf("with %d more repeats of each one would see %s %%", more, twoDigits(100*change)))
 	}
 	s := strings.Join(parts, "; ") + "."
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// outlook says what more runs would show.
-func outlook(e *Effect) string {
-	a, b := len(e.a.logs), len(e.b.logs)
-	change, seen := e.Visible(a+more, b+more)
-	if !seen {
-		return "repeat each at least three times: with one run, nobody has seen how the work itself varies"
+// lone is the verdict where a side has a single run.
+func lone(energy, time *Effect) string {
+	who, covers := "one run of each", "± is the meters' alone"
+	if n := len(energy.a.logs) + len(energy.b.logs); n > 2 {
+		side, other := "A", "B"
+		if len(energy.b.logs) == 1 {
+			side, other = other, side
+		}
+		who, covers = fmt.Sprintf("one run of %s and %d of %s", side, n-1, other), fmt.Sprintf("± takes the run of %s to scatter as those of %s do", side, other)
 	}
-	return fmt.Sprintf("with %d more repeats of each one would see %s %%", more, twoDigits(100*change))
+	if !(energy.U > 0) {
+		covers = "nothing is known of the meters' uncertainty"
+	}
+	return fmt.Sprintf("B over A, by %s: energy %s, time %s (%s). One run cannot tell a difference of the work from its scatter from run to run: "+
+		"repeat each at least three times, better %d times, in turns; %d of each show in 4 of 5 cases a difference twice as large as the scatter of a run.",
+		who, ratioText(energy), ratioText(time), covers, Repeats, Repeats)
+}
+
+// ratioText is a ratio with its interval: "0.9973 ± 0.0023".
+func ratioText(e *Effect) string {
+	u := e.ChangeU()
+	if !(u > 0) || math.IsInf(u, 0) {
+		return fmt.Sprintf("%.4g", e.Ratio)
+	}
+	d := max(decimals(u), 3)
+	return fmt.Sprintf("%.*f ± %.*f", d, e.Ratio, d, u)
 }
 
 // amount is a change with its interval: "12.3 ± 0.8 % less".

@@ -41,10 +41,7 @@ func Per(energy, time *Effect, a, b Work) (PerWork, error) {
 		RateA: a.Amount / time.A.Value, RateB: b.Amount / time.B.Value, P: energy.P, SameAmountBoth: scale == 1,
 	}
 	if scale != 1 {
-		out.P = math.NaN()
-		if energy.U > 0 {
-			out.P = twoSided(math.Log(out.Ratio)/energy.U, energy.DoF)
-		}
+		out.P = energy.chanceOf(math.Log(out.Ratio))
 	}
 	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,14 +17,15 @@ import (
 var ErrCSV = errors.New("not a table of readings")
 
 // timeColumns and powerColumns are the columns that are understood, with what makes
-// seconds and watts of them.
+// seconds and watts of them; 0 for times of day.
 var (
-	timeColumns  = map[string]float64{"time_s": 1, "time_ms": 1e-3, "time_us": 1e-6, "time_ns": 1e-9}
+	timeColumns  = map[string]float64{"time_s": 1, "time_ms": 1e-3, "time_us": 1e-6, "time_ns": 1e-9, "timestamp": 0}
 	powerColumns = map[string]float64{"power_w": 1, "power_mw": 1e-3}
 )
 
-// ParseCSV reads a table with a heading: a column time_s, time_ms, time_us or time_ns,
-// and power_w or power_mw. Other columns are left alone. Errors name the line.
+// ParseCSV reads a table with a heading: a column time_s, time_ms, time_us or time_ns, or
+// timestamp (a date with a time, or a number since 1970), and power_w or power_mw. Times of
+// day count from the first. Other columns are left alone. Errors name the line.
 func ParseCSV(r io.Reader) ([]Reading, error) {
 	cr := csv.NewReader(r)
 	cr.TrimLeadingSpace, cr.ReuseRecord = true, true
@@ -40,6 +42,7 @@ func ParseCSV(r io.Reader) ([]Reading, error) {
 		return nil, err
 	}
 	var out []Reading
+	var first int64
 	for {
 		rec, err := cr.Read()
 		if errors.Is(err, io.EOF) {
@@ -49,18 +52,30 @@ func ParseCSV(r io.Reader) ([]Reading, error) {
 			return nil, fmt.Errorf("%w: %w", ErrCSV, err)
 		}
 		line, _ := cr.FieldPos(0)
-		t, err1 := strconv.ParseFloat(strings.TrimSpace(rec[at]), 64)
+		ns, err1 := nanos(strings.TrimSpace(rec[at]), ts)
 		w, err2 := strconv.ParseFloat(strings.TrimSpace(rec[power]), 64)
-		if err := errors.Join(err1, err2); err != nil || bad(t) || bad(w) {
+		if err := errors.Join(err1, err2); err != nil || bad(w) {
 			return nil, fmt.Errorf("line %d: %w: time %q, power %q: want two numbers: mend or remove the line", line, ErrCSV, rec[at], rec[power])
 		}
-		x := Reading{At: measure.Seconds(t * ts), Power: measure.Watt(w * ps)}
+		if len(out) == 0 && ts == 0 {
+			first = ns
+		}
+		x := Reading{At: measure.Seconds(float64(ns-first) / 1e9), Power: measure.Watt(w * ps)}
 		if n := len(out); n > 0 && x.At < out[n-1].At {
 			return nil, fmt.Errorf("line %d: %w: its time steps back by %v: put the lines in order of time", line, ErrCSV, out[n-1].At-x.At)
 		}
 		out = append(out, x)
 	}
 	return Tidy(out), nil
+}
+
+// nanos reads a time of a column's scale.
+func nanos(s string, scale float64) (ns int64, err error) {
+	if scale == 0 {
+		ns, _, err = measure.ParseMoment(s)
+		return ns, err
+	}
+	return measure.ParseNanos(s, int(math.Round(math.Log10(scale))))
 }
 
 func column(head []string, known map[string]float64) (int, float64, error) {

@@ -207,6 +207,12 @@ func TestParseCSVRefuses(t *testing.T) {
 			t.Errorf("%q: %v, want %q", c.in, err, c.want)
 		}
 	}
+	for _, day := range []string{"timestamp,power_w\n1733935203.149,1\n1733935204.149000001,2\n", "timestamp,power_w\n2026-01-31T12:00:00Z,1\n2026-01-31 14:00:01.000000001+0200,2\n"} {
+		rs, err := ParseCSV(strings.NewReader(day))
+		if err != nil || len(rs) != 2 || rs[0].At != 0 || rs[1].At != 1.000000001 {
+			t.Errorf("%q: %v, %v", day, rs, err)
+		}
+	}
 	rs, err := ParseCSV(strings.NewReader("time_us,other,power_mw\n1000000,a,2500\n2000000,b,1500\n"))
 	if err != nil || len(rs) != 2 || rs[1] != (Reading{At: 2, Power: 1.5}) {
 		t.Errorf("%v, %v", rs, err)

@@ -37,17 +37,25 @@ func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kern
 	if l != nil {
 		course = l.Course()
 	}
-	return append(out, method(p, MethodKernels, course, e, "a steady power for each name of kernel", err))
+	// The fit's ± holds if every launch of a name draws one steady power. Nothing in the
+	// readings of a sensor that hides single launches says whether it does: so it is no
+	// uncertainty of the energy.
+	note := fmt.Sprintf("a steady power for each name of kernel, which nothing confirms: its ± is not known (the fit alone ± %v)", e.U)
+	e.U = 0
+	return append(out, method(p, MethodKernels, course, e, note, err))
 }
 
 // method is a way with what came of it.
 func method(p *sensor.Profile, name string, course []Reading, e Energy, note string, err error) validate.Method {
-	m := validate.Method{Name: p.Field + " " + name, Readings: course, Energy: e.Energy, Note: fmt.Sprintf("± %v; %s", e.U, note)}
+	m := validate.Method{Name: p.Field + " " + name, Readings: course, Energy: e.Energy, U: e.U, Note: note}
 	if p.Field == "" {
 		m.Name = name
 	}
+	if e.U > 0 {
+		m.Note = fmt.Sprintf("± %v (k = 2); %s", e.U, note)
+	}
 	if err != nil {
-		m.Energy, m.Note = measure.Joule(math.NaN()), err.Error()
+		m.Energy, m.U, m.Silent, m.Note = measure.Joule(math.NaN()), 0, true, err.Error()
 	}
 	return m
 }

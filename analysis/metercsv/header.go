@@ -52,7 +52,7 @@ func layoutOf(names []string) (l layout, err error) {
 			if l.time.index >= 0 {
 				return l, fmt.Errorf("columns %q and %q are both times: leave one", l.time.name, c.name)
 			}
-			c.scale = timeUnits[unit] // 0: only times with a zone
+			c.scale = timeUnits[unit] // 0: only times with a zone, or since 1970
 			l.time = c
 		case name == "power" || name == "total_power" || name == "p" || strings.HasSuffix(name, "_power") || strings.HasSuffix(name, " power"):
 			if c.scale = powerUnits[unit]; c.scale == 0 {
@@ -73,7 +73,7 @@ func layoutOf(names []string) (l layout, err error) {
 		}
 	}
 	if l.time.index < 0 {
-		return l, fmt.Errorf("no column of time in %q: want time_s, time_ms, time_us or time_ns, or timestamp with zoned times", names)
+		return l, fmt.Errorf("no column of time in %q: want time_s, time_ms, time_us or time_ns, or timestamp with zoned times or seconds since 1970", names)
 	}
 	return l, l.choose(total, rails, order, volts, amps, names)
 }

@@ -111,7 +111,7 @@ type decoder struct {
 	skipped int
 	header  *Header
 	row     int
-	base    float64 // s, taken off absolute times
+	base    int64 // ns, taken off absolute times
 	form    form
 	last    float64
 	started bool
@@ -123,7 +123,7 @@ type form int
 const (
 	unknown form = iota
 	number
-	zoned
+	dated // with a zone, or since 1970
 )
 
 func (d *decoder) samples(first validate.Sample, err error) iter.Seq2[validate.Sample, error] {
@@ -178,43 +178,47 @@ func (d *decoder) sample(rec []string) (validate.Sample, error) {
 	return validate.Sample{At: measure.Seconds(at), Power: measure.Watt(p)}, err
 }
 
-// time reads a number of the column's unit, or a time with its zone.
+// time reads a number of the column's unit, or a time with its zone, or a number since
+// 1970 where the column names no unit.
 func (d *decoder) time(field string) (float64, error) {
-	v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
-	if err == nil {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return 0, fmt.Errorf("time %q is not finite: mend or remove it", field)
+	field = strings.TrimSpace(field)
+	f := number
+	var ns int64
+	v, err := strconv.ParseFloat(field, 64)
+	switch {
+	case err == nil && (math.IsNaN(v) || math.IsInf(v, 0)):
+		return 0, fmt.Errorf("time %q is not finite: mend or remove it", field)
+	case err == nil && d.layout.time.scale != 0:
+		if ns, err = measure.ParseNanos(field, int(math.Round(math.Log10(d.layout.time.scale)))); err != nil {
+			return 0, fmt.Errorf("time %q is no number of %s within 146 years: mend or remove it", field, d.layout.time.name)
 		}
-		if d.layout.time.scale == 0 {
-			return 0, fmt.Errorf("column %q says no unit: name it time_s, time_ms, time_us or time_ns", d.layout.time.name)
+	default:
+		number, zoned := err == nil, false
+		if ns, zoned, err = measure.ParseMoment(field); err != nil && number {
+			return 0, fmt.Errorf("column %q says no unit: name it time_s, time_ms, time_us or time_ns, or write seconds since 1970", d.layout.time.name)
 		}
-		v *= d.layout.time.scale
-		if err := d.same(number, v, field); err != nil {
-			return 0, err
+		if err != nil || !zoned {
+			return 0, fmt.Errorf("time %q is neither a number nor a time with its zone such as 2026-01-02T15:04:05.123Z", field)
 		}
-		return v - d.base, nil
+		f = dated
 	}
-	t, err := time.Parse(time.RFC3339Nano, strings.Replace(strings.TrimSpace(field), " ", "T", 1))
-	if err != nil {
-		return 0, fmt.Errorf("time %q is neither a number nor a time with its zone such as 2026-01-02T15:04:05.123Z", field)
-	}
-	if err := d.same(zoned, float64(t.Unix()), field); err != nil {
+	if err := d.same(f, ns, field); err != nil {
 		return 0, err
 	}
-	return float64(t.Unix()) - d.base + float64(t.Nanosecond())*1e-9, nil
+	return float64(ns-d.base) / 1e9, nil
 }
 
-// absolute is where numbers of seconds count from 1970: three years behind it.
-const absolute = 1e8
+// absolute is where numbers of ns count from 1970: three years behind it.
+const absolute = 1e17
 
 // same holds all rows to the form of the first, and sets the origin by that.
-func (d *decoder) same(f form, seconds float64, field string) error {
+func (d *decoder) same(f form, ns int64, field string) error {
 	switch {
 	case d.form == unknown:
 		d.form = f
-		if f == zoned || seconds >= absolute {
-			d.base = math.Floor(seconds)
-			d.header.Origin = time.Unix(int64(d.base), 0).UTC()
+		if f == dated || ns >= absolute {
+			d.base = ns - ns%1e9
+			d.header.Origin = time.Unix(0, d.base).UTC()
 		}
 	case d.form != f:
 		return fmt.Errorf("time %q is written in another form than those before it: write all of them alike", field)

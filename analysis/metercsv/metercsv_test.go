@@ -6,8 +6,10 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"wattmark/analysis/validate"
+	"wattmark/measure"
 )
 
 func read(in string) (*Header, []validate.Sample, error) {
@@ -121,6 +123,30 @@ func BenchmarkRead(b *testing.B) {
 	for b.Loop() {
 		if _, got, err := read(text.String()); err != nil || len(got) != rows {
 			b.Fatal(err)
+		}
+	}
+}
+
+// A time of day keeps its decimal places, which a float64 of seconds since 1970 has not.
+func TestSince1970(t *testing.T) {
+	for _, text := range []string{
+		"timestamp,power_w\n1733935203.149000001,17\n1733935203.149000101,22\n",
+		"time_ns,power_w\n1733935203149000001,17\n1733935203149000101,22\n",
+		"time,power_w\n1733935203149000.001,17\n1733935203149000.101,22\n",
+	} {
+		h, samples, err := Read(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var at []measure.Seconds
+		for s, err := range samples {
+			if err != nil {
+				t.Fatal(err)
+			}
+			at = append(at, s.At)
+		}
+		if d := float64(at[1]-at[0]) - 1e-7; d > 1e-15 || d < -1e-15 || !h.Origin.Equal(time.Unix(1733935203, 0)) || at[0] != 0.149000001 {
+			t.Errorf("%q: %v from %v", text, at, h.Origin)
 		}
 	}
 }

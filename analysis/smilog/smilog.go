@@ -40,6 +40,10 @@ type Log struct {
 	// Skipped counts values that were there but no number, such as [N/A], and a
 	// last line that was cut off.
 	Skipped int
+	// Absolute says that its times are seconds since 1970 or name their zone, as other
+	// programs write them: no offset applies.
+	Absolute bool
+	lines    int
 }
 
 // Best returns the column nearest to the truth: instant where there is one,
@@ -56,11 +60,9 @@ func (l *Log) Best() (Field, []Reading) {
 // ErrFormat is wrapped by errors about files that are not such a log.
 var ErrFormat = errors.New("not an nvidia-smi CSV log")
 
-// timeLayout is how nvidia-smi writes local time, without a zone.
-const timeLayout = "2006/01/02 15:04:05.000"
-
 // Parse reads a log. nvidia-smi writes local time without saying which: the
-// caller must know how far it was ahead of UTC. Errors name the line.
+// caller must know how far it was ahead of UTC. Times since 1970 or with a zone are
+// taken as they are. Errors name the line.
 func Parse(r io.Reader, utcOffset time.Duration) (*Log, error) {
 	cr := csv.NewReader(r)
 	cr.TrimLeadingSpace = true
@@ -123,11 +125,20 @@ func (l *Log) addLine(rec []string, line, width, stamp int, columns map[int]Fiel
 	if len(rec) != width {
 		return fmt.Errorf("%w: %d fields, the header has %d", ErrFormat, len(rec), width)
 	}
-	at, err := time.Parse(timeLayout, rec[stamp])
+	ns, zoned, err := measure.ParseMoment(rec[stamp])
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	at = at.Add(-utcOffset)
+	if first := l.lines == 0; first {
+		l.Absolute = zoned
+	} else if zoned != l.Absolute {
+		return fmt.Errorf("%w: time %q is written in another form than those before it: write all of them alike", ErrFormat, rec[stamp])
+	}
+	l.lines++
+	at := time.Unix(0, ns).UTC()
+	if !zoned {
+		at = at.Add(-utcOffset)
+	}
 	for i, f := range columns {
 		w, err := parseWatts(rec[i])
 		if err != nil {

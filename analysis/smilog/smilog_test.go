@@ -103,3 +103,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Programs that keep such a log themselves write the time since 1970, or with its
+// zone: then no offset applies.
+func TestAbsoluteTimes(t *testing.T) {
+	for _, text := range []string{
+		"timestamp,power.draw\n1733935203.149,17\n1733935203.151,22 W\n",
+		"timestamp, power.draw [W]\n2024-12-11T16:40:03.149Z, 17\n2024-12-11 17:40:03.151+01:00, 22\n",
+	} {
+		log, err := Parse(strings.NewReader(text), time.Hour)
+		if err != nil || !log.Absolute || !log.Columns[Draw][0].At.Equal(time.UnixMilli(1733935203149)) || !log.Columns[Draw][1].At.Equal(time.UnixMilli(1733935203151)) {
+			t.Errorf("%q: %+v, %v", text, log, err)
+		}
+	}
+	mixed := "timestamp,power.draw\n1733935203.149,17\n2024/12/11 16:40:03.151,22\n1733935203.153,22\n"
+	if _, err := Parse(strings.NewReader(mixed), 0); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "another form") {
+		t.Errorf("mixed times: %v", err)
+	}
+}

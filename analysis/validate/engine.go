@@ -85,6 +85,7 @@ func Run(ctx context.Context, s Subject, o Options) (*Report, error) {
 	if err := r.judgeTruth(); err != nil {
 		return nil, err
 	}
+	r.rep.Missing, r.rep.MissingPower = Unseen(s.Missing)
 	for i := range r.methods {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -93,8 +94,7 @@ func Run(ctx context.Context, s Subject, o Options) (*Report, error) {
 	}
 	r.judgeLoad()
 	r.judgeKernels()
-	r.judgeMissing()
-	r.conclude()
+	r.rep.conclude()
 	return &r.rep, nil
 }
 
@@ -214,8 +214,15 @@ func (r *run) judgeTruth() error {
 	rep.Mean = measure.Watt(e / (r.to - r.from))
 	gaps := r.gaps()
 	r.relative = math.Hypot(s.Systematic, gaps/e)
-	u := r.uncertainty(e, float64(s.Work.Length()), []Span{s.Work})
+	less, more := math.NaN(), math.NaN()
+	if r.shift > 0 {
+		less, more = r.truth.between(r.from-r.shift, r.to-r.shift), r.truth.between(r.from+r.shift, r.to+r.shift)
+	}
+	u := r.uncertainty(e, float64(s.Work.Length()), less, more)
 	rep.Truth = measure.Estimate{Energy: measure.Joule(e), U: measure.Joule(2 * u)}
+	if s.Total.U > 0 { // one meter has one U
+		rep.Truth.U = s.Total.U
+	}
 	if rep.Samples < 10 {
 		r.caution("the meter has %d samples within the work: far too few to be held against", rep.Samples)
 	}
@@ -225,24 +232,18 @@ func (r *run) judgeTruth() error {
 	return nil
 }
 
-// uncertainty is the standard uncertainty of the truth's energy over spans of a
-// total length: gains, offsets, and the clocks, which move all of the spans alike.
-func (r *run) uncertainty(energy, length float64, spans []Span) float64 {
+// uncertainty is the standard uncertainty of an energy of the truth over a length:
+// gains, offsets, and the clocks, which move all of its spans alike. less and more
+// are the energy with all spans a standard uncertainty of the clock earlier and
+// later; NaN where that is not known.
+func (r *run) uncertainty(energy, length, less, more float64) float64 {
 	v := math.Pow(r.relative*energy, 2) + math.Pow(float64(r.s.Offset)*length, 2)
 	if drift := r.s.Clock.DriftUPPM / 2e6; drift > 0 {
 		v += math.Pow(drift*energy, 2)
 	}
-	if r.shift > 0 {
-		var less, more float64
-		for _, s := range spans {
-			from, to := float64(s.From), float64(s.To)
-			less += r.truth.between(from-r.shift, to-r.shift)
-			more += r.truth.between(from+r.shift, to+r.shift)
-		}
-		for _, x := range []float64{less, more} {
-			if d := x - energy; !math.IsNaN(d) {
-				v += d * d / 2
-			}
+	for _, x := range []float64{less, more} {
+		if d := x - energy; !math.IsNaN(d) {
+			v += d * d / 2
 		}
 	}
 	return math.Sqrt(v)

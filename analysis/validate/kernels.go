@@ -2,82 +2,240 @@ package validate
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
+	"sort"
 
-	"wattmark/analysis/stats"
 	"wattmark/measure"
 )
 
-// judgeKernels gathers the kernels by name, within the work.
+// judgeKernels gathers the kernels by name, within the work. The rule is that of
+// package attribute: at each instant the power belongs in equal shares to the kernels
+// that run then, by the meter and by each method's readings alike. What was drawn
+// while none ran stands beside them, so that all lines come to the work's energy.
 func (r *run) judgeKernels() {
-	by := map[string][]Span{}
+	var spans []Span
+	by := map[string][]int{}
 	for _, k := range r.s.Kernels {
-		if k.From >= r.s.Work.To || k.To <= r.s.Work.From || k.To <= k.From {
-			continue
+		s := Span{max(k.From, r.s.Work.From), min(k.To, r.s.Work.To)}
+		if s.To > s.From {
+			by[k.Name] = append(by[k.Name], len(spans))
+			spans = append(spans, s)
 		}
-		by[k.Name] = append(by[k.Name], k.Span)
 	}
-	if len(by) == 0 {
+	if len(spans) == 0 {
 		return
 	}
-	said := make([]*cumulative, len(r.methods))
-	for i := range r.methods {
-		said[i] = ofReadings(r.truth.cuts, r.methods[i].Readings, reach)
+	l := r.layKernels(spans)
+	names := make([]string, 0, len(by))
+	for name := range by {
+		names = append(names, name)
 	}
-	for name, spans := range by {
-		if k, ok := r.kernel(name, spans, said); ok {
-			r.rep.Kernels = append(r.rep.Kernels, k)
+	slices.Sort(names)
+	for _, name := range names {
+		launches := make([]stretch, len(by[name]))
+		for i, n := range by[name] {
+			launches[i] = l.stretchOf(spans[n])
+		}
+		k := r.kernel(l, launches)
+		k.Name, k.Launches = name, len(launches)
+		for _, n := range by[name] {
+			k.Busy += spans[n].Length()
+		}
+		r.rep.Kernels = append(r.rep.Kernels, k)
+	}
+	slices.SortStableFunc(r.rep.Kernels, func(a, b KernelReport) int { return cmp.Compare(b.Truth.Energy, a.Truth.Energy) })
+	rest := r.kernel(l, l.between)
+	rest.Busy = rest.Share
+	r.rep.NoKernel = &rest
+}
+
+// layout lists the kernels that run between each two neighbouring edges.
+type layout struct {
+	edges   []float64
+	running []int // from an edge to the next
+	between []stretch
+	time    *shares
+	// The meter's energy, and that of edges which all lie a standard uncertainty of
+	// the clock's offset earlier and later.
+	truth, less, more *shares
+	said              []*shares // by method
+}
+
+// stretch are the parts from one edge to another; idle ones alone count where none
+// runs.
+type stretch struct{ from, to int }
+
+// layKernels sorts the edges of kernels and work, counts what runs, and shares the
+// energies.
+func (r *run) layKernels(spans []Span) *layout {
+	l := &layout{edges: []float64{r.from, r.to}}
+	for _, s := range spans {
+		l.edges = append(l.edges, float64(s.From), float64(s.To))
+	}
+	slices.Sort(l.edges)
+	l.edges = slices.Compact(l.edges)
+	l.running = make([]int, len(l.edges)-1)
+	change := make([]int, len(l.edges))
+	for _, s := range spans {
+		p := l.stretchOf(s)
+		change[p.from]++
+		change[p.to]--
+	}
+	n := 0
+	for i := range l.running {
+		n += change[i]
+		l.running[i] = n
+		if n == 0 {
+			l.between = append(l.between, stretch{i, i + 1})
 		}
 	}
-	slices.SortFunc(r.rep.Kernels, func(a, b KernelReport) int {
-		return cmp.Or(cmp.Compare(b.Truth.Energy, a.Truth.Energy), cmp.Compare(a.Name, b.Name))
-	})
+	l.time = l.share(func(from, to float64) float64 { return to - from })
+	at := func(c *cumulative, by float64) *shares {
+		return l.share(func(from, to float64) float64 { return c.between(from+by, to+by) })
+	}
+	l.truth = at(r.truth, 0)
+	if r.shift > 0 {
+		l.less, l.more = at(r.truth, -r.shift), at(r.truth, r.shift)
+	}
+	for i := range r.methods {
+		l.said = append(l.said, at(ofReadings(r.truth.cuts, r.methods[i].Readings, reach), 0))
+	}
+	return l
 }
 
-// kernel judges the launches of one name; ok is false where the meter misses one.
-func (r *run) kernel(name string, spans []Span, said []*cumulative) (out KernelReport, ok bool) {
-	out = KernelReport{Name: name, Launches: len(spans)}
-	truth := make([]float64, len(spans))
-	var sum float64
-	for i, s := range spans {
-		truth[i] = r.truth.between(float64(s.From), float64(s.To))
-		sum += truth[i]
-		out.Busy += s.Length()
+func (l *layout) stretchOf(s Span) stretch {
+	return stretch{sort.SearchFloat64s(l.edges, float64(s.From)), sort.SearchFloat64s(l.edges, float64(s.To))}
+}
+
+// shares adds up what one of the kernels that run at a time has, from the first edge
+// on: a launch has what is added between its ends. Parts of which nothing is known
+// are counted in unknown.
+type shares struct {
+	sum     []float64
+	unknown []int
+}
+
+// share divides each part's value by the number of kernels that run; where none does,
+// all of it is the part's.
+func (l *layout) share(of func(from, to float64) float64) *shares {
+	s := &shares{sum: make([]float64, len(l.edges)), unknown: make([]int, len(l.edges))}
+	for i, n := range l.running {
+		v := of(l.edges[i], l.edges[i+1]) / float64(max(n, 1))
+		s.sum[i+1], s.unknown[i+1] = s.sum[i], s.unknown[i]
+		if math.IsNaN(v) {
+			s.unknown[i+1]++
+		} else {
+			s.sum[i+1] += v
+		}
 	}
-	if math.IsNaN(sum) || !(sum > 0) {
-		return out, false
+	return s
+}
+
+// of returns a stretch's energy; NaN where a part of it is not known.
+func (s *shares) of(p stretch) float64 {
+	if s.unknown[p.to] != s.unknown[p.from] {
+		return math.NaN()
 	}
-	u := r.uncertainty(sum, float64(out.Busy), spans)
+	return s.sum[p.to] - s.sum[p.from]
+}
+
+// each returns the energies of stretches, and their sum.
+func (s *shares) each(list []stretch) (out []float64, sum float64) {
+	out = make([]float64, len(list))
+	for i, p := range list {
+		out[i] = s.of(p)
+		sum += out[i]
+	}
+	return out, sum
+}
+
+// kernel judges the launches of one name, or what lies between kernels.
+func (r *run) kernel(l *layout, launches []stretch) (out KernelReport) {
+	truth, sum := l.truth.each(launches)
+	_, share := l.time.each(launches)
+	less, more := math.NaN(), math.NaN()
+	if l.less != nil {
+		_, less = l.less.each(launches)
+		_, more = l.more.each(launches)
+	}
+	u := r.uncertainty(sum, share, less, more)
+	out.Share = seconds(share)
 	out.Truth = measure.Estimate{Energy: measure.Joule(sum), U: measure.Joule(2 * u)}
 	for i := range r.methods {
-		out.Methods = append(out.Methods, r.kernelMethod(&r.methods[i], said[i], spans, truth, &out.Truth))
+		said, all := l.said[i].each(launches)
+		out.Methods = append(out.Methods, r.kernelMethod(&r.methods[i], said, all, truth, &out.Truth, share))
 	}
-	return out, true
+	return out
 }
 
-func (r *run) kernelMethod(m *Method, said *cumulative, spans []Span, truth []float64, all *measure.Estimate) KernelMethod {
+// kernelMethod holds what a method's readings say of launches against the meter.
+func (r *run) kernelMethod(m *Method, said []float64, sum float64, truth []float64, all *measure.Estimate, share float64) KernelMethod {
 	nan := math.NaN()
-	out := KernelMethod{Name: m.Name, Energy: measure.Joule(nan), ErrorPct: nan, Lo: nan, Hi: nan}
-	energies := make([]float64, len(spans))
-	var sum float64
-	for i, s := range spans {
-		energies[i] = said.between(float64(s.From), float64(s.To))
-		sum += energies[i]
-	}
-	if math.IsNaN(sum) {
+	out := KernelMethod{Name: m.Name, Energy: measure.Joule(sum), ErrorPct: nan, Lo: nan, Hi: nan, Agreement: Unknown}
+	if math.IsNaN(sum) || !(all.Energy > 0) {
 		return out
 	}
 	ratio := sum / float64(all.Energy)
-	out.Energy, out.ErrorPct = measure.Joule(sum), 100*(ratio-1)
+	out.ErrorPct = 100 * (ratio - 1)
 	u := ratio * float64(all.U) / float64(all.Energy)
 	below, above := u, u
 	if len(m.Readings) > 1 {
-		b := stats.Bootstrap{Resamples: r.o.Resamples, Level: r.o.Level, Seed: r.o.Seed}.Ratio(energies, truth)
+		b := r.bootstrap().Ratio(said, truth)
 		if !math.IsNaN(b.Lo) {
 			below, above = math.Hypot(u, max(b.Point-b.Lo, 0)), math.Hypot(u, max(b.Hi-b.Point, 0))
 		}
 	}
 	out.Lo, out.Hi = out.ErrorPct-100*below, out.ErrorPct+100*above
+	out.Agreement = r.agreement(measure.Estimate{Energy: out.Energy}, *all, share)
+	return out
+}
+
+// ByKernel are the lines of a table by kernel, as many names as are wanted: the
+// names, the other names together, what was drawn while no kernel ran, and the sum of
+// these, which is the work's energy. It is nil where there are no kernels.
+func (r *Report) ByKernel(most int) []KernelLine {
+	if r.NoKernel == nil {
+		return nil
+	}
+	n := min(len(r.Kernels), most)
+	var out []KernelLine
+	for i := range r.Kernels[:n] {
+		out = append(out, KernelLine{OneKernel, r.Kernels[i]})
+	}
+	if rest := r.Kernels[n:]; len(rest) > 0 {
+		others := together(rest)
+		others.Name = fmt.Sprintf("(%d other names)", len(rest))
+		out = append(out, KernelLine{OtherKernels, others})
+	}
+	none := *r.NoKernel
+	none.Name = "(no kernel)"
+	sum := together(append(slices.Clone(r.Kernels), none))
+	sum.Name, sum.Truth.U = "sum", r.Truth.U
+	return append(out, KernelLine{WithoutKernel, none}, KernelLine{AllKernels, sum})
+}
+
+// together adds lines up. The meter's uncertainties have causes in common: they add
+// up as they are.
+func together(list []KernelReport) (out KernelReport) {
+	out.Methods = slices.Clone(list[0].Methods)
+	for i := range out.Methods {
+		out.Methods[i].Energy = 0
+	}
+	for _, k := range list {
+		out.Launches, out.Busy, out.Share = out.Launches+k.Launches, out.Busy+k.Busy, out.Share+k.Share
+		out.Truth.Energy, out.Truth.U = out.Truth.Energy+k.Truth.Energy, out.Truth.U+k.Truth.U
+		for i := range out.Methods {
+			out.Methods[i].Energy += k.Methods[i].Energy
+		}
+	}
+	for i := range out.Methods {
+		m := &out.Methods[i]
+		m.ErrorPct, m.Lo, m.Hi, m.Agreement = 100*(float64(m.Energy/out.Truth.Energy)-1), math.NaN(), math.NaN(), ""
+		if !(out.Truth.Energy > 0) {
+			m.ErrorPct = math.NaN()
+		}
+	}
 	return out
 }

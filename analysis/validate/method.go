@@ -45,7 +45,7 @@ func (r *run) stands(list []Reading) (out []stand) {
 func (r *run) judge(m *Method) MethodReport {
 	nan := math.NaN()
 	out := MethodReport{
-		Name: m.Name, Note: m.Note, Energy: m.Energy, Own: !math.IsNaN(float64(m.Energy)), Agreement: Unknown,
+		Name: m.Name, Note: m.Note, Energy: m.Energy, U: m.U, Own: m.Silent || !math.IsNaN(float64(m.Energy)), Agreement: Unknown,
 		ErrorPct: nan, Lo: nan, Hi: nan, late: nan, Block: seconds(nan), Lag: seconds(nan), LagU: seconds(nan), Correlation: nan,
 		Update: update(m.Readings),
 		Points: thin(m.Readings, r.columns[0], r.columns[len(r.columns)-1], 2*r.o.Columns),
@@ -69,7 +69,11 @@ func (r *run) pointwise(out *MethodReport, m *Method) {
 		weights = append(weights, c.to-c.from)
 	}
 	d := stats.Deviations(said, truth, weights)
-	out.Readings, out.MAPEPct, out.RMSE, out.Bias = d.N, d.MAPE, measure.Watt(d.RMSE), measure.Watt(d.Bias)
+	out.Readings = d.N
+	if m.Made > 0 {
+		out.Readings = int(min(m.Made, math.MaxInt32))
+	}
+	out.Compared, out.MAPEPct, out.RMSE, out.Bias = d.N, d.MAPE, measure.Watt(d.RMSE), measure.Watt(d.Bias)
 }
 
 // energyOf fills in the error with its interval.
@@ -81,7 +85,7 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 	}
 	ratio := e / truth
 	out.ErrorPct = 100 * (ratio - 1)
-	u := ratio * float64(r.rep.Truth.U) / truth
+	u := math.Hypot(ratio*float64(r.rep.Truth.U), float64(m.U)) / truth
 	below, above := u, u
 	cells := said.cells(r.edges)
 	middle := len(cells) / 2
@@ -99,10 +103,26 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 		out.Note = join(out.Note, "its interval holds the meter's uncertainty alone: there are no readings all along the work to resample")
 	}
 	out.Lo, out.Hi = out.ErrorPct-100*below, out.ErrorPct+100*above
-	out.Agreement = Reads
-	if out.Lo <= 0 && out.Hi >= 0 {
-		out.Agreement = Agrees
+	out.Agreement = r.agreement(measure.Estimate{Energy: out.Energy, U: m.U}, r.total(), float64(r.s.Work.Length()))
+	if out.Agreement == Agrees { // told of the difference, not of the ratio: a hair more
+		out.Lo, out.Hi = min(out.Lo, 0), max(out.Hi, 0)
 	}
+}
+
+// total is the meter's energy that methods are held against.
+func (r *run) total() measure.Estimate {
+	if r.s.Total.Energy > 0 {
+		return r.s.Total
+	}
+	return r.rep.Truth
+}
+
+// agreement holds an energy over a length of the work against the meter's.
+func (r *run) agreement(e, meter measure.Estimate, length float64) Agreement {
+	if r.s.LooksAway {
+		return Unknown
+	}
+	return e.Against(meter, measure.Joule(float64(r.rep.MissingPower)*length))
 }
 
 // leastUpdates is how many of the sensor's updates a block holds at least: within

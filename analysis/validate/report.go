@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"math"
 	"time"
 
 	"wattmark/measure"
@@ -29,6 +30,7 @@ type Report struct {
 
 	Methods  []MethodReport
 	Kernels  []KernelReport // by name, the largest energy first
+	NoKernel *KernelReport  // what was drawn while no kernel ran; nil without kernels
 	Verdict  string
 	Cautions []string
 	Trace    Trace
@@ -39,14 +41,16 @@ type Report struct {
 	Seed      uint64
 }
 
-// Agreement says how a method's error lies to its interval.
-type Agreement string
+// Agreement says whether a method's energy over the work agrees with the meter's,
+// within the meter's uncertainty and the method's own ([measure.Estimate.Against]).
+// How other work like this would come out is another question: that is the interval.
+type Agreement = measure.Agreement
 
 // The agreements.
 const (
-	Agrees  Agreement = "agrees"  // zero lies within the interval
-	Reads   Agreement = "differs" // it does not
-	Unknown Agreement = "unknown" // the method says nothing
+	Agrees  = measure.Agrees
+	Reads   = measure.Differs
+	Unknown = measure.Unknown
 )
 
 // MethodReport is one method against the truth.
@@ -56,17 +60,21 @@ type MethodReport struct {
 	// integrated by trapezoids.
 	Own    bool
 	Energy measure.Joule
-	// ErrorPct is 100·(E/E_truth − 1), and [Lo, Hi] its interval; half of it comes
-	// from the truth's uncertainty and half from resampling blocks as long as Block.
+	U      measure.Joule // that the method states of it (k = 2); 0 where it states none
+	// ErrorPct is 100·(E/E_truth − 1), and [Lo, Hi] the interval that holds it for other
+	// work like this: from the truth's uncertainty, the method's own, and from resampling
+	// blocks as long as Block.
 	ErrorPct, Lo, Hi float64
 	Block            measure.Seconds
 	Agreement        Agreement
 
-	// Of the readings, each against the truth's mean over the time that it stands for.
-	Readings int
-	MAPEPct  float64
-	RMSE     measure.Watt
-	Bias     measure.Watt
+	// Readings are those that the method made. Compared are those that were kept (of
+	// equal ones in a row the first and the last): each against the truth's mean over the
+	// time that it stands for.
+	Readings, Compared int
+	MAPEPct            float64
+	RMSE               measure.Watt
+	Bias               measure.Watt
 	// Update is the median time between two values that differ.
 	Update measure.Seconds
 	// Lag is by how much the readings trail the truth. Correlation belongs to it.
@@ -76,23 +84,47 @@ type MethodReport struct {
 
 	Points []Reading // for a plot, thinned
 
-	late float64 // the error over the second half of the work, in per cent
+	late  float64 // the error over the second half of the work, in per cent
+	blind bool    // the power changes faster than there are new values
 }
 
-// KernelReport is the work's kernels of one name.
+// told reports whether a method states an energy.
+func (m *MethodReport) told() bool { return !math.IsNaN(m.ErrorPct) }
+
+// KernelReport is the work's kernels of one name, with their equal shares of the
+// power where several ran at once.
 type KernelReport struct {
 	Name     string
 	Launches int
-	Busy     measure.Seconds
+	Busy     measure.Seconds // the sum of their durations
+	Share    measure.Seconds // the time by equal shares
 	Truth    measure.Estimate
 	Methods  []KernelMethod // in the order of Report.Methods
 }
+
+// KernelLine is a line of a table by kernel.
+type KernelLine struct {
+	Kind KernelKind
+	KernelReport
+}
+
+// KernelKind says what a line by kernel holds.
+type KernelKind string
+
+// The kinds.
+const (
+	OneKernel     KernelKind = "kernel"
+	OtherKernels  KernelKind = "others"    // names that the table has no room for
+	WithoutKernel KernelKind = "no_kernel" // no kernel ran
+	AllKernels    KernelKind = "sum"
+)
 
 // KernelMethod is what a method's readings say of the kernels of one name.
 type KernelMethod struct {
 	Name             string
 	Energy           measure.Joule
 	ErrorPct, Lo, Hi float64
+	Agreement        Agreement // with the meter's energy of these kernels
 }
 
 // MissingRail is a rail that the meter does not see.

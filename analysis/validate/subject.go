@@ -31,8 +31,14 @@ type Subject struct {
 	Systematic float64
 	Offset     measure.Watt
 	Missing    []string // rails that the meter does not measure
-	Gaps       []Span   // in which the meter lost samples
-	Clock      Clock
+	// Total is the meter's energy of the work as it is stated elsewhere, with its U: what
+	// methods are held against. Where it is zero, it is worked out from the samples.
+	Total measure.Estimate
+	// LooksAway: the meter is itself a sensor that does not look all the time, or the
+	// GPU's own: it cannot judge.
+	LooksAway bool
+	Gaps      []Span // in which the meter lost samples
+	Clock     Clock
 
 	// Meter names what the truth was measured with, as far as known.
 	Meter string
@@ -106,6 +112,11 @@ type Method struct {
 	// Energy is what the method itself said of the work, where it has a rule of its
 	// own (SMA, MTSM, PAPI, the counter); NaN where the readings are to be integrated.
 	Energy measure.Joule
+	// Silent: the method itself has no energy, and Note says why; its readings are not
+	// integrated in its place.
+	Silent bool
+	U      measure.Joule // that the method states of Energy (k = 2); 0 where it states none
+	Made   uint64        // readings that the method made, where Readings are fewer; else 0
 	Note   string
 }
 

@@ -24,7 +24,7 @@ type Summary struct {
 type SummaryLine struct {
 	GPU, Driver, Method string
 	N                   int // subjects of which the method said something
-	Agreeing            int // of these, with zero within the interval
+	Judged, Agreeing    int // of these, with a meter that can judge, and within the uncertainty
 	// MeanErrorPct is the mean of the subjects' errors, [Lo, Hi] its interval over the
 	// subjects, NaN for fewer than three of them.
 	MeanErrorPct, Lo, Hi float64
@@ -88,12 +88,11 @@ func summaryLine(list []pair, o Options) (l SummaryLine, ok bool) {
 	var errs, truth, said []float64
 	for _, p := range list {
 		m := p.method
-		if m.Agreement == Unknown {
+		if !m.told() {
 			continue
 		}
-		if m.Agreement == Agrees {
-			l.Agreeing++
-		}
+		l.Judged += b2i(m.Agreement != Unknown)
+		l.Agreeing += b2i(m.Agreement == Agrees)
 		if math.Abs(m.ErrorPct) > math.Abs(l.WorstPct) || l.WorstName == "" {
 			l.WorstPct, l.WorstName = m.ErrorPct, p.report.Name
 		}

@@ -67,3 +67,44 @@ func TestSummaryCoverage(t *testing.T) {
 		t.Errorf("held in %.1f %%", share)
 	}
 }
+
+// A plot has the readings that hold in it, also the one before it, and the one that ends the last.
+func TestReadingsToDraw(t *testing.T) {
+	var all []Reading
+	for i := range 1000 {
+		all = append(all, Reading{At: measure.Seconds(i) / 10, Power: measure.Watt(i % 10)})
+	}
+	all[500].Power = 99
+	for _, c := range []struct {
+		name          string
+		from, to      float64
+		n             int
+		first, last   measure.Seconds
+		least, mostly measure.Watt
+	}{
+		{"between two", 10.02, 10.08, 2, 10, 10.1, 0, 1},
+		{"some", 9.95, 10.15, 4, 9.9, 10.2, 0, 9},
+		{"beyond both ends", -1, 200, 400, 0, 99.9, 0, 99},
+		{"before all", -5, -1, 0, 0, 0, 0, 0},
+		{"behind all", 100, 101, 0, 0, 0, 0, 0},
+	} {
+		got := thin(all, c.from, c.to, 400)
+		if len(got) > c.n || (c.n < 400 && len(got) != c.n) {
+			t.Errorf("%s: %d readings, want %d", c.name, len(got), c.n)
+			continue
+		}
+		if c.n == 0 {
+			continue
+		}
+		if got[0].At != c.first || got[len(got)-1].At != c.last {
+			t.Errorf("%s: from %v to %v", c.name, got[0].At, got[len(got)-1].At)
+		}
+		least, most := got[0].Power, got[0].Power
+		for _, r := range got {
+			least, most = min(least, r.Power), max(most, r.Power)
+		}
+		if least != c.least || most != c.mostly {
+			t.Errorf("%s: %v to %v", c.name, least, most)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"math"
+	"slices"
 
 	"wattmark/measure"
 )
@@ -45,16 +46,22 @@ func (t *tracer) finish(c *cumulative) Trace {
 }
 
 // thin keeps what of a method's readings is near the work, at most as many as a
-// plot can show: beyond that the first, least, largest and last of each stretch.
+// plot can show: beyond that the first, least, largest and last of each stretch. A
+// reading holds until the next one, so one before and one behind belong to them.
 func thin(r []Reading, from, to float64, most int) []Reading {
-	var in []Reading
-	for _, x := range r {
-		if at := float64(x.At); at >= from && at <= to {
-			in = append(in, x)
-		}
+	first, end := 0, len(r)
+	for first+1 < len(r) && float64(r[first+1].At) < from {
+		first++
+	}
+	for end-2 >= first && float64(r[end-2].At) > to {
+		end--
+	}
+	in := r[first:end]
+	if len(in) == 1 && !(float64(in[0].At) >= from && float64(in[0].At) <= to) {
+		return nil // all of them lie on one side
 	}
 	if len(in) <= most {
-		return in
+		return slices.Clone(in)
 	}
 	step := (len(in) + most/4 - 1) / (most / 4)
 	var out []Reading

@@ -3,13 +3,17 @@ package validate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"wattmark/measure"
+	"wattmark/measure/attribute"
+	"wattmark/measure/clock"
 )
 
 // world is a load with a known power, that a meter and sensors look at.
@@ -437,6 +441,179 @@ func BenchmarkTruth(b *testing.B) {
 			if err := c.add(Sample{measure.Seconds(float64(i) * 48e-6), 100}); err != nil {
 				b.Fatal(err)
 			}
+		}
+	}
+}
+
+// Kernels that overlap have equal shares, as package attribute books them, and all
+// lines come to the work's energy, by the meter and by every method.
+func TestOverlappingKernelsShare(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		w := world{power: square(0.13, 0, 2), rate: 5000, from: -1.5, to: 3.5}
+		s := Subject{
+			Name: "streams", Truth: w.truth(), Work: Span{0, 2}, Systematic: 0.002, Clock: Clock{OffsetU: 1e-4},
+			Methods: []Method{{Name: "average", Readings: w.sensor(0.01, 0.1, 0.2, 0, 1), Energy: nan}, {Name: "papi", Energy: 480, Readings: []Reading{{2.001, 240}}}},
+		}
+		at, names := -0.1, []string{"gemm", "softmax", "copy", "reduce"}
+		for at < 2.05 {
+			s.Kernels = append(s.Kernels, Kernel{names[rng.IntN(len(names))], Span{measure.Seconds(at), measure.Seconds(at + 0.2*rng.Float64()*rng.Float64())}})
+			at += 0.06 * rng.Float64()
+		}
+		r := validateOK(t, s, Options{Seed: 1, Resamples: 100})
+		lines := r.ByKernel(2)
+		if len(lines) != 5 || lines[2].Kind != OtherKernels || lines[3].Kind != WithoutKernel || lines[4].Kind != AllKernels {
+			t.Fatalf("%+v", lines)
+		}
+		var sum, share, said float64
+		for _, l := range lines[:4] {
+			sum, share, said = sum+float64(l.Truth.Energy), share+float64(l.Share), said+float64(l.Methods[0].Energy)
+		}
+		around(t, "sum of the shares", sum, float64(r.Truth.Energy), 1e-9*sum)
+		around(t, "sum of their time", share, 2, 1e-9)
+		around(t, "the line of the sum", float64(lines[4].Truth.Energy), float64(r.Truth.Energy), 1e-9*sum)
+		around(t, "sum of the average's", said, float64(r.Methods[0].Energy), 1e-9*said)
+		around(t, "its error", lines[4].Methods[0].ErrorPct, r.Methods[0].ErrorPct, 1e-6)
+
+		for name, want := range shared(t, w, s, names) {
+			for _, k := range r.Kernels {
+				if k.Name == name {
+					around(t, name, float64(k.Truth.Energy), float64(want.Energy), 1e-6)
+					around(t, name+"'s share of the time", float64(k.Share), float64(want.Share), 1e-9)
+					around(t, name+"'s time", float64(k.Busy), float64(want.Busy), 1e-9)
+				}
+			}
+		}
+	}
+}
+
+// shared holds a subject's energies by kernel, as package attribute shares them.
+func shared(t *testing.T, w world, s Subject, names []string) map[string]attribute.Use {
+	t.Helper()
+	e, err := attribute.New(attribute.Config{Window: measure.Window{From: 0, To: 2}, Clock: clock.Fit{B: 1}, Resolution: 1e-9}, func(yield func(attribute.Kernel, error) bool) {
+		for _, k := range s.Kernels {
+			if !yield(attribute.Kernel{Name: slices.Index(names, k.Name), Start: k.From, End: k.To}, nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for x := range w.truth() {
+		if err := e.Add(float64(x.At), float64(x.Power)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res, err := e.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]attribute.Use{}
+	for i, u := range res.Kernels {
+		out[names[i]] = u
+	}
+	return out
+}
+
+// Whatever methods come to, no sentence says more than the tables below hold: who is
+// said to be within is so, and then what the tables have against it stands beside.
+func TestVerdictIsWhatTheTablesSay(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	for range 5000 {
+		rep := &Report{Work: Span{0, 2}, Truth: measure.Estimate{Energy: 100, U: measure.Joule(rng.Float64() * 5)}, Mean: 50, NoKernel: &KernelReport{}}
+		kernels := []*KernelReport{{Name: "gemm"}, {Name: "copy"}, rep.NoKernel}
+		for _, k := range kernels {
+			k.Truth = measure.Estimate{Energy: measure.Joule(10 + 30*rng.Float64()), U: rep.Truth.U / 3}
+		}
+		for i := range 1 + rng.IntN(4) {
+			wide := math.Pow(10, 2*rng.Float64()-1)
+			m := MethodReport{Name: fmt.Sprintf("m%d", i), ErrorPct: wide * rng.NormFloat64(), MAPEPct: 30 * rng.Float64(), Compared: rng.IntN(20), Update: 0.1}
+			m.Energy = measure.Joule(100 + m.ErrorPct)
+			m.Agreement = measure.Estimate{Energy: m.Energy}.Against(rep.Truth, measure.Joule(5*float64(rng.IntN(2))))
+			u := max(float64(rep.Truth.U), math.Abs(5*rng.NormFloat64()))
+			m.Lo, m.Hi = m.ErrorPct-u*(1+rng.Float64()), m.ErrorPct+u*(1+rng.Float64())
+			if rng.IntN(9) == 0 {
+				m = MethodReport{Name: m.Name, ErrorPct: math.NaN(), Agreement: Unknown}
+			}
+			rep.Methods = append(rep.Methods, m)
+			for _, k := range kernels {
+				x := KernelMethod{Name: m.Name, ErrorPct: 10 * rng.NormFloat64()}
+				x.Energy = k.Truth.Energy * measure.Joule(1+x.ErrorPct/100)
+				x.Agreement = measure.Estimate{Energy: x.Energy}.Against(k.Truth, 0)
+				k.Methods = append(k.Methods, x)
+			}
+		}
+		rep.Kernels = []KernelReport{*kernels[0], *kernels[1]}
+		rep.conclude()
+		for _, part := range strings.Split(rep.Verdict, "; ") {
+			for i := range rep.Methods {
+				if m := &rep.Methods[i]; strings.Contains(part, m.Name+" ") {
+					heldAgainstTables(t, rep, m, part)
+				}
+			}
+		}
+	}
+}
+
+func heldAgainstTables(t *testing.T, rep *Report, m *MethodReport, said string) {
+	t.Helper()
+	if strings.Contains(said, "within") != (m.Agreement == Agrees) && !strings.Contains(said, "may say anything") && !strings.Contains(said, "the nearest") {
+		t.Fatalf("%q of %+v", said, m)
+	}
+	if strings.Contains(said, "outside") && m.Agreement != Reads || strings.Contains(said, " reads ") && !m.everOff() {
+		t.Fatalf("%q of %+v", said, m)
+	}
+	if !strings.Contains(said, "within") {
+		return
+	}
+	off := 0.0
+	for _, k := range append(slices.Clone(rep.Kernels), *rep.NoKernel) {
+		for _, x := range k.Methods {
+			if x.Name == m.Name && x.Agreement == Reads {
+				off = max(off, math.Abs(x.ErrorPct))
+			}
+		}
+	}
+	if strings.Contains(said, "by kernel it is off by up to") != (off > 0) || off > 0 && !strings.Contains(said, fmt.Sprintf("%.1f %% (", off)) {
+		t.Fatalf("%q, by kernel off by %v", said, off)
+	}
+	if bad := m.Compared > 1 && m.MAPEPct > float64(rep.Truth.U); strings.Contains(said, "single readings are off by") != bad {
+		t.Fatalf("%q, MAPE %v of ± %v", said, m.MAPEPct, rep.Truth.U)
+	}
+}
+
+// A method that has no energy has none, whatever it read; one that states a U is
+// within the meter's and its own; a meter that looks away judges nothing.
+func TestAgreementOfAMethod(t *testing.T) {
+	w := world{power: func(float64) float64 { return 100 }, rate: 1000, from: -1, to: 2}
+	s := Subject{
+		Name: "steady", Truth: w.truth(), Work: Span{0, 1}, Systematic: 0.01, Total: measure.Estimate{Energy: 100, U: 3},
+		Methods: []Method{
+			{Name: "deconvolved", Energy: nan, Silent: true, Note: "no number, a bound", Readings: w.sensor(0.01, 0.1, 0.1, 0, 1)},
+			{Name: "corrected", Energy: 104, U: 4, Made: 1668, Readings: w.sensor(0.05, 0.1, 0.1, 0, 1)},
+			{Name: "sma", Energy: 104, Readings: w.sensor(0.05, 0.1, 0.1, 0, 1)},
+		},
+	}
+	r := validateOK(t, s, Options{Seed: 1})
+	if m := &r.Methods[0]; m.told() || m.Agreement != Unknown || m.Note != "no number, a bound" {
+		t.Errorf("%+v", m)
+	}
+	if m := &r.Methods[1]; m.Agreement != Agrees || m.Lo > 0 || m.Readings != 1668 || m.Compared > 40 {
+		t.Errorf("%+v", m)
+	}
+	if m := &r.Methods[2]; m.Agreement != Reads {
+		t.Errorf("%+v", m)
+	}
+	if r.Truth.U != 3 {
+		t.Errorf("the meter's U is %v, stated as 3 J", r.Truth.U)
+	}
+	s.LooksAway, s.Truth = true, w.truth()
+	for _, m := range validateOK(t, s, Options{Seed: 1}).Methods {
+		if m.Agreement != Unknown {
+			t.Errorf("%+v", m)
 		}
 	}
 }

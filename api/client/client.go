@@ -129,13 +129,13 @@ func (c *Client) Delete(ctx context.Context, id int64) error {
 	return err
 }
 
-// DeleteByName deletes all tasks of exactly this name and returns how many there were.
+// DeleteByName deletes all tasks of exactly this name, but for pinned ones, and returns how many.
 func (c *Client) DeleteByName(ctx context.Context, name string) (uint64, error) {
 	res, err := c.stub.DeleteTasks(ctx, &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_Name{Name: name}})
 	return res.GetDeleted(), err
 }
 
-// DeleteByUser deletes all tasks of a user and returns how many there were.
+// DeleteByUser deletes all tasks of a user, but for pinned ones, and returns how many.
 func (c *Client) DeleteByUser(ctx context.Context, user string) (uint64, error) {
 	res, err := c.stub.DeleteTasks(ctx, &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: user}})
 	return res.GetDeleted(), err

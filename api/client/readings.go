@@ -23,6 +23,9 @@ type Trace struct {
 	Method   string // "nvml.instant", "nvml.average", "nvml.temperature", …
 	Readings []Reading
 	Thinned  bool // of each stretch of time only the least and the greatest are left
+	// Until is when the first reading behind the span was taken, until which the last one
+	// here holds; the time of the last one where none was.
+	Until measure.Seconds
 }
 
 // Readings is what software read of a GPU's own sensors in a span.
@@ -51,7 +54,7 @@ func (c *Client) Readings(ctx context.Context, id int64, s Span, most int, metho
 		if len(p.GetTS()) != len(p.GetValue()) {
 			return Readings{}, fmt.Errorf("%w: %d times for %d readings of %q", wire.ErrMessage, len(p.GetTS()), len(p.GetValue()), p.GetMethod())
 		}
-		t := Trace{Method: p.GetMethod(), Thinned: p.GetThinned(), Readings: make([]Reading, len(p.GetTS()))}
+		t := Trace{Method: p.GetMethod(), Thinned: p.GetThinned(), Until: measure.Seconds(p.GetUntilS()), Readings: make([]Reading, len(p.GetTS()))}
 		for i := range t.Readings {
 			t.Readings[i] = Reading{measure.Seconds(p.TS[i]), p.Value[i]}
 		}

@@ -20,6 +20,7 @@ const (
 	Complete   State = 2
 	Incomplete State = 3
 	Untrimmed  State = 4
+	Failed     State = 5 // the work failed; what was measured of it is there
 )
 
 func (s State) String() string {
@@ -32,6 +33,8 @@ func (s State) String() string {
 		return "incomplete"
 	case Untrimmed:
 		return "untrimmed"
+	case Failed:
+		return "failed"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
@@ -41,7 +44,7 @@ type Task struct {
 	ID         int64
 	Name, User string
 	State      State
-	Reason     string // why it is incomplete or untrimmed
+	Reason     string // why it is incomplete, untrimmed or failed
 	Launched   time.Time
 	GPU        string
 	GPUUUID    string // empty where it is not known
@@ -113,7 +116,7 @@ func parseTask(p *wattmarkv1.Task) (Task, error) {
 		return Task{}, fmt.Errorf("task %d: %w", p.GetTaskId(), err)
 	}
 	state := p.GetState()
-	if state < wattmarkv1.TaskState_TASK_STATE_RUNNING || state > wattmarkv1.TaskState_TASK_STATE_UNTRIMMED {
+	if state < wattmarkv1.TaskState_TASK_STATE_RUNNING || state > wattmarkv1.TaskState_TASK_STATE_FAILED {
 		return Task{}, fmt.Errorf("task %d: %w: state %v is not known to this version", p.GetTaskId(), wire.ErrMessage, state)
 	}
 	t := Task{

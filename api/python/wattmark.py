@@ -26,7 +26,7 @@ __all__ = ["Measurement", "WattmarkError", "BusyError", "IncompleteError", "Host
 OK, BUSY, INCOMPLETE, HOST = 0, 4, 9, 13
 NO_SENSOR = 1
 
-STATES = {1: "unfinished", 2: "complete", 3: "incomplete", 4: "untrimmed"}
+STATES = {1: "unfinished", 2: "complete", 3: "incomplete", 4: "untrimmed", 5: "failed"}
 
 
 class WattmarkError(RuntimeError):

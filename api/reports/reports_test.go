@@ -141,8 +141,12 @@ func TestValidation(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	m := r.Methods[0]
-	if m.Name != "instant" || math.Abs(m.ErrorPct.GetValue()-10) > 1 || m.Agreement != wattmarkv1.Agreement_AGREEMENT_DIFFERS || len(m.PointTS) != 20 || m.PointW[0] != 110 {
+	if m.Name != "instant" || math.Abs(m.ErrorPct.GetValue()-10) > 1 || m.Agreement != wattmarkv1.Agreement_AGREEMENT_UNSPECIFIED || // what the meter does not see may be the 10 W
+		len(m.PointTS) != 20 || m.PointW[0] != 110 {
 		t.Errorf("%v", m)
+	}
+	if last := m.PointTS[len(m.PointTS)-1]; last != 0.95 {
+		t.Errorf("the last reading drawn is of %v s", last)
 	}
 	if len(r.TraceMeanW) != columns || math.Abs(r.TraceMeanW[columns/2]-100) > 1e-6 || len(r.Kernels) != 1 || len(r.Kernels[0].Errors) != 1 || len(r.Unseen) != 1 || r.Clock != "as given" {
 		t.Errorf("trace of %d, kernels %v, unseen %v, clock %q", len(r.TraceMeanW), r.Kernels, r.Unseen, r.Clock)
@@ -337,5 +341,23 @@ func TestSavedValidations(t *testing.T) {
 	}
 	if _, err = s.ListValidations(t.Context(), &wattmarkv1.ListValidationsRequest{PageSize: -1}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("%v", err)
+	}
+}
+
+// Of many readings those are drawn that a plot needs: the extremes, and the last one.
+func TestManyReadings(t *testing.T) {
+	s, _ := service(t, open(t), Config{Subject: func(_ context.Context, id store.TaskID) (validate.Subject, error) {
+		x := second(id)
+		m := &x.Methods[0]
+		m.Readings = nil
+		for i := range 8001 {
+			m.Readings = append(m.Readings, validate.Reading{At: measure.Seconds(i) / 8000, Power: 110})
+		}
+		m.Readings[4001].Power = 300
+		return x, nil
+	}})
+	m := read(t, s, 1).Methods[0]
+	if n := len(m.PointTS); n > 3*columns || m.PointTS[n-1] != 1 || slices.Max(m.PointW) != 300 {
+		t.Errorf("%d readings, the last of %v s, up to %v W", n, m.PointTS[n-1], slices.Max(m.PointW))
 	}
 }

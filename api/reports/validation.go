@@ -19,8 +19,7 @@ import (
 const (
 	// columns of a trace: as many as a wide screen has points for it.
 	columns = 1200
-	// mostPoints are drawn of a method's readings, mostKernels told by name.
-	mostPoints  = 2000
+	// mostKernels are told by name.
 	mostKernels = 200
 )
 
@@ -56,8 +55,17 @@ func reportMessage(r *validate.Report) *wattmarkv1.ReadValidationResponse {
 	for i := range r.Methods {
 		m.Methods = append(m.Methods, methodMessage(&r.Methods[i], r.Work.From))
 	}
-	for i := range r.Kernels[:min(len(r.Kernels), mostKernels)] {
-		m.Kernels = append(m.Kernels, kernelMessage(&r.Kernels[i]))
+	for _, l := range r.ByKernel(mostKernels) {
+		switch k := kernelMessage(&l.KernelReport); l.Kind {
+		case validate.OneKernel:
+			m.Kernels = append(m.Kernels, k)
+		case validate.OtherKernels:
+			m.OtherKernels = k
+		case validate.WithoutKernel:
+			m.NoKernel = k
+		case validate.AllKernels:
+			m.KernelSum = k
+		}
 	}
 	m.MoreKernels = uint32(max(len(r.Kernels)-mostKernels, 0))
 	addTrace(m, r)
@@ -109,21 +117,23 @@ var agreements = map[validate.Agreement]wattmarkv1.Agreement{
 func methodMessage(x *validate.MethodReport, origin measure.Seconds) *wattmarkv1.ValidatedMethod {
 	m := &wattmarkv1.ValidatedMethod{
 		Name: wire.Text(x.Name), Note: wire.Text(x.Note), OwnRule: x.Own, EnergyJ: known(x.Energy), ErrorPct: known(x.ErrorPct), LoPct: known(x.Lo), HiPct: known(x.Hi),
-		Agreement: agreements[x.Agreement], Readings: uint32(x.Readings), MapePct: known(x.MAPEPct), RmseW: known(x.RMSE), BiasW: known(x.Bias),
+		Agreement: agreements[x.Agreement], Readings: uint32(x.Readings), Compared: uint32(x.Compared), MapePct: known(x.MAPEPct), RmseW: known(x.RMSE), BiasW: known(x.Bias),
 		UpdateS: known(x.Update), LagS: known(x.Lag), LagUS: known(x.LagU), LagNote: wire.Text(x.LagNote),
 	}
-	step := (len(x.Points) + mostPoints - 1) / mostPoints
-	for i := 0; i < len(x.Points); i += max(step, 1) {
-		m.PointTS = append(m.PointTS, float64(x.Points[i].At-origin))
-		m.PointW = append(m.PointW, float64(x.Points[i].Power))
+	if x.U > 0 {
+		m.EnergyUJ = known(x.U)
+	}
+	for _, p := range x.Points { // no more than a plot can show: validate has thinned them
+		m.PointTS = append(m.PointTS, float64(p.At-origin))
+		m.PointW = append(m.PointW, float64(p.Power))
 	}
 	return m
 }
 
 func kernelMessage(x *validate.KernelReport) *wattmarkv1.ValidatedKernel {
-	m := &wattmarkv1.ValidatedKernel{Name: wire.Text(x.Name), Launches: uint32(x.Launches), BusyS: float64(x.Busy), Energy: energy(x.Truth)}
+	m := &wattmarkv1.ValidatedKernel{Name: wire.Text(x.Name), Launches: uint32(x.Launches), BusyS: float64(x.Busy), ShareS: float64(x.Share), Energy: energy(x.Truth)}
 	for _, k := range x.Methods {
-		m.Errors = append(m.Errors, &wattmarkv1.KernelError{Method: wire.Text(k.Name), ErrorPct: known(k.ErrorPct)})
+		m.Errors = append(m.Errors, &wattmarkv1.KernelError{Method: wire.Text(k.Name), ErrorPct: known(k.ErrorPct), Agreement: agreements[k.Agreement]})
 	}
 	return m
 }

@@ -457,6 +457,9 @@ type OpenMeasurement struct {
 	Lease *durationpb.Duration `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`
 	// Leave the GPU's own sensor, and the software methods that read it, alone.
 	NoSensor bool `protobuf:"varint,8,opt,name=no_sensor,json=noSensor,proto3" json:"no_sensor,omitempty"`
+	// The program opens its GPU when it is told to (Command.open_gpu), which is once the
+	// bench is held: until then gpu may be empty. Without it the GPU is open already.
+	Opens bool `protobuf:"varint,11,opt,name=opens,proto3" json:"opens,omitempty"`
 	// The program's process, named in the task when it vanishes.
 	Pid int64 `protobuf:"varint,9,opt,name=pid,proto3" json:"pid,omitempty"`
 	// The program's file name, likewise.
@@ -550,6 +553,13 @@ func (x *OpenMeasurement) GetLease() *durationpb.Duration {
 func (x *OpenMeasurement) GetNoSensor() bool {
 	if x != nil {
 		return x.NoSensor
+	}
+	return false
+}
+
+func (x *OpenMeasurement) GetOpens() bool {
+	if x != nil {
+		return x.Opens
 	}
 	return false
 }
@@ -768,7 +778,9 @@ type Done struct {
 	// The marker, after play_marker.
 	Played *PlayedMarker `protobuf:"bytes,3,opt,name=played,proto3" json:"played,omitempty"`
 	// The parts of the work, after work.
-	Parts         []*WorkPart `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`
+	Parts []*WorkPart `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`
+	// The GPU, after open_gpu.
+	Gpu           *Gpu `protobuf:"bytes,5,opt,name=gpu,proto3" json:"gpu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -827,6 +839,13 @@ func (x *Done) GetPlayed() *PlayedMarker {
 func (x *Done) GetParts() []*WorkPart {
 	if x != nil {
 		return x.Parts
+	}
+	return nil
+}
+
+func (x *Done) GetGpu() *Gpu {
+	if x != nil {
+		return x.Gpu
 	}
 	return nil
 }
@@ -1083,6 +1102,43 @@ func (x *PlayMarker) GetKind() MarkerKind {
 	return MarkerKind_MARKER_KIND_UNSPECIFIED
 }
 
+// OpenGpu lets the program make its context on the GPU.
+type OpenGpu struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenGpu) Reset() {
+	*x = OpenGpu{}
+	mi := &file_wattmark_v1_host_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenGpu) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenGpu) ProtoMessage() {}
+
+func (x *OpenGpu) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_host_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenGpu.ProtoReflect.Descriptor instead.
+func (*OpenGpu) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{13}
+}
+
 // Work lets the program work; it is done when all work is done.
 type Work struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1092,7 +1148,7 @@ type Work struct {
 
 func (x *Work) Reset() {
 	*x = Work{}
-	mi := &file_wattmark_v1_host_proto_msgTypes[13]
+	mi := &file_wattmark_v1_host_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1160,7 @@ func (x *Work) String() string {
 func (*Work) ProtoMessage() {}
 
 func (x *Work) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_host_proto_msgTypes[13]
+	mi := &file_wattmark_v1_host_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1173,7 @@ func (x *Work) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Work.ProtoReflect.Descriptor instead.
 func (*Work) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{13}
+	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{14}
 }
 
 // Command is what the program is to do next.
@@ -1132,6 +1188,7 @@ type Command struct {
 	//	*Command_WarmUp
 	//	*Command_PlayMarker
 	//	*Command_Work
+	//	*Command_OpenGpu
 	What          isCommand_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1139,7 +1196,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_wattmark_v1_host_proto_msgTypes[14]
+	mi := &file_wattmark_v1_host_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1208,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_host_proto_msgTypes[14]
+	mi := &file_wattmark_v1_host_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1221,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{14}
+	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Command) GetId() uint64 {
@@ -1208,6 +1265,15 @@ func (x *Command) GetWork() *Work {
 	return nil
 }
 
+func (x *Command) GetOpenGpu() *OpenGpu {
+	if x != nil {
+		if x, ok := x.What.(*Command_OpenGpu); ok {
+			return x.OpenGpu
+		}
+	}
+	return nil
+}
+
 type isCommand_What interface {
 	isCommand_What()
 }
@@ -1227,11 +1293,18 @@ type Command_Work struct {
 	Work *Work `protobuf:"bytes,4,opt,name=work,proto3,oneof"`
 }
 
+type Command_OpenGpu struct {
+	// Open the GPU.
+	OpenGpu *OpenGpu `protobuf:"bytes,5,opt,name=open_gpu,json=openGpu,proto3,oneof"`
+}
+
 func (*Command_WarmUp) isCommand_What() {}
 
 func (*Command_PlayMarker) isCommand_What() {}
 
 func (*Command_Work) isCommand_What() {}
+
+func (*Command_OpenGpu) isCommand_What() {}
 
 // MeasureProgress tells how far a measurement is.
 type MeasureProgress struct {
@@ -1246,7 +1319,7 @@ type MeasureProgress struct {
 
 func (x *MeasureProgress) Reset() {
 	*x = MeasureProgress{}
-	mi := &file_wattmark_v1_host_proto_msgTypes[15]
+	mi := &file_wattmark_v1_host_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1331,7 @@ func (x *MeasureProgress) String() string {
 func (*MeasureProgress) ProtoMessage() {}
 
 func (x *MeasureProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_host_proto_msgTypes[15]
+	mi := &file_wattmark_v1_host_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1344,7 @@ func (x *MeasureProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeasureProgress.ProtoReflect.Descriptor instead.
 func (*MeasureProgress) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{15}
+	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MeasureProgress) GetTaskId() int64 {
@@ -1301,7 +1374,7 @@ type MeasureOutcome struct {
 
 func (x *MeasureOutcome) Reset() {
 	*x = MeasureOutcome{}
-	mi := &file_wattmark_v1_host_proto_msgTypes[16]
+	mi := &file_wattmark_v1_host_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1386,7 @@ func (x *MeasureOutcome) String() string {
 func (*MeasureOutcome) ProtoMessage() {}
 
 func (x *MeasureOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_host_proto_msgTypes[16]
+	mi := &file_wattmark_v1_host_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1399,7 @@ func (x *MeasureOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeasureOutcome.ProtoReflect.Descriptor instead.
 func (*MeasureOutcome) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{16}
+	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MeasureOutcome) GetTask() *Task {
@@ -1360,7 +1433,7 @@ type MeasureResponse struct {
 
 func (x *MeasureResponse) Reset() {
 	*x = MeasureResponse{}
-	mi := &file_wattmark_v1_host_proto_msgTypes[17]
+	mi := &file_wattmark_v1_host_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1445,7 @@ func (x *MeasureResponse) String() string {
 func (*MeasureResponse) ProtoMessage() {}
 
 func (x *MeasureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_host_proto_msgTypes[17]
+	mi := &file_wattmark_v1_host_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1458,7 @@ func (x *MeasureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeasureResponse.ProtoReflect.Descriptor instead.
 func (*MeasureResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{17}
+	return file_wattmark_v1_host_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MeasureResponse) GetEvent() isMeasureResponse_Event {
@@ -1468,7 +1541,7 @@ const file_wattmark_v1_host_proto_rawDesc = "" +
 	"\n" +
 	"pci_bus_id\x18\x03 \x01(\tR\bpciBusId\x12\x16\n" +
 	"\x06driver\x18\x04 \x01(\tR\x06driver\x12\x1c\n" +
-	"\tsimulated\x18\x05 \x01(\bR\tsimulated\"\x8b\x03\n" +
+	"\tsimulated\x18\x05 \x01(\bR\tsimulated\"\xa1\x03\n" +
 	"\x0fOpenMeasurement\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -1477,7 +1550,8 @@ const file_wattmark_v1_host_proto_rawDesc = "" +
 	"\awarm_up\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06warmUp\x12-\n" +
 	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12/\n" +
 	"\x05lease\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x1b\n" +
-	"\tno_sensor\x18\b \x01(\bR\bnoSensor\x12\x10\n" +
+	"\tno_sensor\x18\b \x01(\bR\bnoSensor\x12\x14\n" +
+	"\x05opens\x18\v \x01(\bR\x05opens\x12\x10\n" +
 	"\x03pid\x18\t \x01(\x03R\x03pid\x12\x18\n" +
 	"\aprogram\x18\n" +
 	" \x01(\tR\aprogram\x127\n" +
@@ -1494,12 +1568,13 @@ const file_wattmark_v1_host_proto_rawDesc = "" +
 	"\bWorkPart\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bstart_ns\x18\x02 \x01(\x03R\astartNs\x12\x15\n" +
-	"\x06end_ns\x18\x03 \x01(\x03R\x05endNs\"\xa6\x01\n" +
+	"\x06end_ns\x18\x03 \x01(\x03R\x05endNs\"\xca\x01\n" +
 	"\x04Done\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12.\n" +
 	"\afailure\x18\x02 \x01(\v2\x14.wattmark.v1.FailureR\afailure\x121\n" +
 	"\x06played\x18\x03 \x01(\v2\x19.wattmark.v1.PlayedMarkerR\x06played\x12+\n" +
-	"\x05parts\x18\x04 \x03(\v2\x15.wattmark.v1.WorkPartR\x05parts\" \n" +
+	"\x05parts\x18\x04 \x03(\v2\x15.wattmark.v1.WorkPartR\x05parts\x12\"\n" +
+	"\x03gpu\x18\x05 \x01(\v2\x10.wattmark.v1.GpuR\x03gpu\" \n" +
 	"\x06Cancel\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xa5\x01\n" +
 	"\x0eMeasureRequest\x122\n" +
@@ -1512,14 +1587,16 @@ const file_wattmark_v1_host_proto_rawDesc = "" +
 	"\n" +
 	"PlayMarker\x12/\n" +
 	"\x06marker\x18\x01 \x01(\v2\x17.wattmark.v1.MarkerSpecR\x06marker\x12+\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x17.wattmark.v1.MarkerKindR\x04kind\"\x06\n" +
-	"\x04Work\"\xb6\x01\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x17.wattmark.v1.MarkerKindR\x04kind\"\t\n" +
+	"\aOpenGpu\"\x06\n" +
+	"\x04Work\"\xe9\x01\n" +
 	"\aCommand\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12.\n" +
 	"\awarm_up\x18\x02 \x01(\v2\x13.wattmark.v1.WarmUpH\x00R\x06warmUp\x12:\n" +
 	"\vplay_marker\x18\x03 \x01(\v2\x17.wattmark.v1.PlayMarkerH\x00R\n" +
 	"playMarker\x12'\n" +
-	"\x04work\x18\x04 \x01(\v2\x11.wattmark.v1.WorkH\x00R\x04workB\x06\n" +
+	"\x04work\x18\x04 \x01(\v2\x11.wattmark.v1.WorkH\x00R\x04work\x121\n" +
+	"\bopen_gpu\x18\x05 \x01(\v2\x14.wattmark.v1.OpenGpuH\x00R\aopenGpuB\x06\n" +
 	"\x04what\"[\n" +
 	"\x0fMeasureProgress\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12/\n" +
@@ -1570,7 +1647,7 @@ func file_wattmark_v1_host_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_host_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_wattmark_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_wattmark_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_wattmark_v1_host_proto_goTypes = []any{
 	(FailureKind)(0),              // 0: wattmark.v1.FailureKind
 	(MeasurePhase)(0),             // 1: wattmark.v1.MeasurePhase
@@ -1587,54 +1664,57 @@ var file_wattmark_v1_host_proto_goTypes = []any{
 	(*MeasureRequest)(nil),        // 12: wattmark.v1.MeasureRequest
 	(*WarmUp)(nil),                // 13: wattmark.v1.WarmUp
 	(*PlayMarker)(nil),            // 14: wattmark.v1.PlayMarker
-	(*Work)(nil),                  // 15: wattmark.v1.Work
-	(*Command)(nil),               // 16: wattmark.v1.Command
-	(*MeasureProgress)(nil),       // 17: wattmark.v1.MeasureProgress
-	(*MeasureOutcome)(nil),        // 18: wattmark.v1.MeasureOutcome
-	(*MeasureResponse)(nil),       // 19: wattmark.v1.MeasureResponse
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
-	(*Provenance)(nil),            // 22: wattmark.v1.Provenance
-	(*MarkerSpec)(nil),            // 23: wattmark.v1.MarkerSpec
-	(MarkerKind)(0),               // 24: wattmark.v1.MarkerKind
-	(*Task)(nil),                  // 25: wattmark.v1.Task
+	(*OpenGpu)(nil),               // 15: wattmark.v1.OpenGpu
+	(*Work)(nil),                  // 16: wattmark.v1.Work
+	(*Command)(nil),               // 17: wattmark.v1.Command
+	(*MeasureProgress)(nil),       // 18: wattmark.v1.MeasureProgress
+	(*MeasureOutcome)(nil),        // 19: wattmark.v1.MeasureOutcome
+	(*MeasureResponse)(nil),       // 20: wattmark.v1.MeasureResponse
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(*Provenance)(nil),            // 23: wattmark.v1.Provenance
+	(*MarkerSpec)(nil),            // 24: wattmark.v1.MarkerSpec
+	(MarkerKind)(0),               // 25: wattmark.v1.MarkerKind
+	(*Task)(nil),                  // 26: wattmark.v1.Task
 }
 var file_wattmark_v1_host_proto_depIdxs = []int32{
-	20, // 0: wattmark.v1.DescribeResponse.started:type_name -> google.protobuf.Timestamp
+	21, // 0: wattmark.v1.DescribeResponse.started:type_name -> google.protobuf.Timestamp
 	0,  // 1: wattmark.v1.Failure.kind:type_name -> wattmark.v1.FailureKind
 	5,  // 2: wattmark.v1.OpenMeasurement.gpu:type_name -> wattmark.v1.Gpu
-	21, // 3: wattmark.v1.OpenMeasurement.warm_up:type_name -> google.protobuf.Duration
-	21, // 4: wattmark.v1.OpenMeasurement.wait:type_name -> google.protobuf.Duration
-	21, // 5: wattmark.v1.OpenMeasurement.lease:type_name -> google.protobuf.Duration
-	22, // 6: wattmark.v1.OpenMeasurement.provenance:type_name -> wattmark.v1.Provenance
+	22, // 3: wattmark.v1.OpenMeasurement.warm_up:type_name -> google.protobuf.Duration
+	22, // 4: wattmark.v1.OpenMeasurement.wait:type_name -> google.protobuf.Duration
+	22, // 5: wattmark.v1.OpenMeasurement.lease:type_name -> google.protobuf.Duration
+	23, // 6: wattmark.v1.OpenMeasurement.provenance:type_name -> wattmark.v1.Provenance
 	7,  // 7: wattmark.v1.PlayedMarker.edges:type_name -> wattmark.v1.HostPlayedEdge
 	4,  // 8: wattmark.v1.Done.failure:type_name -> wattmark.v1.Failure
 	8,  // 9: wattmark.v1.Done.played:type_name -> wattmark.v1.PlayedMarker
 	9,  // 10: wattmark.v1.Done.parts:type_name -> wattmark.v1.WorkPart
-	6,  // 11: wattmark.v1.MeasureRequest.open:type_name -> wattmark.v1.OpenMeasurement
-	10, // 12: wattmark.v1.MeasureRequest.done:type_name -> wattmark.v1.Done
-	11, // 13: wattmark.v1.MeasureRequest.cancel:type_name -> wattmark.v1.Cancel
-	21, // 14: wattmark.v1.WarmUp.duration:type_name -> google.protobuf.Duration
-	23, // 15: wattmark.v1.PlayMarker.marker:type_name -> wattmark.v1.MarkerSpec
-	24, // 16: wattmark.v1.PlayMarker.kind:type_name -> wattmark.v1.MarkerKind
-	13, // 17: wattmark.v1.Command.warm_up:type_name -> wattmark.v1.WarmUp
-	14, // 18: wattmark.v1.Command.play_marker:type_name -> wattmark.v1.PlayMarker
-	15, // 19: wattmark.v1.Command.work:type_name -> wattmark.v1.Work
-	1,  // 20: wattmark.v1.MeasureProgress.phase:type_name -> wattmark.v1.MeasurePhase
-	25, // 21: wattmark.v1.MeasureOutcome.task:type_name -> wattmark.v1.Task
-	4,  // 22: wattmark.v1.MeasureOutcome.failure:type_name -> wattmark.v1.Failure
-	16, // 23: wattmark.v1.MeasureResponse.command:type_name -> wattmark.v1.Command
-	17, // 24: wattmark.v1.MeasureResponse.progress:type_name -> wattmark.v1.MeasureProgress
-	18, // 25: wattmark.v1.MeasureResponse.outcome:type_name -> wattmark.v1.MeasureOutcome
-	2,  // 26: wattmark.v1.HostService.Describe:input_type -> wattmark.v1.DescribeRequest
-	12, // 27: wattmark.v1.HostService.Measure:input_type -> wattmark.v1.MeasureRequest
-	3,  // 28: wattmark.v1.HostService.Describe:output_type -> wattmark.v1.DescribeResponse
-	19, // 29: wattmark.v1.HostService.Measure:output_type -> wattmark.v1.MeasureResponse
-	28, // [28:30] is the sub-list for method output_type
-	26, // [26:28] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	5,  // 11: wattmark.v1.Done.gpu:type_name -> wattmark.v1.Gpu
+	6,  // 12: wattmark.v1.MeasureRequest.open:type_name -> wattmark.v1.OpenMeasurement
+	10, // 13: wattmark.v1.MeasureRequest.done:type_name -> wattmark.v1.Done
+	11, // 14: wattmark.v1.MeasureRequest.cancel:type_name -> wattmark.v1.Cancel
+	22, // 15: wattmark.v1.WarmUp.duration:type_name -> google.protobuf.Duration
+	24, // 16: wattmark.v1.PlayMarker.marker:type_name -> wattmark.v1.MarkerSpec
+	25, // 17: wattmark.v1.PlayMarker.kind:type_name -> wattmark.v1.MarkerKind
+	13, // 18: wattmark.v1.Command.warm_up:type_name -> wattmark.v1.WarmUp
+	14, // 19: wattmark.v1.Command.play_marker:type_name -> wattmark.v1.PlayMarker
+	16, // 20: wattmark.v1.Command.work:type_name -> wattmark.v1.Work
+	15, // 21: wattmark.v1.Command.open_gpu:type_name -> wattmark.v1.OpenGpu
+	1,  // 22: wattmark.v1.MeasureProgress.phase:type_name -> wattmark.v1.MeasurePhase
+	26, // 23: wattmark.v1.MeasureOutcome.task:type_name -> wattmark.v1.Task
+	4,  // 24: wattmark.v1.MeasureOutcome.failure:type_name -> wattmark.v1.Failure
+	17, // 25: wattmark.v1.MeasureResponse.command:type_name -> wattmark.v1.Command
+	18, // 26: wattmark.v1.MeasureResponse.progress:type_name -> wattmark.v1.MeasureProgress
+	19, // 27: wattmark.v1.MeasureResponse.outcome:type_name -> wattmark.v1.MeasureOutcome
+	2,  // 28: wattmark.v1.HostService.Describe:input_type -> wattmark.v1.DescribeRequest
+	12, // 29: wattmark.v1.HostService.Measure:input_type -> wattmark.v1.MeasureRequest
+	3,  // 30: wattmark.v1.HostService.Describe:output_type -> wattmark.v1.DescribeResponse
+	20, // 31: wattmark.v1.HostService.Measure:output_type -> wattmark.v1.MeasureResponse
+	30, // [30:32] is the sub-list for method output_type
+	28, // [28:30] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_host_proto_init() }
@@ -1649,12 +1729,13 @@ func file_wattmark_v1_host_proto_init() {
 		(*MeasureRequest_Done)(nil),
 		(*MeasureRequest_Cancel)(nil),
 	}
-	file_wattmark_v1_host_proto_msgTypes[14].OneofWrappers = []any{
+	file_wattmark_v1_host_proto_msgTypes[15].OneofWrappers = []any{
 		(*Command_WarmUp)(nil),
 		(*Command_PlayMarker)(nil),
 		(*Command_Work)(nil),
+		(*Command_OpenGpu)(nil),
 	}
-	file_wattmark_v1_host_proto_msgTypes[17].OneofWrappers = []any{
+	file_wattmark_v1_host_proto_msgTypes[18].OneofWrappers = []any{
 		(*MeasureResponse_Command)(nil),
 		(*MeasureResponse_Progress)(nil),
 		(*MeasureResponse_Outcome)(nil),
@@ -1665,7 +1746,7 @@ func file_wattmark_v1_host_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_host_proto_rawDesc), len(file_wattmark_v1_host_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

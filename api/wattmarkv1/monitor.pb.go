@@ -288,7 +288,10 @@ func (x *Protocol) GetMinor() uint32 {
 
 // GetBenchRequest asks for the bench.
 type GetBenchRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ask the instrument itself before answering, where the bench is free; trouble
+	// is then as of now. A bench that is held is answered for by its capture.
+	Ask           bool `protobuf:"varint,1,opt,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -323,6 +326,13 @@ func (*GetBenchRequest) Descriptor() ([]byte, []int) {
 	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{3}
 }
 
+func (x *GetBenchRequest) GetAsk() bool {
+	if x != nil {
+		return x.Ask
+	}
+	return false
+}
+
 // GetBenchResponse describes the bench.
 type GetBenchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -342,8 +352,10 @@ type GetBenchResponse struct {
 	CaptureId string `protobuf:"bytes,7,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
 	// Version of the monitor.
 	Version string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
-	// Why the instrument could not be used when it was last tried, with what to
-	// do; empty when all is well.
+	// Why the instrument cannot be used, with what to do: what it came to when it
+	// was last asked, or what the running capture sees of it. It is set from the
+	// failure on until the instrument has answered again; empty when no trouble is
+	// known.
 	Trouble string `protobuf:"bytes,9,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	// The setup without calibration records: what the instrument and the bench
 	// file say.
@@ -2106,8 +2118,9 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"6\n" +
 	"\bProtocol\x12\x14\n" +
 	"\x05major\x18\x01 \x01(\rR\x05major\x12\x14\n" +
-	"\x05minor\x18\x02 \x01(\rR\x05minor\"\x11\n" +
-	"\x0fGetBenchRequest\"\xb4\x04\n" +
+	"\x05minor\x18\x02 \x01(\rR\x05minor\"#\n" +
+	"\x0fGetBenchRequest\x12\x10\n" +
+	"\x03ask\x18\x01 \x01(\bR\x03ask\"\xb4\x04\n" +
 	"\x10GetBenchResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\n" +

@@ -76,15 +76,15 @@ func (SensorModel) EnumDescriptor() ([]byte, []int) {
 	return file_wattmark_v1_report_proto_rawDescGZIP(), []int{0}
 }
 
-// Agreement says how a method's error lies to its interval.
+// Agreement says whether an energy agrees with the meter's over the same work.
 type Agreement int32
 
 const (
-	// The method says nothing.
+	// There is no energy, or the meter cannot judge.
 	Agreement_AGREEMENT_UNSPECIFIED Agreement = 0
-	// Zero lies within the interval.
+	// Within the meter's uncertainty and the method's own.
 	Agreement_AGREEMENT_AGREES Agreement = 1
-	// It does not.
+	// Outside of them.
 	Agreement_AGREEMENT_DIFFERS Agreement = 2
 )
 
@@ -855,13 +855,13 @@ type ValidatedMethod struct {
 	EnergyJ *wrapperspb.DoubleValue `protobuf:"bytes,4,opt,name=energy_j,json=energyJ,proto3" json:"energy_j,omitempty"`
 	// Error of the energy, in per cent.
 	ErrorPct *wrapperspb.DoubleValue `protobuf:"bytes,5,opt,name=error_pct,json=errorPct,proto3" json:"error_pct,omitempty"`
-	// Lower end of its interval.
+	// Lower end of the interval that holds it for other work like this.
 	LoPct *wrapperspb.DoubleValue `protobuf:"bytes,6,opt,name=lo_pct,json=loPct,proto3" json:"lo_pct,omitempty"`
 	// Upper end of its interval.
 	HiPct *wrapperspb.DoubleValue `protobuf:"bytes,7,opt,name=hi_pct,json=hiPct,proto3" json:"hi_pct,omitempty"`
-	// How the error lies to it.
+	// Whether the energy agrees with the meter's over this work.
 	Agreement Agreement `protobuf:"varint,8,opt,name=agreement,proto3,enum=wattmark.v1.Agreement" json:"agreement,omitempty"`
-	// Readings.
+	// Readings that the method made.
 	Readings uint32 `protobuf:"varint,9,opt,name=readings,proto3" json:"readings,omitempty"`
 	// Mean size of the readings' errors, in per cent.
 	MapePct *wrapperspb.DoubleValue `protobuf:"bytes,10,opt,name=mape_pct,json=mapePct,proto3" json:"mape_pct,omitempty"`
@@ -880,7 +880,11 @@ type ValidatedMethod struct {
 	// Times of readings to draw, in seconds since the work began.
 	PointTS []float64 `protobuf:"fixed64,17,rep,packed,name=point_t_s,json=pointTS,proto3" json:"point_t_s,omitempty"`
 	// The readings, in watts.
-	PointW        []float64 `protobuf:"fixed64,18,rep,packed,name=point_w,json=pointW,proto3" json:"point_w,omitempty"`
+	PointW []float64 `protobuf:"fixed64,18,rep,packed,name=point_w,json=pointW,proto3" json:"point_w,omitempty"`
+	// What the method states of its energy (k = 2), in joules; not set where it states none.
+	EnergyUJ *wrapperspb.DoubleValue `protobuf:"bytes,19,opt,name=energy_u_j,json=energyUJ,proto3" json:"energy_u_j,omitempty"`
+	// Readings that were kept, behind the mean errors.
+	Compared      uint32 `protobuf:"varint,20,opt,name=compared,proto3" json:"compared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1041,7 +1045,22 @@ func (x *ValidatedMethod) GetPointW() []float64 {
 	return nil
 }
 
-// ValidatedKernel is the kernels of one name.
+func (x *ValidatedMethod) GetEnergyUJ() *wrapperspb.DoubleValue {
+	if x != nil {
+		return x.EnergyUJ
+	}
+	return nil
+}
+
+func (x *ValidatedMethod) GetCompared() uint32 {
+	if x != nil {
+		return x.Compared
+	}
+	return 0
+}
+
+// ValidatedKernel is the kernels of one name, with equal shares of the power where
+// several ran at once.
 type ValidatedKernel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name.
@@ -1053,7 +1072,9 @@ type ValidatedKernel struct {
 	// Their energy by the meter.
 	Energy *Energy `protobuf:"bytes,4,opt,name=energy,proto3" json:"energy,omitempty"`
 	// What each method says, in the order of methods.
-	Errors        []*KernelError `protobuf:"bytes,5,rep,name=errors,proto3" json:"errors,omitempty"`
+	Errors []*KernelError `protobuf:"bytes,5,rep,name=errors,proto3" json:"errors,omitempty"`
+	// The time by equal shares, in seconds.
+	ShareS        float64 `protobuf:"fixed64,6,opt,name=share_s,json=shareS,proto3" json:"share_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1123,13 +1144,22 @@ func (x *ValidatedKernel) GetErrors() []*KernelError {
 	return nil
 }
 
+func (x *ValidatedKernel) GetShareS() float64 {
+	if x != nil {
+		return x.ShareS
+	}
+	return 0
+}
+
 // KernelError is what a method's readings say of the kernels of one name.
 type KernelError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The method.
 	Method string `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
 	// Error of the energy, in per cent; not set where it cannot be told.
-	ErrorPct      *wrapperspb.DoubleValue `protobuf:"bytes,2,opt,name=error_pct,json=errorPct,proto3" json:"error_pct,omitempty"`
+	ErrorPct *wrapperspb.DoubleValue `protobuf:"bytes,2,opt,name=error_pct,json=errorPct,proto3" json:"error_pct,omitempty"`
+	// Whether the energy agrees with the meter's; not stated of a sum.
+	Agreement     Agreement `protobuf:"varint,3,opt,name=agreement,proto3,enum=wattmark.v1.Agreement" json:"agreement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1176,6 +1206,13 @@ func (x *KernelError) GetErrorPct() *wrapperspb.DoubleValue {
 		return x.ErrorPct
 	}
 	return nil
+}
+
+func (x *KernelError) GetAgreement() Agreement {
+	if x != nil {
+		return x.Agreement
+	}
+	return Agreement_AGREEMENT_UNSPECIFIED
 }
 
 // UnseenRail is a rail that the meter does not see.
@@ -1296,7 +1333,7 @@ type ReadValidationResponse struct {
 	Methods []*ValidatedMethod `protobuf:"bytes,24,rep,name=methods,proto3" json:"methods,omitempty"`
 	// Kernels by name, the largest energy first.
 	Kernels []*ValidatedKernel `protobuf:"bytes,25,rep,name=kernels,proto3" json:"kernels,omitempty"`
-	// Names of kernels that were left out.
+	// Names of kernels that were left out; other_kernels is what they come to.
 	MoreKernels uint32 `protobuf:"varint,26,opt,name=more_kernels,json=moreKernels,proto3" json:"more_kernels,omitempty"`
 	// Begin of the trace's first column, in seconds.
 	TraceFromS float64 `protobuf:"fixed64,27,opt,name=trace_from_s,json=traceFromS,proto3" json:"trace_from_s,omitempty"`
@@ -1309,7 +1346,13 @@ type ReadValidationResponse struct {
 	// Least power of each, in watts.
 	TraceMinW []float64 `protobuf:"fixed64,31,rep,packed,name=trace_min_w,json=traceMinW,proto3" json:"trace_min_w,omitempty"`
 	// Greatest power of each, in watts.
-	TraceMaxW     []float64 `protobuf:"fixed64,32,rep,packed,name=trace_max_w,json=traceMaxW,proto3" json:"trace_max_w,omitempty"`
+	TraceMaxW []float64 `protobuf:"fixed64,32,rep,packed,name=trace_max_w,json=traceMaxW,proto3" json:"trace_max_w,omitempty"`
+	// The kernels that were left out, together; not set where none was.
+	OtherKernels *ValidatedKernel `protobuf:"bytes,33,opt,name=other_kernels,json=otherKernels,proto3" json:"other_kernels,omitempty"`
+	// What was drawn while no kernel ran; not set where there are no kernels.
+	NoKernel *ValidatedKernel `protobuf:"bytes,34,opt,name=no_kernel,json=noKernel,proto3" json:"no_kernel,omitempty"`
+	// kernels, other_kernels and no_kernel together: the energy of the work.
+	KernelSum     *ValidatedKernel `protobuf:"bytes,35,opt,name=kernel_sum,json=kernelSum,proto3" json:"kernel_sum,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1564,6 +1607,27 @@ func (x *ReadValidationResponse) GetTraceMinW() []float64 {
 func (x *ReadValidationResponse) GetTraceMaxW() []float64 {
 	if x != nil {
 		return x.TraceMaxW
+	}
+	return nil
+}
+
+func (x *ReadValidationResponse) GetOtherKernels() *ValidatedKernel {
+	if x != nil {
+		return x.OtherKernels
+	}
+	return nil
+}
+
+func (x *ReadValidationResponse) GetNoKernel() *ValidatedKernel {
+	if x != nil {
+		return x.NoKernel
+	}
+	return nil
+}
+
+func (x *ReadValidationResponse) GetKernelSum() *ValidatedKernel {
+	if x != nil {
+		return x.KernelSum
 	}
 	return nil
 }
@@ -1906,7 +1970,7 @@ const file_wattmark_v1_report_proto_rawDesc = "" +
 	"\x05tasks\x18\x02 \x01(\rR\x05tasks\x12\x12\n" +
 	"\x04more\x18\x03 \x01(\bR\x04more\"0\n" +
 	"\x15ReadValidationRequest\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\x03R\x06taskId\"\x99\x06\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\"\xf1\x06\n" +
 	"\x0fValidatedMethod\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04note\x18\x02 \x01(\tR\x04note\x12\x19\n" +
@@ -1926,21 +1990,26 @@ const file_wattmark_v1_report_proto_rawDesc = "" +
 	"\alag_u_s\x18\x0f \x01(\v2\x1c.google.protobuf.DoubleValueR\x05lagUS\x12\x19\n" +
 	"\blag_note\x18\x10 \x01(\tR\alagNote\x12\x1a\n" +
 	"\tpoint_t_s\x18\x11 \x03(\x01R\apointTS\x12\x17\n" +
-	"\apoint_w\x18\x12 \x03(\x01R\x06pointW\"\xb7\x01\n" +
+	"\apoint_w\x18\x12 \x03(\x01R\x06pointW\x12:\n" +
+	"\n" +
+	"energy_u_j\x18\x13 \x01(\v2\x1c.google.protobuf.DoubleValueR\benergyUJ\x12\x1a\n" +
+	"\bcompared\x18\x14 \x01(\rR\bcompared\"\xd0\x01\n" +
 	"\x0fValidatedKernel\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\blaunches\x18\x02 \x01(\rR\blaunches\x12\x15\n" +
 	"\x06busy_s\x18\x03 \x01(\x01R\x05busyS\x12+\n" +
 	"\x06energy\x18\x04 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x120\n" +
-	"\x06errors\x18\x05 \x03(\v2\x18.wattmark.v1.KernelErrorR\x06errors\"`\n" +
+	"\x06errors\x18\x05 \x03(\v2\x18.wattmark.v1.KernelErrorR\x06errors\x12\x17\n" +
+	"\ashare_s\x18\x06 \x01(\x01R\x06shareS\"\x96\x01\n" +
 	"\vKernelError\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x129\n" +
-	"\terror_pct\x18\x02 \x01(\v2\x1c.google.protobuf.DoubleValueR\berrorPct\"m\n" +
+	"\terror_pct\x18\x02 \x01(\v2\x1c.google.protobuf.DoubleValueR\berrorPct\x124\n" +
+	"\tagreement\x18\x03 \x01(\x0e2\x16.wattmark.v1.AgreementR\tagreement\"m\n" +
 	"\n" +
 	"UnseenRail\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\x06most_w\x18\x02 \x01(\v2\x1c.google.protobuf.DoubleValueR\x05mostW\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xb7\b\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xf2\t\n" +
 	"\x16ReadValidationResponse\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\rR\x06result\x12.\n" +
@@ -1978,7 +2047,11 @@ const file_wattmark_v1_report_proto_rawDesc = "" +
 	"\ftrace_mean_w\x18\x1e \x03(\x01R\n" +
 	"traceMeanW\x12\x1e\n" +
 	"\vtrace_min_w\x18\x1f \x03(\x01R\ttraceMinW\x12\x1e\n" +
-	"\vtrace_max_w\x18  \x03(\x01R\ttraceMaxW\"\xd7\x01\n" +
+	"\vtrace_max_w\x18  \x03(\x01R\ttraceMaxW\x12A\n" +
+	"\rother_kernels\x18! \x01(\v2\x1c.wattmark.v1.ValidatedKernelR\fotherKernels\x129\n" +
+	"\tno_kernel\x18\" \x01(\v2\x1c.wattmark.v1.ValidatedKernelR\bnoKernel\x12;\n" +
+	"\n" +
+	"kernel_sum\x18# \x01(\v2\x1c.wattmark.v1.ValidatedKernelR\tkernelSum\"\xd7\x01\n" +
 	"\x0fSavedValidation\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12.\n" +
@@ -2064,34 +2137,39 @@ var file_wattmark_v1_report_proto_depIdxs = []int32{
 	19, // 13: wattmark.v1.ValidatedMethod.update_s:type_name -> google.protobuf.DoubleValue
 	19, // 14: wattmark.v1.ValidatedMethod.lag_s:type_name -> google.protobuf.DoubleValue
 	19, // 15: wattmark.v1.ValidatedMethod.lag_u_s:type_name -> google.protobuf.DoubleValue
-	20, // 16: wattmark.v1.ValidatedKernel.energy:type_name -> wattmark.v1.Energy
-	11, // 17: wattmark.v1.ValidatedKernel.errors:type_name -> wattmark.v1.KernelError
-	19, // 18: wattmark.v1.KernelError.error_pct:type_name -> google.protobuf.DoubleValue
-	19, // 19: wattmark.v1.UnseenRail.most_w:type_name -> google.protobuf.DoubleValue
-	18, // 20: wattmark.v1.ReadValidationResponse.made:type_name -> google.protobuf.Timestamp
-	18, // 21: wattmark.v1.ReadValidationResponse.started:type_name -> google.protobuf.Timestamp
-	20, // 22: wattmark.v1.ReadValidationResponse.energy:type_name -> wattmark.v1.Energy
-	19, // 23: wattmark.v1.ReadValidationResponse.clock_u_s:type_name -> google.protobuf.DoubleValue
-	12, // 24: wattmark.v1.ReadValidationResponse.unseen:type_name -> wattmark.v1.UnseenRail
-	19, // 25: wattmark.v1.ReadValidationResponse.unseen_w:type_name -> google.protobuf.DoubleValue
-	9,  // 26: wattmark.v1.ReadValidationResponse.methods:type_name -> wattmark.v1.ValidatedMethod
-	10, // 27: wattmark.v1.ReadValidationResponse.kernels:type_name -> wattmark.v1.ValidatedKernel
-	18, // 28: wattmark.v1.SavedValidation.made:type_name -> google.protobuf.Timestamp
-	15, // 29: wattmark.v1.SavedValidation.verdicts:type_name -> wattmark.v1.SavedVerdict
-	14, // 30: wattmark.v1.ListValidationsResponse.validations:type_name -> wattmark.v1.SavedValidation
-	3,  // 31: wattmark.v1.ReportService.ListSensors:input_type -> wattmark.v1.ListSensorsRequest
-	6,  // 32: wattmark.v1.ReportService.ListSensorErrors:input_type -> wattmark.v1.ListSensorErrorsRequest
-	8,  // 33: wattmark.v1.ReportService.ReadValidation:input_type -> wattmark.v1.ReadValidationRequest
-	16, // 34: wattmark.v1.ReportService.ListValidations:input_type -> wattmark.v1.ListValidationsRequest
-	4,  // 35: wattmark.v1.ReportService.ListSensors:output_type -> wattmark.v1.ListSensorsResponse
-	7,  // 36: wattmark.v1.ReportService.ListSensorErrors:output_type -> wattmark.v1.ListSensorErrorsResponse
-	13, // 37: wattmark.v1.ReportService.ReadValidation:output_type -> wattmark.v1.ReadValidationResponse
-	17, // 38: wattmark.v1.ReportService.ListValidations:output_type -> wattmark.v1.ListValidationsResponse
-	35, // [35:39] is the sub-list for method output_type
-	31, // [31:35] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	19, // 16: wattmark.v1.ValidatedMethod.energy_u_j:type_name -> google.protobuf.DoubleValue
+	20, // 17: wattmark.v1.ValidatedKernel.energy:type_name -> wattmark.v1.Energy
+	11, // 18: wattmark.v1.ValidatedKernel.errors:type_name -> wattmark.v1.KernelError
+	19, // 19: wattmark.v1.KernelError.error_pct:type_name -> google.protobuf.DoubleValue
+	1,  // 20: wattmark.v1.KernelError.agreement:type_name -> wattmark.v1.Agreement
+	19, // 21: wattmark.v1.UnseenRail.most_w:type_name -> google.protobuf.DoubleValue
+	18, // 22: wattmark.v1.ReadValidationResponse.made:type_name -> google.protobuf.Timestamp
+	18, // 23: wattmark.v1.ReadValidationResponse.started:type_name -> google.protobuf.Timestamp
+	20, // 24: wattmark.v1.ReadValidationResponse.energy:type_name -> wattmark.v1.Energy
+	19, // 25: wattmark.v1.ReadValidationResponse.clock_u_s:type_name -> google.protobuf.DoubleValue
+	12, // 26: wattmark.v1.ReadValidationResponse.unseen:type_name -> wattmark.v1.UnseenRail
+	19, // 27: wattmark.v1.ReadValidationResponse.unseen_w:type_name -> google.protobuf.DoubleValue
+	9,  // 28: wattmark.v1.ReadValidationResponse.methods:type_name -> wattmark.v1.ValidatedMethod
+	10, // 29: wattmark.v1.ReadValidationResponse.kernels:type_name -> wattmark.v1.ValidatedKernel
+	10, // 30: wattmark.v1.ReadValidationResponse.other_kernels:type_name -> wattmark.v1.ValidatedKernel
+	10, // 31: wattmark.v1.ReadValidationResponse.no_kernel:type_name -> wattmark.v1.ValidatedKernel
+	10, // 32: wattmark.v1.ReadValidationResponse.kernel_sum:type_name -> wattmark.v1.ValidatedKernel
+	18, // 33: wattmark.v1.SavedValidation.made:type_name -> google.protobuf.Timestamp
+	15, // 34: wattmark.v1.SavedValidation.verdicts:type_name -> wattmark.v1.SavedVerdict
+	14, // 35: wattmark.v1.ListValidationsResponse.validations:type_name -> wattmark.v1.SavedValidation
+	3,  // 36: wattmark.v1.ReportService.ListSensors:input_type -> wattmark.v1.ListSensorsRequest
+	6,  // 37: wattmark.v1.ReportService.ListSensorErrors:input_type -> wattmark.v1.ListSensorErrorsRequest
+	8,  // 38: wattmark.v1.ReportService.ReadValidation:input_type -> wattmark.v1.ReadValidationRequest
+	16, // 39: wattmark.v1.ReportService.ListValidations:input_type -> wattmark.v1.ListValidationsRequest
+	4,  // 40: wattmark.v1.ReportService.ListSensors:output_type -> wattmark.v1.ListSensorsResponse
+	7,  // 41: wattmark.v1.ReportService.ListSensorErrors:output_type -> wattmark.v1.ListSensorErrorsResponse
+	13, // 42: wattmark.v1.ReportService.ReadValidation:output_type -> wattmark.v1.ReadValidationResponse
+	17, // 43: wattmark.v1.ReportService.ListValidations:output_type -> wattmark.v1.ListValidationsResponse
+	40, // [40:44] is the sub-list for method output_type
+	36, // [36:40] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_report_proto_init() }

@@ -37,6 +37,8 @@ const (
 	TaskState_TASK_STATE_INCOMPLETE TaskState = 3
 	// The samples are there but no window could be found; trim by hand.
 	TaskState_TASK_STATE_UNTRIMMED TaskState = 4
+	// The work failed; the reason says how, and what was measured of it is there.
+	TaskState_TASK_STATE_FAILED TaskState = 5
 )
 
 // Enum value maps for TaskState.
@@ -47,6 +49,7 @@ var (
 		2: "TASK_STATE_COMPLETE",
 		3: "TASK_STATE_INCOMPLETE",
 		4: "TASK_STATE_UNTRIMMED",
+		5: "TASK_STATE_FAILED",
 	}
 	TaskState_value = map[string]int32{
 		"TASK_STATE_UNSPECIFIED": 0,
@@ -54,6 +57,7 @@ var (
 		"TASK_STATE_COMPLETE":    2,
 		"TASK_STATE_INCOMPLETE":  3,
 		"TASK_STATE_UNTRIMMED":   4,
+		"TASK_STATE_FAILED":      5,
 	}
 )
 
@@ -568,7 +572,7 @@ type Task struct {
 	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	// State.
 	State TaskState `protobuf:"varint,4,opt,name=state,proto3,enum=wattmark.v1.TaskState" json:"state,omitempty"`
-	// Why it is incomplete or untrimmed.
+	// Why it is incomplete, untrimmed or failed.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// When it was launched.
 	Launched *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=launched,proto3" json:"launched,omitempty"`
@@ -1763,7 +1767,10 @@ type GetTaskResponse struct {
 	Provenance *Provenance `protobuf:"bytes,31,opt,name=provenance,proto3" json:"provenance,omitempty"`
 	// What is stored, in device time: the window lies within. Not set before the
 	// first samples are there.
-	Extent        *Window `protobuf:"bytes,32,opt,name=extent,proto3" json:"extent,omitempty"`
+	Extent *Window `protobuf:"bytes,32,opt,name=extent,proto3" json:"extent,omitempty"`
+	// The method whose readings task.nvml_j integrates, as in ReadingTrace.method. Empty
+	// without nvml_j, and of tasks that were stored before it was recorded.
+	NvmlMethod    string `protobuf:"bytes,33,opt,name=nvml_method,json=nvmlMethod,proto3" json:"nvml_method,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1915,6 +1922,13 @@ func (x *GetTaskResponse) GetExtent() *Window {
 		return x.Extent
 	}
 	return nil
+}
+
+func (x *GetTaskResponse) GetNvmlMethod() string {
+	if x != nil {
+		return x.NvmlMethod
+	}
+	return ""
 }
 
 // ListUsersRequest asks for all users.
@@ -2403,7 +2417,10 @@ type DeleteTasksRequest struct {
 	//	*DeleteTasksRequest_TaskId
 	//	*DeleteTasksRequest_Name
 	//	*DeleteTasksRequest_User
-	By            isDeleteTasksRequest_By `protobuf_oneof:"by"`
+	By isDeleteTasksRequest_By `protobuf_oneof:"by"`
+	// Delete pinned tasks too. Without it a pinned task that is named by its id is
+	// FAILED_PRECONDITION, and those of a name or a user stay.
+	Force         bool `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2472,6 +2489,13 @@ func (x *DeleteTasksRequest) GetUser() string {
 	return ""
 }
 
+func (x *DeleteTasksRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type isDeleteTasksRequest_By interface {
 	isDeleteTasksRequest_By()
 }
@@ -2501,7 +2525,9 @@ func (*DeleteTasksRequest_User) isDeleteTasksRequest_By() {}
 type DeleteTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tasks deleted.
-	Deleted       uint64 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Deleted uint64 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// Tasks of the name or the user that stay, as they are pinned.
+	PinnedTaskIds []int64 `protobuf:"varint,2,rep,packed,name=pinned_task_ids,json=pinnedTaskIds,proto3" json:"pinned_task_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2541,6 +2567,13 @@ func (x *DeleteTasksResponse) GetDeleted() uint64 {
 		return x.Deleted
 	}
 	return 0
+}
+
+func (x *DeleteTasksResponse) GetPinnedTaskIds() []int64 {
+	if x != nil {
+		return x.PinnedTaskIds
+	}
+	return nil
 }
 
 // ReadEnvelopeRequest asks for columns of a task's power.
@@ -3547,9 +3580,11 @@ func (x *AggregateResponse) GetTotals() *Totals {
 type AggregateRow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Login, day as in 2026-01-31, UUID, kernel's name as the compiler made it, job, or
-	// the tag's value; empty for what none was told, and for tasks without the tag.
+	// the tag's value; empty for what none was told, and for tasks without the tag. By
+	// kernel, the row without a key is the time in which no kernel ran: with it the rows
+	// come to the energy of the recorded tasks.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The same for people: the GPU's model; else empty.
+	// The same for people: the GPU's model, "no kernel"; else empty.
 	Label string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
 	// What it comes to. Of a kernel the tasks that it ran in and its own energy, whose
 	// uncertainty is the sum of the tasks': an upper bound, as their errors are alike.
@@ -4259,7 +4294,10 @@ type ReadingTrace struct {
 	Value []float64 `protobuf:"fixed64,3,rep,packed,name=value,proto3" json:"value,omitempty"`
 	// There are more than were asked for: of each stretch of time the readings with the
 	// least and the greatest value are left.
-	Thinned       bool `protobuf:"varint,4,opt,name=thinned,proto3" json:"thinned,omitempty"`
+	Thinned bool `protobuf:"varint,4,opt,name=thinned,proto3" json:"thinned,omitempty"`
+	// Until when the last of them holds, in seconds of device time: when the first reading
+	// behind the span was taken. Where none was, it is the time of the last one itself.
+	UntilS        float64 `protobuf:"fixed64,5,opt,name=until_s,json=untilS,proto3" json:"until_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4320,6 +4358,13 @@ func (x *ReadingTrace) GetThinned() bool {
 		return x.Thinned
 	}
 	return false
+}
+
+func (x *ReadingTrace) GetUntilS() float64 {
+	if x != nil {
+		return x.UntilS
+	}
+	return 0
 }
 
 var File_wattmark_v1_task_proto protoreflect.FileDescriptor
@@ -4454,7 +4499,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x0ecalibration_id\x18\x02 \x01(\tR\rcalibrationId\x126\n" +
 	"\bcomputed\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bcomputed\x12+\n" +
 	"\x06energy\x18\x04 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
-	"\x06in_use\x18\x05 \x01(\bR\x05inUse\"\x94\x06\n" +
+	"\x06in_use\x18\x05 \x01(\bR\x05inUse\"\xb5\x06\n" +
 	"\x0fGetTaskResponse\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.wattmark.v1.TaskR\x04task\x12(\n" +
 	"\x05setup\x18\x02 \x01(\v2\x12.wattmark.v1.SetupR\x05setup\x12-\n" +
@@ -4477,7 +4522,9 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\n" +
 	"provenance\x18\x1f \x01(\v2\x17.wattmark.v1.ProvenanceR\n" +
 	"provenance\x12+\n" +
-	"\x06extent\x18  \x01(\v2\x13.wattmark.v1.WindowR\x06extent\"\x12\n" +
+	"\x06extent\x18  \x01(\v2\x13.wattmark.v1.WindowR\x06extent\x12\x1f\n" +
+	"\vnvml_method\x18! \x01(\tR\n" +
+	"nvmlMethod\"\x12\n" +
 	"\x10ListUsersRequest\"0\n" +
 	"\x04User\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
@@ -4504,14 +4551,16 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\asamples\x18\x01 \x01(\v2\x18.wattmark.v1.SampleBatchH\x00R\asamples\x12*\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x12.wattmark.v1.ChunkH\x00R\x05chunk\x12*\n" +
 	"\x05event\x18\x03 \x01(\v2\x12.wattmark.v1.EventH\x00R\x05eventB\x06\n" +
-	"\x04item\"a\n" +
+	"\x04item\"w\n" +
 	"\x12DeleteTasksRequest\x12\x19\n" +
 	"\atask_id\x18\x01 \x01(\x03H\x00R\x06taskId\x12\x14\n" +
 	"\x04name\x18\x02 \x01(\tH\x00R\x04name\x12\x14\n" +
-	"\x04user\x18\x03 \x01(\tH\x00R\x04userB\x04\n" +
-	"\x02by\"/\n" +
+	"\x04user\x18\x03 \x01(\tH\x00R\x04user\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05forceB\x04\n" +
+	"\x02by\"W\n" +
 	"\x13DeleteTasksResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\x04R\adeleted\"\x88\x01\n" +
+	"\adeleted\x18\x01 \x01(\x04R\adeleted\x12&\n" +
+	"\x0fpinned_task_ids\x18\x02 \x03(\x03R\rpinnedTaskIds\"\x88\x01\n" +
 	"\x13ReadEnvelopeRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
 	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
@@ -4640,18 +4689,20 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x04to_s\x18\x02 \x01(\x01R\x03toS\x12\x18\n" +
 	"\amethods\x18\x03 \x03(\tR\amethods\x121\n" +
 	"\x06traces\x18\x04 \x03(\v2\x19.wattmark.v1.ReadingTraceR\x06traces\x12\x1a\n" +
-	"\bunfitted\x18\x05 \x01(\bR\bunfitted\"g\n" +
+	"\bunfitted\x18\x05 \x01(\bR\bunfitted\"\x80\x01\n" +
 	"\fReadingTrace\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12\x0f\n" +
 	"\x03t_s\x18\x02 \x03(\x01R\x02tS\x12\x14\n" +
 	"\x05value\x18\x03 \x03(\x01R\x05value\x12\x18\n" +
-	"\athinned\x18\x04 \x01(\bR\athinned*\x8d\x01\n" +
+	"\athinned\x18\x04 \x01(\bR\athinned\x12\x17\n" +
+	"\auntil_s\x18\x05 \x01(\x01R\x06untilS*\xa4\x01\n" +
 	"\tTaskState\x12\x1a\n" +
 	"\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12TASK_STATE_RUNNING\x10\x01\x12\x17\n" +
 	"\x13TASK_STATE_COMPLETE\x10\x02\x12\x19\n" +
 	"\x15TASK_STATE_INCOMPLETE\x10\x03\x12\x18\n" +
-	"\x14TASK_STATE_UNTRIMMED\x10\x04*p\n" +
+	"\x14TASK_STATE_UNTRIMMED\x10\x04\x12\x15\n" +
+	"\x11TASK_STATE_FAILED\x10\x05*p\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fVERDICT_GOOD\x10\x01\x12\x12\n" +

@@ -61,7 +61,7 @@ type TaskServiceClient interface {
 	Aggregate(ctx context.Context, in *AggregateRequest, opts ...grpc.CallOption) (*AggregateResponse, error)
 	// WatchTasks streams new tasks and what becomes of them, until it is cancelled.
 	WatchTasks(ctx context.Context, in *WatchTasksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTasksResponse], error)
-	// DeleteTasks deletes by id, by name or by user.
+	// DeleteTasks deletes by id, by name or by user, but for pinned tasks.
 	DeleteTasks(ctx context.Context, in *DeleteTasksRequest, opts ...grpc.CallOption) (*DeleteTasksResponse, error)
 	// UpdateTask changes a task's labels: its tags, and whether it is pinned.
 	UpdateTask(ctx context.Context, in *UpdateTaskRequest, opts ...grpc.CallOption) (*UpdateTaskResponse, error)
@@ -266,7 +266,7 @@ type TaskServiceServer interface {
 	Aggregate(context.Context, *AggregateRequest) (*AggregateResponse, error)
 	// WatchTasks streams new tasks and what becomes of them, until it is cancelled.
 	WatchTasks(*WatchTasksRequest, grpc.ServerStreamingServer[WatchTasksResponse]) error
-	// DeleteTasks deletes by id, by name or by user.
+	// DeleteTasks deletes by id, by name or by user, but for pinned tasks.
 	DeleteTasks(context.Context, *DeleteTasksRequest) (*DeleteTasksResponse, error)
 	// UpdateTask changes a task's labels: its tags, and whether it is pinned.
 	UpdateTask(context.Context, *UpdateTaskRequest) (*UpdateTaskResponse, error)

@@ -30,11 +30,17 @@ func (p strictParser) Parse(m proto.Message, values url.Values, filter *utilitie
 				return fmt.Errorf("parameter %q is not UTF-8", key)
 			}
 		}
-		if !known(m.ProtoReflect().Descriptor(), strings.Split(key, ".")) {
+		if !known(m.ProtoReflect().Descriptor(), strings.Split(key, ".")) || chosen(m.ProtoReflect(), key) {
 			return fmt.Errorf("there is no parameter %q", key)
 		}
 	}
 	return p.DefaultQueryParser.Parse(m, values, filter)
+}
+
+// chosen reports whether a field is one of several of which the path has set one already.
+func chosen(m protoreflect.Message, key string) bool {
+	f := m.Descriptor().Fields().ByTextName(key)
+	return f != nil && f.ContainingOneof() != nil && m.WhichOneof(f.ContainingOneof()) != nil
 }
 
 // known reports whether a path leads to a field.

@@ -126,7 +126,7 @@ var rows = []struct {
 	{"DELETE /v1/tasks/{task_id}/notes/{number}", []row{
 		{"/v1/tasks/3/notes/1", "", 200, "{}"}, {"/v1/tasks/3/notes/1", "", 404, "no such note"}, {"/v1/tasks/3/notes/0", "", 400, "number"}, {"/v1/tasks/3/notes/-1", "", 400, "number"},
 	}},
-	{"DELETE /v1/tasks/{task_id}", []row{{"/v1/tasks/2", "", 200, `"deleted":"1"`}, {"/v1/tasks/99", "", 404, "no such task"}, {"/v1/tasks/1?user=ada", "", 400, "user"}}},
+	{"DELETE /v1/tasks/{task_id}", []row{{"/v1/tasks/2", "", 200, `"deleted":"1"`}, {"/v1/tasks/99", "", 404, "no such task"}, {"/v1/tasks/1?user=ada", "", 400, "user"}, {"/v1/tasks/1?force=maybe", "", 400, "force"}}},
 	{"POST /v1/tasks:delete", []row{
 		{"/v1/tasks:delete", `{"user":"ada"}`, 200, `"deleted":"1"`},
 		{"/v1/tasks:delete", `{"usr":"ada"}`, 400, "usr"},

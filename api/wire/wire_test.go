@@ -184,6 +184,12 @@ func TestEventsWindowsAndResults(t *testing.T) {
 	if got, err := ParseEvent(overTheWire(t, Event(event))); err != nil || got != event {
 		t.Errorf("event: got %+v, %v", got, err)
 	}
+	for kind := measure.EventGap; kind <= measure.EventOthers; kind++ { // what a host adds to a task travels too
+		event.Kind = kind
+		if got, err := ParseEvent(overTheWire(t, Event(event))); err != nil || got != event {
+			t.Errorf("%v: %v", kind, err)
+		}
+	}
 	from, to, ok, err := ParseWindow(overTheWire(t, Window(1.25, 2.5)))
 	if from != 1.25 || to != 2.5 || !ok || err != nil {
 		t.Errorf("window: got %v %v %v %v", from, to, ok, err)

@@ -158,9 +158,24 @@ func try(f *pflag.Flag, value string) error {
 	back()
 	f.Changed = changed
 	if err != nil {
-		return fmt.Errorf("want a %s", f.Value.Type())
+		return fmt.Errorf("want %s", wants(f.Value.Type()))
 	}
 	return nil
+}
+
+// wants says what a flag of a type wants to be written.
+func wants(flag string) string {
+	switch flag {
+	case "int", "int64", "uint", "uint32", "uint64", "count":
+		return "a whole number"
+	case "float64", "float32":
+		return "a number"
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a time with its unit, such as 500ms, 30s or 2h"
+	}
+	return "a " + flag
 }
 
 func keysOf(flags *pflag.FlagSet) (keys []string) {

@@ -12,6 +12,7 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -113,7 +114,13 @@ func wmgo_db_open(name, text *C.char, n C.size_t) C.int {
 		case papers.db != nil:
 			return 0, fmt.Errorf("dbOpen: %w: %s is open; dbClose first", errState, papers.db.Path())
 		}
-		db, err := openDatabase(context.Background(), goText(name))
+		ctx := context.Background()
+		db, err := openDatabase(ctx, goText(name))
+		if errors.Is(err, store.ErrReadOnly) || errors.Is(err, store.ErrCannotOpen) {
+			if read, only := store.OpenSource(ctx, goText(name)); only == nil {
+				db, err = read, nil // what deletes then says that nothing may be written
+			}
+		}
 		if err != nil {
 			return 0, fmt.Errorf("dbOpen: %w", err)
 		}
@@ -192,18 +199,18 @@ func wmgo_db_tasks(user, text *C.char, n C.size_t) C.int {
 //export wmgo_db_delete
 func wmgo_db_delete(by, id C.int, name, text *C.char, n C.size_t) C.int {
 	return withDB("dbDelete", text, n, func(ctx context.Context, db *store.DB) (int, error) {
-		var count uint64
+		var gone store.Deleted // pinned tasks stay
 		var err error
 		switch by {
 		case 0:
 			if err = db.DeleteTask(ctx, store.TaskID(id)); err == nil {
-				count = 1
+				gone.Tasks = 1
 			}
 		case 1:
-			count, err = db.DeleteByName(ctx, goText(name))
+			gone, err = db.DeleteByName(ctx, goText(name), store.DeleteOptions{})
 		default:
-			count, err = db.DeleteByUser(ctx, goText(name))
+			gone, err = db.DeleteByUser(ctx, goText(name), store.DeleteOptions{})
 		}
-		return int(count), err
+		return int(gone.Tasks), err
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"wattmark/hostagent"
 	"wattmark/hostagent/bracket"
 	"wattmark/hostagent/cuda"
+	"wattmark/hostagent/gpus"
 	"wattmark/hostagent/hostlink"
 	"wattmark/hostagent/hostsocket"
 	"wattmark/hostagent/measurement"
@@ -50,6 +51,7 @@ var codes = []struct {
 	{measurement.ErrWrongGPU, C.WM_E_BENCH},
 	{cuda.ErrNoDriver, C.WM_E_GPU},
 	{cuda.ErrNoDevice, C.WM_E_GPU},
+	{gpus.ErrSelection, C.WM_E_GPU},
 	{cuda.ErrStream, C.WM_E_GPU},
 	{cuda.ErrCUDA, C.WM_E_GPU},
 	{hostagent.ErrMIG, C.WM_E_GPU},

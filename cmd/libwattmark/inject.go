@@ -2,12 +2,16 @@
 
 package main
 
+// #include <stdint.h>
 // int wattmark_at_exit(void);
+// int wattmark_watch(const uintptr_t functions[4]);
+// void wattmark_unwatch(void);
 import "C"
 
 import (
 	"fmt"
 	"os"
+	"syscall"
 
 	"wattmark/hostagent/cupti"
 )
@@ -27,7 +31,7 @@ func InitializeInjection() C.int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "wattmark: no kernels are bracketed:", err)
 	}
-	if err := cupti.Attach(dir, cupti.Options{OnLaunch: onLaunch}); err != nil {
+	if err := cupti.Attach(dir, cupti.Options{OnLaunch: onLaunch, Watch: watch}); err != nil {
 		fmt.Fprintln(os.Stderr, "wattmark: kernels are not recorded:", err)
 		return 1
 	}
@@ -37,10 +41,28 @@ func InitializeInjection() C.int {
 	return 1
 }
 
+// watched are what guard.c's calls lead to, in its order of them.
+var watched = [...]func(){cupti.Yield, cupti.Yield, cupti.Unsubscribe, cupti.Flushed}
+
+func watch(c cupti.Calls) error {
+	functions := [len(watched)]C.uintptr_t{C.uintptr_t(c.Register), C.uintptr_t(c.Clock), C.uintptr_t(c.Subscribe), C.uintptr_t(c.Flush)}
+	if errno := C.wattmark_watch(&functions[0]); errno != 0 {
+		return syscall.Errno(errno)
+	}
+	return nil
+}
+
+// wattmark_yield is called by guard.c when the program itself calls CUPTI for the
+// first time, before that call goes on.
+//
+//export wattmark_yield
+func wattmark_yield(call C.int) { watched[call]() }
+
 // wattmark_detach is called at the process's end, by inject.c.
 //
 //export wattmark_detach
 func wattmark_detach() {
+	C.wattmark_unwatch()
 	if selected != nil {
 		selected.tell()
 	}

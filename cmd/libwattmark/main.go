@@ -175,7 +175,7 @@ func wmgo_end(h C.wm_measurement, r *C.wm_result, text *C.char, n C.size_t) C.in
 	})
 }
 
-func putResult(r *C.wm_result, t store.Task) {
+func putResult(r *C.wm_result, t store.Brief) {
 	nan := C.double(math.NaN())
 	*r = C.wm_result{
 		size: r.size, task: C.int64_t(t.ID), state: C.int(t.State),

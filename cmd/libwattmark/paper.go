@@ -94,7 +94,8 @@ func (p *paperState) drop() error {
 		return err
 	}
 	defer db.Close()
-	if err := db.DeleteTask(ctx, id); err != nil && !errors.Is(err, store.ErrNotFound) {
+	// One that was pinned meanwhile is wanted after all.
+	if err := db.DeleteTask(ctx, id); err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrPinned) {
 		return fmt.Errorf("%w: %w", errDatabase, err)
 	}
 	return nil
@@ -200,7 +201,10 @@ func (p *paperState) test(b hostagent.Benchmark, d time.Duration) error {
 		_, err := p.s.dev.RunBenchmark(ctx, b, d)
 		return err
 	}
-	dev, err := openDevice(ctx, "", nil)
+	dev, err := findDevice("", nil)
+	if err == nil {
+		err = dev.Open(ctx)
+	}
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/hostagent/nvml"
+	"wattmark/hostagent/provenance"
 	"wattmark/store"
 )
 
@@ -86,29 +87,44 @@ type session struct {
 	m      *bracket.Measurement
 	dev    *cuda.Device
 	path   string // of the database
-	task   func(context.Context, store.TaskID) (store.Task, error)
+	task   func(context.Context, store.TaskID) (store.Brief, error)
 	closes []func() error
 }
 
-// openDevice must run on the thread whose context is meant.
-func openDevice(ctx context.Context, selector string, streams []uintptr) (*cuda.Device, error) {
+// findDevice finds the GPU, and does nothing there yet. It must run on the thread whose
+// context is meant.
+func findDevice(selector string, streams []uintptr) (*cuda.Device, error) {
 	if selector != "" {
-		return cuda.Open(ctx, selector)
+		return findOwn(selector)
 	}
 	current, err := cuda.CurrentContext()
 	switch {
 	case err != nil:
 		return nil, err
 	case current != 0:
-		return cuda.Attach(ctx, cuda.Caller{Context: current, Streams: streams})
+		return cuda.FindCaller(cuda.Caller{Context: current, Streams: streams})
 	case len(streams) > 0:
 		return nil, fmt.Errorf("%w: streams are named, and no context is current on this thread", errArgument)
 	}
-	return cuda.Open(ctx, "")
+	return findOwn("")
 }
 
-// open gets all that is needed, waits for the work that is queued already, and
-// starts the capture.
+// findOwn finds a GPU for a context of the library's own. Where NVML cannot tell which one
+// is meant, its identity is known when it is open.
+func findOwn(selector string) (*cuda.Device, error) {
+	info := hostagent.Info{}
+	found, ok, err := gpus.Locate(firstOf(selector, "0"))
+	if err != nil {
+		return nil, fmt.Errorf("device: %w", err)
+	}
+	if ok && len(found) == 1 {
+		info, selector = found[0], found[0].UUID
+	}
+	return cuda.Find(selector, info), cuda.Loads()
+}
+
+// open gets all that is needed and starts the capture; once the bench is held, the GPU is
+// made ready, and the work that is queued already is waited for.
 func open(q request) (*session, error) {
 	if err := q.fill(); err != nil {
 		return nil, err
@@ -123,30 +139,37 @@ func open(q request) (*session, error) {
 
 func (s *session) prepare(ctx context.Context, q request) error {
 	var err error
-	if s.dev, err = openDevice(ctx, q.device, q.streams); err != nil {
+	if s.dev, err = findDevice(q.device, q.streams); err != nil {
 		return err
 	}
 	s.closes = append(s.closes, s.dev.Close)
-	if _, err := s.dev.Settle(); err != nil {
-		return err
-	}
-	cfg := measurement.Config{Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease, Provenance: whence(ctx)}
+	cfg := measurement.Config{Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease, Provenance: whence(ctx), Owner: provenance.Owner()}
+	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) { return nil, s.openDevice(ctx) }
 	if q.socket != "" {
 		return s.through(ctx, q, cfg)
 	}
 	return s.embed(ctx, q, cfg)
 }
 
-// embed measures here.
-func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) error {
-	if err := gpus.Whole(s.dev.Info()); err != nil {
+// openDevice gets the GPU ready, and waits for the work that the program has queued there.
+func (s *session) openDevice(ctx context.Context) error {
+	if err := s.dev.Open(ctx); err != nil {
 		return err
 	}
+	_, err := s.dev.Settle()
+	return err
+}
+
+// embed measures here.
+func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) error {
 	db, err := openDatabase(ctx, firstOf(q.database, defaultDB))
 	if err != nil {
 		return err
 	}
-	s.path, s.task = db.Path(), db.Task
+	s.path, s.task = db.Path(), func(ctx context.Context, id store.TaskID) (store.Brief, error) {
+		t, err := db.Task(ctx, id)
+		return t.Brief(), err
+	}
 	s.closes = append(s.closes, db.Close)
 	address := firstOf(q.monitor, defaultMonitor)
 	known, err := auth.Client{}.FromEnv().DialOptions(address)
@@ -158,7 +181,13 @@ func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) 
 		return err
 	}
 	s.closes = append(s.closes, mon.Close)
-	cfg.DB, cfg.Monitor, cfg.Sensor = db, mon, s.sensor(q)
+	cfg.DB, cfg.Monitor = db, mon
+	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) {
+		if err := s.openDevice(ctx); err != nil {
+			return nil, err
+		}
+		return s.sensor(q), gpus.Whole(s.dev.Info())
+	}
 	if c := os.Getenv("WATTMARK_CLUSTER"); c != "" && c != "none" { // the library cannot publish; who can, releases
 		cfg.Monitor = measurement.Held{Monitor: mon, DB: db}
 	}
@@ -181,7 +210,7 @@ func (s *session) through(ctx context.Context, q request, cfg measurement.Config
 		return err
 	}
 	link := host.Measurement(q.noSensor)
-	s.path, s.task = d.Database, func(context.Context, store.TaskID) (store.Task, error) { return link.Task(), nil }
+	s.path, s.task = d.Database, func(context.Context, store.TaskID) (store.Brief, error) { return link.Task(), nil }
 	s.m, err = bracket.StartBy(ctx, cfg, link.Measure)
 	return err
 }
@@ -253,7 +282,7 @@ func (s *session) close() error {
 }
 
 // finish ends the work and waits for the result.
-func (s *session) finish() (store.Task, error) {
+func (s *session) finish() (store.Brief, error) {
 	if err := s.m.End(); err != nil {
 		t, other := s.result()
 		return t, both(err, other)
@@ -271,9 +300,9 @@ func both(first, then error) error {
 
 // result waits for the task and closes all. A task that lacks something is an
 // error beside it.
-func (s *session) result() (store.Task, error) {
+func (s *session) result() (store.Brief, error) {
 	id, err := s.m.Wait()
-	var t store.Task
+	var t store.Brief
 	if id != 0 {
 		var readErr error
 		if t, readErr = s.task(context.Background(), id); readErr != nil {

@@ -72,7 +72,7 @@ typedef struct wm_options {
 typedef struct wm_result {
   size_t size;         /* sizeof(wm_result), set by the caller */
   int64_t task;        /* its number in the task database; 0: there is none */
-  int state;           /* 2 complete, 3 incomplete, 4 no window was found; 1 unfinished, its daemon was lost */
+  int state;           /* 2 complete, 3 incomplete, 4 no window was found, 5 the work failed; 1 unfinished, its daemon was lost */
   double energy_j;     /* of all rails over the work */
   double energy_u_j;   /* expanded uncertainty, k = 2 */
   double seconds;      /* length of the work on the meter's clock */

@@ -99,6 +99,9 @@ func (f accessFlags) open(log *slog.Logger) (*access, error) {
 		}
 	}
 	x.asks = f.tokens != "" || x.server != nil && x.server.Users()
+	if f.dir != "" && !x.asks && !f.insecure {
+		return nil, withCode(exitUsage, fmt.Errorf("--auth %s: nobody would be asked who they are: it has no %s, nor %s, %s and %s: wattmark auth init makes them", f.dir, pki.Tokens, pki.ServerCert, pki.ServerKey, pki.CACert))
+	}
 	if f.audit != "" {
 		if x.audit, err = auth.OpenAudit(f.audit, log); err != nil {
 			return nil, err

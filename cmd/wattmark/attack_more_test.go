@@ -113,7 +113,7 @@ func (s *siege) texts() {
 	for _, change := range []string{"UPDATE task SET name='%s', gpu='%[1]s', job='%[1]s', reason='%[1]s'", "UPDATE user SET login='%s'"} {
 		execSQL(s.T, path, fmt.Sprintf(change, evil))
 	}
-	for _, command := range [][]string{{"tasks"}, {"show", "1"}, {"users"}, {"export", "1"}, {"delete", "1"}, {"db", "check"}} {
+	for _, command := range [][]string{{"tasks"}, {"show", "1"}, {"users"}, {"export", "1"}, {"delete", "1"}, {"delete", "1", "--yes"}, {"db", "check"}} {
 		r := inside(s.T, append(command, "--db", path)...)
 		if strings.ContainsAny(r.out+r.err, "\x1b\x07") {
 			s.Errorf("%v obeys the database: %q", command, r.out+r.err)

@@ -21,6 +21,7 @@ type authFlags struct {
 	life           days
 	hosts          []string
 	server         bool
+	named          bool // the folder was, by --dir or WATTMARK_AUTH
 }
 
 // days is a time that is said in days, or as Go says it.
@@ -83,20 +84,42 @@ func (f *authFlags) check() error {
 	if f.life <= 0 || f.life > longestLife {
 		return withCode(exitUsage, fmt.Errorf("--expires %v: want more than 0, and at most %v", &f.life, new(longestLife)))
 	}
+	f.named = f.dir != "" || os.Getenv("WATTMARK_AUTH") != ""
 	f.dir = firstOf(f.dir, authDir())
 	return nil
 }
 
 func (f *authFlags) tokens() string { return filepath.Join(f.dir, pki.Tokens) }
 
-// ca returns the folder's CA, and makes it where there is none.
-func (f *authFlags) ca(now time.Time) (ca *pki.CA, made bool, err error) {
-	ca, err = pki.LoadCA(f.dir)
+// has fails unless the folder holds the file: what is added to a folder that no server
+// reads lets nobody in.
+func (f *authFlags) has(file string) error {
+	_, err := os.Stat(filepath.Join(f.dir, file))
 	if errors.Is(err, fs.ErrNotExist) {
-		ca, err = pki.NewCA(f.dir, now)
-		return ca, true, err
+		return withCode(exitNotFound, fmt.Errorf("no %s in %s: name the folder that the services use with --dir (or WATTMARK_AUTH), or make one: wattmark auth init --dir %s --host NAME", file, f.dir, f.dir))
 	}
-	return ca, false, err
+	return err
+}
+
+// forTokens fails unless servers may be reading the folder's tokens: it has a CA, or, where
+// it was named, a list of tokens, as beside certificates of a site's own CA.
+func (f *authFlags) forTokens() error {
+	if f.named && f.has(pki.Tokens) == nil {
+		return nil
+	}
+	return f.has(pki.CACert)
+}
+
+// ca returns the folder's CA, with its key.
+func (f *authFlags) ca() (*pki.CA, error) {
+	if err := f.has(pki.CACert); err != nil {
+		return nil, err
+	}
+	ca, err := pki.LoadCA(f.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: make certificates where the key is kept", err)
+	}
+	return ca, err
 }
 
 func (a *app) authCmd() *cobra.Command {
@@ -187,9 +210,6 @@ func (f *authFlags) addToken(name string, role auth.Role, now time.Time, out str
 	text, t, err := auth.NewToken(name, role, now, time.Duration(f.life))
 	if err != nil {
 		return "", withCode(exitUsage, err)
-	}
-	if err := os.MkdirAll(f.dir, 0o700); err != nil {
-		return "", err
 	}
 	if out != "" {
 		if err := auth.WriteNew(out, []byte(text+"\n"), 0o600); err != nil {

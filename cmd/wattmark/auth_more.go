@@ -19,19 +19,26 @@ func (a *app) authTokenCmd() *cobra.Command {
 	var f authFlags
 	c := &cobra.Command{
 		Use: "token NAME", Short: "Make a token for a user", Args: cobra.ExactArgs(1),
-		Long: `Make a token for a user and print it, once: only its hash is kept. Services that
-read the same file know it at once.`,
+		Long: `Make a token for a user and print it, once: only its hash is kept, in tokens.json of
+the folder that wattmark auth init made. Services that read this file know the token
+at once.`,
 		Example: "  wattmark auth token ada --role measurer -o ada.token\n  wattmark auth token gpu-host --role operator --expires 365d -o host.token",
 		RunE: func(_ *cobra.Command, args []string) error {
 			role, err := auth.ParseRole(f.role)
 			if err = errors.Join(err, f.check()); err != nil {
 				return withCode(exitUsage, err)
 			}
-			text, err := f.addToken(args[0], role, time.Now(), f.out)
-			if err != nil || f.out != "" {
+			if err := f.forTokens(); err != nil {
 				return err
 			}
-			fmt.Fprintln(a.out, text)
+			text, err := f.addToken(args[0], role, time.Now(), f.out)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.err, "token of %s (%v): known to services that read %s\n", args[0], role, f.tokens())
+			if f.out == "" {
+				fmt.Fprintln(a.out, text)
+			}
 			return nil
 		},
 	}
@@ -45,8 +52,8 @@ func (a *app) authCertCmd() *cobra.Command {
 	var f authFlags
 	c := &cobra.Command{
 		Use: "cert NAME | --server --host NAME…", Short: "Make a certificate for a user, or a server's anew", Args: cobra.MaximumNArgs(1),
-		Long: `Make a certificate of the private CA, which is made too where there is none: for
-a user, with their name and role in it, or with --server for services.
+		Long: `Make a certificate of the private CA that wattmark auth init made: for a user, with
+their name and role in it, or with --server for services.
 
 A server's is put in place of the one that is there: services that run take it
 from the next connection on.`,
@@ -73,7 +80,7 @@ from the next connection on.`,
 
 func (a *app) authCert(f authFlags, role auth.Role, args []string) error {
 	now := time.Now()
-	ca, made, err := f.ca(now)
+	ca, err := f.ca()
 	if err != nil {
 		return err
 	}
@@ -86,10 +93,7 @@ func (a *app) authCert(f authFlags, role auth.Role, args []string) error {
 	if err := a.issue(ca, f, base, issue); err != nil {
 		return err
 	}
-	if made {
-		fmt.Fprintf(a.out, "CA            %s\n", filepath.Join(f.dir, pki.CACert))
-	}
-	fmt.Fprintf(a.out, "certificate   %s.crt\nkey           %s.key\n", base, base)
+	fmt.Fprintf(a.out, "CA            %s\ncertificate   %s.crt\nkey           %s.key\n", filepath.Join(f.dir, pki.CACert), base, base)
 	return nil
 }
 
@@ -138,6 +142,9 @@ func (a *app) authListCmd() *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
+			if err := f.has(pki.Tokens); err != nil {
+				return err
+			}
 			l, err := auth.ReadList(f.tokens())
 			if err != nil {
 				return err
@@ -175,6 +182,9 @@ goes on; another machine's copy of the file must be renewed too.`,
 		Example: "  wattmark auth revoke mfrggzdf\n  wattmark auth revoke ada",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
+				return err
+			}
+			if err := f.has(pki.Tokens); err != nil {
 				return err
 			}
 			var revoked []string

@@ -14,13 +14,17 @@ func TestAuthCommands(t *testing.T) {
 	t.Parallel()
 	dir, out := filepath.Join(t.TempDir(), "auth"), t.TempDir()
 	at := func(args ...string) []string { return append(append([]string{"auth"}, args...), "--dir", dir) }
-	inside(t, at("list")...).fails(t, exitFailed, "tokens.json")
+	inside(t, at("list")...).fails(t, exitNotFound, "tokens.json", "auth init --dir "+dir)
 	inside(t, at("init")...).fails(t, exitUsage, "--host")
 	if got := inside(t, at("init", "--host", "lab", "--host", "192.0.2.7")...).ok(t).out; !strings.Contains(got, "--auth "+dir) || strings.Contains(got, "wm_") {
 		t.Error(got)
 	}
 	inside(t, at("init", "--host", "lab")...).fails(t, exitFailed, "has a CA already")
-	token := strings.TrimSpace(inside(t, at("token", "ada", "--expires", "2d")...).ok(t).out)
+	made := inside(t, at("token", "ada", "--expires", "2d")...).ok(t)
+	if !strings.Contains(made.err, filepath.Join(dir, "tokens.json")) {
+		t.Errorf("where the token is known is not said: %q", made.err)
+	}
+	token := strings.TrimSpace(made.out)
 	if !regexp.MustCompile(`^wm_[a-z2-7]{8}_[a-z2-7]{52}$`).MatchString(token) {
 		t.Errorf("a token %q", token)
 	}
@@ -83,6 +87,44 @@ func TestAuthCommands(t *testing.T) {
 	}
 }
 
+// In a folder that no service reads nothing is made: a token or a certificate of it would
+// let nobody in.
+func TestAuthWantsAFolderOfServices(t *testing.T) {
+	t.Parallel()
+	out := t.TempDir()
+	empty, missing := t.TempDir(), filepath.Join(out, "none")
+	for _, dir := range []string{empty, missing} {
+		for _, args := range [][]string{
+			{"token", "ada"},
+			{"token", "ada", "-o", filepath.Join(out, "ada.token")},
+			{"cert", "ada", "-o", filepath.Join(out, "ada")},
+			{"cert", "--server", "--host", "lab"},
+			{"list"},
+			{"revoke", "ada"},
+		} {
+			r := inside(t, append(append([]string{"auth"}, args...), "--dir", dir)...).fails(t, exitNotFound, dir, "--dir", "wattmark auth init")
+			if r.out != "" {
+				t.Errorf("%v in %s: %s", args, dir, r.out)
+			}
+		}
+	}
+	for _, dir := range []string{empty, out} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("made in %s: %v %v", dir, left, err)
+		}
+	}
+	// Beside a site's own certificates stands a list of tokens alone.
+	site := filepath.Join(out, "auth")
+	inside(t, "auth", "init", "--dir", site, "--host", "lab").ok(t)
+	for _, f := range []string{"ca.crt", "ca.key", "server.crt", "server.key"} {
+		if err := os.Remove(filepath.Join(site, f)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inside(t, "auth", "token", "ada", "--dir", site).ok(t)
+	inside(t, "auth", "cert", "ada", "--dir", site).fails(t, exitNotFound, "ca.crt")
+}
+
 // What a service will not serve with.
 func TestAccessFlags(t *testing.T) {
 	t.Parallel()
@@ -93,6 +135,7 @@ func TestAccessFlags(t *testing.T) {
 		return inside(t, append([]string{"host", "--db", filepath.Join(t.TempDir(), "x.db"), "--listen", "127.0.0.1:0", "--socket", "none"}, more...)...)
 	}
 	host("--auth", "/nowhere").fails(t, exitUsage, "wattmark auth init")
+	host("--auth", t.TempDir()).fails(t, exitUsage, "nobody would be asked", "wattmark auth init")
 	host("--serve-cert", dir+"/server.crt").fails(t, exitUsage, "--serve-key")
 	host("--client-ca", dir+"/ca.crt").fails(t, exitUsage, "--serve-cert")
 	host("--serve-cert", dir+"/server.crt", "--serve-key", dir+"/ca.key").fails(t, exitFailed, "does not match")

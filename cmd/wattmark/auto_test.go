@@ -278,6 +278,46 @@ func TestAutoSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
+// CUPTI serves one profiler a process. The program's own gets all of its kernels whenever
+// it begins; what ran before then is recorded, and the task says what is not.
+func TestProgramsOwnProfilerWins(t *testing.T) {
+	in := compiled(t)
+	for name, c := range map[string]struct {
+		recorded uint64
+		profiled int
+		warning  string
+	}{
+		"early": {0, 1022, "the program's own profiler has CUPTI already"},
+		"late":  {1021, 1, "after it had initialised CUDA its own profiler"},
+		"clock": {1021, 1, "after it had initialised CUDA its own profiler"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			whole := in.t
+			in.t = t
+			defer func() { in.t = whole }()
+			t.Setenv("PROGRAM_PROFILES", name)
+			_ = os.Remove(in.plan)
+			p := in.run()
+			p.await(t, "ready for the plan")
+			plan := in.timeline()
+			plan[len(plan)-1].name = "profiled"
+			in.write(plan)
+			_ = p.wait(t)
+			var got report
+			object(t, p.out.String(), &got)
+			if want := fmt.Sprintf("profiler got %d kernels", c.profiled); !strings.Contains(p.err.String(), want) {
+				t.Errorf("not %q in\n%s", want, &p.err)
+			}
+			if got.Kernels == nil {
+				t.Fatal("no kernels in the report")
+			}
+			if k := got.Kernels; k.Recorded != c.recorded || k.Reported != c.recorded || !strings.Contains(strings.Join(k.Warnings, "\n"), c.warning) {
+				t.Errorf("%d recorded of %d: %q", k.Recorded, k.Reported, k.Warnings)
+			}
+		})
+	}
+}
+
 func TestAutoRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string

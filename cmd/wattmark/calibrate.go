@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -20,7 +21,6 @@ import (
 type calibrateFlags struct {
 	bench     benchFlags
 	monitor   string
-	folder    string
 	by        string
 	remark    string
 	reference string
@@ -49,7 +49,7 @@ free. With --bench the instrument is opened here.`,
 }
 
 // flags gives a command the flags that all records have.
-func (f *calibrateFlags) flags(c *cobra.Command, measures bool) {
+func (f *calibrateFlags) flags(a *app, c *cobra.Command, measures bool) {
 	f.where(c)
 	fl := c.Flags()
 	login, _ := whoami()
@@ -58,10 +58,17 @@ func (f *calibrateFlags) flags(c *cobra.Command, measures bool) {
 	fl.StringVar(&f.valid, "valid", "", "for how long, such as 365d; after that the monitor reminds of it")
 	fl.Float64Var(&f.celsius, "temperature", 0, "of the room, in °C")
 	fl.BoolVar(&f.yes, "yes", false, "write the record without asking")
+	a.jsonFlag(c)
 	if measures {
 		fl.DurationVar(&f.length, "for", 10*time.Second, "how long to measure")
 	}
-	c.PreRun = func(c *cobra.Command, _ []string) { f.hasCelsius = c.Flags().Changed("temperature") }
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		f.hasCelsius = c.Flags().Changed("temperature")
+		if a.json && !f.yes {
+			return withCode(exitUsage, errors.New("--json prints the record and asks nothing: add --yes"))
+		}
+		return nil
+	}
 }
 
 // where gives a command the flags that say which bench.
@@ -71,7 +78,7 @@ func (f *calibrateFlags) where(c *cobra.Command) {
 	fl.StringVar(&f.bench.instrument, "instrument", "", "meter without a bench file")
 	fl.StringVar(&f.bench.port, "port", "", "where the meter is")
 	fl.StringVar(&f.monitor, "monitor", "", "address of a monitor that runs here, to measure through it")
-	fl.StringVar(&f.folder, "calibration", "", "folder of the records (default: calibration/ beside the bench file)")
+	fl.StringVar(&f.bench.records, "calibration", "", "folder of the records (default: calibration/ beside the bench file)")
 }
 
 // record begins a record of what the flags say.
@@ -114,7 +121,9 @@ func parseDays(s string) (time.Duration, error) {
 
 // write shows a record, asks, and adds it to the folder.
 func (a *app) writeRecord(ctx context.Context, f *calibrateFlags, r *calRig, rec *calib.Record) error {
-	a.showChange(r, rec)
+	if !a.json {
+		a.showChange(r, rec)
+	}
 	if !f.yes {
 		ok, err := a.ask("Write this record to " + string(r.folder) + "? [y/N] ")
 		if err != nil {
@@ -126,26 +135,43 @@ func (a *app) writeRecord(ctx context.Context, f *calibrateFlags, r *calRig, rec
 		}
 	}
 	var ids []string
+	written := calib.History{}
 	for _, part := range r.owners().Split(&r.setup, *rec) { // a record is of one instrument
 		path, err := r.folder.Add(&part)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.out, "Record %s: %s\n", part.ID, path)
+		if !a.json {
+			fmt.Fprintf(a.out, "Record %s: %s\n", part.ID, path)
+		}
+		written = append(written, part)
 		ids = append(ids, part.ID)
 	}
-	if f.monitor == "" {
-		return nil
+	if f.monitor != "" {
+		if err := r.follows(ctx, ids); err != nil {
+			return err
+		}
 	}
-	return r.follows(ctx, ids)
+	if a.json {
+		return a.printJSON(map[string]any{"records": written})
+	}
+	return nil
+}
+
+// dialog is where questions are printed: beside the JSON object, not into it.
+func (a *app) dialog() io.Writer {
+	if a.json {
+		return a.err
+	}
+	return a.out
 }
 
 // ask asks a question that is answered by y or n.
 func (a *app) ask(question string) (bool, error) {
-	fmt.Fprint(a.out, question)
+	fmt.Fprint(a.dialog(), question)
 	line, err := a.line()
 	if err != nil {
-		fmt.Fprintln(a.out)
+		fmt.Fprintln(a.dialog())
 		return false, withCode(exitUsage, errors.New("nobody answers, and nothing was written: answer y, or give --yes"))
 	}
 	line = strings.ToLower(strings.TrimSpace(line))
@@ -162,7 +188,7 @@ func (a *app) line() (string, error) {
 	}
 	line, err := a.lines.ReadString('\n')
 	if f, ok := a.in.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-		fmt.Fprintln(a.out) // no Enter was echoed
+		fmt.Fprintln(a.dialog()) // no Enter was echoed
 	}
 	if line != "" {
 		err = nil
@@ -225,7 +251,7 @@ deviation where they wander), their drift, and the converter's steps.`,
 			return a.withRig(cmd.Context(), &f, func(ctx context.Context, r *calRig) error { return a.zero(ctx, &f, r, channels) })
 		},
 	}
-	f.flags(c, true)
+	f.flags(a, c, true)
 	c.Flags().StringSliceVar(&channels, "channel", nil, "only these channels (repeatable; default: all)")
 	return c
 }

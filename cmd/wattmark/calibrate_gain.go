@@ -40,7 +40,7 @@ force takes part as a point: a single value gives the gain, two give both.`,
 			return a.withRig(cmd.Context(), &f, func(ctx context.Context, r *calRig) error { return a.gain(ctx, &f, r, steps) })
 		},
 	}
-	f.flags(c, true)
+	f.flags(a, c, true)
 	fl := c.Flags()
 	fl.StringArrayVar(&channels, "channel", nil, "channel (repeatable)")
 	fl.StringArrayVar(&values, "value", nil, "known value: 5.000A, 12V, 50mV (repeatable)")
@@ -135,9 +135,9 @@ func (a *app) nextStep(step []known) error {
 	for _, k := range step {
 		what = append(what, k.value+" to "+k.channel)
 	}
-	fmt.Fprintf(a.out, "Apply %s, let it settle, then press Enter: ", strings.Join(what, ", "))
+	fmt.Fprintf(a.dialog(), "Apply %s, let it settle, then press Enter: ", strings.Join(what, ", "))
 	if _, err := a.line(); err != nil {
-		fmt.Fprintln(a.out)
+		fmt.Fprintln(a.dialog())
 		return withCode(exitUsage, errors.New("nobody answers, and nothing was written: several values of a channel need somebody who sets them"))
 	}
 	return nil

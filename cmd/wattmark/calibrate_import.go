@@ -49,7 +49,7 @@ instrument's own scale was used, without the records.`,
 			})
 		},
 	}
-	f.flags(c, false)
+	f.flags(a, c, false)
 	c.Flags().StringVar(&f.reference, "reference", "", "the certificate's number")
 	c.Flags().StringVar(&channel, "channel", "", "channel, where the certificate names none")
 	c.Flags().BoolVar(&nominal, "nominal", false, "the readings are those of the instrument's own scale")
@@ -108,7 +108,7 @@ and u_rel of the rail in the bench file, for as long as these are not changed.`,
 			return a.withRig(cmd.Context(), &f, func(ctx context.Context, r *calRig) error { return a.shunt(ctx, &f, r, rail, ohm, u) })
 		},
 	}
-	f.flags(c, false)
+	f.flags(a, c, false)
 	fl := c.Flags()
 	fl.StringVar(&f.reference, "reference", "", "what it was measured with, or the certificate's number")
 	fl.StringVar(&rail, "rail", "", "rail of the bench file")
@@ -171,7 +171,7 @@ each channel, and of the bench, travels with every capture and stays with its ta
 			})
 		},
 	}
-	f.flags(c, false)
+	f.flags(a, c, false)
 	c.Flags().StringSliceVar(&channels, "channel", nil, "channel that it is about (repeatable; default: the bench)")
 	return c
 }

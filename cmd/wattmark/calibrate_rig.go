@@ -33,18 +33,10 @@ type calRig struct {
 	block measure.Block
 }
 
-// recordFolder is where the records are.
-func (f *calibrateFlags) recordFolder() calibration.Folder {
-	if f.folder != "" {
-		return calibration.Folder(f.folder)
-	}
-	return calibration.Beside(f.bench.file)
-}
-
 // withRig runs f on the bench that the flags name, through a monitor that runs
 // or one that lives as long as the call.
 func (a *app) withRig(ctx context.Context, f *calibrateFlags, do func(context.Context, *calRig) error) error {
-	folder := f.recordFolder()
+	folder := f.bench.folder()
 	if folder == "" {
 		return withCode(exitUsage, errors.New("say where the records are: --bench FILE (they lie in calibration/ beside it), or --calibration DIR"))
 	}
@@ -64,7 +56,6 @@ func (a *app) withRig(ctx context.Context, f *calibrateFlags, do func(context.Co
 		return err
 	}
 	defer closeBench()
-	b.Calibrate = folder.Calibrate
 	serving, stop := context.WithCancel(ctx)
 	g, serving := errgroup.WithContext(serving)
 	address, err := startMonitor(serving, g, monitor.Config{Bench: b, Dir: spool, Version: version()}, "127.0.0.1:0")

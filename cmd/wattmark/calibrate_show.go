@@ -35,7 +35,7 @@ why. --task shows the records that a task's results follow, out of the database.
 			case f.monitor != "":
 				return a.showMonitorRecords(ctx, f.monitor)
 			}
-			folder := f.recordFolder()
+			folder := f.bench.folder()
 			if folder == "" {
 				return withCode(exitUsage, errors.New("say whose calibration: --bench FILE, --calibration DIR, --monitor ADDRESS or --task N"))
 			}

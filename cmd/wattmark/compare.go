@@ -29,9 +29,10 @@ energy, time, mean power and the energy-delay products, each with an interval of
 95 %, a p, and a verdict in one sentence.
 
 A and B are tasks by number, several with commas between them, or by name; a name
-that ends in * takes all that begin so. Repeats make the test Welch's, with a
-permutation test beside it; with one run of each the meter's uncertainty budgets
-stand for chance, and hold the meter alone.
+that ends in * takes all that begin so. The test is Welch's, with a permutation
+test beside it, and needs repeats: five of each, in turns. With one run on either
+side there are ratios with the meters' uncertainty, and no test: one run cannot
+tell a difference of the work from its scatter.
 
 What A and B have in common cancels: the gain of one and the same meter under one
 calibration is in both energies by the same factor. --meter says otherwise where
@@ -40,7 +41,7 @@ kernels are compared by name, corrected for their number after Holm.
 
 --work says what one run does, and gives joules for it: flop=4.4e12, byte=1e12,
 token=512; flop=4.4e12,3.9e12 where A and B do not do the same.`,
-		Example: "  wattmark compare 3 4\n  wattmark compare --a 3,4,5 --b 6,7,8 --work token=512\n" +
+		Example: "  wattmark compare --a 3,5,7,9,11 --b 4,6,8,10,12 --work token=512\n  wattmark compare 3 4\n" +
 			"  wattmark compare gemm-v1 'gemm-v2*' --json\n  wattmark compare gemm gemm --a-db h100/power.db --b-db h200/power.db",
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

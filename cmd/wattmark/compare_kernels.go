@@ -34,7 +34,7 @@ func nameEnergies(ctx context.Context, db *store.DB, t *store.Task) ([]store.Nam
 	}
 	lines, err := db.NameEnergies(ctx, t.ID, t.ResultNumber)
 	if err == nil && len(lines) == 0 {
-		lines, err = measurement.Attribute(ctx, db, t.ID)
+		lines, err = attributed(ctx, db, t.ID)
 	}
 	if errors.Is(err, measurement.ErrNoShares) {
 		return nil, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -23,15 +24,26 @@ func (a *app) renderCompare(r *compareReport) {
 	}
 	fmt.Fprintln(a.out)
 	t := newTable(a.out)
-	t.AppendHeader(table.Row{"", "A", "B", "B against A (95 %)", "p"})
+	tested := r.effects[0].Holds == compare.BothSides
+	row := func(cells ...any) { // without a test there is no column of p
+		if !tested {
+			cells = cells[:len(cells)-1]
+		}
+		t.AppendRow(cells)
+	}
+	if tested {
+		t.AppendHeader(table.Row{"", "A", "B", "B against A (95 %)", "p"})
+	} else {
+		t.AppendHeader(table.Row{"", "A", "B", "B against A (± " + coveredText(r.effects[0].Holds) + ")"})
+	}
 	for i := range r.effects {
 		e := &r.effects[i]
-		t.AppendRow(table.Row{e.Quantity.Name, meanText(e.A, e.Quantity.Unit), meanText(e.B, e.Quantity.Unit), changeText(100*e.Change(), 100*e.ChangeU()), pText(number(e.P))})
+		row(e.Quantity.Name, meanText(e.A, e.Quantity.Unit), meanText(e.B, e.Quantity.Unit), effectText(&r.Quantities[i]), pText(number(e.P)))
 	}
 	for _, w := range r.Work {
 		unit := "J/" + w.Unit
-		t.AppendRow(table.Row{"energy by " + w.Unit, figureText95(w.A, unit), figureText95(w.B, unit), changeText(w.ChangePct, (w.HighPct-w.LowPct)/2), pText(w.P)})
-		t.AppendRow(table.Row{w.Unit + " a second", siText(w.RateA, w.Unit+"/s"), siText(w.RateB, w.Unit+"/s"), "", ""})
+		row("energy by "+w.Unit, figureText95(w.A, unit), figureText95(w.B, unit), changeText(w.ChangePct, w.LowPct, w.HighPct), pText(w.P))
+		row(w.Unit+" a second", siText(w.RateA, w.Unit+"/s"), siText(w.RateB, w.Unit+"/s"), "", "")
 	}
 	right(t, 2, 3, 4, 5)
 	t.Render()
@@ -80,9 +92,13 @@ func (a *app) renderCompareKernels(kernels []kernelEffect) {
 	if len(kernels) == 0 {
 		return
 	}
-	fmt.Fprintln(a.out, "\nBy kernel, p corrected for their number after Holm:")
+	title, covers := "By kernel, p corrected for their number after Holm (none where one side has one run):", "95 %"
+	if !slices.ContainsFunc(kernels, func(k kernelEffect) bool { return k.Holm != nil }) {
+		title, covers = "By kernel, without a test:", "± "+coveredText(compare.Coverage(kernels[0].Energy.Holds))
+	}
+	fmt.Fprintf(a.out, "\n%s\n", title)
 	t := newTable(a.out)
-	t.AppendHeader(table.Row{"kernel", "launches A", "B", "energy A", "B", "energy (95 %)", "time (95 %)", "a launch A", "B", "p"})
+	t.AppendHeader(table.Row{"kernel", "launches A", "B", "energy A", "B", "energy (" + covers + ")", "time", "a launch A", "B", "p"})
 	for i := range kernels {
 		k := &kernels[i]
 		t.AppendRow(table.Row{
@@ -104,13 +120,22 @@ func right(t table.Writer, columns ...int) {
 	t.SetColumnConfigs(c)
 }
 
-func effectText(e *effectReport) string { return changeText(e.ChangePct, (e.HighPct-e.LowPct)/2) }
+func effectText(e *effectReport) string { return changeText(e.ChangePct, e.LowPct, e.HighPct) }
 
-// changeText writes a change in percent with its interval.
-func changeText(c, u float64) string {
-	if math.IsNaN(u) || math.IsInf(u, 0) {
-		return fmt.Sprintf("%+.2g %%", c)
+// coveredText says in short what an interval covers.
+func coveredText(c compare.Coverage) string {
+	if c == compare.Meters {
+		return "meters"
 	}
+	return "one side's scatter"
+}
+
+// changeText writes a change in percent with its interval, where there is one.
+func changeText(c float64, low, high *float64) string {
+	if low == nil || high == nil {
+		return fmt.Sprintf("%+.2f %%", c)
+	}
+	u := (*high - *low) / 2
 	d := digitsFor(u)
 	return fmt.Sprintf("%+.*f ± %.*f %%", d, c, d, u)
 }

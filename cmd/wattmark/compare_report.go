@@ -41,11 +41,13 @@ type effectReport struct {
 	A         figureReport `json:"a"`
 	B         figureReport `json:"b"`
 	ChangePct float64      `json:"change_pct"`
-	LowPct    float64      `json:"low_pct"`
-	HighPct   float64      `json:"high_pct"`
-	P         *float64     `json:"p"`
-	DoF       *float64     `json:"dof"` // null for as many as one likes
-	Shown     bool         `json:"shown"`
+	LowPct    *float64     `json:"low_pct"` // null where nothing bounds the change
+	HighPct   *float64     `json:"high_pct"`
+	// Holds is what low and high cover: with one run of each "meters" alone.
+	Holds string   `json:"interval_holds"`
+	P     *float64 `json:"p"`   // null where a side has one run
+	DoF   *float64 `json:"dof"` // null for as many as one likes
+	Shown bool     `json:"shown"`
 }
 
 type figureReport struct {
@@ -81,11 +83,14 @@ func newFigure(m compare.Mean) figureReport {
 }
 
 func newEffect(e *compare.Effect) effectReport {
-	return effectReport{
+	r := effectReport{
 		Quantity: e.Quantity.Name, Unit: e.Quantity.Unit, A: newFigure(e.A), B: newFigure(e.B),
-		ChangePct: 100 * e.Change(), LowPct: 100 * (e.Low - 1), HighPct: 100 * (e.High - 1),
-		P: number(e.P), DoF: number(e.DoF), Shown: e.Shown(),
+		ChangePct: 100 * e.Change(), Holds: string(e.Holds), P: number(e.P), DoF: number(e.DoF), Shown: e.Shown(),
 	}
+	if e.U > 0 {
+		r.LowPct, r.HighPct = number(100*(e.Low-1)), number(100*(e.High-1))
+	}
+	return r
 }
 
 func newCompareReport(s *[2]comparedSide, effects []compare.Effect) *compareReport {
@@ -135,9 +140,9 @@ func (r *compareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
 	na, nb := len(s[0].runs), len(s[1].runs)
 	switch {
 	case na == 1 && nb == 1:
-		add("one run of each: ± holds the meter, not how the work varies from run to run; repeat each three times or more")
+		add("one run of each: ± is the meters' alone, of the time the clocks'; how the work scatters from run to run is in none of these figures")
 	case na == 1 || nb == 1:
-		add("one side has a single run: it is taken to scatter as the other does")
+		add("one side has a single run: ± takes it to scatter as the other side does, which nobody has seen; there is no test")
 	}
 	if na+nb > 2 && !compare.Interleaved(s[0].runs, s[1].runs) {
 		add("all runs of one side came before the other's: a card that warms up meanwhile looks like a difference; let them take turns")
@@ -188,8 +193,8 @@ type perWorkReport struct {
 	A         figureReport `json:"a_j_per_unit"`
 	B         figureReport `json:"b_j_per_unit"`
 	ChangePct float64      `json:"change_pct"`
-	LowPct    float64      `json:"low_pct"`
-	HighPct   float64      `json:"high_pct"`
+	LowPct    *float64     `json:"low_pct"`
+	HighPct   *float64     `json:"high_pct"`
 	P         *float64     `json:"p"`
 	RateA     float64      `json:"a_per_s"`
 	RateB     float64      `json:"b_per_s"`
@@ -201,10 +206,14 @@ func (r *compareReport) addWork(effects []compare.Effect, work []compare.WorkPai
 		if err != nil {
 			return err
 		}
-		r.Work = append(r.Work, perWorkReport{
+		x := perWorkReport{
 			Unit: p.Unit, WorkA: p.WorkA, WorkB: p.WorkB, A: newFigure(p.A), B: newFigure(p.B),
-			ChangePct: 100 * (p.Ratio - 1), LowPct: 100 * (p.Low - 1), HighPct: 100 * (p.High - 1), P: number(p.P), RateA: p.RateA, RateB: p.RateB,
-		})
+			ChangePct: 100 * (p.Ratio - 1), P: number(p.P), RateA: p.RateA, RateB: p.RateB,
+		}
+		if effects[0].U > 0 {
+			x.LowPct, x.HighPct = number(100*(p.Low-1)), number(100*(p.High-1))
+		}
+		r.Work = append(r.Work, x)
 	}
 	return nil
 }

@@ -77,6 +77,14 @@ func (a *app) tasksNamed(ctx context.Context, db *store.DB, spec string) (out []
 	return out, passed, nil
 }
 
+// notFailed refuses a task whose work failed, where a figure rests on the work.
+func notFailed(t *store.Task) error {
+	if t.Failure == nil {
+		return nil
+	}
+	return withCode(exitIncomplete, fmt.Errorf("task %d is failed, and no result: %s", t.ID, t.Failure.Reason))
+}
+
 // What --meter takes.
 const (
 	meterAuto      = "auto"

@@ -110,7 +110,7 @@ func TestCompareRepeats(t *testing.T) {
 	makeTasks(t, db, versions(5, 0.9, 0.005)...)
 	r := comparison(t, "v1", "v2", "--db", db, "--work", "token=512", "--work", "flop=4e12,3.6e12")
 	e := r.Quantities[0]
-	if e.Quantity != "energy" || e.LowPct > -10 || e.HighPct < -10 || e.HighPct-e.LowPct > 3 || !e.Shown || *e.P > 1e-4 || e.A.Runs != 5 {
+	if e.Quantity != "energy" || *e.LowPct > -10 || *e.HighPct < -10 || *e.HighPct-*e.LowPct > 3 || !e.Shown || *e.P > 1e-4 || e.A.Runs != 5 {
 		t.Errorf("energy %+v", e)
 	}
 	// 3 % of gain are in the energies, and not in their ratio.
@@ -162,29 +162,41 @@ func TestCompareSingleRuns(t *testing.T) {
 		name, a, b string
 		args       []string
 		u          float64 // percent
-		shown      bool
 	}{
-		{"one meter", "1", "2", nil, 0.263, true},
-		{"two meters", "1", "3", nil, 7.9, false},
-		{"said to be one", "1", "3", []string{"--meter", "same"}, 0.263, true},
-		{"said to be two", "1", "2", []string{"--meter", "different"}, 7.9, false},
-		{"one port", "4", "5", nil, 0.263, true},
-		{"another GPU", "4", "6", nil, 7.9, false},
+		{"one meter", "1", "2", nil, 0.263},
+		{"two meters", "1", "3", nil, 7.9},
+		{"said to be one", "1", "3", []string{"--meter", "same"}, 0.263},
+		{"said to be two", "1", "2", []string{"--meter", "different"}, 7.9},
+		{"one port", "4", "5", nil, 0.263},
+		{"another GPU", "4", "6", nil, 7.9},
 	} {
-		r := comparison(t, append([]string{c.a, c.b, "--db", db}, c.args...)...)
+		r := comparison(t, append([]string{c.a, c.b, "--db", db, "--work", "token=5,6"}, c.args...)...)
 		e := r.Quantities[0]
-		if u := (e.HighPct - e.LowPct) / 2; math.Abs(u-c.u) > 0.02*c.u || e.Shown != c.shown || math.Abs(e.ChangePct+5) > 1e-9 || e.DoF != nil {
+		if u := (*e.HighPct - *e.LowPct) / 2; math.Abs(u-c.u) > 0.02*c.u || math.Abs(e.ChangePct+5) > 1e-9 || e.DoF != nil || e.Holds != "meters" {
 			t.Errorf("%s: ± %v %%, %+v", c.name, u, e)
 		}
-		if len(r.Cautions) == 0 || !strings.Contains(r.Cautions[0], "one run of each") {
-			t.Errorf("%s: cautions %q", c.name, r.Cautions)
+		for _, q := range append(r.Quantities, effectReport{P: r.Work[0].P}) {
+			if q.P != nil || q.Shown {
+				t.Errorf("%s: one run of each has a test: %+v", c.name, q)
+			}
+		}
+		if len(r.Cautions) == 0 || !strings.Contains(r.Cautions[0], "one run of each") || !strings.Contains(r.Verdict, "One run cannot tell a difference of the work from its scatter") {
+			t.Errorf("%s: %q, cautions %q", c.name, r.Verdict, r.Cautions)
+		}
+	}
+	for _, sides := range [][2]string{{"1", "2"}, {"1", "2,3,5"}, {"1,4", "5"}} {
+		text := inside(t, "compare", sides[0], sides[1], "--db", db, "--work", "token=5,6").ok(t).out
+		for _, not := range []string{"uses", "takes ", "(p ", "p <", "p =", " p\n", "permutation"} {
+			if strings.Contains(strings.ReplaceAll(text, "± takes ", ""), not) {
+				t.Errorf("%v: %q in\n%s", sides, not, text)
+			}
 		}
 	}
 	// From two databases a place is not the same place.
 	other := filepath.Join(t.TempDir(), "other.db")
 	makeTasks(t, other, list[3:5]...)
 	r := comparison(t, "4", "2", "--db", db, "--b-db", other)
-	if e := r.Quantities[0]; e.Shown {
+	if e := r.Quantities[0]; *e.HighPct-*e.LowPct < 15 {
 		t.Errorf("two databases: %+v", e)
 	}
 }
@@ -269,6 +281,14 @@ func TestCompareKernels(t *testing.T) {
 	}
 	if text := inside(t, "compare", "v1", "v2", "--db", path).ok(t).out; !strings.Contains(text, "after Holm") || !strings.Contains(text, "softmax") {
 		t.Errorf("no kernels in\n%s", text)
+	}
+	for _, k := range comparison(t, "1", "2", "--db", path).Kernels {
+		if k.Holm != nil || k.Energy.P != nil || k.Time.P != nil || k.Energy.Shown || k.Time.Shown || k.Energy.Holds != "meters" {
+			t.Errorf("one run of each: %+v", k)
+		}
+	}
+	if text := inside(t, "compare", "1", "2", "--db", path).ok(t).out; !strings.Contains(text, "By kernel, without a test") || strings.Contains(text, "Holm") {
+		t.Errorf("one run of each:\n%s", text)
 	}
 	if r := comparison(t, "v1", "v2", "--db", path, "--kernels=false"); len(r.Kernels) != 0 {
 		t.Errorf("kernels that were not wanted: %+v", r.Kernels)

@@ -38,7 +38,7 @@ func TestConditionOnOneLine(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := &report{TaskID: int64(id)}
+			r := &report{listedReport: listedReport{TaskID: int64(id)}}
 			if err := r.addCondition(t.Context(), db); err != nil {
 				t.Fatal(err)
 			}

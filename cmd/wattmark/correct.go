@@ -77,7 +77,7 @@ docs/correction.md tells the equations, and what can be recovered of which senso
 	fl.Float64Var(&f.level, "level", 0, "active idle in watts (default: the preset's, else found in the data)")
 	fl.Float64Var(&f.floor, "floor", 0, "least power that the card draws, in watts, for bounds (default: the least reading)")
 	fl.Float64Var(&f.cap, "cap", 0, "most power that the card draws, in watts, for bounds (default: the greatest reading)")
-	fl.StringVar(&f.svg, "svg", "", "draw readings, corrected power and phases into this file")
+	svgFlag(fl, &f.svg, "draw readings, corrected power and phases into this file")
 	fl.BoolVar(&f.noPlot, "no-plot", false, "leave the plot in the terminal out")
 	fl.BoolVar(&f.noStore, "no-store", false, "of a task, do not store the corrected variants")
 	c.AddCommand(a.correctFitCmd(), a.correctModelCmd())

@@ -36,7 +36,7 @@ func readReadings(path, field string) ([]correct.Reading, string, error) {
 	}
 	head, _, _ := bytes.Cut(b, []byte("\n"))
 	var rs []correct.Reading
-	if bytes.Contains(head, []byte("timestamp")) {
+	if bytes.Contains(head, []byte("power.draw")) {
 		rs, field, err = smiColumn(b, field)
 	} else {
 		rs, err = correct.ParseCSV(bytes.NewReader(b))

@@ -30,7 +30,16 @@ func (a *app) correctTask(ctx context.Context, arg string, p *sensor.Profile, f 
 	if f.givenFrom || f.givenTo || f.svg != "" || f.level != 0 || f.floor != 0 || f.cap != 0 || f.slope != correct.Symmetric.String() {
 		return withCode(exitUsage, errors.New("--from, --to, --svg, --level, --slope, --floor and --cap are for files: a task knows when its work ran"))
 	}
-	db, err := a.openDB(ctx)
+	open := a.openDB
+	if !f.noStore {
+		open = a.openToChange
+	}
+	db, err := open(ctx)
+	if cannotWrite(err) {
+		fmt.Fprintf(a.err, "%s may only be read here: what comes out is shown, and not stored.\n", a.db)
+		f.noStore = true
+		db, err = a.openDB(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -77,24 +86,12 @@ func (a *app) correctTask(ctx context.Context, arg string, p *sensor.Profile, f 
 	return a.printCorrected(t, &out)
 }
 
-// truthOf is what a task's methods are held against; nil where there is no result.
-func (r *report) truthOf() *truthful {
-	if r.MeanW == nil || r.EnergyUJ == nil || r.DurationS == nil || !(*r.DurationS > 0) {
-		return nil
-	}
-	truth := &truthful{measure.Watt(*r.MeanW), measure.Watt(*r.EnergyUJ / *r.DurationS)}
-	if len(r.Missing) > 0 || r.Caution != "" {
-		truth.u = measure.Watt(math.NaN())
-	}
-	return truth
-}
-
 // correctedResult is a corrected variant as the store has methods.
 func correctedResult(m validate.Method, from, to time.Time) store.MethodResult {
 	nan := measure.Seconds(math.NaN())
 	none := store.Timing{P50: nan, P99: nan, Max: nan}
 	return store.MethodResult{
-		Method: m.Name, From: from, To: to, Energy: m.Energy, Mean: measure.Watt(float64(m.Energy) / to.Sub(from).Seconds()),
+		Method: m.Name, From: from, To: to, Energy: m.Energy, U: m.U, Mean: measure.Watt(float64(m.Energy) / to.Sub(from).Seconds()),
 		Readings: uint64(len(m.Readings)), Call: none, Alone: none, Beside: none, Note: m.Note,
 	}
 }

@@ -80,12 +80,12 @@ Exit code 6 says that there is damage.`,
 	return a.jsonFlag(c)
 }
 
-// openToLook opens the database as it is, and changes nothing.
+// openToLook opens the database as it is, and changes nothing, of whatever version it is.
 func (a *app) openToLook(ctx context.Context) (*store.DB, error) {
 	if _, err := os.Stat(a.db); errors.Is(err, os.ErrNotExist) {
 		return nil, withCode(exitNotFound, fmt.Errorf("no task database at %s: name one with --db", a.db))
 	}
-	db, err := store.OpenReadOnly(ctx, a.db)
+	db, err := store.OpenSource(ctx, a.db)
 	if errors.Is(err, store.ErrCorrupt) {
 		err = withCode(exitDamaged, fmt.Errorf("%w\nSave what can be read: wattmark db repair --salvage NEW.db", err))
 	}

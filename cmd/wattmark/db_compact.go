@@ -52,7 +52,7 @@ it back.`,
 			return a.repack(cmd.Context(), args, before, (*store.DB).Compact)
 		},
 	}
-	c.Flags().StringVar(&olderThan, "older-than", "", "all tasks that were launched longer ago: 30d, 12w or 36h")
+	c.Flags().StringVar(&olderThan, "older-than", "", "all tasks that came into the database longer ago: 30d, 12w or 36h")
 	return a.jsonFlag(c)
 }
 
@@ -67,9 +67,9 @@ func (a *app) dbExpandCmd() *cobra.Command {
 	return a.jsonFlag(c)
 }
 
-// repack packs or unpacks tasks by number, or all that were launched before a moment.
+// repack packs or unpacks tasks by number, or all that were stored before a moment.
 func (a *app) repack(ctx context.Context, args []string, before time.Time, turn func(*store.DB, context.Context, store.TaskID) (store.Packed, error)) error {
-	db, err := a.openDB(ctx)
+	db, err := a.openToChange(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (a *app) repack(ctx context.Context, args []string, before time.Time, turn 
 	return nil
 }
 
-// coldTasks are tasks by number, or those launched before a moment that end and are
+// coldTasks are tasks by number, or those stored before a moment that have ended and are
 // not packed yet.
 func (a *app) coldTasks(ctx context.Context, db *store.DB, args []string, before time.Time) (ids []store.TaskID, err error) {
 	for _, arg := range args {
@@ -112,21 +112,8 @@ func (a *app) coldTasks(ctx context.Context, db *store.DB, args []string, before
 		}
 		ids = append(ids, t.ID)
 	}
-	q := store.Query{Until: before, Limit: 1000}
-	for !before.IsZero() {
-		page, err := db.Tasks(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range page {
-			if t.State != store.Running && !t.Cold {
-				ids = append(ids, t.ID)
-			}
-		}
-		if len(page) < q.Limit {
-			break
-		}
-		q.Before = page[len(page)-1].ID
+	if before.IsZero() {
+		return ids, nil
 	}
-	return ids, nil
+	return db.Cold(ctx, before)
 }

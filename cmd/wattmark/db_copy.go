@@ -34,7 +34,13 @@ by wattmark db check, or with --quick as by wattmark db check --quick.`,
 	return a.jsonFlag(c)
 }
 
+// databaseEnds are the endings of names of databases.
+var databaseEnds = []string{".db", ".sqlite", ".sqlite3"}
+
 func (a *app) dbBackup(ctx context.Context, file string, quick bool) error {
+	if err := checkEnding(file, "a database", databaseEnds...); err != nil {
+		return err
+	}
 	db, err := a.openToLook(ctx)
 	if err != nil {
 		return err
@@ -131,6 +137,9 @@ The tasks stay here as they are. Tasks that still run are left out.`,
 }
 
 func (a *app) dbDetach(ctx context.Context, file string, numbers []int64, user string) error {
+	if err := checkEnding(file, "a database", databaseEnds...); err != nil {
+		return err
+	}
 	db, err := a.openDB(ctx)
 	if err != nil {
 		return err
@@ -156,19 +165,14 @@ func (a *app) chosen(ctx context.Context, db *store.DB, numbers []int64, user st
 		}
 		ids = append(ids, t.ID)
 	}
-	q := store.Query{User: user, Limit: 1000}
-	for user != "" {
-		page, err := db.Tasks(ctx, q)
+	if user != "" {
+		list, err := everyTask(ctx, db, store.Query{User: user})
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range page {
+		for _, t := range list {
 			ids = append(ids, t.ID)
 		}
-		if len(page) < q.Limit {
-			break
-		}
-		q.Before = page[len(page)-1].ID
 	}
 	if len(ids) == 0 {
 		return nil, withCode(exitNotFound, fmt.Errorf("no task of user %q in %s: wattmark users lists who has some", user, a.db))

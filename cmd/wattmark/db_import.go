@@ -36,11 +36,11 @@ func (a *app) dbImport(ctx context.Context, other string) (err error) {
 			return withCode(exitUsage, fmt.Errorf("%s and %s are one file", a.db, other))
 		}
 	}
-	from, done, err := store.OpenSource(ctx, other)
+	from, err := store.OpenSource(ctx, other)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, done()) }()
+	defer func() { err = errors.Join(err, from.Close()) }()
 	db, err := store.Open(ctx, a.db) // an import may be the beginning of a database
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (a *app) dbVacuumCmd() *cobra.Command {
 		Long: `Write the file anew without the room that deleted tasks left. It takes as much room
 again meanwhile, and whoever writes has to wait: do it when nothing is measured.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, err := a.openDB(cmd.Context())
+			db, err := a.openToChange(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -52,20 +53,16 @@ can be into a new file, and says what is missing. The broken file stays as it is
 	}
 	c.Flags().Int64Var(&task, "task", 0, "only this task")
 	c.Flags().BoolVar(&yes, "yes", false, "do it")
-	c.Flags().StringVar(&salvage, "salvage", "", "write what can be read into this new file")
+	outFlag(c.Flags(), &salvage, "salvage", "write what can be read into this new file", "a database", databaseEnds...)
 	return a.jsonFlag(c)
 }
 
 func (a *app) dbRepair(ctx context.Context, task store.TaskID, yes bool) error {
-	open := a.openToLook
-	if yes {
-		open = a.openDB
-	}
-	db, err := open(ctx)
+	db, err := a.openToLook(ctx)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // what was mended is stored by then
 	found, err := db.Check(ctx, store.CheckOptions{Task: task})
 	if errors.Is(err, store.ErrNotFound) {
 		return withCode(exitNotFound, fmt.Errorf("no task %d in %s: list them with wattmark tasks", task, a.db))
@@ -83,9 +80,18 @@ func (a *app) dbRepair(ctx context.Context, task store.TaskID, yes bool) error {
 		}
 		return errors.Join(err, damaged(found.Findings))
 	}
-	done, err := db.Repair(ctx, found.Findings)
-	if err != nil {
-		return err
+	done := &store.Repaired{Left: found.Findings}
+	// A file of which nothing can be mended is not opened to be changed.
+	if slices.ContainsFunc(found.Findings, func(f store.Finding) bool { return f.Mendable }) {
+		if err := db.Close(); err != nil {
+			return err
+		}
+		if db, err = a.openToChange(ctx); err != nil {
+			return err
+		}
+		if done, err = db.Repair(ctx, found.Findings); err != nil {
+			return err
+		}
 	}
 	r.Mended, r.Left = newFindings(done.Mended), newFindings(done.Left)
 	for _, id := range done.Cut {
@@ -113,9 +119,7 @@ func (a *app) recompute(ctx context.Context, db *store.DB, id store.TaskID, r *r
 	}
 	r.Recomputed = append(r.Recomputed, int64(id))
 	if len(names) > 0 {
-		if _, err := measurement.Attribute(ctx, db, id); err != nil && !errors.Is(err, measurement.ErrNoShares) {
-			return err
-		}
+		return shareAgain(ctx, db, id)
 	}
 	return nil
 }

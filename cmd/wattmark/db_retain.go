@@ -22,8 +22,8 @@ type retainFlags struct {
 }
 
 func (f *retainFlags) register(fl *pflag.FlagSet, prefix string) {
-	fl.StringVar(&f.olderThan, prefix+"older-than", "", "delete tasks that were launched longer ago: 90d, 12w or 36h")
-	fl.Var(&f.keepSize, prefix+"keep-size", "delete the oldest tasks until the rest takes no more: 50GB or 500MiB; 0 for no bound")
+	fl.StringVar(&f.olderThan, prefix+"older-than", "", "delete tasks that came into the database longer ago: 90d, 12w or 36h")
+	fl.Var(&f.keepSize, prefix+"keep-size", "delete the tasks that came first until the rest takes no more: 50GB or 500MiB; 0 for no bound")
 }
 
 func (f *retainFlags) given() bool { return f.olderThan != "" || f.keepSize > 0 }
@@ -64,7 +64,7 @@ func parseAge(s string) (time.Duration, error) {
 
 type retainReport struct {
 	Database string        `json:"database"`
-	Done     bool          `json:"done"` // false: --dry-run
+	Done     bool          `json:"done"` // false: this is what --yes would do
 	Tasks    []retiredTask `json:"tasks"`
 	Used     int64         `json:"used_bytes"`
 	Free     int64         `json:"freed_bytes"`
@@ -76,22 +76,29 @@ type retiredTask struct {
 	Name     string     `json:"name"`
 	User     string     `json:"user"`
 	Launched *time.Time `json:"launched,omitempty"`
+	Stored   *time.Time `json:"stored,omitempty"` // when it came into the database
 	Bytes    int64      `json:"bytes"`
 	Why      string     `json:"why"` // "age" or "room"
 }
 
 func (a *app) dbRetainCmd() *cobra.Command {
 	var f retainFlags
-	var dry bool
+	var yes, dry bool
 	c := &cobra.Command{
 		Use: "retain --older-than AGE | --keep-size SIZE", Short: "Delete old tasks, but never pinned ones or those that run", Args: cobra.NoArgs,
-		Long: `Delete tasks that are older than an age, and then the oldest until the rest takes no
-more than a size. Pinned tasks (wattmark pin) and those that run stay, whatever their
-age. The file keeps its size, and what comes next uses the room; wattmark db vacuum
-gives it back. wattmark host does the same now and then with --retain-older-than and
---retain-keep-size.`,
-		Example: "  wattmark db retain --older-than 90d --keep-size 50GB --dry-run",
+		Long: `Say which tasks would be deleted: those that came into this database longer ago than
+an age, and then those that came first until the rest takes no more than a size.
+--yes deletes them. Pinned tasks (wattmark pin) and those that run stay.
+
+A task's age counts from when it was measured, imported or copied into this database:
+an old recording is new here on the day of its import. The file keeps its size, and
+what comes next uses the room; wattmark db vacuum gives it back. wattmark host deletes
+now and then, without asking, with --retain-older-than and --retain-keep-size.`,
+		Example: "  wattmark db retain --older-than 90d --keep-size 50GB\n  wattmark db retain --older-than 90d --keep-size 50GB --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if yes && dry {
+				return withCode(exitUsage, errors.New("--yes and --dry-run: choose one"))
+			}
 			if !f.given() {
 				return withCode(exitUsage, errors.New("say what to keep: --older-than, --keep-size or both"))
 			}
@@ -99,56 +106,72 @@ gives it back. wattmark host does the same now and then with --retain-older-than
 			if err != nil {
 				return err
 			}
-			return a.dbRetain(cmd.Context(), o, dry)
+			return a.dbRetain(cmd.Context(), o, yes)
 		},
 	}
 	f.register(c.Flags(), "")
-	c.Flags().BoolVar(&dry, "dry-run", false, "say what would go, and delete nothing")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do it")
+	c.Flags().BoolVar(&dry, "dry-run", false, "say what would go, and delete nothing: as without --yes")
 	return a.jsonFlag(c)
 }
 
-func (a *app) dbRetain(ctx context.Context, o store.RetainOptions, dry bool) error {
-	db, err := a.openDB(ctx)
+func (a *app) dbRetain(ctx context.Context, o store.RetainOptions, yes bool) error {
+	open := a.openDB
+	if yes {
+		open = a.openToChange
+	}
+	db, err := open(ctx)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	do, verb := db.Retain, "Deleted"
-	if dry {
-		do, verb = db.Retention, "Would delete"
+	do, verb, then := db.Retention, "Would delete", "\nNothing was deleted; --yes does it.\n"
+	if yes {
+		do, verb, then = db.Retain, "Deleted", "\n"
 	}
 	r, err := do(ctx, o)
 	if err != nil {
 		return err
 	}
 	if a.json {
-		out := retainReport{a.db, !dry, []retiredTask{}, r.Used, r.Free, r.Kept}
+		out := retainReport{a.db, yes, []retiredTask{}, r.Used, r.Free, r.Kept}
 		for _, t := range r.Tasks {
-			x := retiredTask{int64(t.Task), t.Name, t.User, nil, t.Bytes, "room"}
+			x := retiredTask{int64(t.Task), t.Name, t.User, nil, nil, t.Bytes, "room"}
 			if t.Aged {
 				x.Why = "age"
 			}
 			if !t.Launched.IsZero() {
 				x.Launched = &t.Launched
 			}
+			if !t.Stored.IsZero() {
+				x.Stored = &t.Stored
+			}
 			out.Tasks = append(out.Tasks, x)
 		}
 		return a.printJSON(out)
 	}
 	t := newTable(a.out)
-	t.AppendHeader([]any{"task", "launched", "user", "name", "about", "for its"})
+	t.AppendHeader([]any{"task", "stored", "launched", "user", "name", "about", "for its"})
 	for _, x := range r.Tasks {
 		why := "room"
 		if x.Aged {
 			why = "age"
 		}
-		t.AppendRow([]any{x.Task, x.Launched.Local().Format("2006-01-02 15:04"), x.User, x.Name, sizeText(x.Bytes), why})
+		t.AppendRow([]any{x.Task, dateOf(x.Stored), dateOf(x.Launched), x.User, x.Name, sizeText(x.Bytes), why})
 	}
 	if len(r.Tasks) > 0 {
 		t.Render()
 	}
-	fmt.Fprintf(a.out, "%s %d task(s), about %s of %s; %d pinned or running stay\n", verb, len(r.Tasks), sizeText(r.Free), sizeText(r.Used), r.Kept)
+	fmt.Fprintf(a.out, "%s %d task(s), about %s of %s; %d pinned or running stay%s", verb, len(r.Tasks), sizeText(r.Free), sizeText(r.Used), r.Kept, then)
 	return nil
+}
+
+// dateOf is a day in the local time zone, empty where it is not known.
+func dateOf(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.DateOnly)
 }
 
 // retainLoop deletes what is old now and then.

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -100,11 +103,26 @@ func TestDBRetainPinAndPack(t *testing.T) {
 	noRaces(t)
 	db := twoTasks(t)
 	inside(t, "pin", "1", "--db", db).ok(t)
-	execSQL(t, db, `UPDATE task SET launched_ns=launched_ns-100*86400000000000`)
 	var r retainReport
-	object(t, inside(t, "db", "retain", "--older-than", "90d", "--dry-run", "--db", db, "--json").ok(t).out, &r)
-	if r.Done || len(r.Tasks) != 1 || r.Tasks[0].TaskID != 2 || r.Kept != 1 || r.Free == 0 {
+	// The age counts from the storing: a recording of years ago came today.
+	execSQL(t, db, `UPDATE task SET launched_ns=launched_ns-1000*86400000000000`)
+	object(t, inside(t, "db", "retain", "--older-than", "90d", "--yes", "--db", db, "--json").ok(t).out, &r)
+	if !r.Done || len(r.Tasks) != 0 {
 		t.Errorf("%+v", r)
+	}
+	execSQL(t, db, `UPDATE task SET stored_ns=stored_ns-100*86400000000000`)
+	for _, dry := range [][]string{nil, {"--dry-run"}} {
+		object(t, inside(t, append([]string{"db", "retain", "--older-than", "90d", "--db", db, "--json"}, dry...)...).ok(t).out, &r)
+		if r.Done || len(r.Tasks) != 1 || r.Tasks[0].TaskID != 2 || r.Kept != 1 || r.Free == 0 || r.Tasks[0].Stored == nil {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got := inside(t, "db", "retain", "--older-than", "90d", "--db", db).ok(t).out; !strings.Contains(got, "Would delete 1 task(s)") || !strings.Contains(got, "Nothing was deleted; --yes does it") {
+		t.Error(got)
+	}
+	inside(t, "db", "retain", "--older-than", "90d", "--yes", "--dry-run", "--db", db).fails(t, exitUsage, "dry-run")
+	if got := listed(t, db); !equal(got, []int64{2, 1}) {
+		t.Fatalf("left by what only looks: %v", got)
 	}
 	var p packReport
 	object(t, inside(t, "db", "compact", "--older-than", "30d", "--db", db, "--json").ok(t).out, &p)
@@ -113,7 +131,7 @@ func TestDBRetainPinAndPack(t *testing.T) {
 	}
 	inside(t, "export", "2", "--db", db, "-o", filepath.Join(t.TempDir(), "x.csv")).ok(t)
 	inside(t, "db", "expand", "1", "2", "--db", db).ok(t)
-	inside(t, "db", "retain", "--older-than", "13w", "--db", db).ok(t)
+	inside(t, "db", "retain", "--older-than", "13w", "--yes", "--db", db).ok(t)
 	if got := listed(t, db); !equal(got, []int64{1}) {
 		t.Errorf("left: %v", got)
 	}
@@ -122,6 +140,82 @@ func TestDBRetainPinAndPack(t *testing.T) {
 	inside(t, "db", "retain", "--keep-size", "0", "--db", db).fails(t, exitUsage, "say what to keep")
 	for _, bad := range []string{"--older-than 90", "--older-than -3d", "--older-than d", "--keep-size many", "--older-than 1e9d"} {
 		inside(t, append([]string{"db", "retain", "--db", db}, strings.Fields(bad)...)...).fails(t, exitUsage, "write")
+	}
+}
+
+// Whatever only reads works where nothing can be written, and changes nothing where it can.
+func TestReadingNeedsNoRightToWrite(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	db := twoTasks(t)
+	dir, out := filepath.Dir(db), t.TempDir()
+	read := func(when string) {
+		t.Helper()
+		for i, args := range []string{
+			"tasks", "users", "show 1", "export 1 -o OUT/N.csv", "validate 1", "compare 1 2", "correct 1 --tau 100ms --no-store", "correct 1 --tau 100ms", "calibrate show --task 1",
+			"db check", "db repair", "db repair --yes", "db retain --older-than 1h", "db backup OUT/N.db", "db detach OUT/N.db --task 1", "db copy DB OUT/N.db", "db import DB --db OUT/N.db",
+			"sensor list", "model list", "predict list", "instructions campaigns",
+		} {
+			if when == "writable" && strings.HasSuffix(args, "100ms") {
+				continue // stores what comes out
+			}
+			words := strings.Fields(strings.NewReplacer("OUT", out, "N.", fmt.Sprintf("%s-%d.", when, i), "DB", db).Replace(args))
+			if !slices.Contains(words, "--db") {
+				words = append(words, "--db", db)
+			}
+			inside(t, words...).ok(t)
+		}
+	}
+	before, err := os.ReadFile(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read("writable")
+	if after, err := os.ReadFile(db); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("reading changed the file (%v)", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("beside the file: %v %v", left, err)
+	}
+	if text, err := exec.Command("mount", "--bind", "-o", "ro", dir, dir).CombinedOutput(); err != nil {
+		t.Skipf("cannot mount a folder read-only here: %s", text)
+	}
+	defer exec.Command("umount", dir).Run() // else the folder stays
+	read("mounted")
+	for _, args := range [][]string{{"tag", "1", "a=b"}, {"delete", "1", "--yes"}, {"db", "vacuum"}, {"db", "retain", "--older-than", "1h", "--yes"}} {
+		inside(t, append(args, "--db", db)...).fails(t, exitFailed, "read-only", "folder that you may write to")
+	}
+}
+
+// Without a terminal nothing is deleted unless --yes says so; pinned tasks stay, and are
+// named; of several numbers all go or none.
+func TestDeleteAsksAndLeavesPinned(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	db := twoTasks(t)
+	inside(t, "delete", "1", "--db", db).fails(t, exitUsage, "--yes", "1 gemm")
+	inside(t, "delete", "--name", "gemm*", "--yes", "--db", db).ok(t) // no pattern, and no such name
+	inside(t, "pin", "1", "--db", db).ok(t)
+	inside(t, "delete", "1", "--yes", "--db", db).fails(t, exitFailed, "pinned, and nothing was deleted: 1 gemm-ada (ada)", "unpin 1", "--force")
+	inside(t, "delete", "2", "1", "--yes", "--db", db).fails(t, exitFailed, "pinned")
+	inside(t, "delete", "2", "8", "9", "--yes", "--db", db).fails(t, exitNotFound, "no task 8, 9", "nothing was deleted")
+	inside(t, "delete", "2", "x", "--yes", "--db", db).fails(t, exitUsage, "not a task number")
+	if got := listed(t, db); !equal(got, []int64{2, 1}) {
+		t.Fatalf("left: %v", got)
+	}
+	var gone struct {
+		Deleted int
+		Pinned  []int64
+	}
+	object(t, inside(t, "delete", "--user", "ada", "--yes", "--db", db, "--json").ok(t).out, &gone)
+	if gone.Deleted != 0 || !equal(gone.Pinned, []int64{1}) {
+		t.Errorf("%+v", gone)
+	}
+	if got := inside(t, "delete", "2", "1", "2", "--force", "--yes", "--db", db).ok(t).out; !strings.Contains(got, "Deleted 2 task(s)") {
+		t.Error(got)
+	}
+	if got := listed(t, db); got != nil {
+		t.Errorf("left: %v", got)
 	}
 }
 

@@ -133,7 +133,7 @@ func (a *app) transfer(ctx context.Context, from, to string, f transferFlags) (r
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) && !store.OnServer(from) {
 		return nil, withCode(exitNotFound, fmt.Errorf("no task database at %s: the source comes first", from))
 	}
-	source, err := store.OpenReadOnly(ctx, from)
+	source, err := store.OpenSource(ctx, from)
 	if err != nil {
 		return nil, err
 	}
@@ -169,25 +169,17 @@ func sameDatabase(a, b string) bool {
 }
 
 // selected lists the tasks to copy, oldest first.
-func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.Task, err error) {
-	q := f.q
-	q.Limit = 1000
+func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.Row, err error) {
+	list, err := everyTask(ctx, db, f.q)
+	if err != nil {
+		return nil, err
+	}
 	found := map[int64]bool{}
-	for {
-		page, err := db.Tasks(ctx, q)
-		if err != nil {
-			return nil, err
+	for _, t := range list {
+		if len(f.tasks) == 0 || slices.Contains(f.tasks, int64(t.ID)) {
+			out = append(out, t)
+			found[int64(t.ID)] = true
 		}
-		for _, t := range page {
-			if len(f.tasks) == 0 || slices.Contains(f.tasks, int64(t.ID)) {
-				out = append(out, t)
-				found[int64(t.ID)] = true
-			}
-		}
-		if len(page) < q.Limit {
-			break
-		}
-		q.Before = page[len(page)-1].ID
 	}
 	for _, id := range f.tasks {
 		if !found[id] {
@@ -198,7 +190,7 @@ func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.
 	return out, nil
 }
 
-func (a *app) transferAll(ctx context.Context, from, to *store.DB, list []store.Task, f *transferFlags, r *transferReport) error {
+func (a *app) transferAll(ctx context.Context, from, to *store.DB, list []store.Row, f *transferFlags, r *transferReport) error {
 	bar := &transferBar{a: a, tasks: len(list), live: isTerminal(a.err) && !a.json, began: time.Now()}
 	for i := range list {
 		bar.total += list[i].Scans

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"wattmark/hostagent"
-	"wattmark/hostagent/cuda"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/hostagent/nvml"
@@ -77,6 +76,9 @@ type demoBench struct {
 }
 
 func (a *app) demo(ctx context.Context, f demoFlags) (err error) {
+	if err := errors.Join(checkBenchmark("--benchmark", f.benchmark), positive(span{"--duration", f.duration}), notNegative(span{"--pulse", f.pulse})); err != nil {
+		return err
+	}
 	bench, err := a.demoParts(ctx, f)
 	if err != nil {
 		return err
@@ -134,7 +136,10 @@ func (a *app) demoParts(ctx context.Context, f demoFlags) (*demoBench, error) {
 		}
 		return softParts(f)
 	}
-	dev, err := cuda.Open(ctx, f.selector)
+	dev, err := findCUDA(f.selector)
+	if err == nil && dev.Info().PCIBusID == "" { // only the driver knows which one it is
+		err = dev.Open(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w\nWithout --gpu the demo runs in software", err)
 	}
@@ -185,6 +190,7 @@ func (a *app) demoTask(ctx context.Context, f demoFlags, b *demoBench, db *store
 	return a.measure(ctx, measurement.Config{
 		DB: db, Monitor: client, Device: b.device, Sensor: b.sensor, Name: f.name, User: firstOf(f.user, login), Holder: holder,
 		WarmUp: 200 * time.Millisecond, Progress: newProgress(a.err).update,
+		Open: func(ctx context.Context) (hostagent.PowerSensor, error) { return nil, openDevice(ctx, b.device) },
 	}, work)
 }
 
@@ -200,7 +206,7 @@ func (a *app) demoResult(ctx context.Context, f demoFlags, b *demoBench, db *sto
 		if err != nil {
 			return err
 		}
-		extra = func(r *report) { r.setTruth(truth) }
+		extra = func(r *report) { r.setTruth(truth, f.imperfect) }
 	}
 	if err := a.showTask(ctx, db, id, extra); err != nil || a.json {
 		return err

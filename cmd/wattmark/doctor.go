@@ -199,7 +199,9 @@ func indented(head, text string, width int) string {
 }
 
 // firstLineOf is an error in a line.
-func firstLineOf(err error) string {
-	text, _, _ := strings.Cut(err.Error(), "\n")
+func firstLineOf(err error) string { return firstLine(err.Error()) }
+
+func firstLine(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
 	return text
 }

@@ -59,8 +59,13 @@ func (d *doctor) monitorFindings(b monitorclient.Bench) (out []finding) {
 	default:
 		out = append(out, ok("versions", "monitor and this program are %s, protocol %v", version(), b.Protocol))
 	}
-	for _, n := range b.Notes {
-		out = append(out, warn("calibration", "wattmark calibrate list; docs/calibration.md", "%s", n))
+	return append(out, calibrationNotes(b.Notes)...)
+}
+
+// calibrationNotes are what an operator should know of the records.
+func calibrationNotes(notes []string) (out []finding) {
+	for _, n := range notes {
+		out = append(out, warn("calibration", "wattmark calibrate show; docs/calibration.md", "%s", n))
 	}
 	return out
 }
@@ -98,18 +103,25 @@ func (d *doctor) silent(name, address string, named, wanted bool, err error, rem
 func (d *doctor) instrument(ctx context.Context, p peers) []finding {
 	if b := p.bench; b != nil {
 		if b.Trouble != "" {
-			return []finding{failed("instrument", "look at its cable and power, and at wattmark instruments", "the monitor cannot use it: %s", b.Trouble)}
+			return []finding{failed("instrument", "look at its cable and power, and at wattmark instruments", "the monitor cannot use it: %s", firstLine(b.Trouble))}
 		}
-		return []finding{ok("instrument", "%s, %v, %s", instrumentText(b.Instrument), rateText(float64(b.Setup.Timebase.SampleRate())), plural(len(b.Setup.Rails), "rail"))}
+		text := fmt.Sprintf("%s, %v, %s, %s", instrumentText(b.Instrument), rateText(float64(b.Setup.Timebase.SampleRate())), plural(len(b.Setup.Rails), "rail"), recordsText(&b.Setup))
+		if b.Holder != "" {
+			return []finding{ok("instrument", "%s; no trouble in the capture that runs", text)}
+		}
+		if b.Version == version() { // an earlier one tells what it remembers
+			text = "answers: " + text
+		}
+		return []finding{ok("instrument", "%s", text)}
 	}
 	if d.bench == "" {
 		return []finding{warn("instrument", "start the monitor, or name a bench file with --bench", "not tried: no monitor answers")}
 	}
-	found, err := d.tryBench(ctx, d.bench)
+	found, notes, err := d.tryBench(ctx, d.bench)
 	if err != nil {
-		return []finding{failed("instrument", "look at its cable, its power and the bench file; wattmark instruments finds meters", "%v", err)}
+		return []finding{failed("instrument", "look at its cable, its power and the bench file; wattmark instruments finds meters", "%s", firstLineOf(err))}
 	}
-	return []finding{ok("instrument", "%s opens", found)}
+	return append(calibrationNotes(notes), ok("instrument", "%s", found))
 }
 
 // serialPorts looks whether this user may open the meters' ports.

@@ -30,7 +30,7 @@ type probes struct {
 	askHost      func(ctx context.Context, address string) (version string, err error)
 	bindable     func(address string) error // nil, errInUse, errNotLocal, or another
 	ports        func() ([]discover.Port, error)
-	tryBench     func(ctx context.Context, file string) (found string, err error)
+	tryBench     func(ctx context.Context, file string) (found string, notes []string, err error)
 	cards        func() ([]nvml.Card, error)
 	nvmlVersion  func() string
 	gpus         func() ([]hostagent.Info, error)
@@ -72,7 +72,7 @@ func askBenchOnce(ctx context.Context, address string) (monitorclient.Bench, err
 	if err != nil {
 		return monitorclient.Bench{}, err
 	}
-	b, err := c.GetBench(ctx)
+	b, err := c.AskBench(ctx)
 	return b, errors.Join(err, c.Close())
 }
 
@@ -101,19 +101,19 @@ func bindable(address string) error {
 }
 
 // openOnce opens a bench file's instrument and closes it again.
-func openOnce(ctx context.Context, file string) (string, error) {
+func openOnce(ctx context.Context, file string) (found string, notes []string, err error) {
 	b, closeBench, err := openBench(benchFlags{file: file})
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*askFor)
 	defer cancel()
-	if err := b.Instrument.Open(ctx); err != nil {
-		return "", errors.Join(err, closeBench())
+	setup, notes, err := b.Open(ctx)
+	if err != nil {
+		return "", nil, errors.Join(err, closeBench())
 	}
 	id := b.Instrument.Identity()
-	_, err = b.Setup(b.Instrument.Inputs())
-	return strings.TrimSpace(firstOf(id.Model, id.Kind) + " " + id.Serial), errors.Join(err, closeBench())
+	return strings.TrimSpace(firstOf(id.Model, id.Kind)+" "+id.Serial) + " opens, " + recordsText(&setup), notes, closeBench()
 }
 
 // loadable tells whether a library is there: a path by its file, a name by the

@@ -39,7 +39,7 @@ func healthy() *doctor {
 			ports: func() ([]discover.Port, error) {
 				return []discover.Port{{Address: "/dev/ttyACM0", Kinds: []string{"powersensor3"}}, {Address: "/dev/ttyS0"}}, nil
 			},
-			tryBench:    func(context.Context, string) (string, error) { return "PMD 7", nil },
+			tryBench:    func(context.Context, string) (string, []string, error) { return "PMD 7 opens", nil, nil },
 			cards:       func() ([]nvml.Card, error) { return []nvml.Card{{Info: gpu}}, nil },
 			nvmlVersion: func() string { return "13.580" },
 			gpus: func() ([]hostagent.Info, error) {
@@ -166,7 +166,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"a bench file that opens", all(silent, func(d *doctor) { d.bench = "b.yaml" }), "instrument", levelOK, "PMD 7 opens"},
 		{"a bench file that does not", all(silent, func(d *doctor) {
 			d.bench = "b.yaml"
-			d.tryBench = func(context.Context, string) (string, error) { return "", errors.New("silent device") }
+			d.tryBench = func(context.Context, string) (string, []string, error) { return "", nil, errors.New("silent device") }
 		}), "instrument", levelFail, "silent device"},
 		{"an old host", func(d *doctor) { d.askHost = func(context.Context, string) (string, error) { return "", nil } }, "host", levelWarn, "does not tell its version"},
 		{"a host before its restart", func(d *doctor) { d.askHost = func(context.Context, string) (string, error) { return "0.0.7", nil } }, "host", levelWarn, "restart"},

@@ -105,11 +105,7 @@ func (a *app) truth(ctx context.Context, arg, socket string) error {
 	fmt.Fprintf(a.out, "Task %d: the card drew %.3f J\n", t.ID, joules)
 	for _, r := range t.Results {
 		e, u := float64(r.Total.Energy), float64(r.Total.U)
-		verdict := "outside of ± U"
-		if d := e - joules; d <= u && d >= -u {
-			verdict = "inside of ± U"
-		}
-		fmt.Fprintf(a.out, "  result %d  %s: error %s, %s\n", r.Number, energyText(e, u), percent(100*(e/joules-1)), verdict)
+		fmt.Fprintf(a.out, "  result %d  %s: error %s, %s\n", r.Number, energyText(e, u), percent(100*(e/joules-1)), insideText(r.Total, joules))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	pq "github.com/parquet-go/parquet-go"
@@ -110,6 +112,69 @@ func TestImportPMD(t *testing.T) {
 	inside(t, "import", "pmd", t.TempDir(), "--db", db).fails(t, exitFailed, "PMD_start_ts.txt", "import pmd --help")
 }
 
+// Clipped readings are judged where they lie: those at rest hide none of the window, and
+// count for nothing there, whether a recording is imported, replayed or trimmed.
+func TestClippedRecordings(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	source := filepath.Join(sharedData(t, "pmd"), "a100-step")
+	const record, eps2 = 18, 8 // bytes of a scan; the word of the last current
+	for name, c := range map[string]struct {
+		rest, work     int
+		level, trimmed string
+	}{
+		"work":          {0, 3000, "void", "usable"},
+		"rest and work": {1500, 3000, "void", "void"},
+		"rest":          {1500, 0, "usable", "void"},
+	} {
+		dir := filepath.Join(t.TempDir(), "recording")
+		if err := os.CopyFS(dir, os.DirFS(source)); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "PMD_data.bin")
+		if err := os.Chmod(file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clip := func(from, n, apart int) {
+			for i := range n {
+				at := record*(from+apart*i) + 2*eps2
+				binary.LittleEndian.PutUint16(raw[at:], 2047<<4|binary.LittleEndian.Uint16(raw[at:])&15)
+			}
+		}
+		clip(100, c.rest, 2)
+		clip(6000, c.work, 17)
+		if err := os.WriteFile(file, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db := filepath.Join(t.TempDir(), "power.db")
+		want := func(what, level, out string) {
+			t.Helper()
+			var r report
+			object(t, out, &r)
+			clipped := "good"
+			var n uint64
+			for _, x := range r.Quality.Reasons {
+				if x.Cause == "clipped" && (clipped == "good" || x.Level == "void") {
+					clipped, n = x.Level, n+x.Count
+				}
+			}
+			if clipped != level || level == "void" && what != "trim" && n != uint64(c.work) {
+				t.Errorf("%s, %s: %s by %d clipped readings, want %s: %+v", name, what, clipped, n, level, r.Quality)
+			}
+		}
+		inside(t, "import", "pmd", dir, "--db", db, "--utc-offset", "1h").ok(t)
+		want("import", c.level, inside(t, "show", "1", "--db", db, "--json").ok(t).out)
+		inside(t, "replay", dir, "--db", db, "--utc-offset", "1h").ok(t)
+		want("replay", c.level, inside(t, "show", "2", "--db", db, "--json").ok(t).out)
+		inside(t, "trim", "2", "--from", "20ms", "--to", "600ms", "--db", db).ok(t)
+		want("trim", c.trimmed, inside(t, "show", "2", "--db", db, "--json").ok(t).out)
+	}
+}
+
 // A table of currents and voltages becomes a task whose joules can be reckoned by
 // hand; what cannot be taken in leaves nothing behind.
 func TestImportTables(t *testing.T) {
@@ -151,6 +216,26 @@ func TestImportTables(t *testing.T) {
 	check(0.2*(30+12*1.3), "from the first event to the last of events.csv", "csv", table, "--assume", "eps=12", "--start", "2026-01-31T12:00:00Z", "--events", events)
 	check(30, "all samples", "powersensor3", text, "--u-gain", "0.01")
 	check(6, "from the first marker to the last", "powersensor3", text, "--markers")
+	// A time since 1970 is the time of day of the task.
+	since := importedTask{report: &report{}}
+	object(t, inside(t, "import", "csv", file("pmt.csv", "timestamp,gpu_power_w\n1733935203.149,10\n1733935204.149,10\n1733935205.149,10\n"), "--db", db, "--json").ok(t).out, &since)
+	if got, _ := task(t, db, store.TaskID(since.TaskID)); !got.Started.Equal(time.UnixMilli(1733935203149)) || *since.EnergyJ != 20 {
+		t.Errorf("%v J from %v", *since.EnergyJ, got.Started)
+	}
+	// The device's stamps rule, whatever USB makes of the host's times; a marker is the
+	// first character of a reading; the last reading has no other sensors of its frame.
+	var real strings.Builder
+	real.WriteString("marker time dt_micro device_timestamp current0 voltage0 power0 power_total\n")
+	for i := range 40_002 {
+		first := map[int]string{10_001: "A", 20_001: "M", 30_001: " "}[i]
+		if first == "" {
+			first = "S"
+		}
+		fmt.Fprintf(&real, "%s %.6g %d %d 2.5 12 30 30\n", first, 9+float64(i/20)*1e-3, 1000*((20-i%20)/20), 50*i%1024)
+	}
+	dump3 := file("psrun.dump", real.String())
+	check(60, "all samples", "powersensor3", dump3, "--u-gain", "0.01")
+	check(30, "from the first marker to the last", "powersensor3", dump3, "--markers")
 
 	tasks := tasksIn(t, db)
 	for _, c := range []struct {
@@ -175,8 +260,18 @@ func TestImportTables(t *testing.T) {
 	} {
 		inside(t, append(append([]string{"import"}, strings.Fields(c.args)...), "--db", db)...).fails(t, c.code, c.want...)
 	}
-	if n := tasksIn(t, db); n != tasks || n != 6 {
+	if n := tasksIn(t, db); n != tasks || n != 9 {
 		t.Errorf("%d tasks, were %d: a refused file left one", n, tasks)
+	}
+	// A recording of years ago is new to retention, in this database and in a copy.
+	copied := filepath.Join(dir, "copied.db")
+	inside(t, "db", "import", db, "--db", copied).ok(t)
+	for _, file := range []string{db, copied} {
+		before := tasksIn(t, file)
+		inside(t, "db", "retain", "--older-than", "90d", "--yes", "--db", file).ok(t)
+		if n := tasksIn(t, file); n != before || n == 0 {
+			t.Errorf("%s: %d of %d tasks are left", file, n, before)
+		}
 	}
 }
 

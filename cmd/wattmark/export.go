@@ -36,7 +36,10 @@ lists columns, units and metadata.
 Only the window is written, unless --all is given; --from and --to cut out a part of it.
 Traces show all samples, with the window as a slice and the markers around it.
 sqlite, perfetto and chrome hold several tasks, the others one: their columns are the
-task's rails. Without --format the ending of FILE tells it.`
+task's rails. Without --format the ending of FILE tells it: .csv, .parquet, .arrow,
+.feather, .ipc, .arrows, .db, .sqlite, .sqlite3, .pftrace, .perfetto-trace, .json or
+.recording; .gz or .zst behind .csv, .json and .pftrace compresses. Another ending is
+refused. A file is there whole, or not at all.`
 
 func (a *app) exportCmd() *cobra.Command {
 	var f exportFlags
@@ -56,8 +59,8 @@ func (a *app) exportCmd() *cobra.Command {
   wattmark export 42 --format recording -o gemm.recording`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.fromGiven, f.toGiven = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
-			if f.format == "" {
-				f.format = formatOf(f.output)
+			if err := f.formatByName(); err != nil {
+				return err
 			}
 			return a.export(cmd.Context(), args, f)
 		},
@@ -104,7 +107,7 @@ func (a *app) export(ctx context.Context, args []string, f exportFlags) error {
 	}
 	defer db.Close()
 	if f.every {
-		if args, err = everyTask(ctx, db); err == nil {
+		if args, err = withSamples(ctx, db); err == nil {
 			_, err = f.check(len(args))
 		}
 		if err != nil {
@@ -119,32 +122,27 @@ func (a *app) export(ctx context.Context, args []string, f exportFlags) error {
 		}
 		tasks = append(tasks, t)
 	}
-	if err := a.exportTasks(ctx, db, tasks, info, f, toStdout); err != nil || !a.json {
+	if err := a.exportTasks(ctx, db, tasks, info, f, toStdout); err != nil || toStdout {
 		return err
 	}
 	return a.printExported(tasks, f)
 }
 
-// everyTask are all tasks that have samples, oldest first.
-func everyTask(ctx context.Context, db *store.DB) (args []string, err error) {
-	for q := (store.Query{Limit: 1000}); ; {
-		page, err := db.Tasks(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range page {
-			if q.Before = t.ID; t.Scans > 0 {
-				args = append(args, fmt.Sprint(t.ID))
-			}
-		}
-		if len(page) < q.Limit {
-			slices.Reverse(args)
-			if len(args) == 0 {
-				err = withCode(exitNotFound, errors.New("no task has samples: measure something first (wattmark demo)"))
-			}
-			return args, err
+// withSamples are all tasks that have samples, oldest first.
+func withSamples(ctx context.Context, db *store.DB) (args []string, err error) {
+	list, err := everyTask(ctx, db, store.Query{})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range slices.Backward(list) {
+		if t.Scans > 0 {
+			args = append(args, fmt.Sprint(t.ID))
 		}
 	}
+	if len(args) == 0 {
+		err = withCode(exitNotFound, errors.New("no task has samples: measure something first (wattmark demo)"))
+	}
+	return args, err
 }
 
 func (a *app) exportTasks(ctx context.Context, db *store.DB, tasks []*store.Task, info formatInfo, f exportFlags, toStdout bool) error {
@@ -163,7 +161,7 @@ func (a *app) exportTasks(ctx context.Context, db *store.DB, tasks []*store.Task
 	if toStdout {
 		return write(a.out)
 	}
-	return writeFile(f.output, write)
+	return writeFile(f.output, compressed(f.output, write))
 }
 
 func (a *app) printExported(tasks []*store.Task, f exportFlags) error {
@@ -181,39 +179,9 @@ func (a *app) printExported(tasks []*store.Task, f exportFlags) error {
 		}
 		return err
 	})
-	return errors.Join(err, a.printJSON(r))
-}
-
-// writeFile writes a new file as a whole or not at all.
-func writeFile(path string, write func(io.Writer) error) error {
-	return writeWhole(path, func(part string) error {
-		f, err := os.Create(part)
-		if err != nil {
-			return err
-		}
-		return errors.Join(write(f), f.Close())
-	})
-}
-
-// writeWhole lets write make a new file beside its place, and puts it there once
-// it is whole.
-func writeWhole(path string, write func(part string) error) error {
-	if _, err := os.Stat(path); err == nil {
-		return fmt.Errorf("%s exists: remove it first or name another file", path)
+	if err != nil || a.json {
+		return errors.Join(err, a.printJSON(r))
 	}
-	part := path + ".part"
-	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	err := write(part)
-	if err == nil {
-		err = os.Rename(part, path)
-	}
-	if err != nil {
-		if gone := os.Remove(part); gone != nil && !errors.Is(gone, os.ErrNotExist) {
-			err = errors.Join(err, gone)
-		}
-		return err
-	}
-	return nil
+	_, err = fmt.Fprintf(a.out, "Written to %s (%s, %s)\n", r.File, r.Format, sizeText(r.Bytes))
+	return err
 }

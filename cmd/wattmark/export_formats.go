@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -28,17 +27,18 @@ type formatInfo struct {
 	many  bool     // several tasks
 	// file says that it cannot go to the standard output.
 	file bool
+	text bool // compressed where the name ends in .gz or .zst
 }
 
 var exportFormats = []formatInfo{
-	{name: "csv", ends: []string{".csv"}, raw: true, rails: true, span: true},
+	{name: "csv", ends: []string{".csv"}, text: true, raw: true, rails: true, span: true},
 	{name: "parquet", ends: []string{".parquet"}, raw: true, rails: true, span: true},
-	{name: "arrow", ends: []string{".arrow", ".feather"}, raw: true, rails: true, span: true},
+	{name: "arrow", ends: []string{".arrow", ".feather", ".ipc"}, raw: true, rails: true, span: true},
 	{name: "arrow-stream", ends: []string{".arrows"}, raw: true, rails: true, span: true},
 	{name: "sqlite", ends: []string{".db", ".sqlite", ".sqlite3"}, span: true, many: true, file: true},
-	{name: "perfetto", ends: []string{".pftrace", ".perfetto-trace"}, rails: true, span: true, many: true},
-	{name: "chrome", ends: []string{".json"}, rails: true, span: true, many: true},
-	{name: "kernels"},
+	{name: "perfetto", ends: []string{".pftrace", ".perfetto-trace"}, text: true, rails: true, span: true, many: true},
+	{name: "chrome", ends: []string{".json"}, text: true, rails: true, span: true, many: true},
+	{name: "kernels", text: true},
 	{name: "recording", ends: []string{".recording"}, file: true},
 }
 
@@ -51,15 +51,52 @@ func formatNames() string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// formatOf is the format that a file's name means.
-func formatOf(file string) string {
-	end := strings.ToLower(filepath.Ext(strings.TrimRight(file, "/")))
-	for _, f := range exportFormats {
-		if slices.Contains(f.ends, end) {
-			return f.name
+// formatByName finds the format that the file's name means, where none is given, and
+// refuses a name that means another.
+func (f *exportFlags) formatByName() error {
+	if f.output == "" || f.output == "-" {
+		f.format = firstOf(f.format, "csv")
+		return nil
+	}
+	end, pack := ending(f.output), ""
+	if end == ".gz" || end == ".zst" {
+		pack, end = end, ending(strings.TrimSuffix(strings.ToLower(f.output), end))
+	}
+	byName := slices.IndexFunc(exportFormats, func(x formatInfo) bool { return slices.Contains(x.ends, end) })
+	if f.format == "" {
+		switch {
+		case byName >= 0:
+			f.format = exportFormats[byName].name
+		case end == "" && pack == "":
+			f.format = "csv"
+		default:
+			return withCode(exitUsage, fmt.Errorf("%s: no format has the ending %s: end the name in %s, or name the format with --format", f.output, end+pack, endNames()))
 		}
 	}
-	return "csv"
+	i := slices.IndexFunc(exportFormats, func(x formatInfo) bool { return x.name == f.format })
+	switch {
+	case i < 0: // refused later
+		return nil
+	case pack != "" && !exportFormats[i].text:
+		return withCode(exitUsage, fmt.Errorf("%s: %s is written as it is: leave %s out (csv, chrome, kernels and perfetto can be compressed)", f.output, f.format, pack))
+	}
+	ends := exportFormats[i].ends
+	if f.format == "kernels" {
+		ends = exportFormats[0].ends // its lines are CSV
+	}
+	return checkEnding(strings.TrimSuffix(strings.ToLower(f.output), pack), f.format, ends...)
+}
+
+// endNames lists the endings that mean a format.
+func endNames() string {
+	var ends []string
+	for _, f := range exportFormats {
+		ends = append(ends, f.ends...)
+		if f.text && len(f.ends) > 0 {
+			ends = append(ends, f.ends[0]+".gz", f.ends[0]+".zst")
+		}
+	}
+	return strings.Join(ends, ", ")
 }
 
 // check refuses what a format cannot do.

@@ -56,10 +56,16 @@ func (m markerJSON) spec() marker.Spec {
 
 // exportRecording writes what the meter delivered as a recording that the
 // replay instrument plays, with the host's side in host.json.
-func exportRecording(ctx context.Context, dir string, db *store.DB, t *store.Task) (err error) {
+func exportRecording(ctx context.Context, dir string, db *store.DB, t *store.Task) error {
 	if dir == "" || dir == "-" {
 		return withCode(exitUsage, errors.New("a recording is a folder: name it with -o"))
 	}
+	return writeWhole(dir, func(part string) error {
+		return errors.Join(recordInto(ctx, part, db, t), writeHostSide(ctx, part, db, t))
+	})
+}
+
+func recordInto(ctx context.Context, dir string, db *store.DB, t *store.Task) (err error) {
 	in := instrument.Inputs{Timebase: t.Setup.Timebase, Response: t.Setup.Response, Channels: t.Setup.Channels}
 	w, err := replay.Create(dir, instrument.Identity(t.Instrument), in)
 	if err != nil {
@@ -79,7 +85,7 @@ func exportRecording(ctx context.Context, dir string, db *store.DB, t *store.Tas
 			return err
 		}
 	}
-	return writeHostSide(ctx, dir, db, t)
+	return nil
 }
 
 func writeHostSide(ctx context.Context, dir string, db *store.DB, t *store.Task) error {

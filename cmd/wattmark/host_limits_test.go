@@ -151,8 +151,8 @@ func (r *rig) through(socket, name string) (store.TaskID, error) {
 		r.t.Fatal(err)
 	}
 	defer c.Close()
-	gpu, sensor, err := openSim(r.socket, nil)
-	if err != nil {
+	gpu, sensor, err := findSim(r.socket, nil)
+	if err := errors.Join(err, openDevice(r.t.Context(), gpu)); err != nil {
 		r.t.Fatal(err)
 	}
 	defer func() { _ = errors.Join(gpu.Close(), sensor.Close()) }()

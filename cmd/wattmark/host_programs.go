@@ -24,6 +24,7 @@ import (
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/hostagent/nvml"
+	whence "wattmark/hostagent/provenance"
 	"wattmark/store"
 )
 
@@ -72,7 +73,7 @@ func (a *app) openPrograms(ctx context.Context, db *store.DB, f *hostFlags, x *a
 		return nil, errors.Join(fmt.Errorf("host: %w; or choose another --socket, or --socket none to measure for no programs", err), p.monitor.Close())
 	}
 	p.link = hostlink.NewServer(hostlink.Config{
-		DB: db, Database: path, Monitor: gate.monitor(p.monitor), Admit: gpus.Whole, Sensor: sensorOf, Version: version(), Log: log,
+		DB: db, Database: path, Monitor: gate.monitor(p.monitor), Owner: whence.Owner(), Admit: gpus.Whole, Sensor: sensorOf, Version: version(), Log: log,
 	})
 	limit := programLimits()
 	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(), traces.server(), x.peers(roles).ServerOptions(nil, limit.Tap), limit.Options())...)
@@ -149,10 +150,10 @@ type notOurs struct {
 	link *hostlink.Server // nil for none
 }
 
-func (n notOurs) Unfinished(ctx context.Context) ([]store.Task, error) {
+func (n notOurs) Unfinished(ctx context.Context) ([]store.Row, error) {
 	all, err := n.DB.Unfinished(ctx)
 	if n.link == nil || err != nil {
 		return all, err
 	}
-	return slices.DeleteFunc(all, func(t store.Task) bool { return n.link.Owns(t.ID) }), nil
+	return slices.DeleteFunc(all, func(t store.Row) bool { return n.link.Owns(t.ID) }), nil
 }

@@ -26,7 +26,7 @@ func (a *app) importCSVCmd() *cobra.Command {
 		Long: `Take in a CSV file as a task. A heading names the columns with their units:
 
   time          t_s, time_ms, host_ns, "Time (us)"; or timestamp: a date with a time (UTC
-                without a zone)
+                without a zone), or seconds, ms, µs or ns since 1970
   a rail        RAIL_current_a with RAIL_voltage_v, or RAIL_power_w; also in mA, mV, mW,
                 and as "RAIL current [mA]". A power beside both is left: it follows
   power_w       the total, where nothing else is there
@@ -59,6 +59,7 @@ type givenSpan struct {
 	from, to       time.Duration
 	hasFrom, hasTo bool
 	by             string // how it came about; empty for by hand
+	edges          measure.Edges
 }
 
 // of is the window of samples.
@@ -110,7 +111,9 @@ func (a *app) importCSV(ctx context.Context, path string, f importFlags, w given
 	if in.Meta != nil && f.start == "" {
 		f.start = in.Meta.Task.Started.Format(time.RFC3339Nano)
 	}
-	out, err := f.incoming("csv", path, file, in.Plan, s, in.Absolute, in.Meta)
+	// Numbers that large count from 1970, unless somebody says when their zero was.
+	absolute := in.Absolute || s.First >= since1970 && f.start == ""
+	out, err := f.incoming("csv", path, file, in.Plan, s, absolute, in.Meta)
 	if err != nil {
 		return err
 	}
@@ -126,6 +129,10 @@ func (a *app) importCSV(ctx context.Context, path string, f importFlags, w given
 	out.endBy("CSV", file, w)
 	return a.importTask(ctx, out)
 }
+
+// since1970 is from which time on, in ns, a clock is taken to count from 1970: 1973, which
+// is more than three years for any other.
+const since1970 = 100_000_000_000_000_000
 
 // assumedVolts reads --assume.
 func assumedVolts(assume []string) (map[string]measure.Volt, error) {

@@ -26,7 +26,7 @@ func storeIncoming(ctx context.Context, db *store.DB, id store.TaskID, in *incom
 			return err
 		}
 	}
-	s := chunkStore{ctx: ctx, db: db, id: id, tb: in.header.Setup.Timebase}
+	s := chunkStore{ctx: ctx, db: db, id: id, tb: in.header.Setup.Timebase, channels: in.header.Setup.Channels}
 	var err error
 	if s.encoder, err = chunk.NewEncoder(s.tb, len(in.header.Setup.Channels), importChunk); err != nil {
 		return err
@@ -48,15 +48,16 @@ const importChunk = 1 << 16
 
 // chunkStore codes blocks into a task's chunks.
 type chunkStore struct {
-	ctx     context.Context
-	db      *store.DB
-	id      store.TaskID
-	tb      measure.Timebase
-	encoder *chunk.Encoder
-	no      uint64
-	events  []measure.Event
-	samples measure.Window
-	some    bool
+	ctx      context.Context
+	db       *store.DB
+	id       store.TaskID
+	tb       measure.Timebase
+	channels []measure.Channel
+	encoder  *chunk.Encoder
+	no       uint64
+	events   []measure.Event
+	samples  measure.Window
+	some     bool
 }
 
 func (s *chunkStore) event(e measure.Event) error {
@@ -91,6 +92,9 @@ func (s *chunkStore) block(b *measure.Block) error {
 func (s *chunkStore) flush() error {
 	var chunks []*chunk.Chunk
 	if c := s.encoder.Flush(s.no); c != nil {
+		if err := c.OverRangeEvents(s.channels, s.event); err != nil {
+			return err
+		}
 		chunks = append(chunks, c)
 		s.no++
 	}
@@ -103,7 +107,7 @@ func (s *chunkStore) flush() error {
 }
 
 // finishWindow ends an imported task with the energy over a window.
-func finishWindow(ctx context.Context, db *store.DB, id store.TaskID, w measure.Window, reason string) error {
+func finishWindow(ctx context.Context, db *store.DB, id store.TaskID, w measure.Window, reason string, edges measure.Edges) error {
 	t, err := db.Task(ctx, id)
 	if err != nil {
 		return err
@@ -120,7 +124,7 @@ func finishWindow(ctx context.Context, db *store.DB, id store.TaskID, w measure.
 			return err
 		}
 	}
-	res, err := g.Result(measure.Edges{})
+	res, err := g.Result(edges)
 	if err != nil {
 		return err
 	}

@@ -128,9 +128,11 @@ func provenance(format, path, name, window string) (string, error) {
 }
 
 // importFile makes a second and third reading of a file possible: what cannot be
-// read again, such as the standard input, is copied first.
+// read again, such as the standard input, is copied first, and what is compressed (gzip,
+// zstd) is unpacked.
 func importFile(path string, in io.Reader) (file string, done func() error, err error) {
 	none := func() error { return nil }
+	regular := false
 	if path != "-" {
 		info, err := os.Stat(path)
 		switch {
@@ -138,9 +140,8 @@ func importFile(path string, in io.Reader) (file string, done func() error, err 
 			return "", none, err
 		case info.IsDir():
 			return "", none, withCode(exitUsage, fmt.Errorf("%s is a folder: name a file", path))
-		case info.Mode().IsRegular():
-			return path, none, nil
 		}
+		regular = info.Mode().IsRegular()
 		f, err := os.Open(path)
 		if err != nil {
 			return "", none, err
@@ -148,15 +149,32 @@ func importFile(path string, in io.Reader) (file string, done func() error, err 
 		defer f.Close()
 		in = f
 	}
+	plain, packed, err := decompressed(in)
+	if err != nil {
+		return "", none, fmt.Errorf("%s: %w", path, err)
+	}
+	defer plain.Close()
+	if regular && !packed {
+		return path, none, nil
+	}
 	tmp, err := os.CreateTemp("", "wattmark-import-*")
 	if err != nil {
 		return "", none, err
 	}
-	_, err = io.Copy(tmp, in)
+	_, err = io.Copy(tmp, plain)
 	if err = errors.Join(err, tmp.Close()); err != nil {
-		return "", none, errors.Join(err, os.Remove(tmp.Name()))
+		return "", none, errors.Join(fmt.Errorf("%s: %w", path, err), os.Remove(tmp.Name()))
 	}
 	return tmp.Name(), func() error { return os.Remove(tmp.Name()) }, nil
+}
+
+// original is the file that is named in a task's provenance: the one that was given,
+// where it can be read again, else its copy.
+func original(path, copied string) string {
+	if info, err := os.Stat(path); path != "-" && err == nil && info.Mode().IsRegular() {
+		return path
+	}
+	return copied
 }
 
 // startOf is the time of day of a file's time zero.

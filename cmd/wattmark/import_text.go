@@ -68,7 +68,7 @@ func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *tex
 	out := &incoming{format: format, path: path}
 	start := time.Unix(0, s.First)
 	if !absolute {
-		at, note, err := f.startOf(file, time.Duration(s.Last))
+		at, note, err := f.startOf(original(path, file), time.Duration(s.Last))
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +139,8 @@ func (f *importFlags) eventsOf(in *incoming, w *givenSpan) (ks []store.Kernel, e
 		ks = append(ks, store.Kernel{Name: fmt.Sprintf("event %d", i+1), Start: at, End: at})
 	}
 	zero := in.header.Started
-	*w = givenSpan{events[0].Sub(zero), events[len(events)-1].Sub(zero), true, true, "from the first event to the last of " + nameOf(f.events)}
+	w.from, w.to, w.hasFrom, w.hasTo = events[0].Sub(zero), events[len(events)-1].Sub(zero), true, true
+	w.by = "from the first event to the last of " + nameOf(f.events)
 	return ks, nil
 }
 
@@ -156,10 +157,10 @@ func (in *incoming) endBy(format, file string, w givenSpan) {
 		if err != nil {
 			return err
 		}
-		reason, err := provenance(format, file, nameOf(in.path), w.String())
+		reason, err := provenance(format, original(in.path, file), nameOf(in.path), w.String())
 		if err != nil {
 			return err
 		}
-		return finishWindow(ctx, db, id, window, reason)
+		return finishWindow(ctx, db, id, window, reason, w.edges)
 	}
 }

@@ -70,7 +70,7 @@ func (a *app) importSmi(ctx context.Context, path string, f smiFlags) error {
 	if err != nil {
 		return err
 	}
-	db, err := a.openDB(ctx)
+	db, err := a.openToChange(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,9 +104,14 @@ func readSmi(path string) (*smilog.Log, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSmi+1))
+	plain, _, err := decompressed(f)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer plain.Close()
+	b, err := io.ReadAll(io.LimitReader(plain, maxSmi+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(b) > maxSmi {
 		return nil, fmt.Errorf("%s: larger than 1 GiB: cut out what belongs to the task", path)

@@ -16,6 +16,12 @@ import (
 
 // place moves a log's local times to UTC, and says by what.
 func (f *smiFlags) place(log *smilog.Log, from, to time.Time) (string, error) {
+	if log.Absolute {
+		if f.given || f.zone != "" {
+			return "", withCode(exitUsage, errors.New("its times count from 1970 or name their zone: leave --utc-offset and --zone out"))
+		}
+		return "0s (its times say so)", covering(log, from, to)
+	}
 	if f.given {
 		return f.offset.String(), covering(log.Shift(-f.offset), from, to)
 	}

@@ -65,7 +65,6 @@ func TestUsageErrors(t *testing.T) {
 		{"emulate scope", "want one of powersensor3, pmd"},
 		{"emulate powersensor3 --play x", "only pmd"},
 		{"delete", "exactly one of"},
-		{"delete --user ada", "--yes"},
 		{"export one", "not a task number"},
 		{"delete one", "not a task number"},
 		{"trim -- -1", "not a task number"},
@@ -105,6 +104,11 @@ func TestBusyBench(t *testing.T) {
 	code := second.wait(t)
 	got := result{second.out.String(), second.err.String(), code}
 	got.fails(t, exitBusy, "bench is busy", "held by "+holder, "--wait")
+	for _, once := range []string{"bench is busy", "--wait"} {
+		if n := strings.Count(got.err, once); n != 1 {
+			t.Errorf("%q is said %d times:\n%s", once, n, got.err)
+		}
+	}
 	if !regexp.MustCompile(`since 20\d\d-\d\d-\d\dT`).MatchString(got.err) {
 		t.Errorf("since when is not told:\n%s", got.err)
 	}
@@ -178,7 +182,7 @@ func TestFullDatabase(t *testing.T) {
 	r := newRig(t)
 	r.db = filepath.Join(dir, "power.db")
 	r.free()
-	ballast := fillDisk(t, dir, 384<<10)
+	ballast := fillDisk(t, dir, 512<<10)
 	p := r.run("--benchmark", "half", "--duration", "1s")
 	if code := p.wait(t); code == 0 {
 		t.Fatalf("a task fitted in no room\n%s", &p.out)

@@ -26,9 +26,12 @@ whole GPU's power for its time; and a full GPU, where its own power stands out.`
 }
 
 func (a *app) instructionsListCmd() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "list", Short: "List the instructions that can be measured", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if a.json {
+				return a.printJSON(map[string]any{"instructions": instructions.Catalogue()})
+			}
 			t := newTable(a.out)
 			t.AppendHeader(table.Row{"instruction", "group", "row of Arafa et al.", "step"})
 			for _, i := range instructions.Catalogue() {
@@ -38,6 +41,7 @@ func (a *app) instructionsListCmd() *cobra.Command {
 			return nil
 		},
 	}
+	return a.jsonFlag(c)
 }
 
 // joules writes very small energies.

@@ -124,18 +124,22 @@ func campaignReports(list []store.InstructionCampaign) []campaignReport {
 }
 
 func (a *app) instructionsDeleteCmd() *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	c := &cobra.Command{
 		Use: "delete CAMPAIGN", Short: "Delete a campaign of instructions", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
 				return withCode(exitUsage, fmt.Errorf("%q is not a campaign's number: list them with wattmark instructions campaigns", args[0]))
 			}
-			db, err := a.openDB(cmd.Context())
+			db, err := a.openToChange(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer db.Close()
+			if ok, err := a.confirm(yes, fmt.Sprintf("campaign %d of %s", n, a.db)); err != nil || !ok {
+				return err
+			}
 			if err := db.DeleteInstructions(cmd.Context(), store.CampaignID(n)); err != nil {
 				return a.noCampaign(err)
 			}
@@ -143,4 +147,6 @@ func (a *app) instructionsDeleteCmd() *cobra.Command {
 			return nil
 		},
 	}
+	yesFlag(c.Flags(), &yes)
+	return c
 }

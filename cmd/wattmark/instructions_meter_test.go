@@ -62,7 +62,7 @@ func (slowSensor) Condition() hostagent.Condition { return hostagent.Condition{}
 // simCampaign runs a small plan on the rig's simulated GPU, with its meter.
 func simCampaign(t *testing.T, r *rig, ctx context.Context, after func(n int)) (*instructionSink, *store.DB, error) {
 	t.Helper()
-	dev, sensor, err := openSim(r.socket, nil)
+	dev, sensor, err := findSim(r.socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func simCampaign(t *testing.T, r *rig, ctx context.Context, after func(n int)) (
 	}
 	a := &app{streams: streams{out: io.Discard, err: io.Discard}}
 	sink := &instructionSink{db: db, file: f.out, late: true}
-	err = a.instructionsMetered(ctx, f, dev, sink, func(ctx context.Context) error {
+	err = a.instructionsMetered(ctx, f, dev, func(ctx context.Context) error { return openDevice(ctx, dev) }, sink, func(ctx context.Context) error {
 		return instructions.Measure(ctx, simMachine{dev}, slowSensor{sensor}, p, func(x instructions.Run) error {
 			err := sink.add(ctx, x)
 			after(sink.n)

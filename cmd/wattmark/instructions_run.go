@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"wattmark/hostagent/cuda"
 	"wattmark/hostagent/instructions"
 	"wattmark/hostagent/nvml"
 	"wattmark/store"
@@ -56,7 +56,7 @@ All instructions take some 20 minutes at 3 passes.`,
 	fl := c.Flags()
 	f.cluster.addTo(fl)
 	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id; the first when left out")
-	fl.StringVar(&f.out, "out", "", "file that every run is added to as well, a JSON object a line")
+	outFlag(fl, &f.out, "out", "file that every run is added to as well, a JSON object a line", "a JSON object a line", ".jsonl", ".ndjson", ".json")
 	fl.StringVar(&f.monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")
 	fl.DurationVar(&f.wait, "wait", 0, "how long to queue for a busy bench")
 	fl.IntVar(&f.passes, "passes", 3, "times that everything is measured, each in another order")
@@ -71,6 +71,9 @@ All instructions take some 20 minutes at 3 passes.`,
 func (f *instructionsFlags) plan(names []string) (instructions.Plan, error) {
 	p := instructions.DefaultPlan()
 	p.Passes, p.Levels, p.Seed, p.Version = f.passes, f.levels, f.seed, version()
+	if err := errors.Join(notNegative(span{"--wait", f.wait}), appendable(f.out)); err != nil {
+		return p, err
+	}
 	if f.passes < 1 {
 		return p, fmt.Errorf("--passes %d: want 1 at least", f.passes)
 	}
@@ -78,6 +81,9 @@ func (f *instructionsFlags) plan(names []string) (instructions.Plan, error) {
 		if l < 0 || l > 4 {
 			return p, fmt.Errorf("--level %d: want 0 to 4", l)
 		}
+	}
+	if strings.HasPrefix(f.gpu, simPrefix) {
+		return p, fmt.Errorf("--gpu %s: instructions are PTX, which a simulated GPU does not run: name a CUDA GPU", f.gpu)
 	}
 	if f.length < 0 || f.settle < 0 {
 		return p, errors.New("--length and --settle: want a positive time")
@@ -106,16 +112,23 @@ func (f *instructionsFlags) plan(names []string) (instructions.Plan, error) {
 }
 
 func (a *app) instructionsRun(ctx context.Context, f instructionsFlags, p instructions.Plan) error {
-	dev, err := cuda.Open(ctx, f.gpu)
+	dev, err := findCUDA(f.gpu)
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	sensor, err := nvml.Open(dev.Info().UUID)
-	if err != nil {
+	var sensor *nvml.Device
+	open := func(ctx context.Context) (err error) {
+		if err = dev.Open(ctx); err == nil {
+			sensor, err = nvml.Open(dev.Info().UUID)
+		}
 		return err
 	}
-	defer sensor.Close()
+	defer func() {
+		if sensor != nil {
+			_ = sensor.Close() // it was read from only
+		}
+	}()
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
 		return err
@@ -127,9 +140,11 @@ func (a *app) instructionsRun(ctx context.Context, f instructionsFlags, p instru
 		return instructions.Measure(ctx, gpu, sensor, p, func(r instructions.Run) error { return sink.add(ctx, r) })
 	}
 	if f.monitor == "" {
-		err = work(ctx)
+		if err = open(ctx); err == nil {
+			err = work(ctx)
+		}
 	} else {
-		err = a.instructionsMetered(ctx, f, dev, sink, work)
+		err = a.instructionsMetered(ctx, f, dev, open, sink, work)
 	}
 	err = errors.Join(err, gpu.Close(), sink.close(ctx))
 	if sink.id != 0 {

@@ -117,7 +117,7 @@ func (s *instructionSink) meter(ctx context.Context, task store.TaskID) error {
 }
 
 // instructionsMetered makes a campaign the work of one measurement.
-func (a *app) instructionsMetered(ctx context.Context, f instructionsFlags, dev hostagent.Device, sink *instructionSink, work func(context.Context) error) error {
+func (a *app) instructionsMetered(ctx context.Context, f instructionsFlags, dev hostagent.Device, open func(context.Context) error, sink *instructionSink, work func(context.Context) error) error {
 	mon, err := dialMeter(ctx, f.monitor, monitorclient.Options{Version: version()})
 	if err != nil {
 		return err
@@ -128,6 +128,7 @@ func (a *app) instructionsMetered(ctx context.Context, f instructionsFlags, dev 
 	login, holder := whoami()
 	cfg := measurement.Config{
 		DB: sink.db, Monitor: gate.monitor(mon), Device: dev, Name: "instructions", User: login, Holder: holder, WarmUp: 200 * time.Millisecond, Wait: f.wait,
+		Open: func(ctx context.Context) (hostagent.PowerSensor, error) { return nil, open(ctx) },
 	}
 	id, err := a.measure(ctx, cfg, func(ctx context.Context) ([]hostagent.Kernel, error) {
 		err := work(ctx)

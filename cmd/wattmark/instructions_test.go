@@ -41,8 +41,8 @@ func TestInstructionsInTheDatabase(t *testing.T) {
 		}
 	}
 	inside(t, "instructions", "table", "7", "--db", db).fails(t, exitNotFound, "no such campaign", "wattmark instructions campaigns")
-	inside(t, "instructions", "delete", "1", "--db", db).ok(t)
-	inside(t, "instructions", "delete", "1", "--db", db).fails(t, exitNotFound, "no such campaign")
+	inside(t, "instructions", "delete", "1", "--yes", "--db", db).ok(t)
+	inside(t, "instructions", "delete", "1", "--yes", "--db", db).fails(t, exitNotFound, "no such campaign")
 	inside(t, "instructions", "table", "--db", db).fails(t, exitNotFound, "wattmark instructions run")
 }
 

@@ -22,10 +22,14 @@ func (a *app) instrumentsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "instruments", Short: "Find the meters of this machine, see what they read, check a bench", Args: cobra.NoArgs,
 		Long: `List what a monitor could measure with here: serial ports, USB test instruments
-and GPUs, what each probably is, and what stands in the way of using it. Nothing
-is opened but what --ask names, which are asked who they are (*IDN?).`,
+and GPUs, what each may be, and what stands in the way of using it. Many devices share
+a chip, and its USB number. Nothing is opened.
+
+--ask opens what it names, and asks who is there: a serial meter by the greeting of
+its kind, any other by *IDN?. Only the answers are listed then.`,
 		Example: `  wattmark instruments
   wattmark instruments --ask tcp:192.168.1.20:5555
+  wattmark instruments --ask /dev/ttyACM0
   wattmark instruments probe --instrument pmd --port /dev/ttyUSB0
   wattmark instruments check --bench bench.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,7 +40,7 @@ is opened but what --ask names, which are asked who they are (*IDN?).`,
 		},
 	}
 	c.Flags().BoolVar(&kinds, "kinds", false, "list the kinds of instrument that can be driven, instead")
-	c.Flags().StringSliceVar(&ask, "ask", nil, "addresses of SCPI instruments to ask for their identity: tcp:HOST:PORT, usbtmc:/dev/usbtmc0")
+	c.Flags().StringSliceVar(&ask, "ask", nil, "ask who is at these addresses, and list only that: /dev/ttyACM0, tcp:HOST:PORT, usbtmc:/dev/usbtmc0")
 	a.jsonFlag(c)
 	c.AddCommand(a.probeCmd(), a.checkCmd())
 	return c
@@ -64,7 +68,7 @@ func (a *app) listInstruments(ctx context.Context, ask []string) error {
 	}
 	l := instrumentList{Ports: ports, GPUs: listGPUs()}
 	for _, address := range ask {
-		l.Asked = append(l.Asked, askIdentity(ctx, address))
+		l.Asked = append(l.Asked, askIdentity(ctx, address, ports))
 	}
 	if a.json {
 		return a.printJSON(l)
@@ -77,8 +81,11 @@ wattmark emulate powersensor3 in another terminal.`)
 	}
 	t := newTable(a.out)
 	t.AppendHeader(table.Row{"address", "what it is", "try --instrument", ""})
+	if len(ask) > 0 { // who asks for one is answered for that one
+		l.Ports, l.GPUs = nil, nil
+	}
 	for _, p := range l.Ports {
-		t.AppendRow(table.Row{p.Address, joinNonEmpty(" ", p.Product, p.USB), strings.Join(p.Kinds, ", "), p.Trouble})
+		t.AppendRow(table.Row{p.Address, joinNonEmpty(" ", p.Product, p.USB), oneOf(p.Kinds), p.Trouble})
 	}
 	for _, g := range l.GPUs {
 		t.AppendRow(table.Row{fmt.Sprintf("GPU %d", g.Index), g.Name, "nvml", "its own sensor: not the truth"})
@@ -93,6 +100,14 @@ wattmark emulate powersensor3 in another terminal.`)
 		}
 	}
 	return nil
+}
+
+// oneOf names kinds of which a device is one, or none.
+func oneOf(kinds []string) string {
+	if len(kinds) < 2 {
+		return strings.Join(kinds, "")
+	}
+	return "one of " + strings.Join(kinds, ", ") + " (--ask)"
 }
 
 // mostGPUs bounds the search for GPUs.
@@ -144,12 +159,17 @@ func (f *meterFlags) add(c *cobra.Command, length time.Duration) {
 	fl.StringVar(&f.instrument, "instrument", "", "meter without a bench file (wattmark instruments --kinds lists them)")
 	fl.StringVar(&f.port, "port", "", "where the meter is")
 	fl.StringVar(&f.gpu, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
+	fl.StringVar(&f.records, "calibration", "", "folder of the calibration records (default: calibration/ beside the bench file)")
+	fl.BoolVar(&f.nominal, "nominal", false, "leave the calibration records out: the scale of the instrument and the bench file alone")
 	fl.DurationVar(&f.length, "for", length, "how long to measure")
 }
 
 func (f *meterFlags) check() error {
 	if (f.file == "") == (f.instrument == "") {
 		return withCode(exitUsage, errors.New("name a bench file with --bench, or a meter with --instrument and --port"))
+	}
+	if f.nominal && f.records != "" {
+		return withCode(exitUsage, errors.New("--nominal leaves the records out that --calibration names: give one of them"))
 	}
 	if f.length < 0 {
 		return withCode(exitUsage, fmt.Errorf("--for %v: must be positive", f.length))

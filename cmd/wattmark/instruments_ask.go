@@ -2,10 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"wattmark/monitor/discover"
+	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/registry"
 	"wattmark/monitor/scpi"
+	"wattmark/monitor/transport"
 )
 
 // askedPort is an address that was asked for its identity. Kinds are the drivers
@@ -20,10 +27,70 @@ type askedPort struct {
 	Trouble  string   `json:"trouble,omitempty"`
 }
 
-// askTime is long enough for a scope that is busy, and short enough to wait for.
-const askTime = 2 * time.Second
+const (
+	// askTime is long enough for a scope that is busy, and short enough to wait for.
+	askTime = 2 * time.Second
+	// greetTime is how long a driver may take to find its meter at the end of a line.
+	greetTime = 5 * time.Second
+)
 
-func askIdentity(ctx context.Context, address string) askedPort {
+// greeted are the meters that say who they are, other than by *IDN?, in an order in
+// which the question for one means nothing to those behind it.
+var greeted = []string{"powersensor3", "pmd2", "pmd", "dataq"}
+
+// askIdentity asks what is at an address who it is: a serial line by the greetings of
+// the kinds that its USB number fits, or of all; and then, as anything else, by *IDN?.
+func askIdentity(ctx context.Context, address string, ports []discover.Port) askedPort {
+	a, err := transport.ParseAddress(address)
+	if err != nil || a.Scheme != "serial" {
+		return askSCPI(ctx, address)
+	}
+	var fits []string
+	for _, p := range ports {
+		if p.Address == a.Target {
+			fits = p.Kinds
+		}
+	}
+	var said []string
+	for _, kind := range greeted {
+		if len(fits) > 0 && !slices.Contains(fits, kind) {
+			continue
+		}
+		id, err := greet(ctx, kind, address)
+		if err == nil {
+			return askedPort{Address: address, Model: id.Model, Serial: id.Serial, Firmware: id.Firmware, Kinds: []string{kind}}
+		}
+		said = append(said, firstLineOf(err))
+		if !errors.Is(err, instrument.ErrIdentity) && !errors.Is(err, instrument.ErrSilent) { // it cannot be opened
+			return askedPort{Address: address, Trouble: firstLineOf(err)}
+		}
+	}
+	if len(fits) > 0 && len(said) > 0 {
+		return askedPort{Address: address, Trouble: strings.Join(said, "; ")}
+	}
+	return askSCPI(ctx, address)
+}
+
+// greet asks by a kind's own driver who is there.
+func greet(ctx context.Context, kind, address string) (id instrument.Identity, err error) {
+	k, err := registry.Lookup(kind)
+	if err != nil {
+		return id, err
+	}
+	dev, err := k.New(registry.Env{}, address, k.Options())
+	if err != nil {
+		return id, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, greetTime)
+	defer cancel()
+	err = dev.Open(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", instrument.ErrSilent, err)
+	}
+	return dev.Identity(), errors.Join(err, dev.Close())
+}
+
+func askSCPI(ctx context.Context, address string) askedPort {
 	p := askedPort{Address: address}
 	var id scpi.Identity
 	c := scpi.New(scpi.Config{Address: address, Timeout: askTime, Accept: func(i scpi.Identity) error { id = i; return nil }})

@@ -22,7 +22,8 @@ func (a *app) checkCmd() *cobra.Command {
 averaging reaches (Allan deviation), the sample rate that is really reached, what
 was lost, channels at the end of their range, reversed clamps, shunts and probes,
 and rails whose voltage belongs to another. The card must be powered, and idle:
-work would count as noise.
+work would count as noise. The calibration records in force are those of a monitor of
+the same bench; --nominal leaves them out.
 
 Rails of one voltage that are swapped with each other cannot be told apart.
 The exit code is 0 also with warnings, 1 where a figure will be wrong.`,
@@ -43,7 +44,7 @@ func (a *app) check(ctx context.Context, f meterFlags) error {
 		f.length = 10 * time.Second
 	}
 	begin, live := time.Now(), isTerminal(a.err)
-	r, err := survey(ctx, f, a.err, func(b monitor.Bench, _ *checkup.Survey) {
+	r, err := survey(ctx, f, a.tableOut(), a.err, func(b monitor.Bench, _ *checkup.Survey) {
 		if live {
 			fmt.Fprintf(a.err, "\r\x1b[Kchecking %s: %v of %v", b.Name, time.Since(begin).Round(time.Second), f.length)
 		}

@@ -21,8 +21,12 @@ func (a *app) probeCmd() *cobra.Command {
 		Use: "probe", Short: "Show what a meter reads now, in volts, amperes and watts", Args: cobra.NoArgs,
 		Long: `Open a meter and show what its rails read. On a terminal the values are renewed
 twice a second, until Ctrl-C or for the time of --for; elsewhere they are printed
-once, after 2 s or that time. Nothing is stored. A monitor that has the meter must
-be stopped first.`,
+once, after 2 s or that time. Nothing is stored. A monitor may run meanwhile; while it
+samples, the meter is its own.
+
+The calibration records in force are those of a monitor of the same bench: calibration/
+beside the bench file, or --calibration. --nominal shows the scale of the instrument
+and the bench file without them.`,
 		Example: "  wattmark instruments probe --bench bench.yaml\n  wattmark instruments probe --instrument nvml --for 5s --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
@@ -41,13 +45,21 @@ const (
 	probeRenew = 500 * time.Millisecond
 )
 
+// tableOut is where people read; a script's JSON stands alone.
+func (a *app) tableOut() io.Writer {
+	if a.json {
+		return io.Discard
+	}
+	return a.out
+}
+
 func (a *app) probe(ctx context.Context, f meterFlags) error {
 	live := isTerminal(a.out) && !a.json
 	if !live && f.length == 0 {
 		f.length = probeOnce
 	}
 	shown := 0
-	r, err := survey(ctx, f, a.err, func(b monitor.Bench, s *checkup.Survey) {
+	r, err := survey(ctx, f, a.tableOut(), a.err, func(b monitor.Bench, s *checkup.Survey) {
 		if live {
 			shown = redraw(a.out, shown, b.Name, s.Result(), s.Recent())
 		}
@@ -134,10 +146,19 @@ type probeJSON struct {
 	RateHz    float64       `json:"rate_hz,omitempty"`
 	URateHz   float64       `json:"u_rate_hz,omitempty"` // k = 1
 	Rails     []railReading `json:"rails"`
+	// The calibration in force; no records for the nominal scale.
+	CalibrationID string   `json:"calibration_id"`
+	Records       []string `json:"calibration_records"`
 }
 
 func probeReport(r *checkup.Result) probeJSON {
-	p := probeJSON{Scans: r.Scans, DurationS: float64(r.Duration), RateHz: float64(r.Rate), URateHz: float64(r.URate)}
+	p := probeJSON{
+		Scans: r.Scans, DurationS: float64(r.Duration), RateHz: float64(r.Rate), URateHz: float64(r.URate),
+		CalibrationID: r.Setup.CalibrationID(), Records: []string{},
+	}
+	for _, c := range r.Setup.Records {
+		p.Records = append(p.Records, c.ID)
+	}
 	for i, x := range r.Rails {
 		p.Rails = append(p.Rails, railReading{r.Setup.Rails[i].Name, reading(x.Voltage), reading(x.Current), reading(x.Power)})
 	}

@@ -4,28 +4,32 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"wattmark/measure"
 	"wattmark/monitor"
 	"wattmark/monitor/checkup"
 )
 
 // survey opens an instrument and watches it for the time of the flags, or until
-// ctx ends where that is 0. each is called twice a second meanwhile.
-func survey(ctx context.Context, f meterFlags, notes io.Writer, each func(monitor.Bench, *checkup.Survey)) (*checkup.Result, error) {
+// ctx ends where that is 0. Which calibration is in force goes to out once that is
+// known; each is called twice a second from then on.
+func survey(ctx context.Context, f meterFlags, out, notes io.Writer, each func(monitor.Bench, *checkup.Survey)) (*checkup.Result, error) {
 	b, closeBench, err := openBench(f.benchFlags)
 	if err != nil {
 		return nil, err
 	}
 	defer closeBench()
-	if err := b.Instrument.Open(ctx); err != nil {
-		return nil, err
-	}
-	setup, err := b.Setup(b.Instrument.Inputs())
+	setup, remarks, err := b.Open(ctx)
 	if err != nil {
 		return nil, err
+	}
+	fmt.Fprintln(out, f.calibrationText(&setup))
+	for _, r := range remarks {
+		fmt.Fprintln(notes, "Note:", r)
 	}
 	s, err := checkup.New(&setup)
 	if err != nil {
@@ -74,4 +78,34 @@ func watchSurvey(notes io.Writer, ended <-chan struct{}, b monitor.Bench, s *che
 			fmt.Fprintf(notes, "\r\x1b[Kreading the instrument's memory: %d of %d scans", done, total)
 		}
 	}
+}
+
+// calibrationText says under which calibration a bench is read, and how to see it
+// otherwise.
+func (f benchFlags) calibrationText(s *measure.Setup) string {
+	text := "calibration: " + recordsText(s)
+	asked := f
+	asked.nominal = false
+	folder := asked.folder()
+	switch {
+	case len(s.Records) > 0:
+		return fmt.Sprintf("%s\n(from %s; --nominal leaves them out)", text, folder)
+	case f.nominal && folder != "":
+		return fmt.Sprintf("%s\n(--nominal leaves out those of %s)", text, folder)
+	case folder != "":
+		return fmt.Sprintf("%s\n(looked for in %s)", text, folder)
+	}
+	return text + "\n(--calibration names a folder of them; beside a bench file it is calibration/)"
+}
+
+// recordsText says which calibration records are in force.
+func recordsText(s *measure.Setup) string {
+	if len(s.Records) == 0 {
+		return "nominal scale, no calibration record in force"
+	}
+	var ids []string
+	for _, r := range s.Records {
+		ids = append(ids, measure.Printable(r.ID))
+	}
+	return fmt.Sprintf("%s in force (%s)", plural(len(ids), "calibration record"), strings.Join(ids, ", "))
 }

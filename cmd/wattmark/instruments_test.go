@@ -5,13 +5,24 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"wattmark/monitor/discover"
+	"wattmark/monitor/emulator/fault"
+	"wattmark/monitor/emulator/pace"
+	"wattmark/monitor/emulator/pmd2face"
+	"wattmark/monitor/emulator/ps3face"
+	"wattmark/monitor/instrument/insttest"
 )
 
 // serveEmulated runs `emulate KIND --listen` and returns where it listens.
@@ -103,5 +114,104 @@ func TestProbeNeedsAMeter(t *testing.T) {
 	err := run(t.Context(), []string{"instruments", "probe"}, streams{out: io.Discard, err: io.Discard})
 	if exitCode(err) != exitUsage {
 		t.Errorf("%v: want wrong usage", err)
+	}
+}
+
+// What a monitor would apply, probe and check apply too, and say so.
+func TestProbeAppliesTheCalibrationInForce(t *testing.T) {
+	address := serveEmulated(t, "powersensor3")
+	dir := t.TempDir()
+	bench := filepath.Join(dir, "bench.yaml")
+	if err := os.WriteFile(bench, []byte(fmt.Sprintf(ps3Bench, address)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do := func(args ...string) string {
+		t.Helper()
+		var out, complaints bytes.Buffer
+		if err := run(t.Context(), args, streams{out: &out, err: &complaints}); err != nil {
+			t.Fatalf("%v: %v\n%s%s", args, err, out.String(), complaints.String())
+		}
+		return out.String()
+	}
+	current := func(command string, more ...string) (mean float64, p probeJSON) {
+		t.Helper()
+		text := do(append([]string{"instruments", command, "--for", "300ms", "--json"}, more...)...)
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range p.Rails {
+			if r.Rail == "aux_12v_1" {
+				return r.CurrentA.Mean, p
+			}
+		}
+		t.Fatalf("no rail aux_12v_1 in %s", text)
+		return 0, p
+	}
+	before, p := current("probe", "--bench", bench)
+	if len(p.Records) != 0 {
+		t.Errorf("records %v before any", p.Records)
+	}
+	// A reference that reads less.
+	do("calibrate", "gain", "--bench", bench, "--channel", "aux_12v_1.current", "--value", fmt.Sprintf("%.4fA", 0.85*before), "--u", "1%", "--for", "300ms", "--by", "ada", "--yes")
+	for _, command := range []string{"probe", "check"} {
+		after, p := current(command, "--bench", bench)
+		if math.Abs(after/before-0.85) > 0.05 || len(p.Records) != 1 {
+			t.Errorf("%s: %v A under %v, it was %v A", command, after, p.Records, before)
+		}
+		nominal, p := current(command, "--bench", bench, "--nominal")
+		if math.Abs(nominal/before-1) > 0.05 || len(p.Records) != 0 {
+			t.Errorf("%s --nominal: %v A under %v, it was %v A", command, nominal, p.Records, before)
+		}
+		after, p = current(command, "--instrument", "powersensor3", "--port", address, "--calibration", filepath.Join(dir, "calibration"))
+		if math.Abs(after/before-0.85) > 0.05 || len(p.Records) != 1 {
+			t.Errorf("%s --calibration: %v A under %v, it was %v A", command, after, p.Records, before)
+		}
+	}
+	if text := do("instruments", "probe", "--bench", bench, "--for", "100ms"); !strings.Contains(text, "1 calibration record in force") || !strings.Contains(text, "--nominal leaves them out") {
+		t.Error(text)
+	}
+	found, _, err := openOnce(t.Context(), bench)
+	if err != nil || !strings.Contains(found, "1 calibration record in force") {
+		t.Errorf("doctor: %q, %v", found, err)
+	}
+}
+
+// A USB number that several meters have is no name: the device is asked for its greeting.
+func TestASharedPortIsAskedForItsGreeting(t *testing.T) {
+	b := insttest.Workload(t, time.Second)
+	ps3, err := ps3face.New(b, pace.Pace{Epoch: time.Now()}, ps3face.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pmd2, err := pmd2face.New(b, pace.Pace{Epoch: time.Now()}, pmd2face.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, face := range map[string]insttest.Firmware{"powersensor3": ps3, "pmd2": pmd2} {
+		plug := insttest.PlugIn(t, face, fault.Faults{})
+		ports := []discover.Port{{Address: plug.Path, USB: "0483:5740", Kinds: []string{"powersensor3", "pmd2"}}}
+		if p := askIdentity(t.Context(), plug.Path, ports); !slices.Equal(p.Kinds, []string{kind}) || p.Trouble != "" || p.Model == "" {
+			t.Errorf("%s: %+v", kind, p)
+		}
+	}
+}
+
+// A channel that only the instrument knows not to have ends the service as any other
+// fault of the bench file does: systemd does not start it again.
+func TestWrongChannelEndsTheMonitor(t *testing.T) {
+	dir := t.TempDir()
+	bench := filepath.Join(dir, "bench.yaml")
+	text := fmt.Sprintf(ps3Bench, serveEmulated(t, "powersensor3")) + "rails:\n- name: pcie_12v\n  clamp: {current: pcie_12v.curent, voltage: pcie_12v.voltage}\n"
+	if err := os.WriteFile(bench, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := run(t.Context(), []string{"monitor", "--bench", bench, "--listen", "127.0.0.1:0", "--spool", filepath.Join(dir, "spool")}, streams{out: io.Discard, err: io.Discard})
+	if exitCode(err) != exitUsage {
+		t.Fatalf("exit code %d: %v", exitCode(err), err)
+	}
+	for _, want := range []string{"bench.yaml:7:20", "pcie_12v.curent", ">   7 |", "^"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nsays nothing of %q", err, want)
+		}
 	}
 }

@@ -27,6 +27,8 @@ type kernelsReport struct {
 	Reported uint64   `json:"reported"`
 	Dropped  uint64   `json:"dropped"`
 	Warnings []string `json:"warnings,omitempty"`
+	// SumJ is what all lines come to: the energy of the task.
+	SumJ *float64 `json:"sum_j,omitempty"`
 }
 
 // kernelLine is one name, or the time without kernels.
@@ -82,7 +84,7 @@ func (r *report) addKernels(ctx context.Context, db *store.DB, t *store.Task) er
 	lines, err := db.NameEnergies(ctx, t.ID, t.ResultNumber)
 	inUse := func(x store.ResultInfo) bool { return x.InUse && x.Number == t.ResultNumber }
 	if err == nil && len(lines) == 0 && (slices.ContainsFunc(t.Results, inUse) || len(t.Results) == 0) {
-		lines, err = measurement.Attribute(ctx, db, t.ID)
+		lines, err = attributed(ctx, db, t.ID)
 	}
 	switch {
 	case errors.Is(err, measurement.ErrNoShares):
@@ -90,12 +92,37 @@ func (r *report) addKernels(ctx context.Context, db *store.DB, t *store.Task) er
 	case err != nil:
 		return err
 	}
+	var sum measure.Joule
 	for i := range lines {
 		k.Lines = append(k.Lines, newKernelLine(&lines[i]))
+		sum += lines[i].Energy.Energy
+	}
+	if len(lines) > 0 {
+		k.SumJ = finite(sum)
 	}
 	k.addWarnings(&tables, lines, resolutionOf(t))
 	r.Kernels = k
 	return nil
+}
+
+// attributed shares a task's energy among its kernels; in a database that may only be
+// read the shares are not stored.
+func attributed(ctx context.Context, db *store.DB, id store.TaskID) ([]store.NameEnergy, error) {
+	lines, err := measurement.Attribute(ctx, db, id)
+	if errors.Is(err, store.ErrReadOnly) {
+		err = nil
+	}
+	return lines, err
+}
+
+// shareAgain stores the energies by kernel of a task whose result changed; nothing for a
+// program that was not recorded.
+func shareAgain(ctx context.Context, db *store.DB, id store.TaskID) error {
+	_, err := measurement.Attribute(ctx, db, id)
+	if errors.Is(err, measurement.ErrNoShares) {
+		return nil
+	}
+	return err
 }
 
 // addKernelsOf is addKernels for a task's number.
@@ -128,6 +155,9 @@ func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.Na
 			warn("process %d ended without its count (killed?): its last kernels are missing, their energy is in idle", p.PID)
 		}
 	}
+	if k.Reported == 0 && !slices.ContainsFunc(tables.Processes, func(p store.LaunchProcess) bool { return p.Trouble != "" }) {
+		warn("CUPTI reported no kernel: the program launched none, or another profiler took them; nothing is known of energy by kernel")
+	}
 	if k.Dropped > 0 {
 		warn("CUPTI lost %d kernels: their energy is in others' or in idle", k.Dropped)
 	}
@@ -150,7 +180,8 @@ func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.Na
 // ownKernels begin the names of the kernels that libwattmark.so launches.
 const ownKernels = "wm_"
 
-func (a *app) renderKernels(k *kernelsReport) {
+func (a *app) renderKernels(r *report) {
+	k := r.Kernels
 	if k == nil {
 		fmt.Fprintln(a.out, "\nNo kernels were recorded for this task: run --auto records them.")
 		return
@@ -181,6 +212,9 @@ func (a *app) renderKernels(k *kernelsReport) {
 			row[5] = measure.Joule(*l.PerCallJ)
 		}
 		t.AppendRow(row)
+	}
+	if k.SumJ != nil && r.EnergyJ != nil && r.EnergyUJ != nil {
+		t.AppendFooter([]any{"sum", "", "", energyText(*k.SumJ, *r.EnergyUJ), "", ""})
 	}
 	t.Render()
 	for _, w := range k.Warnings {

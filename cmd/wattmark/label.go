@@ -167,7 +167,7 @@ func (a *app) pinCmd(pin bool) *cobra.Command {
 
 // relabel changes a task's labels and shows what they are now.
 func (a *app) relabel(ctx context.Context, id store.TaskID, change func(*store.DB) error) error {
-	db, err := a.openDB(ctx)
+	db, err := a.openToChange(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (a *app) relabel(ctx context.Context, id store.TaskID, change func(*store.D
 	if err != nil {
 		return err
 	}
-	r := &report{TaskID: int64(id), Name: t.Name, User: t.User}
+	r := &report{listedReport: listedReport{TaskID: int64(id), Name: t.Name, User: t.User}}
 	r.addLabels(t)
 	if a.json {
 		return a.printJSON(struct {
@@ -204,7 +204,7 @@ type noteReport struct {
 }
 
 func (r *report) addLabels(t *store.Task) {
-	r.Tags, r.Pinned, r.Cold = t.Tags, t.Pinned, t.Cold
+	r.Tags, r.Pinned = t.Tags, t.Pinned
 	for _, n := range t.Notes {
 		r.Notes = append(r.Notes, noteReport(n))
 	}

@@ -12,7 +12,7 @@ func main() {
 	ctx, stop := untilAsked(context.Background())
 	defer stop()
 	io := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}
-	if err := run(ctx, os.Args[1:], io); err != nil {
+	if err := said(ctx, run(ctx, os.Args[1:], io)); err != nil {
 		fmt.Fprintln(os.Stderr, "wattmark:", err)
 		os.Exit(exitCode(err))
 	}

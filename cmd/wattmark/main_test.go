@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -29,6 +30,8 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"DB", "JOB", "MONITOR", "AUTH", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE"} {
 		_ = os.Unsetenv("WATTMARK_" + name)
 	}
+	// Nor must an ignored SIGHUP (nohup): programs start with the default for what is caught here.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	dir, err := os.MkdirTemp("", "wattmark-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -66,3 +66,27 @@ func TestManualPages(t *testing.T) {
 		t.Errorf("%v: %s", err, errs.String())
 	}
 }
+
+// noTable lists the commands that print no table: services, and those that write a file
+// or a campaign and say where.
+var noTable = map[string]bool{
+	"wattmark auth cert": true, "wattmark auth init": true, "wattmark auth revoke": true, "wattmark auth token": true,
+	"wattmark bench monitor": true, "wattmark cluster node": true, "wattmark cluster trial": true, "wattmark emulate connect": true,
+	"wattmark host": true, "wattmark monitor": true, "wattmark relay": true, "wattmark store": true,
+	"wattmark instructions delete": true, "wattmark instructions import": true, "wattmark instructions run": true,
+}
+
+// The README promises --json where people read tables.
+func TestJSONWherePeopleReadTables(t *testing.T) {
+	a := &app{streams: streams{}}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, s := range c.Commands() {
+			walk(s)
+		}
+		if c.Runnable() && !c.HasSubCommands() && c.Flags().Lookup("json") == nil && !noTable[c.CommandPath()] {
+			t.Errorf("%s has no --json", c.CommandPath())
+		}
+	}
+	walk(a.root())
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"wattmark/analysis/validate"
 	"wattmark/hostagent/methods"
 	"wattmark/measure"
 	"wattmark/store"
@@ -18,11 +19,13 @@ import (
 type methodReport struct {
 	Method  string   `json:"method"`
 	EnergyJ *float64 `json:"energy_j,omitempty"`
-	MeanW   *float64 `json:"mean_w,omitempty"`
+	// EnergyUJ is what the method states of its energy (k = 2).
+	EnergyUJ *float64 `json:"energy_u_j,omitempty"`
+	MeanW    *float64 `json:"mean_w,omitempty"`
 	// ErrorPct is of the mean power, against the truth.
 	ErrorPct *float64 `json:"error_pct,omitempty"`
-	// WithinU tells whether the error lies within the meter's ± U; left out where
-	// the meter does not cover the card.
+	// WithinU tells whether the energy agrees with the meter's within the meter's ± U and
+	// the method's own (measure.Estimate.Against); left out where the meter cannot judge.
 	WithinU  *bool         `json:"within_u,omitempty"`
 	Readings uint64        `json:"readings"`
 	Call     *timingReport `json:"call,omitempty"`
@@ -50,20 +53,38 @@ func newTimingReport(t store.Timing) *timingReport {
 // truthful is what methods are held against.
 type truthful struct {
 	mean measure.Watt
-	u    measure.Watt // expanded; NaN where the truth does not cover the card
+	// meter is its energy, of which U is NaN where it cannot judge; unseen is what it may
+	// have missed.
+	meter  measure.Estimate
+	unseen measure.Joule
+	// other says of which other work a method spoke; empty for that of the meter.
+	other func(*store.MethodResult) string
+}
+
+// agreement holds a method against the truth.
+func (t *truthful) agreement(m *store.MethodResult) measure.Agreement {
+	return measure.Estimate{Energy: m.Energy, U: m.U}.Against(t.meter, t.unseen)
 }
 
 func newMethodReports(results []store.MethodResult, truth *truthful) (out []methodReport) {
-	for _, m := range results {
+	for i := range results {
+		m := &results[i]
 		r := methodReport{
 			Method: m.Method, EnergyJ: number(float64(m.Energy)), MeanW: number(float64(m.Mean)), Readings: m.Readings,
 			Call: newTimingReport(m.Call), Apart: newTimingReport(m.Alone), Beside: newTimingReport(m.Beside), Note: m.Note,
 		}
+		if m.U > 0 {
+			r.EnergyUJ = finite(m.U)
+		}
 		if truth != nil && r.MeanW != nil && truth.mean != 0 {
-			r.ErrorPct = number(100 * float64(m.Mean/truth.mean-1))
-			if !math.IsNaN(float64(truth.u)) {
-				within := math.Abs(float64(m.Mean-truth.mean)) <= float64(truth.u)
-				r.WithinU = &within
+			if other := truth.other(m); other != "" {
+				r.Note = joinNonEmpty("; ", r.Note, other)
+			} else {
+				r.ErrorPct = number(100 * float64(m.Mean/truth.mean-1))
+				if a := truth.agreement(m); a != measure.Unknown {
+					within := a == measure.Agrees
+					r.WithinU = &within
+				}
 			}
 		}
 		out = append(out, r)
@@ -71,21 +92,39 @@ func newMethodReports(results []store.MethodResult, truth *truthful) (out []meth
 	return out
 }
 
+// truthOf is what a task's methods are held against; nil where there is no result.
+func (r *report) truthOf() *truthful {
+	t := r.task
+	if t.Result == nil || !(t.Result.Duration() > 0) {
+		return nil
+	}
+	truth := &truthful{mean: t.Result.Mean, meter: t.Result.Total}
+	if looksAway(t) || t.Clock == nil { // without a clock fit nothing says that it is the same work
+		truth.meter.U = measure.Joule(math.NaN())
+	}
+	_, most := validate.Unseen(t.Setup.Missing)
+	truth.unseen = measure.Joule(float64(most) * float64(t.Result.Duration()))
+	times := newTaskTimes(t)
+	work := validate.Span{From: times.host(t.Result.From), To: times.host(t.Result.To)}
+	truth.other = func(m *store.MethodResult) string {
+		if t.Clock == nil {
+			return ""
+		}
+		if off, same := times.sameWork(m.From, m.To, work); !same {
+			return fmt.Sprintf("it spoke of other work than the window (%v off): wattmark validate %d integrates its readings over the window", off, t.ID)
+		}
+		return ""
+	}
+	return truth
+}
+
 // addMethods adds what the software methods said of the task, beside the meter.
-// A meter that misses rails, or is the GPU's own sensor, does not cover the card.
 func (r *report) addMethods(ctx context.Context, db *store.DB) error {
 	results, err := db.Methods(ctx, store.TaskID(r.TaskID))
 	if err != nil {
 		return err
 	}
-	var truth *truthful
-	if r.MeanW != nil && r.EnergyUJ != nil && *r.DurationS > 0 {
-		truth = &truthful{measure.Watt(*r.MeanW), measure.Watt(*r.EnergyUJ / *r.DurationS)}
-		if len(r.Missing) > 0 || r.Caution != "" {
-			truth.u = measure.Watt(math.NaN())
-		}
-	}
-	r.Methods = newMethodReports(results, truth)
+	r.Methods = newMethodReports(results, r.truthOf())
 	return nil
 }
 
@@ -106,7 +145,7 @@ func renderMethods(w io.Writer, list []methodReport, against string) {
 			row[3] = percent(*m.ErrorPct)
 		}
 		if m.WithinU != nil {
-			row[4] = map[bool]string{true: "within", false: "outside"}[*m.WithinU]
+			row[4] = m.word()
 		}
 		t.AppendRow(row)
 	}
@@ -122,6 +161,18 @@ func renderMethods(w io.Writer, list []methodReport, against string) {
 				secondsOf(m.Apart.P50S), secondsOf(m.Apart.P99S), secondsOf(m.Beside.P50S), secondsOf(m.Beside.P99S))
 		}
 	}
+}
+
+// word is within or outside of the meter's ± U and the method's own; empty where the
+// meter cannot judge.
+func (m *methodReport) word() string {
+	switch {
+	case m.WithinU == nil:
+		return measure.Unknown.Word()
+	case *m.WithinU:
+		return measure.Agrees.Word()
+	}
+	return measure.Differs.Word()
 }
 
 func callText(t *timingReport) string {

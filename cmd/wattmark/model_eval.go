@@ -65,7 +65,7 @@ the file instead of training.`,
 	cf.add(c)
 	ff.add(c)
 	tf.add(c)
-	c.Flags().StringVar(&svg, "svg", "", "file to draw estimated against measured power into")
+	svgFlag(c.Flags(), &svg, "file to draw estimated against measured power into")
 	c.Flags().StringVar(&stored, "model", "", "stored model, NAME or NAME@VERSION, to hold against the file")
 	return a.jsonFlag(c)
 }

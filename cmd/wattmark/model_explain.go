@@ -46,7 +46,7 @@ training kernels have in common.`,
 		},
 	}
 	cf.add(c)
-	c.Flags().StringVar(&svg, "svg", "", "file to draw stacked bars into")
+	svgFlag(c.Flags(), &svg, "file to draw stacked bars into")
 	return a.jsonFlag(c)
 }
 

@@ -112,7 +112,7 @@ from a file (--power), or from stored tasks (a column task, or --tasks).`,
 	fl := c.Flags()
 	fl.StringVar(&name, "name", "", "name of the model, as the GPU's")
 	fl.StringVar(&by, "interval-by", "auto", "leave rows or applications out for the prediction intervals; auto: applications where there are 20 or more")
-	fl.StringVar(&out, "out", "", "file to write the model into as well")
+	outFlag(fl, &out, "out", "file to write the model into as well", "JSON", ".json")
 	return a.jsonFlag(c)
 }
 

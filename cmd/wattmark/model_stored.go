@@ -223,21 +223,25 @@ func (a *app) printModels(list []store.Analysis) error {
 }
 
 func (a *app) modelDeleteCmd() *cobra.Command {
-	return a.jsonFlag(&cobra.Command{
+	var yes bool
+	c := &cobra.Command{
 		Use: "delete NAME[@VERSION]", Short: "Delete a model, or one version of it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, version, err := splitModel(args[0])
 			if err != nil {
 				return err
 			}
-			db, err := a.openDB(cmd.Context())
+			db, err := a.openToChange(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer db.Close()
-			n, err := db.DeleteAnalysis(cmd.Context(), modelKind, name, version)
+			n, err := a.deleteAnalysis(cmd.Context(), db, modelKind, "model", name, version, yes)
 			if err != nil {
 				return a.noModel(err, args[0])
+			}
+			if n == 0 {
+				return nil
 			}
 			if a.json {
 				return a.printJSON(map[string]any{"name": name, "deleted": n})
@@ -245,5 +249,7 @@ func (a *app) modelDeleteCmd() *cobra.Command {
 			fmt.Fprintf(a.out, "deleted %d version(s) of %s\n", n, measure.Printable(name))
 			return nil
 		},
-	})
+	}
+	yesFlag(c.Flags(), &yes)
+	return a.jsonFlag(c)
 }

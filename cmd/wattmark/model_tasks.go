@@ -84,6 +84,9 @@ func quotedNames(names []string) (out []string) {
 // taskPower is the mean power of a task, or of the kernel alone where the task
 // tells its kernels apart.
 func taskPower(ctx context.Context, db *store.DB, t *store.Task, kernel string) (measure.Watt, measure.Seconds, error) {
+	if err := notFailed(t); err != nil {
+		return 0, 0, err
+	}
 	if t.Result == nil || !(t.Result.Mean > 0) {
 		return 0, 0, withCode(exitIncomplete, fmt.Errorf("task %d has no power: see wattmark show %d", t.ID, t.ID))
 	}

@@ -91,9 +91,10 @@ func TestModelLife(t *testing.T) {
 		}
 	}
 	predictions(t, db)
-	inside(t, "model", "delete", "gtx285@1", "--db", db).ok(t)
+	inside(t, "model", "delete", "gtx285@1", "--db", db).fails(t, exitUsage, "version 1 of the model gtx285", "--yes")
+	inside(t, "model", "delete", "gtx285@1", "--yes", "--db", db).ok(t)
 	inside(t, "model", "show", "gtx285@1", "--db", db).fails(t, exitNotFound, `no model "gtx285@1"`, "model list")
-	inside(t, "model", "delete", "gtx285", "--db", db, "--json").ok(t)
+	inside(t, "model", "delete", "gtx285", "--yes", "--db", db, "--json").ok(t)
 	inside(t, "model", "predict", "gtx285", csv, "--db", db).fails(t, exitNotFound)
 }
 

@@ -15,6 +15,7 @@ import (
 type benchFlags struct {
 	file, instrument, port, gpu string
 	records                     string // folder of the calibration records
+	nominal                     bool   // leave them out
 }
 
 // monitorFlags are those of wattmark monitor.

@@ -28,6 +28,7 @@ var (
 	monOver     = prometheus.NewDesc("wattmark_monitor_over_range_total", "Readings at the end of a converter's range.", nil, nil)
 	monSpool    = prometheus.NewDesc("wattmark_monitor_spool_bytes", "Size of the captures in the spool.", nil, nil)
 	monBusy     = prometheus.NewDesc("wattmark_monitor_busy", "1 while somebody has the bench.", nil, nil)
+	monTrouble  = prometheus.NewDesc("wattmark_monitor_instrument_trouble", "1 from a failure of the instrument until it has answered again.", nil, nil)
 	monLag      = prometheus.NewDesc("wattmark_monitor_lag_seconds", "How far the samples of the running capture are behind the wall clock.", nil, nil)
 )
 
@@ -51,11 +52,13 @@ func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
 	}
 	put(monSpool, prometheus.GaugeValue, float64(s.SpoolBytes))
 	put(monLag, prometheus.GaugeValue, float64(s.Lag))
-	busy := 0.0
-	if s.Busy {
-		busy = 1
+	for d, yes := range map[*prometheus.Desc]bool{monBusy: s.Busy, monTrouble: s.Trouble} {
+		v := 0.0
+		if yes {
+			v = 1
+		}
+		put(d, prometheus.GaugeValue, v)
 	}
-	put(monBusy, prometheus.GaugeValue, busy)
 }
 
 // serveMetrics serves a monitor's metrics until stop is called.

@@ -16,7 +16,7 @@ import (
 	"wattmark/cmd/config"
 	"wattmark/monitor"
 	"wattmark/monitor/bench"
-	"wattmark/monitor/calibration"
+	"wattmark/monitor/capture"
 )
 
 // monitorService is a monitor as a service: its configuration can be read again,
@@ -38,12 +38,11 @@ func (a *app) monitor(ctx context.Context, f *monitorFlags, r *config.Reloader, 
 	if s.bench, err = f.benchFlags.load(); err != nil {
 		return err
 	}
-	b, closeBench, err := makeBench(s.bench)
+	b, closeBench, err := makeBench(s.bench, f.folder())
 	if err != nil {
 		return err
 	}
 	defer closeBench()
-	b.Calibrate = f.folder().Calibrate
 	guard, err := f.limits.guard()
 	if err != nil {
 		return err
@@ -141,12 +140,10 @@ func (s *monitorService) run(ctx context.Context, n *notifier, r *config.Reloade
 	err := s.Run(serving)
 	end()
 	_ = g.Wait() // none of them returns an error
+	if errors.Is(err, capture.ErrMisfit) {
+		return withCode(exitUsage, err) // as for any other fault of the bench file
+	}
 	return err
-}
-
-// folder is where the calibration records are.
-func (f benchFlags) folder() calibration.Folder {
-	return calibration.Folder(firstOf(f.records, string(calibration.Beside(f.file))))
 }
 
 // rebind reads the bench file and the calibration records again. What a capture
@@ -161,10 +158,13 @@ func (s *monitorService) rebind(ctx context.Context) {
 		s.log.Warn("reload: the bench file names other instruments, another GPU or another name: this needs a restart", "bench", s.f.file)
 		return
 	}
+	if err := s.Rebind(monitor.Bench{Setup: fresh.Setup, Calibrate: s.f.folder().Calibrate}); err != nil {
+		s.log.Error("reload: the bench stays as it is", "error", err)
+		return
+	}
 	s.bench = fresh
-	b := monitor.Bench{Setup: fresh.Setup, Calibrate: s.f.folder().Calibrate}
 	s.log.Info("the bench file and the calibration records were read again: they hold from the next capture on", "bench", fresh.Name)
-	go s.Rebind(ctx, b) // it waits for a capture that runs, and ends with the monitor
+	go s.Probe(ctx) // it waits for a capture that runs, and ends with the monitor
 }
 
 // expire drops captures that nobody fetches, now and then.

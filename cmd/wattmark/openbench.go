@@ -8,18 +8,27 @@ import (
 	"wattmark/measure"
 	"wattmark/monitor"
 	"wattmark/monitor/bench"
+	"wattmark/monitor/calibration"
 	"wattmark/monitor/instrument/nvml"
 	"wattmark/monitor/instrument/registry"
 )
 
 // openBench makes what a monitor measures with, from a bench file or from the
-// meter's own description. Nothing is opened yet; the closer is for the end.
+// meter's own description, under the calibration records in force. Nothing is opened yet; the closer is for the end.
 func openBench(f benchFlags) (monitor.Bench, func() error, error) {
 	b, err := f.load()
 	if err != nil {
 		return monitor.Bench{}, nil, err
 	}
-	return makeBench(b)
+	return makeBench(b, f.folder())
+}
+
+// folder is where the calibration records are; empty for none.
+func (f benchFlags) folder() calibration.Folder {
+	if f.nominal {
+		return ""
+	}
+	return calibration.Folder(firstOf(f.records, string(calibration.Beside(f.file))))
 }
 
 // load reads the bench file, or the meter's own description.
@@ -35,13 +44,14 @@ func (f benchFlags) load() (b *bench.Bench, err error) {
 	return b, nil
 }
 
-// makeBench makes a bench's instruments; nothing is opened yet.
-func makeBench(b *bench.Bench) (monitor.Bench, func() error, error) {
+// makeBench makes a bench's instruments, under the calibration records of a folder;
+// nothing is opened yet.
+func makeBench(b *bench.Bench, records calibration.Folder) (monitor.Bench, func() error, error) {
 	meter, err := b.NewInstrument(registry.Env{NVML: openNVML})
 	if err != nil {
 		return monitor.Bench{}, nil, err
 	}
-	return monitor.Bench{Name: b.Name, GPU: b.GPU, Instrument: meter, Setup: b.Setup}, meter.Close, nil
+	return monitor.Bench{Name: b.Name, GPU: b.GPU, Instrument: meter, Setup: b.Setup, Calibrate: records.Calibrate}, meter.Close, nil
 }
 
 // gpuMeter lets the monitor's nvml driver read a GPU through the host agent's

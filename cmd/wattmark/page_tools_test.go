@@ -57,6 +57,8 @@ type pageSetup struct {
 	Views    []view   `json:"views,omitempty"`   // to look at
 	Port     int      `json:"port,omitempty"`    // for Lighthouse to reach its browser at
 	All      bool     `json:"all,omitempty"`     // every view, however long it takes
+	Dense    []int64  `json:"dense,omitempty"`   // tasks without a hole
+	Gaps     []gapIn  `json:"gaps"`              // tasks that lost samples, and when
 	Missing  []string `json:"missing,omitempty"` // paths whose answers are errors, as they should be
 }
 

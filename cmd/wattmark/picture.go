@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"image/color"
 	"io"
+	"maps"
 	"math"
 	"slices"
 
@@ -15,6 +16,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"wattmark/analysis/smilog"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/methods"
 	"wattmark/hostagent/sampler"
@@ -32,7 +34,7 @@ type picture struct {
 
 // pictureLine is one series, in seconds since the work began and watts.
 type pictureLine struct {
-	name string
+	name string // in the legend; empty for a line that goes on
 	look look
 	xy   plotter.XYs
 }
@@ -54,6 +56,11 @@ var looks = map[methods.Method]look{
 	methods.MTSM:    {color: color.RGBA{0xe6, 0x9f, 0x00, 0xff}, width: 1.6, dashed: true},
 	methods.PAPI:    {color: color.RGBA{0xcc, 0x79, 0xa7, 0xff}, width: 1.6, dashed: true},
 	methods.Counter: {color: color.RGBA{0x00, 0x00, 0x00, 0xff}, width: 1.2},
+
+	// The columns of an imported log of nvidia-smi look like the fields that they show.
+	smiPrefix + methods.Method(smilog.Instant): {color: color.RGBA{0xd5, 0x5e, 0x00, 0xff}, width: 1.2},
+	smiPrefix + methods.Method(smilog.Draw):    {color: color.RGBA{0x80, 0x00, 0x80, 0xff}, width: 1.2},
+	smiPrefix + methods.Method(smilog.Average): {color: color.RGBA{0x00, 0x72, 0xb2, 0xff}, width: 1.2, dashed: true},
 }
 
 const (
@@ -78,13 +85,19 @@ func (p *picture) add(m methods.Method, label string, points []methods.Point, at
 		}
 		points = nil
 	}
-	for _, pt := range points {
+	from, to := -p.margin(), p.length+p.margin()
+	var near bool
+	for i, pt := range points {
+		// The readings beside what is drawn lead the line to its edges.
+		before, behind := i+1 < len(points) && at(points[i+1]) >= from, i > 0 && at(points[i-1]) <= to
 		x := at(pt)
-		if x >= -p.margin() && x <= p.length+p.margin() && !math.IsNaN(pt.Value) {
+		within := x >= from && x <= to
+		if (within || (x < from && before) || (x > to && behind)) && !math.IsNaN(pt.Value) {
 			xy = append(xy, plotter.XY{X: float64(x), Y: pt.Value})
+			near = near || within
 		}
 	}
-	if len(xy) > 0 {
+	if near || len(xy) > 1 {
 		p.lines = append(p.lines, pictureLine{label, looks[m], xy})
 	}
 }
@@ -114,7 +127,6 @@ func (p *picture) writeSVG(w io.Writer) error {
 	pl := plot.New()
 	pl.Title.Text = p.title
 	pl.X.Label.Text, pl.Y.Label.Text = "time since the work began / s", "power / W"
-	pl.X.Min, pl.X.Max = float64(-p.margin()), float64(p.length+p.margin())
 	pl.Add(plotter.NewGrid())
 	pl.Legend.Top, pl.Legend.Left, pl.Legend.Padding = true, true, vg.Millimeter
 	pl.Legend.XOffs, pl.Legend.YOffs = 5*vg.Millimeter, -2*vg.Millimeter
@@ -123,8 +135,11 @@ func (p *picture) writeSVG(w io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("plot: %s: %w", l.name, err)
 		}
-		pl.Legend.Add(l.name, thumb)
+		if l.name != "" {
+			pl.Legend.Add(l.name, thumb)
+		}
 	}
+	pl.X.Min, pl.X.Max = float64(-p.margin()), float64(p.length+p.margin()) // also where readings lie beside it
 	pl.Y.Min = 0
 	pl.Y.Max *= 1.45 // room for the legend
 	return writeSVG(w, pl, pictureWidth, pictureHeight)
@@ -172,15 +187,16 @@ func taskPicture(ctx context.Context, db *store.DB, t *store.Task) (*picture, er
 	if err != nil {
 		return nil, err
 	}
+	name := "meter: " + t.Instrument.Kind
 	var xy plotter.XYs
-	for i, w := range tr.total {
+	for i, w := range append(tr.total, math.NaN()) {
 		if !math.IsNaN(w) {
 			at := float64(tr.from) + (float64(i)+0.5)*float64(tr.to-tr.from)/float64(len(tr.total))
 			xy = append(xy, plotter.XY{X: at - float64(from), Y: w})
+		} else if len(xy) > 0 { // where samples were lost the line has a hole
+			p.lines = append(p.lines, pictureLine{name, looks["truth"], xy})
+			name, xy = "", nil
 		}
-	}
-	if len(xy) > 0 {
-		p.lines = append(p.lines, pictureLine{"meter: " + t.Instrument.Kind, looks["truth"], xy})
 	}
 	return p, p.addReadings(ctx, db, t, from)
 }
@@ -201,6 +217,11 @@ func (p *picture) addReadings(ctx context.Context, db *store.DB, t *store.Task, 
 	}
 	for _, m := range pictured {
 		p.add(m.method, m.label, by[cmp.Or(m.stored, measurement.MethodPrefix+string(m.method))], at)
+	}
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		if importedName(name) != "" {
+			p.add(methods.Method(name), name, by[name], at)
+		}
 	}
 	return nil
 }

@@ -32,20 +32,35 @@ func newTrace(from, to measure.Seconds, names []string, columns int) *trace {
 	return t
 }
 
-// finish turns sums into means and carries the last value over empty columns,
-// as a slow sensor's reading does.
-func (t *trace) finish() {
-	for c, n := range t.counts {
-		for _, s := range append([][]float64{t.total}, t.rails...) {
-			switch {
-			case n > 0:
+// finish turns sums into means. Empty columns carry the last value on, as a slow
+// meter's reading does, where samples lie no further apart than 2.5 columns or periods;
+// further, samples were lost, and nothing is drawn.
+func (t *trace) finish(period measure.Seconds) {
+	width := (t.to - t.from) / measure.Seconds(len(t.counts))
+	reach := 2.5 * max(width, period)
+	all := append([][]float64{t.total}, t.rails...)
+	for c := 0; c < len(t.counts); {
+		if n := t.counts[c]; n > 0 {
+			for _, s := range all {
 				s[c] /= float64(n)
-			case c > 0:
-				s[c] = s[c-1]
-			default:
-				s[c] = math.NaN()
+			}
+			c++
+			continue
+		}
+		end := c
+		for end < len(t.counts) && t.counts[end] == 0 {
+			end++
+		}
+		for _, s := range all {
+			v := math.NaN()
+			if c > 0 && measure.Seconds(end-c+1)*width <= reach {
+				v = s[c-1]
+			}
+			for i := c; i < end; i++ {
+				s[i] = v
 			}
 		}
+		c = end
 	}
 }
 

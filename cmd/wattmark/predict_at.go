@@ -179,7 +179,7 @@ func (a *app) predictShowCmd() *cobra.Command {
 			return a.showPrediction(p, svg)
 		},
 	}
-	c.Flags().StringVar(&svg, "svg", "", "draw time and energy into this file")
+	svgFlag(c.Flags(), &svg, "draw time and energy into this file")
 	return a.jsonFlag(c)
 }
 

@@ -69,7 +69,7 @@ With --use the other points are not fitted: they are predicted, and the errors t
 	fl.Float64Var(&f.level, "level", 0.95, "level of the bands")
 	fl.Float64Var(&f.flops, "flops-per-block", 0, "work of a block, for a platform file's speed (default: a unit a block)")
 	fl.StringVar(&f.off, "off", "0W", "power of the switched-off GPU, for a platform file")
-	fl.StringVar(&f.svg, "svg", "", "draw time and energy into this file")
+	svgFlag(fl, &f.svg, "draw time and energy into this file")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "store nothing")
 	return a.jsonFlag(c)
 }

@@ -27,6 +27,9 @@ func (a *app) predictExportCmd() *cobra.Command {
 its idle, busy and switched-off power. FILE - is standard output.`,
 		Example: "  wattmark predict export-platform gpu.xml vadd",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkEnding(args[0], "XML", ".xml"); err != nil {
+				return err
+			}
 			p, err := a.loadPrediction(cmd.Context(), args[1:])
 			if err != nil {
 				return err

@@ -219,6 +219,7 @@ func (a *app) printPredictions(list []*prediction) error {
 }
 
 func (a *app) predictDeleteCmd() *cobra.Command {
+	var yes bool
 	c := &cobra.Command{
 		Use: "delete NAME[@VERSION]", Short: "Delete a model, or one version of it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -226,16 +227,16 @@ func (a *app) predictDeleteCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			db, err := a.openDB(cmd.Context())
+			db, err := a.openToChange(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer db.Close()
-			n, err := db.DeleteAnalysis(cmd.Context(), predictionKind, name, number)
+			n, err := a.deleteAnalysis(cmd.Context(), db, predictionKind, "prediction", name, number, yes)
 			if errors.Is(err, store.ErrNotFound) {
 				return withCode(exitNotFound, fmt.Errorf("no prediction %s in %s: list them with wattmark predict list", args[0], a.db))
 			}
-			if err != nil {
+			if err != nil || n == 0 {
 				return err
 			}
 			if a.json {
@@ -245,5 +246,6 @@ func (a *app) predictDeleteCmd() *cobra.Command {
 			return nil
 		},
 	}
+	yesFlag(c.Flags(), &yes)
 	return a.jsonFlag(c)
 }

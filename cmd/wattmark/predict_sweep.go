@@ -5,20 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/cuda"
-	"wattmark/hostagent/gpus"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/methods"
 	"wattmark/hostagent/monitorclient"
-	"wattmark/hostagent/nvml"
 	"wattmark/hostagent/sweep"
 	"wattmark/measure"
 	"wattmark/store"
@@ -75,8 +71,8 @@ With the defaults a kernel takes some 75 seconds on a GPU.`,
 	fl.DurationVar(&f.wait, "wait", 0, "how long to queue for a busy bench")
 	fl.StringVar(&f.name, "name", "", "name of the model (default: of the kernel)")
 	fl.Uint64Var(&f.seed, "seed", 1, "of the order")
-	fl.StringVar(&f.csv, "csv", "", "write the points into this file")
-	fl.StringVar(&f.svg, "svg", "", "draw time and energy into this file")
+	outFlag(fl, &f.csv, "csv", "write the points into this file", "CSV", ".csv")
+	svgFlag(fl, &f.svg, "draw time and energy into this file")
 	return a.jsonFlag(c)
 }
 
@@ -105,7 +101,13 @@ func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
 	if _, err = parseBlocks("use", f.use); err != nil {
 		return p, err
 	}
-	return p, free(f.csv, f.svg)
+	if err := errors.Join(notNegative(span{"--wait", f.wait}), free(f.csv, f.svg)); err != nil {
+		return p, err
+	}
+	if err := p.Check(); err != nil {
+		return p, withCode(exitUsage, err)
+	}
+	return p, nil
 }
 
 func (a *app) predictSweep(ctx context.Context, f predictSweepFlags) (err error) {
@@ -113,11 +115,23 @@ func (a *app) predictSweep(ctx context.Context, f predictSweepFlags) (err error)
 	if err != nil {
 		return err
 	}
-	dev, machine, sensor, err := openSweep(ctx, f.gpu)
+	gpu, machine, err := findSweep(f.gpu)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sensor.Close(), dev.Close()) }()
+	var sensor gpuSensor
+	open := func(ctx context.Context) (err error) {
+		if err = gpu.open(ctx); err == nil {
+			sensor, err = gpu.openSensor()
+		}
+		return err
+	}
+	defer func() {
+		if sensor != nil {
+			err = errors.Join(err, sensor.Close())
+		}
+		err = errors.Join(err, gpu.Close())
+	}()
 	var o *sweep.Outcome
 	work := func(ctx context.Context) (err error) {
 		o, err = sweep.Measure(ctx, machine, sensor, p, a.sweepProgress(p.Kernel))
@@ -129,9 +143,11 @@ func (a *app) predictSweep(ctx context.Context, f predictSweepFlags) (err error)
 	var tasks []store.TaskID
 	var meter []measure.Watt
 	if f.monitor == "" {
-		err = work(ctx)
+		if err = open(ctx); err == nil {
+			err = work(ctx)
+		}
 	} else {
-		tasks, meter, err = a.sweepMetered(ctx, f, dev, work, &o)
+		tasks, meter, err = a.sweepMetered(ctx, f, gpu.Device, open, work, &o)
 	}
 	if err != nil {
 		return err
@@ -164,32 +180,24 @@ func (a *app) sweepProgress(k sweep.Kernel) func(done, all int) {
 	}
 }
 
-// openSweep opens a GPU that runs the kernels, and its sensor.
-func openSweep(ctx context.Context, selector string) (hostagent.Device, sweep.Machine, gpuSensor, error) {
-	if socket, ok := strings.CutPrefix(selector, simPrefix); ok {
-		dev, sensor, err := openSim(socket, nil)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		return dev, simBlocks{dev.(simDevice)}, sensor, nil
-	}
-	dev, err := cuda.Open(ctx, selector)
+// findSweep finds a GPU that runs the kernels.
+func findSweep(selector string) (*foundGPU, sweep.Machine, error) {
+	gpu, err := findGPU(selector)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	if err := gpus.Whole(dev.Info()); err != nil {
-		return nil, nil, nil, errors.Join(err, dev.Close())
+	switch d := gpu.Device.(type) {
+	case simDevice:
+		return gpu, simBlocks{d}, nil
+	case *cuda.Device:
+		return gpu, sweep.OnGPU(d), nil
 	}
-	sensor, err := nvml.Open(dev.Info().UUID)
-	if err != nil {
-		return nil, nil, nil, errors.Join(err, dev.Close())
-	}
-	return dev, sweep.OnGPU(dev), sensor, nil
+	return nil, nil, errors.Join(fmt.Errorf("%s cannot run the kernels of a sweep", gpu.Info().Name), gpu.Close())
 }
 
 // sweepMetered makes a sweep the work of one measurement, and tells the meter's
 // mean power over each of its launches.
-func (a *app) sweepMetered(ctx context.Context, f predictSweepFlags, dev hostagent.Device, work func(context.Context) error, o **sweep.Outcome) ([]store.TaskID, []measure.Watt, error) {
+func (a *app) sweepMetered(ctx context.Context, f predictSweepFlags, dev hostagent.Device, open, work func(context.Context) error, o **sweep.Outcome) ([]store.TaskID, []measure.Watt, error) {
 	db, err := store.Open(ctx, a.db)
 	if err != nil {
 		return nil, nil, err
@@ -205,6 +213,7 @@ func (a *app) sweepMetered(ctx context.Context, f predictSweepFlags, dev hostage
 	login, holder := whoami()
 	cfg := measurement.Config{
 		DB: db, Monitor: gate.monitor(mon), Device: dev, Name: "sweep-" + f.kernel, User: login, Holder: holder, WarmUp: 200 * time.Millisecond, Wait: f.wait,
+		Open: func(ctx context.Context) (hostagent.PowerSensor, error) { return nil, open(ctx) },
 	}
 	id, err := a.measure(ctx, cfg, func(ctx context.Context) ([]hostagent.Kernel, error) {
 		err := work(ctx)
@@ -222,17 +231,4 @@ func (a *app) sweepMetered(ctx context.Context, f predictSweepFlags, dev hostage
 		err = fmt.Errorf("the meter's powers are missing: %w", err)
 	}
 	return []store.TaskID{id}, watts, err
-}
-
-// free refuses files that are there already, before anything is measured for them.
-func free(files ...string) error {
-	for _, path := range files {
-		if path == "" {
-			continue
-		}
-		if _, err := os.Stat(path); err == nil {
-			return fmt.Errorf("%s exists: remove it first or name another file", path)
-		}
-	}
-	return nil
 }

@@ -90,10 +90,10 @@ func TestPredictFromCSV(t *testing.T) {
 	if out := inside(t, "predict", "export-platform", "-", "vadd@1", "--db", db).ok(t).out; !strings.Contains(out, `<host id="GPU" speed="34`) || !strings.Contains(out, `"wattage_off" value="10"`) {
 		t.Errorf("got\n%s", out)
 	}
-	inside(t, "predict", "delete", "vadd@1", "--db", db).ok(t)
-	inside(t, "predict", "delete", "vadd", "--db", db).ok(t)
+	inside(t, "predict", "delete", "vadd@1", "--yes", "--db", db).ok(t)
+	inside(t, "predict", "delete", "vadd", "-y", "--db", db).ok(t)
 	inside(t, "predict", "show", "--db", db).fails(t, exitNotFound, "predict calibrate")
-	inside(t, "predict", "delete", "vadd", "--db", db).fails(t, exitNotFound, "no prediction vadd")
+	inside(t, "predict", "delete", "vadd", "--yes", "--db", db).fails(t, exitNotFound, "no prediction vadd")
 }
 
 // Sweeps of a real H200: the errors in docs/prediction.md, and what the times tell
@@ -219,7 +219,7 @@ func TestPredictUsage(t *testing.T) {
 		{[]string{"advise"}, exitUsage, "multiprocessors"},
 		{[]string{"sweep"}, exitUsage, "vectoradd or matmul"},
 		{[]string{"sweep", "--kernel", "matmul", "--method", "meter"}, exitUsage, "--monitor"},
-		{[]string{"sweep", "--kernel", "matmul", "--csv", points}, exitFailed, "exists"},
+		{[]string{"sweep", "--kernel", "matmul", "--csv", points}, exitUsage, "exists"},
 		{[]string{"simgrid", "--platform", fig3, "--blocks", "99999999999999"}, exitFailed, "rounds"},
 	} {
 		r := inside(t, append([]string{"predict"}, c.args...)...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,7 +52,7 @@ has an error of its own, the output says so, and nothing is stored.`,
 	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
 	fl.StringVar(&f.monitor, "monitor", defaultMonitor, "address of the monitor")
 	fl.BoolVar(&f.alone, "no-meter", false, "measure without a meter")
-	fl.StringVar(&f.svg, "svg", "", "file to draw into (default: pulse-TASK.svg, or pulse-TIME.svg without a meter)")
+	svgFlag(fl, &f.svg, "file to draw into (default: pulse-TASK.svg, or pulse-TIME.svg without a meter)")
 	fl.BoolVar(&f.flatOut, "flat-out", false, "let MTSM read without pause, as the paper has it, instead of every 0.5 ms")
 	fl.BoolVar(&f.noCounter, "no-counter", false, "do not read the energy counter, whose calls take milliseconds; without a meter there is no truth then")
 	fl.DurationVar(&f.warmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before; 0 for none")
@@ -64,16 +63,17 @@ has an error of its own, the output says so, and nothing is stored.`,
 }
 
 func (f *pulseFlags) validate() error {
+	if err := errors.Join(f.check(nil), free(f.svg)); err != nil {
+		return err
+	}
 	switch {
 	case f.on <= 0 || f.off < 0:
 		return withCode(exitUsage, errors.New("--on must be positive, and --off not negative"))
 	case f.length < f.on+f.off:
 		return withCode(exitUsage, fmt.Errorf("--for %v holds no pulse of %v and rest of %v", f.length, f.on, f.off))
 	}
-	if f.svg != "" {
-		if _, err := os.Stat(f.svg); err == nil { // said before anything is measured
-			return withCode(exitUsage, fmt.Errorf("%s exists: remove it first or name another file", f.svg))
-		}
+	if f.svg == "" {
+		return writable(".") // for the file that gets its name from the task
 	}
 	return nil
 }
@@ -99,19 +99,16 @@ func (a *app) pulse(ctx context.Context, f pulseFlags, named bool) error {
 			return err
 		}
 	}
-	dev, openSensor, err := openGPU(ctx, f.gpu)
+	gpu, err := findGPU(f.gpu)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
-	if _, _, err := a.work(dev, f.runFlags, nil); err != nil {
-		return err // the benchmark's name
-	}
-	work := pulseWork(dev, hostagent.Benchmark(f.benchmark), f.on, f.off, f.length)
+	defer gpu.Close()
+	work := pulseWork(gpu.Device, hostagent.Benchmark(f.benchmark), f.on, f.off, f.length)
 	if why != "" {
-		return a.pulseAlone(ctx, f, why, dev, openSensor, work)
+		return a.pulseAlone(ctx, f, why, gpu, work)
 	}
-	cfg, done, err := a.measureConfig(ctx, f.runFlags, dev, openSensor, f.name)
+	cfg, done, err := a.measureConfig(ctx, f.runFlags, gpu, f.name)
 	if err != nil {
 		return err
 	}
@@ -126,6 +123,9 @@ func (a *app) pulse(ctx context.Context, f pulseFlags, named bool) error {
 
 // pulseResult draws and shows a task.
 func (a *app) pulseResult(ctx context.Context, f pulseFlags, db *store.DB, id store.TaskID) error {
+	if ctx.Err() != nil {
+		return nil // the measurement's error says what was kept
+	}
 	path := firstOf(f.svg, fmt.Sprintf("pulse-%d.svg", id))
 	t, err := db.Task(ctx, id)
 	if err != nil {

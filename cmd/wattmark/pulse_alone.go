@@ -35,14 +35,17 @@ type pulseReport struct {
 const settleAlone = 300 * time.Millisecond
 
 // pulseAlone measures without a meter: the truth is the energy counter.
-func (a *app) pulseAlone(ctx context.Context, f pulseFlags, why string, dev hostagent.Device, open func() (gpuSensor, error), work measurement.Work) error {
-	s, err := open()
+func (a *app) pulseAlone(ctx context.Context, f pulseFlags, why string, gpu *foundGPU, work measurement.Work) error {
+	if err := gpu.open(ctx); err != nil {
+		return err
+	}
+	s, err := gpu.openSensor()
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	if f.warmUp > 0 {
-		if err := dev.WarmUp(ctx, f.warmUp); err != nil {
+		if err := gpu.WarmUp(ctx, f.warmUp); err != nil {
 			return err
 		}
 	}
@@ -52,7 +55,7 @@ func (a *app) pulseAlone(ctx context.Context, f pulseFlags, why string, dev host
 		return err
 	}
 	of := hostagent.Span{Start: kernels[0].Span.Start, End: kernels[len(kernels)-1].Span.End}
-	info := dev.Info()
+	info := gpu.Info()
 	r := &pulseReport{
 		GPU: info.Name, Driver: info.Driver, OnS: f.on.Seconds(), OffS: f.off.Seconds(), DurationS: of.End.Sub(of.Start).Seconds(),
 		Pulses: len(kernels), Truth: "the GPU's own energy counter over the whole time (" + why + ")",
@@ -109,7 +112,7 @@ func watchWork(ctx context.Context, w *methods.Watcher, work measurement.Work) (
 func counterTruth(results []store.MethodResult) *truthful {
 	for _, m := range results {
 		if m.Method == string(methods.Counter) && !math.IsNaN(float64(m.Mean)) {
-			return &truthful{m.Mean, measure.Watt(math.NaN())}
+			return &truthful{mean: m.Mean, meter: measure.Estimate{U: measure.Joule(math.NaN())}, other: func(*store.MethodResult) string { return "" }}
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 
-	"wattmark/measure/quality"
 	"wattmark/store"
 )
 
@@ -25,12 +24,10 @@ type reasonReport struct {
 
 // newQuality judges a task; nil while it runs.
 func newQuality(t *store.Task) *qualityReport {
-	if t.State == store.Running {
+	v, ended := t.Verdict()
+	if !ended {
 		return nil
 	}
-	v := quality.Judge(quality.Input{
-		Setup: &t.Setup, Result: t.Result, Events: t.Events, Marker: t.Marker, Markers: t.Markers, Clock: t.Clock,
-	})
 	out := &qualityReport{Level: v.Level.String()}
 	for _, r := range v.Reasons {
 		if number(r.Share) == nil {

@@ -63,7 +63,7 @@ A calibration of other channels, rails or another instrument is refused.`,
 }
 
 func (a *app) recalculate(ctx context.Context, args []string, records, name string) error {
-	db, err := a.openDB(ctx)
+	db, err := a.openToChange(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,6 +98,9 @@ func (a *app) recalculateOne(ctx context.Context, db *store.DB, arg, records, na
 		return nil, fmt.Errorf("task %d: %w", t.ID, err)
 	}
 	if _, _, err := measurement.Recalculate(ctx, db, t.ID, s); err != nil {
+		return nil, err
+	}
+	if err := shareAgain(ctx, db, t.ID); err != nil {
 		return nil, err
 	}
 	return a.task(ctx, db, arg)

@@ -119,19 +119,25 @@ func renderComparison(w io.Writer, r *report) {
 		fmt.Fprintf(w, "  ± U      owes most to %s, %v (k = 1)\n", b.Source, measure.Joule(b.UJ))
 	}
 	if r.TruthJ != nil && r.EnergyJ != nil {
-		verdict := "outside of ± U"
-		if math.Abs(*r.EnergyJ-*r.TruthJ) <= *r.EnergyUJ {
-			verdict = "inside of ± U"
-		}
+		verdict := insideText(measure.Estimate{Energy: measure.Joule(*r.EnergyJ), U: measure.Joule(*r.EnergyUJ)}, *r.TruthJ)
 		fmt.Fprintf(w, "  truth    %.2f J injected by the emulated board: error %s, %s\n", *r.TruthJ, percent(*r.ErrorPct), verdict)
+		fmt.Fprintf(w, "           tests %s\n", strings.ReplaceAll(r.Tests, "; ", ";\n           "))
 	}
 	if r.NVMLJ != nil {
-		fmt.Fprintf(w, "  NVML     %.2f J by the GPU's own sensor", *r.NVMLJ)
+		fmt.Fprintf(w, "  NVML     %.2f J by %s", *r.NVMLJ, cmp.Or(r.NVMLMethod, "the GPU's own sensor"))
 		if r.EnergyJ != nil && *r.EnergyJ != 0 {
 			fmt.Fprintf(w, ": %s against the meter", percent(100*(*r.NVMLJ / *r.EnergyJ - 1)))
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// insideText says whether an energy agrees with one that is exactly known.
+func insideText(e measure.Estimate, truth float64) string {
+	if e.Against(measure.Estimate{Energy: measure.Joule(truth)}, 0) == measure.Agrees {
+		return "inside of ± U"
+	}
+	return "outside of ± U"
 }
 
 func renderMarkers(w io.Writer, r *report) {

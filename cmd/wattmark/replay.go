@@ -225,7 +225,7 @@ func putRecorded(ctx context.Context, db *store.DB, id store.TaskID, rec *record
 	var rs []store.Reading
 	for field, column := range rec.Sensor.Columns {
 		for _, r := range column {
-			rs = append(rs, store.Reading{Method: "nvidia-smi " + string(field), At: r.At, Value: float64(r.Power)})
+			rs = append(rs, store.Reading{Method: smiPrefix + string(field), At: r.At, Value: float64(r.Power)})
 		}
 	}
 	if err := db.PutReadings(ctx, id, rs); err != nil {
@@ -274,6 +274,6 @@ func (a *app) replayResult(ctx context.Context, rec *recording.Recording, f repl
 	fit := &clock.Fit{
 		Origin: measure.Seconds(origin.Unix()), A: measure.SecondsOf(origin.Sub(rec.Start)), B: 1, VarA: float64(u * u),
 	}
-	err = db.Finish(ctx, id, store.Outcome{State: store.Complete, Reason: reason, Clock: fit, Result: &res, NVML: &nvml})
+	err = db.Finish(ctx, id, store.Outcome{State: store.Complete, Reason: reason, Clock: fit, Result: &res, NVML: &nvml, NVMLMethod: smiPrefix + string(field)})
 	return field, nvml, err
 }

@@ -12,48 +12,61 @@ import (
 	"wattmark/store"
 )
 
-// report is a task as our JSON shows it. Units live in the names; a quantity
+// listedReport is a task as a list shows it, in JSON. Units live in the names; a quantity
 // that was not measured is left out, never zero.
+type listedReport struct {
+	TaskID        int64             `json:"task_id"`
+	GroupID       int64             `json:"group_id,omitempty"` // of several GPUs
+	Name          string            `json:"name"`
+	User          string            `json:"user"`
+	Job           string            `json:"job,omitempty"` // on however many hosts
+	State         string            `json:"state"`
+	Reason        string            `json:"reason,omitempty"`
+	Database      string            `json:"database"`
+	Launched      time.Time         `json:"launched"`
+	GPU           string            `json:"gpu,omitempty"`
+	Driver        string            `json:"driver,omitempty"`
+	Instrument    string            `json:"instrument,omitempty"`
+	Bench         string            `json:"bench,omitempty"`
+	CalibrationID string            `json:"calibration_id,omitempty"` // that the figures follow
+	EnergyJ       *float64          `json:"energy_j,omitempty"`
+	EnergyUJ      *float64          `json:"energy_u_j,omitempty"`
+	DurationS     *float64          `json:"duration_s,omitempty"`
+	MeanW         *float64          `json:"mean_w,omitempty"`
+	PeakW         *float64          `json:"peak_w,omitempty"`
+	NVMLJ         *float64          `json:"nvml_j,omitempty"`
+	Samples       uint64            `json:"samples"`
+	Stored        uint64            `json:"samples_stored"`
+	Gaps          uint64            `json:"gaps"`
+	Lost          uint64            `json:"samples_lost"`
+	Window        *windowReport     `json:"window,omitempty"`
+	Clock         *clockReport      `json:"clock,omitempty"`
+	Tags          map[string]string `json:"tags,omitempty"`
+	Pinned        bool              `json:"pinned,omitempty"` // stays when others are deleted for their age
+	Cold          bool              `json:"cold,omitempty"`   // its samples are packed
+}
+
+// report is a task with all that is known of it, as JSON has it.
 type report struct {
-	TaskID     int64          `json:"task_id"`
-	GroupID    int64          `json:"group_id,omitempty"` // of several GPUs
-	Name       string         `json:"name"`
-	User       string         `json:"user"`
-	Job        string         `json:"job,omitempty"` // on however many hosts
-	State      string         `json:"state"`
-	Reason     string         `json:"reason,omitempty"`
-	Database   string         `json:"database"`
-	Launched   time.Time      `json:"launched"`
-	GPU        string         `json:"gpu,omitempty"`
-	Driver     string         `json:"driver,omitempty"`
-	Instrument string         `json:"instrument,omitempty"`
-	Bench      string         `json:"bench,omitempty"`
-	RateHz     float64        `json:"sample_rate_hz,omitempty"`
-	EnergyJ    *float64       `json:"energy_j,omitempty"`
-	EnergyUJ   *float64       `json:"energy_u_j,omitempty"`
+	listedReport
+	Failure  string  `json:"failure,omitempty"`   // how the work failed
+	ExitCode *int    `json:"exit_code,omitempty"` // of a program that failed
+	RateHz   float64 `json:"sample_rate_hz,omitempty"`
+	// NVMLMethod is the method whose readings NVMLJ integrates.
+	NVMLMethod string         `json:"nvml_method,omitempty"`
 	TruthJ     *float64       `json:"truth_j,omitempty"`
 	ErrorPct   *float64       `json:"error_pct,omitempty"`
-	DurationS  *float64       `json:"duration_s,omitempty"`
-	MeanW      *float64       `json:"mean_w,omitempty"`
-	PeakW      *float64       `json:"peak_w,omitempty"`
-	NVMLJ      *float64       `json:"nvml_j,omitempty"`
-	Samples    uint64         `json:"samples"`
-	Stored     uint64         `json:"samples_stored"`
-	Gaps       uint64         `json:"gaps"`
-	Lost       uint64         `json:"samples_lost"`
+	Tests      string         `json:"truth_tests,omitempty"` // what the error tests, and what not
 	Rails      []railReport   `json:"rails"`
 	Missing    []string       `json:"missing_rails,omitempty"`
 	Markers    markersReport  `json:"markers"`
-	Clock      *clockReport   `json:"clock,omitempty"`
-	Window     *windowReport  `json:"window,omitempty"`
 	Budget     []budgetReport `json:"budget,omitempty"`
 	Events     []eventReport  `json:"events,omitempty"`
-	// CalibrationID names the calibration that the figures follow, Records what it
-	// rests on; Results are all results of the task, under several calibrations.
-	CalibrationID string         `json:"calibration_id,omitempty"`
-	Records       []recordReport `json:"calibration_records,omitempty"`
-	ResultNumber  int            `json:"result,omitempty"`
-	Results       []resultReport `json:"results,omitempty"`
+	// Records are what the calibration rests on; Results are all results of the task,
+	// under several calibrations.
+	Records      []recordReport `json:"calibration_records,omitempty"`
+	ResultNumber int            `json:"result,omitempty"`
+	Results      []resultReport `json:"results,omitempty"`
 	// Methods are what software would have said. Picture is a plot that was written.
 	Methods []methodReport `json:"methods,omitempty"`
 	Picture string         `json:"picture,omitempty"`
@@ -63,16 +76,13 @@ type report struct {
 	// Kernels is the energy by kernel of a recorded program.
 	Kernels *kernelsReport `json:"kernels,omitempty"`
 	// Tiny is the energy of one launch, where the task was made for that.
-	Tiny *tinyReport `json:"tiny,omitempty"`
-	// Tags and Notes label it; Pinned keeps it from retention, Cold says that it is packed.
-	Tags       map[string]string `json:"tags,omitempty"`
+	Tiny       *tinyReport       `json:"tiny,omitempty"`
 	Notes      []noteReport      `json:"notes,omitempty"`
-	Pinned     bool              `json:"pinned,omitempty"`
-	Cold       bool              `json:"cold,omitempty"`
 	Provenance *provenanceReport `json:"provenance,omitempty"`
 	// Caution is what the meter cannot see and ± U does not hold.
 	Caution string `json:"caution,omitempty"`
 
+	task     *store.Task
 	unmarked bool // no marker was wanted
 }
 
@@ -130,6 +140,7 @@ type eventReport struct {
 
 var stateNames = map[store.State]string{
 	store.Running: "running", store.Complete: "complete", store.Incomplete: "incomplete", store.Untrimmed: "untrimmed",
+	store.Failed: "failed",
 }
 
 // number returns a pointer for JSON, nil where v is not a finite number.
@@ -147,38 +158,54 @@ func newMarkerReport(m *marker.Found) *markerReport {
 	return &markerReport{float64(m.T), float64(m.U), float64(m.PSLR), m.Correlation, float64(m.Step), m.TagOK, m.Fallback, float64(m.Begin), float64(m.End)}
 }
 
-// newReport collects what is known of a task.
-func newReport(t *store.Task, db string) *report {
+// newListedReport collects what a list shows of a task.
+func newListedReport(t *store.Row, db string) listedReport {
 	if abs, err := filepath.Abs(db); err == nil && !store.OnServer(db) {
 		db = abs // a script may look from elsewhere
 	}
-	r := &report{
-		TaskID: int64(t.ID), GroupID: int64(t.Group.Group), Name: t.Name, User: t.User, Job: t.Job, State: stateNames[t.State], Reason: t.Reason, Database: db,
-		Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Bench: t.Bench, Missing: t.Setup.Missing, Stored: t.Scans,
-		Rails: []railReport{},
+	r := listedReport{
+		TaskID: int64(t.ID), GroupID: int64(t.Group), Name: t.Name, User: t.User, Job: t.Job, State: stateNames[t.State], Reason: t.Reason, Database: db,
+		Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Instrument: t.Instrument.Kind, Bench: t.Bench, CalibrationID: t.CalibrationID,
+		Stored: t.Scans, Tags: t.Tags, Pinned: t.Pinned, Cold: t.Cold,
 	}
-	r.unmarked = t.Marker.Code == marker.None
-	r.Instrument = t.Instrument.Kind
 	if t.Instrument.Model != "" {
 		r.Instrument += " (" + t.Instrument.Model + ")"
-	}
-	if t.Setup.Timebase.TicksPerScan > 0 {
-		r.RateHz = float64(t.Setup.Timebase.SampleRate())
 	}
 	if t.NVML != nil {
 		r.NVMLJ = number(float64(*t.NVML))
 	}
+	if c := t.Clock; c != nil {
+		r.Clock = &clockReport{float64(c.A), c.B, float64(c.RMS), c.Used, c.Rejected}
+	}
+	if f := t.Result; f != nil {
+		r.EnergyJ, r.EnergyUJ = number(float64(f.Total.Energy)), number(float64(f.Total.U))
+		r.DurationS = number(float64(f.To - f.From))
+		r.MeanW, r.PeakW = number(float64(f.Mean)), number(float64(f.Peak))
+		r.Samples, r.Gaps, r.Lost = f.Samples, f.Gaps, f.Lost
+		r.Window = &windowReport{float64(f.From), float64(f.To)}
+	}
+	return r
+}
+
+// newReport collects what is known of a task.
+func newReport(t *store.Task, db string) *report {
+	row := t.Row()
+	r := &report{listedReport: newListedReport(&row, db), task: t, Missing: t.Setup.Missing, Rails: []railReport{}}
+	if t.Failure != nil {
+		r.Failure, r.ExitCode = t.Failure.Reason, t.Failure.ExitCode
+	}
+	r.unmarked = t.Marker.Code == marker.None
+	if t.Setup.Timebase.TicksPerScan > 0 {
+		r.RateHz = float64(t.Setup.Timebase.SampleRate())
+	}
 	r.Caution = caution(t.Setup.Response)
-	r.CalibrationID, r.Records = t.CalibrationID, newRecordReports(&t.Setup)
-	r.ResultNumber, r.Results = t.ResultNumber, newResultReports(t.Results)
-	r.addResult(t.Result)
+	r.Records = newRecordReports(&t.Setup)
+	r.NVMLMethod, r.ResultNumber, r.Results = t.NVMLMethod, t.ResultNumber, newResultReports(t.Results)
+	r.addRails(t.Result)
 	r.addLabels(t)
 	r.Quality = newQuality(t)
 	start, stop := marker.Pair(t.Markers)
 	r.Markers = markersReport{newMarkerReport(start), newMarkerReport(stop)}
-	if c := t.Clock; c != nil {
-		r.Clock = &clockReport{float64(c.A), c.B, float64(c.RMS), c.Used, c.Rejected}
-	}
 	for _, e := range t.Events {
 		r.Events = append(r.Events, eventReport{e.Kind.String(), e.FirstScan, e.Scans, e.Exact, e.Detail})
 	}
@@ -196,15 +223,10 @@ func caution(m measure.Response) string {
 	return fmt.Sprintf("this meter sees %v of every %v: work that changes faster is misread, by any amount, beyond ± U", m.Window, m.Update)
 }
 
-func (r *report) addResult(res *measure.Result) {
+func (r *report) addRails(res *measure.Result) {
 	if res == nil {
 		return
 	}
-	r.EnergyJ, r.EnergyUJ = number(float64(res.Total.Energy)), number(float64(res.Total.U))
-	r.DurationS = number(float64(res.To - res.From))
-	r.MeanW, r.PeakW = number(float64(res.Mean)), number(float64(res.Peak))
-	r.Samples, r.Gaps, r.Lost = res.Samples, res.Gaps, res.Lost
-	r.Window = &windowReport{float64(res.From), float64(res.To)}
 	for _, x := range res.Rails {
 		r.Rails = append(r.Rails, railReport{x.Name, float64(x.Energy.Energy), float64(x.Energy.U), float64(x.Mean), float64(x.Peak)})
 	}
@@ -213,8 +235,13 @@ func (r *report) addResult(res *measure.Result) {
 	}
 }
 
-// setTruth adds what an emulated board really injected.
-func (r *report) setTruth(truth measure.Joule) {
+// setTruth adds what an emulated board really injected, and what the error says of a
+// meter whose gains are drawn from their uncertainty, or exact.
+func (r *report) setTruth(truth measure.Joule, drawn bool) {
+	r.Tests = "the markers, the window and the arithmetic; this meter's gains and zeros are exact, so nothing of ± U (--imperfect draws them)"
+	if drawn {
+		r.Tests = "the whole chain: this meter's gains, zeros and clock are off by amounts drawn from their stated uncertainty"
+	}
 	r.TruthJ = number(float64(truth))
 	if r.EnergyJ != nil && truth != 0 {
 		r.ErrorPct = number(100 * (*r.EnergyJ/float64(truth) - 1))

@@ -30,7 +30,7 @@ func (f *rooflineFlags) add(c *cobra.Command) {
 	fl := c.Flags()
 	fl.Float64Var(&f.peakFlops, "peak-flops", 0, "best rate in flop/s (default: the best that was measured)")
 	fl.Float64Var(&f.peakBytes, "peak-bytes", 0, "best rate in byte/s (default: the best that was measured)")
-	fl.StringVar(&f.svg, "svg", "", "draw flop/s, flop/J and power against intensity into this file")
+	svgFlag(fl, &f.svg, "draw flop/s, flop/J and power against intensity into this file")
 	fl.BoolVar(&f.noPlot, "no-plot", false, "leave the plot in the terminal out")
 	fl.StringArrayVar(&f.points, "point", nil, "also show this task, without fitting it: TASK or TASK:flop=W,byte=Q (repeatable)")
 }
@@ -120,6 +120,9 @@ func (a *app) roofline(ctx context.Context, db *store.DB, f rooflineFlags) error
 // roofPoints finds each task's work: as given, or as it was kept.
 func (a *app) roofPoints(ctx context.Context, db *store.DB, tasks []*store.Task, given map[store.TaskID]roofline.Work) (out []roofline.Point, err error) {
 	for _, t := range tasks {
+		if err := notFailed(t); err != nil {
+			return nil, err
+		}
 		w, ok := given[t.ID]
 		if !ok {
 			if w, err = keptWork(ctx, db, t.ID); err != nil {

@@ -57,7 +57,10 @@ wattmark roofline NAME fits them again.`,
 	return a.jsonFlag(c)
 }
 
-func (f *rooflineSweepFlags) check() error {
+func (f *rooflineSweepFlags) validate() error {
+	if err := f.check(nil); err != nil {
+		return err
+	}
 	distinct := map[uint]bool{}
 	for _, n := range f.rounds {
 		if n < 1 || n > 1<<20 {
@@ -76,23 +79,23 @@ func (f *rooflineSweepFlags) check() error {
 
 // sweep measures and fits.
 func (a *app) sweep(ctx context.Context, f rooflineSweepFlags, r rooflineFlags) error {
-	if err := f.check(); err != nil {
+	if err := errors.Join(f.validate(), free(r.svg)); err != nil {
 		return err
 	}
 	if f.name == "" {
 		f.name = "roofline " + time.Now().Format("2006-01-02 15:04:05")
 	}
-	dev, sensor, err := openGPU(ctx, f.gpu)
+	gpu, err := findGPU(f.gpu)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
-	mixer, ok := dev.(hostagent.MixRunner)
+	defer gpu.Close()
+	mixer, ok := gpu.Device.(hostagent.MixRunner)
 	if !ok {
-		return fmt.Errorf("%s cannot run the kernel of a sweep", dev.Info().Name)
+		return fmt.Errorf("%s cannot run the kernel of a sweep", gpu.Info().Name)
 	}
 	f.noMethods = true
-	cfg, done, err := a.measureConfig(ctx, f.runFlags, dev, sensor, f.name)
+	cfg, done, err := a.measureConfig(ctx, f.runFlags, gpu, f.name)
 	if err != nil {
 		return err
 	}

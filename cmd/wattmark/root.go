@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"wattmark/api/auth"
+	"wattmark/hostagent/measurement"
 	"wattmark/store"
 	"wattmark/store/postgres"
 )
@@ -47,6 +48,12 @@ const (
 	exitNotFound   = 4
 	exitBusy       = 5
 	exitDamaged    = 6 // db check or db backup found damage
+
+	// As a shell has it: a program that is there and cannot be run, or is not there; what
+	// ended by a signal has this and the signal's number.
+	exitNoExec    = 126
+	exitNoProgram = 127
+	signalled     = 128
 )
 
 // codedError carries an exit code.
@@ -59,7 +66,12 @@ func (e codedError) Unwrap() error { return e.error }
 
 func withCode(code int, err error) error { return codedError{err, code} }
 
+// exitCode is the exit code for an error: that of the measured program, where it failed.
 func exitCode(err error) int {
+	var program *measurement.ProgramError
+	if errors.As(err, &program) {
+		return program.Code
+	}
 	var c codedError
 	if errors.As(err, &c) {
 		return c.code
@@ -91,7 +103,10 @@ Start here:
   wattmark tasks; wattmark show 1
 
 Exit codes: 0 measured; 1 failed; 2 wrong usage; 3 measured, but incomplete or
-without a window; 4 no such task; 5 the bench is busy; 6 the database is damaged.`
+without a window; 4 no such task; 5 the bench is busy; 6 the database is damaged;
+126 the program cannot be run; 127 there is no such program; 128 and its number
+where a signal ended the measurement. A program that was measured and failed passes
+its own exit code on.`
 
 func (a *app) root() *cobra.Command {
 	postgres.Register()

@@ -13,6 +13,7 @@ import (
 	"wattmark/hostagent"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
+	whence "wattmark/hostagent/provenance"
 	"wattmark/measure"
 	"wattmark/store"
 )
@@ -101,12 +102,13 @@ func (a *app) measureRun(ctx context.Context, f runFlags, args []string) error {
 	if n := countTrue(len(args) > 0, f.benchmark != "", f.ptx != ""); n != 1 {
 		return withCode(exitUsage, errors.New("name one piece of work: a program after --, --benchmark, or --ptx"))
 	}
-	if err := errors.Join(f.autoCheck(args), f.labelFlags.check()); err != nil {
+	if err := errors.Join(f.autoCheck(args), f.labelFlags.check(), f.check(args)); err != nil {
+		return err
+	}
+	if err := positive(span{"--duration", f.duration}); f.benchmark != "" && err != nil {
 		return err
 	}
 	switch {
-	case f.lease != 0 && (f.lease < time.Second || f.lease > 24*time.Hour):
-		return withCode(exitUsage, fmt.Errorf("--lease %v: want 1s to 24h", f.lease))
 	case f.gpus != "" && f.gpu != "":
 		return withCode(exitUsage, errors.New("--gpu names one GPU and --gpus several: keep one of them"))
 	case f.gpus != "" && f.auto:
@@ -118,16 +120,16 @@ func (a *app) measureRun(ctx context.Context, f runFlags, args []string) error {
 	case f.auto:
 		return a.measureAuto(ctx, f, args)
 	}
-	dev, sensor, err := openGPU(ctx, f.gpu)
+	gpu, err := findGPU(f.gpu)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
-	work, name, err := a.work(dev, f, args)
+	defer gpu.Close()
+	work, name, err := a.work(gpu.Device, f, args)
 	if err != nil {
 		return err
 	}
-	cfg, done, err := a.measureConfig(ctx, f, dev, sensor, name)
+	cfg, done, err := a.measureConfig(ctx, f, gpu, name)
 	if err != nil {
 		return err
 	}
@@ -146,11 +148,6 @@ func (a *app) work(dev hostagent.Device, f runFlags, args []string) (measurement
 		return a.commandWork(args), baseName(args[0]), nil
 	case f.benchmark != "":
 		b := hostagent.Benchmark(f.benchmark)
-		switch b {
-		case hostagent.BenchHalf, hostagent.BenchCompute, hostagent.BenchMemory:
-		default:
-			return nil, "", withCode(exitUsage, fmt.Errorf("--benchmark %q: want half, compute or memory", f.benchmark))
-		}
 		if f.pulse > 0 {
 			return pulseWork(dev, b, f.pulse, f.pulse, f.duration), f.benchmark + "-pulse", nil
 		}
@@ -191,8 +188,9 @@ func (f runFlags) ptxLaunch() (hostagent.PTXLaunch, error) {
 	return l, nil
 }
 
-// measureConfig opens the database, the monitor and the sensor.
-func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Device, openSensor func() (gpuSensor, error), name string) (measurement.Config, func(), error) {
+// measureConfig opens the database and the monitor; the GPU and its sensor are opened
+// when the bench is held.
+func (a *app) measureConfig(ctx context.Context, f runFlags, gpu *foundGPU, name string) (measurement.Config, func(), error) {
 	var closers []func() error
 	done := func() {
 		for i := len(closers) - 1; i >= 0; i-- {
@@ -203,7 +201,7 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 	}
 	login, holder := whoami()
 	cfg := measurement.Config{
-		Device: dev, Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder,
+		Device: gpu.Device, Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder,
 		WarmUp: f.warmUp, Wait: f.wait, Lease: f.lease, NoMethods: f.noMethods, Progress: newProgress(a.err).update,
 		Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact),
 	}
@@ -212,6 +210,7 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 		return cfg, done, err
 	}
 	cfg.DB, closers = db, append(closers, db.Close)
+	a.leftOvers(ctx, db) // one may hold the bench
 	db.SetLimits(f.room.limits())
 	mon, err := dialMeter(ctx, f.monitor, monitorclient.Options{Version: version(), Dial: a.tracing.dial()})
 	if err != nil {
@@ -220,15 +219,32 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, dev hostagent.Devic
 	}
 	gate := a.gate(ctx, f.cluster, db)
 	cfg.Monitor, closers = gate.monitor(mon), append(closers, mon.Close, func() error { gate.close(); return nil })
-	if !f.noSensor {
-		sensor, err := openSensor()
+	var sensor hostagent.PowerSensor
+	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) {
+		if err := gpu.open(ctx); err != nil || f.noSensor || sensor != nil {
+			return sensor, err
+		}
+		opened, err := gpu.openSensor()
 		if err != nil {
 			fmt.Fprintln(a.err, "wattmark: the GPU's own sensor is left out:", err)
-		} else {
-			cfg.Sensor, closers = sensor, append(closers, sensor.Close)
+			return nil, nil
 		}
+		sensor, closers = opened, append(closers, opened.Close)
+		return sensor, nil
 	}
 	return cfg, done, nil
+}
+
+// prepare does something more once the bench is held and the GPU is open.
+func prepare(cfg *measurement.Config, more func(ctx context.Context) error) {
+	open := cfg.Open
+	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) {
+		sensor, err := open(ctx)
+		if err == nil {
+			err = more(ctx)
+		}
+		return sensor, err
+	}
 }
 
 // measure makes one measurement and translates its errors for the shell.
@@ -236,16 +252,38 @@ func (a *app) measure(ctx context.Context, cfg measurement.Config, work measurem
 	if cfg.Provenance == nil {
 		cfg.Provenance = a.provenance(ctx, false)
 	}
+	cfg.Owner = whence.Owner()
 	id, err := measurement.Measure(ctx, cfg, work)
+	if i := interrupted(ctx, kept(ctx, cfg.DB, id)); i != nil {
+		return id, i
+	}
 	if errors.Is(err, monitorclient.ErrBusy) {
-		err = withCode(exitBusy, fmt.Errorf("%w\nWait for it with --wait 10m", err))
+		err = withCode(exitBusy, err)
 	}
 	return id, err
 }
 
+// kept says in what state a task of an interrupted measurement was kept.
+func kept(ctx context.Context, db measurement.Store, id store.TaskID) string {
+	if id == 0 {
+		return "no task was begun"
+	}
+	t, err := db.Task(context.WithoutCancel(ctx), id)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("task %d: %v", id, err)
+	case t.State == store.Running:
+		return fmt.Sprintf("task %d is unfinished: %s", id, firstOf(t.Reason, "wattmark host finishes it"))
+	}
+	return fmt.Sprintf("kept as task %d (%s)", id, stateNames[t.State])
+}
+
 // showTask prints a task after a measurement; the error says what is wrong
-// with it. extra adds to the report what only the caller knows.
+// with it. Of a measurement that was interrupted it shows nothing. extra adds to the report what only the caller knows.
 func (a *app) showTask(ctx context.Context, db *store.DB, id store.TaskID, extra func(*report)) error {
+	if ctx.Err() != nil {
+		return nil // the measurement's error says what was kept
+	}
 	t, err := db.Task(ctx, id)
 	if err != nil {
 		return err
@@ -265,7 +303,7 @@ func (a *app) showTask(ctx context.Context, db *store.DB, id store.TaskID, extra
 			err = a.plotTask(ctx, db, &t, r)
 		}
 	}
-	if err == nil && t.State != store.Complete {
+	if err == nil && t.State != store.Complete && t.Failure == nil { // whose work failed, that error says it
 		err = withCode(exitIncomplete, fmt.Errorf("task %d is %s: %s", id, r.State, t.Reason))
 	}
 	return err

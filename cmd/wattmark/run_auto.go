@@ -99,12 +99,12 @@ func (a *app) measureAuto(ctx context.Context, f runFlags, args []string) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, auto.close()) }()
-	dev, sensor, err := openGPU(ctx, f.gpu)
+	gpu, err := findGPU(f.gpu)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
-	cfg, done, err := a.measureConfig(ctx, f, dev, sensor, baseName(args[0]))
+	defer gpu.Close()
+	cfg, done, err := a.measureConfig(ctx, f, gpu, baseName(args[0]))
 	if err != nil {
 		return err
 	}
@@ -119,14 +119,14 @@ func (a *app) measureAuto(ctx context.Context, f runFlags, args []string) (err e
 	}
 	db := cfg.DB.(*store.DB)
 	// What was recorded is kept also when the measurement was cancelled.
-	shareErr := auto.store(context.WithoutCancel(ctx), db, id, dev.Info())
+	shareErr := auto.store(context.WithoutCancel(ctx), db, id, gpu.Info())
 	if errors.Is(shareErr, measurement.ErrNoShares) {
 		shareErr = nil // the report says it
 	}
 	var r *report
 	err = errors.Join(err, a.showTask(ctx, db, id, func(x *report) { r = x; shareErr = errors.Join(shareErr, x.addKernelsOf(ctx, db, id)) }))
 	if r != nil && !a.json {
-		a.renderKernels(r.Kernels)
+		a.renderKernels(r)
 	}
 	return errors.Join(err, shareErr)
 }

@@ -11,17 +11,13 @@ import (
 	"wattmark/hostagent/gpus"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
+	whence "wattmark/hostagent/provenance"
 	"wattmark/store"
 )
 
-// openedGPU is a GPU with the function that opens its sensor.
-type openedGPU struct {
-	hostagent.Device
-	sensor func() (gpuSensor, error)
-}
-
-// openGPUs opens the GPUs that --gpus names; the caller closes them.
-func openGPUs(ctx context.Context, list string) (out []openedGPU, err error) {
+// findGPUs finds the GPUs that --gpus names, without contexts on them; the caller closes
+// them. Only where NVML cannot tell which they are the driver is asked.
+func findGPUs(list string) (out []*foundGPU, err error) {
 	names := strings.Split(list, ",")
 	simulated := 0
 	for i := range names {
@@ -34,7 +30,10 @@ func openGPUs(ctx context.Context, list string) (out []openedGPU, err error) {
 	case simulated > 0 && simulated < len(names):
 		return nil, withCode(exitUsage, fmt.Errorf("--gpus %s: simulated and real GPUs cannot be measured together", list))
 	case simulated == 0:
-		found, err := gpus.Find(list)
+		found, ok, err := gpus.Locate(list)
+		if !ok && err == nil {
+			found, err = gpus.Find(list)
+		}
 		if errors.Is(err, gpus.ErrSelection) {
 			err = withCode(exitUsage, fmt.Errorf("--gpus: %w", err))
 		}
@@ -48,12 +47,12 @@ func openGPUs(ctx context.Context, list string) (out []openedGPU, err error) {
 	}
 	seen := map[string]string{}
 	for _, n := range names {
-		dev, sensor, err := openGPU(ctx, n)
+		gpu, err := findGPU(n)
 		if err != nil {
 			return nil, errors.Join(err, closeGPUs(out))
 		}
-		out = append(out, openedGPU{dev, sensor})
-		uuid := dev.Info().UUID
+		out = append(out, gpu)
+		uuid := gpu.Info().UUID
 		if first, twice := seen[uuid]; twice {
 			return nil, errors.Join(withCode(exitUsage, fmt.Errorf("--gpus: %s and %s are one GPU (%s): name it once", first, n, uuid)), closeGPUs(out))
 		}
@@ -62,7 +61,7 @@ func openGPUs(ctx context.Context, list string) (out []openedGPU, err error) {
 	return out, nil
 }
 
-func closeGPUs(all []openedGPU) error {
+func closeGPUs(all []*foundGPU) error {
 	var errs []error
 	for _, g := range all {
 		errs = append(errs, g.Close())
@@ -72,7 +71,7 @@ func closeGPUs(all []openedGPU) error {
 
 // runGroup measures several GPUs.
 func (a *app) runGroup(ctx context.Context, f runFlags, args []string) (err error) {
-	all, err := openGPUs(ctx, f.gpus)
+	all, err := findGPUs(f.gpus)
 	if err != nil {
 		return err
 	}
@@ -95,6 +94,7 @@ func (a *app) runGroup(ctx context.Context, f runFlags, args []string) (err erro
 		return err
 	}
 	defer db.Close()
+	a.leftOvers(ctx, db)
 	db.SetLimits(f.room.limits())
 	gate := a.gate(ctx, f.cluster, db)
 	defer gate.close()
@@ -103,16 +103,20 @@ func (a *app) runGroup(ctx context.Context, f runFlags, args []string) (err erro
 			members[i].Monitor = gate.monitor(members[i].Monitor)
 		}
 	}
-	defer a.openSensors(f, all, members)()
+	defer a.openLater(f, all, members)()
 	progress := newGroupProgress(a, members)
 	id, err := measurement.MeasureGroup(ctx, measurement.GroupConfig{
 		DB: db, Members: members, Progress: progress.update, Lost: progress.lost,
 		Each: measurement.Config{
-			Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder, WarmUp: f.warmUp, Wait: f.wait, Lease: f.lease,
+			Owner: whence.Owner(),
+			Name:  firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder, WarmUp: f.warmUp, Wait: f.wait, Lease: f.lease,
 			Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact),
 		},
 	}, common)
 	progress.end()
+	if i := interrupted(ctx, keptGroup(ctx, db, id)); i != nil {
+		return i
+	}
 	if errors.Is(err, monitorclient.ErrBusy) && id == 0 {
 		err = withCode(exitBusy, fmt.Errorf("%w\nWait for them with --wait 10m", err))
 	}
@@ -122,9 +126,27 @@ func (a *app) runGroup(ctx context.Context, f runFlags, args []string) (err erro
 	return errors.Join(err, a.showGroup(ctx, db, id, true))
 }
 
+// keptGroup says what was kept of an interrupted measurement of several GPUs.
+func keptGroup(ctx context.Context, db *store.DB, id store.GroupID) string {
+	if id == 0 {
+		return "no task was begun"
+	}
+	g, err := db.Group(context.WithoutCancel(ctx), id)
+	if err != nil {
+		return fmt.Sprintf("group %d: %v", id, err)
+	}
+	var tasks []string
+	for _, m := range g.Members {
+		if m.Task != 0 {
+			tasks = append(tasks, strings.TrimPrefix(kept(ctx, db, m.Task), "kept as "))
+		}
+	}
+	return fmt.Sprintf("kept as group %d: %s", id, strings.Join(tasks, ", "))
+}
+
 // members says what each GPU does: a program works on behalf of all, benchmarks
 // and PTX kernels run on each.
-func (a *app) members(f runFlags, args []string, all []openedGPU) (out []measurement.Member, common measurement.Work, name string, err error) {
+func (a *app) members(f runFlags, args []string, all []*foundGPU) (out []measurement.Member, common measurement.Work, name string, err error) {
 	for _, g := range all {
 		m := measurement.Member{GPU: g.Info(), Device: g.Device}
 		if common == nil {
@@ -143,20 +165,25 @@ func (a *app) members(f runFlags, args []string, all []openedGPU) (out []measure
 	return out, common, name, nil
 }
 
-// openSensors opens the GPUs' own sensors beside their meters.
-func (a *app) openSensors(f runFlags, all []openedGPU, members []measurement.Member) (done func()) {
+// openLater has each GPU opened once its bench is held, with its own sensor.
+func (a *app) openLater(f runFlags, all []*foundGPU, members []measurement.Member) (done func()) {
+	var mu sync.Mutex
 	var open []gpuSensor
 	for i, g := range all {
-		if f.noSensor || members[i].Missing != nil {
-			continue
+		members[i].Open = func(ctx context.Context) (hostagent.PowerSensor, error) {
+			if err := g.open(ctx); err != nil || f.noSensor {
+				return nil, err
+			}
+			s, err := g.openSensor()
+			if err != nil {
+				fmt.Fprintf(a.err, "wattmark: the own sensor of %s is left out: %v\n", g.Info().UUID, err)
+				return nil, nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			open = append(open, s)
+			return s, nil
 		}
-		s, err := g.sensor()
-		if err != nil {
-			fmt.Fprintf(a.err, "wattmark: the own sensor of %s is left out: %v\n", g.Info().UUID, err)
-			continue
-		}
-		members[i].Sensor = s
-		open = append(open, s)
 	}
 	return func() {
 		for _, s := range open {

@@ -38,6 +38,7 @@ func drawTrace(ctx context.Context, db *store.DB, t *store.Task, from, to measur
 			tr.total[c] += e.Columns[r][c].Sum
 		}
 	}
-	tr.finish()
+	tb := t.Setup.Timebase
+	tr.finish(measure.Seconds(float64(tb.TicksPerScan) / float64(tb.TickHz)))
 	return tr, nil
 }

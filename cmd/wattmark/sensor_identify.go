@@ -92,7 +92,7 @@ not tell them apart, that is said. --save keeps the profile for the GPU and fiel
 	fl.StringVar(&f.gpu, "gpu-uuid", "", "UUID of the GPU, for --save (default: the task's)")
 	fl.StringVar(&f.name, "gpu-name", "", "name of the GPU (default: the task's)")
 	fl.StringVar(&f.driver, "driver", "", "driver version (default: the task's)")
-	fl.StringVar(&f.svg, "svg", "", "file to draw readings and models into; with several fields, one file each: NAME-FIELD.svg")
+	svgFlag(fl, &f.svg, "file to draw readings and models into; with several fields, one file each: NAME-FIELD.svg")
 	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
 	return a.jsonFlag(c)
 }
@@ -115,14 +115,16 @@ func (a *app) sensorIdentify(ctx context.Context, f *sensorIdentifyFlags) (err e
 		return err
 	}
 	var db *store.DB
-	if f.task != "" {
-		if db, err = a.openDB(ctx); err != nil {
-			return err
-		}
-	} else if f.save {
-		if db, err = store.Open(ctx, a.db); err != nil {
-			return err
-		}
+	switch {
+	case f.task != "" && !f.save:
+		db, err = a.openDB(ctx)
+	case f.task != "":
+		db, err = a.openToChange(ctx)
+	case f.save:
+		db, err = store.Open(ctx, a.db)
+	}
+	if err != nil {
+		return err
 	}
 	if db != nil {
 		defer func() { err = errors.Join(err, db.Close()) }()

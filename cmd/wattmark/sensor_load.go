@@ -63,7 +63,7 @@ and offset are found too. Without one the load is known from the kernels' times.
 	fl.StringVar(&f.gpu, "gpu", "", "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
 	fl.StringVar(&f.monitor, "monitor", "", "address of the monitor (default: measure without a meter)")
 	fl.StringVar(&f.out, "out", "", "directory for readings.csv and events.csv")
-	fl.StringVar(&f.svg, "svg", "", "file to draw readings and models into; one for each field: NAME-FIELD.svg")
+	svgFlag(fl, &f.svg, "file to draw readings and models into; one for each field: NAME-FIELD.svg")
 	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
 	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
 	fl.DurationVar(&f.warmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before; 0 for none")
@@ -74,6 +74,9 @@ and offset are found too. Without one the load is known from the kernels' times.
 }
 
 func (f *sensorLoadFlags) validate() error {
+	if err := errors.Join(f.check(nil), free(f.svg)); err != nil {
+		return err
+	}
 	if len(f.periods) == 0 || f.each <= 0 || f.every <= 0 {
 		return withCode(exitUsage, errors.New("--periods names at least one, --each and --every are positive"))
 	}
@@ -83,6 +86,9 @@ func (f *sensorLoadFlags) validate() error {
 		}
 	}
 	if f.out != "" {
+		if i, err := os.Stat(f.out); err == nil && !i.IsDir() {
+			return withCode(exitUsage, fmt.Errorf("--out %s is no folder", f.out))
+		}
 		for _, n := range []string{"readings.csv", "events.csv"} {
 			if _, err := os.Stat(filepath.Join(f.out, n)); err == nil {
 				return withCode(exitUsage, fmt.Errorf("%s exists: remove it first or name another directory", filepath.Join(f.out, n)))
@@ -96,26 +102,26 @@ func (a *app) sensorLoad(ctx context.Context, f sensorLoadFlags) error {
 	if err := f.validate(); err != nil {
 		return err
 	}
-	dev, openSensor, err := openGPU(ctx, f.gpu)
+	gpu, err := findGPU(f.gpu)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
-	if _, _, err := a.work(dev, f.runFlags, nil); err != nil {
-		return err // the benchmark's name
-	}
-	work := wavesWork(dev, hostagent.Benchmark(f.benchmark), f.periods, f.each, f.seed)
+	defer gpu.Close()
+	work := wavesWork(gpu.Device, hostagent.Benchmark(f.benchmark), f.periods, f.each, f.seed)
 	id := &sensorIdentifyFlags{save: f.save, svg: f.svg, plot: f.plot}
 	if f.monitor != "" {
-		return a.sensorLoadMetered(ctx, f, dev, openSensor, work, id)
+		return a.sensorLoadMetered(ctx, f, gpu, work, id)
 	}
-	s, err := openSensor()
+	if err := gpu.open(ctx); err != nil {
+		return err
+	}
+	s, err := gpu.openSensor()
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	if f.warmUp > 0 {
-		if err := dev.WarmUp(ctx, f.warmUp); err != nil {
+		if err := gpu.WarmUp(ctx, f.warmUp); err != nil {
 			return err
 		}
 	}
@@ -123,7 +129,7 @@ func (a *app) sensorLoad(ctx context.Context, f sensorLoadFlags) error {
 	if err != nil {
 		return err
 	}
-	id.source, err = read.source(kernels, dev.Info())
+	id.source, err = read.source(kernels, gpu.Info())
 	if err != nil {
 		return err
 	}
@@ -141,9 +147,9 @@ func (a *app) sensorLoad(ctx context.Context, f sensorLoadFlags) error {
 }
 
 // sensorLoadMetered is with a monitor: an ordinary task, then its identification.
-func (a *app) sensorLoadMetered(ctx context.Context, f sensorLoadFlags, dev hostagent.Device, open func() (gpuSensor, error), work measurement.Work, id *sensorIdentifyFlags) error {
+func (a *app) sensorLoadMetered(ctx context.Context, f sensorLoadFlags, gpu *foundGPU, work measurement.Work, id *sensorIdentifyFlags) error {
 	f.noMethods = true
-	cfg, done, err := a.measureConfig(ctx, f.runFlags, dev, open, f.name)
+	cfg, done, err := a.measureConfig(ctx, f.runFlags, gpu, f.name)
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ expected error is worked out from the sensor's model over all phases between wor
 and sensor.
 
 The sensor is a stored profile (wattmark sensor list), or told by flags.`,
-		Example: `  wattmark sensor plan --kernel 20ms --gpu-uuid GPU-8f1d --field instant
+		Example: `  wattmark sensor plan --kernel 20ms --gpu-uuid GPU-8f1d --field instant --u 0.05
   wattmark sensor plan --kernel 50ms --period 100ms --window 25ms --u 0.01`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := f.profile(cmd.Context(), a, f.gpu)

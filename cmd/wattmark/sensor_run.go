@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"wattmark/analysis/sensor"
-	"wattmark/hostagent"
+	"wattmark/analysis/validate"
 	"wattmark/measure"
 	"wattmark/store"
 )
@@ -38,7 +37,7 @@ uncertainty, beside that of the static line.
 
 With --monitor an external meter measures the same repetitions, and its result stands
 beside it. The profile is the stored one of the GPU, or told by --period and --window.`,
-		Example: `  wattmark sensor run --benchmark memory --kernel 20ms
+		Example: `  wattmark sensor run --benchmark memory --kernel 20ms --u 0.05
   wattmark sensor run --ptx kernel.ptx --entry vadd --grid 1024 --block 256 --kernel 3ms
   wattmark sensor run --period 100ms --window 1s --field average --kernel 2s -- ./gemm 4096`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sensorRun(cmd.Context(), f, args) },
@@ -89,7 +88,7 @@ type meterTruth struct {
 	EnergyUJ float64      `json:"energy_u_j"`
 	MeanW    float64      `json:"mean_w"`
 	ErrorPct float64      `json:"sensor_error_pct"`
-	Within   bool         `json:"within_u"`
+	Within   *bool        `json:"within_u,omitempty"` // left out where the meter cannot judge
 	Missing  []string     `json:"not_measured,omitempty"`
 }
 
@@ -103,50 +102,63 @@ func (a *app) sensorRun(ctx context.Context, f sensorRunFlags, args []string) er
 	if f.trials < 0 || f.trials == 1 || f.repetitions < 0 || f.segment < 0 || f.every <= 0 {
 		return withCode(exitUsage, errors.New("--trials is at least 2, and --repetitions, --segments and --every are positive"))
 	}
-	dev, openSensor, err := openGPU(ctx, f.gpu)
+	if err := errors.Join(f.check(args), notNegative(span{"--kernel", f.plan.kernel})); err != nil {
+		return err
+	}
+	gpu, err := findGPU(f.gpu)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
+	defer gpu.Close()
 	f.duration, f.repeat = f.plan.kernel, 1
-	once, name, err := a.work(dev, f.runFlags, args)
+	once, name, err := a.work(gpu.Device, f.runFlags, args)
 	if err != nil {
 		return err
 	}
-	info := dev.Info()
-	p, err := f.plan.profile(ctx, a, info.UUID)
-	if err != nil {
-		return err
-	}
-	if f.warmUp > 0 {
-		if err := dev.WarmUp(ctx, f.warmUp); err != nil {
-			return err
-		}
-	}
-	if f.plan.kernel == 0 {
-		if f.plan.kernel, err = tryOut(ctx, once); err != nil {
-			return err
-		}
-	}
-	x, err := f.planned(p)
-	if err != nil {
-		return err
-	}
-	if f.planOnly {
-		return a.printPlan(p, x, f.plan.kernel)
-	}
-	fmt.Fprintf(a.err, "plan: %d trials of %d segments of %d repetitions, %v in all\n", x.Trials, x.Segments, x.PerSegment, x.Total)
-	r := &sensorRunReport{GPU: info.Name, Driver: info.Driver, Field: p.Field, Work: name, Plan: x, profile: p}
-	s := &sensorTrials{plan: x, once: once, seed: f.seed}
+	r := &sensorRunReport{Work: name}
+	s := &sensorTrials{once: once, seed: f.seed}
 	if f.monitor != "" {
-		err = a.sensorRunMetered(ctx, f, dev, openSensor, s, r)
-	} else {
-		err = a.sensorRunAlone(ctx, f, openSensor, s, r)
+		err = a.sensorRunMetered(ctx, &f, gpu, s, r)
+	} else if err = gpu.open(ctx); err == nil {
+		if err = f.prepare(ctx, a, gpu, s, r); err == nil {
+			err = a.sensorRunAlone(ctx, f, gpu.openSensor, s, r)
+		}
+	}
+	if errors.Is(err, errPlanned) {
+		return a.printPlan(r.profile, r.Plan, f.plan.kernel)
 	}
 	if err != nil {
 		return err
 	}
 	return a.printSensorRun(r)
+}
+
+// prepare plans, for which it tries a repetition out on the open GPU.
+func (f *sensorRunFlags) prepare(ctx context.Context, a *app, gpu *foundGPU, s *sensorTrials, r *sensorRunReport) (err error) {
+	info := gpu.Info()
+	if r.profile, err = f.plan.profile(ctx, a, info.UUID); err != nil {
+		return err
+	}
+	if f.warmUp > 0 {
+		if err := gpu.WarmUp(ctx, f.warmUp); err != nil {
+			return err
+		}
+	}
+	if f.plan.kernel == 0 {
+		if f.plan.kernel, err = tryOut(ctx, s.once); err != nil {
+			return err
+		}
+	}
+	x, err := f.planned(r.profile)
+	if err != nil {
+		return err
+	}
+	r.GPU, r.Driver, r.Field, r.Plan, s.plan = info.Name, info.Driver, r.profile.Field, x, x
+	if f.planOnly {
+		return errPlanned
+	}
+	fmt.Fprintf(a.err, "plan: %d trials of %d segments of %d repetitions, %v in all\n", x.Trials, x.Segments, x.PerSegment, x.Total)
+	return nil
 }
 
 // sensorRunAlone measures with nothing but the GPU's sensor.
@@ -171,13 +183,14 @@ func (a *app) sensorRunAlone(ctx context.Context, f sensorRunFlags, open func() 
 }
 
 // sensorRunMetered measures with a meter beside the sensor.
-func (a *app) sensorRunMetered(ctx context.Context, f sensorRunFlags, dev hostagent.Device, open func() (gpuSensor, error), s *sensorTrials, r *sensorRunReport) error {
+func (a *app) sensorRunMetered(ctx context.Context, f *sensorRunFlags, gpu *foundGPU, s *sensorTrials, r *sensorRunReport) error {
 	f.noMethods = true
-	cfg, done, err := a.measureConfig(ctx, f.runFlags, dev, open, f.name)
+	cfg, done, err := a.measureConfig(ctx, f.runFlags, gpu, f.name)
 	if err != nil {
 		return err
 	}
 	defer done()
+	prepare(&cfg, func(ctx context.Context) error { return f.prepare(ctx, a, gpu, s, r) })
 	id, err := a.measure(ctx, cfg, s.work)
 	if err != nil {
 		return err
@@ -224,7 +237,12 @@ func truthOf(t *store.Task, l *sensor.Load, trials []sensor.Trial, e *sensor.Est
 		m.EnergyUJ = m.EnergyJ * float64(t.Result.Total.U/t.Result.Total.Energy)
 	}
 	m.ErrorPct = 100 * (float64(e.Energy)/m.EnergyJ - 1)
-	m.Within = math.Abs(float64(e.Energy)-m.EnergyJ) <= math.Hypot(float64(e.U), m.EnergyUJ)
+	_, most := validate.Unseen(t.Setup.Missing)
+	meter := measure.Estimate{Energy: measure.Joule(m.EnergyJ), U: measure.Joule(m.EnergyUJ)}
+	if a := (measure.Estimate{Energy: e.Energy, U: e.U}).Against(meter, measure.Joule(float64(most)*float64(length)/float64(n))); a != measure.Unknown {
+		within := a == measure.Agrees
+		m.Within = &within
+	}
 	return m
 }
 
@@ -237,11 +255,11 @@ func (a *app) printSensorRun(r *sensorRunReport) error {
 	fmt.Fprintf(a.out, "  energy   %s of a repetition (95 %%: scatter %v, static line %v)\n", energyText(float64(e.Energy), float64(e.U)), e.UScatter, e.UStatic)
 	fmt.Fprintf(a.out, "  mean     %.1f W over %v\n", float64(e.Mean), e.Length)
 	if m := r.Meter; m != nil {
-		within := "outside of"
-		if m.Within {
-			within = "within"
+		within := ""
+		if m.Within != nil {
+			within = map[bool]string{true: ", within", false: ", outside of"}[*m.Within] + " both uncertainties"
 		}
-		fmt.Fprintf(a.out, "  meter    %s, task %d%s: the sensor is %s off, %s both uncertainties\n", energyText(m.EnergyJ, m.EnergyUJ), m.TaskID, missingText(m.Missing), percent(m.ErrorPct), within)
+		fmt.Fprintf(a.out, "  meter    %s, task %d%s: the sensor is %s off%s\n", energyText(m.EnergyJ, m.EnergyUJ), m.TaskID, missingText(m.Missing), percent(m.ErrorPct), within)
 	}
 	for _, n := range e.Notes {
 		fmt.Fprintf(a.out, "  note     %s\n", n)

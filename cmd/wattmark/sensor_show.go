@@ -149,15 +149,15 @@ func (a *app) sensorList(ctx context.Context) error {
 
 func (a *app) sensorDeleteCmd() *cobra.Command {
 	var version int
-	var all bool
+	var all, yes bool
 	c := &cobra.Command{
 		Use: "delete GPU FIELD", Short: "Delete a stored profile, one version or all", Args: cobra.ExactArgs(2),
-		Example: "  wattmark sensor delete GPU-8f1d instant --version 2\n  wattmark sensor delete GPU-8f1d instant --all",
+		Example: "  wattmark sensor delete GPU-8f1d instant --version 2\n  wattmark sensor delete GPU-8f1d instant --all --yes",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (version > 0) == all {
 				return withCode(exitUsage, errors.New("say which: --version N or --all"))
 			}
-			db, err := a.openDB(cmd.Context())
+			db, err := a.openToChange(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -166,8 +166,8 @@ func (a *app) sensorDeleteCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, err := db.DeleteAnalysis(cmd.Context(), sensor.Kind, p.Name, version)
-			if err != nil {
+			n, err := a.deleteAnalysis(cmd.Context(), db, sensor.Kind, "profile", p.Name, version, yes)
+			if err != nil || n == 0 {
 				return err
 			}
 			if a.json {
@@ -179,5 +179,6 @@ func (a *app) sensorDeleteCmd() *cobra.Command {
 	}
 	c.Flags().IntVar(&version, "version", 0, "version to delete")
 	c.Flags().BoolVar(&all, "all", false, "delete all versions")
+	yesFlag(c.Flags(), &yes)
 	return a.jsonFlag(c)
 }

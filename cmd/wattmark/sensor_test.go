@@ -273,9 +273,9 @@ func TestSensorProfilesAreKept(t *testing.T) {
 		}
 	}
 	inside(t, "sensor", "delete", "GPU-1234", "power", "--db", db).fails(t, exitUsage, "--all")
-	inside(t, "sensor", "delete", "GPU-1234", "power", "--version", "1", "--db", db).ok(t)
+	inside(t, "sensor", "delete", "GPU-1234", "power", "--version", "1", "--yes", "--db", db).ok(t)
 	inside(t, "sensor", "show", "GPU-1234", "power", "--version", "1", "--db", db).fails(t, exitNotFound, "version 1")
-	inside(t, "sensor", "delete", "GPU-1234", "power", "--all", "--db", db).ok(t)
+	inside(t, "sensor", "delete", "GPU-1234", "power", "--all", "--yes", "--db", db).ok(t)
 	inside(t, "sensor", "show", "GPU-1234", "power", "--db", db).fails(t, exitNotFound, "no profile")
 }
 

@@ -31,8 +31,16 @@ func (a *app) serviceLog(level *slog.LevelVar) *slog.Logger {
 	return slog.New(tracedLog{slog.NewTextHandler(a.err, o)})
 }
 
-// onHangups calls f with each SIGHUP until ctx ends.
+// onHangups calls f with each SIGHUP until ctx ends. Under nohup there are none.
 func onHangups(ctx context.Context, f func()) {
+	h, ok := ctx.Value(hangupsKey{}).(*hangups)
+	if ok && signal.Ignored(syscall.SIGHUP) {
+		<-ctx.Done()
+		return
+	}
+	if ok {
+		h.reload.Store(true)
+	}
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP)
 	defer signal.Stop(c)

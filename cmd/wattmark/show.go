@@ -35,6 +35,7 @@ func (a *app) showCmd() *cobra.Command {
 				return err
 			}
 			defer db.Close()
+			a.leftOvers(cmd.Context(), db)
 			if f.group > 0 {
 				return a.showGroup(cmd.Context(), db, store.GroupID(f.group), false)
 			}
@@ -49,13 +50,14 @@ func (a *app) showCmd() *cobra.Command {
 	c.Flags().Int64Var(&f.group, "group", 0, "show this group of tasks, with its total")
 	c.Flags().BoolVar(&f.noPlot, "no-plot", false, "leave the plot out")
 	c.Flags().BoolVar(&f.kernels, "kernels", false, "list the energy by kernel name, where run --auto recorded the kernels")
-	c.Flags().StringVar(&f.svg, "svg", "", "also draw the power by the meter and by software into this file")
+	svgFlag(c.Flags(), &f.svg, "also draw the power by the meter and by software into this file")
 	c.Flags().BoolVar(&f.budget, "budget", false, "list the contributions to the total's uncertainty")
 	return a.jsonFlag(c)
 }
 
 func (a *app) show(ctx context.Context, db *store.DB, t *store.Task, f showFlags) error {
 	r := newReport(t, a.db)
+	r.Reason = joinNonEmpty("; ", t.Reason, unfinished(t))
 	if err := errors.Join(r.addSide(ctx, db), r.addTiny(ctx, db)); err != nil {
 		return err
 	}
@@ -75,7 +77,7 @@ func (a *app) show(ctx context.Context, db *store.DB, t *store.Task, f showFlags
 	}
 	renderReport(a.out, r)
 	if f.kernels {
-		a.renderKernels(r.Kernels)
+		a.renderKernels(r)
 	}
 	if f.budget {
 		a.renderBudget(r)

@@ -2,30 +2,70 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 )
 
 // asked is why a program ends: a signal.
 type asked struct{ signal os.Signal }
 
-func (a asked) Error() string { return a.signal.String() + " signal received" }
+func (a asked) Error() string { return a.name() + " received" }
+
+func (a asked) name() string {
+	switch a.signal {
+	case os.Interrupt:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	case syscall.SIGHUP:
+		return "SIGHUP"
+	}
+	return a.signal.String()
+}
+
+// code is the exit code of what a signal ended, as a shell has it.
+func (a asked) code() int {
+	if s, ok := a.signal.(syscall.Signal); ok {
+		return signalled + int(s)
+	}
+	return exitFailed
+}
 
 // Is lets a cause that is a signal pass for a cancellation, which it is.
 func (asked) Is(target error) bool { return target == context.Canceled }
 
-// untilAsked ends a context with the first SIGINT or SIGTERM, and keeps the
-// signal as its cause.
+// hangups says whether a service takes SIGHUP for a reload; the context of main holds it.
+type hangups struct{ reload atomic.Bool }
+
+type hangupsKey struct{}
+
+// untilAsked ends a context with the first SIGINT, SIGTERM or SIGHUP, and keeps the
+// signal as its cause. A SIGHUP that the parent process has ignored, as nohup does, stays
+// ignored, and one that a service takes for a reload (onHangups) ends nothing.
 func untilAsked(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(parent)
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	h := new(hangups)
+	ctx, cancel := context.WithCancelCause(context.WithValue(parent, hangupsKey{}, h))
+	c := make(chan os.Signal, 4)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	signal.Notify(c, signals...)
 	go func() {
-		select {
-		case s := <-c:
-			cancel(asked{s})
-		case <-ctx.Done():
+		for {
+			select {
+			case s := <-c:
+				if s == syscall.SIGHUP && h.reload.Load() {
+					continue
+				}
+				cancel(asked{s})
+			case <-ctx.Done():
+			}
+			return
 		}
 	}()
 	return ctx, func() {
@@ -39,4 +79,41 @@ func untilAsked(parent context.Context) (context.Context, func()) {
 func askedPolitely(ctx context.Context) bool {
 	a, ok := context.Cause(ctx).(asked)
 	return ok && a.signal == syscall.SIGTERM
+}
+
+// interrupted is the error of a command that a signal ended: one line with what was kept,
+// and the exit code of the signal. Errors that say no more than that are left out; nil
+// where ctx ended for another reason, or not.
+func interrupted(ctx context.Context, kept string) error {
+	var a asked
+	if !errors.As(context.Cause(ctx), &a) {
+		return nil
+	}
+	return withCode(a.code(), interruption{a, kept})
+}
+
+// interruption is what interrupted says.
+type interruption struct {
+	asked
+	kept string
+}
+
+func (i interruption) Error() string {
+	if i.kept == "" {
+		return fmt.Sprintf("interrupted by %s", i.name())
+	}
+	return fmt.Sprintf("interrupted by %s: %s", i.name(), i.kept)
+}
+
+// said makes an error of a command what the user is told: of one that is no more than a
+// signal, that alone.
+func said(ctx context.Context, err error) error {
+	var told interruption
+	if err == nil || errors.As(err, &told) || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if i := interrupted(ctx, ""); i != nil {
+		return i
+	}
+	return err
 }

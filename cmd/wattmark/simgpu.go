@@ -27,9 +27,25 @@ import (
 // meter instead of a real one.
 const simPrefix = "sim:"
 
-// plantService lets a simulated GPU in another process load a board. Its
-// methods have the form that net/rpc wants.
-type plantService struct{ live *board.Live }
+// plantService lets a simulated GPU in another process load a board: one of them for each
+// connection. Its methods have the form that net/rpc wants.
+type plantService struct {
+	live *board.Live
+	card *card
+	self *cardUser
+}
+
+// Hello says which process it is.
+func (s *plantService) Hello(p hostagent.ProcessUse, _ *bool) error {
+	s.self.pid, s.self.name = p.PID, p.Name
+	return nil
+}
+
+// Processes tells which processes have contexts.
+func (s *plantService) Processes(t TimeSpan, out *[]hostagent.ProcessUse) error {
+	*out = s.card.processes(t.From, t.To)
+	return nil
+}
 
 // LoadChange asks for a load at a time of day. net/rpc wants it exported.
 type LoadChange struct {
@@ -48,19 +64,23 @@ type TimeSpan struct{ From, To time.Time }
 
 // SetLoad returns when the load really changes.
 func (s *plantService) SetLoad(c LoadChange, at *time.Time) (err error) {
-	*at, err = s.live.SetLoad(c.At, board.Load(c.Load))
+	if l := board.Load(c.Load); l == board.Idle {
+		*at, err = s.card.leave(s.self, c.At)
+	} else {
+		*at, err = s.card.lay(s.self, c.At, []board.Step{{Load: l}})
+	}
 	return err
 }
 
 // SetSteps returns when the first step really begins.
 func (s *plantService) SetSteps(c StepsChange, at *time.Time) (err error) {
-	*at, err = s.live.SetSteps(c.At, c.Steps)
+	*at, err = s.card.lay(s.self, c.At, c.Steps)
 	return err
 }
 
 // Cancel drops what was laid down for after an instant.
 func (s *plantService) Cancel(after time.Time, _ *bool) error {
-	s.live.Cancel(after)
+	s.card.cancel(s.self, after)
 	return nil
 }
 
@@ -126,10 +146,7 @@ func servePlant(ctx context.Context, socket string, live *board.Live) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	server := rpc.NewServer()
-	if err := server.RegisterName("Plant", &plantService{live}); err != nil {
-		return errors.Join(err, l.Close())
-	}
+	shared := &card{live: live}
 	for {
 		c, err := l.Accept()
 		if ctx.Err() != nil {
@@ -138,7 +155,21 @@ func servePlant(ctx context.Context, socket string, live *board.Live) error {
 		if err != nil {
 			return fmt.Errorf("--gpu: %w", err)
 		}
-		go server.ServeConn(c) // ends with the connection
+		go shared.serve(c) // ends with the connection
+	}
+}
+
+// serve lets one process use the card. What it has left there at its end goes with it.
+func (k *card) serve(c net.Conn) {
+	self := &cardUser{}
+	server := rpc.NewServer()
+	if server.RegisterName("Plant", &plantService{k.live, k, self}) != nil { // its methods are those of a service
+		_ = c.Close()
+		return
+	}
+	server.ServeConn(c)
+	if k.has(self) {
+		_, _ = k.leave(self, time.Now())
 	}
 }
 
@@ -189,6 +220,18 @@ type gpuSensor interface {
 // simSensor lives as long as its device.
 type simSensor struct{ hostagent.PowerSensor }
 
+// sharedSensor also tells which processes use the card.
+type sharedSensor struct {
+	simSensor
+	plant remotePlant
+}
+
+// Processes asks the emulator.
+func (s sharedSensor) Processes(within hostagent.Span) (out []hostagent.ProcessUse, err error) {
+	err = s.plant.c.Call("Plant.Processes", TimeSpan{within.Start, within.End}, &out)
+	return out, err
+}
+
 func (simSensor) Close() error { return nil }
 
 func dialPlant(socket string) (*rpc.Client, error) {
@@ -209,35 +252,79 @@ func simSeed(socket string) uint64 {
 	return h.Sum64() & (1<<48 - 1)
 }
 
-// openSim opens the simulated GPU of an emulator; k is the kernel that its trains
+// findSim finds the simulated GPU of an emulator; k is the kernel that its trains
 // launch, nil for the built-in ones.
-func openSim(socket string, k *sim.Kernel) (hostagent.Device, gpuSensor, error) {
+func findSim(socket string, k *sim.Kernel) (hostagent.Device, gpuSensor, error) {
 	c, err := dialPlant(socket)
 	if err != nil {
 		return nil, nil, err
 	}
 	p := remotePlant{c}
-	dev, err := sim.Open(sim.Config{Plant: p, Launch: simLaunch, Kernel: k, Seed: simSeed(socket)})
+	_ = c.Call("Plant.Hello", hostagent.ProcessUse{PID: os.Getpid(), Name: filepath.Base(os.Args[0])}, nil) // without it, it has no name there
+	dev, err := sim.Find(sim.Config{Plant: p, Launch: simLaunch, Kernel: k, Seed: simSeed(socket)})
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	return simDevice{dev, p}, simSensor{sim.NewSensor(p, sim.Wall{}, sim.Response{})}, nil
+	return simDevice{dev, p}, sharedSensor{simSensor{sim.NewSensor(p, sim.Wall{}, sim.Response{})}, p}, nil
 }
 
-// openGPU opens the GPU that a selector names, and a function that opens its sensor.
-func openGPU(ctx context.Context, selector string) (hostagent.Device, func() (gpuSensor, error), error) {
+// foundGPU is a GPU that has been found, and is opened once its bench is held: a context
+// on a card would disturb whoever measures it. The device is not open before open.
+type foundGPU struct {
+	hostagent.Device
+	openSensor func() (gpuSensor, error)
+}
+
+// findGPU finds the GPU that a selector names, without a context on it.
+func findGPU(selector string) (*foundGPU, error) {
 	if socket, ok := strings.CutPrefix(selector, simPrefix); ok {
-		dev, sensor, err := openSim(socket, nil)
-		return dev, func() (gpuSensor, error) { return sensor, nil }, err
+		dev, sensor, err := findSim(socket, nil)
+		if err != nil {
+			return nil, err
+		}
+		return &foundGPU{dev, func() (gpuSensor, error) { return sensor, nil }}, nil
 	}
-	dev, err := cuda.Open(ctx, selector)
+	dev, err := findCUDA(selector)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
+		return nil, err
 	}
-	if err := gpus.Whole(dev.Info()); err != nil {
-		return nil, nil, errors.Join(err, dev.Close())
+	return &foundGPU{dev, func() (gpuSensor, error) { return nvml.Open(dev.Info().PCIBusID) }}, nil
+}
+
+// findCUDA finds a real GPU. Where NVML does not tell which one is meant, its identity is
+// known when it is open.
+func findCUDA(selector string) (*cuda.Device, error) {
+	info := hostagent.Info{}
+	found, ok, err := gpus.Locate(firstOf(selector, "0"))
+	if err != nil {
+		return nil, withCode(exitUsage, fmt.Errorf("--gpu: %w", err))
 	}
-	return dev, func() (gpuSensor, error) { return nvml.Open(dev.Info().PCIBusID) }, nil
+	if ok && len(found) == 1 {
+		info, selector = found[0], found[0].UUID
+	}
+	if err := cuda.Loads(); err != nil {
+		return nil, fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
+	}
+	return cuda.Find(selector, info), nil
+}
+
+// open makes the context, and refuses a card that is cut in parts.
+func (g *foundGPU) open(ctx context.Context) error {
+	if err := openDevice(ctx, g.Device); err != nil {
+		return err
+	}
+	if g.Info().Simulated {
+		return nil
+	}
+	return gpus.Whole(g.Info())
+}
+
+// openDevice makes the context of a device that was only found.
+func openDevice(ctx context.Context, d hostagent.Device) error {
+	if o, ok := d.(hostagent.Opener); ok {
+		return o.Open(ctx)
+	}
+	return nil
 }
 
 // removeStale removes a socket that nobody serves any more.

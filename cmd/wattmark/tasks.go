@@ -13,12 +13,40 @@ import (
 	"wattmark/store"
 )
 
-// openDB opens the task database to read; it must exist.
+// openDB opens the task database to read; it must exist. That needs no right to write. One of
+// an older version is brought up to date where it may be written, else a copy of it is.
 func (a *app) openDB(ctx context.Context) (*store.DB, error) {
-	if _, err := os.Stat(a.db); errors.Is(err, os.ErrNotExist) && !store.OnServer(a.db) {
-		return nil, withCode(exitNotFound, fmt.Errorf("no task database at %s: measure something first (wattmark demo) or name another with --db", a.db))
+	if err := a.mustExist(); err != nil {
+		return nil, err
+	}
+	db, err := store.OpenReadOnly(ctx, a.db)
+	if !errors.Is(err, store.ErrOlder) {
+		return db, err
+	}
+	if db, err = store.Open(ctx, a.db); cannotWrite(err) {
+		db, err = store.OpenSource(ctx, a.db)
+	}
+	return db, err
+}
+
+// openToChange opens the task database to change it; it must exist.
+func (a *app) openToChange(ctx context.Context) (*store.DB, error) {
+	if err := a.mustExist(); err != nil {
+		return nil, err
 	}
 	return store.Open(ctx, a.db)
+}
+
+// cannotWrite reports whether a database could not be opened because it may not be written.
+func cannotWrite(err error) bool {
+	return errors.Is(err, store.ErrReadOnly) || errors.Is(err, store.ErrCannotOpen)
+}
+
+func (a *app) mustExist() error {
+	if _, err := os.Stat(a.db); errors.Is(err, os.ErrNotExist) && !store.OnServer(a.db) {
+		return withCode(exitNotFound, fmt.Errorf("no task database at %s: measure something first (wattmark demo) or name another with --db", a.db))
+	}
+	return nil
 }
 
 // taskID reads a task's number from the command line.
@@ -90,6 +118,7 @@ func (a *app) tasksCmd() *cobra.Command {
 				return err
 			}
 			defer db.Close()
+			a.leftOvers(cmd.Context(), db)
 			tasks, err := db.Tasks(cmd.Context(), q)
 			if err != nil {
 				return err
@@ -123,11 +152,11 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, withCode(exitUsage, fmt.Errorf("%q is not a time: write 2026-01-31 or 2026-01-31T15:04:05Z", s))
 }
 
-func (a *app) printTasks(tasks []store.Task, q store.Query) error {
+func (a *app) printTasks(tasks []store.Row, q store.Query) error {
 	if a.json {
-		list := []*report{}
+		list := []listedReport{}
 		for i := range tasks {
-			list = append(list, newReport(&tasks[i], a.db))
+			list = append(list, newListedReport(&tasks[i], a.db))
 		}
 		return a.printJSON(map[string]any{"tasks": list})
 	}
@@ -137,7 +166,7 @@ func (a *app) printTasks(tasks []store.Task, q store.Query) error {
 	}
 	rows := make([]taskRow, len(tasks))
 	for i := range tasks {
-		rows[i] = newTaskRow(&tasks[i], a.db)
+		rows[i] = newTaskRow(&tasks[i])
 	}
 	width := 0 // a file has room
 	if isTerminal(a.out) {
@@ -184,68 +213,4 @@ func (a *app) usersCmd() *cobra.Command {
 		},
 	}
 	return a.jsonFlag(c)
-}
-
-func (a *app) deleteCmd() *cobra.Command {
-	var name, user string
-	var yes bool
-	c := &cobra.Command{
-		Use: "delete [TASK]", Short: "Delete tasks by number, by name or by user", Args: cobra.MaximumNArgs(1),
-		Example: "  wattmark delete 42\n  wattmark delete --name warmup --yes\n  wattmark delete --user guest --yes",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			given := len(args)
-			for _, s := range []string{name, user} {
-				if s != "" {
-					given++
-				}
-			}
-			if given != 1 {
-				return withCode(exitUsage, errors.New("name what to delete by exactly one of: a task number, --name, --user"))
-			}
-			if len(args) == 0 && !yes {
-				return withCode(exitUsage, errors.New("deleting by name or user can take many tasks: look with wattmark tasks, then add --yes"))
-			}
-			if len(args) > 0 {
-				if err := oneTask(cmd, args); err != nil {
-					return err
-				}
-			}
-			return a.deleteTasks(cmd.Context(), args, name, user)
-		},
-	}
-	c.Flags().StringVar(&name, "name", "", "all tasks of this name")
-	c.Flags().StringVar(&user, "user", "", "all tasks of this user")
-	c.Flags().BoolVar(&yes, "yes", false, "do it")
-	return a.jsonFlag(c)
-}
-
-func (a *app) deleteTasks(ctx context.Context, args []string, name, user string) error {
-	db, err := a.openDB(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	n := uint64(1)
-	switch {
-	case name != "":
-		n, err = db.DeleteByName(ctx, name)
-	case user != "":
-		n, err = db.DeleteByUser(ctx, user)
-	default:
-		var id store.TaskID
-		if id, err = taskID(args[0]); err != nil {
-			return err
-		}
-		if err = db.DeleteTask(ctx, id); errors.Is(err, store.ErrNotFound) {
-			return withCode(exitNotFound, fmt.Errorf("no task %d in %s", id, a.db))
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(map[string]uint64{"deleted": n})
-	}
-	fmt.Fprintf(a.out, "Deleted %d task(s) from %s\n", n, a.db)
-	return nil
 }

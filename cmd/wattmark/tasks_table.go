@@ -18,15 +18,14 @@ type taskRow struct {
 	mean                                                 string
 }
 
-func newTaskRow(x *store.Task, db string) taskRow {
-	r := newReport(x, db)
-	row := taskRow{id: x.ID, launched: x.Launched.Local().Format("2006-01-02 15:04:05"), user: x.User, name: x.Name, state: r.State}
+func newTaskRow(x *store.Row) taskRow {
+	row := taskRow{id: x.ID, launched: x.Launched.Local().Format("2006-01-02 15:04:05"), user: x.User, name: x.Name, state: stateNames[x.State]}
 	if x.Result != nil {
 		row.duration = (x.Result.To - x.Result.From).String()
-		row.energy, row.mean = energyText(*r.EnergyJ, *r.EnergyUJ), x.Result.Mean.String()
+		row.energy, row.mean = energyText(float64(x.Result.Total.Energy), float64(x.Result.Total.U)), x.Result.Mean.String()
 	}
-	if x.Group.Group != 0 {
-		row.group = strconv.FormatInt(int64(x.Group.Group), 10)
+	if x.Group != 0 {
+		row.group = strconv.FormatInt(int64(x.Group), 10)
 	}
 	return row
 }

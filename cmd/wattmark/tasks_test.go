@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -80,8 +82,11 @@ func TestTasksUsersDelete(t *testing.T) {
 		t.Errorf("users %+v", users)
 	}
 	inside(t, "delete", "--db", db, "--user", "bob").fails(t, exitUsage, "--yes")
-	for _, args := range []string{"--user bob --yes", "1"} {
-		var n struct{ Deleted int }
+	for _, args := range []string{"--user bob --yes", "1 --yes"} {
+		var n struct {
+			Deleted int
+			Pinned  []int64
+		}
 		object(t, inside(t, append([]string{"delete", "--db", db, "--json"}, strings.Fields(args)...)...).ok(t).out, &n)
 		if n.Deleted != 1 {
 			t.Errorf("delete %s: %d deleted", args, n.Deleted)
@@ -92,6 +97,38 @@ func TestTasksUsersDelete(t *testing.T) {
 	}
 	for _, args := range []string{"show 1", "delete 1", "export 1", "trim 1 --to 1s"} {
 		inside(t, append([]string{"--db", db}, strings.Fields(args)...)...).fails(t, exitNotFound, "no task 1 in "+db)
+	}
+}
+
+// A row of the list says what show says of the task, and nothing that it was read
+// without: no verdict, rails, markers and budget.
+func TestListedAsShown(t *testing.T) {
+	t.Parallel()
+	db := twoTasks(t)
+	inside(t, "tag", "1", "cooler=water", "--db", db).ok(t)
+	inside(t, "pin", "1", "--db", db).ok(t)
+	inside(t, "trim", "2", "--from", "400ms", "--to", "450ms", "--db", db).ok(t)
+	var list struct{ Tasks []map[string]any }
+	object(t, inside(t, "tasks", "--json", "--db", db).ok(t).out, &list)
+	if len(list.Tasks) != 2 {
+		t.Fatalf("%d tasks", len(list.Tasks))
+	}
+	for _, row := range list.Tasks {
+		var whole map[string]any
+		object(t, inside(t, "show", fmt.Sprint(row["task_id"]), "--json", "--db", db).ok(t).out, &whole)
+		for key, value := range row {
+			if !reflect.DeepEqual(value, whole[key]) {
+				t.Errorf("task %v: %s is %v in the list, %v in show", row["task_id"], key, value, whole[key])
+			}
+		}
+		for _, key := range []string{"quality", "rails", "markers", "budget", "events"} {
+			if value, listed := row[key]; listed {
+				t.Errorf("task %v: the list has %s: %v", row["task_id"], key, value)
+			}
+		}
+		if row["energy_j"] == nil || row["energy_u_j"] == nil || row["window"] == nil || row["instrument"] == nil || row["samples"] == 0.0 {
+			t.Errorf("the list lacks figures: %v", row)
+		}
 	}
 }
 

@@ -48,9 +48,14 @@ The kernel is one of a PTX file (--ptx, as for run) or a built-in benchmark for 
 time (--benchmark with --length). How often it is launched follows from --u, the
 relative uncertainty (k = 2) that is wanted. See docs/tiny-kernels.md.`,
 		Example: `  wattmark tiny --ptx kernel.ptx --entry vadd --grid 64 --block 256 --buffer 65536 --buffer 65536
-  wattmark tiny --benchmark compute --length 10us --u 0.02
+  wattmark tiny --benchmark compute --length 10us --dry-run
   wattmark tiny --method fold --gpu sim:/tmp/gpu --sim-kernel 280W:120us,120W:80us`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.tiny(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("u") && !(f.u > 0) {
+				return withCode(exitUsage, fmt.Errorf("--u %v: want more than 0", f.u))
+			}
+			return a.tiny(cmd.Context(), f)
+		},
 	}
 	fl := c.Flags()
 	f.cluster.addTo(fl)
@@ -70,7 +75,7 @@ relative uncertainty (k = 2) that is wanted. See docs/tiny-kernels.md.`,
 	fl.Uint32Var(&f.shared, "shared", 0, "bytes of dynamic shared memory of the PTX kernel")
 	fl.Int64SliceVar(&f.buffers, "buffer", nil, "allocate and zero a buffer of so many bytes, passed as the next parameter (repeatable)")
 	fl.UintSliceVar(&f.scalars, "scalar", nil, "32-bit value passed after the buffers (repeatable)")
-	fl.Float64Var(&f.u, "u", 0.02, "relative uncertainty that is wanted (k = 2)")
+	fl.Float64Var(&f.u, "u", 0, "relative uncertainty that is wanted, k = 2 (default: 0.02, or what the meter can reach if that is more)")
 	fl.Float64Var(&f.energy, "expect-energy", 0, "joules of one launch, roughly, for the plan (default: what the carrier draws in that time)")
 	fl.Float64Var(&f.drift, "drift", 0, "watts a second that the card's power wanders, for the plan")
 	fl.DurationVar(&f.slice, "slice", 0, "carrier between two launches (default: 100 µs, or the kernel's length if that is more)")
@@ -92,36 +97,43 @@ func (a *app) tiny(ctx context.Context, f tinyFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	dev, sensor, err := openTinyGPU(ctx, f.gpu, kernel)
+	if f.dryRun && f.length > 0 {
+		return a.tinyDryRun(ctx, f, insert)
+	}
+	gpu, err := findTinyGPU(f.gpu, kernel)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
-	runner, ok := dev.(hostagent.TrainRunner)
+	defer gpu.Close()
+	runner, ok := gpu.Device.(hostagent.TrainRunner)
 	if !ok {
-		return fmt.Errorf("%s cannot launch a kernel between slices of a carrier", dev.Info().Name)
+		return fmt.Errorf("%s cannot launch a kernel between slices of a carrier", gpu.Info().Name)
 	}
-	cfg, done, err := a.measureConfig(ctx, f.runFlags, dev, sensor, insert.Name)
+	cfg, done, err := a.measureConfig(ctx, f.runFlags, gpu, insert.Name)
 	if err != nil {
 		return err
 	}
 	defer done()
-	plan, length, err := f.plan(ctx, cfg.Monitor, runner, insert)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(a.err, planText(plan, length))
-	if f.dryRun && a.json {
-		return a.printJSON(plan)
-	}
-	if f.dryRun {
+	var plan tiny.Plan
+	var length measure.Seconds
+	prepare(&cfg, func(ctx context.Context) (err error) { // it tries the kernel out
+		if plan, length, err = f.plan(ctx, cfg.Monitor, runner, insert); err != nil {
+			return err
+		}
+		if f.dryRun {
+			return errPlanned
+		}
+		fmt.Fprintln(a.err, planText(plan, length))
 		return nil
-	}
+	})
 	var ran hostagent.Ran
 	id, err := a.measure(ctx, cfg, func(ctx context.Context) (_ []hostagent.Kernel, err error) {
 		ran, err = runner.RunTrain(ctx, plan.Train(hostagent.Benchmark(f.carrier), insert, f.seed))
 		return tiny.Kernels(plan, ran, insert.Name), err
 	})
+	if errors.Is(err, errPlanned) {
+		return a.printTinyPlan(plan, length)
+	}
 	if id == 0 {
 		return err
 	}
@@ -131,6 +143,9 @@ func (a *app) tiny(ctx context.Context, f tinyFlags) (err error) {
 	}
 	return errors.Join(err, a.showTask(ctx, db, id, nil))
 }
+
+// errPlanned ends a measurement that was only to be planned, before there is a task.
+var errPlanned = errors.New("the plan was all that was asked for")
 
 // result works the energy of a launch out of a stored task, and stores it.
 func (f *tinyFlags) result(ctx context.Context, db *store.DB, id store.TaskID, p tiny.Plan, ran hostagent.Ran, name string) error {
@@ -146,6 +161,9 @@ func (f *tinyFlags) result(ctx context.Context, db *store.DB, id store.TaskID, p
 	})
 	if err != nil {
 		return err
+	}
+	if f.u == 0 {
+		f.u = max(tiny.DefaultU, p.U)
 	}
 	out.Missed(f.u)
 	plan, err := json.Marshal(p)

@@ -9,6 +9,7 @@ import (
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/measurement"
+	"wattmark/hostagent/monitorclient"
 	"wattmark/hostagent/sim"
 	"wattmark/hostagent/tiny"
 	"wattmark/measure"
@@ -19,6 +20,7 @@ func (f *tinyFlags) insert() (hostagent.Insert, *sim.Kernel, error) {
 	usage := func(err error) (hostagent.Insert, *sim.Kernel, error) {
 		return hostagent.Insert{}, nil, withCode(exitUsage, err)
 	}
+	f.repeat = 1
 	if countTrue(f.ptx != "", f.benchmark != "", f.simKernel != "") != 1 {
 		return usage(errors.New("name one kernel: --ptx, --benchmark with --length, or --sim-kernel"))
 	}
@@ -27,8 +29,11 @@ func (f *tinyFlags) insert() (hostagent.Insert, *sim.Kernel, error) {
 	default:
 		return usage(fmt.Errorf("--method %q: want contrast, fold or repeat", f.method))
 	}
-	if !(f.u > 0) || f.u > 1 || f.length < 0 || f.slice < 0 || f.phase < 0 || f.blocks < 0 || f.launches < 0 || f.settle < 0 {
-		return usage(errors.New("--u lies above 0 and up to 1; lengths and numbers are not negative"))
+	if !(f.u >= 0) || f.u > 1 || f.length < 0 || f.slice < 0 || f.phase < 0 || f.blocks < 0 || f.launches < 0 || f.settle < 0 {
+		return usage(errors.New("--u lies between 0 and 1; lengths and numbers are not negative"))
+	}
+	if err := errors.Join(checkBenchmark("--carrier", f.carrier), finiteFlag("--expect-energy", f.energy), finiteFlag("--drift", f.drift), f.check(nil)); err != nil {
+		return hostagent.Insert{}, nil, err
 	}
 	switch {
 	case f.simKernel != "":
@@ -43,7 +48,6 @@ func (f *tinyFlags) insert() (hostagent.Insert, *sim.Kernel, error) {
 		}
 		return hostagent.Insert{Name: fmt.Sprintf("%s %v", f.benchmark, f.length), Benchmark: hostagent.Benchmark(f.benchmark), Length: f.length}, nil, nil
 	}
-	f.repeat = 1
 	l, err := f.ptxLaunch()
 	return hostagent.Insert{Name: firstOf(f.entry, baseName(f.ptx)), PTX: &l}, nil, err
 }
@@ -73,17 +77,41 @@ func parseSimKernel(text string) (*sim.Kernel, error) {
 	return &k, nil
 }
 
-// openTinyGPU is openGPU with a kernel that a simulated GPU is to show.
-func openTinyGPU(ctx context.Context, selector string, k *sim.Kernel) (hostagent.Device, func() (gpuSensor, error), error) {
+// findTinyGPU is findGPU with a kernel that a simulated GPU is to show.
+func findTinyGPU(selector string, k *sim.Kernel) (*foundGPU, error) {
 	socket, simulated := strings.CutPrefix(selector, simPrefix)
 	if !simulated || k == nil {
-		return openGPU(ctx, selector)
+		return findGPU(selector)
 	}
-	dev, sensor, err := openSim(socket, k)
-	return dev, func() (gpuSensor, error) { return sensor, nil }, err
+	dev, sensor, err := findSim(socket, k)
+	if err != nil {
+		return nil, err
+	}
+	return &foundGPU{dev, func() (gpuSensor, error) { return sensor, nil }}, nil
 }
 
-// plan tries the kernel out and plans its measurement for the bench at hand.
+// tinyDryRun plans a kernel whose length is known for the bench at hand, without a GPU.
+func (a *app) tinyDryRun(ctx context.Context, f tinyFlags, insert hostagent.Insert) error {
+	m, err := dialMeter(ctx, f.monitor, monitorclient.Options{Version: version(), Dial: a.tracing.dial()})
+	if err != nil {
+		return err
+	}
+	plan, length, err := f.plan(ctx, m, nil, insert)
+	if err = errors.Join(err, m.Close()); err != nil {
+		return err
+	}
+	return a.printTinyPlan(plan, length)
+}
+
+func (a *app) printTinyPlan(plan tiny.Plan, length measure.Seconds) error {
+	if a.json {
+		return a.printJSON(plan)
+	}
+	fmt.Fprintln(a.out, planText(plan, length))
+	return nil
+}
+
+// plan tries the kernel out on r, unless that is nil, and plans its measurement for the bench at hand.
 func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r hostagent.TrainRunner, insert hostagent.Insert) (tiny.Plan, measure.Seconds, error) {
 	bench, err := m.GetBench(ctx)
 	if err != nil {
@@ -93,7 +121,7 @@ func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r hostagent
 		return tiny.Plan{}, 0, fmt.Errorf("%w: %s", measurement.ErrBench, bench.Trouble)
 	}
 	length := seconds(f.length)
-	if f.length == 0 || insert.Benchmark != "" {
+	if r != nil && (f.length == 0 || insert.Benchmark != "") {
 		t, err := tiny.Probe(ctx, r, hostagent.Benchmark(f.carrier), insert)
 		if err != nil {
 			return tiny.Plan{}, 0, err

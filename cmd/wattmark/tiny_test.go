@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"wattmark/hostagent/tiny"
 	"wattmark/store"
 )
 
@@ -122,5 +123,15 @@ func TestTinyUsage(t *testing.T) {
 		if r := wattmark(t, args...); r.code != exitUsage {
 			t.Errorf("%q: exit code %d, %s", args, r.code, r.err)
 		}
+	}
+}
+
+// The documented plan needs the bench alone: no GPU, no wish, a meter with nominal gains.
+func TestTinyPlansWithoutGPU(t *testing.T) {
+	r := newRig(t)
+	var p tiny.Plan
+	object(t, inside(t, "tiny", "--benchmark", "compute", "--length", "10us", "--dry-run", "--json", "--monitor", r.address).ok(t).out, &p)
+	if p.Blocks == 0 || p.U < 0.02 || p.U > 0.03 {
+		t.Errorf("%+v", p)
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +129,33 @@ func TestWords(t *testing.T) {
 	for d, want := range map[time.Duration]string{-1: "0 s", 90 * time.Second: "90 s", 10 * time.Minute: "10 min", 3 * time.Hour: "3 h", 72 * time.Hour: "3 d"} {
 		if got := age(d); got != want {
 			t.Errorf("%v: %q", d, got)
+		}
+	}
+}
+
+// A plot of the terminal carries a slow meter's value on, and shows where samples were lost.
+func TestPlotOfLostSamples(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		name   string
+		period measure.Seconds
+		counts []int
+		want   []float64
+	}{
+		{"every column", 0.1, []int{1, 2, 1, 1}, []float64{1, 1, 1, 1}},
+		{"a slow meter", 3, []int{1, 0, 0, 1, 0, 0}, []float64{1, 1, 1, 1, 1, 1}},
+		{"lost", 0.1, []int{0, 5, 0, 5, 0, 0, 5, 0, 0}, []float64{nan, 1, 1, 1, nan, nan, 1, nan, nan}},
+		{"lost by a slow meter", 2, []int{1, 0, 1, 0, 0, 0, 0, 0, 1}, []float64{1, 1, 1, nan, nan, nan, nan, nan, 1}},
+	} {
+		tr := newTrace(0, measure.Seconds(len(c.counts)), []string{"rail"}, len(c.counts))
+		for i, n := range c.counts {
+			tr.counts[i], tr.total[i], tr.rails[0][i] = n, float64(n), float64(n)
+		}
+		tr.finish(c.period)
+		for _, got := range [][]float64{tr.total, tr.rails[0]} {
+			if fmt.Sprint(got) != fmt.Sprint(c.want) {
+				t.Errorf("%s: %v, want %v", c.name, got, c.want)
+			}
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (h *jobHost) readDatabase(ctx context.Context, path string, f totalFlags, q
 	if _, err := os.Stat(path); err != nil && !store.OnServer(path) {
 		return fmt.Errorf("no task database: %w", err)
 	}
-	db, err := store.OpenReadOnly(ctx, path)
+	db, err := store.OpenSource(ctx, path)
 	if err != nil {
 		return err
 	}

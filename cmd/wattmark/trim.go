@@ -22,7 +22,7 @@ are all kept.`,
 				return withCode(exitUsage, errors.New("trim: --to must lie after --from; look at the plot of wattmark show"))
 			}
 			ctx := cmd.Context()
-			db, err := a.openDB(ctx)
+			db, err := a.openToChange(ctx)
 			if err != nil {
 				return err
 			}
@@ -33,6 +33,9 @@ are all kept.`,
 			}
 			w := measurement.Window{From: seconds(from), To: seconds(to)}
 			if err := measurement.Retrim(ctx, db, t.ID, w); err != nil {
+				return err
+			}
+			if err := shareAgain(ctx, db, t.ID); err != nil {
 				return err
 			}
 			return a.showTask(ctx, db, t.ID, nil)

@@ -79,8 +79,8 @@ docs/validate.md defines every figure, docs/validate-clocks.md the clocks.`,
 // outputFlags are those that do not depend on where the subjects come from.
 func (f *validateFlags) outputFlags(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringVar(&f.svg, "svg", "", "draw the power by the meter and by each method, and the energies, into this file")
-	fl.StringVar(&f.html, "html", "", "write a report as one self-contained page into this file")
+	svgFlag(fl, &f.svg, "draw the power by the meter and by each method, and the energies, into this file")
+	outFlag(fl, &f.html, "html", "write a report as one self-contained page into this file", "HTML", ".html", ".htm")
 	fl.StringVar(&f.save, "save", "", "keep the validation in the task database under this name")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the resampling")
 	fl.IntVar(&f.resamples, "resamples", 1000, "resamples behind every interval")

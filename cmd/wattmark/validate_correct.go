@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,12 @@ func (a *app) profiles(ctx context.Context, f *validateFlags, db *store.DB, uuid
 func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
 	var out []validate.Method
 	for _, p := range profiles {
-		out = append(out, correctedOf(s, p)...)
+		for _, m := range correctedOf(s, p) {
+			// What was stored by wattmark correct is judged as it was.
+			if !slices.ContainsFunc(s.Methods, func(x validate.Method) bool { return x.Name == m.Name }) {
+				out = append(out, m)
+			}
+		}
 	}
 	s.Methods = append(s.Methods, out...)
 }

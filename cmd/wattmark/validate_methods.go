@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"wattmark/analysis/validate"
 	"wattmark/hostagent/measurement"
@@ -65,7 +66,7 @@ func otherReadings(by map[string][]methods.Point, known []validate.Method, times
 // taskMethod is one method of a task. Its energy follows its own rule, unless its
 // readings are to be integrated, or the window was changed since the method spoke.
 func taskMethod(x *store.MethodResult, by map[string][]methods.Point, times taskTimes, work validate.Span) validate.Method {
-	m := validate.Method{Name: x.Method, Note: x.Note, Energy: x.Energy}
+	m := validate.Method{Name: x.Method, Note: x.Note, Energy: x.Energy, U: x.U, Made: x.Readings, Silent: math.IsNaN(float64(x.Energy))}
 	switch methods.Method(x.Method) {
 	case methods.Counter, methods.CounterEnds:
 		m.Readings = points(powerOf(by[measurement.MethodPrefix+string(methods.Counter)]), times)
@@ -81,19 +82,25 @@ func taskMethod(x *store.MethodResult, by map[string][]methods.Point, times task
 	case methods.Average:
 		m.Readings = points(by[sampler.Average], times)
 	default:
-		m.Readings = points(by[cmp.Or(importedName(x.Method), measurement.MethodPrefix+x.Method)], times)
-		if importedName(x.Method) != "" {
-			m.Energy = measure.Joule(math.NaN())
+		stored := measurement.MethodPrefix + x.Method
+		if len(by[stored]) == 0 {
+			stored = x.Method // of a log, or corrected
 		}
+		m.Readings = points(by[stored], times)
+		m.Silent = m.Silent && importedName(x.Method) == "" // a log's ends may be reached all the same
 	}
-	// A clock fit leaves the work's ends within fractions of a millisecond.
-	allowed := max(2e-3, work.Length()/1000)
-	off := max(abs(times.wall(x.From)-work.From), abs(times.wall(x.To)-work.To))
-	if off > allowed && !math.IsNaN(float64(m.Energy)) {
-		m.Energy = measure.Joule(math.NaN())
-		m.Note = strings.TrimPrefix(m.Note+fmt.Sprintf("; the window is not the work that it spoke of (%v off): its readings are integrated", off), "; ")
+	if off, same := times.sameWork(x.From, x.To, work); !same && !math.IsNaN(float64(m.Energy)) {
+		m.Energy, m.U = measure.Joule(math.NaN()), 0
+		m.Note = joinNonEmpty("; ", m.Note, fmt.Sprintf("the window is not the work that it spoke of (%v off): its readings are integrated", off))
 	}
 	return m
+}
+
+// sameWork reports whether what a method spoke of is the work, and how far off it is.
+// A clock fit leaves the work's ends within fractions of a millisecond.
+func (t taskTimes) sameWork(from, to time.Time, work validate.Span) (off measure.Seconds, same bool) {
+	off = max(abs(t.wall(from)-work.From), abs(t.wall(to)-work.To))
+	return off, off <= max(2e-3, work.Length()/1000)
 }
 
 // importedName is the name of the readings of an imported log's column.

@@ -199,7 +199,7 @@ func (m *foreignRun) placeSensor(log *smilog.Log, f smiFlags) (string, error) {
 		spans[i] = smilog.Span{From: at(k.From), To: at(k.To)}
 	}
 	_, rs := log.Best()
-	if f.given || f.zone != "" {
+	if f.given || f.zone != "" || log.Absolute {
 		zone, err := f.place(log, from, to)
 		if err != nil && f.given {
 			log.Shift(f.offset) // as it stood

@@ -99,27 +99,27 @@ func intervalText(lo, hi float64) string {
 
 func renderValidated(w io.Writer, r *validate.Report) {
 	t := newTable(w)
-	t.AppendHeader(table.Row{"method", "energy", "error %", fmt.Sprintf("%.4g %% interval", 100*r.Level), "", "bias", "RMSE", "MAPE %", "lag (k = 2)", "readings"})
+	t.AppendHeader(table.Row{"method", "energy", "error %", "± U", fmt.Sprintf("%.4g %% interval", 100*r.Level), "bias", "RMSE", "MAPE %", "lag (k = 2)", "readings"})
 	for i := range r.Methods {
 		m := &r.Methods[i]
 		lag := "–"
 		if !math.IsNaN(float64(m.Lag)) {
 			lag = fmt.Sprintf("%.1f ± %.1f ms", 1e3*float64(m.Lag), 1e3*float64(m.LagU))
 		}
-		said := map[validate.Agreement]string{validate.Agrees: "within", validate.Reads: "outside"}[m.Agreement]
 		t.AppendRow(table.Row{
-			measure.Printable(m.Name), orDash(float64(m.Energy), "%.2f J"), orDash(m.ErrorPct, "%+.2f"), intervalText(m.Lo, m.Hi), said,
+			measure.Printable(m.Name), orDash(float64(m.Energy), "%.2f J"), orDash(m.ErrorPct, "%+.2f"), m.Agreement.Word(), intervalText(m.Lo, m.Hi),
 			orDash(float64(m.Bias), "%+.1f W"), orDash(float64(m.RMSE), "%.1f W"), orDash(m.MAPEPct, "%.1f"), lag, m.Readings,
 		})
 	}
-	alignRight(t, 2, 3, 4, 6, 7, 8, 9, 10)
+	alignRight(t, 2, 3, 5, 6, 7, 8, 9, 10)
 	t.Render()
+	fmt.Fprintf(w, "  ± U: whether the energy over this work agrees with the meter's, within the meter's uncertainty and the method's own (k = 2);\n  interval: what other work like this may show\n")
 }
 
 func alignRight(t table.Writer, columns ...int) {
 	var c []table.ColumnConfig
 	for _, n := range columns {
-		c = append(c, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		c = append(c, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
 	}
 	t.SetColumnConfigs(c)
 }
@@ -128,10 +128,11 @@ func alignRight(t table.Writer, columns ...int) {
 const mostKernelLines = 20
 
 func renderValidatedKernels(w io.Writer, r *validate.Report) {
-	if len(r.Kernels) == 0 {
+	lines := r.ByKernel(mostKernelLines)
+	if lines == nil {
 		return
 	}
-	fmt.Fprintln(w, "\nBy kernel, error in % of what each method's readings make of its own time:")
+	fmt.Fprintln(w, "\nBy kernel, in equal shares where several run at once; error in % of what each method's readings make of the same shares:")
 	t := newTable(w)
 	head := table.Row{"kernel", "launches", "time", "meter (k = 2)"}
 	right := []int{2, 3, 4}
@@ -140,18 +141,27 @@ func renderValidatedKernels(w io.Writer, r *validate.Report) {
 		right = append(right, 5+i)
 	}
 	t.AppendHeader(head)
-	for i := range r.Kernels[:min(len(r.Kernels), mostKernelLines)] {
-		k := &r.Kernels[i]
+	for i := range lines {
+		k := &lines[i]
 		row := table.Row{shorten(measure.Printable(k.Name), 40), k.Launches, k.Busy, energyText(float64(k.Truth.Energy), float64(k.Truth.U))}
 		for _, m := range k.Methods {
 			row = append(row, orDash(m.ErrorPct, "%+.1f"))
 		}
-		t.AppendRow(row)
+		switch k.Kind {
+		case validate.WithoutKernel:
+			row[1] = ""
+			t.AppendRow(row)
+		case validate.AllKernels:
+			row[2] = k.Share // durations count twice where kernels overlap
+			t.AppendFooter(row)
+		default:
+			t.AppendRow(row)
+		}
 	}
 	alignRight(t, right...)
 	t.Render()
-	if more := len(r.Kernels) - mostKernelLines; more > 0 {
-		fmt.Fprintf(w, "  and %d more: --json and --html have them\n", more)
+	if len(r.Kernels) > mostKernelLines {
+		fmt.Fprintln(w, "  --json and --html have every name")
 	}
 }
 
@@ -162,7 +172,7 @@ func renderSummary(w io.Writer, s validate.Summary) {
 	for _, l := range s.Lines {
 		t.AppendRow(table.Row{
 			measure.Printable(l.Method), firstOf(joinNonEmpty(", ", l.GPU, l.Driver), "all"), l.N, orDash(l.MeanErrorPct, "%+.2f"), intervalText(l.Lo, l.Hi),
-			orDash(l.MAPEPct, "%.2f"), orDash(l.RMSEPct, "%.2f"), orDash(float64(l.RMSE), "%.3g J"), fmt.Sprintf("%d of %d", l.Agreeing, l.N), orDash(l.WorstPct, "%+.2f"),
+			orDash(l.MAPEPct, "%.2f"), orDash(l.RMSEPct, "%.2f"), orDash(float64(l.RMSE), "%.3g J"), fmt.Sprintf("%d of %d", l.Agreeing, l.Judged), orDash(l.WorstPct, "%+.2f"),
 		})
 	}
 	alignRight(t, 3, 4, 5, 6, 7, 8, 9, 10)
@@ -225,7 +235,7 @@ func plotValidation(w io.Writer, r *validate.Report) {
 func furthest(r *validate.Report) (out *validate.MethodReport) {
 	for i := range r.Methods {
 		m := &r.Methods[i]
-		if len(m.Points) > 1 && m.Agreement != validate.Unknown && (out == nil || math.Abs(m.ErrorPct) > math.Abs(out.ErrorPct)) {
+		if len(m.Points) > 1 && !math.IsNaN(m.ErrorPct) && (out == nil || math.Abs(m.ErrorPct) > math.Abs(out.ErrorPct)) {
 			out = m
 		}
 	}

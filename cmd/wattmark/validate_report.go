@@ -33,9 +33,13 @@ type validationReport struct {
 	ClockDriftUPPM *float64  `json:"clock_drift_u_ppm,omitempty"`
 	ClockHow       string    `json:"clock_how,omitempty"`
 	clockFound
-	Alternation   *float64            `json:"alternation,omitempty"`
-	Methods       []methodVerdict     `json:"methods"`
+	Alternation *float64        `json:"alternation,omitempty"`
+	Methods     []methodVerdict `json:"methods"`
+	// Kernels have equal shares where several ran at once: with NoKernel they come to
+	// KernelSum, the energy of the work.
 	Kernels       []kernelVerdict     `json:"kernels"`
+	NoKernel      *kernelVerdict      `json:"no_kernel,omitempty"`
+	KernelSum     *kernelVerdict      `json:"kernel_sum,omitempty"`
 	Missing       []string            `json:"missing_rails"`
 	MissingBounds []missingRailReport `json:"missing_bounds,omitempty"`
 	MissingMostW  *float64            `json:"missing_most_w,omitempty"`
@@ -49,12 +53,14 @@ type validationReport struct {
 type methodVerdict struct {
 	Name        string      `json:"name"`
 	EnergyJ     *float64    `json:"energy_j,omitempty"`
+	EnergyUJ    *float64    `json:"energy_u_j,omitempty"` // that the method states of it
 	OwnRule     bool        `json:"own_rule"`
 	ErrorPct    *float64    `json:"error_pct,omitempty"`
-	Interval    [2]*float64 `json:"interval"` // of error_pct
+	Interval    [2]*float64 `json:"interval"` // of error_pct, for other work like this
 	BlockS      *float64    `json:"block_s,omitempty"`
-	Agreement   string      `json:"agreement"`
+	Agreement   string      `json:"agreement"` // over this work: agrees (within), differs (outside) or unknown
 	Readings    int         `json:"readings"`
+	Compared    int         `json:"compared"` // readings that were kept, behind mape_pct, rmse_w and bias_w
 	MAPEPct     *float64    `json:"mape_pct,omitempty"`
 	RMSEW       *float64    `json:"rmse_w,omitempty"`
 	BiasW       *float64    `json:"bias_w,omitempty"`
@@ -71,16 +77,18 @@ type kernelVerdict struct {
 	Name     string                `json:"name"`
 	Launches int                   `json:"launches"`
 	BusyS    float64               `json:"busy_s"`
+	ShareS   float64               `json:"share_s"`
 	MeterJ   *float64              `json:"meter_j"`
 	MeterUJ  *float64              `json:"meter_u_j"`
 	Methods  []kernelMethodVerdict `json:"methods"`
 }
 
 type kernelMethodVerdict struct {
-	Name     string      `json:"name"`
-	EnergyJ  *float64    `json:"energy_j,omitempty"`
-	ErrorPct *float64    `json:"error_pct,omitempty"`
-	Interval [2]*float64 `json:"interval"`
+	Name      string      `json:"name"`
+	EnergyJ   *float64    `json:"energy_j,omitempty"`
+	ErrorPct  *float64    `json:"error_pct,omitempty"`
+	Interval  [2]*float64 `json:"interval"`
+	Agreement string      `json:"agreement,omitempty"` // as of a method; none of a sum
 }
 
 type missingRailReport struct {
@@ -110,8 +118,16 @@ func newValidationReport(r *validate.Report) validationReport {
 	for i := range r.Methods {
 		out.Methods = append(out.Methods, newMethodVerdict(&r.Methods[i]))
 	}
-	for i := range r.Kernels {
-		out.Kernels = append(out.Kernels, newKernelVerdict(&r.Kernels[i]))
+	for _, l := range r.ByKernel(len(r.Kernels)) {
+		k := newKernelVerdict(&l.KernelReport)
+		switch l.Kind {
+		case validate.WithoutKernel:
+			out.NoKernel = &k
+		case validate.AllKernels:
+			out.KernelSum = &k
+		default:
+			out.Kernels = append(out.Kernels, k)
+		}
 	}
 	return out
 }
@@ -120,20 +136,24 @@ func newValidationReport(r *validate.Report) validationReport {
 func finite[T ~float64](v T) *float64 { return number(float64(v)) }
 
 func newMethodVerdict(m *validate.MethodReport) methodVerdict {
-	return methodVerdict{
+	out := methodVerdict{
 		Name: m.Name, EnergyJ: finite(m.Energy), OwnRule: m.Own, ErrorPct: number(m.ErrorPct), Interval: [2]*float64{number(m.Lo), number(m.Hi)},
-		BlockS: finite(m.Block), Agreement: string(m.Agreement), Readings: m.Readings, MAPEPct: number(m.MAPEPct), RMSEW: finite(m.RMSE), BiasW: finite(m.Bias),
+		BlockS: finite(m.Block), Agreement: string(m.Agreement), Readings: m.Readings, Compared: m.Compared, MAPEPct: number(m.MAPEPct), RMSEW: finite(m.RMSE), BiasW: finite(m.Bias),
 		UpdateS: finite(m.Update), LagS: finite(m.Lag), LagUS: finite(m.LagU), Correlation: number(m.Correlation), LagNote: m.LagNote, Note: m.Note,
 	}
+	if m.U > 0 {
+		out.EnergyUJ = finite(m.U)
+	}
+	return out
 }
 
 func newKernelVerdict(k *validate.KernelReport) kernelVerdict {
 	out := kernelVerdict{
-		Name: k.Name, Launches: k.Launches, BusyS: float64(k.Busy), MeterJ: finite(k.Truth.Energy), MeterUJ: finite(k.Truth.U),
+		Name: k.Name, Launches: k.Launches, BusyS: float64(k.Busy), ShareS: float64(k.Share), MeterJ: finite(k.Truth.Energy), MeterUJ: finite(k.Truth.U),
 		Methods: []kernelMethodVerdict{},
 	}
 	for _, m := range k.Methods {
-		out.Methods = append(out.Methods, kernelMethodVerdict{m.Name, finite(m.Energy), number(m.ErrorPct), [2]*float64{number(m.Lo), number(m.Hi)}})
+		out.Methods = append(out.Methods, kernelMethodVerdict{m.Name, finite(m.Energy), number(m.ErrorPct), [2]*float64{number(m.Lo), number(m.Hi)}, string(m.Agreement)})
 	}
 	return out
 }
@@ -144,7 +164,8 @@ type summaryReport struct {
 	Driver       string      `json:"driver,omitempty"`
 	Method       string      `json:"method"`
 	Subjects     int         `json:"subjects"`
-	Agreeing     int         `json:"agreeing"`
+	Judged       int         `json:"judged"`
+	Agreeing     int         `json:"agreeing"` // of those judged
 	MeanErrorPct *float64    `json:"mean_error_pct"`
 	Interval     [2]*float64 `json:"interval"`
 	MAPEPct      *float64    `json:"mape_pct"`
@@ -185,7 +206,7 @@ func (v *validation) json() any {
 	}
 	for _, l := range v.summary.Lines {
 		out.Summary = append(out.Summary, summaryReport{
-			l.GPU, l.Driver, l.Method, l.N, l.Agreeing, number(l.MeanErrorPct),
+			l.GPU, l.Driver, l.Method, l.N, l.Judged, l.Agreeing, number(l.MeanErrorPct),
 			[2]*float64{number(l.Lo), number(l.Hi)},
 			number(l.MAPEPct), number(l.RMSEPct), finite(l.RMSE), number(l.WorstPct), l.WorstName,
 		})

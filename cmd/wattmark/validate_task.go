@@ -84,6 +84,7 @@ func taskSubject(ctx context.Context, db *store.DB, t *store.Task) (validate.Sub
 	s.Work = validate.Span{From: times.host(t.Result.From), To: times.host(t.Result.To)}
 	s.Truth = taskTruth(ctx, db, t, times)
 	s.Systematic, s.Offset = budgetOf(t.Result)
+	s.Total, s.LooksAway = t.Result.Total, looksAway(t)
 	s.Clock = clockOf(t)
 	s.Cautions = cautionsOf(t)
 	var err error
@@ -183,6 +184,12 @@ func clockOf(t *store.Task) validate.Clock {
 	}
 }
 
+// looksAway reports a meter that cannot judge a method: one that does not look all the
+// time, or the GPU's own sensor.
+func looksAway(t *store.Task) bool {
+	return caution(t.Setup.Response) != "" || t.Instrument.Kind == "nvml"
+}
+
 // cautionsOf are what wattmark show warns of.
 func cautionsOf(t *store.Task) (out []string) {
 	away := caution(t.Setup.Response)
@@ -236,7 +243,7 @@ func taskKernels(ctx context.Context, db *store.DB, t *store.Task, times taskTim
 		case !tables.Devices[l.Device].Measured:
 			continue
 		case len(out) == mostLaunches:
-			return out, fmt.Sprintf("of the recorded kernels only the first %d count", mostLaunches), nil
+			return out, fmt.Sprintf("of the recorded kernels only the first %d count: what later ones drew is in the line of no kernel", mostLaunches), nil
 		}
 		out = append(out, validate.Kernel{Name: names[l.Name], Span: validate.Span{From: times.wall(time.Unix(0, l.Start)), To: times.wall(time.Unix(0, l.End))}})
 	}

@@ -2,12 +2,18 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"wattmark/api/wattmarkv1"
+	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/methods"
 	"wattmark/measure"
 	"wattmark/store"
@@ -238,4 +244,215 @@ func TestBudgetOf(t *testing.T) {
 	if relative, offset = budgetOf(&r); math.Abs(relative-13.0/400) > 1e-12 || offset != 0 {
 		t.Errorf("%v relative and %v", relative, offset)
 	}
+}
+
+// overlap puts launches on two streams that overlap, and on another GPU, into a task,
+// within its window.
+func overlap(t *testing.T, path string, id store.TaskID) {
+	t.Helper()
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	x, err := db.Task(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := newTaskTimes(&x).origin.UnixNano()
+	const ms = 1_000_000
+	var launches []store.Launch
+	for i := range int64(14) {
+		at := from + (20+100*i)*ms
+		launches = append(launches, store.Launch{Start: at, End: at + 60*ms, Stream: 7},
+			store.Launch{Start: at + 10*ms, End: at + 55*ms, Name: 1, Stream: 20},
+			store.Launch{Start: at + 20*ms, End: at + 30*ms, Name: 2, Stream: 21},
+			store.Launch{Start: at + 20*ms, End: at + 90*ms, Name: 2, Device: 1})
+	}
+	if err := errors.Join(db.PutLaunchTables(t.Context(), id, store.LaunchTables{
+		Processes: []store.LaunchProcess{{PID: 1, Kernels: 56, Reported: 56, Whole: true}}, Names: []string{"_Z4gemmPfS_i", "softmax", "copy"},
+		Devices: []store.LaunchDevice{{Measured: true}, {Ordinal: 1}},
+	}), db.PutLaunches(t.Context(), id, 0, launches)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := measurement.Attribute(t.Context(), db, id); err != nil { // as run --auto does
+		t.Fatal(err)
+	}
+}
+
+// Kernels that overlap have one energy on every surface, by equal shares, and the
+// lines come to the task's energy, whose sum is shown.
+func TestKernelsShareEverywhere(t *testing.T) {
+	noRaces(t)
+	r := newRig(t)
+	r.pulse(t, "streams")
+	overlap(t, r.db, 1)
+
+	var x report
+	object(t, inside(t, "show", "1", "--db", r.db, "--kernels", "--json").ok(t).out, &x)
+	by := map[string]float64{}
+	var sum float64
+	for _, l := range x.Kernels.Lines {
+		by[l.Name] += *l.EnergyJ
+		sum += *l.EnergyJ
+	}
+	if relative(sum, *x.EnergyJ) > 1e-9 || relative(*x.Kernels.SumJ, *x.EnergyJ) > 1e-9 || by["gemm"] < by["softmax"] {
+		t.Errorf("the lines come to %v J, shown as %v, of %v: %v", sum, x.Kernels.SumJ, *x.EnergyJ, by)
+	}
+	text := inside(t, "show", "1", "--db", r.db, "--kernels", "--no-plot").ok(t).out
+	if want := "sum"; !strings.Contains(text[strings.Index(text, "Energy by kernel"):], want) {
+		t.Errorf("no sum in\n%s", text)
+	}
+
+	html := filepath.Join(t.TempDir(), "v.html")
+	var v oneValidation
+	object(t, inside(t, "validate", "1", "--db", r.db, "--json", "--html", html).ok(t).out, &v)
+	sum = 0
+	said := map[string]float64{}
+	for _, k := range append(v.Kernels, *v.NoKernel) {
+		sum += *k.MeterJ
+		for _, m := range k.Methods {
+			if m.EnergyJ != nil {
+				said[m.Name] += *m.EnergyJ
+			}
+		}
+	}
+	if relative(sum, *v.MeterJ) > 1e-9 || relative(*v.KernelSum.MeterJ, *v.MeterJ) > 1e-9 || len(v.Kernels) != 3 {
+		t.Errorf("the lines come to %v J of %v: %+v", sum, *v.MeterJ, v.Kernels)
+	}
+	for _, k := range append(v.Kernels, *v.NoKernel) {
+		if want := by[strings.TrimPrefix(k.Name, "(no kernel)")]; relative(*k.MeterJ, want) > 2e-3 {
+			t.Errorf("%s: %v J, shown as %v", k.Name, *k.MeterJ, want)
+		}
+	}
+	for _, m := range v.KernelSum.Methods {
+		if m.EnergyJ != nil && relative(said[m.Name], *m.EnergyJ) > 1e-9 {
+			t.Errorf("%s: %v J by kernel, %v in the sum", m.Name, said[m.Name], *m.EnergyJ)
+		}
+	}
+	for what, text := range map[string]string{"text": inside(t, "validate", "1", "--db", r.db).ok(t).out, "html": readText(t, html)} {
+		for _, want := range []string{"(no kernel)", "sum", "qual share"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in\n%s", what, want, text)
+			}
+		}
+	}
+
+	db, err := store.Open(t.Context(), r.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	service := (&app{}).openReports(db)
+	defer service.Close()
+	m, err := service.ReadValidation(t.Context(), &wattmarkv1.ReadValidationRequest{TaskId: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum = m.GetNoKernel().GetEnergy().GetEnergyJ()
+	for _, k := range m.Kernels {
+		sum += k.GetEnergy().GetEnergyJ()
+	}
+	if relative(sum, m.Energy.EnergyJ) > 1e-9 || relative(m.KernelSum.Energy.EnergyJ, m.Energy.EnergyJ) > 1e-9 || len(m.KernelSum.Errors) != len(m.Methods) {
+		t.Errorf("the report's lines come to %v J of %v: %v", sum, m.Energy.EnergyJ, m.KernelSum)
+	}
+	rows, err := db.Aggregate(t.Context(), store.AggregateQuery{By: store.ByKernel})
+	sum = 0
+	for _, row := range rows {
+		sum += float64(row.Energy.Energy)
+	}
+	if err != nil || relative(sum, *x.EnergyJ) > 1e-9 || len(rows) != 4 {
+		t.Errorf("the rows come to %v J of %v: %+v, %v", sum, *x.EnergyJ, rows, err)
+	}
+}
+
+// Within and outside are one word: whatever methods say of a task, with a U of their
+// own or without, show, validate, its page and the report hold it against the meter
+// alike, and name as many readings.
+func TestOneWordEverywhere(t *testing.T) {
+	noRaces(t)
+	r := newRig(t)
+	r.pulse(t, "words")
+	db, err := store.Open(t.Context(), r.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	x, err := db.Task(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := db.Methods(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(31, 32))
+	var list []store.MethodResult
+	for i := range 40 {
+		m := store.MethodResult{
+			Method: fmt.Sprintf("m%02d", i), From: known[0].From, To: known[0].To, Readings: rng.Uint64N(2000),
+			Energy: x.Result.Total.Energy + x.Result.Total.U*measure.Joule(1.5*rng.NormFloat64()), U: x.Result.Total.U * measure.Joule(max(0, rng.NormFloat64())),
+		}
+		switch i % 8 {
+		case 6:
+			m.Energy, m.Note = measure.Joule(math.NaN()), "nothing to say"
+		case 7:
+			m.From = m.From.Add(-time.Second) // of other work
+		}
+		m.Mean = measure.Watt(float64(m.Energy) / m.To.Sub(m.From).Seconds())
+		list = append(list, m)
+	}
+	if err := db.PutMethods(t.Context(), 1, list); err != nil {
+		t.Fatal(err)
+	}
+
+	var shown report
+	object(t, inside(t, "show", "1", "--db", r.db, "--json").ok(t).out, &shown)
+	html := filepath.Join(t.TempDir(), "v.html")
+	var v oneValidation
+	object(t, inside(t, "validate", "1", "--db", r.db, "--json", "--html", html).ok(t).out, &v)
+	service := (&app{}).openReports(db)
+	defer service.Close()
+	m, err := service.ReadValidation(t.Context(), &wattmarkv1.ReadValidationRequest{TaskId: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := readText(t, html)
+	showText, validateText := inside(t, "show", "1", "--db", r.db, "--no-plot").ok(t).out, inside(t, "validate", "1", "--db", r.db).ok(t).out
+	words := map[measure.Agreement]int{}
+	for i, s := range shown.Methods {
+		e := verdictOf(t, &v.validationReport, methods.Method(s.Method))
+		a := measure.Agreement(e.Agreement)
+		words[a]++
+		onPage := map[measure.Agreement]wattmarkv1.Agreement{measure.Agrees: wattmarkv1.Agreement_AGREEMENT_AGREES, measure.Differs: wattmarkv1.Agreement_AGREEMENT_DIFFERS}[a]
+		if s.word() != a.Word() || m.Methods[i].Name != s.Method || m.Methods[i].Agreement != onPage {
+			t.Errorf("%s: show says %q, validate %s, the report %v", s.Method, s.word(), a, m.Methods[i].Agreement)
+		}
+		if e.EnergyJ != nil && uint64(e.Readings) != s.Readings {
+			t.Errorf("%s: %d readings in show, %d in validate", s.Method, s.Readings, e.Readings)
+		}
+		if a == measure.Agrees && (*e.Interval[0] > 0 || *e.Interval[1] < 0) {
+			t.Errorf("%s agrees, and its interval is %v to %v", s.Method, *e.Interval[0], *e.Interval[1])
+		}
+		for where, line := range map[string]string{"show": lineOf(showText, s.Method), "validate": lineOf(validateText, s.Method), "page": lineOf(page, s.Method+"</td>")} {
+			for _, w := range []string{"within", "outside"} {
+				if strings.Contains(line, w) != (a.Word() == w) {
+					t.Errorf("%s of %s: %q, by JSON %s", where, s.Method, line, a)
+				}
+			}
+		}
+	}
+	if words[measure.Agrees] < 10 || words[measure.Differs] < 10 || words[measure.Unknown] < 5 {
+		t.Errorf("the test tests little: %v", words)
+	}
+}
+
+// lineOf is the first line of a table that holds a name.
+func lineOf(text, name string) string {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, " "+name+" ") || strings.Contains(line, ">"+name) {
+			return line
+		}
+	}
+	return ""
 }

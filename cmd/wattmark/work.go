@@ -74,21 +74,36 @@ func (a *app) commandWork(args []string, env ...string) measurement.Work {
 		if a.json {
 			c.Stdout = a.err
 		}
-		if len(env) > 0 {
-			c.Env = append(os.Environ(), env...)
-		}
+		c.Env = append(os.Environ(), append(env, measurement.EnvWork+"="+strconv.Itoa(os.Getpid()))...)
 		// The program gets time to end by itself before it is killed.
 		c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 		c.WaitDelay = 5 * time.Second
 		start := time.Now()
 		err := c.Run()
 		k := hostagent.Kernel{Name: strings.Join(args, " "), Span: hostagent.Span{Start: start, End: time.Now()}}
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			err = fmt.Errorf("%s ended with %s", args[0], exit.ProcessState)
-		}
-		return []hostagent.Kernel{k}, err
+		return []hostagent.Kernel{k}, howItEnded(ctx, args[0], err)
 	}
+}
+
+// sameSignal is how long this process waits for a signal that ended its program, which
+// a terminal sends to both.
+const sameSignal = 50 * time.Millisecond
+
+// howItEnded says how a program ended that did not end well.
+func howItEnded(ctx context.Context, program string, err error) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	code := exit.ExitCode()
+	if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		code = signalled + int(s.Signal())
+		select {
+		case <-ctx.Done():
+		case <-time.After(sameSignal):
+		}
+	}
+	return &measurement.ProgramError{Program: program, How: exit.String(), Code: code}
 }
 
 // parseDims reads 1 to 3 sizes, "16" or "16,4,1".

@@ -105,7 +105,7 @@ func (b *bench) stateNow(ctx context.Context) State {
 	fresh = !b.asked.IsZero() && time.Since(b.asked) < b.cfg.Poll
 	b.mu.Unlock()
 	if !fresh {
-		b.poll(ctx)
+		b.poll(ctx, b.monitor.AskBench)
 	}
 	b.asking.Unlock()
 	return b.state()

@@ -82,6 +82,8 @@ func (m *monitor) GetBench(ctx context.Context) (monitorclient.Bench, error) {
 	return m.bench, errors.Join(m.away, ctx.Err())
 }
 
+func (m *monitor) AskBench(ctx context.Context) (monitorclient.Bench, error) { return m.GetBench(ctx) }
+
 func (m *monitor) Captures(ctx context.Context) ([]monitorclient.Capture, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -80,7 +80,7 @@ func (b *bench) pollAgain(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		b.asking.Lock()
-		b.poll(ctx)
+		b.poll(ctx, b.monitor.GetBench)
 		b.asking.Unlock()
 		select {
 		case <-ctx.Done():
@@ -92,8 +92,8 @@ func (b *bench) pollAgain(ctx context.Context) {
 }
 
 // poll asks the monitor what it is and holds. asking is held.
-func (b *bench) poll(ctx context.Context) {
-	bench, err := b.monitor.GetBench(ctx)
+func (b *bench) poll(ctx context.Context, about func(context.Context) (monitorclient.Bench, error)) {
+	bench, err := about(ctx)
 	var held []monitorclient.Capture
 	if err == nil {
 		held, err = b.monitor.Captures(ctx)

@@ -47,7 +47,7 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // States returns all benches in the order of the configuration. Those that nobody
-// watches are asked, all at once and at most once a Poll.
+// watches are asked, with their instruments, all at once and at most once a Poll.
 func (r *Relay) States(ctx context.Context) []State {
 	out := make([]State, len(r.benches))
 	var wg sync.WaitGroup

@@ -24,6 +24,8 @@ type Monitor interface {
 	// Address is what the monitor is known by.
 	Address() string
 	GetBench(ctx context.Context) (monitorclient.Bench, error)
+	// AskBench is GetBench after the monitor has asked its instrument.
+	AskBench(ctx context.Context) (monitorclient.Bench, error)
 	Captures(ctx context.Context) ([]monitorclient.Capture, error)
 	// Watch hands moments to see until ctx ends (nil), see fails, or the line breaks.
 	Watch(ctx context.Context, o monitorclient.WatchOptions, see func(monitorclient.Moment) error) error

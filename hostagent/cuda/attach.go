@@ -84,23 +84,41 @@ func Capturing(stream uintptr) bool {
 // are loaded there and launched into its stream. Neither context nor streams
 // are the Device's: they must outlive it, and Close leaves them as they are.
 func Attach(ctx context.Context, c Caller) (*Device, error) {
+	d, err := FindCaller(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Open(ctx); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// FindCaller is Attach without its work on the GPU, which the method Open does. It must
+// run on a thread on which the context is current.
+func FindCaller(c Caller) (*Device, error) {
 	drv, err := load(libraries...)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: attach: %w", err)
 	}
-	return attach(ctx, drv, c)
+	return findCaller(drv, c)
 }
 
-func attach(ctx context.Context, drv *driver, c Caller) (*Device, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("cuda: attach: %w", err)
-	}
+func findCaller(drv *driver, c Caller) (*Device, error) {
 	if slices.Contains(c.Streams, perThread) {
 		return nil, fmt.Errorf("cuda: attach: %w: the per-thread default stream is another one in every thread; create a stream and name that", ErrStream)
 	}
-	d := &Device{drv: drv, w: newWorker(), fns: map[string]function{}, caller: &c}
-	if err := d.w.do(d.setUpCaller); err != nil {
-		return nil, errors.Join(fmt.Errorf("cuda: attach: %w", err), d.Close())
+	d := &Device{drv: drv, ctx: c.Context, fns: map[string]function{}, caller: &c}
+	err := d.here(func() error {
+		dev := new(int32)
+		if err := drv.check("cuCtxGetDevice", drv.CtxDevice(dev)); err != nil {
+			return err
+		}
+		d.dev = *dev
+		return d.identify()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cuda: attach: %w", err)
 	}
 	return d, nil
 }
@@ -111,15 +129,6 @@ func (d *Device) setUpCaller() error {
 		return err
 	}
 	if err := d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(d.caller.Context)); err != nil {
-		return err
-	}
-	d.ctx = d.caller.Context
-	dev := new(int32)
-	if err := d.drv.check("cuCtxGetDevice", d.drv.CtxDevice(dev)); err != nil {
-		return err
-	}
-	d.dev = *dev
-	if err := d.identify(); err != nil {
 		return err
 	}
 	if err := d.loadKernels(); err != nil {

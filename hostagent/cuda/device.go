@@ -12,14 +12,15 @@ import (
 	"wattmark/hostagent/kernels"
 )
 
-// Device is one GPU with a context on it. Calls are made from one goroutine.
+// Device is one GPU with a context on it, once it is open. Calls are made from one goroutine.
 type Device struct {
-	drv    *driver
-	w      *worker
-	info   hostagent.Info
-	sms    int
-	closed bool
-	caller *Caller // whose context it is; nil for the device's own
+	selector string
+	drv      *driver
+	w        *worker // nil until it is open
+	info     hostagent.Info
+	sms      int
+	closed   bool
+	caller   *Caller // whose context it is; nil for the device's own
 
 	// Owned by the worker's thread.
 	dev     int32
@@ -49,38 +50,62 @@ type function struct {
 var (
 	_ hostagent.Device    = (*Device)(nil)
 	_ hostagent.PTXRunner = (*Device)(nil)
+	_ hostagent.Opener    = (*Device)(nil)
 )
+
+// ErrNotOpen: the device was found, and Open has not been called.
+var ErrNotOpen = errors.New("the GPU has not been opened")
+
+// Find names a GPU as Open does, without a call to the driver: the method Open makes the
+// context. info is what is known of the GPU without the driver.
+func Find(selector string, info hostagent.Info) *Device {
+	return &Device{selector: selector, info: info, fns: map[string]function{}}
+}
 
 // Open makes a context on a GPU: an index, a UUID (GPU-…), a PCI bus id
 // (0000:65:00.0), or empty for the first. It compiles the kernels and takes a
 // buffer larger than any L2 cache. It fails with ErrNoDriver where there is no
 // libcuda, and with ErrNoDevice where the GPU is not found.
 func Open(ctx context.Context, selector string) (*Device, error) {
-	drv, err := load(libraries...)
-	if err != nil {
-		return nil, fmt.Errorf("cuda: open: %w", err)
-	}
-	return open(ctx, drv, selector)
-}
-
-func open(ctx context.Context, drv *driver, selector string) (*Device, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("cuda: open: %w", err)
-	}
-	d := &Device{drv: drv, w: newWorker(), fns: map[string]function{}}
-	if err := d.w.do(func() error { return d.setUp(selector) }); err != nil {
-		return nil, errors.Join(fmt.Errorf("cuda: open: %w", err), d.Close())
+	d := Find(selector, hostagent.Info{})
+	if err := d.Open(ctx); err != nil {
+		return nil, err
 	}
 	return d, nil
 }
 
+// Open makes the context, as the function Open does. After an error the device is closed.
+func (d *Device) Open(ctx context.Context) error {
+	if d.w != nil {
+		return nil
+	}
+	if d.drv == nil {
+		var err error
+		if d.drv, err = load(libraries...); err != nil {
+			return fmt.Errorf("cuda: open: %w", err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("cuda: open: %w", err)
+	}
+	setUp := d.setUp
+	if d.caller != nil {
+		setUp = d.setUpCaller
+	}
+	d.w = newWorker()
+	if err := d.w.do(setUp); err != nil {
+		return errors.Join(fmt.Errorf("cuda: open: %w", err), d.Close())
+	}
+	return nil
+}
+
 // setUp finds the GPU and makes all that lives as long as the device.
-func (d *Device) setUp(selector string) error {
+func (d *Device) setUp() error {
 	if err := d.drv.start(); err != nil {
 		return err
 	}
 	var err error
-	if d.dev, err = d.drv.find(selector); err != nil {
+	if d.dev, err = d.drv.find(d.selector); err != nil {
 		return err
 	}
 	if err := d.identify(); err != nil {
@@ -103,8 +128,12 @@ func (d *Device) setUp(selector string) error {
 // identify refuses a MIG device: markers on it would not be those of the card.
 func (d *Device) identify() error {
 	var err error
+	known := d.info
 	if d.info, err = d.drv.identify(d.dev); err != nil {
 		return err
+	}
+	if known.UUID != "" && !hostagent.SameID(known.UUID, d.info.UUID) {
+		return fmt.Errorf("%w: NVML and the environment name %s, and the driver opens %s: name the GPU by its UUID", ErrNoDevice, known.UUID, d.info.UUID)
 	}
 	if d.info.MIG() {
 		return fmt.Errorf("%s: %w", d.info.Name, hostagent.ErrMIG)
@@ -212,7 +241,7 @@ func (d *Device) Info() hostagent.Info { return d.info }
 // Close frees what the device holds and releases the context. It is safe to
 // call twice.
 func (d *Device) Close() error {
-	if d.closed {
+	if d.closed || d.w == nil {
 		return nil
 	}
 	d.closed = true

@@ -33,7 +33,7 @@ func TestRealDlopen(t *testing.T) {
 	}
 	d := &Device{drv: drv, w: newWorker(), fns: map[string]function{}}
 	defer d.w.close()
-	err = d.w.do(func() error { return d.setUp("") })
+	err = d.w.do(func() error { return d.setUp() })
 	want := "cuDevicePrimaryCtxRetain: CUDA_ERROR_NOT_SUPPORTED (801): operation not supported"
 	if !errors.Is(err, ErrCUDA) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v", err)

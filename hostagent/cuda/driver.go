@@ -86,6 +86,12 @@ func load(names ...string) (*driver, error) {
 	return d, nil
 }
 
+// Loads tells whether the driver's library can be used here; it calls nothing of it.
+func Loads() error {
+	_, err := load(libraries...)
+	return err
+}
+
 // check turns a result into an error with its name and text.
 func (d *driver) check(call string, r result) error {
 	if r == success {

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"context"
 	"encoding/binary"
 	"maps"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"wattmark/hostagent"
 	"wattmark/hostagent/kernels"
 )
 
@@ -40,6 +42,28 @@ type fakeGPU struct {
 type fakeLaunch struct {
 	grid, block [3]uint32
 	args        []uint64
+}
+
+// open opens a GPU of a driver, attach a program's context there.
+func open(ctx context.Context, drv *driver, selector string) (*Device, error) {
+	d := Find(selector, hostagent.Info{})
+	d.drv = drv
+	return opened(ctx, d, nil)
+}
+
+func opened(ctx context.Context, d *Device, err error) (*Device, error) {
+	if err == nil {
+		err = d.Open(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func attach(ctx context.Context, drv *driver, c Caller) (*Device, error) {
+	d, err := findCaller(drv, c)
+	return opened(ctx, d, err)
 }
 
 func newFakeGPU() *fakeGPU {

@@ -32,6 +32,9 @@ func (w *worker) run() {
 // do runs fn on the worker's thread and returns when it has. What can take long
 // watches its own context.
 func (w *worker) do(fn func() error) error {
+	if w == nil {
+		return ErrNotOpen
+	}
 	result := make(chan error, 1)
 	w.jobs <- func() { result <- fn() }
 	return <-result

@@ -37,13 +37,24 @@ var attached struct {
 	rec  atomic.Pointer[recorder]
 	lib  *library
 	file io.Closer
+	// subscriber is CUPTI's handle of the launch callback, 0 for none; unwatched says why
+	// the program's own use of CUPTI goes unseen.
+	subscriber uintptr
+	unwatched  error
 }
+
+// ErrTaken: the program's own profiler recorded kernels before Attach.
+var ErrTaken = errors.New("the program's own profiler has CUPTI already, which serves one")
 
 // Options are what else is wanted of CUPTI.
 type Options struct {
 	// OnLaunch is a C function, a CUpti_CallbackFunc, that is called before and after
 	// the driver's calls that launch kernels and graphs; 0 for none.
 	OnLaunch uintptr
+	// Watch has Yield, Unsubscribe and Flushed called when the program itself makes one of
+	// the calls for the first time, before it goes on to CUPTI. nil where calls cannot be
+	// watched.
+	Watch func(Calls) error
 }
 
 // Attach begins to record the kernels of this process into the folder dir. What
@@ -68,10 +79,8 @@ func Attach(dir string, o Options) error {
 		attached.rec.Store(newRecorder(lib, openDriver(), l, log))
 		err = enable(lib)
 	}
-	if err == nil && o.OnLaunch != 0 {
-		if e := subscribe(lib, o.OnLaunch); e != nil { // the kernels are recorded all the same
-			log.Trouble(fmt.Sprintf("no kernel is bracketed: %v", e))
-		}
+	if err == nil {
+		share(lib, o, log)
 	}
 	if err != nil {
 		attached.rec.Store(nil)
@@ -121,7 +130,20 @@ var callbacks = sync.OnceValues(func() (requested, completed uintptr) {
 	return requested, completed
 })
 
+// notCompatible is CUPTI_ERROR_NOT_COMPATIBLE.
+const notCompatible = 14
+
 func enable(lib *library) error {
+	// A profiler that registered before cuInit has enabled kernels already: CUPTI then
+	// refuses the kind that excludes them.
+	if lib.Disable != nil {
+		switch lib.Enable(kindKernel) {
+		case 0:
+			_ = lib.Disable(kindKernel)
+		case notCompatible:
+			return ErrTaken
+		}
+	}
 	requested, completed := callbacks()
 	if err := lib.say("cuptiActivityRegisterCallbacks", lib.RegisterCallbacks(requested, completed)); err != nil {
 		return err
@@ -131,33 +153,6 @@ func enable(lib *library) error {
 	}
 	if lib.FlushPeriod != nil {
 		_ = lib.FlushPeriod(flushEvery) // without it a killed program loses more
-	}
-	return nil
-}
-
-// The driver's calls that launch, in CUPTI's numbers of them: cuLaunchKernel,
-// cuLaunchCooperativeKernel, cuGraphLaunch and cuLaunchKernelEx, each followed by
-// its form for per-thread default streams (cupti_driver_cbid.h).
-var launchCalls = []uint32{307, 442, 477, 478, 514, 515, 652, 653}
-
-// domainDriver is CUPTI_CB_DOMAIN_DRIVER_API.
-const domainDriver = 1
-
-// subscribe has callback called around launches. A call that this CUPTI does not
-// know yet cannot be made by the driver beside it either.
-func subscribe(lib *library, callback uintptr) error {
-	if lib.Subscribe == nil || lib.EnableCallback == nil {
-		return fmt.Errorf("%w: it lacks cuptiSubscribe", ErrVersion)
-	}
-	subscriber := new(uintptr)
-	if err := lib.say("cuptiSubscribe", lib.Subscribe(subscriber, callback, 0)); err != nil {
-		return fmt.Errorf("%w: does another profiler run (ncu, nsys, torch.profiler)?", err)
-	}
-	if err := lib.say("cuptiEnableCallback", lib.EnableCallback(1, *subscriber, domainDriver, launchCalls[0])); err != nil {
-		return err
-	}
-	for _, id := range launchCalls[1:] {
-		_ = lib.EnableCallback(1, *subscriber, domainDriver, id)
 	}
 	return nil
 }
@@ -185,13 +180,7 @@ func Detach() error {
 	if attached.pid != os.Getpid() {
 		return ErrFork
 	}
-	// Flag 1 takes what is not complete, too.
-	flushed := attached.lib.say("cuptiActivityFlushAll", attached.lib.FlushAll(1))
-	if flushed != nil {
-		rec.mu.Lock()
-		rec.log.Trouble(flushed.Error())
-		rec.mu.Unlock()
-	}
+	flushed := rec.flush()
 	rec.identify()
 	return errors.Join(flushed, rec.end())
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/ebitengine/purego"
 	"github.com/google/go-cmp/cmp"
 
 	"wattmark/hostagent/cupti/cuptitest"
@@ -297,4 +298,45 @@ func BenchmarkRecords(b *testing.B) {
 		r.take(rec)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "kernels/s")
+}
+
+// A profiler that replaces the callbacks unseen keeps the buffers that CUPTI held.
+func TestCallbacksReplacedUnseen(t *testing.T) {
+	s, path, err := attach(t, cuptitest.Build(t, 10, 130001))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := []byte("k\x00")
+	launch(s, &n[0], &launchlog.Kernel{Start: 1, End: 2})
+	if attached.lib.RegisterCallbacks(purego.NewCallback(func(_, _, _ uintptr) uintptr { return 0 }),
+		purego.NewCallback(func(_, _, _, _, _ uintptr) uintptr { return 0 })) != 0 {
+		t.Fatal("register")
+	}
+	if err := Detach(); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := read(t, path)
+	if len(p.Trouble) != 1 || !strings.Contains(p.Trouble[0], "1 of CUPTI's buffers never came back") {
+		t.Errorf("%q", p.Trouble)
+	}
+}
+
+// Yield hands over CUPTI whole: what ran before is in the log, with the time.
+func TestYield(t *testing.T) {
+	s, path, err := attach(t, cuptitest.Build(t, 10, 130001))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := []byte("k\x00")
+	launch(s, &n[0], &launchlog.Kernel{Start: 1, End: 2})
+	Yield()
+	Yield()
+	launch(s, &n[0], &launchlog.Kernel{Start: 3, End: 4}) // disabled
+	if err := Detach(); err != nil {
+		t.Fatal(err)
+	}
+	p, got := read(t, path)
+	if len(got) != 1 || p.Yielded < p.Started || p.Trouble != nil || !p.Whole {
+		t.Errorf("%+v %+v", p, got)
+	}
 }

@@ -52,6 +52,19 @@ func Candidates(getenv func(string) string, glob func(string) ([]string, error))
 	return out
 }
 
+// mapped returns the paths of the libcupti that the process has loaded already, out of
+// the text of /proc/self/maps: a second copy beside the program's would share nothing
+// with it but the driver.
+func mapped(maps string) (out []string) {
+	for line := range strings.Lines(maps) {
+		_, path, ok := strings.Cut(strings.TrimSpace(line), "/")
+		if path = "/" + path; ok && strings.HasPrefix(filepath.Base(path), "libcupti.so") && !slices.Contains(out, path) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
 // pythons are the folders of Python environments: the active one, and that of the
 // interpreter which this process runs, if it is one.
 func pythons(getenv func(string) string) (out []string) {

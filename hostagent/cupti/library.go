@@ -29,6 +29,10 @@ type library struct {
 	FlushPeriod       func(ms uint32) uint32                                        `c:"cuptiActivityFlushPeriod?"`
 	Subscribe         func(subscriber *uintptr, callback, user uintptr) uint32      `c:"cuptiSubscribe?"`
 	EnableCallback    func(on uint32, subscriber uintptr, domain, id uint32) uint32 `c:"cuptiEnableCallback?"`
+	Disable           func(kind uint32) uint32                                      `c:"cuptiActivityDisable?"`
+	Unsubscribe       func(subscriber uintptr) uint32                               `c:"cuptiUnsubscribe?"`
+
+	calls Calls
 }
 
 // driver is what is asked of libcuda: whose ordinal a kernel ran on.
@@ -40,6 +44,10 @@ type driver struct {
 // load finds CUPTI.
 func load() (*library, error) {
 	where := Candidates(os.Getenv, filepath.Glob)
+	if os.Getenv(EnvLibrary) == "" {
+		maps, _ := os.ReadFile("/proc/self/maps")
+		where = append(mapped(string(maps)), where...)
+	}
 	h, err := dl.Open(where...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w\nIt comes with the CUDA toolkit (extras/CUPTI) or the Python wheel nvidia-cuda-cupti: install one, add its folder to LD_LIBRARY_PATH, or name the file in %s",
@@ -48,6 +56,10 @@ func load() (*library, error) {
 	var l library
 	if err := dl.Bind(h, &l); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoLibrary, err)
+	}
+	l.calls = Calls{
+		Register: dl.Find(h, "cuptiActivityRegisterCallbacks"), Clock: dl.Find(h, "cuptiActivityRegisterTimestampCallback"),
+		Subscribe: dl.Find(h, "cuptiSubscribe"), Flush: dl.Find(h, "cuptiActivityFlushAll"),
 	}
 	return &l, nil
 }

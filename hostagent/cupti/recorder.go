@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"wattmark/hostagent/launchlog"
@@ -40,6 +41,7 @@ type recorder struct {
 	untimed uint64
 	unnamed uint64
 	odd     uint64
+	yielded atomic.Bool // CUPTI was given to the program's own profiler
 	k       launchlog.Kernel
 }
 

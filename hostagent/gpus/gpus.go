@@ -8,6 +8,8 @@ package gpus
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +23,68 @@ var ErrSelection = errors.New("no such GPUs")
 
 // All selects every GPU that programs see.
 const All = "all"
+
+// Locate is Find without a call to the driver: by what NVML and the environment tell. ok is
+// false where only the driver can tell which GPUs are meant.
+func Locate(list string) (out []hostagent.Info, ok bool, err error) {
+	cards, err := nvml.List()
+	if err != nil {
+		return nil, false, nil // without NVML nothing is known
+	}
+	return locate(list, cards, os.LookupEnv)
+}
+
+func locate(list string, cards []nvml.Card, env func(string) (string, bool)) ([]hostagent.Info, bool, error) {
+	seen, ordered, ok := visible(cards, env)
+	index := func(name string) bool {
+		_, err := strconv.Atoi(strings.TrimSpace(name))
+		return err == nil
+	}
+	if !ok || !ordered && slices.ContainsFunc(strings.Split(list, ","), index) {
+		return nil, false, nil
+	}
+	out, err := Select(list, seen, cards)
+	return out, err == nil, err
+}
+
+// visible are the GPUs that programs see. ordered says that they are in CUDA's order,
+// which is that of their speed unless CUDA_DEVICE_ORDER says otherwise; ok is false where
+// it takes the driver to tell which they are.
+func visible(cards []nvml.Card, env func(string) (string, bool)) (out []hostagent.Info, ordered, ok bool) {
+	order, _ := env("CUDA_DEVICE_ORDER")
+	ordered = order == "PCI_BUS_ID" || !slices.ContainsFunc(cards, func(c nvml.Card) bool { return c.Name != cards[0].Name })
+	if slices.ContainsFunc(cards, func(c nvml.Card) bool { return c.Cut }) {
+		return nil, false, false
+	}
+	named, restricted := env("CUDA_VISIBLE_DEVICES")
+	if !restricted {
+		for _, c := range cards {
+			out = append(out, c.Info)
+		}
+		return out, ordered, true
+	}
+	byUUID := true
+	for _, name := range strings.Split(named, ",") {
+		name = strings.TrimSpace(name)
+		i, err := strconv.Atoi(name)
+		if err == nil {
+			byUUID = false
+			if !ordered || i < 0 || i >= len(cards) {
+				return nil, false, false
+			}
+			out = append(out, cards[i].Info)
+			continue
+		}
+		at := slices.IndexFunc(cards, func(c nvml.Card) bool {
+			return name != "" && strings.HasPrefix(strings.ToUpper(c.UUID), strings.ToUpper(name))
+		})
+		if at < 0 {
+			return nil, false, false
+		}
+		out = append(out, cards[at].Info)
+	}
+	return out, ordered || byUUID, true
+}
 
 // Find returns the GPUs of this machine that a list names: "all", or indices,
 // UUIDs and PCI bus ids with commas between them. An index counts as CUDA does,

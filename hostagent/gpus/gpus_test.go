@@ -90,3 +90,49 @@ func TestSelectRefusesMIG(t *testing.T) {
 		t.Errorf("another card that is cut: %v", err)
 	}
 }
+
+// What NVML and the environment tell of which GPU is meant, without the driver.
+func TestLocate(t *testing.T) {
+	card := func(name, uuid, bus string) nvml.Card {
+		return nvml.Card{Info: hostagent.Info{Name: name, UUID: uuid, PCIBusID: bus}}
+	}
+	same := []nvml.Card{card("H200", "GPU-aa", "0000:01:00.0"), card("H200", "GPU-bb", "0000:02:00.0")}
+	mixed := []nvml.Card{card("T4", "GPU-aa", "0000:01:00.0"), card("H200", "GPU-bb", "0000:02:00.0")}
+	cut := []nvml.Card{{Info: same[0].Info, Cut: true}, same[1]}
+	for _, tc := range []struct {
+		list, visible, order string
+		cards                []nvml.Card
+		want                 string // UUIDs; empty where only the driver knows
+		fails                bool
+	}{
+		{list: "0", cards: same, want: "GPU-aa"},
+		{list: "1", cards: same, want: "GPU-bb"},
+		{list: "all", cards: mixed, want: "GPU-aa GPU-bb"},
+		{list: "0", cards: mixed},
+		{list: "0", order: "PCI_BUS_ID", cards: mixed, want: "GPU-aa"},
+		{list: "gpu-BB", cards: mixed, want: "GPU-bb"},
+		{list: "0000:02:00.0", cards: mixed, want: "GPU-bb"},
+		{list: "0", visible: "1", cards: same, want: "GPU-bb"},
+		{list: "0", visible: "1", cards: mixed},
+		{list: "0", visible: "GPU-b", cards: mixed, want: "GPU-bb"},
+		{list: "1", visible: "GPU-b,GPU-a", cards: mixed, want: "GPU-aa"},
+		{list: "0", visible: "-1", cards: same},
+		{list: "0", visible: "MIG-1", cards: same},
+		{list: "0", cards: cut},
+		{list: "7", cards: same, fails: true},
+		{list: "GPU-cc", cards: same, fails: true},
+	} {
+		env := func(name string) (string, bool) {
+			v := map[string]string{"CUDA_VISIBLE_DEVICES": tc.visible, "CUDA_DEVICE_ORDER": tc.order}[name]
+			return v, v != ""
+		}
+		found, ok, err := locate(tc.list, tc.cards, env)
+		var got []string
+		for _, g := range found {
+			got = append(got, g.UUID)
+		}
+		if strings.Join(got, " ") != tc.want || ok != (tc.want != "") || (err != nil) != tc.fails {
+			t.Errorf("%+v: %v, %v, %v", tc, got, ok, err)
+		}
+	}
+}

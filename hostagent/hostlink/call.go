@@ -91,7 +91,7 @@ func (c *call) ask(ctx context.Context, command *wattmarkv1.Command) (*wattmarkv
 }
 
 // end tells the program what it came to.
-func (c *call) end(task store.Task, err error) error {
+func (c *call) end(task store.Brief, err error) error {
 	o := &wattmarkv1.MeasureOutcome{Failure: failure(err)}
 	if task.ID != 0 {
 		o.Task = outcome(&task)
@@ -104,8 +104,9 @@ func (c *call) end(task store.Task, err error) error {
 
 // device is the program's GPU as a measurement on the daemon's side sees it.
 type device struct {
-	info hostagent.Info
-	call *call
+	info  hostagent.Info
+	opens bool // once it is told to
+	call  *call
 }
 
 func (d *device) Info() hostagent.Info { return d.info }
@@ -123,6 +124,16 @@ func (d *device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.K
 		return hostagent.Played{}, err
 	}
 	return parsePlayed(kind, done.GetPlayed())
+}
+
+// open lets the program open its GPU, which is known then.
+func (d *device) open(ctx context.Context) error {
+	done, err := d.call.ask(ctx, &wattmarkv1.Command{What: &wattmarkv1.Command_OpenGpu{OpenGpu: &wattmarkv1.OpenGpu{}}})
+	if err != nil {
+		return err
+	}
+	d.info, err = parseGPU(done.GetGpu())
+	return err
 }
 
 // work lets the program work.

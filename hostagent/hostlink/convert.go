@@ -205,7 +205,7 @@ func parseParts(list []*wattmarkv1.WorkPart) ([]hostagent.Kernel, error) {
 }
 
 // outcome converts what a measurement came to.
-func outcome(t *store.Task) *wattmarkv1.Task {
+func outcome(t *store.Brief) *wattmarkv1.Task {
 	m := &wattmarkv1.Task{
 		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: wattmarkv1.TaskState(t.State),
 		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
@@ -223,8 +223,8 @@ func outcome(t *store.Task) *wattmarkv1.Task {
 
 // parseOutcome converts what a measurement came to. The window is counted from its
 // begin.
-func parseOutcome(p *wattmarkv1.Task) (store.Task, error) {
-	t := store.Task{ID: store.TaskID(p.GetTaskId()), State: store.State(p.GetState()), Reason: p.GetReason()}
+func parseOutcome(p *wattmarkv1.Task) (store.Brief, error) {
+	t := store.Brief{ID: store.TaskID(p.GetTaskId()), State: store.State(p.GetState()), Reason: p.GetReason()}
 	t.Name, t.User, t.GPU, t.Scans = p.GetName(), p.GetUser(), p.GetGpu(), p.GetStored()
 	if n, ok := p.GetNvml().(*wattmarkv1.Task_NvmlJ); ok {
 		e := measure.Joule(n.NvmlJ)
@@ -237,7 +237,7 @@ func parseOutcome(p *wattmarkv1.Task) (store.Task, error) {
 	if err != nil {
 		return t, err
 	}
-	r := &measure.Result{Total: e, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW), Samples: p.Samples, Gaps: p.Gaps, Lost: p.Lost}
+	r := &store.Figures{Total: e, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW), Samples: p.Samples, Gaps: p.Gaps, Lost: p.Lost}
 	r.To = measure.Seconds(p.DurationS)
 	t.Result = r
 	return t, nil

@@ -28,7 +28,7 @@ func FuzzMessages(f *testing.F) {
 		Parts: []*wattmarkv1.WorkPart{{Name: "a", StartNs: 1, EndNs: 2}}, Failure: failure(ErrLost),
 	}))
 	add(&wattmarkv1.MeasureResponse{Event: &wattmarkv1.MeasureResponse_Outcome{
-		Outcome: &wattmarkv1.MeasureOutcome{Task: outcome(&store.Task{ID: 1, State: store.Complete}), Failure: failure(store.ErrFull)},
+		Outcome: &wattmarkv1.MeasureOutcome{Task: outcome(&store.Brief{ID: 1, State: store.Complete}), Failure: failure(store.ErrFull)},
 	}})
 	server := NewServer(Config{})
 	f.Fuzz(func(t *testing.T, b []byte) {

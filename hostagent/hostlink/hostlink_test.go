@@ -287,6 +287,30 @@ func givenUp(t *testing.T, r *rig) {
 	}
 }
 
+// A program opens its GPU once the daemon has the bench; where it cannot, the bench is
+// free, and there is no task.
+func TestProgramOpensWithTheBench(t *testing.T) {
+	r := newRig(t)
+	cfg := r.config()
+	opened := 0
+	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) {
+		if b, err := r.monitor.GetBench(ctx); err != nil || b.Holder == "" {
+			t.Errorf("opened while the bench is held by %q, %v", b.Holder, err)
+		}
+		opened++
+		return nil, nil
+	}
+	if id, err := r.client.Measurement(true).Measure(t.Context(), cfg, r.work); err != nil || id == 0 || opened != 1 {
+		t.Errorf("task %d, opened %d times: %v", id, opened, err)
+	}
+	broken := errors.New("out of memory")
+	cfg.Open = func(context.Context) (hostagent.PowerSensor, error) { return nil, broken }
+	if id, err := r.client.Measurement(true).Measure(t.Context(), cfg, r.work); !errors.Is(err, broken) || id != 0 {
+		t.Errorf("task %d: %v", id, err)
+	}
+	r.mustBeFree(t)
+}
+
 func refused(t *testing.T, r *rig) {
 	try := func(cfg measurement.Config, want error) {
 		t.Helper()
@@ -312,6 +336,12 @@ func refused(t *testing.T, r *rig) {
 		t.Fatal(err)
 	}
 	try(r.config(), monitorclient.ErrBusy)
+	cfg = r.config()
+	cfg.Open = func(context.Context) (hostagent.PowerSensor, error) {
+		t.Error("a program that was refused has opened its GPU")
+		return nil, nil
+	}
+	try(cfg, monitorclient.ErrBusy)
 	if _, err := r.monitor.Stop(t.Context(), s.CaptureID); err != nil {
 		t.Fatal(err)
 	}

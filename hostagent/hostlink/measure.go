@@ -34,11 +34,12 @@ type Measurement struct {
 
 	stream  grpc.BidiStreamingClient[wattmarkv1.MeasureRequest, wattmarkv1.MeasureResponse]
 	sending sync.Mutex
+	opened  bool // the GPU; of the commands, which run one by one
 
 	mu     sync.Mutex
 	failed []error // of this side, that the daemon was told
 	phase  measurement.Phase
-	task   store.Task
+	task   store.Brief
 }
 
 // Measurement prepares a measurement. The GPU's own sensor is read beside the
@@ -50,14 +51,14 @@ func (c *Client) Measurement(noSensor bool) *Measurement {
 // Task is what the measurement came to, once Measure has returned; its ID is zero
 // where there is no task. Of a result it has the totals, over a window that is
 // counted from its begin. A task that the daemon did not live to finish is Running.
-func (m *Measurement) Task() store.Task {
+func (m *Measurement) Task() store.Brief {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.task
 }
 
 // Measure is measurement.Measure by the daemon, once. Of the configuration count
-// Name, User, Holder, Device, WarmUp, Wait, Lease, Provenance and Progress; database, monitor
+// Name, User, Holder, Device, Open, WarmUp, Wait, Lease, Provenance and Progress; database, monitor
 // and sensor are the daemon's. ErrUnreachable when nobody answers, ErrLost when the
 // daemon goes away; else the errors that measurement.Measure would return.
 func (m *Measurement) Measure(ctx context.Context, cfg measurement.Config, work measurement.Work) (store.TaskID, error) {
@@ -73,6 +74,7 @@ func (m *Measurement) Measure(ctx context.Context, cfg measurement.Config, work 
 	// That it cannot be sent is told by receiving.
 	_ = m.send(&wattmarkv1.MeasureRequest{Event: &wattmarkv1.MeasureRequest_Open{Open: &wattmarkv1.OpenMeasurement{
 		Name: cfg.Name, User: cfg.User, Holder: cfg.Holder, Gpu: gpu(cfg.Device.Info()),
+		Opens:  cfg.Open != nil,
 		WarmUp: duration(cfg.WarmUp), Wait: duration(cfg.Wait), Lease: duration(cfg.Lease), NoSensor: m.noSensor,
 		Pid: int64(os.Getpid()), Program: wire.Text(program()), Provenance: provenance(cfg.Provenance),
 	}}})
@@ -153,6 +155,12 @@ func (m *Measurement) obey(side, ctx context.Context, c *wattmarkv1.Command, cfg
 }
 
 func (m *Measurement) do(ctx context.Context, c *wattmarkv1.Command, cfg measurement.Config, work measurement.Work, d *wattmarkv1.Done) error {
+	if cfg.Open != nil && !m.opened { // a daemon of an older version does not ask for it
+		if _, err := cfg.Open(ctx); err != nil {
+			return err
+		}
+		m.opened = true
+	}
 	switch w := c.What.(type) {
 	case *wattmarkv1.Command_WarmUp:
 		t, err := parseDuration("warm-up", w.WarmUp.GetDuration())
@@ -173,6 +181,9 @@ func (m *Measurement) do(ctx context.Context, c *wattmarkv1.Command, cfg measure
 			d.Played = played(p)
 		}
 		return err
+	case *wattmarkv1.Command_OpenGpu:
+		d.Gpu = gpu(cfg.Device.Info())
+		return nil
 	case *wattmarkv1.Command_Work:
 		k, err := work(ctx)
 		d.Parts = parts(k)
@@ -187,7 +198,7 @@ func (m *Measurement) advance(cfg measurement.Config, p *wattmarkv1.MeasureProgr
 	m.mu.Lock()
 	m.phase = now
 	if id := store.TaskID(p.GetTaskId()); id != 0 {
-		m.task = store.Task{ID: id, State: store.Running}
+		m.task = store.Brief{ID: id, State: store.Running}
 	}
 	id := m.task.ID
 	m.mu.Unlock()

@@ -27,6 +27,7 @@ type Config struct {
 	DB       measurement.Store
 	Database string // where DB is, an absolute path
 	Monitor  measurement.Monitor
+	Owner    string // this process, as in measurement.Config
 	// Admit refuses GPUs that cannot be measured; nil for none.
 	Admit func(hostagent.Info) error
 	// Sensor opens the own sensor of a program's GPU; an error leaves it out. Nil
@@ -170,7 +171,7 @@ func (s *Server) sign(ctx context.Context, p *wattmarkv1.OpenMeasurement) {
 
 // config is a measurement as a program asks for it.
 func (s *Server) config(p *wattmarkv1.OpenMeasurement) (measurement.Config, error) {
-	cfg := measurement.Config{DB: s.cfg.DB, Monitor: s.cfg.Monitor, Name: p.Name, User: p.User, Holder: p.Holder}
+	cfg := measurement.Config{DB: s.cfg.DB, Monitor: s.cfg.Monitor, Owner: s.cfg.Owner, Process: int(p.Pid), Name: p.Name, User: p.User, Holder: p.Holder}
 	var errs [3]error
 	cfg.WarmUp, errs[0] = parseDuration("warm_up", p.WarmUp)
 	cfg.Wait, errs[1] = parseDuration("wait", p.Wait)
@@ -185,36 +186,62 @@ func (s *Server) config(p *wattmarkv1.OpenMeasurement) (measurement.Config, erro
 	if cfg.Provenance, err = s.provenance(p.Provenance); err != nil {
 		return cfg, err
 	}
-	cfg.Device = &device{info: info}
+	cfg.Device = &device{info: info, opens: p.Opens}
 	cfg.NoMethods = p.NoSensor
-	if s.cfg.Admit != nil {
-		return cfg, s.cfg.Admit(info)
+	if p.Opens && info.UUID == "" { // known once it is open
+		return cfg, nil
 	}
-	return cfg, nil
+	return cfg, s.admit(info)
+}
+
+// admit refuses a GPU that cannot be measured.
+func (s *Server) admit(gpu hostagent.Info) error {
+	if s.cfg.Admit == nil {
+		return nil
+	}
+	return s.cfg.Admit(gpu)
 }
 
 // measure does it, with the program in the GPU's place.
-func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (task store.Task, err error) {
+func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (task store.Brief, err error) {
 	dev := cfg.Device.(*device)
 	dev.call = c
 	log := s.cfg.Log.With("name", cfg.Name, "user", cfg.User, "program", c.who)
-	if s.cfg.Sensor != nil && !cfg.NoMethods {
-		sensor, closeSensor, err := s.cfg.Sensor(dev.info)
+	var closeSensor func() error
+	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) {
+		if dev.opens {
+			if err := dev.open(ctx); err != nil {
+				return nil, err
+			}
+			if err := s.admit(dev.info); err != nil {
+				return nil, err
+			}
+		}
+		if s.cfg.Sensor == nil || cfg.NoMethods {
+			return nil, nil
+		}
+		sensor, done, err := s.cfg.Sensor(dev.info)
 		if err != nil {
 			log.InfoContext(ctx, "measuring without the GPU's own sensor", "error", err)
-		} else {
-			cfg.Sensor = sensor
-			defer func() { _ = closeSensor() }() // it was read from only
+			return nil, nil
 		}
+		closeSensor = done
+		return sensor, nil
 	}
+	defer func() {
+		if closeSensor != nil {
+			_ = closeSensor() // it was read from only
+		}
+	}()
 	cfg.Progress = func(p measurement.Progress) { s.progress(c, p) }
 	log.InfoContext(ctx, "a program measures")
 	id, err := measurement.Measure(ctx, cfg, dev.work)
 	if id != 0 {
-		var readErr error
-		if task, readErr = s.cfg.DB.Task(context.WithoutCancel(ctx), id); readErr != nil {
+		whole, readErr := s.cfg.DB.Task(context.WithoutCancel(ctx), id)
+		if readErr != nil {
 			err = errors.Join(err, fmt.Errorf("%w: %w", ErrDatabase, readErr))
 		}
+		task = whole.Brief()
 	}
 	if err != nil {
 		log.WarnContext(ctx, "a measurement failed", "task", int64(id), "error", err)

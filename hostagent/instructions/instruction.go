@@ -32,35 +32,35 @@ const (
 // the one before.
 type Instruction struct {
 	// Name is the PTX opcode with its type, and the row's key.
-	Name  string
-	Group Group
+	Name  string `json:"name"`
+	Group Group  `json:"group"`
 	// Row is the row of Table I that it belongs to; empty where that has none.
-	Row string
+	Row string `json:"row,omitempty"`
 	// Bits is the width of the working register, 16, 32 or 64.
-	Bits int
+	Bits int `json:"bits"`
 	// Step is PTX text. {x} is the working register, {y} a second one, {r} one of
 	// five operands in turn, {s} a sixth.
-	Step string
+	Step string `json:"step"`
 	// Glue is PTX text that follows each step, in the kernel without the block as
 	// well: it keeps the compiler from merging or dropping steps, or the value from
 	// settling. Its cost cancels.
-	Glue string
+	Glue string `json:"glue,omitempty"`
 	// Ops is how many of the instruction a step has.
-	Ops int
+	Ops int `json:"ops"`
 	// Seeds are the bits of x, five operands and s.
-	Seeds Seeds
+	Seeds Seeds `json:"-"`
 	// Threads is how many threads execute one instruction together: 1, or 32 of a
 	// tensor core's.
-	Threads int
+	Threads int `json:"threads"`
 	// Place is where a memory instruction finds its data.
-	Place Place
+	Place Place `json:"-"`
 	// Before is PTX text ahead of the loop.
-	Before string
+	Before string `json:"-"`
 	// Next computes x after a step, where Go computes what the GPU must; nil where
 	// it does not. r is the operand of the step.
-	Next func(x, r, s uint64) uint64
+	Next func(x, r, s uint64) uint64 `json:"-"`
 	// Least is the compute capability it needs, as 90 for 9.0; 0 for any.
-	Least int
+	Least int `json:"least_compute_capability,omitempty"`
 }
 
 // Seeds are the bits that a program begins with: x, r0 to r4, s.

@@ -31,6 +31,7 @@ const (
 	tagMarker  = 'M' // kind, edges, number of the first edge's chip, time after started, distances
 	tagDropped = 'X' // records that CUPTI dropped since the last
 	tagTrouble = 'T' // length, bytes: why there is nothing, or less
+	tagYielded = 'Y' // time after started: CUPTI was given to the program's own profiler
 	tagEnd     = 'E' // kernels written, reported by CUPTI, dropped
 )
 
@@ -70,6 +71,9 @@ type Process struct {
 	Devices map[uint32][16]byte // UUID by ordinal, where the driver told it
 	Trouble []string
 	Markers []Marker
+	// Yielded is when the program's own profiler took CUPTI, ns since 1970: no kernel was
+	// recorded from then on. 0 for never.
+	Yielded int64
 	// Kernels were written, Reported came from CUPTI as kernel records, Dropped were
 	// lost within it. Whole is false for a log that ends without its count.
 	Kernels, Reported, Dropped uint64

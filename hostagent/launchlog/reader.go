@@ -114,6 +114,10 @@ func (l *Reader) entry(tag byte, k *Kernel) (kernel bool, err error) {
 		l.dropped += n
 		p.Dropped = l.dropped
 		return false, err
+	case tagYielded:
+		after, err := binary.ReadVarint(l)
+		p.Yielded = p.Started + after
+		return false, err
 	case tagEnd:
 		return false, l.end()
 	}

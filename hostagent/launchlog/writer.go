@@ -113,6 +113,12 @@ func (w *Writer) Marker(m *Marker) {
 // Trouble notes why something is missing.
 func (w *Writer) Trouble(s string) { w.text(tagTrouble, []byte(s)) }
 
+// Yielded notes when (ns since 1970) CUPTI was given to the program's own profiler.
+func (w *Writer) Yielded(at int64) {
+	w.buf = append(w.buf, tagYielded)
+	w.int(at - w.started)
+}
+
 func (w *Writer) spill() {
 	if len(w.buf) >= flushBytes {
 		_ = w.Flush() // kept, and told at the end

@@ -32,7 +32,9 @@ type LaunchStore interface {
 // Attribute shares the energy of a task's result in use among the kernels that
 // were recorded in its program, and stores it by name: the largest first, then
 // active idle, then idle. Only kernels on the GPU that was measured count.
-// Without a window, a clock fit or recorded kernels it is ErrNoShares.
+// Without a window, a clock fit or recorded kernels it is ErrNoShares. Where only storing
+// fails, the shares are returned beside the error (store.ErrReadOnly of a database that
+// may only be read).
 func Attribute(ctx context.Context, db LaunchStore, id store.TaskID) ([]store.NameEnergy, error) {
 	t, err := db.Task(ctx, id)
 	if err != nil {
@@ -52,7 +54,7 @@ func Attribute(ctx context.Context, db LaunchStore, id store.TaskID) ([]store.Na
 	}
 	out := s.lines(r)
 	if err := db.PutNameEnergies(ctx, id, t.ResultNumber, out); err != nil {
-		return nil, fmt.Errorf("attribute: %w", err)
+		return out, fmt.Errorf("attribute: %w", err)
 	}
 	return out, nil
 }

@@ -44,8 +44,10 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	if len(s.bench.Setup.Channels) == 0 {
 		return nil, fmt.Errorf("%w: %s", ErrBench, s.bench.Trouble)
 	}
-	if err := checkGPU(&s.bench, cfg.Monitor.Address(), cfg.Device.Info(), cfg.MustSayGPU); err != nil {
-		return nil, err
+	if gpu := cfg.Device.Info(); gpu.UUID != "" || cfg.Open == nil {
+		if err := checkGPU(&s.bench, cfg.Monitor.Address(), gpu, cfg.MustSayGPU); err != nil {
+			return nil, err
+		}
 	}
 	if s.spec, err = s.chooseMarker(); err != nil {
 		return nil, err
@@ -54,11 +56,14 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
-	info := hostagent.Identify(cfg.Device.Info(), cfg.Sensor)
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.abandon(ctx))
+	}
+	info := hostagent.Identify(cfg.Device.Info(), s.cfg.Sensor)
 	s.id, err = cfg.DB.BeginTask(ctx, store.NewTask{
 		Name: cfg.Name, User: cfg.User, Job: cfg.Job, Launched: s.line.at(s.line.now()), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
 		GPU: info.Name, GPUUUID: info.UUID, Driver: info.Driver, Marker: s.spec,
-		Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: s.provenance(ctx),
+		Owner: cfg.Owner, Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: s.provenance(ctx),
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.abandon(ctx))
@@ -104,6 +109,25 @@ func (s *session) start(ctx context.Context) (err error) {
 		return errors.Join(gaveUp, s.abandon(ctx))
 	}
 	return nil
+}
+
+// open opens the GPU while the bench is held: nobody else's measurement sees it.
+func (s *session) open(ctx context.Context) error {
+	if s.cfg.Open == nil {
+		return nil
+	}
+	lease := s.keepLease(ctx)
+	sensor, err := s.cfg.Open(ctx)
+	if err := errors.Join(err, lease()); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if sensor != nil {
+		s.cfg.Sensor = sensor
+	}
+	return checkGPU(&s.bench, s.cfg.Monitor.Address(), s.cfg.Device.Info(), s.cfg.MustSayGPU)
 }
 
 // abandon frees the bench of a capture that has no task.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"wattmark/hostagent/monitorclient"
@@ -26,7 +27,9 @@ func (v *verdict) note(format string, a ...any) {
 
 // incomplete adds a reason for which something is missing.
 func (v *verdict) incomplete(format string, a ...any) {
-	v.state = store.Incomplete
+	if v.state != store.Failed {
+		v.state = store.Incomplete
+	}
 	v.note(format, a...)
 }
 
@@ -39,16 +42,30 @@ func (v *verdict) untrimmed(format string, a ...any) {
 	v.note(format, a...)
 }
 
+// failed adds why the work failed. That outranks whatever is missing: a failed work has
+// no result, however well it was measured.
+func (v *verdict) failed(f *store.Failure) {
+	v.state = store.Failed
+	v.reasons = slices.Insert(v.reasons, 0, "the work failed: "+f.Reason)
+}
+
 // conclude works out a task's outcome from what is stored and from what the
 // monitor said of the capture, beside what the caller has against it already.
 func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.Summary, v verdict) (store.Outcome, error) {
 	if v.state == 0 {
 		v.state = store.Complete
 	}
+	task, err := db.Task(ctx, id)
+	if err != nil {
+		return store.Outcome{}, err
+	}
+	if task.Failure != nil {
+		v.failed(task.Failure)
+	}
 	if s.State == monitorclient.Incomplete {
 		v.incomplete("the capture ended early: %s", s.Reason)
 	}
-	a, err := analyse(ctx, db, id, s.Markers)
+	a, err := analyse(ctx, db, &task, s.Markers)
 	if err != nil {
 		return store.Outcome{}, err
 	}
@@ -74,7 +91,7 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	}
 	return store.Outcome{
 		State: v.state, Reason: strings.Join(v.reasons, "; "), Markers: s.Markers,
-		Clock: a.fit, Result: a.result, NVML: a.nvml,
+		Clock: a.fit, Result: a.result, NVML: a.nvml.energy, NVMLMethod: a.nvml.method,
 	}, nil
 }
 
@@ -99,7 +116,7 @@ type analysis struct {
 	bounds
 	fit    *clock.Fit
 	result *measure.Result
-	nvml   *measure.Joule
+	nvml   sensed
 	// stranger says that the bench measured another GPU.
 	stranger string
 	clock    string // what is wrong with the meter's clock
@@ -108,12 +125,9 @@ type analysis struct {
 
 // analyse relates the clocks, chooses the window and integrates over it. An
 // error means that the database failed, not that the trace is poor.
-func analyse(ctx context.Context, db Store, id store.TaskID, found []marker.Found) (analysis, error) {
+func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Found) (analysis, error) {
 	var a analysis
-	task, err := db.Task(ctx, id)
-	if err != nil {
-		return a, err
-	}
+	id := task.ID
 	played, err := db.Played(ctx, id)
 	if err != nil {
 		return a, err
@@ -145,7 +159,7 @@ func analyse(ctx context.Context, db Store, id store.TaskID, found []marker.Foun
 	if p.note != "" {
 		a.why = errors.New(p.note)
 	}
-	if g := guess(&task, a.bounds, a.fit, p.Window); g.any() {
+	if g := guess(task, a.bounds, a.fit, p.Window); g.any() {
 		p.edges = g.edges(p.edges)
 		if a.clock != "" {
 			a.clock = g.note()
@@ -168,10 +182,10 @@ func outside(err error) bool {
 }
 
 // overSensor integrates the GPU's own readings over the window, on the host's clock.
-func overSensor(ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, kernels []store.Kernel, w Window) (*measure.Joule, error) {
+func overSensor(ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, kernels []store.Kernel, w Window) (sensed, error) {
 	readings, err := db.Readings(ctx, id)
 	if err != nil || len(readings) == 0 {
-		return nil, err
+		return sensed{}, err
 	}
 	if fit != nil {
 		from, _ := fit.Host(w.From)
@@ -182,5 +196,5 @@ func overSensor(ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, 
 	if from, to, ok := span(kernels); ok {
 		return sensorEnergy(readings, from, to), nil
 	}
-	return nil, nil
+	return sensed{}, nil
 }

@@ -26,6 +26,8 @@ type Member struct {
 	Monitor Monitor
 	Device  hostagent.Device
 	Sensor  hostagent.PowerSensor // nil for none
+	// Open is as in Config.
+	Open func(ctx context.Context) (hostagent.PowerSensor, error)
 	// Work is done on this GPU, beside that of the others; nil for none.
 	Work Work
 	// Missing says why the GPU is not measured; Monitor and Device are then not
@@ -140,6 +142,7 @@ func (g *joint) run(ctx context.Context) {
 func (g *joint) measure(ctx context.Context, i int) {
 	m, cfg := g.cfg.Members[i], g.cfg.Each
 	cfg.DB, cfg.Monitor, cfg.Device, cfg.Sensor, cfg.Tag = g.cfg.DB, m.Monitor, m.Device, m.Sensor, 0
+	cfg.Open = m.Open
 	cfg.Group = store.GroupRef{Group: g.id, Member: i}
 	cfg.MustSayGPU = len(g.cfg.Members) > 1
 	var once sync.Once

@@ -169,7 +169,7 @@ func TestGroupOfOneProgram(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	g := p.group(t, id)
-	if len(g.Summed) != 2 || g.State != store.Complete {
+	if len(g.Summed) != 2 || g.State != store.Failed {
 		t.Fatalf("state %v, summed %v", g.State, g.Summed)
 	}
 	p.markersAround(t, &g)

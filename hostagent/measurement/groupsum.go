@@ -20,7 +20,7 @@ type GroupResult struct {
 	// Tasks has one entry a member, nil where it has no task.
 	Tasks []*store.Task
 	// State is Complete where all members are measured completely, Running while
-	// one runs, else Incomplete.
+	// one runs, Failed where the work of one failed, else Incomplete.
 	State store.State
 	// Summed are the members that Sum holds: those with a result.
 	Summed []int
@@ -53,6 +53,8 @@ func ReadGroup(ctx context.Context, db GroupReader, id store.GroupID) (GroupResu
 		case store.Complete:
 		case store.Running:
 			r.State = store.Running
+		case store.Failed:
+			r.worsen(store.Failed)
 		default:
 			r.worsen(store.Incomplete)
 		}
@@ -65,9 +67,9 @@ func ReadGroup(ctx context.Context, db GroupReader, id store.GroupID) (GroupResu
 	return r, nil
 }
 
-// worsen never hides that a member still runs.
+// worsen never hides that a member still runs, or that its work failed.
 func (r *GroupResult) worsen(s store.State) {
-	if r.State != store.Running {
+	if r.State != store.Running && r.State != store.Failed {
 		r.State = s
 	}
 }

@@ -121,6 +121,11 @@ func (in *launches) end(process int, l *launchlog.Reader, devices map[uint32]int
 	if !errors.Is(err, io.EOF) {
 		trouble = append(trouble, err.Error())
 	}
+	if p.Yielded != 0 {
+		trouble = append(trouble, fmt.Sprintf(
+			"%.3f s after it had initialised CUDA its own profiler (torch.profiler, for instance) took CUPTI over: kernels from then on are not recorded, their energy is in the lines without kernels",
+			float64(p.Yielded-p.Started)/1e9))
+	}
 	in.tables.Processes = append(in.tables.Processes, store.LaunchProcess{
 		PID: p.PID, CUPTI: p.CUPTI, Kernels: p.Kernels, Reported: p.Reported, Dropped: p.Dropped,
 		Whole: p.Whole && errors.Is(err, io.EOF), Trouble: measure.Printable(strings.Join(trouble, "; ")),

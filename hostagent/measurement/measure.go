@@ -66,6 +66,7 @@ type session struct {
 	n       Counters
 	line    *timeline
 	watcher *methods.Watcher // nil without
+	failed  error            // of the work
 	worked  hostagent.Span   // from the first kernel's begin to the last one's end
 }
 
@@ -112,7 +113,7 @@ func (s *session) run(ctx context.Context, work Work) error {
 	go s.tellWhile(side)
 	transfer := s.transfer(side)
 	lease := s.keepLease(side)
-	workErr := s.play(ctx, work)
+	playErr := s.play(ctx, work)
 	cancelled := ctx.Err() != nil
 	failed := s.phase.Load() // where play gave up
 	if cancelled {
@@ -135,16 +136,14 @@ func (s *session) run(ctx context.Context, work Work) error {
 	switch {
 	case cancelled:
 		v.incomplete("cancelled during %s%s", failed, because(ctx))
-	case errors.As(workErr, &broken):
-		v.incomplete("%v", workErr)
-	case workErr != nil:
-		v.note("the work failed: %v", workErr)
+	case errors.As(playErr, &broken):
+		v.incomplete("%v", playErr)
 	}
 	if stopErr != nil {
 		v.note("the capture could not be stopped: %v", stopErr)
 	}
 	err := s.finish(context.WithoutCancel(ctx), got, v)
-	return errors.Join(workErr, leaseErr, stopErr, err)
+	return errors.Join(s.failed, playErr, leaseErr, stopErr, err)
 }
 
 func (s *session) stop(ctx context.Context) (err error) {
@@ -156,7 +155,7 @@ func (s *session) stop(ctx context.Context) (err error) {
 
 // because says why a context was cancelled, where somebody said so.
 func because(ctx context.Context) string {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ctx.Err()) {
+	if cause := context.Cause(ctx); cause != nil && cause.Error() != ctx.Err().Error() {
 		return ": " + measure.Printable(cause.Error())
 	}
 	return ""

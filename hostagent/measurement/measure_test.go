@@ -3,7 +3,11 @@ package measurement_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +20,7 @@ import (
 	"wattmark/hostagent/sampler"
 	"wattmark/measure"
 	"wattmark/measure/marker"
+	"wattmark/measure/quality"
 	"wattmark/store"
 )
 
@@ -225,6 +230,49 @@ func TestBusyBenchNamesItsHolder(t *testing.T) {
 	}
 }
 
+// The GPU is opened once the bench is held: not at all by who is refused. Where it cannot
+// be opened the bench is free at once, nothing is kept, and there is no task.
+func TestBenchFirstGPUThen(t *testing.T) {
+	b := newBench(t)
+	opened := 0
+	cfg := b.config()
+	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) {
+		if got, err := b.client.GetBench(ctx); err != nil || got.Holder != cfg.Holder {
+			t.Errorf("opened while the bench is held by %q, %v", got.Holder, err)
+		}
+		opened++
+		return nil, nil
+	}
+	s, err := b.client.Start(t.Context(), monitorclient.StartRequest{Holder: "ann@lab", TaskName: "x", Marker: *cfg.Marker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := measurement.Measure(t.Context(), cfg, b.memory(time.Millisecond)); !errors.Is(err, monitorclient.ErrBusy) || opened != 0 {
+		t.Errorf("refused, and opened %d times: %v", opened, err)
+	}
+	if _, err := b.client.Stop(t.Context(), s.CaptureID); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.client.Release(t.Context(), s.CaptureID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond)); err != nil || opened != 1 {
+		t.Errorf("opened %d times: %v", opened, err)
+	}
+	fault := errors.New("out of memory")
+	cfg.Open = func(context.Context) (hostagent.PowerSensor, error) { return nil, fault }
+	if id, err := measurement.Measure(t.Context(), cfg, b.memory(time.Millisecond)); !errors.Is(err, fault) || id != 0 {
+		t.Errorf("task %d: %v", id, err)
+	}
+	b.mustBeFree(t)
+	if n := b.captures(t); n != 0 {
+		t.Errorf("%d captures left on the monitor", n)
+	}
+	if _, err := b.db.Task(t.Context(), 2); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a task was left: %v", err)
+	}
+}
+
 // telling is a sensor that also tells the GPU's condition, hotter each time.
 type telling struct {
 	hostagent.PowerSensor
@@ -276,7 +324,7 @@ func TestFailedWorkIsMeasured(t *testing.T) {
 		return nil, failed
 	})
 	task := b.task(t, id)
-	if !errors.Is(err, failed) || task.State != store.Complete || !strings.Contains(task.Reason, "the work failed: exit status 3") {
+	if !errors.Is(err, failed) || task.State != store.Failed || task.Failure == nil || task.Failure.ExitCode != nil || !strings.Contains(task.Reason, "the work failed: exit status 3") {
 		t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
 	}
 	if d := task.Result.Duration(); d < 0.05 || d > 0.2 {
@@ -330,5 +378,115 @@ func (broken) PlayMarker(context.Context, marker.Spec, marker.Kind) (hostagent.P
 func TestMeasureRefusesAnEmptyConfig(t *testing.T) {
 	if id, err := measurement.Measure(t.Context(), measurement.Config{Name: "x"}, nil); id != 0 || err == nil {
 		t.Errorf("task %d: %v", id, err)
+	}
+}
+
+// The exit code of a program that failed is kept, also where the window is set by hand
+// later: the task does not become complete by that.
+func TestFailedProgramStaysFailed(t *testing.T) {
+	b := newBench(t)
+	id, err := measurement.Measure(t.Context(), b.config(), func(ctx context.Context) ([]hostagent.Kernel, error) {
+		k, err := b.device.RunBenchmark(ctx, hostagent.BenchHalf, 50*time.Millisecond)
+		return k, errors.Join(err, &measurement.ProgramError{Program: "./gemm", How: "exit status 7", Code: 7})
+	})
+	task := b.task(t, id)
+	if err == nil || task.State != store.Failed || task.Failure.ExitCode == nil || *task.Failure.ExitCode != 7 || task.Failure.Reason != "./gemm ended with exit status 7" {
+		t.Fatalf("%v: state %v, %+v: %s", err, task.State, task.Failure, task.Reason)
+	}
+	if task.Result == nil || !(task.Result.Total.Energy > 0) {
+		t.Fatalf("what was measured of it is gone: %+v", task.Result)
+	}
+	if err := measurement.Retrim(t.Context(), b.db, id, measurement.Window{From: task.Result.From, To: task.Result.To}); err != nil {
+		t.Fatal(err)
+	}
+	if task = b.task(t, id); task.State != store.Failed {
+		t.Errorf("state %v: %s", task.State, task.Reason)
+	}
+}
+
+// A program that was told to end by who cancelled has not failed.
+func TestCancelledWorkHasNotFailed(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	id, _ := measurement.Measure(ctx, b.config(), func(context.Context) ([]hostagent.Kernel, error) {
+		cancel()
+		return nil, &measurement.ProgramError{Program: "./gemm", How: "signal: terminated", Code: 143}
+	})
+	if task := b.task(t, id); task.State != store.Incomplete || task.Failure != nil || !strings.Contains(task.Reason, "cancelled during work") {
+		t.Errorf("state %v, %+v: %s", task.State, task.Failure, task.Reason)
+	}
+}
+
+// peopled is a sensor that tells which processes use the GPU.
+type peopled struct {
+	hostagent.PowerSensor
+	list []hostagent.ProcessUse
+	err  error
+}
+
+func (p peopled) Processes(hostagent.Span) ([]hostagent.ProcessUse, error) { return p.list, p.err }
+
+// What other processes do on the GPU while it is measured is told and judged; idle
+// contexts are noted, one's own processes are not, and where the numbers are not those of
+// this machine nothing is said.
+func TestOtherProcessesAreNoticed(t *testing.T) {
+	b := newBench(t)
+	start := func(env ...string) int {
+		c := exec.Command("sleep", "60")
+		c.Env = append(os.Environ(), env...)
+		if err := c.Start(); err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
+		return c.Process.Pid
+	}
+	root := start() // whose process tree this process is not of
+	marked := start(fmt.Sprintf("%s=%d", measurement.EnvWork, root))
+	stranger, idle := os.Getpid(), start()
+	use := func(pid int, busy float64) hostagent.ProcessUse {
+		return hostagent.ProcessUse{PID: pid, Name: "x", Busy: busy}
+	}
+	const none = 4_194_999
+	for _, tc := range []struct {
+		name  string
+		list  []hostagent.ProcessUse
+		err   error
+		kinds []measure.EventKind
+		told  string
+	}{
+		{"alone", []hostagent.ProcessUse{use(root, 0.9)}, nil, nil, ""},
+		{"one's own", []hostagent.ProcessUse{use(root, 0.1), use(marked, 0.9)}, nil, nil, ""},
+		{"a stranger", []hostagent.ProcessUse{use(root, 0.9), use(stranger, 0.4)}, nil, []measure.EventKind{measure.EventOthers}, fmt.Sprintf("process %d x for 40 %% of the time", stranger)},
+		{"a stranger and a desktop", []hostagent.ProcessUse{use(root, 0.9), use(stranger, 0.4), use(idle, 0.01)}, nil, []measure.EventKind{measure.EventOthers, measure.EventNote}, fmt.Sprintf("process %d x", idle)},
+		{"a desktop", []hostagent.ProcessUse{use(root, 0.9), use(idle, 0)}, nil, []measure.EventKind{measure.EventNote}, "little or no work"},
+		{"not told how much", []hostagent.ProcessUse{use(root, math.NaN()), use(idle, math.NaN())}, nil, []measure.EventKind{measure.EventNote}, "is not told"},
+		{"gone before it could be asked", []hostagent.ProcessUse{use(root, 0.5), use(none, 0.5)}, nil, nil, ""},
+		{"the service that shares the GPU", []hostagent.ProcessUse{use(root, 0.5), {PID: idle, Name: "nvidia-cuda-mps", Busy: 0.9}}, nil, nil, ""},
+		{"numbers of another namespace", []hostagent.ProcessUse{use(stranger, 0.9), use(none, 0.9)}, nil, nil, ""},
+		{"a driver that does not tell", nil, errors.New("not supported"), nil, ""},
+	} {
+		cfg := b.config()
+		cfg.Process, cfg.NoMethods = root, true
+		cfg.Sensor = peopled{cfg.Sensor, tc.list, tc.err}
+		id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
+		if err != nil {
+			t.Fatal(tc.name, err)
+		}
+		task := b.task(t, id)
+		var kinds []measure.EventKind
+		var text []string
+		for _, e := range task.Events {
+			kinds, text = append(kinds, e.Kind), append(text, e.Detail)
+		}
+		slices.Sort(kinds)
+		slices.Sort(tc.kinds)
+		if !slices.Equal(kinds, tc.kinds) || !strings.Contains(strings.Join(text, "; "), tc.told) {
+			t.Errorf("%s: %v: %s", tc.name, kinds, text)
+		}
+		v, _ := task.Verdict()
+		judged := slices.ContainsFunc(v.Reasons, func(r quality.Reason) bool { return r.Cause == quality.OthersOnGPU && r.Level == quality.Doubtful })
+		if judged != slices.Contains(tc.kinds, measure.EventOthers) {
+			t.Errorf("%s: %+v", tc.name, v)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/sampler"
+	"wattmark/measure"
 	"wattmark/measure/marker"
 	"wattmark/store"
 )
@@ -49,18 +50,18 @@ func (s *session) bracket(ctx context.Context, work Work) error {
 		return err
 	}
 	s.enter(PhaseWork)
-	workErr := s.work(ctx, work)
-	if err := s.putInner(ctx); err != nil {
-		return errors.Join(workErr, err)
+	err := s.work(ctx, work)
+	if innerErr := s.putInner(ctx); innerErr != nil {
+		return errors.Join(err, innerErr)
 	}
 	if ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), workErr)
+		return errors.Join(context.Cause(ctx), err)
 	}
 	s.enter(PhaseMarker)
-	if err := s.mark(ctx, marker.Stop); err != nil {
-		return errors.Join(workErr, err)
+	if markErr := s.mark(ctx, marker.Stop); markErr != nil {
+		return errors.Join(err, markErr)
 	}
-	return errors.Join(workErr, pause(ctx, s.cfg.Lead))
+	return errors.Join(err, pause(ctx, s.cfg.Lead))
 }
 
 func (s *session) mark(ctx context.Context, kind marker.Kind) (err error) {
@@ -107,28 +108,59 @@ func (s *session) putInner(ctx context.Context) error {
 	return nil
 }
 
-// work runs what is measured and stores when it ran.
+// work runs what is measured and stores when it ran, and how it failed: that error is
+// kept in s.failed, not returned.
 func (s *session) work(ctx context.Context, work Work) (err error) {
 	ctx, done := step(ctx, "work")
-	defer func() { done(err) }()
+	defer func() { done(errors.Join(s.failed, err)) }()
 	if err := s.condition(ctx); err != nil {
 		return err
 	}
+	strangers := s.watchOthers(ctx)
 	begin := s.line.now()
-	kernels, workErr := s.watched(ctx, work)
+	kernels, failed := s.watched(ctx, work)
 	end := s.line.now()
+	s.failed = failed
 	conditionErr := s.condition(ctx) // at once, while the clocks are still those of the work
 	if len(kernels) == 0 {
 		kernels = []hostagent.Kernel{{Name: "work", Span: hostagent.Span{Start: begin, End: end}}}
 	}
+	seen := strangers()
 	rows := s.kernels(kernels)
-	if err := s.watchClock(ctx); err != nil {
-		return errors.Join(workErr, conditionErr, err)
+	if err := errors.Join(s.watchClock(ctx), s.putFailure(ctx)); err != nil {
+		return errors.Join(conditionErr, err)
 	}
 	if err := s.cfg.DB.PutKernels(context.WithoutCancel(ctx), s.id, rows); err != nil {
-		return errors.Join(workErr, conditionErr, &playError{"store the kernels", err})
+		return errors.Join(conditionErr, &playError{"store the kernels", err})
 	}
-	return errors.Join(workErr, conditionErr)
+	return errors.Join(conditionErr, s.putOthers(ctx, seen))
+}
+
+// putOthers stores what other processes did on the GPU.
+func (s *session) putOthers(ctx context.Context, events []measure.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	if err := s.cfg.DB.PutEvents(context.WithoutCancel(ctx), s.id, events); err != nil {
+		return &playError{"store what other processes did", err}
+	}
+	return nil
+}
+
+// putFailure stores how the work failed. Work that was cancelled has not failed.
+func (s *session) putFailure(ctx context.Context) error {
+	if s.failed == nil || ctx.Err() != nil {
+		return nil
+	}
+	f := store.Failure{Reason: s.failed.Error()}
+	var program *ProgramError
+	if errors.As(s.failed, &program) {
+		f.ExitCode = &program.Code
+	}
+	if err := s.cfg.DB.PutFailure(context.WithoutCancel(ctx), s.id, f); err != nil {
+		return &playError{"store that the work failed", err}
+	}
+	return nil
 }
 
 // kernels are rows of the kernels that ran, on the line.

@@ -69,7 +69,7 @@ func Recompute(ctx context.Context, db Store, id store.TaskID) error {
 	if err != nil {
 		return fmt.Errorf("recompute: task %d: %w", id, err)
 	}
-	o := store.Outcome{State: t.State, Reason: t.Reason, Markers: t.Markers, Clock: t.Clock, NVML: t.NVML, Result: r}
+	o := store.Outcome{State: t.State, Reason: t.Reason, Markers: t.Markers, Clock: t.Clock, NVML: t.NVML, NVMLMethod: t.NVMLMethod, Result: r}
 	if err := db.Finish(ctx, id, o); err != nil {
 		return fmt.Errorf("recompute: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"wattmark/hostagent/monitorclient"
+	"wattmark/hostagent/provenance"
 	"wattmark/measure"
 	"wattmark/store"
 )
@@ -15,39 +16,57 @@ import (
 // whose monitor no longer has the capture ends incomplete with what was stored.
 // A task whose monitor does not answer stays as it is. So does one whose capture
 // still runs: somebody may be measuring right now, and where nobody is, the
-// capture's lease ends it. It returns the tasks that it ended, and the errors of
+// capture's lease ends it. One whose process is known to run is left to it, and of one
+// whose process is known to be gone the capture is stopped. It returns the tasks that it ended, and the errors of
 // the others. Captures of tasks that have ended are released where that was left
 // undone.
 func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
+	done, err := recoverAll(ctx, db, dial, func(l provenance.Life) bool { return l != provenance.Alive })
+	if ctx.Err() != nil {
+		return done, err
+	}
+	return done, errors.Join(err, sweep(ctx, db, dial))
+}
+
+// RecoverGone is Recover of the tasks alone whose process is known to be gone, and
+// releases nothing of others.
+func RecoverGone(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
+	return recoverAll(ctx, db, dial, func(l provenance.Life) bool { return l == provenance.Gone })
+}
+
+func recoverAll(ctx context.Context, db Store, dial Dial, want func(provenance.Life) bool) (done []store.TaskID, err error) {
 	open, err := db.Unfinished(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("recover: %w", err)
 	}
-	var done []store.TaskID
 	var errs []error
-	for _, t := range open {
-		if err := recoverTask(ctx, db, dial, t); err != nil {
-			errs = append(errs, fmt.Errorf("recover: task %d: %w", t.ID, err))
+	for _, row := range open {
+		t, err := db.Task(ctx, row.ID)
+		life, _ := provenance.Lives(t.Owner)
+		if err == nil && want(life) {
+			err = recoverTask(ctx, db, dial, row, life)
+			if now, err := db.Task(ctx, row.ID); err == nil && now.State != store.Running {
+				done = append(done, row.ID)
+			}
 		}
-		if now, err := db.Task(ctx, t.ID); err == nil && now.State != store.Running {
-			done = append(done, t.ID)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("recover: task %d: %w", row.ID, err))
 		}
 		if ctx.Err() != nil {
-			return done, errors.Join(errs...)
+			break
 		}
 	}
-	errs = append(errs, sweep(ctx, db, dial))
 	return done, errors.Join(errs...)
 }
 
-func recoverTask(ctx context.Context, db Store, dial Dial, t store.Task) error {
+func recoverTask(ctx context.Context, db Store, dial Dial, t store.Row, life provenance.Life) error {
 	m, closeConn, err := dial(ctx, t.Monitor)
 	if err != nil {
 		return err
 	}
 	defer closeConn()
 	b, err := m.GetBench(ctx)
-	if err != nil || b.CaptureID == t.CaptureID {
+	if err != nil || b.CaptureID == t.CaptureID && life != provenance.Gone {
 		return err
 	}
 	v, err := interruption(ctx, db, t)
@@ -64,14 +83,14 @@ func recoverTask(ctx context.Context, db Store, dial Dial, t store.Task) error {
 			return err
 		}
 		v.incomplete("this host was interrupted, and the monitor no longer has capture %s: chunks from %d on are missing", t.CaptureID, next)
-		return giveUp(ctx, db, t.ID, &monitorclient.Summary{Markers: t.Markers}, v)
+		return giveUp(ctx, db, t.ID, &monitorclient.Summary{}, v)
 	}
 	return end(ctx, db, m, t.ID, t.CaptureID, got, v)
 }
 
 // interruption says what is missing because the host's earlier run ended: the
 // kernels are stored when the work has ended.
-func interruption(ctx context.Context, db Store, t store.Task) (verdict, error) {
+func interruption(ctx context.Context, db Store, t store.Row) (verdict, error) {
 	var v verdict
 	if t.Reason != "" {
 		v.note("%s", t.Reason)
@@ -112,13 +131,18 @@ func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 	o := store.Outcome{
 		State: store.Complete, Reason: "window set by hand", Markers: t.Markers, Clock: t.Clock, Result: r,
 	}
-	if t.State == store.Incomplete || t.State == store.Running {
+	switch {
+	case t.Failure != nil:
+		o.State, o.Reason = store.Failed, "window set by hand; "+t.Reason
+	case t.State == store.Incomplete || t.State == store.Running:
 		o.State, o.Reason = store.Incomplete, "window set by hand; "+t.Reason
 	}
 	if t.Clock != nil {
-		if o.NVML, err = overSensor(ctx, db, id, t.Clock, nil, w); err != nil {
+		said, err := overSensor(ctx, db, id, t.Clock, nil, w)
+		if err != nil {
 			return fmt.Errorf("retrim: task %d: %w", id, err)
 		}
+		o.NVML, o.NVMLMethod = said.energy, said.method
 	}
 	if err := db.Finish(ctx, id, o); err != nil {
 		return fmt.Errorf("retrim: %w", err)

@@ -28,13 +28,20 @@ func SensorEnergy(readings []store.Reading, method string, from, to time.Time) (
 	return e, nil
 }
 
+// sensed is the energy by the GPU's own sensor, and the method whose readings it
+// integrates; nil and empty where there is none.
+type sensed struct {
+	energy *measure.Joule
+	method string
+}
+
 // sensorEnergy takes the instant power where the GPU has it, else its usage;
-// nil when neither was read over the window.
-func sensorEnergy(readings []store.Reading, from, to time.Time) *measure.Joule {
+// none when neither was read over the window.
+func sensorEnergy(readings []store.Reading, from, to time.Time) sensed {
 	for _, method := range []string{sampler.Instant, sampler.Usage} {
 		if e, err := SensorEnergy(readings, method, from, to); err == nil {
-			return &e
+			return sensed{&e, method}
 		}
 	}
-	return nil
+	return sensed{}
 }

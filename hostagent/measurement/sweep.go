@@ -23,7 +23,7 @@ func sweep(ctx context.Context, db Store, dial Dial) error {
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
-	at := map[string][]store.Task{}
+	at := map[string][]store.Row{}
 	for _, t := range tasks {
 		if t.State != store.Running && t.Monitor != "" && t.CaptureID != "" {
 			at[t.Monitor] = append(at[t.Monitor], t)
@@ -43,7 +43,7 @@ func away(err error) bool {
 	return errors.Is(err, monitorclient.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-func sweepAt(ctx context.Context, db Store, dial Dial, address string, tasks []store.Task) error {
+func sweepAt(ctx context.Context, db Store, dial Dial, address string, tasks []store.Row) error {
 	m, closeConn, err := dial(ctx, address)
 	if err != nil {
 		return err
@@ -78,9 +78,9 @@ func held(ctx context.Context, db Store, id store.TaskID) bool {
 }
 
 // stored tells whether a task has all that its capture's stream has: a task that
-// is not incomplete was held against the trailer before it ended, any other is now.
-func stored(ctx context.Context, db Store, m Monitor, t *store.Task) bool {
-	if t.State != store.Incomplete {
+// is complete or untrimmed was held against the trailer before it ended, any other is now.
+func stored(ctx context.Context, db Store, m Monitor, t *store.Row) bool {
+	if t.State == store.Complete || t.State == store.Untrimmed {
 		return true
 	}
 	in := &ingest{db: db, id: t.ID, n: new(Counters)}

@@ -11,6 +11,7 @@ package measurement
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -47,6 +48,7 @@ type Store interface {
 	Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error]
 	PutReadings(ctx context.Context, id store.TaskID, r []store.Reading) error
 	PutKernels(ctx context.Context, id store.TaskID, k []store.Kernel) error
+	PutFailure(ctx context.Context, id store.TaskID, f store.Failure) error
 	PutPlayed(ctx context.Context, id store.TaskID, p []store.Played) error
 	PutEvents(ctx context.Context, id store.TaskID, events []measure.Event) error
 	PutMethods(ctx context.Context, id store.TaskID, m []store.MethodResult) error
@@ -55,16 +57,25 @@ type Store interface {
 	Played(ctx context.Context, id store.TaskID) ([]store.Played, error)
 	Finish(ctx context.Context, id store.TaskID, o store.Outcome) error
 	Task(ctx context.Context, id store.TaskID) (store.Task, error)
-	Unfinished(ctx context.Context) ([]store.Task, error)
-	Tasks(ctx context.Context, q store.Query) ([]store.Task, error)
+	Unfinished(ctx context.Context) ([]store.Row, error)
+	Tasks(ctx context.Context, q store.Query) ([]store.Row, error)
 	TaskResult(ctx context.Context, id store.TaskID, number int) (store.Task, error)
 	AddResult(ctx context.Context, id store.TaskID, s measure.Setup, r *measure.Result) (number int, added bool, err error)
 }
 
 // Work is what is measured. It runs between the markers and returns the kernels
 // that ran, with the host's wall clock; with none, the time from its call to its
-// return is the window.
+// return is the window. An error makes the task failed; what was measured is kept.
 type Work func(ctx context.Context) ([]hostagent.Kernel, error)
+
+// ProgramError is the error of work that is a program which did not end with exit code 0.
+type ProgramError struct {
+	Program string
+	How     string // "exit status 7", "signal: killed"
+	Code    int    // its exit code, or 128 and the number of the signal that killed it
+}
+
+func (e *ProgramError) Error() string { return fmt.Sprintf("%s ended with %s", e.Program, e.How) }
 
 // Config is a measurement to make.
 type Config struct {
@@ -78,11 +89,24 @@ type Config struct {
 	Job        string // that the task is a part of, on however many hosts
 	Holder     string // user@host, shown to others who want the bench
 
+	// Owner is this process, as provenance.Owner names it, by which others know whether the
+	// task is left to it; empty to say nothing.
+	Owner string
+
 	// Tags and Note label the task; Provenance says what it is run from, nil for
 	// nothing. The monitor's version is filled in.
 	Tags       map[string]string
 	Note       string
 	Provenance *store.Provenance
+
+	// Open opens the GPU, and what else the work needs, once the bench is held and before
+	// there is a task; it returns the GPU's own sensor, nil to keep Sensor. Its error frees
+	// the bench. Nil where Device is open already.
+	Open func(ctx context.Context) (hostagent.PowerSensor, error)
+
+	// Process is the one whose processes are not strangers on the GPU, beside those that bear
+	// EnvWork; this one when zero.
+	Process int
 
 	// Marker replaces the profile that fits the bench; nil to choose.
 	Marker *marker.Spec

@@ -60,11 +60,11 @@ func TestSensorEnergy(t *testing.T) {
 		})
 	}
 	usage := []store.Reading{{Method: sampler.Usage, At: after(0), Value: 50}, {Method: sampler.Usage, At: after(1), Value: 50}}
-	if e := sensorEnergy(usage, after(0), after(1)); e == nil || *e != 50 {
-		t.Errorf("without instant power: got %v", e)
+	if e := sensorEnergy(usage, after(0), after(1)); e.energy == nil || *e.energy != 50 || e.method != sampler.Usage {
+		t.Errorf("without instant power: got %+v", e)
 	}
-	if e := sensorEnergy(nil, after(0), after(1)); e != nil {
-		t.Errorf("without readings: got %v", *e)
+	if e := sensorEnergy(nil, after(0), after(1)); e != (sensed{}) {
+		t.Errorf("without readings: got %+v", e)
 	}
 }
 

@@ -3,6 +3,7 @@ package monitorclient
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,8 +17,15 @@ import (
 
 // GetBench asks what is measured. It is not repeated: a monitor that is not
 // there is best told of at once.
-func (c *Client) GetBench(ctx context.Context) (Bench, error) {
-	a, err := once(ctx, c.o.Call, c.rpc.GetBench, &wattmarkv1.GetBenchRequest{})
+func (c *Client) GetBench(ctx context.Context) (Bench, error) { return c.bench(ctx, false) }
+
+// AskBench is GetBench after the monitor has asked its instrument, where the bench is
+// free: Trouble is as of now. It takes as long as the instrument does, within 5 s. A
+// monitor of an earlier version answers from memory.
+func (c *Client) AskBench(ctx context.Context) (Bench, error) { return c.bench(ctx, true) }
+
+func (c *Client) bench(ctx context.Context, ask bool) (Bench, error) {
+	a, err := once(ctx, c.o.Call, c.rpc.GetBench, &wattmarkv1.GetBenchRequest{Ask: ask})
 	if err != nil {
 		return Bench{}, c.fail("get bench", err)
 	}
@@ -71,7 +79,7 @@ func (c *Client) Start(ctx context.Context, r StartRequest) (Started, error) {
 	}
 	a, err := once(ctx, r.Wait+opening, c.rpc.StartCapture, q)
 	if status.Code(err) == codes.FailedPrecondition {
-		return Started{}, fmt.Errorf("start capture: %w: %s; wait with --wait, or ask the holder", ErrBusy, status.Convert(err).Message())
+		return Started{}, fmt.Errorf("start capture: %w: %s", ErrBusy, strings.TrimPrefix(status.Convert(err).Message(), ErrBusy.Error()+": "))
 	}
 	if status.Code(err) == codes.Unimplemented {
 		return Started{}, fmt.Errorf("start capture: monitor %s: %w: %s", c.address, ErrVersion, status.Convert(err).Message())

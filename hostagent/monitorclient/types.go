@@ -54,9 +54,10 @@ type Bench struct {
 	// GPU is the UUID of the GPU that the bench measures; empty where nobody said.
 	GPU        string
 	Instrument store.Instrument
-	// Setup is empty where the instrument was never opened and cannot be now;
-	// Trouble then says why.
-	Setup   measure.Setup
+	// Setup is empty where the instrument was never opened and cannot be now.
+	Setup measure.Setup
+	// Trouble is why the instrument cannot be used, as far as the monitor knows: from
+	// a failure on until the instrument has answered again.
 	Trouble string
 	// Nominal is Setup without calibration records, as far as the monitor tells;
 	// Notes are on the records.

@@ -25,6 +25,7 @@ type Device struct {
 var (
 	_ hostagent.PowerSensor    = (*Device)(nil)
 	_ hostagent.PowerRegisters = (*Device)(nil)
+	_ hostagent.ProcessReader  = (*Device)(nil)
 )
 
 // Open finds a GPU by UUID (GPU-…), PCI bus id (0000:65:00.0), index, or the

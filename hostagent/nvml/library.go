@@ -19,6 +19,7 @@ type result int32
 const (
 	success      result = 0
 	notSupported result = 3
+	noPermission result = 4
 	notFound     result = 6
 )
 
@@ -54,25 +55,28 @@ const (
 // library is the part of NVML that is used here: a table of functions, so that
 // tests can put others in their place.
 type library struct {
-	Init           func() result                                         `c:"nvmlInit_v2"`
-	Shutdown       func() result                                         `c:"nvmlShutdown"`
-	ErrorString    func(r result) *byte                                  `c:"nvmlErrorString"`
-	DriverVersion  func(s *byte, size uint32) result                     `c:"nvmlSystemGetDriverVersion"`
-	NVMLVersion    func(s *byte, size uint32) result                     `c:"nvmlSystemGetNVMLVersion?"`
-	Count          func(n *uint32) result                                `c:"nvmlDeviceGetCount_v2"`
-	ByIndex        func(i uint32, h *handle) result                      `c:"nvmlDeviceGetHandleByIndex_v2"`
-	ByUUID         func(s *byte, h *handle) result                       `c:"nvmlDeviceGetHandleByUUID"`
-	ByPCIBusID     func(s *byte, h *handle) result                       `c:"nvmlDeviceGetHandleByPciBusId_v2"`
-	Name           func(h handle, s *byte, size uint32) result           `c:"nvmlDeviceGetName"`
-	UUID           func(h handle, s *byte, size uint32) result           `c:"nvmlDeviceGetUUID"`
-	PCIInfo        func(h handle, p *pciInfo) result                     `c:"nvmlDeviceGetPciInfo_v3"`
-	PowerUsage     func(h handle, mw *uint32) result                     `c:"nvmlDeviceGetPowerUsage"`
-	TotalEnergy    func(h handle, mj *uint64) result                     `c:"nvmlDeviceGetTotalEnergyConsumption?"`
-	FieldValues    func(h handle, n int32, v *fieldValue) result         `c:"nvmlDeviceGetFieldValues?"`
-	ClockInfo      func(h handle, clock uint32, mhz *uint32) result      `c:"nvmlDeviceGetClockInfo"`
-	Temperature    func(h handle, sensor uint32, degrees *uint32) result `c:"nvmlDeviceGetTemperature"`
-	MIGMode        func(h handle, now, next *uint32) result              `c:"nvmlDeviceGetMigMode?"`
-	ThrottleReason func(h handle, bits *uint64) result                   `c:"nvmlDeviceGetCurrentClocksEventReasons,nvmlDeviceGetCurrentClocksThrottleReasons?"`
+	Init              func() result                                                    `c:"nvmlInit_v2"`
+	Shutdown          func() result                                                    `c:"nvmlShutdown"`
+	ErrorString       func(r result) *byte                                             `c:"nvmlErrorString"`
+	DriverVersion     func(s *byte, size uint32) result                                `c:"nvmlSystemGetDriverVersion"`
+	NVMLVersion       func(s *byte, size uint32) result                                `c:"nvmlSystemGetNVMLVersion?"`
+	Count             func(n *uint32) result                                           `c:"nvmlDeviceGetCount_v2"`
+	ByIndex           func(i uint32, h *handle) result                                 `c:"nvmlDeviceGetHandleByIndex_v2"`
+	ByUUID            func(s *byte, h *handle) result                                  `c:"nvmlDeviceGetHandleByUUID"`
+	ByPCIBusID        func(s *byte, h *handle) result                                  `c:"nvmlDeviceGetHandleByPciBusId_v2"`
+	Name              func(h handle, s *byte, size uint32) result                      `c:"nvmlDeviceGetName"`
+	UUID              func(h handle, s *byte, size uint32) result                      `c:"nvmlDeviceGetUUID"`
+	PCIInfo           func(h handle, p *pciInfo) result                                `c:"nvmlDeviceGetPciInfo_v3"`
+	PowerUsage        func(h handle, mw *uint32) result                                `c:"nvmlDeviceGetPowerUsage"`
+	TotalEnergy       func(h handle, mj *uint64) result                                `c:"nvmlDeviceGetTotalEnergyConsumption?"`
+	FieldValues       func(h handle, n int32, v *fieldValue) result                    `c:"nvmlDeviceGetFieldValues?"`
+	ClockInfo         func(h handle, clock uint32, mhz *uint32) result                 `c:"nvmlDeviceGetClockInfo"`
+	Temperature       func(h handle, sensor uint32, degrees *uint32) result            `c:"nvmlDeviceGetTemperature"`
+	MIGMode           func(h handle, now, next *uint32) result                         `c:"nvmlDeviceGetMigMode?"`
+	ComputeProcesses  func(h handle, n *uint32, p *processInfo) result                 `c:"nvmlDeviceGetComputeRunningProcesses_v3,nvmlDeviceGetComputeRunningProcesses_v2?"`
+	GraphicsProcesses func(h handle, n *uint32, p *processInfo) result                 `c:"nvmlDeviceGetGraphicsRunningProcesses_v3,nvmlDeviceGetGraphicsRunningProcesses_v2?"`
+	ProcessUse        func(h handle, p *processSample, n *uint32, since uint64) result `c:"nvmlDeviceGetProcessUtilization?"`
+	ThrottleReason    func(h handle, bits *uint64) result                              `c:"nvmlDeviceGetCurrentClocksEventReasons,nvmlDeviceGetCurrentClocksThrottleReasons?"`
 }
 
 // Sentinel errors, wrapped with what was done and what to do next.

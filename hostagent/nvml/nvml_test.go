@@ -304,3 +304,92 @@ func TestRealDlopen(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestProcesses(t *testing.T) {
+	begin := time.UnixMicro(1_700_000_000_000_000)
+	window := hostagent.Span{Start: begin, End: begin.Add(10 * time.Second)}
+	list := func(pids ...uint32) func(handle, *uint32, *processInfo) result {
+		return func(_ handle, n *uint32, p *processInfo) result {
+			if int(*n) < len(pids) {
+				*n = uint32(len(pids))
+				return insufficientSize
+			}
+			for i, pid := range pids {
+				unsafe.Slice(p, *n)[i] = processInfo{PID: pid}
+			}
+			*n = uint32(len(pids))
+			return success
+		}
+	}
+	use := func(samples ...processSample) func(handle, *processSample, *uint32, uint64) result {
+		return func(_ handle, p *processSample, n *uint32, since uint64) result {
+			if since != uint64(begin.UnixMicro()) {
+				return 2
+			}
+			copy(unsafe.Slice(p, *n), samples)
+			*n = uint32(len(samples))
+			return success
+		}
+	}
+	at := func(pid uint32, after time.Duration, sm uint32) processSample {
+		return processSample{PID: pid, At: uint64(begin.Add(after).UnixMicro()), SM: sm}
+	}
+	many := make([]uint32, 70)
+	for i := range many {
+		many[i] = uint32(4_000_000 + i)
+	}
+	refuse := func(r result) func(handle, *processSample, *uint32, uint64) result {
+		return func(handle, *processSample, *uint32, uint64) result { return r }
+	}
+	nan := math.NaN()
+	for _, tc := range []struct {
+		name    string
+		spoil   func(*library)
+		window  hostagent.Span
+		want    map[int]float64
+		failing bool
+	}{
+		{"an old library", func(*library) {}, window, map[int]float64{}, false},
+		{"contexts alone", func(l *library) { l.ComputeProcesses, l.GraphicsProcesses = list(11, 12), list(12, 13) }, window, map[int]float64{11: nan, 12: nan, 13: nan}, false},
+		{"used", func(l *library) {
+			l.ComputeProcesses = list(11, 12)
+			// The first sample covers time before the window, the last one time behind it.
+			l.ProcessUse = use(at(12, 500*time.Millisecond, 90), at(11, 2*time.Second, 80), at(11, 3*time.Second, 60), at(12, 3*time.Second, 40), at(12, 11*time.Second, 100))
+		}, window, map[int]float64{11: 0.7, 12: 0.2}, false},
+		{"nobody used it", func(l *library) { l.ComputeProcesses, l.ProcessUse = list(11), refuse(notFound) }, window, map[int]float64{11: 0}, false},
+		{"use is not told", func(l *library) { l.ComputeProcesses, l.ProcessUse = list(11), refuse(notSupported) }, window, map[int]float64{11: nan}, false},
+		{"no permission", func(l *library) { l.ComputeProcesses, l.ProcessUse = list(11), refuse(noPermission) }, window, map[int]float64{11: nan}, false},
+		{
+			"a window shorter than samples", func(l *library) { l.ComputeProcesses, l.ProcessUse = list(11), use(at(11, time.Second, 100)) },
+			hostagent.Span{Start: begin, End: begin.Add(time.Second)},
+			map[int]float64{11: nan},
+			false,
+		},
+		{"more than fit", func(l *library) { l.ComputeProcesses = list(many...) }, window, nil, false},
+		{"a GPU that is lost", func(l *library) { l.ComputeProcesses = func(handle, *uint32, *processInfo) result { return 15 } }, window, nil, true},
+		{"lost meanwhile", func(l *library) { l.ComputeProcesses, l.ProcessUse = list(11), refuse(15) }, window, nil, true},
+	} {
+		l := fake()
+		tc.spoil(l)
+		d, err := open(l, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.Processes(tc.window)
+		if (err != nil) != tc.failing {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if tc.failing {
+			continue
+		}
+		if tc.want == nil && len(got) != len(many) || tc.want != nil && len(got) != len(tc.want) {
+			t.Errorf("%s: %+v", tc.name, got)
+			continue
+		}
+		for _, p := range got {
+			if w, ok := tc.want[p.PID]; tc.want != nil && (!ok || math.Abs(w-p.Busy) > 1e-9 || math.IsNaN(w) != math.IsNaN(p.Busy)) {
+				t.Errorf("%s: %+v, want %v", tc.name, p, w)
+			}
+		}
+	}
+}

@@ -26,15 +26,27 @@ type Config struct {
 
 // Device is a simulated GPU. Calls are made from one goroutine.
 type Device struct {
-	cfg    Config
-	rng    *rand.Rand
-	closed bool
+	cfg  Config
+	rng  *rand.Rand
+	open bool
 }
 
-var _ hostagent.Device = (*Device)(nil)
+var (
+	_ hostagent.Device = (*Device)(nil)
+	_ hostagent.Opener = (*Device)(nil)
+)
 
 // Open makes a context on the simulated GPU: it goes from idle to active idle.
 func Open(cfg Config) (*Device, error) {
+	d, err := Find(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.begin()
+}
+
+// Find is Open without the context, which the method Open makes.
+func Find(cfg Config) (*Device, error) {
 	if cfg.Plant == nil {
 		return nil, fmt.Errorf("sim: open: no plant: a simulated GPU needs a board to draw power from")
 	}
@@ -50,11 +62,26 @@ func Open(cfg Config) (*Device, error) {
 	if cfg.Name == "" {
 		cfg.Name = "simulated GPU"
 	}
-	d := &Device{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x51_6d))}
-	if _, err := cfg.Plant.SetLoad(cfg.Clock.Now(), ActiveIdle); err != nil {
-		return nil, fmt.Errorf("sim: open: %w", err)
+	return &Device{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x51_6d))}, nil
+}
+
+// Open takes the GPU from idle to active idle.
+func (d *Device) Open(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("sim: open: %w", context.Cause(ctx))
 	}
-	return d, nil
+	return d.begin()
+}
+
+func (d *Device) begin() error {
+	if d.open {
+		return nil
+	}
+	if _, err := d.cfg.Plant.SetLoad(d.cfg.Clock.Now(), ActiveIdle); err != nil {
+		return fmt.Errorf("sim: open: %w", err)
+	}
+	d.open = true
+	return nil
 }
 
 // UUID is that of the simulated GPU of a seed.
@@ -182,10 +209,10 @@ func (d *Device) WarmUp(ctx context.Context, length time.Duration) error {
 
 // Close releases the context: the GPU falls back to idle. It is safe to call twice.
 func (d *Device) Close() error {
-	if d.closed {
+	if !d.open {
 		return nil
 	}
-	d.closed = true
+	d.open = false
 	now := d.cfg.Clock.Now()
 	d.cfg.Plant.Cancel(now)
 	if _, err := d.cfg.Plant.SetLoad(now, Idle); err != nil {

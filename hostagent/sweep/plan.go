@@ -26,7 +26,8 @@ const (
 	mostLaunch = 2 * time.Minute
 )
 
-func (p *Plan) validate() error {
+// Check refuses a plan that no GPU could be swept by. Errors wrap ErrPlan.
+func (p *Plan) Check() error {
 	if err := p.Kernel.valid(); err != nil {
 		return err
 	}

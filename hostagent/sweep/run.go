@@ -39,7 +39,7 @@ type Outcome struct {
 
 // Measure makes a sweep. What was measured comes back with an error as well.
 func Measure(ctx context.Context, m Machine, s hostagent.PowerSensor, p Plan, progress func(done, all int)) (out *Outcome, err error) {
-	if err := p.validate(); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, err
 	}
 	program, err := load(ctx, m, &p)

@@ -128,8 +128,17 @@ func spacing(e Expect, m Meter) (slice, dither time.Duration) {
 	return slice, dither
 }
 
+// DefaultU is the expanded relative uncertainty that is planned for where a meter can
+// reach it.
+const DefaultU = 0.02
+
+// reachable is how much more than its best a meter is asked for where that is above
+// DefaultU: the best takes the most phases.
+const reachable = 1.1
+
 // PlanContrast chooses the phases' length and number so that the kernel's energy
-// is known to want, an expanded relative uncertainty, in the least time. A phase
+// is known to want, an expanded relative uncertainty, in the least time; 0 asks for
+// DefaultU, or for 1.1 times what the meter can reach where that is more. A phase
 // of length T with m launches scatters by
 //
 //	u² = σ²·Δ·T + (drift·T/√12)²·T² + m·a²,  a² = h²·min(L·Δ, Δ²/6)
@@ -139,9 +148,30 @@ func spacing(e Expect, m Meter) (slice, dither time.Duration) {
 // the difference scatters by u/√blocks, a launch by that over m.
 func PlanContrast(e Expect, m Meter, want float64) (Plan, error) {
 	e = e.withDefaults()
-	if !(e.Length > 0) || !(want > 0) {
+	if !(e.Length > 0) || !(want >= 0) {
 		return Plan{}, fmt.Errorf("%w: a kernel of %v to %.2g: both must be positive", ErrPlan, e.Length, want)
 	}
+	if want == 0 {
+		p, best := planContrast(e, m, DefaultU)
+		if p.Blocks == 0 {
+			p, _ = planContrast(e, m, reachable*best)
+		}
+		return p, nil
+	}
+	p, best := planContrast(e, m, want)
+	if p.Blocks == 0 {
+		hint := "take a meter with less noise or more readings, or a longer kernel"
+		if 2*m.Scale > want {
+			hint = fmt.Sprintf("its own scale is known to %.2g only (k = 2): calibrate it", 2*m.Scale)
+		}
+		return p, fmt.Errorf("%w: %.2g is wanted, %.2g is the best that this meter can reach: %s, or want less (--u %.2g)", ErrPlan, want, best, hint, reachable*best)
+	}
+	return p, nil
+}
+
+// planContrast returns the plan, without blocks where none reaches want, and the best
+// uncertainty of all.
+func planContrast(e Expect, m Meter, want float64) (Plan, float64) {
 	p := Plan{Method: Contrast, Lead: max(time.Second, (10 * max(m.Response.Update, m.Response.Window)).Duration())}
 	p.Slice, p.Dither = spacing(e, m)
 	slice := measure.SecondsOf(p.Slice + p.Dither/2)
@@ -162,14 +192,7 @@ func PlanContrast(e Expect, m Meter, want float64) (Plan, error) {
 			}
 		}
 	}
-	if p.Blocks == 0 {
-		hint := "a meter with less noise or more readings, or a longer kernel"
-		if 2*m.Scale > want {
-			hint = fmt.Sprintf("the meter's own scale is known to %.2g only (k = 2): calibrate it", 2*m.Scale)
-		}
-		return p, fmt.Errorf("%w: %.2g is wanted, %.2g is what this meter can reach: %s", ErrPlan, want, best, hint)
-	}
-	return p, nil
+	return p, best
 }
 
 // launch is the standard uncertainty of one launch's energy by scatter, in joules.
@@ -183,10 +206,13 @@ func (m Meter) launch(e Expect, phase, launches float64, blocks int) float64 {
 }
 
 // PlanFold chooses how many launches make a profile whose energy above the
-// carrier scatters by want, an expanded relative uncertainty, and whose bins have
-// thirty readings each.
+// carrier scatters by want, an expanded relative uncertainty (0: DefaultU), and whose
+// bins have thirty readings each.
 func PlanFold(e Expect, m Meter, want float64, settle measure.Seconds, bins int) (Plan, error) {
 	e = e.withDefaults()
+	if want == 0 {
+		want = DefaultU
+	}
 	if !(e.Length > 0) || !(want > 0) || !(settle >= 0) || bins < 8 {
 		return Plan{}, fmt.Errorf("%w: a kernel of %v to %.2g in %d bins", ErrPlan, e.Length, want, bins)
 	}

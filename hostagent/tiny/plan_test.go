@@ -132,3 +132,21 @@ func TestMissed(t *testing.T) {
 		t.Errorf("5 %% where 2 %% is wanted: %q", o.Warnings)
 	}
 }
+
+// A meter whose scale is known to 2.2 % cannot reach 2 %: without a wish it gets a plan
+// all the same, with one it gets the flag that makes one.
+func TestPlanWithoutWish(t *testing.T) {
+	m := tiny.Meter{Reading: 50e-6, Noise: 1, Scale: 0.011}
+	e := tiny.Expect{Length: 100e-6, Energy: 0.03}
+	p, err := tiny.PlanContrast(e, m, 0)
+	if err != nil || p.Blocks == 0 || p.U < 0.022 || p.U > 0.025 {
+		t.Errorf("%+v: %v", p, err)
+	}
+	if _, err := tiny.PlanContrast(e, m, tiny.DefaultU); err == nil || !strings.Contains(err.Error(), "--u 0.02") || !strings.Contains(err.Error(), "calibrate it") {
+		t.Error(err)
+	}
+	m.Scale = 0
+	if p, err := tiny.PlanContrast(e, m, 0); err != nil || p.U > tiny.DefaultU {
+		t.Errorf("%+v: %v", p, err)
+	}
+}

@@ -92,6 +92,61 @@ func (c *Chunk) Block(column, k int, dst *[BlockScans]measure.Count) (int, error
 	return min(BlockScans, c.Scans-BlockScans*k), nil
 }
 
+// OverRange calls f with each scan whose count in a column stands at an end of the
+// channel's range, in order. Each block states its smallest count and how many bits the
+// rest needs, so that only blocks that may reach an end are decoded. Errors wrap ErrCorrupt.
+func (c *Chunk) OverRange(ch measure.Channel, column int, f func(scan uint64)) error {
+	if ch.MinCount == ch.MaxCount {
+		return nil
+	}
+	var counts [BlockScans]measure.Count
+	for k := range c.Blocks() {
+		if column >= 0 && column < len(c.Columns) && len(c.Columns[column].Dir) >= DirEntry*(k+1) {
+			base, width, _ := c.Columns[column].entry(k)
+			least := int64(base)
+			most := least + 1<<width - 1
+			if width <= MaxWidth && least > int64(ch.MinCount) && most < int64(ch.MaxCount) {
+				continue
+			}
+		}
+		n, err := c.Block(column, k, &counts)
+		if err != nil {
+			return err
+		}
+		for i, v := range counts[:n] {
+			if ch.OverRange(v) {
+				f(c.FirstScan + uint64(k*BlockScans+i))
+			}
+		}
+	}
+	return nil
+}
+
+// OverRangeEvents counts the readings that stand at an end of their channel's range, and
+// calls emit with one event a channel that has some: where the first one lies, and how many
+// of the chunk's scans there are. The others may lie anywhere behind the first. Whoever
+// stores chunks of a new recording stores these events with them. Errors are emit's, or
+// wrap ErrCorrupt.
+func (c *Chunk) OverRangeEvents(channels []measure.Channel, emit func(measure.Event) error) error {
+	for i, ch := range channels {
+		e := measure.Event{Kind: measure.EventOverRange, Exact: true, Channel: i}
+		err := c.OverRange(ch, i, func(scan uint64) {
+			if e.Scans == 0 {
+				e.FirstScan = scan
+			}
+			e.Scans++
+		})
+		if err == nil && e.Scans > 0 {
+			e.Detail = fmt.Sprintf("%s at the end of its range in %d of %d scans", ch.Name, e.Scans, c.Scans)
+			err = emit(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Packed returns block k of a column as it is stored; false where the block is not
 // whole, or damaged: Block says by what.
 func (c *Chunk) Packed(column, k int) (p measure.Packed, ok bool) {

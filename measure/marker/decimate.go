@@ -8,6 +8,8 @@ import (
 type point struct {
 	t float64 // the centre of its scans, seconds of device time
 	p float64 // watts
+	// clipped: a reading behind it stands at an end of its channel's range.
+	clipped bool
 }
 
 // railSum is one rail's power as a function of two of the decimator's sums.
@@ -25,6 +27,8 @@ type decimator struct {
 	rails    []railSum
 	channels []int // the channels that any rail reads
 	sums     []int64
+	ends     [][2]int64 // of the channels' ranges, equal where there is none
+	clipped  bool       // a scan in sums
 
 	n         int     // scans in sums
 	firstTick float64 // of the point under way
@@ -50,6 +54,8 @@ func newDecimator(setup *measure.Setup, per int, emit func(point)) *decimator {
 		if _, ok := index[c]; !ok {
 			index[c] = len(d.channels)
 			d.channels = append(d.channels, c)
+			ch := &setup.Channels[c]
+			d.ends = append(d.ends, [2]int64{int64(ch.MinCount), int64(ch.MaxCount)})
 		}
 		return index[c]
 	}
@@ -117,6 +123,9 @@ func (d *decimator) add(b *measure.Block, from, to int) {
 	}
 	for i, c := range d.channels {
 		d.sums[i] += sum(b.Counts[c][from:to])
+		if e := d.ends[i]; e[0] != e[1] && !d.clipped {
+			d.clipped = reaches(b.Counts[c][from:to], e[0], e[1])
+		}
 	}
 	d.n += to - from
 }
@@ -139,6 +148,15 @@ func sum(v []measure.Count) int64 {
 	return a + b + c + e
 }
 
+// reaches reports whether a count stands at an end of a range or beyond it.
+func reaches(v []measure.Count, least, most int64) bool {
+	var out int64 // negative once one does
+	for _, x := range v {
+		out |= (int64(x) - least - 1) | (most - 1 - int64(x))
+	}
+	return out < 0
+}
+
 // flush emits the point under way.
 func (d *decimator) flush() {
 	inv := 1 / float64(d.n)
@@ -158,13 +176,14 @@ func (d *decimator) flush() {
 		}
 		p += cur * volt
 	}
+	clipped := d.clipped
 	d.drop()
-	d.emit(point{t: float64(d.tb.Seconds(tick)), p: p})
+	d.emit(point{float64(d.tb.Seconds(tick)), p, clipped})
 }
 
 // drop forgets the point under way: at a gap it is less than a thirtieth of a
 // chip, and a point of fewer scans would have another noise and another width.
 func (d *decimator) drop() {
-	d.n, d.tickSum = 0, 0
+	d.n, d.tickSum, d.clipped = 0, 0, false
 	clear(d.sums)
 }

@@ -87,6 +87,75 @@ func (s *sampled) placeOne(f *fitted, e *edge, at float64) (shift, u float64) {
 	return shift, math.Sqrt(f.variance / info)
 }
 
+// blurClipped adds to the uncertainties of a marker whose readings are clipped. Of an
+// edge that is cut off only the part nearer to the other level is seen: where the high
+// level is clipped, a rise seems to be over too early and a fall to begin too late, by an
+// unknown part of the time that the card takes. A chip begins before either is seen, and
+// the fit's begin lies between them: so how far rises and falls lie apart, beside their
+// places, bounds its error to either side. Where both levels are clipped nothing does, but
+// that edges are over within half a chip. All edges share that error, so that their mean
+// must not average it away.
+func (s *sampled) blurClipped(f *fitted, edges []Edge) {
+	half := float64(s.spec.Chip) / 2
+	var sum, n [2]float64 // of rises and falls
+	var both float64
+	for i := range f.edges {
+		e := &f.edges[i]
+		at, before, behind := s.crossing(f, e)
+		switch {
+		case before && behind:
+			both++
+		case (before || behind) && math.Abs(at) <= half:
+			k := 0
+			if e.sign < 0 {
+				k = 1
+			}
+			sum[k], n[k] = sum[k]+at, n[k]+1
+		}
+	}
+	if both+n[0]+n[1] == 0 {
+		return
+	}
+	apart := half
+	if n[0] > 0 && n[1] > 0 {
+		apart = min(half, math.Abs(sum[1]/n[1]-sum[0]/n[0]))
+	}
+	u := (apart*(n[0]+n[1]) + half*both) / float64(len(f.edges)) / math.Sqrt(3)
+	f.uT0 = math.Hypot(f.uT0, u)
+	for i := range edges {
+		edges[i].U = measure.Seconds(math.Hypot(float64(edges[i].U), u*math.Sqrt(float64(len(edges)))))
+	}
+}
+
+// crossing returns how far behind an edge's place the trace crosses the middle between
+// the levels, +Inf where it does not within half a chip, and whether readings are clipped
+// before the crossing and behind it.
+func (s *sampled) crossing(f *fitted, e *edge) (at float64, before, behind bool) {
+	half := float64(s.spec.Chip) / 2
+	place := f.origin + f.par[parT0] + e.at*(1+f.par[parStretch])
+	from := search(f.pts, place-half)
+	pts := f.pts[from : from+search(f.pts[from:], place+half)]
+	level := func(p *point) float64 {
+		return e.sign * ((p.p-f.par[parLow]-f.par[parDrift]*(p.t-f.middle))/f.par[parStep] - 0.5)
+	}
+	at = math.Inf(1)
+	for i := 1; i < len(pts); i++ {
+		a, b := level(&pts[i-1]), level(&pts[i])
+		if a >= 0 || b < 0 {
+			continue
+		}
+		if t := pts[i-1].t + (pts[i].t-pts[i-1].t)*a/(a-b) - place; math.Abs(t) < math.Abs(at) {
+			at = t
+		}
+	}
+	for i := range pts {
+		if pts[i].clipped {
+			before, behind = before || pts[i].t-place < at, behind || pts[i].t-place >= at
+		}
+	}
+	return at, before, behind
+}
+
 // stretch is the weighted slope of the edges' places over those that they
 // should have, less 1, and its standard uncertainty.
 func stretch(edges []Edge, f *fitted) (slope, u float64) {

@@ -69,6 +69,7 @@ func (s *sampled) fitWith(kind Kind, t0 float64, pass func(*fitted, []Edge, []bo
 	if !(f.uT0 < chip/4) || !s.plausible(f) || !pass(f, edges, spec.Chips(kind)) {
 		return nil
 	}
+	s.blurClipped(f, edges)
 	rise, _ = f.tau(&f.par)
 	begin := measure.Seconds(t0 + f.par[parT0])
 	lead := measure.Seconds(spec.CodeStart()) * spec.Chip

@@ -30,6 +30,8 @@ type sim struct {
 	offsetT      float64 // time of the first scan
 	uClock       float64 // relative, of the tick rate: stated, see clocked
 	response     measure.Response
+	from, to     float64 // the watts that the current's converter reaches; 0, 0: any
+	ramps        bool    // power slews at an even rate, over tau
 }
 
 func (s sim) withDefaults() sim {
@@ -55,11 +57,19 @@ func (s sim) setup() *measure.Setup {
 		Channels: []measure.Channel{
 			{Name: "v", Unit: measure.UnitVolt, Gain: s.volt},
 			{Name: "spare", Unit: measure.UnitVolt, Gain: 1},
-			{Name: "i", Unit: measure.UnitAmpere, Gain: s.ampere, Offset: -3},
+			{Name: "i", Unit: measure.UnitAmpere, Gain: s.ampere, Offset: -3, MinCount: s.end(s.from), MaxCount: s.end(s.to)},
 		},
 		Rails:    []measure.Rail{{Name: "pcie_12v", Role: measure.RolePCIe12V, Wiring: measure.WiringClamp, X: 2, Y: 0}},
 		Response: s.response,
 	}
+}
+
+// end is the count at an end of the converter's range.
+func (s sim) end(watts float64) measure.Count {
+	if s.from == s.to {
+		return 0
+	}
+	return measure.Count(math.Round((watts/12.1 + 3) / s.ampere))
 }
 
 // board gives the slewed power at ever later times.
@@ -68,12 +78,14 @@ type board struct {
 	rise, fal float64
 	now, v    float64
 	target    float64
+	ramps     bool
+	begun     float64 // the level that a ramp began at
 }
 
 func (b *board) at(t float64) float64 {
 	for len(b.levels) > 0 && b.levels[0].at <= t {
 		b.step(b.levels[0].at)
-		b.target = b.levels[0].w
+		b.target, b.begun = b.levels[0].w, b.v
 		b.levels = b.levels[1:]
 	}
 	b.step(t)
@@ -85,7 +97,13 @@ func (b *board) step(t float64) {
 	if b.target < b.v {
 		tau = b.fal
 	}
-	if tau > 0 {
+	if b.ramps && tau > 0 {
+		gone := (t - b.now) / tau * (b.target - b.begun)
+		if math.Abs(gone) >= math.Abs(b.target-b.v) {
+			gone = b.target - b.v
+		}
+		b.v += gone
+	} else if tau > 0 {
 		b.v = b.target + (b.v-b.target)*math.Exp(-(t-b.now)/tau)
 	} else {
 		b.v = b.target
@@ -97,7 +115,7 @@ func (b *board) step(t float64) {
 // returns the capture as one block.
 func (s sim) run(levels []level, until float64, rng *rand.Rand) measure.Block {
 	s = s.withDefaults()
-	b := board{levels: levels, rise: s.tau, fal: s.tauFall, v: levels[0].w, target: levels[0].w}
+	b := board{levels: levels, rise: s.tau, fal: s.tauFall, v: levels[0].w, target: levels[0].w, ramps: s.ramps}
 	n := int((until - s.offsetT) * s.rate)
 	out := measure.Block{Counts: make([][]measure.Count, 3)}
 	for c := range out.Counts {
@@ -116,6 +134,9 @@ func (s sim) run(levels []level, until float64, rng *rand.Rand) measure.Block {
 		out.Counts[0][i] = measure.Count(math.Round(v / s.volt))
 		out.Counts[1][i] = measure.Count(rng.IntN(5000))
 		out.Counts[2][i] = measure.Count(math.Round((p/v + 3) / s.ampere))
+		if s.from != s.to {
+			out.Counts[2][i] = min(max(out.Counts[2][i], s.end(s.from)), s.end(s.to))
+		}
 	}
 	return out
 }

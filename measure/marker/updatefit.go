@@ -80,13 +80,28 @@ func (u *updates) fit(kind Kind, t0 float64) *Found {
 	}
 	begin := measure.Seconds(mean)
 	lead := measure.Seconds(spec.CodeStart()) * spec.Chip
-	sigma := measure.Seconds(math.Sqrt(spread*spread + uClock*uClock + gpuSlew*gpuSlew + lagWander*lagWander*u.shift*u.shift))
+	cut := u.cut(mean)
+	sigma := measure.Seconds(math.Sqrt(spread*spread + uClock*uClock + gpuSlew*gpuSlew + lagWander*lagWander*u.shift*u.shift + cut*cut))
 	return &Found{
 		Kind: kind, T: begin, U: sigma, Begin: begin - lead, End: begin - lead + spec.Duration(),
 		Correlation: rho, Step: measure.Watt(step), Tau: measure.Seconds(u.tau),
 		Tag: spec.Tag, TagOK: spec.Tag == u.spec.Tag, Fallback: spec.Code == UpDown,
 		Edges: []Edge{{Chip: 0, T: begin, U: sigma}},
 	}
+}
+
+// cut is what clipped updates of a marker add to the standard uncertainty of its time:
+// of what the sensor's window or lag makes of an edge only a part is seen, and nobody
+// knows which, so the edge may lie anywhere within it, to either side.
+func (u *updates) cut(t0 float64) float64 {
+	chip := float64(u.spec.Chip)
+	from, to := t0-float64(u.spec.CodeStart())*chip, t0+float64(u.spec.Len()-u.spec.Guard)*chip
+	for i := range u.work.all {
+		if v := &u.work.all[i]; v.clipped && v.t >= from && v.t < to {
+			return max(u.window+u.tau, u.period) / math.Sqrt(3)
+		}
+	}
+	return 0
 }
 
 // gather copies the updates around the candidate's marker and sets their

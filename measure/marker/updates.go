@@ -12,10 +12,11 @@ const lagsPerChip = 16
 // update is a new value of a slow sensor: the mean power over the window that
 // ends when the value appears.
 type update struct {
-	t    float64 // when it appeared, between two polls
-	half float64 // half the distance of the two polls
-	p    float64 // watts
-	u    float64 // standard uncertainty of t that is the update's own, seconds
+	t       float64 // when it appeared, between two polls
+	half    float64 // half the distance of the two polls
+	p       float64 // watts
+	u       float64 // standard uncertainty of t that is the update's own, seconds
+	clipped bool    // as of a point
 	// guess marks an update that was not seen, as its value was the same again.
 	guess bool
 }
@@ -82,18 +83,19 @@ func (u *updates) point(p point) {
 	if u.ring.n > 0 {
 		last = u.ring.at(u.ring.n - 1).t
 	}
-	now := update{t: p.t - gap/2, half: gap / 2, p: p.p}
+	now := update{t: p.t - gap/2, half: gap / 2, p: p.p, clipped: p.clipped}
 	switch {
 	case !u.hold:
-		u.push(update{t: p.t, p: p.p})
+		u.push(update{t: p.t, p: p.p, clipped: p.clipped})
 	case p.p != u.prev.p && now.t-last < 0.4*u.period:
 		// Another rail of the same update.
-		u.ring.at(u.ring.n - 1).p = p.p
+		x := u.ring.at(u.ring.n - 1)
+		x.p, x.clipped = p.p, x.clipped || p.clipped
 	case p.p != u.prev.p:
 		u.push(now)
 	case now.t-last > 1.6*u.period && !math.IsInf(last, -1):
 		// The same value again is an update that cannot be seen.
-		u.push(update{t: last + u.period, half: now.half, p: p.p, guess: true})
+		u.push(update{t: last + u.period, half: now.half, p: p.p, clipped: p.clipped, guess: true})
 	}
 	u.prev = p
 }

@@ -46,6 +46,7 @@ type Cause string
 // The causes. Programs may compare them; they are not renamed.
 const (
 	NoResult     Cause = "no result"
+	WorkFailed   Cause = "work failed"
 	FewSamples   Cause = "few samples"
 	Clipped      Cause = "clipped"
 	LostScans    Cause = "lost scans"
@@ -60,6 +61,7 @@ const (
 	LooseClock   Cause = "uncertain clock"
 	WrongRate    Cause = "clock rate"
 	ClockSet     Cause = "clock set"
+	OthersOnGPU  Cause = "other processes"
 	LooseEdges   Cause = "uncertain window"
 	Uncalibrated Cause = "uncalibrated channel"
 	TooUncertain Cause = "large uncertainty"
@@ -108,25 +110,45 @@ func (v Verdict) Has(c Cause) bool {
 // Input is what is known of a measurement. The zero value of a field that is
 // not known is taken as such: no events, no clock fit.
 type Input struct {
-	Setup   *measure.Setup
-	Result  *measure.Result // nil without a window
-	Events  []measure.Event
+	Setup  *measure.Setup
+	Result *measure.Result // nil without a window
+	Events []measure.Event
+	// Clipped are the clipped readings as they were counted; nil where they were not:
+	// then those that over-range events tell of may all lie in the window.
+	Clipped []Clipping
 	Marker  marker.Spec // what was played; Code None for none
 	Markers []marker.Found
 	Clock   *clock.Fit
+	Failure string // how the work failed; empty where it did not
+}
+
+// Clipping is how many readings of a channel stood at an end of its range.
+type Clipping struct {
+	Channel int
+	Inside  uint64 // of the window
+	Markers uint64 // in the markers
+	Outside uint64 // elsewhere
+	// Unplaced lie nobody knows where, and are taken to lie inside.
+	Unplaced uint64
 }
 
 // Judge applies every rule. It is a pure function of its input.
 func Judge(in Input) Verdict {
 	var v Verdict
+	if in.Failure != "" {
+		v.add(Reason{Cause: WorkFailed, Level: Doubtful, Text: fmt.Sprintf(
+			"the work failed (%s): the energy is what was drawn until then, not that of the work", measure.Printable(in.Failure))})
+	}
 	if in.Result == nil {
 		v.add(Reason{Cause: NoResult, Level: Void, Text: "there is no window, so no energy: set one with wattmark trim, or measure again"})
 	} else {
 		v.result(in.Setup, in.Result)
-		v.events(in.Setup, in.Result, in.Events)
+		v.events(in.Result, in.Events)
+		v.clippings(&in)
 	}
 	v.rails(in.Setup)
 	v.markers(in.Marker, in.Markers)
+	v.others(&in)
 	v.clock(&in)
 	slices.SortStableFunc(v.Reasons, func(a, b Reason) int { return int(b.Level) - int(a.Level) })
 	return v

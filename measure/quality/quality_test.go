@@ -47,24 +47,31 @@ func TestRules(t *testing.T) {
 			in.Events = append(in.Events, measure.Event{Kind: kind, FirstScan: first, Scans: scans, Channel: channel, Exact: true})
 		}
 	}
+	clipped := func(c Clipping) func(*Input) { return func(in *Input) { in.Clipped = append(in.Clipped, c) } }
 	for name, c := range map[string]struct {
 		change func(*Input)
 		cause  Cause
 		level  Level
 		text   string
 	}{
-		"no window":                {func(in *Input) { in.Result = nil }, NoResult, Void, "wattmark trim"},
-		"few samples":              {func(in *Input) { in.Result.Samples = 4 }, FewSamples, Doubtful, "only 4 readings"},
-		"clipped now and then":     {event(measure.EventOverRange, 12_000, 1, 1), Clipped, Usable, "channel CH3 clipped once at +10 V: choose a larger range"},
-		"clipped":                  {event(measure.EventOverRange, 12_000, 312, 1), Clipped, Doubtful, "channel CH3 clipped 312 times at +10 V: choose a larger range"},
-		"clipped throughout":       {event(measure.EventOverRange, 10_500, 9000, 0), Clipped, Void, "channel CH1 clipped 9000 times at ±20 A"},
-		"clipped markers":          {event(measure.EventOverRange, 500, 12, 1), Clipped, Usable, "outside of the window"},
-		"lost few":                 {func(in *Input) { in.Result.Gaps, in.Result.Lost = 1, 20 }, LostScans, Usable, "20 scans lost in 1 gap, 0.2 % of the window"},
-		"lost many":                {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 500 }, LostScans, Doubtful, "500 scans lost in 3 gaps, 4.8 %"},
-		"lost most":                {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 50_000 }, LostScans, Void, "83 %"},
-		"overflow, loss not known": {event(measure.EventOverflow, 15_000, 0, -1), Overflow, Doubtful, "overflowed once"},
-		"resynchronised":           {event(measure.EventResync, 15_000, 0, -1), Resynced, Usable, "look at the cable"},
-		"reopened":                 {event(measure.EventReopen, 15_000, 0, -1), Reopened, Doubtful, "within the window"},
+		"no window":                  {func(in *Input) { in.Result = nil }, NoResult, Void, "wattmark trim"},
+		"few samples":                {func(in *Input) { in.Result.Samples = 4 }, FewSamples, Doubtful, "only 4 readings"},
+		"clipped now and then":       {clipped(Clipping{Channel: 1, Inside: 1}), Clipped, Usable, "channel CH3 clipped once at +10 V: choose a larger range"},
+		"clipped":                    {clipped(Clipping{Channel: 1, Inside: 312}), Clipped, Doubtful, "channel CH3 clipped 312 times at +10 V: choose a larger range"},
+		"clipped throughout":         {clipped(Clipping{Inside: 9000}), Clipped, Void, "channel CH1 clipped 9000 times at ±20 A"},
+		"clipped at rest":            {clipped(Clipping{Channel: 1, Outside: 5000}), Clipped, Usable, "5000 times at +10 V outside of the window"},
+		"clipped in a marker":        {clipped(Clipping{Channel: 1, Markers: 1}), Clipped, Usable, "clipped once at +10 V in the markers"},
+		"clipped markers":            {clipped(Clipping{Channel: 1, Markers: 5000}), Clipped, Doubtful, "5000 times at +10 V in the markers"},
+		"clipped nobody knows where": {clipped(Clipping{Channel: 1, Unplaced: 600}), Clipped, Void, "600 times at +10 V (where"},
+		"not counted":                {event(measure.EventOverRange, 500, 12, 1), Clipped, Doubtful, "12 times at +10 V (where"},
+		"not counted, of a window":   {event(measure.EventOverRange, 12_000, 600, 1), Clipped, Void, "600 times at +10 V (where"},
+		"not counted, behind":        {event(measure.EventOverRange, 20_000, 600, 1), Clipped, Usable, "600 times at +10 V outside"},
+		"lost few":                   {func(in *Input) { in.Result.Gaps, in.Result.Lost = 1, 20 }, LostScans, Usable, "20 scans lost in 1 gap, 0.2 % of the window"},
+		"lost many":                  {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 500 }, LostScans, Doubtful, "500 scans lost in 3 gaps, 4.8 %"},
+		"lost most":                  {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 50_000 }, LostScans, Void, "83 %"},
+		"overflow, loss not known":   {event(measure.EventOverflow, 15_000, 0, -1), Overflow, Doubtful, "overflowed once"},
+		"resynchronised":             {event(measure.EventResync, 15_000, 0, -1), Resynced, Usable, "look at the cable"},
+		"reopened":                   {event(measure.EventReopen, 15_000, 0, -1), Reopened, Doubtful, "within the window"},
 		"clock set": {func(in *Input) {
 			in.Events = append(in.Events, measure.Event{Kind: measure.EventClock, Channel: -1, Detail: "the host's clock was set by +1 s"})
 		}, ClockSet, Doubtful, "was set by +1 s"},

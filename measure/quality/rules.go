@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"wattmark/measure"
+	"wattmark/measure/chunk"
 	"wattmark/measure/clock"
 	"wattmark/measure/marker"
 )
@@ -58,19 +59,12 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 }
 
 // events judges what happened to the stretch of the window, and around it.
-func (v *Verdict) events(s *measure.Setup, r *measure.Result, events []measure.Event) {
+func (v *Verdict) events(r *measure.Result, events []measure.Event) {
 	begin, end := r.FirstScan, r.FirstScan+r.Samples+r.Lost
-	clipped, around := make([]uint64, len(s.Channels)), make([]uint64, len(s.Channels))
 	var overflows, resyncs, reopens, far uint64
 	for _, e := range events {
 		inside := e.FirstScan < end && e.FirstScan+max(e.Scans, 1) > begin
 		switch {
-		case e.Kind == measure.EventOverRange && e.Channel >= 0 && e.Channel < len(clipped):
-			if inside {
-				clipped[e.Channel] += e.Scans
-			} else {
-				around[e.Channel] += e.Scans
-			}
 		case e.Kind == measure.EventReopen && !inside:
 			far++
 		case !inside:
@@ -81,9 +75,6 @@ func (v *Verdict) events(s *measure.Setup, r *measure.Result, events []measure.E
 		case e.Kind == measure.EventReopen:
 			reopens++
 		}
-	}
-	for c, ch := range s.Channels {
-		v.clipped(ch, clipped[c], around[c], r.Samples)
 	}
 	if overflows > 0 {
 		level := Usable
@@ -107,16 +98,66 @@ func (v *Verdict) events(s *measure.Setup, r *measure.Result, events []measure.E
 	}
 }
 
-// clipped judges the readings of one channel at the ends of its range.
-func (v *Verdict) clipped(ch measure.Channel, n, around, samples uint64) {
-	if n > 0 {
-		share := float64(n) / math.Max(float64(samples), 1)
-		v.add(Reason{Cause: Clipped, Level: by(share, clippedDoubtful, clippedVoid), Subject: ch.Name, Count: n, Share: share, Text: fmt.Sprintf(
-			"channel %s clipped %s at %s: choose a larger range", ch.Name, times(n), rangeEnd(ch))})
+// clippings judges the readings at the ends of their channels' ranges.
+func (v *Verdict) clippings(in *Input) {
+	list := in.Clipped
+	if list == nil {
+		list = unplaced(in)
 	}
-	if around > 0 {
-		v.add(Reason{Cause: Clipped, Level: Usable, Subject: ch.Name, Count: around, Text: fmt.Sprintf(
-			"channel %s clipped %s at %s outside of the window, where the markers are: choose a larger range", ch.Name, times(around), rangeEnd(ch))})
+	for _, n := range list {
+		if n.Channel >= 0 && n.Channel < len(in.Setup.Channels) {
+			v.clipped(in, in.Setup.Channels[n.Channel], n)
+		}
+	}
+}
+
+// unplaced takes over-range events alone: each counts the clipped readings of one chunk
+// from the first on, which may lie anywhere up to the chunk's end.
+func unplaced(in *Input) []Clipping {
+	out := make([]Clipping, len(in.Setup.Channels))
+	begin, end := in.Result.FirstScan, in.Result.FirstScan+in.Result.Samples+in.Result.Lost
+	for _, e := range in.Events {
+		if e.Kind != measure.EventOverRange || e.Channel < 0 || e.Channel >= len(out) {
+			continue
+		}
+		n := &out[e.Channel]
+		n.Channel = e.Channel
+		if e.FirstScan >= end || e.FirstScan+chunk.MaxScans <= begin {
+			n.Outside += e.Scans
+			continue
+		}
+		most := min(e.Scans, end-max(e.FirstScan, begin))
+		n.Unplaced, n.Outside = n.Unplaced+most, n.Outside+e.Scans-most
+	}
+	return out
+}
+
+// clipped judges the clipped readings of one channel.
+func (v *Verdict) clipped(in *Input, ch measure.Channel, c Clipping) {
+	reason := func(level Level, n uint64, share float64, where string) {
+		v.add(Reason{Cause: Clipped, Level: level, Subject: ch.Name, Count: n, Share: share, Text: fmt.Sprintf(
+			"channel %s clipped %s at %s%s: choose a larger range", ch.Name, times(n), rangeEnd(ch), where)})
+	}
+	if n := c.Inside + c.Unplaced; n > 0 {
+		share, where := float64(n)/math.Max(float64(in.Result.Samples), 1), ""
+		if c.Unplaced > 0 {
+			where = " (where in the recording is not known: it counts as within the window)"
+		}
+		reason(by(share, clippedDoubtful, clippedVoid), n, share, where)
+	}
+	if c.Markers > 0 {
+		var length measure.Seconds
+		start, stop := marker.Pair(in.Markers)
+		for _, m := range []*marker.Found{start, stop} {
+			if m != nil {
+				length += m.End - m.Begin
+			}
+		}
+		share := float64(c.Markers) / math.Max(float64(length)*float64(in.Setup.Timebase.SampleRate()), 1)
+		reason(min(by(share, clippedDoubtful, clippedVoid), Doubtful), c.Markers, share, " in the markers, whose times are less certain for it")
+	}
+	if c.Outside > 0 {
+		reason(Usable, c.Outside, 0, " outside of the window")
 	}
 }
 
@@ -187,6 +228,15 @@ func (v *Verdict) marker(name string, kind marker.Kind, f *marker.Found, spec ma
 	case f.Fallback && spec.Code != marker.UpDown:
 		v.add(Reason{Cause: Fallback, Level: Doubtful, Subject: name, Text: fmt.Sprintf(
 			"the %s marker was found by its plain up-down pattern only: it may be another's, and its time is rough", name)})
+	}
+}
+
+// others judges what other processes did on the GPU.
+func (v *Verdict) others(in *Input) {
+	for _, e := range in.Events {
+		if e.Kind == measure.EventOthers && in.Result != nil {
+			v.add(Reason{Cause: OthersOnGPU, Level: Doubtful, Text: measure.Printable(e.Detail)})
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -78,7 +79,7 @@ func Parse(name string, data []byte) (*Bench, error) {
 	}
 	b := &Bench{src: src, written: true}
 	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&b.file); err != nil {
-		return nil, src.yamlError(err)
+		return nil, src.yamlError(err, src.root, reflect.TypeFor[file]())
 	}
 	if err := b.instruments(); err != nil {
 		return nil, err

@@ -75,6 +75,20 @@ var faults = []struct {
 	{"uncertainty negative", "instruments:\n- kind: pmd\n  port: /dev/a\n  channels:\n    eps1.current: {u_gain: -0.1}\n", 5, 28, "u_gain is negative"},
 	{"missing and measured", head + "rails:\n- name: a\n  clamp: {current: eps1.current, voltage: eps1.voltage}\nmissing: [a]\n", 7, 11, "cannot be missing"},
 	{"missing twice", head + "missing: [a, a]\n", 4, 14, "named twice"},
+	{"gain of letters", "instruments:\n- kind: pmd\n  port: /dev/a\n  channels:\n    eps1.current: {gain: abc}\n", 5, 26, `instruments[0].channels[eps1.current].gain: "abc": want a number, in the channel's unit (V, A, W) a count`},
+	{"gain of keys", "instruments:\n- kind: pmd\n  port: /dev/a\n  channels:\n    eps1.current: {gain: {a: 1}}\n", 5, 26, `gain: want a number`},
+	{"channel without keys", "instruments:\n- kind: pmd\n  port: /dev/a\n  channels:\n    eps1.current: 5\n", 5, 19, `want keys and values`},
+	{"delay of letters", "instruments:\n- name: abc\n  kind: pmd\n  port: /dev/a\n  delay: abc\n", 5, 10, `instruments[0].delay: "abc" is no time: want a time with its unit`},
+	{"time without unit", head + "response: {tau: 5}\n", 4, 17, `response.tau: "5": want a time with its unit, such as 5us`},
+	{"time of another unit", head + "response: {tau: 5 parsecs}\n", 4, 17, `response.tau: "5 parsecs" is no time`},
+	{"port of a list", "instruments:\n- kind: pmd\n  port: [1]\n", 3, 9, `instruments[0].port: want one word or text`},
+	{"missing no list", head + "missing: 7\n", 4, 10, `missing: want a list`},
+	{"rails no list", head + "rails: {a: b}\n", 4, 8, `want a list`},
+	{"switch", head + "align: {shared_clock: maybe}\n", 4, 23, `align.shared_clock: "maybe": want true or false`},
+	{"option of letters", "instruments:\n- kind: pmd\n  port: /dev/a\n  options: {baud: fast}\n", 4, 19, `options.baud: "fast": want a whole number, in bits a second`},
+	{"option of an input", "instruments:\n- kind: labjack\n  port: tcp:a:502\n  options: {inputs: [{ain: x}]}\n", 4, 28, `options.inputs[0].ain: "x": want a whole number`},
+	{"option too large", "instruments:\n- kind: pmd\n  port: /dev/a\n  options: {baud: 1e99}\n", 4, 19, `is too large`},
+	{"shunt with a unit", head + "rails:\n- name: a\n  shunt: {source: a, ground: b, ohm: 5mOhm}\n", 6, 38, `rails[0].shunt.ohm: "5mOhm": want a number, in Ω`},
 	{"response negative", head + "response: {tau: -1ms}\n", 4, 11, "negative"},
 }
 
@@ -91,6 +105,11 @@ func TestFaultsPointAtTheLine(t *testing.T) {
 			}
 			if !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v\nwant %q", err, tc.want)
+			}
+			for _, word := range []string{"unmarshal", "Go struct", "interface {}", "float64", "uint64"} {
+				if strings.Contains(e.Message, word) {
+					t.Errorf("%q is no word of a bench file's: %v", word, err)
+				}
 			}
 			if e.Line == 0 {
 				return

@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -70,7 +71,7 @@ func (b *Bench) options(y instrumentYAML, i Instrument, at path) error {
 			return b.src.fault(at, errors.New("write the options out: an alias or a merge cannot be followed here"))
 		}
 		if err := yaml.NodeToValue(node, i.options, yaml.Strict()); err != nil {
-			return b.src.yamlError(err)
+			return b.src.yamlError(err, node, reflect.TypeOf(i.options))
 		}
 	}
 	if err := i.kind.Check(i.options); err != nil {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
@@ -83,7 +82,7 @@ func parse(name string, data []byte) (*source, error) {
 	s := &source{name: name, lines: strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")}
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
-		return s, s.yamlError(err)
+		return s, s.yamlError(err, nil, nil)
 	}
 	docs := slices.DeleteFunc(f.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	switch len(docs) {
@@ -94,20 +93,6 @@ func parse(name string, data []byte) (*source, error) {
 		return s, nil
 	}
 	return s, s.at(docs[1].Body, nil, errors.New("a second document begins here: one bench, one document"))
-}
-
-// yamlError gives an error of the YAML library our form.
-func (s *source) yamlError(err error) error {
-	var ye yaml.Error
-	if !errors.As(err, &ye) {
-		return &Error{File: s.name, Message: firstLine(err.Error())}
-	}
-	e := &Error{File: s.name, Message: firstLine(ye.GetMessage())}
-	if strings.HasPrefix(e.Message, "unknown field") {
-		e.Message += ": no such key here (misspelt, or indented wrongly?)"
-	}
-	s.place(e, ye.GetToken())
-	return e
 }
 
 func firstLine(s string) string {

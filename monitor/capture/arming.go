@@ -38,7 +38,9 @@ func (c *Capture) armTimeout() {
 	c.data.Lock()
 	defer c.data.Unlock()
 	if c.life == Arming {
-		c.seal(Failed, fmt.Sprintf("%v: no scan within %v of the start", instrument.ErrSilent, c.owner.cfg.ArmTimeout))
+		err := fmt.Errorf("%w: no scan within %v of the start", instrument.ErrSilent, c.owner.cfg.ArmTimeout)
+		c.owner.fail(fmt.Errorf("%w: %w", ErrUnavailable, err), true)
+		c.seal(Failed, err.Error())
 	}
 }
 

@@ -152,8 +152,10 @@ type Bench struct {
 	CalibrationID string
 	// Nominal is Setup without calibration records; nil as Setup is. Notes tell
 	// what an operator should know of the records.
-	Nominal   *measure.Setup
-	Notes     []string
+	Nominal *measure.Setup
+	Notes   []string
+	// Err is why the instrument cannot be used: set when it fails, until it has
+	// answered again.
 	Err       error
 	Holder    string // empty when the bench is free
 	HeldSince time.Time

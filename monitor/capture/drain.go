@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"wattmark/measure"
 	"wattmark/monitor/instrument"
@@ -33,12 +34,19 @@ func whyStopped(ctx context.Context) string {
 type maker = func(instrument.Inputs) (measure.Setup, error)
 
 // Replace makes rails otherwise from the next opening of the instrument on. The
-// capture that runs keeps what it began with.
-func (o *Owner) Replace(setup maker, calibrate calibrator) {
+// capture that runs keeps what it began with. Nothing changes where setup cannot be
+// made of what the instrument delivered last; the error wraps ErrMisfit.
+func (o *Owner) Replace(setup maker, calibrate calibrator) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.inputs != nil {
+		if _, err := setup(*o.inputs); err != nil {
+			return fmt.Errorf("%w: %w", ErrMisfit, err)
+		}
+	}
 	o.cfg.Setup, o.cfg.Calibrate = setup, calibrate
 	o.told = false
+	return nil
 }
 
 // maker and calibrator are those in force.

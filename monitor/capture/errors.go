@@ -24,7 +24,12 @@ var (
 	ErrStopped = errors.New("monitor is stopping")
 	// ErrUnavailable: the bench's instrument cannot be used now.
 	ErrUnavailable = errors.New("instrument is not available")
+	// ErrMisfit: the bench names what its instrument does not have.
+	ErrMisfit = errors.New("the bench does not fit the instrument")
 )
+
+// errUnopened is the trouble of a bench whose inputs only the instrument knows.
+var errUnopened = fmt.Errorf("%w: it was not opened yet", ErrUnavailable)
 
 // errDraining is what a monitor says that lets running captures end.
 var errDraining = fmt.Errorf("%w: it takes no new captures; try again when it has been started anew", ErrStopped)
@@ -42,7 +47,7 @@ func (e *BusyError) Error() string {
 	if e.Waited > 0 {
 		return s + fmt.Sprintf("; gave up after %v: wait longer, or ask them", e.Waited.Round(time.Millisecond))
 	}
-	return s + ": wait in line with --wait, or ask them"
+	return s + ": wait in line with --wait 10m, or ask them"
 }
 
 func (e *BusyError) Unwrap() error { return ErrBusy }

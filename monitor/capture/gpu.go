@@ -27,12 +27,12 @@ func sensorOf(id instrument.Identity) string {
 	return gpu
 }
 
-// fitsGPU refuses the sensor of another GPU than the bench file names.
-func (o *Owner) fitsGPU(id instrument.Identity) error {
+// fitsGPU refuses the sensor of another GPU than the one that the bench file names.
+func fitsGPU(id instrument.Identity, gpu string) error {
 	is := sensorOf(id)
-	if is == "" || o.cfg.GPU == "" || measure.SameGPU(is, o.cfg.GPU) {
+	if is == "" || gpu == "" || measure.SameGPU(is, gpu) {
 		return nil
 	}
 	return fmt.Errorf("%w: the bench measures %s, and this is the sensor of %s: correct gpu or address in the bench file",
-		instrument.ErrIdentity, o.cfg.GPU, is)
+		instrument.ErrIdentity, gpu, is)
 }

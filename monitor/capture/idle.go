@@ -3,7 +3,7 @@ package capture
 import (
 	"context"
 	"errors"
-	"fmt"
+	"sync/atomic"
 	"time"
 
 	"wattmark/measure"
@@ -18,6 +18,20 @@ const lookAgain = 5 * time.Second
 type look struct {
 	cancel context.CancelFunc
 	done   chan struct{}
+	seen   atomic.Bool // samples came
+}
+
+// sees tells whether the look has samples, and goes on.
+func (l *look) sees() bool {
+	if l == nil || !l.seen.Load() {
+		return false
+	}
+	select {
+	case <-l.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // end stops the look and waits until the instrument is free; there is no look
@@ -49,7 +63,7 @@ func (o *Owner) lookIfWanted(ctx context.Context) *look {
 	go func() {
 		defer close(l.done)
 		defer cancel()
-		if err := o.sampleIdle(ctx); err != nil && ctx.Err() == nil {
+		if err := o.sampleIdle(ctx, l); err != nil && ctx.Err() == nil {
 			o.live.trouble(err.Error())
 		}
 	}()
@@ -57,39 +71,36 @@ func (o *Owner) lookIfWanted(ctx context.Context) *look {
 }
 
 // sampleIdle opens the instrument and shows what it reads.
-func (o *Owner) sampleIdle(ctx context.Context) (err error) {
+func (o *Owner) sampleIdle(ctx context.Context, l *look) (err error) {
 	ins := o.cfg.Instrument
-	octx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
-	defer cancel()
 	defer func() {
 		if cerr := ins.Close(); err == nil {
 			err = cerr
 		}
 	}()
-	if err := ins.Open(octx); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	setup, err := o.learn(ins.Inputs(), o.calibrator())
+	setup, err := o.open(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: the bench does not fit the instrument: %w", ErrUnavailable, err)
+		return err
 	}
 	if err := o.live.begin("", &setup); err != nil {
 		return err
 	}
-	if err := ins.Stream(ctx, lookSink{&o.live}); err != nil {
-		return err
+	err = ins.Stream(ctx, lookSink{o, l})
+	o.streamed(ctx, err)
+	if err == nil && ctx.Err() == nil {
+		err = errors.New("the instrument has no more samples")
 	}
-	if ctx.Err() == nil {
-		return errors.New("the instrument has no more samples")
-	}
-	return nil
+	return err
 }
 
 // errDeferred: there is nothing to see of such an instrument while it samples.
 var errDeferred = errors.New("this instrument delivers only after a measurement: a free bench cannot be shown")
 
 // lookSink shows blocks to viewers and keeps nothing.
-type lookSink struct{ live *watchers }
+type lookSink struct {
+	o *Owner
+	l *look
+}
 
 var (
 	_ instrument.DeferredSink  = lookSink{}
@@ -97,15 +108,22 @@ var (
 )
 
 func (s lookSink) Block(b *measure.Block) error {
-	s.live.block(b)
+	if !s.l.seen.Swap(true) {
+		s.o.answered(true)
+	}
+	s.o.live.block(b)
 	return nil
 }
 
 func (s lookSink) Event(e measure.Event) error {
-	s.live.event(e)
+	s.o.live.event(e)
 	return nil
 }
 
-func (lookSink) Armed(time.Time) error { return errDeferred }
-func (lookSink) Progress(_, _ uint64)  {}
-func (lookSink) Waiting() error        { return errDeferred }
+func (s lookSink) Armed(time.Time) error { return s.Waiting() }
+func (s lookSink) Progress(_, _ uint64)  {}
+
+func (s lookSink) Waiting() error {
+	s.o.answered(true)
+	return errDeferred
+}

@@ -26,7 +26,7 @@ type Owner struct {
 	live watchers
 
 	starts chan *Capture
-	probes chan chan struct{}
+	probes chan question
 	done   chan struct{} // closed when Run ends
 
 	expiring sync.Mutex
@@ -41,7 +41,12 @@ type Owner struct {
 	made     maker          // what made setup
 	notes    []string       // on the records
 	told     bool           // which records are in force was logged
-	setupErr error
+	inputs   *instrument.Inputs
+	trouble  error // why the instrument cannot be used, as far as is known; nil for none
+	mute     bool  // the trouble is that it opens, and then sends no samples
+	misfit   error // the bench can never measure with this instrument: Run ends
+
+	asked time.Time // when the last probe began; Run's alone
 }
 
 // New makes an owner of an instrument, and reopens the captures that the spool
@@ -56,34 +61,42 @@ func New(cfg Config) (*Owner, error) {
 	cfg = cfg.withDefaults()
 	o := &Owner{
 		cfg: cfg, captures: map[string]*Capture{}, line: line{clock: cfg.Now},
-		starts: make(chan *Capture), probes: make(chan chan struct{}), done: make(chan struct{}),
+		starts: make(chan *Capture), probes: make(chan question), done: make(chan struct{}),
 		identity: cfg.Instrument.Identity(),
 		live:     watchers{wants: make(chan struct{}, 1)},
 	}
 	// Drivers with fixed inputs know them before they are opened.
 	if in := cfg.Instrument.Inputs(); len(in.Channels) > 0 {
-		_, _ = o.learn(in, nil) // a fault is kept, and told by Bench
+		_, o.trouble = o.learn(in, nil)
 	} else {
-		o.setupErr = fmt.Errorf("%w: it was not opened yet", ErrUnavailable)
+		o.trouble = errUnopened
 	}
-	return o, o.restore()
+	o.restore()
+	return o, nil
 }
 
 // Run owns the instrument until ctx ends; a capture that then runs ends
-// INCOMPLETE, durable and readable.
+// INCOMPLETE, durable and readable. An instrument in trouble is asked again every
+// few seconds while the bench is free. An error wraps ErrMisfit.
 func (o *Owner) Run(ctx context.Context) error {
 	defer close(o.done)
-	o.mu.Lock()
-	known := o.setup != nil
-	o.mu.Unlock()
-	if !known {
+	if !o.known() {
 		o.probe(ctx)
 	}
 	var again <-chan time.Time // when a look that failed is tried again
+	var retry <-chan time.Time // when an instrument in trouble is asked again
 	var l *look                // for viewers of the free bench; nil for none
 	for {
 		if l == nil && again == nil {
 			l = o.lookIfWanted(ctx)
+		}
+		troubled, misfit := o.inTrouble()
+		switch {
+		case misfit != nil:
+			l.end()
+			return misfit
+		case l == nil && again == nil && retry == nil && troubled:
+			retry = time.After(lookAgain)
 		}
 		select {
 		case <-ctx.Done():
@@ -93,71 +106,65 @@ func (o *Owner) Run(ctx context.Context) error {
 			l = l.end()
 			again = nil
 			o.take(ctx, c)
-		case answer := <-o.probes:
-			l = l.end()
-			o.probe(ctx)
-			close(answer)
+		case q := <-o.probes:
+			if !l.sees() && !o.asked.After(q.at) { // else samples, or another's question, have answered
+				l = l.end()
+				o.probe(ctx)
+			}
+			close(q.answer)
 		case <-o.live.wants:
 			if !o.live.wanted() {
 				l = l.end()
 			}
 		case <-again:
 			again = nil
+		case <-retry:
+			if retry = nil; l == nil {
+				o.probe(ctx)
+			}
 		case <-l.over():
 			l, again = nil, time.After(lookAgain)
 		}
 	}
 }
 
-// Probe tries the instrument once the bench is free, and logs where it cannot be
-// used. It returns when that is done, or ctx or Run has ended.
-func (o *Owner) Probe(ctx context.Context) {
-	answer := make(chan struct{})
-	select {
-	case o.probes <- answer:
-		select {
-		case <-answer:
-		case <-ctx.Done():
-		}
-	case <-o.done:
-	case <-ctx.Done():
-	}
-}
-
-// probe opens the instrument only to learn what it is.
-func (o *Owner) probe(outer context.Context) {
-	ctx, cancel := context.WithTimeout(outer, o.cfg.OpenTimeout)
-	defer cancel()
-	ins := o.cfg.Instrument
-	err := ins.Open(ctx)
-	if err == nil {
-		_, err = o.learn(ins.Inputs(), o.calibrator())
-	}
-	if cerr := ins.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil && outer.Err() == nil { // an end in its midst says nothing of it
-		o.cfg.Log.Warn("instrument cannot be used now", "bench", o.cfg.Bench, "error", err)
-		o.mu.Lock()
-		o.setupErr = fmt.Errorf("%w: %w", ErrUnavailable, err)
-		o.mu.Unlock()
-	}
-}
-
-// Bench describes the bench and who has it. When the instrument's inputs are
-// not known yet and the bench is free, the instrument is tried, within ctx.
-func (o *Owner) Bench(ctx context.Context) Bench {
+// known tells whether the instrument's inputs are known.
+func (o *Owner) known() bool {
 	o.mu.Lock()
-	known := o.setup != nil
-	o.mu.Unlock()
-	if !known && o.line.held().holder == "" {
-		o.Probe(ctx)
+	defer o.mu.Unlock()
+	return o.setup != nil
+}
+
+// Bench describes the bench and who has it, with the trouble that is known. When the
+// instrument's inputs are not known yet and the bench is free, the instrument is
+// tried, within ctx.
+func (o *Owner) Bench(ctx context.Context) Bench {
+	if !o.known() {
+		return o.Ask(ctx)
 	}
+	return o.bench()
+}
+
+// Ask is Bench after the instrument was asked, within ctx. A bench that is held is
+// not disturbed: its capture says what it sees of the instrument.
+func (o *Owner) Ask(ctx context.Context) Bench {
+	asked := true
+	if o.line.held().holder == "" {
+		asked = o.Probe(ctx)
+	}
+	b := o.bench()
+	if !asked && b.Err == nil && b.Holder == "" {
+		b.Err = fmt.Errorf("%w: it did not answer in the time that there was: %w", ErrUnavailable, ctx.Err())
+	}
+	return b
+}
+
+func (o *Owner) bench() Bench {
 	h := o.line.held()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := Bench{
-		Name: o.cfg.Bench, GPU: o.gpuOf(o.identity), Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.setupErr,
+		Name: o.cfg.Bench, GPU: o.gpuOf(o.identity), Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.trouble,
 		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID, Waiting: o.line.queue(), Draining: o.line.isClosed(),
 	}
 	if o.setup != nil {

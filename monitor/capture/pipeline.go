@@ -139,7 +139,7 @@ func (p *pipeline) flush() error {
 	if c == nil {
 		return nil
 	}
-	if _, err := overRange(p.setup.Channels, c, p.write); err != nil {
+	if err := c.OverRangeEvents(p.setup.Channels, p.write); err != nil {
 		return err
 	}
 	if err := p.log.Chunk(c); err != nil {

@@ -9,13 +9,11 @@ import (
 	"wattmark/monitor/spool"
 )
 
-// restore takes up the captures that an earlier monitor left in the spool.
-func (o *Owner) restore() error {
+// restore takes up the captures that an earlier monitor left in the spool. What cannot
+// be read is logged and left, and keeps nobody from measuring.
+func (o *Owner) restore() {
 	found, err := o.cfg.Store.Captures()
 	if err != nil {
-		if found == nil {
-			return err
-		}
 		o.cfg.Log.Error("a part of the spool cannot be read and is left as it is", "error", err)
 	}
 	for _, f := range found {
@@ -23,7 +21,6 @@ func (o *Owner) restore() error {
 			o.cfg.Log.Error("capture cannot be restored and is left as it is", "capture", f.Log.Header().CaptureID, "error", err)
 		}
 	}
-	return nil
 }
 
 func (o *Owner) restoreOne(f spool.Found) error {

@@ -12,6 +12,15 @@ import (
 // sink is a capture as its instrument sees it.
 type sink struct{ c *Capture }
 
+// sinkError is a fault of a capture, not of its instrument.
+type sinkError struct {
+	id  string
+	err error
+}
+
+func (e *sinkError) Error() string { return fmt.Sprintf("capture %s: %v", e.id, e.err) }
+func (e *sinkError) Unwrap() error { return e.err }
+
 var (
 	_ instrument.MarkedSink = sink{}
 	_ instrument.TimedSink  = sink{}
@@ -34,9 +43,13 @@ func (s sink) BlockAt(b *measure.Block, at time.Time) error {
 	if c.life == Arming && b.Scans() > 0 {
 		c.begin(b, at)
 	}
+	away := c.pipe.stitch.away
 	chunks, markers := c.pipe.tally.chunks, len(c.pipe.tally.markers)
 	if err := c.pipe.block(b, at); err != nil {
-		return fmt.Errorf("capture %s: %w", c.id, err)
+		return &sinkError{c.id, err}
+	}
+	if away && !c.pipe.stitch.away {
+		c.owner.answered(true)
 	}
 	if c.pipe.tally.chunks != chunks || len(c.pipe.tally.markers) != markers {
 		c.publish("")
@@ -66,6 +79,7 @@ func (c *Capture) start(at time.Time) {
 	c.startLease()
 	c.publish("")
 	close(c.ready)
+	c.owner.answered(true)
 }
 
 // Event takes what a reader of the samples must know.
@@ -77,7 +91,7 @@ func (s sink) Event(e measure.Event) error {
 		return errSealed
 	}
 	if err := c.pipe.event(e); err != nil {
-		return fmt.Errorf("capture %s: %w", c.id, err)
+		return &sinkError{c.id, err}
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ type Stats struct {
 	Captures, Scans, Lost, Gaps, OverRange uint64
 	// Busy says that somebody has the bench.
 	Busy bool
+	// Trouble says that the instrument cannot be used, as far as is known.
+	Trouble bool
 	// Lag is how far the samples of the capture that runs are behind the wall clock; 0
 	// where none does. It holds what the two clocks differ by.
 	Lag measure.Seconds
@@ -49,6 +51,7 @@ func (o *Owner) Stats() Stats {
 			s.Lag = measure.SecondsOf(time.Since(begun)) - sum.End
 		}
 	}
+	s.Trouble, _ = o.inTrouble()
 	s.Busy = o.line.held().holder != ""
 	return s
 }

@@ -43,16 +43,11 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	if err := o.room(c.req.Holder); err != nil {
 		return err
 	}
-	octx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
-	defer cancel()
-	ins := o.cfg.Instrument
-	if err := ins.Open(octx); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	setup, err := o.learn(ins.Inputs(), o.calibrator())
+	setup, err := o.open(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: the bench does not fit the instrument: %w", ErrUnavailable, err)
+		return err
 	}
+	ins := o.cfg.Instrument
 	h := spool.Header{
 		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, Owner: c.req.Owner, TaskName: c.req.TaskName, Created: o.cfg.Now(),
 		Instrument: ins.Identity(), Setup: setup, CalibrationID: setup.CalibrationID(), Marker: c.req.Marker,
@@ -87,6 +82,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 func (o *Owner) stream(ctx context.Context, c *Capture) {
 	for {
 		err := o.cfg.Instrument.Stream(ctx, sink{c})
+		o.streamed(ctx, err)
 		if c.hasEnded() {
 			return
 		}
@@ -134,8 +130,12 @@ func (o *Owner) reopen(ctx context.Context, c *Capture) error {
 	switch {
 	case err == nil:
 		o.cfg.Log.Info("instrument is back", "capture", c.id, "address", ins.Identity().Address)
+		return nil
 	case !errors.Is(err, instrument.ErrIdentity):
 		err = fmt.Errorf("%s; not back within %v: %w", c.awayWhy(), o.cfg.Reopen, err)
+	}
+	if !c.hasEnded() {
+		o.fail(fmt.Errorf("%w: %w", ErrUnavailable, err), false)
 	}
 	return err
 }

@@ -25,8 +25,8 @@ type Port struct {
 	// Product and Serial are what the device says of itself.
 	Product string `json:"product,omitempty"`
 	Serial  string `json:"serial,omitempty"`
-	// Kinds are drivers that fit the USB ids, best first. Common chips are in
-	// many devices: it is a guess until the device was asked.
+	// Kinds are drivers that fit the USB ids. Common chips are in many devices: of
+	// several it is one, or none, until the device was asked.
 	Kinds []string `json:"kinds,omitempty"`
 	// Trouble says why it cannot be opened now, and what to do; empty if it can.
 	Trouble string `json:"trouble,omitempty"`
@@ -36,8 +36,9 @@ type Port struct {
 // instruments give every family numbers of its own, and an instrument says by
 // itself which it is.
 var known = map[string][]string{
-	"0483:5740": {"powersensor3"},      // STM32's virtual port
-	"1A86:7523": {"pmd", "serialtext"}, // CH340
+	"0483:5740": {"powersensor3", "pmd2", "serialtext"}, // STM32's virtual port: a WireView Pro II too
+	"04D8:000A": {"powenetics", "serialtext"},           // Microchip's virtual port
+	"1A86:7523": {"pmd", "serialtext"},                  // CH340
 	"1A86":      {"serialtext"},
 	"2341":      {"serialtext"}, // Arduino
 	"10C4":      {"serialtext"}, // CP210x
@@ -61,7 +62,7 @@ func kindsOf(ids string) []string {
 	return known[vendor]
 }
 
-// Ports lists all ports, by address.
+// Ports lists all ports, those that may be a meter first, and by address.
 func Ports(files fs.FS) ([]Port, error) {
 	serials, err := enumerator.GetDetailedPortsList()
 	if err != nil {
@@ -79,8 +80,23 @@ func Ports(files fs.FS) ([]Port, error) {
 	}
 	more, err := instruments(files)
 	out = append(out, more...)
-	slices.SortFunc(out, func(a, b Port) int { return cmp.Compare(a.Address, b.Address) })
+	slices.SortFunc(out, byPromise)
 	return out, err
+}
+
+// byPromise puts ports that may be a meter first, and those that are no USB device, such
+// as a mainboard's, last.
+func byPromise(a, b Port) int {
+	rank := func(p Port) int {
+		switch {
+		case len(p.Kinds) > 0:
+			return 0
+		case p.USB != "" || strings.HasPrefix(p.Address, "usbtmc:"):
+			return 1
+		}
+		return 2
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Address, b.Address))
 }
 
 // instruments lists Linux' USB test instruments; files is the root of the file

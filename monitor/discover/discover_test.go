@@ -36,6 +36,29 @@ func TestVendorStandsInForUnknownProduct(t *testing.T) {
 	}
 }
 
+// STM32's virtual port is in a PowerSensor3, a PMD2 and others: none is named alone.
+func TestSharedNumbersNameNoInstrument(t *testing.T) {
+	for ids, want := range map[string][]string{"0483:5740": {"powersensor3", "pmd2"}, "04D8:000A": {"powenetics"}} {
+		k := kindsOf(ids)
+		for _, w := range want {
+			if !slices.Contains(k, w) {
+				t.Errorf("%s: %v lacks %s", ids, k, w)
+			}
+		}
+		if len(k) < 2 {
+			t.Errorf("%s: %v is named alone", ids, k)
+		}
+	}
+}
+
+func TestPortsThatMayBeMetersComeFirst(t *testing.T) {
+	ports := []Port{{Address: "/dev/ttyS0"}, {Address: "/dev/ttyUSB7", USB: "FFFF:0001"}, {Address: "/dev/ttyACM0", USB: "0483:5740", Kinds: []string{"pmd2"}}}
+	slices.SortFunc(ports, byPromise)
+	if ports[0].Address != "/dev/ttyACM0" || ports[2].Address != "/dev/ttyS0" {
+		t.Errorf("%+v", ports)
+	}
+}
+
 func TestPortsOfThisMachine(t *testing.T) {
 	if _, err := Ports(fstest.MapFS{}); err != nil {
 		t.Error(err)

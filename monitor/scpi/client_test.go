@@ -3,6 +3,7 @@
 package scpi_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -305,4 +306,51 @@ func settled(count func() int, goal int) int {
 		runtime.Gosched()
 	}
 	return count()
+}
+
+// The reply to a query of another program, which comes late, is not taken for an identity.
+func TestALateReplyIsNoIdentity(t *testing.T) {
+	mine, theirs := net.Pipe()
+	defer theirs.Close()
+	go func() {
+		lines := bufio.NewScanner(theirs)
+		for late := "+1.25E+00\n"; lines.Scan(); {
+			if lines.Text() == "*IDN?" {
+				_, _ = io.WriteString(theirs, late+"ACME,S1,42,1.0\n")
+				late = ""
+			}
+		}
+	}()
+	c := scpi.New(scpi.Config{Address: "tcp:scope:5555", Dial: func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }})
+	if err := c.Open(t.Context()); err != nil || c.Identity().Model != "S1" {
+		t.Errorf("%+v, %v", c.Identity(), err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An instrument that does not know a command says so once, however often it says it.
+func TestAnUnknownCommandIsToldOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		commands []string
+		want     string
+		is       error
+	}{
+		"unknown":     {[]string{":RUN", ":STOP", ":CHAN1:SCAL 1", ":CHAN2:SCAL 1"}, "it answered -113 to", instrument.ErrIdentity},
+		"many faults": {[]string{"LEVel 5 6", "LEVel 7 8"}, "", scpi.ErrInstrument},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := open(t, scpi.Config{Address: serve(t, scope(), 0)})
+			for _, s := range c.commands {
+				if err := client.Command(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := client.Check(t.Context(), "set up")
+			if !errors.Is(err, c.is) || !errors.Is(err, scpi.ErrInstrument) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 200 {
+				t.Errorf("%v", err)
+			}
+		})
+	}
 }

@@ -2,8 +2,10 @@ package scpi
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
+
+	"wattmark/monitor/instrument"
 )
 
 // maxErrors bounds the reading of an error queue: one that never empties is a
@@ -25,17 +27,58 @@ func (c *Client) Errors(ctx context.Context) (queue []DeviceError, err error) {
 	return queue, fmt.Errorf("scpi: %s: %w: more than %d errors", c.cfg.ErrorQuery, ErrReply, maxErrors)
 }
 
-// Check reports what the instrument has to complain about since the last look;
-// after is what was asked of it. It is meant for configuration, not for every
-// sample. Each entry wraps ErrInstrument.
+// The codes of the standard that Check knows.
+const (
+	undefinedHeader = -113
+	queueOverflow   = -350
+)
+
+// Check reports what the instrument has to complain about since the last look, in a
+// line; after is what was asked of it. It is meant for configuration, not for every
+// sample. The error wraps ErrInstrument, and instrument.ErrIdentity where the instrument
+// does not know a command: it is not what its identity says.
 func (c *Client) Check(ctx context.Context, after string) error {
 	queue, err := c.Errors(ctx)
-	all := make([]error, len(queue))
-	for i := range queue {
-		all[i] = queue[i]
+	if len(queue) == 0 {
+		if err != nil {
+			return fmt.Errorf("scpi: %s: %w", after, err)
+		}
+		return nil
 	}
-	if err := errors.Join(append(all, err)...); err != nil {
-		return fmt.Errorf("scpi: %s: %w", after, err)
+	for _, e := range queue {
+		if e.Code == undefinedHeader {
+			asked := after
+			if _, header, ok := strings.Cut(e.Text, ";"); ok {
+				asked = strings.TrimSpace(header)
+			}
+			return fmt.Errorf("scpi: %w: it answered %d to %s: it is no %s inside (%w)", instrument.ErrIdentity, e.Code, asked, c.identity.Model, e)
+		}
 	}
-	return nil
+	return fmt.Errorf("scpi: %s: %w", after, complaints(queue))
+}
+
+// complaints are the entries of an error queue, each code once.
+type complaints []DeviceError
+
+func (q complaints) Error() string {
+	var said []string
+	times := map[int]int{}
+	for _, e := range q {
+		if times[e.Code]++; times[e.Code] == 1 && (e.Code != queueOverflow || len(q) == 1) {
+			said = append(said, e.Error())
+		}
+	}
+	text := strings.Join(said, "; ")
+	if more := len(q) - len(said); more > 0 {
+		text += fmt.Sprintf(" (and %d more like it)", more)
+	}
+	return text
+}
+
+func (q complaints) Unwrap() []error {
+	all := make([]error, len(q))
+	for i := range q {
+		all[i] = q[i]
+	}
+	return all
 }

@@ -130,9 +130,12 @@ func (c *Client) identify(ctx context.Context) error {
 	if c.known {
 		return c.settle(ctx)
 	}
-	id, err := c.hello(ctx)
-	if err != nil {
-		return err
+	var id Identity
+	for try := 0; try < settleTries && id.Model == ""; try++ { // the reply to another program's query may come first
+		var err error
+		if id, err = c.hello(ctx); err != nil {
+			return err
+		}
 	}
 	if id.Model == "" {
 		return fmt.Errorf("%w: *IDN? gives %s", instrument.ErrIdentity, quote(id.Maker))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ const (
 	headerName  = "header.json"
 	logName     = "log"
 	reserveName = "reserve"
+	lockName    = ".lock"
 	// reserveSize is room for the last words of a capture on a full disk.
 	reserveSize = 64 << 10
 )
@@ -43,6 +45,9 @@ type Options struct {
 	// Free tells what may still be written on a directory's disk; what the system
 	// says when nil.
 	Free func(dir string) (int64, error)
+	// Log takes a record of every directory that is removed when the spool is read;
+	// nil for none.
+	Log *slog.Logger
 }
 
 // File is what a log writes to. Writes go to its end.
@@ -69,6 +74,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Free == nil {
 		o.Free = freeBytes
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
 }

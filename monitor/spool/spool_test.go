@@ -298,7 +298,7 @@ func TestStoreFindsWhatWasLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, d := range []string{"gone.released", "never-began", "strange"} {
+	for _, d := range []string{"20261123-033444-f9c1c273.released", "20261123-033444-f9c1c274", "strange"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -28,8 +28,15 @@ type Store struct {
 	idle []buffers // of logs that were closed, for the next ones
 }
 
+// ErrForeign: the directory holds what no monitor put there.
+var ErrForeign = errors.New("not a spool, and not empty")
+
+// lostAndFound is the directory that ext4 makes in the root of a file system.
+const lostAndFound = "lost+found"
+
 // Open takes a spool directory, creating it, for this process alone. Errors
-// wrap ErrLocked when another process has it.
+// wrap ErrLocked when another process has it, and ErrForeign for a directory with
+// other content that never was a spool.
 func Open(dir string, opt Options) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -39,10 +46,13 @@ func Open(dir string, opt Options) (*Store, error) {
 	if err == nil {
 		err = safe(real, fs.ModeDir)
 	}
+	if err == nil {
+		err = ours(real)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_RDWR|os.O_CREATE|noFollow, 0o644)
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|noFollow, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
@@ -50,6 +60,26 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("spool %s: %w: stop it, or name another directory", dir, ErrLocked), f.Close())
 	}
 	return &Store{dir: dir, opt: opt.withDefaults(), lock: f}, nil
+}
+
+// ours refuses a directory that holds something, but no capture, and was never taken as
+// a spool.
+func ours(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == lockName || captureName.MatchString(e.Name()) {
+			return nil
+		}
+	}
+	for _, e := range entries {
+		if e.Name() != lostAndFound {
+			return fmt.Errorf("%s: %w (it holds %s): name an empty directory, or a new one", dir, ErrForeign, e.Name())
+		}
+	}
+	return nil
 }
 
 // Close lets go of the directory; logs that are open remain so.
@@ -100,7 +130,7 @@ func (s *Store) Remove(id string) error {
 	if err := syncDir(s.dir); err != nil {
 		return fmt.Errorf("spool %s: %w", id, err)
 	}
-	return os.RemoveAll(dir + removing)
+	return removeFiles(dir+removing, released)
 }
 
 // Found is a capture that was in the spool when the monitor started.
@@ -115,9 +145,9 @@ type Found struct {
 	Why  string
 }
 
-// Captures opens all captures in the spool, oldest first. What cannot be read
-// is reported in err, left as it is, and does not hide the others. Captures
-// that never got as far as a header hold nothing and are removed.
+// Captures opens all captures in the spool, oldest first. What cannot be read, or is
+// no capture, is reported in err, left as it is, and does not hide the others. Captures
+// that never got as far as a header hold no sample; they are removed, and logged.
 func (s *Store) Captures() (found []Found, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -129,13 +159,15 @@ func (s *Store) Captures() (found []Found, err error) {
 		switch {
 		case e.Type()&fs.ModeSymlink != 0:
 			bad = append(bad, fmt.Errorf("spool: %s: %w: it is a link: left as it is", dir, ErrUnsafe))
-		case !e.IsDir():
+		case !e.IsDir() || e.Name() == lostAndFound:
 		case strings.HasSuffix(e.Name(), removing):
-			bad = append(bad, os.RemoveAll(dir))
+			if err := s.remove(dir, strings.TrimSuffix(e.Name(), removing), released); err != nil {
+				bad = append(bad, fmt.Errorf("spool: %w", err))
+			}
 		default:
 			f, err := s.open(dir)
 			if errors.Is(err, errNeverBegan) {
-				err = os.RemoveAll(dir)
+				err = s.remove(dir, e.Name(), begun)
 			}
 			if err != nil {
 				bad = append(bad, fmt.Errorf("spool: %w", err))

@@ -3,9 +3,12 @@
 package spool
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -75,8 +78,8 @@ func TestPlantedInTheSpool(t *testing.T) {
 func TestLinkThatWaits(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(t.TempDir(), "victim")
-	link(t, victim, filepath.Join(dir, "c1"))
 	s := openStore(t, dir, Options{})
+	link(t, victim, filepath.Join(dir, "c1"))
 	if _, err := s.Create(testHeader("c1")); err == nil {
 		t.Error("a capture is made through a link")
 	}
@@ -104,6 +107,67 @@ func TestSpoolForEverybody(t *testing.T) {
 	there := filepath.Join(t.TempDir(), "spool")
 	link(t, dir, there) // the administrator's own way to another disk
 	openStore(t, there, Options{})
+}
+
+// What no monitor put into the spool stays there, whatever its name.
+func TestForeignDirectoriesStay(t *testing.T) {
+	const id = "20261123-033444-f9c1c273"
+	dir := t.TempDir()
+	var log bytes.Buffer
+	s := openStore(t, dir, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	put := func(path string) {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, path), []byte("mine"), 0o644))
+	}
+	keep := []string{
+		"thesis/chapters/one.tex", ".ssh/id", "lost+found/#12", "notes.released/a.txt",
+		id + "/thesis.tex", id + ".released/data.csv", "20261123-033444-f9c1c274/log",
+	}
+	for _, path := range keep {
+		put(path)
+	}
+	must(t, os.Mkdir(filepath.Join(dir, "empty"), 0o755))
+	for _, path := range []string{"20261123-033444-f9c1c275/reserve", "20261123-033444-f9c1c276.released/log"} {
+		put(path)
+	}
+	found, err := s.Captures()
+	if len(found) != 0 || !errors.Is(err, ErrUnsafe) {
+		t.Errorf("%d captures, %v", len(found), err)
+	}
+	for _, path := range append(keep, "empty") {
+		if _, err := os.Lstat(filepath.Join(dir, path)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, gone := range []string{"20261123-033444-f9c1c275", "20261123-033444-f9c1c276.released"} {
+		if _, err := os.Lstat(filepath.Join(dir, gone)); !os.IsNotExist(err) || !strings.Contains(log.String(), gone) {
+			t.Errorf("%s: %v; the log:\n%s", gone, err, &log)
+		}
+	}
+	if strings.Contains(err.Error(), lostAndFound) {
+		t.Error(err)
+	}
+}
+
+// A directory with somebody's files does not become a spool; one of a file system's own does.
+func TestDirectoryInUseIsNoSpool(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(dir, lostAndFound), 0o700))
+	s, err := Open(dir, Options{})
+	must(t, err)
+	must(t, s.Close())
+	must(t, os.WriteFile(filepath.Join(dir, "mine.txt"), nil, 0o644))
+	s, err = Open(dir, Options{}) // it is a spool by now
+	must(t, err)
+	must(t, s.Close())
+	dir = t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "mine.txt"), nil, 0o644))
+	if _, err := Open(dir, Options{}); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "mine.txt") {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, lockName)); !os.IsNotExist(err) {
+		t.Error("it was changed")
+	}
 }
 
 func swap(t *testing.T, path, victim string) {

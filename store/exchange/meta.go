@@ -140,6 +140,7 @@ const metaEvents = 1000
 
 var stateNames = map[store.State]string{
 	store.Running: "running", store.Complete: "complete", store.Incomplete: "incomplete", store.Untrimmed: "untrimmed",
+	store.Failed: "failed",
 }
 
 // NewMeta describes a task. Program names what writes it.

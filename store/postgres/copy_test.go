@@ -74,7 +74,7 @@ func copyAll(t *testing.T, from, to *store.DB) {
 	for round := range 2 {
 		list := must(from.Tasks(t.Context(), store.Query{}))(t)
 		for i := range list {
-			x := list[len(list)-1-i]
+			x := must(from.Task(t.Context(), list[len(list)-1-i].ID))(t)
 			done, err := from.CopyTask(t.Context(), to, x.ID, store.CopyOptions{})
 			if x.State == store.Running {
 				if !errors.Is(err, store.ErrRunning) {

@@ -19,7 +19,7 @@ import (
 func current(ctx context.Context, c *pgx.Conn) error {
 	n, err := version(ctx, c)
 	if err == nil && n < len(migrations) {
-		err = fmt.Errorf("schema %d is older than this program's %d: open it once for writing", n, len(migrations))
+		err = fmt.Errorf("%w: schema %d, this program's is %d: open it once for writing", store.ErrOlder, n, len(migrations))
 	}
 	return err
 }

@@ -183,7 +183,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: %v", x.address, err)
 		}
 	}
-	if _, err := store.OpenReadOnly(t.Context(), c.URL("empty")); err == nil || !strings.Contains(err.Error(), "open it once for writing") {
+	if _, err := store.OpenReadOnly(t.Context(), c.URL("empty")); !errors.Is(err, store.ErrOlder) || !strings.Contains(err.Error(), "open it once for writing") {
 		t.Errorf("an empty database opened to read says %v", err)
 	}
 	guest := must(store.Open(t.Context(), as("guest", "barred")))(t)

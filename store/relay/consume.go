@@ -282,11 +282,11 @@ func (t *taker) put(ctx context.Context, f *fetcher, list []indexed, database []
 	if err := os.WriteFile(path, database, 0o600); err != nil {
 		return out, err
 	}
-	from, done, err := store.OpenSource(ctx, path)
+	from, err := store.OpenSource(ctx, path)
 	if err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, done()) }()
+	defer func() { err = errors.Join(err, from.Close()) }()
 	ids, err := from.TaskIDs(ctx)
 	if err != nil {
 		return out, err

@@ -51,7 +51,10 @@ func (t *taker) settle(ctx context.Context, end *End) error {
 		if !hosts || x.Tags[TagOrphan] == "" || x.Chunks > most {
 			continue
 		}
-		if err := t.DB.DeleteTask(ctx, x.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+		switch err := t.DB.DeleteTask(ctx, x.ID); {
+		case errors.Is(err, store.ErrPinned):
+			continue // somebody wants to keep it
+		case err != nil && !errors.Is(err, store.ErrNotFound):
 			return err
 		}
 		t.log.Info("a capture's host has said what it is of: the task that its monitor filed is removed", "task", int64(x.ID), "capture", end.Capture)

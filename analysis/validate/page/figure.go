@@ -98,7 +98,6 @@ func powerPlot(r *validate.Report) (*plot.Plot, error) {
 	p.Title.Text = "Power over time"
 	p.X.Label.Text, p.Y.Label.Text = "time since the work began / s", "power / W"
 	origin := float64(r.Work.From)
-	p.X.Min, p.X.Max = float64(r.Trace.From)-origin, float64(r.Trace.To)-origin
 	p.Add(grid())
 	if err := addTruth(p, r, origin); err != nil {
 		return nil, err
@@ -124,6 +123,8 @@ func powerPlot(r *validate.Report) (*plot.Plot, error) {
 			top = max(top, float64(x.Power))
 		}
 	}
+	// A reading before the picture and one behind it lead their lines to its edges.
+	p.X.Min, p.X.Max = float64(r.Trace.From)-origin, float64(r.Trace.To)-origin
 	p.Y.Min, p.Y.Max = 0, top*(1.12+0.08*float64(len(r.Methods)+1))
 	p.Legend.Padding = 1.1 * vg.Millimeter
 	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Millimeter
@@ -183,14 +184,14 @@ func named(what, which string) string {
 
 // addMethod draws a method's readings; one reading stands for the work.
 func addMethod(p *plot.Plot, m *validate.MethodReport, c color.Color, r *validate.Report, origin float64) error {
-	if len(m.Points) == 0 && m.Readings != 1 {
+	if len(m.Points) == 0 && m.Compared != 1 {
 		return nil
 	}
 	var xy plotter.XYs
 	for _, x := range m.Points {
 		xy = append(xy, plotter.XY{X: float64(x.At) - origin, Y: float64(x.Power)})
 	}
-	if m.Readings == 1 {
+	if m.Compared == 1 {
 		w := float64(r.Mean + m.Bias)
 		xy = plotter.XYs{{X: 0, Y: w}, {X: float64(r.Work.Length()), Y: w}}
 	}
@@ -209,7 +210,7 @@ func addMethod(p *plot.Plot, m *validate.MethodReport, c color.Color, r *validat
 		return err
 	}
 	l.Color, l.Width = c, 1.4
-	if m.Name == "mtsm" || m.Readings == 1 {
+	if m.Name == "mtsm" || m.Compared == 1 {
 		l.Dashes = []vg.Length{4, 3}
 	}
 	p.Add(l)

@@ -31,9 +31,9 @@ var source string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"energy": energyText[measure.Joule, measure.Joule], "percent": percent, "interval": interval, "watts": watts, "span": span, "count": count,
-	"definition": definition, "missing": missing, "bool": func(a validate.Agreement) bool { return a == validate.Agrees },
+	"definition": definition, "missing": missing,
 	"swatches": swatches, "notes": Notes, "lag": lagText,
-	"joules": joules, "clock": clockText, "colour": colourClass, "percentPlain": percentPlain,
+	"joules": joules, "clock": clockText, "colour": colourClass, "byKernel": func(r *validate.Report) []validate.KernelLine { return r.ByKernel(len(r.Kernels)) }, "percentPlain": percentPlain,
 }).Parse(source))
 
 // section is one subject as the template sees it.

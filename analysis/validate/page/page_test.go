@@ -165,6 +165,21 @@ func TestSVG(t *testing.T) {
 	}
 }
 
+// Readings beside the picture lead lines to its edges, and do not widen it.
+func TestReadingsBesideThePicture(t *testing.T) {
+	r := sample(t, "a").Reports[0]
+	origin := float64(r.Work.From)
+	beside := validate.Reading{At: r.Trace.To + 10, Power: 1}
+	r.Methods[0].Points = append(r.Methods[0].Points, beside)
+	p, err := powerPlot(clean(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.X.Min != float64(r.Trace.From)-origin || p.X.Max != float64(r.Trace.To)-origin {
+		t.Errorf("%v to %v s are drawn of %v to %v", p.X.Min, p.X.Max, r.Trace.From, r.Trace.To)
+	}
+}
+
 func TestTicker(t *testing.T) {
 	for _, c := range []struct {
 		lo, hi float64

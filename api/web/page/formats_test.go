@@ -45,6 +45,16 @@ func formats(t *testing.T, chrome context.Context) {
 		{"plot/scale", `range(Infinity, -Infinity, true).join()`, "0,1"},
 		{"plot/scale", `ticks(0, 300, 6).values.join()`, "0,50,100,150,200,250,300"},
 		{"plot/envelope", `bounds([envelope({from_s: 0, to_s: 4, columns: 4, series: [{rail: "x", column: [0, 1, 3], min_w: [1, "NaN", 3], max_w: [2, "NaN", 9], mean_w: [1, 1, 5]}]}).series[0]], 1.6, 2.4).join()`, "3,9"},
+		// A reading holds until the next one; the last one until what follows the span, or not at all.
+		{"plot/envelope", `[until({t: [1, 2], until: 5}, 0), until({t: [1, 2], until: 5}, 1), until({t: [1, 2]}, 1), until({t: [1, 2], until: NaN}, 1)].join()`, "2,5,2,2"},
+		{"plot/envelope", `[0.5, 1.5, 2.5, 5.5].map(t => held({t: [1, 2], value: [7, 8], until: 5}, t)).join()`, "-1,0,1,-1"},
+		// Columns far narrower than a pixel keep their extremes; a single one between holes is a pixel; what is none is no part of a bar.
+		{"plot/draw", ink + `(Array.from({length: 1000}, (_, i) => i / 10), (i) => (i === 333 ? 40 : 1), 99)`, "33:10 rest:49"},
+		{"plot/draw", ink + `([10, 30, 31, 32, 70], (i) => 20, 5)`, "10:30 30:30 31:30 32:30 70:30 rest:50"},
+		{"plot/draw", ink + `(Array.from({length: 100}, (_, i) => i), (i) => (i === 50 ? NaN : 20), 99)`, "50:50 rest:30"},
+		// Drawn in a report are the methods of its verdict, and none twice; equal ends do not make readings equal.
+		{"views/report", `(() => { const m = (name, ...w) => ({ name, point_t_s: [0, 1, 2], point_w: w });
+			return distinct({ verdict: "smi power.draw.average reads low; the nearest, smi power.draw.instant, is off", methods: [m("smi power.draw", 1, 3, 2), m("smi power.draw.average", 1, 2, 2), m("sma", 1, 2, 2), m("smi power.draw.instant", 5, 5, 5)] }).join() })()`, "smi power.draw.average,smi power.draw.instant,smi power.draw"},
 		{"views/tasks", `[pattern(" gemm "), pattern("a*"), pattern(""), pattern("\\*")].join()`, `*gemm*,a*,,*\**`},
 	} {
 		got, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`import('/assets/js/`+c.module+`.js').then(m => { const {`+exported[c.module]+`} = m; return String(`+c.call+`) })`, chromedp.EvalAwaitPromise))
@@ -54,8 +64,21 @@ func formats(t *testing.T, chrome context.Context) {
 	}
 }
 
+// ink draws columns at places in pixels with their watts, from 0 W up, on a canvas 100 pixels
+// wide and 50 high, and tells the columns of the canvas with the highest row that is inked in each
+// (50: none): those that differ from most.
+const ink = `((at, watts, reach) => {
+	const c = new OffscreenCanvas(100, 50).getContext('2d', { willReadFrequently: true });
+	const mean = at.map((t, i) => watts(i));
+	band(c, { t: at, min: mean.map((w) => 0 * w), max: mean, mean }, { from: 0, to: 100, X: (t) => t, Y: (w) => 50 - w, reach }, { colour: 'black', alpha: 1, line: 0 });
+	const d = c.getImageData(0, 0, 100, 50).data;
+	const tops = Array.from({ length: 100 }, (_, x) => { let y = 0; while (y < 50 && d[4 * (100 * y + x) + 3] < 128) y++; return y; });
+	const most = [...tops].sort((a, b) => a - b)[50];
+	return [...tops.flatMap((y, x) => (y === most ? [] : [x + ':' + y])), 'rest:' + most].join(' ');
+})`
+
 // exported are the names that the calls above use.
 var exported = map[string]string{
 	"lib/format": "energy, watts, seconds, count, many, time, word", "lib/router": "link, parse, Router",
-	"plot/scale": "timeTicks, range, ticks", "plot/envelope": "bounds, envelope", "views/tasks": "pattern",
+	"plot/scale": "timeTicks, range, ticks", "plot/envelope": "bounds, envelope, until, held", "plot/draw": "band", "views/report": "distinct", "views/tasks": "pattern",
 }

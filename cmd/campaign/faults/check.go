@@ -33,7 +33,7 @@ func (w *world) check() {
 		return
 	}
 	for id := range w.seen.tasks {
-		if !slices.ContainsFunc(tasks, func(t store.Task) bool { return t.ID == id }) {
+		if !slices.ContainsFunc(tasks, func(t store.Row) bool { return t.ID == id }) {
 			w.fail("task %d, whose begin the database acknowledged, is not there", id)
 		}
 	}
@@ -48,13 +48,18 @@ func (w *world) check() {
 		return
 	}
 	for i := range tasks {
-		w.checkTask(&tasks[i], held)
+		w.checkTask(tasks[i].ID, held)
 	}
 	w.checkHeld(tasks, held)
 	w.checkFolder(held)
 }
 
-func (w *world) checkTask(t *store.Task, held []monitorclient.Capture) {
+func (w *world) checkTask(id store.TaskID, held []monitorclient.Capture) {
+	t, err := w.host.db.Task(w.ctx, id)
+	if err != nil {
+		w.fail("task %d cannot be read: %v", id, err)
+		return
+	}
 	w.seen.outcome = map[store.State]Outcome{
 		store.Complete: OutcomeComplete, store.Incomplete: OutcomeIncomplete, store.Untrimmed: OutcomeUntrimmed,
 	}[t.State]
@@ -62,27 +67,21 @@ func (w *world) checkTask(t *store.Task, held []monitorclient.Capture) {
 		w.fail("task %d is half done (state %d) without a reason", t.ID, t.State)
 	}
 	kept := slices.ContainsFunc(held, func(c monitorclient.Capture) bool { return c.ID == t.CaptureID })
-	x := examination{w: w, t: t, have: map[uint64]uint32{}, kept: kept}
-	full, err := w.host.db.Task(w.ctx, t.ID)
-	if err != nil {
-		w.fail("task %d cannot be read: %v", t.ID, err)
-		return
-	}
-	x.t = &full
+	x := examination{w: w, t: &t, have: map[uint64]uint32{}, kept: kept}
 	x.chunks()
 	x.acknowledged()
-	if x.n > 0 && full.State == store.Complete {
+	if x.n > 0 && t.State == store.Complete {
 		x.energy()
 	}
 }
 
 // checkHeld asks of each capture on the monitor why it is there.
-func (w *world) checkHeld(tasks []store.Task, held []monitorclient.Capture) {
+func (w *world) checkHeld(tasks []store.Row, held []monitorclient.Capture) {
 	for _, c := range held {
 		if !c.State.Ended() {
 			w.fail("capture %s has not ended: %d", c.ID, c.State)
 		}
-		i := slices.IndexFunc(tasks, func(t store.Task) bool { return t.CaptureID == c.ID })
+		i := slices.IndexFunc(tasks, func(t store.Row) bool { return t.CaptureID == c.ID })
 		if i >= 0 && tasks[i].State != store.Incomplete {
 			w.fail("the monitor still keeps capture %s of task %d, which has ended (state %d)", c.ID, tasks[i].ID, tasks[i].State)
 		}

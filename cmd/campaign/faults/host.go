@@ -31,23 +31,36 @@ type hostSide struct {
 	disk   *hostDisk
 }
 
+// newHost starts a process, which faults can strike from here on. It ends where it cannot
+// open its database: with nil where a fault is to blame.
 func newHost(w *world) (*hostSide, error) {
-	disk := w.disk()
-	db, err := store.Open(w.ctx, disk.path)
-	if err != nil {
-		w.fail("the host's database cannot be opened: %v", err)
-		return nil, errLost
-	}
 	client, err := monitorclient.Dial("passthrough:///monitor", monitorclient.Options{
 		Pause: 2 * time.Millisecond, Patience: 2 * time.Second, Call: 10 * time.Second,
 		Dial: []grpc.DialOption{grpc.WithContextDialer(w.line.dial)},
 	})
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, err
 	}
-	h := &hostSide{w: w, client: client, db: db, disk: disk}
+	h := &hostSide{w: w, client: client, disk: w.disk()}
 	h.ctx, h.cancel = context.WithCancelCause(w.ctx)
-	return h, nil
+	w.mu.Lock()
+	w.host = h
+	w.mu.Unlock()
+	h.db, err = store.Open(h.ctx, h.disk.path)
+	switch {
+	case err == nil && h.ctx.Err() == nil:
+		return h, nil
+	case err == nil:
+		return nil, h.end()
+	}
+	struck := h.ctx.Err() != nil || w.struck(DatabaseWrite) || w.struck(DatabaseSync) || w.struck(DatabaseFull)
+	h.closed.Do(func() { _ = h.client.Close() })
+	h.cancel(errKilled)
+	if w.ctx.Err() != nil || struck {
+		return nil, w.ctx.Err()
+	}
+	w.fail("the host's database cannot be opened: %v", err)
+	return nil, errLost
 }
 
 // kill ends the process as kill -9 does, or a power cut.

@@ -134,14 +134,20 @@ func (w *world) enterHost() error {
 			return err
 		}
 	}
-	h, err := newHost(w)
-	if err != nil {
-		return err
+	for begun := time.Now(); ; {
+		h, err := newHost(w)
+		switch {
+		case h != nil || err != nil:
+			return err
+		case time.Since(begun) > patience:
+			w.fail("the host's database cannot be opened within %v", patience)
+			return errLost
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-w.ctx.Done():
+		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.host = h
-	return nil
 }
 
 var spec = marker.Spec{Code: marker.M31, Chip: 203.1e-6, Guard: 6, TagBits: 4, Tag: 11}

@@ -49,12 +49,20 @@ func (m *machine) late(p place, i int) {
 	}
 }
 
-// revisions are what a second look can come to: of what is not all there, only that.
+// revisions are what a second look can come to: of what is not all there, only that,
+// and of work that failed only that it did.
 func revisions(c *one) []store.Event {
-	if c.ended == capture.Complete && c.have == c.total {
-		return []store.Event{store.RevisedComplete, store.RevisedUntrimmed, store.RevisedIncomplete}
+	if c.state == store.Failed {
+		return []store.Event{store.RevisedFailed}
 	}
-	return []store.Event{store.RevisedIncomplete}
+	var running []store.Event
+	if c.state == store.Running {
+		running = []store.Event{store.RevisedFailed}
+	}
+	if c.ended == capture.Complete && c.have == c.total {
+		return append(running, store.RevisedComplete, store.RevisedUntrimmed, store.RevisedIncomplete)
+	}
+	return append(running, store.RevisedIncomplete)
 }
 
 // revise is an outcome that replaces another. The table has it for every task.

@@ -55,12 +55,13 @@ func (m *machine) host(p place, i int) {
 	}
 }
 
-// outcomes are what an analysis can come to: of a whole capture it may find no window.
+// outcomes are what an analysis can come to: of a whole capture it may find no window,
+// and the work may have failed of any.
 func outcomes(whole bool) []store.Event {
 	if whole {
-		return []store.Event{store.EndedComplete, store.EndedUntrimmed}
+		return []store.Event{store.EndedComplete, store.EndedUntrimmed, store.EndedFailed}
 	}
-	return []store.Event{store.EndedIncomplete}
+	return []store.Event{store.EndedIncomplete, store.EndedFailed}
 }
 
 // stream brings the next chunk, as far as the log goes.

@@ -219,6 +219,7 @@ func (m *machine) seal(p *place, i int, t capture.Trigger) {
 // ends is what a task's ends and revisions mean.
 var ends = map[store.Event]store.State{
 	store.EndedComplete: store.Complete, store.EndedIncomplete: store.Incomplete, store.EndedUntrimmed: store.Untrimmed,
+	store.EndedFailed: store.Failed, store.RevisedFailed: store.Failed,
 	store.RevisedComplete: store.Complete, store.RevisedIncomplete: store.Incomplete, store.RevisedUntrimmed: store.Untrimmed,
 }
 

@@ -179,14 +179,14 @@ func changes() map[string]change {
 		}
 	}
 	tasks := store.Life()
-	for s := store.State(0); s <= store.Untrimmed; s++ {
-		for on := store.Begun; on <= store.RevisedUntrimmed; on++ {
+	for s := store.State(0); s <= store.Failed; s++ {
+		for on := store.Begun; on <= store.RevisedFailed; on++ {
 			row := taskRow(s, on)
 			was, there := tasks[s][on]
 			if there {
 				all[row+": left out"] = change{row, func(r Rules) { delete(r.Task[s], on) }}
 			}
-			for to := store.Running; to <= store.Untrimmed; to++ {
+			for to := store.Running; to <= store.Failed; to++ {
 				if to != was {
 					all[fmt.Sprintf("%s: to %d", row, to)] = change{row, func(r Rules) { r.Task[s][on] = to }}
 				}
@@ -202,7 +202,7 @@ func TestTaskTableIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"–", "running", "complete", "incomplete", "untrimmed"}
+	names := []string{"–", "running", "complete", "incomplete", "untrimmed", "failed"}
 	var want []string
 	for s, m := range store.Life() {
 		for on, to := range m {

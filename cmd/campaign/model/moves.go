@@ -75,7 +75,7 @@ type taken struct {
 	moves    [moves][16]int                                        // by what they are about
 	actions  [moves][16]action                                     // the same by name
 	captures [capture.Released + 1][capture.ReleaseDone + 1][2]int // refused, taken
-	tasks    [store.Untrimmed + 1][store.RevisedUntrimmed + 1][2]int
+	tasks    [store.Failed + 1][store.RevisedFailed + 1][2]int
 }
 
 // move counts one. A move is about a message, an event or a trigger, or about nothing.

@@ -20,6 +20,7 @@ import (
 
 var states = map[store.State]string{
 	store.Running: "half done", store.Complete: "complete", store.Incomplete: "incomplete", store.Untrimmed: "untrimmed",
+	store.Failed: "failed",
 }
 
 // noTask is the outcome of a run that never had a task.
@@ -94,7 +95,7 @@ func (p *place) task(ctx context.Context, db *store.DB, t *store.Task) {
 }
 
 // told holds the database against what the run told its user.
-func (p *place) told(tasks []store.Task) {
+func (p *place) told(tasks []store.Row) {
 	b, err := os.ReadFile(p.path("run.json"))
 	var said struct {
 		TaskID store.TaskID `json:"task_id"`

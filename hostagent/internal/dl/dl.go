@@ -44,7 +44,7 @@ func Bind(lib uintptr, table any) error {
 			continue
 		}
 		names, optional := strings.CutSuffix(tag, "?")
-		sym := find(lib, strings.Split(names, ","))
+		sym := Find(lib, strings.Split(names, ",")...)
 		if sym == 0 {
 			if optional {
 				continue
@@ -56,7 +56,8 @@ func Bind(lib uintptr, table any) error {
 	return nil
 }
 
-func find(lib uintptr, names []string) uintptr {
+// Find returns the address of the first of the symbols that the library has, 0 for none.
+func Find(lib uintptr, names ...string) uintptr {
 	for _, n := range names {
 		if sym, err := purego.Dlsym(lib, n); err == nil && sym != 0 {
 			return sym

@@ -43,7 +43,9 @@ func (f *Face) GetReadAttributeUInt32(ctx context.Context, q *nipb.GetReadAttrib
 			out.Value = uint32(max(0, int64(t.taken())-t.from()))
 			return 0
 		case nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_RAW_DATA_WIDTH:
-			out.Value = uint32(bytesCode * len(t.chans))
+			if out.Value = f.cfg.Width; out.Value == 0 {
+				out.Value = uint32(bytesCode * len(t.chans))
+			}
 			return 0
 		}
 		return errAttribute

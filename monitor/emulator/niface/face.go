@@ -44,6 +44,8 @@ type Config struct {
 	// warmth, and Period how long that takes; with Draw 3·10⁻⁶ in twenty minutes.
 	Wander float64
 	Period time.Duration
+	// Width is what Read_RawDataWidth tells; zero for the bytes of a scan.
+	Width uint32
 	// Codes replaces the converter where it is not nil: what input ai gives at a
 	// sample's number since the start.
 	Codes func(ai int, sample uint64) int16

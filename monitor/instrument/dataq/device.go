@@ -124,34 +124,48 @@ func notStopped(bytes int) error {
 	return fmt.Errorf("%w: %d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?", instrument.ErrIdentity, bytes, settleTime)
 }
 
-// ask sends a command and returns what the echo holds behind it.
-func (d *Device) ask(ctx context.Context, command string) (string, error) {
-	short, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	if _, err := d.conn.Write(short, []byte(command+"\r")); err != nil {
+// askTimes are how long an echo may take, and how long once the command was sent again.
+var askTimes = []time.Duration{answerTime, 2 * answerTime}
+
+// ask sends a command and returns what the echo holds behind it. A line that is no
+// echo of it, such as the late answer to an earlier one, is passed over.
+func (d *Device) ask(ctx context.Context, command string) (answer string, err error) {
+	var line, other []byte
+	for _, within := range askTimes {
+		short, cancel := context.WithTimeout(ctx, within)
+		answer, err = d.askOnce(short, command, &line, &other)
+		cancel()
+		if err == nil || ctx.Err() != nil || !transport.Ended(err) {
+			return answer, err
+		}
+	}
+	if other != nil {
+		return "", fmt.Errorf("%w: to %q it answered %q and not the echo that a DATAQ gives", instrument.ErrIdentity, command, other)
+	}
+	return "", unanswered(command, line)
+}
+
+// askOnce adds to line what has come of one, and sets other to one that is no echo.
+func (d *Device) askOnce(ctx context.Context, command string, line, other *[]byte) (string, error) {
+	if _, err := d.conn.Write(ctx, []byte(command+"\r")); err != nil {
 		return "", fmt.Errorf("send %q: %w", command, err)
 	}
-	var line []byte
 	var b [1]byte
-	for len(line) < maxAnswer {
-		if _, err := d.conn.Read(short, b[:]); err != nil {
-			if ctx.Err() == nil && transport.Ended(err) {
-				return "", unanswered(command, line)
-			}
+	for len(*line) < maxAnswer {
+		if _, err := d.conn.Read(ctx, b[:]); err != nil {
 			return "", fmt.Errorf("answer to %q: %w", command, err)
 		}
 		switch {
-		case b[0] == '\r' && len(line) > 0:
-			rest, ok := strings.CutPrefix(string(line), command)
-			if !ok {
-				return "", fmt.Errorf("%w: to %q it answered %q and not the echo that a DATAQ gives", instrument.ErrIdentity, command, line)
+		case b[0] == '\r' && len(*line) > 0:
+			if rest, ok := strings.CutPrefix(string(*line), command); ok {
+				return strings.TrimSpace(rest), nil
 			}
-			return strings.TrimSpace(rest), nil
+			*other, *line = *line, nil
 		case b[0] != '\r' && b[0] != '\n' && b[0] != 0:
-			line = append(line, b[0])
+			*line = append(*line, b[0])
 		}
 	}
-	return "", fmt.Errorf("%w: to %q it answered %q and no end of line", instrument.ErrIdentity, command, line)
+	return "", fmt.Errorf("%w: to %q it answered %q and no end of line", instrument.ErrIdentity, command, *line)
 }
 
 func unanswered(command string, got []byte) error {

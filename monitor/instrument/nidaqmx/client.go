@@ -47,9 +47,10 @@ func call[Q any, R reply](ctx context.Context, within time.Duration, f func(cont
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var trailer metadata.MD
+	began := time.Now()
 	r, err := f(own, request, grpc.Trailer(&trailer))
 	if err != nil {
-		return r, fault(ctx, err, trailer)
+		return r, fault(ctx, err, trailer, time.Since(began)-within)
 	}
 	if s := r.GetStatus(); s < 0 && s != notYetAvailable {
 		return r, &DriverError{Code: s}

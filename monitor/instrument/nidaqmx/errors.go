@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -93,8 +94,13 @@ func driverCode(err error) int32 {
 	return 0
 }
 
-// fault puts into words what a call failed with.
-func fault(ctx context.Context, err error, trailer metadata.MD) error {
+// asleep is by how much a call must outlast its own time for this program to be the
+// one that was stopped: timers of a program that runs are not that late.
+const asleep = 2 * time.Second
+
+// fault puts into words what a call failed with; late is by how much it outlasted its
+// time.
+func fault(ctx context.Context, err error, trailer metadata.MD, late time.Duration) error {
 	st, _ := status.FromError(err)
 	if code, ok := trailerInt(trailer, "ni-error"); ok && st.Code() == codes.Unknown {
 		read, _ := trailerInt(trailer, "ni-samps-per-chan-read")
@@ -104,6 +110,9 @@ func fault(ctx context.Context, err error, trailer metadata.MD) error {
 	case codes.Canceled, codes.DeadlineExceeded:
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if late > asleep {
+			return fmt.Errorf("%w: this program was stopped, or kept waiting, for at least %v in the midst of a call to NI's server", instrument.ErrDisconnected, late.Round(time.Second))
 		}
 		return fmt.Errorf("%w: NI's server does not answer", instrument.ErrDisconnected)
 	case codes.Unavailable:

@@ -3,12 +3,16 @@ package nidaqmx
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"wattmark/measure"
 	"wattmark/monitor/emulator/niface"
@@ -203,3 +207,56 @@ type refusing struct{ err error }
 
 func (r refusing) Block(*measure.Block) error { return r.err }
 func (r refusing) Event(measure.Event) error  { return r.err }
+
+// The width of a raw sample is that of one input's code to some drivers, and that of a
+// whole scan to others; another one is refused.
+func TestRawDataWidth(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 8; n++ {
+		for width := uint32(1); width <= 40; width++ {
+			known := width == 2 || width == uint32(2*n)
+			if width > 4 && width%2 != 0 && !known || width == 3 && n > 2 {
+				continue // no converter has it
+			}
+			r := emulate(t, niface.Config{Width: width})
+			r.opts.Inputs = r.opts.Inputs[:n]
+			r.make(t)
+			err := r.dev.Open(t.Context())
+			switch {
+			case known && err != nil:
+				t.Errorf("%d inputs, %d bytes: %v", n, width, err)
+			case !known && (!errors.Is(err, instrument.ErrIdentity) || !strings.Contains(err.Error(), fmt.Sprintf("has %d bytes", width))):
+				t.Errorf("%d inputs, %d bytes: %v", n, width, err)
+			}
+			if err := r.dev.Close(); err != nil {
+				t.Error(err)
+			}
+			r.unplug()
+		}
+	}
+}
+
+// A converter of more bits is refused by its scale also where two inputs of 16 bits have
+// as many bytes as one code of 32.
+func TestFinerConverterIsRefused(t *testing.T) {
+	for _, bits := range []int{18, 24, 32} {
+		per := 10 * 1.05 / math.Exp2(float64(bits-1))
+		if err := checkScale([]float64{0, per}, 10); !errors.Is(err, instrument.ErrIdentity) || !strings.Contains(err.Error(), "16 bits") {
+			t.Errorf("%d bits: %v", bits, err)
+		}
+	}
+	if err := checkScale([]float64{0, 10 * 1.05 / math.Exp2(15)}, 10); err != nil {
+		t.Error(err)
+	}
+}
+
+// A call that outlasts its time by far was broken off by this program's own sleep.
+func TestOwnSleepIsNotTheServers(t *testing.T) {
+	late := status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+	if err := fault(t.Context(), late, nil, 14*time.Second); !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "this program was stopped") {
+		t.Errorf("%v", err)
+	}
+	if err := fault(t.Context(), late, nil, 5*time.Millisecond); !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("%v", err)
+	}
+}

@@ -87,7 +87,7 @@ func TestScale(t *testing.T) {
 		t.Error(err)
 	}
 	for _, bad := range [][]float64{nil, {1}, {0, 0}, {0, math.NaN()}, {math.Inf(1), 1}, make([]float64, 17)} {
-		if checkScale(bad) == nil {
+		if checkScale(bad, 1) == nil {
 			t.Errorf("%v taken", bad)
 		}
 	}

@@ -5,13 +5,15 @@ import (
 	"math"
 
 	"wattmark/measure"
+	"wattmark/monitor/instrument"
 )
 
 // maxCoefficients bounds a scaling polynomial; real ones have two to four.
 const maxCoefficients = 16
 
-// checkScale refuses coefficients that are no scale of a converter.
-func checkScale(c []float64) error {
+// checkScale refuses coefficients that are no scale of a converter of 16 bits with at
+// least a range in volts: of finer ones two bytes are not a whole code.
+func checkScale(c []float64, rng float64) error {
 	if len(c) < 2 || len(c) > maxCoefficients {
 		return fmt.Errorf("%d scaling coefficients: want 2 to %d", len(c), maxCoefficients)
 	}
@@ -22,6 +24,9 @@ func checkScale(c []float64) error {
 	}
 	if c[1] == 0 {
 		return fmt.Errorf("scaling coefficients %v: every code would read the same", c)
+	}
+	if spans := math.Abs(c[1]) * halfScale; spans < 0.9*rng {
+		return fmt.Errorf("%w: codes of 16 bits span ±%.3g V of a range of ±%.3g V: its codes are longer, and this driver knows converters of 16 bits", instrument.ErrIdentity, spans, rng)
 	}
 	return nil
 }

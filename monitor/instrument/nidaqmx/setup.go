@@ -113,10 +113,11 @@ func (d *Device) coefficients(ctx context.Context, k int) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.GetValue(), checkScale(r.GetValue())
+	return r.GetValue(), checkScale(r.GetValue(), d.opts.Inputs[k].withDefaults().Range)
 }
 
-// checkWidth makes sure that a raw scan is one 16-bit code an input.
+// checkWidth makes sure that raw samples are codes of 16 bits. A raw sample of the
+// task is one input's to some, and a whole scan to others.
 func (d *Device) checkWidth(ctx context.Context) error {
 	r, err := call(ctx, callTime, d.api.GetReadAttributeUInt32, &nipb.GetReadAttributeUInt32Request{
 		Task: d.task, AttributeEnum: &nipb.GetReadAttributeUInt32Request_Attribute{Attribute: nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_RAW_DATA_WIDTH},
@@ -124,9 +125,9 @@ func (d *Device) checkWidth(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("width of a raw scan: %w", err)
 	}
-	if want := uint32(bytesCode * len(d.opts.Inputs)); r.GetValue() != want {
-		return fmt.Errorf("%w: a raw scan of %s has %d bytes: this driver knows converters of 16 bits (%d bytes)",
-			instrument.ErrIdentity, d.identity.Model, r.GetValue(), want)
+	if n := len(d.opts.Inputs); !knownWidth(int(r.GetValue()), n) {
+		return fmt.Errorf("%w: a raw sample of %s has %d bytes: this driver knows converters of 16 bits (%d bytes, or %d for a scan of %s)",
+			instrument.ErrIdentity, d.identity.Model, r.GetValue(), bytesCode, bytesCode*n, inputsText(n))
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ const (
 	answerTime = time.Second
 	quietTime  = 40 * time.Millisecond
 	settleTime = 2 * time.Second
+	staleBytes = 1 << 16
 )
 
 var (
@@ -42,16 +43,21 @@ var (
 func (d *Device) find(ctx context.Context) (int, error) {
 	line, canSet := d.conn.(transport.BaudSetter)
 	heard := false
-	for i, baud := range bauds {
-		if i > 0 && !canSet {
-			break
+	for i := range 2 * len(bauds) {
+		within := tryTime
+		if i >= len(bauds) { // it may be slow: a network between, a busy machine
+			within = answerTime
+		}
+		baud := bauds[i%len(bauds)]
+		if i%len(bauds) > 0 && !canSet {
+			continue
 		}
 		if canSet {
 			if err := line.SetBaud(baud); err != nil {
 				return 0, err
 			}
 		}
-		err := d.greet(ctx)
+		err := d.greet(ctx, within)
 		if err == nil {
 			return baud, nil
 		}
@@ -67,12 +73,12 @@ func (d *Device) find(ctx context.Context) (int, error) {
 }
 
 // greet stops continuous mode and asks for the welcome text.
-func (d *Device) greet(ctx context.Context) error {
+func (d *Device) greet(ctx context.Context, within time.Duration) error {
 	if err := d.halt(ctx); err != nil {
 		return err
 	}
 	var reply [len(welcome)]byte
-	if err := transport.Ask(ctx, d.conn, []byte{cmdWelcome}, reply[:], tryTime); err != nil {
+	if err := transport.Ask(ctx, d.conn, []byte{cmdWelcome}, reply[:], within); err != nil {
 		return err
 	}
 	if string(reply[:]) != welcome {
@@ -86,6 +92,9 @@ func (d *Device) greet(ctx context.Context) error {
 func (d *Device) halt(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
+	if err := transport.Stale(short, d.conn, staleBytes); err != nil {
+		return err
+	}
 	if _, err := d.conn.Write(short, stopCommand); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
@@ -101,10 +110,12 @@ func (d *Device) halt(ctx context.Context) error {
 // identify checks the device's number and the names of its connectors.
 func (d *Device) identify(ctx context.Context) error {
 	var id [3]byte
-	if err := transport.Ask(ctx, d.conn, []byte{cmdID}, id[:], answerTime); err != nil {
+	// A welcome text that was given up at another speed may come only now.
+	found, err := transport.AskFor(ctx, d.conn, []byte{cmdID}, id[:], answerTime, func(b []byte) bool { return b[0] == 0xEE && b[1] == 0x0A })
+	if err != nil {
 		return fmt.Errorf("ask for the id: %w", err)
 	}
-	if id[0] != 0xEE || id[1] != 0x0A {
+	if !found {
 		return fmt.Errorf("%w: its id is % X, a PMD-USB's is EE 0A", instrument.ErrIdentity, id[:2])
 	}
 	var sensors [48]byte
@@ -146,8 +157,8 @@ func (d *Device) raise(ctx context.Context, from int) error {
 		return err
 	}
 	var err error
-	for range 3 {
-		if err = d.greet(ctx); err == nil {
+	for _, within := range []time.Duration{tryTime, answerTime, answerTime} {
+		if err = d.greet(ctx, within); err == nil {
 			d.lowerLater(ctx, line)
 			return nil
 		}

@@ -84,34 +84,17 @@ func (d *Device) Open(ctx context.Context) error {
 }
 
 // identify asks for vendor and product. What the device said before, its greeting
-// or the end of an answer that nobody read, is passed over; where it comes in
-// between, the question is asked again.
+// or an answer that nobody read, is passed over.
 func (d *Device) identify(ctx context.Context) error {
 	var b [3]byte
-	for attempt := range 3 {
-		if err := transport.Stale(ctx, d.conn, staleBytes); err != nil {
-			return err
-		}
-		if err := transport.Ask(ctx, d.conn, askVendor, b[:], answerTime); err != nil {
-			if errors.Is(err, instrument.ErrSilent) {
-				return fmt.Errorf("%w (is this the right port?)", err)
-			}
-			return err
-		}
-		if b[0] == vendor && b[1] == product {
-			break
-		}
-		if attempt == 2 {
-			return fmt.Errorf("%w: it answers % x, a PMD2 %02x %02x and its firmware", instrument.ErrIdentity, b, vendor, product)
-		}
-		short, cancel := context.WithTimeout(ctx, answerTime)
-		_, err := d.conn.Drain(short, quietTime)
-		cancel()
-		if err != nil && ctx.Err() == nil && transport.Ended(err) {
-			return fmt.Errorf("%w: it keeps sending without being asked: is this a PMD2?", instrument.ErrIdentity)
-		} else if err != nil {
-			return err
-		}
+	found, err := transport.AskFor(ctx, d.conn, askVendor, b[:], answerTime, func(b []byte) bool { return b[0] == vendor && b[1] == product })
+	switch {
+	case errors.Is(err, instrument.ErrSilent):
+		return fmt.Errorf("%w (is this the right port?)", err)
+	case err != nil:
+		return err
+	case !found:
+		return fmt.Errorf("%w: it answers % x, a PMD2 %02x %02x and its firmware", instrument.ErrIdentity, b, vendor, product)
 	}
 	var number [12]byte
 	if err := transport.Ask(ctx, d.conn, askNumber, number[:], answerTime); err != nil {

@@ -141,8 +141,33 @@ func (d *Device) silence(ctx context.Context) error {
 
 var versionText = regexp.MustCompile(`^F\d{3}-\d+\.\d+(\.\d+)?(-[A-Za-z0-9]+)*$`)
 
-// version asks for the firmware's version, a line of text.
-func (d *Device) version(ctx context.Context) (string, error) {
+// version asks for the firmware's version. What an earlier question is answered with
+// late is passed over.
+func (d *Device) version(ctx context.Context) (version string, err error) {
+	quiet := quietTime
+	for try := range versionTries {
+		if try > 0 {
+			quiet *= 4
+			if err := transport.Quiet(ctx, d.conn, quiet, settleTime); err != nil {
+				return "", err
+			}
+		}
+		version, err = d.askVersion(ctx)
+		if err == nil && try > 0 {
+			err = transport.Quiet(ctx, d.conn, quiet, settleTime)
+		}
+		if !errors.Is(err, instrument.ErrIdentity) && !errors.Is(err, instrument.ErrSilent) {
+			break
+		}
+	}
+	return version, err
+}
+
+// versionTries is how often the version is asked for where something else comes back.
+const versionTries = 3
+
+// askVersion asks for the firmware's version, a line of text.
+func (d *Device) askVersion(ctx context.Context) (string, error) {
 	short, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if _, err := d.conn.Write(short, []byte{'V'}); err != nil {
@@ -181,7 +206,7 @@ func (d *Device) readConfig(ctx context.Context) (s [Sensors]Sensor, err error) 
 	command := []byte{'R'}
 	for i := range s {
 		var b [SensorBytes]byte
-		if err := transport.Ask(ctx, d.conn, command, b[:], answerTime); err != nil {
+		if err := transport.Ask(ctx, d.conn, command, b[:], 3*answerTime); err != nil {
 			return s, fmt.Errorf("sensor %d: %w", i, err)
 		}
 		s[i].Unmarshal(b)

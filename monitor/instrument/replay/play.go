@@ -132,12 +132,16 @@ func (p *player) flush() error {
 	return err
 }
 
-// tell delivers the events that begin before a scan.
+// tell delivers the events that begin before a scan; but for clipped readings, which are
+// in the counts: who takes the samples counts them, by chunks of its own.
 func (p *player) tell(before uint64) error {
 	for len(p.events) > 0 && p.events[0].FirstScan-min(p.events[0].FirstScan, p.first) < before {
 		e := p.events[0]
 		e.FirstScan -= min(e.FirstScan, p.first)
 		p.events = p.events[1:]
+		if e.Kind == measure.EventOverRange {
+			continue
+		}
 		if err := p.sink.Event(e); err != nil {
 			return err
 		}

@@ -109,7 +109,10 @@ func (d *Device) setUp(ctx context.Context) error {
 	if _, err = again(ctx, func() (any, error) { return nil, d.dialect.SetUp(ctx, d.client, d.plan) }); err != nil {
 		return err
 	}
-	if err := d.check(ctx); err != nil {
+	switch err := d.check(ctx); {
+	case errors.Is(err, instrument.ErrIdentity):
+		return err
+	case err != nil:
 		return fmt.Errorf("%w: a scale or an offset that this scope does not have?", err)
 	}
 	if d.mem, err = again(ctx, func() (Memory, error) { return d.dialect.ReadBack(ctx, d.client, d.plan) }); err != nil {

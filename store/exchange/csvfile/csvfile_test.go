@@ -165,7 +165,53 @@ func TestDates(t *testing.T) {
 	}
 }
 
+// Programs write the time of day as a number since 1970, in units that its size tells.
+func TestSince1970(t *testing.T) {
+	for _, c := range []struct{ rows, column string }{
+		{"1733935203.149000001,17\n1733935203.151000001,22\n", "timestamp"},
+		{"1.733935203149000001e+09,17\n1.733935203151000001e+09,22\n", "time"},
+		{"1733935203149.000001,17\n1733935203151.000001,22\n", "timestamp"},
+		{"1733935203149000.001,17\n1733935203151000.001,22\n", "Time"},
+		{"1733935203149000001,17\n1733935203151000001,22\n", "timestamp"},
+		{"1733935203149.000001,17\n1733935203151.000001,22\n", "unix_ms"},
+		{"2024-12-11T16:40:03.149000001,17\n2024-12-11 17:40:03.151000001+0100,22\n", "timestamp"},
+	} {
+		in, err := csvfile.Open(opened(c.column+",gpu_power_w\n"+c.rows), textin.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := textin.Look(in.Rows, in.Columns)
+		if err != nil || s.First != 1733935203149000001 || s.Last-s.First != 2e6 || !in.Absolute {
+			t.Errorf("%s %s: %+v, %v, absolute %v", c.column, c.rows, s, err, in.Absolute)
+		}
+	}
+	in, err := csvfile.Open(opened("timestamp,gpu_power_w\n0.05,1\n0.1,1\n"), textin.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := textin.Look(in.Rows, in.Columns); !errors.Is(err, textin.ErrInput) || !strings.Contains(err.Error(), "name the unit in the heading, as in time_s") {
+		t.Errorf("a number from anywhere: %v", err)
+	}
+}
+
+// A dump of PMT has spaces, watts without a unit, and lines of markers.
+func TestPMT(t *testing.T) {
+	text := "timestamp gpu_instant gpu_average\n1733935225.009 28.873 23.595\nM 10.098 \"start of it\"\n1733935225.069 28.789 28.553\n"
+	if _, err := csvfile.Open(opened(text), textin.Options{}); !errors.Is(err, textin.ErrInput) || !strings.Contains(err.Error(), "--rail") {
+		t.Errorf("two views: %v", err)
+	}
+	in, err := csvfile.Open(opened(text), textin.Options{Rails: []string{"gpu_average"}})
+	if err != nil || len(in.Rails) != 1 || in.Rails[0].Name != "gpu_average" {
+		t.Fatalf("%+v, %v", in, err)
+	}
+	s, err := textin.Look(in.Rows, in.Columns)
+	if err != nil || s.Rows != 2 || s.First != 1733935225009000000 || s.Gain[0] != 1e-3 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func FuzzOpen(f *testing.F) {
+	f.Add("timestamp device\n1733935225.009 28.873\nM 10.098 \"start\"\n1733935225.069 28.789\n")
 	f.Add("t_s,x_current_a,x_voltage_v\n0,1,2\n1,2,3\n")
 	f.Add("# wattmark {}\ntimestamp;P [mW]\n2026-01-31 12:00:00;3\n")
 	f.Fuzz(func(t *testing.T, text string) {

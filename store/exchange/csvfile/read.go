@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"wattmark/measure"
 	"wattmark/store/exchange"
@@ -24,15 +23,19 @@ type Input struct {
 	Meta *exchange.Meta
 	open func() (io.ReadCloser, error)
 	sep  rune
+	pmt  bool // a dump of PMT: values between spaces, watts without a unit, lines of M between
 }
+
+// pmtTime begins the heading of a dump of PMT, and of nothing else with spaces between.
+const pmtTime = "timestamp"
 
 // maxMeta bounds the comment lines that are searched for metadata.
 const maxMeta = 1 << 20
 
 // Open reads the heading of a CSV file. Columns are named with their units, as in
 // pcie_12v_current_a or "12V current [mA]"; one is the time, as in t_s, time_ms,
-// host_ns, or timestamp for a date with a time (docs/export.md). Lines that begin
-// with # are comments; values stand between commas, semicolons or tabs.
+// host_ns, or timestamp for a date with a time or a number since 1970 (docs/export.md). Lines that begin
+// with # are comments; values stand between commas, semicolons or tabs, or spaces in a dump of PMT.
 func Open(open func() (io.ReadCloser, error), o textin.Options) (*Input, error) {
 	in := &Input{open: open, sep: ','}
 	if err := in.preamble(); err != nil {
@@ -58,6 +61,14 @@ func Open(open func() (io.ReadCloser, error), o textin.Options) (*Input, error) 
 	columns, fields, err := columnsOf(names)
 	if err != nil {
 		return nil, err
+	}
+	if in.pmt && len(fields) == 0 {
+		for i, name := range names[1:] {
+			fields = append(fields, textin.Field{Column: i + 1, Rail: textin.PlainName(name), Unit: measure.UnitWatt})
+		}
+		if len(fields) > 1 && len(o.Rails) != 1 {
+			return nil, fmt.Errorf("%w: its columns %s are views of what PMT reads, not rails to add up: choose one with --rail", textin.ErrInput, strings.Join(names[1:], ", "))
+		}
 	}
 	for _, c := range columns {
 		in.Absolute = in.Absolute || c.Kind == textin.Time && c.Absolute
@@ -125,6 +136,8 @@ func (in *Input) preamble() error {
 				in.sep = ';'
 			} else if strings.Contains(line, "\t") {
 				in.sep = '\t'
+			} else if strings.HasPrefix(line, pmtTime+" ") {
+				in.sep, in.pmt = ' ', true
 			}
 		}
 		break
@@ -143,6 +156,7 @@ func (in *Input) rows(row func(textin.Row) error, heading bool) error {
 	defer f.Close()
 	r := csv.NewReader(f)
 	r.Comma, r.Comment, r.ReuseRecord, r.FieldsPerRecord, r.TrimLeadingSpace = in.sep, '#', true, -1, true
+	r.LazyQuotes = in.pmt
 	for first := true; ; first = false {
 		fields, err := r.Read()
 		if errors.Is(err, io.EOF) {
@@ -159,6 +173,9 @@ func (in *Input) rows(row func(textin.Row) error, heading bool) error {
 			fields[0] = strings.TrimPrefix(fields[0], "\ufeff")
 		}
 		if first && !heading {
+			continue
+		}
+		if in.pmt && fields[0] == "M" { // a marker, at a time from when PMT began
 			continue
 		}
 		line, _ := r.FieldPos(0)
@@ -212,7 +229,7 @@ func columnsOf(names []string) (columns []textin.Column, fields []textin.Field, 
 		}
 	}
 	if times == 0 {
-		return nil, nil, fmt.Errorf("%w: no column tells the time: name one t_s, time_ms, host_ns or, for a date with a time, timestamp", textin.ErrInput)
+		return nil, nil, fmt.Errorf("%w: no column tells the time: name one t_s, time_ms, host_ns or, for a date with a time or a number since 1970, timestamp", textin.ErrInput)
 	}
 	return columns, fields, nil
 }
@@ -266,14 +283,8 @@ func railOf(base string, u measure.Unit) string {
 	return base
 }
 
-var stampLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006/01/02 15:04:05.999999999"}
-
-// stamp reads a date with a time; without a zone it is UTC.
+// stamp reads a date with a time, UTC where it names no zone, or a number since 1970.
 func stamp(s string) (int64, error) {
-	for _, l := range stampLayouts {
-		if t, err := time.Parse(l, s); err == nil && t.Year() >= 1970 && t.Year() < 2200 {
-			return t.UnixNano(), nil
-		}
-	}
-	return 0, fmt.Errorf("%w: no date with a time", textin.ErrInput)
+	ns, _, err := measure.ParseMoment(s)
+	return ns, err
 }

@@ -3,6 +3,7 @@ package ps3dump_test
 import (
 	"errors"
 	"io"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ S 0.000150 50 2 12 24 0.5 3.3 1.65 25.65
 `
 
 func TestLayouts(t *testing.T) {
-	stamped := "marker time dt_micro device_timestamp I0 V0 P0 total\nS 0.1 50 1000 1 12 12 12\n\nS 0.2 50 1050 2 12 24 24\n"
+	stamped := "marker time dt_micro device_timestamp I0 V0 P0 total\nS 0.1 50 1000 1 12 12 12\n\nS 0.10005 50 26 2 12 24 24\nS 0.1001 50 76 2 12 24 24\n"
 	for _, c := range []struct {
 		name, text string
 		rails      int
@@ -33,7 +34,7 @@ func TestLayouts(t *testing.T) {
 		{"a pair, with the device's time", stamped, 1, 0, 12},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in, err := ps3dump.Open(opened(c.text))
+			in, err := ps3dump.Open(opened(c.text), ps3dump.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,12 +73,16 @@ func TestRefuses(t *testing.T) {
 		{"S 0.1 50 1.5 12 99 99\n", "do not make 99 W"},
 		{"S 0.1 50 1.5 12 18 99\n", "the total is 99 W"},
 		{"S 0.1 50 1.5 12 18 18\nS 0.2 50 1.5 12 18\n", "row 2"},
-		{"S 0.1 50 1.5 12 18 x\n", `"x" is no number`},
-		{"M\nS 0.1 50 1.5 12 18 18\n", "without a time"},
-		{"M x A\nS 0.1 50 1.5 12 18 18\n", "want seconds"},
+		{"S 0.1 50 1.5 12 18 x\n", "nor a marker"},
+		{"S 0.1 50 1.5 x 18 18\n", `"x" is no number`},
+		{"S 0.1 50 1.5 12 18 18\nsome words\nS 0.2 50 1.5 12 18 18\n", "row 2"},
+		{"S 0.1 50 1.5 12 18 18\nM x A\nS 0.2 50 1.5 12 18 18\n", "want M and a character"},
+		{"S 0.1 50 2000 1.5 12 18 18\nS 0.1 50 2000 1.5 12 18 18\n", "0 to 1023"},
+		{"S 0.1 50 7 1.5 12 18 18\nS 0.2 50 7 1.5 12 18 18\n", "stand still"},
+		{"marker time x\nS 0.1 50 1.5 12 18 18\nmarker time x\n", "a second dump"},
 		{strings.Repeat("S ", 1<<16), "row 1"},
 	} {
-		if _, err := ps3dump.Open(opened(c.text)); !errors.Is(err, textin.ErrInput) || !strings.Contains(err.Error(), c.want) {
+		if _, err := ps3dump.Open(opened(c.text), ps3dump.Options{}); !errors.Is(err, textin.ErrInput) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.40q: %v, want %q", c.text, err, c.want)
 		}
 	}
@@ -86,14 +91,25 @@ func TestRefuses(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	f.Add(old)
 	f.Add("S 1 2 1 1 1 1\nM 3 x\n")
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, library := range versions(2) {
+		r := made(rng, library(), 40)
+		r.marks[9], r.lost[20] = 'A', 700
+		r.write()
+		f.Add(r.l.out.String())
+	}
+	f.Add("marker time dt_micro device_timestamp current2 voltage2 power2 power_total\nS 1.73394e+09 -2147483648 0 1 12 12 12\n  1.73394e+09 50 50 1 12 12 12\nM 1 2 3 \"a b\"\nM \n\n 1.73394e+09 50 99 1 12 12 12\nS 1.73394e+09 5 14")
 	f.Fuzz(func(t *testing.T, text string) {
-		in, err := ps3dump.Open(opened(text))
+		in, err := ps3dump.Open(opened(text), ps3dump.Options{})
 		if err != nil {
 			return
 		}
 		s, err := textin.Look(in.Rows, in.Columns)
 		if err != nil {
 			return
+		}
+		if s.Last-s.First < 0 || in.Guessed > in.Gaps || in.Lost < int64(in.Gaps)-1 {
+			t.Errorf("%+v", in)
 		}
 		rows := uint64(0)
 		if err := textin.Read(in.Rows, in.Columns, s, textin.Sink{

@@ -82,7 +82,7 @@ func (r *reader) lost() (n uint64, exact bool) {
 	case r.rows == 1:
 		return 0, false
 	case r.v.hasScan:
-		return uint64(r.v.scan-r.lastScan) - 1, true
+		return uint64(r.v.scan-r.lastScan) - 1, !r.v.guessed
 	}
 	if steps := float64(r.v.time-r.lastTime) / r.s.Step; steps > gapSteps {
 		return uint64(math.Round(steps)) - 1, false

@@ -45,6 +45,16 @@ type Column struct {
 type Row struct {
 	Number int // counted from 1 in the file, headings included
 	Fields []string
+	// Clock is there where a reader works out a row's time from more than one column.
+	Clock *Clock
+}
+
+// Clock is when a row was sampled.
+type Clock struct {
+	Time int64 // ns
+	Scan int64 // its number, which jumps where scans were lost; less than 0: not known
+	// Estimated says that the jump before it is an estimate.
+	Estimated bool
 }
 
 // Source reads a file from its beginning and hands on its rows; an error of row
@@ -76,6 +86,7 @@ type values struct {
 	time    int64
 	scan    int64
 	hasScan bool
+	guessed bool       // how far scan jumped
 	q       []quantity // by channel
 }
 
@@ -93,6 +104,9 @@ func (v *values) read(r Row) error {
 	if len(r.Fields) != len(v.columns) {
 		return fault(r.Number, "it has %d values, the heading names %d: mend or remove it", len(r.Fields), len(v.columns))
 	}
+	if c := r.Clock; c != nil {
+		v.time, v.scan, v.hasScan, v.guessed = c.Time, c.Scan, c.Scan >= 0, c.Estimated
+	}
 	for i, c := range v.columns {
 		f := r.Fields[i]
 		var err error
@@ -101,13 +115,16 @@ func (v *values) read(r Row) error {
 			if c.Stamp != nil {
 				v.time, err = c.Stamp(f)
 			} else {
-				v.time, err = Nanos(f, c.Exponent)
+				v.time, err = measure.ParseNanos(f, c.Exponent)
 			}
 		case Scan:
 			v.scan, err = strconv.ParseInt(f, 10, 64)
 			v.hasScan = true
 		case Quantity:
 			v.q[c.Channel], err = parseQuantity(f, c.Exponent)
+		}
+		if err != nil && c.Stamp != nil {
+			return fault(r.Number, "column %q: %v", c.Name, err)
 		}
 		if err != nil {
 			return fault(r.Number, "column %q: %q is no %s: fill in the value or remove the row", c.Name, f, map[Kind]string{Time: "time", Scan: "whole number", Quantity: "finite number"}[c.Kind])
@@ -122,14 +139,14 @@ func Look(src Source, columns []Column) (*Survey, error) {
 	s := &Survey{Gain: make([]float64, len(v.q)), Exact: make([]bool, len(v.q))}
 	most, digits := make([]float64, len(v.q)), make([]int, len(v.q))
 	var steps []float64
-	var lastScan int64
+	var firstScan, lastScan int64
 	err := src(func(r Row) error {
 		if err := v.read(r); err != nil {
 			return err
 		}
 		switch {
 		case s.Rows == 0:
-			s.First = v.time
+			s.First, firstScan = v.time, v.scan
 		case v.time <= s.Last:
 			return fault(r.Number, "its time is not later than that of the row before: sort the rows by time and remove doubles")
 		case v.hasScan && v.scan <= lastScan:
@@ -152,6 +169,10 @@ func Look(src Source, columns []Column) (*Survey, error) {
 	}
 	slices.Sort(steps)
 	s.Step = steps[len(steps)/2]
+	// Numbered scans tell the step better than a median of whole units does.
+	if mean := float64(s.Last-s.First) / float64(lastScan-firstScan); v.hasScan && math.Abs(mean/s.Step-1) < 0.05 {
+		s.Step = mean
+	}
 	for i := range s.Gain {
 		s.Gain[i], s.Exact[i] = resolution(most[i], digits[i])
 	}

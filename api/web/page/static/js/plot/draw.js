@@ -1,5 +1,6 @@
 // What is drawn into one panel of a plot. box = { x, y, w, h }, X and Y turn
 // seconds and watts into its pixels.
+import { until } from './envelope.js';
 
 /**
  * runs calls f with [first, last) of each run of columns without a hole. Columns lie
@@ -12,32 +13,40 @@ function runs(s, from, to, reach, f) {
   while (b < s.t.length && s.t[b] <= to) b++;
   a = Math.max(0, a - 1); // the lines go on past the edges
   b = Math.min(s.t.length, b + 1);
-  for (let i = a + 1; i <= b; i++) {
-    if (i === b || s.t[i] - s.t[i - 1] > reach || !Number.isFinite(s.mean[i])) {
-      if (i > a) f(a, i);
-      a = i;
+  let first = -1;
+  for (let i = a; i < b; i++) {
+    const none = !Number.isFinite(s.mean[i]);
+    if (first >= 0 && (none || s.t[i] - s.t[i - 1] > reach)) {
+      f(first, i);
+      first = -1;
     }
+    if (first < 0 && !none) first = i;
   }
+  if (first >= 0) f(first, b);
 }
 
-/** band fills from least to greatest, and draws the mean. alpha is the band's. */
+/**
+ * band fills from least to greatest, and draws the mean. alpha is the band's. An area is
+ * one of several that lie one on the other. reach and dots stand in for the view's.
+ */
 export function band(c, s, view, look) {
-  const { X, Y, reach } = view;
+  const { X, Y } = view;
+  const pixel = 1 / c.getTransform().a;
   c.lineJoin = 'bevel';
-  runs(s, view.from, view.to, reach, (a, b) => {
+  runs(s, view.from, view.to, look.reach ?? view.reach, (a, b) => {
     const apart = (X(s.t[b - 1]) - X(s.t[a])) / Math.max(1, b - a - 1);
     c.fillStyle = look.colour;
     c.strokeStyle = look.colour;
-    const dense = apart > 0 && apart < 3;
+    const dense = apart < 3;
     if (look.alpha > 0) {
       c.globalAlpha = look.alpha;
-      if (dense) bars(c, s, view, a, b, apart);
+      if (dense) bars(c, s, view, a, b, { pixel, area: look.area });
       else outline(c, s, view, a, b);
     }
     c.globalAlpha = 1;
     if (look.line === 0) return;
-    if (dense && apart * (devicePixelRatio || 1) < 1.5) {
-      course(c, s, view, a, b, look.line ?? 1.4);
+    if (b - a > 1 && apart < 1.5 * pixel) {
+      course(c, s, view, a, b, { pixel, width: look.line ?? 1.4 });
       return;
     }
     c.beginPath();
@@ -46,23 +55,38 @@ export function band(c, s, view, look) {
     c.lineWidth = look.line ?? 1.4;
     c.stroke();
     // Single samples show as what they are, once there is room for it.
-    if (view.dots && apart > 6) dots(c, s, view, a, b);
+    if ((look.dots ?? view.dots) && apart > 6) dots(c, s, view, a, b);
   });
 }
 
 /**
- * bars fills a bar a column, from pixel to pixel. Two thousand rectangles that lie on
- * pixels are filled in a few milliseconds; as one path, or as a polygon of two thousand
- * teeth, they take ten times as long.
+ * bars fills a bar a column, from the screen's pixel half way to the column before to the
+ * one half way to the next: neighbours share an edge, whatever a column's width, and no pixel
+ * between them is left out or filled twice. Columns that share a pixel make one bar: of
+ * a band from their least to their greatest, of an area to their means.
+ *
+ * Two thousand rectangles that lie on pixels are filled in a few milliseconds; as one path, or
+ * as a polygon of two thousand teeth, they take ten times as long.
  */
-function bars(c, s, { X, Y }, a, b, apart) {
-  const f = devicePixelRatio || 1;
+function bars(c, s, { X, Y }, a, b, { pixel, area }) {
+  const end = b - 1;
+  // A run reaches half a column, at least half a pixel, beyond its outer centres.
+  const half = (i, j) => Math.max(pixel, Math.abs(X(s.t[i]) - X(s.t[j]))) / 2;
+  const middle = (i) => (i === a ? X(s.t[a]) - half(a, Math.min(a + 1, end)) : i === b ? X(s.t[end]) + half(end, Math.max(end - 1, a)) : (X(s.t[i - 1]) + X(s.t[i])) / 2);
+  const edge = (i) => Math.round(middle(i) / pixel + 1e-3) * pixel; // halves go one way, whatever noise they have
+  let from = edge(a), n = 0, top = 0, bottom = 0;
   for (let i = a; i < b; i++) {
-    const x = X(s.t[i]);
-    const from = Math.round((x - apart / 2) * f) / f, to = Math.round((x + apart / 2) * f) / f;
-    const top = Y(s.max[i]);
+    const hi = Y(s.max[i]), lo = Y(s.min[i]);
+    if (n === 0) [top, bottom] = [hi, lo];
+    else if (area) [top, bottom] = [top + (hi - top) / (n + 1), bottom + (lo - bottom) / (n + 1)];
+    else [top, bottom] = [Math.min(top, hi), Math.max(bottom, lo)];
+    n++;
+    const to = edge(i + 1);
+    if (!(to > from) && i + 1 < b) continue;
     // A band thinner than a pixel would vanish.
-    c.fillRect(from, top, to - from, Math.max(1, Y(s.min[i]) - top));
+    c.fillRect(from, top, Math.max(to - from, pixel), Math.max(1, bottom - top));
+    from = to;
+    n = 0;
   }
 }
 
@@ -70,14 +94,14 @@ function bars(c, s, { X, Y }, a, b, apart) {
  * course draws the means where a column is a pixel: in each one from half the way to the
  * one before to half the way to the next, as a stroke would, at a tenth of its cost.
  */
-function course(c, s, { X, Y }, a, b, width) {
-  const f = devicePixelRatio || 1, half = width / 2;
-  let y = Y(s.mean[a]), from = y, x = Math.floor(X(s.t[a]) * f);
+function course(c, s, { X, Y }, a, b, { pixel, width }) {
+  const half = width / 2;
+  let y = Y(s.mean[a]), from = y, x = Math.floor(X(s.t[a]) / pixel);
   for (let i = a; i < b; i++) {
     const more = i + 1 < b, next = more ? Y(s.mean[i + 1]) : y, to = (y + next) / 2;
-    const right = more ? Math.floor(X(s.t[i + 1]) * f) : x + 1;
+    const right = more ? Math.floor(X(s.t[i + 1]) / pixel) : x + 1;
     const top = Math.min(from, y, to) - half;
-    c.fillRect(x / f, top, Math.max(1, right - x) / f, Math.max(from, y, to) + half - top); // up to the next one: no pixel is left out
+    c.fillRect(x * pixel, top, Math.max(1, right - x) * pixel, Math.max(from, y, to) + half - top); // up to the next one: no pixel is left out
     from = to;
     y = next;
     x = right;
@@ -102,15 +126,18 @@ function dots(c, s, { X, Y }, a, b) {
   c.fill();
 }
 
-/** steps draws readings that hold until the next one. */
+/**
+ * steps draws readings that hold until the next one. The last one of all is a dot: how long
+ * it holds is not known.
+ */
 export function steps(c, r, view, look) {
   const { X, Y } = view;
+  const single = [];
   c.beginPath();
   let last = NaN;
-  for (let i = 0; i < r.t.length; i++) {
-    const next = r.t[i + 1] ?? r.t[i];
-    if (next < view.from && i + 1 < r.t.length) continue;
-    if (r.t[i] > view.to) break;
+  for (let i = 0; i < r.t.length && r.t[i] <= view.to; i++) {
+    const end = until(r, i);
+    if (end < view.from) continue;
     if (!Number.isFinite(r.value[i])) {
       last = NaN;
       continue;
@@ -119,7 +146,8 @@ export function steps(c, r, view, look) {
     if (Number.isNaN(last)) c.moveTo(x, y);
     else c.lineTo(x, last), c.lineTo(x, y);
     last = y;
-    c.lineTo(X(Math.min(next, view.to)), y);
+    c.lineTo(X(Math.min(end, view.to)), y);
+    if (end === r.t[i] && i === r.t.length - 1) single.push([x, y]);
   }
   // A rim of the ground's colour sets it off from the areas below.
   c.strokeStyle = look.rim;
@@ -132,6 +160,8 @@ export function steps(c, r, view, look) {
   c.setLineDash(look.dash ?? []);
   c.stroke();
   c.setLineDash([]);
+  c.fillStyle = look.colour;
+  for (const [x, y] of single) c.fillRect(x - 2, y - 2, 4, 4);
 }
 
 /** shade fills a stretch of time over the box's height, and writes what it is. */

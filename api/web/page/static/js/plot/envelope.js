@@ -68,3 +68,16 @@ export function bounds(list, from, to) {
   }
   return [lo, hi];
 }
+
+/**
+ * until returns when the i-th of readings r = { t, value, until } ceases to hold: when the next
+ * one was taken. The last one holds until r.until, when one was taken behind them; without,
+ * it is a reading of its moment alone.
+ */
+export const until = (r, i) => r.t[i + 1] ?? (r.until > r.t[i] ? r.until : r.t[i]);
+
+/** held returns the index of the reading that holds at a time; −1 where none does. */
+export function held(r, t) {
+  const i = r.t.findLastIndex((x) => x <= t);
+  return i >= 0 && t <= until(r, i) && Number.isFinite(r.value[i]) ? i : -1;
+}

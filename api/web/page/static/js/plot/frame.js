@@ -41,6 +41,7 @@ export function drawPanel(c, box, view, look) {
     c.fillStyle = look.soft;
     c.fillText(grouped(v / f, decimals), box.x - 6, y);
   }
+  title(c, box.w < 400 && box.panel.short !== undefined ? `${box.panel.short}${kilo ? 'kW' : 'W'}` : `${box.panel.title}, ${kilo ? 'kW' : 'W'}`, box, look);
   clipped(c, box, () => {
     for (const s of box.panel.series) band(c, s.s, view, { ...s, colour: s.colour(look) });
     for (const r of box.panel.readings ?? []) steps(c, r, view, { ...r, colour: r.colour(look), rim: look.ground });
@@ -51,10 +52,9 @@ export function drawPanel(c, box, view, look) {
   c.moveTo(box.x + 0.5, box.y);
   c.lineTo(box.x + 0.5, box.y + box.h);
   c.stroke();
-  title(c, box.w < 400 && box.panel.short !== undefined ? `${box.panel.short}${kilo ? 'kW' : 'W'}` : `${box.panel.title}, ${kilo ? 'kW' : 'W'}`, box, look);
 }
 
-/** title stands on its own ground, as lines may run below it. */
+/** title stands on its own ground, above the grid and the shades and below the data: it hides none. */
 function title(c, text, box, look) {
   const short = text.length > 60 ? `${text.slice(0, 59)}…` : text;
   c.textAlign = 'right';

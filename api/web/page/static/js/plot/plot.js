@@ -3,7 +3,7 @@
 // tells what its user wants to see; where data come from is not its business.
 import { palette, onTheme } from '../lib/theme.js';
 import { el } from '../lib/dom.js';
-import { bounds } from './envelope.js';
+import { bounds, until } from './envelope.js';
 import { range } from './scale.js';
 import { drawPanel, drawTrack, drawTimeAxis, drawTimeGrid, drawShades } from './frame.js';
 import { drawOverlay } from './overlay.js';
@@ -64,8 +64,8 @@ export class Plot {
     return Math.max(50, this.outer - gutter - right);
   }
 
-  /** pixels is how many columns are worth asking for. */
-  get pixels() { return Math.round(Math.min(2000, this.width * Math.min(2, devicePixelRatio || 1))); }
+  /** pixels is how many columns are worth asking for: none is narrower than a pixel of the screen. */
+  get pixels() { return Math.floor(Math.min(2000, this.width * Math.min(2, devicePixelRatio || 1))); }
 
   timeAt(x) { return this.view.from + ((x - gutter) / this.width) * (this.view.to - this.view.from); }
   xOf(t) { return gutter + ((t - this.view.from) / (this.view.to - this.view.from)) * this.width; }
@@ -149,7 +149,7 @@ export class Plot {
     let [lo, hi] = bounds(panels.flatMap((p) => p.series.map((s) => s.s)), from, to);
     for (const r of panels.flatMap((p) => p.readings ?? [])) {
       for (let i = 0; i < r.t.length; i++) {
-        if (r.t[i] < from || r.t[i] > to || !Number.isFinite(r.value[i])) continue;
+        if (until(r, i) < from || r.t[i] > to || !Number.isFinite(r.value[i])) continue;
         lo = Math.min(lo, r.value[i]);
         hi = Math.max(hi, r.value[i]);
       }

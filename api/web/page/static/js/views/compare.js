@@ -1,6 +1,6 @@
 // Two or more tasks on one axis of time, aligned where their work began, and their
 // figures beside each other.
-import { get, givenUp } from '../lib/api.js';
+import { get } from '../lib/api.js';
 import { el, fill, debounced, labelled, announce } from '../lib/dom.js';
 import { num, watts } from '../lib/format.js';
 import { buttons, notice } from '../lib/parts.js';
@@ -156,12 +156,12 @@ class CompareView {
   draw() {
     const drawn = this.tasks.filter((t) => t.seen?.series.length);
     const narrow = this.plot.element.clientWidth < 600;
-    const series = (t) => ({ s: t.seen.series[0], colour: t.colour, alpha: 0.28, line: 1.5 });
+    const series = (t) => ({ s: t.seen.series[0], colour: t.colour, alpha: 0.28, line: 1.5, reach: 2.5 * Math.max(t.seen.width, t.period), dots: t.seen.single });
     const stacked = this.mode === 'stacked' && drawn.length > 1;
     this.plot.panelHeight = stacked ? (narrow ? 120 : 170) : (narrow ? 220 : 340);
     this.plot.set({
       panels: stacked ? drawn.map((t, i) => ({ title: t.title, first: i === 0, series: [series(t)] })) : [{ title: this.rail, first: true, series: drawn.map(series) }],
-      tracks: this.tasks.flatMap((t) => kernelTrack(t.timeline, `task ${t.id}`, -t.zero)), sameScale: stacked, reach: 2.5 * Math.max(0, ...drawn.map((t) => Math.max(t.seen.width, t.period))), dots: drawn.some((t) => t.seen.single),
+      tracks: this.tasks.flatMap((t) => kernelTrack(t.timeline, `task ${t.id}`, -t.zero)), sameScale: stacked,
     });
     this.hovered(this.plot.hover);
   }

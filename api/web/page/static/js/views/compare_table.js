@@ -30,5 +30,6 @@ export function comparison(tasks, drop) {
     { title: el('span', { class: 'unseen' }, 'Take out'), cell: (t) => el('button', { type: 'button', class: 'plain', 'aria-label': `Take out task ${t.id}`, title: 'Take out', on: { click: () => drop(t.id) } }, '×') },
   ];
   return [table('Energies with their expanded uncertainty (k = 2); ratios are to the first task', columns, tasks),
-    el('p', { class: 'soft' }, 'What two measurements with one meter share cancels in a ratio: ', el('code', {}, 'wattmark compare'), ' works out by how much, with a test.')];
+    el('p', { class: 'soft' }, 'A ratio of two single runs cannot tell a difference of the work from its scatter from run to run: repeat each five times, in turns, and let ',
+      el('code', {}, 'wattmark compare --a … --b …'), ' test them. It also works out what of the meter’s error cancels.')];
 }

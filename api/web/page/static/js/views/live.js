@@ -12,7 +12,7 @@ export const live = {
   name: 'live', title: 'live', nav: true,
   titleOf: (route) => (route.arg ? `live: ${route.arg}` : 'live'),
   keys: [['p', 'holds the picture, and lets it go on']],
-  open: (root, route, router) => (route.arg ? new Bench(root, route, router) : new Benches(root, router)),
+  open: (root, route, router) => (route.arg ? new Bench(root, route, router) : new Benches(root)),
 };
 
 /** every: how often a picture is asked for. An overview changes slowly. */
@@ -68,13 +68,13 @@ function refill(e, rests, make) {
 
 /** Benches is all benches in short; a single one is shown at once. */
 class Benches {
-  constructor(root, router) {
+  constructor(root) {
     this.cards = new Map();
     this.list = el('div', { class: 'benches' });
     this.trouble = el('div');
     root.append(el('h1', {}, 'Benches'), this.trouble, this.list);
     this.timer = setInterval(() => beat(this.list), 1000);
-    this.begin(root, router);
+    this.begin();
   }
 
   close() {
@@ -83,7 +83,7 @@ class Benches {
     this.watch?.close();
   }
 
-  async begin(root, router) {
+  async begin() {
     try {
       const { benches } = await get('/v1/benches');
       if (this.closed) return;

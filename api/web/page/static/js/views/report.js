@@ -3,6 +3,7 @@
 import { el, fill } from '../lib/dom.js';
 import { count, energy, grouped, joules, none, num, percent, seconds, time, watts } from '../lib/format.js';
 import { figures, notice, table } from '../lib/parts.js';
+import { held } from '../plot/envelope.js';
 import { Plot } from '../plot/plot.js';
 import { signed } from './sensors.js';
 import { terms } from './live_parts.js';
@@ -13,13 +14,17 @@ const agreement = { AGREEMENT_AGREES: ['within', 'good'], AGREEMENT_DIFFERS: ['o
 /** sized writes watts or per cent with one decimal, and a dash where there are none. */
 const sized = (v, unit, sign = false) => (Number.isFinite(num(v)) ? `${sign && num(v) > 0 ? '+' : ''}${grouped(num(v), 1)} ${unit}` : none);
 
-/** distinct are up to three methods whose readings differ, the sensor's own fields first. */
-function distinct(methods) {
+/** names tells whether a sentence names a method: not only one whose name begins alike. */
+const names = (sentence, method) => sentence.split(method).slice(1).some((rest) => !/^[.\w-]*\w/.test(rest));
+
+/** distinct are the up to three methods that are drawn at first: those of the verdict before the sensor's own fields, and of equal readings one. */
+export function distinct(r) {
   const own = (m) => ['instant', 'average'].indexOf(m.name) >>> 0; // others are last
+  const said = (m) => Number(names(r.verdict, m.name));
   const seen = new Set();
   const out = [];
-  for (const m of methods.filter((x) => x.point_t_s.length > 1).sort((a, b) => own(a) - own(b))) {
-    const what = `${m.point_w[0]} ${m.point_w.at(-1)}`;
+  for (const m of r.methods.filter((x) => x.point_t_s.length > 1).sort((a, b) => said(b) - said(a) || own(a) - own(b))) {
+    const what = `${m.point_t_s} ${m.point_w}`;
     if (!seen.has(what) && out.length < 3) out.push(m.name);
     seen.add(what);
   }
@@ -29,7 +34,7 @@ function distinct(methods) {
 export class Report {
   constructor(root, r) {
     this.r = r;
-    this.shown = new Set(distinct(r.methods));
+    this.shown = new Set(distinct(r));
     this.readout = el('div', { class: 'readout' });
     this.plot = new Plot('Power by the meter and by software over time', { hover: (t) => this.at(t) });
     this.plot.panelHeight = Math.min(360, Math.max(220, innerHeight * 0.42));
@@ -88,7 +93,7 @@ export class Report {
     const after = trace.t.findIndex((x) => x >= t);
     const i = after < 0 ? trace.t.length - 1 : after;
     const said = this.r.methods.filter((m) => this.shown.has(m.name)).map((m) => {
-      const k = m.point_t_s.findLastIndex((x) => num(x) <= t);
+      const k = held({ t: m.point_t_s.map(num), value: m.point_w.map(num) }, t);
       return k < 0 ? null : el('span', {}, `${m.name} ${watts(m.point_w[k])}`);
     });
     fill(this.readout, el('strong', {}, `${grouped(t, 3)} s`), el('span', {}, `meter ${watts(trace.mean[i])}`), said);
@@ -100,8 +105,8 @@ export class Report {
     return el('section', { class: 'panel', 'aria-label': 'Methods' }, el('h2', {}, 'Methods'), table(`Errors against the meter, with intervals of ${percent(num(r.level), 3)}`, [
       { title: 'Method', class: 'name method', cell: (m) => [el('strong', {}, m.name), m.note ? el('div', { class: 'soft' }, m.note) : null] },
       { title: 'Error', num: true, cell: (m) => signed(m.error_pct) },
-      { title: el('span', { class: 'unseen' }, 'Drawn'), cell: (m) => interval(num(m.lo_pct), num(m.hi_pct), num(m.error_pct), reach, m.agreement === 'AGREEMENT_DIFFERS') },
-      { title: 'Zero lies', cell: (m) => { const a = agreement[m.agreement]; return a ? el('span', { class: `badge ${a[1]}` }, a[0]) : none; } },
+      { title: el('span', { class: 'unseen' }, 'Drawn'), cell: (m) => interval(num(m.lo_pct), num(m.hi_pct), num(m.error_pct), reach, num(m.lo_pct) > 0 || num(m.hi_pct) < 0) },
+      { title: '± U', cell: (m) => { const a = agreement[m.agreement]; return a ? el('span', { class: `badge ${a[1]}` }, a[0]) : none; } },
       { title: 'Interval', num: true, cell: (m) => (Number.isFinite(num(m.lo_pct)) ? `${signed(m.lo_pct, 1)} … ${signed(m.hi_pct, 1)}` : none) },
       { title: 'Energy', num: true, cell: (m) => joules(m.energy_j, 4) },
       { title: 'Bias', num: true, cell: (m) => sized(m.bias_w, 'W', true) },
@@ -109,18 +114,18 @@ export class Report {
       { title: 'MAPE', num: true, cell: (m) => sized(m.mape_pct, '%') },
       { title: 'Trails by', num: true, cell: (m) => (Number.isFinite(num(m.lag_s)) ? `${grouped(1e3 * num(m.lag_s), 1)} ± ${grouped(1e3 * num(m.lag_u_s), 1)} ms` : [none, el('span', { class: 'unseen' }, m.lag_note)]) },
       { title: 'Readings', num: true, cell: (m) => count(m.readings) },
-    ], r.methods));
+    ], r.methods), el('p', { class: 'soft' }, '± U: whether the energy over this work agrees with the meter’s, within the meter’s uncertainty and the method’s own (k = 2). The interval is of other work like this.'));
   }
 
   kernels() {
     const { r } = this;
     if (r.kernels.length === 0) return null;
     return el('details', { class: 'panel', open: r.kernels.length <= 12 }, el('summary', {}, el('strong', {}, `By kernel (${r.kernels.length + r.more_kernels})`)),
-      table('Errors of what each method’s readings make of the kernels’ own time', [
-        { title: 'Kernel', class: 'name', cell: (k) => k.name }, { title: 'Launches', num: true, cell: (k) => count(k.launches) },
-        { title: 'Time', num: true, cell: (k) => seconds(k.busy_s) }, { title: 'Meter (k = 2)', num: true, cell: (k) => energy(k.energy) },
+      table('Equal shares where several run at once; errors of what each method’s readings make of the same shares', [
+        { title: 'Kernel', class: 'name', cell: (k) => (k === r.kernel_sum ? el('strong', {}, k.name) : k.name) }, { title: 'Launches', num: true, cell: (k) => (k === r.no_kernel ? none : count(k.launches)) },
+        { title: 'Time', num: true, cell: (k) => seconds(k === r.kernel_sum ? k.share_s : k.busy_s) }, { title: 'Meter (k = 2)', num: true, cell: (k) => energy(k.energy) },
         ...r.methods.map((m, i) => ({ title: m.name, num: true, cell: (k) => signed(k.errors[i]?.error_pct, 1) })),
-      ], r.kernels), r.more_kernels ? el('p', { class: 'soft' }, `${r.more_kernels} names are left out; wattmark validate ${r.task_id} --json has them.`) : null);
+      ], [...r.kernels, r.other_kernels, r.no_kernel, r.kernel_sum].filter(Boolean)), r.more_kernels ? el('p', { class: 'soft' }, `${r.more_kernels} names are in one line; wattmark validate ${r.task_id} --json has them.`) : null);
   }
 
   notes() {

@@ -1,27 +1,13 @@
 // What a task's plot is made of: its series by mode, shaded stretches, kernels, readings.
 import { el } from '../lib/dom.js';
 import { num, seconds, watts, word } from '../lib/format.js';
-import { stack } from '../plot/envelope.js';
+import { held, stack } from '../plot/envelope.js';
 import { instant } from '../plot/scale.js';
 import { scanTime } from './task_parts.js';
 
 const total = 'total';
 const rail = (i) => (look) => look.series[i % look.series.length];
 const black = (look) => look.total;
-
-const readingLooks = {
-  'nvml.instant': { text: 'NVML instant', css: 'var(--reading)', colour: (look) => look.reading, dash: [] },
-  'nvml.average': { text: 'NVML average', css: 'var(--reading-2)', colour: (look) => look.reading2, dash: [6, 3] },
-  'nvidia-smi power.draw': { text: 'nvidia-smi', css: 'var(--accent)', colour: (look) => look.accent, dash: [2, 2] },
-};
-
-/** readingMethods are those whose watts are drawn over the truth. */
-export const readingMethods = Object.keys(readingLooks);
-
-/** readingsOf turns an answer of ReadReadings into what a panel draws. */
-export const readingsOf = (answer) => (answer.traces ?? []).map((r) => ({
-  t: Float64Array.from(r.t_s ?? [], num), value: Float64Array.from(r.value ?? [], num), ...readingLooks[r.method],
-}));
 
 /** railsOf returns the series of rails, and that of the total. */
 function railsOf(p) {
@@ -30,22 +16,25 @@ function railsOf(p) {
   return { rails, sum: sum ?? rails[0] };
 }
 
+/** alone tells whether the total is the only curve, which has a rail's colour then. */
+const alone = (p, rails) => p.mode === 'total' || rails.length < 2;
+
 /** panels lays the series out: one on the other, each in its own panel, or the total alone. */
 export function panels(p, narrow) {
   const { rails, sum } = railsOf(p);
   if (!sum) return [];
-  const readings = p.withReadings ? p.readings ?? [] : [];
+  const readings = p.readings ?? [];
   const whole = { s: sum, colour: black, alpha: 0.25, line: 1.2 };
-  if (p.mode === 'total' || rails.length < 2) return [{ title: total, first: true, series: [{ ...whole, colour: rail(0), alpha: 0.35 }], readings }];
+  if (alone(p, rails)) return [{ title: total, first: true, series: [{ ...whole, colour: rail(0), alpha: 0.35 }], readings }];
   if (p.mode === 'rails') {
     return [{ title: total, first: true, weight: 0.8, series: [whole], readings },
       ...rails.map((s, i) => ({ title: s.rail, weight: narrow ? 0.5 : 0.42, series: [{ s, colour: rail(i), alpha: 0.3, line: 1.3 }] }))];
   }
   return [{ title: 'rails, one on the other', short: '', first: true, series: [
-    ...stack(rails).map((s, i) => ({ s, colour: rail(i), alpha: 0.6, line: 0 })), { ...whole, alpha: 0.15 }], readings }];
+    ...stack(rails).map((s, i) => ({ s, colour: rail(i), alpha: 0.6, line: 0, area: true })), { ...whole, alpha: 0.15 }], readings }];
 }
 
-/** legend names the colours. */
+/** legend names the colours of what the task has. */
 export function legend(p) {
   const { rails } = railsOf(p);
   const item = (colour, text) => {
@@ -53,11 +42,12 @@ export function legend(p) {
     key.style.background = colour;
     return el('li', {}, key, text);
   };
+  const one = alone(p, rails), has = new Set(shades(p).map((s) => s.kind));
   return [
-    ...(p.mode === 'total' || rails.length < 2 ? [] : rails.map((s, i) => item(`var(--series-${(i % 8) + 1})`, s.rail))),
-    item(p.mode === 'total' ? 'var(--series-1)' : 'var(--total)', 'total: mean, within least and greatest'),
-    ...(p.withReadings ? (p.readings ?? []).map((r) => item(r.css, r.text)) : []),
-    item('var(--marker)', 'marker'), p.window ? item('var(--outside)', 'outside the window') : null,
+    ...(one ? [] : rails.map((s, i) => item(`var(--series-${(i % 8) + 1})`, s.rail))),
+    item(one ? 'var(--series-1)' : 'var(--total)', 'total: mean, within least and greatest'),
+    has.has('marker') ? item('var(--marker)', 'marker') : null, has.has('outside') ? item('var(--outside)', 'outside the window') : null,
+    has.has('gap') ? item('var(--gap)', 'lost') : null,
   ];
 }
 
@@ -65,7 +55,7 @@ export function legend(p) {
 export function shades(p) {
   const out = [];
   if (p.window) {
-    out.push({ from: p.extent[0], to: p.window[0], kind: 'outside' }, { from: p.window[1], to: p.extent[1], kind: 'outside' });
+    out.push(...[[p.extent[0], p.window[0]], [p.window[1], p.extent[1]]].filter(([from, to]) => to - from > p.period).map(([from, to]) => ({ from, to, kind: 'outside' })));
   }
   for (const m of p.answer.markers ?? []) {
     out.push({ from: num(m.begin_s), to: num(m.end_s), kind: 'marker', text: `${word(m.kind, 'MARKER_KIND_')} marker` });
@@ -98,9 +88,9 @@ export function readout(p, t, brief) {
     const k = s.at(t, reach);
     if (k >= 0) parts.push(`${s.rail} ${watts(s.mean[k])}`);
   }
-  for (const r of p.withReadings ? p.readings ?? [] : []) {
-    const k = r.t.findLastIndex((x) => x <= t);
-    if (k >= 0 && Number.isFinite(r.value[k])) parts.push(`${r.text} ${watts(r.value[k])}`);
+  for (const r of p.readings ?? []) {
+    const k = held(r, t);
+    if (k >= 0) parts.push(`${r.text} ${watts(r.value[k])}`);
   }
   const kernel = kernelAt(p.timeline, t);
   if (kernel) parts.push(kernel);

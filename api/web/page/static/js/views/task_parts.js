@@ -3,6 +3,7 @@ import { el } from '../lib/dom.js';
 import { count, energy, grouped, joules, many, none, num, percent, quantity, seconds, time, watts, word } from '../lib/format.js';
 import { figures, notice, stateBadge, table, verdictBadge } from '../lib/parts.js';
 import { link } from '../lib/router.js';
+import { nameOf } from './readings.js';
 
 /** head is the task's name and its figures. */
 export function head(answer) {
@@ -17,7 +18,7 @@ export function head(answer) {
       ['Energy ± U (k = 2)', el('data', { id: 'energy', value: known ? t.energy.energy_j : '' }, known ? energy(t.energy) : none), true],
       known ? ['Length', seconds(t.duration_s)] : ['Stored', answer.extent ? seconds(answer.extent.to_s - answer.extent.from_s) : none],
       ['Mean', known ? watts(t.mean_w) : none], ['Peak', known ? watts(t.peak_w) : none],
-      known && t.nvml_j !== undefined ? ['NVML says', [joules(t.nvml_j, 4), el('span', { class: 'soft' }, ` (${signed(num(t.nvml_j) / num(t.energy.energy_j) - 1)})`)]] : null,
+      known && t.nvml_j !== undefined ? [`${answer.nvml_method ? nameOf(answer.nvml_method) : 'The GPU’s own sensor'} says`, [joules(t.nvml_j, 4), el('span', { class: 'soft' }, ` (${signed(num(t.nvml_j) / num(t.energy.energy_j) - 1)})`)]] : null,
       ['Samples', count(known ? t.samples : t.stored)], ['Lost', num(t.gaps) > 0 ? `${count(t.lost)} in ${many(t.gaps, 'gap')}` : count(t.lost)],
     ])),
   ];

@@ -7,7 +7,8 @@ import { Plot } from '../plot/plot.js';
 import { Cursors, energyBetween } from '../plot/cursors.js';
 import { envelope } from '../plot/envelope.js';
 import { instant } from '../plot/scale.js';
-import { panels, shades, legend, kernelTrack, readout, readingMethods, readingsOf } from './task_layers.js';
+import { panels, shades, legend, kernelTrack, readout } from './task_layers.js';
+import { ReadingChoice } from './readings.js';
 import { related } from './task_parts.js';
 import { valuesTable } from './values.js';
 
@@ -55,8 +56,8 @@ export class TaskPlot {
     this.legend = el('ul', { class: 'legend', 'aria-label': 'Colours' });
     this.modeButtons = el('span');
     const zero = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.plot.zero = zero.checked; this.plot.later(); } } });
-    const readings = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.withReadings = readings.checked; this.draw(); this.load(); } } });
-    this.withKernels = this.withReadings = related(this.answer);
+    this.withKernels = related(this.answer);
+    this.choice = new ReadingChoice(this.answer.nvml_method, () => { this.readings = this.choice.drawn(this.readings); this.draw(); this.load(); this.write(); });
     this.values = valuesTable(this.id, () => this.plot.view);
     const button = (text, f, label) => el('button', { type: 'button', 'aria-label': label, on: { click: f } }, text);
     fill(root, el('section', { class: 'panel', 'aria-label': 'Power over time' },
@@ -64,8 +65,8 @@ export class TaskPlot {
         el('div', { class: 'group', role: 'group', 'aria-label': 'Zoom' },
           button('−', () => this.plot.zoom(2), 'Zoom out'), button('+', () => this.plot.zoom(0.5), 'Zoom in'),
           this.window ? button('Window', () => this.plot.look(...this.window)) : null, button('All', () => this.plot.look(...this.extent))),
-        el('label', { class: 'check' }, zero, 'from 0 W'), this.withKernels ? el('label', { class: 'check' }, readings, 'NVML readings') : null),
-      this.legend, this.trouble, this.plot.element, this.line, this.cursors.element, this.values.element));
+        el('label', { class: 'check' }, zero, 'from 0 W')),
+      this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.cursors.element, this.values.element));
   }
 
   /** read takes span, cursors and mode from the address. */
@@ -74,6 +75,7 @@ export class TaskPlot {
     this.mode = modes.some(([m]) => m === params.get('show')) ? params.get('show') : 'stacked';
     fill(this.modeButtons, buttons('Show', modes, this.mode, (m) => { this.mode = m; this.draw(); this.write(); }));
     const [from, to] = at('to') > at('from') ? [at('from'), at('to')] : this.first();
+    this.choice.read(params.get('readings'));
     this.plot.cursors = { a: at('a'), b: at('b') };
     this.cursors.moved(this.plot.cursors);
     this.plot.look(from, to);
@@ -93,7 +95,7 @@ export class TaskPlot {
     const { from, to } = this.plot.view, { a, b } = this.plot.cursors;
     const short = (t) => (Number.isFinite(t) ? Number(t.toFixed(Math.min(12, Math.max(3, Math.ceil(5 - Math.log10(to - from)))))) : '');
     const exact = (t) => (Number.isFinite(t) ? t : '');
-    this.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode });
+    this.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode, readings: this.choice.written() });
   }
 
   viewed(done) {
@@ -129,7 +131,7 @@ export class TaskPlot {
     const jobs = [
       this.part('envelope', { ...span, columns: Math.min(8192, Math.max(columns, 200)) }, (e) => { this.envelope = envelope(e); }),
       this.withKernels ? this.part('timeline', { ...span, max_slices: Math.min(2000, this.plot.pixels) }, (t) => { this.timeline = t; this.beside++; }) : null,
-      this.withReadings ? this.part('readings', { ...span, methods: readingMethods, max_readings: 2 * this.plot.pixels }, (r) => { this.readings = readingsOf(r); this.beside++; }) : null,
+      this.withKernels ? this.loadReadings(span) : null,
     ];
     if (await jobs[0]) {
       // How long a zoom takes until it is drawn stands in the browser's own record.
@@ -146,6 +148,13 @@ export class TaskPlot {
     this.loads--;
     if (this.beside !== before) this.draw();
     this.rested();
+  }
+
+  /** loadReadings asks for what is drawn of the readings; which methods there are is known with the first answer. */
+  async loadReadings(span) {
+    const take = (r) => { this.readings = this.choice.take(r); this.beside++; };
+    const ask = () => this.part('readings', { ...span, methods: this.choice.wanted(), max_readings: 2 * this.plot.pixels }, take);
+    if (await ask() && this.choice.lacks()) await ask();
   }
 
   /** part asks one call and takes its answer; it reports whether that came. */

@@ -13,7 +13,7 @@ export const tasks = {
 };
 
 const pageSize = 50;
-const states = ['complete', 'running', 'incomplete', 'untrimmed'];
+const states = ['complete', 'running', 'incomplete', 'untrimmed', 'failed'];
 const verdicts = ['good', 'usable', 'doubtful', 'void'];
 // Verdicts are worked out task by task: this many tasks are looked through at once.
 const lookedThrough = 1000;

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What cannot be measured as asked is refused before the bench is asked for: there is
+// no monitor at all here, and no GPU.
+func TestRefusedBeforeTheBench(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	taken := filepath.Join(dir, "taken.svg")
+	takenCSV := filepath.Join(dir, "taken.csv")
+	for _, f := range []string{plain, taken, takenCSV} {
+		if err := os.WriteFile(f, []byte("no program"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	const nowhere = "127.0.0.1:1"
+	sim := "sim:" + filepath.Join(dir, "no-gpu")
+	for _, tc := range []struct {
+		code int
+		text string
+		args []string
+	}{
+		{127, "no such program", []string{"run", "--", "./gemm", "4096"}},
+		{127, "no such program", []string{"run", "--", "no-such-program-here"}},
+		{126, "permission denied", []string{"run", "--", plain}},
+		{126, "is a directory", []string{"run", "--", dir}},
+		{127, "no such program", []string{"run", "--gpus", sim, "--", "./gemm"}},
+		{127, "no such program", []string{"sensor", "run", "--kernel", "1s", "--", "./gemm"}},
+		{2, "--duration -1s", []string{"run", "--benchmark", "memory", "--duration", "-1s"}},
+		{2, "--duration 0s", []string{"run", "--benchmark", "memory", "--duration", "0"}},
+		{2, "--warm-up", []string{"run", "--benchmark", "memory", "--warm-up", "-1s"}},
+		{2, "--wait", []string{"run", "--benchmark", "memory", "--wait", "-1s"}},
+		{2, "--pulse", []string{"run", "--benchmark", "memory", "--pulse", "-1ms"}},
+		{2, "--benchmark", []string{"run", "--benchmark", "gemm"}},
+		{2, "--benchmark", []string{"pulse", "--benchmark", "gemm"}},
+		{2, "exists", []string{"pulse", "--svg", taken}},
+		{2, "no folder", []string{"pulse", "--svg", filepath.Join(dir, "absent", "x.svg")}},
+		{2, "--benchmark", []string{"sensor", "load", "--benchmark", "gemm"}},
+		{2, "exists", []string{"sensor", "load", "--svg", taken}},
+		{2, "--carrier", []string{"tiny", "--carrier", "gemm", "--benchmark", "memory", "--length", "1ms"}},
+		{2, "--drift NaN", []string{"tiny", "--drift", "NaN", "--benchmark", "memory", "--length", "1ms"}},
+		{2, "--u", []string{"tiny", "--u", "NaN", "--benchmark", "memory", "--length", "1ms"}},
+		{2, "--duration", []string{"roofline", "sweep", "--duration", "-3s"}},
+		{2, "exists", []string{"roofline", "sweep", "--svg", taken}},
+		{2, "round", []string{"predict", "sweep", "--kernel", "matmul", "--round", "-1s"}},
+		{2, "exists", []string{"predict", "sweep", "--kernel", "matmul", "--csv", takenCSV}},
+		{2, "--out", []string{"sensor", "load", "--out", plain}},
+		{2, "cannot be written", []string{"instructions", "run", "--out", dir}},
+		{2, "--duration", []string{"demo", "--duration", "-1s"}},
+		{2, "--benchmark", []string{"demo", "--benchmark", "gemm"}},
+		{2, ".version", []string{"run", "--ptx", plain}},
+		{1, "no such file", []string{"run", "--ptx", "absent.ptx"}},
+	} {
+		args := tc.args
+		if args[0] == "run" || args[0] == "tiny" || args[0] == "pulse" {
+			args = append([]string{args[0], "--monitor", nowhere}, args[1:]...)
+		}
+		args = append([]string{"--db", filepath.Join(dir, "power.db")}, args...)
+		_, errText, err := cli(t, args...)
+		if err == nil || exitCode(err) != tc.code || !strings.Contains(err.Error()+errText, tc.text) {
+			t.Errorf("%v: exit code %d, %v; want %d and %q", tc.args, exitCode(err), err, tc.code, tc.text)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "power.db")); err == nil {
+			t.Fatalf("%v: a database was made", tc.args)
+		}
+	}
+}
+
+// A program that fails makes its task failed, and passes its exit code on.
+func TestFailedProgram(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, tc := range []struct {
+		script string
+		code   int
+	}{{"exit 7", 7}, {"kill -9 $$", 137}, {"exit 0", 0}} {
+		p := r.run("--name", "work", "--", "sh", "-c", "sleep 0.3; "+tc.script)
+		if code := p.wait(t); code != tc.code {
+			t.Errorf("%s: exit code %d, want %d\n%s", tc.script, code, tc.code, &p.err)
+		}
+		var got report
+		object(t, p.out.String(), &got)
+		want := "failed"
+		if tc.code == 0 {
+			want = "complete"
+		}
+		if got.State != want || tc.code != 0 && (got.ExitCode == nil || *got.ExitCode != tc.code || got.Quality.Level == "good" || got.EnergyJ == nil) {
+			t.Errorf("%s: %s, exit code %v, quality %v, energy %v: %s", tc.script, got.State, got.ExitCode, got.Quality, got.EnergyJ, got.Reason)
+		}
+		if n := strings.Count(p.err.String(), "ended with"); tc.code != 0 && n != 1 {
+			t.Errorf("%s: told %d times:\n%s", tc.script, n, &p.err)
+		}
+	}
+	out, _, err := cli(t, "--db", r.db, "tasks", "--json")
+	n := strings.Count(out, `"failed"`)
+	if err != nil || n != 2 {
+		t.Errorf("%d failed, %v\n%s", n, err, out)
+	}
+	if _, _, err := cli(t, "--db", r.db, "compare", "work", "work"); err != nil && strings.Contains(err.Error(), "failed") {
+		t.Errorf("compare takes failed tasks by name: %v", err)
+	}
+}
+
+// cli runs a command in this process.
+func cli(t *testing.T, args ...string) (out, errs string, err error) {
+	t.Helper()
+	var o, e strings.Builder
+	err = run(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e})
+	return o.String(), e.String(), err
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"wattmark/store"
+)
+
+// A measurement ends in order with each signal that ends programs, a terminal that is
+// closed among them: the bench is free, one line names the task, and the exit code is the
+// signal's.
+func TestSignalsEndARunInOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for i, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
+		id := i + 1
+		p := r.run("--benchmark", "memory", "--duration", "60s")
+		p.await(t, "running the work")
+		_ = p.cmd.Process.Signal(s)
+		if code := p.wait(t); code != 128+int(s) {
+			t.Errorf("%v: exit code %d\n%s", s, code, &p.err)
+		}
+		want := fmt.Sprintf("wattmark: interrupted by %s: kept as task %d (incomplete)\n", asked{s}.name(), id)
+		if lines := strings.SplitAfter(p.err.String(), "\n"); len(lines) < 2 || lines[len(lines)-2] != want || strings.Count(p.err.String(), "wattmark:") != 1 {
+			t.Errorf("%v: it said\n%s", s, &p.err)
+		}
+		x, _ := task(t, r.db, store.TaskID(id))
+		if x.State != store.Incomplete || !strings.Contains(x.Reason, "cancelled during work: "+asked{s}.name()) {
+			t.Errorf("%v: state %v: %s", s, x.State, x.Reason)
+		}
+		if cs := r.captures(); len(cs) != 0 {
+			t.Errorf("%v: captures left on the monitor: %+v", s, cs)
+		}
+	}
+	r.free()
+}
+
+// nohup is respected: a SIGHUP that was ignored before stays ignored.
+func TestIgnoredHangupStaysIgnored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-c", `trap "" HUP; exec "$0" "$@"`, path}, r.runArgs("--benchmark", "memory", "--duration", "1s")...)
+	p := startCommand(t, nil, exec.Command("sh", args...))
+	p.await(t, "running the work")
+	_ = p.cmd.Process.Signal(syscall.SIGHUP)
+	if code := p.wait(t); code != 0 {
+		t.Errorf("exit code %d\n%s", code, &p.err)
+	}
+	if x, _ := task(t, r.db, 1); x.State != store.Complete {
+		t.Errorf("state %v: %s", x.State, x.Reason)
+	}
+}
+
+// What kill -9 leaves is finished by the next command that sees it, and its bench is free
+// before the lease ends.
+func TestLeftOversAreFinished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.measuring("60s", 2)
+	out, _, err := cli(t, "--db", r.db, "show", "1", "--no-plot")
+	if want := fmt.Sprintf("process %d measures it", p.cmd.Process.Pid); err != nil || !strings.Contains(out, want) {
+		t.Errorf("while it runs: %v\n%s", err, out)
+	}
+	if _, said, _ := cli(t, "--db", r.db, "tasks"); said != "" {
+		t.Errorf("while it runs: %s", said)
+	}
+	p.kill(t)
+	begin := time.Now()
+	out, said, err := cli(t, "--db", r.db, "tasks")
+	if err != nil || !strings.Contains(said, "task 1 was left by a process that is gone: finished (incomplete)") || !strings.Contains(out, "incomplete") {
+		t.Errorf("%v\n%s%s", err, said, out)
+	}
+	if cs := r.captures(); len(cs) != 0 {
+		t.Errorf("captures left on the monitor: %+v", cs)
+	}
+	r.free()
+	t.Log("free after", time.Since(begin))
+
+	// One whose monitor does not answer is named, with what to do.
+	again := r.run("--benchmark", "memory", "--duration", "60s")
+	again.await(t, "running the work")
+	again.kill(t)
+	r.monitor.kill(t)
+	_, said, err = cli(t, "--db", r.db, "tasks")
+	if err != nil || !strings.Contains(said, "task 3") || !strings.Contains(said, "wattmark host finishes such tasks") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	out, _, _ = cli(t, "--db", r.db, "show", "3", "--no-plot")
+	if !strings.Contains(out, "its process is gone") {
+		t.Errorf("%s", out)
+	}
+}

@@ -1,0 +1,76 @@
+//go:build linux
+
+package main
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"wattmark/measure"
+	"wattmark/measure/chunk"
+	"wattmark/store"
+)
+
+// gapIn is a task in which samples are missing from one device time to another.
+type gapIn struct {
+	Task int64   `json:"task"`
+	From float64 `json:"from"`
+	To   float64 `json:"to"`
+}
+
+// What is drawn is what was measured, on every screen and at every zoom: of a recording of
+// others, of an emulated meter, and of one that lost samples.
+func TestPixelsInBrowser(t *testing.T) {
+	t.Parallel()
+	pageModules(t)
+	r := &rig{t: t, db: filepath.Join(t.TempDir(), "power.db")}
+	inside(t, "demo", "--db", r.db, "--pulse", "20ms", "--duration", "300ms").ok(t)
+	gap := r.lossyTask()
+	setup := pageSetup{Dense: []int64{1}, Gaps: []gapIn{gap}}
+	t.Run("emulated", func(t *testing.T) {
+		setup.URL = r.pageOf()
+		visitPage(t, "pixels.mjs", setup)
+	})
+	t.Run("3090-square", func(t *testing.T) {
+		dir := sharedData(t, "pmd", "3090-square")
+		inside(t, "replay", "--db", r.db, "--shift", "-50ms", "--utc-offset", "1h", dir).ok(t)
+		visitPage(t, "pixels.mjs", pageSetup{URL: r.pageOf(), Dense: []int64{3}, Gaps: []gapIn{}})
+	})
+}
+
+// lossyTask is task 1 without some of its chunks in the middle.
+func (r *rig) lossyTask() gapIn {
+	r.t.Helper()
+	ctx := r.t.Context()
+	db, err := store.Open(ctx, r.db)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer db.Close()
+	must := func(err error) {
+		r.t.Helper()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	whole, err := db.Task(ctx, 1)
+	must(err)
+	id, err := db.BeginTask(ctx, store.NewTask{Name: "lossy", User: "ada", Launched: time.Now()})
+	must(err)
+	must(db.PutHeader(ctx, id, store.Header{Bench: "lab", Setup: whole.Setup, CalibrationID: whole.CalibrationID, Started: time.Now()}))
+	var no, first, behind uint64
+	for c, err := range db.Chunks(ctx, 1, 0) {
+		must(err)
+		if middle := whole.Chunks / 2; no != middle {
+			must(db.AppendChunks(ctx, id, []*chunk.Chunk{c.Clone()}, nil))
+		} else {
+			first, behind = c.FirstScan, c.FirstScan+uint64(c.Scans)
+		}
+		no++
+	}
+	must(db.AppendChunks(ctx, id, nil, []measure.Event{{Kind: measure.EventGap, FirstScan: first, Scans: behind - first, Exact: true, Channel: -1}}))
+	must(db.Finish(ctx, id, store.Outcome{State: store.Untrimmed, Reason: "no markers were found"}))
+	scan := float64(whole.Setup.Timebase.TicksPerScan) / float64(whole.Setup.Timebase.TickHz)
+	return gapIn{int64(id), float64(first) * scan, float64(behind) * scan}
+}

@@ -1,0 +1,276 @@
+package ps3dump
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+const (
+	phase    = 16   // rows of which the stamps are averaged, to know them better than a µs
+	shortly  = 400  // rows after a gap that tell whether what came late stays late
+	windows  = 20   // the least latencies of so many windows, a second together, are
+	window   = 1000 // compared: a host that is only behind catches up
+	slack    = 1500 // µs, by which the least latency of a window may differ from the next
+	drift    = 3e-4 // by which the clocks may run apart
+	maxFixes = 1 << 20
+)
+
+// tracker finds the lengths of gaps in one pass. The stamps give them but for whole
+// repeats of the pattern (25.6 ms); these the host's clock counts. A row reaches the
+// host late by what USB and a busy machine do to it, but never early, and a host that is
+// behind catches up: a latency that stays above its least for good is time that was
+// lost, and one that returns to it shows that none was.
+type tracker struct {
+	g     *grid
+	c     deviceClock // without fixes
+	fixes []fix
+	rest  uint64  // rows from which on all gaps are guesses; 0 for none
+	ahead float64 // µs that the fixes add to c
+	base  float64 // the least latency, µs; it follows the drift of the clocks
+	seg   segment
+	open  *opened // the last gap, until its stamps are averaged
+
+	// doubt is the gap that gets what the latency turns out to have been lost, of
+	// doubted gaps since the host was last seen to be on time.
+	doubt   *opened
+	doubted int
+	counted *opened // the last gap of which repeats were counted, for a while
+
+	gaps, guesses int
+	lost          int64
+	origin        float64 // the least latency at the beginning
+	lastHost      float64
+	late          float64 // of the last row
+}
+
+// segment is what lies between two gaps.
+type segment struct {
+	x0     float64 // its first row, µs
+	rows   int
+	early  float64 // sum of the first deviations from the grid
+	recent [phase]float64
+	soon   float64          // least latency of the first rows
+	least  [windows]float64 // and of each window of late
+	of64   [2]float64       // and of the last rows, and those before
+}
+
+// opened is a gap whose length is not settled.
+type opened struct {
+	at      uint64
+	d       int
+	frames  int64
+	sure    bool    // of frames, but for repeats
+	dev     float64 // of the last row before from the mean of those before it
+	before  float64 // latency above the least
+	silence float64 // of the host, µs
+}
+
+func newTracker(g *grid) *tracker {
+	return &tracker{g: g, c: deviceClock{g: g}}
+}
+
+// add takes a row: its stamp, and the host's time since the first row in µs.
+func (t *tracker) add(stamp int, host float64) {
+	at, silence, before := t.c.rows, host-t.lastHost, t.c.micro
+	t.lastHost = host
+	d, frames, _ := t.c.next(stamp)
+	x := float64(t.c.micro) + t.ahead
+	switch {
+	case at == 0:
+		t.base = host
+		t.seg.begin(x, host)
+	case t.g.next(d):
+		t.seg.add(x, t.g.period, host-x)
+	default:
+		t.stamps()
+		t.direct()
+		t.open = &opened{at: at, d: d, frames: frames, dev: t.seg.last() - t.seg.mean(), before: t.seg.late() - t.base, silence: silence}
+		x = float64(t.c.micro) + t.ahead
+		t.seg.begin(x, host-x)
+	}
+	if t.seg.rows == phase {
+		t.stamps()
+	}
+	if t.seg.rows == shortly {
+		t.direct()
+	}
+	t.level(host, float64(t.c.micro-before))
+}
+
+// level keeps the least latency, and what it says of the gaps so far.
+func (t *tracker) level(host, step float64) {
+	over := func() float64 { t.late = host - float64(t.c.micro) - t.ahead; return t.late - t.base }
+	if c := t.counted; c != nil && t.open == nil && over() < -2*slack && c.frames > t.g.alike {
+		t.resize(c, c.frames-t.g.alike, true) // too much was counted
+	}
+	t.base += drift * step
+	if over() < 0 && t.open == nil {
+		t.base = t.late
+	}
+	if t.c.rows <= window {
+		t.origin = t.base
+	}
+	switch {
+	case t.open != nil || t.doubt == nil:
+	case over() < t.g.repeats()-2*slack: // no repeat has room
+		t.doubt, t.doubted = nil, 0
+	case t.seg.flat():
+		if turns := t.turns(t.seg.minimum()); turns > 0 {
+			t.resize(t.doubt, t.doubt.frames+turns*t.g.alike, t.doubted > 1)
+		}
+		t.doubt, t.doubted = nil, 0
+	}
+	if t.seg.rows == windows*window {
+		t.counted = nil
+	}
+}
+
+// turns is how many repeats a latency has room for.
+func (t *tracker) turns(late float64) int64 {
+	return int64(max(0, math.Floor((late-t.base+slack)/t.g.repeats())))
+}
+
+// stamps settles the frames of the last gap but for repeats.
+func (t *tracker) stamps() {
+	o := t.open
+	if o == nil || o.at == 0 {
+		return
+	}
+	if t.open = nil; t.seg.rows == 0 {
+		return
+	}
+	d := float64(o.d) + t.seg.early/float64(min(t.seg.rows, phase)) + o.dev
+	due := float64(o.frames)*t.g.period + t.seg.soon - t.base - o.before
+	frames, sure := t.g.frames(d, func(n int64) float64 { return math.Abs(float64(n)*t.g.period - due) })
+	o.sure = sure
+	t.gaps++
+	t.lost += o.frames - 1
+	t.resize(o, frames, !sure)
+	t.doubted++
+	if t.doubt == nil || o.silence > t.doubt.silence {
+		t.doubt = o
+	}
+}
+
+// direct counts the repeats of the last gap where the host was on time before, was
+// silent for just as long, and got what came after without catching up.
+func (t *tracker) direct() {
+	o := t.doubt
+	if o == nil || t.doubted > 1 || !o.sure || t.seg.rows < shortly/4 || t.seg.rows > shortly {
+		return
+	}
+	near := t.g.repeats() / 4
+	late := t.seg.late()
+	turns := t.turns(late)
+	frames := o.frames + turns*t.g.alike
+	if turns == 0 || o.before > near || t.seg.soon-late > slack || math.Abs(o.silence-float64(frames)*t.g.period) > near {
+		return
+	}
+	t.resize(o, frames, false)
+	t.counted, t.doubt, t.doubted = o, nil, 0
+}
+
+// resize sets a gap's length.
+func (t *tracker) resize(o *opened, frames int64, guess bool) {
+	i, found := slices.BinarySearchFunc(t.fixes, o.at, func(f fix, at uint64) int { return cmp.Compare(f.at, at) })
+	switch {
+	case t.rest > 0:
+		return
+	case found && t.fixes[i].guess:
+		t.guesses--
+	case !found && frames == o.frames && !guess:
+		return
+	case !found && len(t.fixes) == maxFixes:
+		t.rest = o.at
+		return
+	case !found:
+		t.fixes = slices.Insert(t.fixes, i, fix{at: o.at})
+	}
+	t.fixes[i].frames, t.fixes[i].guess = frames, guess
+	if guess {
+		t.guesses++
+	}
+	more := frames - o.frames
+	o.frames = frames
+	t.lost += more
+	us := float64(more) * t.g.period
+	t.ahead += us
+	t.seg.shift(us)
+}
+
+// end settles what can be settled at the end of a dump. It returns how far the host's
+// clock ran ahead without a gap to put it into, in µs: it was behind, or frames were
+// lost that the stamps do not show.
+func (t *tracker) end() (behind float64) {
+	t.stamps()
+	t.direct()
+	behind = t.seg.late() - t.base
+	if t.doubt != nil && t.turns(t.seg.late()) > 0 {
+		t.resize(t.doubt, t.doubt.frames, true)
+	}
+	return behind
+}
+
+// begin starts a segment with its first row.
+func (s *segment) begin(x, late float64) {
+	*s = segment{x0: x, rows: 1, soon: late, of64: [2]float64{late, late}}
+	s.least[0] = late
+}
+
+// add takes the next row of a segment.
+func (s *segment) add(x, period, late float64) {
+	dev := x - s.x0 - float64(s.rows)*period
+	s.recent[s.rows%phase] = dev
+	if s.rows < phase {
+		s.early += dev
+	}
+	if s.rows < shortly/4 {
+		s.soon = min(s.soon, late)
+	}
+	if w := &s.least[s.rows/window%windows]; s.rows%window == 0 {
+		*w = late
+	} else {
+		*w = min(*w, late)
+	}
+	if s.rows%64 == 0 {
+		s.of64 = [2]float64{late, s.of64[0]}
+	}
+	s.of64[0] = min(s.of64[0], late)
+	s.rows++
+}
+
+// flat reports, once a window, whether the least latencies of the last windows agree.
+func (s *segment) flat() bool {
+	return s.rows >= windows*window && s.rows%window == 0 && slices.Max(s.least[:])-s.minimum() < slack
+}
+
+// minimum is the least latency of the last windows.
+func (s *segment) minimum() float64 { return slices.Min(s.least[:]) }
+
+// shift moves the segment.
+func (s *segment) shift(us float64) {
+	s.x0 += us
+	s.soon -= us
+	for i := range s.least {
+		s.least[i] -= us
+	}
+	s.of64[0] -= us
+	s.of64[1] -= us
+}
+
+// last is by how much the last row deviates from the segment's grid, in µs.
+func (s *segment) last() float64 { return s.recent[(s.rows-1)%phase] }
+
+// mean is that of the last rows together.
+func (s *segment) mean() float64 {
+	n := min(s.rows, phase)
+	sum := 0.0
+	for _, d := range s.recent[:n] {
+		sum += d
+	}
+	return sum / float64(n)
+}
+
+// late is the least latency of the last rows, in µs.
+func (s *segment) late() float64 { return min(s.of64[0], s.of64[1]) }

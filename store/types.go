@@ -39,7 +39,7 @@ type NewTask struct {
 	GPU, GPUUUID       string
 	Driver             string
 	Marker             marker.Spec
-	// Owner is the process that measures, as package provenance writes it, by which others
+	// Owner is the process that measures, as the function Owner names it, by which others
 	// know whether it still runs; empty where nobody said.
 	Owner string
 	// Group is the measurement of several GPUs that the task is a member of.

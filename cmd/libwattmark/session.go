@@ -23,7 +23,6 @@ import (
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/hostagent/nvml"
-	"wattmark/hostagent/provenance"
 	"wattmark/store"
 )
 
@@ -143,7 +142,7 @@ func (s *session) prepare(ctx context.Context, q request) error {
 		return err
 	}
 	s.closes = append(s.closes, s.dev.Close)
-	cfg := measurement.Config{Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease, Provenance: whence(ctx), Owner: provenance.Owner()}
+	cfg := measurement.Config{Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease, Provenance: whence(ctx), Owner: store.Owner()}
 	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) { return nil, s.openDevice(ctx) }
 	if q.socket != "" {
 		return s.through(ctx, q, cfg)

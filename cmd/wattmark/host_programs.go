@@ -24,7 +24,6 @@ import (
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/hostagent/nvml"
-	whence "wattmark/hostagent/provenance"
 	"wattmark/store"
 )
 
@@ -73,7 +72,7 @@ func (a *app) openPrograms(ctx context.Context, db *store.DB, f *hostFlags, x *a
 		return nil, errors.Join(fmt.Errorf("host: %w; or choose another --socket, or --socket none to measure for no programs", err), p.monitor.Close())
 	}
 	p.link = hostlink.NewServer(hostlink.Config{
-		DB: db, Database: path, Monitor: gate.monitor(p.monitor), Owner: whence.Owner(), Admit: gpus.Whole, Sensor: sensorOf, Version: version(), Log: log,
+		DB: db, Database: path, Monitor: gate.monitor(p.monitor), Owner: store.Owner(), Admit: gpus.Whole, Sensor: sensorOf, Version: version(), Log: log,
 	})
 	limit := programLimits()
 	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(), traces.server(), x.peers(roles).ServerOptions(nil, limit.Tap), limit.Options())...)

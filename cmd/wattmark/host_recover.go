@@ -11,7 +11,6 @@ import (
 
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
-	whence "wattmark/hostagent/provenance"
 	"wattmark/store"
 )
 
@@ -50,7 +49,7 @@ func (a *app) leftOvers(ctx context.Context, db *store.DB) {
 	var gone []store.TaskID
 	open, err := db.Unfinished(ctx)
 	for i := range open {
-		if t, err := db.Task(ctx, open[i].ID); err == nil && lives(&t) == whence.Gone {
+		if t, err := db.Task(ctx, open[i].ID); err == nil && lives(&t) == store.Gone {
 			gone = append(gone, t.ID)
 		}
 	}
@@ -92,20 +91,20 @@ func dialPatiently(ctx context.Context, db *store.DB, address string) (measureme
 	return c, c.Close, nil
 }
 
-func lives(t *store.Task) whence.Life {
-	l, _ := whence.Lives(t.Owner)
+func lives(t *store.Task) store.Liveness {
+	l, _ := store.Lives(t.Owner)
 	return l
 }
 
 // unfinished says of a task that is not finished who may do that.
 func unfinished(t *store.Task) string {
 	const remedy = "wattmark host finishes it once the monitor at %s answers"
-	switch life, pid := whence.Lives(t.Owner); {
+	switch life, pid := store.Lives(t.Owner); {
 	case t.State != store.Running:
 		return ""
-	case life == whence.Alive:
+	case life == store.Alive:
 		return fmt.Sprintf("process %d measures it", pid)
-	case life == whence.Gone:
+	case life == store.Gone:
 		return fmt.Sprintf("its process is gone: "+remedy, t.Monitor)
 	}
 	return fmt.Sprintf("this machine does not know who measures it; if nobody does, "+remedy, t.Monitor)

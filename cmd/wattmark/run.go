@@ -13,7 +13,6 @@ import (
 	"wattmark/hostagent"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
-	whence "wattmark/hostagent/provenance"
 	"wattmark/measure"
 	"wattmark/store"
 )
@@ -252,7 +251,7 @@ func (a *app) measure(ctx context.Context, cfg measurement.Config, work measurem
 	if cfg.Provenance == nil {
 		cfg.Provenance = a.provenance(ctx, false)
 	}
-	cfg.Owner = whence.Owner()
+	cfg.Owner = store.Owner()
 	id, err := measurement.Measure(ctx, cfg, work)
 	if i := interrupted(ctx, kept(ctx, cfg.DB, id)); i != nil {
 		return id, i

@@ -11,7 +11,6 @@ import (
 	"wattmark/hostagent/gpus"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
-	whence "wattmark/hostagent/provenance"
 	"wattmark/store"
 )
 
@@ -108,7 +107,7 @@ func (a *app) runGroup(ctx context.Context, f runFlags, args []string) (err erro
 	id, err := measurement.MeasureGroup(ctx, measurement.GroupConfig{
 		DB: db, Members: members, Progress: progress.update, Lost: progress.lost,
 		Each: measurement.Config{
-			Owner: whence.Owner(),
+			Owner: store.Owner(),
 			Name:  firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder, WarmUp: f.warmUp, Wait: f.wait, Lease: f.lease,
 			Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact),
 		},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"wattmark/hostagent/monitorclient"
-	"wattmark/hostagent/provenance"
 	"wattmark/measure"
 	"wattmark/store"
 )
@@ -21,7 +20,7 @@ import (
 // the others. Captures of tasks that have ended are released where that was left
 // undone.
 func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
-	done, err := recoverAll(ctx, db, dial, func(l provenance.Life) bool { return l != provenance.Alive })
+	done, err := recoverAll(ctx, db, dial, func(l store.Liveness) bool { return l != store.Alive })
 	if ctx.Err() != nil {
 		return done, err
 	}
@@ -31,10 +30,10 @@ func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
 // RecoverGone is Recover of the tasks alone whose process is known to be gone, and
 // releases nothing of others.
 func RecoverGone(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
-	return recoverAll(ctx, db, dial, func(l provenance.Life) bool { return l == provenance.Gone })
+	return recoverAll(ctx, db, dial, func(l store.Liveness) bool { return l == store.Gone })
 }
 
-func recoverAll(ctx context.Context, db Store, dial Dial, want func(provenance.Life) bool) (done []store.TaskID, err error) {
+func recoverAll(ctx context.Context, db Store, dial Dial, want func(store.Liveness) bool) (done []store.TaskID, err error) {
 	open, err := db.Unfinished(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("recover: %w", err)
@@ -42,7 +41,7 @@ func recoverAll(ctx context.Context, db Store, dial Dial, want func(provenance.L
 	var errs []error
 	for _, row := range open {
 		t, err := db.Task(ctx, row.ID)
-		life, _ := provenance.Lives(t.Owner)
+		life, _ := store.Lives(t.Owner)
 		if err == nil && want(life) {
 			err = recoverTask(ctx, db, dial, row, life)
 			if now, err := db.Task(ctx, row.ID); err == nil && now.State != store.Running {
@@ -59,14 +58,14 @@ func recoverAll(ctx context.Context, db Store, dial Dial, want func(provenance.L
 	return done, errors.Join(errs...)
 }
 
-func recoverTask(ctx context.Context, db Store, dial Dial, t store.Row, life provenance.Life) error {
+func recoverTask(ctx context.Context, db Store, dial Dial, t store.Row, life store.Liveness) error {
 	m, closeConn, err := dial(ctx, t.Monitor)
 	if err != nil {
 		return err
 	}
 	defer closeConn()
 	b, err := m.GetBench(ctx)
-	if err != nil || b.CaptureID == t.CaptureID && life != provenance.Gone {
+	if err != nil || b.CaptureID == t.CaptureID && life != store.Gone {
 		return err
 	}
 	v, err := interruption(ctx, db, t)

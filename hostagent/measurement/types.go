@@ -89,7 +89,7 @@ type Config struct {
 	Job        string // that the task is a part of, on however many hosts
 	Holder     string // user@host, shown to others who want the bench
 
-	// Owner is this process, as provenance.Owner names it, by which others know whether the
+	// Owner is this process, as store.Owner names it, by which others know whether the
 	// task is left to it; empty to say nothing.
 	Owner string
 

@@ -1,4 +1,4 @@
-package provenance
+package store
 
 import (
 	"fmt"
@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Life is what is known of a process that measured.
-type Life uint8
+// Liveness is what is known of a process that owns a task.
+type Liveness uint8
 
 // What is known: nothing, as of another machine's process; that it runs; that it has ended.
 const (
-	Unknown Life = iota
+	LivenessUnknown Liveness = iota
 	Alive
 	Gone
 )
@@ -61,16 +61,16 @@ func started(pid int) string {
 }
 
 // Lives tells whether the process that Owner named still runs, and its number.
-func Lives(name string) (Life, int) {
+func Lives(name string) (Liveness, int) {
 	o, ok := parseOwner(name)
 	here, known := own(os.Getpid())
 	switch {
 	case !ok || !known || o.host != here.host:
-		return Unknown, o.pid
+		return LivenessUnknown, o.pid
 	case o.boot != here.boot:
 		return Gone, o.pid
 	case o.space != here.space:
-		return Unknown, o.pid
+		return LivenessUnknown, o.pid
 	case started(o.pid) == o.start:
 		return Alive, o.pid
 	}

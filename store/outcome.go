@@ -33,7 +33,11 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 		}
 		return putOriginal(ctx, tx, id, o.Result)
 	})
-	if err == nil {
+	switch {
+	case err != nil:
+	case o.State == Running:
+		d.keepFolding(id, nil) // chunks are still to come, maybe to another process: whoever stores them goes on behind what is stored
+	default:
 		// A pyramid that cannot be made now is made from the chunks when it is wanted.
 		_ = d.finishPyramid(ctx, id)
 	}

@@ -145,15 +145,30 @@ func (d *DB) putPages(ctx context.Context, tx *sql.Tx, id TaskID, rows []pyramid
 	return nil
 }
 
-// finishPyramid stores what is left of a task's pyramid and notes that it is whole.
+// finishPyramid stores what is left of a task's pyramid and notes that it is whole. One
+// that does not hold each scan of the task once, as where a page was stored before all of
+// its chunks had come, is made anew.
 func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
 	f, err := d.folding(ctx, id)
 	if errors.Is(err, ErrNoHeader) {
 		return nil
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = d.closePyramid(ctx, id, f, true)
 	}
+	if errors.Is(err, errPartial) {
+		return d.BuildPyramid(ctx, id)
+	}
+	return err
+}
+
+// errPartial: the pages do not hold each scan of the task once.
+var errPartial = errors.New("the pyramid does not hold all scans")
+
+// closePyramid stores the pages that are not full and notes that the pyramid is whole.
+// With counted, nothing is stored of one that holds other scans than the task has, and
+// the error is errPartial.
+func (d *DB) closePyramid(ctx context.Context, id TaskID, f *folding, counted bool) error {
 	defer d.keepFolding(id, nil)
 	if err := f.builder.Close(); err != nil {
 		return err
@@ -163,10 +178,17 @@ func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
 		if err := f.inUse(ctx, tx, id); err != nil {
 			return err
 		}
+		var scans uint64
+		if err := tx.QueryRowContext(ctx, `SELECT scans FROM task WHERE task_id=?`, int64(id)).Scan(&scans); err != nil {
+			return err
+		}
+		if counted && scans != f.builder.Scans() {
+			return errPartial
+		}
 		if err := d.putPages(ctx, tx, id, rows); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO pyramid_whole SELECT task_id, ?2, scans FROM task WHERE task_id=?1`, int64(id), f.calibration)
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO pyramid_whole VALUES(?,?,?)`, int64(id), f.calibration, int64(scans))
 		return err
 	})
 }
@@ -202,8 +224,7 @@ func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 	if err != nil {
 		return wrap(op, err)
 	}
-	d.keepFolding(id, f)
-	return wrap(op, d.finishPyramid(ctx, id))
+	return wrap(op, d.closePyramid(ctx, id, f, false))
 }
 
 // inUse fails where another calibration was put in use since the folding began: whoever

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -262,5 +263,70 @@ func BenchmarkEnvelope(b *testing.B) {
 				ok(b, err)
 			}
 		})
+	}
+}
+
+// pagesOf are the stored pages of a level, one behind the other.
+func pagesOf(t *testing.T, d *DB, id TaskID, level int) (out []byte) {
+	t.Helper()
+	ok(t, d.eachPage(t.Context(), id, level, 0, 1<<20, func(_ uint64, data []byte) error {
+		out = append(out, data...)
+		return nil
+	}))
+	return out
+}
+
+// A transfer that stops behind any chunk and is gone on with, by this process or by
+// another, leaves the pyramid of one that did not stop; so do chunks out of their order,
+// and one that an older program closed in the middle.
+func TestPyramidOfAResumedTransfer(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	d, ctx := open(t), t.Context()
+	other := must(Open(ctx, d.path))(t)
+	defer other.Close()
+	id, _, chunks := long(t, d, 150_000) // a page and a bit
+	ok(t, d.AppendChunks(ctx, id, chunks, nil))
+	ok(t, d.Finish(ctx, id, fullOutcome()))
+	want := pagesOf(t, d, id, 0)
+	for cut := 1; cut < len(chunks); cut++ {
+		for how, stop := range map[string]func(TaskID) *DB{
+			"postponed": func(id TaskID) *DB {
+				ok(t, d.Finish(ctx, id, Outcome{State: Running, Reason: "the transfer stopped"}))
+				return d
+			},
+			"another process": func(id TaskID) *DB {
+				ok(t, d.Finish(ctx, id, Outcome{State: Running, Reason: "the transfer stopped"}))
+				return other
+			},
+			"an older program": func(id TaskID) *DB {
+				ok(t, d.finishPyramid(ctx, id))
+				return d
+			},
+		} {
+			if how != "postponed" && cut%7 != 0 {
+				continue
+			}
+			id := begin(t, d, threeRails(evenly))
+			ok(t, d.AppendChunks(ctx, id, chunks[:cut], nil))
+			on := stop(id)
+			ok(t, on.AppendChunks(ctx, id, chunks[cut:], nil))
+			ok(t, on.Finish(ctx, id, fullOutcome()))
+			if !bytes.Equal(pagesOf(t, d, id, 0), want) {
+				t.Errorf("%s behind chunk %d: other pages", how, cut)
+			}
+			for _, f := range must(d.Check(ctx, CheckOptions{Task: id}))(t).Findings {
+				if f.Kind == BadPyramid {
+					t.Errorf("%s behind chunk %d: %s", how, cut, f.What)
+				}
+			}
+		}
+	}
+	late := begin(t, d, threeRails(evenly))
+	ok(t, d.AppendChunks(ctx, late, chunks[1:], nil))
+	ok(t, d.AppendChunks(ctx, late, chunks[:1], nil))
+	ok(t, d.Finish(ctx, late, fullOutcome()))
+	if !bytes.Equal(pagesOf(t, d, late, 0), want) {
+		t.Error("the first chunk last: other pages")
 	}
 }

@@ -24,6 +24,21 @@ func (s *session) finish(ctx context.Context, got arrival, v verdict) error {
 	return err
 }
 
+// Notes of a task that is open only because of what they say. They come last of its
+// reasons, and whoever recovers the task takes them off (see lasting).
+const (
+	notStopped      = "the capture could not be stopped: "
+	transferStopped = "the transfer stopped: "
+)
+
+// lasting returns the reasons of an open task that hold once its rest has been fetched.
+func lasting(reason string) string {
+	for _, passing := range []string{notStopped, transferStopped} {
+		reason, _, _ = strings.Cut(reason, passing)
+	}
+	return strings.TrimSuffix(reason, "; ")
+}
+
 // end gives a task its outcome. The capture is released only once the outcome
 // is on disk, and kept where the monitor has something that this side lacks.
 func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture string, got arrival, v verdict) error {
@@ -41,7 +56,7 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 		return errors.Join(got.err, giveUp(ctx, db, id, &got.trailer.Summary, v))
 	default:
 		// The monitor still has the rest: the task stays open, to be recovered.
-		v.note("the transfer stopped: %v; the monitor keeps the rest until this host fetches it", got.err)
+		v.note(transferStopped+"%v; the monitor keeps the rest until this host fetches it", got.err)
 		o := store.Outcome{State: store.Running, Reason: strings.Join(v.reasons, "; ")}
 		return errors.Join(got.err, endOnce(ctx, db, id, o))
 	}

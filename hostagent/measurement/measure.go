@@ -140,7 +140,7 @@ func (s *session) run(ctx context.Context, work Work) error {
 		v.incomplete("%v", playErr)
 	}
 	if stopErr != nil {
-		v.note("the capture could not be stopped: %v", stopErr)
+		v.note(notStopped+"%v", stopErr)
 	}
 	err := s.finish(context.WithoutCancel(ctx), got, v)
 	return errors.Join(s.failed, playErr, leaseErr, stopErr, err)

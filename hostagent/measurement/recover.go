@@ -88,11 +88,12 @@ func recoverTask(ctx context.Context, db Store, dial Dial, t store.Row, life sto
 }
 
 // interruption says what is missing because the host's earlier run ended: the
-// kernels are stored when the work has ended.
+// kernels are stored when the work has ended. What the task said of its being open is
+// over when it ends.
 func interruption(ctx context.Context, db Store, t store.Row) (verdict, error) {
 	var v verdict
-	if t.Reason != "" {
-		v.note("%s", t.Reason)
+	if reason := lasting(t.Reason); reason != "" {
+		v.note("%s", reason)
 	}
 	kernels, err := db.Kernels(ctx, t.ID)
 	if err != nil {

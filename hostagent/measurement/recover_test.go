@@ -94,6 +94,47 @@ func TestRecoverFetchesTheRest(t *testing.T) {
 	}
 }
 
+// full is a database whose disk is full after some chunks; outcomes still fit in.
+type full struct {
+	*store.DB
+	after int
+}
+
+func (f *full) AppendChunks(ctx context.Context, id store.TaskID, c []*chunk.Chunk, e []measure.Event) error {
+	n := min(f.after, len(c))
+	f.after -= n
+	err := f.DB.AppendChunks(ctx, id, c[:n], nil)
+	if n < len(c) {
+		err = errors.Join(err, store.ErrFull)
+	}
+	return err
+}
+
+// What a task said of its being open is over once its rest has been fetched, and its
+// pyramid is that of its chunks.
+func TestRecoverTakesPassingReasonsBack(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.DB = &full{b.db, 3}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(200*time.Millisecond))
+	if !errors.Is(err, store.ErrFull) {
+		t.Fatalf("got %v", err)
+	}
+	if task := b.task(t, id); task.State != store.Running || !strings.Contains(task.Reason, "the transfer stopped: ") {
+		t.Fatalf("state %v: %s", task.State, task.Reason)
+	}
+	if _, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil {
+		t.Fatal(err)
+	}
+	if task := b.task(t, id); task.State != store.Complete || task.Reason != "" {
+		t.Errorf("state %v: %q", task.State, task.Reason)
+	}
+	r, err := b.db.Check(t.Context(), store.CheckOptions{Task: id})
+	if err != nil || len(r.Findings) > 0 {
+		t.Errorf("%v: %+v", err, r)
+	}
+}
+
 func TestRecoverSaysWhatIsGone(t *testing.T) {
 	b := newBench(t)
 	id := b.leave(t, 4)

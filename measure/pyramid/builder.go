@@ -11,6 +11,7 @@ import (
 type Builder struct {
 	series int
 	next   uint64 // first scan that may come
+	scans  uint64 // in all pages
 	open   [Levels]*Page
 	out    func(*Page) error
 }
@@ -23,6 +24,9 @@ func NewBuilder(series int, out func(*Page) error) *Builder {
 
 // Next returns the first scan that may come.
 func (b *Builder) Next() uint64 { return b.next }
+
+// Scans returns how many scans the pages hold, those that Resume went on behind among them.
+func (b *Builder) Scans() uint64 { return b.scans }
 
 // Add takes n scans from a number on, all of one bin of level 0, and what each
 // series did over them. Scans may be left out, and none may come again.
@@ -42,6 +46,7 @@ func (b *Builder) Add(first uint64, n int, e []measure.Extreme) error {
 		page.Series[s][at].Join(Bin{e[s].Min, e[s].Max, e[s].Sum, uint64(n)})
 	}
 	b.next = first + uint64(n)
+	b.scans += uint64(n)
 	return nil
 }
 
@@ -102,16 +107,24 @@ func (b *Builder) raise(p *Page) error {
 // again.
 func (b *Builder) Resume(last uint64, page func(level int, number uint64) (*Page, error)) error {
 	b.next = (last + 1) * PageScans(0)
-	for level := range Levels - 1 {
+	b.scans = 0
+	for level := range Levels {
 		// Pages of this level that lie in an unfinished page of the next.
 		done := b.next / PageScans(level)
-		for n := done - done%Ratio; n < done; n++ {
+		from := done - done%Ratio
+		if level == Levels-1 {
+			from = 0 // there is no next
+		}
+		for n := from; n < done; n++ {
 			p, err := page(level, n)
 			if err != nil {
 				return err
 			}
 			if p == nil {
 				continue
+			}
+			for i := range p.Series[0] {
+				b.scans += p.Series[0][i].N
 			}
 			if err := b.raise(p); err != nil {
 				return err

@@ -38,6 +38,7 @@ var statuses = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{capture.ErrRoom, codes.ResourceExhausted},
 	{syscall.ENOSPC, codes.ResourceExhausted},
+	{capture.ErrMended, codes.Unavailable},
 	{spool.ErrTorn, codes.DataLoss},
 	{chunk.ErrCorrupt, codes.DataLoss},
 	{capture.ErrStopped, codes.Unavailable},

@@ -117,6 +117,20 @@ func TestReadRefusesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
+// A number is missing only where the monitor's disk lost a chunk, and a gap says so.
+func TestReadOfAHoleThatIsTold(t *testing.T) {
+	for scans, whole := range map[uint64]bool{300: true, 299: false, 301: false} {
+		chunks := makeChunks(t, 5, 300)
+		gap := measure.Event{Kind: measure.EventGap, FirstScan: 600, Scans: scans, Exact: true, Channel: -1}
+		s := &server{chunks: append(chunks[:2:2], chunks[3:]...), events: map[uint64]measure.Event{3: gap}}
+		var k keeper
+		_, err := serve(t, s, Options{}).Read(t.Context(), ReadOptions{CaptureID: "c"}, &k)
+		if (err == nil) != whole || !whole && !errors.Is(err, ErrMismatch) || whole && len(k.chunks) != 4 {
+			t.Errorf("a gap of %d scans: %d chunks, %v", scans, len(k.chunks), err)
+		}
+	}
+}
+
 func TestReadEndsAsItMust(t *testing.T) {
 	t.Run("still running", func(t *testing.T) {
 		c := serve(t, &server{chunks: makeChunks(t, 2, 300), noEnd: true}, Options{})

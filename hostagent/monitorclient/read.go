@@ -61,7 +61,8 @@ type reading struct {
 	o     ReadOptions
 	sink  Sink
 	next  uint64 // chunk wanted next
-	any   bool   // a chunk has come by: next must follow without a hole
+	any   bool   // a chunk has come by: next must follow, or a gap tells why not
+	scan  uint64 // one past the last that came
 	items int
 
 	setup   measure.Setup
@@ -179,7 +180,7 @@ func (r *reading) take(p *wattmarkv1.Chunk) error {
 	if r.any && r.chunk.No < r.next {
 		return nil // sent again
 	}
-	if r.chunk.No < r.next || (r.any && r.chunk.No > r.next) {
+	if r.chunk.No < r.next || (r.any && r.chunk.No > r.next && !r.told(r.chunk.FirstScan)) {
 		return fmt.Errorf("%w: chunk %d came, wanted %d", ErrMismatch, r.chunk.No, r.next)
 	}
 	if err := r.chunk.Validate(r.setup.Timebase, len(r.setup.Channels)); err != nil {
@@ -192,7 +193,21 @@ func (r *reading) take(p *wattmarkv1.Chunk) error {
 		return err
 	}
 	r.any, r.next = true, r.chunk.No+1
+	r.scan = r.chunk.FirstScan + uint64(r.chunk.Scans)
 	return nil
+}
+
+// told reports whether the events before a chunk tell all scans to be lost that lie
+// between the last chunk and it: numbers are missing only where the monitor's disk lost
+// the chunks.
+func (r *reading) told(first uint64) bool {
+	next := r.scan
+	for _, e := range r.pending {
+		if e.Kind == measure.EventGap && e.FirstScan == next {
+			next += e.Scans
+		}
+	}
+	return next > r.scan && next == first
 }
 
 // events hands on what stood before the chunk or the trailer that has come.

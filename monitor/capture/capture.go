@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"wattmark/measure"
@@ -19,6 +20,7 @@ type Capture struct {
 	owner  *Owner
 	header spool.Header
 	log    *spool.Log
+	mended atomic.Uint64 // how often damaged records of the log became events
 	// nominal are the channels without calibration records: what a reopened
 	// instrument is held against.
 	nominal []measure.Channel

@@ -20,6 +20,8 @@ var (
 	ErrNoStart = errors.New("no start marker yet")
 	// ErrPastEnd: a read from a chunk that the capture does not have.
 	ErrPastEnd = errors.New("past the end of the capture")
+	// ErrMended: a damaged record was met and became an event: read on from the next chunk.
+	ErrMended = errors.New("damaged on the monitor's disk")
 	// ErrStopped: the monitor is stopping.
 	ErrStopped = errors.New("monitor is stopping")
 	// ErrUnavailable: the bench's instrument cannot be used now.

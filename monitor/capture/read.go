@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"wattmark/measure"
@@ -55,7 +56,7 @@ type Receiver interface {
 // recognised, and ends with the chunk in which the stop marker ends. Errors:
 // ErrNoStart, ErrPastEnd, ctx's, the receiver's.
 func (c *Capture) Read(ctx context.Context, o ReadOptions, to Receiver) error {
-	r := &reading{c: c, o: o, to: to}
+	r := &reading{c: c, o: o, to: to, mended: c.mended.Load()}
 	if err := r.run(ctx); err != nil {
 		return fmt.Errorf("read capture %s: %w", c.id, err)
 	}
@@ -70,12 +71,14 @@ type reading struct {
 	log  *spool.Reader
 	sum  uint32
 	n    uint64 // chunks of the stream, sent or skipped
+	past uint64 // one past the last of them
 	scan uint64
 	// held are the events since the last chunk: they go out before the next one,
 	// once it is known to belong to the stream.
 	held []measure.Event
 	// next is a chunk that was met before it was known whether it belongs.
-	next *spool.Record
+	next   *spool.Record
+	mended uint64 // how often the log had been mended when the stream began
 }
 
 func (r *reading) run(ctx context.Context) error {
@@ -120,7 +123,7 @@ func (r *reading) run(ctx context.Context) error {
 // it with all that was to be sent: what there is begins earlier.
 func (r *reading) anew(ctx context.Context) error {
 	defer r.log.Close()
-	again := &reading{c: r.c, o: r.o, to: r.to}
+	again := &reading{c: r.c, o: r.o, to: r.to, mended: r.c.mended.Load()}
 	return again.run(ctx)
 }
 
@@ -203,7 +206,7 @@ func (r *reading) chunk(rec spool.Record, first uint64) error {
 		r.held = slices.DeleteFunc(r.held, func(e measure.Event) bool { return !ofTheWhole(e) })
 		return nil
 	}
-	r.n++
+	r.n, r.past = r.n+1, no+1
 	r.scan += uint64(rec.Chunk.Scans)
 	r.sum = crc32.Update(r.sum, castagnoli, binary.LittleEndian.AppendUint32(nil, rec.Chunk.CRC))
 	if no < r.o.From {
@@ -213,7 +216,41 @@ func (r *reading) chunk(rec spool.Record, first uint64) error {
 	if err := r.sendHeld(); err != nil {
 		return err
 	}
-	return r.to.Chunk(rec.Chunk, func(buf *[]byte) ([]byte, error) { return r.log.Body(rec, buf) })
+	return r.to.Chunk(rec.Chunk, func(buf *[]byte) ([]byte, error) {
+		b, err := r.log.Body(rec, buf)
+		if errors.Is(err, spool.ErrTorn) {
+			err = r.c.mend(err, r.mended)
+		}
+		return b, err
+	})
+}
+
+// mend has the log of a capture that has ended checked, where a reader met a damaged
+// record, which becomes an event. The error wraps ErrMended when reading on from that
+// chunk goes well now, and is the reader's own otherwise. since is how often the log had
+// been mended when the reader began.
+func (c *Capture) mend(damage error, since uint64) error {
+	c.data.Lock()
+	defer c.data.Unlock()
+	v, _ := c.look()
+	if !v.State.Ended() || v.State == Released {
+		return damage
+	}
+	if n := c.mended.Load(); n == since {
+		holes, err := c.log.Mend()
+		if err != nil || holes == 0 {
+			return errors.Join(damage, err)
+		}
+		t, err := retell(c.log)
+		if err != nil {
+			return errors.Join(damage, err)
+		}
+		v.Scans, v.Lost, v.Gaps = t.scans, t.lost, t.gaps
+		c.show(v)
+		c.mended.Add(1)
+		c.owner.cfg.Log.Error("a capture was damaged on the disk; what is lost is an event now", "capture", c.id, "places", holes, "error", damage)
+	}
+	return fmt.Errorf("%w: %s", ErrMended, strings.ReplaceAll(damage.Error(), "\n", "; "))
 }
 
 // ofTheWhole tells of a note that was made before the first scan: it concerns all
@@ -236,7 +273,7 @@ func (r *reading) sendHeld() error {
 // end sends the trailer. What happened behind the last chunk of all is sent
 // before it; behind the last chunk of a trimmed stream it is none of its.
 func (r *reading) end(v view, first uint64) error {
-	end := first + r.n
+	end := max(first, r.past)
 	if r.o.From > end {
 		return fmt.Errorf("%w: chunk %d was asked for, the stream has chunks %d to %d", ErrPastEnd, r.o.From, first, end)
 	}

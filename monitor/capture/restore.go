@@ -38,6 +38,9 @@ func (o *Owner) restoreOne(f spool.Found) error {
 	if err != nil {
 		return errors.Join(err, f.Log.Close())
 	}
+	if f.Holes > 0 {
+		o.cfg.Log.Error("a capture was damaged on the disk; what is lost is an event now", "capture", h.CaptureID, "places", f.Holes)
+	}
 	if !f.Sealed {
 		err := t.restarted(f, h.Setup.Timebase, o.cfg.Now())
 		if errors.Is(err, ErrTransition) {
@@ -70,6 +73,9 @@ func (o *Owner) restoreOne(f spool.Found) error {
 // restarted ends a capture whose monitor died, durably.
 func (t *tally) restarted(f spool.Found, tb measure.Timebase, now time.Time) error {
 	reason := "monitor restarted"
+	if f.Holes > 0 {
+		reason += fmt.Sprintf("; its log was damaged in %d place(s): %d scans are lost in all, told as gaps", f.Holes, t.lost)
+	}
 	if f.Torn > 0 {
 		reason += fmt.Sprintf("; %d bytes after the last good record were cut off (%s)", f.Torn, f.Why)
 	}

@@ -306,3 +306,82 @@ func TestALogWithScansSaysThatItRuns(t *testing.T) {
 		}
 	})
 }
+
+// A bit that flips on the disk costs the chunk that it lies in: those behind it are
+// there, and the hole is told exactly, of a capture that was not ended and of one that was.
+func TestAFlippedBitCostsOneChunk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		dir := t.TempDir()
+		l := newLab(t, m, dir, nil)
+		c := l.start(Request{})
+		l.until(3)
+		sum, err := c.Stop(t.Context())
+		if err != nil || sum.Chunks < 6 {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		r, err := c.log.NewReader()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		var begin, size int64
+		var lost spool.ChunkHead
+		for at := int64(0); lost.No != 3; {
+			rec, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin, size, lost = at, int64(rec.Body)+20, rec.Chunk
+			at += size
+		}
+		for name, at := range map[string]int64{"frame": begin + 13, "head": begin + 30, "payload": begin + size - 2} {
+			for _, ended := range []bool{true, false} {
+				to := t.TempDir()
+				copyCapture(t, dir, to, c.ID(), c.log.Size())
+				path := filepath.Join(to, c.ID(), "log")
+				b, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b[at] ^= 4
+				if !ended {
+					b = b[:len(b)-1]
+				}
+				if err := os.WriteFile(path, b, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				again := newLab(t, newMeter(), to, nil)
+				back, err := again.Get(c.ID())
+				if err != nil {
+					t.Fatal(err)
+				}
+				var in inbox
+				err = back.Read(t.Context(), ReadOptions{Untrimmed: true}, &in)
+				if ended && name != "frame" { // seen when it is read
+					if !errors.Is(err, ErrMended) || len(in.chunks) != 3 {
+						t.Errorf("%s: %d chunks, %v", name, len(in.chunks), err)
+					}
+					err = back.Read(t.Context(), ReadOptions{Untrimmed: true, From: 3}, &in)
+				}
+				got := back.Summary()
+				if err != nil || len(in.chunks) != int(sum.Chunks)-1 || in.chunks[3].No != 4 || in.trailer == nil {
+					t.Fatalf("%s: %d chunks of %d, %v", name, len(in.chunks), sum.Chunks, err)
+				}
+				if got.Lost != uint64(lost.Scans) || got.Gaps != 1 || got.Scans != sum.Scans-got.Lost || in.trailer.Scans != got.Scans || in.trailer.Chunks != sum.Chunks-1 {
+					t.Errorf("%s: %+v of %+v, %+v", name, got, sum, in.trailer)
+				}
+				if e := in.events; len(e) != 1 || e[0].FirstScan != lost.FirstScan || e[0].Scans != uint64(lost.Scans) || !e[0].Exact || in.before[0] != 3 {
+					t.Errorf("%s: %+v at %v", name, e, in.before)
+				}
+				if (got.State == Complete) != ended || !ended && !strings.Contains(got.Reason, "damaged in 1 place") {
+					t.Errorf("%s: %v, %s", name, got.State, got.Reason)
+				}
+				if err := again.Release(c.ID()); err != nil {
+					t.Error(err)
+				}
+				again.stop()
+			}
+		}
+	})
+}

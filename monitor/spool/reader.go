@@ -91,7 +91,17 @@ func (r *Reader) Body(rec Record, buf *[]byte) ([]byte, error) {
 }
 
 // Event reads an event record.
-func (r *Reader) Event(rec Record) (e measure.Event, err error) { return e, r.json(rec, &e) }
+func (r *Reader) Event(rec Record) (measure.Event, error) {
+	var v struct {
+		measure.Event
+		loss
+	}
+	err := r.json(rec, &v)
+	if err == nil && v.Lost != nil {
+		return v.loss.event(), nil
+	}
+	return v.Event, err
+}
 
 // Marker reads a marker record.
 func (r *Reader) Marker(rec Record) (f marker.Found, err error) { return f, r.json(rec, &f) }

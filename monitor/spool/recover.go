@@ -12,7 +12,7 @@ import (
 // that it cannot hold a sample.
 var errNeverBegan = errors.New("capture without a header")
 
-// open opens one capture's log and cuts off a torn tail.
+// open opens one capture's log. Damaged records become events, and a torn tail is cut off.
 func (s *Store) open(dir string) (Found, error) {
 	if err := safe(dir, os.ModeDir); err != nil {
 		return Found{}, err
@@ -35,56 +35,25 @@ func (s *Store) open(dir string) (Found, error) {
 		return Found{}, err
 	}
 	l := newLog(dir, h, s.opt, info.Size())
-	good, sealed, why, err := l.survey()
+	v, err := l.survey(false)
 	if err != nil {
 		return Found{}, err
 	}
-	found := Found{Log: l, Sealed: sealed, Torn: info.Size() - good, Why: why}
-	if sealed {
-		return found, nil
+	found := Found{Log: l, Sealed: v.sealed, Holes: len(v.holes), Torn: info.Size() - v.good}
+	if why := v.why; why != nil {
+		found.Why = why.Error()
 	}
-	if found.Torn > 0 {
-		if err := os.Truncate(l.path(), good); err != nil {
+	if len(v.holes) > 0 || v.why != nil {
+		if err := l.mend(v); err != nil {
 			return Found{}, err
 		}
-		l = newLog(dir, h, s.opt, good)
+		l = newLog(dir, h, s.opt, v.good)
 		found.Log = l
 	}
+	if v.sealed {
+		return found, nil
+	}
 	return found, l.start()
-}
-
-// survey finds where the good records end. A log that ends with a final state
-// was synced before anybody was told, so only its frames are looked at; of any
-// other, every byte is verified, since a power cut can lose what lies before
-// the tail.
-func (l *Log) survey() (good int64, sealed bool, why string, err error) {
-	r, err := l.NewReader()
-	if err != nil {
-		return 0, false, "", err
-	}
-	defer r.Close()
-	if sealed, err = r.endsFinal(); err == nil && sealed {
-		return l.Size(), true, "", nil
-	}
-	r.at = 0
-	var buf []byte
-	for {
-		good = r.at
-		rec, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return good, false, "", nil
-		}
-		if err == nil {
-			_, err = r.Body(rec, &buf)
-		}
-		if err != nil {
-			var disk *os.PathError
-			if errors.As(err, &disk) {
-				return 0, false, "", err // the disk, not the record
-			}
-			return good, false, err.Error(), nil
-		}
-	}
 }
 
 // endsFinal walks the frames and tells whether the last one is a final state.

@@ -18,7 +18,7 @@ var (
 	// begun is what Create writes before the header is there.
 	begun = []string{reserveName, headerName + ".new", logName}
 	// released is what a whole capture has.
-	released = append([]string{headerName, string(MarkReleased), string(MarkReplicated)}, begun...)
+	released = append([]string{headerName, damagedName, string(MarkReleased), string(MarkReplicated)}, begun...)
 )
 
 // remove removes a left-over directory whose capture id is id, and logs it. A directory

@@ -243,39 +243,6 @@ func TestKilledAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestEveryFlippedByteIsSeen damages each byte of a log: what lies before the
-// damaged record is kept.
-func TestEveryFlippedByteIsSeen(t *testing.T) {
-	dir := t.TempDir()
-	s := openStore(t, dir, Options{SyncEvery: time.Hour})
-	l, err := s.Create(testHeader("c1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, l, 1)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	whole, err := os.ReadFile(l.path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range whole {
-		bad := bytes.Clone(whole)
-		bad[n] ^= 0x10
-		if err := os.WriteFile(l.path(), bad, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		f, err := s.open(filepath.Join(dir, "c1"))
-		if err != nil || f.Torn == 0 || int(f.Log.Size()) > n {
-			t.Fatalf("byte %d flipped: %+v (size %d), %v", n, f, f.Log.Size(), err)
-		}
-		if err := f.Log.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestStoreIsLocked(t *testing.T) {
 	dir := t.TempDir()
 	openStore(t, dir, Options{})

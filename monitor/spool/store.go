@@ -139,6 +139,9 @@ type Found struct {
 	// Sealed says that the log ends with its capture's last state; it takes no
 	// more records.
 	Sealed bool
+	// Holes is the number of places between good records that were damaged; an event
+	// of what is lost stands there now.
+	Holes int
 	// Torn is the number of bytes after the last good record that were cut off,
 	// and Why what was wrong with them.
 	Torn int64

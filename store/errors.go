@@ -21,6 +21,8 @@ var (
 	ErrNoHeader = errors.New("task has no header yet")
 	// ErrCorrupt: stored or offered data does not pass its own checks.
 	ErrCorrupt = errors.New("corrupt data")
+	// ErrDamaged: the database itself is damaged, whatever was offered. It is ErrCorrupt.
+	ErrDamaged = fmt.Errorf("the database is damaged: %w", ErrCorrupt)
 	// ErrFull: the disk or the database is full; the last call changed nothing.
 	ErrFull = errors.New("disk full")
 	// ErrIO: the operating system could not read or write the file; the last call
@@ -54,7 +56,7 @@ var sentinels = map[int]error{
 	sqlite3.SQLITE_READONLY: ErrReadOnly,
 	sqlite3.SQLITE_PERM:     ErrReadOnly,
 	sqlite3.SQLITE_NOTADB:   ErrNotDatabase,
-	sqlite3.SQLITE_CORRUPT:  ErrCorrupt,
+	sqlite3.SQLITE_CORRUPT:  ErrDamaged,
 	sqlite3.SQLITE_CANTOPEN: ErrCannotOpen,
 }
 

@@ -28,3 +28,21 @@ func TestATaskEndsOnce(t *testing.T) {
 		t.Error("state 9 was taken")
 	}
 }
+
+// A database is tried without leaving anything in it.
+func TestTryTask(t *testing.T) {
+	d := open(t)
+	if err := d.TryTask(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var tasks, users int
+	if err := d.reader.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM task), (SELECT count(*) FROM user)`).Scan(&tasks, &users); err != nil || tasks+users != 0 {
+		t.Errorf("%d tasks and %d users are left (%v)", tasks, users, err)
+	}
+	if _, err := d.writer.ExecContext(t.Context(), `ALTER TABLE task RENAME TO gone`); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.TryTask(t.Context()); err == nil {
+		t.Error("a database without tasks takes them")
+	}
+}

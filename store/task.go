@@ -36,22 +36,43 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 		return 0, fmt.Errorf("%s: %w", op, err)
 	}
 	var id int64
-	err = d.write(ctx, op, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO user(login) VALUES(?)`, t.User); err != nil {
-			return err
-		}
-		m := t.Marker
-		err := tx.QueryRowContext(ctx, `INSERT INTO task(user_id, name, launched_ns, launched, stored_ns, state, monitor, capture_id,
-				gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag, job, owner)
-			VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?,?, ?,?,?, ?,?,?,?,?, nullif(?,''), nullif(?,'')) RETURNING task_id`,
-			t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), nanos(time.Now()), state, t.Monitor, t.CaptureID,
-			t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag, t.Job, t.Owner).Scan(&id)
-		if err != nil {
+	err = d.write(ctx, op, func(tx *sql.Tx) (err error) {
+		if id, err = insertTask(ctx, tx, &t, state); err != nil {
 			return err
 		}
 		return errors.Join(joinGroup(ctx, tx, id, t.Group), labelNew(ctx, tx, id, &t))
 	})
 	return TaskID(id), err
+}
+
+func insertTask(ctx context.Context, tx *sql.Tx, t *NewTask, state State) (id int64, err error) {
+	if _, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO user(login) VALUES(?)`, t.User); err != nil {
+		return 0, err
+	}
+	m := t.Marker
+	err = tx.QueryRowContext(ctx, `INSERT INTO task(user_id, name, launched_ns, launched, stored_ns, state, monitor, capture_id,
+			gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag, job, owner)
+		VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?,?, ?,?,?, ?,?,?,?,?, nullif(?,''), nullif(?,'')) RETURNING task_id`,
+		t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), nanos(time.Now()), state, t.Monitor, t.CaptureID,
+		t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag, t.Job, t.Owner).Scan(&id)
+	return id, err
+}
+
+// TryTask reports why the database takes no task now, whatever task that is: it inserts a
+// row for one and rolls back. It returns nil where it would take one.
+func (d *DB) TryTask(ctx context.Context) error {
+	undone := errors.New("rolled back")
+	err := d.write(ctx, "try to insert a task", func(tx *sql.Tx) error {
+		t := NewTask{Name: "try", User: "try", Launched: time.Now()}
+		if _, err := insertTask(ctx, tx, &t, Running); err != nil {
+			return err
+		}
+		return undone
+	})
+	if errors.Is(err, undone) {
+		return nil
+	}
+	return err
 }
 
 // labelNew stores what a new task is labelled with.

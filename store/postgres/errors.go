@@ -36,7 +36,7 @@ var (
 	full   = meaning{store.ErrFull, "free some space on the server and ask again: nothing that was acknowledged is lost"}
 	busy   = meaning{store.ErrBusy, "ask again when the other programs are done"}
 	barred = meaning{store.ErrReadOnly, "ask the server's keeper for the right to write, or name the primary and not a standby"}
-	broken = meaning{store.ErrCorrupt, "the server finds its files damaged: look into its log"}
+	broken = meaning{store.ErrDamaged, "the server finds its files damaged: look into its log"}
 	file   = meaning{store.ErrFileOnly, "use the server's own tools, or copy tasks to a file with wattmark db copy"}
 	noise  = meaning{store.ErrIO, "look into the server's log"}
 )

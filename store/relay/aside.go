@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"wattmark/store"
 )
 
 // Aside is a task that a store could not take.
@@ -19,6 +22,65 @@ type Aside struct {
 	Why   string    `json:"why"`
 	At    time.Time `json:"at"`
 	Seq   uint64    `json:"seq"` // of its end
+}
+
+// errAway: the cluster does not answer.
+var errAway = errors.New("the cluster does not answer")
+
+// passing reports whether an error says nothing of the task: the database, the disk or the
+// cluster is away, full or damaged, and no other task could be stored either.
+func passing(err error) bool {
+	var os syscall.Errno
+	return errors.As(err, &os) || isAny(err, errAway, store.ErrUnreachable, store.ErrFull, store.ErrBusy, store.ErrIO,
+		store.ErrReadOnly, store.ErrCannotOpen, store.ErrDamaged, store.ErrNotDatabase)
+}
+
+// ofContent says of an error of a task's own database, which is here as it was published,
+// that it comes each time; unless this machine lacks the room to read it.
+func ofContent(ctx context.Context, err error) error {
+	var os syscall.Errno
+	if ctx.Err() != nil || errors.As(err, &os) || isAny(err, ErrMalformed, context.DeadlineExceeded, store.ErrFull, store.ErrIO, store.ErrBusy, store.ErrCannotOpen) {
+		return err
+	}
+	return malformed("its rows cannot be read: %v", err)
+}
+
+func isAny(err error, list ...error) bool {
+	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
+}
+
+// hopeless reports whether a task cannot be stored however often it is tried.
+func hopeless(err error) bool {
+	return isAny(err, ErrMalformed, ErrMissing, store.ErrCorrupt, store.ErrConflict)
+}
+
+// tries is how often a task is tried that cannot be stored for a reason that is not known to
+// be its own.
+const tries = 3
+
+// refused sets a task aside that cannot be stored, or has it tried again. Errors say that
+// the database takes no task at all.
+func (t *taker) refused(ctx context.Context, m jetstream.Msg, key Key, why error) error {
+	if !hopeless(why) {
+		if err := t.DB.TryTask(ctx); err != nil {
+			_ = m.NakWithDelay(longestStep)
+			return err
+		}
+		if t.failed[key]++; t.failed[key] < tries {
+			delay := 2 * time.Second
+			if t.Retry > 0 {
+				delay = t.Retry
+			}
+			if t.failed[key] > 1 {
+				delay *= 5
+			}
+			t.log.Warn("could not store a task: it is tried again", "key", key, "in", delay, "error", why)
+			return m.NakWithDelay(delay)
+		}
+		why = fmt.Errorf("tried %d times, and the database takes others: %w", tries, why)
+	}
+	t.setAside(ctx, m, key, why)
+	return nil
 }
 
 // setAside names a task that can never be stored, and goes on to the next. Its messages
@@ -46,6 +108,7 @@ func (t *taker) setAside(ctx context.Context, m jetstream.Msg, key Key, why erro
 		_ = m.NakWithDelay(longestStep)
 		return
 	}
+	delete(t.failed, key)
 	t.log.Error("a task cannot be stored: it was set aside", "key", key, "reason", why)
 	_ = m.TermWithReason("set aside")
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,6 +30,9 @@ type Consumer struct {
 	// is given it; 10 s when zero. It is renewed while one is being stored. A task that
 	// was given over a line that broke waits as long.
 	AckWait time.Duration
+	// Retry is how long a task is left alone that could not be stored for a reason that may
+	// not be its own; five times as long the next time, and then it is set aside. 2 s when zero.
+	Retry time.Duration
 	// Free removes from the streams what all stores have, every so often; 0 leaves it there.
 	Free time.Duration
 	// Unclaimed is how long samples stay there of which no host has said what they are;
@@ -76,7 +80,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if p < 0 || p >= c.Bus.partitions {
 			return fmt.Errorf("partition %d: the cluster has 0 to %d", p, c.Bus.partitions-1)
 		}
-		t := &taker{Consumer: c, partition: p, log: c.Log.With("stream", StreamName(p))}
+		t := &taker{Consumer: c, partition: p, log: c.Log.With("stream", StreamName(p)), failed: map[Key]int{}}
 		g.Go(func() error { return t.run(ctx) })
 	}
 	return g.Wait()
@@ -103,7 +107,10 @@ type taker struct {
 	log       *slog.Logger
 	cons      jetstream.Consumer
 	freed     time.Time
-	trouble   time.Time // since when nothing is heard of the cluster
+	trouble   time.Time // since when nothing can be taken
+	// failed counts how often each task could not be stored for a reason that is not known
+	// to be its own. Only run's goroutine uses it.
+	failed map[Key]int
 }
 
 // waitFor is how long one request for tasks lasts. One that is lost on its way, as in an
@@ -118,14 +125,14 @@ func (t *taker) run(ctx context.Context) error {
 		}
 		if err == nil {
 			if wait = firstPause; !t.trouble.IsZero() {
-				t.log.Info("the cluster gives tasks again", "waited", since(t.trouble))
+				t.log.Info("tasks are taken again", "waited", since(t.trouble))
 				t.trouble = time.Time{}
 			}
 			continue
 		}
 		if t.trouble.IsZero() {
 			t.trouble = time.Now()
-			t.log.Warn("the cluster gives no tasks: waiting", "error", err)
+			t.log.Warn("no tasks can be taken: waiting", "error", err)
 		}
 		if pause(ctx, wait) != nil {
 			return nil
@@ -154,7 +161,9 @@ func (t *taker) round(ctx context.Context) error {
 		return t.detached(err)
 	}
 	for m := range batch.Messages() {
-		t.take(ctx, m)
+		if err := t.take(ctx, m); err != nil {
+			return err
+		}
 	}
 	if err := batch.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, jetstream.ErrNoMessages) {
 		return t.detached(err)
@@ -173,7 +182,9 @@ func (t *taker) attach(ctx context.Context) (err error) {
 		Durable: t.Name, Description: "wattmark store " + t.DB.Path(),
 		FilterSubject: subject(t.partition, "*", "*", kindEnd),
 		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: t.ackWait(), MaxAckPending: 16, MaxDeliver: -1,
+		// A task that is to be tried again is pending: a low limit would let a few such
+		// tasks keep all others back.
+		AckWait: t.ackWait(), MaxAckPending: -1, MaxDeliver: -1,
 	})
 	if err != nil {
 		t.cons = nil
@@ -189,15 +200,16 @@ func (t *taker) detached(err error) error {
 	return err
 }
 
-// take stores the task that an end is of, and says so. What is not said is told again
-// later, and known then.
-func (t *taker) take(ctx context.Context, m jetstream.Msg) {
+// take stores the task that an end is of, and acknowledges it. Errors are of what keeps any
+// task from being stored; a task that cannot be stored itself is tried again or set aside.
+func (t *taker) take(ctx context.Context, m jetstream.Msg) error {
 	stop := t.keep(ctx, m)
 	key := keyOf(m.Subject())
-	got, err := t.store(ctx, m, key)
+	got, err := t.guarded(ctx, m, key)
 	stop()
 	switch {
 	case err == nil:
+		delete(t.failed, key)
 		acked, cancel := context.WithTimeout(ctx, callWithin)
 		defer cancel()
 		if err := m.DoubleAck(acked); err != nil {
@@ -208,22 +220,24 @@ func (t *taker) take(ctx context.Context, m jetstream.Msg) {
 		}
 	case ctx.Err() != nil:
 		_ = m.Nak() // another program of this name may go on at once
-	case hopeless(err):
-		t.setAside(ctx, m, key, err)
-	default:
-		t.log.Warn("could not store a task: it will be tried again", "key", key, "error", err)
+	case passing(err):
 		_ = m.NakWithDelay(longestStep)
+		return err
+	default:
+		return t.refused(ctx, m, key, err)
 	}
+	return nil
 }
 
-// hopeless reports whether a task cannot be stored however often it is tried.
-func hopeless(err error) bool {
-	for _, e := range []error{ErrMalformed, ErrMissing, store.ErrCorrupt, store.ErrConflict, store.ErrNewer, store.ErrNotDatabase, store.ErrForeign} {
-		if errors.Is(err, e) {
-			return true
+// guarded turns a panic over a task's content into an error.
+func (t *taker) guarded(ctx context.Context, m jetstream.Msg, key Key) (got *Taken, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.log.Error("panic while a task was stored", "key", key, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
 		}
-	}
-	return false
+	}()
+	return t.store(ctx, m, key)
 }
 
 // keep tells the cluster that a task is being worked on, until it is stopped.
@@ -242,9 +256,21 @@ func (t *taker) keep(ctx context.Context, m jetstream.Msg) (stop func()) {
 	}
 }
 
+// end reads the end that a message carries.
+func (t *taker) end(m jetstream.Msg, key Key) (*End, error) {
+	end, err := parseEnd(m.Data(), key)
+	if err != nil {
+		return nil, err
+	}
+	if meta, err := m.Metadata(); err == nil && end.Chunks >= meta.Sequence.Stream {
+		return nil, malformed("end of %s names %d chunks and is itself message %d of its stream", key, end.Chunks, meta.Sequence.Stream)
+	}
+	return end, nil
+}
+
 func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (*Taken, error) {
 	began := time.Now()
-	end, err := parseEnd(m.Data(), key)
+	end, err := t.end(m, key)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +284,7 @@ func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (*Taken, er
 	}
 	f, err := t.Bus.fetcher(ctx, t.partition, end)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errAway, err)
 	}
 	list, database, err := f.rest(ctx)
 	if err != nil {
@@ -284,22 +310,40 @@ func (t *taker) put(ctx context.Context, f *fetcher, list []indexed, database []
 	}
 	from, err := store.OpenSource(ctx, path)
 	if err != nil {
-		return out, err
+		return out, ofContent(ctx, err)
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
+	id, err := one(ctx, from, f.end)
+	if err != nil {
+		return out, ofContent(ctx, err)
+	}
+	return t.DB.TakeTask(ctx, from, id, f.arriving(list))
+}
+
+// readWithin is how long reading a task from its own small database may take.
+const readWithin = 2 * time.Minute
+
+// one is the only task of the database in which it came, which is sound.
+func one(ctx context.Context, from *store.DB, end *End) (id store.TaskID, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	var found string
+	if err := from.SQL().QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
+		return 0, err
+	}
+	if found != "ok" {
+		return 0, malformed("its rows are damaged: %s", found)
+	}
 	ids, err := from.TaskIDs(ctx)
 	if err != nil {
-		return out, err
+		return 0, err
 	}
 	if len(ids) != 1 {
-		return out, malformed("%d tasks come as one", len(ids))
+		return 0, malformed("%d tasks come as one", len(ids))
 	}
 	x, err := from.Task(ctx, ids[0])
-	if err != nil {
-		return out, err
+	if err == nil && IdentityOf(&x) != end.Identity {
+		err = malformed("end and rest are of different tasks")
 	}
-	if IdentityOf(&x) != f.end.Identity {
-		return out, malformed("end and rest are of different tasks")
-	}
-	return t.DB.TakeTask(ctx, from, ids[0], f.arriving(list))
+	return ids[0], err
 }

@@ -174,6 +174,9 @@ func (f *fetcher) askLeader(ctx context.Context, seq uint64) ([]byte, error) {
 func (f *fetcher) rest(ctx context.Context) (list []indexed, database []byte, err error) {
 	var pieces []piece
 	for p, err := range f.pieces(ctx, eachOf(f.end.Rest), restPiece) {
+		if err == nil {
+			err = p.stands(len(pieces), len(f.end.Rest))
+		}
 		if err != nil {
 			return nil, nil, err
 		}
@@ -186,7 +189,7 @@ func (f *fetcher) rest(ctx context.Context) (list []indexed, database []byte, er
 	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.end.SHA256 {
 		return nil, nil, malformed("the rest of task %s is not what its end says", f.end.Key)
 	}
-	list, database, err = unpack(content)
+	list, database, err = unpack(content, f.end.Chunks)
 	if err == nil && uint64(len(list)) != f.end.Chunks {
 		err = malformed("task %s: %d chunks are indexed, its end says %d", f.end.Key, len(list), f.end.Chunks)
 	}
@@ -223,6 +226,9 @@ func (f *fetcher) chunks(ctx context.Context, list []indexed, from uint64) iter.
 			x := list[at]
 			if err == nil && (p.no != x.no || p.crc != x.crc) {
 				err = malformed("%s: chunk %d stands where chunk %d should", f.name, p.no, x.no)
+			}
+			if err == nil {
+				err = p.stands(len(pieces), len(x.seqs))
 			}
 			if err != nil {
 				yield(nil, err)

@@ -3,6 +3,7 @@ package relay
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -35,10 +36,13 @@ func appendIndex(dst []byte, list []indexed) []byte {
 	return dst
 }
 
+// leastIndexed is how many bytes a chunk takes in an index at least.
+const leastIndexed = 1 + 4 + 1 + 1
+
 // parseIndex reads an index, and returns what lies behind it.
 func parseIndex(b []byte) (list []indexed, rest []byte, err error) {
 	n, b, ok := uvarint(b)
-	if !ok || n > uint64(len(b)) { // a chunk takes more than a byte
+	if !ok || n > uint64(len(b)/leastIndexed) {
 		return nil, nil, malformed("the index of chunks is cut off")
 	}
 	list = make([]indexed, 0, n)
@@ -79,18 +83,54 @@ func uvarint(b []byte) (uint64, []byte, bool) {
 // most of it, some hundred bytes each.
 const maxRest = 1 << 30
 
-// pack makes the rest of a task: index and database, as one zstd frame.
+// maxRatio and freeRatio bound what a frame may unpack to: so many times its packed size,
+// and so many bytes more. Rows pack to a tenth.
+const (
+	maxRatio  = 256
+	freeRatio = 16 << 20
+)
+
+// allowed is how many bytes a frame of a packed size may unpack to.
+func allowed(packed int) uint64 { return min(maxRest, freeRatio+maxRatio*uint64(packed)) }
+
+// pack makes the rest of a task: index and database, as one zstd frame that states its
+// unpacked size. Where it would unpack to more than is allowed, a skippable frame that
+// readers pass over makes it longer.
 func pack(list []indexed, database []byte) ([]byte, error) {
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, err
 	}
-	return w.EncodeAll(append(appendIndex(nil, list), database...), nil), w.Close()
+	plain := append(appendIndex(nil, list), database...)
+	if len(plain) > maxRest {
+		return nil, fmt.Errorf("the task's rows but samples take %d bytes, at most %d can be published", len(plain), maxRest)
+	}
+	out := w.EncodeAll(plain, nil)
+	if uint64(len(plain)) > allowed(len(out)) {
+		more := (len(plain)-freeRatio)/maxRatio + 1 - len(out)
+		out = binary.LittleEndian.AppendUint32(out, skippable)
+		out = binary.LittleEndian.AppendUint32(out, uint32(more))
+		out = append(out, make([]byte, more)...)
+	}
+	return out, w.Close()
 }
 
-// unpack undoes pack.
-func unpack(b []byte) (list []indexed, database []byte, err error) {
-	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxRest))
+// skippable begins a frame that decoders of zstd pass over.
+const skippable = 0x184D2A50
+
+// unpack undoes pack. An index of more than most chunks is refused, and nothing is
+// unpacked beyond the size that the frame's head states, nor beyond allowed.
+func unpack(b []byte, most uint64) (list []indexed, database []byte, err error) {
+	var head zstd.Header
+	switch err := head.Decode(b); {
+	case err != nil:
+		return nil, nil, malformed("the rest cannot be unpacked: %v", err)
+	case head.Skippable || !head.HasFCS:
+		head.FrameContentSize = 255 // the encoder states none below 256
+	case head.FrameContentSize > allowed(len(b)):
+		return nil, nil, malformed("%d bytes state that they unpack to %d: at most %d are taken", len(b), head.FrameContentSize, allowed(len(b)))
+	}
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(64<<10, head.FrameContentSize)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,6 +138,9 @@ func unpack(b []byte) (list []indexed, database []byte, err error) {
 	plain, err := r.DecodeAll(b, nil)
 	if err != nil {
 		return nil, nil, malformed("the rest cannot be unpacked: %v", err)
+	}
+	if n, _, ok := uvarint(plain); ok && n > most {
+		return nil, nil, malformed("%d chunks are indexed, of at most %d", n, most)
 	}
 	return parseIndex(plain)
 }
@@ -135,6 +178,8 @@ func parseEnd(b []byte, key Key) (*End, error) {
 		return nil, malformed("end of %s names task %s", key, e.Key)
 	case len(e.Rest) == 0:
 		return nil, malformed("end of %s names no rest", key)
+	case len(e.Rest) > maxRest/maxPiece:
+		return nil, malformed("end of %s names a rest of %d pieces, at most %d are taken", key, len(e.Rest), maxRest/maxPiece)
 	}
 	return &e, nil
 }

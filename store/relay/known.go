@@ -35,7 +35,7 @@ func (b *Bus) index(ctx context.Context, partition int, source Key) map[uint64]i
 	if err != nil {
 		return nil
 	}
-	list, _, err := unpack(m.Data)
+	list, _, err := unpack(m.Data, m.Sequence)
 	if err != nil {
 		return nil
 	}

@@ -127,17 +127,26 @@ func piecesOf(key [16]byte, c *chunk.Chunk, payload []byte) ([]piece, error) {
 	}, payload)
 }
 
+// stands refuses a piece that is not the one that should stand there: one that is named
+// again and again must not be gathered.
+func (p *piece) stands(part, parts int) error {
+	if int(p.part) != part || int(p.parts) != parts {
+		return malformed("part %d of %d stands where part %d of %d should", p.part, p.parts, part, parts)
+	}
+	return nil
+}
+
 // join puts the pieces of one thing together again.
 func join(pieces []piece) ([]byte, error) {
 	if len(pieces) == 1 {
 		return pieces[0].body, nil
 	}
 	var out []byte
-	for i, p := range pieces {
-		if int(p.part) != i || int(p.parts) != len(pieces) {
-			return nil, malformed("part %d of %d stands where part %d of %d should", p.part, p.parts, i, len(pieces))
+	for i := range pieces {
+		if err := pieces[i].stands(i, len(pieces)); err != nil {
+			return nil, err
 		}
-		out = append(out, p.body...)
+		out = append(out, pieces[i].body...)
 	}
 	return out, nil
 }

@@ -2,10 +2,13 @@ package relay
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 func TestPiecesComeTogetherAgain(t *testing.T) {
@@ -83,7 +86,7 @@ func TestIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, rows, err := unpack(packed)
+	got, rows, err := unpack(packed, 3)
 	if err != nil || string(rows) != "rows" || len(got) != 3 {
 		t.Fatalf("%v, %q, %v", got, rows, err)
 	}
@@ -92,7 +95,7 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%+v, want %+v", got[i], want[i])
 		}
 	}
-	if _, _, err := unpack(packed[:len(packed)-3]); !errors.Is(err, ErrMalformed) {
+	if _, _, err := unpack(packed[:len(packed)-3], 3); !errors.Is(err, ErrMalformed) {
 		t.Errorf("cut off: %v", err)
 	}
 }
@@ -129,6 +132,50 @@ func TestKeysStayAsTheyAre(t *testing.T) {
 	for _, s := range []string{"", "wattmark.00.end", "wattmark.00.xyz.xyz.end", "other.00." + string(k) + "." + string(k) + ".end", "wattmark.00." + string(k) + ".end"} {
 		if k := keyOf(s); k != "" {
 			t.Errorf("%q bears key %s", s, k)
+		}
+	}
+}
+
+// A small message cannot make a store unpack a large one, nor one that it does not state;
+// what packs very well is published all the same.
+func TestUnpackingIsBounded(t *testing.T) {
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bomb := w.EncodeAll(make([]byte, 1<<28), nil) // 8 kB
+	if _, _, err := unpack(bomb, 0); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("%d bytes are unpacked to 256 MiB: %v", len(bomb), err)
+	}
+	second := append(w.EncodeAll([]byte{0, 'r', 'o', 'w', 's'}, nil), w.EncodeAll(make([]byte, 1<<20), nil)...)
+	if _, rows, err := unpack(second, 0); !errors.Is(err, ErrMalformed) {
+		t.Errorf("%d bytes come out of a frame of 5: %v", len(rows), err)
+	}
+	if _, _, err := unpack(w.EncodeAll(appendIndex(nil, make([]indexed, 3)), nil), 2); !errors.Is(err, ErrMalformed) {
+		t.Errorf("three chunks of two: %v", err)
+	}
+	honest, err := pack(nil, make([]byte, 1<<26))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rows, err := unpack(honest, 0); err != nil || len(rows) != 1<<26 {
+		t.Errorf("%d rows come back: %v", len(rows), err)
+	}
+	long := binary.AppendUvarint(nil, 1000)
+	if _, _, err := parseIndex(append(long, make([]byte, 1000)...)); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "cut off") {
+		t.Errorf("1000 chunks in 1000 bytes: %v", err)
+	}
+}
+
+// A piece that is named again and again is read once.
+func TestPiecesAreTheOnesThatShouldStandThere(t *testing.T) {
+	p := piece{part: 0, parts: 1}
+	if err := p.stands(0, 1); err != nil {
+		t.Error(err)
+	}
+	for _, at := range [][2]int{{0, 2}, {1, 2}, {1, 1}} {
+		if err := p.stands(at[0], at[1]); !errors.Is(err, ErrMalformed) {
+			t.Errorf("the only part stands as %d of %d: %v", at[0], at[1], err)
 		}
 	}
 }

@@ -55,6 +55,7 @@ func (a *app) relay(ctx context.Context, f *relayFlags, log *slog.Logger) error 
 	}
 	defer db.Close()
 	n := newNotifier(log)
+	n.tell("READY=1\nSTATUS=waiting for the cluster")
 	b, err := f.dial(ctx, "relay", log)
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func (a *app) relay(ctx context.Context, f *relayFlags, log *slog.Logger) error 
 	defer b.Close()
 	s := newShipper(db, b, f.every, log)
 	log.Info("publishing tasks", "database", a.db, "partitions", b.Partitions())
-	n.tell("READY=1")
+	n.tell("STATUS=publishing tasks")
 	if f.once {
 		return s.All(ctx)
 	}
@@ -140,13 +141,14 @@ func (a *app) store(ctx context.Context, f *consumeFlags, log *slog.Logger) erro
 	}
 	defer db.Close()
 	n := newNotifier(log)
+	n.tell("READY=1\nSTATUS=waiting for the cluster")
 	b, err := f.dial(ctx, "store", log)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
 	log.Info("taking tasks", "database", a.db, "name", f.name, "partitions", firstOf(f.partitions, "all"))
-	n.tell("READY=1")
+	n.tell("STATUS=taking tasks")
 	c := &relay.Consumer{Bus: b, DB: db, Name: f.name, Partitions: parts, Free: f.free, Log: log, Taken: func(t relay.Taken) {
 		log.Info("stored a task", "task", int64(t.To), "key", t.Key, "user", t.User, "name", t.Name, "chunks", t.End.Chunks, "known", t.Known, "took", t.Stored.Round(time.Millisecond))
 	}}

@@ -54,16 +54,21 @@ const callWithin = 5 * time.Second
 // while nodes start.
 const askWithin = 2 * time.Second
 
-// Dial connects, and waits until the cluster answers or the context ends; a cluster
-// without our streams is ErrNoStreams.
+// Dial connects, and waits until the cluster answers and has its streams, which its nodes
+// make once most of them are up, or until the context ends. Errors wrap ErrRefused,
+// at once, or ErrNoStreams.
 func Dial(ctx context.Context, o Options) (*Bus, error) {
 	b, err := connect(o)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		if err = b.discover(ctx); err == nil || errors.Is(err, ErrNoStreams) {
+	for told := false; ; {
+		if err = b.discover(ctx); err == nil {
 			break
+		}
+		if !told && errors.Is(err, ErrNoStreams) {
+			told = true
+			b.log.Warn("the cluster has no streams yet: waiting until its nodes have made them", "servers", o.Servers)
 		}
 		if why := b.refused(); why != nil {
 			err = why

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,14 @@ func ok(t testing.TB, err error) {
 // alone starts a node without peers, and connects to it.
 func alone(t *testing.T, s relay.StreamOptions) *relay.Bus {
 	t.Helper()
+	n := node(t, s)
+	ok(t, n.Ready(t.Context()))
+	return dial(t, n.URL())
+}
+
+// node starts a node without peers, which has no streams yet.
+func node(t *testing.T, s relay.StreamOptions) *cluster.Node {
+	t.Helper()
 	s.Replicas, s.Duplicates = 1, time.Minute
 	s.Partitions = max(1, s.Partitions)
 	n := must(cluster.Start(cluster.Config{
@@ -49,8 +58,33 @@ func alone(t *testing.T, s relay.StreamOptions) *relay.Bus {
 		cancel()
 		ok(t, <-ran)
 	})
+	return n
+}
+
+// Who connects before the nodes have made the streams waits for them.
+func TestStreamsAreWaitedFor(t *testing.T) {
+	n := node(t, relay.StreamOptions{Partitions: 2})
+	log := logged{seen: make(chan string, 1000)}
+	dialled := make(chan error, 1)
+	go func() {
+		b, err := relay.Dial(t.Context(), relay.Options{Servers: n.URL(), Log: slog.New(log)})
+		if err == nil {
+			b.Close()
+		}
+		dialled <- err
+	}()
+	log.await(t, "no streams yet")
 	ok(t, n.Ready(t.Context()))
-	return dial(t, n.URL())
+	ok(t, <-dialled)
+	ctx, cancel := context.WithCancel(t.Context())
+	empty := node(t, relay.StreamOptions{})
+	go func() {
+		log.await(t, "no streams yet")
+		cancel()
+	}()
+	if b, err := relay.Dial(ctx, relay.Options{Servers: empty.URL(), Log: slog.New(log)}); !errors.Is(err, relay.ErrNoStreams) {
+		t.Errorf("%v, %v", b, err)
+	}
 }
 
 func dial(t *testing.T, servers string) *relay.Bus {

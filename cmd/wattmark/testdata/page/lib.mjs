@@ -116,8 +116,12 @@ export const drawn = (page) => page.waitForFunction(() => {
   return n > 200;
 });
 
-/** rests waits until the plot shows what was last asked for, and the address says so. */
-export const rests = (page) => page.waitForFunction(() => document.querySelector('.plot') && !document.querySelector('.plot').hasAttribute('aria-busy'));
+/** rests waits until what was last asked for is drawn on the screen, and the address says so. */
+export async function rests(page) {
+  await page.waitForFunction(() => document.querySelector('.plot') && !document.querySelector('.plot').hasAttribute('aria-busy'));
+  // What the page has just handed over is painted with the next frame, which is over when the one behind it begins.
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))));
+}
 
 /** box is where the panels of the plot lie, in pixels of the window. */
 export async function box(page) {

@@ -50,7 +50,7 @@ func (w *Watch) Close() error { return w.conn.Close() }
 // Marks returns the marks of the tasks from an id on, and of the others named,
 // in order.
 func (d *DB) Marks(ctx context.Context, from TaskID, others []TaskID) ([]Mark, error) {
-	const fields = "SELECT task_id, state, coalesce(result,0), has_result, coalesce(energy_j,0), coalesce(from_s,0), coalesce(to_s,0), reason, started_ns IS NULL, pinned FROM task "
+	const fields = "SELECT task_id, state, coalesce(result,0), has_result, coalesce(energy_j,0), coalesce(from_s,0), coalesce(to_s,0), reason, started_ns IS NULL, pinned FROM task t WHERE " + published + " AND "
 	scan := func(rows *sql.Rows, m *Mark) error {
 		var state State
 		h := fnv.New64a()
@@ -73,13 +73,13 @@ func (d *DB) Marks(ctx context.Context, from TaskID, others []TaskID) ([]Mark, e
 		if id >= from {
 			continue
 		}
-		m, err := collect(ctx, d.reader, scan, fields+"WHERE task_id=?", int64(id))
+		m, err := collect(ctx, d.reader, scan, fields+"task_id=?", int64(id))
 		if err != nil {
 			return nil, wrap("watch the database", err)
 		}
 		out = append(out, m...)
 	}
-	m, err := collect(ctx, d.reader, scan, fields+"WHERE task_id>=? ORDER BY task_id", int64(from))
+	m, err := collect(ctx, d.reader, scan, fields+"task_id>=? ORDER BY task_id", int64(from))
 	if err != nil {
 		return nil, wrap("watch the database", err)
 	}

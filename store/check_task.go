@@ -73,7 +73,7 @@ func (c *checker) state(ctx context.Context, id TaskID) (*taskState, error) {
 		return nil, err
 	}
 	defer tx.Rollback() // it only read
-	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?", int64(id))
+	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?"+c.d.unlessMine(id), int64(id))
 	if err != nil {
 		return nil, err
 	}

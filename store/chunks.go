@@ -200,10 +200,16 @@ func (d *DB) NextChunk(ctx context.Context, id TaskID) (no uint64, any bool, err
 // chunk is read on its own, so a slow reader holds nothing open. The sequence
 // ends after the first error.
 func (d *DB) Chunks(ctx context.Context, id TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
-	return d.chunksInto(ctx, id, from, &chunk.Chunk{})
+	return func(yield func(*chunk.Chunk, error) bool) {
+		if err := d.shown(ctx, id); err != nil {
+			yield(nil, wrap(fmt.Sprintf("read chunks of task %d", id), err))
+			return
+		}
+		d.chunksInto(ctx, id, from, &chunk.Chunk{})(yield)
+	}
 }
 
-// chunksInto is Chunks in the memory of c.
+// chunksInto is Chunks, also of Partial tasks, in the memory of c.
 func (d *DB) chunksInto(ctx context.Context, id TaskID, from uint64, c *chunk.Chunk) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
 		op := fmt.Sprintf("read chunks of task %d", id)

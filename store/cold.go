@@ -130,7 +130,7 @@ func (d *DB) Expand(ctx context.Context, id TaskID) (Packed, error) {
 // repack turns a task's chunks over, some a transaction. While it is half done the
 // task counts as cold: the plain view must not show half of it.
 func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool, turn func(*sql.Tx, *chunk.Chunk) (before, after int64, err error)) (out Packed, err error) {
-	sh, err := scanShape(d.reader.QueryRowContext(ctx, shapeSQL, int64(id)))
+	sh, err := scanShape(d.reader.QueryRowContext(ctx, shapeSQL+d.unlessMine(id), int64(id)))
 	if err != nil {
 		return out, wrap(op, err)
 	}
@@ -178,8 +178,11 @@ func beginRepack(ctx context.Context, tx *sql.Tx, id TaskID) error {
 	if err := tx.QueryRowContext(ctx, `SELECT state FROM task WHERE task_id=?`, int64(id)).Scan(&state); err != nil {
 		return err
 	}
-	if state == Running {
+	switch state {
+	case Running:
 		return fmt.Errorf("%w: the task still runs", ErrConflict)
+	case Partial:
+		return ErrNotFound
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE task SET cold=1 WHERE task_id=?`, int64(id))
 	return err

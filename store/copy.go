@@ -106,7 +106,7 @@ func (c *copier) run(ctx context.Context) error {
 	}
 	err = c.unlessKnown(ctx, func(ctx context.Context) error { return c.begin(ctx, login) }, c.samples, c.verify, c.conclude)
 	c.done.To = TaskID(c.new)
-	return err
+	return c.to.discardWrong(ctx, c.done.To, err)
 }
 
 // unlessKnown goes through the steps until the task is known to be there whole, as it
@@ -128,8 +128,11 @@ func (c *copier) look(ctx context.Context) (login string, err error) {
 	if c.task, err = copiedOne(ctx, c.from.reader, "task", "task_id=?", c.id); err != nil {
 		return "", err
 	}
-	if c.task["state"] == int64(Running) {
+	switch c.task["state"] {
+	case int64(Running):
 		return "", ErrRunning
+	case int64(Partial):
+		return "", ErrNotFound
 	}
 	if err := c.from.reader.QueryRowContext(ctx, `SELECT login FROM user WHERE user_id=?`, c.task["user_id"]).Scan(&login); err != nil {
 		return "", err
@@ -149,14 +152,15 @@ type rowQuerier interface {
 func (c *copier) find(ctx context.Context, q rowQuerier, login string) error {
 	var reason string
 	t := c.task
+	c.new, c.done.Known, c.done.Resumed = 0, false, false
 	err := q.QueryRowContext(ctx, `SELECT t.task_id, t.reason FROM task t JOIN user u USING(user_id)
-		WHERE t.capture_id=? AND t.monitor=? AND t.gpu_uuid=? AND u.login=? AND t.name=? AND t.launched_ns IS NOT DISTINCT FROM ? ORDER BY t.task_id LIMIT 1`,
-		t["capture_id"], t["monitor"], t["gpu_uuid"], login, t["name"], t["launched_ns"]).Scan(&c.new, &reason)
+		WHERE t.capture_id=? AND t.monitor=? AND t.gpu_uuid=? AND u.login=? AND t.name=? AND t.launched_ns IS NOT DISTINCT FROM ?
+		AND (`+published+` OR t.reason IN (?,?)) ORDER BY t.task_id LIMIT 1`,
+		t["capture_id"], t["monitor"], t["gpu_uuid"], login, t["name"], t["launched_ns"], importing, unfinishedCopy).Scan(&c.new, &reason)
 	if errors.Is(err, sql.ErrNoRows) {
-		c.new = 0
 		return nil
 	}
-	c.done.Resumed = reason == unfinishedCopy
+	c.done.Resumed = resumable(reason)
 	c.done.Known = err == nil && !c.done.Resumed
 	return err
 }
@@ -175,13 +179,14 @@ func (c *copier) alone(ctx context.Context, tx *sql.Tx, login string) (there boo
 	return c.new != 0, err
 }
 
-// begin copies all but the samples, as a task that is not complete, unless one is there.
+// begin copies all but the samples, as a Partial task, unless one is there.
 func (c *copier) begin(ctx context.Context, login string) error {
-	if c.new != 0 {
-		return nil
-	}
 	return c.to.write(ctx, "begin the copy", func(tx *sql.Tx) error {
-		if there, err := c.alone(ctx, tx, login); there || err != nil {
+		there, err := c.alone(ctx, tx, login)
+		if there && c.done.Resumed && err == nil {
+			err = adopt(ctx, tx, c.new)
+		}
+		if there || err != nil {
 			return err
 		}
 		row := copiedRow{}
@@ -189,14 +194,13 @@ func (c *copier) begin(ctx context.Context, login string) error {
 			row[k] = v
 		}
 		delete(row, "task_id")
-		row["state"], row["reason"], row["chunks"], row["scans"] = int64(Incomplete), unfinishedCopy, int64(0), int64(0)
+		hide(row, unfinishedCopy)
 		row["stored_ns"] = nanos(time.Now())
 		var user int64
 		if err := tx.QueryRowContext(ctx, `SELECT user_id FROM user WHERE login=?`, login).Scan(&user); err != nil {
 			return err
 		}
 		row["user_id"] = user
-		var err error
 		if row["calibration_id"], err = c.calibration(ctx, tx, row["calibration_id"]); err != nil {
 			return err
 		}

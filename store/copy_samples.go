@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // copyScans is about how many scans one transaction copies: enough that the wait
@@ -73,7 +74,9 @@ func (c *copier) conclude(ctx context.Context) error {
 				return fmt.Errorf("table %s: %w", t.name, err)
 			}
 		}
-		return mustExist(tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, chunks=?, scans=? WHERE task_id=?`,
-			c.task["state"], c.task["reason"], c.task["chunks"], c.task["scans"], c.new))
+		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET chunks=?, scans=? WHERE task_id=?`, c.task["chunks"], c.task["scans"], c.new)); err != nil {
+			return err
+		}
+		return publishTask(ctx, tx, c.new, c.task, c.task["state"], c.task["reason"], nanos(time.Now()))
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+
+	"wattmark/measure/chunk"
 )
 
 // verify counts both sides' rows and reads every chunk back.
@@ -40,7 +42,7 @@ func (c *copier) verify(ctx context.Context) error {
 
 // checksums reads every chunk back; want are the source's checksums.
 func (c *copier) checksums(ctx context.Context, want []uint32) error {
-	for x, err := range c.to.Chunks(ctx, TaskID(c.new), 0) {
+	for x, err := range c.to.chunksInto(ctx, TaskID(c.new), 0, &chunk.Chunk{}) {
 		if err != nil {
 			return err
 		}

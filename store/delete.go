@@ -71,12 +71,12 @@ func taskList(ids []TaskID) string {
 
 // DeleteByName deletes all tasks of exactly this name, but for pinned ones.
 func (d *DB) DeleteByName(ctx context.Context, name string, o DeleteOptions) (Deleted, error) {
-	return d.deleteAll(ctx, "delete tasks named "+name, "name=?", name, o)
+	return d.deleteAll(ctx, "delete tasks named "+name, "state<>6 AND name=?", name, o)
 }
 
 // DeleteByUser deletes all tasks of this user, but for pinned ones.
 func (d *DB) DeleteByUser(ctx context.Context, user string, o DeleteOptions) (Deleted, error) {
-	return d.deleteAll(ctx, "delete tasks of "+user, "user_id=(SELECT user_id FROM user WHERE login=?)", user, o)
+	return d.deleteAll(ctx, "delete tasks of "+user, "state<>6 AND user_id=(SELECT user_id FROM user WHERE login=?)", user, o)
 }
 
 // deleteAll deletes the tasks that the condition selects, but for pinned ones, all in one
@@ -100,8 +100,8 @@ func (d *DB) deleteAll(ctx context.Context, op, where string, arg any, o DeleteO
 }
 
 // chosen returns the tasks that the condition selects, and those of them that are pinned.
-func chosen(ctx context.Context, tx *sql.Tx, where string, arg any) (all, pinned []TaskID, err error) {
-	rows, err := tx.QueryContext(ctx, "SELECT task_id, pinned FROM task WHERE "+where+" ORDER BY task_id", arg) // #nosec G202 -- where is a condition of this package
+func chosen(ctx context.Context, tx *sql.Tx, where string, args ...any) (all, pinned []TaskID, err error) {
+	rows, err := tx.QueryContext(ctx, "SELECT task_id, pinned FROM task WHERE "+where+" ORDER BY task_id", args...) // #nosec G202 -- where is a condition of this package
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,12 +121,12 @@ func chosen(ctx context.Context, tx *sql.Tx, where string, arg any) (all, pinned
 
 // remove deletes the tasks that the condition selects, and the users who have none left.
 // Calibrations stay: they are records of the bench.
-func remove(ctx context.Context, tx *sql.Tx, where string, arg any) (uint64, error) {
-	groups, err := leaveGroups(ctx, tx, where, arg)
+func remove(ctx context.Context, tx *sql.Tx, where string, args ...any) (uint64, error) {
+	groups, err := leaveGroups(ctx, tx, where, args)
 	if err != nil {
 		return 0, err
 	}
-	r, err := tx.ExecContext(ctx, "DELETE FROM task WHERE "+where, arg) // #nosec G202 -- as above
+	r, err := tx.ExecContext(ctx, "DELETE FROM task WHERE "+where, args...) // #nosec G202 -- as above
 	if err != nil {
 		return 0, err
 	}

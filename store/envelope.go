@@ -42,6 +42,9 @@ func (d *DB) Envelope(ctx context.Context, id TaskID, from, to measure.Seconds, 
 	if columns < 1 || columns > 1<<16 || !(from < to) {
 		return nil, fmt.Errorf("%s: %d columns from %v to %v: want 1 to 65536 columns and an end after the begin", op, columns, from, to)
 	}
+	if err := d.shown(ctx, id); err != nil {
+		return nil, wrap(op, err)
+	}
 	setup, cal, err := d.setupOf(ctx, id)
 	if err != nil {
 		return nil, wrap(op, err)

@@ -29,6 +29,7 @@ func (q *ListQuery) pickFew(names *namePattern, limit int) (text string, args []
 	}
 	text, args = namesSQL(c, names.prefix, names.prefix+lastRune)
 	c.add("t.name=n.name AND t.task_id"+o.beyond+"?", o.after)
+	c.add(published)
 	of := c.clone()
 	switch {
 	case names.reach == 0:

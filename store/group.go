@@ -123,20 +123,20 @@ func (d *DB) Group(ctx context.Context, id GroupID) (Group, error) {
 	g := groups[0]
 	g.Members, err = collect(ctx, tx, func(rows *sql.Rows, m *GroupMember) error {
 		return rows.Scan(textTo(&m.GPU), textTo(&m.GPUUUID), textTo(&m.Monitor), &m.Task, textTo(&m.Reason))
-	}, `SELECT gpu, gpu_uuid, monitor, coalesce(task_id,0), reason FROM group_member WHERE group_id=? ORDER BY ordinal`, int64(id))
+	}, `SELECT gpu, gpu_uuid, monitor, coalesce((SELECT t.task_id FROM task t WHERE t.task_id=m.task_id AND `+published+`),0), reason FROM group_member m WHERE group_id=? ORDER BY ordinal`, int64(id))
 	return g, wrap(op, err)
 }
 
 // leaveGroups prepares the deletion of the tasks that a condition selects: their
 // groups remember what was there, and are returned.
-func leaveGroups(ctx context.Context, tx *sql.Tx, where string, arg any) (groups []GroupID, err error) {
+func leaveGroups(ctx context.Context, tx *sql.Tx, where string, args []any) (groups []GroupID, err error) {
 	selected := `task_id IN (SELECT task_id FROM task WHERE ` + where + `)`
 	groups, err = collect(ctx, tx, func(rows *sql.Rows, id *GroupID) error { return rows.Scan(id) },
-		`SELECT DISTINCT group_id FROM group_member WHERE `+selected, arg)
+		`SELECT DISTINCT group_id FROM group_member WHERE `+selected, args...)
 	if err != nil || len(groups) == 0 {
 		return nil, err
 	}
-	_, err = tx.ExecContext(ctx, `UPDATE group_member SET reason='task ' || task_id || ' was deleted' WHERE `+selected, arg) // #nosec G202 -- selected is a condition of this package
+	_, err = tx.ExecContext(ctx, `UPDATE group_member SET reason='task ' || task_id || ' was deleted' WHERE `+selected, args...) // #nosec G202 -- selected is a condition of this package
 	return groups, err
 }
 

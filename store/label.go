@@ -68,7 +68,7 @@ func (d *DB) Relabel(ctx context.Context, id TaskID, r Relabelling) error {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	return d.write(ctx, op, func(tx *sql.Tx) error {
-		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET pinned=coalesce(?,pinned) WHERE task_id=?`, r.Pinned, int64(id))); err != nil {
+		if err := mustExist(tx.ExecContext(ctx, `UPDATE task AS t SET pinned=coalesce(?,pinned) WHERE task_id=?`+d.unlessMine(id), r.Pinned, int64(id))); err != nil {
 			return err
 		}
 		remove := r.Remove
@@ -119,7 +119,7 @@ func (d *DB) AddNote(ctx context.Context, id TaskID, at time.Time, text string) 
 		return 0, fmt.Errorf("%s: %w", op, err)
 	}
 	err = d.write(ctx, op, func(tx *sql.Tx) error {
-		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET state=state WHERE task_id=?`, int64(id))); err != nil {
+		if err := mustExist(tx.ExecContext(ctx, `UPDATE task AS t SET state=state WHERE task_id=?`+d.unlessMine(id), int64(id))); err != nil {
 			return err
 		}
 		if number, err = putNote(ctx, tx, int64(id), at, text); err != nil {

@@ -83,6 +83,6 @@ func tagAll(ctx context.Context, q querier, list []Row) error {
 
 // TaskIDs returns the numbers of all tasks, oldest number first.
 func (d *DB) TaskIDs(ctx context.Context) ([]TaskID, error) {
-	out, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) }, `SELECT task_id FROM task ORDER BY task_id`)
+	out, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) }, `SELECT task_id FROM task t WHERE `+published+` ORDER BY task_id`)
 	return out, wrap("list tasks", err)
 }

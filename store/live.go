@@ -18,7 +18,7 @@ func (d *DB) TaskOfCapture(ctx context.Context, captureID string) (TaskID, error
 		return 0, nil
 	}
 	var id TaskID
-	err := d.reader.QueryRowContext(ctx, `SELECT task_id FROM (SELECT task_id, capture_id FROM task ORDER BY task_id DESC LIMIT ?) t
+	err := d.reader.QueryRowContext(ctx, `SELECT task_id FROM (SELECT task_id, capture_id FROM task t WHERE `+published+` ORDER BY task_id DESC LIMIT ?) t
 		WHERE capture_id=? ORDER BY task_id DESC LIMIT 1`, newestTasks, captureID).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil

@@ -191,10 +191,10 @@ func (r record) insert(ctx context.Context, tx *sql.Tx, table, key string) (id i
 func known(ctx context.Context, q *sql.DB, t record, login string) (id int64, partial bool, err error) {
 	var reason string
 	err = q.QueryRowContext(ctx, `SELECT t.task_id, t.reason FROM task t JOIN user u USING(user_id) WHERE t.capture_id=? AND t.launched_ns IS ?
-		AND t.monitor=? AND t.gpu_uuid=? AND u.login=? AND t.name=? ORDER BY t.task_id LIMIT 1`,
-		t["capture_id"], t["launched_ns"], t["monitor"], t["gpu_uuid"], login, t["name"]).Scan(&id, &reason)
+		AND t.monitor=? AND t.gpu_uuid=? AND u.login=? AND t.name=? AND (`+published+` OR t.reason IN (?,?)) ORDER BY t.task_id LIMIT 1`,
+		t["capture_id"], t["launched_ns"], t["monitor"], t["gpu_uuid"], login, t["name"], importing, unfinishedCopy).Scan(&id, &reason)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}
-	return id, reason == importing, err
+	return id, resumable(reason), err
 }

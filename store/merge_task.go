@@ -19,7 +19,12 @@ func (m *merger) task(ctx context.Context, id TaskID) error {
 	if err != nil {
 		return err
 	}
-	if t["state"] == int64(Running) && !m.opt.Salvage {
+	switch state := t["state"]; {
+	case state == int64(Partial) && m.opt.Salvage:
+		return nil // whoever stored it can do so again
+	case state == int64(Partial):
+		return ErrNotFound
+	case state == int64(Running) && !m.opt.Salvage:
 		m.out.Running = append(m.out.Running, id)
 		return nil
 	}
@@ -41,9 +46,12 @@ func (m *merger) task(ctx context.Context, id TaskID) error {
 	done := ImportedTask{From: id, To: TaskID(to), Known: to != 0 && !partial, Resumed: partial}
 	if !done.Known {
 		if to == 0 {
-			if to, err = m.begin(ctx, id, t, login); err != nil {
-				return err
-			}
+			to, err = m.begin(ctx, id, t, login)
+		} else {
+			err = m.d.write(ctx, fmt.Sprintf("go on with the import of task %d", id), func(tx *sql.Tx) error { return adopt(ctx, tx, to) })
+		}
+		if err != nil {
+			return err
 		}
 		done.To = TaskID(to)
 		if m.opt.NoSamples {
@@ -74,8 +82,8 @@ func (m *merger) begin(ctx context.Context, id TaskID, t record, login string) (
 		for k, v := range t {
 			row[k] = v
 		}
-		row["user_id"], row["chunks"], row["scans"] = user, 0, 0
-		row["state"], row["reason"] = int64(Incomplete), importing
+		row["user_id"] = user
+		hide(row, importing)
 		if !m.opt.Salvage { // what is salvaged takes the place of the broken file
 			row["stored_ns"] = nanos(time.Now())
 		}
@@ -270,9 +278,10 @@ func (m *merger) gap(ctx context.Context, tx *sql.Tx, id TaskID, to, no int64) e
 // there.
 func (m *merger) concludeBare(ctx context.Context, to int64, t record) error {
 	return m.d.write(ctx, fmt.Sprintf("end the import of task %d", to), func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, chunks=?, scans=?, cold=0 WHERE task_id=?`,
-			t["state"], t["reason"], t["chunks"], t["scans"], to)
-		return err
+		if _, err := tx.ExecContext(ctx, `UPDATE task SET chunks=?, scans=? WHERE task_id=?`, t["chunks"], t["scans"], to); err != nil {
+			return err
+		}
+		return publishTask(ctx, tx, to, record{"owner": t["owner"]}, t["state"], t["reason"], nanos(time.Now()))
 	})
 }
 
@@ -300,9 +309,15 @@ func (m *merger) conclude(ctx context.Context, id TaskID, to int64, t record) er
 				}
 			}
 		}
-		_, err := tx.ExecContext(ctx, `UPDATE task SET state=?2, reason=?3, chunks=(SELECT count(*) FROM chunk WHERE task_id=?1),
-			scans=(SELECT coalesce(sum(n),0) FROM chunk WHERE task_id=?1) WHERE task_id=?1`, to, state, reason)
-		return err
+		if _, err := tx.ExecContext(ctx, `UPDATE task SET chunks=(SELECT count(*) FROM chunk WHERE task_id=?1),
+			scans=(SELECT coalesce(sum(n),0) FROM chunk WHERE task_id=?1) WHERE task_id=?1`, to); err != nil {
+			return err
+		}
+		stored := nanos(time.Now())
+		if m.opt.Salvage { // what is salvaged takes the place of the broken file
+			stored = t["stored_ns"]
+		}
+		return publishTask(ctx, tx, to, t, state, reason, stored)
 	})
 	m.gone = 0
 	return err

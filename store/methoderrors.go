@@ -26,7 +26,7 @@ func (d *DB) MethodErrors(ctx context.Context, limit int) (list []MethodError, t
 		return rows.Scan(&x.Task, textTo(&x.GPU), textTo(&x.GPUUUID), textTo(&x.Driver), textTo(&x.Method), realTo(&x.Said), realTo(&x.Truth), &x.Partial)
 	}, `SELECT t.task_id, t.gpu, t.gpu_uuid, t.driver, m.method, m.mean_w, t.mean_w, coalesce(k.missing,'[]') NOT IN ('[]','null','')
 		FROM (SELECT task_id, gpu, gpu_uuid, driver, mean_w, calibration_id FROM task
-			WHERE has_result=1 AND mean_w>0 AND instrument_kind<>'nvml' AND EXISTS (SELECT 1 FROM method_result x WHERE x.task_id=task.task_id AND x.mean_w IS NOT NULL)
+			WHERE state<>6 AND has_result=1 AND mean_w>0 AND instrument_kind<>'nvml' AND EXISTS (SELECT 1 FROM method_result x WHERE x.task_id=task.task_id AND x.mean_w IS NOT NULL)
 			ORDER BY task_id DESC LIMIT ?) t
 		JOIN method_result m ON m.task_id=t.task_id LEFT JOIN calibration k ON k.calibration_id=t.calibration_id
 		WHERE m.mean_w IS NOT NULL ORDER BY t.task_id DESC, m.ordinal, m.method`, limit+1)

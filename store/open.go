@@ -37,6 +37,7 @@ type DB struct {
 	limits    Limits
 	hints     nameHints
 
+	mine   sync.Map // TaskID of those that this handle has begun as Partial
 	foldMu sync.Mutex
 	folds  map[TaskID]*folding // of the tasks that chunks are coming in for
 	unfold atomic.Bool

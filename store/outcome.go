@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"wattmark/measure"
 	"wattmark/measure/clock"
@@ -70,6 +71,12 @@ func move(ctx context.Context, tx *sql.Tx, id TaskID, o *Outcome) error {
 		return err
 	}
 	to, err := transitions.Next(from, on)
+	if from == Partial && o.State != Running { // whole: others see it from here on
+		to, err = o.State, nil
+		if _, err := tx.ExecContext(ctx, `UPDATE task SET cold=0, stored_ns=? WHERE task_id=?`, nanos(time.Now()), int64(id)); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -159,6 +159,7 @@ func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Brief, err
 	}
 	c := f.conditions(names)
 	c.add("t.task_id IN (SELECT value FROM json_each(?))", string(list))
+	c.add(published)
 	out := newBriefs(len(ids))
 	if err := out.read(ctx, d, PlanEach, "NULL", "task t", c.sql(), c.args...); err != nil {
 		return nil, wrap(op, err)

@@ -40,6 +40,7 @@ func (q *ListQuery) parts(names namePattern) []part {
 	} else {
 		all.conditions = f.conditions(names)
 	}
+	all.add(published)
 	var out []part
 	add := func(one bool, key, cond string, args ...any) {
 		p := all

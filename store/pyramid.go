@@ -77,7 +77,7 @@ func (f *folding) resume(ctx context.Context, d *DB, id TaskID, spill func([]pyr
 			return err
 		}
 	}
-	for c, err := range d.Chunks(ctx, id, from) {
+	for c, err := range d.chunksInto(ctx, id, from, &chunk.Chunk{}) {
 		if err == nil {
 			err = f.take(c)
 		}
@@ -243,7 +243,7 @@ func (f *folding) inUse(ctx context.Context, tx *sql.Tx, id TaskID) error {
 // what kept it from being made.
 func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error {
 	ids, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) },
-		`SELECT task_id FROM task t WHERE state<>?1 AND chunks>0 AND calibration_id IS NOT NULL AND NOT EXISTS
+		`SELECT task_id FROM task t WHERE state<>?1 AND `+published+` AND chunks>0 AND calibration_id IS NOT NULL AND NOT EXISTS
 		(SELECT 1 FROM pyramid_whole w WHERE w.task_id=t.task_id AND w.scans=t.scans AND w.calibration_id=t.calibration_id) ORDER BY task_id DESC`, int64(Running))
 	if err != nil {
 		return wrap("look for tasks without a pyramid", err)

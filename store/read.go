@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"wattmark/measure"
 	"wattmark/measure/clock"
@@ -36,6 +37,7 @@ func scanTask(rows *sql.Rows, t *row) error {
 	var failure sql.NullString
 	var exit sql.Null[int]
 	var hasClock, hasResult bool
+	var cold int64
 	var f clock.Fit
 	var r measure.Result
 	m, i := &t.Marker, &t.Instrument
@@ -48,10 +50,11 @@ func scanTask(rows *sql.Rows, t *row) error {
 		&hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
 		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),
 		textTo(&t.BenchGPU), &t.Group.Group, &t.Group.Member, textTo(&t.Job),
-		&t.Pinned, &t.Cold, textTo(&t.NVMLMethod), &failure, &exit, textTo(&t.Owner))
+		&t.Pinned, &cold, textTo(&t.NVMLMethod), &failure, &exit, textTo(&t.Owner))
 	if err != nil {
 		return err
 	}
+	t.Cold = cold == 1
 	t.Launched, t.Started = fromNanos(launched), fromNanos(started)
 	if nvml.Valid {
 		j := measure.Joule(nvml.Float64)
@@ -92,7 +95,9 @@ func (d *DB) Unfinished(ctx context.Context) ([]Row, error) {
 // Users returns all users that have tasks, by name.
 func (d *DB) Users(ctx context.Context) ([]UserTasks, error) {
 	out, err := collect(ctx, d.reader, func(rows *sql.Rows, u *UserTasks) error { return rows.Scan(textTo(&u.User), &u.Tasks) },
-		`SELECT login, (SELECT count(*) FROM task WHERE task.user_id=user.user_id) FROM user ORDER BY login`)
+		`SELECT login, (SELECT count(*) FROM task WHERE task.user_id=user.user_id)-coalesce(p.n,0) FROM user
+		LEFT JOIN (SELECT user_id, count(*) n FROM task WHERE `+partialTasks+` GROUP BY user_id) p ON p.user_id=user.user_id ORDER BY login`)
+	out = slices.DeleteFunc(out, func(u UserTasks) bool { return u.Tasks == 0 })
 	return out, wrap("list users", err)
 }
 
@@ -105,7 +110,7 @@ func (d *DB) Task(ctx context.Context, id TaskID) (Task, error) {
 		return Task{}, wrap(op, err)
 	}
 	defer tx.Rollback() // it only read
-	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?", int64(id))
+	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?"+d.unlessMine(id), int64(id))
 	if err != nil {
 		return Task{}, wrap(op, err)
 	}

@@ -39,7 +39,7 @@ func (d *DB) Repair(ctx context.Context, findings []Finding) (*Repaired, error) 
 		switch {
 		case !f.Mendable:
 			out.Left = append(out.Left, f)
-		case f.Task != 0 && f.Kind != Dangling:
+		case f.Task != 0 && f.Kind != Dangling && f.Kind != Unfinished:
 			byTask[f.Task] = append(byTask[f.Task], f)
 		default:
 			if err := d.repairFile(ctx, f); err != nil {
@@ -59,6 +59,9 @@ func (d *DB) Repair(ctx context.Context, findings []Finding) (*Repaired, error) 
 // repairFile mends what belongs to no task.
 func (d *DB) repairFile(ctx context.Context, f Finding) error {
 	switch f.Kind {
+	case Unfinished:
+		_, err := d.sweep(ctx, func(l *leftover) bool { return l.id == f.Task })
+		return err
 	case Dangling:
 		return d.write(ctx, "set rows aside", func(tx *sql.Tx) error { return setRowsAside(ctx, tx, f) })
 	case BadSearch:

@@ -119,6 +119,8 @@ func mayAdd(ctx context.Context, tx *sql.Tx, id TaskID, h *Header, r *measure.Re
 		return ErrNotFound
 	case err != nil:
 		return err
+	case state == Partial:
+		return ErrNotFound
 	case state == Running:
 		return fmt.Errorf("%w: the task still runs", ErrConflict)
 	case !from.Valid || !to.Valid:

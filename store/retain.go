@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -62,7 +63,7 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 	}
 	out.Used = page * (pages - free)
 	rows, err := tx.QueryContext(ctx, `SELECT task_id, name, login, launched_ns, stored_ns, pinned OR state=1,
-		CASE WHEN pinned OR state=1 THEN 0 ELSE `+taskBytes+` END FROM task t JOIN user USING(user_id) ORDER BY stored_ns, task_id`)
+		CASE WHEN pinned OR state=1 THEN 0 ELSE `+taskBytes+` END FROM task t JOIN user USING(user_id) WHERE `+published+` ORDER BY stored_ns, task_id`)
 	if err != nil {
 		return nil, wrap(op, err)
 	}
@@ -95,6 +96,9 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 // Retain deletes what Retention finds, a task at a time, and returns it. A task that
 // was pinned meanwhile stays.
 func (d *DB) Retain(ctx context.Context, o RetainOptions) (*Retention, error) {
+	if _, err := d.Sweep(ctx); err != nil {
+		return nil, err
+	}
 	plan, err := d.Retention(ctx, o)
 	if err != nil {
 		return nil, err
@@ -119,42 +123,25 @@ func (d *DB) Retain(ctx context.Context, o RetainOptions) (*Retention, error) {
 // meanwhile waits for no more.
 const retireBatch = 64
 
-// retire deletes a task unless it is pinned or runs: its samples by and by, then the
-// rest. One that is interrupted there is incomplete, says why, and goes the next time.
+// retire deletes a task unless it is pinned or runs: it is Partial from the first of the
+// transactions on that this takes. Sweep goes on with one that is interrupted.
 func (d *DB) retire(ctx context.Context, id TaskID) (gone bool, err error) {
-	op := fmt.Sprintf("delete task %d for its age", id)
-	for more := true; more; {
-		err := d.write(ctx, op, func(tx *sql.Tx) error {
-			r, err := tx.ExecContext(ctx, `DELETE FROM chunk WHERE task_id=?1 AND (SELECT pinned=0 AND state<>1 FROM task WHERE task_id=?1)
-				AND chunk_no IN (SELECT chunk_no FROM chunk WHERE task_id=?1 ORDER BY chunk_no DESC LIMIT ?2)`, int64(id), retireBatch)
-			if err != nil {
-				return err
-			}
-			n, err := r.RowsAffected()
-			if more = n == retireBatch; err != nil || n == 0 {
-				return err
-			}
-			_, err = tx.ExecContext(ctx, `UPDATE task SET state=?2, reason='it is being deleted for its age', chunks=(SELECT count(*) FROM chunk WHERE task_id=?1),
-				scans=(SELECT coalesce(sum(n),0) FROM chunk WHERE task_id=?1) WHERE task_id=?1`, int64(id), Incomplete)
-			return err
-		})
-		if err != nil {
-			return false, err
-		}
-	}
-	d.keepFolding(id, nil)
-	err = d.write(ctx, op, func(tx *sql.Tx) error {
-		n, err := remove(ctx, tx, "task_id=? AND pinned=0 AND state<>1", int64(id))
-		gone = n > 0
-		return err
+	err = d.write(ctx, fmt.Sprintf("delete task %d for its age", id), func(tx *sql.Tx) error {
+		return mustExist(tx.ExecContext(ctx, `UPDATE task SET state=?, cold=?, owner=?, reason='it is being deleted for its age'
+			WHERE task_id=? AND pinned=0 AND state NOT IN (1,6)`, Partial, partialCold, thisProcess(), int64(id)))
 	})
-	return gone, err
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	return true, d.discard(ctx, id, thisProcess())
 }
 
 // Cold returns the tasks that have ended, came into this database before a moment, and are
 // not packed yet.
 func (d *DB) Cold(ctx context.Context, before time.Time) ([]TaskID, error) {
 	out, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) },
-		`SELECT task_id FROM task WHERE stored_ns<? AND state<>1 AND cold=0 ORDER BY task_id DESC`, before.UnixNano())
+		`SELECT task_id FROM task WHERE stored_ns<? AND state NOT IN (1,6) AND cold=0 ORDER BY task_id DESC`, before.UnixNano())
 	return out, wrap("list cold tasks", err)
 }

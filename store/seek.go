@@ -64,7 +64,7 @@ func (d *DB) scanAt(ctx context.Context, id TaskID, tb measure.Timebase, at meas
 // where it has none. Errors wrap ErrNotFound or ErrNoHeader.
 func (d *DB) Extent(ctx context.Context, id TaskID) (from, to measure.Seconds, err error) {
 	op := fmt.Sprintf("read the extent of task %d", id)
-	sh, err := scanShape(d.reader.QueryRowContext(ctx, shapeSQL, int64(id)))
+	sh, err := scanShape(d.reader.QueryRowContext(ctx, shapeSQL+d.unlessMine(id), int64(id)))
 	if err != nil {
 		return 0, 0, wrap(op, err)
 	}

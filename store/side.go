@@ -57,12 +57,8 @@ func (d *DB) PutPlayed(ctx context.Context, id TaskID, p []Played) error {
 // list reads rows with scan; a task that does not exist is ErrNotFound.
 func list[T any](ctx context.Context, d *DB, op, query string, id TaskID, scan func(*sql.Rows, *T) error) ([]T, error) {
 	op = fmt.Sprintf("read %s of task %d", op, id)
-	var exists bool
-	if err := d.reader.QueryRowContext(ctx, `SELECT count(*) FROM task WHERE task_id=?`, int64(id)).Scan(&exists); err != nil {
+	if err := d.shown(ctx, id); err != nil {
 		return nil, wrap(op, err)
-	}
-	if !exists {
-		return nil, fmt.Errorf("%s: %w", op, ErrNotFound)
 	}
 	out, err := collect(ctx, d.reader, scan, query, int64(id))
 	return out, wrap(op, err)

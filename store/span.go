@@ -23,6 +23,9 @@ var ErrSpan = errors.New("bad span")
 // ErrSpan or measure.ErrWindow.
 func (d *DB) SpanEnergy(ctx context.Context, id TaskID, from, to measure.Seconds) (measure.Result, error) {
 	op := fmt.Sprintf("integrate task %d from %v to %v", id, from, to)
+	if err := d.shown(ctx, id); err != nil {
+		return measure.Result{}, wrap(op, err)
+	}
 	setup, _, err := d.setupOf(ctx, id)
 	if err != nil {
 		return measure.Result{}, wrap(op, err)
@@ -92,7 +95,7 @@ func (d *DB) spanFirst(ctx context.Context, id TaskID, tb measure.Timebase, from
 // where there is none. Errors wrap ErrNotFound.
 func (d *DB) Window(ctx context.Context, id TaskID) (from, to measure.Seconds, ok bool, err error) {
 	op := fmt.Sprintf("read the window of task %d", id)
-	err = d.reader.QueryRowContext(ctx, `SELECT has_result, from_s, to_s FROM task WHERE task_id=?`, int64(id)).Scan(&ok, realTo(&from), realTo(&to))
+	err = d.reader.QueryRowContext(ctx, `SELECT has_result, from_s, to_s FROM task t WHERE task_id=?`+d.unlessMine(id), int64(id)).Scan(&ok, realTo(&from), realTo(&to))
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, 0, false, fmt.Errorf("%s: %w", op, ErrNotFound)
 	}

@@ -15,7 +15,7 @@ type Stats struct {
 // Stats counts what is in the database, from indexes alone.
 func (d *DB) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
-	err := d.reader.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM task), (SELECT count(*) FROM task WHERE state=1), (SELECT count(*) FROM user)`).
+	err := d.reader.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM task)-(SELECT count(*) FROM task WHERE `+partialTasks+`), (SELECT count(*) FROM task WHERE state=1), (SELECT count(*) FROM user)`).
 		Scan(&s.Tasks, &s.Running, &s.Users)
 	if err != nil {
 		return s, wrap("count tasks", err)

@@ -22,8 +22,9 @@ type Arriving struct {
 // TakeTask stores a task of which from has all but the samples, as an import with
 // NoSamples wrote it. A task is known as CopyTask knows it: one that is here whole is
 // left as it is, and one whose taking was interrupted is finished. Until all chunks
-// are here, read back and found to be those of CRCs, the task is incomplete. Errors wrap
-// ErrConflict or ErrCorrupt where the samples are not what they should be.
+// are here, read back and found to be those of CRCs, the task is Partial. Errors wrap
+// ErrConflict or ErrCorrupt where the samples are not what they should be: nothing of the
+// task stays then.
 func (d *DB) TakeTask(ctx context.Context, from *DB, id TaskID, a Arriving) (CopiedTask, error) {
 	op := fmt.Sprintf("take task %d", id)
 	if d.writer == nil {
@@ -48,7 +49,7 @@ func (c *copier) take(ctx context.Context, a Arriving) error {
 		c.concludeTaken,
 	)
 	c.done.To = TaskID(c.new)
-	return err
+	return c.to.discardWrong(ctx, c.done.To, err)
 }
 
 // takenBytes is about how much one transaction takes: enough that the wait for the
@@ -87,8 +88,11 @@ func (c *copier) takeSamples(ctx context.Context, a Arriving) error {
 // cannot be made now is made from the chunks when it is wanted.
 func (c *copier) concludeTaken(ctx context.Context) error {
 	err := c.to.write(ctx, "end the taking", func(tx *sql.Tx) error {
-		return mustExist(tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, chunks=?, scans=? WHERE task_id=?`,
-			c.task["state"], c.task["reason"], int64(c.done.Chunks), int64(c.done.Scans), c.new))
+		if err := mustExist(tx.ExecContext(ctx, `UPDATE task SET chunks=?, scans=? WHERE task_id=?`, int64(c.done.Chunks), int64(c.done.Scans), c.new)); err != nil {
+			return err
+		}
+		c.task["cold"] = int64(0) // the chunks came unpacked
+		return publishTask(ctx, tx, c.new, c.task, c.task["state"], c.task["reason"], nanos(time.Now()))
 	})
 	if err == nil {
 		_ = c.to.finishPyramid(ctx, TaskID(c.new))
@@ -103,7 +107,7 @@ const TagHeld = "held"
 // first, at most so many.
 func (d *DB) Untagged(ctx context.Context, key string, most int) ([]TaskID, error) {
 	ids, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan((*int64)(id)) },
-		`SELECT t.task_id FROM task t WHERE t.state<>? AND NOT EXISTS (SELECT 1 FROM task_tag g WHERE g.task_id=t.task_id AND g.key=?)
+		`SELECT t.task_id FROM task t WHERE t.state<>? AND `+published+` AND NOT EXISTS (SELECT 1 FROM task_tag g WHERE g.task_id=t.task_id AND g.key=?)
 		ORDER BY t.task_id LIMIT ?`, Running, key, most)
 	return ids, wrap("list tasks without tag "+key, err)
 }
@@ -115,7 +119,7 @@ func (d *DB) Tagged(ctx context.Context, key string) (map[TaskID]string, error) 
 		value string
 	}
 	list, err := collect(ctx, d.reader, func(rows *sql.Rows, t *tagged) error { return rows.Scan(&t.id, &t.value) },
-		`SELECT task_id, value FROM task_tag WHERE key=?`, key)
+		`SELECT g.task_id, g.value FROM task_tag g JOIN task t ON t.task_id=g.task_id WHERE g.key=? AND `+published, key)
 	out := map[TaskID]string{}
 	for _, t := range list {
 		out[TaskID(t.id)] = t.value
@@ -125,7 +129,7 @@ func (d *DB) Tagged(ctx context.Context, key string) (map[TaskID]string, error) 
 
 // OfCapture returns the task of a monitor's capture; ErrNotFound where there is none.
 func (d *DB) OfCapture(ctx context.Context, monitor, capture string) (id TaskID, err error) {
-	err = d.reader.QueryRowContext(ctx, `SELECT task_id FROM task WHERE capture_id=? AND monitor=? ORDER BY task_id DESC LIMIT 1`, capture, monitor).Scan((*int64)(&id))
+	err = d.reader.QueryRowContext(ctx, `SELECT task_id FROM task t WHERE capture_id=? AND monitor=? AND `+published+` ORDER BY task_id DESC LIMIT 1`, capture, monitor).Scan((*int64)(&id))
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrNotFound
 	}

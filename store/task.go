@@ -12,7 +12,7 @@ import (
 	"wattmark/measure"
 )
 
-// BeginTask records a new task in state Running. The name and the user must
+// BeginTask records a new task in state Running, or Partial. The name and the user must
 // not be empty, and printable: others wrap measure.ErrText. Beyond the limits it is
 // ErrFull.
 func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
@@ -29,6 +29,9 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 		return 0, fmt.Errorf("%s: a task needs a name and a user (name %q, user %q)", op, t.Name, t.User)
 	}
 	state, err := transitions.Next(0, Begun)
+	if t.Partial {
+		state = Partial
+	}
 	if err == nil {
 		err = d.Room(ctx)
 	}
@@ -42,6 +45,9 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 		}
 		return errors.Join(joinGroup(ctx, tx, id, t.Group), labelNew(ctx, tx, id, &t))
 	})
+	if err == nil && t.Partial {
+		d.mine.Store(TaskID(id), true)
+	}
 	return TaskID(id), err
 }
 
@@ -49,12 +55,15 @@ func insertTask(ctx context.Context, tx *sql.Tx, t *NewTask, state State) (id in
 	if _, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO user(login) VALUES(?)`, t.User); err != nil {
 		return 0, err
 	}
-	m := t.Marker
+	m, cold, owner := t.Marker, 0, t.Owner
+	if state == Partial {
+		cold, owner = partialCold, thisProcess()
+	}
 	err = tx.QueryRowContext(ctx, `INSERT INTO task(user_id, name, launched_ns, launched, stored_ns, state, monitor, capture_id,
-			gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag, job, owner)
-		VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?,?, ?,?,?, ?,?,?,?,?, nullif(?,''), nullif(?,'')) RETURNING task_id`,
+			gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag, job, owner, cold)
+		VALUES((SELECT user_id FROM user WHERE login=?), ?,?,?,?,?,?,?, ?,?,?, ?,?,?,?,?, nullif(?,''), nullif(?,''), ?) RETURNING task_id`,
 		t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), nanos(time.Now()), state, t.Monitor, t.CaptureID,
-		t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag, t.Job, t.Owner).Scan(&id)
+		t.GPU, t.GPUUUID, t.Driver, m.Code, float64(m.Chip), m.Guard, m.TagBits, m.Tag, t.Job, owner, cold).Scan(&id)
 	return id, err
 }
 

@@ -84,7 +84,7 @@ func (d *DB) liner(ctx context.Context, id TaskID) (*liner, error) {
 	var fitted bool
 	var started sql.NullInt64
 	err := d.reader.QueryRowContext(ctx, `SELECT clock_used IS NOT NULL, clock_origin_s, clock_a_s, clock_b, started_ns,
-		EXISTS (SELECT 1 FROM launch l WHERE l.task_id=t.task_id) FROM task t WHERE task_id=?`, int64(id)).
+		EXISTS (SELECT 1 FROM launch l WHERE l.task_id=t.task_id) FROM task t WHERE task_id=?`+d.unlessMine(id), int64(id)).
 		Scan(&fitted, realTo(&f.Origin), realTo(&f.A), realTo(&f.B), &started, &l.out.Recorded)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):

@@ -138,6 +138,7 @@ SELECT s.key, max(s.label), count(*), sum(r), coalesce(sum(e),0), coalesce((SELE
   coalesce(sum(d),0), coalesce(sum(n),0) FROM s GROUP BY s.key`
 
 func (d *DB) totals(ctx context.Context, c *conditions, key, label string) ([]AggregateRow, error) {
+	c.add(published)
 	return collect(ctx, d.reader, func(rows *sql.Rows, r *AggregateRow) error {
 		return rows.Scan(textTo(&r.Key), textTo(&r.Label), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy), realTo(&r.Energy.U),
 			realTo(&r.Duration), &r.Samples)
@@ -154,6 +155,7 @@ func (d *DB) kernelTotals(ctx context.Context, c *conditions) ([]AggregateRow, e
 	if len(c.where) > 0 {
 		join = "CROSS JOIN" // from the tasks of the filter to their kernels, never from all kernels
 	}
+	c.add(published)
 	return collect(ctx, d.reader, func(rows *sql.Rows, r *AggregateRow) error {
 		return rows.Scan(textTo(&r.Key), textTo(&r.Label), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Duration), &r.Launches)
 	}, `SELECT CASE WHEN k.class=1 THEN k.name ELSE '' END, CASE WHEN k.class=1 THEN '' ELSE '`+NoKernel+`' END, count(DISTINCT t.task_id), count(DISTINCT CASE WHEN k.energy_j IS NOT NULL THEN t.task_id END),

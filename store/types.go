@@ -22,6 +22,9 @@ const (
 	Incomplete State = 3 // something is missing; Reason says what
 	Untrimmed  State = 4 // samples are there, no window was found; trim by hand
 	Failed     State = 5 // the work failed: Failure says how; what was measured of it is there
+	// Partial is a task that is being stored or deleted in parts: no list, sum, search or
+	// read by number has it, but for reads by the handle that began it.
+	Partial State = 6
 )
 
 // Instrument is what the meter said of itself.
@@ -42,6 +45,8 @@ type NewTask struct {
 	// Owner is the process that measures, as the function Owner names it, by which others
 	// know whether it still runs; empty where nobody said.
 	Owner string
+	// Partial begins the task in state Partial: others see it from Finish on.
+	Partial bool
 	// Group is the measurement of several GPUs that the task is a member of.
 	Group GroupRef
 	// Tags and Note label it; Provenance says what it was run from, nil where nobody knows.

@@ -130,9 +130,9 @@ func (c *cursor) Filter(used int, plan string, vals []vtab.Value) error {
 	for i := range vals {
 		c.b.bound(plan[i], vals[i])
 	}
-	where, args := "", []vtab.Value(nil)
+	where, args := "WHERE state<>6", []vtab.Value(nil)
 	if c.b.one {
-		where, args = "WHERE task_id=?", []vtab.Value{c.b.task}
+		where, args = where+" AND task_id=?", []vtab.Value{c.b.task}
 	}
 	err := query(c.conn, "SELECT task_id FROM main.task "+where+" ORDER BY task_id", args, func(row []vtab.Value) error {
 		c.tasks = append(c.tasks, row[0].(int64))

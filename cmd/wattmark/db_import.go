@@ -46,6 +46,9 @@ func (a *app) dbImport(ctx context.Context, other string) (err error) {
 		return err
 	}
 	defer db.Close()
+	if _, err := db.Sweep(ctx); err != nil {
+		return err
+	}
 	in, err := db.Import(ctx, from, store.ImportOptions{})
 	if err != nil {
 		return fmt.Errorf("%w\nWhat came so far is kept: the same command goes on", err)

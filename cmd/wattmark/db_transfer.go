@@ -146,6 +146,9 @@ func (a *app) transfer(ctx context.Context, from, to string, f transferFlags) (r
 	if err != nil {
 		return nil, err
 	}
+	if _, err := target.Sweep(ctx); err != nil {
+		return nil, errors.Join(err, target.Close())
+	}
 	r = &transferReport{From: from, To: to, Tasks: []transferredID{}, Running: []int64{}}
 	began := time.Now()
 	err = a.transferAll(ctx, source, target, list, &f, r)

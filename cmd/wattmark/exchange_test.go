@@ -314,8 +314,8 @@ func TestExportIsImported(t *testing.T) {
 	inside(t, "import", "csv", raw, "--db", db).fails(t, exitFailed, "--format recording")
 }
 
-// While a file comes in its task says that it is not whole, for the case that the
-// program is killed; a file that ends in an error takes its task along.
+// While a file comes in nobody sees its task; a file that ends in an error takes its task
+// along.
 func TestImportIsWholeOrNothing(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
@@ -338,9 +338,10 @@ func TestImportIsWholeOrNothing(t *testing.T) {
 				return err
 			}
 		}
-		if half, _ := task(t, path, 1); half.State != store.Incomplete || half.Scans == 0 || !strings.Contains(half.Reason, "did not come to its end") {
-			t.Errorf("half way: %v, %d scans, %s", half.State, half.Scans, half.Reason)
+		if n := tasksIn(t, path); n != 0 {
+			t.Errorf("half way: %d tasks are listed", n)
 		}
+		inside(t, "show", "1", "--db", path).fails(t, exitNotFound, "no task 1")
 		return broken
 	}
 	if err := a.importTask(t.Context(), in); !errors.Is(err, broken) || !strings.Contains(err.Error(), "Nothing of it was stored") {
@@ -348,5 +349,29 @@ func TestImportIsWholeOrNothing(t *testing.T) {
 	}
 	if n := tasksIn(t, path); n != 0 {
 		t.Errorf("%d tasks are left", n)
+	}
+}
+
+// Two imports of a file are two tasks, also where they are copied to.
+func TestImportsAreToldApart(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	dir := t.TempDir()
+	db, all, table := filepath.Join(dir, "power.db"), filepath.Join(dir, "all.db"), filepath.Join(dir, "t.csv")
+	if err := os.WriteFile(table, []byte("t_s,gpu_power_w\n0,10\n1,20\n2,30\n3,40\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, "import", "csv", table, "--db", db).ok(t)
+	inside(t, "import", "csv", table, "--to", "2s", "--db", db).ok(t)
+	for range 2 { // what came is known the second time
+		inside(t, "db", "import", db, "--db", all).ok(t)
+		if n := tasksIn(t, all); n != 2 {
+			t.Fatalf("%d tasks of 2", n)
+		}
+	}
+	one, _ := task(t, all, 1)
+	two, _ := task(t, all, 2)
+	if one.Result.To == two.Result.To {
+		t.Errorf("both windows end at %v", one.Result.To)
 	}
 }

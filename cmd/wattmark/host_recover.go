@@ -42,6 +42,15 @@ func recoverLoop(ctx context.Context, db measurement.Store, dial measurement.Dia
 	}
 }
 
+// sweepPartial deletes what programs that are gone left of tasks that they stored in parts.
+func sweepPartial(ctx context.Context, db *store.DB, log *slog.Logger) error {
+	n, err := db.Sweep(ctx)
+	if n > 0 {
+		log.Info("deleted what interrupted imports left", "tasks", n)
+	}
+	return err
+}
+
 // leftOvers finishes the tasks of processes of this machine that are gone, as kill -9 or a
 // power cut leave them, and frees their benches; it says so, and names what it cannot
 // finish. Most databases have none, and then it reads one short list.

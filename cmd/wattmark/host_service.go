@@ -161,6 +161,12 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 	g.Go(func() error { return s.server.Serve(s.guard.Listen(s.listener)) })
 	g.Go(func() error { return s.monitors.relay.Run(ctx) })
 	g.Go(func() error { return s.programs.serve(ctx) })
+	g.Go(func() error {
+		if err := sweepPartial(ctx, s.db, s.log); err != nil && ctx.Err() == nil {
+			s.log.Warn("could not delete what interrupted imports left", "error", err)
+		}
+		return nil
+	})
 	g.Go(func() error { return recoverLoop(ctx, s.programs.others(s.db), s.gate.dial, s.log, every) })
 	g.Go(func() error { return s.gate.run(ctx) })
 	g.Go(func() error { return makePyramids(ctx, s.db, s.log) })

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"wattmark/measure"
 	"wattmark/measure/chunk"
@@ -11,13 +10,8 @@ import (
 	"wattmark/store/exchange/textin"
 )
 
-// storeIncoming fills a task. Until it is whole it says of itself that it is not:
-// a program that is killed cannot tidy up.
+// storeIncoming fills a Partial task and publishes it.
 func storeIncoming(ctx context.Context, db *store.DB, id store.TaskID, in *incoming) error {
-	unfinished := store.Outcome{State: store.Incomplete, Reason: fmt.Sprintf("the import of %s did not come to its end: delete this task and import again", filepath.Base(in.path))}
-	if err := db.Finish(ctx, id, unfinished); err != nil {
-		return err
-	}
 	if err := db.PutHeader(ctx, id, in.header); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -82,13 +83,19 @@ func (a *app) importTask(ctx context.Context, in *incoming) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if _, err := db.Sweep(ctx); err != nil {
+		return err
+	}
+	// Each import is a measurement of its own, wherever it is copied to: also a file that is
+	// imported twice, with another window.
+	in.task.Partial, in.task.CaptureID = true, "import-"+rand.Text()
 	id, err := db.BeginTask(ctx, in.task)
 	if err != nil {
 		return err
 	}
 	if err := storeIncoming(ctx, db, id, in); err != nil {
 		if gone := db.DeleteTask(context.WithoutCancel(ctx), id); gone != nil {
-			return errors.Join(fmt.Errorf("%s: %w", in.path, err), fmt.Errorf("task %d is left in pieces: %w: remove it with wattmark delete %d", id, gone, id))
+			return errors.Join(fmt.Errorf("%s: %w", in.path, err), fmt.Errorf("what was stored of it is not deleted: %w: the next import does that", gone))
 		}
 		return fmt.Errorf("%s: %w\nNothing of it was stored", in.path, err)
 	}

@@ -140,6 +140,9 @@ func (a *app) store(ctx context.Context, f *consumeFlags, log *slog.Logger) erro
 		return err
 	}
 	defer db.Close()
+	if err := sweepPartial(ctx, db, log); err != nil {
+		return err
+	}
 	n := newNotifier(log)
 	n.tell("READY=1\nSTATUS=waiting for the cluster")
 	b, err := f.dial(ctx, "store", log)

@@ -105,9 +105,14 @@ func TestCopyGoesOnWhereItWasInterrupted(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("an interrupted copy says %v", err)
 	}
-	x := must(to.Task(t.Context(), 1))(t)
-	if x.State != store.Incomplete || x.Reason == "" {
-		t.Errorf("half a copy is in state %d: %s", x.State, x.Reason)
+	if _, err := to.Task(t.Context(), 1); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("half a copy is shown: %v", err)
+	}
+	if ids := must(to.TaskIDs(t.Context()))(t); len(ids) != 0 {
+		t.Errorf("half a copy is listed: %v", ids)
+	}
+	if n := must(to.Sweep(t.Context()))(t); n != 0 {
+		t.Errorf("half a copy of a process that runs was swept")
 	}
 	done := must(from.CopyTask(t.Context(), to, id, store.CopyOptions{}))(t)
 	if !done.Resumed || done.Known || done.To != 1 {

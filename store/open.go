@@ -59,6 +59,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
+	create(abs)
 	d := &DB{path: path, held: hold(abs)}
 	d.writer = sql.OpenDB(newConnector(dsn(abs, "rwc", "_txlock=immediate",
 		"_pragma=busy_timeout(10000)", "_pragma=page_size(16384)", "_pragma=foreign_keys(1)"), false))
@@ -75,6 +76,16 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	}
 	d.openReaders(dsn(abs, "rw", "_pragma=busy_timeout(10000)"))
 	return d, nil
+}
+
+// create makes a file that is missing with the mode that the umask leaves: SQLite
+// withholds writing from the group whatever the umask says, and gives its log the mode
+// of the file. A file that is there is not opened, as closing it would take SQLite's
+// locks on it away. What fails here is told by SQLite.
+func create(abs string) {
+	if f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666); err == nil {
+		_ = f.Close()
+	}
 }
 
 // openPatience is how long a database that another program is just making may

@@ -166,3 +166,23 @@ func TestStockProgramFindsTheFileSound(t *testing.T) {
 		t.Errorf("%v %q", err, out)
 	}
 }
+
+// A database that is made in a folder of a group is the group's, as the umask says, with
+// its log.
+func TestOpenKeepsToTheUmask(t *testing.T) {
+	if path := os.Getenv("STORE_UMASK"); path != "" {
+		db := must(Open(t.Context(), path))(t)
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			if mode := must(os.Stat(path + suffix))(t).Mode().Perm(); mode != 0o660 {
+				t.Errorf("power.db%s: %v", suffix, mode)
+			}
+		}
+		ok(t, db.Close())
+		return
+	}
+	c := exec.CommandContext(t.Context(), "sh", "-c", `umask 007; exec "$0" -test.run '^TestOpenKeepsToTheUmask$'`, os.Args[0])
+	c.Env = append(os.Environ(), "STORE_UMASK="+filepath.Join(t.TempDir(), "power.db"))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

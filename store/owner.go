@@ -1,10 +1,13 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Liveness is what is known of a process that owns a task.
@@ -71,10 +74,21 @@ func Lives(name string) (Liveness, int) {
 		return Gone, o.pid
 	case o.space != here.space:
 		return LivenessUnknown, o.pid
-	case started(o.pid) == o.start:
+	}
+	switch start := started(o.pid); {
+	case start == o.start:
 		return Alive, o.pid
+	case hidden(o.pid):
+		return LivenessUnknown, o.pid
 	}
 	return Gone, o.pid
+}
+
+// hidden reports whether a process of this number runs that /proc does not show to this
+// user (its mount option hidepid, ProtectProc= of systemd).
+func hidden(pid int) bool {
+	_, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil && errors.Is(unix.Kill(pid, 0), unix.EPERM)
 }
 
 func parseOwner(name string) (o owner, ok bool) {

@@ -1,8 +1,12 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -50,5 +54,37 @@ func TestOwner(t *testing.T) {
 	_ = c.Wait()
 	if got, pid := Lives(as(child)); got != Gone || pid != c.Process.Pid {
 		t.Errorf("killed: %v, %d", got, pid)
+	}
+}
+
+// Of another user's process that /proc does not show it is not said that it has ended.
+func TestOwnerThatProcHides(t *testing.T) {
+	if name := os.Getenv("HIDDEN_OWNER"); name != "" {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := Lives(name); got != LivenessUnknown {
+			t.Errorf("hidden: %v, want %v", got, LivenessUnknown)
+		}
+		c := exec.Command("true")
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		pid, _, _ := strings.Cut(name, " ")
+		if got, _ := Lives(strings.Replace(name, pid, fmt.Sprintf("pid=%d", c.Process.Pid), 1)); got != Gone {
+			t.Errorf("ended: %v, want %v", got, Gone)
+		}
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Skip("only root can hide processes")
+	}
+	if out, err := exec.Command("unshare", "--mount", "mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc").CombinedOutput(); err != nil {
+		t.Skipf("processes cannot be hidden here: %v: %s", err, out)
+	}
+	c := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", `mount -t proc -o hidepid=2 proc /proc && exec "$0" -test.run '^TestOwnerThatProcHides$'`, os.Args[0])
+	c.Env = append(os.Environ(), "HIDDEN_OWNER="+Owner())
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,10 +58,11 @@ func setRaw(fd int) error {
 // that drivers may come and go as they do on a device that stays plugged in.
 type Port struct {
 	*os.File
-	path  string
-	slave *os.File
-	once  sync.Once
-	err   error
+	path   string
+	slave  *os.File
+	closed chan struct{}
+	once   sync.Once
+	err    error
 }
 
 // OpenPort makes a serial line.
@@ -74,7 +76,26 @@ func OpenPort() (*Port, error) {
 		_ = master.Close()
 		return nil, fmt.Errorf("pty: hold the slave open: %w", err)
 	}
-	return &Port{File: master, path: path, slave: slave}, nil
+	p := &Port{File: master, path: path, slave: slave, closed: make(chan struct{})}
+	go p.share()
+	return p, nil
+}
+
+// share takes back, until Close, the exclusive use (TIOCEXCL) that drivers ask for. The
+// kernel keeps it until nobody has the slave open; as the Port has it open for good, the
+// port of a driver that was killed would stay busy to all but root.
+func (p *Port) share() {
+	raw, err := p.slave.SyscallConn()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for err == nil {
+		select {
+		case <-p.closed:
+			return
+		case <-tick.C:
+		}
+		err = raw.Control(func(fd uintptr) { _ = unix.IoctlSetInt(int(fd), unix.TIOCNXCL, 0) })
+	}
 }
 
 // Path is what a driver opens.
@@ -84,6 +105,7 @@ func (p *Port) Path() string { return p.path }
 // safe to call twice and from any goroutine.
 func (p *Port) Close() error {
 	p.once.Do(func() {
+		close(p.closed)
 		_ = p.slave.Close()
 		p.err = p.File.Close()
 	})

@@ -7,8 +7,11 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // slave opens the driver's end with a deadline, so that no fault can hang a test.
@@ -107,5 +110,24 @@ func TestUnplugEndsBothEnds(t *testing.T) {
 	}
 	if err := <-driver; err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the driver's read ends with %v", err)
+	}
+}
+
+// A driver that was killed leaves a port that the next one can open.
+func TestExclusiveUseEndsWithItsDriver(t *testing.T) {
+	p, err := OpenPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	fd := int(slave(t, p.Path()).Fd())
+	if err := unix.IoctlSetInt(fd, unix.TIOCEXCL, 0); err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(time.Minute)
+	for exclusive := 1; exclusive != 0; runtime.Gosched() {
+		if exclusive, err = unix.IoctlGetInt(fd, unix.TIOCGEXCL); err != nil || time.Now().After(end) {
+			t.Fatalf("still exclusive: %v", err)
+		}
 	}
 }

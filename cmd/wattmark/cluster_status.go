@@ -25,7 +25,7 @@ func (a *app) clusterStatusCmd() *cobra.Command {
 		Use: "status", Short: "Show leaders, replicas, and how far the stores are", Args: cobra.NoArgs,
 		Long: `Show each stream with the node that leads it, the other replicas and how many
 messages they lag behind, what it holds, and how many tasks each store has still to
-take. It exits with 1 where a stream has no leader or a replica is away.`,
+take; and the tasks that could not be stored, with the reasons. It exits with 1 where a stream has no leader or a replica is away.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), askCluster)
 			defer cancel()
@@ -77,6 +77,7 @@ func (a *app) showStatus(list []relay.StreamStatus) error {
 		}
 	} else {
 		t.Render()
+		a.showAside(list)
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d of %d streams are not whole", bad, len(list))
@@ -84,13 +85,40 @@ func (a *app) showStatus(list []relay.StreamStatus) error {
 	return nil
 }
 
+// showAside says which tasks the stores could not take, and why.
+func (a *app) showAside(list []relay.StreamStatus) {
+	total := 0
+	var some []relay.Aside
+	for _, s := range list {
+		total += s.Aside
+		some = append(some, s.SetAside...)
+	}
+	if total == 0 {
+		return
+	}
+	fmt.Fprintf(a.out, "\n%d tasks could not be stored and were set aside; the others go on. Offer one again when its cause is mended, with wattmark cluster aside --again TASK,\nor remove it with --drop TASK: the database of its host keeps it.\n", total)
+	a.asideTable(some)
+	if total > len(some) {
+		fmt.Fprintf(a.out, "%d more: wattmark cluster aside\n", total-len(some))
+	}
+}
+
+func (a *app) asideTable(list []relay.Aside) {
+	t := newTable(a.out)
+	t.AppendHeader(table.Row{"task", "user", "name", "store", "when", "why"})
+	for _, x := range list {
+		t.AppendRow(table.Row{x.Key, x.User, x.Name, x.Store, x.At.Local().Format(time.DateTime), x.Why})
+	}
+	t.Render()
+}
+
 func (a *app) clusterAsideCmd() *cobra.Command {
 	var f clusterFlags
 	var again, drop string
 	c := &cobra.Command{
 		Use: "aside", Short: "Show tasks that stores could not take, offer them again, or drop them", Args: cobra.NoArgs,
-		Long: `A task that a store can never take – its messages are damaged or gone, or its host's
-program is newer than the store's – is set aside with the reason, and the store goes
+		Long: `A task that a store can never take – its messages are damaged, gone or another user's, or its
+host's program is newer than the store's – is set aside with the reason, and the store goes
 on with the next. Its messages stay in the stream until it is offered again and taken,
 or dropped. The host's own database has it in any case.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -118,12 +146,7 @@ or dropped. The host's own database has it in any case.`,
 			if a.json {
 				return a.printJSON(list)
 			}
-			t := newTable(a.out)
-			t.AppendHeader(table.Row{"task", "store", "when", "why"})
-			for _, x := range list {
-				t.AppendRow(table.Row{x.Key, x.Store, x.At.Local().Format(time.DateTime), x.Why})
-			}
-			t.Render()
+			a.asideTable(list)
 			return nil
 		},
 	}

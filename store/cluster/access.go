@@ -8,10 +8,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"wattmark/store/relay"
 )
 
 // Access says who a node lets in. Clients and nodes speak TLS then, from the first byte on.
@@ -37,30 +40,83 @@ type Right int
 // The rights.
 const (
 	Reads     Right = iota + 1 // what there is, and how the nodes are
-	Publishes                  // tasks and samples
-	Takes                      // as a store: what was taken by all is removed
+	Publishes                  // tasks and samples, under the own name
+	Takes                      // as a store: what was taken by all is removed; publishes for all
 	Runs                       // everything
 )
 
-// What a client may send for each right. Answers come to its inbox.
-var allowed = map[Right][]string{
-	Reads:     {"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.INFO.>"},
-	Publishes: {"wattmark.>"},
-	Takes:     {"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.API.STREAM.PURGE.*", "$JS.ACK.>"},
+// The subjects that a client may send to, for each right that has others than those below it.
+var (
+	reads = []string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.INFO.>"}
+	takes = []string{"$JS.API.CONSUMER.CREATE.>", nextMessage, "$JS.API.STREAM.PURGE.*", "$JS.ACK.>"}
+)
+
+// nextMessage is answered more than once.
+const nextMessage = "$JS.API.CONSUMER.MSG.NEXT.>"
+
+// subjects are what a guest may send to.
+func (g *Guest) subjects() []string {
+	switch g.Right {
+	case Publishes:
+		return append(relay.UserSubjects(g.Name), reads...)
+	case Takes:
+		return slices.Concat(reads, relay.AllSubjects(), takes)
+	default:
+		return reads
+	}
 }
 
-// permissions are what the server holds each message against; nil for all.
-func (r Right) permissions() *server.Permissions {
-	if r >= Runs {
-		return nil
+// Each client but those that may do everything has an account of the server to itself, shared with
+// its other connections. The streams are in the global account, which exports the subjects
+// above as services; an account imports those of its guest. The server sends an answer
+// to the reply subject of a request within the account that asked: there it reaches nothing but the
+// guest's own subscriptions, or an import, which the guest may send to anyway.
+// Permissions alone would not do: the server does not hold reply subjects against them, and would
+// put its answers into the streams, or take them for requests of its own.
+func (d *door) account(g *Guest) (*server.Account, error) {
+	name := map[Right]relay.Account{Reads: relay.Reader, Publishes: relay.Measurer, Takes: relay.Operator}[g.Right].Of(g.Name)
+	d.accounts.Lock()
+	defer d.accounts.Unlock()
+	a, fresh := d.server.LookupOrRegisterAccount(name)
+	if !fresh {
+		return a, nil
 	}
-	p := &server.Permissions{
-		Publish: &server.SubjectPermission{}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+	for _, s := range g.subjects() {
+		if err := a.AddServiceImport(d.server.GlobalAccount(), s, s); err != nil {
+			return nil, fmt.Errorf("account %s, subject %s: %w", name, s, err)
+		}
 	}
-	for x := Reads; x <= r; x++ {
-		p.Publish.Allow = append(p.Publish.Allow, allowed[x]...)
+	return a, nil
+}
+
+// export makes the global account offer what guests may send to.
+func (d *door) export(s *server.Server) error {
+	d.server = s
+	for _, subject := range slices.Concat(reads, takes, relay.AllSubjects()) {
+		answers := server.Singleton
+		if subject == nextMessage {
+			answers = server.Streamed
+		}
+		if err := s.GlobalAccount().AddServiceExportWithResponse(subject, answers, nil); err != nil {
+			return fmt.Errorf("export %s: %w", subject, err)
+		}
 	}
-	return p
+	return nil
+}
+
+// user is what the server knows a guest by.
+func (d *door) user(g *Guest) (*server.User, error) {
+	if g.Right >= Runs {
+		return &server.User{Username: g.Name}, nil
+	}
+	a, err := d.account(g)
+	if err != nil {
+		return nil, err
+	}
+	return &server.User{Username: g.Name, Account: a, Permissions: &server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: append(g.subjects(), relay.WhoAmI)},
+		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+	}}, nil
 }
 
 // door lets clients in, and shows those out that may not stay.
@@ -69,6 +125,9 @@ type door struct {
 	log    *slog.Logger
 	// secret is known to this process alone: the node is a client of itself.
 	secret string
+
+	server   *server.Server
+	accounts sync.Mutex // one is made at a time
 
 	mu     sync.Mutex
 	inside map[uint64]Guest // by the number of their connection
@@ -106,11 +165,15 @@ func (d *door) Check(c server.ClientAuthentication) bool {
 	if err == nil && g.Right < Reads {
 		err = fmt.Errorf("%s has no right here", g.Name)
 	}
+	var user *server.User
+	if err == nil {
+		user, err = d.user(&g)
+	}
 	if err != nil {
 		d.log.Warn("a client was not let in", "from", c.RemoteAddress().String(), "error", err)
 		return false
 	}
-	c.RegisterUser(&server.User{Username: g.Name, Permissions: g.Right.permissions()})
+	c.RegisterUser(user)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inside[c.GetID()] = g

@@ -76,6 +76,11 @@ func Start(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("%w: %w", ErrStart, err)
 	}
 	n.server = s
+	if n.door != nil {
+		if err := n.door.export(s); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrStart, err)
+		}
+	}
 	l := &lines{log: cfg.Log}
 	s.SetLoggerV2(l, cfg.Log.Enabled(context.Background(), slog.LevelDebug), false, false)
 	s.Start()

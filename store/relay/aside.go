@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"syscall"
@@ -12,16 +13,22 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"wattmark/measure"
 	"wattmark/store"
 )
 
 // Aside is a task that a store could not take.
 type Aside struct {
-	Key   Key       `json:"key"`
-	Store string    `json:"store"`
-	Why   string    `json:"why"`
-	At    time.Time `json:"at"`
-	Seq   uint64    `json:"seq"` // of its end
+	Key    Key       `json:"key"`
+	Stream string    `json:"stream"`
+	User   string    `json:"user,omitempty"` // as its end says, or who published it
+	Name   string    `json:"name,omitempty"`
+	Store  string    `json:"store"`
+	Why    string    `json:"why"`
+	At     time.Time `json:"at"`
+	Seq    uint64    `json:"seq"` // of its end
+
+	subject string
 }
 
 // errAway: the cluster does not answer.
@@ -83,6 +90,24 @@ func (t *taker) refused(ctx context.Context, m jetstream.Msg, key Key, why error
 	return nil
 }
 
+// plain says in a sentence why a task cannot be stored, with the error behind it.
+func plain(why error) string {
+	for _, x := range []struct {
+		is   error
+		says string
+	}{
+		{ErrMissing, "a part of it is no longer in the stream"},
+		{ErrMalformed, "what was published is not a task that this store can read"},
+		{store.ErrConflict, "the database has another task in its place"},
+		{store.ErrCorrupt, "its samples are damaged"},
+	} {
+		if errors.Is(why, x.is) {
+			return x.says + ": " + why.Error()
+		}
+	}
+	return why.Error()
+}
+
 // setAside names a task that can never be stored, and goes on to the next. Its messages
 // stay in the stream.
 func (t *taker) setAside(ctx context.Context, m jetstream.Msg, key Key, why error) {
@@ -91,17 +116,21 @@ func (t *taker) setAside(ctx context.Context, m jetstream.Msg, key Key, why erro
 		t.log.Warn("a message without its place", "error", err)
 		return
 	}
-	a := Aside{Key: key, Store: t.Name, Why: why.Error(), At: time.Now().UTC(), Seq: meta.Sequence.Stream}
+	var end End
+	_ = json.Unmarshal(m.Data(), &end) // it may be what is wrong
+	a := Aside{
+		Key: key, Stream: StreamName(t.partition), Store: t.Name, Why: plain(why), At: time.Now().UTC(), Seq: meta.Sequence.Stream,
+		User: byOf(m.Subject()).user(), Name: end.Name,
+	}
+	if a.User == "" {
+		a.User = end.User
+	}
 	content, err := json.Marshal(a)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, callWithin)
 		defer cancel()
-		name, source := string(key), sourceOf(m.Subject())
-		if name == "" || source == "" { // the subject bears no key
-			name, source = fmt.Sprintf("unknown-%d", a.Seq), "unknown"
-		}
-		_, err = t.Bus.js.Publish(ctx, subject(t.partition, source, Key(name), kindAside), content,
-			jetstream.WithMsgID(fmt.Sprintf("%s/a/%s/%d", name, t.Name, a.Seq)), jetstream.WithExpectStream(StreamName(t.partition)))
+		_, err = t.Bus.js.Publish(ctx, strings.TrimSuffix(m.Subject(), kindEnd)+kindAside, content,
+			jetstream.WithMsgID(fmt.Sprintf("%s/a/%s/%d", m.Subject(), t.Name, a.Seq)), jetstream.WithExpectStream(StreamName(t.partition)))
 	}
 	if err != nil {
 		t.log.Warn("a task cannot be stored, and the cluster did not take note of it", "key", key, "reason", why, "error", err)
@@ -116,27 +145,46 @@ func (t *taker) setAside(ctx context.Context, m jetstream.Msg, key Key, why erro
 // Asides lists what was set aside, newest last.
 func (b *Bus) Asides(ctx context.Context) (out []Aside, err error) {
 	for p := range b.partitions {
-		keys, err := b.subjects(ctx, p, kindAside)
+		list, err := b.asides(ctx, p, math.MaxInt)
 		if err != nil {
 			return nil, err
 		}
-		s, err := b.js.Stream(ctx, StreamName(p))
-		if err != nil {
-			return nil, err
-		}
-		for sub := range keys {
-			m, err := s.GetLastMsgForSubject(ctx, sub)
-			if err != nil {
-				return nil, err
-			}
-			var a Aside
-			if err := json.Unmarshal(m.Data, &a); err != nil {
-				return nil, fmt.Errorf("%s: %w", sub, err)
-			}
-			out = append(out, a)
-		}
+		out = append(out, list...)
 	}
 	slices.SortFunc(out, func(a, b Aside) int { return a.At.Compare(b.At) })
+	return out, nil
+}
+
+// asides lists what was set aside in a partition, at most so many.
+func (b *Bus) asides(ctx context.Context, partition, most int) (out []Aside, err error) {
+	keys, err := b.subjects(ctx, partition, kindAside)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.js.Stream(ctx, StreamName(partition))
+	if err != nil {
+		return nil, err
+	}
+	for sub := range keys {
+		if len(out) >= most {
+			break
+		}
+		m, err := s.GetLastMsgForSubject(ctx, sub)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // it was dropped meanwhile
+		} else if err != nil {
+			return nil, err
+		}
+		a := Aside{Stream: StreamName(partition), subject: sub}
+		if err := json.Unmarshal(m.Data, &a); err != nil {
+			a.Why, a.At = fmt.Sprintf("its note cannot be read: %v", err), m.Time
+		}
+		a.User, a.Name, a.Why = measure.Printable(a.User), measure.Printable(a.Name), measure.Printable(a.Why)
+		if _, err := a.Key.bytes(); err != nil { // its end bore none
+			a.Key = Key(fmt.Sprintf("message-%d", a.Seq))
+		}
+		out = append(out, a)
+	}
 	return out, nil
 }
 
@@ -146,33 +194,35 @@ var ErrNotAside = errors.New("no such task was set aside")
 // Again offers a task that was set aside to all stores anew, or, with drop, removes it
 // from the stream.
 func (b *Bus) Again(ctx context.Context, key Key, drop bool) error {
-	p := key.Partition(b.partitions)
-	s, err := b.js.Stream(ctx, StreamName(p))
+	list, err := b.Asides(ctx)
 	if err != nil {
 		return err
 	}
-	aside, err := s.GetLastMsgForSubject(ctx, subject(p, "*", key, kindAside))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	i := slices.IndexFunc(list, func(a Aside) bool { return a.Key == key })
+	if i < 0 {
 		return fmt.Errorf("%s: %w", key, ErrNotAside)
-	} else if err != nil {
+	}
+	s, err := b.js.Stream(ctx, list[i].Stream)
+	if err != nil {
 		return err
 	}
+	of := strings.TrimSuffix(list[i].subject, kindAside)
 	if drop {
-		return s.Purge(ctx, jetstream.WithPurgeSubject(strings.TrimSuffix(aside.Subject, kindAside)+"*"))
+		return s.Purge(ctx, jetstream.WithPurgeSubject(of+"*"))
 	}
-	m, err := s.GetLastMsgForSubject(ctx, strings.TrimSuffix(aside.Subject, kindAside)+kindEnd)
+	m, err := s.GetLastMsgForSubject(ctx, of+kindEnd)
 	if err != nil {
 		return err
 	}
 	if _, err := b.js.Publish(ctx, m.Subject, m.Data); err != nil {
 		return explained(err)
 	}
-	return s.Purge(ctx, jetstream.WithPurgeSubject(aside.Subject))
+	return s.Purge(ctx, jetstream.WithPurgeSubject(list[i].subject))
 }
 
 // subjects lists the subjects of a kind in a partition.
 func (b *Bus) subjects(ctx context.Context, partition int, kind string) (map[string]uint64, error) {
-	return b.filtered(ctx, partition, subject(partition, "*", "*", kind))
+	return b.filtered(ctx, partition, subject(partition, "*", "*", "*", kind))
 }
 
 // filtered lists the subjects that fit a pattern.

@@ -3,11 +3,13 @@ package relay
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,6 +43,7 @@ type Bus struct {
 	js         jetstream.JetStream
 	log        *slog.Logger
 	partitions int
+	by         publisher
 }
 
 // metaPartitions is where each stream says of how many it is one.
@@ -184,8 +187,48 @@ func (b *Bus) discover(ctx context.Context) error {
 	if err != nil || n < 1 || n > MaxPartitions {
 		return fmt.Errorf("stream %s does not say how many partitions there are: was it made by wattmark cluster?", StreamName(0))
 	}
+	b.by, err = b.whoami(ctx)
 	b.partitions = n
-	return nil
+	return err
+}
+
+// Account is what a node knows a client by, beside its name, and tells it.
+type Account string
+
+// The accounts of those who may read, publish under the own name, and publish for all.
+const (
+	Reader   Account = "wattmark-reader-"
+	Measurer Account = "wattmark-measurer-"
+	Operator Account = "wattmark-operator-"
+)
+
+// Of is the name of a user's account.
+func (a Account) Of(user string) string { return string(a) + string(publisherOf(user)) }
+
+// WhoAmI is the subject on which a node tells a client its account.
+const WhoAmI = "$SYS.REQ.USER.INFO"
+
+// whoami asks the node as whom it knows this client.
+func (b *Bus) whoami(ctx context.Context) (publisher, error) {
+	m, err := b.nc.RequestWithContext(ctx, WhoAmI, nil)
+	if err != nil {
+		return "", fmt.Errorf("ask a node who this is: %w", err)
+	}
+	var answer struct {
+		Data *struct {
+			Account string `json:"account"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil || answer.Data == nil {
+		return "", fmt.Errorf("a node does not say who this is: %q (%w)", m.Data, err)
+	}
+	if name, some := strings.CutPrefix(answer.Data.Account, string(Measurer)); some {
+		return publisher(name), nil
+	}
+	if strings.HasPrefix(answer.Data.Account, string(Reader)) {
+		return nobody, nil
+	}
+	return anyone, nil
 }
 
 // StreamOptions say how the streams are made.
@@ -243,7 +286,7 @@ func (b *Bus) ensureStream(ctx context.Context, p int, s StreamOptions) error {
 		limit = s.MaxBytes
 	}
 	_, err := b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: StreamName(p), Subjects: []string{subject(p, "*", "*", "*")},
+		Name: StreamName(p), Subjects: []string{subject(p, "*", "*", "*", "*")},
 		Description: "wattmark tasks on their way to stores",
 		Storage:     jetstream.FileStorage, Replicas: s.Replicas,
 		// A stream that is full refuses: what was acknowledged is never pushed out.

@@ -77,9 +77,9 @@ func (c *Capture) Published(ctx context.Context) (again bool, err error) {
 		c.begin()
 		return true, nil
 	}
-	content, err := pack(c.list(), nil)
+	content, err := pack(c.list(), []byte(c.end.User))
 	if err == nil && len(content) <= maxIndex && len(c.reuse) != len(c.index) {
-		err = c.one(ctx, subject(c.partition, c.source, sourceItself, kindIndex), c.messageID(c.source, "i", len(c.index)), content)
+		err = c.one(ctx, subject(c.partition, c.by, c.source, sourceItself, kindIndex), c.messageID(c.source, "i", len(c.index)), content)
 	}
 	c.whole = err == nil
 	return false, err
@@ -87,24 +87,16 @@ func (c *Capture) Published(ctx context.Context) (again bool, err error) {
 
 // Claimed reports whether a host's task of the capture is in the stream.
 func (c *Capture) Claimed(ctx context.Context) (bool, error) {
-	ends, err := c.p.Bus.endsOf(ctx, c.partition, c.source)
-	for _, key := range ends {
-		if key != c.end.Key {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	ends, err := c.p.Bus.filtered(ctx, c.partition, subject(c.partition, "*", c.source, "*", kindEnd))
+	for sub := range ends {
+		// Another user's task may name the capture too.
+		if by := byOf(sub); keyOf(sub) != c.end.Key && (by == anyone || by.user() == c.end.User) {
 			return true, nil
 		}
 	}
 	return false, err
-}
-
-// endsOf are the keys of a source's tasks.
-func (b *Bus) endsOf(ctx context.Context, partition int, source Key) (out []Key, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
-	defer cancel()
-	list, err := b.filtered(ctx, partition, subject(partition, source, "*", kindEnd))
-	for sub := range list {
-		out = append(out, keyOf(sub))
-	}
-	return out, err
 }
 
 // Filed reports whether the capture's own task is in the stream.

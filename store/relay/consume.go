@@ -180,7 +180,7 @@ func (t *taker) attach(ctx context.Context) (err error) {
 	defer cancel()
 	t.cons, err = t.Bus.js.CreateOrUpdateConsumer(ctx, StreamName(t.partition), jetstream.ConsumerConfig{
 		Durable: t.Name, Description: "wattmark store " + t.DB.Path(),
-		FilterSubject: subject(t.partition, "*", "*", kindEnd),
+		FilterSubject: subject(t.partition, "*", "*", "*", kindEnd),
 		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		// A task that is to be tried again is pending: a low limit would let a few such
 		// tasks keep all others back.
@@ -262,6 +262,14 @@ func (t *taker) end(m jetstream.Msg, key Key) (*End, error) {
 	if err != nil {
 		return nil, err
 	}
+	by := byOf(m.Subject())
+	switch {
+	case sourceOf(m.Subject()) != end.Source():
+		return nil, malformed("end of %s stands under another source than its samples'", key)
+	case by != anyone && by.user() != end.User:
+		return nil, malformed("%s has published it in the name of %s", by.user(), end.User)
+	}
+	end.by = by
 	if meta, err := m.Metadata(); err == nil && end.Chunks >= meta.Sequence.Stream {
 		return nil, malformed("end of %s names %d chunks and is itself message %d of its stream", key, end.Chunks, meta.Sequence.Stream)
 	}

@@ -7,11 +7,15 @@
 //
 // A task is a handful of subjects in one of the streams, the partitions:
 //
-//	wattmark.<partition>.<source>.capture.chunk  coded chunks, in pieces of at most 512 KiB
-//	wattmark.<partition>.<source>.capture.index  which chunks a monitor has published
-//	wattmark.<partition>.<source>.<key>.rest     an index of the chunks, and all rows but samples
-//	wattmark.<partition>.<source>.<key>.end      what names the pieces of the rest; it comes last
-//	wattmark.<partition>.<source>.<key>.aside    why a store could not take it
+//	wattmark.<partition>.<by>.<source>.capture.chunk  coded chunks, in pieces of at most 512 KiB
+//	wattmark.<partition>.<by>.<source>.capture.index  which chunks a monitor has published
+//	wattmark.<partition>.<by>.<source>.<key>.rest     an index of the chunks, and all rows but samples
+//	wattmark.<partition>.<by>.<source>.<key>.end      what names the pieces of the rest; it comes last
+//	wattmark.<partition>.<by>.<source>.<key>.aside    why a store could not take it
+//
+// Who published a message stands in its subject, which the nodes enforce: the name of a user who
+// may publish nobody else's tasks, in hexadecimal, or _ for who publishes for all. A task is
+// made of its user's messages and of those of _ alone.
 //
 // The source names the samples: a digest of the capture and its bench, which the host and
 // the monitor both know, so that either may publish them. The key follows from what a task

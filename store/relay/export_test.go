@@ -15,11 +15,11 @@ func (b *Bus) Spoil(ctx context.Context, key Key) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.GetLastMsgForSubject(ctx, subject(p, "*", key, kindEnd))
+	m, err := s.GetLastMsgForSubject(ctx, subject(p, "*", "*", key, kindEnd))
 	if err != nil {
 		return err
 	}
-	return s.Purge(ctx, jetstream.WithPurgeSubject(subject(p, sourceOf(m.Subject), sourceItself, kindChunk)))
+	return s.Purge(ctx, jetstream.WithPurgeSubject(subject(p, anyone, sourceOf(m.Subject), sourceItself, kindChunk)))
 }
 
 // Bare is what is published of a task beside its samples.

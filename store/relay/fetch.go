@@ -91,17 +91,19 @@ func (f *fetcher) pieces(ctx context.Context, seqs iter.Seq[uint64], kind pieceK
 
 // piece reads one message, and sees that it is of this task.
 func (f *fetcher) piece(ctx context.Context, seq uint64, kind pieceKind) (piece, error) {
-	content, err := f.message(ctx, seq)
+	m, err := f.message(ctx, seq)
 	if err != nil {
 		return piece{}, err
 	}
-	p, err := parsePiece(content)
+	p, err := parsePiece(m.Data)
 	key := f.key
 	if kind == chunkPiece {
 		key = f.source
 	}
 	if err == nil && (p.key != key || p.kind != kind) {
 		err = malformed("another message stands there")
+	} else if by := byOf(m.Subject); err == nil && by != anyone && by != publisherOf(f.end.User) {
+		err = malformed("another user's message stands there")
 	}
 	if err != nil {
 		return p, fmt.Errorf("%s, message %d: %w", f.name, seq, err)
@@ -114,12 +116,12 @@ const missingTries = 4
 
 // message reads one message from any replica, and from the leader where that one does
 // not have it: it may lag behind what was acknowledged.
-func (f *fetcher) message(ctx context.Context, seq uint64) ([]byte, error) {
+func (f *fetcher) message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	missing := 0
 	for wait := firstPause; ; wait = min(2*wait, longestStep) {
-		content, err := f.ask(ctx, seq)
+		m, err := f.ask(ctx, seq)
 		if err == nil {
-			return content, nil
+			return m, nil
 		}
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			if missing++; missing == missingTries {
@@ -132,21 +134,18 @@ func (f *fetcher) message(ctx context.Context, seq uint64) ([]byte, error) {
 	}
 }
 
-func (f *fetcher) ask(ctx context.Context, seq uint64) ([]byte, error) {
+func (f *fetcher) ask(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
 	m, err := f.stream.GetMsg(ctx, seq)
-	if err == nil {
-		return m.Data, nil
-	}
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return f.askLeader(ctx, seq)
 	}
-	return nil, err
+	return m, err
 }
 
 // askLeader reads a message through the stream's leader.
-func (f *fetcher) askLeader(ctx context.Context, seq uint64) ([]byte, error) {
+func (f *fetcher) askLeader(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	r, err := f.bus.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+f.name, fmt.Appendf(nil, `{"seq":%d}`, seq))
 	if err != nil {
 		return nil, err
@@ -154,7 +153,8 @@ func (f *fetcher) askLeader(ctx context.Context, seq uint64) ([]byte, error) {
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message *struct {
-			Data []byte `json:"data"`
+			Subject string `json:"subject"`
+			Data    []byte `json:"data"`
 		} `json:"message"`
 	}
 	switch err := json.Unmarshal(r.Data, &got); {
@@ -167,7 +167,7 @@ func (f *fetcher) askLeader(ctx context.Context, seq uint64) ([]byte, error) {
 	case got.Message == nil:
 		return nil, errors.New("an answer without a message")
 	}
-	return got.Message.Data, nil
+	return &jetstream.RawStreamMsg{Subject: got.Message.Subject, Data: got.Message.Data}, nil
 }
 
 // rest reads all of a task but its chunks.

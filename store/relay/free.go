@@ -14,7 +14,13 @@ import (
 // are: what the monitor that published them filed in its stead is in the stores by then.
 const Unclaimed = 24 * time.Hour
 
-// freeing is what a look at a partition finds of one source.
+// share is what one publisher has published of a source.
+type share struct {
+	by     publisher
+	source Key
+}
+
+// freeing is what a look at a partition finds of one share.
 type freeing struct {
 	tasks  int
 	keep   bool // a store has not acknowledged one of its ends, or set it aside
@@ -23,9 +29,10 @@ type freeing struct {
 }
 
 // Free removes from a partition what all its stores have acknowledged, and samples that
-// nobody has claimed for longer than unclaimed, and returns how many tasks. What belongs to
-// one source goes at once: its samples and all tasks of them. Tasks that a store set aside
-// stay. Without any store all stays.
+// nobody has claimed for longer than unclaimed, and returns how many tasks. What a publisher
+// has published of one source goes at once: its samples and all tasks of them; what was published for
+// anyone stays until all tasks of the source are acknowledged. Tasks that a store set aside stay. Without
+// any store all stays.
 func (b *Bus) Free(ctx context.Context, partition int, unclaimed time.Duration) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*callWithin)
 	defer cancel()
@@ -37,19 +44,24 @@ func (b *Bus) Free(ctx context.Context, partition int, unclaimed time.Duration) 
 	if err != nil || !some {
 		return 0, err
 	}
-	sources, err := b.sources(ctx, s, partition, floor)
+	shares, waiting, err := b.shares(ctx, s, partition, floor)
 	if err != nil {
 		return 0, err
 	}
-	for source, f := range sources {
-		if f.keep || !f.hosts && time.Since(f.newest) < unclaimed {
+	for of, f := range shares {
+		if of.by != anyone && f.hosts && shares[share{anyone, of.source}] != nil && b.ownerOf(ctx, partition, of.source) == of.by {
+			shares[share{anyone, of.source}].hosts = true // what a monitor has published of the user's capture
+		}
+	}
+	for of, f := range shares {
+		if f.keep || of.by == anyone && waiting[of.source] || !f.hosts && time.Since(f.newest) < unclaimed {
 			continue
 		}
-		if err := s.Purge(ctx, jetstream.WithPurgeSubject(subject(partition, source, "*", "*"))); err != nil {
+		if err := s.Purge(ctx, jetstream.WithPurgeSubject(subject(partition, of.by, of.source, "*", "*"))); err != nil {
 			return n, err
 		}
 		if f.tasks == 0 {
-			b.log.Warn("samples that nobody said anything of were removed", "stream", StreamName(partition), "source", source, "since", f.newest)
+			b.log.Warn("samples that nobody said anything of were removed", "stream", StreamName(partition), "source", of.source, "since", f.newest)
 		}
 		n += f.tasks
 	}
@@ -71,26 +83,28 @@ func acknowledged(ctx context.Context, s jetstream.Stream) (floor uint64, some b
 	return floor, some, list.Err()
 }
 
-// sources looks at each end, and at the last samples of sources that have none.
-func (b *Bus) sources(ctx context.Context, s jetstream.Stream, partition int, floor uint64) (map[Key]*freeing, error) {
+// shares looks at each end, and at the last samples of shares that have none. waiting are
+// the sources of which a task is not acknowledged by all stores.
+func (b *Bus) shares(ctx context.Context, s jetstream.Stream, partition int, floor uint64) (out map[share]*freeing, waiting map[Key]bool, err error) {
 	ends, err := b.subjects(ctx, partition, kindEnd)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	asides, err := b.subjects(ctx, partition, kindAside)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	samples, err := b.subjects(ctx, partition, kindChunk)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	out := map[Key]*freeing{}
+	out, waiting = map[share]*freeing{}, map[Key]bool{}
+	at := func(subject string) share { return share{byOf(subject), sourceOf(subject)} }
 	of := func(subject string) *freeing {
-		f := out[sourceOf(subject)]
+		f := out[at(subject)]
 		if f == nil {
 			f = &freeing{}
-			out[sourceOf(subject)] = f
+			out[at(subject)] = f
 		}
 		return f
 	}
@@ -99,32 +113,46 @@ func (b *Bus) sources(ctx context.Context, s jetstream.Stream, partition int, fl
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue // another store was faster
 		} else if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		var e End
 		_, aside := asides[strings.TrimSuffix(sub, kindEnd)+kindAside]
 		readable := json.Unmarshal(m.Data, &e) == nil && sourceOf(sub) != "" && keyOf(sub) != ""
 		f := of(sub)
 		f.tasks++
+		waiting[sourceOf(sub)] = waiting[sourceOf(sub)] || m.Sequence > floor
 		f.keep = f.keep || aside || m.Sequence > floor || !readable
 		f.hosts = f.hosts || !e.Orphan
 		f.newest = later(f.newest, m.Time)
 	}
 	for sub := range samples {
-		if f := out[sourceOf(sub)]; f != nil && (f.keep || f.hosts) {
+		if f := out[at(sub)]; f != nil && (f.keep || f.hosts) {
 			continue // decided
 		}
 		m, err := s.GetLastMsgForSubject(ctx, sub)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		} else if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		f := of(sub)
 		f.newest = later(f.newest, m.Time)
 		f.keep = f.keep || sourceOf(sub) == ""
 	}
-	return out, nil
+	return out, waiting, nil
+}
+
+// ownerOf is who took the bench for a capture, as the monitor's index says.
+func (b *Bus) ownerOf(ctx context.Context, partition int, source Key) publisher {
+	m, err := b.last(ctx, partition, subject(partition, anyone, source, sourceItself, kindIndex))
+	if err != nil {
+		return ""
+	}
+	_, user, err := unpack(m.Data, m.Sequence)
+	if err != nil || len(user) == 0 {
+		return ""
+	}
+	return publisherOf(string(user))
 }
 
 func later(a, b time.Time) time.Time {

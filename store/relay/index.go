@@ -163,6 +163,8 @@ type End struct {
 	// Orphan: it was filed by the monitor, because no host had said what its capture was
 	// of. A host's task of the same source takes its place.
 	Orphan bool `json:"orphan,omitempty"`
+
+	by publisher // whose message it came in
 }
 
 // parseEnd reads an end that came with a subject.

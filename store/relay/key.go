@@ -126,20 +126,63 @@ func StreamName(partition int) string { return fmt.Sprintf("WATTMARK-%02X", part
 // tasks are made of.
 const sourceItself Key = "capture"
 
-// subject is that of a task's messages of a kind; with "*" for source, key or kind, of all.
-func subject(partition int, source, k Key, kind string) string {
-	return fmt.Sprintf("%s.%02X.%s.%s.%s", subjectRoot, partition, source, k, kind)
+// publisher names in a subject who published a message, as the nodes know it: a user who may
+// publish under the own name alone by the name in hexadecimal, all others by anyone.
+type publisher string
+
+// anyone publishes for all users: an operator, or a client of a cluster that asks nobody.
+const anyone publisher = "_"
+
+// nobody may read alone.
+const nobody publisher = ""
+
+func publisherOf(user string) publisher { return publisher(hex.EncodeToString([]byte(user))) }
+
+// user is the only user that a publisher may publish for; empty for all.
+func (p publisher) user() string {
+	name, err := hex.DecodeString(string(p))
+	if err != nil {
+		return ""
+	}
+	return string(name)
+}
+
+// UserSubjects are what a user may publish who publishes under the own name alone.
+func UserSubjects(user string) (out []string) {
+	for _, kind := range []string{kindChunk, kindIndex, kindRest, kindEnd} {
+		out = append(out, fmt.Sprintf("%s.*.%s.*.*.%s", subjectRoot, publisherOf(user), kind))
+	}
+	return out
+}
+
+// AllSubjects are what who publishes for all users may publish.
+func AllSubjects() []string { return []string{subjectRoot + ".>"} }
+
+// subject is that of a task's messages of a kind; with "*" for publisher, source, key or kind, of all.
+func subject(partition int, by publisher, source, k Key, kind string) string {
+	return fmt.Sprintf("%s.%02X.%s.%s.%s.%s", subjectRoot, partition, by, source, k, kind)
 }
 
 // keyOf reads the key in a subject; empty where there is none.
-func keyOf(subject string) Key { return keyAt(subject, 3) }
+func keyOf(subject string) Key { return keyAt(subject, 4) }
 
 // sourceOf reads the source in a subject; empty where there is none.
-func sourceOf(subject string) Key { return keyAt(subject, 2) }
+func sourceOf(subject string) Key { return keyAt(subject, 3) }
+
+const subjectParts = 6
+
+// byOf reads the publisher in a subject; empty where there is none.
+func byOf(subject string) publisher {
+	parts := strings.Split(subject, ".")
+	if len(parts) != subjectParts || parts[0] != subjectRoot {
+		return ""
+	}
+	return publisher(parts[2])
+}
 
 func keyAt(subject string, at int) Key {
 	parts := strings.Split(subject, ".")
-	if len(parts) != 5 || parts[0] != subjectRoot {
+	if len(parts) != subjectParts || parts[0] != subjectRoot {
 		return ""
 	}
 	if _, err := Key(parts[at]).bytes(); err != nil {

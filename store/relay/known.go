@@ -10,7 +10,10 @@ import (
 // has reports whether a task's end is in its stream. A replica that lags may not know
 // it yet; the task is then published twice, and known by the stores.
 func (b *Bus) has(ctx context.Context, partition int, source, key Key) (bool, error) {
-	_, err := b.last(ctx, partition, subject(partition, source, key, kindEnd))
+	_, err := b.last(ctx, partition, subject(partition, b.by, source, key, kindEnd))
+	if errors.Is(err, jetstream.ErrMsgNotFound) && b.by != anyone {
+		_, err = b.last(ctx, partition, subject(partition, anyone, source, key, kindEnd))
+	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		b.log.Debug("cannot tell whether a task is in its stream", "error", err)
 	}
@@ -31,7 +34,10 @@ func (b *Bus) last(ctx context.Context, partition int, subject string) (*jetstre
 // index are the chunks of a source that its monitor has published; nil where it has not,
 // or nobody can tell: then they are sent, and the stream knows them.
 func (b *Bus) index(ctx context.Context, partition int, source Key) map[uint64]indexed {
-	m, err := b.last(ctx, partition, subject(partition, source, sourceItself, kindIndex))
+	m, err := b.last(ctx, partition, subject(partition, anyone, source, sourceItself, kindIndex))
+	if errors.Is(err, jetstream.ErrMsgNotFound) && b.by != anyone {
+		m, err = b.last(ctx, partition, subject(partition, b.by, source, sourceItself, kindIndex))
+	}
 	if err != nil {
 		return nil
 	}

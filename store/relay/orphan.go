@@ -51,6 +51,9 @@ func (t *taker) settle(ctx context.Context, end *End) error {
 		if !hosts || x.Tags[TagOrphan] == "" || x.Chunks > most {
 			continue
 		}
+		if end.by != anyone && x.User != end.User { // of another user's capture
+			continue
+		}
 		switch err := t.DB.DeleteTask(ctx, x.ID); {
 		case errors.Is(err, store.ErrPinned):
 			continue // somebody wants to keep it

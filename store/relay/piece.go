@@ -11,7 +11,7 @@ import (
 
 // ErrMalformed: a message is not what it should be. It is the same each time it is
 // read, so it is set aside.
-var ErrMalformed = errors.New("malformed message")
+var ErrMalformed = errors.New("malformed")
 
 func malformed(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, a...))

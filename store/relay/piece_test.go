@@ -120,7 +120,7 @@ func TestKeysStayAsTheyAre(t *testing.T) {
 	id := Identity{Monitor: "lab:7551", Capture: "c-1", LaunchedNS: 1, GPU: "GPU-1", User: "ada", Name: "gemm", Bench: "desk"}
 	orphan := Identity{Capture: "c-1", LaunchedNS: 2, User: "ada", Name: "gemm", Bench: "desk"}
 	k, from := id.Key(), id.Source()
-	if s := subject(k.Partition(4), from, k, kindEnd); k != keyOf(s) || from != sourceOf(s) {
+	if s := subject(k.Partition(4), anyone, from, k, kindEnd); k != keyOf(s) || from != sourceOf(s) {
 		t.Errorf("%s of %s is not read back", k, from)
 	}
 	if k != "02d4ed869d8e7ff9b39b8d96997cfef0" || from != "02d4073f398a955610bfe9472e1cc73c" || k.Partition(4) != 0 {
@@ -129,7 +129,7 @@ func TestKeysStayAsTheyAre(t *testing.T) {
 	if o := orphan.Key(); o == k || orphan.Source() != from || o.Partition(256) != k.Partition(256) || from.Partition(256) != k.Partition(256) {
 		t.Errorf("what the monitor files is %s of %s", o, orphan.Source())
 	}
-	for _, s := range []string{"", "wattmark.00.end", "wattmark.00.xyz.xyz.end", "other.00." + string(k) + "." + string(k) + ".end", "wattmark.00." + string(k) + ".end"} {
+	for _, s := range []string{"", "wattmark.00.end", "wattmark.00._.xyz.xyz.end", "other.00._." + string(k) + "." + string(k) + ".end", "wattmark.00._." + string(k) + ".end"} {
 		if k := keyOf(s); k != "" {
 			t.Errorf("%q bears key %s", s, k)
 		}

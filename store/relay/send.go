@@ -22,6 +22,7 @@ type sending struct {
 	p         *Publisher
 	line      *line
 	partition int
+	by        publisher
 	source    Key
 	from, key [16]byte // source and task
 	end       End
@@ -37,9 +38,22 @@ type sending struct {
 	fresh string
 }
 
+// ErrReader: the cluster lets this program read alone.
+var ErrReader = errors.New("the cluster knows this program as a viewer, who publishes nothing")
+
+// ErrNotYours: the cluster knows this program as another user than the task's, and as nobody
+// who may publish for others.
+var ErrNotYours = errors.New("it is another user's task")
+
 // sending prepares the publishing of a task.
 func (p *Publisher) sending(i Identity) (*sending, error) {
-	s := &sending{p: p, source: i.Source(), end: End{Format: endFormat, Key: i.Key(), Identity: i, Program: p.Program}}
+	if p.Bus.by == nobody {
+		return nil, fmt.Errorf("%w: publish with the token or certificate of a measurer or an operator", ErrReader)
+	}
+	if me := p.Bus.by.user(); p.Bus.by != anyone && i.User != me {
+		return nil, fmt.Errorf("%w: it is %s's, and the cluster knows this program as %s: publish it with an operator's token or certificate", ErrNotYours, i.User, me)
+	}
+	s := &sending{p: p, by: p.Bus.by, source: i.Source(), end: End{Format: endFormat, Key: i.Key(), Identity: i, Program: p.Program}}
 	s.partition = s.source.Partition(p.Bus.partitions)
 	s.line = p.line(s.partition)
 	var err error
@@ -68,7 +82,7 @@ func (s *sending) run(ctx context.Context, samples func() error, bare func() ([]
 	if err != nil {
 		return err
 	}
-	return s.one(ctx, subject(s.partition, s.source, s.end.Key, kindEnd), s.messageID(s.end.Key, "e", s.end.SHA256), content)
+	return s.one(ctx, subject(s.partition, s.by, s.source, s.end.Key, kindEnd), s.messageID(s.end.Key, "e", s.end.SHA256), content)
 }
 
 // one publishes a message that must be there when it returns, also where the server knows
@@ -173,7 +187,7 @@ func (o *outbox) chunk(c *chunk.Chunk, payload []byte) error {
 	}
 	x := &indexed{no: c.No, crc: c.CRC, seqs: make([]uint64, len(pieces))}
 	s.count(x, c, len(payload))
-	to := subject(s.partition, s.source, sourceItself, kindChunk)
+	to := subject(s.partition, s.by, s.source, sourceItself, kindChunk)
 	for i := range pieces {
 		o.send(to, s.messageID(s.source, "c", c.No, fmt.Sprintf("%08x", c.CRC), i), &pieces[i], &x.seqs[i])
 	}
@@ -227,7 +241,7 @@ func (s *sending) rest(ctx context.Context, database []byte) error {
 		return err
 	}
 	s.end.Rest = make([]uint64, len(pieces))
-	to := subject(s.partition, s.source, s.end.Key, kindRest)
+	to := subject(s.partition, s.by, s.source, s.end.Key, kindRest)
 	o := s.outbox(ctx)
 	for i := range pieces {
 		o.send(to, s.messageID(s.end.Key, "r", s.end.SHA256, i), &pieces[i], &s.end.Rest[i])

@@ -19,6 +19,7 @@ type StreamStatus struct {
 	MaxBytes int64           `json:"max_bytes,omitempty"`
 	Tasks    int             `json:"tasks"`
 	Aside    int             `json:"aside"`
+	SetAside []Aside         `json:"set_aside,omitempty"` // some of those, with the reasons
 	Stores   []StoreStatus   `json:"stores"`
 	// Trouble is why nothing is known of it.
 	Trouble string `json:"trouble,omitempty"`
@@ -40,6 +41,9 @@ type StoreStatus struct {
 	Waiting uint64 `json:"waiting"` // tasks that it was not given yet
 	Working int    `json:"working"` // that it was given and has not acknowledged
 }
+
+// shownAside is of how many tasks that were set aside in a stream the status has the reasons.
+const shownAside = 20
 
 // Status asks for all partitions. A partition that does not answer has its Trouble.
 func (b *Bus) Status(ctx context.Context) (out []StreamStatus) {
@@ -68,6 +72,9 @@ func (b *Bus) status(ctx context.Context, p int, out *StreamStatus) error {
 		return err
 	}
 	asides, err := b.subjects(ctx, p, kindAside)
+	if err == nil {
+		out.SetAside, err = b.asides(ctx, p, shownAside)
+	}
 	if err != nil {
 		return err
 	}

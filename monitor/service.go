@@ -21,6 +21,9 @@ import (
 // probeTime bounds how long GetBench asks an instrument.
 const probeTime = 5 * time.Second
 
+// mostAside bounds how many entries of the spool GetBench names.
+const mostAside = 20
+
 // service is wattmark.v1.MonitorService over an owner.
 type service struct {
 	wattmarkv1.UnimplementedMonitorServiceServer
@@ -54,8 +57,16 @@ func (s *service) GetBench(ctx context.Context, q *wattmarkv1.GetBenchRequest) (
 	for _, w := range b.Waiting {
 		r.Waiting = append(r.Waiting, &wattmarkv1.Waiting{Holder: wire.Text(w.Holder), Since: wire.Time(w.Since)})
 	}
+	for i, a := range b.SetAside {
+		if i == mostAside-1 && len(b.SetAside) > mostAside {
+			a = fmt.Sprintf("and %d more: the log names them", len(b.SetAside)-i)
+		}
+		if i < mostAside {
+			r.SetAside = append(r.SetAside, wire.Text(a))
+		}
+	}
 	if b.Err != nil {
-		r.Trouble = b.Err.Error()
+		r.Trouble = wire.Text(b.Err.Error())
 	}
 	return r, nil
 }

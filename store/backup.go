@@ -18,7 +18,7 @@ var ErrExists = errors.New("the file is there already: name another, or remove i
 const backupPages = 512
 
 // partSuffix ends the name of a file while it is being made.
-const partSuffix = ".part"
+const partSuffix = ".wattmark-part"
 
 // newFile refuses a path that is taken, and returns the name to write to meanwhile.
 func newFile(path string) (part string, err error) {

@@ -371,7 +371,10 @@ type GetBenchResponse struct {
 	// The monitor takes no new captures, because it is being stopped.
 	Draining bool `protobuf:"varint,51,opt,name=draining,proto3" json:"draining,omitempty"`
 	// Who waits for the bench, the first in line first.
-	Waiting       []*Waiting `protobuf:"bytes,52,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting []*Waiting `protobuf:"bytes,52,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	// Entries of the spool that could not be used when the monitor started, and why:
+	// they are left as they are. At most 20, the last then counts the others.
+	SetAside      []string `protobuf:"bytes,53,rep,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -507,6 +510,13 @@ func (x *GetBenchResponse) GetDraining() bool {
 func (x *GetBenchResponse) GetWaiting() []*Waiting {
 	if x != nil {
 		return x.Waiting
+	}
+	return nil
+}
+
+func (x *GetBenchResponse) GetSetAside() []string {
+	if x != nil {
+		return x.SetAside
 	}
 	return nil
 }
@@ -2120,7 +2130,7 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x05major\x18\x01 \x01(\rR\x05major\x12\x14\n" +
 	"\x05minor\x18\x02 \x01(\rR\x05minor\"#\n" +
 	"\x0fGetBenchRequest\x12\x10\n" +
-	"\x03ask\x18\x01 \x01(\bR\x03ask\"\xb4\x04\n" +
+	"\x03ask\x18\x01 \x01(\bR\x03ask\"\xd1\x04\n" +
 	"\x10GetBenchResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\n" +
@@ -2140,7 +2150,8 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\bgpu_uuid\x18\x1e \x01(\tR\agpuUuid\x121\n" +
 	"\bprotocol\x182 \x01(\v2\x15.wattmark.v1.ProtocolR\bprotocol\x12\x1a\n" +
 	"\bdraining\x183 \x01(\bR\bdraining\x12.\n" +
-	"\awaiting\x184 \x03(\v2\x14.wattmark.v1.WaitingR\awaiting\"S\n" +
+	"\awaiting\x184 \x03(\v2\x14.wattmark.v1.WaitingR\awaiting\x12\x1b\n" +
+	"\tset_aside\x185 \x03(\tR\bsetAside\"S\n" +
 	"\aWaiting\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xa8\x02\n" +

@@ -191,7 +191,7 @@ func processUsage() monitorNote {
 }
 
 func startProfile(path string) (stop func(), err error) {
-	f, err := os.Create(path)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return nil, err
 	}

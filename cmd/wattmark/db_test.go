@@ -93,7 +93,7 @@ func TestDBCopies(t *testing.T) {
 	if got := listed(t, salvaged); !equal(got, []int64{2, 1}) {
 		t.Errorf("salvaged: %v", got)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*.part*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, "*part*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

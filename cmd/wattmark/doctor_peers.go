@@ -51,6 +51,9 @@ func (d *doctor) monitorFindings(b monitorclient.Bench) (out []finding) {
 	if b.Draining {
 		out = append(out, warn("monitor", "wait until it was started anew", "it is being stopped and takes no new captures"))
 	}
+	for _, s := range b.SetAside {
+		out = append(out, warn("spool", "look at it on the monitor's machine: mend it from a copy, or move it away, and start the monitor anew", "left as it is: %s", s))
+	}
 	switch {
 	case b.Bridged != "":
 		out = append(out, warn("versions", "update the older of the two; measurements work, and each task has a note", "%s", b.Bridged))

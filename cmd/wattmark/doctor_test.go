@@ -161,6 +161,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"another build", bench(func(b *monitorclient.Bench) { b.Version = "0.0.7" }), "versions", levelOK, "monitor 0.0.7"},
 		{"a monitor that stops", bench(func(b *monitorclient.Bench) { b.Draining = true }), "monitor", levelWarn, "being stopped"},
 		{"an expired record", bench(func(b *monitorclient.Bench) { b.Notes = []string{"record x expired"} }), "calibration", levelWarn, "record x expired"},
+		{"a damaged capture", bench(func(b *monitorclient.Bench) { b.SetAside = []string{"header.json: torn"} }), "spool", levelWarn, "header.json: torn"},
 		{"a meter in trouble", bench(func(b *monitorclient.Bench) { b.Trouble = "no such port" }), "instrument", levelFail, "no such port"},
 		{"nobody has tried the meter", silent, "instrument", levelWarn, "--bench"},
 		{"a bench file that opens", all(silent, func(d *doctor) { d.bench = "b.yaml" }), "instrument", levelOK, "PMD 7 opens"},

@@ -170,7 +170,11 @@ func (a *app) servePTY(ctx context.Context, face firmware, kind string, f emulat
 		if err := os.Symlink(path, f.link); err != nil {
 			return fmt.Errorf("--link: %w: remove it first or choose another name", err)
 		}
-		defer os.Remove(f.link)
+		defer func() {
+			if to, err := os.Readlink(f.link); err == nil && to == port.Path() { // else another's by now
+				_ = os.Remove(f.link)
+			}
+		}()
 		if path, err = filepath.Abs(f.link); err != nil { // drivers want a path that looks like one
 			return err
 		}

@@ -78,7 +78,7 @@ func TestExportFormats(t *testing.T) {
 	inside(t, "export", "--all-tasks", "--db", db).fails(t, exitUsage, "holds one task, not 2")
 	inside(t, "export", "9", "--db", db, "-o", filepath.Join(dir, "none.parquet")).fails(t, exitNotFound, "no task 9")
 	left, err := filepath.Glob(filepath.Join(dir, "none*"))
-	parts, err2 := filepath.Glob(filepath.Join(dir, "*.part"))
+	parts, err2 := filepath.Glob(filepath.Join(dir, "*part"))
 	if err != nil || err2 != nil || len(left)+len(parts) > 0 {
 		t.Errorf("left behind: %v %v", left, parts)
 	}

@@ -27,6 +27,7 @@ var (
 	monLost     = prometheus.NewDesc("wattmark_monitor_lost_scans_total", "Scans lost in gaps.", nil, nil)
 	monOver     = prometheus.NewDesc("wattmark_monitor_over_range_total", "Readings at the end of a converter's range.", nil, nil)
 	monSpool    = prometheus.NewDesc("wattmark_monitor_spool_bytes", "Size of the captures in the spool.", nil, nil)
+	monAside    = prometheus.NewDesc("wattmark_monitor_spool_set_aside", "Entries of the spool that could not be used when the monitor started.", nil, nil)
 	monBusy     = prometheus.NewDesc("wattmark_monitor_busy", "1 while somebody has the bench.", nil, nil)
 	monTrouble  = prometheus.NewDesc("wattmark_monitor_instrument_trouble", "1 from a failure of the instrument until it has answered again.", nil, nil)
 	monLag      = prometheus.NewDesc("wattmark_monitor_lag_seconds", "How far the samples of the running capture are behind the wall clock.", nil, nil)
@@ -51,6 +52,7 @@ func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
 		put(monHeld, prometheus.GaugeValue, float64(s.Held[state]), state.String())
 	}
 	put(monSpool, prometheus.GaugeValue, float64(s.SpoolBytes))
+	put(monAside, prometheus.GaugeValue, float64(s.SetAside))
 	put(monLag, prometheus.GaugeValue, float64(s.Lag))
 	for d, yes := range map[*prometheus.Desc]bool{monBusy: s.Busy, monTrouble: s.Trouble} {
 		v := 0.0

@@ -115,26 +115,33 @@ func decompressed(in io.Reader) (plain io.ReadCloser, packed bool, err error) {
 // writeFile writes a new file as a whole or not at all.
 func writeFile(path string, write func(io.Writer) error) error {
 	return writeWhole(path, func(part string) error {
-		f, err := os.Create(part)
+		f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err != nil {
 			return err
 		}
-		return errors.Join(write(f), f.Close())
+		if err = write(f); err == nil {
+			err = f.Sync()
+		}
+		return errors.Join(err, f.Close())
 	})
 }
 
 // writeWhole lets write make a new file or folder beside its place, and puts it there
 // once it is whole.
 func writeWhole(path string, write func(part string) error) error {
-	if _, err := os.Stat(path); err == nil {
-		return fmt.Errorf("%s exists: remove it first or name another file", path)
+	taken := fmt.Errorf("%s exists: remove it first or name another file", path)
+	if _, err := os.Lstat(path); err == nil {
+		return taken
 	}
 	path = filepath.Clean(path)
-	part := path + ".part"
+	part := path + ".wattmark-part" // a name that nobody else gives: it may be left of one that was killed
 	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	err := write(part)
+	if _, serr := os.Lstat(path); err == nil && serr == nil { // made meanwhile
+		err = taken
+	}
 	if err == nil {
 		err = os.Rename(part, path)
 	}

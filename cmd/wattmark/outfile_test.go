@@ -94,3 +94,29 @@ func TestNothingHalfWritten(t *testing.T) {
 		t.Errorf("%v; left: %v", err, left)
 	}
 }
+
+// A file that only has a name like an unfinished one's stays; one that was left is replaced.
+func TestUnfinishedFilesOfOthersStay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.csv")
+	for _, part := range []string{".part", ".wattmark-part"} {
+		if err := os.WriteFile(path+part, []byte("theirs"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(w io.Writer) error { _, err := io.WriteString(w, "ours"); return err }
+	if err := writeFile(path, put); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path + ".part"); err != nil || string(b) != "theirs" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "ours" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if _, err := os.Lstat(path + ".wattmark-part"); err == nil {
+		t.Error("a part is left")
+	}
+	if err := writeFile(path, put); err == nil {
+		t.Error("a file was written over")
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"wattmark/hostagent"
@@ -333,9 +334,11 @@ func removeStale(socket string) {
 	if err != nil || i.Mode()&os.ModeSocket == 0 {
 		return
 	}
-	if c, err := net.Dial("unix", socket); err == nil {
+	c, err := net.Dial("unix", socket)
+	if err == nil {
 		_ = c.Close()
-		return
 	}
-	_ = os.Remove(socket)
+	if errors.Is(err, syscall.ECONNREFUSED) { // any other error says nothing of who listens
+		_ = os.Remove(socket)
+	}
 }

@@ -100,6 +100,8 @@ type topReport struct {
 	CaptureID  string  `json:"capture_id"`
 	Draining   bool    `json:"draining"`
 	Trouble    string  `json:"trouble,omitempty"`
+	// SetAside says what of the monitor's spool could not be used.
+	SetAside []string `json:"set_aside,omitempty"`
 
 	// Sampled is false where nothing was sampled: there are no values then.
 	Sampled     bool          `json:"sampled"`
@@ -134,7 +136,8 @@ func (s *topState) report() topReport {
 	r := topReport{
 		Monitor: s.address, Version: s.bench.Version, Protocol: s.bench.Protocol.String(), Bench: s.bench.Name, GPUUUID: s.bench.GPU,
 		Instrument: instrumentText(s.bench.Instrument), Holder: s.bench.Holder, CaptureID: s.bench.CaptureID, Draining: s.bench.Draining,
-		Trouble: firstOf(s.trouble, s.bench.Trouble), Sampled: s.seen > 0 && !s.stale,
+		SetAside: s.bench.SetAside,
+		Trouble:  firstOf(s.trouble, s.bench.Trouble), Sampled: s.seen > 0 && !s.stale,
 		Rails: []topRail{}, Captures: []topCaptured{},
 	}
 	if !s.bench.HeldSince.IsZero() {

@@ -84,6 +84,9 @@ func (v topView) head(s *topState) []string {
 	case b.Bridged != "":
 		lines = append(lines, v.look.label(oneLine(b.Bridged)))
 	}
+	if n := len(b.SetAside); n > 0 {
+		lines = append(lines, v.look.warn(oneLine(fmt.Sprintf("%s of the spool cannot be used: %s", plural(n, "place"), b.SetAside[0]))))
+	}
 	return append(lines, "")
 }
 

@@ -191,3 +191,28 @@ func TestFind(t *testing.T) {
 		}
 	}
 }
+
+// What is somebody else's, and bears a name of ours, stays as it is.
+func TestForeignFilesStay(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "poetry")
+	const theirs = "[[package]]\nname = 7\n"
+	if err := os.WriteFile(path+".lock", []byte(theirs), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(path, 0o600); err == nil || !strings.Contains(err.Error(), "poetry.lock is no lock") {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(path + ".lock"); err != nil || string(b) != theirs {
+		t.Errorf("%q, %v", b, err)
+	}
+	path = filepath.Join(dir, "host.sock")
+	l, err := Listen(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(os.Remove(path), os.WriteFile(path, []byte(theirs), 0o644), l.Close())
+	if b, rerr := os.ReadFile(path); err != nil || rerr != nil || string(b) != theirs {
+		t.Errorf("%q, %v, %v", b, rerr, err)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ const (
 type Listener struct {
 	*net.UnixListener
 	path string
+	made fs.FileInfo // the socket as this process made it
 	lock *os.File
 }
 
@@ -87,10 +89,21 @@ func take(path string) (*os.File, error) {
 		pid, _ := io.ReadAll(io.LimitReader(f, 32)) // a number for the eye
 		return nil, errors.Join(fmt.Errorf("%w: process %s", ErrTaken, bytes.TrimSpace(pid)), f.Close())
 	}
+	if text, err := io.ReadAll(io.LimitReader(f, 32)); err != nil || !isPID(text) {
+		foreign := fmt.Errorf("%s is no lock of a host: remove it, or choose another --socket", f.Name())
+		return nil, errors.Join(foreign, err, f.Close())
+	}
 	if err := write(f, fmt.Sprintln(os.Getpid())); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// isPID tells what take wrote earlier: nothing, or the number of a process.
+func isPID(text []byte) bool {
+	text = bytes.TrimSpace(text)
+	_, err := strconv.ParseUint(string(text), 10, 31)
+	return len(text) == 0 || err == nil
 }
 
 func write(f *os.File, text string) error {
@@ -118,6 +131,9 @@ func (l *Listener) listen(mode fs.FileMode) error {
 	}
 	l.SetUnlinkOnClose(false) // its name is another by then
 	if err = os.Chmod(made, mode); err == nil {
+		l.made, err = os.Lstat(made)
+	}
+	if err == nil {
 		err = os.Rename(made, l.path)
 	}
 	if err != nil {
@@ -160,9 +176,12 @@ func (l *Listener) Close() error {
 	if l.lock == nil {
 		return nil
 	}
-	err := os.Remove(l.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // somebody cleaned up
+	now, err := os.Lstat(l.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // somebody cleaned up
+		err = nil
+	case err == nil && os.SameFile(now, l.made):
+		err = os.Remove(l.path)
 	}
 	err = errors.Join(err, l.UnixListener.Close(), l.lock.Close())
 	l.lock = nil

@@ -50,6 +50,9 @@ func (c *Client) bench(ctx context.Context, ask bool) (Bench, error) {
 	for _, n := range a.Notes {
 		b.Notes = append(b.Notes, measure.Printable(n))
 	}
+	for _, s := range a.SetAside {
+		b.SetAside = append(b.SetAside, measure.Printable(s))
+	}
 	for _, w := range a.Waiting {
 		// A time that cannot be is none: who waits is worth telling all the same.
 		since, _ := wire.ParseTime("since", w.Since)

@@ -75,6 +75,8 @@ type Bench struct {
 	Bridged  string
 	// Draining: it takes no new captures, because it is being stopped.
 	Draining bool
+	// SetAside says what of the monitor's spool could not be used.
+	SetAside []string
 }
 
 // Waiting is somebody who stands in line for a bench.

@@ -164,6 +164,8 @@ type Bench struct {
 	Waiting []Waiting
 	// Draining: nobody may take it any more.
 	Draining bool
+	// SetAside says what of the spool could not be used when the monitor started.
+	SetAside []string
 }
 
 // Waiting is somebody who stands in line for the bench.

@@ -29,6 +29,8 @@ type Owner struct {
 	probes chan question
 	done   chan struct{} // closed when Run ends
 
+	aside []string // what of the spool cannot be used, from New on
+
 	expiring sync.Mutex
 	waits    waits // of captures to be fetched
 
@@ -166,6 +168,7 @@ func (o *Owner) bench() Bench {
 	b := Bench{
 		Name: o.cfg.Bench, GPU: o.gpuOf(o.identity), Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.trouble,
 		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID, Waiting: o.line.queue(), Draining: o.line.isClosed(),
+		SetAside: o.aside,
 	}
 	if o.setup != nil {
 		b.CalibrationID = o.setup.CalibrationID()

@@ -13,12 +13,19 @@ import (
 // be read is logged and left, and keeps nobody from measuring.
 func (o *Owner) restore() {
 	found, err := o.cfg.Store.Captures()
-	if err != nil {
-		o.cfg.Log.Error("a part of the spool cannot be read and is left as it is", "error", err)
+	aside := []error{err}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		aside = many.Unwrap()
 	}
 	for _, f := range found {
 		if err := o.restoreOne(f); err != nil {
-			o.cfg.Log.Error("capture cannot be restored and is left as it is", "capture", f.Log.Header().CaptureID, "error", err)
+			aside = append(aside, fmt.Errorf("capture %s: %w", f.Log.Header().CaptureID, err))
+		}
+	}
+	for _, err := range aside {
+		if err != nil {
+			o.cfg.Log.Error("a part of the spool cannot be used and is left as it is", "error", err)
+			o.aside = append(o.aside, err.Error())
 		}
 	}
 }

@@ -385,3 +385,54 @@ func TestAFlippedBitCostsOneChunk(t *testing.T) {
 		}
 	})
 }
+
+// What lies alone in a spool and cannot be used is left, told, and keeps nobody from
+// measuring.
+func TestASpoolThatCannotBeUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l := newLab(t, newMeter(), dir, nil)
+		c := l.start(Request{})
+		l.until(0.5)
+		if _, err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		file := func(to, name string, b []byte) error {
+			return os.WriteFile(filepath.Join(to, c.ID(), name), b, 0o644)
+		}
+		gone := func(to, name string) string {
+			path := filepath.Join(to, c.ID(), name)
+			if err := os.RemoveAll(path); err != nil {
+				t.Error(err)
+			}
+			return path
+		}
+		for name, harm := range map[string]func(to string) error{
+			"header cut":       func(to string) error { return file(to, "header.json", []byte(`{"format":`)) },
+			"header gone":      func(to string) error { return os.Remove(filepath.Join(to, c.ID(), "header.json")) },
+			"header too large": func(to string) error { return file(to, "header.json", make([]byte, 16<<20+1)) },
+			"header a pipe":    func(to string) error { return syscall.Mkfifo(gone(to, "header.json"), 0o600) },
+			"log gone":         func(to string) error { return os.Remove(filepath.Join(to, c.ID(), "log")) },
+			"log a link":       func(to string) error { return os.Symlink("/etc/passwd", gone(to, "log")) },
+			"log a directory":  func(to string) error { return os.Mkdir(gone(to, "log"), 0o755) },
+			"log a socket":     func(to string) error { return syscall.Mknod(gone(to, "log"), syscall.S_IFSOCK|0o600, 0) },
+			"renamed":          func(to string) error { return os.Rename(filepath.Join(to, c.ID()), filepath.Join(to, "mine")) },
+			"a link":           func(to string) error { return os.Symlink("/etc", gone(to, "")[:len(to)+1]+c.ID()) },
+			"a pipe":           func(to string) error { gone(to, ""); return syscall.Mkfifo(filepath.Join(to, c.ID()), 0o600) },
+		} {
+			to := t.TempDir()
+			copyCapture(t, dir, to, c.ID(), -1)
+			if err := errors.Join(os.WriteFile(filepath.Join(to, ".lock"), nil, 0o644), harm(to)); err != nil {
+				t.Fatal(name, err)
+			}
+			again := newLab(t, newMeter(), to, nil)
+			if b := again.Bench(t.Context()); len(b.SetAside) != 1 || !strings.Contains(b.SetAside[0], to) || again.Stats().SetAside != 1 {
+				t.Errorf("%s: set aside %q", name, b.SetAside)
+			}
+			if _, err := again.start(Request{}).Stop(t.Context()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			again.stop()
+		}
+	})
+}

@@ -15,6 +15,8 @@ type Stats struct {
 	// Captures, Scans, Lost, Gaps and OverRange count on, also for captures that were
 	// released.
 	Captures, Scans, Lost, Gaps, OverRange uint64
+	// SetAside counts what of the spool could not be used when the monitor started.
+	SetAside int
 	// Busy says that somebody has the bench.
 	Busy bool
 	// Trouble says that the instrument cannot be used, as far as is known.
@@ -41,6 +43,7 @@ func (o *Owner) Stats() Stats {
 		held = append(held, c)
 	}
 	o.mu.Unlock()
+	s.SetAside = len(o.aside)
 	s.Held = map[State]int{}
 	for _, c := range held {
 		sum := c.Summary()

@@ -70,7 +70,8 @@ func ours(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if e.Name() == lockName || captureName.MatchString(e.Name()) {
+		name := strings.TrimSuffix(e.Name(), removing)
+		if name == lockName || name == waitsName || captureName.MatchString(name) {
 			return nil
 		}
 	}
@@ -96,7 +97,7 @@ func (s *Store) Create(h Header) (*Log, error) {
 	}
 	l, err := s.create(dir, h)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("spool %s: %w", h.CaptureID, err), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("spool %s: %w", h.CaptureID, err), removeFiles(dir, released))
 	}
 	return l, nil
 }
@@ -162,6 +163,8 @@ func (s *Store) Captures() (found []Found, err error) {
 		switch {
 		case e.Type()&fs.ModeSymlink != 0:
 			bad = append(bad, fmt.Errorf("spool: %s: %w: it is a link: left as it is", dir, ErrUnsafe))
+		case !e.IsDir() && captureName.MatchString(e.Name()):
+			bad = append(bad, fmt.Errorf("spool: %s: %w: it is no directory: left as it is", dir, ErrUnsafe))
 		case !e.IsDir() || e.Name() == lostAndFound:
 		case strings.HasSuffix(e.Name(), removing):
 			if err := s.remove(dir, strings.TrimSuffix(e.Name(), removing), released); err != nil {

@@ -160,6 +160,11 @@ func TestDirectoryInUseIsNoSpool(t *testing.T) {
 	s, err = Open(dir, Options{}) // it is a spool by now
 	must(t, err)
 	must(t, s.Close())
+	must(t, os.Remove(filepath.Join(dir, lockName)))
+	must(t, os.WriteFile(filepath.Join(dir, waitsName), []byte("{}"), 0o644))
+	s, err = Open(dir, Options{}) // still, though a power cut took the lock's name
+	must(t, err)
+	must(t, s.Close())
 	dir = t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "mine.txt"), nil, 0o644))
 	if _, err := Open(dir, Options{}); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "mine.txt") {

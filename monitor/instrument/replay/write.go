@@ -43,8 +43,13 @@ func Create(dir string, id instrument.Identity, in instrument.Inputs) (*Writer, 
 		_ = w.scans.Close()
 		return fail(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, metaFile), append(b, '\n'), 0o644); err != nil {
-		return fail(errors.Join(err, w.Close()))
+	meta, err := create(dir, metaFile)
+	if err == nil {
+		_, err = meta.Write(append(b, '\n'))
+		err = errors.Join(err, meta.Close())
+	}
+	if err != nil {
+		return fail(errors.Join(err, w.scans.Close(), w.events.Close()))
 	}
 	w.out, w.table = bufio.NewWriterSize(w.scans, 1<<16), csv.NewWriter(w.events)
 	_ = w.table.Write([]string{"kind", "first_scan", "scans", "exact", "channel", "detail"})

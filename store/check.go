@@ -26,6 +26,7 @@ const (
 	Dangling    Kind = "dangling" // rows of a task that is not there
 	BadSearch   Kind = "search"   // the full-text index lacks tasks, or has others
 	BadTags     Kind = "tags"     // a list shows other tags than the task has
+	BadLog      Kind = "log"      // the write-ahead log that a program left was damaged
 	Unfinished  Kind = "partial"  // a task that a program which is gone stored or deleted in part
 )
 

@@ -12,7 +12,7 @@ import (
 
 // file checks what belongs to no task.
 func (c *checker) file(ctx context.Context) error {
-	for _, f := range []func(context.Context) error{c.pages, c.schema, c.dangling, c.search, c.tags, c.unfinished} {
+	for _, f := range []func(context.Context) error{c.pages, c.schema, c.dangling, c.search, c.tags, c.unfinished, c.log} {
 		err := f(ctx)
 		if isCorrupt(err) {
 			c.add(unreadable("the file", err))

@@ -62,6 +62,7 @@ func (c *copier) batch(ctx context.Context, after int64) (until, scans int64, er
 
 // conclude copies the pyramid and gives the task the state that it has.
 func (c *copier) conclude(ctx context.Context) error {
+	defer c.to.emptyLog(ctx)
 	return c.to.write(ctx, "end the copy", func(tx *sql.Tx) error {
 		for _, t := range c.tables {
 			if !strings.HasPrefix(t.name, "pyramid") {

@@ -35,6 +35,7 @@ type DB struct {
 	reader    *sql.DB // cannot write; on a file's connections data is the fast table
 	st        statements
 	limits    Limits
+	logLoss   string
 	hints     nameHints
 
 	mine   sync.Map // TaskID of those that this handle has begun as Partial
@@ -59,8 +60,9 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
+	loss := lookAtLog(abs, true)
 	create(abs)
-	d := &DB{path: path, held: hold(abs)}
+	d := &DB{path: path, held: hold(abs), logLoss: loss}
 	d.writer = sql.OpenDB(newConnector(dsn(abs, "rwc", "_txlock=immediate",
 		"_pragma=busy_timeout(10000)", "_pragma=page_size(16384)", "_pragma=foreign_keys(1)"), false))
 	d.writer.SetMaxOpenConns(1)
@@ -73,6 +75,9 @@ func Open(ctx context.Context, path string) (*DB, error) {
 		d.writer.Close()
 		d.held.release()
 		return nil, wrap(op, err)
+	}
+	if exists(abs + "-wal") {
+		d.emptyLog(ctx) // of a program that was killed: its captures may be released from here on
 	}
 	d.openReaders(dsn(abs, "rw", "_pragma=busy_timeout(10000)"))
 	return d, nil
@@ -301,17 +306,22 @@ func (h *held) release() {
 	holding.files = slices.DeleteFunc(holding.files, func(x *held) bool { return x == h })
 }
 
+// isHeld reports whether this program has a file open; holding is locked.
+func isHeld(abs string) bool {
+	st, err := os.Stat(abs)
+	return slices.ContainsFunc(holding.files, func(h *held) bool {
+		return h.abs == abs || err == nil && h.info != nil && os.SameFile(h.info, st)
+	})
+}
+
 // peek returns the first bytes of a file, unless this program has it open.
 func peek(abs string) (head []byte, opened bool, err error) {
-	st, err := os.Stat(abs)
-	if err != nil {
+	if _, err := os.Stat(abs); err != nil {
 		return nil, false, err
 	}
 	holding.Lock()
 	defer holding.Unlock()
-	if slices.ContainsFunc(holding.files, func(h *held) bool {
-		return h.abs == abs || h.info != nil && os.SameFile(h.info, st)
-	}) {
+	if isHeld(abs) {
 		return nil, true, nil
 	}
 	f, err := os.Open(abs)

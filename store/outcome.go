@@ -17,7 +17,8 @@ import (
 // results. The result is one under the calibration of the stream's header, and
 // becomes number 1. With a result, the view data is cut to the result's window: its scans are the
 // Result.Samples stored scans from Result.FirstScan on. A step that the task's life
-// does not have is ErrEnded: a task that has ended does not run again.
+// does not have is ErrEnded: a task that has ended does not run again. When it returns, an
+// ended task is in the file itself and no longer depends on the log (see emptyLog).
 func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 	err := d.write(ctx, fmt.Sprintf("finish task %d", id), func(tx *sql.Tx) error {
 		if err := move(ctx, tx, id, &o); err != nil {
@@ -41,6 +42,7 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 	default:
 		// A pyramid that cannot be made now is made from the chunks when it is wanted.
 		_ = d.finishPyramid(ctx, id)
+		d.emptyLog(ctx)
 	}
 	return err
 }

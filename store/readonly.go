@@ -78,7 +78,7 @@ func openToRead(ctx context.Context, path string) (d *DB, version int, err error
 	if _, err := os.Stat(abs); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w: %w", op, ErrCannotOpen, err)
 	}
-	d = &DB{path: path}
+	d = &DB{path: path, logLoss: lookAtLog(abs, true)}
 	if version, err = d.openFileToRead(ctx, abs); err != nil {
 		return nil, 0, errors.Join(wrap(op, err), d.Close())
 	}

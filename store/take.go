@@ -96,6 +96,7 @@ func (c *copier) concludeTaken(ctx context.Context) error {
 	})
 	if err == nil {
 		_ = c.to.finishPyramid(ctx, TaskID(c.new))
+		c.to.emptyLog(ctx)
 	}
 	return err
 }

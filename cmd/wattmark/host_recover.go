@@ -42,8 +42,12 @@ func recoverLoop(ctx context.Context, db measurement.Store, dial measurement.Dia
 	}
 }
 
-// sweepPartial deletes what programs that are gone left of tasks that they stored in parts.
+// sweepPartial deletes what programs that are gone left of tasks that they stored in parts,
+// and tells of a log that they left damaged.
 func sweepPartial(ctx context.Context, db *store.DB, log *slog.Logger) error {
+	if loss := db.LogLoss(); loss != "" {
+		log.Warn("the database's write-ahead log was damaged while no program had it open: wattmark db check says more", "loss", loss)
+	}
 	n, err := db.Sweep(ctx)
 	if n > 0 {
 		log.Info("deleted what interrupted imports left", "tasks", n)

@@ -21,13 +21,18 @@ const (
 	Overlap     Kind = "overlap"  // a chunk begins before the one before it ends
 	Hole        Kind = "hole"     // scans are missing and no event says so
 	BadCount    Kind = "count"    // the task's row counts other chunks or scans than there are
-	BadResult   Kind = "result"   // the result in use is not what the task's row says
+	BadResult   Kind = "result"   // a result is not what the chunks give, or not what the task's row says
 	BadPyramid  Kind = "pyramid"  // the pyramid does not agree with the chunks
-	Dangling    Kind = "dangling" // rows of a task that is not there
+	Dangling    Kind = "dangling" // rows that refer to a row that is not there
 	BadSearch   Kind = "search"   // the full-text index lacks tasks, or has others
 	BadTags     Kind = "tags"     // a list shows other tags than the task has
 	BadLog      Kind = "log"      // the write-ahead log that a program left was damaged
 	Unfinished  Kind = "partial"  // a task that a program which is gone stored or deleted in part
+	// BadCalibration is a calibration of other numbers than its digest is of, or of which
+	// one number does not follow from the others.
+	BadCalibration Kind = "calibration"
+	BadSeal        Kind = "seal" // a number of the task was changed after it had ended
+	FalseGap       Kind = "gap"  // an event tells of lost scans that are there
 )
 
 // NoChunk stands for none in a Finding.
@@ -43,8 +48,12 @@ type Finding struct {
 	Remedy   string
 	Mendable bool
 
-	table string // of Dangling
-	name  string // of BadSchema
+	name        string          // of BadSchema
+	calibration int64           // of BadCalibration
+	refers      foreignKey      // of Dangling
+	to          int64           // what refers names by its first column
+	events      []measure.Event // of FalseGap
+	source      resultSource    // of BadResult
 }
 
 // CheckOptions say how much is looked at.
@@ -67,6 +76,8 @@ type checker struct {
 	d   *DB
 	opt CheckOptions
 	out CheckReport
+	// strange are the calibrations that are not what they were.
+	strange map[int64]bool
 }
 
 func (c *checker) add(f Finding) {
@@ -74,23 +85,28 @@ func (c *checker) add(f Finding) {
 	c.out.Findings = append(c.out.Findings, f)
 }
 
-// Check looks for damage: SQLite's own checks, the schema, each task's chunks
-// against their checksums, numbers and counts, its losses against its events, its
-// result and pyramid, and rows that belong to nothing. It changes nothing. Damage
+// Check looks for damage: SQLite's own checks, the schema, rows that refer to nothing,
+// calibrations against their digests, each task's chunks against their checksums, numbers
+// and counts, its losses against its events, its results and pyramid against the chunks,
+// and its row, markers and results against its seal. It changes nothing. Damage
 // is no error: errors are of a check that could not be done. They wrap ErrNotFound
 // for a task that is not there.
 func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 	const op = "check the database"
 	d.beside()
-	c := &checker{d: d, opt: opt}
+	c := &checker{d: d, opt: opt, strange: map[int64]bool{}}
 	ids := []TaskID{opt.Task}
 	if opt.Task == 0 {
 		var err error
 		if err = c.file(ctx); err != nil {
 			return nil, wrap(op, err)
 		}
-		if ids, err = d.TaskIDs(ctx); isCorrupt(err) {
-			c.add(unreadable("table task", err))
+		ids, err = d.TaskIDs(ctx)
+		if err == nil {
+			err = c.calibrations(ctx, 0)
+		}
+		if isCorrupt(err) {
+			c.add(unreadable("tables task and calibration", err))
 			c.out.settle()
 			return &c.out, nil
 		} else if err != nil {

@@ -154,35 +154,100 @@ func compareKinds(a, b Finding) int {
 	return 1
 }
 
-// dangling looks for rows of tasks that are not there.
+// foreignKey is columns of a table that name a row of another.
+type foreignKey struct {
+	table, parent string
+	from, to      []string
+	deletes       string // what becomes of the row when the other is deleted
+}
+
+// foreignKeys finds the foreign keys of all tables.
+func foreignKeys(ctx context.Context, q querier) (out []foreignKey, err error) {
+	type column struct {
+		table, parent, from, to, deletes string
+		first                            bool
+	}
+	list, err := collect(ctx, q, func(rows *sql.Rows, c *column) error {
+		return rows.Scan(&c.table, &c.parent, &c.from, &c.to, &c.deletes, &c.first)
+	}, `SELECT m.name, f."table", f."from", coalesce(f."to", (SELECT p.name FROM pragma_table_info(f."table", 'main') p WHERE p.pk=f.seq+1)), f.on_delete, f.seq=0
+		FROM main.sqlite_master m, pragma_foreign_key_list(m.name, 'main') f WHERE m.type='table' ORDER BY m.name, f.id, f.seq`)
+	for _, c := range list {
+		if c.first {
+			out = append(out, foreignKey{table: c.table, parent: c.parent, deletes: c.deletes})
+		}
+		last := &out[len(out)-1]
+		last.from, last.to = append(last.from, c.from), append(last.to, c.to)
+	}
+	return out, err
+}
+
+// rows is the condition of the rows that refer to nothing.
+func (r *foreignKey) rows() string {
+	var same, set []string
+	for i := range r.from {
+		from := quotedName(r.table) + "." + quotedName(r.from[i])
+		set = append(set, from+" IS NOT NULL")
+		same = append(same, "p."+quotedName(r.to[i])+"="+from)
+	}
+	return strings.Join(set, " AND ") + " AND NOT EXISTS (SELECT 1 FROM " + quotedName(r.parent) + " p WHERE " + strings.Join(same, " AND ") + ")"
+}
+
+// dangling looks for rows that refer to a row that is not there, as PRAGMA
+// foreign_key_check does.
 func (c *checker) dangling(ctx context.Context) error {
-	tables, err := ownedTables(ctx, c.d.reader)
+	keys, err := foreignKeys(ctx, c.d.reader)
 	if err != nil {
 		return err
 	}
-	for _, t := range tables {
+	for _, k := range keys {
+		by := quotedName(k.from[0])
 		rows, err := collect(ctx, c.d.reader, func(rows *sql.Rows, x *[2]int64) error { return rows.Scan(&x[0], &x[1]) },
-			`SELECT task_id, count(*) FROM `+quotedName(t.name)+` WHERE task_id IS NOT NULL AND `+danglingRows(t.name)+` GROUP BY task_id`)
+			`SELECT `+by+`, count(*) FROM `+quotedName(k.table)+` WHERE `+k.rows()+` GROUP BY 1`)
 		if err != nil {
 			return err
 		}
 		for _, r := range rows {
-			c.add(Finding{
-				Kind: Dangling, Task: TaskID(r[0]), Chunk: NoChunk, What: fmt.Sprintf("table %s has %d row(s) of a task or chunk that is not there", t.name, r[1]),
-				Remedy: "db repair sets them aside", Mendable: true, table: t.name,
-			})
+			f := Finding{
+				Kind: Dangling, Chunk: NoChunk, Mendable: true, Remedy: "db repair sets them aside", refers: k, to: r[0],
+				What: fmt.Sprintf("table %s has %d row(s) whose %s (%s %d) is in no row of table %s", k.table, r[1], strings.Join(k.from, ", "), k.from[0], r[0], k.parent),
+			}
+			switch {
+			case k.from[0] == "task_id":
+				f.Task = TaskID(r[0])
+			case k.parent == "user":
+				f.Remedy = "no list shows these tasks; db repair makes a user of that number, " + lostUser(r[0])
+			case k.parent == "calibration" && (k.table == "task" || k.table == "result"):
+				f.Mendable, f.Remedy = false, calibrationRemedy
+				c.strange[r[0]] = true
+			}
+			if k.deletes == "SET NULL" {
+				f.Remedy = "db repair makes it NULL"
+			}
+			if k.table == "task" || k.table == "result" {
+				if err := c.whose(ctx, &f); err != nil {
+					return err
+				}
+			}
+			c.add(f)
 		}
 	}
 	return nil
 }
 
-// danglingRows is the condition of a table's rows that belong to nothing.
-func danglingRows(table string) string {
-	if table == "chunk_column" || table == "chunk_cold" {
-		return `NOT EXISTS (SELECT 1 FROM chunk h WHERE h.task_id="` + table + `".task_id AND h.chunk_no="` + table + `".chunk_no)`
+// whose names the tasks whose rows refer to nothing.
+func (c *checker) whose(ctx context.Context, f *Finding) error {
+	ids, err := collect(ctx, c.d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) },
+		`SELECT DISTINCT task_id FROM `+quotedName(f.refers.table)+` WHERE `+quotedName(f.refers.from[0])+`=? AND `+f.refers.rows()+` ORDER BY 1`, f.to)
+	if err != nil || len(ids) == 0 {
+		return err
 	}
-	return `task_id NOT IN (SELECT task_id FROM task)`
+	f.Task = ids[0]
+	f.What += ": of " + someTasks(ids)
+	return nil
 }
+
+// lostUser is the login of a user of whom only the number is known.
+func lostUser(id int64) string { return fmt.Sprintf("lost-user-%d", id) }
 
 // search compares the full-text index with the tasks.
 func (c *checker) search(ctx context.Context) error {

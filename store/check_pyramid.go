@@ -7,39 +7,42 @@ import (
 	"fmt"
 	"math"
 
+	"wattmark/measure/chunk"
 	"wattmark/measure/pyramid"
 )
 
 const pyramidRemedy = "db repair makes it anew from the chunks"
 
-// pyramid parses all pages of a task, and compares them with what the chunks give
-// where those can be read.
-func (c *checker) pyramid(ctx context.Context, t *taskState, compare bool) error {
-	bad := func(format string, a ...any) {
-		c.add(Finding{Kind: BadPyramid, Task: t.ID, Chunk: NoChunk, What: fmt.Sprintf(format, a...), Remedy: pyramidRemedy, Mendable: true})
-	}
+// pyramid parses all pages of a task, and returns what compares them with the chunks; nil
+// where they are not to be compared.
+func (c *checker) pyramid(ctx context.Context, t *taskState) (*refolding, error) {
+	r := &refolding{c: c, id: t.ID}
 	var scans, cal int64
 	err := c.d.reader.QueryRowContext(ctx, `SELECT scans, calibration_id FROM pyramid_whole WHERE task_id=?`, int64(t.ID)).Scan(&scans, &cal)
 	whole := err == nil
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return err
+		return nil, err
 	}
 	if whole && t.State != Running && uint64(scans) != t.Scans {
-		bad("it is said to cover %d scans; the task has %d", scans, t.Scans)
-		return nil
+		r.bad("it is said to cover %d scans; the task has %d", scans, t.Scans)
+		return nil, nil
+	}
+	if c.strange[t.cal] {
+		return nil, nil // its watts are of what the calibration was
 	}
 	what, err := c.parsePages(ctx, t)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if what != "" {
-		bad("%s", what)
-		return nil
+		r.bad("%s", what)
+		return nil, nil
 	}
-	if !compare || !whole || cal != t.cal || t.State == Running {
-		return nil // what is missing or of another calibration is made when it is wanted
+	if c.opt.Quick || !whole || cal != t.cal || t.State == Running {
+		return nil, nil // what is missing or of another calibration is made when it is wanted
 	}
-	return c.refold(ctx, t, bad)
+	r.fold, err = newFolding(&t.setup)
+	return r, err
 }
 
 // parsePages says what is wrong with the first page that cannot be read; empty
@@ -73,48 +76,56 @@ func (c *checker) parsePages(ctx context.Context, t *taskState) (string, error) 
 	return "its pages cannot be read", nil
 }
 
-// refold makes a task's pyramid anew, in memory page by page, and compares.
-func (c *checker) refold(ctx context.Context, t *taskState, bad func(string, ...any)) error {
-	f, err := newFolding(&t.setup)
-	if err != nil {
-		return err
-	}
-	differ := func(rows []pyramidRow) error {
-		for _, r := range rows {
-			what, err := c.comparePage(ctx, t.ID, r)
-			if err != nil {
-				return err
-			}
-			if what != "" {
-				bad("level %d, page %d: %s", r.level, r.page, what)
-				return errDiffers
-			}
-		}
+// refolding makes a task's pyramid anew, in memory page by page, and compares it with the
+// stored one, up to the first difference. A nil one does nothing.
+type refolding struct {
+	c      *checker
+	id     TaskID
+	fold   *folding
+	differ bool
+}
+
+func (r *refolding) bad(format string, a ...any) {
+	r.c.add(Finding{Kind: BadPyramid, Task: r.id, Chunk: NoChunk, What: fmt.Sprintf(format, a...), Remedy: pyramidRemedy, Mendable: true})
+}
+
+func (r *refolding) take(ctx context.Context, x *chunk.Chunk) error {
+	if r == nil || r.differ {
 		return nil
 	}
-	for x, err := range c.d.Chunks(ctx, t.ID, 0) {
-		if err == nil {
-			err = f.take(x)
-		}
-		if err == nil && len(f.rows) >= spillRows {
-			err = differ(f.handOver())
-		}
-		if errors.Is(err, errDiffers) {
-			return nil
-		} else if err != nil {
+	if err := r.fold.take(x); err != nil {
+		return err
+	}
+	if len(r.fold.rows) < spillRows {
+		return nil
+	}
+	return r.compare(ctx)
+}
+
+func (r *refolding) close(ctx context.Context) error {
+	if r == nil || r.differ {
+		return nil
+	}
+	if err := r.fold.builder.Close(); err != nil {
+		return err
+	}
+	return r.compare(ctx)
+}
+
+func (r *refolding) compare(ctx context.Context) error {
+	for _, p := range r.fold.handOver() {
+		what, err := r.c.comparePage(ctx, r.id, p)
+		if err != nil {
 			return err
 		}
-	}
-	if err := f.builder.Close(); err != nil {
-		return err
-	}
-	if err := differ(f.handOver()); !errors.Is(err, errDiffers) {
-		return err
+		if what != "" {
+			r.bad("level %d, page %d: %s", p.level, p.page, what)
+			r.differ = true
+			return nil
+		}
 	}
 	return nil
 }
-
-var errDiffers = errors.New("pages differ")
 
 // comparePage says how a stored page differs from one that was made anew; empty
 // where it does not. A capture that was interrupted has pages that were made from

@@ -1,10 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"wattmark/measure"
 	"wattmark/measure/chunk"
@@ -24,6 +27,14 @@ type taskState struct {
 	shape shape
 	setup measure.Setup
 	cal   int64
+
+	kept    []kept // all results
+	row     kept   // the one in use, as the task's row has it; without result where it has none
+	use     int    // the number of the result in use
+	seal    []byte
+	damaged int64 // ns: when something of it was last set aside
+
+	blocked string // why nothing is to be made anew
 }
 
 // columns is how many a chunk must have.
@@ -34,35 +45,60 @@ func (t *taskState) columns() int64 {
 	return int64(t.shape.channels)
 }
 
-// task checks one task.
+// task checks one task. What was mended by a calibration or by markers that are not what
+// they were would be wrong from then on: then nothing is.
 func (c *checker) task(ctx context.Context, id TaskID) error {
+	if c.opt.Task != 0 {
+		if err := c.calibrations(ctx, id); err != nil {
+			return err
+		}
+	}
+	before := len(c.out.Findings)
 	t, err := c.state(ctx, id)
 	if err != nil {
 		return err
 	}
+	if err := c.parts(ctx, t); err != nil {
+		return err
+	}
+	if c.strange[t.cal] || slices.ContainsFunc(t.kept, func(k kept) bool { return c.strange[k.cal] }) {
+		t.blocked = "first its calibration (see calibration)"
+	}
+	for i := before; t.blocked != "" && i < len(c.out.Findings); i++ {
+		if f := &c.out.Findings[i]; f.Kind != BadCount && f.Mendable {
+			f.Mendable, f.Remedy = false, t.blocked
+		}
+	}
+	return nil
+}
+
+// parts checks what a task is made of.
+func (c *checker) parts(ctx context.Context, t *taskState) (err error) {
 	var scans uint64
 	for i, h := range t.heads {
 		scans += uint64(h.n)
 		c.chunkPlace(t, i)
 	}
+	c.falseGaps(t)
 	c.out.Chunks += uint64(len(t.heads))
 	c.out.Scans += scans
 	if uint64(len(t.heads)) != t.Chunks || scans != t.Scans {
 		c.add(Finding{
-			Kind: BadCount, Task: id, Chunk: NoChunk, Mendable: true, Remedy: "db repair counts anew",
+			Kind: BadCount, Task: t.ID, Chunk: NoChunk, Mendable: true, Remedy: "db repair counts anew",
 			What: fmt.Sprintf("its row says %d chunks with %d scans; there are %d with %d", t.Chunks, t.Scans, len(t.heads), scans),
 		})
 	}
-	if err := c.result(ctx, t); err != nil {
+	pages, err := c.pyramid(ctx, t)
+	if err != nil {
 		return err
 	}
-	whole := true
+	whole := false
 	if !c.opt.Quick {
-		if whole, err = c.chunks(ctx, t); err != nil {
+		if whole, err = c.chunks(ctx, t, pages); err != nil {
 			return err
 		}
 	}
-	return c.pyramid(ctx, t, whole && !c.opt.Quick)
+	return c.results(ctx, t, whole)
 }
 
 // state reads a task and its chunks' heads in one transaction: a capture may be
@@ -73,7 +109,7 @@ func (c *checker) state(ctx context.Context, id TaskID) (*taskState, error) {
 		return nil, err
 	}
 	defer tx.Rollback() // it only read
-	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?"+c.d.unlessMine(id), int64(id))
+	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+strings.Replace(taskTables, "JOIN user", "LEFT JOIN user", 1)+"WHERE t.task_id=?"+c.d.unlessMine(id), int64(id))
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +117,17 @@ func (c *checker) state(ctx context.Context, id TaskID) (*taskState, error) {
 		return nil, ErrNotFound
 	}
 	t := &taskState{Task: rows[0].Task, cal: rows[0].calibration}
-	if err := errors.Join(readSetup(ctx, tx, t.cal, &t.setup), readEvents(ctx, tx, &t.Task)); err != nil {
+	var cal sql.NullInt64
+	err = tx.QueryRowContext(ctx, `SELECT calibration_id FROM task WHERE task_id=?`, int64(id)).Scan(&cal)
+	if gone := t.cal == 0 && cal.Valid; gone {
+		t.cal, c.strange[cal.Int64] = cal.Int64, true
+		if c.opt.Task != 0 { // else it was found dangling
+			c.add(Finding{Kind: Dangling, Task: id, Chunk: NoChunk, Remedy: calibrationRemedy, What: fmt.Sprintf("task.calibration_id is %d, which is in no row of table calibration", t.cal)})
+		}
+	} else if err == nil {
+		err = readSetup(ctx, tx, t.cal, &t.setup)
+	}
+	if err := errors.Join(err, readEvents(ctx, tx, &t.Task), c.readKept(ctx, tx, t)); err != nil {
 		return nil, err
 	}
 	t.shape = shape{t.setup.Timebase, len(t.setup.Channels)}
@@ -101,7 +147,7 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 	case t.cal == 0:
 		f.Kind, f.What, f.Remedy = BadChunk, "it is there, but the task has no header to read it by", "db repair sets it aside"
 		c.add(f)
-	case h.columns != t.columns() && !(h.cold && h.columns == 0):
+	case !c.strange[t.cal] && h.columns != t.columns() && !(h.cold && h.columns == 0):
 		f.Kind, f.What, f.Remedy = BadChunk, fmt.Sprintf("it has %d columns of %d", h.columns, t.columns()), asideRemedy
 		c.add(f)
 	}
@@ -153,55 +199,84 @@ func untold(events []measure.Event, from, end int64) (out [][2]int64) {
 	return out
 }
 
-// chunks checks every chunk by its checksum; whole: all could be read.
-func (c *checker) chunks(ctx context.Context, t *taskState) (whole bool, err error) {
-	if t.cal == 0 {
+// falseGaps checks that scans which events tell to be lost, and in what number, are missing.
+func (c *checker) falseGaps(t *taskState) {
+	for _, e := range t.Events {
+		first, end := int64(e.FirstScan), int64(e.FirstScan)+int64(e.Scans)
+		if e.Kind != measure.EventGap || !e.Exact || e.Scans == 0 {
+			continue
+		}
+		i, _ := slices.BinarySearchFunc(t.heads, first, func(h head, scan int64) int { return cmp.Compare(h.first+h.n-1, scan) })
+		if i < len(t.heads) && t.heads[i].first < end {
+			c.add(Finding{
+				Kind: FalseGap, Task: t.ID, Chunk: t.heads[i].no, Mendable: true, Remedy: "db repair sets the event aside", events: []measure.Event{e},
+				What: fmt.Sprintf("table event tells scans %d to %d to be lost, and the chunk holds some of them", first, end-1),
+			})
+		}
+	}
+}
+
+// chunks reads every chunk once: it checks its checksum, adds it up for the results, and
+// folds it into the pyramid that the stored one is compared with; pages may be nil. whole:
+// all could be read.
+func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (whole bool, err error) {
+	if t.cal == 0 || len(t.setup.Channels) == 0 {
 		return len(t.heads) == 0, nil
 	}
 	whole = true
+	sums := c.summed(t)
 	var x chunk.Chunk
+	var b measure.Block
 	for _, h := range t.heads {
 		err := c.d.readChunk(ctx, t.ID, uint64(h.no), t.shape, &x)
-		if err == nil && x.No != uint64(h.no) {
-			continue // it was deleted meanwhile
-		}
 		switch {
-		case err == nil:
+		case err == nil && x.No != uint64(h.no):
+			whole = false // it was deleted meanwhile
 			continue
+		case err == nil:
 		case errors.Is(err, errNoMore):
-			return whole, nil
+			return false, nil
 		case !isCorrupt(err):
 			return false, err
+		default:
+			whole = false
+			if h.columns == t.columns() || h.columns == 0 && h.cold { // else it was found by its place
+				c.add(Finding{Kind: BadChunk, Task: t.ID, Chunk: h.no, Mendable: true, Remedy: asideRemedy, What: fmt.Sprintf("scans %d to %d: %v", h.first, h.first+h.n-1, err)})
+			}
+			continue
 		}
-		whole = false
-		if h.columns == t.columns() || h.columns == 0 && h.cold { // else it was found by its place
-			c.add(Finding{Kind: BadChunk, Task: t.ID, Chunk: h.no, Mendable: true, Remedy: asideRemedy, What: fmt.Sprintf("scans %d to %d: %v", h.first, h.first+h.n-1, err)})
+		if !whole {
+			continue
+		}
+		if sums, err = t.addUp(sums, &x, &b); err != nil {
+			whole = false // out of their order, as was found by their places
+			continue
+		}
+		if err := pages.take(ctx, &x); err != nil {
+			return false, err
 		}
 	}
-	return whole, nil
+	if whole {
+		err = pages.close(ctx)
+	}
+	return whole, err
 }
 
-// result compares the task's row with the result in use.
-func (c *checker) result(ctx context.Context, t *taskState) error {
-	f := Finding{Kind: BadResult, Task: t.ID, Chunk: NoChunk}
-	var use sql.NullInt64
-	var same sql.NullBool
-	err := c.d.reader.QueryRowContext(ctx, `SELECT t.result, (r.number IS NOT NULL AND r.energy_j IS t.energy_j AND r.energy_u_j IS t.energy_u_j
-		AND r.samples IS t.samples AND r.first_scan IS t.first_scan AND r.from_s IS t.from_s AND r.to_s IS t.to_s AND r.calibration_id IS t.calibration_id)
-		FROM task t LEFT JOIN result r ON r.task_id=t.task_id AND r.number=t.result WHERE t.task_id=?`, int64(t.ID)).Scan(&use, &same)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	} else if err != nil {
-		return err
+// addUp adds a chunk to the sums, and returns those that are not at their window's end.
+func (t *taskState) addUp(sums []*kept, x *chunk.Chunk, b *measure.Block) (rest []*kept, err error) {
+	if len(sums) == 0 {
+		return nil, nil
 	}
-	switch {
-	case use.Valid && !same.Bool:
-		f.What, f.Remedy, f.Mendable = fmt.Sprintf("its row does not say what result %d, which is in use, says", use.Int64), "db repair takes over the result's figures", true
-	case t.Result != nil && t.Result.Samples > 0 && len(t.heads) > 0 && int64(t.Result.FirstScan) >= t.heads[len(t.heads)-1].first+t.heads[len(t.heads)-1].n:
-		f.What, f.Remedy = "its window lies behind all samples that are stored", "set a window by hand: wattmark trim"
-	default:
-		return nil
+	if err := chunk.Decode(x, t.setup.Timebase, len(t.setup.Channels), b); err != nil {
+		return nil, err
 	}
-	c.add(f)
-	return nil
+	for _, k := range sums {
+		if err := k.sum.Add(b); err != nil {
+			return nil, err
+		}
+		if _, last, ok := k.sum.Covered(); !ok || last <= k.result.To {
+			rest = append(rest, k)
+		}
+	}
+	return rest, nil
 }

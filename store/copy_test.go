@@ -89,10 +89,7 @@ func fillTask(t testing.TB, d *DB, id TaskID, seed uint64) {
 	ok(t, d.PutKernels(ctx, id, []Kernel{{"k", epoch, epoch.Add(time.Second)}}))
 	ok(t, d.PutLaunches(ctx, id, 0, []Launch{{Start: 1, End: 2}, {Start: 3, End: 4}}))
 	ok(t, d.PutReadings(ctx, id, []Reading{{"nvml.instant", epoch, 100}}))
-	ok(t, d.Finish(ctx, id, Outcome{State: Complete, Result: &measure.Result{
-		FirstScan: 100, Samples: 2000, To: 1, Total: measure.Estimate{Energy: 12, U: 1},
-		Rails: []measure.RailResult{{Name: "aux_12v", Role: measure.RolePSU}}, Budget: []measure.Contribution{{Source: "gain", U: 1}},
-	}}))
+	ok(t, d.Finish(ctx, id, Outcome{State: Complete, Result: summed(t, d, id, 0.005, 0.105)}))
 	ok(t, d.PutNameEnergies(ctx, id, 1, []NameEnergy{{Class: KernelEnergy, Name: "k", Launches: 2}}))
 }
 
@@ -207,7 +204,7 @@ func TestDetachedFileReadsInTheStockProgram(t *testing.T) {
 		t.Skip("the program sqlite3 is not installed: its reading of a detached file is not tested")
 	}
 	out, err := exec.Command(program, "-readonly", path, `PRAGMA journal_mode; PRAGMA integrity_check; SELECT count(*), count(DISTINCT taskID), min(taskName) FROM data; SELECT count(*) FROM task`).CombinedOutput()
-	if got := strings.Fields(string(out)); err != nil || !slices.Equal(got, []string{"delete", "ok", "2000|1|gemm", "1"}) {
+	if got := strings.Fields(string(out)); err != nil || !slices.Equal(got, []string{"delete", "ok", "2001|1|gemm", "1"}) {
 		t.Errorf("%v %q", err, out)
 	}
 }

@@ -66,7 +66,9 @@ func putMethod(ctx context.Context, tx *sql.Tx, id TaskID, x MethodResult) error
 	for _, t := range []Timing{x.Call, x.Alone, x.Beside} {
 		row = append(row, int64(t.N), number(t.P50), number(t.P99), number(t.Max))
 	}
-	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO method_result VALUES(?,
+	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO method_result(task_id, ordinal, method, from_ns, to_ns, energy_j, mean_w, readings,
+		calls, call_p50_s, call_p99_s, call_max_s, alone, alone_p50_s, alone_p99_s, alone_max_s,
+		beside, beside_p50_s, beside_p99_s, beside_max_s, note, energy_u_j) VALUES(?,
 		coalesce((SELECT ordinal FROM method_result WHERE task_id=? AND method=?),
 			(SELECT coalesce(max(ordinal)+1, 0) FROM method_result WHERE task_id=?)),
 		?,?,?,?,?,?, ?,?,?,?, ?,?,?,?, ?,?,?,?, ?,?)`, append(row, measure.Printable(x.Note), float64(x.U))...)

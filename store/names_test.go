@@ -18,7 +18,7 @@ func TestNamesOfAForeignFileAreNoStatements(t *testing.T) {
 			harm(t, d, `INSERT INTO `+quotedName(name)+` VALUES(77,'of no task')`)
 
 			found := check(t, d)
-			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind == Dangling && f.table == name }) {
+			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind == Dangling && f.refers.table == name }) {
 				t.Errorf("the rows of no task were not found: %+v", found)
 			}
 			r := must(d.Repair(t.Context(), found))(t)

@@ -33,7 +33,10 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 		if err := putClock(ctx, tx, id, o.Clock); err != nil {
 			return err
 		}
-		return putOriginal(ctx, tx, id, o.Result)
+		if err := putOriginal(ctx, tx, id, o.Result); err != nil || o.State == Running {
+			return err
+		}
+		return putSeal(ctx, tx, id)
 	})
 	switch {
 	case err != nil:

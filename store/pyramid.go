@@ -31,10 +31,14 @@ func (d *DB) folding(ctx context.Context, id TaskID) (*folding, error) {
 	return f, nil
 }
 
-// newFolding begins a task's pyramid, of the calibration in use.
+// newFolding begins a task's pyramid, of the calibration in use. One that was changed after
+// it was stored is ErrCorrupt.
 func (d *DB) newFolding(ctx context.Context, id TaskID) (*folding, error) {
 	setup, calibration, err := d.setupOf(ctx, id)
 	if err != nil {
+		return nil, err
+	}
+	if err := isAsDigested(ctx, d.reader, calibration, setup); err != nil {
 		return nil, err
 	}
 	f, err := newFolding(setup)
@@ -194,10 +198,15 @@ func (d *DB) closePyramid(ctx context.Context, id TaskID, f *folding, counted bo
 }
 
 // BuildPyramid makes a task's pyramid anew from its chunks, as after a new
-// calibration, or for a task of an older version of this program.
+// calibration, or for a task of an older version of this program. A calibration that was
+// changed after it was stored is ErrCorrupt, and the pyramid stays as it is.
 func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 	op := fmt.Sprintf("build the pyramid of task %d", id)
-	err := d.write(ctx, op, func(tx *sql.Tx) error {
+	f, err := d.newFolding(ctx, id)
+	if err != nil {
+		return wrap(op, err)
+	}
+	err = d.write(ctx, op, func(tx *sql.Tx) error {
 		for _, table := range []string{"pyramid", "pyramid_whole"} {
 			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE task_id=?`, int64(id)); err != nil { // #nosec G202 -- names of this list
 				return err
@@ -209,10 +218,6 @@ func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 		return err
 	}
 	d.keepFolding(id, nil)
-	f, err := d.newFolding(ctx, id)
-	if err != nil {
-		return wrap(op, err)
-	}
 	err = f.resume(ctx, d, id, func(rows []pyramidRow) error {
 		return d.write(ctx, op, func(tx *sql.Tx) error {
 			if err := f.inUse(ctx, tx, id); err != nil {

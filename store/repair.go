@@ -19,8 +19,8 @@ type Repaired struct {
 	Mended []Finding
 	// Left are the findings that it could not mend; their Remedy says why.
 	Left []Finding
-	// Cut are the tasks that lost samples: their results, of the samples that were
-	// there before, are to be computed anew.
+	// Cut are the tasks whose results are to be computed anew, from the samples that are
+	// there now: those that lost samples, and those whose results are not of them.
 	Cut []TaskID
 }
 
@@ -39,7 +39,7 @@ func (d *DB) Repair(ctx context.Context, findings []Finding) (*Repaired, error) 
 		switch {
 		case !f.Mendable:
 			out.Left = append(out.Left, f)
-		case f.Task != 0 && f.Kind != Dangling && f.Kind != Unfinished:
+		case f.Task != 0 && f.Kind != Dangling && f.Kind != Unfinished && f.Kind != BadCalibration:
 			byTask[f.Task] = append(byTask[f.Task], f)
 		default:
 			if err := d.repairFile(ctx, f); err != nil {
@@ -63,7 +63,9 @@ func (d *DB) repairFile(ctx context.Context, f Finding) error {
 		_, err := d.sweep(ctx, func(l *leftover) bool { return l.id == f.Task })
 		return err
 	case Dangling:
-		return d.write(ctx, "set rows aside", func(tx *sql.Tx) error { return setRowsAside(ctx, tx, f) })
+		return d.write(ctx, "set rows aside", func(tx *sql.Tx) error { return mendReference(ctx, tx, f) })
+	case BadCalibration:
+		return d.write(ctx, "compute what follows from a calibration", func(tx *sql.Tx) error { return calibrationAnew(ctx, tx, f.calibration) })
 	case BadSearch:
 		return d.write(ctx, "make the full-text index anew", func(tx *sql.Tx) error { return searchAnew(ctx, tx) })
 	case BadTags:
@@ -111,17 +113,27 @@ func schemaAnew(ctx context.Context, tx *sql.Tx, name string) error {
 	return err
 }
 
-// setRowsAside moves rows that belong to nothing to the table damage.
-func setRowsAside(ctx context.Context, tx *sql.Tx, f Finding) error {
-	where := ` WHERE task_id=? AND ` + danglingRows(f.table)
-	rows, err := rowsAsText(ctx, tx, f.table, where, int64(f.Task))
+// mendReference deals with rows that refer to nothing: what they name is made, or no
+// longer named, or they go to the table damage.
+func mendReference(ctx context.Context, tx *sql.Tx, f Finding) error {
+	if f.refers.parent == "user" {
+		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO user(user_id, login) VALUES(?,?)`, f.to, lostUser(f.to))
+		return err
+	}
+	table, by := quotedName(f.refers.table), quotedName(f.refers.from[0])
+	where := ` WHERE ` + by + `=? AND ` + f.refers.rows()
+	rows, err := rowsAsText(ctx, tx, f.refers.table, where, f.to)
 	if err != nil {
 		return err
 	}
-	if err := keepDamage(ctx, tx, nil, nil, f, map[string]any{"task_id": int64(f.Task), f.table: rows}); err != nil {
+	if err := keepDamage(ctx, tx, nil, nil, f, map[string]any{f.refers.from[0]: f.to, f.refers.table: rows}); err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `DELETE FROM `+quotedName(f.table)+where, int64(f.Task)) // #nosec G202 -- the name is quoted
+	do := `DELETE FROM ` + table
+	if f.refers.deletes == "SET NULL" {
+		do = `UPDATE ` + table + ` SET ` + by + `=NULL`
+	}
+	_, err = tx.ExecContext(ctx, do+where, f.to) // #nosec G202 -- names are quoted
 	return err
 }
 
@@ -184,7 +196,7 @@ func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out 
 				return err
 			}
 		}
-		cut, fold = r.lost > 0, r.fold || r.lost > 0
+		cut, fold = r.sum || r.lost > 0, r.fold || r.lost > 0
 		return r.conclude(ctx)
 	})
 	switch {

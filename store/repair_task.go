@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"wattmark/measure"
 )
@@ -16,6 +17,7 @@ type repairer struct {
 	gone map[int64]bool // chunks that were set aside
 	lost int            // chunks set aside and holes found
 	fold bool           // the pyramid is to be made anew
+	sum  bool           // the results are to be computed anew
 	scan int64          // scans that are missing now
 }
 
@@ -29,7 +31,9 @@ func (r *repairer) mend(ctx context.Context, f Finding, result int) error {
 	case BadPyramid:
 		r.fold = true
 	case BadResult:
-		return reuse(ctx, r.tx, TaskID(r.id), result)
+		return r.result(ctx, f, result)
+	case FalseGap:
+		return r.falseGap(ctx, f)
 	case BadCount:
 	default:
 		return fmt.Errorf("%s: it cannot be mended here", f.What)
@@ -73,6 +77,57 @@ func (r *repairer) aside(ctx context.Context, f Finding) error {
 	return r.gap(ctx, first, n, fmt.Sprintf("chunk %d was damaged and set aside: %s", f.Chunk, f.What))
 }
 
+// result puts the figures of the result in use right. Those that are computed anew from
+// the chunks are kept as they were in the table damage.
+func (r *repairer) result(ctx context.Context, f Finding, number int) error {
+	id := TaskID(r.id)
+	if f.source == fromResult {
+		return reuse(ctx, r.tx, id, number)
+	}
+	content := map[string]any{}
+	for _, table := range slices.Concat(rowTables[:], keptTables[:]) {
+		var err error
+		if content[table], err = rowsAsText(ctx, r.tx, table, ` WHERE task_id=?`, r.id); err != nil {
+			return err
+		}
+	}
+	if err := keepDamage(ctx, r.tx, r.id, nil, f, content); err != nil || f.source == fromChunks {
+		r.sum = true
+		return err
+	}
+	rows, err := collect(ctx, r.tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?", r.id)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	t := &rows[0]
+	if err := readRails(ctx, r.tx, &t.Task); err != nil {
+		return err
+	}
+	if _, err := r.tx.ExecContext(ctx, `DELETE FROM result WHERE task_id=? AND number=?`, r.id, number); err != nil {
+		return err
+	}
+	return keepResult(ctx, r.tx, id, number, t.calibration, t.Result)
+}
+
+// falseGap sets events aside that tell of a loss that is none.
+func (r *repairer) falseGap(ctx context.Context, f Finding) error {
+	for _, e := range f.events {
+		where := ` WHERE task_id=? AND first_scan=? AND kind=? AND channel=? AND scans=? AND exact=1`
+		args := []any{r.id, int64(e.FirstScan), e.Kind, e.Channel, int64(e.Scans)}
+		rows, err := rowsAsText(ctx, r.tx, "event", where, args...)
+		if err == nil {
+			err = keepDamage(ctx, r.tx, r.id, f.Chunk, f, map[string]any{"event": rows})
+		}
+		if err == nil {
+			_, err = r.tx.ExecContext(ctx, `DELETE FROM event`+where, args...)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // hole records the loss before a chunk that no event told of.
 func (r *repairer) hole(ctx context.Context, f Finding) error {
 	var from, to sql.NullInt64
@@ -83,6 +138,9 @@ func (r *repairer) hole(ctx context.Context, f Finding) error {
 	}
 	t := Task{ID: TaskID(r.id)}
 	if err := readEvents(ctx, r.tx, &t); err != nil {
+		return err
+	}
+	if err := keepDamage(ctx, r.tx, r.id, f.Chunk, f, map[string]any{}); err != nil {
 		return err
 	}
 	for _, x := range untold(t.Events, from.Int64, to.Int64) {

@@ -78,7 +78,10 @@ func (d *DB) AddResult(ctx context.Context, id TaskID, s measure.Setup, r *measu
 			return err
 		}
 		if !added {
-			return reuse(ctx, tx, id, no)
+			if err := reuse(ctx, tx, id, no); err != nil {
+				return err
+			}
+			return putSeal(ctx, tx, id)
 		}
 		if err := tx.QueryRowContext(ctx, `SELECT max(number)+1 FROM result WHERE task_id=?`, int64(id)).Scan(&no); err != nil {
 			return err
@@ -86,7 +89,10 @@ func (d *DB) AddResult(ctx context.Context, id TaskID, s measure.Setup, r *measu
 		if err := putResult(ctx, tx, id, r); err != nil {
 			return err
 		}
-		return keepResult(ctx, tx, id, no, cal, r)
+		if err := keepResult(ctx, tx, id, no, cal, r); err != nil {
+			return err
+		}
+		return putSeal(ctx, tx, id)
 	})
 	if err == nil {
 		err = d.BuildPyramid(ctx, id) // its watts are of a calibration

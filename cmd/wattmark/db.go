@@ -65,11 +65,12 @@ func (a *app) dbCheckCmd() *cobra.Command {
 	var opt store.CheckOptions
 	c := &cobra.Command{
 		Use: "check", Short: "Look for damage: pages, checksums, counts, holes, results, pyramids", Args: cobra.NoArgs,
-		Long: `Look for damage, and change nothing: SQLite's own checks, the schema, every chunk
-against its checksum, numbers and counts, holes against recorded losses, results,
-pyramids against the chunks, rows that belong to nothing.
+		Long: `Look for damage, and change nothing: SQLite's own checks, the schema, foreign
+keys, calibrations against their digests, every chunk against its checksum,
+numbers and counts, holes against recorded losses, results and pyramids against
+the chunks, markers and results against the digests of when their task ended.
 
---quick leaves the chunks' contents and the comparison of pyramids out, and asks
+--quick leaves the chunks' contents and what is compared with them out, and asks
 SQLite for its quick check. With --task one task is checked, and not the file.
 Exit code 6 says that there is damage.`,
 		Example: "  wattmark db check\n  wattmark db check --task 42 --json\n  wattmark db check --quick",

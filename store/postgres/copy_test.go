@@ -60,6 +60,34 @@ func TestCopyThereAndBack(t *testing.T) {
 	}
 }
 
+// A seal that a server made holds in a file, and the other way round.
+func TestSealsHoldInEveryDatabase(t *testing.T) {
+	file, server, last := openFile(t), open(t), openFile(t)
+	for i, d := range []*store.DB{file, server} {
+		n := newTask("gemm", "lab")
+		n.CaptureID = string(rune('a' + i))
+		k := talk{d: d, ctx: t.Context()}
+		k.measured(t, must(d.BeginTask(t.Context(), n))(t), rand.New(rand.NewPCG(uint64(i), 5)))
+	}
+	for _, way := range [][2]*store.DB{{file, server}, {server, last}} {
+		for _, x := range must(way[0].Tasks(t.Context(), store.Query{}))(t) {
+			must(way[0].CopyTask(t.Context(), way[1], x.ID, store.CopyOptions{}))(t)
+		}
+	}
+	for _, d := range []*store.DB{file, last} {
+		var tasks, sealed int
+		ok(t, d.SQL().QueryRow(`SELECT count(*), count(seal) FROM task`).Scan(&tasks, &sealed))
+		if sealed != tasks || d == last && tasks != 2 {
+			t.Errorf("%d of %d tasks are sealed", sealed, tasks)
+		}
+		for _, f := range must(d.Check(t.Context(), store.CheckOptions{}))(t).Findings {
+			if f.Kind == store.BadSeal || f.Kind == store.BadCalibration {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+}
+
 func firstOf(v []any) any {
 	if len(v) == 0 {
 		return nil

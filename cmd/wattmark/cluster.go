@@ -85,6 +85,7 @@ type nodeFlags struct {
 	cfg                cluster.Config
 	peers, sync, pass  string
 	maxBytes, maxStore size // 0 for as the disk allows
+	maxUser            size
 	access             accessFlags
 }
 
@@ -93,6 +94,7 @@ func (f *nodeFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.sync, "sync", "always", "when what was written goes to the disk: always, before it is acknowledged; or as often as 100ms or 2m (docs/scale.md)")
 	fl.IntVar(&f.cfg.Streams.Partitions, "partitions", 4, "streams that tasks are spread over; cannot be changed later")
 	fl.Var(&f.maxBytes, "max-bytes", "how large a stream may grow, as in 500GB; one that is full refuses (default: as the disk allows)")
+	fl.Var(&f.maxUser, "max-user", "how much of the streams one measurer may take, where --auth asks who publishes (default: a quarter of a stream)")
 	fl.Var(&f.maxStore, "max-store", "how much of the disk all streams may take (default: three quarters of what is free)")
 }
 
@@ -104,7 +106,7 @@ func (f *nodeFlags) read() (err error) {
 			return withCode(exitUsage, fmt.Errorf("--sync %q: want always, or a time as 100ms or 2m", f.sync))
 		}
 	}
-	f.cfg.Streams.MaxBytes, f.cfg.MaxStore = int64(f.maxBytes), int64(f.maxStore)
+	f.cfg.Streams.MaxBytes, f.cfg.MaxStore, f.cfg.MaxUser = int64(f.maxBytes), int64(f.maxStore), int64(f.maxUser)
 	if n := f.cfg.Streams.Partitions; n < 1 || n > relay.MaxPartitions {
 		return withCode(exitUsage, fmt.Errorf("--partitions %d: want 1 to %d", n, relay.MaxPartitions))
 	}

@@ -18,18 +18,18 @@ func TestReleaseMeansReplicated(t *testing.T) {
 	servers := node.await(t, `msg="the node is up".* address=(\S+)`)[1]
 	node.await(t, "the streams are there")
 
-	measure := func(name, cluster string) {
+	measure := func(name, cluster, wait string) {
 		t.Helper()
-		p := r.run("--benchmark", "half", "--duration", "100ms", "--name", name, "--cluster", cluster, "--cluster-wait", "2s")
+		p := r.run("--benchmark", "half", "--duration", "100ms", "--name", name, "--cluster", cluster, "--cluster-wait", wait)
 		if code := p.wait(t); code != 0 {
 			t.Fatalf("exit code %d\n%s%s", code, &p.out, &p.err)
 		}
 	}
-	measure("through", servers)
+	measure("through", servers, "5m")
 	if held := r.captures(); len(held) != 0 {
 		t.Errorf("the cluster has the task, and the monitor still keeps %+v", held)
 	}
-	measure("held", "nats://127.0.0.1:1") // nobody is there
+	measure("held", "nats://127.0.0.1:1", "2s") // nobody is there
 	held, ok := task(t, r.db, 2)
 	if !ok || held.State != store.Complete || held.Tags[relay.TagReplicated] != "" || held.Tags[relay.TagHeld] != r.address {
 		t.Fatalf("%v, %+v", held.State, held.Tags)

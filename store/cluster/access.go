@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -30,6 +31,7 @@ type Access struct {
 type Guest struct {
 	Name  string
 	Right Right
+	full  bool // it has too much in the streams, and may read alone
 	// Valid tells, as often as it is asked, why the client must go; nil for it may stay.
 	Valid func() error
 }
@@ -56,10 +58,12 @@ const nextMessage = "$JS.API.CONSUMER.MSG.NEXT.>"
 
 // subjects are what a guest may send to.
 func (g *Guest) subjects() []string {
-	switch g.Right {
-	case Publishes:
+	switch {
+	case g.full:
+		return reads
+	case g.Right == Publishes:
 		return append(relay.UserSubjects(g.Name), reads...)
-	case Takes:
+	case g.Right == Takes:
 		return slices.Concat(reads, relay.AllSubjects(), takes)
 	default:
 		return reads
@@ -75,6 +79,9 @@ func (g *Guest) subjects() []string {
 // put its answers into the streams, or take them for requests of its own.
 func (d *door) account(g *Guest) (*server.Account, error) {
 	name := map[Right]relay.Account{Reads: relay.Reader, Publishes: relay.Measurer, Takes: relay.Operator}[g.Right].Of(g.Name)
+	if g.full {
+		name = relay.Full.Of(g.Name)
+	}
 	d.accounts.Lock()
 	defer d.accounts.Unlock()
 	a, fresh := d.server.LookupOrRegisterAccount(name)
@@ -128,6 +135,10 @@ type door struct {
 
 	server   *server.Server
 	accounts sync.Mutex // one is made at a time
+	// usage is what users have in the streams, once the node knows; limit is how many bytes that
+	// may be.
+	usage atomic.Pointer[relay.Usage]
+	limit uint64
 
 	mu     sync.Mutex
 	inside map[uint64]Guest // by the number of their connection
@@ -167,6 +178,7 @@ func (d *door) Check(c server.ClientAuthentication) bool {
 	}
 	var user *server.User
 	if err == nil {
+		g.full = d.full(&g)
 		user, err = d.user(&g)
 	}
 	if err != nil {
@@ -178,6 +190,20 @@ func (d *door) Check(c server.ClientAuthentication) bool {
 	defer d.mu.Unlock()
 	d.inside[c.GetID()] = g
 	return true
+}
+
+// full reports whether a user has too much in the streams to publish more. Who had may
+// publish again at nine tenths of that.
+func (d *door) full(g *Guest) bool {
+	u := d.usage.Load()
+	if u == nil || g.Right != Publishes || d.limit == 0 {
+		return false
+	}
+	messages, bytes := u.Of(g.Name)
+	if g.full {
+		return messages > relay.MostMessages/10*9 || bytes > d.limit/10*9
+	}
+	return messages >= relay.MostMessages || bytes >= d.limit
 }
 
 // recheckEvery is how long a client whose right has ended may stay at most.
@@ -202,6 +228,11 @@ func (d *door) recheck(s *server.Server) {
 	defer d.mu.Unlock()
 	for id, g := range d.inside {
 		if s.GetClient(id) == nil {
+			delete(d.inside, id)
+		} else if full := d.full(&g); full != g.full { // it comes back by itself, with other rights
+			messages, bytes := d.usage.Load().Of(g.Name)
+			d.log.Warn("what a user may publish changes", "who", g.Name, "may publish", !full, "messages", messages, "bytes", bytes, "limit", d.limit)
+			_ = s.DisconnectClientByID(id)
 			delete(d.inside, id)
 		} else if err := g.Valid(); err != nil {
 			d.log.Warn("a client has to go", "who", g.Name, "error", err)

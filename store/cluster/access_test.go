@@ -40,10 +40,10 @@ type asking struct {
 	roots *x509.CertPool
 }
 
-func ask(t *testing.T) *asking {
+func ask(t *testing.T, more ...func(*cluster.Config)) *asking {
 	t.Helper()
 	cert, roots := certificate(t)
-	n, err := cluster.Start(cluster.Config{
+	cfg := cluster.Config{
 		Name: "n1", Dir: t.TempDir(), Listen: "127.0.0.1:0", Sync: time.Minute,
 		Streams: relay.StreamOptions{Partitions: 1, Replicas: 1, Duplicates: time.Minute},
 		Access: &cluster.Access{
@@ -56,7 +56,11 @@ func ask(t *testing.T) *asking {
 				return cluster.Guest{Name: token, Right: right, Valid: func() error { return nil }}, nil
 			},
 		},
-	})
+	}
+	for _, f := range more {
+		f(&cfg)
+	}
+	n, err := cluster.Start(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +102,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 // as is a bare connection, as an attacker makes it.
 func (a *asking) as(who string) *nats.Conn {
 	a.t.Helper()
-	nc, err := nats.Connect("tls://"+a.node.Address(), nats.Token(who), nats.Secure(&tls.Config{RootCAs: a.roots}), nats.TLSHandshakeFirst(),
+	nc, err := nats.Connect("tls://"+a.node.Address(), nats.Token(who), nats.Secure(&tls.Config{RootCAs: a.roots}), nats.TLSHandshakeFirst(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		a.t.Fatal(err)
@@ -433,5 +437,45 @@ func TestOthersClaimNoCapture(t *testing.T) {
 	}
 	if claimed, left := step("ada", host, id); !claimed || left != 0 {
 		t.Errorf("by ada's task: claimed %v, %d messages are left", claimed, left)
+	}
+}
+
+// A user who has too much in the streams publishes no more until it is taken; others do.
+func TestUsersHaveALimit(t *testing.T) {
+	a := ask(t, func(c *cluster.Config) { c.MaxUser = 3 << 20 })
+	root, eve, ada := a.as("root"), a.as("eve"), a.as("ada")
+	n, big := 0, make([]byte, 256<<10)
+	for ; ; n++ { // until the node lets her not
+		if n > 1000 {
+			t.Fatalf("eve has published %d messages", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, _ = eve.RequestWithContext(ctx, fmt.Sprintf("wattmark.00.%x.s%d.k.rest", "eve", n), big) // it may be late
+		cancel()
+		if err := eve.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+			break
+		}
+	}
+	if n < 12 {
+		t.Errorf("eve was refused after %d messages of 256 KiB, may have 3 MiB", n)
+	}
+	if _, err := ada.Request(subject("ada", "rest"), big, time.Minute); err != nil {
+		t.Errorf("ada: %v", err)
+	}
+	if _, err := eve.Request("$JS.API.STREAM.INFO.WATTMARK-00", nil, time.Minute); err != nil {
+		t.Errorf("eve cannot read any more: %v", err)
+	}
+	if _, err := root.Request("$JS.API.STREAM.PURGE.WATTMARK-00", []byte(`{"filter":"wattmark.00.>"}`), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; ; n++ { // until she may again
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := eve.RequestWithContext(ctx, subject("eve", "rest"), []byte("more"))
+		cancel()
+		if err == nil {
+			break
+		} else if n > 100 {
+			t.Fatalf("there is room, and eve may not publish: %v", err)
+		}
 	}
 }

@@ -34,6 +34,9 @@ type Config struct {
 	// MaxStore is how many bytes all streams may take of the disk; 0 leaves it to the
 	// server, which takes three quarters of what is free.
 	MaxStore int64
+	// MaxUser is how many bytes one user who publishes under the own name may have in all streams; 0
+	// is a quarter of what a stream may take, or of MaxStore.
+	MaxUser int64
 	// Access says who is let in; nil for who knows the password.
 	Access *Access
 	// Password of clients and nodes, where there is no Access; empty lets all in who reach
@@ -50,7 +53,9 @@ const clusterName = "wattmark"
 type Node struct {
 	cfg    Config
 	server *server.Server
-	door   *door // nil where nobody is asked
+	door   *door           // nil where nobody is asked
+	ctx    context.Context // until Run ends
+	end    context.CancelFunc
 	log    *slog.Logger
 }
 
@@ -67,6 +72,7 @@ func Start(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("%w: %w", ErrStart, err)
 	}
 	n := &Node{cfg: cfg, log: cfg.Log}
+	n.ctx, n.end = context.WithCancel(context.Background())
 	if cfg.Access != nil {
 		n.door = newDoor(cfg.Access, cfg.Log)
 		n.door.guard(o)
@@ -88,6 +94,9 @@ func Start(cfg Config) (*Node, error) {
 	if !s.ReadyForConnections(readyWithin) || !s.Running() {
 		s.Shutdown()
 		return nil, fmt.Errorf("%w: %s", ErrStart, l.fault())
+	}
+	if n.door != nil {
+		n.door.limit = n.userLimit()
 	}
 	return n, nil
 }
@@ -170,12 +179,34 @@ func (n *Node) Ready(ctx context.Context) error {
 	if n.door != nil {
 		o.Password = n.door.secret
 	}
-	return relay.EnsureStreams(ctx, o, n.cfg.Streams)
+	if err := relay.EnsureStreams(ctx, o, n.cfg.Streams); err != nil || n.door == nil {
+		return err
+	}
+	u, err := relay.NewUsage(ctx, o)
+	if err != nil {
+		return err
+	}
+	n.door.usage.Store(u)
+	go u.Run(n.ctx)
+	return nil
+}
+
+// userLimit is how many bytes one user may have in the streams.
+func (n *Node) userLimit() uint64 {
+	if n.cfg.MaxUser > 0 {
+		return uint64(n.cfg.MaxUser)
+	}
+	limit := n.cfg.Streams.MaxBytes
+	if c := n.server.JetStreamConfig(); c != nil && c.MaxStore > 0 && (limit == 0 || c.MaxStore < limit) {
+		limit = c.MaxStore
+	}
+	return uint64(limit) / 4
 }
 
 // Run returns when the context has ended and the node has handed over what it led, or
 // when the server has ended by itself.
 func (n *Node) Run(ctx context.Context) error {
+	defer n.end()
 	if n.door != nil {
 		showing, cancel := context.WithCancel(ctx)
 		defer cancel()

@@ -46,7 +46,7 @@ func passing(err error) bool {
 // that it comes each time; unless this machine lacks the room to read it.
 func ofContent(ctx context.Context, err error) error {
 	var os syscall.Errno
-	if ctx.Err() != nil || errors.As(err, &os) || isAny(err, ErrMalformed, context.DeadlineExceeded, store.ErrFull, store.ErrIO, store.ErrBusy, store.ErrCannotOpen) {
+	if ctx.Err() != nil || errors.As(err, &os) || isAny(err, ErrMalformed, store.ErrFull, store.ErrIO, store.ErrBusy, store.ErrCannotOpen) {
 		return err
 	}
 	return malformed("its rows cannot be read: %v", err)

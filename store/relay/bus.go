@@ -138,7 +138,12 @@ func connect(o Options) (*Bus, error) {
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) { o.Log.Info("connected to the cluster again", "node", nc.ConnectedServerName()) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { o.Log.Warn("cluster", "error", err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				err = fmt.Errorf("%w: its user has too much in the streams (--max-user of the nodes; a store makes room by taking it), or its role does not allow it", err)
+			}
+			o.Log.Warn("cluster", "error", err)
+		}),
 	}
 	if o.Password != "" {
 		opts = append(opts, nats.UserInfo(User, o.Password))
@@ -195,10 +200,12 @@ func (b *Bus) discover(ctx context.Context) error {
 // Account is what a node knows a client by, beside its name, and tells it.
 type Account string
 
-// The accounts of those who may read, publish under the own name, and publish for all.
+// The accounts of those who may read, publish under the own name, and publish for all. Full is
+// that of who could publish under the own name, and has too much in the streams already.
 const (
 	Reader   Account = "wattmark-reader-"
 	Measurer Account = "wattmark-measurer-"
+	Full     Account = "wattmark-full-"
 	Operator Account = "wattmark-operator-"
 )
 
@@ -222,8 +229,10 @@ func (b *Bus) whoami(ctx context.Context) (publisher, error) {
 	if err := json.Unmarshal(m.Data, &answer); err != nil || answer.Data == nil {
 		return "", fmt.Errorf("a node does not say who this is: %q (%w)", m.Data, err)
 	}
-	if name, some := strings.CutPrefix(answer.Data.Account, string(Measurer)); some {
-		return publisher(name), nil
+	for _, a := range []Account{Measurer, Full} {
+		if name, some := strings.CutPrefix(answer.Data.Account, string(a)); some {
+			return publisher(name), nil
+		}
 	}
 	if strings.HasPrefix(answer.Data.Account, string(Reader)) {
 		return nobody, nil

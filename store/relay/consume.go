@@ -321,8 +321,12 @@ func (t *taker) put(ctx context.Context, f *fetcher, list []indexed, database []
 		return out, ofContent(ctx, err)
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	id, err := one(ctx, from, f.end)
-	if err != nil {
+	reading, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	id, err := one(reading, from, f.end)
+	if err != nil && reading.Err() != nil && ctx.Err() == nil {
+		return out, fmt.Errorf("its rows cannot be read within %s", readWithin)
+	} else if err != nil {
 		return out, ofContent(ctx, err)
 	}
 	return t.DB.TakeTask(ctx, from, id, f.arriving(list))
@@ -333,8 +337,6 @@ const readWithin = 2 * time.Minute
 
 // one is the only task of the database in which it came, which is sound.
 func one(ctx context.Context, from *store.DB, end *End) (id store.TaskID, err error) {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
 	var found string
 	if err := from.SQL().QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
 		return 0, err

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -178,6 +179,19 @@ func byOf(subject string) publisher {
 		return ""
 	}
 	return publisher(parts[2])
+}
+
+// partitionOf reads the partition in a subject; -1 where there is none.
+func partitionOf(subject string) int {
+	parts := strings.Split(subject, ".")
+	if len(parts) != subjectParts || parts[0] != subjectRoot {
+		return -1
+	}
+	n, err := strconv.ParseUint(parts[1], 16, 8)
+	if err != nil {
+		return -1
+	}
+	return int(n)
 }
 
 func keyAt(subject string, at int) Key {

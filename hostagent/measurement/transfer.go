@@ -24,6 +24,8 @@ const (
 	// last one was being made durable goes into the next, so the batches find
 	// their own size.
 	batchBytes = 8 << 20
+	// trailers is how often a trailer that does not fit is asked for again.
+	trailers = 2
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -67,6 +69,7 @@ func Transfer(ctx context.Context, db Store, m Monitor, id store.TaskID, o monit
 	var trailer monitorclient.Trailer
 	// What has arrived is stored also when the transfer is being cancelled.
 	keep := context.WithoutCancel(ctx)
+	asked := ctx
 	g, ctx := errgroup.WithContext(ctx)
 	in.ctx = ctx
 	g.Go(func() (err error) {
@@ -85,8 +88,13 @@ func Transfer(ctx context.Context, db Store, m Monitor, id store.TaskID, o monit
 		return err
 	})
 	err := g.Wait()
-	if err == nil {
-		err = in.tally.check(trailer)
+	for tries := 0; err == nil; tries++ {
+		if err = in.tally.check(trailer); err == nil || tries == trailers {
+			break
+		}
+		// It may be the trailer that was changed on the line.
+		o.From = in.next
+		trailer, err = m.Read(asked, o, nothingMore{})
 	}
 	if err != nil {
 		return trailer, fmt.Errorf("transfer of task %d: %w", id, err)
@@ -104,6 +112,7 @@ type ingest struct {
 	items chan item
 
 	tally  tally
+	next   uint64 // chunk that would come next
 	headed bool
 }
 
@@ -131,6 +140,7 @@ func (in *ingest) resume(ctx context.Context, o *monitorclient.ReadOptions) erro
 
 func (in *ingest) count(c *chunk.Chunk) {
 	in.tally.add(c)
+	in.next = c.No + 1
 	in.n.Chunks.Add(1)
 	in.n.Scans.Add(uint64(c.Scans))
 	in.n.Bytes.Add(uint64(chunk.PayloadSize(c)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestReadRefusesWhatDoesNotFit(t *testing.T) {
 			if !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v", err)
 			}
-			if s.count("Read") != 1 {
+			if s.count("Read") != 1+mismatches {
 				t.Errorf("it was read %d times", s.count("Read"))
 			}
 		})
@@ -127,6 +128,29 @@ func TestReadOfAHoleThatIsTold(t *testing.T) {
 		_, err := serve(t, s, Options{}).Read(t.Context(), ReadOptions{CaptureID: "c"}, &k)
 		if (err == nil) != whole || !whole && !errors.Is(err, ErrMismatch) || whole && len(k.chunks) != 4 {
 			t.Errorf("a gap of %d scans: %d chunks, %v", scans, len(k.chunks), err)
+		}
+	}
+}
+
+// What was changed on the line is asked for again, from that chunk on: here a chunk of
+// each of six streams.
+func TestReadAsksAgainForWhatWasChangedOnTheLine(t *testing.T) {
+	s := &server{chunks: makeChunks(t, 12, 300)}
+	s.spoil = func(p *wattmarkv1.Chunk) {
+		if int(p.ChunkNo) == 2*(s.count("Read")-1) {
+			p.Payload = slices.Clone(p.Payload)
+			p.Payload[len(p.Payload)/2] ^= 4
+		}
+	}
+	c := serve(t, s, Options{})
+	var k keeper
+	end, err := c.Read(t.Context(), ReadOptions{CaptureID: "c"}, &k)
+	if err != nil || len(k.chunks) != 12 || end.Chunks != 12 || s.count("Read") != 7 {
+		t.Fatalf("%d chunks in %d reads, trailer %+v: %v", len(k.chunks), s.count("Read"), end, err)
+	}
+	for i, got := range k.chunks {
+		if got.No != uint64(i) || got.CRC != s.chunks[i].CRC {
+			t.Errorf("chunk %d is %d, CRC %x, want %x", i, got.No, got.CRC, s.chunks[i].CRC)
 		}
 	}
 }

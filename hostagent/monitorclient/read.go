@@ -21,26 +21,34 @@ import (
 // Read reads a capture into a sink, chunk by chunk in order, and returns the
 // trailer. A broken line is resumed from the next chunk, after a pause that
 // grows, until it has brought nothing for longer than the client's patience.
-// Every chunk is held against its own checksum and its predecessor's number:
-// ErrMismatch otherwise. Without Follow a capture that still runs ends without
+// Every chunk is held against its own checksum and its predecessor's number. What does not
+// fit may have been changed on the line: it is asked for again, mismatches times, and is
+// ErrMismatch then. Without Follow a capture that still runs ends without
 // a trailer: ErrRunning.
 func (c *Client) Read(ctx context.Context, o ReadOptions, sink Sink) (Trailer, error) {
 	r := &reading{c: c, o: o, sink: sink, next: o.From}
-	pause, since := c.o.Pause, time.Now()
+	pause, since, misfits := c.o.Pause, time.Now(), 0
 	for {
-		before := r.items
+		before, next := r.items, r.next
 		t, err := r.stream(ctx)
 		if err == nil {
 			return t, nil
 		}
-		if r.items > before {
+		if r.next > next {
+			misfits = 0
+		}
+		misfit := errors.Is(err, ErrMismatch)
+		if misfit {
+			misfits++
+		}
+		if r.items > before && misfits <= 1 {
 			pause, since = c.o.Pause, time.Now()
 		}
 		var broken *brokenLine
-		if !errors.As(err, &broken) {
+		if !errors.As(err, &broken) && (!misfit || misfits > mismatches) {
 			return Trailer{}, err
 		}
-		if time.Since(since) > c.o.Patience {
+		if broken != nil && time.Since(since) > c.o.Patience {
 			return Trailer{}, fmt.Errorf("read capture %s: gave up after %v without an item: %w", o.CaptureID, c.o.Patience, c.fail("read", broken.err))
 		}
 		if err := sleep(ctx, pause); err != nil {
@@ -49,6 +57,9 @@ func (c *Client) Read(ctx context.Context, o ReadOptions, sink Sink) (Trailer, e
 		pause = min(2*pause, longestPause)
 	}
 }
+
+// mismatches is how often a chunk that does not fit is asked for again.
+const mismatches = 4
 
 // brokenLine is an error after which the stream can be resumed.
 type brokenLine struct{ err error }

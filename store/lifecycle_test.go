@@ -46,3 +46,26 @@ func TestTryTask(t *testing.T) {
 		t.Error("a database without tasks takes them")
 	}
 }
+
+// An end that was made in place of the process that measured gives way to that process's
+// own, once; one that was made by hand, or by another process, does not.
+func TestOwnersEndReplacesARecoveredOne(t *testing.T) {
+	d := open(t)
+	n := newTask("gemm", "lab")
+	n.Owner = "pid=1"
+	id := must(d.BeginTask(t.Context(), n))(t)
+	finish := func(o Outcome) error { return d.Finish(t.Context(), id, o) }
+	ok(t, finish(Outcome{State: Incomplete, Reason: "the end of the work is not known", Once: true, Recovered: true}))
+	for _, o := range []Outcome{{State: Complete, Once: true}, {State: Complete, Once: true, Owner: "pid=2"}, {State: Running, Once: true, Owner: "pid=1"}} {
+		if err := finish(o); !errors.Is(err, ErrEnded) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	ok(t, finish(Outcome{State: Failed, Reason: "the work failed", Once: true, Owner: "pid=1"}))
+	if x := must(d.Task(t.Context(), id))(t); x.State != Failed || x.Reason != "the work failed" || x.Owner != "" {
+		t.Errorf("state %d: %s; owner %q", x.State, x.Reason, x.Owner)
+	}
+	if err := finish(Outcome{State: Complete, Once: true, Owner: "pid=1"}); !errors.Is(err, ErrEnded) {
+		t.Errorf("a second end by the owner: %v", err)
+	}
+}

@@ -70,12 +70,17 @@ func move(ctx context.Context, tx *sql.Tx, id TaskID, o *Outcome) error {
 		return err
 	}
 	var from State
-	if err := tx.QueryRowContext(ctx, `SELECT state FROM task WHERE task_id=?`, int64(id)).Scan(&from); errors.Is(err, sql.ErrNoRows) {
+	var owner string
+	if err := tx.QueryRowContext(ctx, `SELECT state, coalesce(owner,'') FROM task WHERE task_id=?`, int64(id)).Scan(&from, &owner); errors.Is(err, sql.ErrNoRows) {
 		return ErrNotFound
 	} else if err != nil {
 		return err
 	}
-	to, err := transitions.Next(from, on)
+	life := from
+	if o.Once && o.State != Running && owner != "" && o.Owner == owner {
+		life = Running // an end in its owner's place holds until the owner says its own
+	}
+	to, err := transitions.Next(life, on)
 	if from == Partial && o.State != Running { // whole: others see it from here on
 		to, err = o.State, nil
 		if _, err := tx.ExecContext(ctx, `UPDATE task SET cold=0, stored_ns=? WHERE task_id=?`, nanos(time.Now()), int64(id)); err != nil {
@@ -85,9 +90,13 @@ func move(ctx context.Context, tx *sql.Tx, id TaskID, o *Outcome) error {
 	if err != nil {
 		return err
 	}
+	var stays any
+	if o.Recovered && owner != "" {
+		stays = owner
+	}
 	// On a server another may have moved it since it was read.
-	res, err := tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, owner=NULL, nvml_j=?, nvml_method=nullif(?,'') WHERE task_id=? AND state=?`,
-		to, o.Reason, optional(o.NVML), o.NVMLMethod, int64(id), from)
+	res, err := tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, owner=?, nvml_j=?, nvml_method=nullif(?,'') WHERE task_id=? AND state=?`,
+		to, o.Reason, stays, optional(o.NVML), o.NVMLMethod, int64(id), from)
 	if err := mustExist(res, err); errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("%w: by another program, just now", ErrEnded)
 	} else if err != nil {

@@ -251,6 +251,11 @@ type Outcome struct {
 	// Once is set by who measured or recovered the task: it is ended only if nobody
 	// has ended it before, else ErrEnded.
 	Once bool
+	// Owner is NewTask.Owner where the process that measured ends its task: its end
+	// replaces one that was made in its place (Recovered), though the task has ended.
+	Owner string
+	// Recovered is set by another process that ends the task in place of its owner.
+	Recovered bool
 }
 
 // Query selects tasks, newest first.

@@ -59,6 +59,14 @@ func (p *progressLine) update(u measurement.Progress) {
 	fmt.Fprintf(p.w, "\r\x1b[K%c %-22s %v, %d samples stored", spin, phaseTexts[u.Phase], measure.SecondsOf(now.Sub(p.begin).Round(100*time.Millisecond)), u.Scans)
 }
 
+// warn says on a line of its own what goes wrong meanwhile.
+func (p *progressLine) warn(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	fmt.Fprintln(p.w, "wattmark:", text)
+}
+
 func (p *progressLine) clear() {
 	if p.live {
 		fmt.Fprint(p.w, "\r\x1b[K")

@@ -199,9 +199,10 @@ func (a *app) measureConfig(ctx context.Context, f runFlags, gpu *foundGPU, name
 		}
 	}
 	login, holder := whoami()
+	progress := newProgress(a.err)
 	cfg := measurement.Config{
 		Device: gpu.Device, Name: firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder,
-		WarmUp: f.warmUp, Wait: f.wait, Lease: f.lease, NoMethods: f.noMethods, Progress: newProgress(a.err).update,
+		WarmUp: f.warmUp, Wait: f.wait, Lease: f.lease, NoMethods: f.noMethods, Progress: progress.update, Warn: progress.warn,
 		Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact),
 	}
 	db, err := store.Open(ctx, a.db)

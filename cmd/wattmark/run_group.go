@@ -109,7 +109,7 @@ func (a *app) runGroup(ctx context.Context, f runFlags, args []string) (err erro
 		Each: measurement.Config{
 			Owner: store.Owner(),
 			Name:  firstOf(f.name, name), User: firstOf(f.user, login), Job: f.job, Holder: holder, WarmUp: f.warmUp, Wait: f.wait, Lease: f.lease,
-			Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact),
+			Tags: f.tags, Note: f.note, Provenance: a.provenance(ctx, f.redact), Warn: progress.line.warn,
 		},
 	}, common)
 	progress.end()

@@ -234,6 +234,7 @@ func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (
 		}
 	}()
 	cfg.Progress = func(p measurement.Progress) { s.progress(c, p) }
+	cfg.Warn = func(text string) { log.WarnContext(ctx, text) }
 	log.InfoContext(ctx, "a program measures")
 	id, err := measurement.Measure(ctx, cfg, dev.work)
 	if id != 0 {

@@ -59,6 +59,7 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.abandon(ctx))
 	}
+	measuring.Store(s.capture, true)
 	info := hostagent.Identify(cfg.Device.Info(), s.cfg.Sensor)
 	s.id, err = cfg.DB.BeginTask(ctx, store.NewTask{
 		Name: cfg.Name, User: cfg.User, Job: cfg.Job, Launched: s.line.at(s.line.now()), Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
@@ -66,6 +67,7 @@ func begin(ctx context.Context, cfg Config) (*session, error) {
 		Owner: cfg.Owner, Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: s.provenance(ctx),
 	})
 	if err != nil {
+		measuring.Delete(s.capture)
 		return nil, errors.Join(err, s.abandon(ctx))
 	}
 	s.tell()

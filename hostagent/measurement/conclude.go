@@ -18,6 +18,10 @@ import (
 type verdict struct {
 	state   store.State
 	reasons []string
+	// owner is the process that measured, where it ends the task itself; recovered is set
+	// where another does in its place (store.Outcome).
+	owner     string
+	recovered bool
 }
 
 // note adds a remark that leaves the state as it is.

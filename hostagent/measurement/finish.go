@@ -51,6 +51,8 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 			return errors.Join(got.err, err)
 		}
 		return errors.Join(got.err, release(ctx, m, capture))
+	case errors.Is(got.err, monitorclient.ErrGone) && v.owner != "":
+		return endRecovered(ctx, db, id, got, v)
 	case lost(got.err):
 		v.incomplete("%v", got.err)
 		return errors.Join(got.err, giveUp(ctx, db, id, &got.trailer.Summary, v))
@@ -58,7 +60,7 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 		// The monitor still has the rest: the task stays open, to be recovered.
 		v.note(transferStopped+"%v; the monitor keeps the rest until this host fetches it", got.err)
 		o := store.Outcome{State: store.Running, Reason: strings.Join(v.reasons, "; ")}
-		return errors.Join(got.err, endOnce(ctx, db, id, o))
+		return errors.Join(got.err, endOnce(ctx, db, id, o, v))
 	}
 	if err := settled(ctx, db, id, &got.trailer.Summary, v); err != nil {
 		return err
@@ -71,8 +73,27 @@ func release(ctx context.Context, m Monitor, capture string) error {
 	defer cancel()
 	ctx, done := step(ctx, "release")
 	err := m.Release(ctx, capture)
+	if errors.Is(err, monitorclient.ErrGone) {
+		err = nil // by a recovery, which has had all of it
+	}
 	done(err)
 	return err
+}
+
+// endRecovered ends a task whose capture is gone. Where a recovery had it before, which
+// ended the task with all of its samples, what this process knows of the work is added.
+func endRecovered(ctx context.Context, db Store, id store.TaskID, got arrival, v verdict) error {
+	t, err := db.Task(ctx, id)
+	switch {
+	case err != nil:
+		return errors.Join(got.err, err)
+	case t.State == store.Running:
+		v.incomplete("%v", got.err)
+		return errors.Join(got.err, giveUp(ctx, db, id, &got.trailer.Summary, v))
+	case t.State == store.Incomplete:
+		v.incomplete("the samples were fetched by a recovery: %s", strings.TrimPrefix(t.Reason, unheard+"; "))
+	}
+	return giveUp(ctx, db, id, &monitorclient.Summary{Markers: t.Markers}, v)
 }
 
 // settled works out the outcome and stores it.
@@ -83,7 +104,7 @@ func settled(ctx context.Context, db Store, id store.TaskID, s *monitorclient.Su
 	if err != nil {
 		return fmt.Errorf("analysis: %w", err)
 	}
-	return endOnce(ctx, db, id, o)
+	return endOnce(ctx, db, id, o, v)
 }
 
 // lost reports whether a transfer's error is final.
@@ -102,14 +123,14 @@ func giveUp(ctx context.Context, db Store, id store.TaskID, s *monitorclient.Sum
 	if err != nil {
 		o = store.Outcome{State: store.Incomplete, Reason: strings.Join(v.reasons, "; ")}
 	}
-	return errors.Join(err, endOnce(ctx, db, id, o))
+	return errors.Join(err, endOnce(ctx, db, id, o, v))
 }
 
-// endOnce ends a task that nobody has ended before. Where a run and the daemon's
-// recovery meet on one task, the first to end it has had all of it, and the other
-// finds its capture gone: that says nothing against the task.
-func endOnce(ctx context.Context, db Store, id store.TaskID, o store.Outcome) error {
-	o.Once = true
+// endOnce ends a task that nobody has ended before, or a recovery in the place of the
+// process that measured. Where two recoveries meet on one task, the first to end it has had
+// all of it, and the other finds its capture gone: that says nothing against the task.
+func endOnce(ctx context.Context, db Store, id store.TaskID, o store.Outcome, v verdict) error {
+	o.Once, o.Owner, o.Recovered = true, v.owner, v.recovered
 	if err := db.Finish(ctx, id, o); !errors.Is(err, store.ErrEnded) {
 		return err
 	}

@@ -47,6 +47,7 @@ func Measure(ctx context.Context, cfg Config, work Work) (id store.TaskID, err e
 	if err != nil {
 		return 0, fmt.Errorf("measure: %w", err)
 	}
+	defer measuring.Delete(s.capture)
 	annotate(ctx, attribute.Int64("wattmark.task_id", int64(s.id)), attribute.String("wattmark.name", cfg.Name),
 		attribute.String("wattmark.user", cfg.User), attribute.String("wattmark.capture", s.capture))
 	if err := s.run(ctx, work); err != nil {
@@ -125,7 +126,7 @@ func (s *session) run(ctx context.Context, work Work) error {
 	leaseErr := lease()
 	s.enter(PhaseTransfer)
 	got := s.await(ctx, transfer, cancel)
-	var v verdict
+	v := verdict{owner: s.cfg.Owner}
 	if s.bench.Bridged != "" {
 		v.note("%s", s.bench.Bridged)
 	}
@@ -138,6 +139,13 @@ func (s *session) run(ctx context.Context, work Work) error {
 		v.incomplete("cancelled during %s%s", failed, because(ctx))
 	case errors.As(playErr, &broken):
 		v.incomplete("%v", playErr)
+	}
+	// A recovery may have released the capture; whether all of it is here, the transfer says.
+	if errors.Is(stopErr, monitorclient.ErrGone) {
+		stopErr = nil
+	}
+	if errors.Is(leaseErr, monitorclient.ErrGone) {
+		leaseErr = nil
 	}
 	if stopErr != nil {
 		v.note(notStopped+"%v", stopErr)
@@ -172,9 +180,28 @@ func (s *session) transfer(ctx context.Context) <-chan arrival {
 	out := make(chan arrival, 1)
 	go func() {
 		t, err := Transfer(ctx, s.cfg.DB, s.cfg.Monitor, s.id, monitorclient.ReadOptions{CaptureID: s.capture, Follow: true}, &s.n)
+		if ctx.Err() == nil {
+			s.warn(arrival{t, err})
+		}
 		out <- arrival{t, err}
 	}()
 	return out
+}
+
+// warn tells of a transfer that ended though the work goes on.
+func (s *session) warn(a arrival) {
+	switch s.phase.Load().(Phase) {
+	case PhaseWarmUp, PhaseMarker, PhaseWork:
+	default:
+		return
+	}
+	switch {
+	case s.cfg.Warn == nil:
+	case a.err != nil:
+		s.cfg.Warn(fmt.Sprintf("task %d: its samples are no longer stored, and the work goes on: %v", s.id, a.err))
+	default:
+		s.cfg.Warn(fmt.Sprintf("task %d: the capture has ended, and the work goes on without being measured: %s", s.id, a.trailer.Summary.Reason))
+	}
 }
 
 // keepLease renews the lease until the returned function is called.

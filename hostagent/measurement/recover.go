@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"sync"
 
 	"wattmark/hostagent/monitorclient"
 	"wattmark/measure"
@@ -16,7 +18,8 @@ import (
 // A task whose monitor does not answer stays as it is. So does one whose capture
 // still runs: somebody may be measuring right now, and where nobody is, the
 // capture's lease ends it. One whose process is known to run is left to it, and of one
-// whose process is known to be gone the capture is stopped. It returns the tasks that it ended, and the errors of
+// whose process is known to be gone the capture is stopped. The outcome of one whose
+// process is not known holds until that process stores its own. It returns the tasks that it ended, and the errors of
 // the others. Captures of tasks that have ended are released where that was left
 // undone.
 func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
@@ -33,6 +36,19 @@ func RecoverGone(ctx context.Context, db Store, dial Dial) ([]store.TaskID, erro
 	return recoverAll(ctx, db, dial, func(l store.Liveness) bool { return l == store.Gone })
 }
 
+// measuring has the captures that this process measures now. A task of this process
+// whose capture is not there was given up, as where the database failed at its end.
+var measuring sync.Map
+
+// lifeOf tells whether whoever measures a task still does.
+func lifeOf(t *store.Task) store.Liveness {
+	life, pid := store.Lives(t.Owner)
+	if _, some := measuring.Load(t.CaptureID); life == store.Alive && pid == os.Getpid() && !some {
+		return store.Gone
+	}
+	return life
+}
+
 func recoverAll(ctx context.Context, db Store, dial Dial, want func(store.Liveness) bool) (done []store.TaskID, err error) {
 	open, err := db.Unfinished(ctx)
 	if err != nil {
@@ -41,7 +57,7 @@ func recoverAll(ctx context.Context, db Store, dial Dial, want func(store.Livene
 	var errs []error
 	for _, row := range open {
 		t, err := db.Task(ctx, row.ID)
-		life, _ := store.Lives(t.Owner)
+		life := lifeOf(&t)
 		if err == nil && want(life) {
 			err = recoverTask(ctx, db, dial, row, life)
 			if now, err := db.Task(ctx, row.ID); err == nil && now.State != store.Running {
@@ -68,7 +84,7 @@ func recoverTask(ctx context.Context, db Store, dial Dial, t store.Row, life sto
 	if err != nil || b.CaptureID == t.CaptureID && life != store.Gone {
 		return err
 	}
-	v, err := interruption(ctx, db, t)
+	v, err := interruption(ctx, db, t, life)
 	if err != nil {
 		return err
 	}
@@ -81,17 +97,21 @@ func recoverTask(ctx context.Context, db Store, dial Dial, t store.Row, life sto
 		if err != nil {
 			return err
 		}
-		v.incomplete("this host was interrupted, and the monitor no longer has capture %s: chunks from %d on are missing", t.CaptureID, next)
+		v.incomplete("the measurement was recovered, and the monitor no longer has capture %s: chunks from %d on are missing", t.CaptureID, next)
 		return giveUp(ctx, db, t.ID, &monitorclient.Summary{}, v)
 	}
 	return end(ctx, db, m, t.ID, t.CaptureID, got, v)
 }
 
-// interruption says what is missing because the host's earlier run ended: the
-// kernels are stored when the work has ended. What the task said of its being open is
-// over when it ends.
-func interruption(ctx context.Context, db Store, t store.Row) (verdict, error) {
-	var v verdict
+// unheard is said of a task that is ended in place of its process.
+const unheard = "the capture has ended, and its process, which this machine does not know, has not stored when the work ran"
+
+// interruption says what is missing because the process that measured did not store it:
+// the kernels are stored when the work has ended. A process that is not known to be gone
+// may yet say so itself, and its outcome then replaces this one. What the task said of its
+// being open is over when it ends.
+func interruption(ctx context.Context, db Store, t store.Row, life store.Liveness) (verdict, error) {
+	v := verdict{recovered: true}
 	if reason := lasting(t.Reason); reason != "" {
 		v.note("%s", reason)
 	}
@@ -99,8 +119,14 @@ func interruption(ctx context.Context, db Store, t store.Row) (verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	if len(kernels) == 0 {
-		v.incomplete("this host was interrupted before the work had ended")
+	switch {
+	case len(kernels) > 0:
+	case t.Reason != "":
+		v.incomplete("when the work ran was not stored")
+	case life == store.Gone:
+		v.incomplete("the process that measured was gone before it had stored when the work ran: it was killed, lost its power, or had nowhere to store it")
+	default:
+		v.incomplete(unheard)
 	}
 	return v, nil
 }

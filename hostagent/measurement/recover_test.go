@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"wattmark/hostagent"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
+
 	"wattmark/measure"
 	"wattmark/measure/chunk"
 	"wattmark/store"
@@ -190,6 +192,32 @@ func (l lying) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorc
 	return t, err
 }
 
+// misread is a monitor whose trailer was changed on the line, once.
+type misread struct {
+	*monitorclient.Client
+	once sync.Once
+}
+
+func (m *misread) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+	t, err := m.Client.Read(ctx, o, s)
+	m.once.Do(func() { t.CRC++ })
+	return t, err
+}
+
+// A trailer that was changed on the line is asked for again, and the capture released.
+func TestTrailerIsAskedForAgain(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Monitor = &misread{Client: b.client}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
+	if task := b.task(t, id); err != nil || task.State != store.Complete {
+		t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
+	}
+	if n := b.captures(t); n != 0 {
+		t.Errorf("the monitor still keeps %d captures", n)
+	}
+}
+
 // What does not match its checksum is kept, marked, and not released: the
 // monitor's copy may be the good one.
 func TestMismatchKeepsTheCapture(t *testing.T) {
@@ -246,7 +274,7 @@ func TestRecoverLeavesACaptureThatStillRuns(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	task := b.task(t, id)
-	if task.State != store.Incomplete || !strings.Contains(task.Reason, "interrupted before the work had ended") {
+	if task.State != store.Incomplete || !strings.Contains(task.Reason, "has not stored when the work ran") {
 		t.Errorf("state %v: %s", task.State, task.Reason)
 	}
 	b.mustBeFree(t)
@@ -338,5 +366,121 @@ func TestRecoverFromADamagedCapture(t *testing.T) {
 	}
 	if n := b.captures(t); n != 1 {
 		t.Errorf("the monitor keeps %d captures, want the damaged one", n)
+	}
+}
+
+// elsewhere is a process of another machine, of which nothing is known here.
+const elsewhere = "pid=1 start=1 space=pid:[1] boot=b host=elsewhere.invalid"
+
+// takenOver is a measurement whose bench is taken in the midst of its work, and whose task
+// is recovered by a machine that does not know the process which measures.
+func (b *bench) takenOver(t *testing.T, cfg measurement.Config, failed error) (store.TaskID, error) {
+	t.Helper()
+	warned := make(chan string, 1)
+	cfg.Warn = func(text string) { warned <- text }
+	cfg.Owner = elsewhere
+	id, err := measurement.Measure(t.Context(), cfg, func(ctx context.Context) ([]hostagent.Kernel, error) {
+		k, err := b.memory(100 * time.Millisecond)(ctx)
+		if err != nil {
+			return k, err
+		}
+		if _, _, _, err := b.client.End(ctx, "", "root@vm", "a demonstration"); err != nil {
+			return k, err
+		}
+		if said := <-warned; !strings.Contains(said, "the work goes on without being measured: taken over by root@vm: a demonstration") {
+			t.Errorf("the holder is told %q", said)
+		}
+		done, err := measurement.Recover(ctx, b.db, b.dial)
+		if err != nil || len(done) != 1 {
+			t.Errorf("recovered %v: %v", done, err)
+		} else if x := b.task(t, done[0]); x.State != store.Incomplete || strings.Contains(x.Reason, "interrupted") || !strings.Contains(x.Reason, "this machine does not know") {
+			t.Errorf("recovered: state %v: %s", x.State, x.Reason)
+		}
+		return k, failed
+	})
+	b.mustBeFree(t)
+	if n := b.captures(t); n != 0 {
+		t.Errorf("the monitor still keeps %d captures", n)
+	}
+	return id, err
+}
+
+// What the process that measured says replaces what a recovery said in its place.
+func TestRunsOwnEndReplacesThatOfARecovery(t *testing.T) {
+	b := newBench(t)
+	id, err := b.takenOver(t, b.config(), nil)
+	x := b.task(t, id)
+	if err != nil || x.State != store.Incomplete || !strings.HasPrefix(x.Reason, "the capture ended early: taken over by root@vm: a demonstration; ") ||
+		strings.Contains(x.Reason, "does not know") || x.Owner != "" {
+		t.Errorf("%v; state %v: %s; owner %q", err, x.State, x.Reason, x.Owner)
+	}
+	if k, err := b.db.Kernels(t.Context(), id); err != nil || len(k) != 1 {
+		t.Errorf("%d kernels: %v", len(k), err)
+	}
+}
+
+// That the work failed is kept, though a recovery has ended the task before.
+func TestFailedWorkIsToldBehindARecovery(t *testing.T) {
+	b := newBench(t)
+	failed := errors.New("out of memory")
+	id, err := b.takenOver(t, b.config(), failed)
+	if x := b.task(t, id); !errors.Is(err, failed) || x.State != store.Failed || !strings.HasPrefix(x.Reason, "the work failed: out of memory; the capture ended early: taken over") {
+		t.Errorf("%v; state %v: %s", err, x.State, x.Reason)
+	}
+}
+
+// cutOff is a monitor whose stream ends with the line, when the capture is gone.
+type cutOff struct {
+	*monitorclient.Client
+	gone <-chan struct{}
+}
+
+func (c cutOff) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+	<-c.gone
+	return c.Client.Read(ctx, o, s)
+}
+
+// A recovery has fetched and released what this process could not: the task has it all.
+func TestRunEndsWhatARecoveryFetched(t *testing.T) {
+	b := newBench(t)
+	gone := make(chan struct{})
+	cfg := b.config()
+	cfg.Monitor, cfg.Owner = cutOff{b.client, gone}, elsewhere
+	failed := errors.New("out of memory")
+	id, err := measurement.Measure(t.Context(), cfg, func(ctx context.Context) ([]hostagent.Kernel, error) {
+		defer close(gone)
+		if _, _, _, err := b.client.End(ctx, "", "root@vm", "a demonstration"); err != nil {
+			return nil, err
+		}
+		done, err := measurement.Recover(ctx, b.db, b.dial)
+		if err != nil || len(done) != 1 {
+			t.Errorf("recovered %v: %v", done, err)
+		}
+		return nil, failed
+	})
+	x := b.task(t, id)
+	if !errors.Is(err, failed) || x.State != store.Failed || x.Chunks == 0 || !strings.Contains(x.Reason, "out of memory; the samples were fetched by a recovery: the capture ended early: ") || !strings.Contains(x.Reason, "taken over by root@vm") {
+		t.Errorf("%v; state %v with %d chunks: %s", err, x.State, x.Chunks, x.Reason)
+	}
+}
+
+// A task of this very process that it gave up, as where the database failed at its end, is
+// nobody's any more.
+func TestRecoverFinishesWhatThisProcessGaveUp(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.DB, cfg.Owner = &interrupted{DB: b.db, after: math.MaxInt, killed: true}, store.Owner()
+	during := func(ctx context.Context) ([]hostagent.Kernel, error) {
+		if done, err := measurement.Recover(ctx, b.db, b.dial); err != nil || len(done) != 0 {
+			t.Errorf("recovered %v while it is measured: %v", done, err)
+		}
+		return b.memory(50 * time.Millisecond)(ctx)
+	}
+	id, err := measurement.Measure(t.Context(), cfg, during)
+	if x := b.task(t, id); !errors.Is(err, errKilled) || x.State != store.Running {
+		t.Fatalf("got %v, state %v", err, x.State)
+	}
+	if done, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil || len(done) != 1 || b.task(t, id).State != store.Complete {
+		t.Errorf("recovered %v: %v; state %v", done, err, b.task(t, id).State)
 	}
 }

@@ -143,6 +143,9 @@ type Config struct {
 	Played func() ([]hostagent.Played, error)
 	// Progress is told what goes on, from several goroutines; nil for silence.
 	Progress func(Progress)
+	// Warn is told at once, from another goroutine, that the samples no longer come or are
+	// no longer stored while the work goes on; nil for silence.
+	Warn func(text string)
 
 	line *timeline // of the group; nil for one of its own
 }

@@ -140,7 +140,7 @@ func TestCampaignManyHostsManyStores(t *testing.T) {
 		shards = append(shards, openThere(t, path))
 		start(t, "store", "--db", path, "--servers", l.servers(), "--name", fmt.Sprint("shard", i), "--partitions", parts)
 	}
-	postgres.Register()
+	postgres.Register(nil)
 	cluster := pgtest.Own(t)
 	cluster.Make(t, "lab")
 	server := openThere(t, cluster.URL("lab"))

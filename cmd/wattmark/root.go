@@ -109,7 +109,7 @@ where a signal ended the measurement. A program that was measured and failed pas
 its own exit code on.`
 
 func (a *app) root() *cobra.Command {
-	postgres.Register()
+	postgres.Register(func(text string) { fmt.Fprintln(a.err, "wattmark:", text) })
 	root := &cobra.Command{
 		Use: "wattmark", Short: "Measures what a GPU really draws", Long: longHelp,
 		SilenceUsage: true, SilenceErrors: true, Version: version(),

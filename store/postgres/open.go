@@ -25,21 +25,24 @@ import (
 // Schemes begin a server's address, as in postgres://user@host:5432/database.
 var Schemes = []string{"postgres", "postgresql"}
 
-// Register makes store.Open know the addresses of PostgreSQL.
-func Register() { store.Register(Server{}, Schemes...) }
+// Register makes store.Open know the addresses of PostgreSQL. Where a server is waited for
+// that stands still, say is told, from any goroutine; nil for silence.
+func Register(say func(text string)) { store.Register(Server{say}, Schemes...) }
 
 // Server is PostgreSQL 13 or later.
-type Server struct{}
+type Server struct{ say func(text string) }
 
 // writers is how many transactions of one program run beside each other.
 const writers = 4
 
-// Open connects, and brings the schema up to date unless it is only to be read.
-func (Server) Open(ctx context.Context, address string, readOnly bool) (writer, reader *sql.DB, err error) {
+// Open connects, and brings the schema up to date unless it is only to be read. A question
+// to a server that stands still fails with store.ErrUnreachable, after some 15 s.
+func (s Server) Open(ctx context.Context, address string, readOnly bool) (writer, reader *sql.DB, err error) {
 	cfg, err := config(address)
 	if err != nil {
 		return nil, nil, err
 	}
+	watch(cfg, s.say)
 	g, err := prepare(ctx, cfg, readOnly)
 	if err != nil {
 		return nil, nil, err

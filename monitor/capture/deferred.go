@@ -32,6 +32,9 @@ func (s sink) Progress(done, total uint64) {
 	s.c.owner.cfg.Log.Info("reading the instrument's memory", "bench", s.c.owner.cfg.Bench, "capture", s.c.id, "scans", done, "of", total)
 }
 
+// Unwanted is closed once the capture has ended, whatever the instrument still holds.
+func (s sink) Unwanted() <-chan struct{} { return s.c.quit }
+
 // askDelivery lets the instrument sample the stop marker's tail, and then ends
 // its stream. data is held.
 func (c *Capture) askDelivery() {

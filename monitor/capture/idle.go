@@ -123,6 +123,8 @@ func (s lookSink) Event(e measure.Event) error {
 func (s lookSink) Armed(time.Time) error { return s.Waiting() }
 func (s lookSink) Progress(_, _ uint64)  {}
 
+func (s lookSink) Unwanted() <-chan struct{} { return nil }
+
 func (s lookSink) Waiting() error {
 	s.o.answered(true)
 	return errDeferred

@@ -141,6 +141,7 @@ func (s sampleSink) Block(*measure.Block) error { return s.Waiting() }
 func (s sampleSink) Event(measure.Event) error  { return nil }
 func (s sampleSink) Armed(time.Time) error      { return s.Waiting() }
 func (s sampleSink) Progress(_, _ uint64)       {}
+func (s sampleSink) Unwanted() <-chan struct{}  { return nil }
 
 func (s sampleSink) Waiting() error {
 	s.o.answered(true)

@@ -143,6 +143,9 @@ func (v *Survey) Progress(done, total uint64) {
 	v.done = [2]uint64{done, total}
 }
 
+// Unwanted is never: a survey looks at all that an instrument delivers.
+func (v *Survey) Unwanted() <-chan struct{} { return nil }
+
 // Delivery tells how many scans of an instrument's memory have been read, of
 // how many; total is 0 while nothing is read.
 func (v *Survey) Delivery() (done, total uint64) {

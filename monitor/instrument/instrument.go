@@ -26,7 +26,7 @@ type Sink interface {
 // Such an instrument calls Armed from Stream once it samples, delivers nothing
 // until ctx ends, and then stops the device, delivers what it holds, and returns
 // nil. What did not fit into its memory is an EventGap at the end. An error from
-// the Sink ends the delivery.
+// the Sink ends the delivery, and so does Unwanted.
 type DeferredSink interface {
 	Sink
 	// Armed tells that the device samples now. at is the host's time of the first
@@ -34,6 +34,23 @@ type DeferredSink interface {
 	Armed(at time.Time) error
 	// Progress tells how many of the scans that the device holds are delivered.
 	Progress(done, total uint64)
+	// Unwanted is closed once nobody wants what the device holds, as when a monitor is
+	// stopped: the device need then not be asked for it. It is nil where that cannot be.
+	Unwanted() <-chan struct{}
+}
+
+// Outlast returns a context that ends a while after ctx does, for what is to be told to a
+// device that is left. Cancel it to release it.
+func Outlast(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(while, cancel)
+		context.AfterFunc(own, func() { timer.Stop() })
+	})
+	return own, func() {
+		stop()
+		cancel()
+	}
 }
 
 // TimedSink is a Sink that takes blocks which were held back: at is when their

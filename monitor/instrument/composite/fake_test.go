@@ -173,6 +173,7 @@ type whole struct {
 func (w *whole) Marker() marker.Spec         { return w.spec }
 func (w *whole) Armed(at time.Time) error    { w.armedAt = at; return nil }
 func (w *whole) Progress(done, total uint64) { w.done = done }
+func (w *whole) Unwanted() <-chan struct{}   { return nil }
 func collect(c *Composite) *insttest.Collector {
 	in := c.Inputs()
 	return &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}

@@ -45,6 +45,8 @@ type feed struct {
 	to      chan<- message
 	free    chan *packet // packets that were used up
 	stopped *atomic.Bool // nobody wants more
+	// unwanted is closed once nobody wants what the member holds.
+	unwanted <-chan struct{}
 }
 
 var (
@@ -112,3 +114,6 @@ func (f *feed) Waiting() error {
 func (f *feed) Progress(done, total uint64) {
 	f.to <- message{member: f.member, what: progress, done: done, total: total}
 }
+
+// Unwanted is closed once nobody wants what the member holds.
+func (f *feed) Unwanted() <-chan struct{} { return f.unwanted }

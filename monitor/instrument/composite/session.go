@@ -30,6 +30,9 @@ type session struct {
 	feeds   []*feed
 	stopped atomic.Bool
 	cancel  context.CancelFunc
+	// unwanted ends the delivery of members that hold what nobody wants any more.
+	unwanted context.Context
+	drop     context.CancelFunc
 
 	members  []member
 	running  int
@@ -57,8 +60,19 @@ func (c *Composite) Stream(ctx context.Context, sink instrument.Sink) error {
 		return errors.New("composite: stream: not open")
 	}
 	s := &session{c: c, sink: sink, in: make(chan message, 64), epoch: time.Now(), members: make([]member, len(c.members))}
+	s.unwanted, s.drop = context.WithCancel(context.WithoutCancel(ctx))
+	defer s.drop()
+	if d, ok := sink.(instrument.DeferredSink); ok {
+		go func() {
+			select {
+			case <-d.Unwanted():
+				s.drop()
+			case <-s.unwanted.Done():
+			}
+		}()
+	}
 	for i := range c.members {
-		s.feeds = append(s.feeds, &feed{member: i, to: s.in, free: make(chan *packet, 256), stopped: &s.stopped})
+		s.feeds = append(s.feeds, &feed{member: i, to: s.in, free: make(chan *packet, 256), stopped: &s.stopped, unwanted: s.unwanted.Done()})
 	}
 	s.merger = newMerger(c, sink, s.free)
 	defer s.close()
@@ -110,6 +124,7 @@ func (s *session) run(ctx context.Context) (err error) {
 		if err != nil {
 			s.stopped.Store(true)
 			s.cancel()
+			s.drop()
 		}
 	}
 	if err != nil || !s.begun {

@@ -122,8 +122,6 @@ const overrun = 50 * time.Millisecond
 
 // collect stops the scope and delivers what it holds.
 func (d *Device) collect(ctx context.Context, r recording, sink instrument.Sink) error {
-	ctx, cancel := context.WithTimeout(ctx, d.patience())
-	defer cancel()
 	held, due, err := d.stop(ctx, &r)
 	if err != nil {
 		return err

@@ -42,12 +42,28 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 		if r.sent.IsZero() {
 			return nil // it was not armed yet
 		}
-		err = d.collect(context.WithoutCancel(ctx), r, sink)
+		err = d.fetch(ctx, r, sink)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: stream from %s: %w", d.cfg.Family.Kind, d.cfg.Address, err)
 	}
 	return nil
+}
+
+// fetch is collect behind the end of ctx, until nobody wants the samples any more.
+func (d *Device) fetch(ctx context.Context, r recording, sink instrument.Sink) error {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.patience())
+	defer cancel()
+	if s, ok := sink.(instrument.DeferredSink); ok {
+		go func() {
+			select {
+			case <-s.Unwanted():
+				cancel()
+			case <-own.Done():
+			}
+		}()
+	}
+	return d.collect(own, r, sink)
 }
 
 // armTime bounds the wait for a scope to be ready for its trigger.

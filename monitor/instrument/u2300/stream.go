@@ -39,7 +39,8 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	n := d.opts.points()
 	s := &stream{d: d, counts: make([]measure.Count, len(d.opts.Inputs)), rate: series.Rate{Nominal: d.opts.ScanRate}, heard: d.now()}
 	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.inputs.Timebase, Flush: n}, sink)
-	own := context.WithoutCancel(ctx) // see run
+	own, cancel := instrument.Outlast(ctx, 2*stopTime) // see run
+	defer cancel()
 	err := s.run(ctx, own)
 	if err == nil {
 		err = s.finish(own)

@@ -14,6 +14,9 @@ import (
 // failures in a row without a reading between them are a lost meter.
 const failures = 3
 
+// stopTime is how long the update that is under way may take beside its time.
+const stopTime = 2 * time.Second
+
 // next waits for the next update, clears its mark and reads it. As one message it
 // is carried out in one go, so that no update falls between the last two.
 const next = ":COMM:WAIT 1;:STAT:EESR?;:NUM:NORM:VAL?"
@@ -39,7 +42,8 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.inputs.Timebase, Flush: 1}, sink)
 	// A message that is broken off would leave the meter waiting, and its reply to
 	// the next user: each ends by itself, or by its time-out.
-	own := context.WithoutCancel(ctx)
+	own, cancel := instrument.Outlast(ctx, d.opts.Rate+stopTime)
+	defer cancel()
 	_, err := d.client.QueryNumber(own, ":STAT:EESR?") // what was marked before is of the past
 	for err == nil && ctx.Err() == nil {
 		err = s.step(own)

@@ -88,6 +88,7 @@ type taker struct {
 	progress uint64
 	refuse   bool
 	onArmed  func()
+	unwanted chan struct{} // nil for never
 	blocks   []measure.Block
 }
 
@@ -121,6 +122,9 @@ func (k *taker) Armed(at time.Time) error {
 }
 
 func (k *taker) Progress(done, _ uint64) { k.progress = done }
+
+// Unwanted is closed by the test, or never.
+func (k *taker) Unwanted() <-chan struct{} { return k.unwanted }
 
 // device makes a driver that polls quickly.
 func (s *Suite) device(t *testing.T, address string, o scope.Options) *scope.Device {

@@ -1,6 +1,7 @@
 package scopetest
 
 import (
+	"context"
 	"errors"
 	"math"
 	"strings"
@@ -122,5 +123,23 @@ func (s *Suite) fatal(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}))
+	}
+}
+
+// unwanted: a scope that says nothing more is not waited for where nobody wants what it
+// holds, as when its monitor is stopped.
+func (s *Suite) unwanted(t *testing.T) {
+	b := s.bench(t, scopeface.Config{}, 0)
+	_, _, err := s.take(t, b, s.options(60*time.Millisecond, s.Shallow), 100*time.Millisecond, func(k *taker) {
+		k.unwanted = make(chan struct{})
+		k.onArmed = func() { b.Inject(scpiface.Fault{Kind: scpiface.Mute, Times: 1000}) }
+		stop := k.stop
+		k.stop = func() {
+			stop()
+			close(k.unwanted)
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -45,6 +45,7 @@ func (s *Suite) Run(t *testing.T) {
 	if s.Stop != "" {
 		t.Run("stopped at its front panel", beside(s.stopped))
 	}
+	t.Run("silent, and unwanted", beside(s.unwanted))
 	t.Run("stated uncertainty", beside(s.uncertainty))
 	t.Run("longer than memory", beside(s.full))
 	t.Run("shorter than memory", beside(s.short))

@@ -20,9 +20,10 @@ type waiter struct {
 	armed   chan time.Time
 }
 
-func (w *waiter) Waiting() error           { w.waiting(); return nil }
-func (w *waiter) Armed(at time.Time) error { w.armed <- at; return nil }
-func (w *waiter) Progress(_, _ uint64)     {}
+func (w *waiter) Waiting() error            { w.waiting(); return nil }
+func (w *waiter) Armed(at time.Time) error  { w.armed <- at; return nil }
+func (w *waiter) Progress(_, _ uint64)      {}
+func (w *waiter) Unwanted() <-chan struct{} { return nil }
 
 // newWaiter takes what a device delivers.
 func newWaiter(dev *scope.Device, waiting func()) *waiter {

@@ -88,7 +88,7 @@ func (a *app) truth(ctx context.Context, arg, socket string) error {
 		return err
 	}
 	defer p.Close()
-	q := RailSpan{TimeSpan: TimeSpan{ks[0].Start, ks[len(ks)-1].End}}
+	q := RailSpan{TimeSpan: TimeSpan{From: ks[0].Start, To: ks[len(ks)-1].End}}
 	for _, r := range t.Setup.Rails {
 		if !boardRail(r.Name) {
 			return fmt.Errorf("the emulated card has no rail %s: name the bench's rails as the card's", r.Name)

@@ -44,50 +44,87 @@ func (s *plantService) Hello(p hostagent.ProcessUse, _ *bool) error {
 
 // Processes tells which processes have contexts.
 func (s *plantService) Processes(t TimeSpan, out *[]hostagent.ProcessUse) error {
-	*out = s.card.processes(t.From, t.To)
+	caller := callerSays(t.Sent)
+	*out = s.card.processes(caller.here(t.From), caller.here(t.To))
 	return nil
 }
 
-// LoadChange asks for a load at a time of day. net/rpc wants it exported.
+// LoadChange asks for a load at a time of day. net/rpc wants it exported. Sent, in this
+// and the other questions, is when it is asked, by the clock that its times are of.
 type LoadChange struct {
 	At   time.Time
 	Load uint8
+	Sent time.Time
 }
 
 // StepsChange asks for many steps of load at once. net/rpc wants it exported.
 type StepsChange struct {
 	At    time.Time
 	Steps []board.Step
+	Sent  time.Time
 }
 
 // TimeSpan is a span of the time of day.
-type TimeSpan struct{ From, To time.Time }
+type TimeSpan struct{ From, To, Sent time.Time }
+
+// callerTime brings a caller's times of day to this process's monotonic clock, by which the
+// board runs: a wall clock that is set moves nothing. The two read one clock, unless more
+// than any call takes lies between what they read.
+type callerTime struct {
+	now   time.Time // here
+	ahead time.Duration
+}
+
+func callerSays(sent time.Time) callerTime {
+	c := callerTime{now: time.Now()}
+	const longestCall = 100 * time.Millisecond
+	if off := sent.Sub(c.now.Round(0)); !sent.IsZero() && off.Abs() > longestCall {
+		c.ahead = off
+	}
+	return c
+}
+
+// here is a caller's time on this process's clock, there the reverse.
+func (c callerTime) here(t time.Time) time.Time {
+	return c.now.Add(t.Sub(c.now.Round(0)) - c.ahead)
+}
+
+func (c callerTime) there(t time.Time) time.Time {
+	return c.now.Round(0).Add(t.Sub(c.now) + c.ahead)
+}
 
 // SetLoad returns when the load really changes.
-func (s *plantService) SetLoad(c LoadChange, at *time.Time) (err error) {
-	if l := board.Load(c.Load); l == board.Idle {
-		*at, err = s.card.leave(s.self, c.At)
-	} else {
-		*at, err = s.card.lay(s.self, c.At, []board.Step{{Load: l}})
+func (s *plantService) SetLoad(c LoadChange, at *time.Time) error {
+	caller := callerSays(c.Sent)
+	lay := func() (time.Time, error) {
+		return s.card.lay(s.self, caller.here(c.At), []board.Step{{Load: board.Load(c.Load)}})
 	}
+	if board.Load(c.Load) == board.Idle {
+		lay = func() (time.Time, error) { return s.card.leave(s.self, caller.here(c.At)) }
+	}
+	begin, err := lay()
+	*at = caller.there(begin)
 	return err
 }
 
 // SetSteps returns when the first step really begins.
-func (s *plantService) SetSteps(c StepsChange, at *time.Time) (err error) {
-	*at, err = s.card.lay(s.self, c.At, c.Steps)
+func (s *plantService) SetSteps(c StepsChange, at *time.Time) error {
+	caller := callerSays(c.Sent)
+	begin, err := s.card.lay(s.self, caller.here(c.At), c.Steps)
+	*at = caller.there(begin)
 	return err
 }
 
-// Cancel drops what was laid down for after an instant.
-func (s *plantService) Cancel(after time.Time, _ *bool) error {
-	s.card.cancel(s.self, after)
+// Cancel drops what was laid down for after an instant, From.
+func (s *plantService) Cancel(after TimeSpan, _ *bool) error {
+	s.card.cancel(s.self, callerSays(after.Sent).here(after.From))
 	return nil
 }
 
 // MeanPower is the true mean power in watts, NaN where it is forgotten.
 func (s *plantService) MeanPower(t TimeSpan, watts *float64) error {
-	*watts = float64(s.live.MeanPower(t.From, t.To))
+	caller := callerSays(t.Sent)
+	*watts = float64(s.live.MeanPower(caller.here(t.From), caller.here(t.To)))
 	return nil
 }
 
@@ -120,7 +157,8 @@ func (s *plantService) Connect(c SourceChange, _ *bool) error {
 
 // Energy is the true energy of some rails in joules; none named for all.
 func (s *plantService) Energy(q RailSpan, joules *float64) error {
-	e, err := s.live.Energy(q.From, q.To)
+	caller := callerSays(q.Sent)
+	e, err := s.live.Energy(caller.here(q.From), caller.here(q.To))
 	if err != nil {
 		return err
 	}
@@ -178,21 +216,27 @@ func (k *card) serve(c net.Conn) {
 type remotePlant struct{ c *rpc.Client }
 
 func (p remotePlant) SetLoad(at time.Time, l sim.Load) (begin time.Time, err error) {
-	err = p.c.Call("Plant.SetLoad", LoadChange{at, uint8(l)}, &begin)
-	return begin, err
+	err = p.c.Call("Plant.SetLoad", LoadChange{at, uint8(l), time.Now()}, &begin)
+	return since(at, begin), err
 }
 
 func (p remotePlant) SetSteps(at time.Time, steps []sim.Step) (begin time.Time, err error) {
-	err = p.c.Call("Plant.SetSteps", StepsChange{at, boardSteps(steps)}, &begin)
-	return begin, err
+	err = p.c.Call("Plant.SetSteps", StepsChange{at, boardSteps(steps), time.Now()}, &begin)
+	return since(at, begin), err
 }
 
+// since is an answer's time of day on the monotonic clock of the time that was asked for,
+// on which it is awaited and held against other times.
+func since(asked, answer time.Time) time.Time { return asked.Add(answer.Sub(asked.Round(0))) }
+
 // Cancel needs no answer: a board that is gone has nothing laid down.
-func (p remotePlant) Cancel(after time.Time) { _ = p.c.Call("Plant.Cancel", after, nil) }
+func (p remotePlant) Cancel(after time.Time) {
+	_ = p.c.Call("Plant.Cancel", TimeSpan{From: after, Sent: time.Now()}, nil)
+}
 
 func (p remotePlant) MeanPower(from, to time.Time) measure.Watt {
 	w := math.NaN()
-	if p.c.Call("Plant.MeanPower", TimeSpan{from, to}, &w) != nil {
+	if p.c.Call("Plant.MeanPower", TimeSpan{from, to, time.Now()}, &w) != nil {
 		return measure.Watt(math.NaN())
 	}
 	return measure.Watt(w)
@@ -229,7 +273,7 @@ type sharedSensor struct {
 
 // Processes asks the emulator.
 func (s sharedSensor) Processes(within hostagent.Span) (out []hostagent.ProcessUse, err error) {
-	err = s.plant.c.Call("Plant.Processes", TimeSpan{within.Start, within.End}, &out)
+	err = s.plant.c.Call("Plant.Processes", TimeSpan{within.Start, within.End, time.Now()}, &out)
 	return out, err
 }
 

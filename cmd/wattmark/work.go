@@ -15,6 +15,7 @@ import (
 
 	"wattmark/hostagent"
 	"wattmark/hostagent/measurement"
+	"wattmark/store"
 )
 
 // benchmarkWork runs a built-in kernel for a time.
@@ -29,7 +30,9 @@ func benchmarkWork(d hostagent.Device, b hostagent.Benchmark, length time.Durati
 func pulseWork(d hostagent.Device, b hostagent.Benchmark, on, off, length time.Duration) measurement.Work {
 	return func(ctx context.Context) ([]hostagent.Kernel, error) {
 		var out []hostagent.Kernel
-		next := time.Now().Truncate(on + off).Add(on + off)
+		now := time.Now()
+		// On the monotonic clock, or a wall clock that is set would move the pulses.
+		next := now.Add(on + off - now.Sub(now.Truncate(on+off)))
 		for end := next.Add(length); next.Before(end); next = next.Add(on + off) {
 			if err := pauseUntil(ctx, next); err != nil {
 				return out, err
@@ -66,7 +69,7 @@ func ptxWork(d hostagent.Device, launch hostagent.PTXLaunch) (measurement.Work, 
 
 // commandWork runs a program between the markers. Its output goes where ours
 // goes, except that with --json standard output is kept clean. env is added to
-// its environment.
+// its environment, and this program's own secrets are taken out of it.
 func (a *app) commandWork(args []string, env ...string) measurement.Work {
 	return func(ctx context.Context) ([]hostagent.Kernel, error) {
 		c := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -74,7 +77,7 @@ func (a *app) commandWork(args []string, env ...string) measurement.Work {
 		if a.json {
 			c.Stdout = a.err
 		}
-		c.Env = append(os.Environ(), append(env, measurement.EnvWork+"="+strconv.Itoa(os.Getpid()))...)
+		c.Env = append(withoutSecrets(os.Environ(), a.db), append(env, measurement.EnvWork+"="+strconv.Itoa(os.Getpid()))...)
 		// The program gets time to end by itself before it is killed.
 		c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 		c.WaitDelay = 5 * time.Second
@@ -83,6 +86,24 @@ func (a *app) commandWork(args []string, env ...string) measurement.Work {
 		k := hostagent.Kernel{Name: strings.Join(args, " "), Span: hostagent.Span{Start: start, End: time.Now()}}
 		return []hostagent.Kernel{k}, howItEnded(ctx, args[0], err)
 	}
+}
+
+// withoutSecrets is an environment for a program that is measured: without the token that
+// says who the user is to wattmark's services, and without the password of the task
+// database db. The libraries of the program need neither to reach the host agent.
+func withoutSecrets(env []string, db string) []string {
+	var out []string
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		switch {
+		case name == "WATTMARK_TOKEN", name == "PGPASSWORD" && store.OnServer(db):
+		case name == "WATTMARK_DB":
+			out = append(out, name+"="+store.Conceal(value))
+		default:
+			out = append(out, entry)
+		}
+	}
+	return out
 }
 
 // sameSignal is how long this process waits for a signal that ended its program, which

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -98,4 +100,41 @@ func TestLeftOversAreFinished(t *testing.T) {
 	if !strings.Contains(out, "its process is gone") {
 		t.Errorf("%s", out)
 	}
+}
+
+// Where nobody reads the standard error any more, as behind 2>&1 | head, the measurement is
+// brought to its end as by another signal: the bench is free at once.
+func TestNobodyReadsTheOutput(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	c := exec.Command(path, r.runArgs("--", "sleep", "60")...)
+	c.Stdout, c.Stderr = write, write
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = write.Close()
+	lines := bufio.NewScanner(read)
+	for lines.Scan() && !strings.Contains(lines.Text(), "starting the capture") {
+	}
+	_ = read.Close()
+	_ = c.Wait() // the exit code tells
+	if code := c.ProcessState.ExitCode(); code != 128+int(syscall.SIGPIPE) {
+		t.Errorf("exit code %d, %v", code, c.ProcessState)
+	}
+	if x, some := task(t, r.db, 1); some && x.State != store.Incomplete {
+		t.Errorf("state %v: %s", x.State, x.Reason)
+	}
+	if left := r.captures(); len(left) != 0 {
+		t.Errorf("captures left on the monitor: %+v", left)
+	}
+	r.free()
 }

@@ -13,7 +13,9 @@ func main() {
 	defer stop()
 	io := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	if err := said(ctx, run(ctx, os.Args[1:], io)); err != nil {
-		fmt.Fprintln(os.Stderr, "wattmark:", err)
+		if !silently(err) {
+			fmt.Fprintln(os.Stderr, "wattmark:", err)
+		}
 		os.Exit(exitCode(err))
 	}
 }

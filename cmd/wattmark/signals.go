@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"sync/atomic"
 	"syscall"
+
+	"wattmark/hostagent/measurement"
 )
 
 // asked is why a program ends: a signal.
@@ -23,6 +26,8 @@ func (a asked) name() string {
 		return "SIGTERM"
 	case syscall.SIGHUP:
 		return "SIGHUP"
+	case syscall.SIGPIPE:
+		return "SIGPIPE"
 	}
 	return a.signal.String()
 }
@@ -44,23 +49,27 @@ type hangups struct{ reload atomic.Bool }
 type hangupsKey struct{}
 
 // untilAsked ends a context with the first SIGINT, SIGTERM or SIGHUP, and keeps the
-// signal as its cause. A SIGHUP that the parent process has ignored, as nohup does, stays
-// ignored, and one that a service takes for a reload (onHangups) ends nothing.
+// signal as its cause; so does a SIGPIPE, once nobody reads the standard output or error
+// any more, as behind a pipe into head. A SIGHUP or SIGPIPE that the parent process has
+// ignored, as nohup does, stays ignored, and a SIGHUP that a service takes for a reload
+// (onHangups) ends nothing.
 func untilAsked(parent context.Context) (context.Context, func()) {
 	h := new(hangups)
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, hangupsKey{}, h))
 	c := make(chan os.Signal, 4)
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
-		signals = append(signals, syscall.SIGHUP)
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGPIPE} {
+		if !signal.Ignored(s) {
+			signals = append(signals, s)
+		}
 	}
 	signal.Notify(c, signals...)
 	go func() {
 		for {
 			select {
 			case s := <-c:
-				if s == syscall.SIGHUP && h.reload.Load() {
-					continue
+				if s == syscall.SIGHUP && h.reload.Load() || s == syscall.SIGPIPE && !unread() {
+					continue // a SIGPIPE may also be a connection's that broke: its error says so
 				}
 				cancel(asked{s})
 			case <-ctx.Done():
@@ -105,10 +114,26 @@ func (i interruption) Error() string {
 	return fmt.Sprintf("interrupted by %s: %s", i.name(), i.kept)
 }
 
+// silently tells an error that nobody wants to read: all that went wrong is that nobody
+// reads the output any more.
+func silently(err error) bool {
+	var i interruption
+	return errors.As(err, &i) && i.signal == syscall.SIGPIPE && i.kept == ""
+}
+
 // said makes an error of a command what the user is told: of one that is no more than a
-// signal, that alone.
+// signal, that alone. That nobody reads the standard output is SIGPIPE, as a shell has it.
 func said(ctx context.Context, err error) error {
 	var told interruption
+	var out *fs.PathError
+	if errors.As(err, &out) && out.Path == os.Stdout.Name() && errors.Is(out, syscall.EPIPE) {
+		var program *measurement.ProgramError
+		if errors.As(err, &program) {
+			return program
+		}
+		gone := asked{syscall.SIGPIPE}
+		return withCode(gone.code(), interruption{asked: gone})
+	}
 	if err == nil || errors.As(err, &told) || !errors.Is(err, context.Canceled) {
 		return err
 	}

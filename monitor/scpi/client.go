@@ -53,7 +53,7 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Dial == nil {
 		address, o := c.Address, transport.Options{Baud: c.Baud, Exclusive: true}
-		c.Dial = func(ctx context.Context) (transport.Conn, error) { return transport.Dial(ctx, address, o) }
+		c.Dial = transport.Dialer(address, o)
 	}
 	return c
 }

@@ -5,7 +5,6 @@ package transport
 import (
 	"fmt"
 	"io/fs"
-	"os"
 	"os/user"
 	"strconv"
 	"syscall"
@@ -36,17 +35,3 @@ func hintOf(path string, mode fs.FileMode, uid, gid uint32) string {
 
 // Accessible tells whether this user may read and write a device node.
 func Accessible(path string) bool { return unix.Access(path, unix.R_OK|unix.W_OK) == nil }
-
-// Holder names the program of ours that has a port; ok is false where none has.
-func Holder(port string) (who string, ok bool) {
-	path := lockPath(port)
-	f, err := os.Open(path)
-	if err != nil {
-		return "", false
-	}
-	defer f.Close()
-	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
-		return "", false
-	}
-	return holderOf(path), true
-}

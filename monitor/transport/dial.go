@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -14,6 +15,28 @@ type Options struct {
 	// this machine do not share an instrument unknowingly. Serial ports and
 	// usbtmc devices are locked in any case.
 	Exclusive bool
+}
+
+// Dialer returns Dial of one address, which remembers the line that it opened: of a
+// pseudo-terminal that has gone, another that has its number by now is not touched,
+// and the error wraps instrument.ErrDisconnected, until the link that names it is made
+// anew. One goroutine at a time uses it.
+func Dialer(address string, o Options) func(context.Context) (Conn, error) {
+	var was ptyLine
+	return func(ctx context.Context) (Conn, error) {
+		var now ptyLine
+		if a, err := ParseAddress(address); err == nil && a.Scheme == "serial" {
+			now = lineAt(a.Target)
+		}
+		if was.device != "" && now.device != "" && now.device != was.device && now.link == was.link {
+			return nil, disconnected("open", address, errors.New("the pseudo-terminal has gone, and its number is another's by now: make the link to it anew"))
+		}
+		c, err := Dial(ctx, address, o)
+		if err == nil {
+			was = now
+		}
+		return c, err
+	}
 }
 
 const defaultBaud = 115200

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,78 +20,104 @@ import (
 // not bind root, and two readers of one device each get half of its bytes.
 type portLock struct{ f *os.File }
 
-// lockPath names the lock of a port by the device behind its links.
-func lockPath(port string) string {
-	if real, err := filepath.EvalSymlinks(port); err == nil {
-		port = real
+// lockPort locks the device node itself, whatever its names: nobody holds that lock who
+// may not open the device. Errors are those of opening it, and ErrBusy with the holder.
+func lockPort(port string) (*portLock, error) {
+	f, err := os.OpenFile(port, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.EBUSY) { // the kernel's exclusive mode
+		return nil, busy(port)
 	}
-	if abs, err := filepath.Abs(port); err == nil {
-		port = abs
+	if err != nil {
+		return nil, err
 	}
-	return lockFile(port)
+	return lock(f)
 }
 
-// lockFile names the lock of anything that has a name.
-func lockFile(of string) string {
-	name := "wattmark" + strings.NewReplacer("/", "-", "\\", "-", ":", "-").Replace(of) + ".lock"
+// lockAddress locks a file that stands for an address, which has no node.
+func lockAddress(target string) (*portLock, error) {
 	dir := "/run/lock"
 	if unix.Access(dir, unix.W_OK) != nil {
 		dir = os.TempDir()
 	}
-	return filepath.Join(dir, name)
+	f, err := openLock(filepath.Join(dir, "wattmark-tcp-"+strings.NewReplacer("/", "-", ":", "-").Replace(target)+".lock"))
+	if err != nil {
+		return nil, fmt.Errorf("lock the port: %w", err)
+	}
+	return lock(f)
 }
 
-// openLock opens a lock file that may belong to another user; flock works on a
-// file that is open for reading alone.
+// openLock opens a lock file that may belong to another user, but no link, and does not
+// wait for a pipe; flock works on a file that is open for reading alone.
 func openLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	const safe = unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := os.OpenFile(path, os.O_RDONLY|safe, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		f, err = os.Open(path)
+		f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|safe, 0o666)
 	}
 	return f, err
 }
 
-func lockPort(port string) (*portLock, error) { return lock(lockPath(port)) }
-
-func lockAddress(target string) (*portLock, error) { return lock(lockFile("-tcp-" + target)) }
-
-func lock(path string) (*portLock, error) {
-	f, err := openLock(path)
-	if err != nil {
-		return nil, fmt.Errorf("lock the port: %w", err)
+// lock takes the lock of an open file, which it closes on an error.
+func lock(f *os.File) (*portLock, error) {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return &portLock{f}, nil
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		who := holderOf(path)
-		_ = f.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock the port (%s): %w", path, err)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = busy(f.Name())
+	} else {
+		err = fmt.Errorf("lock the port (%s): %w", f.Name(), err)
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+func busy(path string) error {
+	who, ok := Holder(path)
+	if !ok {
+		who = "another program"
+	}
+	return fmt.Errorf("%w: %s has it (%s); stop that one first", ErrBusy, who, path)
+}
+
+// Holder names the process that has locked a port, as the kernel knows it; ok is false
+// where none has, or none that this process may see. The port is not opened.
+func Holder(port string) (who string, ok bool) {
+	var st unix.Stat_t
+	if unix.Stat(port, &st) != nil {
+		return "", false
+	}
+	dev := uint64(st.Dev)
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), st.Ino)
+	locks, _ := os.ReadFile("/proc/locks") // not everywhere
+	for line := range strings.Lines(string(locks)) {
+		if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[5] == file {
+			return process(f[4]), true
 		}
-		return nil, fmt.Errorf("%w: %s has it (%s); stop that one first", ErrBusy, who, path)
 	}
-	// The number helps people; the lock itself is the kernel's and dies with us.
-	_ = f.Truncate(0)
-	_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return &portLock{f}, nil
+	return "", false
 }
 
-// holderOf names who wrote itself into a lock file.
-func holderOf(path string) string {
-	text, _ := os.ReadFile(path)
-	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-		return fmt.Sprintf("process %d", pid)
+// process describes a process by its number.
+func process(pid string) string {
+	text := "process " + pid
+	if name, err := os.ReadFile("/proc/" + pid + "/comm"); err == nil {
+		text += fmt.Sprintf(" (%q)", strings.TrimSpace(string(name)))
 	}
-	return "another program"
+	if info, err := os.Stat("/proc/" + pid); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			id := strconv.FormatUint(uint64(st.Uid), 10)
+			if u, err := user.LookupId(id); err == nil {
+				id = u.Username
+			}
+			text += " of user " + id
+		}
+	}
+	return text
 }
 
-// release lets go. The file stays: removing it would let two programs lock two
+// release lets go. A lock file stays: removing it would let two programs lock two
 // files of one name.
-func (l *portLock) release() {
-	_ = l.f.Truncate(0)
-	_ = l.f.Close()
-}
+func (l *portLock) release() { _ = l.f.Close() }
 
 // gone tells the errors of a device that is not there, or no more.
 func gone(err error) bool {
@@ -99,4 +127,25 @@ func gone(err error) bool {
 		}
 	}
 	return false
+}
+
+// ptyLine is which pseudo-terminal a path names: the number of one that is gone is given to
+// the next that anybody makes. The zero value is any other device.
+type ptyLine struct{ link, device string }
+
+func lineAt(path string) ptyLine {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil || !strings.HasPrefix(real, "/dev/pts/") {
+		return ptyLine{}
+	}
+	return ptyLine{link: made(path, unix.Lstat), device: made(real, unix.Stat)}
+}
+
+// made tells files of one name apart, by their numbers and when they were made.
+func made(path string, stat func(string, *unix.Stat_t) error) string {
+	var st unix.Stat_t
+	if stat(path, &st) != nil {
+		return ""
+	}
+	return fmt.Sprint(st.Dev, " ", st.Ino, " ", st.Ctim)
 }

@@ -49,14 +49,13 @@ type messageResult struct {
 func openMessages(path string) (Conn, error) {
 	address := "usbtmc:" + path
 	lock, err := lockPort(path)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", address, err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err == nil {
-		return newMessages(f, address, lock), nil
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
+			return newMessages(f, address, lock), nil
+		}
+		lock.release()
 	}
-	lock.release()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("open %s: %w (%s)", address, err, AccessHint(path))

@@ -37,7 +37,7 @@ func openSerial(path string, baud int) (Conn, error) {
 	address := "serial:" + path
 	lock, err := lockPort(path)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", address, err)
+		return nil, openError(path, address, err)
 	}
 	// No modem lines: pseudo-terminals have none and the devices ignore them.
 	port, err := serial.Open(path, &serial.Mode{BaudRate: baud})

@@ -49,9 +49,7 @@ func New(address string, o Options) (*Device, error) {
 		return nil, fmt.Errorf("%s: %w", Kind, err)
 	}
 	d := &Device{address: address, opts: o, now: time.Now, inputs: Inputs(o)}
-	d.dial = func(ctx context.Context) (transport.Conn, error) {
-		return transport.Dial(ctx, address, transport.Options{Baud: baud})
-	}
+	d.dial = transport.Dialer(address, transport.Options{Baud: baud})
 	d.identity = instrument.Identity{Kind: Kind, Address: address}
 	return d, nil
 }

@@ -46,9 +46,7 @@ func New(address string, o Options) (*Device, error) {
 		return nil, fmt.Errorf("%s: %w", Kind, err)
 	}
 	d := &Device{address: address, opts: o, now: time.Now}
-	d.dial = func(ctx context.Context) (transport.Conn, error) {
-		return transport.Dial(ctx, address, transport.Options{}) // USB: the baud rate means nothing
-	}
+	d.dial = transport.Dialer(address, transport.Options{}) // USB: the baud rate means nothing
 	d.identity = instrument.Identity{Kind: Kind, Address: address}
 	return d, nil
 }

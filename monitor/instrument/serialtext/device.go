@@ -46,9 +46,7 @@ func New(address string, o Options) (*Device, error) {
 	}
 	d := &Device{address: address, opts: o, now: time.Now, inputs: Inputs(o)}
 	d.layout, _ = o.layout()
-	d.dial = func(ctx context.Context) (transport.Conn, error) {
-		return transport.Dial(ctx, address, transport.Options{Baud: o.Baud})
-	}
+	d.dial = transport.Dialer(address, transport.Options{Baud: o.Baud})
 	d.identity = instrument.Identity{Kind: Kind, Address: address}
 	return d, nil
 }

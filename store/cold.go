@@ -25,9 +25,12 @@ var coders = sync.OnceValues(func() (c struct {
 	if c.enc, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithAllLitEntropyCompression(true), zstd.WithEncoderConcurrency(1)); err != nil {
 		return c, err
 	}
-	c.dec, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(1<<30))
+	c.dec, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxUnpacked), zstd.WithDecodeAllCapLimit(true))
 	return c, err
 })
+
+// maxUnpacked bounds a packed chunk, however many columns its calibration states.
+const maxUnpacked = 256 << 20
 
 // packChunk codes a valid chunk's columns tighter: by planes of bytes, through zstd.
 func packChunk(c *chunk.Chunk) ([]byte, error) {
@@ -47,13 +50,22 @@ func packChunk(c *chunk.Chunk) ([]byte, error) {
 	return data, nil
 }
 
-// unpackChunk fills in the columns of a chunk.
+// unpackChunk fills in the columns of a chunk. It unpacks no more than a chunk of c.Scans
+// scans can hold.
 func unpackChunk(c *chunk.Chunk, columns int, data []byte) error {
 	z, err := coders()
 	if err != nil {
 		return err
 	}
-	planes, err := z.dec.DecodeAll(data, nil)
+	size := min(chunk.MaxPlanes(c.Scans, columns), maxUnpacked)
+	var head zstd.Header
+	if err := head.Decode(data); err == nil && head.HasFCS {
+		if head.FrameContentSize > uint64(size) {
+			return fmt.Errorf("%w: packed chunk: it states %d bytes, and %d scans of %d columns are at most %d", ErrCorrupt, head.FrameContentSize, c.Scans, columns, size)
+		}
+		size = int(head.FrameContentSize)
+	}
+	planes, err := z.dec.DecodeAll(data, make([]byte, 0, size))
 	if err != nil {
 		return fmt.Errorf("%w: packed chunk: %w", ErrCorrupt, err)
 	}

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"wattmark/measure/chunk"
 )
@@ -226,5 +229,31 @@ func BenchmarkCompact(b *testing.B) {
 	}
 	if st, err := os.Stat(d.path); err == nil {
 		b.Logf("file: %d bytes", st.Size())
+	}
+}
+
+// A packed chunk is not unpacked beyond what its head allows.
+func TestPackedBombs(t *testing.T) {
+	bomb := func(n int, frames int) (out []byte) {
+		w := must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression)))(t)
+		for range frames {
+			out = w.EncodeAll(make([]byte, n), out)
+		}
+		return out
+	}
+	var streamed bytes.Buffer // states no size
+	w := must(zstd.NewWriter(&streamed))(t)
+	must(w.Write(make([]byte, 64<<20)))(t)
+	ok(t, w.Close())
+	for name, data := range map[string][]byte{"one frame": bomb(64<<20, 1), "many": bomb(1<<20, 64), "without a size": streamed.Bytes()} {
+		for _, scans := range []int{700, 0, 1 << 30} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := unpackChunk(&chunk.Chunk{Scans: scans}, 6, data)
+			runtime.ReadMemStats(&after)
+			if got := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrCorrupt) || got > 16<<20 {
+				t.Errorf("%s, %d scans: %d bytes allocated, %v", name, scans, got, err)
+			}
+		}
 	}
 }

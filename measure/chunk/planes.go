@@ -32,6 +32,16 @@ func blockBytes(mode byte) int {
 	return BlockScans
 }
 
+// MaxPlanes returns the most bytes that the planes of a chunk of so many scans and columns
+// take; 0 where there is no such chunk.
+func MaxPlanes(scans, columns int) int {
+	if scans < 1 || scans > MaxScans || columns < 0 || columns > MaxColumns {
+		return 0
+	}
+	blocks := (&Chunk{Scans: scans}).Blocks()
+	return 1 + columns*(1+blocks*(DirEntry+MaxWidth/8*blockBytes(modeMiddle)))
+}
+
 // AppendPlanes appends a chunk's columns by planes. The chunk must be a valid one.
 func AppendPlanes(dst []byte, c *Chunk) []byte {
 	dst = append(dst, planesVersion)

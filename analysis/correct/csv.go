@@ -1,7 +1,6 @@
 package correct
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"wattmark/measure"
+	"wattmark/measure/csvrow"
 )
 
 // ErrCSV is wrapped by errors about files that are no table of readings.
@@ -27,7 +27,7 @@ var (
 // timestamp (a date with a time, or a number since 1970), and power_w or power_mw. Times of
 // day count from the first. Other columns are left alone. Errors name the line.
 func ParseCSV(r io.Reader) ([]Reading, error) {
-	cr := csv.NewReader(r)
+	cr := csvrow.NewReader(r)
 	cr.TrimLeadingSpace, cr.ReuseRecord = true, true
 	head, err := cr.Read()
 	if err != nil {

@@ -19,7 +19,7 @@ type Power struct {
 // ParsePower reads a table of powers: a header; a column of names, the first
 // unless one is called so; a column of watts. AccelWattch's is one.
 func ParsePower(file string, r io.Reader) ([]Power, error) {
-	data, err := io.ReadAll(r)
+	data, err := readAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

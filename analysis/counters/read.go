@@ -66,7 +66,7 @@ func parse(file string, r io.Reader, o Options) (*Table, error) {
 	if o.Form != "" && !slices.Contains(Forms(), o.Form) {
 		return nil, fmt.Errorf("%w: no form %q: want one of %v", ErrFormat, o.Form, Forms())
 	}
-	data, err := io.ReadAll(r)
+	data, err := readAll(r)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +93,18 @@ func parse(file string, r io.Reader, o Options) (*Table, error) {
 		return t, t.accelwattch(lines)
 	}
 	return t, t.plain(lines, o)
+}
+
+// mostBytes is more than any profiler's table of a day.
+const mostBytes = 256 << 20
+
+// readAll reads a file that is not too large.
+func readAll(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, mostBytes+1))
+	if err == nil && len(data) > mostBytes {
+		err = fmt.Errorf("%w: larger than 256 MiB: cut out the kernels that are wanted", ErrFormat)
+	}
+	return data, err
 }
 
 // split reads the records. Of a file by Nsight Compute, it leaves out what the

@@ -9,7 +9,6 @@ package metercsv
 
 import (
 	"bufio"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 
 	"wattmark/analysis/validate"
 	"wattmark/measure"
+	"wattmark/measure/csvrow"
 )
 
 // ErrFormat is wrapped by errors about files that are no such log. They name the
@@ -63,7 +63,7 @@ func Read(r io.Reader) (*Header, iter.Seq2[validate.Sample, error], error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	cr := csv.NewReader(br)
+	cr := csvrow.NewReader(br)
 	cr.TrimLeadingSpace, cr.ReuseRecord, cr.Comment, cr.FieldsPerRecord = true, true, '#', -1
 	names, err := cr.Read()
 	if err != nil {
@@ -92,12 +92,12 @@ func comments(br *bufio.Reader, h *Header) (n int, err error) {
 		if err != nil || c[0] != '#' && c[0] != '\n' && c[0] != '\r' {
 			return n, nil
 		}
-		line, err := br.ReadString('\n')
+		line, err := br.ReadSlice('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return n, fmt.Errorf("metercsv: row %d: %w", n+1, err)
 		}
 		n++
-		if rail, ok := strings.CutPrefix(strings.TrimSpace(line), "# not measured: rail "); ok {
+		if rail, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "# not measured: rail "); ok {
 			h.Missing = append(h.Missing, rail)
 		}
 	}
@@ -105,7 +105,7 @@ func comments(br *bufio.Reader, h *Header) (n int, err error) {
 
 // decoder turns rows into samples.
 type decoder struct {
-	csv     *csv.Reader
+	csv     *csvrow.Reader
 	layout  layout
 	width   int
 	skipped int

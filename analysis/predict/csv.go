@@ -1,7 +1,6 @@
 package predict
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"wattmark/measure"
+	"wattmark/measure/csvrow"
 )
 
 // ErrFormat: a file is not what it should be.
@@ -110,7 +110,7 @@ func parsePoint(r row) (p Point, err error) {
 // table reads rows of a CSV file by the names of its columns.
 type rows struct {
 	name string
-	csv  *csv.Reader
+	csv  *csvrow.Reader
 	at   map[string]int
 	n    int // columns
 }
@@ -122,7 +122,7 @@ type row struct {
 }
 
 func newReader(r io.Reader, name string, must, may []string) (*rows, error) {
-	c := csv.NewReader(r)
+	c := csvrow.NewReader(r)
 	c.TrimLeadingSpace, c.ReuseRecord, c.Comment, c.FieldsPerRecord = true, true, '#', -1
 	header, err := c.Read()
 	if err != nil {

@@ -2,7 +2,6 @@ package recording
 
 import (
 	"cmp"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"wattmark/measure/csvrow"
 )
 
 // Kernel is a named stretch of work on the host's clock.
@@ -37,7 +38,7 @@ const mostKernels = 4 << 20
 // starts. What wattmark export --format kernels writes is such a file. Span is
 // from the first time to the last in the file.
 func ParseKernels(r io.Reader) (list []Kernel, from, to time.Time, err error) {
-	cr := csv.NewReader(r)
+	cr := csvrow.NewReader(r)
 	cr.TrimLeadingSpace, cr.ReuseRecord, cr.FieldsPerRecord, cr.Comment = true, true, -1, '#'
 	header, err := cr.Read()
 	if err != nil {
@@ -146,7 +147,7 @@ func parseUnit(s string, unit time.Duration) (time.Time, error) {
 }
 
 // parseStamps reads a single column of times that alternate between start and end.
-func parseStamps(cr *csv.Reader, column int) ([]Kernel, time.Time, time.Time, error) {
+func parseStamps(cr *csvrow.Reader, column int) ([]Kernel, time.Time, time.Time, error) {
 	var text strings.Builder
 	text.WriteString("timestamp\n")
 	for {

@@ -91,7 +91,10 @@ func read(dir fs.FS, name string) (string, error) {
 	}
 	defer f.Close()
 	const limit = 64 << 20
-	b, err := io.ReadAll(io.LimitReader(f, limit))
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && len(b) > limit {
+		err = fmt.Errorf("%w: larger than 64 MiB", ErrRecording)
+	}
 	if err != nil {
 		return "", fmt.Errorf("recording: %s: %w", name, err)
 	}

@@ -1,7 +1,6 @@
 package sensor
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"wattmark/measure"
+	"wattmark/measure/csvrow"
 )
 
 // ErrFile is wrapped by errors about files that hold no readings or no events.
@@ -73,7 +73,7 @@ func parseColumn(h string) (column, error) {
 // rows reads a file's records and its columns; heading replaces or stands in for
 // the file's own first line.
 func rows(r io.Reader, heading, standard string) (cols []column, recs [][]string, lines []int, err error) {
-	cr := csv.NewReader(r)
+	cr := csvrow.NewReader(r)
 	cr.TrimLeadingSpace, cr.FieldsPerRecord, cr.Comment = true, -1, '#'
 	for {
 		rec, err := cr.Read()

@@ -4,7 +4,6 @@
 package smilog
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"wattmark/measure"
+	"wattmark/measure/csvrow"
 )
 
 // Field names a power column of nvidia-smi.
@@ -64,7 +64,7 @@ var ErrFormat = errors.New("not an nvidia-smi CSV log")
 // caller must know how far it was ahead of UTC. Times since 1970 or with a zone are
 // taken as they are. Errors name the line.
 func Parse(r io.Reader, utcOffset time.Duration) (*Log, error) {
-	cr := csv.NewReader(r)
+	cr := csvrow.NewReader(r)
 	cr.TrimLeadingSpace = true
 	cr.FieldsPerRecord = -1
 	cr.ReuseRecord = true

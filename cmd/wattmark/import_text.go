@@ -127,9 +127,12 @@ func (f *importFlags) eventsOf(in *incoming, w *givenSpan) (ks []store.Kernel, e
 		return nil, err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxEvents))
+	text, err := io.ReadAll(io.LimitReader(file, maxEvents+1))
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > maxEvents {
+		return nil, fmt.Errorf("%s: larger than %d MiB: cut out what belongs to the file", f.events, maxEvents>>20)
 	}
 	events, err := recording.ParseEvents(string(text))
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,14 +108,11 @@ func readSmi(path string) (*smilog.Log, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer plain.Close()
-	b, err := io.ReadAll(io.LimitReader(plain, maxSmi+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	in := &io.LimitedReader{R: plain, N: maxSmi}
+	log, err := smilog.Parse(in, 0)
+	if in.N == 0 {
+		return nil, fmt.Errorf("%s: not less than 1 GiB: cut out what belongs to the task", path)
 	}
-	if len(b) > maxSmi {
-		return nil, fmt.Errorf("%s: larger than 1 GiB: cut out what belongs to the task", path)
-	}
-	log, err := smilog.Parse(bytes.NewReader(b), 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w\nWant what nvidia-smi --query-gpu=timestamp,power.draw --format=csv writes: mend or remove that line", path, err)
 	}

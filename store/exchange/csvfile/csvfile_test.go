@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"strconv"
@@ -231,4 +232,29 @@ func FuzzOpen(f *testing.F) {
 			t.Errorf("looked at %d rows, read %d: %v", s.Rows, rows, err)
 		}
 	})
+}
+
+// Too many columns, and a row that does not end, are refused before they cost memory.
+func TestLargeFilesAreRefused(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"values":  {"t_s," + strings.Repeat("r_w,", 1000) + "x\n", "rails"},
+		"columns": {"t_s" + strings.Repeat(",x", 5000) + "\n", "at most 4096"},
+		"a row":   {"t_s,gpu_w\n0,1\n1," + strings.Repeat("1", 2<<20), "longer than 1 MiB"},
+		"quotes":  {"t_s,gpu_w\n0,1\n1,\"" + strings.Repeat("1\n", 2<<20), "longer than 1 MiB"},
+	} {
+		text := tc.text
+		if name == "values" {
+			text = "t_s"
+			for i := range 1000 {
+				text += fmt.Sprintf(",rail%d_w", i)
+			}
+		}
+		in, err := csvfile.Open(func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }, textin.Options{})
+		if err == nil {
+			_, err = textin.Look(in.Rows, in.Columns)
+		}
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"wattmark/measure"
+	"wattmark/measure/csvrow"
 	"wattmark/store/exchange"
 	"wattmark/store/exchange/textin"
 )
@@ -58,6 +59,9 @@ func Open(open func() (io.ReadCloser, error), o textin.Options) (*Input, error) 
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%w: it is empty: want a line of column names and lines of values", textin.ErrInput)
 	}
+	if len(names) > maxColumns {
+		return nil, fmt.Errorf("%w: it names %d columns: at most %d are taken: cut the file", textin.ErrInput, len(names), maxColumns)
+	}
 	columns, fields, err := columnsOf(names)
 	if err != nil {
 		return nil, err
@@ -79,6 +83,9 @@ func Open(open func() (io.ReadCloser, error), o textin.Options) (*Input, error) 
 	if in.Plan, err = textin.NewPlan(columns, fields, o); err != nil {
 		return nil, err
 	}
+	if n := len(in.Plan.Channels); n > maxChannels {
+		return nil, fmt.Errorf("%w: %d of its %d columns are values: at most %d are taken: choose rails with --rail, or cut the file", textin.ErrInput, n, len(names), maxChannels)
+	}
 	for i := range in.Rails { // that sensor sees the whole card
 		for _, f := range fields {
 			if f.Rail == in.Rails[i].Name && strings.HasPrefix(columns[f.Column].Name, sensorColumn) {
@@ -88,6 +95,13 @@ func Open(open func() (io.ReadCloser, error), o textin.Options) (*Input, error) 
 	}
 	return in, nil
 }
+
+// maxChannels is how many columns of values become a task: of each, tens of thousands of
+// readings are held at once.
+const maxChannels = 256
+
+// maxColumns is how many columns a file may have.
+const maxColumns = 4096
 
 // sensorColumn begins the names of nvidia-smi's columns of power: views of one
 // sensor, which are not to be added up.
@@ -154,7 +168,7 @@ func (in *Input) rows(row func(textin.Row) error, heading bool) error {
 		return err
 	}
 	defer f.Close()
-	r := csv.NewReader(f)
+	r := csvrow.NewReader(f)
 	r.Comma, r.Comment, r.ReuseRecord, r.FieldsPerRecord, r.TrimLeadingSpace = in.sep, '#', true, -1, true
 	r.LazyQuotes = in.pmt
 	for first := true; ; first = false {

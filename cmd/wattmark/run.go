@@ -253,6 +253,9 @@ func (a *app) measure(ctx context.Context, cfg measurement.Config, work measurem
 		cfg.Provenance = a.provenance(ctx, false)
 	}
 	cfg.Owner = store.Owner()
+	if cfg.Warn == nil {
+		cfg.Warn = newProgress(a.err).warn
+	}
 	id, err := measurement.Measure(ctx, cfg, work)
 	if i := interrupted(ctx, kept(ctx, cfg.DB, id)); i != nil {
 		return id, i

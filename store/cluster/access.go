@@ -50,7 +50,7 @@ const (
 // The subjects that a client may send to, for each right that has others than those below it.
 var (
 	reads = []string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.INFO.>"}
-	takes = []string{"$JS.API.CONSUMER.CREATE.>", nextMessage, "$JS.API.STREAM.PURGE.*", "$JS.ACK.>"}
+	takes = []string{createConsumer + ">", nextMessage, "$JS.API.STREAM.PURGE.*", "$JS.ACK.>"}
 )
 
 // nextMessage is answered more than once.
@@ -89,11 +89,19 @@ func (d *door) account(g *Guest) (*server.Account, error) {
 		return a, nil
 	}
 	for _, s := range g.subjects() {
-		if err := a.AddServiceImport(d.server.GlobalAccount(), s, s); err != nil {
+		if err := a.AddServiceImport(d.server.GlobalAccount(), s, served(s)); err != nil {
 			return nil, fmt.Errorf("account %s, subject %s: %w", name, s, err)
 		}
 	}
 	return a, nil
+}
+
+// served is the subject at which the global account serves what guests send to another.
+func served(subject string) string {
+	if subject == createConsumer+">" {
+		return nodeConsumer + ">"
+	}
+	return subject
 }
 
 // export makes the global account offer what guests may send to.
@@ -104,7 +112,7 @@ func (d *door) export(s *server.Server) error {
 		if subject == nextMessage {
 			answers = server.Streamed
 		}
-		if err := s.GlobalAccount().AddServiceExportWithResponse(subject, answers, nil); err != nil {
+		if err := s.GlobalAccount().AddServiceExportWithResponse(served(subject), answers, nil); err != nil {
 			return fmt.Errorf("export %s: %w", subject, err)
 		}
 	}

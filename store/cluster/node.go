@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"wattmark/store/relay"
 )
@@ -53,10 +54,12 @@ const clusterName = "wattmark"
 type Node struct {
 	cfg    Config
 	server *server.Server
-	door   *door           // nil where nobody is asked
-	ctx    context.Context // until Run ends
-	end    context.CancelFunc
-	log    *slog.Logger
+	door   *door // nil where nobody is asked
+	// consumers is the connection by which it makes those of stores; nil where nobody is asked.
+	consumers *nats.Conn
+	ctx       context.Context // until Run ends
+	end       context.CancelFunc
+	log       *slog.Logger
 }
 
 // ErrStart: a node cannot start.
@@ -95,8 +98,13 @@ func Start(cfg Config) (*Node, error) {
 		s.Shutdown()
 		return nil, fmt.Errorf("%w: %s", ErrStart, l.fault())
 	}
-	if n.door != nil {
-		n.door.limit = n.userLimit()
+	if n.door == nil {
+		return n, nil
+	}
+	n.door.limit = n.userLimit()
+	if n.consumers, err = serveConsumers(s, n.door.secret); err != nil {
+		s.Shutdown()
+		return nil, fmt.Errorf("%w: %w", ErrStart, err)
 	}
 	return n, nil
 }
@@ -207,6 +215,9 @@ func (n *Node) userLimit() uint64 {
 // when the server has ended by itself.
 func (n *Node) Run(ctx context.Context) error {
 	defer n.end()
+	if n.consumers != nil {
+		defer n.consumers.Close()
+	}
 	if n.door != nil {
 		showing, cancel := context.WithCancel(ctx)
 		defer cancel()

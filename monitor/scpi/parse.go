@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Sentinel errors, wrapped with what was asked and what came.
@@ -27,11 +29,21 @@ func (i Identity) String() string {
 	return strings.Join([]string{i.Maker, i.Model, i.Serial, i.Firmware}, ",")
 }
 
+// maxIdentity bounds an identity and the text of an error; IEEE 488.2 allows 72 and 255
+// characters.
+const maxIdentity = 256
+
+// plain reports whether what an instrument said may be shown as it is.
+func plain(s string) bool {
+	return len(s) <= maxIdentity && utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
+
 // ParseIdentity reads MAKER,MODEL,SERIAL,FIRMWARE. The firmware may itself
-// contain commas; a reply of less than two fields is refused.
+// contain commas; a reply of less than two fields, of more than 256 bytes, or with
+// bytes that cannot be printed is refused.
 func ParseIdentity(s string) (Identity, error) {
 	f := strings.SplitN(strings.TrimSpace(s), ",", 4)
-	if len(f) < 2 || strings.TrimSpace(f[0]) == "" || strings.TrimSpace(f[1]) == "" {
+	if len(f) < 2 || !plain(strings.TrimSpace(s)) || strings.TrimSpace(f[0]) == "" || strings.TrimSpace(f[1]) == "" {
 		return Identity{}, fmt.Errorf("%w: *IDN? gives %s", ErrReply, quote(s))
 	}
 	var fields [4]string
@@ -47,7 +59,12 @@ type DeviceError struct {
 	Text string
 }
 
-func (e DeviceError) Error() string { return fmt.Sprintf("%d, %s", e.Code, e.Text) }
+func (e DeviceError) Error() string {
+	if !plain(e.Text) {
+		return fmt.Sprintf("%d, %s", e.Code, quote(e.Text))
+	}
+	return fmt.Sprintf("%d, %s", e.Code, e.Text)
+}
 
 // Unwrap makes every entry an ErrInstrument.
 func (e DeviceError) Unwrap() error { return ErrInstrument }

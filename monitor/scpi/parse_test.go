@@ -117,3 +117,19 @@ func FuzzParseText(f *testing.F) {
 		_, _ = ParseBool(s)
 	})
 }
+
+// What an instrument says of itself comes into errors and the bench's state only where
+// it can be shown.
+func TestWhatCannotBeShown(t *testing.T) {
+	for _, s := range []string{"MAKER,MO\xffDEL,1,2", "MAKER,MO\x1b[31mDEL,1,2", "MAKER,MO\u202eDEL,1,2", "MAKER," + strings.Repeat("M", 100_000) + ",1,2"} {
+		if id, err := ParseIdentity(s); !errors.Is(err, ErrReply) || len(err.Error()) > 500 || !plain(strings.ToValidUTF8(err.Error()[:60], "")) {
+			t.Errorf("%.40q: %.40q, %.200v", s, id.Model, err)
+		}
+		if e, err := ParseDeviceError("-100," + s); err != nil || len(e.Error()) > 500 || !plain(e.Error()[:20]) {
+			t.Errorf("%.40q: %.200v, %v", s, e, err)
+		}
+	}
+	if id, err := ParseIdentity("Siglent, Größe µ ,1,2\n"); err != nil || id.Model != "Größe µ" {
+		t.Errorf("%q, %v", id, err)
+	}
+}

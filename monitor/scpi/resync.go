@@ -63,7 +63,7 @@ func (c *Client) settle(ctx context.Context) error {
 		if id == c.identity {
 			return nil
 		}
-		last = fmt.Errorf("%w: %s answers where %s is known", instrument.ErrIdentity, id, c.identity)
+		last = fmt.Errorf("%w: %s answers where %s is known", instrument.ErrIdentity, quote(strings.TrimRight(id.String(), ",")), c.identity)
 	}
 	return last
 }

@@ -10,9 +10,12 @@ import (
 // Config says how much is enough. Zero is no limit, but for those that gRPC always
 // has; Default has what a lab needs.
 type Config struct {
-	// Connections is how many there may be at once; those from this machine do not
-	// count, so that its own checks always get through.
+	// Connections is how many there may be at once that made a call which was let in;
+	// those from this machine do not count.
 	Connections int
+	// Strangers is how many connections of one listener may be open that made no such
+	// call yet; a quarter of them of one origin. The oldest is closed for the newest.
+	Strangers int
 	// PeerConnections is how many one peer may have at once.
 	PeerConnections int
 	// Streams is how many calls may be open on one connection.
@@ -27,7 +30,7 @@ type Config struct {
 	// Request is the largest request, in bytes, after any decompression. No
 	// message to a monitor or a host is a tenth of the default.
 	Request int
-	// Handshake is how long a new connection may take to say what it speaks.
+	// Handshake is how long a new connection may take to its first call that is let in.
 	Handshake time.Duration
 	// RequestTime is how long a request may take from its first byte to its last.
 	RequestTime time.Duration
@@ -39,17 +42,17 @@ type Config struct {
 	// connect anew by themselves.
 	Age time.Duration
 
-	// Peer names who makes a call; the address of the connection when nil. A
-	// server that knows its users names them here, so that they share a limit
-	// wherever they come from. An empty name has no limits of its own.
-	Peer func(ctx context.Context) string
+	// Peer names who makes a call, and tells a stranger, who was let in to what is open to
+	// everybody; [Origin], and no stranger, when nil. A server that knows its users names
+	// them here. An empty name has no limits of its own.
+	Peer func(ctx context.Context) (name string, stranger bool)
 }
 
 // Default is what a lab's benches need, many times over.
 func Default() Config {
 	return Config{
-		Connections: 256, PeerConnections: 32, Streams: 64, PeerCalls: 128, PeerRate: 500, PeerBurst: 1000, Request: 4 << 20,
-		Handshake: 10 * time.Second, RequestTime: 10 * time.Second, Stall: 5 * time.Minute, Idle: 30 * time.Minute,
+		Connections: 256, Strangers: 64, PeerConnections: 32, Streams: 64, PeerCalls: 128, PeerRate: 500, PeerBurst: 1000, Request: 4 << 20,
+		Handshake: 5 * time.Second, RequestTime: 10 * time.Second, Stall: 5 * time.Minute, Idle: 30 * time.Minute,
 	}
 }
 
@@ -62,7 +65,7 @@ func (c *Config) Check() error {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"connections", c.Connections}, {"connections of a peer", c.PeerConnections}, {"calls of a peer", c.PeerCalls}, {"burst of a peer", c.PeerBurst}} {
+	}{{"connections", c.Connections}, {"strangers", c.Strangers}, {"connections of a peer", c.PeerConnections}, {"calls of a peer", c.PeerCalls}, {"burst of a peer", c.PeerBurst}} {
 		if n.value < 0 {
 			errs = append(errs, fmt.Errorf("limit of %s: %d: want 0, for none, or more", n.name, n.value))
 		}

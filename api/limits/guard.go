@@ -24,9 +24,9 @@ type Guard struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	peers   map[string]*usage
+	peers   map[peerName]*usage
 	swept   time.Time
-	open    int // connections that count
+	open    int // connections from other machines that are known
 	all     int // connections
 	calls   int
 	refused map[reason]uint64
@@ -38,11 +38,20 @@ type usage struct {
 	bucket             *rate.Limiter // nil for no limit
 }
 
+// peerName is whose limits a call counts against.
+type peerName struct {
+	name string
+	// stranger is set where callers are asked who they are, and this one has not been let in.
+	stranger bool
+}
+
 // reason is what a refusal was for, as metrics name it.
 type reason string
 
 const (
 	connections     reason = "connections"
+	strangers       reason = "strangers"
+	silent          reason = "handshake"
 	peerConnections reason = "peer_connections"
 	peerCalls       reason = "peer_calls"
 	peerRate        reason = "peer_rate"
@@ -50,14 +59,14 @@ const (
 	stalled         reason = "stall"
 )
 
-var reasons = []reason{connections, peerConnections, peerCalls, peerRate, slowRequest, stalled}
+var reasons = []reason{connections, strangers, silent, peerConnections, peerCalls, peerRate, slowRequest, stalled}
 
 // New makes a guard of limits that were checked.
 func New(cfg Config) *Guard {
 	if cfg.Peer == nil {
-		cfg.Peer = address
+		cfg.Peer = func(ctx context.Context) (string, bool) { return Origin(ctx), false }
 	}
-	return &Guard{cfg: cfg, now: time.Now, peers: map[string]*usage{}, refused: map[reason]uint64{}}
+	return &Guard{cfg: cfg, now: time.Now, peers: map[peerName]*usage{}, refused: map[reason]uint64{}}
 }
 
 // leastWindow is the smallest window that HTTP/2 begins with, in bytes.
@@ -99,12 +108,31 @@ func (g *Guard) Inside() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.MaxRecvMsgSize(g.cfg.Request)}
 }
 
-// address is a connection's other end without its port.
-func address(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok {
-		return host(p.Addr)
+// Origin names where a call comes from: the address of its connection's other end
+// without the port, or the account, as "uid 1000", where that is on this machine. It is
+// empty for a pipe within this process.
+func Origin(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
 	}
-	return ""
+	if at, ok := p.LocalAddr.(place); ok {
+		return at.conn.from
+	}
+	return host(p.Addr)
+}
+
+// Named returns whose limits a call of a user counts against, for Config.Peer: the user's
+// at that origin, so that the machines of one user do not share them; or, without a user,
+// those of all strangers there.
+func Named(user, origin string) (name string, stranger bool) {
+	switch {
+	case origin == "": // a pipe within this process
+		return "", user == ""
+	case user == "":
+		return origin, true
+	}
+	return user + " at " + origin, false
 }
 
 // host is empty for a pipe within this process: who is behind it was looked at
@@ -121,51 +149,64 @@ func host(a net.Addr) string {
 
 // Tap decides on a call before its request is read.
 func (g *Guard) Tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	name := g.cfg.Peer(ctx)
-	if err := g.begin(name); err != nil {
+	name, stranger := g.cfg.Peer(ctx)
+	by := peerName{name, stranger}
+	if p, ok := peer.FromContext(ctx); ok && !stranger {
+		if err := g.meet(p.LocalAddr, by); err != nil {
+			return ctx, err
+		}
+	}
+	if err := g.begin(by); err != nil {
 		return ctx, err
 	}
 	// gRPC ends the context with the call, however it ends.
-	context.AfterFunc(ctx, func() { g.end(name) })
+	context.AfterFunc(ctx, func() { g.end(by) })
 	return g.watch(ctx), nil
 }
 
 // begin counts a call, or refuses it.
-func (g *Guard) begin(name string) error {
+func (g *Guard) begin(by peerName) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	u := g.of(name)
+	u := g.of(by)
 	switch c := &g.cfg; {
-	case name == "": // no limits of its own
+	case by.name == "": // no limits of its own
 	case c.PeerCalls > 0 && u.calls >= c.PeerCalls:
 		g.refused[peerCalls]++
-		return status.Errorf(codes.ResourceExhausted, "%s has %d calls open here, which is the limit: end some", name, u.calls)
+		return status.Errorf(codes.ResourceExhausted, "%s has %d calls open here, which is the limit: end some", by.name, u.calls)
 	case u.bucket != nil && !u.bucket.AllowN(g.now(), 1):
 		g.refused[peerRate]++
-		return status.Errorf(codes.ResourceExhausted, "%s calls more than %g times a second: wait a little", name, c.PeerRate)
+		return status.Errorf(codes.ResourceExhausted, "%s calls more than %g times a second: wait a little", by.name, u.bucket.Limit())
 	}
 	u.calls++
 	g.calls++
 	return nil
 }
 
-func (g *Guard) end(name string) {
+func (g *Guard) end(by peerName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.of(name).calls--
+	g.of(by).calls--
 	g.calls--
 }
 
+// strangersShare is the part of the calls a second that strangers of one origin have, all
+// together, beside those that are let in.
+const strangersShare = 10
+
 // of returns what a peer has taken. The lock is held.
-func (g *Guard) of(name string) *usage {
+func (g *Guard) of(by peerName) *usage {
 	g.sweep()
-	u := g.peers[name]
+	u := g.peers[by]
 	if u == nil {
 		u = &usage{}
 		if g.cfg.PeerRate > 0 {
 			u.bucket = rate.NewLimiter(rate.Limit(g.cfg.PeerRate), g.cfg.PeerBurst)
+			if by.stranger {
+				u.bucket = rate.NewLimiter(rate.Limit(g.cfg.PeerRate/strangersShare), max(1, g.cfg.PeerBurst/strangersShare))
+			}
 		}
-		g.peers[name] = u
+		g.peers[by] = u
 	}
 	return u
 }
@@ -182,7 +223,7 @@ func (g *Guard) sweep() {
 	}
 	g.swept = now
 	for name, u := range g.peers {
-		full := u.bucket == nil || u.bucket.TokensAt(now) >= float64(g.cfg.PeerBurst)
+		full := u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst())
 		if u.calls == 0 && u.connections == 0 && full {
 			delete(g.peers, name)
 		}

@@ -11,19 +11,29 @@ import (
 )
 
 // Handler holds the peers of an HTTP server to the same limits: of calls, of a
-// request's size and time, and of a reader that takes nothing.
-func (g *Guard) Handler(next http.Handler) http.Handler {
+// request's size and time, and of a reader that takes nothing. user names who makes a
+// request, and is empty for a stranger; nil where nobody is asked who they are.
+func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, _, err := net.SplitHostPort(r.RemoteAddr)
-		if err != nil {
-			name = r.RemoteAddr
+		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		by := peerName{name: originOf(at, r)}
+		if user != nil {
+			by.name, by.stranger = Named(user(r), by.name)
 		}
-		if err := g.begin(name); err != nil {
+		var err error
+		if !by.stranger {
+			err = g.meet(at, by)
+		}
+		if err == nil {
+			err = g.begin(by)
+		}
+		if err != nil {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
 			return
 		}
-		defer g.end(name)
+		defer g.end(by)
+		defer g.busy(at)()
 		control := http.NewResponseController(w)
 		if r.ContentLength != 0 {
 			r.Body = g.body(control, http.MaxBytesReader(w, r.Body, int64(g.cfg.Request)))
@@ -33,6 +43,17 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// originOf is [Origin] of a request.
+func originOf(at net.Addr, r *http.Request) string {
+	if p, ok := at.(place); ok {
+		return p.conn.from
+	}
+	if name, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return name
+	}
+	return r.RemoteAddr
 }
 
 // body gives a request's body its time.

@@ -76,52 +76,13 @@ func TestRate(t *testing.T) {
 	}
 }
 
-func TestConnections(t *testing.T) {
-	cfg := Default()
-	cfg.PeerConnections = 2
-	s := serve(t, cfg)
-	var open []net.Conn
-	for range 3 {
-		c, err := net.Dial("tcp", s.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		open = append(open, c)
-	}
-	closed(t, open[2])
-	_ = open[0].Close()
-	c := s.dial(t)
-	eventually(t, "a place is free", func() bool { return check(t, c) == nil })
-	if n := s.count(peerConnections); n == 0 {
-		t.Error("nothing was counted")
-	}
-}
-
-// Connections from this machine get through when strangers have taken all.
-func TestConnectionsOfAll(t *testing.T) {
-	g := New(Config{Connections: 2})
-	for i := range 3 {
-		if got := g.enter("192.0.2." + strconv.Itoa(i)); got != (i < 2) {
-			t.Errorf("connection %d: %v", i, got)
-		}
-	}
-	if !g.enter("127.0.0.1") || !g.enter("::1") || !g.enter("unix") {
-		t.Error("this machine is refused")
-	}
-	g.leave("192.0.2.0")
-	if !g.enter("192.0.2.9") {
-		t.Error("a place that is free again is refused")
-	}
-}
-
 // Who has come from a million addresses is forgotten.
 func TestManyPeers(t *testing.T) {
 	g := New(Default())
 	now := time.Unix(1e9, 0)
 	g.now = func() time.Time { return now }
 	for i := range 1000 {
-		name := strconv.Itoa(i)
+		name := peerName{name: strconv.Itoa(i)}
 		if err := g.begin(name); err != nil {
 			t.Fatal(err)
 		}
@@ -130,8 +91,8 @@ func TestManyPeers(t *testing.T) {
 		}
 	}
 	now = now.Add(2 * sweepEvery)
-	g.enter("new")
-	if _, kept := g.peers["0"]; len(g.peers) != 2 || !kept {
+	_ = g.begin(peerName{name: "new"})
+	if _, kept := g.peers[peerName{name: "0"}]; len(g.peers) != 2 || !kept {
 		t.Errorf("%d peers are remembered", len(g.peers))
 	}
 }
@@ -306,7 +267,7 @@ func TestHTTP(t *testing.T) {
 	s := httptest.NewServer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := io.Copy(io.Discard, r.Body)
 		read <- err
-	})))
+	}), nil))
 	defer s.Close()
 	post := func(body io.Reader) int {
 		r, err := http.Post(s.URL, "text/plain", body)
@@ -336,7 +297,7 @@ func TestSlowBody(t *testing.T) {
 	s := httptest.NewServer(New(cfg).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := io.Copy(io.Discard, r.Body)
 		read <- err
-	})))
+	}), nil))
 	defer s.Close()
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {

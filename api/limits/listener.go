@@ -1,77 +1,217 @@
 package limits
 
 import (
+	"errors"
 	"net"
 	"net/netip"
-	"sync"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
-// Listen limits the connections that a listener gives. Those beyond are closed at
-// once: they wait nowhere, and hold up nobody.
-func (g *Guard) Listen(l net.Listener) net.Listener { return &listener{l, g} }
+// Listen limits the connections that a listener gives. A new connection is a
+// stranger's until its first call that is let in, which must come within
+// Config.Handshake. Strangers have a budget of their own, in which the oldest makes
+// room for the newest: idle ones keep nobody out, and take nothing from those that are
+// known. Each listener has its own strangers.
+func (g *Guard) Listen(l net.Listener) net.Listener { return &listener{Listener: l, guard: g} }
 
 type listener struct {
 	net.Listener
-	guard *Guard
+	guard     *Guard
+	strangers []*conn // the oldest first; guard.mu protects it
 }
 
+// Accept is part of net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		name := host(c.RemoteAddr())
-		if l.guard.enter(name) {
-			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.guard.leave(name) })}, nil
-		}
-		_ = c.Close()
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	x := &conn{Conn: c, listener: l, from: origin(c), local: isLocal(host(c.RemoteAddr()))}
+	if old := l.admit(x); old != nil {
+		_ = old.Close()
+	}
+	return x, nil
 }
 
-// isLocal tells of an address of this machine.
+// origin names where a connection comes from: the account at its other end, if that is
+// on this machine and the kernel says whose it is, otherwise the address.
+func origin(c net.Conn) string {
+	name := host(c.RemoteAddr())
+	if isLocal(name) {
+		if uid, ok := accountOf(c); ok {
+			return "uid " + strconv.FormatUint(uint64(uid), 10)
+		}
+	}
+	return name
+}
+
+// isLocal reports whether an address is one of this machine.
 func isLocal(name string) bool {
 	a, err := netip.ParseAddr(name)
 	return err != nil || a.IsLoopback() // a unix socket has none
 }
 
-func (g *Guard) enter(name string) bool {
+// admit counts a new connection among the strangers, and returns the one that must make
+// room for it, or nil. One origin has a quarter of the room at most.
+func (l *listener) admit(c *conn) *conn {
+	g := l.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	u := g.of(name)
-	switch c := &g.cfg; {
-	case c.PeerConnections > 0 && u.connections >= c.PeerConnections:
-		g.refused[peerConnections]++
-		return false
-	case c.Connections > 0 && g.open >= c.Connections && !isLocal(name):
-		g.refused[connections]++
-		return false
+	var old *conn
+	if most := g.cfg.Strangers; most > 0 {
+		count := map[string]int{}
+		for _, s := range l.strangers {
+			count[s.from]++
+		}
+		crowd := c.from
+		if count[c.from] < max(1, most/4) {
+			crowd = ""
+			for _, s := range l.strangers {
+				if crowd == "" || count[s.from] > count[crowd] {
+					crowd = s.from
+				}
+			}
+		}
+		if count[c.from] >= max(1, most/4) || len(l.strangers) >= most {
+			old = l.strangers[slices.IndexFunc(l.strangers, func(s *conn) bool { return s.from == crowd })]
+			g.refused[strangers]++
+			l.drop(old)
+		}
 	}
-	u.connections++
+	l.strangers = append(l.strangers, c)
 	g.all++
-	if !isLocal(name) {
-		g.open++
+	if g.cfg.Handshake > 0 {
+		c.timer = time.AfterFunc(g.cfg.Handshake, c.late)
 	}
-	return true
+	return old
 }
 
-func (g *Guard) leave(name string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.of(name).connections--
-	g.all--
-	if !isLocal(name) {
-		g.open--
-	}
+// drop takes a connection from the strangers. The guard's lock is held.
+func (l *listener) drop(c *conn) {
+	l.strangers = slices.DeleteFunc(l.strangers, func(s *conn) bool { return s == c })
 }
 
-// conn is a connection that counts until it is closed.
+// conn is a connection that counts until it is closed. The guard's lock protects what
+// changes.
 type conn struct {
 	net.Conn
-	leave func()
+	listener *listener
+	from     string
+	local    bool
+
+	timer  *time.Timer // until its first call must have come; nil for no limit
+	asking int         // HTTP requests of a stranger that are being answered
+	known  *usage      // of its caller; nil of a stranger
+	closed bool
 }
 
+// place is the near end of a connection, by which a call finds its connection.
+type place struct {
+	net.Addr
+	conn *conn
+}
+
+// LocalAddr is part of net.Conn.
+func (c *conn) LocalAddr() net.Addr { return place{c.Conn.LocalAddr(), c} }
+
+// SyscallConn is part of syscall.Conn.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// late closes the connection of a stranger that made no call in time.
+func (c *conn) late() {
+	g := c.listener.guard
+	g.mu.Lock()
+	waits := c.known == nil && !c.closed
+	if waits && c.asking > 0 {
+		c.timer.Reset(g.cfg.Handshake)
+		waits = false
+	}
+	if waits {
+		g.refused[silent]++
+	}
+	g.mu.Unlock()
+	if waits {
+		_ = c.Close()
+	}
+}
+
+// Close is part of net.Conn.
 func (c *conn) Close() error {
-	c.leave()
+	g := c.listener.guard
+	g.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		g.all--
+		c.listener.drop(c)
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		if c.known != nil {
+			c.known.connections--
+		}
+		if c.known != nil && !c.local {
+			g.open--
+		}
+	}
+	g.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// meet counts the connection of a call that was let in as its caller's, or refuses the
+// call: the caller, or all from elsewhere, have connections enough. at is the near end;
+// of pipes and sockets that were not limited nothing is counted.
+func (g *Guard) meet(at net.Addr, by peerName) error {
+	p, ok := at.(place)
+	if !ok {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c, u := p.conn, g.of(by)
+	switch {
+	case c.known != nil || c.closed:
+		return nil
+	case g.cfg.PeerConnections > 0 && u.connections >= g.cfg.PeerConnections:
+		g.refused[peerConnections]++
+		return status.Errorf(codes.ResourceExhausted, "%s has %d connections open here, which is the limit: close some", by.name, u.connections)
+	case g.cfg.Connections > 0 && g.open >= g.cfg.Connections && !c.local:
+		g.refused[connections]++
+		return status.Errorf(codes.ResourceExhausted, "%d connections from other machines are open here, which is the limit: try again later", g.open)
+	}
+	u.connections++
+	if c.known = u; !c.local {
+		g.open++
+	}
+	c.listener.drop(c)
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	return nil
+}
+
+// busy keeps the connection of a stranger open while a request of it is answered; done
+// ends that.
+func (g *Guard) busy(at net.Addr) (done func()) {
+	p, ok := at.(place)
+	if !ok {
+		return func() {}
+	}
+	add := func(n int) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		p.conn.asking += n
+	}
+	add(1)
+	return func() { add(-1) }
 }

@@ -22,9 +22,10 @@ import (
 // tester is a server on a real socket, with a health service and a stream without
 // end.
 type tester struct {
-	guard   *Guard
-	address string
-	ended   chan error // how the endless stream's handler ended
+	guard    *Guard
+	listener *listener
+	address  string
+	ended    chan error // how the endless stream's handler ended
 }
 
 // flood sends until it cannot.
@@ -57,8 +58,9 @@ func serve(t *testing.T, cfg Config) *tester {
 		ServiceName: "test", HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{{StreamName: "Flood", ServerStreams: true, Handler: s.flood}},
 	}, s)
+	s.listener = s.guard.Listen(l).(*listener)
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(s.guard.Listen(l)) }()
+	go func() { done <- server.Serve(s.listener) }()
 	t.Cleanup(func() {
 		server.Stop()
 		if err := <-done; err != nil {

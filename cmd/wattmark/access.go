@@ -182,12 +182,18 @@ func (x *access) web(l net.Listener) (net.Listener, string) {
 	return tls.NewListener(l, x.server.Config("h2", "http/1.1")), "https://"
 }
 
-// ask puts the question who is there before a site; nil where nobody is asked.
-func (x *access) ask() func(http.Handler) http.Handler {
+// ask puts the question who is there before a site, and names who makes a request to it,
+// for its limits; both are nil where nobody is asked.
+func (x *access) ask() (before func(http.Handler) http.Handler, user func(*http.Request) string) {
 	if x.guard == nil {
-		return nil
+		return nil, nil
 	}
-	return func(next http.Handler) http.Handler { return signin.New(x.guard, next, nil) }
+	var h *signin.Handler
+	before = func(next http.Handler) http.Handler {
+		h = signin.New(x.guard, next, nil)
+		return h
+	}
+	return before, func(r *http.Request) string { return h.User(r) }
 }
 
 // itself dials this very service.

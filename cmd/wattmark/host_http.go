@@ -66,7 +66,8 @@ func serveWeb(ctx context.Context, g *errgroup.Group, server *grpc.Server, count
 		l.Close()
 		return nil, fmt.Errorf("host: %w", err)
 	}
-	handler, err := web.Handler(ctx, conn, web.Options{Metrics: counts.Handler(), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen), Live: live, Ask: x.ask()})
+	ask, user := x.ask()
+	handler, err := web.Handler(ctx, conn, web.Options{Metrics: counts.Handler(), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen), Live: live, Ask: ask})
 	if err != nil {
 		l.Close()
 		conn.Close()
@@ -74,7 +75,7 @@ func serveWeb(ctx context.Context, g *errgroup.Group, server *grpc.Server, count
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	l, scheme := x.web(guard.Listen(l))
-	s := web.NewServer(l, guard.Handler(handler), calm(log))
+	s := web.NewServer(l, guard.Handler(handler, user), calm(log))
 	g.Go(func() error { return server.Serve(auth.Inside(pipe)) })
 	g.Go(s.Serve)
 	log.Info("serving JSON over HTTP", "address", scheme+l.Addr().String(), "page", "/", "openapi", "/openapi.json")

@@ -136,10 +136,10 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 		}
 		s.ends = append(s.ends, stop)
 	}
-	address := s.listener.Addr().String()
+	address, within := s.listener.Addr().String(), newSelf(s.x)
 	for _, side := range []func(){
 		func() { onHangups(ctx, r.Reload) },
-		func() { n.watchdog(ctx, func(ctx context.Context) error { return answers(ctx, address, s.x) }) },
+		func() { n.watchdog(ctx, within.answers) },
 		func() { s.x.run(ctx) },
 		func() {
 			<-ctx.Done()
@@ -159,6 +159,7 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 		})
 	}
 	g.Go(func() error { return s.server.Serve(s.guard.Listen(s.listener)) })
+	g.Go(func() error { return s.server.Serve(within) })
 	g.Go(func() error { return s.monitors.relay.Run(ctx) })
 	g.Go(func() error { return s.programs.serve(ctx) })
 	g.Go(func() error {

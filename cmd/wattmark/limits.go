@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
+	"wattmark/api/auth"
 	"wattmark/api/limits"
 	"wattmark/monitor/capture"
 	"wattmark/store"
@@ -51,17 +53,28 @@ func (f *limitFlags) addTo(fl *pflag.FlagSet) {
 	d := limits.Default()
 	f.request = size(d.Request)
 	fl.IntVar(&f.Connections, "limit-connections", d.Connections, "connections from other machines at once; 0 for no limit, as with all of these")
-	fl.IntVar(&f.PeerConnections, "limit-peer-connections", d.PeerConnections, "connections of one address at once")
-	fl.IntVar(&f.PeerCalls, "limit-peer-calls", d.PeerCalls, "calls of one address that are open at once")
-	fl.Float64Var(&f.PeerRate, "limit-peer-rate", d.PeerRate, "calls a second of one address in the long run")
-	fl.IntVar(&f.PeerBurst, "limit-peer-burst", d.PeerBurst, "calls of one address that may come at once")
+	fl.IntVar(&f.Strangers, "limit-strangers", d.Strangers, "connections that made no call yet that was let in, a quarter of them of one address or account; the oldest makes room")
+	fl.IntVar(&f.PeerConnections, "limit-peer-connections", d.PeerConnections, "connections of one user, address or account of this machine at once")
+	fl.IntVar(&f.PeerCalls, "limit-peer-calls", d.PeerCalls, "calls of one of these that are open at once")
+	fl.Float64Var(&f.PeerRate, "limit-peer-rate", d.PeerRate, "calls a second of one of these in the long run")
+	fl.IntVar(&f.PeerBurst, "limit-peer-burst", d.PeerBurst, "calls of one of these that may come at once")
 	fl.Uint32Var(&f.Streams, "limit-streams", d.Streams, "calls open on one connection; more wait in the client")
 	fl.Var(&f.request, "limit-request", "size of a request")
-	fl.DurationVar(&f.Handshake, "limit-handshake", d.Handshake, "how long a new connection may take to say what it speaks")
+	fl.DurationVar(&f.Handshake, "limit-handshake", d.Handshake, "how long a new connection may take to its first call that is let in")
 	fl.DurationVar(&f.RequestTime, "limit-request-time", d.RequestTime, "how long a request may take to arrive")
 	fl.DurationVar(&f.Stall, "limit-stall", d.Stall, "how long a stream's reader may take nothing")
 	fl.DurationVar(&f.Idle, "limit-idle", d.Idle, "how long a connection may have no call")
 	fl.DurationVar(&f.Age, "limit-age", d.Age, "how old a connection may grow; it ends with its calls")
+}
+
+// callerOf names whose limits a call counts against: the user's, where callers are asked
+// who they are.
+func callerOf(ctx context.Context) (name string, stranger bool) {
+	who, asked := auth.From(ctx)
+	if !asked {
+		return limits.Origin(ctx), false
+	}
+	return limits.Named(who.Name, limits.Origin(ctx))
 }
 
 // guard makes a guard of the flags.
@@ -70,6 +83,7 @@ func (f *limitFlags) guard() (*limits.Guard, error) {
 	if err := f.Check(); err != nil {
 		return nil, withCode(exitUsage, err)
 	}
+	f.Peer = callerOf
 	return limits.New(f.Config), nil
 }
 

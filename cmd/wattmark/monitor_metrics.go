@@ -73,7 +73,9 @@ func serveMetrics(ctx context.Context, counts *metrics.Metrics, guard *limits.Gu
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
 	l, scheme := x.web(guard.Listen(l))
-	s := web.NewServer(l, web.Beside(web.Options{Metrics: guard.Handler(counts.Handler()), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen), Ask: x.ask()}, http.NotFoundHandler()), calm(log))
+	ask, user := x.ask()
+	site := web.Beside(web.Options{Metrics: counts.Handler(), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen), Ask: ask}, http.NotFoundHandler())
+	s := web.NewServer(l, guard.Handler(site, user), calm(log))
 	go func() {
 		if err := s.Serve(); err != nil {
 			log.Error("metrics are not served any more", "error", err)

@@ -23,10 +23,11 @@ import (
 // and it ends without cutting a capture.
 type monitorService struct {
 	*monitor.Monitor
-	f     *monitorFlags
-	log   *slog.Logger
-	x     *access
-	bench *bench.Bench // as it is in force
+	f      *monitorFlags
+	log    *slog.Logger
+	x      *access
+	within *self
+	bench  *bench.Bench // as it is in force
 	// What the flags said last: a file that is being read sets them for a trial.
 	keep, drain atomic.Int64
 }
@@ -60,9 +61,10 @@ func (a *app) monitor(ctx context.Context, f *monitorFlags, r *config.Reloader, 
 		return errors.Join(err, l.Close())
 	}
 	defer func() { warnOf(log)(traces.close(ctx)) }()
+	s.within = newSelf(s.x)
 	counts := metrics.New()
 	cfg := monitor.Config{
-		Bench: b, Dir: f.spool, Version: version(), Log: log, Listeners: []net.Listener{guard.Listen(l)}, Room: f.room.room(), Hold: f.publish.servers != "",
+		Bench: b, Dir: f.spool, Version: version(), Log: log, Listeners: []net.Listener{guard.Listen(l), s.within}, Room: f.room.room(), Hold: f.publish.servers != "",
 		ServerOptions: slices.Concat(counts.ServerOptions(), traces.server(), s.x.serverOptions(guard)),
 	}
 	if s.Monitor, err = monitor.New(cfg); err != nil {
@@ -114,7 +116,7 @@ func (s *monitorService) run(ctx context.Context, n *notifier, r *config.Reloade
 			if ctx.Err() != nil {
 				return nil // it is being stopped, and lets a capture end
 			}
-			return answers(check, address, s.x)
+			return s.within.answers(check)
 		})
 	})
 	side(func() {

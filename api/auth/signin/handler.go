@@ -113,6 +113,15 @@ func (h *Handler) who(r *http.Request) (auth.Identity, error) {
 	return auth.Identity{}, fmt.Errorf("%w: send the header Authorization: Bearer wm_…, or sign in at /signin", auth.ErrUnknown)
 }
 
+// User names who makes a request, for limits; empty for who is not let in.
+func (h *Handler) User(r *http.Request) string {
+	who, err := h.who(r)
+	if err != nil {
+		return ""
+	}
+	return who.Name
+}
+
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, who auth.Identity, err error) {
 	if errors.Is(err, auth.ErrUnknown) && safe(r) && strings.Contains(r.Header.Get("Accept"), "text/html") && !strings.HasPrefix(r.URL.Path, "/v1/") {
 		http.Redirect(w, r, "/signin", http.StatusSeeOther)

@@ -1,0 +1,273 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// idle opens connections that say nothing.
+func (s *tester) idle(t *testing.T, n int) (open []net.Conn) {
+	t.Helper()
+	for range n {
+		c, err := net.Dial("tcp", s.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		open = append(open, c)
+	}
+	return open
+}
+
+// fromHere returns the number of connections that are a stranger's, and their origins.
+func (s *tester) fromHere() (n int, origins map[string]int) {
+	s.guard.mu.Lock()
+	defer s.guard.mu.Unlock()
+	origins = map[string]int{}
+	for _, c := range s.listener.strangers {
+		origins[c.from]++
+	}
+	return len(s.listener.strangers), origins
+}
+
+// A crowd of idle connections keeps nobody out, of the same account as it may be.
+func TestIdleCrowd(t *testing.T) {
+	cfg := Default()
+	cfg.Handshake = time.Hour
+	s := serve(t, cfg)
+	known := s.dial(t)
+	want(t, check(t, known), codes.OK)
+	crowd := s.idle(t, 200)
+	for range 3 {
+		want(t, check(t, s.dial(t)), codes.OK)
+		want(t, check(t, known), codes.OK)
+	}
+	closed(t, crowd[0])
+	if n, _ := s.fromHere(); n > cfg.Strangers/4 {
+		t.Errorf("%d of one origin are open, want %d at most", n, cfg.Strangers/4)
+	}
+	if s.count(strangers) == 0 {
+		t.Error("nothing was counted")
+	}
+}
+
+// A quarter of the strangers' room is for one origin; where all of it is taken, the
+// greatest crowd makes room.
+func TestStrangersByOrigin(t *testing.T) {
+	l := New(Config{Strangers: 8}).Listen(nil).(*listener)
+	come := func(from string) (gone string) {
+		if old := l.admit(&conn{listener: l, from: from}); old != nil {
+			return old.from
+		}
+		return ""
+	}
+	for i, c := range []struct{ from, gone string }{
+		{"a", ""}, {"a", ""}, {"a", "a"}, {"b", ""}, {"b", ""}, {"c", ""}, {"c", ""}, {"d", ""}, {"e", ""},
+		{"f", "a"}, {"g", "b"}, {"h", "c"}, {"c", "c"}, {"i", "c"},
+	} {
+		if got := come(c.from); i != 12 && got != c.gone {
+			t.Errorf("%d: for %s %q made room, want %q", i, c.from, got, c.gone)
+		}
+		if len(l.strangers) > 8 {
+			t.Fatalf("%d strangers", len(l.strangers))
+		}
+	}
+}
+
+// A caller has so many connections; each counts from its first call on.
+func TestConnectionsOfOne(t *testing.T) {
+	cfg := Default()
+	cfg.PeerConnections = 2
+	s := serve(t, cfg)
+	s.idle(t, 5)
+	a, b, c := s.dial(t), s.dial(t), s.dial(t)
+	want(t, check(t, a), codes.OK)
+	want(t, check(t, b), codes.OK)
+	want(t, check(t, c), codes.ResourceExhausted)
+	want(t, check(t, a), codes.OK)
+	if s.count(peerConnections) == 0 {
+		t.Error("nothing was counted")
+	}
+	_ = a.Close()
+	eventually(t, "a place is free", func() bool { return check(t, c) == nil })
+}
+
+// Connections from this machine get through when others have taken all.
+func TestConnectionsOfAll(t *testing.T) {
+	g := New(Config{Connections: 2})
+	l := g.Listen(nil).(*listener)
+	come := func(from string, local bool) (*conn, error) {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _ = far.Close() })
+		c := &conn{Conn: near, listener: l, from: from, local: local}
+		l.admit(c)
+		return c, g.meet(c.LocalAddr(), peerName{name: from})
+	}
+	first, err := come("192.0.2.1", false)
+	if err != nil {
+		t.Error(err)
+	}
+	for i, c := range []struct {
+		from  string
+		local bool
+		ok    bool
+	}{{"192.0.2.2", false, true}, {"192.0.2.3", false, false}, {"127.0.0.1", true, true}, {"uid 7", true, true}} {
+		if _, err := come(c.from, c.local); (err == nil) != c.ok {
+			t.Errorf("%d: %s: %v", i, c.from, err)
+		}
+	}
+	_ = first.Close()
+	_ = first.Close() // counts once
+	if _, err := come("192.0.2.9", false); err != nil {
+		t.Error(err)
+	}
+	if _, err := come("192.0.2.10", false); err == nil {
+		t.Error("one too many came in")
+	}
+}
+
+// Saying what is spoken is not enough: a call must come.
+func TestNoCallInTime(t *testing.T) {
+	cfg := Default()
+	cfg.Handshake = 50 * time.Millisecond
+	s := serve(t, cfg)
+	c := s.idle(t, 1)[0]
+	if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, c)
+	if s.count(silent) == 0 {
+		t.Error("nothing was counted")
+	}
+	known := s.dial(t)
+	want(t, check(t, known), codes.OK)
+	eventually(t, "no stranger is left", func() bool { n, _ := s.fromHere(); return n == 0 })
+	want(t, check(t, known), codes.OK)
+}
+
+// Those that are asked who they are have other limits than strangers at their origin.
+func TestStrangersRate(t *testing.T) {
+	g := New(Config{PeerRate: 100, PeerBurst: 100})
+	stranger, user := peerName{"192.0.2.1", true}, peerName{}
+	user.name, user.stranger = Named("ada", "192.0.2.1")
+	let := 0
+	for range 100 {
+		if g.begin(stranger) == nil {
+			let++
+		}
+	}
+	if let > 20 {
+		t.Errorf("a stranger made %d calls at once", let)
+	}
+	for i := range 100 {
+		if err := g.begin(user); err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+	}
+}
+
+// A slow answer to a stranger is not cut off.
+func TestSlowAnswerToStranger(t *testing.T) {
+	cfg := Default()
+	cfg.Handshake = 30 * time.Millisecond
+	g := New(cfg)
+	s := httptest.NewUnstartedServer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-time.After(5 * cfg.Handshake)
+		_, _ = io.WriteString(w, "sign in")
+	}), func(*http.Request) string { return "" }))
+	s.Listener = g.Listen(s.Listener)
+	s.Start()
+	defer s.Close()
+	r, err := http.Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if b, err := io.ReadAll(r.Body); err != nil || string(b) != "sign in" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// The kernel says whose a connection within this machine is.
+func TestAccounts(t *testing.T) {
+	s := serve(t, Default())
+	s.idle(t, 1)
+	me := "uid " + strconv.Itoa(os.Getuid())
+	eventually(t, "it is ours", func() bool { _, from := s.fromHere(); return from[me] == 1 })
+	if os.Getuid() != 0 {
+		t.Skip("connections of another account need root")
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, port, _ := net.SplitHostPort(s.address)
+	c := exec.CommandContext(ctx, bash, "-c", fmt.Sprintf("for i in $(seq 40); do exec {fd}<>/dev/tcp/127.0.0.1/%s; done; read", port))
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	c.Dir = "/"
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cancel(); _ = c.Wait() }()
+	eventually(t, "the other account's crowd is there", func() bool { _, from := s.fromHere(); return from["uid 65534"] == Default().Strangers/4 })
+	if _, from := s.fromHere(); from[me] != 1 {
+		t.Errorf("of %s %d are open", me, from[me])
+	}
+	want(t, check(t, s.dial(t)), codes.OK)
+}
+
+func TestTableOfSockets(t *testing.T) {
+	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1
+   1: 0100007F:C001 0100007F:1F90 06 00000000:00000000 03:00000000 00000000     0        0 0 3
+   2: 0100007F:C002 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 2 1
+   3: 0000000000000000FFFF00000100007F:C003 0000000000000000FFFF00000100007F:1F90 01 00000000:00000000 00:00000000 00000000  1002 0 3 1
+   4: 00000000000000000000000001000000:C004 00000000000000000000000001000000:1F90 01 00000000:00000000 00:00000000 00000000  1003 0 4 1
+`
+	for _, c := range []struct {
+		far, near string
+		uid       uint32
+		ok        bool
+	}{
+		{"127.0.0.1:49154", "127.0.0.1:8080", 1001, true},
+		{"127.0.0.1:49153", "127.0.0.1:8080", 0, false}, // closed
+		{"127.0.0.1:49155", "127.0.0.1:8080", 1002, true},
+		{"[::1]:49156", "[::1]:8080", 1003, true},
+		{"127.0.0.1:49154", "127.0.0.1:8081", 0, false},
+	} {
+		uid, ok := ownerIn(strings.NewReader(table), addrPort(t, c.far), addrPort(t, c.near))
+		if uid != c.uid || ok != c.ok {
+			t.Errorf("%s: uid %d, %v; want %d, %v", c.far, uid, ok, c.uid, c.ok)
+		}
+	}
+}
+
+func addrPort(t *testing.T, text string) netip.AddrPort {
+	t.Helper()
+	a, err := netip.ParseAddrPort(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}

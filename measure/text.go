@@ -47,3 +47,20 @@ func plain(s string) bool {
 	}
 	return true
 }
+
+// maxExcerpt bounds what a device or a stranger may say, in bytes.
+const maxExcerpt = 1 << 10
+
+// Excerpt is Printable of at most 1 KiB, for what a device or a stranger said.
+func Excerpt(s string) string {
+	const more = " …"
+	if len(s) > maxExcerpt {
+		s = Printable(s[:maxExcerpt-len(more)]) + more
+	} else {
+		s = Printable(s)
+	}
+	for len(s) > maxExcerpt { // U+FFFD is longer than the byte that it stands for
+		s = strings.ToValidUTF8(s[:maxExcerpt-len(more)], "") + more
+	}
+	return s
+}

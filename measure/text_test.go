@@ -2,6 +2,7 @@ package measure
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"unicode/utf8"
 )
@@ -36,4 +37,13 @@ func FuzzPrintable(f *testing.F) {
 			t.Errorf("%q becomes %q", s, p)
 		}
 	})
+}
+
+func TestExcerptIsShortAndPrintable(t *testing.T) {
+	for _, s := range []string{"", "PMD 7", strings.Repeat("a", 1024), strings.Repeat("é", 5000), strings.Repeat("\xff", 2000), strings.Repeat("\x1b[2J", 500)} {
+		got := Excerpt(s)
+		if len(got) > 1024 || Printable(got) != got || len(s) <= 1024 && s == Printable(s) && got != s {
+			t.Errorf("%.20q: %d bytes, %.40q", s, len(got), got)
+		}
+	}
 }

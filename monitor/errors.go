@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -56,7 +57,7 @@ func toStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	s := status.New(codeOf(err), err.Error())
+	s := status.New(codeOf(err), strings.ToValidUTF8(err.Error(), "\uFFFD"))
 	var busy *capture.BusyError
 	if errors.As(err, &busy) {
 		detailed, derr := s.WithDetails(&errdetails.PreconditionFailure{

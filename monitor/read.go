@@ -61,7 +61,7 @@ func (r *receiver) Trailer(t capture.Trailer) error {
 
 func summary(s capture.Summary) *wattmarkv1.Summary {
 	p := &wattmarkv1.Summary{
-		State: wattmarkv1.CaptureState(s.State), Reason: s.Reason, Scans: s.Scans, ScansLost: s.Lost, Gaps: s.Gaps,
+		State: wattmarkv1.CaptureState(s.State), Reason: wire.Text(s.Reason), Scans: s.Scans, ScansLost: s.Lost, Gaps: s.Gaps,
 		OverRange: s.OverRange, Chunks: s.Chunks, FirstChunk: s.FirstChunk, EndChunk: s.EndChunk,
 		Markers: wire.Markers(s.Markers), NoWindowReason: s.NoWindowReason, EndS: float64(s.End),
 	}

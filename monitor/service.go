@@ -170,7 +170,7 @@ func (s *service) ListCaptures(context.Context, *wattmarkv1.ListCapturesRequest)
 	for _, i := range s.owner.List() {
 		r.Captures = append(r.Captures, &wattmarkv1.CaptureInfo{
 			CaptureId: i.CaptureID, Holder: i.Holder, TaskName: i.TaskName, Started: wire.Time(i.Started),
-			State: wattmarkv1.CaptureState(i.State), Reason: told(i), SpoolBytes: uint64(i.SpoolBytes),
+			State: wattmarkv1.CaptureState(i.State), Reason: wire.Text(told(i)), SpoolBytes: uint64(i.SpoolBytes),
 		})
 	}
 	return r, nil

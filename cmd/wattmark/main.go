@@ -6,6 +6,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
+
+	"wattmark/measure"
 )
 
 func main() {
@@ -14,8 +17,18 @@ func main() {
 	io := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	if err := said(ctx, run(ctx, os.Args[1:], io)); err != nil {
 		if !silently(err) {
-			fmt.Fprintln(os.Stderr, "wattmark:", err)
+			fmt.Fprintln(os.Stderr, "wattmark:", printable(err))
 		}
 		os.Exit(exitCode(err))
 	}
+}
+
+// printable is an error's text, of which a terminal obeys nothing: it may cite a file or
+// a device.
+func printable(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, l := range lines {
+		lines[i] = measure.Printable(l)
+	}
+	return strings.Join(lines, "\n")
 }

@@ -120,3 +120,10 @@ func TestUnfinishedFilesOfOthersStay(t *testing.T) {
 		t.Error("a file was written over")
 	}
 }
+
+// What a file says to a terminal in an error is shown, not obeyed.
+func TestErrorsAreShown(t *testing.T) {
+	if got := printable(errors.New("column \x1b[2J\xff\nnext line")); got != "column \uFFFD[2J\uFFFD\nnext line" {
+		t.Errorf("%q", got)
+	}
+}

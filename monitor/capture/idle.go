@@ -116,6 +116,7 @@ func (s lookSink) Block(b *measure.Block) error {
 }
 
 func (s lookSink) Event(e measure.Event) error {
+	e.Detail = measure.Excerpt(e.Detail)
 	s.o.live.event(e)
 	return nil
 }

@@ -90,6 +90,7 @@ func (s sink) Event(e measure.Event) error {
 	if c.life.Ended() {
 		return errSealed
 	}
+	e.Detail = measure.Excerpt(e.Detail) // drivers cite their devices
 	if err := c.pipe.event(e); err != nil {
 		return &sinkError{c.id, err}
 	}

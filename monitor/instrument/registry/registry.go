@@ -171,12 +171,12 @@ var kinds = []Kind{
 }
 
 // made turns a concrete driver into the interface, without making a nil pointer
-// look like an instrument.
+// look like an instrument. What its device says is fit to be shown from here on.
 func made[I instrument.Instrument](i I, err error) (instrument.Instrument, error) {
 	if err != nil {
 		return nil, err
 	}
-	return i, nil
+	return instrument.Gate(i), nil
 }
 
 // Kinds returns all kinds of instrument.

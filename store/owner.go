@@ -24,7 +24,7 @@ const (
 type owner struct {
 	pid               int
 	start             string // ticks since boot, as the kernel counts
-	space, boot, host string // its namespace of numbers, the boot, the machine
+	space, boot, host string // its namespaces of numbers and of time, the boot, the machine
 }
 
 // Owner names this process, for Lives; empty where the system does not tell enough.
@@ -41,6 +41,9 @@ func own(pid int) (o owner, ok bool) {
 	o.pid = pid
 	var errs [3]error
 	o.space, errs[0] = os.Readlink("/proc/self/ns/pid")
+	if clock, err := os.Readlink("/proc/self/ns/time"); err == nil {
+		o.space += "," + clock // by which /proc tells a process's start
+	}
 	o.host, errs[1] = os.Hostname()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	o.boot, errs[2] = strings.TrimSpace(string(boot)), err

@@ -88,3 +88,23 @@ func TestOwnerThatProcHides(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// A process that counts time from another boot, as one in a time namespace, knows nothing
+// of when this one was started.
+func TestOwnerInAnotherTimeNamespace(t *testing.T) {
+	if name := os.Getenv("OWNER_BEFORE"); name != "" {
+		if got, _ := Lives(name); got != LivenessUnknown {
+			t.Errorf("%v, want %v", got, LivenessUnknown)
+		}
+		return
+	}
+	shift := []string{"--time", "--boottime", "5000"}
+	if out, err := exec.Command("unshare", append(shift, "true")...).CombinedOutput(); err != nil {
+		t.Skipf("no time namespaces here: %v: %s", err, out)
+	}
+	c := exec.CommandContext(t.Context(), "unshare", append(shift, os.Args[0], "-test.run", "^TestOwnerInAnotherTimeNamespace$")...)
+	c.Env = append(os.Environ(), "OWNER_BEFORE="+Owner())
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -151,7 +151,7 @@ func hasLog(abs string) bool {
 // copyAside reads, in place of the file, a copy that this program alone has. It is brought
 // up to date, and what its log holds into it.
 func (d *DB) copyAside(ctx context.Context, fill func(to string) error) error {
-	dir, err := os.MkdirTemp("", "wattmark-read-")
+	dir, err := TempDir()
 	if err != nil {
 		return err
 	}

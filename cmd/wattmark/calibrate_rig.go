@@ -46,7 +46,7 @@ func (a *app) withRig(ctx context.Context, f *calibrateFlags, do func(context.Co
 	if (f.bench.file == "") == (f.bench.instrument == "") {
 		return withCode(exitUsage, errors.New("say what to calibrate: a bench file with --bench, a meter with --instrument and --port, or a monitor that runs with --monitor"))
 	}
-	spool, err := os.MkdirTemp("", "wattmark-calibrate-")
+	spool, err := store.TempDir()
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	spool, err := os.MkdirTemp("", "wattmark-spool-")
+	spool, err := store.TempDir()
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -373,5 +374,30 @@ func TestImportsAreToldApart(t *testing.T) {
 	two, _ := task(t, all, 2)
 	if one.Result.To == two.Result.To {
 		t.Errorf("both windows end at %v", one.Result.To)
+	}
+}
+
+// The copy of what cannot be read twice has no name while it is read: nothing is left of it
+// however the program ends.
+func TestCopiesOfInputsHaveNoName(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("this system has no path of an open file")
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	file, done, err := importFile("-", strings.NewReader("t_s,gpu_w\n0,1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(os.TempDir())
+	if err != nil || len(left) != 0 {
+		t.Errorf("%v lies there, %v", left, err)
+	}
+	for range 2 {
+		if b := readAll(t, file); string(b) != "t_s,gpu_w\n0,1\n" {
+			t.Errorf("it holds %q", b)
+		}
+	}
+	if err := done(); err != nil {
+		t.Error(err)
 	}
 }

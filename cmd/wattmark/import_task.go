@@ -168,11 +168,31 @@ func importFile(path string, in io.Reader) (file string, done func() error, err 
 	if err != nil {
 		return "", none, err
 	}
-	_, err = io.Copy(tmp, plain)
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return "", none, errors.Join(fmt.Errorf("%s: %w", path, err), os.Remove(tmp.Name()))
+	file, done = unnamed(tmp)
+	n, err := io.Copy(tmp, io.LimitReader(plain, maxCopied+1))
+	if err == nil && n > maxCopied {
+		err = fmt.Errorf("more than %d GiB to copy into %s, which is needed to read it twice: unpack it to a file, or cut it", maxCopied>>30, os.TempDir())
 	}
-	return tmp.Name(), func() error { return os.Remove(tmp.Name()) }, nil
+	if err != nil {
+		return "", none, errors.Join(fmt.Errorf("%s: %w", path, err), done())
+	}
+	return file, done, nil
+}
+
+// maxCopied bounds the copy of what cannot be read twice.
+const maxCopied = 8 << 30
+
+// unnamed takes a temporary file's name away, so that nothing is left of it however the
+// program ends, and returns a path by which this process can open it. Where the system has
+// no such path, done removes the file.
+func unnamed(tmp *os.File) (path string, done func() error) {
+	path = fmt.Sprintf("/proc/self/fd/%d", tmp.Fd())
+	a, errA := os.Stat(path)
+	b, errB := tmp.Stat()
+	if errA == nil && errB == nil && os.SameFile(a, b) && os.Remove(tmp.Name()) == nil {
+		return path, tmp.Close
+	}
+	return tmp.Name(), func() error { return errors.Join(tmp.Close(), os.Remove(tmp.Name())) }
 }
 
 // original is the file that is named in a task's provenance: the one that was given,

@@ -17,6 +17,7 @@ import (
 	"wattmark/analysis/predict"
 	"wattmark/analysis/predict/simgrid"
 	"wattmark/measure"
+	"wattmark/store"
 )
 
 func (a *app) predictExportCmd() *cobra.Command {
@@ -190,7 +191,7 @@ func buildSimGrid(ctx context.Context, p *simgrid.Platform) (_ *simGridProgram, 
 	if _, err := exec.LookPath(compiler); err != nil {
 		return nil, fmt.Errorf("SimGrid needs a C++ compiler: %w (Debian: apt install g++ libsimgrid-dev); the closed form needs neither: wattmark predict at", err)
 	}
-	dir, err := os.MkdirTemp("", "wattmark-simgrid-")
+	dir, err := store.TempDir()
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ func (a *app) replayTask(ctx context.Context, dir string, rec *recording.Recordi
 	if err != nil {
 		return 0, err
 	}
-	spool, err := os.MkdirTemp("", "wattmark-spool-")
+	spool, err := store.TempDir()
 	if err != nil {
 		return 0, err
 	}

@@ -35,7 +35,7 @@ func newAuto(library string) (*autoRun, error) {
 	if library == "" || err != nil {
 		return nil, withCode(exitUsage, errors.New("--auto: libwattmark.so is not beside this program: build it (go build -buildmode=c-shared -o libwattmark.so ./cmd/libwattmark) and name it with --library"))
 	}
-	logs, err := os.MkdirTemp("", "wattmark-launches-")
+	logs, err := store.TempDir()
 	if err != nil {
 		return nil, err
 	}

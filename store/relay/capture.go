@@ -124,7 +124,7 @@ func (c *Capture) File(ctx context.Context, o store.Outcome) (Published, error) 
 
 // bare makes a database of the capture as a task without samples.
 func (c *Capture) bare(ctx context.Context, o store.Outcome) (content []byte, err error) {
-	dir, err := os.MkdirTemp("", "wattmark-relay-")
+	dir, err := store.TempDir()
 	if err != nil {
 		return nil, err
 	}

@@ -307,7 +307,7 @@ func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (*Taken, er
 
 // put stores a task whose rest is here.
 func (t *taker) put(ctx context.Context, f *fetcher, list []indexed, database []byte) (out store.CopiedTask, err error) {
-	dir, err := os.MkdirTemp("", "wattmark-store-")
+	dir, err := store.TempDir()
 	if err != nil {
 		return out, err
 	}

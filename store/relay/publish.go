@@ -106,7 +106,7 @@ func (p *Publisher) line(partition int) *line {
 
 // bare makes a database of all of a task but its samples.
 func (p *Publisher) bare(ctx context.Context, id store.TaskID) (content []byte, err error) {
-	dir, err := os.MkdirTemp("", "wattmark-relay-")
+	dir, err := store.TempDir()
 	if err != nil {
 		return nil, err
 	}

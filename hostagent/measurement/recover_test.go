@@ -2,7 +2,9 @@ package measurement_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"math"
 	"strings"
 	"sync"
@@ -12,7 +14,6 @@ import (
 	"wattmark/hostagent"
 	"wattmark/hostagent/measurement"
 	"wattmark/hostagent/monitorclient"
-
 	"wattmark/measure"
 	"wattmark/measure/chunk"
 	"wattmark/store"
@@ -482,5 +483,74 @@ func TestRecoverFinishesWhatThisProcessGaveUp(t *testing.T) {
 	}
 	if done, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil || len(done) != 1 || b.task(t, id).State != store.Complete {
 		t.Errorf("recovered %v: %v; state %v", done, err, b.task(t, id).State)
+	}
+}
+
+// rotten is a monitor whose disk damages a chunk after it was fetched.
+type rotten struct {
+	*monitorclient.Client
+	no    uint64
+	other bool // and another chunk is not what it was
+	all   []*chunk.Chunk
+}
+
+func (r *rotten) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+	if len(r.all) > 0 && o.From == 0 {
+		s = without{s, r.no, r.other}
+	}
+	t, err := r.Client.Read(ctx, o, &keep{s, &r.all})
+	t.Chunks, t.Scans, t.CRC = 0, 0, 0
+	seen := map[uint64]bool{r.no: true}
+	for _, c := range r.all {
+		if seen[c.No] {
+			continue
+		}
+		seen[c.No] = true
+		t.Chunks, t.Scans = t.Chunks+1, t.Scans+uint64(c.Scans)
+		t.CRC = crc32.Update(t.CRC, crc32.MakeTable(crc32.Castagnoli), binary.LittleEndian.AppendUint32(nil, c.CRC))
+	}
+	t.Summary.Lost, t.Summary.Gaps = uint64(r.all[r.no-r.all[0].No].Scans), 1
+	return t, err
+}
+
+type keep struct {
+	monitorclient.Sink
+	all *[]*chunk.Chunk
+}
+
+func (k *keep) Chunk(c *chunk.Chunk) error {
+	*k.all = append(*k.all, c.Clone())
+	return k.Sink.Chunk(c)
+}
+
+type without struct {
+	monitorclient.Sink
+	no    uint64
+	other bool
+}
+
+func (w without) Chunk(c *chunk.Chunk) error {
+	if c.No == w.no {
+		return nil
+	}
+	if w.other && c.No == w.no+1 {
+		c = c.Clone()
+		c.CRC++
+	}
+	return w.Sink.Chunk(c)
+}
+
+// A chunk that is here, and that the monitor's disk has damaged since, is not missing: the
+// task is complete and the capture released, if all else is the same.
+func TestThisSideHasMore(t *testing.T) {
+	for _, other := range []bool{false, true} {
+		b := newBench(t)
+		cfg := b.config()
+		cfg.Monitor = &rotten{Client: b.client, no: 3, other: other}
+		id, err := measurement.Measure(t.Context(), cfg, b.memory(400*time.Millisecond))
+		task, kept := b.task(t, id), b.captures(t)
+		if !other && (err != nil || task.State != store.Complete || kept != 0) || other && (!errors.Is(err, monitorclient.ErrMismatch) || task.State != store.Incomplete) {
+			t.Errorf("another chunk %v: %v, state %v: %s; %d captures are kept", other, err, task.State, task.Reason, kept)
+		}
 	}
 }

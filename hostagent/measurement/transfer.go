@@ -3,6 +3,7 @@ package measurement
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"sync/atomic"
@@ -96,10 +97,56 @@ func Transfer(ctx context.Context, db Store, m Monitor, id store.TaskID, o monit
 		o.From = in.next
 		trailer, err = m.Read(asked, o, nothingMore{})
 	}
+	if errors.Is(err, monitorclient.ErrMismatch) && in.tally.chunks > trailer.Chunks {
+		o.From = 0
+		trailer, err = in.holdsMore(asked, m, o, trailer, err)
+	}
 	if err != nil {
 		return trailer, fmt.Errorf("transfer of task %d: %w", id, err)
 	}
 	return trailer, nil
+}
+
+// holdsMore reads a capture once more, where this side has more chunks of it than the
+// monitor: its disk has damaged chunks that had been fetched before. All that it still
+// sends must be stored here; nothing is lost then, and the trailer says so.
+func (in *ingest) holdsMore(ctx context.Context, m Monitor, o monitorclient.ReadOptions, t monitorclient.Trailer, mismatch error) (monitorclient.Trailer, error) {
+	here := checksums{}
+	for c, err := range in.db.Chunks(ctx, in.id, 0) {
+		if err != nil {
+			return t, err
+		}
+		here[c.No] = c.CRC
+	}
+	sent := reread{here: here}
+	again, err := m.Read(ctx, o, &sent)
+	if err != nil || sent.other || sent.check(again) != nil {
+		return t, errors.Join(mismatch, err)
+	}
+	s := &again.Summary
+	if s.Lost -= min(s.Lost, in.tally.scans-sent.scans); s.Lost == 0 {
+		s.Gaps = 0
+	}
+	return again, nil
+}
+
+// checksums are those of chunks, by number.
+type checksums map[uint64]uint32
+
+// reread is a stream that is only compared with what is stored.
+type reread struct {
+	tally
+	here  checksums
+	other bool // a chunk came that is not stored as it is
+}
+
+func (r *reread) Header(store.Header, uint64) error { return nil }
+func (r *reread) Event(measure.Event) error         { return nil }
+func (r *reread) Chunk(c *chunk.Chunk) error {
+	crc, stored := r.here[c.No]
+	r.other = r.other || !stored || crc != c.CRC
+	r.add(c)
+	return nil
 }
 
 // ingest is one Transfer: the sink of the stream on one side, the database's

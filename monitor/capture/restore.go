@@ -81,7 +81,7 @@ func (o *Owner) restoreOne(f spool.Found) error {
 func (t *tally) restarted(f spool.Found, tb measure.Timebase, now time.Time) error {
 	reason := "monitor restarted"
 	if f.Holes > 0 {
-		reason += fmt.Sprintf("; its log was damaged in %d place(s): %d scans are lost in all, told as gaps", f.Holes, t.lost)
+		reason += fmt.Sprintf("; its log was damaged in %d place(s): scans that were in them are gaps", f.Holes)
 	}
 	if f.Torn > 0 {
 		reason += fmt.Sprintf("; %d bytes after the last good record were cut off (%s)", f.Torn, f.Why)

@@ -23,9 +23,9 @@ func TempDir() (string, error) {
 // numbers, its number, and when it was started.
 const tempPrefix = "wattmark-tmp-"
 
-// spaceNumber is the number in a namespace's name, as in pid:[4026531836].
+// spaceNumber is a namespace's numbers, as 4026531836 of pid:[4026531836].
 func spaceNumber(space string) string {
-	return strings.Trim(strings.TrimPrefix(space, "pid:"), "[]")
+	return strings.Join(strings.FieldsFunc(space, func(r rune) bool { return r < '0' || r > '9' }), ".")
 }
 
 // sweepTemp removes the folders of processes that are gone, of this user and namespace.

@@ -62,6 +62,13 @@ func (f Folder) Load() (calib.History, error) {
 }
 
 func read(path string) (calib.Record, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for its writer
+		err = fmt.Errorf("%s is no file, but %v: move it away", path, info.Mode().Type())
+	}
+	if err != nil {
+		return calib.Record{}, err
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return calib.Record{}, err

@@ -1,8 +1,10 @@
 package spool
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,7 +19,10 @@ const headerFormat = 1
 
 // Header is what is known of a capture before its first sample.
 type Header struct {
-	Format    int    `json:"format"`
+	Format int `json:"format"`
+	// Sum is the CRC-32C of the file with zeros in its place; empty outside of it, and in
+	// files of versions that wrote none.
+	Sum       string `json:"sum,omitempty"`
 	CaptureID string `json:"capture_id"`
 	Bench     string `json:"bench"`
 	Holder    string `json:"holder"`
@@ -50,11 +55,12 @@ type State struct {
 // writeHeader writes the header so that it is there whole or not at all, and
 // survives a power cut.
 func writeHeader(dir string, h Header) error {
-	h.Format = headerFormat
+	h.Format, h.Sum = headerFormat, noSum
 	b, err := json.MarshalIndent(h, "", "  ")
 	if err != nil {
 		return fmt.Errorf("spool header: %w", err)
 	}
+	b = withSum(b, noSum, sumOf(b))
 	tmp := filepath.Join(dir, headerName+".new")
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|noFollow, 0o644)
 	if err != nil {
@@ -88,6 +94,10 @@ func readHeader(dir string) (Header, error) {
 	if h.Format != headerFormat {
 		return Header{}, fmt.Errorf("%s: format %d, this version reads %d", dir, h.Format, headerFormat)
 	}
+	if sum := sumOf(withSum(b, h.Sum, noSum)); h.Sum != "" && h.Sum != sum {
+		return Header{}, fmt.Errorf("%s: damaged: its checksum is %s, want %s", filepath.Join(dir, headerName), sum, h.Sum)
+	}
+	h.Sum = ""
 	if h.CaptureID != filepath.Base(dir) {
 		return Header{}, fmt.Errorf("%s: is the header of capture %q", dir, h.CaptureID)
 	}
@@ -95,6 +105,17 @@ func readHeader(dir string) (Header, error) {
 		return Header{}, fmt.Errorf("%s: %w", dir, err)
 	}
 	return h, nil
+}
+
+// noSum stands in a header's text for its checksum while that is computed.
+const noSum = "00000000"
+
+func sumOf(text []byte) string { return fmt.Sprintf("%08x", crc32.Checksum(text, castagnoli)) }
+
+// withSum replaces the checksum in a header's text. In a value its quotes would be escaped.
+func withSum(text []byte, was, is string) []byte {
+	const field = `"sum": "%s"`
+	return bytes.Replace(text, fmt.Appendf(nil, field, was), fmt.Appendf(nil, field, is), 1)
 }
 
 // syncDir makes names in a directory durable.

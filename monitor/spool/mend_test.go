@@ -6,8 +6,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"wattmark/measure"
 	"wattmark/measure/marker"
@@ -209,5 +212,32 @@ func TestNoRoomForAHole(t *testing.T) {
 	}
 	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, odd) {
 		t.Errorf("it was changed: %v", err)
+	}
+}
+
+// A bit that is flipped anywhere in a header is found, or changes nothing of what it says.
+func TestAFlippedHeaderIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	must(t, writeHeader(dir, testHeader(filepath.Base(dir))))
+	want, err := readHeader(dir)
+	must(t, err)
+	path := filepath.Join(dir, headerName)
+	sound, err := os.ReadFile(path)
+	must(t, err)
+	for i := range sound {
+		for bit := range 8 {
+			b := bytes.Clone(sound)
+			b[i] ^= 1 << bit
+			must(t, os.WriteFile(path, b, 0o600))
+			if got, err := readHeader(dir); err == nil && !cmp.Equal(got, want) {
+				t.Fatalf("bit %d of byte %d: %q for %q: %s", bit, i, b[i], sound[i], cmp.Diff(want, got))
+			}
+		}
+	}
+	// One of a version that wrote no sum.
+	old := regexp.MustCompile(`\n *"sum": "[0-9a-f]{8}",`).ReplaceAll(sound, nil)
+	must(t, os.WriteFile(path, old, 0o600))
+	if got, err := readHeader(dir); err != nil || len(old) == len(sound) || !cmp.Equal(got, want) {
+		t.Errorf("without a sum: %v: %s", err, cmp.Diff(want, got))
 	}
 }

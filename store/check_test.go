@@ -437,6 +437,14 @@ func TestNothingIsMadeByAChangedCalibration(t *testing.T) {
 	if !bytes.Equal(before, pagesOf(t, d, id, 0)) {
 		t.Error("the pyramid was changed")
 	}
+	was := must(d.Task(t.Context(), id))(t).Result.Total.Energy
+	anew := Outcome{State: Complete, Result: &measure.Result{FirstScan: 500, Samples: 6000, Total: measure.Estimate{Energy: 99, U: 1}}}
+	if err := d.Finish(t.Context(), id, anew); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "calibration 1") {
+		t.Errorf("another result: %v", err)
+	}
+	if x := must(d.Task(t.Context(), id))(t); x.Result.Total.Energy != was {
+		t.Errorf("the result is %v", x.Result.Total)
+	}
 }
 
 // The integrity_check of every SQLite from 3.40 on finds the file sound: in a table without

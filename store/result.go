@@ -11,8 +11,21 @@ import (
 )
 
 // putOriginal replaces all results of a task by one under the calibration of
-// the stream's header; nil for none.
+// the stream's header; nil for none. Where the numbers of that calibration were changed
+// since there is a result it is ErrCorrupt.
 func putOriginal(ctx context.Context, tx *sql.Tx, id TaskID, r *measure.Result) error {
+	// What is computed anew is not computed by numbers that were changed.
+	var before sql.NullInt64
+	err := tx.QueryRowContext(ctx, `SELECT max(calibration_id) FROM result WHERE task_id=? AND number=1`, int64(id)).Scan(&before)
+	if err == nil && r != nil && before.Valid {
+		var s measure.Setup
+		if err = readSetup(ctx, tx, before.Int64, &s); err == nil {
+			err = isAsDigested(ctx, tx, before.Int64, &s)
+		}
+	}
+	if err != nil {
+		return err
+	}
 	// A task that was recalculated goes back to the calibration that it was measured with.
 	if _, err := tx.ExecContext(ctx, `UPDATE task SET result=NULL, calibration_id=coalesce(
 		(SELECT calibration_id FROM result WHERE task_id=task.task_id AND number=1), calibration_id) WHERE task_id=?`, int64(id)); err != nil {

@@ -160,6 +160,7 @@ type ingest struct {
 
 	tally  tally
 	next   uint64 // chunk that would come next
+	had    uint64 // scan behind what was here before this transfer
 	headed bool
 }
 
@@ -180,6 +181,7 @@ func (in *ingest) resume(ctx context.Context, o *monitorclient.ReadOptions) erro
 			return err
 		}
 		in.count(c)
+		in.had = c.FirstScan + uint64(c.Scans)
 	}
 	o.From = next
 	return nil
@@ -214,8 +216,17 @@ func (in *ingest) Chunk(c *chunk.Chunk) error {
 	return nil
 }
 
-// Event hands an event to the writer.
-func (in *ingest) Event(e measure.Event) error { return in.put(item{event: e}) }
+// Event hands an event to the writer; of a gap what lies behind the samples that are here:
+// the monitor's disk may have lost some since they came.
+func (in *ingest) Event(e measure.Event) error {
+	if e.Kind == measure.EventGap && e.Exact && e.FirstScan < in.had {
+		here := min(e.Scans, in.had-e.FirstScan)
+		if e.FirstScan, e.Scans = e.FirstScan+here, e.Scans-here; e.Scans == 0 {
+			return nil
+		}
+	}
+	return in.put(item{event: e})
+}
 
 func (in *ingest) put(i item) error {
 	select {

@@ -2,99 +2,96 @@ package faults
 
 import (
 	"context"
-	"os"
+	"fmt"
+	"math"
 	"runtime/pprof"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
-	"time"
+
+	"wattmark/cmd/campaign/play"
 )
 
-// Options are a campaign's knobs.
-type Options struct {
-	// Seed is that of the first schedule; the others follow it.
-	Seed uint64
-	// Schedules is how many are played, Until the moment after which no other is
-	// begun; zero for none.
-	Schedules int
-	Until     time.Time
-	// Workers is how many are played at a time: 16 when zero. Most of a schedule is
-	// waiting.
-	Workers int
-	// Dir is where the worlds' folders are made: in memory where the system has such
-	// a place, when empty.
-	Dir    string
-	Broken Broken
-	// Stop ends the campaign at the first violation.
-	Stop bool
-	// Tell is told of each result, from one goroutine at a time; nil for silence.
-	Tell func(Result)
+// Report is what a campaign came to.
+type Report struct {
+	play.Report
+	Leaks   []string     // stacks of goroutines that are left
+	Reached map[Step]int // faults that struck there
+	Moves   map[Move]int // steps of captures' lives, as their logs told them
+	Kept    int          // captures that the monitor rightly keeps
+	Off     []float64    // of complete tasks without a note: how many U the energy was off
 }
 
-// scratch is where nothing has to survive: in memory, if there is such a place.
-func scratch() string {
-	const shm = "/dev/shm"
-	if f, err := os.CreateTemp(shm, "wattmark-campaign-"); err == nil {
-		_ = f.Close()
-		_ = os.Remove(f.Name())
-		return shm
-	}
-	return os.TempDir()
-}
+// OK tells whether no invariant was broken.
+func (r *Report) OK() bool { return len(r.Violated) == 0 && len(r.Leaks) == 0 }
 
-// Run plays schedules. It returns the results of those that were played, and the
-// first error that kept the campaign itself from going on.
-func Run(ctx context.Context, o Options) (Report, error) {
+// Run plays schedules, 16 at a time if Options do not say another number: most of a
+// schedule is waiting. It returns the results of those that were played, and the first
+// error that kept the campaign itself from going on.
+func Run(ctx context.Context, o play.Options, broken Broken) (Report, error) {
 	if o.Workers <= 0 {
 		o.Workers = 16
 	}
 	if o.Dir == "" {
-		o.Dir = scratch()
+		o.Dir = play.Scratch()
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	begun := time.Now()
-	r := Report{Asked: o.Schedules, Moves: map[Move]int{}}
+	r := Report{Moves: map[Move]int{}, Reached: map[Step]int{}}
 	var mu sync.Mutex
-	next := 0
-	take := func() (uint64, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if next >= o.Schedules || ctx.Err() != nil || (!o.Until.IsZero() && time.Now().After(o.Until)) {
-			return 0, false
-		}
-		next++
-		return o.Seed + uint64(next-1), true
-	}
-	var workers sync.WaitGroup
-	for range o.Workers {
-		workers.Go(func() {
-			for seed, more := take(); more; seed, more = take() {
-				var res Result
-				var err error
-				pprof.Do(ctx, pprof.Labels(label, strconv.FormatUint(seed, 10)), func(ctx context.Context) {
-					res, err = Play(ctx, Draw(seed), o.Broken, o.Dir)
-				})
-				if err != nil {
-					cancel(err)
-					return
-				}
-				mu.Lock()
-				r.add(res)
-				if o.Tell != nil {
-					o.Tell(res)
-				}
-				if o.Stop && len(res.Violations) > 0 {
-					next = o.Schedules
-				}
-				mu.Unlock()
-			}
+	var err error
+	r.Report, err = play.Run(ctx, o, func(ctx context.Context, seed uint64) (out play.Result, err error) {
+		pprof.Do(ctx, pprof.Labels(label, strconv.FormatUint(seed, 10)), func(ctx context.Context) {
+			var res Result
+			res, err = Play(ctx, Draw(seed), broken, o.Dir)
+			out = res.Result
+			mu.Lock()
+			defer mu.Unlock()
+			r.add(res)
 		})
+		return out, err
+	})
+	if err == nil {
+		r.Leaks = Leaks()
 	}
-	workers.Wait()
-	r.Took = time.Since(begun)
-	if err := ctx.Err(); err != nil {
-		return r, context.Cause(ctx)
+	return r, err
+}
+
+func (r *Report) add(res Result) {
+	r.Kept += res.Kept
+	if !math.IsNaN(res.Off) {
+		r.Off = append(r.Off, res.Off)
 	}
-	r.Leaks = Leaks()
-	return r, nil
+	for m, n := range res.Moves {
+		r.Moves[m] += n
+	}
+	for _, f := range res.Fired {
+		r.Reached[f.Step]++
+	}
+}
+
+// Table is faults × outcomes as Markdown.
+func (r *Report) Table() string {
+	all := make([]string, len(Kinds))
+	for i, k := range Kinds {
+		all[i] = string(k)
+	}
+	return r.Report.Table(all, []string{OutcomeComplete, OutcomeIncomplete, OutcomeUntrimmed, OutcomeNone})
+}
+
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\nfaults by step:", r.Table())
+	for _, s := range Steps {
+		fmt.Fprintf(&b, " %s %d;", s, r.Reached[s])
+	}
+	fmt.Fprintf(&b, "\nsteps of captures seen in their logs: %d of different kinds\ncaptures rightly kept on the monitor: %d\n", len(r.Moves), r.Kept)
+	if len(r.Off) > 0 {
+		slices.Sort(r.Off)
+		at := func(share float64) float64 { return r.Off[int(share*float64(len(r.Off)-1))] }
+		fmt.Fprintf(&b, "energies of %d complete tasks off by: median %.2f U, 95 %% %.2f U, most %.2f U\n", len(r.Off), at(0.5), at(0.95), at(1))
+	}
+	for _, l := range r.Leaks {
+		fmt.Fprintf(&b, "left behind:\n%s\n", l)
+	}
+	return b.String()
 }

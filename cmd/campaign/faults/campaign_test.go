@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"wattmark/cmd/campaign/play"
 	"wattmark/monitor/capture"
 )
 
@@ -14,7 +15,7 @@ func TestCampaign(t *testing.T) {
 	if testing.Short() {
 		n, limit = 24, 40*time.Second
 	}
-	r, err := Run(t.Context(), Options{Seed: 1, Schedules: n, Until: time.Now().Add(limit)})
+	r, err := Run(t.Context(), play.Options{Seed: 1, Schedules: n, Until: time.Now().Add(limit)}, Whole)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func TestCampaign(t *testing.T) {
 		t.Logf("only %d of %d schedules were played: this machine is slow, or busy", r.Played, n)
 	}
 	for _, v := range r.Violated {
-		t.Errorf("%v\n%q\nagain: go run ./cmd/campaign --schedules 1 --seed %d", v.Schedule, v.Violations, v.Schedule.Seed)
+		t.Error(v)
 	}
 	for _, l := range r.Leaks {
 		t.Errorf("left behind:\n%s", l)
@@ -71,6 +72,12 @@ func TestBrokenBuildsAreCaught(t *testing.T) {
 		{"acknowledged before synced", AckBeforeSync, CutPower, []Step{StepStopped}, []Fault{{Kind: KillHost, Step: StepStopped, Nth: 1}}},
 		{"committed before synced", CommitBeforeSync, CutHost, []Step{StepStored, StepFinished, StepRelease, StepReleased}, nil},
 		{"released before stored", ReleaseBeforeStore, KillHost, []Step{StepStopped, StepStoring, StepTrailer}, nil},
+		{"released while in the log", KeepLog, LogRot, []Step{StepReleased}, nil},
+		{"given up for a flipped bit", GiveUp, Corrupt, Steps, nil},
+		{"plotted too early", OldPlot, DatabaseFull, []Step{StepStoring}, nil},
+		{"calibrations trusted", BlindCheck, StoredRot, Steps, nil},
+		{"crowded out", CrowdedOut, Crowded, []Step{StepBench}, nil},
+		{"spool cleared", ClearSpool, KillMonitor, Steps, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -82,7 +89,7 @@ func TestBrokenBuildsAreCaught(t *testing.T) {
 				}
 				played++
 				s.Faults = append(s.Faults, c.also...)
-				r, err := Play(t.Context(), s, c.broken, scratch())
+				r, err := Play(t.Context(), s, c.broken, play.Scratch())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -90,7 +97,7 @@ func TestBrokenBuildsAreCaught(t *testing.T) {
 					continue
 				}
 				t.Logf("caught by schedule %d, %v: %q", played, s, r.Violations)
-				if r, err = Play(t.Context(), s, Whole, scratch()); err != nil || len(r.Violations) > 0 {
+				if r, err = Play(t.Context(), s, Whole, play.Scratch()); err != nil || len(r.Violations) > 0 {
 					t.Errorf("the product as it is breaks its word in the same schedule: %q, %v", r.Violations, err)
 				}
 				return

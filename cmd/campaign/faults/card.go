@@ -16,6 +16,7 @@ const (
 	restW   = 60.0
 	busyW   = 160.0
 	gainW   = 0.01
+	nominal = 0.9     // of it, before calibration
 	counter = 1 << 24 // the second channel counts scans, and begins anew here
 	workFor = 5 * time.Millisecond
 )

@@ -1,12 +1,18 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
+	"wattmark/cmd/campaign/crowd"
+	"wattmark/cmd/campaign/examine"
+	"wattmark/cmd/campaign/foreign"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/store"
 )
@@ -32,8 +38,8 @@ func (w *world) check() {
 		w.fail("tasks cannot be listed: %v", err)
 		return
 	}
-	for id := range w.seen.tasks {
-		if !slices.ContainsFunc(tasks, func(t store.Row) bool { return t.ID == id }) {
+	for id, p := range w.seen.tasks {
+		if !slices.ContainsFunc(tasks, func(t store.Row) bool { return t.ID == id }) && !w.excused(p.capture) {
 			w.fail("task %d, whose begin the database acknowledged, is not there", id)
 		}
 	}
@@ -50,6 +56,7 @@ func (w *world) check() {
 	for i := range tasks {
 		w.checkTask(tasks[i].ID, held)
 	}
+	w.checkMild()
 	w.checkHeld(tasks, held)
 	w.checkFolder(held)
 }
@@ -60,17 +67,16 @@ func (w *world) checkTask(id store.TaskID, held []monitorclient.Capture) {
 		w.fail("task %d cannot be read: %v", id, err)
 		return
 	}
-	w.seen.outcome = map[store.State]Outcome{
+	w.seen.hit = t
+	w.seen.outcome = map[store.State]string{
 		store.Complete: OutcomeComplete, store.Incomplete: OutcomeIncomplete, store.Untrimmed: OutcomeUntrimmed,
 	}[t.State]
-	if t.State != store.Complete && t.Reason == "" {
-		w.fail("task %d is half done (state %d) without a reason", t.ID, t.State)
-	}
 	kept := slices.ContainsFunc(held, func(c monitorclient.Capture) bool { return c.ID == t.CaptureID })
-	x := examination{w: w, t: &t, have: map[uint64]uint32{}, kept: kept}
-	x.chunks()
+	x := examination{w: w, t: &t, kept: kept}
+	x.Samples = examine.Task(w.ctx, w.host.db, &t, x.chunk, w.fail)
+	x.setup()
 	x.acknowledged()
-	if x.n > 0 && t.State == store.Complete {
+	if x.looked && t.State == store.Complete {
 		x.energy()
 	}
 }
@@ -85,9 +91,77 @@ func (w *world) checkHeld(tasks []store.Row, held []monitorclient.Capture) {
 		if i >= 0 && tasks[i].State != store.Incomplete {
 			w.fail("the monitor still keeps capture %s of task %d, which has ended (state %d)", c.ID, tasks[i].ID, tasks[i].State)
 		}
+		if i >= 0 {
+			w.checkRest(&tasks[i], c)
+		}
 		w.seen.kept++
 	}
 	w.monitor.expireAll(len(held))
+}
+
+// checkRest: what the monitor keeps of a task that has ended it cannot give, or the task
+// would have it.
+func (w *world) checkRest(t *store.Row, c monitorclient.Capture) {
+	has := numbers{}
+	if _, err := w.host.client.Read(w.ctx, monitorclient.ReadOptions{CaptureID: c.ID}, has); err == nil {
+		w.fail("task %d is incomplete for good (%s), and the monitor gives all of its capture %s (%s): %d chunks", t.ID, t.Reason, c.ID, c.Reason, len(has))
+	}
+}
+
+// mild are faults that may cost nothing.
+var mild = []Kind{Corrupt, Crowded, StoredRot}
+
+// checkMild: where nothing else happened the measurement is complete; on a busy machine its
+// lease may have ended, or a marker have been shifted.
+func (w *world) checkMild() {
+	if len(w.struckBy) == 0 || slices.ContainsFunc(w.struckBy, func(f Fault) bool { return !slices.Contains(mild, f.Kind) }) {
+		return
+	}
+	if t := w.seen.hit; t.State != store.Complete && !strings.Contains(t.Reason, "lease") && !strings.Contains(t.Reason, "marker") {
+		w.fail("it is in state %d: %q, for nothing that may cost anything; the run said: %v", t.State, t.Reason, w.hitErr)
+	}
+}
+
+// plant puts into the spool's folder what is none of the monitor's.
+func (w *world) plant(dir string) (err error) {
+	w.planted, err = foreign.Plant(dir)
+	return err
+}
+
+func (w *world) checkPlanted() {
+	for _, c := range w.planted.Changed() {
+		w.fail("another program's file in the spool: %s", c)
+	}
+}
+
+// gather lets a crowd come to the monitor, which stays until the world ends.
+func (w *world) gather() {
+	w.line.mu.Lock()
+	address := w.line.address
+	w.line.mu.Unlock()
+	if address == "" {
+		return
+	}
+	w.rngMu.Lock()
+	defer w.rngMu.Unlock()
+	c, err := crowd.Gather(w.ctx, w.rng.IntN, func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", address)
+	})
+	if err != nil {
+		return // it went down meanwhile
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.crowds = append(w.crowds, c)
+}
+
+func (w *world) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.crowds {
+		c.Leave()
+	}
 }
 
 // checkFolder: the spool's folder holds the captures that are listed, and nothing else.
@@ -98,7 +172,7 @@ func (w *world) checkFolder(held []monitorclient.Capture) {
 	}
 	for _, e := range entries {
 		listed := slices.ContainsFunc(held, func(c monitorclient.Capture) bool { return c.ID == e.Name() })
-		if e.Name() != ".lock" && e.Name() != ".waits" && !listed && !w.seen.excuses[rotExcuse] {
+		if e.Name() != ".lock" && e.Name() != ".waits" && !listed && !w.planted.Own(e.Name()) && !w.seen.excuses[rotExcuse] {
 			w.fail("%s is left in the spool", e.Name())
 		}
 	}

@@ -78,22 +78,26 @@ func (d *hostDisk) sync() powercut.Fault {
 	return powercut.None
 }
 
-// crash leaves the database as a killed process does, or a power cut: from now on it
+// crash leaves the database as a killed process does, or a power cut, or with a bit of its
+// log flipped: from now on it
 // lies at another path, and what the old process still does to its own changes nothing.
-func (d *hostDisk) crash(cut bool) {
+func (d *hostDisk) crash(dmg damage) {
 	d.retired.Store(true)
 	w := d.w
 	w.mu.Lock()
 	next := filepath.Join(w.dir, fmt.Sprintf("power%d.db", len(w.databases)))
 	w.mu.Unlock()
 	var err error
-	if cut {
-		w.rngMu.Lock()
+	w.rngMu.Lock()
+	if dmg == torn {
 		err = d.disk.Cut(next, w.rng)
-		w.rngMu.Unlock()
 	} else {
 		err = d.disk.Kill(next)
 	}
+	if dmg == rotten && flipFile(next+"-wal", w.rng) {
+		w.logRotted()
+	}
+	w.rngMu.Unlock()
 	if err = errors.Join(err, w.watchDatabase(next)); err != nil {
 		w.fail("%v", err)
 	}

@@ -1,13 +1,12 @@
 package faults
 
 import (
-	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"math"
 	"slices"
 	"strings"
 
+	"wattmark/cmd/campaign/examine"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/measure"
 	"wattmark/measure/chunk"
@@ -16,69 +15,28 @@ import (
 
 // examination is one task held against what was seen.
 type examination struct {
+	examine.Samples
 	w    *world
 	t    *store.Task
 	kept bool // the monitor still has the capture
 
-	have  map[uint64]uint32
-	first uint64 // number of the first chunk
-	n     uint64
-	scans uint64
-	crc   uint32
-	next  uint64 // scan number behind the last chunk
-	true0 uint64 // scan of the card's life at scan number 0 of the last chunk's stretch
-	last  uint64 // last scan of the card's life that is stored
+	true0  uint64 // scan of the card's life at scan number 0 of the last chunk's stretch
+	last   uint64 // last scan of the card's life that is stored
+	looked bool
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// chunks reads all that is stored.
-func (x *examination) chunks() {
-	var b measure.Block
-	for c, err := range x.w.host.db.Chunks(x.w.ctx, x.t.ID, 0) {
-		if err == nil {
-			err = chunk.Decode(c, x.t.Setup.Timebase, len(x.t.Setup.Channels), &b)
-		}
-		if err != nil {
-			x.w.fail("task %d: %v", x.t.ID, err)
-			return
-		}
-		if _, twice := x.have[c.No]; twice {
-			x.w.fail("task %d: chunk %d is there twice", x.t.ID, c.No)
-		}
-		if x.have[c.No] = c.CRC; x.n == 0 {
-			x.first = c.No
-		}
-		x.block(c, &b)
-		x.n++
-		x.scans += uint64(c.Scans)
-		x.crc = crc32.Update(x.crc, castagnoli, binary.LittleEndian.AppendUint32(nil, c.CRC))
-	}
-	if x.t.Chunks != x.n || x.t.Scans != x.scans {
-		x.w.fail("task %d counts %d chunks and %d scans; it has %d and %d", x.t.ID, x.t.Chunks, x.t.Scans, x.n, x.scans)
-	}
-}
-
-// block holds a chunk's samples against what the card drew, and its place against
-// the chunk before.
-func (x *examination) block(c *chunk.Chunk, b *measure.Block) {
-	if x.n > 0 {
-		if hole := c.FirstScan - x.next; c.FirstScan < x.next || hole != x.lostAt(x.next) {
-			x.w.fail("task %d: chunk %d begins at scan %d, the one before ends at %d, and %d scans are told as lost",
-				x.t.ID, c.No, c.FirstScan, x.next, x.lostAt(x.next))
-		}
-	}
-	x.next = c.FirstScan + uint64(c.Scans)
+// chunk holds a chunk's samples against what the card drew.
+func (x *examination) chunk(c *chunk.Chunk, b *measure.Block) {
 	card := x.w.card
 	card.mu.Lock()
 	defer card.mu.Unlock()
 	for i := range b.Scans() {
 		scan := uint64(b.Counts[1][i])
-		if (x.n > 0 || i > 0) && scan <= x.last {
+		if x.looked && scan <= x.last {
 			x.w.fail("task %d: chunk %d has a sample that is there already, or out of order", x.t.ID, c.No)
 			return
 		}
-		x.last = scan
+		x.last, x.looked = scan, true
 		if b.Counts[0][i] != card.countOf(scan) {
 			x.w.fail("task %d: chunk %d: a sample is %d, and %d was sampled", x.t.ID, c.No, b.Counts[0][i], card.countOf(scan))
 			return
@@ -92,15 +50,6 @@ func (x *examination) block(c *chunk.Chunk, b *measure.Block) {
 	}
 }
 
-func (x *examination) lostAt(scan uint64) (n uint64) {
-	for _, e := range x.t.Events {
-		if e.Kind == measure.EventGap && e.FirstScan == scan {
-			n += e.Scans
-		}
-	}
-	return n
-}
-
 // acknowledged holds the task against what was promised of it.
 func (x *examination) acknowledged() {
 	w, t := x.w, x.t
@@ -110,17 +59,20 @@ func (x *examination) acknowledged() {
 	promised := w.seen.tasks[t.ID]
 	rotten := w.seen.excuses[rotExcuse]
 	w.mu.Unlock()
+	if w.excused(t.CaptureID) {
+		return
+	}
 	if p := promised; p.ended > store.Running && p.ended != t.State {
 		w.fail("task %d had ended (state %d), as the database acknowledged, and is in state %d", t.ID, p.ended, t.State)
 	}
 	x.rows(promised)
 	for no, crc := range stored {
-		if got, there := x.have[no]; !there || got != crc {
+		if got, there := x.CRCs[no]; !there || got != crc {
 			w.fail("task %d: chunk %d was acknowledged by the database, and is not there as it was", t.ID, no)
 		}
 	}
-	if ended && (x.n != trailer.Chunks || x.scans != trailer.Scans || x.crc != trailer.CRC) && !x.explained() {
-		w.fail("task %d: %d chunks, %d scans, %08x are stored; the trailer said %d, %d, %08x", t.ID, x.n, x.scans, x.crc,
+	if n := uint64(len(x.CRCs)); ended && (n != trailer.Chunks || x.Scans != trailer.Scans || x.CRC != trailer.CRC) && !x.explained() {
+		w.fail("task %d: %d chunks, %d scans, %08x are stored; the trailer said %d, %d, %08x", t.ID, n, x.Scans, x.CRC,
 			trailer.Chunks, trailer.Scans, trailer.CRC)
 	}
 	if stop.State == 0 || rotten || strings.Contains(stop.Reason, "could not be made durable") {
@@ -128,8 +80,8 @@ func (x *examination) acknowledged() {
 	}
 	// What lies before the first that was sent lies before the start marker.
 	var still map[uint64]bool
-	for no := max(stop.FirstChunk, x.first); no < stop.EndChunk; no++ {
-		if _, there := x.have[no]; there {
+	for no := max(stop.FirstChunk, x.First); no < stop.EndChunk; no++ {
+		if _, there := x.CRCs[no]; there {
 			continue
 		}
 		if still == nil {
@@ -171,9 +123,13 @@ func (n numbers) Chunk(c *chunk.Chunk) error {
 	return nil
 }
 
-// explained: the samples are not all here, and the monitor has them still.
+// explained: the samples are not all here, and the monitor has them still; or its disk has
+// lost some that are here.
 func (x *examination) explained() bool {
-	return x.kept && x.t.State == store.Incomplete && x.t.Reason != ""
+	x.w.mu.Lock()
+	rotten, trailer := x.w.seen.excuses[rotExcuse], x.w.seen.trailers[x.t.CaptureID]
+	x.w.mu.Unlock()
+	return (x.kept || rotten && uint64(len(x.CRCs)) >= trailer.Chunks) && x.t.State == store.Incomplete && x.t.Reason != ""
 }
 
 // How many U an energy may be off. U is of k = 2, so that one normal error in twenty

@@ -2,7 +2,9 @@ package faults
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"wattmark/hostagent/monitorclient"
 	"wattmark/measure"
 	"wattmark/measure/chunk"
+	"wattmark/measure/pyramid"
 	"wattmark/store"
 )
 
@@ -64,12 +67,12 @@ func newHost(w *world) (*hostSide, error) {
 }
 
 // kill ends the process as kill -9 does, or a power cut.
-func (h *hostSide) kill(cut bool) {
+func (h *hostSide) kill(dmg damage) {
 	if h.dead.Swap(true) {
 		return
 	}
-	h.disk.crash(cut)
-	h.closed.Do(func() { _ = h.client.Close() })
+	h.closed.Do(func() { _ = h.client.Close() }) // what is asked from now on, a dead process asks
+	h.disk.crash(dmg)
 	h.cancel(errKilled)
 }
 
@@ -144,7 +147,14 @@ func (a asks) Stop(ctx context.Context, id string) (monitorclient.Summary, error
 }
 
 func (a asks) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
-	t, err := a.client.Read(ctx, o, watched{s, a.hostSide})
+	in := &watched{Sink: s, h: a.hostSide}
+	t, err := a.client.Read(ctx, o, in)
+	if in.headed {
+		a.w.line.sampled(-1)
+	}
+	if a.w.broken == GiveUp && a.w.struck(Corrupt) {
+		err = errors.Join(err, monitorclient.ErrDamaged)
+	}
 	if err == nil {
 		a.w.ended(o.CaptureID, t)
 	}
@@ -155,6 +165,7 @@ func (a asks) Release(ctx context.Context, id string) error {
 	if err := a.at(StepRelease); err != nil {
 		return err
 	}
+	a.w.released(id)
 	err := a.client.Release(ctx, id)
 	return errors.Join(err, a.at(StepReleased))
 }
@@ -162,17 +173,22 @@ func (a asks) Release(ctx context.Context, id string) error {
 // watched is a stream with the host's steps in it.
 type watched struct {
 	monitorclient.Sink
-	h *hostSide
+	h      *hostSide
+	headed bool
 }
 
-func (s watched) Header(h store.Header, first uint64) error {
+func (s *watched) Header(h store.Header, first uint64) error {
 	if err := s.h.at(StepHeader); err != nil {
 		return err
+	}
+	if !s.headed {
+		s.headed = true
+		s.h.w.line.sampled(1)
 	}
 	return s.Sink.Header(h, first)
 }
 
-func (s watched) Chunk(c *chunk.Chunk) error {
+func (s *watched) Chunk(c *chunk.Chunk) error {
 	if err := s.h.at(StepChunk); err != nil {
 		return err
 	}
@@ -192,7 +208,7 @@ func (s stores) BeginTask(ctx context.Context, t store.NewTask) (store.TaskID, e
 		return 0, err
 	}
 	id, err := s.DB.BeginTask(ctx, t)
-	s.promised(err, id, func(*promise) {})
+	s.promised(err, id, func(p *promise) { p.capture = t.CaptureID })
 	return id, errors.Join(err, s.h.at(StepBegun))
 }
 
@@ -242,9 +258,45 @@ func (s stores) Finish(ctx context.Context, id store.TaskID, o store.Outcome) er
 	if err := s.may(); err != nil {
 		return err
 	}
+	if s.h.w.broken == KeepLog { // who reads keeps the log from being emptied
+		tx, err := s.SQL().BeginTx(ctx, nil)
+		if err == nil {
+			err = tx.QueryRowContext(ctx, `SELECT count(*) FROM task`).Scan(new(int))
+			defer tx.Rollback()
+		}
+		if err != nil {
+			return err
+		}
+	}
 	err := s.DB.Finish(ctx, id, o)
+	if s.h.w.broken == OldPlot && err == nil && o.State != store.Running {
+		err = s.halvePlot(ctx, id)
+	}
 	s.promised(err, id, func(p *promise) { p.ended = o.State })
 	return errors.Join(err, s.h.at(StepFinished))
+}
+
+// halvePlot makes a bin of a plot as of half of its scans, as where the plot was made before
+// the others had come.
+func (s stores) halvePlot(ctx context.Context, id store.TaskID) error {
+	raw, err := sql.Open("sqlite", s.h.disk.path)
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	var data []byte
+	err = raw.QueryRowContext(ctx, `SELECT data FROM pyramid WHERE task_id=? AND level=0 AND page=0`, int64(id)).Scan(&data)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	page := pyramid.Page{}
+	if err = errors.Join(err, page.Parse(data)); err != nil {
+		return err
+	}
+	bin := &page.Series[0][slices.IndexFunc(page.Series[0], func(b pyramid.Bin) bool { return b.N > 1 })]
+	bin.N, bin.Sum = bin.N/2, bin.Sum/2
+	_, err = raw.ExecContext(ctx, `UPDATE pyramid SET data=? WHERE task_id=? AND level=0 AND page=0`, page.Append(nil), int64(id))
+	return err
 }
 
 // may fails when the process was killed.

@@ -13,9 +13,10 @@ import (
 type damage uint8
 
 const (
-	intact damage = iota // a killed process: the kernel has all that was written
-	torn                 // a power cut: of what was not synced some is lost, some is garbage
-	rotten               // a bit of a log was flipped
+	intact       damage = iota // a killed process: the kernel has all that was written
+	torn                       // a power cut: of what was not synced some is lost, some is garbage
+	rotten                     // a bit of a log was flipped
+	rottenHeader               // a bit of a header was flipped
 )
 
 // image copies the spool as a crash would leave it. What the old monitor does
@@ -31,6 +32,9 @@ func (d *disk) image(from, to string, dmg damage, rng *rand.Rand) (rotted bool, 
 		return false, err
 	}
 	for _, e := range entries {
+		if d.w.planted.Own(e.Name()) {
+			continue
+		}
 		if e.Name() == ".waits" && dmg == intact {
 			if err := duplicate(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
 				return false, err
@@ -73,12 +77,16 @@ func (d *disk) imageOf(from, to string, dmg damage, rng *rand.Rand) (rotted bool
 		if err != nil {
 			return rotted, err
 		}
+		if f.Name() == "header.json" && dmg == rottenHeader {
+			flip(b, rng)
+			rotted = true
+		}
 		if f.Name() == "log" {
 			switch l := d.logs[filepath.Join(from, "log")]; {
 			case dmg == torn && l != nil:
 				b = tear(b, min(l.durable, int64(len(b))), rng)
 			case dmg == rotten && len(b) > 0:
-				b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
+				flip(b, rng)
 				rotted = true
 			}
 		}
@@ -87,6 +95,18 @@ func (d *disk) imageOf(from, to string, dmg damage, rng *rand.Rand) (rotted bool
 		}
 	}
 	return rotted, nil
+}
+
+func flip(b []byte, rng *rand.Rand) { b[rng.IntN(len(b))] ^= 1 << rng.IntN(8) }
+
+// flipFile flips a bit of a file; it tells whether there was one.
+func flipFile(path string, rng *rand.Rand) bool {
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) == 0 {
+		return false
+	}
+	flip(b, rng)
+	return os.WriteFile(path, b, 0o600) == nil
 }
 
 // tear leaves the bytes that were synced, and of the others as many as a disk

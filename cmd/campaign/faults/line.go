@@ -58,6 +58,7 @@ type line struct {
 	address string // of the monitor; empty while it is down
 	refuse  bool
 	corrupt int // frames of samples whose bytes are still to be changed
+	samples int // streams of which samples are to come
 	conns   map[*conn]struct{}
 }
 
@@ -122,10 +123,17 @@ func (l *line) corruptOne() {
 	l.corrupt++
 }
 
+// sampled counts the streams whose next messages are samples.
+func (l *line) sampled(by int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.samples += by
+}
+
 func (l *line) takeCorruption() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.corrupt == 0 {
+	if l.corrupt == 0 || l.samples == 0 {
 		return false
 	}
 	l.corrupt--

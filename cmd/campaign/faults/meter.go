@@ -33,7 +33,7 @@ func (m meter) Inputs() instrument.Inputs {
 	return instrument.Inputs{
 		Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 1e6 / rate, UTickHz: 20e-6},
 		Channels: []measure.Channel{
-			{Name: "p", Unit: measure.UnitWatt, Gain: gainW, UGain: 0.001, MinCount: -1 << 20, MaxCount: 1 << 20},
+			{Name: "p", Unit: measure.UnitWatt, Gain: gainW * nominal, UGain: 0.001, MinCount: -1 << 20, MaxCount: 1 << 20},
 			{Name: "scan", Unit: measure.UnitWatt, Gain: 1e-6, MinCount: -1, MaxCount: counter},
 		},
 	}

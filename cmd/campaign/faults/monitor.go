@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
+
+	"wattmark/api/limits"
+	"wattmark/cmd/campaign/crowd"
 	"wattmark/measure/chunk"
 	"wattmark/monitor"
 	"wattmark/monitor/capture"
@@ -131,6 +136,9 @@ func (m *monitorSide) make(dir string) (net.Listener, *monitor.Monitor, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if m.w.broken == ClearSpool {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, "data")))
+	}
 	mon, err := monitor.New(m.config(dir, l))
 	if err != nil {
 		return nil, nil, errors.Join(err, l.Close())
@@ -139,14 +147,20 @@ func (m *monitorSide) make(dir string) (net.Listener, *monitor.Monitor, error) {
 }
 
 func (m *monitorSide) config(dir string, l net.Listener) monitor.Config {
+	guard := limits.New(limits.Default())
+	listener := guard.Listen(l)
+	if m.w.broken == CrowdedOut {
+		listener = netutil.LimitListener(l, crowd.Size/2)
+	}
 	return monitor.Config{
-		Bench: monitor.Bench{Name: "campaign", Instrument: meter{m.w.card, m.w}, Setup: rails},
-		Dir:   dir, Listeners: []net.Listener{l}, Version: "campaign",
+		Bench: monitor.Bench{Name: "campaign", Instrument: meter{m.w.card, m.w}, Setup: rails, Calibrate: m.w.records().Calibrate},
+		Dir:   dir, Listeners: []net.Listener{listener}, Version: "campaign",
 		Tune: capture.Config{
 			Now: m.clock.Now, ChunkScans: 2 * chunk.BlockScans, FlushEvery: 20 * time.Millisecond, Reopen: 300 * time.Millisecond,
 			OpenTimeout: time.Second, ArmTimeout: 2 * time.Second, StopTail: 2 * time.Millisecond, StopGrace: 300 * time.Millisecond,
 		},
-		Spool: spool.Options{SyncEvery: 10 * time.Millisecond, Buffer: 256 << 10, OpenFile: m.disk.open},
+		ServerOptions: guard.ServerOptions(),
+		Spool:         spool.Options{SyncEvery: 10 * time.Millisecond, Buffer: 256 << 10, OpenFile: m.disk.open},
 	}
 }
 
@@ -165,7 +179,8 @@ func (m *monitorSide) kill(d damage) {
 	m.w.rngMu.Lock()
 	rotted, err := m.disk.image(m.dir, next, d, m.w.rng)
 	m.w.rngMu.Unlock()
-	if err != nil {
+	m.w.checkPlanted()
+	if err = errors.Join(err, m.w.plant(next)); err != nil {
 		m.w.fail("campaign: %v", err)
 	}
 	if rotted {

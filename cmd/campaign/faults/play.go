@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"wattmark/cmd/campaign/play"
 	"wattmark/hostagent/measurement"
 	"wattmark/measure/marker"
 	"wattmark/store"
@@ -16,31 +18,22 @@ import (
 
 // Result is what became of a schedule.
 type Result struct {
-	Schedule Schedule
-	// Fired tells which faults struck; the step of the others was never reached.
-	Fired []bool
-	// Outcome is the state that the measurement's task ended in; OutcomeNone
-	// where there is none.
-	Outcome Outcome
-	// Kept is how many captures the monitor rightly still keeps: of a task whose
-	// samples did not match, or of nobody's.
+	play.Result
+	Fired []Fault // that struck; the steps of the others were never reached
+	// Kept is how many captures the monitor rightly still keeps: of a task whose samples
+	// its disk has damaged, or of nobody's.
 	Kept int
 	// Off is by how many U the energy of a complete task was off; NaN without one.
-	Off        float64
-	Violations []string
-	Moves      map[Move]int
-	Took       time.Duration
+	Off   float64
+	Moves map[Move]int
 }
 
-// Outcome is how a measurement ended.
-type Outcome string
-
-// The outcomes.
+// The outcomes: the state in which the measurement's task ended.
 const (
-	OutcomeComplete   Outcome = "complete"
-	OutcomeIncomplete Outcome = "incomplete"
-	OutcomeUntrimmed  Outcome = "untrimmed"
-	OutcomeNone       Outcome = "no task"
+	OutcomeComplete   = "complete"
+	OutcomeIncomplete = "incomplete"
+	OutcomeUntrimmed  = "untrimmed"
+	OutcomeNone       = "no task"
 )
 
 // hitLease is short, so that a fault can outlast it.
@@ -70,7 +63,6 @@ var emptyDatabase = sync.OnceValues(func() ([]byte, error) {
 // Play plays one schedule in a folder of its own below dir. An error means that
 // the campaign itself could not do it.
 func Play(ctx context.Context, s Schedule, b Broken, dir string) (Result, error) {
-	begun := time.Now()
 	empty, err := emptyDatabase()
 	if err != nil {
 		return Result{}, err
@@ -82,7 +74,8 @@ func Play(ctx context.Context, s Schedule, b Broken, dir string) (Result, error)
 	defer os.RemoveAll(own)
 	w := newWorld(ctx, s, b, own)
 	path := filepath.Join(own, "power.db")
-	if err := errors.Join(os.WriteFile(path, empty, 0o600), w.watchDatabase(path)); err != nil {
+	w.mendRecords()
+	if err := errors.Join(w.plant(w.monitor.dir), os.WriteFile(path, empty, 0o600), w.watchDatabase(path)); err != nil {
 		return Result{}, err
 	}
 	err = w.play()
@@ -95,10 +88,15 @@ func Play(ctx context.Context, s Schedule, b Broken, dir string) (Result, error)
 	if open := openFiles(own); len(open) > 0 {
 		w.fail("files are open that nobody closed: %v", open)
 	}
-	return Result{
-		Schedule: s, Fired: w.fired, Outcome: w.seen.outcome, Kept: w.seen.kept, Off: w.seen.off, Took: time.Since(begun),
-		Violations: w.seen.violations, Moves: w.seen.moves,
-	}, nil
+	r := Result{Fired: w.struckBy, Kept: w.seen.kept, Off: w.seen.off, Moves: w.seen.moves}
+	r.Schedule, r.Again, r.Outcome, r.Violations = s.String(), fmt.Sprintf("--schedules 1 --verbose --seed %d", s.Seed), w.seen.outcome, w.seen.violations
+	for _, f := range w.struckBy {
+		r.Struck = append(r.Struck, string(f.Kind))
+	}
+	if !math.IsNaN(r.Off) {
+		r.Notes = append(r.Notes, fmt.Sprintf("its energy is off by %.2f U", r.Off))
+	}
+	return r, nil
 }
 
 // play lives through the schedule: a measurement with its faults, recovery until
@@ -115,13 +113,18 @@ func (w *world) play() error {
 		return err
 	}
 	defer w.monitor.retire()
-	_, _ = w.measure("hit", hitLease) // what became of it is looked at in the database
+	_, w.hitErr = w.measure("hit", hitLease) // what became of it is looked at in the database
 	if err := w.comeToRest(); err != nil {
 		return err
 	}
 	w.check()
 	w.afterwards()
-	return w.host.end()
+	w.leave()
+	w.checkPlanted()
+	if err := w.host.end(); err != nil || !w.struck(StoredRot) {
+		return err
+	}
+	return w.damaged()
 }
 
 // enterHost starts a process of the host, in place of one that ended.

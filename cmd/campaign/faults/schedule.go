@@ -60,6 +60,7 @@ const (
 	PauseMonitor  Kind = "monitor paused"
 	KillHost      Kind = "host killed"
 	CutHost       Kind = "host's power cut" // as the monitor's
+	LogRot        Kind = "host killed, its database's log flips a bit"
 	CancelHost    Kind = "host cancelled"
 	PauseHost     Kind = "host paused"
 	Reset         Kind = "connections reset"
@@ -69,10 +70,14 @@ const (
 	HoldDown      Kind = "answers delayed"
 	LoseDown      Kind = "answers lost, then cut"
 	Corrupt       Kind = "samples corrupted on the line"
+	Crowded       Kind = "idle connections crowd the monitor"
 	SpoolFull     Kind = "monitor's disk full"
 	SpoolWrite    Kind = "monitor's disk fails a write"
 	SpoolSync     Kind = "monitor's disk fails a sync"
 	SpoolRot      Kind = "monitor's disk flips a bit"
+	HeaderRot     Kind = "monitor's disk flips a bit of a header"
+	RecordRot     Kind = "a calibration record flips a bit"
+	StoredRot     Kind = "a stored calibration flips a bit"
 	SpoolSlow     Kind = "monitor's disk stands still"
 	DatabaseFull  Kind = "host's disk full"
 	DatabaseWrite Kind = "host's disk fails a write"
@@ -90,8 +95,8 @@ const (
 
 // Kinds are all faults.
 var Kinds = []Kind{
-	KillMonitor, CutPower, StopMonitor, PauseMonitor, KillHost, CutHost, CancelHost, PauseHost, Reset, Partition, HoldBoth, HoldUp, HoldDown, LoseDown,
-	Corrupt, SpoolFull, SpoolWrite, SpoolSync, SpoolRot, SpoolSlow, DatabaseFull, DatabaseWrite, DatabaseSync, Unplug, UnplugLong, OtherMeter, ClockStep, ClockSkew, ClockStepApart,
+	KillMonitor, CutPower, StopMonitor, PauseMonitor, KillHost, CutHost, LogRot, CancelHost, PauseHost, Reset, Partition, HoldBoth, HoldUp, HoldDown, LoseDown,
+	Corrupt, Crowded, SpoolFull, SpoolWrite, SpoolSync, SpoolRot, HeaderRot, RecordRot, StoredRot, SpoolSlow, DatabaseFull, DatabaseWrite, DatabaseSync, Unplug, UnplugLong, OtherMeter, ClockStep, ClockSkew, ClockStepApart,
 	MonitorStep, MonitorSkew,
 }
 

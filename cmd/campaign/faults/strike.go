@@ -59,7 +59,7 @@ func (w *world) later(d time.Duration, f func()) {
 // step, which may be one of the side that is hit.
 func (w *world) strike(f Fault) {
 	switch f.Kind {
-	case KillMonitor, CutPower, SpoolRot:
+	case KillMonitor, CutPower, SpoolRot, HeaderRot:
 		w.strikeDown(f)
 	case StopMonitor:
 		w.heals.Go(func() {
@@ -67,14 +67,14 @@ func (w *world) strike(f Fault) {
 			w.line.cut(false)
 			w.restart()
 		})
-	case KillHost, CutHost, CancelHost:
+	case KillHost, CutHost, LogRot, CancelHost:
 		w.mu.Lock()
 		h := w.host
 		w.mu.Unlock()
 		if f.Kind == CancelHost {
 			h.cancel(context.Canceled)
 		} else {
-			h.kill(f.Kind == CutHost)
+			h.kill(damageOf[f.Kind])
 		}
 	case ClockStep, ClockStepApart:
 		w.card.disturb(f.Size, 0)
@@ -86,6 +86,12 @@ func (w *world) strike(f Fault) {
 		w.monitor.clock.Skew(f.Size)
 	case Corrupt:
 		w.line.corruptOne()
+	case StoredRot: // once all is quiet: see damaged
+	case RecordRot:
+		w.flipRecord()
+		w.later(f.Hold, w.mendRecords)
+	case Crowded:
+		w.gather()
 	case Reset:
 		w.line.cut(false)
 	default:
@@ -93,11 +99,13 @@ func (w *world) strike(f Fault) {
 	}
 }
 
+// damageOf is what a fault leaves of its side's disk.
+var damageOf = map[Kind]damage{KillMonitor: intact, CutPower: torn, SpoolRot: rotten, HeaderRot: rottenHeader, KillHost: intact, CutHost: torn, LogRot: rotten}
+
 // strikeDown kills the monitor, with what that does to its disk, and starts it
 // again later.
 func (w *world) strikeDown(f Fault) {
-	d := map[Kind]damage{KillMonitor: intact, CutPower: torn, SpoolRot: rotten}[f.Kind]
-	w.monitor.kill(d)
+	w.monitor.kill(damageOf[f.Kind])
 	w.later(f.Hold, w.restart)
 }
 
@@ -174,5 +182,6 @@ func (w *world) heal() {
 	w.disk().broken.Store(0)
 	w.disk().deaf.Store(0)
 	w.cable.set(false, false)
+	w.mendRecords()
 	w.monitor.disk.set(func(d *disk) { d.full, d.badSync, d.badWrit = false, 0, 0 })
 }

@@ -3,12 +3,15 @@ package faults
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 
+	"wattmark/cmd/campaign/crowd"
+	"wattmark/cmd/campaign/foreign"
 	"wattmark/hostagent/monitorclient"
 	"wattmark/measure/chunk"
 	"wattmark/monitor/capture"
@@ -32,11 +35,28 @@ const (
 	// CommitBeforeSync is a host whose database calls durable what was not synced, as
 	// SQLite does without synchronous=FULL.
 	CommitBeforeSync
+	// KeepLog is a host that has a capture dropped while what it stored is in its
+	// database's log alone.
+	KeepLog
+	// GiveUp is a host that takes samples for lost that were changed on the line.
+	GiveUp
+	// OldPlot is a host whose plots lack scans that came late.
+	OldPlot
+	// BlindCheck is a check of the database that trusts its calibrations.
+	BlindCheck
+	// ClearSpool is a monitor that removes from its spool what is no capture.
+	ClearSpool
+	// CrowdedOut is a monitor that lets so many connections in, whoever makes them.
+	CrowdedOut
 )
 
 // rotExcuse is what allows samples that were acknowledged to be missing: the disk
 // itself lost them.
 const rotExcuse = "the monitor's disk flipped a bit"
+
+// logExcuse allows what the database acknowledged to be missing where its capture was not
+// released: the host's disk lost it, and the monitor has it still.
+const logExcuse = "the log of the host's database flipped a bit"
 
 // world is one schedule being played.
 type world struct {
@@ -47,6 +67,9 @@ type world struct {
 
 	card        *card
 	cable       cable
+	planted     *foreign.Planted // in the spool
+	crowds      []crowd.Crowd
+	hitErr      error // of the measurement that was hit
 	line        line
 	monitor     *monitorSide
 	monitorGate gate
@@ -80,14 +103,18 @@ type record struct {
 	trailers   map[string]monitorclient.Trailer
 	stored     map[store.TaskID]map[uint64]uint32 // checksums of chunks that the database acknowledged
 	tasks      map[store.TaskID]promise           // what else it acknowledged
+	released   map[string]bool                    // captures whose release was asked
+	firm       map[string]bool                    // those of them before the log's bit was flipped
 	moves      map[Move]int
-	outcome    Outcome
+	outcome    string
+	hit        store.Task // as it ended
 	kept       int
 	off        float64 // of a complete task's energy, in U; NaN without one
 }
 
 // promise is what the database acknowledged of a task that was begun.
 type promise struct {
+	capture string
 	kernels int
 	edges   int // of markers
 	ended   store.State
@@ -115,7 +142,7 @@ func newWorld(ctx context.Context, s Schedule, b Broken, dir string) *world {
 		rng: rand.New(rand.NewPCG(s.Seed, 1)), reached: map[Step]int{}, fired: make([]bool, len(s.Faults)),
 		seen: record{
 			excuses: map[string]bool{}, stops: map[string]monitorclient.Summary{}, trailers: map[string]monitorclient.Trailer{},
-			stored: map[store.TaskID]map[uint64]uint32{}, tasks: map[store.TaskID]promise{}, moves: map[Move]int{}, off: math.NaN(),
+			stored: map[store.TaskID]map[uint64]uint32{}, tasks: map[store.TaskID]promise{}, moves: map[Move]int{}, released: map[string]bool{}, off: math.NaN(),
 		},
 	}
 	for _, f := range s.Faults {
@@ -161,6 +188,27 @@ func (w *world) stored(id store.TaskID, chunks []*chunk.Chunk) {
 	for _, c := range chunks {
 		w.seen.stored[id][c.No] = c.CRC
 	}
+}
+
+func (w *world) released(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen.released[id] = true
+}
+
+// logRotted remembers what must survive: that of which the monitor's copy was let go.
+func (w *world) logRotted() {
+	w.excuse(logExcuse)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen.firm = maps.Clone(w.seen.released)
+}
+
+// excused tells whether what the database acknowledged of a capture may be lost.
+func (w *world) excused(capture string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen.excuses[logExcuse] && !w.seen.firm[capture]
 }
 
 // moved holds a capture's step against the table.

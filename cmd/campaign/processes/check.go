@@ -11,10 +11,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"wattmark/cmd/campaign/examine"
 	"wattmark/cmd/campaign/network"
 	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
 	"wattmark/store"
 )
 
@@ -54,42 +53,30 @@ func (p *place) check(ctx context.Context) (outcome string) {
 	return outcome
 }
 
-// task holds a task's chunks against what was there before, and against its counts.
+// task holds a task against itself, and against what was there before.
 func (p *place) task(ctx context.Context, db *store.DB, t *store.Task) {
-	if t.State != store.Complete && t.Reason == "" {
-		p.fail("task %d is %s without a reason", t.ID, states[t.State])
-	}
-	lost := map[uint64]uint64{}
-	for _, e := range t.Events {
-		if e.Kind == measure.EventGap {
-			lost[e.FirstScan] += e.Scans
-		}
-	}
-	have := map[uint64]uint32{}
-	var b measure.Block
-	var scans, next uint64
-	for c, err := range db.Chunks(ctx, t.ID, 0) {
-		if err == nil {
-			err = chunk.Decode(c, t.Setup.Timebase, len(t.Setup.Channels), &b)
-		}
-		if err != nil {
-			p.fail("task %d: %v", t.ID, err)
-			return
-		}
-		if _, twice := have[c.No]; twice {
-			p.fail("task %d: chunk %d is there twice", t.ID, c.No)
-		}
-		if len(have) > 0 && c.FirstScan != next+lost[next] {
-			p.fail("task %d: chunk %d begins at scan %d, the one before ends at %d, and %d are told as lost", t.ID, c.No, c.FirstScan, next, lost[next])
-		}
-		have[c.No], scans, next = c.CRC, scans+uint64(c.Scans), c.FirstScan+uint64(c.Scans)
-	}
-	if uint64(len(have)) != t.Chunks || scans != t.Scans {
-		p.fail("task %d: %d chunks and %d scans are stored, %d and %d are counted", t.ID, len(have), scans, t.Chunks, t.Scans)
-	}
+	have := examine.Task(ctx, db, t, nil, p.fail).CRCs
 	for no, crc := range p.stored[int64(t.ID)] {
 		if got, there := have[no]; !there || got != crc {
 			p.fail("task %d: chunk %d was stored when a fault struck, and is not there as it was", t.ID, no)
+		}
+	}
+}
+
+// untouched holds the folders that the services use against what was there before.
+func (p *place) untouched() {
+	for _, f := range p.planted {
+		for _, c := range f.Changed() {
+			p.fail("another program's file: %s", c)
+		}
+	}
+	left, err := os.ReadDir(p.path("tmp"))
+	if err != nil {
+		p.fail("%v", err)
+	}
+	for _, e := range left {
+		if !p.planted[len(p.planted)-1].Own(e.Name()) {
+			p.fail("%s is left in the folder of temporary files", e.Name())
 		}
 	}
 }

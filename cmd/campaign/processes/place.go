@@ -1,6 +1,7 @@
 package processes
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,19 +10,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"wattmark/cmd/campaign/foreign"
 	"wattmark/cmd/campaign/network"
 )
 
 // place is one bench of processes.
 type place struct {
-	program, dir                 string
-	monitor, monitorWeb, hostWeb string           // addresses
-	net                          *network.Network // nil: all on this machine's loopback
-	line                         sync.WaitGroup
-	cut                          context.CancelFunc
-	lineErr                      error
+	program, dir                       string
+	monitor, monitorWeb, host, hostWeb string             // addresses
+	planted                            []*foreign.Planted // in every folder that the services use
+	net                                *network.Network   // nil: all on this machine's loopback
+	line                               sync.WaitGroup
+	cut                                context.CancelFunc
+	lineErr                            error
 
 	all        map[string]*process
 	rest       map[string]holding // of processes before anything happened
@@ -33,6 +37,7 @@ type place struct {
 type process struct {
 	*exec.Cmd
 	ended chan struct{}
+	signs atomic.Int64 // of life, to its service manager
 }
 
 func newPlace(ctx context.Context, o Options, seed uint64) (*place, error) {
@@ -42,10 +47,17 @@ func newPlace(ctx context.Context, o Options, seed uint64) (*place, error) {
 	}
 	p := &place{
 		program: o.Program, dir: own, all: map[string]*process{}, rest: map[string]holding{}, stored: map[int64]map[uint64]uint32{},
-		monitor: network.Monitor.Address() + ":7551", monitorWeb: "127.0.0.1:7554", hostWeb: "127.0.0.1:7553",
+		monitor: network.Monitor.Address() + ":7551", monitorWeb: "127.0.0.1:7554", host: "127.0.0.1:7552", hostWeb: "127.0.0.1:7553",
+	}
+	for _, f := range []string{"", "spool", "sockets", "tmp"} {
+		planted, err := foreign.Plant(p.path(f))
+		if err != nil {
+			return nil, err
+		}
+		p.planted = append(p.planted, planted)
 	}
 	if o.Together {
-		for _, a := range []*string{&p.monitor, &p.monitorWeb, &p.hostWeb} {
+		for _, a := range []*string{&p.monitor, &p.monitorWeb, &p.host, &p.hostWeb} {
 			if *a, err = freePort(); err != nil {
 				return nil, err
 			}
@@ -95,7 +107,7 @@ func (p *place) args(name string) []string {
 		}
 	}
 	return []string{
-		"host", "--db", p.path("power.db"), "--monitor", p.monitor, "--listen", "127.0.0.1:0", "--socket", "none", "--recover-every", "200ms",
+		"host", "--db", p.path("power.db"), "--monitor", p.monitor, "--listen", p.host, "--socket", p.path("sockets/host.sock"), "--recover-every", "200ms",
 		"--http", p.hostWeb, "--pprof",
 	}
 }
@@ -115,6 +127,12 @@ func (p *place) start(name string) error {
 	}
 	defer log.Close()
 	c.Stderr = log
+	q := &process{Cmd: c, ended: make(chan struct{})}
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: p.path(fmt.Sprintf("%s.%p", name, q)), Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	c.Env = append(os.Environ(), "NOTIFY_SOCKET="+manager.LocalAddr().String(), "WATCHDOG_USEC=400000", "TMPDIR="+p.path("tmp"))
 	if name == "run" {
 		out, err := os.Create(p.path("run.json"))
 		if err != nil {
@@ -124,11 +142,19 @@ func (p *place) start(name string) error {
 		c.Stdout = out
 	}
 	if err := c.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+		return errors.Join(fmt.Errorf("start %s: %w", name, err), manager.Close())
 	}
-	q := &process{c, make(chan struct{})}
+	go func() {
+		b := make([]byte, 256)
+		for n, err := manager.Read(b); err == nil; n, err = manager.Read(b) {
+			if bytes.Contains(b[:n], []byte("WATCHDOG=1")) {
+				q.signs.Add(1)
+			}
+		}
+	}()
 	go func() {
 		_ = c.Wait() // how it ended is in the database, or was asked for
+		_ = manager.Close()
 		close(q.ended)
 	}()
 	p.all[name] = q

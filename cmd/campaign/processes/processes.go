@@ -10,39 +10,21 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
-	"time"
+	"slices"
 
 	"wattmark/cmd/campaign/network"
+	"wattmark/cmd/campaign/play"
 )
 
-// Options are a campaign's knobs.
+// Options are a campaign's settings. The folder of a schedule with violations stays, with
+// what the processes logged.
 type Options struct {
+	play.Options
 	// Program is wattmark, to be run.
 	Program string
-	// Dir is where the folders of schedules are made; the system's when empty. That of
-	// a schedule with violations stays, with what the processes logged.
-	Dir  string
-	Seed uint64 // of the first schedule
-	// Schedules is how many are played, Until the moment after which no other is
-	// begun; zero for none.
-	Schedules int
-	Until     time.Time
-	// Workers is how many are played at a time: 6 when zero.
-	Workers int
 	// Together puts all processes on this machine's own loopback. Nothing happens to
 	// their network then.
 	Together bool
-	// Tell is told of each result, from one goroutine at a time; nil for silence.
-	Tell func(Result)
-}
-
-// Result is what became of a schedule.
-type Result struct {
-	Schedule   Schedule
-	Outcome    string
-	Violations []string
-	Took       time.Duration
 }
 
 // Available tells why network namespaces cannot be made here; nil where they can.
@@ -54,59 +36,39 @@ func Available() error {
 	return n.Close()
 }
 
-// Run plays schedules. An error means that the campaign itself could not go on.
-func Run(ctx context.Context, o Options) (Report, error) {
+// Run plays schedules, 6 at a time if Options do not say another number. An error means
+// that the campaign itself could not go on.
+func Run(ctx context.Context, o Options) (play.Report, error) {
 	if o.Workers <= 0 {
 		o.Workers = 6
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	r, begun := Report{Asked: o.Schedules, rows: map[string]map[string]int{}}, time.Now()
-	var mu sync.Mutex
-	next := 0
-	take := func() (uint64, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if next >= o.Schedules || ctx.Err() != nil || (!o.Until.IsZero() && time.Now().After(o.Until)) {
-			return 0, false
-		}
-		next++
-		return o.Seed + uint64(next-1), true
-	}
-	var workers sync.WaitGroup
-	for range o.Workers {
-		workers.Go(func() {
-			for seed, more := take(); more; seed, more = take() {
-				res, err := play(ctx, o, Draw(seed, o.Together))
-				if err != nil {
-					cancel(fmt.Errorf("%v: %w", res.Schedule, err))
-					return
-				}
-				mu.Lock()
-				r.add(res)
-				if o.Tell != nil {
-					o.Tell(res)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	workers.Wait()
-	r.Took = time.Since(begun)
-	return r, context.Cause(ctx)
+	return play.Run(ctx, o.Options, func(ctx context.Context, seed uint64) (play.Result, error) {
+		return one(ctx, o, Draw(seed, o.Together))
+	})
 }
 
-// play plays a schedule in a folder and on machines of its own.
-func play(ctx context.Context, o Options, s Schedule) (r Result, err error) {
-	r.Schedule = s
-	begun := time.Now()
+// Table is faults × outcomes as Markdown.
+func Table(r *play.Report) string {
+	var all []string
+	for _, k := range slices.Concat(nearby, between) {
+		all = append(all, k.name)
+	}
+	return r.Table(all, []string{"complete", "incomplete", "untrimmed", noTask})
+}
+
+// one plays a schedule in a folder and on machines of its own.
+func one(ctx context.Context, o Options, s Schedule) (r play.Result, err error) {
+	r.Schedule, r.Again = s.String(), fmt.Sprintf("--schedules 0 --real 1 --verbose --seed %d", s.Seed)
+	for _, f := range s.Faults {
+		r.Struck = append(r.Struck, f.name)
+	}
 	p, err := newPlace(ctx, o, s.Seed)
 	if err != nil {
 		return r, err
 	}
 	defer func() {
 		err = errors.Join(err, p.end(len(p.violations) > 0))
-		r.Violations, r.Took = p.violations, time.Since(begun)
+		r.Violations = p.violations
 	}()
 	if err := p.open(ctx, s.Daemon); err != nil {
 		return r, err
@@ -133,5 +95,6 @@ func play(ctx context.Context, o Options, s Schedule) (r Result, err error) {
 	}
 	r.Outcome = p.check(ctx)
 	p.leaks(ctx)
+	p.untouched()
 	return r, context.Cause(ctx)
 }

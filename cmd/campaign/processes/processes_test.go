@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"wattmark/cmd/campaign/play"
 )
 
 // Real processes, for as many schedules as there is time for. It is longer by command:
@@ -31,16 +33,16 @@ func TestProcesses(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	const n, limit = 126, 30 * time.Second
-	r, err := Run(t.Context(), Options{Program: program, Seed: 1, Schedules: n, Until: time.Now().Add(limit), Together: together})
+	r, err := Run(t.Context(), Options{Options: play.Options{Seed: 1, Schedules: n, Until: time.Now().Add(limit)}, Program: program, Together: together})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d schedules of %d in %v\n%s", r.Played, n, r.Took.Round(time.Millisecond), r.Table())
+	t.Logf("%d schedules of %d in %v\n%s", r.Played, n, r.Took.Round(time.Millisecond), Table(&r))
 	if r.Played < 4 {
 		t.Errorf("%d schedules show nothing", r.Played)
 	}
 	for _, v := range r.Violated {
-		t.Errorf("%v\n%q\nagain: go run ./cmd/campaign --schedules 0 --real 1 --seed %d", v.Schedule, v.Violations, v.Schedule.Seed)
+		t.Error(v)
 	}
 }
 

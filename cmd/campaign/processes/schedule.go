@@ -17,6 +17,7 @@ type kind struct {
 	signal  syscall.Signal
 	plug    []network.Side // that are pulled
 	weather network.Weather
+	crowded bool // both services, by idle connections
 }
 
 // nearby are the faults that need no network.
@@ -31,6 +32,7 @@ var nearby = []kind{
 	{name: "daemon paused", target: "host", signal: syscall.SIGSTOP},
 	{name: "meter's terminal unplugged", target: "meter", signal: syscall.SIGKILL},
 	{name: "meter silent", target: "meter", signal: syscall.SIGSTOP},
+	{name: "idle connections crowd both services", crowded: true},
 }
 
 // between are the faults of the line between two machines.
@@ -90,7 +92,7 @@ func Draw(seed uint64, together bool) Schedule {
 		s.Faults = append(s.Faults, draw(rng, all[rng.IntN(len(all))]))
 	}
 	for _, f := range s.Faults {
-		s.Daemon = s.Daemon || f.target == "host"
+		s.Daemon = s.Daemon || f.target == "host" || f.crowded
 	}
 	return s
 }

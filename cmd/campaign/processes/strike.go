@@ -3,10 +3,13 @@ package processes
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"syscall"
 
+	"wattmark/cmd/campaign/crowd"
 	"wattmark/cmd/campaign/network"
+	"wattmark/hostagent/monitorclient"
 	"wattmark/store"
 )
 
@@ -17,6 +20,9 @@ func (p *place) strike(ctx context.Context, f Fault) error {
 	}
 	if f.target != "" {
 		return p.signal(ctx, f)
+	}
+	if f.crowded {
+		return p.crowd(ctx)
 	}
 	pull := func(up bool) (err error) {
 		for _, s := range f.plug {
@@ -54,6 +60,46 @@ func (p *place) signal(ctx context.Context, f Fault) error {
 		_ = os.Remove(p.path("gpu"))
 	}
 	return p.start(f.target)
+}
+
+// crowd lets idle connections come to every address of both services, from their own
+// machines. While they stand, the services answer themselves and everybody else there.
+func (p *place) crowd(ctx context.Context) error {
+	for name, addresses := range map[string][]string{"monitor": {p.monitor, p.monitorWeb}, "host": {p.host, p.hostWeb}} {
+		var dialers []func(context.Context) (net.Conn, error)
+		for _, a := range addresses {
+			dialers = append(dialers, func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, machines[name], a) })
+		}
+		n := 0
+		for range dialers { // as many to each
+			c, err := crowd.Gather(ctx, func(phases int) int { n++; return n % phases }, dialers...)
+			if err != nil {
+				return err
+			}
+			defer c.Leave()
+		}
+	}
+	for _, name := range []string{"monitor", "host"} {
+		signs := p.all[name].signs.Load()
+		err := p.until(ctx, "a sign of life of "+name+" in a crowd", func() error {
+			if _, err := p.get(ctx, name, "/metrics"); err != nil {
+				return err
+			}
+			if p.all[name].signs.Load() < signs+2 {
+				return errors.New("it does not tell its service manager that it lives")
+			}
+			return nil
+		})
+		if err != nil {
+			p.fail("%v", err)
+		}
+	}
+	if err := p.until(ctx, "the bench's answer in a crowd", func() error {
+		return p.ask(func(c *monitorclient.Client) error { _, err := c.GetBench(ctx); return err })
+	}); err != nil {
+		p.fail("%v", err)
+	}
+	return nil
 }
 
 // snapshot remembers which chunks the database has: they must stay.

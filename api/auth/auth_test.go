@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -402,4 +403,29 @@ func FuzzList(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A pipe in the place of a file that is read while serving keeps nobody waiting.
+func TestPipeInPlaceOfAFile(t *testing.T) {
+	l := newLists(t)
+	token := l.token("ada", Viewer, time.Hour)
+	r := l.registry()
+	kept := l.path + ".kept"
+	if err := errors.Join(os.Rename(l.path, kept), syscall.Mkfifo(l.path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := r.Token(token, now); !errors.Is(err, ErrRegistry) {
+			t.Errorf("with a pipe: %v", err)
+		}
+	}
+	if _, err := OpenAudit(l.path, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a pipe that nobody reads is an audit log")
+	}
+	if err := os.Rename(kept, l.path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Token(token, now); err != nil {
+		t.Errorf("put back: %v", err)
+	}
 }

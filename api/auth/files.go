@@ -25,7 +25,8 @@ func ReadSecret(path string) ([]byte, error) { return readFile(path, true) }
 func ReadPublic(path string) ([]byte, error) { return readFile(path, false) }
 
 func readFile(path string, secret bool) ([]byte, error) {
-	f, err := os.Open(path)
+	// What is no plain file is refused below, and not waited for here.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -49,14 +49,20 @@ func (r *Registry) current() (*List, error) {
 	}
 	now := stamp{s.ModTime(), s.Size(), inode(s), s.Mode()}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now != r.stamp {
-		r.stamp = now
-		if r.list, r.err = ReadList(r.path); r.err != nil {
-			r.log.Error("nobody is let in until this was mended", "error", r.err)
-		}
+	l, err, fresh := r.list, r.err, now == r.stamp
+	r.mu.Unlock()
+	if fresh {
+		return l, err
 	}
-	return r.list, r.err
+	// A file that hangs holds up who asks for it, and nobody else.
+	l, err = ReadList(r.path)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil && now != r.stamp {
+		r.log.Error("nobody is let in until this was mended", "error", err)
+	}
+	r.stamp, r.list, r.err = now, l, err
+	return l, err
 }
 
 // Token says whose token this is. Errors wrap ErrUnknown and ErrRegistry; what has no

@@ -44,6 +44,9 @@ func guard(next http.Handler, o Options) http.Handler {
 		for name, value := range headers {
 			w.Header().Set(name, value)
 		}
+		if r.TLS != nil {
+			w.Header().Set("Strict-Transport-Security", "max-age=2592000")
+		}
 		if hasBody(r) { // also of a request that is refused: what is left of it is read to its end
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 		}

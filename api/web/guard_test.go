@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -67,6 +68,17 @@ func TestOtherSitesAreRefused(t *testing.T) {
 	}
 	if tasks := s.ask("GET", "/v1/tasks", "", 200)["tasks"].([]any); len(tasks) != 3 {
 		t.Errorf("%d tasks are left", len(tasks))
+	}
+}
+
+// A browser that was here by TLS comes by nothing else for a while.
+func TestStrictTransport(t *testing.T) {
+	for url, want := range map[string]bool{"http://localhost/": false, "https://localhost/": true} {
+		w := httptest.NewRecorder()
+		guard(http.NotFoundHandler(), Options{}).ServeHTTP(w, httptest.NewRequest("GET", url, nil))
+		if got := w.Header().Get("Strict-Transport-Security"); (got != "") != want {
+			t.Errorf("%s: %q", url, got)
+		}
 	}
 }
 

@@ -6,8 +6,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -16,6 +14,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/pflag"
+
+	"wattmark/monitor/regular"
 )
 
 // setting is one key of a configuration file.
@@ -39,12 +39,7 @@ const maxSize = 1 << 20
 // Read reads a configuration file for a command. Errors name line and
 // column.
 func Read(name string, flags *pflag.FlagSet) (*File, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	data, err := regular.Read(name, maxSize)
 	if err != nil {
 		return nil, err
 	}

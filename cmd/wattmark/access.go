@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,15 +32,43 @@ type accessFlags struct {
 	dir, cert, key, users, tokens, audit string
 	reads                                bool
 	insecure                             bool
+	said                                 map[string]*string // what was named, by its flag, also with nothing
 }
+
+// pathFlag is a flag for a file or folder. Named with nothing it is refused by open: a variable
+// of a shell that is not set must not open a service.
+type pathFlag struct {
+	f    *accessFlags
+	name string
+	to   *string
+}
+
+// String is part of pflag.Value.
+func (p pathFlag) String() string {
+	if p.to == nil {
+		return ""
+	}
+	return *p.to
+}
+
+// Set is part of pflag.Value.
+func (p pathFlag) Set(text string) error {
+	p.f.said[p.name], *p.to = p.to, text
+	return nil
+}
+
+// Type is part of pflag.Value.
+func (pathFlag) Type() string { return "string" }
 
 // addTo gives a command the flags.
 func (f *accessFlags) addTo(fl *pflag.FlagSet) {
-	fl.StringVar(&f.dir, "auth", "", "folder made by wattmark auth init: speak TLS with its server.crt, and ask for its tokens and certificates")
-	fl.StringVar(&f.cert, "serve-cert", "", "certificate to speak TLS with (default: server.crt of --auth)")
-	fl.StringVar(&f.key, "serve-key", "", "its key, a file that nobody else may read (default: server.key of --auth)")
-	fl.StringVar(&f.users, "client-ca", "", "CA whose certificates say who a client is (default: ca.crt of --auth)")
-	fl.StringVar(&f.tokens, "tokens", "", "file of the tokens that are asked for (default: tokens.json of --auth)")
+	f.said = map[string]*string{}
+	name := func(to *string, name, usage string) { fl.Var(pathFlag{f, name, to}, name, usage) }
+	name(&f.dir, "auth", "folder made by wattmark auth init: speak TLS with its server.crt, and ask for its tokens and certificates")
+	name(&f.cert, "serve-cert", "certificate to speak TLS with (default: server.crt of --auth)")
+	name(&f.key, "serve-key", "its key, a file that nobody else may read (default: server.key of --auth)")
+	name(&f.users, "client-ca", "CA whose certificates say who a client is (default: ca.crt of --auth)")
+	name(&f.tokens, "tokens", "file of the tokens that are asked for (default: tokens.json of --auth)")
 	fl.StringVar(&f.audit, "audit", "", "file to add who did what to, a JSON object a line (default: the log)")
 	fl.BoolVar(&f.reads, "audit-reads", false, "keep there too who reads what: the same once in ten minutes")
 	fl.BoolVar(&f.insecure, "insecure", false, "serve other machines without TLS, or without asking who they are; the log says so")
@@ -55,8 +85,14 @@ type access struct {
 	log      *slog.Logger
 }
 
-// fill takes what is not said from the folder, as far as it is there.
+// fill takes what is not said from the folder, as far as it is there. The list of tokens
+// must be: it also has which certificates were revoked.
 func (f accessFlags) fill() (accessFlags, error) {
+	for _, name := range slices.Sorted(maps.Keys(f.said)) {
+		if *f.said[name] == "" {
+			return f, fmt.Errorf("--%s is empty: name what it is for, or leave it out, also in the configuration file", name)
+		}
+	}
 	if f.dir == "" {
 		return f, nil
 	}
@@ -71,6 +107,9 @@ func (f accessFlags) fill() (accessFlags, error) {
 		if _, err := os.Stat(path); *d.to == "" && !errors.Is(err, fs.ErrNotExist) {
 			*d.to = path
 		}
+	}
+	if f.tokens == "" {
+		return f, fmt.Errorf("--auth %s: it has no %s, by which callers are known: put it back, or make one: wattmark auth init --dir %s --host NAME where there is no CA yet, wattmark auth token NAME --dir %s where there is; or name another list with --tokens", f.dir, pki.Tokens, f.dir, f.dir)
 	}
 	return f, nil
 }
@@ -99,9 +138,6 @@ func (f accessFlags) open(log *slog.Logger) (*access, error) {
 		}
 	}
 	x.asks = f.tokens != "" || x.server != nil && x.server.Users()
-	if f.dir != "" && !x.asks && !f.insecure {
-		return nil, withCode(exitUsage, fmt.Errorf("--auth %s: nobody would be asked who they are: it has no %s, nor %s, %s and %s: wattmark auth init makes them", f.dir, pki.Tokens, pki.ServerCert, pki.ServerKey, pki.CACert))
-	}
 	if f.audit != "" {
 		if x.audit, err = auth.OpenAudit(f.audit, log); err != nil {
 			return nil, err

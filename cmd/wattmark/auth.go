@@ -140,13 +140,14 @@ func (a *app) authInitCmd() *cobra.Command {
 	var f authFlags
 	c := &cobra.Command{
 		Use: "init --host NAME…", Short: "Make a CA, a server's certificate and an administrator's token", Args: cobra.NoArgs,
-		Long: `Make a private CA, a certificate for servers of the names and addresses given,
-and a first token, of the role admin, all in one folder. Services are started
-with --auth FOLDER; clients need ca.crt and a token.
+		Long: `Make a private CA and a certificate for servers of the names and addresses given,
+in one folder, and a first token, of the role admin. Services are started with
+--auth FOLDER; clients need ca.crt and a token.
 
-The token is written to admin.token, and shown nowhere. ca.key is needed only to
-make certificates: keep it off the machines that serve.`,
-		Example: "  wattmark auth init --dir /etc/wattmark/auth --host gpu-host --host lab-monitor --host 192.0.2.7\n  wattmark monitor --auth /etc/wattmark/auth --bench bench.yaml --listen :7551",
+The token is printed, once, or written to the file that -o names. It is in no file of
+the folder, which goes to the machines that serve. ca.key is needed only to make
+certificates: keep it off these machines.`,
+		Example: "  wattmark auth init --dir /etc/wattmark/auth --host gpu-host --host lab-monitor --host 192.0.2.7 -o admin.token\n  wattmark monitor --auth /etc/wattmark/auth --bench bench.yaml --listen :7551",
 		RunE: func(*cobra.Command, []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -159,6 +160,7 @@ make certificates: keep it off the machines that serve.`,
 	}
 	f.register(c.Flags(), 397*day, "the server's certificate and the token")
 	c.Flags().StringSliceVar(&f.hosts, "host", nil, "a name or address of a server (repeatable)")
+	c.Flags().StringVarP(&f.out, "output", "o", "", "new file for the administrator's token, which nobody else can read (default: standard output)")
 	return c
 }
 
@@ -166,6 +168,9 @@ func (a *app) authInit(f authFlags) error {
 	now := time.Now()
 	if _, err := os.Stat(filepath.Join(f.dir, pki.CACert)); err == nil {
 		return fmt.Errorf("%s has a CA already: wattmark auth cert and wattmark auth token add to it", f.dir)
+	}
+	if _, err := os.Lstat(f.out); f.out != "" && err == nil {
+		return fmt.Errorf("%s exists: name a new file for the token with -o", f.out)
 	}
 	ca, err := pki.NewCA(f.dir, now)
 	if err != nil {
@@ -175,12 +180,12 @@ func (a *app) authInit(f authFlags) error {
 	if err := a.issue(ca, f, filepath.Join(f.dir, "server"), func() (pki.Pair, error) { return ca.Server(f.hosts, now, time.Duration(f.life)) }); err != nil {
 		return err
 	}
-	path := filepath.Join(f.dir, "admin.token")
-	if _, err := f.addToken("admin", auth.Admin, now, path); err != nil {
+	text, err := f.addToken("admin", auth.Admin, now, f.out)
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(a.out, "CA       %s\nserver   %s\nadmin    %s\n\nservices: --auth %s\nclients:  --tls-ca %s --token-file %s\n",
-		filepath.Join(f.dir, pki.CACert), filepath.Join(f.dir, pki.ServerCert), path, f.dir, filepath.Join(f.dir, pki.CACert), path)
+		filepath.Join(f.dir, pki.CACert), filepath.Join(f.dir, pki.ServerCert), firstOf(f.out, text), f.dir, filepath.Join(f.dir, pki.CACert), firstOf(f.out, "FILE"))
 	return nil
 }
 

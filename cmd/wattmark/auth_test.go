@@ -16,8 +16,23 @@ func TestAuthCommands(t *testing.T) {
 	at := func(args ...string) []string { return append(append([]string{"auth"}, args...), "--dir", dir) }
 	inside(t, at("list")...).fails(t, exitNotFound, "tokens.json", "auth init --dir "+dir)
 	inside(t, at("init")...).fails(t, exitUsage, "--host")
-	if got := inside(t, at("init", "--host", "lab", "--host", "192.0.2.7")...).ok(t).out; !strings.Contains(got, "--auth "+dir) || strings.Contains(got, "wm_") {
+	admin := filepath.Join(out, "admin.token")
+	if got := inside(t, at("init", "--host", "lab", "--host", "192.0.2.7", "-o", admin)...).ok(t).out; !strings.Contains(got, "--auth "+dir) || strings.Contains(got, "wm_") {
 		t.Error(got)
+	}
+	if got := inside(t, "auth", "init", "--dir", filepath.Join(out, "second"), "--host", "lab").ok(t).out; strings.Count(got, "wm_") != 1 {
+		t.Errorf("an administrator's token that no file has is not printed once: %s", got)
+	}
+	for _, folder := range []string{dir, filepath.Join(out, "second")} {
+		files, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if b, err := os.ReadFile(filepath.Join(folder, f.Name())); err != nil || strings.Contains(string(b), "wm_") {
+				t.Errorf("%s, which goes to the machines that serve, has a token: %v", f.Name(), err)
+			}
+		}
 	}
 	inside(t, at("init", "--host", "lab")...).fails(t, exitFailed, "has a CA already")
 	made := inside(t, at("token", "ada", "--expires", "2d")...).ok(t)
@@ -40,7 +55,7 @@ func TestAuthCommands(t *testing.T) {
 		}
 	}
 	for name, mode := range map[string]os.FileMode{
-		dir + "/ca.key": 0o600, dir + "/server.key": 0o600, dir + "/tokens.json": 0o600, dir + "/admin.token": 0o600, bob: 0o600,
+		dir + "/ca.key": 0o600, dir + "/server.key": 0o600, dir + "/tokens.json": 0o600, admin: 0o600, bob: 0o600,
 		filepath.Join(out, "ada.key"): 0o600, dir + "/ca.crt": 0o644,
 	} {
 		if s, err := os.Stat(name); err != nil || s.Mode().Perm()&^mode != 0 {
@@ -135,7 +150,26 @@ func TestAccessFlags(t *testing.T) {
 		return inside(t, append([]string{"host", "--db", filepath.Join(t.TempDir(), "x.db"), "--listen", "127.0.0.1:0", "--socket", "none"}, more...)...)
 	}
 	host("--auth", "/nowhere").fails(t, exitUsage, "wattmark auth init")
-	host("--auth", t.TempDir()).fails(t, exitUsage, "nobody would be asked", "wattmark auth init")
+	host("--auth", t.TempDir()).fails(t, exitUsage, "no tokens.json", "wattmark auth init")
+	host("--auth", "").fails(t, exitUsage, "--auth is empty")
+	host("--tokens", "").fails(t, exitUsage, "--tokens is empty")
+	for _, gone := range []string{"tokens.json", "ca.crt"} { // what a restore forgot
+		if err := os.Rename(filepath.Join(dir, gone), filepath.Join(dir, "away-"+gone)); err != nil {
+			t.Fatal(err)
+		}
+		host("--auth", dir).fails(t, exitUsage, "no tokens.json")
+		host("--auth", dir, "--insecure").fails(t, exitUsage, "no tokens.json")
+	}
+	for _, back := range []string{"tokens.json", "ca.crt"} {
+		if err := os.Rename(filepath.Join(dir, "away-"+back), filepath.Join(dir, back)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	empty := filepath.Join(t.TempDir(), "host.yaml")
+	if err := os.WriteFile(empty, []byte("auth: \"\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host("--config", empty).fails(t, exitUsage, "--auth is empty")
 	host("--serve-cert", dir+"/server.crt").fails(t, exitUsage, "--serve-key")
 	host("--client-ca", dir+"/ca.crt").fails(t, exitUsage, "--serve-cert")
 	host("--serve-cert", dir+"/server.crt", "--serve-key", dir+"/ca.key").fails(t, exitFailed, "does not match")

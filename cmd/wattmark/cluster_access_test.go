@@ -183,8 +183,8 @@ func TestOpenClusterIsRefused(t *testing.T) {
 		"clients":            node("--listen", "0.0.0.0:0"),
 		"nodes":              node("--listen", "127.0.0.1:0", "--nodes", "0.0.0.0:0", "--peers", peers),
 		"its state":          node("--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"),
-		"by a password":      node("--listen", "0.0.0.0:0", "--password-file", filepath.Join(dir, "admin.token")),
-		"both":               node("--listen", "127.0.0.1:0", "--auth", dir, "--password-file", filepath.Join(dir, "admin.token")),
+		"by a password":      node("--listen", "0.0.0.0:0", "--password-file", filepath.Join(dir, "operator.token")),
+		"both":               node("--listen", "127.0.0.1:0", "--auth", dir, "--password-file", filepath.Join(dir, "operator.token")),
 		"a certificate only": node("--listen", "127.0.0.1:0", "--serve-cert", filepath.Join(dir, "server.crt"), "--serve-key", filepath.Join(dir, "server.key")),
 	} {
 		if got.code != exitUsage || got.err == "" {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"reflect"
 	"strings"
 
@@ -15,6 +13,7 @@ import (
 	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/composite"
 	"wattmark/monitor/instrument/registry"
+	"wattmark/monitor/regular"
 )
 
 // Bench is a bench file that was read and found sound. It is safe for
@@ -55,14 +54,9 @@ const maxSize = 1 << 20
 
 // Load reads a bench file. Errors of its content are *Error.
 func Load(name string) (*Bench, error) {
-	f, err := os.Open(name)
+	data, err := regular.Read(name, maxSize)
 	if err != nil {
 		return nil, fmt.Errorf("bench file: %w (docs/bench-file.md shows one; or name the instrument: --instrument)", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("bench file: %w", err)
 	}
 	return Parse(name, data)
 }

@@ -3,7 +3,6 @@ package calibration
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"wattmark/measure"
 	"wattmark/measure/calib"
+	"wattmark/monitor/regular"
 )
 
 // Folder holds the records of a bench. It is safe for concurrent use, by
@@ -62,19 +62,7 @@ func (f Folder) Load() (calib.History, error) {
 }
 
 func read(path string) (calib.Record, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for its writer
-		err = fmt.Errorf("%s is no file, but %v: move it away", path, info.Mode().Type())
-	}
-	if err != nil {
-		return calib.Record{}, err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return calib.Record{}, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxSize+1))
+	data, err := regular.Read(path, maxSize)
 	if err != nil {
 		return calib.Record{}, err
 	}

@@ -58,21 +58,25 @@ func (s *Server) read() (*tls.Certificate, error) {
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pair != nil && now == s.stamp {
-		return s.pair, nil
+	pair, fresh := s.pair, now == s.stamp
+	s.mu.Unlock()
+	if pair != nil && fresh {
+		return pair, nil
 	}
-	s.stamp = now
+	// A file that hangs holds up who asks for it, and nobody else.
 	pair, err := auth.ReadPair(s.cert, s.key)
-	if err != nil {
-		if s.pair != nil {
-			s.log.Error("the certificate stays as it was", "error", err)
-			return s.pair, nil
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stamp = now
+	switch {
+	case err == nil:
+		s.pair = pair
+	case s.pair != nil:
+		s.log.Error("the certificate stays as it was", "error", err)
+	default:
 		return nil, err
 	}
-	s.pair = pair
-	return pair, nil
+	return s.pair, nil
 }
 
 // Config is the TLS that is spoken: 1.3. Who shows a certificate must show one of the

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,9 +47,13 @@ func ours(path string) bool {
 // open are the paths of the site that are open to everybody.
 func open(path string) bool { return path == "/healthz" }
 
-// role is what a request needs at least. Calls ask for more by their own row.
+// role is what a request needs at least. gRPC-Web and Connect ask for a call by its name,
+// always by POST; JSON calls that are not safe need more by their own row.
 func role(r *http.Request) auth.Role {
+	row, call := auth.Rows[r.URL.Path]
 	switch {
+	case call:
+		return max(row.Role, auth.Viewer)
 	case strings.HasPrefix(r.URL.Path, "/debug/"):
 		return auth.Admin
 	case safe(r):
@@ -80,6 +85,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, leave := h.guard.Watch(ctx, who)
 	defer leave()
+	if s, ok := h.session(r); ok { // what goes on in a session ends with it
+		within, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.over, cancel)()
+		ctx = within
+	}
 	h.next.ServeHTTP(w, r.WithContext(ctx))
 }
 
@@ -92,7 +103,7 @@ func (h *Handler) who(r *http.Request) (auth.Identity, error) {
 		return h.guard.Header(strings.Join(said, ","))
 	}
 	if c, err := r.Cookie(cookieName(r)); err == nil {
-		s, ok := h.sessions.find(c.Value, h.now())
+		s, ok := h.session(r)
 		if !ok {
 			return auth.Identity{}, fmt.Errorf("%w: the session is over: sign in again", auth.ErrUnknown)
 		}
@@ -120,6 +131,15 @@ func (h *Handler) User(r *http.Request) string {
 		return ""
 	}
 	return who.Name
+}
+
+// session is the one that a request is made in; a header goes before it.
+func (h *Handler) session(r *http.Request) (session, bool) {
+	c, err := r.Cookie(cookieName(r))
+	if err != nil || len(r.Header.Values("Authorization")) > 0 {
+		return session{}, false
+	}
+	return h.sessions.find(c.Value, h.now())
 }
 
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, who auth.Identity, err error) {
@@ -184,7 +204,11 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request) {
 		answerError(w, status.Convert(auth.Status(err)))
 		return
 	}
-	answer(w, http.StatusOK, shown(who, who.Expires))
+	until := who.Expires
+	if s, ok := h.session(r); ok {
+		until = s.until
+	}
+	answer(w, http.StatusOK, shown(who, until))
 }
 
 func shown(who auth.Identity, until time.Time) map[string]any {

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -14,8 +15,9 @@ import (
 const (
 	// lasts is how long a session does at most.
 	lasts = 12 * time.Hour
-	// most sessions there are at once; the one that ends first makes room.
-	most = 1000
+	// most sessions a user has at once; the one that ends first makes room. Users are as
+	// many as tokens were made for.
+	most = 64
 )
 
 // sessions are who is signed in, by the hash of their cookie.
@@ -27,6 +29,8 @@ type sessions struct {
 type session struct {
 	who   auth.Identity
 	until time.Time
+	over  context.Context // ends with the session
+	end   context.CancelFunc
 }
 
 // begin makes a session and returns its cookie's value and end.
@@ -40,26 +44,40 @@ func (s *sessions) begin(who auth.Identity, now time.Time) (value string, until 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tidy(now)
-	s.all[sha256.Sum256([]byte(value))] = session{who, until}
+	s.tidy(who.Name, now)
+	over, end := context.WithTimeout(context.Background(), until.Sub(now))
+	s.all[sha256.Sum256([]byte(value))] = session{who, until, over, end}
 	return value, until
 }
 
-// tidy drops what has ended, and makes room for one more.
-func (s *sessions) tidy(now time.Time) {
+// tidy drops what has ended, and makes room for one more of a user. The lock is held.
+func (s *sessions) tidy(user string, now time.Time) {
 	var first [sha256.Size]byte
 	var ends time.Time
+	n := 0
 	for k, v := range s.all {
 		if !now.Before(v.until) {
-			delete(s.all, k)
+			s.drop(k)
 			continue
 		}
+		if v.who.Name != user {
+			continue
+		}
+		n++
 		if ends.IsZero() || v.until.Before(ends) {
 			first, ends = k, v.until
 		}
 	}
-	if len(s.all) >= most {
-		delete(s.all, first)
+	if n >= most {
+		s.drop(first)
+	}
+}
+
+// drop ends a session, and what goes on in it. The lock is held.
+func (s *sessions) drop(k [sha256.Size]byte) {
+	if v, there := s.all[k]; there {
+		v.end()
+		delete(s.all, k)
 	}
 }
 
@@ -74,7 +92,7 @@ func (s *sessions) find(value string, now time.Time) (session, bool) {
 func (s *sessions) end(value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.all, sha256.Sum256([]byte(value)))
+	s.drop(sha256.Sum256([]byte(value)))
 }
 
 // The cookie's names: browsers take the first over TLS alone, and from this host alone.

@@ -123,6 +123,11 @@ func TestRoles(t *testing.T) {
 	s.wants(200, "HEAD", "/v1/tasks", bearer(viewer))
 	s.wants(403, "DELETE", "/v1/tasks/1", bearer(viewer), `"code":7`, "eve is viewer")
 	s.wants(403, "PURGE", "/v1/tasks/1", bearer(viewer))
+	s.wants(200, "POST", "/wattmark.v1.TaskService/ListTasks", bearer(viewer), "eve viewer") // a call's row says, not the verb
+	s.wants(403, "POST", "/wattmark.v1.TaskService/DeleteTasks", bearer(viewer), "measurer")
+	s.wants(403, "GET", "/wattmark.v1.TaskService/DeleteTasks", bearer(viewer), "measurer")
+	s.wants(401, "POST", "/grpc.health.v1.Health/Check", nil)
+	s.wants(403, "POST", "/wattmark.v1.TaskService/Else", bearer(viewer))
 	s.wants(200, "DELETE", "/v1/tasks/1", bearer(measurer), "ada measurer")
 	s.wants(403, "GET", "/debug/pprof/", bearer(measurer), "admin")
 	s.wants(200, "GET", "/debug/pprof/", bearer(admin))
@@ -167,7 +172,7 @@ func TestSession(t *testing.T) {
 		}
 		with := map[string]string{"Cookie": c.Name + "=" + c.Value}
 		page := map[string]string{"Cookie": c.Name + "=" + c.Value, "Origin": s.URL}
-		s.wants(200, "GET", "/v1/session", with, `"name":"ada"`, `"role":"measurer"`)
+		s.wants(200, "GET", "/v1/session", with, `"name":"ada"`, `"role":"measurer"`, s.now.Add(lasts).UTC().Format(time.RFC3339))
 		s.wants(200, "GET", "/v1/tasks", with, "ada measurer")
 		s.wants(200, "DELETE", "/v1/tasks/1", page, "ada")
 		s.wants(403, "DELETE", "/v1/tasks/1", with, "where it comes from") // no browser leaves it out
@@ -200,15 +205,17 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// There is an end to how many are signed in; who leaves first makes room.
+// There is an end to how many sessions a user has; their own that ends first makes room.
 func TestSessionsAreBounded(t *testing.T) {
 	s := sessions{all: map[[32]byte]session{}}
 	now := time.Now()
-	first, _ := s.begin(auth.Identity{Name: "ada"}, now)
-	for i := range most + 10 {
+	ada, _ := s.begin(auth.Identity{Name: "ada"}, now)
+	eve, _ := s.begin(auth.Identity{Name: "eve"}, now)
+	for i := range 1005 {
 		s.begin(auth.Identity{Name: "eve"}, now.Add(time.Duration(i+1)))
 	}
-	if _, there := s.find(first, now); there || len(s.all) > most {
+	_, here := s.find(ada, now)
+	if _, there := s.find(eve, now); there || !here || len(s.all) != most+1 {
 		t.Errorf("%d sessions", len(s.all))
 	}
 	late := now.Add(2 * lasts)
@@ -216,6 +223,25 @@ func TestSessionsAreBounded(t *testing.T) {
 	if len(s.all) != 1 {
 		t.Errorf("%d are kept that have ended", len(s.all)-1)
 	}
+}
+
+// What goes on in a session ends with it, in all tabs.
+func TestSessionEndsItsStreams(t *testing.T) {
+	s := newSite(t, false)
+	began, over := make(chan struct{}), make(chan struct{})
+	s.Config.Handler = New(s.handler.guard, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+		close(over)
+	}), s.handler.now)
+	c, _ := s.signIn(s.token("ada", auth.Measurer, time.Hour))
+	with := map[string]string{"Cookie": c.Name + "=" + c.Value, "Origin": s.URL}
+	go func() {
+		<-began
+		s.do("DELETE", "/v1/session", "", with)
+	}()
+	s.do("GET", "/v1/tasks:watch", "", with)
+	<-over
 }
 
 // The page runs nothing but its own script, and has nothing inline.

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -82,13 +83,13 @@ func welch(a, b term, runsA, runsB int) term {
 // common is the variance of a difference by errors that stand behind several runs:
 // one that changes both sides by the same factor is not in it.
 func common(a, b *side) (v float64) {
-	for by, c := range a.shared {
-		d := b.shared[by] - c
+	for _, by := range slices.Sorted(maps.Keys(a.shared)) {
+		d := b.shared[by] - a.shared[by]
 		v += d * d
 	}
-	for by, c := range b.shared {
+	for _, by := range slices.Sorted(maps.Keys(b.shared)) {
 		if _, both := a.shared[by]; !both {
-			v += c * c
+			v += b.shared[by] * b.shared[by]
 		}
 	}
 	return v
@@ -141,7 +142,8 @@ func (m Mean) U() float64 { return (m.High - m.Low) / 2 }
 
 func (s *side) figure() Mean {
 	terms := []term{s.chance()}
-	for _, c := range s.shared {
+	for _, by := range slices.Sorted(maps.Keys(s.shared)) {
+		c := s.shared[by]
 		terms = append(terms, term{c * c, math.Inf(1)})
 	}
 	u, dof := combine(terms...)

@@ -3,7 +3,9 @@ package correct
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sort"
 
 	"wattmark/measure"
@@ -100,8 +102,8 @@ func (l Lag) Energy(rs []Reading, s Span) (Energy, error) {
 		noise = Noise(rs)
 	}
 	squares := 0.0
-	for _, x := range v {
-		squares += x * x
+	for _, i := range slices.Sorted(maps.Keys(v)) { // in order: sums come out the same each time
+		squares += v[i] * v[i]
 	}
 	e.budget([]measure.Contribution{
 		{Source: "readings' noise", U: measure.Joule(float64(noise) * math.Sqrt(squares) / g)},

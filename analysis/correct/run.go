@@ -2,7 +2,9 @@ package correct
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"wattmark/measure"
 )
@@ -116,8 +118,8 @@ func (r *Result) Total() (e, u measure.Joule) {
 			}
 		}
 	}
-	for _, s := range shared {
-		noise += square(s)
+	for _, source := range slices.Sorted(maps.Keys(shared)) {
+		noise += square(shared[source])
 	}
 	return e, measure.Joule(2 * math.Sqrt(noise))
 }

@@ -75,7 +75,7 @@ func TestDeathBetweenTheMarkers(t *testing.T) {
 				return m, func() error { return nil }, nil
 			})
 			x := r.task(db, 1)
-			if err != nil || len(done) != 1 || x.State != store.Incomplete || x.Scans == 0 || !strings.Contains(x.Reason, "interrupted before the work had ended") {
+			if err != nil || len(done) != 1 || x.State != store.Incomplete || x.Scans == 0 || !strings.Contains(x.Reason, "the process that measured was gone before it had stored when the work ran") {
 				t.Errorf("recovered %v, %v: %v with %d scans: %s", done, err, x.State, x.Scans, x.Reason)
 			}
 		})

@@ -85,7 +85,7 @@ func TestDaemonIsKilled(t *testing.T) {
 	h = r.startHostAt(strings.TrimPrefix(r.host, "unix:"))
 	r.eventuallyFree()
 	eventually(t, "the task is fetched", func() bool { return strings.Contains(h.said(), "finished a task that was interrupted") })
-	if x := r.task(db, 1); x.State != store.Incomplete || x.Scans == 0 || !strings.Contains(x.Reason, "interrupted before the work had ended") {
+	if x := r.task(db, 1); x.State != store.Incomplete || x.Scans == 0 || !strings.Contains(x.Reason, "the process that measured was gone before it had stored when the work ran") {
 		t.Errorf("%v with %d scans: %s", x.State, x.Scans, x.Reason)
 	}
 	// And programs are measured again.

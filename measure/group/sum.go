@@ -65,6 +65,7 @@ func Of(parts []Part) Sum {
 	var s Sum
 	var independent, systematic, random float64 // squares, but systematic
 	shared := map[[2]string]*Line{}
+	var lines []*Line // in order of first use: sums come out the same each time
 	for i, p := range parts {
 		s.Energy.Energy += p.Result.Total.Energy
 		s.Mean += p.Result.Mean
@@ -96,6 +97,7 @@ func Of(parts []Part) Sum {
 			if l == nil {
 				l = &Line{Source: c.Source, By: by}
 				shared[[2]string{c.Source, by}] = l
+				lines = append(lines, l)
 			}
 			l.U += measure.Joule(u)
 			l.Parts = append(l.Parts, i)
@@ -103,7 +105,7 @@ func Of(parts []Part) Sum {
 		systematic += math.Sqrt(own)
 	}
 	var common float64
-	for _, l := range shared {
+	for _, l := range lines {
 		u := float64(l.U)
 		if len(l.Parts) == 1 { // shared with nobody here
 			independent += u * u

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -48,6 +49,29 @@ func TestJourneyInBrowser(t *testing.T) {
 	if b, err := os.ReadFile(figures); err != nil || json.Unmarshal(b, &seen) != nil || len(seen.FirstPaint) == 0 {
 		t.Errorf("no first paint was seen: %v", err)
 	}
+}
+
+// Who has no token sees nothing; who has one sees no markup of what others wrote; and when a
+// session is over, nothing of it is left on the screen or behind the back button.
+func TestSignInJourneyInBrowser(t *testing.T) {
+	t.Parallel()
+	pageModules(t)
+	r := &rig{t: t, db: filepath.Join(t.TempDir(), "power.db")}
+	dir := filepath.Join(t.TempDir(), "auth")
+	const hostile = `<img src=x onerror=window.ran=1><script>window.ran=1</script>`
+	inside(t, "demo", "--db", r.db, "--pulse", "20ms", "--duration", "100ms").ok(t)
+	execSQL(t, r.db, "UPDATE task SET name='"+hostile+"' WHERE task_id=1")
+	inside(t, "auth", "init", "--dir", dir, "--host", "127.0.0.1", "-o", filepath.Join(t.TempDir(), "admin.token")).ok(t)
+	token := func(args ...string) string {
+		return strings.TrimSpace(inside(t, append([]string{"auth", "token", "--dir", dir, "--role", "viewer"}, args...)...).ok(t).out)
+	}
+	good, expired, revoked := token("ada"), token("late", "--expires", "1ns"), token("gone")
+	inside(t, "auth", "revoke", "gone", "--dir", dir).ok(t)
+	url := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", "none", "--monitor", "none", "--http", "127.0.0.1:0", "--auth", dir).
+		await(t, `serving JSON over HTTP" address=(https://[0-9.:]+)`)[1]
+	visitPage(t, "signin.mjs", pageSetup{URL: url, Missing: []string{"/v1/", "/assets/icon.svg", "/signin"}, Tokens: &tokens{Good: good, Wrong: map[string]string{
+		good[:len(good)-1]: "not known", expired: "expired", revoked: "revoked", "wm_\x1b[31m\u202e": "not known", "wm_" + strings.Repeat("a", 100_000): "longer than any",
+	}}})
 }
 
 // Lighthouse finds nothing that is not for everyone or not good practice, and nothing

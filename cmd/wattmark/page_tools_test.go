@@ -59,7 +59,14 @@ type pageSetup struct {
 	All      bool     `json:"all,omitempty"`     // every view, however long it takes
 	Dense    []int64  `json:"dense,omitempty"`   // tasks without a hole
 	Gaps     []gapIn  `json:"gaps"`              // tasks that lost samples, and when
+	Tokens   *tokens  `json:"tokens,omitempty"`  // of a page that asks who is there
 	Missing  []string `json:"missing,omitempty"` // paths whose answers are errors, as they should be
+}
+
+// tokens are what visitors give: one that is known, and others by what is wrong with them.
+type tokens struct {
+	Good  string            `json:"good"`
+	Wrong map[string]string `json:"wrong"`
 }
 
 // view is an address of the page behind its origin, and an expression that is true once it shows.

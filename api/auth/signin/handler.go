@@ -178,7 +178,11 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		Token string `json:"token"`
 	}
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096))
-	if err := d.Decode(&q); err != nil {
+	var large *http.MaxBytesError
+	if err := d.Decode(&q); errors.As(err, &large) {
+		answerError(w, status.New(codes.InvalidArgument, "this is longer than any token: copy the token again"))
+		return
+	} else if err != nil {
 		answerError(w, status.New(codes.InvalidArgument, `want {"token": "wm_…"}`))
 		return
 	}

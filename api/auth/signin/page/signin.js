@@ -11,7 +11,7 @@ document.getElementById("form").addEventListener("submit", async (event) => {
       body: JSON.stringify({ token: document.getElementById("token").value.trim() }),
     });
     if (answer.ok) {
-      location.replace("/");
+      location.replace("/" + location.hash); // what was asked for before
       return;
     }
     said.textContent = (await answer.json()).message;

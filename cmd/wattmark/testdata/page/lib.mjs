@@ -31,7 +31,7 @@ export async function visitor(browser, options = {}) {
   page.on('pageerror', (e) => hear(`exception: ${e.stack ?? e}`));
   page.on('requestfailed', (r) => { if (r.failure()?.errorText !== 'net::ERR_ABORTED') hear(`request failed: ${r.url()} ${r.failure()?.errorText}`); });
   page.on('response', (r) => { if (r.status() >= 400 && !expected(r.url())) hear(`${r.status()} of ${r.url()}`); });
-  const ours = [setup.url, ...(setup.views ?? []).map((v) => v.at).filter((at) => /^(https|file):/.test(at))];
+  const ours = [setup.url, ...(setup.elsewhere ?? []), ...(setup.views ?? []).map((v) => v.at).filter((at) => /^(https|file):/.test(at))];
   context.on('request', (r) => { if (!ours.some((at) => r.url().startsWith(at)) && !/^(data:|about:blank)/.test(r.url())) hear(`request to elsewhere: ${r.url()}`); });
   return page;
 }

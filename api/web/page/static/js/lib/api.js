@@ -29,6 +29,8 @@ async function ask(path, params, signal) {
     throw new ApiError('The host does not answer. Is wattmark host still running?', 0);
   }
   if (res.ok) return res;
+  // The session is over: what it showed leaves the screen, and who signs in again comes back to it.
+  if (res.status === 401) location.replace(`/signin${location.hash}`);
   let message = `${res.status} ${res.statusText}`;
   try {
     const body = await res.json();

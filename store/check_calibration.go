@@ -233,7 +233,8 @@ func calibrationAnew(ctx context.Context, tx *sql.Tx, id int64) error {
 // digest is of: nothing is to be made by them.
 func isAsDigested(ctx context.Context, q interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}, id int64, s *measure.Setup) error {
+}, id int64, s *measure.Setup,
+) error {
 	k := calibrationRow{setup: *s}
 	if err := q.QueryRowContext(ctx, `SELECT digest, name, bench FROM calibration WHERE calibration_id=?`, id).Scan(&k.digest, textTo(&k.name), textTo(&k.bench)); err != nil {
 		return err

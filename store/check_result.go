@@ -64,9 +64,16 @@ func (k *kept) tables() [3]string {
 // figures are the numbers of a result in the order in which they are stored.
 func figures(r *measure.Result) []figure {
 	out := []figure{
-		{0, "from_s", float64(r.From)}, {0, "to_s", float64(r.To)},
-		{0, "samples", float64(r.Samples)}, {0, "first_scan", float64(r.FirstScan)}, {0, "gaps", float64(r.Gaps)}, {0, "lost", float64(r.Lost)},
-		{0, "energy_j", float64(r.Total.Energy)}, {0, "energy_u_j", float64(r.Total.U)}, {0, "mean_w", float64(r.Mean)}, {0, "peak_w", float64(r.Peak)},
+		{0, "from_s", float64(r.From)},
+		{0, "to_s", float64(r.To)},
+		{0, "samples", float64(r.Samples)},
+		{0, "first_scan", float64(r.FirstScan)},
+		{0, "gaps", float64(r.Gaps)},
+		{0, "lost", float64(r.Lost)},
+		{0, "energy_j", float64(r.Total.Energy)},
+		{0, "energy_u_j", float64(r.Total.U)},
+		{0, "mean_w", float64(r.Mean)},
+		{0, "peak_w", float64(r.Peak)},
 	}
 	for _, x := range r.Rails {
 		of := " of rail " + x.Name

@@ -76,8 +76,20 @@ func TestStrangersByOrigin(t *testing.T) {
 		return ""
 	}
 	for i, c := range []struct{ from, gone string }{
-		{"a", ""}, {"a", ""}, {"a", "a"}, {"b", ""}, {"b", ""}, {"c", ""}, {"c", ""}, {"d", ""}, {"e", ""},
-		{"f", "a"}, {"g", "b"}, {"h", "c"}, {"c", "c"}, {"i", "c"},
+		{"a", ""},
+		{"a", ""},
+		{"a", "a"},
+		{"b", ""},
+		{"b", ""},
+		{"c", ""},
+		{"c", ""},
+		{"d", ""},
+		{"e", ""},
+		{"f", "a"},
+		{"g", "b"},
+		{"h", "c"},
+		{"c", "c"},
+		{"i", "c"},
 	} {
 		if got := come(c.from); i != 12 && got != c.gone {
 			t.Errorf("%d: for %s %q made room, want %q", i, c.from, got, c.gone)

@@ -148,7 +148,8 @@ func (p *place) dose(js jetstream.JetStream, n int) (relay.Key, error) {
 var eves = sync.OnceValues(func() (out struct {
 	rows []byte
 	relay.Identity
-}, err error) {
+}, err error,
+) {
 	var from *store.DB
 	out.rows, err = made(func(to *store.DB) (err error) {
 		dir := filepath.Dir(to.Path())

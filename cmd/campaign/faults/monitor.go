@@ -137,7 +137,9 @@ func (m *monitorSide) make(dir string) (net.Listener, *monitor.Monitor, error) {
 		return nil, nil, err
 	}
 	if m.w.broken == ClearSpool {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, "data")))
+		if err := os.RemoveAll(filepath.Join(dir, "data")); err != nil {
+			return nil, nil, errors.Join(err, l.Close())
+		}
 	}
 	mon, err := monitor.New(m.config(dir, l))
 	if err != nil {

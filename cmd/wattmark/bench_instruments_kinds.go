@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"wattmark/measure"
+	"wattmark/monitor/instrument"
 	"wattmark/monitor/instrument/analog"
 	"wattmark/monitor/instrument/dataq"
 	"wattmark/monitor/instrument/labjack"
@@ -180,7 +181,7 @@ func decodeWT300(r *meterRecording) (decoder, error) {
 
 func decodeScope(r *meterRecording) (decoder, error) {
 	data, err := blockOf(r)
-	d, ok := r.driver.(*scope.Device)
+	d, ok := instrument.Driver(r.driver).(*scope.Device)
 	if err != nil || !ok {
 		return nil, errors.Join(err, fmt.Errorf("the driver is a %T", r.driver))
 	}

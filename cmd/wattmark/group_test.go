@@ -189,7 +189,7 @@ func TestKilledHostOfAGroup(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	for i, m := range got.GPUs {
-		if m.Task == nil || m.Task.State != "incomplete" || !strings.Contains(m.Task.Reason, "interrupted before the work had ended") || m.Task.Stored == 0 {
+		if m.Task == nil || m.Task.State != "incomplete" || !strings.Contains(m.Task.Reason, "the process that measured was gone before it had stored when the work ran") || m.Task.Stored == 0 {
 			t.Errorf("GPU %d: %+v", i, m)
 		}
 	}

@@ -14,6 +14,14 @@ func Gate(i Instrument) Instrument { return gate{i} }
 
 type gate struct{ Instrument }
 
+// Driver returns the instrument behind a gate; one without a gate is returned as it is.
+func Driver(i Instrument) Instrument {
+	if g, ok := i.(gate); ok {
+		return g.Instrument
+	}
+	return i
+}
+
 // said is an error whose text is fit to be shown and sent.
 type said struct{ error }
 

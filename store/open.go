@@ -124,8 +124,10 @@ func (d *DB) prepareFile(ctx context.Context) error {
 	if err := checkWritable(ctx, d.writer); err != nil {
 		return err
 	}
+	// The journal of the switch to WAL must not come back after a power cut, when the file
+	// holds more than it knows: with EXTRA its deletion is synced. For a log EXTRA is FULL.
 	// journal_size_limit gives the disk back after a long reader let the log grow.
-	for _, p := range []string{"journal_mode=WAL", "synchronous=FULL", "journal_size_limit=67108864"} {
+	for _, p := range []string{"synchronous=EXTRA", "journal_mode=WAL", "journal_size_limit=67108864"} {
 		if _, err := d.writer.ExecContext(ctx, "PRAGMA "+p); err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@
 // What was written before a file's last sync is in the copy. Of what came after, each
 // sector of 512 bytes is there, or not, or is garbage, in any order, as of both files:
 // the database, and the log that was not synced or is being folded into it. A file that
-// was made and never synced may be missing, one that was deleted may be back. What is taken for granted is what SQLite
+// was made and never synced may be missing, one that was deleted may be back, unless its folder was synced with that. What is taken for granted is what SQLite
 // takes for granted of disks (SQLITE_POWERSAFE_OVERWRITE): a write that is cut changes
 // no bytes beside those that it was to change.
 package powercut

@@ -232,7 +232,7 @@ func remove(tls *libc.TLS, vfs, path uintptr, dirSync int32) int32 {
 	defer d.mu.Unlock()
 	was, err := os.ReadFile(name)
 	rc := function[deleteFunc](under.FxDelete)(tls, vfs, path, dirSync)
-	if delete(d.files, name); err == nil && rc == sqlite3.SQLITE_OK {
+	if delete(d.files, name); err == nil && rc == sqlite3.SQLITE_OK && dirSync == 0 {
 		d.gone[name] = was
 	}
 	return rc

@@ -8,7 +8,7 @@
 //	Task, Tasks, Users, Chunks, SQL                         many readers
 //
 // Every call that writes is one transaction, on disk when the call returns
-// (WAL, synchronous=FULL): after a crash, what was acknowledged is there and
+// (WAL, synchronous=EXTRA): after a crash, what was acknowledged is there and
 // what was not is not there by halves. docs/format.md describes the file.
 //
 // A database on a server takes the file's place where its address is opened; see

@@ -71,7 +71,7 @@ func TestOpenMakesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ünusual name? #1 %41.db")
 	d := must(Open(t.Context(), path))(t)
 	for pragma, want := range map[string]string{
-		"page_size": "16384", "journal_mode": "wal", "application_id": "1465994603", "user_version": strconv.Itoa(len(migrations)), "synchronous": "2", "foreign_keys": "1",
+		"page_size": "16384", "journal_mode": "wal", "application_id": "1465994603", "user_version": strconv.Itoa(len(migrations)), "synchronous": "3", "foreign_keys": "1",
 	} {
 		var got string
 		ok(t, d.writer.QueryRow("PRAGMA "+pragma).Scan(&got))

@@ -232,6 +232,8 @@ func checkFile(path string) (abs string, err error) {
 		return "", fmt.Errorf("%w: %w", ErrCannotOpen, err)
 	case opened || len(head) == 0:
 		return abs, nil // SQLite had a look at it; an empty file is an empty database
+	case len(bytes.Trim(head, "\x00")) == 0 && exists(abs+"-journal"):
+		return abs, nil // a power cut while the file was made: SQLite rolls that back
 	case !bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
 		return "", fmt.Errorf("%w: %s holds something else; name another file", ErrNotDatabase, filepath.Base(path))
 	}

@@ -159,8 +159,8 @@ type ingest struct {
 	items chan item
 
 	tally  tally
-	next   uint64 // chunk that would come next
-	had    uint64 // scan behind what was here before this transfer
+	next   uint64    // chunk that would come next
+	here   []stretch // of scans, in order; what follows without a gap is one
 	headed bool
 }
 
@@ -181,7 +181,6 @@ func (in *ingest) resume(ctx context.Context, o *monitorclient.ReadOptions) erro
 			return err
 		}
 		in.count(c)
-		in.had = c.FirstScan + uint64(c.Scans)
 	}
 	o.From = next
 	return nil
@@ -190,6 +189,12 @@ func (in *ingest) resume(ctx context.Context, o *monitorclient.ReadOptions) erro
 func (in *ingest) count(c *chunk.Chunk) {
 	in.tally.add(c)
 	in.next = c.No + 1
+	end := c.FirstScan + uint64(c.Scans)
+	if n := len(in.here); n > 0 && in.here[n-1].end == c.FirstScan {
+		in.here[n-1].end = end
+	} else {
+		in.here = append(in.here, stretch{c.FirstScan, end})
+	}
 	in.n.Chunks.Add(1)
 	in.n.Scans.Add(uint64(c.Scans))
 	in.n.Bytes.Add(uint64(chunk.PayloadSize(c)))
@@ -216,12 +221,23 @@ func (in *ingest) Chunk(c *chunk.Chunk) error {
 	return nil
 }
 
-// Event hands an event to the writer; of a gap what lies behind the samples that are here:
-// the monitor's disk may have lost some since they came.
+// stretch is the scans from first to before end.
+type stretch struct{ first, end uint64 }
+
+// Event hands an event to the writer; of a gap what is not here: the monitor's disk may
+// have lost samples since they came.
 func (in *ingest) Event(e measure.Event) error {
-	if e.Kind == measure.EventGap && e.Exact && e.FirstScan < in.had {
-		here := min(e.Scans, in.had-e.FirstScan)
-		if e.FirstScan, e.Scans = e.FirstScan+here, e.Scans-here; e.Scans == 0 {
+	for _, s := range in.here {
+		end := e.FirstScan + e.Scans
+		if e.Kind != measure.EventGap || !e.Exact || end <= s.first || s.end <= e.FirstScan {
+			continue
+		}
+		if e.FirstScan < s.first {
+			e.Scans = s.first - e.FirstScan
+			continue
+		}
+		e.FirstScan = min(end, s.end)
+		if e.Scans = end - e.FirstScan; e.Scans == 0 {
 			return nil
 		}
 	}

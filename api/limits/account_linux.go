@@ -1,73 +1,77 @@
 package limits
 
 import (
-	"bufio"
 	"encoding/binary"
-	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
-	"strconv"
-	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // accountOf returns the account that made a connection within this machine: the owner of
-// the socket at its other end, by the kernel's table of sockets.
+// the socket at its other end. It is false where the kernel does not say: the connection
+// is closed, or sock_diag(7) is not to be had.
 func accountOf(c net.Conn) (uid uint32, ok bool) {
 	far, err1 := netip.ParseAddrPort(c.RemoteAddr().String())
 	near, err2 := netip.ParseAddrPort(c.LocalAddr().String())
 	if err1 != nil || err2 != nil {
 		return 0, false
 	}
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		f, err := os.Open(table)
-		if err != nil {
-			continue
-		}
-		uid, ok = ownerIn(f, far, near)
-		_ = f.Close()
-		if ok {
-			return uid, true
-		}
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return 0, false
 	}
-	return 0, false
-}
-
-// established is the state of a connection that is open, as the table names it.
-const established = "01"
-
-// ownerIn finds the owner of an open socket in a table as /proc/net/tcp, by the socket's
-// own address and its peer's.
-func ownerIn(table io.Reader, local, peer netip.AddrPort) (uid uint32, ok bool) {
-	for lines := bufio.NewScanner(table); lines.Scan(); {
-		f := strings.Fields(lines.Text())
-		if len(f) < 8 || f[3] != established || !isEnd(f[1], local) || !isEnd(f[2], peer) {
-			continue
-		}
-		n, err := strconv.ParseUint(f[7], 10, 32)
-		return uint32(n), err == nil
+	defer unix.Close(s)
+	if err := unix.Sendto(s, diagRequest(far, near), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, false
 	}
-	return 0, false
-}
-
-// isEnd reports whether a table's entry is an address: words of 32 bits in the
-// machine's order, in hexadecimal, and the port. An IPv4 address can stand in the table
-// of IPv6 as well.
-func isEnd(entry string, a netip.AddrPort) bool {
-	return entry == endText(a.Addr().Unmap().AsSlice(), a.Port()) || a.Addr().Unmap().Is4() && entry == endText(mapped(a.Addr()), a.Port())
-}
-
-func mapped(a netip.Addr) []byte {
-	b := netip.AddrFrom4(a.Unmap().As4()).As16()
-	return b[:]
-}
-
-func endText(address []byte, port uint16) string {
-	var s strings.Builder
-	for ; len(address) >= 4; address = address[4:] {
-		fmt.Fprintf(&s, "%08X", binary.NativeEndian.Uint32(address))
+	// The kernel has answered by the time that sendto returns.
+	answer := make([]byte, 1024)
+	n, _, err := unix.Recvfrom(s, answer, unix.MSG_DONTWAIT)
+	if err != nil {
+		return 0, false
 	}
-	fmt.Fprintf(&s, ":%04X", port)
-	return s.String()
+	return diagOwner(answer[:n])
+}
+
+// Messages of sock_diag(7): struct nlmsghdr, then struct inet_diag_req_v2 or struct
+// inet_diag_msg, in the machine's order but for ports and addresses.
+const (
+	diagByFamily = 20 // SOCK_DIAG_BY_FAMILY
+	headerSize   = unix.SizeofNlMsghdr
+	requestSize  = headerSize + 8 + 48
+	ownerAt      = headerSize + 4 + 48 + 12
+	established  = 1 // TCP_ESTABLISHED
+)
+
+// diagRequest asks for the one TCP socket with these ends. It is looked up, not searched
+// for: the time does not depend on how many sockets there are.
+func diagRequest(local, peer netip.AddrPort) []byte {
+	b := make([]byte, requestSize)
+	order := binary.NativeEndian
+	order.PutUint32(b, requestSize)
+	order.PutUint16(b[4:], diagByFamily)
+	order.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	r := b[headerSize:]
+	r[0], r[1] = unix.AF_INET6, unix.IPPROTO_TCP
+	if local.Addr().Unmap().Is4() {
+		r[0] = unix.AF_INET
+	}
+	order.PutUint32(r[4:], 0xffffffff) // any state
+	binary.BigEndian.PutUint16(r[8:], local.Port())
+	binary.BigEndian.PutUint16(r[10:], peer.Port())
+	copy(r[12:28], local.Addr().Unmap().AsSlice())
+	copy(r[28:44], peer.Addr().Unmap().AsSlice())
+	for i := 48; i < 56; i++ {
+		r[i] = 0xff // no cookie
+	}
+	return b
+}
+
+// diagOwner returns the owner of the socket that an answer describes, if that is open.
+func diagOwner(answer []byte) (uid uint32, ok bool) {
+	if len(answer) < ownerAt+4 || binary.NativeEndian.Uint16(answer[4:]) != diagByFamily || answer[headerSize+1] != established {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32(answer[ownerAt:]), true
 }

@@ -14,7 +14,7 @@ type Config struct {
 	// those from this machine do not count.
 	Connections int
 	// Strangers is how many connections of one listener may be open that made no such
-	// call yet; a quarter of them of one origin. The oldest is closed for the newest.
+	// call yet; half of them of one origin. The oldest is closed for the newest.
 	Strangers int
 	// PeerConnections is how many one peer may have at once.
 	PeerConnections int
@@ -51,7 +51,7 @@ type Config struct {
 // Default is what a lab's benches need, many times over.
 func Default() Config {
 	return Config{
-		Connections: 256, Strangers: 64, PeerConnections: 32, Streams: 64, PeerCalls: 128, PeerRate: 500, PeerBurst: 1000, Request: 4 << 20,
+		Connections: 256, Strangers: 256, PeerConnections: 32, Streams: 64, PeerCalls: 128, PeerRate: 500, PeerBurst: 1000, Request: 4 << 20,
 		Handshake: 5 * time.Second, RequestTime: 10 * time.Second, Stall: 5 * time.Minute, Idle: 30 * time.Minute,
 	}
 }

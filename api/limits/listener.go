@@ -58,7 +58,7 @@ func isLocal(name string) bool {
 }
 
 // admit counts a new connection among the strangers, and returns the one that must make
-// room for it, or nil. One origin has a quarter of the room at most.
+// room for it, or nil. One origin has half of the room at most.
 func (l *listener) admit(c *conn) *conn {
 	g := l.guard
 	g.mu.Lock()
@@ -70,7 +70,7 @@ func (l *listener) admit(c *conn) *conn {
 			count[s.from]++
 		}
 		crowd := c.from
-		if count[c.from] < max(1, most/4) {
+		if count[c.from] < max(1, most/2) {
 			crowd = ""
 			for _, s := range l.strangers {
 				if crowd == "" || count[s.from] > count[crowd] {
@@ -78,7 +78,7 @@ func (l *listener) admit(c *conn) *conn {
 				}
 			}
 		}
-		if count[c.from] >= max(1, most/4) || len(l.strangers) >= most {
+		if count[c.from] >= max(1, most/2) || len(l.strangers) >= most {
 			old = l.strangers[slices.IndexFunc(l.strangers, func(s *conn) bool { return s.from == crowd })]
 			g.refused[strangers]++
 			l.drop(old)
@@ -184,10 +184,10 @@ func (g *Guard) meet(at net.Addr, by peerName) error {
 		return nil
 	case g.cfg.PeerConnections > 0 && u.connections >= g.cfg.PeerConnections:
 		g.refused[peerConnections]++
-		return status.Errorf(codes.ResourceExhausted, "%s has %d connections open here, which is the limit: close some", by.name, u.connections)
+		return status.Errorf(codes.ResourceExhausted, "%s has %d connections open here, which is the limit (limit_peer_connections of this service): close some", by.name, u.connections)
 	case g.cfg.Connections > 0 && g.open >= g.cfg.Connections && !c.local:
 		g.refused[connections]++
-		return status.Errorf(codes.ResourceExhausted, "%d connections from other machines are open here, which is the limit: try again later", g.open)
+		return status.Errorf(codes.ResourceExhausted, "%d connections from other machines are open here, which is the limit (limit_connections of this service): try again later", g.open)
 	}
 	u.connections++
 	if c.known = u; !c.local {

@@ -53,7 +53,7 @@ func (f *limitFlags) addTo(fl *pflag.FlagSet) {
 	d := limits.Default()
 	f.request = size(d.Request)
 	fl.IntVar(&f.Connections, "limit-connections", d.Connections, "connections from other machines at once; 0 for no limit, as with all of these")
-	fl.IntVar(&f.Strangers, "limit-strangers", d.Strangers, "connections that made no call yet that was let in, a quarter of them of one address or account; the oldest makes room")
+	fl.IntVar(&f.Strangers, "limit-strangers", d.Strangers, "connections that made no call yet that was let in, half of them of one address or account; the oldest makes room")
 	fl.IntVar(&f.PeerConnections, "limit-peer-connections", d.PeerConnections, "connections of one user, address or account of this machine at once")
 	fl.IntVar(&f.PeerCalls, "limit-peer-calls", d.PeerCalls, "calls of one of these that are open at once")
 	fl.Float64Var(&f.PeerRate, "limit-peer-rate", d.PeerRate, "calls a second of one of these in the long run")

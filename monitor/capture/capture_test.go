@@ -1,7 +1,9 @@
 package capture
 
 import (
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"math"
 	"slices"
 	"strings"
@@ -105,6 +107,20 @@ func TestReadResumedFromAnyChunk(t *testing.T) {
 			if untrimmed && uint64(len(whole.chunks)) != sum.Chunks {
 				t.Errorf("untrimmed: %d of %d chunks", len(whole.chunks), sum.Chunks)
 			}
+		}
+		// A follower got these before the stop marker was recognised.
+		all := l.read(c, ReadOptions{Untrimmed: true}).chunks
+		for from := sum.EndChunk + 1; from <= sum.Chunks; from++ {
+			crc, part := uint32(0), l.read(c, ReadOptions{From: from})
+			for _, x := range all[sum.FirstChunk:from] {
+				crc = crc32.Update(crc, castagnoli, binary.LittleEndian.AppendUint32(nil, x.CRC))
+			}
+			if p := part.trailer; len(part.chunks) > 0 || p.Chunks != from-sum.FirstChunk || p.CRC != crc {
+				t.Errorf("from %d of %d to %d: %d chunks, trailer %+v", from, sum.FirstChunk, sum.EndChunk, len(part.chunks), p)
+			}
+		}
+		if sum.EndChunk >= sum.Chunks {
+			t.Errorf("nothing lies behind the stop marker: %d of %d chunks", sum.EndChunk, sum.Chunks)
 		}
 		past := ReadOptions{From: sum.Chunks + 1}
 		if err := c.Read(t.Context(), past, &inbox{}); !errors.Is(err, ErrPastEnd) {

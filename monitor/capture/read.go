@@ -151,12 +151,13 @@ func (r *reading) first(ctx context.Context) (uint64, error) {
 	}
 }
 
-// limit is the chunk before which the stream ends, as far as known.
+// limit is the chunk before which the stream ends, as far as known. A reader that followed
+// may have chunks from before the stop marker was recognised: they are of its stream.
 func (r *reading) limit(v view) uint64 {
 	if r.o.Untrimmed || !v.stopKnown {
 		return ^uint64(0)
 	}
-	return v.EndChunk
+	return max(v.EndChunk, r.o.From)
 }
 
 // sendUpTo sends what the log holds, up to the limit.

@@ -28,6 +28,7 @@ const (
 	BadTags     Kind = "tags"     // a list shows other tags than the task has
 	BadLog      Kind = "log"      // the write-ahead log that a program left was damaged
 	Unfinished  Kind = "partial"  // a task that a program which is gone stored or deleted in part
+	BadState    Kind = "state"    // a task is hidden that no program has hidden
 	// BadCalibration is a calibration of other numbers than its digest is of, or of which
 	// one number does not follow from the others.
 	BadCalibration Kind = "calibration"

@@ -20,8 +20,10 @@ func (m *merger) task(ctx context.Context, id TaskID) error {
 		return err
 	}
 	switch state := t["state"]; {
-	case state == int64(Partial) && m.opt.Salvage:
+	case state == int64(Partial) && m.opt.Salvage && t["cold"] == int64(partialCold) && t["owner"] != nil && t["owner"] != "":
 		return nil // whoever stored it can do so again
+	case state == int64(Partial) && m.opt.Salvage: // no program has hidden it
+		t["state"], t["reason"] = int64(Incomplete), strings.TrimSuffix(fmt.Sprintf("its state was damaged: partial; %v", t["reason"]), "; ")
 	case state == int64(Partial):
 		return ErrNotFound
 	case state == int64(Running) && !m.opt.Salvage:

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -16,11 +17,17 @@ const (
 	partialCold = 2
 )
 
-// partialTasks are the conditions that a task is Partial; the first has an index.
-const partialTasks = "state<>2 AND state=6"
+// partialTasks are the conditions that a task is Partial; the first has an index. hiddenTask
+// is true of those that this program has made so: hide, adopt, BeginTask and retire set all
+// three columns. In another the state alone was changed: that is damage, and nothing deletes it.
+const (
+	partialTasks = "state<>2 AND state=6"
+	hiddenTask   = "state=6 AND cold=2 AND coalesce(owner,'')<>''"
+)
 
-// thisProcess is read once.
-var thisProcess = sync.OnceValue(Owner)
+// thisProcess is read once. It is never empty, and of a process that nothing is known of
+// where the system does not tell enough.
+var thisProcess = sync.OnceValue(func() string { return cmp.Or(Owner(), "unknown") })
 
 // resumable reports whether a copy that stopped is continued by copying again. Versions
 // before Partial left such tasks Incomplete.
@@ -86,7 +93,7 @@ const (
 	keepUnknown   = 7 * 24 * time.Hour
 )
 
-// leftovers lists the Partial tasks whose process is gone.
+// leftovers lists the Partial tasks of processes that are gone.
 func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
 	type partial struct {
 		leftover
@@ -94,7 +101,7 @@ func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
 	}
 	list, err := collect(ctx, d.reader, func(rows *sql.Rows, p *partial) error {
 		return rows.Scan(&p.id, textTo(&p.reason), &p.owner, &p.stored, &p.chunks)
-	}, `SELECT task_id, reason, coalesce(owner,''), stored_ns, (SELECT count(*) FROM chunk c WHERE c.task_id=task.task_id) FROM task WHERE `+partialTasks+` ORDER BY task_id`)
+	}, `SELECT task_id, reason, owner, stored_ns, (SELECT count(*) FROM chunk c WHERE c.task_id=task.task_id) FROM task WHERE `+partialTasks+` AND `+hiddenTask+` ORDER BY task_id`)
 	var out []leftover
 	for _, p := range list {
 		age := time.Since(fromNanos(p.stored))
@@ -122,7 +129,16 @@ func (c *checker) unfinished(ctx context.Context) error {
 		}
 		c.add(f)
 	}
-	return err
+	changed, more := collect(ctx, c.d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) },
+		`SELECT task_id FROM task WHERE `+partialTasks+` AND NOT (`+hiddenTask+`) ORDER BY task_id`)
+	for _, id := range changed {
+		c.add(Finding{
+			Kind: BadState, Task: id, Chunk: NoChunk,
+			What:   "task.state is 6 (partial), which no program has set: those set cold=2 and an owner with it",
+			Remedy: fmt.Sprintf("it is hidden, and nothing deletes it: take it from a backup, or show it again with the state that it had, as UPDATE task SET state=2 WHERE task_id=%d (2 complete, 3 incomplete, 4 untrimmed, 5 failed), and run db check", id),
+		})
+	}
+	return errors.Join(err, more)
 }
 
 // Sweep deletes what processes that are gone left of tasks that they stored or deleted in
@@ -154,7 +170,7 @@ func (d *DB) discard(ctx context.Context, id TaskID, owner string) error {
 	op := fmt.Sprintf("delete unfinished task %d", id)
 	for more := true; more; {
 		err := d.write(ctx, op, func(tx *sql.Tx) error {
-			r, err := tx.ExecContext(ctx, `DELETE FROM chunk WHERE task_id=?1 AND EXISTS (SELECT 1 FROM task WHERE task_id=?1 AND state=6 AND coalesce(owner,'')=?2)
+			r, err := tx.ExecContext(ctx, `DELETE FROM chunk WHERE task_id=?1 AND EXISTS (SELECT 1 FROM task WHERE task_id=?1 AND `+hiddenTask+` AND owner=?2)
 				AND chunk_no IN (SELECT chunk_no FROM chunk WHERE task_id=?1 ORDER BY chunk_no DESC LIMIT ?3)`, int64(id), owner, retireBatch)
 			if err != nil {
 				return err
@@ -170,7 +186,7 @@ func (d *DB) discard(ctx context.Context, id TaskID, owner string) error {
 	d.keepFolding(id, nil)
 	d.mine.Delete(id)
 	return d.write(ctx, op, func(tx *sql.Tx) error {
-		_, err := remove(ctx, tx, "task_id=?1 AND state=6 AND coalesce(owner,'')=?2", int64(id), owner)
+		_, err := remove(ctx, tx, "task_id=?1 AND "+hiddenTask+" AND owner=?2", int64(id), owner)
 		return err
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -216,7 +217,7 @@ func TestPartialTasksOfTheDeadAreSwept(t *testing.T) {
 		if !done.Resumed {
 			t.Errorf("copied again: %+v", done)
 		}
-		change(`UPDATE task SET state=6, owner='', stored_ns=stored_ns-700000000000000`)
+		change(`UPDATE task SET state=6, cold=2, owner='pid=1 start=1 space=x boot=x host=elsewhere', stored_ns=stored_ns-700000000000000`)
 		if swept := must(d.Sweep(ctx))(t); swept != 1 {
 			t.Errorf("%d tasks of a week ago were swept", swept)
 		}
@@ -226,4 +227,48 @@ func TestPartialTasksOfTheDeadAreSwept(t *testing.T) {
 			t.Errorf("%d rows are left", left)
 		}
 	})
+}
+
+// A task whose state alone was changed to partial is damage: a check says how to show it
+// again, a repair and a sweep leave it, and what is salvaged has it.
+func TestChangedStateDeletesNoTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, address string) {
+		ctx := t.Context()
+		d := openAt(t, address)
+		k := talk{d: d, ctx: ctx}
+		id := must(d.BeginTask(ctx, newTask("gemm", "lab")))(t)
+		k.measured(t, id, rand.New(rand.NewPCG(7, 3)))
+		want := must(d.Task(ctx, id))(t)
+		for _, change := range []string{"cold=0", "cold=0, owner='pid=1 start=1 space=x boot=x host=elsewhere'", "cold=2, owner=NULL", "cold=2, owner=''"} {
+			execAt(t, address, `UPDATE task SET state=6, stored_ns=1, `+change)
+			if swept := must(d.Sweep(ctx))(t); swept != 0 {
+				t.Fatalf("%s: %d tasks were swept", change, swept)
+			}
+			if !strings.HasPrefix(d.Path(), "postgres") {
+				changedState(t, d, id)
+			}
+			execAt(t, address, fmt.Sprintf(`UPDATE task SET owner=NULL, cold=0, state=%d`, want.State))
+			if x := must(d.Task(ctx, id))(t); x.Chunks != want.Chunks || x.State != want.State {
+				t.Errorf("%s: shown again: state %d, %d chunks of %d", change, x.State, x.Chunks, want.Chunks)
+			}
+		}
+	})
+}
+
+func changedState(t *testing.T, d *store.DB, id store.TaskID) {
+	t.Helper()
+	found := must(d.Check(t.Context(), store.CheckOptions{Quick: true}))(t).Findings
+	i := slices.IndexFunc(found, func(f store.Finding) bool { return f.Kind == store.BadState })
+	if i < 0 || found[i].Task != id || found[i].Mendable || !strings.Contains(found[i].Remedy, "UPDATE task SET state=2") {
+		t.Fatalf("check says %+v", found)
+	}
+	if r := must(d.Repair(t.Context(), found[i:i+1]))(t); len(r.Left) != 1 {
+		t.Errorf("repair: %+v", r)
+	}
+	saved := filepath.Join(t.TempDir(), "saved.db")
+	must(store.Salvage(t.Context(), d.Path(), saved, nil))(t)
+	s := openAt(t, saved)
+	if x := must(s.Task(t.Context(), id))(t); x.State != store.Incomplete || !strings.HasPrefix(x.Reason, "its state was damaged") || x.Chunks == 0 {
+		t.Errorf("salvaged: state %d with %d chunks: %s", x.State, x.Chunks, x.Reason)
+	}
 }

@@ -47,12 +47,19 @@ func lockAddress(target string) (*portLock, error) {
 }
 
 // openLock opens a lock file that may belong to another user, but no link, and does not
-// wait for a pipe; flock works on a file that is open for reading alone.
+// wait for a pipe; flock works on a file that is open for reading alone. Others may read a
+// file that it makes, whatever the umask. Errors say whose a file is that may not be read.
 func openLock(path string) (*os.File, error) {
 	const safe = unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := os.OpenFile(path, os.O_RDONLY|safe, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|safe, 0o666)
+		if f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|safe, 0o666); err == nil {
+			_ = f.Chmod(0o644) // that of another who was faster stays
+		}
+	}
+	var st unix.Stat_t
+	if errors.Is(err, fs.ErrPermission) && unix.Lstat(path, &st) == nil {
+		err = fmt.Errorf("%w: the lock file belongs to user %s, and others may not read it: have that user or root run chmod a+r %s, or remove the file while no program uses the meter", err, userName(st.Uid), path)
 	}
 	return f, err
 }
@@ -105,14 +112,19 @@ func process(pid string) string {
 	}
 	if info, err := os.Stat("/proc/" + pid); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			id := strconv.FormatUint(uint64(st.Uid), 10)
-			if u, err := user.LookupId(id); err == nil {
-				id = u.Username
-			}
-			text += " of user " + id
+			text += " of user " + userName(st.Uid)
 		}
 	}
 	return text
+}
+
+// userName is a user's name, or number where it has none.
+func userName(uid uint32) string {
+	id := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
 }
 
 // release lets go. A lock file stays: removing it would let two programs lock two

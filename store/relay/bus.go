@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -65,17 +66,17 @@ func Dial(ctx context.Context, o Options) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	for told := false; ; {
+	for told := ""; ; {
 		if err = b.discover(ctx); err == nil {
 			break
-		}
-		if !told && errors.Is(err, ErrNoStreams) {
-			told = true
-			b.log.Warn("the cluster has no streams yet: waiting until its nodes have made them", "servers", o.Servers)
 		}
 		if why := b.refused(); why != nil {
 			err = why
 			break
+		}
+		if now := b.awaited(err); now != told && ctx.Err() == nil {
+			told = now
+			b.log.Warn(now, "servers", o.Servers, "error", cmp.Or(b.nc.LastError(), err))
 		}
 		if pause(ctx, time.Second) != nil {
 			err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
@@ -90,6 +91,17 @@ func Dial(ctx context.Context, o Options) (*Bus, error) {
 		return nil, fmt.Errorf("cluster at %s: %w", o.Servers, err)
 	}
 	return b, nil
+}
+
+// awaited says for what Dial waits after an error.
+func (b *Bus) awaited(err error) string {
+	switch {
+	case errors.Is(err, ErrNoStreams):
+		return "the cluster has no streams yet: waiting until its nodes have made them"
+	case !b.nc.IsConnected():
+		return "no node of the cluster answers: waiting until one does"
+	}
+	return "the nodes of the cluster do not agree yet: waiting until most of them are up"
 }
 
 // ErrRefused: the cluster does not let this program in, or is not the one that it should be.

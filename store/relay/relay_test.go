@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,6 +86,22 @@ func TestStreamsAreWaitedFor(t *testing.T) {
 	}()
 	if b, err := relay.Dial(ctx, relay.Options{Servers: empty.URL(), Log: slog.New(log)}); !errors.Is(err, relay.ErrNoStreams) {
 		t.Errorf("%v, %v", b, err)
+	}
+}
+
+// Who waits for nodes that do not answer says which.
+func TestNodesThatDoNotAnswerAreNamed(t *testing.T) {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	servers := "nats://" + l.Addr().String()
+	ok(t, l.Close())
+	log := logged{seen: make(chan string, 1000)}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		log.await(t, "no node of the cluster answers")
+		cancel()
+	}()
+	if _, err := relay.Dial(ctx, relay.Options{Servers: servers, Log: slog.New(log)}); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), servers) {
+		t.Error(err)
 	}
 }
 

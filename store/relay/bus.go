@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -76,7 +75,7 @@ func Dial(ctx context.Context, o Options) (*Bus, error) {
 		}
 		if now := b.awaited(err); now != told && ctx.Err() == nil {
 			told = now
-			b.log.Warn(now, "servers", o.Servers, "error", cmp.Or(b.nc.LastError(), err))
+			b.log.Warn(now, "servers", o.Servers)
 		}
 		if pause(ctx, time.Second) != nil {
 			err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
@@ -101,7 +100,7 @@ func (b *Bus) awaited(err error) string {
 	case !b.nc.IsConnected():
 		return "no node of the cluster answers: waiting until one does"
 	}
-	return "the nodes of the cluster do not agree yet: waiting until most of them are up"
+	return fmt.Sprintf("the cluster cannot be used yet: waiting until most of its nodes are up: %v", err)
 }
 
 // ErrRefused: the cluster does not let this program in, or is not the one that it should be.

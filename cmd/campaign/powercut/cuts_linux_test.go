@@ -41,8 +41,10 @@ type bench struct {
 func (b *bench) start(t *testing.T, traceAs string, args ...string) (*exec.Cmd, func() error) {
 	t.Helper()
 	if args = append([]string{b.program}, args...); traceAs != "" {
-		args = append([]string{"strace", "-ff", "--seccomp-bpf", "-y", "-qq", "-ttt", "-T", "-xx", "-s", "100000000",
-			"-e", "trace=" + traced, "-e", "signal=none", "-o", filepath.Join(b.dir, "trace", traceAs)}, args...)
+		args = append([]string{
+			"strace", "-ff", "--seccomp-bpf", "-y", "-qq", "-ttt", "-T", "-xx", "-s", "100000000",
+			"-e", "trace=" + traced, "-e", "signal=none", "-o", filepath.Join(b.dir, "trace", traceAs),
+		}, args...)
 	}
 	c := exec.Command(args[0], args[1:]...)
 	out, err := os.Create(filepath.Join(b.dir, fmt.Sprintf("out%d", time.Now().UnixNano())))

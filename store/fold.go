@@ -1,6 +1,8 @@
 package store
 
 import (
+	"sync"
+
 	"wattmark/measure"
 	"wattmark/measure/chunk"
 	"wattmark/measure/pyramid"
@@ -8,6 +10,9 @@ import (
 
 // folding makes a task's pyramid while its chunks come in.
 type folding struct {
+	// mu: on a server several goroutines may store chunks of one task. Chunks that were
+	// folded already are left out.
+	mu    sync.Mutex
 	setup measure.Setup
 	// calibration is the setup's number.
 	calibration int64

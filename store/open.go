@@ -95,7 +95,7 @@ func create(abs string) {
 
 // openPatience is how long a database that another program is just making may
 // keep Open waiting.
-const openPatience = 10 * time.Second
+const openPatience = 30 * time.Second
 
 // patiently repeats f while the database is locked. SQLite's own wait does not
 // cover the switch to WAL: of two programs that make it at once, one is told at

@@ -99,6 +99,8 @@ func (f *folding) resume(ctx context.Context, d *DB, id TaskID, spill func([]pyr
 const spillRows = 64
 
 func (f *folding) handOver() []pyramidRow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	rows := f.rows
 	f.rows = nil
 	return rows
@@ -128,6 +130,8 @@ func (d *DB) setupOf(ctx context.Context, id TaskID) (*measure.Setup, int64, err
 // fold folds chunks in. Chunks of a call that fails must come again, after
 // keepFolding(nil).
 func (f *folding) fold(chunks []*chunk.Chunk) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, c := range chunks {
 		if err := f.take(c); err != nil {
 			return fmt.Errorf("chunk %d: %w", c.No, err)
@@ -174,7 +178,10 @@ var errPartial = errors.New("the pyramid does not hold all scans")
 // the error is errPartial.
 func (d *DB) closePyramid(ctx context.Context, id TaskID, f *folding, counted bool) error {
 	defer d.keepFolding(id, nil)
-	if err := f.builder.Close(); err != nil {
+	f.mu.Lock()
+	err := f.builder.Close()
+	f.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	rows := f.handOver()

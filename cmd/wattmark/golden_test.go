@@ -45,11 +45,20 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// The help of every command, a file for each family.
-func TestGoldenHelp(t *testing.T) {
-	for _, name := range []string{"LANG", "LC_ALL", "COLUMNS"} {
+// goldenUser makes the environment that of one user, wherever the tests run.
+func goldenUser(t *testing.T) {
+	t.Helper()
+	for name, value := range map[string]string{"HOME": "/home/ada", "USER": "ada", "LOGNAME": "ada", "TZ": "UTC"} {
+		t.Setenv(name, value)
+	}
+	for _, name := range []string{"LANG", "LC_ALL", "COLUMNS", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"} {
 		t.Setenv(name, "")
 	}
+}
+
+// The help of every command, a file for each family.
+func TestGoldenHelp(t *testing.T) {
+	goldenUser(t)
 	top := (&app{streams: streams{out: io.Discard, err: io.Discard}}).root()
 	top.InitDefaultHelpCmd()
 	golden(t, goldenDir+"/help/wattmark.txt", inside(t, "--help").ok(t).out)
@@ -71,8 +80,7 @@ func TestGoldenHelp(t *testing.T) {
 // What commands print of the recorded database and of recorded files. Each line of
 // commands.txt that is no comment is a name and a command line.
 func TestGoldenOutput(t *testing.T) {
-	t.Setenv("TZ", "UTC")
-	t.Setenv("USER", "ada")
+	goldenUser(t)
 	list, err := os.ReadFile(filepath.Join(goldenDir, "commands.txt"))
 	if err != nil {
 		t.Fatal(err)

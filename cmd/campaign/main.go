@@ -81,6 +81,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			fmt.Fprint(out, r)
 		}
 	}
+	return playAll(ctx, o, broken, processes.Options{Program: *program, Together: *together}, *real, *relayed, out)
+}
+
+// playAll plays schedules of the three worlds in turn and writes a report of each:
+// faults in one process, real processes, and tasks on their way to a store. It returns
+// errBroken where a schedule violated a promise.
+func playAll(ctx context.Context, o play.Options, broken faults.Broken, p processes.Options, real, relayed int, out io.Writer) error {
 	bad := false
 	if o.Schedules > 0 {
 		r, err := faults.Run(ctx, o, broken)
@@ -90,18 +97,19 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprintf(out, "%v\n\n%s%d goroutines left behind\n", &r.Report, r.String(), len(r.Leaks))
 		bad = !r.OK()
 	}
-	if *real > 0 {
-		o.Schedules = *real
-		r, err := processes.Run(ctx, processes.Options{Options: o, Program: *program, Together: *together})
+	if real > 0 {
+		o.Schedules = real
+		p.Options = o
+		r, err := processes.Run(ctx, p)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "real processes: %v\n\n%s\n", &r, processes.Table(&r))
 		bad = bad || len(r.Violated) > 0
 	}
-	if *relayed > 0 {
-		o.Schedules = *relayed
-		r, err := relays.Run(ctx, relays.Options{Options: o, Program: *program})
+	if relayed > 0 {
+		o.Schedules = relayed
+		r, err := relays.Run(ctx, relays.Options{Options: o, Program: p.Program})
 		if err != nil {
 			return err
 		}

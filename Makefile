@@ -1,5 +1,8 @@
 # Everything a contributor types. `make test` is the one that must always pass.
 export CGO_ENABLED ?= 0
+# Without the tag grpc links golang.org/x/net/trace, whose templates keep every method of every
+# type in the program: 14 MB. With the same flags everywhere builds and tests share what is compiled.
+export GOFLAGS ?= -tags=grpcnotrace -trimpath
 GO      ?= go
 BUF     ?= $(CURDIR)/bin/buf
 BUF_VER := v1.72.0
@@ -16,10 +19,10 @@ PKGS    := ./...
 # there can race. store/postgres makes the calls of store's own tests once more.
 RACE_EVERY ?= 1
 RACE_FROM ?= 0
-RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^wattmark/measure' -e '^wattmark/analysis' -e '^wattmark/store/exchange' -e '^wattmark/store/postgres' | awk 'NR % $(RACE_EVERY) == $(RACE_FROM)')
+RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^github.com/wattmark/wattmark/measure' -e '^github.com/wattmark/wattmark/analysis' -e '^github.com/wattmark/wattmark/store/exchange' -e '^github.com/wattmark/wattmark/store/postgres' | awk 'NR % $(RACE_EVERY) == $(RACE_FROM)')
 GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
 
-.PHONY: all build test race fuzz bench lint generate generate-check tidy-check install lib install-lib deb clean
+.PHONY: all build test test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib deb clean
 
 all: build
 
@@ -67,9 +70,26 @@ install-man3: ## the C library's manual
 install-man: build install-man3 ## the manual of the program and of the C library
 	bin/wattmark man $(DESTDIR)$(PREFIX)/share/man/man1
 
-# Go gives a package ten minutes; on two processors, beside the soak, cmd/wattmark takes seven and a half.
+# Most tests wait for meters and processes in real time, so more of them run at once than there
+# are processors; an emulated meter that gets no processor in time loses its markers, so not many
+# more. cmd/wattmark, which takes longest, begins first.
+AT_ONCE ?= -p 2 -parallel 4
 test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
-	$(GO) test -timeout 20m $(PKGS)
+	$(GO) test -timeout 20m $(AT_ONCE) ./cmd/wattmark $(PKGS)
+
+# Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them.
+SLOW = $(shell git grep -l -e '^//go:build slow' -e 'internal/coverage"' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+test-slow: ## the tests that take minutes of processor time
+	$(GO) test -tags slow,grpcnotrace -timeout 20m $(SLOW)
+
+# What starts processes, browsers and database servers is left to make test.
+QUICK = $(shell $(GO) list $(PKGS) | grep -v -e /cmd/wattmark -e /cmd/libwattmark -e /cmd/trial -e /cmd/internal/perf -e /store/postgres -e /store/relay -e /store/cluster -e /api/web -e /packaging)
+check: ## the inner loop: build, vet, staticcheck, the house's rules, fast tests
+	$(GO) build $(PKGS)
+	$(GO) vet $(PKGS)
+	$(GO) tool staticcheck $(PKGS)
+	$(GO) test -short $(QUICK)
+	$(GO) test -run Golden ./cmd/wattmark
 
 race: ## the tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -timeout 20m -race -short $(RACING)
@@ -104,7 +124,7 @@ tidy-check: ## go.mod and go.sum say what the code needs
 
 .PHONY: licences sbom reproducible check-security soak
 licences: ## the page of the licences of what is linked
-	$(GO) run ./cmd/supply licences >docs/licences.md.new && mv docs/licences.md.new docs/licences.md
+	$(GO) run ./cmd/supply licences >packaging/licences.md.new && mv packaging/licences.md.new packaging/licences.md
 
 sbom: build ## the program's bill of materials, CycloneDX
 	$(GO) run ./cmd/supply sbom bin/wattmark >bin/wattmark.cdx.json
@@ -130,7 +150,7 @@ $(GOSEC):
 $(VULN):
 	GOBIN=$(CURDIR)/bin $(GO) install golang.org/x/vuln/cmd/govulncheck@$(VULN_VER)
 
-# Left out, with why: docs/supply-chain.md. Package by package: all at once it holds the
+# Left out, with why: CONTRIBUTING.md. Package by package: all at once it holds the
 # whole program in memory, several times. Every GOSEC_EVERYth package, from GOSEC_FROM on.
 GOSEC_NOT = G104,G115,G204,G301,G302,G304,G306,G404
 GOSEC_EVERY ?= 1
@@ -140,7 +160,7 @@ VULN_DB ?= https://vuln.go.dev
 .PHONY: gosec vuln
 gosec: $(GOSEC) ## gosec, package by package
 	@$(GO) list -f '{{.Dir}}' $(PKGS) | awk 'NR % $(GOSEC_EVERY) == $(GOSEC_FROM)' | \
-	  xargs -P $$(nproc) -n 1 timeout 300 $(GOSEC) -quiet -terse -exclude-generated -exclude=$(GOSEC_NOT) -exclude-rules="hostagent/(cuda|cupti|nvml)/.*:G103"
+	  xargs -P $$(nproc) -n 1 timeout 300 $(GOSEC) -quiet -terse -exclude-generated -exclude=$(GOSEC_NOT) -exclude-rules="hostagent/gpu/(cuda|cupti|nvml|internal)/.*:G103"
 
 vuln: $(VULN) ## the known faults of what is linked; VULN_DB=file:///copy/of/vulndb/data/osv where the service is out of reach
 	$(VULN) -db $(VULN_DB) $(PKGS)
@@ -160,8 +180,8 @@ page-tools: ## Playwright, axe-core and Lighthouse for the tests of the page; ne
 
 SOAK_FOR ?= 10m
 SOAK_FLAGS ?=
-soak: build ## the whole chain for SOAK_FOR, with faults; docs/soak.md
-	$(GO) run ./cmd/soak --for $(SOAK_FOR) --out bin/soak $(SOAK_FLAGS)
+soak: build ## the whole chain for SOAK_FOR, with faults; docs/reliability.md
+	$(GO) test ./cmd/trial/soak -v -run Soak -timeout 0 -for $(SOAK_FOR) -wattmark bin/wattmark -out bin/soak $(SOAK_FLAGS)
 
 clean:
 	rm -rf bin

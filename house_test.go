@@ -25,8 +25,12 @@ type rule struct {
 	why  string
 }
 
+// below are the packages under the commands.
+var below = []string{"measure/...", "store/...", "analysis/...", "monitor/...", "hostagent/...", "api", "api/auth/...", "api/client", "api/limits", "api/metrics", "api/reports", "api/web", "api/wire"}
+
 // The rules of the house. Imports run one way.
 var rules = []rule{
+	{"internal/...", nil, "helpers of any room, which know none"},
 	{"measure/...", []string{"measure/..."}, "measure is pure physics: it knows nobody"},
 	{"store/...", []string{"store/...", "measure/..."}, "the database sees measure alone"},
 	{"store/relay", []string{"store", "measure/..."}, "tasks travel as the database has them, whatever database it is"},
@@ -39,9 +43,10 @@ var rules = []rule{
 	{"monitor/instrument/nidaqmx/nipb", nil, "generated"},
 
 	{"hostagent/...", []string{"hostagent/...", "measure/...", "store"}, "the host meets the monitor in the protocol; generated types stay in its client"},
-	{"hostagent/hostlink", []string{"hostagent/...", "measure/...", "store", "api/auth", "api/wire", "api/wattmarkv1"}, "a program measures through the host's daemon in the protocol: both ends of that are here, and nothing else of it"},
+	{"hostagent/gpu/...", []string{"hostagent/gpu/...", "measure/..."}, "a GPU is driven without monitor and database"},
+	{"hostagent/daemon", []string{"hostagent/...", "measure/...", "store", "api/auth", "api/wire", "api/wattmarkv1"}, "a program measures through the host's daemon in the protocol: both ends of that are here, and nothing else of it"},
 	{"hostagent/monitorclient", []string{"hostagent/...", "measure/...", "store", "api/wire", "api/wattmarkv1"}, "the host's client speaks the protocol"},
-	{"hostagent/benchservice", []string{"hostagent/benchwatch", "hostagent/monitorclient", "api/wire", "api/wattmarkv1"}, "who looks at benches through the host does so in the protocol; what is watched is the relay's"},
+	{"hostagent/live", []string{"hostagent/monitorclient", "measure/...", "store", "api/wire", "api/wattmarkv1"}, "viewers of benches go through the host in the protocol"},
 
 	{"api/wattmarkv1", nil, "generated"},
 	{"api/wire", []string{"api/wattmarkv1", "measure/..."}, "both sides of the wire use it, so it knows neither"},
@@ -55,7 +60,17 @@ var rules = []rule{
 	{"api/reports", []string{"api/wire", "api/wattmarkv1", "measure/...", "store", "analysis/sensor", "analysis/validate"}, "what analysis finds is served here, and nowhere else in api"},
 	{"api/...", []string{"api/...", "measure/...", "store"}, "the services stand on the store"},
 
-	{"cmd/...", []string{"cmd/...", "measure/...", "store/...", "analysis/...", "monitor/...", "hostagent/...", "api", "api/auth/...", "api/client", "api/limits", "api/metrics", "api/reports", "api/web", "api/wire"}, "cmd wires; generated types stay where they are spoken"},
+	{"cmd/...", append([]string{"cmd/..."}, below...), "cmd wires; generated types stay where they are spoken"},
+	{"cmd/internal/cli", below, "what all commands share knows none of them"},
+	{"cmd/internal/out", append([]string{"cmd/internal/cli"}, below...), "text and pictures know no command"},
+	{"cmd/internal/session", append([]string{"cmd/internal/cli"}, below...), "opening a GPU, a meter and a monitor needs no command"},
+	{"cmd/internal/report", append([]string{"cmd/internal/cli", "cmd/internal/out"}, below...), "a task is shown alike by every command"},
+	{"cmd/internal/daemon", append([]string{"cmd/internal/cli", "cmd/internal/session", "cmd/config"}, below...), "what every service has knows no service"},
+	{"cmd/internal/study/...", append([]string{
+		"cmd/internal/cli", "cmd/internal/out", "cmd/internal/session", "cmd/internal/report", "cmd/internal/study/...",
+		"cmd/internal/task", "cmd/internal/run", "cmd/internal/exchange", "cmd/internal/bench", "cmd/internal/cluster",
+	}, below...), "a study measures and reads tasks; services and benchmarks are none of its business"},
+	{"cmd/trial/...", append([]string{"cmd/trial/..."}, below...), "a trial runs the program or its parts, and shares no code with the commands"},
 	{"packaging", nil, "files for installers, and their test"},
 	{"", nil, "the root holds these rules only"},
 }
@@ -66,20 +81,25 @@ var testMay = map[string][]string{
 	"api/auth":   {"api/auth/pki"},
 	"api/client": {"api/internal/testdb"},
 	// The services that its connection leads to on a host are others than api's alone.
-	"api/web": {"api", "api/internal/testdb", "api/reports", "api/wire", "store", "measure/...", "analysis/sensor", "analysis/validate", "hostagent/benchservice", "hostagent/benchwatch", "hostagent/monitorclient"},
+	"api/web": {"api", "api/internal/testdb", "api/reports", "api/wire", "store", "measure/...", "analysis/sensor", "analysis/validate", "hostagent/live", "hostagent/monitorclient"},
 	// The page is tested in a browser, before the real service.
 	"api/web/page": {"api", "api/internal/testdb", "api/web", "api/wire", "measure/...", "store"},
 	"api/metrics":  {"api/internal/testdb", "api/wattmarkv1"},
 	"cmd/...":      {"api/wattmarkv1"},
 	"store/relay":  {"store/cluster"},
 	// The measurement is tested against the real monitor, over a real line.
-	"hostagent/...":          {"monitor/..."},
-	"hostagent/hostlink":     {"monitor/..."},
-	"hostagent/benchservice": {"monitor/...", "measure/...", "store"},
+	"hostagent/...":     {"monitor/..."},
+	"hostagent/daemon":  {"monitor/..."},
+	"hostagent/gpu/...": {"monitor/..."},
+	"hostagent/live":    {"monitor/..."},
 }
 
 // noIO are packages that touch the world outside, which measure must not.
 var noIO = []string{"os", "os/exec", "net", "net/http", "io/fs", "syscall", "database/sql", "unsafe"}
+
+// byName are packages that call methods by name: where one is linked, the linker keeps every
+// exported method of every type, a seventh of the program.
+var byName = []string{"text/template", "html/template", "net/rpc"}
 
 // withC are the only packages that may need a C compiler.
 var withC = []string{"cmd/libwattmark"}
@@ -92,7 +112,7 @@ type pkg struct {
 	Error                              *struct{ Err string }
 }
 
-const module = "wattmark"
+const module = "github.com/wattmark/wattmark"
 
 // fits reports whether a path lies in an area.
 func fits(area, path string) bool {
@@ -128,6 +148,11 @@ func violations(packages []pkg) (out []string) {
 		out = append(out, broken(path, p.Imports, r.may, r.why)...)
 		out = append(out, broken(path+" (test)", p.TestImports, append(slices.Clone(r.may), testMay[r.area]...), r.why)...)
 		out = append(out, broken(path+" (test)", p.XTestImports, append([]string{path}, append(slices.Clone(r.may), testMay[r.area]...)...), r.why)...)
+		for _, i := range p.Imports {
+			if slices.Contains(byName, i) {
+				out = append(out, fmt.Sprintf("%s imports %s, which keeps all methods of all types in the program", path, i))
+			}
+		}
 		if fits("measure/...", path) {
 			for _, i := range p.Imports {
 				if slices.Contains(noIO, i) {
@@ -145,7 +170,7 @@ func violations(packages []pkg) (out []string) {
 func broken(path string, imports, may []string, why string) (out []string) {
 	for _, i := range imports {
 		target, ours := local(i)
-		if ours && !slices.ContainsFunc(may, func(area string) bool { return fits(area, target) }) {
+		if ours && !fits("internal/...", target) && !slices.ContainsFunc(may, func(area string) bool { return fits(area, target) }) {
 			out = append(out, fmt.Sprintf("%s imports %s: %s", path, target, why))
 		}
 	}
@@ -225,20 +250,20 @@ func TestRulesCatchViolations(t *testing.T) {
 	for _, c := range []struct{ from, to, kind string }{
 		{"measure/chunk", "store", ""},
 		{"measure", "os", "std"},
+		{"api/web", "html/template", "std"},
 		{"store", "api/wattmarkv1", ""},
 		{"store/internal/x", "monitor", ""},
 		{"store/cluster", "store", ""},
 		{"monitor", "store", ""},
 		{"monitor/capture", "api/wattmarkv1", ""},
-		{"monitor/instrument/nvml", "hostagent/nvml", ""},
+		{"monitor/instrument/nvml", "hostagent/gpu/nvml", ""},
 		{"monitor/emulator/board", "analysis/recording", ""},
 		{"hostagent/measurement", "monitor", ""},
 		{"hostagent/measurement", "api/wattmarkv1", ""},
-		{"hostagent/hostlink", "monitor", ""},
-		{"hostagent/hostlink", "cmd/wattmark", "test"},
-		{"hostagent/hostsocket", "api/wattmarkv1", ""},
-		{"hostagent/benchwatch", "api/wattmarkv1", ""},
-		{"hostagent/benchservice", "store", ""},
+		{"hostagent/daemon", "monitor", ""},
+		{"hostagent/daemon", "cmd/wattmark", "test"},
+		{"hostagent/gpu/cuda", "store", ""},
+		{"hostagent/live", "monitor/capture", ""},
 		{"api/reports", "hostagent", ""},
 		{"api", "analysis/validate", ""},
 		{"analysis/validate", "store", ""},
@@ -251,6 +276,10 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"monitor/capture", "api/auth", ""},
 		{"api", "hostagent", ""},
 		{"cmd/wattmark", "api/wattmarkv1", ""},
+		{"cmd/internal/cli", "cmd/internal/out", ""},
+		{"cmd/internal/report", "cmd/internal/task", ""},
+		{"cmd/internal/study/tiny", "cmd/internal/service", ""},
+		{"cmd/trial/faults", "cmd/internal/session", ""},
 		{"elsewhere", "measure", ""},
 		{"store", "monitor", "test"},
 		{"measure", "store", "xtest"},
@@ -274,7 +303,7 @@ func TestRulesCatchViolations(t *testing.T) {
 	for _, c := range [][2]string{
 		{"monitor", "api/wattmarkv1"},
 		{"hostagent/monitorclient", "api/wire"},
-		{"hostagent/hostlink", "api/wattmarkv1"},
+		{"hostagent/daemon", "api/wattmarkv1"},
 		{"store", "measure/chunk"},
 		{"cmd/wattmark", "monitor/capture"},
 		{"api", "store"},

@@ -7,21 +7,21 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/api/auth"
-	"wattmark/api/wattmarkv1"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api/auth"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Who deletes what: one's own is enough for a measurer, others' needs an admin.
 func TestDeletingOthersTasks(t *testing.T) {
-	byID := func(id int64) *wattmarkv1.DeleteTasksRequest {
-		return &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{TaskId: id}}
+	byID := func(id int64) *pb.DeleteTasksRequest {
+		return &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_TaskId{TaskId: id}}
 	}
-	byName := func(n string) *wattmarkv1.DeleteTasksRequest {
-		return &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_Name{Name: n}}
+	byName := func(n string) *pb.DeleteTasksRequest {
+		return &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_Name{Name: n}}
 	}
-	byUser := func(u string) *wattmarkv1.DeleteTasksRequest {
-		return &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: u}}
+	byUser := func(u string) *pb.DeleteTasksRequest {
+		return &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_User{User: u}}
 	}
 	all := []store.Task{
 		{ID: 1, NewTask: store.NewTask{Name: "gemm", User: "ada"}}, {ID: 2, NewTask: store.NewTask{Name: "gemm", User: "bob"}}, {ID: 3, NewTask: store.NewTask{Name: "fft", User: "bob"}}, {ID: 4, NewTask: store.NewTask{Name: "gemm*", User: "ada"}},
@@ -29,7 +29,7 @@ func TestDeletingOthersTasks(t *testing.T) {
 	for _, c := range []struct {
 		who  string
 		role auth.Role
-		req  *wattmarkv1.DeleteTasksRequest
+		req  *pb.DeleteTasksRequest
 		code codes.Code
 		left int
 	}{
@@ -53,13 +53,13 @@ func TestDeletingOthersTasks(t *testing.T) {
 	} {
 		m := &memory{tasks: append([]store.Task(nil), all...)}
 		ctx := auth.With(t.Context(), auth.Identity{Name: c.who, Role: c.role})
-		_, err := New(m).DeleteTasks(ctx, c.req)
+		_, err := New(t.Context(), m, Options{}).DeleteTasks(ctx, c.req)
 		if status.Code(err) != c.code || len(m.tasks) != c.left {
 			t.Errorf("%s, %v, %v: %v, %d are left, want %v and %d", c.who, c.role, c.req, err, len(m.tasks), c.code, c.left)
 		}
 	}
 	m := &memory{tasks: append([]store.Task(nil), all...)}
-	if _, err := New(m).DeleteTasks(context.Background(), byUser("bob")); err != nil || len(m.tasks) != 2 {
+	if _, err := New(t.Context(), m, Options{}).DeleteTasks(context.Background(), byUser("bob")); err != nil || len(m.tasks) != 2 {
 		t.Errorf("where nobody is asked who they are: %v", err)
 	}
 }

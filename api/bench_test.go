@@ -8,11 +8,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
 )
 
 // shelf lends the same chunks without copying them, so that a benchmark
@@ -80,7 +80,7 @@ func BenchmarkReadSamples(b *testing.B) {
 	client := serve(b, db)
 	for _, way := range []struct {
 		name string
-		read func(*testing.B, wattmarkv1.TaskServiceClient) int
+		read func(*testing.B, pb.TaskServiceClient) int
 	}{{"calibrated", readCalibrated}, {"raw", readRaw}} {
 		b.Run(way.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -94,8 +94,8 @@ func BenchmarkReadSamples(b *testing.B) {
 	}
 }
 
-func readCalibrated(b *testing.B, client wattmarkv1.TaskServiceClient) (n int) {
-	stream, err := client.ReadSamples(b.Context(), &wattmarkv1.ReadSamplesRequest{TaskId: 1})
+func readCalibrated(b *testing.B, client pb.TaskServiceClient) (n int) {
+	stream, err := client.ReadSamples(b.Context(), &pb.ReadSamplesRequest{TaskId: 1})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -111,8 +111,8 @@ func readCalibrated(b *testing.B, client wattmarkv1.TaskServiceClient) (n int) {
 	}
 }
 
-func readRaw(b *testing.B, client wattmarkv1.TaskServiceClient) (n int) {
-	stream, err := client.ReadSamples(b.Context(), &wattmarkv1.ReadSamplesRequest{TaskId: 1, Raw: true})
+func readRaw(b *testing.B, client pb.TaskServiceClient) (n int) {
+	stream, err := client.ReadSamples(b.Context(), &pb.ReadSamplesRequest{TaskId: 1, Raw: true})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -14,13 +14,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
 )
 
 // memory is a task database without a disk. Like the real one it lends its
@@ -274,10 +274,10 @@ func fakeDB(t testing.TB) *memory {
 }
 
 // serve runs the service on a real socket and returns a client of it.
-func serve(t testing.TB, db Database) wattmarkv1.TaskServiceClient {
+func serve(t testing.TB, db Database) pb.TaskServiceClient {
 	t.Helper()
 	conn := dial(t, db)
-	return wattmarkv1.NewTaskServiceClient(conn)
+	return pb.NewTaskServiceClient(conn)
 }
 
 func dial(t testing.TB, db Database) *grpc.ClientConn {
@@ -287,7 +287,7 @@ func dial(t testing.TB, db Database) *grpc.ClientConn {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	Register(server, db)
+	Register(t.Context(), server, db)
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
 	conn, err := grpc.NewClient(l.Addr().String(), append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/store"
 )
 
 // FuzzRequests throws whatever proto accepts at every handler: none may panic,
@@ -24,7 +24,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add(byte(2), []byte{0x08, 0x02, 0x10, 0x01})
 	f.Add(byte(3), []byte{0x12, 0x01, 0x61})
 	db := fakeDB(f)
-	service := New(db)
+	service := New(f.Context(), db, Options{})
 	f.Add(byte(4), []byte("AgAAAAAAAAAA"))
 	f.Add(byte(5), []byte("AQAAAAAAAAAA"))
 	f.Add(byte(6), []byte("energy.energy_j"))
@@ -49,27 +49,27 @@ func callAny(t *testing.T, s *Service, method byte, b []byte) error {
 	ctx := t.Context()
 	switch method {
 	case 0:
-		var r wattmarkv1.ListTasksRequest
+		var r pb.ListTasksRequest
 		if proto.Unmarshal(b, &r) != nil {
 			return nil
 		}
 		_, err := s.ListTasks(ctx, &r)
 		return err
 	case 1:
-		var r wattmarkv1.GetTaskRequest
+		var r pb.GetTaskRequest
 		if proto.Unmarshal(b, &r) != nil {
 			return nil
 		}
 		_, err := s.GetTask(ctx, &r)
 		return err
 	case 2:
-		var r wattmarkv1.ReadSamplesRequest
+		var r pb.ReadSamplesRequest
 		if proto.Unmarshal(b, &r) != nil {
 			return nil
 		}
 		return s.ReadSamples(&r, &sink{ctx: ctx})
 	case 4:
-		_, err := s.ListTasks(ctx, &wattmarkv1.ListTasksRequest{PageToken: string(b), Order: wattmarkv1.TaskOrder(len(b) % 6)})
+		_, err := s.ListTasks(ctx, &pb.ListTasksRequest{PageToken: string(b), Order: pb.TaskOrder(len(b) % 6)})
 		return err
 	case 5:
 		p, err := parseResume(string(b))
@@ -82,14 +82,14 @@ func callAny(t *testing.T, s *Service, method byte, b []byte) error {
 		m.apply(taskMessage(&store.Brief{ID: 1, Result: &store.Figures{}}))
 		return err
 	case 7:
-		var r wattmarkv1.UpdateTaskRequest
+		var r pb.UpdateTaskRequest
 		if proto.Unmarshal(b, &r) != nil {
 			return nil
 		}
 		_, err := s.UpdateTask(ctx, &r)
 		return err
 	default:
-		var r wattmarkv1.DeleteTasksRequest
+		var r pb.DeleteTasksRequest
 		if proto.Unmarshal(b, &r) != nil {
 			return nil
 		}
@@ -107,6 +107,6 @@ type sink struct {
 
 func (s *sink) Context() context.Context { return s.ctx }
 
-func (s *sink) Send(m *wattmarkv1.ReadSamplesResponse) error { return s.SendMsg(m) }
+func (s *sink) Send(m *pb.ReadSamplesResponse) error { return s.SendMsg(m) }
 
 func (s *sink) SendMsg(any) error { s.n++; return nil }

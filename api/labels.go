@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,10 +11,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"wattmark/api/auth"
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api/auth"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/store"
 )
 
 // maxTags bounds the tags that a request selects by, and maxChanged those that it
@@ -46,7 +45,7 @@ type labelling interface {
 	GetWithoutTags() []string
 }
 
-// labels reads what a request selects by labels.
+// labels reads a request's selection by labels.
 func labels(req labelling, search string, f *store.Filter) (err error) {
 	if f.Tags, err = tags("tags", req.GetTags()); err != nil {
 		return err
@@ -65,7 +64,7 @@ func labels(req labelling, search string, f *store.Filter) (err error) {
 }
 
 // UpdateTask changes a task's labels.
-func (s *Service) UpdateTask(ctx context.Context, req *wattmarkv1.UpdateTaskRequest) (*wattmarkv1.UpdateTaskResponse, error) {
+func (s *Service) UpdateTask(ctx context.Context, req *pb.UpdateTaskRequest) (*pb.UpdateTaskResponse, error) {
 	id, err := validID(req.GetTaskId())
 	if err != nil {
 		return nil, err
@@ -88,11 +87,11 @@ func (s *Service) UpdateTask(ctx context.Context, req *wattmarkv1.UpdateTaskRequ
 	brief := t.Brief()
 	m := taskMessage(&brief)
 	m.Verdict, _ = judge(&t)
-	return &wattmarkv1.UpdateTaskResponse{Task: m}, nil
+	return &pb.UpdateTaskResponse{Task: m}, nil
 }
 
-// relabelling is what a mask says is to change (AIP-134, AIP-161).
-func relabelling(t *wattmarkv1.Task, m *fieldmaskpb.FieldMask) (r store.Relabelling, err error) {
+// relabelling returns the changes that a mask asks for (AIP-134, AIP-161).
+func relabelling(t *pb.Task, m *fieldmaskpb.FieldMask) (r store.Relabelling, err error) {
 	paths := m.GetPaths()
 	if len(paths) == 0 {
 		paths = populated(t)
@@ -120,9 +119,10 @@ func relabelling(t *wattmarkv1.Task, m *fieldmaskpb.FieldMask) (r store.Relabell
 				return r, invalid(fmt.Sprintf("update_mask.paths[%d]", i), "%v", err)
 			}
 			r.Remove = append(r.Remove, key)
-		case path == "task_id": // says which task, and nothing new
+		case path == "task_id": // names the task, and changes nothing
 		default:
-			return r, invalid(fmt.Sprintf("update_mask.paths[%d]", i), "%q cannot be changed: tags, tags.KEY and pinned can", path)
+			return r, invalid(fmt.Sprintf("update_mask.paths[%d]", i),
+				"%q cannot be changed: tags, tags.KEY and pinned can", path)
 		}
 	}
 	if r.Only {
@@ -132,7 +132,7 @@ func relabelling(t *wattmarkv1.Task, m *fieldmaskpb.FieldMask) (r store.Relabell
 }
 
 // populated are the paths that an empty mask stands for.
-func populated(t *wattmarkv1.Task) (paths []string) {
+func populated(t *pb.Task) (paths []string) {
 	if t.GetPinned() {
 		paths = append(paths, "pinned")
 	}
@@ -142,6 +142,7 @@ func populated(t *wattmarkv1.Task) (paths []string) {
 	return paths
 }
 
+// checkChange refuses a change of nothing, of too many tags, and tags that cannot be.
 func checkChange(r *store.Relabelling) error {
 	if r.Pinned == nil && !r.Only && len(r.Set) == 0 && len(r.Remove) == 0 {
 		return invalid("update_mask", "nothing is to change: name pinned, tags or tags.KEY, and set them in task")
@@ -156,7 +157,7 @@ func checkChange(r *store.Relabelling) error {
 }
 
 // CreateNote adds a remark to a task.
-func (s *Service) CreateNote(ctx context.Context, req *wattmarkv1.CreateNoteRequest) (*wattmarkv1.CreateNoteResponse, error) {
+func (s *Service) CreateNote(ctx context.Context, req *pb.CreateNoteRequest) (*pb.CreateNoteResponse, error) {
 	id, err := validID(req.GetTaskId())
 	if err != nil {
 		return nil, err
@@ -171,11 +172,11 @@ func (s *Service) CreateNote(ctx context.Context, req *wattmarkv1.CreateNoteRequ
 	if n.Number, err = s.db.AddNote(ctx, id, n.At, n.Text); err != nil {
 		return nil, toStatus(fmt.Sprintf("note on task %d", id), err)
 	}
-	return &wattmarkv1.CreateNoteResponse{Note: noteMessage(n)}, nil
+	return &pb.CreateNoteResponse{Note: noteMessage(n)}, nil
 }
 
 // DeleteNote removes a remark from a task.
-func (s *Service) DeleteNote(ctx context.Context, req *wattmarkv1.DeleteNoteRequest) (*wattmarkv1.DeleteNoteResponse, error) {
+func (s *Service) DeleteNote(ctx context.Context, req *pb.DeleteNoteRequest) (*pb.DeleteNoteResponse, error) {
 	id, err := validID(req.GetTaskId())
 	if err != nil {
 		return nil, err
@@ -187,35 +188,30 @@ func (s *Service) DeleteNote(ctx context.Context, req *wattmarkv1.DeleteNoteRequ
 		return nil, toStatus(fmt.Sprintf("remove note %d of task %d", req.GetNumber(), id), err)
 	}
 	if err := s.db.RemoveNote(ctx, id, int(req.GetNumber())); errors.Is(err, store.ErrNotFound) {
-		return nil, status.Errorf(codes.NotFound, "remove note %d of task %d: there is no such note; GetTask shows which there are", req.GetNumber(), id)
+		return nil, status.Errorf(codes.NotFound,
+			"remove note %d of task %d: there is no such note; GetTask shows which there are", req.GetNumber(), id)
 	} else if err != nil {
 		return nil, toStatus(fmt.Sprintf("remove note %d of task %d", req.GetNumber(), id), err)
 	}
-	return &wattmarkv1.DeleteNoteResponse{}, nil
+	return &pb.DeleteNoteResponse{}, nil
 }
 
-func noteMessage(n store.Note) *wattmarkv1.Note {
-	return &wattmarkv1.Note{Number: uint32(n.Number), At: wire.Time(n.At), Text: wire.Text(n.Text)}
+// noteMessage converts a remark.
+func noteMessage(n store.Note) *pb.Note {
+	return &pb.Note{Number: uint32(n.Number), At: wire.Time(n.At), Text: wire.Text(n.Text)}
 }
 
-// labelMessages converts what only a single task shows of its labels.
-func labelMessages(t *store.Task) (notes []*wattmarkv1.Note, from *wattmarkv1.Provenance) {
-	for _, n := range t.Notes {
-		notes = append(notes, noteMessage(n))
-	}
-	p := t.Provenance
+// provenanceMessage converts a task's provenance; nil for none.
+func provenanceMessage(p *store.Provenance) *pb.Provenance {
 	if p == nil {
-		return notes, nil
+		return nil
 	}
-	from = &wattmarkv1.Provenance{
-		Host: wire.Text(p.Host), Os: wire.Text(p.OS), Version: wire.Text(p.Version), MonitorVersion: wire.Text(p.MonitorVersion),
-		Directory: wire.Text(p.Directory), GitCommit: wire.Text(p.GitCommit), GitDirty: p.GitDirty, Command: slices.Clone(p.Command),
-		TraceId: wire.Text(p.TraceID),
+	return &pb.Provenance{
+		Host: wire.Text(p.Host), Os: wire.Text(p.OS), Version: wire.Text(p.Version),
+		MonitorVersion: wire.Text(p.MonitorVersion),
+		Directory:      wire.Text(p.Directory), GitCommit: wire.Text(p.GitCommit), GitDirty: p.GitDirty,
+		Command: wire.Each(p.Command, wire.Text), TraceId: wire.Text(p.TraceID),
 	}
-	for i, w := range from.Command {
-		from.Command[i] = wire.Text(w)
-	}
-	return notes, from
 }
 
 // tagMessages converts a task's tags.

@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"wattmark/api/internal/testdb"
-	"wattmark/api/wattmarkv1"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api/internal/testdb"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/store"
 )
 
-func (l *lab) update(id int64, task *wattmarkv1.Task, paths ...string) (*wattmarkv1.Task, error) {
+func (l *lab) update(id int64, task *pb.Task, paths ...string) (*pb.Task, error) {
 	l.Helper()
-	res, err := l.stub.UpdateTask(l.Context(), &wattmarkv1.UpdateTaskRequest{TaskId: id, Task: task, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths}})
+	res, err := l.stub.UpdateTask(l.Context(), &pb.UpdateTaskRequest{TaskId: id, Task: task, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths}})
 	return res.GetTask(), err
 }
 
@@ -26,18 +26,18 @@ func TestUpdateTask(t *testing.T) {
 	l := newLab(t)
 	type tags = map[string]string
 	for i, c := range []struct {
-		task   *wattmarkv1.Task
+		task   *pb.Task
 		paths  []string
 		tags   tags
 		pinned bool
 	}{
-		{&wattmarkv1.Task{Tags: tags{"a": "1", "b.c": "x=y"}}, nil, tags{"a": "1", "b.c": "x=y"}, false},
-		{&wattmarkv1.Task{Pinned: true, Name: "passed over", TaskId: 77}, nil, tags{"a": "1", "b.c": "x=y"}, true},
-		{&wattmarkv1.Task{Tags: tags{"b.c": "2", "z": "not named"}}, []string{"tags.b.c", "tags.a", "task_id"}, tags{"b.c": "2"}, true},
+		{&pb.Task{Tags: tags{"a": "1", "b.c": "x=y"}}, nil, tags{"a": "1", "b.c": "x=y"}, false},
+		{&pb.Task{Pinned: true, Name: "passed over", TaskId: 77}, nil, tags{"a": "1", "b.c": "x=y"}, true},
+		{&pb.Task{Tags: tags{"b.c": "2", "z": "not named"}}, []string{"tags.b.c", "tags.a", "task_id"}, tags{"b.c": "2"}, true},
 		{nil, []string{"tags.never"}, tags{"b.c": "2"}, true},
-		{&wattmarkv1.Task{Tags: tags{"узел": "核'; DROP TABLE task;--"}}, []string{"tags"}, tags{"узел": "核'; DROP TABLE task;--"}, true},
-		{&wattmarkv1.Task{}, []string{"pinned"}, tags{"узел": "核'; DROP TABLE task;--"}, false},
-		{&wattmarkv1.Task{Tags: tags{"n": ""}, Pinned: true}, []string{"*"}, tags{"n": ""}, true},
+		{&pb.Task{Tags: tags{"узел": "核'; DROP TABLE task;--"}}, []string{"tags"}, tags{"узел": "核'; DROP TABLE task;--"}, true},
+		{&pb.Task{}, []string{"pinned"}, tags{"узел": "核'; DROP TABLE task;--"}, false},
+		{&pb.Task{Tags: tags{"n": ""}, Pinned: true}, []string{"*"}, tags{"n": ""}, true},
 		{nil, []string{"tags"}, nil, true},
 	} {
 		got, err := l.update(2, c.task, c.paths...)
@@ -58,29 +58,29 @@ func TestUpdateTask(t *testing.T) {
 
 func TestUpdateTaskRefuses(t *testing.T) {
 	l := newLab(t)
-	many := &wattmarkv1.Task{Tags: map[string]string{}}
+	many := &pb.Task{Tags: map[string]string{}}
 	for i := range 257 {
 		many.Tags[fmt.Sprint("k", i)] = "v"
 	}
 	for _, c := range []struct {
 		id    int64
-		task  *wattmarkv1.Task
+		task  *pb.Task
 		paths []string
 		code  codes.Code
 		says  string
 	}{
 		{0, many, nil, codes.InvalidArgument, "task_id: "},
-		{99, &wattmarkv1.Task{Pinned: true}, nil, codes.NotFound, "no such task"},
+		{99, &pb.Task{Pinned: true}, nil, codes.NotFound, "no such task"},
 		{1, nil, nil, codes.InvalidArgument, "update_mask: nothing"},
-		{1, &wattmarkv1.Task{Name: "x"}, nil, codes.InvalidArgument, "update_mask: nothing"},
-		{1, &wattmarkv1.Task{Name: "x"}, []string{"name"}, codes.InvalidArgument, `update_mask.paths[0]: "name"`},
+		{1, &pb.Task{Name: "x"}, nil, codes.InvalidArgument, "update_mask: nothing"},
+		{1, &pb.Task{Name: "x"}, []string{"name"}, codes.InvalidArgument, `update_mask.paths[0]: "name"`},
 		{1, nil, []string{"pinned", "tags."}, codes.InvalidArgument, "update_mask.paths[1]: "},
 		{1, nil, []string{"tags.a b"}, codes.InvalidArgument, "update_mask.paths[0]: "},
 		{1, nil, []string{""}, codes.InvalidArgument, "update_mask.paths[0]: "},
 		{1, nil, strings.Split(strings.Repeat("pinned,", 256)+"tags", ","), codes.InvalidArgument, "update_mask: 257 paths"},
 		{1, many, []string{"tags"}, codes.InvalidArgument, "task.tags: 257 tags"},
-		{1, &wattmarkv1.Task{Tags: map[string]string{"a": strings.Repeat("v", 5000)}}, nil, codes.InvalidArgument, "task.tags: "},
-		{1, &wattmarkv1.Task{Tags: map[string]string{"a": "\x1b[2J"}}, nil, codes.InvalidArgument, "task.tags: "},
+		{1, &pb.Task{Tags: map[string]string{"a": strings.Repeat("v", 5000)}}, nil, codes.InvalidArgument, "task.tags: "},
+		{1, &pb.Task{Tags: map[string]string{"a": "\x1b[2J"}}, nil, codes.InvalidArgument, "task.tags: "},
 	} {
 		_, err := l.update(c.id, c.task, c.paths...)
 		if status.Code(err) != c.code || !strings.Contains(status.Convert(err).Message(), c.says) {
@@ -92,7 +92,7 @@ func TestUpdateTaskRefuses(t *testing.T) {
 func TestNotes(t *testing.T) {
 	l := newLab(t)
 	for i, text := range []string{"fan at 40 %", "Вентилятор 核"} {
-		res, err := l.stub.CreateNote(l.Context(), &wattmarkv1.CreateNoteRequest{TaskId: 1, Note: &wattmarkv1.Note{Text: text, Number: 42}})
+		res, err := l.stub.CreateNote(l.Context(), &pb.CreateNoteRequest{TaskId: 1, Note: &pb.Note{Text: text, Number: 42}})
 		if err != nil || res.Note.Number != uint32(i+1) || res.Note.Text != text || res.Note.At == nil {
 			t.Fatalf("%v %v", res, err)
 		}
@@ -100,29 +100,29 @@ func TestNotes(t *testing.T) {
 	if err := l.db.PutProvenance(l.Context(), 1, store.Provenance{Host: "gpu1", Command: []string{"./gemm"}, TraceID: "0af7"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := l.stub.DeleteNote(l.Context(), &wattmarkv1.DeleteNoteRequest{TaskId: 1, Number: 1})
+	_, err := l.stub.DeleteNote(l.Context(), &pb.DeleteNoteRequest{TaskId: 1, Number: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := l.stub.GetTask(l.Context(), &wattmarkv1.GetTaskRequest{TaskId: 1})
+	got, err := l.stub.GetTask(l.Context(), &pb.GetTaskRequest{TaskId: 1})
 	if err != nil || len(got.Notes) != 1 || got.Notes[0].Number != 2 || got.Provenance.Host != "gpu1" || got.Provenance.TraceId != "0af7" || got.Provenance.Command[0] != "./gemm" {
 		t.Errorf("%v %v", got, err)
 	}
 	for what, call := range map[string]func() error{
 		"note.text: ": func() error {
-			_, err := l.stub.CreateNote(l.Context(), &wattmarkv1.CreateNoteRequest{TaskId: 1, Note: &wattmarkv1.Note{Text: "\n"}})
+			_, err := l.stub.CreateNote(l.Context(), &pb.CreateNoteRequest{TaskId: 1, Note: &pb.Note{Text: "\n"}})
 			return err
 		},
 		"number: ": func() error {
-			_, err := l.stub.DeleteNote(l.Context(), &wattmarkv1.DeleteNoteRequest{TaskId: 1})
+			_, err := l.stub.DeleteNote(l.Context(), &pb.DeleteNoteRequest{TaskId: 1})
 			return err
 		},
 		"no such note": func() error {
-			_, err := l.stub.DeleteNote(l.Context(), &wattmarkv1.DeleteNoteRequest{TaskId: 1, Number: 1})
+			_, err := l.stub.DeleteNote(l.Context(), &pb.DeleteNoteRequest{TaskId: 1, Number: 1})
 			return err
 		},
 		"task_id: ": func() error {
-			_, err := l.stub.CreateNote(l.Context(), &wattmarkv1.CreateNoteRequest{TaskId: -1})
+			_, err := l.stub.CreateNote(l.Context(), &pb.CreateNoteRequest{TaskId: -1})
 			return err
 		},
 	} {
@@ -135,14 +135,14 @@ func TestNotes(t *testing.T) {
 func TestTasksByLabels(t *testing.T) {
 	l := newLab(t)
 	for id, tags := range map[int64]map[string]string{1: {"node": "a3", "cooler": "water"}, 2: {"node": "b1"}} {
-		if _, err := l.update(id, &wattmarkv1.Task{Tags: tags}); err != nil {
+		if _, err := l.update(id, &pb.Task{Tags: tags}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.stub.CreateNote(l.Context(), &wattmarkv1.CreateNoteRequest{TaskId: 3, Note: &wattmarkv1.Note{Text: "Lüfter stand still"}}); err != nil {
+	if _, err := l.stub.CreateNote(l.Context(), &pb.CreateNoteRequest{TaskId: 3, Note: &pb.Note{Text: "Lüfter stand still"}}); err != nil {
 		t.Fatal(err)
 	}
-	type r = wattmarkv1.ListTasksRequest
+	type r = pb.ListTasksRequest
 	for _, c := range []struct {
 		req  *r
 		want string
@@ -151,7 +151,7 @@ func TestTasksByLabels(t *testing.T) {
 		{&r{Tags: []string{"node=a3", "cooler"}}, "1"},
 		{&r{Tags: []string{"node=a3", "node=b1"}}, ""},
 		{&r{WithoutTags: []string{"node=b1", "cooler=air"}}, "3 1"},
-		{&r{Tags: []string{"node"}, WithoutTags: []string{"cooler"}, Order: wattmarkv1.TaskOrder_TASK_ORDER_ENERGY}, "2"},
+		{&r{Tags: []string{"node"}, WithoutTags: []string{"cooler"}, Order: pb.TaskOrder_TASK_ORDER_ENERGY}, "2"},
 		{&r{Search: "lüft STILL"}, "3"},
 		{&r{Search: "wat gemm"}, "1"},
 		{&r{Search: `" OR task_text MATCH "`}, ""},
@@ -174,7 +174,7 @@ func TestTasksByLabels(t *testing.T) {
 			t.Errorf("%v took the token of another question: %v", req, err)
 		}
 	}
-	sums, err := l.stub.Aggregate(l.Context(), &wattmarkv1.AggregateRequest{By: wattmarkv1.AggregateBy_AGGREGATE_BY_TAG, TagKey: "node", WithoutTags: []string{"node=b1"}})
+	sums, err := l.stub.Aggregate(l.Context(), &pb.AggregateRequest{By: pb.AggregateBy_AGGREGATE_BY_TAG, TagKey: "node", WithoutTags: []string{"node=b1"}})
 	if err != nil || sums.RowCount != 2 || sums.Totals.Tasks != 2 || sums.Rows[0].Key+sums.Rows[1].Key != "a3" {
 		t.Errorf("%v %v", sums, err)
 	}
@@ -183,11 +183,11 @@ func TestTasksByLabels(t *testing.T) {
 // A change of labels is told to those who watch the task.
 func TestWatchTellsOfLabels(t *testing.T) {
 	l := newLab(t)
-	all, _ := l.watch(&wattmarkv1.WatchTasksRequest{})
-	tagged, _ := l.watch(&wattmarkv1.WatchTasksRequest{Tags: []string{"node=a3"}, WithoutTags: []string{"dull"}})
+	all, _ := l.watch(&pb.WatchTasksRequest{})
+	tagged, _ := l.watch(&pb.WatchTasksRequest{Tags: []string{"node=a3"}, WithoutTags: []string{"dull"}})
 	all(event{watching, 0, none})
 	tagged(event{watching, 0, none})
-	complete := wattmarkv1.TaskState_TASK_STATE_COMPLETE
+	complete := pb.TaskState_TASK_STATE_COMPLETE
 	for id, tags := range []map[string]string{1: {"node": "b1"}, 2: {"node": "a3", "dull": "1"}, 3: {"node": "a3"}} {
 		if id == 0 {
 			continue

@@ -7,21 +7,24 @@ import (
 	"math"
 	"slices"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/store"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // listing is a request for a page, checked.
 type listing struct {
 	store.ListQuery
-	verdicts []wattmarkv1.Verdict
+	verdicts []pb.Verdict
 	judge    bool // verdicts are wanted
 	mask     mask
 }
 
 // ListTasks finds tasks, in an order and in pages.
-func (s *Service) ListTasks(ctx context.Context, req *wattmarkv1.ListTasksRequest) (*wattmarkv1.ListTasksResponse, error) {
+func (s *Service) ListTasks(ctx context.Context, req *pb.ListTasksRequest) (*pb.ListTasksResponse, error) {
 	q, err := question(req)
 	if err != nil {
 		return nil, err
@@ -30,7 +33,7 @@ func (s *Service) ListTasks(ctx context.Context, req *wattmarkv1.ListTasksReques
 	if err != nil {
 		return nil, toStatus("list tasks", err)
 	}
-	res := &wattmarkv1.ListTasksResponse{Tasks: make([]*wattmarkv1.Task, 0, len(page.Tasks))}
+	res := &pb.ListTasksResponse{Tasks: make([]*pb.Task, 0, len(page.Tasks))}
 	if page.Next != nil {
 		res.NextPageToken = pageToken(page.Next, &q.ListQuery)
 	}
@@ -47,6 +50,7 @@ func (s *Service) ListTasks(ctx context.Context, req *wattmarkv1.ListTasksReques
 		q.mask.apply(m)
 		res.Tasks = append(res.Tasks, m)
 	}
+	// Over the whole selection, whatever the page and the verdicts.
 	if req.GetWithTotals() {
 		t, err := s.db.Totals(ctx, q.Filter)
 		if err != nil {
@@ -57,14 +61,14 @@ func (s *Service) ListTasks(ctx context.Context, req *wattmarkv1.ListTasksReques
 	return res, nil
 }
 
-// verdict judges a task of a list, of which the list does not tell enough.
-func (s *Service) verdict(ctx context.Context, t *store.Brief) (wattmarkv1.Verdict, error) {
+// verdict judges a task of a list by its full record, which the list does not hold.
+func (s *Service) verdict(ctx context.Context, t *store.Brief) (pb.Verdict, error) {
 	if t.State == store.Running {
-		return wattmarkv1.Verdict_VERDICT_UNSPECIFIED, nil
+		return pb.Verdict_VERDICT_UNSPECIFIED, nil
 	}
 	whole, err := s.db.TaskResult(ctx, t.ID, 0)
 	if errors.Is(err, store.ErrNotFound) { // it went away meanwhile
-		return wattmarkv1.Verdict_VERDICT_UNSPECIFIED, nil
+		return pb.Verdict_VERDICT_UNSPECIFIED, nil
 	}
 	if err != nil {
 		return 0, err
@@ -74,7 +78,7 @@ func (s *Service) verdict(ctx context.Context, t *store.Brief) (wattmarkv1.Verdi
 }
 
 // question validates a request for a page.
-func question(req *wattmarkv1.ListTasksRequest) (q listing, err error) {
+func question(req *pb.ListTasksRequest) (q listing, err error) {
 	if q.Filter, err = filter(req); err != nil {
 		return q, err
 	}
@@ -87,11 +91,11 @@ func question(req *wattmarkv1.ListTasksRequest) (q listing, err error) {
 		q.Limit = maxPage
 	}
 	for i, v := range req.GetVerdicts() {
-		if v < wattmarkv1.Verdict_VERDICT_GOOD || v > wattmarkv1.Verdict_VERDICT_VOID {
+		if v < pb.Verdict_VERDICT_GOOD || v > pb.Verdict_VERDICT_VOID {
 			return q, invalid(fmt.Sprintf("verdicts[%d]", i), "%v: not a verdict", v)
 		}
 	}
-	if req.GetOrder() < 0 || req.GetOrder() > wattmarkv1.TaskOrder_TASK_ORDER_NAME {
+	if req.GetOrder() < 0 || req.GetOrder() > pb.TaskOrder_TASK_ORDER_NAME {
 		return q, invalid("order", "%v: not an order", req.GetOrder())
 	}
 	if q.mask, err = parseMask(req.GetReadMask()); err != nil {
@@ -104,22 +108,24 @@ func question(req *wattmarkv1.ListTasksRequest) (q listing, err error) {
 	return q, err
 }
 
-func totals(t store.Totals) *wattmarkv1.Totals {
-	return &wattmarkv1.Totals{
-		Tasks: t.Tasks, Measured: t.Measured, Energy: wire.Energy(t.Energy), DurationS: float64(t.Duration), Samples: t.Samples,
+// totals converts totals.
+func totals(t store.Totals) *pb.Totals {
+	return &pb.Totals{
+		Tasks: t.Tasks, Measured: t.Measured, Energy: wire.Energy(t.Energy), DurationS: float64(t.Duration),
+		Samples: t.Samples,
 	}
 }
 
-// taskMessage converts what both a list and a single task show.
-func taskMessage(t *store.Brief) *wattmarkv1.Task {
-	m := &wattmarkv1.Task{
-		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: wattmarkv1.TaskState(t.State),
+// taskMessage converts the fields that lists and single tasks share.
+func taskMessage(t *store.Brief) *pb.Task {
+	m := &pb.Task{
+		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: pb.TaskState(t.State),
 		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
 		GroupId: int64(t.Group), Job: wire.Text(t.Job), GpuUuid: wire.Text(t.GPUUUID),
 		Tags: tagMessages(t.Tags), Pinned: t.Pinned,
 	}
 	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
-		m.Nvml = &wattmarkv1.Task_NvmlJ{NvmlJ: float64(*t.NVML)}
+		m.Nvml = &pb.Task_NvmlJ{NvmlJ: float64(*t.NVML)}
 	}
 	if r := t.Result; r != nil {
 		m.Samples, m.Gaps, m.Lost = r.Samples, r.Gaps, r.Lost
@@ -127,4 +133,164 @@ func taskMessage(t *store.Brief) *wattmarkv1.Task {
 		m.Energy, m.MeanW, m.PeakW = wire.Energy(r.Total), float64(r.Mean), float64(r.Peak)
 	}
 	return m
+}
+
+// filtering is a request that selects tasks.
+type filtering interface {
+	GetUser() string
+	GetName() string
+	GetJob() string
+	GetGpu() string
+	GetSince() *timestamppb.Timestamp
+	GetUntil() *timestamppb.Timestamp
+	GetStates() []pb.TaskState
+	GetGroupId() int64
+	GetMinEnergyJ() float64
+	GetMaxEnergyJ() float64
+	GetMinDurationS() float64
+	GetMaxDurationS() float64
+	GetSearch() string
+	labelling
+}
+
+// filter validates and returns a request's selection.
+func filter(req filtering) (f store.Filter, err error) {
+	f = store.Filter{
+		User: req.GetUser(), Name: req.GetName(), Job: req.GetJob(), GPU: req.GetGpu(),
+		Group:     store.GroupID(req.GetGroupId()),
+		MinEnergy: measure.Joule(req.GetMinEnergyJ()), MaxEnergy: measure.Joule(req.GetMaxEnergyJ()),
+		MinDuration: measure.Seconds(req.GetMinDurationS()), MaxDuration: measure.Seconds(req.GetMaxDurationS()),
+	}
+	for _, t := range [][2]string{{"user", f.User}, {"name", f.Name}, {"job", f.Job}, {"gpu", f.GPU}} {
+		if err := validText(t[0], t[1]); err != nil {
+			return f, err
+		}
+	}
+	if err := f.Check(); err != nil {
+		return f, invalid("name", "%v", err)
+	}
+	if err := labels(req, req.GetSearch(), &f); err != nil {
+		return f, err
+	}
+	if f.Group < 0 {
+		return f, invalid("group_id", "%d: groups are numbered from 1", f.Group)
+	}
+	if err := limits("energy_j", req.GetMinEnergyJ(), req.GetMaxEnergyJ()); err != nil {
+		return f, err
+	}
+	if err := limits("duration_s", req.GetMinDurationS(), req.GetMaxDurationS()); err != nil {
+		return f, err
+	}
+	if f.States, err = states(req.GetStates()); err != nil {
+		return f, err
+	}
+	if f.Since, err = wire.ParseTime("since", req.GetSince()); err != nil {
+		return f, invalid("since", "%v", err)
+	}
+	if f.Until, err = wire.ParseTime("until", req.GetUntil()); err != nil {
+		return f, invalid("until", "%v", err)
+	}
+	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
+		return f, invalid("until", "%v is not after since, %v", f.Until, f.Since)
+	}
+	return f, nil
+}
+
+// limits refuses a least and a greatest value that cannot be.
+func limits(of string, least, greatest float64) error {
+	for i, v := range []float64{least, greatest} {
+		if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+			return invalid([]string{"min_", "max_"}[i]+of, "%v: want a number that is not negative, or 0 for no limit",
+				v)
+		}
+	}
+	if greatest != 0 && least > greatest {
+		return invalid("max_"+of, "%v is less than min_%s, %v", greatest, of, least)
+	}
+	return nil
+}
+
+// states converts the states asked for, each once; their numbers are the store's.
+func states(asked []pb.TaskState) (out []store.State, err error) {
+	for i, s := range asked {
+		if s < pb.TaskState_TASK_STATE_RUNNING || s > pb.TaskState_TASK_STATE_FAILED {
+			return nil, invalid(fmt.Sprintf("states[%d]", i), "%v: not a state", s)
+		}
+		if state := store.State(s); !slices.Contains(out, state) {
+			out = append(out, state)
+		}
+	}
+	return out, nil
+}
+
+// validText refuses texts longer than wire.MaxText.
+func validText(field, s string) error {
+	if len(s) > wire.MaxText {
+		return invalid(field, "%d bytes long: at most %d", len(s), wire.MaxText)
+	}
+	return nil
+}
+
+// Rows of Aggregate.
+const (
+	defaultRows = 100
+	maxRows     = 10000
+)
+
+// maxOffsetMin is a day and a bit: no clock on land is further from Greenwich.
+const maxOffsetMin = 26 * 60
+
+// Aggregate adds tasks up: by user, day, GPU, kernel, job or a tag.
+func (s *Service) Aggregate(ctx context.Context, req *pb.AggregateRequest) (*pb.AggregateResponse, error) {
+	f, err := filter(req)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := bounded("limit", req.GetLimit(), defaultRows, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	if by := req.GetBy(); by < pb.AggregateBy_AGGREGATE_BY_USER || by > pb.AggregateBy_AGGREGATE_BY_TAG {
+		return nil, invalid("by", "%v: want user, day, GPU, kernel, job or tag", by)
+	}
+	if err := tagKey(req); err != nil {
+		return nil, err
+	}
+	offset := req.GetUtcOffsetMin()
+	if offset < -maxOffsetMin || offset > maxOffsetMin {
+		return nil, invalid("utc_offset_min", "%d: want minutes east of Greenwich, at most %d either way", offset,
+			maxOffsetMin)
+	}
+	// The groupings' numbers are the store's.
+	rows, err := s.db.Aggregate(ctx, store.AggregateQuery{
+		Filter: f, By: store.Grouping(req.GetBy()), Offset: measure.Seconds(60 * float64(offset)), Tag: req.GetTagKey(),
+	})
+	if err != nil {
+		return nil, toStatus("add tasks up", err)
+	}
+	sum, err := s.db.Totals(ctx, f)
+	if err != nil {
+		return nil, toStatus("add tasks up", err)
+	}
+	res := &pb.AggregateResponse{RowCount: uint64(len(rows)), Totals: totals(sum)}
+	for _, r := range rows[:min(limit, len(rows))] {
+		res.Rows = append(res.Rows, &pb.AggregateRow{
+			Key: wire.Text(r.Key), Label: wire.Text(r.Label), Totals: totals(r.Totals), Launches: r.Launches,
+		})
+	}
+	return res, nil
+}
+
+// tagKey checks the key of a grouping by tag, which no other has.
+func tagKey(req *pb.AggregateRequest) error {
+	key, byTag := req.GetTagKey(), req.GetBy() == pb.AggregateBy_AGGREGATE_BY_TAG
+	switch {
+	case byTag:
+		if err := store.CheckTags(map[string]string{key: ""}); err != nil {
+			return invalid("tag_key", "%v", err)
+		}
+	case key != "":
+		return invalid("tag_key", "%q goes with AGGREGATE_BY_TAG alone", key)
+	}
+	return nil
 }

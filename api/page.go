@@ -5,9 +5,14 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"math"
+	"strings"
 	"time"
 
-	"wattmark/store"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Page sizes of ListTasks.
@@ -16,7 +21,7 @@ const (
 	maxPage     = 1000
 )
 
-// tokenVersion is the first byte of a token: the layout of what follows.
+// tokenVersion is the first byte of a token: the layout of the rest.
 const tokenVersion = 3
 
 const tokenHead = 1 + 8 + 8 + 1 + 8 // version, hash, id, none, key; then the text
@@ -54,9 +59,12 @@ func parsePageToken(token string, q *store.ListQuery) (*store.Position, error) {
 	if b[0] != tokenVersion {
 		return nil, invalid("page_token", "made by another version of this service: begin with the first page again")
 	}
-	at := &store.Position{ID: store.TaskID(binary.BigEndian.Uint64(b[9:])), None: b[17] == 1, Text: string(b[tokenHead:])}
+	at := &store.Position{
+		ID: store.TaskID(binary.BigEndian.Uint64(b[9:])), None: b[17] == 1, Text: string(b[tokenHead:]),
+	}
 	if at.ID <= 0 || b[17] > 1 || binary.BigEndian.Uint64(b[1:]) != questionHash(b[9:], q) {
-		return nil, invalid("page_token", "belongs to another question: keep all but page_size, with_totals and read_mask from page to page")
+		return nil, invalid("page_token",
+			"belongs to another question: keep all but page_size, with_totals and read_mask from page to page")
 	}
 	key := binary.BigEndian.Uint64(b[18:])
 	switch q.Order {
@@ -68,7 +76,7 @@ func parsePageToken(token string, q *store.ListQuery) (*store.Position, error) {
 	return at, nil
 }
 
-// questionHash binds a place to what was asked.
+// questionHash binds a place to the query.
 func questionHash(place []byte, q *store.ListQuery) uint64 {
 	h := fnv.New64a()
 	number := func(v uint64) { _, _ = h.Write(binary.BigEndian.AppendUint64(nil, v)) }
@@ -90,7 +98,9 @@ func questionHash(place []byte, q *store.ListQuery) uint64 {
 	}
 	number(instant(q.Since))
 	number(instant(q.Until))
-	for _, f := range []float64{float64(q.MinEnergy), float64(q.MaxEnergy), float64(q.MinDuration), float64(q.MaxDuration)} {
+	for _, f := range []float64{
+		float64(q.MinEnergy), float64(q.MaxEnergy), float64(q.MinDuration), float64(q.MaxDuration),
+	} {
 		number(math.Float64bits(f))
 	}
 	var states uint64
@@ -113,4 +123,78 @@ func instant(t time.Time) uint64 {
 		return 0
 	}
 	return uint64(t.Unix())*1e9 + uint64(t.Nanosecond())
+}
+
+// maxPaths bounds a field mask.
+const maxPaths = 256
+
+// mask is a tree of the fields wanted: one without branches is wanted as a whole.
+// A nil mask wants all.
+type mask map[protoreflect.Name]mask
+
+// parseMask reads the fields of Task that are wanted; nil for all.
+func parseMask(m *fieldmaskpb.FieldMask) (mask, error) {
+	paths := m.GetPaths()
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	if len(paths) > maxPaths {
+		return nil, invalid("read_mask", "%d paths: at most %d", len(paths), maxPaths)
+	}
+	root := mask{}
+	for _, path := range paths {
+		if !root.add((*pb.Task)(nil).ProtoReflect().Descriptor(), path) {
+			return nil, invalid("read_mask", "%q is not a field of Task: name fields as in task_id or energy.energy_j",
+				path)
+		}
+	}
+	return root, nil
+}
+
+// add adds a path; it is false for one that there is not.
+func (m mask) add(message protoreflect.MessageDescriptor, path string) bool {
+	name, rest, deeper := strings.Cut(path, ".")
+	f := message.Fields().ByName(protoreflect.Name(name))
+	if f == nil || deeper && (f.Message() == nil || f.IsList() || f.IsMap()) {
+		return false
+	}
+	sub, there := m[f.Name()]
+	switch {
+	case !deeper:
+		m[f.Name()] = nil // the whole field includes its named parts
+		return true
+	case !there:
+		sub = mask{}
+		m[f.Name()] = sub
+	case sub == nil:
+		sub = mask{} // it is wanted as a whole already: only check the path
+	}
+	return sub.add(f.Message(), rest)
+}
+
+// names reports whether a field is named itself.
+func (m mask) names(field protoreflect.Name) bool {
+	_, ok := m[field]
+	return ok
+}
+
+// apply clears the fields that are not wanted.
+func (m mask) apply(message interface{ ProtoReflect() protoreflect.Message }) {
+	if m != nil {
+		m.prune(message.ProtoReflect())
+	}
+}
+
+// prune clears the fields of a message that are not in the tree, and goes down where the
+// tree does.
+func (m mask) prune(message protoreflect.Message) {
+	message.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch sub, wanted := m[f.Name()]; {
+		case !wanted:
+			message.Clear(f)
+		case sub != nil:
+			sub.prune(v.Message())
+		}
+		return true
+	})
 }

@@ -2,19 +2,26 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"google.golang.org/grpc"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
 )
 
 // ReadSamples streams a task's samples, calibrated or as raw chunks, with the
 // events between them. gRPC's flow control holds it back when the reader is slow.
-func (s *Service) ReadSamples(req *wattmarkv1.ReadSamplesRequest, stream grpc.ServerStreamingServer[wattmarkv1.ReadSamplesResponse]) error {
+func (s *Service) ReadSamples(req *pb.ReadSamplesRequest,
+	stream grpc.ServerStreamingServer[pb.ReadSamplesResponse],
+) error {
 	id, err := validID(req.GetTaskId())
 	if err != nil {
 		return err
@@ -45,6 +52,8 @@ func (s *Service) ReadSamples(req *wattmarkv1.ReadSamplesRequest, stream grpc.Se
 	return toStatus(operation, s.read(ctx, id, from, r, req.GetRaw()))
 }
 
+// read sends the chunks from number from on, calibrated or raw, until the range or the
+// window ends, and the events up to there.
 func (s *Service) read(ctx context.Context, id store.TaskID, from uint64, r *reading, raw bool) error {
 	send := r.batches
 	if raw {
@@ -106,4 +115,196 @@ func (s *Service) seek(ctx context.Context, id store.TaskID, chunks, scan uint64
 		return !found || firstScan > scan
 	})
 	return first + uint64(max(0, i-1)), err
+}
+
+// Bounds on a batch: a reader with gRPC's default limit of 4 MiB must get it.
+const (
+	maxBatch      = 4096
+	maxBatchBytes = 1 << 20
+)
+
+// reading is one call's way through a task. It belongs to one goroutine.
+type reading struct {
+	stream grpc.ServerStreamingServer[pb.ReadSamplesResponse]
+	setup  *measure.Setup
+	meter  *measure.PowerMeter
+	events []measure.Event // those still to come, by first scan
+
+	base      uint64  // scan of sequence number 0
+	from, end uint64  // scans wanted, end excluded
+	zero      float64 // tick of the window's begin
+	last      float64 // tick of the window's end, +Inf without one
+
+	batch int // samples a message
+	block measure.Block
+	total []measure.Watt
+	cols  measure.Columns
+}
+
+// newReading prepares a call's way through a task: sequence numbers and times begin with
+// the window, where there is one. A setup that cannot be is store.ErrCorrupt.
+func newReading(t *store.Task, stream grpc.ServerStreamingServer[pb.ReadSamplesResponse]) (*reading, error) {
+	meter, err := measure.NewPowerMeter(&t.Setup)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", store.ErrCorrupt, err)
+	}
+	r := &reading{
+		stream: stream, setup: &t.Setup, meter: meter, events: slices.Clone(t.Events), last: math.Inf(1),
+		batch: max(1, min(maxBatch, maxBatchBytes/(8*(2+3*len(t.Setup.Rails))))),
+	}
+	slices.SortStableFunc(r.events, func(a, b measure.Event) int {
+		switch {
+		case a.FirstScan < b.FirstScan:
+			return -1
+		case a.FirstScan > b.FirstScan:
+			return 1
+		}
+		return 0
+	})
+	if w := t.Result; w != nil {
+		tb := t.Setup.Timebase
+		r.base, r.zero, r.last = w.FirstScan, tb.Ticks(w.From), tb.Ticks(w.To)
+	}
+	return r, nil
+}
+
+// bound sets the range and drops events that do not touch it.
+func (r *reading) bound(fromSeq, limit uint64) {
+	r.from = saturated(r.base, fromSeq)
+	r.end = math.MaxUint64
+	if limit > 0 {
+		r.end = saturated(r.from, limit)
+	}
+	r.events = slices.DeleteFunc(r.events, func(e measure.Event) bool {
+		return r.over(e) && e.Kind != measure.EventOverRange || e.FirstScan >= r.end
+	})
+}
+
+// over reports whether an event is over before the range begins, if its scans lie side
+// by side.
+func (r *reading) over(e measure.Event) bool {
+	return e.FirstScan < r.from && saturated(e.FirstScan, e.Scans) <= r.from
+}
+
+// clipped drops over-range events that do not touch the range, given the first chunk of
+// it, nil for none: such an event's scans may lie anywhere in its chunk.
+func (r *reading) clipped(c *chunk.Chunk) (err error) {
+	r.events = slices.DeleteFunc(r.events, func(e measure.Event) bool {
+		switch {
+		case e.Kind != measure.EventOverRange || e.FirstScan >= r.from:
+			return false
+		case e.Channel < 0 || e.Channel >= len(r.setup.Channels) ||
+			r.setup.Channels[e.Channel].MinCount == r.setup.Channels[e.Channel].MaxCount:
+			return r.over(e) // nothing in the counts shows it
+		case c == nil || e.FirstScan < c.FirstScan:
+			return true
+		}
+		touches := false
+		cerr := c.OverRange(r.setup.Channels[e.Channel], e.Channel, func(scan uint64) {
+			touches = touches || scan >= r.from && scan < r.end
+		})
+		err = errors.Join(err, cerr)
+		return !touches
+	})
+	return err
+}
+
+// saturated returns a + b, or the largest number where that wraps.
+func saturated(a, b uint64) uint64 {
+	if a+b < a {
+		return math.MaxUint64
+	}
+	return a + b
+}
+
+// eventsBefore sends the events whose first scan lies before scan.
+func (r *reading) eventsBefore(scan uint64) error {
+	for len(r.events) > 0 && r.events[0].FirstScan < scan {
+		err := r.stream.Send(&pb.ReadSamplesResponse{
+			Item: &pb.ReadSamplesResponse_Event{Event: wire.Event(r.events[0])},
+		})
+		if err != nil {
+			return err
+		}
+		r.events = r.events[1:]
+	}
+	return nil
+}
+
+// raw sends a chunk as it is stored. more is false past the window's end.
+func (r *reading) raw(c *chunk.Chunk) (more bool, err error) {
+	if float64(c.FirstTick) > r.last {
+		return false, r.eventsBefore(c.FirstScan)
+	}
+	if err := r.eventsBefore(c.FirstScan + uint64(c.Scans)); err != nil {
+		return false, err
+	}
+	return true, wire.SendChunk(r.stream, c)
+}
+
+// batches sends the samples of a chunk, cut where an event begins. more is
+// false past the window's end.
+func (r *reading) batches(c *chunk.Chunk) (more bool, err error) {
+	tb := r.setup.Timebase
+	if err := chunk.Decode(c, tb, len(r.setup.Channels), &r.block); err != nil {
+		return false, err
+	}
+	first := r.block.FirstScan
+	lo := 0
+	if r.from > first {
+		lo = int(r.from - first)
+	}
+	hi := int(min(uint64(r.block.Scans()), r.end-first))
+	// The window may end within the chunk: ticks grow, so its last scan is found by bisection.
+	inside := sort.Search(r.block.Scans(), func(i int) bool { return r.block.TickAt(tb, i) > r.last })
+	more, hi = inside == r.block.Scans(), min(hi, inside)
+	for lo < hi {
+		if err := r.eventsBefore(first + uint64(lo) + 1); err != nil {
+			return false, err
+		}
+		n := min(hi-lo, r.batch)
+		if len(r.events) > 0 {
+			n = int(min(uint64(n), r.events[0].FirstScan-first-uint64(lo)))
+		}
+		if err := r.send(lo, lo+n); err != nil {
+			return false, err
+		}
+		lo += n
+	}
+	if !more {
+		return false, r.eventsBefore(first + uint64(inside))
+	}
+	return true, nil
+}
+
+// send sends scans [lo, hi) of the block. Every message has its own arrays:
+// gRPC does not let a message be changed after it was sent.
+func (r *reading) send(lo, hi int) error {
+	tb := r.setup.Timebase
+	part := r.block.Slice(tb, lo, hi)
+	n := hi - lo
+	b := &pb.SampleBatch{FirstSeq: part.FirstScan - r.base, TS: make([]float64, n)}
+	for i := range b.TS {
+		b.TS[i] = (r.block.TickAt(tb, lo+i) - r.zero) / float64(tb.TickHz)
+	}
+	// total and cols are reused; floats copies them for the message.
+	r.total = r.meter.Total(&part, r.total)
+	b.PowerW = floats(r.total)
+	for i, rail := range r.setup.Rails {
+		r.meter.Rail(i, &part, &r.cols)
+		b.Rails = append(b.Rails, &pb.RailSamples{
+			Rail: wire.Text(rail.Name), CurrentA: floats(r.cols.I), VoltageV: floats(r.cols.V),
+			PowerW: floats(r.cols.P),
+		})
+	}
+	return r.stream.Send(&pb.ReadSamplesResponse{Item: &pb.ReadSamplesResponse_Samples{Samples: b}})
+}
+
+// floats copies a column for a message.
+func floats[T ~float64](column []T) []float64 {
+	out := make([]float64, len(column))
+	for i, v := range column {
+		out[i] = float64(v)
+	}
+	return out
 }

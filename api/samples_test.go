@@ -10,20 +10,20 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
 )
 
 // read collects a stream.
-func read(t testing.TB, client wattmarkv1.TaskServiceClient, req *wattmarkv1.ReadSamplesRequest) ([]*wattmarkv1.ReadSamplesResponse, error) {
+func read(t testing.TB, client pb.TaskServiceClient, req *pb.ReadSamplesRequest) ([]*pb.ReadSamplesResponse, error) {
 	t.Helper()
 	stream, err := client.ReadSamples(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []*wattmarkv1.ReadSamplesResponse
+	var out []*pb.ReadSamplesResponse
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -38,7 +38,7 @@ func read(t testing.TB, client wattmarkv1.TaskServiceClient, req *wattmarkv1.Rea
 
 // place is what a stream looks like from afar: events and runs of samples.
 type place struct {
-	event     wattmarkv1.EventKind
+	event     pb.EventKind
 	from, end uint64 // sequence numbers
 }
 
@@ -50,7 +50,7 @@ func (p place) String() string {
 }
 
 // shape checks each batch against the physics and joins batches that follow one another.
-func shape(t *testing.T, s measure.Setup, base uint64, zero float64, items []*wattmarkv1.ReadSamplesResponse) []place {
+func shape(t *testing.T, s measure.Setup, base uint64, zero float64, items []*pb.ReadSamplesResponse) []place {
 	t.Helper()
 	var out []place
 	for _, m := range items {
@@ -74,7 +74,7 @@ func shape(t *testing.T, s measure.Setup, base uint64, zero float64, items []*wa
 }
 
 // checkBatch works out every value anew from the formulas of the two rails.
-func checkBatch(t *testing.T, s measure.Setup, base uint64, zero float64, b *wattmarkv1.SampleBatch) {
+func checkBatch(t *testing.T, s measure.Setup, base uint64, zero float64, b *pb.SampleBatch) {
 	t.Helper()
 	near := func(what string, i int, got, want float64) {
 		if math.Abs(got-want) > 1e-9*math.Max(1, math.Abs(want)) {
@@ -99,9 +99,9 @@ func checkBatch(t *testing.T, s measure.Setup, base uint64, zero float64, b *wat
 }
 
 const (
-	gap  = wattmarkv1.EventKind_EVENT_KIND_GAP
-	over = wattmarkv1.EventKind_EVENT_KIND_OVER_RANGE
-	note = wattmarkv1.EventKind_EVENT_KIND_NOTE
+	gap  = pb.EventKind_EVENT_KIND_GAP
+	over = pb.EventKind_EVENT_KIND_OVER_RANGE
+	note = pb.EventKind_EVENT_KIND_NOTE
 )
 
 func TestReadSamplesCalibrated(t *testing.T) {
@@ -129,7 +129,7 @@ func TestReadSamplesCalibrated(t *testing.T) {
 		{"no window, some", 2, 4599, 2, []place{{event: gap}, {from: 4600, end: 4601}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			items, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: c.task, FromSeq: c.from, Limit: c.limit})
+			items, err := read(t, client, &pb.ReadSamplesRequest{TaskId: c.task, FromSeq: c.from, Limit: c.limit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +162,7 @@ func TestReadSamplesRaw(t *testing.T) {
 		{"past the last", 10500, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			items, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: 1, Raw: true, FromSeq: c.from, Limit: c.limit})
+			items, err := read(t, client, &pb.ReadSamplesRequest{TaskId: 1, Raw: true, FromSeq: c.from, Limit: c.limit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +197,7 @@ func TestReadSamplesSeeks(t *testing.T) {
 	db.tasks[0].Chunks = 1000
 	client := serve(t, db)
 	db.reads = 0
-	items, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: 1, FromSeq: 63000, Limit: 7})
+	items, err := read(t, client, &pb.ReadSamplesRequest{TaskId: 1, FromSeq: 63000, Limit: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,14 +220,14 @@ func TestReadSamplesErrors(t *testing.T) {
 		"no header":    {3, codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: c.task}); status.Code(err) != c.want {
+			if _, err := read(t, client, &pb.ReadSamplesRequest{TaskId: c.task}); status.Code(err) != c.want {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})
 	}
 	t.Run("corrupt chunk", func(t *testing.T) {
 		db.chunks[1][4].Columns[0].Dir[4] = 77 // a width that cannot be
-		items, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: 1})
+		items, err := read(t, client, &pb.ReadSamplesRequest{TaskId: 1})
 		if status.Code(err) != codes.DataLoss {
 			t.Errorf("got %v, want DATA_LOSS", err)
 		}
@@ -238,7 +238,7 @@ func TestReadSamplesErrors(t *testing.T) {
 	t.Run("corrupt setup", func(t *testing.T) {
 		db.tasks[1].Setup.Channels = append([]measure.Channel{}, db.tasks[1].Setup.Channels...)
 		db.tasks[1].Setup.Channels[0].Gain = math.NaN()
-		if _, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: 2}); status.Code(err) != codes.DataLoss {
+		if _, err := read(t, client, &pb.ReadSamplesRequest{TaskId: 2}); status.Code(err) != codes.DataLoss {
 			t.Errorf("got %v, want DATA_LOSS", err)
 		}
 	})
@@ -272,7 +272,7 @@ func TestReadSamplesTellsClippedScans(t *testing.T) {
 	client := serve(t, db)
 	const limit = 10
 	for from, want := range map[uint64]bool{95: true, 100: true, 101: false, 500: false, 991: true, 1000: true, 1001: false} {
-		items, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: 1, FromSeq: from, Limit: limit})
+		items, err := read(t, client, &pb.ReadSamplesRequest{TaskId: 1, FromSeq: from, Limit: limit})
 		if err != nil {
 			t.Fatal(err)
 		}

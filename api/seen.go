@@ -8,8 +8,8 @@ import (
 	"maps"
 	"slices"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/store"
 )
 
 // seen is the tasks as they stood at a look.
@@ -20,6 +20,7 @@ type seen struct {
 	digest  uint64       // sum over all marks, so that one task's part can be taken out
 }
 
+// look reads the marks of all tasks for the first time.
 func look(ctx context.Context, db Database) (*seen, error) {
 	s := &seen{marks: map[store.TaskID]uint64{}, running: map[store.TaskID]bool{}}
 	marks, _, err := s.look(ctx, db, true)
@@ -42,19 +43,19 @@ func (s *seen) look(ctx context.Context, db Database, all bool) (marks []store.M
 	return marks, asked, err
 }
 
-// take takes marks over and returns what happened. Those of asked, or all known
+// take takes marks over and returns the events. Those of asked, or all known
 // ones, that are not among the marks are gone.
-func (s *seen) take(marks []store.Mark, asked []store.TaskID, all bool) map[store.TaskID]wattmarkv1.TaskEvent {
-	events := map[store.TaskID]wattmarkv1.TaskEvent{}
+func (s *seen) take(marks []store.Mark, asked []store.TaskID, all bool) map[store.TaskID]pb.TaskEvent {
+	events := map[store.TaskID]pb.TaskEvent{}
 	there := make(map[store.TaskID]bool, len(marks))
 	for _, m := range marks {
 		there[m.ID] = true
 		old, known := s.marks[m.ID]
 		switch {
 		case !known:
-			events[m.ID] = wattmarkv1.TaskEvent_TASK_EVENT_ADDED
+			events[m.ID] = pb.TaskEvent_TASK_EVENT_ADDED
 		case old != m.Sum:
-			events[m.ID] = wattmarkv1.TaskEvent_TASK_EVENT_CHANGED
+			events[m.ID] = pb.TaskEvent_TASK_EVENT_CHANGED
 		default:
 			continue
 		}
@@ -71,12 +72,13 @@ func (s *seen) take(marks []store.Mark, asked []store.TaskID, all bool) map[stor
 	for _, id := range asked {
 		if !there[id] {
 			s.drop(id)
-			events[id] = wattmarkv1.TaskEvent_TASK_EVENT_DELETED
+			events[id] = pb.TaskEvent_TASK_EVENT_DELETED
 		}
 	}
 	return events
 }
 
+// drop forgets a task and takes its part out of the digest.
 func (s *seen) drop(id store.TaskID) {
 	if sum, known := s.marks[id]; known {
 		s.digest -= digest(id, sum)
@@ -95,18 +97,19 @@ func digest(id store.TaskID, sum uint64) uint64 {
 	return h.Sum64()
 }
 
-// waypoint is what a watcher must know of the tasks to be told later what happened
-// since: the last one, those that ran, and of all others a digest.
+// waypoint is the state of the tasks from which later changes are found
+// again: the last one, those that ran, and of all others a digest.
 type waypoint struct {
 	last    store.TaskID
 	rest    uint64
 	running []store.Mark
 }
 
-// maxRunning bounds a resume token: of more tasks that run, what became of the rest
-// is told as LIST_ANEW.
+// maxRunning bounds a resume token: of more tasks that run, changes of the rest
+// become LIST_ANEW.
 const maxRunning = 64
 
+// waypoint returns the present state as a place to resume from.
 func (s *seen) waypoint() waypoint {
 	p := waypoint{last: s.last, rest: s.digest}
 	for _, id := range slices.Sorted(maps.Keys(s.running)) {
@@ -119,13 +122,13 @@ func (s *seen) waypoint() waypoint {
 	return p
 }
 
-// since notes what happened since a place; anew is true for what cannot be told
+// since notes the changes since a place; anew is true for changes that are not known
 // task by task.
-func (s *seen) since(p *waypoint, events map[store.TaskID]wattmarkv1.TaskEvent) (anew bool) {
+func (s *seen) since(p *waypoint, events map[store.TaskID]pb.TaskEvent) (anew bool) {
 	rest := s.digest
 	for id, sum := range s.marks {
 		if id > p.last {
-			events[id] = wattmarkv1.TaskEvent_TASK_EVENT_ADDED
+			events[id] = pb.TaskEvent_TASK_EVENT_ADDED
 			rest -= digest(id, sum)
 		}
 	}
@@ -133,10 +136,10 @@ func (s *seen) since(p *waypoint, events map[store.TaskID]wattmarkv1.TaskEvent) 
 		sum, there := s.marks[m.ID]
 		switch {
 		case !there:
-			events[m.ID] = wattmarkv1.TaskEvent_TASK_EVENT_DELETED
+			events[m.ID] = pb.TaskEvent_TASK_EVENT_DELETED
 			continue
 		case sum != m.Sum:
-			events[m.ID] = wattmarkv1.TaskEvent_TASK_EVENT_CHANGED
+			events[m.ID] = pb.TaskEvent_TASK_EVENT_CHANGED
 		}
 		rest -= digest(m.ID, sum)
 	}
@@ -168,18 +171,23 @@ func parseResume(token string) (*waypoint, error) {
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err == nil && len(b) > 0 && b[0] != resumeVersion {
-		return nil, invalid("resume_token", "made by another version of this service: watch without one, and list the tasks")
+		return nil, invalid("resume_token",
+			"made by another version of this service: watch without one, and list the tasks")
 	}
-	if err != nil || len(b) < 25 || len(b) > 25+16*maxRunning || (len(b)-25)%16 != 0 || binary.BigEndian.Uint64(b[1:]) != bytesHash(b[9:]) {
+	if err != nil || len(b) < 25 || len(b) > 25+16*maxRunning || (len(b)-25)%16 != 0 ||
+		binary.BigEndian.Uint64(b[1:]) != bytesHash(b[9:]) {
 		return nil, invalid("resume_token", "not a token of this service: pass resume_token unchanged")
 	}
 	p := &waypoint{last: store.TaskID(binary.BigEndian.Uint64(b[9:])), rest: binary.BigEndian.Uint64(b[17:])}
 	for r := b[25:]; len(r) > 0; r = r[16:] {
-		p.running = append(p.running, store.Mark{ID: store.TaskID(binary.BigEndian.Uint64(r)), Running: true, Sum: binary.BigEndian.Uint64(r[8:])})
+		p.running = append(p.running, store.Mark{
+			ID: store.TaskID(binary.BigEndian.Uint64(r)), Running: true, Sum: binary.BigEndian.Uint64(r[8:]),
+		})
 	}
 	return p, nil
 }
 
+// bytesHash returns the FNV-1a hash of b.
 func bytesHash(b []byte) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(b)

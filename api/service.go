@@ -1,21 +1,35 @@
+// Package api is the task database's service over gRPC: TaskService of
+// wattmark.v1 over a store, with health and reflection.
+//
+//	wattmarkv1/  the generated messages and stubs
+//	wire/        conversions and the codec that moves chunks without copying
+//	client/      a Go client with the types of measure
+//
+// Errors are mapped to gRPC codes in errors.go and nowhere else.
 package api
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/status"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api/auth"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
 )
 
-// Database is what the service needs of the task database. *store.DB is one.
+// Database is the part of the task database that the service uses. *store.DB is one.
 // Its methods are called from many goroutines at once; their errors wrap the
 // store's sentinels.
 type Database interface {
@@ -29,7 +43,7 @@ type Database interface {
 	DeleteByName(ctx context.Context, name string, o store.DeleteOptions) (store.Deleted, error)
 	DeleteByUser(ctx context.Context, user string, o store.DeleteOptions) (store.Deleted, error)
 	Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error]
-	// Window is the window in use and Extent what is stored, in device time.
+	// Window is the window in use and Extent the stored span, in device time.
 	Window(ctx context.Context, id store.TaskID) (from, to measure.Seconds, ok bool, err error)
 	Extent(ctx context.Context, id store.TaskID) (from, to measure.Seconds, err error)
 	Envelope(ctx context.Context, id store.TaskID, from, to measure.Seconds, columns int) (*store.Envelope, error)
@@ -39,17 +53,18 @@ type Database interface {
 	Relabel(ctx context.Context, id store.TaskID, r store.Relabelling) error
 	AddNote(ctx context.Context, id store.TaskID, at time.Time, text string) (number int, err error)
 	RemoveNote(ctx context.Context, id store.TaskID, number int) error
-	Traces(ctx context.Context, id store.TaskID, methods []string, from, to measure.Seconds, most int) (store.Traces, error)
-	// NewWatch, Marks and Selected are what watching rests on.
+	Traces(ctx context.Context, id store.TaskID, methods []string, from, to measure.Seconds, most int) (store.Traces,
+		error)
+	// NewWatch, Marks and Selected serve WatchTasks.
 	NewWatch(ctx context.Context) (*store.Watch, error)
 	Marks(ctx context.Context, from store.TaskID, others []store.TaskID) ([]store.Mark, error)
 	Selected(ctx context.Context, f store.Filter, ids []store.TaskID) ([]store.Brief, error)
 }
 
-// Service is TaskService over a database. Between calls it keeps what those who
-// watch have in common, and nothing while nobody does.
+// Service is TaskService over a database. Between calls it keeps the common state
+// of all watches, and nothing while there is none.
 type Service struct {
-	wattmarkv1.UnimplementedTaskServiceServer
+	pb.UnimplementedTaskServiceServer
 	db  Database
 	hub hub
 }
@@ -61,16 +76,13 @@ type Options struct {
 	Poll time.Duration
 }
 
-// New returns the service over db.
-func New(db Database) *Service { return NewWith(db, Options{}) }
-
-// NewWith returns the service over db with options.
-func NewWith(db Database, o Options) *Service {
+// New returns the service over db. Its watches end with ctx, or with Close.
+func New(ctx context.Context, db Database, o Options) *Service {
 	if o.Poll <= 0 {
 		o.Poll = 250 * time.Millisecond
 	}
 	s := &Service{db: db}
-	s.hub.begin(db, o)
+	s.hub.begin(ctx, db, o)
 	return s
 }
 
@@ -81,12 +93,119 @@ func (s *Service) Close() { s.hub.close() }
 // Register adds TaskService over db, health and reflection to a server, which
 // is best made with wire.ServerOptions. Set the returned health server to
 // NOT_SERVING (Shutdown) before the server is stopped.
-func Register(server *grpc.Server, db Database) *health.Server {
-	return New(db).Register(server)
+func Register(ctx context.Context, server *grpc.Server, db Database) *health.Server {
+	return New(ctx, db, Options{}).Register(server)
 }
 
 // Register adds the service, health and reflection to a server, as Register does.
 func (s *Service) Register(server *grpc.Server) *health.Server {
-	wattmarkv1.RegisterTaskServiceServer(server, s)
+	pb.RegisterTaskServiceServer(server, s)
 	return wire.RegisterStandard(server)
+}
+
+// mine refuses to change a task of somebody else to all who are less than over.
+func (s *Service) mine(ctx context.Context, id store.TaskID, over auth.Role) error {
+	if auth.May(ctx, over) == nil {
+		return nil
+	}
+	t, err := s.db.TaskResult(ctx, id, 0)
+	if err != nil {
+		return err
+	}
+	return auth.Own(ctx, fmt.Sprintf("task %d", id), t.User, over)
+}
+
+// deleteOf deletes all tasks of a user, who must be the caller.
+func (s *Service) deleteOf(ctx context.Context, user string, o store.DeleteOptions) (store.Deleted, error) {
+	if err := auth.Own(ctx, "what "+user+" measured", user, auth.Admin); err != nil {
+		return store.Deleted{}, err
+	}
+	return s.db.DeleteByUser(ctx, user, o)
+}
+
+// deleteNamed deletes the tasks of a name: all of them, or the caller's. One after
+// another, as others may measure under that name meanwhile.
+func (s *Service) deleteNamed(ctx context.Context, name string, o store.DeleteOptions) (out store.Deleted, err error) {
+	if auth.May(ctx, auth.Admin) == nil {
+		return s.db.DeleteByName(ctx, name, o)
+	}
+	if err := auth.May(ctx, auth.Measurer); err != nil {
+		return out, err
+	}
+	who, _ := auth.From(ctx)
+	q := store.ListQuery{Filter: store.Filter{User: who.Name}, Limit: 1000}
+	for more := true; more; more = q.After != nil {
+		page, err := s.db.List(ctx, q)
+		if err != nil {
+			return out, err
+		}
+		for _, t := range page.Tasks {
+			if t.Name != name || t.User != who.Name {
+				continue
+			}
+			switch err := s.db.DeleteTasks(ctx, []store.TaskID{t.ID}, o); {
+			case errors.Is(err, store.ErrPinned):
+				out.Pinned = append(out.Pinned, t.ID)
+			case err != nil:
+				return out, err
+			default:
+				out.Tasks++
+			}
+		}
+		q.After = page.Next
+	}
+	if out.Tasks == 0 && len(out.Pinned) == 0 {
+		return out, fmt.Errorf("%w: %s has no task of this name; those of others need the role %v", auth.ErrDenied,
+			who.Name, auth.Admin)
+	}
+	return out, nil
+}
+
+// toStatus turns an error of an operation into a status by outcomes.
+func toStatus(operation string, err error) error { return wire.Status(operation, err, outcomes) }
+
+// invalid refuses a request, naming the field in the message and, for programs,
+// in a BadRequest detail.
+func invalid(field, format string, a ...any) error {
+	what := fmt.Sprintf(format, a...)
+	s := status.Newf(codes.InvalidArgument, "%s: %s", field, what)
+	detailed, err := s.WithDetails(&errdetails.BadRequest{
+		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: what}},
+	})
+	if err != nil { // a detail that does not fit must not hide the error itself
+		return s.Err()
+	}
+	return detailed.Err()
+}
+
+// validID refuses numbers that cannot be a task's identity.
+func validID(id int64) (store.TaskID, error) {
+	if id <= 0 {
+		return 0, invalid("task_id", "%d: task identities begin at 1", id)
+	}
+	return store.TaskID(id), nil
+}
+
+// outcomes are the codes of the errors of calls. The first that matches counts.
+var outcomes = []wire.Outcome{
+	{auth.ErrDenied, codes.PermissionDenied, ""},
+	{auth.ErrUnknown, codes.Unauthenticated, ""},
+	{context.Canceled, codes.Canceled, ""},
+	{context.DeadlineExceeded, codes.DeadlineExceeded, "allow more time, or ask for less"},
+	{store.ErrNotFound, codes.NotFound, "ListTasks (wattmark tasks) shows which there are"},
+	{store.ErrNoHeader, codes.FailedPrecondition, "wait until the capture has begun"},
+	{
+		store.ErrNoClock, codes.FailedPrecondition,
+		"only a task with markers, or with the time that its capture began, has a timeline",
+	},
+	{store.ErrPattern, codes.InvalidArgument, ""},
+	{store.ErrPinned, codes.FailedPrecondition, ""},
+	{store.ErrConflict, codes.FailedPrecondition, ""},
+	{store.ErrBusy, codes.Unavailable, "try again, or close the other program"},
+	{store.ErrFull, codes.ResourceExhausted, "free some space and try again"},
+	{store.ErrReadOnly, codes.FailedPrecondition, "open the database for writing"},
+	{store.ErrCorrupt, codes.DataLoss, "read the task again; if it stays, restore the file from a copy"},
+	{chunk.ErrCorrupt, codes.DataLoss, "read the task again; if it stays, restore the file from a copy"},
+	{store.ErrIO, codes.Internal, "look at the disk of the machine that holds the database"},
+	{wire.ErrMessage, codes.InvalidArgument, ""},
 }

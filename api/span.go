@@ -7,10 +7,10 @@ import (
 	"math"
 	"slices"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Columns of ReadEnvelope and slices of ReadTimeline.
@@ -61,9 +61,9 @@ func (s *Service) span(ctx context.Context, req spanning) (id store.TaskID, from
 	return id, from, to, toStatus(op, err)
 }
 
-// ReadEnvelope returns what a task's power did between two device times, as
+// ReadEnvelope returns a task's power between two device times, as
 // columns to draw.
-func (s *Service) ReadEnvelope(ctx context.Context, req *wattmarkv1.ReadEnvelopeRequest) (*wattmarkv1.ReadEnvelopeResponse, error) {
+func (s *Service) ReadEnvelope(ctx context.Context, req *pb.ReadEnvelopeRequest) (*pb.ReadEnvelopeResponse, error) {
 	columns, err := bounded("columns", req.GetColumns(), defaultColumns, maxColumns)
 	if err != nil {
 		return nil, err
@@ -78,17 +78,18 @@ func (s *Service) ReadEnvelope(ctx context.Context, req *wattmarkv1.ReadEnvelope
 	}
 	for i, name := range req.GetRails() {
 		if !slices.Contains(e.Series, name) {
-			return nil, invalid(fmt.Sprintf("rails[%d]", i), "%q is not a rail of task %d: it has %q", name, id, e.Series)
+			return nil, invalid(fmt.Sprintf("rails[%d]", i), "%q is not a rail of task %d: it has %q", name, id,
+				e.Series)
 		}
 	}
-	res := &wattmarkv1.ReadEnvelopeResponse{
+	res := &pb.ReadEnvelopeResponse{
 		FromS: float64(e.From), ToS: float64(e.To), Columns: int32(columns), BinSamples: e.BinScans,
 	}
 	for i, name := range e.Series {
 		if len(req.GetRails()) > 0 && !slices.Contains(req.GetRails(), name) {
 			continue
 		}
-		series := &wattmarkv1.EnvelopeSeries{Rail: wire.Text(name)}
+		series := &pb.EnvelopeSeries{Rail: wire.Text(name)}
 		for c, b := range e.Columns[i] {
 			if b.N == 0 {
 				continue
@@ -117,7 +118,7 @@ func bounded(field string, asked int32, usual, most int) (int, error) {
 }
 
 // ReadEnergy returns the energy between two device times, from the samples.
-func (s *Service) ReadEnergy(ctx context.Context, req *wattmarkv1.ReadEnergyRequest) (*wattmarkv1.ReadEnergyResponse, error) {
+func (s *Service) ReadEnergy(ctx context.Context, req *pb.ReadEnergyRequest) (*pb.ReadEnergyResponse, error) {
 	id, from, to, err := s.span(ctx, req)
 	if err != nil {
 		return nil, err
@@ -129,18 +130,16 @@ func (s *Service) ReadEnergy(ctx context.Context, req *wattmarkv1.ReadEnergyRequ
 	case err != nil:
 		return nil, toStatus(fmt.Sprintf("read the energy of task %d", id), err)
 	}
-	res := &wattmarkv1.ReadEnergyResponse{
-		FromS: float64(r.From), ToS: float64(r.To), Energy: wire.Energy(r.Total), MeanW: float64(r.Mean), PeakW: float64(r.Peak),
-		Samples: r.Samples, Gaps: r.Gaps, Lost: r.Lost, Budget: wire.Budget(r.Budget),
+	res := &pb.ReadEnergyResponse{
+		FromS: float64(r.From), ToS: float64(r.To), Energy: wire.Energy(r.Total), MeanW: float64(r.Mean),
+		PeakW: float64(r.Peak), Samples: r.Samples, Gaps: r.Gaps, Lost: r.Lost, Budget: wire.Budget(r.Budget),
 	}
-	for _, rail := range r.Rails {
-		res.Rails = append(res.Rails, wire.RailResult(rail))
-	}
+	res.Rails = wire.Each(r.Rails, wire.RailResult)
 	return res, nil
 }
 
 // ReadTimeline returns the kernels that ran between two device times.
-func (s *Service) ReadTimeline(ctx context.Context, req *wattmarkv1.ReadTimelineRequest) (*wattmarkv1.ReadTimelineResponse, error) {
+func (s *Service) ReadTimeline(ctx context.Context, req *pb.ReadTimelineRequest) (*pb.ReadTimelineResponse, error) {
 	n, err := bounded("max_slices", req.GetMaxSlices(), defaultSlices, maxSlices)
 	if err != nil {
 		return nil, err
@@ -153,15 +152,47 @@ func (s *Service) ReadTimeline(ctx context.Context, req *wattmarkv1.ReadTimeline
 	if err != nil {
 		return nil, toStatus(fmt.Sprintf("read the timeline of task %d", id), err)
 	}
-	res := &wattmarkv1.ReadTimelineResponse{
-		FromS: float64(from), ToS: float64(to), Kernels: t.Kernels, Merged: t.Merged, Recorded: t.Recorded, Unfitted: t.Unfitted,
-		Slices: make([]*wattmarkv1.TimelineSlice, len(t.Slices)),
+	return &pb.ReadTimelineResponse{
+		FromS: float64(from), ToS: float64(to), Kernels: t.Kernels, Merged: t.Merged, Recorded: t.Recorded,
+		Unfitted: t.Unfitted,
+		Slices: wire.Each(t.Slices, func(x store.Slice) *pb.TimelineSlice {
+			return &pb.TimelineSlice{
+				FromS: float64(x.From), ToS: float64(x.To), Name: wire.Text(x.Name), Kernels: x.Kernels,
+				BusyS: float64(x.Busy), Device: x.Device, Stream: x.Stream,
+			}
+		}),
+	}, nil
+}
+
+// Readings a method of ReadReadings.
+const (
+	defaultReadings = 2000
+	maxReadings     = 20000
+)
+
+// ReadReadings returns the readings by software of the GPU's own sensors between two
+// device times.
+func (s *Service) ReadReadings(ctx context.Context, req *pb.ReadReadingsRequest) (*pb.ReadReadingsResponse, error) {
+	n, err := bounded("max_readings", req.GetMaxReadings(), defaultReadings, maxReadings)
+	if err != nil {
+		return nil, err
 	}
-	for i, x := range t.Slices {
-		res.Slices[i] = &wattmarkv1.TimelineSlice{
-			FromS: float64(x.From), ToS: float64(x.To), Name: wire.Text(x.Name), Kernels: x.Kernels, BusyS: float64(x.Busy),
-			Device: x.Device, Stream: x.Stream,
-		}
+	id, from, to, err := s.span(ctx, req)
+	if err != nil {
+		return nil, err
 	}
-	return res, nil
+	// The least and the greatest are two.
+	t, err := s.db.Traces(ctx, id, req.GetMethods(), from, to, max(2, n))
+	if err != nil {
+		return nil, toStatus(fmt.Sprintf("read the readings of task %d", id), err)
+	}
+	return &pb.ReadReadingsResponse{
+		FromS: float64(from), ToS: float64(to), Unfitted: t.Unfitted, Methods: wire.Each(t.Methods, wire.Text),
+		Traces: wire.Each(t.Traces, func(r store.Trace) *pb.ReadingTrace {
+			return &pb.ReadingTrace{
+				Method: wire.Text(r.Method), TS: floats(r.At), Value: r.Value, Thinned: r.Thinned,
+				UntilS: float64(r.Until),
+			}
+		}),
+	}, nil
 }

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 
-	"wattmark/api/auth"
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api/auth"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/store"
 )
 
 // GetTask returns one task with all but its samples.
-func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (*wattmarkv1.GetTaskResponse, error) {
+func (s *Service) GetTask(ctx context.Context, req *pb.GetTaskRequest) (*pb.GetTaskResponse, error) {
 	id, err := validID(req.GetTaskId())
 	if err != nil {
 		return nil, err
@@ -23,35 +24,28 @@ func (s *Service) GetTask(ctx context.Context, req *wattmarkv1.GetTaskRequest) (
 		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
 	}
 	brief := t.Brief()
-	res := &wattmarkv1.GetTaskResponse{
+	res := &pb.GetTaskResponse{
 		Task: taskMessage(&brief), Markers: wire.Markers(t.Markers), Instrument: wire.Instrument(t.Instrument),
 	}
 	if hasHeader(&t) {
 		res.Setup = wire.Setup(t.Setup)
 	}
 	res.Task.Verdict, res.Reasons = judge(&t)
-	res.Notes, res.Provenance = labelMessages(&t)
+	res.Notes, res.Provenance = wire.Each(t.Notes, noteMessage), provenanceMessage(t.Provenance)
 	res.Result, res.NvmlMethod = uint32(t.ResultNumber), wire.Text(t.NVMLMethod)
-	for _, r := range t.Results {
-		res.Results = append(res.Results, &wattmarkv1.TaskResult{
+	res.Results = wire.Each(t.Results, func(r store.ResultInfo) *pb.TaskResult {
+		return &pb.TaskResult{
 			Number: uint32(r.Number), CalibrationId: wire.Text(r.CalibrationID), Computed: wire.Time(r.Computed),
-			Energy: wire.Energy(r.Total), InUse: r.InUse,
-		})
-	}
-	for _, e := range t.Events {
-		res.Events = append(res.Events, wire.Event(e))
-	}
-	if !t.Started.IsZero() {
-		res.Started = wire.Time(t.Started)
-	}
+			Energy: wire.Energy(r.Estimate), InUse: r.InUse,
+		}
+	})
+	res.Events, res.Started = wire.Each(t.Events, wire.Event), wire.Time(t.Started)
 	var from, to measure.Seconds
 	if r := t.Result; r != nil {
 		res.Budget = wire.Budget(r.Budget)
 		from, to = r.From, r.To
 		res.Window, res.FirstScan = wire.Window(from, to), r.FirstScan
-		for _, rail := range r.Rails {
-			res.Rails = append(res.Rails, wire.RailResult(rail))
-		}
+		res.Rails = wire.Each(r.Rails, wire.RailResult)
 	} else if res.FirstScan, err = s.firstStored(ctx, id); err != nil {
 		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
 	}
@@ -91,24 +85,22 @@ func (s *Service) firstStored(ctx context.Context, id store.TaskID) (uint64, err
 }
 
 // ListUsers returns all users with their number of tasks.
-func (s *Service) ListUsers(ctx context.Context, _ *wattmarkv1.ListUsersRequest) (*wattmarkv1.ListUsersResponse, error) {
+func (s *Service) ListUsers(ctx context.Context, _ *pb.ListUsersRequest) (*pb.ListUsersResponse, error) {
 	users, err := s.db.Users(ctx)
 	if err != nil {
 		return nil, toStatus("list users", err)
 	}
-	res := &wattmarkv1.ListUsersResponse{}
-	for _, u := range users {
-		res.Users = append(res.Users, &wattmarkv1.User{User: wire.Text(u.User), Tasks: u.Tasks})
-	}
-	return res, nil
+	return &pb.ListUsersResponse{Users: wire.Each(users, func(u store.UserTasks) *pb.User {
+		return &pb.User{User: wire.Text(u.User), Tasks: u.Tasks}
+	})}, nil
 }
 
 // DeleteTasks deletes by id, by name or by user. Pinned tasks stay unless it is forced.
-func (s *Service) DeleteTasks(ctx context.Context, req *wattmarkv1.DeleteTasksRequest) (*wattmarkv1.DeleteTasksResponse, error) {
+func (s *Service) DeleteTasks(ctx context.Context, req *pb.DeleteTasksRequest) (*pb.DeleteTasksResponse, error) {
 	var gone store.Deleted
 	o := store.DeleteOptions{Pinned: req.GetForce()}
 	switch by := req.GetBy().(type) {
-	case *wattmarkv1.DeleteTasksRequest_TaskId:
+	case *pb.DeleteTasksRequest_TaskId:
 		id, err := validID(by.TaskId)
 		if err != nil {
 			return nil, err
@@ -120,12 +112,12 @@ func (s *Service) DeleteTasks(ctx context.Context, req *wattmarkv1.DeleteTasksRe
 			return nil, toStatus("delete", err)
 		}
 		gone.Tasks = 1
-	case *wattmarkv1.DeleteTasksRequest_Name:
+	case *pb.DeleteTasksRequest_Name:
 		var err error
 		if gone, err = deleteAll(ctx, "name", by.Name, o, s.deleteNamed); err != nil {
 			return nil, err
 		}
-	case *wattmarkv1.DeleteTasksRequest_User:
+	case *pb.DeleteTasksRequest_User:
 		var err error
 		if gone, err = deleteAll(ctx, "user", by.User, o, s.deleteOf); err != nil {
 			return nil, err
@@ -133,16 +125,15 @@ func (s *Service) DeleteTasks(ctx context.Context, req *wattmarkv1.DeleteTasksRe
 	default:
 		return nil, invalid("by", "nothing chosen: set task_id, name or user")
 	}
-	res := &wattmarkv1.DeleteTasksResponse{Deleted: gone.Tasks}
-	for _, id := range gone.Pinned {
-		res.PinnedTaskIds = append(res.PinnedTaskIds, int64(id))
-	}
-	return res, nil
+	pinned := wire.Each(gone.Pinned, func(id store.TaskID) int64 { return int64(id) })
+	return &pb.DeleteTasksResponse{Deleted: gone.Tasks, PinnedTaskIds: pinned}, nil
 }
 
 // deleteAll deletes by name or by user; an empty one is more likely a mistake
 // than a wish.
-func deleteAll(ctx context.Context, field, value string, o store.DeleteOptions, del func(context.Context, string, store.DeleteOptions) (store.Deleted, error)) (store.Deleted, error) {
+func deleteAll(ctx context.Context, field, value string, o store.DeleteOptions,
+	del func(context.Context, string, store.DeleteOptions) (store.Deleted, error),
+) (store.Deleted, error) {
 	if value == "" {
 		return store.Deleted{}, invalid(field, "empty: say whose tasks, or which")
 	}
@@ -152,3 +143,20 @@ func deleteAll(ctx context.Context, field, value string, o store.DeleteOptions, 
 	gone, err := del(ctx, value, o)
 	return gone, toStatus(fmt.Sprintf("delete tasks by %s %q", field, value), err)
 }
+
+// judge returns the verdict on a task with its reasons; nothing
+// while it runs.
+func judge(t *store.Task) (pb.Verdict, []*pb.VerdictReason) {
+	v, ended := t.Verdict()
+	if !ended {
+		return pb.Verdict_VERDICT_UNSPECIFIED, nil
+	}
+	return level(v.Level), wire.Each(v.Reasons, func(r quality.Reason) *pb.VerdictReason {
+		return &pb.VerdictReason{
+			Cause: string(r.Cause), Verdict: level(r.Level), Subject: wire.Text(r.Subject), Text: wire.Text(r.Text),
+		}
+	})
+}
+
+// level is a level's number on the wire, where 0 is no verdict.
+func level(l quality.Level) pb.Verdict { return pb.Verdict(l) + 1 }

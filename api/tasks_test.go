@@ -16,26 +16,26 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 func TestListTasksFiltersAndPages(t *testing.T) {
 	client := serve(t, fakeDB(t))
 	for _, c := range []struct {
 		name string
-		req  *wattmarkv1.ListTasksRequest
+		req  *pb.ListTasksRequest
 		want []int64 // newest first, over all pages
 	}{
-		{"all", &wattmarkv1.ListTasksRequest{}, []int64{5, 4, 3, 2, 1}},
-		{"by user", &wattmarkv1.ListTasksRequest{User: "ada"}, []int64{5, 3, 1}},
-		{"by name", &wattmarkv1.ListTasksRequest{Name: "gemm-4"}, []int64{4}},
-		{"by prefix", &wattmarkv1.ListTasksRequest{Name: "gemm*"}, []int64{5, 4, 3, 2, 1}},
-		{"by name and user", &wattmarkv1.ListTasksRequest{Name: "gemm-4", User: "ada"}, nil},
-		{"since", &wattmarkv1.ListTasksRequest{Since: timestamppb.New(launched.Add(4 * time.Hour))}, []int64{5, 4}},
-		{"until", &wattmarkv1.ListTasksRequest{Until: timestamppb.New(launched.Add(4 * time.Hour))}, []int64{3, 2, 1}},
+		{"all", &pb.ListTasksRequest{}, []int64{5, 4, 3, 2, 1}},
+		{"by user", &pb.ListTasksRequest{User: "ada"}, []int64{5, 3, 1}},
+		{"by name", &pb.ListTasksRequest{Name: "gemm-4"}, []int64{4}},
+		{"by prefix", &pb.ListTasksRequest{Name: "gemm*"}, []int64{5, 4, 3, 2, 1}},
+		{"by name and user", &pb.ListTasksRequest{Name: "gemm-4", User: "ada"}, nil},
+		{"since", &pb.ListTasksRequest{Since: timestamppb.New(launched.Add(4 * time.Hour))}, []int64{5, 4}},
+		{"until", &pb.ListTasksRequest{Until: timestamppb.New(launched.Add(4 * time.Hour))}, []int64{3, 2, 1}},
 	} {
 		for _, size := range []int32{0, 1, 2, 5, 1 << 30} {
 			t.Run(fmt.Sprintf("%s by %d", c.name, size), func(t *testing.T) {
@@ -70,14 +70,14 @@ func TestListTasksFiltersAndPages(t *testing.T) {
 
 func TestRequestsAreRefusedByField(t *testing.T) {
 	client := serve(t, fakeDB(t))
-	first, err := client.ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{User: "ada", PageSize: 1})
+	first, err := client.ListTasks(t.Context(), &pb.ListTasksRequest{User: "ada", PageSize: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := func(r *wattmarkv1.ListTasksRequest) func(context.Context) error {
+	list := func(r *pb.ListTasksRequest) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := client.ListTasks(ctx, r); return err }
 	}
-	del := func(r *wattmarkv1.DeleteTasksRequest) func(context.Context) error {
+	del := func(r *pb.DeleteTasksRequest) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := client.DeleteTasks(ctx, r); return err }
 	}
 	long := strings.Repeat("x", wire.MaxText+1)
@@ -85,32 +85,32 @@ func TestRequestsAreRefusedByField(t *testing.T) {
 		name, field string
 		call        func(context.Context) error
 	}{
-		{"negative page", "page_size", list(&wattmarkv1.ListTasksRequest{PageSize: -1})},
-		{"rubbish token", "page_token", list(&wattmarkv1.ListTasksRequest{PageToken: "rubbish"})},
-		{"token of another question", "page_token", list(&wattmarkv1.ListTasksRequest{User: "bob", PageToken: first.NextPageToken})},
-		{"token cut short", "page_token", list(&wattmarkv1.ListTasksRequest{User: "ada", PageToken: first.NextPageToken[:20]})},
-		{"token of the right length", "page_token", list(&wattmarkv1.ListTasksRequest{User: "ada", PageToken: strings.Repeat("A", 22)})},
-		{"until before since", "until", list(&wattmarkv1.ListTasksRequest{Since: timestamppb.New(launched), Until: timestamppb.New(launched)})},
-		{"since that is no time", "since", list(&wattmarkv1.ListTasksRequest{Since: &timestamppb.Timestamp{Nanos: -1}})},
-		{"endless user", "user", list(&wattmarkv1.ListTasksRequest{User: long})},
-		{"endless name", "name", list(&wattmarkv1.ListTasksRequest{Name: long})},
+		{"negative page", "page_size", list(&pb.ListTasksRequest{PageSize: -1})},
+		{"rubbish token", "page_token", list(&pb.ListTasksRequest{PageToken: "rubbish"})},
+		{"token of another question", "page_token", list(&pb.ListTasksRequest{User: "bob", PageToken: first.NextPageToken})},
+		{"token cut short", "page_token", list(&pb.ListTasksRequest{User: "ada", PageToken: first.NextPageToken[:20]})},
+		{"token of the right length", "page_token", list(&pb.ListTasksRequest{User: "ada", PageToken: strings.Repeat("A", 22)})},
+		{"until before since", "until", list(&pb.ListTasksRequest{Since: timestamppb.New(launched), Until: timestamppb.New(launched)})},
+		{"since that is no time", "since", list(&pb.ListTasksRequest{Since: &timestamppb.Timestamp{Nanos: -1}})},
+		{"endless user", "user", list(&pb.ListTasksRequest{User: long})},
+		{"endless name", "name", list(&pb.ListTasksRequest{Name: long})},
 		{"get 0", "task_id", func(ctx context.Context) error {
-			_, err := client.GetTask(ctx, &wattmarkv1.GetTaskRequest{})
+			_, err := client.GetTask(ctx, &pb.GetTaskRequest{})
 			return err
 		}},
 		{"samples of −1", "task_id", func(ctx context.Context) error {
-			stream, err := client.ReadSamples(ctx, &wattmarkv1.ReadSamplesRequest{TaskId: -1})
+			stream, err := client.ReadSamples(ctx, &pb.ReadSamplesRequest{TaskId: -1})
 			if err != nil {
 				return err
 			}
 			_, err = stream.Recv()
 			return err
 		}},
-		{"delete nothing", "by", del(&wattmarkv1.DeleteTasksRequest{})},
-		{"delete id 0", "task_id", del(&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{}})},
-		{"delete no name", "name", del(&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_Name{}})},
-		{"delete no user", "user", del(&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{}})},
-		{"delete endless user", "user", del(&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: long}})},
+		{"delete nothing", "by", del(&pb.DeleteTasksRequest{})},
+		{"delete id 0", "task_id", del(&pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_TaskId{}})},
+		{"delete no name", "name", del(&pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_Name{}})},
+		{"delete no user", "user", del(&pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_User{}})},
+		{"delete endless user", "user", del(&pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_User{User: long}})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := status.Convert(c.call(t.Context()))
@@ -130,12 +130,12 @@ func TestRequestsAreRefusedByField(t *testing.T) {
 
 func TestGetTask(t *testing.T) {
 	client := serve(t, fakeDB(t))
-	got, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 1})
+	got, err := client.GetTask(t.Context(), &pb.GetTaskRequest{TaskId: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	task := got.Task
-	if task.Name != "gemm-1" || task.User != "ada" || task.Gpu != "H200" || task.State != wattmarkv1.TaskState_TASK_STATE_COMPLETE ||
+	if task.Name != "gemm-1" || task.User != "ada" || task.Gpu != "H200" || task.State != pb.TaskState_TASK_STATE_COMPLETE ||
 		!task.Launched.AsTime().Equal(launched.Add(time.Hour)) {
 		t.Errorf("task: %v", task)
 	}
@@ -152,7 +152,7 @@ func TestGetTask(t *testing.T) {
 	}
 
 	// Without a window, and without anything.
-	untrimmed, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 2})
+	untrimmed, err := client.GetTask(t.Context(), &pb.GetTaskRequest{TaskId: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,14 +160,14 @@ func TestGetTask(t *testing.T) {
 		untrimmed.Task.Reason != "no stop marker" || untrimmed.Clock != nil {
 		t.Errorf("untrimmed: %v", untrimmed)
 	}
-	empty, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 3})
+	empty, err := client.GetTask(t.Context(), &pb.GetTaskRequest{TaskId: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if empty.Setup != nil || empty.FirstScan != 0 {
 		t.Errorf("empty: %v", empty)
 	}
-	_, err = client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 42})
+	_, err = client.GetTask(t.Context(), &pb.GetTaskRequest{TaskId: 42})
 	if s := status.Convert(err); s.Code() != codes.NotFound || !strings.Contains(s.Message(), "42") || !strings.Contains(s.Message(), "ListTasks") {
 		t.Errorf("task 42: %v, want NOT_FOUND with a hint", err)
 	}
@@ -180,11 +180,11 @@ func TestTasksForATotal(t *testing.T) {
 	db.tasks[0].Job, db.tasks[3].Job, db.tasks[0].GPUUUID, db.tasks[0].Started = "train 7", "train 7", "GPU-1", launched
 	db.tasks[0].Result.Budget = []measure.Contribution{{Source: "gain a", U: 0.8, Systematic: true}, {Source: "noise a", U: 0.6}}
 	client := serve(t, db)
-	res, err := client.ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{Job: "train 7", PageSize: 1})
+	res, err := client.ListTasks(t.Context(), &pb.ListTasksRequest{Job: "train 7", PageSize: 1})
 	if err != nil || len(res.Tasks) != 1 || res.Tasks[0].TaskId != 4 || res.Tasks[0].Job != "train 7" {
 		t.Fatalf("got %v, %v", res, err)
 	}
-	next := &wattmarkv1.ListTasksRequest{Job: "train 7", PageSize: 1, PageToken: res.NextPageToken}
+	next := &pb.ListTasksRequest{Job: "train 7", PageSize: 1, PageToken: res.NextPageToken}
 	if res, err := client.ListTasks(t.Context(), next); err != nil || len(res.Tasks) != 1 || res.Tasks[0].TaskId != 1 || res.Tasks[0].GpuUuid != "GPU-1" {
 		t.Errorf("second page: %v, %v", res, err)
 	}
@@ -192,10 +192,10 @@ func TestTasksForATotal(t *testing.T) {
 	if _, err := client.ListTasks(t.Context(), next); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a token of another job: %v", err)
 	}
-	if _, err := client.ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{Job: strings.Repeat("x", wire.MaxText+1)}); status.Code(err) != codes.InvalidArgument {
+	if _, err := client.ListTasks(t.Context(), &pb.ListTasksRequest{Job: strings.Repeat("x", wire.MaxText+1)}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("an endless job: %v", err)
 	}
-	got, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 1})
+	got, err := client.GetTask(t.Context(), &pb.GetTaskRequest{TaskId: 1})
 	if err != nil || !got.Started.AsTime().Equal(launched) {
 		t.Fatalf("got %v, %v", got, err)
 	}
@@ -214,14 +214,14 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	db.tasks[0].Instrument.Serial = "\xff\xff"
 	db.tasks[0].Events = []measure.Event{{Kind: measure.EventNote, Detail: "\xff"}}
 	client := serve(t, db)
-	res, err := client.ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{})
+	res, err := client.ListTasks(t.Context(), &pb.ListTasksRequest{})
 	if err != nil || len(res.Tasks) != 5 {
 		t.Fatalf("got %v, %v; want five tasks", res, err)
 	}
-	if _, err := client.GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 1}); err != nil {
+	if _, err := client.GetTask(t.Context(), &pb.GetTaskRequest{TaskId: 1}); err != nil {
 		t.Error(err)
 	}
-	if _, err := read(t, client, &wattmarkv1.ReadSamplesRequest{TaskId: 1}); err != nil {
+	if _, err := read(t, client, &pb.ReadSamplesRequest{TaskId: 1}); err != nil {
 		t.Error(err)
 	}
 }
@@ -229,26 +229,26 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 func TestUsersAndDelete(t *testing.T) {
 	db := fakeDB(t)
 	client := serve(t, db)
-	users, err := client.ListUsers(t.Context(), &wattmarkv1.ListUsersRequest{})
+	users, err := client.ListUsers(t.Context(), &pb.ListUsersRequest{})
 	if err != nil || len(users.Users) != 2 || users.Users[0].User != "ada" || users.Users[0].Tasks != 3 {
 		t.Errorf("users: %v, %v", users, err)
 	}
 	for _, c := range []struct {
-		req  *wattmarkv1.DeleteTasksRequest
+		req  *pb.DeleteTasksRequest
 		want uint64
 		left int
 	}{
-		{&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{TaskId: 2}}, 1, 4},
-		{&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_Name{Name: "gemm-5"}}, 1, 3},
-		{&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_Name{Name: "gemm*"}}, 0, 3},
-		{&wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: "ada"}}, 2, 1},
+		{&pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_TaskId{TaskId: 2}}, 1, 4},
+		{&pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_Name{Name: "gemm-5"}}, 1, 3},
+		{&pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_Name{Name: "gemm*"}}, 0, 3},
+		{&pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_User{User: "ada"}}, 2, 1},
 	} {
 		res, err := client.DeleteTasks(t.Context(), c.req)
 		if err != nil || res.Deleted != c.want || len(db.tasks) != c.left {
 			t.Errorf("%v: deleted %v (%v), %d left; want %d, %d", c.req, res, err, len(db.tasks), c.want, c.left)
 		}
 	}
-	_, err = client.DeleteTasks(t.Context(), &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{TaskId: 2}})
+	_, err = client.DeleteTasks(t.Context(), &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_TaskId{TaskId: 2}})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("deleted twice: %v, want NOT_FOUND", err)
 	}
@@ -260,11 +260,11 @@ func TestDeleteLeavesPinned(t *testing.T) {
 	client := serve(t, db)
 	db.tasks[0].Pinned = true
 	id, user := int64(db.tasks[0].ID), db.tasks[0].User
-	byID := &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{TaskId: id}}
+	byID := &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_TaskId{TaskId: id}}
 	if _, err := client.DeleteTasks(t.Context(), byID); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "pinned") {
 		t.Errorf("by id: %v, want FAILED_PRECONDITION", err)
 	}
-	byUser := &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: user}}
+	byUser := &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_User{User: user}}
 	res, err := client.DeleteTasks(t.Context(), byUser)
 	if err != nil || res.Deleted == 0 || !slices.Equal(res.PinnedTaskIds, []int64{id}) || int64(db.tasks[0].ID) != id {
 		t.Errorf("by user: %v, %v", res, err)
@@ -307,7 +307,7 @@ func TestErrorCodes(t *testing.T) {
 		t.Run(c.err.Error(), func(t *testing.T) {
 			db := fakeDB(t)
 			db.err = fmt.Errorf("while testing: %w", c.err)
-			_, err := New(db).ListTasks(t.Context(), &wattmarkv1.ListTasksRequest{})
+			_, err := New(t.Context(), db, Options{}).ListTasks(t.Context(), &pb.ListTasksRequest{})
 			s := status.Convert(err)
 			if s.Code() != c.want {
 				t.Errorf("got %v, want %v", s.Code(), c.want)
@@ -316,13 +316,13 @@ func TestErrorCodes(t *testing.T) {
 				t.Errorf("message %q does not say what was done", s.Message())
 			}
 			for name, call := range map[string]func() error{
-				"users": func() error { _, err := New(db).ListUsers(t.Context(), nil); return err },
+				"users": func() error { _, err := New(t.Context(), db, Options{}).ListUsers(t.Context(), nil); return err },
 				"get": func() error {
-					_, err := New(db).GetTask(t.Context(), &wattmarkv1.GetTaskRequest{TaskId: 1})
+					_, err := New(t.Context(), db, Options{}).GetTask(t.Context(), &pb.GetTaskRequest{TaskId: 1})
 					return err
 				},
 				"delete": func() error {
-					_, err := New(db).DeleteTasks(t.Context(), &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: "x"}})
+					_, err := New(t.Context(), db, Options{}).DeleteTasks(t.Context(), &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_User{User: "x"}})
 					return err
 				},
 			} {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"wattmark/api/internal/testdb"
+	"github.com/wattmark/wattmark/api/internal/testdb"
 )
 
 // python is Debian's own, which sees Debian's packages.

@@ -5,20 +5,24 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/store"
 )
 
-// maxTold is how many tasks are read at once for a watcher.
-const maxTold = 256
+// maxSent is how many tasks are read at once for a watcher.
+const maxSent = 256
 
-// WatchTasks streams new tasks and what becomes of them, until it is cancelled.
-func (s *Service) WatchTasks(req *wattmarkv1.WatchTasksRequest, stream grpc.ServerStreamingServer[wattmarkv1.WatchTasksResponse]) error {
+// WatchTasks streams new tasks and their changes, until it is cancelled.
+func (s *Service) WatchTasks(req *pb.WatchTasksRequest,
+	stream grpc.ServerStreamingServer[pb.WatchTasksResponse],
+) error {
 	f := store.Filter{User: req.GetUser(), Name: req.GetName(), Job: req.GetJob()}
 	for _, t := range [][2]string{{"user", f.User}, {"name", f.Name}, {"job", f.Job}} {
 		if err := validText(t[0], t[1]); err != nil {
@@ -56,32 +60,33 @@ func (s *Service) WatchTasks(req *wattmarkv1.WatchTasksRequest, stream grpc.Serv
 		if err != nil {
 			return watchStatus(err)
 		}
-		if err := s.tell(ctx, stream, f, events, at.token()); err != nil {
+		if err := s.send(ctx, stream, f, events, at.token()); err != nil {
 			return err
 		}
 	}
 }
 
-// begin tells that the watch has begun, and whether something was missed.
-func begin(stream grpc.ServerStreamingServer[wattmarkv1.WatchTasksResponse], since, at *waypoint, anew bool) error {
+// begin sends that the watch has begun, and whether changes were missed.
+func begin(stream grpc.ServerStreamingServer[pb.WatchTasksResponse], since, at *waypoint, anew bool) error {
 	token := at.token()
-	if since != nil { // until it was told what happened since, that is where it is
+	if since != nil { // until the changes since are sent, that is its place
 		token = since.token()
 	}
-	err := stream.Send(&wattmarkv1.WatchTasksResponse{Event: wattmarkv1.TaskEvent_TASK_EVENT_WATCHING, ResumeToken: token})
+	err := stream.Send(&pb.WatchTasksResponse{Event: pb.TaskEvent_TASK_EVENT_WATCHING, ResumeToken: token})
 	if err == nil && anew {
-		err = stream.Send(&wattmarkv1.WatchTasksResponse{Event: wattmarkv1.TaskEvent_TASK_EVENT_LIST_ANEW, ResumeToken: at.token()})
+		err = stream.Send(&pb.WatchTasksResponse{Event: pb.TaskEvent_TASK_EVENT_LIST_ANEW, ResumeToken: at.token()})
 	}
 	return err
 }
 
-// tell sends events, oldest task first. The token goes with the last of them: who
-// is cut off before it is told all of them again.
-func (s *Service) tell(ctx context.Context, stream grpc.ServerStreamingServer[wattmarkv1.WatchTasksResponse], f store.Filter,
-	events map[store.TaskID]wattmarkv1.TaskEvent, token string,
+// send sends events, oldest task first. The token goes with the last of them: a
+// client that is cut off before gets all of them again.
+func (s *Service) send(ctx context.Context, stream grpc.ServerStreamingServer[pb.WatchTasksResponse], f store.Filter,
+	events map[store.TaskID]pb.TaskEvent, token string,
 ) error {
-	var held *wattmarkv1.WatchTasksResponse
-	send := func(next *wattmarkv1.WatchTasksResponse) error {
+	// One message is held back, so that the token can go with the last, which is known only behind it.
+	var held *pb.WatchTasksResponse
+	send := func(next *pb.WatchTasksResponse) error {
 		last := held
 		held = next
 		if last == nil {
@@ -89,7 +94,7 @@ func (s *Service) tell(ctx context.Context, stream grpc.ServerStreamingServer[wa
 		}
 		return stream.Send(last)
 	}
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(events)), maxTold) {
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(events)), maxSent) {
 		tasks, err := s.db.Selected(ctx, f, ids)
 		if err != nil {
 			return toStatus("watch tasks", err)
@@ -99,12 +104,12 @@ func (s *Service) tell(ctx context.Context, stream grpc.ServerStreamingServer[wa
 			there[tasks[i].ID] = &tasks[i]
 		}
 		for _, id := range ids {
-			m := &wattmarkv1.WatchTasksResponse{Event: events[id]}
+			m := &pb.WatchTasksResponse{Event: events[id]}
 			switch t := there[id]; {
-			case m.Event == wattmarkv1.TaskEvent_TASK_EVENT_DELETED:
-				m.Task = &wattmarkv1.Task{TaskId: int64(id)}
+			case m.Event == pb.TaskEvent_TASK_EVENT_DELETED:
+				m.Task = &pb.Task{TaskId: int64(id)}
 			case t == nil:
-				continue // not selected, or deleted: that is told next
+				continue // not selected, or deleted: that event is next
 			default:
 				m.Task = taskMessage(t)
 			}
@@ -120,9 +125,207 @@ func (s *Service) tell(ctx context.Context, stream grpc.ServerStreamingServer[wa
 	return stream.Send(held)
 }
 
+// watchStatus turns an error of a watch into a status; UNAVAILABLE where the server
+// stops.
 func watchStatus(err error) error {
 	if errors.Is(err, errClosing) {
-		return status.Error(codes.Unavailable, "watch tasks: the server is stopping; watch again with the last resume_token")
+		return status.Error(codes.Unavailable,
+			"watch tasks: the server is stopping; watch again with the last resume_token")
 	}
 	return toStatus("watch tasks", err)
+}
+
+// hub looks at the database for all who watch, once for all of them, and only
+// while there are any.
+type hub struct {
+	db      Database
+	options Options
+	closed  context.Context
+	close   context.CancelFunc
+
+	mu       sync.Mutex
+	watchers map[*watcher]bool
+	stop     context.CancelFunc // of the run that goes on
+	seen     *seen              // the state that the run saw last
+}
+
+// watcher is one watch: the events that are not sent yet. However
+// slow it is, there is one entry a task.
+type watcher struct {
+	wake     chan struct{}
+	mu       sync.Mutex
+	pending  map[store.TaskID]pb.TaskEvent
+	waypoint waypoint // after all that is pending
+	err      error
+}
+
+// begin prepares the hub; its runs end with ctx at the latest.
+func (h *hub) begin(ctx context.Context, db Database, o Options) {
+	h.db, h.options, h.watchers = db, o, map[*watcher]bool{}
+	h.closed, h.close = context.WithCancel(ctx)
+}
+
+// errClosing ends watches when the server stops.
+var errClosing = errors.New("the server is stopping")
+
+// join adds a watcher and returns the place from which it goes on. since is
+// its last place; nil for none. anew is true where the changes since are not
+// known task by task.
+func (h *hub) join(ctx context.Context, since *waypoint) (w *watcher, at waypoint, anew bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed.Err() != nil {
+		return nil, at, false, errClosing
+	}
+	if h.stop == nil {
+		if h.seen, err = look(ctx, h.db); err != nil {
+			return nil, at, false, err
+		}
+	}
+	at = h.seen.waypoint()
+	w = &watcher{wake: make(chan struct{}, 1), pending: map[store.TaskID]pb.TaskEvent{}, waypoint: at}
+	if since != nil {
+		anew = h.seen.since(since, w.pending)
+	}
+	if len(w.pending) > 0 {
+		w.signal()
+	}
+	h.watchers[w] = true
+	if h.stop == nil {
+		var run context.Context
+		run, h.stop = context.WithCancel(h.closed)
+		go h.run(run, h.seen)
+	}
+	return w, at, anew, nil
+}
+
+// leave removes a watcher; the last one stops the run.
+func (h *hub) leave(w *watcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.watchers, w)
+	if len(h.watchers) == 0 && h.stop != nil {
+		h.stop()
+		h.stop = nil
+	}
+}
+
+// run looks at the database until nobody watches any more.
+func (h *hub) run(ctx context.Context, s *seen) {
+	err := h.poll(ctx, s)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed.Err() != nil {
+		err = errClosing
+	} else if ctx.Err() != nil {
+		return // nobody watches, or another run has begun
+	}
+	for w := range h.watchers {
+		w.end(err)
+	}
+	clear(h.watchers)
+	if h.stop != nil {
+		h.stop()
+		h.stop = nil
+	}
+}
+
+// poll compares the database with s every Options.Poll until ctx ends or the database
+// fails. Changes go to all watchers.
+func (h *hub) poll(ctx context.Context, s *seen) error {
+	watch, err := h.db.NewWatch(ctx)
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	tick := time.NewTicker(h.options.Poll)
+	defer tick.Stop()
+	var swept time.Time    // when all tasks were gone through last
+	var took time.Duration // to do so
+	dirty := false         // something was written since
+	for {
+		changed, err := watch.Changed(ctx)
+		if err != nil {
+			return err
+		}
+		dirty = dirty || changed
+		// New tasks and those that run are looked at every time. All of them, for tasks
+		// deleted or calculated anew, take as long as there are many: a twentieth of
+		// the time at most.
+		sweep := dirty && time.Since(swept) >= 20*took
+		start := time.Now()
+		if changed || sweep {
+			if err := h.step(ctx, s, sweep); err != nil {
+				return err
+			}
+		}
+		if sweep {
+			swept, took, dirty = time.Now(), time.Since(start), false
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// step looks once more and passes the changes on.
+func (h *hub) step(ctx context.Context, s *seen, all bool) error {
+	// The run alone changes its state, so reading it needs no lock here.
+	marks, asked, err := s.look(ctx, h.db, all)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	events := s.take(marks, asked, all)
+	if len(events) == 0 || ctx.Err() != nil {
+		return nil
+	}
+	at := s.waypoint()
+	for w := range h.watchers {
+		w.add(events, at)
+	}
+	return nil
+}
+
+// add notes events.
+func (w *watcher) add(events map[store.TaskID]pb.TaskEvent, at waypoint) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, event := range events {
+		old, pending := w.pending[id]
+		if pending && old == pb.TaskEvent_TASK_EVENT_ADDED && event == pb.TaskEvent_TASK_EVENT_CHANGED {
+			continue // it is still new to this one
+		}
+		w.pending[id] = event
+	}
+	w.waypoint = at
+	w.signal()
+}
+
+// end ends a watch with an error; its pending events are dropped.
+func (w *watcher) end(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+	w.signal()
+}
+
+// signal wakes the watch; it never blocks.
+func (w *watcher) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the pending events, and the place behind them.
+func (w *watcher) take() (map[store.TaskID]pb.TaskEvent, waypoint, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pending
+	w.pending = map[store.TaskID]pb.TaskEvent{}
+	return p, w.waypoint, w.err
 }

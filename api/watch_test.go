@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"wattmark/api"
-	"wattmark/api/internal/testdb"
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api"
+	"github.com/wattmark/wattmark/api/internal/testdb"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/store"
 )
 
 // lab is the test database behind a real socket.
@@ -25,7 +25,7 @@ type lab struct {
 	*testing.T
 	db      *store.DB
 	service *api.Service
-	stub    wattmarkv1.TaskServiceClient
+	stub    pb.TaskServiceClient
 }
 
 func newLab(t *testing.T) *lab {
@@ -39,7 +39,7 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	service := api.NewWith(db, api.Options{Poll: time.Millisecond})
+	service := api.New(t.Context(), db, api.Options{Poll: time.Millisecond})
 	service.Register(server)
 	go func() { _ = server.Serve(l) }()
 	conn, err := grpc.NewClient(l.Addr().String(), append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -52,30 +52,30 @@ func newLab(t *testing.T) *lab {
 		server.Stop()
 		_ = db.Close()
 	})
-	return &lab{t, db, service, wattmarkv1.NewTaskServiceClient(conn)}
+	return &lab{t, db, service, pb.NewTaskServiceClient(conn)}
 }
 
 // event is what is compared of a response.
 type event struct {
-	event wattmarkv1.TaskEvent
+	event pb.TaskEvent
 	id    int64
-	state wattmarkv1.TaskState
+	state pb.TaskState
 }
 
 const (
-	watching = wattmarkv1.TaskEvent_TASK_EVENT_WATCHING
-	added    = wattmarkv1.TaskEvent_TASK_EVENT_ADDED
-	changed  = wattmarkv1.TaskEvent_TASK_EVENT_CHANGED
-	deleted  = wattmarkv1.TaskEvent_TASK_EVENT_DELETED
-	anew     = wattmarkv1.TaskEvent_TASK_EVENT_LIST_ANEW
+	watching = pb.TaskEvent_TASK_EVENT_WATCHING
+	added    = pb.TaskEvent_TASK_EVENT_ADDED
+	changed  = pb.TaskEvent_TASK_EVENT_CHANGED
+	deleted  = pb.TaskEvent_TASK_EVENT_DELETED
+	anew     = pb.TaskEvent_TASK_EVENT_LIST_ANEW
 
-	running    = wattmarkv1.TaskState_TASK_STATE_RUNNING
-	incomplete = wattmarkv1.TaskState_TASK_STATE_INCOMPLETE
-	none       = wattmarkv1.TaskState_TASK_STATE_UNSPECIFIED
+	running    = pb.TaskState_TASK_STATE_RUNNING
+	incomplete = pb.TaskState_TASK_STATE_INCOMPLETE
+	none       = pb.TaskState_TASK_STATE_UNSPECIFIED
 )
 
 // watch begins a watch; next compares its next event and returns the token.
-func (l *lab) watch(req *wattmarkv1.WatchTasksRequest) (next func(want event) string, stop func()) {
+func (l *lab) watch(req *pb.WatchTasksRequest) (next func(want event) string, stop func()) {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(l.Context(), 20*time.Second)
 	l.Cleanup(cancel)
@@ -121,8 +121,8 @@ func (l *lab) remove(id store.TaskID) {
 
 func TestWatchTasks(t *testing.T) {
 	l := newLab(t)
-	all, stopAll := l.watch(&wattmarkv1.WatchTasksRequest{})
-	bobs, _ := l.watch(&wattmarkv1.WatchTasksRequest{User: "bob", Name: "g*"})
+	all, stopAll := l.watch(&pb.WatchTasksRequest{})
+	bobs, _ := l.watch(&pb.WatchTasksRequest{User: "bob", Name: "g*"})
 	all(event{watching, 0, none})
 	bobs(event{watching, 0, none})
 	four := l.begin("gemm", "ada")
@@ -138,7 +138,7 @@ func TestWatchTasks(t *testing.T) {
 	stopAll()
 
 	// What happened since task 4 began, in short.
-	since, stop := l.watch(&wattmarkv1.WatchTasksRequest{ResumeToken: token})
+	since, stop := l.watch(&pb.WatchTasksRequest{ResumeToken: token})
 	since(event{watching, 0, none})
 	since(event{anew, 0, none}) // task 2 had ended: that it is gone shows, but not what
 	since(event{changed, 4, incomplete})
@@ -146,14 +146,14 @@ func TestWatchTasks(t *testing.T) {
 	stop()
 
 	l.end(5)
-	since, stop = l.watch(&wattmarkv1.WatchTasksRequest{ResumeToken: last})
+	since, stop = l.watch(&pb.WatchTasksRequest{ResumeToken: last})
 	if got := since(event{watching, 0, none}); got != last {
 		t.Error("the token goes on before anything was told")
 	}
 	token = since(event{changed, 5, incomplete})
 	stop()
 
-	since, _ = l.watch(&wattmarkv1.WatchTasksRequest{ResumeToken: token})
+	since, _ = l.watch(&pb.WatchTasksRequest{ResumeToken: token})
 	since(event{watching, 0, none})
 	six := l.begin("x", "ada")
 	since(event{added, int64(six), running})
@@ -162,8 +162,8 @@ func TestWatchTasks(t *testing.T) {
 // One who does not read holds nobody up.
 func TestASlowWatcherIsAlone(t *testing.T) {
 	l := newLab(t)
-	slow, _ := l.watch(&wattmarkv1.WatchTasksRequest{})
-	quick, _ := l.watch(&wattmarkv1.WatchTasksRequest{})
+	slow, _ := l.watch(&pb.WatchTasksRequest{})
+	quick, _ := l.watch(&pb.WatchTasksRequest{})
 	slow(event{watching, 0, none})
 	quick(event{watching, 0, none})
 	for range 20 {
@@ -178,7 +178,7 @@ func TestASlowWatcherIsAlone(t *testing.T) {
 
 func TestWatchEndsWithTheService(t *testing.T) {
 	l := newLab(t)
-	stream, err := l.stub.WatchTasks(l.Context(), &wattmarkv1.WatchTasksRequest{})
+	stream, err := l.stub.WatchTasks(l.Context(), &pb.WatchTasksRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,24 +189,24 @@ func TestWatchEndsWithTheService(t *testing.T) {
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("a watch while the service stops: %v", err)
 	}
-	stream, err = l.stub.WatchTasks(l.Context(), &wattmarkv1.WatchTasksRequest{})
+	stream, err = l.stub.WatchTasks(l.Context(), &pb.WatchTasksRequest{})
 	if err == nil {
 		_, err = stream.Recv()
 	}
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("a new watch after it: %v", err)
 	}
-	if _, err := l.stub.ListTasks(l.Context(), &wattmarkv1.ListTasksRequest{}); err != nil {
+	if _, err := l.stub.ListTasks(l.Context(), &pb.ListTasksRequest{}); err != nil {
 		t.Errorf("other calls: %v", err)
 	}
 }
 
 func TestWatchRefuses(t *testing.T) {
 	l := newLab(t)
-	next, stop := l.watch(&wattmarkv1.WatchTasksRequest{})
+	next, stop := l.watch(&pb.WatchTasksRequest{})
 	token := next(event{watching, 0, none})
 	stop()
-	for _, req := range []*wattmarkv1.WatchTasksRequest{
+	for _, req := range []*pb.WatchTasksRequest{
 		{ResumeToken: "x"},
 		{ResumeToken: "AAAA"},
 		{ResumeToken: token[:len(token)-1]},

@@ -3,10 +3,10 @@ package measure
 import (
 	"errors"
 	"fmt"
-	"math"
+	"sort"
 )
 
-// Timebase says how a device's tick counter relates to seconds and to scans.
+// Timebase relates a device's tick counter to seconds and to scans.
 // Device time zero is the first scan of the capture (tick 0).
 type Timebase struct {
 	// TickHz is the rate of the device's tick counter; 1e9 where the device has
@@ -16,7 +16,7 @@ type Timebase struct {
 	UTickHz float64
 	// TicksPerScan is the nominal distance of two scans, in ticks.
 	TicksPerScan float64
-	// Stamped says that every scan carries its own tick; otherwise scan i of a
+	// Stamped is set where every scan carries its own tick; otherwise scan i of a
 	// block lies at FirstTick + i·TicksPerScan.
 	Stamped bool
 }
@@ -32,13 +32,12 @@ func (t Timebase) Ticks(s Seconds) float64 { return float64(s) * float64(t.TickH
 
 // Validate reports a timebase that cannot be used.
 func (t Timebase) Validate() error {
-	if !(t.TickHz > 0) || math.IsInf(float64(t.TickHz), 0) {
+	switch {
+	case !(t.TickHz > 0 && Known(t.TickHz)):
 		return fmt.Errorf("timebase: tick rate %v: must be positive and finite", float64(t.TickHz))
-	}
-	if !(t.TicksPerScan > 0) || math.IsInf(t.TicksPerScan, 0) {
+	case !(t.TicksPerScan > 0 && Known(t.TicksPerScan)):
 		return fmt.Errorf("timebase: %v ticks a scan: must be positive and finite", t.TicksPerScan)
-	}
-	if !(t.UTickHz >= 0) || math.IsInf(t.UTickHz, 0) {
+	case !(t.UTickHz >= 0 && Known(t.UTickHz)):
 		return fmt.Errorf("timebase: relative uncertainty %v: must be zero or positive and finite", t.UTickHz)
 	}
 	return nil
@@ -117,14 +116,15 @@ func (b *Block) Validate(tb Timebase, channels int) error {
 	return nil
 }
 
-// EventKind names what happened to a stretch of a capture.
+// EventKind names an incident in a stretch of a capture.
 type EventKind uint8
 
 // The kinds of event. Their numbers are stored and travel: never renumber.
 const (
-	EventGap       EventKind = 1 // scans were lost; Scans says how many
-	EventOverRange EventKind = 2 // Scans counts of a chunk's stood at an end of the converter's range, the first at FirstScan
-	EventOverflow  EventKind = 3 // the device says that its own buffer overflowed
+	EventGap EventKind = 1 // Scans scans were lost
+	// Scans counts of a chunk's stood at an end of the converter's range, the first at FirstScan
+	EventOverRange EventKind = 2
+	EventOverflow  EventKind = 3 // the device reported an overflow of its own buffer
 	EventResync    EventKind = 4 // bytes were skipped to find the next frame
 	EventReopen    EventKind = 5 // the link was lost and opened again
 	EventNote      EventKind = 6 // anything else worth keeping with the data
@@ -137,12 +137,7 @@ var eventNames = map[EventKind]string{
 	EventResync: "resync", EventReopen: "reopen", EventNote: "note", EventClock: "clock", EventOthers: "others",
 }
 
-func (k EventKind) String() string {
-	if s, ok := eventNames[k]; ok {
-		return s
-	}
-	return fmt.Sprintf("event(%d)", uint8(k))
-}
+func (k EventKind) String() string { return NameOf(eventNames, k, "event") }
 
 // Event is something that a reader of the samples must know. It travels and is
 // stored beside the samples.
@@ -157,4 +152,34 @@ type Event struct {
 	Channel int
 	// Detail is one sentence for the operator.
 	Detail string
+}
+
+// Window is a span of device time.
+type Window struct{ From, To Seconds }
+
+// reading is an input of a rail's power: a count as the converter gave it,
+// or one that was brought to another instant.
+type reading interface{ Count | float64 }
+
+// stretch is a run of scans with their times.
+type stretch[T reading] struct {
+	cols  [][]T
+	ticks []int64 // stamped timebases
+	start float64 // else
+	step  float64
+	n     int
+	first uint64 // index of the first scan
+}
+
+// at returns the tick of scan i.
+func (s *stretch[T]) at(i int) float64 {
+	if s.ticks != nil {
+		return float64(s.ticks[i])
+	}
+	return s.start + float64(i)*s.step
+}
+
+// find returns the first scan for which past is true of its tick.
+func (s *stretch[T]) find(past func(tick float64) bool) int {
+	return sort.Search(s.n, func(i int) bool { return past(s.at(i)) })
 }

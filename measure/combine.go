@@ -41,11 +41,8 @@ func Combine(parts []Part) (Combined, error) {
 	c := combiner{moments: make([]Moments, len(parts[0].Window.setup.Rails)), lines: map[string]int{}}
 	var first *Integrator
 	for i, p := range parts {
-		g, err := p.Window.flushed()
-		if err == nil {
-			err = errors.Join(p.Edges.validate(), g.covers())
-		}
-		if err != nil {
+		g, err := p.Window.ready()
+		if err = errors.Join(p.Edges.validate(), err); err != nil {
 			return out, fmt.Errorf("combine: window %d: %w", i+1, err)
 		}
 		if first == nil {
@@ -62,37 +59,22 @@ func Combine(parts []Part) (Combined, error) {
 	return out, nil
 }
 
-// WithScatter takes what the scatter of repetitions shows, with its degrees of
-// freedom (GUM, 4.2), in place of the lines that describe what is new in each
+// WithScatter takes the observed scatter of repetitions, with its degrees of
+// freedom (GUM, 4.2), in place of the lines of errors that are new in each
 // window: noise, rounding, sampling and gaps. What the windows share, and where
 // they begin and end, stays.
 func (c Combined) WithScatter(source string, u Joule, dof float64) Combined {
-	terms := slices.DeleteFunc(slices.Clone(c.terms), func(t term) bool { return seenInScatter(t.Source) })
-	c.terms = append(terms, term{Contribution{Source: source, U: u}, dof})
+	seen := func(t term) bool { return newEachWindow(t.Source) && t.Source != "window edges" }
+	c.terms = append(slices.DeleteFunc(slices.Clone(c.terms), seen), term{Contribution{Source: source, U: u}, dof})
 	c.Energy.U, c.Budget = expand(c.terms)
 	return c
-}
-
-// With adds a line of its own, of a source that the windows do not know.
-func (c Combined) With(line Contribution) Combined {
-	c.terms = append(slices.Clone(c.terms), term{Contribution: line})
-	c.Energy.U, c.Budget = expand(c.terms)
-	return c
-}
-
-func seenInScatter(source string) bool {
-	return newEachWindow(source) && source != "window edges"
 }
 
 // newEachWindow reports whether a line of a window's budget is independent of
 // the same line of another window.
 func newEachWindow(source string) bool {
-	for _, p := range []string{"noise ", "quantisation ", "sampling", "window sampling", "window edges", "gaps"} {
-		if strings.HasPrefix(source, p) {
-			return true
-		}
-	}
-	return false
+	own := []string{"noise ", "quantisation ", "sampling", "window sampling", "window edges", "gaps"}
+	return slices.ContainsFunc(own, func(p string) bool { return strings.HasPrefix(source, p) })
 }
 
 // combiner adds windows up.
@@ -114,8 +96,10 @@ func (c *combiner) take(g *Integrator, p Part) {
 			switch {
 			case newEachWindow(t.Source):
 				c.bySquares(t, p.Weight)
-			case strings.HasPrefix(t.Source, "skew "):
-				c.byAmounts(t, p.Weight)
+			case strings.HasPrefix(t.Source, "skew "): // by amounts
+				l := c.line(t)
+				l.U += Joule(math.Abs(p.Weight)) * t.U
+				l.Systematic = true
 			}
 		}
 	}
@@ -127,7 +111,7 @@ func (c *combiner) take(g *Integrator, p Part) {
 	}
 }
 
-// shared adds the lines of what is one unknown for all windows.
+// shared adds the lines of the unknowns that all windows share.
 func (c *combiner) shared(g *Integrator) {
 	for r := range g.setup.Rails {
 		st := g.stats(r)
@@ -173,12 +157,6 @@ func (c *combiner) bySquares(t term, w float64) {
 		l.dof = (old + add) * (old + add) / quartic
 	}
 	l.U = Joule(math.Sqrt(old + add))
-}
-
-func (c *combiner) byAmounts(t term, w float64) {
-	l := c.line(t)
-	l.U += Joule(math.Abs(w)) * t.U
-	l.Systematic = true
 }
 
 // plus returns m + k·n.

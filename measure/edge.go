@@ -31,7 +31,8 @@ func newEdge(at float64, rails []railMeter, shift []float64, scans int) edge {
 
 // clone returns a copy that shares nothing that changes.
 func (e edge) clone() edge {
-	e.before, e.after = append(make([]float64, 0, e.scans), e.before...), append(make([]float64, 0, e.scans), e.after...)
+	e.before = append(make([]float64, 0, e.scans), e.before...)
+	e.after = append(make([]float64, 0, e.scans), e.after...)
 	e.left, e.right = slices.Clone(e.left), slices.Clone(e.right)
 	return e
 }
@@ -120,7 +121,7 @@ func (s *reach) grow(at, power float64) {
 }
 
 // by returns the energy between the end and the end shifted by d ticks, in
-// watt·ticks, negative for a shift back. Beyond what is remembered the power
+// watt·ticks, negative for a shift back. Beyond the remembered scans the power
 // stays.
 func (s *shifts) by(d float64) float64 {
 	side, sign := &s.right, 1.0
@@ -167,7 +168,7 @@ func (e *edge) inner(r int, reach, lo, hi float64) (squares float64) {
 }
 
 // step returns how far the power steps from the remembered scan i − 1 to scan i:
-// the change less what the changes beside it share, for a ramp over several scans
+// the change less the larger of the changes beside it, for a ramp over several scans
 // is no step. It is of rail r or of the sum for r = −1, in watts.
 func (e *edge) step(i, r int) float64 {
 	n := len(e.before) + len(e.after)
@@ -216,7 +217,7 @@ func (e *edge) power(i, r int) (p float64) {
 }
 
 // span integrates the readings of rail r from tick a to tick b, which lie within
-// what is remembered; beyond the data its first and its last scan go on.
+// the remembered scans; beyond the data its first and its last scan go on.
 func (e *edge) span(r int, a, b float64) (out groupSums) {
 	sign := 1.0
 	if b < a {
@@ -247,4 +248,53 @@ func (e *edge) span(r int, a, b float64) (out groupSums) {
 		put(p0, b-max(a, t0))
 	}
 	return out
+}
+
+// jumps sums the energy that sampling may hide between the scans. The trapezoid rule turns a
+// step of ΔP between two readings Δt apart into a ramp, and is wrong by
+// ΔP·Δt/√12 rms, as the step may lie anywhere between them. What counts as a step
+// is a change less the larger of its two neighbours: of a ramp over several
+// readings, or of a ripple that the scans follow, the rule hides far less (for a
+// kink of slope s it is within s·Δt²/8).
+type jumps struct {
+	begun       bool
+	last        float64 // the reading before
+	older, late float64 // the changes before last and to last, not below zero
+	squares     float64 // of the steps, in W²
+}
+
+// take adds the next readings of a run. They are summed one by one, so that how
+// the run was cut does not matter.
+func (j *jumps) take(p []float64) {
+	if len(p) == 0 {
+		return
+	}
+	if !j.begun {
+		*j = jumps{begun: true, last: p[0], squares: j.squares}
+	}
+	// Floats that are not negative are in the order of their bits, and whole numbers
+	// are compared without a branch.
+	last, squares := j.last, j.squares
+	older, late := math.Float64bits(j.older), math.Float64bits(j.late)
+	for _, v := range p {
+		change := math.Float64bits(math.Abs(v - last))
+		step := math.Float64frombits(late) - math.Float64frombits(min(late, max(older, change)))
+		squares += step * step
+		last, older, late = v, late, change
+	}
+	j.last, j.squares = last, squares
+	j.older, j.late = math.Float64frombits(older), math.Float64frombits(late)
+}
+
+// end closes a run: a gap follows, or the end of the window. The change across it
+// is no step between neighbours.
+func (j *jumps) end() {
+	j.squares = j.sum()
+	*j = jumps{squares: j.squares}
+}
+
+// sum is the sum of squares of all steps, as if the run ended here.
+func (j *jumps) sum() float64 {
+	step := max(j.late-j.older, 0)
+	return j.squares + step*step
 }

@@ -9,19 +9,19 @@ const (
 	MaxRuns  = 2
 )
 
-// Extreme is what a rail's power did over a run of scans.
+// Extreme holds the range and the sum of a rail's power over a run of scans.
 type Extreme struct {
 	Min, Max Watt
 	Sum      float64 // of the watts
 }
 
-// Extremes tells what each rail's power did over runs of the scans from to to of the
-// columns, and behind the rails, where there are so many series, what their sum did. dst
+// Extremes computes each rail's extremes over runs of the scans [from, to) of the
+// columns, and behind the rails, where there are so many series, those of their sum. dst
 // has the series of the first run, then those of the next. The readings of a scan are
 // taken as of one instant.
 //
 // It works on how far the power is from that of the first scan. Those distances are small,
-// so that single precision tells them to a millionth of what current and voltage swing by,
+// so that single precision holds them to a millionth of the swing of current and voltage,
 // and a processor takes eight at a time.
 func (m *PowerMeter) Extremes(cols [][]Count, from, to, series int, dst []Extreme) {
 	var scans [RunScans * MaxRuns]float32
@@ -40,20 +40,20 @@ func (m *PowerMeter) Extremes(cols [][]Count, from, to, series int, dst []Extrem
 		}
 		s, p := swingOf(&l, x[0], y[0])
 		s.over(x, y, total, &runs, vector && !rail.far)
-		tell(&runs, p, len(total), series, dst[r:])
+		spread(&runs, p, len(total), series, dst[r:])
 		first += p
 	}
 	m.together(total, first, series, dst)
 }
 
-// tell puts what one rail did over n scans into every series-th of dst.
-func tell(runs *[MaxRuns]distance, p float64, n, series int, dst []Extreme) {
+// spread puts one rail's extremes over n scans into every series-th of dst.
+func spread(runs *[MaxRuns]distance, p float64, n, series int, dst []Extreme) {
 	for k := 0; k*RunScans < n; k++ {
 		dst[k*series] = runs[k].from(p, min(RunScans, n-k*RunScans))
 	}
 }
 
-// together puts what the rails' sum did behind them, where there are so many series.
+// together puts the extremes of the rails' sum behind them, where there are so many series.
 func (m *PowerMeter) together(total []float32, first float64, series int, dst []Extreme) {
 	for k := 0; k*RunScans < len(total) && series > len(m.rails); k++ {
 		t := total[k*RunScans : min((k+1)*RunScans, len(total))]

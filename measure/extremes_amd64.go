@@ -2,7 +2,7 @@ package measure
 
 import "golang.org/x/sys/cpu"
 
-// vector says that the processor takes eight scans at a time.
+// vector is true where the processor takes eight scans at a time.
 var vector = cpu.X86.HasAVX2 && cpu.X86.HasFMA
 
 // swingFMA takes runs of n scans, a multiple of eight and not 0, joins how far they are to

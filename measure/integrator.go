@@ -46,7 +46,7 @@ type Integrator struct {
 	stride     int // distance of independent readings, in scans
 }
 
-// running is what was added up so far.
+// running holds the sums so far.
 type running struct {
 	meters []railMeter
 	lo, hi float64 // the window in ticks
@@ -80,7 +80,8 @@ func NewIntegrator(s *Setup, from, to Seconds) (*Integrator, error) {
 		return nil, fmt.Errorf("integrate: %w", err)
 	}
 	if !(from < to) || math.IsInf(float64(from), 0) || math.IsInf(float64(to), 0) {
-		return nil, fmt.Errorf("integrate from %v to %v: %w: the end must lie after the start, both finite", from, to, ErrWindow)
+		return nil, fmt.Errorf("integrate from %v to %v: %w: the end must lie after the start, both finite", from, to,
+			ErrWindow)
 	}
 	g := &Integrator{
 		setup: *s, meter: m, from: from, to: to,
@@ -120,8 +121,8 @@ func (g *Integrator) begin() {
 
 // Covered returns the span of device time of the scans added up so far; ok is
 // false before the first. Once last lies behind the window no later block bears
-// on its energy: last stays behind what was added by the scans that wait to be
-// aligned, and by as much as a rail's readings are older than their scans.
+// on its energy: last lags the added scans by those that wait to be
+// aligned, and by the time that a rail's readings are older than their scans.
 func (g *Integrator) Covered() (first, last Seconds, ok bool) {
 	tb, older := g.setup.Timebase, 0.0
 	for _, shift := range g.ends[0].shift {
@@ -136,13 +137,12 @@ func (g *Integrator) Moments(r int) Moments {
 	s, k := &g.rails[r], 1/float64(g.setup.Timebase.TickHz)
 	d := g.moved(r)
 	return Moments{
-		One: Seconds(k * g.one.value()),
-		X:   k * (s.x.value() + d.x), Y: k * (s.y.value() + d.y),
+		One: Seconds(k * g.one.value()), X: k * (s.x.value() + d.x), Y: k * (s.y.value() + d.y),
 		XX: k * (s.xx.value() + d.xx), XY: k * (s.xy.value() + d.xy), YY: k * (s.yy.value() + d.yy),
 	}
 }
 
-// moved returns what a rail's sums gain when the window is moved to where the
+// moved returns the change of a rail's sums when the window is moved to where the
 // rail's readings saw it, their skew before their ticks.
 func (g *Integrator) moved(r int) (d groupSums) {
 	shift := g.ends[0].shift[r]
@@ -174,7 +174,8 @@ func (g *Integrator) Add(b *Block) error {
 		return fmt.Errorf("integrate: scan %d after scan %d: %w", b.FirstScan, g.nextIn-1, ErrOrder)
 	}
 	s := stretch[Count]{
-		cols: b.Counts, ticks: b.Ticks, start: g.start(b), step: g.setup.Timebase.TicksPerScan, n: n, first: b.FirstScan,
+		cols: b.Counts, ticks: b.Ticks, start: g.start(b), step: g.setup.Timebase.TicksPerScan, n: n,
+		first: b.FirstScan,
 	}
 	g.anchored, g.nextIn = true, b.FirstScan+uint64(n)
 	g.listen(&s)
@@ -245,3 +246,64 @@ func (g *Integrator) start(b *Block) float64 {
 	g.anchorScan, g.anchorTick = b.FirstScan, float64(b.FirstTick)
 	return g.anchorTick
 }
+
+// Windows integrates several windows of one capture in a single pass over its
+// blocks: each block goes to the windows that it bears on alone. It is not safe
+// for concurrent use.
+type Windows struct {
+	tb   Timebase
+	gs   []*Integrator
+	span []Window
+	next int // windows before it are done
+	// around is how much before a window its readings are wanted, in ticks.
+	around float64
+}
+
+// NewWindows prepares the integration of windows, which must be in the order of
+// their ends.
+func NewWindows(s *Setup, windows []Window) (*Windows, error) {
+	w := &Windows{tb: s.Timebase, span: slices.Clone(windows)}
+	for i, x := range windows {
+		if i > 0 && x.To < windows[i-1].To {
+			return nil, fmt.Errorf("integrate: window %d ends before the one before it: %w", i+1, ErrOrder)
+		}
+		g, err := NewIntegrator(s, x.From, x.To)
+		if err != nil {
+			return nil, fmt.Errorf("window %d: %w", i+1, err)
+		}
+		w.around = float64(g.ends[0].scans+2*listenScans) * s.Timebase.TicksPerScan
+		w.gs = append(w.gs, g)
+	}
+	return w, nil
+}
+
+// Add takes the next block. Errors are those of Integrator.Add.
+func (w *Windows) Add(b *Block) error {
+	n := b.Scans()
+	if n == 0 {
+		return nil
+	}
+	last := b.TickAt(w.tb, n-1)
+	for w.next < len(w.gs) {
+		// As many scans as an edge remembers behind the window are still wanted.
+		if _, t, ok := w.gs[w.next].Covered(); !ok || w.tb.Ticks(t) <= w.tb.Ticks(w.span[w.next].To)+w.around {
+			break
+		}
+		w.next++
+	}
+	for i := w.next; i < len(w.gs); i++ {
+		if last+w.around < w.tb.Ticks(w.span[i].From) {
+			continue
+		}
+		if err := w.gs[i].Add(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Done reports whether no later block bears on any window.
+func (w *Windows) Done() bool { return w.next == len(w.gs) }
+
+// Integrators returns the integrators of the windows, in their order.
+func (w *Windows) Integrators() []*Integrator { return w.gs }

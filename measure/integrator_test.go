@@ -7,6 +7,36 @@ import (
 	"testing"
 )
 
+// integrate runs blocks through an integrator and fails the test on any error.
+func integrate(t testing.TB, s *Setup, from, to Seconds, e Edges, blocks ...Block) Result {
+	t.Helper()
+	g, err := NewIntegrator(s, from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range blocks {
+		if err := g.Add(&blocks[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := g.Result(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// split cuts a block into blocks of the given lengths, in turn.
+func split(tb Timebase, b Block, lengths ...int) []Block {
+	var out []Block
+	for at, i := 0, 0; at < b.Scans(); i++ {
+		end := min(at+lengths[i%len(lengths)], b.Scans())
+		out = append(out, b.Slice(tb, at, end))
+		at = end
+	}
+	return out
+}
+
 // timebases: whole ticks, a step that is no whole number of ticks, and stamps
 // that jitter.
 var timebases = map[string]Timebase{
@@ -60,11 +90,11 @@ func mixedBlock(tb Timebase, n int, seed uint64) Block {
 func brute(s *Setup, b *Block, rail int, from, to float64) (energy float64) {
 	l := s.Rails[rail].Linear(s.Channels)
 	power := func(i int) float64 {
-		var y Count
+		x, y := float64(b.Counts[s.Rails[rail].X][i]), 0.0
 		if s.Rails[rail].Y >= 0 {
-			y = b.Counts[s.Rails[rail].Y][i]
+			y = float64(b.Counts[s.Rails[rail].Y][i])
 		}
-		return float64(l.Power(b.Counts[s.Rails[rail].X][i], y))
+		return (l.I0 + l.IX*x + l.IY*y) * (l.V0 + l.VY*y)
 	}
 	for i := range b.Scans() - 1 {
 		t0, t1 := float64(s.Timebase.Seconds(b.TickAt(s.Timebase, i))), float64(s.Timebase.Seconds(b.TickAt(s.Timebase, i+1)))
@@ -127,9 +157,6 @@ func TestRailsAddUpToTheTotal(t *testing.T) {
 	k := FactorOf(r.Total, r.Budget)
 	closeTo(t, "U", float64(r.Total.U), k*math.Sqrt(squares), 1e-12)
 	closeTo(t, "k", k, 2, 1e-3) // the noise is seen in a thousand readings
-	if got, ok := r.EnergyOf("c"); !ok || got != r.Rails[2].Energy {
-		t.Errorf("EnergyOf: %v, %v", got, ok)
-	}
 }
 
 func TestWindowsAddUp(t *testing.T) {
@@ -345,5 +372,35 @@ func TestIntegratorRefusesBlocks(t *testing.T) {
 	}
 	if err := fresh().Add(&Block{Counts: make([][]Count, 6), Ticks: []int64{}}); err != nil {
 		t.Errorf("an empty block: %v", err)
+	}
+}
+
+// Within is within both uncertainties, whatever the meter may have missed; outside is
+// outside of them whatever it has; anything else is undecided.
+func TestAgainst(t *testing.T) {
+	nan := Joule(math.NaN())
+	for _, c := range []struct {
+		name     string
+		e, meter Estimate
+		unseen   Joule
+		want     Agreement
+		word     string
+	}{
+		{"within the meter's", Estimate{98, 0}, Estimate{100, 2}, 0, Agrees, "within"},
+		{"outside of the meter's", Estimate{97.9, 0}, Estimate{100, 2}, 0, Differs, "outside"},
+		{"within both", Estimate{97.5, 1.5}, Estimate{100, 2}, 0, Agrees, "within"},
+		{"outside of both", Estimate{97.49, 1.5}, Estimate{100, 2}, 0, Differs, "outside"},
+		{"none of its own", Estimate{98, nan}, Estimate{100, 2}, 0, Agrees, "within"},
+		{"no energy", Estimate{nan, 0}, Estimate{100, 2}, 0, Unknown, ""},
+		{"a meter that cannot judge", Estimate{50, 0}, Estimate{100, nan}, 0, Unknown, ""},
+		{"low, and the meter misses a rail", Estimate{90, 0}, Estimate{100, 2}, nan, Differs, "outside"},
+		{"high, which the rail may be", Estimate{110, 0}, Estimate{100, 2}, nan, Unknown, ""},
+		{"high, and more than the rail may be", Estimate{110, 0}, Estimate{100, 2}, 5, Differs, "outside"},
+		{"near, with a rail of which nothing is known", Estimate{100, 0}, Estimate{100, 2}, nan, Unknown, ""},
+		{"near, with a small rail", Estimate{100, 0}, Estimate{100, 2}, 1, Agrees, "within"},
+	} {
+		if got := c.e.Against(c.meter, c.unseen); got != c.want || got.Word() != c.word {
+			t.Errorf("%s: %s, %q", c.name, got, got.Word())
+		}
 	}
 }

@@ -69,8 +69,8 @@ func randomBench(rng *rand.Rand, w Wiring, seconds, rate float64) simBench {
 // finds a budget that is too small.
 func TestRandomBenchesHoldTheTruth(t *testing.T) {
 	enough, benches := uint64(2000), uint64(5000) // the latter where the former leave a doubt
-	if testing.Short() {
-		benches = 300 // enough for all lengths together, not for each
+	if !slow {
+		benches = 150 // enough for all lengths together, not for each
 	}
 	for _, w := range []Wiring{WiringShunt, WiringClamp, WiringAssumed, WiringPower} {
 		t.Run(w.String(), func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestRandomBenchesHoldTheTruth(t *testing.T) {
 				if short.verdict() == nil {
 					t.Errorf("%v: a budget of 0.7 U passes the same check", Seconds(length.seconds))
 				}
-				if testing.Short() {
+				if !slow {
 					continue
 				}
 				for name, c := range map[string]*coverageSeen{"rail": &rail, "total": &sum} {
@@ -118,8 +118,8 @@ func TestRandomBenchesHoldTheTruth(t *testing.T) {
 // is one-sided, and the levels beside an end that is off are not those beside
 // the true one. Coverage then falls to just under 94 %, not further.
 func TestEndsAlone(t *testing.T) {
-	if testing.Short() {
-		t.Skip("fewer cases would say less than the bounds ask")
+	if !slow {
+		t.Skip("the bounds need all cases: -tags slow")
 	}
 	var c coverageSeen
 	for seed := range uint64(4000) {
@@ -168,34 +168,6 @@ func TestCoverageFactor(t *testing.T) {
 	if !math.IsNaN(FactorOf(Estimate{}, nil)) {
 		t.Error("an empty budget has a factor")
 	}
-}
-
-// A reference behind all channels acts on all rails at once, with its sign.
-func TestSharedGain(t *testing.T) {
-	tb := timebases["uniform"]
-	s, b := mixedSetup(tb), mixedBlock(tb, 2000, 1)
-	g, err := NewIntegrator(s, 0.01, 0.09)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := g.SharedGain(1e-3); err == nil {
-		t.Error("an answer without data")
-	}
-	if err := g.Add(&b); err != nil {
-		t.Fatal(err)
-	}
-	got, err := g.SharedGain(1e-3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const by = 1e-6
-	scaled := mixedSetup(tb)
-	for c := range scaled.Channels {
-		scaled.Channels[c].Gain *= 1 + by
-		scaled.Channels[c].Offset *= 1 + by
-	}
-	energy := func(s *Setup) float64 { return float64(integrate(t, s, 0.01, 0.09, Edges{}, b).Total.Energy) }
-	closeTo(t, "shared gain", float64(got), 1e-3*(energy(scaled)-energy(s))/by, 1e-5)
 }
 
 // A source that the budget leaves out is found by the same check.

@@ -1,6 +1,9 @@
 package measure
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // PowerMeter turns blocks of counts into amperes, volts and watts under one
 // setup. It holds no samples and allocates nothing once its destinations have
@@ -11,8 +14,6 @@ import "fmt"
 // them together.
 type PowerMeter struct {
 	rails []railMeter
-	tb    Timebase
-	chans int
 }
 
 // railMeter is one rail, ready for its inner loop.
@@ -37,7 +38,7 @@ func NewPowerMeter(s *Setup) (*PowerMeter, error) {
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("power: %w", err)
 	}
-	m := &PowerMeter{tb: s.Timebase, chans: len(s.Channels)}
+	m := &PowerMeter{}
 	for _, r := range s.Rails {
 		far := s.Channels[r.X].far() || r.Y >= 0 && s.Channels[r.Y].far()
 		m.rails = append(m.rails, railMeter{wiring: r.Wiring, x: r.X, y: r.Y, lin: r.Linear(s.Channels), far: far})
@@ -121,4 +122,150 @@ func sized[T any](s []T, n int) []T {
 		return make([]T, n)
 	}
 	return s[:n]
+}
+
+// Powers are the columns of all rails over a run of scans.
+type Powers struct {
+	// FirstScan is the index of the run's first scan since the capture began.
+	FirstScan uint64
+	// Rails are the columns by rail, one value a scan.
+	Rails []Columns
+	ticks []int64
+	start float64
+	step  float64
+}
+
+// Scans returns the number of scans.
+func (p *Powers) Scans() int { return len(p.Rails[0].P) }
+
+// Tick returns the device time of scan i in ticks. A rail's values are of its
+// first channel's instant, that channel's Skew later.
+func (p *Powers) Tick(i int) float64 {
+	if p.ticks != nil {
+		return float64(p.ticks[i])
+	}
+	return p.start + float64(i)*p.step
+}
+
+// PowerStream turns blocks into the rails' amperes, volts and watts as a
+// PowerMeter does, and brings a rail's two readings to one instant where its
+// channels were read one after another. It holds back the few scans that wait
+// for those behind them. It is not safe for concurrent use; its memory does not
+// grow with the data.
+type PowerStream struct {
+	setup Setup
+	meter *PowerMeter
+	align *aligner
+	out   func(*Powers) error
+	p     Powers
+}
+
+// NewPowerStream prepares a setup's rails. out gets the scans in order, in
+// storage that is reused.
+func NewPowerStream(s *Setup, out func(*Powers) error) (*PowerStream, error) {
+	m, err := NewPowerMeter(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkSkew(); err != nil {
+		return nil, fmt.Errorf("power: %w", err)
+	}
+	return &PowerStream{
+		setup: *s, meter: m, align: newAligner(s), out: out, p: Powers{Rails: make([]Columns, len(s.Rails))},
+	}, nil
+}
+
+// Add takes the next block. Errors wrap ErrShape, or are out's.
+func (p *PowerStream) Add(b *Block) error {
+	tb := p.setup.Timebase
+	if err := b.Validate(tb, len(p.setup.Channels)); err != nil {
+		return fmt.Errorf("power: scan %d: %w", b.FirstScan, err)
+	}
+	if b.Scans() == 0 {
+		return nil
+	}
+	s := stretch[Count]{
+		cols: b.Counts, ticks: b.Ticks, start: float64(b.FirstTick), step: tb.TicksPerScan, n: b.Scans(),
+		first: b.FirstScan,
+	}
+	if p.align == nil {
+		return hand(p, &s)
+	}
+	return p.align.add(&s, func(s *stretch[float64]) error { return hand(p, s) })
+}
+
+// Close hands on the scans that are held back. It must be called at the end.
+func (p *PowerStream) Close() error {
+	if p.align == nil {
+		return nil
+	}
+	return p.align.flush(func(s *stretch[float64]) error { return hand(p, s) })
+}
+
+func hand[T reading](p *PowerStream, s *stretch[T]) error {
+	for r := range p.p.Rails {
+		fill(&p.p.Rails[r], &p.meter.rails[r], s.cols, s.n)
+	}
+	p.p.FirstScan, p.p.ticks, p.p.start, p.p.step = s.first, s.ticks, s.start, s.step
+	return p.out(&p.p)
+}
+
+// PackedScans is how many counts Packed holds.
+const PackedScans = RunScans * MaxRuns
+
+// Packed is PackedScans counts as they are stored (package chunk): each is Base and
+// Width bits more, the least significant first.
+type Packed struct {
+	Bits  []byte
+	Width uint
+	Base  Count
+}
+
+// Vectored reports whether PackedExtremes takes the counts: up to eight bits each, with
+// room behind them to read eight bytes from where each eight counts begin.
+func (p *Packed) Vectored() bool {
+	const eights = PackedScans / 8
+	return vector && p.Width <= 8 && len(p.Bits) >= (eights-1)*int(p.Width)+8
+}
+
+// first is the first count, less Base.
+func (p *Packed) first() Count {
+	return Count(binary.LittleEndian.Uint64(p.Bits) & (1<<p.Width - 1))
+}
+
+// PackedExtremes is Extremes of PackedScans scans that are not unpacked for it: the
+// columns are of a meter whose counts cannot be 2³¹ apart, and all Vectored. It reports
+// false where they are not, and leaves dst then.
+func (m *PowerMeter) PackedExtremes(cols []Packed, series int, dst []Extreme) bool {
+	for i := range cols {
+		if !cols[i].Vectored() {
+			return false
+		}
+	}
+	for r := range m.rails {
+		if m.rails[r].far {
+			return false
+		}
+	}
+	var total [PackedScans]float32
+	first := 0.0
+	for r := range m.rails {
+		rail := &m.rails[r]
+		x := &cols[rail.x]
+		y, l := x, rail.lin
+		if rail.y < 0 {
+			l.IY, l.VY = 0, 0 // y counts for nothing
+		} else {
+			y = &cols[rail.y]
+		}
+		x0, y0 := x.first(), y.first()
+		s, p := swingOf(&l, x.Base+x0, y.Base+y0)
+		s.x0, s.y0 = x0, y0
+		runs := [MaxRuns]distance{nowhere, nowhere}
+		swingPackedFMA(&s, &x.Bits[0], x.Width, &y.Bits[0], y.Width, &total[0], &runs[0])
+		spread(&runs, p, PackedScans, series, dst[r:])
+		first += p
+	}
+	m.together(total[:], first, series, dst)
+	return true
 }

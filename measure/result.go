@@ -6,14 +6,102 @@ import (
 	"slices"
 )
 
-// EnergyOf returns the energy of the named rail; ok is false when there is none.
-func (r *Result) EnergyOf(rail string) (e Estimate, ok bool) {
-	for i := range r.Rails {
-		if r.Rails[i].Name == rail {
-			return r.Rails[i].Energy, true
-		}
+// Estimate is an energy with its expanded uncertainty (GUM, 6.2): k = 2, or more
+// where the noise was seen in few readings (CoverageFactor).
+type Estimate struct {
+	Energy Joule `json:"energy_j"`
+	U      Joule `json:"energy_u_j"`
+}
+
+// Agreement is whether two energies of the same window agree within their stated
+// uncertainties. It defines *within* and *outside* wherever a software method, or
+// another reading of the same work, is held against the meter.
+type Agreement string
+
+// The agreements.
+const (
+	Agrees  Agreement = "agrees"  // within
+	Differs Agreement = "differs" // outside
+	Unknown Agreement = "unknown" // an energy is missing, or the meter cannot judge
+)
+
+// Word returns the word of tables: within, outside, or nothing.
+func (a Agreement) Word() string {
+	switch a {
+	case Agrees:
+		return "within"
+	case Differs:
+		return "outside"
 	}
-	return Estimate{}, false
+	return ""
+}
+
+// Against holds an energy against the meter's over the same window: it agrees where
+// they differ by no more than the root of the squares of both expanded uncertainties.
+// A U of zero, or NaN, of e states none; of the meter NaN means that it cannot judge.
+// unseen is the most that the meter may have missed, +Inf or NaN for any amount: the
+// answer is Unknown where it depends on how much that was.
+func (e Estimate) Against(meter Estimate, unseen Joule) Agreement {
+	own := float64(e.U)
+	if math.IsNaN(own) {
+		own = 0
+	}
+	d, u := float64(e.Energy-meter.Energy), math.Hypot(own, float64(meter.U))
+	if math.IsNaN(d) || math.IsInf(d, 0) || math.IsNaN(u) {
+		return Unknown
+	}
+	most, least := d, d-float64(unseen) // the meter may have missed all or nothing of it
+	if math.IsNaN(least) {
+		least = math.Inf(-1)
+	}
+	switch {
+	case most <= u && least >= -u:
+		return Agrees
+	case most < -u || least > u:
+		return Differs
+	}
+	return Unknown
+}
+
+// Contribution is one line of an uncertainty budget (GUM, 8.1): a source, its
+// standard uncertainty in joules of the result, and whether it is correlated
+// between samples (systematic) or averages out.
+type Contribution struct {
+	Source     string `json:"source"` // "gain aux_12v_1.current", "quantisation", "window edges" …
+	U          Joule  `json:"u_j"`    // standard uncertainty (k = 1)
+	Systematic bool   `json:"systematic"`
+}
+
+// RailResult is one rail over a window.
+type RailResult struct {
+	Name       string
+	Role       Role
+	Energy     Estimate
+	Mean, Peak Watt
+	Budget     []Contribution
+}
+
+// Result is all rails over a window of device time.
+type Result struct {
+	From, To   Seconds
+	Samples    uint64 // scans within the window
+	FirstScan  uint64 // first scan within the window
+	Gaps       uint64 // gaps within the window
+	Lost       uint64 // scans lost in them
+	Rails      []RailResult
+	Total      Estimate
+	Mean, Peak Watt
+	Budget     []Contribution // of the total
+}
+
+// Edges is the standard uncertainty (k = 1) of a window's ends, with their
+// correlation coefficient: an offset of the clock moves both ends alike.
+type Edges struct {
+	UFrom, UTo  Seconds
+	Correlation float64
+	// Gaps is that of the length of all gaps within the window together, where it
+	// was estimated.
+	Gaps Seconds
 }
 
 // Duration returns the window's length.
@@ -27,10 +115,7 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 	if err := e.validate(); err != nil {
 		return Result{}, fmt.Errorf("integrate: %w", err)
 	}
-	g, err := g.flushed()
-	if err == nil {
-		err = g.covers()
-	}
+	g, err := g.ready()
 	if err != nil {
 		return Result{}, fmt.Errorf("integrate: %w", err)
 	}
@@ -56,7 +141,9 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 func (e Edges) validate() error {
 	for _, u := range []float64{float64(e.UFrom), float64(e.UTo), float64(e.Gaps)} {
 		if !(u >= 0) || math.IsInf(u, 0) {
-			return fmt.Errorf("uncertainty of an end, or of the gaps' length, is %v s: %w: must be zero or positive and finite", u, ErrWindow)
+			return fmt.Errorf(
+				"uncertainty of an end, or of the gaps' length, is %v s: %w: must be zero or positive and "+
+					"finite", u, ErrWindow)
 		}
 	}
 	if !(math.Abs(e.Correlation) <= 1) {
@@ -65,8 +152,18 @@ func (e Edges) validate() error {
 	return nil
 }
 
+// ready returns the integrator of all readings so far, or the error of a window that they
+// do not cover.
+func (g *Integrator) ready() (*Integrator, error) {
+	g, err := g.flushed()
+	if err == nil {
+		err = g.covers()
+	}
+	return g, err
+}
+
 // covers reports data that does not reach over the window. A millionth of a
-// scan is forgiven: it is what seconds lose on their way to ticks.
+// scan is forgiven: the rounding of seconds to ticks.
 func (g *Integrator) covers() error {
 	first, last, ok := g.Covered()
 	if !ok {
@@ -80,7 +177,7 @@ func (g *Integrator) covers() error {
 	return nil
 }
 
-// stats returns what the budget of rail r is made from.
+// stats returns the terms of the budget of rail r.
 func (g *Integrator) stats(r int) railStats {
 	rail := g.setup.Rails[r]
 	st := railStats{
@@ -92,29 +189,6 @@ func (g *Integrator) stats(r int) railStats {
 		st.rail.Y, st.y, st.ny = 1, g.setup.Channels[rail.Y], g.scatter(rail.Y)
 	}
 	return st
-}
-
-// SharedGain returns the standard uncertainty that a relative standard
-// uncertainty u of all gains together makes in the total, as that of a voltage
-// reference does that stands behind every channel. It adds linearly within a
-// rail and over the rails, with the signs that the wirings have: twice u of a
-// rail of two channels, of a shunt's as of a clamp's. The budget takes the
-// channels' own UGain as independent; who knows a common part takes it out of
-// UGain and adds this line by the root of squares.
-func (g *Integrator) SharedGain(u float64) (Joule, error) {
-	g, err := g.flushed()
-	if err == nil {
-		err = g.covers()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("integrate: %w", err)
-	}
-	var e float64
-	for r := range g.setup.Rails {
-		st := g.stats(r)
-		e += st.byGains()
-	}
-	return Joule(math.Abs(u * e)), nil
 }
 
 // rail returns the result of one rail and the lines of its budget that are its own.
@@ -144,7 +218,8 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 	}
 	tb, tick := g.setup.Timebase, 1/float64(g.setup.Timebase.TickHz)
 	add("tick rate", tb.UTickHz*math.Abs(energy), true)
-	add("window edges", tick*math.Sqrt(edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)), true)
+	ends := edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)
+	add("window edges", tick*math.Sqrt(ends), true)
 	add("window sampling", g.sampled(r, e), true)
 	add("sampling", g.between(r, &s.jumps, e), false)
 	one := g.one.value()
@@ -156,7 +231,7 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 	return out
 }
 
-// sampled returns what sampling may hide at the window's ends, in joules. The
+// sampled returns the energy that sampling may hide at the window's ends, in joules. The
 // trapezoid rule turns a step of ΔP between two readings Δt apart into a ramp.
 // Where the step lies within the window, at a share x of the interval, the rule
 // is wrong by ΔP·Δt·(x − 1/2): ΔP·Δt/√12 rms, as x may be anything. Where it is
@@ -176,7 +251,7 @@ func (g *Integrator) sampled(r int, e Edges) float64 {
 	return math.Hypot(end(0, e.UFrom), end(1, e.UTo)) / math.Sqrt(12)
 }
 
-// between returns what sampling may hide at the steps within the window, in
+// between returns the energy that sampling may hide at the steps within the window, in
 // joules (see jumps): each is as unknown as any other, so they add by squares.
 // Those next to an end are in sampled. The mean distance of the scans in the window,
 // by time, stands for each.
@@ -194,7 +269,7 @@ func (g *Integrator) between(r int, j *jumps, e Edges) float64 {
 	return dt * math.Sqrt(max(squares, 0)/12)
 }
 
-// skew returns what is not known of a rail's skews, in joules. An error of the
+// skew returns the uncertainty by a rail's skews, in joules. An error of the
 // first channel's moves the rail's window, both ends alike. One of the second
 // channel's behind it, δ, changes the power by f·y'·δ, f being the derivative of
 // power by the second reading y: within δ·√(∫(f − f̄)²·∫y'²) by the inequality

@@ -3,6 +3,7 @@ package measure
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -33,7 +34,7 @@ type term struct {
 }
 
 // CoverageFactor returns the k that holds 95.45 % of Student's distribution with
-// that many degrees of freedom, rounded down as GUM G.4.1 says; 2 for +Inf. It
+// that many degrees of freedom, rounded down by GUM G.4.1; 2 for +Inf. It
 // is the Cornish–Fisher expansion (Abramowitz and Stegun, 26.7.5), within 1 %
 // from three on, and GUM's table G.2 below.
 func CoverageFactor(dof float64) float64 {
@@ -57,7 +58,7 @@ func FactorOf(e Estimate, budget []Contribution) float64 {
 	return float64(e.U) / math.Sqrt(s)
 }
 
-// railStats is what a rail's budget is made from.
+// railStats holds the terms of a rail's budget.
 type railStats struct {
 	rail   Rail
 	x, y   Channel // y is zero for a rail of one channel
@@ -131,17 +132,6 @@ func (s *railStats) budget() []term {
 	return out
 }
 
-// byGains returns the derivative of the rail's energy by a relative change that
-// the gains of both of its channels share.
-func (s *railStats) byGains() float64 {
-	d := s.sensitivities()
-	e := s.m.product(d.gainX, d.dx)
-	if s.rail.Y >= 0 {
-		e += s.m.product(d.gainY, d.dy)
-	}
-	return e
-}
-
 // quantisation splits the standard uncertainty of rounding to whole counts,
 // 1/√12, into the part that stays the same while the signal rests and the part
 // that is new with every reading, both in counts. Without noise every reading of
@@ -167,9 +157,9 @@ func quantisation(sigma float64) (fixed, dithered float64) {
 	return math.Sqrt(v), math.Sqrt(full - v)
 }
 
-// edgeVariance returns the mean square of what the window's ends may shift the
-// energy by, in (W·ticks)², for normal shifts with a correlation; u are the ends'
-// standard uncertainties in ticks. The trace around the ends says what a shift
+// edgeVariance returns the mean square of the change of the energy by shifts of the
+// window's ends, in (W·ticks)², for normal shifts with a correlation; u are the ends'
+// standard uncertainties in ticks. The trace around the ends shows the power that a shift
 // passes over (Monte Carlo's question, JCGM 101, asked on a grid of half standard
 // deviations): where the power steps at an end that is no multiple of the shift,
 // and shifts that both ends share cancel or add up as the power does.
@@ -197,7 +187,7 @@ func edgeVariance(from, to *edge, r int, uFrom, uTo, correlation float64) float6
 // gapVariance returns the variance of the energy of the bridged gaps, in J². A
 // gap of length g between powers P₀ and P₁ has g²·((P₁ − P₀)²/12 + s²): the
 // first term is a step that fell anywhere within it, as likely here as there;
-// the second is what else the power may have done meanwhile, taken as its
+// the second is any other change of the power meanwhile, taken as its
 // standard deviation s over the window for the whole of the gap. Gaps are
 // independent of each other.
 func (s *railSums) gapVariance(one, mean, gap2, tick float64) float64 {
@@ -228,4 +218,110 @@ func expand(terms []term) (Joule, []Contribution) {
 		k = CoverageFactor(s * s / quartic)
 	}
 	return Joule(k * math.Sqrt(s)), budget
+}
+
+// noiseMeter estimates the scatter of a channel's readings from the median of
+// the differences of neighbouring readings: steps and drifts of the signal
+// are rare among the differences and do not move their median. Once it has seen
+// enough it looks at the first noisePairs differences of each group, which is
+// plenty and costs little.
+type noiseMeter struct {
+	bins  [linearBins + 28*subBins]uint32
+	total uint64
+}
+
+const (
+	noisePairs  = 32
+	noiseEnough = 1024
+	linearBins  = 256 // differences below are counted exactly
+	subBins     = 8   // bins an octave above
+	maxHold     = groupScans / 2
+)
+
+// holdScans returns the distance in scans of two readings that are independent:
+// more than one where a sensor shows each value several times.
+func holdScans(s *Setup) int {
+	hold := math.Round(float64(s.Response.Update) * float64(s.Timebase.SampleRate()))
+	return int(min(max(hold, 1), maxHold))
+}
+
+// observe takes a group of counts; readings stride scans apart are compared.
+func (m *noiseMeter) observe(x []Count, stride int) {
+	n := len(x) - stride
+	if m.total >= noiseEnough {
+		n = min(n, noisePairs)
+	}
+	for i := range max(n, 0) {
+		d := int64(x[i+stride]) - int64(x[i])
+		if d < 0 {
+			d = -d
+		}
+		m.bins[noiseBin(uint64(d))]++
+		m.total++
+	}
+}
+
+// noiseBin returns the bin of a difference: exact, then eight bins an octave.
+func noiseBin(d uint64) int {
+	if d < linearBins {
+		return int(d)
+	}
+	octave := bits.Len64(d) - 9 // 0 for 256..511
+	return min(linearBins+octave*subBins+int(d>>(octave+5))-subBins, linearBins+28*subBins-1)
+}
+
+// binRange returns the differences that fall into a bin, as reals: a
+// difference of whole counts stands for all that round to it.
+func binRange(bin int) (from, to float64) {
+	if bin < linearBins {
+		return max(float64(bin)-0.5, 0), float64(bin) + 0.5
+	}
+	octave, sub := (bin-linearBins)/subBins, (bin-linearBins)%subBins
+	return math.Ldexp(float64(subBins+sub), octave+5), math.Ldexp(float64(subBins+sub+1), octave+5)
+}
+
+// sigma returns the standard deviation of one reading in counts, without the
+// part that rounding to whole counts adds (1/12 count²).
+func (m *noiseMeter) sigma() float64 {
+	if m.total == 0 {
+		return 0
+	}
+	// For a normal scatter the median of |difference| is 0.6745·√2·σ.
+	s := m.median() / (0.674489750196082 * math.Sqrt2)
+	v := s * s
+	if s < 1 {
+		// So few bins hold the scatter that a median is coarse: take the mean
+		// square, up to differences that a scatter so small does not make.
+		v = m.meanSquare(8) / 2
+	}
+	return math.Sqrt(max(v-1.0/12, 0))
+}
+
+// dof returns the degrees of freedom of sigma: a median of differences holds
+// 0.37 of the information of a standard deviation of as many independent ones, and
+// differences of neighbours share readings.
+func (m *noiseMeter) dof() float64 { return max(0.3*float64(m.total), 1) }
+
+// median returns the median difference, interpolated within its bin.
+func (m *noiseMeter) median() float64 {
+	half, below := float64(m.total)/2, 0.0
+	for bin, n := range m.bins {
+		c := float64(n)
+		if c > 0 && below+c >= half {
+			from, to := binRange(bin)
+			return from + (to-from)*(half-below)/c
+		}
+		below += c
+	}
+	return 0
+}
+
+// meanSquare returns the mean square of the differences up to limit counts.
+func (m *noiseMeter) meanSquare(limit int) float64 {
+	var squares, n float64
+	for d, c := range m.bins[:limit+1] {
+		squares += float64(c) * float64(d*d)
+		n += float64(c)
+	}
+	return squares / max(n, 1)
 }

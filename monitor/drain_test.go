@@ -12,15 +12,15 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/measure"
-	"wattmark/monitor/capture"
-	"wattmark/monitor/instrument"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
 // stopping is a monitor that a test stops.
 type stopping struct {
-	wattmarkv1.MonitorServiceClient
+	pb.MonitorServiceClient
 	m    *Monitor
 	end  context.CancelFunc
 	done chan error
@@ -47,7 +47,7 @@ func serveDrained(t *testing.T, cfg Config) *stopping {
 
 func (s *stopping) start(t *testing.T) string {
 	t.Helper()
-	a, err := s.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "ada@lab", Lease: durationpb.New(time.Hour)})
+	a, err := s.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab", Lease: durationpb.New(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func (s *stopping) start(t *testing.T) string {
 func (s *stopping) awaitDraining(t *testing.T) {
 	t.Helper()
 	for {
-		b, err := s.GetBench(t.Context(), &wattmarkv1.GetBenchRequest{})
+		b, err := s.GetBench(t.Context(), &pb.GetBenchRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestDrainLetsACaptureEnd(t *testing.T) {
 	id := s.start(t)
 	waited := make(chan error, 1)
 	go func() {
-		_, err := s.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "bob@lab", Wait: durationpb.New(time.Hour)})
+		_, err := s.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "bob@lab", Wait: durationpb.New(time.Hour)})
 		waited <- err
 	}()
 	s.end()
@@ -83,19 +83,19 @@ func TestDrainLetsACaptureEnd(t *testing.T) {
 	if err := <-waited; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no new captures") {
 		t.Errorf("who waited was told %v", err)
 	}
-	if _, err := s.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "eve@lab"}); status.Code(err) != codes.Unavailable {
+	if _, err := s.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "eve@lab"}); status.Code(err) != codes.Unavailable {
 		t.Errorf("who came was told %v", err)
 	}
-	a, err := s.StopCapture(t.Context(), &wattmarkv1.StopCaptureRequest{CaptureId: id})
-	if err != nil || a.Summary.State != wattmarkv1.CaptureState_CAPTURE_STATE_COMPLETE {
+	a, err := s.StopCapture(t.Context(), &pb.StopCaptureRequest{CaptureId: id})
+	if err != nil || a.Summary.State != pb.CaptureState_CAPTURE_STATE_COMPLETE {
 		t.Fatalf("%v, %v", a, err)
 	}
 	// It is still there to be fetched, and the monitor goes once it was.
-	got, err := read(t, s, &wattmarkv1.ReadCaptureRequest{CaptureId: id}, 0)
+	got, err := read(t, s, &pb.ReadCaptureRequest{CaptureId: id}, 0)
 	if err != nil || got.check(t, 0) != a.Summary.Scans {
 		t.Errorf("%v", err)
 	}
-	if _, err := s.ReleaseCapture(t.Context(), &wattmarkv1.ReleaseCaptureRequest{CaptureId: id}); err != nil {
+	if _, err := s.ReleaseCapture(t.Context(), &pb.ReleaseCaptureRequest{CaptureId: id}); err != nil {
 		t.Error(err)
 	}
 	if err := <-s.done; err != nil {
@@ -129,7 +129,7 @@ func TestDrainEndsWithAReason(t *testing.T) {
 			}
 			// What was sampled is there when the monitor is back, with the reason.
 			again, _, _ := serve(t, rampConfig(dir))
-			l, err := again.ListCaptures(t.Context(), &wattmarkv1.ListCapturesRequest{})
+			l, err := again.ListCaptures(t.Context(), &pb.ListCapturesRequest{})
 			if err != nil || len(l.Captures) != 1 || l.Captures[0].CaptureId != id || !strings.Contains(l.Captures[0].Reason, tc.want) {
 				t.Errorf("%v, %v", l, err)
 			}
@@ -140,14 +140,14 @@ func TestDrainEndsWithAReason(t *testing.T) {
 func TestExpireDropsWhatNobodyFetched(t *testing.T) {
 	s := serveDrained(t, rampConfig(t.TempDir()))
 	old := s.start(t)
-	if _, err := s.StopCapture(t.Context(), &wattmarkv1.StopCaptureRequest{CaptureId: old}); err != nil {
+	if _, err := s.StopCapture(t.Context(), &pb.StopCaptureRequest{CaptureId: old}); err != nil {
 		t.Fatal(err)
 	}
 	running := s.start(t)
 	s.m.Expire(time.Hour)
 	held := func() (ids []string) {
 		for _, i := range s.m.owner.List() {
-			ids = append(ids, i.CaptureID)
+			ids = append(ids, i.ID)
 		}
 		return ids
 	}
@@ -173,10 +173,10 @@ func TestRebind(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := func(id string) string {
-		if _, err := s.StopCapture(t.Context(), &wattmarkv1.StopCaptureRequest{CaptureId: id}); err != nil {
+		if _, err := s.StopCapture(t.Context(), &pb.StopCaptureRequest{CaptureId: id}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := read(t, s, &wattmarkv1.ReadCaptureRequest{CaptureId: id}, 0)
+		got, err := read(t, s, &pb.ReadCaptureRequest{CaptureId: id}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestRebind(t *testing.T) {
 	if !errors.Is(err, capture.ErrMisfit) || !strings.Contains(err.Error(), "no such channel") {
 		t.Errorf("%v", err)
 	}
-	b, err := s.GetBench(t.Context(), &wattmarkv1.GetBenchRequest{Ask: true})
+	b, err := s.GetBench(t.Context(), &pb.GetBenchRequest{Ask: true})
 	if err != nil || b.Trouble != "" || b.Setup.Rails[0].Name != "renamed" {
 		t.Errorf("%v, %v", b, err)
 	}

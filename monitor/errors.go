@@ -12,16 +12,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/api/auth"
-	"wattmark/api/wire"
-	"wattmark/measure/chunk"
-	"wattmark/monitor/capture"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
-// statuses maps errors to gRPC codes, the first that fits. docs/protocol.md
-// shows the same table with what to do.
+// statuses maps errors to gRPC codes; the first that fits counts. docs/protocol.md has the
+// same table with remedies.
 var statuses = []struct {
 	err  error
 	code codes.Code
@@ -37,7 +37,7 @@ var statuses = []struct {
 	{capture.ErrPastEnd, codes.OutOfRange},
 	{context.Canceled, codes.Canceled},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
-	{capture.ErrRoom, codes.ResourceExhausted},
+	{capture.ErrQuota, codes.ResourceExhausted},
 	{syscall.ENOSPC, codes.ResourceExhausted},
 	{capture.ErrMended, codes.Unavailable},
 	{spool.ErrTorn, codes.DataLoss},
@@ -49,7 +49,8 @@ var statuses = []struct {
 	{instrument.ErrIdentity, codes.Unavailable},
 }
 
-// toStatus turns an error into a gRPC status. A status, and nil, stay as they are.
+// toStatus converts an error to a gRPC status; a busy bench adds its holder as a detail.
+// A status, and nil, stay as they are.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -73,6 +74,7 @@ func toStatus(err error) error {
 	return s.Err()
 }
 
+// codeOf returns the code of an error, INTERNAL for one without an entry.
 func codeOf(err error) codes.Code {
 	for _, s := range statuses {
 		if errors.Is(err, s.err) {

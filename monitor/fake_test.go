@@ -11,11 +11,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/monitor/instrument"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
 // ramp is an instrument on the wall clock whose counts say which scan they are
@@ -90,14 +90,14 @@ func rampConfig(dir string) Config {
 }
 
 // serve runs a monitor on a real socket until the test or stop ends it.
-func serve(t *testing.T, cfg Config) (client wattmarkv1.MonitorServiceClient, conn *grpc.ClientConn, stop func()) {
+func serve(t *testing.T, cfg Config) (client pb.MonitorServiceClient, conn *grpc.ClientConn, stop func()) {
 	t.Helper()
 	_, client, conn, stop = run(t, cfg)
 	return client, conn, stop
 }
 
 // run is serve for who wants the monitor too.
-func run(t *testing.T, cfg Config) (m *Monitor, client wattmarkv1.MonitorServiceClient, conn *grpc.ClientConn, stop func()) {
+func run(t *testing.T, cfg Config) (m *Monitor, client pb.MonitorServiceClient, conn *grpc.ClientConn, stop func()) {
 	t.Helper()
 	address, m, stop := startUntil(t, cfg)
 	client, conn = dial(t, address)
@@ -139,25 +139,25 @@ func startUntil(t testing.TB, cfg Config) (address string, m *Monitor, stop func
 	return l.Addr().String(), m, stop
 }
 
-func dial(t *testing.T, addr string) (wattmarkv1.MonitorServiceClient, *grpc.ClientConn) {
+func dial(t *testing.T, addr string) (pb.MonitorServiceClient, *grpc.ClientConn) {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return wattmarkv1.NewMonitorServiceClient(conn), conn
+	return pb.NewMonitorServiceClient(conn), conn
 }
 
 // received is what a stream brought.
 type received struct {
-	header  *wattmarkv1.Header
-	chunks  []*wattmarkv1.Chunk
-	trailer *wattmarkv1.Trailer
+	header  *pb.Header
+	chunks  []*pb.Chunk
+	trailer *pb.Trailer
 }
 
 // read reads a stream to its end, or until enough chunks came.
-func read(t *testing.T, c wattmarkv1.MonitorServiceClient, q *wattmarkv1.ReadCaptureRequest, enough int) (r received, err error) {
+func read(t *testing.T, c pb.MonitorServiceClient, q *pb.ReadCaptureRequest, enough int) (r received, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -177,7 +177,7 @@ func read(t *testing.T, c wattmarkv1.MonitorServiceClient, q *wattmarkv1.ReadCap
 		case m.GetChunk() != nil:
 			// The payload is only lent.
 			ch := m.GetChunk()
-			r.chunks = append(r.chunks, &wattmarkv1.Chunk{
+			r.chunks = append(r.chunks, &pb.Chunk{
 				ChunkNo: ch.ChunkNo, FirstScan: ch.FirstScan, Scans: ch.Scans, FirstTick: ch.FirstTick, Crc32C: ch.Crc32C,
 				Payload: append([]byte(nil), ch.Payload...),
 			})

@@ -10,11 +10,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/api/wattmarkv1"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 )
 
 // spawn starts a monitor in a process of its own.
-func spawn(t *testing.T, dir string) (client wattmarkv1.MonitorServiceClient, kill func()) {
+func spawn(t *testing.T, dir string) (client pb.MonitorServiceClient, kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "WATTMARK_TEST_SPOOL="+dir)
@@ -49,12 +49,12 @@ func spawn(t *testing.T, dir string) (client wattmarkv1.MonitorServiceClient, ki
 func TestKilledMonitor(t *testing.T) {
 	dir := t.TempDir()
 	client, kill := spawn(t, dir)
-	started, err := client.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "ada@lab", TaskName: "gemm"})
+	started, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab", TaskName: "gemm"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := started.CaptureId
-	q := &wattmarkv1.ReadCaptureRequest{CaptureId: id, Follow: true, Untrimmed: true}
+	q := &pb.ReadCaptureRequest{CaptureId: id, Follow: true, Untrimmed: true}
 	had, err := read(t, client, q, 12)
 	if err != nil {
 		t.Fatal(err)
@@ -80,21 +80,21 @@ func TestKilledMonitor(t *testing.T) {
 	}
 
 	client, _ = spawn(t, dir)
-	list, err := client.ListCaptures(t.Context(), &wattmarkv1.ListCapturesRequest{})
+	list, err := client.ListCaptures(t.Context(), &pb.ListCapturesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(list.Captures) != 1 || list.Captures[0].CaptureId != id || list.Captures[0].Holder != "ada@lab" ||
-		list.Captures[0].State != wattmarkv1.CaptureState_CAPTURE_STATE_INCOMPLETE {
+		list.Captures[0].State != pb.CaptureState_CAPTURE_STATE_INCOMPLETE {
 		t.Fatalf("captures after the restart: %v", list)
 	}
-	whole, err := read(t, client, &wattmarkv1.ReadCaptureRequest{CaptureId: id, Follow: true}, 0)
+	whole, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: id, Follow: true}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	scans := whole.check(t, 0)
 	sum := whole.trailer.Summary
-	if sum.State != wattmarkv1.CaptureState_CAPTURE_STATE_INCOMPLETE || sum.Scans != scans || whole.trailer.Scans != scans ||
+	if sum.State != pb.CaptureState_CAPTURE_STATE_INCOMPLETE || sum.Scans != scans || whole.trailer.Scans != scans ||
 		!strings.HasPrefix(sum.Reason, "monitor restarted; ") || !strings.Contains(sum.Reason, "no samples after scan") {
 		t.Errorf("trailer %v, %d scans came", whole.trailer, scans)
 	}
@@ -106,12 +106,12 @@ func TestKilledMonitor(t *testing.T) {
 			t.Fatalf("chunk %d was %v+%d, is %v+%d", i, c.FirstScan, c.Scans, w.FirstScan, w.Scans)
 		}
 	}
-	resumed, err := read(t, client, &wattmarkv1.ReadCaptureRequest{CaptureId: id, FromChunk: uint64(len(last.chunks)), Follow: true}, 0)
+	resumed, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: id, FromChunk: uint64(len(last.chunks)), Follow: true}, 0)
 	if err != nil || resumed.trailer.Crc32C != whole.trailer.Crc32C {
 		t.Errorf("resumed: %v, %v", resumed.trailer, err)
 	}
 	resumed.check(t, uint64(len(last.chunks)))
-	if _, err := client.ReleaseCapture(t.Context(), &wattmarkv1.ReleaseCaptureRequest{CaptureId: id}); err != nil {
+	if _, err := client.ReleaseCapture(t.Context(), &pb.ReleaseCaptureRequest{CaptureId: id}); err != nil {
 		t.Error(err)
 	}
 	left, err := os.ReadDir(dir)
@@ -127,12 +127,12 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	trailers := map[string]uint32{}
 	for range 3 {
 		client, kill := spawn(t, dir)
-		list, err := client.ListCaptures(t.Context(), &wattmarkv1.ListCapturesRequest{})
+		list, err := client.ListCaptures(t.Context(), &pb.ListCapturesRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range list.Captures {
-			r, err := read(t, client, &wattmarkv1.ReadCaptureRequest{CaptureId: c.CaptureId}, 0)
+			r, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: c.CaptureId}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,15 +143,15 @@ func TestKilledAgainAndAgain(t *testing.T) {
 			trailers[c.CaptureId] = r.trailer.Crc32C
 		}
 		for _, stop := range []bool{true, false} {
-			s, err := client.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "ada@lab"})
+			s, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := read(t, client, &wattmarkv1.ReadCaptureRequest{CaptureId: s.CaptureId, Follow: true, Untrimmed: true}, 4); err != nil {
+			if _, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: s.CaptureId, Follow: true, Untrimmed: true}, 4); err != nil {
 				t.Fatal(err)
 			}
 			if stop {
-				if _, err := client.StopCapture(t.Context(), &wattmarkv1.StopCaptureRequest{CaptureId: s.CaptureId}); err != nil {
+				if _, err := client.StopCapture(t.Context(), &pb.StopCaptureRequest{CaptureId: s.CaptureId}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -1,3 +1,12 @@
+// Package monitor is the machine with the meter as a gRPC service: captures
+// (monitor/capture) of one bench, kept in a spool (monitor/spool), served as
+// wattmark.v1.MonitorService with health and reflection. docs/protocol.md has the exchange
+// step by step.
+//
+//	Config ─▶ New ─▶ Monitor ─▶ Run: listeners ─▶ service ─▶ capture.Owner
+//
+// A monitor that is stopped drains: it takes no new captures, lets the running one end and
+// be fetched within Config.Drain, and ends it Incomplete after that.
 package monitor
 
 import (
@@ -16,43 +25,43 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/monitor/capture"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/spool"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
-// Bench is what a monitor measures with. It is made from a bench file, or by
-// hand in a test.
+// Bench is the measuring setup of a monitor, made from a bench file, or by hand in a test.
 type Bench struct {
 	// Name is shown to hosts.
 	Name string
-	// GPU is the UUID of the GPU that the bench measures; empty where it is not
-	// said.
+	// GPU is the UUID of the GPU that the bench measures; empty where unknown.
 	GPU string
 	// Instrument belongs to the monitor from New on.
 	Instrument instrument.Instrument
-	// Setup makes rails of what the instrument delivers, with the calibration in
-	// force. It is called whenever the instrument was opened.
-	Setup func(instrument.Inputs) (measure.Setup, error)
-	// Calibrate puts calibration records on what Setup made; nil for none.
-	Calibrate func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
+	// Setup makes rails of the instrument's inputs, with the calibration in force. It is
+	// called whenever the instrument was opened.
+	Setup capture.MakeSetup
+	// Calibrate applies calibration records to the result of Setup; nil for none.
+	Calibrate capture.Calibrate
 }
 
-// Open opens the instrument, and makes the setup under which a monitor would measure
-// now; notes are what an operator should know of the calibration records. The
-// instrument must be closed, also after an error.
+// Open opens the instrument, and makes the setup under which a monitor would measure now;
+// notes are on the calibration records, for the operator. The caller closes the
+// instrument, also after an error.
 func (b *Bench) Open(ctx context.Context) (setup measure.Setup, notes []string, err error) {
-	if err := b.Instrument.Open(ctx); err != nil {
+	ins := b.Instrument
+	if err := ins.Open(ctx); err != nil {
 		return setup, nil, err
 	}
-	_, setup, notes, err = capture.Calibrated(b.Instrument.Inputs(), b.Instrument.Identity(), b.GPU, b.Setup, b.Calibrate)
+	_, setup, notes, err = capture.Calibrated(ins.Inputs(), ins.Identity(), b.GPU, b.Setup, b.Calibrate)
 	return setup, notes, err
 }
 
-// Config is what a monitor is made of.
+// Config describes a monitor.
 type Config struct {
 	Bench Bench
 	// Dir is the spool's directory; it is created, and locked while the monitor lives.
@@ -61,17 +70,17 @@ type Config struct {
 	Listeners []net.Listener
 	// Version is shown to hosts.
 	Version string
-	// Log gets what an operator wants to know; nil for silence.
+	// Log records events for the operator; nil for silence.
 	Log *slog.Logger
-	// Drain is how long a capture that runs may take to end by itself when the
-	// monitor is stopped; zero ends it at once. See SetDrain.
+	// Drain is how long a running capture may take to end by itself when the monitor is
+	// stopped; zero ends it at once. See SetDrain.
 	Drain time.Duration
-	// Room is what captures may take of the spool and its disk.
-	Room capture.Room
-	// Hold keeps captures that were released until Replicated is told of them.
-	Hold bool
-	// Tune changes the capture's defaults; Bench, GPU, Instrument, Setup, Calibrate,
-	// Store, Room, Hold and Log in it are not looked at.
+	// Quota bounds the captures in the spool and on its disk.
+	Quota capture.Quota
+	// AwaitReplicas keeps captures that were released until Replicated.
+	AwaitReplicas bool
+	// Tune changes the capture's defaults. Its Bench, GPU, Instrument, Setup, Calibrate,
+	// Store, Quota, AwaitReplicas and Log are ignored.
 	Tune capture.Config
 	// Spool changes the spool's defaults.
 	Spool spool.Options
@@ -79,27 +88,30 @@ type Config struct {
 	ServerOptions []grpc.ServerOption
 }
 
-// callsTime is how long calls may take to end when the monitor is stopped.
-const callsTime = 3 * time.Second
+const (
+	// callsTime bounds the calls that are open when the monitor is stopped.
+	callsTime = 3 * time.Second
+	// fetchTime bounds the wait for a host to fetch a capture that ended while the monitor
+	// was being stopped. After it the capture stays in the spool.
+	fetchTime = 5 * time.Second
+)
 
-// Monitor is a monitor machine.
+// Monitor is a monitor machine. Its methods are safe for concurrent use.
 type Monitor struct {
 	cfg    Config
 	store  *spool.Store
 	owner  *capture.Owner
 	health *health.Server
-	// stopping is closed before the server drains, so that streams that would
-	// never end do.
+	// stopping is closed before the server drains, so that endless streams end.
 	stopping chan struct{}
 	stopOnce sync.Once
 	drain    atomic.Int64  // Config.Drain, as it is now
-	hurry    chan struct{} // closed when running captures are not waited for
+	hurry    chan struct{} // closed when running captures are no longer awaited
 	haste    sync.Once
 }
 
-// New takes the spool's directory and restores the captures in it. It does not
-// touch the instrument. Errors wrap spool.ErrLocked when another monitor has
-// the directory.
+// New takes the spool's directory and restores the captures in it. It does not touch the
+// instrument. Errors wrap spool.ErrLocked when another monitor has the directory.
 func New(cfg Config) (*Monitor, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("monitor: no directory for the spool")
@@ -114,16 +126,16 @@ func New(cfg Config) (*Monitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
-	c := cfg.Tune
-	c.Bench, c.Instrument, c.Setup, c.Store, c.Log = cfg.Bench.Name, cfg.Bench.Instrument, cfg.Bench.Setup, store, cfg.Log
-	c.Calibrate, c.GPU = cfg.Bench.Calibrate, cfg.Bench.GPU
-	c.Room, c.Hold = cfg.Room, cfg.Hold
+	c, b := cfg.Tune, cfg.Bench
+	c.Bench, c.GPU, c.Instrument, c.Setup, c.Calibrate = b.Name, b.GPU, b.Instrument, b.Setup, b.Calibrate
+	c.Store, c.Log, c.Quota, c.AwaitReplicas = store, cfg.Log, cfg.Quota, cfg.AwaitReplicas
 	owner, err := capture.New(c)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("monitor: %w", err), store.Close())
 	}
 	m := &Monitor{
-		cfg: cfg, store: store, owner: owner, health: health.NewServer(), stopping: make(chan struct{}), hurry: make(chan struct{}),
+		cfg: cfg, store: store, owner: owner, health: health.NewServer(),
+		stopping: make(chan struct{}), hurry: make(chan struct{}),
 	}
 	m.SetDrain(cfg.Drain)
 	return m, nil
@@ -133,65 +145,160 @@ func New(cfg Config) (*Monitor, error) {
 func (m *Monitor) NewServer() *grpc.Server {
 	options := append(wire.ServerOptions(), wire.TellVersion(m.cfg.Version)...)
 	s := grpc.NewServer(append(options, m.cfg.ServerOptions...)...)
-	wattmarkv1.RegisterMonitorServiceServer(s, &service{monitor: m, owner: m.owner, version: m.cfg.Version})
+	pb.RegisterMonitorServiceServer(s, &service{monitor: m, owner: m.owner, version: m.cfg.Version})
 	grpc_health_v1.RegisterHealthServer(s, m.health)
 	reflection.Register(s)
 	return s
 }
 
-// Run owns the instrument and serves the listeners until ctx ends. A capture
-// that then runs may end by itself for as long as Config.Drain says; then it ends
-// INCOMPLETE. All that was taken is durable when Run returns.
+// Run owns the instrument and serves the listeners until ctx ends, and then drains. All
+// samples are durable when it returns. Errors are a listener's, or wrap capture.ErrMisfit.
 func (m *Monitor) Run(ctx context.Context) error {
 	defer m.store.Close()
 	server := m.NewServer()
 	asked := ctx
+	// Draining outlives ctx: the tasks end with a context of their own.
 	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.owner.Run(ctx) })
 	g.Go(func() error {
-		m.owner.Probe(ctx) // who starts a monitor learns at once that its instrument is not there
+		m.owner.Probe(ctx) // logs at once that an instrument is not there
 		return nil
 	})
 	for _, l := range m.cfg.Listeners {
 		g.Go(func() error {
-			// Stopped before it began to serve is stopped as asked.
+			// A server that was stopped before it began to serve has no fault.
 			if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 				return fmt.Errorf("monitor: serve %s: %w", l.Addr(), err)
 			}
 			return nil
 		})
 	}
-	m.setServing(true)
+	m.setServing(grpc_health_v1.HealthCheckResponse_SERVING)
 	g.Go(func() error {
 		select {
-		case <-ctx.Done(): // something failed
+		case <-ctx.Done(): // a task failed
 		case <-asked.Done():
-			m.setServing(false)
+			m.setServing(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 			stop(m.awaitCaptures(ctx))
 		}
-		m.setServing(false)
+		m.setServing(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 		m.endCalls(server)
 		return nil
 	})
 	return g.Wait()
 }
 
-func (m *Monitor) setServing(yes bool) {
-	s := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-	if yes {
-		s = grpc_health_v1.HealthCheckResponse_SERVING
-	}
+// setServing sets the status of the health service.
+func (m *Monitor) setServing(s grpc_health_v1.HealthCheckResponse_ServingStatus) {
 	m.health.SetServingStatus("", s)
-	m.health.SetServingStatus(wattmarkv1.MonitorService_ServiceDesc.ServiceName, s)
+	m.health.SetServingStatus(pb.MonitorService_ServiceDesc.ServiceName, s)
 }
 
-// endCalls lets calls end: readers get the trailer of the capture that was just
-// ended, viewers are told that the monitor stops.
+// endCalls lets calls end: readers get the trailer of the capture that was just ended,
+// viewers the error that the monitor stops.
 func (m *Monitor) endCalls(s *grpc.Server) {
 	m.stopOnce.Do(func() { close(m.stopping) })
 	timer := time.AfterFunc(callsTime, s.Stop)
 	defer timer.Stop()
 	s.GracefulStop()
 }
+
+// SetDrain changes Config.Drain.
+func (m *Monitor) SetDrain(limit time.Duration) { m.drain.Store(int64(limit)) }
+
+// Hurry ends the wait for running captures, now or later.
+func (m *Monitor) Hurry() { m.haste.Do(func() { close(m.hurry) }) }
+
+// awaitCaptures refuses new holders and waits until the running capture has ended and was
+// fetched, or ctx has ended. It returns the cause that ends a capture that is left.
+func (m *Monitor) awaitCaptures(ctx context.Context) error {
+	free := m.owner.Drain()
+	limit := time.Duration(m.drain.Load())
+	select {
+	case <-free:
+		return nil
+	default:
+	}
+	if limit <= 0 {
+		return nil
+	}
+	id := ""
+	for _, c := range m.owner.List() {
+		if !c.State.Ended() {
+			id = c.ID
+			break
+		}
+	}
+	m.cfg.Log.Info("stopping: the capture that runs may end by itself", "capture", id, "limit", limit)
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-free:
+		m.awaitFetched(id)
+		return nil
+	case <-ctx.Done(): // a task failed meanwhile
+		return nil
+	case <-m.hurry:
+		return capture.StopCause("the monitor was stopped at once, while it waited for this capture to end")
+	case <-timer.C:
+		return capture.StopCause(fmt.Sprintf(
+			"the monitor was stopped: this capture had not ended %v after it was asked to", limit))
+	}
+}
+
+// awaitFetched waits until a host has released a capture, for fetchTime at most.
+func (m *Monitor) awaitFetched(id string) {
+	timer, tick := time.NewTimer(fetchTime), time.NewTicker(20*time.Millisecond)
+	defer timer.Stop()
+	defer tick.Stop()
+	for {
+		if c, err := m.owner.Get(id); err != nil || c.HasBeenReleased() {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-m.hurry:
+			return
+		case <-timer.C:
+			m.cfg.Log.Warn("stopping: the capture that ended was not fetched; it stays in the spool", "capture", id)
+			return
+		}
+	}
+}
+
+// Rebind changes the rails from the next opening of the instrument on, to b.Setup and
+// b.Calibrate. Nothing changes where b does not fit the instrument's inputs; the error
+// wraps capture.ErrMisfit and names the place.
+func (m *Monitor) Rebind(b Bench) error { return m.owner.Replace(b.Setup, b.Calibrate) }
+
+// Probe opens the instrument once the bench is free, so that trouble is logged. It returns
+// when that is done, or ctx or the monitor has ended.
+func (m *Monitor) Probe(ctx context.Context) { m.owner.Probe(ctx) }
+
+// Expire drops captures that no host fetched for longer than keep, and returns their ids;
+// see capture.Owner.Expire. Errors are logged.
+func (m *Monitor) Expire(keep time.Duration) (dropped []string) {
+	dropped, err := m.owner.Expire(keep)
+	for _, id := range dropped {
+		m.cfg.Log.Warn("dropped a capture that no host fetched", "capture", id, "after", keep)
+	}
+	if err != nil {
+		m.cfg.Log.Warn("could not drop old captures", "error", err)
+	}
+	return dropped
+}
+
+// Captures lists the captures held, newest first.
+func (m *Monitor) Captures() []session.Capture { return m.owner.List() }
+
+// Capture returns a capture. Errors wrap capture.ErrUnknown.
+func (m *Monitor) Capture(id string) (*capture.Capture, error) { return m.owner.Get(id) }
+
+// Replicated notes that other machines have a capture: it is dropped once its host has
+// released it.
+func (m *Monitor) Replicated(id string) error { return m.owner.Replicated(id) }
+
+// Stats returns sums over the bench's captures.
+func (m *Monitor) Stats() capture.Stats { return m.owner.Stats() }

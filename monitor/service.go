@@ -4,35 +4,70 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
-	"wattmark/api/auth"
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/api/auth"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/capture"
 )
 
-// probeTime bounds how long GetBench asks an instrument.
-const probeTime = 5 * time.Second
+const (
+	// probeTime bounds a probe of the instrument by GetBench.
+	probeTime = 5 * time.Second
+	// mostSetAside bounds the entries of the spool that GetBench lists.
+	mostSetAside = 20
+	// watchEvery is the default distance of live moments.
+	watchEvery = 100 * time.Millisecond
+)
 
-// mostAside bounds how many entries of the spool GetBench names.
-const mostAside = 20
-
-// service is wattmark.v1.MonitorService over an owner.
+// service is wattmark.v1.MonitorService over an owner. Errors become statuses by the
+// table in errors.go.
 type service struct {
-	wattmarkv1.UnimplementedMonitorServiceServer
+	pb.UnimplementedMonitorServiceServer
 	monitor *Monitor
 	owner   *capture.Owner
 	version string
 }
 
-func (s *service) GetBench(ctx context.Context, q *wattmarkv1.GetBenchRequest) (*wattmarkv1.GetBenchResponse, error) {
+// own returns a capture that the caller may end: the caller's own, or any for an operator.
+func (s *service) own(ctx context.Context, id string) (*capture.Capture, error) {
+	c, err := s.owner.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return c, auth.Own(ctx, "capture "+c.ID(), c.Owner(), auth.Operator)
+}
+
+// signed returns a request whose owner is the authenticated caller. The holder stays as the
+// caller wrote it where its user is the caller, and gets the caller's name otherwise.
+func signed(ctx context.Context, r session.Request) session.Request {
+	caller, known := auth.From(ctx)
+	if !known {
+		return r
+	}
+	r.Owner = caller.Name
+	switch user, _, _ := strings.Cut(r.Holder, "@"); {
+	case user == caller.Name:
+	case caller.Role >= auth.Operator && r.Holder != "": // a host measures for its users
+		r.Holder += " by " + caller.Name
+	default:
+		r.Holder = caller.Name
+	}
+	return r
+}
+
+// GetBench describes the bench, with at most mostSetAside entries of the spool.
+func (s *service) GetBench(ctx context.Context, q *pb.GetBenchRequest) (*pb.GetBenchResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	about := s.owner.Bench
@@ -40,41 +75,19 @@ func (s *service) GetBench(ctx context.Context, q *wattmarkv1.GetBenchRequest) (
 		about = s.owner.Ask
 	}
 	b := about(ctx)
-	r := &wattmarkv1.GetBenchResponse{
-		Name: b.Name, Instrument: wire.Instrument(b.Instrument), CalibrationId: b.CalibrationID,
-		Holder: b.Holder, HeldSince: wire.Time(b.HeldSince), CaptureId: b.CaptureID, Version: s.version,
-		GpuUuid: wire.Text(b.GPU), Protocol: wire.ProtocolMessage(wire.Speaks), Draining: b.Draining,
+	b.Version, b.Protocol = s.version, wire.Speaks
+	if n := len(b.SetAside); n > mostSetAside {
+		more := fmt.Sprintf("and %d more: the log names them", n-mostSetAside+1)
+		b.SetAside = append(b.SetAside[:mostSetAside-1:mostSetAside-1], more)
 	}
-	if b.Setup != nil {
-		r.Setup = wire.Setup(*b.Setup)
-	}
-	if b.Nominal != nil {
-		r.Nominal = wire.Setup(*b.Nominal)
-	}
-	for _, n := range b.Notes {
-		r.Notes = append(r.Notes, wire.Text(n))
-	}
-	for _, w := range b.Waiting {
-		r.Waiting = append(r.Waiting, &wattmarkv1.Waiting{Holder: wire.Text(w.Holder), Since: wire.Time(w.Since)})
-	}
-	for i, a := range b.SetAside {
-		if i == mostAside-1 && len(b.SetAside) > mostAside {
-			a = fmt.Sprintf("and %d more: the log names them", len(b.SetAside)-i)
-		}
-		if i < mostAside {
-			r.SetAside = append(r.SetAside, wire.Text(a))
-		}
-	}
-	if b.Err != nil {
-		r.Trouble = wire.Text(b.Err.Error())
-	}
-	return r, nil
+	return wire.Bench(&b), nil
 }
 
-func (s *service) StartCapture(ctx context.Context, q *wattmarkv1.StartCaptureRequest) (*wattmarkv1.StartCaptureResponse, error) {
-	req, err := parseStart(q)
+// StartCapture waits for the bench and returns once the first scan has arrived.
+func (s *service) StartCapture(ctx context.Context, q *pb.StartCaptureRequest) (*pb.StartCaptureResponse, error) {
+	req, err := wire.ParseStartRequest(q)
 	if err == nil {
-		err = s.refuse(q)
+		err = s.checkProtocol(q)
 	}
 	if err != nil {
 		return nil, toStatus(err)
@@ -84,17 +97,17 @@ func (s *service) StartCapture(ctx context.Context, q *wattmarkv1.StartCaptureRe
 		return nil, toStatus(err)
 	}
 	auth.Note(ctx, "capture_id", c.ID())
+	s.monitor.cfg.Log.InfoContext(ctx, "capture started",
+		"capture", c.ID(), "holder", wire.Text(q.Holder), "task", wire.Text(q.TaskName))
 	h := c.Header()
-	s.monitor.cfg.Log.InfoContext(ctx, "capture started", "capture", c.ID(), "holder", wire.Text(q.Holder), "task", wire.Text(q.TaskName))
-	return &wattmarkv1.StartCaptureResponse{
-		CaptureId: c.ID(), SampleRateHz: float64(h.Setup.Timebase.SampleRate()),
-		Instrument: wire.Instrument(h.Instrument), CalibrationId: h.CalibrationID,
-		Started: wire.Time(c.Started()), LeaseUntil: wire.Time(c.LeaseUntil()),
-	}, nil
+	return wire.Started(session.Started{
+		CaptureID: c.ID(), SampleRate: h.Setup.Timebase.SampleRate(), Instrument: h.Instrument,
+		CalibrationID: h.CalibrationID, Started: c.Started(), LeaseUntil: c.LeaseUntil(),
+	}), nil
 }
 
-// refuse turns away a host that speaks another language.
-func (s *service) refuse(q *wattmarkv1.StartCaptureRequest) error {
+// checkProtocol refuses a host of another major protocol version.
+func (s *service) checkProtocol(q *pb.StartCaptureRequest) error {
 	theirs := wire.ParseProtocol(q.Protocol)
 	if wire.Speaks.Fits(theirs) {
 		return nil
@@ -107,42 +120,23 @@ func (s *service) refuse(q *wattmarkv1.StartCaptureRequest) error {
 	if version == "" {
 		version = "of an unknown version"
 	}
-	return status.Errorf(codes.Unimplemented, "the host is wattmark %s and speaks protocol %v, this monitor is wattmark %s and speaks %v: update %s",
+	return status.Errorf(codes.Unimplemented,
+		"the host is wattmark %s and speaks protocol %v, this monitor is wattmark %s and speaks %v: update %s",
 		measure.Printable(version), theirs, s.version, wire.Speaks, older)
 }
 
-func parseStart(q *wattmarkv1.StartCaptureRequest) (capture.Request, error) {
-	spec, err := wire.ParseMarkerSpec(q.Marker)
-	if err != nil {
-		return capture.Request{}, err
-	}
-	req := capture.Request{Holder: q.Holder, TaskName: q.TaskName, Marker: spec}
-	for _, d := range []struct {
-		name string
-		from *durationpb.Duration
-		to   *time.Duration
-	}{{"lease", q.Lease, &req.Lease}, {"wait", q.Wait, &req.Wait}} {
-		if d.from == nil {
-			continue
-		}
-		if err := d.from.CheckValid(); err != nil {
-			return req, fmt.Errorf("%w: %s: %w", capture.ErrRequest, d.name, err)
-		}
-		*d.to = d.from.AsDuration()
-	}
-	return req, nil
-}
-
-func (s *service) RenewLease(ctx context.Context, q *wattmarkv1.RenewLeaseRequest) (*wattmarkv1.RenewLeaseResponse, error) {
+// RenewLease extends the lease of a capture of the caller's.
+func (s *service) RenewLease(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.RenewLeaseResponse, error) {
 	c, err := s.own(ctx, q.CaptureId)
 	if err != nil {
 		return nil, toStatus(err)
 	}
 	until, state := c.Renew()
-	return &wattmarkv1.RenewLeaseResponse{LeaseUntil: wire.Time(until), State: wattmarkv1.CaptureState(state)}, nil
+	return &pb.RenewLeaseResponse{LeaseUntil: wire.Time(until), State: pb.CaptureState(state)}, nil
 }
 
-func (s *service) StopCapture(ctx context.Context, q *wattmarkv1.StopCaptureRequest) (*wattmarkv1.StopCaptureResponse, error) {
+// StopCapture ends a capture of the caller's, and returns when its end is durable.
+func (s *service) StopCapture(ctx context.Context, q *pb.StopCaptureRequest) (*pb.StopCaptureResponse, error) {
 	c, err := s.own(ctx, q.CaptureId)
 	if err != nil {
 		return nil, toStatus(err)
@@ -152,58 +146,110 @@ func (s *service) StopCapture(ctx context.Context, q *wattmarkv1.StopCaptureRequ
 		return nil, toStatus(err)
 	}
 	s.monitor.cfg.Log.InfoContext(ctx, "capture stopped", "capture", c.ID())
-	return &wattmarkv1.StopCaptureResponse{Summary: summary(sum)}, nil
+	return &pb.StopCaptureResponse{Summary: wire.Summary(sum)}, nil
 }
 
-func (s *service) ReleaseCapture(ctx context.Context, q *wattmarkv1.ReleaseCaptureRequest) (*wattmarkv1.ReleaseCaptureResponse, error) {
-	if _, err := s.own(ctx, q.CaptureId); err != nil && !errors.Is(err, capture.ErrUnknown) { // what is gone is no error
+// EndCapture takes the bench from its holder, in the authenticated caller's name where there
+// is one.
+func (s *service) EndCapture(ctx context.Context, q *pb.EndCaptureRequest) (*pb.EndCaptureResponse, error) {
+	by := q.By
+	if caller, known := auth.From(ctx); known { // and an operator: auth.Rows
+		by = caller.Name
+	}
+	c, err := s.owner.End(ctx, q.CaptureId, by, q.Reason)
+	if err != nil {
 		return nil, toStatus(err)
 	}
-	if err := s.owner.Release(q.CaptureId); err != nil {
-		return nil, toStatus(err)
-	}
-	return &wattmarkv1.ReleaseCaptureResponse{}, nil
+	sum := c.Summary()
+	return &pb.EndCaptureResponse{
+		CaptureId: c.ID(), Holder: c.Holder(), State: pb.CaptureState(sum.State), Reason: sum.Reason,
+	}, nil
 }
 
-func (s *service) ListCaptures(context.Context, *wattmarkv1.ListCapturesRequest) (*wattmarkv1.ListCapturesResponse, error) {
-	r := &wattmarkv1.ListCapturesResponse{}
-	for _, i := range s.owner.List() {
-		r.Captures = append(r.Captures, &wattmarkv1.CaptureInfo{
-			CaptureId: i.CaptureID, Holder: i.Holder, TaskName: i.TaskName, Started: wire.Time(i.Started),
-			State: wattmarkv1.CaptureState(i.State), Reason: wire.Text(told(i)), SpoolBytes: uint64(i.SpoolBytes),
-		})
+// ReleaseCapture succeeds for a capture that is gone: hosts repeat it.
+func (s *service) ReleaseCapture(
+	ctx context.Context, q *pb.ReleaseCaptureRequest,
+) (*pb.ReleaseCaptureResponse, error) {
+	_, err := s.own(ctx, q.CaptureId)
+	if err == nil || errors.Is(err, capture.ErrUnknown) {
+		err = s.owner.Release(q.CaptureId)
+	}
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &pb.ReleaseCaptureResponse{}, nil
+}
+
+// ListCaptures lists the captures held, newest first.
+func (s *service) ListCaptures(context.Context, *pb.ListCapturesRequest) (*pb.ListCapturesResponse, error) {
+	r := &pb.ListCapturesResponse{}
+	for _, c := range s.owner.List() {
+		if c.Released { // the reason why it is still there
+			c.Reason = strings.TrimPrefix(c.Reason+"; released; it waits until the cluster has it", "; ")
+		}
+		r.Captures = append(r.Captures, wire.Capture(c))
 	}
 	return r, nil
 }
 
-// told is why a capture is incomplete, and why it is still there.
-func told(i capture.Info) string {
-	if !i.Released {
-		return i.Reason
+// ReadCapture streams a capture; see capture.Capture.Read.
+func (s *service) ReadCapture(
+	q *pb.ReadCaptureRequest, stream grpc.ServerStreamingServer[pb.ReadCaptureResponse],
+) error {
+	c, err := s.owner.Get(q.CaptureId)
+	if err != nil {
+		return toStatus(err)
 	}
-	const waits = "released; it waits until the cluster has it"
-	if i.Reason == "" {
-		return waits
-	}
-	return i.Reason + "; " + waits
+	o := capture.ReadOptions{From: q.FromChunk, Follow: q.Follow, Untrimmed: q.Untrimmed}
+	return toStatus(c.Read(stream.Context(), o, receiver{stream}))
 }
 
-func (s *service) WatchRails(q *wattmarkv1.WatchRailsRequest, stream grpc.ServerStreamingServer[wattmarkv1.WatchRailsResponse]) error {
-	every := 100 * time.Millisecond
+// receiver sends a capture's stream over gRPC.
+type receiver struct {
+	stream grpc.ServerStreamingServer[pb.ReadCaptureResponse]
+}
+
+// payloads are lent to gRPC until it has sent them.
+var payloads = sync.Pool{New: func() any { return new([]byte) }}
+
+// Chunk sends a chunk whose payload goes from the spool to gRPC without a copy.
+func (r receiver) Chunk(head chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
+	buf := payloads.Get().(*[]byte)
+	payload, err := load(buf)
+	if err != nil {
+		payloads.Put(buf)
+		return err
+	}
+	return wire.SendPayload(r.stream, &head, payload, func() { payloads.Put(buf) })
+}
+
+func (r receiver) Header(h session.Opening) error {
+	item := &pb.ReadCaptureResponse_Header{Header: wire.Opening(h)}
+	return r.stream.Send(&pb.ReadCaptureResponse{Item: item})
+}
+
+func (r receiver) Event(e measure.Event) error {
+	item := &pb.ReadCaptureResponse_Event{Event: wire.Event(e)}
+	return r.stream.Send(&pb.ReadCaptureResponse{Item: item})
+}
+
+func (r receiver) Trailer(t session.Trailer) error {
+	item := &pb.ReadCaptureResponse_Trailer{Trailer: wire.Trailer(t)}
+	return r.stream.Send(&pb.ReadCaptureResponse{Item: item})
+}
+
+// WatchRails streams until the caller or the monitor ends it.
+func (s *service) WatchRails(
+	q *pb.WatchRailsRequest, stream grpc.ServerStreamingServer[pb.WatchRailsResponse],
+) error {
+	o := session.WatchOptions{Every: watchEvery, Idle: q.Idle}
 	if q.Every != nil {
-		if err := q.Every.CheckValid(); err != nil || q.Every.AsDuration() <= 0 {
-			return toStatus(fmt.Errorf("%w: every %v: want a positive duration", capture.ErrRequest, q.Every.AsDuration()))
+		if o.Every = q.Every.AsDuration(); q.Every.CheckValid() != nil || o.Every <= 0 {
+			return toStatus(fmt.Errorf("%w: every %v: want a positive duration", capture.ErrRequest, o.Every))
 		}
-		every = q.Every.AsDuration()
 	}
-	ctx, cancel := s.untilStopping(stream.Context())
-	defer cancel()
-	return toStatus(s.owner.Watch(ctx, capture.WatchOptions{Every: every, Idle: q.Idle}, func(m capture.Moment) error { return stream.Send(moment(m)) }))
-}
-
-// untilStopping ends a context when the monitor stops.
-func (s *service) untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
 	go func() {
 		select {
 		case <-s.monitor.stopping:
@@ -211,5 +257,5 @@ func (s *service) untilStopping(ctx context.Context) (context.Context, context.C
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, func() { cancel(nil) }
+	return toStatus(s.owner.Watch(ctx, o, func(m session.Moment) error { return stream.Send(wire.Moment(m)) }))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,18 +18,19 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure/marker"
-	"wattmark/monitor/capture"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/spool"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 func TestMeasurementOverGRPC(t *testing.T) {
 	m, client, _, stop := run(t, rampConfig(t.TempDir()))
 	ctx := t.Context()
-	bench, err := client.GetBench(ctx, &wattmarkv1.GetBenchRequest{})
+	bench, err := client.GetBench(ctx, &pb.GetBenchRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +38,7 @@ func TestMeasurementOverGRPC(t *testing.T) {
 		len(bench.Setup.GetChannels()) != 2 || len(bench.CalibrationId) != 16 || bench.Holder != "" {
 		t.Errorf("bench %v", bench)
 	}
-	started, err := client.StartCapture(ctx, &wattmarkv1.StartCaptureRequest{
+	started, err := client.StartCapture(ctx, &pb.StartCaptureRequest{
 		Holder: "ada@lab", TaskName: "gemm", Marker: wire.MarkerSpec(marker.FastProfile(50e3, 1)), Lease: durationpb.New(time.Minute),
 	})
 	if err != nil {
@@ -47,54 +49,54 @@ func TestMeasurementOverGRPC(t *testing.T) {
 		t.Errorf("started %v", started)
 	}
 	id := started.CaptureId
-	if bench, _ = client.GetBench(ctx, &wattmarkv1.GetBenchRequest{}); bench.Holder != "ada@lab" || bench.CaptureId != id {
+	if bench, _ = client.GetBench(ctx, &pb.GetBenchRequest{}); bench.Holder != "ada@lab" || bench.CaptureId != id {
 		t.Errorf("bench held by %q, capture %q", bench.Holder, bench.CaptureId)
 	}
-	if r, err := client.RenewLease(ctx, &wattmarkv1.RenewLeaseRequest{CaptureId: id}); err != nil ||
-		r.State != wattmarkv1.CaptureState_CAPTURE_STATE_RUNNING || !r.LeaseUntil.AsTime().After(started.LeaseUntil.AsTime()) {
+	if r, err := client.RenewLease(ctx, &pb.RenewLeaseRequest{CaptureId: id}); err != nil ||
+		r.State != pb.CaptureState_CAPTURE_STATE_RUNNING || !r.LeaseUntil.AsTime().After(started.LeaseUntil.AsTime()) {
 		t.Errorf("renewed %v, %v", r, err)
 	}
 	watch(t, client)
-	if s := m.Stats(); s.Captures != 1 || s.Held[capture.Running] != 1 || !s.Busy {
+	if s := m.Stats(); s.Captures != 1 || s.Held[session.Running] != 1 || !s.Busy {
 		t.Errorf("counted %+v while it runs", s)
 	}
-	stopped, err := client.StopCapture(ctx, &wattmarkv1.StopCaptureRequest{CaptureId: id})
+	stopped, err := client.StopCapture(ctx, &pb.StopCaptureRequest{CaptureId: id})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := read(t, client, &wattmarkv1.ReadCaptureRequest{CaptureId: id}, 0)
+	got, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: id}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if scans := got.check(t, 0); scans != stopped.Summary.Scans || scans == 0 {
 		t.Errorf("%d scans came, the summary says %d", scans, stopped.Summary.Scans)
 	}
-	if h := got.header; h.Holder != "ada@lab" || h.TaskName != "gemm" || h.Marker.GetCode() != wattmarkv1.MarkerCode_MARKER_CODE_M31 ||
+	if h := got.header; h.Holder != "ada@lab" || h.TaskName != "gemm" || h.Marker.GetCode() != pb.MarkerCode_MARKER_CODE_M31 ||
 		h.CalibrationId != bench.CalibrationId || !h.Started.AsTime().Equal(started.Started.AsTime()) {
 		t.Errorf("header %v", h)
 	}
-	if _, err := client.ReleaseCapture(ctx, &wattmarkv1.ReleaseCaptureRequest{CaptureId: id}); err != nil {
+	if _, err := client.ReleaseCapture(ctx, &pb.ReleaseCaptureRequest{CaptureId: id}); err != nil {
 		t.Error(err)
 	}
-	if s := m.Stats(); s.Captures != 1 || s.Scans != stopped.Summary.Scans || s.Busy || s.Held[capture.Complete] != 0 || s.SpoolBytes != 0 {
+	if s := m.Stats(); s.Captures != 1 || s.Scans != stopped.Summary.Scans || s.Busy || s.Held[session.Complete] != 0 || s.SpoolBytes != 0 {
 		t.Errorf("counted %+v after the release", s)
 	}
-	if _, err := read(t, client, &wattmarkv1.ReadCaptureRequest{CaptureId: id}, 0); status.Code(err) != codes.NotFound {
+	if _, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: id}, 0); status.Code(err) != codes.NotFound {
 		t.Errorf("read after release: %v", err)
 	}
 	stop()
 }
 
 // watch takes a live message from a running capture.
-func watch(t *testing.T, client wattmarkv1.MonitorServiceClient) {
+func watch(t *testing.T, client pb.MonitorServiceClient) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	s, err := client.WatchRails(ctx, &wattmarkv1.WatchRailsRequest{Every: durationpb.New(20 * time.Millisecond)})
+	s, err := client.WatchRails(ctx, &pb.WatchRailsRequest{Every: durationpb.New(20 * time.Millisecond)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m *wattmarkv1.WatchRailsResponse
+	var m *pb.WatchRailsResponse
 	for range 3 {
 		if m, err = s.Recv(); err != nil {
 			t.Fatal(err)
@@ -107,11 +109,11 @@ func watch(t *testing.T, client wattmarkv1.MonitorServiceClient) {
 
 func TestBusyBenchOverGRPC(t *testing.T) {
 	client, _, _ := serve(t, rampConfig(t.TempDir()))
-	started, err := client.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "ada@lab"})
+	started, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "bob@lab"})
+	_, err = client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "bob@lab"})
 	s := status.Convert(err)
 	if s.Code() != codes.FailedPrecondition || !strings.Contains(s.Message(), "held by ada@lab since 20") {
 		t.Errorf("second start: %v", err)
@@ -125,10 +127,10 @@ func TestBusyBenchOverGRPC(t *testing.T) {
 	}
 	got := make(chan error)
 	go func() {
-		_, err := client.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "bob@lab", Wait: durationpb.New(10 * time.Second)})
+		_, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "bob@lab", Wait: durationpb.New(10 * time.Second)})
 		got <- err
 	}()
-	if _, err := client.StopCapture(t.Context(), &wattmarkv1.StopCaptureRequest{CaptureId: started.CaptureId}); err != nil {
+	if _, err := client.StopCapture(t.Context(), &pb.StopCaptureRequest{CaptureId: started.CaptureId}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-got; err != nil {
@@ -140,11 +142,11 @@ func TestBenchThatCannotBeUsed(t *testing.T) {
 	cfg := rampConfig(t.TempDir())
 	cfg.Bench.Instrument = &ramp{rate: 50e3, fails: fmt.Errorf("ramp: open /dev/ttyX: %w: check the cable", instrument.ErrSilent)}
 	client, _, _ := serve(t, cfg)
-	b, err := client.GetBench(t.Context(), &wattmarkv1.GetBenchRequest{})
+	b, err := client.GetBench(t.Context(), &pb.GetBenchRequest{})
 	if err != nil || b.Setup != nil || !strings.Contains(b.Trouble, "check the cable") || b.Instrument.Kind != "ramp" {
 		t.Errorf("bench %v, %v", b, err)
 	}
-	_, err = client.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "ada@lab"})
+	_, err = client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab"})
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "check the cable") {
 		t.Errorf("start: %v", err)
 	}
@@ -160,29 +162,29 @@ func TestBadRequests(t *testing.T) {
 		call func() error
 		code codes.Code
 	}{
-		"no holder": {func() error { _, err := client.StartCapture(ctx, &wattmarkv1.StartCaptureRequest{}); return err }, codes.InvalidArgument},
+		"no holder": {func() error { _, err := client.StartCapture(ctx, &pb.StartCaptureRequest{}); return err }, codes.InvalidArgument},
 		"bad marker": {func() error {
-			_, err := client.StartCapture(ctx, &wattmarkv1.StartCaptureRequest{Holder: "a", Marker: badChip})
+			_, err := client.StartCapture(ctx, &pb.StartCaptureRequest{Holder: "a", Marker: badChip})
 			return err
 		}, codes.InvalidArgument},
 		"bad lease": {func() error {
-			_, err := client.StartCapture(ctx, &wattmarkv1.StartCaptureRequest{Holder: "a", Lease: badLease})
+			_, err := client.StartCapture(ctx, &pb.StartCaptureRequest{Holder: "a", Lease: badLease})
 			return err
 		}, codes.InvalidArgument},
 		"stop of nothing": {func() error {
-			_, err := client.StopCapture(ctx, &wattmarkv1.StopCaptureRequest{CaptureId: "x"})
+			_, err := client.StopCapture(ctx, &pb.StopCaptureRequest{CaptureId: "x"})
 			return err
 		}, codes.NotFound},
 		"renewal of nothing": {func() error {
-			_, err := client.RenewLease(ctx, &wattmarkv1.RenewLeaseRequest{CaptureId: "x"})
+			_, err := client.RenewLease(ctx, &pb.RenewLeaseRequest{CaptureId: "x"})
 			return err
 		}, codes.NotFound},
 		"release of nothing": {func() error {
-			_, err := client.ReleaseCapture(ctx, &wattmarkv1.ReleaseCaptureRequest{CaptureId: "../x"})
+			_, err := client.ReleaseCapture(ctx, &pb.ReleaseCaptureRequest{CaptureId: "../x"})
 			return err
 		}, codes.OK},
 		"watch every never": {func() error {
-			s, err := client.WatchRails(ctx, &wattmarkv1.WatchRailsRequest{Every: durationpb.New(-1)})
+			s, err := client.WatchRails(ctx, &pb.WatchRailsRequest{Every: durationpb.New(-1)})
 			if err == nil {
 				_, err = s.Recv()
 			}
@@ -197,11 +199,11 @@ func TestBadRequests(t *testing.T) {
 
 func TestStoppedMonitorEndsItsStreams(t *testing.T) {
 	client, _, stop := serve(t, rampConfig(t.TempDir()))
-	s, err := client.StartCapture(t.Context(), &wattmarkv1.StartCaptureRequest{Holder: "ada@lab"})
+	s, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := client.WatchRails(t.Context(), &wattmarkv1.WatchRailsRequest{})
+	live, err := client.WatchRails(t.Context(), &pb.WatchRailsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,18 +212,18 @@ func TestStoppedMonitorEndsItsStreams(t *testing.T) {
 	}
 	got := make(chan received)
 	go func() {
-		r, err := read(t, client, &wattmarkv1.ReadCaptureRequest{CaptureId: s.CaptureId, Follow: true, Untrimmed: true}, 0)
+		r, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: s.CaptureId, Follow: true, Untrimmed: true}, 0)
 		if err != nil {
 			t.Error(err)
 		}
 		got <- r
 	}()
-	if _, err := read(t, client, &wattmarkv1.ReadCaptureRequest{CaptureId: s.CaptureId, Follow: true, Untrimmed: true}, 1); err != nil {
+	if _, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: s.CaptureId, Follow: true, Untrimmed: true}, 1); err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	r := <-got
-	if r.trailer.GetSummary().GetState() != wattmarkv1.CaptureState_CAPTURE_STATE_INCOMPLETE ||
+	if r.trailer.GetSummary().GetState() != pb.CaptureState_CAPTURE_STATE_INCOMPLETE ||
 		!strings.Contains(r.trailer.Summary.Reason, "the monitor was stopped") {
 		t.Errorf("trailer %v", r.trailer)
 	}
@@ -290,4 +292,268 @@ func TestErrorCodes(t *testing.T) {
 	if toStatus(nil) != nil {
 		t.Error("no error became one")
 	}
+}
+
+// A free bench is sampled for who asks for it, gives way to a capture, and is
+// sampled again afterwards, by one stream all the while.
+func TestWatchFreeBench(t *testing.T) {
+	client, _, _ := serve(t, rampConfig(t.TempDir()))
+	s, err := client.WatchRails(t.Context(), &pb.WatchRailsRequest{Every: durationpb.New(10 * time.Millisecond), Idle: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await := func(capture string) {
+		t.Helper()
+		for {
+			m, err := s.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.CaptureId != capture || len(m.Rails) == 0 {
+				continue
+			}
+			if m.SampleRateHz != 50e3 || m.Scans == 0 || m.Lost != 0 || m.Rails[0].PowerW < 15 || m.Rails[0].PowerW > 26 {
+				t.Errorf("live %v", m)
+			}
+			return
+		}
+	}
+	await("")
+	if b, err := client.GetBench(t.Context(), &pb.GetBenchRequest{}); err != nil || b.Holder != "" {
+		t.Errorf("a look holds the bench: %v, %v", b, err)
+	}
+	started, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(started.CaptureId)
+	sum, err := client.StopCapture(t.Context(), &pb.StopCaptureRequest{CaptureId: started.CaptureId})
+	if err != nil || sum.Summary.ScansLost != 0 {
+		t.Fatalf("%v, %v", sum, err)
+	}
+	await("")
+}
+
+// Who does not ask for the free bench sees captures only.
+func TestWatchCapturesOnly(t *testing.T) {
+	client, _, _ := serve(t, rampConfig(t.TempDir()))
+	every := durationpb.New(10 * time.Millisecond)
+	only, err := client.WatchRails(t.Context(), &pb.WatchRailsRequest{Every: every})
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle, err := client.WatchRails(t.Context(), &pb.WatchRailsRequest{Every: every, Idle: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := idle.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	started, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := only.Recv(); err != nil || m.CaptureId != started.CaptureId {
+		t.Errorf("first seen: %v, %v", m, err)
+	}
+}
+
+func TestWatchTellsOfTrouble(t *testing.T) {
+	cfg := rampConfig(t.TempDir())
+	cfg.Bench.Instrument = &ramp{rate: 50e3, fails: errors.New("the cable is out")}
+	client, _, _ := serve(t, cfg)
+	s, err := client.WatchRails(t.Context(), &pb.WatchRailsRequest{Idle: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := s.Recv(); err != nil || !strings.Contains(m.Trouble, "the cable is out") || len(m.Rails) != 0 {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
+const (
+	gpuA = "GPU-8f6e1f2a-0b1c-2d3e-4f50-6172839405af"
+	gpuB = "GPU-00000000-0000-0000-0000-000000000002"
+)
+
+// sensorRamp is a GPU's own sensor.
+type sensorRamp struct {
+	ramp
+	gpu string
+}
+
+func (s *sensorRamp) Identity() instrument.Identity {
+	return instrument.Identity{Kind: "nvml", Serial: s.gpu}
+}
+
+// A bench says which GPU it measures, in GetBench and in the stream's header.
+func TestBenchSaysItsGPU(t *testing.T) {
+	for _, c := range []struct{ name, said, sensor, want, fail string }{
+		{"said", gpuA, "", gpuA, ""},
+		{"not said", "", "", "", ""},
+		{"its own sensor", "", strings.ToUpper(gpuB), gpuB, ""},
+		{"its own sensor, said too", gpuB, gpuB, gpuB, ""},
+		{"another's sensor", gpuA, gpuB, gpuA, "wrong instrument: the bench measures " + gpuA + ", and this is the sensor of " + gpuB},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := rampConfig(t.TempDir())
+			cfg.Bench.GPU, cfg.Bench.Instrument = c.said, &sensorRamp{ramp{rate: 50e3}, c.sensor}
+			client, _, _ := serve(t, cfg)
+			bench, err := client.GetBench(t.Context(), &pb.GetBenchRequest{})
+			if err != nil || bench.GpuUuid != c.want {
+				t.Errorf("bench of %q, %v; want %q", bench.GetGpuUuid(), err, c.want)
+			}
+			s, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab", TaskName: "gemm"})
+			if c.fail != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fail) {
+					t.Errorf("got %v, want %s", err, c.fail)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.StopCapture(t.Context(), &pb.StopCaptureRequest{CaptureId: s.CaptureId}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: s.CaptureId}, 0)
+			if err != nil || got.header.GpuUuid != c.want {
+				t.Errorf("header of %q, %v; want %q", got.header.GetGpuUuid(), err, c.want)
+			}
+		})
+	}
+}
+
+// A host that says nothing, or something compatible, is served; one of another
+// major version is refused with both versions, and holds nothing.
+func TestHostsOfOtherVersions(t *testing.T) {
+	client, _, _ := serve(t, rampConfig(t.TempDir()))
+	for _, tc := range []struct {
+		name    string
+		speaks  *pb.Protocol
+		refused []string
+	}{
+		{"older, says nothing", nil, nil},
+		{"a later addition", &pb.Protocol{Major: wire.Speaks.Major, Minor: 99}, nil},
+		{"newer", &pb.Protocol{Major: wire.Speaks.Major + 1}, []string{"host is wattmark 7.7.7 and speaks protocol 2.0", "monitor is wattmark test and speaks " + wire.Speaks.String(), "update the monitor"}},
+		{"too old", &pb.Protocol{Minor: 3}, []string{"protocol 0.3", "update the host"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab", Protocol: tc.speaks, Version: "7.7.7"})
+			if tc.refused == nil {
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range []func() error{
+					func() error {
+						_, err := client.StopCapture(t.Context(), &pb.StopCaptureRequest{CaptureId: a.CaptureId})
+						return err
+					},
+					func() error {
+						_, err := client.ReleaseCapture(t.Context(), &pb.ReleaseCaptureRequest{CaptureId: a.CaptureId})
+						return err
+					},
+				} {
+					if err := f(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return
+			}
+			if status.Code(err) != codes.Unimplemented {
+				t.Fatalf("got %v", err)
+			}
+			for _, w := range tc.refused {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q is not told: %v", w, err)
+				}
+			}
+		})
+	}
+	b, err := client.GetBench(t.Context(), &pb.GetBenchRequest{})
+	if err != nil || b.Holder != "" || wire.ParseProtocol(b.Protocol) != wire.Speaks {
+		t.Errorf("bench %v, %v", b, err)
+	}
+}
+
+// Readers and viewers that take nothing hold up neither the capture nor others, and
+// cost no memory.
+func TestReadersThatDoNotRead(t *testing.T) {
+	cfg := rampConfig(t.TempDir())
+	rate, fill, more := 4e6, uint64(18<<20), uint64(24<<20) // some 20 MB a second are kept
+	if racing {
+		rate, fill, more = 5e5, 18<<20, 4<<20 // what cannot be stored in time waits in memory
+	}
+	cfg.Bench.Instrument = &ramp{rate: rate}
+	client, _, _ := serve(t, cfg)
+	start, err := client.StartCapture(t.Context(), &pb.StartCaptureRequest{Holder: "ada@lab", Lease: durationpb.New(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		r, err := client.ReadCapture(t.Context(), &pb.ReadCaptureRequest{CaptureId: start.CaptureId, Follow: true, Untrimmed: true})
+		if err == nil {
+			_, err = r.Header()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := client.WatchRails(t.Context(), &pb.WatchRailsRequest{Every: durationpb.New(time.Microsecond)})
+		if err == nil {
+			_, err = w.Header()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// By then each reader has had its window's fill, and waits.
+	before := taken(t, client, start.CaptureId, fill)
+	middle := heap()
+	after := taken(t, client, start.CaptureId, before+more)
+	// What a busy machine has yet to store goes by itself; what readers keep does not.
+	grown := heap() - middle
+	for end := time.Now().Add(time.Minute); grown > 12<<20 && time.Now().Before(end); grown = heap() - middle {
+		<-time.After(5 * time.Millisecond)
+	}
+	if grown > 12<<20 {
+		t.Errorf("the heap grew by %d bytes while %d were kept", grown, after-before)
+	}
+	sum, err := client.StopCapture(t.Context(), &pb.StopCaptureRequest{CaptureId: start.CaptureId})
+	if err != nil || sum.Summary.State != pb.CaptureState_CAPTURE_STATE_COMPLETE || sum.Summary.ScansLost != 0 {
+		t.Fatalf("%v, %v", sum, err)
+	}
+	// One that reads has all of it.
+	got, err := read(t, client, &pb.ReadCaptureRequest{CaptureId: start.CaptureId, Untrimmed: true}, 0)
+	if got.trailer == nil || got.trailer.Scans != sum.Summary.Scans {
+		t.Errorf("%v of %d scans, %v", got.trailer, sum.Summary.Scans, err)
+	}
+}
+
+// taken waits until a capture has so many bytes, and returns how many it has.
+func taken(t *testing.T, client pb.MonitorServiceClient, id string, size uint64) uint64 {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		l, err := client.ListCaptures(t.Context(), &pb.ListCapturesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range l.Captures {
+			if c.CaptureId == id && c.SpoolBytes >= size {
+				return c.SpoolBytes
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the capture does not get to %d bytes", size)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -197,7 +197,7 @@ func TestDebianPackage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"} {
+	for _, name := range []string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "LICENSE"} {
 		put(t, filepath.Join("..", name), filepath.Join(dir, name), 0o644)
 	}
 	put(t, "deb/postrm", filepath.Join(dir, "bin/wattmark"), 0o755) // stands for the program
@@ -227,7 +227,7 @@ func TestDebianPackage(t *testing.T) {
 		}
 	}
 	command(t, "", dpkg, "--instdir="+root, "--admindir="+admin, "--force-not-root", "--force-architecture", "--log="+filepath.Join(dir, "log"), "--unpack", file)
-	for _, f := range []string{"usr/bin/wattmark", "usr/lib/systemd/system/wattmark-monitor.service", "usr/lib/udev/rules.d/60-wattmark.rules", "usr/share/doc/wattmark/docs/benches/README.md"} {
+	for _, f := range []string{"usr/bin/wattmark", "usr/lib/systemd/system/wattmark-monitor.service", "usr/lib/udev/rules.d/60-wattmark.rules", "usr/share/doc/wattmark/docs/benches/powersensor3.yaml"} {
 		if _, err := os.Stat(filepath.Join(root, f)); err != nil {
 			t.Error(err)
 		}

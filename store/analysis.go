@@ -4,16 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Analysis is something worked out from tasks or files that is used again: a
-// sensor's profile, a fitted model. It is never changed; making it again adds a
-// version.
+// Analysis is a result that is worked out from tasks or files and used again: a sensor profile,
+// a fitted model. It is never changed; a new one of the same kind and name is a new version.
 type Analysis struct {
-	Kind    string // what it is; docs/format.md lists the kinds
-	Name    string // what it is of, or what its maker called it
+	Kind    string // docs/format.md lists the kinds
+	Name    string // of its subject, or chosen by its maker
 	Version int    // from 1 within kind and name; set by PutAnalysis
 	Made    time.Time
 	Maker   string // program and version
@@ -21,8 +23,8 @@ type Analysis struct {
 	Tasks   []TaskID // that it rests on; they may be gone
 }
 
-// PutAnalysis records an analysis as the newest version of its kind and name,
-// and returns which that is.
+// PutAnalysis records an analysis as the newest version of its kind and name, and returns the
+// version. a.Version is ignored. An empty kind or name and content that is not JSON are errors.
 func (d *DB) PutAnalysis(ctx context.Context, a Analysis) (version int, err error) {
 	op := fmt.Sprintf("store the %s %q", a.Kind, a.Name)
 	switch {
@@ -31,27 +33,36 @@ func (d *DB) PutAnalysis(ctx context.Context, a Analysis) (version int, err erro
 	case !json.Valid(a.Content):
 		return 0, fmt.Errorf("%s: its content is not JSON", op)
 	}
-	err = d.write(ctx, op, func(tx *sql.Tx) error {
-		if err := tx.QueryRowContext(ctx, `SELECT coalesce(max(version),0)+1 FROM analysis WHERE kind=? AND name=?`, a.Kind, a.Name).Scan(&version); err != nil {
-			return err
-		}
-		var id int64
-		if err := tx.QueryRowContext(ctx, `INSERT INTO analysis(kind, name, version, made_ns, maker, content) VALUES(?,?,?,?,?,?) RETURNING analysis_id`,
-			a.Kind, a.Name, version, a.Made.UnixNano(), a.Maker, string(a.Content)).Scan(&id); err != nil {
-			return err
-		}
+	// The version is found and used in one transaction; on a server a second writer of the same version
+	// breaks the UNIQUE index and is run again.
+	err = d.write(ctx, op, func(s *session) {
+		version = one[int](s, `SELECT coalesce(max(version),0)+1 FROM analysis WHERE kind=? AND name=?`, a.Kind, a.Name)
+		id := one[int64](s, `INSERT INTO analysis(kind, name, version, made_ns, maker, content) VALUES(?,?,?,?,?,?)
+			RETURNING analysis_id`, a.Kind, a.Name, version, a.Made.UnixNano(), a.Maker, string(a.Content))
 		for _, t := range a.Tasks {
-			if _, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO analysis_task VALUES(?,?)`, id, int64(t)); err != nil {
-				return err
-			}
+			// A task named twice is linked once.
+			s.exec(`INSERT INTO analysis_task VALUES(?,?) ON CONFLICT DO NOTHING`, id, t)
 		}
-		return nil
 	})
 	return version, err
 }
 
-// Analyses returns what is recorded of a kind, or of all kinds where it is
-// empty, by name and version.
+// linkAnalysis adds tasks that an analysis rests on.
+func (d *DB) linkAnalysis(ctx context.Context, a *Analysis, tasks []TaskID) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	// By kind, name and version, which are the same in every database; the number of the row is not.
+	return d.write(ctx, fmt.Sprintf("link the %s %q to its tasks", a.Kind, a.Name), func(s *session) {
+		for _, t := range tasks {
+			s.exec(`INSERT INTO analysis_task SELECT analysis_id, ? FROM analysis WHERE kind=? AND name=? AND version=?
+				ON CONFLICT DO NOTHING`, t, a.Kind, a.Name, a.Version)
+		}
+	})
+}
+
+// Analyses returns the recorded analyses of a kind, or of all kinds where it is empty, ordered
+// by kind, name and version.
 func (d *DB) Analyses(ctx context.Context, kind string) ([]Analysis, error) {
 	return d.analyses(ctx, fmt.Sprintf("list the analyses %q", kind), `WHERE ?='' OR kind=?`, kind, kind)
 }
@@ -67,6 +78,7 @@ func (d *DB) Analysis(ctx context.Context, kind, name string, version int) (*Ana
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s: %w", op, ErrNotFound)
 	}
+	// In ascending order of versions: the last is the newest.
 	return &list[len(list)-1], nil
 }
 
@@ -74,48 +86,324 @@ func (d *DB) Analysis(ctx context.Context, kind, name string, version int) (*Ana
 // is 0, and returns how many. Errors wrap ErrNotFound.
 func (d *DB) DeleteAnalysis(ctx context.Context, kind, name string, version int) (n int64, err error) {
 	op := fmt.Sprintf("delete the %s %q", kind, name)
-	err = d.write(ctx, op, func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, `DELETE FROM analysis WHERE kind=? AND name=? AND (version=? OR ?=0)`, kind, name, version, version)
-		if err != nil {
-			return err
+	err = d.write(ctx, op, func(s *session) {
+		n = s.exec(`DELETE FROM analysis WHERE kind=? AND name=? AND (version=? OR ?=0)`, kind, name, version, version)
+		if n == 0 {
+			s.fail(ErrNotFound)
 		}
-		if n, err = r.RowsAffected(); err == nil && n == 0 {
-			err = ErrNotFound
-		}
-		return err
 	})
 	return n, err
 }
 
+// analyses reads the analyses of a condition, each with its tasks, as they stood at one moment.
+// Content that is not JSON wraps ErrCorrupt.
 func (d *DB) analyses(ctx context.Context, op, where string, args ...any) ([]Analysis, error) {
-	tx, err := d.reader.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, wrap(op, err)
-	}
-	defer tx.Rollback() // it only read
-	var ids []int64
-	list, err := collect(ctx, tx, func(rows *sql.Rows, a *Analysis) error {
-		var id, made int64
-		var content string
-		if err := rows.Scan(&id, textTo(&a.Kind), textTo(&a.Name), &a.Version, &made, textTo(&a.Maker), textTo(&content)); err != nil {
+	var list []Analysis
+	err := d.view(ctx, op, func(s *session) {
+		// The tasks are read behind the list, in the same transaction: rows of one query are closed before
+		// the next begins.
+		var ids []int64
+		list = all(s, func(rows *sql.Rows, a *Analysis) error {
+			var id, made int64
+			var content string
+			err := rows.Scan(&id, textTo(&a.Kind), textTo(&a.Name), &a.Version, &made, textTo(&a.Maker), textTo(&content))
+			a.Made, a.Content, ids = time.Unix(0, made), json.RawMessage(content), append(ids, id)
+			if err == nil && !json.Valid(a.Content) {
+				err = fmt.Errorf("%w: version %d is not JSON", ErrCorrupt, a.Version)
+			}
 			return err
+		}, `SELECT analysis_id, kind, name, version, made_ns, maker, content FROM analysis `+where+`
+			ORDER BY kind, name, version`, args...)
+		for i := range list {
+			list[i].Tasks = values[TaskID](s, `SELECT task_id FROM analysis_task WHERE analysis_id=? ORDER BY task_id`, ids[i])
 		}
-		a.Made, a.Content = time.Unix(0, made), json.RawMessage(content)
-		if !json.Valid(a.Content) {
-			return fmt.Errorf("%w: version %d is not JSON", ErrCorrupt, a.Version)
-		}
-		ids = append(ids, id)
-		return nil
-	}, `SELECT analysis_id, kind, name, version, made_ns, maker, content FROM analysis `+where+` ORDER BY kind, name, version`, args...)
+	})
+	return list, err
+}
+
+// Tiny is the energy of one launch of a kernel that was too short to be
+// bracketed, worked out of a task that holds many launches.
+type Tiny struct {
+	Method, Kernel string
+	Launches       int
+	Energy         measure.Estimate // of one launch
+	// standard uncertainties, J; Systematic lines do not shrink with more launches
+	Budget      []measure.Contribution
+	Length, Gap measure.Seconds // of one launch; between two slices of the carrier
+	Carrier     measure.Watt    // NaN where there is none
+	DOF         int
+	Residual    measure.Joule
+	// Above is a fold's energy above the level around a launch; NaN for the others.
+	Above    measure.Estimate
+	Profile  []TinyBin
+	Plan     json.RawMessage
+	Warnings []string
+}
+
+// TinyBin is one point of a folded profile.
+type TinyBin struct {
+	At       measure.Seconds `json:"at_s"`
+	Power    measure.Watt    `json:"power_w"`
+	U        measure.Watt    `json:"u_w"`
+	Readings int             `json:"readings"`
+}
+
+// PutTiny records the energy of a tiny kernel that a task yields, in place of an earlier record.
+// Errors wrap ErrNotFound.
+func (d *DB) PutTiny(ctx context.Context, id TaskID, t Tiny) error {
+	op := fmt.Sprintf("store the tiny kernel of task %d", id)
+	if !json.Valid(t.Plan) {
+		return fmt.Errorf("%s: its plan is not JSON", op)
+	}
+	warnings, err := json.Marshal(append([]string{}, t.Warnings...))
 	if err != nil {
-		return nil, wrap(op, err)
+		return fmt.Errorf("%s: %w", op, err)
 	}
-	for i := range list {
-		list[i].Tasks, err = collect(ctx, tx, func(rows *sql.Rows, t *TaskID) error { return rows.Scan(t) },
-			`SELECT task_id FROM analysis_task WHERE analysis_id=? ORDER BY task_id`, ids[i])
-		if err != nil {
-			return nil, wrap(op, err)
+	return d.write(ctx, op, func(s *session) {
+		s.mustHave(id)
+		// Its budget and profile go with it, by ON DELETE CASCADE.
+		s.clear(id, "tiny")
+		s.exec(`INSERT INTO tiny VALUES(?,?,?,?, ?,?,?,?, ?,?,?, ?,?,?,?)`, id, t.Method, t.Kernel, t.Launches,
+			number(t.Energy.Energy), number(t.Energy.U), number(t.Length), number(t.Gap), number(t.Carrier), t.DOF,
+			number(t.Residual), number(t.Above.Energy), number(t.Above.U), string(t.Plan), string(warnings))
+		for i, c := range t.Budget {
+			s.exec(`INSERT INTO tiny_budget VALUES(?,?,?,?,?)`, id, i, c.Source, number(c.U), c.Systematic)
 		}
+		for i, b := range t.Profile {
+			s.exec(`INSERT INTO tiny_profile VALUES(?,?,?,?,?,?)`, id, i, b.At, number(b.Power), number(b.U), b.Readings)
+		}
+	})
+}
+
+// Tiny returns the energy of a tiny kernel that a task yields; nil where the task was not
+// measured for one.
+func (d *DB) Tiny(ctx context.Context, id TaskID) (out *Tiny, err error) {
+	err = d.view(ctx, fmt.Sprintf("read the tiny kernel of task %d", id), func(s *session) {
+		var t Tiny
+		var plan, warnings string
+		if !s.row(`SELECT method, kernel, launches, energy_j, energy_u_j, length_s, gap_s, carrier_w, dof, residual_j,
+			above_j, above_u_j, plan, warnings FROM tiny WHERE task_id=?`, id).found(textTo(&t.Method),
+			textTo(&t.Kernel), &t.Launches, realTo(&t.Energy.Energy), realTo(&t.Energy.U), realTo(&t.Length),
+			realTo(&t.Gap), realTo(&t.Carrier), &t.DOF, realTo(&t.Residual), realTo(&t.Above.Energy),
+			realTo(&t.Above.U), textTo(&plan), textTo(&warnings)) {
+			return
+		}
+		t.Plan = json.RawMessage(plan)
+		if err := json.Unmarshal([]byte(warnings), &t.Warnings); err != nil || !json.Valid(t.Plan) {
+			s.fail(fmt.Errorf("%w: its plan or its warnings are not JSON", ErrCorrupt))
+		}
+		t.Budget = all(s, func(rows *sql.Rows, c *measure.Contribution) error {
+			return rows.Scan(textTo(&c.Source), realTo(&c.U), &c.Systematic)
+		}, `SELECT source, u_j, systematic FROM tiny_budget WHERE task_id=? ORDER BY ordinal`, id)
+		t.Profile = all(s, func(rows *sql.Rows, b *TinyBin) error {
+			return rows.Scan(realTo(&b.At), realTo(&b.Power), realTo(&b.U), &b.Readings)
+		}, `SELECT at_s, power_w, u_w, readings FROM tiny_profile WHERE task_id=? ORDER BY bin`, id)
+		out = &t
+	})
+	if err != nil {
+		return nil, err
 	}
-	return list, nil
+	return out, nil
+}
+
+// ErrNoCampaign: there is no such campaign of instructions.
+var ErrNoCampaign = errors.New("no such campaign")
+
+// CampaignID identifies a campaign of instructions.
+type CampaignID int64
+
+// InstructionCampaign is one measurement of many instructions.
+type InstructionCampaign struct {
+	ID      CampaignID `json:"campaign"`
+	Started time.Time  `json:"started"`
+	GPU     string     `json:"gpu"`
+	GPUUUID string     `json:"gpu_uuid"`
+	Driver  string     `json:"driver"`
+	Host    string     `json:"host"`
+	Version string     `json:"version"`
+	Seed    uint64     `json:"seed"` // of the order of the runs
+	// Passes and Runs are those that are stored.
+	Passes uint64 `json:"passes"`
+	Runs   uint64 `json:"runs"`
+}
+
+// InstructionRun is one program of a campaign, measured once.
+type InstructionRun struct {
+	Pass                int
+	Instruction, Layout string
+	// Block is false for the program without the instructions under test, loop and glue alone; Base
+	// names that program.
+	Level, Steps   int
+	Block          bool
+	Base           string
+	Turns, Threads uint64
+	Time           measure.Seconds
+	Cycles, X      uint64
+	Checked        bool
+	Reads          measure.Hertz
+	SM             measure.Hertz // zero where it is not known
+	Celsius        float64       // zero where it is not known
+	Error          string
+	// Power is the mean by each method.
+	Power map[string]measure.Watt
+}
+
+// BeginInstructions records a campaign. One of the same GPU that began at the
+// same instant is ErrConflict.
+func (d *DB) BeginInstructions(ctx context.Context, c InstructionCampaign) (id CampaignID, err error) {
+	err = d.write(ctx, "begin campaign", func(s *session) { id = beginInstructions(s, c) })
+	return id, err
+}
+
+// ImportInstructions records a whole campaign, or nothing of it.
+func (d *DB) ImportInstructions(ctx context.Context, c InstructionCampaign,
+	runs []InstructionRun,
+) (id CampaignID, err error) {
+	// One transaction: an import that is interrupted leaves nothing.
+	err = d.write(ctx, "import campaign", func(s *session) {
+		id = beginInstructions(s, c)
+		for n := range runs {
+			putInstruction(s, id, n+1, &runs[n])
+		}
+	})
+	return id, err
+}
+
+// beginInstructions inserts a campaign. The GPU and the instant of its begin identify it:
+// another one of both is ErrConflict.
+func beginInstructions(s *session, c InstructionCampaign) (id CampaignID) {
+	s.fail(errors.Join(measure.CheckText("GPU", c.GPU), measure.CheckText("GPU", c.GPUUUID),
+		measure.CheckText("host", c.Host)))
+	if s.row(`SELECT campaign_id FROM instruction_campaign WHERE gpu_uuid=? AND started_ns=?`, c.GPUUUID,
+		c.Started.UnixNano()).found(&id) {
+		s.fail(fmt.Errorf("%w: it is campaign %d already", ErrConflict, id))
+	}
+	return one[CampaignID](s, `INSERT INTO instruction_campaign(gpu, gpu_uuid, driver, started_ns, seed, host, version)
+		VALUES(?,?,?,?,?,?,?) RETURNING campaign_id`,
+		c.GPU, c.GPUUUID, c.Driver, c.Started.UnixNano(), int64(c.Seed), c.Host, c.Version)
+}
+
+// AddInstruction adds a run to a campaign and returns its number, from 1. It is
+// on disk when this returns.
+func (d *DB) AddInstruction(ctx context.Context, id CampaignID, r InstructionRun) (number int, err error) {
+	err = d.write(ctx, fmt.Sprintf("store run of campaign %d", id), func(s *session) {
+		s.mustHaveCampaign(id)
+		number = one[int](s, `SELECT coalesce(max(number),0)+1 FROM instruction_run WHERE campaign_id=?`, id)
+		putInstruction(s, id, number, &r)
+	})
+	return number, err
+}
+
+// putInstruction inserts a run with its powers. Unsigned numbers of 64 bits keep their bits in
+// signed columns.
+func putInstruction(s *session, id CampaignID, number int, r *InstructionRun) {
+	// Zeros of SM clock and temperature mean unknown, and are stored as NULL.
+	s.exec(`INSERT INTO instruction_run VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,nullif(?,0.0),nullif(?,0.0),?)`, id,
+		number, r.Pass, r.Instruction, r.Layout, r.Level, r.Steps, r.Block, r.Base, int64(r.Turns), int64(r.Threads),
+		r.Time, int64(r.Cycles), int64(r.X), r.Checked, r.Reads, r.SM, r.Celsius, r.Error)
+	for method, w := range r.Power {
+		putInstructionPower(s, id, number, method, w)
+	}
+}
+
+// putInstructionPower stores one mean power in W, in place of an earlier one.
+func putInstructionPower(s *session, id CampaignID, number int, method string, w measure.Watt) {
+	s.exec(upsert("instruction_power", "campaign_id,number,method", "watts"), id, number, method, w)
+}
+
+// AddInstructionPowers adds the mean powers by one more method to runs, by their numbers.
+func (d *DB) AddInstructionPowers(ctx context.Context, id CampaignID, method string, watts map[int]measure.Watt) error {
+	return d.write(ctx, fmt.Sprintf("store powers of campaign %d", id), func(s *session) {
+		s.mustHaveCampaign(id)
+		for number, w := range watts {
+			putInstructionPower(s, id, number, method, w)
+		}
+	})
+}
+
+// mustHaveCampaign fails with ErrNoCampaign for a campaign that is not there.
+func (s *session) mustHaveCampaign(id CampaignID) {
+	if one[int](s, `SELECT count(*) FROM instruction_campaign WHERE campaign_id=?`, id) == 0 {
+		s.fail(ErrNoCampaign)
+	}
+}
+
+// InstructionCampaigns lists the campaigns, newest first.
+func (d *DB) InstructionCampaigns(ctx context.Context) ([]InstructionCampaign, error) {
+	return d.campaigns(ctx, "list campaigns", "ORDER BY c.started_ns DESC, c.campaign_id DESC")
+}
+
+// InstructionCampaign returns one campaign. ErrNoCampaign where there is none.
+func (d *DB) InstructionCampaign(ctx context.Context, id CampaignID) (InstructionCampaign, error) {
+	op := fmt.Sprintf("read campaign %d", id)
+	list, err := d.campaigns(ctx, op, "WHERE c.campaign_id=?", id)
+	if err == nil && len(list) == 0 {
+		return InstructionCampaign{}, fmt.Errorf("%s: %w", op, ErrNoCampaign)
+	} else if err != nil {
+		return InstructionCampaign{}, err
+	}
+	return list[0], nil
+}
+
+// campaigns reads the campaigns of the end of a statement, with the numbers of their runs and
+// passes.
+func (d *DB) campaigns(ctx context.Context, op, tail string, args ...any) ([]InstructionCampaign, error) {
+	out, err := collect(ctx, d.reader, func(rows *sql.Rows, c *InstructionCampaign) error {
+		var started, seed int64
+		err := rows.Scan(&c.ID, textTo(&c.GPU), textTo(&c.GPUUUID), textTo(&c.Driver), &started, &seed, textTo(&c.Host),
+			textTo(&c.Version), &c.Runs, &c.Passes)
+		c.Started, c.Seed = time.Unix(0, started).UTC(), uint64(seed)
+		return err
+	}, `SELECT c.campaign_id, c.gpu, c.gpu_uuid, c.driver, c.started_ns, c.seed, c.host, c.version,
+		(SELECT count(*) FROM instruction_run r WHERE r.campaign_id=c.campaign_id),
+		(SELECT count(DISTINCT pass) FROM instruction_run r WHERE r.campaign_id=c.campaign_id)
+		FROM instruction_campaign c `+tail, args...)
+	return out, wrap(op, err)
+}
+
+// Instructions returns a campaign's runs in the order in which they ran.
+func (d *DB) Instructions(ctx context.Context, id CampaignID) ([]InstructionRun, error) {
+	s := d.reading(ctx)
+	s.mustHaveCampaign(id)
+	out := all(s, scanInstruction, `SELECT pass, instruction, layout, level, steps, block, base, turns, threads, time_s,
+		cycles, x, checked, reads_hz, coalesce(sm_hz,0), coalesce(celsius,0), error
+		FROM instruction_run WHERE campaign_id=? ORDER BY number`, id)
+	s.each(`SELECT number, method, watts FROM instruction_power WHERE campaign_id=?`, []any{id},
+		func(rows *sql.Rows) bool {
+			var number int
+			var method string
+			var w measure.Watt
+			s.fail(rows.Scan(&number, textTo(&method), realTo(&w)))
+			// Runs are numbered from 1 without holes: they are only ever added. One that came in between the
+			// two queries is not in out.
+			if number >= 1 && number <= len(out) {
+				r := &out[number-1]
+				if r.Power == nil {
+					r.Power = map[string]measure.Watt{}
+				}
+				r.Power[method] = w
+			}
+			return true
+		})
+	return out, wrap(fmt.Sprintf("read runs of campaign %d", id), s.err)
+}
+
+// scanInstruction reads a row of instruction_run in the order of its columns, without its
+// powers.
+func scanInstruction(rows *sql.Rows, r *InstructionRun) error {
+	var turns, threads, cycles, x int64
+	err := rows.Scan(&r.Pass, textTo(&r.Instruction), textTo(&r.Layout), &r.Level, &r.Steps, &r.Block, textTo(&r.Base),
+		&turns, &threads, realTo(&r.Time), &cycles, &x, &r.Checked, realTo(&r.Reads), realTo(&r.SM), &r.Celsius,
+		textTo(&r.Error))
+	r.Turns, r.Threads, r.Cycles, r.X = uint64(turns), uint64(threads), uint64(cycles), uint64(x)
+	return err
+}
+
+// DeleteInstructions deletes a campaign with its runs.
+func (d *DB) DeleteInstructions(ctx context.Context, id CampaignID) error {
+	return d.write(ctx, fmt.Sprintf("delete campaign %d", id), func(s *session) {
+		s.mustHaveCampaign(id)
+		// Runs and powers go with it, by ON DELETE CASCADE.
+		s.exec(`DELETE FROM instruction_campaign WHERE campaign_id=?`, id)
+	})
 }

@@ -9,6 +9,11 @@ import (
 	"path/filepath"
 
 	"modernc.org/sqlite"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/wattmark/wattmark/store/internal/data"
+	"github.com/wattmark/wattmark/store/internal/files"
 )
 
 // ErrExists: a file that is to be made is there already.
@@ -20,7 +25,8 @@ const backupPages = 512
 // partSuffix ends the name of a file while it is being made.
 const partSuffix = ".wattmark-part"
 
-// newFile refuses a path that is taken, and returns the name to write to meanwhile.
+// newFile refuses a path that is taken, and returns the name to write to until the file is
+// whole. A part that an interrupted call left there is deleted.
 func newFile(path string) (part string, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -37,6 +43,7 @@ func newFile(path string) (part string, err error) {
 	return part, dropPart(part) // of one that was interrupted
 }
 
+// dropPart deletes a part and its logs; files that are not there are no error.
 func dropPart(part string) error {
 	var errs []error
 	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
@@ -49,7 +56,7 @@ func dropPart(part string) error {
 
 // Backup copies the database, as it stands now, into a new file while others go on
 // writing: page by page, within one read transaction. The log (-wal) grows meanwhile
-// by what is written. The copy is one file, without a log, that opens for reading
+// by the rows written meanwhile. The copy is one file, without a log, that opens for reading
 // from a medium that cannot be written. It takes its name when it is whole.
 func (d *DB) Backup(ctx context.Context, path string, progress func(done, of int)) (err error) {
 	op := "back up to " + path
@@ -71,9 +78,12 @@ func (d *DB) Backup(ctx context.Context, path string, progress func(done, of int
 	return publish(part, path)
 }
 
+// copyPages copies the database page by page into a new file, within one read transaction, and
+// calls progress after each step. A file that is read without locks is checked for changes at
+// the end.
 func (d *DB) copyPages(ctx context.Context, part string, progress func(done, of int)) error {
 	d.beside()
-	pool := sql.OpenDB(newConnector(d.readDSN, false))
+	pool := sql.OpenDB(data.Connector(d.readDSN))
 	pool.SetMaxOpenConns(1)
 	defer pool.Close()
 	conn, err := pool.Conn(ctx)
@@ -117,9 +127,10 @@ func (d *DB) copyPages(ctx context.Context, part string, progress func(done, of 
 	})
 }
 
-// settle makes a file one without a log, that reads anywhere.
+// settle folds the log into a file and takes it out of WAL mode, so that it opens for reading on
+// a medium that cannot be written.
 func settle(ctx context.Context, path string) error {
-	db := sql.OpenDB(newConnector(dsn(path, "rw", "_pragma=busy_timeout(10000)"), false))
+	db := sql.OpenDB(data.Connector(dsn(path, "rw", "_pragma=busy_timeout(10000)")))
 	db.SetMaxOpenConns(1)
 	var mode string
 	err := db.QueryRowContext(ctx, "PRAGMA journal_mode=DELETE").Scan(&mode)
@@ -129,7 +140,8 @@ func settle(ctx context.Context, path string) error {
 	return errors.Join(err, db.Close())
 }
 
-// publish gives a file that is whole its name, for good.
+// publish syncs a whole file and gives it its name. A name that was taken meanwhile is
+// ErrExists.
 func publish(part, path string) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -151,9 +163,9 @@ func publish(part, path string) error {
 	return os.Rename(part, abs) // a file system without links
 }
 
-// Vacuum writes the file anew without the room that deleted tasks left, and returns
-// the bytes before and after. It needs as much room again meanwhile, and no other
-// program may write.
+// Vacuum rewrites the file without the free pages that deleted tasks left, and returns its size
+// in bytes before and after. It needs as much room again meanwhile, and no other program may
+// write.
 func (d *DB) Vacuum(ctx context.Context) (before, after int64, err error) {
 	const op = "vacuum"
 	if d.writer == nil {
@@ -177,4 +189,95 @@ func (d *DB) Vacuum(ctx context.Context) (before, after int64, err error) {
 	}
 	after, err = size()
 	return before, after, wrap(op, err)
+}
+
+// NewBare makes an empty database for rows to travel in. It lacks the look-up tables of the view
+// data, which are most of an empty database: in another program the view is empty.
+func NewBare(ctx context.Context, path string) error {
+	d, err := Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	err = d.write(ctx, "empty the look-up tables", func(s *session) {
+		s.exec(`DELETE FROM _u16`)
+		s.exec(`DELETE FROM _seq`)
+	})
+	if err == nil {
+		_, _, err = d.Vacuum(ctx)
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		return err
+	}
+	return settle(ctx, path)
+}
+
+// Limits bound the room at which a database in a file takes no new tasks. Running tasks go on.
+// Zeros are no limits; a database on a server has its own.
+type Limits struct {
+	// Bytes bounds the file and its log.
+	Bytes int64
+	// Free is the least room on the file's disk.
+	Free int64
+}
+
+// SetLimits sets the limits. It must be called before others use the database.
+func (d *DB) SetLimits(l Limits) { d.limits = l }
+
+// Room returns the error with which BeginTask would refuse a task for lack of room, so that a
+// caller can be refused before it takes a bench or a GPU. Errors wrap ErrFull.
+func (d *DB) Room(ctx context.Context) error {
+	l := d.limits
+	if d.server != nil || l == (Limits{}) {
+		return nil
+	}
+	if l.Bytes > 0 {
+		s, err := d.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		if used := s.Bytes + s.LogBytes; used >= l.Bytes {
+			return fmt.Errorf("%w: the database takes %s, its limit is %s: "+
+				"delete tasks (wattmark db retain), then wattmark db vacuum",
+				ErrFull, humanize.Bytes(uint64(used)), humanize.Bytes(uint64(l.Bytes)))
+		}
+	}
+	if l.Free > 0 {
+		free, known, err := files.FreeBeside(d.path)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrIO, err)
+		}
+		if known && free < l.Free {
+			return fmt.Errorf("%w: %s are free beside the database, a task needs %s: make room on its disk",
+				ErrFull, humanize.Bytes(uint64(free)), humanize.Bytes(uint64(l.Free)))
+		}
+	}
+	return nil
+}
+
+// Stats are sizes and counts of a database.
+type Stats struct {
+	Bytes, LogBytes int64 // of the file, and of its write-ahead log
+	Tasks, Running  uint64
+	Users           uint64
+}
+
+// Stats returns the sizes of the files and the counts of tasks and users. The counts come from
+// indexes alone; Partial tasks are left out.
+func (d *DB) Stats(ctx context.Context) (Stats, error) {
+	var s Stats
+	q := d.reading(ctx)
+	q.row(`SELECT (SELECT count(*) FROM task)-(SELECT count(*) FROM task WHERE `+partialTasks+`),
+		(SELECT count(*) FROM task WHERE state=1), (SELECT count(*) FROM "user")`).into(&s.Tasks, &s.Running, &s.Users)
+	if q.err != nil {
+		return s, wrap("count tasks", q.err)
+	}
+	for _, f := range []struct {
+		path string
+		size *int64
+	}{{d.path, &s.Bytes}, {d.path + "-wal", &s.LogBytes}} {
+		if st, err := os.Stat(f.path); err == nil { // no log is no error
+			*f.size = st.Size()
+		}
+	}
+	return s, nil
 }

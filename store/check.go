@@ -2,14 +2,20 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store/internal/data"
 )
 
-// Kind says what sort of damage a Finding is.
+// Kind is the sort of damage of a Finding.
 type Kind string
 
 // The kinds of damage.
@@ -19,9 +25,9 @@ const (
 	BadChunk    Kind = "chunk"    // a chunk does not pass its own checks
 	MissingPart Kind = "missing"  // chunk numbers have a hole
 	Overlap     Kind = "overlap"  // a chunk begins before the one before it ends
-	Hole        Kind = "hole"     // scans are missing and no event says so
+	Hole        Kind = "hole"     // scans are missing without an event
 	BadCount    Kind = "count"    // the task's row counts other chunks or scans than there are
-	BadResult   Kind = "result"   // a result is not what the chunks give, or not what the task's row says
+	BadResult   Kind = "result"   // a result differs from the chunks' or from the task's row
 	BadPyramid  Kind = "pyramid"  // the pyramid does not agree with the chunks
 	Dangling    Kind = "dangling" // rows that refer to a row that is not there
 	BadSearch   Kind = "search"   // the full-text index lacks tasks, or has others
@@ -33,7 +39,7 @@ const (
 	// one number does not follow from the others.
 	BadCalibration Kind = "calibration"
 	BadSeal        Kind = "seal" // a number of the task was changed after it had ended
-	FalseGap       Kind = "gap"  // an event tells of lost scans that are there
+	FalseGap       Kind = "gap"  // an event of lost scans that are there
 )
 
 // NoChunk stands for none in a Finding.
@@ -45,42 +51,45 @@ type Finding struct {
 	Task  TaskID // 0 for the file as a whole
 	Chunk int64  // NoChunk where it is of no chunk
 	What  string // with the place
-	// Remedy is what to do. Repair mends what is Mendable.
+	// Remedy is the next step for the user. Repair mends findings that are Mendable.
 	Remedy   string
 	Mendable bool
 
 	name        string          // of BadSchema
 	calibration int64           // of BadCalibration
 	refers      foreignKey      // of Dangling
-	to          int64           // what refers names by its first column
+	to          int64           // value of the first column of refers
 	events      []measure.Event // of FalseGap
 	source      resultSource    // of BadResult
 }
 
-// CheckOptions say how much is looked at.
+// CheckOptions bound the scope of a check.
 type CheckOptions struct {
 	Task TaskID // one task alone, without the file's own checks; 0 for everything
 	// Quick reads the chunks' heads and the pyramid's pages, not the chunks.
 	Quick bool
-	// Progress is told of each task that is done; nil for silence.
+	// Progress is called after each task; nil for none.
 	Progress func(done, of int)
 }
 
-// CheckReport is what Check looked at and found.
+// CheckReport counts the objects that Check read, and lists its findings.
 type CheckReport struct {
 	Tasks, Chunks, Scans, Pages uint64
 	Findings                    []Finding
 }
 
 // checker is one Check.
+// Its steps add findings and go on; an error ends the check only where the source of the error is not
+// the file's damage.
 type checker struct {
 	d   *DB
 	opt CheckOptions
 	out CheckReport
-	// strange are the calibrations that are not what they were.
+	// strange are the calibrations whose numbers do not match their digest.
 	strange map[int64]bool
 }
 
+// add appends a finding, printable and on one line, whatever the file holds.
 func (c *checker) add(f Finding) {
 	f.What = measure.Printable(f.What) // on one line, whatever the file holds
 	c.out.Findings = append(c.out.Findings, f)
@@ -94,8 +103,10 @@ func (c *checker) add(f Finding) {
 // for a task that is not there.
 func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 	const op = "check the database"
+	// A file without a log would keep writers out for as long as it is read.
 	d.beside()
 	c := &checker{d: d, opt: opt, strange: map[int64]bool{}}
+	// The order matters: calibrations come before the tasks, which consult strange.
 	ids := []TaskID{opt.Task}
 	if opt.Task == 0 {
 		var err error
@@ -106,12 +117,14 @@ func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) 
 		if err == nil {
 			err = c.calibrations(ctx, 0)
 		}
+		// Without the list of tasks there is nothing to walk through.
 		if isCorrupt(err) {
 			c.add(unreadable("tables task and calibration", err))
 			c.out.settle()
 			return &c.out, nil
 		} else if err != nil {
 			return nil, wrap(op, err)
+			// Each task is read in a transaction of its own, so that a check of hours holds back no writer.
 		}
 	}
 	for i, id := range ids {
@@ -134,7 +147,8 @@ func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) 
 	return &c.out, nil
 }
 
-// settle lets nobody write into a file whose pages cannot be trusted.
+// settle makes all findings unmendable where a page is torn: nothing may write into a file whose
+// pages cannot be trusted.
 func (r *CheckReport) settle() {
 	if !slices.ContainsFunc(r.Findings, torn) {
 		return
@@ -147,11 +161,351 @@ func (r *CheckReport) settle() {
 // torn reports whether a finding is of a page that cannot be mended.
 func torn(f Finding) bool { return f.Kind == BadPage && !f.Mendable }
 
-// isCorrupt reports whether what could not be read is damaged.
+// isCorrupt reports whether an error comes from damage of the file.
+// wrap maps the driver's codes (SQLITE_CORRUPT, SQLITE_NOTADB) to ErrCorrupt.
 func isCorrupt(err error) bool { return errors.Is(wrap("", err), ErrCorrupt) }
 
 const salvageRemedy = "save what can be read: wattmark db repair --salvage NEW.db; or go back to a backup"
 
+// unreadable is the finding of a part of the file that cannot be read.
 func unreadable(what string, err error) Finding {
-	return Finding{Kind: BadPage, Chunk: NoChunk, What: fmt.Sprintf("%s cannot be read: %v", what, err), Remedy: salvageRemedy}
+	return Finding{
+		Kind: BadPage, Chunk: NoChunk, What: fmt.Sprintf("%s cannot be read: %v", what, err), Remedy: salvageRemedy,
+	}
 }
+
+// file checks the parts that belong to no task. A part that cannot be read becomes a finding,
+// and the others are checked nevertheless.
+func (c *checker) file(ctx context.Context) error {
+	for _, f := range []func(context.Context) error{
+		c.pages, c.schema, c.dangling, c.search, c.tags, c.unfinished, c.log,
+	} {
+		err := f(ctx)
+		if isCorrupt(err) {
+			c.add(unreadable("the file", err))
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Messages of SQLite's check: of a table or index by its root page, and of an index that lacks
+// rows.
+var (
+	tree     = lazy.Regexp(`^Tree (\d+)`)
+	badIndex = lazy.Regexp(`(missing from|wrong # of entries in) index`)
+)
+
+// pages runs SQLite's own check, quick or whole, and turns each of its messages into a finding.
+func (c *checker) pages(ctx context.Context) error {
+	pragma := "PRAGMA main.integrity_check(100)"
+	if c.opt.Quick {
+		pragma = "PRAGMA main.quick_check(100)"
+	}
+	// A row of the pragma may hold several lines, with a heading between asterisks.
+	var lines []string
+	q := c.d.reading(ctx)
+	q.each(pragma, nil, func(rows *sql.Rows) bool {
+		var s string
+		q.fail(rows.Scan(&s))
+		for line := range strings.Lines(s) {
+			if line = strings.TrimSpace(line); line != "ok" && !strings.HasPrefix(line, "***") {
+				lines = append(lines, line)
+			}
+		}
+		return true
+	})
+	// A page that cannot be read ends the pragma itself; the lines until then count.
+	if q.err != nil {
+		if len(lines) == 0 {
+			return q.err
+		}
+		lines = append(lines, q.err.Error())
+	}
+	for _, s := range lines {
+		f := Finding{Kind: BadPage, Chunk: NoChunk, What: s, Remedy: salvageRemedy}
+		if m := tree().FindStringSubmatch(s); m != nil {
+			f.What += c.treeName(ctx, m[1])
+		}
+		if strings.Contains(s, "task_text") {
+			f.Kind, f.Remedy, f.Mendable = BadSearch, "db repair makes it anew", true
+		}
+		// An index can be made from its table, so the page counts as mendable, and the file as not
+		// torn.
+		if badIndex().MatchString(s) {
+			f.Remedy, f.Mendable, f.name = "db repair makes the index anew", true, "REINDEX"
+		}
+		c.add(f)
+	}
+	return nil
+}
+
+// treeName is the table or index that a root page belongs to, in brackets.
+func (c *checker) treeName(ctx context.Context, root string) string {
+	n, err := strconv.Atoi(root)
+	if err != nil {
+		return ""
+	}
+	var kind, name string
+	if !c.d.reading(ctx).row(`SELECT type, name FROM main.sqlite_master WHERE rootpage=?`, n).found(&kind, &name) {
+		return "" // the number alone must do
+	}
+	return fmt.Sprintf(" (%s %s)", kind, name)
+}
+
+// schema compares the file with a new database.
+func (c *checker) schema(ctx context.Context) error {
+	want, err := reference()
+	if err != nil {
+		return err
+	}
+	got, err := objects(ctx, c.d.reader)
+	if err != nil {
+		return err
+	}
+	// Objects that are there and not wanted are left alone: users may add indexes and views.
+	for name, w := range want {
+		g, there := got[name]
+		if there && canonicalSQL(g.sql) == canonicalSQL(w.sql) {
+			continue
+		}
+		f := Finding{Kind: BadSchema, Chunk: NoChunk, What: fmt.Sprintf("%s %s was changed", w.kind, name), name: name}
+		if !there {
+			f.What = fmt.Sprintf("%s %s is missing", w.kind, name)
+		}
+		// A table holds data: making it anew would lose them.
+		if f.Mendable = w.kind != "table"; f.Mendable {
+			f.Remedy = "db repair makes it anew"
+		} else {
+			f.Remedy = salvageRemedy
+		}
+		c.add(f)
+	}
+	// want is a map: the order of the findings must not differ between two checks.
+	slices.SortFunc(c.out.Findings, func(a, b Finding) int { return compareKinds(a, b) })
+	return c.lookup(ctx)
+}
+
+// lookup checks the table in which the view data looks bytes up.
+// 65 536 rows: the two little-endian bytes b of each v.
+func (c *checker) lookup(ctx context.Context) error {
+	good := 0
+	var b sql.RawBytes
+	s := c.d.reading(ctx)
+	s.each(`SELECT b, v FROM _u16`, nil, func(rows *sql.Rows) bool {
+		var v int
+		s.fail(rows.Scan(&b, &v))
+		if len(b) == 2 && int(b[0])|int(b[1])<<8 == v {
+			good++
+		}
+		return true
+	})
+	if s.err != nil || good == 1<<16 {
+		return s.err
+	}
+	c.add(Finding{
+		Kind: BadSchema, Chunk: NoChunk, name: "_u16", Mendable: true, Remedy: "db repair fills it anew",
+		What: fmt.Sprintf("table _u16, in which the view data looks bytes up, has %d right rows of 65536", good),
+	})
+	return nil
+}
+
+// compareKinds orders findings about the schema by name; maps yield them in any order.
+func compareKinds(a, b Finding) int {
+	if a.Kind != b.Kind || a.Kind != BadSchema {
+		return 0
+	}
+	if a.name < b.name {
+		return -1
+	}
+	return 1
+}
+
+// foreignKey is columns of a table that name a row of another.
+type foreignKey struct {
+	table, parent string
+	from, to      []string
+	deletes       string // action when the parent row is deleted
+}
+
+// foreignKeys finds the foreign keys of all tables.
+func foreignKeys(ctx context.Context, q querier) (out []foreignKey, err error) {
+	type column struct {
+		table, parent, from, to, deletes string
+		first                            bool
+	}
+	list, err := collect(ctx, q, func(rows *sql.Rows, c *column) error {
+		return rows.Scan(&c.table, &c.parent, &c.from, &c.to, &c.deletes, &c.first)
+		// A foreign key without named columns refers to the parent's primary key, in the order seq.
+	}, `SELECT m.name, f."table", f."from", coalesce(f."to", (SELECT p.name FROM pragma_table_info(f."table", 'main') p
+		WHERE p.pk=f.seq+1)), f.on_delete, f.seq=0
+		FROM main.sqlite_master m, pragma_foreign_key_list(m.name, 'main') f WHERE m.type='table' ORDER BY m.name, f.id,
+			f.seq`)
+	for _, c := range list {
+		// Rows of one key follow each other; the first has seq 0.
+		if c.first {
+			out = append(out, foreignKey{table: c.table, parent: c.parent, deletes: c.deletes})
+		}
+		last := &out[len(out)-1]
+		last.from, last.to = append(last.from, c.from), append(last.to, c.to)
+	}
+	return out, err
+}
+
+// rows is the condition of the rows that refer to nothing.
+// A key with a NULL in any column refers to nothing and is intact.
+func (r *foreignKey) rows() string {
+	var same, set []string
+	for i := range r.from {
+		from := quotedName(r.table) + "." + quotedName(r.from[i])
+		set = append(set, from+" IS NOT NULL")
+		same = append(same, "p."+quotedName(r.to[i])+"="+from)
+	}
+	return strings.Join(set, " AND ") + " AND NOT EXISTS (SELECT 1 FROM " + quotedName(r.parent) + " p WHERE " +
+		strings.Join(same, " AND ") + ")"
+}
+
+// dangling looks for rows that refer to a row that is not there, as PRAGMA
+// foreign_key_check does.
+func (c *checker) dangling(ctx context.Context) error {
+	keys, err := foreignKeys(ctx, c.d.reader)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		by := quotedName(k.from[0])
+		rows, err := collect(ctx, c.d.reader,
+			func(rows *sql.Rows, x *[2]int64) error { return rows.Scan(&x[0], &x[1]) },
+			`SELECT `+by+`, count(*) FROM `+quotedName(k.table)+` WHERE `+k.rows()+` GROUP BY 1`)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			f := Finding{
+				Kind: Dangling, Chunk: NoChunk, Mendable: true, Remedy: "db repair sets them aside",
+				refers: k, to: r[0],
+				What: fmt.Sprintf("table %s has %d row(s) whose %s (%s %d) is in no row of table %s",
+					k.table, r[1], strings.Join(k.from, ", "), k.from[0], r[0], k.parent),
+			}
+			// Which reference it is decides over the remedy: rows of a task go aside, tasks of a user
+			// get one, and a lost calibration can be mended by nothing.
+			switch {
+			case k.from[0] == "task_id":
+				f.Task = TaskID(r[0])
+			case k.parent == "user":
+				f.Remedy = "no list shows these tasks; db repair makes a user of that number, " + lostUser(r[0])
+			case k.parent == "calibration" && (k.table == "task" || k.table == "result"):
+				f.Mendable, f.Remedy = false, calibrationRemedy
+				c.strange[r[0]] = true
+			}
+			if k.deletes == "SET NULL" {
+				f.Remedy = "db repair makes it NULL"
+			}
+			if k.table == "task" || k.table == "result" {
+				if err := c.whose(ctx, &f); err != nil {
+					return err
+				}
+			}
+			c.add(f)
+		}
+	}
+	return nil
+}
+
+// whose adds the tasks whose rows refer to nothing to a finding.
+func (c *checker) whose(ctx context.Context, f *Finding) error {
+	ids, err := column[TaskID](ctx, c.d.reader, `SELECT DISTINCT task_id FROM `+quotedName(f.refers.table)+` WHERE `+
+		quotedName(f.refers.from[0])+`=? AND `+f.refers.rows()+` ORDER BY 1`, f.to)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	f.Task = ids[0]
+	f.What += ": of " + someTasks(ids)
+	return nil
+}
+
+// lostUser is the login of a user of whom only the number is known.
+func lostUser(id int64) string { return fmt.Sprintf("lost-user-%d", id) }
+
+// search compares the full-text index with the tasks.
+func (c *checker) search(ctx context.Context) error {
+	var without, strange int
+	s := c.d.reading(ctx)
+	s.row(`SELECT (SELECT count(*) FROM task WHERE task_id NOT IN (SELECT rowid FROM task_text)),
+		(SELECT count(*) FROM task_text WHERE rowid NOT IN (SELECT task_id FROM task))`).into(&without, &strange)
+	if without+strange > 0 {
+		c.add(Finding{
+			Kind: BadSearch, Chunk: NoChunk, Remedy: "db repair makes it anew", Mendable: true,
+			What: fmt.Sprintf("the full-text index lacks %d task(s), and has %d that are not there", without, strange),
+		})
+	}
+	return s.err
+}
+
+// carriedTags computes the column tags of a task t from task_tag.
+// json_group_object keeps the order of its rows, so equal tags give equal texts; no tags give NULL.
+const carriedTags = `(SELECT nullif(json_group_object(key,value),'{}') FROM (SELECT key, value FROM task_tag g
+	WHERE g.task_id=t.task_id ORDER BY key))`
+
+// tags compares the column tags, which lists show, with the tags of the tasks.
+func (c *checker) tags(ctx context.Context) error {
+	s := c.d.reading(ctx)
+	// IS NOT compares NULL with NULL as equal.
+	if n := one[int](s, `SELECT count(*) FROM task t WHERE t.tags IS NOT `+carriedTags); n > 0 {
+		c.add(Finding{
+			Kind: BadTags, Chunk: NoChunk, What: fmt.Sprintf("lists show other tags of %d task(s) than these have", n),
+			Remedy: "db repair carries them anew", Mendable: true,
+		})
+	}
+	return s.err
+}
+
+// object is an entry of SQLite's list of tables, views, indexes and triggers.
+type object struct{ kind, name, sql string }
+
+// reference is the schema of a new database, by name.
+// It is made once a process, in memory, and read by name.
+var reference = sync.OnceValues(func() (map[string]object, error) {
+	ctx := context.Background()
+	db := sql.OpenDB(data.Connector("file::memory:?_error_rc=1"))
+	db.SetMaxOpenConns(1) // each connection would have a memory of its own
+	defer db.Close()
+	if err := createSchema(ctx, db); err != nil {
+		return nil, err
+	}
+	return objects(ctx, db)
+})
+
+// objects reads the schema of an open database, by name, without SQLite's own objects.
+func objects(ctx context.Context, q querier) (map[string]object, error) {
+	list, err := collect(ctx, q, func(rows *sql.Rows, o *object) error { return rows.Scan(&o.kind, &o.name, &o.sql) },
+		`SELECT type, name, coalesce(sql,'') FROM main.sqlite_master WHERE name NOT LIKE 'sqlite_%'`)
+	out := make(map[string]object, len(list))
+	for _, o := range list {
+		out[o.name] = o
+	}
+	return out, err
+}
+
+// sqlToken matches texts, quoted names, comments, words and signs of SQL.
+var sqlToken = lazy.Regexp(`'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|[\w.]+|\S`)
+
+// canonicalSQL is a statement without comments, with one blank between tokens: a file keeps the
+// text by which a table was made, and that of columns that were added later.
+func canonicalSQL(text string) string {
+	tokens := sqlToken().FindAllString(text, -1)
+	return strings.Join(slices.DeleteFunc(tokens, func(t string) bool { return strings.HasPrefix(t, "--") }), " ")
+}
+
+// quoted quotes names and joins them by commas.
+func quoted(names []string) string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = `"` + strings.ReplaceAll(n, `"`, `""`) + `"`
+	}
+	return strings.Join(out, ",")
+}
+
+// quotedName quotes one name. Tables of a foreign database have any names.
+func quotedName(name string) string { return quoted([]string{name}) }

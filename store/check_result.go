@@ -3,16 +3,15 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// kept is a result as it is stored, and the sum over the chunks that it is held against.
+// kept is a stored result, with the sum over the chunks that it is compared with.
 type kept struct {
 	number   int // 0: the task's row
 	cal      int64
@@ -29,18 +28,20 @@ func (k *kept) String() string {
 	return fmt.Sprintf("result %d", k.number)
 }
 
-// resultSource says what a result is mended by.
+// resultSource is the source by which a result is mended.
 type resultSource uint8
 
+// Which of the three holds is decided by the seal and by the chunks, see useOfResult.
 const (
-	fromResult resultSource = iota // the row takes over what the result in use says
-	fromRow                        // the result in use takes over what the row says
+	fromResult resultSource = iota // the row takes over the result in use
+	fromRow                        // the result in use takes over the row
 	fromChunks                     // all are computed anew
 )
 
 const trimRemedy = "set a window by hand: wattmark trim"
 
 // figure is one number of a result. table counts rowTables and keptTables.
+// Figures of two results are compared place by place: the order is the identity.
 type figure struct {
 	table int
 	what  string
@@ -53,7 +54,7 @@ var (
 	keptTables = [...]string{"result", "result_rail", "result_budget"}
 )
 
-// tables of a result.
+// tables returns the tables of the result, its rails and its budget.
 func (k *kept) tables() [3]string {
 	if k.number == 0 {
 		return rowTables
@@ -75,10 +76,12 @@ func figures(r *measure.Result) []figure {
 		{0, "mean_w", float64(r.Mean)},
 		{0, "peak_w", float64(r.Peak)},
 	}
+	// Rails, then budgets of the rails, then the total's: the order of the tables.
 	for _, x := range r.Rails {
 		of := " of rail " + x.Name
-		out = append(out, figure{1, "energy_j" + of, float64(x.Energy.Energy)}, figure{1, "energy_u_j" + of, float64(x.Energy.U)},
-			figure{1, "mean_w" + of, float64(x.Mean)}, figure{1, "peak_w" + of, float64(x.Peak)})
+		out = append(out, figure{1, "energy_j" + of, float64(x.Energy.Energy)},
+			figure{1, "energy_u_j" + of, float64(x.Energy.U)}, figure{1, "mean_w" + of, float64(x.Mean)},
+			figure{1, "peak_w" + of, float64(x.Peak)})
 	}
 	eachBudget(r, func(rail, source string, l measure.Contribution) {
 		out = append(out, figure{2, "u_j of " + source + rail, float64(l.U)})
@@ -98,15 +101,19 @@ func eachBudget(r *measure.Result, f func(rail, source string, l measure.Contrib
 	}
 }
 
-// differences says where two stored forms of one result differ.
+// differences lists the places where two stored forms of one result differ.
 func differences(a, b *kept) (out []string) {
 	x, y := figures(a.result), figures(b.result)
 	for i := range min(len(x), len(y)) {
 		switch f, g := x[i], y[i]; {
+		// Another rail or another line of the budget: from here on the places no longer correspond.
 		case f.what != g.what:
-			return append(out, fmt.Sprintf("%s has %s where %s has %s", a.tables()[f.table], f.what, b.tables()[g.table], g.what))
+			return append(out,
+				fmt.Sprintf("%s has %s where %s has %s", a.tables()[f.table], f.what, b.tables()[g.table], g.what))
+		// Bit for bit: both were stored from one value.
 		case !nearly(f.value, g.value, 0):
-			out = append(out, fmt.Sprintf("%s.%s is %v, %s says %v", a.tables()[f.table], f.what, f.value, b.tables()[g.table], g.value))
+			out = append(out, fmt.Sprintf("%s.%s is %v, %s says %v",
+				a.tables()[f.table], f.what, f.value, b.tables()[g.table], g.value))
 		}
 	}
 	if len(x) != len(y) {
@@ -115,30 +122,37 @@ func differences(a, b *kept) (out []string) {
 	return out
 }
 
-// nearly compares numbers; what is none, or infinite, is only like itself.
+// nearly reports whether a and b differ by at most within. NaN equals NaN alone, an infinity
+// itself alone.
 func nearly(a, b, within float64) bool {
 	return a == b || math.Abs(a-b) <= within || math.IsNaN(a) && math.IsNaN(b)
 }
 
-// inconsistent says what of a result cannot be, whatever the chunks say: the rails give
-// the total, and the budget the expanded uncertainty by a coverage factor of 2 to that of one
-// degree of freedom.
+// inconsistent lists contradictions within a result, whatever the chunks hold: the rails'
+// energies must add up to the total, E = ΣE_r, and each expanded uncertainty must follow from
+// its budget, U = k·√Σu², with k between 2 and the factor of one degree of freedom.
 func (k *kept) inconsistent() (out []string) {
 	r, t := k.result, k.tables()
 	sum, size := 0.0, 0.0
 	for _, x := range r.Rails {
 		sum, size = sum+float64(x.Energy.Energy), size+math.Abs(float64(x.Energy.Energy))
 	}
+	// size is Σ|E_r|: rails of opposite sign must not make the tolerance vanish.
 	if len(r.Rails) > 0 && !nearly(sum, float64(r.Total.Energy), 1e-9*size) && !math.IsNaN(sum) {
 		out = append(out, fmt.Sprintf("%s.energy_j is %v, its rails come to %v", t[0], float64(r.Total.Energy), sum))
 	}
+	// The bounds are k of ∞ and of 1 degree of freedom, with a margin of 0.1 % for sums in another
+	// order.
 	covered := func(table, of string, u measure.Joule, lines []measure.Contribution) {
 		squares := 0.0
 		for _, l := range lines {
 			squares += float64(l.U) * float64(l.U)
 		}
-		if least, most := 1.999*math.Sqrt(squares), 1.001*measure.CoverageFactor(1)*math.Sqrt(squares); len(lines) > 0 && (float64(u) < least || float64(u) > most) {
-			out = append(out, fmt.Sprintf("%s.energy_u_j%s is %v, its budget gives %v to %v", table, of, float64(u), least, most))
+		least := 1.999 * math.Sqrt(squares)
+		most := 1.001 * measure.CoverageFactor(1) * math.Sqrt(squares)
+		if len(lines) > 0 && (float64(u) < least || float64(u) > most) {
+			out = append(out,
+				fmt.Sprintf("%s.energy_u_j%s is %v, its budget gives %v to %v", table, of, float64(u), least, most))
 		}
 	}
 	covered(t[0], "", r.Total.U, r.Budget)
@@ -148,24 +162,30 @@ func (k *kept) inconsistent() (out []string) {
 	return out
 }
 
-// beside says where a result is not what the chunks give. Energies agree within a small part
-// of their uncertainty: another version of the program may add up a little differently. So
-// do lines of the budget, but for those of the window's ends, which only their maker knows.
+// beside lists the places where a result differs from the sum over the chunks. Energies may
+// differ by a small part of their uncertainty: another version of the program may add up a
+// little differently. So may lines of the budget; those of the window's ends are known only to
+// the program that found the window, and are not compared.
 func (k *kept) beside(got *measure.Result) (out []string) {
 	r, t := k.result, k.tables()
+	// far reports a figure that is further than within from the sum over the chunks.
 	far := func(table, what string, is, gives, within float64) {
 		if !nearly(is, gives, within) {
 			out = append(out, fmt.Sprintf("%s.%s is %v, the chunks give %v", table, what, is, gives))
 		}
 	}
+	// Whole numbers are exact in every version.
 	far(t[0], "samples", float64(r.Samples), float64(got.Samples), 0)
 	far(t[0], "first_scan", float64(r.FirstScan), float64(got.FirstScan), 0)
 	far(t[0], "gaps", float64(r.Gaps), float64(got.Gaps), 0)
 	far(t[0], "lost", float64(r.Lost), float64(got.Lost), 0)
 	energy := func(table, of string, is, gives measure.Estimate, mean, givenMean, peak, givenPeak measure.Watt) {
+		// A relative 10⁻⁶ for the arithmetic, and a twentieth of U for another treatment of the ends.
+		// The mean is E/T, so its tolerance is the energy's divided by the window.
 		within := 1e-6*math.Abs(float64(gives.Energy)) + float64(gives.U)/20
 		far(table, "energy_j"+of, float64(is.Energy), float64(gives.Energy), within)
 		far(table, "mean_w"+of, float64(mean), float64(givenMean), within/float64(r.To-r.From))
+		// A peak depends on single samples, and on how they are smoothed.
 		far(table, "peak_w"+of, float64(peak), float64(givenPeak), 1e-3*math.Abs(float64(givenPeak)))
 	}
 	energy(t[0], "", r.Total, got.Total, r.Mean, got.Mean, r.Peak, got.Peak)
@@ -177,6 +197,7 @@ func (k *kept) beside(got *measure.Result) (out []string) {
 	}
 	given := map[[2]string]float64{}
 	eachBudget(got, func(rail, source string, l measure.Contribution) { given[[2]string{rail, source}] = float64(l.U) })
+	// Sources that follow from the markers or the trimming, and not from the samples in the window.
 	ends := []string{"window edges", "window sampling", "sampling", "gaps"}
 	eachBudget(r, func(rail, source string, l measure.Contribution) {
 		if u, known := given[[2]string{rail, source}]; known && !slices.Contains(ends, source) {
@@ -187,38 +208,33 @@ func (k *kept) beside(got *measure.Result) (out []string) {
 }
 
 // readKept reads all results of a task, and the one in use as the row has it.
-func (c *checker) readKept(ctx context.Context, tx *sql.Tx, t *taskState) (err error) {
-	if err := readRails(ctx, tx, &t.Task); err != nil {
-		return err
-	}
+func (c *checker) readKept(s *session, t *taskState) {
+	readRails(s, &t.Task)
 	var use sql.NullInt64
-	if err := tx.QueryRowContext(ctx, `SELECT result, seal FROM task WHERE task_id=?`, int64(t.ID)).Scan(&use, &t.seal); err != nil {
-		return err
-	}
+	s.row(`SELECT result, seal FROM task WHERE task_id=?`, t.ID).into(&use, &t.seal)
+	// NULL, read as 0, where no result is in use.
 	t.use = int(use.Int64)
-	if t.kept, err = collect(ctx, tx, func(rows *sql.Rows, k *kept) error { return rows.Scan(&k.number, &k.cal, &k.computed) },
-		`SELECT number, calibration_id, coalesce(computed_ns,0) FROM result WHERE task_id=? ORDER BY number`, int64(t.ID)); err != nil {
-		return err
-	}
+	t.kept = all(s, func(rows *sql.Rows, k *kept) error { return rows.Scan(&k.number, &k.cal, &k.computed) },
+		`SELECT number, calibration_id, coalesce(computed_ns,0) FROM result WHERE task_id=? ORDER BY number`, t.ID)
 	for i := range t.kept {
 		k := &t.kept[i]
 		x := Task{ID: t.ID}
-		_, err := readResult(ctx, tx, &x, k.number)
-		if err == nil {
-			k.result, err = x.Result, readSetup(ctx, tx, k.cal, &k.setup)
-		}
-		if errors.Is(err, sql.ErrNoRows) { // of the calibration; it was found dangling
+		if _, found := readResult(s, &x, k.number); found {
+			k.result = x.Result
+			readSetup(s, k.cal, &k.setup)
+		} else { // its calibration is not there, which was found dangling
 			c.strange[k.cal] = true
-		} else if err != nil {
-			return err
 		}
 	}
+	// Those whose calibration is missing cannot be judged.
 	t.kept = slices.DeleteFunc(t.kept, func(k kept) bool { return k.result == nil })
 	if t.Result != nil {
 		t.row = kept{cal: t.cal, result: t.Result, setup: t.setup}
 	}
-	return tx.QueryRowContext(ctx, `SELECT coalesce(max(at_ns),0) FROM damage WHERE task_id=? AND kind IN (?,?,?,?)`,
-		int64(t.ID), string(BadChunk), string(Overlap), string(Hole), string(BadResult)).Scan(&t.damaged)
+	// Findings of these kinds took samples away: results that were computed before are of more samples
+	// than there are now, and comparing them would be a false alarm.
+	t.damaged = one[int64](s, `SELECT coalesce(max(at_ns),0) FROM damage WHERE task_id=? AND kind IN (?,?,?,?)`, t.ID,
+		string(BadChunk), string(Overlap), string(Hole), string(BadResult))
 }
 
 // inUse is the stored result that the row is of; nil where there is none.
@@ -231,9 +247,10 @@ func (t *taskState) inUse() *kept {
 	return nil
 }
 
-// summed are the results that are held against the chunks: those whose calibration is what
-// it was, and that were not computed before chunks were lost. The row's own is one of them where
-// it differs from the result in use.
+// summed returns the results to compare with the chunks: those whose calibration is intact, and
+// that were not computed before chunks were lost. The task's own row is one of them where it
+// differs from the result in use.
+// A task that runs or waits to be resumed has a result of part of its samples, if any.
 func (c *checker) summed(t *taskState) (out []*kept) {
 	if t.State == Running || t.State == Partial || resumable(t.Reason) {
 		return nil
@@ -250,6 +267,7 @@ func (c *checker) summed(t *taskState) (out []*kept) {
 			continue
 		}
 		var err error
+		// An integrator for each result, with the setup that the result was computed by.
 		if k.sum, err = measure.NewIntegrator(&k.setup, k.result.From, k.result.To); err == nil {
 			out = append(out, k)
 			continue
@@ -259,28 +277,36 @@ func (c *checker) summed(t *taskState) (out []*kept) {
 	return out
 }
 
-// results compares what is stored of a task's results with each other, and with the sums
-// over the chunks where these were all read.
+// results compares the stored results of a task with each other, and with the sums over the
+// chunks where all chunks were read.
 func (c *checker) results(ctx context.Context, t *taskState, read bool) error {
+	// Which tables a seal finds changed decides between two contradicting results.
 	changed, err := c.unsealed(ctx, t)
 	if err != nil {
 		return err
 	}
 	before := len(c.out.Findings)
+	// right is spared: it will be equal to the row, or the row to it, once that is mended.
 	right := c.useOfResult(t, changed, read)
 	for i := range t.kept {
 		k := &t.kept[i]
 		if w := k.wrong(t, read); len(w) > 0 && k.number != right {
 			c.add(Finding{
 				Kind: BadResult, Task: t.ID, Chunk: NoChunk, Mendable: true, source: fromChunks,
-				What: fmt.Sprintf("result %d: %s", k.number, words(w)), Remedy: "db repair computes the results anew from the chunks",
+				What: fmt.Sprintf("result %d: %s", k.number,
+					words(w)), Remedy: "db repair computes the results anew from the chunks",
 			})
 		}
 	}
 	explained := len(c.out.Findings) > before
+	// A window behind the last sample holds none, so nothing could be computed from it.
 	ends := t.heads
-	if n := len(ends); t.Result != nil && t.Result.Samples > 0 && n > 0 && int64(t.Result.FirstScan) >= ends[n-1].first+ends[n-1].n {
-		c.add(Finding{Kind: BadResult, Task: t.ID, Chunk: NoChunk, What: "its window lies behind all samples that are stored", Remedy: trimRemedy})
+	if n := len(ends); t.Result != nil && t.Result.Samples > 0 && n > 0 &&
+		int64(t.Result.FirstScan) >= ends[n-1].first+ends[n-1].n {
+		c.add(Finding{
+			Kind: BadResult, Task: t.ID, Chunk: NoChunk, What: "its window lies behind all samples that are stored",
+			Remedy: trimRemedy,
+		})
 	}
 	c.sealFinding(t, changed, explained)
 	return nil
@@ -288,14 +314,20 @@ func (c *checker) results(ctx context.Context, t *taskState, read bool) error {
 
 // useOfResult compares the task's row with the result in use. It returns the number of
 // the result that is right once the finding has been mended; 0 for none.
+// The row and the result in use hold the same figures twice. Where they differ, the seal decides: if
+// only the kept tables were changed, the row is right, and the reverse. Without a seal, the side that
+// agrees with the chunks is right; else the row is overwritten by the result.
 func (c *checker) useOfResult(t *taskState, changed []string, read bool) (right int) {
-	f := Finding{Kind: BadResult, Task: t.ID, Chunk: NoChunk, Mendable: true, Remedy: "db repair takes over the result's figures"}
+	f := Finding{
+		Kind: BadResult, Task: t.ID, Chunk: NoChunk, Mendable: true, Remedy: "db repair takes over the result's figures",
+	}
 	use := t.inUse()
 	switch {
 	case use == nil && (t.use == 0 || t.row.result == nil):
 		return 0
 	case use == nil:
-		f.What, f.Remedy, f.Mendable = fmt.Sprintf("task.result is %d, and there is no such result", t.use), trimRemedy, false
+		f.What, f.Remedy, f.Mendable = fmt.Sprintf("task.result is %d, and there is no such result",
+			t.use), trimRemedy, false
 	case t.row.result == nil:
 		f.What = fmt.Sprintf("task.has_result is 0, though result %d is in use", t.use)
 	default:
@@ -307,6 +339,7 @@ func (c *checker) useOfResult(t *taskState, changed []string, read bool) (right 
 			return 0
 		}
 		f.What = fmt.Sprintf("its row does not say what result %d, which is in use, says: %s", t.use, words(d))
+		// byRow: no seal decides, and only the result contradicts itself or the chunks.
 		byRow := len(changed) == 0 && len(t.row.wrong(t, read)) == 0 && len(use.wrong(t, read)) > 0
 		switch {
 		case within(changed, keptTables[:]), byRow:
@@ -319,16 +352,20 @@ func (c *checker) useOfResult(t *taskState, changed []string, read bool) (right 
 	return right
 }
 
-// wrong says where a result cannot be, or is not what the chunks give where these were read.
+// wrong lists contradictions of a result, and its differences from the chunks where all were
+// read.
 func (k *kept) wrong(t *taskState, read bool) []string {
 	out := k.inconsistent()
 	if k.sum == nil || !read {
 		return out
 	}
+	// The edges of the window are known only to the program that found it; zero ones leave their lines
+	// out of the budget.
 	got, err := k.sum.Result(measure.Edges{})
 	switch {
 	case err == nil:
 		return append(out, k.beside(&got)...)
+	// An incomplete task may have a window that reaches beyond its samples.
 	case t.State == Incomplete:
 		return out
 	}
@@ -344,22 +381,26 @@ func words(list []string) string {
 	return strings.Join(list, "; ")
 }
 
-// within reports whether what was changed is of these tables alone.
+// within reports whether all changes are in the given tables.
 func within(changed, tables []string) bool {
 	return len(changed) > 0 && !slices.ContainsFunc(changed, func(t string) bool { return !slices.Contains(tables, t) })
 }
 
-// unsealed names the tables whose rows of a task are not what its seal is of.
+// unsealed names the tables whose rows of a task do not match its seal.
 func (c *checker) unsealed(ctx context.Context, t *taskState) ([]string, error) {
+	// A running task is sealed when it ends.
 	if t.State == Running || t.State == Partial || len(t.seal) == 0 {
 		return nil, nil
 	}
-	now, err := sealOf(ctx, c.d.reader, t.ID)
-	return unlike(t.seal, now), err
+	s := c.d.reading(ctx)
+	now := sealOf(s, t.ID)
+	return unlike(t.seal, now), s.err
 }
 
-// sealFinding tells of what was changed, but for what other findings tell and mend. What
-// would be computed anew from markers that were changed is left.
+// sealFinding reports changes of sealed rows, unless other findings explain and mend them.
+// Nothing is computed anew from markers that were changed.
+// explained: another finding names the cause, and its repair seals the task again. Markers are reported
+// in any case: nothing else checks them, and a result follows from them.
 func (c *checker) sealFinding(t *taskState, changed []string, explained bool) {
 	marks := slices.ContainsFunc(changed, func(t string) bool { return strings.HasPrefix(t, "marker") })
 	if len(changed) == 0 || explained && !marks || c.strange[t.cal] {
@@ -367,7 +408,8 @@ func (c *checker) sealFinding(t *taskState, changed []string, explained bool) {
 	}
 	c.add(Finding{
 		Kind: BadSeal, Task: t.ID, Chunk: NoChunk,
-		What:   fmt.Sprintf("a number in its row(s) of table %s was changed after it had ended (column seal)", strings.Join(changed, ", ")),
+		What: fmt.Sprintf("a number in its row(s) of table %s was changed after it had ended (column seal)",
+			strings.Join(changed, ", ")),
 		Remedy: "put it back from a backup; where the change was meant, wattmark trim seals the task as it is",
 	})
 	if marks {

@@ -6,11 +6,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
 )
 
 // head is a chunk's row.
@@ -23,14 +24,17 @@ type head struct {
 // taskState is a task as a check sees it, at one moment.
 type taskState struct {
 	Task
+	// shape is enough to read chunks; setup to compute watts. Both are zero without a calibration.
 	heads []head
 	shape shape
 	setup measure.Setup
-	cal   int64
+	// number of the calibration in use; 0 where there is no header
+	cal int64
 
-	kept    []kept // all results
-	row     kept   // the one in use, as the task's row has it; without result where it has none
-	use     int    // the number of the result in use
+	kept []kept // all results
+	row  kept   // the one in use, as the task's row has it; without result where it has none
+	use  int    // the number of the result in use
+	// from column seal; nil for a task that never ended, or that an earlier version ended
 	seal    []byte
 	damaged int64 // ns: when something of it was last set aside
 
@@ -38,6 +42,7 @@ type taskState struct {
 }
 
 // columns is how many a chunk must have.
+// A stamped instrument's chunks have one more column, the residuals of the time stamps.
 func (t *taskState) columns() int64 {
 	if t.shape.tb.Stamped {
 		return int64(t.shape.channels) + 1
@@ -45,9 +50,11 @@ func (t *taskState) columns() int64 {
 	return int64(t.shape.channels)
 }
 
-// task checks one task. What was mended by a calibration or by markers that are not what
-// they were would be wrong from then on: then nothing is.
+// task checks one task. Repairs by a changed calibration or by changed markers would be wrong
+// from then on: findings of such a task are not mendable.
 func (c *checker) task(ctx context.Context, id TaskID) error {
+	// A check of the whole file has compared all calibrations before; one of a single task does it
+	// here.
 	if c.opt.Task != 0 {
 		if err := c.calibrations(ctx, id); err != nil {
 			return err
@@ -61,10 +68,13 @@ func (c *checker) task(ctx context.Context, id TaskID) error {
 	if err := c.parts(ctx, t); err != nil {
 		return err
 	}
+	// strange holds the calibrations whose numbers were changed. They make the task's watts wrong, and
+	// with them all that a repair would compute.
 	if c.strange[t.cal] || slices.ContainsFunc(t.kept, func(k kept) bool { return c.strange[k.cal] }) {
 		t.blocked = "first its calibration (see calibration)"
 	}
 	for i := before; t.blocked != "" && i < len(c.out.Findings); i++ {
+		// Counts are of chunks and scans alone, and can be put right in any case.
 		if f := &c.out.Findings[i]; f.Kind != BadCount && f.Mendable {
 			f.Mendable, f.Remedy = false, t.blocked
 		}
@@ -72,7 +82,9 @@ func (c *checker) task(ctx context.Context, id TaskID) error {
 	return nil
 }
 
-// parts checks what a task is made of.
+// parts checks the chunks' places, counts, pyramid, samples and results of a task.
+// From the cheap to the costly: rows of chunk, then pages of the pyramid, then each chunk's data. The
+// results come last, since they need the sums over all chunks.
 func (c *checker) parts(ctx context.Context, t *taskState) (err error) {
 	var scans uint64
 	for i, h := range t.heads {
@@ -85,7 +97,8 @@ func (c *checker) parts(ctx context.Context, t *taskState) (err error) {
 	if uint64(len(t.heads)) != t.Chunks || scans != t.Scans {
 		c.add(Finding{
 			Kind: BadCount, Task: t.ID, Chunk: NoChunk, Mendable: true, Remedy: "db repair counts anew",
-			What: fmt.Sprintf("its row says %d chunks with %d scans; there are %d with %d", t.Chunks, t.Scans, len(t.heads), scans),
+			What: fmt.Sprintf("its row says %d chunks with %d scans; there are %d with %d", t.Chunks, t.Scans,
+				len(t.heads), scans),
 		})
 	}
 	pages, err := c.pyramid(ctx, t)
@@ -104,49 +117,56 @@ func (c *checker) parts(ctx context.Context, t *taskState) (err error) {
 // state reads a task and its chunks' heads in one transaction: a capture may be
 // coming in.
 func (c *checker) state(ctx context.Context, id TaskID) (*taskState, error) {
-	tx, err := c.d.reader.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer tx.Rollback() // it only read
-	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+strings.Replace(taskTables, "JOIN user", "LEFT JOIN user", 1)+"WHERE t.task_id=?"+c.d.unlessMine(id), int64(id))
-	if err != nil {
-		return nil, err
-	}
-	if len(rows) == 0 {
-		return nil, ErrNotFound
-	}
-	t := &taskState{Task: rows[0].Task, cal: rows[0].calibration}
-	var cal sql.NullInt64
-	err = tx.QueryRowContext(ctx, `SELECT calibration_id FROM task WHERE task_id=?`, int64(id)).Scan(&cal)
-	if gone := t.cal == 0 && cal.Valid; gone {
-		t.cal, c.strange[cal.Int64] = cal.Int64, true
-		if c.opt.Task != 0 { // else it was found dangling
-			c.add(Finding{Kind: Dangling, Task: id, Chunk: NoChunk, Remedy: calibrationRemedy, What: fmt.Sprintf("task.calibration_id is %d, which is in no row of table calibration", t.cal)})
+	t := &taskState{}
+	err := c.d.view(ctx, "", func(s *session) {
+		// A LEFT JOIN, unlike Task: a task of a missing user is checked all the same.
+		rows := all(s, scanTask, "SELECT "+taskColumns+strings.Replace(taskTables, `JOIN "user"`, `LEFT JOIN "user"`, 1)+
+			"WHERE t.task_id=?"+c.d.unlessMine(id), id)
+		if len(rows) == 0 {
+			s.fail(ErrNotFound)
+			return
 		}
-	} else if err == nil {
-		err = readSetup(ctx, tx, t.cal, &t.setup)
-	}
-	if err := errors.Join(err, readEvents(ctx, tx, &t.Task), c.readKept(ctx, tx, t)); err != nil {
-		return nil, err
-	}
-	t.shape = shape{t.setup.Timebase, len(t.setup.Channels)}
-	t.heads, err = collect(ctx, tx, func(rows *sql.Rows, h *head) error {
-		return rows.Scan(&h.no, &h.first, &h.n, &h.tick, &h.columns, &h.cold)
-	}, `SELECT chunk_no, first_scan, n, first_tick, (SELECT count(*) FROM chunk_column c WHERE c.task_id=h.task_id AND c.chunk_no=h.chunk_no),
-		EXISTS (SELECT 1 FROM chunk_cold c WHERE c.task_id=h.task_id AND c.chunk_no=h.chunk_no)
-		FROM chunk h WHERE task_id=? ORDER BY chunk_no`, int64(id))
+		t.Task, t.cal = rows[0].Task, rows[0].calibration
+		cal := one[sql.NullInt64](s, `SELECT calibration_id FROM task WHERE task_id=?`, id)
+		// gone: the task names a calibration that is in no row, so taskColumns gave 0 for it.
+		if gone := t.cal == 0 && cal.Valid; gone {
+			t.cal, c.strange[cal.Int64] = cal.Int64, true
+			if c.opt.Task != 0 { // else it was found dangling
+				c.add(Finding{
+					Kind: Dangling, Task: id, Chunk: NoChunk, Remedy: calibrationRemedy,
+					What: fmt.Sprintf("task.calibration_id is %d, which is in no row of table calibration", t.cal),
+				})
+			}
+		} else {
+			readSetup(s, t.cal, &t.setup)
+		}
+		readEvents(s, &t.Task)
+		c.readKept(s, t)
+		t.shape = shape{t.setup.Timebase, len(t.setup.Channels)}
+		// The heads alone, without their data: some 60 bytes a chunk. The data are read later, chunk by
+		// chunk, outside of this transaction, so that a long check holds back no checkpoint of the log.
+		t.heads = all(s, func(rows *sql.Rows, h *head) error {
+			return rows.Scan(&h.no, &h.first, &h.n, &h.tick, &h.columns, &h.cold)
+		}, `SELECT chunk_no, first_scan, n, first_tick, (SELECT count(*) FROM chunk_column c WHERE c.task_id=h.task_id
+			AND c.chunk_no=h.chunk_no),
+			EXISTS (SELECT 1 FROM chunk_cold c WHERE c.task_id=h.task_id AND c.chunk_no=h.chunk_no)
+			FROM chunk h WHERE task_id=? ORDER BY chunk_no`, id)
+	})
 	return t, err
 }
 
 // chunkPlace checks where a chunk stands among the others.
+// Invariants: the numbers grow by one, or a loss explains the step; scans neither overlap nor skip
+// without an event; each chunk has the setup's number of columns, or none and a packed row.
 func (c *checker) chunkPlace(t *taskState, i int) {
 	h := t.heads[i]
 	f := Finding{Task: t.ID, Chunk: h.no, Mendable: true}
 	switch {
 	case t.cal == 0:
-		f.Kind, f.What, f.Remedy = BadChunk, "it is there, but the task has no header to read it by", "db repair sets it aside"
+		f.Kind, f.What, f.Remedy = BadChunk, "it is there, but the task has no header to read it by",
+			"db repair sets it aside"
 		c.add(f)
+	// A packed chunk (chunk_cold) has no rows in chunk_column.
 	case !c.strange[t.cal] && h.columns != t.columns() && !(h.cold && h.columns == 0):
 		f.Kind, f.What, f.Remedy = BadChunk, fmt.Sprintf("it has %d columns of %d", h.columns, t.columns()), asideRemedy
 		c.add(f)
@@ -161,12 +181,16 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 		f.Kind, f.Remedy = Overlap, asideRemedy
 		f.What = fmt.Sprintf("it begins at scan %d, before chunk %d ends at %d", h.first, before.no, end)
 		c.add(f)
+	// Scans are missing between the two; an event must report all of them.
 	case h.first > end && len(untold(t.Events, end, h.first)) > 0:
 		f.Kind, f.Remedy = Hole, "db repair records the loss, and marks the task incomplete"
 		f.What = fmt.Sprintf("of scans %d to %d, which are missing before it, not all are told to be lost", end, h.first-1)
 		c.add(f)
+	// The scans join up but numbers are skipped: harmless for the energy, and no program of ours does
+	// it.
 	case h.first == end && h.no != before.no+1:
-		f.Kind, f.Remedy, f.Mendable = MissingPart, "nothing is lost, but something numbered the chunks wrong: keep a backup of the file and report it", false
+		f.Kind, f.Remedy, f.Mendable = MissingPart,
+			"nothing is lost, but something numbered the chunks wrong: keep a backup of the file and report it", false
 		f.What = fmt.Sprintf("chunks %d to %d are missing, though no scan is", before.no+1, h.no-1)
 		c.add(f)
 	}
@@ -174,23 +198,28 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 
 const asideRemedy = "db repair sets it aside, records the loss, and computes the result anew"
 
-// untold returns the stretches from a scan to before end that no event tells to be
-// lost. A loss whose number is an estimate may be noted a little beside its place, and
-// then tells of all of it.
+// untold returns the stretches of scans from one scan to before end that no event reports as
+// lost. A loss whose number is an estimate may be recorded a little beside its place, and then
+// covers the whole stretch.
 func untold(events []measure.Event, from, end int64) (out [][2]int64) {
 	for _, e := range events { // in their order
 		first, n := int64(e.FirstScan), int64(e.Scans)
+		// These kinds report no loss of scans.
 		switch {
-		case e.Kind == measure.EventOverRange || e.Kind == measure.EventNote || e.Kind == measure.EventClock || e.Kind == measure.EventOthers:
+		case e.Kind == measure.EventOverRange || e.Kind == measure.EventNote || e.Kind == measure.EventClock ||
+			e.Kind == measure.EventOthers:
 			continue
+		// An estimated loss that touches the stretch explains all of it.
 		case !e.Exact && first <= end && first+max(n, 1) >= from:
 			return nil
+		// An exact loss that lies elsewhere.
 		case !e.Exact || first >= end || first+n <= from:
 			continue
 		}
 		if first > from {
 			out = append(out, [2]int64{from, first})
 		}
+		// Scans from..first-1 are reported by nothing; the search goes on behind the event.
 		from = first + n
 	}
 	if from < end {
@@ -199,18 +228,22 @@ func untold(events []measure.Event, from, end int64) (out [][2]int64) {
 	return out
 }
 
-// falseGaps checks that scans which events tell to be lost, and in what number, are missing.
+// falseGaps checks that scans which exact events report as lost are missing.
 func (c *checker) falseGaps(t *taskState) {
 	for _, e := range t.Events {
 		first, end := int64(e.FirstScan), int64(e.FirstScan)+int64(e.Scans)
 		if e.Kind != measure.EventGap || !e.Exact || e.Scans == 0 {
 			continue
 		}
-		i, _ := slices.BinarySearchFunc(t.heads, first, func(h head, scan int64) int { return cmp.Compare(h.first+h.n-1, scan) })
+		// Chunks do not overlap, so the first chunk that ends behind the event's first scan is the only
+		// one that can hold it.
+		i, _ := slices.BinarySearchFunc(t.heads, first,
+			func(h head, scan int64) int { return cmp.Compare(h.first+h.n-1, scan) })
 		if i < len(t.heads) && t.heads[i].first < end {
 			c.add(Finding{
-				Kind: FalseGap, Task: t.ID, Chunk: t.heads[i].no, Mendable: true, Remedy: "db repair sets the event aside", events: []measure.Event{e},
-				What: fmt.Sprintf("table event tells scans %d to %d to be lost, and the chunk holds some of them", first, end-1),
+				Kind: FalseGap, Task: t.ID, Chunk: t.heads[i].no, Mendable: true, Remedy: "db repair sets the event aside",
+				events: []measure.Event{e},
+				What:   fmt.Sprintf("table event tells scans %d to %d to be lost, and the chunk holds some of them", first, end-1),
 			})
 		}
 	}
@@ -224,16 +257,20 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 		return len(t.heads) == 0, nil
 	}
 	whole = true
+	// One pass over the data serves three checks: the checksum (readChunk), the integrals of all
+	// results that are held against it, and the pyramid. Memory is one chunk and one page a level.
 	sums := c.summed(t)
 	var x chunk.Chunk
 	var b measure.Block
 	for _, h := range t.heads {
-		err := c.d.readChunk(ctx, t.ID, uint64(h.no), t.shape, &x)
+		err := readChunk(ctx, c.d.reader, t.ID, uint64(h.no), t.shape, &x)
 		switch {
+		// readChunk takes the first chunk from a number on: here the one asked for is gone.
 		case err == nil && x.No != uint64(h.no):
 			whole = false // it was deleted meanwhile
 			continue
 		case err == nil:
+		// All chunks from here on are gone: the task was deleted during the check.
 		case errors.Is(err, errNoMore):
 			return false, nil
 		case !isCorrupt(err):
@@ -241,10 +278,15 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 		default:
 			whole = false
 			if h.columns == t.columns() || h.columns == 0 && h.cold { // else it was found by its place
-				c.add(Finding{Kind: BadChunk, Task: t.ID, Chunk: h.no, Mendable: true, Remedy: asideRemedy, What: fmt.Sprintf("scans %d to %d: %v", h.first, h.first+h.n-1, err)})
+				c.add(Finding{
+					Kind: BadChunk, Task: t.ID, Chunk: h.no, Mendable: true, Remedy: asideRemedy,
+					What: fmt.Sprintf("scans %d to %d: %v", h.first, h.first+h.n-1, err),
+				})
 			}
 			continue
 		}
+		// After the first damage the sums and the pyramid would miss samples; only checksums are
+		// verified.
 		if !whole {
 			continue
 		}
@@ -252,6 +294,7 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 			whole = false // out of their order, as was found by their places
 			continue
 		}
+		// A nil pages does nothing.
 		if err := pages.take(ctx, &x); err != nil {
 			return false, err
 		}
@@ -262,7 +305,7 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 	return whole, err
 }
 
-// addUp adds a chunk to the sums, and returns those that are not at their window's end.
+// addUp adds a chunk to the sums, and returns those whose window goes on behind it.
 func (t *taskState) addUp(sums []*kept, x *chunk.Chunk, b *measure.Block) (rest []*kept, err error) {
 	if len(sums) == 0 {
 		return nil, nil
@@ -274,9 +317,153 @@ func (t *taskState) addUp(sums []*kept, x *chunk.Chunk, b *measure.Block) (rest 
 		if err := k.sum.Add(b); err != nil {
 			return nil, err
 		}
+		// An integrator needs the samples up to the first behind its window; then it is complete.
 		if _, last, ok := k.sum.Covered(); !ok || last <= k.result.To {
 			rest = append(rest, k)
 		}
 	}
 	return rest, nil
+}
+
+// calibrationRow is a calibration as it is stored.
+type calibrationRow struct {
+	id       int64
+	digest   []byte
+	name     string
+	bench    string
+	channels int
+	oneARole bool
+	setup    measure.Setup
+	linear   []measure.Linear // of the rails, as stored for the view data
+}
+
+const calibrationRemedy = "put the numbers back from a backup, or from another database with this calibration; " +
+	"until then nothing is made anew by them"
+
+// calibrations compares the calibrations, or those of one task alone, with their digests, and
+// checks the columns that repeat others.
+func (c *checker) calibrations(ctx context.Context, task TaskID) error {
+	return c.d.view(ctx, "", func(s *session) {
+		// Results may have been computed by other calibrations than the one in use: the UNION takes both.
+		rows := all(s, func(rows *sql.Rows, k *calibrationRow) error {
+			return rows.Scan(&k.id, &k.digest, textTo(&k.name), textTo(&k.bench), &k.channels, &k.oneARole)
+		}, `SELECT calibration_id, digest, name, bench, channels, one_a_role FROM calibration k WHERE ?1=0
+			OR calibration_id IN (SELECT calibration_id FROM task WHERE task_id=?1
+			UNION SELECT calibration_id FROM result WHERE task_id=?1) ORDER BY 1`, task)
+		for i := range rows {
+			k := &rows[i]
+			readSetup(s, k.id, &k.setup)
+			k.linear = all(s, func(rows *sql.Rows, l *measure.Linear) error {
+				return rows.Scan(&l.I0, &l.IX, &l.IY, &l.V0, &l.VY)
+			}, `SELECT i0, ix, iy, v0, vy FROM rail WHERE calibration_id=? ORDER BY ordinal`, k.id)
+			users := values[TaskID](s, `SELECT task_id FROM task WHERE calibration_id=?1
+				UNION SELECT task_id FROM result WHERE calibration_id=?1 ORDER BY 1`, k.id)
+			if s.err == nil {
+				s.fail(c.calibration(k, users))
+			}
+		}
+	})
+}
+
+// calibration checks one calibration.
+// Three cases: the digest matches, and only derived columns can be wrong; the digest does not, but the
+// name, which is itself a hash of the numbers, does; neither does, and the numbers are strange.
+func (c *checker) calibration(k *calibrationRow, users []TaskID) error {
+	f := Finding{Kind: BadCalibration, Chunk: NoChunk, Mendable: true, calibration: k.id}
+	if len(users) > 0 {
+		f.Task = users[0]
+	}
+	who := fmt.Sprintf("calibration %d (%s) of %s", k.id, k.name, someTasks(users))
+	same, err := k.asDigested()
+	if err != nil {
+		return err
+	}
+	derived, invalid := k.derived()
+	switch {
+	case same && len(derived) == 0:
+		return nil
+	case same:
+		f.What = fmt.Sprintf("%s: %s", who, words(derived))
+		f.Remedy = "db repair computes it anew from channels and wiring"
+	case invalid == nil && k.asNamed():
+		f.What = who + ": the numbers are those that its name stands for, but column digest is not the SHA-256 of " +
+			"them with bench and records: one of these three was changed"
+		f.Remedy = "compare bench and records with a backup; db repair takes them as they are"
+	default:
+		f.Mendable, f.Remedy = false, calibrationRemedy
+		f.What = who + ": a number in table calibration, channel (gain, offset, skew_s …) or rail was changed: their " +
+			"SHA-256 is not that of column digest"
+		if len(derived) > 0 {
+			f.What += "; " + words(derived)
+		}
+		if invalid != nil {
+			f.What += "; " + invalid.Error()
+		}
+		c.strange[k.id] = true
+	}
+	c.add(f)
+	return nil
+}
+
+// derived names the columns that do not follow from the others. A setup that fails its own
+// validation is an error, and nothing is derived from it.
+func (k *calibrationRow) derived() (wrong []string, invalid error) {
+	if err := k.setup.Validate(); err != nil {
+		return nil, err
+	}
+	if n := len(k.setup.Channels); n != k.channels {
+		wrong = append(wrong, fmt.Sprintf("calibration.channels is %d, there are %d", k.channels, n))
+	}
+	if one := oneARole(k.setup.Rails); one != k.oneARole {
+		wrong = append(wrong, fmt.Sprintf("calibration.one_a_role is %t, the rails' roles give %t", k.oneARole, one))
+	}
+	for i, r := range k.setup.Rails {
+		is, want := k.linear[i], r.Linear(k.setup.Channels)
+		for _, v := range []struct {
+			column   string
+			is, want float64
+			// The linear forms are computed in float64 on another machine perhaps: the last bits may
+			// differ.
+		}{
+			{"i0", is.I0, want.I0},
+			{"ix", is.IX, want.IX},
+			{"iy", is.IY, want.IY},
+			{"v0", is.V0, want.V0},
+			{"vy", is.VY, want.VY},
+		} {
+			if !nearly(v.is, v.want, 1e-12*math.Abs(v.want)) {
+				wrong = append(wrong,
+					fmt.Sprintf("rail.%s of rail %s is %v, its channels give %v", v.column, r.Name, v.is, v.want))
+			}
+		}
+	}
+	return wrong, nil
+}
+
+// someTasks names tasks, of many the first few.
+func someTasks(ids []TaskID) string {
+	const most = 8
+	switch n := len(ids); {
+	case n == 0:
+		return "no task"
+	case n > most:
+		return fmt.Sprintf("%s and %d others", taskList(ids[:most]), n-most)
+	}
+	return taskList(ids)
+}
+
+// isAsDigested fails with ErrCorrupt where a calibration's numbers are not those that its
+// digest is of: nothing is to be made by them.
+func isAsDigested(s *session, id int64, setup *measure.Setup) {
+	k := calibrationRow{setup: *setup}
+	s.row(`SELECT digest, name, bench FROM calibration WHERE calibration_id=?`, id).into(&k.digest, textTo(&k.name),
+		textTo(&k.bench))
+	if s.err != nil {
+		return
+	}
+	same, err := k.asDigested()
+	if err == nil && !same && !k.asNamed() {
+		err = fmt.Errorf("%w: calibration %d (%s) is not what it was: see wattmark db check", ErrCorrupt, id, k.name)
+	}
+	s.fail(err)
 }

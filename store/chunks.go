@@ -6,193 +6,166 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store/internal/data"
+	"github.com/wattmark/wattmark/store/internal/fold"
 )
 
-// shape is what is needed to check and read a task's chunks.
+// shape is the part of a setup by which chunks are checked and read.
 type shape struct {
 	tb       measure.Timebase
 	channels int
 }
 
-// statements are prepared once for the writing connection.
-type statements struct {
-	shape, find, neighbours, chunk, column, event, count, page *sql.Stmt
-}
+// The statements of AppendChunks. The first two walk the primary key (task_id, chunk_no): one step each,
+// however long the task.
+const (
+	findChunk  = `SELECT crc FROM chunk WHERE task_id=? AND chunk_no=?`
+	neighbours = `SELECT (SELECT first_scan+n FROM chunk WHERE task_id=?1 AND chunk_no<?2 ORDER BY chunk_no DESC LIMIT 1),
+		(SELECT first_scan FROM chunk WHERE task_id=?1 AND chunk_no>?2 ORDER BY chunk_no LIMIT 1)`
+	putChunk  = `INSERT INTO chunk(task_id,chunk_no,first_scan,n,first_tick,crc) VALUES(?,?,?,?,?,?)`
+	putColumn = `INSERT INTO chunk_column(task_id,chunk_no,col,dir,data) VALUES(?,?,?,?,?)`
+	// The counts in the row of task spare every list a count over chunk.
+	addCounts = `UPDATE task SET chunks=chunks+?2, scans=scans+?3 WHERE task_id=?1`
+)
 
-func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
-	for _, p := range []struct {
-		to  **sql.Stmt
-		sql string
-	}{
-		{&s.shape, shapeSQL},
-		{&s.find, `SELECT crc FROM chunk WHERE task_id=? AND chunk_no=?`},
-		{&s.neighbours, `SELECT
-			(SELECT first_scan+n FROM chunk WHERE task_id=?1 AND chunk_no<?2 ORDER BY chunk_no DESC LIMIT 1),
-			(SELECT first_scan FROM chunk WHERE task_id=?1 AND chunk_no>?2 ORDER BY chunk_no LIMIT 1)`},
-		{&s.chunk, `INSERT INTO chunk(task_id,chunk_no,first_scan,n,first_tick,crc) VALUES(?,?,?,?,?,?)`},
-		{&s.column, `INSERT INTO chunk_column(task_id,chunk_no,col,dir,data) VALUES(?,?,?,?,?)`},
-		{&s.event, `INSERT OR IGNORE INTO event(task_id,first_scan,kind,scans,exact,channel,detail) VALUES(?,?,?,?,?,?,?)`},
-		{&s.page, `INSERT OR REPLACE INTO pyramid(task_id, level, page, data) VALUES(?,?,?,?)`},
-		{&s.count, `UPDATE task SET chunks=chunks+?2, scans=scans+?3 WHERE task_id=?1`},
-	} {
-		var err error
-		if *p.to, err = db.PrepareContext(ctx, p.sql); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// putEvent inserts an event; the same event again is no error and no second row.
+// All columns but exact are the primary key of event.
+const putEvent = `INSERT INTO event(task_id,first_scan,kind,scans,exact,channel,detail) VALUES(?,?,?,?,?,?,?)
+	ON CONFLICT DO NOTHING`
 
-func (s *statements) close() {
-	for _, st := range []*sql.Stmt{s.shape, s.find, s.neighbours, s.chunk, s.column, s.event, s.count, s.page} {
-		if st != nil {
-			st.Close()
-		}
-	}
-}
-
+// Of the calibration in use: another calibration of the same capture has the same timebase and
+// channels, since AddResult changes gains alone.
 const shapeSQL = `SELECT c.tick_hz, c.u_tick_rel, c.ticks_per_scan, c.stamped, c.channels
 	FROM task t LEFT JOIN calibration c USING(calibration_id) WHERE t.task_id=?`
 
-func scanShape(row *sql.Row) (shape, error) {
+// shapeOf returns the shape of a task's chunks, under a further condition on the task. Errors wrap
+// ErrNotFound or ErrNoHeader.
+func (s *session) shapeOf(id TaskID, condition string) (sh shape) {
+	// All columns are NULL for a task without a calibration.
 	var hz, u, tps sql.NullFloat64
 	var stamped sql.NullBool
 	var channels sql.NullInt64
-	if err := row.Scan(&hz, &u, &tps, &stamped, &channels); errors.Is(err, sql.ErrNoRows) {
-		return shape{}, ErrNotFound
-	} else if err != nil {
-		return shape{}, err
+	switch found := s.row(shapeSQL+condition, id).found(&hz, &u, &tps, &stamped, &channels); {
+	case !found:
+		s.fail(ErrNotFound)
+	case !channels.Valid:
+		s.fail(fmt.Errorf("%w: call PutHeader first", ErrNoHeader))
 	}
-	if !channels.Valid {
-		return shape{}, fmt.Errorf("%w: call PutHeader first", ErrNoHeader)
-	}
-	tb := measure.Timebase{TickHz: measure.Hertz(hz.Float64), UTickHz: u.Float64, TicksPerScan: tps.Float64, Stamped: stamped.Bool}
-	return shape{tb, int(channels.Int64)}, nil
+	return shape{measure.Timebase{
+		TickHz: measure.Hertz(hz.Float64), UTickHz: u.Float64, TicksPerScan: tps.Float64, Stamped: stamped.Bool,
+	}, int(channels.Int64)}
 }
 
-// AppendChunks stores chunks and events in one transaction that is on disk when
-// the call returns. A chunk that is there already is skipped; the same number
-// with another checksum, or scans that overlap a neighbour's, are ErrConflict.
-// A chunk that does not pass its own checks is ErrCorrupt. On an error nothing
-// of the call is stored. The chunks are borrowed until the call returns.
+// AppendChunks stores chunks and events in one transaction that is on disk when the call
+// returns. A chunk that is there already is skipped; the same number with another checksum, or
+// scans that overlap a neighbour's, are ErrConflict. A chunk that does not pass its own checks
+// is ErrCorrupt, samples before PutHeader are ErrNoHeader. On an error nothing of the call is
+// stored. The chunks are borrowed until the call returns.
+//
+// The chunks are folded into the task's pyramid on another goroutine while they are written; the
+// pages that became complete by the call before are stored with them, so that the disk is never
+// waited for with folding still to be done.
+// write may run the function twice, on a server or when a file is locked: all effects outside of the
+// transaction (the folding) are undone at the begin of a second try.
 func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk, events []measure.Event) error {
 	again, folded := false, func() {}
-	err := d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(tx *sql.Tx) error {
+	err := d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(s *session) {
 		if again { // the pages that went with the try before are not stored
 			folded()
 			d.keepFolding(id, nil)
 		}
 		again = true
-		sh, err := scanShape(tx.StmtContext(ctx, d.st.shape).QueryRowContext(ctx, int64(id)))
-		if err != nil {
-			return err
-		}
+		sh := s.shapeOf(id, "")
+		// All chunks pass before the first is folded or inserted.
 		for _, c := range chunks {
-			if err := c.Validate(sh.tb, sh.channels); err != nil {
-				return fmt.Errorf("%w: %w", ErrCorrupt, err)
+			if s.err == nil {
+				s.failed(c.Validate(sh.tb, sh.channels), "%w", ErrCorrupt)
 			}
 		}
-		var pages []pyramidRow
+		if s.err != nil {
+			return
+		}
+		var pages []fold.Page
+		// From here on the chunks are folded beside the inserts below; folded waits for that.
 		pages, folded = d.foldBeside(ctx, id, chunks)
-		a := appender{tx: tx, st: &d.st, id: int64(id)}
+		var stored, scans int64
 		for _, c := range chunks {
-			if err := a.chunk(ctx, c); err != nil {
-				return fmt.Errorf("chunk %d: %w", c.No, err)
+			if appendChunk(s, id, c) {
+				stored, scans = stored+1, scans+int64(c.Scans)
 			}
 		}
-		if err := a.events(ctx, events); err != nil {
-			return err
-		}
-		if err := d.putPages(ctx, tx, id, pages); err != nil {
-			return err
-		}
-		_, err = tx.StmtContext(ctx, d.st.count).ExecContext(ctx, a.id, a.chunks, a.scans)
-		return err
+		putEvents(s, id, events)
+		putPages(s, id, pages)
+		s.exec(addCounts, id, stored, scans)
 	})
 	folded()        // the chunks are lent
-	if err != nil { // what was folded is not stored
+	if err != nil { // the folded chunks are not stored
 		d.keepFolding(id, nil)
 	}
 	return err
 }
 
-// appender is one AppendChunks under way.
-type appender struct {
-	tx            *sql.Tx
-	st            *statements
-	id            int64
-	chunks, scans int64 // stored so far by this call
-}
-
-func (a *appender) chunk(ctx context.Context, c *chunk.Chunk) error {
+// appendChunk inserts one chunk unless it is there. Another checksum under its number and scans that
+// overlap a neighbour's are ErrConflict.
+func appendChunk(s *session, id TaskID, c *chunk.Chunk) (stored bool) {
+	if s.err != nil {
+		return false
+	}
+	defer func() { s.note("chunk %d", c.No) }()
 	no := int64(c.No)
 	var crc int64
-	err := a.tx.StmtContext(ctx, a.st.find).QueryRowContext(ctx, a.id, no).Scan(&crc)
-	switch {
-	case err == nil && uint32(crc) == c.CRC:
-		return nil
-	case err == nil:
-		return fmt.Errorf("%w: checksum %08x is stored under this number, not %08x", ErrConflict, uint32(crc), c.CRC)
-	case !errors.Is(err, sql.ErrNoRows):
-		return err
+	// The checksum decides: a host that lost the connection sends chunks again that were stored.
+	if s.row(findChunk, id, no).found(&crc) {
+		if uint32(crc) != c.CRC {
+			s.fail(fmt.Errorf("%w: checksum %08x is stored under this number, not %08x", ErrConflict, uint32(crc), c.CRC))
+		}
+		return false
 	}
+	// Chunks may come out of order, as after a repair of a transfer: both neighbours count.
 	var end, next sql.NullInt64
-	if err := a.tx.StmtContext(ctx, a.st.neighbours).QueryRowContext(ctx, a.id, no).Scan(&end, &next); err != nil {
-		return err
-	}
+	s.row(neighbours, id, no).into(&end, &next)
 	first, stop := int64(c.FirstScan), int64(c.FirstScan)+int64(c.Scans)
 	if end.Valid && first < end.Int64 || next.Valid && stop > next.Int64 {
-		return fmt.Errorf("%w: scans %d to %d overlap those of a neighbouring chunk", ErrConflict, first, stop-1)
+		s.fail(fmt.Errorf("%w: scans %d to %d overlap those of a neighbouring chunk", ErrConflict, first, stop-1))
 	}
-	if _, err := a.tx.StmtContext(ctx, a.st.chunk).ExecContext(ctx, a.id, no, first, c.Scans, c.FirstTick, int64(c.CRC)); err != nil {
-		return err
-	}
-	insert := a.tx.StmtContext(ctx, a.st.column)
+	s.exec(putChunk, id, no, first, c.Scans, c.FirstTick, int64(c.CRC))
+	// Column i of the chunk is channel i; a stamped instrument's last column holds time residuals.
 	for i, col := range c.Columns {
-		if _, err := insert.ExecContext(ctx, a.id, no, i, col.Dir, col.Data); err != nil {
-			return err
-		}
+		s.exec(putColumn, id, no, i, col.Dir, col.Data)
 	}
-	a.chunks++
-	a.scans += int64(c.Scans)
-	return nil
+	return true
 }
 
-func (a *appender) events(ctx context.Context, events []measure.Event) error {
-	insert := a.tx.StmtContext(ctx, a.st.event)
+// putEvents inserts events; those that are there are left.
+func putEvents(s *session, id TaskID, events []measure.Event) {
 	for _, e := range events {
-		_, err := insert.ExecContext(ctx, a.id, int64(e.FirstScan), e.Kind, int64(e.Scans), e.Exact, e.Channel, e.Detail)
-		if err != nil {
-			return fmt.Errorf("event %v at scan %d: %w", e.Kind, e.FirstScan, err)
-		}
+		s.exec(putEvent, id, int64(e.FirstScan), e.Kind, int64(e.Scans), e.Exact, e.Channel, e.Detail)
 	}
-	return nil
 }
 
 // PutEvents stores events of a task, also before it has a header.
 func (d *DB) PutEvents(ctx context.Context, id TaskID, events []measure.Event) error {
-	return d.write(ctx, fmt.Sprintf("store events of task %d", id), func(tx *sql.Tx) error {
-		a := appender{tx: tx, st: &d.st, id: int64(id)}
-		return a.events(ctx, events)
-	})
+	return d.write(ctx, fmt.Sprintf("store events of task %d", id), func(s *session) { putEvents(s, id, events) })
 }
 
 // NextChunk returns the number of the chunk to ask for next; any is false when
 // no chunk is stored yet.
 func (d *DB) NextChunk(ctx context.Context, id TaskID) (no uint64, any bool, err error) {
-	op := fmt.Sprintf("next chunk of task %d", id)
+	s := d.reading(ctx)
 	var last sql.NullInt64
-	err = d.reader.QueryRowContext(ctx, `SELECT (SELECT max(chunk_no) FROM chunk WHERE task_id=?1) FROM task WHERE task_id=?1`, int64(id)).Scan(&last)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, false, fmt.Errorf("%s: %w", op, ErrNotFound)
+	// max(chunk_no) is one step to the end of the primary key. The outer SELECT parts a task without
+	// chunks, NULL, from no task, no row.
+	if !s.row(`SELECT (SELECT max(chunk_no) FROM chunk WHERE task_id=?1) FROM task WHERE task_id=?1`, id).found(&last) {
+		s.fail(ErrNotFound)
 	}
-	if err != nil || !last.Valid {
-		return 0, false, wrap(op, err)
+	if last.Valid {
+		no = uint64(last.Int64) + 1
 	}
-	return uint64(last.Int64) + 1, true, nil
+	return no, last.Valid, wrap(fmt.Sprintf("next chunk of task %d", id), s.err)
 }
 
 // Chunks yields the stored chunks from a number on, in order, each checked
@@ -213,20 +186,218 @@ func (d *DB) Chunks(ctx context.Context, id TaskID, from uint64) iter.Seq2[*chun
 func (d *DB) chunksInto(ctx context.Context, id TaskID, from uint64, c *chunk.Chunk) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
 		op := fmt.Sprintf("read chunks of task %d", id)
-		sh, err := scanShape(d.reader.QueryRowContext(ctx, shapeSQL, int64(id)))
-		if errors.Is(err, ErrNoHeader) {
+		s := d.reading(ctx)
+		sh := s.shapeOf(id, "")
+		if errors.Is(s.err, ErrNoHeader) {
 			return // a task without a header has no chunks
 		}
+		err := s.err
+		// The next number is asked for from the one that was read: gaps in the numbering are skipped.
 		for next := from; err == nil; next = c.No + 1 {
-			if err = d.readChunk(ctx, id, next, sh, c); err == nil && !yield(c, nil) {
+			if err = readChunk(ctx, d.reader, id, next, sh, c); err == nil && !yield(c, nil) {
 				return
 			}
 		}
+		// No chunk is left; a task that was deleted meanwhile must not pass as one that ended here.
 		if errors.Is(err, errNoMore) {
-			if _, err = scanShape(d.reader.QueryRowContext(ctx, shapeSQL, int64(id))); err == nil {
+			s.shapeOf(id, "")
+			if err = s.err; err == nil {
 				return
 			}
 		}
 		yield(nil, wrap(op, err))
 	}
+}
+
+var errNoMore = errors.New("no more chunks")
+
+// readChunk reads the first chunk whose number is at least from, and checks it.
+func readChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
+	if err := loadChunk(ctx, q, id, from, sh, c); err != nil {
+		return err
+	}
+	if err := c.Validate(sh.tb, sh.channels); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return nil
+}
+
+// misread returns the error of a row that cannot be scanned: a column of another type is damage,
+// rows that end with the context are not.
+func misread(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", ErrCorrupt, err)
+}
+
+// loadChunk reads the first chunk whose number is at least from, as it is stored, into the memory
+// of c. A header without columns is a chunk without columns.
+func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
+	c.Columns = c.Columns[:0]
+	// One query for the head and all columns; RawBytes are valid until the next row, so they are copied
+	// into the memory of c.
+	rows, err := q.QueryContext(ctx, `SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
+		FROM chunk h LEFT JOIN chunk_column c ON c.task_id=h.task_id AND c.chunk_no=h.chunk_no
+		WHERE h.task_id=?1 AND h.chunk_no=
+			(SELECT chunk_no FROM chunk WHERE task_id=?1 AND chunk_no>=?2 ORDER BY chunk_no LIMIT 1)
+		ORDER BY c.col`, id, int64(from))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	found := false
+	for rows.Next() {
+		var dir, data sql.RawBytes
+		if err := rows.Scan(&c.No, &c.FirstScan, &c.Scans, &c.FirstTick, &c.CRC, &dir, &data); err != nil {
+			return misread(ctx, err)
+		}
+		// The LEFT JOIN gave NULL: no columns, so the chunk is packed or damaged.
+		if found = true; dir == nil {
+			break
+		}
+		n := len(c.Columns)
+		c.Columns = slices.Grow(c.Columns, 1)[:n+1] // where there was a column, its memory is used again
+		c.Columns[n].Dir = append(c.Columns[n].Dir[:0], dir...)
+		c.Columns[n].Data = append(c.Columns[n].Data[:0], data...)
+	}
+	switch {
+	case rows.Err() != nil:
+		return rows.Err()
+	case !found:
+		return errNoMore
+	case len(c.Columns) > 0:
+		return nil
+	}
+	rows.Close() // the pool may have no other connection
+	return loadCold(ctx, q, id, sh, c)
+}
+
+// loadCold fills in the columns of a chunk that has none in chunk_column.
+func loadCold(ctx context.Context, q querier, id TaskID, sh shape, c *chunk.Chunk) error {
+	list, err := column[[]byte](ctx, q, `SELECT data FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id, int64(c.No))
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	n := sh.channels
+	if sh.tb.Stamped {
+		n++
+	}
+	if err := data.Unpack(c, n, list[0]); err != nil {
+		return fmt.Errorf("%w: chunk %d: %w", ErrCorrupt, c.No, err)
+	}
+	return nil
+}
+
+// Packed counts the chunks that Compact or Expand turned over.
+type Packed struct {
+	Chunks uint64 `json:"chunks"`
+	Scans  uint64 `json:"samples"`
+	// Before and After are the bytes of the chunks' columns.
+	Before int64 `json:"bytes_before"`
+	After  int64 `json:"bytes"`
+}
+
+// packBatch is how many chunks one transaction turns over.
+// Few enough that a reader's transaction, or the log between two checkpoints, stays small.
+const packBatch = 16
+
+// Compact packs a task's samples tighter. This program reads it as before; other programs find
+// one row without values in the view data, and a message in the view cold. It can be interrupted
+// and called again. Errors wrap ErrConflict for a running task, and ErrCorrupt at a damaged
+// chunk: the chunks before it stay packed.
+func (d *DB) Compact(ctx context.Context, id TaskID) (Packed, error) {
+	op := fmt.Sprintf("pack task %d", id)
+	return d.repack(ctx, id, op, true, func(s *session, c *chunk.Chunk) (before, after int64) {
+		before = int64(chunk.PayloadSize(c))
+		data, err := data.Pack(c)
+		s.fail(err)
+		if int64(len(data)) >= before {
+			return before, before // one that does not shrink stays as it is
+		}
+		// The packed row is written before the columns are deleted, in one transaction: a chunk is stored
+		// in one form or the other at any moment.
+		s.exec(upsert("chunk_cold", "task_id,chunk_no", "data"), id, int64(c.No), data)
+		s.exec(`DELETE FROM chunk_column WHERE task_id=? AND chunk_no=?`, id, int64(c.No))
+		return before, int64(len(data))
+	})
+}
+
+// Expand undoes Compact.
+func (d *DB) Expand(ctx context.Context, id TaskID) (Packed, error) {
+	op := fmt.Sprintf("expand task %d", id)
+	return d.repack(ctx, id, op, false, func(s *session, c *chunk.Chunk) (before, after int64) {
+		before = one[int64](s, `SELECT coalesce(max(length(data)),0) FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id,
+			int64(c.No))
+		after = int64(chunk.PayloadSize(c))
+		if before == 0 {
+			return after, after // it was never packed
+		}
+		for i, col := range c.Columns {
+			s.exec(upsert("chunk_column", "task_id,chunk_no,col", "dir,data"), id, int64(c.No), i, col.Dir, col.Data)
+		}
+		s.exec(`DELETE FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id, int64(c.No))
+		return before, after
+	})
+}
+
+// repack turns a task's chunks over, some a transaction. While it is half done the
+// task counts as cold: the plain view must not show half of it.
+func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
+	turn func(*session, *chunk.Chunk) (before, after int64),
+) (out Packed, err error) {
+	s := d.reading(ctx)
+	sh := s.shapeOf(id, d.unlessMine(id))
+	if s.err != nil {
+		return out, wrap(op, s.err)
+	}
+	// Order of steps: the task is marked as cold, then its chunks are turned over in batches, and only
+	// an expansion takes the mark away at its end. An interruption leaves a cold task of mixed chunks,
+	// which this program reads, and which a second call completes.
+	if err := d.write(ctx, op, func(s *session) { beginRepack(s, id) }); err != nil {
+		return out, err
+	}
+	var c chunk.Chunk
+	for next, more := uint64(0), true; more; {
+		err := d.write(ctx, op, func(s *session) {
+			for range packBatch {
+				// Through the same transaction: no other program may turn it over meanwhile. A damaged
+				// chunk is not packed: its damage would be sealed in.
+				if err := readChunk(ctx, s.on, id, next, sh, &c); errors.Is(err, errNoMore) {
+					more = false
+					return
+				} else if err != nil {
+					s.fail(err)
+					return
+				}
+				before, after := turn(s, &c)
+				if s.err != nil {
+					s.note("chunk %d", c.No)
+					return
+				}
+				next = c.No + 1
+				out.Chunks, out.Scans = out.Chunks+1, out.Scans+uint64(c.Scans)
+				out.Before, out.After = out.Before+before, out.After+after
+			}
+		})
+		if err != nil {
+			return out, err
+		}
+	}
+	if cold {
+		return out, nil
+	}
+	return out, d.write(ctx, op, func(s *session) { s.must(`UPDATE task SET cold=0 WHERE task_id=?`, id) })
+}
+
+// beginRepack marks a task as cold, which hides its samples from the view data. A running task
+// is ErrConflict, a Partial one ErrNotFound.
+func beginRepack(s *session, id TaskID) {
+	switch one[State](s, `SELECT state FROM task WHERE task_id=?`, id) {
+	case Running:
+		s.fail(fmt.Errorf("%w: the task still runs", ErrConflict))
+	case Partial:
+		s.fail(ErrNotFound)
+	}
+	s.exec(`UPDATE task SET cold=1 WHERE task_id=?`, id)
 }

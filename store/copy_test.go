@@ -3,9 +3,9 @@ package store
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
 )
 
 // A backup is of one moment, whole, and made while a capture comes in.
@@ -104,7 +104,7 @@ func same(t *testing.T, a *DB, ida TaskID, b *DB, idb TaskID) {
 	if !slices.EqualFunc(payloads(t, a, ida, 0), payloads(t, b, idb, 0), bytes.Equal) {
 		t.Error("other samples")
 	}
-	for _, table := range must(ownedTables(t.Context(), a.reader))(t) {
+	for _, table := range must(copiedTables(t.Context(), a, nil))(t) {
 		var m, n int
 		ok(t, a.SQL().QueryRow(`SELECT count(*) FROM `+table.name+` WHERE task_id=?`, int64(ida)).Scan(&m))
 		ok(t, b.SQL().QueryRow(`SELECT count(*) FROM `+table.name+` WHERE task_id=?`, int64(idb)).Scan(&n))
@@ -209,37 +209,6 @@ func TestDetachedFileReadsInTheStockProgram(t *testing.T) {
 	}
 }
 
-// A database of an older version is read, and left as it was.
-func TestImportOfAnOlderDatabase(t *testing.T) {
-	noRaces(t)
-	path := filepath.Join(t.TempDir(), "old.db")
-	db := sql.OpenDB(newConnector(dsn(path, "rwc", "_pragma=page_size(16384)"), false))
-	db.SetMaxOpenConns(1)
-	all := migrations
-	migrations = migrations[:12]
-	err := migrate(t.Context(), db, 0)
-	migrations = all
-	ok(t, err)
-	_, err = db.Exec(`INSERT INTO user VALUES(1,'ada'); INSERT INTO task(user_id,name,state,monitor,capture_id,gpu,gpu_uuid,driver,marker_code,marker_chip_s,marker_guard,marker_tag_bits,marker_tag)
-		VALUES(1,'old one',3,'m','c','g','u','d',0,0,0,0,0)`)
-	ok(t, err)
-	ok(t, db.Close())
-	before := must(os.ReadFile(path))(t)
-	if _, err := OpenReadOnly(t.Context(), path); !errors.Is(err, ErrOlder) {
-		t.Errorf("an older one: %v", err)
-	}
-	from := must(OpenSource(t.Context(), path))(t)
-	d := open(t)
-	must(d.Import(t.Context(), from, ImportOptions{}))(t)
-	ok(t, from.Close())
-	if list := must(d.Tasks(t.Context(), Query{Search: "old"}))(t); len(list) != 1 || list[0].User != "ada" {
-		t.Errorf("%+v", list)
-	}
-	if !bytes.Equal(before, must(os.ReadFile(path))(t)) {
-		t.Error("the older file was changed")
-	}
-}
-
 func TestVacuumGivesRoomBack(t *testing.T) {
 	noRaces(t)
 	d := open(t)
@@ -257,5 +226,126 @@ func TestVacuumGivesRoomBack(t *testing.T) {
 	}
 	if f := check(t, d); len(f) > 0 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// bare makes a file of all of a task but its samples.
+func bare(t *testing.T, d *DB, id TaskID) *DB {
+	t.Helper()
+	out := must(Open(t.Context(), filepath.Join(t.TempDir(), "bare.db")))(t)
+	t.Cleanup(func() { ok(t, out.Close()) })
+	in := must(out.Import(t.Context(), d, ImportOptions{Tasks: []TaskID{id}, KeepIDs: true, NoSamples: true}))(t)
+	if n := len(payloads(t, out, in.Tasks[0].To, 0)); n != 0 {
+		t.Fatalf("%d chunks in a file without samples", n)
+	}
+	return out
+}
+
+// arriving hands out a task's chunks, and ends with why after so many of them.
+func arriving(t *testing.T, d *DB, id TaskID, most int, why error) Arriving {
+	t.Helper()
+	var a Arriving
+	for c, err := range d.Chunks(t.Context(), id, 0) {
+		ok(t, err)
+		a.CRCs = append(a.CRCs, c.CRC)
+	}
+	a.Chunks = func(ctx context.Context, from uint64) iter.Seq2[*chunk.Chunk, error] {
+		return func(yield func(*chunk.Chunk, error) bool) {
+			n := 0
+			for c, err := range d.Chunks(ctx, id, from) {
+				if n == most {
+					yield(nil, why)
+					return
+				}
+				if n++; !yield(c, err) {
+					return
+				}
+			}
+		}
+	}
+	return a
+}
+
+func TestTakeTask(t *testing.T) {
+	noRaces(t)
+	from, to := open(t), open(t)
+	captured(t, to, "other", "ada", "c-9", 9) // numbers differ
+	id := captured(t, from, "gemm", "ada", "c-1", 1)
+	meta := bare(t, from, id)
+	gone := errors.New("the line broke")
+	_, err := to.TakeTask(t.Context(), meta, id, arriving(t, from, id, 2, gone))
+	if !errors.Is(err, gone) {
+		t.Fatalf("%v", err)
+	}
+	if _, err := to.Task(t.Context(), 2); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a task half taken is shown: %v", err)
+	}
+	got := must(to.TakeTask(t.Context(), meta, id, arriving(t, from, id, -1, nil)))(t)
+	if !got.Resumed || got.To != 2 || got.Chunks != 5 || got.Scans != 3000 {
+		t.Errorf("%+v", got)
+	}
+	same(t, from, id, to, got.To)
+	if f := check(t, to); len(f) > 0 {
+		t.Errorf("%+v", f)
+	}
+	again := must(to.TakeTask(t.Context(), meta, id, arriving(t, from, id, 0, errors.New("nothing is read"))))(t)
+	if !again.Known || again.To != 2 {
+		t.Errorf("taken again: %+v", again)
+	}
+}
+
+// A cold task travels as it was before it was packed.
+func TestTakeColdTask(t *testing.T) {
+	noRaces(t)
+	from, to := open(t), open(t)
+	id := captured(t, from, "gemm", "ada", "c-1", 1)
+	must(from.Compact(t.Context(), id))(t)
+	got := must(to.TakeTask(t.Context(), bare(t, from, id), id, arriving(t, from, id, -1, nil)))(t)
+	must(from.Expand(t.Context(), id))(t)
+	same(t, from, id, to, got.To)
+}
+
+// Of a task whose samples are not those that were told, nothing stays.
+func TestTakeTaskChecksItsSamples(t *testing.T) {
+	noRaces(t)
+	from, to := open(t), open(t)
+	id := captured(t, from, "gemm", "ada", "c-1", 1)
+	meta := bare(t, from, id)
+	for name, spoil := range map[string]func(*Arriving){
+		"another checksum": func(a *Arriving) { a.CRCs[4]++ },
+		"one too few":      func(a *Arriving) { a.CRCs = append(a.CRCs, 1) },
+	} {
+		a := arriving(t, from, id, -1, nil)
+		spoil(&a)
+		if _, err := to.TakeTask(t.Context(), meta, id, a); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if s := must(to.Stats(t.Context()))(t); s.Tasks != 0 {
+			t.Errorf("%s: %d tasks", name, s.Tasks)
+		}
+		var n int
+		if ok(t, to.writer.QueryRow(`SELECT (SELECT count(*) FROM task)+(SELECT count(*) FROM chunk)`).Scan(&n)); n != 0 {
+			t.Errorf("%s: %d rows are left", name, n)
+		}
+	}
+}
+
+func TestTagsFindTasks(t *testing.T) {
+	noRaces(t)
+	d := open(t)
+	a, b := captured(t, d, "one", "ada", "c-1", 1), captured(t, d, "two", "ada", "c-2", 2)
+	begin(t, d, threeRails(evenly)) // still runs
+	ok(t, d.SetTags(t.Context(), a, map[string]string{"replicated": "now"}, nil))
+	if ids := must(d.Untagged(t.Context(), "replicated", 10))(t); len(ids) != 1 || ids[0] != b {
+		t.Errorf("without the tag: %v", ids)
+	}
+	if m := must(d.Tagged(t.Context(), "replicated"))(t); len(m) != 1 || m[a] != "now" {
+		t.Errorf("with the tag: %v", m)
+	}
+	if id := must(d.OfCapture(t.Context(), "bench:7000", "c-2"))(t); id != b {
+		t.Errorf("capture c-2 is of task %d", id)
+	}
+	if _, err := d.OfCapture(t.Context(), "elsewhere", "c-2"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%v", err)
 	}
 }

@@ -3,18 +3,19 @@ package store
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/pyramid"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/pyramid"
+	"github.com/wattmark/wattmark/store/internal/fold"
 )
 
-// Envelope is a stretch of a task as columns to draw: what each series' power did
-// within each.
+// Envelope is a stretch of a task as columns to draw: the least, greatest and mean power of each
+// series within each column.
 type Envelope struct {
 	// Series names them: the rails, and "total" behind them where there are several.
 	Series []string
@@ -33,14 +34,15 @@ type Envelope struct {
 // Total names the series that is the sum of the rails.
 const Total = "total"
 
-// Envelope reads what a task's power did from one device time to another, in so
-// many columns. It takes a few thousand bins of the task's pyramid, however long the
-// stretch is; where that is missing, the scans themselves. Scans at the ends belong
-// to the nearest column. Errors wrap ErrNotFound or ErrNoHeader.
+// Envelope reads a task's power from one device time to another, in the given number of columns,
+// 1 to 65536. It reads a few thousand bins of the task's pyramid, however long the stretch is;
+// where that is missing, the scans themselves. Scans at the ends belong to the nearest column.
+// Errors wrap ErrNotFound or ErrNoHeader.
 func (d *DB) Envelope(ctx context.Context, id TaskID, from, to measure.Seconds, columns int) (*Envelope, error) {
 	op := fmt.Sprintf("read the envelope of task %d", id)
 	if columns < 1 || columns > 1<<16 || !(from < to) {
-		return nil, fmt.Errorf("%s: %d columns from %v to %v: want 1 to 65536 columns and an end after the begin", op, columns, from, to)
+		return nil, fmt.Errorf("%s: %d columns from %v to %v: want 1 to 65536 columns and an end after the begin", op,
+			columns, from, to)
 	}
 	if err := d.shown(ctx, id); err != nil {
 		return nil, wrap(op, err)
@@ -54,13 +56,11 @@ func (d *DB) Envelope(ctx context.Context, id TaskID, from, to measure.Seconds, 
 		return nil, wrap(op, err)
 	}
 	e.shape(columns)
-	err = d.reader.QueryRowContext(ctx, `SELECT w.scans=t.scans AND w.calibration_id=?2, w.calibration_id<>?2
-		FROM pyramid_whole w JOIN task t USING(task_id) WHERE w.task_id=?1`, int64(id), cal).Scan(&e.whole, &e.stale)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, wrap(op, err)
-	}
-	if err := e.read(columns); err != nil {
-		return nil, wrap(op, err)
+	s := d.reading(ctx)
+	s.row(`SELECT w.scans=t.scans AND w.calibration_id=?2, w.calibration_id<>?2
+		FROM pyramid_whole w JOIN task t USING(task_id) WHERE w.task_id=?1`, id, cal).found(&e.whole, &e.stale)
+	if s.fail(e.read(columns)); s.err != nil {
+		return nil, wrap(op, s.err)
 	}
 	return &e.out, nil
 }
@@ -71,13 +71,14 @@ type enveloper struct {
 	d     *DB
 	id    TaskID
 	setup *measure.Setup
-	whole bool // what has no page has no scans
+	whole bool // missing pages have no scans
 	stale bool // the pages are of another calibration
 	// columns are those of out.
 	columns *pyramid.Columns
 	out     Envelope
 }
 
+// shape names the series and makes the empty columns.
 func (e *enveloper) shape(columns int) {
 	for _, r := range e.setup.Rails {
 		e.out.Series = append(e.out.Series, r.Name)
@@ -91,20 +92,14 @@ func (e *enveloper) shape(columns int) {
 
 // bounds turns device times to scans.
 func (e *enveloper) bounds(from, to measure.Seconds) error {
-	first, err := e.d.scanAt(e.ctx, e.id, e.setup.Timebase, from)
-	if err != nil {
-		return err
-	}
-	end, err := e.d.scanAt(e.ctx, e.id, e.setup.Timebase, to)
-	if err != nil {
-		return err
-	}
+	s := e.d.reading(e.ctx)
+	first, end := scanAt(s, e.id, e.setup.Timebase, from), scanAt(s, e.id, e.setup.Timebase, to)
 	e.out.First, e.out.Scans = first, max(end, first+1)-first
-	return nil
+	return s.err
 }
 
-// clip takes off what reaches beyond the first and the last scan: columns share out
-// the scans that there are, and would stand at wrong times.
+// clip cuts the stretch at the first and the last scan: columns share out the scans that there
+// are, and would otherwise stand at wrong times.
 func (e *enveloper) clip() error {
 	lo, hi, err := e.d.Extent(e.ctx, e.id)
 	if err != nil || !(lo < e.out.To && e.out.From < hi) {
@@ -152,6 +147,8 @@ func (e *enveloper) pages(level int, first, last uint64) error {
 	return nil
 }
 
+// missing fills pages from one number to before another, from the level below. Where the pyramid
+// is whole they have no scans.
 func (e *enveloper) missing(level int, from, end uint64) error {
 	if from >= end || e.whole {
 		return nil
@@ -163,25 +160,26 @@ func (e *enveloper) missing(level int, from, end uint64) error {
 	return e.scans(max(from*n, e.out.First), min(end*n, e.out.First+e.out.Scans))
 }
 
-// drawn keeps the memory of chunks from one envelope to the next: who looks around in a
+// drawn keeps the memory of chunks from one envelope to the next: a viewer who moves through a
 // trace asks for many.
 var drawn = sync.Pool{New: func() any { return new(chunk.Chunk) }}
 
 // scans adds the scans from one to another, unpacking only the blocks that they lie in.
 func (e *enveloper) scans(from, end uint64) error {
-	f, err := newFolding(e.setup)
+	f, err := fold.New(e.setup)
 	if err != nil {
 		return err
 	}
-	no, err := e.d.chunkAt(e.ctx, e.id, from)
-	if err != nil {
-		return err
+	s := e.d.reading(e.ctx)
+	no := chunkAt(s, e.id, from)
+	if s.err != nil {
+		return s.err
 	}
 	memory := drawn.Get().(*chunk.Chunk)
 	defer drawn.Put(memory)
 	for c, err := range e.d.chunksInto(e.ctx, e.id, no, memory) {
 		if err == nil {
-			err = f.blocks(c, from, end, func(first uint64, at, n int) { e.run(f, first, at, n) })
+			err = f.Blocks(c, from, end, func(first uint64, at, n int) { e.run(f, first, at, n) })
 		}
 		if err != nil || c.FirstScan+uint64(c.Scans) >= end { // the next one would be read for nothing
 			return err
@@ -191,29 +189,37 @@ func (e *enveloper) scans(from, end uint64) error {
 }
 
 // run adds scans at to n of a block that begins with scan first, in runs of one column.
-func (e *enveloper) run(f *folding, first uint64, at, n int) {
+func (e *enveloper) run(f *fold.Folder, first uint64, at, n int) {
 	for at < n {
 		scan := first + uint64(at)
 		m := min(n-at, measure.RunScans, e.columns.Room(scan))
-		f.meter.Extremes(f.cols, at, at+m, f.series, f.runs)
-		e.columns.Join(scan, m, f.runs[:f.series])
+		e.columns.Join(scan, m, f.Extremes(at, m))
 		at += m
 	}
 }
 
 // eachPage reads stored pages first to last of a level, in order; do must not keep data.
-func (d *DB) eachPage(ctx context.Context, id TaskID, level int, first, last uint64, do func(number uint64, data []byte) error) error {
-	return d.lend(ctx, d.reader, func(row []driver.Value) error {
-		r := lentRow{row: row}
-		number, data := uint64(r.integer()), r.blob()
-		if r.err != nil {
-			return r.err
+func (d *DB) eachPage(ctx context.Context, id TaskID, level int, first, last uint64,
+	do func(number uint64, data []byte) error,
+) error {
+	rows, err := d.reader.QueryContext(ctx,
+		`SELECT page, data FROM pyramid WHERE task_id=? AND level=? AND page BETWEEN ? AND ? ORDER BY page`, int64(id),
+		level, int64(first), int64(last))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var number uint64
+		var data sql.RawBytes
+		if err := rows.Scan(&number, &data); err != nil {
+			return misread(ctx, err)
 		}
 		if err := do(number, data); err != nil {
 			return fmt.Errorf("%w: level %d, page %d: %w", ErrCorrupt, level, number, err)
 		}
-		return nil
-	}, "page, data", "pyramid WHERE task_id=?1 AND level=?2 AND page BETWEEN ?3 AND ?4 ORDER BY page", int64(id), level, int64(first), int64(last))
+	}
+	return rows.Err()
 }
 
 // page reads a stored page; nil where there is none.
@@ -224,4 +230,139 @@ func (d *DB) page(ctx context.Context, id TaskID, level int, number uint64) (*py
 		return nil, err
 	}
 	return p, nil
+}
+
+// MaxSpanScans is the longest span that SpanEnergy integrates, so that one question
+// cannot keep a processor for minutes: 55 minutes at 20 kHz are within it.
+const MaxSpanScans = 1 << 26
+
+// ErrSpan: a span of device time cannot be integrated.
+var ErrSpan = errors.New("bad span")
+
+// SpanEnergy integrates a task's power from one device time to another, under the
+// calibration in use. It reads the chunks of the span and one on either side. The
+// uncertainty takes the two times as exact. Errors wrap ErrNotFound, ErrNoHeader,
+// ErrSpan or measure.ErrWindow.
+func (d *DB) SpanEnergy(ctx context.Context, id TaskID, from, to measure.Seconds) (measure.Result, error) {
+	op := fmt.Sprintf("integrate task %d from %v to %v", id, from, to)
+	if err := d.shown(ctx, id); err != nil {
+		return measure.Result{}, wrap(op, err)
+	}
+	setup, _, err := d.setupOf(ctx, id)
+	if err != nil {
+		return measure.Result{}, wrap(op, err)
+	}
+	g, err := measure.NewIntegrator(setup, from, to)
+	if err != nil {
+		return measure.Result{}, fmt.Errorf("%s: %w", op, err)
+	}
+	first, err := d.spanFirst(ctx, id, setup.Timebase, from, to)
+	if err != nil {
+		return measure.Result{}, wrap(op, err)
+	}
+	for b, err := range chunk.DecodeAll(d.Chunks(ctx, id, first), setup) {
+		if err == nil {
+			err = g.Add(b)
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return measure.Result{}, wrap(op, err)
+		}
+		// Chunks behind the span add nothing.
+		if _, last, ok := g.Covered(); ok && last > to {
+			break
+		}
+	}
+	r, err := g.Result(measure.Edges{})
+	if errors.Is(err, measure.ErrNoData) { // it knows of the chunks near the span only
+		lo, hi, _ := d.Extent(ctx, id)
+		return measure.Result{}, fmt.Errorf("%s: %w: the task has samples from %v to %v", op, measure.ErrNoData, lo, hi)
+	}
+	if err != nil {
+		return measure.Result{}, fmt.Errorf("%s: %w", op, err)
+	}
+	return r, nil
+}
+
+// spanFirst returns the chunk before the one that a span begins in: a rail's window
+// may be moved by its channels' skew.
+func (d *DB) spanFirst(ctx context.Context, id TaskID, tb measure.Timebase, from, to measure.Seconds) (uint64, error) {
+	s := d.reading(ctx)
+	tick := tb.Ticks(from)
+	no := lastChunk(s, id, func(_ uint64, first int64) bool { return float64(first) <= tick })
+	if a, b := scanAt(s, id, tb, from), scanAt(s, id, tb, to); b > a && b-a > MaxSpanScans {
+		s.fail(fmt.Errorf("%w: %d samples: at most %d at once; part it, the parts add up", ErrSpan, b-a,
+			uint64(MaxSpanScans)))
+	}
+	before := one[sql.NullInt64](s, `SELECT max(chunk_no) FROM chunk WHERE task_id=? AND chunk_no<?`, id, int64(no))
+	if before.Valid {
+		no = uint64(before.Int64)
+	}
+	return no, s.err
+}
+
+// Window returns the window of a task's result in use, in device time; ok is false
+// where there is none. Errors wrap ErrNotFound.
+func (d *DB) Window(ctx context.Context, id TaskID) (from, to measure.Seconds, ok bool, err error) {
+	s := d.reading(ctx)
+	if !s.row(`SELECT has_result, from_s, to_s FROM task t WHERE task_id=?`+d.unlessMine(id), id).
+		found(&ok, realTo(&from), realTo(&to)) {
+		s.fail(ErrNotFound)
+	}
+	return from, to, ok && from < to, wrap(fmt.Sprintf("read the window of task %d", id), s.err)
+}
+
+// chunkAt returns the number of the last chunk that begins at or before a scan; 0
+// where none does. Chunks' scans grow with their numbers.
+func chunkAt(s *session, id TaskID, scan uint64) uint64 {
+	return lastChunk(s, id, func(first uint64, _ int64) bool { return first <= scan })
+}
+
+// lastChunk returns the number of the last chunk that before holds of, by halving.
+func lastChunk(s *session, id TaskID, before func(firstScan uint64, firstTick int64) bool) uint64 {
+	var lo, hi sql.NullInt64
+	s.row(`SELECT min(chunk_no), max(chunk_no) FROM chunk WHERE task_id=?`, id).into(&lo, &hi)
+	best := lo.Int64
+	for a, b := lo.Int64, hi.Int64; lo.Valid && a <= b && s.err == nil; {
+		mid := a + (b-a)/2
+		var no, first, tick int64
+		s.row(`SELECT chunk_no, first_scan, first_tick FROM chunk WHERE task_id=? AND chunk_no>=? ORDER BY chunk_no
+			LIMIT 1`, id, mid).into(&no, &first, &tick)
+		if before(uint64(first), tick) {
+			best, a = no, max(no, mid)+1
+		} else {
+			b = mid - 1
+		}
+	}
+	return uint64(best)
+}
+
+// scanAt returns the number of the scan at a device time, as near as ticks at an even distance
+// up to the next chunk allow; before the first chunk it is the first scan, and 0 without chunks.
+func scanAt(s *session, id TaskID, tb measure.Timebase, at measure.Seconds) uint64 {
+	tick := tb.Ticks(at)
+	no := lastChunk(s, id, func(_ uint64, first int64) bool { return float64(first) <= tick })
+	var first, n, start int64
+	s.row(`SELECT first_scan, coalesce((SELECT first_scan FROM chunk WHERE task_id=?1 AND chunk_no>?2
+		ORDER BY chunk_no LIMIT 1)-first_scan, n), first_tick FROM chunk WHERE task_id=?1 AND chunk_no=?2`, id,
+		int64(no)).found(&first, &n, &start)
+	in := math.Ceil((tick - float64(start)) / tb.TicksPerScan)
+	return uint64(first) + uint64(min(max(in, 0), float64(n)))
+}
+
+// Extent returns the span of device time in which a task has samples; both are 0
+// where it has none. Errors wrap ErrNotFound or ErrNoHeader.
+func (d *DB) Extent(ctx context.Context, id TaskID) (from, to measure.Seconds, err error) {
+	s := d.reading(ctx)
+	tb := s.shapeOf(id, d.unlessMine(id)).tb
+	var first, last, n int64
+	if s.row(`SELECT a.first_tick, b.first_tick, b.n FROM
+		(SELECT first_tick FROM chunk WHERE task_id=?1 ORDER BY chunk_no LIMIT 1) a,
+		(SELECT first_tick, n FROM chunk WHERE task_id=?1 ORDER BY chunk_no DESC LIMIT 1) b`, id).
+		found(&first, &last, &n) {
+		from, to = tb.Seconds(float64(first)), tb.Seconds(float64(last)+float64(n)*tb.TicksPerScan)
+	}
+	return from, to, wrap(fmt.Sprintf("read the extent of task %d", id), s.err)
 }

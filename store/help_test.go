@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -13,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
 // template is a new database, made once: writing the look-up table takes a
@@ -184,4 +185,17 @@ func program(words []string) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+func namesOf(t *testing.T, db *sql.DB, query string, args ...any) (names []string) {
+	t.Helper()
+	rows := must(db.Query(query, args...))(t)
+	defer rows.Close()
+	for rows.Next() {
+		var n string
+		ok(t, rows.Scan(&n))
+		names = append(names, n)
+	}
+	ok(t, rows.Err())
+	return names
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func TestLabelsAndProvenance(t *testing.T) {

@@ -1,33 +1,456 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/wattmark/wattmark/measure"
 )
+
+// Order is the order of a list. The numbers stand in cursors: never renumber.
+type Order uint8
+
+// The orders.
+const (
+	ByID       Order = 1 // as the tasks were begun
+	ByLaunched Order = 2
+	ByEnergy   Order = 3
+	ByDuration Order = 4 // of the window
+	ByName     Order = 5 // by the bytes of its UTF-8
+)
+
+// orderKeys are the keys of the orders but ByID. Tasks of equal keys are ordered by id.
+// The NULLs of a nullable key come last in either direction, in a part of their own: an index holds
+// them at one end, which a single walk could not put last both ways.
+var orderKeys = map[Order]struct {
+	sql      string
+	nullable bool
+}{
+	ByLaunched: {"t.launched_ns", true},
+	ByEnergy:   {"t.energy_j", true},
+	ByDuration: {durationSQL, true},
+	ByName:     {"t.name", false},
+}
+
+// Position is the place of a task in an order. Exactly one of its keys counts, by the order;
+// None: the task has no key.
+type Position struct {
+	ID     TaskID
+	None   bool
+	Nanos  int64   // ByLaunched
+	Number float64 // ByEnergy, ByDuration
+	Text   string  // ByName
+}
+
+// ListQuery selects a page of tasks.
+type ListQuery struct {
+	Filter
+	Order     Order     // 0 is ByID
+	Ascending bool      // otherwise the greatest first
+	After     *Position // the page begins behind it; nil for the first page
+	Limit     int       // 0 for 100
+}
+
+// Page is a part of a list.
+type Page struct {
+	Tasks []Brief
+	// Next is the place behind which the next page begins; nil on the last page.
+	Next *Position
+}
+
+// List returns a page of tasks in an order. Tasks without a key come last in either direction.
+// A page begins behind a place, not behind a number of tasks, so tasks that are added or deleted
+// meanwhile move nothing; a task whose key changes meanwhile may come twice or not at all.
+// Errors may wrap ErrPattern.
+func (d *DB) List(ctx context.Context, q ListQuery) (Page, error) {
+	// Each part is a query that enters an index once; the next one runs only where the page is not
+	// full. The query asks for one row more than a page, so that Next needs no count.
+	const op = "list tasks"
+	q.Order, q.Limit = cmp.Or(q.Order, ByID), cmp.Or(max(q.Limit, 0), 100)
+	if _, known := orderKeys[q.Order]; !known && q.Order != ByID {
+		return Page{}, fmt.Errorf("%s: there is no order %d", op, q.Order)
+	}
+	parts, err := q.parts(ctx, d)
+	if err != nil {
+		return Page{}, wrap(op, err)
+	}
+	var list []listed
+	for _, p := range parts { // one task more than a page shows whether there is another page
+		more, err := d.listed(ctx, p)
+		if err != nil {
+			return Page{}, wrap(op, err)
+		}
+		if list = append(list, more...); len(list) > q.Limit {
+			break
+		}
+	}
+	var page Page
+	if len(list) > q.Limit {
+		list = list[:q.Limit]
+		page.Next = list[q.Limit-1].place(q.Order)
+	}
+	page.Tasks = briefs(list)
+	return page, nil
+}
+
+// Selected returns those of some tasks that a filter selects, as List does, by id.
+func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Brief, error) {
+	const op = "read tasks"
+	names, err := f.names()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	s := d.reading(ctx)
+	c := f.conditions(names)
+	// The ids travel as one JSON parameter: their number would otherwise be bound by SQLite's limit of
+	// parameters, and each number of ids would be another statement to prepare.
+	c.add("t.task_id IN (SELECT value FROM json_each(?))", s.json(ids))
+	c.add(published)
+	// NULL stands in the place of the key that scanListed reads.
+	list := all(s, scanListed, "SELECT "+listedColumns+", NULL FROM task t"+listedTables+c.sql()+"ORDER BY t.task_id",
+		c.args...)
+	return briefs(list), wrap(op, s.err)
+}
+
+// part is a stretch of an order: the tasks of some conditions.
+type part struct {
+	*conditions
+	from      string   // tables, of which t is task
+	id        string   // column of the tasks' ids there
+	key       string   // NULL where they have none
+	one       bool     // all have the same key
+	few       []string // names, each of which has a walk of its own; nil where the conditions have the name
+	ascending bool
+	limit     int
+}
+
+// parts splits a page into stretches of its order: behind a place, first the rest of the tasks
+// with its key, then those of other keys, and at last those without a key. Each begins where an
+// index is entered, so the page of a name that a million tasks have costs as much as any page.
+func (q *ListQuery) parts(ctx context.Context, d *DB) (out []part, err error) {
+	names, err := q.names()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.placeNames(ctx, q, &names); err != nil {
+		return nil, err
+	}
+	key, a, beyond := orderKeys[q.Order], q.After, "<"
+	if q.Ascending {
+		beyond = ">"
+	}
+	// limit is one more than the page.
+	all := part{from: "task t", id: "t.task_id", ascending: q.Ascending, limit: q.Limit + 1, few: names.few}
+	f := q.Filter
+	if i := slices.IndexFunc(f.Tags, valued); i >= 0 && q.Order == ByID {
+		// Only for ByID: other orders would have to sort the tag's tasks, which may be all there are.
+		// task_tag_value(key, value, task_id) is walked from its end; CROSS JOIN keeps SQLite from
+		// turning the loops around.
+		// The index of a tag has its tasks in order of their ids.
+		tag := f.Tags[i]
+		all.from, all.id = "task_tag g CROSS JOIN task t", "g.task_id"
+		f.Tags = slices.Delete(slices.Clone(f.Tags), i, i+1)
+		all.conditions = f.conditions(names)
+		all.add("g.key=? AND g.value=? AND t.task_id=g.task_id", tag.Key, tag.Value)
+	} else {
+		all.conditions = f.conditions(names)
+	}
+	all.add(published)
+	add := func(one bool, key, cond string, args ...any) {
+		p := all
+		p.conditions, p.key, p.one = all.clone(), key, one
+		if cond != "" {
+			p.add(cond, args...)
+		}
+		out = append(out, p)
+	}
+	switch {
+	// In ByID there is one part, since no id is NULL.
+	case key.sql == "" && a == nil:
+		add(true, "NULL", "")
+	case key.sql == "":
+		add(true, "NULL", all.id+beyond+"?", int64(a.ID))
+	case a == nil && key.nullable:
+		add(false, key.sql, key.sql+" IS NOT NULL")
+	// A key that is never NULL: one part, from the index's end.
+	case a == nil:
+		add(false, key.sql, "")
+	// Behind a place with a key: the rest of its equals, then the other keys, then those without one.
+	case !a.None:
+		add(true, key.sql, key.sql+"=? AND t.task_id"+beyond+"?", a.keyOf(q.Order), int64(a.ID))
+		add(false, key.sql, key.sql+beyond+"?", a.keyOf(q.Order))
+	}
+	// The tasks without a key, all of them or those behind the place.
+	if key.nullable && (a == nil || !a.None) {
+		add(true, "NULL", key.sql+" IS NULL")
+	} else if key.nullable {
+		add(true, "NULL", key.sql+" IS NULL AND t.task_id"+beyond+"?", int64(a.ID))
+	}
+	return out, nil
+}
+
+// valued reports whether a tag is wanted with one value.
+func valued(t Tag) bool { return t.Value != "" }
+
+// fewNames is the most names of a prefix that are walked side by side, each in its own stretch of the
+// index of names. Finding one name takes some 10 µs, and so does the first step of its walk.
+const fewNames = 16
+
+// commonNames is the number of tasks from which on a prefix is common. Of N tasks, n with the
+// prefix, walking passes 50·N/n tasks for a page of 50, collecting sorts n: with a million tasks
+// and 1024 either takes some milliseconds, and with more or fewer the chosen way takes less.
+const commonNames = 1024
+
+// placeNames decides where a page of a prefix enters an index. In the order of names, that is
+// one end of the prefix's range, and the place the other. In the order of ids, the tasks of a
+// prefix of few names are merged from a walk for each name. Otherwise a common prefix is
+// found by walking along the order and passing over other names, a rare one by collecting its
+// tasks out of the index of names.
+func (d *DB) placeNames(ctx context.Context, q *ListQuery, names *namePattern) error {
+	switch {
+	case names.prefix == "" || names.exact:
+		// Without a prefix, or with a whole name, the index of names is entered at one point anyway.
+		return nil
+	case q.Order == ByName:
+		names.noLow, names.noHigh = q.After != nil && q.Ascending, q.After != nil && !q.Ascending
+		return nil
+	case q.Order == ByID && !slices.ContainsFunc(q.Tags, valued):
+		few, err := d.fewNames(ctx, q.User, names.prefix)
+		if names.few = few; err != nil || few != nil {
+			return err
+		}
+	}
+	c := &conditions{}
+	if q.User != "" {
+		c.add(byUser, q.User)
+	}
+	namePattern{prefix: names.prefix}.where(c)
+	// At most commonNames entries of an index are walked for the count, whatever the prefix.
+	var common bool
+	err := d.reader.QueryRowContext(ctx, "SELECT count(*) FROM (SELECT 1 FROM task t "+c.sql()+"LIMIT 1 OFFSET "+
+		strconv.Itoa(commonNames-1)+") p", c.args...).Scan(&common)
+	// Without either end of the range the planner cannot use the index of names.
+	names.noLow, names.noHigh = common, common
+	return err
+}
+
+// fewNames returns the names of a user's tasks, or of all, that begin with a prefix; nil where
+// there are none, or more than fewNames.
+func (d *DB) fewNames(ctx context.Context, user, prefix string) ([]string, error) {
+	// The least name above the last one is a single step into the index, however many tasks bear it.
+	next := func(bound string) (string, []any) {
+		c := &conditions{}
+		if user != "" {
+			c.add(byUser, user)
+		}
+		c.add("t.name" + bound)
+		c.add("t.name<?", prefix+lastRune)
+		return "SELECT min(t.name) FROM task t " + c.sql(), c.args
+	}
+	first, args := next(">=?")
+	after, more := next(">n.name")
+	args = append(slices.Insert(args, len(args)-1, any(prefix)), more...)
+	names, err := column[string](ctx, d.reader, "WITH RECURSIVE n(name) AS ("+first+"UNION ALL SELECT ("+after+
+		") FROM n WHERE n.name IS NOT NULL) SELECT name FROM n WHERE name IS NOT NULL LIMIT "+
+		strconv.Itoa(fewNames+1), args...)
+	if len(names) > fewNames {
+		names = nil
+	}
+	return names, err
+}
+
+// keyOf is the key of a place.
+func (p *Position) keyOf(o Order) any {
+	switch o {
+	case ByLaunched:
+		return p.Nanos
+	case ByName:
+		return p.Text
+	}
+	return p.Number
+}
+
+// pick selects the ids and keys of a part's first tasks, out of an index alone where there is
+// one. The limit stands in the text: a server that plans for any parameter would plan for a
+// tenth of all rows.
+func (p *part) pick() string {
+	direction := " DESC"
+	if p.ascending {
+		direction = ""
+	}
+	order := p.id + direction
+	if !p.one {
+		order = p.key + direction + "," + order
+	}
+	text := "SELECT " + p.id + " AS id," + p.key + " AS k FROM " + p.from + " " + p.sql()
+	if p.few != nil {
+		// The walks of a compound come in order out of the index: databases merge them and stop at the limit.
+		text = strings.Repeat("UNION ALL "+text+"AND t.name=? ", len(p.few))[len("UNION ALL "):]
+		order = "id" + direction
+	}
+	return text + "ORDER BY " + order + " LIMIT " + strconv.Itoa(p.limit)
+}
+
+// arguments are those of pick.
+func (p *part) arguments() (out []any) {
+	for _, name := range p.few {
+		out = append(append(out, p.args...), name)
+	}
+	if p.few == nil {
+		out = p.args
+	}
+	return out
+}
+
+// listed reads a part's first tasks. To sort whole rows takes far longer than to pick the ids
+// first. A join promises no order, so the rows are ordered here.
+func (d *DB) listed(ctx context.Context, p part) ([]listed, error) {
+	text := "SELECT " + listedColumns + ", p.k FROM (" + p.pick() + ") p CROSS JOIN task t" + listedTables +
+		"WHERE t.task_id=p.id"
+	list, err := collect(ctx, d.reader, scanListed, text, p.arguments()...)
+	slices.SortFunc(list, func(a, b listed) int {
+		// nil and nil are equal keys: compareKeys returns 0, and the ids decide.
+		c := cmp.Or(compareKeys(a.key, b.key), cmp.Compare(a.ID, b.ID))
+		if !p.ascending {
+			c = -c
+		}
+		return c
+	})
+	return list, err
+}
+
+// compareKeys compares two keys of one order. Keys of different types are only in a damaged
+// file, and as good as equal.
+func compareKeys(a, b any) int {
+	switch x := a.(type) {
+	case int64:
+		y, _ := b.(int64)
+		return cmp.Compare(x, y)
+	case float64:
+		y, _ := b.(float64)
+		return cmp.Compare(x, y)
+	case string:
+		y, _ := b.(string)
+		return cmp.Compare(x, y)
+	}
+	return 0
+}
+
+// listed is a row of a list with its key.
+type listed struct {
+	Brief
+	key any
+}
+
+// listedColumns are the columns that a list shows of a task t; listedTables are joined to it.
+const (
+	listedColumns = `t.task_id, t.name, u.login, t.launched_ns, t.gpu, t.gpu_uuid, t.job, t.state, t.reason, t.scans,
+		t.nvml_j,
+	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.gaps,0), coalesce(t.lost,0), t.energy_j,
+		t.energy_u_j,
+	t.mean_w, t.peak_w, coalesce(m.group_id,0), t.pinned, t.tags`
+	listedTables = ` LEFT JOIN "user" u ON u.user_id=t.user_id LEFT JOIN group_member m ON m.task_id=t.task_id `
+)
+
+// scanListed reads a row of listedColumns, with the key behind them.
+func scanListed(rows *sql.Rows, t *listed) error {
+	var launched sql.NullInt64
+	var nvml sql.Null[measure.Joule]
+	var hasResult bool
+	var tags sql.NullString
+	// Numbers of a task without a result are NULL and read as NaN into an r that is then dropped.
+	r := &Figures{}
+	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), &launched, textTo(&t.GPU), textTo(&t.GPUUUID),
+		textTo(&t.Job), &t.State, textTo(&t.Reason), &t.Scans, &nvml, &hasResult, realTo(&r.From), realTo(&r.To),
+		&r.Samples, &r.Gaps, &r.Lost, realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),
+		&t.Group, &t.Pinned, &tags, &t.key)
+	if err != nil {
+		return err
+	}
+	t.Launched = fromNanos(launched)
+	if nvml.Valid {
+		t.NVML = &nvml.V
+	}
+	if hasResult {
+		t.Result = r
+	}
+	if tags.Valid {
+		if t.Tags, err = tagsOf(tags.String); err != nil {
+			return fmt.Errorf("%w: tags of task %d: %w", ErrCorrupt, t.ID, err)
+		}
+	}
+	return nil
+}
+
+// place is the task's place in an order.
+func (t *listed) place(o Order) *Position {
+	p := &Position{ID: t.ID, None: t.key == nil && o != ByID}
+	switch k := t.key.(type) {
+	case int64:
+		p.Nanos = k
+	case float64:
+		p.Number = k
+	case string:
+		p.Text = k
+	}
+	return p
+}
+
+// briefs drops the keys of a list; nil for an empty one.
+func briefs(list []listed) (out []Brief) {
+	for i := range list {
+		out = append(out, list[i].Brief)
+	}
+	return out
+}
+
+// tagsOf reads a JSON object of texts. Where nothing in it is escaped, as nearly always, its
+// texts stand between its quotes.
+func tagsOf(object string) (map[string]string, error) {
+	var raw map[string]string
+	// Without a backslash, every quote delimits a text: {"k":"v","k2":"v2"} splits into 4n+1 parts, of
+	// which 1 and 3 of each four are a key and its value.
+	if between := strings.Split(object, `"`); len(between)%4 == 1 && !strings.Contains(object, `\`) {
+		raw = make(map[string]string, len(between)/4)
+		for i := 1; i < len(between); i += 4 {
+			raw[between[i]] = between[i+2]
+		}
+	} else if err := json.Unmarshal([]byte(object), &raw); err != nil {
+		return nil, err
+	}
+	tags := make(map[string]string, len(raw))
+	for k, v := range raw {
+		tags[measure.Printable(k)] = measure.Printable(v)
+	}
+	return tags, nil
+}
 
 // Tasks returns a page of tasks, newest first.
 func (d *DB) Tasks(ctx context.Context, q Query) ([]Row, error) {
 	const op = "list tasks"
 	l := q.list()
-	names, err := d.namesOf(ctx, &l)
+	parts, err := l.parts(ctx, d)
 	if err != nil {
 		return nil, wrap(op, err)
 	}
-	names.reach = 0
-	pick, args := l.parts(names)[0].pick(l.Limit, d.server != nil) // in the order of ids there is one part
-	list, err := d.tasks(ctx, op, "WHERE t.task_id IN (SELECT id FROM ("+pick+") p) ORDER BY t.task_id DESC", args...)
-	if err != nil {
-		return nil, err
-	}
-	list = list[:min(len(list), l.Limit)] // a server may pick more
-	return list, wrap(op, tagAll(ctx, d.reader, list))
+	p := parts[0] // in the order of ids there is one
+	p.limit = l.Limit
+	s := d.reading(ctx)
+	list := rowsWhere(s, "WHERE t.task_id IN (SELECT id FROM ("+p.pick()+") p) ORDER BY t.task_id DESC", p.arguments()...)
+	tagAll(s, list)
+	return list, wrap(op, s.err)
 }
 
 // list is the question as one for a page, newest first.
+// Query matches whole names, or prefixes with a star at the end; all other wildcards of a Filter are
+// escaped.
 func (q Query) list() ListQuery {
 	l := ListQuery{Order: ByID, Limit: q.Limit}
 	if l.Limit <= 0 {
@@ -40,7 +463,9 @@ func (q Query) list() ListQuery {
 	if name = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`).Replace(name); cut {
 		name += "*"
 	}
-	l.Filter = Filter{User: q.User, Name: name, Job: q.Job, Since: q.Since, Until: q.Until, Without: q.Without, Search: q.Search}
+	l.Filter = Filter{
+		User: q.User, Name: name, Job: q.Job, Since: q.Since, Until: q.Until, Without: q.Without, Search: q.Search,
+	}
 	for _, k := range slices.Sorted(maps.Keys(q.Tags)) {
 		l.Tags = append(l.Tags, Tag{k, q.Tags[k]})
 	}
@@ -48,41 +473,40 @@ func (q Query) list() ListQuery {
 }
 
 // tagAll fills in the tags of tasks.
-func tagAll(ctx context.Context, q querier, list []Row) error {
+func tagAll(s *session, list []Row) {
 	if len(list) == 0 {
-		return nil
+		return
 	}
+	// Rows come in the order of the table, so each finds its task by the map.
 	at := make(map[TaskID]int, len(list))
 	ids := make([]TaskID, len(list))
 	for i, t := range list {
 		at[t.ID], ids[i] = i, t.ID
 	}
-	text, err := json.Marshal(ids)
-	if err != nil {
-		return err
-	}
-	rows, err := q.QueryContext(ctx, `SELECT task_id, key, value FROM task_tag WHERE task_id IN (SELECT value FROM json_each(?))`, string(text))
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id TaskID
-		var k, v string
-		if err := rows.Scan(&id, textTo(&k), textTo(&v)); err != nil {
-			return err
-		}
-		t := &list[at[id]]
-		if t.Tags == nil {
-			t.Tags = map[string]string{}
-		}
-		t.Tags[k] = v
-	}
-	return rows.Err()
+	s.each(`SELECT task_id, key, value FROM task_tag WHERE task_id IN (SELECT value FROM json_each(?))`,
+		[]any{s.json(ids)}, func(rows *sql.Rows) bool {
+			var id TaskID
+			var k, v string
+			s.fail(rows.Scan(&id, textTo(&k), textTo(&v)))
+			t := &list[at[id]]
+			if t.Tags == nil {
+				t.Tags = map[string]string{}
+			}
+			t.Tags[k] = v
+			return true
+		})
+}
+
+// json is a value as JSON.
+func (s *session) json(v any) string {
+	text, err := json.Marshal(v)
+	s.fail(err)
+	return string(text)
 }
 
 // TaskIDs returns the numbers of all tasks, oldest number first.
 func (d *DB) TaskIDs(ctx context.Context) ([]TaskID, error) {
-	out, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) }, `SELECT task_id FROM task t WHERE `+published+` ORDER BY task_id`)
-	return out, wrap("list tasks", err)
+	s := d.reading(ctx)
+	ids := values[TaskID](s, `SELECT task_id FROM task t WHERE `+published+` ORDER BY task_id`)
+	return ids, wrap("list tasks", s.err)
 }

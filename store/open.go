@@ -1,9 +1,25 @@
+// Package store is the task database: SQLite by default. Raw counts are kept
+// as chunks; watts and joules are derived from them and the calibration that
+// was in force. The view data serves the paper's twelve columns in any stock
+// sqlite3 program; on this package's own connections a virtual table of the
+// same name takes its place and is many times faster.
+//
+//	BeginTask ─▶ PutHeader ─▶ AppendChunks … ─▶ Finish     one writer
+//	Task, Tasks, Users, Chunks, SQL                         many readers
+//
+// Every call that writes is one transaction, on disk when the call returns
+// (WAL, synchronous=EXTRA): after a crash, an acknowledged call is there whole, and any
+// other call whole or not at all. docs/format.md describes the file.
+//
+// A database on a server takes the file's place where its address is opened; see
+// Server, and package store/postgres.
 package store
 
 import (
 	"bytes"
 	"context"
 	"database/sql"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -16,13 +32,23 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/wattmark/wattmark/store/internal/data"
+	"github.com/wattmark/wattmark/store/internal/files"
 )
 
 // ApplicationID marks our files (PRAGMA application_id): "WaMk" in ASCII.
 const ApplicationID = 0x57614d6b
 
-// DB is an open task database. It is safe for concurrent use: one connection
-// writes, others read beside it.
+// DB is an open task database. It is safe for concurrent use.
+//
+// A file has two pools of connections. The writer is a single connection whose transactions
+// begin with the write lock (BEGIN IMMEDIATE), so that they never fail for a lock in the middle.
+// The readers cannot write (query_only); in WAL mode each of their queries or transactions sees
+// one moment of the database, and waits for no writer.
+//
+// On a server, both pools are the driver's, and transactions of several writers may run beside
+// each other: a transaction that fails for another one is run again.
 type DB struct {
 	path   string
 	server Server // nil for a file
@@ -33,10 +59,8 @@ type DB struct {
 	still     *still  // of a file that is read without locks
 	writer    *sql.DB // to a file one connection; nil when read-only
 	reader    *sql.DB // cannot write; on a file's connections data is the fast table
-	st        statements
 	limits    Limits
 	logLoss   string
-	hints     nameHints
 
 	mine   sync.Map // TaskID of those that this handle has begun as Partial
 	foldMu sync.Mutex
@@ -44,11 +68,11 @@ type DB struct {
 	unfold atomic.Bool
 }
 
-// Open opens the database, creating it where there is none, and brings its
-// schema up to date. Errors wrap ErrNotDatabase, ErrForeign, ErrNewer,
-// ErrReadOnly, ErrCannotOpen or ErrUnreachable; the file is left as it was. In
-// place of a path stands the address of a database on a server of a kind that
-// was registered.
+// Open opens the database of a path, creating it where there is none, or of an address on a
+// server whose kind was registered. Errors wrap ErrNotDatabase, ErrForeign, ErrNewer, ErrOlder,
+// ErrReadOnly, ErrCannotOpen or ErrUnreachable; the file is left as it was. Open may wait up to
+// 30 s for another program that makes the file. A log that a killed program left is folded in;
+// see LogLoss.
 func Open(ctx context.Context, path string) (*DB, error) {
 	op := "open database " + Conceal(path)
 	if s, err := serverOf(path); err != nil {
@@ -63,15 +87,11 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	loss := lookAtLog(abs, true)
 	create(abs)
 	d := &DB{path: path, held: hold(abs), logLoss: loss}
-	d.writer = sql.OpenDB(newConnector(dsn(abs, "rwc", "_txlock=immediate",
-		"_pragma=busy_timeout(10000)", "_pragma=page_size(16384)", "_pragma=foreign_keys(1)"), false))
+	d.writer = sql.OpenDB(data.Connector(dsn(abs, "rwc", "_txlock=immediate",
+		"_pragma=busy_timeout(10000)", "_pragma=page_size(16384)", "_pragma=foreign_keys(1)")))
 	d.writer.SetMaxOpenConns(1)
 	d.writer.SetConnMaxIdleTime(0)
-	err = patiently(ctx, func() error { return d.prepareFile(ctx) })
-	if err == nil {
-		err = d.st.prepare(ctx, d.writer)
-	}
-	if err != nil {
+	if err := patiently(ctx, func() error { return d.prepareFile(ctx) }); err != nil {
 		d.writer.Close()
 		d.held.release()
 		return nil, wrap(op, err)
@@ -86,7 +106,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 // create makes a file that is missing with the mode that the umask leaves: SQLite
 // withholds writing from the group whatever the umask says, and gives its log the mode
 // of the file. A file that is there is not opened, as closing it would take SQLite's
-// locks on it away. What fails here is told by SQLite.
+// locks on it away. Errors are left to SQLite, which meets them again.
 func create(abs string) {
 	if f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666); err == nil {
 		_ = f.Close()
@@ -97,9 +117,9 @@ func create(abs string) {
 // keep Open waiting.
 const openPatience = 30 * time.Second
 
-// patiently repeats f while the database is locked. SQLite's own wait does not
-// cover the switch to WAL: of two programs that make it at once, one is told at
-// once that the file is busy.
+// patiently repeats f while the database is locked, up to openPatience. SQLite's own wait does
+// not cover the switch to WAL: of two programs that make the file at once, one gets SQLITE_BUSY
+// without a wait.
 func patiently(ctx context.Context, f func() error) error {
 	end := time.Now().Add(openPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
@@ -115,7 +135,7 @@ func patiently(ctx context.Context, f func() error) error {
 	}
 }
 
-// prepareFile refuses what is not ours, switches to WAL and migrates.
+// prepareFile refuses foreign files, switches to WAL and makes the schema of an empty file.
 func (d *DB) prepareFile(ctx context.Context) error {
 	version, err := checkOurs(ctx, d.writer)
 	if err != nil {
@@ -132,7 +152,10 @@ func (d *DB) prepareFile(ctx context.Context) error {
 			return err
 		}
 	}
-	return migrate(ctx, d.writer, version)
+	if version == schemaVersion {
+		return nil
+	}
+	return createSchema(ctx, d.writer)
 }
 
 // Close waits for running calls and closes the database. The last program to close it that
@@ -144,7 +167,6 @@ func (d *DB) Close() error {
 		errs = append(errs, d.reader.Close())
 	}
 	if d.writer != nil {
-		d.st.close()
 		if d.server == nil {
 			// While others have it open, this fails at once; the last of them does it.
 			_, _ = d.writer.Exec("PRAGMA busy_timeout=0; PRAGMA journal_mode=DELETE")
@@ -173,17 +195,22 @@ func (d *DB) Path() string { return d.path }
 // of one's own. On them the name data means the fast virtual table.
 func (d *DB) SQL() *sql.DB { return d.reader }
 
+// openReaders makes the pool of connections that cannot write.
 func (d *DB) openReaders(dsn string) {
 	d.readDSN = dsn
-	d.reader = sql.OpenDB(&connector{dsn, true, d.still})
+	var still func() error
+	if d.still != nil {
+		still = d.still.check
+	}
+	d.reader = sql.OpenDB(data.Reader(dsn, still))
 	n := max(4, runtime.GOMAXPROCS(0))
 	d.reader.SetMaxOpenConns(n)
 	d.reader.SetMaxIdleConns(n)
 }
 
-// OpenAll opens every connection for reading that there will be, so that a service
-// has the same number of files open from its start on, and the first who ask do not
-// wait for it. Of a server's connections it opens none.
+// OpenAll opens every connection for reading that there will be, so that a service has the same
+// number of files open from its start on, and its first callers do not wait for it. Of a
+// server's connections it opens none.
 func (d *DB) OpenAll(ctx context.Context) error {
 	if d.server != nil {
 		return nil
@@ -194,7 +221,7 @@ func (d *DB) OpenAll(ctx context.Context) error {
 			return wrap("open database "+d.path, err)
 		}
 		defer c.Close() // back into the pool
-		// The log is opened by the first who reads.
+		// The log is opened by the first read.
 		if _, err := c.ExecContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 1"); err != nil {
 			return wrap("open database "+d.path, err)
 		}
@@ -202,6 +229,7 @@ func (d *DB) OpenAll(ctx context.Context) error {
 	return nil
 }
 
+// dsn is the connection string of a file in a mode (ro, rw, rwc), with further parameters.
 func dsn(abs, mode string, more ...string) string {
 	u := url.URL{Scheme: "file", Path: abs, RawQuery: "mode=" + mode + "&_error_rc=1"}
 	for _, m := range more {
@@ -253,8 +281,12 @@ func checkOurs(ctx context.Context, db *sql.DB) (version int, err error) {
 		return 0, nil
 	case app != ApplicationID:
 		return 0, fmt.Errorf("%w (application_id %#x, %d tables): name another file", ErrForeign, app, tables)
-	case version > len(migrations):
-		return 0, fmt.Errorf("%w: schema %d, this program knows %d: update the program", ErrNewer, version, len(migrations))
+	case version > schemaVersion:
+		return 0, fmt.Errorf("%w: schema %d, this program knows %d: update the program", ErrNewer, version, schemaVersion)
+	case version < schemaVersion:
+		return 0, fmt.Errorf("%w: schema %d of a development version, this program's is %d: read it with the program "+
+			"that made it",
+			ErrOlder, version, schemaVersion)
 	}
 	return version, nil
 }
@@ -287,7 +319,7 @@ type held struct {
 }
 
 // holding are all of them. On Unix a program loses its locks of a file, SQLite's too, when
-// it closes any descriptor of that file: so nobody looks into a file on their own meanwhile.
+// it closes any descriptor of that file: so no function of this program opens a held file by itself.
 var holding struct {
 	sync.Mutex
 	files []*held
@@ -298,7 +330,7 @@ func hold(abs string) *held {
 	h := &held{abs: abs}
 	holding.Lock()
 	defer holding.Unlock()
-	h.info, _ = os.Stat(abs) // as the field says
+	h.info, _ = os.Stat(abs)
 	holding.files = append(holding.files, h)
 	return h
 }
@@ -338,11 +370,46 @@ func peek(abs string) (head []byte, opened bool, err error) {
 }
 
 // writable reports whether this program may write the file and beside it.
-func (h *held) writable() bool { return mayWrite(h.abs) && mayWrite(filepath.Dir(h.abs)) }
+func (h *held) writable() bool { return files.MayWrite(h.abs) && files.MayWrite(filepath.Dir(h.abs)) }
 
 // setJournal sets a file's journal mode, unless another program is in the way.
 func (h *held) setJournal(mode string) {
-	db := sql.OpenDB(newConnector(dsn(h.abs, "rw", "_pragma=busy_timeout(0)"), false))
+	db := sql.OpenDB(data.Connector(dsn(h.abs, "rw", "_pragma=busy_timeout(0)")))
 	_, _ = db.Exec("PRAGMA journal_mode=" + mode) // else it stays as it is
 	_ = db.Close()
+}
+
+// schemaVersion is the schema of this program (PRAGMA user_version). A database of this version
+// stays readable and writable by later versions of the program.
+const schemaVersion = 26
+
+//go:generate go test ./internal/viewgen -update
+
+// schemaSQL makes tables, indexes and triggers, viewSQL the view data with its look-up tables.
+//
+//go:embed schema.sql
+var schemaSQL string
+
+//go:embed view.sql
+var viewSQL string
+
+// createSchema makes the schema of an empty database in one transaction. It does nothing where
+// another program has just made it.
+func createSchema(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // after Commit there is nothing to roll back
+	var version int
+	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil || version != 0 {
+		return err
+	}
+	mark := fmt.Sprintf("PRAGMA application_id=%d; PRAGMA user_version=%d", ApplicationID, schemaVersion)
+	for _, text := range []string{schemaSQL, viewSQL, mark} {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("make the schema: %w", err)
+		}
+	}
+	return tx.Commit()
 }

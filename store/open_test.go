@@ -1,9 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -13,6 +16,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/wattmark/wattmark/store/internal/data"
 )
 
 // foreign makes a database with the given statements, without our marks.
@@ -89,7 +98,7 @@ func TestOpenMakesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ünusual name? #1 %41.db")
 	d := must(Open(t.Context(), path))(t)
 	for pragma, want := range map[string]string{
-		"page_size": "16384", "journal_mode": "wal", "application_id": "1465994603", "user_version": strconv.Itoa(len(migrations)), "synchronous": "3", "foreign_keys": "1",
+		"page_size": "16384", "journal_mode": "wal", "application_id": "1465994603", "user_version": strconv.Itoa(schemaVersion), "synchronous": "3", "foreign_keys": "1",
 	} {
 		var got string
 		ok(t, d.writer.QueryRow("PRAGMA "+pragma).Scan(&got))
@@ -202,5 +211,168 @@ func TestOpenKeepsToTheUmask(t *testing.T) {
 	c.Env = append(os.Environ(), "STORE_UMASK="+filepath.Join(t.TempDir(), "power.db"))
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// lock takes the file's write lock as another program would.
+func lock(t *testing.T, d *DB) (release func()) {
+	t.Helper()
+	other := sql.OpenDB(data.Connector(dsn(d.path, "rw", "_txlock=immediate")))
+	tx := must(other.BeginTx(t.Context(), nil))(t)
+	return func() {
+		ok(t, tx.Rollback())
+		ok(t, other.Close())
+	}
+}
+
+func TestWriterWaitsForAnotherProgram(t *testing.T) {
+	d := open(t)
+	release := lock(t, d)
+	done := make(chan error)
+	go func() {
+		_, err := d.BeginTask(t.Context(), newTask("a", "b"))
+		done <- err
+	}()
+	must(d.Tasks(t.Context(), Query{}))(t) // readers do not wait
+	release()
+	ok(t, <-done)
+}
+
+func TestWaitingEndsWithTheContext(t *testing.T) {
+	d := open(t)
+	release := lock(t, d)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := d.BeginTask(ctx, newTask("a", "b")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("after the deadline: %v", err)
+	}
+	release()
+	must(d.BeginTask(t.Context(), newTask("a", "b")))(t)
+}
+
+func TestLockHeldTooLong(t *testing.T) {
+	d := open(t)
+	defer lock(t, d)()
+	_, err := d.writer.Exec("PRAGMA busy_timeout=10")
+	ok(t, err)
+	if _, err := d.BeginTask(t.Context(), newTask("a", "b")); !errors.Is(err, ErrBusy) {
+		t.Errorf("behind a lock that stays: %v", err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "power.db")
+	db, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	begin := func() error {
+		_, err := db.BeginTask(t.Context(), NewTask{Name: "gemm", User: "ada", Launched: time.Unix(1e9, 0)})
+		return err
+	}
+	for _, l := range []Limits{{}, {Bytes: 1 << 40}, {Free: 1}} {
+		db.SetLimits(l)
+		if err := begin(); err != nil {
+			t.Errorf("%+v: %v", l, err)
+		}
+	}
+	for want, l := range map[string]Limits{"its limit is 10 kB": {Bytes: 10_000}, "a task needs 1.0 EB": {Free: 1e18}} {
+		db.SetLimits(l)
+		if err := begin(); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", l, err)
+		}
+	}
+	// What was begun goes on.
+	if err := db.Finish(t.Context(), 1, Outcome{State: Incomplete, Reason: "x"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// One that a later program wrote is refused by name of both versions, and not
+// touched; neither is one whose upgrade fails.
+func TestLaterVersionIsRefused(t *testing.T) {
+	d := open(t)
+	captured(t, d, "gemm", "ada", "c-1", 1)
+	ok(t, d.Close())
+	db := must(sql.Open("sqlite", d.Path()))(t)
+	_, err := db.Exec(fmt.Sprintf("PRAGMA user_version=%d", schemaVersion+1))
+	ok(t, err)
+	ok(t, db.Close())
+	before := must(os.ReadFile(d.Path()))(t)
+	want := fmt.Sprintf("schema %d, this program knows %d: update the program", schemaVersion+1, schemaVersion)
+	if _, err := Open(t.Context(), d.Path()); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v", err)
+	}
+	if !slices.Equal(before, must(os.ReadFile(d.Path()))(t)) {
+		t.Error("it was changed")
+	}
+}
+
+// keptFile unpacks the file that a command-line test keeps of an earlier version of the program, of
+// schema 26: a database of that schema stays readable and writable.
+func keptFile(t *testing.T) string {
+	t.Helper()
+	packed := must(os.ReadFile("../cmd/wattmark/testdata/golden/power.db.zst"))(t)
+	path := filepath.Join(t.TempDir(), "power.db")
+	r := must(zstd.NewReader(bytes.NewReader(packed)))(t)
+	defer r.Close()
+	ok(t, os.WriteFile(path, must(io.ReadAll(r))(t), 0o644))
+	return path
+}
+
+func TestKeptFileStaysReadableAndWritable(t *testing.T) {
+	noRaces(t)
+	ctx, path := t.Context(), keptFile(t)
+	d := must(OpenReadOnly(ctx, path))(t)
+	ids := must(d.TaskIDs(ctx))(t)
+	if len(ids) != 13 {
+		t.Errorf("%d tasks", len(ids))
+	}
+	for _, id := range ids {
+		must(d.Task(ctx, id))(t)
+		for _, err := range d.Chunks(ctx, id, 0) {
+			ok(t, err)
+		}
+	}
+	ok(t, d.Close())
+	d = must(Open(ctx, path))(t)
+	defer d.Close()
+	fresh := open(t)
+	want, got := must(objects(ctx, fresh.reader))(t), must(objects(ctx, d.reader))(t)
+	for name, w := range want {
+		w.sql = canonicalSQL(w.sql)
+		g := got[name]
+		g.sql = canonicalSQL(g.sql)
+		if diff := cmp.Diff(w, g, cmp.AllowUnexported(object{})); diff != "" {
+			t.Errorf("%s (-new +kept):\n%s", name, diff)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("the kept file has %d objects, a new one %d", len(got), len(want))
+	}
+	id := captured(t, d, "new", "eve", "c-3", 1)
+	same(t, d, id, d, id)
+	if f := check(t, d); len(f) > 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// A file of an older schema, of which there was no release, is refused and not touched.
+func TestDevelopmentSchemaIsRefused(t *testing.T) {
+	path := keptFile(t)
+	db := must(sql.Open("sqlite", path))(t)
+	_, err := db.Exec("PRAGMA user_version=25")
+	ok(t, err)
+	ok(t, db.Close())
+	before := must(os.ReadFile(path))(t)
+	for name, open := range map[string]func(context.Context, string) (*DB, error){"open": Open, "read": OpenReadOnly, "source": OpenSource} {
+		_, err := open(t.Context(), path)
+		if !errors.Is(err, ErrOlder) || !strings.Contains(err.Error(), "schema 25 of a development version, this program's is 26") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if !slices.Equal(before, must(os.ReadFile(path))(t)) {
+		t.Error("it was changed")
 	}
 }

@@ -6,42 +6,42 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
-// Finish ends a task; finishing again replaces the outcome as a whole, with all
-// results. The result is one under the calibration of the stream's header, and
-// becomes number 1. With a result, the view data is cut to the result's window: its scans are the
-// Result.Samples stored scans from Result.FirstScan on. A step that the task's life
-// does not have is ErrEnded: a task that has ended does not run again. When it returns, an
-// ended task is in the file itself and no longer depends on the log (see emptyLog).
+// Finish ends a task; finishing again replaces the outcome as a whole, with all results. The
+// result is one under the calibration of the stream's header, and becomes number 1. With a
+// result, the view data is cut to the result's window: its scans are the Result.Samples stored
+// scans from Result.FirstScan on.
+//
+// A step that the task's life does not have is ErrEnded: a task that has ended does not run
+// again. When Finish returns, an ended task is in the file itself and no longer depends on the
+// log (see emptyLog).
+// All steps are one transaction, in this order: the step in the task's life, which refuses late or
+// double ends; markers; clock; result; and the seal, which covers all that was stored before it.
 func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
-	err := d.write(ctx, fmt.Sprintf("finish task %d", id), func(tx *sql.Tx) error {
-		if err := move(ctx, tx, id, &o); err != nil {
-			return err
+	err := d.write(ctx, fmt.Sprintf("finish task %d", id), func(s *session) {
+		move(s, id, &o)
+		// Edges go with their markers, by ON DELETE CASCADE.
+		s.exec("DELETE FROM marker WHERE task_id=?", id)
+		putMarkers(s, id, o.Markers)
+		putClock(s, id, o.Clock)
+		putOriginal(s, id, o.Result)
+		// A task that goes on running is not sealed: its rows still change.
+		if o.State != Running {
+			putSeal(s, id)
 		}
-		if _, err := tx.ExecContext(ctx, "DELETE FROM marker WHERE task_id=?", int64(id)); err != nil {
-			return err
-		}
-		if err := putMarkers(ctx, tx, id, o.Markers); err != nil {
-			return err
-		}
-		if err := putClock(ctx, tx, id, o.Clock); err != nil {
-			return err
-		}
-		if err := putOriginal(ctx, tx, id, o.Result); err != nil || o.State == Running {
-			return err
-		}
-		return putSeal(ctx, tx, id)
 	})
 	switch {
 	case err != nil:
 	case o.State == Running:
-		d.keepFolding(id, nil) // chunks are still to come, maybe to another process: whoever stores them goes on behind what is stored
+		// Chunks are still to come, maybe to another process, which goes on behind the stored ones.
+		d.keepFolding(id, nil)
 	default:
 		// A pyramid that cannot be made now is made from the chunks when it is wanted.
 		_ = d.finishPyramid(ctx, id)
@@ -50,61 +50,56 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 	return err
 }
 
-// PutFailure keeps how the work of a task failed, for whoever ends the task. Errors wrap
-// ErrNotFound.
+// PutFailure records how the work of a task failed, for the process that ends the task. Errors
+// wrap ErrNotFound.
 func (d *DB) PutFailure(ctx context.Context, id TaskID, f Failure) error {
 	var exit any
 	if f.ExitCode != nil {
 		exit = int64(*f.ExitCode)
 	}
-	return d.write(ctx, fmt.Sprintf("say why the work of task %d failed", id), func(tx *sql.Tx) error {
-		return mustExist(tx.ExecContext(ctx, `UPDATE task SET failure=?, exit_code=? WHERE task_id=?`,
-			measure.Printable(f.Reason), exit, int64(id)))
+	return d.write(ctx, fmt.Sprintf("say why the work of task %d failed", id), func(s *session) {
+		s.must(`UPDATE task SET failure=?, exit_code=? WHERE task_id=?`, measure.Printable(f.Reason), exit, id)
 	})
 }
 
 // move takes a task to the state of an outcome, if its life has such a step.
-func move(ctx context.Context, tx *sql.Tx, id TaskID, o *Outcome) error {
+// The state is read and written in one transaction. A file's writer holds the write lock from its
+// begin; on a server the UPDATE's condition on the state does the same.
+func move(s *session, id TaskID, o *Outcome) {
 	on, err := o.event()
-	if err != nil {
-		return err
-	}
+	s.fail(err)
 	var from State
 	var owner string
-	if err := tx.QueryRowContext(ctx, `SELECT state, coalesce(owner,'') FROM task WHERE task_id=?`, int64(id)).Scan(&from, &owner); errors.Is(err, sql.ErrNoRows) {
-		return ErrNotFound
-	} else if err != nil {
-		return err
+	if !s.row(`SELECT state, coalesce(owner,'') FROM task WHERE task_id=?`, id).found(&from, &owner) {
+		s.fail(ErrNotFound)
+		return
 	}
+	// A host that comes back may end a task that another process ended in its place (Recovered kept the
+	// owner's name in the row): for that owner alone the task counts as running still.
 	life := from
 	if o.Once && o.State != Running && owner != "" && o.Owner == owner {
-		life = Running // an end in its owner's place holds until the owner says its own
+		life = Running // an end in its owner's place holds until the owner's own end
 	}
 	to, err := transitions.Next(life, on)
 	if from == Partial && o.State != Running { // whole: others see it from here on
+		// A copy is stored as Partial and becomes any state at once.
 		to, err = o.State, nil
-		if _, err := tx.ExecContext(ctx, `UPDATE task SET cold=0, stored_ns=? WHERE task_id=?`, nanos(time.Now()), int64(id)); err != nil {
-			return err
-		}
+		s.exec(`UPDATE task SET cold=0, stored_ns=? WHERE task_id=?`, nanos(time.Now()), id)
 	}
-	if err != nil {
-		return err
-	}
+	s.fail(err)
+	// Otherwise the owner is cleared: nothing is left to wait for.
 	var stays any
 	if o.Recovered && owner != "" {
 		stays = owner
 	}
 	// On a server another may have moved it since it was read.
-	res, err := tx.ExecContext(ctx, `UPDATE task SET state=?, reason=?, owner=?, nvml_j=?, nvml_method=nullif(?,'') WHERE task_id=? AND state=?`,
-		to, o.Reason, stays, optional(o.NVML), o.NVMLMethod, int64(id), from)
-	if err := mustExist(res, err); errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("%w: by another program, just now", ErrEnded)
-	} else if err != nil {
-		return err
+	if s.exec(`UPDATE task SET state=?, reason=?, owner=?, nvml_j=?, nvml_method=nullif(?,'') WHERE task_id=?
+		AND state=?`, to, o.Reason, stays, optional(o.NVML), o.NVMLMethod, id, from) == 0 {
+		s.fail(fmt.Errorf("%w: by another program, just now", ErrEnded))
 	}
-	return nil
 }
 
+// optional is a number as it is stored; NULL for nil and NaN.
 func optional[T ~float64](v *T) any {
 	if v == nil {
 		return nil
@@ -112,101 +107,298 @@ func optional[T ~float64](v *T) any {
 	return number(*v)
 }
 
-func putMarkers(ctx context.Context, tx *sql.Tx, id TaskID, found []marker.Found) error {
+// putMarkers stores markers with their edges, in order.
+func putMarkers(s *session, id TaskID, found []marker.Found) {
 	for i, m := range found {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO marker VALUES(?,?,?, ?,?,?,?, ?,?,?,?, ?,?,?)`, int64(id), i, m.Kind,
-			number(m.T), number(m.U), number(m.Begin), number(m.End),
-			number(m.Correlation), number(m.PSLR), number(m.Step), number(m.Tau), m.Tag, m.TagOK, m.Fallback); err != nil {
-			return fmt.Errorf("marker %d: %w", i, err)
-		}
+		s.exec(`INSERT INTO marker VALUES(?,?,?, ?,?,?,?, ?,?,?,?, ?,?,?)`, id, i, m.Kind, number(m.T), number(m.U),
+			number(m.Begin), number(m.End), number(m.Correlation), number(m.PSLR), number(m.Step), number(m.Tau), m.Tag,
+			m.TagOK, m.Fallback)
 		for k, e := range m.Edges {
-			if _, err := tx.ExecContext(ctx, `INSERT INTO marker_edge VALUES(?,?,?,?,?,?)`, int64(id), i, k, e.Chip, number(e.T), number(e.U)); err != nil {
-				return fmt.Errorf("marker %d, edge of chip %d: %w", i, e.Chip, err)
-			}
+			s.exec(`INSERT INTO marker_edge VALUES(?,?,?,?,?,?)`, id, i, k, e.Chip, number(e.T), number(e.U))
 		}
 	}
-	return nil
 }
 
-func putClock(ctx context.Context, tx *sql.Tx, id TaskID, f *clock.Fit) error {
+// putClock stores a clock fit in the task's row; nil clears it.
+func putClock(s *session, id TaskID, f *clock.Fit) {
+	// Nine NULLs without a fit: clock_used IS NULL is the sign of none.
 	v := make([]any, 9)
 	if f != nil {
-		v = []any{number(f.Origin), number(f.A), number(f.B), number(f.VarA), number(f.VarB), number(f.CovAB), number(f.RMS), f.Used, f.Rejected}
+		v = []any{
+			number(f.Origin), number(f.A), number(f.B), number(f.VarA), number(f.VarB), number(f.CovAB),
+			number(f.RMS), f.Used, f.Rejected,
+		}
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE task SET clock_origin_s=?, clock_a_s=?, clock_b=?, clock_var_a=?, clock_var_b=?,
-		clock_cov_ab=?, clock_rms_s=?, clock_used=?, clock_rejected=? WHERE task_id=?`, append(v, int64(id))...)
-	return err
+	s.exec(`UPDATE task SET clock_origin_s=?, clock_a_s=?, clock_b=?, clock_var_a=?, clock_var_b=?, clock_cov_ab=?,
+		clock_rms_s=?, clock_used=?, clock_rejected=? WHERE task_id=?`, append(v, id)...)
+}
+
+// figureColumns are the columns of a result's figures, in the order of figureValues, in the tables task
+// and result.
+const figureColumns = `from_s,to_s,samples,first_scan,gaps,lost,energy_j,energy_u_j,mean_w,peak_w`
+
+// figureValues are the figures of a result as they are stored.
+func figureValues(r *measure.Result) []any {
+	return []any{
+		number(r.From), number(r.To), int64(r.Samples), int64(r.FirstScan), int64(r.Gaps), int64(r.Lost),
+		number(r.Total.Energy), number(r.Total.U), number(r.Mean), number(r.Peak),
+	}
 }
 
 // putResult makes a result the one in use.
-func putResult(ctx context.Context, tx *sql.Tx, id TaskID, r *measure.Result) error {
-	for _, table := range []string{"rail_result", "budget"} {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE task_id=?", int64(id)); err != nil { // #nosec G202 -- names of this list
-			return err
-		}
-	}
+// The row of task, rail_result and budget repeat the result in use; readers of lists, sums and the view
+// data need no join by its number. r nil clears them.
+func putResult(s *session, id TaskID, r *measure.Result) {
+	s.clear(id, "rail_result", "budget")
+	set := ` SET has_result=?, end_scan=?, ` + strings.ReplaceAll(figureColumns, ",", "=?, ") + `=? WHERE task_id=?`
 	if r == nil {
-		_, err := tx.ExecContext(ctx, `UPDATE task SET has_result=0, from_s=NULL, to_s=NULL, samples=NULL, first_scan=NULL,
-			gaps=NULL, lost=NULL, end_scan=NULL, energy_j=NULL, energy_u_j=NULL, mean_w=NULL, peak_w=NULL WHERE task_id=?`, int64(id))
-		return err
+		s.exec(`UPDATE task`+set, append(append([]any{0}, make([]any, 11)...), id)...)
+		return
 	}
-	end, err := endScan(ctx, tx, id, r.FirstScan, r.Samples)
-	if err != nil {
-		return err
+	// The view data selects scans from first_scan to before end_scan, without a look at the gaps.
+	end := endScan(s, id, r.FirstScan, r.Samples)
+	s.exec(`UPDATE task`+set, append(append([]any{1, end}, figureValues(r)...), id)...)
+	putRails(s, `INSERT INTO rail_result VALUES(?,?,?,?,?,?,?,?)`, `INSERT INTO budget VALUES(?,?,?,?,?,?)`, []any{id},
+		r)
+}
+
+// clear deletes a task's rows of some tables.
+func (s *session) clear(id any, tables ...string) {
+	for _, table := range tables {
+		s.exec(`DELETE FROM `+quotedName(table)+` WHERE task_id=?`, id) // #nosec G202 -- the name is quoted
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE task SET has_result=1, from_s=?, to_s=?, samples=?, first_scan=?,
-			gaps=?, lost=?, end_scan=?, energy_j=?, energy_u_j=?, mean_w=?, peak_w=? WHERE task_id=?`,
-		number(r.From), number(r.To), int64(r.Samples), int64(r.FirstScan), int64(r.Gaps), int64(r.Lost), end,
-		number(r.Total.Energy), number(r.Total.U), number(r.Mean), number(r.Peak), int64(id)); err != nil {
-		return err
-	}
-	return putRails(ctx, tx, `INSERT INTO rail_result VALUES(?,?,?,?,?,?,?,?)`, `INSERT INTO budget VALUES(?,?,?,?,?,?)`, []any{int64(id)}, r)
 }
 
 // putRails stores the rails and budgets of a result by statements that begin
 // with the values of key.
-func putRails(ctx context.Context, tx *sql.Tx, rail, budget string, key []any, r *measure.Result) error {
+func putRails(s *session, rail, budget string, key []any, r *measure.Result) {
+	// row appends to a copy: key is shared by all rows.
 	row := func(v ...any) []any { return append(slices.Clone(key), v...) }
-	lines := func(rail int, lines []measure.Contribution) error {
+	lines := func(rail int, lines []measure.Contribution) {
 		for i, l := range lines {
-			if _, err := tx.ExecContext(ctx, budget, row(rail, i, l.Source, number(l.U), l.Systematic)...); err != nil {
-				return fmt.Errorf("budget line %s: %w", l.Source, err)
-			}
-		}
-		return nil
-	}
-	for i, rr := range r.Rails {
-		if _, err := tx.ExecContext(ctx, rail, row(i, rr.Name, rr.Role,
-			number(rr.Energy.Energy), number(rr.Energy.U), number(rr.Mean), number(rr.Peak))...); err != nil {
-			return fmt.Errorf("rail %s: %w", rr.Name, err)
-		}
-		if err := lines(i, rr.Budget); err != nil {
-			return err
+			s.exec(budget, row(rail, i, l.Source, number(l.U), l.Systematic)...)
 		}
 	}
-	return lines(-1, r.Budget)
+	for i, x := range r.Rails {
+		s.exec(rail, row(i, x.Name, x.Role, number(x.Energy.Energy), number(x.Energy.U), number(x.Mean), number(x.Peak))...)
+		lines(i, x.Budget)
+	}
+	// The total's budget has the rail -1.
+	lines(-1, r.Budget)
 }
 
 // endScan returns one past the last of the given number of stored scans from
-// first on. Counting what is stored, not what was sampled, keeps the window
+// first on. Counting stored scans, not sampled ones, keeps the window
 // right where scans were lost in it and their number is an estimate.
-func endScan(ctx context.Context, tx *sql.Tx, id TaskID, first, samples uint64) (int64, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT first_scan, n FROM chunk WHERE task_id=? ORDER BY chunk_no`, int64(id))
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
+func endScan(s *session, id TaskID, first, samples uint64) int64 {
 	end, left := int64(first), int64(samples)
-	for rows.Next() && left > 0 {
+	// Walks the chunks by the primary key (task_id, chunk_no) and stops in the one that holds the end.
+	s.each(`SELECT first_scan, n FROM chunk WHERE task_id=? ORDER BY chunk_no`, []any{id}, func(rows *sql.Rows) bool {
 		var from, n int64
-		if err := rows.Scan(&from, &n); err != nil {
-			return 0, err
-		}
+		s.fail(rows.Scan(&from, &n))
+		// Scans before the window in its first chunk are left out; a chunk before the window gives take
+		// < 0.
 		from, stop := max(from, int64(first)), from+n
 		if take := min(left, stop-from); take > 0 {
-			end = from + take
-			left -= take
+			end, left = from+take, left-take
 		}
+		return left > 0
+	})
+	return end
+}
+
+// putOriginal replaces all results of a task by one under the calibration of
+// the stream's header; nil for none. Where the numbers of that calibration were changed
+// since there is a result it is ErrCorrupt.
+func putOriginal(s *session, id TaskID, r *measure.Result) {
+	// What is computed anew is not computed by numbers that were changed.
+	before := one[sql.NullInt64](s, `SELECT max(calibration_id) FROM result WHERE task_id=? AND number=1`, id)
+	if r != nil && before.Valid {
+		var setup measure.Setup
+		readSetup(s, before.Int64, &setup)
+		isAsDigested(s, before.Int64, &setup)
 	}
-	return end, rows.Err()
+	// A task that was recalculated goes back to the calibration that it was measured with.
+	s.exec(`UPDATE task SET result=NULL, calibration_id=coalesce(
+		(SELECT calibration_id FROM result WHERE task_id=task.task_id AND number=1), calibration_id) WHERE task_id=?`,
+		id)
+	// Rails and budgets go with their results, by ON DELETE CASCADE.
+	s.clear(id, "result")
+	putResult(s, id, r)
+	if r == nil {
+		return
+	}
+	// Without a header there is nothing to bind a result to.
+	if cal := one[sql.NullInt64](s, `SELECT calibration_id FROM task WHERE task_id=?`, id); cal.Valid {
+		keepResult(s, id, 1, cal.Int64, r)
+	}
+}
+
+// keepResult adds a result to those of a task, and marks it as the one in use.
+func keepResult(s *session, id TaskID, no int, cal int64, r *measure.Result) {
+	s.exec(`INSERT INTO result(task_id,number,calibration_id,computed_ns,`+figureColumns+`)
+		VALUES(?,?,?,?, ?,?, ?,?,?,?, ?,?,?,?)`,
+		append([]any{id, no, cal, time.Now().UnixNano()}, figureValues(r)...)...)
+	putRails(s, `INSERT INTO result_rail VALUES(?,?,?,?,?,?,?,?,?)`, `INSERT INTO result_budget VALUES(?,?,?,?,?,?,?)`,
+		[]any{id, no}, r)
+	useResult(s, id, no, cal)
+}
+
+// useResult marks a stored result as the one in use.
+func useResult(s *session, id TaskID, no int, cal int64) {
+	s.must(`UPDATE task SET result=?, calibration_id=? WHERE task_id=?`, no, cal, id)
+}
+
+// AddResult adds a result of a task's counts under another calibration, over the same window,
+// and puts it in use: lists, the view data and exports follow it. Earlier results stay. For a
+// calibration that the task already has a result of, that result is put in use; added then is
+// false. Errors wrap ErrNotFound, and ErrConflict where the task has no result yet, still runs,
+// or has another window.
+func (d *DB) AddResult(ctx context.Context, id TaskID, s measure.Setup,
+	r *measure.Result,
+) (no int, added bool, err error) {
+	op := fmt.Sprintf("add a result of task %d", id)
+	if err := s.Validate(); err != nil {
+		return 0, false, fmt.Errorf("%s: %w", op, err)
+	}
+	// One transaction up to the seal; the pyramid follows in its own, since folding a long capture
+	// takes seconds in which no other writer should wait.
+	err = d.write(ctx, op, func(tx *session) {
+		h := Header{Setup: s, CalibrationID: s.CalibrationID()}
+		mayAdd(tx, id, &h, r)
+		cal := putCalibration(tx, id, h)
+		added = !tx.row(`SELECT number FROM result WHERE task_id=? AND calibration_id=?`, id, cal).found(&no)
+		if !added {
+			// The figures that are stored already win: the same counts under the same calibration give
+			// the same result, but for differences between versions of the program.
+			reuse(tx, id, no)
+		} else {
+			// Numbers are not used twice: results are added and never deleted one by one.
+			no = one[int](tx, `SELECT max(number)+1 FROM result WHERE task_id=?`, id)
+			putResult(tx, id, r)
+			keepResult(tx, id, no, cal, r)
+		}
+		putSeal(tx, id)
+	})
+	if err == nil {
+		err = d.BuildPyramid(ctx, id) // its watts are of a calibration
+	}
+	return no, added && err == nil, err
+}
+
+// reuse puts a stored result in use, as it is stored.
+// The row follows the kept result, which is read whole, with rails and budgets, and stored again.
+func reuse(s *session, id TaskID, no int) {
+	t := Task{ID: id}
+	cal, found := readResult(s, &t, no)
+	if !found {
+		s.fail(sql.ErrNoRows)
+		return
+	}
+	putResult(s, id, t.Result)
+	useResult(s, id, no, cal)
+}
+
+// mayAdd refuses a result that is not one of the same samples, and fills in the
+// bench.
+func mayAdd(s *session, id TaskID, h *Header, r *measure.Result) {
+	var state State
+	var from, to sql.NullFloat64
+	found := s.row(`SELECT t.state, r.from_s, r.to_s, k.bench FROM task t LEFT JOIN result r
+		ON r.task_id=t.task_id AND r.number=t.result
+		LEFT JOIN calibration k ON k.calibration_id=t.calibration_id WHERE t.task_id=?`, id).
+		found(&state, &from, &to, textTo(&h.Bench))
+	switch {
+	// A Partial task is hidden from all but its maker, and has no other calibration yet.
+	case !found || state == Partial:
+		s.fail(ErrNotFound)
+	case state == Running:
+		s.fail(fmt.Errorf("%w: the task still runs", ErrConflict))
+	case !from.Valid || !to.Valid:
+		s.fail(fmt.Errorf("%w: the task has no window yet", ErrConflict))
+	// Windows compare as stored bits: both come from the same trimming.
+	case measure.Seconds(from.Float64) != r.From || measure.Seconds(to.Float64) != r.To:
+		s.fail(fmt.Errorf("%w: its window was changed meanwhile", ErrConflict))
+	}
+}
+
+// readResults lists a task's results.
+func readResults(s *session, t *Task) {
+	t.Results = all(s, func(rows *sql.Rows, r *ResultInfo) error {
+		var computed sql.NullInt64
+		err := rows.Scan(&r.Number, textTo(&r.CalibrationID), &computed, realTo(&r.Energy), realTo(&r.U),
+			&r.InUse)
+		if r.Computed = fromNanos(computed); r.InUse {
+			t.ResultNumber = r.Number
+		}
+		return err
+	}, `SELECT r.number, k.name, r.computed_ns, r.energy_j, r.energy_u_j, coalesce(r.number=t.result, 1=0)
+		FROM result r JOIN task t USING(task_id) JOIN calibration k ON k.calibration_id=r.calibration_id
+		WHERE r.task_id=? ORDER BY r.number`, t.ID)
+}
+
+// TaskResult returns a task as Task does, with the result of a number and the
+// setup that it follows in place of those in use; number 0 is Task. Errors wrap
+// ErrNotFound.
+func (d *DB) TaskResult(ctx context.Context, id TaskID, no int) (Task, error) {
+	t, err := d.Task(ctx, id)
+	if err != nil || no == 0 {
+		return t, err
+	}
+	// Task has read the result in use; the one asked for replaces it, with its setup, and the clipped
+	// readings are placed by its window.
+	op := fmt.Sprintf("read result %d of task %d", no, id)
+	err = d.view(ctx, op, func(s *session) {
+		cal, found := readResult(s, &t, no)
+		if !found {
+			s.fail(fmt.Errorf("%w: it has %d result(s)", ErrNotFound, len(t.Results)))
+		}
+		// readSetup fills a zero value: slices of the setup in use must not stay.
+		t.Setup = measure.Setup{}
+		readSetup(s, cal, &t.Setup)
+		d.readClipped(s, &t)
+	})
+	if errors.Is(err, ErrNotFound) {
+		t = Task{}
+	}
+	return t, err
+}
+
+// readResult reads the result of a number into t, and returns its calibration; found is false where
+// there is none.
+func readResult(s *session, t *Task, no int) (cal int64, found bool) {
+	var r measure.Result
+	if !s.row(`SELECT r.calibration_id, k.name, k.bench, `+figureColumns+` FROM result r
+		JOIN calibration k USING(calibration_id) WHERE r.task_id=? AND r.number=?`, t.ID, no).found(
+		&cal, textTo(&t.CalibrationID), textTo(&t.Bench), realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan,
+		&r.Gaps, &r.Lost, realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak)) {
+		return 0, false
+	}
+	t.Result, t.ResultNumber = &r, no
+	collectRails(s, t, "result_rail", "result_budget", "task_id=? AND number=?", t.ID, no)
+	return cal, s.err == nil
+}
+
+// Calibrations returns the calibrations that are stored, in the order in which
+// they came.
+func (d *DB) Calibrations(ctx context.Context) (out []Calibration, err error) {
+	err = d.view(ctx, "list calibrations", func(s *session) {
+		var ids []int64
+		out = all(s, func(rows *sql.Rows, c *Calibration) error {
+			var id int64
+			var since sql.NullInt64
+			err := rows.Scan(&id, textTo(&c.CalibrationID), textTo(&c.Bench), &since)
+			c.Since, ids = fromNanos(since), append(ids, id)
+			return err
+		}, `SELECT calibration_id, name, bench, since_ns FROM calibration ORDER BY calibration_id`)
+		for i := range out {
+			// Calibrations are few (one for each change of a bench), so queries for each are cheap.
+			readSetup(s, ids[i], &out[i].Setup)
+			out[i].Instruments = all(s, func(rows *sql.Rows, i *Instrument) error {
+				return rows.Scan(textTo(&i.Kind), textTo(&i.Serial))
+			}, `SELECT DISTINCT coalesce(instrument_kind,''), coalesce(instrument_serial,'') FROM task
+				WHERE calibration_id=?1 OR task_id IN (SELECT task_id FROM result WHERE calibration_id=?1)`, ids[i])
+		}
+	})
+	return out, err
 }

@@ -5,15 +5,32 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
+	"sync"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/pyramid"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/pyramid"
+	"github.com/wattmark/wattmark/store/internal/fold"
 )
 
-// folding returns the pyramid that grows with a task, going on behind what is
-// stored of it.
+// folding is the pyramid that grows with a task.
+// Invariant: the folder holds the pages of all chunks that were folded and whose pages were not handed
+// over; the pages handed over before are stored, or are lost with the transaction that failed, and then
+// the whole folding is dropped (keepFolding with nil).
+type folding struct {
+	// mu: on a server several goroutines may store chunks of one task. Chunks that were folded
+	// already are left out.
+	mu sync.Mutex
+	*fold.Folder
+	calibration int64
+}
+
+// folding returns the pyramid that grows with a task. The first call resumes it behind the
+// stored pages.
 func (d *DB) folding(ctx context.Context, id TaskID) (*folding, error) {
+	// foldMu guards the map alone. Two goroutines may resume the same pyramid at once; both come to the
+	// same pages, the later one stays in the map.
 	d.foldMu.Lock()
 	f := d.folds[id]
 	d.foldMu.Unlock()
@@ -38,19 +55,18 @@ func (d *DB) newFolding(ctx context.Context, id TaskID) (*folding, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := isAsDigested(ctx, d.reader, calibration, setup); err != nil {
-		return nil, err
+	// Pages of changed numbers would look like a measurement.
+	s := d.reading(ctx)
+	isAsDigested(s, calibration, setup)
+	if s.err != nil {
+		return nil, s.err
 	}
-	f, err := newFolding(setup)
-	if err != nil {
-		return nil, err
-	}
-	f.calibration = calibration
-	return f, nil
+	f, err := fold.New(setup)
+	return &folding{Folder: f, calibration: calibration}, err
 }
 
-// keepFolding remembers a task's pyramid; nil forgets it: it is then resumed from
-// what is stored.
+// keepFolding remembers a task's pyramid; nil forgets it: the next call of folding resumes it
+// from the stored pages.
 func (d *DB) keepFolding(id TaskID, f *folding) {
 	d.foldMu.Lock()
 	defer d.foldMu.Unlock()
@@ -64,28 +80,34 @@ func (d *DB) keepFolding(id TaskID, f *folding) {
 	d.folds[id] = f
 }
 
-// resume goes on behind the last page of the lowest level. spill takes what is
-// complete on the way; nil keeps it for the next fold.
-func (f *folding) resume(ctx context.Context, d *DB, id TaskID, spill func([]pyramidRow) error) error {
-	var last sql.NullInt64
-	if err := d.reader.QueryRowContext(ctx, `SELECT max(page) FROM pyramid WHERE task_id=? AND level=0`, int64(id)).Scan(&last); err != nil {
-		return err
+// resume goes on behind the last page of the lowest level, reading the chunks from there on.
+// Level 0 has the finest bins; higher levels are folded from it. Its last page may not be full: the
+// folder reads it back and goes on in it.
+// spill takes complete pages on the way; nil keeps them for the next fold.
+func (f *folding) resume(ctx context.Context, d *DB, id TaskID, spill func([]fold.Page) error) error {
+	s := d.reading(ctx)
+	last := one[sql.NullInt64](s, `SELECT max(page) FROM pyramid WHERE task_id=? AND level=0`, id)
+	if s.err != nil {
+		return s.err
 	}
 	from := uint64(0)
 	if last.Valid {
-		err := f.builder.Resume(uint64(last.Int64), func(level int, page uint64) (*pyramid.Page, error) { return d.page(ctx, id, level, page) })
+		err := f.Resume(uint64(last.Int64),
+			func(level int, page uint64) (*pyramid.Page, error) { return d.page(ctx, id, level, page) })
 		if err != nil {
 			return err
 		}
-		if from, err = d.chunkAt(ctx, id, f.builder.Next()); err != nil {
-			return err
+		// The chunk that holds the next scan is folded again; scans below Next are left out by Take.
+		if from = chunkAt(s, id, f.Next()); s.err != nil {
+			return s.err
 		}
 	}
 	for c, err := range d.chunksInto(ctx, id, from, &chunk.Chunk{}) {
 		if err == nil {
-			err = f.take(c)
+			err = f.Take(c)
 		}
-		if err == nil && spill != nil && len(f.rows) >= spillRows {
+		// Complete pages are handed over early, else a capture of days would keep gigabytes.
+		if err == nil && spill != nil && f.Pending() >= spillRows {
 			err = spill(f.handOver())
 		}
 		if err != nil {
@@ -96,66 +118,60 @@ func (f *folding) resume(ctx context.Context, d *DB, id TaskID, spill func([]pyr
 }
 
 // spillRows is how many pages are kept in memory while a pyramid is built anew.
+// Each batch is one transaction, short enough for other writers to come in between.
 const spillRows = 64
 
-func (f *folding) handOver() []pyramidRow {
+// handOver returns the complete pages.
+func (f *folding) handOver() []fold.Page {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	rows := f.rows
-	f.rows = nil
-	return rows
+	return f.HandOver()
 }
 
 // setupOf returns a task's setup and the number of its calibration.
-func (d *DB) setupOf(ctx context.Context, id TaskID) (*measure.Setup, int64, error) {
-	tx, err := d.reader.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer tx.Rollback() // it only read
-	var cal sql.NullInt64
-	err = tx.QueryRowContext(ctx, `SELECT calibration_id FROM task WHERE task_id=?`, int64(id)).Scan(&cal)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil, 0, ErrNotFound
-	case err != nil:
-		return nil, 0, err
-	case !cal.Valid:
-		return nil, 0, ErrNoHeader
-	}
-	s := new(measure.Setup)
-	return s, cal.Int64, readSetup(ctx, tx, cal.Int64, s)
+func (d *DB) setupOf(ctx context.Context, id TaskID) (setup *measure.Setup, calibration int64, err error) {
+	setup = &measure.Setup{}
+	err = d.view(ctx, "", func(s *session) {
+		var cal sql.NullInt64
+		switch found := s.row(`SELECT calibration_id FROM task WHERE task_id=?`, id).found(&cal); {
+		case !found:
+			s.fail(ErrNotFound)
+		case !cal.Valid:
+			s.fail(ErrNoHeader)
+		}
+		calibration = cal.Int64
+		readSetup(s, calibration, setup)
+	})
+	return setup, calibration, err
 }
 
 // fold folds chunks in. Chunks of a call that fails must come again, after
 // keepFolding(nil).
 func (f *folding) fold(chunks []*chunk.Chunk) error {
+	// Take is not safe for concurrent use.
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, c := range chunks {
-		if err := f.take(c); err != nil {
+		// A chunk that was folded already is skipped by its scan numbers; one that leaves a hole in the
+		// folding is an error.
+		if err := f.Take(c); err != nil {
 			return fmt.Errorf("chunk %d: %w", c.No, err)
 		}
 	}
 	return nil
 }
 
-func (d *DB) putPages(ctx context.Context, tx *sql.Tx, id TaskID, rows []pyramidRow) error {
-	if len(rows) == 0 {
-		return nil
+// putPages stores pages, in place of those of the same numbers.
+// An upsert: the last page of a level is stored when it is not full, and replaced once it is.
+func putPages(s *session, id TaskID, pages []fold.Page) {
+	for _, p := range pages {
+		s.exec(upsert("pyramid", "task_id,level,page", "data"), id, p.Level, int64(p.Number), p.Data)
 	}
-	put := tx.StmtContext(ctx, d.st.page)
-	for _, r := range rows {
-		if _, err := put.ExecContext(ctx, int64(id), r.level, int64(r.page), r.data); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// finishPyramid stores what is left of a task's pyramid and notes that it is whole. One
-// that does not hold each scan of the task once, as where a page was stored before all of
-// its chunks had come, is made anew.
+// finishPyramid stores the rest of a task's pyramid and marks it as whole. A pyramid that does
+// not hold each scan of the task once, as where a page was stored before all of its chunks had
+// come, is made anew.
 func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
 	f, err := d.folding(ctx, id)
 	if errors.Is(err, ErrNoHeader) {
@@ -164,6 +180,7 @@ func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
 	if err == nil {
 		err = d.closePyramid(ctx, id, f, true)
 	}
+	// Another process may have stored chunks of this task meanwhile, or a page is missing.
 	if errors.Is(err, errPartial) {
 		return d.BuildPyramid(ctx, id)
 	}
@@ -176,31 +193,26 @@ var errPartial = errors.New("the pyramid does not hold all scans")
 // closePyramid stores the pages that are not full and notes that the pyramid is whole.
 // With counted, nothing is stored of one that holds other scans than the task has, and
 // the error is errPartial.
+// The map forgets the folding in any case: a closed one takes no chunks.
 func (d *DB) closePyramid(ctx context.Context, id TaskID, f *folding, counted bool) error {
 	defer d.keepFolding(id, nil)
+	// Close makes pages of the bins that are not full; none of them is stored before.
 	f.mu.Lock()
-	err := f.builder.Close()
+	err := f.Close()
 	f.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	rows := f.handOver()
-	return d.write(ctx, fmt.Sprintf("store the pyramid of task %d", id), func(tx *sql.Tx) error {
-		if err := f.inUse(ctx, tx, id); err != nil {
-			return err
+	// One transaction for the last pages and the mark: pyramid_whole is there only with all pages.
+	return d.write(ctx, fmt.Sprintf("store the pyramid of task %d", id), func(s *session) {
+		f.inUse(s, id)
+		scans := one[uint64](s, `SELECT scans FROM task WHERE task_id=?`, id)
+		if counted && scans != f.Scans() {
+			s.fail(errPartial)
 		}
-		var scans uint64
-		if err := tx.QueryRowContext(ctx, `SELECT scans FROM task WHERE task_id=?`, int64(id)).Scan(&scans); err != nil {
-			return err
-		}
-		if counted && scans != f.builder.Scans() {
-			return errPartial
-		}
-		if err := d.putPages(ctx, tx, id, rows); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO pyramid_whole VALUES(?,?,?)`, int64(id), f.calibration, int64(scans))
-		return err
+		putPages(s, id, rows)
+		s.exec(upsert("pyramid_whole", "task_id", "calibration_id,scans"), id, f.calibration, int64(scans))
 	})
 }
 
@@ -213,50 +225,43 @@ func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 	if err != nil {
 		return wrap(op, err)
 	}
-	err = d.write(ctx, op, func(tx *sql.Tx) error {
-		for _, table := range []string{"pyramid", "pyramid_whole"} {
-			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE task_id=?`, int64(id)); err != nil { // #nosec G202 -- names of this list
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	// Deleting the old pages is a transaction of its own. From its commit to the last one the task has
+	// no whole pyramid, and readers fold its chunks (see Envelope).
+	if err := d.write(ctx, op, func(s *session) { s.clear(id, "pyramid", "pyramid_whole") }); err != nil {
 		return err
 	}
 	d.keepFolding(id, nil)
-	err = f.resume(ctx, d, id, func(rows []pyramidRow) error {
-		return d.write(ctx, op, func(tx *sql.Tx) error {
-			if err := f.inUse(ctx, tx, id); err != nil {
-				return err
-			}
-			return d.putPages(ctx, tx, id, rows)
+	err = f.resume(ctx, d, id, func(rows []fold.Page) error {
+		return d.write(ctx, op, func(s *session) {
+			f.inUse(s, id)
+			putPages(s, id, rows)
 		})
 	})
 	if err != nil {
 		return wrap(op, err)
 	}
+	// Not counted: made from all chunks that are stored, it holds all there is.
 	return wrap(op, d.closePyramid(ctx, id, f, false))
 }
 
-// inUse fails where another calibration was put in use since the folding began: whoever
-// did that makes the pyramid.
-func (f *folding) inUse(ctx context.Context, tx *sql.Tx, id TaskID) error {
-	var same bool
-	err := tx.QueryRowContext(ctx, `SELECT calibration_id=?2 FROM task WHERE task_id=?1`, int64(id), f.calibration).Scan(&same)
-	if err == nil && !same {
-		return fmt.Errorf("%w: another calibration was put in use meanwhile", ErrConflict)
+// inUse fails with ErrConflict where another calibration was put in use since the folding began:
+// the call that did so makes the pyramid.
+func (f *folding) inUse(s *session, id TaskID) {
+	if !one[bool](s, `SELECT calibration_id=?2 FROM task WHERE task_id=?1`, id, f.calibration) {
+		s.fail(fmt.Errorf("%w: another calibration was put in use meanwhile", ErrConflict))
 	}
-	return err
 }
 
-// BuildPyramids makes the pyramids that finished tasks lack: those of an older version of
-// this program, or that could not be made. The newest come first; each is told of, with
-// what kept it from being made.
+// BuildPyramids makes the pyramids that finished tasks lack, newest task first. tell is called
+// with each task and the error of its pyramid. It returns the first error of the list itself, or
+// the context's.
 func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error {
-	ids, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) },
-		`SELECT task_id FROM task t WHERE state<>?1 AND `+published+` AND chunks>0 AND calibration_id IS NOT NULL AND NOT EXISTS
-		(SELECT 1 FROM pyramid_whole w WHERE w.task_id=t.task_id AND w.scans=t.scans AND w.calibration_id=t.calibration_id) ORDER BY task_id DESC`, int64(Running))
+	// Whole means: of as many scans as the task has, and of the calibration in use. NOT EXISTS probes
+	// the primary key of pyramid_whole once a task.
+	ids, err := column[TaskID](ctx, d.reader, `SELECT task_id FROM task t WHERE state<>?1 AND `+published+`
+		AND chunks>0 AND calibration_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pyramid_whole w
+		WHERE w.task_id=t.task_id AND w.scans=t.scans AND w.calibration_id=t.calibration_id) ORDER BY task_id DESC`,
+		Running)
 	if err != nil {
 		return wrap("look for tasks without a pyramid", err)
 	}
@@ -270,8 +275,7 @@ func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error 
 	return nil
 }
 
-// DeferPyramids keeps chunks that come in from being folded into pyramids until their
-// task is finished. It tells what the pyramid costs; nothing else is won by it.
+// DeferPyramids leaves folding until a task is finished, to measure the cost of the pyramid.
 func (d *DB) DeferPyramids() { d.unfold.Store(true) }
 
 // foldBeside folds chunks into the task's pyramid while they are being stored, and
@@ -279,7 +283,7 @@ func (d *DB) DeferPyramids() { d.unfold.Store(true) }
 // waited for with folding still to be done. Folded must be called before the chunks are
 // given back. A pyramid that cannot be made holds nothing up: it is made from the chunks
 // when it is wanted.
-func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) (pages []pyramidRow, folded func()) {
+func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) (pages []fold.Page, folded func()) {
 	if len(chunks) == 0 || d.unfold.Load() {
 		return nil, func() {}
 	}
@@ -287,8 +291,11 @@ func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) (
 	if err != nil {
 		return nil, func() {}
 	}
+	// The pages of the call before: their chunks are committed. The pages of these chunks go with the
+	// next call, when their chunks are.
 	pages = f.handOver()
 	done := make(chan struct{})
+	// folded waits for its end: the caller lends the chunks until AppendChunks returns.
 	go func() {
 		defer close(done)
 		if err := f.fold(chunks); err != nil {
@@ -296,4 +303,175 @@ func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) (
 		}
 	}()
 	return pages, func() { <-done }
+}
+
+// pyramid parses all pages of a task, and returns the comparison of them with the chunks; nil
+// where none is possible.
+func (c *checker) pyramid(ctx context.Context, t *taskState) (*refolding, error) {
+	r := &refolding{c: c, id: t.ID}
+	s := c.d.reading(ctx)
+	var scans, cal int64
+	whole := s.row(`SELECT scans, calibration_id FROM pyramid_whole WHERE task_id=?`, t.ID).found(&scans, &cal)
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case whole && t.State != Running && uint64(scans) != t.Scans:
+		r.bad("it is said to cover %d scans; the task has %d", scans, t.Scans)
+		return nil, nil
+	case c.strange[t.cal]:
+		return nil, nil // its watts are of the calibration before its change
+	}
+	what, err := c.parsePages(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if what != "" {
+		r.bad("%s", what)
+		return nil, nil
+	}
+	// The comparison needs a whole pyramid of the calibration that the chunks are read by.
+	if c.opt.Quick || !whole || cal != t.cal || t.State == Running {
+		return nil, nil // a pyramid that is missing or of another calibration is made when it is needed
+	}
+	r.fold, err = fold.New(&t.setup)
+	return r, err
+}
+
+// parsePages describes the first page that cannot be read; empty where all can.
+// By the primary key (task_id, level, page), page by page, in one query: pages are small.
+func (c *checker) parsePages(ctx context.Context, t *taskState) (string, error) {
+	rows, err := c.d.reader.QueryContext(ctx,
+		`SELECT level, page, data FROM pyramid WHERE task_id=? ORDER BY level, page`, int64(t.ID))
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	p := &pyramid.Page{}
+	var data sql.RawBytes
+	for rows.Next() {
+		if err := rows.Scan(&p.Level, &p.Number, &data); err != nil {
+			return "", err
+		}
+		if p.Level < 0 || p.Level >= pyramid.Levels {
+			return fmt.Sprintf("there is no level %d", p.Level), nil
+		}
+		if err := p.Parse(data); err != nil {
+			return fmt.Sprintf("level %d, page %d: %v", p.Level, p.Number, err), nil
+		}
+		if len(p.Series) != fold.Series(&t.setup) {
+			return fmt.Sprintf("level %d, page %d: %d series of %d", p.Level, p.Number, len(p.Series),
+				fold.Series(&t.setup)), nil
+		}
+		c.out.Pages++
+	}
+	// A malformed database page ends the query; that is a finding about the pyramid here, not an error.
+	if err := rows.Err(); !isCorrupt(err) {
+		return "", err
+	}
+	return "its pages cannot be read", nil
+}
+
+// refolding makes a task's pyramid anew, in memory page by page, and compares it with the
+// stored one, up to the first difference. A nil one does nothing.
+type refolding struct {
+	c      *checker
+	id     TaskID
+	fold   *fold.Folder
+	differ bool
+}
+
+// bad reports a difference.
+func (r *refolding) bad(format string, a ...any) {
+	r.c.add(Finding{
+		Kind: BadPyramid, Task: r.id, Chunk: NoChunk, What: fmt.Sprintf(format, a...), Mendable: true,
+		Remedy: "db repair makes it anew from the chunks",
+	})
+}
+
+// take folds a chunk in, and compares the pages that it completes, some dozens at a time.
+func (r *refolding) take(ctx context.Context, x *chunk.Chunk) error {
+	if r == nil || r.differ {
+		return nil
+	}
+	if err := r.fold.Take(x); err != nil {
+		return err
+	}
+	if r.fold.Pending() < spillRows {
+		// Pages are compared in batches, to keep the queries for stored pages off the path of each
+		// chunk.
+		return nil
+	}
+	return r.compare(ctx)
+}
+
+// close compares the pages that are not full.
+func (r *refolding) close(ctx context.Context) error {
+	if r == nil || r.differ {
+		return nil
+	}
+	if err := r.fold.Close(); err != nil {
+		return err
+	}
+	return r.compare(ctx)
+}
+
+// compare compares the complete pages with the stored ones. The first difference ends the
+// comparison.
+func (r *refolding) compare(ctx context.Context) error {
+	for _, p := range r.fold.HandOver() {
+		what, err := r.c.comparePage(ctx, r.id, p)
+		if err != nil {
+			return err
+		}
+		if what != "" {
+			r.bad("level %d, page %d: %s", p.Level, p.Number, what)
+			r.differ = true
+			return nil
+		}
+	}
+	return nil
+}
+
+// comparePage describes the difference of a stored page from one that was made anew; empty where
+// they agree. A capture that was interrupted has pages made from rounded ones: they agree within
+// a few of their steps.
+func (c *checker) comparePage(ctx context.Context, id TaskID, r fold.Page) (string, error) {
+	got, err := c.d.page(ctx, id, r.Level, r.Number)
+	if err != nil {
+		return "", err
+	}
+	if got == nil {
+		return "it is missing", nil
+	}
+	want := &pyramid.Page{Level: r.Level, Number: r.Number}
+	if err := want.Parse(r.Data); err != nil {
+		return "", err
+	}
+	for s := range want.Series {
+		// Values are stored as 16-bit steps of the range of a page. The tolerance is 8 steps of that
+		// range, for pages that were read back, rounded and folded again, and 10⁻⁶ of the size for
+		// float32.
+		lo, hi := math.Inf(1), math.Inf(-1)
+		for _, b := range want.Series[s] {
+			if b.N > 0 {
+				lo, hi = min(lo, float64(b.Min)), max(hi, float64(b.Max))
+			}
+		}
+		tolerance := 8*(hi-lo)/math.MaxUint16 + 1e-6*max(math.Abs(lo), math.Abs(hi))
+		for i, w := range want.Series[s] {
+			g := got.Series[s][i]
+			// Written so that NaN is far from everything.
+			far := func(a, b float64) bool { return !(math.Abs(a-b) <= tolerance) }
+			if g.N != w.N {
+				return fmt.Sprintf("bin %d of series %d has %d scans, the chunks have %d", i, s, g.N, w.N), nil
+			}
+			if w.N > 0 &&
+				(far(float64(g.Min), float64(w.Min)) || far(float64(g.Max), float64(w.Max)) || far(float64(g.Mean()),
+					float64(w.Mean()))) {
+				return fmt.Sprintf("bin %d of series %d says %v to %v, the chunks %v to %v", i, s, g.Min, g.Max, w.Min,
+					w.Max), nil
+			}
+		}
+	}
+	return "", nil
 }

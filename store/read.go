@@ -3,27 +3,41 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
-	"wattmark/measure"
-	"wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/quality"
 )
 
+// taskColumns are the columns of a task's row in the order of scanTask, with those of its user, its
+// calibration in use and its group. NULL numbers that a Task has no other form for are read as 0; the
+// result's and the clock's stay NULL, which becomes NaN, under the flags before them.
 const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.capture_id, t.gpu, t.gpu_uuid, t.driver,
 	t.marker_code, t.marker_chip_s, t.marker_guard, t.marker_tag_bits, t.marker_tag,
 	coalesce(t.instrument_kind,''), coalesce(t.instrument_model,''), coalesce(t.instrument_serial,''),
 	coalesce(t.instrument_firmware,''), coalesce(t.instrument_address,''), t.started_ns,
-	t.state, t.reason, t.chunks, t.scans, t.nvml_j, coalesce(k.bench,''), coalesce(k.name,''), coalesce(k.calibration_id,0),
-	t.clock_used IS NOT NULL, t.clock_origin_s, t.clock_a_s, t.clock_b, t.clock_var_a, t.clock_var_b, t.clock_cov_ab, t.clock_rms_s,
+	t.state, t.reason, t.chunks, t.scans, t.nvml_j, coalesce(k.bench,''), coalesce(k.name,''),
+		coalesce(k.calibration_id,0),
+	t.clock_used IS NOT NULL, t.clock_origin_s, t.clock_a_s, t.clock_b, t.clock_var_a, t.clock_var_b, t.clock_cov_ab,
+		t.clock_rms_s,
 	coalesce(t.clock_used,0), coalesce(t.clock_rejected,0),
-	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.first_scan,0), coalesce(t.gaps,0), coalesce(t.lost,0),
+	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.first_scan,0), coalesce(t.gaps,0),
+		coalesce(t.lost,0),
 	t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
 	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0), coalesce(t.job,''),
 	t.pinned, t.cold, coalesce(t.nvml_method,''), t.failure, t.exit_code, coalesce(t.owner,'')`
 
-const taskTables = ` FROM task t JOIN user u USING(user_id) LEFT JOIN calibration k USING(calibration_id) LEFT JOIN group_member gm ON gm.task_id=t.task_id `
+// taskTables joins what taskColumns names. Both left joins are by a primary or unique key, so a task
+// stays one row; the inner join with user hides a task whose user is missing, which Check reports as
+// dangling.
+const taskTables = ` FROM task t JOIN "user" u USING(user_id) LEFT JOIN calibration k USING(calibration_id) LEFT
+	JOIN group_member gm ON gm.task_id=t.task_id `
 
 // row is a task as its row has it, with the calibration it refers to.
 type row struct {
@@ -31,7 +45,9 @@ type row struct {
 	calibration int64
 }
 
+// scanTask reads a row of taskColumns.
 func scanTask(rows *sql.Rows, t *row) error {
+	// Columns that may be NULL and have a meaning of their own when they are.
 	var launched, started sql.NullInt64
 	var nvml sql.NullFloat64
 	var failure sql.NullString
@@ -41,19 +57,18 @@ func scanTask(rows *sql.Rows, t *row) error {
 	var f clock.Fit
 	var r measure.Result
 	m, i := &t.Marker, &t.Instrument
-	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), &launched, &t.Monitor, &t.CaptureID, textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Driver),
-		&m.Code, &m.Chip, &m.Guard, &m.TagBits, &m.Tag,
-		textTo(&i.Kind), textTo(&i.Model), textTo(&i.Serial), textTo(&i.Firmware), textTo(&i.Address), &started,
-		&t.State, textTo(&t.Reason), &t.Chunks, &t.Scans, &nvml, textTo(&t.Bench), textTo(&t.CalibrationID), &t.calibration,
-		&hasClock, realTo(&f.Origin), realTo(&f.A), realTo(&f.B), realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
-		&f.Used, &f.Rejected,
-		&hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
-		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),
-		textTo(&t.BenchGPU), &t.Group.Group, &t.Group.Member, textTo(&t.Job),
-		&t.Pinned, &cold, textTo(&t.NVMLMethod), &failure, &exit, textTo(&t.Owner))
+	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), &launched, &t.Monitor, &t.CaptureID, textTo(&t.GPU),
+		textTo(&t.GPUUUID), textTo(&t.Driver), &m.Code, &m.Chip, &m.Guard, &m.TagBits, &m.Tag, textTo(&i.Kind),
+		textTo(&i.Model), textTo(&i.Serial), textTo(&i.Firmware), textTo(&i.Address), &started, &t.State, textTo(&t.Reason),
+		&t.Chunks, &t.Scans, &nvml, textTo(&t.Bench), textTo(&t.CalibrationID), &t.calibration, &hasClock,
+		realTo(&f.Origin), realTo(&f.A), realTo(&f.B), realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
+		&f.Used, &f.Rejected, &hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
+		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak), textTo(&t.BenchGPU), &t.Group.Group,
+		&t.Group.Member, textTo(&t.Job), &t.Pinned, &cold, textTo(&t.NVMLMethod), &failure, &exit, textTo(&t.Owner))
 	if err != nil {
 		return err
 	}
+	// cold is 1 for a packed task; other values mark a Partial one (partialCold) and are no packing.
 	t.Cold = cold == 1
 	t.Launched, t.Started = fromNanos(launched), fromNanos(started)
 	if nvml.Valid {
@@ -75,60 +90,343 @@ func scanTask(rows *sql.Rows, t *row) error {
 	return nil
 }
 
-func (d *DB) tasks(ctx context.Context, op, tail string, args ...any) ([]Row, error) {
-	rows, err := collect(ctx, d.reader, scanTask, "SELECT "+taskColumns+taskTables+tail, args...)
-	if err != nil {
-		return nil, wrap(op, err)
-	}
+// rowsWhere reads the rows of the end of a statement.
+func rowsWhere(s *session, tail string, args ...any) []Row {
+	rows := all(s, scanTask, "SELECT "+taskColumns+taskTables+tail, args...)
 	out := make([]Row, len(rows))
 	for i := range rows {
 		out[i] = rows[i].Row()
 	}
-	return out, nil
+	return out
 }
 
 // Unfinished returns the tasks in state Running, oldest first; their tags are left out.
 func (d *DB) Unfinished(ctx context.Context) ([]Row, error) {
-	return d.tasks(ctx, "list unfinished tasks", "WHERE t.state=1 ORDER BY t.task_id")
+	s := d.reading(ctx)
+	list := rowsWhere(s, "WHERE t.state=1 ORDER BY t.task_id")
+	return list, wrap("list unfinished tasks", s.err)
 }
 
 // Users returns all users that have tasks, by name.
 func (d *DB) Users(ctx context.Context) ([]UserTasks, error) {
-	out, err := collect(ctx, d.reader, func(rows *sql.Rows, u *UserTasks) error { return rows.Scan(textTo(&u.User), &u.Tasks) },
-		`SELECT login, (SELECT count(*) FROM task WHERE task.user_id=user.user_id)-coalesce(p.n,0) FROM user
-		LEFT JOIN (SELECT user_id, count(*) n FROM task WHERE `+partialTasks+` GROUP BY user_id) p ON p.user_id=user.user_id ORDER BY login`)
+	// The count of all tasks walks the index of task by user; hidden ones, which are few, are counted
+	// once through their partial index and subtracted. A user with hidden tasks alone is dropped below.
+	s := d.reading(ctx)
+	out := all(s, func(rows *sql.Rows, u *UserTasks) error { return rows.Scan(textTo(&u.User), &u.Tasks) },
+		`SELECT login, (SELECT count(*) FROM task WHERE task.user_id=u.user_id)-coalesce(p.n,0) FROM "user" u
+		LEFT JOIN (SELECT user_id, count(*) n FROM task WHERE `+partialTasks+` GROUP BY user_id) p
+		ON p.user_id=u.user_id ORDER BY login`)
 	out = slices.DeleteFunc(out, func(u UserTasks) bool { return u.Tasks == 0 })
-	return out, wrap("list users", err)
+	return out, wrap("list users", s.err)
 }
 
 // Task returns one task with all but its samples and readings, as it stood at
 // one moment.
-func (d *DB) Task(ctx context.Context, id TaskID) (Task, error) {
-	op := fmt.Sprintf("read task %d", id)
-	tx, err := d.reader.BeginTx(ctx, nil)
+func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
+	// One transaction: in WAL mode all queries below see the same moment, also while the task is being
+	// revised. On a server the driver begins a snapshot.
+	err = d.view(ctx, fmt.Sprintf("read task %d", id), func(s *session) {
+		rows := all(s, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?"+d.unlessMine(id), id)
+		if len(rows) == 0 {
+			s.fail(ErrNotFound)
+			return
+		}
+		t = rows[0].Task
+		readSetup(s, rows[0].calibration, &t.Setup)
+		readMarkers(s, &t)
+		readEvents(s, &t)
+		readRails(s, &t)
+		readResults(s, &t)
+		readLabels(s, &t)
+		readProvenance(s, &t)
+		// The clipped readings need the events, markers and result from above.
+		d.readClipped(s, &t)
+	})
+	return t, err
+}
+
+// readSetup reads a calibration; number 0 is none.
+func readSetup(s *session, cal int64, to *measure.Setup) {
+	if cal == 0 || s.err != nil {
+		return
+	}
+	var missing string
+	tb, r := &to.Timebase, &to.Response
+	s.row(`SELECT tick_hz, u_tick_rel, ticks_per_scan, stamped, tau_s, window_s, update_s, missing FROM calibration
+		WHERE calibration_id=?`, cal).into(&tb.TickHz, &tb.UTickHz, &tb.TicksPerScan, &tb.Stamped, realTo(&r.Tau),
+		realTo(&r.Window), realTo(&r.Update), &missing)
+	if s.err != nil {
+		return
+	}
+	// The column holds a JSON array, [] for none; a Setup without missing rails has nil, as it had
+	// before it was stored, so that both compare as equal.
+	s.failed(json.Unmarshal([]byte(missing), &to.Missing), "%w: missing rails", ErrCorrupt)
+	if to.Missing = printable(to.Missing); len(to.Missing) == 0 {
+		to.Missing = nil
+	}
+	// The ordinal of a channel is the column of the chunks; rails refer to channels by it.
+	to.Channels = all(s, scanChannel, `SELECT name, unit, gain, "offset", u_gain_rel, u_offset, noise, min_count,
+		max_count, skew_s FROM channel WHERE calibration_id=? ORDER BY ordinal`, cal)
+	to.Rails = all(s, scanRail, `SELECT name, role, wiring, x, y, shunt_ohm, u_shunt_rel, assumed_v, u_assumed_v
+		FROM rail WHERE calibration_id=? ORDER BY ordinal`, cal)
+	to.Records = all(s, func(rows *sql.Rows, r *measure.CalibrationRecord) error { return rows.Scan(&r.ID, &r.Text) },
+		`SELECT record_id, text FROM calibration_record WHERE calibration_id=? ORDER BY ordinal`, cal)
+}
+
+// scanChannel reads a row of channel.
+func scanChannel(rows *sql.Rows, c *measure.Channel) error {
+	return rows.Scan(textTo(&c.Name), &c.Unit, &c.Gain, &c.Offset, &c.UGain, &c.UOffset, &c.Noise, &c.MinCount,
+		&c.MaxCount, &c.Skew)
+}
+
+// scanRail reads a row of rail, without its linear form.
+func scanRail(rows *sql.Rows, r *measure.Rail) error {
+	return rows.Scan(textTo(&r.Name), &r.Role, &r.Wiring, &r.X, &r.Y, &r.Shunt, &r.UShunt, &r.Assumed, &r.UAssumed)
+}
+
+// readMarkers reads a task's markers with their edges, in order.
+func readMarkers(s *session, t *Task) {
+	t.Markers = all(s, func(rows *sql.Rows, m *marker.Found) error {
+		return rows.Scan(&m.Kind, realTo(&m.T), realTo(&m.U), realTo(&m.Begin), realTo(&m.End),
+			realTo(&m.Correlation), realTo(&m.PSLR), realTo(&m.Step), realTo(&m.Tau), &m.Tag, &m.TagOK, &m.Fallback)
+	}, `SELECT kind, t_s, u_s, begin_s, end_s, correlation, pslr_db, step_w, tau_s, tag, tag_ok, fallback
+		FROM marker WHERE task_id=? ORDER BY ordinal`, t.ID)
+	// A task has few markers, so a query each for their edges is cheap.
+	for i := range t.Markers {
+		t.Markers[i].Edges = all(s, func(rows *sql.Rows, e *marker.Edge) error {
+			return rows.Scan(&e.Chip, realTo(&e.T), realTo(&e.U))
+		}, `SELECT chip, t_s, u_s FROM marker_edge WHERE task_id=? AND ordinal=? ORDER BY edge`, t.ID, i)
+	}
+}
+
+// readEvents reads a task's events, by their first scan.
+func readEvents(s *session, t *Task) {
+	t.Events = all(s, func(rows *sql.Rows, e *measure.Event) error {
+		return rows.Scan(&e.Kind, &e.FirstScan, &e.Scans, &e.Exact, &e.Channel, textTo(&e.Detail))
+	}, `SELECT kind, first_scan, scans, exact, channel, detail FROM event WHERE task_id=? ORDER BY first_scan, kind,
+		channel`, t.ID)
+}
+
+// readRails reads the rails and all budgets of the result in use.
+// rail_result and budget repeat the rows of result_rail and result_budget of the result in use: lists
+// and sums read them without a look at the number.
+func readRails(s *session, t *Task) {
+	collectRails(s, t, "rail_result", "budget", "task_id=?", t.ID)
+}
+
+// collectRails reads a result's rails and budgets from two tables.
+// Both tables are read with the same condition and key: by task_id, or by task_id and number. Lines of
+// a rail that is missing are dropped; Check reports the difference.
+func collectRails(s *session, t *Task, rails, budget, where string, key ...any) {
+	if t.Result == nil {
+		return
+	}
+	t.Result.Rails = all(s, func(rows *sql.Rows, r *measure.RailResult) error {
+		return rows.Scan(textTo(&r.Name), &r.Role, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Mean),
+			realTo(&r.Peak))
+	}, `SELECT name, role, energy_j, energy_u_j, mean_w, peak_w FROM `+rails+` WHERE `+where+` ORDER BY ordinal`,
+		key...)
+	type line struct {
+		rail int
+		measure.Contribution
+	}
+	for _, l := range all(s, func(rows *sql.Rows, l *line) error {
+		return rows.Scan(&l.rail, textTo(&l.Source), realTo(&l.U), &l.Systematic)
+	}, `SELECT rail, source, u_j, systematic FROM `+budget+` WHERE `+where+` ORDER BY rail, ordinal`, key...) {
+		// A negative rail, stored as -1, is the budget of the total.
+		if l.rail < 0 {
+			t.Result.Budget = append(t.Result.Budget, l.Contribution)
+		} else if l.rail < len(t.Result.Rails) {
+			r := &t.Result.Rails[l.rail]
+			r.Budget = append(r.Budget, l.Contribution)
+		}
+	}
+}
+
+// An over-range event counts a channel's clipped readings in one chunk and names the
+// first: the places of the others in the chunk are unknown. So the readings that lie in
+// the window and in the markers are counted by scan, out of the chunks that reach over
+// an end of those.
+
+// clips counts a task's clipped readings.
+type clips struct {
+	s     *session
+	t     *Task
+	heads []chunkHead
+	spans []scanRange // the first is the window, others are markers
+	out   []quality.Clipping
+	// the chunk read last: several channels of one chunk are counted from one read
+	c chunk.Chunk
+}
+
+// chunkHead is where a stored chunk lies.
+type chunkHead struct{ no, first, n, tick int64 }
+
+// end is the scan behind the chunk.
+func (h *chunkHead) end() int64 { return h.first + h.n }
+
+// scanRange is the scans from first to before end.
+type scanRange struct{ first, end int64 }
+
+// readClipped counts the clipped readings of a task that has over-range events and a
+// window. Without samples, or where a chunk cannot be read, they count as unplaced.
+func (d *DB) readClipped(s *session, t *Task) {
+	t.Clipped = nil
+	events := slices.DeleteFunc(slices.Clone(t.Events), func(e measure.Event) bool {
+		return e.Kind != measure.EventOverRange || e.Channel < 0 || e.Channel >= len(t.Setup.Channels)
+	})
+	if t.Result == nil || len(events) == 0 {
+		return
+	}
+	k := &clips{s: s, t: t, out: make([]quality.Clipping, len(t.Setup.Channels))}
+	k.heads = all(s, func(rows *sql.Rows, h *chunkHead) error { return rows.Scan(&h.no, &h.first, &h.n, &h.tick) },
+		`SELECT chunk_no, first_scan, n, first_tick FROM chunk WHERE task_id=? ORDER BY chunk_no`, t.ID)
+	if len(k.heads) == 0 {
+		return // without chunks, the verdict rests on the events alone
+	}
+	k.place()
+	for _, h := range k.heads {
+		n := 0 // events come in the order of their scans, and chunks' scans grow
+		for n < len(events) && int64(events[n].FirstScan) < h.end() {
+			n++
+		}
+		in := events[:n]
+		// Events before the chunk's first scan belong to no stored chunk: both lists are walked once,
+		// side by side, by scan number.
+		events = events[n:]
+		before := slices.IndexFunc(in, func(e measure.Event) bool { return int64(e.FirstScan) >= h.first })
+		if before < 0 {
+			before = len(in)
+		}
+		k.elsewhere(in[:before])
+		k.chunk(h, in[before:])
+	}
+	k.elsewhere(events)
+	for c, n := range k.out {
+		if n != (quality.Clipping{}) {
+			n.Channel = c
+			t.Clipped = append(t.Clipped, n)
+		}
+	}
+}
+
+// elsewhere counts events whose chunks are not stored as outside: they were trimmed away, or the
+// missing scans are counted as lost.
+func (k *clips) elsewhere(events []measure.Event) {
+	for _, e := range events {
+		k.out[e.Channel].Outside += e.Scans
+	}
+}
+
+// place finds the scans of the window and of the markers.
+// The window is given as its first scan and a number of stored scans. Holes in it hold none, so its end
+// is found by walking the chunks, as endScan does.
+func (k *clips) place() {
+	w := scanRange{first: int64(k.t.Result.FirstScan)}
+	w.end = w.first
+	left := int64(k.t.Result.Samples)
+	for _, h := range k.heads {
+		if from := max(h.first, w.first); from < h.end() && left > 0 {
+			n := min(left, h.end()-from)
+			w.end, left = from+n, left-n
+		}
+	}
+	k.spans = []scanRange{w}
+	start, stop := marker.Pair(k.t.Markers)
+	for _, m := range []*marker.Found{start, stop} {
+		if m != nil {
+			k.spans = append(k.spans, scanRange{k.scanAt(m.Begin), k.scanAt(m.End)})
+		}
+	}
+}
+
+// scanAt is the scan at a device time, as near as ticks at an even distance allow.
+// Stamped instruments do not sample at an even distance; within one chunk, which spans a fraction of a
+// second, the deviation is far below a marker's length.
+func (k *clips) scanAt(at measure.Seconds) int64 {
+	tb := k.t.Setup.Timebase
+	tick := tb.Ticks(at)
+	i, _ := slices.BinarySearchFunc(k.heads, tick, func(h chunkHead, tick float64) int {
+		if float64(h.tick) <= tick {
+			return -1
+		}
+		return 1
+	})
+	h := k.heads[max(i-1, 0)]
+	in := (tick - float64(h.tick)) / tb.TicksPerScan
+	return h.first + int64(min(max(in, 0), float64(h.n)))
+}
+
+// chunk takes the events of a stored chunk. They are enough where the chunk lies wholly
+// in one span, or in none; else its readings are counted.
+func (k *clips) chunk(h chunkHead, events []measure.Event) {
+	// cut: an end of a span lies within the chunk, and the place of each clipped reading matters.
+	cut := slices.ContainsFunc(k.spans, func(s scanRange) bool {
+		return s.first < h.end() && s.end > h.first && (s.first > h.first || s.end < h.end())
+	})
+	var done []int // channels
+	for _, e := range events {
+		if slices.Contains(done, e.Channel) {
+			continue
+		}
+		done = append(done, e.Channel)
+		var told uint64
+		twice := 0
+		// One event of a channel in a chunk counts its readings; of several the sum may count some of
+		// them twice, so the readings themselves are counted.
+		for _, x := range events {
+			if x.Channel == e.Channel {
+				told, twice = told+x.Scans, twice+1
+			}
+		}
+		// Wholly inside or outside each span: every reading lies where the first scan of the chunk
+		// does.
+		if !cut && twice == 1 {
+			k.add(e.Channel, h.first, told)
+			continue
+		}
+		err := k.count(h, e.Channel)
+		if errors.Is(err, ErrCorrupt) || errors.Is(err, errNoMore) {
+			k.out[e.Channel].Unplaced += told
+		} else {
+			k.s.fail(err)
+		}
+	}
+}
+
+// count counts a channel's clipped readings in a chunk, scan by scan.
+func (k *clips) count(h chunkHead, channel int) error {
+	// The chunk is read through the caller's transaction, so that a retention or a repair at the same
+	// time cannot take it away between two queries.
+	if len(k.c.Columns) == 0 || int64(k.c.No) != h.no {
+		sh := shape{k.t.Setup.Timebase, len(k.t.Setup.Channels)}
+		if err := readChunk(k.s.ctx, k.s.on, k.t.ID, uint64(h.no), sh, &k.c); err != nil {
+			// An empty chunk does not pass as the one read last.
+			k.c.Columns = k.c.Columns[:0]
+			return err
+		}
+	}
+	err := k.c.OverRange(k.t.Setup.Channels[channel], channel, func(scan uint64) { k.add(channel, int64(scan), 1) })
 	if err != nil {
-		return Task{}, wrap(op, err)
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	defer tx.Rollback() // it only read
-	rows, err := collect(ctx, tx, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?"+d.unlessMine(id), int64(id))
-	if err != nil {
-		return Task{}, wrap(op, err)
+	return nil
+}
+
+// add counts readings that lie with a scan.
+func (k *clips) add(channel int, scan int64, n uint64) {
+	out := &k.out[channel]
+	// The spans are tried in order, the window (spans[0]) before the markers.
+	for i, s := range k.spans {
+		switch {
+		case scan < s.first || scan >= s.end:
+		case i == 0:
+			out.Inside += n
+			return
+		default:
+			out.Markers += n
+			return
+		}
 	}
-	if len(rows) == 0 {
-		return Task{}, fmt.Errorf("%s: %w", op, ErrNotFound)
-	}
-	t := rows[0].Task
-	err = errors.Join(
-		readSetup(ctx, tx, rows[0].calibration, &t.Setup),
-		readMarkers(ctx, tx, &t),
-		readEvents(ctx, tx, &t),
-		readRails(ctx, tx, &t),
-		readResults(ctx, tx, &t),
-		readLabels(ctx, tx, &t),
-		readProvenance(ctx, tx, &t),
-	)
-	if err == nil {
-		err = d.readClipped(ctx, tx, &t)
-	}
-	return t, wrap(op, err)
+	out.Outside += n
 }

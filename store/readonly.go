@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/wattmark/wattmark/store/internal/files"
 )
 
 // A database file is read without writing anything, in one of three ways:
@@ -27,13 +28,14 @@ import (
 var sideSuffixes = []string{"-wal", "-journal"}
 
 // OpenReadOnly opens an existing database that is never changed through this handle,
-// beside whoever writes to it. It needs no right to write: not on the medium, nor in the
+// beside programs that write to it. It needs no right to write: not on the medium, nor in the
 // folder, nor of the file. A file of an older version is ErrOlder; see OpenSource. Close
 // must be called: it removes a private copy.
 func OpenReadOnly(ctx context.Context, path string) (*DB, error) {
 	d, version, err := openToRead(ctx, path)
-	if err == nil && d.server == nil && version < len(migrations) {
-		err = errors.Join(wrap("open database "+d.path, olderError(version)), d.Close())
+	if err == nil && d.server == nil && version == 0 {
+		err = fmt.Errorf("%w: it is empty: open it once for writing", ErrOlder)
+		err = errors.Join(wrap("open database "+d.path, err), d.Close())
 	}
 	if err != nil {
 		return nil, err
@@ -41,28 +43,20 @@ func OpenReadOnly(ctx context.Context, path string) (*DB, error) {
 	return d, nil
 }
 
-func olderError(version int) error {
-	return fmt.Errorf("%w: schema %d, this program's is %d: open it once for writing", ErrOlder, version, len(migrations))
-}
-
-// OpenSource opens a database as OpenReadOnly does, and one of an older version too: a
-// private copy of it is brought up to date, and removed by Close.
+// OpenSource opens a database as OpenReadOnly does, and an empty file as a database without
+// tasks: in its place a private copy is read, which Close removes.
 func OpenSource(ctx context.Context, path string) (*DB, error) {
 	d, version, err := openToRead(ctx, path)
-	if err != nil || d.server != nil || version == len(migrations) {
+	if err != nil || d.server != nil || version != 0 {
 		return d, err
 	}
-	fill := func(to string) error { return d.copyPages(ctx, to, nil) }
-	if version == 0 {
-		fill = func(string) error { return nil } // an empty file
-	}
-	if err := d.copyAside(ctx, fill); err != nil {
+	if err := d.copyAside(ctx, func(string) error { return nil }); err != nil {
 		return nil, errors.Join(wrap("open database "+path, err), d.Close())
 	}
 	return d, nil
 }
 
-// openToRead opens a database of any version, and returns the file's.
+// openToRead opens a database, and returns the version of its schema: 0 for an empty file.
 func openToRead(ctx context.Context, path string) (d *DB, version int, err error) {
 	op := "open database " + Conceal(path)
 	if s, err := serverOf(path); err != nil {
@@ -85,12 +79,14 @@ func openToRead(ctx context.Context, path string) (d *DB, version int, err error
 	return d, version, nil
 }
 
+// openFileToRead opens a file in the first of the three ways that works, and returns the version
+// of its schema.
 func (d *DB) openFileToRead(ctx context.Context, abs string) (version int, err error) {
 	if canLock(abs) {
 		d.openReaders(dsn(abs, "ro", "_pragma=busy_timeout(10000)"))
 		d.held = hold(abs)
 		version, err = checkOurs(ctx, d.reader)
-		d.held.ours = err == nil && version == len(migrations)
+		d.held.ours = err == nil && version == schemaVersion
 		if s := wrap("", err); !errors.Is(s, ErrCannotOpen) && !errors.Is(s, ErrReadOnly) && !errors.Is(s, ErrIO) {
 			return version, err
 		}
@@ -105,7 +101,9 @@ func (d *DB) openFileToRead(ctx context.Context, abs string) (version int, err e
 	}
 	if err := d.copyAside(ctx, func(to string) error { return copyWithLog(ctx, abs, to) }); err != nil {
 		name := filepath.Base(abs)
-		return 0, fmt.Errorf("%w: what its log holds cannot be read in place without the right to write, and no copy could be made to read: copy %s and what begins with %s- into a folder that you may write to, and name that one: %w",
+		return 0, fmt.Errorf("%w: what its log holds cannot be read in place without the right to write, and no copy "+
+			"could be made to read: copy %s and what begins with %s- into a folder that you may write to, and name "+
+			"that one: %w",
 			ErrCannotOpen, name, name, err)
 	}
 	return checkOurs(ctx, d.reader)
@@ -127,20 +125,21 @@ func (d *DB) closeReaders() {
 func canLock(abs string) bool {
 	head, opened, err := peek(abs)
 	if opened || err != nil || len(head) < 20 || !slices.Contains(head[18:20], 2) {
-		return true // there is no log, as the versions of who may write and read say
+		return true // by its versions for writers and readers it has no log
 	}
 	if exists(abs+"-wal") && exists(abs+"-shm") {
-		return true // somebody has it open, or left it suddenly
+		return true // another program has it open, or was killed
 	}
-	return hasLog(abs) && mayWrite(abs) && mayWrite(filepath.Dir(abs))
+	return hasLog(abs) && files.MayWrite(abs) && files.MayWrite(filepath.Dir(abs))
 }
 
+// exists reports whether there is a file of this name.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// hasLog reports whether something lies beside a file that belongs into it.
+// hasLog reports whether a log or journal with content lies beside a file.
 func hasLog(abs string) bool {
 	return slices.ContainsFunc(sideSuffixes, func(suffix string) bool {
 		st, err := os.Stat(abs + suffix)
@@ -175,12 +174,14 @@ func (d *DB) copyAside(ctx context.Context, fill func(to string) error) error {
 // copyTries is how often a file is copied that changes meanwhile.
 const copyTries = 3
 
-// copyWithLog copies a file and what lies beside it, as they stood at one moment.
+// copyWithLog copies a file with its log and journal, as they stood at one moment. A file that
+// changes meanwhile is copied again, at most copyTries times; then it is ErrBusy.
 func copyWithLog(ctx context.Context, from, to string) error {
 	for range copyTries {
 		before := statesOf(from)
 		for _, suffix := range append([]string{""}, sideSuffixes...) {
-			if err := copyFile(ctx, from+suffix, to+suffix); err != nil && !(suffix != "" && errors.Is(err, fs.ErrNotExist)) {
+			if err := copyFile(ctx, from+suffix, to+suffix); err != nil &&
+				!(suffix != "" && errors.Is(err, fs.ErrNotExist)) {
 				return err
 			}
 		}
@@ -194,6 +195,7 @@ func copyWithLog(ctx context.Context, from, to string) error {
 	return fmt.Errorf("%w: it is being written", ErrBusy)
 }
 
+// copyFile copies a file until the context ends.
 func copyFile(ctx context.Context, from, to string) error {
 	r, err := os.Open(from)
 	if err != nil {
@@ -220,13 +222,14 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// fileState is what tells that a file was written; the zero one is of no file.
+// fileState identifies a version of a file by inode, size and time; the zero one is of no file.
 type fileState struct {
 	info os.FileInfo
 	size int64
 	at   time.Time
 }
 
+// stateOf returns the state of one file.
 func stateOf(path string) fileState {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -235,6 +238,7 @@ func stateOf(path string) fileState {
 	return fileState{st, st.Size(), st.ModTime()}
 }
 
+// same reports whether two states are of one version of a file. Two missing files are the same.
 func (s fileState) same(o fileState) bool {
 	if s.info == nil || o.info == nil {
 		return s.info == nil && o.info == nil
@@ -242,6 +246,7 @@ func (s fileState) same(o fileState) bool {
 	return s.size == o.size && s.at.Equal(o.at) && os.SameFile(s.info, o.info)
 }
 
+// statesOf returns the states of a database file and its side files.
 func statesOf(abs string) (out []fileState) {
 	for _, suffix := range append([]string{""}, sideSuffixes...) {
 		out = append(out, stateOf(abs+suffix))
@@ -255,6 +260,7 @@ type still struct {
 	was  fileState
 }
 
+// newStill notes the state of a file that is read without locks.
 func newStill(abs string) (*still, error) {
 	s := &still{abs, stateOf(abs)}
 	if s.was.info == nil {
@@ -263,30 +269,13 @@ func newStill(abs string) (*still, error) {
 	return s, nil
 }
 
-// check fails where the file was written since it was opened: what was read of it may be
-// of two moments.
+// check returns ErrBusy where the file was written since it was opened: rows that were read may
+// be of two moments.
 func (s *still) check() error {
 	if s.was.same(stateOf(s.path)) {
 		return nil
 	}
 	return fmt.Errorf("%w: it was written while it was read, and may not be locked: ask again", ErrBusy)
-}
-
-// stillRows end in an error where the file was written meanwhile.
-type stillRows struct {
-	driver.Rows
-	still *still
-}
-
-func (r *stillRows) Next(dest []driver.Value) error {
-	err := r.Rows.Next(dest)
-	if err == nil {
-		return nil
-	}
-	if changed := r.still.check(); changed != nil {
-		return changed
-	}
-	return err
 }
 
 // longRead is the size of a file, in bytes, that takes longer to read than a writer waits.
@@ -299,4 +288,90 @@ func (d *DB) beside() {
 		return
 	}
 	d.held.setJournal("WAL")
+}
+
+// logPatience is how long a reader may keep the log from being emptied, in milliseconds.
+const logPatience = "200"
+
+// emptyLog writes the write-ahead log into the file, synced, and truncates the
+// log. What a damaged log holds is lost, and so it holds no task that has ended: a
+// monitor's capture is released behind this. A log that was only copied to the file would
+// not do: of one that is damaged later, the pages before the damage would hide newer ones
+// of the file. While others read or write for longer than logPatience, the log stays for
+// the next task that ends, or the last handle that closes.
+func (d *DB) emptyLog(ctx context.Context) {
+	if d.server != nil || d.writer == nil {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	conn, err := d.writer.Conn(ctx)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = conn.ExecContext(ctx, "PRAGMA busy_timeout="+logPatience+"; PRAGMA wal_checkpoint(TRUNCATE)")
+	_, _ = conn.ExecContext(ctx, "PRAGMA busy_timeout=10000")
+}
+
+// damagedLog is where a log is kept that was found damaged.
+func damagedLog(abs string) string { return abs + "-wal-damaged" }
+
+// LogLoss describes the missing part of the log that Open found after a program was killed;
+// empty where nothing is missing. SQLite itself drops such a part without an error.
+func (d *DB) LogLoss() string { return d.logLoss }
+
+// lookAtLog describes the missing part of the log beside a file that no program has open. With
+// keep it copies such a log aside before SQLite drops it; Check reports the copy for as long as
+// it is there. Files that cannot be read or copied are left to SQLite's own errors.
+func lookAtLog(abs string, keep bool) string {
+	holding.Lock() // to close -shm would lose this program's locks of it
+	defer holding.Unlock()
+	if isHeld(abs) || files.InUse(abs) {
+		return ""
+	}
+	loss := files.Loss(abs)
+	if loss == "" || !keep {
+		return loss
+	}
+	from, err := os.Open(abs + "-wal")
+	if err != nil {
+		return loss
+	}
+	defer from.Close()
+	to, err := os.OpenFile(damagedLog(abs), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return loss // one is there already: it has more
+	}
+	_, err = io.Copy(to, from)
+	_ = errors.Join(err, to.Close()) // the copy is for later inspection, and may be partial
+	return loss
+}
+
+// log reports a log that was damaged when this handle, or an earlier one, opened the file.
+func (c *checker) log(context.Context) error {
+	if c.d.server != nil {
+		return nil
+	}
+	abs, err := filepath.Abs(c.d.path)
+	if err != nil {
+		return err
+	}
+	f := Finding{
+		Kind:  BadLog,
+		Chunk: NoChunk,
+		What:  c.d.logLoss,
+		Remedy: "tasks that ended before are whole; look for what was measured last in the monitor (wattmark doctor) " +
+			"or measure again, then remove the copy",
+	}
+	if kept := damagedLog(abs); exists(kept) {
+		if f.What == "" {
+			f.What = "what it held was lost"
+		}
+		f.What += ", and it is kept as " + kept
+	}
+	if f.What != "" {
+		f.What = "the write-ahead log of a program that was killed is damaged: " + f.What
+		c.add(f)
+	}
+	return nil
 }

@@ -83,7 +83,7 @@ func look(t *testing.T, path string) int {
 }
 
 // files are what is in a folder, with their contents.
-func files(t *testing.T, dir string) map[string]string {
+func filesOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for _, e := range must(os.ReadDir(dir))(t) {
@@ -119,7 +119,7 @@ func TestAtRestReadsAnywhere(t *testing.T) {
 	must(d.Detach(ctx, trip, []TaskID{id}, nil))(t)
 	ok(t, d.Close())
 	all := []string{path, backup, trip}
-	before := files(t, dir)
+	before := filesOf(t, dir)
 	if len(before) != len(all) {
 		t.Errorf("beside the files lie others: %d", len(before))
 	}
@@ -131,7 +131,7 @@ func TestAtRestReadsAnywhere(t *testing.T) {
 		must(r.Check(ctx, CheckOptions{}))(t)
 		ok(t, r.Close())
 	}
-	unchanged(t, "read", before, files(t, dir))
+	unchanged(t, "read", before, filesOf(t, dir))
 	readOnly(t, dir)
 	for _, p := range all {
 		if n := look(t, p); n != 1 {
@@ -168,7 +168,7 @@ func TestLastToCloseFoldsTheLog(t *testing.T) {
 			t.Errorf("%s: task %d is not in %v", name, id, list)
 		}
 		ok(t, b.Close())
-		if got := files(t, dir); len(got) != 1 {
+		if got := filesOf(t, dir); len(got) != 1 {
 			t.Errorf("%s: left beside the file: %d", name, len(got)-1)
 		}
 		if got := stockSays(t, path, "PRAGMA journal_mode"); got != "delete" {
@@ -240,7 +240,7 @@ func TestLogOnAReadOnlyMedium(t *testing.T) {
 			for _, suffix := range append([]string{""}, with...) {
 				ok(t, os.WriteFile(filepath.Join(dir, "power.db"+suffix), must(os.ReadFile(filepath.Join(from, "power.db"+suffix)))(t), 0o644))
 			}
-			before := files(t, dir)
+			before := filesOf(t, dir)
 			readOnly(t, dir)
 			path := filepath.Join(dir, "power.db")
 			if n := look(t, path); n != want {
@@ -255,8 +255,8 @@ func TestLogOnAReadOnlyMedium(t *testing.T) {
 			if n := look(t, filepath.Join(temporary, "copy.db")); n != want {
 				t.Errorf("%d tasks in a backup, want %d", n, want)
 			}
-			unchanged(t, "read", before, files(t, dir))
-			if left := files(t, temporary); len(left) != 1 {
+			unchanged(t, "read", before, filesOf(t, dir))
+			if left := filesOf(t, temporary); len(left) != 1 {
 				t.Errorf("left behind: %d files", len(left)-1)
 			}
 			t.Setenv("TMPDIR", "/nowhere")
@@ -334,7 +334,7 @@ func TestReadersOfAnothersFile(t *testing.T) {
 		seen("after it", 2)
 		// As an earlier version or another program leaves it.
 		(&held{abs: path}).setJournal("WAL")
-		if got := files(t, dir); len(got) != 1 {
+		if got := filesOf(t, dir); len(got) != 1 {
 			t.Fatalf("%d files", len(got))
 		}
 		seen("with a mark of a log", 2)
@@ -377,35 +377,6 @@ func TestWrittenWhileReadWithoutLocks(t *testing.T) {
 	}
 }
 
-// A file of an older version is read from a medium that cannot be written, as a copy that
-// is brought up to date.
-func TestOlderVersionOnAReadOnlyMedium(t *testing.T) {
-	noRaces(t)
-	ctx := t.Context()
-	now := open(t)
-	captured(t, now, "gemm", "ada", "c-1", 2)
-	path := ofVersion(t, len(migrations)-1, now.Path())
-	before := files(t, filepath.Dir(path))
-	readOnly(t, filepath.Dir(path))
-	if _, err := OpenReadOnly(ctx, path); !errors.Is(err, ErrOlder) {
-		t.Errorf("as it is: %v", err)
-	}
-	temporary := t.TempDir()
-	t.Setenv("TMPDIR", temporary)
-	d := must(OpenSource(ctx, path))(t)
-	if list := must(d.Tasks(ctx, Query{}))(t); len(list) != 1 || list[0].Name != "gemm" || d.Path() != path {
-		t.Errorf("%+v of %s", list, d.Path())
-	}
-	if _, err := d.BeginTask(ctx, newTask("a", "b")); !errors.Is(err, ErrReadOnly) {
-		t.Errorf("a task in the copy: %v", err)
-	}
-	ok(t, d.Close())
-	unchanged(t, "read", before, files(t, filepath.Dir(path)))
-	if left := files(t, temporary); len(left) > 0 {
-		t.Errorf("left behind: %d files", len(left))
-	}
-}
-
 // A writer comes while somebody checks or copies a large file that had no log: it does not
 // wait for the end of that.
 func TestWriterBesideALongReader(t *testing.T) {
@@ -433,7 +404,7 @@ func TestWriterBesideALongReader(t *testing.T) {
 	if n := look(t, path); n != 2 {
 		t.Errorf("%d tasks of 2", n)
 	}
-	if got := files(t, dir); len(got) != 1 {
+	if got := filesOf(t, dir); len(got) != 1 {
 		t.Errorf("left beside the file: %d", len(got)-1)
 	}
 }
@@ -457,5 +428,54 @@ func TestLooksKeepLocks(t *testing.T) {
 	ok(t, d.Close())
 	if n := look(t, path); n != 3 {
 		t.Errorf("%d tasks of 3", n)
+	}
+}
+
+// descriptorsOf counts the descriptors of this process that are of a database.
+func descriptorsOf(t *testing.T, path string) (n int) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	ok(t, err)
+	for _, f := range fds {
+		if at, err := os.Readlink(filepath.Join("/proc/self/fd", f.Name())); err == nil && strings.HasPrefix(at, path) {
+			n++
+		}
+	}
+	return n
+}
+
+// However many ask at once, no more files are open than were from the start.
+func TestOpenAllOpensWhatReadersWillNeed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "power.db")
+	d := must(Open(t.Context(), path))(t)
+	defer d.Close()
+	few := descriptorsOf(t, path)
+	ok(t, d.OpenAll(t.Context()))
+	all := descriptorsOf(t, path)
+	if all <= few {
+		t.Fatalf("%d files before, %d after", few, all)
+	}
+	connections := d.reader.Stats().MaxOpenConnections
+	var ready, done sync.WaitGroup
+	ready.Add(connections)
+	for range connections {
+		done.Go(func() {
+			c, err := d.reader.Conn(t.Context())
+			ready.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			ready.Wait() // all of them at once
+			var tasks int
+			if err := c.QueryRowContext(t.Context(), "SELECT count(*) FROM task").Scan(&tasks); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	done.Wait()
+	if n := descriptorsOf(t, path); n != all {
+		t.Errorf("%d files with readers, %d before", n, all)
 	}
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,30 +10,35 @@ import (
 	"strings"
 	"time"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Repaired is what Repair did.
+// Repaired is the outcome of Repair.
 type Repaired struct {
 	Mended []Finding
-	// Left are the findings that it could not mend; their Remedy says why.
+	// Left are the findings that it could not mend; their Remedy holds the cause.
 	Left []Finding
 	// Cut are the tasks whose results are to be computed anew, from the samples that are
 	// there now: those that lost samples, and those whose results are not of them.
 	Cut []TaskID
 }
 
-// Repair mends what Check found, as far as it can be made from what is sound. A
-// chunk that is damaged goes to the table damage as it is, the loss becomes an
-// event, and the task incomplete. A task is mended in one transaction. Tasks that
-// still run are left alone.
+// Repair mends findings of Check, as far as the sound rest of the file allows. A damaged chunk
+// goes to the table damage as it is, the loss becomes an event, and the task incomplete. Each
+// task is mended in one transaction. Running tasks are left alone, and so is a file with a torn
+// page: to write could destroy rows that can still be salvaged.
 func (d *DB) Repair(ctx context.Context, findings []Finding) (*Repaired, error) {
 	var out Repaired
+	// SQLite would rebalance pages around the torn one when rows are deleted or indexes made anew. A
+	// file of that kind is copied row by row by salvage, never mended in place.
 	if slices.ContainsFunc(findings, torn) {
 		out.Left = findings
-		return &out, nil // writing could destroy what can still be salvaged
+		return &out, nil // see above
 	}
 	byTask := map[TaskID][]Finding{}
+	// Findings of one task are collected, since counts, state and pyramid are put right once for all of
+	// them. The kinds excluded below concern rows beyond the task: its references, its file-wide
+	// calibration, and the sweep of a task left Partial by a killed program.
 	for _, f := range findings {
 		switch {
 		case !f.Mendable:
@@ -48,6 +52,8 @@ func (d *DB) Repair(ctx context.Context, findings []Finding) (*Repaired, error) 
 			out.Mended = append(out.Mended, f)
 		}
 	}
+	// In ascending order of tasks, so that a repair that fails goes on at a later call where it
+	// stopped: each task is a transaction of its own and stays mended.
 	for _, id := range slices.Sorted(maps.Keys(byTask)) {
 		if err := d.repairTask(ctx, id, byTask[id], &out); err != nil {
 			return &out, wrap(fmt.Sprintf("repair task %d", id), err)
@@ -56,124 +62,117 @@ func (d *DB) Repair(ctx context.Context, findings []Finding) (*Repaired, error) 
 	return &out, nil
 }
 
-// repairFile mends what belongs to no task.
+// repairFile mends a finding that belongs to no task.
 func (d *DB) repairFile(ctx context.Context, f Finding) error {
 	switch f.Kind {
+	// sweep decides again under the lock whether the task's owner is dead.
 	case Unfinished:
 		_, err := d.sweep(ctx, func(l *leftover) bool { return l.id == f.Task })
 		return err
 	case Dangling:
-		return d.write(ctx, "set rows aside", func(tx *sql.Tx) error { return mendReference(ctx, tx, f) })
+		return d.write(ctx, "set rows aside", func(s *session) { mendReference(s, f) })
 	case BadCalibration:
-		return d.write(ctx, "compute what follows from a calibration", func(tx *sql.Tx) error { return calibrationAnew(ctx, tx, f.calibration) })
+		return d.write(ctx, "compute what follows from a calibration",
+			func(s *session) { calibrationAnew(s, f.calibration) })
 	case BadSearch:
-		return d.write(ctx, "make the full-text index anew", func(tx *sql.Tx) error { return searchAnew(ctx, tx) })
+		return d.write(ctx, "make the full-text index anew", searchAnew)
 	case BadTags:
-		return d.write(ctx, "carry the tags anew", func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `UPDATE task AS t SET tags=`+carriedTags+` WHERE t.tags IS NOT `+carriedTags)
-			return err
+		// Triggers carry the tags of task_tag into the column tags; here the column is computed from
+		// the same expression for the tasks where it differs.
+		return d.write(ctx, "carry the tags anew", func(s *session) {
+			s.exec(`UPDATE task AS t SET tags=` + carriedTags + ` WHERE t.tags IS NOT ` + carriedTags)
 		})
 	case BadPage:
-		return d.write(ctx, "make the indexes anew", func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "REINDEX")
-			return err
-		})
+		// The index contradicts its table; REINDEX reads the tables alone.
+		return d.write(ctx, "make the indexes anew", func(s *session) { s.exec("REINDEX") })
 	case BadSchema:
-		return d.write(ctx, "make "+f.name+" anew", func(tx *sql.Tx) error { return schemaAnew(ctx, tx, f.name) })
+		// Views, indexes and triggers hold no data of their own.
+		return d.write(ctx, "make "+f.name+" anew", func(s *session) { schemaAnew(s, f.name) })
 	}
 	return fmt.Errorf("it cannot be mended here: %s", f.Remedy)
 }
 
-func searchAnew(ctx context.Context, tx *sql.Tx) error {
+// searchAnew fills the full-text index from tasks, notes and tags.
+func searchAnew(s *session) {
 	want, err := reference()
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, `DROP TABLE task_text; `+want["task_text"].sql+`;
+	s.fail(err)
+	// The index is dropped and made anew: a damaged one may fail when it is changed in place.
+	s.exec(`DROP TABLE task_text; ` + want["task_text"].sql + `;
 		INSERT INTO task_text(rowid, name, notes, tags) SELECT task_id, name,
 			coalesce((SELECT group_concat(text, ' ') FROM task_note n WHERE n.task_id=t.task_id), ''),
-			coalesce((SELECT group_concat(key || ' ' || value, ' ') FROM task_tag g WHERE g.task_id=t.task_id), '') FROM task t`)
-	return err
+			coalesce((SELECT group_concat(key || ' ' || value, ' ') FROM task_tag g WHERE g.task_id=t.task_id), '')
+				FROM task t`)
 }
 
-// schemaAnew makes a view, index or trigger, or the look-up table's rows.
-func schemaAnew(ctx context.Context, tx *sql.Tx, name string) error {
+// schemaAnew makes a view, index or trigger again, or the rows of the look-up table.
+func schemaAnew(s *session, name string) {
 	if name == "_u16" {
-		sum := `WITH RECURSIVE s(v) AS (SELECT 0 UNION ALL SELECT v+1 FROM s WHERE v<65535)
-			INSERT INTO _u16 SELECT unhex(printf('%02x%02x', v&255, v>>8)), v FROM s`
-		_, err := tx.ExecContext(ctx, "DELETE FROM _u16; "+sum)
-		return err
+		// _u16 maps each two-byte little-endian blob to its number: the plain view decodes samples by
+		// it.
+		s.exec("DELETE FROM _u16")
+		s.exec(`WITH RECURSIVE s(v) AS (SELECT 0 UNION ALL SELECT v+1 FROM s WHERE v<65535)
+			INSERT INTO _u16 SELECT unhex(printf('%02x%02x', v&255, v>>8)), v FROM s`)
+		return
 	}
 	want, err := reference()
-	if err != nil {
-		return err
-	}
+	s.fail(err)
+	// The name comes from the schema of this program, not from the file.
 	w := want[name]
-	_, err = tx.ExecContext(ctx, fmt.Sprintf("DROP %s IF EXISTS main.%s; %s", strings.ToUpper(w.kind), quotedName(name), w.sql))
-	return err
+	s.exec(fmt.Sprintf("DROP %s IF EXISTS main.%s; %s", strings.ToUpper(w.kind), quotedName(name), w.sql))
 }
 
-// mendReference deals with rows that refer to nothing: what they name is made, or no
-// longer named, or they go to the table damage.
-func mendReference(ctx context.Context, tx *sql.Tx, f Finding) error {
+// mendReference mends rows that refer to a missing row. A missing user is made; other references
+// become NULL where the schema allows it, or their rows go to the table damage.
+func mendReference(s *session, f Finding) {
 	if f.refers.parent == "user" {
-		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO user(user_id, login) VALUES(?,?)`, f.to, lostUser(f.to))
-		return err
+		// Tasks of a missing user stay readable: the user gets its old number and a made-up login.
+		s.exec(`INSERT INTO "user"(user_id, login) VALUES(?,?) ON CONFLICT DO NOTHING`, f.to, lostUser(f.to))
+		return
 	}
+	// A reference of several columns begins with the column that holds the missing value.
 	table, by := quotedName(f.refers.table), quotedName(f.refers.from[0])
 	where := ` WHERE ` + by + `=? AND ` + f.refers.rows()
-	rows, err := rowsAsText(ctx, tx, f.refers.table, where, f.to)
-	if err != nil {
-		return err
-	}
-	if err := keepDamage(ctx, tx, nil, nil, f, map[string]any{f.refers.from[0]: f.to, f.refers.table: rows}); err != nil {
-		return err
-	}
+	kept := map[string]any{f.refers.from[0]: f.to, f.refers.table: rowsAsText(s, f.refers.table, where, f.to)}
+	keepDamage(s, nil, nil, f, kept)
+	// Rows whose foreign key says ON DELETE SET NULL keep their other values; the rest go.
 	do := `DELETE FROM ` + table
 	if f.refers.deletes == "SET NULL" {
 		do = `UPDATE ` + table + ` SET ` + by + `=NULL`
 	}
-	_, err = tx.ExecContext(ctx, do+where, f.to) // #nosec G202 -- names are quoted
-	return err
+	s.exec(do+where, f.to) // #nosec G202 -- names are quoted
 }
 
 // rowsAsText reads rows with every value as an SQL literal: blobs in hexadecimal.
-func rowsAsText(ctx context.Context, tx *sql.Tx, table, where string, args ...any) ([]map[string]string, error) {
-	cols, err := tableColumns(ctx, tx, table)
-	if err != nil {
-		return nil, err
-	}
+func rowsAsText(s *session, table, where string, args ...any) (out []map[string]string) {
+	cols := s.columnsOf(table)
+	// quote() returns a literal that INSERT takes back unchanged, with X'..' for blobs and all digits
+	// of reals: a row in the table damage can be put back by hand.
 	quotes := make([]string, len(cols))
 	for i, c := range cols {
 		quotes[i] = "quote(" + quotedName(c) + ")"
 	}
-	return collect(ctx, tx, func(rows *sql.Rows, m *map[string]string) error {
-		vals, ptrs := make([]string, len(cols)), make([]any, len(cols))
-		for i := range vals {
-			ptrs[i] = &vals[i]
-		}
-		err := rows.Scan(ptrs...)
-		*m = map[string]string{}
+	s.eachRow(`SELECT `+strings.Join(quotes, ",")+` FROM `+quotedName(table)+where, args, func(v []any) bool {
+		row := map[string]string{}
 		for i, c := range cols {
-			(*m)[c] = vals[i]
+			row[c], _ = v[i].(string)
 		}
-		return err
-	}, `SELECT `+strings.Join(quotes, ",")+` FROM `+quotedName(table)+where, args...)
+		out = append(out, row)
+		return true
+	})
+	return out
 }
 
-// keepDamage writes what was damaged, as it is, into the table damage.
-func keepDamage(ctx context.Context, tx *sql.Tx, task, no any, f Finding, content any) error {
-	text, err := json.Marshal(content)
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO damage(task_id, chunk_no, at_ns, kind, what, content) VALUES(?,?,?,?,?,?)`,
-		task, no, time.Now().UnixNano(), string(f.Kind), measure.Printable(f.What), string(text))
-	return err
+// keepDamage copies damaged rows into the table damage, as JSON.
+func keepDamage(s *session, task, no any, f Finding, content any) {
+	s.exec(`INSERT INTO damage(task_id, chunk_no, at_ns, kind, what, content) VALUES(?,?,?,?,?,?)`, task, no,
+		time.Now().UnixNano(), string(f.Kind), measure.Printable(f.What), s.json(content))
 }
 
 // repairTask mends one task's findings.
+// Order of steps: refuse a running task, mend each finding, count again, commit; only then the pyramid,
+// which has transactions of its own and can be made anew at any time.
 func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out *Repaired) error {
+	// left moves all findings of the task to out.Left: its transaction was rolled back as a whole.
 	left := func(why string) {
 		for _, f := range findings {
 			f.Remedy, f.Mendable = why, false
@@ -181,26 +180,25 @@ func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out 
 		}
 	}
 	cut, fold := false, false
-	err := d.write(ctx, "repair", func(tx *sql.Tx) error {
+	err := d.write(ctx, "repair", func(s *session) {
 		var state State
 		var result sql.NullInt64
-		if err := tx.QueryRowContext(ctx, `SELECT state, result FROM task WHERE task_id=?`, int64(id)).Scan(&state, &result); err != nil {
-			return err
-		}
+		s.row(`SELECT state, result FROM task WHERE task_id=?`, id).into(&state, &result)
+		// Its capture still appends chunks; a gap recorded now could overlap them.
 		if state == Running {
-			return errRuns
+			s.fail(errRuns)
 		}
-		r := repairer{tx: tx, id: int64(id), gone: map[int64]bool{}}
+		r := repairer{session: s, id: id, gone: map[int64]bool{}}
 		for _, f := range findings {
-			if err := r.mend(ctx, f, int(result.Int64)); err != nil {
-				return err
-			}
+			r.mend(f, int(result.Int64))
 		}
+		// Lost samples change both the results and the pyramid, whatever the finding was.
 		cut, fold = r.sum || r.lost > 0, r.fold || r.lost > 0
-		return r.conclude(ctx)
+		r.conclude()
 	})
 	switch {
 	case errors.Is(err, errRuns):
+		// A damaged page met on the way: nothing of the task can be mended in place.
 		left("it still runs: let it end, or let wattmark host end it, and repair again")
 		return nil
 	case errors.Is(err, ErrCorrupt):
@@ -209,8 +207,10 @@ func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out 
 	case err != nil:
 		return err
 	}
+	// A pyramid kept in memory may hold chunks that were set aside.
 	d.keepFolding(id, nil)
 	if fold {
+		// A task without a header has no chunks, and so no pyramid.
 		if err := d.BuildPyramid(ctx, id); err != nil && !errors.Is(err, ErrNoHeader) {
 			return err
 		}
@@ -223,3 +223,174 @@ func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out 
 }
 
 var errRuns = errors.New("the task still runs")
+
+// repairer mends one task in one transaction.
+type repairer struct {
+	*session
+	id   TaskID
+	gone map[int64]bool // chunks that were set aside
+	lost int            // chunks set aside and holes found
+	fold bool           // the pyramid is to be made anew
+	sum  bool           // the results are to be computed anew
+	scan int64          // scans that are missing now
+}
+
+// mend handles one finding. Counts are set at the end in any case.
+func (r *repairer) mend(f Finding, result int) {
+	switch f.Kind {
+	case BadChunk, Overlap:
+		r.aside(f)
+	case Hole:
+		r.hole(f)
+	case BadPyramid:
+		r.fold = true
+	case BadResult:
+		r.result(f, result)
+	case FalseGap:
+		r.falseGap(f)
+	// Counts are put right by conclude.
+	case BadCount:
+	default:
+		r.fail(fmt.Errorf("%s: it cannot be mended here", f.What))
+	}
+}
+
+// aside moves a chunk to the table damage, and records the loss.
+func (r *repairer) aside(f Finding) {
+	if r.gone[f.Chunk] {
+		return // it had two faults
+	}
+	var first, n int64
+	if !r.row(`SELECT first_scan, n FROM chunk WHERE task_id=? AND chunk_no=?`, r.id, f.Chunk).found(&first, &n) {
+		return
+	}
+	content := map[string]any{}
+	// The rows go to damage before they are deleted; columns follow the chunk by ON DELETE CASCADE.
+	for _, table := range []string{"chunk", "chunk_column", "chunk_cold"} {
+		content[table] = rowsAsText(r.session, table, ` WHERE task_id=? AND chunk_no=?`, r.id, f.Chunk)
+	}
+	keepDamage(r.session, r.id, f.Chunk, f, content)
+	r.exec(`DELETE FROM chunk WHERE task_id=? AND chunk_no=?`, r.id, f.Chunk)
+	r.gone[f.Chunk] = true
+	// Scans that a chunk before it holds as well are not lost.
+	end := one[sql.NullInt64](r.session, `SELECT max(first_scan+n) FROM chunk WHERE task_id=? AND chunk_no<?`, r.id,
+		f.Chunk)
+	if end.Int64 > first {
+		first, n = end.Int64, max(first+n-end.Int64, 0)
+	}
+	r.gap(first, n, fmt.Sprintf("chunk %d was damaged and set aside: %s", f.Chunk, f.What))
+}
+
+// result puts the figures of the result in use right. Those that are computed anew from
+// the chunks are kept as they were in the table damage.
+func (r *repairer) result(f Finding, number int) {
+	// The row contradicts the result in use, which is right: it is copied over the row.
+	if f.source == fromResult {
+		reuse(r.session, r.id, number)
+		return
+	}
+	content := map[string]any{}
+	// Both the row's tables and the kept ones are saved: which of them was wrong is a judgement.
+	for _, table := range slices.Concat(rowTables[:], keptTables[:]) {
+		content[table] = rowsAsText(r.session, table, ` WHERE task_id=?`, r.id)
+	}
+	keepDamage(r.session, r.id, nil, f, content)
+	// The caller computes the results anew from the chunks (Cut), after the commit.
+	if f.source == fromChunks {
+		r.sum = true
+		return
+	}
+	// fromRow: the row is right. The kept result is replaced by one made of the row's figures, under
+	// the same number and calibration.
+	rows := all(r.session, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?", r.id)
+	if len(rows) == 0 {
+		return
+	}
+	t := &rows[0]
+	readRails(r.session, &t.Task)
+	r.exec(`DELETE FROM result WHERE task_id=? AND number=?`, r.id, number)
+	keepResult(r.session, r.id, number, t.calibration, t.Result)
+}
+
+// falseGap moves events of a loss that did not happen to the table damage.
+func (r *repairer) falseGap(f Finding) {
+	for _, e := range f.events {
+		// The primary key without the detail: the event came from the same rows.
+		where := ` WHERE task_id=? AND first_scan=? AND kind=? AND channel=? AND scans=? AND exact=1`
+		args := []any{r.id, int64(e.FirstScan), e.Kind, e.Channel, int64(e.Scans)}
+		keepDamage(r.session, r.id, f.Chunk, f, map[string]any{"event": rowsAsText(r.session, "event", where, args...)})
+		r.exec(`DELETE FROM event`+where, args...)
+	}
+}
+
+// hole records an unreported loss before a chunk.
+func (r *repairer) hole(f Finding) {
+	var from, to sql.NullInt64
+	// The hole lies between the end of the chunk before and the first scan of this one.
+	r.row(`SELECT (SELECT first_scan+n FROM chunk WHERE task_id=?1 AND chunk_no<?2 ORDER BY chunk_no DESC LIMIT 1),
+		(SELECT first_scan FROM chunk WHERE task_id=?1 AND chunk_no=?2)`, r.id, f.Chunk).into(&from, &to)
+	if !from.Valid || !to.Valid || from.Int64 >= to.Int64 {
+		return // its neighbour was set aside, which is recorded
+	}
+	t := Task{ID: r.id}
+	readEvents(r.session, &t)
+	keepDamage(r.session, r.id, f.Chunk, f, map[string]any{})
+	// Parts that an event already reports keep that event; the others get one each.
+	for _, x := range untold(t.Events, from.Int64, to.Int64) {
+		r.gap(x[0], x[1]-x[0], "found missing by a check of the database")
+	}
+}
+
+// gap records the loss of n scans from first on.
+func (r *repairer) gap(first, n int64, detail string) {
+	r.lost++
+	r.scan += n
+	r.exec(putEvent, r.id, first, measure.EventGap, n, 1, -1, measure.Printable(detail))
+}
+
+// conclude counts the samples again, and records the loss in the task's reason.
+func (r *repairer) conclude() {
+	recount(r.session, r.id)
+	if r.lost == 0 {
+		return
+	}
+	reason := fmt.Sprintf("%d scans in %d place(s) were damaged in the database and are missing", r.scan, r.lost)
+	// A failed task stays failed; any other becomes incomplete. The reason is put before the earlier
+	// one, the newest first.
+	r.exec(`UPDATE task SET state=CASE state WHEN ?4 THEN ?4 ELSE ?2 END,
+		reason=CASE reason WHEN '' THEN ?3 ELSE ?3 || '; ' || reason END WHERE task_id=?1`,
+		r.id, Incomplete, reason, Failed)
+}
+
+// SetReason puts a sentence before a task's reason. Errors wrap ErrNotFound.
+func (d *DB) SetReason(ctx context.Context, id TaskID, why string) error {
+	return d.write(ctx, fmt.Sprintf("say why in task %d", id), func(s *session) {
+		s.must(`UPDATE task SET reason=CASE reason WHEN '' THEN ?2 ELSE ?2 || '; ' || reason END WHERE task_id=?1`, id,
+			measure.Printable(why))
+	})
+}
+
+// calibrationAnew computes the columns that follow from a calibration's numbers: its digest, and
+// the linear forms that the view data reads.
+func calibrationAnew(s *session, id int64) {
+	k := calibrationRow{id: id}
+	s.row(`SELECT name, bench, digest FROM calibration WHERE calibration_id=?`, id).into(textTo(&k.name),
+		textTo(&k.bench), &k.digest)
+	readSetup(s, id, &k.setup)
+	// A digest that is right stays byte for byte: it may be of an earlier form of the JSON text (see
+	// asDigested), and other databases know the calibration by it.
+	sum := k.digest
+	same, err := k.asDigested()
+	if err == nil && !same {
+		sum, err = digest(Header{CalibrationID: k.name, Bench: k.bench, Setup: k.setup})
+	}
+	s.fail(err)
+	// number of channels, roles and linear forms are functions of the other columns.
+	s.exec(`UPDATE calibration SET digest=?, channels=?, one_a_role=? WHERE calibration_id=?`, sum,
+		len(k.setup.Channels), oneARole(k.setup.Rails), id)
+	for i, r := range k.setup.Rails {
+		l := r.Linear(k.setup.Channels)
+		s.exec(`UPDATE rail SET i0=?, ix=?, iy=?, v0=?, vy=? WHERE calibration_id=? AND ordinal=?`, l.I0, l.IX, l.IY,
+			l.V0, l.VY, id, i)
+	}
+}

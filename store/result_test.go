@@ -1,98 +1,20 @@
 package store
 
 import (
-	"database/sql"
 	"errors"
 	"math/rand/v2"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/quality"
 )
-
-// older makes a database as the program left it before calibration records: the
-// first two migrations, one task with a result, one without.
-func older(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "power.db")
-	db := must(sql.Open("sqlite", path))(t)
-	defer db.Close()
-	for _, m := range migrations[:2] {
-		_, err := db.Exec(m.sql)
-		ok(t, err)
-	}
-	_, err := db.Exec(`PRAGMA application_id=1465994603; PRAGMA user_version=2; PRAGMA foreign_keys=1;
-		INSERT INTO user VALUES(1,'lab');
-		INSERT INTO calibration VALUES(1,x'00','0123456789abcdef','bench',5,1e6,1e-4,50,0,2,0,0,0,'[]',1);
-		INSERT INTO channel VALUES(1,0,'a.current','A',0.01,-0.5,0.01,0.02,0.05,0,0,0),(1,1,'a.voltage','V',0.1,0,0.005,0.1,0.1,0,0,0);
-		INSERT INTO rail VALUES(1,0,'a',1,2,0,1,0,0,0,0,-0.5,0.01,0,0,0.1);
-		INSERT INTO task(task_id,user_id,name,state,monitor,capture_id,gpu,gpu_uuid,driver,marker_code,marker_chip_s,marker_guard,marker_tag_bits,marker_tag,
-			calibration_id,has_result,from_s,to_s,samples,first_scan,gaps,lost,end_scan,energy_j,energy_u_j,mean_w,peak_w)
-		VALUES(7,1,'gemm',2,'m','c','g','u','d',0,0,0,0,0, 1,1,0.5,1.5,20000,10000,0,0,30000,100,2,100,120),
-			(8,1,'lost',4,'m','c','g','u','d',0,0,0,0,0, 1,0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
-		INSERT INTO rail_result VALUES(7,0,'a',1,100,2,100,120);
-		INSERT INTO budget VALUES(7,0,0,'gain a.current',1,1),(7,-1,0,'gain a.current',1,1);`)
-	ok(t, err)
-	return path
-}
-
-func TestAnOlderDatabaseComesAlong(t *testing.T) {
-	path := older(t)
-	if _, err := OpenReadOnly(t.Context(), path); err == nil || !strings.Contains(err.Error(), "open it once for writing") {
-		t.Errorf("to read before it was brought up to date: %v", err)
-	}
-	d := must(Open(t.Context(), path))(t)
-	x := must(d.Task(t.Context(), 7))(t)
-	want := []ResultInfo{{Number: 1, CalibrationID: "0123456789abcdef", Total: measure.Estimate{Energy: 100, U: 2}, InUse: true}}
-	if diff := cmp.Diff(want, x.Results); diff != "" || x.ResultNumber != 1 || x.Setup.Records != nil {
-		t.Errorf("%s, %+v", diff, x)
-	}
-	first := must(d.TaskResult(t.Context(), 7, 1))(t)
-	if diff := cmp.Diff(x, first); diff != "" {
-		t.Errorf("result 1 is not the one that was there: %s", diff)
-	}
-	if y := must(d.Task(t.Context(), 8))(t); y.ResultNumber != 0 || y.Results != nil {
-		t.Errorf("a task without a window has results: %+v", y)
-	}
-	if _, err := d.TaskResult(t.Context(), 7, 2); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a result that is not there: %v", err)
-	}
-	ok(t, d.DeleteTask(t.Context(), 7))
-	ok(t, d.Close())
-	d = must(Open(t.Context(), path))(t) // nothing is left to do
-	for _, table := range []string{"result", "result_rail", "result_budget"} {
-		var n int
-		ok(t, d.SQL().QueryRow("SELECT count(*) FROM "+table).Scan(&n))
-		if n != 0 {
-			t.Errorf("%d rows of a deleted task are left in %s", n, table)
-		}
-	}
-	ok(t, d.Close())
-}
-
-// A migration that is cut short leaves the older database as it was.
-func TestAMigrationIsWholeOrNot(t *testing.T) {
-	path := older(t)
-	db := must(sql.Open("sqlite", path))(t)
-	_, err := db.Exec("CREATE TABLE result_budget(x)") // in the way of the last table
-	ok(t, err)
-	ok(t, db.Close())
-	if d, err := Open(t.Context(), path); err == nil {
-		d.Close()
-		t.Fatal("the migration went over another table")
-	}
-	db = must(sql.Open("sqlite", path))(t)
-	defer db.Close()
-	var version, tables int
-	ok(t, db.QueryRow("SELECT (SELECT user_version FROM pragma_user_version), count(*) FROM sqlite_master WHERE name='result'").Scan(&version, &tables))
-	if version != 2 || tables != 0 {
-		t.Errorf("version %d, and %d new tables are left of a migration that failed", version, tables)
-	}
-}
 
 // recalibrated is a setup with other numbers and a record of them.
 func recalibrated(s measure.Setup, by float64) measure.Setup {
@@ -181,6 +103,198 @@ func TestResultsUnderTwoCalibrations(t *testing.T) {
 		out, err := exec.Command(program, d.Path(), "PRAGMA integrity_check; PRAGMA foreign_key_check;").CombinedOutput()
 		if strings.TrimSpace(string(out)) != "ok" {
 			t.Errorf("%s %v", out, err)
+		}
+	}
+}
+
+// clipSetup has a converter that reads either sign, one that does not, and one without
+// a range.
+func clipSetup() measure.Setup {
+	return measure.Setup{
+		Timebase: evenly,
+		Channels: []measure.Channel{
+			{Name: "i", Unit: measure.UnitAmpere, Gain: 1e-3, UGain: 0.01, MinCount: -2048, MaxCount: 2047},
+			{Name: "u", Unit: measure.UnitVolt, Gain: 1e-3, UGain: 0.01, MinCount: 0, MaxCount: 4095},
+			{Name: "spare", Unit: measure.UnitVolt, Gain: 1},
+		},
+		Rails: []measure.Rail{{Name: "aux", Role: measure.RolePSU, Wiring: measure.WiringClamp, X: 0, Y: 1}},
+	}
+}
+
+// clipTask stores blocks of random length with gaps, which clip in bursts and here and
+// there, with the events that a monitor makes of them, a window and two markers.
+func clipTask(t *testing.T, d *DB, rng *rand.Rand) (id TaskID, blocks []measure.Block) {
+	s := clipSetup()
+	id = begin(t, d, s)
+	scan, no := uint64(rng.IntN(2000)), uint64(rng.IntN(3))
+	from := scan
+	for range 1 + rng.IntN(4) {
+		n := 1 + rng.IntN(3000)
+		b := measure.Block{FirstScan: scan, FirstTick: int64(scan) * 50, Counts: [][]measure.Count{make([]measure.Count, n), make([]measure.Count, n), make([]measure.Count, n)}}
+		for c, ends := range [][]measure.Count{{-2048, 2047}, {0, 4095}} {
+			burst, often := 0, 0.02*rng.Float64()*float64(rng.IntN(2))
+			for i := range n {
+				b.Counts[c][i] = 1000
+				if rng.Float64() < 0.002 {
+					burst = rng.IntN(700)
+				}
+				if burst--; burst > 0 || rng.Float64() < often {
+					b.Counts[c][i] = ends[rng.IntN(2)]
+				}
+			}
+		}
+		chunks := encode(t, evenly, b, 1+rng.IntN(1200), no)
+		ok(t, d.AppendChunks(t.Context(), id, chunks, clipEvents(t, s.Channels, chunks)))
+		no += uint64(len(chunks))
+		blocks = append(blocks, b)
+		scan += uint64(n)
+		if lost := uint64(rng.IntN(2) * rng.IntN(2000)); lost > 0 {
+			ok(t, d.PutEvents(t.Context(), id, []measure.Event{{Kind: measure.EventGap, FirstScan: scan, Scans: lost, Exact: true, Channel: -1}}))
+			scan += lost
+		}
+	}
+	at := func() measure.Seconds { return evenly.Seconds(50 * float64(from+rng.Uint64N(scan-from))) }
+	var ends []measure.Seconds
+	for range 4 {
+		ends = append(ends, at())
+	}
+	slices.Sort(ends)
+	b := blocks[rng.IntN(len(blocks))]
+	r := &measure.Result{FirstScan: b.FirstScan + uint64(rng.IntN(b.Scans()))}
+	for _, x := range blocks {
+		if end := x.FirstScan + uint64(x.Scans()); end > r.FirstScan {
+			r.Samples += end - max(x.FirstScan, r.FirstScan)
+		}
+	}
+	r.Samples = 1 + rng.Uint64N(r.Samples)
+	left, end := r.Samples, r.FirstScan
+	for _, x := range blocks {
+		if begins, ends := max(x.FirstScan, r.FirstScan), x.FirstScan+uint64(x.Scans()); begins < ends && left > 0 {
+			n := min(left, ends-begins)
+			end, left = begins+n, left-n
+		}
+	}
+	r.Lost = end - r.FirstScan - r.Samples
+	ok(t, d.Finish(t.Context(), id, Outcome{State: Complete, Result: r, Markers: []marker.Found{
+		{Kind: marker.Start, TagOK: true, Begin: ends[0], End: ends[1]}, {Kind: marker.Stop, TagOK: true, Begin: ends[2], End: ends[3]},
+	}}))
+	return id, blocks
+}
+
+// clipEvents are the events of new chunks, as monitors and imports make them.
+func clipEvents(t *testing.T, channels []measure.Channel, chunks []*chunk.Chunk) (out []measure.Event) {
+	for _, c := range chunks {
+		ok(t, c.OverRangeEvents(channels, func(e measure.Event) error { out = append(out, e); return nil }))
+	}
+	return out
+}
+
+// byHand counts a task's clipped readings one by one.
+func byHand(x *Task, blocks []measure.Block) []quality.Clipping {
+	n := make([]quality.Clipping, 3)
+	within := func(m *marker.Found, scan uint64) bool {
+		at := evenly.Seconds(50 * float64(scan))
+		return at >= m.Begin && at < m.End
+	}
+	samples := uint64(0)
+	for _, b := range blocks {
+		for i := range b.Scans() {
+			scan := b.FirstScan + uint64(i)
+			inside := scan >= x.Result.FirstScan && samples < x.Result.Samples
+			if inside {
+				samples++
+			}
+			for c := range n {
+				n[c].Channel = c
+				switch {
+				case !x.Setup.Channels[c].OverRange(b.Counts[c][i]):
+				case inside:
+					n[c].Inside++
+				case within(&x.Markers[0], scan) || within(&x.Markers[1], scan):
+					n[c].Markers++
+				default:
+					n[c].Outside++
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(n, func(c quality.Clipping) bool { return c == quality.Clipping{Channel: c.Channel} })
+}
+
+// However readings clip, and wherever window and markers cut the chunks, those in each
+// are counted to the last one: as captured, with events that came twice, and packed.
+func TestClippedAreCountedByScan(t *testing.T) {
+	noRaces(t)
+	d := open(t)
+	rng := rand.New(rand.NewPCG(14, 2))
+	for round := range 120 {
+		id, blocks := clipTask(t, d, rng)
+		x := must(d.Task(t.Context(), id))(t)
+		want := byHand(&x, blocks)
+		if !slices.Equal(x.Clipped, want) {
+			t.Fatalf("round %d: %+v, counted by hand %+v", round, x.Clipped, want)
+		}
+		if len(x.Events) > 0 && round%3 == 0 { // a recording that was replayed by an older version tells them again
+			again := slices.Clone(x.Events)
+			for i := range again {
+				again[i].Detail = "again"
+			}
+			ok(t, d.PutEvents(t.Context(), id, again))
+			if x = must(d.Task(t.Context(), id))(t); !slices.Equal(x.Clipped, want) {
+				t.Fatalf("round %d, told twice: %+v, counted by hand %+v", round, x.Clipped, want)
+			}
+		}
+		checkUnplaced(t, d, &x, want)
+	}
+}
+
+// checkUnplaced takes the samples away: without them no clipped reading of the window
+// may be missed.
+func checkUnplaced(t *testing.T, d *DB, x *Task, want []quality.Clipping) {
+	t.Helper()
+	before, _ := x.Verdict()
+	_, err := d.writer.ExecContext(t.Context(), `DELETE FROM chunk WHERE task_id=?`, int64(x.ID))
+	ok(t, err)
+	y := must(d.Task(t.Context(), x.ID))(t)
+	after, _ := y.Verdict()
+	clipped := func(v quality.Verdict, ch string) (level quality.Level) {
+		for _, r := range v.Reasons {
+			if r.Cause == quality.Clipped && r.Subject == ch {
+				level = max(level, r.Level)
+			}
+		}
+		return level
+	}
+	for _, w := range want {
+		if ch := x.Setup.Channels[w.Channel].Name; w.Inside > 0 && clipped(after, ch) < clipped(before, ch) {
+			t.Fatalf("%+v: judged %v with samples, %v without", w, before, after)
+		}
+	}
+}
+
+// More clipping never makes a verdict better: readings at rest before the window do not
+// hide those within it.
+func TestClippingAtRestHidesNone(t *testing.T) {
+	s := clipSetup()
+	for name, rest := range map[string]int{"in the window alone": 0, "at rest too": 1500} {
+		d := open(t)
+		id := begin(t, d, s)
+		b := measure.Block{Counts: [][]measure.Count{make([]measure.Count, 50_000), make([]measure.Count, 50_000), make([]measure.Count, 50_000)}}
+		for i := range 50_000 {
+			b.Counts[0][i], b.Counts[1][i] = 100, 1000
+			if i < rest || i >= 20_000 && i < 23_000 {
+				b.Counts[0][i] = 2047
+			}
+		}
+		chunks := encode(t, evenly, b, chunk.MaxScans, 0)
+		ok(t, d.AppendChunks(t.Context(), id, chunks, clipEvents(t, s.Channels, chunks)))
+		ok(t, d.Finish(t.Context(), id, Outcome{State: Complete, Result: &measure.Result{
+			From: 0.5, To: 2, FirstScan: 10_000, Samples: 30_000, Total: measure.Estimate{Energy: 100, U: 1},
+		}}))
+		x := must(d.Task(t.Context(), id))(t)
+		v, ended := x.Verdict()
+		if !ended || v.Level != quality.Void || v.Reasons[0].Cause != quality.Clipped || v.Reasons[0].Count != 3000 {
+			t.Errorf("%s: %v", name, v)
 		}
 	}
 }

@@ -1,14 +1,124 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
-// RetainOptions say what is kept.
+// DeleteOptions bound a deletion.
+type DeleteOptions struct {
+	// Pinned tasks go too; without it they stay.
+	Pinned bool
+}
+
+// Deleted is the outcome of a deletion.
+type Deleted struct {
+	Tasks  uint64   // that are gone
+	Pinned []TaskID // that stay
+}
+
+// DeleteTask deletes one task with all that belongs to it. The file keeps its
+// size; new tasks use the room. Errors wrap ErrPinned or ErrNotFound.
+func (d *DB) DeleteTask(ctx context.Context, id TaskID) error {
+	return d.DeleteTasks(ctx, []TaskID{id}, DeleteOptions{})
+}
+
+// DeleteTasks deletes all of the tasks in one transaction, or none of them: one that is
+// not there is ErrNotFound, one that is pinned ErrPinned, and the error names them.
+func (d *DB) DeleteTasks(ctx context.Context, ids []TaskID, o DeleteOptions) error {
+	op := "delete " + taskList(ids)
+	const listed = `task_id IN (SELECT value FROM json_each(?))`
+	return d.write(ctx, op, func(s *session) {
+		text := s.json(ids)
+		there, pinned := chosen(s, listed, text)
+		missing := slices.DeleteFunc(slices.Clone(ids), func(id TaskID) bool { return slices.Contains(there, id) })
+		switch {
+		case len(missing) > 0 && len(ids) > 1:
+			s.fail(fmt.Errorf("%s: %w, and nothing was deleted", taskList(missing), ErrNotFound))
+		case len(missing) > 0:
+			s.fail(ErrNotFound)
+		case len(pinned) > 0 && !o.Pinned && len(ids) > 1:
+			s.fail(fmt.Errorf("%s: %w, and nothing was deleted", taskList(pinned), ErrPinned))
+		case len(pinned) > 0 && !o.Pinned:
+			s.fail(ErrPinned)
+		}
+		remove(s, listed, text)
+	})
+}
+
+// taskList names tasks by number.
+func taskList(ids []TaskID) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = fmt.Sprint(id)
+	}
+	if len(ids) == 1 {
+		return "task " + words[0]
+	}
+	return "tasks " + strings.Join(words, ", ")
+}
+
+// DeleteByName deletes all tasks of exactly this name, but for pinned ones.
+func (d *DB) DeleteByName(ctx context.Context, name string, o DeleteOptions) (Deleted, error) {
+	return d.deleteAll(ctx, "delete tasks named "+name, "state<>6 AND name=?", name, o)
+}
+
+// DeleteByUser deletes all tasks of this user, but for pinned ones.
+func (d *DB) DeleteByUser(ctx context.Context, user string, o DeleteOptions) (Deleted, error) {
+	return d.deleteAll(ctx, "delete tasks of "+user,
+		"state<>6 AND user_id=(SELECT user_id FROM \"user\" WHERE login=?)", user, o)
+}
+
+// deleteAll deletes the tasks that the condition selects, but for pinned ones, all in one
+// transaction.
+func (d *DB) deleteAll(ctx context.Context, op, where string, arg any, o DeleteOptions) (out Deleted, err error) {
+	err = d.write(ctx, op, func(s *session) {
+		out = Deleted{}
+		if o.Pinned {
+			out.Tasks = remove(s, where, arg)
+			return
+		}
+		_, out.Pinned = chosen(s, where, arg)
+		out.Tasks = remove(s, where+" AND pinned=0", arg)
+	})
+	return out, err
+}
+
+// chosen returns the tasks that the condition selects, and those of them that are pinned.
+func chosen(s *session, where string, args ...any) (all, pinned []TaskID) {
+	// #nosec G202 -- where is a condition of this package
+	s.each("SELECT task_id, pinned FROM task WHERE "+where+" ORDER BY task_id", args, func(rows *sql.Rows) bool {
+		var id TaskID
+		var pin bool
+		s.fail(rows.Scan(&id, &pin))
+		if all = append(all, id); pin {
+			pinned = append(pinned, id)
+		}
+		return true
+	})
+	return all, pinned
+}
+
+// remove deletes the tasks that the condition selects, and users without tasks. Calibrations
+// stay: they are records of the bench.
+func remove(s *session, where string, args ...any) uint64 {
+	groups := leaveGroups(s, where, args)
+	n := s.exec("DELETE FROM task WHERE "+where, args...) // #nosec G202 -- as above
+	if n > 0 {
+		dropEmpty(s, groups)
+		s.exec(`DELETE FROM "user" AS u WHERE NOT EXISTS (SELECT 1 FROM task WHERE task.user_id=u.user_id)`)
+	}
+	return uint64(n)
+}
+
+// RetainOptions bound age and size of the kept tasks.
 type RetainOptions struct {
 	// Before: tasks that came into this database earlier go; zero for none of these. When
 	// they were launched does not count: a recording may be old when it is imported.
@@ -20,81 +130,71 @@ type RetainOptions struct {
 
 // Retired is a task that retention takes.
 type Retired struct {
-	Task       TaskID
-	Name, User string
-	Launched   time.Time
-	Stored     time.Time // when it came into this database; zero where that is not known
-	Bytes      int64     // about what it takes in the file
-	Aged       bool      // for its age; else for the room
+	Task     TaskID    `json:"task_id"`
+	Name     string    `json:"name"`
+	User     string    `json:"user"`
+	Launched time.Time `json:"launched,omitzero"`
+	Stored   time.Time `json:"stored,omitzero"` // when it came into this database; zero where that is not known
+	Bytes    int64     `json:"bytes"`           // estimate of its size in the file
+	Aged     bool      `json:"-"`               // for its age; else for the room
 }
 
-// Retention is what retention takes, and what stays.
+// Retention lists the tasks that retention takes.
 type Retention struct {
 	Tasks []Retired // first stored first
 	// Used are the bytes that are in use now, Free those that these tasks give back;
-	// the file keeps its size, and what comes next uses the room.
+	// the file keeps its size, and new tasks use the room.
 	Used, Free int64
 	// Kept are the tasks that were passed over because they are pinned or run.
 	Kept int
 }
 
-// taskBytes is about what a task takes: its samples to the byte, the rest by the
-// row. SQLite finds a blob's length without reading it.
+// taskBytes estimates the size of a task: its samples to the byte, other rows by their number.
+// SQLite finds a blob's length without reading it.
 const taskBytes = `(SELECT coalesce(sum(length(dir)+length(data)+40),0) FROM chunk_column c WHERE c.task_id=t.task_id)
 	+(SELECT coalesce(sum(length(data)+24),0) FROM chunk_cold c WHERE c.task_id=t.task_id)
 	+(SELECT coalesce(sum(length(data)+24),0) FROM pyramid p WHERE p.task_id=t.task_id)
-	+(SELECT 40*count(*) FROM reading r WHERE r.task_id=t.task_id)+(SELECT 70*count(*) FROM launch l WHERE l.task_id=t.task_id)+4096`
+	+(SELECT 40*count(*) FROM reading r WHERE r.task_id=t.task_id)+(SELECT 70*count(*) FROM launch l
+		WHERE l.task_id=t.task_id)+4096`
 
-// Retention works out what Retain would delete: what was stored too long ago, and then what
-// was stored first until the rest fits. Pinned tasks and those that run stay.
+// Retention lists the tasks that Retain would delete: first those stored before o.Before, then
+// the first stored until the rest fits into o.KeepBytes. Pinned and running tasks stay.
 func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error) {
-	const op = "retention"
-	tx, err := d.reader.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, wrap(op, err)
-	}
-	defer tx.Rollback() // it only read
 	var out Retention
-	var page, pages, free int64
-	for pragma, to := range map[string]*int64{"page_size": &page, "page_count": &pages, "freelist_count": &free} {
-		if err := tx.QueryRowContext(ctx, "PRAGMA main."+pragma).Scan(to); err != nil {
-			return nil, wrap(op, err)
-		}
-	}
-	out.Used = page * (pages - free)
-	rows, err := tx.QueryContext(ctx, `SELECT task_id, name, login, launched_ns, stored_ns, pinned OR state=1,
-		CASE WHEN pinned OR state=1 THEN 0 ELSE `+taskBytes+` END FROM task t JOIN user USING(user_id) WHERE `+published+` ORDER BY stored_ns, task_id`)
+	err := d.view(ctx, "retention", func(s *session) {
+		out.Used = one[int64](s, "PRAGMA main.page_size") *
+			(one[int64](s, "PRAGMA main.page_count") - one[int64](s, "PRAGMA main.freelist_count"))
+		s.each(`SELECT task_id, name, login, launched_ns, stored_ns, pinned OR state=1,
+			CASE WHEN pinned OR state=1 THEN 0 ELSE `+taskBytes+` END FROM task t JOIN "user" USING(user_id)
+			WHERE `+published+` ORDER BY stored_ns, task_id`, nil, func(rows *sql.Rows) bool {
+			var r Retired
+			var launched, stored sql.NullInt64
+			var stays bool
+			s.fail(rows.Scan(&r.Task, textTo(&r.Name), textTo(&r.User), &launched, &stored, &stays, &r.Bytes))
+			r.Launched, r.Stored = fromNanos(launched), fromNanos(stored)
+			r.Aged = stored.Valid && !o.Before.IsZero() && r.Stored.Before(o.Before)
+			crowded := o.KeepBytes > 0 && out.Used-out.Free > o.KeepBytes
+			switch {
+			case !r.Aged && !crowded && stored.Valid:
+				return false // those behind are newer
+			case !r.Aged && !crowded:
+				// its age is not known
+			case stays:
+				out.Kept++
+			default:
+				out.Tasks, out.Free = append(out.Tasks, r), out.Free+r.Bytes
+			}
+			return true
+		})
+	})
 	if err != nil {
-		return nil, wrap(op, err)
+		return nil, err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var r Retired
-		var launched, stored sql.NullInt64
-		var stays bool
-		if err := rows.Scan(&r.Task, textTo(&r.Name), textTo(&r.User), &launched, &stored, &stays, &r.Bytes); err != nil {
-			return nil, wrap(op, err)
-		}
-		r.Launched, r.Stored = fromNanos(launched), fromNanos(stored)
-		r.Aged = stored.Valid && !o.Before.IsZero() && r.Stored.Before(o.Before)
-		crowded := o.KeepBytes > 0 && out.Used-out.Free > o.KeepBytes
-		switch {
-		case !r.Aged && !crowded && stored.Valid:
-			return &out, wrap(op, rows.Err()) // those behind are newer
-		case !r.Aged && !crowded:
-			// its age is not known
-		case stays:
-			out.Kept++
-		default:
-			out.Free += r.Bytes
-			out.Tasks = append(out.Tasks, r)
-		}
-	}
-	return &out, wrap(op, rows.Err())
+	return &out, nil
 }
 
-// Retain deletes what Retention finds, a task at a time, and returns it. A task that
-// was pinned meanwhile stays.
+// Retain deletes the tasks of Retention, one at a time, and returns them. A task that was pinned
+// meanwhile stays. Unfinished tasks of processes that are gone are swept first.
 func (d *DB) Retain(ctx context.Context, o RetainOptions) (*Retention, error) {
 	if _, err := d.Sweep(ctx); err != nil {
 		return nil, err
@@ -119,16 +219,16 @@ func (d *DB) Retain(ctx context.Context, o RetainOptions) (*Retention, error) {
 	return &done, nil
 }
 
-// retireBatch is how many chunks are deleted at a time: whoever stores samples
-// meanwhile waits for no more.
+// retireBatch is the number of chunks deleted at a time, which bounds the wait of a program that
+// stores samples meanwhile.
 const retireBatch = 64
 
 // retire deletes a task unless it is pinned or runs: it is Partial from the first of the
 // transactions on that this takes. Sweep goes on with one that is interrupted.
 func (d *DB) retire(ctx context.Context, id TaskID) (gone bool, err error) {
-	err = d.write(ctx, fmt.Sprintf("delete task %d for its age", id), func(tx *sql.Tx) error {
-		return mustExist(tx.ExecContext(ctx, `UPDATE task SET state=?, cold=?, owner=?, reason='it is being deleted for its age'
-			WHERE task_id=? AND pinned=0 AND state NOT IN (1,6)`, Partial, partialCold, thisProcess(), int64(id)))
+	err = d.write(ctx, fmt.Sprintf("delete task %d for its age", id), func(s *session) {
+		s.must(`UPDATE task SET state=?, cold=?, owner=?, reason='it is being deleted for its age'
+			WHERE task_id=? AND pinned=0 AND state NOT IN (1,6)`, Partial, partialCold, thisProcess(), id)
 	})
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
@@ -141,7 +241,195 @@ func (d *DB) retire(ctx context.Context, id TaskID) (gone bool, err error) {
 // Cold returns the tasks that have ended, came into this database before a moment, and are
 // not packed yet.
 func (d *DB) Cold(ctx context.Context, before time.Time) ([]TaskID, error) {
-	out, err := collect(ctx, d.reader, func(rows *sql.Rows, id *TaskID) error { return rows.Scan(id) },
-		`SELECT task_id FROM task WHERE stored_ns<? AND state NOT IN (1,6) AND cold=0 ORDER BY task_id DESC`, before.UnixNano())
+	out, err := column[TaskID](ctx, d.reader, `SELECT task_id FROM task WHERE stored_ns<? AND state NOT IN (1,6)
+		AND cold=0 ORDER BY task_id DESC`, before.UnixNano())
 	return out, wrap("list cold tasks", err)
+}
+
+// published is the condition that a task t is not Partial. SQL of other programs: the view
+// data leaves such tasks out by their value of cold, which is partialCold.
+const (
+	published   = "t.state<>6"
+	partialCold = 2
+)
+
+// partialTasks are the conditions that a task is Partial; the first has an index. hiddenTask
+// is true of those that this program has made so: hide, adopt, BeginTask and retire set all
+// three columns. In another the state alone was changed: that is damage, and nothing deletes it.
+const (
+	partialTasks = "state<>2 AND state=6"
+	hiddenTask   = "state=6 AND cold=2 AND coalesce(owner,'')<>''"
+)
+
+// thisProcess names this process, read once. It is never empty: "unknown" where the system does
+// not reveal enough.
+var thisProcess = sync.OnceValue(func() string { return cmp.Or(Owner(), "unknown") })
+
+// resumable reports whether a copy that stopped is continued by copying again. Versions
+// before Partial left such tasks Incomplete.
+func resumable(reason string) bool { return reason == importing || reason == unfinishedCopy }
+
+// hide sets the columns of a new task's row that make it Partial, and this process's.
+func hide(row map[string]any, reason string) {
+	row["state"], row["reason"], row["cold"], row["owner"] = int64(Partial), reason, int64(partialCold), thisProcess()
+	row["chunks"], row["scans"] = int64(0), int64(0)
+}
+
+// adopt makes a copy that was interrupted this process's.
+func adopt(s *session, id TaskID) {
+	s.exec(`UPDATE task SET state=?, cold=?, owner=? WHERE task_id=?`, Partial, partialCold, thisProcess(), id)
+}
+
+// publishTask gives a Partial task its final state. The rest is as in the row of its
+// source; stored is when it came into the database. One that is published already, as by
+// another copier of it, stays as it is.
+func publishTask(s *session, id TaskID, source map[string]any, state, reason, stored any) {
+	cold := source["cold"]
+	if cold == nil {
+		cold = int64(0)
+	}
+	s.exec(`UPDATE task SET state=?, reason=?, cold=?, owner=?, stored_ns=? WHERE task_id=? AND state=?`, state, reason,
+		cold, source["owner"], stored, id, Partial)
+}
+
+// shown returns ErrNotFound for a task that is not there, and for a Partial one that this
+// handle has not begun.
+func (d *DB) shown(ctx context.Context, id TaskID) error {
+	s := d.reading(ctx)
+	if one[int](s, `SELECT count(*) FROM task t WHERE t.task_id=?`+d.unlessMine(id), id) == 0 {
+		s.fail(ErrNotFound)
+	}
+	return s.err
+}
+
+// unlessMine is a further condition on a task t that is read by its number.
+func (d *DB) unlessMine(id TaskID) string {
+	if _, mine := d.mine.Load(id); mine {
+		return ""
+	}
+	return " AND " + published
+}
+
+// leftover is a Partial task whose process is gone.
+type leftover struct {
+	id            TaskID
+	reason, owner string
+	chunks        int64
+	// kept: a copy that can be continued, for a day.
+	kept bool
+}
+
+// How long an interrupted copy is kept for being continued, and a Partial task whose
+// process is of another machine or container.
+const (
+	keepResumable = 24 * time.Hour
+	keepUnknown   = 7 * 24 * time.Hour
+)
+
+// leftovers lists the Partial tasks of processes that are gone.
+func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
+	type partial struct {
+		leftover
+		stored sql.NullInt64
+	}
+	list, err := collect(ctx, d.reader, func(rows *sql.Rows, p *partial) error {
+		return rows.Scan(&p.id, textTo(&p.reason), &p.owner, &p.stored, &p.chunks)
+	}, `SELECT task_id, reason, owner, stored_ns, (SELECT count(*) FROM chunk c WHERE c.task_id=task.task_id) FROM task
+		WHERE `+partialTasks+` AND `+hiddenTask+` ORDER BY task_id`)
+	var out []leftover
+	for _, p := range list {
+		age := time.Since(fromNanos(p.stored))
+		switch life, _ := Lives(p.owner); {
+		case life == Alive, life == LivenessUnknown && age < keepUnknown:
+			continue
+		}
+		p.kept = resumable(p.reason) && age < keepResumable
+		out = append(out, p.leftover)
+	}
+	return out, err
+}
+
+// unfinished names the Partial tasks whose process is gone.
+func (c *checker) unfinished(ctx context.Context) error {
+	list, err := c.d.leftovers(ctx)
+	for _, l := range list {
+		f := Finding{
+			Kind: Unfinished, Task: l.id, Chunk: NoChunk, Mendable: true,
+			What:   fmt.Sprintf("a program that is gone left it with %d chunks", l.chunks),
+			Remedy: "db repair deletes it, as the next import, copy, retention or start of a host does",
+		}
+		if l.kept {
+			f.Remedy = "copy again, which goes on with it; db repair deletes it, as does who writes a day after"
+		}
+		if l.reason != "" {
+			f.What += ": " + l.reason
+		}
+		c.add(f)
+	}
+	changed, more := column[TaskID](ctx, c.d.reader,
+		`SELECT task_id FROM task WHERE `+partialTasks+` AND NOT (`+hiddenTask+`) ORDER BY task_id`)
+	for _, id := range changed {
+		c.add(Finding{
+			Kind: BadState, Task: id, Chunk: NoChunk,
+			What: "task.state is 6 (partial), which no program has set: those set cold=2 and an owner with it",
+			Remedy: fmt.Sprintf("it is hidden, and nothing deletes it: take it from a backup, or show it again with "+
+				"the state that it had, as UPDATE task SET state=2 WHERE task_id=%d (2 complete, 3 incomplete, "+
+				"4 untrimmed, 5 failed), and run db check",
+				id),
+		})
+	}
+	return errors.Join(err, more)
+}
+
+// Sweep deletes unfinished tasks of processes that are gone, and returns their number. A copy
+// that can be continued stays for a day. It deletes some chunks at a time, so that others can
+// write meanwhile.
+func (d *DB) Sweep(ctx context.Context) (n int, err error) {
+	return d.sweep(ctx, func(l *leftover) bool { return !l.kept })
+}
+
+// sweep deletes the leftovers that want selects.
+func (d *DB) sweep(ctx context.Context, want func(*leftover) bool) (n int, err error) {
+	list, err := d.leftovers(ctx)
+	if err != nil {
+		return 0, wrap("look for unfinished tasks", err)
+	}
+	for _, l := range list {
+		if !want(&l) {
+			continue
+		}
+		if err := d.discard(ctx, l.id, l.owner); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// discard deletes a Partial task of an owner, unless another process has adopted it.
+func (d *DB) discard(ctx context.Context, id TaskID, owner string) error {
+	op := fmt.Sprintf("delete unfinished task %d", id)
+	for more := true; more; {
+		err := d.write(ctx, op, func(s *session) {
+			more = retireBatch == s.exec(`DELETE FROM chunk WHERE task_id=?1
+				AND EXISTS (SELECT 1 FROM task WHERE task_id=?1 AND `+hiddenTask+` AND owner=?2)
+				AND chunk_no IN (SELECT chunk_no FROM chunk WHERE task_id=?1 ORDER BY chunk_no DESC LIMIT ?3)`,
+				id, owner, retireBatch)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	d.keepFolding(id, nil)
+	d.mine.Delete(id)
+	return d.write(ctx, op, func(s *session) { remove(s, "task_id=?1 AND "+hiddenTask+" AND owner=?2", id, owner) })
+}
+
+// discardWrong deletes a copy whose samples are not its source's: to continue it would
+// find the same again. It returns err.
+func (d *DB) discardWrong(ctx context.Context, id TaskID, err error) error {
+	if id != 0 && (errors.Is(err, ErrCorrupt) || errors.Is(err, ErrConflict)) {
+		return errors.Join(err, d.discard(context.WithoutCancel(ctx), id, thisProcess()))
+	}
+	return err
 }

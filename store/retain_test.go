@@ -1,13 +1,10 @@
 package store
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -134,47 +131,5 @@ func TestRetainCountsFromTheComing(t *testing.T) {
 	must(d.Import(ctx, source, ImportOptions{KeepIDs: true, Salvage: true}))(t)
 	if r := must(d.Retention(ctx, ninety))(t); len(r.Tasks) != 1 {
 		t.Errorf("salvaged: %+v", r)
-	}
-}
-
-// Tasks of a database that did not say when they came: measured ones came at their launch,
-// or after those before them; for recordings it is now.
-func TestOlderVersionsTasksGetAnAge(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "older.db")
-	before := slices.IndexFunc(migrations, func(m migration) bool { return strings.Contains(m.name, "stored") })
-	db := sql.OpenDB(newConnector(dsn(path, "rwc", "_pragma=page_size(16384)"), false))
-	db.SetMaxOpenConns(1)
-	for _, m := range migrations[:before] {
-		must(db.Exec(m.sql))(t)
-	}
-	year := func(y int) int64 { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() }
-	now := time.Now().UnixNano()
-	must(db.Exec("INSERT INTO user(login) VALUES('lab')"))(t)
-	for i, launched := range []any{year(2020), year(2022), year(2019), nil, year(2015), year(2015), year(2023), year(2099)} {
-		capture, gpu := "c", "H200"
-		switch i {
-		case 4:
-			capture = "" // imported
-		case 5:
-			gpu = "recorded" // replayed
-		}
-		must(db.Exec(`INSERT INTO task(user_id,name,launched_ns,state,monitor,capture_id,gpu,gpu_uuid,driver,marker_code,marker_chip_s,marker_guard,marker_tag_bits,marker_tag)
-			VALUES(1,'t',?,2,'m',?,?,'','',0,0,0,0,0)`, launched, capture, gpu))(t)
-	}
-	must(db.Exec(fmt.Sprintf("PRAGMA application_id=%d; PRAGMA user_version=%d", ApplicationID, before)))(t)
-	ok(t, db.Close())
-	d := must(Open(t.Context(), path))(t)
-	defer d.Close()
-	rows := must(d.reader.Query("SELECT stored_ns FROM task ORDER BY task_id"))(t)
-	defer rows.Close()
-	for i, want := range []int64{year(2020), year(2022), year(2022), year(2022), now, now, year(2023), now} {
-		var got int64
-		if !rows.Next() {
-			t.Fatal("tasks are gone")
-		}
-		ok(t, rows.Scan(&got))
-		if diff := time.Duration(got - want); diff.Abs() > time.Hour || want != now && diff != 0 {
-			t.Errorf("task %d: stored at %v, want %v", i+1, time.Unix(0, got), time.Unix(0, want))
-		}
 	}
 }

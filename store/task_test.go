@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
 func fullSetup() measure.Setup {
@@ -95,7 +95,7 @@ func TestTaskComesBackWhole(t *testing.T) {
 
 	o := fullOutcome()
 	want.State, want.Reason, want.NVML, want.Markers, want.Clock, want.Result = o.State, o.Reason, o.NVML, o.Markers, o.Clock, o.Result
-	want.ResultNumber, want.Results = 1, []ResultInfo{{Number: 1, CalibrationID: "cal", Total: o.Result.Total, InUse: true}}
+	want.ResultNumber, want.Results = 1, []ResultInfo{{Number: 1, CalibrationID: "cal", Estimate: o.Result.Total, InUse: true}}
 	ok(t, d.Finish(ctx, id, o))
 	same("finished")
 	ok(t, d.Finish(ctx, id, o))
@@ -346,5 +346,218 @@ func TestDeleteLeavesNothing(t *testing.T) {
 		if n := count(table); n != 0 {
 			t.Errorf("%s: %d rows left", table, n)
 		}
+	}
+}
+
+// A task is ended once; what is looked at anew may change it, and it never runs again.
+func TestATaskEndsOnce(t *testing.T) {
+	d := open(t)
+	begin(t, d, threeRails(evenly))
+	finish := func(o Outcome) error { return d.Finish(t.Context(), 1, o) }
+	ok(t, finish(Outcome{State: Running, Reason: "the transfer stopped"}))
+	ok(t, finish(Outcome{State: Complete, Once: true}))
+	for _, o := range []Outcome{{State: Incomplete, Reason: "gone", Once: true}, {State: Complete, Once: true}, {State: Running}} {
+		if err := finish(o); !errors.Is(err, ErrEnded) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if x := must(d.Task(t.Context(), 1))(t); x.State != Complete || x.Reason != "" {
+		t.Errorf("state %d: %s", x.State, x.Reason)
+	}
+	ok(t, finish(Outcome{State: Incomplete, Reason: "window set by hand"}))
+	if x := must(d.Task(t.Context(), 1))(t); x.State != Incomplete {
+		t.Errorf("state %d", x.State)
+	}
+	if err := finish(Outcome{State: 9}); err == nil {
+		t.Error("state 9 was taken")
+	}
+}
+
+// A database is tried without leaving anything in it.
+func TestTryTask(t *testing.T) {
+	d := open(t)
+	if err := d.TryTask(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var tasks, users int
+	if err := d.reader.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM task), (SELECT count(*) FROM user)`).Scan(&tasks, &users); err != nil || tasks+users != 0 {
+		t.Errorf("%d tasks and %d users are left (%v)", tasks, users, err)
+	}
+	if _, err := d.writer.ExecContext(t.Context(), `ALTER TABLE task RENAME TO gone`); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.TryTask(t.Context()); err == nil {
+		t.Error("a database without tasks takes them")
+	}
+}
+
+// An end that was made in place of the process that measured gives way to that process's
+// own, once; one that was made by hand, or by another process, does not.
+func TestOwnersEndReplacesARecoveredOne(t *testing.T) {
+	d := open(t)
+	n := newTask("gemm", "lab")
+	n.Owner = "pid=1"
+	id := must(d.BeginTask(t.Context(), n))(t)
+	finish := func(o Outcome) error { return d.Finish(t.Context(), id, o) }
+	ok(t, finish(Outcome{State: Incomplete, Reason: "the end of the work is not known", Once: true, Recovered: true}))
+	for _, o := range []Outcome{{State: Complete, Once: true}, {State: Complete, Once: true, Owner: "pid=2"}, {State: Running, Once: true, Owner: "pid=1"}} {
+		if err := finish(o); !errors.Is(err, ErrEnded) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	ok(t, finish(Outcome{State: Failed, Reason: "the work failed", Once: true, Owner: "pid=1"}))
+	if x := must(d.Task(t.Context(), id))(t); x.State != Failed || x.Reason != "the work failed" || x.Owner != "" {
+		t.Errorf("state %d: %s; owner %q", x.State, x.Reason, x.Owner)
+	}
+	if err := finish(Outcome{State: Complete, Once: true, Owner: "pid=1"}); !errors.Is(err, ErrEnded) {
+		t.Errorf("a second end by the owner: %v", err)
+	}
+}
+
+func beginGroup(t *testing.T, d *DB) (GroupID, []GroupMember) {
+	t.Helper()
+	members := []GroupMember{
+		{GPU: "H200", GPUUUID: "GPU-1", Monitor: "a:1"}, {GPU: "H200", GPUUUID: "GPU-2", Monitor: "b:1"}, {GPU: "A100", GPUUUID: "GPU-3", Reason: "no monitor answers"},
+	}
+	return must(d.BeginGroup(t.Context(), NewGroup{Name: "train", User: "lab", Launched: epoch, Members: members}))(t), members
+}
+
+func TestGroupTiesTasks(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	id, members := beginGroup(t, d)
+	for i := range 2 {
+		n := newTask("train", "lab")
+		n.Group = GroupRef{id, i}
+		members[i].Task = must(d.BeginTask(ctx, n))(t)
+	}
+	alone := must(d.BeginTask(ctx, newTask("alone", "lab")))(t)
+	g := must(d.Group(ctx, id))(t)
+	if diff := cmp.Diff(Group{id, NewGroup{"train", "lab", epoch, members}}, g); diff != "" {
+		t.Error(diff)
+	}
+	for task, want := range map[TaskID]GroupRef{members[0].Task: {id, 0}, members[1].Task: {id, 1}, alone: {}} {
+		if got := must(d.Task(ctx, task))(t).Group; got != want {
+			t.Errorf("task %d: %+v, want %+v", task, got, want)
+		}
+	}
+	if list := must(d.Tasks(ctx, Query{}))(t); len(list) != 3 || list[2].Group != id || list[0].Group != 0 {
+		t.Errorf("list %+v", list)
+	}
+	// A member is measured once, and a task may not claim what is not there.
+	for _, r := range []GroupRef{{id, 0}, {id, 7}, {id + 1, 0}} {
+		n := newTask("again", "lab")
+		n.Group = r
+		if got, err := d.BeginTask(ctx, n); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%+v: task %d, %v", r, got, err)
+		}
+	}
+	ok(t, d.FailMember(ctx, GroupRef{id, 0}, "late news")) // it has a task that tells more
+	ok(t, d.FailMember(ctx, GroupRef{id, 2}, "monitor\x1b[31m is away"))
+	g = must(d.Group(ctx, id))(t)
+	if g.Members[0].Reason != "" || g.Members[2].Reason == "no monitor answers" || g.Members[2].Reason == "monitor\x1b[31m is away" {
+		t.Errorf("members %+v", g.Members)
+	}
+}
+
+// A group remembers a deleted task, and goes with its last one.
+func TestDeletedTasksOfAGroup(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	id, _ := beginGroup(t, d)
+	var tasks []TaskID
+	for i := range 2 {
+		n := newTask("train", "lab")
+		n.Group = GroupRef{id, i}
+		tasks = append(tasks, must(d.BeginTask(ctx, n))(t))
+	}
+	ok(t, d.DeleteTask(ctx, tasks[0]))
+	g := must(d.Group(ctx, id))(t)
+	if m := g.Members[0]; m.Task != 0 || m.Reason != "task 1 was deleted" || g.Members[1].Task != tasks[1] {
+		t.Errorf("members %+v", g.Members)
+	}
+	ok(t, d.DropGroup(ctx, id)) // it has a task
+	must(d.Group(ctx, id))(t)
+	must(d.DeleteByUser(ctx, "lab", DeleteOptions{}))(t)
+	if _, err := d.Group(ctx, id); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a group without tasks: %v", err)
+	}
+	// A group that has no task yet is nobody's business but its host's.
+	fresh, _ := beginGroup(t, d)
+	other := must(d.BeginTask(ctx, newTask("x", "lab")))(t)
+	ok(t, d.DeleteTask(ctx, other))
+	must(d.Group(ctx, fresh))(t)
+	if fresh == id {
+		t.Error("a group's number was used again")
+	}
+	ok(t, d.DropGroup(ctx, fresh))
+	if _, err := d.Group(ctx, fresh); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a dropped group: %v", err)
+	}
+}
+
+func TestBeginGroupRefuses(t *testing.T) {
+	d := open(t)
+	for name, g := range map[string]NewGroup{
+		"no name": {User: "u", Members: make([]GroupMember, 1)}, "no user": {Name: "n", Members: make([]GroupMember, 1)},
+		"no GPUs": {Name: "n", User: "u"}, "no text": {Name: "\x1b", User: "u", Members: make([]GroupMember, 1)},
+	} {
+		if id, err := d.BeginGroup(t.Context(), g); err == nil {
+			t.Errorf("%s: group %d", name, id)
+		}
+	}
+}
+
+func TestBenchGPUIsKept(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	id := must(d.BeginTask(ctx, newTask("x", "lab")))(t)
+	h := header(threeRails(evenly))
+	h.BenchGPU = "GPU-1"
+	ok(t, d.PutHeader(ctx, id, h))
+	if got := must(d.Task(ctx, id))(t).BenchGPU; got != "GPU-1" {
+		t.Errorf("got %q", got)
+	}
+	h.BenchGPU = ""
+	ok(t, d.PutHeader(ctx, id, h))
+	if got := must(d.Task(ctx, id))(t).BenchGPU; got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What a terminal would obey is refused where a person gives it, and made
+// harmless where a device, another program or an older version wrote it.
+func TestNoEscapeCodesComeOutOfTheDatabase(t *testing.T) {
+	d, ctx := open(t), t.Context()
+	for _, bad := range []string{"\x1b[2J", "caf\xe9", "a\nb", "\u202e"} {
+		for _, n := range []NewTask{newTask(bad, "ann"), newTask("gemm", bad)} {
+			if _, err := d.BeginTask(ctx, n); !errors.Is(err, measure.ErrText) || strings.Contains(err.Error(), bad) {
+				t.Errorf("name %q, user %q: %v", n.Name, n.User, err)
+			}
+		}
+	}
+	const evil = "\x1b]0;evil\a"
+	n := newTask("gemm", "ann")
+	n.GPU, n.Driver = evil, evil
+	id := must(d.BeginTask(ctx, n))(t)
+	h := header(threeRails(measure.Timebase{TickHz: 1e6, TicksPerScan: 50}))
+	h.Instrument.Model, h.Bench = evil, evil
+	ok(t, d.PutHeader(ctx, id, h))
+	ok(t, d.AppendChunks(ctx, id, nil, []measure.Event{{Kind: measure.EventNote, Channel: -1, Detail: evil}}))
+	ok(t, d.PutKernels(ctx, id, []Kernel{{Name: evil, Start: epoch, End: epoch}}))
+	ok(t, d.Finish(ctx, id, Outcome{State: Incomplete, Reason: "one\ntwo " + evil}))
+	if _, err := d.writer.Exec(`UPDATE user SET login=?`, evil); err != nil {
+		t.Fatal(err)
+	}
+	task := must(d.Task(ctx, id))(t)
+	kernels, users := must(d.Kernels(ctx, id))(t), must(d.Users(ctx))(t)
+	texts := []string{
+		task.User, task.GPU, task.Driver, task.Instrument.Model, task.Bench, task.Reason, task.Events[0].Detail,
+		kernels[0].Name, users[0].User,
+	}
+	for i, s := range texts {
+		if s == "" || s != measure.Printable(s) {
+			t.Errorf("text %d: %q", i, s)
+		}
+	}
+	if !strings.HasPrefix(task.Reason, "one two ") {
+		t.Errorf("reason %q", task.Reason)
 	}
 }

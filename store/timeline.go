@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"math"
 
-	"wattmark/measure"
-	"wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
 )
 
 // Slice is one kernel of a task in device time, or several that follow each other.
@@ -22,12 +22,12 @@ type Slice struct {
 	Stream  uint32
 }
 
-// Timeline is what ran in a span of device time.
+// Timeline lists the kernels, or the work, in a span of device time.
 type Timeline struct {
 	Slices  []Slice
 	Kernels uint64 // that begin in the span
 	Merged  bool   // slices hold several kernels
-	// Recorded: the kernels are those that the program's record tells; otherwise the
+	// Recorded: the kernels are those of the program's record; otherwise the
 	// work as the host noted it.
 	Recorded bool
 	// Unfitted: there is no clock fit, the two clocks are taken as one.
@@ -38,16 +38,21 @@ type Timeline struct {
 var ErrNoClock = errors.New("no relation between the host's clock and device time")
 
 // reach is how many kernels before a span are looked at for one that reaches into it.
+// Kernels on one device overlap little, so that one that began long ago and still runs is among the
+// last that began before the span. A look at all of them would be a walk over the whole task.
 const reach = 1024
 
-// Timeline returns what ran between two device times, in order of the begin, in at
-// most so many slices: where there are more kernels, each slice is a stretch of
-// time with those that begin in it. Errors wrap ErrNotFound, ErrNoHeader or ErrNoClock.
+// Timeline returns the kernels between two device times, in order of their begin, in at most the
+// given number of slices: where there are more kernels, each slice is a stretch of time with
+// those that begin in it. Errors wrap ErrNotFound, ErrNoHeader or ErrNoClock.
 func (d *DB) Timeline(ctx context.Context, id TaskID, from, to measure.Seconds, slices int) (Timeline, error) {
 	op := fmt.Sprintf("read the timeline of task %d", id)
 	if slices < 1 || !(from < to) {
-		return Timeline{}, fmt.Errorf("%s: %d slices from %v to %v: want one or more, and an end after the begin", op, slices, from, to)
+		return Timeline{}, fmt.Errorf("%s: %d slices from %v to %v: want one or more, and an end after the begin", op,
+			slices, from, to)
 	}
+	// Host and device time differ by offset and rate: bounds go to host time for the queries, results
+	// come back to device time.
 	l, err := d.liner(ctx, id)
 	if err != nil {
 		return Timeline{}, wrap(op, err)
@@ -74,28 +79,36 @@ type liner struct {
 }
 
 const (
-	recordedSQL = `SELECT start_ns s, end_ns e, name_no name, device_no device, stream FROM launch WHERE task_id=?1 AND start_ns>=?2 AND start_ns<?3`
-	notedSQL    = `SELECT start_ns s, end_ns e, name, 0 device, 0 stream FROM kernel WHERE task_id=?1 AND start_ns>=?2 AND start_ns<?3`
+	// Both tables have their primary key from (task_id, start_ns): a span is one range of it.
+	recordedSQL = `SELECT start_ns s, end_ns e, name_no name, device_no device, stream FROM launch WHERE task_id=?1
+		AND start_ns>=?2 AND start_ns<?3`
+	notedSQL = `SELECT start_ns s, end_ns e, name, 0 device, 0 stream FROM kernel WHERE task_id=?1 AND start_ns>=?2
+		AND start_ns<?3`
 )
 
+// liner reads the relation of the host's clock to device time, t_device = a + b·(t_host −
+// origin), and finds the source of the kernels.
 func (d *DB) liner(ctx context.Context, id TaskID) (*liner, error) {
 	l := &liner{ctx: ctx, d: d, id: id, source: notedSQL, b: 1}
 	var f clock.Fit
 	var fitted bool
 	var started sql.NullInt64
-	err := d.reader.QueryRowContext(ctx, `SELECT clock_used IS NOT NULL, clock_origin_s, clock_a_s, clock_b, started_ns,
-		EXISTS (SELECT 1 FROM launch l WHERE l.task_id=t.task_id) FROM task t WHERE task_id=?`+d.unlessMine(id), int64(id)).
-		Scan(&fitted, realTo(&f.Origin), realTo(&f.A), realTo(&f.B), &started, &l.out.Recorded)
+	s := d.reading(ctx)
+	found := s.row(`SELECT clock_used IS NOT NULL, clock_origin_s, clock_a_s, clock_b, started_ns,
+		EXISTS (SELECT 1 FROM launch l WHERE l.task_id=t.task_id) FROM task t WHERE task_id=?`+d.unlessMine(id), id).
+		found(&fitted, realTo(&f.Origin), realTo(&f.A), realTo(&f.B), &started, &l.out.Recorded)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
+	case s.err != nil:
+		return nil, s.err
+	case !found:
 		return nil, ErrNotFound
-	case err != nil:
-		return nil, err
 	case fitted && f.B > 0:
-		// The origin is told in seconds, which cannot say nanoseconds of 1970's count: its
-		// whole seconds become nanoseconds, the rest goes to a.
+		// A float of seconds since 1970 does not resolve nanoseconds: the origin's whole seconds
+		// become integer nanoseconds, the rest goes to a.
 		whole := math.Floor(float64(f.Origin))
 		l.origin, l.a, l.b = int64(whole)*1e9, float64(f.A)-f.B*(float64(f.Origin)-whole), f.B
+	// Without a fit the monitor's wall clock at device time zero stands in: right to the difference of
+	// the two hosts' clocks.
 	case started.Valid:
 		l.origin, l.out.Unfitted = started.Int64, true
 	default:
@@ -114,6 +127,7 @@ func (l *liner) device(ns int64) measure.Seconds {
 
 // host turns device time to host time.
 func (l *liner) host(t measure.Seconds) int64 {
+	// Bounded, since a span may be given as ±Inf.
 	ns := (float64(t) - l.a) / l.b * 1e9
 	return l.origin + int64(min(max(ns, -1<<60), 1<<60))
 }
@@ -121,16 +135,19 @@ func (l *liner) host(t measure.Seconds) int64 {
 // read reads single kernels, and stretches of them where these are too many.
 func (l *liner) read() error {
 	// Those that began before and reach into the span come first.
-	early, err := l.single(`SELECT * FROM (SELECT * FROM (`+l.source+` ORDER BY start_ns DESC LIMIT ?4) WHERE e>?3) ORDER BY s LIMIT ?5`,
+	early, err := l.single(`SELECT * FROM (SELECT * FROM (`+l.source+` ORDER BY start_ns DESC LIMIT ?4) WHERE e>?3)
+		ORDER BY s LIMIT ?5`,
 		int64(math.MinInt64), l.lo, reach, l.slices/2)
 	if err != nil {
 		return err
 	}
+	// One more than there is room for shows that they are too many.
 	within, err := l.single(l.source+` ORDER BY start_ns LIMIT ?4`, l.lo, l.hi, l.slices-len(early)+1)
 	if err != nil {
 		return err
 	}
 	l.out.Kernels = uint64(len(within))
+	// Single kernels fit; otherwise stretches of time take the rest of the slices.
 	if len(early)+len(within) <= l.slices {
 		l.out.Slices = append(early, within...)
 	} else if err := l.merged(l.slices - len(early)); err != nil {
@@ -144,6 +161,7 @@ func (l *liner) read() error {
 	return nil
 }
 
+// single reads one slice a kernel.
 func (l *liner) single(query string, args ...any) ([]Slice, error) {
 	return collect(l.ctx, l.d.reader, func(rows *sql.Rows, s *Slice) error {
 		var start, end int64
@@ -158,9 +176,12 @@ func (l *liner) single(query string, args ...any) ([]Slice, error) {
 
 // merged reads stretches of equal length, each with the kernels that begin in it.
 func (l *liner) merged(slices int) error {
+	// +1 rounds up, so that the stretches cover the span with no more than slices.
 	width := (l.hi-l.lo)/int64(slices) + 1
 	var err error
 	l.out.Merged, l.out.Kernels = true, 0
+	// The inner query sums each name within a stretch; the outer one takes the name from the row of
+	// max(busy), the name that was busy the longest.
 	l.out.Slices, err = collect(l.ctx, l.d.reader, func(rows *sql.Rows, s *Slice) error {
 		var start, end int64
 		var busy float64
@@ -171,25 +192,176 @@ func (l *liner) merged(slices int) error {
 		s.From, s.To, s.Busy = l.device(start), l.device(end), measure.Seconds(l.b*busy/1e9)
 		return nil
 	}, `SELECT min(s), max(e), name, max(busy), sum(n), sum(busy) FROM
-		(SELECT (s-?2)/?4 stretch, name, min(s) s, max(e) e, sum(e-s) busy, count(*) n FROM (`+l.source+`) GROUP BY stretch, name)
+		(SELECT (s-?2)/?4 stretch, name, min(s) s, max(e) e, sum(e-s) busy, count(*) n FROM (`+l.source+`)
+			GROUP BY stretch, name)
 		GROUP BY stretch ORDER BY stretch`, int64(l.id), l.lo, l.hi, width)
 	return err
 }
 
 // names puts the names in place of their numbers.
 func (l *liner) names() error {
-	t, err := collect(l.ctx, l.d.reader, func(rows *sql.Rows, n *[2]string) error { return rows.Scan(&n[0], textTo(&n[1])) },
-		`SELECT name_no, name FROM launch_name WHERE task_id=?`, int64(l.id))
-	if err != nil {
-		return err
-	}
-	names := make(map[string]string, len(t))
-	for _, n := range t {
-		names[n[0]] = n[1]
-	}
+	names := map[string]string{}
+	s := l.d.reading(l.ctx)
+	s.each(`SELECT name_no, name FROM launch_name WHERE task_id=?`, []any{l.id}, func(rows *sql.Rows) bool {
+		var no, name string
+		s.fail(rows.Scan(&no, textTo(&name)))
+		names[no] = name
+		return true
+	})
 	for i := range l.out.Slices {
-		s := &l.out.Slices[i]
-		s.Name = names[s.Name]
+		x := &l.out.Slices[i]
+		x.Name = names[x.Name]
 	}
-	return nil
+	return s.err
+}
+
+// Trace holds the readings of one software method, in device time.
+type Trace struct {
+	// Method and Value are as in Reading; a value is NaN where the sensor gave none.
+	Method string
+	At     []measure.Seconds
+	Value  []float64
+	// Thinned: of more readings those with the least and the greatest value of each
+	// stretch of time are left.
+	Thinned bool
+	// Until is when the first reading behind the span was taken: the last one here holds
+	// until then. Where none was taken behind the span it is the time of the last one.
+	Until measure.Seconds
+}
+
+// Traces are readings in a span of device time.
+type Traces struct {
+	Methods []string // all that the task has readings of, by name
+	Traces  []Trace  // of those wanted
+	// Unfitted: there is no clock fit, the host's clock and the meter's are taken as one.
+	Unfitted bool
+}
+
+// Traces returns readings of software methods between two device times, at most the given number
+// for each method; no methods stands for all. A reading holds until the next one, so the last
+// one before the span belongs to it, and the time of the first one behind it. Errors wrap
+// ErrNotFound or ErrNoClock.
+func (d *DB) Traces(ctx context.Context, id TaskID, methods []string, from, to measure.Seconds,
+	most int,
+) (Traces, error) {
+	op := fmt.Sprintf("read what software methods read of task %d", id)
+	if most < 2 || !(from < to) {
+		return Traces{}, fmt.Errorf("%s: %d readings from %v to %v: want two or more, and an end after the begin",
+			op, most, from, to)
+	}
+	l, err := d.liner(ctx, id)
+	if err != nil {
+		return Traces{}, wrap(op, err)
+	}
+	t := Traces{Unfitted: l.out.Unfitted}
+	if t.Methods, err = d.readingMethods(ctx, id); err != nil {
+		return Traces{}, wrap(op, err)
+	}
+	if len(methods) == 0 {
+		methods = t.Methods
+	}
+	for _, m := range methods {
+		r, err := l.trace(m, from, to, most)
+		if err != nil {
+			return Traces{}, wrap(op, err)
+		}
+		if len(r.At) > 0 {
+			t.Traces = append(t.Traces, r)
+		}
+	}
+	return t, nil
+}
+
+// readingMethods lists the methods that a task has readings of: one look into the index
+// each, however many readings there are.
+func (d *DB) readingMethods(ctx context.Context, id TaskID) (out []string, err error) {
+	// A loose index scan: min(method) above the last one is one step in the primary key (task_id,
+	// method, at_ns); DISTINCT would walk all readings.
+	s := d.reading(ctx)
+	for last := (sql.NullString{Valid: true}); ; out = append(out, last.String) {
+		last = one[sql.NullString](s, `SELECT min(method) FROM reading WHERE task_id=? AND method>?`, id, last.String)
+		if !last.Valid {
+			return out, s.err
+		}
+	}
+}
+
+// trace reads one method.
+func (l *liner) trace(method string, from, to measure.Seconds, most int) (Trace, error) {
+	s := l.d.reading(l.ctx)
+	lo, hi := l.host(from), l.host(to)
+	const of = ` FROM reading WHERE task_id=? AND method=? AND at_ns`
+	// What was read before and behind the span is looked up by itself: it is one reading each.
+	n := one[int](s, `SELECT count(*)`+of+`>=? AND at_ns<?`, l.id, method, lo, hi)
+	before := one[sql.NullInt64](s, `SELECT max(at_ns)`+of+`<?`, l.id, method, lo)
+	behind := one[sql.NullInt64](s, `SELECT min(at_ns)`+of+`>=?`, l.id, method, hi)
+	// The reading before the span holds at its begin: the walk starts with it.
+	if before.Valid {
+		lo, n = before.Int64, n+1
+	}
+	// Two readings a stretch, so most/2 stretches.
+	th := thinner{
+		Trace: Trace{Method: method}, single: n <= most, begin: from, width: (to - from) / measure.Seconds(most/2),
+		stretch: math.MinInt,
+	}
+	s.each(`SELECT at_ns, value`+of+`>=? AND at_ns<? ORDER BY at_ns`, []any{l.id, method, lo, hi},
+		func(rows *sql.Rows) bool {
+			var at int64
+			var v float64
+			s.fail(rows.Scan(&at, realTo(&v)))
+			th.Until = l.device(at)
+			th.add(th.Until, v)
+			return true
+		})
+	th.flush()
+	if behind.Valid {
+		th.Until = l.device(behind.Int64)
+	}
+	th.Thinned = !th.single
+	return th.Trace, s.err
+}
+
+// thinner keeps two readings of each stretch of time: the least and the greatest.
+type thinner struct {
+	Trace
+	single         bool // keep all
+	begin, width   measure.Seconds
+	stretch        int
+	least, most    float64
+	leastAt, topAt measure.Seconds
+}
+
+// add takes a reading. Within a stretch only the least and the greatest stay.
+func (t *thinner) add(at measure.Seconds, v float64) {
+	if t.single {
+		t.At, t.Value = append(t.At, at), append(t.Value, v)
+		return
+	}
+	if s := int(math.Floor(float64((at - t.begin) / t.width))); s != t.stretch {
+		t.flush()
+		t.stretch, t.least, t.most, t.leastAt, t.topAt = s, v, v, at, at
+		return
+	}
+	// A value that is none gives way to any.
+	if v < t.least || math.IsNaN(t.least) {
+		t.least, t.leastAt = v, at
+	}
+	if v > t.most || math.IsNaN(t.most) {
+		t.most, t.topAt = v, at
+	}
+}
+
+// flush writes the stretch, in order of time.
+func (t *thinner) flush() {
+	if t.single || t.stretch == math.MinInt {
+		return
+	}
+	a, va, b, vb := t.leastAt, t.least, t.topAt, t.most
+	if b < a {
+		a, va, b, vb = b, vb, a, va
+	}
+	t.At, t.Value = append(t.At, a), append(t.Value, va)
+	if b != a {
+		t.At, t.Value = append(t.At, b), append(t.Value, vb)
+	}
 }

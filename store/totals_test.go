@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Errors that last add up within an instrument, all others by their squares.

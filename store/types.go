@@ -1,65 +1,87 @@
 package store
 
 import (
+	"errors"
+	"fmt"
+	"maps"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
-	"wattmark/measure/quality"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/store/internal/process"
 )
 
 // TaskID identifies a task: the column taskID of the view data.
 type TaskID int64
 
 // State is the state of a task. The numbers are stored: never renumber.
+//
+//	Running ─▶ Complete, Incomplete, Untrimmed   and among these by a revision
+//	Running ─▶ Failed
+//	Partial ─▶ any of them                      when a copy is whole
 type State uint8
 
 // The states.
 const (
 	Running    State = 1 // captured or transferred right now, or interrupted there
 	Complete   State = 2
-	Incomplete State = 3 // something is missing; Reason says what
+	Incomplete State = 3 // something is missing; Reason names it
 	Untrimmed  State = 4 // samples are there, no window was found; trim by hand
-	Failed     State = 5 // the work failed: Failure says how; what was measured of it is there
+	Failed     State = 5 // the work failed, see Failure; samples up to then are there
 	// Partial is a task that is being stored or deleted in parts: no list, sum, search or
 	// read by number has it, but for reads by the handle that began it.
 	Partial State = 6
 )
 
-// Instrument is what the meter said of itself.
+// stateNames are the names of the states, by their numbers.
+var stateNames = [...]string{
+	Running: "running", Complete: "complete", Incomplete: "incomplete", Untrimmed: "untrimmed",
+	Failed: "failed", Partial: "partial",
+}
+
+// String returns the state's name, as JSON and tables show it.
+func (s State) String() string {
+	if s > 0 && int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Instrument is the identity that the meter reported.
 type Instrument = measure.Identity
 
-// NewTask is what is known when a task begins.
+// NewTask is the state of a task at its begin.
 type NewTask struct {
 	Name, User string
-	// Job is what the task is a part of, on however many hosts; empty for none.
+	// Job is the job that the task is part of, on however many hosts; empty for none.
 	Job      string
 	Launched time.Time
-	// Monitor is the address of the monitor, CaptureID the capture there: what a
-	// restarted host needs to fetch the rest.
+	// Monitor is the address of the monitor, CaptureID the capture there: with both a
+	// restarted host fetches the rest.
 	Monitor, CaptureID string
 	GPU, GPUUUID       string
 	Driver             string
 	Marker             marker.Spec
 	// Owner is the process that measures, as the function Owner names it, by which others
-	// know whether it still runs; empty where nobody said.
+	// know whether it still runs; empty where it is unknown.
 	Owner string
 	// Partial begins the task in state Partial: others see it from Finish on.
 	Partial bool
 	// Group is the measurement of several GPUs that the task is a member of.
 	Group GroupRef
-	// Tags and Note label it; Provenance says what it was run from, nil where nobody knows.
+	// Tags and Note label it; Provenance is its origin, nil where it is unknown.
 	Tags       map[string]string
 	Note       string // a first note; read back as Notes
 	Provenance *Provenance
 }
 
-// Header is what the stream's header brings.
+// Header is the content of the stream's header.
 type Header struct {
 	Bench string
-	// BenchGPU is the UUID of the GPU that the bench measures, as its monitor
-	// says; empty where nobody said.
+	// BenchGPU is the UUID of the GPU that the bench measures, by its monitor; empty
+	// where it is unknown.
 	BenchGPU      string
 	Instrument    Instrument
 	Setup         measure.Setup
@@ -68,8 +90,8 @@ type Header struct {
 	Started time.Time
 }
 
-// Brief is what a list tells of a task: what identifies and labels it, and what it
-// came to. It holds nothing that a task could be judged by; Task reads that.
+// Brief is a task as lists show it: its identity, labels and result. It has too little for a
+// verdict; Task reads the rest.
 type Brief struct {
 	ID              TaskID
 	Name, User, Job string
@@ -86,7 +108,7 @@ type Brief struct {
 	Pinned bool
 }
 
-// Figures are the figures of a result over its window, without what they are made of.
+// Figures are the figures of a result over its window, without rails and budgets.
 type Figures struct {
 	From, To            measure.Seconds
 	Samples, Gaps, Lost uint64
@@ -115,7 +137,7 @@ type Task struct {
 	Header
 	State  State
 	Reason string
-	// Failure says how the work failed; nil where it did not.
+	// Failure describes how the work failed; nil where it did not.
 	Failure *Failure
 	Markers []marker.Found
 	Clock   *clock.Fit      // nil without markers
@@ -129,7 +151,7 @@ type Task struct {
 	// Clipped are the channels with readings at an end of their range, where there is
 	// a window; nil where neither samples nor over-range events are stored.
 	Clipped []quality.Clipping
-	// Chunks and Scans count what is stored, also outside the window.
+	// Chunks and Scans count the stored samples, also outside the window.
 	Chunks, Scans uint64
 	// ResultNumber is the number of Result, under whose calibration Setup is; 0
 	// without one.
@@ -144,11 +166,12 @@ type Task struct {
 	Cold bool
 }
 
-// Brief returns what a list tells of the task.
+// Brief returns the task as lists show it.
 func (t *Task) Brief() Brief {
 	b := Brief{
 		ID: t.ID, Name: t.Name, User: t.User, Job: t.Job, Launched: t.Launched, GPU: t.GPU, GPUUUID: t.GPUUUID,
-		State: t.State, Reason: t.Reason, NVML: t.NVML, Scans: t.Scans, Group: t.Group.Group, Tags: t.Tags, Pinned: t.Pinned,
+		State: t.State, Reason: t.Reason, NVML: t.NVML, Scans: t.Scans, Group: t.Group.Group, Tags: t.Tags,
+		Pinned: t.Pinned,
 	}
 	if r := t.Result; r != nil {
 		b.Result = &Figures{r.From, r.To, r.Samples, r.Gaps, r.Lost, r.Total, r.Mean, r.Peak}
@@ -170,7 +193,8 @@ func (t *Task) Verdict() (v quality.Verdict, ok bool) {
 		return v, false
 	}
 	return quality.Judge(quality.Input{
-		Setup: &t.Setup, Result: t.Result, Events: t.Events, Clipped: t.Clipped, Marker: t.Marker, Markers: t.Markers, Clock: t.Clock, Failure: t.Failure.Text(),
+		Setup: &t.Setup, Result: t.Result, Events: t.Events, Clipped: t.Clipped, Marker: t.Marker, Markers: t.Markers,
+		Clock: t.Clock, Failure: t.Failure.Text(),
 	}), true
 }
 
@@ -192,12 +216,12 @@ func (f *Failure) Text() string {
 
 // ResultInfo is one result of a task in short.
 type ResultInfo struct {
-	Number        int // 1 is the original
-	CalibrationID string
+	Number        int    `json:"number"` // 1 is the original
+	CalibrationID string `json:"calibration_id"`
 	// Computed is zero for an original that is older than this record of it.
-	Computed time.Time
-	Total    measure.Estimate
-	InUse    bool // lists, the view data and exports follow it
+	Computed         time.Time `json:"computed,omitzero"`
+	measure.Estimate           // of all rails
+	InUse            bool      `json:"in_use"` // lists, the view data and exports follow it
 }
 
 // Calibration is a setup that tasks were measured or recalculated with.
@@ -220,7 +244,7 @@ type Reading struct {
 	// Method is "nvml.instant", "nvml.average", "nvml.usage" (watts), "nvml.energy"
 	// (joules, a counter), or a condition, whose name ends in its unit:
 	// "gpu.sm_clock_hz", "gpu.memory_clock_hz", "gpu.temperature_c", "gpu.throttle_bits".
-	// "method.sma" and its like are what the software methods read by themselves,
+	// "method.sma" and its like are readings by the software methods themselves,
 	// "nvidia-smi power.draw" and its like an imported log.
 	Method string
 	At     time.Time
@@ -248,8 +272,8 @@ type Outcome struct {
 	// whose readings it integrates.
 	NVML       *measure.Joule
 	NVMLMethod string
-	// Once is set by who measured or recovered the task: it is ended only if nobody
-	// has ended it before, else ErrEnded.
+	// Once is set by the process that measured or recovered the task: a task that has
+	// ended already is ErrEnded.
 	Once bool
 	// Owner is NewTask.Owner where the process that measured ends its task: its end
 	// replaces one that was made in its place (Recovered), though the task has ended.
@@ -280,3 +304,111 @@ type UserTasks struct {
 	User  string
 	Tasks uint64
 }
+
+// ErrEnded: the task has ended already, and the call is for running tasks only.
+var ErrEnded = errors.New("task has ended already")
+
+// Event moves a task from state to state.
+type Event uint8
+
+// The events. An end comes from the measurement itself, once;
+// a revision is made of a task that may have ended before, as when its window is set
+// by hand.
+const (
+	Begun             Event = iota + 1 // the capture has started
+	Postponed                          // the transfer stopped, and the monitor keeps the rest
+	EndedComplete                      // all is there
+	EndedIncomplete                    // something is missing for good
+	EndedUntrimmed                     // all is there, and no window was found
+	RevisedComplete                    // looked at anew: all is there
+	RevisedIncomplete                  // looked at anew: something is missing
+	RevisedUntrimmed                   // looked at anew: no window
+	EndedFailed                        // the work failed
+	RevisedFailed                      // looked at anew: the work failed
+)
+
+var eventNames = map[Event]string{
+	Begun: "begun", Postponed: "postponed", EndedComplete: "ended complete", EndedIncomplete: "ended incomplete",
+	EndedUntrimmed: "ended untrimmed", RevisedComplete: "revised complete", RevisedIncomplete: "revised incomplete",
+	RevisedUntrimmed: "revised untrimmed", EndedFailed: "ended failed", RevisedFailed: "revised failed",
+}
+
+func (e Event) String() string {
+	if n, ok := eventNames[e]; ok {
+		return n
+	}
+	return fmt.Sprintf("event(%d)", uint8(e))
+}
+
+// Transitions is a table of a task's life. State 0 is that of a task that is not
+// there yet.
+type Transitions map[State]map[Event]State
+
+// transitions is the whole life of a task: steps that are not in the table are refused.
+// docs/reliability.md shows the same table (a test compares the two).
+var transitions = Transitions{
+	0: {Begun: Running},
+	Running: {
+		Postponed: Running, EndedComplete: Complete, EndedIncomplete: Incomplete, EndedUntrimmed: Untrimmed,
+		RevisedComplete: Complete, RevisedIncomplete: Incomplete, RevisedUntrimmed: Untrimmed,
+		EndedFailed: Failed, RevisedFailed: Failed,
+	},
+	Complete:   {RevisedComplete: Complete, RevisedIncomplete: Incomplete, RevisedUntrimmed: Untrimmed},
+	Incomplete: {RevisedComplete: Complete, RevisedIncomplete: Incomplete, RevisedUntrimmed: Untrimmed},
+	Untrimmed:  {RevisedComplete: Complete, RevisedIncomplete: Incomplete, RevisedUntrimmed: Untrimmed},
+	Failed:     {RevisedFailed: Failed},
+}
+
+// Life returns a copy of the table that tasks follow, for checkers.
+func Life() Transitions {
+	t := Transitions{}
+	for s, m := range transitions {
+		t[s] = maps.Clone(m)
+	}
+	return t
+}
+
+// Next returns the state that an event leads to. Errors wrap ErrEnded.
+func (t Transitions) Next(s State, on Event) (State, error) {
+	if n, ok := t[s][on]; ok {
+		return n, nil
+	}
+	return s, fmt.Errorf("%w: state %d, %v", ErrEnded, s, on)
+}
+
+// event is the event of an outcome.
+func (o *Outcome) event() (Event, error) {
+	ends := map[State][2]Event{
+		Running: {Postponed, Postponed}, Complete: {RevisedComplete, EndedComplete},
+		Incomplete: {RevisedIncomplete, EndedIncomplete}, Untrimmed: {RevisedUntrimmed, EndedUntrimmed},
+		Failed: {RevisedFailed, EndedFailed},
+	}
+	e, ok := ends[o.State]
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("no task can be in state %d", o.State)
+	case o.Once:
+		return e[1], nil
+	}
+	return e[0], nil
+}
+
+// Liveness is the state of a process that owns a task.
+type Liveness = process.Liveness
+
+// The states: unknown, as of a process of another machine; running; ended.
+const (
+	LivenessUnknown = process.Unknown
+	Alive           = process.Alive
+	Gone            = process.Gone
+)
+
+// Owner names this process, for Lives; empty where the system does not reveal enough.
+func Owner() string { return process.Owner() }
+
+// Lives returns the state of the process that Owner named, and its number.
+func Lives(name string) (Liveness, int) { return process.Lives(name) }
+
+// TempDir makes a temporary folder that is removed by the next program of this machine once
+// this process is gone.
+func TempDir() (string, error) { return process.TempDir() }

@@ -1,13 +1,20 @@
-// Package clocksync relates a meter's clock to the host's from what both saw:
-// the power that the meter measured, and when the host started work and saw it
-// end. No marker is needed, and nothing of the clocks need be known beforehand.
+// Package clocksync relates a meter's clock to the host's from the meter's power
+// and the host's time stamps of its kernels. It needs neither a marker nor any prior
+// knowledge of the clocks.
 //
 //	t_host = t_meter + offset − drift·(t_meter − start) + Σ jumps before t_meter
 //
-// The search is in two steps, each one pass over the samples: the trace in bins
-// is correlated with the work to find which edge is which, whatever the meter's
-// start time said; then a ramp is fitted to every edge of the power and a robust
-// line to the edges' times. Memory does not grow with the trace.
+// Its nouns: a Trace yields the meter's samples, an Edge is one start or end of work,
+// a Fit is the relation of the clocks, with its Jumps. The search takes two steps,
+// each one pass over the samples:
+//
+//  1. coarse: the trace in bins is correlated with the work, by Fourier transform, to
+//     find which edge is which, independent of the meter's stated start time;
+//  2. fine: a ramp is fitted to every edge of the power, and a robust line with jumps
+//     to the edges' times (Huber's loss, iteratively reweighted).
+//
+// Memory does not grow with the trace. All times are in seconds, powers in watts.
+// Functions are pure but for reading the trace, and safe for concurrent use.
 package clocksync
 
 import (
@@ -16,29 +23,30 @@ import (
 	"iter"
 	"math"
 
-	"wattmark/analysis/validate"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Trace yields a meter's samples in order of the meter's own time, from the
-// first on, each time that it is called.
+// Trace yields a meter's samples in order of the meter's own time; each call starts
+// again at the first. An error ends the iteration and is returned by Find.
 type Trace func() iter.Seq2[validate.Sample, error]
 
-// Options say what is known beforehand. The zero value stands for the defaults.
+// Options are prior uncertainties, all standard (k = 1). The zero value stands for the
+// defaults.
 type Options struct {
 	// URate is the standard uncertainty of the meter's rate against the host's,
 	// relative; default 500e-6, that of a PMD's time stamps.
 	URate float64
-	// UOnset is the standard uncertainty of how long after the host's time stamp the
-	// power begins to rise, and of how long before the stamp of its end the work
-	// was over, where that cannot be seen from the edges; default 0.15 ms.
+	// UOnset is the standard uncertainty of the delay from the host's time stamp of a
+	// start to the rise of the power, and from the end of the work to its time stamp,
+	// where the edges do not show it; default 0.15 ms.
 	UOnset measure.Seconds
 	// UFirst is the same of a program's first launch alone, which loads code;
 	// default 0.3 ms.
 	UFirst measure.Seconds
 }
 
-// withDefaults fills in what is zero.
+// withDefaults replaces zeros by the defaults.
 func (o Options) withDefaults() Options {
 	if o.URate == 0 {
 		o.URate = 500e-6
@@ -52,11 +60,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ErrClocks is wrapped where the clocks cannot be related. What it wraps further
-// says why.
+// Errors of Find. All wrap ErrClocks; the others name the cause.
 var (
 	ErrClocks = errors.New("the meter's clock cannot be found from the data")
-	// ErrActivity: too little happens, or what happens is not in the trace.
+	// ErrActivity: the work has too few edges, or they are not in the trace.
 	ErrActivity = fmt.Errorf("%w: the work is not seen in the power", ErrClocks)
 	// ErrAmbiguous: several offsets fit alike.
 	ErrAmbiguous = fmt.Errorf("%w: several offsets fit", ErrClocks)
@@ -81,7 +88,7 @@ type Edge struct {
 type Jump struct {
 	At    measure.Seconds // meter's time, half-way between the edges on its sides
 	UAt   measure.Seconds // half of the distance of those edges
-	Size  measure.Seconds // what the offset gains there
+	Size  measure.Seconds // change of the offset
 	U     measure.Seconds // expanded uncertainty of Size, k = 2
 	Edges [2]int          // edges before and after that bear it out
 }
@@ -90,18 +97,19 @@ type Jump struct {
 type Fit struct {
 	// Start is the meter's time at which Offset holds: the first start of work.
 	Start measure.Seconds
-	// Offset is added to the meter's times, at Start: half-way between what the starts
-	// and what the ends say, where there are several of both. OffsetU is expanded (k = 2), and
-	// OffsetStat is its part from the edges' scatter alone, k = 1.
+	// Offset is added to the meter's times, at Start: half-way between the offset by
+	// the starts and that by the ends, where there are several of both. OffsetU is
+	// expanded (k = 2); OffsetStat is its part from the edges' scatter alone, k = 1.
 	Offset, OffsetU, OffsetStat measure.Seconds
-	// Drift is what the meter's clock gains on the host's, in parts per million.
+	// DriftPPM is the rate of the meter's clock against the host's, less one, in parts
+	// per million; DriftUPPM its expanded uncertainty (k = 2).
 	DriftPPM, DriftUPPM float64
-	// Late is how much later than the power the host saw the ends of the work than the
-	// starts: sampling of its clock, waking up, and the power's own decay.
-	Late, LateU measure.Seconds
-	Jumps       []Jump
-	// Single are edges of their own that lie off although all around them fit: a launch
-	// that was late, not a clock that jumped.
+	// Late is the extra delay of the host's time stamps at the ends of the work against
+	// those at the starts: clock sampling, wake-up, and the power's own decay.
+	Late  measure.Seconds
+	Jumps []Jump
+	// Single are lone outliers between edges that fit: a late launch, not a jump of a
+	// clock.
 	Single []Edge
 	Edges  []Edge
 	// Used and Rejected count the edges of the fit; Unseen those at which the power
@@ -109,11 +117,8 @@ type Fit struct {
 	Used, Rejected, Unseen int
 	// Scatter is the standard deviation of the used edges' residuals.
 	Scatter measure.Seconds
-	// Correlation of the power with the work at the offset, 0 to 1, and at the next
-	// best other offset.
-	Correlation, NextCorrelation float64
-	// Samples is how many the trace has.
-	Samples int64
+	// Correlation of the power with the work at the offset, 0 to 1.
+	Correlation float64
 
 	interval measure.Seconds // between samples
 }
@@ -131,15 +136,16 @@ func (f *Fit) Host(meter measure.Seconds) measure.Seconds {
 }
 
 // Find relates the meter's clock to the host's. The kernels' times are the host's,
-// counted from any origin; the samples' are the meter's, counted from any other.
-// Errors wrap ErrClocks, or come from the trace.
+// from any origin, in ascending order; the samples' are the meter's, from any other.
+// It reads the trace two to six times: once in bins, then once for each offset that
+// correlates about as well as the best. Errors wrap ErrClocks, or come from the trace.
 func Find(trace Trace, kernels []validate.Kernel, o Options) (*Fit, error) {
 	o = o.withDefaults()
 	c, err := coarsely(trace, busy(kernels, 0))
 	if err != nil {
 		return nil, err
 	}
-	// Work that follows work within two samples is one stretch of it to the meter.
+	// The meter cannot resolve a pause of two samples: join such stretches of work.
 	spans := busy(kernels, 2*c.interval)
 	lags, err := c.search(spans, o.URate)
 	if err != nil {
@@ -152,26 +158,28 @@ func Find(trace Trace, kernels []validate.Kernel, o Options) (*Fit, error) {
 			return nil, err
 		}
 		switch {
-		case err != nil: // its edges are no edges
+		case err != nil: // no edges at this offset
 		case best == nil:
 			best = f
-		case f.tells(best):
+		case f.beats(best):
 			best = f
-		case !best.tells(f):
-			return nil, fmt.Errorf("%w: %.4f s and %.4f s both do, since the work repeats itself: record the idle GPU before and after the work, or give the offset",
-				ErrAmbiguous, float64(best.Offset), float64(f.Offset))
+		case !best.beats(f):
+			return nil, fmt.Errorf("%w: %.4f s and %.4f s both do, since the work repeats itself: "+
+				"record the idle GPU before and after the work, or give the offset", ErrAmbiguous,
+				float64(best.Offset), float64(f.Offset))
 		}
 	}
 	if best == nil {
 		return nil, fmt.Errorf("%w: no edge of the power lies where the work starts or ends", ErrActivity)
 	}
-	best.Correlation, best.NextCorrelation, best.Samples = lags[0].r, c.next, c.samples
+	best.Correlation = lags[0].r
 	return best, nil
 }
 
-// tells reports whether f's edges fit so much better than g's that g is not to be
-// believed.
-func (f *Fit) tells(g *Fit) bool {
+// beats reports whether f's edges fit clearly better than g's, so that g is rejected:
+// a third of the scatter, or less scatter with at least four more edges. Scatters
+// below 20 µs count as 20 µs.
+func (f *Fit) beats(g *Fit) bool {
 	if f.Used < g.Used/2 || f.Used < 3 {
 		return false
 	}

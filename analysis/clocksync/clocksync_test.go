@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/analysis/validate"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func find(t *testing.T, b *bench) *Fit {
@@ -24,7 +25,7 @@ func find(t *testing.T, b *bench) *Fit {
 // The intervals must hold the truth as often as they say, over clocks, kernels and
 // noises of chance.
 func TestIntervalsCover(t *testing.T) {
-	const n = 1000
+	n := coverage.Trials(1000)
 	var offset, drift int
 	var zo, zd float64
 	for seed := range uint64(n) {
@@ -42,9 +43,9 @@ func TestIntervalsCover(t *testing.T) {
 		zd += ed * ed / f.DriftUPPM / f.DriftUPPM
 	}
 	t.Logf("offset %.1f %%, drift %.1f %% of %d; mean square of error over U: %.3f and %.3f (0.25 wanted)",
-		100*float64(offset)/n, 100*float64(drift)/n, n, zo/n, zd/n)
+		100*float64(offset)/float64(n), 100*float64(drift)/float64(n), n, zo/float64(n), zd/float64(n))
 	for name, k := range map[string]int{"offset": offset, "drift": drift} {
-		if share := float64(k) / n; share < 0.93 || share > 0.97 {
+		if share := float64(k) / float64(n); !coverage.Within(share, 0.93, 0.97, n) {
 			t.Errorf("%s: %.1f %% of the intervals hold the truth, want 93 to 97", name, 100*share)
 		}
 	}
@@ -74,7 +75,8 @@ func TestFindsWhatIsThere(t *testing.T) {
 			change(b, r)
 			f := find(t, b)
 			e, u := float64(f.Offset)-b.offset, float64(f.OffsetU)
-			t.Logf("offset off by %.3f ms of %.3f, drift %.1f ± %.1f of %.1f ppm, %d edges, scatter %.3f ms, late %.3f ms", 1e3*e, 1e3*u, f.DriftPPM, f.DriftUPPM, 1e6*b.drift, f.Used, 1e3*float64(f.Scatter), 1e3*float64(f.Late))
+			t.Logf("offset off by %.3f ms of %.3f, drift %.1f ± %.1f of %.1f ppm, %d edges, scatter %.3f ms, late "+
+				"%.3f ms", 1e3*e, 1e3*u, f.DriftPPM, f.DriftUPPM, 1e6*b.drift, f.Used, 1e3*float64(f.Scatter), 1e3*float64(f.Late))
 			if math.Abs(e) > 1.6*u || u > 3e-3 {
 				t.Errorf("offset %v ± %v, want %.6f", f.Offset, f.OffsetU, b.offset)
 			}
@@ -114,7 +116,8 @@ func TestFindsJumps(t *testing.T) {
 			continue
 		}
 		j := f.Jumps[0]
-		t.Logf("%.3f ms: found %.3f ± %.3f ms at %v ± %v, edges %v", 1e3*size, 1e3*float64(j.Size), 1e3*float64(j.U), j.At, j.UAt, j.Edges)
+		t.Logf("%.3f ms: found %.3f ± %.3f ms at %v ± %v, edges %v", 1e3*size, 1e3*float64(j.Size), 1e3*float64(j.U),
+			j.At, j.UAt, j.Edges)
 		if d := math.Abs(float64(j.Size) - size); d > 1.6*float64(j.U) || j.U > 0.5e-3 {
 			t.Errorf("a jump of %v ms: found %v ± %v", 1e3*size, j.Size, j.U)
 		}
@@ -154,7 +157,8 @@ func TestLateLaunchIsNoJump(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Jumps) != 0 || len(f.Single) != 1 || f.Single[0].End || math.Abs(float64(f.Single[0].Residual)+0.6e-3) > 0.4e-3 {
+	if len(f.Jumps) != 0 || len(f.Single) != 1 || f.Single[0].End ||
+		math.Abs(float64(f.Single[0].Residual)+0.6e-3) > 0.4e-3 {
 		t.Errorf("jumps %+v, single %+v: want one start 0.6 ms late", f.Jumps, f.Single)
 	}
 }
@@ -278,4 +282,102 @@ func BenchmarkFind(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(len(samples)), "samples")
+}
+
+// bench is a synthetic measurement whose clocks are known.
+type bench struct {
+	offset, drift float64 // t_host = t_meter + offset − drift·(t_meter − first start's)
+	jumpAt, jump  float64 // host time behind which the offset is larger by jump
+	onset         float64 // the power follows the time stamps late by this
+	late, early   float64 // starts are seen late by this besides, ends early
+	noise         float64 // W
+	rise, fall    float64 // s
+	rate          float64 // samples a second
+	from, to      float64 // host's time in which the meter runs
+	jitter        float64 // s, of single time stamps, one standard deviation
+	rest          float64 // W
+	work          float64 // W above rest
+	kernels       []validate.Kernel
+	seed          uint64
+}
+
+// square is work that alternates, each stretch a little different.
+func square(r *rand.Rand, n int, on, off, irregular float64) (out []validate.Kernel) {
+	t := 0.0
+	for range n {
+		l := on * (1 + irregular*r.Float64())
+		out = append(out, kernel(t, t+l))
+		t += l + off*(1+irregular*r.Float64())
+	}
+	return out
+}
+
+func kernel(from, to float64) validate.Kernel {
+	return validate.Kernel{Name: "kernel", Span: validate.Span{From: measure.Seconds(from), To: measure.Seconds(to)}}
+}
+
+// meter maps the host's time to the meter's.
+func (b *bench) meter(host float64) float64 {
+	first := float64(b.kernels[0].From) - b.offset
+	off := b.offset
+	if b.jump != 0 && host > b.jumpAt {
+		off += b.jump
+	}
+	// host = m + off − drift·(m − first)
+	return (host - off - b.drift*first) / (1 - b.drift)
+}
+
+// trace makes the samples: a first-order rise and fall about each stretch of work.
+func (b *bench) trace() Trace {
+	return func() iter.Seq2[validate.Sample, error] {
+		return func(yield func(validate.Sample, error) bool) {
+			r := rand.New(rand.NewPCG(b.seed, 99))
+			last, k := math.Inf(-1), 0
+			stamps := make([][2]float64, len(b.kernels))
+			for i, x := range b.kernels {
+				stamps[i] = [2]float64{
+					float64(x.From) + b.onset + b.late + b.jitter*r.NormFloat64(), float64(x.To) + b.onset - b.early +
+						b.jitter*r.NormFloat64(),
+				}
+			}
+			for h := b.from; h < b.to; h += (1 + 0.2*(r.Float64()-0.5)) / b.rate {
+				for k+1 < len(stamps) && h > stamps[k+1][0] {
+					k++
+				}
+				p := b.rest + b.noise*r.NormFloat64()
+				switch s := stamps[k]; {
+				case h < s[0]:
+				case h < s[1]:
+					p += b.work * min(1, (h-s[0])/b.rise)
+				default: // it is back at rest at the stamp of its end
+					p += 0
+				}
+				if s := stamps[k]; h < s[1] && h > s[1]-b.fall {
+					p -= b.work * (h - s[1] + b.fall) / b.fall
+				}
+				m := b.meter(h)
+				if m <= last {
+					continue
+				}
+				last = m
+				if !yield(validate.Sample{At: measure.Seconds(m), Power: measure.Watt(p)}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// usual is a measurement like a public one.
+func usual(seed uint64) (*bench, *rand.Rand) {
+	r := rand.New(rand.NewPCG(seed, 7))
+	b := &bench{
+		offset: 20 * (r.Float64() - 0.5), drift: 500e-6 * r.NormFloat64(), onset: 0.15e-3 * r.NormFloat64(),
+		noise: 2, rise: 0.4e-3, fall: 0.4e-3, rate: 4800, jitter: 0.1e-3, rest: 60, work: 130, seed: seed,
+	}
+	apart, share := 0.4e-3*r.Float64(), r.Float64()
+	b.late, b.early = apart*share, apart*(1-share)
+	b.kernels = square(r, 24, 0.05, 0.05, 0.2)
+	b.from, b.to = -0.4, float64(b.kernels[len(b.kernels)-1].To)+0.4
+	return b, r
 }

@@ -8,8 +8,9 @@ import (
 
 	"gonum.org/v1/gonum/dsp/fourier"
 
-	"wattmark/analysis/validate"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
 )
 
 const (
@@ -20,9 +21,9 @@ const (
 	maxBin = 20e-3
 	// perSpan is how many bins the shortest stretch of work or rest should have.
 	perSpan = 8
-	// minCorrelation is where the power is not believed to follow the work.
+	// minCorrelation is the least correlation of power and work that is accepted.
 	minCorrelation = 0.3
-	// minSamples is the least trace in which anything can be found.
+	// minSamples is the fewest samples of a trace.
 	minSamples = 16
 	// maxRivals is how many other offsets are tried edge by edge.
 	maxRivals = 4
@@ -42,19 +43,17 @@ type coarse struct {
 	count    []float64
 	samples  int64
 	last     measure.Seconds
-	next     float64 // correlation at the best other offset
 }
 
-// lag is host − meter at the first start of work, what the meter gains from there
-// on, relative, and the correlation of power and work with both.
+// lag is a coarse relation of the clocks.
 type lag struct {
-	by   measure.Seconds
-	rate float64
-	r    float64
+	by   measure.Seconds // host − meter at the first start of work
+	rate float64         // of the meter's clock against the host's, less one
+	r    float64         // correlation of power and work
 }
 
-// coarsely reads the trace once. Where it is longer than the bins reach, the bins
-// are joined in pairs.
+// coarsely reads the trace once into bins of equal width. Whenever the trace outgrows
+// maxBins, bins are joined in pairs, so the width doubles and memory stays bounded.
 func coarsely(trace Trace, spans []validate.Span) (*coarse, error) {
 	if len(spans) == 0 {
 		return nil, fmt.Errorf("%w: no start and end of any work is known", ErrActivity)
@@ -69,15 +68,16 @@ func coarsely(trace Trace, spans []validate.Span) (*coarse, error) {
 		}
 	}
 	if c.samples < minSamples {
-		return nil, fmt.Errorf("%w: the meter gave %d samples, at least %d are wanted", ErrActivity, c.samples, minSamples)
+		return nil, fmt.Errorf("%w: the meter gave %d samples, at least %d are wanted", ErrActivity, c.samples,
+			minSamples)
 	}
 	c.interval = (c.last - c.first) / measure.Seconds(c.samples-1)
 	c.fill()
 	return c, nil
 }
 
-// binWidth fits the shortest stretches of work and rest, but for the shortest
-// tenth of them.
+// binWidth returns an eighth of the 10th percentile of the lengths of work and rest,
+// from 0.5 ms to 20 ms.
 func binWidth(spans []validate.Span) measure.Seconds {
 	var lengths []float64
 	for i, s := range spans {
@@ -90,6 +90,8 @@ func binWidth(spans []validate.Span) measure.Seconds {
 	return measure.Seconds(min(maxBin, max(minBin, lengths[len(lengths)/10]/perSpan)))
 }
 
+// add puts a sample into its bin. It fails where a sample is not finite, does not come
+// after the one before it, or lies 64 full traces behind.
 func (c *coarse) add(s validate.Sample) error {
 	p := float64(s.Power)
 	if math.IsNaN(p) || math.IsInf(p, 0) || math.IsNaN(float64(s.At)) || math.IsInf(float64(s.At), 0) {
@@ -99,14 +101,16 @@ func (c *coarse) add(s validate.Sample) error {
 	case c.samples == 0:
 		c.first = s.At
 	case s.At <= c.last:
-		return fmt.Errorf("%w: sample %d, at %.6f s, does not come after the one before it", ErrClocks, c.samples+1, float64(s.At))
+		return fmt.Errorf("%w: sample %d, at %.6f s, does not come after the one before it", ErrClocks, c.samples+1,
+			float64(s.At))
 	}
 	c.last = s.At
 	c.samples++
 	i := float64(s.At-c.first) / float64(c.width)
 	for i >= maxBins {
 		if i > 64*maxBins {
-			return fmt.Errorf("%w: sample %d lies %.0f s behind the one before it", ErrClocks, c.samples, float64(s.At-c.first))
+			return fmt.Errorf("%w: sample %d lies %.0f s behind the one before it", ErrClocks, c.samples,
+				float64(s.At-c.first))
 		}
 		c.join()
 		i /= 2
@@ -144,10 +148,10 @@ func (c *coarse) fill() {
 	}
 }
 
-// search finds the lags at which the power follows the work best: for each, power
-// = rest + step × (share of the bin that is busy) is fitted over the whole trace, and
-// r² is the share of the trace's variance that this explains. Returned are the best
-// one and those that explain so nearly as much that the edges must decide.
+// search finds the lags at which the power follows the work best. For each lag the
+// model power = rest + step · (busy share of the bin) is fitted over the whole trace;
+// r² is the share of the trace's variance that it explains. It returns the best lag and
+// those too close to it to decide without the edges.
 func (c *coarse) search(spans []validate.Span, uRate float64) ([]lag, error) {
 	short := float64(shortest(spans))
 	apart := max(1, int(short/2/float64(c.width)))
@@ -166,10 +170,8 @@ func (c *coarse) search(spans []validate.Span, uRate float64) ([]lag, error) {
 		}
 	}
 	if best.r < minCorrelation {
-		return nil, fmt.Errorf("%w: at no offset do they correlate by more than %.2f: are meter and events of the same run and the same GPU?", ErrActivity, best.r)
-	}
-	if len(best.order) > 1 {
-		c.next = best.all[best.order[1]]
+		return nil, fmt.Errorf("%w: at no offset do they correlate by more than %.2f: are meter and events of the "+
+			"same run and the same GPU?", ErrActivity, best.r)
 	}
 	var out []lag
 	for i, k := range best.order {
@@ -177,16 +179,16 @@ func (c *coarse) search(spans []validate.Span, uRate float64) ([]lag, error) {
 		if i > maxRivals || r*r < best.r*best.r*(1-margin(spans)) {
 			break
 		}
-		// bin b of the work and bin i of the trace meet where i − b = k − (busy − 1).
+		// Bin b of the work meets bin i of the trace where i − b = k − (busy − 1).
 		meter := c.first + measure.Seconds(k-(best.busy-1))*c.width
 		out = append(out, lag{by: spans[0].From - meter, rate: best.rate, r: r})
 	}
 	return out, nil
 }
 
-// rates are those of the meter's clock to be tried, less one: only the nominal one
-// unless the drift within what is known of it could move the last edge by a good
-// part of the shortest span.
+// rates returns the rates of the meter's clock to try, less one: the nominal rate
+// alone, unless a drift of 4·uRate would move the last edge by half of the shortest
+// span or more. Neighbouring rates then differ by one shortest span at the end.
 func rates(spans []validate.Span, uRate float64) []float64 {
 	length, reach := float64(spans[len(spans)-1].To-spans[0].From), reachRates*uRate
 	n := min(maxRates/2, int(math.Ceil(reach*length/float64(shortest(spans))-0.5)))
@@ -198,8 +200,8 @@ func rates(spans []validate.Span, uRate float64) []float64 {
 	return out
 }
 
-// margin is how much less of the variance another offset must explain to be out of
-// the question: half of what the shortest span of work contributes, at most a tenth.
+// margin returns the relative deficit in explained variance that rules an offset out:
+// half of the shortest span's share of the work, at most a tenth.
 func margin(spans []validate.Span) float64 {
 	total, least := 0.0, math.Inf(1)
 	for _, s := range spans {
@@ -209,12 +211,13 @@ func margin(spans []validate.Span) float64 {
 	return min(0.1, least/total/2)
 }
 
+// shortest returns the length of the shortest span.
 func shortest(spans []validate.Span) measure.Seconds {
 	return slices.MinFunc(spans, func(a, b validate.Span) int { return cmp.Compare(a.Length(), b.Length()) }).Length()
 }
 
-// activity is the share of each bin, from the first start on, that is busy. Work
-// that is longer than any trace could be is cut.
+// activity returns the busy share, 0 to 1, of each bin from the first start on. Work
+// longer than twice the longest trace is cut.
 func (c *coarse) activity(spans []validate.Span, rate float64) []float64 {
 	origin, h := spans[0].From, float64(c.width)/(1+rate)
 	n := int(min(float64(spans[len(spans)-1].To-origin)/h+2, 2*maxBins))
@@ -228,7 +231,7 @@ func (c *coarse) activity(spans []validate.Span, rate float64) []float64 {
 	return out
 }
 
-// spectrum is the trace, less its mean, ready to be correlated.
+// spectrum is the Fourier transform of the trace less its mean.
 type spectrum struct {
 	n        int // bins of the trace
 	fft      *fourier.FFT
@@ -238,6 +241,7 @@ type spectrum struct {
 	product  []complex128
 }
 
+// spectrum transforms the trace, padded with zeros so that shifts do not wrap around.
 func (c *coarse) spectrum(spans []validate.Span) *spectrum {
 	s, size := &spectrum{n: len(c.sum)}, 1
 	for size < 2*s.n || size < s.n+len(c.activity(spans, reachRates*1e-3)) {
@@ -257,9 +261,10 @@ func (c *coarse) spectrum(spans []validate.Span) *spectrum {
 	return s
 }
 
-// correlate returns the correlation coefficient of power and work for every shift
-// at which they overlap; index k is a shift of k − (len(busy) − 1) bins. Beyond its
-// ends the work is none.
+// correlate returns Pearson's correlation of power and work for every shift at which
+// they overlap; index k is a shift of k − (len(busy) − 1) bins. Outside of its bins the
+// work counts as zero. The covariances of all shifts come from one product of spectra,
+// the work's variance over the trace from running sums.
 func (s *spectrum) correlate(busy []float64) []float64 {
 	m := min(len(busy), len(s.work)-s.n)
 	busy = busy[:m]
@@ -272,7 +277,7 @@ func (s *spectrum) correlate(busy []float64) []float64 {
 		s.product[i] *= s.power[i]
 	}
 	cov := s.fft.Sequence(s.work, s.product)
-	sums, squares := cumulate(busy)
+	sums, squares := stats.Cumulate(busy)
 	out := make([]float64, s.n+m-1)
 	for k := range out {
 		shift := k - (m - 1)
@@ -286,15 +291,8 @@ func (s *spectrum) correlate(busy []float64) []float64 {
 	return out
 }
 
-func cumulate(v []float64) (sums, squares []float64) {
-	sums, squares = make([]float64, len(v)+1), make([]float64, len(v)+1)
-	for i, x := range v {
-		sums[i+1], squares[i+1] = sums[i]+x, squares[i]+x*x
-	}
-	return sums, squares
-}
-
-// peaks returns where v is larger than anywhere within apart, largest first.
+// peaks returns the indices of the highest local maxima, largest first, at least apart
+// from each other; at most 16.
 func peaks(v []float64, apart int) []int {
 	var tops []int
 	for i := 1; i < len(v)-1; i++ {

@@ -5,21 +5,18 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/mat"
-
-	"wattmark/measure"
 )
 
 const (
-	// huber is where the loss turns from square to linear, in standard
-	// uncertainties (P. J. Huber, Robust Statistics, 1981), and reject where an edge
-	// has no say at all.
+	// huber is the residual, in standard uncertainties, beyond which the loss is linear
+	// (P. J. Huber, Robust Statistics, 1981); beyond reject an edge has weight zero.
 	huber  = 1.345
 	reject = 5.0
-	rounds = 40
-	// madToSigma turns the median of absolute deviations into a standard deviation.
-	madToSigma = 1.4826
-	// shaped is how many edges of a kind show their common shape.
+	rounds = 40 // of reweighing, at most
+	// shaped is the number of edges from which on their median shape is used.
 	shaped = 8
 )
 
@@ -35,22 +32,22 @@ const (
 //
 //	y = offset − drift·x + late (ends only) + Σ jumps before x
 //
-// with a prior on the drift and on late, since one start and one end cannot tell
-// the two apart.
+// with a prior on the drift and on late, which one start and one end cannot separate.
 type solver struct {
 	edges    []Edge
 	x, y, u  []float64
-	w        []float64 // Huber's weights, 0 for an outlier
-	jumps    []float64 // where, by x
-	y0       float64
+	w        []float64        // Huber's weights, 0 for an outlier
+	jumps    []float64        // their places, by x
+	y0       float64          // offset that was taken off y
 	prior    [columns]float64 // standard uncertainties; 0 for none
-	scale    float64
-	beta     []float64
-	cov      *mat.SymDense
-	residual []float64
+	scale    float64          // of the residuals, in units of u
+	beta     []float64        // solution: columns, then jumps
+	cov      *mat.SymDense    // of beta
+	residual []float64        // s
 }
 
-// solve fits the clock to f's edges.
+// solve fits the clock to f's edges: a line, then jumps one by one while a significant
+// one is left.
 func (f *Fit) solve(first measure.Seconds, o Options) error {
 	starts, ends := f.count()
 	if starts == 0 {
@@ -72,6 +69,7 @@ func (f *Fit) solve(first measure.Seconds, o Options) error {
 	return f.finish(s, o, starts, ends)
 }
 
+// count returns the number of starts and of ends of work.
 func (f *Fit) count() (starts, ends int) {
 	for _, e := range f.Edges {
 		if e.End {
@@ -96,7 +94,7 @@ func (f *Fit) shape() {
 		if len(feet) < shaped {
 			continue
 		}
-		foot := measure.Seconds(median(feet))
+		foot := measure.Seconds(stats.Median(feet))
 		for i := range f.Edges {
 			if f.Edges[i].End == end {
 				f.Edges[i].Meter = f.Edges[i].middle + foot
@@ -105,6 +103,8 @@ func (f *Fit) shape() {
 	}
 }
 
+// newSolver returns the equations of all edges, with times relative to the first start
+// and to the median offset of the first edges, for numbers of about one.
 func newSolver(edges []Edge, first measure.Seconds, o Options) *solver {
 	s := &solver{edges: edges, prior: [columns]float64{colDrift: o.URate * 1e6, colLate: lateLimit}}
 	n := len(edges)
@@ -113,7 +113,7 @@ func newSolver(edges []Edge, first measure.Seconds, o Options) *solver {
 	for i, e := range edges {
 		s.y[i] = float64(e.Host - e.Meter)
 	}
-	s.y0 = median(slices.Clone(s.y[:min(n, 8)]))
+	s.y0 = stats.Median(s.y[:min(n, 8)])
 	for i, e := range edges {
 		s.y[i] -= s.y0
 		s.x[i] = float64(e.Meter) - (float64(first) - s.y0)
@@ -123,7 +123,7 @@ func newSolver(edges []Edge, first measure.Seconds, o Options) *solver {
 	return s
 }
 
-// lateLimit is the prior standard uncertainty of how late ends are against starts.
+// lateLimit is the prior standard uncertainty of Fit.Late, in seconds.
 const lateLimit = 0.5e-3
 
 // row writes the coefficients of edge i.
@@ -140,7 +140,7 @@ func (s *solver) row(i int, out []float64) {
 	}
 }
 
-// robustly solves until the weights are settled.
+// robustly solves and reweighs in turn until the solution changes by less than 1e-12.
 func (s *solver) robustly() {
 	for i := range s.w {
 		s.w[i] = 1
@@ -157,7 +157,9 @@ func (s *solver) robustly() {
 	}
 }
 
-// normal solves the weighted normal equations.
+// normal solves the weighted normal equations by Cholesky's decomposition, a prior of
+// standard uncertainty u adding 1/u² to the diagonal. Where they are singular the last
+// solution stands.
 func (s *solver) normal() {
 	k := columns + len(s.jumps)
 	a, b := mat.NewSymDense(k, nil), mat.NewVecDense(k, nil)
@@ -202,8 +204,8 @@ func (s *solver) normal() {
 	}
 }
 
-// reweigh sets the scale and the weights by the residuals. In the first rounds
-// nothing is rejected, so that a bad beginning rejects no good edge.
+// reweigh sets the scale and Huber's weights by the residuals. In the first five rounds
+// nothing is rejected, so that a bad start rejects no good edge.
 func (s *solver) reweigh(round int) {
 	z := make([]float64, len(s.x))
 	for i := range z {
@@ -211,8 +213,8 @@ func (s *solver) reweigh(round int) {
 	}
 	free := float64(len(z)) - float64(columns+len(s.jumps))
 	s.scale = 1
-	if free > 0 { // few edges leave too little scatter behind
-		s.scale = madToSigma * median(slices.Clone(z)) * math.Sqrt(float64(len(z))/free)
+	if free > 0 { // corrected for the degrees of freedom
+		s.scale = stats.SD(z) * math.Sqrt(float64(len(z))/free)
 	}
 	if free < 10 {
 		s.scale = max(1, s.scale)
@@ -255,12 +257,12 @@ func (f *Fit) finish(s *solver, o Options, starts, ends int) error {
 	grow := s.wander()
 	f.Offset = measure.Seconds(s.y0 + s.beta[colOffset])
 	if both(starts, ends) {
-		// A start is seen late and the end early, or the other way round: shared fairly.
+		// A start seen late and an end seen early: half of the difference each.
 		f.Offset += measure.Seconds(max(-lateLimit, min(lateLimit, s.beta[colLate])) / 2)
 	}
 	f.OffsetStat = measure.Seconds(grow * math.Sqrt(s.cov.At(colOffset, colOffset)))
 	f.DriftPPM, f.DriftUPPM = s.beta[colDrift], 2*grow*math.Sqrt(s.cov.At(colDrift, colDrift))
-	f.Late, f.LateU = measure.Seconds(s.beta[colLate]), measure.Seconds(2*grow*math.Sqrt(s.cov.At(colLate, colLate)))
+	f.Late = measure.Seconds(s.beta[colLate])
 	f.OffsetU = 2 * measure.Seconds(math.Hypot(float64(f.OffsetStat), f.systematic(o, starts, ends)))
 	for j, at := range s.jumps {
 		f.Jumps = append(f.Jumps, s.describe(j, at, f.Start, grow))
@@ -270,14 +272,13 @@ func (f *Fit) finish(s *solver, o Options, starts, ends int) error {
 	return nil
 }
 
-// both tells whether there are enough edges of both kinds to hold them against each
-// other.
+// both reports whether there are enough edges of both kinds to compare them.
 func both(starts, ends int) bool { return starts >= 3 && ends >= 3 }
 
-// systematic is what no number of edges averages out, k = 1: how the foot of a
-// rise relates to the time stamp. What starts and ends disagree by may belong to
-// either, evenly distributed. Where they cannot be held against each other, the foot
-// of a rise that takes longer than a sample is known within a quarter of it.
+// systematic returns the standard uncertainty (k = 1, seconds) that no number of edges
+// averages out: the relation of a rise's foot to the time stamp. Half the disagreement
+// of starts and ends may belong to either, evenly distributed (/√3). Without enough of
+// both, the foot of a rise longer than a sample is known within a quarter of it.
 func (f *Fit) systematic(o Options, starts, ends int) float64 {
 	u := float64(o.UOnset)
 	if starts < 3 {
@@ -292,11 +293,11 @@ func (f *Fit) systematic(o Options, starts, ends int) float64 {
 			rises = append(rises, float64(e.Rise))
 		}
 	}
-	return math.Hypot(u, max(0, median(rises)-float64(f.interval))/4/math.Sqrt(3))
+	return math.Hypot(u, max(0, stats.Median(rises)-float64(f.interval))/4/math.Sqrt(3))
 }
 
-// wander is by how much neighbouring residuals are alike, as a factor on the
-// standard uncertainties: n edges that wander together are fewer than n.
+// wander returns the factor on standard uncertainties for correlated neighbours:
+// √((1+ρ)/(1−ρ)) with the first autocorrelation ρ of the residuals, 1 below 20 edges.
 func (s *solver) wander() float64 {
 	var a, b float64
 	last := math.NaN()
@@ -315,4 +316,167 @@ func (s *solver) wander() float64 {
 	}
 	rho := min(0.95, max(0, a/b))
 	return math.Sqrt((1 + rho) / (1 - rho))
+}
+
+const (
+	maxJumps = 8
+	// beside is the number of edges on either side that are compared for a jump,
+	// minBeside the least.
+	beside, minBeside = 10, 3
+	// leastJump, in seconds, is a change between neighbours that wander alone makes.
+	leastJump = 0.12e-3
+	// sureJump is the least size of a jump in standard uncertainties.
+	sureJump = 6
+)
+
+// jump finds the place of the most significant jump not yet in the fit. The scatter is
+// that of neighbours' differences, which neither a jump nor a wrong slope widens.
+func (s *solver) jump() (at float64, ok bool) {
+	scale := s.roughness()
+	if at, ok = s.largeJump(scale); ok {
+		return at, ok
+	}
+	return s.smallJump(scale)
+}
+
+// smallJump finds the place at which one more step in the fit would be the most
+// significant, by all edges: the step's column is projected off the other columns
+// (R. Frisch and F. V. Waugh, Econometrica 1 (1933) 387). Running sums from the last
+// edge backwards make one pass of it.
+func (s *solver) smallJump(scale float64) (at float64, ok bool) {
+	k := columns + len(s.jumps)
+	row, v := make([]float64, k), make([]float64, k)
+	var num, den, sum float64
+	best := sureJump * scale
+	for i := len(s.x) - 1; i >= minBeside; i-- {
+		w := s.w[i] / (s.scale * s.scale * s.u[i] * s.u[i])
+		s.row(i, row)
+		for p := range v {
+			v[p] += w * row[p]
+		}
+		num += w * s.residual[i]
+		sum += w
+		if len(s.x)-i < minBeside || slices.Contains(s.jumps, s.between(i)) {
+			continue
+		}
+		den = sum
+		for p := range v {
+			for q := range v {
+				den -= v[p] * s.cov.At(p, q) * v[q]
+			}
+		}
+		if den < 1e-6*sum {
+			continue
+		}
+		// The scatter of the size is scale/√(edges), sum being edges/(scale² as fitted).
+		size := num / den
+		u := scale * math.Sqrt(sum/den) / math.Sqrt(float64(len(s.x)-i))
+		if math.Abs(size) > max(leastJump, 3*scale) && math.Abs(size)/u*scale > best {
+			best, at, ok = math.Abs(size)/u*scale, s.between(i), true
+		}
+	}
+	return at, ok
+}
+
+// largeJump finds the place at which the medians of the residuals on both sides differ
+// most, in standard uncertainties; a median's is √(π/2) times a mean's.
+func (s *solver) largeJump(scale float64) (at float64, ok bool) {
+	best := 0.0
+	for k := minBeside; k+minBeside <= len(s.x); k++ {
+		if slices.Contains(s.jumps, s.between(k)) {
+			continue
+		}
+		before, after := s.residual[s.side(k, -1):k], s.residual[k:s.side(k, 1)]
+		size := stats.Median(after) - stats.Median(before)
+		u := scale * math.Sqrt(math.Pi/2*(1/float64(len(before))+1/float64(len(after))))
+		if z := math.Abs(size) / u; z > sureJump && math.Abs(size) > max(leastJump, 3*scale) && z > best {
+			best, at, ok = z, s.between(k), true
+		}
+	}
+	return at, ok
+}
+
+// between is the place half-way between edges k − 1 and k.
+func (s *solver) between(k int) float64 { return (s.x[k-1] + s.x[k]) / 2 }
+
+// side returns the end of the edges on a side of k: at most 10, up to the next known
+// jump.
+func (s *solver) side(k, way int) int {
+	i := k
+	for n := 0; n < beside && i+way >= 0 && i+way <= len(s.x); n++ {
+		i += way
+		if i > 0 && i < len(s.x) && slices.Contains(s.jumps, s.between(i)) {
+			break
+		}
+	}
+	return i
+}
+
+// roughness returns the standard deviation of the residuals by the differences of
+// neighbours, starts and ends apart; at least 1 µs.
+func (s *solver) roughness() float64 {
+	var d []float64
+	last := map[bool]float64{}
+	seen := map[bool]bool{}
+	for i, e := range s.edges {
+		if seen[e.End] {
+			d = append(d, s.residual[i]-last[e.End])
+		}
+		last[e.End], seen[e.End] = s.residual[i], true
+	}
+	if len(d) == 0 {
+		return math.Inf(1)
+	}
+	return max(stats.SD(d)/math.Sqrt2, 1e-6)
+}
+
+// prune drops jumps below four standard uncertainties or 0.12 ms in the whole fit.
+func (s *solver) prune() {
+	for {
+		drop := -1
+		for j := range s.jumps {
+			size, u := s.beta[columns+j], math.Sqrt(s.cov.At(columns+j, columns+j))
+			if math.Abs(size) < 4*u || math.Abs(size) < leastJump {
+				drop = j
+			}
+		}
+		if drop < 0 {
+			return
+		}
+		s.jumps = slices.Delete(s.jumps, drop, drop+1)
+		s.robustly()
+	}
+}
+
+// describe returns jump j with its uncertainties, widened by grow.
+func (s *solver) describe(j int, at float64, start measure.Seconds, grow float64) Jump {
+	out := Jump{
+		At:   start + measure.Seconds(at),
+		Size: measure.Seconds(s.beta[columns+j]),
+		U:    measure.Seconds(2 * grow * math.Sqrt(s.cov.At(columns+j, columns+j))),
+	}
+	for i, x := range s.x {
+		if s.w[i] == 0 {
+			continue
+		}
+		if x < at {
+			out.Edges[0]++
+		} else {
+			out.Edges[1]++
+		}
+	}
+	k, _ := slices.BinarySearch(s.x, at)
+	if k > 0 && k < len(s.x) {
+		out.UAt = measure.Seconds(s.x[k]-s.x[k-1]) / 2
+	}
+	return out
+}
+
+// single collects rejected edges both of whose neighbours fit.
+func (f *Fit) single() {
+	for i, e := range f.Edges {
+		if !e.Used && (i == 0 || f.Edges[i-1].Used) && (i+1 == len(f.Edges) || f.Edges[i+1].Used) {
+			f.Single = append(f.Single, e)
+		}
+	}
 }

@@ -5,36 +5,39 @@ import (
 	"math"
 	"slices"
 
-	"wattmark/analysis/validate"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
 )
 
 const (
-	// reach is the most that is looked at on either side of an edge.
+	// reach bounds the window on either side of an edge, in seconds.
 	reach = 60e-3
 	// share of the distance to the next edge that belongs to an edge's window.
 	share = 0.45
-	// minWindow is the fewest samples to either side in which an edge can be seen.
+	// minWindow is the fewest samples on either side of an edge.
 	minWindow = 5
-	// maxEdges are measured: more would not make the clock any better known.
+	// maxEdges bounds the edges that are measured; more do not improve the fit.
 	maxEdges = 4096
-	// recent is how many edges say where the next one is to be expected.
+	// recent is the number of edges that predict the next one.
 	recent = 5
-	// wild is the scatter, as a share of where edges were looked for, beyond which they
-	// are no edges: chance alone makes 0.58.
+	// wild is the scatter, as a share of the half windows, from which on the edges are
+	// taken for noise: chance alone makes 1/√3 = 0.58.
 	wild = 0.2
-	// leastSlack is how far an edge may lie from where its neighbours say.
+	// leastSlack is the least allowed deviation of an edge from its prediction, in
+	// seconds.
 	leastSlack = 1.5e-3
 )
 
-// window is a stretch of the trace in which an edge is looked for.
+// window is a stretch of the trace in which an edge is searched.
 type window struct {
-	host measure.Seconds
-	half measure.Seconds
-	end  bool
+	host measure.Seconds // the host's time stamp
+	half measure.Seconds // half of its length
+	end  bool            // an end of work
 }
 
-// windows lays a window around each edge that has room; unseen counts the others.
+// windows lays a window around each edge that has room for 5 samples on either side;
+// unseen counts the others. Above maxEdges it keeps every n-th span.
 func windows(spans []validate.Span, interval measure.Seconds) (out []window, unseen int) {
 	keep := (2*len(spans) + maxEdges - 1) / maxEdges
 	for i, s := range spans {
@@ -66,7 +69,8 @@ func windows(spans []validate.Span, interval measure.Seconds) (out []window, uns
 func finely(trace Trace, spans []validate.Span, l lag, c *coarse, o Options) (*Fit, error) {
 	ws, unseen := windows(spans, c.interval)
 	if len(ws) == 0 {
-		return nil, fmt.Errorf("%w: no stretch of work or rest lasts ten of the meter's samples, %.2g s each", ErrActivity, float64(c.interval))
+		return nil, fmt.Errorf("%w: no stretch of work or rest lasts ten of the meter's samples, %.2g s each",
+			ErrActivity, float64(c.interval))
 	}
 	t := tracker{lag: l, ref: spans[0].From, interval: float64(c.interval), uRate: o.URate}
 	if err := t.run(trace, ws); err != nil {
@@ -80,19 +84,21 @@ func finely(trace Trace, spans []validate.Span, l lag, c *coarse, o Options) (*F
 	for _, w := range ws {
 		halves = append(halves, float64(w.half))
 	}
-	if f.Used >= shaped && float64(f.Scatter) > wild*median(halves) {
-		return nil, fmt.Errorf("%w: %d edges scatter by %.2g ms around any line, as far as they were looked for", ErrActivity, f.Used, 1e3*float64(f.Scatter))
+	if f.Used >= shaped && float64(f.Scatter) > wild*stats.Median(halves) {
+		return nil, fmt.Errorf("%w: %d edges scatter by %.2g ms around any line, as far as they were looked for",
+			ErrActivity, f.Used, 1e3*float64(f.Scatter))
 	}
 	return f, nil
 }
 
-// tracker follows the edges through the trace.
+// tracker measures the edges in one pass over the trace. Each edge predicts the next,
+// so that the clock may drift by more than a window.
 type tracker struct {
 	lag      lag
-	ref      measure.Seconds
+	ref      measure.Seconds // host time at which lag holds
 	interval float64
 	uRate    float64
-	late     []float64 // of the last edges against the lag
+	late     []float64 // of the last edges against the lag, in seconds
 	edges    []Edge
 	unseen   int
 	last     measure.Seconds // host time of the last edge
@@ -100,17 +106,18 @@ type tracker struct {
 	t, p     []float64       // samples of the present window
 }
 
-// expect returns where on the meter's clock a host time should be.
+// expect predicts the meter's time of a host time: by the coarse lag and the median
+// deviation of the last edges.
 func (t *tracker) expect(host measure.Seconds) float64 {
 	m := float64(host-t.lag.by) + t.lag.rate*float64(host-t.ref)
 	if n := len(t.late); n > 0 {
-		m += median(slices.Clone(t.late[max(0, n-recent):]))
+		m += stats.Median(t.late[max(0, n-recent):])
 	}
 	return m
 }
 
-// slack is how far from where it is expected an edge may be, so far as is known
-// from the edges before it.
+// slack returns the allowed deviation of an edge from its prediction, in seconds; +Inf
+// before the first edge.
 func (t *tracker) slack(host measure.Seconds) float64 {
 	if len(t.late) == 0 {
 		return math.Inf(1)
@@ -118,6 +125,7 @@ func (t *tracker) slack(host measure.Seconds) float64 {
 	return leastSlack + 3*t.uRate*float64(host-t.last)
 }
 
+// run collects the samples of each window in turn and measures its edge.
 func (t *tracker) run(trace Trace, ws []window) error {
 	from := t.expect(ws[0].host) - float64(ws[0].half)
 	for s, err := range trace() {
@@ -136,7 +144,7 @@ func (t *tracker) run(trace Trace, ws []window) error {
 			t.t, t.p = append(t.t, at), append(t.p, float64(s.Power))
 		}
 	}
-	for _, w := range ws { // what the trace ended in
+	for _, w := range ws { // the windows that the trace ends in
 		t.look(w)
 	}
 	return nil
@@ -158,13 +166,12 @@ func (t *tracker) look(w window) {
 	t.last, t.work = w.host, max(t.work, d.step)
 	t.edges = append(t.edges, Edge{
 		Host: w.host, Meter: measure.Seconds(d.onset), U: measure.Seconds(d.u), End: w.end,
-		Step: measure.Watt(d.step), Rise: measure.Seconds(d.rise),
-		middle: measure.Seconds(d.mid),
+		Step: measure.Watt(d.step), Rise: measure.Seconds(d.rise), middle: measure.Seconds(d.mid),
 	})
 }
 
-// departure finds where the power leaves rest. An end of work is one in reversed
-// time: there the power comes back to rest, whatever it did on the way.
+// departure finds the instant at which the power leaves rest. An end of work is a
+// departure in reversed time, whatever the power did in between.
 func (t *tracker) departure(end bool, expected, slack float64) (departure, bool) {
 	if len(t.t) < 2*minWindow-1 {
 		return departure{}, false
@@ -175,8 +182,6 @@ func (t *tracker) departure(end bool, expected, slack float64) (departure, bool)
 		for i := range t.t {
 			t.t[i] = -t.t[i]
 		}
-	}
-	if end {
 		expected = -expected
 	}
 	d, ok := depart(t.t, t.p, t.interval, expected, slack, t.work)
@@ -186,11 +191,182 @@ func (t *tracker) departure(end bool, expected, slack float64) (departure, bool)
 	return d, ok
 }
 
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return math.NaN()
+const (
+	// filter is the length in samples of the means whose difference is a step.
+	filter = 8
+	// significant is how many standard deviations a step must be high.
+	significant = 5
+	// tail is the share of the whole step below which a step before it is part of the
+	// rest.
+	tail = 0.04
+	// maxSteps is how many steps a departure may have.
+	maxSteps = 8
+	// around is how long a ramp may last, in seconds and in samples.
+	aroundTime              = 3e-3
+	aroundLeast, aroundMost = 5, 24
+	// faint scales significant for a smaller step beside the largest.
+	faint = 0.8
+	// uTail is the standard uncertainty of the end of a stepwise decay, as a share of its
+	// length. On a public recording with a known drift it was 2.7 ms after 50 ms.
+	uTail = 0.05
+)
+
+// ramps are the rises that are tried, in samples. A ramp of one sample is a step
+// somewhere between two.
+var ramps = [...]float64{1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 12, 16}
+
+// departure is one measured step of the power away from its resting level.
+type departure struct {
+	onset, mid float64 // s
+	rise       float64 // s
+	step       float64 // W, of the whole departure
+	u          float64 // s, standard uncertainty of mid
+}
+
+// depart finds the first departure from rest in a window, of which it needs the
+// level before and after. Times are in seconds and grow. Smaller steps before the
+// largest count only where they lie within slack of the expected time: the resting
+// power has steps of its own. Work is the usual height of a departure, if known.
+func depart(t, p []float64, interval, expected, slack, work float64) (departure, bool) {
+	h := min(filter, len(p)/3)
+	sums, _ := stats.Cumulate(p)
+	mean := func(a, b int) float64 { return (sums[b] - sums[a]) / float64(b-a) }
+	step := func(j int) float64 { return mean(j, j+h) - mean(j-h, j) }
+	j := highest(step, h, len(p)-h)
+	sigma := noise(p[:j])
+	limit := significant * restless(step, h, j-h, sigma*math.Sqrt(2/float64(h)))
+	if j < h || step(j) <= limit || step(j) <= 0 {
+		return departure{}, false
 	}
-	slices.Sort(v)
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2
+	if math.IsInf(slack, 1) { // the largest step is all that is known
+		expected, slack = t[j], leastSlack
+	}
+	far := mean(max(j, len(p)-max(h, (len(p)-j)/2)), len(p))
+	whole := step(j)
+	for range maxSteps {
+		rest := mean(0, max(h, j/2))
+		whole = max(whole, far-rest)
+		from := h
+		for from < j-h && t[from] < expected-slack {
+			from++
+		}
+		k := highest(step, from, j-h)
+		if k >= j-h || step(k) <= limit*faint || step(k) < tail*whole {
+			break
+		}
+		j = k
+	}
+	d := fitRamp(t, p, j, interval, sigma)
+	d.step = whole
+	d.u = math.Hypot(d.u, uTail*max(0, lasts(t, mean(0, max(h, j/2)), max(whole, work), h, j, mean)-aroundTime))
+	return d, true
+}
+
+// lasts returns the time in seconds from the step at j until the power reaches four
+// fifths of its working level: long where a kernel's blocks end one after the other.
+func lasts(t []float64, rest, whole float64, h, j int, mean func(a, b int) float64) float64 {
+	k := j
+	for k+h <= len(t) && mean(k, k+h) < rest+0.8*whole {
+		k++
+	}
+	return t[min(k, len(t)-1)] - t[j]
+}
+
+// highest returns the index within [from, to) at which f is largest; from where the
+// range is empty.
+func highest(f func(int) float64, from, to int) int {
+	best := -1
+	for j := from; j < to; j++ {
+		if best < 0 || f(j) > f(best) {
+			best = j
+		}
+	}
+	return max(best, from)
+}
+
+// restless returns the robust standard deviation of the apparent steps during rest; the
+// value for white noise where the rest is shorter than four filters.
+func restless(step func(int) float64, from, to int, white float64) float64 {
+	if to-from < 4*filter {
+		return white
+	}
+	v := make([]float64, 0, to-from)
+	for j := from; j < to; j++ {
+		v = append(v, step(j))
+	}
+	return stats.SD(v)
+}
+
+// noise returns the standard deviation of a stretch by its first differences, which
+// slow changes hardly affect: their median absolute value times 1.4826/√2.
+func noise(p []float64) float64 {
+	if len(p) < 3 {
+		return math.Inf(1)
+	}
+	d := make([]float64, len(p)-1)
+	for i := range d {
+		d[i] = p[i+1] - p[i]
+	}
+	return stats.SD(d) / math.Sqrt2
+}
+
+// fitRamp fits a ramp between two levels to the samples around j by least
+// squares: a coarse grid of beginnings and rises, then a fine one.
+func fitRamp(t, p []float64, j int, interval, sigma float64) departure {
+	k := min(aroundMost, max(aroundLeast, int(aroundTime/interval)))
+	lo, hi := max(0, j-k), min(len(t), j+k)
+	t, p = t[lo:hi], p[lo:hi]
+	at := (t[j-lo] + t[max(0, j-lo-1)]) / 2
+	best := ramp{sse: math.Inf(1)}
+	for _, r := range ramps {
+		if r > float64(k) {
+			break
+		}
+		for x := -float64(k) * 0.75; x <= float64(k)*0.75; x += 0.5 {
+			best.try(t, p, at+x*interval, r*interval)
+		}
+	}
+	mid, rise := best.mid, best.rise
+	for _, r := range []float64{0.8, 0.9, 1, 1.1, 1.2} {
+		for x := -0.5; x <= 0.5; x += 0.05 {
+			best.try(t, p, mid+x*interval, max(interval, rise*r))
+		}
+	}
+	step := math.Abs(best.b - best.a)
+	// A step between two samples looks like a ramp as long as their distance.
+	foot := math.Sqrt(max(0, best.rise*best.rise-interval*interval)) / 2
+	return departure{
+		onset: best.mid - foot, mid: best.mid, rise: best.rise,
+		u: math.Hypot(interval/math.Sqrt(12), sigma*math.Sqrt(best.rise*interval)/max(step, 1e-9)),
+	}
+}
+
+// ramp is a fitted ramp: middle and rise in seconds, levels before and after in watts,
+// and the sum of squared residuals.
+type ramp struct{ mid, rise, a, b, sse float64 }
+
+// try fits the levels of a ramp of given middle and rise, and keeps it if it rises and
+// fits better: p ≈ a + g·f with f from 0 before the ramp to 1 behind it.
+func (r *ramp) try(t, p []float64, mid, rise float64) {
+	var n, sf, sff, sp, spp, sfp float64
+	begin := mid - rise/2
+	for i, at := range t {
+		f := min(1, max(0, (at-begin)/rise))
+		n++
+		sf += f
+		sff += f * f
+		sp += p[i]
+		spp += p[i] * p[i]
+		sfp += f * p[i]
+	}
+	v := sff - sf*sf/n
+	if v < 1e-9 {
+		return
+	}
+	g := (sfp - sf*sp/n) / v
+	sse := spp - sp*sp/n - g*g*v
+	if g > 0 && sse < r.sse*(1-1e-12) {
+		a := (sp - g*sf) / n
+		*r = ramp{mid: mid, rise: rise, a: a, b: a + g, sse: sse}
+	}
 }

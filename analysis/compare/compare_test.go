@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // bench makes runs of a known truth: relative standard deviations of a gain that
@@ -53,7 +54,7 @@ func (c bench) trial(rng *rand.Rand, energy [2]float64, n [2]int) (a, b []Run) {
 // Intervals hold the truth in 95 of 100 trials, whatever the errors are made of.
 func TestIntervalsHoldTheTruth(t *testing.T) {
 	t.Parallel()
-	const trials = 4000
+	trials := coverage.Trials(4000)
 	for _, c := range []struct {
 		name string
 		bench
@@ -91,14 +92,14 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 					product++
 				}
 			}
-			t.Logf("of 100 intervals hold the truth: ratio %.1f, ED²P %.1f", 100*float64(ratio)/trials, 100*float64(product)/trials)
+			t.Logf("of 100 intervals hold the truth: ratio %.1f, ED²P %.1f", 100*float64(ratio)/float64(trials), 100*float64(product)/float64(trials))
 			for what, n := range map[string]int{"ratio": ratio, "ED²P": product} {
-				if share := float64(n) / trials; share < 0.93 || share > 0.97 {
+				if share := float64(n) / float64(trials); !coverage.Within(share, 0.93, 0.97, trials) {
 					t.Errorf("%s: %.1f %% of the intervals hold the truth", what, 100*share)
 				}
 			}
 			// A lone run's own interval holds the meter, not the work.
-			if share := float64(mean) / trials; (c.n[0] > 1 || c.work == 0) && (share < 0.93 || share > 0.97) {
+			if share := float64(mean) / float64(trials); (c.n[0] > 1 || c.work == 0) && !coverage.Within(share, 0.93, 0.97, trials) {
 				t.Errorf("mean of A: %.1f %% of the intervals hold the truth", 100*share)
 			}
 		})
@@ -108,7 +109,7 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 // Without a difference one in twenty tests shows one, by either test.
 func TestChanceIsWhatItSays(t *testing.T) {
 	t.Parallel()
-	const trials = 3000
+	trials := coverage.Trials(3000)
 	rng := rand.New(rand.NewPCG(3, 4))
 	c := bench{gain: 0.05, noise: 0.002, work: 0.01, sameMeter: true}
 	welch, permuted := 0, 0
@@ -118,7 +119,7 @@ func TestChanceIsWhatItSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Shown() {
+		if e.Shown {
 			welch++
 		}
 		p := e.Permute()
@@ -129,12 +130,12 @@ func TestChanceIsWhatItSays(t *testing.T) {
 			permuted++
 		}
 	}
-	t.Logf("differences shown without one: Welch %.1f %%, permutation %.1f %%", 100*float64(welch)/trials, 100*float64(permuted)/trials)
-	if share := float64(welch) / trials; share < 0.035 || share > 0.065 {
+	t.Logf("differences shown without one: Welch %.1f %%, permutation %.1f %%", 100*float64(welch)/float64(trials), 100*float64(permuted)/float64(trials))
+	if share := float64(welch) / float64(trials); !coverage.Within(share, 0.035, 0.065, trials) {
 		t.Errorf("Welch's test shows a difference in %.1f %% of trials without one", 100*share)
 	}
 	// A test of 210 ways has no p of just 0.05.
-	if share := float64(permuted) / trials; share < 0.03 || share > 0.06 {
+	if share := float64(permuted) / float64(trials); !coverage.Within(share, 0.03, 0.06, trials) {
 		t.Errorf("the permutation test does in %.1f %%", 100*share)
 	}
 }
@@ -155,7 +156,7 @@ func TestWelchByHand(t *testing.T) {
 	// Means 2 and 5, variances 1 and 14/3: u² = 1/3 + 14/12.
 	u2 := 1.0/3 + 14.0/12
 	dof := u2 * u2 / (1.0/9/2 + math.Pow(14.0/12, 2)/3)
-	if math.Abs(math.Log(e.Ratio)-3) > 1e-12 || math.Abs(e.U*e.U-u2) > 1e-12 || math.Abs(e.DoF-dof) > 1e-9 {
+	if math.Abs(math.Log(e.Ratio)-3) > 1e-12 || math.Abs(e.U*e.U-u2) > 1e-12 || math.Abs(float64(e.DoF)-dof) > 1e-9 {
 		t.Errorf("got ratio %v, u² %v, dof %v; want e³, %v, %v", e.Ratio, e.U*e.U, e.DoF, u2, dof)
 	}
 	// Of 35 ways to pick three of seven, those with a difference of means of 3 or
@@ -230,7 +231,7 @@ func TestWhatCancels(t *testing.T) {
 	if want := math.Sqrt(2*1e-6 + math.Pow(1.0/80-1.0/100, 2)); math.Abs(same.U-want) > 1e-12 {
 		t.Errorf("one meter: u %v, want %v", same.U, want)
 	}
-	if c := same.Cancelled; len(c) != 2 || c[0].Behind != "m gain" || c[0].Left > 1e-15 || math.Abs(c[1].Left-0.0025) > 1e-12 {
+	if c := same.Cancelled; len(c) != 2 || c[0].Behind != "m gain" || c[0].Left > 1e-15 || math.Abs(float64(c[1].Left)-0.0025) > 1e-12 {
 		t.Errorf("got %+v", same.Cancelled)
 	}
 	two, err := Between(run("m", 100, 1), run("n", 80, 1), Energy)
@@ -253,7 +254,7 @@ func TestEnergyAndTimeTogether(t *testing.T) {
 		if math.Abs(e.U-want*math.Sqrt2) > 1e-12 || e.Ratio != 1 {
 			t.Errorf("%s: u %v, want %v", q.Name, e.U, want*math.Sqrt2)
 		}
-		if !math.IsNaN(e.P) {
+		if !math.IsNaN(float64(e.P)) {
 			t.Errorf("%s: p %v of one run", q.Name, e.P)
 		}
 	}
@@ -263,18 +264,19 @@ func TestHolm(t *testing.T) {
 	t.Parallel()
 	f := make([]Effect, 5)
 	for i, p := range []float64{0.01, 0.04, 0.03, 0.005, math.NaN()} {
-		f[i].P, f[i].Holm = p, p
+		f[i].P = measure.Number(p)
+		f[i].correct(f[i].P)
 	}
 	Holm(f)
 	for i, want := range []float64{0.03, 0.06, 0.06, 0.02} {
-		if math.Abs(f[i].Holm-want) > 1e-12 {
+		if math.Abs(float64(f[i].Holm)-want) > 1e-12 {
 			t.Errorf("%d: %v, want %v", i, f[i].Holm, want)
 		}
 	}
 	// Of twelve kernels without a difference, one is shown in one of twenty families.
 	rng := rand.New(rand.NewPCG(7, 8))
 	c := bench{gain: 0.03, work: 0.01, sameMeter: true}
-	const trials = 1500
+	trials := coverage.Trials(1500)
 	wrong, plain := 0, 0
 	for range trials {
 		family := make([]Effect, 12)
@@ -288,7 +290,7 @@ func TestHolm(t *testing.T) {
 		Holm(family)
 		anyShown, anyPlain := false, false
 		for i := range family {
-			anyShown, anyPlain = anyShown || family[i].Shown(), anyPlain || family[i].P < 0.05
+			anyShown, anyPlain = anyShown || family[i].Shown, anyPlain || family[i].P < 0.05
 		}
 		if anyShown {
 			wrong++
@@ -297,11 +299,11 @@ func TestHolm(t *testing.T) {
 			plain++
 		}
 	}
-	t.Logf("families with a difference shown by chance: %.1f %% after Holm, %.1f %% without", 100*float64(wrong)/trials, 100*float64(plain)/trials)
-	if share := float64(wrong) / trials; share > 0.065 || share < 0.02 {
+	t.Logf("families with a difference shown by chance: %.1f %% after Holm, %.1f %% without", 100*float64(wrong)/float64(trials), 100*float64(plain)/float64(trials))
+	if share := float64(wrong) / float64(trials); !coverage.Within(share, 0.02, 0.065, trials) {
 		t.Errorf("%.1f %% of families show a difference", 100*share)
 	}
-	if share := float64(plain) / trials; share < 0.3 {
+	if share := float64(plain) / float64(trials); !coverage.Within(share, 0.3, 1, trials) {
 		t.Errorf("without the correction %.1f %%: the trial tests nothing", 100*share)
 	}
 }
@@ -322,7 +324,7 @@ func TestVisible(t *testing.T) {
 		if !seen {
 			t.Fatal("nobody saw the runs")
 		}
-		const trials = 2500
+		trials := coverage.Trials(2500)
 		shown := 0
 		for range trials {
 			a, b := c.trial(rng, [2]float64{100, 100 * (1 + change)}, [2]int{n, n})
@@ -330,12 +332,12 @@ func TestVisible(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e.Shown() {
+			if e.Shown {
 				shown++
 			}
 		}
-		t.Logf("%d of each: %.2f %% shown in %.1f %% of trials", n, 100*change, 100*float64(shown)/trials)
-		if share := float64(shown) / trials; share < 0.77 || share > 0.83 {
+		t.Logf("%d of each: %.2f %% shown in %.1f %% of trials", n, 100*change, 100*float64(shown)/float64(trials))
+		if share := float64(shown) / float64(trials); !coverage.Within(share, 0.77, 0.83, trials) {
 			t.Errorf("%d of each: %.2f %% was shown in %.1f %% of trials", n, 100*change, 100*share)
 		}
 	}
@@ -352,7 +354,7 @@ func TestPerWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(p.A.Value-100.0/512) > 1e-12 || math.Abs(p.B.Value-150.0/1024) > 1e-12 || math.Abs(p.Ratio-0.75) > 1e-12 || p.RateB != 256 || !math.IsNaN(p.P) {
+	if math.Abs(p.A.Value-100.0/512) > 1e-12 || math.Abs(p.B.Value-150.0/1024) > 1e-12 || math.Abs(float64(p.Relative)+0.25) > 1e-12 || p.RateB != 256 || measure.Known(p.P) {
 		t.Errorf("got %+v", p)
 	}
 	if u := p.A.U() / p.A.Value; math.Abs(u-0.0196) > 1e-4 {
@@ -422,12 +424,12 @@ func TestOneRunShowsNothing(t *testing.T) {
 		}
 		Holm(effects)
 		for _, e := range effects {
-			if change, _ := e.Visible(n[0], n[1]); !math.IsNaN(e.P) || !math.IsNaN(e.Holm) || e.Shown() || e.Permute() != nil || !math.IsNaN(change) || e.Holds == BothSides {
+			if change, _ := e.Visible(n[0], n[1]); !math.IsNaN(float64(e.P)) || !math.IsNaN(float64(e.Holm)) || e.Shown || e.Permute() != nil || !math.IsNaN(change) || e.Holds == BothSides {
 				t.Fatalf("%v: %s: %+v", n, e.Quantity.Name, e)
 			}
 		}
 		w, err := Per(&effects[0], &effects[1], Work{"token", 512}, Work{"token", 500})
-		if err != nil || !math.IsNaN(w.P) {
+		if err != nil || !math.IsNaN(float64(w.P)) {
 			t.Fatalf("%v: %+v, %v", n, w, err)
 		}
 		said := Verdict(&effects[0], &effects[1])
@@ -449,7 +451,7 @@ func TestTwoRunsAgainstMany(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 16))
 	c := bench{gain: 0.02, work: 0.01, sameMeter: true}
 	for _, n := range [][2]int{{2, 10}, {10, 2}, {2, 5}, {2, 2}} {
-		const trials = 4000
+		trials := coverage.Trials(4000)
 		wrong := 0
 		for range trials {
 			a, b := c.trial(rng, [2]float64{100, 100}, n)
@@ -457,11 +459,11 @@ func TestTwoRunsAgainstMany(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e.Shown() {
+			if e.Shown {
 				wrong++
 			}
 		}
-		if share := float64(wrong) / trials; share > 0.05 {
+		if share := float64(wrong) / float64(trials); !coverage.Within(share, 0, 0.05, trials) {
 			t.Errorf("%v: a difference was shown in %.1f %% of trials without one", n, 100*share)
 		}
 	}
@@ -524,4 +526,37 @@ func TestInterleaved(t *testing.T) {
 			t.Errorf("%v %v: %v", c.a, c.b, got)
 		}
 	}
+}
+
+func TestParseWork(t *testing.T) {
+	for s, want := range map[string]WorkPair{
+		"flop=4e12":           {Work{"flop", 4e12}, Work{"flop", 4e12}},
+		" token = 512 , 640 ": {Work{"token", 512}, Work{"token", 640}},
+	} {
+		if p, err := ParseWork(s); p != want || err != nil {
+			t.Errorf("%q: %+v, %v", s, p, err)
+		}
+	}
+	for _, s := range []string{"", "flop", "=1", "flop=", "flop=a", "flop=1,", "flop=1,2,3", "flop=-1", "flop=0", "flop=1,Inf", "flop=NaN"} {
+		if p, err := ParseWork(s); err == nil {
+			t.Errorf("%q: %+v", s, p)
+		}
+	}
+}
+
+func FuzzParseWork(f *testing.F) {
+	for _, s := range []string{"flop=4e12", "token=512,640", "=1", "a=b", "x=1,2,3", "x=-1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := ParseWork(s)
+		if err != nil {
+			return
+		}
+		for _, w := range []Work{p.A, p.B} {
+			if !(w.Amount > 0) || math.IsInf(w.Amount, 0) || w.Unit == "" || w.Unit != p.A.Unit {
+				t.Errorf("%q gives %+v", s, p)
+			}
+		}
+	})
 }

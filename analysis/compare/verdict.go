@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/wattmark/wattmark/measure"
 )
 
 // more is how many runs the verdict thinks of adding to each side.
@@ -12,35 +14,42 @@ const more = 5
 // Repeats are the runs of each that are advised.
 const Repeats = 5
 
-// Verdict says what was shown of energy and time, in one sentence. With one run on
-// either side it states the ratios, and that no difference follows from them.
+// Verdict states the differences shown in energy and time, in one sentence. With one
+// run on either side it states the ratios, and that no difference follows from them.
 func Verdict(energy, time *Effect) string {
 	if energy.Holds != BothSides {
 		return lone(energy, time)
 	}
-	if math.IsNaN(energy.P) {
-		return "Nothing is known of what chance does to these energies: the runs of each side are equal to the last digit; no difference can be told from chance."
+	if !measure.Known(energy.P) {
+		return "Nothing is known of what chance does to these energies: the runs of each side are equal to the last " +
+			"digit; no difference can be told from chance."
 	}
 	var parts []string
-	if energy.Shown() {
+	if energy.Shown {
 		parts = append(parts, "B uses "+amount(energy)+" energy "+chanceText(energy))
 	} else {
-		parts = append(parts, "no difference in energy could be shown (B uses "+amount(energy)+", "+strings.Trim(chanceText(energy), "()")+")")
+		parts = append(parts,
+			"no difference in energy could be shown (B uses "+amount(energy)+", "+strings.Trim(chanceText(energy),
+				"()")+")")
 	}
 	switch {
-	case math.IsNaN(time.P):
-	case time.Shown():
+	case !measure.Known(time.P):
+	case time.Shown:
 		parts = append(parts, "it takes "+amount(time)+" time "+chanceText(time))
 	default:
-		parts = append(parts, fmt.Sprintf("no difference in time could be shown (%s, %s)", amount(time), strings.Trim(chanceText(time), "()")))
+		parts = append(parts,
+			fmt.Sprintf("no difference in time could be shown (%s, %s)", amount(time),
+				strings.Trim(chanceText(time), "()")))
 	}
-	if !energy.turns && (energy.Shown() || time.Shown()) {
-		parts = append(parts, "this holds only if nothing else changed between the runs of A and those of B, which did not take turns: "+
+	if !energy.turns && (energy.Shown || time.Shown) {
+		parts = append(parts, "this holds only if nothing else changed between the runs of A and those of B, which "+
+			"did not take turns: "+
 			"what warms up or drifts shows as a difference, and p does not know of it")
 	}
-	if !energy.Shown() {
+	if !energy.Shown {
 		change, _ := energy.Visible(len(energy.a.logs)+more, len(energy.b.logs)+more)
-		parts = append(parts, fmt.Sprintf("with %d more repeats of each one would see %s %%", more, twoDigits(100*change)))
+		parts = append(parts,
+			fmt.Sprintf("with %d more repeats of each one would see %.*f %%", more, decimals(100*change), 100*change))
 	}
 	s := strings.Join(parts, "; ") + "."
 	return strings.ToUpper(s[:1]) + s[1:]
@@ -54,13 +63,16 @@ func lone(energy, time *Effect) string {
 		if len(energy.b.logs) == 1 {
 			side, other = other, side
 		}
-		who, covers = fmt.Sprintf("one run of %s and %d of %s", side, n-1, other), fmt.Sprintf("± takes the run of %s to scatter as those of %s do", side, other)
+		who, covers = fmt.Sprintf("one run of %s and %d of %s", side, n-1,
+			other), fmt.Sprintf("± takes the run of %s to scatter as those of %s do", side, other)
 	}
 	if !(energy.U > 0) {
 		covers = "nothing is known of the meters' uncertainty"
 	}
-	return fmt.Sprintf("B over A, by %s: energy %s, time %s (%s). One run cannot tell a difference of the work from its scatter from run to run: "+
-		"repeat each at least three times, better %d times, in turns; %d of each show in 4 of 5 cases a difference twice as large as the scatter of a run.",
+	return fmt.Sprintf("B over A, by %s: energy %s, time %s (%s). One run cannot tell a difference of the work from "+
+		"its scatter from run to run: "+
+		"repeat each at least three times, better %d times, in turns; %d of each show in 4 of 5 cases a difference "+
+		"twice as large as the scatter of a run.",
 		who, ratioText(energy), ratioText(time), covers, Repeats, Repeats)
 }
 
@@ -76,7 +88,7 @@ func ratioText(e *Effect) string {
 
 // amount is a change with its interval: "12.3 ± 0.8 % less".
 func amount(e *Effect) string {
-	c, u := 100*e.Change(), 100*e.ChangeU()
+	c, u := 100*float64(e.Relative), 100*e.ChangeU()
 	word := "more"
 	if c < 0 {
 		word = "less"
@@ -100,8 +112,6 @@ func decimals(u float64) int {
 	return min(max(-exponent, 0), 6)
 }
 
-func twoDigits(v float64) string { return fmt.Sprintf("%.*f", max(decimals(v), 0), v) }
-
 // PText writes a chance: three digits are more than it is good for.
 func PText(p float64) string {
 	switch {
@@ -115,4 +125,4 @@ func PText(p float64) string {
 	return fmt.Sprintf("= %.2g", p)
 }
 
-func chanceText(e *Effect) string { return "(p " + PText(e.Holm) + ")" }
+func chanceText(e *Effect) string { return "(p " + PText(float64(e.Holm)) + ")" }

@@ -5,14 +5,16 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"wattmark/analysis/sensor"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // covered counts how often a simulated truth lies within ± U, and fails outside of 93
 // to 97 %.
 func covered(t *testing.T, trials int, once func(r *rand.Rand) (truth float64, e Energy)) {
 	t.Helper()
+	trials = coverage.Trials(trials)
 	r := rand.New(rand.NewPCG(1, 2))
 	in, sum := 0, 0.0
 	for range trials {
@@ -24,7 +26,7 @@ func covered(t *testing.T, trials int, once func(r *rand.Rand) (truth float64, e
 	}
 	share := float64(in) / float64(trials)
 	t.Logf("%.2f %% of %d within ± U; mean error %.3f %%", 100*share, trials, 100*sum/float64(trials))
-	if share < 0.93 || share > 0.97 {
+	if !coverage.Within(share, 0.93, 0.97, trials) {
 		t.Errorf("%.2f %% of the truths lie within ± U, want 93 to 97", 100*share)
 	}
 }
@@ -130,7 +132,7 @@ func TestCoverageByKernels(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				rs := p.Predict(load, p.Window+2*p.Tau)
+				rs := predict(p, load, p.Window+2*p.Tau)
 				var noisy []Reading
 				for _, x := range rs {
 					noisy = append(noisy, Reading{At: x.At, Power: x.Power + measure.Watt(5*r.NormFloat64())})

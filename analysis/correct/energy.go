@@ -7,23 +7,26 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strconv"
+	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Lag is what is known of a sensor that follows the power as a capacitor does, and
-// of the static line between its readings and the truth. Every U is expanded, at
-// 95 % (k = 2).
+// Lag describes a sensor that follows the power as a capacitor does, and the static
+// line between its readings and the truth. Every U is expanded, at 95 % (k = 2).
 type Lag struct {
 	C, U  measure.Seconds // the constant
 	Slope Slope
-	// Noise is a reading's standard deviation; zero to find it out from the readings.
+	// Noise is a reading's standard deviation; zero to derive it from the readings.
 	Noise measure.Watt
 	// Gain and Offset: reading = gain · truth + offset. A gain of zero means 1.
 	Gain, UGain     float64
 	Offset, UOffset measure.Watt
 }
 
+// gain returns the gain of the static line.
 func (l Lag) gain() float64 {
 	if l.Gain == 0 {
 		return 1
@@ -31,26 +34,23 @@ func (l Lag) gain() float64 {
 	return l.Gain
 }
 
-// Energy is a corrected energy with what it rests on.
+// Energy is a corrected energy with its uncertainty budget.
 type Energy struct {
 	Span
-	Energy, U measure.Joule // U expanded, k = 2
+	Energy measure.Joule `json:"energy_j"`
+	U      measure.Joule `json:"energy_u_j"` // expanded, k = 2
+	Mean   measure.Watt  `json:"mean_w"`     // Energy over the span's length
 	// Raw is the same integral of the readings as they are, without the static line.
-	Raw      measure.Joule
-	Budget   []measure.Contribution // standard uncertainties, k = 1
-	Readings int                    // within the span
-}
-
-// Mean is the corrected mean power.
-func (e Energy) Mean() measure.Watt {
-	return measure.Watt(float64(e.Energy) / float64(e.Length()))
+	Raw      measure.Joule          `json:"raw_energy_j"`
+	Budget   []measure.Contribution `json:"budget,omitempty"` // standard uncertainties, k = 1
+	Readings int                    `json:"-"`                // within the span
 }
 
 // ErrSpan is wrapped where readings do not cover a span.
 var ErrSpan = errors.New("the readings do not cover the span")
 
 // Integrate integrates readings over a span by the trapezoid rule on their time
-// stamps, with the ends interpolated. Readings are as [Check] wants them.
+// stamps, with the ends interpolated. Readings must pass [Check]. Errors wrap ErrSpan.
 func Integrate(rs []Reading, s Span) (measure.Joule, error) {
 	u, first, err := trapezoid(rs, s)
 	if err != nil {
@@ -63,11 +63,12 @@ func Integrate(rs []Reading, s Span) (measure.Joule, error) {
 	return measure.Joule(sum), nil
 }
 
-// Energy corrects readings and integrates them over a span.
+// Energy corrects readings and integrates them over a span. Errors wrap ErrReadings or
+// ErrSpan.
 //
 // Trapezoids over the corrected power telescope: but for the ends, the integral is
-// that of the readings plus C times what they rose by. So noise within the span
-// cancels, and what is left comes from its two ends.
+// that of the readings plus C times their rise. So noise within the span cancels, and
+// the remainder comes from its two ends.
 func (l Lag) Energy(rs []Reading, s Span) (Energy, error) {
 	if err := Check(rs); err != nil {
 		return Energy{}, err
@@ -105,19 +106,21 @@ func (l Lag) Energy(rs []Reading, s Span) (Energy, error) {
 	for _, i := range slices.Sorted(maps.Keys(v)) { // in order: sums come out the same each time
 		squares += v[i] * v[i]
 	}
+	steps := l.bend(rs, s.From) + l.bend(rs, s.To)
 	e.budget([]measure.Contribution{
 		{Source: "readings' noise", U: measure.Joule(float64(noise) * math.Sqrt(squares) / g)},
 		{Source: "constant C", U: measure.Joule(math.Abs(byC) * float64(l.U) / 2 / g), Systematic: true},
 		{Source: "gain", U: measure.Joule(math.Abs(float64(e.Energy)) * l.UGain / 2 / g), Systematic: true},
 		{Source: "offset", U: measure.Joule(length * float64(l.UOffset) / 2 / g), Systematic: true},
-		{Source: "steps between readings", U: measure.Joule((l.bend(rs, s.From) + l.bend(rs, s.To)) / g), Systematic: true},
+		{Source: "steps between readings", U: measure.Joule(steps / g), Systematic: true},
 	})
 	return e, nil
 }
 
-// budget keeps what contributes, and adds it up.
+// budget keeps the contributions that are not zero, and sets U to twice their root sum
+// of squares and Mean to the mean power.
 func (e *Energy) budget(list []measure.Contribution) {
-	e.Budget = nil
+	e.Budget, e.Mean = nil, measure.Watt(float64(e.Energy)/float64(e.Length()))
 	sum := 0.0
 	for _, c := range list {
 		if c.U > 0 {
@@ -128,9 +131,10 @@ func (e *Energy) budget(list []measure.Contribution) {
 	e.U = measure.Joule(2 * math.Sqrt(sum))
 }
 
-// bend is what a step of the power between two readings does to an integral that
-// ends there: a share f into an interval Δt the line between the readings is off
-// by ΔP·Δt·f·(1−f) of C times the slope, at most a quarter; taken as rectangular.
+// bend returns the standard uncertainty, in joules, of an integral that ends between
+// two readings, by a step of the power there: a share f into an interval Δt the line
+// between the readings is off by ΔP·Δt·f·(1−f), at most a quarter; taken as rectangular
+// (/√3).
 func (l Lag) bend(rs []Reading, at measure.Seconds) float64 {
 	i := sort.Search(len(rs), func(i int) bool { return rs[i].At > at })
 	if i == 0 || i == len(rs) || rs[i-1].At == at {
@@ -142,7 +146,7 @@ func (l Lag) bend(rs []Reading, at measure.Seconds) float64 {
 	return math.Abs(true1-true0) * float64(rs[i].At-rs[i-1].At) / 4 / math.Sqrt(3)
 }
 
-// at is the corrected power at one reading, before the static line.
+// at returns the corrected power at one reading in watts, before the static line.
 func (l Lag) at(rs []Reading, i int) float64 {
 	lo, w := l.Slope.weights(rs, i, nil)
 	p := float64(rs[i].Power)
@@ -152,8 +156,8 @@ func (l Lag) at(rs []Reading, i int) float64 {
 	return p
 }
 
-// True is the corrected power at the readings' instants, on the true side of the
-// static line.
+// True returns the corrected power at the readings' instants, with the static line
+// undone.
 func (l Lag) True(rs []Reading) []Reading {
 	out := True(rs, l.C, l.Slope)
 	for i := range out {
@@ -162,8 +166,9 @@ func (l Lag) True(rs []Reading) []Reading {
 	return out
 }
 
-// trapezoid returns the weights in seconds of the readings from first on whose sum
-// is the integral over a span.
+// trapezoid returns weights in seconds: the sum of weight times power over the readings
+// from first on is the integral over a span, by the trapezoid rule with interpolated
+// ends. Errors wrap ErrSpan.
 func trapezoid(rs []Reading, s Span) (u []float64, first int, err error) {
 	if len(rs) < 2 || !(s.From < s.To) || rs[0].At > s.From || rs[len(rs)-1].At < s.To {
 		err = fmt.Errorf("correct: %w: %.6f s to %.6f s", ErrSpan, float64(s.From), float64(s.To))
@@ -184,4 +189,165 @@ func trapezoid(rs []Reading, s Span) (u []float64, first int, err error) {
 		u = append(u, float64(hi-lo)*mid)
 	}
 	return u, first, nil
+}
+
+// Piece returns the energy of a piece of work whose span was found by [Work] in these
+// readings. The correction turns a step of the power into a ramp over some readings.
+// The instant of the step is that which keeps the ramp's area, and the energy is the
+// integral over both ramps less the energy before and after those instants. So an error
+// of an instant costs the power beside the work, not the power of the work. The span of
+// the result is between those instants. Work too short to have a middle is integrated
+// as it stands.
+func (l Lag) Piece(rs []Reading, work Span) (Energy, error) {
+	if err := Check(rs); err != nil {
+		return Energy{}, err
+	}
+	n := l.Slope.reach() + 1
+	first := sort.Search(len(rs), func(i int) bool { return rs[i].At > work.From }) - 1
+	last := sort.Search(len(rs), func(i int) bool { return rs[i].At >= work.To })
+	if first-n < 2 || last+n > len(rs)-3 || last-n-1 < first+n+2 {
+		return l.Energy(rs, work)
+	}
+	rise, err := l.step(rs, first-n, first+1+n)
+	if err != nil {
+		return Energy{}, err
+	}
+	fall, err := l.step(rs, last-1-n, last+n)
+	if err != nil {
+		return Energy{}, err
+	}
+	whole := Span{From: rs[first-n].At, To: rs[last+n].At}
+	e, err := l.Energy(rs, whole)
+	if err != nil || !(rise.at < fall.at) {
+		return e, err
+	}
+	out := rise.before*float64(rise.at-whole.From) + fall.after*float64(whole.To-fall.at)
+	e.Energy -= measure.Joule((out - float64(l.Offset)*float64(whole.Length()-(fall.at-rise.at))) / l.gain())
+	raw, err := Integrate(rs, Span{From: rise.at, To: fall.at})
+	if err != nil {
+		return Energy{}, err
+	}
+	e.Span, e.Raw = Span{From: rise.at, To: fall.at}, raw
+	base := (rise.before + fall.after) / 2
+	e.budget(append(e.Budget,
+		measure.Contribution{Source: "instants of the steps", U: measure.Joule(base * float64(Spacing(rs)) / 4)}))
+	return e, nil
+}
+
+// step is a change of the corrected power, before the static line.
+type step struct {
+	at            measure.Seconds
+	before, after float64 // W
+}
+
+// step places a step between readings a and b by the area under the corrected power;
+// the levels are medians of three.
+func (l Lag) step(rs []Reading, a, b int) (step, error) {
+	three := func(i int) float64 {
+		return stats.Median([]float64{l.at(rs, max(i-1, 0)), l.at(rs, i), l.at(rs, min(i+1, len(rs)-1))})
+	}
+	s := step{before: three(a - 1), after: three(b + 1)}
+	plain := Lag{C: l.C, Slope: l.Slope, Noise: 1}
+	e, err := plain.Energy(rs, Span{From: rs[a].At, To: rs[b].At})
+	if err != nil {
+		return s, err
+	}
+	length := float64(rs[b].At - rs[a].At)
+	late := (s.after*length - float64(e.Energy)) / (s.after - s.before)
+	s.at = rs[a].At + measure.Seconds(max(0, min(late, length)))
+	return s, nil
+}
+
+// Slope is a way to take the slope of readings, which need not be evenly spaced.
+// The zero value is the paper's: the difference of the two neighbours.
+type Slope struct {
+	half int // readings on either side that a parabola is laid through; 0 for the paper's
+}
+
+// Symmetric is the paper's formula: the neighbours' difference over their time.
+var Symmetric = Slope{}
+
+// Parabola takes the slope of the parabola that is fitted to a reading and n on either
+// side by least squares. On even spacing that is Savitzky and Golay's filter (1964):
+// noise falls as n^-1.5, and a step is smeared over 2n readings. n is at least 1.
+func Parabola(n int) Slope { return Slope{max(n, 1)} }
+
+// ParseSlope reads "symmetric", "five-point" or "savitzky-golay:N" with N readings in
+// all, which is odd and from 3 to 101.
+func ParseSlope(s string) (Slope, error) {
+	switch s {
+	case "", "symmetric":
+		return Symmetric, nil
+	case "five-point":
+		return Parabola(2), nil
+	}
+	if rest, ok := strings.CutPrefix(s, "savitzky-golay:"); ok {
+		if n, err := strconv.Atoi(rest); err == nil && n >= 3 && n <= 101 && n%2 == 1 {
+			return Parabola(n / 2), nil
+		}
+	}
+	return Slope{}, fmt.Errorf("slope %q: want symmetric, five-point, or savitzky-golay:N with an odd N from 3 to 101",
+		s)
+}
+
+func (s Slope) String() string {
+	switch s.half {
+	case 0:
+		return "symmetric"
+	case 2:
+		return "five-point"
+	}
+	return fmt.Sprintf("savitzky-golay:%d", 2*s.half+1)
+}
+
+// reach returns the number of readings on either side that a slope uses.
+func (s Slope) reach() int { return max(s.half, 1) }
+
+// weights returns the first reading and the weights in 1/s: the sum of weight times
+// power from there on is the slope at reading i. w is reused. At the ends of the
+// readings there are fewer weights.
+func (s Slope) weights(rs []Reading, i int, w []float64) (int, []float64) {
+	lo, hi := max(i-s.reach(), 0), min(i+s.reach(), len(rs)-1)
+	w = append(w[:0], make([]float64, hi-lo+1)...)
+	if s.half == 0 || hi-lo < 2 {
+		d := 1 / float64(rs[hi].At-rs[lo].At)
+		w[0], w[len(w)-1] = -d, d
+		return lo, w
+	}
+	scale := float64(rs[hi].At - rs[lo].At)
+	x := func(j int) float64 { return float64(rs[lo+j].At-rs[i].At) / scale }
+	var m [5]float64 // Σ x^k
+	for j := range w {
+		p := 1.0
+		for k := range m {
+			m[k] += p
+			p *= x(j)
+		}
+	}
+	// The second row of the inverse of the normal equations for 1, x, x².
+	c0 := m[2]*m[3] - m[1]*m[4]
+	c1 := m[0]*m[4] - m[2]*m[2]
+	c2 := m[1]*m[2] - m[0]*m[3]
+	det := m[1]*c0 + m[2]*c1 + m[3]*c2
+	for j := range w {
+		w[j] = (c0 + c1*x(j) + c2*x(j)*x(j)) / det / scale
+	}
+	return lo, w
+}
+
+// True returns the power that a sensor of the constant c followed when it showed these
+// readings, at the same instants. Readings must pass [Check].
+func True(rs []Reading, c measure.Seconds, s Slope) []Reading {
+	out := make([]Reading, len(rs))
+	var w []float64
+	for i, r := range rs {
+		var lo int
+		lo, w = s.weights(rs, i, w)
+		slope := 0.0
+		for j, x := range w {
+			slope += x * float64(rs[lo+j].Power)
+		}
+		out[i] = Reading{At: r.At, Power: r.Power + measure.Watt(float64(c)*slope)}
+	}
+	return out
 }

@@ -5,23 +5,22 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/stat/distuv"
-
-	"wattmark/analysis/sensor"
-	"wattmark/measure"
 )
 
-// Activity is a stretch in which the GPU did one thing. Stretches of one name are
-// taken to draw one power.
+// Activity is a stretch of one kind of work. Stretches of one name are taken to draw
+// the same power.
 type Activity struct {
 	Name string
 	Span
 }
 
-// Levels are the powers of activities that are known from elsewhere, found by
-// least squares: what a sensor of a known profile would show of each of them at one
-// watt, times its power, adds up to what it showed.
+// Levels are the powers of activities with known times, found by least squares: the
+// response of a sensor of a known profile to each of them at one watt, times its power,
+// adds up to the readings.
 type Levels struct {
 	Names []string
 	Power []measure.Watt
@@ -30,8 +29,8 @@ type Levels struct {
 	// a lag sees all.
 	Seen     []float64
 	Residual measure.Watt
-	// Correlation is that of one renewal's residual with the next; it shrinks the
-	// number of renewals that count.
+	// Correlation is that of one renewal's residual with the next; it lowers the
+	// effective number of renewals.
 	Correlation float64
 	Renewals    int
 	DOF         float64
@@ -42,13 +41,13 @@ type Levels struct {
 	uOffset     measure.Watt
 }
 
-// leastSeen is the least share of an activity that must have been looked at.
+// leastSeen is the least share of an activity that windows must cover.
 const leastSeen = 0.02
 
-// FindLevels fits the activities' powers. They are in order of time and do not
-// overlap; what lies between them is the activity "". Renewals are as [Renewals]
-// gives them. It fails where an activity was hardly looked at, or two of them only
-// ever together: what nobody saw is no number.
+// FindLevels fits the activities' powers. They are in order of time and do not overlap;
+// the time between them is the activity "". Renewals come from [Renewals]. It fails
+// where the windows cover less than 2 % of an activity, or show two activities only in
+// the same mixture. Errors wrap ErrReadings or sensor.ErrProfile.
 func FindLevels(renewals []Reading, p *sensor.Profile, activities []Activity) (*Levels, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -63,7 +62,7 @@ func FindLevels(renewals []Reading, p *sensor.Profile, activities []Activity) (*
 			l.Names = append(l.Names, a.Name)
 		}
 	}
-	// The first window begins before the first renewal, where nothing is known.
+	// The first window begins before the first renewal, where the power is unknown.
 	settle := p.Delay + p.Window + 5*p.Tau
 	var use []Reading
 	for _, r := range renewals {
@@ -73,7 +72,8 @@ func FindLevels(renewals []Reading, p *sensor.Profile, activities []Activity) (*
 	}
 	l.Renewals = len(use)
 	if len(use) < len(l.Names)+2 {
-		return nil, fmt.Errorf("correct: %w: %d renewals of the sensor for %d powers", ErrReadings, len(use), len(l.Names))
+		return nil, fmt.Errorf("correct: %w: %d renewals of the sensor for %d powers", ErrReadings, len(use),
+			len(l.Names))
 	}
 	x, err := l.design(use, p)
 	if err != nil {
@@ -82,7 +82,8 @@ func FindLevels(renewals []Reading, p *sensor.Profile, activities []Activity) (*
 	return l, l.fit(x, use, p)
 }
 
-// fill lays activities end to end, from the first renewal's to the last one's time.
+// fill clips activities to the time from the first window to the last renewal, and fills
+// the gaps by activities without a name.
 func fill(renewals []Reading, p *sensor.Profile, activities []Activity) ([]Activity, error) {
 	if len(renewals) < 3 {
 		return nil, fmt.Errorf("correct: %w: %d renewals", ErrReadings, len(renewals))
@@ -92,7 +93,8 @@ func fill(renewals []Reading, p *sensor.Profile, activities []Activity) ([]Activ
 	var out []Activity
 	for i, a := range activities {
 		if i > 0 && a.From < activities[i-1].To-1e-6 || a.To < a.From {
-			return nil, fmt.Errorf("correct: %w: activity %d (%q) begins at %.6f s, before the one before it has ended", ErrReadings, i+1, a.Name, float64(a.From))
+			return nil, fmt.Errorf("correct: %w: activity %d (%q) begins at %.6f s, before the one before it has "+
+				"ended", ErrReadings, i+1, a.Name, float64(a.From))
 		}
 		a.From, a.To = max(a.From, at), min(a.To, end)
 		if a.From >= a.To {
@@ -109,7 +111,8 @@ func fill(renewals []Reading, p *sensor.Profile, activities []Activity) ([]Activ
 	return out, nil
 }
 
-// design has a row a renewal and a column a name: what the sensor shows of it at 1 W.
+// design returns the response of the sensor at each renewal (row) to each name at 1 W
+// (column), and sets Seen.
 func (l *Levels) design(use []Reading, p *sensor.Profile) (*mat.Dense, error) {
 	unit := *p
 	unit.Gain, unit.Offset, unit.Quantum = 1, 0, 0
@@ -147,12 +150,15 @@ func (l *Levels) design(use []Reading, p *sensor.Profile) (*mat.Dense, error) {
 		}
 		l.Seen = append(l.Seen, share)
 		if share < leastSeen {
-			return nil, fmt.Errorf("correct: %w: the sensor looked at %.1f %% of the time of %q: its power is not to be known from these readings", ErrReadings, 100*share, name)
+			return nil, fmt.Errorf("correct: %w: the sensor looked at %.1f %% of the time of %q: its power is not "+
+				"to be known from these readings", ErrReadings, 100*share, name)
 		}
 	}
 	return x, nil
 }
 
+// fit solves for the powers by singular value decomposition, and takes the covariance
+// from the residuals, widened by (1+ρ)/(1−ρ) for their first autocorrelation ρ.
 func (l *Levels) fit(x *mat.Dense, use []Reading, p *sensor.Profile) error {
 	n, k := x.Dims()
 	y := mat.NewVecDense(n, nil)
@@ -161,7 +167,8 @@ func (l *Levels) fit(x *mat.Dense, use []Reading, p *sensor.Profile) error {
 	}
 	var svd mat.SVD
 	if !svd.Factorize(x, mat.SVDThin) || svd.Cond() > 1e4 {
-		return fmt.Errorf("correct: %w: the sensor saw %q only in the same mixture: their powers cannot be told apart", ErrReadings, l.Names)
+		return fmt.Errorf("correct: %w: the sensor saw %q only in the same mixture: their powers cannot be told apart",
+			ErrReadings, l.Names)
 	}
 	var b, fit mat.VecDense
 	if err := b.SolveVec(x, y); err != nil {
@@ -180,7 +187,7 @@ func (l *Levels) fit(x *mat.Dense, use []Reading, p *sensor.Profile) error {
 	}
 	wide := (1 + l.Correlation) / (1 - l.Correlation)
 	l.DOF = max(dof/wide, 1)
-	l.factor = distuv.StudentsT{Sigma: 1, Nu: l.DOF}.Quantile(0.975)
+	l.factor = stats.Student(0.975, l.DOF)
 	var xtx mat.SymDense
 	xtx.SymOuterK(1, x.T())
 	var chol mat.Cholesky
@@ -195,18 +202,21 @@ func (l *Levels) fit(x *mat.Dense, use []Reading, p *sensor.Profile) error {
 	for c := range k {
 		w := b.AtVec(c)
 		l.Power = append(l.Power, measure.Watt(w))
-		l.U = append(l.U, measure.Watt(math.Sqrt(square(l.factor*math.Sqrt(l.cov.At(c, c)))+square(w*l.uGain)+square(float64(l.uOffset)))))
+		variance := square(l.factor)*l.cov.At(c, c) + square(w*l.uGain) + square(float64(l.uOffset))
+		l.U = append(l.U, measure.Watt(math.Sqrt(variance)))
 	}
 	return nil
 }
 
 func square(v float64) float64 { return v * v }
 
-// Energy is the energy of a span: each activity's power times its time.
+// Energy returns the energy of a span: each activity's power times its time. Errors wrap
+// ErrSpan.
 func (l *Levels) Energy(span Span) (Energy, error) {
 	first, last := l.activities[0], l.activities[len(l.activities)-1]
 	if !(span.From < span.To) || span.From < first.From-1e-6 || span.To > last.To+1e-6 {
-		return Energy{}, fmt.Errorf("correct: %w: %.6f s to %.6f s; the activities are known from %.6f s to %.6f s", ErrSpan, float64(span.From), float64(span.To), float64(first.From), float64(last.To))
+		return Energy{}, fmt.Errorf("correct: %w: %.6f s to %.6f s; the activities are known from %.6f s to %.6f s",
+			ErrSpan, float64(span.From), float64(span.To), float64(first.From), float64(last.To))
 	}
 	times := make([]float64, len(l.Names))
 	for _, a := range l.activities {
@@ -230,7 +240,7 @@ func (l *Levels) Energy(span Span) (Energy, error) {
 	return e, nil
 }
 
-// Course is the powers as a trace: two points a stretch.
+// Course returns the powers as a trace, two points a stretch.
 func (l *Levels) Course() []Reading {
 	out := make([]Reading, 0, 2*len(l.activities))
 	for _, a := range l.activities {
@@ -238,4 +248,56 @@ func (l *Levels) Course() []Reading {
 		out = append(out, Reading{At: a.From, Power: p}, Reading{At: a.To, Power: p})
 	}
 	return out
+}
+
+// Unseen is the time of a span that no window of the sensor covered, and the bounds of
+// the span's energy: covered time counts by the readings, uncovered time as anything
+// from the least to the greatest power of the card.
+type Unseen struct {
+	Span  `json:"-"`
+	Seen  measure.Seconds `json:"-"`
+	Share float64         `json:"share_seen"` // Seen of the span, from 0 to 1
+	Low   measure.Joule   `json:"low_j"`
+	High  measure.Joule   `json:"high_j"`
+	Floor measure.Watt    `json:"floor_w"`
+	Cap   measure.Watt    `json:"cap_w"`
+}
+
+func (u Unseen) String() string {
+	return fmt.Sprintf("seen %.0f %% of %v; with %v to %v in the rest the energy lies between %v and %v",
+		100*u.Share, u.Length(), u.Floor, u.Cap, u.Low, u.High)
+}
+
+// FindUnseen bounds a span's energy by the windows of a boxcar sensor. Renewals come
+// from [Renewals]. Overlapping windows count once, with the later one's mean; a window
+// that reaches out of the span counts its mean for the part within. floor and cap bound
+// the card's power. Errors wrap ErrWindow for a lag, which sees all of the time, or
+// ErrSpan.
+func FindUnseen(renewals []Reading, p *sensor.Profile, span Span, floor, cap measure.Watt) (Unseen, error) {
+	u := Unseen{Span: span, Floor: floor, Cap: cap}
+	if err := p.Validate(); err != nil {
+		return u, err
+	}
+	if p.Model != sensor.Boxcar {
+		return u, fmt.Errorf("correct: %w: a sensor that lags looks all the time", ErrWindow)
+	}
+	if !(floor <= cap) || !(span.From < span.To) {
+		return u, fmt.Errorf("correct: %w: power from %v to %v over %v", ErrSpan, floor, cap, span.Length())
+	}
+	at, seen := span.From, 0.0
+	for _, r := range renewals {
+		b := min(r.At-p.Delay, span.To)
+		a := max(r.At-p.Delay-p.Window, at)
+		if a >= b {
+			continue
+		}
+		w := float64(r.Power-p.Offset) / p.Gain
+		seen += float64(b-a) * w
+		u.Seen += b - a
+		at = b
+	}
+	unseen := float64(span.Length() - u.Seen)
+	u.Share = float64(u.Seen / span.Length())
+	u.Low, u.High = measure.Joule(seen+unseen*float64(floor)), measure.Joule(seen+unseen*float64(cap))
+	return u, nil
 }

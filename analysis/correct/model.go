@@ -4,12 +4,12 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Model is a K20 and its sensor in software, after Burtscher et al.: it lags until
-// t3, where the card leaves its active idle, and then shows the steps as they
-// are. It stands in for a card that nobody here has: it shows a mechanism.
+// Model is a K20 and its sensor in software, after Burtscher et al.: it lags until t3,
+// at which the card leaves its active idle, and shows the steps after it at once. It
+// demonstrates the mechanism where no such card is at hand.
 type Model struct {
 	Tau        measure.Seconds
 	Idle       measure.Watt
@@ -21,8 +21,8 @@ type Model struct {
 	Noise      measure.Watt    // standard deviation of a look of the sensor
 	Resolution measure.Watt    // of the register; zero for none
 	Seed       uint64
-	// SlowPoll is a call's time while the card steps down, in which each step holds
-	// one call up for StepStall.
+	// SlowPoll is the duration of a call while the card steps down; each step delays one
+	// call by StepStall.
 	SlowPoll, StepStall measure.Seconds
 }
 
@@ -33,13 +33,12 @@ type ModelKernel struct {
 }
 
 // K20 is the model with the paper's constants, whose figure 1 it was fitted to
-// (docs/correction.md): a kernel of 5.346 s from 2 s on.
+// (docs/sensor.md): a kernel of 5.346 s from 2 s on.
 func K20() Model {
 	return Model{
 		Tau: 0.833333, Idle: 20.02, Active: 52.5, ActiveFor: 2.31, Steps: []measure.Watt{44, 36, 28, 22},
-		Kernels:  []ModelKernel{{Span{From: 2, To: 7.346}, 158.47}},
-		End:      18,
-		SlowPoll: 0.000666, StepStall: 0.130, Resolution: 0.001,
+		Kernels: []ModelKernel{{Span{From: 2, To: 7.346}, 158.47}}, End: 18, SlowPoll: 0.000666,
+		StepStall: 0.130, Resolution: 0.001,
 	}
 }
 
@@ -51,14 +50,13 @@ const (
 	pollLong    measure.Seconds = 0.0047
 )
 
-// T3 and T4 are where the card leaves the active idle after its last kernel, and
-// where it has come to idle.
+// T3 returns the instant at which the card leaves the active idle after its last kernel.
 func (m Model) T3() measure.Seconds { return m.Kernels[len(m.Kernels)-1].To + m.ActiveFor }
 
-// T4 is one second a step after T3.
+// T4 returns the instant at which the card is idle: T3 and one second a step.
 func (m Model) T4() measure.Seconds { return m.T3() + measure.Seconds(len(m.Steps)) }
 
-// Power is what the card draws at an instant.
+// Power returns the true power at an instant.
 func (m Model) Power(t measure.Seconds) measure.Watt {
 	p := m.Idle
 	for _, k := range m.Kernels {
@@ -75,7 +73,7 @@ func (m Model) Power(t measure.Seconds) measure.Watt {
 	return p
 }
 
-// Energy is the true energy of the kernels.
+// Energy returns the true energy of the kernels.
 func (m Model) Energy() (e measure.Joule) {
 	for _, k := range m.Kernels {
 		e += measure.Joule(float64(k.Power) * float64(k.Length()))
@@ -83,7 +81,7 @@ func (m Model) Energy() (e measure.Joule) {
 	return e
 }
 
-// changes are the instants before t3 at which the power steps.
+// changes returns the instants before t3 at which the power steps.
 func (m Model) changes() (out []measure.Seconds) {
 	for i, k := range m.Kernels {
 		if i > 0 && m.Kernels[i-1].To+m.ActiveFor < k.From {
@@ -94,7 +92,7 @@ func (m Model) changes() (out []measure.Seconds) {
 	return out
 }
 
-// Lagging is what a sensor without noise shows at an instant.
+// Lagging returns the value of a sensor without noise at an instant.
 func (m Model) Lagging(t measure.Seconds) measure.Watt {
 	if t >= m.T3() {
 		return m.Power(t)
@@ -108,7 +106,7 @@ func (m Model) Lagging(t measure.Seconds) measure.Watt {
 	return y
 }
 
-// Readings polls the model flat out, as the paper did.
+// Readings polls the model without pause, as the paper did.
 func (m Model) Readings() []Reading {
 	rng := rand.New(rand.NewPCG(m.Seed, 20))
 	var out []Reading
@@ -131,8 +129,8 @@ func (m Model) Readings() []Reading {
 	return out
 }
 
-// call is when the poll after the one at t returns, and whether with a new look, if
-// the last is a period old.
+// call returns the instant of the poll after the one at t, and whether the register may
+// be renewed there.
 func (m Model) call(before, t measure.Seconds, calls int) (measure.Seconds, bool) {
 	step := func(t measure.Seconds) float64 { return math.Floor(float64(t - m.T3())) }
 	switch {

@@ -3,11 +3,13 @@ package correct
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
-	"slices"
 
-	"wattmark/analysis/validate"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 // Reading is one value of the sensor: when it was read, and watts.
@@ -20,15 +22,15 @@ type Span = validate.Span
 var ErrReadings = errors.New("the readings cannot be corrected")
 
 const (
-	// Near is how far apart equal readings are repeats of one look of the sensor
-	// (Burtscher et al., section 5, step 2).
+	// Near is the largest distance of equal readings that repeat one value of the
+	// register (Burtscher et al., section 5, step 2).
 	Near measure.Seconds = 0.004
-	// K20Period is the K20's time from one look to the next: 66.7 Hz (section 4.3).
+	// K20Period is the time between renewals of a K20's register: 66.7 Hz (section 4.3).
 	K20Period measure.Seconds = 0.015
 )
 
-// Check reports what makes readings unfit: fewer than three, a clock that steps
-// back, values that are no numbers.
+// Check refuses unfit readings: fewer than three, not strictly ascending in time, not
+// finite. Errors wrap ErrReadings.
 func Check(rs []Reading) error {
 	if len(rs) < 3 {
 		return fmt.Errorf("correct: %w: %d of them: a slope needs three", ErrReadings, len(rs))
@@ -38,16 +40,18 @@ func Check(rs []Reading) error {
 			return fmt.Errorf("correct: %w: reading %d is %v at %v", ErrReadings, i+1, r.Power, r.At)
 		}
 		if i > 0 && r.At <= rs[i-1].At {
-			return fmt.Errorf("correct: %w: reading %d at %.6f s does not come after the one before at %.6f s: put them in order of time, each time once", ErrReadings, i+1, float64(r.At), float64(rs[i-1].At))
+			return fmt.Errorf("correct: %w: reading %d at %.6f s does not come after the one before at %.6f s: put "+
+				"them in order of time, each time once", ErrReadings, i+1, float64(r.At), float64(rs[i-1].At))
 		}
 	}
 	return nil
 }
 
+// bad reports whether v is not finite.
 func bad(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
 
-// Tidy puts readings in a form that [Check] takes: of several at one instant the
-// last stays, as a log to the millisecond has them. The order is kept.
+// Tidy keeps the last of several readings at one instant, which logs to the millisecond
+// have, and the order.
 func Tidy(rs []Reading) []Reading {
 	out := make([]Reading, 0, len(rs))
 	for _, r := range rs {
@@ -60,15 +64,15 @@ func Tidy(rs []Reading) []Reading {
 	return out
 }
 
-// Collapse drops readings that repeat the one before: equal, and at most near
-// later (step 2). A register that stands still for longer than a period was
-// renewed with the same value, which is news: so one equal reading a period stays,
-// and no hole is left that a trapezoid would bridge by a ramp. It keeps the first
-// and the last reading.
+// Collapse drops readings that repeat the one before: equal, and at most near later
+// (step 2). A register constant for longer than a period was renewed with the same
+// value: so one equal reading a period stays, which leaves no gap for a trapezoid to
+// bridge by a ramp. The first and the last reading stay.
 func Collapse(rs []Reading, near, period measure.Seconds) []Reading {
 	out := make([]Reading, 0, len(rs))
 	for i, r := range rs {
-		if i > 0 && i < len(rs)-1 && r.Power == rs[i-1].Power && r.At-rs[i-1].At <= near && r.At-out[len(out)-1].At <= period {
+		if i > 0 && i < len(rs)-1 && r.Power == rs[i-1].Power && r.At-rs[i-1].At <= near &&
+			r.At-out[len(out)-1].At <= period {
 			continue
 		}
 		out = append(out, r)
@@ -77,8 +81,8 @@ func Collapse(rs []Reading, near, period measure.Seconds) []Reading {
 }
 
 // Changes keeps the first reading of each run of equal ones, and the very last: the
-// register's changes, as arXiv 2312.02741 treats readings. Where the power rests
-// this leaves a hole that ends in a ramp: use it to compare, not to integrate.
+// register's changes, as arXiv 2312.02741 treats readings. At rest this leaves a gap
+// that ends in a ramp: use it to compare, not to integrate.
 func Changes(rs []Reading) []Reading {
 	out := make([]Reading, 0, len(rs))
 	for i, r := range rs {
@@ -89,9 +93,9 @@ func Changes(rs []Reading) []Reading {
 	return out
 }
 
-// Renewals tells when the register was renewed and with what: its changes, each
-// placed half a poll before it was first seen, and, where it stood still for
-// more than one and a half periods, renewals with the same value between.
+// Renewals returns the renewals of the register: its changes, each half a poll before
+// it was first seen, and renewals with the same value wherever it was constant for more
+// than one and a half periods.
 func Renewals(rs []Reading, period measure.Seconds) []Reading {
 	var out []Reading
 	for i, r := range rs {
@@ -120,7 +124,7 @@ func Renewals(rs []Reading, period measure.Seconds) []Reading {
 	return out
 }
 
-// Spacing is the median time between readings.
+// Spacing returns the median time between readings, NaN for fewer than two.
 func Spacing(rs []Reading) measure.Seconds {
 	if len(rs) < 2 {
 		return measure.Seconds(math.NaN())
@@ -129,21 +133,12 @@ func Spacing(rs []Reading) measure.Seconds {
 	for i := range gaps {
 		gaps[i] = float64(rs[i+1].At - rs[i].At)
 	}
-	return measure.Seconds(median(gaps))
+	return measure.Seconds(stats.Median(gaps))
 }
 
-// median sorts its argument; NaN for none.
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return math.NaN()
-	}
-	slices.Sort(v)
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
-}
-
-// Noise is a reading's standard deviation about a smooth course: robust, from how
-// far each lies off the line between its neighbours, and not less than what
-// rounding to the sensor's smallest step makes.
+// Noise returns the standard deviation of a reading about a smooth course: the median
+// deviation from the line between its neighbours, divided by 0.6745, and at least that
+// of rounding to the smallest step (step/√12). Zero without three readings that vary.
 func Noise(rs []Reading) measure.Watt {
 	var off []float64
 	step := math.Inf(1)
@@ -153,7 +148,7 @@ func Noise(rs []Reading) measure.Watt {
 			step = min(step, d)
 		}
 		if a.Power == b.Power && b.Power == c.Power {
-			continue // one look of the sensor, read three times
+			continue // one value, read three times
 		}
 		f := float64((b.At - a.At) / (c.At - a.At))
 		line := (1-f)*float64(a.Power) + f*float64(c.Power)
@@ -162,5 +157,160 @@ func Noise(rs []Reading) measure.Watt {
 	if len(off) == 0 {
 		return 0
 	}
-	return measure.Watt(max(median(off)/0.6745, step/math.Sqrt(12)))
+	return measure.Watt(max(stats.Median(off)/0.6745, step/math.Sqrt(12)))
+}
+
+// PhaseKind names the state of a GPU and its sensor between two of the paper's instants.
+type PhaseKind string
+
+// The phases, in the order in which they follow each other (Burtscher et al.,
+// figure 1). The reading lags in the first two.
+const (
+	AtWork     PhaseKind = "kernel"      // t1 to t2
+	Decay      PhaseKind = "decay"       // from t2 on, until the reading shows the active idle
+	ActiveIdle PhaseKind = "active idle" // to t3: about 3.5 s on a K20
+	Steps      PhaseKind = "steps"       // t3 to t4: down by steps of about a second
+	Idle       PhaseKind = "idle"
+)
+
+// Phase is a labelled stretch of the readings.
+type Phase struct {
+	Kind PhaseKind `json:"kind"`
+	Span
+	Raw measure.Joule `json:"raw_energy_j"` // integral of the uncorrected readings
+}
+
+// Phases labels readings, given the same corrected and the spans that [Work] found in
+// those. sigma is the corrected readings' standard deviation. Readings must pass
+// [Check].
+func Phases(rs, corrected []Reading, work []Span, l Level, sigma measure.Watt) []Phase {
+	p := phaser{rs: rs, corrected: corrected, l: l, tolerance: max(0.02*float64(l.Threshold-l.Idle), 0.2)}
+	p.margin = max(6*float64(sigma), 0.1*float64(l.Active-l.Idle))
+	at := rs[0].At
+	for i, w := range work {
+		if w.From > at {
+			p.put(Idle, at, w.From)
+		}
+		p.put(AtWork, w.From, w.To)
+		end := rs[len(rs)-1].At
+		if i+1 < len(work) {
+			end = work[i+1].From
+		}
+		at = p.tail(w.To, end)
+	}
+	p.put(Idle, at, rs[len(rs)-1].At)
+	return p.out
+}
+
+// phaser collects phases.
+type phaser struct {
+	rs, corrected []Reading
+	l             Level
+	tolerance     float64 // of readings
+	margin        float64 // of corrected power, below which it has left the active idle
+	out           []Phase
+}
+
+// put appends a phase with its raw energy, NaN where that cannot be had.
+func (p *phaser) put(k PhaseKind, from, to measure.Seconds) {
+	if !(from < to) {
+		return
+	}
+	e, err := Integrate(p.rs, Span{From: from, To: to})
+	if err != nil {
+		e = measure.Joule(math.NaN())
+	}
+	p.out = append(p.out, Phase{k, Span{From: from, To: to}, e})
+}
+
+// tail labels the time after a kernel, and returns the beginning of idle. The decay ends
+// when the reading's deviation from the active idle has fallen to a tenth.
+func (p *phaser) tail(from, end measure.Seconds) measure.Seconds {
+	level, idle := float64(p.l.Active), float64(p.l.Idle)
+	rest := max(p.tolerance, 0.1*math.Abs(p.power(from)-level))
+	t3 := end
+	if level-idle > 2*p.tolerance {
+		settle := from + 4*Spacing(p.rs) // the fall itself may swing below
+		t3 = first(p.corrected, settle, end, func(w float64) bool { return w < level-p.margin })
+	}
+	shown := first(p.rs, from, t3, func(w float64) bool { return math.Abs(w-level) <= rest })
+	p.put(Decay, from, shown)
+	if level-idle <= 2*p.tolerance {
+		return shown
+	}
+	p.put(ActiveIdle, shown, t3)
+	t4 := first(p.rs, t3, end, func(w float64) bool { return w <= idle+p.tolerance })
+	p.put(Steps, t3, t4)
+	return t4
+}
+
+// first returns the instant of the first reading in a span that satisfies f; the span's
+// end if there is none.
+func first(rs []Reading, from, end measure.Seconds, f func(float64) bool) measure.Seconds {
+	for _, r := range rs {
+		if r.At >= end {
+			break
+		}
+		if r.At >= from && f(float64(r.Power)) {
+			return r.At
+		}
+	}
+	return end
+}
+
+// power returns the reading at an instant or after it, NaN behind the last.
+func (p *phaser) power(at measure.Seconds) float64 {
+	for _, r := range p.rs {
+		if r.At >= at {
+			return float64(r.Power)
+		}
+	}
+	return math.NaN()
+}
+
+// ErrCSV is wrapped by errors about files that are no table of readings.
+var ErrCSV = errors.New("not a table of readings")
+
+// ParseCSV reads a table with a heading: a column time_s, time_ms, time_us or time_ns, or
+// timestamp (a date with a time, or a number since 1970), and power_w or power_mw. Times of
+// day count from the first. Other columns are left alone. Errors name the line.
+func ParseCSV(r io.Reader) ([]Reading, error) {
+	t, err := logfile.Open(r, logfile.Options{Kind: ErrCSV, Want: "time_s,power_w"})
+	if err != nil {
+		return nil, err
+	}
+	at := t.First(func(c logfile.Column) bool {
+		return c.Named("time") && c.Unit.Of == logfile.Second || c.Named("timestamp") && c.Unit.Of == ""
+	})
+	power := t.First(func(c logfile.Column) bool { return c.Named("power") && c.Unit.Of == measure.UnitWatt })
+	if !at.Is() {
+		return nil, t.Fault("want a column time_ms, time_ns, time_s, time_us, timestamp; got %q", t.Heading.Fields)
+	}
+	if !power.Is() {
+		return nil, t.Fault("want a column power_mw, power_w; got %q", t.Heading.Fields)
+	}
+	var out []Reading
+	var first int64
+	for row, err := range t.Rows() {
+		if err != nil {
+			return nil, err
+		}
+		ns, form, err := row.Time(at)
+		if err != nil {
+			return nil, err
+		}
+		w, err := row.Number(power)
+		if err != nil {
+			return nil, err
+		}
+		if len(out) == 0 && form != logfile.Counted {
+			first = ns
+		}
+		x := Reading{At: measure.Seconds(float64(ns-first) / 1e9), Power: measure.Watt(w)}
+		if n := len(out); n > 0 && x.At < out[n-1].At {
+			return nil, row.Fault(at, "its time steps back by %v: put the lines in order of time", out[n-1].At-x.At)
+		}
+		out = append(out, x)
+	}
+	return Tidy(out), nil
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/analysis/model"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/model"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func ok(t testing.TB, err error) {

@@ -2,37 +2,46 @@ package counters
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
-// role is what a column of a plain table can be beside a counter.
+// role is a use of a column of a plain table beside that of a counter.
 type role struct {
 	what  string
 	names []string
-	scale map[string]float64 // of names whose unit is another
 }
 
 var roles = []role{
-	{"power", []string{"power_w", "power", "watts", "power_watts", "mean_power_w", "mean_power", "power_mw"}, map[string]float64{"power_mw": 1e-3}},
-	{"name", []string{"kernel", "kernel_name", "name", "run", "row"}, nil},
-	{"app", []string{"app", "application", "group", "benchmark", "program", "process_name"}, nil},
-	{
-		"time",
-		[]string{"time_s", "time", "duration_s", "duration", "seconds", "runtime_s", "time_ms", "time_us", "time_ns", "gputime"},
-		map[string]float64{"time_ms": 1e-3, "time_us": 1e-6, "time_ns": 1e-9, "gputime": 1e-6},
-	},
-	{"blocks", []string{"blocks", "num_blocks", "thread_blocks", "grid_blocks"}, nil},
-	{"task", []string{"task", "task_id"}, nil},
+	{"power", []string{"power_w", "power", "watts", "power_watts", "mean_power_w", "mean_power", "power_mw"}},
+	{"name", []string{"kernel", "kernel_name", "name", "run", "row"}},
+	{"app", []string{"app", "application", "group", "benchmark", "program", "process_name"}},
+	{"time", []string{
+		"time_s", "time", "duration_s", "duration", "seconds", "runtime_s", "time_ms", "time_us", "time_ns", gputime,
+	}},
+	{"blocks", []string{"blocks", "num_blocks", "thread_blocks", "grid_blocks"}},
+	{"task", []string{"task", "task_id"}},
 }
 
-var notWord = regexp.MustCompile(`[^a-z0-9]+`)
+// gputime is nvprof's column of time, in µs.
+const gputime = "gputime"
 
-// usual writes a column's name as the roles do: "Power [W]" is "power_w".
-func usual(name string) string {
-	return strings.Trim(notWord.ReplaceAllString(strings.ToLower(name), "_"), "_")
+// scale returns the factor to SI units of a column, by its plain name.
+func (r role) scale(name string) float64 {
+	if !slices.Contains(r.names, name) {
+		return 1
+	}
+	if name == gputime {
+		return 1e-6
+	}
+	return logfile.ParseColumn(name, false).Unit.Scale()
 }
+
+// usual returns a column's name as the roles have it: "Power [W]" is power_w.
+func usual(name string) string { return logfile.Plain(name) }
 
 // place is where the columns of a plain table are.
 type place struct {
@@ -44,12 +53,15 @@ type place struct {
 // columns finds out what each column of a plain table is.
 func (o Options) columns(head line) (*place, error) {
 	p := &place{at: map[string]int{}, scale: map[string]float64{}}
-	given := map[string]string{"power": o.Power, "name": o.Name, "app": o.App, "time": o.Time, "blocks": o.Blocks, "task": o.Task}
+	given := map[string]string{
+		"power": o.Power, "name": o.Name, "app": o.App, "time": o.Time, "blocks": o.Blocks, "task": o.Task,
+	}
 	taken := map[int]bool{}
 	for _, r := range roles {
 		at, scale := r.find(head.fields, given[r.what])
 		if at < 0 && given[r.what] != "" {
-			return nil, fmt.Errorf("line %d: %w: no column %q for --%s-column: there are %s", head.no, ErrFormat, given[r.what], r.flag(), quoted(head.fields))
+			flag := map[bool]string{true: "group", false: r.what}[r.what == "app"]
+			return nil, head.fault("no column %q for --%s-column: there are %s", given[r.what], flag, quoted(head.fields))
 		}
 		if p.at[r.what], p.scale[r.what] = at, scale; at >= 0 {
 			taken[at] = true
@@ -57,60 +69,47 @@ func (o Options) columns(head line) (*place, error) {
 	}
 	for _, name := range append(slices.Clone(o.Ignore), o.Rates...) {
 		if !slices.Contains(head.fields, name) {
-			return nil, fmt.Errorf("line %d: %w: no column %q: there are %s", head.no, ErrFormat, name, quoted(head.fields))
+			return nil, head.fault("no column %q: there are %s", name, quoted(head.fields))
 		}
 	}
 	for i, name := range head.fields {
 		switch {
 		case taken[i] || slices.Contains(o.Ignore, name):
 		case name == "":
-			return nil, fmt.Errorf("line %d: %w: column %d has no name: is the first line a header?", head.no, ErrFormat, i+1)
+			return nil, head.fault("column %d has no name: is the first line a header?", i+1)
 		default:
 			p.counters = append(p.counters, i)
 		}
 	}
 	if len(p.counters) == 0 {
-		return nil, fmt.Errorf("line %d: %w: no column of a counter in %s", head.no, ErrFormat, quoted(head.fields))
+		return nil, head.fault("no column of a counter in %s", quoted(head.fields))
 	}
 	return p, nil
 }
 
-func (r role) flag() string {
-	if r.what == "app" {
-		return "group"
-	}
-	return r.what
-}
-
+// find returns the column of a role and its scale: the one that is given, or the first of
+// the role's names; −1 where there is none.
 func (r role) find(fields []string, given string) (int, float64) {
 	if given != "" {
-		i := slices.Index(fields, given)
-		s := 1.0
-		if f, ok := r.scale[usual(given)]; ok {
-			s = f
-		}
-		return i, s
+		return slices.Index(fields, given), r.scale(usual(given))
 	}
 	for _, name := range r.names {
 		if i := slices.IndexFunc(fields, func(f string) bool { return usual(f) == name }); i >= 0 {
-			if f, ok := r.scale[name]; ok {
-				return i, f
-			}
-			return i, 1
+			return i, r.scale(name)
 		}
 	}
 	return -1, 1
 }
 
+// quoted lists names for an error, at most 20 of them.
 func quoted(names []string) string {
 	const most = 20
 	var out []string
-	for i, n := range names {
-		if i == most {
-			out = append(out, fmt.Sprintf("and %d more", len(names)-most))
-			break
-		}
-		out = append(out, fmt.Sprintf("%q", n))
+	for _, n := range names[:min(most, len(names))] {
+		out = append(out, strconv.Quote(n))
+	}
+	if len(names) > most {
+		out = append(out, fmt.Sprintf("and %d more", len(names)-most))
 	}
 	return strings.Join(out, ", ")
 }
@@ -140,6 +139,7 @@ func (t *Table) plain(lines []line, o Options) error {
 	return nil
 }
 
+// plainRow adds the run of a row.
 func (t *Table) plainRow(l, head line, p *place) error {
 	if err := l.width(len(head.fields)); err != nil {
 		return err
@@ -156,7 +156,8 @@ func (t *Table) plainRow(l, head line, p *place) error {
 	if r.Name == "" {
 		r.Name, r.unnamed = fmt.Sprintf("row %d", len(t.Runs)+1), true
 	}
-	for what, to := range map[string]*float64{"power": (*float64)(&r.Power), "time": (*float64)(&r.Time), "blocks": &r.Blocks} {
+	values := map[string]*float64{"power": (*float64)(&r.Power), "time": (*float64)(&r.Time), "blocks": &r.Blocks}
+	for what, to := range values {
 		i := p.at[what]
 		if i < 0 || what == "power" && l.fields[i] == "" && r.Task != "" {
 			continue
@@ -168,12 +169,8 @@ func (t *Table) plainRow(l, head line, p *place) error {
 		*to = v * p.scale[what]
 	}
 	r.Measured = r.Time
-	for k, i := range p.counters {
-		var err error
-		if r.Values[k], err = l.value(i, head.fields[i]); err != nil {
-			return err
-		}
-	}
+	var err error
+	r.Values, err = l.values(head, p.counters)
 	t.Runs = append(t.Runs, r)
-	return nil
+	return err
 }

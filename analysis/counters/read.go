@@ -1,21 +1,27 @@
 package counters
 
 import (
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 // line is one record of a CSV file.
 type line struct {
 	no     int
 	fields []string
+}
+
+// fault returns an error about a record that wraps ErrFormat.
+func (l line) fault(format string, a ...any) error {
+	return fmt.Errorf("line %d: %w: %w", l.no, ErrFormat, fmt.Errorf(format, a...))
 }
 
 // Parse reads a table of counters. file names it in errors, which wrap ErrFormat.
@@ -47,6 +53,8 @@ func Parse(file string, r io.Reader, o Options) (*Table, error) {
 	return t, nil
 }
 
+// check refuses unprintable names, and powers and times that are not positive. Errors
+// wrap ErrFormat.
 func (r *Run) check(t *Table) error {
 	for _, s := range []string{r.Name, r.App, r.Task} {
 		if err := measure.CheckText("the name", s); err != nil {
@@ -62,6 +70,8 @@ func (r *Run) check(t *Table) error {
 	return nil
 }
 
+// parse reads the records, detects the form unless it is given, and lets its reader
+// fill a table.
 func parse(file string, r io.Reader, o Options) (*Table, error) {
 	if o.Form != "" && !slices.Contains(Forms(), o.Form) {
 		return nil, fmt.Errorf("%w: no form %q: want one of %v", ErrFormat, o.Form, Forms())
@@ -107,48 +117,45 @@ func readAll(r io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// split reads the records. Of a file by Nsight Compute, it leaves out what the
-// profiled program and the profiler printed before the header and between rows.
+// split reads the records. Of a file by Nsight Compute, it leaves out output of the
+// profiled program and the profiler before the header and between rows.
 func split(text string, form Form) (lines []line, head bool, err error) {
-	text = strings.TrimPrefix(text, "\ufeff")
-	rows := strings.Split(text, "\n")
+	rows := strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n")
 	for i, row := range rows {
 		if nsightHeader(row) && (form == "" || form == NsightLong || form == NsightWide) {
 			head = true
 			for j := range rows {
-				if j < i || strings.HasPrefix(rows[j], "==") || j > i && strings.TrimSpace(rows[j]) == strings.TrimSpace(row) {
+				repeated := j > i && strings.TrimSpace(rows[j]) == strings.TrimSpace(row)
+				if j < i || strings.HasPrefix(rows[j], "==") || repeated {
 					rows[j] = ""
 				}
 			}
 			break
 		}
 	}
-	cr := csv.NewReader(strings.NewReader(strings.Join(rows, "\n")))
-	cr.FieldsPerRecord = -1
-	cr.TrimLeadingSpace = true
-	for {
-		rec, err := cr.Read()
-		if errors.Is(err, io.EOF) {
-			return lines, head, nil
-		}
-		if err != nil { // it names the line
-			return nil, false, fmt.Errorf("%w: %w", ErrFormat, err)
-		}
-		no, _ := cr.FieldPos(0)
-		for i := range rec {
-			rec[i] = strings.TrimSpace(rec[i])
-		}
-		if strings.HasPrefix(rec[0], "#") || len(rec) == 1 && rec[0] == "" {
-			continue
-		}
-		lines = append(lines, line{no, rec})
+	t, err := logfile.Open(strings.NewReader(strings.Join(rows, "\n")), logfile.Options{Kind: ErrFormat, Ragged: true})
+	if err != nil {
+		return nil, false, err
 	}
+	lines = append(lines, line{t.Heading.Line, t.Heading.Fields})
+	for row, err := range t.Rows() {
+		if err != nil {
+			return nil, false, err
+		}
+		if !strings.HasPrefix(row.Fields[0], "#") {
+			lines = append(lines, line{row.Line, slices.Clone(row.Fields)})
+		}
+	}
+	return lines, head, nil
 }
 
+// nsightHeader reports whether a row is the header of Nsight Compute's CSV output.
 func nsightHeader(row string) bool {
 	return strings.Contains(row, "Kernel Name") && (strings.HasPrefix(row, `"ID"`) || strings.HasPrefix(row, "ID,"))
 }
 
+// detect returns the form by the headings: the columns that only one tool writes, or
+// three lines of clock domains.
 func detect(lines []line, nsight bool) Form {
 	first := lines[0].fields
 	switch {
@@ -171,10 +178,10 @@ func header(l line) error {
 	seen := map[string]int{}
 	for i, name := range l.fields {
 		if err := measure.CheckText("a column's name", name); err != nil {
-			return fmt.Errorf("line %d: %w: %w", l.no, ErrFormat, err)
+			return l.fault("%w", err)
 		}
 		if first, twice := seen[name]; twice && name != "" {
-			return fmt.Errorf("line %d: %w: columns %d and %d are both %q: rename or remove one", l.no, ErrFormat, first+1, i+1, name)
+			return l.fault("columns %d and %d are both %q: rename or remove one", first+1, i+1, name)
 		}
 		seen[name] = i
 	}
@@ -184,7 +191,7 @@ func header(l line) error {
 // width checks that a record is as long as the header.
 func (l line) width(want int) error {
 	if len(l.fields) != want {
-		return fmt.Errorf("line %d: %w: %d fields, the header has %d", l.no, ErrFormat, len(l.fields), want)
+		return l.fault("%d fields, the header has %d", len(l.fields), want)
 	}
 	return nil
 }
@@ -196,4 +203,75 @@ func (l line) value(i int, column string) (float64, error) {
 		return 0, fmt.Errorf("line %d: column %q: %w", l.no, column, err)
 	}
 	return v, nil
+}
+
+// values reads the numbers of some columns, by their places in the header.
+func (l line) values(head line, at []int) ([]float64, error) {
+	out := make([]float64, len(at))
+	for k, i := range at {
+		var err error
+		if out[k], err = l.value(i, head.fields[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// grouped is a number with a comma between thousands.
+var (
+	grouped    = lazy.Regexp(`^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$`)
+	foreign    = lazy.Regexp(`^[+-]?\d{1,3}(\.\d{3}){2,}(,\d+)?$|^[+-]?\d+(\.\d{3})*,\d+$`)
+	foreignSum = lazy.Regexp(`^\d{1,3}\.\d{3}$`)
+)
+
+// number reads a finite number, with or without commas between thousands.
+func number(s string) (float64, error) {
+	if grouped().MatchString(s) {
+		s = strings.ReplaceAll(s, ",", "")
+	} else if foreign().MatchString(s) {
+		return 0, fmt.Errorf("%w: %q is written in the manner of another country: "+
+			"export again with LC_ALL=C", ErrFormat, s)
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	switch {
+	case s == "":
+		return 0, fmt.Errorf("%w: the field is empty: fill it, remove the row, "+
+			"or leave the column out with --ignore", ErrFormat)
+	case err != nil:
+		return 0, fmt.Errorf("%w: %q is no number: correct it, or leave the column out with --ignore", ErrFormat, s)
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return 0, fmt.Errorf("%w: %q is not finite: correct it, remove the row, "+
+			"or leave the column out with --ignore", ErrFormat, s)
+	}
+	return v, nil
+}
+
+// Parts of units as Nsight Compute scales and writes them. Its prefixes are
+// decimal.
+var (
+	prefixes = map[string]float64{"": 1, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+	unitRE   = lazy.Regexp(`^([KkMGTP]?)` +
+		`(bytes?|hz|Hz|bit|inst|sectors?|requests?|cycles?|warps?|threads?|blocks?|registers?)$`)
+)
+
+// unit returns what to multiply a value by to have it in the base unit, and that
+// unit: ("Kbyte/ms") is (1e6, "byte/second").
+func unit(s string) (scale float64, base string) {
+	num, den, ratio := strings.Cut(strings.TrimSpace(s), "/")
+	scale, base = part(num)
+	if ratio {
+		d, b := part(den)
+		return scale / d, base + "/" + b
+	}
+	return scale, base
+}
+
+func part(s string) (float64, string) {
+	if u, _ := logfile.ParseUnit(s); u.Of == logfile.Second {
+		return u.Scale(), "second"
+	}
+	if m := unitRE().FindStringSubmatch(s); m != nil {
+		return prefixes[m[1]], strings.ToLower(m[2])
+	}
+	return 1, s
 }

@@ -1,5 +1,5 @@
-// Package job adds up what one job drew on many hosts, and says what of it was
-// measured at the same time, what is missing, and what is not in the sum.
+// Package job adds up the energy of one job on many hosts, and reports simultaneity,
+// missing tasks and idle times outside of the sum.
 //
 // The energies are added by measure/group: errors that several tasks have in
 // common, by one calibration record or one instrument, add as they are, all others
@@ -13,8 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/group"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/group"
 )
 
 // ErrTwice: a GPU's energy would be counted twice.
@@ -34,11 +34,11 @@ type Span struct{ From, To time.Time }
 // Length is how long a span is.
 func (s Span) Length() measure.Seconds { return measure.SecondsOf(s.To.Sub(s.From)) }
 
-// Host is what one database has of the job.
+// Host is the job's part in one database.
 type Host struct {
 	Name  string
 	Tasks []Task
-	// Missing says what the host should have and has not.
+	// Missing names the tasks that the host should have and has not.
 	Missing []string
 }
 
@@ -59,9 +59,9 @@ type HostTotal struct {
 	Host
 	Sum  group.Sum
 	Span Span // zero without tasks
-	// Busy is how long at least one task's window lasted, Before and After how long the
-	// host waited for the others to begin and to end, Between what is left. No energy
-	// was measured while no window lasted, and none is in the sum.
+	// Busy is the time covered by at least one task's window, Before and After the
+	// waiting for the other hosts' begin and end, Between the rest. No energy was
+	// measured outside of windows, and none is in the sum.
 	Busy, Before, Between, After measure.Seconds
 }
 
@@ -107,7 +107,7 @@ func (s Span) with(o Span) Span {
 	return s
 }
 
-// times says how the hosts' times lie to each other.
+// times derives the relation of the hosts' times.
 func (t *Total) times() {
 	var late, early time.Time
 	for i := range t.Hosts {
@@ -161,12 +161,14 @@ func once(hosts []Host) error {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b at) int { return cmp.Or(cmp.Compare(a.GPU, b.GPU), a.Span.From.Compare(b.Span.From)) })
+	slices.SortFunc(list,
+		func(a, b at) int { return cmp.Or(cmp.Compare(a.GPU, b.GPU), a.Span.From.Compare(b.Span.From)) })
 	last := 0 // of one GPU's tasks, the one that ends last
 	for i := 1; i < len(list); i++ {
 		a, b := &list[last], &list[i]
 		if a.GPU == b.GPU && b.Span.From.Before(a.Span.To) {
-			return fmt.Errorf("GPU %s: %s of %s and %s of %s: %w: leave one of them out", a.GPU, a.Name, a.host, b.Name, b.host, ErrTwice)
+			return fmt.Errorf("GPU %s: %s of %s and %s of %s: %w: leave one of them out", a.GPU, a.Name, a.host, b.Name,
+				b.host, ErrTwice)
 		}
 		if a.GPU != b.GPU || b.Span.To.After(a.Span.To) {
 			last = i

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/group"
+	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/group"
 )
 
 func at(s float64) time.Time { return time.Unix(1e9, 0).Add(measure.Seconds(s).Duration()) }
@@ -86,7 +87,8 @@ func TestTwice(t *testing.T) {
 func TestUHoldsTheTruth(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
-	const jobs, hosts, gain, noise = 3000, 24, 0.02, 0.01
+	const hosts, gain, noise = 24, 0.02, 0.01
+	jobs := coverage.Trials(3000)
 	held, alone := 0, 0
 	for range jobs {
 		gains := map[string]float64{}
@@ -121,11 +123,11 @@ func TestUHoldsTheTruth(t *testing.T) {
 			t.Fatalf("got %+v", total.Sum)
 		}
 	}
-	t.Logf("U holds the truth in %.1f %%, without what is shared in %.1f %%", 100*float64(held)/jobs, 100*float64(alone)/jobs)
-	if share := float64(held) / jobs; share < 0.94 || share > 0.97 { // k = 2 is 95.45 %
+	t.Logf("U holds the truth in %.1f %%, without what is shared in %.1f %%", 100*float64(held)/float64(jobs), 100*float64(alone)/float64(jobs))
+	if share := float64(held) / float64(jobs); !coverage.Within(share, 0.94, 0.97, jobs) { // k = 2 is 95.45 %
 		t.Errorf("U holds the truth in %.1f %%", 100*share)
 	}
-	if share := float64(alone) / jobs; share > 0.85 {
+	if share := float64(alone) / float64(jobs); share > 0.85 {
 		t.Errorf("without what is shared it would in %.1f %%: the trial tests nothing", 100*share)
 	}
 }

@@ -8,246 +8,204 @@
 package metercsv
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 
-	"wattmark/analysis/validate"
-	"wattmark/measure"
-	"wattmark/measure/csvrow"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
-// ErrFormat is wrapped by errors about files that are no such log. They name the
-// row, as the file counts them.
+// ErrFormat is wrapped by errors about files that are no such log. They name the line.
 var ErrFormat = errors.New("not a meter's CSV log")
 
-// Header is what stands before the rows.
+// Header describes a log before its rows.
 type Header struct {
-	// Origin is what the samples' times count from: 1970 and some whole seconds where
+	// Origin is the zero of the samples' times: 1970 and some whole seconds where
 	// the file has absolute times, the zero time where it has relative ones.
 	Origin time.Time
-	// Missing are rails that a comment says were not measured.
+	// Missing are rails that a comment lists as not measured.
 	Missing []string
-	// Columns that make the power, by name.
-	Time  string
+	// Power are the columns that make the power, by their names.
 	Power []string
 }
 
-// column is how a column's numbers become SI.
-type column struct {
-	index int
-	scale float64
-	name  string
-}
-
-// layout is which columns are what.
+// layout is which columns are used.
 type layout struct {
-	time             column
-	power            []column
-	voltage, current []column
+	time             logfile.Column
+	power            []logfile.Column // summed
+	voltage, current []logfile.Column // of one rail at one index
 }
 
 // Read reads a log's header and then yields its samples in the order of its rows,
 // which must be that of time. The header is there once Read returns; the rows are
 // read as they are asked for.
 func Read(r io.Reader) (*Header, iter.Seq2[validate.Sample, error], error) {
-	br := bufio.NewReaderSize(r, 1<<16)
 	h := &Header{}
-	skipped, err := comments(br, h)
+	comment := func(text string) {
+		if rail, ok := strings.CutPrefix(text, "not measured: rail "); ok {
+			h.Missing = append(h.Missing, rail)
+		}
+	}
+	t, err := logfile.Open(r, logfile.Options{Kind: ErrFormat, Want: "time_s,power_w", Spaced: true, Comment: comment})
 	if err != nil {
 		return nil, nil, err
 	}
-	cr := csvrow.NewReader(br)
-	cr.TrimLeadingSpace, cr.ReuseRecord, cr.Comment, cr.FieldsPerRecord = true, true, '#', -1
-	names, err := cr.Read()
+	l, err := layoutOf(t)
 	if err != nil {
-		return nil, nil, fmt.Errorf("metercsv: row %d: %w: no header: want one such as time_s,power_w", skipped+1, ErrFormat)
+		return nil, nil, err
 	}
-	l, err := layoutOf(names)
-	if err != nil {
-		return nil, nil, fmt.Errorf("metercsv: row %d: %w: %w", skipped+1, ErrFormat, err)
+	for _, list := range [][]logfile.Column{l.power, l.voltage, l.current} {
+		for _, c := range list {
+			h.Power = append(h.Power, c.Text)
+		}
 	}
-	h.Time = l.time.name
-	for _, c := range append(append(append([]column(nil), l.power...), l.voltage...), l.current...) {
-		h.Power = append(h.Power, c.name)
-	}
-	d := decoder{csv: cr, layout: l, width: len(names), skipped: skipped, header: h}
-	first, err := d.next() // it says whether times are absolute
+	d := decoder{table: t, layout: l, header: h}
+	first, err := d.next() // its form shows whether times are absolute
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
 	}
 	return h, d.samples(first, err), nil
 }
 
-// comments reads the lines that begin with # before the header.
-func comments(br *bufio.Reader, h *Header) (n int, err error) {
-	for {
-		c, err := br.Peek(1)
-		if err != nil || c[0] != '#' && c[0] != '\n' && c[0] != '\r' {
-			return n, nil
-		}
-		line, err := br.ReadSlice('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return n, fmt.Errorf("metercsv: row %d: %w", n+1, err)
-		}
-		n++
-		if rail, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "# not measured: rail "); ok {
-			h.Missing = append(h.Missing, rail)
+// layoutOf chooses the columns. A total of power goes before those of rails, power
+// before voltage and current.
+func layoutOf(t *logfile.Table) (l layout, err error) {
+	l.time.Index = -1
+	var rails []logfile.Column
+	for _, c := range t.Columns {
+		total := c.Named("power", "total_power", "p")
+		switch {
+		case c.Named("t", "time", "timestamp"):
+			if l.time.Is() {
+				return l, t.Heading.Fault(c, "%q and it are both times: leave one", l.time.Text)
+			}
+			l.time = c
+		case !total && !strings.HasSuffix(c.Name, "_power"):
+		case c.Unit.Of != measure.UnitWatt:
+			return l, t.Heading.Fault(c, "name its unit, as in power_w or power_mw")
+		case !total:
+			rails = append(rails, c)
+		case len(l.power) > 0:
+			return l, t.Heading.Fault(c, "%q and it are both the power: leave one", l.power[0].Text)
+		default:
+			l.power = append(l.power, c)
 		}
 	}
+	if !l.time.Is() {
+		return l, t.Fault("no column of time in %q: want time_s, time_ms, time_us or time_ns, "+
+			"or timestamp with zoned times or seconds since 1970", t.Heading.Fields)
+	}
+	if len(l.power) == 0 {
+		l.power = rails
+	}
+	if len(l.power) > 0 {
+		return l, nil
+	}
+	for _, v := range t.Columns {
+		rail, ok := strings.CutSuffix(v.Name, "voltage")
+		if !ok || v.Unit.Of != measure.UnitVolt {
+			continue
+		}
+		a := t.First(func(c logfile.Column) bool { return c.Name == rail+"current" && c.Unit.Of == measure.UnitAmpere })
+		if a.Is() {
+			l.voltage, l.current = append(l.voltage, v), append(l.current, a)
+		}
+	}
+	if len(l.voltage) == 0 {
+		return l, t.Fault("no column of power in %q: want power_w or power_mw, or voltage_v and current_a",
+			t.Heading.Fields)
+	}
+	return l, nil
 }
 
 // decoder turns rows into samples.
 type decoder struct {
-	csv     *csvrow.Reader
+	table   *logfile.Table
 	layout  layout
-	width   int
-	skipped int
 	header  *Header
-	row     int
-	base    int64 // ns, taken off absolute times
-	form    form
+	base    int64        // ns, taken off absolute times: a float64 keeps what is left
+	form    logfile.Form // of all times of the file
 	last    float64
 	started bool
 }
 
-// form is how a file writes times; one file has one form.
-type form int
-
-const (
-	unknown form = iota
-	number
-	dated // with a zone, or since 1970
-)
-
-func (d *decoder) samples(first validate.Sample, err error) iter.Seq2[validate.Sample, error] {
+// samples yields the first sample, which Read has read, and those of the rows behind it.
+func (d *decoder) samples(s validate.Sample, err error) iter.Seq2[validate.Sample, error] {
 	return func(yield func(validate.Sample, error) bool) {
-		s, err := first, err
-		for {
-			if errors.Is(err, io.EOF) {
-				return
-			}
+		for ; !errors.Is(err, io.EOF); s, err = d.next() {
 			if !yield(s, err) || err != nil {
 				return
 			}
-			s, err = d.next()
 		}
 	}
 }
 
-func (d *decoder) next() (validate.Sample, error) {
-	rec, err := d.csv.Read()
+// next reads a row; its time must be behind that of the row before.
+func (d *decoder) next() (s validate.Sample, err error) {
+	row, err := d.table.Next()
 	if err != nil {
-		if errors.Is(err, io.EOF) {
-			return validate.Sample{}, io.EOF
-		}
-		return validate.Sample{}, fmt.Errorf("metercsv: %w: %w", ErrFormat, err)
+		return s, err
 	}
-	line, _ := d.csv.FieldPos(0)
-	d.row = line + d.skipped
-	s, err := d.sample(rec)
+	at, err := d.time(row)
 	if err != nil {
-		return s, fmt.Errorf("metercsv: row %d: %w: %w", d.row, ErrFormat, err)
+		return s, err
 	}
-	return s, nil
-}
-
-func (d *decoder) sample(rec []string) (validate.Sample, error) {
-	if len(rec) != d.width {
-		return validate.Sample{}, fmt.Errorf("%d fields, the header has %d: mend or remove it", len(rec), d.width)
-	}
-	at, err := d.time(rec[d.layout.time.index])
-	if err != nil {
-		return validate.Sample{}, err
-	}
-	if d.started && at <= d.last {
-		what := fmt.Sprintf("its time lies %.6g s before that of the row before it: sort the rows by time", d.last-at)
-		if at == d.last {
-			what = "its time is that of the row before it: remove one of them, or write times with more digits"
-		}
-		return validate.Sample{}, errors.New(what)
+	switch {
+	case d.started && at == d.last:
+		return s, row.Fault(d.layout.time,
+			"its time is that of the row before it: remove one of them, or write times with more digits")
+	case d.started && at < d.last:
+		return s, row.Fault(d.layout.time, "its time lies %.6g s before that of the row before it: "+
+			"sort the rows by time", d.last-at)
 	}
 	d.last, d.started = at, true
-	p, err := d.power(rec)
+	p, err := d.power(row)
 	return validate.Sample{At: measure.Seconds(at), Power: measure.Watt(p)}, err
 }
 
-// time reads a number of the column's unit, or a time with its zone, or a number since
-// 1970 where the column names no unit.
-func (d *decoder) time(field string) (float64, error) {
-	field = strings.TrimSpace(field)
-	f := number
-	var ns int64
-	v, err := strconv.ParseFloat(field, 64)
+// absolute is the least number of ns that counts from 1970: three years behind it.
+const absolute = 1e17
+
+// time returns a row's time in s since the header's origin, which the first row sets. All
+// rows write it in one form.
+func (d *decoder) time(row logfile.Row) (float64, error) {
+	c := d.layout.time
+	ns, form, err := row.Time(c)
 	switch {
-	case err == nil && (math.IsNaN(v) || math.IsInf(v, 0)):
-		return 0, fmt.Errorf("time %q is not finite: mend or remove it", field)
-	case err == nil && d.layout.time.scale != 0:
-		if ns, err = measure.ParseNanos(field, int(math.Round(math.Log10(d.layout.time.scale)))); err != nil {
-			return 0, fmt.Errorf("time %q is no number of %s within 146 years: mend or remove it", field, d.layout.time.name)
-		}
-	default:
-		number, zoned := err == nil, false
-		if ns, zoned, err = measure.ParseMoment(field); err != nil && number {
-			return 0, fmt.Errorf("column %q says no unit: name it time_s, time_ms, time_us or time_ns, or write seconds since 1970", d.layout.time.name)
-		}
-		if err != nil || !zoned {
-			return 0, fmt.Errorf("time %q is neither a number nor a time with its zone such as 2026-01-02T15:04:05.123Z", field)
-		}
-		f = dated
-	}
-	if err := d.same(f, ns, field); err != nil {
+	case err != nil:
 		return 0, err
+	case form == logfile.Local:
+		return 0, row.Fault(c, "%q names no zone, as 2026-01-02T15:04:05.123Z does", row.Text(c))
+	case d.started && form != d.form:
+		return 0, row.Fault(c, "%q is written in another form than the times before it: write all of them alike",
+			row.Text(c))
+	case !d.started && (form == logfile.Zoned || ns >= absolute):
+		d.base = ns - ns%1e9
+		d.header.Origin = time.Unix(0, d.base).UTC()
 	}
+	d.form = form
 	return float64(ns-d.base) / 1e9, nil
 }
 
-// absolute is where numbers of ns count from 1970: three years behind it.
-const absolute = 1e17
-
-// same holds all rows to the form of the first, and sets the origin by that.
-func (d *decoder) same(f form, ns int64, field string) error {
-	switch {
-	case d.form == unknown:
-		d.form = f
-		if f == dated || ns >= absolute {
-			d.base = ns - ns%1e9
-			d.header.Origin = time.Unix(0, d.base).UTC()
-		}
-	case d.form != f:
-		return fmt.Errorf("time %q is written in another form than those before it: write all of them alike", field)
-	}
-	return nil
-}
-
-func (d *decoder) power(rec []string) (float64, error) {
-	get := func(c column) (float64, error) {
-		v, err := strconv.ParseFloat(strings.TrimSpace(rec[c.index]), 64)
-		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return 0, fmt.Errorf("%s %q is not a finite number: mend or remove it", c.name, rec[c.index])
-		}
-		return v * c.scale, nil
-	}
-	sum := 0.0
+// power returns a row's power in W: ΣP, or ΣU·I.
+func (d *decoder) power(row logfile.Row) (sum float64, err error) {
 	for _, c := range d.layout.power {
-		v, err := get(c)
+		v, err := row.Number(c)
 		if err != nil {
 			return 0, err
 		}
 		sum += v
 	}
 	for i := range d.layout.voltage {
-		v, err := get(d.layout.voltage[i])
+		v, err := row.Number(d.layout.voltage[i])
 		if err != nil {
 			return 0, err
 		}
-		a, err := get(d.layout.current[i])
+		a, err := row.Number(d.layout.current[i])
 		if err != nil {
 			return 0, err
 		}

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/analysis/validate"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func read(in string) (*Header, []validate.Sample, error) {
@@ -66,22 +66,22 @@ func TestRead(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
-		{"empty", "", "no header"},
+		{"empty", "", "it is empty"},
 		{"no time", "power_w\n1\n", "no column of time"},
 		{"no power", "time_s,temperature\n1,2\n", "no column of power"},
-		{"power without a unit", "time_s,power\n1,2\n", "say its unit"},
-		{"time without a unit", "time,power_w\n1,2\n", "says no unit"},
+		{"power without a unit", "time_s,power\n1,2\n", "line 1: power: name its unit"},
+		{"time without a unit", "time,power_w\n1,2\n", "name the unit in the heading"},
 		{"two times", "time_s,t_ms,power_w\n1,2,3\n", "both times"},
 		{"two powers", "time_s,power_w,total_power_w\n1,2,3\n", "both the power"},
 		{"voltage of one rail, current of another", "t_s,a_voltage_v,b_current_a\n0,1,1\n", "no column of power"},
-		{"not a number", "# x\ntime_s,power_w\n0,1\n1,nan\n", "row 4"},
-		{"infinite", "time_s,power_w\n0,1\n1,Inf\n", "row 3"},
-		{"no number", "time_s,power_w\n0,1\n1,1o\n", "row 3"},
-		{"unsorted", "time_s,power_w\n0,1\n2,1\n1,1\n", "row 4: not a meter's CSV log: its time lies 1 s before"},
+		{"not a number", "# x\ntime_s,power_w\n0,1\n1,nan\n", "line 4: power_w: "},
+		{"infinite", "time_s,power_w\n0,1\n1,Inf\n", "line 3: power_w: "},
+		{"no number", "time_s,power_w\n0,1\n1,1o\n", "line 3: "},
+		{"unsorted", "time_s,power_w\n0,1\n2,1\n1,1\n", "line 4: time_s: its time lies 1 s before"},
 		{"repeated", "time_s,power_w\n0,1\n0,1\n", "is that of the row before"},
-		{"mixed zones", "timestamp,power_w\n2023-11-14T22:13:20Z,1\n2023-11-14T22:13:21,2\n", "row 3"},
+		{"mixed zones", "timestamp,power_w\n2023-11-14T22:13:20Z,1\n2023-11-14T22:13:21,2\n", "line 3: "},
 		{"mixed forms", "timestamp_s,power_w\n2023-11-14T22:13:20Z,1\n1700000001,2\n", "another form"},
-		{"a short row", "time_s,power_w\n0,1\n1\n", "row 3"},
+		{"a short row", "time_s,power_w\n0,1\n1\n", "line 3: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, got, err := read(c.in)

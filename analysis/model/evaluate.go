@@ -1,12 +1,16 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Held is what became of a row that was left out of the training.
+// Held is the estimate of a row that was left out of the training.
 type Held struct {
 	Row  int // in the data
 	Fold int
@@ -23,8 +27,8 @@ type Evaluation struct {
 	Warnings []Warning
 }
 
-// Evaluate trains without each fold in turn and estimates it. folds tells the fold
-// of each row, as Folds deals them. Where α is to be chosen, every fold's model
+// Evaluate cross-validates: it trains without each fold in turn and estimates it. folds
+// holds the fold of each row, from Folds. Where α is to be chosen, every fold's model
 // chooses its own, from its own training rows. Errors wrap ErrData or ErrOptions.
 func Evaluate(d *Data, o Options, folds []int) (*Evaluation, error) {
 	if err := d.check(); err != nil {
@@ -51,16 +55,14 @@ func Evaluate(d *Data, o Options, folds []int) (*Evaluation, error) {
 				return nil, fmt.Errorf("row %d (%s): %w", i+1, d.Rows[i].Name, err)
 			}
 			e.Held[i] = Held{Row: i, Fold: k, Estimate: est}
-			measured[i], estimated[i], constant[i] = d.Rows[i].Power, est.Power, f.meanPower()
+			// The plane passes through the means: the mean power of the training rows.
+			measured[i], estimated[i], constant[i] = d.Rows[i].Power, est.Power, f.Power(f.Mean)
 		}
 	}
 	e.Score, e.Constant = NewScore(measured, estimated), NewScore(measured, constant)
 	e.collect(d)
 	return e, nil
 }
-
-// meanPower is the mean of the training rows: the plane passes through the means.
-func (f *Fit) meanPower() measure.Watt { return f.Power(f.Mean) }
 
 // collect gathers the warnings that bear on the whole, and names rows.
 func (e *Evaluation) collect(d *Data) {
@@ -88,3 +90,238 @@ func (f *Fit) Apply(d *Data) ([]Estimate, error) {
 	}
 	return out, nil
 }
+
+// SquareWatt is a squared power, in W².
+type SquareWatt float64
+
+// Score holds the errors of estimates against measured powers.
+type Score struct {
+	Rows int        `json:"rows"`
+	MSE  SquareWatt `json:"mse_w2"`   // mean squared error, over all rows
+	MAPE float64    `json:"mape_pct"` // mean of |error| over the measured power: the paper's error ratio
+	// R2 is 1 − SSE over the squared distances from the mean; NaN where all powers are
+	// the same.
+	R2   measure.Number `json:"r2"`
+	RMSE measure.Watt   `json:"rmse_w"`
+	MAE  measure.Watt   `json:"mae_w"`
+	Bias measure.Watt   `json:"bias_w"` // mean of estimated − measured
+}
+
+// NewScore compares estimates with measured powers, of the same length and not empty.
+func NewScore(measured, estimated []measure.Watt) Score {
+	n := float64(len(measured))
+	s := Score{Rows: len(measured)}
+	_, sd := moments(len(measured), func(i int) float64 { return float64(measured[i]) })
+	var sse, abs, ratio, sum float64
+	for i, m := range measured {
+		e := float64(estimated[i] - m)
+		sse, abs, sum = sse+e*e, abs+math.Abs(e), sum+e
+		ratio += math.Abs(e) / float64(m)
+	}
+	s.MSE, s.RMSE = SquareWatt(sse/n), measure.Watt(math.Sqrt(sse/n))
+	s.MAE, s.Bias, s.MAPE = measure.Watt(abs/n), measure.Watt(sum/n), 100*ratio/n
+	s.R2 = measure.Number(math.NaN())
+	if sd > 0 {
+		s.R2 = measure.Number(1 - sse/(n*sd*sd))
+	}
+	return s
+}
+
+// Choice is the α that cross-validation over the training rows prefers.
+type Choice struct {
+	Alpha float64
+	Tried []Tried // in order of α
+}
+
+// Tried is one α and its mean squared error over the left-out rows.
+type Tried struct {
+	Alpha float64    `json:"alpha"`
+	MSE   SquareWatt `json:"mse_w2"`
+}
+
+// The grid of α: so many a decade.
+const (
+	ridgeLeast, ridgeMost = -4, 5
+	perDecade             = 4
+	lassoDecades          = 4
+)
+
+// ChooseAlpha tries a grid of α by cross-validation: rows dealt by whole
+// applications where every row has one and there are enough of them, else by row
+// number. Of equal errors the larger α wins.
+func ChooseAlpha(d *Data, o Options) (*Choice, error) {
+	k := o.AlphaFolds
+	if k == 0 {
+		k = defaultFolds
+	}
+	k = min(k, len(d.Rows))
+	folds, err := Folds(d, ByGroupK, k, 0)
+	if err != nil {
+		folds, err = Folds(d, ByRowMod, k, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("choose α: %w", err)
+	}
+	grid := o.grid(d)
+	square := make([]float64, len(grid))
+	for f := range count(folds) {
+		if err := tryFold(d, o, folds, f, grid, square); err != nil {
+			return nil, fmt.Errorf("choose α: %w", err)
+		}
+	}
+	c := &Choice{}
+	best := math.Inf(1)
+	for i, a := range grid {
+		mse := square[i] / float64(len(d.Rows))
+		c.Tried = append(c.Tried, Tried{a, SquareWatt(mse)})
+		if mse <= best {
+			best, c.Alpha = mse, a
+		}
+	}
+	return c, nil
+}
+
+// tryFold adds the squared errors of one fold under every α.
+func tryFold(d *Data, o Options, folds []int, fold int, grid, square []float64) error {
+	pr := standardise(d.without(fold, folds))
+	var sp *spectrum
+	if o.Method == Ridge {
+		var ok bool
+		if sp, ok = pr.decompose(); !ok {
+			return fmt.Errorf("%w: the singular values of the counters do not converge: look for absurd values",
+				ErrData)
+		}
+	}
+	for i, a := range grid {
+		var w []float64
+		var err error
+		if sp != nil {
+			w = sp.ridge(a, pr.n)
+		} else if w, _, err = pr.solve(Options{Method: o.Method, Alpha: a}); err != nil {
+			return err
+		}
+		l := pr.linear(w)
+		for r, f := range folds {
+			if f == fold {
+				e := float64(d.Rows[r].Power - l.Power(d.Rows[r].X))
+				square[i] += e * e
+			}
+		}
+	}
+	return nil
+}
+
+// grid returns the α to try: for ridge from 10⁻⁴ to 10⁵; for lasso up to the one
+// that leaves no counter.
+func (o Options) grid(d *Data) (out []float64) {
+	most, decades := math.Pow(10, ridgeMost), ridgeMost-ridgeLeast
+	if o.Method == Lasso {
+		most, decades = 1, lassoDecades
+		if pr := standardise(d); len(pr.active) > 0 {
+			_, b := pr.gram()
+			most = 0
+			for _, v := range b {
+				most = max(most, 2*math.Abs(v))
+			}
+		}
+	}
+	for i := range decades*perDecade + 1 {
+		out = append(out, most*math.Pow(10, float64(i)/perDecade-float64(decades)))
+	}
+	return out
+}
+
+// FoldBy is how rows are dealt into folds.
+type FoldBy string
+
+// The ways to deal.
+const (
+	ByRowMod FoldBy = "row-mod" // row number modulo k, from 0
+	ByBlock  FoldBy = "block"   // k stretches of rows, as equal as can be
+	ByRandom FoldBy = "random"  // k folds as equal as can be, drawn by a seed
+	ByOne    FoldBy = "loo"     // every row by itself
+	ByGroup  FoldBy = "group"   // every application by itself
+	ByGroupK FoldBy = "group-k" // k folds of whole applications, as equal as can be
+)
+
+// FoldBys lists the ways to deal.
+func FoldBys() []FoldBy { return []FoldBy{ByRowMod, ByBlock, ByRandom, ByOne, ByGroup, ByGroupK} }
+
+// Folds deals rows into k folds and returns the fold of each. ByOne and ByGroup
+// do not heed k.
+func Folds(d *Data, by FoldBy, k int, seed uint64) ([]int, error) {
+	n := len(d.Rows)
+	switch by {
+	case ByOne:
+		k = n
+	case ByGroup, ByGroupK:
+		return groupFolds(d, by, k)
+	case ByRowMod, ByBlock, ByRandom:
+	default:
+		return nil, fmt.Errorf("%w: folds by %q: want one of %v", ErrOptions, by, FoldBys())
+	}
+	switch {
+	case k < 2:
+		return nil, fmt.Errorf("%w: %d folds: want 2 or more", ErrOptions, k)
+	case n < k:
+		return nil, fmt.Errorf("%w: %d rows for %d folds: take fewer folds or more rows", ErrData, n, k)
+	}
+	out := make([]int, n)
+	for i := range out {
+		if out[i] = i % k; by == ByBlock {
+			out[i] = i * k / n
+		}
+	}
+	if by == ByRandom {
+		rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+		rng.Shuffle(n, func(i, j int) { out[i], out[j] = out[j], out[i] })
+	}
+	return out, nil
+}
+
+// groupFolds keeps an application together. Of k folds, the largest application
+// goes into the fold that has the fewest rows so far, and so on.
+func groupFolds(d *Data, by FoldBy, k int) ([]int, error) {
+	size := map[string]int{}
+	var order []string
+	for i, r := range d.Rows {
+		if r.Group == "" {
+			return nil, fmt.Errorf("%w: row %d (%s) belongs to no application: give a column app or group, or name "+
+				"one with --group-column", ErrData, i+1, r.Name)
+		}
+		if size[r.Group] == 0 {
+			order = append(order, r.Group)
+		}
+		size[r.Group]++
+	}
+	if by == ByGroup {
+		k = len(order)
+	}
+	switch {
+	case len(order) < 2:
+		return nil, fmt.Errorf("%w: all rows are of one application: there is none to hold out", ErrData)
+	case k < 2:
+		return nil, fmt.Errorf("%w: %d folds: want 2 or more", ErrOptions, k)
+	case len(order) < k:
+		return nil, fmt.Errorf("%w: %d applications for %d folds: take fewer folds or more applications", ErrData,
+			len(order), k)
+	}
+	fold, load := map[string]int{}, make([]int, k)
+	if by == ByGroupK { // the largest first, each to the smallest fold so far
+		slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(size[b], size[a]) })
+	}
+	for i, g := range order {
+		if fold[g] = i; by == ByGroupK {
+			fold[g] = slices.Index(load, slices.Min(load))
+			load[fold[g]] += size[g]
+		}
+	}
+	out := make([]int, len(d.Rows))
+	for i, r := range d.Rows {
+		out[i] = fold[r.Group]
+	}
+	return out, nil
+}
+
+// count returns the number of folds.
+func count(folds []int) int { return slices.Max(folds) + 1 }

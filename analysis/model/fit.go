@@ -1,13 +1,24 @@
+// Package model fits the power of kernels to their performance counters: ridge
+// regression and its relatives, cross-validation, the contribution of each counter to
+// an estimate, prediction intervals, and warnings about estimates beyond the training
+// data. Nagasaka et al., "Statistical Power Modeling of GPU Kernels Using
+// Performance Counters", Eq. 1: p = Σ α_i·c_i + β.
+//
+// Its nouns: Data holds rows of counters and powers, Options a Method with its penalty,
+// Train makes a Fit of them, Evaluate scores it by Folds, Estimate applies it to a row,
+// a Diagnosis describes collinearity. The package is pure and knows no counter: a counter
+// is a column with a name. A Fit decomposes its Gram matrix on the first estimate: it is
+// not safe for concurrent use.
 package model
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/mat"
-
-	"wattmark/measure"
 )
 
 // Method is how weights are found. Columns are standardised over the training
@@ -28,7 +39,7 @@ const (
 // Methods lists the methods.
 func Methods() []Method { return []Method{Ridge, NonNegative, Lasso, LeastSquares} }
 
-// Options say how a model is trained.
+// Options of the training.
 type Options struct {
 	Method Method
 	// Alpha is the weight of the penalty; of NaN it is chosen by cross-validation over
@@ -85,15 +96,15 @@ type Fit struct {
 	Scale []float64 `json:"scale"`
 	Min   []float64 `json:"min"`
 	Max   []float64 `json:"max"`
-	// Gram is ZᵀZ of the standardised columns, row by row; it tells how far a new row
-	// lies from the training rows.
+	// Gram is ZᵀZ of the standardised columns, row by row; it gives the distance of a
+	// new row from the training rows.
 	Gram []float64 `json:"gram"`
 	// Sigma is the standard deviation of the residuals over the degrees of freedom.
 	Sigma measure.Watt `json:"sigma_w"`
 	DOF   float64      `json:"dof"`
 
-	// Held are models without a part of the rows each, and what the left-out rows came
-	// to: the prediction intervals rest on them. Empty until Calibrate.
+	// Held are models without a part of the rows each, with the estimates of the rows
+	// left out: the basis of prediction intervals. Empty until Calibrate.
 	Held     []Linear  `json:"held,omitempty"`
 	HeldRows []HeldRow `json:"held_rows,omitempty"`
 
@@ -145,10 +156,12 @@ func (pr *problem) solve(o Options) (w []float64, df float64, err error) {
 	case Ridge, LeastSquares:
 		sp, ok := pr.decompose()
 		if !ok {
-			return nil, 0, fmt.Errorf("%w: the singular values of the counters do not converge: look for absurd values", ErrData)
+			return nil, 0, fmt.Errorf("%w: the singular values of the counters do not converge: look for absurd "+
+				"values", ErrData)
 		}
 		return sp.ridge(o.Alpha, pr.n), sp.effective(o.Alpha, pr.n), nil
 	}
+	// Non-negative least squares and lasso have no closed form.
 	g, b := pr.gram()
 	if w, err = descend(g, b, o.rule()); err != nil {
 		return nil, 0, err
@@ -156,6 +169,7 @@ func (pr *problem) solve(o Options) (w []float64, df float64, err error) {
 	return w, pr.worth(g, w, o.rule().l2), nil
 }
 
+// rule returns the penalty of coordinate descent for the method.
 func (o Options) rule() rule {
 	if o.Method == Lasso {
 		return rule{l1: o.Alpha}
@@ -197,8 +211,8 @@ func (pr *problem) fit(d *Data, o Options, w []float64, df float64) *Fit {
 	p := len(d.Counters)
 	f := &Fit{
 		Method: o.Method, Alpha: o.Alpha, Counters: slices.Clone(d.Counters), Rows: pr.n,
-		Weights: make([]measure.Watt, p), Mean: pr.mean, Scale: pr.scale, Min: make([]float64, p), Max: make([]float64, p),
-		Gram: make([]float64, p*p),
+		Weights: make([]measure.Watt, p), Mean: pr.mean, Scale: pr.scale,
+		Min: make([]float64, p), Max: make([]float64, p), Gram: make([]float64, p*p),
 	}
 	f.Linear = pr.linear(w)
 	for k, j := range pr.active {
@@ -218,6 +232,8 @@ func (pr *problem) fit(d *Data, o Options, w []float64, df float64) *Fit {
 			}
 		}
 	}
+	// The residual variance rests on the rows less the intercept and the effective number
+	// of parameters.
 	var sse float64
 	for _, r := range d.Rows {
 		e := float64(r.Power - f.Power(r.X))
@@ -241,4 +257,66 @@ func (pr *problem) linear(w []float64) Linear {
 	}
 	l.Intercept = measure.Watt(at)
 	return l
+}
+
+// Data are the rows that a model is trained on or evaluated with, one for each kernel.
+type Data struct {
+	Counters []string // names of the columns, each once
+	Rows     []Row
+}
+
+// Row is one kernel.
+type Row struct {
+	Name  string
+	Group string       // the application it belongs to; empty where none is known
+	Power measure.Watt // above zero; NaN where it is to be estimated
+	X     []float64    // in the order of the counters
+}
+
+// Errors about data that a model cannot be made of wrap these.
+var (
+	ErrData    = errors.New("no data for a model")
+	ErrOptions = errors.New("no such model")
+)
+
+// check refuses unusable data. Errors wrap ErrData.
+func (d *Data) check() error {
+	if len(d.Counters) == 0 {
+		return fmt.Errorf("%w: no counter: name at least one", ErrData)
+	}
+	seen := map[string]bool{}
+	for _, c := range d.Counters {
+		if seen[c] {
+			return fmt.Errorf("%w: counter %q is there twice: leave one out", ErrData, c)
+		}
+		seen[c] = true
+	}
+	for i, r := range d.Rows {
+		if len(r.X) != len(d.Counters) {
+			return fmt.Errorf("%w: row %d (%s): %d values for %d counters", ErrData, i+1, r.Name, len(r.X),
+				len(d.Counters))
+		}
+		for j, v := range r.X {
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return fmt.Errorf("%w: row %d (%s): counter %q is %v: correct it or leave the row out", ErrData, i+1,
+					r.Name, d.Counters[j], v)
+			}
+		}
+		if p := float64(r.Power); !(p > 0) || math.IsInf(p, 0) {
+			return fmt.Errorf("%w: row %d (%s): power %v W is not above zero: correct it or leave the row out", ErrData,
+				i+1, r.Name, p)
+		}
+	}
+	return nil
+}
+
+// without returns all rows but those of a fold.
+func (d *Data) without(fold int, folds []int) *Data {
+	out := &Data{Counters: d.Counters, Rows: make([]Row, 0, len(d.Rows))}
+	for i, f := range folds {
+		if f != fold {
+			out.Rows = append(out.Rows, d.Rows[i])
+		}
+	}
+	return out
 }

@@ -5,13 +5,49 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/mat"
-
-	"wattmark/measure"
 )
+
+func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
+
+// plane draws rows around a known plane. The counters have very different sizes,
+// as those of a GPU do.
+func plane(r *rand.Rand, n int, intercept float64, coefficients []float64, noise float64) *Data {
+	d := &Data{}
+	for j := range coefficients {
+		d.Counters = append(d.Counters, fmt.Sprintf("c%d", j))
+	}
+	for i := range n {
+		row := Row{Name: fmt.Sprintf("k%d", i), Group: fmt.Sprintf("app%d", i/3), X: make([]float64, len(coefficients))}
+		p := intercept + noise*r.NormFloat64()
+		for j, c := range coefficients {
+			row.X[j] = math.Pow(10, float64(3*j)) * r.Float64()
+			p += c * row.X[j]
+		}
+		row.Power = measure.Watt(p)
+		d.Rows = append(d.Rows, row)
+	}
+	return d
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func near(t testing.TB, what string, got, want, tolerance float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= tolerance*max(1, math.Abs(want))) {
+		t.Errorf("%s: %.15g, want %.15g", what, got, want)
+	}
+}
 
 // Without noise the plane itself is found, whatever the counters' sizes.
 func TestFindsTheTrueCoefficients(t *testing.T) {
@@ -165,7 +201,7 @@ func TestDiagnosis(t *testing.T) {
 	for _, r := range other.Rows {
 		got, want = append(got, f.Power(r.X)), append(want, r.Power)
 	}
-	near(t, "VIF", g.VIF[2], 1/(1-NewScore(want, got).R2), 1e-9)
+	near(t, "VIF", g.VIF[2], 1/(1-float64(NewScore(want, got).R2)), 1e-9)
 
 	m, err := Train(d, Options{Method: Ridge, Alpha: 1})
 	ok(t, err)

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // truth is a GPU that follows Eqs. 1 and 3.
@@ -61,7 +62,8 @@ func (w world) draw(rng *rand.Rand, g truth, x float64) (t, e, sdT, sdE float64)
 // of many calibrations.
 func TestCoverage(t *testing.T) {
 	g := truth{a: 0.3, b: 0.5, eb: 37, idle: 29.4}
-	const runs, wanted = 6000, 112.
+	const wanted = 112.
+	runs := coverage.Trials(6000)
 	for n, w := range worlds() {
 		rng := rand.New(rand.NewPCG(uint64(n), 5))
 		hits := map[string]int{}
@@ -110,7 +112,7 @@ func TestCoverage(t *testing.T) {
 			"confidence of time", "confidence of energy", "prediction of time", "prediction of energy",
 			"confidence of time by rounds", "confidence of energy by rounds", "confidence of mixed energy", "E_b", "a", "b",
 		} {
-			share := 100 * float64(hits[what]) / runs
+			share := 100 * float64(hits[what]) / float64(runs)
 			line += fmt.Sprintf(" %s %.1f %%,", what, share)
 			// The residuals of three points say nothing of how time and energy are
 			// correlated: Eq. 3's sum of the two gets the wider band.
@@ -118,7 +120,7 @@ func TestCoverage(t *testing.T) {
 			if len(w.blocks) == 3 && w.weights == Equal && strings.HasSuffix(what, " of energy") {
 				most = 99.5
 			}
-			if share < 93 || share > most {
+			if !coverage.Within(share/100, 0.93, most/100, runs) {
 				t.Errorf("%s: %s: %.1f %% inside", w.name, what, share)
 			}
 		}

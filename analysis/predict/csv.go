@@ -6,11 +6,10 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
-	"wattmark/measure"
-	"wattmark/measure/csvrow"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 // ErrFormat: a file is not what it should be.
@@ -29,7 +28,8 @@ func (t *Table) Kernel(name string) ([]Point, error) {
 	known := slices.Compact(slices.Sorted(slices.Values(t.Kernels)))
 	if name == "" {
 		if len(known) > 1 {
-			return nil, fmt.Errorf("%w: it has points of %d kernels: name one of %s", ErrFormat, len(known), strings.Join(known, ", "))
+			return nil, fmt.Errorf("%w: it has points of %d kernels: name one of %s",
+				ErrFormat, len(known), strings.Join(known, ", "))
 		}
 		return t.Points, nil
 	}
@@ -45,145 +45,196 @@ func (t *Table) Kernel(name string) ([]Point, error) {
 	return out, nil
 }
 
-// columns of a table of points. The first three must be there.
+// pointColumns are the columns of a table of points. The first three must be there.
 var pointColumns = []string{"blocks", "time_s", "energy_j", "u_j", "u_s", "repeat", "kernel"}
 
 // ReadPoints reads a CSV file with a header: blocks, time_s and energy_j, and
 // where wanted u_j and u_s (expanded uncertainties, k = 2), repeat (launches that
-// time and energy are divided by) and kernel. Other columns are passed over. name
-// is for the errors, which tell the line.
+// time and energy are divided by) and kernel. Other columns are passed over. name is the
+// file's, for errors.
 func ReadPoints(r io.Reader, name string) (*Table, error) {
-	rows, err := newReader(r, name, pointColumns[:3], pointColumns)
+	in, err := logfile.Open(r, logfile.Options{Name: name, Kind: ErrFormat, Want: strings.Join(pointColumns[:3], ",")})
+	if err != nil {
+		return nil, err
+	}
+	columns, err := find(in, pointColumns, 3)
 	if err != nil {
 		return nil, err
 	}
 	t := &Table{}
-	for {
-		row, err := rows.next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	for row, err := range in.Rows() {
 		if err != nil {
 			return nil, err
 		}
-		p, err := parsePoint(row)
-		if err == nil {
-			p.From = fmt.Sprintf("%s:%d", name, row.line)
-			if err = p.Validate(); err != nil {
-				return nil, err
-			}
-		}
+		p, err := parsePoint(row, columns)
 		if err != nil {
-			return nil, row.wrap(err)
+			return nil, err
 		}
-		t.Points, t.Kernels = append(t.Points, p), append(t.Kernels, row.text("kernel"))
+		p.From = fmt.Sprintf("%s:%d", name, row.Line)
+		if err = p.Validate(); err != nil {
+			return nil, err
+		}
+		t.Points, t.Kernels = append(t.Points, p), append(t.Kernels, row.Text(columns[6]))
 	}
 	if len(t.Points) == 0 {
-		return nil, fmt.Errorf("%s: %w: a header and no points", name, ErrFormat)
+		return nil, in.Fault("a header and no points")
 	}
 	return t, nil
 }
 
-func parsePoint(r row) (p Point, err error) {
-	var n, t, e, ut, ue float64
-	repeat := 1.0
-	for _, c := range []struct {
-		name string
-		to   *float64
-	}{{"blocks", &n}, {"time_s", &t}, {"energy_j", &e}, {"u_s", &ut}, {"u_j", &ue}, {"repeat", &repeat}} {
-		if err := r.number(c.name, c.to); err != nil {
-			return p, err
+// find returns the columns of names, of which the first must be there, and none twice.
+func find(t *logfile.Table, names []string, must int) (out []logfile.Column, err error) {
+	for i, name := range names {
+		c := t.Find(name)
+		twice := func(d logfile.Column) bool { return d.Index != c.Index && logfile.Plain(d.Text) == name }
+		switch {
+		case !c.Is() && i < must:
+			return nil, t.Fault("no column %q: want %s, and may have %s",
+				name, strings.Join(names[:must], ","), strings.Join(names[must:], ","))
+		case c.Is() && slices.ContainsFunc(t.Columns, twice):
+			return nil, t.Fault("two columns %q", name)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// parsePoint reads a row as one launch: repeat launches share its time and energy.
+func parsePoint(row logfile.Row, columns []logfile.Column) (p Point, err error) {
+	v := [...]float64{5: 1} // as pointColumns: without a column repeat, of one launch
+	for i := range v {
+		if c := columns[i]; i < 3 || row.Text(c) != "" {
+			if v[i], err = row.Number(c); err != nil {
+				return p, err
+			}
 		}
 	}
+	n, repeat := v[0], v[5]
 	if n != math.Trunc(n) || n < 0 || n > MostBlocks {
-		return p, fmt.Errorf("%w: blocks %v: want a whole number", ErrFormat, n)
+		return p, row.Fault(columns[0], "blocks %v: want a whole number", n)
 	}
 	if repeat < 1 || repeat != math.Trunc(repeat) {
-		return p, fmt.Errorf("%w: repeat %v: want a whole number of launches, 1 or more", ErrFormat, repeat)
+		return p, row.Fault(columns[5], "repeat %v: want a whole number of launches, 1 or more", repeat)
 	}
 	return Point{
-		Blocks: uint64(n), Time: measure.Seconds(t / repeat), Energy: measure.Joule(e / repeat),
-		UTime: measure.Seconds(ut / 2 / repeat), UEnergy: measure.Joule(ue / 2 / repeat),
+		Blocks: uint64(n), Time: measure.Seconds(v[1] / repeat), Energy: measure.Joule(v[2] / repeat),
+		UTime: measure.Seconds(v[4] / 2 / repeat), UEnergy: measure.Joule(v[3] / 2 / repeat),
 	}, nil
 }
 
-// table reads rows of a CSV file by the names of its columns.
-type rows struct {
-	name string
-	csv  *csvrow.Reader
-	at   map[string]int
-	n    int // columns
+// Reading is one power reading of a trace.
+type Reading struct {
+	At     measure.Seconds
+	Power  measure.Watt
+	PState string // "P0" to "P15"; empty where the trace has none
 }
 
-type row struct {
-	of   *rows
-	line int
-	rec  []string
+// Trace is a power trace of one launch, in order of time.
+type Trace struct {
+	Name     string
+	Readings []Reading
+	// Dropped counts readings of other performance states.
+	Dropped int
 }
 
-func newReader(r io.Reader, name string, must, may []string) (*rows, error) {
-	c := csvrow.NewReader(r)
-	c.TrimLeadingSpace, c.ReuseRecord, c.Comment, c.FieldsPerRecord = true, true, '#', -1
-	header, err := c.Read()
+// ReadTrace reads a power trace: CSV with time_s, power_w and maybe pstate, or
+// what nvidia-smi --query-gpu=timestamp,power.draw,pstate --format=csv writes.
+// name is the file's, for errors.
+func ReadTrace(r io.Reader, name string) (*Trace, error) {
+	in, err := logfile.Open(r, logfile.Options{Name: name, Kind: ErrFormat, Want: "time_s,power_w"})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: no header: want %s", name, ErrFormat, strings.Join(must, ","))
+		return nil, err
 	}
-	out := &rows{name: name, csv: c, at: map[string]int{}, n: len(header)}
-	for i, h := range header {
-		h = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(h, "\ufeff")))
-		if _, twice := out.at[h]; twice && slices.Contains(may, h) {
-			return nil, fmt.Errorf("%s:1: %w: two columns %q", name, ErrFormat, h)
+	names := []string{"time_s", "power_w", "pstate"}
+	draw := in.First(func(c logfile.Column) bool { return strings.HasPrefix(strings.ToLower(c.Text), "power.draw") })
+	if draw.Is() {
+		names[0], names[1] = "timestamp", logfile.Plain(draw.Text)
+	}
+	columns, err := find(in, names, 2)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trace{Name: name}
+	var first int64 // ns, the zero of a trace with dates: milliseconds stay exact
+	for row, err := range in.Rows() {
+		if err != nil {
+			return nil, err
 		}
-		out.at[h] = i
-	}
-	for _, m := range must {
-		if _, ok := out.at[m]; !ok {
-			return nil, fmt.Errorf("%s:1: %w: no column %q: want %s, and may have %s", name, ErrFormat, m, strings.Join(must, ","), strings.Join(may[len(must):], ","))
+		ns, form, err := row.Time(columns[0])
+		if err != nil {
+			return nil, err
 		}
+		w, err := row.Number(columns[1])
+		if err != nil {
+			return nil, err
+		}
+		if len(t.Readings) == 0 && form != logfile.Counted {
+			first = ns
+		}
+		x := Reading{
+			At: measure.Seconds(float64(ns-first) / 1e9), Power: measure.Watt(w), PState: strings.ToUpper(row.Text(columns[2])),
+		}
+		if n := len(t.Readings); n > 0 && x.At <= t.Readings[n-1].At {
+			return nil, row.Fault(columns[0], "the time does not go on from %v s to %v s",
+				float64(t.Readings[n-1].At), float64(x.At))
+		}
+		if x.Power < 0 {
+			return nil, row.Fault(columns[1], "a power of %v W", float64(x.Power))
+		}
+		t.Readings = append(t.Readings, x)
 	}
-	return out, nil
+	if len(t.Readings) < 2 {
+		return nil, in.Fault("%d readings: two are needed at least", len(t.Readings))
+	}
+	return t, nil
 }
 
-func (r *rows) next() (row, error) {
-	rec, err := r.csv.Read()
-	if errors.Is(err, io.EOF) {
-		return row{}, io.EOF
-	}
-	if err != nil { // it names the line
-		return row{}, fmt.Errorf("%s: %w: %w", r.name, ErrFormat, err)
-	}
-	line, _ := r.csv.FieldPos(0)
-	out := row{r, line, rec}
-	if len(rec) != r.n {
-		return out, out.wrap(fmt.Errorf("%w: %d fields, the header has %d", ErrFormat, len(rec), r.n))
-	}
-	return out, nil
-}
-
-func (r row) wrap(err error) error { return fmt.Errorf("%s:%d: %w", r.of.name, r.line, err) }
-
-// text is a field, empty where the column is not there.
-func (r row) text(column string) string {
-	i, ok := r.of.at[column]
-	if !ok {
-		return ""
-	}
-	return strings.TrimSpace(r.rec[i])
-}
-
-// number reads a field; one that is empty or not there leaves v alone.
-func (r row) number(column string, v *float64) error {
-	s := r.text(column)
-	if s == "" {
-		if slices.Contains([]string{"blocks", "time_s", "energy_j", "power_w"}, column) {
-			return fmt.Errorf("%w: %s is empty", ErrFormat, column)
+// Busy returns the readings in performance state P0, which the paper takes for
+// the GPU at work; all of a trace without states. They need persistence
+// mode: without it nvidia-smi itself wakes the GPU into P0.
+func (t *Trace) Busy() *Trace {
+	out := &Trace{Name: t.Name}
+	for _, r := range t.Readings {
+		if r.PState == "" || r.PState == "P0" {
+			out.Readings = append(out.Readings, r)
 		}
-		return nil
 	}
-	x, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
-		return fmt.Errorf("%w: %s %q: want a finite number", ErrFormat, column, s)
+	out.Dropped = len(t.Readings) - len(out.Readings)
+	return out
+}
+
+// Period is the median distance of the readings.
+func (t *Trace) Period() measure.Seconds {
+	var d []measure.Seconds
+	for i := 1; i < len(t.Readings); i++ {
+		d = append(d, t.Readings[i].At-t.Readings[i-1].At)
 	}
-	*v = x
-	return nil
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// Mean is the mean power of the readings.
+func (t *Trace) Mean() measure.Watt {
+	var sum float64
+	for _, r := range t.Readings {
+		sum += float64(r.Power)
+	}
+	return measure.Watt(sum / float64(len(t.Readings)))
+}
+
+// Point makes a calibration point of a trace: T is the readings times their
+// period, E the sum of their powers times the period (section IV-C; the dynamic
+// energy is then E − P_s·T).
+func (t *Trace) Point(blocks uint64) (Point, error) {
+	if len(t.Readings) < 2 {
+		return Point{}, fmt.Errorf("%w: %s: %d readings in P0 (%d in other states): "+
+			"record a longer launch, or a trace without the column pstate", ErrPoints, t.Name, len(t.Readings), t.Dropped)
+	}
+	period := t.Period()
+	span := measure.Seconds(float64(period) * float64(len(t.Readings)))
+	p := Point{Blocks: blocks, Time: span, Energy: measure.Joule(float64(t.Mean()) * float64(span)), From: t.Name}
+	return p, p.Validate()
 }

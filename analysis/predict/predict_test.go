@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func near(t *testing.T, what string, got, want, rel float64) {

@@ -28,21 +28,21 @@ mul,14,1,80,,,1,
 		}
 	}
 	for text, want := range map[string]string{
-		"":                                       "no header",
-		"blocks,time_s\n1,2\n":                   `p.csv:1: unreadable: no column "energy_j"`,
+		"":                                       "it is empty",
+		"blocks,time_s\n1,2\n":                   `p.csv: unreadable: no column "energy_j"`,
 		"blocks,blocks,time_s,energy_j\n":        "two columns",
 		"blocks,time_s,energy_j\n":               "no points",
-		"blocks,time_s,energy_j\n1,2\n":          "p.csv:2: unreadable: 2 fields",
+		"blocks,time_s,energy_j\n1,2\n":          "p.csv:2: 2 fields",
 		"blocks,time_s,energy_j\n1,2,3\n0,2,3\n": "p.csv:3: a launch has one block",
 		"blocks,time_s,energy_j\n1.5,2,3\n":      "whole number",
 		"blocks,time_s,energy_j\n-1,2,3\n":       "whole number",
 		"blocks,time_s,energy_j\n1,2,-3\n":       "energy of -3 J",
-		"blocks,time_s,energy_j\n1,,3\n":         "time_s is empty",
-		"blocks,time_s,energy_j\n1,NaN,3\n":      `time_s "NaN"`,
-		"blocks,time_s,energy_j\n1,inf,3\n":      `time_s "inf"`,
+		"blocks,time_s,energy_j\n1,,3\n":         "p.csv:2: time_s: it is empty",
+		"blocks,time_s,energy_j\n1,NaN,3\n":      `time_s: "NaN"`,
+		"blocks,time_s,energy_j\n1,inf,3\n":      `time_s: "inf"`,
 		"blocks,time_s,energy_j,u_j\n1,1,3,-1\n": "uncertainty",
 		"blocks,time_s,energy_j,repeat\n1,1,3,0": "repeat 0",
-		"blocks,time_s,energy_j\n1,\"2,3\n":      "p.csv: unreadable",
+		"blocks,time_s,energy_j\n1,\"2,3\n":      "p.csv:2: ",
 	} {
 		if _, err := ReadPoints(strings.NewReader(text), "p.csv"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
@@ -93,14 +93,14 @@ func TestTraces(t *testing.T) {
 		t.Error(err)
 	}
 	for text, want := range map[string]string{
-		"":                            "no header",
+		"":                            "it is empty",
 		"time_s\n1\n":                 "power_w",
 		"time_s,power_w\n1,2\n":       "two are needed",
-		"time_s,power_w\n1,2\n1,2\n":  "x:3: unreadable: the time does not go on",
+		"time_s,power_w\n1,2\n1,2\n":  "x:3: time_s: the time does not go on",
 		"time_s,power_w\n1,-2\n":      "power of -2",
-		"time_s,power_w\n1,x\n":       `power_w "x"`,
+		"time_s,power_w\n1,x\n":       `power_w: "x"`,
 		"timestamp,power.draw\n1,2\n": "timestamp",
-		"timestamp,power.draw\n2026/01/31 15:04:05.000,[N/A]\n": "number of watts",
+		"timestamp,power.draw\n2026/01/31 15:04:05.000,[N/A]\n": `x:2: power.draw: "[N/A]" is not a finite number`,
 	} {
 		if _, err := ReadTrace(strings.NewReader(text), "x"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)

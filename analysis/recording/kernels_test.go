@@ -32,13 +32,13 @@ func TestParseKernels(t *testing.T) {
 
 func TestParseKernelsRefuses(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
-		{"empty", "", "no header"},
-		{"no units", "start,end\n1,2\n", "row 1"},
+		{"empty", "", "it is empty"},
+		{"no units", "start,end\n1,2\n", "no columns start and end"},
 		{"no kernels", "start_us,end_us\n", "no kernels"},
-		{"ends before it starts", "start_s,end_s\n1700000001,1700000000\n", "row 2: it ends 1s before"},
-		{"another unit", "start_s,end_s\n1700000000000,1700000001000\n", "row 2"},
-		{"a word", "start_s,end_s\n1700000000,1700000001\n1700000002,soon\n", "row 3"},
-		{"a short row", "start_s,end_s\n1700000000\n", "row 2"},
+		{"ends before it starts", "start_s,end_s\n1700000001,1700000000\n", "line 2: end_s: it ends 1s before"},
+		{"another unit", "start_s,end_s\n1700000000000,1700000001000\n", "line 2: start_s: "},
+		{"a word", "start_s,end_s\n1700000000,1700000001\n1700000002,soon\n", "line 3: end_s: "},
+		{"a short row", "start_s,end_s\n1700000000\n", "line 2: end_s: "},
 		{"one stamp", "timestamp\n1700000000500000\n", "1 different times"},
 	} {
 		if list, _, _, err := ParseKernels(strings.NewReader(c.in)); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -5,6 +5,7 @@
 package recording
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"wattmark/analysis/smilog"
+	"github.com/wattmark/wattmark/analysis/smilog"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 // The files of a recording.
@@ -25,7 +28,7 @@ const (
 	EventsFile = "timestamps.csv"   // kernel events, µs since 1970
 )
 
-// Clocks says how the recording's clocks relate, which its files do not.
+// Clocks is the relation of the recording's clocks, which its files lack.
 type Clocks struct {
 	// Shift is added to the meter's start time.
 	Shift time.Duration
@@ -33,7 +36,7 @@ type Clocks struct {
 	UTCOffset time.Duration
 }
 
-// Recording is what the small files of a directory say.
+// Recording is the content of the small files of a directory.
 type Recording struct {
 	// Start is the host's time of the meter's first sample, shifted.
 	Start time.Time
@@ -63,7 +66,7 @@ func Read(dir fs.FS, clocks Clocks) (*Recording, error) {
 		return nil, err
 	}
 	if r.Events, err = ParseEvents(events); err != nil {
-		return nil, err
+		return nil, logfile.In(EventsFile, err)
 	}
 	f, err := dir.Open(SensorFile)
 	if err != nil {
@@ -71,7 +74,7 @@ func Read(dir fs.FS, clocks Clocks) (*Recording, error) {
 	}
 	defer f.Close()
 	if r.Sensor, err = smilog.Parse(f, clocks.UTCOffset); err != nil {
-		return nil, fmt.Errorf("recording: %s: %w", SensorFile, err)
+		return nil, logfile.In(SensorFile, err)
 	}
 	info, err := fs.Stat(dir, SerialFile)
 	if err != nil {
@@ -101,30 +104,6 @@ func read(dir fs.FS, name string) (string, error) {
 	return string(b), nil
 }
 
-// ParseEvents reads timestamps.csv: a header, then a time in microseconds
-// since 1970 a line. Times may repeat and need not be in order; the result is.
-// At least two different times are wanted: they bound the integration.
-func ParseEvents(text string) ([]time.Time, error) {
-	var out []time.Time
-	for i, line := range strings.Split(text, "\n") {
-		line = strings.Trim(strings.TrimSpace(line), ",")
-		if line == "" || (i == 0 && strings.HasPrefix(line, "timestamp")) {
-			continue
-		}
-		t, err := parseMicros(line)
-		if err != nil {
-			return nil, fmt.Errorf("recording: %s: line %d: %w", EventsFile, i+1, err)
-		}
-		out = append(out, t)
-	}
-	slices.SortFunc(out, time.Time.Compare)
-	out = slices.CompactFunc(out, time.Time.Equal)
-	if len(out) < 2 {
-		return nil, fmt.Errorf("recording: %s: %d different times: want a first and a last kernel event", EventsFile, len(out))
-	}
-	return out, nil
-}
-
 // parseMicros reads microseconds since 1970 of this century.
 func parseMicros(s string) (time.Time, error) {
 	us, err := strconv.ParseInt(s, 10, 64)
@@ -133,4 +112,126 @@ func parseMicros(s string) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%w: %q is no time in microseconds since 1970", ErrRecording, s)
 	}
 	return t, nil
+}
+
+// Kernel is a named stretch of work on the host's clock.
+type Kernel struct {
+	Name       string
+	Start, End time.Time
+}
+
+// Pairs makes kernels of event times that alternate between start and end, as
+// [ParseEvents] returns them. A last time without a partner ends the run, not a
+// kernel.
+func Pairs(events []time.Time) (out []Kernel) {
+	for i := 0; i+1 < len(events); i += 2 {
+		out = append(out, Kernel{Name: "kernel", Start: events[i], End: events[i+1]})
+	}
+	return out
+}
+
+// mostKernels bounds what is held of a file of kernels.
+const mostKernels = 4 << 20
+
+// ParseKernels reads a CSV with named columns: start and end with their units
+// (start_s, start_ms, start_us or start_ns since 1970), and name where there is
+// one; or timestamps.csv's single column. The kernels come in order of their
+// starts. What wattmark export --format kernels writes is such a file. Span is
+// from the first time to the last in the file.
+func ParseKernels(r io.Reader) (list []Kernel, from, to time.Time, err error) {
+	t, err := logfile.Open(r, logfile.Options{
+		Kind: ErrRecording, Want: "name,start_us,end_us or timestamp", Ragged: true,
+	})
+	if err != nil {
+		return nil, from, to, err
+	}
+	column := func(name string) logfile.Column {
+		return t.First(func(c logfile.Column) bool { return c.Named(name) && c.Unit.Of == logfile.Second })
+	}
+	name, start, end, stamp := t.Find("name", "kernel"), column("start"), column("end"), t.Find("timestamp")
+	if stamp.Is() && !start.Is() {
+		events, err := stamps(t, stamp)
+		if err != nil {
+			return nil, from, to, err
+		}
+		return Pairs(events), events[0], events[len(events)-1], nil
+	}
+	if !start.Is() || !end.Is() {
+		return nil, from, to, t.Fault("no columns start and end with a unit in %q: "+
+			"want name,start_us,end_us (s, ms, us or ns since 1970)", t.Heading.Fields)
+	}
+	for row, err := range t.Rows() {
+		if err != nil {
+			return nil, from, to, err
+		}
+		k := Kernel{Name: cmp.Or(strings.Clone(row.Text(name)), "kernel")}
+		if k.Start, err = since1970(row, start); err == nil {
+			k.End, err = since1970(row, end)
+		}
+		switch {
+		case err != nil:
+		case k.End.Before(k.Start):
+			err = row.Fault(end, "it ends %v before it starts: mend or remove the row", k.Start.Sub(k.End))
+		case len(list) == mostKernels:
+			err = row.Fault(logfile.Column{}, "more than %d kernels: cut the file", mostKernels)
+		}
+		if err != nil {
+			return nil, from, to, err
+		}
+		list = append(list, k)
+	}
+	if len(list) == 0 {
+		return nil, from, to, t.Fault("no kernels in it: at least one start and end is wanted")
+	}
+	slices.SortStableFunc(list, func(a, b Kernel) int { return a.Start.Compare(b.Start) })
+	to = slices.MaxFunc(list, func(a, b Kernel) int { return a.End.Compare(b.End) }).End
+	return list, list[0].Start, to, nil
+}
+
+// ParseEvents reads timestamps.csv: a header, then a time in microseconds
+// since 1970 a line. Times may repeat and need not be in order; the result is.
+// At least two different times are wanted: they bound the integration.
+func ParseEvents(text string) ([]time.Time, error) {
+	t, err := logfile.Open(strings.NewReader(text), logfile.Options{
+		Kind: ErrRecording, Want: "timestamp", Default: "timestamp", Ragged: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return stamps(t, t.Columns[0])
+}
+
+// stamps returns the times of a column in µs since 1970, in order and each once.
+func stamps(t *logfile.Table, c logfile.Column) (out []time.Time, err error) {
+	c.Unit = logfile.Unit{Of: logfile.Second, Exponent: -6}
+	for row, err := range t.Rows() {
+		if err != nil {
+			return nil, err
+		}
+		if row.Text(c) == "" {
+			continue
+		}
+		at, err := since1970(row, c)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, at)
+	}
+	slices.SortFunc(out, time.Time.Compare)
+	out = slices.CompactFunc(out, time.Time.Equal)
+	if len(out) < 2 {
+		return nil, t.Fault("%d different times: want a first and a last kernel event", len(out))
+	}
+	return out, nil
+}
+
+// since1970 returns a time of this century or the next, counted in the column's unit.
+func since1970(row logfile.Row, c logfile.Column) (time.Time, error) {
+	ns, form, err := row.Time(c)
+	at := time.Unix(0, ns)
+	if err != nil || form != logfile.Counted || at.Year() < 2000 || at.Year() > 2199 {
+		return at, row.Fault(c, "%q is no time since 1970 in the column's unit (%v)",
+			row.Text(c), measure.Seconds(c.Unit.Scale()).Duration())
+	}
+	return at, nil
 }

@@ -9,7 +9,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"wattmark/analysis/smilog"
+	"github.com/wattmark/wattmark/analysis/smilog"
 )
 
 func small() fstest.MapFS {
@@ -43,7 +43,7 @@ func TestReadRefuses(t *testing.T) {
 		{"start in seconds", StartFile, "1689325827", "microseconds"},
 		{"start no number", StartFile, "now", "microseconds"},
 		{"one event", EventsFile, "timestamp\n1689325828417687\n", "1 different times"},
-		{"bad event", EventsFile, "timestamp\n1689325828417687\nx\n", "line 3"},
+		{"bad event", EventsFile, "timestamp\n1689325828417687\nx\n", "timestamps.csv:3: timestamp: "},
 		{"bad log", SensorFile, "x\n", SensorFile},
 	} {
 		t.Run(c.name, func(t *testing.T) {

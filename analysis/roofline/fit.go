@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // unknowns are ε_flop, ε_mem and π₀.
@@ -23,11 +27,10 @@ type theta [unknowns]float64
 //
 // with the times as they were measured, so that a kernel that reaches no roof does
 // not bend the energies. The squares are weighted for errors in proportion to the
-// power; what the points scatter gives the interval, by Student's t, and with three
-// points their own U. What is common to all, a gain, scales all three unknowns; an
-// offset moves π₀. Points that were throttled are left out where more than three others
-// span the model: a device at its power limit lowers clocks and voltage, and a flop
-// costs less.
+// power; their scatter gives the interval, by Student's t, with three points their own
+// U. A common error of the gain scales all three unknowns; one of the offset moves π₀.
+// Throttled points are left out where more than three others span the model: a device at
+// its power limit lowers clocks and voltage, and a flop costs less.
 func Fit(points []Point, common Common, given Peaks) (*Model, error) {
 	if err := check(points, given); err != nil {
 		return nil, err
@@ -49,18 +52,19 @@ func Fit(points []Point, common Common, given Peaks) (*Model, error) {
 	return m, err
 }
 
-// throttled says what throttled points do to the figures.
+// throttled adds the caution about throttled points.
 func (m *Model) throttled(n, of int) {
 	what := "they are shown, and not fitted"
 	if m.Throttled {
 		what = "they are fitted, for too few others are left; measure more intensities far from the balance"
 	}
-	m.Cautions = append(m.Cautions, fmt.Sprintf("%d of %d points were throttled: at lower clocks and voltage a flop costs less, and the model has one cost; %s", n, of, what))
+	m.Cautions = append(m.Cautions, fmt.Sprintf("%d of %d points were throttled: at lower clocks and voltage a flop "+
+		"costs less, and the model has one cost; %s", n, of, what))
 }
 
 // fit is Fit to some of the points; the best rates are those of all.
 func fit(points, all []Point, common Common, given Peaks) (*Model, error) {
-	m := &Model{Scatter: math.NaN(), DoF: len(points) - unknowns}
+	m := &Model{Scatter: measure.Ratio(math.NaN()), DoF: len(points) - unknowns}
 	var err error
 	if m.Peaks, err = peaks(all, given); err != nil {
 		return nil, err
@@ -71,11 +75,11 @@ func fit(points, all []Point, common Common, given Peaks) (*Model, error) {
 	}
 	k := distuv.UnitNormal.Quantile((1 + Level) / 2)
 	if m.DoF > 0 {
-		m.Scatter = s.scatter
-		k = distuv.StudentsT{Sigma: 1, Nu: float64(m.DoF)}.Quantile((1 + Level) / 2)
+		m.Scatter = measure.Ratio(s.scatter)
+		k = stats.Student((1+Level)/2, float64(m.DoF))
 	}
 	figure := func(i int) Figure {
-		// What is common is known as well as one likes: its k is the normal one.
+		// A common error has infinitely many degrees of freedom: its k is the normal one.
 		v := distuv.UnitNormal.Quantile((1+Level)/2) * math.Sqrt(common.variance(i, s.theta))
 		return Figure{s.theta[i], math.Hypot(k*math.Sqrt(s.cov.At(i, i)), v)}
 	}
@@ -86,7 +90,7 @@ func fit(points, all []Point, common Common, given Peaks) (*Model, error) {
 	return m, nil
 }
 
-// variance is what is common to all points does to one unknown.
+// variance returns the variance of one unknown by the errors common to all points.
 func (c Common) variance(i int, t theta) float64 {
 	v := c.Gain * t[i] * c.Gain * t[i]
 	if i == 2 {
@@ -147,7 +151,8 @@ func solve(points []Point) (*solution, error) {
 	qr.Factorize(d.x)
 	s := &solution{condition: qr.Cond(), dof: len(points) - unknowns, scatter: math.NaN(), cov: new(mat.SymDense)}
 	if s.condition > 1e6 || math.IsNaN(s.condition) {
-		return nil, fmt.Errorf("%w: energy by flop, by byte and by time cannot be told apart: want intensities far below and far above the balance of time", ErrFit)
+		return nil, fmt.Errorf("%w: energy by flop, by byte and by time cannot be told apart: want intensities far "+
+			"below and far above the balance of time", ErrFit)
 	}
 	var b mat.VecDense
 	if err := qr.SolveVecTo(&b, false, d.y); err != nil {
@@ -172,8 +177,8 @@ func solve(points []Point) (*solution, error) {
 	return s, nil
 }
 
-// variance is that of one equation: as the points scatter, or as their own U say,
-// which are in the weights then.
+// variance returns the variance of one equation: from the scatter of the points, or 1
+// where their own U are in the weights.
 func (s *solution) variance(points []Point, d design, b *mat.VecDense) float64 {
 	if s.dof > 0 {
 		var r mat.VecDense
@@ -186,33 +191,130 @@ func (s *solution) variance(points []Point, d design, b *mat.VecDense) float64 {
 	if slices.ContainsFunc(points, func(p Point) bool { return p.U > 0 }) {
 		return 1
 	}
-	return 0 // nobody knows
+	return 0 // unknown
 }
 
-// caution says what the figures do not hold.
+// caution adds the limits of the figures.
 func (m *Model) caution(points []Point, s *solution, given Peaks) {
 	add := func(format string, a ...any) { m.Cautions = append(m.Cautions, fmt.Sprintf(format, a...)) }
 	if m.DoF == 0 {
 		add("three points for three unknowns: nothing tells whether the model holds; measure more intensities")
 	}
 	if s.condition > 30 {
-		add("the points lie nearly in a plane (condition %.0f): flop, byte and time are badly told apart; measure a wider range of intensities", s.condition)
+		add("the points lie nearly in a plane (condition %.0f): flop, byte and time are badly told apart; measure a "+
+			"wider range of intensities", s.condition)
 	}
 	for name, f := range map[string]Figure{"a flop": m.Flop, "a byte": m.Byte, "constant power": m.Constant} {
 		if f.Value <= 0 {
-			add("the energy of %s comes out as %.3g: clocks that change with the load, or too narrow a range of intensities", name, f.Value)
+			add("the energy of %s comes out as %.3g: clocks that change with the load, or too narrow a range of "+
+				"intensities", name, f.Value)
 		}
 	}
 	slices.Sort(m.Cautions)
-	if given.Flops == 0 && !slices.ContainsFunc(points, func(p Point) bool { return p.Bytes/float64(p.Time) < 0.5*m.Peaks.Bytes && p.Flop > 0 }) {
-		add("no point is bound by arithmetic: its best rate is a lower limit; give --peak-flops, or measure higher intensities")
+	if given.Flops == 0 && !slices.ContainsFunc(points,
+		func(p Point) bool { return p.Bytes/float64(p.Time) < 0.5*m.Peaks.Bytes && p.Flop > 0 }) {
+		add("no point is bound by arithmetic: its best rate is a lower limit; give --peak-flops, or measure higher " +
+			"intensities")
 	}
-	if given.Bytes == 0 && !slices.ContainsFunc(points, func(p Point) bool { return p.Flop/float64(p.Time) < 0.5*m.Peaks.Flops && p.Bytes > 0 }) {
-		add("no point is bound by memory: its best rate is a lower limit; give --peak-bytes, or measure lower intensities")
+	if given.Bytes == 0 && !slices.ContainsFunc(points,
+		func(p Point) bool { return p.Flop/float64(p.Time) < 0.5*m.Peaks.Flops && p.Bytes > 0 }) {
+		add("no point is bound by memory: its best rate is a lower limit; give --peak-bytes, or measure lower " +
+			"intensities")
 	}
 }
 
-// Residual is what a point's energy is more than the model's, relatively.
+// Residual returns the relative excess of a point's energy over the model's.
 func (m *Model) Residual(p Point) float64 {
 	return float64(p.Energy)/float64(m.Energy(p.Flop, p.Bytes, p.Time)) - 1
+}
+
+// derive works out the balances, with intervals from draws of the unknowns: they
+// are ratios, whose errors are not normal where a denominator is small.
+func (m *Model) derive(s *solution, c Common) {
+	gap, balance, best := m.balances(s.theta)
+	const draws = 2000
+	rng := rand.New(rand.NewPCG(1, uint64(s.dof)))
+	root := rootOf(s.cov)
+	list := [3][]float64{}
+	for range draws {
+		t := s.draw(rng, root, c)
+		g, b, f := m.balances(t)
+		for i, v := range []float64{g, b, f} {
+			list[i] = append(list[i], v)
+		}
+	}
+	half := func(v []float64) float64 {
+		slices.Sort(v)
+		return (v[int((1+Level)/2*draws)] - v[int((1-Level)/2*draws)]) / 2
+	}
+	m.Gap, m.EnergyBalance = Figure{gap, half(list[0])}, Figure{balance, half(list[1])}
+	m.BestFlop = Figure{best, half(list[2])}
+}
+
+// balances are B_ε, the intensity of half of the best flops a joule, and ε̂.
+func (m *Model) balances(t theta) (gap, balance, best float64) {
+	gap = t[1] / t[0]
+	best = t[0] + t[2]/m.Peaks.Flops
+	eta := t[0] / best
+	if balance = eta * gap; balance < m.TimeBalance { // I = η B_ε + (1 − η)(B_τ − I)
+		balance = (eta*gap + (1-eta)*m.TimeBalance) / (2 - eta)
+	}
+	return gap, balance, best
+}
+
+// rootOf is a root of a covariance: draws of unit variance become draws of it.
+func rootOf(cov *mat.SymDense) [unknowns][unknowns]float64 {
+	var out [unknowns][unknowns]float64
+	var eig mat.EigenSym
+	// Unknowns decades apart: of length one first.
+	var d theta
+	scaled := mat.NewSymDense(unknowns, nil)
+	for i := range d {
+		if d[i] = math.Sqrt(cov.At(i, i)); d[i] == 0 {
+			d[i] = 1
+		}
+	}
+	for i := range d {
+		for j := i; j < unknowns; j++ {
+			scaled.SetSym(i, j, cov.At(i, j)/d[i]/d[j])
+		}
+	}
+	if !eig.Factorize(scaled, true) {
+		return out
+	}
+	var v mat.Dense
+	eig.VectorsTo(&v)
+	for i := range d {
+		for j, l := range eig.Values(nil) {
+			out[i][j] = d[i] * v.At(i, j) * math.Sqrt(max(l, 0))
+		}
+	}
+	return out
+}
+
+// draw is one guess of the unknowns.
+func (s *solution) draw(rng *rand.Rand, root [unknowns][unknowns]float64, c Common) (t theta) {
+	wide := 1.0
+	if s.dof > 0 { // Student's t of several variables
+		var chi float64
+		for range s.dof {
+			z := rng.NormFloat64()
+			chi += z * z
+		}
+		wide = math.Sqrt(float64(s.dof) / chi)
+	}
+	var z theta
+	for i := range z {
+		z[i] = wide * rng.NormFloat64()
+	}
+	gain, offset := 1+c.Gain*rng.NormFloat64(), float64(c.Offset)*rng.NormFloat64()
+	for i := range t {
+		t[i] = s.theta[i]
+		for j := range z {
+			t[i] += root[i][j] * z[j]
+		}
+		t[i] *= gain
+	}
+	t[2] += offset
+	return t
 }

@@ -1,6 +1,7 @@
 // Package roofline fits the roofline model of energy (J. W. Choi, D. Bedard, R.
-// Fowler, R. Vuduc: A roofline model of energy, IPDPS 2013) to measured work and
-// tells where a device's time and energy go, by arithmetic intensity.
+// Fowler, R. Vuduc: A roofline model of energy, IPDPS 2013) to measured work: the
+// shares of a device's time and energy by arithmetic intensity. Points are fitted by
+// Fit to a Model, whose Figures carry expanded uncertainties (95 %).
 //
 // Work of W flop that moves Q bytes takes
 //
@@ -21,8 +22,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // ErrFit: the points do not determine the model.
@@ -37,10 +40,10 @@ type Point struct {
 	Flop, Bytes float64 // that were done and moved; 0 for none
 	Energy      measure.Joule
 	Time        measure.Seconds
-	// U is the relative standard uncertainty of the energy by what is this point's own:
-	// noise and window. It counts where there are just as many points as unknowns.
+	// U is the relative standard uncertainty of the energy by the point's own errors:
+	// noise and window. It is used where there are just as many points as unknowns.
 	U float64
-	// Throttled: the device held its clocks down, and with them what a flop costs.
+	// Throttled: the device lowered its clocks, and with them the energy of a flop.
 	Throttled bool
 }
 
@@ -50,35 +53,45 @@ func (p Point) Intensity() float64 { return p.Flop / p.Bytes }
 // Power is the point's mean power.
 func (p Point) Power() measure.Watt { return measure.Watt(float64(p.Energy) / float64(p.Time)) }
 
-// Common is what the meter does to all points alike, as standard uncertainties.
+// Common are the meter's errors that all points share, as standard uncertainties.
 type Common struct {
 	Gain   float64      // relative
 	Offset measure.Watt // of the power
 }
 
 // Peaks are the best rates, a second. A zero is taken from the points.
-type Peaks struct{ Flops, Bytes float64 }
+type Peaks struct {
+	Flops float64 `json:"peak_flop_per_s"`
+	Bytes float64 `json:"peak_byte_per_s"`
+}
 
 // Figure is a value with the half-width of its interval at Level.
-type Figure struct{ Value, U float64 }
+type Figure struct {
+	Value float64 `json:"value"`
+	U     float64 `json:"u"`
+}
 
 // Model is a device's roofline of energy.
 type Model struct {
-	Flop, Byte, Constant Figure // J a flop, J a byte, W
-	Peaks                Peaks
+	Flop     Figure `json:"energy_per_flop_j"`
+	Byte     Figure `json:"energy_per_byte_j"`
+	Constant Figure `json:"constant_power_w"`
+	Peaks
 	// TimeBalance is B_τ, Gap is B_ε, EnergyBalance where half of the best flops a joule
 	// is reached, all in flop a byte; BestFlop is the energy of a flop with all the
 	// constant power on it, ε̂, in J.
-	TimeBalance                  float64
-	Gap, EnergyBalance, BestFlop Figure
+	TimeBalance   float64 `json:"time_balance_flop_per_byte"`
+	EnergyBalance Figure  `json:"energy_balance_flop_per_byte"`
+	Gap           Figure  `json:"byte_over_flop_energy"`
+	BestFlop      Figure  `json:"energy_per_flop_at_best_j"`
 	// Scatter is the points' relative standard deviation around the model, DoF its
 	// degrees of freedom; with none it is NaN.
-	Scatter float64
-	DoF     int
+	Scatter measure.Ratio `json:"scatter_pct"`
+	DoF     int           `json:"dof"`
 	// Throttled: points that were throttled are in the fit, for too few are left
 	// without them.
-	Throttled bool
-	Cautions  []string
+	Throttled bool     `json:"-"`
+	Cautions  []string `json:"cautions,omitempty"`
 }
 
 // Fitted reports whether a point is one that the model was fitted to.
@@ -89,7 +102,7 @@ func (m *Model) Time(flop, bytes float64) measure.Seconds {
 	return measure.Seconds(math.Max(flop/m.Peaks.Flops, bytes/m.Peaks.Bytes))
 }
 
-// Energy is what work takes in a time.
+// Energy returns the energy of work that takes a time.
 func (m *Model) Energy(flop, bytes float64, t measure.Seconds) measure.Joule {
 	return measure.Joule(flop*m.Flop.Value + bytes*m.Byte.Value + m.Constant.Value*float64(t))
 }
@@ -113,10 +126,12 @@ func check(points []Point, given Peaks) error {
 			}
 		}
 		if !(p.Flop >= 0) || !(p.Bytes >= 0) || math.IsInf(p.Flop+p.Bytes, 0) || !(p.U >= 0) {
-			return fmt.Errorf("%w: %s: %v flop, %v bytes, u %v: none may be negative", ErrFit, p.Name, p.Flop, p.Bytes, p.U)
+			return fmt.Errorf("%w: %s: %v flop, %v bytes, u %v: none may be negative", ErrFit, p.Name, p.Flop, p.Bytes,
+				p.U)
 		}
 	}
-	if given.Flops < 0 || given.Bytes < 0 || math.IsNaN(given.Flops+given.Bytes) || math.IsInf(given.Flops+given.Bytes, 0) {
+	if given.Flops < 0 || given.Bytes < 0 || math.IsNaN(given.Flops+given.Bytes) || math.IsInf(given.Flops+given.Bytes,
+		0) {
 		return fmt.Errorf("%w: peaks of %v flop/s and %v byte/s: must be positive", ErrFit, given.Flops, given.Bytes)
 	}
 	return nil
@@ -137,4 +152,42 @@ func peaks(points []Point, given Peaks) (Peaks, error) {
 		return out, fmt.Errorf("%w: no point does arithmetic, or none moves data", ErrFit)
 	}
 	return out, nil
+}
+
+// Work is the work of a task, in flop and in bytes moved; zero for none.
+type Work struct {
+	Flop  float64 `json:"flop"`
+	Bytes float64 `json:"byte"`
+}
+
+// ParseTaskWork reads a task's number and its work: TASK:flop=W,byte=Q. The number is
+// positive; amounts are finite, not negative and given at most once each.
+func ParseTaskWork(s string) (task int64, w Work, err error) {
+	bad := func() (int64, Work, error) {
+		return 0, Work{}, fmt.Errorf("%q: want a task's number and its work, as in 3:flop=4.4e12,byte=1e11", s)
+	}
+	number, list, ok := strings.Cut(s, ":")
+	task, e := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	if !ok || e != nil || task < 1 {
+		return bad()
+	}
+	seen := map[string]bool{}
+	for part := range strings.SplitSeq(list, ",") {
+		unit, amount, _ := strings.Cut(part, "=")
+		v, e := strconv.ParseFloat(strings.TrimSpace(amount), 64)
+		unit = strings.TrimSpace(unit)
+		if e != nil || !(v >= 0) || math.IsInf(v, 0) || seen[unit] {
+			return bad()
+		}
+		seen[unit] = true
+		switch unit {
+		case "flop":
+			w.Flop = v
+		case "byte":
+			w.Bytes = v
+		default:
+			return bad()
+		}
+	}
+	return task, w, nil
 }

@@ -11,7 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // card is a known device.
@@ -93,7 +94,7 @@ func TestBalanceAbove(t *testing.T) {
 // meter's gain and offset on all of them.
 func TestIntervalsHoldTheDevice(t *testing.T) {
 	t.Parallel()
-	const trials = 600
+	trials := coverage.Trials(600)
 	for _, c := range []struct {
 		name   string
 		at     []float64
@@ -136,7 +137,7 @@ func TestIntervalsHoldTheDevice(t *testing.T) {
 			}
 			t.Logf("of %d intervals hold the truth: %v", trials, held)
 			for name, n := range held {
-				if share := float64(n) / trials; share < 0.93 || share > 0.975 {
+				if share := float64(n) / float64(trials); !coverage.Within(share, 0.93, 0.975, trials) {
 					t.Errorf("%s: %.1f %% of the intervals hold the truth", name, 100*share)
 				}
 			}
@@ -235,7 +236,7 @@ func TestThrottledPoints(t *testing.T) {
 }
 
 // A sweep of an H200, five of whose twelve tasks ran into its power cap: without them the
-// others scatter by 0.8 % (docs/roofline.md), with them by 4 %.
+// others scatter by 0.8 % (docs/models.md), with them by 4 %.
 func TestSweepOfAnH200(t *testing.T) {
 	var sweep struct {
 		Points []struct {
@@ -260,14 +261,14 @@ func TestSweepOfAnH200(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := fmt.Sprintf("%.2f pJ, %.1f pJ, %.0f W, %.2f and %.1f flop/byte, %.2f %%, %d", 1e12*m.Flop.Value, 1e12*m.Byte.Value, m.Constant.Value, m.TimeBalance, m.EnergyBalance.Value, 100*m.Scatter, m.DoF)
+	got := fmt.Sprintf("%.2f pJ, %.1f pJ, %.0f W, %.2f and %.1f flop/byte, %.2f %%, %d", 1e12*m.Flop.Value, 1e12*m.Byte.Value, m.Constant.Value, m.TimeBalance, m.EnergyBalance.Value, 100*float64(m.Scatter), m.DoF)
 	if want := "7.67 pJ, 118.8 pJ, 51 W, 12.82 and 14.0 flop/byte, 0.76 %, 4"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for i := range points {
 		points[i].Throttled = false
 	}
-	if m, err = Fit(points, Common{}, Peaks{}); err != nil || math.Abs(m.Scatter-0.04) > 0.001 {
+	if m, err = Fit(points, Common{}, Peaks{}); err != nil || math.Abs(float64(m.Scatter)-0.04) > 0.001 {
 		t.Errorf("all as one: %v, scatter %v", err, m.Scatter)
 	}
 }
@@ -284,4 +285,33 @@ func TestCautions(t *testing.T) {
 			t.Errorf("no %q in %q", want, said)
 		}
 	}
+}
+
+func TestParseTaskWork(t *testing.T) {
+	for s, want := range map[string]Work{
+		"3:flop=4e12,byte=1e11":       {4e12, 1e11},
+		" 3 : byte = 1 , flop = 0.5 ": {0.5, 1},
+		"3:flop=1":                    {1, 0},
+	} {
+		if id, w, err := ParseTaskWork(s); id != 3 || w != want || err != nil {
+			t.Errorf("%q: task %d, %+v, %v", s, id, w, err)
+		}
+	}
+	for _, s := range []string{"", "3", "3:", "x:flop=1", "0:flop=1", "-1:flop=1", "1:flop=1,flop=2", "1:flop=-1", "1:byte=NaN", "1:byte=Inf", "1:joule=1"} {
+		if id, w, err := ParseTaskWork(s); err == nil {
+			t.Errorf("%q: task %d, %+v", s, id, w)
+		}
+	}
+}
+
+func FuzzParseTaskWork(f *testing.F) {
+	for _, s := range []string{"3:flop=4e12,byte=1e11", "3:flop=1", "x", "1:flop=1,flop=2", "0:flop=1", "3:byte=NaN"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, w, err := ParseTaskWork(s)
+		if err == nil && (id < 1 || !(w.Flop >= 0) || !(w.Bytes >= 0) || math.IsInf(w.Flop, 0) || math.IsInf(w.Bytes, 0)) {
+			t.Errorf("%q gives task %d with %+v", s, id, w)
+		}
+	})
 }

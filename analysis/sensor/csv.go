@@ -1,16 +1,14 @@
 package sensor
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
-	"wattmark/measure"
-	"wattmark/measure/csvrow"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 // ErrFile is wrapped by errors about files that hold no readings or no events.
@@ -31,86 +29,38 @@ type Table struct {
 	Polls  map[string][]Poll
 }
 
-// column is what a heading says: a name and a factor to seconds or watts.
-type column struct {
-	name  string
-	kind  byte // t time, p power, s the register's time, n a name, b begin, e end, - nothing of ours
-	scale float64
+// timeNames are the names of columns of time, by their use.
+var timeNames = map[string][]string{
+	"at": {"time", "timestamp", "at"}, "stamp": {"stamp"}, "begin": {"begin", "start", "from"}, "end": {"end", "to"},
 }
 
-var timeScales = map[string]float64{"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-
-var powerScales = map[string]float64{"w": 1, "mw": 1e-3, "uw": 1e-6, "kw": 1e3}
-
-// parseColumn reads a heading: name_unit, name [unit] or name (unit).
-func parseColumn(h string) (column, error) {
-	h = strings.TrimSpace(h)
-	base, unit := h, ""
-	for _, sep := range []string{"[", "(", "_", " "} {
-		if i := strings.LastIndex(h, sep); i > 0 {
-			base, unit = strings.TrimSpace(h[:i]), strings.ToLower(strings.Trim(h[i+1:], " ])"))
-			break
+// open reads the heading of a file. heading stands for the file's, standard for both.
+func open(r io.Reader, heading, standard string) (*logfile.Table, error) {
+	t, err := logfile.Open(r, logfile.Options{
+		Kind: ErrFile, Want: standard, Heading: heading, Default: standard, Spaced: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range t.Columns {
+		for _, names := range timeNames {
+			if n := c.Name; c.Named(names...) && c.Unit.Of != logfile.Second {
+				return nil, t.Heading.Fault(c, "a time without a unit: write %s_s, %s_ms, %s_us or %s_ns", n, n, n, n)
+			}
 		}
 	}
-	c := column{name: strings.ToLower(base), kind: '-'}
-	kinds := map[string]byte{"time": 't', "timestamp": 't', "at": 't', "stamp": 's', "begin": 'b', "start": 'b', "from": 'b', "end": 'e', "to": 'e'}
-	if k, ok := kinds[c.name]; ok {
-		if c.scale, ok = timeScales[unit]; !ok {
-			return c, fmt.Errorf("column %q: a time without a unit: write %s_s, %s_ms, %s_us or %s_ns", h, c.name, c.name, c.name, c.name)
-		}
-		c.kind = k
-		return c, nil
-	}
-	if low := strings.ToLower(h); low == "event" || low == "name" || low == "kernel" {
-		return column{name: low, kind: 'n'}, nil
-	}
-	if s, ok := powerScales[unit]; ok {
-		c.kind, c.scale = 'p', s
-	}
-	return c, nil
+	return t, nil
 }
 
-// rows reads a file's records and its columns; heading replaces or stands in for
-// the file's own first line.
-func rows(r io.Reader, heading, standard string) (cols []column, recs [][]string, lines []int, err error) {
-	cr := csvrow.NewReader(r)
-	cr.TrimLeadingSpace, cr.FieldsPerRecord, cr.Comment = true, -1, '#'
-	for {
-		rec, err := cr.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil { // it names the line
-			return nil, nil, nil, fmt.Errorf("%w: %w", ErrFile, err)
-		}
-		line, _ := cr.FieldPos(0)
-		recs, lines = append(recs, rec), append(lines, line)
-	}
-	if len(recs) == 0 {
-		return nil, nil, nil, fmt.Errorf("%w: it is empty", ErrFile)
-	}
-	first := recs[0]
-	if _, err := strconv.ParseFloat(first[0], 64); err != nil {
-		recs, lines = recs[1:], lines[1:]
-		if heading == "" {
-			heading = strings.Join(first, ",")
-		}
-	}
-	if heading == "" {
-		names := strings.Split(standard, ",")
-		if len(first) > len(names) {
-			return nil, nil, nil, fmt.Errorf("line 1: %w: %d columns without a heading: name them, such as %s", ErrFile, len(first), standard)
-		}
-		heading = strings.Join(names[:len(first)], ",")
-	}
-	for _, h := range strings.Split(heading, ",") {
-		c, err := parseColumn(h)
-		if err != nil {
-			return nil, nil, nil, fmt.Errorf("%w: %w", ErrFile, err)
-		}
-		cols = append(cols, c)
-	}
-	return cols, recs, lines, nil
+// times returns the column of time of a use.
+func times(t *logfile.Table, use string) logfile.Column {
+	return t.First(func(c logfile.Column) bool { return c.Named(timeNames[use]...) })
+}
+
+// seconds returns a time in s.
+func seconds(row logfile.Row, c logfile.Column) (measure.Seconds, error) {
+	v, err := row.Number(c)
+	return measure.Seconds(v), err
 }
 
 // ParseReadings reads a CSV file of readings. Its heading names the columns with
@@ -120,67 +70,62 @@ func rows(r io.Reader, heading, standard string) (cols []column, recs [][]string
 // file's, where it has none; DefaultReadings where both are missing. Errors name the
 // line and wrap ErrFile.
 func ParseReadings(r io.Reader, heading string) (*Table, error) {
-	cols, recs, lines, err := rows(r, heading, DefaultReadings)
+	in, err := open(r, heading, DefaultReadings)
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(cols, func(c column) bool { return c.kind == 't' })
-	stamp := slices.IndexFunc(cols, func(c column) bool { return c.kind == 's' })
+	at, stamp := times(in, "at"), times(in, "stamp")
 	t := &Table{Polls: map[string][]Poll{}}
-	for _, c := range cols {
-		if c.kind == 'p' && !slices.Contains(t.Fields, c.name) {
-			t.Fields = append(t.Fields, c.name)
+	var power []logfile.Column
+	for _, c := range in.Columns {
+		if c.Unit.Of != measure.UnitWatt {
+			continue
+		}
+		power = append(power, c)
+		if name := strings.ToLower(c.Base); !slices.Contains(t.Fields, name) {
+			t.Fields = append(t.Fields, name)
 		}
 	}
-	if at < 0 || len(t.Fields) == 0 {
-		return nil, fmt.Errorf("%w: want a column time_us (or _s, _ms, _ns) and one of power, such as instant_mw or average_w", ErrFile)
+	if !at.Is() || len(power) == 0 {
+		return nil, in.Fault("want a column time_us (or _s, _ms, _ns) and one of power, " +
+			"such as instant_mw or average_w")
 	}
-	for i, rec := range recs {
-		if err := t.add(rec, cols, at, stamp); err != nil {
-			return nil, fmt.Errorf("line %d: %w: %w", lines[i], ErrFile, err)
+	for row, err := range in.Rows() {
+		if err == nil {
+			err = t.add(row, at, stamp, power)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return t, nil
 }
 
-func (t *Table) add(rec []string, cols []column, at, stamp int) error {
-	if len(rec) != len(cols) {
-		return fmt.Errorf("%d fields, want %d", len(rec), len(cols))
-	}
+// add appends a row's poll of each power column that has a value.
+func (t *Table) add(row logfile.Row, at, stamp logfile.Column, power []logfile.Column) (err error) {
 	p := Poll{}
-	v, err := parseNumber(rec[at])
+	if p.At, err = seconds(row, at); err == nil && stamp.Is() {
+		p.Stamp, err = seconds(row, stamp)
+	}
 	if err != nil {
 		return err
 	}
-	p.At = measure.Seconds(v * cols[at].scale)
-	if stamp >= 0 {
-		if v, err = parseNumber(rec[stamp]); err != nil {
-			return err
-		}
-		p.Stamp = measure.Seconds(v * cols[stamp].scale)
-	}
-	for i, c := range cols {
-		if c.kind != 'p' || rec[i] == "" || strings.HasPrefix(rec[i], "[") || strings.EqualFold(rec[i], "n/a") {
+	for _, c := range power {
+		if row.Missing(c) {
 			continue
 		}
-		if v, err = parseNumber(rec[i]); err != nil {
+		w, err := row.Number(c)
+		if err != nil {
 			return err
 		}
-		p.Power = measure.Watt(v * c.scale)
-		if list := t.Polls[c.name]; len(list) > 0 && p.At < list[len(list)-1].At {
-			return fmt.Errorf("%s goes back in time", rec[at])
+		p.Power = measure.Watt(w)
+		name := strings.ToLower(c.Base)
+		if list := t.Polls[name]; len(list) > 0 && p.At < list[len(list)-1].At {
+			return row.Fault(at, "%s goes back in time", row.Text(at))
 		}
-		t.Polls[c.name] = append(t.Polls[c.name], p)
+		t.Polls[name] = append(t.Polls[name], p)
 	}
 	return nil
-}
-
-func parseNumber(s string) (float64, error) {
-	v, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0, fmt.Errorf("%q is no number", s)
-	}
-	return v, nil
 }
 
 // ParsePhases reads a CSV file of what ran when, in one of two forms: a line for
@@ -188,86 +133,80 @@ func parseNumber(s string) (float64, error) {
 // stretch (begin_s, end_s, name). The name gap means that nothing ran. heading is as for
 // ParseReadings, and errors are as its.
 func ParsePhases(r io.Reader, heading string) ([]Phase, error) {
-	cols, recs, lines, err := rows(r, heading, DefaultEvents)
+	in, err := open(r, heading, DefaultEvents)
 	if err != nil {
 		return nil, err
 	}
-	find := func(kind byte) int {
-		return slices.IndexFunc(cols, func(c column) bool { return c.kind == kind })
+	p := phases{
+		at: times(in, "at"), begin: times(in, "begin"), end: times(in, "end"),
+		name: in.Find("event", "name", "kernel"), open: map[string]measure.Seconds{},
 	}
-	at, name, begin, end := find('t'), find('n'), find('b'), find('e')
-	var p phases
-	for i, rec := range recs {
-		switch {
-		case len(rec) != len(cols):
-			err = fmt.Errorf("%d fields, want %d", len(rec), len(cols))
-		case begin >= 0 && end >= 0 && name >= 0:
-			err = p.stretch(rec, cols, begin, end, name)
-		case at >= 0 && name >= 0:
-			err = p.event(rec[at], cols[at].scale, rec[name])
-		default:
-			return nil, fmt.Errorf("%w: want columns time_us and event (NAME-begin, NAME-end), or begin_s, end_s and name", ErrFile)
+	add := p.event
+	switch {
+	case p.begin.Is() && p.end.Is() && p.name.Is():
+		add = p.stretch
+	case !p.at.Is() || !p.name.Is():
+		return nil, in.Fault("want columns time_us and event (NAME-begin, NAME-end), or begin_s, end_s and name")
+	}
+	for row, err := range in.Rows() {
+		if err == nil {
+			err = add(row)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w: %w", lines[i], ErrFile, err)
+			return nil, err
 		}
 	}
 	if len(p.open) > 0 || len(p.list) == 0 {
-		return nil, fmt.Errorf("%w: %d stretches of work, %d begun and never ended", ErrFile, len(p.list), len(p.open))
+		return nil, in.Fault("%d stretches of work, %d begun and never ended", len(p.list), len(p.open))
 	}
-	slices.SortStableFunc(p.list, func(a, b Phase) int {
-		switch {
-		case a.From < b.From:
-			return -1
-		case a.From > b.From:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(p.list, func(a, b Phase) int { return cmp.Compare(a.From, b.From) })
 	return p.list, nil
 }
 
 // phases are being read.
 type phases struct {
-	list []Phase
-	open map[string]measure.Seconds
+	at, begin, end, name logfile.Column
+	list                 []Phase
+	open                 map[string]measure.Seconds // begun, and not yet ended
 }
 
-// gap is how files say that no kernel ran.
+// gap is the name by which files mark that no kernel ran.
 const gap = "gap"
 
+// add appends a stretch of work; gaps are none.
 func (p *phases) add(name string, from, to measure.Seconds) {
 	if name != gap {
 		p.list = append(p.list, Phase{name, from, to})
 	}
 }
 
-func (p *phases) stretch(rec []string, cols []column, begin, end, name int) error {
-	a, err := parseNumber(rec[begin])
-	b, err2 := parseNumber(rec[end])
-	if err := errors.Join(err, err2); err != nil {
-		return err
-	}
-	from, to := measure.Seconds(a*cols[begin].scale), measure.Seconds(b*cols[end].scale)
-	if to < from {
-		return fmt.Errorf("it ends at %s, before it begins at %s", rec[end], rec[begin])
-	}
-	p.add(rec[name], from, to)
-	return nil
-}
-
-func (p *phases) event(at string, scale float64, event string) error {
-	v, err := parseNumber(at)
+// stretch adds the row of a stretch of work.
+func (p *phases) stretch(row logfile.Row) error {
+	from, err := seconds(row, p.begin)
 	if err != nil {
 		return err
 	}
-	t := measure.Seconds(v * scale)
-	if p.open == nil {
-		p.open = map[string]measure.Seconds{}
+	to, err := seconds(row, p.end)
+	if err != nil {
+		return err
 	}
+	if to < from {
+		return row.Fault(p.end, "it ends at %s, before it begins at %s", row.Text(p.end), row.Text(p.begin))
+	}
+	p.add(row.Text(p.name), from, to)
+	return nil
+}
+
+// event adds the row of a begin or an end.
+func (p *phases) event(row logfile.Row) error {
+	t, err := seconds(row, p.at)
+	if err != nil {
+		return err
+	}
+	event := row.Text(p.name)
 	if n, ok := strings.CutSuffix(event, "-begin"); ok {
 		if _, twice := p.open[n]; twice {
-			return fmt.Errorf("%q begins twice", n)
+			return row.Fault(p.name, "%q begins twice", n)
 		}
 		p.open[n] = t
 		return nil
@@ -275,7 +214,7 @@ func (p *phases) event(at string, scale float64, event string) error {
 	n, ok := strings.CutSuffix(event, "-end")
 	from, begun := p.open[n]
 	if !ok || !begun || t < from {
-		return fmt.Errorf("event %q: want NAME-begin, and NAME-end after it", event)
+		return row.Fault(p.name, "event %q: want NAME-begin, and NAME-end after it", event)
 	}
 	delete(p.open, n)
 	p.add(n, from, t)

@@ -1,72 +1,116 @@
 package sensor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Load is a power over time that stays the same from one change to the next: a
-// sequence of kernels, or a meter's samples. It is not changed once made, and safe
-// for concurrent use.
-type Load struct {
-	at    []measure.Seconds // changes, then the end: one more than watts
-	watts []measure.Watt
-	sum   []float64 // joules before each of at
+// signals are k piecewise constant functions of time with common steps. They are not
+// changed once made, and safe for concurrent use.
+type signals struct {
+	k     int
+	at    []float64 // pieces begin here, in seconds; the last is the end
+	value []float64 // [piece·k + signal]
+	sum   []float64 // [piece·k + signal]: integrals from the first piece on
 }
 
-// ErrLoad is wrapped by errors about loads that are none.
+// push appends a piece that begins at an instant; row has k values.
+func (s *signals) push(at float64, row ...float64) {
+	s.integrate(at)
+	s.at = append(s.at, at)
+	s.value = append(s.value, row...)
+}
+
+// close ends the last piece.
+func (s *signals) close(at float64) {
+	s.integrate(at)
+	s.at = append(s.at, at)
+}
+
+// integrate appends the integrals up to an instant.
+func (s *signals) integrate(at float64) {
+	n := len(s.at)
+	if n == 0 {
+		s.sum = make([]float64, s.k)
+		return
+	}
+	d, last, v := at-s.at[n-1], s.sum[len(s.sum)-s.k:], s.value[len(s.value)-s.k:]
+	for i := range s.k {
+		s.sum = append(s.sum, last[i]+d*v[i])
+	}
+}
+
+// pieces returns the number of pieces.
+func (s *signals) pieces() int { return len(s.at) - 1 }
+
+// piece returns the piece that an instant lies in, the nearest where in none.
+func (s *signals) piece(t float64) int {
+	i := sort.Search(len(s.at), func(i int) bool { return s.at[i] > t }) - 1
+	return max(0, min(i, s.pieces()-1))
+}
+
+// after is piece(t) for an instant at or after the beginning of piece p: it walks a few
+// pieces before it searches.
+func (s *signals) after(p int, t float64) int {
+	for n := 0; p+1 < s.pieces() && s.at[p+1] <= t; n++ {
+		if p++; n > 8 {
+			return s.piece(t)
+		}
+	}
+	return p
+}
+
+// Load is a power over time, constant from one change to the next: a sequence of
+// kernels, or a meter's samples. It is not changed once made, and safe for concurrent
+// use.
+type Load struct{ signals }
+
+// ErrLoad is wrapped by errors about unusable loads.
 var ErrLoad = errors.New("no usable load")
 
 // NewLoad makes a load that draws watts[i] from at[i] to at[i+1]: n powers and n+1
-// instants in ascending order, all finite. The slices are kept.
+// instants in ascending order, all finite. Errors wrap ErrLoad.
 func NewLoad(at []measure.Seconds, watts []measure.Watt) (*Load, error) {
 	if len(watts) == 0 || len(at) != len(watts)+1 {
 		return nil, fmt.Errorf("sensor: %w: %d instants for %d powers: want one more", ErrLoad, len(at), len(watts))
 	}
-	l := &Load{at: at, watts: watts, sum: make([]float64, len(at))}
+	l := &Load{signals{k: 1}}
 	for i, w := range watts {
 		d := float64(at[i+1] - at[i])
 		if !(d >= 0) || math.IsInf(d, 0) || math.IsNaN(float64(w)) || math.IsInf(float64(w), 0) {
 			return nil, fmt.Errorf("sensor: %w: piece %d draws %v from %v to %v", ErrLoad, i, w, at[i], at[i+1])
 		}
-		l.sum[i+1] = l.sum[i] + d*float64(w)
+		l.push(float64(at[i]), float64(w))
 	}
+	l.close(float64(at[len(watts)]))
 	return l, nil
 }
 
-// Begin and End bound what is known of the load.
-func (l *Load) Begin() measure.Seconds { return l.at[0] }
+// End returns the end of the last piece.
+func (l *Load) End() measure.Seconds { return measure.Seconds(l.at[len(l.at)-1]) }
 
-// End is where the last piece ends.
-func (l *Load) End() measure.Seconds { return l.at[len(l.at)-1] }
-
-// Energy is the load's energy between two instants; from is not after to. Outside
-// of what is known the power is that of the nearest piece.
+// Energy returns the load's energy between two instants; from is not after to. Before
+// its beginning and after its end the load keeps the power of the nearest piece.
 func (l *Load) Energy(from, to measure.Seconds) measure.Joule {
-	return measure.Joule(l.until(to, l.piece(to)) - l.until(from, l.piece(from)))
+	until := func(t float64) float64 {
+		p := l.piece(t)
+		return l.sum[p] + (t-l.at[p])*l.value[p]
+	}
+	return measure.Joule(until(float64(to)) - until(float64(from)))
 }
 
-// Mean is the mean power between two instants, the power itself where they are one.
+// Mean returns the mean power between two instants, the power itself where they are one.
 func (l *Load) Mean(from, to measure.Seconds) measure.Watt {
 	if to <= from {
-		return l.watts[l.piece(to)]
+		return measure.Watt(l.value[l.piece(float64(to))])
 	}
 	return measure.Watt(float64(l.Energy(from, to)) / float64(to-from))
-}
-
-// piece returns the piece that an instant lies in, the nearest where in none.
-func (l *Load) piece(t measure.Seconds) int {
-	i := sort.Search(len(l.at), func(i int) bool { return l.at[i] > t }) - 1
-	return max(0, min(i, len(l.watts)-1))
-}
-
-// until is the energy up to an instant in a piece, in joules.
-func (l *Load) until(t measure.Seconds, piece int) float64 {
-	return l.sum[piece] + float64(t-l.at[piece])*float64(l.watts[piece])
 }
 
 // response is a model with its constants.
@@ -76,32 +120,241 @@ type response struct {
 	delay    measure.Seconds
 }
 
-// at is what a sensor of gain one says at instants in ascending order.
+// at returns the readings of a sensor of gain one at instants in ascending order.
 func (r response) at(l *Load, at []measure.Seconds) []measure.Watt {
-	out := make([]measure.Watt, len(at))
+	t, out := make([]float64, len(at)), make([]float64, len(at))
+	for i, x := range at {
+		t[i], out[i] = float64(x), float64(l.Mean(x-r.delay-r.constant, x-r.delay))
+	}
 	if r.model == FirstOrder && r.constant > 0 {
-		r.lag(l, at, out)
-		return out
+		l.lagged(r, t, out)
 	}
-	for i, t := range at {
-		out[i] = l.Mean(t-r.delay-r.constant, t-r.delay)
-	}
-	return out
+	return watts(out)
 }
 
-// lag follows the load exactly: between two changes the value nears the power
-// exponentially. At the load's beginning it has settled.
-func (r response) lag(l *Load, at []measure.Seconds, out []measure.Watt) {
-	y, piece := float64(l.watts[0]), 0
-	tau := float64(r.constant)
+// columns fills out, one row of k for each instant, with the response of a sensor of
+// gain one to each signal. The instants ascend, in seconds.
+//
+// A boxcar's response is the difference of two integrals over the window's length.
+func (s *signals) columns(r response, at []float64, out []float64) {
+	if r.model == FirstOrder && r.constant > 0 {
+		s.lagged(r, at, out)
+		return
+	}
+	w, d := float64(r.constant), float64(r.delay)
+	if len(at) == 0 {
+		return
+	}
+	k, p, q := s.k, s.piece(at[0]-d), s.piece(at[0]-d-w)
 	for i, t := range at {
-		t -= r.delay
-		for piece+1 < len(l.watts) && l.at[piece+1] <= t {
-			p := float64(l.watts[piece])
-			y = p + (y-p)*math.Exp(-float64(l.at[piece+1]-l.at[piece])/tau)
-			piece++
+		row := out[i*k : (i+1)*k]
+		to := t - d
+		p = s.after(p, to)
+		if w <= 0 {
+			copy(row, s.value[p*k:(p+1)*k])
+			continue
 		}
-		p := float64(l.watts[piece])
-		out[i] = measure.Watt(p + (y-p)*math.Exp(-max(float64(t-l.at[piece]), 0)/tau))
+		from := to - w
+		q = s.after(q, from)
+		tail, head := to-s.at[p], from-s.at[q]
+		for j := range row {
+			row[j] = (s.sum[p*k+j] + tail*s.value[p*k+j] - s.sum[q*k+j] - head*s.value[q*k+j]) / w
+		}
 	}
 }
+
+// lagged is columns of a first-order lag. It follows the signals exactly: from one change
+// to the next a value v nears y exponentially, y ← v + (y − v)·e^(−Δt/τ). At the
+// beginning of the signals it has settled.
+func (s *signals) lagged(r response, at []float64, out []float64) {
+	k, tau, d := s.k, float64(r.constant), float64(r.delay)
+	y := append(make([]float64, 0, 16), s.value[:k]...)
+	piece, step, decay := 0, -1.0, 0.0
+	for i, t := range at {
+		t -= d
+		for piece+1 < s.pieces() && s.at[piece+1] <= t {
+			if n := s.at[piece+1] - s.at[piece]; math.Abs(n-step) > 1e-12 { // a meter's steps are alike
+				step, decay = n, math.Exp(-n/tau)
+			}
+			for j, v := range s.value[piece*k : (piece+1)*k] {
+				y[j] = v + (y[j]-v)*decay
+			}
+			piece++
+		}
+		e := math.Exp(-max(t-s.at[piece], 0) / tau)
+		row := out[i*k : (i+1)*k]
+		for j, v := range s.value[piece*k : (piece+1)*k] {
+			row[j] = v + (y[j]-v)*e
+		}
+	}
+}
+
+// Trace gathers a meter's samples into a Load of even pieces, by trapezoids, which keep
+// the energy. The zero value is ready.
+type Trace struct {
+	// Step is the least length of a piece; 1 ms when zero. A sensor's window is
+	// many times that.
+	Step measure.Seconds
+
+	at    []measure.Seconds
+	watts []measure.Watt
+
+	begun  bool
+	last   measure.Seconds
+	power  measure.Watt
+	joules float64 // since the last of at
+}
+
+// Add adds a sample. Samples ascend in time; one that does not, or is not finite, is
+// left out.
+func (t *Trace) Add(at measure.Seconds, p measure.Watt) {
+	if math.IsNaN(float64(p)) || math.IsInf(float64(p), 0) || t.begun && at <= t.last {
+		return
+	}
+	if t.Step == 0 {
+		t.Step = 1e-3
+	}
+	if !t.begun {
+		t.begun, t.last, t.power, t.at = true, at, p, append(t.at, at)
+		return
+	}
+	t.joules += float64(t.power+p) / 2 * float64(at-t.last)
+	t.last, t.power = at, p
+	if d := at - t.at[len(t.at)-1]; d >= t.Step {
+		t.watts = append(t.watts, measure.Watt(t.joules/float64(d)))
+		t.at, t.joules = append(t.at, at), 0
+	}
+}
+
+// Load returns the samples gathered so far as a load. Errors wrap ErrLoad.
+func (t *Trace) Load() (*Load, error) {
+	if n := len(t.at); n > 0 && t.last > t.at[n-1] { // the rest is a piece, too
+		t.watts = append(t.watts, measure.Watt(t.joules/float64(t.last-t.at[n-1])))
+		t.at, t.joules = append(t.at, t.last), 0
+	}
+	return NewLoad(t.at[:len(t.watts)+min(1, len(t.at))], t.watts)
+}
+
+// Phase is a stretch of one kind of work.
+type Phase struct {
+	Name     string
+	From, To measure.Seconds
+}
+
+// Known is a load up to a few unknown weights: signals whose weighted sum is the power.
+// Kernel events give one signal for each kind of work, which is one while it runs; the
+// weights are its levels, in watts. A meter's trace gives two, its watts and the constant
+// one; the weights are the sensor's gain and offset.
+type Known struct {
+	signals
+	names []string // of the levels; none for a meter
+	ends  int      // signals beyond the levels, one for the end of each long kernel
+}
+
+// rest is the kind of load between kernels.
+const rest = "no kernel"
+
+// mostKinds bounds the number of levels that are fitted; the rarest kinds share one.
+const mostKinds = 8
+
+// A kernel that lasts a good part of a recording ends piecemeal: its last blocks do not
+// keep the GPU busy. With a constant power up to its end, the early fall of the readings
+// would be taken for a faster sensor. So the energy of its last milliseconds is an
+// unknown of its own.
+const (
+	longKernel = measure.Seconds(1)
+	lastOf     = measure.Seconds(5e-3)
+)
+
+// FromMeter takes a meter's trace as the load.
+func FromMeter(l *Load) *Known {
+	k := &Known{signals: signals{k: 2}}
+	for i, w := range l.value {
+		k.push(l.at[i], w, 1)
+	}
+	k.close(float64(l.End()))
+	return k
+}
+
+// FromPhases takes phases in ascending order as the load; the time between them is a
+// kind of its own. Where two overlap, the later one counts. Phases of a name are taken
+// to draw the same power, but for the last 5 ms of a long one. Errors wrap ErrLoad.
+func FromPhases(phases []Phase) (*Known, error) {
+	if len(phases) == 0 {
+		return nil, fmt.Errorf("sensor: %w: no kernel ran", ErrLoad)
+	}
+	index := kinds(phases)
+	k := &Known{names: append([]string{rest}, index.names...)}
+	span := phases[len(phases)-1].To - phases[0].From
+	long := func(p Phase) bool { return p.To-p.From >= max(span/5, longKernel) }
+	for _, p := range phases {
+		if long(p) {
+			k.ends++
+		}
+	}
+	k.k = len(k.names) + k.ends
+	row := make([]float64, k.k)
+	ended := 0
+	piece := func(at measure.Seconds, kind int) {
+		clear(row)
+		row[kind] = 1
+		k.push(float64(at), row...)
+	}
+	// A second of rest before the first and behind the last phase bounds the signals.
+	end := phases[0].From
+	piece(end-1, 0)
+	for i, p := range phases {
+		to := p.To
+		if i+1 < len(phases) {
+			to = min(to, phases[i+1].From)
+		}
+		if !(p.To >= p.From) || i > 0 && p.From < phases[i-1].From {
+			return nil, fmt.Errorf("sensor: %w: phase %d (%s, from %v to %v) is not in order", ErrLoad, i+1, p.Name,
+				p.From, p.To)
+		}
+		if p.From > end {
+			piece(end, 0)
+		}
+		piece(p.From, index.of[p.Name])
+		if long(p) && to == p.To {
+			k.push(float64(to-lastOf), row...)
+			k.value[len(k.value)-k.ends+ended] = 0.1 / float64(lastOf)
+			ended++
+		}
+		end = to
+	}
+	piece(end, 0)
+	k.close(float64(end) + 1)
+	return k, nil
+}
+
+// kindIndex numbers the kinds of work, that with the longest total time first.
+type kindIndex struct {
+	names []string
+	of    map[string]int // signal of a phase's name
+}
+
+// kinds numbers the names of phases from 1 on by their total time; those beyond the
+// eighth share the last number.
+func kinds(phases []Phase) kindIndex {
+	took := map[string]float64{}
+	for _, p := range phases {
+		took[p.Name] += float64(p.To - p.From)
+	}
+	var x kindIndex
+	for n := range took {
+		x.names = append(x.names, n)
+	}
+	slices.SortFunc(x.names, func(a, b string) int { return cmp.Or(cmp.Compare(took[b], took[a]), cmp.Compare(a, b)) })
+	x.of = map[string]int{}
+	for i, n := range x.names {
+		x.of[n] = min(i, mostKinds-1) + 1
+	}
+	if len(x.names) > mostKinds {
+		x.names = append(x.names[:mostKinds-1], "other kernels")
+	}
+	return x
+}
+
+// metered reports whether the load is a meter's trace.
+func (k *Known) metered() bool { return k.names == nil }

@@ -5,22 +5,20 @@ import (
 	"fmt"
 	"math"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Wanted is what a measurement with the sensor alone is planned for.
+// Wanted is the aim of a measurement with the sensor alone.
 type Wanted struct {
-	// Kernel is how long one repetition lasts.
+	// Kernel is the duration of one repetition.
 	Kernel measure.Seconds
-	// U is the relative expanded uncertainty that is wanted, without the sensor's
-	// static error; 0.02 when zero.
+	// U is the wanted relative expanded uncertainty, without the sensor's static error;
+	// 0.02 when zero.
 	U float64
-	// Swing is how far the power is thought to go up and down within a repetition,
-	// relative to its mean: half of the repetition at 1 + Swing/2, half at
-	// 1 − Swing/2. 1 when zero, which is work that pauses for half of the time at a
-	// third of its power.
+	// Swing is the assumed range of the power within a repetition, relative to its mean:
+	// half of the repetition at 1 + Swing/2, half at 1 − Swing/2. 1 when zero, which is
+	// work that pauses for half of the time at a third of its power.
 	Swing float64
 	// Mean is the mean power, for the noise's share; 300 W when zero.
 	Mean measure.Watt
@@ -59,11 +57,11 @@ const (
 	mostSegments     = 8
 )
 
-// ErrPlan is wrapped by errors about what cannot be planned.
+// ErrPlan is wrapped by errors about impossible plans.
 var ErrPlan = errors.New("this cannot be planned")
 
-// memory is the stretch of time that a value tells of: what is discarded at a
-// segment's beginning.
+// memory returns the time that a value depends on, which is discarded at a segment's
+// beginning: a window, or 5 τ.
 func (p *Profile) memory() measure.Seconds {
 	if p.Model == FirstOrder {
 		return 5 * p.Tau
@@ -71,7 +69,7 @@ func (p *Profile) memory() measure.Seconds {
 	return p.Window
 }
 
-// discard is what is left out at the beginning of a segment of repetitions: whole
+// discard returns the time left out at the beginning of a segment of repetitions: whole
 // ones, so that whole ones are counted, unless there are too few.
 func (p *Profile) discard(kernel measure.Seconds, repetitions int) measure.Seconds {
 	rise := p.memory()
@@ -81,18 +79,20 @@ func (p *Profile) discard(kernel measure.Seconds, repetitions int) measure.Secon
 	return rise
 }
 
-// NewPlan plans a measurement with a sensor.
+// NewPlan plans a measurement with a sensor. Errors wrap ErrProfile or ErrPlan.
 func NewPlan(p *Profile, w Wanted) (*Plan, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	w = w.defaults()
 	if !(w.Kernel > 0) || w.Kernel > 3600 || !(w.U > 0) || w.U > 1 || w.Swing < 0 || w.Swing > 2 || !(w.Mean > 0) {
-		return nil, fmt.Errorf("sensor: %w: kernel of %v, wanted uncertainty %g, swing %g, mean %v: want a kernel up to an hour, an uncertainty up to 1, a swing up to 2, a positive mean", ErrPlan, w.Kernel, w.U, w.Swing, w.Mean)
+		return nil, fmt.Errorf("sensor: %w: kernel of %v, wanted uncertainty %g, swing %g, mean %v: want a kernel "+
+			"up to an hour, an uncertainty up to 1, a swing up to 2, a positive mean",
+			ErrPlan, w.Kernel, w.U, w.Swing, w.Mean)
 	}
 	x := &Plan{Segments: 1}
-	// A window shorter than the period leaves out the same part of a load that keeps
-	// step with it: shifts bring the rest before it.
+	// A window shorter than the period always misses the same part of a load in step with
+	// it: shifts between segments move the rest into view.
 	if seen := p.Seen; p.Model == Boxcar && p.Window < p.Period || p.Model == FirstOrder && seen > 0 && seen < 1 {
 		sees := p.Window
 		if p.Model == FirstOrder {
@@ -101,9 +101,10 @@ func NewPlan(p *Profile, w Wanted) (*Plan, error) {
 		x.Segments = min(max(int(math.Ceil(float64(p.Period/max(sees, p.Period/mostSegments)))), 2), mostSegments)
 		x.Shift = p.Period / measure.Seconds(x.Segments)
 	}
-	// A segment must hold some renewals that count behind its rise.
+	// A segment must hold some renewals behind its rise.
 	rise := measure.Seconds(math.Ceil(float64(p.memory()/w.Kernel))) * w.Kernel
 	least := max(leastTime/measure.Seconds(x.Segments), rise+5*p.Period)
+	// At least 32 repetitions as well, unless they last longer than 5 s.
 	x.PerSegment = int(math.Ceil(float64(least / w.Kernel)))
 	if n := leastRepetitions / x.Segments; x.PerSegment < n && w.Kernel*measure.Seconds(n) < leastTime {
 		x.PerSegment = n
@@ -114,7 +115,7 @@ func NewPlan(p *Profile, w Wanted) (*Plan, error) {
 	return x, x.trials(w)
 }
 
-// count works out what follows from the numbers of segments and repetitions.
+// count derives the times and errors from the numbers of segments and repetitions.
 func (x *Plan) count(p *Profile, w Wanted) {
 	x.Repetitions = x.Segments * x.PerSegment
 	x.Discard = p.discard(w.Kernel, x.PerSegment)
@@ -125,7 +126,7 @@ func (x *Plan) count(p *Profile, w Wanted) {
 	x.Single = singleError(p, w)
 }
 
-// Recount works out what to expect after Segments, PerSegment or Trials were set by
+// Recount derives the expected errors after Segments, PerSegment or Trials were set by
 // hand; Trials is at least 2.
 func (x *Plan) Recount(p *Profile, w Wanted) {
 	w = w.defaults()
@@ -136,14 +137,15 @@ func (x *Plan) Recount(p *Profile, w Wanted) {
 	x.expect()
 }
 
-// expect works out the error of the mean of all trials.
+// expect derives the error of the mean of all trials.
 func (x *Plan) expect() {
-	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(max(x.Trials-1, 1))}.Quantile(0.975)
+	t := stats.Student(0.975, float64(max(x.Trials-1, 1)))
 	x.StandardError = x.OneTrial / math.Sqrt(float64(x.Trials))
 	x.U = t * x.StandardError
 	x.Total = x.Trial * measure.Seconds(x.Trials)
 }
 
+// defaults replaces zeros.
 func (w Wanted) defaults() Wanted {
 	if w.U == 0 {
 		w.U = 0.02
@@ -157,7 +159,7 @@ func (w Wanted) defaults() Wanted {
 	return w
 }
 
-// trials finds how many are needed for the wanted uncertainty.
+// trials finds the number of trials for the wanted uncertainty, from 4 to 64.
 func (x *Plan) trials(w Wanted) error {
 	for n := leastTrials; ; n++ {
 		x.Trials = n
@@ -166,12 +168,13 @@ func (x *Plan) trials(w Wanted) error {
 			return nil
 		}
 		if n == mostTrials {
-			return fmt.Errorf("sensor: %w: even %d trials (%v) come to ± %.2g %%, wanted were %.2g %%: accept that with --u %.2g, or use a meter", ErrPlan, n, x.Total, 100*x.U, 100*w.U, math.Ceil(1000*x.U)/1000)
+			return fmt.Errorf("sensor: %w: even %d trials (%v) come to ± %.2g %%, wanted were %.2g %%: accept that "+
+				"with --u %.2g, or use a meter", ErrPlan, n, x.Total, 100*x.U, 100*w.U, math.Ceil(1000*x.U)/1000)
 		}
 	}
 }
 
-// square is a repetition as it is thought to be, many times, of mean one.
+// square returns the assumed repetition, many times, with a mean of one.
 func (w Wanted) square(times int) *Load {
 	at, watts := []measure.Seconds{0}, []measure.Watt(nil)
 	for i := range times {
@@ -186,24 +189,24 @@ func (w Wanted) square(times int) *Load {
 	return l
 }
 
-// startPhases is at how many phases between work and sensor the expected error is worked
-// out: evenly over a period.
+// startPhases is the number of phases between work and sensor, evenly over a period, at
+// which the expected error is computed.
 const startPhases = 96
 
-// trialError is the relative standard deviation of a trial's mean over the random
-// phase between work and sensor, and of the noise of its values. It is worked out,
-// not approximated: the sensor's model over the repetitions at every phase.
+// trialError returns the relative standard error of a trial's mean, by the random phase
+// between work and sensor and by the noise of its values. It evaluates the sensor's model
+// over the repetitions at every phase, without approximation.
 func (x *Plan) trialError(p *Profile, w Wanted) float64 {
 	segment := w.Kernel * measure.Seconds(x.PerSegment)
-	// The window over a repetition's course repeats with the kernel: values at the
-	// phases of one repetition are worked out once.
+	// The response repeats with the kernel: one repetition is tabulated once.
 	table := responseOver(p, w)
 	var square float64
+	// The sensor's phase against the work is random: average the squared error over it.
 	for i := range startPhases {
 		phase := p.Period * measure.Seconds(float64(i)+0.5) / startPhases
 		var mean, n float64
 		for s := range x.Segments {
-			// When the first renewal comes that lies wholly within the segment.
+			// The first renewal whose memory lies wholly within the segment.
 			begin := measure.Seconds(s) * (segment + x.Shift)
 			first := begin + x.Discard + max(p.Delay, 0)
 			k := math.Ceil(float64((first - phase) / p.Period))
@@ -213,28 +216,31 @@ func (x *Plan) trialError(p *Profile, w Wanted) float64 {
 			}
 		}
 		mean /= max(n, 1)
-		square += (mean - 1) * (mean - 1) // a mean that is off at every phase is an error too
+		square += (mean - 1) * (mean - 1) // includes a bias common to all phases
 	}
 	v := square / startPhases
 	noise := float64(p.Noise) / p.gain() / float64(w.Mean)
 	return math.Sqrt(v + noise*noise/float64(x.Renewals))
 }
 
+// gain returns the size of the gain.
 func (p *Profile) gain() float64 { return math.Abs(p.Gain) }
 
-// responseTable is what the sensor says at each phase of a repetition, once it has
-// settled.
+// responseTable is the settled reading at each phase of a repetition, relative to its
+// mean power.
 type responseTable []float64
 
+// at returns the reading after so many repetitions, by their fraction.
 func (t responseTable) at(repetitions float64) float64 {
 	f := repetitions - math.Floor(repetitions)
 	return t[min(int(f*float64(len(t))), len(t)-1)]
 }
 
+// responseOver tabulates the last of so many repetitions that the sensor has settled.
 func responseOver(p *Profile, w Wanted) responseTable {
 	const points = 400
 	times := int(math.Ceil(float64(p.memory()/w.Kernel))) + 2
-	if times > 20000 { // far shorter than the window: nothing of it is left
+	if times > 20000 { // far shorter than the window, which averages it out
 		return responseTable{1}
 	}
 	l := w.square(times)
@@ -259,4 +265,153 @@ func singleError(p *Profile, w Wanted) float64 {
 	n := float64(len(t))
 	noise := float64(p.Noise) / p.gain() / float64(w.Mean)
 	return math.Sqrt(max(square/n-sum*sum/n/n, 0) + noise*noise)
+}
+
+// Segment is a run of repetitions without a pause.
+type Segment struct {
+	From, To    measure.Seconds
+	Repetitions int
+}
+
+// Trial holds the polls and the segments of one trial, on one clock.
+type Trial struct {
+	Polls    []Poll
+	Segments []Segment
+}
+
+// TrialResult is the result of one trial.
+type TrialResult struct {
+	Mean     measure.Watt    `json:"mean_w"`   // while the work ran, static line undone
+	Energy   measure.Joule   `json:"energy_j"` // of one repetition
+	Length   measure.Seconds `json:"length_s"` // of one repetition, launches included
+	Renewals int             `json:"renewals"`
+}
+
+// Estimate is the energy of one repetition by the sensor alone. U is expanded, at
+// 95 %; UScatter is the trials' share of it, UStatic that of gain and offset.
+type Estimate struct {
+	Energy   measure.Joule   `json:"energy_j"`
+	U        measure.Joule   `json:"energy_u_j"`
+	UScatter measure.Joule   `json:"energy_u_scatter_j"`
+	UStatic  measure.Joule   `json:"energy_u_static_j"`
+	Mean     measure.Watt    `json:"mean_w"`
+	Length   measure.Seconds `json:"length_s"`
+	Trials   []TrialResult   `json:"trials"`
+	Notes    []string        `json:"notes,omitempty"`
+}
+
+// UnknownGain is the expanded relative uncertainty of a sensor that was not calibrated
+// with a meter: arXiv 2312.02741 found static errors of about five percent, as vendors
+// state.
+const UnknownGain = 0.05
+
+// Evaluate returns the energy of a repetition from at least two trials. A trial's mean is
+// that of the renewals whose memory holds the work alone; the uncertainty is the scatter
+// of the trials, which began at random phases, and the static line's. Errors wrap
+// ErrSeries or ErrProfile.
+func (p *Profile) Evaluate(trials []Trial) (*Estimate, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	e := &Estimate{}
+	for i := range trials {
+		r, err := p.trial(&trials[i])
+		if err != nil {
+			return nil, fmt.Errorf("trial %d: %w", i+1, err)
+		}
+		e.Trials = append(e.Trials, r)
+	}
+	n := float64(len(e.Trials))
+	if n < 2 {
+		return nil, fmt.Errorf("sensor: %w: %d trials: the scatter of one is not known, want 2", ErrSeries,
+			len(e.Trials))
+	}
+	for _, r := range e.Trials {
+		e.Energy += r.Energy / measure.Joule(n)
+		e.Mean += r.Mean / measure.Watt(n)
+		e.Length += r.Length / measure.Seconds(n)
+	}
+	var s float64
+	for _, r := range e.Trials {
+		s += math.Pow(float64(r.Energy-e.Energy), 2)
+	}
+	t := stats.Student(0.975, n-1)
+	e.UScatter = measure.Joule(t * math.Sqrt(s/(n-1)/n))
+	e.UStatic = measure.Joule(UnknownGain) * e.Energy
+	if p.Calibrated {
+		g := float64(e.Energy) * p.UGain / p.gain()
+		o := float64(p.UOffset) / p.gain() * float64(e.Length)
+		e.UStatic = measure.Joule(math.Hypot(g, o))
+	} else {
+		e.Notes = append(e.Notes, fmt.Sprintf("the sensor was not held against a meter: a static error of %.0f %% "+
+			"is allowed for", 100*UnknownGain))
+	}
+	e.U = measure.Joule(math.Hypot(float64(e.UScatter), float64(e.UStatic)))
+	return e, nil
+}
+
+// trial returns the mean over one trial's segments.
+func (p *Profile) trial(t *Trial) (TrialResult, error) {
+	var r TrialResult
+	var length measure.Seconds
+	repetitions := 0
+	var sum float64
+	for _, s := range t.Segments {
+		for _, v := range p.renewals(t.Polls, s) {
+			sum += float64(v)
+			r.Renewals++
+		}
+		length += s.To - s.From
+		repetitions += s.Repetitions
+	}
+	if r.Renewals == 0 || repetitions == 0 {
+		return r, fmt.Errorf("sensor: %w: no renewal tells of the work alone: %v are discarded at a segment's "+
+			"beginning, and segments last %v", ErrSeries, p.memory(), length/measure.Seconds(max(len(t.Segments), 1)))
+	}
+	r.Mean = (measure.Watt(sum/float64(r.Renewals)) - p.Offset) / measure.Watt(p.Gain)
+	r.Length = length / measure.Seconds(repetitions)
+	r.Energy = measure.Joule(float64(r.Mean) * float64(r.Length))
+	return r, nil
+}
+
+// renewals returns the values that depend on a segment alone: one a period, read in the
+// middle of the time for which the register holds it, by the phase of the polls around.
+func (p *Profile) renewals(polls []Poll, s Segment) (out []measure.Watt) {
+	phase, ok := phaseIn(polls, p.Period, s)
+	if !ok {
+		return nil
+	}
+	late := max(p.Delay, 0)
+	first := s.From + late + p.discard((s.To-s.From)/measure.Seconds(max(s.Repetitions, 1)), s.Repetitions)
+	k := math.Ceil(float64((first - phase) / p.Period))
+	i := 0
+	for t := phase + measure.Seconds(k)*p.Period; t <= s.To+late; t += p.Period {
+		look := t + p.Period/2
+		for i < len(polls) && polls[i].At < look {
+			i++
+		}
+		if i == len(polls) || polls[i].At > t+p.Period {
+			continue // not polled
+		}
+		out = append(out, polls[i].Power)
+	}
+	return out
+}
+
+// phaseIn returns an instant of a renewal around a segment: the circular mean, modulo the
+// period, of the instants at which the value changed; false without any change.
+func phaseIn(polls []Poll, period measure.Seconds, s Segment) (measure.Seconds, bool) {
+	var re, im float64
+	for i := 1; i < len(polls); i++ {
+		a, b := polls[i-1], polls[i]
+		if b.At < s.From-2*period || a.At > s.To+2*period || a.Power == b.Power || b.At-a.At > period/2 {
+			continue
+		}
+		y, x := math.Sincos(2 * math.Pi * float64((a.At+b.At)/2-s.From) / float64(period))
+		re, im = re+x, im+y
+	}
+	if re == 0 && im == 0 {
+		return 0, false
+	}
+	return s.From + period*measure.Seconds(math.Atan2(im, re)/(2*math.Pi)), true
 }

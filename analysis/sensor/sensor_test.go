@@ -2,12 +2,14 @@ package sensor
 
 import (
 	"errors"
+	"flag"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func mustLoad(t *testing.T, at []measure.Seconds, w []measure.Watt) *Load {
@@ -45,9 +47,8 @@ func TestLoadAndModels(t *testing.T) {
 		near1(t, "first order", float64(lag[i]), want, 1e-9)
 	}
 	p := &Profile{Model: Boxcar, Period: 0.5, Gain: 1, Quantum: 8}
-	for i, r := range p.Predict(l, 0.25) {
-		near1(t, "instant", float64(r.At), 0.25+0.5*float64(i), 1e-12)
-		near1(t, "quantum", math.Mod(float64(r.Power), 8), 0, 0)
+	for _, w := range p.PredictAt(l, at) {
+		near1(t, "quantum", math.Mod(float64(w), 8), 0, 0)
 	}
 	for _, c := range []struct {
 		at []measure.Seconds
@@ -98,9 +99,9 @@ func TestTraceKeepsTheEnergy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near1(t, "energy", float64(l.Energy(l.Begin(), l.End())), want, 1e-6)
-	if len(l.watts) < 900 || len(l.watts) > 1001 {
-		t.Errorf("%d pieces for a second", len(l.watts))
+	near1(t, "energy", float64(l.Energy(measure.Seconds(l.at[0]), l.End())), want, 1e-6)
+	if len(l.value) < 900 || len(l.value) > 1001 {
+		t.Errorf("%d pieces for a second", len(l.value))
 	}
 	if _, err := new(Trace).Load(); !errors.Is(err, ErrLoad) {
 		t.Errorf("an empty trace: %v", err)
@@ -310,4 +311,254 @@ func BenchmarkIdentify(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func hopper() *Profile {
+	return &Profile{Field: "instant", Model: Boxcar, Period: 0.1, Window: 0.025, Delay: 0.01, Gain: 1, Noise: 2, Seen: 0.25}
+}
+
+// trialOf carries one trial of a plan out on a synthetic sensor.
+func trialOf(p *Profile, x *Plan, w Wanted, rng *rand.Rand) Trial {
+	at, watts := []measure.Seconds{0}, []measure.Watt{}
+	add := func(d measure.Seconds, power measure.Watt) {
+		at, watts = append(at, at[len(at)-1]+d), append(watts, power)
+	}
+	add(p.memory()+measure.Seconds(rng.Float64())*x.MostDelay, 60)
+	var t Trial
+	for range x.Segments {
+		from := at[len(at)-1]
+		for range x.PerSegment {
+			add(w.Kernel/2, w.Mean*measure.Watt(1+w.Swing/2))
+			add(w.Kernel/2, w.Mean*measure.Watt(1-w.Swing/2))
+		}
+		t.Segments = append(t.Segments, Segment{from, at[len(at)-1], x.PerSegment})
+		add(x.Shift+1e-6, 60)
+	}
+	add(3*p.Period, 60)
+	l, err := NewLoad(at, watts)
+	if err != nil {
+		panic(err)
+	}
+	t.Polls = Synthetic(p, l, p.Period*measure.Seconds(rng.Float64()), p.Period/25, rng)
+	return t
+}
+
+// Trials scatter as their plan expects.
+func TestPlanExpectsWhatHappens(t *testing.T) {
+	lag := &Profile{Model: FirstOrder, Period: 0.1, Tau: 0.012, Delay: 0.015, Gain: 1, Noise: 2, Seen: 0.24}
+	slow := &Profile{Model: Boxcar, Period: 0.1, Window: 1, Gain: 1, Noise: 1, Seen: 1}
+	for name, c := range map[string]struct {
+		p *Profile
+		w Wanted
+	}{
+		"in step with the sensor": {hopper(), Wanted{Kernel: 0.1}},
+		"half a period":           {hopper(), Wanted{Kernel: 0.05}},
+		"short":                   {hopper(), Wanted{Kernel: 0.007}},
+		"out of step":             {hopper(), Wanted{Kernel: 0.137}},
+		"a lag":                   {lag, Wanted{Kernel: 0.1}},
+		"a long window":           {slow, Wanted{Kernel: 0.7, U: 0.1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := c.w.defaults()
+			x, err := NewPlan(c.p, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if length := w.Kernel * measure.Seconds(x.Repetitions); x.Trials < 4 || length < 4.999 {
+				t.Errorf("%d trials of %v", x.Trials, length)
+			}
+			rng := rand.New(rand.NewPCG(5, 6))
+			var square float64
+			const n = 120
+			for range n {
+				r, err := c.p.trial(ptr(trialOf(c.p, x, w, rng)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				d := float64(r.Mean/w.Mean) - 1
+				square += d * d
+			}
+			got := math.Sqrt(square / n)
+			t.Logf("%d×%d of %v, %d trials: expected %.3g %%, scattered %.3g %%, single %.3g %%", x.Segments, x.PerSegment, w.Kernel, x.Trials, 100*x.OneTrial, 100*got, 100*x.Single)
+			// 120 trials tell a standard deviation to 6.5 %; where it is tiny, that of the
+			// beat's jitter and of a phase on a grid remain.
+			if got > 1.35*x.OneTrial+5e-4 || got < x.OneTrial/1.35-5e-4 {
+				t.Errorf("expected a standard error of %.4g %%, trials scattered by %.4g %%", 100*x.OneTrial, 100*got)
+			}
+		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// The stated uncertainty of an estimate holds the truth as often as it promises.
+func TestEstimateCoverage(t *testing.T) {
+	p, w := hopper(), Wanted{Kernel: 0.1}.defaults()
+	x := &Plan{Segments: 4, PerSegment: 6, Trials: 6, Shift: 0.025, MostDelay: 0.1}
+	rng := rand.New(rand.NewPCG(7, 8))
+	const n = 300
+	in := 0
+	for range n {
+		var trials []Trial
+		for range x.Trials {
+			trials = append(trials, trialOf(p, x, w, rng))
+		}
+		e, err := p.Evaluate(trials)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := measure.Joule(float64(w.Mean) * float64(w.Kernel))
+		if math.Abs(float64(e.Energy-want)) <= float64(e.UScatter) {
+			in++
+		}
+		if e.UStatic <= 0 || e.U < e.UStatic || len(e.Notes) != 1 {
+			t.Fatalf("%+v: want a static share and a note for a sensor that no meter calibrated", e)
+		}
+	}
+	// 95 % of 300 is 285 ± 3.8.
+	if in < 274 || in > 296 {
+		t.Errorf("%d of %d within the scatter's uncertainty: want 95 %%", in, n)
+	}
+}
+
+func TestPlanRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		p *Profile
+		w Wanted
+	}{
+		"no period":       {&Profile{Model: Boxcar, Gain: 1}, Wanted{Kernel: 1}},
+		"no model":        {&Profile{Period: 1, Gain: 1}, Wanted{Kernel: 1}},
+		"no gain":         {&Profile{Model: Boxcar, Period: 1}, Wanted{Kernel: 1}},
+		"no kernel":       {hopper(), Wanted{}},
+		"kernel of a day": {hopper(), Wanted{Kernel: 86400}},
+		"U of 200 %":      {hopper(), Wanted{Kernel: 1, U: 2}},
+		"nothing reaches": {&Profile{Model: Boxcar, Period: 0.1, Window: 0.025, Gain: 1, Noise: 1e5}, Wanted{Kernel: 0.1, U: 1e-3}},
+	} {
+		if _, err := NewPlan(c.p, c.w); !errors.Is(err, ErrPlan) && !errors.Is(err, ErrProfile) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p := hopper()
+	if _, err := p.Evaluate([]Trial{{}, {}}); !errors.Is(err, ErrSeries) {
+		t.Errorf("empty trials: %v", err)
+	}
+}
+
+// rounds is how many sensors a property test tries; -rounds 1000 for a campaign.
+var rounds = flag.Int("rounds", map[bool]int{true: 80, false: 20}[coverage.Slow], "sensors that the property tests try")
+
+// randomWork alternates two kinds of work for uneven times, a rest before and after.
+func randomWork(rng *rand.Rand, period measure.Seconds, pieces int) ([]Phase, *Load) {
+	levels := map[string]measure.Watt{"a": measure.Watt(150 + 300*rng.Float64()), "b": measure.Watt(80 + 40*rng.Float64())}
+	const idle = 60.0
+	t := measure.Seconds(1)
+	at, watts := []measure.Seconds{0}, []measure.Watt{}
+	var ph []Phase
+	add := func(to measure.Seconds, w measure.Watt) {
+		at, watts = append(at, to), append(watts, w)
+	}
+	add(t, idle)
+	for i := range pieces {
+		name := [2]string{"a", "b"}[i%2]
+		d := period * measure.Seconds(0.3+3*rng.Float64())
+		ph = append(ph, Phase{name, t, t + d})
+		t += d
+		add(t, levels[name])
+	}
+	add(t+1, idle)
+	l, err := NewLoad(at, watts)
+	if err != nil {
+		panic(err)
+	}
+	return ph, l
+}
+
+func randomProfile(rng *rand.Rand, m Model) *Profile {
+	p := &Profile{Model: m, Gain: 1, Period: measure.Seconds(0.02 + 0.1*rng.Float64())}
+	p.Delay = p.Period * measure.Seconds(0.5*rng.Float64())
+	p.Noise = measure.Watt(0.5 + 2*rng.Float64())
+	c := p.Period * measure.Seconds(math.Exp(math.Log(0.25)+rng.Float64()*math.Log(16)))
+	if m == Boxcar {
+		p.Window = c
+	} else {
+		p.Tau = c / 2
+	}
+	return p
+}
+
+// Sensors of random period, window, delay and noise are recovered, within the stated
+// intervals as often as these promise.
+func TestCoverage(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	in, of := map[string]int{}, map[string]int{}
+	for i := range *rounds {
+		m := [2]Model{Boxcar, FirstOrder}[i%2]
+		p := randomProfile(rng, m)
+		ph, l := randomWork(rng, p.Period, 60)
+		polls := Synthetic(p, l, p.Period*measure.Seconds(rng.Float64()), p.Period/20, rng)
+		k, err := FromPhases(ph)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := Identify("x", polls, k, Options{})
+		if err != nil {
+			t.Errorf("%d %+v: %v", i, p, err)
+			continue
+		}
+		f, want := x.Profile.Evidence.Boxcar, p.Window
+		if m == FirstOrder {
+			f, want = x.Profile.Evidence.FirstOrder, p.Tau
+		}
+		count := func(what string, ok bool) {
+			if of[what]++; ok {
+				in[what]++
+			} else if testing.Verbose() {
+				t.Logf("%d %s: %s: constant %v in %v..%v, delay %v in %v..%v, period %v %v±%v", i, m, what, want, f.ConstantLow, f.ConstantHigh, p.Delay, f.DelayLow, f.DelayHigh, p.Period, x.Profile.Period, x.Profile.UPeriod)
+			}
+		}
+		count(string(m)+" constant", f.ConstantLow <= want && want <= f.ConstantHigh)
+		count(string(m)+" delay", f.DelayLow <= p.Delay && p.Delay <= f.DelayHigh)
+		count("period", math.Abs(float64(x.Profile.Period-p.Period)) <= float64(x.Profile.UPeriod))
+		count("right or undecided", x.Profile.Model == m || x.Profile.Undecided)
+		count("right", x.Profile.Model == m)
+	}
+	for k, v := range of {
+		share := float64(in[k]) / float64(v)
+		t.Logf("%s: %d of %d, %.1f %%", k, in[k], v, 100*share)
+		// 95 % less three standard deviations of that many tries.
+		if least := 0.95 - 3*math.Sqrt(0.95*0.05/float64(v)); share < least {
+			t.Errorf("%s: %.1f %%, want 95 %%", k, 100*share)
+		}
+	}
+}
+
+// Synthetic reads a load as a sensor of a profile would, with its noise and jitter,
+// polled every so often: a series whose answer is known. Polls lie up to a third of
+// their distance from their place. The first renewal comes at phase.
+func Synthetic(p *Profile, l *Load, phase, poll measure.Seconds, rng *rand.Rand) []Poll {
+	var at []measure.Seconds
+	for t := phase; t <= l.End()+p.Period; t += p.Period {
+		at = append(at, max(t+measure.Seconds(rng.NormFloat64())*p.Jitter, phase))
+	}
+	for i := 1; i < len(at); i++ {
+		at[i] = max(at[i], at[i-1])
+	}
+	exact := *p
+	exact.Quantum = 0
+	w := exact.PredictAt(l, at)
+	for i := range w {
+		w[i] += measure.Watt(rng.NormFloat64()) * p.Noise
+		if p.Quantum > 0 {
+			w[i] = p.Quantum * measure.Watt(math.Round(float64(w[i]/p.Quantum)))
+		}
+	}
+	var out []Poll
+	k := 0
+	for t := phase; t <= l.End(); t += poll * measure.Seconds(2.0/3+rng.Float64()*2/3) {
+		for k+1 < len(at) && at[k+1] <= t {
+			k++
+		}
+		out = append(out, Poll{At: t, Power: w[k]})
+	}
+	return out
 }

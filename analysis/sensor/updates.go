@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Poll is one look at the register.
+// Poll is one reading of the register.
 type Poll struct {
 	At    measure.Seconds
 	Power measure.Watt
@@ -19,7 +21,7 @@ type Poll struct {
 
 // Update is a renewal of the register.
 type Update struct {
-	At    measure.Seconds // as well as can be told
+	At    measure.Seconds // best estimate
 	Power measure.Watt
 	// The renewal was seen between two polls; for one that left the value as it was,
 	// Early and Late are At.
@@ -28,13 +30,13 @@ type Update struct {
 	N           int // number of the renewal; the first is 0
 }
 
-// ErrSeries is wrapped by errors about readings that tell too little.
+// ErrSeries is wrapped by errors about readings that carry too little information.
 var ErrSeries = errors.New("these readings do not tell what the sensor does")
 
-// fewest changes of the register that a period is told from.
+// fewest is the least number of changes that determine a period.
 const fewest = 12
 
-// Updates is the register's life: its renewals, and their beat.
+// Updates are the renewals of a register and their beat.
 type Updates struct {
 	List    []Update
 	Period  measure.Seconds
@@ -44,24 +46,27 @@ type Updates struct {
 	Notes   []string
 }
 
-// FindUpdates collapses polls to renewals and finds their beat, robustly: missed
-// renewals (those that left the value as it was), a beat that wanders slowly and
-// polls at uneven distances do no harm. Polls are in order of time.
+// FindUpdates collapses polls to renewals and finds their beat. It tolerates missed
+// renewals (those with an unchanged value), a slowly wandering beat and uneven polls.
+// Polls are in order of time. Errors wrap ErrSeries.
 func FindUpdates(polls []Poll) (*Updates, error) {
 	for i := range polls {
 		p := &polls[i]
 		if math.IsNaN(float64(p.Power+measure.Watt(p.At))) || i > 0 && p.At < polls[i-1].At {
-			return nil, fmt.Errorf("sensor: %w: reading %d (%v at %v) is no number or goes back in time", ErrSeries, i+1, p.Power, p.At)
+			return nil, fmt.Errorf("sensor: %w: reading %d (%v at %v) is no number or goes back in time", ErrSeries,
+				i+1, p.Power, p.At)
 		}
 	}
-	u := &Updates{Polling: median(distances(polls))}
+	u := &Updates{Polling: measure.Seconds(stats.Median(distances(polls)))}
 	changes := u.collapse(polls)
 	if len(changes) < fewest {
-		return nil, fmt.Errorf("sensor: %w: the register changed %d times in %d readings, want %d: record for longer, with a load that changes", ErrSeries, len(changes), len(polls), fewest)
+		return nil, fmt.Errorf("sensor: %w: the register changed %d times in %d readings, want %d: record for "+
+			"longer, with a load that changes", ErrSeries, len(changes), len(polls), fewest)
 	}
 	period := beatOf(changes, u.Polling)
 	if period == 0 {
-		return nil, fmt.Errorf("sensor: %w: its changes follow no beat slower than the polls, every %v: poll faster", ErrSeries, u.Polling)
+		return nil, fmt.Errorf("sensor: %w: its changes follow no beat slower than the polls, every %v: poll faster",
+			ErrSeries, u.Polling)
 	}
 	number(changes, period)
 	u.Period, u.UPeriod = meanPeriod(changes, period)
@@ -69,6 +74,7 @@ func FindUpdates(polls []Poll) (*Updates, error) {
 	return u, nil
 }
 
+// distances returns the times between polls in seconds.
 func distances(polls []Poll) []float64 {
 	var d []float64
 	for i := 1; i < len(polls); i++ {
@@ -78,8 +84,7 @@ func distances(polls []Poll) []float64 {
 }
 
 // collapse keeps the polls at which the value, or the register's own time stamp,
-// was another than before. A stamp that is new with every poll is the time of the
-// call, and says nothing.
+// changed. A stamp that changes with every poll is the time of the call, and is ignored.
 func (u *Updates) collapse(polls []Poll) []Update {
 	moved, same := 0, 0
 	for i := 1; i < len(polls); i++ {
@@ -90,6 +95,7 @@ func (u *Updates) collapse(polls []Poll) []Update {
 			same++
 		}
 	}
+	// Stamps of the register repeat wherever the value does; stamps of calls never.
 	stamped := moved > 0 && moved <= len(polls)-1-same/2
 	if moved > 0 && !stamped {
 		u.Notes = append(u.Notes, "the time stamps are those of the calls, not of the register: not used")
@@ -100,8 +106,7 @@ func (u *Updates) collapse(polls []Poll) []Update {
 		if a.Power == b.Power && !(stamped && a.Stamp != b.Stamp) {
 			continue
 		}
-		// A hole in the polling hides any number of renewals: the value came at some
-		// time within it, and which is not known.
+		// A gap in the polling hides any number of renewals at unknown times.
 		if float64(b.At-a.At) > 8*float64(u.Polling) && len(out) > 0 {
 			u.note("a change within a hole in the readings was left out")
 			continue
@@ -111,19 +116,17 @@ func (u *Updates) collapse(polls []Poll) []Update {
 	return out
 }
 
+// note adds a note once.
 func (u *Updates) note(text string) {
-	for _, n := range u.Notes {
-		if n == text {
-			return
-		}
+	if !slices.Contains(u.Notes, text) {
+		u.Notes = append(u.Notes, text)
 	}
-	u.Notes = append(u.Notes, text)
 }
 
-// place puts every renewal on the beat: those seen where a straight line through
-// their neighbours has them, as far as the polls allow, those between that left
-// the value as it was at even distances. Renewals before the first change and
-// after the last are not known to have been.
+// place puts every renewal on the beat: a change at its place on a straight line through
+// its neighbours, within the two polls around it; renewals with an unchanged value
+// between two changes at even distances. Renewals before the first change and after the
+// last are unknown.
 func (u *Updates) place(changes []Update, polls []Poll) {
 	const side = 4
 	at := make([]float64, len(changes))
@@ -150,8 +153,8 @@ func (u *Updates) place(changes []Update, polls []Poll) {
 	}
 }
 
-// between adds the renewals between two changes at which somebody looked: within a
-// hole in the readings the value may have been anything.
+// between adds the renewals between two changes that a poll confirms: within a gap in
+// the readings the value is unknown.
 func (u *Updates) between(a Update, atA float64, b Update, atB float64, polls []Poll) {
 	if b.N <= a.N+1 {
 		return
@@ -171,8 +174,8 @@ func (u *Updates) between(a Update, atA float64, b Update, atB float64, polls []
 	}
 }
 
-// lineAt is where a line through renewals has number n. Its slope is held near the
-// period: a handful of changes must not tilt it.
+// lineAt returns the instant of renewal n on a line through renewals. Its slope stays
+// within 10 % of the period, so that a handful of changes cannot tilt it.
 func lineAt(c []Update, n int, period float64) float64 {
 	var sx, sy, sxx, sxy, m float64
 	for _, u := range c {
@@ -188,4 +191,222 @@ func lineAt(c []Update, n int, period float64) float64 {
 		return sy / m
 	}
 	return (sy - slope*sx) / m
+}
+
+// stretch is the number of changes that are evaluated together: the beat of a sensor
+// wanders, but hardly over so few.
+const stretch = 16
+
+// beatOf returns the longest period in seconds at which the changes share one phase,
+// zero where there is none above the polls' distance. The measure is Rayleigh's: the
+// length of the mean of exp(2πi·t/T), averaged over short stretches, so that a wandering
+// beat keeps its peak. Fractions of the period score as well, multiples do not; hence
+// the longest.
+func beatOf(changes []Update, polling measure.Seconds) float64 {
+	var gaps []float64
+	for i := 1; i < len(changes); i++ {
+		gaps = append(gaps, float64(changes[i].At-changes[i-1].At))
+	}
+	slices.Sort(gaps)
+	// At least one gap in three is a single period; an update in two steps makes short
+	// gaps.
+	longest := 1.3 * gaps[len(gaps)*9/10]
+	shortest := max(1.15*float64(polling), gaps[len(gaps)/10]/4)
+	if shortest >= longest {
+		return 0
+	}
+	span := float64(changes[min(stretch, len(changes)-1)].At - changes[0].At)
+	// Fine enough that a stretch stays in phase within a sixth of a turn.
+	step := 1 / (6 * max(span, longest))
+	type candidate struct{ t, r float64 }
+	var all []candidate
+	best := 0.0
+	for f := 1 / longest; f <= 1/shortest; f += step {
+		r := gathering(changes, f)
+		all = append(all, candidate{1 / f, r})
+		best = max(best, r)
+	}
+	if best < 2.2/math.Sqrt(stretch)*0.7 {
+		return 0
+	}
+	for i, c := range all {
+		// The first peak, from the longest period on, of 85 % of the highest.
+		if c.r >= 0.85*best && (i+1 == len(all) || c.r >= all[i+1].r) {
+			return refine(changes, c.t, step)
+		}
+	}
+	return 0
+}
+
+// refine climbs to the top of a peak.
+func refine(changes []Update, period, step float64) float64 {
+	f := 1 / period
+	for d := step / 2; d > step/64; d /= 2 {
+		for _, g := range []float64{f - d, f + d} {
+			if gathering(changes, g) > gathering(changes, f) {
+				f = g
+			}
+		}
+	}
+	return 1 / f
+}
+
+// gathering returns Rayleigh's measure, 0 to 1, at a frequency, averaged over stretches.
+func gathering(changes []Update, f float64) float64 {
+	var sum, n float64
+	for i := 0; i < len(changes); i += stretch / 2 {
+		j := min(i+stretch, len(changes))
+		if j-i < stretch/2 && i > 0 {
+			break
+		}
+		var re, im float64
+		for _, c := range changes[i:j] {
+			s, k := math.Sincos(2 * math.Pi * f * float64(c.At-changes[i].At))
+			re, im = re+k, im+s
+		}
+		sum += math.Hypot(re, im) / float64(j-i)
+		n++
+	}
+	return sum / n
+}
+
+// number counts the renewals from change to change by following the beat: each change
+// corrects the phase by a share of its deviation.
+func number(changes []Update, period float64) {
+	var width []float64
+	for _, c := range changes {
+		width = append(width, float64(c.Late-c.Early))
+	}
+	gain := 0.3
+	if stats.Median(width) > 0.3*period {
+		gain = 0.1
+	}
+	at := float64(changes[0].At)
+	for i := 1; i < len(changes); i++ {
+		t := float64(changes[i].At)
+		n := int(math.Round((t - at) / period))
+		if n < 1 {
+			n = 0 // twice within a period: the polls, or a sensor that corrects itself
+		}
+		at += float64(n) * period
+		at += gain * (t - at)
+		changes[i].N = changes[i-1].N + n
+	}
+}
+
+// meanPeriod returns the median of the periods of stretches, with an expanded
+// uncertainty (95 %) from their scatter and from the polling at both ends of the series.
+func meanPeriod(changes []Update, period float64) (measure.Seconds, measure.Seconds) {
+	blocks := min(12, len(changes)/6)
+	var p []float64
+	for b := range blocks {
+		i, j := b*(len(changes)-1)/blocks, (b+1)*(len(changes)-1)/blocks
+		if n := changes[j].N - changes[i].N; n > 0 {
+			p = append(p, float64(changes[j].At-changes[i].At)/float64(n))
+		}
+	}
+	first, last := changes[0], changes[len(changes)-1]
+	n := float64(last.N - first.N)
+	whole := float64(last.At-first.At) / n
+	if len(p) < 2 {
+		return measure.Seconds(whole), measure.Seconds(period)
+	}
+	mid := stats.Median(p)
+	if math.Abs(whole-mid) < 0.02*mid {
+		mid = whole // no renewal was missed: the ends are most precise
+	}
+	var s, polls float64
+	for _, v := range p {
+		s += (v - mid) * (v - mid)
+	}
+	for _, c := range changes {
+		polls += math.Pow(float64(c.Late-c.Early), 2) / 12 / float64(len(changes))
+	}
+	// Errors by polling cancel between neighbouring stretches: they are no wander of the
+	// beat.
+	each := n / float64(blocks)
+	wander := max(s/float64(len(p)-1)-2*polls/(each*each), 0)
+	t := stats.Student(0.975, float64(len(p)-1))
+	u := math.Hypot(t*math.Sqrt(wander/float64(len(p))), 1.96*math.Sqrt(2*polls)/n)
+	return measure.Seconds(mid), measure.Seconds(u)
+}
+
+// Quantum returns the register's resolution: the largest step of which nearly all
+// differences of values are multiples; zero below eight different values. Steps that are
+// rounded in print are found as well: the measure is Rayleigh's again, over values
+// instead of times.
+func Quantum(polls []Poll) measure.Watt {
+	var v []float64
+	for _, p := range polls {
+		v = append(v, float64(p.Power))
+	}
+	slices.Sort(v)
+	v = slices.Compact(v)
+	if len(v) < 8 {
+		return 0
+	}
+	least := commonStep(v)
+	if len(v) < 20 {
+		return measure.Watt(least)
+	}
+	every := func(step int) (out []float64) {
+		for i := 0; i < len(v); i += step {
+			out = append(out, v[i])
+		}
+		return out
+	}
+	if len(v) > 120 { // 120 values from the whole range suffice
+		v = every(len(v)/120 + 1)
+	}
+	span, few := v[len(v)-1]-v[0], every(len(v)/16+1) // a few values refuse most steps
+	// From coarse to fine, in steps that keep the phase over the span within a sixth of a
+	// turn.
+	for q := span / 10; q > max(2.5*least, 0.01); q /= 1 + q/(6*span) {
+		if near(few, q) && gather(v, q) > 0.9 {
+			for d := q * q / (6 * span); d > 1e-9; d /= 2 {
+				for _, c := range []float64{q - d, q + d} {
+					if gather(v, c) > gather(v, q) {
+						q = c
+					}
+				}
+			}
+			digits := math.Pow(10, 3-math.Floor(math.Log10(q))) // four significant ones
+			return measure.Watt(math.Round(q*digits) / digits)
+		}
+	}
+	return measure.Watt(least)
+}
+
+// near reports whether all values lie within a third of a step of a multiple of it,
+// counted from the first: a quick test.
+func near(v []float64, q float64) bool {
+	for _, x := range v {
+		n := (x - v[0]) / q
+		if math.Abs(n-math.Round(n)) > 0.33 {
+			return false
+		}
+	}
+	return true
+}
+
+// gather returns Rayleigh's measure of values at a step, 0 to 1.
+func gather(v []float64, q float64) float64 {
+	var re, im float64
+	for _, x := range v {
+		s, c := math.Sincos(2 * math.Pi * (x - v[0]) / q)
+		re, im = re+c, im+s
+	}
+	return math.Hypot(re, im) / float64(len(v))
+}
+
+// commonStep returns the greatest common divisor of the gaps between values in watts, of
+// whole milliwatts.
+func commonStep(v []float64) float64 {
+	var g int64
+	for i := 1; i < len(v); i++ {
+		a := int64(math.Round((v[i] - v[i-1]) * 1e3))
+		for g, a = max(g, a), min(g, a); a > 0; g, a = a, g%a {
+		}
+	}
+	return float64(g) / 1e3
 }

@@ -2,38 +2,30 @@ package stats
 
 import (
 	"math"
+	"math/bits"
+	"math/cmplx"
 	"math/rand/v2"
 	"slices"
 
+	"gonum.org/v1/gonum/dsp/fourier"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Interval is an estimate with what the resampling tells of it.
+// Interval is an estimate with its confidence interval from resampling.
 type Interval struct {
 	Point  float64
 	Lo, Hi float64 // NaN where there is too little to resample
-	SE     float64 // standard deviation of the resamples
 	Block  float64 // length of the blocks, in terms of the series; 1 for independent ones
 }
 
-// Scheme is how blocks are drawn.
-type Scheme uint8
-
-// The schemes.
-const (
-	Circular   Scheme = iota // blocks of one length, the series closed to a ring
-	Stationary               // blocks of geometrically distributed lengths
-)
-
-// Bootstrap resamples series whose terms depend on their neighbours. The zero
-// value is ready: 1000 circular resamples, 95 %, the length of BlockLength, seed 0.
+// Bootstrap resamples series whose terms depend on their neighbours, in blocks of one
+// length, the series closed to a ring. The zero value is ready: 1000 resamples, level 95 %,
+// seed 0.
 type Bootstrap struct {
-	Scheme    Scheme
 	Resamples int
 	Level     float64 // as in 0.95
-	Block     float64 // length of the blocks; zero for the rule of Ratio
-	Least     float64 // of the rule's lengths; zero for none
+	Least     float64 // length of the blocks; zero for none
 	Seed      uint64
 }
 
@@ -47,31 +39,24 @@ func (b Bootstrap) defaults() Bootstrap {
 	return b
 }
 
-// mostBlocks is more than an interval can gain from: longer blocks than are needed
-// do no harm while there are so many.
+// mostBlocks bounds the number of blocks: more of them narrow an interval no further,
+// and longer blocks than needed do no harm while there are this many.
 const mostBlocks = 300
 
 // fewest is how many terms a series needs to be resampled.
 const fewest = 8
 
-// Mean returns the mean of a series with its interval.
-func (b Bootstrap) Mean(x []float64) Interval {
-	one := make([]float64, len(x))
-	for i := range one {
-		one[i] = 1
-	}
-	return b.Ratio(x, one)
-}
-
-// Ratio returns Σnum/Σden with its interval; the terms are drawn in pairs. The
-// length of the blocks follows from num − (Σnum/Σden)·den, whose mean's spread
-// is the ratio's (the delta method): BlockLength's, or Least or a
-// three hundredth of the series if that is more, and then up to whole periods where the series repeats itself (Period), for parts of
-// a period are no sample of it. The percentiles are taken further out than
-// the level says, by what Student's t of as many degrees of freedom as there are
-// blocks, less one, has over the normal distribution, because the spread of few
-// blocks is too small (Hesterberg 2015); and they are moved out by what blocks hide
-// of the dependence across their ends (Künsch 1989). It panics where lengths differ.
+// Ratio returns Σnum/Σden with its interval; the terms are drawn in pairs. It needs 8
+// terms for an interval, and panics where lengths differ.
+//
+// The block length follows from num − (Σnum/Σden)·den, whose mean spreads as the ratio
+// does (the delta method): by dependence.length, at least Least and a three hundredth
+// of the series, rounded up to whole periods where the series repeats itself, since
+// parts of a period are no sample of it.
+//
+// Two corrections widen the percentile interval: few blocks spread too little, hence
+// Student's t with blocks − 1 degrees of freedom in place of the normal distribution
+// (Hesterberg 2015); and blocks hide the dependence across their ends (Künsch 1989).
 func (b Bootstrap) Ratio(num, den []float64) Interval {
 	if len(num) != len(den) {
 		panic("stats: series of different lengths")
@@ -79,14 +64,14 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 	b = b.defaults()
 	n := len(num)
 	sums := running(num, den)
-	out := Interval{Point: sums[n].x / sums[n].y, Lo: math.NaN(), Hi: math.NaN(), SE: math.NaN(), Block: b.Block}
+	out := Interval{Point: sums[n].x / sums[n].y, Lo: math.NaN(), Hi: math.NaN()}
 	if n < fewest || math.IsNaN(out.Point) || math.IsInf(out.Point, 0) {
 		return out
 	}
 	wider := 1.0
 	out.Block, wider = b.length(num, den, out.Point)
 	rng := rand.New(rand.NewPCG(b.Seed, 0x9e3779b97f4a7c15))
-	draw := b.drawer(sums, out.Block)
+	draw := drawer(sums, out.Block)
 	draws := make([]float64, 0, b.Resamples)
 	for range b.Resamples {
 		s := draw(rng)
@@ -98,14 +83,13 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 		return out
 	}
 	slices.Sort(draws)
-	out.SE = wider * stat.StdDev(draws, nil)
 	lo, hi := expanded(b.Level, float64(n)/out.Block)
 	out.Lo, out.Hi = out.Point+wider*(quantile(draws, lo)-out.Point), out.Point+wider*(quantile(draws, hi)-out.Point)
 	return out
 }
 
-// length is the length of the blocks, and by how much the spread that they show is
-// too small.
+// length returns the block length and the factor by which the resampled spread is too
+// small.
 func (b Bootstrap) length(num, den []float64, ratio float64) (block, wider float64) {
 	rest := make([]float64, len(num))
 	for i := range rest {
@@ -113,15 +97,7 @@ func (b Bootstrap) length(num, den []float64, ratio float64) (block, wider float
 	}
 	r := autocovariance(rest)
 	d, most := dependenceOf(r), float64(len(num))/3
-	if b.Block > 0 {
-		block = min(b.Block, most)
-		return block, d.widening(block)
-	}
-	c, s := d.lengths()
-	if b.Scheme == Stationary {
-		c = s
-	}
-	c = max(math.Round(c), math.Ceil(float64(len(num))/mostBlocks))
+	c := max(math.Round(d.length()), math.Ceil(float64(len(num))/mostBlocks))
 	if b.Least > c { // not where it is no number
 		c = math.Round(b.Least)
 	}
@@ -132,10 +108,10 @@ func (b Bootstrap) length(num, den []float64, ratio float64) (block, wider float
 	return c, d.widening(c)
 }
 
-// two are the sums of a ratio.
+// two holds the numerator and denominator of a ratio.
 type two struct{ x, y float64 }
 
-// running are the sums of the terms before each, and of all.
+// running returns running sums of both series, with one element more than they have.
 func running(num, den []float64) []two {
 	s := make([]two, len(num)+1)
 	for i := range num {
@@ -144,7 +120,7 @@ func running(num, den []float64) []two {
 	return s
 }
 
-// ring is the sum of k terms from one on, around the ring that the series is.
+// ring sums k terms from index from on; the series is closed to a ring.
 func ring(sums []two, from, k int) two {
 	n := len(sums) - 1
 	to := min(from+k, n)
@@ -156,19 +132,9 @@ func ring(sums []two, from, k int) two {
 	return s
 }
 
-// drawer returns what draws the sums of one resample.
-func (b Bootstrap) drawer(sums []two, block float64) func(*rand.Rand) two {
+// drawer returns a function that draws one resample and returns its sums.
+func drawer(sums []two, block float64) func(*rand.Rand) two {
 	n := len(sums) - 1
-	if b.Scheme == Stationary {
-		return func(rng *rand.Rand) (s two) {
-			for left := n; left > 0; {
-				k := min(geometric(rng, block), left)
-				t := ring(sums, rng.IntN(n), k)
-				s.x, s.y, left = s.x+t.x, s.y+t.y, left-k
-			}
-			return s
-		}
-	}
 	size := max(1, int(block))
 	blocks := make([]two, n) // by where they begin
 	for i := range blocks {
@@ -184,30 +150,26 @@ func (b Bootstrap) drawer(sums []two, block float64) func(*rand.Rand) two {
 	}
 }
 
-// geometric draws a length of a mean.
-func geometric(rng *rand.Rand, mean float64) int {
-	if mean <= 1 {
-		return 1
-	}
-	u := 1 - rng.Float64() // in (0, 1]
-	return 1 + int(math.Log(u)/math.Log(1-1/mean))
-}
-
-// expanded returns the percentiles of an interval that rests on so many blocks.
+// expanded returns the percentiles to read off for an interval of a level that rests
+// on so many blocks (Hesterberg 2015): 0 and 1 for fewer than two.
 func expanded(level, blocks float64) (lo, hi float64) {
 	if !(blocks > 1.5) {
 		return 0, 1
 	}
-	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: blocks - 1}.Quantile((1 - level) / 2)
+	t := Student((1-level)/2, blocks-1)
 	lo = distuv.UnitNormal.CDF(t * math.Sqrt(blocks/(blocks-1)))
 	return lo, 1 - lo
 }
 
-// BCa returns a statistic of independent values with its bias-corrected and
-// accelerated interval. stat gets resamples, which it must not keep.
+// BCa returns a statistic of independent values with its bias-corrected and accelerated
+// interval (Efron 1987), which needs 3 values. statistic receives resamples and must
+// not keep them.
+//
+// With z₀ the normal quantile of the share of resamples below the estimate and a the
+// acceleration, the percentile at the normal quantile z is Φ(z₀ + (z₀+z)/(1−a(z₀+z))).
 func (b Bootstrap) BCa(x []float64, statistic func([]float64) float64) Interval {
 	b = b.defaults()
-	out := Interval{Point: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), SE: math.NaN(), Block: 1}
+	out := Interval{Point: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), Block: 1}
 	if len(x) > 0 {
 		out.Point = statistic(slices.Clone(x))
 	}
@@ -230,7 +192,6 @@ func (b Bootstrap) BCa(x []float64, statistic func([]float64) float64) Interval 
 		}
 	}
 	slices.Sort(draws)
-	out.SE = stat.StdDev(draws, nil)
 	z0 := distuv.UnitNormal.Quantile(max(0.5, min(below, float64(b.Resamples)-0.5)) / float64(b.Resamples))
 	a := acceleration(x, statistic)
 	lo, hi := expanded(b.Level, float64(len(x)))
@@ -242,7 +203,7 @@ func (b Bootstrap) BCa(x []float64, statistic func([]float64) float64) Interval 
 	return out
 }
 
-// acceleration is the skewness of the jackknife's values, over six.
+// acceleration is a sixth of the skewness of the jackknife values (Efron 1987).
 func acceleration(x []float64, statistic func([]float64) float64) float64 {
 	n := len(x)
 	left, rest := make([]float64, n), make([]float64, n-1)
@@ -264,11 +225,144 @@ func acceleration(x []float64, statistic func([]float64) float64) float64 {
 	return three / (6 * math.Pow(two, 1.5))
 }
 
-// quantile interpolates sorted values linearly; the i-th of n stands at i/(n+1),
-// which is what it is on the average.
+// quantile interpolates sorted values linearly; the i-th of n stands at i/(n+1), the
+// mean probability below it.
 func quantile(sorted []float64, q float64) float64 {
 	at := max(0, min(q*float64(len(sorted)+1)-1, float64(len(sorted)-1)))
 	i := max(0, min(int(at), len(sorted)-1))
 	j := min(i+1, len(sorted)-1)
 	return sorted[i] + (at-float64(i))*(sorted[j]-sorted[i])
 }
+
+// dependence measures the correlation between the terms of a series: Σ R(k) and
+// Σ |k| R(k) over k of both signs, under the lag window.
+type dependence struct {
+	n           int
+	sum, moment float64
+}
+
+// dependenceOf weighs the autocovariances r by a flat-topped window twice as wide as
+// the lag beyond which no autocorrelation is significant (Politis and White 2004).
+func dependenceOf(r []float64) dependence {
+	d := dependence{n: len(r), sum: r[0]}
+	if !(r[0] > 0) {
+		return d
+	}
+	m := bandwidth(r, d.n)
+	for k := 1; k <= m && k < d.n; k++ {
+		w := max(0, min(1, 2*(1-float64(k)/float64(m)))) // Politis' and Romano's trapezoid
+		d.sum += 2 * w * r[k]
+		d.moment += 2 * w * float64(k) * r[k]
+	}
+	return d
+}
+
+// length returns the best block length for the mean, in terms of the series: with
+// G = Σ|k|R(k), b = (2G²n/D)^⅓, where D = 4/3·(ΣR)² (Patton, Politis and White 2009). It lies
+// between 1 and the lesser of 3·√n and n/3.
+func (d dependence) length() float64 {
+	n := float64(d.n)
+	if b := math.Cbrt(2 * d.moment * d.moment / (4.0 / 3 * d.sum * d.sum) * n); !math.IsNaN(b) {
+		return max(1, min(b, math.Ceil(min(3*math.Sqrt(n), n/3))))
+	}
+	return 1
+}
+
+// widening returns the factor for the spread of resampled means: cutting into blocks of
+// length b loses dependence, which makes the variance too small by
+// Σ|k|R(k) / (b·ΣR(k)), to first order (Künsch 1989).
+func (d dependence) widening(block float64) float64 {
+	lost := d.moment / (d.sum * block)
+	if math.IsNaN(lost) || !(d.sum > 0) {
+		return 1
+	}
+	return 1 / math.Sqrt(1-max(0, min(lost, 0.5)))
+}
+
+// repeats is the least autocorrelation at the period of a periodic series.
+const repeats = 0.5
+
+// periodOf returns the period of a series in terms, from its autocovariance r; zero
+// where it does not repeat: the lag of the largest autocorrelation beyond its first
+// zero crossing, up to a third of the series, if that is at least one half. A parabola
+// through the peak places it between the terms.
+func periodOf(r []float64) float64 {
+	n := len(r)
+	most := n / 3
+	if !(r[0] > 0) {
+		return 0
+	}
+	k := 1
+	for k < most && r[k] > 0 {
+		k++
+	}
+	// Fewer terms overlap at longer lags: normalise by the overlap.
+	at := func(k int) float64 { return r[k] / r[0] * float64(n) / float64(n-k) }
+	best := 0
+	for k < most {
+		if at(k) < repeats {
+			k++
+			continue
+		}
+		top := k // of this hill
+		for ; k < most && at(k) >= repeats; k++ {
+			if at(k) > at(top) {
+				top = k
+			}
+		}
+		// Multiples of a period are as high as it: a later hill has to be higher by far.
+		if best == 0 || at(top) > 1.1*at(best) {
+			best = top
+		}
+	}
+	if best == 0 || best+1 >= n {
+		return 0
+	}
+	a, b, c := at(best-1), at(best), at(best+1)
+	if d := a - 2*b + c; d < 0 {
+		return float64(best) + max(-0.5, min(0.5, (a-c)/(2*d)))
+	}
+	return float64(best)
+}
+
+// bandwidth is twice the smallest lag behind which K autocorrelations in a row
+// are within 2·√(log₁₀ n / n) of zero.
+func bandwidth(r []float64, n int) int {
+	run := max(5, int(math.Ceil(math.Sqrt(math.Log10(float64(n))))))
+	most := int(math.Ceil(math.Sqrt(float64(n)))) + run
+	limit := 2 * math.Sqrt(math.Log10(float64(n))/float64(n))
+	quiet, last := 0, 0
+	for k := 1; k <= most && k < n; k++ {
+		if math.Abs(r[k]/r[0]) >= limit {
+			quiet, last = 0, k
+			continue
+		}
+		if quiet++; quiet == run {
+			return max(1, min(2*(k-run), most))
+		}
+	}
+	return max(1, min(2*last, most))
+}
+
+// autocovariance returns R(0) … R(n−1) with the divisor n, through the power
+// spectrum of the series padded with zeros.
+func autocovariance(x []float64) []float64 {
+	n := len(x)
+	padded := make([]float64, powerOfTwo(2*n))
+	copy(padded, Centred(x))
+	fft := fourier.NewFFT(len(padded))
+	c := fft.Coefficients(nil, padded)
+	for i, v := range c {
+		a := cmplx.Abs(v)
+		c[i] = complex(a*a, 0)
+	}
+	fft.Sequence(padded, c)
+	scale := 1 / (float64(len(padded)) * float64(n))
+	for i := range n {
+		padded[i] *= scale
+	}
+	return padded[:n]
+}
+
+// powerOfTwo returns the least power of two from n on, a length that a transform takes well.
+func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }

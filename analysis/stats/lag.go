@@ -5,12 +5,11 @@ import (
 	"math/cmplx"
 
 	"gonum.org/v1/gonum/dsp/fourier"
-	"gonum.org/v1/gonum/stat"
 )
 
-// Delay is by how much one series trails another, in terms of the series.
+// Delay is the lag of one series behind another, in terms of the series.
 type Delay struct {
-	Lag         float64 // NaN where it cannot be told
+	Lag         float64 // NaN where undetermined
 	U           float64 // standard uncertainty, from resampling; NaN where unknown
 	Correlation float64 // Pearson's, at the lag
 	// Rival is the largest correlation beyond the valleys on either side of the peak:
@@ -18,13 +17,13 @@ type Delay struct {
 	Rival float64
 }
 
-// Lag returns by how much late trails early, with late[i] ≈ a + b·early[i − lag]
-// and b > 0: the lag within ±most terms at which Pearson's correlation of what
-// overlaps is largest, and between the terms the top of a parabola through the
-// peak and its shoulders, where the correlation has lost a fiftieth. U is the
-// spread (68 %) of that top when the terms of the correlation are resampled in blocks, and
-// a tenth of a term, by which a parabola is off between the terms.
-// At least half of the series overlap. It panics where lengths differ.
+// Lag returns the delay of late behind early, with late[i] ≈ a + b·early[i − lag] and
+// b > 0: the lag within ±most terms at which Pearson's correlation of the overlap is
+// largest, and between the terms the top of a parabola through the peak and its
+// shoulders, where the correlation has lost a fiftieth. U is the spread (68 %) of that
+// top when the terms of the correlation are resampled in blocks, and a tenth of a term,
+// the error of a parabola between the terms. At least half of the series overlap. It
+// needs 8 terms, and panics where lengths differ.
 func Lag(late, early []float64, most int, b Bootstrap) Delay {
 	if len(late) != len(early) {
 		panic("stats: series of different lengths")
@@ -51,8 +50,8 @@ func Lag(late, early []float64, most int, b Bootstrap) Delay {
 		return d // the largest lies at an end: the lag may be longer
 	}
 	num, den := topTerms(late, early, peak-most, h)
-	// Resamples that miss the few edges of a steady load lie anywhere: their standard
-	// deviation says nothing, what two thirds of them hold does.
+	// Resamples that miss the few edges of a steady load lie anywhere and blow up the
+	// standard deviation; the interval of the middle 68 % is unmoved by them.
 	b.Level = 0.6827
 	if r := b.Ratio(num, den); math.Abs(r.Point) <= float64(h) {
 		d.Lag, d.U = d.Lag+r.Point, math.Hypot((r.Hi-r.Lo)/2, between)
@@ -66,9 +65,10 @@ const between = 0.1
 // correlations are Pearson's of late[i] with early[i−k], for k from −most to most.
 func correlations(late, early []float64, most int) []float64 {
 	n := len(late)
-	x, y := centred(late), centred(early)
+	x, y := Centred(late), Centred(early)
 	cross := crossProducts(x, y, most)
-	sx, sy, sxx, syy := prefix(x), prefix(y), squares(x), squares(y)
+	sx, sxx := Cumulate(x)
+	sy, syy := Cumulate(y)
 	out := make([]float64, 2*most+1)
 	for i := range out {
 		k := i - most
@@ -86,7 +86,7 @@ func correlations(late, early []float64, most int) []float64 {
 
 // crossProducts are Σ x[i]·y[i−k], for k from −most to most.
 func crossProducts(x, y []float64, most int) []float64 {
-	size := fast(len(x) + most)
+	size := powerOfTwo(len(x) + most)
 	fft := fourier.NewFFT(size)
 	pad := make([]float64, size)
 	copy(pad, x)
@@ -108,7 +108,7 @@ func crossProducts(x, y []float64, most int) []float64 {
 // topTerms are the terms of numerator and denominator of a parabola's top, from
 // the correlation at lag and h to either side.
 func topTerms(late, early []float64, lag, h int) (num, den []float64) {
-	x, y := centred(late), centred(early)
+	x, y := Centred(late), Centred(early)
 	n := len(x)
 	for i := max(0, lag+h); i < min(n, n+lag-h); i++ {
 		before, at, after := y[i-lag+h], y[i-lag], y[i-lag-h] // of lags less by h, this one, more by h
@@ -147,30 +147,4 @@ func rival(c []float64, peak int) float64 {
 		}
 	}
 	return out
-}
-
-func centred(x []float64) []float64 {
-	mean := stat.Mean(x, nil)
-	out := make([]float64, len(x))
-	for i, v := range x {
-		out[i] = v - mean
-	}
-	return out
-}
-
-func squares(x []float64) []float64 {
-	s := make([]float64, len(x)+1)
-	for i, v := range x {
-		s[i+1] = s[i] + v*v
-	}
-	return s
-}
-
-// prefix returns running sums: s[i] is the sum of the first i terms.
-func prefix(x []float64) []float64 {
-	s := make([]float64, len(x)+1)
-	for i, v := range x {
-		s[i+1] = s[i] + v
-	}
-	return s
 }

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
-	"wattmark/analysis/stats"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Options tune a validation. Zero values are good ones.
@@ -20,12 +21,13 @@ type Options struct {
 	Correctors []Corrector
 }
 
-// Corrector makes a corrected variant of a method out of its readings: a lag undone,
-// a gain applied. ok is false where it has nothing to say of that method.
+// Corrector makes a corrected variant of a method out of its readings: a lag undone, a
+// gain applied. ok is false where it does not apply to that method.
 type Corrector interface {
 	Correct(ctx context.Context, m Method, work Span) (corrected Method, ok bool, err error)
 }
 
+// defaults replaces zeros and levels outside of 0 to 1.
 func (o Options) defaults() Options {
 	if o.Resamples <= 0 {
 		o.Resamples = 1000
@@ -85,6 +87,7 @@ func Run(ctx context.Context, s Subject, o Options) (*Report, error) {
 	if err := r.judgeTruth(); err != nil {
 		return nil, err
 	}
+	r.rep.Unmeasured = append([]string{}, s.Missing...)
 	r.rep.Missing, r.rep.MissingPower = Unseen(s.Missing)
 	for i := range r.methods {
 		if err := ctx.Err(); err != nil {
@@ -120,6 +123,8 @@ func (r *run) correct(ctx context.Context) error {
 
 // lay lays out the instants at which the truth's energy is wanted.
 func (r *run) lay() {
+	// Cells of about 1 ms over the work, at least 64; the margins for the lag use cells of
+	// the same length.
 	length := r.to - r.from
 	n := min(mostCells, max(fewCells, int(math.Round(length/cell))))
 	h := length / float64(n)
@@ -132,6 +137,7 @@ func (r *run) lay() {
 	if u := float64(r.s.Clock.OffsetU) / 2; u > 0 && !math.IsInf(u, 0) {
 		r.shift = u
 	}
+	// All instants are collected beforehand, so that one pass over the samples suffices.
 	cuts := slices.Concat(r.wide, r.columns)
 	cuts = r.cutsOf(cuts, r.s.Work)
 	for _, k := range r.s.Kernels {
@@ -170,17 +176,20 @@ func (r *run) read(ctx context.Context) error {
 	tr := newTrace(r.columns)
 	peak := math.Inf(-1)
 	seen := uint64(0)
-	err := r.truth.over(r.s.Truth, func(s Sample) {
+	for s, err := range r.s.Truth {
+		if err == nil {
+			err = r.truth.add(s)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: the meter: %w", r.s.Name, err)
+		}
 		tr.add(s)
 		if at := float64(s.At); at >= r.from && at <= r.to {
 			seen++
 			peak = max(peak, float64(s.Power))
 		}
-	})
-	if err == nil {
-		err = ctx.Err()
 	}
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: the meter: %w", r.s.Name, err)
 	}
 	if r.truth.n < 2 {
@@ -190,7 +199,8 @@ func (r *run) read(ctx context.Context) error {
 	spacing := float64(r.truth.last.At-r.truth.first.At) / float64(r.truth.n-1)
 	r.truth.hold(2*spacing + r.shift)
 	if math.IsNaN(r.truth.between(r.from, r.to)) {
-		return r.s.refuse("the meter's samples lie from %.4f s to %.4f s, the work from %.4f s to %.4f s: choose a work within the samples, or check how the clocks relate",
+		return r.s.refuse("the meter's samples lie from %.4f s to %.4f s, the work from %.4f s to %.4f s: choose a "+
+			"work within the samples, or check how the clocks relate",
 			float64(r.truth.first.At), float64(r.truth.last.At), r.from, r.to)
 	}
 	if math.IsInf(peak, -1) {
@@ -200,26 +210,29 @@ func (r *run) read(ctx context.Context) error {
 	return nil
 }
 
-// judgeTruth fills in what the meter says.
+// judgeTruth sets the meter's energy, mean and uncertainty.
 func (r *run) judgeTruth() error {
 	s, rep := r.s, &r.rep
 	e := r.truth.between(r.from, r.to)
 	if !(e > 0) {
-		return s.refuse("the meter says %v over the work: no error can be told against that; check its wiring and its zero (wattmark check)", measure.Joule(e))
+		return s.refuse("the meter says %v over the work: no error can be told against that; check its wiring and "+
+			"its zero (wattmark check)", measure.Joule(e))
 	}
 	r.power = r.truth.cells(r.edges)
-	rep.Name, rep.GPU, rep.Driver, rep.Meter, rep.Origin, rep.Work, rep.Clock = s.Name, s.GPU, s.Driver, s.Meter, s.Origin, s.Work, s.Clock
+	rep.Name, rep.GPU, rep.Driver, rep.Meter = s.Name, s.GPU, s.Driver, s.Meter
+	rep.Origin, rep.Work, rep.Duration, rep.Clock = s.Origin, s.Work, s.Work.Length(), s.Clock
 	rep.Level, rep.Resamples, rep.Seed = r.o.Level, r.o.Resamples, r.o.Seed
 	rep.Cautions = slices.Clone(s.Cautions)
 	rep.Mean = measure.Watt(e / (r.to - r.from))
 	gaps := r.gaps()
 	r.relative = math.Hypot(s.Systematic, gaps/e)
+	// The energy with the clock off by its standard uncertainty, both ways.
 	less, more := math.NaN(), math.NaN()
 	if r.shift > 0 {
 		less, more = r.truth.between(r.from-r.shift, r.to-r.shift), r.truth.between(r.from+r.shift, r.to+r.shift)
 	}
 	u := r.uncertainty(e, float64(s.Work.Length()), less, more)
-	rep.Truth = measure.Estimate{Energy: measure.Joule(e), U: measure.Joule(2 * u)}
+	rep.Truth = Truth{Energy: measure.Joule(e), U: measure.Joule(2 * u)}
 	if s.Total.U > 0 { // one meter has one U
 		rep.Truth.U = s.Total.U
 	}
@@ -227,7 +240,8 @@ func (r *run) judgeTruth() error {
 		r.caution("the meter has %d samples within the work: far too few to be held against", rep.Samples)
 	}
 	if math.IsNaN(float64(s.Clock.OffsetU)) {
-		r.caution("nobody knows how far the meter's clock is off the host's: lags and the energies of short kernels may be anything")
+		r.caution("nobody knows how far the meter's clock is off the host's: lags and the energies of short kernels " +
+			"may be anything")
 	}
 	return nil
 }
@@ -238,7 +252,7 @@ func (r *run) judgeTruth() error {
 // later; NaN where that is not known.
 func (r *run) uncertainty(energy, length, less, more float64) float64 {
 	v := math.Pow(r.relative*energy, 2) + math.Pow(float64(r.s.Offset)*length, 2)
-	if drift := r.s.Clock.DriftUPPM / 2e6; drift > 0 {
+	if drift := float64(r.s.Clock.DriftUPPM) / 2e6; drift > 0 {
 		v += math.Pow(drift*energy, 2)
 	}
 	for _, x := range []float64{less, more} {
@@ -249,8 +263,8 @@ func (r *run) uncertainty(energy, length, less, more float64) float64 {
 	return math.Sqrt(v)
 }
 
-// gaps returns the standard uncertainty of what was lost within the work: a line
-// bridges it, off by as much as the power varies.
+// gaps returns the standard uncertainty in joules of the samples lost within the work:
+// a line bridges each gap, off by the standard deviation of the power.
 func (r *run) gaps() float64 {
 	h := (r.to - r.from) / float64(len(r.power))
 	watts := make([]float64, len(r.power))
@@ -269,14 +283,124 @@ func (r *run) gaps() float64 {
 	return math.Sqrt(v)
 }
 
-func constant(v float64, n int) []float64 {
-	out := make([]float64, n)
+// constant returns n equal values.
+func constant(v float64, n int) []float64 { return slices.Repeat([]float64{v}, n) }
+
+// caution adds a caution to the report.
+func (r *run) caution(format string, a ...any) {
+	r.rep.Cautions = append(r.rep.Cautions, fmt.Sprintf(format, a...))
+}
+
+// cumulative is the energy that had passed at each of many instants, from one
+// pass over samples that are joined by lines (the trapezoid rule, with the ends of
+// every span interpolated). The instants are fixed beforehand, so memory does not
+// grow with the samples.
+type cumulative struct {
+	cuts   []float64 // in order, each once
+	energy []float64 // that passed since the first sample; NaN outside of the samples
+	next   int       // the first cut that has not been passed
+
+	n           uint64
+	first, last Sample
+	total       float64
+}
+
+// newCumulative takes the instants, which it sorts.
+func newCumulative(cuts []float64) *cumulative {
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	return &cumulative{cuts: cuts, energy: constant(math.NaN(), len(cuts))}
+}
+
+// add takes the next sample.
+func (c *cumulative) add(s Sample) error {
+	at, p := float64(s.At), float64(s.Power)
+	if math.IsNaN(at+p) || math.IsInf(at+p, 0) {
+		return fmt.Errorf("sample %d: %v W at %v s is no finite reading: repair or cut the trace there", c.n+1, p, at)
+	}
+	// Cuts before the first sample have no energy and stay NaN.
+	if c.n == 0 {
+		c.first = s
+		for c.next < len(c.cuts) && c.cuts[c.next] < at {
+			c.next++
+		}
+		for c.next < len(c.cuts) && c.cuts[c.next] == at { // the very first sample
+			c.energy[c.next] = 0
+			c.next++
+		}
+	} else {
+		t0, p0 := float64(c.last.At), float64(c.last.Power)
+		if at < t0 {
+			return fmt.Errorf("sample %d at %.6f s comes after one at %.6f s: sort the samples by time", c.n+1, at, t0)
+		}
+		if at > t0 {
+			slope := (p - p0) / (at - t0)
+			for c.next < len(c.cuts) && c.cuts[c.next] <= at {
+				d := c.cuts[c.next] - t0
+				c.energy[c.next] = c.total + d*(p0+slope*d/2)
+				c.next++
+			}
+			c.total += (at - t0) * (p0 + p) / 2
+		}
+	}
+	c.last = s
+	c.n++
+	return nil
+}
+
+// hold carries the first and the last sample on by at most reach, for cuts that
+// lie that little beyond them.
+func (c *cumulative) hold(reach float64) {
+	if c.n == 0 {
+		return
+	}
+	first, last := float64(c.first.At), float64(c.last.At)
+	for i := sort.SearchFloat64s(c.cuts, first-reach); i < len(c.cuts) && c.cuts[i] < first; i++ {
+		c.energy[i] = (c.cuts[i] - first) * float64(c.first.Power)
+	}
+	for i := sort.SearchFloat64s(c.cuts, last); i < len(c.cuts) && c.cuts[i] <= last+reach; i++ {
+		if c.cuts[i] > last {
+			c.energy[i] = c.total + (c.cuts[i]-last)*float64(c.last.Power)
+		}
+	}
+}
+
+// at returns the energy at an instant that is one of the cuts.
+func (c *cumulative) at(t float64) float64 {
+	i := sort.SearchFloat64s(c.cuts, t)
+	if i == len(c.cuts) || c.cuts[i] != t {
+		return math.NaN()
+	}
+	return c.energy[i]
+}
+
+// between returns the energy of a span whose ends are cuts.
+func (c *cumulative) between(from, to float64) float64 { return c.at(to) - c.at(from) }
+
+// cells returns the energies between neighbouring cuts from one to another.
+func (c *cumulative) cells(edges []float64) []float64 {
+	out := make([]float64, len(edges)-1)
+	last := c.at(edges[0])
 	for i := range out {
-		out[i] = v
+		next := c.at(edges[i+1])
+		out[i], last = next-last, next
 	}
 	return out
 }
 
-func (r *run) caution(format string, a ...any) {
-	r.rep.Cautions = append(r.rep.Cautions, fmt.Sprintf(format, a...))
+// ofReadings runs a method's readings through the same cuts; a single reading
+// stands for all time.
+func ofReadings(cuts []float64, r []Reading, reach float64) *cumulative {
+	c := &cumulative{cuts: cuts, energy: constant(math.NaN(), len(cuts))}
+	for _, x := range r {
+		_ = c.add(Sample(x)) // checked before
+	}
+	if len(r) == 1 {
+		reach = math.Inf(1)
+	}
+	c.hold(reach)
+	return c
 }
+
+// seconds converts a float.
+func seconds(v float64) measure.Seconds { return measure.Seconds(v) }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func columns(t *testing.T, name string) [][]string {

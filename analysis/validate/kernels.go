@@ -7,14 +7,15 @@ import (
 	"slices"
 	"sort"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// judgeKernels gathers the kernels by name, within the work. The rule is that of
-// package attribute: at each instant the power belongs in equal shares to the kernels
-// that run then, by the meter and by each method's readings alike. What was drawn
-// while none ran stands beside them, so that all lines come to the work's energy.
+// judgeKernels sums up the kernels by name, within the work. As in package attribute,
+// at each instant the power belongs in equal shares to the kernels that run, by the
+// meter and by each method's readings alike. The energy without a kernel is a line of
+// its own, so that all lines add up to the work's energy.
 func (r *run) judgeKernels() {
+	r.rep.Kernels = []KernelReport{}
 	var spans []Span
 	by := map[string][]int{}
 	for _, k := range r.s.Kernels {
@@ -45,10 +46,13 @@ func (r *run) judgeKernels() {
 		}
 		r.rep.Kernels = append(r.rep.Kernels, k)
 	}
-	slices.SortStableFunc(r.rep.Kernels, func(a, b KernelReport) int { return cmp.Compare(b.Truth.Energy, a.Truth.Energy) })
+	slices.SortStableFunc(r.rep.Kernels,
+		func(a, b KernelReport) int { return cmp.Compare(b.Truth.Energy, a.Truth.Energy) })
 	rest := r.kernel(l, l.between)
-	rest.Busy = rest.Share
-	r.rep.NoKernel = &rest
+	rest.Name, rest.Busy = "(no kernel)", rest.Share
+	sum := together(append(slices.Clone(r.rep.Kernels), rest))
+	sum.Name, sum.Truth.U = "sum", r.rep.Truth.U
+	r.rep.NoKernel, r.rep.KernelSum = &rest, &sum
 }
 
 // layout lists the kernels that run between each two neighbouring edges.
@@ -67,8 +71,8 @@ type layout struct {
 // runs.
 type stretch struct{ from, to int }
 
-// layKernels sorts the edges of kernels and work, counts what runs, and shares the
-// energies.
+// layKernels sorts the edges of kernels and work, counts the running kernels between
+// them, and shares the energies.
 func (r *run) layKernels(spans []Span) *layout {
 	l := &layout{edges: []float64{r.from, r.to}}
 	for _, s := range spans {
@@ -83,6 +87,7 @@ func (r *run) layKernels(spans []Span) *layout {
 		change[p.from]++
 		change[p.to]--
 	}
+	// A sweep over the edges: kernels begun less kernels ended.
 	n := 0
 	for i := range l.running {
 		n += change[i]
@@ -105,13 +110,13 @@ func (r *run) layKernels(spans []Span) *layout {
 	return l
 }
 
+// stretchOf returns the edges of a span, which are in the layout.
 func (l *layout) stretchOf(s Span) stretch {
 	return stretch{sort.SearchFloat64s(l.edges, float64(s.From)), sort.SearchFloat64s(l.edges, float64(s.To))}
 }
 
-// shares adds up what one of the kernels that run at a time has, from the first edge
-// on: a launch has what is added between its ends. Parts of which nothing is known
-// are counted in unknown.
+// shares is the running sum of one kernel's share, from the first edge on: a launch has
+// the difference between its ends. Parts with an unknown value are counted in unknown.
 type shares struct {
 	sum     []float64
 	unknown []int
@@ -151,7 +156,7 @@ func (s *shares) each(list []stretch) (out []float64, sum float64) {
 	return out, sum
 }
 
-// kernel judges the launches of one name, or what lies between kernels.
+// kernel judges the launches of one name, or the stretches between kernels.
 func (r *run) kernel(l *layout, launches []stretch) (out KernelReport) {
 	truth, sum := l.truth.each(launches)
 	_, share := l.time.each(launches)
@@ -162,23 +167,29 @@ func (r *run) kernel(l *layout, launches []stretch) (out KernelReport) {
 	}
 	u := r.uncertainty(sum, share, less, more)
 	out.Share = seconds(share)
-	out.Truth = measure.Estimate{Energy: measure.Joule(sum), U: measure.Joule(2 * u)}
+	out.Truth = Truth{Energy: measure.Joule(sum), U: measure.Joule(2 * u)}
 	for i := range r.methods {
 		said, all := l.said[i].each(launches)
-		out.Methods = append(out.Methods, r.kernelMethod(&r.methods[i], said, all, truth, &out.Truth, share))
+		out.Methods = append(out.Methods, r.kernelMethod(&r.methods[i], said, all, truth, out.Truth, share))
 	}
 	return out
 }
 
-// kernelMethod holds what a method's readings say of launches against the meter.
-func (r *run) kernelMethod(m *Method, said []float64, sum float64, truth []float64, all *measure.Estimate, share float64) KernelMethod {
-	nan := math.NaN()
-	out := KernelMethod{Name: m.Name, Energy: measure.Joule(sum), ErrorPct: nan, Lo: nan, Hi: nan, Agreement: Unknown}
+// kernelMethod compares a method's readings over launches with the meter.
+func (r *run) kernelMethod(m *Method, said []float64, sum float64, truth []float64, all Truth,
+	share float64,
+) KernelMethod {
+	none := measure.Number(math.NaN())
+	out := KernelMethod{
+		Name: m.Name, Energy: measure.Joule(sum), ErrorPct: none, Interval: Interval{none, none}, Agreement: Unknown,
+	}
 	if math.IsNaN(sum) || !(all.Energy > 0) {
 		return out
 	}
+	// The interval combines the meter's uncertainty, common to all launches, with the
+	// scatter over launches, resampled.
 	ratio := sum / float64(all.Energy)
-	out.ErrorPct = 100 * (ratio - 1)
+	out.ErrorPct = measure.Number(100 * (ratio - 1))
 	u := ratio * float64(all.U) / float64(all.Energy)
 	below, above := u, u
 	if len(m.Readings) > 1 {
@@ -187,14 +198,14 @@ func (r *run) kernelMethod(m *Method, said []float64, sum float64, truth []float
 			below, above = math.Hypot(u, max(b.Point-b.Lo, 0)), math.Hypot(u, max(b.Hi-b.Point, 0))
 		}
 	}
-	out.Lo, out.Hi = out.ErrorPct-100*below, out.ErrorPct+100*above
-	out.Agreement = r.agreement(measure.Estimate{Energy: out.Energy}, *all, share)
+	out.Interval = errorInterval(out.ErrorPct, below, above)
+	out.Agreement = r.agreement(measure.Estimate{Energy: out.Energy}, measure.Estimate(all), share)
 	return out
 }
 
-// ByKernel are the lines of a table by kernel, as many names as are wanted: the
-// names, the other names together, what was drawn while no kernel ran, and the sum of
-// these, which is the work's energy. It is nil where there are no kernels.
+// ByKernel returns the lines of a table by kernel: at most so many names, the other
+// names together, the time without a kernel, and the sum of these, which is the work's
+// energy. It is nil without kernels.
 func (r *Report) ByKernel(most int) []KernelLine {
 	if r.NoKernel == nil {
 		return nil
@@ -209,11 +220,7 @@ func (r *Report) ByKernel(most int) []KernelLine {
 		others.Name = fmt.Sprintf("(%d other names)", len(rest))
 		out = append(out, KernelLine{OtherKernels, others})
 	}
-	none := *r.NoKernel
-	none.Name = "(no kernel)"
-	sum := together(append(slices.Clone(r.Kernels), none))
-	sum.Name, sum.Truth.U = "sum", r.Truth.U
-	return append(out, KernelLine{WithoutKernel, none}, KernelLine{AllKernels, sum})
+	return append(out, KernelLine{WithoutKernel, *r.NoKernel}, KernelLine{AllKernels, *r.KernelSum})
 }
 
 // together adds lines up. The meter's uncertainties have causes in common: they add
@@ -232,9 +239,10 @@ func together(list []KernelReport) (out KernelReport) {
 	}
 	for i := range out.Methods {
 		m := &out.Methods[i]
-		m.ErrorPct, m.Lo, m.Hi, m.Agreement = 100*(float64(m.Energy/out.Truth.Energy)-1), math.NaN(), math.NaN(), ""
-		if !(out.Truth.Energy > 0) {
-			m.ErrorPct = math.NaN()
+		none := measure.Number(math.NaN())
+		m.ErrorPct, m.Interval, m.Agreement = none, Interval{none, none}, ""
+		if out.Truth.Energy > 0 {
+			m.ErrorPct = measure.Number(100 * (float64(m.Energy/out.Truth.Energy) - 1))
 		}
 	}
 	return out

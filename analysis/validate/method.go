@@ -7,8 +7,8 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 
-	"wattmark/analysis/stats"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // stand is a reading with the time that it stands for, from half way to the one
@@ -43,11 +43,12 @@ func (r *run) stands(list []Reading) (out []stand) {
 
 // judge holds one method against the truth.
 func (r *run) judge(m *Method) MethodReport {
-	nan := math.NaN()
+	none := measure.Number(math.NaN())
+	never := seconds(math.NaN())
 	out := MethodReport{
-		Name: m.Name, Note: m.Note, Energy: m.Energy, U: m.U, Own: m.Silent || !math.IsNaN(float64(m.Energy)), Agreement: Unknown,
-		ErrorPct: nan, Lo: nan, Hi: nan, late: nan, Block: seconds(nan), Lag: seconds(nan), LagU: seconds(nan), Correlation: nan,
-		Update: update(m.Readings),
+		Name: m.Name, Note: m.Note, Energy: m.Energy, U: m.U, Own: m.Silent || !math.IsNaN(float64(m.Energy)),
+		ErrorPct: none, Interval: Interval{none, none}, Block: never, Agreement: Unknown, late: math.NaN(),
+		Lag: never, LagU: never, Correlation: none, Update: update(m.Readings),
 		Points: thin(m.Readings, r.columns[0], r.columns[len(r.columns)-1], 2*r.o.Columns),
 	}
 	said := ofReadings(r.truth.cuts, m.Readings, reach)
@@ -73,7 +74,8 @@ func (r *run) pointwise(out *MethodReport, m *Method) {
 	if m.Made > 0 {
 		out.Readings = int(min(m.Made, math.MaxInt32))
 	}
-	out.Compared, out.MAPEPct, out.RMSE, out.Bias = d.N, d.MAPE, measure.Watt(d.RMSE), measure.Watt(d.Bias)
+	out.Compared, out.MAPEPct = d.N, measure.Number(d.MAPE)
+	out.RMSE, out.Bias = measure.Watt(d.RMSE), measure.Watt(d.Bias)
 }
 
 // energyOf fills in the error with its interval.
@@ -83,8 +85,10 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 		out.Note = join(out.Note, silence(m, r))
 		return
 	}
+	// The interval combines in quadrature the uncertainties of meter and method with the
+	// bootstrap of E/E_truth over cells of the work.
 	ratio := e / truth
-	out.ErrorPct = 100 * (ratio - 1)
+	out.ErrorPct = measure.Number(100 * (ratio - 1))
 	u := math.Hypot(ratio*float64(r.rep.Truth.U), float64(m.U)) / truth
 	below, above := u, u
 	cells := said.cells(r.edges)
@@ -100,12 +104,13 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 			out.Block = seconds(b.Block * (r.to - r.from) / float64(len(cells)))
 		}
 	} else {
-		out.Note = join(out.Note, "its interval holds the meter's uncertainty alone: there are no readings all along the work to resample")
+		out.Note = join(out.Note, "its interval holds the meter's uncertainty alone: there are no readings all "+
+			"along the work to resample")
 	}
-	out.Lo, out.Hi = out.ErrorPct-100*below, out.ErrorPct+100*above
+	out.Interval = errorInterval(out.ErrorPct, below, above)
 	out.Agreement = r.agreement(measure.Estimate{Energy: out.Energy, U: m.U}, r.total(), float64(r.s.Work.Length()))
-	if out.Agreement == Agrees { // told of the difference, not of the ratio: a hair more
-		out.Lo, out.Hi = min(out.Lo, 0), max(out.Hi, 0)
+	if out.Agreement == Agrees { // judged by the difference, not the ratio: a hair wider
+		out.Interval = Interval{min(out.Interval.Lo, 0), max(out.Interval.Hi, 0)}
 	}
 }
 
@@ -114,7 +119,7 @@ func (r *run) total() measure.Estimate {
 	if r.s.Total.Energy > 0 {
 		return r.s.Total
 	}
-	return r.rep.Truth
+	return measure.Estimate(r.rep.Truth)
 }
 
 // agreement holds an energy over a length of the work against the meter's.
@@ -129,11 +134,12 @@ func (r *run) agreement(e, meter measure.Estimate, length float64) Agreement {
 // one nothing is new.
 const leastUpdates = 2
 
+// bootstrap returns the resampling by the options.
 func (r *run) bootstrap() stats.Bootstrap {
 	return stats.Bootstrap{Resamples: r.o.Resamples, Level: r.o.Level, Seed: r.o.Seed}
 }
 
-// silence says why a method has no energy.
+// silence returns the reason for a missing energy.
 func silence(m *Method, r *run) string {
 	switch n := len(m.Readings); {
 	case m.Note != "":
@@ -146,6 +152,13 @@ func silence(m *Method, r *run) string {
 	}
 }
 
+// errorInterval returns the interval of an error, in per cent, from the relative uncertainties
+// below and above it.
+func errorInterval(errorPct measure.Number, below, above float64) Interval {
+	return Interval{errorPct - measure.Number(100*below), errorPct + measure.Number(100*above)}
+}
+
+// join separates two notes by a semicolon, unless one is empty.
 func join(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -153,8 +166,8 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-// least is the correlation below which no lag is told, alike how near another peak
-// may come to the highest.
+// Limits of the lag: the least correlation, the height of a second peak relative to the
+// highest from which on the lag is ambiguous, and the longest lag searched.
 const (
 	leastCorrelation = 0.3
 	rivalry          = 0.95
@@ -167,19 +180,21 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 		out.LagNote = "too few readings"
 		return
 	}
+	// A sensor averages over its update: smooth the truth alike before correlating.
 	truth, reads := r.truth.cells(r.wide), said.cells(r.wide)
 	h := (r.to - r.from) / float64(len(r.edges)-1)
 	truth = smooth(truth, int(math.Round(float64(out.Update)/h)))
 	from, to := overlap(truth, reads, len(r.wide)/2)
 	most := int(min(mostLag, float64(to-from)*h/3) / h)
 	d := stats.Lag(reads[from:to], truth[from:to], most, r.bootstrap())
-	out.Correlation = d.Correlation
+	out.Correlation = measure.Number(d.Correlation)
 	switch {
 	case !(d.Correlation >= leastCorrelation):
 		out.LagNote = "the readings do not follow the power"
 		return
 	case math.IsNaN(d.U):
-		out.LagNote = fmt.Sprintf("the readings follow best at the end of what was searched, ±%v: too little changed to tell", seconds(float64(most)*h))
+		out.LagNote = fmt.Sprintf("the readings follow best at the end of what was searched, ±%v: too little "+
+			"changed to tell", seconds(float64(most)*h))
 		return
 	case d.Rival >= rivalry*d.Correlation:
 		out.LagNote = "the load repeats itself: the lag may be longer or shorter by its period"
@@ -199,9 +214,9 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 	out.Lag, out.LagU = seconds(d.Lag*h), seconds(2*math.Hypot(u, r.shift))
 }
 
-// smooth returns the means over an odd number of cells around each, about as many
-// as said: a sensor is not asked to follow what is faster than its updates. Where
-// they reach beyond the ends it is NaN.
+// smooth returns the means over an odd number of cells around each, about as many as
+// given, since a sensor cannot follow changes faster than its updates. Means that reach
+// beyond the ends are NaN.
 func smooth(x []float64, cells int) []float64 {
 	half := cells / 2
 	if half < 1 {
@@ -255,7 +270,8 @@ func edges(x []float64) float64 {
 	return max(1, sum*sum/squares)
 }
 
-// fewChanges tell nothing of how often a sensor has a new value: a steady load has few.
+// fewChanges is the least number of changes that determine a sensor's update interval;
+// a steady load has few.
 const fewChanges = 5
 
 // update is the median time between changes of value, NaN where there are few.

@@ -1,23 +1,27 @@
 package validate
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func judged(gpu, driver, name string, truth float64, errs map[string]float64) *Report {
-	r := &Report{Name: name, GPU: gpu, Driver: driver, Truth: measure.Estimate{Energy: measure.Joule(truth)}}
+	r := &Report{Name: name, GPU: gpu, Driver: driver, Truth: Truth{Energy: measure.Joule(truth)}}
 	for _, m := range []string{"mtsm", "papi"} {
 		e, ok := errs[m]
-		x := MethodReport{Name: m, ErrorPct: e, Energy: measure.Joule(truth * (1 + e/100)), Lo: e - 1, Hi: e + 1, Agreement: Reads}
+		x := MethodReport{Name: m, ErrorPct: measure.Number(e), Energy: measure.Joule(truth * (1 + e/100)), Agreement: Reads}
+		x.Interval = Interval{x.ErrorPct - 1, x.ErrorPct + 1}
 		if math.Abs(e) <= 1 {
 			x.Agreement = Agrees
 		}
 		if !ok {
-			x = MethodReport{Name: m, Agreement: Unknown, ErrorPct: math.NaN()}
+			x = MethodReport{Name: m, Agreement: Unknown, ErrorPct: measure.Number(math.NaN())}
 		}
 		r.Methods = append(r.Methods, x)
 	}
@@ -41,7 +45,7 @@ func TestSummarise(t *testing.T) {
 	around(t, "MAPE", m.MAPEPct, 8.0/3, 1e-9)
 	around(t, "RMSE in per cent", m.RMSEPct, math.Sqrt((9+1+16)/3.0), 1e-9)
 	around(t, "RMSE in joules", float64(m.RMSE), math.Sqrt((9+4+4)/3.0), 1e-9)
-	if p := s.Lines[1]; p.Method != "papi" || p.N != 2 || !math.IsNaN(p.Lo) {
+	if p := s.Lines[1]; p.Method != "papi" || p.N != 2 || measure.Known(p.Interval.Lo) {
 		t.Errorf("%+v", p)
 	}
 	if a, b := s.Lines[2], s.Lines[4]; a.GPU != "A" || a.N != 2 || b.GPU != "B" || b.Driver != "2" || b.N != 1 {
@@ -53,17 +57,17 @@ func TestSummarise(t *testing.T) {
 func TestSummaryCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	in := 0
-	const times = 1000
+	times := coverage.Trials(1000)
 	for i := range times {
 		var list []*Report
 		for range 12 {
 			list = append(list, judged("A", "1", "x", 100, map[string]float64{"mtsm": 5 + 3*rng.NormFloat64()}))
 		}
-		if l := Summarise(list, Options{Resamples: 300, Seed: uint64(i)}).Lines[0]; l.Lo <= 5 && 5 <= l.Hi {
+		if l := Summarise(list, Options{Resamples: 300, Seed: uint64(i)}).Lines[0]; l.Interval.Lo <= 5 && 5 <= l.Interval.Hi {
 			in++
 		}
 	}
-	if share := 100 * float64(in) / times; share < 93 || share > 97 {
+	if share := 100 * float64(in) / float64(times); !coverage.Within(share/100, 0.93, 0.97, times) {
 		t.Errorf("held in %.1f %%", share)
 	}
 }
@@ -106,5 +110,40 @@ func TestReadingsToDraw(t *testing.T) {
 		if least != c.least || most != c.mostly {
 			t.Errorf("%s: %v to %v", c.name, least, most)
 		}
+	}
+}
+
+// A report comes back from its JSON form; figures that are not known are left out or null.
+func TestReportAsJSON(t *testing.T) {
+	none := measure.Number(math.NaN())
+	r := Report{
+		Name: "a", Truth: Truth{Energy: 100, U: measure.Joule(math.NaN())}, Peak: measure.Watt(none), Alternation: 0.5,
+		Clock:   Clock{Offset: 2, DriftPPM: none, DriftUPPM: none, Found: &Found{Edges: 3, Scatter: measure.Seconds(none)}},
+		Methods: []MethodReport{{Name: "sma", ErrorPct: 0, Interval: Interval{-1, none}, Bias: measure.Watt(none)}},
+		Kernels: []KernelReport{}, Unmeasured: []string{},
+	}
+	b, err := json.Marshal(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"meter_j":100,"meter_u_j":null`, `"clock_offset_s":2,"clock_offset_u_s":0,"clock_edges":3`, `"alternation":0.5`,
+		`"error_pct":0,"interval":[-1,null]`, `"kernels":[],"missing_rails":[]`,
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %s in %s", want, b)
+		}
+	}
+	for _, not := range []string{"peak_w", "drift", "scatter", "bias_w", "missing_most_w", "Trace", "Work"} {
+		if strings.Contains(string(b), not) {
+			t.Errorf("%s in %s", not, b)
+		}
+	}
+	var back Report
+	if err := json.Unmarshal(b, &back); err != nil {
+		t.Fatal(err)
+	}
+	if m := back.Methods[0]; back.Energy != 100 || back.Edges != 3 || m.Interval.Lo != -1 || measure.Known(m.Interval.Hi) {
+		t.Errorf("read back %+v", back)
 	}
 }

@@ -11,9 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
-	"wattmark/measure/attribute"
-	"wattmark/measure/clock"
+	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/attribute"
+	"github.com/wattmark/wattmark/measure/clock"
 )
 
 // world is a load with a known power, that a meter and sensors look at.
@@ -97,9 +98,9 @@ func validateOK(t *testing.T, s Subject, o Options) *Report {
 	return r
 }
 
-func around(t *testing.T, what string, got, want, within float64) {
+func around[T ~float64](t *testing.T, what string, value T, want, within float64) {
 	t.Helper()
-	if !(math.Abs(got-want) <= within) {
+	if got := float64(value); !(math.Abs(got-want) <= within) {
 		t.Errorf("%s is %.6g, want %.6g within %.2g", what, got, want, within)
 	}
 }
@@ -123,7 +124,7 @@ func TestAlternatingLoad(t *testing.T) {
 	if !math.IsNaN(float64(instant.Update)) {
 		t.Errorf("a steady reading is said to have updates every %v", instant.Update)
 	}
-	if instant.Agreement != Reads || instant.Hi > -58 || instant.Lo < -62 {
+	if instant.Agreement != Reads || instant.Interval.Hi > -58 || instant.Interval.Lo < -62 {
 		t.Errorf("instant: %+v", instant)
 	}
 	// The mean of a second rises over the first: half of a second's 150 W is missed.
@@ -134,7 +135,7 @@ func TestAlternatingLoad(t *testing.T) {
 		t.Errorf("counter %+v, average %+v", counter, average)
 	}
 	around(t, "papi", papi.ErrorPct, -4, 0.02)
-	around(t, "papi's U", papi.ErrorPct-papi.Lo, 0.4*0.96, 0.01)
+	around(t, "papi's U", papi.ErrorPct-papi.Interval.Lo, 0.4*0.96, 0.01)
 	around(t, "papi's bias", float64(papi.Bias), -10, 0.05)
 	for _, want := range []string{"instant reads 60.00 ± ", "low over this work: do not use it for kernels that alternate", "counter is within the uncertainty"} {
 		if !strings.Contains(r.Verdict, want) {
@@ -204,10 +205,8 @@ func autoregressive(rng *rand.Rand, n int, tau, mean, sd float64) []float64 {
 // 97 % of the cases, for noise that depends on itself, with the meter's own gain in
 // error by as much as it states.
 func TestErrorCoverage(t *testing.T) {
-	if testing.Short() {
-		t.Skip("thousands of validations")
-	}
-	const times, n = 600, 1000
+	const n = 1000
+	times := coverage.Trials(600)
 	for _, c := range []struct {
 		name      string
 		tau, gain float64 // of the noise, in ms; of the sensor
@@ -232,12 +231,12 @@ func TestErrorCoverage(t *testing.T) {
 			}
 			s.Methods = []Method{m}
 			r := validateOK(t, s, Options{Resamples: 250, Seed: uint64(i), Columns: 10})
-			if want := 100 * (c.gain - 1); r.Methods[0].Lo <= want && want <= r.Methods[0].Hi {
+			if want := measure.Number(100 * (c.gain - 1)); r.Methods[0].Interval.Lo <= want && want <= r.Methods[0].Interval.Hi {
 				in++
 			}
 		}
-		share := 100 * float64(in) / times
-		if share < 93 || share > 97 {
+		share := 100 * float64(in) / float64(times)
+		if !coverage.Within(share/100, 0.93, 0.97, times) {
 			t.Errorf("%s: held in %.1f %%", c.name, share)
 		}
 		t.Logf("%s: held in %.1f %%", c.name, share)
@@ -323,8 +322,8 @@ func TestCorrectors(t *testing.T) {
 // The same subject gives the same report, and another seed another interval.
 func TestSeed(t *testing.T) {
 	a, b, c := validateOK(t, alternating(), Options{Seed: 3}), validateOK(t, alternating(), Options{Seed: 3}), validateOK(t, alternating(), Options{Seed: 4})
-	if a.Methods[1].Lo != b.Methods[1].Lo || a.Methods[1].Lo == c.Methods[1].Lo {
-		t.Errorf("%v, %v, %v", a.Methods[1].Lo, b.Methods[1].Lo, c.Methods[1].Lo)
+	if a.Methods[1].Interval.Lo != b.Methods[1].Interval.Lo || a.Methods[1].Interval.Lo == c.Methods[1].Interval.Lo {
+		t.Errorf("%v, %v, %v", a.Methods[1].Interval.Lo, b.Methods[1].Interval.Lo, c.Methods[1].Interval.Lo)
 	}
 }
 
@@ -337,7 +336,7 @@ func TestSilentMethods(t *testing.T) {
 	}
 	r := validateOK(t, s, Options{})
 	for i, want := range []string{"it has no readings", "no reading fell into 5 s", "do not reach over the work"} {
-		if m := &r.Methods[i]; m.Agreement != Unknown || !math.IsNaN(m.ErrorPct) || !strings.Contains(m.Note, want) {
+		if m := &r.Methods[i]; m.Agreement != Unknown || measure.Known(m.ErrorPct) || !strings.Contains(m.Note, want) {
 			t.Errorf("%+v", m)
 		}
 	}
@@ -474,7 +473,7 @@ func TestOverlappingKernelsShare(t *testing.T) {
 		around(t, "sum of their time", share, 2, 1e-9)
 		around(t, "the line of the sum", float64(lines[4].Truth.Energy), float64(r.Truth.Energy), 1e-9*sum)
 		around(t, "sum of the average's", said, float64(r.Methods[0].Energy), 1e-9*said)
-		around(t, "its error", lines[4].Methods[0].ErrorPct, r.Methods[0].ErrorPct, 1e-6)
+		around(t, "its error", lines[4].Methods[0].ErrorPct, float64(r.Methods[0].ErrorPct), 1e-6)
 
 		for name, want := range shared(t, w, s, names) {
 			for _, k := range r.Kernels {
@@ -523,26 +522,26 @@ func shared(t *testing.T, w world, s Subject, names []string) map[string]attribu
 func TestVerdictIsWhatTheTablesSay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	for range 5000 {
-		rep := &Report{Work: Span{0, 2}, Truth: measure.Estimate{Energy: 100, U: measure.Joule(rng.Float64() * 5)}, Mean: 50, NoKernel: &KernelReport{}}
+		rep := &Report{Work: Span{0, 2}, Truth: Truth{Energy: 100, U: measure.Joule(rng.Float64() * 5)}, Mean: 50, NoKernel: &KernelReport{}, KernelSum: &KernelReport{}}
 		kernels := []*KernelReport{{Name: "gemm"}, {Name: "copy"}, rep.NoKernel}
 		for _, k := range kernels {
-			k.Truth = measure.Estimate{Energy: measure.Joule(10 + 30*rng.Float64()), U: rep.Truth.U / 3}
+			k.Truth = Truth{Energy: measure.Joule(10 + 30*rng.Float64()), U: rep.Truth.U / 3}
 		}
 		for i := range 1 + rng.IntN(4) {
 			wide := math.Pow(10, 2*rng.Float64()-1)
-			m := MethodReport{Name: fmt.Sprintf("m%d", i), ErrorPct: wide * rng.NormFloat64(), MAPEPct: 30 * rng.Float64(), Compared: rng.IntN(20), Update: 0.1}
+			m := MethodReport{Name: fmt.Sprintf("m%d", i), ErrorPct: measure.Number(wide * rng.NormFloat64()), MAPEPct: measure.Number(30 * rng.Float64()), Compared: rng.IntN(20), Update: 0.1}
 			m.Energy = measure.Joule(100 + m.ErrorPct)
-			m.Agreement = measure.Estimate{Energy: m.Energy}.Against(rep.Truth, measure.Joule(5*float64(rng.IntN(2))))
+			m.Agreement = measure.Estimate{Energy: m.Energy}.Against(measure.Estimate(rep.Truth), measure.Joule(5*float64(rng.IntN(2))))
 			u := max(float64(rep.Truth.U), math.Abs(5*rng.NormFloat64()))
-			m.Lo, m.Hi = m.ErrorPct-u*(1+rng.Float64()), m.ErrorPct+u*(1+rng.Float64())
+			m.Interval = errorInterval(m.ErrorPct, u*(1+rng.Float64())/100, u*(1+rng.Float64())/100)
 			if rng.IntN(9) == 0 {
-				m = MethodReport{Name: m.Name, ErrorPct: math.NaN(), Agreement: Unknown}
+				m = MethodReport{Name: m.Name, ErrorPct: measure.Number(math.NaN()), Agreement: Unknown}
 			}
 			rep.Methods = append(rep.Methods, m)
 			for _, k := range kernels {
-				x := KernelMethod{Name: m.Name, ErrorPct: 10 * rng.NormFloat64()}
+				x := KernelMethod{Name: m.Name, ErrorPct: measure.Number(10 * rng.NormFloat64())}
 				x.Energy = k.Truth.Energy * measure.Joule(1+x.ErrorPct/100)
-				x.Agreement = measure.Estimate{Energy: x.Energy}.Against(k.Truth, 0)
+				x.Agreement = measure.Estimate{Energy: x.Energy}.Against(measure.Estimate(k.Truth), 0)
 				k.Methods = append(k.Methods, x)
 			}
 		}
@@ -573,14 +572,14 @@ func heldAgainstTables(t *testing.T, rep *Report, m *MethodReport, said string) 
 	for _, k := range append(slices.Clone(rep.Kernels), *rep.NoKernel) {
 		for _, x := range k.Methods {
 			if x.Name == m.Name && x.Agreement == Reads {
-				off = max(off, math.Abs(x.ErrorPct))
+				off = max(off, size(x.ErrorPct))
 			}
 		}
 	}
 	if strings.Contains(said, "by kernel it is off by up to") != (off > 0) || off > 0 && !strings.Contains(said, fmt.Sprintf("%.1f %% (", off)) {
 		t.Fatalf("%q, by kernel off by %v", said, off)
 	}
-	if bad := m.Compared > 1 && m.MAPEPct > float64(rep.Truth.U); strings.Contains(said, "single readings are off by") != bad {
+	if bad := m.Compared > 1 && float64(m.MAPEPct) > float64(rep.Truth.U); strings.Contains(said, "single readings are off by") != bad {
 		t.Fatalf("%q, MAPE %v of ± %v", said, m.MAPEPct, rep.Truth.U)
 	}
 }
@@ -598,10 +597,10 @@ func TestAgreementOfAMethod(t *testing.T) {
 		},
 	}
 	r := validateOK(t, s, Options{Seed: 1})
-	if m := &r.Methods[0]; m.told() || m.Agreement != Unknown || m.Note != "no number, a bound" {
+	if m := &r.Methods[0]; m.judged() || m.Agreement != Unknown || m.Note != "no number, a bound" {
 		t.Errorf("%+v", m)
 	}
-	if m := &r.Methods[1]; m.Agreement != Agrees || m.Lo > 0 || m.Readings != 1668 || m.Compared > 40 {
+	if m := &r.Methods[1]; m.Agreement != Agrees || m.Interval.Lo > 0 || m.Readings != 1668 || m.Compared > 40 {
 		t.Errorf("%+v", m)
 	}
 	if m := &r.Methods[2]; m.Agreement != Reads {

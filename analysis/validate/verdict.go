@@ -7,25 +7,27 @@ import (
 	"slices"
 	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
 )
 
-// judgeLoad tells how much the truth changes, and how fast against the sensor's
-// updates.
+// judgeLoad sets the swing of the truth and its share within the sensor's updates.
 func (r *run) judgeLoad() {
 	mean := float64(r.rep.Truth.Energy) / float64(len(r.power))
 	var all float64
 	for _, e := range r.power {
 		all += (e - mean) * (e - mean)
 	}
-	r.rep.Swing = math.Sqrt(all/float64(len(r.power))) / mean
+	r.rep.Swing = measure.Number(math.Sqrt(all/float64(len(r.power))) / mean)
 	var slow float64
 	for _, m := range r.rep.Methods {
 		if u := float64(m.Update); u > slow && u < (r.to-r.from)/2 {
 			slow = u
 		}
 	}
-	r.rep.Alternation = r.within(slow)
+	r.rep.Alternation = measure.Number(r.within(slow))
 	for i := range r.rep.Methods {
 		m := &r.rep.Methods[i]
 		m.blind = r.blind(m)
@@ -65,9 +67,9 @@ func (r *run) blind(m *MethodReport) bool {
 	return math.IsNaN(u) || r.within(u) > 0.5
 }
 
-// ratings bound rails that are missing: what a slot may carry after the PCI Express
-// Card Electromechanical Specification, table 4-1 (a card of 75 W): 3 A of 3.3 V
-// within 9 %, 5.5 A of 12 V within 8 %.
+// ratings bound missing rails by the limits of a slot in the PCI Express Card
+// Electromechanical Specification, table 4-1 (a card of 75 W): 3 A of 3.3 V within 9 %,
+// 5.5 A of 12 V within 8 %.
 var ratings = []struct {
 	words []string
 	most  measure.Watt
@@ -85,13 +87,14 @@ const (
 	slot12 = "5.5 A at 12.96 V is the most that the slot's 12 V may carry"
 )
 
-// Unseen bounds what a meter does not see, and all of it together: NaN where a rail
-// has no bound, zero where the meter sees every rail.
+// Unseen bounds the power of rails that a meter does not measure, each and all
+// together: NaN where a rail has no bound, zero where no rail is missing.
 func Unseen(rails []string) (list []MissingRail, most measure.Watt) {
 	for _, name := range rails {
 		m := MissingRail{Name: name, Most: measure.Watt(math.NaN()), Reason: "nothing bounds it"}
 		for _, x := range ratings {
-			if hasAll(strings.ToLower(name), x.words) {
+			lacks := func(word string) bool { return !strings.Contains(strings.ToLower(name), word) }
+			if !slices.ContainsFunc(x.words, lacks) {
 				m.Most, m.Reason = x.most, x.why
 				break
 			}
@@ -102,22 +105,12 @@ func Unseen(rails []string) (list []MissingRail, most measure.Watt) {
 	return list, most
 }
 
-func hasAll(s string, words []string) bool {
-	for _, w := range words {
-		if !strings.Contains(s, w) {
-			return false
-		}
-	}
-	return true
-}
-
-// conclude writes the verdict: what is furthest off, and what is nearest. It says of
-// each what was held against what: the energy over the work, and, where that agrees,
-// by how much the parts of the tables below are off.
+// conclude writes the verdict on the worst and the best method: the error of the energy
+// over the work, and where that agrees, the errors by kernel and of single readings.
 func (rep *Report) conclude() {
 	var told []*MethodReport
 	for i := range rep.Methods {
-		if m := &rep.Methods[i]; m.told() {
+		if m := &rep.Methods[i]; m.judged() {
 			told = append(told, m)
 		}
 	}
@@ -125,14 +118,17 @@ func (rep *Report) conclude() {
 		rep.Verdict = "no method says what this work took"
 		return
 	}
+	// Worst: a certain disagreement first, then an interval without zero, then the size of
+	// the error.
 	worst := slices.MaxFunc(told, func(a, b *MethodReport) int {
 		sure := func(m *MethodReport) int { return 2*b2i(m.Agreement == Reads) + b2i(m.everOff()) }
-		return cmp.Or(sure(a)-sure(b), cmp.Compare(math.Abs(a.ErrorPct), math.Abs(b.ErrorPct)))
+		return cmp.Or(sure(a)-sure(b), cmp.Compare(size(a.ErrorPct), size(b.ErrorPct)))
 	})
+	// Best: error plus half interval, single readings last.
 	best := slices.MinFunc(told, func(a, b *MethodReport) int {
-		// What one reading said is chance, however near it came.
+		// The error of a single reading is chance, however small.
 		one := func(m *MethodReport) int { return b2i(m.Compared < 2) }
-		return cmp.Or(one(a)-one(b), cmp.Compare(math.Abs(a.ErrorPct)+half(a), math.Abs(b.ErrorPct)+half(b)))
+		return cmp.Or(one(a)-one(b), cmp.Compare(size(a.ErrorPct)+half(a), size(b.ErrorPct)+half(b)))
 	})
 	parts := []string{rep.sentence(worst)}
 	if best != worst {
@@ -140,7 +136,9 @@ func (rep *Report) conclude() {
 	}
 	widest := slices.MaxFunc(told, func(a, b *MethodReport) int { return cmp.Compare(half(a), half(b)) })
 	if half(widest) > wild && widest != worst && widest != best {
-		parts = append(parts, fmt.Sprintf("of work like this %s may say anything from %+.0f to %+.0f %%", widest.Name, widest.Lo, widest.Hi))
+		parts = append(parts,
+			fmt.Sprintf("of work like this %s may say anything from %+.0f to %+.0f %%", widest.Name, widest.Interval.Lo,
+				widest.Interval.Hi))
 	}
 	if len(rep.Missing) > 0 {
 		parts = append(parts, rep.lacking())
@@ -150,9 +148,9 @@ func (rep *Report) conclude() {
 
 // everOff reports whether other work like this would come out off as well: zero does
 // not lie in the interval.
-func (m *MethodReport) everOff() bool { return m.Lo > 0 || m.Hi < 0 }
+func (m *MethodReport) everOff() bool { return m.Interval.Lo > 0 || m.Interval.Hi < 0 }
 
-// sentence is what a method's error means.
+// sentence describes a method's error.
 func (rep *Report) sentence(m *MethodReport) string {
 	if m.Agreement == Agrees {
 		return rep.agreeing(m)
@@ -170,6 +168,7 @@ func (rep *Report) sentence(m *MethodReport) string {
 	return out
 }
 
+// way names the sign of an error.
 func way(m *MethodReport) string {
 	if m.ErrorPct < 0 {
 		return "low"
@@ -177,8 +176,8 @@ func way(m *MethodReport) string {
 	return "high"
 }
 
-// single is a method that is off over this work, which does not say that it is over
-// other work like it.
+// single describes a method that is off over this work, while its interval for other
+// work holds zero.
 func (rep *Report) single(m *MethodReport) string {
 	against := "outside of the uncertainty"
 	if m.Agreement == Unknown {
@@ -186,18 +185,18 @@ func (rep *Report) single(m *MethodReport) string {
 	}
 	d := decimals(half(m))
 	return fmt.Sprintf("%s read %.*f %% %s this time, %s; of work like this it may say anything from %+.*f to %+.*f %%",
-		m.Name, d, math.Abs(m.ErrorPct), way(m), against, d, m.Lo, d, m.Hi)
+		m.Name, d, size(m.ErrorPct), way(m), against, d, m.Interval.Lo, d, m.Interval.Hi)
 }
 
-// agreeing says that a method's energy over the work agrees, and of what in the
-// tables that does not speak.
+// agreeing describes a method whose energy over the work agrees, and errors that this
+// hides: by kernel, and of single readings.
 func (rep *Report) agreeing(m *MethodReport) string {
 	out := fmt.Sprintf("%s is within the uncertainty over this work (%s)", m.Name, errorText(m))
 	var but []string
 	if name, off := rep.worstKernel(m.Name); name != "" {
 		but = append(but, fmt.Sprintf("by kernel it is off by up to %+.1f %% (%s)", off, name))
 	}
-	if share := 100 * float64(rep.Truth.U/rep.Truth.Energy); m.Compared > 1 && m.MAPEPct > share {
+	if share := 100 * float64(rep.Truth.U/rep.Truth.Energy); m.Compared > 1 && float64(m.MAPEPct) > share {
 		but = append(but, fmt.Sprintf("single readings are off by %.2g %% on the average", m.MAPEPct))
 	}
 	if len(but) > 0 {
@@ -214,8 +213,8 @@ func (rep *Report) worstKernel(method string) (name string, off float64) {
 			continue
 		}
 		for _, k := range l.Methods {
-			if k.Name == method && k.Agreement == Reads && math.Abs(k.ErrorPct) > math.Abs(off) {
-				name, off = l.Name, k.ErrorPct
+			if k.Name == method && k.Agreement == Reads && size(k.ErrorPct) > math.Abs(off) {
+				name, off = l.Name, float64(k.ErrorPct)
 				if l.Kind == WithoutKernel {
 					name = "while no kernel ran"
 				}
@@ -225,11 +224,11 @@ func (rep *Report) worstKernel(method string) (name string, off float64) {
 	return name, off
 }
 
-// advice says what a method is not to be used for.
+// advice names the cause of a method's error and the use to avoid.
 func (rep *Report) advice(m *MethodReport) string {
 	length := float64(rep.Work.Length())
 	switch update := float64(m.Update); {
-	case math.Abs(m.ErrorPct) < 3:
+	case size(m.ErrorPct) < 3:
 		return ""
 	case m.blind:
 		return "do not use it for kernels that alternate"
@@ -239,13 +238,13 @@ func (rep *Report) advice(m *MethodReport) string {
 		return fmt.Sprintf("do not use it for work as short as %v", measure.Seconds(length))
 	case m.Lag > 0 && float64(m.Lag) > length/20:
 		return fmt.Sprintf("it trails the power by %v, too much for work of %v", m.Lag, measure.Seconds(length))
-	case math.Abs(m.late) < math.Abs(m.ErrorPct)/3:
+	case math.Abs(m.late) < size(m.ErrorPct)/3:
 		return fmt.Sprintf("it settles too slowly for work of %v", measure.Seconds(length))
 	}
 	return "calibrate it against the meter before use"
 }
 
-// praise is what is said of the nearest method.
+// praise describes the method with the least error.
 func (rep *Report) praise(m *MethodReport) string {
 	if m.Agreement == Agrees {
 		return rep.agreeing(m)
@@ -253,7 +252,7 @@ func (rep *Report) praise(m *MethodReport) string {
 	return fmt.Sprintf("the nearest, %s, is off by %s", m.Name, errorText(m))
 }
 
-// lacking says what missing rails do to the verdict.
+// lacking describes the effect of missing rails on the errors.
 func (rep *Report) lacking() string {
 	var names []string
 	for _, m := range rep.Missing {
@@ -261,11 +260,13 @@ func (rep *Report) lacking() string {
 	}
 	list := strings.Join(names, ", ")
 	if p := float64(rep.MissingPower); !math.IsNaN(p) {
-		return fmt.Sprintf("the meter does not see %s, so that true errors lie up to %.1f %% lower", list, 100*p/float64(rep.Mean))
+		return fmt.Sprintf("the meter does not see %s, so that true errors lie up to %.1f %% lower", list,
+			100*p/float64(rep.Mean))
 	}
 	return fmt.Sprintf("the meter does not see %s: the card draws more than it says, by what nothing bounds", list)
 }
 
+// b2i returns 1 for true.
 func b2i(b bool) int {
 	if b {
 		return 1
@@ -274,30 +275,35 @@ func b2i(b bool) int {
 }
 
 // half is the larger half of a method's interval, in per cent.
-func half(m *MethodReport) float64 { return max(m.ErrorPct-m.Lo, m.Hi-m.ErrorPct) }
+func half(m *MethodReport) float64 {
+	return float64(max(m.ErrorPct-m.Interval.Lo, m.Interval.Hi-m.ErrorPct))
+}
+
+// size returns a figure without its sign.
+func size(v measure.Number) float64 { return math.Abs(float64(v)) }
 
 // lopsided reports an interval that ± does not describe.
 func lopsided(m *MethodReport) bool {
-	a, b := m.ErrorPct-m.Lo, m.Hi-m.ErrorPct
-	return max(a, b) > 1.3*min(a, b) || m.everOff() && half(m) >= math.Abs(m.ErrorPct)
+	a, b := float64(m.ErrorPct-m.Interval.Lo), float64(m.Interval.Hi-m.ErrorPct)
+	return max(a, b) > 1.3*min(a, b) || m.everOff() && half(m) >= size(m.ErrorPct)
 }
 
 // errorText is an error with its interval.
 func errorText(m *MethodReport) string {
 	d := decimals(half(m))
 	if lopsided(m) {
-		return fmt.Sprintf("%+.*f %%, %+.*f to %+.*f", d, m.ErrorPct, d, m.Lo, d, m.Hi)
+		return fmt.Sprintf("%+.*f %%, %+.*f to %+.*f", d, m.ErrorPct, d, m.Interval.Lo, d, m.Interval.Hi)
 	}
 	return fmt.Sprintf("%+.*f ± %.*f %%", d, m.ErrorPct, d, half(m))
 }
 
 // sized is the size of an error whose interval does not hold zero.
 func sized(m *MethodReport) string {
-	d, near, far := decimals(half(m)), math.Abs(m.Lo), math.Abs(m.Hi)
+	d, near, far := decimals(half(m)), size(m.Interval.Lo), size(m.Interval.Hi)
 	if lopsided(m) {
-		return fmt.Sprintf("%.*f %% (%.*f to %.*f %%)", d, math.Abs(m.ErrorPct), d, min(near, far), d, max(near, far))
+		return fmt.Sprintf("%.*f %% (%.*f to %.*f %%)", d, size(m.ErrorPct), d, min(near, far), d, max(near, far))
 	}
-	return fmt.Sprintf("%.*f ± %.*f %%", d, math.Abs(m.ErrorPct), d, half(m))
+	return fmt.Sprintf("%.*f ± %.*f %%", d, size(m.ErrorPct), d, half(m))
 }
 
 // wild is how wide half of an interval has to be to be warned of, in per cent.
@@ -310,4 +316,110 @@ func decimals(u float64) int {
 		return 2
 	}
 	return max(1, min(3, 1-int(math.Floor(math.Log10(u)))))
+}
+
+// Summary is many subjects together.
+type Summary struct {
+	Subjects int
+	// Lines are by method over all subjects first (GPU and Driver empty), then by
+	// GPU, driver and method where there is more than one GPU or driver.
+	Lines []SummaryLine
+}
+
+// SummaryLine is one method over several subjects.
+type SummaryLine struct {
+	GPU      string `json:"gpu,omitempty"`
+	Driver   string `json:"driver,omitempty"`
+	Method   string `json:"method"`
+	N        int    `json:"subjects"` // with an energy by the method
+	Judged   int    `json:"judged"`   // of these, with a meter that can judge
+	Agreeing int    `json:"agreeing"` // of these, within the uncertainty
+	// MeanErrorPct is the mean of the subjects' errors, Interval its confidence interval
+	// over the subjects, NaN for fewer than three of them.
+	MeanErrorPct measure.Number `json:"mean_error_pct"`
+	Interval     Interval       `json:"interval"`
+	// MAPEPct is the mean of their absolute values; RMSEPct and RMSE are the roots of
+	// the mean squares of the errors in per cent and in joules.
+	MAPEPct   measure.Number `json:"mape_pct"`
+	RMSEPct   measure.Number `json:"rmse_pct"`
+	RMSE      measure.Joule  `json:"rmse_j"`
+	WorstPct  measure.Number `json:"worst_pct"` // the largest error by size, with its sign
+	WorstName string         `json:"worst"`     // its subject
+}
+
+// Summarise gathers reports.
+func Summarise(reports []*Report, o Options) Summary {
+	out := Summary{Subjects: len(reports), Lines: []SummaryLine{}}
+	type key struct{ gpu, driver, method string }
+	var order []key
+	by := map[key][]pair{}
+	add := func(k key, p pair) {
+		if _, ok := by[k]; !ok {
+			order = append(order, k)
+		}
+		by[k] = append(by[k], p)
+	}
+	cards := map[[2]string]bool{}
+	for _, r := range reports {
+		cards[[2]string{r.GPU, r.Driver}] = true
+	}
+	for _, all := range []bool{true, false} {
+		if !all && len(cards) < 2 {
+			break
+		}
+		for _, r := range reports {
+			for i := range r.Methods {
+				k := key{r.GPU, r.Driver, r.Methods[i].Name}
+				if all {
+					k.gpu, k.driver = "", ""
+				}
+				add(k, pair{r, &r.Methods[i]})
+			}
+		}
+	}
+	for _, k := range order {
+		if l, ok := summaryLine(by[k], o.defaults()); ok {
+			l.GPU, l.Driver, l.Method = k.gpu, k.driver, k.method
+			out.Lines = append(out.Lines, l)
+		}
+	}
+	slices.SortStableFunc(out.Lines, func(a, b SummaryLine) int {
+		return cmp.Or(cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Driver, b.Driver))
+	})
+	return out
+}
+
+// pair is a method within its report.
+type pair struct {
+	report *Report
+	method *MethodReport
+}
+
+// summaryLine combines one method over subjects; false where it has no energy in any.
+func summaryLine(list []pair, o Options) (l SummaryLine, ok bool) {
+	var errs, truth, said []float64
+	for _, p := range list {
+		m := p.method
+		if !m.judged() {
+			continue
+		}
+		l.Judged += b2i(m.Agreement != Unknown)
+		l.Agreeing += b2i(m.Agreement == Agrees)
+		if size(m.ErrorPct) > size(l.WorstPct) || l.WorstName == "" {
+			l.WorstPct, l.WorstName = m.ErrorPct, p.report.Name
+		}
+		errs = append(errs, float64(m.ErrorPct))
+		truth, said = append(truth, float64(p.report.Truth.Energy)), append(said, float64(m.Energy))
+	}
+	if len(errs) == 0 {
+		return l, false
+	}
+	mean := func(x []float64) float64 { return stat.Mean(x, nil) }
+	b := stats.Bootstrap{Resamples: o.Resamples, Level: o.Level, Seed: o.Seed}.BCa(errs, mean)
+	d := stats.Deviations(said, truth, nil)
+	l.N, l.MeanErrorPct = len(errs), measure.Number(b.Point)
+	l.Interval = Interval{measure.Number(b.Lo), measure.Number(b.Hi)}
+	l.MAPEPct, l.RMSE = measure.Number(d.MAPE), measure.Joule(d.RMSE)
+	l.RMSEPct = measure.Number(floats.Norm(errs, 2) / math.Sqrt(float64(len(errs))))
+	return l, true
 }

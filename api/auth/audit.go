@@ -5,32 +5,31 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Audit keeps who did what, a JSON object a line. A nil one keeps nothing.
+// Audit logs callers and their calls, a JSON object a line. A nil one logs nothing.
 type Audit struct {
 	out  *slog.Logger
 	file *reopened
 	now  func() time.Time
 
-	mu      sync.Mutex
-	second  time.Time
-	written int // refusals of strangers in this second
-	dropped int
-
-	reads reads
+	mu        sync.Mutex
+	strangers budget // refusals of unknown callers
+	reads     budget
+	seen      map[string]time.Time // recent reads by caller and subject
 }
 
 // NewAudit keeps it in a log.
 func NewAudit(log *slog.Logger) *Audit { return &Audit{out: log.With("audit", true), now: time.Now} }
 
-// OpenAudit keeps it in a file, to whose end lines are added. That it cannot be written
-// is told in log.
+// OpenAudit keeps it in a file, to whose end lines are added. A failure to
+// write it goes to log.
 func OpenAudit(path string, log *slog.Logger) (*Audit, error) {
 	f := &reopened{path: path, log: log}
 	if err := f.open(); err != nil {
@@ -60,34 +59,33 @@ type Entry struct {
 	Who  Identity // zero for a stranger
 	From string   // an address
 	What string   // a call's full name, or a request's method and path
-	// Code is what it came to, OK or a code's name; Why says why it was refused.
+	// Code is the outcome, OK or a code's name; Why is the reason of a refusal.
 	Code, Why string
-	// On names what it was done to: task, capture, bench.
+	// On names the objects of the call: task, capture, bench.
 	On []slog.Attr
 
 	leftOut int // reads that were not kept before this one
 }
 
-// strangers is how many refusals of people who are not known are kept a second: who
-// cannot get in cannot fill the disk either. How many were left out is told.
-const strangers = 20
-
-// Keep keeps an entry.
-func (a *Audit) Keep(e Entry) {
+// Keep keeps an entry; of strangers strangersASec a second.
+func (a *Audit) Keep(ctx context.Context, e Entry) {
 	if a == nil {
 		return
 	}
-	more := 0
-	if e.Who.Name == "" {
-		var ok bool
-		if more, ok = a.room(); !ok {
-			return
-		}
+	attrs := []slog.Attr{
+		slog.String("from", shown(e.From)), slog.String("what", shown(e.What)), slog.String("code", e.Code),
 	}
-	attrs := []slog.Attr{slog.String("from", shown(e.From)), slog.String("what", shown(e.What)), slog.String("code", e.Code)}
+	more := 0
 	if e.Who.Name != "" {
 		attrs = append(attrs, slog.String("who", shown(e.Who.Name)), slog.String("role", e.Who.Role.String()),
 			slog.String("by", string(e.Who.By)), slog.String("id", shown(e.Who.ID)))
+	} else {
+		a.mu.Lock()
+		leftOut, ok := a.strangers.take(a.now(), strangersASec)
+		a.mu.Unlock()
+		if more = leftOut; !ok {
+			return
+		}
 	}
 	if e.Why != "" {
 		attrs = append(attrs, slog.String("why", shown(e.Why)))
@@ -98,30 +96,14 @@ func (a *Audit) Keep(e Entry) {
 	if e.leftOut > 0 {
 		attrs = append(attrs, slog.Int("reads_left_out", e.leftOut))
 	}
-	a.out.LogAttrs(context.Background(), slog.LevelInfo, "audit", append(attrs, e.On...)...)
+	a.out.LogAttrs(ctx, slog.LevelInfo, "audit", append(attrs, e.On...)...)
 }
 
-// room reports whether there is room for a stranger, and how many had none.
-func (a *Audit) room() (leftOut int, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if now := a.now(); now.Sub(a.second) >= time.Second {
-		a.second, a.written = now, 0
-	}
-	if a.written == strangers {
-		a.dropped++
-		return 0, false
-	}
-	a.written++
-	leftOut, a.dropped = a.dropped, 0
-	return leftOut, true
-}
-
-// maxShown bounds what others say, in bytes.
+// maxShown bounds the texts of callers, in bytes.
 const maxShown = 256
 
-// shown is a text of others as it may stand in a log: on one line, without what a
-// terminal would obey.
+// shown returns a caller's text as it may stand in a log: on one line, without
+// control characters.
 func shown(s string) string {
 	if len(s) > maxShown {
 		s = s[:maxShown] + "…"
@@ -137,6 +119,8 @@ type reopened struct {
 	f    *os.File
 }
 
+// open opens the file for appending, and closes the one that was open before. The new
+// file is made with mode 0600. Writers wait meanwhile.
 func (r *reopened) open() error {
 	// A pipe that nobody reads is an error here, and not waited for.
 	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
@@ -168,4 +152,74 @@ func (r *reopened) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.f.Close()
+}
+
+// KeepRead keeps a read: once in ten minutes for the same caller and subject, and at most
+// readsASec a second in all; the next entry carries the number left out.
+func (a *Audit) KeepRead(ctx context.Context, e Entry) {
+	if a != nil && a.fresh(&e) {
+		a.Keep(ctx, e)
+	}
+}
+
+// subject identifies the caller, the call and its task, capture or bench, whatever part of it.
+func (e *Entry) subject() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%q %q %q %s", e.Who.Name, e.Who.ID, e.What, e.Code)
+	for _, on := range e.On {
+		if on.Key == "bench" || strings.HasSuffix(on.Key, "_id") {
+			fmt.Fprintf(&s, " %s=%q", on.Key, on.Value)
+		}
+	}
+	return s.String()
+}
+
+// budget bounds the entries of one kind a second, so that they cannot fill the disk. The next
+// entry carries the number left out.
+type budget struct {
+	second          time.Time
+	number, leftOut int // in this second; since the last entry
+}
+
+// take counts an entry. ok is false above most a second, else leftOut is the number left out
+// before it.
+func (b *budget) take(now time.Time, most int) (leftOut int, ok bool) {
+	if now.Sub(b.second) >= time.Second {
+		b.second, b.number = now, 0
+	}
+	if b.number == most {
+		b.leftOut++
+		return 0, false
+	}
+	b.number++
+	leftOut, b.leftOut = b.leftOut, 0
+	return leftOut, true
+}
+
+// A page that is zoomed asks ten times a second for the same task. So the first read
+// of a subject by a caller is kept, and then none for a while; and of all no more than a disk
+// takes lightly.
+const (
+	strangersASec = 20
+	readAgain     = 10 * time.Minute
+	readsASec     = 50
+	mostReaders   = 4096 // that are remembered; beyond, all are forgotten, and kept anew
+)
+
+// fresh reports whether a read is to be kept, and notes in it how many had no room before.
+func (a *Audit) fresh(e *Entry) (ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key, now := e.subject(), a.now()
+	if at, was := a.seen[key]; was && now.Sub(at) < readAgain {
+		return false
+	}
+	if e.leftOut, ok = a.reads.take(now, readsASec); !ok {
+		return false
+	}
+	if a.seen == nil || len(a.seen) >= mostReaders {
+		a.seen = map[string]time.Time{}
+	}
+	a.seen[key] = now
+	return true
 }

@@ -11,37 +11,24 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// A server's connections are of three kinds, and who is at the other end is known of
-// each in its own way: TLS by a certificate, a unix socket by the account, a pipe
-// within this program by what its other end says. What is none of them is plain TCP.
+// A server's connections are of three kinds, and the peer of each is identified in its
+// own way: TLS by a certificate, a unix socket by the account, a pipe within this
+// program by the identity that its other end relays. All others are plain TCP.
 
-// account is the other end of a unix socket.
-type account struct {
-	credentials.CommonAuthInfo
-	uid uint32
-}
+// Kinds of connections without TLS.
+const (
+	account = "account" // a unix socket: the account at its other end is known
+	inside  = "inside"  // a pipe within this program
+	plain   = "plain"   // TCP: nothing is known
+)
 
-// AuthType is part of credentials.AuthInfo.
-func (account) AuthType() string { return "account" }
-
-// inside is the other end of a pipe within this program.
-type inside struct{ credentials.CommonAuthInfo }
-
-// AuthType is part of credentials.AuthInfo.
-func (inside) AuthType() string { return "inside" }
-
-// plain is a connection of which nothing is known.
-type plain struct{ credentials.CommonAuthInfo }
-
-// AuthType is part of credentials.AuthInfo.
-func (plain) AuthType() string { return "plain" }
-
-// Inside marks a listener's connections as coming from within this program: what they
-// say of who asks is believed. The other end is dialled with RelayOptions.
+// Inside marks a listener's connections as coming from within this program: the
+// identities that they relay are trusted. The other end is dialled with RelayOptions.
 func Inside(l net.Listener) net.Listener { return insideListener{l} }
 
 type insideListener struct{ net.Listener }
 
+// Accept marks the connection as one from within this program.
 func (l insideListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -74,21 +61,18 @@ func (handshakes) ClientHandshake(context.Context, string, net.Conn) (net.Conn, 
 	return nil, nil, errServerOnly
 }
 
-// ServerHandshake finds out who is at the other end.
+// ServerHandshake identifies the peer.
 func (h handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	local := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
+	private := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
 	switch c := c.(type) {
 	case insideConn:
-		return c, inside{local}, nil
+		return c, local{private, inside, 0}, nil
 	case *net.UnixConn:
 		uid, err := peerAccount(c)
-		if err != nil {
-			return nil, nil, err
-		}
-		return c, account{local, uid}, nil
+		return c, local{private, account, uid}, err
 	}
 	if h.TransportCredentials == nil {
-		return c, plain{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
+		return c, local{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, plain, 0}, nil
 	}
 	return h.TransportCredentials.ServerHandshake(c)
 }
@@ -130,3 +114,13 @@ func peerAccount(c *net.UnixConn) (uid uint32, err error) {
 	}
 	return cred.Uid, nil
 }
+
+// local is the other end of a connection without TLS.
+type local struct {
+	credentials.CommonAuthInfo
+	kind string
+	uid  uint32 // of the account
+}
+
+// AuthType is part of credentials.AuthInfo.
+func (l local) AuthType() string { return l.kind }

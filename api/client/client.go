@@ -1,29 +1,47 @@
+// Package client reads a task database over gRPC with the types of measure:
+// watts are measure.Watt, a missing window is a missing window, and a stream
+// is an iterator that closes itself.
+//
+//	c, err := client.Dial("gpu-host:7500")
+//	defer c.Close()
+//	for task, err := range c.Tasks(ctx, client.Query{User: "lab"}) { … }
+//	for item, err := range c.Samples(ctx, 42, client.Range{}) { … }
+//
+// Errors are those of gRPC (status.FromError), or wrap wire.ErrMessage when the
+// answer contradicts itself.
 package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"maps"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Client is a connection to a task database. It is safe for concurrent use.
 type Client struct {
 	conn *grpc.ClientConn
-	stub wattmarkv1.TaskServiceClient
+	stub pb.TaskServiceClient
 }
 
 // Dial prepares a connection; nothing is sent before the first call, which
 // fails with UNAVAILABLE when nobody answers. target is host:port, unix:path or
 // any other gRPC target. Without options the connection is not encrypted; add
-// grpc.WithTransportCredentials for TLS, or what auth.Client.DialOptions returns for TLS
+// grpc.WithTransportCredentials for TLS, or auth.Client.DialOptions for TLS
 // and a token.
 func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 	all := append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -31,7 +49,7 @@ func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial the task database at %s: %w", target, err)
 	}
-	return &Client{conn: conn, stub: wattmarkv1.NewTaskServiceClient(conn)}, nil
+	return &Client{conn: conn, stub: pb.NewTaskServiceClient(conn)}, nil
 }
 
 // Close ends all calls and the connection.
@@ -90,14 +108,12 @@ func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
 }
 
 // Task returns one task with all but its samples.
-func (c *Client) Task(ctx context.Context, id int64) (Detail, error) {
-	return c.TaskResult(ctx, id, 0)
-}
+func (c *Client) Task(ctx context.Context, id int64) (Detail, error) { return c.TaskResult(ctx, id, 0) }
 
 // TaskResult returns one task with the result of a number, under its own
 // calibration, in place of the one in use; NOT_FOUND when there is none.
 func (c *Client) TaskResult(ctx context.Context, id int64, number uint32) (Detail, error) {
-	res, err := c.stub.GetTask(ctx, &wattmarkv1.GetTaskRequest{TaskId: id, Result: number})
+	res, err := c.stub.GetTask(ctx, &pb.GetTaskRequest{TaskId: id, Result: number})
 	if err != nil {
 		return Detail{}, err
 	}
@@ -112,31 +128,296 @@ type User struct {
 
 // Users returns all users that have tasks, by name.
 func (c *Client) Users(ctx context.Context) ([]User, error) {
-	res, err := c.stub.ListUsers(ctx, &wattmarkv1.ListUsersRequest{})
-	if err != nil {
-		return nil, err
-	}
-	var out []User
-	for _, u := range res.Users {
-		out = append(out, User{Name: u.GetUser(), Tasks: u.GetTasks()})
-	}
-	return out, nil
+	res, err := c.stub.ListUsers(ctx, &pb.ListUsersRequest{})
+	return wire.Each(res.GetUsers(), func(u *pb.User) User { return User{u.GetUser(), u.GetTasks()} }), err
 }
 
 // Delete deletes one task with all that belongs to it; NOT_FOUND when there is none.
 func (c *Client) Delete(ctx context.Context, id int64) error {
-	_, err := c.stub.DeleteTasks(ctx, &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_TaskId{TaskId: id}})
+	_, err := c.stub.DeleteTasks(ctx, &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_TaskId{TaskId: id}})
 	return err
 }
 
 // DeleteByName deletes all tasks of exactly this name, but for pinned ones, and returns how many.
 func (c *Client) DeleteByName(ctx context.Context, name string) (uint64, error) {
-	res, err := c.stub.DeleteTasks(ctx, &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_Name{Name: name}})
+	res, err := c.stub.DeleteTasks(ctx, &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_Name{Name: name}})
 	return res.GetDeleted(), err
 }
 
 // DeleteByUser deletes all tasks of a user, but for pinned ones, and returns how many.
 func (c *Client) DeleteByUser(ctx context.Context, user string) (uint64, error) {
-	res, err := c.stub.DeleteTasks(ctx, &wattmarkv1.DeleteTasksRequest{By: &wattmarkv1.DeleteTasksRequest_User{User: user}})
+	res, err := c.stub.DeleteTasks(ctx, &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_User{User: user}})
 	return res.GetDeleted(), err
+}
+
+// The protocol's enums under short names. Word gives the word for a value.
+type (
+	State     = pb.TaskState
+	Verdict   = pb.Verdict     // trust in a result: that of the gravest Reason
+	Order     = pb.TaskOrder   // of a list
+	Grouping  = pb.AggregateBy // of Aggregate
+	EventKind = pb.TaskEvent   // of Watch
+	// Reason is one finding about a result, with its own verdict.
+	Reason = pb.VerdictReason
+	// Provenance is the program, machine and source that a task was run from;
+	// unknown fields are empty.
+	Provenance = pb.Provenance
+)
+
+const (
+	Running    = pb.TaskState_TASK_STATE_RUNNING
+	Complete   = pb.TaskState_TASK_STATE_COMPLETE
+	Incomplete = pb.TaskState_TASK_STATE_INCOMPLETE
+	Untrimmed  = pb.TaskState_TASK_STATE_UNTRIMMED
+	Failed     = pb.TaskState_TASK_STATE_FAILED // the work failed; its samples are kept
+
+	NotJudged = pb.Verdict_VERDICT_UNSPECIFIED // of a task that runs
+	Good      = pb.Verdict_VERDICT_GOOD
+	Usable    = pb.Verdict_VERDICT_USABLE
+	Doubtful  = pb.Verdict_VERDICT_DOUBTFUL
+	Void      = pb.Verdict_VERDICT_VOID
+
+	ByID       = pb.TaskOrder_TASK_ORDER_ID // as they were begun
+	ByLaunched = pb.TaskOrder_TASK_ORDER_LAUNCHED
+	ByEnergy   = pb.TaskOrder_TASK_ORDER_ENERGY
+	ByDuration = pb.TaskOrder_TASK_ORDER_DURATION // of the window
+	ByName     = pb.TaskOrder_TASK_ORDER_NAME
+
+	PerUser   = pb.AggregateBy_AGGREGATE_BY_USER
+	PerDay    = pb.AggregateBy_AGGREGATE_BY_DAY // UTC
+	PerGPU    = pb.AggregateBy_AGGREGATE_BY_GPU
+	PerKernel = pb.AggregateBy_AGGREGATE_BY_KERNEL // names of recorded kernels
+	PerJob    = pb.AggregateBy_AGGREGATE_BY_JOB
+
+	Watching = pb.TaskEvent_TASK_EVENT_WATCHING // the watch has begun
+	Added    = pb.TaskEvent_TASK_EVENT_ADDED
+	Changed  = pb.TaskEvent_TASK_EVENT_CHANGED   // state, result or labels
+	Deleted  = pb.TaskEvent_TASK_EVENT_DELETED   // the task has its ID only
+	ListAnew = pb.TaskEvent_TASK_EVENT_LIST_ANEW // changes were missed: list the tasks anew
+)
+
+// Word returns an enum value's name in lower case without the enum's own:
+// "complete" for TASK_STATE_COMPLETE.
+func Word(v protoreflect.Enum) string {
+	names := v.Descriptor().Values()
+	value := names.ByNumber(v.Number())
+	if value == nil {
+		return strconv.Itoa(int(v.Number()))
+	}
+	prefix := strings.TrimSuffix(string(names.ByNumber(0).Name()), "UNSPECIFIED")
+	return strings.ToLower(strings.TrimPrefix(string(value.Name()), prefix))
+}
+
+// Totals is the sum of several tasks.
+type Totals struct {
+	Tasks, Measured uint64           // Measured have a window
+	Energy          measure.Estimate // with the errors that the tasks share
+	Duration        measure.Seconds
+	Samples         uint64
+}
+
+// parseTotals reads totals; energies that cannot be wrap wire.ErrMessage.
+func parseTotals(p *pb.Totals) (Totals, error) {
+	energy, err := wire.ParseEnergy(p.GetEnergy())
+	return Totals{
+		Tasks: p.GetTasks(), Measured: p.GetMeasured(), Energy: energy, Duration: measure.Seconds(p.GetDurationS()),
+		Samples: p.GetSamples(),
+	}, err
+}
+
+// request returns the query as ListTasks takes it.
+func (q Query) request() *pb.ListTasksRequest {
+	return &pb.ListTasksRequest{
+		User: q.User, Name: q.Name, Job: q.Job, Since: wire.Time(q.Since), Until: wire.Time(q.Until), Gpu: q.GPU,
+		GroupId: q.Group, States: q.States, Verdicts: q.Verdicts, MinEnergyJ: float64(q.MinEnergy),
+		MaxEnergyJ: float64(q.MaxEnergy), MinDurationS: float64(q.MinDuration),
+		MaxDurationS: float64(q.MaxDuration), Tags: q.Tags, WithoutTags: q.WithoutTags, Search: q.Search,
+		Order: q.Order, Ascending: q.Ascending, PageSize: int32(min(q.Page, 1000)),
+	}
+}
+
+// Totals adds up all tasks that a query selects, whatever their verdicts.
+func (c *Client) Totals(ctx context.Context, q Query) (Totals, error) {
+	req := q.request()
+	req.Verdicts, req.PageSize, req.WithTotals = nil, 1, true
+	res, err := c.stub.ListTasks(ctx, req)
+	if err != nil {
+		return Totals{}, err
+	}
+	return parseTotals(res.Totals)
+}
+
+// Row is one user, day, GPU, kernel, job or value of a tag.
+type Row struct {
+	// Key is the login, the day as in 2026-01-31, the GPU's UUID, the kernel's name,
+	// the job or the tag's value; empty where it is not known. Label is the GPU's model.
+	Key, Label string
+	Totals
+	Launches uint64 // of a kernel
+}
+
+// Aggregate adds up the tasks that a query selects, the greatest energy first,
+// days newest first; its order, verdicts and page are not looked at. It returns at
+// most the first 10 000 rows.
+func (c *Client) Aggregate(ctx context.Context, q Query, by Grouping) ([]Row, error) {
+	return c.aggregate(ctx, q, by, "")
+}
+
+// AggregateByTag is Aggregate by the value of a tag; a row with an empty key has the
+// tasks without it.
+func (c *Client) AggregateByTag(ctx context.Context, q Query, key string) ([]Row, error) {
+	return c.aggregate(ctx, q, pb.AggregateBy_AGGREGATE_BY_TAG, key)
+}
+
+// aggregate asks for the rows of a grouping; tag is the key of a grouping by tag.
+func (c *Client) aggregate(ctx context.Context, q Query, by Grouping, tag string) ([]Row, error) {
+	l := q.request()
+	res, err := c.stub.Aggregate(ctx, &pb.AggregateRequest{
+		Tags: l.Tags, WithoutTags: l.WithoutTags, Search: l.Search, TagKey: tag,
+		User: l.User, Name: l.Name, Since: l.Since, Until: l.Until, By: by, Limit: 10000, Job: l.Job, Gpu: l.Gpu,
+		States: l.States, GroupId: l.GroupId, MinEnergyJ: l.MinEnergyJ, MaxEnergyJ: l.MaxEnergyJ,
+		MinDurationS: l.MinDurationS, MaxDurationS: l.MaxDurationS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return wire.ParseEach(res.Rows, func(r *pb.AggregateRow) (Row, error) {
+		t, err := parseTotals(r.GetTotals())
+		return Row{Key: r.GetKey(), Label: r.GetLabel(), Totals: t, Launches: r.GetLaunches()}, err
+	})
+}
+
+// Event is a change of a task.
+type Event struct {
+	Kind EventKind
+	Task *Task // nil for Watching and ListAnew
+	// Resume is where to go on from behind this event.
+	Resume string
+}
+
+// Watch is which tasks are watched.
+type Watch struct {
+	User, Name, Job   string   // as in Query
+	Tags, WithoutTags []string // as in Query
+	// Resume is from the last event that was seen, to get the changes since;
+	// empty from now on.
+	Resume string
+}
+
+// Watch yields new tasks and their changes, until ctx ends or the loop is
+// left. An error is the last thing it yields; UNAVAILABLE means that the server
+// stopped: go on with the last event's Resume once it is back.
+func (c *Client) Watch(ctx context.Context, w Watch) iter.Seq2[Event, error] {
+	return items(ctx, func(ctx context.Context) (func() (*pb.WatchTasksResponse, error), error) {
+		stream, err := c.stub.WatchTasks(ctx, &pb.WatchTasksRequest{
+			User: w.User, Name: w.Name, Job: w.Job, ResumeToken: w.Resume, Tags: w.Tags, WithoutTags: w.WithoutTags,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return stream.Recv, nil
+	}, parseEvent)
+}
+
+// items yields the messages of a stream as parse reads them, until the stream or
+// the loop ends; both close the stream. An error is the last item.
+func items[M, T any](ctx context.Context, open func(context.Context) (func() (M, error), error),
+	parse func(M) (T, error),
+) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var item T
+		receive, err := open(ctx)
+		for err == nil {
+			var m M
+			if m, err = receive(); errors.Is(err, io.EOF) {
+				return
+			}
+			if err == nil {
+				item, err = parse(m)
+			}
+			if err == nil && !yield(item, nil) {
+				return
+			}
+		}
+		var none T
+		yield(none, err)
+	}
+}
+
+// parseEvent reads an event with its task; a deleted task has its ID only.
+func parseEvent(m *pb.WatchTasksResponse) (e Event, err error) {
+	e = Event{Kind: m.GetEvent(), Resume: m.GetResumeToken()}
+	switch {
+	case e.Kind == Deleted:
+		e.Task = &Task{ID: m.GetTask().GetTaskId()}
+	case m.GetTask() != nil:
+		var t Task
+		t, err = parseTask(m.GetTask())
+		e.Task = &t
+	}
+	return e, err
+}
+
+// Note is a remark on a task.
+type Note struct {
+	Number uint32 // counts from 1
+	At     time.Time
+	Text   string
+}
+
+// parseNote reads a remark with its time.
+func parseNote(p *pb.Note) (Note, error) {
+	at, err := wire.ParseTime("note", p.GetAt())
+	return Note{Number: p.GetNumber(), At: at, Text: p.GetText()}, err
+}
+
+// SetTags sets tags of a task and removes others by their keys, all at once, and
+// returns the task as it is then. The tags that are not named stay.
+func (c *Client) SetTags(ctx context.Context, id int64, set map[string]string, remove ...string) (Task, error) {
+	mask := &fieldmaskpb.FieldMask{}
+	for k := range set {
+		mask.Paths = append(mask.Paths, "tags."+k)
+	}
+	kept := maps.Clone(set)
+	for _, k := range remove {
+		mask.Paths = append(mask.Paths, "tags."+k)
+		delete(kept, k)
+	}
+	return c.update(ctx, id, &pb.Task{Tags: kept}, mask)
+}
+
+// ReplaceTags gives a task these tags and no others.
+func (c *Client) ReplaceTags(ctx context.Context, id int64, tags map[string]string) (Task, error) {
+	return c.update(ctx, id, &pb.Task{Tags: tags}, &fieldmaskpb.FieldMask{Paths: []string{"tags"}})
+}
+
+// Pin keeps a task from retention, or no longer.
+func (c *Client) Pin(ctx context.Context, id int64, pinned bool) (Task, error) {
+	return c.update(ctx, id, &pb.Task{Pinned: pinned}, &fieldmaskpb.FieldMask{Paths: []string{"pinned"}})
+}
+
+// update changes the fields of a task that a mask names, and returns the changed task.
+func (c *Client) update(ctx context.Context, id int64, t *pb.Task, mask *fieldmaskpb.FieldMask) (Task, error) {
+	res, err := c.stub.UpdateTask(ctx, &pb.UpdateTaskRequest{TaskId: id, Task: t, UpdateMask: mask})
+	if err != nil {
+		return Task{}, err
+	}
+	return parseTask(res.GetTask())
+}
+
+// AddNote adds a remark to a task.
+func (c *Client) AddNote(ctx context.Context, id int64, text string) (Note, error) {
+	res, err := c.stub.CreateNote(ctx, &pb.CreateNoteRequest{TaskId: id, Note: &pb.Note{Text: text}})
+	if err != nil {
+		return Note{}, err
+	}
+	return parseNote(res.GetNote())
+}
+
+// RemoveNote removes a remark; NOT_FOUND when there is none of that number.
+func (c *Client) RemoveNote(ctx context.Context, id int64, number uint32) error {
+	_, err := c.stub.DeleteNote(ctx, &pb.DeleteNoteRequest{TaskId: id, Number: number})
+	return err
 }

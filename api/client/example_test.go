@@ -6,9 +6,9 @@ import (
 	"log"
 	"os"
 
-	"wattmark/api/client"
-	"wattmark/api/internal/testdb"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/api/internal/testdb"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // The newest task of a user, and its mean power a tenth of a second at a time.

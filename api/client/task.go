@@ -4,40 +4,12 @@ import (
 	"fmt"
 	"time"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
 )
-
-// State is the state of a task. The numbers are those of the protocol.
-type State uint8
-
-// The states.
-const (
-	Running    State = 1
-	Complete   State = 2
-	Incomplete State = 3
-	Untrimmed  State = 4
-	Failed     State = 5 // the work failed; what was measured of it is there
-)
-
-func (s State) String() string {
-	switch s {
-	case Running:
-		return "running"
-	case Complete:
-		return "complete"
-	case Incomplete:
-		return "incomplete"
-	case Untrimmed:
-		return "untrimmed"
-	case Failed:
-		return "failed"
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
 
 // Task is one measurement.
 type Task struct {
@@ -54,7 +26,7 @@ type Task struct {
 	Stored     uint64 // samples stored, also outside the window
 	// Group is the measurement of several GPUs that the task is one of; 0 for none.
 	Group int64
-	// Window is what the window came to; nil while there is none.
+	// Window is the result over the window; nil while there is none.
 	Window *Window
 	// Verdict is how far the result may be trusted: in a Detail, and in lists that
 	// were asked for by verdicts.
@@ -64,7 +36,7 @@ type Task struct {
 	NVML *measure.Joule
 }
 
-// Window is what the time between the markers came to.
+// Window is the result over the time between the markers.
 type Window struct {
 	Duration   measure.Seconds
 	Samples    uint64
@@ -76,14 +48,14 @@ type Window struct {
 // Detail is one task with all but its samples.
 type Detail struct {
 	Task
-	Reasons    []Reason // why the verdict is not Good, the gravest first
-	Notes      []Note   // oldest first
+	Reasons    []*Reason // why the verdict is not Good, the gravest first
+	Notes      []Note    // oldest first
 	Provenance *Provenance
 	Instrument measure.Identity
 	// Setup turns counts into watts; nil until the capture has begun.
 	Setup *measure.Setup
 	Rails []measure.RailResult // over the window, without their budgets
-	// Budget is what the total's uncertainty is made of; empty where nobody kept it.
+	// Budget is the total's uncertainty budget; empty where it was not kept.
 	Budget []measure.Contribution
 	// Started is the monitor's wall clock at device time zero; zero where it is not known.
 	Started time.Time
@@ -100,8 +72,8 @@ type Detail struct {
 	Results []Result
 }
 
-// Result is one of a task's results: the original, or what a newer calibration
-// made of the same counts.
+// Result is one of a task's results: the original, or that of
+// the same counts under a newer calibration.
 type Result struct {
 	Number        uint32 // 1 is the original
 	CalibrationID string
@@ -110,111 +82,88 @@ type Result struct {
 	InUse         bool // lists, samples and exports follow it
 }
 
-func parseTask(p *wattmarkv1.Task) (Task, error) {
-	launched, err := wire.ParseTime("launched", p.GetLaunched())
-	if err != nil {
-		return Task{}, fmt.Errorf("task %d: %w", p.GetTaskId(), err)
-	}
-	state := p.GetState()
-	if state < wattmarkv1.TaskState_TASK_STATE_RUNNING || state > wattmarkv1.TaskState_TASK_STATE_FAILED {
-		return Task{}, fmt.Errorf("task %d: %w: state %v is not known to this version", p.GetTaskId(), wire.ErrMessage, state)
-	}
+// parseTask reads a task of a list. A state of a later version is refused, as its meaning
+// is not known.
+func parseTask(p *pb.Task) (Task, error) {
+	var f wire.Fields
 	t := Task{
-		ID: p.GetTaskId(), Name: p.GetName(), User: p.GetUser(), State: State(state), Reason: p.GetReason(),
-		Launched: launched, GPU: p.GetGpu(), GPUUUID: p.GetGpuUuid(), Job: p.GetJob(), Stored: p.GetStored(), Group: p.GetGroupId(),
-		Verdict: Verdict(p.GetVerdict()), Tags: p.GetTags(), Pinned: p.GetPinned(),
+		ID: p.GetTaskId(), Name: p.GetName(), User: p.GetUser(), State: p.GetState(), Reason: p.GetReason(),
+		Launched: f.Time("launched", p.GetLaunched()), GPU: p.GetGpu(), GPUUUID: p.GetGpuUuid(), Job: p.GetJob(),
+		Stored: p.GetStored(), Group: p.GetGroupId(), Verdict: p.GetVerdict(), Tags: p.GetTags(), Pinned: p.GetPinned(),
 	}
-	if n, ok := p.Nvml.(*wattmarkv1.Task_NvmlJ); ok {
+	if f.Err == nil && (t.State < pb.TaskState_TASK_STATE_RUNNING || t.State > pb.TaskState_TASK_STATE_FAILED) {
+		f.Err = fmt.Errorf("%w: state %v is not known to this version", wire.ErrMessage, t.State)
+	}
+	if n, ok := p.GetNvml().(*pb.Task_NvmlJ); ok {
 		j := measure.Joule(n.NvmlJ)
 		t.NVML = &j
 	}
-	if p.Energy != nil {
-		energy, err := wire.ParseEnergy(p.Energy)
-		if err != nil {
-			return Task{}, fmt.Errorf("task %d: %w", p.TaskId, err)
-		}
+	if p.GetEnergy() != nil {
 		t.Window = &Window{
 			Duration: measure.Seconds(p.DurationS), Samples: p.Samples, Gaps: p.Gaps, Lost: p.Lost,
-			Energy: energy, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW),
+			Energy: wire.Field(&f, wire.ParseEnergy, p.Energy), Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW),
 		}
+	}
+	if f.Err != nil {
+		return Task{}, fmt.Errorf("task %d: %w", t.ID, f.Err)
 	}
 	return t, nil
 }
 
-func parseDetail(p *wattmarkv1.GetTaskResponse) (d Detail, err error) {
-	bad := func(err error) (Detail, error) {
-		return Detail{}, fmt.Errorf("task %d: %w", p.GetTask().GetTaskId(), err)
-	}
-	if d.Task, err = parseTask(p.Task); err != nil {
+// parseDetail reads a task with all but its samples; an error names the task.
+func parseDetail(p *pb.GetTaskResponse) (Detail, error) {
+	task, err := parseTask(p.Task)
+	if err != nil {
 		return Detail{}, err
 	}
-	if d.Instrument, err = wire.ParseInstrument(p.Instrument); err != nil {
-		return bad(err)
+	var f wire.Fields
+	d := Detail{
+		Task: task, Reasons: p.Reasons, Provenance: p.Provenance, FirstScan: p.FirstScan, Result: p.Result,
+		Instrument: wire.Field(&f, wire.ParseInstrument, p.Instrument), Clock: wire.Field(&f, wire.ParseClock, p.Clock),
+		Rails: fields(&f, wire.ParseRailResult, p.Rails), Events: fields(&f, wire.ParseEvent, p.Events),
+		Markers: fields(&f, wire.ParseMarker, p.Markers), Budget: wire.Field(&f, wire.ParseBudget, p.Budget),
+		Started: f.Time("started", p.Started), Results: fields(&f, parseResult, p.Results),
+		Notes: fields(&f, parseNote, p.Notes),
 	}
 	if p.Setup != nil {
-		setup, err := wire.ParseSetup(p.Setup)
-		if err != nil {
-			return bad(err)
-		}
+		setup := wire.Field(&f, wire.ParseSetup, p.Setup)
 		d.Setup = &setup
 	}
-	for _, r := range p.Rails {
-		rail, err := wire.ParseRailResult(r)
-		if err != nil {
-			return bad(err)
-		}
-		if d.Setup != nil {
-			for _, s := range d.Setup.Rails {
-				if s.Name == rail.Name {
-					rail.Role = s.Role
-				}
-			}
-		}
-		d.Rails = append(d.Rails, rail)
+	if d.From, d.To, _, err = wire.ParseWindow(p.Window); f.Err == nil {
+		f.Err = err
 	}
-	for _, e := range p.Events {
-		event, err := wire.ParseEvent(e)
-		if err != nil {
-			return bad(err)
-		}
-		d.Events = append(d.Events, event)
+	if f.Err != nil {
+		return Detail{}, fmt.Errorf("task %d: %w", task.ID, f.Err)
 	}
-	if d.Markers, err = wire.ParseMarkers(p.Markers); err != nil {
-		return bad(err)
-	}
-	if d.Clock, err = wire.ParseClock(p.Clock); err != nil {
-		return bad(err)
-	}
-	if d.From, d.To, _, err = wire.ParseWindow(p.Window); err != nil {
-		return bad(err)
-	}
-	if d.Budget, err = wire.ParseBudget(p.Budget); err != nil {
-		return bad(err)
-	}
-	if d.Started, err = wire.ParseTime("started", p.Started); err != nil {
-		return bad(err)
-	}
-	if d.Results, err = parseResults(p.Results); err != nil {
-		return bad(err)
-	}
-	if d.Notes, err = parseNotes(p.Notes); err != nil {
-		return bad(err)
-	}
-	d.Reasons, d.Provenance = parseReasons(p.Reasons), parseProvenance(p.Provenance)
-	d.FirstScan, d.Result = p.FirstScan, p.Result
+	d.assignRoles()
 	return d, nil
 }
 
-func parseResults(p []*wattmarkv1.TaskResult) (out []Result, err error) {
-	for _, r := range p {
-		x := Result{Number: r.GetNumber(), CalibrationID: r.GetCalibrationId(), InUse: r.GetInUse()}
-		if x.Computed, err = wire.ParseTime("computed", r.GetComputed()); err != nil {
-			return nil, err
-		}
-		if x.Energy, err = wire.ParseEnergy(r.GetEnergy()); err != nil {
-			return nil, err
-		}
-		out = append(out, x)
+// assignRoles takes the rails' roles from the setup: they do not travel with the results.
+func (d *Detail) assignRoles() {
+	if d.Setup == nil {
+		return
 	}
-	return out, nil
+	for i := range d.Rails {
+		for _, s := range d.Setup.Rails {
+			if s.Name == d.Rails[i].Name {
+				d.Rails[i].Role = s.Role
+			}
+		}
+	}
+}
+
+// parseResult reads one of a task's results.
+func parseResult(r *pb.TaskResult) (Result, error) {
+	var f wire.Fields
+	x := Result{
+		Number: r.GetNumber(), CalibrationID: r.GetCalibrationId(), InUse: r.GetInUse(),
+		Computed: f.Time("computed", r.GetComputed()), Energy: wire.Field(&f, wire.ParseEnergy, r.GetEnergy()),
+	}
+	return x, f.Err
+}
+
+// fields reads a list of a message.
+func fields[A, B any](f *wire.Fields, parse func(A) (B, error), list []A) []B {
+	return wire.Field(f, func(list []A) ([]B, error) { return wire.ParseEach(list, parse) }, list)
 }

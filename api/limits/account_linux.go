@@ -9,7 +9,7 @@ import (
 )
 
 // accountOf returns the account that made a connection within this machine: the owner of
-// the socket at its other end. It is false where the kernel does not say: the connection
+// the socket at its other end. It is false where the kernel has no answer: the connection
 // is closed, or sock_diag(7) is not to be had.
 func accountOf(c net.Conn) (uid uint32, ok bool) {
 	far, err1 := netip.ParseAddrPort(c.RemoteAddr().String())
@@ -70,7 +70,8 @@ func diagRequest(local, peer netip.AddrPort) []byte {
 
 // diagOwner returns the owner of the socket that an answer describes, if that is open.
 func diagOwner(answer []byte) (uid uint32, ok bool) {
-	if len(answer) < ownerAt+4 || binary.NativeEndian.Uint16(answer[4:]) != diagByFamily || answer[headerSize+1] != established {
+	if len(answer) < ownerAt+4 || binary.NativeEndian.Uint16(answer[4:]) != diagByFamily ||
+		answer[headerSize+1] != established {
 		return 0, false
 	}
 	return binary.NativeEndian.Uint32(answer[ownerAt:]), true

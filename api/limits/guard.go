@@ -2,6 +2,8 @@ package limits
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -14,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
-	"wattmark/api/wire"
+	"github.com/wattmark/wattmark/api/wire"
 )
 
 // Guard holds a server's peers to its limits. It is safe for concurrent use; the
@@ -32,7 +34,7 @@ type Guard struct {
 	refused map[reason]uint64
 }
 
-// usage is what one peer has taken.
+// usage is one peer's share of the limits.
 type usage struct {
 	connections, calls int
 	bucket             *rate.Limiter // nil for no limit
@@ -45,7 +47,7 @@ type peerName struct {
 	stranger bool
 }
 
-// reason is what a refusal was for, as metrics name it.
+// reason is the limit behind a refusal, as metrics name it.
 type reason string
 
 const (
@@ -82,7 +84,7 @@ func (g *Guard) ServerOptions() []grpc.ServerOption {
 // looks at calls itself and asks Tap then.
 func (g *Guard) Options() []grpc.ServerOption {
 	c := &g.cfg
-	// What a peer may send unread is what it may make this process keep.
+	// The bytes that a peer may send unread are held in this process.
 	window := int32(max(leastWindow, min(c.Request, 1<<20)))
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(c.Request),
@@ -173,16 +175,19 @@ func (g *Guard) begin(by peerName) error {
 	case by.name == "": // no limits of its own
 	case c.PeerCalls > 0 && u.calls >= c.PeerCalls:
 		g.refused[peerCalls]++
-		return status.Errorf(codes.ResourceExhausted, "%s has %d calls open here, which is the limit: end some", by.name, u.calls)
+		return status.Errorf(codes.ResourceExhausted, "%s has %d calls open here, which is the limit: end some",
+			by.name, u.calls)
 	case u.bucket != nil && !u.bucket.AllowN(g.now(), 1):
 		g.refused[peerRate]++
-		return status.Errorf(codes.ResourceExhausted, "%s calls more than %g times a second: wait a little", by.name, u.bucket.Limit())
+		return status.Errorf(codes.ResourceExhausted, "%s calls more than %g times a second: wait a little", by.name,
+			u.bucket.Limit())
 	}
 	u.calls++
 	g.calls++
 	return nil
 }
 
+// end takes a call that has ended off its peer's usage.
 func (g *Guard) end(by peerName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,7 +199,7 @@ func (g *Guard) end(by peerName) {
 // together, beside those that are let in.
 const strangersShare = 10
 
-// of returns what a peer has taken. The lock is held.
+// of returns a peer's usage. The lock is held.
 func (g *Guard) of(by peerName) *usage {
 	g.sweep()
 	u := g.peers[by]
@@ -203,7 +208,8 @@ func (g *Guard) of(by peerName) *usage {
 		if g.cfg.PeerRate > 0 {
 			u.bucket = rate.NewLimiter(rate.Limit(g.cfg.PeerRate), g.cfg.PeerBurst)
 			if by.stranger {
-				u.bucket = rate.NewLimiter(rate.Limit(g.cfg.PeerRate/strangersShare), max(1, g.cfg.PeerBurst/strangersShare))
+				u.bucket = rate.NewLimiter(rate.Limit(g.cfg.PeerRate/strangersShare),
+					max(1, g.cfg.PeerBurst/strangersShare))
 			}
 		}
 		g.peers[by] = u
@@ -230,8 +236,131 @@ func (g *Guard) sweep() {
 	}
 }
 
+// refuse counts a refusal for the metrics.
 func (g *Guard) refuse(r reason) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refused[r]++
+}
+
+var (
+	errSlow    = errors.New("the request took too long to arrive")
+	errStalled = errors.New("the reader took nothing for too long")
+)
+
+// watched is a call's context that ends when its request does not come, or its
+// reader does not read.
+type watched struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer // until the request is there; nil for no limit
+}
+
+type watchedKey struct{}
+
+func (w watched) Value(key any) any {
+	if key == (watchedKey{}) {
+		return w
+	}
+	return w.Context.Value(key)
+}
+
+// Err returns DeadlineExceeded where time ran out: gRPC makes the status of it.
+func (w watched) Err() error {
+	err := w.Context.Err()
+	if err != nil && (errors.Is(context.Cause(w.Context), errSlow) || errors.Is(context.Cause(w.Context), errStalled)) {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// watch gives a call's request its time.
+func (g *Guard) watch(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := watched{Context: ctx, cancel: cancel}
+	if g.cfg.RequestTime <= 0 {
+		return w
+	}
+	// Stopped by arrived, at the first message.
+	w.timer = time.AfterFunc(g.cfg.RequestTime, func() {
+		if ctx.Err() == nil {
+			g.refuse(slowRequest)
+			cancel(errSlow)
+		}
+	})
+	context.AfterFunc(ctx, func() { w.timer.Stop() })
+	return w
+}
+
+// arrived takes note that a call's request is there.
+func arrived(ctx context.Context) {
+	if w, ok := ctx.Value(watchedKey{}).(watched); ok && w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// unary is called when the request was read.
+func unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	arrived(ctx)
+	return handler(ctx, req)
+}
+
+// stream ends a stream whose reader takes nothing for Config.Stall.
+func (g *Guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx, cancel := context.WithCancelCause(s.Context())
+	defer cancel(nil)
+	limited := &stream{ServerStream: s, ctx: ctx, cancel: cancel}
+	if g.cfg.Stall > 0 {
+		limited.stall = g.cfg.Stall
+		limited.timer = time.AfterFunc(g.cfg.Stall, limited.stop)
+		limited.timer.Stop()
+	}
+	// The cause is in the call's own context, which stop ended; limited's would end with the handler too.
+	err := handler(srv, limited)
+	if errors.Is(context.Cause(s.Context()), errStalled) {
+		g.refuse(stalled)
+		return status.Errorf(codes.DeadlineExceeded,
+			"the reader took nothing for %v: the stream is ended; read on from the first that is missing", g.cfg.Stall)
+	}
+	return err
+}
+
+// stream is a stream whose reader is watched.
+type stream struct {
+	grpc.ServerStream
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	begun  bool
+	stall  time.Duration
+	timer  *time.Timer // nil for no limit
+}
+
+// Context is part of grpc.ServerStream.
+func (s *stream) Context() context.Context { return s.ctx }
+
+// stop ends the call, and with it a send that waits for the reader.
+func (s *stream) stop() {
+	s.cancel(errStalled)
+	if w, ok := s.ServerStream.Context().Value(watchedKey{}).(watched); ok {
+		w.cancel(errStalled)
+	}
+}
+
+// RecvMsg ends the time limit of the request with its first message.
+func (s *stream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if !s.begun && (err == nil || errors.Is(err, io.EOF)) {
+		s.begun = true
+		arrived(s.ServerStream.Context())
+	}
+	return err
+}
+
+// SendMsg sends a message; the timer of a stalled reader runs meanwhile.
+func (s *stream) SendMsg(m any) error {
+	if s.timer != nil {
+		s.timer.Reset(s.stall)
+		defer s.timer.Stop()
+	}
+	return s.ServerStream.SendMsg(m)
 }

@@ -2,7 +2,9 @@ package limits
 
 import (
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -40,7 +42,7 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 // origin names where a connection comes from: the account at its other end, if that is
-// on this machine and the kernel says whose it is, otherwise the address.
+// on this machine and the kernel names its owner, otherwise the address.
 func origin(c net.Conn) string {
 	name := host(c.RemoteAddr())
 	if isLocal(name) {
@@ -69,6 +71,8 @@ func (l *listener) admit(c *conn) *conn {
 		for _, s := range l.strangers {
 			count[s.from]++
 		}
+		// Where the newcomer's origin has its share, its own oldest connection goes; else, when all is
+		// full, the oldest of the origin that has most.
 		crowd := c.from
 		if count[c.from] < max(1, most/2) {
 			crowd = ""
@@ -97,7 +101,7 @@ func (l *listener) drop(c *conn) {
 	l.strangers = slices.DeleteFunc(l.strangers, func(s *conn) bool { return s == c })
 }
 
-// conn is a connection that counts until it is closed. The guard's lock protects what
+// conn is a connection that counts until it is closed. The guard's lock protects all that
 // changes.
 type conn struct {
 	net.Conn
@@ -132,6 +136,7 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 func (c *conn) late() {
 	g := c.listener.guard
 	g.mu.Lock()
+	// An HTTP request that is being answered may yet let the stranger in: it gets as long again.
 	waits := c.known == nil && !c.closed
 	if waits && c.asking > 0 {
 		c.timer.Reset(g.cfg.Handshake)
@@ -184,10 +189,14 @@ func (g *Guard) meet(at net.Addr, by peerName) error {
 		return nil
 	case g.cfg.PeerConnections > 0 && u.connections >= g.cfg.PeerConnections:
 		g.refused[peerConnections]++
-		return status.Errorf(codes.ResourceExhausted, "%s has %d connections open here, which is the limit (limit_peer_connections of this service): close some", by.name, u.connections)
+		return status.Errorf(codes.ResourceExhausted,
+			"%s has %d connections open here, which is the limit (limit_peer_connections of this service): close "+
+				"some", by.name, u.connections)
 	case g.cfg.Connections > 0 && g.open >= g.cfg.Connections && !c.local:
 		g.refused[connections]++
-		return status.Errorf(codes.ResourceExhausted, "%d connections from other machines are open here, which is the limit (limit_connections of this service): try again later", g.open)
+		return status.Errorf(codes.ResourceExhausted,
+			"%d connections from other machines are open here, which is the limit (limit_connections of this "+
+				"service): try again later", g.open)
 	}
 	u.connections++
 	if c.known = u; !c.local {
@@ -214,4 +223,93 @@ func (g *Guard) busy(at net.Addr) (done func()) {
 	}
 	add(1)
 	return func() { add(-1) }
+}
+
+// Handler holds the peers of an HTTP server to the same limits: of calls, of a
+// request's size and time, and of a reader that takes nothing. user names who makes a
+// request, and is empty for a stranger; nil where nobody is asked who they are.
+func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		by := peerName{name: originOf(at, r)}
+		if user != nil {
+			by.name, by.stranger = Named(user(r), by.name)
+		}
+		var err error
+		if !by.stranger {
+			err = g.meet(at, by)
+		}
+		if err == nil {
+			err = g.begin(by)
+		}
+		if err != nil {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
+			return
+		}
+		defer g.end(by)
+		defer g.busy(at)()
+		control := http.NewResponseController(w)
+		if r.ContentLength != 0 {
+			r.Body = g.body(control, http.MaxBytesReader(w, r.Body, int64(g.cfg.Request)))
+		}
+		if g.cfg.Stall > 0 {
+			w = &writer{ResponseWriter: w, control: control, stall: g.cfg.Stall}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// originOf is [Origin] of a request.
+func originOf(at net.Addr, r *http.Request) string {
+	if p, ok := at.(place); ok {
+		return p.conn.from
+	}
+	if name, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return name
+	}
+	return r.RemoteAddr
+}
+
+// body gives a request's body its time.
+func (g *Guard) body(control *http.ResponseController, b io.ReadCloser) io.ReadCloser {
+	if g.cfg.RequestTime <= 0 || control.SetReadDeadline(g.now().Add(g.cfg.RequestTime)) != nil {
+		return b
+	}
+	return &body{b, control}
+}
+
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+// Read takes the deadline away at the end: an answer may take longer.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// writer gives each write its time.
+type writer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+// Unwrap lets http.ResponseController find the writer below.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *writer) Write(p []byte) (int, error) {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.stall))
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush is part of http.Flusher.
+func (w *writer) Flush() {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.stall))
+	_ = w.control.Flush()
 }

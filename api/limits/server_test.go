@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"wattmark/api/wire"
+	"github.com/wattmark/wattmark/api/wire"
 )
 
 // tester is a server on a real socket, with a health service and a stream without

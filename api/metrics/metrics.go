@@ -1,3 +1,6 @@
+// Package metrics counts calls for Prometheus: requests by method and code, how
+// long they took, how many go on. Other metrics of a program are registered
+// in the same Registry.
 package metrics
 
 import (
@@ -11,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+
+	"github.com/wattmark/wattmark/store"
 )
 
 // Metrics counts the calls of a gRPC server. It is safe for concurrent use.
@@ -45,12 +50,13 @@ func New() *Metrics {
 	return m
 }
 
-// Register adds what else there is to tell.
+// Register adds a collector.
 func (m *Metrics) Register(c prometheus.Collector) error { return m.registry.Register(c) }
 
 // Handler serves all of it.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+	return promhttp.HandlerFor(m.registry,
+		promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 }
 
 // ServerOptions make a gRPC server count its calls.
@@ -58,13 +64,17 @@ func (m *Metrics) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(m.unary), grpc.ChainStreamInterceptor(m.stream)}
 }
 
-func (m *Metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// unary counts a call of one answer.
+func (m *Metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler,
+) (any, error) {
 	end := m.begin(info.FullMethod)
 	res, err := handler(ctx, req)
 	end(err)
 	return res, err
 }
 
+// stream counts a stream and its messages.
 func (m *Metrics) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	end := m.begin(info.FullMethod)
 	err := handler(srv, &countedStream{s, m.sent.WithLabelValues(method(info.FullMethod))})
@@ -72,6 +82,7 @@ func (m *Metrics) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerIn
 	return err
 }
 
+// begin counts a call as active until the returned function is called with its outcome.
 func (m *Metrics) begin(full string) func(error) {
 	name, start := method(full), time.Now()
 	active := m.active.WithLabelValues(name)
@@ -90,16 +101,63 @@ func method(full string) string {
 	return service[strings.LastIndexByte(service, '.')+1:] + "/" + name
 }
 
-// countedStream counts what is sent.
+// countedStream counts the messages sent.
 type countedStream struct {
 	grpc.ServerStream
 	sent prometheus.Counter
 }
 
+// SendMsg counts a message that was sent.
 func (s *countedStream) SendMsg(m any) error {
 	err := s.ServerStream.SendMsg(m)
 	if err == nil {
 		s.sent.Inc()
 	}
 	return err
+}
+
+// Database collects the size of a task database at each scrape.
+type Database struct {
+	Context context.Context // of the service
+	Stats   func(ctx context.Context) (store.Stats, error)
+}
+
+// statsTime is how long the database may take to count.
+const statsTime = 5 * time.Second
+
+var (
+	databaseBytes = prometheus.NewDesc("wattmark_database_bytes", "Size of the task database, by file.",
+		[]string{"file"}, nil)
+	databaseTasks = prometheus.NewDesc("wattmark_tasks", "Tasks in the database.", nil, nil)
+	databaseRuns  = prometheus.NewDesc("wattmark_tasks_running",
+		"Tasks whose samples are still coming, or were left behind.", nil, nil)
+	databaseUsers = prometheus.NewDesc("wattmark_users", "Users that have tasks.", nil, nil)
+	databaseUp    = prometheus.NewDesc("wattmark_database_up", "1 when the database could be read.", nil, nil)
+)
+
+// Describe is part of prometheus.Collector.
+func (d *Database) Describe(ch chan<- *prometheus.Desc) {
+	for _, x := range []*prometheus.Desc{databaseBytes, databaseTasks, databaseRuns, databaseUsers, databaseUp} {
+		ch <- x
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (d *Database) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(d.Context, statsTime)
+	defer cancel()
+	gauge := func(x *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(x, prometheus.GaugeValue, v, labels...)
+	}
+	s, err := d.Stats(ctx)
+	if err != nil { // unknown figures are left out
+		gauge(databaseUp, 0)
+		return
+	}
+	gauge(databaseUp, 1)
+	gauge(databaseBytes, float64(s.Bytes), "main")
+	gauge(databaseBytes, float64(s.LogBytes), "wal")
+	gauge(databaseTasks, float64(s.Tasks))
+	gauge(databaseRuns, float64(s.Running))
+	gauge(databaseUsers, float64(s.Users))
 }

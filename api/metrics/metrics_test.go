@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/api/internal/testdb"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api/internal/testdb"
+	"github.com/wattmark/wattmark/store"
 )
 
 type stream struct {
@@ -83,7 +83,7 @@ func TestDatabaseTellsItsSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := New()
-	if err := m.Register(&Database{Stats: db.Stats}); err != nil {
+	if err := m.Register(&Database{Context: t.Context(), Stats: db.Stats}); err != nil {
 		t.Fatal(err)
 	}
 	got := page(t, m)
@@ -93,7 +93,7 @@ func TestDatabaseTellsItsSize(t *testing.T) {
 		}
 	}
 	bad := New()
-	if err := bad.Register(&Database{Stats: func(context.Context) (store.Stats, error) { return store.Stats{}, errors.New("locked") }}); err != nil {
+	if err := bad.Register(&Database{Context: t.Context(), Stats: func(context.Context) (store.Stats, error) { return store.Stats{}, errors.New("locked") }}); err != nil {
 		t.Fatal(err)
 	}
 	if got := page(t, bad); !strings.Contains(got, "wattmark_database_up 0\n") || strings.Contains(got, "wattmark_tasks ") {

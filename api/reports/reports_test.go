@@ -18,11 +18,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/analysis/sensor"
-	"wattmark/analysis/validate"
-	"wattmark/api/wattmarkv1"
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/validate"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // launched is when the tasks were launched.
@@ -89,7 +89,7 @@ func (d *database) put(kind, name, content string) {
 func second(id store.TaskID) validate.Subject {
 	s := validate.Subject{
 		Name: fmt.Sprintf("task %d", id), GPU: "H200", Driver: "580", Meter: "powersensor3", Origin: launched,
-		Work: validate.Span{From: 0, To: 1}, Missing: []string{"pcie_3v3"}, Clock: validate.Clock{DriftPPM: math.NaN(), DriftUPPM: math.NaN()},
+		Work: validate.Span{From: 0, To: 1}, Missing: []string{"pcie_3v3"}, Clock: validate.Clock{DriftPPM: measure.Number(math.NaN()), DriftUPPM: measure.Number(math.NaN())},
 		Kernels: []validate.Kernel{{Name: "gemm", Span: validate.Span{From: 0.1, To: 0.9}}},
 	}
 	s.Truth = func(yield func(validate.Sample, error) bool) {
@@ -120,14 +120,14 @@ func service(t *testing.T, db *database, cfg Config) (*Service, *atomic.Int32) {
 		made.Add(1)
 		return inner(ctx, id)
 	}
-	s := New(cfg)
+	s := New(t.Context(), cfg)
 	t.Cleanup(s.Close)
 	return s, &made
 }
 
-func read(t *testing.T, s *Service, id int64) *wattmarkv1.ReadValidationResponse {
+func read(t *testing.T, s *Service, id int64) *pb.ReadValidationResponse {
 	t.Helper()
-	r, err := s.ReadValidation(t.Context(), &wattmarkv1.ReadValidationRequest{TaskId: id})
+	r, err := s.ReadValidation(t.Context(), &pb.ReadValidationRequest{TaskId: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestValidation(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	m := r.Methods[0]
-	if m.Name != "instant" || math.Abs(m.ErrorPct.GetValue()-10) > 1 || m.Agreement != wattmarkv1.Agreement_AGREEMENT_UNSPECIFIED || // what the meter does not see may be the 10 W
+	if m.Name != "instant" || math.Abs(m.ErrorPct.GetValue()-10) > 1 || m.Agreement != pb.Agreement_AGREEMENT_UNSPECIFIED || // what the meter does not see may be the 10 W
 		len(m.PointTS) != 20 || m.PointW[0] != 110 {
 		t.Errorf("%v", m)
 	}
@@ -183,13 +183,13 @@ func TestValidationIsSharedAndBounded(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, err := s.ReadValidation(gone, &wattmarkv1.ReadValidationRequest{TaskId: 1}); status.Code(err) != codes.Canceled {
+		if _, err := s.ReadValidation(gone, &pb.ReadValidationRequest{TaskId: 1}); status.Code(err) != codes.Canceled {
 			t.Errorf("who went away was told %v", err)
 		}
 	})
 	for i := range 12 {
 		wg.Go(func() {
-			if _, err := s.ReadValidation(t.Context(), &wattmarkv1.ReadValidationRequest{TaskId: int64(1 + i%3)}); err != nil {
+			if _, err := s.ReadValidation(t.Context(), &pb.ReadValidationRequest{TaskId: int64(1 + i%3)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -219,27 +219,27 @@ func TestRefusals(t *testing.T) {
 		return x, nil
 	}})
 	for id, want := range map[int64]codes.Code{0: codes.InvalidArgument, -1: codes.InvalidArgument, 1: codes.DataLoss, 2: codes.FailedPrecondition, 99: codes.NotFound} {
-		if _, err := s.ReadValidation(t.Context(), &wattmarkv1.ReadValidationRequest{TaskId: id}); status.Code(err) != want {
+		if _, err := s.ReadValidation(t.Context(), &pb.ReadValidationRequest{TaskId: id}); status.Code(err) != want {
 			t.Errorf("task %d: %v, want %v", id, err, want)
 		}
 	}
-	if _, err := s.ReadValidation(t.Context(), &wattmarkv1.ReadValidationRequest{TaskId: 2}); made.Load() != 3 || !strings.Contains(err.Error(), broken.Error()) {
+	if _, err := s.ReadValidation(t.Context(), &pb.ReadValidationRequest{TaskId: 2}); made.Load() != 3 || !strings.Contains(err.Error(), broken.Error()) {
 		t.Errorf("a failure is kept: %d, %v", made.Load(), err)
 	}
 	s, made = service(t, open(t), Config{MaxScans: 100})
-	if _, err := s.ReadValidation(t.Context(), &wattmarkv1.ReadValidationRequest{TaskId: 1}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "wattmark validate 1") || made.Load() != 0 {
+	if _, err := s.ReadValidation(t.Context(), &pb.ReadValidationRequest{TaskId: 1}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "wattmark validate 1") || made.Load() != 0 {
 		t.Errorf("too long: %v", err)
 	}
 	s.Close()
 	s, _ = service(t, open(t), Config{})
 	s.Close()
-	if _, err := s.ReadValidation(t.Context(), &wattmarkv1.ReadValidationRequest{TaskId: 1}); status.Code(err) != codes.Unavailable {
+	if _, err := s.ReadValidation(t.Context(), &pb.ReadValidationRequest{TaskId: 1}); status.Code(err) != codes.Unavailable {
 		t.Errorf("after the end: %v", err)
 	}
 }
 
 func TestKeptIsBounded(t *testing.T) {
-	j := newJudge(&Config{})
+	j := newJudge(t.Context(), &Config{})
 	j.cancel()
 	for id := range store.TaskID(100) {
 		j.mu.Lock()
@@ -273,12 +273,12 @@ func TestSensors(t *testing.T) {
 	db.put(sensor.Kind, "GPU-2 average", strings.NewReplacer(`"boxcar"`, `"first-order"`, `"tau_s":0`, `"tau_s":0.7`, "GPU-1", "GPU-2").Replace(profileJSON(t)))
 	db.put(sensor.Kind, "GPU-3 usage", `{"model":"magic"}`)
 	for _, c := range []struct {
-		q    *wattmarkv1.ListSensorsRequest
+		q    *pb.ListSensorsRequest
 		want string
 	}{
-		{&wattmarkv1.ListSensorsRequest{}, "[GPU-1 v2 0.025 GPU-2 v1 0.7]"},
-		{&wattmarkv1.ListSensorsRequest{AllVersions: true}, "[GPU-1 v1 0.025 GPU-1 v2 0.025 GPU-2 v1 0.7]"},
-		{&wattmarkv1.ListSensorsRequest{GpuUuid: "GPU-2"}, "[GPU-2 v1 0.7]"},
+		{&pb.ListSensorsRequest{}, "[GPU-1 v2 0.025 GPU-2 v1 0.7]"},
+		{&pb.ListSensorsRequest{AllVersions: true}, "[GPU-1 v1 0.025 GPU-1 v2 0.025 GPU-2 v1 0.7]"},
+		{&pb.ListSensorsRequest{GpuUuid: "GPU-2"}, "[GPU-2 v1 0.7]"},
 	} {
 		r, err := s.ListSensors(t.Context(), c.q)
 		if err != nil {
@@ -292,8 +292,8 @@ func TestSensors(t *testing.T) {
 			t.Errorf("%v: %v, unreadable %q", c.q, got, r.Unreadable)
 		}
 	}
-	r, _ := s.ListSensors(t.Context(), &wattmarkv1.ListSensorsRequest{})
-	if p := r.Sensors[0]; p.Updates != 163 || p.Gain != 1.01 || p.ShareSeen != 0.25 || p.Model != wattmarkv1.SensorModel_SENSOR_MODEL_BOXCAR || p.TaskIds[0] != 1 || !p.Calibrated {
+	r, _ := s.ListSensors(t.Context(), &pb.ListSensorsRequest{})
+	if p := r.Sensors[0]; p.Updates != 163 || p.Gain != 1.01 || p.ShareSeen != 0.25 || p.Model != pb.SensorModel_SENSOR_MODEL_BOXCAR || p.TaskIds[0] != 1 || !p.Calibrated {
 		t.Errorf("%v", p)
 	}
 }
@@ -304,7 +304,7 @@ func TestSensorErrors(t *testing.T) {
 	for id, said := range map[store.TaskID]measure.Watt{1: 90, 2: 110, 3: 130} {
 		db.errs = append(db.errs, store.MethodError{Task: id, GPU: "H200", Method: "sma", Said: said, Truth: 100, Partial: true})
 	}
-	r, err := s.ListSensorErrors(t.Context(), &wattmarkv1.ListSensorErrorsRequest{})
+	r, err := s.ListSensorErrors(t.Context(), &pb.ListSensorErrorsRequest{})
 	if err != nil || r.Tasks != 3 || r.More || len(r.Errors) != 1 {
 		t.Fatalf("%v, %v", r, err)
 	}
@@ -325,7 +325,7 @@ func TestSavedValidations(t *testing.T) {
 	db.put("validation", "one", `{"name":"task 1","gpu":"H200","verdict":"sma reads low"}`)
 	db.put("validation", "many", `{"subjects":[{"name":"task 1","verdict":"a"},{"name":"task 2","verdict":"b"}],"summary":[]}`)
 	db.put("validation", "alien", `[1]`)
-	r, err := s.ListValidations(t.Context(), &wattmarkv1.ListValidationsRequest{})
+	r, err := s.ListValidations(t.Context(), &pb.ListValidationsRequest{})
 	if err != nil || len(r.Validations) != 3 || r.More {
 		t.Fatalf("%v, %v", r, err)
 	}
@@ -336,10 +336,10 @@ func TestSavedValidations(t *testing.T) {
 	if n["one"] != 1 || n["many"] != 2 || n["alien"] != 0 {
 		t.Errorf("%v", n)
 	}
-	if r, err = s.ListValidations(t.Context(), &wattmarkv1.ListValidationsRequest{PageSize: 2}); err != nil || len(r.Validations) != 2 || !r.More {
+	if r, err = s.ListValidations(t.Context(), &pb.ListValidationsRequest{PageSize: 2}); err != nil || len(r.Validations) != 2 || !r.More {
 		t.Errorf("%v, %v", r, err)
 	}
-	if _, err = s.ListValidations(t.Context(), &wattmarkv1.ListValidationsRequest{PageSize: -1}); status.Code(err) != codes.InvalidArgument {
+	if _, err = s.ListValidations(t.Context(), &pb.ListValidationsRequest{PageSize: -1}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,19 +1,35 @@
+// Package reports is wattmark.v1.ReportService: the profiles of GPUs' own sensors,
+// and a task's validation. A validation is worked out when somebody asks for it, so
+// it is of the result in force; one kept under a name stays as it was made.
+//
+//	Service   the calls, over the store
+//	judge     works validations out: one at a time, the last ones kept
 package reports
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
 
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/analysis/validate"
-	"wattmark/api/wattmarkv1"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/validate"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
-// Database is what the service needs of the task database. *store.DB is one.
+// Database is the part of the task database that the service reads. *store.DB is one.
 type Database interface {
 	Task(ctx context.Context, id store.TaskID) (store.Task, error)
 	Methods(ctx context.Context, id store.TaskID) ([]store.MethodResult, error)
@@ -21,11 +37,11 @@ type Database interface {
 	MethodErrors(ctx context.Context, limit int) (list []store.MethodError, tasks int, more bool, err error)
 }
 
-// Subject makes of a stored task what a validation judges. Its truth is read while
+// Subject makes the subject of a validation of a stored task. Its truth is read while
 // the validation runs.
 type Subject func(ctx context.Context, id store.TaskID) (validate.Subject, error)
 
-// Config is what a service works with.
+// Config is the data and the limits of a service.
 type Config struct {
 	DB      Database
 	Subject Subject
@@ -38,52 +54,225 @@ type Config struct {
 
 // Service is ReportService.
 type Service struct {
-	wattmarkv1.UnimplementedReportServiceServer
+	pb.UnimplementedReportServiceServer
 	cfg   Config
 	judge *judge
 }
 
-// New returns the service. Close ends what it works out.
-func New(cfg Config) *Service {
+// New returns the service. Validations under way end with ctx, or with Close.
+func New(ctx context.Context, cfg Config) *Service {
 	if cfg.MaxScans == 0 {
 		cfg.MaxScans = 1 << 26
 	}
-	return &Service{cfg: cfg, judge: newJudge(&cfg)}
+	return &Service{cfg: cfg, judge: newJudge(ctx, &cfg)}
 }
 
 // Register adds the service to a server.
-func (s *Service) Register(server *grpc.Server) { wattmarkv1.RegisterReportServiceServer(server, s) }
+func (s *Service) Register(server *grpc.Server) { pb.RegisterReportServiceServer(server, s) }
 
-// Close gives up what is being worked out.
+// Close gives up the validations under way.
 func (s *Service) Close() { s.judge.close() }
 
-// toStatus turns an error into a status. A status stays as it is, nil stays nil.
-func toStatus(operation string, err error) error {
-	if err == nil {
-		return nil
+// toStatus turns an error of an operation into a status by outcomes.
+func toStatus(operation string, err error) error { return wire.Status(operation, err, outcomes) }
+
+// ListValidations returns the kept validations, newest first.
+func (s *Service) ListValidations(ctx context.Context,
+	q *pb.ListValidationsRequest,
+) (*pb.ListValidationsResponse, error) {
+	n := int(q.GetPageSize())
+	switch {
+	case n < 0:
+		return nil, status.Errorf(codes.InvalidArgument, "page_size: %d: want 0 or more", n)
+	case n == 0:
+		n = 100
 	}
-	if _, ok := status.FromError(err); ok {
-		return err
+	n = min(n, 1000)
+	// The store lists by name and version; a page shows what was made last.
+	list, err := s.cfg.DB.Analyses(ctx, s.cfg.ValidationKind)
+	if err != nil {
+		return nil, toStatus("list validations", err)
 	}
-	for _, c := range []struct {
-		sentinel error
-		code     codes.Code
-		hint     string
-	}{
-		{context.Canceled, codes.Canceled, ""},
-		{context.DeadlineExceeded, codes.DeadlineExceeded, ""},
-		{store.ErrNotFound, codes.NotFound, "; ListTasks (wattmark tasks) shows which there are"},
-		{store.ErrBusy, codes.Unavailable, "; try again"},
-		{store.ErrCorrupt, codes.DataLoss, "; read it again; if it stays, restore the file from a copy"},
-		{store.ErrIO, codes.Internal, "; look at the disk of the machine that holds the database"},
-		{errBusy, codes.ResourceExhausted, "; try again"},
-		{errStopped, codes.Unavailable, ""},
-		{validate.ErrSubject, codes.FailedPrecondition, ""},
-		{errUnfit, codes.FailedPrecondition, ""},
-	} {
-		if errors.Is(err, c.sentinel) {
-			return status.Errorf(c.code, "%s: %v%s", operation, err, c.hint)
+	slices.SortStableFunc(list, func(a, b store.Analysis) int {
+		return cmp.Or(b.Made.Compare(a.Made), cmp.Compare(b.Version, a.Version))
+	})
+	r := &pb.ListValidationsResponse{More: len(list) > n}
+	for i := range list[:min(n, len(list))] {
+		r.Validations = append(r.Validations, saved(&list[i]))
+	}
+	return r, nil
+}
+
+// kept is the part that is read of a kept validation: one subject, or several in a list.
+type kept struct {
+	subject
+	Subjects []subject `json:"subjects"`
+}
+
+// subject is the part of a kept validation that names its GPU and its verdict.
+type subject struct {
+	Name    string `json:"name"`
+	GPU     string `json:"gpu"`
+	Driver  string `json:"driver"`
+	Verdict string `json:"verdict"`
+}
+
+// saved converts a kept validation to its entry in a list. Content that cannot be read,
+// of another program, leaves the name alone.
+func saved(a *store.Analysis) *pb.SavedValidation {
+	m := &pb.SavedValidation{
+		Name: wire.Text(a.Name), Version: uint32(a.Version), Made: wire.Time(a.Made), Maker: wire.Text(a.Maker),
+	}
+	for _, t := range a.Tasks {
+		m.TaskIds = append(m.TaskIds, int64(t))
+	}
+	var x kept
+	if json.Unmarshal(a.Content, &x) != nil { // of another program: its name is all there is
+		return m
+	}
+	if x.Verdict != "" {
+		x.Subjects = append(x.Subjects, x.subject)
+	}
+	for _, v := range x.Subjects {
+		m.Verdicts = append(m.Verdicts, &pb.SavedVerdict{
+			Name: wire.Text(v.Name), Gpu: wire.Text(v.GPU), Driver: wire.Text(v.Driver), Verdict: wire.Text(v.Verdict),
+		})
+	}
+	return m
+}
+
+// ListSensors returns stored profiles.
+func (s *Service) ListSensors(ctx context.Context, q *pb.ListSensorsRequest) (*pb.ListSensorsResponse, error) {
+	list, err := s.cfg.DB.Analyses(ctx, sensor.Kind)
+	if err != nil {
+		return nil, toStatus("list sensors", err)
+	}
+	// Versions of one profile are neighbours, the newest last: a successor of the same name replaces it.
+	r := &pb.ListSensorsResponse{}
+	for i := range list {
+		replaced := i+1 < len(list) && list[i+1].Name == list[i].Name
+		if replaced && !q.GetAllVersions() {
+			continue
+		}
+		p, err := profile(&list[i])
+		switch {
+		case err != nil:
+			r.Unreadable = append(r.Unreadable, wire.Text(err.Error()))
+		case q.GetGpuUuid() == "" || p.GpuUuid == q.GetGpuUuid():
+			r.Sensors = append(r.Sensors, p)
 		}
 	}
-	return status.Errorf(codes.Internal, "%s: %v", operation, err)
+	return r, nil
+}
+
+var models = map[sensor.Model]pb.SensorModel{
+	sensor.Boxcar: pb.SensorModel_SENSOR_MODEL_BOXCAR, sensor.FirstOrder: pb.SensorModel_SENSOR_MODEL_FIRST_ORDER,
+}
+
+// profile reads and validates a stored profile of a sensor. The constant is the window of
+// a boxcar (s) or the time constant of a first-order lag (s).
+func profile(a *store.Analysis) (*pb.SensorProfile, error) {
+	var p sensor.Profile
+	err := json.Unmarshal(a.Content, &p)
+	if err == nil {
+		err = p.Validate()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("profile %q, version %d: %w: delete it with wattmark sensor delete", a.Name, a.Version,
+			err)
+	}
+	m := &pb.SensorProfile{
+		Gpu: wire.Text(p.GPU), GpuUuid: wire.Text(p.UUID), Driver: wire.Text(p.Driver), Field: wire.Text(p.Field),
+		Model: models[p.Model], Undecided: p.Undecided, Weak: p.Weak, PeriodS: float64(p.Period),
+		PeriodUS: float64(p.UPeriod), JitterS: float64(p.Jitter), ConstantS: float64(p.Window),
+		ConstantUS: float64(p.UWindow), DelayS: float64(p.Delay), DelayUS: float64(p.UDelay), LagS: float64(p.Lag),
+		LagUS: float64(p.ULag), Calibrated: p.Calibrated, Gain: p.Gain, GainU: p.UGain, OffsetW: float64(p.Offset),
+		OffsetUW: float64(p.UOffset), QuantumW: float64(p.Quantum), NoiseW: float64(p.Noise), ShareSeen: p.Seen,
+		ShareSeenU: p.USeen, Version: uint32(a.Version), Made: wire.Time(a.Made), Maker: wire.Text(a.Maker),
+	}
+	if p.Model == sensor.FirstOrder {
+		m.ConstantS, m.ConstantUS = float64(p.Tau), float64(p.UTau)
+	}
+	if p.Evidence != nil {
+		m.Updates = uint32(p.Evidence.Updates)
+	}
+	for _, t := range a.Tasks {
+		m.TaskIds = append(m.TaskIds, int64(t))
+	}
+	return m, nil
+}
+
+// mostTasks are looked at for the sensors' errors.
+const mostTasks = 2000
+
+// ListSensorErrors returns by how much software was off the meter.
+func (s *Service) ListSensorErrors(ctx context.Context,
+	_ *pb.ListSensorErrorsRequest,
+) (*pb.ListSensorErrorsResponse, error) {
+	list, tasks, more, err := s.cfg.DB.MethodErrors(ctx, mostTasks)
+	if err != nil {
+		return nil, toStatus("list sensor errors", err)
+	}
+	// Errors of one kind of sensor are comparable under one driver only: its filter is the driver's.
+	type key struct{ gpu, uuid, driver, method string }
+	by := map[key][]store.MethodError{}
+	for _, x := range list {
+		k := key{x.GPU, x.GPUUUID, x.Driver, x.Method}
+		by[k] = append(by[k], x)
+	}
+	r := &pb.ListSensorErrorsResponse{Tasks: uint32(tasks), More: more}
+	for k, of := range by {
+		e := errorsOf(of)
+		e.Gpu, e.GpuUuid, e.Driver, e.Method = wire.Text(k.gpu), wire.Text(k.uuid), wire.Text(k.driver), wire.Text(k.method)
+		r.Errors = append(r.Errors, e)
+	}
+	slices.SortFunc(r.Errors, func(a, b *pb.SensorError) int {
+		return cmp.Or(strings.Compare(a.Gpu, b.Gpu), strings.Compare(a.GpuUuid, b.GpuUuid),
+			strings.Compare(a.Driver, b.Driver), strings.Compare(a.Method, b.Method))
+	})
+	return r, nil
+}
+
+// percentOff is a method's error of the mean power, in per cent.
+func percentOff(said, truth measure.Watt) float64 { return 100 * float64(said/truth-1) }
+
+// errorsOf sums up one method's errors, of which there is at least one. The interval
+// is Student's.
+func errorsOf(list []store.MethodError) *pb.SensorError {
+	e := &pb.SensorError{Tasks: uint32(len(list)), MinErrorPct: math.Inf(1), MaxErrorPct: math.Inf(-1)}
+	var all []float64
+	worst := -1.0
+	for _, x := range list {
+		v := percentOff(x.Said, x.Truth)
+		all = append(all, v)
+		e.MinErrorPct, e.MaxErrorPct = min(e.MinErrorPct, v), max(e.MaxErrorPct, v)
+		if math.Abs(v) > worst {
+			worst, e.WorstTaskId = math.Abs(v), int64(x.Task)
+		}
+		e.NewestTaskId = max(e.NewestTaskId, int64(x.Task))
+		if x.Partial {
+			e.PartialTasks++
+		}
+	}
+	// Below three tasks a standard deviation says nothing about the mean: no interval then.
+	mean, sd := stat.MeanStdDev(all, nil)
+	e.MeanErrorPct = mean
+	if n := float64(len(all)); n >= 3 {
+		e.MeanErrorUPct = known(distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(0.975) * sd / math.Sqrt(n))
+	}
+	return e
+}
+
+// outcomes are the codes of the errors of calls.
+var outcomes = []wire.Outcome{
+	{context.Canceled, codes.Canceled, ""},
+	{context.DeadlineExceeded, codes.DeadlineExceeded, ""},
+	{store.ErrNotFound, codes.NotFound, "ListTasks (wattmark tasks) shows which there are"},
+	{store.ErrBusy, codes.Unavailable, "try again"},
+	{store.ErrCorrupt, codes.DataLoss, "read it again; if it stays, restore the file from a copy"},
+	{store.ErrIO, codes.Internal, "look at the disk of the machine that holds the database"},
+	{errBusy, codes.ResourceExhausted, "try again"},
+	{errStopped, codes.Unavailable, ""},
+	{validate.ErrSubject, codes.FailedPrecondition, ""},
+	{errUnfit, codes.FailedPrecondition, ""},
 }

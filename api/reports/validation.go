@@ -2,29 +2,34 @@ package reports
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"wattmark/analysis/validate"
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/validate"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 const (
 	// columns of a trace: as many as a wide screen has points for it.
 	columns = 1200
-	// mostKernels are told by name.
+	// mostKernels is how many kernels are named.
 	mostKernels = 200
 )
 
 // ReadValidation returns a task's validation.
-func (s *Service) ReadValidation(ctx context.Context, q *wattmarkv1.ReadValidationRequest) (*wattmarkv1.ReadValidationResponse, error) {
+func (s *Service) ReadValidation(ctx context.Context, q *pb.ReadValidationRequest) (*pb.ReadValidationResponse, error) {
 	if q.GetTaskId() <= 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "task_id: %d: task identities begin at 1", q.GetTaskId())
 	}
@@ -38,16 +43,19 @@ func (s *Service) ReadValidation(ctx context.Context, q *wattmarkv1.ReadValidati
 }
 
 // reportMessage is a report as it travels; its times begin with the work.
-func reportMessage(r *validate.Report) *wattmarkv1.ReadValidationResponse {
-	m := &wattmarkv1.ReadValidationResponse{
-		Name: wire.Text(r.Name), Gpu: wire.Text(r.GPU), Driver: wire.Text(r.Driver), Meter: wire.Text(r.Meter), Verdict: wire.Text(r.Verdict),
-		Started: wire.Time(r.Origin), DurationS: float64(r.Work.Length()), Samples: r.Samples, Energy: energy(r.Truth),
-		MeanW: float64(r.Mean), PeakW: float64(r.Peak), LostS: float64(r.Lost), Clock: wire.Text(clockText(&r.Clock)), ClockUS: known(r.Clock.OffsetU),
+func reportMessage(r *validate.Report) *pb.ReadValidationResponse {
+	m := &pb.ReadValidationResponse{
+		Name: wire.Text(r.Name), Gpu: wire.Text(r.GPU), Driver: wire.Text(r.Driver), Meter: wire.Text(r.Meter),
+		Verdict: wire.Text(r.Verdict), Started: wire.Time(r.Origin), DurationS: float64(r.Work.Length()),
+		Samples: r.Samples, Energy: energy(r.Truth), MeanW: float64(r.Mean), PeakW: float64(r.Peak),
+		LostS: float64(r.Lost), Clock: wire.Text(clockText(&r.Clock)), ClockUS: known(r.Clock.OffsetU),
 		UnseenW: known(r.MissingPower), Level: r.Level, Resamples: uint32(r.Resamples), Seed: r.Seed,
 		TraceFromS: float64(r.Trace.From - r.Work.From), TraceToS: float64(r.Trace.To - r.Work.From),
 	}
 	for _, x := range r.Missing {
-		m.Unseen = append(m.Unseen, &wattmarkv1.UnseenRail{Name: wire.Text(x.Name), MostW: known(x.Most), Reason: wire.Text(x.Reason)})
+		m.Unseen = append(m.Unseen, &pb.UnseenRail{
+			Name: wire.Text(x.Name), MostW: known(x.Most), Reason: wire.Text(x.Reason),
+		})
 	}
 	for _, x := range r.Cautions {
 		m.Cautions = append(m.Cautions, wire.Text(x))
@@ -67,13 +75,15 @@ func reportMessage(r *validate.Report) *wattmarkv1.ReadValidationResponse {
 			m.KernelSum = k
 		}
 	}
+	// The rest of the kernels is in OtherKernels, with its sum.
 	m.MoreKernels = uint32(max(len(r.Kernels)-mostKernels, 0))
 	addTrace(m, r)
 	return m
 }
 
 // addTrace adds the columns that hold samples.
-func addTrace(m *wattmarkv1.ReadValidationResponse, r *validate.Report) {
+func addTrace(m *pb.ReadValidationResponse, r *validate.Report) {
+	// A column's time is that of its middle; the trace is cut into columns of one length.
 	n := len(r.Trace.Columns)
 	for i, c := range r.Trace.Columns {
 		if math.IsNaN(float64(c.Mean)) {
@@ -94,30 +104,36 @@ func known[T ~float64](v T) *wrapperspb.DoubleValue {
 	return nil
 }
 
-func energy(e measure.Estimate) *wattmarkv1.Energy {
-	return &wattmarkv1.Energy{EnergyJ: float64(e.Energy), EnergyUJ: float64(e.U)}
+func energy(e validate.Truth) *pb.Energy {
+	return &pb.Energy{EnergyJ: float64(e.Energy), EnergyUJ: float64(e.U)}
 }
 
-// clockText says in short how the meter's clock was put on the host's.
+// clockText describes in short how the meter's clock was aligned with the host's.
 func clockText(c *validate.Clock) string {
 	how := c.How
 	if how == "" {
 		how = "as given"
 	}
-	if !math.IsNaN(c.DriftPPM) && !math.IsNaN(c.DriftUPPM) {
-		how += fmt.Sprintf("; it gains %+.1f ± %.1f ppm on the host's", math.Round(10*c.DriftPPM)/10+0, c.DriftUPPM) // + 0: no −0.0
+	if measure.Known(c.DriftPPM) && measure.Known(c.DriftUPPM) {
+		// + 0: no −0.0
+		how += fmt.Sprintf("; it gains %+.1f ± %.1f ppm on the host's", math.Round(10*float64(c.DriftPPM))/10+0,
+			c.DriftUPPM)
 	}
 	return how
 }
 
-var agreements = map[validate.Agreement]wattmarkv1.Agreement{
-	validate.Agrees: wattmarkv1.Agreement_AGREEMENT_AGREES, validate.Reads: wattmarkv1.Agreement_AGREEMENT_DIFFERS,
+var agreements = map[validate.Agreement]pb.Agreement{
+	validate.Agrees: pb.Agreement_AGREEMENT_AGREES, validate.Reads: pb.Agreement_AGREEMENT_DIFFERS,
 }
 
-func methodMessage(x *validate.MethodReport, origin measure.Seconds) *wattmarkv1.ValidatedMethod {
-	m := &wattmarkv1.ValidatedMethod{
-		Name: wire.Text(x.Name), Note: wire.Text(x.Note), OwnRule: x.Own, EnergyJ: known(x.Energy), ErrorPct: known(x.ErrorPct), LoPct: known(x.Lo), HiPct: known(x.Hi),
-		Agreement: agreements[x.Agreement], Readings: uint32(x.Readings), Compared: uint32(x.Compared), MapePct: known(x.MAPEPct), RmseW: known(x.RMSE), BiasW: known(x.Bias),
+// methodMessage converts one method's results; its times begin at origin. Unknown figures
+// are not set.
+func methodMessage(x *validate.MethodReport, origin measure.Seconds) *pb.ValidatedMethod {
+	m := &pb.ValidatedMethod{
+		Name: wire.Text(x.Name), Note: wire.Text(x.Note), OwnRule: x.Own, EnergyJ: known(x.Energy),
+		ErrorPct: known(x.ErrorPct), LoPct: known(x.Interval.Lo), HiPct: known(x.Interval.Hi),
+		Agreement: agreements[x.Agreement], Readings: uint32(x.Readings), Compared: uint32(x.Compared),
+		MapePct: known(x.MAPEPct), RmseW: known(x.RMSE), BiasW: known(x.Bias),
 		UpdateS: known(x.Update), LagS: known(x.Lag), LagUS: known(x.LagU), LagNote: wire.Text(x.LagNote),
 	}
 	if x.U > 0 {
@@ -130,10 +146,203 @@ func methodMessage(x *validate.MethodReport, origin measure.Seconds) *wattmarkv1
 	return m
 }
 
-func kernelMessage(x *validate.KernelReport) *wattmarkv1.ValidatedKernel {
-	m := &wattmarkv1.ValidatedKernel{Name: wire.Text(x.Name), Launches: uint32(x.Launches), BusyS: float64(x.Busy), ShareS: float64(x.Share), Energy: energy(x.Truth)}
+// kernelMessage converts one kernel's energy with the errors of the methods.
+func kernelMessage(x *validate.KernelReport) *pb.ValidatedKernel {
+	m := &pb.ValidatedKernel{
+		Name: wire.Text(x.Name), Launches: uint32(x.Launches), BusyS: float64(x.Busy),
+		ShareS: float64(x.Share), Energy: energy(x.Truth),
+	}
 	for _, k := range x.Methods {
-		m.Errors = append(m.Errors, &wattmarkv1.KernelError{Method: wire.Text(k.Name), ErrorPct: known(k.ErrorPct), Agreement: agreements[k.Agreement]})
+		m.Errors = append(m.Errors, &pb.KernelError{
+			Method: wire.Text(k.Name), ErrorPct: known(k.ErrorPct), Agreement: agreements[k.Agreement],
+		})
 	}
 	return m
+}
+
+var (
+	errBusy    = errors.New("too many validations are asked for at once")
+	errStopped = errors.New("the host is being stopped")
+	// errUnfit: a validation of that task is not made here.
+	errUnfit = errors.New("the task cannot be judged")
+)
+
+const (
+	// mostKept is how many validations are kept; one is some 200 kB.
+	mostKept = 32
+	// mostWaiting is how many tasks may wait to be judged. One is judged at a time:
+	// the machine has kernels to launch.
+	mostWaiting = 8
+	// longest is how long one may take.
+	longest = 2 * time.Minute
+)
+
+// verdict is a validation that is kept, or is being worked out.
+type verdict struct {
+	key    string
+	id     store.TaskID
+	number int // of the result that is judged
+	made   time.Time
+	report *validate.Report
+	err    error
+	done   chan struct{} // closed when report or err is there
+}
+
+// judge works validations out and keeps the last ones.
+type judge struct {
+	cfg    *Config
+	ctx    context.Context // until close
+	cancel context.CancelFunc
+	turn   chan struct{} // has one while nothing is worked out
+
+	mu      sync.Mutex
+	kept    map[store.TaskID]*verdict
+	order   []store.TaskID // of kept, the one that was used last at the end
+	waiting int
+}
+
+// newJudge returns a judge whose work ends with ctx.
+func newJudge(ctx context.Context, cfg *Config) *judge {
+	j := &judge{cfg: cfg, turn: make(chan struct{}, 1), kept: map[store.TaskID]*verdict{}}
+	j.ctx, j.cancel = context.WithCancel(ctx)
+	j.turn <- struct{}{}
+	return j
+}
+
+// close ends the work; all that wait get errStopped.
+func (j *judge) close() { j.cancel() }
+
+// validation returns a task's validation. Who asks while it is worked out waits for
+// the same one; it is finished, within its limit, also when nobody waits any more.
+func (j *judge) validation(ctx context.Context, id store.TaskID) (*verdict, error) {
+	t, err := j.cfg.DB.Task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if t.Scans > j.cfg.MaxScans {
+		return nil, fmt.Errorf("%w here: it has %d scans, at most %d are judged on request: wattmark validate %d",
+			errUnfit, t.Scans, j.cfg.MaxScans, id)
+	}
+	key, err := j.key(ctx, &t)
+	if err != nil {
+		return nil, err
+	}
+	v, err := j.find(key, &t)
+	if err != nil {
+		return nil, err
+	}
+	// The work goes on without the caller: the next one finds it done.
+	select {
+	case <-v.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return v, v.err
+}
+
+// key identifies the input of a validation: the result in force, the methods' results
+// and the profiles of the GPU's sensor.
+func (j *judge) key(ctx context.Context, t *store.Task) (string, error) {
+	methods, err := j.cfg.DB.Methods(ctx, t.ID)
+	if err != nil {
+		return "", err
+	}
+	profiles, err := j.cfg.DB.Analyses(ctx, sensor.Kind)
+	if err != nil {
+		return "", err
+	}
+	// All that Run reads and that can change: a validation of another key is worked out anew.
+	h := sha256.New()
+	fmt.Fprintln(h, t.ID, t.State, t.ResultNumber, t.CalibrationID, t.Scans)
+	if t.Result != nil {
+		fmt.Fprintln(h, t.Result.From, t.Result.To, t.Result.Total)
+	}
+	for _, m := range methods {
+		fmt.Fprintf(h, "%+v\n", m)
+	}
+	for _, p := range profiles {
+		fmt.Fprintln(h, p.Name, p.Version)
+	}
+	return string(h.Sum(nil)), nil
+}
+
+// find returns the validation of a key: kept, under way, or begun now.
+func (j *judge) find(key string, t *store.Task) (*verdict, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if v := j.kept[t.ID]; v != nil && v.key == key {
+		j.used(t.ID)
+		return v, nil
+	}
+	if j.waiting >= mostWaiting {
+		return nil, fmt.Errorf("%w: %d wait", errBusy, j.waiting)
+	}
+	// It is kept at once, unfinished: who asks for it meanwhile waits on done.
+	v := &verdict{key: key, id: t.ID, number: t.ResultNumber, done: make(chan struct{})}
+	j.kept[t.ID] = v
+	j.used(t.ID)
+	j.waiting++
+	go j.work(v)
+	return v, nil
+}
+
+// used puts a task at the end of the order, and drops the least recently used one.
+// The lock is held.
+func (j *judge) used(id store.TaskID) {
+	for i, x := range j.order {
+		if x == id {
+			j.order = append(j.order[:i], j.order[i+1:]...)
+			break
+		}
+	}
+	j.order = append(j.order, id)
+	if len(j.order) > mostKept {
+		delete(j.kept, j.order[0])
+		j.order = j.order[1:]
+	}
+}
+
+// work works one validation out when its turn has come. What failed is not kept.
+func (j *judge) work(v *verdict) {
+	defer close(v.done)
+	ctx, cancel := context.WithTimeout(j.ctx, longest)
+	defer cancel()
+	select {
+	case <-j.turn:
+		v.report, v.err = j.run(ctx, v.id)
+		v.made = time.Now()
+		j.turn <- struct{}{}
+	case <-ctx.Done():
+		v.err = ctx.Err()
+	}
+	if j.ctx.Err() != nil {
+		v.err = errStopped
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.waiting--
+	if v.err != nil && j.kept[v.id] == v {
+		delete(j.kept, v.id)
+	}
+}
+
+// run validates a task, with a fixed seed: the same data give the same intervals.
+func (j *judge) run(ctx context.Context, id store.TaskID) (*validate.Report, error) {
+	s, err := j.cfg.Subject(ctx, id)
+	if err != nil {
+		return nil, unfit(err)
+	}
+	return validate.Run(ctx, s, validate.Options{Seed: 1, Columns: columns})
+}
+
+// unfit marks the reason of a refused subject, unless the database is to blame.
+func unfit(err error) error {
+	for _, e := range []error{
+		store.ErrNotFound, store.ErrBusy, store.ErrCorrupt, store.ErrIO, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, e) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", errUnfit, err)
 }

@@ -1085,7 +1085,7 @@ const file_wattmark_v1_bench_proto_rawDesc = "" +
 	"\fBenchService\x12P\n" +
 	"\vListBenches\x12\x1f.wattmark.v1.ListBenchesRequest\x1a .wattmark.v1.ListBenchesResponse\x12J\n" +
 	"\tReadBench\x12\x1d.wattmark.v1.ReadBenchRequest\x1a\x1e.wattmark.v1.ReadBenchResponse\x12U\n" +
-	"\fWatchBenches\x12 .wattmark.v1.WatchBenchesRequest\x1a!.wattmark.v1.WatchBenchesResponse0\x01B$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\fWatchBenches\x12 .wattmark.v1.WatchBenchesRequest\x1a!.wattmark.v1.WatchBenchesResponse0\x01B8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_bench_proto_rawDescOnce sync.Once

@@ -1627,7 +1627,7 @@ const file_wattmark_v1_common_proto_rawDesc = "" +
 	"MarkerKind\x12\x1b\n" +
 	"\x17MARKER_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MARKER_KIND_START\x10\x01\x12\x14\n" +
-	"\x10MARKER_KIND_STOP\x10\x02B$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\x10MARKER_KIND_STOP\x10\x02B8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_common_proto_rawDescOnce sync.Once

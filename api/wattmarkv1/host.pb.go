@@ -1632,7 +1632,7 @@ const file_wattmark_v1_host_proto_rawDesc = "" +
 	"\x12MEASURE_PHASE_DONE\x10\t2\xa0\x01\n" +
 	"\vHostService\x12G\n" +
 	"\bDescribe\x12\x1c.wattmark.v1.DescribeRequest\x1a\x1d.wattmark.v1.DescribeResponse\x12H\n" +
-	"\aMeasure\x12\x1b.wattmark.v1.MeasureRequest\x1a\x1c.wattmark.v1.MeasureResponse(\x010\x01B$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\aMeasure\x12\x1b.wattmark.v1.MeasureRequest\x1a\x1c.wattmark.v1.MeasureResponse(\x010\x01B8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_host_proto_rawDescOnce sync.Once

@@ -2301,7 +2301,7 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"EndCapture\x12\x1e.wattmark.v1.EndCaptureRequest\x1a\x1f.wattmark.v1.EndCaptureResponse\x12S\n" +
 	"\fListCaptures\x12 .wattmark.v1.ListCapturesRequest\x1a!.wattmark.v1.ListCapturesResponse\x12O\n" +
 	"\n" +
-	"WatchRails\x12\x1e.wattmark.v1.WatchRailsRequest\x1a\x1f.wattmark.v1.WatchRailsResponse0\x01B$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"WatchRails\x12\x1e.wattmark.v1.WatchRailsRequest\x1a\x1f.wattmark.v1.WatchRailsResponse0\x01B8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_monitor_proto_rawDescOnce sync.Once

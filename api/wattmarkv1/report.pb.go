@@ -2081,7 +2081,7 @@ const file_wattmark_v1_report_proto_rawDesc = "" +
 	"\vListSensors\x12\x1f.wattmark.v1.ListSensorsRequest\x1a .wattmark.v1.ListSensorsResponse\x12_\n" +
 	"\x10ListSensorErrors\x12$.wattmark.v1.ListSensorErrorsRequest\x1a%.wattmark.v1.ListSensorErrorsResponse\x12Y\n" +
 	"\x0eReadValidation\x12\".wattmark.v1.ReadValidationRequest\x1a#.wattmark.v1.ReadValidationResponse\x12\\\n" +
-	"\x0fListValidations\x12#.wattmark.v1.ListValidationsRequest\x1a$.wattmark.v1.ListValidationsResponseB$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\x0fListValidations\x12#.wattmark.v1.ListValidationsRequest\x1a$.wattmark.v1.ListValidationsResponseB8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_report_proto_rawDescOnce sync.Once

@@ -4750,7 +4750,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"CreateNote\x12\x1e.wattmark.v1.CreateNoteRequest\x1a\x1f.wattmark.v1.CreateNoteResponse\x12M\n" +
 	"\n" +
 	"DeleteNote\x12\x1e.wattmark.v1.DeleteNoteRequest\x1a\x1f.wattmark.v1.DeleteNoteResponse\x12S\n" +
-	"\fReadReadings\x12 .wattmark.v1.ReadReadingsRequest\x1a!.wattmark.v1.ReadReadingsResponseB$Z\"wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\fReadReadings\x12 .wattmark.v1.ReadReadingsRequest\x1a!.wattmark.v1.ReadReadingsResponseB8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_task_proto_rawDescOnce sync.Once

@@ -20,7 +20,7 @@ const (
 	maxQuery = 32 << 10
 	// bodyTime is how long a body may take to come.
 	bodyTime = 10 * time.Second
-	// writeTime is how long the reader may leave what was written unread.
+	// writeTime is how long the reader may leave written bytes unread.
 	writeTime = 30 * time.Second
 )
 
@@ -36,7 +36,7 @@ var headers = map[string]string{
 	"Cache-Control":                "no-store",
 }
 
-// guard sets the headers, keeps the limits, and refuses what a browser asks for
+// guard sets the headers, keeps the limits, and refuses a browser's requests for
 // another site's page.
 func guard(next http.Handler, o Options) http.Handler {
 	next = http.NewCrossOriginProtection().Handler(limit(next))
@@ -47,7 +47,7 @@ func guard(next http.Handler, o Options) http.Handler {
 		if r.TLS != nil {
 			w.Header().Set("Strict-Transport-Security", "max-age=2592000")
 		}
-		if hasBody(r) { // also of a request that is refused: what is left of it is read to its end
+		if hasBody(r) { // also of a request that is refused: the rest of it is read to its end
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 		}
 		if o.Loopback && !local(r.Host) {
@@ -66,7 +66,7 @@ func host(header string) string {
 	return strings.Trim(header, "[]")
 }
 
-// local reports whether a Host header names this machine by what no other machine's
+// local reports whether a Host header names this machine by a name that no other machine's
 // owner can make point here.
 func local(header string) bool {
 	h := host(header)
@@ -85,7 +85,8 @@ func limit(next http.Handler) http.Handler {
 		control := http.NewResponseController(w)
 		if hasBody(r) {
 			if !isCall(r.Header.Get("Content-Type")) {
-				refuse(w, http.StatusUnsupportedMediaType, "a body must be application/json or application/grpc-web+proto")
+				refuse(w, http.StatusUnsupportedMediaType,
+					"a body must be application/json or application/grpc-web+proto")
 				return
 			}
 			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -110,13 +111,14 @@ func hasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
-// calls are the types of a body. No form can say that it is one of them, and no page
+// calls are the types of a body. No form can have one of them, and no page
 // of another site without a browser asking first.
 var calls = []string{
 	"application/json", "application/grpc-web", "application/grpc-web+proto", "application/grpc-web+json",
 	"application/proto", "application/connect+proto", "application/connect+json",
 }
 
+// isCall reports whether a content type is one of calls.
 func isCall(contentType string) bool {
 	t, _, err := mime.ParseMediaType(contentType)
 	return err == nil && slices.Contains(calls, t)
@@ -128,12 +130,13 @@ type timedWriter struct {
 	control *http.ResponseController
 }
 
+// Write writes b, which must leave within writeTime.
 func (t *timedWriter) Write(b []byte) (int, error) {
 	_ = t.control.SetWriteDeadline(time.Now().Add(writeTime))
 	return t.ResponseWriter.Write(b)
 }
 
-// Flush sends what was written.
+// Flush sends the written bytes.
 func (t *timedWriter) Flush() {
 	_ = t.control.SetWriteDeadline(time.Now().Add(writeTime))
 	_ = t.control.Flush()

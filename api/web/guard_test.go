@@ -125,7 +125,7 @@ func TestServerStops(t *testing.T) {
 		asked <- err
 	}()
 	<-begun
-	s.Stop(time.Millisecond)
+	s.Stop(t.Context(), time.Millisecond)
 	if err := <-served; err != nil {
 		t.Error(err)
 	}

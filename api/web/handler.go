@@ -1,12 +1,32 @@
+// Package web serves TaskService as JSON over HTTP: the calls that
+// proto/wattmark/v1/http.yaml maps, their OpenAPI file, health and, where wanted,
+// metrics and profiles. The generated gateway calls the gRPC server; this
+// package adds strict requests, headers and limits around it.
+//
+//	GET /               the page, with its files below /assets/
+//	GET /v1/…           the calls
+//	GET /openapi.json   their requests and answers (OpenAPI 2.0)
+//	POST /wattmark.v1.TaskService/…   the calls as gRPC-Web
+//	GET /healthz        health, as gRPC's
+//	GET /metrics        for Prometheus
+//	GET /debug/pprof/   profiles
+//
+// Callers are identified where Options.Ask does so (package api/auth/signin). Else serve
+// it on a loopback address alone. Requests that a browser makes for another site's page
+// are refused in any case.
 package web
 
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
@@ -15,25 +35,25 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/web/page"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/web/page"
 )
 
 //go:embed openapi.swagger.json
 var openAPI []byte
 
-// Options are what a handler may serve beside the calls.
+// Options are the parts that a handler may serve beside the calls.
 type Options struct {
 	// Metrics is served at /metrics; nil for none.
 	Metrics http.Handler
 	// Profiles serves /debug/pprof/: whoever reaches it sees the program's inside.
 	Profiles bool
-	// Live is a connection to the same server for what is watched live, with small
-	// windows (wire.LiveDialOptions), so that a slow browser is told less and not later;
+	// Live is a connection to the same server for live streams, with small windows
+	// (wire.LiveDialOptions), so that a slow browser gets less and not later;
 	// nil for the one that serves all.
 	Live *grpc.ClientConn
-	// Loopback says that only this machine's own names are names of the server: what
-	// is asked under another one comes from a page that made its name point here.
+	// Loopback is set where only this machine's own names are names of the server: a
+	// request under another one comes from a page that made its name point here.
 	Loopback bool
 	// Ask puts the question who is there before all that is served; nil where nobody is
 	// asked.
@@ -48,7 +68,8 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler{&runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
 		}}),
-		runtime.WithMarshalerOption(sparse, marshaler{&runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{UseProtoNames: true}}}),
+		runtime.WithMarshalerOption(sparse,
+			marshaler{&runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{UseProtoNames: true}}}),
 		runtime.WithHealthzEndpoint(grpc_health_v1.NewHealthClient(conn)),
 		runtime.WithRoutingErrorHandler(misrouted),
 		runtime.WithMiddlewares(plain),
@@ -62,9 +83,9 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		live = conn
 	}
 	err := errors.Join(
-		wattmarkv1.RegisterTaskServiceHandlerClient(ctx, gateway, wattmarkv1.NewTaskServiceClient(conn)),
-		wattmarkv1.RegisterBenchServiceHandlerClient(ctx, gateway, wattmarkv1.NewBenchServiceClient(live)),
-		wattmarkv1.RegisterReportServiceHandlerClient(ctx, gateway, wattmarkv1.NewReportServiceClient(conn)))
+		pb.RegisterTaskServiceHandlerClient(ctx, gateway, pb.NewTaskServiceClient(conn)),
+		pb.RegisterBenchServiceHandlerClient(ctx, gateway, pb.NewBenchServiceClient(live)),
+		pb.RegisterReportServiceHandlerClient(ctx, gateway, pb.NewReportServiceClient(conn)))
 	if err != nil {
 		return nil, fmt.Errorf("serve JSON: %w", err)
 	}
@@ -80,7 +101,7 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 	return Beside(o, mux), nil
 }
 
-// Beside serves what the options name beside a handler of one's own, with the same
+// Beside serves the parts that the options name beside a handler of one's own, with the same
 // headers and limits.
 func Beside(o Options, next http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -94,19 +115,19 @@ func Beside(o Options, next http.Handler) http.Handler {
 	return guard(asked(mux, o), o)
 }
 
-// misrouted answers what no call is at, in the calls' own form.
-func misrouted(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, httpStatus int) {
+// misrouted answers requests for unknown paths, in the calls' own form.
+func misrouted(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request,
+	httpStatus int,
+) {
 	if httpStatus == http.StatusMethodNotAllowed { // which the gateway calls 501
 		runtime.HTTPError(ctx, mux, m, w, r, &runtime.HTTPStatusError{
-			HTTPStatus: httpStatus, Err: status.Errorf(codes.Unimplemented, "%s is not for this path: /openapi.json says what is", r.Method),
+			HTTPStatus: httpStatus, Err: status.Errorf(codes.Unimplemented,
+				"%s is not for this path: /openapi.json says what is", r.Method),
 		})
 		return
 	}
 	runtime.DefaultRoutingErrorHandler(ctx, mux, m, w, r, httpStatus)
 }
-
-// OpenAPI returns the file that describes the calls.
-func OpenAPI() []byte { return append([]byte(nil), openAPI...) }
 
 // profiles serves Go's own profiles.
 func profiles(mux *http.ServeMux) {
@@ -117,10 +138,10 @@ func profiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
-// marshaler writes JSON with the fields' own names and says of streams what they are.
+// marshaler writes JSON with the fields' own names and marks streams as such.
 type marshaler struct{ *runtime.JSONPb }
 
-// sparse leaves out what is empty or zero: of tasks that were asked for by their
+// sparse leaves out empty and zero fields: of tasks that were asked for by their
 // fields, the fields that nobody asked for would otherwise look like zeros.
 const sparse = "application/vnd.wattmark.sparse+json"
 
@@ -136,3 +157,104 @@ func masked(next http.Handler) http.Handler {
 
 // StreamContentType is that of a stream: one object a line.
 func (marshaler) StreamContentType(any) string { return "application/x-ndjson" }
+
+// asked puts the question who is there before a site, where it is asked.
+func asked(site http.Handler, o Options) http.Handler {
+	if o.Ask == nil {
+		return site
+	}
+	return o.Ask(site)
+}
+
+// alike makes the refusal of a stream that cannot begin look like that of any other
+// call: the gateway wraps it as it would one in the middle, {"error": …}, which the
+// OpenAPI file does not know.
+func alike(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(&refusal{ResponseWriter: w}, r)
+	})
+}
+
+// refusal is a writer that unwraps the error of a refused stream.
+type refusal struct {
+	http.ResponseWriter
+	refused bool
+}
+
+// WriteHeader notes whether the request is refused, and gives refusals the type of JSON.
+func (w *refusal) WriteHeader(status int) {
+	if w.refused = status >= http.StatusBadRequest; w.refused {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes b, of a refusal the error itself.
+func (w *refusal) Write(b []byte) (int, error) {
+	var wrapped struct {
+		Error json.RawMessage `json:"error"`
+	}
+	if w.refused && json.Unmarshal(b, &wrapped) == nil && wrapped.Error != nil {
+		_, err := w.ResponseWriter.Write(wrapped.Error)
+		return len(b), err
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Flush sends the written bytes.
+func (w *refusal) Flush() {
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (w *refusal) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// IsLoopback reports whether an address to listen on can be reached from this
+// machine alone.
+func IsLoopback(address string) bool {
+	h, _, err := net.SplitHostPort(address)
+	return err == nil && local(h)
+}
+
+// Server is an HTTP server with its limits.
+type Server struct {
+	server *http.Server
+	listen net.Listener
+}
+
+// NewServer makes a server of a handler on a listener. Trouble with connections
+// goes to log; nil for silence.
+func NewServer(l net.Listener, h http.Handler, log *slog.Logger) *Server {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{listen: l, server: &http.Server{
+		Handler: h, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ConnContext: lean,
+	}}
+}
+
+// lean makes a new connection keep little that is not on its way.
+func lean(ctx context.Context, c net.Conn) context.Context {
+	keepLittle(c)
+	return ctx
+}
+
+// Serve serves until Stop; it closes the listener.
+func (s *Server) Serve() error {
+	if err := s.server.Serve(s.listen); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", s.listen.Addr(), err)
+	}
+	return nil
+}
+
+// Stop takes no new requests, and gives those that go on a while to end, also where ctx has ended.
+func (s *Server) Stop(ctx context.Context, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if s.server.Shutdown(ctx) != nil {
+		_ = s.server.Close()
+	}
+}

@@ -12,14 +12,16 @@ import (
 // does not suffer, as a small buffer for all that is on its way would make it.
 const unsent = 16 << 10
 
-// keepLittle tells a connection to take no more than unsent bytes that it cannot send
-// yet. Where that cannot be said the system's own buffers must do.
+// keepLittle bounds the bytes that a connection takes and cannot send yet to unsent.
+// Where the system does not support it its own buffers must do.
 func keepLittle(c net.Conn) {
 	s, ok := c.(syscall.Conn)
 	if !ok {
 		return
 	}
 	if raw, err := s.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent) })
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
+		})
 	}
 }

@@ -16,15 +16,14 @@ import (
 
 	"google.golang.org/grpc"
 
-	"wattmark/analysis/sensor"
-	"wattmark/analysis/validate"
-	"wattmark/api/internal/testdb"
-	"wattmark/api/reports"
-	"wattmark/hostagent/benchservice"
-	"wattmark/hostagent/benchwatch"
-	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/api/internal/testdb"
+	"github.com/wattmark/wattmark/api/reports"
+	"github.com/wattmark/wattmark/hostagent/live"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
 )
 
 // meter is a monitor of a bench that ada holds; one without a name does not answer.
@@ -35,32 +34,32 @@ type meter struct {
 
 func (m meter) Address() string { return "lab:7551" + m.name }
 
-func (m meter) AskBench(ctx context.Context) (monitorclient.Bench, error) { return m.GetBench(ctx) }
+func (m meter) AskBench(ctx context.Context) (session.Bench, error) { return m.GetBench(ctx) }
 
-func (m meter) GetBench(context.Context) (monitorclient.Bench, error) {
+func (m meter) GetBench(context.Context) (session.Bench, error) {
 	if m.name == "" {
-		return monitorclient.Bench{}, errors.New("nobody answers")
+		return session.Bench{}, errors.New("nobody answers")
 	}
-	return monitorclient.Bench{
+	return session.Bench{
 		Name: m.name, Setup: testdb.Setup(), Holder: "ada@lab", HeldSince: testdb.Launched, CaptureID: "c1",
-		Waiting: []monitorclient.Waiting{{Holder: "bob@lab", Since: testdb.Launched}},
+		Waiting: []session.Waiting{{Holder: "bob@lab", Since: testdb.Launched}},
 	}, nil
 }
 
-func (m meter) Captures(context.Context) ([]monitorclient.Capture, error) {
-	return []monitorclient.Capture{{ID: "c1", Holder: "ada@lab", TaskName: "gemm", State: monitorclient.Running, Started: testdb.Launched, SpoolBytes: 7}}, nil
+func (m meter) Captures(context.Context) ([]session.Capture, error) {
+	return []session.Capture{{ID: "c1", Holder: "ada@lab", TaskName: "gemm", State: session.Running, Started: testdb.Launched, SpoolBytes: 7}}, nil
 }
 
-func (m meter) Watch(ctx context.Context, o monitorclient.WatchOptions, see func(monitorclient.Moment) error) error {
+func (m meter) Watch(ctx context.Context, o session.WatchOptions, see func(session.Moment) error) error {
 	if m.name == "" {
 		return errors.New("nobody answers")
 	}
-	var rails []monitorclient.RailValue
+	var rails []session.RailValue
 	for i := range m.rails {
-		rails = append(rails, monitorclient.RailValue{Rail: fmt.Sprintf("rail_%d", i), Power: 10.0 / 3})
+		rails = append(rails, session.RailValue{Rail: fmt.Sprintf("rail_%d", i), Power: 10.0 / 3})
 	}
 	for n := uint64(1); ; n++ {
-		err := see(monitorclient.Moment{CaptureID: "c1", T: measure.Seconds(n), Total: 10, Rails: rails, Scans: n})
+		err := see(session.Moment{CaptureID: "c1", T: measure.Seconds(n), Total: 10, Rails: rails, Scans: n})
 		if err != nil {
 			return err
 		}
@@ -75,12 +74,12 @@ func (m meter) Watch(ctx context.Context, o monitorclient.WatchOptions, see func
 // registerLive adds the services beside TaskService to a site's server.
 func registerLive(t *testing.T, server *grpc.Server, db *store.DB) {
 	t.Helper()
-	relay := benchwatch.New(benchwatch.Config{Monitors: []benchwatch.Monitor{meter{name: "a", rails: 1}, meter{name: "wide", rails: 100}, meter{}}, Every: time.Millisecond, TaskOf: db.TaskOfCapture})
+	relay := live.New(live.Config{Monitors: []live.Monitor{meter{name: "a", rails: 1}, meter{name: "wide", rails: 100}, meter{}}, Every: time.Millisecond, TaskOf: db.TaskOfCapture})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- relay.Run(ctx) }()
-	benchservice.New(relay).Register(server)
-	r := reports.New(reports.Config{DB: db, ValidationKind: "validation", Subject: subject})
+	live.NewService(relay).Register(server)
+	r := reports.New(t.Context(), reports.Config{DB: db, ValidationKind: "validation", Subject: subject})
 	r.Register(server)
 	t.Cleanup(func() {
 		cancel()

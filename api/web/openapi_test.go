@@ -22,10 +22,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"wattmark/api"
-	"wattmark/api/internal/testdb"
-	"wattmark/api/wire"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api"
+	"github.com/wattmark/wattmark/api/internal/testdb"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/store"
 )
 
 // site is the test database behind HTTP.
@@ -48,7 +48,7 @@ func newSite(t *testing.T, o Options) *site {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	service := api.NewWith(db, api.Options{Poll: time.Millisecond})
+	service := api.New(t.Context(), db, api.Options{Poll: time.Millisecond})
 	service.Register(server)
 	registerLive(t, server, db)
 	go func() { _ = server.Serve(l) }()
@@ -80,7 +80,7 @@ func newSite(t *testing.T, o Options) *site {
 func router(t *testing.T) routers.Router {
 	t.Helper()
 	var old openapi2.T
-	if err := json.Unmarshal(OpenAPI(), &old); err != nil {
+	if err := json.Unmarshal(openAPI, &old); err != nil {
 		t.Fatal(err)
 	}
 	doc, err := openapi2conv.ToV3(&old)

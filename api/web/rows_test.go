@@ -10,8 +10,8 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi2"
 
-	"wattmark/api/internal/testdb"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api/internal/testdb"
+	"github.com/wattmark/wattmark/store"
 )
 
 // row is a request of a path, and what is to come of it.
@@ -145,7 +145,7 @@ func TestAnswersAreAsTheOpenAPIFileSays(t *testing.T) {
 	s.label()
 	s.live()
 	var doc openapi2.T
-	if err := json.Unmarshal(OpenAPI(), &doc); err != nil {
+	if err := json.Unmarshal(openAPI, &doc); err != nil {
 		t.Fatal(err)
 	}
 	tried := map[string]bool{}

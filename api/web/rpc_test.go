@@ -10,7 +10,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
-	"wattmark/api/wattmarkv1"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 )
 
 // caller makes clients of a call that we did not write, in one of its protocols.
@@ -27,15 +27,15 @@ func TestWebCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, Options{Loopback: true})
 			ctx := t.Context()
-			list := caller[wattmarkv1.ListTasksRequest, wattmarkv1.ListTasksResponse](s, wattmarkv1.TaskService_ListTasks_FullMethodName, o...)
-			res, err := list.CallUnary(ctx, connect.NewRequest(&wattmarkv1.ListTasksRequest{User: "ada", PageSize: 1}))
+			list := caller[pb.ListTasksRequest, pb.ListTasksResponse](s, pb.TaskService_ListTasks_FullMethodName, o...)
+			res, err := list.CallUnary(ctx, connect.NewRequest(&pb.ListTasksRequest{User: "ada", PageSize: 1}))
 			if err != nil || len(res.Msg.Tasks) != 1 || res.Msg.Tasks[0].Name != "axpy" || res.Msg.NextPageToken == "" {
 				t.Fatalf("%v %v", res, err)
 			}
 			if res.Header().Get("X-Content-Type-Options") != "nosniff" {
 				t.Errorf("headers: %v", res.Header())
 			}
-			_, err = list.CallUnary(ctx, connect.NewRequest(&wattmarkv1.ListTasksRequest{PageSize: -1}))
+			_, err = list.CallUnary(ctx, connect.NewRequest(&pb.ListTasksRequest{PageSize: -1}))
 			var refused *connect.Error
 			if !errors.As(err, &refused) || refused.Code() != connect.CodeInvalidArgument || !strings.HasPrefix(refused.Message(), "page_size: ") || len(refused.Details()) != 1 {
 				t.Fatalf("%v", err)
@@ -52,8 +52,8 @@ func TestWebCalls(t *testing.T) {
 
 // samples reads all of a task, and of one that there is not.
 func samples(t *testing.T, s *site, o []connect.ClientOption) {
-	read := caller[wattmarkv1.ReadSamplesRequest, wattmarkv1.ReadSamplesResponse](s, wattmarkv1.TaskService_ReadSamples_FullMethodName, o...)
-	stream, err := read.CallServerStream(t.Context(), connect.NewRequest(&wattmarkv1.ReadSamplesRequest{TaskId: 1}))
+	read := caller[pb.ReadSamplesRequest, pb.ReadSamplesResponse](s, pb.TaskService_ReadSamples_FullMethodName, o...)
+	stream, err := read.CallServerStream(t.Context(), connect.NewRequest(&pb.ReadSamplesRequest{TaskId: 1}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func samples(t *testing.T, s *site, o []connect.ClientOption) {
 	if err := errors.Join(stream.Err(), stream.Close()); err != nil || n != 7901 || gaps != 1 {
 		t.Errorf("%d samples, %d gaps: %v", n, gaps, err)
 	}
-	stream, err = read.CallServerStream(t.Context(), connect.NewRequest(&wattmarkv1.ReadSamplesRequest{TaskId: 99}))
+	stream, err = read.CallServerStream(t.Context(), connect.NewRequest(&pb.ReadSamplesRequest{TaskId: 99}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,13 +81,13 @@ func samples(t *testing.T, s *site, o []connect.ClientOption) {
 func watched(t *testing.T, s *site, o []connect.ClientOption) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	watch := caller[wattmarkv1.WatchTasksRequest, wattmarkv1.WatchTasksResponse](s, wattmarkv1.TaskService_WatchTasks_FullMethodName, o...)
-	stream, err := watch.CallServerStream(ctx, connect.NewRequest(&wattmarkv1.WatchTasksRequest{}))
+	watch := caller[pb.WatchTasksRequest, pb.WatchTasksResponse](s, pb.TaskService_WatchTasks_FullMethodName, o...)
+	stream, err := watch.CallServerStream(ctx, connect.NewRequest(&pb.WatchTasksRequest{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	if !stream.Receive() || stream.Msg().Event != wattmarkv1.TaskEvent_TASK_EVENT_WATCHING {
+	if !stream.Receive() || stream.Msg().Event != pb.TaskEvent_TASK_EVENT_WATCHING {
 		t.Fatalf("%v %v", stream.Msg(), stream.Err())
 	}
 	if err := s.db.SetTags(ctx, 1, map[string]string{"a": "b"}, nil); err != nil {
@@ -106,7 +106,7 @@ func watched(t *testing.T, s *site, o []connect.ClientOption) {
 func TestEveryCallIsServed(t *testing.T) {
 	s := newSite(t, Options{Loopback: true})
 	web := map[string]string{"Content-Type": "application/grpc-web+proto"}
-	methods := wattmarkv1.File_wattmark_v1_task_proto.Services().ByName("TaskService").Methods()
+	methods := pb.File_wattmark_v1_task_proto.Services().ByName("TaskService").Methods()
 	for i := range methods.Len() {
 		path := "/wattmark.v1.TaskService/" + string(methods.Get(i).Name())
 		// A message cut short is refused by who knows the call, without doing anything.

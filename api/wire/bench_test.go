@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/measure/chunk"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure/chunk"
 )
 
 // BenchmarkStream compares this codec with gRPC's default one over real
@@ -36,7 +36,7 @@ func BenchmarkStream(b *testing.B) {
 					b.SetBytes(int64(size))
 					b.ReportAllocs()
 					b.ResetTimer()
-					stream, err := client.ReadCapture(b.Context(), &wattmarkv1.ReadCaptureRequest{})
+					stream, err := client.ReadCapture(b.Context(), &pb.ReadCaptureRequest{})
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -52,7 +52,7 @@ func rawChunk(size int) *chunk.Chunk {
 	return &chunk.Chunk{Scans: size / 2, Columns: []chunk.Column{{Dir: make([]byte, 2048), Data: make([]byte, size-2048)}}}
 }
 
-func drain(b *testing.B, stream grpc.ServerStreamingClient[wattmarkv1.ReadCaptureResponse], ours bool) {
+func drain(b *testing.B, stream grpc.ServerStreamingClient[pb.ReadCaptureResponse], ours bool) {
 	recv := stream.Recv
 	if ours {
 		r := NewReceiver(stream)

@@ -6,20 +6,21 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
 )
 
-func captureChunk(c *wattmarkv1.Chunk) *wattmarkv1.ReadCaptureResponse {
-	return &wattmarkv1.ReadCaptureResponse{Item: &wattmarkv1.ReadCaptureResponse_Chunk{Chunk: c}}
+func captureChunk(c *pb.Chunk) *pb.ReadCaptureResponse {
+	return &pb.ReadCaptureResponse{Item: &pb.ReadCaptureResponse_Chunk{Chunk: c}}
 }
 
-func samplesChunk(c *wattmarkv1.Chunk) *wattmarkv1.ReadSamplesResponse {
-	return &wattmarkv1.ReadSamplesResponse{Item: &wattmarkv1.ReadSamplesResponse_Chunk{Chunk: c}}
+func samplesChunk(c *pb.Chunk) *pb.ReadSamplesResponse {
+	return &pb.ReadSamplesResponse{Item: &pb.ReadSamplesResponse_Chunk{Chunk: c}}
 }
 
 // testChunk is a well-formed chunk of two columns, one noisy and one constant.
@@ -43,8 +44,8 @@ func testChunk(t testing.TB, scans int) *chunk.Chunk {
 }
 
 // oddChunks are chunks at the edges of their fields.
-func oddChunks() []*wattmarkv1.Chunk {
-	return []*wattmarkv1.Chunk{
+func oddChunks() []*pb.Chunk {
+	return []*pb.Chunk{
 		{},
 		{ChunkNo: 1, FirstScan: 2, Scans: 3, FirstTick: 4, Crc32C: 5, Payload: []byte("payload")},
 		{ChunkNo: math.MaxUint64, FirstScan: math.MaxUint64, Scans: math.MaxUint32, FirstTick: math.MinInt64, Crc32C: math.MaxUint32},
@@ -104,14 +105,14 @@ func TestCodecWritesWhatProtoWrites(t *testing.T) {
 }
 
 func TestCodecLeavesOtherMessagesToProto(t *testing.T) {
-	unknown := captureChunk(&wattmarkv1.Chunk{ChunkNo: 1, Payload: []byte("x")})
+	unknown := captureChunk(&pb.Chunk{ChunkNo: 1, Payload: []byte("x")})
 	unknown.GetChunk().ProtoReflect().SetUnknown([]byte{0xF8, 0x01, 0x07}) // field 31 of a later version
-	outer := samplesChunk(&wattmarkv1.Chunk{ChunkNo: 1})
+	outer := samplesChunk(&pb.Chunk{ChunkNo: 1})
 	outer.ProtoReflect().SetUnknown([]byte{0xF8, 0x01, 0x07})
 	for _, m := range []proto.Message{
-		&wattmarkv1.GetBenchResponse{Name: "bench", Setup: Setup(testSetup())},
-		&wattmarkv1.ReadCaptureResponse{},
-		&wattmarkv1.ReadCaptureResponse{Item: &wattmarkv1.ReadCaptureResponse_Event{Event: &wattmarkv1.Event{Kind: 1}}},
+		&pb.GetBenchResponse{Name: "bench", Setup: Setup(testSetup())},
+		&pb.ReadCaptureResponse{},
+		&pb.ReadCaptureResponse{Item: &pb.ReadCaptureResponse_Event{Event: &pb.Event{Kind: 1}}},
 		captureChunk(nil), unknown, outer,
 	} {
 		b := marshal(t, m)
@@ -143,7 +144,7 @@ func TestFrameReadsWhatProtoWrites(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var m wattmarkv1.ReadSamplesResponse
+			var m pb.ReadSamplesResponse
 			f, err := receive(t, b, &m, cut)
 			if err != nil {
 				t.Fatal(err)
@@ -172,7 +173,7 @@ func TestPayloadIsReleasedOnceAndNotBefore(t *testing.T) {
 		if early := released != 0; early != (len(want.Payload) <= copyBelow) {
 			t.Errorf("%d scans: released %d times while %d bytes are on loan", scans, released, len(want.Payload))
 		}
-		var got wattmarkv1.ReadCaptureResponse
+		var got pb.ReadCaptureResponse
 		if err := proto.Unmarshal(data.Materialize(), &got); err != nil {
 			t.Fatal(err)
 		}
@@ -205,4 +206,41 @@ func TestPoolReusesOnlyItsOwnSizes(t *testing.T) {
 	if b := p.Get(8192); cap(*b) < 8192 {
 		t.Errorf("a buffer of %d bytes for 8192", cap(*b))
 	}
+}
+
+func TestParseChunkRoundTripAndRefusals(t *testing.T) {
+	var got chunk.Chunk
+	for _, scans := range []int{1, 256, 257, 70000} {
+		want := testChunk(t, scans)
+		if err := ParseChunk(Chunk(want), 2, &got); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, &got); d != "" {
+			t.Errorf("%d scans: chunk changed on the way: %s", scans, d)
+		}
+	}
+	p := Chunk(testChunk(t, 1000))
+	if n := testing.AllocsPerRun(10, func() { _ = ParseChunk(p, 2, &got) }); n != 0 {
+		t.Errorf("%v allocations a chunk, want none", n)
+	}
+	for _, c := range []struct {
+		name, says string
+		columns    int
+		spoil      func(*pb.Chunk)
+	}{
+		{"no scans", "0 scans", 2, func(p *pb.Chunk) { p.Scans = 0 }},
+		{"too many scans", "want 1 to", 2, func(p *pb.Chunk) { p.Scans = chunk.MaxScans + 1 }},
+		{"past the largest scan", "largest", 2, func(p *pb.Chunk) { p.FirstScan = math.MaxUint64 }},
+		{"a column missing", "2 columns", 3, func(*pb.Chunk) {}},
+		{"a column too many", "2 columns", 1, func(*pb.Chunk) {}},
+		{"cut short", "chunk 3", 2, func(p *pb.Chunk) { p.Payload = p.Payload[:len(p.Payload)-1] }},
+		{"no payload", "chunk 3", 2, func(p *pb.Chunk) { p.Payload = nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := Chunk(testChunk(t, 1000))
+			c.spoil(p)
+			refused(t, c.says, func() error { return ParseChunk(p, c.columns, &got) })
+		})
+	}
+	refused(t, "empty chunk", func() error { return ParseChunk(nil, 1, &got) })
 }

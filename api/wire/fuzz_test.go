@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/measure/chunk"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure/chunk"
 )
 
 // FuzzFrame holds the two readers of a chunk together: whatever the bytes,
@@ -25,7 +25,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add([]byte{0x12, 0x06, 0x0A, 0x01, 0x00, 0x32, 0x01, 0x42})             // field 1 of another type
 	f.Add([]byte{0x12, 0x06, 0x32, 0x01, 0x41, 0x32, 0x01, 0x42, 0xF8, 0x01}) // trailing rubbish
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var want, got wattmarkv1.ReadCaptureResponse
+		var want, got pb.ReadCaptureResponse
 		wantErr := proto.Unmarshal(b, &want)
 		fr, err := receive(t, b, &got, 7)
 		if (err == nil) != (wantErr == nil) {
@@ -38,7 +38,7 @@ func FuzzFrame(f *testing.F) {
 			t.Fatalf("frame read %v, proto %v", &got, &want)
 		}
 		// And what it read must survive our own writing.
-		var again wattmarkv1.ReadCaptureResponse
+		var again pb.ReadCaptureResponse
 		if err := proto.Unmarshal(marshal(t, &got), &again); err != nil || !proto.Equal(&again, &want) {
 			t.Fatalf("written again: %v %v, want %v", err, &again, &want)
 		}
@@ -49,21 +49,21 @@ func FuzzFrame(f *testing.F) {
 // FuzzParse feeds every Parse function with whatever proto accepts: none may panic.
 func FuzzParse(f *testing.F) {
 	for _, m := range []proto.Message{
-		&wattmarkv1.Header{Setup: Setup(testSetup()), Marker: MarkerSpec(testMarkerSpec())},
-		&wattmarkv1.Header{},
+		&pb.Header{Setup: Setup(testSetup()), Marker: MarkerSpec(testMarkerSpec())},
+		&pb.Header{},
 	} {
 		b, _ := proto.Marshal(m)
 		f.Add(b, uint8(2))
 	}
 	for _, m := range []proto.Message{
 		captureChunk(Chunk(testChunk(f, 300))),
-		&wattmarkv1.GetTaskResponse{Markers: []*wattmarkv1.Marker{Marker(testMarker())}, Clock: &wattmarkv1.Clock{B: 1}, Window: Window(1, 2)},
+		&pb.GetTaskResponse{Markers: []*pb.Marker{Marker(testMarker())}, Clock: &pb.Clock{B: 1}, Window: Window(1, 2)},
 	} {
 		b, _ := proto.Marshal(m)
 		f.Add(b, uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, columns uint8) {
-		var header wattmarkv1.Header
+		var header pb.Header
 		if proto.Unmarshal(b, &header) == nil {
 			if s, err := ParseSetup(header.Setup); err == nil && s.Validate() != nil {
 				t.Fatalf("accepted a setup that is not valid: %v", s.Validate())
@@ -72,7 +72,7 @@ func FuzzParse(f *testing.F) {
 			_, _ = ParseInstrument(header.Instrument)
 			_, _ = ParseTime("started", header.Started)
 		}
-		var task wattmarkv1.GetTaskResponse
+		var task pb.GetTaskResponse
 		if proto.Unmarshal(b, &task) == nil {
 			_, _ = ParseMarkers(task.Markers)
 			_, _ = ParseClock(task.Clock)
@@ -84,7 +84,7 @@ func FuzzParse(f *testing.F) {
 				_, _ = ParseEvent(e)
 			}
 		}
-		var item wattmarkv1.ReadCaptureResponse
+		var item pb.ReadCaptureResponse
 		var c chunk.Chunk
 		if proto.Unmarshal(b, &item) == nil && ParseChunk(item.GetChunk(), int(columns), &c) == nil {
 			if !bytes.Equal(Chunk(&c).Payload, item.GetChunk().Payload) {

@@ -5,25 +5,25 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/measure"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure"
 )
 
 var units = []measure.Unit{
-	wattmarkv1.Unit_UNIT_VOLT:   measure.UnitVolt,
-	wattmarkv1.Unit_UNIT_AMPERE: measure.UnitAmpere,
-	wattmarkv1.Unit_UNIT_WATT:   measure.UnitWatt,
+	pb.Unit_UNIT_VOLT:   measure.UnitVolt,
+	pb.Unit_UNIT_AMPERE: measure.UnitAmpere,
+	pb.Unit_UNIT_WATT:   measure.UnitWatt,
 }
 
 // Timebase converts a timebase to its message.
-func Timebase(t measure.Timebase) *wattmarkv1.Timebase {
-	return &wattmarkv1.Timebase{
+func Timebase(t measure.Timebase) *pb.Timebase {
+	return &pb.Timebase{
 		TickHz: float64(t.TickHz), UTickRel: t.UTickHz, TicksPerScan: t.TicksPerScan, Stamped: t.Stamped,
 	}
 }
 
 // ParseTimebase converts and validates a timebase.
-func ParseTimebase(p *wattmarkv1.Timebase) (measure.Timebase, error) {
+func ParseTimebase(p *pb.Timebase) (measure.Timebase, error) {
 	if p == nil {
 		return measure.Timebase{}, refuse("setup without a timebase")
 	}
@@ -37,16 +37,16 @@ func ParseTimebase(p *wattmarkv1.Timebase) (measure.Timebase, error) {
 }
 
 // Channel converts a channel with its calibration to its message.
-func Channel(c measure.Channel) *wattmarkv1.Channel {
-	return &wattmarkv1.Channel{
-		Name: Text(c.Name), Unit: wattmarkv1.Unit(max(0, slices.Index(units, c.Unit))),
+func Channel(c measure.Channel) *pb.Channel {
+	return &pb.Channel{
+		Name: Text(c.Name), Unit: pb.Unit(max(0, slices.Index(units, c.Unit))),
 		Gain: c.Gain, Offset: c.Offset, UGainRel: c.UGain, UOffset: c.UOffset, Noise: c.Noise,
 		MinCount: c.MinCount, MaxCount: c.MaxCount, SkewS: float64(c.Skew),
 	}
 }
 
 // ParseChannel converts and validates a channel.
-func ParseChannel(p *wattmarkv1.Channel) (measure.Channel, error) {
+func ParseChannel(p *pb.Channel) (measure.Channel, error) {
 	if p == nil {
 		return measure.Channel{}, refuse("an empty channel")
 	}
@@ -57,49 +57,41 @@ func ParseChannel(p *wattmarkv1.Channel) (measure.Channel, error) {
 		return measure.Channel{}, refuse("channel %s: unit %v: want volt, ampere or watt", quote(p.Name), p.Unit)
 	}
 	c := measure.Channel{
-		Name: p.Name, Unit: units[p.Unit],
-		Gain: p.Gain, Offset: p.Offset, UGain: p.UGainRel, UOffset: p.UOffset, Noise: p.Noise,
-		MinCount: p.MinCount, MaxCount: p.MaxCount, Skew: seconds(p.SkewS),
+		Name: p.Name, Unit: units[p.Unit], Gain: p.Gain, Offset: p.Offset, UGain: p.UGainRel, UOffset: p.UOffset,
+		Noise: p.Noise, MinCount: p.MinCount, MaxCount: p.MaxCount, Skew: seconds(p.SkewS),
 	}
 	if err := c.Validate(); err != nil {
 		return measure.Channel{}, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
 	if c.MinCount > c.MaxCount {
-		return measure.Channel{}, refuse("channel %s: min_count %d above max_count %d", quote(c.Name), c.MinCount, c.MaxCount)
+		return measure.Channel{}, refuse("channel %s: min_count %d above max_count %d", quote(c.Name), c.MinCount,
+			c.MaxCount)
 	}
 	return c, nil
 }
 
 // Rail converts a rail to its message.
-func Rail(r measure.Rail) *wattmarkv1.Rail {
-	return &wattmarkv1.Rail{
-		Name: Text(r.Name), Role: wattmarkv1.Role(r.Role), Wiring: wattmarkv1.Wiring(r.Wiring),
-		X: toInt32(r.X), Y: toInt32(r.Y),
-		ShuntOhm: float64(r.Shunt), UShuntRel: r.UShunt,
-		AssumedV: float64(r.Assumed), UAssumedV: float64(r.UAssumed),
+func Rail(r measure.Rail) *pb.Rail {
+	return &pb.Rail{
+		Name: Text(r.Name), Role: pb.Role(r.Role), Wiring: pb.Wiring(r.Wiring), X: toInt32(r.X), Y: toInt32(r.Y),
+		ShuntOhm: float64(r.Shunt), UShuntRel: r.UShunt, AssumedV: float64(r.Assumed),
+		UAssumedV: float64(r.UAssumed),
 	}
 }
 
 // ParseRail converts a rail and validates it against the channels that it is made of.
-func ParseRail(p *wattmarkv1.Rail, channels []measure.Channel) (measure.Rail, error) {
+func ParseRail(p *pb.Rail, channels []measure.Channel) (measure.Rail, error) {
 	if p == nil {
 		return measure.Rail{}, refuse("an empty rail")
 	}
-	if err := text("rail", p.Name); err != nil {
-		return measure.Rail{}, err
-	}
-	role, err := ParseRole(p.Role)
-	if err != nil {
-		return measure.Rail{}, fmt.Errorf("rail %s: %w", quote(p.Name), err)
-	}
-	wiring, err := ParseWiring(p.Wiring)
-	if err != nil {
-		return measure.Rail{}, fmt.Errorf("rail %s: %w", quote(p.Name), err)
-	}
+	f := Fields{text("rail", p.Name)}
 	r := measure.Rail{
-		Name: p.Name, Role: role, Wiring: wiring, X: int(p.X), Y: int(p.Y),
+		Name: p.Name, Role: Field(&f, ParseRole, p.Role), Wiring: Field(&f, ParseWiring, p.Wiring), X: int(p.X), Y: int(p.Y),
 		Shunt: measure.Ohm(p.ShuntOhm), UShunt: p.UShuntRel,
 		Assumed: measure.Volt(p.AssumedV), UAssumed: measure.Volt(p.UAssumedV),
+	}
+	if f.Err != nil {
+		return measure.Rail{}, fmt.Errorf("rail %s: %w", quote(p.Name), f.Err)
 	}
 	if err := r.Validate(channels); err != nil {
 		return measure.Rail{}, fmt.Errorf("%w: %w", ErrMessage, err)
@@ -108,66 +100,50 @@ func ParseRail(p *wattmarkv1.Rail, channels []measure.Channel) (measure.Rail, er
 }
 
 // ParseRole refuses a role that is not stated or not known.
-func ParseRole(p wattmarkv1.Role) (measure.Role, error) {
-	if p <= 0 || p > wattmarkv1.Role_ROLE_WHOLE_GPU {
+func ParseRole(p pb.Role) (measure.Role, error) {
+	if p <= 0 || p > pb.Role_ROLE_WHOLE_GPU {
 		return 0, refuse("role %v: want psu, pcie_3v3, pcie_12v or whole_gpu", p)
 	}
 	return measure.Role(p), nil
 }
 
 // ParseWiring refuses a wiring that is not stated or not known.
-func ParseWiring(p wattmarkv1.Wiring) (measure.Wiring, error) {
-	if p <= 0 || p > wattmarkv1.Wiring_WIRING_POWER {
+func ParseWiring(p pb.Wiring) (measure.Wiring, error) {
+	if p <= 0 || p > pb.Wiring_WIRING_POWER {
 		return 0, refuse("wiring %v: want shunt, clamp, assumed or power", p)
 	}
 	return measure.Wiring(p), nil
 }
 
 // Response converts an instrument's response to its message.
-func Response(r measure.Response) *wattmarkv1.Response {
-	return &wattmarkv1.Response{TauS: float64(r.Tau), WindowS: float64(r.Window), UpdateS: float64(r.Update)}
+func Response(r measure.Response) *pb.Response {
+	return &pb.Response{TauS: float64(r.Tau), WindowS: float64(r.Window), UpdateS: float64(r.Update)}
 }
 
 // ParseResponse converts a response; an unset one is an instrument that
-// samples what is there.
-func ParseResponse(p *wattmarkv1.Response) (measure.Response, error) {
-	if p == nil {
-		return measure.Response{}, nil
-	}
-	for _, f := range []field{{"tau_s", p.TauS}, {"window_s", p.WindowS}, {"update_s", p.UpdateS}} {
-		if err := finite("response", f); err != nil {
-			return measure.Response{}, err
-		}
-		if f.v < 0 {
-			return measure.Response{}, refuse("response: %s is %v s: must not be negative", f.name, f.v)
-		}
-	}
-	return measure.Response{Tau: seconds(p.TauS), Window: seconds(p.WindowS), Update: seconds(p.UpdateS)}, nil
+// samples instantaneous values.
+func ParseResponse(p *pb.Response) (measure.Response, error) {
+	err := notNegative("response", field{"tau_s", p.GetTauS()}, field{"window_s", p.GetWindowS()},
+		field{"update_s", p.GetUpdateS()})
+	return measure.Response{
+		Tau: seconds(p.GetTauS()), Window: seconds(p.GetWindowS()), Update: seconds(p.GetUpdateS()),
+	}, err
 }
 
 // Setup converts all that turns counts into watts to its message.
-func Setup(s measure.Setup) *wattmarkv1.Setup {
-	p := &wattmarkv1.Setup{
-		Timebase: Timebase(s.Timebase), Response: Response(s.Response),
+func Setup(s measure.Setup) *pb.Setup {
+	return &pb.Setup{
+		Timebase: Timebase(s.Timebase), Response: Response(s.Response), Missing: Each(s.Missing, Text),
+		Channels: Each(s.Channels, Channel), Rails: Each(s.Rails, Rail),
+		Records: Each(s.Records, func(r measure.CalibrationRecord) *pb.CalibrationRecord {
+			return &pb.CalibrationRecord{Id: Text(r.ID), Text: r.Text}
+		}),
 	}
-	for _, name := range s.Missing {
-		p.Missing = append(p.Missing, Text(name))
-	}
-	for _, c := range s.Channels {
-		p.Channels = append(p.Channels, Channel(c))
-	}
-	for _, r := range s.Rails {
-		p.Rails = append(p.Rails, Rail(r))
-	}
-	for _, r := range s.Records {
-		p.Records = append(p.Records, &wattmarkv1.CalibrationRecord{Id: Text(r.ID), Text: r.Text})
-	}
-	return p
 }
 
 // ParseSetup converts a setup and validates it as a whole: timebase, channels,
 // rails, unique names, no channel in two rails.
-func ParseSetup(p *wattmarkv1.Setup) (measure.Setup, error) {
+func ParseSetup(p *pb.Setup) (measure.Setup, error) {
 	if p == nil {
 		return measure.Setup{}, refuse("no setup")
 	}
@@ -175,52 +151,42 @@ func ParseSetup(p *wattmarkv1.Setup) (measure.Setup, error) {
 		return measure.Setup{}, refuse("setup of %d channels, %d rails, %d missing rails: at most %d, %d and %d",
 			len(p.Channels), len(p.Rails), len(p.Missing), MaxChannels, MaxRails, MaxRails)
 	}
-	if err := text("setup", p.Missing...); err != nil {
-		return measure.Setup{}, err
+	f := Fields{text("setup", p.Missing...)}
+	s := measure.Setup{
+		Missing: slices.Clone(p.Missing), Timebase: Field(&f, ParseTimebase, p.Timebase),
+		Response: Field(&f, ParseResponse, p.Response),
 	}
-	s := measure.Setup{Missing: slices.Clone(p.Missing)}
-	var err error
-	if s.Timebase, err = ParseTimebase(p.Timebase); err != nil {
-		return measure.Setup{}, err
+	if f.Err == nil {
+		s.Channels, f.Err = ParseEach(p.Channels, ParseChannel)
 	}
-	if s.Response, err = ParseResponse(p.Response); err != nil {
-		return measure.Setup{}, err
+	if f.Err == nil {
+		s.Rails, f.Err = ParseEach(p.Rails, func(r *pb.Rail) (measure.Rail, error) { return ParseRail(r, s.Channels) })
 	}
-	for _, c := range p.Channels {
-		channel, err := ParseChannel(c)
-		if err != nil {
-			return measure.Setup{}, err
-		}
-		s.Channels = append(s.Channels, channel)
-	}
-	for _, r := range p.Rails {
-		rail, err := ParseRail(r, s.Channels)
-		if err != nil {
-			return measure.Setup{}, err
-		}
-		s.Rails = append(s.Rails, rail)
+	if f.Err != nil {
+		return measure.Setup{}, f.Err
 	}
 	if err := s.Validate(); err != nil {
 		return measure.Setup{}, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
-	s.Records, err = parseRecords(p.Records)
-	return s, err
+	s.Records, f.Err = parseRecords(p.Records)
+	return s, f.Err
 }
 
-// Bounds on the records of a setup, far above what benches have.
+// Bounds on the records of a setup, far above those of any bench.
 const (
 	maxRecords    = 1000
 	maxRecordText = 1 << 20
 )
 
-// parseRecords bounds the records and refuses what no terminal should show. What
-// they say is for measure/calib to read, and may be of a later version.
-func parseRecords(p []*wattmarkv1.CalibrationRecord) (out []measure.CalibrationRecord, err error) {
+// parseRecords bounds the records and refuses texts that are not UTF-8. Their
+// content is for measure/calib to read, and may be of a later version.
+func parseRecords(p []*pb.CalibrationRecord) (out []measure.CalibrationRecord, err error) {
 	size := 0
 	for _, r := range p {
 		size += len(r.GetText())
 		if len(p) > maxRecords || size > maxRecordText {
-			return nil, refuse("%d calibration records: at most %d, of %d bytes in all", len(p), maxRecords, maxRecordText)
+			return nil, refuse("%d calibration records: at most %d, of %d bytes in all", len(p), maxRecords,
+				maxRecordText)
 		}
 		if err := text("calibration record", r.GetId()); err != nil {
 			return nil, err
@@ -231,4 +197,68 @@ func parseRecords(p []*wattmarkv1.CalibrationRecord) (out []measure.CalibrationR
 		out = append(out, measure.CalibrationRecord{ID: r.GetId(), Text: r.GetText()})
 	}
 	return out, nil
+}
+
+// Instrument converts an identity to its message.
+func Instrument(id measure.Identity) *pb.Instrument {
+	return &pb.Instrument{
+		Kind: Text(id.Kind), Model: Text(id.Model), Serial: Text(id.Serial), Firmware: Text(id.Firmware),
+		Address: Text(id.Address),
+	}
+}
+
+// ParseInstrument converts an identity; an unset message is an unknown device.
+func ParseInstrument(p *pb.Instrument) (measure.Identity, error) {
+	return measure.Identity{
+		Kind: p.GetKind(), Model: p.GetModel(), Serial: p.GetSerial(), Firmware: p.GetFirmware(), Address: p.GetAddress(),
+	}, text("instrument", p.GetKind(), p.GetModel(), p.GetSerial(), p.GetFirmware(), p.GetAddress())
+}
+
+// Event converts an event to its message.
+func Event(e measure.Event) *pb.Event {
+	return &pb.Event{
+		Kind: pb.EventKind(e.Kind), FirstScan: e.FirstScan, Scans: e.Scans, Exact: e.Exact,
+		Channel: toInt32(e.Channel), Detail: Text(e.Detail),
+	}
+}
+
+// ParseEvent converts an event.
+func ParseEvent(p *pb.Event) (measure.Event, error) {
+	switch {
+	case p == nil:
+		return measure.Event{}, refuse("an empty event")
+	case p.Kind <= 0 || p.Kind > pb.EventKind_EVENT_KIND_OTHERS:
+		return measure.Event{}, refuse("event: kind %v is not known to this version", p.Kind)
+	case p.Channel < -1 || p.Channel >= MaxChannels:
+		return measure.Event{}, refuse("event: channel %d: want −1 for all, or an index below %d", p.Channel,
+			MaxChannels)
+	case p.FirstScan+p.Scans < p.FirstScan:
+		return measure.Event{}, refuse("event: %d scans from scan %d on: past the largest number", p.Scans, p.FirstScan)
+	}
+	if err := text("event", p.Detail); err != nil {
+		return measure.Event{}, err
+	}
+	return measure.Event{
+		Kind: measure.EventKind(p.Kind), FirstScan: p.FirstScan, Scans: p.Scans, Exact: p.Exact,
+		Channel: int(p.Channel), Detail: p.Detail,
+	}, nil
+}
+
+// Window converts a span of device time to its message.
+func Window(from, to measure.Seconds) *pb.Window {
+	return &pb.Window{FromS: float64(from), ToS: float64(to)}
+}
+
+// ParseWindow converts a span of device time; ok is false when it is not set.
+func ParseWindow(p *pb.Window) (from, to measure.Seconds, ok bool, err error) {
+	if p == nil {
+		return 0, 0, false, nil
+	}
+	if err := finite("window", field{"from_s", p.FromS}, field{"to_s", p.ToS}); err != nil {
+		return 0, 0, false, err
+	}
+	if p.ToS < p.FromS {
+		return 0, 0, false, refuse("window: ends at %v s, before it begins at %v s", p.ToS, p.FromS)
+	}
+	return seconds(p.FromS), seconds(p.ToS), true, nil
 }

@@ -15,22 +15,22 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/measure/chunk"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure/chunk"
 )
 
 // source is a monitor that sends the same chunk again and again.
 type source struct {
-	wattmarkv1.UnimplementedMonitorServiceServer
+	pb.UnimplementedMonitorServiceServer
 	chunk    *chunk.Chunk
 	n        int
 	plain    bool // use the generated Send
 	released atomic.Int64
 }
 
-func (s *source) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.ServerStreamingServer[wattmarkv1.ReadCaptureResponse]) error {
-	if err := stream.Send(&wattmarkv1.ReadCaptureResponse{
-		Item: &wattmarkv1.ReadCaptureResponse_Header{Header: &wattmarkv1.Header{CaptureId: "c1"}},
+func (s *source) ReadCapture(_ *pb.ReadCaptureRequest, stream grpc.ServerStreamingServer[pb.ReadCaptureResponse]) error {
+	if err := stream.Send(&pb.ReadCaptureResponse{
+		Item: &pb.ReadCaptureResponse_Header{Header: &pb.Header{CaptureId: "c1"}},
 	}); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *source) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.Serve
 }
 
 // serve starts a server on a real socket and returns a client of it.
-func serve(t testing.TB, network string, s wattmarkv1.MonitorServiceServer, so []grpc.ServerOption, do []grpc.DialOption) wattmarkv1.MonitorServiceClient {
+func serve(t testing.TB, network string, s pb.MonitorServiceServer, so []grpc.ServerOption, do []grpc.DialOption) pb.MonitorServiceClient {
 	t.Helper()
 	address, target := "127.0.0.1:0", "%s"
 	if network == "unix" {
@@ -64,7 +64,7 @@ func serve(t testing.TB, network string, s wattmarkv1.MonitorServiceServer, so [
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(so...)
-	wattmarkv1.RegisterMonitorServiceServer(server, s)
+	pb.RegisterMonitorServiceServer(server, s)
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
 	conn, err := grpc.NewClient(fmt.Sprintf(target, l.Addr()), append(do, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -72,7 +72,7 @@ func serve(t testing.TB, network string, s wattmarkv1.MonitorServiceServer, so [
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return wattmarkv1.NewMonitorServiceClient(conn)
+	return pb.NewMonitorServiceClient(conn)
 }
 
 // Either side may be somebody else's program, with the ordinary codec.
@@ -93,7 +93,7 @@ func TestStreamBetweenAllKindsOfPeers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &source{chunk: testChunk(t, 70000), n: 20, plain: c.plain}
 			client := serve(t, "tcp", s, c.so, c.do)
-			stream, err := client.ReadCapture(t.Context(), &wattmarkv1.ReadCaptureRequest{})
+			stream, err := client.ReadCapture(t.Context(), &pb.ReadCaptureRequest{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestStreamBetweenAllKindsOfPeers(t *testing.T) {
 }
 
 // readAll checks what source sends: a header, then n chunks.
-func readAll(t *testing.T, stream grpc.ServerStreamingClient[wattmarkv1.ReadCaptureResponse], s *source) {
+func readAll(t *testing.T, stream grpc.ServerStreamingClient[pb.ReadCaptureResponse], s *source) {
 	t.Helper()
 	want := Chunk(s.chunk).Payload
 	r := NewReceiver(stream)
@@ -142,12 +142,12 @@ func readAll(t *testing.T, stream grpc.ServerStreamingClient[wattmarkv1.ReadCapt
 func TestKeepOutlivesTheReceiver(t *testing.T) {
 	s := &source{chunk: testChunk(t, 70000), n: 8}
 	client := serve(t, "unix", s, ServerOptions(), DialOptions())
-	stream, err := client.ReadCapture(t.Context(), &wattmarkv1.ReadCaptureRequest{})
+	stream, err := client.ReadCapture(t.Context(), &pb.ReadCaptureRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := NewReceiver(stream)
-	var kept []*wattmarkv1.Chunk
+	var kept []*pb.Chunk
 	var release []func()
 	for {
 		m, err := r.Recv()
@@ -181,7 +181,7 @@ func TestNoLoanEndsTwiceWhenTheReaderLeaves(t *testing.T) {
 	s := &endless{source: source{chunk: testChunk(t, 70000)}, sent: done}
 	client := serve(t, "tcp", s, ServerOptions(), DialOptions())
 	ctx, cancel := context.WithCancel(t.Context())
-	stream, err := client.ReadCapture(ctx, &wattmarkv1.ReadCaptureRequest{})
+	stream, err := client.ReadCapture(ctx, &pb.ReadCaptureRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestNoLoanEndsTwiceWhenTheReaderLeaves(t *testing.T) {
 // pooled sends with SendChunk, which must not mix up the buffers it uses again.
 type pooled struct{ source }
 
-func (s *pooled) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.ServerStreamingServer[wattmarkv1.ReadCaptureResponse]) error {
+func (s *pooled) ReadCapture(_ *pb.ReadCaptureRequest, stream grpc.ServerStreamingServer[pb.ReadCaptureResponse]) error {
 	for i := range s.n {
 		c := s.chunk.Clone()
 		c.No = uint64(i)
@@ -217,7 +217,7 @@ func (s *pooled) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.Serve
 
 func TestSendChunkBorrows(t *testing.T) {
 	s := &pooled{source{chunk: testChunk(t, 70000), n: 100}}
-	stream, err := serve(t, "tcp", s, ServerOptions(), DialOptions()).ReadCapture(t.Context(), &wattmarkv1.ReadCaptureRequest{})
+	stream, err := serve(t, "tcp", s, ServerOptions(), DialOptions()).ReadCapture(t.Context(), &pb.ReadCaptureRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ type endless struct {
 	loans [1 << 12]atomic.Int32 // how often each was released
 }
 
-func (s *endless) ReadCapture(_ *wattmarkv1.ReadCaptureRequest, stream grpc.ServerStreamingServer[wattmarkv1.ReadCaptureResponse]) error {
+func (s *endless) ReadCapture(_ *pb.ReadCaptureRequest, stream grpc.ServerStreamingServer[pb.ReadCaptureResponse]) error {
 	payload := Chunk(s.chunk).Payload
 	for n := int64(0); n < int64(len(s.loans)); n++ {
 		if err := SendPayload(stream, s.chunk, payload, func() { s.loans[n].Add(1) }); err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
 // testSetup has one rail of every wiring.
@@ -75,7 +75,7 @@ func overTheWire[M proto.Message](t *testing.T, m M) M {
 }
 
 func TestParseSetupRefuses(t *testing.T) {
-	type setup = wattmarkv1.Setup
+	type setup = pb.Setup
 	for _, c := range []struct {
 		name, says string
 		spoil      func(*setup)
@@ -101,7 +101,7 @@ func TestParseSetupRefuses(t *testing.T) {
 		{"empty rail", "empty rail", func(s *setup) { s.Rails[1] = nil }},
 		{"no rails", "no rails", func(s *setup) { s.Rails = nil }},
 		{"negative lag", "tau_s", func(s *setup) { s.Response.TauS = -1 }},
-		{"too many channels", "at most 256", func(s *setup) { s.Channels = make([]*wattmarkv1.Channel, MaxChannels+1) }},
+		{"too many channels", "at most 256", func(s *setup) { s.Channels = make([]*pb.Channel, MaxChannels+1) }},
 		{"endless name", "at most 4096", func(s *setup) { s.Channels[0].Name = strings.Repeat("x", MaxText+1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestMarkerRoundTripAndRefusals(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	type message = wattmarkv1.Marker
+	type message = pb.Marker
 	for _, c := range []struct {
 		name, says string
 		spoil      func(*message)
@@ -145,7 +145,7 @@ func TestMarkerRoundTripAndRefusals(t *testing.T) {
 		{"NaN pslr", "pslr_db", func(m *message) { m.PslrDb = math.NaN() }},
 		{"ends before it begins", "before it begins", func(m *message) { m.EndS = 0 }},
 		{"NaN edge", "edge", func(m *message) { m.Edges[0].TS = math.NaN() }},
-		{"too many edges", "edges", func(m *message) { m.Edges = make([]*wattmarkv1.Edge, MaxEdges+1) }},
+		{"too many edges", "edges", func(m *message) { m.Edges = make([]*pb.Edge, MaxEdges+1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := Marker(testMarker())
@@ -164,7 +164,7 @@ func TestMarkerSpec(t *testing.T) {
 	if got, err := ParseMarkerSpec(nil); err != nil || got != (marker.Spec{}) {
 		t.Errorf("unset: got %+v, %v; want no marker", got, err)
 	}
-	for name, p := range map[string]*wattmarkv1.MarkerSpec{
+	for name, p := range map[string]*pb.MarkerSpec{
 		"unknown code":  {Code: 9, ChipS: 1},
 		"no chip":       {Code: 1},
 		"NaN chip":      {Code: 1, ChipS: math.NaN()},
@@ -211,24 +211,24 @@ func TestEventsWindowsAndResults(t *testing.T) {
 	}
 
 	refused(t, "empty event", func() error { _, err := ParseEvent(nil); return err })
-	refused(t, "kind", func() error { _, err := ParseEvent(&wattmarkv1.Event{}); return err })
-	refused(t, "kind", func() error { _, err := ParseEvent(&wattmarkv1.Event{Kind: 257}); return err })
-	refused(t, "channel", func() error { _, err := ParseEvent(&wattmarkv1.Event{Kind: 1, Channel: -2}); return err })
+	refused(t, "kind", func() error { _, err := ParseEvent(&pb.Event{}); return err })
+	refused(t, "kind", func() error { _, err := ParseEvent(&pb.Event{Kind: 257}); return err })
+	refused(t, "channel", func() error { _, err := ParseEvent(&pb.Event{Kind: 1, Channel: -2}); return err })
 	refused(t, "largest", func() error {
-		_, err := ParseEvent(&wattmarkv1.Event{Kind: 1, FirstScan: math.MaxUint64, Scans: 1})
+		_, err := ParseEvent(&pb.Event{Kind: 1, FirstScan: math.MaxUint64, Scans: 1})
 		return err
 	})
 	refused(t, "before it begins", func() error {
-		_, _, _, err := ParseWindow(&wattmarkv1.Window{FromS: 2, ToS: 1})
+		_, _, _, err := ParseWindow(&pb.Window{FromS: 2, ToS: 1})
 		return err
 	})
-	refused(t, "energy_u_j", func() error { _, err := ParseEnergy(&wattmarkv1.Energy{EnergyUJ: -1}); return err })
+	refused(t, "energy_u_j", func() error { _, err := ParseEnergy(&pb.Energy{EnergyUJ: -1}); return err })
 	refused(t, "peak_w", func() error {
-		_, err := ParseRailResult(&wattmarkv1.RailResult{Energy: &wattmarkv1.Energy{}, PeakW: math.NaN()})
+		_, err := ParseRailResult(&pb.RailResult{Energy: &pb.Energy{}, PeakW: math.NaN()})
 		return err
 	})
 	refused(t, "at most 4096", func() error {
-		_, err := ParseInstrument(&wattmarkv1.Instrument{Model: strings.Repeat("x", MaxText+1)})
+		_, err := ParseInstrument(&pb.Instrument{Model: strings.Repeat("x", MaxText+1)})
 		return err
 	})
 }
@@ -253,9 +253,9 @@ func TestClock(t *testing.T) {
 	if got, err := ParseClock(nil); got != nil || err != nil {
 		t.Errorf("unset: got %v, %v", got, err)
 	}
-	refused(t, "rate", func() error { _, err := ParseClock(&wattmarkv1.Clock{}); return err })
-	refused(t, "negative", func() error { _, err := ParseClock(&wattmarkv1.Clock{B: 1, VarB: -1}); return err })
-	refused(t, "cov_ab_s", func() error { _, err := ParseClock(&wattmarkv1.Clock{B: 1, CovAbS: math.Inf(1)}); return err })
+	refused(t, "rate", func() error { _, err := ParseClock(&pb.Clock{}); return err })
+	refused(t, "negative", func() error { _, err := ParseClock(&pb.Clock{B: 1, VarB: -1}); return err })
+	refused(t, "cov_ab_s", func() error { _, err := ParseClock(&pb.Clock{B: 1, CovAbS: math.Inf(1)}); return err })
 }
 
 func testMarkerSpec() marker.Spec {

@@ -1,11 +1,12 @@
-// Package config reads the configuration files of the services: a file says what the
-// flags of a command say. Each key is the name of a flag, with _ for -. A flag on the
+// Package config reads the configuration files of the services: a file sets the
+// flags of a command. Each key is the name of a flag, with _ for -. A flag on the
 // command line wins.
 package config
 
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/pflag"
 
-	"wattmark/monitor/regular"
+	"github.com/wattmark/wattmark/monitor/regular"
 )
 
 // setting is one key of a configuration file.
@@ -30,7 +31,7 @@ type File struct {
 	settings []setting
 }
 
-// Len is the number of keys that the file says.
+// Len is the number of keys that the file sets.
 func (c *File) Len() int { return len(c.settings) }
 
 // maxSize bounds a configuration file; it is written by hand.
@@ -62,13 +63,15 @@ func Parse(name string, data []byte, flags *pflag.FlagSet) (*File, error) {
 		}
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	bodies := slices.DeleteFunc(tree.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil || d.Body.Type() == ast.CommentType })
+	bodies := slices.DeleteFunc(tree.Docs,
+		func(d *ast.DocumentNode) bool { return d.Body == nil || d.Body.Type() == ast.CommentType })
 	switch len(bodies) {
 	case 0:
-		return c, nil // nothing said
+		return c, nil // empty
 	case 1:
 	default:
-		return nil, c.fault(bodies[1].Body.GetToken().Position, errors.New("a second document begins here: one file, one document"))
+		return nil, c.fault(bodies[1].Body.GetToken().Position,
+			errors.New("a second document begins here: one file, one document"))
 	}
 	m, ok := bodies[0].Body.(ast.MapNode)
 	if !ok {
@@ -85,6 +88,8 @@ func Parse(name string, data []byte, flags *pflag.FlagSet) (*File, error) {
 // notInFile are flags that make no sense in the file itself.
 var notInFile = []string{"config", "help", "json"}
 
+// add takes one key with its value over. A key that is no flag, stands twice or has a
+// value that the flag refuses is an error with its line.
 func (c *File) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 	k := kv.Key.GetToken()
 	s := setting{key: k.Value, at: k.Position}
@@ -116,7 +121,7 @@ func (c *File) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 	return nil
 }
 
-// isList reports whether a flag may be said several times.
+// isList reports whether a flag may be given several times.
 func isList(f *pflag.Flag) bool {
 	_, ok := f.Value.(pflag.SliceValue)
 	return ok
@@ -141,7 +146,7 @@ func (c *File) addList(s setting, list *ast.SequenceNode, flag *pflag.Flag) erro
 	return nil
 }
 
-// try tells whether a flag takes a value, and leaves it as it was.
+// try reports whether a flag takes a value, and leaves it as it was.
 func try(f *pflag.Flag, value string) error {
 	was, changed := f.Value.String(), f.Changed
 	back := func() { _ = f.Value.Set(was) } // it had that value
@@ -158,7 +163,7 @@ func try(f *pflag.Flag, value string) error {
 	return nil
 }
 
-// wants says what a flag of a type wants to be written.
+// wants describes the values of a flag of a type.
 func wants(flag string) string {
 	switch flag {
 	case "int", "int64", "uint", "uint32", "uint64", "count":
@@ -173,6 +178,7 @@ func wants(flag string) string {
 	return "a " + flag
 }
 
+// keysOf returns the keys of all flags, for the remedy of an unknown one.
 func keysOf(flags *pflag.FlagSet) (keys []string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !slices.Contains(notInFile, f.Name) && !f.Hidden {
@@ -183,6 +189,7 @@ func keysOf(flags *pflag.FlagSet) (keys []string) {
 	return keys
 }
 
+// fault adds file, line and column to an error.
 func (c *File) fault(at *token.Position, err error) error {
 	if at == nil {
 		return fmt.Errorf("%s: %w", c.name, err)
@@ -190,7 +197,7 @@ func (c *File) fault(at *token.Position, err error) error {
 	return fmt.Errorf("%s:%d:%d: %w", c.name, at.Line, at.Column, err)
 }
 
-// lookup returns what the file says of a flag.
+// lookup returns the file's value of a flag.
 func (c *File) lookup(flag string) (setting, bool) {
 	for _, s := range c.settings {
 		if strings.ReplaceAll(s.key, "_", "-") == flag {
@@ -212,4 +219,99 @@ func (c *File) Apply(flags *pflag.FlagSet) error {
 		}
 	}
 	return nil
+}
+
+// Reloader brings a changed configuration file into a service that runs.
+type Reloader struct {
+	flags *pflag.FlagSet
+	log   *slog.Logger
+	// File is as it is in force; nil where there is none.
+	File *File
+	// Live are the flags that can change while the service runs, with what is to be
+	// done when they have.
+	Live map[string]func()
+	// defaults are the flags' values without a file.
+	defaults map[string]string
+	// Always is done with each reload, whatever the file holds; nil for nothing.
+	Always func()
+}
+
+// NewReloader is for flags that a file may set.
+func NewReloader(flags *pflag.FlagSet, log *slog.Logger) *Reloader {
+	r := &Reloader{flags: flags, log: log, Live: map[string]func(){}, defaults: map[string]string{}}
+	for _, key := range keysOf(flags) {
+		flag := strings.ReplaceAll(key, "_", "-")
+		r.defaults[flag] = flags.Lookup(flag).DefValue
+	}
+	return r
+}
+
+// Reload reads the file again. A file with a fault changes nothing; keys that
+// cannot change in a service that runs are logged.
+func (r *Reloader) Reload() {
+	defer func() {
+		if r.Always != nil {
+			r.Always()
+		}
+	}()
+	if r.File == nil {
+		r.log.Info("reload: no configuration file is in use")
+		return
+	}
+	fresh, err := Read(r.File.name, r.flags)
+	if err != nil {
+		r.log.Error("reload: the configuration stays as it is", "error", err)
+		return
+	}
+	var restart, done, overruled []string
+	kept := &File{name: fresh.name}
+	for flag, def := range r.defaults {
+		was, _ := r.File.lookup(flag)
+		now, said := fresh.lookup(flag)
+		wanted := def
+		if said {
+			wanted = now.value
+		}
+		f := r.flags.Lookup(flag)
+		act, live := r.Live[flag]
+		switch {
+		case was.value == now.value:
+			kept.keep(now)
+		case f.Changed:
+			overruled = append(overruled, flag)
+			kept.keep(now)
+		case !live:
+			restart = append(restart, flag)
+			kept.keep(was) // logged again with the next reload
+		default:
+			_ = f.Value.Set(wanted) // Read has tried it
+			kept.keep(now)
+			act()
+			done = append(done, flag+"="+wanted)
+		}
+	}
+	r.File = kept
+	r.report(done, restart, overruled)
+}
+
+// keep adds a setting; the zero one is ignored.
+func (c *File) keep(s setting) {
+	if s.key != "" {
+		c.settings = append(c.settings, s)
+	}
+}
+
+// report logs the outcome of a reload: changed keys, keys that need a restart, keys that
+// the command line overrules.
+func (r *Reloader) report(done, restart, overruled []string) {
+	for _, l := range [][]string{done, restart, overruled} {
+		slices.Sort(l)
+	}
+	r.log.Info("configuration was read again", "file", r.File.name, "changed", strings.Join(done, " "))
+	if len(restart) > 0 {
+		r.log.Warn("reload: these changes need a restart", "settings", strings.Join(restart, " "))
+	}
+	if len(overruled) > 0 {
+		r.log.Warn("reload: the command line sets these, the file cannot", "settings", strings.Join(overruled, " "))
+	}
 }

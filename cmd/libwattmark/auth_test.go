@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/api/auth"
-	"wattmark/api/auth/pki"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/auth/pki"
 )
 
 // A program that is told so by its environment, and a daemon, measure at a monitor that

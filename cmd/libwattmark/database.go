@@ -19,8 +19,8 @@ import (
 	"strconv"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // row is a sample as the view data shows it.
@@ -32,12 +32,13 @@ type row struct {
 	seq        int64
 }
 
-const columns = "taskID\ttaskName\tuser\tpower\tcurrent1\tcurrent2\tcurrent3\tvoltage1\tvoltage2\tvoltage3\ttaskTime\tseqNum\n"
+const columns = "taskID\ttaskName\tuser\tpower\tcurrent1\tcurrent2\tcurrent3\tvoltage1\tvoltage2\tvoltage3\t" +
+	"taskTime\tseqNum\n"
 
 // eachRow calls f with every sample that a condition selects, in order. The
 // row is lent until f returns.
 func eachRow(ctx context.Context, db *store.DB, where string, arg any, f func(*row) error) error {
-	rows, err := db.SQL().QueryContext(ctx, `SELECT taskID, taskName, user, power, current1, current2, current3,
+	rows, err := db.SQL().QueryContext(ctx, `SELECT taskID, taskName, "user", power, current1, current2, current3,
 		voltage1, voltage2, voltage3, taskTime, seqNum FROM data WHERE `+where+` ORDER BY taskID, seqNum`, arg)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errDatabase, err)
@@ -46,7 +47,8 @@ func eachRow(ctx context.Context, db *store.DB, where string, arg any, f func(*r
 	for rows.Next() {
 		var r row
 		var v [7]sql.NullFloat64
-		if err := rows.Scan(&r.task, &r.name, &r.user, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &r.at, &r.seq); err != nil {
+		if err := rows.Scan(&r.task, &r.name, &r.user, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &r.at,
+			&r.seq); err != nil {
 			return fmt.Errorf("%w: %w", errDatabase, err)
 		}
 		for i := range v {
@@ -93,13 +95,13 @@ func (r *row) print(b []byte) []byte {
 
 // withDB makes a call on the database that dbOpen opened.
 func withDB(call string, text *C.char, n C.size_t, f func(ctx context.Context, db *store.DB) (int, error)) C.int {
-	return ask(text, n, func() (int, error) {
+	return ask(call, text, n, func() (int, error) {
 		if papers.db == nil {
-			return 0, fmt.Errorf("%s: %w: call dbOpen first", call, errState)
+			return 0, fmt.Errorf("%w: call dbOpen first", errState)
 		}
 		out, err := f(context.Background(), papers.db)
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w: %w", call, errDatabase, err)
+			return 0, fmt.Errorf("%w: %w", errDatabase, err)
 		}
 		return out, nil
 	})
@@ -107,25 +109,25 @@ func withDB(call string, text *C.char, n C.size_t, f func(ctx context.Context, d
 
 //export wmgo_db_open
 func wmgo_db_open(name, text *C.char, n C.size_t) C.int {
-	return ask(text, n, func() (int, error) {
+	return do("dbOpen", text, n, func() error {
 		switch {
 		case goText(name) == "":
-			return 0, fmt.Errorf("dbOpen: %w: no file is named", errArgument)
+			return fmt.Errorf("%w: no file is named", errArgument)
 		case papers.db != nil:
-			return 0, fmt.Errorf("dbOpen: %w: %s is open; dbClose first", errState, papers.db.Path())
+			return fmt.Errorf("%w: %s is open; dbClose first", errState, papers.db.Path())
 		}
 		ctx := context.Background()
 		db, err := openDatabase(ctx, goText(name))
 		if errors.Is(err, store.ErrReadOnly) || errors.Is(err, store.ErrCannotOpen) {
 			if read, only := store.OpenSource(ctx, goText(name)); only == nil {
-				db, err = read, nil // what deletes then says that nothing may be written
+				db, err = read, nil // deletions then fail: nothing may be written
 			}
 		}
 		if err != nil {
-			return 0, fmt.Errorf("dbOpen: %w", err)
+			return err
 		}
 		papers.db = db
-		return 0, nil
+		return nil
 	})
 }
 
@@ -148,7 +150,7 @@ func wmgo_db_read(id C.int, name, text *C.char, n C.size_t) C.int {
 		}
 		out := bufio.NewWriter(os.Stdout)
 		count := 0
-		_, _ = out.WriteString(columns) // Flush tells
+		_, _ = out.WriteString(columns) // Flush returns the error
 		var line []byte
 		err := eachRow(ctx, db, where, arg, func(r *row) error {
 			line = r.print(line[:0])

@@ -8,16 +8,13 @@ import "C"
 import (
 	"errors"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/bracket"
-	"wattmark/hostagent/cuda"
-	"wattmark/hostagent/gpus"
-	"wattmark/hostagent/hostlink"
-	"wattmark/hostagent/hostsocket"
-	"wattmark/hostagent/measurement"
-	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/daemon"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // The library's own errors.
@@ -37,12 +34,12 @@ var codes = []struct {
 	{errArgument, C.WM_E_ARGUMENT},
 	{measure.ErrText, C.WM_E_ARGUMENT},
 	{errHandle, C.WM_E_HANDLE},
-	{hostsocket.ErrPlace, C.WM_E_ARGUMENT},
-	{hostlink.ErrRefused, C.WM_E_ARGUMENT},
-	{hostlink.ErrUnreachable, C.WM_E_HOST},
-	{hostlink.ErrLost, C.WM_E_HOST},
+	{daemon.ErrPlace, C.WM_E_ARGUMENT},
+	{daemon.ErrRefused, C.WM_E_ARGUMENT},
+	{daemon.ErrUnreachable, C.WM_E_HOST},
+	{daemon.ErrLost, C.WM_E_HOST},
 	{errState, C.WM_E_STATE},
-	{bracket.ErrOrder, C.WM_E_STATE},
+	{measurement.ErrOrder, C.WM_E_STATE},
 	{monitorclient.ErrBusy, C.WM_E_BUSY},
 	{monitorclient.ErrUnreachable, C.WM_E_MONITOR},
 	{monitorclient.ErrGone, C.WM_E_MONITOR},
@@ -51,13 +48,13 @@ var codes = []struct {
 	{measurement.ErrWrongGPU, C.WM_E_BENCH},
 	{cuda.ErrNoDriver, C.WM_E_GPU},
 	{cuda.ErrNoDevice, C.WM_E_GPU},
-	{gpus.ErrSelection, C.WM_E_GPU},
+	{measurement.ErrSelection, C.WM_E_GPU},
 	{cuda.ErrStream, C.WM_E_GPU},
 	{cuda.ErrCUDA, C.WM_E_GPU},
-	{hostagent.ErrMIG, C.WM_E_GPU},
-	{hostlink.ErrProgram, C.WM_E_GPU},
+	{gpu.ErrMIG, C.WM_E_GPU},
+	{daemon.ErrProgram, C.WM_E_GPU},
 	{errDatabase, C.WM_E_DATABASE},
-	{hostlink.ErrDatabase, C.WM_E_DATABASE},
+	{daemon.ErrDatabase, C.WM_E_DATABASE},
 	{store.ErrNotFound, C.WM_E_DATABASE},
 	{store.ErrConflict, C.WM_E_DATABASE},
 	{store.ErrCorrupt, C.WM_E_DATABASE},
@@ -66,7 +63,7 @@ var codes = []struct {
 	{store.ErrBusy, C.WM_E_DATABASE},
 	{store.ErrReadOnly, C.WM_E_DATABASE},
 	{errIncomplete, C.WM_E_INCOMPLETE},
-	{bracket.ErrCancelled, C.WM_E_CANCELLED},
+	{measurement.ErrCancelled, C.WM_E_CANCELLED},
 }
 
 func codeOf(err error) C.int {

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent/measurement"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/store"
 )
 
 // started is the driver amid a measurement. What it says of errors is whole once

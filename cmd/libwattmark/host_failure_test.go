@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A program that dies while it is measured through the daemon frees the bench at

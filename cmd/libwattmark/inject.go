@@ -13,13 +13,13 @@ import (
 	"os"
 	"syscall"
 
-	"wattmark/hostagent/cupti"
+	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
 )
 
 // InitializeInjection is called by libcuda when a program initialises it with
 // CUDA_INJECTION64_PATH naming this library: it records the program's kernels into
 // the folder that WATTMARK_AUTO names. Whatever fails, the program runs on; the
-// log says why there is nothing in it. It returns 1, as libcuda expects.
+// log holds the reason. It returns 1, as libcuda expects.
 //
 //export InitializeInjection
 func InitializeInjection() C.int {
@@ -41,11 +41,14 @@ func InitializeInjection() C.int {
 	return 1
 }
 
-// watched are what guard.c's calls lead to, in its order of them.
+// watched are the targets of guard.c's calls, in its order of them.
 var watched = [...]func(){cupti.Yield, cupti.Yield, cupti.Unsubscribe, cupti.Flushed}
 
 func watch(c cupti.Calls) error {
-	functions := [len(watched)]C.uintptr_t{C.uintptr_t(c.Register), C.uintptr_t(c.Clock), C.uintptr_t(c.Subscribe), C.uintptr_t(c.Flush)}
+	functions := [len(watched)]C.uintptr_t{
+		C.uintptr_t(c.Register), C.uintptr_t(c.Clock), C.uintptr_t(c.Subscribe),
+		C.uintptr_t(c.Flush),
+	}
 	if errno := C.wattmark_watch(&functions[0]); errno != 0 {
 		return syscall.Errno(errno)
 	}
@@ -64,7 +67,7 @@ func wattmark_yield(call C.int) { watched[call]() }
 func wattmark_detach() {
 	C.wattmark_unwatch()
 	if selected != nil {
-		selected.tell()
+		selected.report()
 	}
 	if err := cupti.Detach(); err != nil {
 		fmt.Fprintln(os.Stderr, "wattmark: kernels may be missing:", err)

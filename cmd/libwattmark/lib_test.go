@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/store"
 )
 
 // said is a line of the C program about one measurement.

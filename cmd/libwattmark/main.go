@@ -20,7 +20,7 @@ import (
 	"time"
 	"unsafe"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/store"
 )
 
 func main() {} // a library; never called
@@ -45,9 +45,9 @@ func lookUp(h C.wm_measurement, take bool) (*session, error) {
 	return s, nil
 }
 
-// guard runs f, puts its error's text where C wants it, and returns its code.
-// A panic is an error too: it must not take the program along.
-func guard(text *C.char, n C.size_t, f func() error) (rc C.int) {
+// guard runs f for a call of C's, puts its error's text where C wants it, behind the call's
+// name, and returns its code. A panic is an error too: it must not take the program along.
+func guard(call string, text *C.char, n C.size_t, f func() error) (rc C.int) {
 	var err error
 	func() {
 		defer func() {
@@ -55,7 +55,9 @@ func guard(text *C.char, n C.size_t, f func() error) (rc C.int) {
 				err = fmt.Errorf("wattmark failed inside: %v", p)
 			}
 		}()
-		err = f()
+		if err = f(); err != nil {
+			err = fmt.Errorf("%s: %w", call, err)
+		}
 	}()
 	if err == nil {
 		return C.WM_OK
@@ -64,7 +66,7 @@ func guard(text *C.char, n C.size_t, f func() error) (rc C.int) {
 	return codeOf(err)
 }
 
-// putText copies what fits, at whole characters, and ends it with a NUL.
+// putText copies as many whole characters as fit, and ends them with a NUL.
 func putText(to *C.char, n int, s string) {
 	if n == 0 {
 		return
@@ -84,22 +86,22 @@ func putText(to *C.char, n int, s string) {
 
 //export wmgo_begin
 func wmgo_begin(user, name *C.char, o *C.wm_options, h *C.wm_measurement, text *C.char, n C.size_t) C.int {
-	return guard(text, n, func() error {
+	return guard("wm_begin", text, n, func() error {
 		if h == nil {
-			return fmt.Errorf("wm_begin: %w: there is no place for the measurement", errArgument)
+			return fmt.Errorf("%w: there is no place for the measurement", errArgument)
 		}
 		*h = 0
 		q, err := readOptions(o)
 		if err != nil {
-			return fmt.Errorf("wm_begin: %w", err)
+			return err
 		}
 		q.user, q.name = goText(user), goText(name)
 		s, err := open(q)
 		if err != nil {
-			return fmt.Errorf("wm_begin: %w", err)
+			return err
 		}
 		if err := s.m.Begin(); err != nil {
-			return fmt.Errorf("wm_begin: %w", errors.Join(err, s.abandon()))
+			return errors.Join(err, s.abandon())
 		}
 		sessions.Lock()
 		defer sessions.Unlock()
@@ -119,7 +121,8 @@ func goText(s *C.char) string {
 // readOptions copies the options: C keeps its memory.
 func readOptions(o *C.wm_options) (request, error) {
 	if o.size < C.sizeof_wm_options {
-		return request{}, fmt.Errorf("%w: options of %d bytes, %d are expected: call wm_options_init first", errArgument, o.size, C.sizeof_wm_options)
+		return request{}, fmt.Errorf("%w: options of %d bytes, %d are expected: call wm_options_init first",
+			errArgument, o.size, C.sizeof_wm_options)
 	}
 	if o.flags&^C.WM_NO_SENSOR != 0 {
 		return request{}, fmt.Errorf("%w: flags %#x are not known", errArgument, o.flags)
@@ -142,36 +145,31 @@ func milliseconds(n C.uint) time.Duration { return time.Duration(n) * time.Milli
 
 //export wmgo_marker
 func wmgo_marker(h C.wm_measurement, label *C.char, stream C.uintptr_t, text *C.char, n C.size_t) C.int {
-	return guard(text, n, func() error {
+	return guard("wm_marker", text, n, func() error {
 		s, err := lookUp(h, false)
-		if err == nil {
-			err = s.m.Mark(goText(label), uintptr(stream))
-		}
 		if err != nil {
-			return fmt.Errorf("wm_marker: %w", err)
+			return err
 		}
-		return nil
+		return s.m.Mark(goText(label), uintptr(stream))
 	})
 }
 
 //export wmgo_end
 func wmgo_end(h C.wm_measurement, r *C.wm_result, text *C.char, n C.size_t) C.int {
-	return guard(text, n, func() error {
+	return guard("wm_end", text, n, func() error {
 		if r != nil && r.size < C.sizeof_wm_result {
-			return fmt.Errorf("wm_end: %w: a result of %d bytes, %d are expected: set its size first", errArgument, r.size, C.sizeof_wm_result)
+			return fmt.Errorf("%w: a result of %d bytes, %d are expected: set its size first", errArgument,
+				r.size, C.sizeof_wm_result)
 		}
 		s, err := lookUp(h, true)
 		if err != nil {
-			return fmt.Errorf("wm_end: %w", err)
+			return err
 		}
 		t, err := s.finish()
 		if r != nil {
 			putResult(r, t)
 		}
-		if err != nil {
-			return fmt.Errorf("wm_end: %w", err)
-		}
-		return nil
+		return err
 	})
 }
 
@@ -194,19 +192,16 @@ func putResult(r *C.wm_result, t store.Brief) {
 
 //export wmgo_cancel
 func wmgo_cancel(h C.wm_measurement, text *C.char, n C.size_t) C.int {
-	return guard(text, n, func() error {
+	return guard("wm_cancel", text, n, func() error {
 		s, err := lookUp(h, true)
-		if err == nil {
-			err = s.abandon()
-		}
 		if err != nil {
-			return fmt.Errorf("wm_cancel: %w", err)
+			return err
 		}
-		return nil
+		return s.abandon()
 	})
 }
 
-// wmgo_exit gives up what a program that ends has left open, so that the bench
+// wmgo_exit gives up the measurements that a program leaves open, so that the bench
 // is free at once and not after the lease.
 //
 //export wmgo_exit

@@ -9,6 +9,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,11 +17,11 @@ import (
 	"sync"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/store"
 )
 
-// paperState is what the paper's functions act upon: one measurement at a time.
+// paperState is the state of the paper's functions: one measurement at a time.
 type paperState struct {
 	mu      sync.Mutex
 	s       *session // the one in progress
@@ -37,10 +38,10 @@ type paperState struct {
 
 var papers paperState
 
-// ask makes a call of the paper: what it returns, or minus an error's code.
-func ask(text *C.char, n C.size_t, f func() (int, error)) C.int {
+// ask makes a call of the paper and returns its result, or minus an error's code.
+func ask(call string, text *C.char, n C.size_t, f func() (int, error)) C.int {
 	var out int
-	rc := guard(text, n, func() (err error) {
+	rc := guard(call, text, n, func() (err error) {
 		papers.mu.Lock()
 		defer papers.mu.Unlock()
 		out, err = f()
@@ -52,14 +53,14 @@ func ask(text *C.char, n C.size_t, f func() (int, error)) C.int {
 	return C.int(out)
 }
 
+// do makes a call of the paper that has no result.
+func do(call string, text *C.char, n C.size_t, f func() error) C.int {
+	return ask(call, text, n, func() (int, error) { return 0, f() })
+}
+
 //export wmgo_p_start
 func wmgo_p_start(text *C.char, n C.size_t) C.int {
-	return ask(text, n, func() (int, error) {
-		if err := papers.start(); err != nil {
-			return 0, fmt.Errorf("P_startMonitor: %w", err)
-		}
-		return 0, nil
-	})
+	return do("P_startMonitor", text, n, papers.start)
 }
 
 func (p *paperState) start() error {
@@ -69,7 +70,7 @@ func (p *paperState) start() error {
 	if err := p.drop(); err != nil {
 		return err
 	}
-	q := request{name: firstOf(os.Getenv("WATTMARK_TASK"), program()), warmUp: 200 * time.Millisecond}
+	q := request{name: cmp.Or(os.Getenv("WATTMARK_TASK"), program()), warmUp: 200 * time.Millisecond}
 	if p.db != nil {
 		q.database = p.db.Path()
 	}
@@ -95,7 +96,8 @@ func (p *paperState) drop() error {
 	}
 	defer db.Close()
 	// One that was pinned meanwhile is wanted after all.
-	if err := db.DeleteTask(ctx, id); err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrPinned) {
+	if err := db.DeleteTask(ctx, id); err != nil && !errors.Is(err, store.ErrNotFound) &&
+		!errors.Is(err, store.ErrPinned) {
 		return fmt.Errorf("%w: %w", errDatabase, err)
 	}
 	return nil
@@ -103,12 +105,7 @@ func (p *paperState) drop() error {
 
 //export wmgo_p_marker
 func wmgo_p_marker(text *C.char, n C.size_t) C.int {
-	return ask(text, n, func() (int, error) {
-		if err := papers.marker(); err != nil {
-			return 0, fmt.Errorf("P_marker: %w", err)
-		}
-		return 0, nil
-	})
+	return do("P_marker", text, n, papers.marker)
 }
 
 func (p *paperState) marker() error {
@@ -127,12 +124,7 @@ func (p *paperState) marker() error {
 
 //export wmgo_p_stop
 func wmgo_p_stop(text *C.char, n C.size_t) C.int {
-	return ask(text, n, func() (int, error) {
-		if err := papers.stop(); err != nil {
-			return 0, fmt.Errorf("P_stopMonitor: %w", err)
-		}
-		return 0, nil
-	})
+	return do("P_stopMonitor", text, n, papers.stop)
 }
 
 func (p *paperState) stop() error {
@@ -144,7 +136,9 @@ func (p *paperState) stop() error {
 	case !p.ended:
 		s := p.s
 		p.s = nil
-		return errors.Join(fmt.Errorf("%w: a measurement is between two calls of P_marker; it is given up, and its task is incomplete", errState), s.abandon())
+		return errors.Join(fmt.Errorf(
+			"%w: a measurement is between two calls of P_marker; it is given up, and its task is incomplete", errState),
+			s.abandon())
 	}
 	p.stopped = true
 	return p.s.m.Stopped()
@@ -152,13 +146,10 @@ func (p *paperState) stop() error {
 
 //export wmgo_p_wait
 func wmgo_p_wait(text *C.char, n C.size_t) C.int {
-	return ask(text, n, func() (int, error) {
+	return ask("P_waitData", text, n, func() (int, error) {
 		id, err := papers.wait()
-		if err != nil {
-			err = fmt.Errorf("P_waitData: %w", err)
-		}
 		if id != 0 && errors.Is(err, errIncomplete) {
-			putText(text, int(n), err.Error()) // a remark: the data can be read
+			putText(text, int(n), "P_waitData: "+err.Error()) // a remark: the data can be read
 			err = nil
 		}
 		return id, err
@@ -181,18 +172,15 @@ func (p *paperState) wait() (int, error) {
 
 //export wmgo_p_test
 func wmgo_p_test(kind *C.char, ms C.int, text *C.char, n C.size_t) C.int {
-	return ask(text, n, func() (int, error) {
-		b := hostagent.Benchmark(C.GoString(kind))
-		if err := papers.test(b, time.Duration(ms)*time.Millisecond); err != nil {
-			return 0, fmt.Errorf("P_%s_test: %w", b, err)
-		}
-		return 0, nil
+	b := gpu.Benchmark(C.GoString(kind))
+	return do("P_"+string(b)+"_test", text, n, func() error {
+		return papers.test(b, time.Duration(ms)*time.Millisecond)
 	})
 }
 
 // test runs a benchmark in the measurement's stream, or in the current context
 // where nothing is being measured.
-func (p *paperState) test(b hostagent.Benchmark, d time.Duration) error {
+func (p *paperState) test(b gpu.Benchmark, d time.Duration) error {
 	if d <= 0 {
 		return fmt.Errorf("%w: a time of %v", errArgument, d)
 	}
@@ -212,7 +200,7 @@ func (p *paperState) test(b hostagent.Benchmark, d time.Duration) error {
 	return errors.Join(err, dev.Close())
 }
 
-// leave is the program's end: what is open is given up, what was not stored is
+// leave is the program's end: an open measurement is given up, one not stored is
 // dropped.
 func (p *paperState) leave() error {
 	p.mu.Lock()

@@ -13,18 +13,12 @@ import (
 	"fmt"
 	"unsafe"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/store"
 )
 
 //export wmgo_p_receive
 func wmgo_p_receive(handle C.int, rec *C.struct_record, text *C.char, n C.size_t) C.int {
-	return ask(text, n, func() (int, error) {
-		count, err := papers.receive(int(handle), rec)
-		if err != nil {
-			return 0, fmt.Errorf("P_receiveData: %w", err)
-		}
-		return count, nil
-	})
+	return ask("P_receiveData", text, n, func() (int, error) { return papers.receive(int(handle), rec) })
 }
 
 func (p *paperState) receive(handle int, rec *C.struct_record) (int, error) {
@@ -50,15 +44,10 @@ func (p *paperState) receive(handle int, rec *C.struct_record) (int, error) {
 
 //export wmgo_p_store
 func wmgo_p_store(rec *C.struct_record, text *C.char, n C.size_t) C.int {
-	return ask(text, n, func() (int, error) {
-		if err := papers.keep(rec); err != nil {
-			return 0, fmt.Errorf("P_storeData: %w", err)
-		}
-		return 0, nil
-	})
+	return do("P_storeData", text, n, func() error { return papers.keep(rec) })
 }
 
-// keep says that the last measurement is wanted. Its samples are in the
+// keep marks the last measurement as wanted. Its samples are in the
 // database since they came, so that a crash loses none.
 func (p *paperState) keep(rec *C.struct_record) error {
 	switch {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/store"
 )
 
 const python = "/usr/bin/python3"

@@ -16,16 +16,15 @@ import (
 
 	"google.golang.org/grpc"
 
-	"wattmark/hostagent/monitorclient"
-	"wattmark/monitor"
-	"wattmark/monitor/capture"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/meter"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/instrument"
-
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/store"
 )
 
 // built is a folder with the library, the stand-ins for NVIDIA's libraries and

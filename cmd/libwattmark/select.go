@@ -15,11 +15,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/cuda"
-	"wattmark/hostagent/cupti"
-	"wattmark/hostagent/launchlog"
-	"wattmark/measure/marker"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
+	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
+	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
 // selector plays markers around selected launches of the program that the library
@@ -45,7 +45,7 @@ type selector struct {
 
 var selected *selector // nil without a selection
 
-// selection reads what the environment selects, and returns CUPTI's callback.
+// selection reads the environment's selection, and returns CUPTI's callback.
 func selection() (uintptr, error) {
 	text := os.Getenv(cupti.EnvSelection)
 	if text == "" {
@@ -55,7 +55,10 @@ func selection() (uintptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	selected = &selector{Selection: s, match: match, seen: map[string]uint64{}, skipped: map[string]int{}, devices: map[uintptr]*cuda.Device{}}
+	selected = &selector{
+		Selection: s, match: match, seen: map[string]uint64{}, skipped: map[string]int{},
+		devices: map[uintptr]*cuda.Device{},
+	}
 	return uintptr(C.wattmark_launch_callback()), nil
 }
 
@@ -131,7 +134,7 @@ func (s *selector) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = err
-	cupti.Write(func(w *launchlog.Writer) { w.Trouble(fmt.Sprintf("no further kernels are bracketed: %v", err)) })
+	logTrouble("no further kernels are bracketed: %v", err)
 	s.playing.Store(false)
 }
 
@@ -167,7 +170,7 @@ func (s *selector) play(kind marker.Kind) error {
 	return nil
 }
 
-func logged(p hostagent.Played) launchlog.Marker {
+func logged(p gpu.Played) launchlog.Marker {
 	m := launchlog.Marker{Kind: p.Kind, First: p.Edges[0].Chip}
 	for _, e := range p.Edges {
 		m.Edges = append(m.Edges, e.At.UnixNano())
@@ -175,18 +178,19 @@ func logged(p hostagent.Played) launchlog.Marker {
 	return m
 }
 
-// tell notes what was selected and not bracketed.
-func (s *selector) tell() {
+// logTrouble adds a remark to the launch log.
+func logTrouble(format string, args ...any) {
+	cupti.Write(func(w *launchlog.Writer) { w.Trouble(fmt.Sprintf(format, args...)) })
+}
+
+// report logs kernels that were selected and not bracketed.
+func (s *selector) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for why, n := range s.skipped {
-		cupti.Write(func(w *launchlog.Writer) {
-			w.Trouble(fmt.Sprintf("%d selected launches were not bracketed: those %s", n, why))
-		})
+		logTrouble("%d selected launches were not bracketed: those %s", n, why)
 	}
 	if s.played == 0 && s.failed == nil {
-		cupti.Write(func(w *launchlog.Writer) {
-			w.Trouble(fmt.Sprintf("no launch was bracketed: none matches %q", s.Kernel))
-		})
+		logTrouble("no launch was bracketed: none matches %q", s.Kernel)
 	}
 }

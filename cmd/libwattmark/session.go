@@ -3,30 +3,29 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"wattmark/api/auth"
-	"wattmark/hostagent"
-	"wattmark/hostagent/bracket"
-	"wattmark/hostagent/cuda"
-	"wattmark/hostagent/gpus"
-	"wattmark/hostagent/hostlink"
-	"wattmark/hostagent/hostsocket"
-	"wattmark/hostagent/measurement"
-	"wattmark/hostagent/monitorclient"
-	"wattmark/hostagent/nvml"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/hostagent/daemon"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
+	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/store"
 )
 
-// The places that are used unless told otherwise; those of the program wattmark.
+// The default places; those of the program wattmark.
 const (
 	defaultMonitor = "127.0.0.1:7551"
 	defaultDB      = "power.db"
@@ -43,22 +42,23 @@ type request struct {
 	noSensor                        bool
 }
 
-// fill puts in what is left to the environment.
+// fill takes unset fields from the environment.
 func (q *request) fill() error {
 	if q.name == "" {
 		return fmt.Errorf("%w: a measurement needs a name", errArgument)
 	}
 	if q.lease != 0 && q.lease < leastLease {
-		return fmt.Errorf("%w: a lease of %v: at least %v, or a busy moment loses the bench", errArgument, q.lease, leastLease)
+		return fmt.Errorf("%w: a lease of %v: at least %v, or a busy moment loses the bench", errArgument, q.lease,
+			leastLease)
 	}
 	if q.device != "" && len(q.streams) > 0 {
 		return fmt.Errorf("%w: streams belong to the current context: leave device out", errArgument)
 	}
-	q.monitor = firstOf(q.monitor, os.Getenv("WATTMARK_MONITOR"))
-	q.database = firstOf(q.database, os.Getenv("WATTMARK_DB"))
-	q.user = firstOf(q.user, os.Getenv("WATTMARK_USER"), login())
+	q.monitor = cmp.Or(q.monitor, os.Getenv("WATTMARK_MONITOR"))
+	q.database = cmp.Or(q.database, os.Getenv("WATTMARK_DB"))
+	q.user = cmp.Or(q.user, os.Getenv("WATTMARK_USER"), login())
 	var err error
-	q.socket, err = hostsocket.Find(q.host)
+	q.socket, err = daemon.FindSocket(q.host)
 	return err
 }
 
@@ -71,19 +71,10 @@ func login() string {
 
 func program() string { return filepath.Base(os.Args[0]) }
 
-func firstOf(s ...string) string {
-	for _, v := range s {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
 // session is a measurement with all that it needs. Without a daemon database and
 // monitor are the library's own.
 type session struct {
-	m      *bracket.Measurement
+	m      *measurement.Bracket
 	dev    *cuda.Device
 	path   string // of the database
 	task   func(context.Context, store.TaskID) (store.Brief, error)
@@ -108,11 +99,11 @@ func findDevice(selector string, streams []uintptr) (*cuda.Device, error) {
 	return findOwn("")
 }
 
-// findOwn finds a GPU for a context of the library's own. Where NVML cannot tell which one
+// findOwn finds a GPU for a context of the library's own. Where NVML does not identify which one
 // is meant, its identity is known when it is open.
 func findOwn(selector string) (*cuda.Device, error) {
-	info := hostagent.Info{}
-	found, ok, err := gpus.Locate(firstOf(selector, "0"))
+	info := gpu.Info{}
+	found, ok, err := measurement.LocateGPUs(cmp.Or(selector, "0"))
 	if err != nil {
 		return nil, fmt.Errorf("device: %w", err)
 	}
@@ -142,8 +133,11 @@ func (s *session) prepare(ctx context.Context, q request) error {
 		return err
 	}
 	s.closes = append(s.closes, s.dev.Close)
-	cfg := measurement.Config{Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease, Provenance: whence(ctx), Owner: store.Owner()}
-	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) { return nil, s.openDevice(ctx) }
+	cfg := measurement.Config{
+		Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp,
+		Wait: q.wait, Lease: q.lease, Provenance: whence(ctx), Owner: store.Owner(),
+	}
+	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) { return nil, s.openDevice(ctx) }
 	if q.socket != "" {
 		return s.through(ctx, q, cfg)
 	}
@@ -161,7 +155,7 @@ func (s *session) openDevice(ctx context.Context) error {
 
 // embed measures here.
 func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) error {
-	db, err := openDatabase(ctx, firstOf(q.database, defaultDB))
+	db, err := openDatabase(ctx, cmp.Or(q.database, defaultDB))
 	if err != nil {
 		return err
 	}
@@ -170,7 +164,7 @@ func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) 
 		return t.Brief(), err
 	}
 	s.closes = append(s.closes, db.Close)
-	address := firstOf(q.monitor, defaultMonitor)
+	address := cmp.Or(q.monitor, defaultMonitor)
 	known, err := auth.Client{}.FromEnv().DialOptions(address)
 	if err != nil {
 		return err
@@ -181,22 +175,22 @@ func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) 
 	}
 	s.closes = append(s.closes, mon.Close)
 	cfg.DB, cfg.Monitor = db, mon
-	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) {
+	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) {
 		if err := s.openDevice(ctx); err != nil {
 			return nil, err
 		}
-		return s.sensor(q), gpus.Whole(s.dev.Info())
+		return s.sensor(q), measurement.WholeGPU(s.dev.Info())
 	}
 	if c := os.Getenv("WATTMARK_CLUSTER"); c != "" && c != "none" { // the library cannot publish; who can, releases
 		cfg.Monitor = measurement.Held{Monitor: mon, DB: db}
 	}
-	s.m, err = bracket.Start(ctx, cfg)
+	s.m, err = measurement.StartBracket(ctx, cfg)
 	return err
 }
 
 // through measures through the host daemon.
 func (s *session) through(ctx context.Context, q request, cfg measurement.Config) error {
-	host, err := hostlink.Dial(q.socket)
+	host, err := daemon.Dial(q.socket)
 	if err != nil {
 		return err
 	}
@@ -210,19 +204,21 @@ func (s *session) through(ctx context.Context, q request, cfg measurement.Config
 	}
 	link := host.Measurement(q.noSensor)
 	s.path, s.task = d.Database, func(context.Context, store.TaskID) (store.Brief, error) { return link.Task(), nil }
-	s.m, err = bracket.StartBy(ctx, cfg, link.Measure)
+	s.m, err = measurement.StartBracketBy(ctx, cfg, link.Measure)
 	return err
 }
 
 // agree refuses a program that wants another monitor or database than the daemon's:
 // its results would not be where it looks for them.
-func agree(q request, d hostlink.Description) error {
+func agree(q request, d daemon.Description) error {
 	const remedy = "leave it out, or measure without the daemon (WATTMARK_HOST=none)"
 	if q.monitor != "" && q.monitor != d.Monitor {
-		return fmt.Errorf("%w: monitor %s is asked for, and wattmark host at %s measures with %s: %s", errArgument, q.monitor, q.socket, d.Monitor, remedy)
+		return fmt.Errorf("%w: monitor %s is asked for, and wattmark host at %s measures with %s: %s", errArgument,
+			q.monitor, q.socket, d.Monitor, remedy)
 	}
 	if q.database != "" && !sameFile(q.database, d.Database) {
-		return fmt.Errorf("%w: database %s is asked for, and wattmark host at %s writes to %s: %s", errArgument, q.database, q.socket, d.Database, remedy)
+		return fmt.Errorf("%w: database %s is asked for, and wattmark host at %s writes to %s: %s", errArgument,
+			q.database, q.socket, d.Database, remedy)
 	}
 	return nil
 }
@@ -240,7 +236,7 @@ func sameFile(a, b string) bool {
 // holder is who holds the bench, for others' eyes.
 func holder(user string) string {
 	host, _ := os.Hostname()
-	return user + "@" + firstOf(host, "unknown")
+	return user + "@" + cmp.Or(host, "unknown")
 }
 
 // opening lets the threads of a program open the database one after another:
@@ -258,7 +254,7 @@ func openDatabase(ctx context.Context, path string) (*store.DB, error) {
 }
 
 // sensor is the GPU's own; without one the meter measures all the same.
-func (s *session) sensor(q request) hostagent.PowerSensor {
+func (s *session) sensor(q request) gpu.PowerSensor {
 	if q.noSensor {
 		return nil
 	}
@@ -270,11 +266,11 @@ func (s *session) sensor(q request) hostagent.PowerSensor {
 	return d
 }
 
-// close closes what was opened, the last first.
+// close closes all that was opened, the last first.
 func (s *session) close() error {
 	var errs []error
-	for i := len(s.closes) - 1; i >= 0; i-- {
-		errs = append(errs, s.closes[i]())
+	for _, c := range slices.Backward(s.closes) {
+		errs = append(errs, c())
 	}
 	s.closes = nil
 	return errors.Join(errs...)
@@ -289,7 +285,7 @@ func (s *session) finish() (store.Brief, error) {
 	return s.result()
 }
 
-// both joins an error and what followed from it, which often repeats it.
+// both joins an error and its consequence, which often repeats it.
 func both(first, then error) error {
 	if then == nil || strings.Contains(first.Error(), then.Error()) {
 		return first

@@ -8,8 +8,8 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"wattmark/hostagent/provenance"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/store"
 )
 
 // whence is where the program runs. It is found out once for each directory that the
@@ -26,7 +26,7 @@ func whence(ctx context.Context) *store.Provenance {
 	defer found.Unlock()
 	p, known := found.by[dir]
 	if !known {
-		p = provenance.Collect(ctx, libraryVersion(), provenance.Process(how == "redact"))
+		p = measurement.CollectProvenance(ctx, libraryVersion(), measurement.CommandLine(how == "redact"))
 		found.by[dir] = p
 	}
 	return p
@@ -37,7 +37,7 @@ var found = struct {
 	by map[string]*store.Provenance
 }{by: map[string]*store.Provenance{}}
 
-// libraryVersion names what the library was built from, where that is known.
+// libraryVersion names the source that the library was built from, where it is known.
 func libraryVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if ok {

@@ -18,7 +18,7 @@ var may = []string{
 	"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "FTL",
 	"OFL-1.1",   // fonts, which are embedded as they are
 	"MPL-2.0",   // by file: those files are not changed
-	"CC-BY-4.0", // svgo: its author is named in docs/licences.md
+	"CC-BY-4.0", // svgo: its author is named in packaging/licences.md
 }
 
 // The page says what is linked, and nothing is linked that may not be.
@@ -44,9 +44,9 @@ func TestLicences(t *testing.T) {
 	if err := writePage(&page, modules); err != nil {
 		t.Fatal(err)
 	}
-	on, err := os.ReadFile("../../docs/licences.md")
+	on, err := os.ReadFile("../../packaging/licences.md")
 	if err != nil || !bytes.Equal(on, page.Bytes()) {
-		t.Errorf("docs/licences.md is not what is linked (%v): make licences", err)
+		t.Errorf("packaging/licences.md is not what is linked (%v): make licences", err)
 	}
 }
 

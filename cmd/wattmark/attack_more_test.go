@@ -12,13 +12,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
 	rpc "google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/store"
 )
 
 // taskTheft: what was measured is its user's.

@@ -12,17 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/auth/pki"
+	"github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
 	rpc "google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-
-	"wattmark/api/auth"
-	"wattmark/api/auth/pki"
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/store"
 )
 
 // siege is a lab that is attacked while somebody measures in it: a monitor and a host
@@ -147,10 +147,10 @@ func TestAttacksWhileMeasuring(t *testing.T) {
 	enough := filepath.Join(t.TempDir(), "enough")
 	run := s.rig.run(append(as("ada"), "--name", "prey", "--user", "ada", "--", "sh", "-c", "until [ -e "+enough+" ]; do sleep 0.05; done")...)
 	eventually(t, "samples are stored while the work runs", func() bool {
-		x, ok := task(t, s.db, 1)
+		x, ok := onlyTask(t, s.db, 1)
 		return ok && x.Chunks >= 1
 	})
-	x, _ := task(t, s.db, 1)
+	x, _ := onlyTask(t, s.db, 1)
 	s.prey = x.CaptureID
 	// In the siege's own T, so that each helper reports where it belongs.
 	for _, a := range []struct {
@@ -194,7 +194,7 @@ func (s *siege) whole(run *process) {
 	if code := run.wait(s.T); code != 0 {
 		s.Errorf("the measurement ended with %d", code)
 	}
-	x, ok := task(s.T, s.db, 1)
+	x, ok := onlyTask(s.T, s.db, 1)
 	if !ok || x.State != store.Complete || x.User != "ada" || x.Name != "prey" || x.Result == nil {
 		s.Errorf("task %+v", x.State)
 	}
@@ -256,11 +256,11 @@ func (s *siege) transport() {
 		s.refused(name+": a server of another CA", bench(o...), rpc.Unavailable)
 	}
 	r := inside(s.T, "top", "--once", "--monitor", s.address)
-	if r.fails(s.T, exitFailed, "--tls-ca"); strings.Contains(r.err, "GET") {
+	if r.fails(s.T, cli.ExitFailed, "--tls-ca"); strings.Contains(r.err, "GET") {
 		s.Error(r.err)
 	}
-	inside(s.T, "top", "--once", "--monitor", s.address, "--tls-ca", s.file(pki.CACert)).fails(s.T, exitFailed, "not signed in", "--token-file")
-	inside(s.T, "doctor", "--role", "monitor", "--monitor", s.address, "--auth", s.dir, "--tls-ca", filepath.Join(s.file("other"), pki.CACert)).fails(s.T, exitFailed)
+	inside(s.T, "top", "--once", "--monitor", s.address, "--tls-ca", s.file(pki.CACert)).fails(s.T, cli.ExitFailed, "not signed in", "--token-file")
+	inside(s.T, "doctor", "--role", "monitor", "--monitor", s.address, "--auth", s.dir, "--tls-ca", filepath.Join(s.file("other"), pki.CACert)).fails(s.T, cli.ExitFailed)
 }
 
 // credentials: who is not known, or not any more, is let in nowhere.

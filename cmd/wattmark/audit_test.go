@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 )
 
 // With --audit-reads the audit log tells who read whose task, once for all the parts that
@@ -75,5 +76,5 @@ func TestAuditOfReading(t *testing.T) {
 	if strings.Contains(got, s.token("vic")) {
 		t.Error("a secret is in the log")
 	}
-	inside(t, "host", "--db", db, "--audit-reads", "--listen", "127.0.0.1:0", "--socket", "none").fails(t, exitUsage, "--audit-reads", "--auth")
+	inside(t, "host", "--db", db, "--audit-reads", "--listen", "127.0.0.1:0", "--socket", "none").fails(t, cli.ExitUsage, "--audit-reads", "--auth")
 }

@@ -6,21 +6,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/api"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/perf"
+	"github.com/wattmark/wattmark/cmd/internal/service"
+	"github.com/wattmark/wattmark/hostagent/daemon"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
-
-	"wattmark/api"
-	"wattmark/api/auth"
-	"wattmark/hostagent/hostlink"
-	"wattmark/monitor"
-	"wattmark/store"
 )
 
 // Every call of every service that is served has a row, and every row has a call: what
 // has none would be refused to everybody.
 func TestEveryCallHasItsRow(t *testing.T) {
 	t.Parallel()
-	g := newGenerator(1000, true)
-	m, err := monitor.New(monitor.Config{Bench: monitor.Bench{Name: "x", Instrument: g, Setup: g.setup}, Dir: t.TempDir()})
+	g := perf.NewGenerator(1000, true)
+	m, err := monitor.New(monitor.Config{Bench: monitor.Bench{Name: "x", Instrument: g, Setup: g.Setup}, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,18 +32,18 @@ func TestEveryCallHasItsRow(t *testing.T) {
 	}
 	defer db.Close()
 	host, programs := grpc.NewServer(), grpc.NewServer()
-	service := api.New(db)
-	defer service.Close()
-	service.Register(host)
-	monitors, err := openMonitors(t.Context(), db, nil)
+	service_ := api.New(t.Context(), db, api.Options{})
+	defer service_.Close()
+	service_.Register(host)
+	monitors, err := service.OpenMonitors(t.Context(), db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer monitors.close()
-	monitors.register(host)
-	(&app{}).openReports(db).Register(host)
-	hostlink.NewServer(hostlink.Config{DB: db}).Register(programs)
-	api.Register(programs, db)
+	defer monitors.Close()
+	monitors.Register(host)
+	service.OpenReports(t.Context(), (&cli.App{}), db).Register(host)
+	daemon.NewServer(daemon.Config{DB: db}).Register(programs)
+	api.Register(t.Context(), programs, db)
 
 	rows := maps.Clone(auth.Rows)
 	for _, s := range []*grpc.Server{m.NewServer(), host, programs} {

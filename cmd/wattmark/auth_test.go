@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/service"
 )
 
 // What an administrator types makes files that only they can read, and tells what there
@@ -14,8 +18,8 @@ func TestAuthCommands(t *testing.T) {
 	t.Parallel()
 	dir, out := filepath.Join(t.TempDir(), "auth"), t.TempDir()
 	at := func(args ...string) []string { return append(append([]string{"auth"}, args...), "--dir", dir) }
-	inside(t, at("list")...).fails(t, exitNotFound, "tokens.json", "auth init --dir "+dir)
-	inside(t, at("init")...).fails(t, exitUsage, "--host")
+	inside(t, at("list")...).fails(t, cli.ExitNotFound, "tokens.json", "auth init --dir "+dir)
+	inside(t, at("init")...).fails(t, cli.ExitUsage, "--host")
 	admin := filepath.Join(out, "admin.token")
 	if got := inside(t, at("init", "--host", "lab", "--host", "192.0.2.7", "-o", admin)...).ok(t).out; !strings.Contains(got, "--auth "+dir) || strings.Contains(got, "wm_") {
 		t.Error(got)
@@ -34,7 +38,7 @@ func TestAuthCommands(t *testing.T) {
 			}
 		}
 	}
-	inside(t, at("init", "--host", "lab")...).fails(t, exitFailed, "has a CA already")
+	inside(t, at("init", "--host", "lab")...).fails(t, cli.ExitFailed, "has a CA already")
 	made := inside(t, at("token", "ada", "--expires", "2d")...).ok(t)
 	if !strings.Contains(made.err, filepath.Join(dir, "tokens.json")) {
 		t.Errorf("where the token is known is not said: %q", made.err)
@@ -47,10 +51,10 @@ func TestAuthCommands(t *testing.T) {
 	if got := inside(t, at("token", "bob", "--role", "viewer", "-o", bob)...).ok(t).out; got != "" {
 		t.Errorf("a token that goes into a file is told: %s", got)
 	}
-	inside(t, at("token", "bob", "-o", bob)...).fails(t, exitFailed, "exists")
+	inside(t, at("token", "bob", "-o", bob)...).fails(t, cli.ExitFailed, "exists")
 	inside(t, at("cert", "ada", "--role", "operator", "-o", filepath.Join(out, "ada"))...).ok(t)
 	for _, wrong := range [][]string{{"token", "a b"}, {"token", "ada", "--role", "king"}, {"token", "ada", "--expires", "0d"}, {"token", "ada", "--expires", "9999d"}, {"cert"}, {"cert", "--server"}, {"cert", "ada", "--host", "x"}} {
-		if r := inside(t, at(wrong...)...); r.code != exitUsage {
+		if r := inside(t, at(wrong...)...); r.code != cli.ExitUsage {
 			t.Errorf("%v: %d %s", wrong, r.code, r.err)
 		}
 	}
@@ -67,14 +71,14 @@ func TestAuthCommands(t *testing.T) {
 		t.Errorf("the secret is kept: %v", err)
 	}
 	var l struct {
-		Credentials []credentialReport `json:"credentials"`
+		Credentials []service.CredentialReport `json:"credentials"`
 	}
 	list := func() (states string) {
 		t.Helper()
 		l.Credentials = nil
 		object(t, inside(t, at("list", "--json")...).ok(t).out, &l)
 		for _, c := range l.Credentials {
-			states += c.Name + ":" + firstOf(c.Role, "server") + ":" + c.State + " "
+			states += c.Name + ":" + cmp.Or(c.Role, "server") + ":" + c.State + " "
 		}
 		return states
 	}
@@ -88,7 +92,7 @@ func TestAuthCommands(t *testing.T) {
 	if got := inside(t, at("revoke", "ada")...).ok(t).out; strings.Count(got, "revoked") != 2 {
 		t.Error(got)
 	}
-	inside(t, at("revoke", "ada")...).fails(t, exitNotFound, "nothing of", "auth list")
+	inside(t, at("revoke", "ada")...).fails(t, cli.ExitNotFound, "nothing of", "auth list")
 	if got := list(); strings.Count(got, ":revoked") != 2 || !strings.Contains(got, "bob:viewer:valid") {
 		t.Errorf("listed %s", got)
 	}
@@ -96,7 +100,7 @@ func TestAuthCommands(t *testing.T) {
 	if err := os.Remove(dir + "/ca.key"); err != nil {
 		t.Fatal(err)
 	}
-	inside(t, at("cert", "carl", "-o", filepath.Join(out, "carl"))...).fails(t, exitFailed, "where the key is kept")
+	inside(t, at("cert", "carl", "-o", filepath.Join(out, "carl"))...).fails(t, cli.ExitFailed, "where the key is kept")
 	if _, err := os.Stat(dir + "/ca.key"); err == nil {
 		t.Error("a key was made for somebody else's CA")
 	}
@@ -117,7 +121,7 @@ func TestAuthWantsAFolderOfServices(t *testing.T) {
 			{"list"},
 			{"revoke", "ada"},
 		} {
-			r := inside(t, append(append([]string{"auth"}, args...), "--dir", dir)...).fails(t, exitNotFound, dir, "--dir", "wattmark auth init")
+			r := inside(t, append(append([]string{"auth"}, args...), "--dir", dir)...).fails(t, cli.ExitNotFound, dir, "--dir", "wattmark auth init")
 			if r.out != "" {
 				t.Errorf("%v in %s: %s", args, dir, r.out)
 			}
@@ -137,7 +141,7 @@ func TestAuthWantsAFolderOfServices(t *testing.T) {
 		}
 	}
 	inside(t, "auth", "token", "ada", "--dir", site).ok(t)
-	inside(t, "auth", "cert", "ada", "--dir", site).fails(t, exitNotFound, "ca.crt")
+	inside(t, "auth", "cert", "ada", "--dir", site).fails(t, cli.ExitNotFound, "ca.crt")
 }
 
 // What a service will not serve with.
@@ -149,16 +153,16 @@ func TestAccessFlags(t *testing.T) {
 		t.Helper()
 		return inside(t, append([]string{"host", "--db", filepath.Join(t.TempDir(), "x.db"), "--listen", "127.0.0.1:0", "--socket", "none"}, more...)...)
 	}
-	host("--auth", "/nowhere").fails(t, exitUsage, "wattmark auth init")
-	host("--auth", t.TempDir()).fails(t, exitUsage, "no tokens.json", "wattmark auth init")
-	host("--auth", "").fails(t, exitUsage, "--auth is empty")
-	host("--tokens", "").fails(t, exitUsage, "--tokens is empty")
+	host("--auth", "/nowhere").fails(t, cli.ExitUsage, "wattmark auth init")
+	host("--auth", t.TempDir()).fails(t, cli.ExitUsage, "no tokens.json", "wattmark auth init")
+	host("--auth", "").fails(t, cli.ExitUsage, "--auth is empty")
+	host("--tokens", "").fails(t, cli.ExitUsage, "--tokens is empty")
 	for _, gone := range []string{"tokens.json", "ca.crt"} { // what a restore forgot
 		if err := os.Rename(filepath.Join(dir, gone), filepath.Join(dir, "away-"+gone)); err != nil {
 			t.Fatal(err)
 		}
-		host("--auth", dir).fails(t, exitUsage, "no tokens.json")
-		host("--auth", dir, "--insecure").fails(t, exitUsage, "no tokens.json")
+		host("--auth", dir).fails(t, cli.ExitUsage, "no tokens.json")
+		host("--auth", dir, "--insecure").fails(t, cli.ExitUsage, "no tokens.json")
 	}
 	for _, back := range []string{"tokens.json", "ca.crt"} {
 		if err := os.Rename(filepath.Join(dir, "away-"+back), filepath.Join(dir, back)); err != nil {
@@ -169,15 +173,15 @@ func TestAccessFlags(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("auth: \"\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	host("--config", empty).fails(t, exitUsage, "--auth is empty")
-	host("--serve-cert", dir+"/server.crt").fails(t, exitUsage, "--serve-key")
-	host("--client-ca", dir+"/ca.crt").fails(t, exitUsage, "--serve-cert")
-	host("--serve-cert", dir+"/server.crt", "--serve-key", dir+"/ca.key").fails(t, exitFailed, "does not match")
-	host("--tokens", "/nowhere").fails(t, exitFailed, "list of tokens")
-	host("--socket-role", "ada=king", "--socket", filepath.Join(t.TempDir(), "s")).fails(t, exitUsage, "king")
-	host("--audit", "/nowhere/audit").fails(t, exitFailed, "audit log")
+	host("--config", empty).fails(t, cli.ExitUsage, "--auth is empty")
+	host("--serve-cert", dir+"/server.crt").fails(t, cli.ExitUsage, "--serve-key")
+	host("--client-ca", dir+"/ca.crt").fails(t, cli.ExitUsage, "--serve-cert")
+	host("--serve-cert", dir+"/server.crt", "--serve-key", dir+"/ca.key").fails(t, cli.ExitFailed, "does not match")
+	host("--tokens", "/nowhere").fails(t, cli.ExitFailed, "list of tokens")
+	host("--socket-role", "ada=king", "--socket", filepath.Join(t.TempDir(), "s")).fails(t, cli.ExitUsage, "king")
+	host("--audit", "/nowhere/audit").fails(t, cli.ExitFailed, "audit log")
 	if err := os.Chmod(dir+"/server.key", 0o644); err != nil {
 		t.Fatal(err)
 	}
-	host("--auth", dir).fails(t, exitFailed, "server.key", "chmod")
+	host("--auth", dir).fails(t, cli.ExitFailed, "server.key", "chmod")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"math"
@@ -12,8 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent/cupti/cuptitest"
-	"wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/hostagent/gpu/cupti/cuptitest"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
 )
 
 // injected is a program that is recorded on the rig's board.
@@ -33,7 +36,7 @@ func compiled(t *testing.T) *injected {
 func compiledFrom(t *testing.T, from string, more func(dir string) []string) *injected {
 	t.Helper()
 	dir := t.TempDir()
-	in := &injected{library: filepath.Join(dir, "libwattmark.so"), program: filepath.Join(dir, "program"), plan: filepath.Join(dir, "plan")}
+	in := &injected{program: filepath.Join(dir, "program"), plan: filepath.Join(dir, "plan")}
 	t.Setenv("WATTMARK_CUPTI", cuptitest.Build(t, 10, 130001)) // skips without a compiler
 	t.Setenv("PROGRAM_PLAN", in.plan)
 	in.rig = newRig(t)
@@ -45,12 +48,12 @@ func compiledFrom(t *testing.T, from string, more func(dir string) []string) *in
 	if err := os.WriteFile(file, source, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lib := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", in.library, "../libwattmark")
-	lib.Env = append(os.Environ(), "CGO_ENABLED=1")
-	for _, c := range []*exec.Cmd{exec.CommandContext(t.Context(), "gcc", append([]string{"-Wall", "-Werror", "-o", in.program, file}, more(dir)...)...), lib} {
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", c.Args, err, out)
-		}
+	c := exec.CommandContext(t.Context(), "gcc", append([]string{"-Wall", "-Werror", "-o", in.program, file}, more(dir)...)...)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", c.Args, err, out)
+	}
+	if in.library, err = library(); err != nil {
+		t.Fatal(err)
 	}
 	return in
 }
@@ -156,7 +159,7 @@ func (in *injected) run(more ...string) *process {
 
 // measured records the program on a timeline. A machine so busy that the meter in
 // this process misses its time loses a marker; then it is measured again.
-func (in *injected) measured() (got report, plan []planned) {
+func (in *injected) measured() (got report.Report, plan []planned) {
 	t := in.t
 	t.Helper()
 	for range 4 {
@@ -166,12 +169,12 @@ func (in *injected) measured() (got report, plan []planned) {
 		plan = in.timeline()
 		in.write(plan)
 		code := p.wait(t)
-		got = report{}
+		got = report.Report{}
 		object(t, p.out.String(), &got)
 		if code == 0 {
 			return got, plan
 		}
-		if code != exitIncomplete || !strings.Contains(got.Reason, "marker") {
+		if code != cli.ExitIncomplete || !strings.Contains(got.Reason, "marker") {
 			t.Fatalf("exit code %d: %s\n%s", code, got.Reason, &p.err)
 		}
 		t.Log("measured again: ", got.Reason)
@@ -194,8 +197,8 @@ func TestEnergyByKernelOfAProgram(t *testing.T) {
 	}
 	truth, sum, share := in.energies(plan), 0.0, 0.0
 	for _, l := range k.Lines {
-		sum, share = sum+*l.EnergyJ, share+l.ShareS
-		name := firstOf(l.Symbol, l.Name)
+		sum, share = sum+*l.EnergyJ, share+float64(l.Share)
+		name := cmp.Or(l.Symbol, l.Name)
 		if l.Class != "kernel" {
 			continue
 		}
@@ -217,7 +220,7 @@ func TestEnergyByKernelOfAProgram(t *testing.T) {
 	if d := math.Abs(share / *got.DurationS - 1); d > 1e-9 {
 		t.Errorf("the lines come to %v s, the window has %v s", share, *got.DurationS)
 	}
-	if i := slices.IndexFunc(k.Lines, func(l kernelLine) bool { return l.Name == "gemm" && l.Symbol == "_Z4gemmPfS_i" }); i < 0 {
+	if i := slices.IndexFunc(k.Lines, func(l report.KernelLine) bool { return l.Name == "gemm" && l.Symbol == "_Z4gemmPfS_i" }); i < 0 {
 		t.Error("the name was not demangled")
 	}
 	if len(k.Warnings) != 1 || !strings.Contains(k.Warnings[0], "1000 of 1022 kernels are shorter than the 50 µs") {
@@ -273,7 +276,7 @@ func TestAutoSaysWhatIsMissing(t *testing.T) {
 		})
 	}
 	p := in.rig.run("--auto", "--library", in.library, "--", "true")
-	if code := p.wait(t); code != exitFailed || !strings.Contains(p.err.String(), "no process of the program loaded") {
+	if code := p.wait(t); code != cli.ExitFailed || !strings.Contains(p.err.String(), "no process of the program loaded") {
 		t.Errorf("a program without CUDA: %d\n%s", code, &p.err)
 	}
 }
@@ -303,7 +306,7 @@ func TestProgramsOwnProfilerWins(t *testing.T) {
 			plan[len(plan)-1].name = "profiled"
 			in.write(plan)
 			_ = p.wait(t)
-			var got report
+			var got report.Report
 			object(t, p.out.String(), &got)
 			if want := fmt.Sprintf("profiler got %d kernels", c.profiled); !strings.Contains(p.err.String(), want) {
 				t.Errorf("not %q in\n%s", want, &p.err)
@@ -319,6 +322,7 @@ func TestProgramsOwnProfilerWins(t *testing.T) {
 }
 
 func TestAutoRefuses(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
 		want string
@@ -328,7 +332,7 @@ func TestAutoRefuses(t *testing.T) {
 		"a library for what": {[]string{"--library", "x.so", "--", "true"}, "--library goes with --auto"},
 	} {
 		p := start(t, append([]string{"run", "--gpu", "sim:/nowhere", "--db", filepath.Join(t.TempDir(), "x.db")}, c.args...)...)
-		if code := p.wait(t); code != exitUsage || !strings.Contains(p.err.String(), c.want) {
+		if code := p.wait(t); code != cli.ExitUsage || !strings.Contains(p.err.String(), c.want) {
 			t.Errorf("%s: %d\n%s", name, code, &p.err)
 		}
 	}

@@ -38,6 +38,8 @@ func openPage(t *testing.T, url string) *tab {
 	} else if err != nil {
 		t.Fatal(err)
 	}
+	browsers <- struct{}{}
+	t.Cleanup(func() { <-browsers })
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience) // of a whole visit
 	t.Cleanup(cancel)
 	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU)

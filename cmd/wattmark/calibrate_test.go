@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/store"
 )
 
 // place is a lab of processes: an emulated meter that is off, a monitor, and a
@@ -48,12 +50,12 @@ func (p *place) connect(args ...string) {
 // measure makes a task and returns it, with the true energy. A machine that is
 // too busy to play the markers in time makes an incomplete task: that is not what
 // is tested here, and the next one is taken.
-func (p *place) measure() (r report, truth float64) {
+func (p *place) measure() (r report.Report, truth float64) {
 	p.t.Helper()
 	for range 5 {
 		c := wattmark(p.t, "run", "--gpu", "sim:"+p.socket, "--monitor", p.address, "--db", p.db, "--json", "--warm-up", "50ms", "--no-nvml",
 			"--benchmark", "memory", "--duration", "1s", "--name", "gemm")
-		if c.code == exitIncomplete {
+		if c.code == cli.ExitIncomplete {
 			continue
 		}
 		object(p.t, c.ok(p.t).out, &r)
@@ -63,7 +65,7 @@ func (p *place) measure() (r report, truth float64) {
 	return r, 0
 }
 
-func (p *place) show(id int64, more ...string) (r report) {
+func (p *place) show(id int64, more ...string) (r report.Report) {
 	p.t.Helper()
 	object(p.t, inside(p.t, append([]string{"show", strconv.FormatInt(id, 10), "--db", p.db, "--json"}, more...)...).ok(p.t).out, &r)
 	return r
@@ -72,15 +74,15 @@ func (p *place) show(id int64, more ...string) (r report) {
 func (p *place) truth(id int64) float64 {
 	p.t.Helper()
 	var x struct {
-		TruthJ  float64        `json:"truth_j"`
-		Results []resultReport `json:"results"`
+		TruthJ  float64            `json:"truth_j"`
+		Results []store.ResultInfo `json:"results"`
 	}
 	object(p.t, inside(p.t, "emulate", "truth", strconv.FormatInt(id, 10), "--db", p.db, "--gpu", p.socket, "--json").ok(p.t).out, &x)
 	return x.TruthJ
 }
 
 // holds checks that the truth lies within ± U.
-func (p *place) holds(what string, r report, truth float64) {
+func (p *place) holds(what string, r report.Report, truth float64) {
 	p.t.Helper()
 	off := *r.EnergyJ - truth
 	p.t.Logf("%s: %.4f J ± %.4f J, truth %.4f J, off by %.4f %%", what, *r.EnergyJ, *r.EnergyUJ, truth, 100*off/truth)
@@ -108,9 +110,9 @@ func TestCalibrationStoryPowerSensor3(t *testing.T) {
 		t.Errorf("%+v, %+v", before.Records, before.Results)
 	}
 
-	inside(t, p.calibrate("zero", "--for", "300ms")...).fails(t, exitFailed, "nothing was written", "unplug it")
+	inside(t, p.calibrate("zero", "--for", "300ms")...).fails(t, cli.ExitFailed, "nothing was written", "unplug it")
 	p.connect("nothing")
-	inside(t, p.calibrate("zero", "--for", "300ms")...).fails(t, exitFailed, "nothing was written", "voltage", "end of its range")
+	inside(t, p.calibrate("zero", "--for", "300ms")...).fails(t, cli.ExitFailed, "nothing was written", "voltage", "end of its range")
 	rails := []string{"pcie_3v3", "pcie_12v", "aux_12v_1", "aux_12v_2"}
 	var currents []string
 	for _, r := range rails {
@@ -175,7 +177,7 @@ func (p *place) gain(rails []string) {
 
 // recalculated brings the first task under the calibration of the second, and
 // looks at it from all sides.
-func (p *place) recalculated(before report, truth float64, after report) {
+func (p *place) recalculated(before report.Report, truth float64, after report.Report) {
 	p.t.Helper()
 	t, id := p.t, before.TaskID
 	task := strconv.FormatInt(id, 10)
@@ -187,7 +189,7 @@ func (p *place) recalculated(before report, truth float64, after report) {
 	}
 	now := p.show(id)
 	p.holds("recalculated", now, truth)
-	if *now.EnergyUJ > *before.EnergyUJ/10 || *now.Results[0].EnergyJ != *before.EnergyJ || *now.Results[1].EnergyJ != *now.EnergyJ {
+	if *now.EnergyUJ > *before.EnergyUJ/10 || float64(now.Results[0].Energy) != *before.EnergyJ || float64(now.Results[1].Energy) != *now.EnergyJ {
 		t.Errorf("before %v ± %v; %+v", *before.EnergyJ, *before.EnergyUJ, now.Results)
 	}
 	if first := p.show(id, "--result", "1"); *first.EnergyJ != *before.EnergyJ || len(first.Budget) != len(before.Budget) || len(first.Records) != 0 {
@@ -224,11 +226,11 @@ func (p *place) recalculated(before report, truth float64, after report) {
 		t.Errorf("back at the original: %v J, it was %v J; %+v", *back.EnergyJ, *before.EnergyJ, back.Results)
 	}
 
-	inside(t, "recalculate", task, "--db", p.db, "--calibration", "ffffffff").fails(t, exitNotFound, "no calibration")
-	inside(t, "recalculate", task, "--db", p.db, "--records", t.TempDir()).fails(t, exitFailed, "no record in")
-	inside(t, "recalculate", task, "99", "--db", p.db).fails(t, exitNotFound, "no task 99")
-	inside(t, "recalculate", task, "--db", p.db, "--latest", "--records", "x").fails(t, exitUsage, "name one")
-	inside(t, "show", task, "--result", "7", "--db", p.db).fails(t, exitNotFound, "no result 7")
+	inside(t, "recalculate", task, "--db", p.db, "--calibration", "ffffffff").fails(t, cli.ExitNotFound, "no calibration")
+	inside(t, "recalculate", task, "--db", p.db, "--records", t.TempDir()).fails(t, cli.ExitFailed, "no record in")
+	inside(t, "recalculate", task, "99", "--db", p.db).fails(t, cli.ExitNotFound, "no task 99")
+	inside(t, "recalculate", task, "--db", p.db, "--latest", "--records", "x").fails(t, cli.ExitUsage, "name one")
+	inside(t, "show", task, "--result", "7", "--db", p.db).fails(t, cli.ExitNotFound, "no result 7")
 }
 
 const pmdBench = `name: lab-b
@@ -273,9 +275,9 @@ func TestCalibrationStoryPMD(t *testing.T) {
 		}
 	}
 	write("value,reading,u\n5,5.01,0.005\n10,x,0.005\n15,15.02,0\n")
-	inside(t, p.calibrate("import", file, "--channel", "eps1.current")...).fails(t, exitFailed, "c.csv:3: reading is \"x\"")
+	inside(t, p.calibrate("import", file, "--channel", "eps1.current")...).fails(t, cli.ExitFailed, "c.csv:3: reading is \"x\"")
 	write("value,reading,u\n5,5.01,0.005\n10,10.02,0.005\n")
-	inside(t, p.calibrate("import", file)...).fails(t, exitUsage, "--channel")
+	inside(t, p.calibrate("import", file)...).fails(t, cli.ExitUsage, "--channel")
 	inside(t, p.calibrate("import", file, "--channel", "eps1.current", "--reference", "DKD 4711")...).ok(t)
 	inside(t, p.calibrate("note", "--remark", "arrow towards the card", "--channel", "eps1.current")...).ok(t)
 	out := inside(t, "calibrate", "show", "--monitor", p.address).ok(t).out
@@ -299,6 +301,7 @@ func TestCalibrationStoryPMD(t *testing.T) {
 }
 
 func TestCalibrateUsage(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ args, want string }{
 		{"calibrate zero", "where the records are"},
 		{"calibrate zero --calibration /tmp/x", "say what to calibrate"},
@@ -312,39 +315,6 @@ func TestCalibrateUsage(t *testing.T) {
 		{"emulate connect source --gpu x", "--current and --voltage"},
 		{"emulate connect card --gpu x --current 5V", "is in V, where A are wanted"},
 	} {
-		inside(t, strings.Fields(c.args)...).fails(t, exitUsage, c.want)
-	}
-}
-
-func TestQuantities(t *testing.T) {
-	for s, want := range map[string]float64{"5.000A": 5, "5 A": 5, "50mA": 0.05, "-.5": -0.5, "1e3": 1000, "20 µA": 2e-5, "1kA": 1000} {
-		if v, err := parseQuantity(s, measure.UnitAmpere); err != nil || relative(v, want) > 1e-12 {
-			t.Errorf("%q: %v, %v", s, v, err)
-		}
-	}
-	for _, s := range []string{"", "A", "5V", "5 Amp", "1,5", "NaN", "0x10", "5AA", "--5"} {
-		if v, err := parseQuantity(s, measure.UnitAmpere); err == nil {
-			t.Errorf("%q is read as %v", s, v)
-		}
-	}
-	for s, want := range map[string]float64{"0.1%": 0.01, "5mA": 0.005, "0.02": 0.02} {
-		if u, err := parseUncertainty(s, -10, measure.UnitAmpere); err != nil || relative(u, want) > 1e-12 {
-			t.Errorf("%q: %v, %v", s, u, err)
-		}
-	}
-	for _, s := range []string{"0", "-1", "0%", "x%", "1V"} {
-		if u, err := parseUncertainty(s, 10, measure.UnitAmpere); err == nil {
-			t.Errorf("%q is read as %v", s, u)
-		}
-	}
-	for s, hours := range map[string]float64{"365d": 8760, "1.5d": 36, "2h": 2} {
-		if d, err := parseDays(s); err != nil || d.Hours() != hours {
-			t.Errorf("%q: %v, %v", s, d, err)
-		}
-	}
-	for _, s := range []string{"0d", "-1h", "x", "d"} {
-		if d, err := parseDays(s); err == nil {
-			t.Errorf("%q is read as %v", s, d)
-		}
+		inside(t, strings.Fields(c.args)...).fails(t, cli.ExitUsage, c.want)
 	}
 }

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/api/auth"
-	"wattmark/store/relay"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/cluster"
+	"github.com/wattmark/wattmark/store/relay"
 )
 
 // issued runs wattmark auth, and returns the path of a file that it has made.
@@ -43,9 +45,9 @@ func secured(t *testing.T, more ...string) (dir string) {
 // as connects as somebody.
 func (l *lab) as(c auth.Client, within time.Duration) (*relay.Bus, error) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(trusting(l.t.Context(), &c), within)
+	ctx, cancel := context.WithTimeout(cli.Trusting(l.t.Context(), &c), within)
 	defer cancel()
-	return (&clusterFlags{servers: l.servers()}).dial(ctx, "test", nil)
+	return (&cluster.ClusterFlags{Servers: l.servers()}).Dial(ctx, "test", nil)
 }
 
 // Nodes that speak TLS let in who has a token or a certificate of their CA, and no others;
@@ -173,6 +175,7 @@ func (l *lab) says(text string) {
 
 // A node that other machines can reach is refused without TLS and a question who calls.
 func TestOpenClusterIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := secured(t)
 	_ = os.Remove(filepath.Join(dir, "tokens.json"))
 	node := func(more ...string) result {
@@ -187,7 +190,7 @@ func TestOpenClusterIsRefused(t *testing.T) {
 		"both":               node("--listen", "127.0.0.1:0", "--auth", dir, "--password-file", filepath.Join(dir, "operator.token")),
 		"a certificate only": node("--listen", "127.0.0.1:0", "--serve-cert", filepath.Join(dir, "server.crt"), "--serve-key", filepath.Join(dir, "server.key")),
 	} {
-		if got.code != exitUsage || got.err == "" {
+		if got.code != cli.ExitUsage || got.err == "" {
 			t.Errorf("%s: exit code %d\n%s", what, got.code, got.err)
 		}
 	}

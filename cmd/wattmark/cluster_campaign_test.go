@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/store"
-	"wattmark/store/postgres"
-	"wattmark/store/postgres/pgtest"
-	"wattmark/store/relay"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
+	"github.com/wattmark/wattmark/store/relay"
 )
 
 // campaign skips what is too long for every commit.
@@ -55,7 +56,7 @@ func TestCampaignOneCutOffAndAnotherKilled(t *testing.T) {
 			l.cut(cut)
 			l.nodes[killed].kill(t)
 			l.measured(10, 4)
-			sleepUntil(t.Context(), time.Now().Add(15*time.Second))
+			cli.SleepUntil(t.Context(), time.Now().Add(15*time.Second))
 			l.start(killed)
 			timed(t, "with two of three again, until all is published", func() { l.published(2 * patience) })
 			l.measured(10, 4)
@@ -83,7 +84,7 @@ func TestCampaignTwoKilled(t *testing.T) {
 			l.nodes[a].kill(t)
 			l.nodes[b].kill(t)
 			l.measured(10, 40)
-			sleepUntil(t.Context(), time.Now().Add(15*time.Second))
+			cli.SleepUntil(t.Context(), time.Now().Add(15*time.Second))
 			l.start(a)
 			timed(t, "with two of three again, until all is published", func() { l.published(2 * patience) })
 			l.start(b)
@@ -150,7 +151,7 @@ func TestCampaignManyHostsManyStores(t *testing.T) {
 	for i := range l.nodes {
 		l.status(bus, func(s []relay.StreamStatus) bool { return s[0].Messages > 0 })
 		l.nodes[i].kill(t)
-		sleepUntil(t.Context(), time.Now().Add(time.Second))
+		cli.SleepUntil(t.Context(), time.Now().Add(time.Second))
 		l.start(i)
 		timed(t, fmt.Sprintf("until node %d is whole again", i), func() { l.whole(bus) })
 	}

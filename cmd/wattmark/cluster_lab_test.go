@@ -14,11 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/api/auth"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
-	"wattmark/store/relay"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/relay"
 )
 
 // lab is a cluster of three processes, each in a network of its own where that can be
@@ -128,7 +129,8 @@ func (l *lab) ip(args ...string) {
 }
 
 // cut takes a node's cable out, mend puts it in again.
-func (l *lab) cut(i int)  { l.ip("link", "set", l.space[i], "down") }
+func (l *lab) cut(i int) { l.ip("link", "set", l.space[i], "down") }
+
 func (l *lab) mend(i int) { l.ip("link", "set", l.space[i], "up") }
 
 func (l *lab) start(i int) {
@@ -173,7 +175,7 @@ func (l *lab) status(b *relay.Bus, want func([]relay.StreamStatus) bool) []relay
 		if want(s) {
 			return s
 		}
-		if !sleepUntil(ctx, time.Now().Add(100*time.Millisecond)) {
+		if !cli.SleepUntil(ctx, time.Now().Add(100*time.Millisecond)) {
 			l.t.Fatalf("the cluster does not become what it should: %+v", s)
 		}
 	}
@@ -277,7 +279,7 @@ func (l *lab) published(within time.Duration) {
 		if err == nil && len(done) == l.tasks {
 			return
 		}
-		if !sleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
+		if !cli.SleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
 			l.t.Fatalf("%d of %d tasks are published (%v)", len(done), l.tasks, err)
 		}
 	}
@@ -294,7 +296,7 @@ func (l *lab) some(n int) {
 		if len(done) >= n {
 			return
 		}
-		sleepUntil(l.t.Context(), time.Now().Add(5*time.Millisecond))
+		cli.SleepUntil(l.t.Context(), time.Now().Add(5*time.Millisecond))
 	}
 }
 
@@ -347,7 +349,7 @@ func (l *lab) arrived(within time.Duration, stores ...*store.DB) {
 		if n >= l.tasks {
 			break
 		}
-		if !sleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
+		if !cli.SleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
 			l.t.Fatalf("%d of %d tasks have arrived", n, l.tasks)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/store"
 )
 
 // openThere makes the database of a store, and reads it while the store writes.

@@ -10,9 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent/instructions"
-	"wattmark/measure"
-	"wattmark/store"
+	analysis "github.com/wattmark/wattmark/analysis/compare"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/study/compare"
+	instructionscmd "github.com/wattmark/wattmark/cmd/internal/study/instructions"
+	"github.com/wattmark/wattmark/hostagent/experiment/instructions"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // made is a task that nobody measured: for tests of what is said of tasks.
@@ -96,9 +100,9 @@ func versions(n int, share, spread float64) (out []made) {
 }
 
 // As compareReport is printed.
-func comparison(t *testing.T, args ...string) compareReport {
+func comparison(t *testing.T, args ...string) compare.CompareReport {
 	t.Helper()
-	var r compareReport
+	var r compare.CompareReport
 	object(t, inside(t, append([]string{"compare", "--json"}, args...)...).ok(t).out, &r)
 	return r
 }
@@ -110,14 +114,14 @@ func TestCompareRepeats(t *testing.T) {
 	makeTasks(t, db, versions(5, 0.9, 0.005)...)
 	r := comparison(t, "v1", "v2", "--db", db, "--work", "token=512", "--work", "flop=4e12,3.6e12")
 	e := r.Quantities[0]
-	if e.Quantity != "energy" || *e.LowPct > -10 || *e.HighPct < -10 || *e.HighPct-*e.LowPct > 3 || !e.Shown || *e.P > 1e-4 || e.A.Runs != 5 {
+	if e.Name != "energy" || e.ChangeLow > -0.1 || e.ChangeHigh < -0.1 || e.ChangeHigh-e.ChangeLow > 0.03 || !e.Shown || e.P > 1e-4 || e.A.Runs != 5 {
 		t.Errorf("energy %+v", e)
 	}
 	// 3 % of gain are in the energies, and not in their ratio.
 	if u := (e.A.High - e.A.Low) / 2 / e.A.Value; u < 0.055 || u > 0.07 {
 		t.Errorf("A is known to %v", u)
 	}
-	if len(r.Shared) != 1 || !strings.Contains(r.Shared[0].Source, "instrument daq 7") || math.Abs(r.Shared[0].APct-3) > 1e-9 || r.Shared[0].LeftPct > 1e-9 {
+	if len(r.Shared) != 1 || !strings.Contains(r.Shared[0].Behind, "instrument daq 7") || math.Abs(100*float64(r.Shared[0].A)-3) > 1e-9 || r.Shared[0].Left > 1e-11 {
 		t.Errorf("shared %+v", r.Shared)
 	}
 	if !strings.HasPrefix(r.Verdict, "B uses 1") && !strings.HasPrefix(r.Verdict, "B uses 9.") || !strings.Contains(r.Verdict, "% less energy (p < 0.0001)") {
@@ -126,7 +130,7 @@ func TestCompareRepeats(t *testing.T) {
 	if p := r.Permuted; p == nil || p.Ways != 252 || p.P > 0.01 {
 		t.Errorf("permutation %+v", r.Permuted)
 	}
-	if w := r.Work; len(w) != 2 || math.Abs(w[0].A.Value-e.A.Value/512) > 1e-9 || math.Abs(w[0].ChangePct-e.ChangePct) > 1e-9 || w[1].ChangePct-e.ChangePct < 9 {
+	if w := r.Work; len(w) != 2 || math.Abs(w[0].A.Value-e.A.Value/512) > 1e-9 || math.Abs(float64(w[0].Relative-e.Relative)) > 1e-11 || w[1].Relative-e.Relative < 0.09 {
 		t.Errorf("work %+v", r.Work)
 	}
 	if len(r.Cautions) != 0 {
@@ -134,8 +138,8 @@ func TestCompareRepeats(t *testing.T) {
 	}
 	for quantity, want := range map[string]float64{"time": -10, "mean power": 0, "energy-delay product": -19, "energy-delay² product": -27.1} {
 		for _, q := range r.Quantities {
-			if q.Quantity == quantity && math.Abs(q.ChangePct-want) > 1.5 {
-				t.Errorf("%s: %v %%", quantity, q.ChangePct)
+			if q.Name == quantity && math.Abs(100*float64(q.Relative)-want) > 1.5 {
+				t.Errorf("%s: %v %%", quantity, 100*float64(q.Relative))
 			}
 		}
 	}
@@ -172,11 +176,11 @@ func TestCompareSingleRuns(t *testing.T) {
 	} {
 		r := comparison(t, append([]string{c.a, c.b, "--db", db, "--work", "token=5,6"}, c.args...)...)
 		e := r.Quantities[0]
-		if u := (*e.HighPct - *e.LowPct) / 2; math.Abs(u-c.u) > 0.02*c.u || math.Abs(e.ChangePct+5) > 1e-9 || e.DoF != nil || e.Holds != "meters" {
+		if u := 50 * float64(e.ChangeHigh-e.ChangeLow); math.Abs(u-c.u) > 0.02*c.u || math.Abs(float64(e.Relative)+0.05) > 1e-11 || measure.Known(e.DoF) || e.Holds != "meters" {
 			t.Errorf("%s: ± %v %%, %+v", c.name, u, e)
 		}
-		for _, q := range append(r.Quantities, effectReport{P: r.Work[0].P}) {
-			if q.P != nil || q.Shown {
+		for _, q := range append(r.Quantities, analysis.Effect{P: r.Work[0].P}) {
+			if measure.Known(q.P) || q.Shown {
 				t.Errorf("%s: one run of each has a test: %+v", c.name, q)
 			}
 		}
@@ -196,7 +200,7 @@ func TestCompareSingleRuns(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other.db")
 	makeTasks(t, other, list[3:5]...)
 	r := comparison(t, "4", "2", "--db", db, "--b-db", other)
-	if e := r.Quantities[0]; *e.HighPct-*e.LowPct < 15 {
+	if e := r.Quantities[0]; 100*e.ChangeHigh-100*e.ChangeLow < 15 {
 		t.Errorf("two databases: %+v", e)
 	}
 }
@@ -211,18 +215,18 @@ func TestCompareRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{exitUsage, []string{"1"}, "name two sides"},
-		{exitUsage, []string{"--a", "1"}, "name two sides"},
-		{exitUsage, []string{"1", "2", "--a", "3"}, "name two sides"},
-		{exitUsage, []string{"1", "2", "--meter", "mine"}, "auto, same or different"},
-		{exitUsage, []string{"1,2", "2"}, "task 2 is in A"},
-		{exitUsage, []string{"1,", "2"}, "empty entry"},
-		{exitUsage, []string{"1", "2", "--work", "flop"}, "flop=4.4e12"},
-		{exitUsage, []string{"1", "2", "--work", "flop=-1"}, "positive amounts"},
-		{exitNotFound, []string{"1", "77"}, "no task 77"},
-		{exitNotFound, []string{"1", "nothing"}, `no complete task is named "nothing"`},
-		{exitNotFound, []string{"1", "broken"}, "no complete task"},
-		{exitIncomplete, []string{"1", "5"}, "cable pulled"},
+		{cli.ExitUsage, []string{"1"}, "name two sides"},
+		{cli.ExitUsage, []string{"--a", "1"}, "name two sides"},
+		{cli.ExitUsage, []string{"1", "2", "--a", "3"}, "name two sides"},
+		{cli.ExitUsage, []string{"1", "2", "--meter", "mine"}, "auto, same or different"},
+		{cli.ExitUsage, []string{"1,2", "2"}, "task 2 is in A"},
+		{cli.ExitUsage, []string{"1,", "2"}, "empty entry"},
+		{cli.ExitUsage, []string{"1", "2", "--work", "flop"}, "flop=4.4e12"},
+		{cli.ExitUsage, []string{"1", "2", "--work", "flop=-1"}, "positive amounts"},
+		{cli.ExitNotFound, []string{"1", "77"}, "no task 77"},
+		{cli.ExitNotFound, []string{"1", "nothing"}, `no complete task is named "nothing"`},
+		{cli.ExitNotFound, []string{"1", "broken"}, "no complete task"},
+		{cli.ExitIncomplete, []string{"1", "5"}, "cable pulled"},
 	} {
 		inside(t, append([]string{"compare", "--db", db}, c.args...)...).fails(t, c.code, c.want)
 	}
@@ -269,10 +273,10 @@ func TestCompareKernels(t *testing.T) {
 		t.Fatalf("got %+v", r.Kernels)
 	}
 	for _, k := range r.Kernels {
-		if k.Energy.Shown != (k.Name == "gemm") || k.LaunchesA != 10 || *k.Holm < *k.Energy.P {
-			t.Errorf("%s: %+v, p %v after Holm", k.Name, k.Energy, *k.Holm)
+		if k.Energy.Shown != (k.Name == "gemm") || k.LaunchesA != 10 || k.Holm < k.Energy.P {
+			t.Errorf("%s: %+v, p %v after Holm", k.Name, k.Energy, k.Holm)
 		}
-		if k.Name == "gemm" && math.Abs(k.Energy.ChangePct+15) > 1 {
+		if k.Name == "gemm" && math.Abs(float64(k.Energy.Relative)+0.15) > 0.01 {
 			t.Errorf("gemm: %+v", k.Energy)
 		}
 	}
@@ -283,7 +287,7 @@ func TestCompareKernels(t *testing.T) {
 		t.Errorf("no kernels in\n%s", text)
 	}
 	for _, k := range comparison(t, "1", "2", "--db", path).Kernels {
-		if k.Holm != nil || k.Energy.P != nil || k.Time.P != nil || k.Energy.Shown || k.Time.Shown || k.Energy.Holds != "meters" {
+		if measure.Known(k.Holm) || measure.Known(k.Energy.P) || measure.Known(k.Time.P) || k.Energy.Shown || k.Time.Shown || k.Energy.Holds != "meters" {
 			t.Errorf("one run of each: %+v", k)
 		}
 	}
@@ -298,7 +302,7 @@ func TestCompareKernels(t *testing.T) {
 func TestInstructionsSideBySide(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	var r besideReport
+	var r instructionscmd.BesideReport
 	object(t, inside(t, "instructions", "compare", "table1", insnPass, "--json").ok(t).out, &r)
 	if len(r.Tables) != 5 || r.Tables[3] != "table1:turing" {
 		t.Fatalf("tables %v", r.Tables)
@@ -336,6 +340,6 @@ func TestInstructionsSideBySide(t *testing.T) {
 	if strings.Contains(text, "†") {
 		t.Errorf("marks in a layout that the paper has not:\n%s", text)
 	}
-	inside(t, "instructions", "compare", "table1:volta").fails(t, exitUsage, "two measurements or more")
-	inside(t, "instructions", "compare", "table1", "--csv", "--json").fails(t, exitFailed, "csv")
+	inside(t, "instructions", "compare", "table1:volta").fails(t, cli.ExitUsage, "two measurements or more")
+	inside(t, "instructions", "compare", "table1", "--csv", "--json").fails(t, cli.ExitFailed, "csv")
 }

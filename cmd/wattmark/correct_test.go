@@ -12,8 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/analysis/sensor"
-	"wattmark/store"
+	analysis "github.com/wattmark/wattmark/analysis/correct"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/study/correct"
+	"github.com/wattmark/wattmark/store"
 )
 
 // modelFile writes what a modelled K20 reads into a file.
@@ -27,9 +31,9 @@ func modelFile(t *testing.T, args ...string) string {
 	return path
 }
 
-func corrected(t *testing.T, args ...string) correctionReport {
+func corrected(t *testing.T, args ...string) correct.CorrectionReport {
 	t.Helper()
-	var r correctionReport
+	var r correct.CorrectionReport
 	object(t, inside(t, append([]string{"correct", "--json"}, args...)...).ok(t).out, &r)
 	return r
 }
@@ -44,18 +48,18 @@ func TestCorrectDoublesWithTheTime(t *testing.T) {
 	if len(once.Work) != 1 || len(twice.Work) != 1 {
 		t.Fatalf("%d and %d pieces of work", len(once.Work), len(twice.Work))
 	}
-	if relative(*once.Work[0].RawJ, 732) > 0.002 || relative(*twice.Work[0].RawJ, 1579) > 0.002 {
-		t.Errorf("as read %.2f J and %.2f J; the paper has 732 J and 1579 J", *once.Work[0].RawJ, *twice.Work[0].RawJ)
+	if relative(float64(once.Work[0].Raw), 732) > 0.002 || relative(float64(twice.Work[0].Raw), 1579) > 0.002 {
+		t.Errorf("as read %.2f J and %.2f J; the paper has 732 J and 1579 J", float64(once.Work[0].Raw), float64(twice.Work[0].Raw))
 	}
-	if relative(*once.TotalJ, 158.47*5.346) > 0.005 || relative(*twice.TotalJ / *once.TotalJ, 2) > 0.005 {
-		t.Errorf("corrected %.2f J and %.2f J", *once.TotalJ, *twice.TotalJ)
+	if relative(float64(once.Energy), 158.47*5.346) > 0.005 || relative(float64(twice.Energy)/float64(once.Energy), 2) > 0.005 {
+		t.Errorf("corrected %.2f J and %.2f J", float64(once.Energy), float64(twice.Energy))
 	}
-	if math.Abs(*once.TotalJ-158.47*5.346) > *once.TotalUJ || *once.TotalUJ > 5 {
-		t.Errorf("%.2f J ± %.2f J", *once.TotalJ, *once.TotalUJ)
+	if math.Abs(float64(once.Energy)-158.47*5.346) > float64(once.U) || float64(once.U) > 5 {
+		t.Errorf("%.2f J ± %.2f J", float64(once.Energy), float64(once.U))
 	}
 	var kinds []string
 	for _, p := range once.Phases {
-		kinds = append(kinds, p.Kind)
+		kinds = append(kinds, string(p.Kind))
 	}
 	if got := strings.Join(kinds, ", "); got != "idle, kernel, decay, active idle, steps, idle" {
 		t.Errorf("phases %s", got)
@@ -99,17 +103,17 @@ func TestCorrectTakesNvidiaSmi(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := corrected(t, "--readings", path, "--tau", "833ms", "--tau-u", "10ms", "--slope", "five-point")
-	if r.Field != "power.draw" || len(r.Work) != 1 || relative(*r.TotalJ, 158.47*5.346) > 0.01 {
-		t.Errorf("%s: %d pieces of work, %v J", r.Field, len(r.Work), *r.TotalJ)
+	if r.Field != "power.draw" || len(r.Work) != 1 || relative(float64(r.Energy), 158.47*5.346) > 0.01 {
+		t.Errorf("%s: %d pieces of work, %v J", r.Field, len(r.Work), float64(r.Energy))
 	}
-	if r.Level == nil || math.Abs(r.Level.ActiveW-52.5) > 1 {
+	if r.Level == nil || math.Abs(float64(r.Level.Active)-52.5) > 1 {
 		t.Errorf("level %+v", r.Level)
 	}
 	short := corrected(t, "--readings", modelFile(t, "--length", "107ms"), "--preset", "k20power")
 	if len(short.Work) != 1 || len(short.Work[0].Warnings) == 0 || !strings.Contains(short.Work[0].Warnings[0], "want 10") {
 		t.Errorf("a kernel of 107 ms: %+v", short.Work)
 	}
-	inside(t, "correct", "--readings", path, "--field", "power.draw.instant", "--tau", "1s").fails(t, exitFailed, "there are power.draw")
+	inside(t, "correct", "--readings", path, "--field", "power.draw.instant", "--tau", "1s").fails(t, cli.ExitFailed, "there are power.draw")
 }
 
 func TestCorrectFits(t *testing.T) {
@@ -117,20 +121,20 @@ func TestCorrectFits(t *testing.T) {
 	noRaces(t)
 	path := modelFile(t, "--length", "12s")
 	for _, more := range [][]string{nil, {"--from", "2", "--to", "14"}} {
-		var f fitReport
+		var f analysis.Fit
 		object(t, inside(t, append([]string{"correct", "fit", "--json", "--readings", path}, more...)...).ok(t).out, &f)
-		if math.Abs(f.ConstantS-0.8333) > max(*f.UConstantS, 0.01) || *f.UConstantS > 0.05 {
-			t.Errorf("%v: %v s ± %v s", more, f.ConstantS, *f.UConstantS)
+		if math.Abs(float64(f.C)-0.8333) > max(float64(f.U), 0.01) || f.U > 0.05 {
+			t.Errorf("%v: %v s ± %v s", more, f.C, f.U)
 		}
 	}
 	two := modelFile(t, "--length", "1.294s", "--runs", "2", "--gap", "1.215s")
-	var f fitReport
+	var f analysis.Fit
 	object(t, inside(t, "correct", "fit", "--json", "--readings", two, "--run", "2..3.294", "--run", "4.509..5.803").ok(t).out, &f)
-	if math.Abs(f.ConstantS-0.8333) > 0.01 {
-		t.Errorf("by two runs: %v s", f.ConstantS)
+	if math.Abs(float64(f.C)-0.8333) > 0.01 {
+		t.Errorf("by two runs: %v s", f.C)
 	}
-	inside(t, "correct", "fit", "--readings", two, "--run", "2-3").fails(t, exitUsage, "2.0..7.35")
-	inside(t, "correct", "fit", "--readings", two, "--run", "2..3").fails(t, exitFailed, "twice")
+	inside(t, "correct", "fit", "--readings", two, "--run", "2-3").fails(t, cli.ExitUsage, "2.0..7.35")
+	inside(t, "correct", "fit", "--readings", two, "--run", "2..3").fails(t, cli.ExitFailed, "twice")
 }
 
 func TestCorrectRefuses(t *testing.T) {
@@ -146,20 +150,20 @@ func TestCorrectRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		{"", exitUsage, "TASK"},
-		{"1 --readings x --tau 1s", exitUsage, "TASK"},
-		{"one --tau 1s", exitUsage, "not a task number"},
-		{"--readings " + path, exitUsage, "one of --preset"},
-		{"--readings " + path + " --tau 1s --preset k20", exitUsage, "one of --preset"},
-		{"--readings " + path + " --preset k80", exitUsage, "k20power"},
-		{"--readings " + path + " --window 1s", exitUsage, "--period"},
-		{"--readings " + path + " --tau 1s --slope steep", exitUsage, "savitzky-golay"},
-		{"--readings " + path + " --tau 1s --from 2", exitUsage, "--to"},
-		{"--readings " + path + " --tau 1s --from 3 --to 2", exitUsage, "after it began"},
-		{"--readings " + path + " --tau 1s --from 1 --to 99", exitFailed, "do not cover"},
-		{"--readings " + bad + " --tau 1s", exitFailed, "line 3"},
-		{"--readings none.csv --tau 1s", exitFailed, "no such file"},
-		{"1 --tau 1s --db none.db", exitNotFound, "no task database"},
+		{"", cli.ExitUsage, "TASK"},
+		{"1 --readings x --tau 1s", cli.ExitUsage, "TASK"},
+		{"one --tau 1s", cli.ExitUsage, "not a task number"},
+		{"--readings " + path, cli.ExitUsage, "one of --preset"},
+		{"--readings " + path + " --tau 1s --preset k20", cli.ExitUsage, "one of --preset"},
+		{"--readings " + path + " --preset k80", cli.ExitUsage, "k20power"},
+		{"--readings " + path + " --window 1s", cli.ExitUsage, "--period"},
+		{"--readings " + path + " --tau 1s --slope steep", cli.ExitUsage, "savitzky-golay"},
+		{"--readings " + path + " --tau 1s --from 2", cli.ExitUsage, "--to"},
+		{"--readings " + path + " --tau 1s --from 3 --to 2", cli.ExitUsage, "after it began"},
+		{"--readings " + path + " --tau 1s --from 1 --to 99", cli.ExitFailed, "do not cover"},
+		{"--readings " + bad + " --tau 1s", cli.ExitFailed, ":3: power_w"},
+		{"--readings none.csv --tau 1s", cli.ExitFailed, "no such file"},
+		{"1 --tau 1s --db none.db", cli.ExitNotFound, "no task database"},
 	} {
 		inside(t, append([]string{"correct"}, strings.Fields(c.args)...)...).fails(t, c.code, c.want)
 	}
@@ -170,9 +174,9 @@ func TestCorrectATask(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
 	path := filepath.Join(t.TempDir(), "power.db")
-	var task report
+	var task report.Report
 	object(t, inside(t, "demo", "--json", "--duration", "1s", "--db", path).ok(t).out, &task)
-	run := func(args ...string) (out taskCorrection) {
+	run := func(args ...string) (out correct.TaskCorrection) {
 		object(t, inside(t, append([]string{"correct", "1", "--json", "--db", path}, args...)...).ok(t).out, &out)
 		return out
 	}
@@ -180,8 +184,8 @@ func TestCorrectATask(t *testing.T) {
 	if len(average.Methods) != 2 || average.Methods[0].Method != "average deconvolved" || average.Methods[0].EnergyJ == nil {
 		t.Fatalf("%+v", average)
 	}
-	if relative(*average.Methods[0].EnergyJ, *task.EnergyJ) > 0.1 || *average.RawJ > 0.95**task.EnergyJ {
-		t.Errorf("meter %.1f J, as read %.1f J, deconvolved %.1f J", *task.EnergyJ, *average.RawJ, *average.Methods[0].EnergyJ)
+	if relative(*average.Methods[0].EnergyJ, *task.EnergyJ) > 0.1 || float64(average.Raw) > 0.95**task.EnergyJ {
+		t.Errorf("meter %.1f J, as read %.1f J, deconvolved %.1f J", *task.EnergyJ, float64(average.Raw), *average.Methods[0].EnergyJ)
 	}
 	putProfile(t, path, "fast", sensor.Profile{Field: "instant", Model: sensor.Boxcar, Period: 0.1, Window: 0.025, Gain: 1})
 	instant := run("--profile", "fast")
@@ -190,14 +194,14 @@ func TestCorrectATask(t *testing.T) {
 	}
 	run("--field", "average", "--window", "1s", "--period", "100ms")
 	run("--field", "usage", "--tau", "50ms", "--no-store")
-	var shown report
+	var shown report.Report
 	object(t, inside(t, "show", "1", "--db", path, "--json").ok(t).out, &shown)
 	if n := len(shown.Methods); n != len(task.Methods)+4 {
 		t.Errorf("%d methods, before %d: want four more", n, len(task.Methods))
 	}
-	inside(t, "correct", "1", "--db", path, "--profile", "slow").fails(t, exitNotFound, "there are fast")
-	inside(t, "correct", "1", "--db", path, "--tau", "1s", "--field", "power.draw").fails(t, exitFailed, "no readings of power.draw")
-	inside(t, "correct", "2", "--db", path, "--tau", "1s").fails(t, exitNotFound, "no task 2")
+	inside(t, "correct", "1", "--db", path, "--profile", "slow").fails(t, cli.ExitNotFound, "there are fast")
+	inside(t, "correct", "1", "--db", path, "--tau", "1s", "--field", "power.draw").fails(t, cli.ExitFailed, "no readings of power.draw")
+	inside(t, "correct", "2", "--db", path, "--tau", "1s").fails(t, cli.ExitNotFound, "no task 2")
 }
 
 func putProfile(t *testing.T, path, name string, p sensor.Profile) {

@@ -8,9 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// object decodes the one JSON object on standard output, and fails where there
+// Object decodes the one JSON object on standard output, and fails where there
 // is anything else.
 func object(t *testing.T, out string, to any) map[string]any {
 	t.Helper()
@@ -29,13 +32,13 @@ func object(t *testing.T, out string, to any) map[string]any {
 	return raw
 }
 
-// relative is a's relative deviation from b.
+// Relative is a's relative deviation from b.
 func relative(a, b float64) float64 { return math.Abs(a/b - 1) }
 
 func TestDemoJSON(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "power.db")
-	var r report
+	var r report.Report
 	raw := object(t, wattmark(t, "demo", "--json", "--db", db).ok(t).out, &r)
 	for _, field := range []string{
 		"task_id", "database", "energy_j", "energy_u_j", "truth_j", "error_pct", "duration_s", "mean_w", "peak_w",
@@ -59,8 +62,8 @@ func TestDemoJSON(t *testing.T) {
 		t.Errorf("peak %v W, mean %v W", *r.PeakW, *r.MeanW)
 	case *r.NVMLJ < 0.5*truth || *r.NVMLJ > 1.5*truth:
 		t.Errorf("NVML: %v J, truth %v J", *r.NVMLJ, truth)
-	case r.Gaps != 0 || r.Lost != 0 || math.Abs(float64(r.Samples)-*r.DurationS*r.RateHz) > 2 || r.Stored < r.Samples:
-		t.Errorf("%d samples of %v s at %v Hz, %d gaps; %d stored", r.Samples, *r.DurationS, r.RateHz, r.Gaps, r.Stored)
+	case r.Gaps != 0 || r.Lost != 0 || math.Abs(float64(r.Samples)-*r.DurationS*float64(r.Rate)) > 2 || r.Stored < r.Samples:
+		t.Errorf("%d samples of %v s at %v, %d gaps; %d stored", r.Samples, *r.DurationS, r.Rate, r.Gaps, r.Stored)
 	}
 	checkRails(t, &r)
 	checkMarkers(t, &r)
@@ -73,7 +76,7 @@ func TestDemoJSON(t *testing.T) {
 	}
 }
 
-func checkRails(t *testing.T, r *report) {
+func checkRails(t *testing.T, r *report.Report) {
 	t.Helper()
 	sum := 0.0
 	for _, x := range r.Rails {
@@ -87,21 +90,21 @@ func checkRails(t *testing.T, r *report) {
 	}
 }
 
-func checkMarkers(t *testing.T, r *report) {
+func checkMarkers(t *testing.T, r *report.Report) {
 	t.Helper()
 	start, stop := r.Markers.Start, r.Markers.Stop
 	if start == nil || stop == nil || r.Window == nil || r.Clock == nil {
 		t.Fatalf("markers %+v, window %+v, clock %+v", r.Markers, r.Window, r.Clock)
 	}
-	for _, m := range []*markerReport{start, stop} {
+	for _, m := range []*report.MarkerReport{start, stop} {
 		if !m.TagOK || m.Fallback || m.PSLRdB < 3 || m.Correlation < 0.9 || m.US <= 0 || m.US > 1e-4 || m.StepW < 50 {
 			t.Errorf("marker %+v", m)
 		}
 	}
-	if !(start.TS < r.Window.FromS && r.Window.FromS < r.Window.ToS && r.Window.ToS < stop.TS) {
+	if !(measure.Seconds(start.TS) < r.Window.From && r.Window.From < r.Window.To && r.Window.To < measure.Seconds(stop.TS)) {
 		t.Errorf("markers at %v s and %v s, window %+v", start.TS, stop.TS, r.Window)
 	}
-	if r.Clock.RMSS > 1e-4 || math.Abs(r.Clock.B-1) > 1e-3 {
+	if r.Clock.RMS > 1e-4 || math.Abs(r.Clock.B-1) > 1e-3 {
 		t.Errorf("clock %+v", r.Clock)
 	}
 }
@@ -109,7 +112,7 @@ func checkMarkers(t *testing.T, r *report) {
 // A meter with errors that fit its stated uncertainty stays within it.
 func TestDemoImperfect(t *testing.T) {
 	t.Parallel()
-	var r report
+	var r report.Report
 	object(t, inside(t, "demo", "--json", "--imperfect", "--duration", "200ms", "--db", filepath.Join(t.TempDir(), "power.db")).ok(t).out, &r)
 	if d := math.Abs(*r.EnergyJ - *r.TruthJ); d > 2**r.EnergyUJ || d == 0 {
 		t.Errorf("%v ± %v J, truth %v J", *r.EnergyJ, *r.EnergyUJ, *r.TruthJ)
@@ -119,7 +122,7 @@ func TestDemoImperfect(t *testing.T) {
 // What the GPU's own sensor gets wrong, and the meter does not.
 func TestDemoPulse(t *testing.T) {
 	t.Parallel()
-	var r report
+	var r report.Report
 	object(t, inside(t, "demo", "--json", "--pulse", "50ms", "--db", filepath.Join(t.TempDir(), "power.db")).ok(t).out, &r)
 	if relative(*r.EnergyJ, *r.TruthJ) > 0.005 || math.Abs(*r.EnergyJ-*r.TruthJ) > *r.EnergyUJ {
 		t.Errorf("the meter: %v ± %v J, truth %v J", *r.EnergyJ, *r.EnergyUJ, *r.TruthJ)

@@ -1,292 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/cuda"
-	"wattmark/hostagent/monitorclient"
-	"wattmark/hostagent/nvml"
-	"wattmark/measure"
-	"wattmark/monitor/discover"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/doctor"
 )
-
-// healthy is a machine with nothing amiss, on which meter and GPU are.
-func healthy() *doctor {
-	gpu := hostagent.Info{Name: "H200", UUID: "GPU-1", Driver: "580.1"}
-	return &doctor{
-		doctorFlags: doctorFlags{monitor: "lab:7551", host: "lab:7552", spool: "/spool"},
-		db:          "/data/power.db",
-		probes: probes{
-			askBench: func(context.Context, string) (monitorclient.Bench, error) {
-				return monitorclient.Bench{
-					Name: "desk", Version: version(), Protocol: monitorclient.Speaks(), Instrument: store.Instrument{Model: "PMD", Serial: "7"},
-					Setup: measure.Setup{Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 100}, Rails: make([]measure.Rail, 3)},
-				}, nil
-			},
-			askHost:  func(context.Context, string) (string, error) { return version(), nil },
-			bindable: func(string) error { return nil },
-			ports: func() ([]discover.Port, error) {
-				return []discover.Port{{Address: "/dev/ttyACM0", Kinds: []string{"powersensor3"}}, {Address: "/dev/ttyS0"}}, nil
-			},
-			tryBench:    func(context.Context, string) (string, []string, error) { return "PMD 7 opens", nil, nil },
-			cards:       func() ([]nvml.Card, error) { return []nvml.Card{{Info: gpu}}, nil },
-			nvmlVersion: func() string { return "13.580" },
-			gpus: func() ([]hostagent.Info, error) {
-				return []hostagent.Info{{Name: "H200", Driver: "CUDA 13.0"}}, nil
-			},
-			loadable:  func(name string) bool { return name == "libcupti.so.12" },
-			library:   func() string { return "/usr/lib/libwattmark.so" },
-			processes: func() []string { return []string{"bash", "systemd"} },
-			getenv:    func(string) string { return "" },
-			glob:      func(string) ([]string, error) { return nil, nil },
-			exists:    func(string) bool { return false },
-			nearest:   func(dir string) string { return dir },
-			tryDisk: func(context.Context, string) (diskState, error) {
-				return diskState{Kind: "ext4", Free: 1e12, Fsync: time.Millisecond, Speed: 1e9}, nil
-			},
-			readDatabase: func(context.Context, string) (databaseState, error) {
-				return databaseState{Schema: 9, Tasks: 4, Size: 1e6, Check: "ok"}, nil
-			},
-			readClock: func() (clockState, error) {
-				return clockState{Synchronised: true, Offset: 30 * time.Microsecond, MaxError: time.Millisecond}, nil
-			},
-			stepWatch:  func() func() time.Duration { return func() time.Duration { return 0 } },
-			readLimits: func() (limitState, error) { return limitState{Files: 4096, Locked: ^uint64(0)}, nil },
-		},
-	}
-}
-
-func TestDoctorFindsNothingAmiss(t *testing.T) {
-	all := healthy().examine(t.Context())
-	for _, f := range all {
-		if f.Level != levelOK || f.Found == "" || f.Remedy != "" {
-			t.Errorf("%+v", f)
-		}
-	}
-	var checks []string
-	for _, f := range all {
-		checks = append(checks, f.Check)
-	}
-	for _, want := range []string{
-		"monitor", "versions", "host", "ports", "instrument", "NVML", "CUDA", "CUPTI", "libwattmark", "profilers", "spool disk", "database disk", "database", "limits", "clock",
-	} {
-		if !slices.Contains(checks, want) {
-			t.Errorf("%s is not looked at", want)
-		}
-	}
-}
-
-func TestDoctorFindsFaults(t *testing.T) {
-	silent := func(d *doctor) {
-		d.askBench = func(context.Context, string) (monitorclient.Bench, error) {
-			return monitorclient.Bench{}, monitorclient.ErrUnreachable
-		}
-	}
-	bench := func(change func(*monitorclient.Bench)) func(*doctor) {
-		return func(d *doctor) {
-			was := d.askBench
-			d.askBench = func(ctx context.Context, a string) (monitorclient.Bench, error) {
-				b, err := was(ctx, a)
-				change(&b)
-				return b, err
-			}
-		}
-	}
-	disk := func(change func(*diskState)) func(*doctor) {
-		return func(d *doctor) {
-			was := d.tryDisk
-			d.tryDisk = func(ctx context.Context, dir string) (diskState, error) {
-				s, err := was(ctx, dir)
-				change(&s)
-				return s, err
-			}
-		}
-	}
-	data := func(s databaseState, err error) func(*doctor) {
-		return func(d *doctor) {
-			d.readDatabase = func(context.Context, string) (databaseState, error) { return s, err }
-		}
-	}
-	port := func(p discover.Port) func(*doctor) {
-		return func(d *doctor) { d.ports = func() ([]discover.Port, error) { return []discover.Port{p}, nil } }
-	}
-	env := func(name, value string) func(*doctor) {
-		return func(d *doctor) {
-			d.getenv = func(n string) string {
-				if n == name {
-					return value
-				}
-				return ""
-			}
-		}
-	}
-	all := func(fs ...func(*doctor)) func(*doctor) {
-		return func(d *doctor) {
-			for _, f := range fs {
-				f(d)
-			}
-		}
-	}
-	denied := discover.Port{Address: "/dev/ttyACM0", Kinds: []string{"powersensor3"}, Trouble: "permission denied: join dialout"}
-	for _, c := range []struct {
-		name   string
-		change func(*doctor)
-		check  string
-		level  level
-		words  string // in what was found, or what is to be done
-	}{
-		{"no monitor", silent, "monitor", levelWarn, "start it: wattmark monitor"},
-		{"no monitor where it should be", all(silent, func(d *doctor) { d.role = roleMonitor }), "monitor", levelFail, "port is free"},
-		{"no monitor where it was named", all(silent, func(d *doctor) { d.monitorNamed = true }), "monitor", levelFail, "lab:7551"},
-		{"a stranger on the port", all(silent, func(d *doctor) { d.bindable = func(string) error { return errInUse } }), "monitor", levelFail, "ss -ltnp"},
-		{"a silent machine", all(silent, func(d *doctor) { d.bindable = func(string) error { return errNotLocal } }), "monitor", levelFail, "firewall"},
-		{"an address that is none", all(silent, func(d *doctor) { d.bindable = func(string) error { return errors.New("missing port") } }), "monitor", levelFail, "missing port"},
-		{"another protocol", func(d *doctor) {
-			d.askBench = func(context.Context, string) (monitorclient.Bench, error) {
-				return monitorclient.Bench{}, fmt.Errorf("get bench: %w: monitor 9.0", monitorclient.ErrVersion)
-			}
-		}, "monitor", levelFail, "same major version"},
-		{"an older monitor", bench(func(b *monitorclient.Bench) { b.Bridged = "the monitor is older" }), "versions", levelWarn, "update the older"},
-		{"another build", bench(func(b *monitorclient.Bench) { b.Version = "0.0.7" }), "versions", levelOK, "monitor 0.0.7"},
-		{"a monitor that stops", bench(func(b *monitorclient.Bench) { b.Draining = true }), "monitor", levelWarn, "being stopped"},
-		{"an expired record", bench(func(b *monitorclient.Bench) { b.Notes = []string{"record x expired"} }), "calibration", levelWarn, "record x expired"},
-		{"a damaged capture", bench(func(b *monitorclient.Bench) { b.SetAside = []string{"header.json: torn"} }), "spool", levelWarn, "header.json: torn"},
-		{"a meter in trouble", bench(func(b *monitorclient.Bench) { b.Trouble = "no such port" }), "instrument", levelFail, "no such port"},
-		{"nobody has tried the meter", silent, "instrument", levelWarn, "--bench"},
-		{"a bench file that opens", all(silent, func(d *doctor) { d.bench = "b.yaml" }), "instrument", levelOK, "PMD 7 opens"},
-		{"a bench file that does not", all(silent, func(d *doctor) {
-			d.bench = "b.yaml"
-			d.tryBench = func(context.Context, string) (string, []string, error) { return "", nil, errors.New("silent device") }
-		}), "instrument", levelFail, "silent device"},
-		{"an old host", func(d *doctor) { d.askHost = func(context.Context, string) (string, error) { return "", nil } }, "host", levelWarn, "does not tell its version"},
-		{"a host before its restart", func(d *doctor) { d.askHost = func(context.Context, string) (string, error) { return "0.0.7", nil } }, "host", levelWarn, "restart"},
-		{"no host", func(d *doctor) {
-			d.askHost = func(context.Context, string) (string, error) { return "", errors.New("no") }
-		}, "host", levelWarn, "works without it"},
-		{"a meter's port that is closed", port(denied), "ports", levelFail, "join dialout; or install packaging/udev/60-wattmark.rules"},
-		{"the same with the rule", all(port(denied), func(d *doctor) { d.exists = func(string) bool { return true } }), "ports", levelFail, "plug the meter in again"},
-		{"a port of something else", port(discover.Port{Address: "/dev/ttyS0", Trouble: "permission denied: join"}), "ports", levelWarn, "/dev/ttyS0"},
-		{"a port in use", port(discover.Port{Address: "/dev/ttyACM0", Kinds: []string{"pmd"}, Trouble: "wattmark (pid 7) has it"}), "ports", levelOK, "pid 7"},
-		{"no meter", port(discover.Port{Address: "/dev/ttyS0"}), "ports", levelOK, "1 port may be opened"},
-		{"no driver", func(d *doctor) { d.cards = func() ([]nvml.Card, error) { return nil, nvml.ErrNoNVML } }, "NVML", levelWarn, "install NVIDIA's driver"},
-		{"no driver on a host", func(d *doctor) {
-			d.role = roleHost
-			d.cards = func() ([]nvml.Card, error) { return nil, nvml.ErrNoNVML }
-		}, "NVML", levelFail, "install"},
-		{"a driver and a library that differ", func(d *doctor) {
-			d.cards = func() ([]nvml.Card, error) {
-				return nil, fmt.Errorf("%w: Driver/library version mismatch (18)", nvml.ErrNVML)
-			}
-		}, "NVML", levelFail, "restart the machine"},
-		{"MIG", func(d *doctor) {
-			d.cards = func() ([]nvml.Card, error) { return []nvml.Card{{Cut: true}}, nil }
-		}, "MIG", levelWarn, "-mig 0"},
-		{"no libcuda", func(d *doctor) { d.gpus = func() ([]hostagent.Info, error) { return nil, cuda.ErrNoDriver } }, "CUDA", levelWarn, "libcuda.so.1"},
-		{"GPUs that are hidden from CUDA", func(d *doctor) { d.gpus = func() ([]hostagent.Info, error) { return nil, cuda.ErrNoDevice } }, "CUDA", levelFail, "CUDA_VISIBLE_DEVICES"},
-		{"no CUPTI", func(d *doctor) { d.loadable = func(string) bool { return false } }, "CUPTI", levelWarn, "WATTMARK_CUPTI"},
-		{"no library", func(d *doctor) { d.library = func() string { return "" } }, "libwattmark", levelWarn, "make lib"},
-		{"an injected profiler", env(injectionEnv, "/opt/nsys.so"), "profilers", levelWarn, "/opt/nsys.so"},
-		{"our own injection", env(injectionEnv, "/usr/lib/libwattmark.so"), "profilers", levelOK, "none"},
-		{"DCGM", func(d *doctor) { d.processes = func() []string { return []string{"nv-hostengine"} } }, "profilers", levelWarn, "dcgmi"},
-		{"a full disk", disk(func(s *diskState) { s.Free = 1e6 }), "spool disk", levelFail, "make room"},
-		{"little room", disk(func(s *diskState) { s.Free = 1e9 }), "database disk", levelWarn, "little room"},
-		{"memory", disk(func(s *diskState) { s.Kind = "tmpfs" }), "spool disk", levelWarn, "restart"},
-		{"a database on NFS", disk(func(s *diskState) { s.Kind = "nfs4" }), "database disk", levelFail, "write-ahead log"},
-		{"a spool on NFS", disk(func(s *diskState) { s.Kind = "nfs4" }), "spool disk", levelWarn, "another machine"},
-		{"a slow disk", disk(func(s *diskState) { s.Fsync = time.Second }), "spool disk", levelWarn, "slow"},
-		{"a disk that is closed", func(d *doctor) {
-			d.tryDisk = func(context.Context, string) (diskState, error) { return diskState{}, fs.ErrPermission }
-		}, "spool disk", levelFail, "cannot be written"},
-		{"no database", data(databaseState{}, fs.ErrNotExist), "database", levelOK, "the first measurement makes one"},
-		{"something else", data(databaseState{}, store.ErrNotDatabase), "database", levelFail, "another file with --db"},
-		{"a newer database", data(databaseState{}, store.ErrNewer), "database", levelFail, "update wattmark"},
-		{"a damaged database", data(databaseState{Check: "row 7 missing"}, nil), "database", levelFail, "restore a copy"},
-		{"a large log", data(databaseState{WAL: 1 << 30, Check: "ok"}, nil), "database", levelWarn, "folded in"},
-		{"unfinished tasks", data(databaseState{Unfinished: 2}, nil), "database", levelWarn, "2 tasks"},
-		{"a free clock", func(d *doctor) { d.readClock = func() (clockState, error) { return clockState{}, nil } }, "clock", levelWarn, "chrony"},
-		{"no clock", func(d *doctor) {
-			d.readClock = func() (clockState, error) { return clockState{}, errors.New("adjtimex: no") }
-		}, "clock", levelWarn, "adjtimex"},
-		{"a clock that jumps", func(d *doctor) {
-			d.stepWatch = func() func() time.Duration { return func() time.Duration { return -time.Second } }
-		}, "clock", levelWarn, "CLOCK_REALTIME was moved by -1 s"},
-		{"few files", func(d *doctor) {
-			d.readLimits = func() (limitState, error) { return limitState{Files: 64, Locked: 1e9}, nil }
-		}, "limits", levelWarn, "LimitNOFILE"},
-		{"little locked memory", func(d *doctor) {
-			d.readLimits = func() (limitState, error) { return limitState{Files: 4096, Locked: 65536}, nil }
-		}, "limits", levelWarn, "LimitMEMLOCK"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := healthy()
-			c.change(d)
-			found := d.examine(t.Context())
-			if !slices.ContainsFunc(found, func(f finding) bool {
-				return f.Check == c.check && f.Level == c.level && strings.Contains(f.Found+" "+f.Remedy, c.words)
-			}) {
-				t.Errorf("%s %s %q is not among\n%+v", c.check, c.level, c.words, found)
-			}
-			for _, f := range found {
-				if (f.Level == levelOK) != (f.Remedy == "") {
-					t.Errorf("what is not ok wants a remedy, and only that: %+v", f)
-				}
-			}
-		})
-	}
-}
-
-// A machine is asked only for what its role needs.
-func TestDoctorRoles(t *testing.T) {
-	for role, absent := range map[string][]string{roleMonitor: {"NVML", "CUDA", "CUPTI", "database", "host"}, roleHost: {"ports", "instrument", "spool disk"}} {
-		d := healthy()
-		d.role = role
-		for _, f := range d.examine(t.Context()) {
-			if slices.Contains(absent, f.Check) {
-				t.Errorf("%s: %+v", role, f)
-			}
-		}
-	}
-}
-
-func TestDoctorTellsAPersonAndAScript(t *testing.T) {
-	d := healthy()
-	d.library = func() string { return "" }
-	var out bytes.Buffer
-	a := &app{streams: streams{out: &out}}
-	if err := a.doctor(t.Context(), d); err != nil {
-		t.Errorf("a warning is no failure: %v", err)
-	}
-	if text := out.String(); !strings.Contains(text, "warn  libwattmark") || !strings.Contains(text, "→ make lib") || !strings.Contains(text, "1 warnings, 0 failed") {
-		t.Errorf("got\n%s", text)
-	}
-	out.Reset()
-	d.readDatabase = func(context.Context, string) (databaseState, error) { return databaseState{}, store.ErrForeign }
-	a.json = true
-	if err := a.doctor(t.Context(), d); exitCode(err) != exitFailed || err == nil {
-		t.Errorf("got %v", err)
-	}
-	var r doctorReport
-	object(t, out.String(), &r)
-	if r.Failed != 1 || r.Warned != 1 || r.OK+2 != len(r.Findings) || r.Version != version() {
-		t.Errorf("%+v", r)
-	}
-	for _, width := range []int{40, 60, 80} {
-		if text := indented("ok    monitor  ", strings.Repeat("words and words ", 20), width); widest(text) > width {
-			t.Errorf("width %d:\n%s", width, text)
-		}
-	}
-}
 
 // On this machine, with a monitor and a database that are really there.
 func TestDoctorHere(t *testing.T) {
@@ -295,9 +16,9 @@ func TestDoctorHere(t *testing.T) {
 	if p := r.run("--benchmark", "half", "--duration", "50ms", "--name", "x"); p.wait(t) != 0 {
 		t.Fatal(&p.err)
 	}
-	var got doctorReport
+	var got doctor.DoctorReport
 	object(t, inside(t, "doctor", "--json", "--monitor", r.address, "--db", r.db, "--spool", r.spool).out, &got)
-	found := map[string]finding{}
+	found := map[string]doctor.Finding{}
 	for _, f := range got.Findings {
 		found[f.Check] = f
 	}
@@ -312,7 +33,7 @@ func TestDoctorHere(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	inside(t, "doctor", "--role", "cook").fails(t, exitUsage, "want monitor or host")
+	inside(t, "doctor", "--role", "cook").fails(t, cli.ExitUsage, "want monitor or host")
 	r.monitor.stop(t)
-	inside(t, "doctor", "--monitor", r.address, "--db", r.db, "--spool", r.spool).fails(t, exitFailed, "checks failed")
+	inside(t, "doctor", "--monitor", r.address, "--db", r.db, "--spool", r.spool).fails(t, cli.ExitFailed, "checks failed")
 }

@@ -3,14 +3,18 @@ package main
 import (
 	"testing"
 
-	"wattmark/monitor/bench"
-	"wattmark/monitor/instrument/registry"
+	"github.com/spf13/cobra"
+
+	benchcmd "github.com/wattmark/wattmark/cmd/internal/bench"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/monitor/bench"
+	"github.com/wattmark/wattmark/monitor/instrument/registry"
 )
 
 // What emulate says to type next is a meter that the monitor knows.
 func TestEmulatedMetersHaveDrivers(t *testing.T) {
-	for _, kind := range (&app{}).emulateCmd().ValidArgs {
-		if _, err := registry.Lookup(driverOf(kind)); err != nil {
+	for _, kind := range emulated(t).ValidArgs {
+		if _, err := registry.Lookup(benchcmd.DriverOf(kind)); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
@@ -18,6 +22,7 @@ func TestEmulatedMetersHaveDrivers(t *testing.T) {
 
 // The emulated SCPI instruments and their drivers' defaults fit each other.
 func TestEmulatedInstrumentsOpen(t *testing.T) {
+	t.Parallel()
 	for kind, rails := range map[string]int{
 		"ds1054z": 2, "mso5074": 2, "dho804": 2, "dsox1102g": 1, "edux1002g": 1,
 		"sds2104x-plus": 2, "sds2104x-hd": 2, "mdo3014": 2, "mso44": 2, "u2356a": 1, "wt310": 1,
@@ -28,7 +33,7 @@ func TestEmulatedInstrumentsOpen(t *testing.T) {
 
 // opens lets emulate serve a kind, and opens what it says is served.
 func opens(t *testing.T, kind string, rails int) {
-	b, err := bench.Default(driverOf(kind), serveEmulated(t, kind))
+	b, err := bench.Default(benchcmd.DriverOf(kind), serveEmulated(t, kind))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,24 +53,12 @@ func opens(t *testing.T, kind string, rails int) {
 	}
 }
 
-// Several meters have one address each.
-func TestEmulateSeveral(t *testing.T) {
-	each, err := emulateFlags{link: "/tmp/a,", listen: ",127.0.0.1:1", seed: 3}.split([]string{"pmd", "labjack"})
-	if err != nil || each[0].link != "/tmp/a" || each[1].link != "" || each[0].listen != "" || each[1].listen != "127.0.0.1:1" || each[0].seed == each[1].seed {
-		t.Errorf("%+v, %v", each, err)
+// emulated returns the command that emulates instruments.
+func emulated(t *testing.T) *cobra.Command {
+	t.Helper()
+	c, _, err := root(&cli.App{}).Find([]string{"emulate"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := (emulateFlags{link: "/tmp/a"}).split([]string{"pmd", "labjack"}); err == nil {
-		t.Error("one link for two meters")
-	}
-	if one, err := (emulateFlags{link: "/tmp/a,b"}).split([]string{"pmd"}); err != nil || one[0].link != "/tmp/a,b" {
-		t.Errorf("%+v, %v", one, err)
-	}
-	if m, err := (emulateFlags{model: "t8", play: "x"}).split([]string{"pmd", "labjack"}); err != nil || m[0].model != "" || m[1].model != "t8" || m[0].play != "x" || m[1].play != "" {
-		t.Errorf("%+v, %v", m, err)
-	}
-	for _, f := range []emulateFlags{{model: "t8"}, {play: "x"}} {
-		if _, err := f.split([]string{"powersensor3", "wt310"}); err == nil {
-			t.Errorf("%+v", f)
-		}
-	}
+	return c
 }

@@ -9,17 +9,19 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	pq "github.com/parquet-go/parquet-go"
-
-	"wattmark/measure"
-	"wattmark/store"
-	"wattmark/store/exchange/textin"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/exchange/textin"
 )
 
 // Every format comes out of the command line, and what reads it is not ours.
@@ -31,11 +33,11 @@ func TestExportFormats(t *testing.T) {
 	for range 2 {
 		inside(t, "demo", "--db", db, "--duration", "60ms").ok(t)
 	}
-	var r report
+	var r report.Report
 	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &r)
 	file := func(name string, args ...string) []byte {
 		path := filepath.Join(dir, name)
-		var x exportReport
+		var x exchange.ExportReport
 		object(t, inside(t, append([]string{"export", "--db", db, "--json", "-o", path}, args...)...).ok(t).out, &x)
 		b, err := os.ReadFile(path)
 		if err != nil || x.Bytes != int64(len(b)) || x.File != path || len(x.TaskIDs) == 0 {
@@ -74,10 +76,10 @@ func TestExportFormats(t *testing.T) {
 	if len(trace.TraceEvents) < int(r.Samples) {
 		t.Errorf("%d events of %d samples", len(trace.TraceEvents), r.Samples)
 	}
-	inside(t, "export", "1", "--db", db, "--rail", "eps").fails(t, exitUsage, "no such rail", "pcie_12v")
-	inside(t, "export", "1", "--db", db, "--from", "1ms", "--to", "2ms").fails(t, exitUsage, "its window runs from")
-	inside(t, "export", "--all-tasks", "--db", db).fails(t, exitUsage, "holds one task, not 2")
-	inside(t, "export", "9", "--db", db, "-o", filepath.Join(dir, "none.parquet")).fails(t, exitNotFound, "no task 9")
+	inside(t, "export", "1", "--db", db, "--rail", "eps").fails(t, cli.ExitUsage, "no such rail", "pcie_12v")
+	inside(t, "export", "1", "--db", db, "--from", "1ms", "--to", "2ms").fails(t, cli.ExitUsage, "its window runs from")
+	inside(t, "export", "--all-tasks", "--db", db).fails(t, cli.ExitUsage, "holds one task, not 2")
+	inside(t, "export", "9", "--db", db, "-o", filepath.Join(dir, "none.parquet")).fails(t, cli.ExitNotFound, "no task 9")
 	left, err := filepath.Glob(filepath.Join(dir, "none*"))
 	parts, err2 := filepath.Glob(filepath.Join(dir, "*part"))
 	if err != nil || err2 != nil || len(left)+len(parts) > 0 {
@@ -101,7 +103,7 @@ func TestImportPMD(t *testing.T) {
 	root := sharedData(t, "pmd")
 	db := filepath.Join(t.TempDir(), "power.db")
 	for run, want := range recorded {
-		r := importedTask{report: &report{}}
+		r := exchange.ImportedTask{Report: &report.Report{}}
 		object(t, inside(t, "import", "pmd", filepath.Join(root, run), "--db", db, "--shift", "-50ms", "--utc-offset", "1h", "--json").ok(t).out, &r)
 		if e := *r.EnergyJ; relative(e, want.meterJ) > 5e-4 || relative(*r.NVMLJ, want.nvmlJ) > 5e-4 {
 			t.Errorf("%s: meter %v J, NVML %v J; want %+v", run, e, *r.NVMLJ, want)
@@ -110,7 +112,7 @@ func TestImportPMD(t *testing.T) {
 			t.Errorf("%s: %s, %s: %s", run, r.Name, r.State, r.Reason)
 		}
 	}
-	inside(t, "import", "pmd", t.TempDir(), "--db", db).fails(t, exitFailed, "PMD_start_ts.txt", "import pmd --help")
+	inside(t, "import", "pmd", t.TempDir(), "--db", db).fails(t, cli.ExitFailed, "PMD_start_ts.txt", "import pmd --help")
 }
 
 // Clipped readings are judged where they lie: those at rest hide none of the window, and
@@ -154,13 +156,13 @@ func TestClippedRecordings(t *testing.T) {
 		db := filepath.Join(t.TempDir(), "power.db")
 		want := func(what, level, out string) {
 			t.Helper()
-			var r report
+			var r report.Report
 			object(t, out, &r)
 			clipped := "good"
 			var n uint64
 			for _, x := range r.Quality.Reasons {
-				if x.Cause == "clipped" && (clipped == "good" || x.Level == "void") {
-					clipped, n = x.Level, n+x.Count
+				if x.Cause == "clipped" && (clipped == "good" || x.Level == quality.Void) {
+					clipped, n = x.Level.String(), n+x.Count
 				}
 			}
 			if clipped != level || level == "void" && what != "trim" && n != uint64(c.work) {
@@ -200,7 +202,7 @@ func TestImportTables(t *testing.T) {
 	table, text := file("table.csv", csv.String()), file("dump.txt", dump.String())
 	check := func(want float64, window string, args ...string) {
 		t.Helper()
-		r := importedTask{report: &report{}}
+		r := exchange.ImportedTask{Report: &report.Report{}}
 		object(t, inside(t, append(append([]string{"import"}, args...), "--db", db, "--json")...).ok(t).out, &r)
 		if math.Abs(*r.EnergyJ/want-1) > 1e-9 || r.State != "complete" || !strings.Contains(r.Reason, "imported from") || !strings.HasSuffix(r.Reason, "window: "+window) {
 			t.Errorf("%v: %v J, want %v; %s: %s", args, *r.EnergyJ, want, r.State, r.Reason)
@@ -218,9 +220,9 @@ func TestImportTables(t *testing.T) {
 	check(30, "all samples", "powersensor3", text, "--u-gain", "0.01")
 	check(6, "from the first marker to the last", "powersensor3", text, "--markers")
 	// A time since 1970 is the time of day of the task.
-	since := importedTask{report: &report{}}
+	since := exchange.ImportedTask{Report: &report.Report{}}
 	object(t, inside(t, "import", "csv", file("pmt.csv", "timestamp,gpu_power_w\n1733935203.149,10\n1733935204.149,10\n1733935205.149,10\n"), "--db", db, "--json").ok(t).out, &since)
-	if got, _ := task(t, db, store.TaskID(since.TaskID)); !got.Started.Equal(time.UnixMilli(1733935203149)) || *since.EnergyJ != 20 {
+	if got, _ := onlyTask(t, db, store.TaskID(since.TaskID)); !got.Started.Equal(time.UnixMilli(1733935203149)) || *since.EnergyJ != 20 {
 		t.Errorf("%v J from %v", *since.EnergyJ, got.Started)
 	}
 	// The device's stamps rule, whatever USB makes of the host's times; a marker is the
@@ -244,20 +246,20 @@ func TestImportTables(t *testing.T) {
 		args string
 		want []string
 	}{
-		{exitFailed, "csv " + table, []string{"--assume eps=12"}},
-		{exitFailed, "csv " + file("late.csv", "t_s,power_w\n0,1\n1,2\n1,3\n"), []string{"late.csv", "row 4", "sort the rows"}},
-		{exitFailed, "csv " + file("word.csv", "t_s,power_w\n0,1\n1,two\n"), []string{"row 3", `"two"`, "remove the row"}},
-		{exitUsage, "csv " + table + " --assume eps=12 --to 5s", []string{"the samples lie from", "Nothing of it was stored"}},
-		{exitFailed, "csv " + table + " --assume eps=12 --rail gpu", []string{"its rails are eps, pcie_12v"}},
-		{exitUsage, "csv " + table + " --assume eps", []string{"as in eps=12"}},
-		{exitUsage, "csv " + dir, []string{"is a folder"}},
-		{exitUsage, "csv " + table + " --u-gain -1", []string{"--u-gain"}},
-		{exitUsage, "csv " + table + " --assume eps=12 --start today", []string{"2026-01-31T12:00:00Z"}},
-		{exitUsage, "csv " + table + " --assume eps=12 --to 1s --events " + events, []string{"--events sets the window"}},
-		{exitUsage, "csv " + table + " --assume eps=12 --events " + events, []string{"the samples lie from"}},
-		{exitFailed, "csv " + table + " --assume eps=12 --events " + table, []string{"microseconds since 1970"}},
-		{exitFailed, "powersensor3 " + table, []string{"no line of it is a reading"}},
-		{exitUsage, "powersensor3 " + file("bare.txt", "S 0 1 1 1 1 1\nS 1 1 1 1 1 1\n") + " --markers", []string{"0 marker(s)"}},
+		{cli.ExitFailed, "csv " + table, []string{"--assume eps=12"}},
+		{cli.ExitFailed, "csv " + file("late.csv", "t_s,power_w\n0,1\n1,2\n1,3\n"), []string{"late.csv:4: ", "sort the rows"}},
+		{cli.ExitFailed, "csv " + file("word.csv", "t_s,power_w\n0,1\n1,two\n"), []string{"word.csv:3: power_w: ", `"two"`, "remove the row"}},
+		{cli.ExitUsage, "csv " + table + " --assume eps=12 --to 5s", []string{"the samples lie from", "Nothing of it was stored"}},
+		{cli.ExitFailed, "csv " + table + " --assume eps=12 --rail gpu", []string{"its rails are eps, pcie_12v"}},
+		{cli.ExitUsage, "csv " + table + " --assume eps", []string{"as in eps=12"}},
+		{cli.ExitUsage, "csv " + dir, []string{"is a folder"}},
+		{cli.ExitUsage, "csv " + table + " --u-gain -1", []string{"--u-gain"}},
+		{cli.ExitUsage, "csv " + table + " --assume eps=12 --start today", []string{"2026-01-31T12:00:00Z"}},
+		{cli.ExitUsage, "csv " + table + " --assume eps=12 --to 1s --events " + events, []string{"--events sets the window"}},
+		{cli.ExitUsage, "csv " + table + " --assume eps=12 --events " + events, []string{"the samples lie from"}},
+		{cli.ExitFailed, "csv " + table + " --assume eps=12 --events " + table, []string{"microseconds since 1970"}},
+		{cli.ExitFailed, "powersensor3 " + table, []string{"no line of it is a reading"}},
+		{cli.ExitUsage, "powersensor3 " + file("bare.txt", "S 0 1 1 1 1 1\nS 1 1 1 1 1 1\n") + " --markers", []string{"0 marker(s)"}},
 	} {
 		inside(t, append(append([]string{"import"}, strings.Fields(c.args)...), "--db", db)...).fails(t, c.code, c.want...)
 	}
@@ -299,20 +301,20 @@ func TestExportIsImported(t *testing.T) {
 	inside(t, "demo", "--db", db, "--duration", "100ms").ok(t)
 	inside(t, "export", "1", "--all", "--db", db, "-o", table).ok(t)
 	inside(t, "import", "csv", table, "--db", db).ok(t)
-	was, _ := task(t, db, 1)
-	is, _ := task(t, db, 2)
+	was, _ := onlyTask(t, db, 1)
+	is, _ := onlyTask(t, db, 2)
 	shift := measure.SecondsOf(is.Started.Sub(was.Started)) // its device time begins with its first row
 	if is.Name != was.Name || is.GPU != was.GPU || shift < 0 || shift > was.Result.From || is.Scans != was.Scans {
 		t.Errorf("%+v came back of %+v", is.NewTask, was.NewTask)
 	}
 	inside(t, "trim", "2", "--from", (was.Result.From - shift).Duration().String(), "--to", (was.Result.To - shift).Duration().String(), "--db", db).ok(t)
-	is, _ = task(t, db, 2)
+	is, _ = onlyTask(t, db, 2)
 	if a, b := was.Result.Total, is.Result.Total; math.Abs(float64(a.Energy/b.Energy-1)) > 1e-6 || math.Abs(float64(a.U/b.U-1)) > 0.1 {
 		t.Errorf("%v ± %v came back as %v ± %v", a.Energy, a.U, b.Energy, b.U)
 	}
 	raw := filepath.Join(dir, "raw.csv")
 	inside(t, "export", "1", "--raw", "--db", db, "-o", raw).ok(t)
-	inside(t, "import", "csv", raw, "--db", db).fails(t, exitFailed, "--format recording")
+	inside(t, "import", "csv", raw, "--db", db).fails(t, cli.ExitFailed, "--format recording")
 }
 
 // While a file comes in nobody sees its task; a file that ends in an error takes its task
@@ -322,19 +324,19 @@ func TestImportIsWholeOrNothing(t *testing.T) {
 	noRaces(t)
 	path := filepath.Join(t.TempDir(), "power.db")
 	var out bytes.Buffer
-	a := &app{streams: streams{out: &out, err: &out}, db: path}
+	a := &cli.App{Streams: cli.Streams{Out: &out, Err: &out}, DB: path}
 	setup := measure.Setup{
 		Timebase: measure.Timebase{TickHz: 1000, TicksPerScan: 1},
 		Channels: []measure.Channel{{Name: "gpu.power", Unit: measure.UnitWatt, Gain: 1}},
 		Rails:    []measure.Rail{{Name: "gpu", Role: measure.RoleWholeGPU, Wiring: measure.WiringPower, Y: -1}},
 	}
-	in := &incoming{format: "csv", path: "half.csv", task: store.NewTask{Name: "half", User: "lab"}}
-	in.header = store.Header{Bench: "import", Setup: setup, CalibrationID: setup.CalibrationID()}
+	in := &exchange.Incoming{Format: "csv", Path: "half.csv", Task: store.NewTask{Name: "half", User: "lab"}}
+	in.Header = store.Header{Bench: "import", Setup: setup, CalibrationID: setup.CalibrationID()}
 	broken := errors.New("the stick was pulled out")
-	in.stream = func(sink textin.Sink) error {
+	in.Stream = func(sink textin.Sink) error {
 		for i := range 3 {
-			counts := make([]measure.Count, importChunk)
-			b := measure.Block{FirstScan: uint64(i * importChunk), FirstTick: int64(i * importChunk), Counts: [][]measure.Count{counts}}
+			counts := make([]measure.Count, exchange.ImportChunk)
+			b := measure.Block{FirstScan: uint64(i * exchange.ImportChunk), FirstTick: int64(i * exchange.ImportChunk), Counts: [][]measure.Count{counts}}
 			if err := sink.Block(&b); err != nil {
 				return err
 			}
@@ -342,10 +344,10 @@ func TestImportIsWholeOrNothing(t *testing.T) {
 		if n := tasksIn(t, path); n != 0 {
 			t.Errorf("half way: %d tasks are listed", n)
 		}
-		inside(t, "show", "1", "--db", path).fails(t, exitNotFound, "no task 1")
+		inside(t, "show", "1", "--db", path).fails(t, cli.ExitNotFound, "no task 1")
 		return broken
 	}
-	if err := a.importTask(t.Context(), in); !errors.Is(err, broken) || !strings.Contains(err.Error(), "Nothing of it was stored") {
+	if err := exchange.ImportTask(t.Context(), a, in); !errors.Is(err, broken) || !strings.Contains(err.Error(), "Nothing of it was stored") {
 		t.Errorf("got %v", err)
 	}
 	if n := tasksIn(t, path); n != 0 {
@@ -370,34 +372,9 @@ func TestImportsAreToldApart(t *testing.T) {
 			t.Fatalf("%d tasks of 2", n)
 		}
 	}
-	one, _ := task(t, all, 1)
-	two, _ := task(t, all, 2)
+	one, _ := onlyTask(t, all, 1)
+	two, _ := onlyTask(t, all, 2)
 	if one.Result.To == two.Result.To {
 		t.Errorf("both windows end at %v", one.Result.To)
-	}
-}
-
-// The copy of what cannot be read twice has no name while it is read: nothing is left of it
-// however the program ends.
-func TestCopiesOfInputsHaveNoName(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("this system has no path of an open file")
-	}
-	t.Setenv("TMPDIR", t.TempDir())
-	file, done, err := importFile("-", strings.NewReader("t_s,gpu_w\n0,1\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	left, err := os.ReadDir(os.TempDir())
-	if err != nil || len(left) != 0 {
-		t.Errorf("%v lies there, %v", left, err)
-	}
-	for range 2 {
-		if b := readAll(t, file); string(b) != "t_s,gpu_w\n0,1\n" {
-			t.Errorf("it holds %q", b)
-		}
-	}
-	if err := done(); err != nil {
-		t.Error(err)
 	}
 }

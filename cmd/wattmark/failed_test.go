@@ -5,6 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/measure/quality"
 )
 
 // What cannot be measured as asked is refused before the bench is asked for: there is
@@ -63,9 +67,9 @@ func TestRefusedBeforeTheBench(t *testing.T) {
 			args = append([]string{args[0], "--monitor", nowhere}, args[1:]...)
 		}
 		args = append([]string{"--db", filepath.Join(dir, "power.db")}, args...)
-		_, errText, err := cli(t, args...)
-		if err == nil || exitCode(err) != tc.code || !strings.Contains(err.Error()+errText, tc.text) {
-			t.Errorf("%v: exit code %d, %v; want %d and %q", tc.args, exitCode(err), err, tc.code, tc.text)
+		_, errText, err := inProcess(t, args...)
+		if err == nil || cli.ExitCode(err) != tc.code || !strings.Contains(err.Error()+errText, tc.text) {
+			t.Errorf("%v: exit code %d, %v; want %d and %q", tc.args, cli.ExitCode(err), err, tc.code, tc.text)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "power.db")); err == nil {
 			t.Fatalf("%v: a database was made", tc.args)
@@ -85,33 +89,33 @@ func TestFailedProgram(t *testing.T) {
 		if code := p.wait(t); code != tc.code {
 			t.Errorf("%s: exit code %d, want %d\n%s", tc.script, code, tc.code, &p.err)
 		}
-		var got report
+		var got report.Report
 		object(t, p.out.String(), &got)
 		want := "failed"
 		if tc.code == 0 {
 			want = "complete"
 		}
-		if got.State != want || tc.code != 0 && (got.ExitCode == nil || *got.ExitCode != tc.code || got.Quality.Level == "good" || got.EnergyJ == nil) {
+		if got.State != want || tc.code != 0 && (got.ExitCode == nil || *got.ExitCode != tc.code || got.Quality.Level == quality.Good || got.EnergyJ == nil) {
 			t.Errorf("%s: %s, exit code %v, quality %v, energy %v: %s", tc.script, got.State, got.ExitCode, got.Quality, got.EnergyJ, got.Reason)
 		}
 		if n := strings.Count(p.err.String(), "ended with"); tc.code != 0 && n != 1 {
 			t.Errorf("%s: told %d times:\n%s", tc.script, n, &p.err)
 		}
 	}
-	out, _, err := cli(t, "--db", r.db, "tasks", "--json")
+	out, _, err := inProcess(t, "--db", r.db, "tasks", "--json")
 	n := strings.Count(out, `"failed"`)
 	if err != nil || n != 2 {
 		t.Errorf("%d failed, %v\n%s", n, err, out)
 	}
-	if _, _, err := cli(t, "--db", r.db, "compare", "work", "work"); err != nil && strings.Contains(err.Error(), "failed") {
+	if _, _, err := inProcess(t, "--db", r.db, "compare", "work", "work"); err != nil && strings.Contains(err.Error(), "failed") {
 		t.Errorf("compare takes failed tasks by name: %v", err)
 	}
 }
 
-// cli runs a command in this process.
-func cli(t *testing.T, args ...string) (out, errs string, err error) {
+// inProcess runs a command in this process.
+func inProcess(t *testing.T, args ...string) (out, errs string, err error) {
 	t.Helper()
 	var o, e strings.Builder
-	err = run(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e})
+	err = execute(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &o, Err: &e})
 	return o.String(), e.String(), err
 }

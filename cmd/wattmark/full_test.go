@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A disk that fills up under the database while samples come in: nothing that was
@@ -42,7 +42,7 @@ func TestFullDiskDuringTheTransfer(t *testing.T) {
 	}
 	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", "none")
 	h.await(t, `msg="finished a task that was interrupted" task=1`)
-	x, _ := task(t, r.db, 1)
+	x, _ := onlyTask(t, r.db, 1)
 	if x.State != store.Incomplete || x.Result == nil || x.Result.Gaps != 0 || !strings.Contains(x.Reason, "not known when the work ran") {
 		t.Fatalf("state %v: %s; result %+v", x.State, x.Reason, x.Result)
 	}

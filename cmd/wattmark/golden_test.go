@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden files anew")
@@ -59,7 +60,7 @@ func goldenUser(t *testing.T) {
 // The help of every command, a file for each family.
 func TestGoldenHelp(t *testing.T) {
 	goldenUser(t)
-	top := (&app{streams: streams{out: io.Discard, err: io.Discard}}).root()
+	top := root((&cli.App{Streams: cli.Streams{Out: io.Discard, Err: io.Discard}}))
 	top.InitDefaultHelpCmd()
 	golden(t, goldenDir+"/help/wattmark.txt", inside(t, "--help").ok(t).out)
 	for _, family := range top.Commands() {

@@ -9,12 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/hostagent/sim"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/store"
 )
 
 // gpu is the UUID of the rig's simulated GPU.
-func (r *rig) gpu() string { return sim.UUID(simSeed(r.socket)) }
+func (r *rig) gpu() string { return sim.UUID(session.SimSeed(r.socket)) }
 
 // say restarts the monitor with a bench file that names the GPU.
 func (r *rig) say(gpu string) {
@@ -55,7 +58,7 @@ func TestRunOnTwoGPUs(t *testing.T) {
 	if code := p.wait(t); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	var got groupReport
+	var got task.GroupReport
 	object(t, p.out.String(), &got)
 	if got.State != "complete" || got.Name != "pair" || len(got.GPUs) != 2 || got.Total == nil || got.Total.GPUs != 2 || got.Total.Missing != 0 {
 		t.Fatalf("got %+v", got)
@@ -77,9 +80,9 @@ func TestRunOnTwoGPUs(t *testing.T) {
 	}
 	t.Logf("%v ± %v J, truth %v J", got.Total.EnergyJ, got.Total.EnergyUJ, truth)
 
-	var again groupReport
+	var again task.GroupReport
 	object(t, inside(t, "show", "--group", "1", "--json", "--db", a.db).ok(t).out, &again)
-	if again.Total.figures() != got.Total.figures() {
+	if again.Total.EnergyJ != got.Total.EnergyJ || again.Total.EnergyUJ != got.Total.EnergyUJ || again.Total.MeanW != got.Total.MeanW {
 		t.Errorf("shown again: %+v", again.Total)
 	}
 	text := inside(t, "show", "--group", "1", "--db", a.db).ok(t).out
@@ -91,11 +94,8 @@ func TestRunOnTwoGPUs(t *testing.T) {
 	if text := inside(t, "tasks", "--db", a.db).ok(t).out; !regexp.MustCompile(`(?s)mean +group.*pair.* 1 *\n.*pair.* 1 *\n`).MatchString(text) {
 		t.Errorf("no group in\n%s", text)
 	}
-	inside(t, "show", "--group", "2", "--db", a.db).fails(t, exitNotFound, "no group 2")
+	inside(t, "show", "--group", "2", "--db", a.db).fails(t, cli.ExitNotFound, "no group 2")
 }
-
-// figures are what must not change between two looks at one group.
-func (t *totalReport) figures() [3]float64 { return [3]float64{t.EnergyJ, t.EnergyUJ, t.MeanW} }
 
 // A program runs once, between the markers of all GPUs.
 func TestProgramOnTwoGPUs(t *testing.T) {
@@ -108,7 +108,7 @@ func TestProgramOnTwoGPUs(t *testing.T) {
 	if n := strings.Count(p.err.String(), "once\n"); n != 1 {
 		t.Errorf("the program ran %d times", n)
 	}
-	var got groupReport
+	var got task.GroupReport
 	object(t, p.out.String(), &got)
 	if got.State != "complete" || got.Name != "sh" {
 		t.Fatalf("got %+v", got)
@@ -130,24 +130,24 @@ func TestWrongBindings(t *testing.T) {
 		result{p.out.String(), p.err.String(), c}.fails(t, code, want...)
 	}
 	a.address, b.address = b.address, a.address
-	refused(exitFailed, a.run("--benchmark", "half"), "measures "+b.gpu()+", and the work is for "+a.gpu())
+	refused(cli.ExitFailed, a.run("--benchmark", "half"), "measures "+b.gpu()+", and the work is for "+a.gpu())
 	a.address, b.address = b.address, a.address
 	work := []string{"--benchmark", "half", "--db", a.db}
 	run := func(gpus, monitors string) *process {
 		return start(t, append([]string{"run", "--gpus", gpus, "--monitor", monitors}, work...)...)
 	}
-	refused(exitFailed, run("sim:"+a.socket, b.address), "which is not among the GPUs to be measured ("+a.gpu()+")")
-	refused(exitFailed, run("sim:"+a.socket+",sim:"+b.socket, a.address), "no bench measures "+b.gpu())
-	refused(exitUsage, run("sim:"+a.socket+",sim:"+a.socket, a.address), "are one GPU")
-	refused(exitUsage, run("sim:"+a.socket+",0", a.address), "simulated and real GPUs")
-	refused(exitUsage, run("sim:"+a.socket, a.address+","), "--monitor has an empty entry")
-	refused(exitUsage, a.run("--benchmark", "half", "--gpus", "all"), "keep one of them")
-	refused(exitUsage, a.run("--benchmark", "half", "--monitor", a.address+","+b.address), "name those with --gpus")
+	refused(cli.ExitFailed, run("sim:"+a.socket, b.address), "which is not among the GPUs to be measured ("+a.gpu()+")")
+	refused(cli.ExitFailed, run("sim:"+a.socket+",sim:"+b.socket, a.address), "no bench measures "+b.gpu())
+	refused(cli.ExitUsage, run("sim:"+a.socket+",sim:"+a.socket, a.address), "are one GPU")
+	refused(cli.ExitUsage, run("sim:"+a.socket+",0", a.address), "simulated and real GPUs")
+	refused(cli.ExitUsage, run("sim:"+a.socket, a.address+","), "--monitor has an empty entry")
+	refused(cli.ExitUsage, a.run("--benchmark", "half", "--gpus", "all"), "keep one of them")
+	refused(cli.ExitUsage, a.run("--benchmark", "half", "--monitor", a.address+","+b.address), "name those with --gpus")
 	b.monitor.stop(t)
 	b.startMonitor("127.0.0.1:0") // now it does not say which GPU it measures
-	refused(exitFailed, both(a, b, "--benchmark", "half"), "does not say which GPU it measures", "nvidia-smi -L")
+	refused(cli.ExitFailed, both(a, b, "--benchmark", "half"), "does not say which GPU it measures", "nvidia-smi -L")
 	if _, err := os.Stat(a.db); err == nil {
-		if x, ok := task(t, a.db, 1); ok {
+		if x, ok := onlyTask(t, a.db, 1); ok {
 			t.Errorf("a task was made: %+v", x)
 		}
 	}
@@ -161,7 +161,7 @@ func TestGroupWithASilentMonitor(t *testing.T) {
 	b.monitor.stop(t)
 	p := both(a, b, "--benchmark", "memory", "--duration", "100ms")
 	code := p.wait(t)
-	result{p.out.String(), p.err.String(), code}.fails(t, exitIncomplete, "GPU 1 is not measured", "is wattmark monitor running there?", "show --group 1")
+	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitIncomplete, "GPU 1 is not measured", "is wattmark monitor running there?", "show --group 1")
 	if !strings.Contains(p.out.String(), "total of 1 of 2 GPUs") || !strings.Contains(p.out.String(), "not measured: no bench that answers") {
 		t.Errorf("got\n%s", &p.out)
 	}
@@ -175,15 +175,15 @@ func TestKilledHostOfAGroup(t *testing.T) {
 	a, b := pair(t)
 	p := both(a, b, "--benchmark", "memory", "--duration", "30s", "--name", "hit")
 	eventually(t, "samples of both are stored", func() bool {
-		x, ok := task(t, a.db, 1)
-		y, ok2 := task(t, a.db, 2)
+		x, ok := onlyTask(t, a.db, 1)
+		y, ok2 := onlyTask(t, a.db, 2)
 		return ok && ok2 && x.Chunks > 1 && y.Chunks > 1
 	})
 	p.kill(t)
 	h := start(t, "host", "--db", a.db, "--listen", "127.0.0.1:0", "--socket", "none")
 	h.await(t, `msg="finished a task that was interrupted" task=1`)
 	h.await(t, `msg="finished a task that was interrupted" task=2`)
-	var got groupReport
+	var got task.GroupReport
 	object(t, inside(t, "show", "--group", "1", "--json", "--db", a.db).ok(t).out, &got)
 	if got.State != "incomplete" || len(got.GPUs) != 2 {
 		t.Fatalf("got %+v", got)

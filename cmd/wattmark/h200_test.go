@@ -11,11 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/replay"
+	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/replay"
 )
 
 // spot finds markers in what an instrument delivers and integrates later.
@@ -41,6 +42,7 @@ func (s *spot) Block(b *measure.Block) error {
 // sensor publishes 2.6 to 18 ms after its window, another time in each run,
 // so the window cannot be placed better than that.
 func TestMarkersOnAnH200(t *testing.T) {
+	t.Parallel()
 	const near = measure.Seconds(15e-3)
 	const lag = measure.Seconds(10e-3) // that the driver takes off now; older recordings carry another
 	least, most := measure.Seconds(math.Inf(1)), measure.Seconds(math.Inf(-1))
@@ -54,7 +56,7 @@ func TestMarkersOnAnH200(t *testing.T) {
 			}
 			var obs []clock.Obs
 			for _, f := range []marker.Found{start, stop} {
-				at := host.chip(f.Kind, 0)
+				at := chipAt(host, f.Kind, 0)
 				if late := f.T - at; late < -near || late > near {
 					t.Errorf("%v marker %v from the GPU's clock (u %v)", f.Kind, late, f.U)
 				}
@@ -66,7 +68,7 @@ func TestMarkersOnAnH200(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			from, to := host.since(host.Kernels[0].Start), host.since(host.Kernels[len(host.Kernels)-1].End)
+			from, to := sinceStart(host, host.Kernels[0].Start), sinceStart(host, host.Kernels[len(host.Kernels)-1].End)
 			a, _ := fit.Meter(from)
 			b, _ := fit.Meter(to)
 			if math.Abs(float64(a-from)) > float64(near) || math.Abs(float64(b-to)) > float64(near) {
@@ -93,10 +95,10 @@ func TestMarkersOnAnH200(t *testing.T) {
 	}
 }
 
-func playH200(t *testing.T, dir string) (*hostSide, *spot, *measure.Setup) {
+func playH200(t *testing.T, dir string) (*exchange.HostSide, *spot, *measure.Setup) {
 	t.Helper()
-	var host hostSide
-	b, err := os.ReadFile(filepath.Join(dir, hostFile))
+	var host exchange.HostSide
+	b, err := os.ReadFile(filepath.Join(dir, exchange.HostFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,12 +114,12 @@ func playH200(t *testing.T, dir string) (*hostSide, *spot, *measure.Setup) {
 	}
 	in := d.Inputs()
 	setup := &measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Response: in.Response, Rails: instrument.PairRails(in.Channels)}
-	det, err := marker.NewDetector(host.Marker.spec(), setup)
+	det, err := marker.NewDetector(host.Marker.Spec(), setup)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &spot{tb: in.Timebase, det: det}
-	if err := d.Stream(t.Context(), s); !errors.Is(err, replay.ErrEnd) {
+	if err := d.Stream(t.Context(), instrument.SinkOf(s)); !errors.Is(err, replay.ErrEnd) {
 		t.Fatal(err)
 	}
 	if err := det.Finish(); err != nil || len(det.Found()) < 2 {
@@ -126,13 +128,15 @@ func playH200(t *testing.T, dir string) (*hostSide, *spot, *measure.Setup) {
 	return &host, s, setup
 }
 
-// since is a host time in device time, as both ran on one machine's clock.
-func (h *hostSide) since(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(h.Started)) }
+// sinceStart converts a host time to device time, as both ran on one machine's clock.
+func sinceStart(h *exchange.HostSide, at time.Time) measure.Seconds {
+	return measure.SecondsOf(at.Sub(h.Started))
+}
 
-func (h *hostSide) chip(kind marker.Kind, chip int) measure.Seconds {
+func chipAt(h *exchange.HostSide, kind marker.Kind, chip int) measure.Seconds {
 	for _, p := range h.Played {
 		if p.Kind == uint8(kind) && p.Chip == chip {
-			return h.since(p.At)
+			return sinceStart(h, p.At)
 		}
 	}
 	return measure.Seconds(math.NaN())

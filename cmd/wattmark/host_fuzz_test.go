@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
 	rpc "google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-
-	"wattmark/api/wattmarkv1"
-	"wattmark/store"
 )
 
 // rawCodec sends bytes as they are: what any client might.
@@ -71,18 +71,18 @@ func besiege(f *testing.F) *besieged {
 	f.Helper()
 	dir := f.TempDir()
 	path, spare, socket := filepath.Join(dir, "power.db"), filepath.Join(dir, "spare.db"), filepath.Join(dir, "s")
-	quiet := streams{in: strings.NewReader(""), out: io.Discard, err: io.Discard}
-	if err := run(f.Context(), []string{"demo", "--db", spare, "--duration", "50ms"}, quiet); err != nil {
+	quiet := cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}
+	if err := execute(f.Context(), []string{"demo", "--db", spare, "--duration", "50ms"}, quiet); err != nil {
 		f.Fatal(err)
 	}
 	var said tail
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{
+		ended <- execute(ctx, []string{
 			"host", "--db", path, "--listen", "127.0.0.1:0", "--socket", socket, "--http", "127.0.0.1:0", "--monitor", "127.0.0.1:1",
 			"--limit-peer-rate", "0", "--limit-peer-calls", "0", "--limit-peer-connections", "0", "--db-free", "0", "--log-level", "info",
-		}, streams{in: strings.NewReader(""), out: io.Discard, err: &said})
+		}, cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: &said})
 	}()
 	f.Cleanup(func() {
 		cancel()
@@ -119,7 +119,7 @@ func besiege(f *testing.F) *besieged {
 
 func connect(f *testing.F, address, network string) *grpc.ClientConn {
 	f.Helper()
-	c, err := grpc.NewClient("passthrough:///host", plainly(), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	c, err := grpc.NewClient("passthrough:///host", cli.Plainly(), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}))
 	if err != nil {

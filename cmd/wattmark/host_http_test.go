@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/store"
 )
 
 // fetch asks for a page and returns it.
@@ -132,16 +133,16 @@ func TestHTTPKeepsToThisMachine(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "power.db")
 	for _, address := range []string{":0", "0.0.0.0:0"} {
 		local := []string{"host", "--db", db, "--socket", "none", "--listen", "127.0.0.1:0", "--http"}
-		inside(t, append(local, address)...).fails(t, exitUsage, "without TLS", "wattmark auth init", "--insecure")
-		inside(t, append(local, address, "--http-public")...).fails(t, exitUsage, "without TLS")
-		inside(t, "host", "--db", db, "--socket", "none", "--listen", address).fails(t, exitUsage, "without TLS")
-		inside(t, "monitor", "--instrument", "nvml", "--spool", t.TempDir(), "--listen", address).fails(t, exitUsage, "without TLS")
+		inside(t, append(local, address)...).fails(t, cli.ExitUsage, "without TLS", "wattmark auth init", "--insecure")
+		inside(t, append(local, address, "--http-public")...).fails(t, cli.ExitUsage, "without TLS")
+		inside(t, "host", "--db", db, "--socket", "none", "--listen", address).fails(t, cli.ExitUsage, "without TLS")
+		inside(t, "monitor", "--instrument", "nvml", "--spool", t.TempDir(), "--listen", address).fails(t, cli.ExitUsage, "without TLS")
 	}
 	dir := filepath.Join(t.TempDir(), "auth")
 	inside(t, "auth", "init", "--host", "lab", "--dir", dir).ok(t)
 	inside(t, "host", "--db", db, "--socket", "none", "--listen", ":0", "--serve-cert", dir+"/server.crt", "--serve-key", dir+"/server.key").
-		fails(t, exitUsage, "without asking who they are")
-	inside(t, "host", "--db", db, "--http", "7553").fails(t, exitUsage, "127.0.0.1:7553")
-	inside(t, "host", "--db", db, "--pprof").fails(t, exitUsage, "--http")
-	inside(t, "monitor", "--instrument", "nvml", "--spool", t.TempDir(), "--listen", "127.0.0.1:0", "--http", ":0").fails(t, exitUsage, "--insecure")
+		fails(t, cli.ExitUsage, "without asking who they are")
+	inside(t, "host", "--db", db, "--http", "7553").fails(t, cli.ExitUsage, "127.0.0.1:7553")
+	inside(t, "host", "--db", db, "--pprof").fails(t, cli.ExitUsage, "--http")
+	inside(t, "monitor", "--instrument", "nvml", "--spool", t.TempDir(), "--listen", "127.0.0.1:0", "--http", ":0").fails(t, cli.ExitUsage, "--insecure")
 }

@@ -11,15 +11,16 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/daemon"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/hostagent"
-	"wattmark/hostagent/hostlink"
-	"wattmark/hostagent/measurement"
-	"wattmark/store"
 )
 
 // hostAt runs a host of a database, without a socket, and returns its gRPC's address and
@@ -60,7 +61,7 @@ func TestWatchersOfThePageLeaveRoom(t *testing.T) {
 func dialled(t *testing.T, address string) (*grpc.ClientConn, *atomic.Int32) {
 	t.Helper()
 	var dials atomic.Int32
-	c, err := grpc.NewClient(address, append(wire.DialOptions(), plainly(), grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) {
+	c, err := grpc.NewClient(address, append(wire.DialOptions(), cli.Plainly(), grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) {
 		dials.Add(1)
 		return (&net.Dialer{}).DialContext(ctx, "tcp", a)
 	}))...)
@@ -146,20 +147,20 @@ func TestOldConnectionEndsWithItsCalls(t *testing.T) {
 // through measures as a program does, through the host's socket.
 func (r *rig) through(socket, name string) (store.TaskID, error) {
 	r.t.Helper()
-	c, err := hostlink.Dial(socket)
+	c, err := daemon.Dial(socket)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	defer c.Close()
-	gpu, sensor, err := findSim(r.socket, nil)
-	if err := errors.Join(err, openDevice(r.t.Context(), gpu)); err != nil {
+	card, sensor, err := session.FindSim(r.socket, nil)
+	if err := errors.Join(err, session.OpenDevice(r.t.Context(), card)); err != nil {
 		r.t.Fatal(err)
 	}
-	defer func() { _ = errors.Join(gpu.Close(), sensor.Close()) }()
-	return c.Measurement(true).Measure(r.t.Context(), measurement.Config{Name: name, User: "ada", Holder: "ada@here", Device: gpu},
-		func(ctx context.Context) ([]hostagent.Kernel, error) {
+	defer func() { _ = errors.Join(card.Close(), sensor.Close()) }()
+	return c.Measurement(true).Measure(r.t.Context(), measurement.Config{Name: name, User: "ada", Holder: "ada@here", Device: card},
+		func(ctx context.Context) ([]gpu.Kernel, error) {
 			eventually(r.t, "samples are stored while the work runs", func() bool {
-				x, ok := task(r.t, r.db, 1)
+				x, ok := onlyTask(r.t, r.db, 1)
 				return ok && x.Chunks > 0
 			})
 			return nil, ctx.Err()
@@ -201,7 +202,7 @@ func TestDatabaseRoomThroughTheHost(t *testing.T) {
 	// One more page, and the first task takes many.
 	h := host("--db-quota", strconv.FormatInt(int64(s.Bytes+s.LogBytes)+4096, 10), "--db-free", "0")
 	id, err := r.through(socket, "begun")
-	if x, ok := task(t, r.db, id); err != nil || !ok || x.State != store.Complete {
+	if x, ok := onlyTask(t, r.db, id); err != nil || !ok || x.State != store.Complete {
 		t.Errorf("the task that was begun: %+v, %v", x.State, err)
 	}
 	if log := r.monitor.err.String(); !strings.Contains(log, "begun") {
@@ -209,7 +210,7 @@ func TestDatabaseRoomThroughTheHost(t *testing.T) {
 	}
 	refused(h, "its limit is")
 	inside(t, "run", "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db, "--db-free", "900PB", "--name", "refused", "--benchmark", "half", "--duration", "100ms").
-		fails(t, exitFailed, "disk full", "make room on its disk")
+		fails(t, cli.ExitFailed, "disk full", "make room on its disk")
 	if log := r.monitor.err.String(); strings.Contains(log, "refused") || len(r.captures()) > 0 {
 		t.Errorf("the bench was taken by a run that has no room:\n%s", log)
 	}

@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/perf"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A long capture is drawn at any zoom, from all of it to single samples. What that took
@@ -59,8 +60,8 @@ func keepLong(t *testing.T, path string, length time.Duration) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	m := madeCapture{g: newGenerator(longRateHz, false), rate: longRateHz, scans: uint64(length.Seconds() * float64(longRateHz))}
-	if _, _, err := m.store(t.Context(), db, "long"); err != nil {
+	m := perf.MadeCapture{G: perf.NewGenerator(perf.LongRateHz, false), Rate: perf.LongRateHz, Scans: uint64(length.Seconds() * float64(perf.LongRateHz))}
+	if _, _, err := m.Store(t.Context(), db, "long"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent/sampler"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/store"
 )
 
 // smiLog writes what the simulated sensor said of a task the way nvidia-smi does,
@@ -28,7 +31,7 @@ func smiLog(t *testing.T, db string, ahead time.Duration, spoil func([]string)) 
 	}
 	lines := []string{"timestamp, power.draw.instant [W]"}
 	for _, r := range readings {
-		if r.Method == sampler.Instant {
+		if r.Method == sensor.InstantPower {
 			lines = append(lines, fmt.Sprintf("%s, %.2f W", r.At.UTC().Add(ahead).Format("2006/01/02 15:04:05.000"), r.Value))
 		}
 	}
@@ -50,7 +53,7 @@ func smiReadings(t *testing.T, path string) (n uint64) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	from, to, err := workSpan(t.Context(), db, 1)
+	from, to, err := exchange.WorkSpan(t.Context(), db, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +63,7 @@ func smiReadings(t *testing.T, path string) (n uint64) {
 	}
 	for _, r := range readings {
 		// As the log has it, to the millisecond.
-		if at := r.At.Truncate(time.Millisecond); r.Method == sampler.Instant && !at.Before(from) && !at.After(to) {
+		if at := r.At.Truncate(time.Millisecond); r.Method == sensor.InstantPower && !at.Before(from) && !at.After(to) {
 			n++
 		}
 	}
@@ -70,7 +73,7 @@ func smiReadings(t *testing.T, path string) (n uint64) {
 func TestImportNvidiaSmi(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "power.db")
-	var task report
+	var task report.Report
 	object(t, inside(t, "demo", "--json", "--duration", "400ms", "--db", db).ok(t).out, &task)
 	smi := func(path string, more ...string) result {
 		return inside(t, append([]string{"import", "nvidia-smi", path, "--db", db, "--task", "1", "--json"}, more...)...)
@@ -92,7 +95,7 @@ func TestImportNvidiaSmi(t *testing.T) {
 		"zone":   smi(smiLog(t, db, ahead, nil), "--zone", "Europe/Berlin"),
 		"UTC":    smi(smiLog(t, db, 0, nil)),
 	} {
-		var x importReport
+		var x exchange.ImportReport
 		object(t, r.ok(t).out, &x)
 		if len(x.Methods) != 1 || x.Methods[0].Method != "nvidia-smi power.draw.instant" {
 			t.Fatalf("%s: %+v", name, x)
@@ -102,17 +105,17 @@ func TestImportNvidiaSmi(t *testing.T) {
 			t.Errorf("%s: %v J, %v W, %v %% of %d readings; NVML read %v J in %d", name, *m.EnergyJ, *m.MeanW, m.ErrorPct, m.Readings, *task.NVMLJ, want)
 		}
 	}
-	var shown report
+	var shown report.Report
 	object(t, inside(t, "show", "1", "--db", db, "--json").ok(t).out, &shown)
 	if n := len(shown.Methods); n != len(task.Methods)+1 { // taken in three times, there once
 		t.Errorf("%d methods, before %d", n, len(task.Methods))
 	}
 
-	smi(far).fails(t, exitFailed, "does not cover", "--utc-offset", "--zone", far)
-	smi(far, "--zone", "Europe/Berlin").fails(t, exitFailed, "does not cover")
-	smi(far, "--zone", "Berlin").fails(t, exitUsage, "Europe/Berlin")
+	smi(far).fails(t, cli.ExitFailed, "does not cover", "--utc-offset", "--zone", far)
+	smi(far, "--zone", "Europe/Berlin").fails(t, cli.ExitFailed, "does not cover")
+	smi(far, "--zone", "Berlin").fails(t, cli.ExitUsage, "Europe/Berlin")
 	bad := smiLog(t, db, 0, func(l []string) { l[7] = strings.Replace(l[7], " W", " pounds", 1) })
-	smi(bad).fails(t, exitFailed, "line 8", "mend or remove that line", bad)
-	smi(filepath.Join(t.TempDir(), "none.csv")).fails(t, exitFailed, "no such file")
-	inside(t, "import", "nvidia-smi", far, "--db", db, "--task", "9").fails(t, exitNotFound, "no task 9")
+	smi(bad).fails(t, cli.ExitFailed, "line 8", "mend or remove that line", bad)
+	smi(filepath.Join(t.TempDir(), "none.csv")).fails(t, cli.ExitFailed, "no such file")
+	inside(t, "import", "nvidia-smi", far, "--db", db, "--task", "9").fails(t, cli.ExitNotFound, "no task 9")
 }

@@ -9,7 +9,9 @@ import (
 	"syscall"
 	"testing"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/store"
 )
 
 const benchHead = "instruments:\n- kind: pmd\n  port: /dev/null\nrails:\n"
@@ -36,13 +38,13 @@ func TestBadBenchFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Run(name, func(t *testing.T) {
-			inside(t, "monitor", "--bench", file, "--spool", t.TempDir(), "--listen", "127.0.0.1:0").fails(t, exitUsage, append(c.words, file)...)
+			inside(t, "monitor", "--bench", file, "--spool", t.TempDir(), "--listen", "127.0.0.1:0").fails(t, cli.ExitUsage, append(c.words, file)...)
 		})
 	}
 	dir := t.TempDir()
-	inside(t, "monitor", "--bench", filepath.Join(dir, "none.yaml"), "--spool", dir).fails(t, exitUsage, "none.yaml", "docs/bench-file.md")
-	inside(t, "monitor", "--instrument", "scope", "--spool", dir).fails(t, exitUsage, `unknown instrument "scope"`, "want one of")
-	inside(t, "monitor", "--instrument", "pmd", "--port", "meter", "--spool", dir).fails(t, exitFailed, `bad address "meter"`, "/dev/ttyUSB0")
+	inside(t, "monitor", "--bench", filepath.Join(dir, "none.yaml"), "--spool", dir).fails(t, cli.ExitUsage, "none.yaml", "docs/bench-file.md")
+	inside(t, "monitor", "--instrument", "scope", "--spool", dir).fails(t, cli.ExitUsage, `unknown instrument "scope"`, "want one of")
+	inside(t, "monitor", "--instrument", "pmd", "--port", "meter", "--spool", dir).fails(t, cli.ExitFailed, `bad address "meter"`, "/dev/ttyUSB0")
 }
 
 func TestUsageErrors(t *testing.T) {
@@ -87,7 +89,7 @@ func TestUsageErrors(t *testing.T) {
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			r := inside(t, append(strings.Fields("--db "+db), strings.Fields(c.args)...)...)
-			if r.fails(t, exitUsage, c.want); r.out != "" {
+			if r.fails(t, cli.ExitUsage, c.want); r.out != "" {
 				t.Errorf("on standard output:\n%s", r.out)
 			}
 		})
@@ -103,7 +105,7 @@ func TestBusyBench(t *testing.T) {
 	second := r.run("--benchmark", "half")
 	code := second.wait(t)
 	got := result{second.out.String(), second.err.String(), code}
-	got.fails(t, exitBusy, "bench is busy", "held by "+holder, "--wait")
+	got.fails(t, cli.ExitBusy, "bench is busy", "held by "+holder, "--wait")
 	for _, once := range []string{"bench is busy", "--wait"} {
 		if n := strings.Count(got.err, once); n != 1 {
 			t.Errorf("%q is said %d times:\n%s", once, n, got.err)
@@ -126,17 +128,17 @@ func TestNoMarkerFound(t *testing.T) {
 	r.socket = other.socket // a GPU that this meter does not see
 	p := r.run("--benchmark", "half", "--duration", "300ms")
 	code := p.wait(t)
-	result{p.out.String(), p.err.String(), code}.fails(t, exitIncomplete, "no start marker", "trim")
-	var before report
+	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitIncomplete, "no start marker", "trim")
+	var before report.Report
 	object(t, p.out.String(), &before)
 	if before.State != "untrimmed" || before.EnergyJ != nil || before.Stored < 5000 {
 		t.Fatalf("%s with %d scans: %s", before.State, before.Stored, before.Reason)
 	}
-	inside(t, "trim", "1", "--db", r.db, "--from", "1h", "--to", "2h").fails(t, exitFailed, "task 1")
-	var after report
+	inside(t, "trim", "1", "--db", r.db, "--from", "1h", "--to", "2h").fails(t, cli.ExitFailed, "task 1")
+	var after report.Report
 	object(t, inside(t, "trim", "1", "--db", r.db, "--json", "--from", "100ms", "--to", "300ms").ok(t).out, &after)
 	idle := float64(r.live.MeanPower(before.Launched, before.Launched.Add(1e8)))
-	if after.State != "complete" || after.Reason != "window set by hand" || after.Window.FromS != 0.1 || after.Window.ToS != 0.3 ||
+	if after.State != "complete" || after.Reason != "window set by hand" || after.Window.From != 0.1 || after.Window.To != 0.3 ||
 		relative(*after.EnergyJ, 0.2*idle) > 0.02 {
 		t.Errorf("%s: %s; window %+v, %v J, the card draws %v W", after.State, after.Reason, after.Window, *after.EnergyJ, idle)
 	}
@@ -166,8 +168,8 @@ func TestFullSpool(t *testing.T) {
 	r.startMonitor("127.0.0.1:0", "--spool-free", "0")
 	p := r.run("--benchmark", "half", "--duration", "2s")
 	code := p.wait(t)
-	result{p.out.String(), p.err.String(), code}.fails(t, exitIncomplete, "the monitor's disk is full", "make room", "no samples after scan")
-	var got report
+	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitIncomplete, "the monitor's disk is full", "make room", "no samples after scan")
+	var got report.Report
 	object(t, p.out.String(), &got)
 	all := chunks(t, r.db, 1)
 	if got.State != "incomplete" || len(all) == 0 {
@@ -203,7 +205,7 @@ func TestFullDatabase(t *testing.T) {
 	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", "none")
 	h.await(t, `msg="finished a task that was interrupted" task=2`)
 	chunks(t, r.db, 2)
-	if x, _ := task(t, r.db, 2); x.State == store.Running || x.Scans < 20000 {
+	if x, _ := onlyTask(t, r.db, 2); x.State == store.Running || x.Scans < 20000 {
 		t.Errorf("state %v with %d scans: %s", x.State, x.Scans, x.Reason)
 	}
 	if cs := r.captures(); len(cs) != 0 {
@@ -232,15 +234,15 @@ func TestDatabaseThatIsNotOurs(t *testing.T) {
 	if err := os.WriteFile(text, []byte("a letter, no database"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	inside(t, "tasks", "--db", text).fails(t, exitFailed, text, "not a database", "name another")
-	inside(t, "demo", "--db", filepath.Join(dir, "no", "folder.db")).fails(t, exitFailed, "cannot open the database", "check that the folder exists")
-	inside(t, "tasks", "--db", filepath.Join(dir, "none.db")).fails(t, exitNotFound, "no task database at", "--db")
+	inside(t, "tasks", "--db", text).fails(t, cli.ExitFailed, text, "not a database", "name another")
+	inside(t, "demo", "--db", filepath.Join(dir, "no", "folder.db")).fails(t, cli.ExitFailed, "cannot open the database", "check that the folder exists")
+	inside(t, "tasks", "--db", filepath.Join(dir, "none.db")).fails(t, cli.ExitNotFound, "no task database at", "--db")
 	if _, err := os.Stat(filepath.Join(dir, "none.db")); err == nil {
 		t.Error("a database was made where one was only to be read")
 	}
 	execSQL(t, foreign, "create table letters(text); pragma application_id = 7")
 	for _, args := range [][]string{{"demo", "--db", foreign}, {"tasks", "--db", foreign}, {"host", "--db", foreign, "--listen", "127.0.0.1:0"}} {
-		inside(t, args...).fails(t, exitFailed, foreign, "another application", "name another file")
+		inside(t, args...).fails(t, cli.ExitFailed, foreign, "another application", "name another file")
 	}
 }
 
@@ -258,7 +260,7 @@ func TestPortIsTaken(t *testing.T) {
 		{"demo", "--db", filepath.Join(dir, "power.db"), "--listen", taken},
 		{"emulate", "pmd", "--listen", taken},
 	} {
-		inside(t, args...).fails(t, exitFailed, taken, "address already in use", "choose another --listen")
+		inside(t, args...).fails(t, cli.ExitFailed, taken, "address already in use", "choose another --listen")
 	}
 }
 
@@ -268,9 +270,9 @@ func TestNoCUDA(t *testing.T) {
 	if !strings.Contains(r.err, "libcuda") {
 		t.Skip("there is a CUDA driver on this machine")
 	}
-	r.fails(t, exitFailed, "no CUDA driver", "libcuda.so.1", "nvidia-smi", "wattmark demo")
-	inside(t, "demo", "--gpu", "--db", filepath.Join(t.TempDir(), "power.db")).fails(t, exitFailed, "libcuda.so.1", "Without --gpu")
-	inside(t, "run", "--gpu", "sim:/no/socket", "--", "true").fails(t, exitFailed, "/no/socket", "wattmark emulate --gpu")
+	r.fails(t, cli.ExitFailed, "no CUDA driver", "libcuda.so.1", "nvidia-smi", "wattmark demo")
+	inside(t, "demo", "--gpu", "--db", filepath.Join(t.TempDir(), "power.db")).fails(t, cli.ExitFailed, "libcuda.so.1", "Without --gpu")
+	inside(t, "run", "--gpu", "sim:/no/socket", "--", "true").fails(t, cli.ExitFailed, "/no/socket", "wattmark emulate --gpu")
 }
 
 func TestMonitorThatIsNotThere(t *testing.T) {
@@ -279,7 +281,7 @@ func TestMonitorThatIsNotThere(t *testing.T) {
 	r.monitor.stop(t)
 	p := r.run("--benchmark", "half")
 	code := p.wait(t)
-	result{p.out.String(), p.err.String(), code}.fails(t, exitFailed, r.address, "is wattmark monitor running there?")
+	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitFailed, r.address, "is wattmark monitor running there?")
 	// Neither is the meter: told when the monitor starts, and to who wants to measure.
 	r.unplug()
 	defer r.plug()
@@ -287,5 +289,5 @@ func TestMonitorThatIsNotThere(t *testing.T) {
 	r.monitor.await(t, `level=WARN msg="instrument cannot be used now".*`+regexp.QuoteMeta(r.link))
 	p = r.run("--benchmark", "half")
 	code = p.wait(t)
-	result{p.out.String(), p.err.String(), code}.fails(t, exitFailed, r.link, "no such file")
+	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitFailed, r.link, "no such file")
 }

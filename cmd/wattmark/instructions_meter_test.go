@@ -11,15 +11,19 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/instructions"
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/run"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	instructionscmd "github.com/wattmark/wattmark/cmd/internal/study/instructions"
+	"github.com/wattmark/wattmark/hostagent/experiment/instructions"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // simMachine runs programs on the simulated GPU: with their block they draw what
 // its compute kernel does, without it what half of that does.
-type simMachine struct{ hostagent.Device }
+type simMachine struct{ gpu.Device }
 
 func (m simMachine) Capability() (int, error) { return 90, nil }
 
@@ -27,16 +31,16 @@ func (m simMachine) Load(_ context.Context, i instructions.Instruction, source [
 	if i.Name == "mul.f16" && instructions.Count(source).Loop > s.Steps {
 		return nil, errors.New("the simulated GPU has no mul.f16")
 	}
-	kind := hostagent.BenchHalf
+	kind := gpu.BenchHalf
 	if instructions.Count(source).Loop > s.Steps {
-		kind = hostagent.BenchCompute
+		kind = gpu.BenchCompute
 	}
 	return simProgram{m.Device, kind}, nil
 }
 
 type simProgram struct {
-	dev  hostagent.Device
-	kind hostagent.Benchmark
+	dev  gpu.Device
+	kind gpu.Benchmark
 }
 
 func (p simProgram) Run(ctx context.Context, turns uint64) (instructions.Launch, error) {
@@ -50,44 +54,43 @@ func (p simProgram) Run(ctx context.Context, turns uint64) (instructions.Launch,
 func (simProgram) Close() error { return nil }
 
 // slowSensor lets the emulated meter have the processor.
-type slowSensor struct{ hostagent.PowerSensor }
+type slowSensor struct{ gpu.PowerSensor }
 
-func (s slowSensor) Read() (hostagent.PowerReading, error) {
+func (s slowSensor) Read() (gpu.PowerReading, error) {
 	<-time.After(2 * time.Millisecond)
 	return s.PowerSensor.Read()
 }
 
-func (slowSensor) Condition() hostagent.Condition { return hostagent.Condition{} }
+func (slowSensor) Condition() gpu.Condition { return gpu.Condition{} }
 
 // simCampaign runs a small plan on the rig's simulated GPU, with its meter.
-func simCampaign(t *testing.T, r *rig, ctx context.Context, after func(n int)) (*instructionSink, *store.DB, error) {
+func simCampaign(t *testing.T, r *rig, ctx context.Context, after func(n int)) (*instructionscmd.InstructionSink, *store.DB, error) {
 	t.Helper()
-	dev, sensor, err := findSim(r.socket, nil)
+	dev, sensor, err := session.FindSim(r.socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	db, err := store.Open(t.Context(), r.db)
+	f := instructionscmd.InstructionsFlags{RunFlags: run.RunFlags{Monitor: r.address}, Out: filepath.Join(t.TempDir(), "runs.jsonl"), Levels: []int{3}, Layouts: []string{"whole-gpu"}, Passes: 1}
+	f.Length, f.Settle = 80*time.Millisecond, 20*time.Millisecond
+	p, err := f.Plan([]string{"add.f16", "mul.f16", "add.bf16"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = db.Close() })
-	f := instructionsFlags{monitor: r.address, out: filepath.Join(t.TempDir(), "runs.jsonl"), levels: []int{3}, layouts: []string{"whole-gpu"}, passes: 1}
-	f.length, f.settle = 80*time.Millisecond, 20*time.Millisecond
-	p, err := f.plan([]string{"add.f16", "mul.f16", "add.bf16"})
+	a := &cli.App{Streams: cli.Streams{Out: io.Discard, Err: io.Discard}, DB: r.db}
+	sink, done, err := instructionscmd.NewSink(a, ctx, f, &session.FoundGPU{Device: dev})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &app{streams: streams{out: io.Discard, err: io.Discard}}
-	sink := &instructionSink{db: db, file: f.out, late: true}
-	err = a.instructionsMetered(ctx, f, dev, func(ctx context.Context) error { return openDevice(ctx, dev) }, sink, func(ctx context.Context) error {
+	t.Cleanup(done)
+	err = sink.Measure(ctx, func(ctx context.Context) error {
 		return instructions.Measure(ctx, simMachine{dev}, slowSensor{sensor}, p, func(x instructions.Run) error {
-			err := sink.add(ctx, x)
-			after(sink.n)
+			err := sink.Add(ctx, x)
+			after(sink.N)
 			return err
 		})
 	})
-	return sink, db, errors.Join(err, sink.close(ctx))
+	return sink, sink.DB, errors.Join(err, sink.Close(ctx))
 }
 
 // Each program of a campaign gets the power that the board drew meanwhile, from an
@@ -99,7 +102,7 @@ func TestInstructionsWithAMeter(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the meter saw 5 of 6 programs") {
 		t.Fatal(err)
 	}
-	runs, err := campaignRuns(t.Context(), db, sink.id)
+	runs, err := instructionscmd.CampaignRuns(t.Context(), db, sink.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +116,7 @@ func TestInstructionsWithAMeter(t *testing.T) {
 			continue
 		}
 		seen++
-		e, err := r.live.Energy(sink.spans[n].Start, sink.spans[n].End)
+		e, err := r.live.Energy(sink.Spans[n].Start, sink.Spans[n].End)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,12 +128,12 @@ func TestInstructionsWithAMeter(t *testing.T) {
 	if seen != 5 || len(runs) != 6 {
 		t.Errorf("%d of %d runs have the meter's power", seen, len(runs))
 	}
-	f, err := os.Open(sink.file)
+	f, err := os.Open(sink.File)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	lines, err := instructions.ReadRuns(f, sink.file)
+	lines, err := instructions.ReadRuns(f, sink.File)
 	if err != nil || len(lines) != len(runs) || lines[0].Power[instructions.Meter] != runs[0].Power[instructions.Meter] {
 		t.Errorf("%d lines (%v) of %d runs", len(lines), err, len(runs))
 	}
@@ -155,16 +158,16 @@ func TestInstructionsWithAMeterCutShort(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	runs, err := campaignRuns(t.Context(), db, sink.id)
+	runs, err := instructionscmd.CampaignRuns(t.Context(), db, sink.ID)
 	if err != nil || len(runs) != 2 {
 		t.Errorf("%d runs, %v", len(runs), err)
 	}
-	f, err := os.Open(sink.file)
+	f, err := os.Open(sink.File)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if lines, err := instructions.ReadRuns(f, sink.file); err != nil || len(lines) != 2 {
+	if lines, err := instructions.ReadRuns(f, sink.File); err != nil || len(lines) != 2 {
 		t.Errorf("%d lines, %v", len(lines), err)
 	}
 	r.free()

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/hostagent/instructions"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/hostagent/experiment/instructions"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Our own recordings of a real H200.
@@ -28,7 +30,7 @@ func TestInstructionsInTheDatabase(t *testing.T) {
 		t.Errorf("the same again:\n%s", r.out)
 	}
 	var list struct {
-		Campaigns []campaignReport `json:"campaigns"`
+		Campaigns []store.InstructionCampaign `json:"campaigns"`
 	}
 	object(t, inside(t, "instructions", "campaigns", "--json", "--db", db).ok(t).out, &list)
 	if len(list.Campaigns) != 1 || list.Campaigns[0].Runs != 340 || list.Campaigns[0].GPU != "NVIDIA H200" || list.Campaigns[0].Passes != 1 {
@@ -40,17 +42,17 @@ func TestInstructionsInTheDatabase(t *testing.T) {
 			t.Errorf("table %v is not that of the file", args)
 		}
 	}
-	inside(t, "instructions", "table", "7", "--db", db).fails(t, exitNotFound, "no such campaign", "wattmark instructions campaigns")
+	inside(t, "instructions", "table", "7", "--db", db).fails(t, cli.ExitNotFound, "no such campaign", "wattmark instructions campaigns")
 	inside(t, "instructions", "delete", "1", "--yes", "--db", db).ok(t)
-	inside(t, "instructions", "delete", "1", "--yes", "--db", db).fails(t, exitNotFound, "no such campaign")
-	inside(t, "instructions", "table", "--db", db).fails(t, exitNotFound, "wattmark instructions run")
+	inside(t, "instructions", "delete", "1", "--yes", "--db", db).fails(t, cli.ExitNotFound, "no such campaign")
+	inside(t, "instructions", "table", "--db", db).fails(t, cli.ExitNotFound, "wattmark instructions run")
 }
 
 // The figures of the real GPU against what one expects: one expectation fails,
-// and is explained in docs/instructions.md.
+// and is explained in docs/kernels.md.
 func TestInstructionsCheckOfTheH200(t *testing.T) {
 	t.Parallel()
-	r := inside(t, append(append([]string{"instructions", "table"}, insnPasses...), "--check", "--json")...).fails(t, exitFailed, "1 of 123 expectations fail")
+	r := inside(t, append(append([]string{"instructions", "table"}, insnPasses...), "--check", "--json")...).fails(t, cli.ExitFailed, "1 of 123 expectations fail")
 	var checks []instructions.Check
 	if err := json.Unmarshal([]byte(r.out), &checks); err != nil {
 		t.Fatal(err)
@@ -71,7 +73,7 @@ func TestInstructionsCheckOfTheH200(t *testing.T) {
 	if len(seen) != 4 || seen[instructions.Farther][instructions.Holds] != 6 {
 		t.Errorf("got %v", seen)
 	}
-	inside(t, "instructions", "table", insnPass, "--check", "--method", "meter").fails(t, exitFailed, "nothing to check")
+	inside(t, "instructions", "table", insnPass, "--check", "--method", "meter").fails(t, cli.ExitFailed, "nothing to check")
 }
 
 func TestInstructionsCompare(t *testing.T) {
@@ -98,10 +100,10 @@ func TestInstructionsCompare(t *testing.T) {
 	if n := strings.Count(same.out, "\n"); n != 2+2*len(instructions.Catalogue()) {
 		t.Errorf("%d lines\n%s", n, same.out)
 	}
-	inside(t, "instructions", "compare", "table1:hopper", insnPass).fails(t, exitUsage, "Turing")
-	inside(t, "instructions", "compare", "table1:volta", insnPass, "--quantity", "dynamic").fails(t, exitUsage, "no dynamic energies")
-	inside(t, "instructions", "compare", "table1:volta", insnPass, "--method", "sma").fails(t, exitFailed, "no row in common")
-	inside(t, "instructions", "compare", insnPass, insnPass, "--quantity", "power").fails(t, exitUsage, "energy or dynamic")
+	inside(t, "instructions", "compare", "table1:hopper", insnPass).fails(t, cli.ExitUsage, "Turing")
+	inside(t, "instructions", "compare", "table1:volta", insnPass, "--quantity", "dynamic").fails(t, cli.ExitUsage, "no dynamic energies")
+	inside(t, "instructions", "compare", "table1:volta", insnPass, "--method", "sma").fails(t, cli.ExitFailed, "no row in common")
+	inside(t, "instructions", "compare", insnPass, insnPass, "--quantity", "power").fails(t, cli.ExitUsage, "energy or dynamic")
 }
 
 func TestInstructionsUsage(t *testing.T) {
@@ -109,7 +111,7 @@ func TestInstructionsUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--passes 0", "--passes 0"}, {"--level 5", "--level 5"}, {"--layout half", "one-thread"}, {"nop.q8", "instructions list"}, {"--length -1s", "positive"},
 	} {
-		inside(t, append([]string{"instructions", "run"}, strings.Fields(c.args)...)...).fails(t, exitUsage, c.want)
+		inside(t, append([]string{"instructions", "run"}, strings.Fields(c.args)...)...).fails(t, cli.ExitUsage, c.want)
 	}
 	two := filepath.Join(t.TempDir(), "two.jsonl")
 	text, err := os.ReadFile(insnPass)
@@ -121,42 +123,43 @@ func TestInstructionsUsage(t *testing.T) {
 	if err := os.WriteFile(two, append(append(line, '\n'), other...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inside(t, "instructions", "table", two).fails(t, exitUsage, "2 GPUs", "compare")
+	inside(t, "instructions", "table", two).fails(t, cli.ExitUsage, "2 GPUs", "compare")
 	if err := os.WriteFile(two, append(line, "\n{\"instruction\": 7}\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inside(t, "instructions", "table", two).fails(t, exitFailed, "two.jsonl:2:", "no run of wattmark instructions")
+	inside(t, "instructions", "table", two).fails(t, cli.ExitFailed, "two.jsonl:2:", "no run of wattmark instructions")
 }
 
-// The tables in the documentation are what the recordings say.
+// The tables beside the recordings are the output of the commands shown there.
 func TestInstructionsDocument(t *testing.T) {
 	t.Parallel()
+	const page = "../../testdata/h200/instructions/README.md"
 	for _, c := range []struct {
-		doc, mark string
-		args      []string
+		mark string
+		args []string
 	}{
-		{"instructions.md", "table", []string{"--sass", insnSASS}},
-		{"instructions-methods.md", "one-thread", []string{"--by-method"}},
-		{"instructions-methods.md", "whole-gpu", []string{"--by-method", "--layout", "whole-gpu"}},
+		{"table", []string{"--sass", insnSASS}},
+		{"one-thread", []string{"--by-method"}},
+		{"whole-gpu", []string{"--by-method", "--layout", "whole-gpu"}},
 	} {
-		doc, err := os.ReadFile("../../docs/" + c.doc)
+		doc, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, table, found := strings.Cut(string(doc), "<!-- "+c.mark+" -->\n")
 		table, _, ended := strings.Cut(table, "<!-- end of "+c.mark+" -->")
 		if !found || !ended {
-			t.Fatalf("docs/%s has no table between its marks", c.doc)
+			t.Fatalf("%s has no table between the marks %s", page, c.mark)
 		}
 		args := append(append([]string{"instructions", "table"}, insnPasses...), "--markdown")
 		if want := inside(t, append(args, c.args...)...).ok(t).out; table != want {
-			t.Errorf("docs/%s is not what this prints: wattmark %s", c.doc, strings.Join(append(args, c.args...), " "))
+			t.Errorf("%s differs from the output of: wattmark %s", page, strings.Join(append(args, c.args...), " "))
 		}
 		if strings.Contains(table, "| – |") {
-			t.Errorf("docs/%s: a row without figures", c.doc)
+			t.Errorf("%s: a row without figures in %s", page, c.mark)
 		}
 		if rows := strings.Count(table, "| -O0 |"); c.mark != "table" && rows < 45 {
-			t.Errorf("docs/%s: %d rows at -O0", c.doc, rows)
+			t.Errorf("%s: %d rows at -O0 in %s", page, rows, c.mark)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A measurement ends in order with each signal that ends programs, a terminal that is
@@ -27,12 +28,12 @@ func TestSignalsEndARunInOrder(t *testing.T) {
 		if code := p.wait(t); code != 128+int(s) {
 			t.Errorf("%v: exit code %d\n%s", s, code, &p.err)
 		}
-		want := fmt.Sprintf("wattmark: interrupted by %s: kept as task %d (incomplete)\n", asked{s}.name(), id)
+		want := fmt.Sprintf("wattmark: interrupted by %s: kept as task %d (incomplete)\n", cli.Asked{Signal: s}.Name(), id)
 		if lines := strings.SplitAfter(p.err.String(), "\n"); len(lines) < 2 || lines[len(lines)-2] != want || strings.Count(p.err.String(), "wattmark:") != 1 {
 			t.Errorf("%v: it said\n%s", s, &p.err)
 		}
-		x, _ := task(t, r.db, store.TaskID(id))
-		if x.State != store.Incomplete || !strings.Contains(x.Reason, "cancelled during work: "+asked{s}.name()) {
+		x, _ := onlyTask(t, r.db, store.TaskID(id))
+		if x.State != store.Incomplete || !strings.Contains(x.Reason, "cancelled during work: "+cli.Asked{Signal: s}.Name()) {
 			t.Errorf("%v: state %v: %s", s, x.State, x.Reason)
 		}
 		if cs := r.captures(); len(cs) != 0 {
@@ -57,7 +58,7 @@ func TestIgnoredHangupStaysIgnored(t *testing.T) {
 	if code := p.wait(t); code != 0 {
 		t.Errorf("exit code %d\n%s", code, &p.err)
 	}
-	if x, _ := task(t, r.db, 1); x.State != store.Complete {
+	if x, _ := onlyTask(t, r.db, 1); x.State != store.Complete {
 		t.Errorf("state %v: %s", x.State, x.Reason)
 	}
 }
@@ -68,16 +69,16 @@ func TestLeftOversAreFinished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.measuring("60s", 2)
-	out, _, err := cli(t, "--db", r.db, "show", "1", "--no-plot")
+	out, _, err := inProcess(t, "--db", r.db, "show", "1", "--no-plot")
 	if want := fmt.Sprintf("process %d measures it", p.cmd.Process.Pid); err != nil || !strings.Contains(out, want) {
 		t.Errorf("while it runs: %v\n%s", err, out)
 	}
-	if _, said, _ := cli(t, "--db", r.db, "tasks"); said != "" {
+	if _, said, _ := inProcess(t, "--db", r.db, "tasks"); said != "" {
 		t.Errorf("while it runs: %s", said)
 	}
 	p.kill(t)
 	begin := time.Now()
-	out, said, err := cli(t, "--db", r.db, "tasks")
+	out, said, err := inProcess(t, "--db", r.db, "tasks")
 	if err != nil || !strings.Contains(said, "task 1 was left by a process that is gone: finished (incomplete)") || !strings.Contains(out, "incomplete") {
 		t.Errorf("%v\n%s%s", err, said, out)
 	}
@@ -92,11 +93,11 @@ func TestLeftOversAreFinished(t *testing.T) {
 	again.await(t, "running the work")
 	again.kill(t)
 	r.monitor.kill(t)
-	_, said, err = cli(t, "--db", r.db, "tasks")
+	_, said, err = inProcess(t, "--db", r.db, "tasks")
 	if err != nil || !strings.Contains(said, "task 3") || !strings.Contains(said, "wattmark host finishes such tasks") {
 		t.Errorf("%v\n%s", err, said)
 	}
-	out, _, _ = cli(t, "--db", r.db, "show", "3", "--no-plot")
+	out, _, _ = inProcess(t, "--db", r.db, "show", "3", "--no-plot")
 	if !strings.Contains(out, "its process is gone") {
 		t.Errorf("%s", out)
 	}
@@ -130,7 +131,7 @@ func TestNobodyReadsTheOutput(t *testing.T) {
 	if code := c.ProcessState.ExitCode(); code != 128+int(syscall.SIGPIPE) {
 		t.Errorf("exit code %d, %v", code, c.ProcessState)
 	}
-	if x, some := task(t, r.db, 1); some && x.State != store.Incomplete {
+	if x, some := onlyTask(t, r.db, 1); some && x.State != store.Incomplete {
 		t.Errorf("state %v: %s", x.State, x.Reason)
 	}
 	if left := r.captures(); len(left) != 0 {

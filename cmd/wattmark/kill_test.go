@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/hostagent/monitorclient"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
 )
 
 // measuring starts a measurement and waits until some of its samples are safe
@@ -18,7 +20,7 @@ func (r *rig) measuring(duration string, chunks uint64) *process {
 	p := r.run("--benchmark", "memory", "--duration", duration, "--name", "hit")
 	p.await(r.t, "running the work")
 	eventually(r.t, "samples are stored while the work runs", func() bool {
-		x, ok := task(r.t, r.db, 1)
+		x, ok := onlyTask(r.t, r.db, 1)
 		return ok && x.Chunks >= chunks
 	})
 	return p
@@ -35,10 +37,10 @@ func TestKilledMonitorDuringACapture(t *testing.T) {
 	r.startMonitor(r.address)
 	r.monitor.await(t, `msg="capture was interrupted".* reason="monitor restarted`)
 
-	if code := p.wait(t); code != exitIncomplete {
-		t.Errorf("exit code %d, want %d", code, exitIncomplete)
+	if code := p.wait(t); code != cli.ExitIncomplete {
+		t.Errorf("exit code %d, want %d", code, cli.ExitIncomplete)
 	}
-	var got report
+	var got report.Report
 	object(t, p.out.String(), &got)
 	m := regexp.MustCompile(`monitor restarted; .*no samples after scan (\d+) \(t = [\d.]+ s\)`).FindStringSubmatch(got.Reason)
 	if got.State != "incomplete" || m == nil {
@@ -71,18 +73,18 @@ func TestKilledHostDuringTheTransfer(t *testing.T) {
 	r.address = direct
 	eventually(t, "the capture has ended on the monitor", func() bool {
 		cs := r.captures()
-		return len(cs) == 1 && cs[0].State == monitorclient.Complete
+		return len(cs) == 1 && cs[0].State == session.Complete
 	})
 	p.kill(t)
 	line.gate.Unlock()
 	before := chunks(t, r.db, 1)
-	if x, _ := task(t, r.db, 1); x.State != store.Running {
+	if x, _ := onlyTask(t, r.db, 1); x.State != store.Running {
 		t.Fatalf("state %v when the host was killed: %s", x.State, x.Reason)
 	}
 
 	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", "none")
 	h.await(t, `msg="finished a task that was interrupted" task=1`)
-	x, _ := task(t, r.db, 1)
+	x, _ := onlyTask(t, r.db, 1)
 	if x.State != store.Complete || x.Result == nil || x.Result.Gaps != 0 {
 		t.Fatalf("state %v: %s; result %+v", x.State, x.Reason, x.Result)
 	}
@@ -108,10 +110,10 @@ func TestPulledCable(t *testing.T) {
 	r := newRig(t)
 	p := r.measuring("500ms", 2)
 	r.unplug()
-	if code := p.wait(t); code != exitIncomplete {
-		t.Errorf("exit code %d, want %d", code, exitIncomplete)
+	if code := p.wait(t); code != cli.ExitIncomplete {
+		t.Errorf("exit code %d, want %d", code, cli.ExitIncomplete)
 	}
-	var got report
+	var got report.Report
 	object(t, p.out.String(), &got)
 	t.Log(got.Reason)
 	all := chunks(t, r.db, 1)
@@ -132,10 +134,10 @@ func TestPulledCableComesBack(t *testing.T) {
 	r.unplug()
 	r.monitor.await(t, `level=WARN msg="instrument was lost`)
 	r.plug()
-	if code := p.wait(t); code != exitIncomplete {
-		t.Errorf("exit code %d, want %d", code, exitIncomplete)
+	if code := p.wait(t); code != cli.ExitIncomplete {
+		t.Errorf("exit code %d, want %d", code, cli.ExitIncomplete)
 	}
-	var got report
+	var got report.Report
 	object(t, p.out.String(), &got)
 	t.Log(got.Reason, got.Events)
 	if got.State != "incomplete" || got.Gaps != 1 || got.Lost == 0 || got.Markers.Start == nil || got.Markers.Stop == nil {

@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
-
-	"wattmark/analysis/sensor"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/store"
 )
 
 // pageOf starts a host of the rig's database, with its page, that knows monitors.

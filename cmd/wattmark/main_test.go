@@ -16,6 +16,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 )
 
 // patience bounds every wait in these tests: far more than is ever needed, so
@@ -43,16 +47,23 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program builds wattmark as a user does and returns its path.
-var program = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(buildDir, "wattmark")
-	c := exec.Command("go", "build", "-o", path, ".")
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+// program builds wattmark as a user does, once, and returns its path; library the C library.
+var (
+	program = sync.OnceValues(func() (string, error) { return built("wattmark", "CGO_ENABLED=0", ".") })
+	library = sync.OnceValues(func() (string, error) {
+		return built("libwattmark.so", "CGO_ENABLED=1", "-buildmode=c-shared", "../libwattmark")
+	})
+)
+
+func built(name, env string, args ...string) (string, error) {
+	path := filepath.Join(buildDir, name)
+	c := exec.Command("go", append([]string{"build", "-trimpath", "-o", path}, args...)...)
+	c.Env = append(os.Environ(), env)
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return path, nil
-})
+}
 
 // tail keeps what a process prints and tells who waits for it.
 type tail struct {
@@ -198,18 +209,18 @@ func wattmark(t *testing.T, args ...string) result {
 	return result{p.out.String(), p.err.String(), code}
 }
 
-// inside runs a command in this process. What main would print of an error
+// Inside runs a command in this process. What main would print of an error
 // stands at the end of err.
 func inside(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out, errs bytes.Buffer
-	err := run(ctx, args, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	err := execute(ctx, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	r := result{out: out.String(), err: errs.String()}
 	if err != nil {
 		r.err += "wattmark: " + err.Error() + "\n"
-		r.code = exitCode(err)
+		r.code = cli.ExitCode(err)
 	}
 	return r
 }
@@ -223,7 +234,7 @@ func (r result) ok(t *testing.T) result {
 	return r
 }
 
-// fails checks the exit code and that the message has all that an operator needs.
+// Fails checks the exit code and that the message has all that an operator needs.
 func (r result) fails(t *testing.T, code int, words ...string) result {
 	t.Helper()
 	if r.code != code {
@@ -288,7 +299,7 @@ func execSQL(t *testing.T, path, statement string) {
 	}
 }
 
-// noRaces passes over a test that works on what is stored in one goroutine, or times:
+// NoRaces passes over a test that works on what is stored in one goroutine, or times:
 // the database takes twenty times as long under the race detector, and its own tests
 // look for races there.
 func noRaces(t *testing.T) {
@@ -296,4 +307,12 @@ func noRaces(t *testing.T) {
 	if raceEnabled {
 		t.Skip("it works on stored tasks in one goroutine: nothing can race")
 	}
+}
+
+// root returns the program's command.
+func root(a *cli.App) *cobra.Command { return cli.Root(a, families...) }
+
+// execute runs a command line in this process.
+func execute(ctx context.Context, args []string, s cli.Streams) error {
+	return cli.Run(ctx, args, s, families...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 )
 
 // asText takes a page's own language off it, as far as words go.
@@ -22,8 +23,8 @@ func TestManualPages(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "man1")
 	inside(t, "man", dir).ok(t)
-	a := &app{streams: streams{}}
-	root := a.root()
+	a := &cli.App{Streams: cli.Streams{}}
+	root := root(a)
 	var check func(*cobra.Command)
 	pages := []string{}
 	check = func(c *cobra.Command) {
@@ -78,7 +79,7 @@ var noTable = map[string]bool{
 
 // The README promises --json where people read tables.
 func TestJSONWherePeopleReadTables(t *testing.T) {
-	a := &app{streams: streams{}}
+	a := &cli.App{Streams: cli.Streams{}}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		for _, s := range c.Commands() {
@@ -88,5 +89,33 @@ func TestJSONWherePeopleReadTables(t *testing.T) {
 			t.Errorf("%s has no --json", c.CommandPath())
 		}
 	}
-	walk(a.root())
+	walk(root(a))
+}
+
+// A section of a help.md under a name that no command has would never be shown.
+func TestSectionsOfHelpHaveTheirCommand(t *testing.T) {
+	files, err := filepath.Glob("../internal/*/help.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	studies, err := filepath.Glob("../internal/study/*/help.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := 0
+	for _, name := range append(files, studies...) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^# (.+)$`).FindAllStringSubmatch(string(text), -1) {
+			sections++
+			if c, rest, err := root(&cli.App{}).Find(strings.Fields(m[1])); err != nil || len(rest) > 0 || c.Long+c.Example == "" {
+				t.Errorf("%s: no command shows the section %q", name, m[1])
+			}
+		}
+	}
+	if sections < 90 {
+		t.Errorf("found only %d sections", sections)
+	}
 }

@@ -15,8 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/study/model"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // paperCSV writes kernels by the paper's counters: 12 programs, counts of runs of
@@ -68,19 +70,19 @@ func TestModelLife(t *testing.T) {
 	noRaces(t)
 	db := filepath.Join(t.TempDir(), "new.db")
 	csv := paperCSV(t, 60, func(k int) float64 { return float64(k%5) / 10 }, true)
-	var m modelReport
+	var m model.ModelReport
 	object(t, inside(t, "model", "fit", csv, "--name", "gtx285", "--db", db, "--json").ok(t).out, &m)
-	if m.Version != 1 || m.Set != "full" || !m.PerSecond || len(m.Features) != 9 || m.Held == nil || m.Held.MAPEPct > 1.5 || math.Abs(m.InterceptW-70) > 1.5 || m.IntervalBy != "rows" {
+	if m.Version != 1 || m.Set != "full" || !m.PerSecond || len(m.Features) != 9 || m.Held == nil || m.Held.MAPE > 1.5 || math.Abs(float64(m.Intercept)-70) > 1.5 || m.IntervalBy != "rows" {
 		t.Errorf("%+v, %+v", m, m.Held)
 	}
-	if s := m.Shares; len(s) != 10 || s[0].Counter != "intercept" || math.Abs(*s[1].Coefficient-4e-9) > 4e-10 {
+	if s := m.Shares; len(s) != 10 || s[0].Counter != "intercept" || math.Abs(float64(s[1].Coefficient)-4e-9) > 4e-10 {
 		t.Errorf("%+v", s)
 	}
 	object(t, inside(t, "model", "fit", csv, "--name", "gtx285", "--db", db, "--json", "--method", "ols", "--interval-by", "applications").ok(t).out, &m)
 	if m.Version != 2 || m.IntervalBy != "applications" {
 		t.Errorf("%+v", m)
 	}
-	var list struct{ Models []modelReport }
+	var list struct{ Models []model.ModelReport }
 	object(t, inside(t, "model", "list", "--db", db, "--json").ok(t).out, &list)
 	if len(list.Models) != 2 || list.Models[1].Method != "ols" {
 		t.Errorf("%+v", list)
@@ -91,28 +93,28 @@ func TestModelLife(t *testing.T) {
 		}
 	}
 	predictions(t, db)
-	inside(t, "model", "delete", "gtx285@1", "--db", db).fails(t, exitUsage, "version 1 of the model gtx285", "--yes")
+	inside(t, "model", "delete", "gtx285@1", "--db", db).fails(t, cli.ExitUsage, "version 1 of the model gtx285", "--yes")
 	inside(t, "model", "delete", "gtx285@1", "--yes", "--db", db).ok(t)
-	inside(t, "model", "show", "gtx285@1", "--db", db).fails(t, exitNotFound, `no model "gtx285@1"`, "model list")
+	inside(t, "model", "show", "gtx285@1", "--db", db).fails(t, cli.ExitNotFound, `no model "gtx285@1"`, "model list")
 	inside(t, "model", "delete", "gtx285", "--yes", "--db", db, "--json").ok(t)
-	inside(t, "model", "predict", "gtx285", csv, "--db", db).fails(t, exitNotFound)
+	inside(t, "model", "predict", "gtx285", csv, "--db", db).fails(t, cli.ExitNotFound)
 }
 
 // predictions holds a stored model against other kernels, without powers.
 func predictions(t *testing.T, db string) {
 	t.Helper()
 	other := paperCSV(t, 8, uses, false)
-	var p predictReport
+	var p model.PredictReport
 	object(t, inside(t, "model", "predict", "gtx285@1", other, "--db", db, "--json", "--interval", "analytic").ok(t).out, &p)
 	if len(p.Kernels) != 8 || p.Score != nil {
 		t.Fatalf("%+v", p)
 	}
 	for _, k := range p.Kernels {
-		sum := *k.InterceptW
+		sum := k.Intercept
 		for _, c := range k.Added {
 			sum += c.W
 		}
-		if math.Abs(sum-k.EstimatedW) > 1e-9 || k.LowW == nil || *k.LowW >= k.EstimatedW || *k.HighW <= k.EstimatedW || k.MeasuredW != nil {
+		if math.Abs(float64(sum-k.Estimated)) > 1e-9 || !(k.Low < k.Estimated && k.High > k.Estimated) || k.Measured != 0 {
 			t.Errorf("%+v", k)
 		}
 	}
@@ -148,10 +150,10 @@ func TestModelWarnsOfAnUnusedCounter(t *testing.T) {
 		}
 		return 0
 	}, true)
-	var r evalReport
+	var r model.EvalReport
 	object(t, inside(t, "model", "eval", csv, "--alpha", "0.1", "--json").ok(t).out, &r)
 	k := r.Kernels[20]
-	if *k.ErrorW > -12 || len(k.Warnings) < 2 || k.Warnings[0].Code != "zero-in-training" {
+	if k.Error > -12 || len(k.Warnings) < 2 || k.Warnings[0].Code != "zero-in-training" {
 		t.Errorf("%+v", k)
 	}
 	if out := inside(t, "model", "eval", csv, "--alpha", "0.1").ok(t).out; !strings.Contains(out, "k20: local_load is") || !strings.Contains(out, "missing from the estimate") {
@@ -164,17 +166,17 @@ func TestModelEval(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
 	csv := paperCSV(t, 60, uses, true)
-	var r struct{ Models []evalReport }
+	var r struct{ Models []model.EvalReport }
 	object(t, inside(t, "model", "eval", csv, "--set", "paper", "--json", "--fold-by", "group").ok(t).out, &r)
-	if len(r.Models) != 7 || r.Models[6].Set != "full" || r.Models[6].Folds != 12 || len(r.Models[6].Alphas) != 12 || r.Models[6].MSEW2 >= r.Models[2].MSEW2 || r.Models[2].MSEW2 >= r.Models[0].MSEW2 {
+	if len(r.Models) != 7 || r.Models[6].Set != "full" || r.Models[6].Folds != 12 || len(r.Models[6].Alphas) != 12 || r.Models[6].MSE >= r.Models[2].MSE || r.Models[2].MSE >= r.Models[0].MSE {
 		t.Errorf("%+v", r)
 	}
 	inside(t, "model", "eval", csv, "--set", "paper").ok(t)
 	features := writeTemp(t, "f.yaml", "loads: gld + gst\nwork: instructions - branch/2\n")
 	svg := filepath.Join(t.TempDir(), "e.svg")
-	var one evalReport
+	var one model.EvalReport
 	object(t, inside(t, "model", "eval", csv, "--features", features, "--feature", "tlb = tlb_miss", "--alpha", "1", "--json", "--svg", svg).ok(t).out, &one)
-	if len(one.Features) != 3 || one.Features[1].Formula != "instructions - branch/2" || len(one.Groups) != 12 || one.R2 == nil {
+	if len(one.Features) != 3 || one.Features[1].Formula != "instructions - branch/2" || len(one.Groups) != 12 || one.R2 == 0 {
 		t.Errorf("%+v, %d applications", one.Features, len(one.Groups))
 	}
 	if b := readFile(t, svg); !strings.Contains(b, "measured power / W") || !strings.Contains(b, "estimated = measured") {
@@ -182,17 +184,17 @@ func TestModelEval(t *testing.T) {
 	}
 	db, out := filepath.Join(t.TempDir(), "m.db"), filepath.Join(t.TempDir(), "m.json")
 	inside(t, "model", "fit", csv, "--name", "m", "--db", db, "--alpha", "1", "--out", out).ok(t)
-	var a, b evalReport
+	var a, b model.EvalReport
 	object(t, inside(t, "model", "eval", csv, "--model", "m", "--db", db, "--json").ok(t).out, &a)
 	object(t, inside(t, "model", "eval", csv, "--model", out, "--json").ok(t).out, &b)
-	if a.MSEW2 != b.MSEW2 || a.Rows != 60 || a.MAPEPct > 2 || a.Model != "m@1" {
-		t.Errorf("%v %v", a.MSEW2, b.MSEW2)
+	if a.MSE != b.MSE || a.Rows != 60 || a.MAPE > 2 || a.Model != "m@1" {
+		t.Errorf("%v %v", a.MSE, b.MSE)
 	}
 	broken := writeTemp(t, "b.json", strings.Replace(readFile(t, out), `"gram":[`, `"gram":[1,`, 1))
-	inside(t, "model", "eval", csv, "--model", broken).fails(t, exitFailed, "fit it again")
+	inside(t, "model", "eval", csv, "--model", broken).fails(t, cli.ExitFailed, "fit it again")
 }
 
-// The public data, by the command that docs/counter-model.md names.
+// The public data, by the command that docs/models.md names.
 func TestModelOnPublicData(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
@@ -200,19 +202,19 @@ func TestModelOnPublicData(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("public data is not there: %v", err)
 	}
-	var r evalReport
+	var r model.EvalReport
 	object(t, inside(t, "model", "eval", "--alpha", "1", "--folds", "10", "--fold-by", "row-mod", "--json", filepath.Join(dir, "titanx-micros.csv")).ok(t).out, &r)
-	if fmt.Sprintf("%.4f %.4f", r.MSEW2, r.MAPEPct) != "178.3779 5.6534" {
-		t.Errorf("%v W², %v %%", r.MSEW2, r.MAPEPct)
+	if fmt.Sprintf("%.4f %.4f", r.MSE, r.MAPE) != "178.3779 5.6534" {
+		t.Errorf("%v W², %v %%", r.MSE, r.MAPE)
 	}
 	object(t, inside(t, "model", "eval", "--preset", "accelwattch", "--json", "--power", filepath.Join(dir, "accelwattch-volta-power.csv"), filepath.Join(dir, "accelwattch-volta-counters.csv")).ok(t).out, &r)
-	if fmt.Sprintf("%.1f %.2f %.2f", r.MSEW2, r.MAPEPct, r.Constant.MAPEInSamplePct) != "658.5 12.83 18.07" {
-		t.Errorf("%v W², %v %%, %v %%", r.MSEW2, r.MAPEPct, r.Constant.MAPEInSamplePct)
+	if fmt.Sprintf("%.1f %.2f %.2f", r.MSE, r.MAPE, r.Constant.MAPEInSample) != "658.5 12.83 18.07" {
+		t.Errorf("%v W², %v %%, %v %%", r.MSE, r.MAPE, r.Constant.MAPEInSample)
 	}
 }
 
 // Counters that ncu read and powers that were measured on an H200: what
-// docs/counter-model.md says of them.
+// docs/models.md says of them.
 func TestModelOnAnH200(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
@@ -224,10 +226,10 @@ func TestModelOnAnH200(t *testing.T) {
 	}
 	args := append([]string{"model", "eval", "--by-file", "--rows", "app", "--power", filepath.Join(dir, "power.txt"), "--fold-by", "loo", "--json"}, files...)
 	o := inside(t, args...).ok(t)
-	var r evalReport
+	var r model.EvalReport
 	object(t, o.out, &r)
-	if fmt.Sprintf("%.1f %.2f %.1f", r.MSEW2, r.MAPEPct, r.Constant.MAPEPct) != "697.8 5.83 25.5" {
-		t.Errorf("%v W², %v %%, by the mean %v %%", r.MSEW2, r.MAPEPct, r.Constant.MAPEPct)
+	if fmt.Sprintf("%.1f %.2f %.1f", r.MSE, r.MAPE, r.Constant.MAPE) != "697.8 5.83 25.5" {
+		t.Errorf("%v W², %v %%, by the mean %v %%", r.MSE, r.MAPE, r.Constant.MAPE)
 	}
 	if n := strings.Count(o.out+o.err, "left out, for they hold no number"); n != 1 {
 		t.Errorf("what all files leave out is told of %d times", n)
@@ -299,30 +301,30 @@ func TestModelTakesPowersOfTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	csv := writeTemp(t, "c.csv", "kernel,app,task,x\ngemm,,,1\nvadd(float*),,mixed,2\nwhole,,2,3\nother,gemm,,4\n")
-	var p predictReport
+	var p model.PredictReport
 	inside(t, "model", "fit", csv, "--tasks", "--db", path, "--name", "m", "--alpha", "1", "--fold-by", "loo", "--min-blocks", "0").ok(t)
 	object(t, inside(t, "model", "predict", "m", csv, "--tasks", "--db", path, "--json").ok(t).out, &p)
 	for i, want := range []float64{200, 400, 300, 200} {
-		if got := *p.Kernels[i].MeasuredW; got != want {
+		if got := float64(p.Kernels[i].Measured); got != want {
 			t.Errorf("%s: %v W, want %v", p.Kernels[i].Name, got, want)
 		}
 	}
 	if len(p.Warnings) != 3 || p.Warnings[0].Code != "short-run" {
 		t.Errorf("%+v", p.Warnings)
 	}
-	var m modelReport
+	var m model.ModelReport
 	object(t, inside(t, "model", "show", "m", "--db", path, "--json").ok(t).out, &m)
 	if fmt.Sprint(m.Tasks) != "[1 2]" {
 		t.Errorf("rests on tasks %v", m.Tasks)
 	}
 	lost := writeTemp(t, "d.csv", "kernel,x\nnone,1\ngemm,2\n")
-	inside(t, "model", "fit", lost, "--tasks", "--db", path, "--name", "n").fails(t, exitNotFound, "line 2 (none)", `no task named "none"`, "wattmark run --name")
+	inside(t, "model", "fit", lost, "--tasks", "--db", path, "--name", "n").fails(t, cli.ExitNotFound, "line 2 (none)", `no task named "none"`, "wattmark run --name")
 }
 
 func TestModelPlan(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	var r planReport
+	var r model.PlanReport
 	object(t, inside(t, "model", "plan", "--json").ok(t).out, &r)
 	if len(r.Runs) != 4 || len(r.Counters) != 13 || len(r.Sets) != 7 || r.Sets[2].Runs != 3 {
 		t.Errorf("%+v", r)
@@ -339,9 +341,9 @@ func TestModelPlan(t *testing.T) {
 	if out := inside(t, "model", "plan", "--set", "mem/inst").ok(t).out; !strings.Contains(out, "9 counters in 3 runs") {
 		t.Errorf("%s", out)
 	}
-	inside(t, "model", "plan", "--source", "ncu", "--set", "full").fails(t, exitFailed, "tlb_miss", "nsight-full")
-	inside(t, "model", "plan", "--limit", "x").fails(t, exitUsage, "UNIT=N")
-	inside(t, "model", "plan", "--source", "x").fails(t, exitUsage)
+	inside(t, "model", "plan", "--source", "ncu", "--set", "full").fails(t, cli.ExitFailed, "tlb_miss", "nsight-full")
+	inside(t, "model", "plan", "--limit", "x").fails(t, cli.ExitUsage, "UNIT=N")
+	inside(t, "model", "plan", "--source", "x").fails(t, cli.ExitUsage)
 }
 
 // Wrong input says what, where and what to do.
@@ -357,31 +359,31 @@ func TestModelRefuses(t *testing.T) {
 		code  int
 		words []string
 	}{
-		{[]string{"eval", csv, "--alpha", "-1"}, exitUsage, []string{"α = -1"}},
-		{[]string{"eval", csv, "--alpha", "much"}, exitUsage, []string{`--alpha "much"`}},
-		{[]string{"eval", csv}, exitFailed, []string{"4 rows for 10 folds", "fewer folds"}},
-		{[]string{"eval", csv, "--fold-by", "group"}, exitFailed, []string{"row 1 (a) belongs to no application", "--group-column"}},
-		{[]string{"eval", csv, "--fold-by", "magic"}, exitUsage, []string{"magic"}},
-		{[]string{"eval", csv, "--group-column", "suite"}, exitFailed, []string{`no column "suite"`}},
-		{[]string{"eval", csv, "--set", "x,z"}, exitFailed, []string{`no counter "z"`, `"x", "y"`}},
-		{[]string{"eval", csv, "--set", "x,x", "--folds", "2"}, exitFailed, []string{`"x" is there twice`}},
-		{[]string{"eval", csv, "--feature", "q"}, exitUsage, []string{"NAME = FORMULA"}},
-		{[]string{"eval", csv, "--feature", "q = x +"}, exitUsage, []string{"not a formula"}},
-		{[]string{"eval", csv, "--method", "magic", "--folds", "2"}, exitUsage, []string{"magic"}},
-		{[]string{"eval", csv, "--preset", "magic"}, exitUsage, []string{"accelwattch"}},
-		{[]string{"eval", csv, "--kernel", "("}, exitUsage, []string{"--kernel"}},
-		{[]string{"eval", bad}, exitFailed, []string{"bad.csv: line 3", `"power_w"`, `"hot" is no number`}},
-		{[]string{"eval", bare, "--folds", "2"}, exitFailed, []string{"line 2 (a): no power", "--power", "--tasks"}},
-		{[]string{"eval", "/none.csv"}, exitFailed, []string{"no such file"}},
-		{[]string{"eval"}, exitUsage, []string{"--help"}},
-		{[]string{"fit", csv}, exitUsage, []string{"--name"}},
-		{[]string{"fit", csv, "--name", "a@b"}, exitUsage, []string{"--name"}},
-		{[]string{"fit", csv, "--name", "a", "--folds", "2", "--interval-by", "x"}, exitUsage, []string{"--interval-by"}},
-		{[]string{"predict", "m", csv, "--level", "95"}, exitUsage, []string{"--level"}},
-		{[]string{"predict", "m", csv, "--interval", "x"}, exitUsage, []string{"--interval"}},
-		{[]string{"show", "m@x"}, exitUsage, []string{"NAME@VERSION"}},
-		{[]string{"show", "m"}, exitNotFound, []string{"no task database"}},
-		{[]string{"magic"}, exitUsage, []string{"no command"}},
+		{[]string{"eval", csv, "--alpha", "-1"}, cli.ExitUsage, []string{"α = -1"}},
+		{[]string{"eval", csv, "--alpha", "much"}, cli.ExitUsage, []string{`--alpha "much"`}},
+		{[]string{"eval", csv}, cli.ExitFailed, []string{"4 rows for 10 folds", "fewer folds"}},
+		{[]string{"eval", csv, "--fold-by", "group"}, cli.ExitFailed, []string{"row 1 (a) belongs to no application", "--group-column"}},
+		{[]string{"eval", csv, "--fold-by", "magic"}, cli.ExitUsage, []string{"magic"}},
+		{[]string{"eval", csv, "--group-column", "suite"}, cli.ExitFailed, []string{`no column "suite"`}},
+		{[]string{"eval", csv, "--set", "x,z"}, cli.ExitFailed, []string{`no counter "z"`, `"x", "y"`}},
+		{[]string{"eval", csv, "--set", "x,x", "--folds", "2"}, cli.ExitFailed, []string{`"x" is there twice`}},
+		{[]string{"eval", csv, "--feature", "q"}, cli.ExitUsage, []string{"NAME = FORMULA"}},
+		{[]string{"eval", csv, "--feature", "q = x +"}, cli.ExitUsage, []string{"not a formula"}},
+		{[]string{"eval", csv, "--method", "magic", "--folds", "2"}, cli.ExitUsage, []string{"magic"}},
+		{[]string{"eval", csv, "--preset", "magic"}, cli.ExitUsage, []string{"accelwattch"}},
+		{[]string{"eval", csv, "--kernel", "("}, cli.ExitUsage, []string{"--kernel"}},
+		{[]string{"eval", bad}, cli.ExitFailed, []string{"bad.csv: line 3", `"power_w"`, `"hot" is no number`}},
+		{[]string{"eval", bare, "--folds", "2"}, cli.ExitFailed, []string{"line 2 (a): no power", "--power", "--tasks"}},
+		{[]string{"eval", "/none.csv"}, cli.ExitFailed, []string{"no such file"}},
+		{[]string{"eval"}, cli.ExitUsage, []string{"--help"}},
+		{[]string{"fit", csv}, cli.ExitUsage, []string{"--name"}},
+		{[]string{"fit", csv, "--name", "a@b"}, cli.ExitUsage, []string{"--name"}},
+		{[]string{"fit", csv, "--name", "a", "--folds", "2", "--interval-by", "x"}, cli.ExitUsage, []string{"--interval-by"}},
+		{[]string{"predict", "m", csv, "--level", "95"}, cli.ExitUsage, []string{"--level"}},
+		{[]string{"predict", "m", csv, "--interval", "x"}, cli.ExitUsage, []string{"--interval"}},
+		{[]string{"show", "m@x"}, cli.ExitUsage, []string{"NAME@2"}},
+		{[]string{"show", "m"}, cli.ExitNotFound, []string{"no task database"}},
+		{[]string{"magic"}, cli.ExitUsage, []string{"no command"}},
 	} {
 		inside(t, append(append([]string{"model"}, c.args...), "--db", db)...).fails(t, c.code, c.words...)
 	}

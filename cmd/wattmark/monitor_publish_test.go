@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/hostagent/monitorclient"
-	"wattmark/store"
-	"wattmark/store/relay"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/relay"
 )
 
 // publishing starts the monitor again, now one that publishes its captures.
@@ -62,7 +62,7 @@ func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
 	l.nodes[l.leader(bus, 0)].kill(t)
 	eventually(t, "the capture has ended on the monitor", func() bool {
 		cs := r.captures()
-		return len(cs) == 1 && cs[0].State == monitorclient.Complete
+		return len(cs) == 1 && cs[0].State == session.Complete
 	})
 	p.kill(t)
 	line.gate.Unlock()

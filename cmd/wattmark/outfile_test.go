@@ -3,14 +3,13 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 )
 
 // A file's name does not say another format than what is in it.
@@ -61,7 +60,7 @@ func TestNamesDoNotLie(t *testing.T) {
 		{"db backup x.csv", "a database"},
 		{"db detach x.db.gz --task 1", "a database"},
 	} {
-		inside(t, append(strings.Fields(strings.Replace(c.args, " x.", " "+dir+"/x.", 1)), "--db", db)...).fails(t, exitUsage, c.want)
+		inside(t, append(strings.Fields(strings.Replace(c.args, " x.", " "+dir+"/x.", 1)), "--db", db)...).fails(t, cli.ExitUsage, c.want)
 	}
 	if left, err := filepath.Glob(at("x*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
@@ -69,61 +68,4 @@ func TestNamesDoNotLie(t *testing.T) {
 	inside(t, "export", "1", "--db", db, "-o", at("log.txt"), "--format", "csv").ok(t)
 	inside(t, "export", "1", "--db", db, "-o", at("pl.ipc")).ok(t)
 	inside(t, "export", "1", "--db", db, "-o", at("a.recording")+"/").ok(t)
-}
-
-// What fails leaves neither the file or folder nor a part of it.
-func TestNothingHalfWritten(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	full := errors.New("no space left")
-	for _, write := range []func(part string) error{
-		func(part string) error { return errors.Join(os.WriteFile(part, []byte("half"), 0o600), full) },
-		func(part string) error {
-			return errors.Join(os.MkdirAll(filepath.Join(part, "sub"), 0o700), os.WriteFile(filepath.Join(part, "sub", "x"), []byte("half"), 0o600), full)
-		},
-	} {
-		if err := writeWhole(filepath.Join(dir, "out.recording"), write); !errors.Is(err, full) {
-			t.Errorf("%v", err)
-		}
-	}
-	err := writeFile(filepath.Join(dir, "a.gz"), compressed("a.gz", func(w io.Writer) error {
-		_, err := w.Write(make([]byte, 1<<20))
-		return errors.Join(err, full)
-	}))
-	if left, glob := filepath.Glob(filepath.Join(dir, "*")); !errors.Is(err, full) || glob != nil || len(left) > 0 {
-		t.Errorf("%v; left: %v", err, left)
-	}
-}
-
-// A file that only has a name like an unfinished one's stays; one that was left is replaced.
-func TestUnfinishedFilesOfOthersStay(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.csv")
-	for _, part := range []string{".part", ".wattmark-part"} {
-		if err := os.WriteFile(path+part, []byte("theirs"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put := func(w io.Writer) error { _, err := io.WriteString(w, "ours"); return err }
-	if err := writeFile(path, put); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(path + ".part"); err != nil || string(b) != "theirs" {
-		t.Errorf("%q, %v", b, err)
-	}
-	if b, err := os.ReadFile(path); err != nil || string(b) != "ours" {
-		t.Errorf("%q, %v", b, err)
-	}
-	if _, err := os.Lstat(path + ".wattmark-part"); err == nil {
-		t.Error("a part is left")
-	}
-	if err := writeFile(path, put); err == nil {
-		t.Error("a file was written over")
-	}
-}
-
-// What a file says to a terminal in an error is shown, not obeyed.
-func TestErrorsAreShown(t *testing.T) {
-	if got := printable(errors.New("column \x1b[2J\xff\nnext line")); got != "column \uFFFD[2J\uFFFD\nnext line" {
-		t.Errorf("%q", got)
-	}
 }

@@ -6,15 +6,16 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-
-	"wattmark/cmd/config"
+	"github.com/wattmark/wattmark/cmd/config"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/daemon"
 )
 
 // The configuration files that are installed are understood, also with what
 // stands there as a comment.
 func TestInstalledConfiguration(t *testing.T) {
-	a := &app{}
-	root := a.root()
+	a := &cli.App{}
+	root := root(a)
 	commented := regexp.MustCompile(`(?m)^# ([a-z_]+:)`)
 	for _, name := range []string{"monitor", "host"} {
 		file := "../../packaging/config/" + name + ".yaml"
@@ -29,15 +30,15 @@ func TestInstalledConfiguration(t *testing.T) {
 		if err := c.ParseFlags(nil); err != nil { // the program's own flags are the command's then
 			t.Fatal(err)
 		}
-		s := serviceFlags{}
+		s := daemon.ServiceFlags{}
 		if name == "host" {
-			s.more = append([]string{"db"}, trustFlags...)
+			s.More = append([]string{"db"}, cli.TrustFlags...)
 		}
-		said, err := config.Parse(file, text, s.flags(c))
+		said, err := config.Parse(file, text, s.Flags(c))
 		if err != nil || said.Len() == 0 {
 			t.Errorf("%v, %v", said, err)
 		}
-		all, err := config.Parse(file, commented.ReplaceAll(text, []byte("$1")), s.flags(c))
+		all, err := config.Parse(file, commented.ReplaceAll(text, []byte("$1")), s.Flags(c))
 		if err != nil || all.Len() <= said.Len() {
 			t.Errorf("with its comments: %v, %v", all, err)
 		}

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/analysis/sensor"
-	"wattmark/measure/chunk"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Names that somebody may give a task.

@@ -76,9 +76,14 @@ type view struct {
 	There string `json:"there"`
 }
 
+// browsers has room for those that run at once: each takes a processor.
+var browsers = make(chan struct{}, 2)
+
 // visitPage runs a script before a page, in a browser of its own.
 func visitPage(t *testing.T, script string, setup pageSetup) {
 	t.Helper()
+	browsers <- struct{}{}
+	defer func() { <-browsers }()
 	node := tool(t, "node")
 	setup.Chromium, setup.Modules, setup.Shots = tool(t, "chromium"), pageModules(t), os.Getenv("WATTMARK_SCREENSHOTS")
 	said, err := json.Marshal(setup)

@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/analysis/predict"
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/analysis/predict"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	predictcmd "github.com/wattmark/wattmark/cmd/internal/study/predict"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
 )
 
 // predictCSV writes points of the paper's GPU, with steps and a ripple that is
@@ -38,7 +40,7 @@ func TestPredictFromCSV(t *testing.T) {
 	noRaces(t)
 	dir, points := t.TempDir(), predictCSV(t)
 	db, svg := filepath.Join(dir, "power.db"), filepath.Join(dir, "p.svg")
-	var r predictionReport
+	var r predictcmd.Prediction
 	object(t, inside(t, "predict", "calibrate", "--csv", points, "--use", "14,28,112", "--sms", "14", "--resident", "fit", "--idle", "29.4W",
 		"--name", "vadd", "--flops-per-block", "1024", "--off", "10W", "--svg", svg, "--json", "--db", db).ok(t).out, &r)
 	if r.Version != 1 || r.Options.Resident != 1 || !r.Fitted || math.Abs(float64(r.Round.Time)/4.2-1) > 0.01 || math.Abs(r.SpeedFlops/3413-1) > 0.01 {
@@ -53,25 +55,25 @@ func TestPredictFromCSV(t *testing.T) {
 	}
 	inside(t, "predict", "calibrate", "--csv", points, "--weights", "stated", "--sms", "14", "--idle", "29.4W", "--idle-u", "0.2W", "--name", "vadd", "--db", db).ok(t)
 	var list struct {
-		Predictions []predictionReport `json:"predictions"`
+		Predictions []predictcmd.Prediction `json:"predictions"`
 	}
 	object(t, inside(t, "predict", "list", "--json", "--db", db).ok(t).out, &list)
 	if len(list.Predictions) != 2 || list.Predictions[1].Version != 2 || len(list.Predictions[1].Points) != 7 {
 		t.Errorf("got %+v", list)
 	}
-	var again predictionReport
+	var again predictcmd.Prediction
 	object(t, inside(t, "predict", "show", "vadd@1", "--json", "--db", db).ok(t).out, &again)
 	if again.Round != r.Round || again.Parameters != r.Parameters {
 		t.Errorf("got %+v, stored %+v", again, r)
 	}
 	var at struct {
-		Name        string           `json:"name"`
-		Version     int              `json:"version"`
-		Level       float64          `json:"level"`
-		Predictions []forecastReport `json:"predictions"`
+		Name        string               `json:"name"`
+		Version     int                  `json:"version"`
+		Level       float64              `json:"level"`
+		Predictions []predict.Prediction `json:"predictions"`
 	}
 	object(t, inside(t, "predict", "at", "--blocks", "15,140", "--json", "--db", db).ok(t).out, &at)
-	if at.Version != 2 || len(at.Predictions) != 2 || at.Predictions[0].Rounds != 2 || !(at.Predictions[1].Linear.EnergyPredictionJ > 0) {
+	if at.Version != 2 || len(at.Predictions) != 2 || at.Predictions[0].Rounds != 2 || !(at.Predictions[1].Linear.Energy.Prediction > 0) {
 		t.Errorf("got %+v", at)
 	}
 	object(t, inside(t, "predict", "at", "vadd", "--blocks", "140", "--sms", "28", "--json", "--db", db).ok(t).out, &at)
@@ -92,11 +94,11 @@ func TestPredictFromCSV(t *testing.T) {
 	}
 	inside(t, "predict", "delete", "vadd@1", "--yes", "--db", db).ok(t)
 	inside(t, "predict", "delete", "vadd", "-y", "--db", db).ok(t)
-	inside(t, "predict", "show", "--db", db).fails(t, exitNotFound, "predict calibrate")
-	inside(t, "predict", "delete", "vadd", "--yes", "--db", db).fails(t, exitNotFound, "no prediction vadd")
+	inside(t, "predict", "show", "--db", db).fails(t, cli.ExitNotFound, "predict calibrate")
+	inside(t, "predict", "delete", "vadd", "--yes", "--db", db).fails(t, cli.ExitNotFound, `no prediction "vadd"`)
 }
 
-// Sweeps of a real H200: the errors in docs/prediction.md, and what the times tell
+// Sweeps of a real H200: the errors in docs/models.md, and what the times tell
 // of the blocks that a multiprocessor works on at once.
 func TestPredictAnH200(t *testing.T) {
 	t.Parallel()
@@ -111,7 +113,7 @@ func TestPredictAnH200(t *testing.T) {
 		{"matmul", "2", "121.21W", 2, [2]float64{12.62, 6.79}, [2]float64{29.38, 15.33}},
 		{"matmul", "fit", "121.21W", 1, [2]float64{12.62, 6.79}, [2]float64{5.09, 1.49}},
 	} {
-		var r predictionReport
+		var r predictcmd.Prediction
 		object(t, inside(t, "predict", "calibrate", "--dry-run", "--csv", "../../testdata/h200/predict/"+c.kernel+".csv", "--use", "264,528,1056",
 			"--sms", "132", "--resident", c.resident, "--idle", c.idle, "--json").ok(t).out, &r)
 		e := r.Evaluation
@@ -127,7 +129,7 @@ func TestPredictAnH200(t *testing.T) {
 		}
 	}
 	inside(t, "predict", "calibrate", "--dry-run", "--csv", "../../testdata/h200/predict/vectoradd.csv", "--use", "264,528,1056", "--sms", "132",
-		"--resident", "fit", "--idle", "121.292W").fails(t, exitFailed, "a straight line explains the times as well")
+		"--resident", "fit", "--idle", "121.292W").fails(t, cli.ExitFailed, "a straight line explains the times as well")
 }
 
 // Fig. 3 in closed form, and by the SimGrid of this machine.
@@ -135,38 +137,38 @@ func TestPredictFig3(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
 	var closed struct {
-		Platform    string        `json:"platform"`
-		Round       predict.Round `json:"round"`
-		Predictions []roundReport `json:"predictions"`
+		Platform    string                   `json:"platform"`
+		Round       predict.Round            `json:"round"`
+		Predictions []predictcmd.RoundReport `json:"predictions"`
 	}
-	object(t, inside(t, "predict", "at", "--platform", fig3, "--blocks", "15,140,9765", "--json").ok(t).out, &closed)
+	object(t, inside(t, "predict", "at", "--platform", predictcmd.Fig3, "--blocks", "15,140,9765", "--json").ok(t).out, &closed)
 	want := [][2]float64{{8.400820392616466, 1290.7860533255201}, {42.004101963082332, 6453.9302666276005}, {2931.8863170231464, 450484.33261060651}}
 	for i, p := range closed.Predictions {
-		if math.Abs(p.TimeS/want[i][0]-1) > 1e-9 || math.Abs(p.EnergyJ/want[i][1]-1) > 1e-9 {
+		if math.Abs(float64(p.Time)/want[i][0]-1) > 1e-9 || math.Abs(float64(p.Energy)/want[i][1]-1) > 1e-9 {
 			t.Errorf("got %+v, want %v", p, want[i])
 		}
 	}
 	tool(t, "g++")
-	r := inside(t, "predict", "simgrid", "--platform", fig3, "--blocks", "15,140,9765", "--json")
+	r := inside(t, "predict", "simgrid", "--platform", predictcmd.Fig3, "--blocks", "15,140,9765", "--json")
 	if r.code != 0 && strings.Contains(r.err, "libsimgrid-dev") && os.Getenv("WATTMARK_REQUIRE_TOOLS") != "1" {
 		t.Skip(r.err)
 	}
 	var sim struct {
-		SimGrid string          `json:"simgrid"`
-		Round   predict.Round   `json:"round"`
-		Speed   float64         `json:"speed_flop_s"`
-		Idle    measure.Watt    `json:"idle_w"`
-		Busy    measure.Watt    `json:"busy_w"`
-		Rest    measure.Seconds `json:"rest_s"`
-		Runs    []simGridReport `json:"runs"`
-		Worst   float64         `json:"worst_relative_difference"`
+		SimGrid string                     `json:"simgrid"`
+		Round   predict.Round              `json:"round"`
+		Speed   float64                    `json:"speed_flop_s"`
+		Idle    measure.Watt               `json:"idle_w"`
+		Busy    measure.Watt               `json:"busy_w"`
+		Rest    measure.Seconds            `json:"rest_s"`
+		Runs    []predictcmd.SimGridReport `json:"runs"`
+		Worst   float64                    `json:"worst_relative_difference"`
 	}
 	object(t, r.ok(t).out, &sim)
 	if sim.Worst > 1e-10 || len(sim.Runs) != 3 || !strings.HasPrefix(sim.SimGrid, "3.") {
 		t.Errorf("got %+v", sim)
 	}
 	for i, p := range sim.Runs {
-		if math.Abs(p.SimTimeS/want[i][0]-1) > 1e-9 || math.Abs(p.SimEnergyJ/want[i][1]-1) > 1e-9 || math.Abs(p.SimRestJ-294) > 1e-5 {
+		if math.Abs(float64(p.SimTime)/want[i][0]-1) > 1e-9 || math.Abs(float64(p.SimEnergy)/want[i][1]-1) > 1e-9 || math.Abs(float64(p.SimRest)-294) > 1e-5 {
 			t.Errorf("got %+v, want %v", p, want[i])
 		}
 	}
@@ -196,31 +198,31 @@ func TestPredictUsage(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"calibrate"}, exitUsage, "tasks, --csv or --trace"},
-		{[]string{"calibrate", "--csv", points}, exitUsage, "--sms"},
-		{[]string{"calibrate", "--csv", points, "--sms", "14"}, exitUsage, "--idle 134W"},
-		{append([]string{"calibrate", "--csv", points, "--use", "14,28,113"}, ok...), exitUsage, "no point of 113 blocks among 7, 14"},
-		{append([]string{"calibrate", "--csv", points, "--use", "14,28"}, ok...), exitFailed, "three are needed"},
-		{append([]string{"calibrate", "--csv", points, "--resident", "x"}, ok...), exitUsage, "--resident"},
-		{append([]string{"calibrate", "--csv", points, "--weights", "x"}, ok...), exitFailed, "weights"},
-		{append([]string{"calibrate", "--csv", points, "--kernel", "x"}, ok...), exitUsage, "no points of"},
-		{append([]string{"calibrate", "--csv", file("two", head+"1,1,9\n2,2,18\n")}, ok...), exitFailed, "three are needed"},
-		{append([]string{"calibrate", "--csv", file("equal", head+"2,1,9\n2,2,18\n2,3,2\n")}, ok...), exitFailed, "all have 2 blocks"},
-		{append([]string{"calibrate", "--csv", file("negative", head+"2,1,9\n3,2,-18\n")}, ok...), exitFailed, "negative:3"},
-		{append([]string{"calibrate", "--csv", file("zero", head+"0,1,9\n")}, ok...), exitFailed, "zero:2"},
-		{append([]string{"calibrate", "--csv", file("nan", head+"1,nan,9\n")}, ok...), exitFailed, "nan:2"},
-		{append([]string{"calibrate", "--trace", "x=y"}, ok...), exitUsage, "BLOCKS=FILE"},
-		{append([]string{"calibrate", "1", "--blocks", "1=0"}, ok...), exitUsage, "TASK=BLOCKS"},
-		{[]string{"at", "--platform", fig3}, exitUsage, "--blocks"},
-		{[]string{"at", "--platform", fig3, "--blocks", "0"}, exitUsage, "from 1 on"},
-		{[]string{"at", "--platform", file("p.xml", "<x/>"), "--blocks", "1"}, exitFailed, "p.xml"},
-		{[]string{"at", "x", "--platform", fig3, "--blocks", "1"}, exitUsage, "not both"},
-		{[]string{"show", "@1", "--db", points}, exitUsage, "NAME@2"},
-		{[]string{"advise"}, exitUsage, "multiprocessors"},
-		{[]string{"sweep"}, exitUsage, "vectoradd or matmul"},
-		{[]string{"sweep", "--kernel", "matmul", "--method", "meter"}, exitUsage, "--monitor"},
-		{[]string{"sweep", "--kernel", "matmul", "--csv", points}, exitUsage, "exists"},
-		{[]string{"simgrid", "--platform", fig3, "--blocks", "99999999999999"}, exitFailed, "rounds"},
+		{[]string{"calibrate"}, cli.ExitUsage, "tasks, --csv or --trace"},
+		{[]string{"calibrate", "--csv", points}, cli.ExitUsage, "--sms"},
+		{[]string{"calibrate", "--csv", points, "--sms", "14"}, cli.ExitUsage, "--idle 134W"},
+		{append([]string{"calibrate", "--csv", points, "--use", "14,28,113"}, ok...), cli.ExitUsage, "no point of 113 blocks among 7, 14"},
+		{append([]string{"calibrate", "--csv", points, "--use", "14,28"}, ok...), cli.ExitFailed, "three are needed"},
+		{append([]string{"calibrate", "--csv", points, "--resident", "x"}, ok...), cli.ExitUsage, "--resident"},
+		{append([]string{"calibrate", "--csv", points, "--weights", "x"}, ok...), cli.ExitFailed, "weights"},
+		{append([]string{"calibrate", "--csv", points, "--kernel", "x"}, ok...), cli.ExitUsage, "no points of"},
+		{append([]string{"calibrate", "--csv", file("two", head+"1,1,9\n2,2,18\n")}, ok...), cli.ExitFailed, "three are needed"},
+		{append([]string{"calibrate", "--csv", file("equal", head+"2,1,9\n2,2,18\n2,3,2\n")}, ok...), cli.ExitFailed, "all have 2 blocks"},
+		{append([]string{"calibrate", "--csv", file("negative", head+"2,1,9\n3,2,-18\n")}, ok...), cli.ExitFailed, "negative:3"},
+		{append([]string{"calibrate", "--csv", file("zero", head+"0,1,9\n")}, ok...), cli.ExitFailed, "zero:2"},
+		{append([]string{"calibrate", "--csv", file("nan", head+"1,nan,9\n")}, ok...), cli.ExitFailed, "nan:2"},
+		{append([]string{"calibrate", "--trace", "x=y"}, ok...), cli.ExitUsage, "BLOCKS=FILE"},
+		{append([]string{"calibrate", "1", "--blocks", "1=0"}, ok...), cli.ExitUsage, "TASK=BLOCKS"},
+		{[]string{"at", "--platform", predictcmd.Fig3}, cli.ExitUsage, "--blocks"},
+		{[]string{"at", "--platform", predictcmd.Fig3, "--blocks", "0"}, cli.ExitUsage, "from 1 on"},
+		{[]string{"at", "--platform", file("p.xml", "<x/>"), "--blocks", "1"}, cli.ExitFailed, "p.xml"},
+		{[]string{"at", "x", "--platform", predictcmd.Fig3, "--blocks", "1"}, cli.ExitUsage, "not both"},
+		{[]string{"show", "@1", "--db", points}, cli.ExitUsage, "NAME@2"},
+		{[]string{"advise"}, cli.ExitUsage, "multiprocessors"},
+		{[]string{"sweep"}, cli.ExitUsage, "vectoradd or matmul"},
+		{[]string{"sweep", "--kernel", "matmul", "--method", "meter"}, cli.ExitUsage, "--monitor"},
+		{[]string{"sweep", "--kernel", "matmul", "--csv", points}, cli.ExitUsage, "exists"},
+		{[]string{"simgrid", "--platform", predictcmd.Fig3, "--blocks", "99999999999999"}, cli.ExitFailed, "rounds"},
 	} {
 		r := inside(t, append([]string{"predict"}, c.args...)...)
 		if strings.Contains(r.err, "libsimgrid-dev") {
@@ -256,7 +258,7 @@ func TestPredictFromTraces(t *testing.T) {
 	if err := os.WriteFile(rest, []byte("time_s,power_w\n0,29\n1,31\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var r predictionReport
+	var r predictcmd.Prediction
 	object(t, inside(t, append(args, "--idle-trace", rest)...).ok(t).out, &r)
 	if math.Abs(float64(r.Round.Time)-0.7) > 1e-9 || math.Abs(float64(r.Parameters.Block)-120*0.05) > 1e-9 || math.Abs(float64(r.Round.Power)-150) > 1e-6 {
 		t.Errorf("got %+v", r)
@@ -277,10 +279,10 @@ func TestPredictSweep(t *testing.T) {
 	if code := p.wait(t); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, &p.out, &p.err)
 	}
-	var x predictionReport
+	var x predictcmd.Prediction
 	object(t, p.out.String(), &x)
-	block := float64(simBusy-simRest) * float64(x.Round.Time) / (simSMs * simResident)
-	if math.Abs(float64(x.Parameters.Block)/block-1) > 0.02 || math.Abs(float64(x.Round.Time)/0.06-1) > 0.01 || math.Abs(float64(x.Options.Idle-simRest)) > 2 {
+	block := float64(predictcmd.SimBusy-predictcmd.SimRest) * float64(x.Round.Time) / (predictcmd.SimSMs * predictcmd.SimResident)
+	if math.Abs(float64(x.Parameters.Block)/block-1) > 0.02 || math.Abs(float64(x.Round.Time)/0.06-1) > 0.01 || math.Abs(float64(x.Options.Idle-predictcmd.SimRest)) > 2 {
 		t.Errorf("E_b %v J, want %v; %+v", float64(x.Parameters.Block), block, x.Round)
 	}
 	if e := x.Evaluation; e == nil || len(e.Points) != 6 || e.Mixed.Energy.Average > 2 || len(x.Points) != 6 || len(x.Tasks) != 1 {
@@ -342,7 +344,7 @@ func TestPredictFromTasks(t *testing.T) {
 	run := func(more ...string) result {
 		return inside(t, append([]string{"predict", "calibrate", "--sms", "14", "--json", "--db", path}, more...)...)
 	}
-	var r predictionReport
+	var r predictcmd.Prediction
 	object(t, run("2", "3", "4", "--blocks", "4=140x2", "--idle-task", "1", "--weights", "stated").ok(t).out, &r)
 	p := r.Points[2]
 	if p.Blocks != 140 || math.Abs(float64(p.Time)-10) > 1e-9 || math.Abs(float64(p.Energy)-1500) > 1e-6 || p.From != "task 4" {
@@ -354,51 +356,9 @@ func TestPredictFromTasks(t *testing.T) {
 	if r.Options.Idle != 30 || math.Abs(float64(r.Options.UIdle)-0.1) > 1e-9 || math.Abs(float64(r.Round.Power)-150) > 1e-6 || len(r.Tasks) != 3 {
 		t.Errorf("got %+v", r)
 	}
-	run("2", "3", "4", "--idle", "30W").fails(t, exitUsage, "--blocks 4=N")
-	run("2", "3", "9", "--idle", "30W").fails(t, exitNotFound, "no task 9")
-	run("2", "3", "--idle-task", "9").fails(t, exitNotFound, "no task 9")
-	run("2", "3", "--blocks", "4=1", "--idle", "30W").fails(t, exitUsage, "names task 4")
-	run("2", "3", "--blocks", "3=28", "--idle", "30W").fails(t, exitFailed, "three are needed")
-}
-
-// A task that was recorded knows its grid.
-func TestPredictGridOfLaunches(t *testing.T) {
-	t.Parallel()
-	noRaces(t)
-	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "p.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	put := func(grids ...uint32) *store.Task {
-		t.Helper()
-		id, err := db.BeginTask(t.Context(), store.NewTask{Name: "x", User: "u", Launched: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := db.PutLaunchTables(t.Context(), id, store.LaunchTables{
-			Processes: []store.LaunchProcess{{Whole: true}}, Names: []string{"k"},
-			Devices: []store.LaunchDevice{{Measured: true}, {Ordinal: 1}},
-		}); err != nil {
-			t.Fatal(err)
-		}
-		launches := []store.Launch{{Device: 1, Grid: [3]uint32{99, 1, 1}}} // another GPU's
-		for i, g := range grids {
-			launches = append(launches, store.Launch{Start: int64(i + 1), End: int64(i + 2), Grid: [3]uint32{g, 2, 1}})
-		}
-		if err := db.PutLaunches(t.Context(), id, 0, launches); err != nil {
-			t.Fatal(err)
-		}
-		x, err := db.Task(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &x
-	}
-	if g, err := gridOf(t.Context(), db, put(70, 70, 70)); err != nil || g != (grid{140, 3}) {
-		t.Errorf("got %+v, %v", g, err)
-	}
-	if _, err := gridOf(t.Context(), db, put(70, 71)); err == nil || !strings.Contains(err.Error(), "140 and of 142 blocks") {
-		t.Error(err)
-	}
+	run("2", "3", "4", "--idle", "30W").fails(t, cli.ExitUsage, "--blocks 4=N")
+	run("2", "3", "9", "--idle", "30W").fails(t, cli.ExitNotFound, "no task 9")
+	run("2", "3", "--idle-task", "9").fails(t, cli.ExitNotFound, "no task 9")
+	run("2", "3", "--blocks", "4=1", "--idle", "30W").fails(t, cli.ExitUsage, "names task 4")
+	run("2", "3", "--blocks", "3=28", "--idle", "30W").fails(t, cli.ExitFailed, "three are needed")
 }

@@ -9,16 +9,16 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/emulator/ps3face"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/instrument/powersensor3"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
+	"github.com/wattmark/wattmark/monitor/instrument/powersensor3"
 )
 
 // ps is an emulated PowerSensor3 on a pty.
-func ps(t *testing.T) (*ps3face.Face, *insttest.Plug) {
+func ps(t *testing.T) (*ps3face.Face, *plug) {
 	t.Helper()
 	b, err := board.New(board.Config{})
 	if err != nil {
@@ -28,18 +28,19 @@ func ps(t *testing.T) (*ps3face.Face, *insttest.Plug) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, insttest.PlugIn(t, f, fault.Faults{})
+	return f, plugIn(t, f, fault.Faults{})
 }
 
 // typed runs a command with something typed into it.
 func typed(t *testing.T, in string, args ...string) (out, complaints string, err error) {
 	t.Helper()
 	var o, e bytes.Buffer
-	err = run(t.Context(), args, streams{in: strings.NewReader(in), out: &o, err: &e})
+	err = execute(t.Context(), args, cli.Streams{In: strings.NewReader(in), Out: &o, Err: &e})
 	return o.String(), e.String(), err
 }
 
 func TestPowerSensor3Config(t *testing.T) {
+	t.Parallel()
 	f, plug := ps(t)
 	config := []string{"powersensor3", "config", "--port", plug.Path}
 	was := f.Stored()
@@ -69,6 +70,7 @@ func TestPowerSensor3Config(t *testing.T) {
 // What would make a device useless, and what cannot be meant, is refused before
 // anything is sent.
 func TestPowerSensor3ConfigRefuses(t *testing.T) {
+	t.Parallel()
 	f, plug := ps(t)
 	was := f.Stored()
 	for set, want := range map[string]string{
@@ -80,7 +82,7 @@ func TestPowerSensor3ConfigRefuses(t *testing.T) {
 			t.Errorf("--set %s: %v", set, err)
 		}
 	}
-	if _, _, err := typed(t, "", "powersensor3", "config"); err == nil || exitCode(err) != exitFailed && exitCode(err) != exitUsage {
+	if _, _, err := typed(t, "", "powersensor3", "config"); err == nil || cli.ExitCode(err) != cli.ExitFailed && cli.ExitCode(err) != cli.ExitUsage {
 		t.Errorf("without a port: %v", err)
 	}
 }
@@ -88,6 +90,7 @@ func TestPowerSensor3ConfigRefuses(t *testing.T) {
 // A device that loses an answer in the middle has stored a part: the program says
 // which.
 func TestPowerSensor3ConfigSaysWhatTheDeviceHolds(t *testing.T) {
+	t.Parallel()
 	f, plug := ps(t)
 	was := f.Stored()
 	// Version and configuration come first, and each stored sensor is answered with
@@ -99,7 +102,7 @@ func TestPowerSensor3ConfigSaysWhatTheDeviceHolds(t *testing.T) {
 	}
 	reads = plug.Line.Counts().Sent
 	plug.Pull()
-	plug = insttest.PlugIn(t, f, fault.Faults{Script: []fault.Fault{{Kind: fault.Drop, At: reads + 2, Bytes: 1}}})
+	plug = plugIn(t, f, fault.Faults{Script: []fault.Fault{{Kind: fault.Drop, At: reads + 2, Bytes: 1}}})
 	_, complaints, err := typed(t, "", "powersensor3", "config", "--port", plug.Path, "--yes", "--set", "pair0.name=a", "--set", "pair1.name=b")
 	if !errors.Is(err, powersensor3.ErrPartial) || !strings.Contains(err.Error(), "write sensor 2") {
 		t.Fatalf("%v", err)

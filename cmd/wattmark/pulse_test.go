@@ -7,11 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/hostagent/methods"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/run"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // method finds what a method said.
-func method(t *testing.T, list []methodReport, m methods.Method) methodReport {
+func method(t *testing.T, list []report.MethodReport, m sensor.Method) report.MethodReport {
 	t.Helper()
 	for _, r := range list {
 		if r.Method == string(m) {
@@ -19,7 +23,7 @@ func method(t *testing.T, list []methodReport, m methods.Method) methodReport {
 		}
 	}
 	t.Fatalf("no method %s among %+v", m, list)
-	return methodReport{}
+	return report.MethodReport{}
 }
 
 // drawn checks a plot's axes and legend.
@@ -46,24 +50,24 @@ func TestPulse(t *testing.T) {
 	r := newRig(t)
 	svg := filepath.Join(t.TempDir(), "pulse.svg")
 	common := []string{"pulse", "--gpu", "sim:" + r.socket, "--db", r.db, "--warm-up", "50ms", "--json"}
-	var x report
+	var x report.Report
 	object(t, inside(t, append(common, "--monitor", r.address, "--for", "1500ms", "--svg", svg)...).ok(t).out, &x)
-	if x.State != "complete" || len(x.Methods) != len(methods.All()) || x.Picture != svg {
+	if x.State != "complete" || len(x.Methods) != len(sensor.Methods()) || x.Picture != svg {
 		t.Fatalf("%s: %s, %d methods, picture %q", x.State, x.Reason, len(x.Methods), x.Picture)
 	}
 	// The simulated sensor updates at whole periods of the clock, where the pulses begin:
 	// the instant field sees 25 ms of every rest.
-	if e := *method(t, x.Methods, methods.Instant).ErrorPct; e > -40 {
+	if e := *method(t, x.Methods, sensor.InstantField).ErrorPct; e > -40 {
 		t.Errorf("instant: error %.1f %%", e)
 	}
-	if w := method(t, x.Methods, methods.Instant).WithinU; w == nil || *w {
+	if w := method(t, x.Methods, sensor.InstantField).WithinU; w == nil || *w {
 		t.Error("instant is said to be within ± U")
 	}
-	if e := *method(t, x.Methods, methods.Counter).ErrorPct; math.Abs(e) > 5 {
+	if e := *method(t, x.Methods, sensor.Counter).ErrorPct; math.Abs(e) > 5 {
 		t.Errorf("counter: error %.1f %%", e)
 	}
 	for _, m := range x.Methods {
-		if m.EnergyJ == nil || m.Readings == 0 || m.Call == nil || m.Call.P50S == nil {
+		if m.EnergyJ == nil || m.Readings == 0 || m.Call.N == 0 || !measure.Known(m.Call.P50) {
 			t.Errorf("%+v", m)
 			continue
 		}
@@ -75,13 +79,13 @@ func TestPulse(t *testing.T) {
 		}
 	}
 	drawn(t, svg, append(legends, "meter: powersensor3")...)
-	inside(t, append(common, "--svg", svg)...).fails(t, exitUsage, "exists")
+	inside(t, append(common, "--svg", svg)...).fails(t, cli.ExitUsage, "exists")
 
 	// The stored task shows and draws the same again.
 	again := filepath.Join(t.TempDir(), "again.svg")
-	var y report
+	var y report.Report
 	object(t, inside(t, "show", "1", "--db", r.db, "--json", "--svg", again).ok(t).out, &y)
-	if a, b := method(t, x.Methods, methods.SMA), method(t, y.Methods, methods.SMA); *a.EnergyJ != *b.EnergyJ {
+	if a, b := method(t, x.Methods, sensor.SMA), method(t, y.Methods, sensor.SMA); *a.EnergyJ != *b.EnergyJ {
 		t.Errorf("SMA: %v J, shown as %v J", *a.EnergyJ, *b.EnergyJ)
 	}
 	drawn(t, again, legends...)
@@ -95,23 +99,23 @@ func TestPulse(t *testing.T) {
 func pulseWithoutMeter(t *testing.T, r *rig, common []string) {
 	t.Helper()
 	svg := filepath.Join(t.TempDir(), "alone.svg")
-	var x pulseReport
+	var x run.PulseReport
 	object(t, inside(t, append(common, "--no-meter", "--on", "30ms", "--off", "70ms", "--for", "1s", "--svg", svg)...).ok(t).out, &x)
 	if x.Pulses != 10 || !strings.Contains(x.Truth, "energy counter") || !strings.Contains(x.Truth, "--no-meter") || x.TruthW == nil {
 		t.Errorf("%+v", x)
 	}
-	if len(x.Methods) != len(methods.All()) || method(t, x.Methods, methods.Counter).ErrorPct != nil || method(t, x.Methods, methods.MTSM).WithinU != nil {
+	if len(x.Methods) != len(sensor.Methods()) || method(t, x.Methods, sensor.Counter).ErrorPct != nil || method(t, x.Methods, sensor.MTSM).WithinU != nil {
 		t.Errorf("%+v", x.Methods)
 	}
 	drawn(t, svg, append(legends, "counter&#39;s mean", "no meter")...)
-	var none pulseReport
+	var none run.PulseReport
 	object(t, inside(t, append(common, "--no-meter", "--no-counter", "--for", "300ms", "--svg", filepath.Join(t.TempDir(), "none.svg"))...).ok(t).out, &none)
-	if m := method(t, none.Methods, methods.MTSM); none.TruthW != nil || !strings.HasPrefix(none.Truth, "none") || m.ErrorPct != nil || m.Beside != nil || m.EnergyJ == nil {
+	if m := method(t, none.Methods, sensor.MTSM); none.TruthW != nil || !strings.HasPrefix(none.Truth, "none") || m.ErrorPct != nil || m.Beside.N != 0 || m.EnergyJ == nil {
 		t.Errorf("%+v, MTSM %+v", none, m)
 	}
-	inside(t, append(common, "--monitor", "127.0.0.1:1")...).fails(t, exitFailed, "is wattmark monitor running there")
+	inside(t, append(common, "--monitor", "127.0.0.1:1")...).fails(t, cli.ExitFailed, "is wattmark monitor running there")
 	var tasks struct {
-		Tasks []report `json:"tasks"`
+		Tasks []report.Report `json:"tasks"`
 	}
 	object(t, inside(t, "tasks", "--db", r.db, "--json").ok(t).out, &tasks)
 	if len(tasks.Tasks) != 1 {
@@ -120,8 +124,9 @@ func pulseWithoutMeter(t *testing.T, r *rig, common []string) {
 }
 
 func TestRunWithoutMethods(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
-	var x report
+	var x report.Report
 	object(t, inside(t, "run", "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "0", "--benchmark", "half",
 		"--duration", "100ms", "--no-methods").ok(t).out, &x)
 	if len(x.Methods) != 0 || x.NVMLJ == nil {

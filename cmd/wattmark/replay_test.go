@@ -6,7 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/bench"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/store"
 )
 
 // sharedData finds the public recordings beside the repository.
@@ -47,7 +50,7 @@ func TestReplay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, db := sharedData(t, "pmd", name), filepath.Join(t.TempDir(), "power.db")
-			r := replayReport{report: &report{}}
+			r := bench.ReplayReport{Report: &report.Report{}}
 			raw := object(t, inside(t, "replay", "--json", "--shift", "-50ms", "--utc-offset", "1h",
 				"--db", db, dir).ok(t).out, &r)
 			for _, field := range []string{"meter_j", "nvml_j", "error_pct"} {
@@ -80,15 +83,15 @@ func TestReplayOfWhatIsNoRecording(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "power.db")
 	dir := t.TempDir()
-	inside(t, "replay", "--db", db, filepath.Join(dir, "nowhere")).fails(t, exitFailed, "nowhere")
-	inside(t, "replay", "--db", db, dir).fails(t, exitFailed, "PMD_start_ts.txt", dir)
-	inside(t, "replay", "--db", db).fails(t, exitUsage)
+	inside(t, "replay", "--db", db, filepath.Join(dir, "nowhere")).fails(t, cli.ExitFailed, "nowhere")
+	inside(t, "replay", "--db", db, dir).fails(t, cli.ExitFailed, "PMD_start_ts.txt", dir)
+	inside(t, "replay", "--db", db).fails(t, cli.ExitUsage)
 	// Wrong clocks: the sensor's readings and the meter's must cover the events.
 	rec := sharedData(t, "pmd", "a100-step")
-	inside(t, "replay", "--db", db, rec).fails(t, exitFailed, "--utc-offset")
-	inside(t, "replay", "--db", db, "--utc-offset", "1h", "--shift", "1h", rec).fails(t, exitFailed, "--shift")
+	inside(t, "replay", "--db", db, rec).fails(t, cli.ExitFailed, "--utc-offset")
+	inside(t, "replay", "--db", db, "--utc-offset", "1h", "--shift", "1h", rec).fails(t, cli.ExitFailed, "--shift")
 	for id := range store.TaskID(2) {
-		if x, ok := task(t, db, id+1); !ok || x.State != store.Untrimmed || x.Scans != 67051 || x.Reason == "" {
+		if x, ok := onlyTask(t, db, id+1); !ok || x.State != store.Untrimmed || x.Scans != 67051 || x.Reason == "" {
 			t.Errorf("task %d, with all its samples: %v, %d scans, %v: %s", id+1, ok, x.Scans, x.State, x.Reason)
 		}
 	}

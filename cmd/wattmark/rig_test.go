@@ -10,13 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/emulator/ps3face"
-	"wattmark/monitor/emulator/pty"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
+	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	"github.com/wattmark/wattmark/store"
 )
 
 // rig is a bench of processes: a meter that is emulated in this one, with a
@@ -53,7 +56,7 @@ func newRig(t *testing.T) *rig {
 	}
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { served <- servePlant(ctx, r.socket, r.live) }()
+	go func() { served <- sessioncmd.ServePlant(ctx, r.socket, r.live) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -115,7 +118,7 @@ func (r *rig) runArgs(more ...string) []string {
 // client talks to the monitor.
 func (r *rig) client() *monitorclient.Client {
 	r.t.Helper()
-	c, err := monitorclient.Dial(r.address, monitorclient.Options{Version: version()})
+	c, err := monitorclient.Dial(r.address, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -123,9 +126,9 @@ func (r *rig) client() *monitorclient.Client {
 	return c
 }
 
-func (r *rig) captures() []monitorclient.Capture {
+func (r *rig) captures() []session.Capture {
 	r.t.Helper()
-	c, err := monitorclient.Dial(r.address, monitorclient.Options{Version: version()})
+	c, err := monitorclient.Dial(r.address, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -146,8 +149,8 @@ func (r *rig) free() {
 	}
 }
 
-// task reads a task as it is stored now; ok is false before there is one.
-func task(t *testing.T, path string, id store.TaskID) (x store.Task, ok bool) {
+// onlyTask reads a task as it is stored now; ok is false before there is one.
+func onlyTask(t *testing.T, path string, id store.TaskID) (x store.Task, ok bool) {
 	t.Helper()
 	if _, err := os.Stat(path); err != nil {
 		return x, false

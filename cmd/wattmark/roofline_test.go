@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/analysis/roofline"
-	"wattmark/hostagent"
-	"wattmark/hostagent/sampler"
-	"wattmark/hostagent/sim"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/analysis/roofline"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	rooflinecmd "github.com/wattmark/wattmark/cmd/internal/study/roofline"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A sweep on the simulated GPU finds what the simulated GPU costs.
@@ -31,27 +33,27 @@ func TestRooflineSweep(t *testing.T) {
 	if code := p.wait(t); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, &p.err)
 	}
-	var got rooflineReport
+	var got rooflinecmd.RooflineReport
 	object(t, p.out.String(), &got)
 	want := sim.DefaultRoofline()
 	for _, c := range []struct {
 		name  string
-		f     roofFigure
+		f     roofline.Figure
 		truth float64
-	}{{"a flop", got.FlopJ, float64(want.Flop)}, {"a byte", got.ByteJ, float64(want.Byte)}, {"constant power", got.ConstantW, float64(want.ConstantPower)}} {
+	}{{"a flop", got.Flop, float64(want.Flop)}, {"a byte", got.Byte, float64(want.Byte)}, {"constant power", got.Constant, float64(want.ConstantPower)}} {
 		// The card warms: what it draws is not quite what it is told to.
-		if off := math.Abs(c.f.Value - c.truth); c.f.U == nil || off > 2**c.f.U || off > 0.25*c.truth {
+		if off := math.Abs(c.f.Value - c.truth); c.f.U == 0 || off > 2*c.f.U || off > 0.25*c.truth {
 			t.Errorf("%s: %v, truth %v", c.name, c.f.Value, c.truth)
 		}
 	}
-	if math.Abs(got.PeakFlops/want.Flops-1) > 1e-3 || math.Abs(got.TimeBalance-20) > 0.02 || math.Abs(got.EnergyBalance.Value-12.5) > 2 || got.DoF != 2 || len(got.Points) != 5 {
+	if math.Abs(got.Flops/want.Flops-1) > 1e-3 || math.Abs(got.TimeBalance-20) > 0.02 || math.Abs(got.EnergyBalance.Value-12.5) > 2 || got.DoF != 2 || len(got.Points) != 5 {
 		t.Errorf("got %+v", got)
 	}
 	wellFormed(t, picture)
 	// The tasks kept their work: fitted again by number, they give the same.
-	var again rooflineReport
+	var again rooflinecmd.RooflineReport
 	object(t, inside(t, "roofline", "1,2,3,4,5", "--json", "--db", r.db).ok(t).out, &again)
-	if again.FlopJ.Value != got.FlopJ.Value || again.EnergyBalance.Value != got.EnergyBalance.Value {
+	if again.Flop.Value != got.Flop.Value || again.EnergyBalance.Value != got.EnergyBalance.Value {
 		t.Errorf("fitted again: %+v", again)
 	}
 }
@@ -99,13 +101,13 @@ func TestRooflineOfAThrottledTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := hostagent.Condition{SM: 1.98e9, Memory: 3.2e9, Temperature: 45}
-	after := hostagent.Condition{SM: 1.53e9, Memory: 3.2e9, Temperature: 58, Throttle: 4}
-	readings := append(sampler.ConditionReadings(before, noon), sampler.ConditionReadings(after, noon.Add(time.Second))...)
+	before := gpu.Condition{SM: 1.98e9, Memory: 3.2e9, Temperature: 45}
+	after := gpu.Condition{SM: 1.53e9, Memory: 3.2e9, Temperature: 58, Throttle: 4}
+	readings := append(sensor.ConditionReadings(before, noon), sensor.ConditionReadings(after, noon.Add(time.Second))...)
 	if err := errors.Join(db.PutReadings(t.Context(), 3, readings), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	var r rooflineReport
+	var r rooflinecmd.RooflineReport
 	object(t, inside(t, append(args, "--json")...).ok(t).out, &r)
 	for i, p := range r.Points {
 		if p.Fitted != (i != 2) || p.Throttled != (i == 2) {
@@ -134,16 +136,16 @@ func TestRooflineOfTasks(t *testing.T) {
 		args = append(args, "--work", w)
 	}
 	makeTasks(t, db, made{name: "yours", gpu: "GPU-2", serial: "7", at: time.Hour, energy: 500, length: 3})
-	var r rooflineReport
+	var r rooflinecmd.RooflineReport
 	object(t, inside(t, append(args, "--point", "6:flop=3e13,byte=1e12", "--json")...).ok(t).out, &r)
-	if math.Abs(r.FlopJ.Value/6e-12-1) > 1e-6 || math.Abs(r.ByteJ.Value/90e-12-1) > 1e-6 || math.Abs(r.ConstantW.Value/60-1) > 1e-6 {
+	if math.Abs(r.Flop.Value/6e-12-1) > 1e-6 || math.Abs(r.Byte.Value/90e-12-1) > 1e-6 || math.Abs(r.Constant.Value/60-1) > 1e-6 {
 		t.Errorf("got %+v", r)
 	}
 	// The points fit exactly: what is left is the meter's gain of 2 %.
-	if u := *r.FlopJ.U / r.FlopJ.Value; math.Abs(u-0.0392) > 1e-4 {
+	if u := r.Flop.U / r.Flop.Value; math.Abs(u-0.0392) > 1e-4 {
 		t.Errorf("U of a flop: %v", u)
 	}
-	if p := r.Points[5]; p.Fitted || *p.Intensity != 30 || math.Abs(p.RoofPct-50) > 1e-6 || math.Abs(p.ResidualPct-100*(500/(180+90+180.0)-1)) > 1e-6 {
+	if p := r.Points[5]; p.Fitted || p.Intensity != 30 || math.Abs(float64(p.Roof)-0.5) > 1e-8 || math.Abs(float64(p.Residual)-(500/(180+90+180.0)-1)) > 1e-8 {
 		t.Errorf("the other point: %+v", p)
 	}
 	if said := strings.Join(r.Cautions, " "); !strings.Contains(said, "another GPU") {
@@ -173,7 +175,7 @@ func TestRooflineRefuses(t *testing.T) {
 	for i := range 2 {
 		_, w, err := roofline.ParseTaskWork(work[i])
 		if err == nil {
-			err = keepWork(t.Context(), d, store.TaskID(i+1), w)
+			err = rooflinecmd.KeepWork(t.Context(), d, store.TaskID(i+1), w)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -187,17 +189,17 @@ func TestRooflineRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{exitUsage, []string{"1", "2"}, "three or more"},
-		{exitUsage, []string{"1", "2", "3"}, "nobody kept how many flop and bytes task 3 did"},
-		{exitUsage, []string{"1", "2", "6"}, "several GPUs"},
-		{exitUsage, []string{"1", "--work", "1:flop"}, "3:flop=4.4e12,byte=1e11"},
-		{exitUsage, []string{"1", "--work", "1:watt=3"}, "3:flop=4.4e12,byte=1e11"},
-		{exitUsage, []string{"1", "--work", "1:flop=-3"}, "3:flop=4.4e12,byte=1e11"},
-		{exitUsage, []string{"1", "--work", "flop=3"}, "3:flop=4.4e12,byte=1e11"},
-		{exitNotFound, []string{"9"}, "no task 9"},
-		{exitUsage, []string{"sweep", "--rounds", "1,2,2"}, "three different numbers"},
-		{exitUsage, []string{"sweep", "--rounds", "0,1,2,3"}, "--rounds 0"},
-		{exitUsage, []string{"sweep", "--duration", "0s"}, "must be positive"},
+		{cli.ExitUsage, []string{"1", "2"}, "three or more"},
+		{cli.ExitUsage, []string{"1", "2", "3"}, "nobody kept how many flop and bytes task 3 did"},
+		{cli.ExitUsage, []string{"1", "2", "6"}, "several GPUs"},
+		{cli.ExitUsage, []string{"1", "--work", "1:flop"}, "3:flop=4.4e12,byte=1e11"},
+		{cli.ExitUsage, []string{"1", "--work", "1:watt=3"}, "3:flop=4.4e12,byte=1e11"},
+		{cli.ExitUsage, []string{"1", "--work", "1:flop=-3"}, "3:flop=4.4e12,byte=1e11"},
+		{cli.ExitUsage, []string{"1", "--work", "flop=3"}, "3:flop=4.4e12,byte=1e11"},
+		{cli.ExitNotFound, []string{"9"}, "no task 9"},
+		{cli.ExitUsage, []string{"sweep", "--rounds", "1,2,2"}, "three different numbers"},
+		{cli.ExitUsage, []string{"sweep", "--rounds", "0,1,2,3"}, "--rounds 0"},
+		{cli.ExitUsage, []string{"sweep", "--duration", "0s"}, "must be positive"},
 	} {
 		inside(t, append(append([]string{"roofline"}, c.args...), "--db", db)...).fails(t, c.code, c.want)
 	}

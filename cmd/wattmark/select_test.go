@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"math"
 	"net"
@@ -13,10 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent/sim"
-	"wattmark/measure/marker"
-	"wattmark/monitor/emulator/board"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/store"
 )
 
 // selecting is a program whose launches are bracketed by the library within it: on
@@ -33,7 +37,7 @@ func selecting(t *testing.T) *injected {
 	})
 	t.Setenv("LD_LIBRARY_PATH", filepath.Dir(in.program))
 	t.Setenv("FAKE_BOARD", filepath.Join(t.TempDir(), "board"))
-	uuid := strings.TrimPrefix(sim.UUID(simSeed(in.socket)), "GPU-")
+	uuid := strings.TrimPrefix(sim.UUID(session.SimSeed(in.socket)), "GPU-")
 	t.Setenv("FAKE_UUID", strings.ReplaceAll(uuid, "-", ""))
 	in.serveFakes(os.Getenv("FAKE_BOARD"))
 	return in
@@ -83,19 +87,19 @@ func (in *injected) obey(line string) time.Time {
 
 // bracketed measures the program with a selection. Where a busy machine loses a
 // marker it is measured again.
-func (in *injected) bracketed(flags ...string) (r report, x store.Task) {
+func (in *injected) bracketed(flags ...string) (r report.Report, x store.Task) {
 	in.t.Helper()
 	for range 4 {
 		args := append([]string{"--auto", "--library", in.library, "--name", "bracketed"}, flags...)
 		p := in.rig.run(append(args, "--", in.program)...)
 		code := p.wait(in.t)
-		r = report{}
+		r = report.Report{}
 		object(in.t, p.out.String(), &r)
 		if code == 0 {
-			x, _ = task(in.t, in.db, store.TaskID(r.TaskID))
+			x, _ = onlyTask(in.t, in.db, store.TaskID(r.TaskID))
 			return r, x
 		}
-		if code != exitIncomplete || !strings.Contains(r.Reason, "marker") {
+		if code != cli.ExitIncomplete || !strings.Contains(r.Reason, "marker") {
 			in.t.Fatalf("exit code %d: %s\n%s", code, r.Reason, &p.err)
 		}
 		in.t.Log("measured again: ", r.Reason)
@@ -138,7 +142,7 @@ func TestMarkersAroundSelectedKernels(t *testing.T) {
 }
 
 // asTheBoard holds each kernel's energy against the board's over the same times.
-func (in *injected) asTheBoard(x store.Task, r report) {
+func (in *injected) asTheBoard(x store.Task, r report.Report) {
 	t := in.t
 	t.Helper()
 	db, err := store.OpenReadOnly(t.Context(), in.db)
@@ -162,7 +166,7 @@ func (in *injected) asTheBoard(x store.Task, r report) {
 		truth[tables.Names[l.Name]] += float64(e.Total)
 	}
 	for _, l := range r.Kernels.Lines {
-		if want, ok := truth[firstOf(l.Symbol, l.Name)]; ok && math.Abs(*l.EnergyJ-want) > *l.EnergyUJ {
+		if want, ok := truth[cmp.Or(l.Symbol, l.Name)]; ok && math.Abs(*l.EnergyJ-want) > *l.EnergyUJ {
 			t.Errorf("%s: %v ± %v J, the board drew %v J", l.Name, *l.EnergyJ, *l.EnergyUJ, want)
 		}
 	}
@@ -200,7 +204,7 @@ func TestSelectionsThatComeToNothing(t *testing.T) {
 		{"--kernel goes with --auto", []string{"--kernel", "x"}},
 	} {
 		p := in.rig.run(append(append(c.args, "--library", in.library, "--"), in.program)...)
-		if code := p.wait(t); code != exitUsage || !strings.Contains(p.err.String(), c.want) {
+		if code := p.wait(t); code != cli.ExitUsage || !strings.Contains(p.err.String(), c.want) {
 			t.Errorf("%v: exit code %d\n%s", c.args, code, &p.err)
 		}
 	}

@@ -11,11 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/analysis/sensor"
-	"wattmark/hostagent"
-	"wattmark/hostagent/sim"
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	sensorcmd "github.com/wattmark/wattmark/cmd/internal/study/sensor"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
 )
 
 // sharedRecording is a recording beside the repository, which others made.
@@ -29,9 +32,9 @@ func sharedRecording(t *testing.T, elem ...string) string {
 }
 
 // identified runs sensor identify and returns a field's profile.
-func identified(t *testing.T, field string, args ...string) sensorFieldReport {
+func identified(t *testing.T, field string, args ...string) sensorcmd.SensorFieldReport {
 	t.Helper()
-	var r sensorReport
+	var r sensorcmd.SensorReport
 	object(t, inside(t, append([]string{"sensor", "identify", "--json", "--field", field}, args...)...).ok(t).out, &r)
 	if len(r.Fields) != 1 || r.Fields[0].Field != field {
 		t.Fatalf("%+v", r)
@@ -44,6 +47,7 @@ func milliseconds(s measure.Seconds) float64 { return 1e3 * float64(s) }
 // TestSensorOfAnH200 holds what is found against what the public study says of
 // Hopper, from our own recording.
 func TestSensorOfAnH200(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	dir := sharedRecording(t, "h200")
 	args := []string{"--readings", filepath.Join(dir, "nvml-power.csv"), "--events", filepath.Join(dir, "kernel-events.csv")}
@@ -73,6 +77,7 @@ func TestSensorOfAnH200(t *testing.T) {
 // TestSensorByDesignedLoads: what turns of one length leave undecided, loads made
 // for the question decide. Our own recording of another H200.
 func TestSensorByDesignedLoads(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	dir := filepath.Join("..", "..", "testdata", "h200", "load")
 	args := []string{"--readings", filepath.Join(dir, "readings.csv"), "--events", filepath.Join(dir, "events.csv")}
@@ -92,6 +97,7 @@ func TestSensorByDesignedLoads(t *testing.T) {
 // TestSensorsOfRecordings holds what is found against the meter that was recorded
 // beside each card.
 func TestSensorsOfRecordings(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	for _, c := range []struct {
 		run, field       string
@@ -131,13 +137,13 @@ func TestSensorsOfRecordings(t *testing.T) {
 }
 
 // simulated is a GPU on an emulated board, with a sensor that is known.
-func simulated(t *testing.T, r sim.Response) (hostagent.Device, *sim.Sensor, *board.Live) {
+func simulated(t *testing.T, r sim.Response) (gpu.Device, *sim.Sensor, *board.Live) {
 	t.Helper()
 	b, err := board.New(board.Config{Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := plant{board.NewLive(b, time.Now())}
+	p := session.Plant{Live: board.NewLive(b, time.Now())}
 	dev, err := sim.Open(sim.Config{Plant: p, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +153,7 @@ func simulated(t *testing.T, r sim.Response) (hostagent.Device, *sim.Sensor, *bo
 
 // A load on a GPU whose sensor is known tells what it is.
 func TestSensorLoadFindsASimulatedSensor(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	periods := []time.Duration{3 * time.Second, 530 * time.Millisecond, 230 * time.Millisecond, 130 * time.Millisecond, 87 * time.Millisecond, 53 * time.Millisecond}
 	for name, r := range map[string]sim.Response{
@@ -157,11 +164,11 @@ func TestSensorLoadFindsASimulatedSensor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dev, own, _ := simulated(t, r)
 				defer dev.Close()
-				read, kernels, err := readDuring(t.Context(), own, 3*time.Millisecond, wavesWork(dev, hostagent.BenchMemory, periods, 3*time.Second, 1))
+				read, kernels, err := sensorcmd.ReadDuring(t.Context(), own, 3*time.Millisecond, sensorcmd.WavesWork(dev, gpu.BenchMemory, periods, 3*time.Second, 1))
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := read.source(kernels, dev.Info())
+				s, err := read.Source(kernels, dev.Info())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -170,21 +177,21 @@ func TestSensorLoadFindsASimulatedSensor(t *testing.T) {
 					want = sim.Response{Update: 100 * time.Millisecond, Instant: 25 * time.Millisecond, Average: time.Second}
 				}
 				for field, window := range map[string]time.Duration{"instant": want.Instant, "average": want.Average} {
-					x, err := sensor.Identify(field, s.polls[field], s.known, sensor.Options{})
+					x, err := sensor.Identify(field, s.Polls[field], s.Known, sensor.Options{})
 					if err != nil {
 						t.Fatal(err)
 					}
 					p := x.Profile
-					if math.Abs(milliseconds(p.Period-seconds(want.Update))) > 0.5 || p.Model != sensor.Boxcar || p.Undecided {
+					if math.Abs(milliseconds(p.Period-measure.SecondsOf(want.Update))) > 0.5 || p.Model != sensor.Boxcar || p.Undecided {
 						t.Errorf("%s: period %v, %s, undecided %v", field, p.Period, p.Model, p.Undecided)
 					}
-					if d := math.Abs(float64(p.Window - seconds(window))); d > float64(p.UWindow) && d > 0.02*window.Seconds() || p.UWindow > p.Window/4 {
+					if d := math.Abs(float64(p.Window - measure.SecondsOf(window))); d > float64(p.UWindow) && d > 0.02*window.Seconds() || p.UWindow > p.Window/4 {
 						t.Errorf("%s: window %v ± %v, want %v", field, p.Window, p.UWindow, window)
 					}
 				}
-				if p := filepath.Join(t.TempDir(), "x"); (&sensorLoadFlags{out: p}).write(s) != nil {
+				if p := filepath.Join(t.TempDir(), "x"); (&sensorcmd.SensorLoadFlags{Out: p}).Write(s) != nil {
 					t.Error("the files could not be written")
-				} else if again, err := sensorFiles(filepath.Join(p, "readings.csv"), filepath.Join(p, "events.csv"), "", ""); err != nil || len(again.polls["instant"]) != len(s.polls["instant"]) || len(again.phases) != len(s.phases) {
+				} else if again, err := sensorcmd.SensorFiles(filepath.Join(p, "readings.csv"), filepath.Join(p, "events.csv"), "", ""); err != nil || len(again.Polls["instant"]) != len(s.Polls["instant"]) || len(again.Phases) != len(s.Phases) {
 					t.Errorf("what was written reads back as %+v, %v", again, err)
 				}
 			})
@@ -194,6 +201,7 @@ func TestSensorLoadFindsASimulatedSensor(t *testing.T) {
 
 // A plan carried out with the sensor alone tells the energy that the board truly drew.
 func TestSensorRunOnASimulatedGPU(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	synctest.Test(t, func(t *testing.T) {
 		dev, own, live := simulated(t, sim.Response{Update: 100 * time.Millisecond, Instant: 25 * time.Millisecond, Average: time.Second, Gain: 1.02, Offset: -3})
@@ -201,22 +209,22 @@ func TestSensorRunOnASimulatedGPU(t *testing.T) {
 		p := &sensor.Profile{
 			Field: "instant", Model: sensor.Boxcar, Period: 0.1, Window: 0.025, Calibrated: true, Gain: 1.02, UGain: 0.002, Offset: -3, UOffset: 0.3, Noise: 0.5, Seen: 0.25,
 		}
-		f := sensorRunFlags{plan: sensorPlanFlags{kernel: 50 * time.Millisecond, u: 0.02, swing: 1, mean: 250}}
-		x, err := f.planned(p)
+		f := sensorcmd.SensorRunFlags{Plan: sensorcmd.SensorPlanFlags{Kernel: 50 * time.Millisecond, U: 0.02, Swing: 1, Mean: 250}}
+		x, err := f.Planned(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		a := &app{streams: streams{out: &out, err: &out}, json: true}
-		s := &sensorTrials{plan: x, once: benchmarkWork(dev, hostagent.BenchMemory, f.plan.kernel), seed: 5}
-		rep := &sensorRunReport{GPU: "simulated", Field: "instant", Work: "memory", Plan: x, profile: p}
-		f.every = 4 * time.Millisecond
-		if err := a.sensorRunAlone(t.Context(), f, func() (gpuSensor, error) { return simSensor{own}, nil }, s, rep); err != nil {
+		a := &cli.App{Streams: cli.Streams{Out: &out, Err: &out}, JSON: true}
+		s := &sensorcmd.SensorTrials{Plan: x, Once: session.BenchmarkWork(dev, gpu.BenchMemory, f.Plan.Kernel), Seed: 5}
+		rep := &sensorcmd.SensorRunReport{GPU: "simulated", Field: "instant", Work: "memory", Plan: x, Profile: p}
+		f.Every = 4 * time.Millisecond
+		if err := sensorcmd.SensorRunAlone(t.Context(), f, own, s, rep); err != nil {
 			t.Fatal(err)
 		}
 		var joules float64
 		n := 0
-		for _, segments := range s.trials {
+		for _, segments := range s.Trials {
 			for _, g := range segments {
 				joules += float64(live.MeanPower(g.Start, g.End)) * g.End.Sub(g.Start).Seconds()
 				n += x.PerSegment
@@ -226,22 +234,23 @@ func TestSensorRunOnASimulatedGPU(t *testing.T) {
 		if d := math.Abs(float64(rep.Result.Energy) - truth); d > float64(rep.Result.U) || float64(rep.Result.U) > 0.03*truth {
 			t.Errorf("%v ± %v, the board drew %.3f J", rep.Result.Energy, rep.Result.U, truth)
 		}
-		if err := a.printSensorRun(rep); err != nil {
+		if err := sensorcmd.PrintSensorRun(a, rep); err != nil {
 			t.Fatal(err)
 		}
-		var back sensorRunReport
+		var back sensorcmd.SensorRunReport
 		object(t, out.String(), &back)
 	})
 }
 
 // Profiles are kept by GPU and field, in versions.
 func TestSensorProfilesAreKept(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	readings, events := syntheticFiles(t)
 	args := []string{"--readings", readings, "--events", events, "--db", db}
 	svg := filepath.Join(t.TempDir(), "sensor.svg")
-	inside(t, append([]string{"sensor", "identify", "--save"}, args...)...).fails(t, exitUsage, "--gpu-uuid")
+	inside(t, append([]string{"sensor", "identify", "--save"}, args...)...).fails(t, cli.ExitUsage, "--gpu-uuid")
 	first := identified(t, "power", append(args, "--save", "--gpu-uuid", "GPU-1234", "--gpu-name", "a card", "--svg", svg)...)
 	if first.Version != 1 || first.UUID != "GPU-1234" || first.Picture != svg {
 		t.Fatalf("%+v", first)
@@ -251,18 +260,18 @@ func TestSensorProfilesAreKept(t *testing.T) {
 		t.Errorf("version %d", second.Version)
 	}
 	var list struct {
-		Profiles []storedProfile `json:"profiles"`
+		Profiles []sensorcmd.StoredProfile `json:"profiles"`
 	}
 	object(t, inside(t, "sensor", "list", "--db", db, "--json").ok(t).out, &list)
 	if len(list.Profiles) != 2 || list.Profiles[0].Window != first.Window {
 		t.Errorf("%+v", list)
 	}
-	var shown storedProfile
+	var shown sensorcmd.StoredProfile
 	object(t, inside(t, "sensor", "show", "1234", "power", "--db", db, "--version", "1", "--json").ok(t).out, &shown)
 	if shown.Version != 1 || shown.GPU != "a card" || shown.Evidence == nil {
 		t.Errorf("%+v", shown)
 	}
-	var planned sensorPlanReport
+	var planned sensorcmd.SensorPlanReport
 	object(t, inside(t, "sensor", "plan", "--db", db, "--gpu-uuid", "GPU-12", "--field", "power", "--kernel", "20ms", "--json").ok(t).out, &planned)
 	if planned.Plan.Trials < 4 || planned.Plan.Repetitions < 32 || planned.Plan.U > 0.02 {
 		t.Errorf("%+v", planned.Plan)
@@ -272,11 +281,11 @@ func TestSensorProfilesAreKept(t *testing.T) {
 			t.Errorf("%v:\n%s", words, out)
 		}
 	}
-	inside(t, "sensor", "delete", "GPU-1234", "power", "--db", db).fails(t, exitUsage, "--all")
+	inside(t, "sensor", "delete", "GPU-1234", "power", "--db", db).fails(t, cli.ExitUsage, "--all")
 	inside(t, "sensor", "delete", "GPU-1234", "power", "--version", "1", "--yes", "--db", db).ok(t)
-	inside(t, "sensor", "show", "GPU-1234", "power", "--version", "1", "--db", db).fails(t, exitNotFound, "version 1")
+	inside(t, "sensor", "show", "GPU-1234", "power", "--version", "1", "--db", db).fails(t, cli.ExitNotFound, "version 1")
 	inside(t, "sensor", "delete", "GPU-1234", "power", "--all", "--yes", "--db", db).ok(t)
-	inside(t, "sensor", "show", "GPU-1234", "power", "--db", db).fails(t, exitNotFound, "no profile")
+	inside(t, "sensor", "show", "GPU-1234", "power", "--db", db).fails(t, cli.ExitNotFound, "no profile")
 }
 
 // syntheticFiles are readings and events of a sensor with a 30 ms window.
@@ -287,15 +296,15 @@ func syntheticFiles(t *testing.T) (readings, events string) {
 		dev, own, _ := simulated(t, sim.Response{Update: 50 * time.Millisecond, Instant: 30 * time.Millisecond, Average: time.Second})
 		defer dev.Close()
 		periods := []time.Duration{530 * time.Millisecond, 87 * time.Millisecond, 37 * time.Millisecond}
-		read, kernels, err := readDuring(t.Context(), own, 3*time.Millisecond, wavesWork(dev, hostagent.BenchMemory, periods, 2*time.Second, 1))
+		read, kernels, err := sensorcmd.ReadDuring(t.Context(), own, 3*time.Millisecond, sensorcmd.WavesWork(dev, gpu.BenchMemory, periods, 2*time.Second, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		read.average, read.usage = nil, nil
-		s, err := read.source(kernels, dev.Info())
+		read.Average, read.Usage = nil, nil
+		s, err := read.Source(kernels, dev.Info())
 		if err == nil {
-			s.polls["power"], s.fields = s.polls["instant"], []string{"power"}
-			err = (&sensorLoadFlags{out: dir}).write(s)
+			s.Polls["power"], s.Fields = s.Polls["instant"], []string{"power"}
+			err = (&sensorcmd.SensorLoadFlags{Out: dir}).Write(s)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -306,6 +315,7 @@ func syntheticFiles(t *testing.T) (readings, events string) {
 
 // A stored task is identified against its meter, or its kernels.
 func TestSensorOfAStoredTask(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	dir := sharedRecording(t, "pmd", "3090-square")
@@ -314,11 +324,12 @@ func TestSensorOfAStoredTask(t *testing.T) {
 	if !p.Calibrated || p.Model != sensor.Boxcar || math.Abs(milliseconds(p.Window)-100) > 3 {
 		t.Errorf("%s of %v, gain %.3f", p.Model, p.Window, p.Gain)
 	}
-	inside(t, "sensor", "identify", "--task", "9", "--db", db).fails(t, exitNotFound, "no task 9")
-	inside(t, "sensor", "identify", "--task", "1", "--field", "x", "--db", db).fails(t, exitUsage, "power.draw.average")
+	inside(t, "sensor", "identify", "--task", "9", "--db", db).fails(t, cli.ExitNotFound, "no task 9")
+	inside(t, "sensor", "identify", "--task", "1", "--field", "x", "--db", db).fails(t, cli.ExitUsage, "power.draw.average")
 }
 
 func TestSensorRefuses(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -333,14 +344,14 @@ func TestSensorRefuses(t *testing.T) {
 		readings, events, word string
 	}{
 		{file("r1", "time,power_w\n1,2\n"), good, "without a unit"},
-		{file("r2", "time_s,power_w\n1,x\n"), good, "line 2"},
+		{file("r2", "time_s,power_w\n1,x\n"), good, ":2: power_w"},
 		{file("r3", "time_s,power_w\n1,2\n0,2\n"), good, "back in time"},
 		{file("r4", "time_s,power_w\n1,2\n2,2\n"), good, "changed 0 times"},
 		{file("r5", "time_s,power_w\n1,2\n"), file("e1", "time_us,event\n1000,a-begin\n"), "never ended"},
 		{file("r6", "time_s,power_w\n1,2\n"), file("e2", "time_us,event\n1000,begin\n"), "NAME-begin"},
 		{filepath.Join(dir, "none"), good, "no such file"},
 	} {
-		inside(t, "sensor", "identify", "--readings", c.readings, "--events", c.events).fails(t, exitFailed, c.word)
+		inside(t, "sensor", "identify", "--readings", c.readings, "--events", c.events).fails(t, cli.ExitFailed, c.word)
 	}
 	for _, args := range [][]string{
 		{"identify"},
@@ -353,6 +364,6 @@ func TestSensorRefuses(t *testing.T) {
 		{"load", "--periods", "1ms"},
 		{"show", "x"},
 	} {
-		inside(t, append([]string{"sensor"}, args...)...).fails(t, exitUsage, "")
+		inside(t, append([]string{"sensor"}, args...)...).fails(t, cli.ExitUsage, "")
 	}
 }

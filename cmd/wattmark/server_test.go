@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/store/postgres/pgtest"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/db"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // TestLabOnAServer does a lab's work on a PostgreSQL server: measure, list, show,
@@ -16,28 +19,28 @@ func TestLabOnAServer(t *testing.T) {
 	c := pgtest.Own(t, "fsync=off")
 	c.Make(t, "lab")
 	c.Make(t, "other")
-	db := strings.Replace(c.URL("lab"), "wattmark@", "wattmark:hush@", 1)
+	db_ := strings.Replace(c.URL("lab"), "wattmark@", "wattmark:hush@", 1)
 	for _, user := range []string{"ada", "bob"} {
-		inside(t, "demo", "--db", db, "--duration", "100ms", "--user", user, "--name", "gemm-"+user).ok(t)
+		inside(t, "demo", "--db", db_, "--duration", "100ms", "--user", user, "--name", "gemm-"+user).ok(t)
 	}
-	if ids := listed(t, db, "--name", "gemm*"); len(ids) != 2 || ids[0] != 2 {
+	if ids := listed(t, db_, "--name", "gemm*"); len(ids) != 2 || ids[0] != 2 {
 		t.Fatalf("tasks %v are listed", ids)
 	}
-	shown := inside(t, "show", "1", "--budget", "--db", db).ok(t)
+	shown := inside(t, "show", "1", "--budget", "--db", db_).ok(t)
 	for _, w := range []string{"ada", "complete", "aux_12v_1"} {
 		if !strings.Contains(shown.out, w) {
 			t.Errorf("%q is not shown:\n%s", w, shown.out)
 		}
 	}
-	var r report
-	whole := inside(t, "show", "1", "--json", "--db", db).ok(t)
-	if object(t, whole.out, &r); r.Database != "postgres://wattmark@/lab?"+strings.SplitN(db, "?", 2)[1] || strings.Contains(whole.out, "hush") {
+	var r report.Report
+	whole := inside(t, "show", "1", "--json", "--db", db_).ok(t)
+	if object(t, whole.out, &r); r.Database != "postgres://wattmark@/lab?"+strings.SplitN(db_, "?", 2)[1] || strings.Contains(whole.out, "hush") {
 		t.Errorf("the database is said to be %s", r.Database)
 	}
-	csv := inside(t, "export", "1", "--db", db).ok(t)
+	csv := inside(t, "export", "1", "--db", db_).ok(t)
 	file := filepath.Join(t.TempDir(), "power.db")
-	var copied transferReport
-	object(t, inside(t, "db", "copy", db, file, "--json").ok(t).out, &copied)
+	var copied db.TransferReport
+	object(t, inside(t, "db", "copy", db_, file, "--json").ok(t).out, &copied)
 	if copied.Copied != 2 || copied.Samples == 0 || strings.Contains(copied.From, "hush") {
 		t.Errorf("the copy says %+v", copied)
 	}
@@ -45,19 +48,19 @@ func TestLabOnAServer(t *testing.T) {
 		t.Error("the samples differ in the copy")
 	}
 	object(t, inside(t, "db", "copy", file, c.URL("other"), "--user", "bob", "--json").ok(t).out, &copied)
-	if copied.Copied != 1 || copied.Tasks[0].TaskID != 2 || copied.Tasks[0].CopyID != 1 {
+	if copied.Copied != 1 || copied.Tasks[0].From != 2 || copied.Tasks[0].To != 1 {
 		t.Errorf("the copy of bob's says %+v", copied)
 	}
-	inside(t, "db", "copy", file, c.URL("other"), "--task", "9").fails(t, exitNotFound, "no task 9")
-	inside(t, "db", "copy", file, file).fails(t, exitUsage, "both the source and the target")
-	inside(t, "db", "copy", file+"x", file).fails(t, exitNotFound, "the source comes first")
-	inside(t, "show", "7", "--db", db).fails(t, exitNotFound, "no task 7")
-	inside(t, "delete", "1", "--yes", "--db", db).ok(t)
-	if ids := listed(t, db); len(ids) != 1 || ids[0] != 2 {
+	inside(t, "db", "copy", file, c.URL("other"), "--task", "9").fails(t, cli.ExitNotFound, "no task 9")
+	inside(t, "db", "copy", file, file).fails(t, cli.ExitUsage, "both the source and the target")
+	inside(t, "db", "copy", file+"x", file).fails(t, cli.ExitNotFound, "the source comes first")
+	inside(t, "show", "7", "--db", db_).fails(t, cli.ExitNotFound, "no task 7")
+	inside(t, "delete", "1", "--yes", "--db", db_).ok(t)
+	if ids := listed(t, db_); len(ids) != 1 || ids[0] != 2 {
 		t.Errorf("after a deletion tasks %v are listed", ids)
 	}
 	c.Stop()
-	r2 := inside(t, "tasks", "--db", db).fails(t, exitFailed, "cannot be reached", "see that the server runs")
+	r2 := inside(t, "tasks", "--db", db_).fails(t, cli.ExitFailed, "cannot be reached", "see that the server runs")
 	if strings.Contains(r2.err, "hush") {
 		t.Errorf("the password is told: %s", r2.err)
 	}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,7 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/daemon"
+	"github.com/wattmark/wattmark/measure/session"
 )
 
 // manager is a service manager: what it is told.
@@ -80,7 +81,7 @@ func TestMonitorAsAService(t *testing.T) {
 	m.await(t, "WATCHDOG=1")
 
 	c := r.client()
-	started, err := c.Start(t.Context(), monitorclient.StartRequest{Holder: "ada@lab", Lease: time.Hour})
+	started, err := c.Start(t.Context(), session.Request{Holder: "ada@lab", Lease: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +103,11 @@ func TestMonitorAsAService(t *testing.T) {
 		b, err := c.GetBench(t.Context())
 		return err == nil && b.Draining && b.Holder == "ada@lab"
 	})
-	if _, err := c.Start(t.Context(), monitorclient.StartRequest{Holder: "bob@lab"}); err == nil || !strings.Contains(err.Error(), "no new captures") {
+	if _, err := c.Start(t.Context(), session.Request{Holder: "bob@lab"}); err == nil || !strings.Contains(err.Error(), "no new captures") {
 		t.Errorf("a new capture: %v", err)
 	}
 	s, err := c.Stop(t.Context(), started.CaptureID)
-	if err != nil || s.State != monitorclient.Complete {
+	if err != nil || s.State != session.Complete {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	if err := c.Release(t.Context(), started.CaptureID); err != nil {
@@ -122,7 +123,7 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	c := r.client()
-	started, err := c.Start(t.Context(), monitorclient.StartRequest{Holder: "ada@lab", Lease: time.Hour})
+	started, err := c.Start(t.Context(), session.Request{Holder: "ada@lab", Lease: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestHostAsAService(t *testing.T) {
 	m.await(t, "READY=1")
 	address := p.await(t, `msg="serving the task database".* address=(\S+)`)[1]
 	m.await(t, "WATCHDOG=1")
-	if v, err := askVersion(t.Context(), address, "wattmark.v1.TaskService"); err != nil || v == "" {
+	if v, err := daemon.AskVersion(t.Context(), address, "wattmark.v1.TaskService"); err != nil || v == "" {
 		t.Errorf("version %q, %v", v, err)
 	}
 	if err := os.WriteFile(config, []byte("recover_every: 0s\n"), 0o600); err != nil {
@@ -177,29 +178,12 @@ func TestHostAsAService(t *testing.T) {
 }
 
 func TestConfigFilesAreChecked(t *testing.T) {
+	t.Parallel()
 	name := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(name, []byte("bench: b.yaml\nlisen: x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inside(t, "monitor", "--config", name).fails(t, exitUsage, name+":2:1", `"lisen"`, "listen")
-	inside(t, "host", "--config", name).fails(t, exitUsage, name+":1:1", `"bench"`, "db", "recover_every")
-	inside(t, "monitor", "--config", name+".not").fails(t, exitUsage, name+".not")
-}
-
-// Without a service manager nothing is told, and nothing is amiss; a socket that
-// is gone is a warning.
-func TestNotifier(t *testing.T) {
-	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
-	t.Setenv("WATCHDOG_USEC", "1000000")
-	t.Setenv("WATCHDOG_PID", "1")
-	var said strings.Builder
-	n := newNotifier(slog.New(slog.NewTextHandler(&said, nil)))
-	if n.every != 0 || os.Getenv("NOTIFY_SOCKET") != "" {
-		t.Errorf("a watchdog for another process, or an environment for children: %+v", n)
-	}
-	n.tell("READY=1")
-	if !strings.Contains(said.String(), "cannot be told") {
-		t.Errorf("said %q", &said)
-	}
-	(&notifier{}).tell("READY=1")
+	inside(t, "monitor", "--config", name).fails(t, cli.ExitUsage, name+":2:1", `"lisen"`, "listen")
+	inside(t, "host", "--config", name).fails(t, cli.ExitUsage, name+":1:1", `"bench"`, "db", "recover_every")
+	inside(t, "monitor", "--config", name+".not").fails(t, cli.ExitUsage, name+".not")
 }

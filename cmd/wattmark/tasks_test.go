@@ -13,6 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/report"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -29,7 +32,7 @@ func twoTasks(t *testing.T) (db string) {
 }
 
 type taskList struct {
-	Tasks []report `json:"tasks"`
+	Tasks []report.Report `json:"tasks"`
 }
 
 type userList struct {
@@ -81,7 +84,7 @@ func TestTasksUsersDelete(t *testing.T) {
 	if len(users.Users) != 2 || users.Users[0].User != "ada" || users.Users[1].Tasks != 1 {
 		t.Errorf("users %+v", users)
 	}
-	inside(t, "delete", "--db", db, "--user", "bob").fails(t, exitUsage, "--yes")
+	inside(t, "delete", "--db", db, "--user", "bob").fails(t, cli.ExitUsage, "--yes")
 	for _, args := range []string{"--user bob --yes", "1 --yes"} {
 		var n struct {
 			Deleted int
@@ -96,7 +99,7 @@ func TestTasksUsersDelete(t *testing.T) {
 		t.Errorf("left: %v", got)
 	}
 	for _, args := range []string{"show 1", "delete 1", "export 1", "trim 1 --to 1s"} {
-		inside(t, append([]string{"--db", db}, strings.Fields(args)...)...).fails(t, exitNotFound, "no task 1 in "+db)
+		inside(t, append([]string{"--db", db}, strings.Fields(args)...)...).fails(t, cli.ExitNotFound, "no task 1 in "+db)
 	}
 }
 
@@ -149,7 +152,7 @@ func TestShowAndExport(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "power.db")
 	inside(t, "demo", "--db", db, "--duration", "100ms").ok(t)
-	var r report
+	var r report.Report
 	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &r)
 	checkRails(t, &r)
 	checkMarkers(t, &r)
@@ -165,7 +168,7 @@ func TestShowAndExport(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "out.csv")
 	inside(t, "export", "1", "--format", "csv", "-o", file, "--db", db).ok(t)
-	inside(t, "export", "1", "-o", file, "--db", db).fails(t, exitFailed, "exists")
+	inside(t, "export", "1", "-o", file, "--db", db).fails(t, cli.ExitFailed, "exists")
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -213,20 +216,20 @@ func TestExportedRecordingPlays(t *testing.T) {
 	r.free()
 	folder := filepath.Join(t.TempDir(), "task.recording")
 	inside(t, "export", "1", "--format", "recording", "-o", folder, "--db", r.db).ok(t)
-	if _, err := os.Stat(filepath.Join(folder, hostFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(folder, exchange.HostFile)); err != nil {
 		t.Error(err)
 	}
-	inside(t, "export", "1", "--format", "recording", "--db", r.db).fails(t, exitUsage, "name it with -o")
+	inside(t, "export", "1", "--format", "recording", "--db", r.db).fails(t, cli.ExitUsage, "name it with -o")
 	m := start(t, "monitor", "--instrument", "replay", "--port", folder, "--spool", filepath.Join(t.TempDir(), "spool"), "--listen", "127.0.0.1:0")
 	r.address = m.await(t, `msg="serving the bench".* address=(\S+)`)[1]
 	p := r.run("--benchmark", "half", "--duration", "100ms", "--name", "played", "--warm-up", "0")
 	code := p.wait(t)
-	var got report
+	var got report.Report
 	object(t, p.out.String(), &got)
-	was, _ := task(t, r.db, 1)
-	is, _ := task(t, r.db, 2)
+	was, _ := onlyTask(t, r.db, 1)
+	is, _ := onlyTask(t, r.db, 2)
 	// The markers carry the first task's tag, so they are not this one's.
-	if code != exitIncomplete || got.State == "complete" || is.Scans == 0 || len(is.Setup.Channels) != len(was.Setup.Channels) {
+	if code != cli.ExitIncomplete || got.State == "complete" || is.Scans == 0 || len(is.Setup.Channels) != len(was.Setup.Channels) {
 		t.Fatalf("exit code %d, %s: %s; %d scans", code, got.State, got.Reason, is.Scans)
 	}
 	for i, c := range is.Setup.Channels {
@@ -264,7 +267,7 @@ func TestHostServes(t *testing.T) {
 	checkHealth(t, h.await(t, `msg="serving the task database" address=(\S+)`)[1], "wattmark.v1.TaskService")
 	// A second one on the same address is told so; the first one goes on.
 	address := h.await(t, `address=(\S+)`)[1]
-	wattmark(t, "host", "--db", db, "--listen", address).fails(t, exitFailed, "address already in use", "another wattmark host")
+	wattmark(t, "host", "--db", db, "--listen", address).fails(t, cli.ExitFailed, "address already in use", "another wattmark host")
 	checkHealth(t, address, "")
 	if code := h.stop(t); code != 0 {
 		t.Errorf("exit code %d\n%s", code, &h.err)
@@ -291,11 +294,11 @@ func checkHealth(t *testing.T, address, service string) {
 
 func TestVersionHelpCompletion(t *testing.T) {
 	t.Parallel()
-	if out := wattmark(t, "version").ok(t).out; !strings.HasPrefix(out, "wattmark "+release) {
+	if out := wattmark(t, "version").ok(t).out; !strings.HasPrefix(out, "wattmark "+cli.Release) {
 		t.Errorf("version: %s", out)
 	}
 	var v map[string]string
-	if err := json.Unmarshal([]byte(inside(t, "version", "--json").ok(t).out), &v); err != nil || !strings.HasPrefix(v["version"], release) || v["go"] == "" {
+	if err := json.Unmarshal([]byte(inside(t, "version", "--json").ok(t).out), &v); err != nil || !strings.HasPrefix(v["version"], cli.Release) || v["go"] == "" {
 		t.Errorf("version: %v, %v", v, err)
 	}
 	help := inside(t, "--help").ok(t).out

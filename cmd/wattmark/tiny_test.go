@@ -7,12 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent/tiny"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/hostagent/experiment/tiny"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // tinyRun measures a tiny kernel on the rig and returns its report.
-func (r *rig) tinyRun(more ...string) (x report) {
+func (r *rig) tinyRun(more ...string) (x report.Report) {
 	r.t.Helper()
 	p := start(r.t, append([]string{
 		"tiny", "--gpu", "sim:" + r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "50ms",
@@ -21,7 +24,7 @@ func (r *rig) tinyRun(more ...string) (x report) {
 		r.t.Fatalf("exit code %d\n%s%s", code, &p.out, &p.err)
 	}
 	object(r.t, p.out.String(), &x)
-	if x.Tiny == nil || x.Tiny.EnergyJ == nil || x.State != "complete" {
+	if x.Tiny == nil || !measure.Known(x.Tiny.Energy) || x.State != "complete" {
 		r.t.Fatalf("no energy of a launch:\n%s", &p.out)
 	}
 	return x
@@ -66,17 +69,17 @@ func TestTinyContrast(t *testing.T) {
 	r := newRig(t)
 	x := r.tinyRun("--sim-kernel", "280W:20us", "--phase", "200ms", "--blocks", "3")
 	truth := r.added(1, 20*time.Microsecond)
-	e, u := *x.Tiny.EnergyJ, *x.Tiny.EnergyUJ
+	e, u := float64(x.Tiny.Energy), float64(x.Tiny.EnergyU)
 	t.Logf("%.4g ± %.2g J, the card drew %.4g J for it", e, u, truth)
 	if math.Abs(e-truth) > u || u > 0.1*e || math.Abs(e/truth-1) > 0.02 {
 		t.Errorf("%v ± %v J, truth %v J", e, u, truth)
 	}
-	if math.Abs(*x.Tiny.LengthS-20e-6) > 1e-9 || x.Tiny.Method != "contrast" || len(x.Tiny.Budget) < 3 {
+	if math.Abs(float64(x.Tiny.Length)-20e-6) > 1e-9 || x.Tiny.Method != "contrast" || len(x.Tiny.Budget) < 3 {
 		t.Errorf("got %+v", x.Tiny)
 	}
-	var again report
+	var again report.Report
 	object(t, wattmark(t, "show", "1", "--json", "--db", r.db).ok(t).out, &again)
-	if again.Tiny == nil || *again.Tiny.EnergyJ != e || again.Tiny.Launches != x.Tiny.Launches {
+	if again.Tiny == nil || float64(again.Tiny.Energy) != e || again.Tiny.Launches != x.Tiny.Launches {
 		t.Errorf("show says %+v, tiny said %+v", again.Tiny, x.Tiny)
 	}
 	text := wattmark(t, "show", "1", "--db", r.db).ok(t).out
@@ -93,7 +96,7 @@ func TestTinyFoldAndRepeat(t *testing.T) {
 	}
 	var top, bottom float64 = 0, math.Inf(1)
 	for _, p := range x.Tiny.Profile {
-		top, bottom = max(top, p.PowerW), min(bottom, p.PowerW)
+		top, bottom = max(top, float64(p.Power)), min(bottom, float64(p.Power))
 	}
 	if top < 270 || bottom > 175 {
 		t.Errorf("a profile from %v to %v W", bottom, top)
@@ -102,7 +105,7 @@ func TestTinyFoldAndRepeat(t *testing.T) {
 		t.Errorf("no profile is drawn:\n%s", text)
 	}
 	y := r.tinyRun("--method", "repeat", "--sim-kernel", "250W:100us/230W:60us", "--launches", "5000")
-	if len(y.Tiny.Warnings) == 0 || !strings.Contains(y.Tiny.Warnings[0], "single cold kernel") || *y.Tiny.EnergyJ > 0.7*0.025 {
+	if len(y.Tiny.Warnings) == 0 || !strings.Contains(y.Tiny.Warnings[0], "single cold kernel") || y.Tiny.Energy > 0.7*0.025 {
 		t.Errorf("repeat: %+v", y.Tiny)
 	}
 }
@@ -120,7 +123,7 @@ func TestTinyUsage(t *testing.T) {
 		{"tiny", "--gpu", "sim:/x", "--sim-kernel", "-1W:10us"},
 		{"tiny", "--gpu", "sim:/x", "--sim-kernel", "/280W:10us"},
 	} {
-		if r := wattmark(t, args...); r.code != exitUsage {
+		if r := wattmark(t, args...); r.code != cli.ExitUsage {
 			t.Errorf("%q: exit code %d, %s", args, r.code, r.err)
 		}
 	}
@@ -128,6 +131,7 @@ func TestTinyUsage(t *testing.T) {
 
 // The documented plan needs the bench alone: no GPU, no wish, a meter with nominal gains.
 func TestTinyPlansWithoutGPU(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	var p tiny.Plan
 	object(t, inside(t, "tiny", "--benchmark", "compute", "--length", "10us", "--dry-run", "--json", "--monitor", r.address).ok(t).out, &p)

@@ -11,9 +11,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/top"
+	"github.com/wattmark/wattmark/monitor/emulator/pty"
 	"golang.org/x/sys/unix"
-
-	"wattmark/monitor/emulator/pty"
 )
 
 // terminal is a program on a terminal of its own.
@@ -112,7 +114,7 @@ func TestTop(t *testing.T) {
 	}
 	eventually(t, "the terminal is as it was", func() bool { return strings.Contains(x.out.String(), "\x1b[?1049l") })
 
-	var picture topReport
+	var picture top.TopReport
 	object(t, inside(t, "top", "--json", "--monitor", r.address).ok(t).out, &picture)
 	if !picture.Sampled || len(picture.Rails) != 4 || picture.TotalW < 5 || picture.RateHz != 20e3 || picture.Protocol != "1.1" {
 		t.Errorf("%+v", picture)
@@ -121,7 +123,7 @@ func TestTop(t *testing.T) {
 	if !strings.Contains(once, "total") || strings.Contains(once, "\x1b") {
 		t.Errorf("once: %q", once)
 	}
-	var left topReport
+	var left top.TopReport
 	object(t, inside(t, "top", "--json", "--idle=false", "--monitor", r.address).ok(t).out, &left)
 	if left.Sampled || left.Holder != "" {
 		t.Errorf("a free bench that is left alone: %+v", left)
@@ -135,8 +137,8 @@ func TestTop(t *testing.T) {
 }
 
 func TestTopWithoutAMonitor(t *testing.T) {
-	inside(t, "top", "--once", "--monitor", "127.0.0.1:1").fails(t, exitFailed, "127.0.0.1:1", "is wattmark monitor running there?")
-	inside(t, "top", "--every", "1ms").fails(t, exitUsage, "--every")
+	inside(t, "top", "--once", "--monitor", "127.0.0.1:1").fails(t, cli.ExitFailed, "127.0.0.1:1", "is wattmark monitor running there?")
+	inside(t, "top", "--every", "1ms").fails(t, cli.ExitUsage, "--every")
 }
 
 // The list of tasks fits the terminal that it is printed on.
@@ -151,7 +153,7 @@ func TestTasksOnATerminal(t *testing.T) {
 		x.await(t, `very-long`)
 		x.wait(t)
 		text := strings.ReplaceAll(x.out.String(), "\r", "")
-		if got := widest(text); got > int(columns) || !strings.Contains(text, "…") {
+		if got := out.Widest(text); got > int(columns) || !strings.Contains(text, "…") {
 			t.Errorf("%d columns of %d:\n%s", got, columns, text)
 		}
 		plot := onTerminal(t, columns, 24, "show", "1", "--db", r.db)
@@ -159,8 +161,8 @@ func TestTasksOnATerminal(t *testing.T) {
 		plot.wait(t)
 		_, text, _ = strings.Cut(plot.out.String(), "against the meter")
 		for _, l := range strings.Split(strings.ReplaceAll(text, "\r", ""), "\n") {
-			if strings.ContainsAny(l, "┤┼═■") && widest(l) > int(columns) {
-				t.Errorf("%d columns of %d: %q", widest(l), columns, l)
+			if strings.ContainsAny(l, "┤┼═■") && out.Widest(l) > int(columns) {
+				t.Errorf("%d columns of %d: %q", out.Widest(l), columns, l)
 			}
 		}
 	}

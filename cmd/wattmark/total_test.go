@@ -8,11 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/api"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/study/total"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
-
-	"wattmark/api"
-	"wattmark/api/wire"
-	"wattmark/store"
 )
 
 // serveTasks serves a task database as wattmark host does.
@@ -27,7 +30,7 @@ func serveTasks(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer(wire.ServerOptions()...)
-	health := api.Register(s, db)
+	health := api.Register(t.Context(), s, db)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -57,22 +60,23 @@ func TestTotalOverHosts(t *testing.T) {
 	makeTasks(t, b, of("GPU-3", "7", 2*time.Second, 300, 10), of("GPU-4", "9", 2*time.Second, 400, 6))
 	address := serveTasks(t, b)
 	for _, source := range []string{b, address} { // a database and its service say the same
-		var r jobReport
+		var r total.JobReport
 		object(t, inside(t, "total", "--job", "J", "--from", a, "--from", source, "--expect", "4", "--json").ok(t).out, &r)
 		shared := 2 * gain * 400
 		own := 2 * math.Sqrt(gain*gain*(200*200+400*400)+noise*noise*(100*100+200*200+300*300+400*400))
-		if r.EnergyJ != 1000 || math.Abs(r.SharedUJ-shared) > 1e-6 || math.Abs(r.IndependentUJ-own) > 1e-6 || math.Abs(r.EnergyUJ-math.Hypot(shared, own)) > 1e-6 {
+		if r.Energy != 1000 || math.Abs(float64(r.Shared)-shared) > 1e-6 || math.Abs(float64(r.Independent)-own) > 1e-6 || math.Abs(float64(r.U)-math.Hypot(shared, own)) > 1e-6 {
 			t.Errorf("%s: got %+v; want 1000 J, %v shared, %v own", source, r, shared, own)
 		}
-		if all := 2 * math.Hypot(gain*1000, noise*math.Sqrt(300000)); math.Abs(r.AllSharedUJ-all) > 1e-6 {
-			t.Errorf("%s: %v J if all were one error, want %v", source, r.AllSharedUJ, all)
+		if all := 2 * math.Hypot(gain*1000, noise*math.Sqrt(300000)); math.Abs(float64(r.AllShared)-all) > 1e-6 {
+			t.Errorf("%s: %v J if all were one error, want %v", source, r.AllShared, all)
 		}
-		if len(r.Shared) != 1 || r.Shared[0].By != "instrument daq 7" || len(r.Shared[0].Tasks) != 2 || r.Shared[0].Tasks[1] != source+" task 1" {
-			t.Errorf("%s: shared %+v", source, r.Shared)
+		if len(r.Lines) != 1 || r.Lines[0].By != "instrument daq 7" || len(r.Lines[0].Tasks) != 2 || r.Lines[0].Tasks[1] != source+" task 1" {
+			t.Errorf("%s: shared %+v", source, r.Lines)
 		}
 		// Windows begin a second after the start of the capture, which is a second before
 		// the launch: at the launch.
-		if h := r.Hosts; math.Abs(r.SpanS-12) > 1e-6 || math.Abs(r.TogetherS-9) > 1e-6 || h[0].BeforeS != 0 || math.Abs(h[0].AfterS-1) > 1e-6 || math.Abs(h[1].BeforeS-2) > 1e-6 || math.Abs(h[0].BusyS-11) > 1e-6 {
+		close := func(a, b measure.Seconds) bool { return math.Abs(float64(a-b)) < 1e-6 }
+		if h := r.Hosts; !close(r.Span, 12) || !close(r.Together, 9) || h[0].Before != 0 || !close(h[0].After, 1) || !close(h[1].Before, 2) || !close(h[0].Busy, 11) {
 			t.Errorf("%s: times %+v", source, r)
 		}
 		if !r.From.Equal(noon) || r.Missing != 0 || len(r.Cautions) != 0 || r.Hosts[1].Tasks[1].UUID != "GPU-4" {
@@ -111,10 +115,10 @@ func TestTotalLacks(t *testing.T) {
 	}
 	makeTasks(t, b, made{name: "train", job: "J", gpu: "GPU-3", at: time.Second}, made{name: "train", job: "other", gpu: "GPU-3", energy: 1, length: 1})
 	r := inside(t, "total", "--job", "J", "--from", a, "--from", b, "--from", filepath.Join(dir, "none.db"), "--from", "127.0.0.1:1", "--json")
-	r.fails(t, exitIncomplete, "not whole: 4 missing")
-	var got jobReport
+	r.fails(t, cli.ExitIncomplete, "not whole: 4 missing")
+	var got total.JobReport
 	object(t, r.out, &got)
-	if got.EnergyJ != 100 || got.Missing != 4 {
+	if got.Energy != 100 || got.Missing != 4 {
 		t.Errorf("got %+v", got)
 	}
 	for i, want := range []string{"GPU-2 of group 1: its monitor is away", "task 1 is incomplete: cable pulled", "no task database", "connection refused"} {
@@ -122,10 +126,10 @@ func TestTotalLacks(t *testing.T) {
 			t.Errorf("host %d lacks %q, want %q", i, m, want)
 		}
 	}
-	inside(t, "total", "--job", "J", "--from", a, "--expect", "3").fails(t, exitIncomplete, "not whole")
-	inside(t, "total", "--job", "nothing", "--from", a).fails(t, exitNotFound, "no measured task")
-	inside(t, "total", "--from", a).fails(t, exitUsage, "--job")
-	inside(t, "total", "--job", "J", "--from", a, "--from", a).fails(t, exitUsage, "measured twice at the same time")
+	inside(t, "total", "--job", "J", "--from", a, "--expect", "3").fails(t, cli.ExitIncomplete, "not whole")
+	inside(t, "total", "--job", "nothing", "--from", a).fails(t, cli.ExitNotFound, "no measured task")
+	inside(t, "total", "--from", a).fails(t, cli.ExitUsage, "--job")
+	inside(t, "total", "--job", "J", "--from", a, "--from", a).fails(t, cli.ExitUsage, "measured twice at the same time")
 }
 
 // Without a job tasks are found by name, where that is one a GPU.
@@ -136,18 +140,18 @@ func TestTotalByName(t *testing.T) {
 	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
 	makeTasks(t, a, made{name: "train", gpu: "GPU-1", energy: 100, length: 1}, made{name: "train", gpu: "GPU-2", energy: 100, length: 1}, made{name: "train", gpu: "GPU-1", energy: 50, length: 1, at: 24 * time.Hour})
 	makeTasks(t, b, made{name: "train", gpu: "GPU-3", energy: 70, length: 1, at: time.Hour})
-	inside(t, "total", "--job", "train", "--from", a).fails(t, exitUsage, "tasks 1 and 3", "--since")
-	var r jobReport
+	inside(t, "total", "--job", "train", "--from", a).fails(t, cli.ExitUsage, "tasks 1 and 3", "--since")
+	var r total.JobReport
 	object(t, inside(t, "total", "--job", "train", "--from", a, "--from", b, "--until", "2026-03-05", "--json").ok(t).out, &r)
-	if r.EnergyJ != 270 || !r.Hosts[0].ByName || r.TogetherS >= 0 || !strings.Contains(strings.Join(r.Cautions, " "), "never worked all at once") {
+	if r.Energy != 270 || !r.Hosts[0].ByName || r.Together >= 0 || !strings.Contains(strings.Join(r.Cautions, " "), "never worked all at once") {
 		t.Errorf("got %+v", r)
 	}
 	// Two tasks by a meter that tells no number, where it was: one error.
-	var again jobReport
+	var again total.JobReport
 	c := filepath.Join(dir, "c.db")
 	makeTasks(t, c, made{name: "x", job: "K", gpu: "GPU-1", energy: 100, length: 1, gain: 0.01, noise: 0.001}, made{name: "x", job: "K", gpu: "GPU-1", energy: 100, length: 1, gain: 0.01, noise: 0.001, at: time.Hour})
 	object(t, inside(t, "total", "--job", "K", "--from", c, "--json").ok(t).out, &again)
-	if len(again.Shared) != 1 || math.Abs(again.SharedUJ-4) > 1e-9 {
+	if len(again.Lines) != 1 || math.Abs(float64(again.Shared)-4) > 1e-9 {
 		t.Errorf("got %+v", again)
 	}
 }
@@ -160,11 +164,11 @@ func TestRunKeepsTheJob(t *testing.T) {
 	if code := r.run("--benchmark", "half", "--duration", "100ms", "--job", "J 7").wait(t); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	if x, ok := task(t, r.db, 1); !ok || x.Job != "J 7" {
+	if x, ok := onlyTask(t, r.db, 1); !ok || x.Job != "J 7" {
 		t.Errorf("got %+v", x)
 	}
 	var list struct {
-		Tasks []report `json:"tasks"`
+		Tasks []report.Report `json:"tasks"`
 	}
 	object(t, inside(t, "tasks", "--job", "J 7", "--json", "--db", r.db).ok(t).out, &list)
 	if len(list.Tasks) != 1 || list.Tasks[0].Job != "J 7" {

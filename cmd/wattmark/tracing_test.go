@@ -141,7 +141,7 @@ func TestOneTraceSpansBothMachines(t *testing.T) {
 			t.Errorf("%s %s: %v", s.service, s.Name, s.Status)
 		}
 	}
-	x, _ := task(t, r.db, 1)
+	x, _ := onlyTask(t, r.db, 1)
 	if x.Provenance == nil || x.Provenance.TraceID != id {
 		t.Errorf("the task names another trace than %s: %+v", id, x.Provenance)
 	}
@@ -161,13 +161,14 @@ func TestOneTraceSpansBothMachines(t *testing.T) {
 		t.Errorf("errors are recorded in %s", got)
 	}
 	r.free()
-	if x, _ := task(t, r.db, 3); x.Provenance == nil || x.Provenance.TraceID != "" {
+	if x, _ := onlyTask(t, r.db, 3); x.Provenance == nil || x.Provenance.TraceID != "" {
 		t.Errorf("untraced, the task says %+v", x.Provenance)
 	}
 }
 
 // A collector that is not there keeps nobody from measuring, and is told of.
 func TestNoCollector(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	p := r.run("--otlp", "127.0.0.1:1", "--benchmark", "half", "--duration", "50ms")
 	if code := p.wait(t); code != 0 {
@@ -175,31 +176,5 @@ func TestNoCollector(t *testing.T) {
 	}
 	if text, _ := p.err.read(); !strings.Contains(text, "wattmark: traces: ") {
 		t.Errorf("said nothing: %s", text)
-	}
-}
-
-func TestTracingIsOffUnlessAskedFor(t *testing.T) {
-	for _, c := range []struct {
-		flag string
-		env  map[string]string
-		want bool
-	}{
-		{"", nil, false},
-		{"lab:4317", nil, true},
-		{"", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://lab:4317"}, true},
-		{"", map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://lab:4317"}, true},
-		{"lab:4317", map[string]string{"OTEL_SDK_DISABLED": "true"}, false},
-		{"", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://lab:4317", "OTEL_TRACES_EXPORTER": "none"}, false},
-	} {
-		for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER"} {
-			t.Setenv(name, c.env[name])
-		}
-		if got := wanted(c.flag); got != c.want {
-			t.Errorf("%q %v: %v", c.flag, c.env, got)
-		}
-	}
-	traces, err := openTracing(t.Context(), "", "x", nil)
-	if traces != nil || err != nil || traces.server() != nil || traces.dial() != nil || traces.close(t.Context()) != nil {
-		t.Errorf("%v %v", traces, err)
 	}
 }

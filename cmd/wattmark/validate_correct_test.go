@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/analysis/sensor"
-	"wattmark/store"
+	vreport "github.com/wattmark/wattmark/analysis/validate"
+
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A sensor that lags is judged as it reads and with its lag undone: the energy over
@@ -18,23 +21,23 @@ func TestValidateCorrectedVariants(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
 	dir := publicRecording(t, "k40m-step")
-	var v validationReport
+	var v vreport.Report
 	object(t, inside(t, "validate", "--recording", dir, "--utc-offset", "1h", "--clock-offset", "-50ms", "--tau", "58ms", "--resamples", "100", "--json").ok(t).out, &v)
 	raw, mended := verdictNamed(t, &v, "nvidia-smi power.draw"), verdictNamed(t, &v, "nvidia-smi power.draw corrected")
-	if math.Abs(*raw.ErrorPct-*mended.ErrorPct) > 0.2 {
-		t.Errorf("error %.2f %%, corrected %.2f %%: over 12 s a lag of 58 ms takes nothing", *raw.ErrorPct, *mended.ErrorPct)
+	if math.Abs(float64(raw.ErrorPct)-float64(mended.ErrorPct)) > 0.2 {
+		t.Errorf("error %.2f %%, corrected %.2f %%: over 12 s a lag of 58 ms takes nothing", float64(raw.ErrorPct), float64(mended.ErrorPct))
 	}
-	if *mended.RMSEW > 0.8**raw.RMSEW {
-		t.Errorf("RMSE %.2f W, corrected %.2f W", *raw.RMSEW, *mended.RMSEW)
+	if float64(mended.RMSE) > 0.8*float64(raw.RMSE) {
+		t.Errorf("RMSE %.2f W, corrected %.2f W", float64(raw.RMSE), float64(mended.RMSE))
 	}
-	if raw.LagS == nil || mended.LagS == nil || *raw.LagS < 0.03 || math.Abs(*mended.LagS) > 0.02 {
-		t.Errorf("lag %v, corrected %v", raw.LagS, mended.LagS)
+	if raw.Lag == 0 || mended.Lag == 0 || float64(raw.Lag) < 0.03 || math.Abs(float64(mended.Lag)) > 0.02 {
+		t.Errorf("lag %v, corrected %v", raw.Lag, mended.Lag)
 	}
-	inside(t, "validate", "--recording", dir, "--utc-offset", "1h", "--window", "1s").fails(t, exitUsage, "--period")
-	inside(t, "validate", "--recording", dir, "--utc-offset", "1h", "--tau", "58ms", "--preset", "k20").fails(t, exitUsage, "one of")
+	inside(t, "validate", "--recording", dir, "--utc-offset", "1h", "--window", "1s").fails(t, cli.ExitUsage, "--period")
+	inside(t, "validate", "--recording", dir, "--utc-offset", "1h", "--tau", "58ms", "--preset", "k20").fails(t, cli.ExitUsage, "one of")
 }
 
-func verdictNamed(t *testing.T, v *validationReport, name string) *methodVerdict {
+func verdictNamed(t *testing.T, v *vreport.Report, name string) *vreport.MethodReport {
 	t.Helper()
 	for i := range v.Methods {
 		if v.Methods[i].Name == name {
@@ -77,7 +80,7 @@ func TestValidateUsesTheProfileOfTheGPU(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var v validationReport
+	var v vreport.Report
 	object(t, inside(t, "validate", "1", "--db", path, "--resamples", "100", "--json").ok(t).out, &v)
 	n := 0
 	for _, m := range v.Methods {

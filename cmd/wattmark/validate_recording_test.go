@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
+	vreport "github.com/wattmark/wattmark/analysis/validate"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // recordedVerdict is what a validation of a recording says in JSON, as far as these
@@ -30,9 +33,9 @@ type recordedVerdict struct {
 	Edges    int     `json:"clock_edges"`
 	Samples  int     `json:"samples"`
 	Missing  []string
-	Rails    []string      `json:"missing_rails"`
-	Breaks   []breakReport `json:"clock_discontinuities"`
-	Cautions []string      `json:"cautions"`
+	Rails    []string             `json:"missing_rails"`
+	Breaks   []vreport.ClockBreak `json:"clock_discontinuities"`
+	Cautions []string             `json:"cautions"`
 	Methods  []struct {
 		Name     string     `json:"name"`
 		EnergyJ  float64    `json:"energy_j"`
@@ -45,7 +48,7 @@ type recordedVerdict struct {
 func validated(t *testing.T, args ...string) (v recordedVerdict, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	err = run(t.Context(), append([]string{"validate", "--json", "--db", filepath.Join(t.TempDir(), "power.db")}, args...), streams{strings.NewReader(""), &out, &errs})
+	err = execute(t.Context(), append([]string{"validate", "--json", "--db", filepath.Join(t.TempDir(), "power.db")}, args...), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	if err == nil {
 		if e := json.Unmarshal(out.Bytes(), &v); e != nil {
 			t.Fatalf("%v in %s", e, out.String())
@@ -75,6 +78,7 @@ var publicRuns = []struct {
 }
 
 func TestValidatePublicRecordings(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	for _, c := range publicRuns {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,6 +116,7 @@ func TestValidatePublicRecordings(t *testing.T) {
 // The square wave's first start is 0.45 ms late although its end is not; the drift is
 // known to a few ppm.
 func TestValidateTheSquareWave(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	v, err := validated(t, "--recording", publicRecording(t, "3090-square"), "--utc-offset", "1h")
 	if err != nil {
@@ -120,13 +125,14 @@ func TestValidateTheSquareWave(t *testing.T) {
 	if v.Edges < 155 || v.Scatter > 60e-6 || math.Abs(v.Drift-530) > 10 || v.DriftU > 10 {
 		t.Errorf("%d edges, scatter %v s, drift %v ± %v ppm", v.Edges, v.Scatter, v.Drift, v.DriftU)
 	}
-	if len(v.Breaks) != 1 || math.Abs(v.Breaks[0].AtS-1.0002) > 1e-3 || math.Abs(v.Breaks[0].SizeS-0.446e-3) > 0.1e-3 {
+	if len(v.Breaks) != 1 || math.Abs(float64(v.Breaks[0].At)-1.0002) > 1e-3 || math.Abs(float64(v.Breaks[0].Size)-0.446e-3) > 0.1e-3 {
 		t.Errorf("discontinuities %+v", v.Breaks)
 	}
 }
 
 // What PMD_start_ts says must not matter, nor may jumps that are put in.
 func TestValidateDamagedRecordings(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	dir := publicRecording(t, "3090-square")
 	raw, err := os.ReadFile(filepath.Join(dir, "PMD_data.bin"))
@@ -149,13 +155,13 @@ func TestValidateDamagedRecordings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var jumps []breakReport
+		var jumps []vreport.ClockBreak
 		for _, b := range v.Breaks {
 			if b.Kind == "jump" {
 				jumps = append(jumps, b)
 			}
 		}
-		if len(jumps) != 1 || math.Abs(jumps[0].SizeS+0.02233) > 0.3e-3 || math.Abs(jumps[0].AtS-4.97) > 0.1 || !strings.Contains(jumps[0].Note, "1 turns") {
+		if len(jumps) != 1 || math.Abs(float64(jumps[0].Size)+0.02233) > 0.3e-3 || math.Abs(float64(jumps[0].At)-4.97) > 0.1 || !strings.Contains(jumps[0].Note, "1 turns") {
 			t.Errorf("jumps %+v", jumps)
 		}
 		if math.Abs(v.Offset-whole.Offset) > v.OffsetU || math.Abs(v.MeterJ-whole.MeterJ) > 6 {
@@ -260,6 +266,7 @@ func files(t *testing.T, ahead float64, relative bool) (meter, smi, events strin
 }
 
 func TestValidateFiles(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	for _, ahead := range []float64{0, 0.123, -71.5, 7200} {
 		for _, relative := range []bool{false, true} {
@@ -283,6 +290,7 @@ func TestValidateFiles(t *testing.T) {
 }
 
 func TestValidateFilesRefuses(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	meter, smi, events := files(t, 0, false)
 	dir := t.TempDir()
@@ -294,7 +302,7 @@ func TestValidateFilesRefuses(t *testing.T) {
 		want string
 	}{
 		{[]string{"--meter", idle, "--smi", smi, "--events", events}, "not seen in the power"},
-		{[]string{"--meter", unsorted, "--smi", smi, "--events", events}, "unsorted.csv: metercsv: row 4"},
+		{[]string{"--meter", unsorted, "--smi", smi, "--events", events}, "unsorted.csv:4: time_s: "},
 		{[]string{"--meter", three, "--smi", smi, "--events", events}, "3 samples, at least 16"},
 		{[]string{"--meter", events, "--smi", smi, "--events", events}, "no column of time"},
 		{[]string{"--meter", meter, "--smi", meter, "--events", events}, "nvidia-smi"},
@@ -373,7 +381,7 @@ func BenchmarkValidateRecording(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var out, errs bytes.Buffer
-		if err := run(b.Context(), []string{"validate", "--recording", dir, "--utc-offset", "0s", "--json"}, streams{strings.NewReader(""), &out, &errs}); err != nil {
+		if err := execute(b.Context(), []string{"validate", "--recording", dir, "--utc-offset", "0s", "--json"}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -5,29 +5,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/attribute"
-	"wattmark/measure/chunk"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/attribute"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
 )
 
 // ErrNoShares: the energy of a task cannot be shared among its kernels.
 var ErrNoShares = errors.New("no energy by kernel")
-
-// LaunchStore is what sharing a task's energy asks of the task database.
-// *store.DB is one.
-type LaunchStore interface {
-	Task(ctx context.Context, id store.TaskID) (store.Task, error)
-	Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error]
-	Launches(ctx context.Context, id store.TaskID) iter.Seq2[store.Launch, error]
-	LaunchTables(ctx context.Context, id store.TaskID) (store.LaunchTables, error)
-	PutNameEnergies(ctx context.Context, id store.TaskID, result int, e []store.NameEnergy) error
-}
 
 // Attribute shares the energy of a task's result in use among the kernels that
 // were recorded in its program, and stores it by name: the largest first, then
@@ -35,7 +30,7 @@ type LaunchStore interface {
 // Without a window, a clock fit or recorded kernels it is ErrNoShares. Where only storing
 // fails, the shares are returned beside the error (store.ErrReadOnly of a database that
 // may only be read).
-func Attribute(ctx context.Context, db LaunchStore, id store.TaskID) ([]store.NameEnergy, error) {
+func Attribute(ctx context.Context, db *store.DB, id store.TaskID) ([]store.NameEnergy, error) {
 	t, err := db.Task(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("attribute: %w", err)
@@ -59,6 +54,7 @@ func Attribute(ctx context.Context, db LaunchStore, id store.TaskID) ([]store.Na
 	return out, nil
 }
 
+// shareable returns the reason for which a task's energy cannot be shared; nil for none.
 func shareable(t *store.Task, tables *store.LaunchTables) error {
 	switch {
 	case len(tables.Processes) == 0:
@@ -74,7 +70,7 @@ func shareable(t *store.Task, tables *store.LaunchTables) error {
 // sharing is one Attribute.
 type sharing struct {
 	ctx     context.Context
-	db      LaunchStore
+	db      *store.DB
 	task    *store.Task
 	tables  *store.LaunchTables
 	engines []*attribute.Engine
@@ -98,6 +94,7 @@ func (s *sharing) run() (attribute.Result, error) {
 		return attribute.Result{}, err
 	}
 	tb := t.Setup.Timebase
+	// Powers are computed for runs of scans, and each engine gets the sum of its rails.
 	late := measure.Seconds(1) // more than any edge looks ahead
 	for b, err := range chunk.DecodeAll(s.db.Chunks(s.ctx, t.ID, 0), &t.Setup) {
 		if err == nil {
@@ -127,6 +124,8 @@ func (s *sharing) run() (attribute.Result, error) {
 // open makes the engines.
 func (s *sharing) open() error {
 	t := s.task
+	// A multiplexed meter reads its rails one after another. An edge lies at another scan's
+	// time on each, so rails of one skew share an engine, and the results are merged.
 	bySkew := map[measure.Seconds]int{}
 	for r, rail := range t.Setup.Rails {
 		skew := t.Setup.Channels[rail.X].Skew
@@ -189,7 +188,8 @@ func (s *sharing) kernels() iter.Seq2[attribute.Kernel, error] {
 				continue
 			}
 			k := attribute.Kernel{
-				Name: l.Name, Start: HostSeconds(*s.task.Clock, time.Unix(0, l.Start)), End: HostSeconds(*s.task.Clock, time.Unix(0, l.End)),
+				Name: l.Name, Start: HostSeconds(*s.task.Clock, time.Unix(0, l.Start)),
+				End: HostSeconds(*s.task.Clock, time.Unix(0, l.End)),
 			}
 			if !yield(k, err) || err != nil {
 				return
@@ -215,10 +215,16 @@ func (s *sharing) lines(r attribute.Result) (out []store.NameEnergy) {
 	return append(out, line(store.ActiveIdleEnergy, "", &r.ActiveIdle), line(store.IdleEnergy, "", &r.Idle))
 }
 
-// uncertainty is the standard uncertainty of one line: the edges' and the
-// sampling's own, and its part of the window's budget. A gain's part is as the
-// energy, an offset's as the time; the larger of the two is taken for both. What
-// averages out goes by the root of it. The window's own ends are in the edges.
+// uncertainty returns the standard uncertainty of one line: the root of the sum of squares of
+//
+//	u(edges), u(sampling)   of the attribution itself
+//	k·u(source)             of each source in the window's budget
+//
+//	k = p      systematic sources: a gain acts on the energy, an offset on the time, and p is
+//	           the larger of the line's two shares, of the energy and of the time
+//	k = √p     sources that average out
+//	k = 1      gaps: all may lie in this line
+//	k = 0      the window's own edges and sampling, which the first row replaces
 func (s *sharing) uncertainty(u *attribute.Use) measure.Joule {
 	r := s.task.Result
 	part := float64(u.Share) / float64(r.To-r.From)
@@ -243,4 +249,129 @@ func (s *sharing) uncertainty(u *attribute.Use) measure.Joule {
 		v += k * k * float64(c.U) * float64(c.U)
 	}
 	return measure.Joule(math.Sqrt(v))
+}
+
+// launchBatch is how many launches one transaction takes.
+const launchBatch = 1 << 15
+
+// StoreLaunches reads the logs that the processes of a program left and stores their
+// kernels. A device counts as measured when its UUID is card's, or, where the driver
+// reported no UUID, when it is the only one that a process used. A damaged log is stored as
+// far as it goes, with the damage in its Trouble.
+func StoreLaunches(
+	ctx context.Context, db *store.DB, id store.TaskID, logs []string, card gpu.Info,
+) (store.LaunchTables, error) {
+	in := &launches{ctx: ctx, db: db, id: id, gpu: card, names: map[string]int{}}
+	for _, path := range logs {
+		if err := in.log(path); err != nil {
+			return in.tables, fmt.Errorf("store the launches of %s: %w", path, err)
+		}
+	}
+	if err := in.flush(); err != nil {
+		return in.tables, err
+	}
+	return in.tables, db.PutLaunchTables(ctx, id, in.tables)
+}
+
+// launches is one StoreLaunches.
+type launches struct {
+	ctx    context.Context
+	db     *store.DB
+	id     store.TaskID
+	gpu    gpu.Info
+	tables store.LaunchTables
+	names  map[string]int
+	rows   []store.Launch
+	stored uint64
+}
+
+// flush stores the rows read so far in one transaction.
+func (in *launches) flush() error {
+	if err := in.db.PutLaunches(in.ctx, in.id, in.stored, in.rows); err != nil {
+		return err
+	}
+	in.stored += uint64(len(in.rows))
+	in.rows = in.rows[:0]
+	return nil
+}
+
+// log reads one process's log.
+func (in *launches) log(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	process := len(in.tables.Processes)
+	l, err := launchlog.Open(f)
+	if err != nil {
+		in.tables.Processes = append(in.tables.Processes, store.LaunchProcess{Trouble: err.Error()})
+		return nil
+	}
+	// A log has its own numbers for names and devices; the tables' are common to all.
+	devices := map[uint32]int{}
+	var names []int // by the log's index
+	var k launchlog.Kernel
+	for err == nil {
+		if err = l.Next(&k); err != nil {
+			break
+		}
+		for _, n := range l.Process.Names[len(names):] {
+			names = append(names, in.name(n))
+		}
+		if _, some := devices[k.Device]; !some {
+			devices[k.Device] = len(in.tables.Devices)
+			in.tables.Devices = append(in.tables.Devices, store.LaunchDevice{Process: process, Ordinal: k.Device})
+		}
+		in.rows = append(in.rows, store.Launch{
+			Start: k.Start, End: k.End, Name: names[k.Name], Device: devices[k.Device],
+			Stream: k.Stream, Correlation: k.Correlation, Graph: k.Graph, Grid: k.Grid, Block: k.Block,
+		})
+		if len(in.rows) == launchBatch {
+			if err := in.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	in.end(l, devices, err)
+	return nil
+}
+
+// name is the number of a name among those of all processes.
+func (in *launches) name(n string) int {
+	n = measure.Printable(n)
+	i, ok := in.names[n]
+	if !ok {
+		i = len(in.tables.Names)
+		in.names[n], in.tables.Names = i, append(in.tables.Names, n)
+	}
+	return i
+}
+
+// end appends a log's process to the tables, and marks its devices that were measured.
+func (in *launches) end(l *launchlog.Reader, devices map[uint32]int, err error) {
+	p := &l.Process
+	trouble := slices.Clone(p.Trouble)
+	if !errors.Is(err, io.EOF) {
+		trouble = append(trouble, err.Error())
+	}
+	if p.Yielded != 0 {
+		trouble = append(trouble, fmt.Sprintf(
+			"%.3f s after it had initialised CUDA its own profiler (torch.profiler, for instance) took CUPTI over: "+
+				"kernels from then on are not recorded, their energy is in the lines without kernels",
+			float64(p.Yielded-p.Started)/1e9))
+	}
+	in.tables.Processes = append(in.tables.Processes, store.LaunchProcess{
+		PID: p.PID, CUPTI: p.CUPTI, Kernels: p.Kernels, Reported: p.Reported, Dropped: p.Dropped,
+		Whole: p.Whole && errors.Is(err, io.EOF), Trouble: measure.Printable(strings.Join(trouble, "; ")),
+	})
+	for ordinal, no := range devices {
+		d := &in.tables.Devices[no]
+		if u, told := p.Devices[ordinal]; told {
+			d.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+			d.Measured = d.UUID == in.gpu.UUID
+		} else {
+			d.Measured = len(devices) == 1
+		}
+	}
 }

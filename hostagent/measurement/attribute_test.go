@@ -11,16 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/launchlog"
-	"wattmark/hostagent/measurement"
-	"wattmark/monitor/emulator/meter"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/store"
 )
 
 // recorded writes the logs of two processes: one on the GPU that is measured, one
 // on another; and a file that is no log.
-func recorded(t *testing.T, spans []hostagent.Span, uuid [16]byte) (logs []string) {
+func recorded(t *testing.T, spans []gpu.Span, uuid [16]byte) (logs []string) {
 	t.Helper()
 	dir := t.TempDir()
 	for pid := range uint32(2) {
@@ -59,14 +59,14 @@ func TestAttribute(t *testing.T) {
 		"at once":     {Seed: 3, Rate: 20e3},
 		"multiplexed": {Seed: 3, Rate: 20e3, Skew: 3 * time.Microsecond},
 	} {
-		t.Run(name, func(t *testing.T) { testAttribute(t, newBenchWith(t, c)) })
+		t.Run(name, func(t *testing.T) { inVirtualTimeWith(t, c, testAttribute) })
 	}
 }
 
 func testAttribute(t *testing.T, b *bench) {
 	ctx := t.Context()
-	var spans []hostagent.Span
-	id, err := measurement.Measure(ctx, b.config(), func(ctx context.Context) ([]hostagent.Kernel, error) {
+	var spans []gpu.Span
+	id, err := measurement.Measure(ctx, b.config(), func(ctx context.Context) ([]gpu.Kernel, error) {
 		begin := time.Now()
 		for range 4 {
 			k, err := b.memory(30 * time.Millisecond)(ctx)
@@ -75,7 +75,7 @@ func testAttribute(t *testing.T, b *bench) {
 			}
 			spans = append(spans, k[0].Span)
 		}
-		return []hostagent.Kernel{{Name: "program", Span: hostagent.Span{Start: begin, End: time.Now()}}}, nil
+		return []gpu.Kernel{{Name: "program", Span: gpu.Span{Start: begin, End: time.Now()}}}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -83,16 +83,18 @@ func testAttribute(t *testing.T, b *bench) {
 	if _, err := measurement.Attribute(ctx, b.db, id); !errors.Is(err, measurement.ErrNoShares) {
 		t.Errorf("a task that was not recorded: %v", err)
 	}
-	gpu := hostagent.Info{UUID: "GPU-07000000-0000-0000-0000-000000000000"}
-	tables, err := measurement.StoreLaunches(ctx, b.db, id, recorded(t, spans, [16]byte{7}), gpu)
+	card := gpu.Info{UUID: "GPU-07000000-0000-0000-0000-000000000000"}
+	tables, err := measurement.StoreLaunches(ctx, b.db, id, recorded(t, spans, [16]byte{7}), card)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(tables.Names) != 2 || len(tables.Devices) != 2 || !tables.Devices[0].Measured || tables.Devices[1].Measured ||
+	if len(tables.Names) != 2 || len(tables.Devices) != 2 || !tables.Devices[0].Measured ||
+		tables.Devices[1].Measured ||
 		tables.Devices[1].UUID != "GPU-07010000-0000-0000-0000-000000000000" {
 		t.Errorf("%+v", tables)
 	}
-	if p := tables.Processes; len(p) != 3 || !p[0].Whole || p[1].Whole || p[1].Kernels != 4 || !strings.Contains(p[2].Trouble, "not a log") {
+	if p := tables.Processes; len(p) != 3 || !p[0].Whole || p[1].Whole || p[1].Kernels != 4 ||
+		!strings.Contains(p[2].Trouble, "not a log") {
 		t.Errorf("%+v", p)
 	}
 	b.shares(t, id, spans)
@@ -114,7 +116,7 @@ func testAttribute(t *testing.T, b *bench) {
 }
 
 // shares holds the lines against the result in use, and against the board.
-func (b *bench) shares(t *testing.T, id store.TaskID, spans []hostagent.Span) {
+func (b *bench) shares(t *testing.T, id store.TaskID, spans []gpu.Span) {
 	t.Helper()
 	lines, err := measurement.Attribute(t.Context(), b.db, id)
 	if err != nil {

@@ -8,21 +8,27 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/measurement"
-	"wattmark/hostagent/monitorclient"
-	"wattmark/hostagent/sim"
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor"
-	"wattmark/monitor/capture"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/meter"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/instrument"
-	"wattmark/store"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/store"
 )
 
 // bench is a whole measuring place in this process: an emulated board, a meter
@@ -36,6 +42,7 @@ type bench struct {
 	sensor  *sim.Sensor
 	db      *store.DB
 	unplug  atomic.Pointer[context.CancelCauseFunc]
+	line    *bufconn.Listener // in virtual time, in place of TCP
 }
 
 type plant struct{ *board.Live }
@@ -73,22 +80,42 @@ func (c cable) Stream(ctx context.Context, sink instrument.Sink) error {
 
 func (b *bench) pull() { (*b.unplug.Load())(instrument.ErrDisconnected) }
 
+// newBench is a bench on the system's clock, for tests with other processes.
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	return newBenchWith(t, meter.Config{Seed: 3, Rate: 20e3})
-}
-
-// newBenchWith is a bench with a meter of its own kind.
-func newBenchWith(t *testing.T, c meter.Config) *bench {
-	t.Helper()
 	db := openDatabase(t)
-	b := newBenchOf(t, db, 3, false, c)
+	b := newBenchOf(t, db, 3, false, meter.Config{Seed: 3, Rate: 20e3})
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return b
+}
+
+// inVirtualTime runs a test on a bench whose clock is a synctest bubble's: its waits take no
+// time, and no other process can delay an edge. Host and monitor speak over memory there.
+func inVirtualTime(t *testing.T, f func(t *testing.T, b *bench)) {
+	t.Helper()
+	inVirtualTimeWith(t, meter.Config{Seed: 3, Rate: 20e3}, f)
+}
+
+// inVirtualTimeWith is inVirtualTime with a meter of its own kind.
+func inVirtualTimeWith(t *testing.T, c meter.Config, f func(t *testing.T, b *bench)) {
+	t.Helper()
+	if _, err := emptyDatabase(); err != nil { // made outside of the bubble
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{db: openDatabase(t), line: bufconn.Listen(1 << 20)}
+		t.Cleanup(func() {
+			if err := b.db.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		b.build(t, 3, false, c)
+		f(t, b)
+	})
 }
 
 // newBenchOn is a bench whose tasks go into a database that the caller closes;
@@ -100,12 +127,20 @@ func newBenchOn(t *testing.T, db *store.DB, seed uint64, says bool) *bench {
 
 func newBenchOf(t *testing.T, db *store.DB, seed uint64, says bool, c meter.Config) *bench {
 	t.Helper()
+	b := &bench{db: db}
+	b.build(t, seed, says, c)
+	return b
+}
+
+// build makes the parts of a bench and serves it.
+func (b *bench) build(t *testing.T, seed uint64, says bool, c meter.Config) {
+	t.Helper()
 	model, err := board.New(board.Config{Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}
 	epoch := time.Now()
-	b := &bench{live: board.NewLive(model, epoch), db: db}
+	b.live = board.NewLive(model, epoch)
 	source, err := meter.NewSampler(model, c)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +153,12 @@ func newBenchOf(t *testing.T, db *store.DB, seed uint64, says bool, c meter.Conf
 		gpu = b.device.Info().UUID
 	}
 	b.serve(t, cable{meter.NewInstrument("emulated", source, pace.Real(epoch)), b}, source.Setup(), gpu)
-	if b.client, err = monitorclient.Dial(b.address, monitorclient.Options{Pause: time.Millisecond, Patience: 3 * time.Second}); err != nil {
+	o := monitorclient.Options{Pause: time.Millisecond, Patience: 3 * time.Second}
+	if b.line != nil {
+		dial := func(ctx context.Context, _ string) (net.Conn, error) { return b.line.DialContext(ctx) }
+		o.Dial = []grpc.DialOption{grpc.WithContextDialer(dial)}
+	}
+	if b.client, err = monitorclient.Dial(b.address, o); err != nil {
 		t.Fatal(err)
 	}
 	b.sensor = sim.NewSensor(plant{b.live}, nil, sim.Response{})
@@ -127,7 +167,6 @@ func newBenchOf(t *testing.T, db *store.DB, seed uint64, says bool, c meter.Conf
 			t.Error(err)
 		}
 	})
-	return b
 }
 
 // emptyDatabase is a database file without a task: its schema is made once, since
@@ -168,20 +207,27 @@ func openDatabase(t *testing.T) *store.DB {
 
 func (b *bench) serve(t *testing.T, i instrument.Instrument, setup measure.Setup, gpu string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	l, address := net.Listener(b.line), "127.0.0.1:1"
+	if b.line == nil {
+		var err error
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		address = l.Addr().String()
 	}
+	b.address = address
 	m, err := monitor.New(monitor.Config{
-		Bench: monitor.Bench{Name: "soft", GPU: gpu, Instrument: i, Setup: func(instrument.Inputs) (measure.Setup, error) { return setup, nil }},
-		Dir:   t.TempDir(), Listeners: []net.Listener{l}, Version: "test",
+		Bench: monitor.Bench{
+			Name: "soft", GPU: gpu, Instrument: i,
+			Setup: func(instrument.Inputs) (measure.Setup, error) { return setup, nil },
+		},
+		Dir: t.TempDir(), Listeners: []net.Listener{l}, Version: "test",
 		// Small chunks, so that a short task has many; a pulled cable stays pulled.
 		Tune: capture.Config{ChunkScans: 512, FlushEvery: 20 * time.Millisecond, Reopen: -1},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.address = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -195,16 +241,20 @@ func (b *bench) serve(t *testing.T, i instrument.Instrument, setup measure.Setup
 
 // config is a measurement with a short marker.
 func (b *bench) config() measurement.Config {
-	return measurement.Config{
+	cfg := measurement.Config{
 		DB: b.db, Monitor: b.client, Device: b.device, Sensor: b.sensor, Name: "gemm", User: "lab", Holder: "lab@host",
 		Marker: &marker.Spec{Code: marker.M31, Chip: 1e-3, Guard: 6, TagBits: 4, Tag: 11}, Lead: 20 * time.Millisecond,
 	}
+	if b.line != nil {
+		cfg.Methods.Nap = func(ctx context.Context, d time.Duration) { _ = sensor.Pause(ctx, d) }
+	}
+	return cfg
 }
 
 // memory is work of some length.
 func (b *bench) memory(d time.Duration) measurement.Work {
-	return func(ctx context.Context) ([]hostagent.Kernel, error) {
-		return b.device.RunBenchmark(ctx, hostagent.BenchMemory, d)
+	return func(ctx context.Context) ([]gpu.Kernel, error) {
+		return b.device.RunBenchmark(ctx, gpu.BenchMemory, d)
 	}
 }
 
@@ -252,7 +302,7 @@ func (b *bench) captures(t *testing.T) int {
 	}
 	n := 0
 	for _, x := range c {
-		if x.State != monitorclient.Released {
+		if x.State != session.Released {
 			n++
 		}
 	}

@@ -6,20 +6,20 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/measurement"
-	"wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure/session"
 )
 
-func gpus(names ...string) (out []hostagent.Info) {
+func gpus(names ...string) (out []gpu.Info) {
 	for _, n := range names {
-		out = append(out, hostagent.Info{Name: "H200", UUID: "GPU-" + n})
+		out = append(out, gpu.Info{Name: "H200", UUID: "GPU-" + n})
 	}
 	return out
 }
 
 func at(address, gpu string) measurement.MonitorBench {
-	return measurement.MonitorBench{Address: address, Bench: monitorclient.Bench{Name: "bench " + address, GPU: gpu}}
+	return measurement.MonitorBench{Address: address, Bench: session.Bench{Name: "bench " + address, GPU: gpu}}
 }
 
 func away(address string) measurement.MonitorBench {
@@ -29,20 +29,56 @@ func away(address string) measurement.MonitorBench {
 func TestAssign(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		gpus     []hostagent.Info
+		gpus     []gpu.Info
 		monitors []measurement.MonitorBench
 		want     []int
 		missing  string
 		fail     string
 	}{
 		{"one that says nothing", gpus("a"), []measurement.MonitorBench{at("m:1", "")}, []int{0}, "", ""},
-		{"each its own, in any order and case", gpus("a", "b"), []measurement.MonitorBench{at("m:1", "gpu-B"), at("m:2", "GPU-a")}, []int{1, 0}, "", ""},
-		{"one silent", gpus("a", "b"), []measurement.MonitorBench{at("m:1", "GPU-b"), away("m:2")}, []int{-1, 0}, "m:2 does not answer", ""},
-		{"all silent", gpus("a", "b"), []measurement.MonitorBench{away("m:1"), away("m:2")}, nil, "", "m:1 does not answer\nm:2 does not answer"},
-		{"two that say nothing", gpus("a", "b"), []measurement.MonitorBench{at("m:1", "GPU-a"), at("m:2", "")}, nil, "", "bench m:2 at m:2 does not say which GPU it measures: write gpu: GPU-… (nvidia-smi -L) into its bench file"},
-		{"two for one", gpus("a", "b"), []measurement.MonitorBench{at("m:1", "GPU-a"), at("m:2", "GPU-a")}, nil, "", "m:1 and m:2 both say that they measure GPU-a"},
-		{"a stranger", gpus("a", "b"), []measurement.MonitorBench{at("m:1", "GPU-a"), at("m:2", "GPU-c")}, nil, "", "measures GPU-c, which is not among the GPUs to be measured (GPU-a, GPU-b)"},
-		{"too few", gpus("a", "b"), []measurement.MonitorBench{at("m:1", "GPU-a")}, nil, "", "no bench measures GPU-b (H200): add its monitor"},
+		{
+			"each its own, in any order and case", gpus("a", "b"),
+			[]measurement.MonitorBench{at("m:1", "gpu-B"), at("m:2", "GPU-a")},
+			[]int{1, 0},
+			"", "",
+		},
+		{
+			"one silent", gpus("a", "b"),
+			[]measurement.MonitorBench{at("m:1", "GPU-b"), away("m:2")},
+			[]int{-1, 0},
+			"m:2 does not answer", "",
+		},
+		{
+			"all silent", gpus("a", "b"),
+			[]measurement.MonitorBench{away("m:1"), away("m:2")},
+			nil, "",
+			"m:1 does not answer\nm:2 does not answer",
+		},
+		{
+			"two that say nothing", gpus("a", "b"),
+			[]measurement.MonitorBench{at("m:1", "GPU-a"), at("m:2", "")},
+			nil,
+			"", "bench m:2 at m:2 does not say which GPU it measures: write gpu: GPU-… (nvidia-smi -L) into its bench " +
+				"file",
+		},
+		{
+			"two for one", gpus("a", "b"),
+			[]measurement.MonitorBench{at("m:1", "GPU-a"), at("m:2", "GPU-a")},
+			nil, "",
+			"m:1 and m:2 both say that they measure GPU-a",
+		},
+		{
+			"a stranger", gpus("a", "b"),
+			[]measurement.MonitorBench{at("m:1", "GPU-a"), at("m:2", "GPU-c")},
+			nil, "",
+			"measures GPU-c, which is not among the GPUs to be measured (GPU-a, GPU-b)",
+		},
+		{
+			"too few", gpus("a", "b"),
+			[]measurement.MonitorBench{at("m:1", "GPU-a")},
+			nil, "",
+			"no bench measures GPU-b (H200): add its monitor",
+		},
 		{"too many", gpus("a"), []measurement.MonitorBench{at("m:1", "GPU-a"), at("m:2", "")}, nil, "", "does not say"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -82,7 +118,8 @@ func TestWrongGPUIsRefused(t *testing.T) {
 	}
 	cfg = b.config()
 	cfg.MustSayGPU = true
-	if id, err := measurement.Measure(t.Context(), cfg, b.memory(time.Millisecond)); id != 0 || !errors.Is(err, measurement.ErrWrongGPU) {
+	if id, err := measurement.Measure(t.Context(), cfg, b.memory(time.Millisecond)); id != 0 ||
+		!errors.Is(err, measurement.ErrWrongGPU) {
 		t.Errorf("task %d: %v", id, err)
 	}
 	a.mustBeFree(t)

@@ -4,17 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
-	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
 )
 
-// verdict collects what speaks against a task's being complete.
+// verdict collects the reasons for which a task is not complete.
+//
+//	Complete ─ untrimmed ─▶ Untrimmed ─ incomplete ─▶ Incomplete ─ failed ─▶ Failed
+//
+// A state never moves to the left.
 type verdict struct {
 	state   store.State
 	reasons []string
@@ -53,9 +62,11 @@ func (v *verdict) failed(f *store.Failure) {
 	v.reasons = slices.Insert(v.reasons, 0, "the work failed: "+f.Reason)
 }
 
-// conclude works out a task's outcome from what is stored and from what the
-// monitor said of the capture, beside what the caller has against it already.
-func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.Summary, v verdict) (store.Outcome, error) {
+// conclude computes a task's outcome from the stored samples and the monitor's summary of
+// the capture, on top of v's reasons. Errors are the database's.
+func conclude(
+	ctx context.Context, db Store, id store.TaskID, s *session.Summary, v verdict,
+) (store.Outcome, error) {
 	if v.state == 0 {
 		v.state = store.Complete
 	}
@@ -66,7 +77,7 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	if task.Failure != nil {
 		v.failed(task.Failure)
 	}
-	if s.State == monitorclient.Incomplete {
+	if s.State == session.Incomplete {
 		v.incomplete("the capture ended early: %s", s.Reason)
 	}
 	a, err := analyse(ctx, db, &task, s.Markers)
@@ -76,6 +87,8 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	if a.stranger != "" {
 		v.incomplete("%s", a.stranger)
 	}
+	// One marker found by its code still relates the clocks, at an assumed rate: its window is
+	// good enough to keep, not to be called complete.
 	switch {
 	case a.result == nil:
 		v.untrimmed("no window: %s", why(s, a.why))
@@ -87,6 +100,7 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	if a.clock != "" {
 		v.note("%s", a.clock)
 	}
+	// Samples lost outside of the window do not matter.
 	switch {
 	case a.result != nil && a.result.Gaps > 0:
 		v.incomplete("%s within the window", missing(a.result.Lost, a.result.Gaps))
@@ -99,7 +113,7 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *monitorclient.S
 	}, nil
 }
 
-// missing says how many scans are missing, in how many gaps.
+// missing words a loss of scans in gaps.
 func missing(scans, gaps uint64) string {
 	if gaps == 1 {
 		return fmt.Sprintf("%d scans were lost in a gap", scans)
@@ -108,22 +122,22 @@ func missing(scans, gaps uint64) string {
 }
 
 // why prefers the monitor's words: it has seen the trace.
-func why(s *monitorclient.Summary, own error) string {
+func why(s *session.Summary, own error) string {
 	if s.NoWindowReason != "" {
 		return s.NoWindowReason
 	}
 	return fmt.Sprint(own)
 }
 
-// analysis is what a task's samples, markers and kernels come to.
+// analysis is the result of a task's samples, markers and kernels.
 type analysis struct {
 	bounds
 	fit    *clock.Fit
 	result *measure.Result
 	nvml   sensed
-	// stranger says that the bench measured another GPU.
+	// stranger is the reason where the bench measured another GPU; empty for none.
 	stranger string
-	clock    string // what is wrong with the meter's clock
+	clock    string // the fault of the meter's clock; empty for none
 	why      error  // why there is no result, or not the best one
 }
 
@@ -132,12 +146,9 @@ type analysis struct {
 func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Found) (analysis, error) {
 	var a analysis
 	id := task.ID
-	played, err := db.Played(ctx, id)
-	if err != nil {
-		return a, err
-	}
+	played, playedErr := db.Played(ctx, id)
 	kernels, err := db.Kernels(ctx, id)
-	if err != nil {
+	if err = errors.Join(playedErr, err); err != nil {
 		return a, err
 	}
 	if task.BenchGPU != "" && !measure.SameGPU(task.BenchGPU, task.GPUUUID) {
@@ -148,12 +159,10 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 		a.why = errors.New("no samples were stored")
 		return a, nil
 	}
-	var fitErr error
+	fitErr := errors.New("the markers were not found by their code")
 	if timed := a.timed(task.Marker, found); len(timed) > 0 {
 		a.fit, fitErr = relate(&task.Setup, played, timed)
 		a.clock = offRate(task.Setup.Timebase, a.fit)
-	} else {
-		fitErr = errors.New("the markers were not found by their code")
 	}
 	p, err := choose(a.fit, fitErr, kernels, a.bounds)
 	if err != nil {
@@ -169,7 +178,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 			a.clock = g.note()
 		}
 	}
-	if a.result, err = integrate(ctx, db, id, &task.Setup, p.Window, p.edges); err != nil {
+	if a.result, err = Integrate(ctx, db, id, &task.Setup, p.Window, p.edges); err != nil {
 		if !outside(err) {
 			return a, err
 		}
@@ -186,7 +195,9 @@ func outside(err error) bool {
 }
 
 // overSensor integrates the GPU's own readings over the window, on the host's clock.
-func overSensor(ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, kernels []store.Kernel, w Window) (sensed, error) {
+func overSensor(
+	ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, kernels []store.Kernel, w Window,
+) (sensed, error) {
 	readings, err := db.Readings(ctx, id)
 	if err != nil || len(readings) == 0 {
 		return sensed{}, err
@@ -201,4 +212,273 @@ func overSensor(ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, 
 		return sensorEnergy(readings, from, to), nil
 	}
 	return sensed{}, nil
+}
+
+// settle is how long the calls that end a task may take in all, beside the analysis.
+const settle = 2 * time.Minute
+
+// finish concludes a task whose transfer has ended, and releases its capture.
+func (s *attempt) finish(ctx context.Context, got arrival, v verdict) error {
+	s.enter(PhaseAnalysis)
+	err := end(ctx, s.cfg.DB, s.cfg.Monitor, s.id, s.capture, got, v)
+	s.enter(PhaseDone)
+	return err
+}
+
+// Notes of a task that is open only because of them. They come last in its reason, and a
+// recovery removes them (see lasting).
+const (
+	notStopped      = "the capture could not be stopped: "
+	transferStopped = "the transfer stopped: "
+)
+
+// lasting returns the reasons of an open task that hold once its rest has been fetched.
+func lasting(reason string) string {
+	for _, passing := range []string{notStopped, transferStopped} {
+		reason, _, _ = strings.Cut(reason, passing)
+	}
+	return strings.TrimSuffix(reason, "; ")
+}
+
+// end gives a task its outcome. The capture is released only once the outcome
+// is on disk, and kept where the monitor has something that this side lacks.
+func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture string, got arrival, v verdict) error {
+	switch {
+	case got.err == nil:
+	case errors.Is(got.err, monitorclient.ErrPastEnd):
+		// Nothing more is to be had there.
+		v.incomplete("the monitor's disk lost samples that had arrived here, and what was to follow them: %v", got.err)
+		if err := giveUp(ctx, db, id, &got.trailer.Summary, v); err != nil {
+			return errors.Join(got.err, err)
+		}
+		return errors.Join(got.err, release(ctx, m, capture))
+	case errors.Is(got.err, monitorclient.ErrGone) && v.owner != "":
+		// Only a recovery releases a capture while its measurement runs.
+		return endRecovered(ctx, db, id, got, v)
+	case lost(got.err):
+		// Asking again would give the same: the task ends with what is stored.
+		v.incomplete("%v", got.err)
+		return errors.Join(got.err, giveUp(ctx, db, id, &got.trailer.Summary, v))
+	default:
+		// The monitor still has the rest: the task stays open, to be recovered.
+		v.note(transferStopped+"%v; the monitor keeps the rest until this host fetches it", got.err)
+		o := store.Outcome{State: store.Running, Reason: strings.Join(v.reasons, "; ")}
+		return errors.Join(got.err, endOnce(ctx, db, id, o, v))
+	}
+	if err := settled(ctx, db, id, &got.trailer.Summary, v); err != nil {
+		return err
+	}
+	return release(ctx, m, capture)
+}
+
+// release frees the capture on the monitor, for which it has settle of its own: the task is
+// on disk, and a caller that has given up must not keep the bench.
+func release(ctx context.Context, m Monitor, capture string) error {
+	ctx, cancel := context.WithTimeout(ctx, settle)
+	defer cancel()
+	ctx, done := step(ctx, "release")
+	err := m.Release(ctx, capture)
+	if errors.Is(err, monitorclient.ErrGone) {
+		err = nil // by a recovery, which has had all of it
+	}
+	done(err)
+	return err
+}
+
+// endRecovered ends a task whose capture is gone. Where a recovery fetched all samples and
+// ended the task before, this process adds its own record of the work.
+func endRecovered(ctx context.Context, db Store, id store.TaskID, got arrival, v verdict) error {
+	t, err := db.Task(ctx, id)
+	switch {
+	case err != nil:
+		return errors.Join(got.err, err)
+	case t.State == store.Running:
+		v.incomplete("%v", got.err)
+		return errors.Join(got.err, giveUp(ctx, db, id, &got.trailer.Summary, v))
+	case t.State == store.Incomplete:
+		v.incomplete("the samples were fetched by a recovery: %s", strings.TrimPrefix(t.Reason, unheard+"; "))
+	}
+	return giveUp(ctx, db, id, &session.Summary{Markers: t.Markers}, v)
+}
+
+// settled works out the outcome and stores it.
+func settled(ctx context.Context, db Store, id store.TaskID, s *session.Summary, v verdict) (err error) {
+	ctx, done := step(ctx, "analysis")
+	defer func() { done(err) }()
+	o, err := conclude(ctx, db, id, s, v)
+	if err != nil {
+		return fmt.Errorf("analysis: %w", err)
+	}
+	return endOnce(ctx, db, id, o, v)
+}
+
+// lost reports whether a transfer's error is final.
+func lost(err error) bool {
+	return errors.Is(err, monitorclient.ErrMismatch) || errors.Is(err, monitorclient.ErrDamaged) ||
+		errors.Is(err, monitorclient.ErrGone) || errors.Is(err, store.ErrConflict)
+}
+
+// giveUp ends a task whose samples cannot be completed. Where the monitor's summary, which
+// has the markers, did not come, they are detected in the stored samples.
+func giveUp(ctx context.Context, db Store, id store.TaskID, s *session.Summary, v verdict) error {
+	if len(s.Markers) == 0 {
+		// Without markers the task still ends; its reasons are there already.
+		s.Markers, _ = detect(ctx, db, id)
+	}
+	o, err := conclude(ctx, db, id, s, v)
+	if err != nil {
+		o = store.Outcome{State: store.Incomplete, Reason: strings.Join(v.reasons, "; ")}
+	}
+	return errors.Join(err, endOnce(ctx, db, id, o, v))
+}
+
+// endOnce ends a task that is not ended yet, or that was ended by a recovery in place of the
+// process that measured. Where two recoveries meet on one task, the first to end it has had
+// all samples and the other finds its capture gone: its ErrEnded is no fault of the task.
+func endOnce(ctx context.Context, db Store, id store.TaskID, o store.Outcome, v verdict) error {
+	o.Once, o.Owner, o.Recovered = true, v.owner, v.recovered
+	if err := db.Finish(ctx, id, o); !errors.Is(err, store.ErrEnded) {
+		return err
+	}
+	return nil
+}
+
+// detect looks for the task's markers in the stored chunks.
+func detect(ctx context.Context, db Store, id store.TaskID) ([]marker.Found, error) {
+	t, err := db.Task(ctx, id)
+	if err != nil || t.Chunks == 0 {
+		return nil, err
+	}
+	d, err := marker.NewDetector(t.Marker, &t.Setup)
+	if err != nil {
+		return nil, err
+	}
+	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), &t.Setup) {
+		if err != nil {
+			return nil, err
+		}
+		if err := d.Push(b); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.Finish(); err != nil {
+		return nil, err
+	}
+	return d.Found(), nil
+}
+
+// ErrNoResult: the task has no result that could be computed anew.
+var ErrNoResult = errors.New("no result to recalculate")
+
+// Recalculate computes a task's result under another calibration, from the stored counts and
+// over the same window, and puts it in use; the earlier results stay. It returns the
+// result's number; added is false where the task had one under that calibration already. A
+// calibration of other channels is calib.ErrMismatch, a task without a window ErrNoResult.
+func Recalculate(ctx context.Context, db Store, id store.TaskID, s measure.Setup) (no int, added bool, err error) {
+	t, err := db.Task(ctx, id)
+	if err != nil {
+		return 0, false, fmt.Errorf("recalculate: %w", err)
+	}
+	if t.Result == nil || t.State == store.Running {
+		return 0, false, fmt.Errorf("recalculate: task %d: %w: it has no window (wattmark trim sets one), or still "+
+			"runs", id, ErrNoResult)
+	}
+	if s, err = calib.Under(t.Setup, s); err != nil {
+		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
+	}
+	e, err := edgesOf(ctx, db, &t)
+	if err != nil {
+		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
+	}
+	r, err := Integrate(ctx, db, id, &s, Window{From: t.Result.From, To: t.Result.To}, e)
+	if err != nil {
+		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
+	}
+	no, added, err = db.AddResult(ctx, id, s, r)
+	if err != nil {
+		return 0, false, fmt.Errorf("recalculate: %w", err)
+	}
+	return no, added, nil
+}
+
+// Recompute computes all results of a task anew over the windows that they have,
+// as after samples were lost from the database. State and reason stay; a task
+// without a result stays without.
+func Recompute(ctx context.Context, db Store, id store.TaskID) error {
+	t, err := db.Task(ctx, id)
+	if err != nil || t.Result == nil {
+		return err
+	}
+	e, err := edgesOf(ctx, db, &t)
+	if err != nil {
+		return fmt.Errorf("recompute: %w", err)
+	}
+	o := store.Outcome{
+		State: t.State, Reason: t.Reason, Markers: t.Markers, Clock: t.Clock, NVML: t.NVML,
+		NVMLMethod: t.NVMLMethod,
+	}
+	if err := rework(ctx, db, &t, Window{From: t.Result.From, To: t.Result.To}, e, o); err != nil {
+		return fmt.Errorf("recompute: task %d: %w", id, err)
+	}
+	return nil
+}
+
+// rework integrates a task anew over a window: first under its original calibration, as
+// the outcome o, then under each other that it has a result of; the one in use comes last.
+func rework(ctx context.Context, db Store, t *store.Task, w Window, e measure.Edges, o store.Outcome) error {
+	setups := map[int]measure.Setup{1: t.Setup}
+	for _, r := range t.Results {
+		x, err := db.TaskResult(ctx, t.ID, r.Number)
+		if err != nil {
+			return err
+		}
+		setups[r.Number] = x.Setup
+	}
+	original := setups[1]
+	var err error
+	if o.Result, err = Integrate(ctx, db, t.ID, &original, w, e); err != nil {
+		return err
+	}
+	if err := db.Finish(ctx, t.ID, o); err != nil {
+		return err
+	}
+	for _, r := range t.Results {
+		if r.Number > 1 && !r.InUse {
+			if _, _, err := Recalculate(ctx, db, t.ID, setups[r.Number]); err != nil {
+				return err
+			}
+		}
+	}
+	if t.ResultNumber > 0 && len(t.Results) > 1 {
+		_, _, err = Recalculate(ctx, db, t.ID, setups[t.ResultNumber])
+	}
+	return err
+}
+
+// edgesOf returns the uncertainty of the ends of a task's window as it was when
+// the window was chosen: by the clock fit, by the markers, or by hand.
+func edgesOf(ctx context.Context, db Store, t *store.Task) (measure.Edges, error) {
+	is := func(from, to measure.Seconds) bool {
+		const same = 1e-9 // a nanosecond is lost nowhere
+		return math.Abs(float64(from-t.Result.From)) < same && math.Abs(float64(to-t.Result.To)) < same
+	}
+	// The window was chosen in one of three ways, and each leaves its own ends: those of the
+	// kernels through the clock fit, those of the markers, or any, by hand.
+	kernels, err := db.Kernels(ctx, t.ID)
+	if err != nil {
+		return measure.Edges{}, err
+	}
+	if from, to, some := span(kernels); some && t.Clock != nil {
+		a, b := HostSeconds(*t.Clock, from), HostSeconds(*t.Clock, to)
+		f, _ := t.Clock.Meter(a)
+		g, _ := t.Clock.Meter(b)
+		if is(f, g) {
+			w := Window{From: f, To: g}
+			return guess(t, bound(t.Markers), t.Clock, w).edges(t.Clock.Edges(a, b)), nil
+		}
+	}
+	if m := bound(t.Markers); m.start != nil && m.stop != nil && is(m.start.End, m.stop.Begin) {
+		return measure.Edges{UFrom: m.start.U, UTo: m.stop.U}, nil
+	}
+	return measure.Edges{}, nil
 }

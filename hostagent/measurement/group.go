@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/measure/group"
+	"github.com/wattmark/wattmark/store"
 )
 
-// GroupStore is what a measurement of several GPUs asks of the task database
-// beside Store. *store.DB is one.
+// GroupStore is the part of the task database that MeasureGroup writes beside Store.
 type GroupStore interface {
 	Store
 	BeginGroup(ctx context.Context, g store.NewGroup) (store.GroupID, error)
@@ -22,16 +22,16 @@ type GroupStore interface {
 
 // Member is one GPU of a measurement of several.
 type Member struct {
-	GPU     hostagent.Info
+	GPU     gpu.Info
 	Monitor Monitor
-	Device  hostagent.Device
-	Sensor  hostagent.PowerSensor // nil for none
+	Device  gpu.Device
+	Sensor  gpu.PowerSensor // nil for none
 	// Open is as in Config.
-	Open func(ctx context.Context) (hostagent.PowerSensor, error)
+	Open func(ctx context.Context) (gpu.PowerSensor, error)
 	// Work is done on this GPU, beside that of the others; nil for none.
 	Work Work
-	// Missing says why the GPU is not measured; Monitor and Device are then not
-	// looked at.
+	// Missing is the reason for which the GPU is not measured; Monitor and Device are then
+	// ignored.
 	Missing error
 }
 
@@ -39,29 +39,31 @@ type Member struct {
 type GroupConfig struct {
 	DB      GroupStore
 	Members []Member
-	// Each is what all members have in common: names, times, marker. DB, Monitor,
-	// Device, Sensor and Progress in it are not looked at; a tag is for one
-	// GPU, so each member draws its own.
+	// Each is common to all members: names, times, marker. DB, Monitor, Device, Sensor and
+	// Progress in it are ignored, and Tag: each member draws its own.
 	Each Config
-	// Progress is told what goes on with each member, and Lost which members are
-	// not measured and why, from several goroutines; nil for silence.
+	// Progress receives the steps of each member, Lost the members that are not measured, with
+	// the reason. Both are called from several goroutines; nil for none.
 	Progress func(member int, p Progress)
 	Lost     func(member int, err error)
 }
 
-// MeasureGroup measures several GPUs at once: a task for each, with its own
-// capture, markers, clock fit and window, and a group that ties them. The work
-// begins when all start markers have been played, and the stop markers follow
-// when all work has ended. common is done once, on behalf of all; nil for none.
+// MeasureGroup measures several GPUs at once: a task for each, with its own capture,
+// markers, clock fit and window, and a group that ties them. The work begins when all start
+// markers have been played, and the stop markers follow when all work has ended. common
+// runs once, on behalf of all; nil for none. It blocks until all tasks have ended.
 //
-// A member that fails does not hold up the others: its task, or the group where
-// it has none, says why, and Lost is told. Where no member can be measured, the
-// work is not done and there is no group. An error of the work is returned once.
+// A member that fails does not hold up the others: the reason is in its task, or in the
+// group where it has none, and Lost is called. Where no member can be measured, the work is
+// not done and there is no group. An error of the work is returned once.
 func MeasureGroup(ctx context.Context, cfg GroupConfig, common Work) (store.GroupID, error) {
 	if err := cfg.validate(); err != nil {
 		return 0, fmt.Errorf("measure group: %w", err)
 	}
-	g := &joint{cfg: cfg, common: common, tasks: make([]store.TaskID, len(cfg.Members)), errs: make([]error, len(cfg.Members))}
+	g := &joint{
+		cfg: cfg, common: common, tasks: make([]store.TaskID, len(cfg.Members)),
+		errs: make([]error, len(cfg.Members)),
+	}
 	g.cfg.Each.line = newTimeline(cfg.Each.Now)
 	record := store.NewGroup{Name: cfg.Each.Name, User: cfg.Each.User, Launched: time.Now()}
 	n := 0
@@ -79,11 +81,12 @@ func MeasureGroup(ctx context.Context, cfg GroupConfig, common Work) (store.Grou
 	if g.id, err = cfg.DB.BeginGroup(ctx, record); err != nil {
 		return 0, fmt.Errorf("measure group: %w", err)
 	}
-	g.ready, g.done = newBarrier(n), newBarrier(n+1)
+	g.ready, g.done = newBarrier(n), newBarrier(n+1) // the common work is one more at the end
 	g.run(ctx)
 	return g.conclude(context.WithoutCancel(ctx))
 }
 
+// validate refuses a group in which no member can be measured.
 func (c *GroupConfig) validate() error {
 	if c.DB == nil || len(c.Members) == 0 {
 		return errors.New("a database and GPUs are needed")
@@ -114,7 +117,7 @@ type joint struct {
 	ready  *barrier // start markers were played
 	done   *barrier // all work has ended
 	// kernels and workErr are of the common work; read once done is open.
-	kernels []hostagent.Kernel
+	kernels []gpu.Kernel
 	workErr error
 	tasks   []store.TaskID
 	errs    []error
@@ -145,18 +148,22 @@ func (g *joint) measure(ctx context.Context, i int) {
 	cfg.Open = m.Open
 	cfg.Group = store.GroupRef{Group: g.id, Member: i}
 	cfg.MustSayGPU = len(g.cfg.Members) > 1
+	// A member arrives at both barriers when it comes to its work, or leaves both when it will
+	// not: the others must wait for neither.
 	var once sync.Once
 	leave := func() { once.Do(func() { g.ready.leave(); g.done.leave() }) }
 	cfg.Progress = func(p Progress) {
 		if p.Phase == PhaseStop {
-			leave() // whoever has not come to its work by now does not come
+			leave() // a member that has not come to its work by now will not
 		}
 		if g.cfg.Progress != nil {
 			g.cfg.Progress(i, p)
 		}
 	}
-	work := func(ctx context.Context) (kernels []hostagent.Kernel, err error) {
+	work := func(ctx context.Context) (kernels []gpu.Kernel, err error) {
 		once.Do(func() { g.ready.arrive() })
+		// The stop marker follows when all members' work has ended, and the common work: each
+		// task then holds the same piece of work.
 		defer func() {
 			g.done.arrive()
 			<-g.done.open
@@ -211,4 +218,64 @@ func (g *joint) conclude(ctx context.Context) (store.GroupID, error) {
 		return 0, errors.Join(append(errs, g.cfg.DB.DropGroup(ctx, g.id))...)
 	}
 	return g.id, errors.Join(errs...)
+}
+
+// GroupResult is a group with its tasks as they stand now.
+type GroupResult struct {
+	store.Group
+	// Tasks has one entry a member, nil where it has no task.
+	Tasks []*store.Task
+	// State is Complete where all members are measured completely, Running while
+	// one runs, Failed where the work of one failed, else Incomplete.
+	State store.State
+	// Summed are the members that Sum holds: those with a result.
+	Summed []int
+	Sum    group.Sum
+}
+
+// ReadGroup reads a group with its tasks, and adds up the results in use.
+func ReadGroup(ctx context.Context, db *store.DB, id store.GroupID) (GroupResult, error) {
+	g, err := db.Group(ctx, id)
+	if err != nil {
+		return GroupResult{}, err
+	}
+	r := GroupResult{Group: g, Tasks: make([]*store.Task, len(g.Members)), State: store.Complete}
+	var parts []group.Part
+	for i, m := range g.Members {
+		if m.Task == 0 {
+			r.worsen(store.Incomplete)
+			continue
+		}
+		t, err := db.Task(ctx, m.Task)
+		if errors.Is(err, store.ErrNotFound) { // deleted just now
+			r.worsen(store.Incomplete)
+			continue
+		}
+		if err != nil {
+			return GroupResult{}, err
+		}
+		r.Tasks[i] = &t
+		switch t.State {
+		case store.Complete:
+		case store.Running:
+			r.State = store.Running
+		case store.Failed:
+			r.worsen(store.Failed)
+		default:
+			r.worsen(store.Incomplete)
+		}
+		if t.Result != nil {
+			r.Summed = append(r.Summed, i)
+			parts = append(parts, group.Part{Instrument: t.Instrument, Setup: &t.Setup, Result: t.Result})
+		}
+	}
+	r.Sum = group.Of(parts)
+	return r, nil
+}
+
+// worsen never hides that a member still runs, or that its work failed.
+func (r *GroupResult) worsen(s store.State) {
+	if r.State != store.Running && r.State != store.Failed {
+		r.State = s
+	}
 }

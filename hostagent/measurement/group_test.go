@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/measurement"
-	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
 )
 
 // place is a host with several GPUs, each with a meter and a monitor of its own.
@@ -129,7 +129,8 @@ func (p *place) markersAround(t *testing.T, g *measurement.GroupResult) {
 // Each GPU has its own work, of its own length.
 func TestGroupOfBenchmarks(t *testing.T) {
 	p := newPlace(t, 3)
-	id, err := measurement.MeasureGroup(t.Context(), p.config(100*time.Millisecond, 250*time.Millisecond, 150*time.Millisecond), nil)
+	id, err := measurement.MeasureGroup(t.Context(),
+		p.config(100*time.Millisecond, 250*time.Millisecond, 150*time.Millisecond), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,8 @@ func TestGroupOfBenchmarks(t *testing.T) {
 	p.markersAround(t, &g)
 	tags := map[uint32]bool{}
 	for i, task := range g.Tasks {
-		if task.State != store.Complete || task.Group != (store.GroupRef{Group: id, Member: i}) || task.BenchGPU != p.benches[i].device.Info().UUID ||
+		if task.State != store.Complete || task.Group != (store.GroupRef{Group: id, Member: i}) ||
+			task.BenchGPU != p.benches[i].device.Info().UUID ||
 			task.Monitor != p.benches[i].address || len(task.Markers) != 2 || !task.Markers[0].TagOK {
 			t.Errorf("member %d: %+v", i, task)
 		}
@@ -161,8 +163,8 @@ func TestGroupOfBenchmarks(t *testing.T) {
 func TestGroupOfOneProgram(t *testing.T) {
 	p := newPlace(t, 2)
 	failed := errors.New("exit status 3")
-	id, err := measurement.MeasureGroup(t.Context(), p.config(), func(ctx context.Context) ([]hostagent.Kernel, error) {
-		kernels, err := p.benches[1].device.RunBenchmark(ctx, hostagent.BenchHalf, 100*time.Millisecond)
+	id, err := measurement.MeasureGroup(t.Context(), p.config(), func(ctx context.Context) ([]gpu.Kernel, error) {
+		kernels, err := p.benches[1].device.RunBenchmark(ctx, gpu.BenchHalf, 100*time.Millisecond)
 		return kernels, errors.Join(err, failed)
 	})
 	if !errors.Is(err, failed) || strings.Count(err.Error(), "exit status 3") != 1 {
@@ -212,7 +214,8 @@ func TestGroupWithoutAMonitor(t *testing.T) {
 		t.Fatalf("state %v, summed %v", g.State, g.Summed)
 	}
 	p.check(t, &g)
-	if m := g.Members[1]; m.Task != 0 || !strings.Contains(m.Reason, "monitor does not answer") || m.GPUUUID != p.benches[1].device.Info().UUID {
+	if m := g.Members[1]; m.Task != 0 || !strings.Contains(m.Reason, "monitor does not answer") ||
+		m.GPUUUID != p.benches[1].device.Info().UUID {
 		t.Errorf("member %+v", m)
 	}
 	if m := g.Members[2]; m.Reason != "its monitor was known to be away" || m.Monitor != "" {
@@ -230,7 +233,7 @@ func TestGroupOfNobody(t *testing.T) {
 	// Each bench measures the other's GPU.
 	cfg.Members[0].Monitor, cfg.Members[1].Monitor = cfg.Members[1].Monitor, cfg.Members[0].Monitor
 	worked := false
-	id, err := measurement.MeasureGroup(t.Context(), cfg, func(context.Context) ([]hostagent.Kernel, error) {
+	id, err := measurement.MeasureGroup(t.Context(), cfg, func(context.Context) ([]gpu.Kernel, error) {
 		worked = true
 		return nil, nil
 	})
@@ -243,7 +246,8 @@ func TestGroupOfNobody(t *testing.T) {
 	for i := range cfg.Members {
 		cfg.Members[i].Missing = fmt.Errorf("away %d", i)
 	}
-	if id, err := measurement.MeasureGroup(t.Context(), cfg, nil); id != 0 || err == nil || !strings.Contains(err.Error(), "away 1") {
+	if id, err := measurement.MeasureGroup(t.Context(), cfg, nil); id != 0 || err == nil ||
+		!strings.Contains(err.Error(), "away 1") {
 		t.Errorf("group %d: %v", id, err)
 	}
 	p.mustBeFree(t)
@@ -254,8 +258,8 @@ func TestGroupWithAPulledCable(t *testing.T) {
 	p := newPlace(t, 2)
 	cfg := p.config(200*time.Millisecond, 0)
 	b := p.benches[1]
-	cfg.Members[1].Work = func(ctx context.Context) ([]hostagent.Kernel, error) {
-		k, err := b.device.RunBenchmark(ctx, hostagent.BenchMemory, 60*time.Millisecond)
+	cfg.Members[1].Work = func(ctx context.Context) ([]gpu.Kernel, error) {
+		k, err := b.device.RunBenchmark(ctx, gpu.BenchMemory, 60*time.Millisecond)
 		b.pull()
 		return k, err
 	}
@@ -267,7 +271,8 @@ func TestGroupWithAPulledCable(t *testing.T) {
 	if g.State != store.Incomplete || !slices.Contains(g.Summed, 0) || g.Tasks[0].State != store.Complete {
 		t.Fatalf("state %v, summed %v: %s", g.State, g.Summed, g.Tasks[0].Reason)
 	}
-	if task := g.Tasks[1]; task.State != store.Incomplete || !strings.Contains(task.Reason, "the capture ended early") || task.Scans == 0 {
+	if task := g.Tasks[1]; task.State != store.Incomplete ||
+		!strings.Contains(task.Reason, "the capture ended early") || task.Scans == 0 {
 		t.Errorf("state %v: %s; %d scans", task.State, task.Reason, task.Scans)
 	}
 	within(t, "the other", g.Tasks[0].Result.Total, p.benches[0].truth(t, g.Tasks[0].ID))
@@ -284,7 +289,8 @@ func TestGroupWithABrokenGPU(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	g := p.group(t, id)
-	if g.Tasks[0].State != store.Incomplete || !strings.Contains(g.Tasks[0].Reason, "GPU is lost") || g.Tasks[1].State != store.Complete {
+	if g.Tasks[0].State != store.Incomplete || !strings.Contains(g.Tasks[0].Reason, "GPU is lost") ||
+		g.Tasks[1].State != store.Complete {
 		t.Errorf("%s; state %v: %s", g.Tasks[0].Reason, g.Tasks[1].State, g.Tasks[1].Reason)
 	}
 	p.check(t, &g)
@@ -304,7 +310,7 @@ func TestCancelledGroup(t *testing.T) {
 					cancel()
 				}
 			}
-			id, err := measurement.MeasureGroup(ctx, cfg, func(ctx context.Context) ([]hostagent.Kernel, error) {
+			id, err := measurement.MeasureGroup(ctx, cfg, func(ctx context.Context) ([]gpu.Kernel, error) {
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
 			})
@@ -320,7 +326,8 @@ func TestCancelledGroup(t *testing.T) {
 				t.Errorf("state %v", g.State)
 			}
 			for i, task := range g.Tasks {
-				if task == nil && g.Members[i].Reason == "" || task != nil && !strings.Contains(task.Reason, "cancelled during") {
+				if task == nil && g.Members[i].Reason == "" || task != nil &&
+					!strings.Contains(task.Reason, "cancelled during") {
 					t.Errorf("member %+v, task %+v", g.Members[i], task)
 				}
 			}
@@ -341,13 +348,14 @@ func TestGroupIsRecovered(t *testing.T) {
 	if g := p.group(t, id); g.State != store.Running {
 		t.Fatalf("state %v", g.State)
 	}
-	done, err := measurement.Recover(t.Context(), p.db, func(_ context.Context, address string) (measurement.Monitor, func() error, error) {
-		c, err := monitorclient.Dial(address, monitorclient.Options{})
-		if err != nil {
-			return nil, nil, err
-		}
-		return c, c.Close, nil
-	})
+	done, err := measurement.Recover(t.Context(), p.db,
+		func(_ context.Context, address string) (measurement.Monitor, func() error, error) {
+			c, err := monitorclient.Dial(address, monitorclient.Options{})
+			if err != nil {
+				return nil, nil, err
+			}
+			return c, c.Close, nil
+		})
 	if err != nil || len(done) != 2 {
 		t.Fatal(done, err)
 	}

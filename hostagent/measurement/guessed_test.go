@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A meter was away for two seconds, and what it lost was taken for 8 ms too much: the
@@ -45,7 +45,10 @@ func TestGapsWhoseLengthWasGuessed(t *testing.T) {
 		"counted by the device":             {500_000, true, false, false, false},
 		"before the start marker, not ours": {50_000, false, false, false, false},
 	} {
-		task.Events = []measure.Event{{Kind: measure.EventGap, FirstScan: c.scan, Scans: 1000, Exact: c.exact, Channel: -1}}
+		task.Events = []measure.Event{{
+			Kind: measure.EventGap, FirstScan: c.scan, Scans: 1000, Exact: c.exact,
+			Channel: -1,
+		}}
 		g := guess(task, bounds{&start, &stop}, fit, work)
 		e := g.edges(sure)
 		as := func(what string, u measure.Seconds, loose bool) {

@@ -5,21 +5,23 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent/measurement"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A capture that is held stays at its monitor, noted with its task; recovery, which releases
 // what was left behind, leaves it to who publishes the task.
-func TestHeldCapturesAreNotReleased(t *testing.T) {
-	b := newBench(t)
+func TestHeldCapturesAreNotReleased(t *testing.T) { inVirtualTime(t, heldCapturesAreNotReleased) }
+
+func heldCapturesAreNotReleased(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.Monitor = measurement.Held{Monitor: b.client, DB: b.db}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := b.task(t, id); x.State != store.Complete || x.Tags[store.TagHeld] != b.client.Address() || b.captures(t) != 1 {
+	if x := b.task(t, id); x.State != store.Complete || x.Tags[store.TagHeld] != b.client.Address() ||
+		b.captures(t) != 1 {
 		t.Fatalf("%v, %v, %d captures are kept", x.State, x.Tags, b.captures(t))
 	}
 	recovered := func() {

@@ -13,19 +13,23 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/measurement"
-	"wattmark/hostagent/methods"
-	"wattmark/hostagent/monitorclient"
-	"wattmark/hostagent/sampler"
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/measure/quality"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
 )
 
 func TestMeasureFindsTheEnergy(t *testing.T) {
-	b := newBench(t)
+	inVirtualTime(t, findsTheEnergy)
+}
+
+func findsTheEnergy(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.WarmUp = 30 * time.Millisecond
 	var mu sync.Mutex
@@ -70,11 +74,14 @@ func TestMeasureFindsTheEnergy(t *testing.T) {
 	for _, x := range readings {
 		n[x.Method]++
 	}
-	if n[sampler.Energy] != 2 || n[sampler.Instant] < 20 || n[sampler.Average] != n[sampler.Instant] {
+	if n[sensor.EnergyCounter] != 2 || n[sensor.InstantPower] < 20 || n[sensor.AveragePower] != n[sensor.InstantPower] {
 		t.Errorf("readings: %v", n)
 	}
 	checkMethods(t, b, id, n)
-	want := []measurement.Phase{"bench", "capture", "warm-up", "marker", "work", "marker", "stop", "transfer", "analysis", "done"}
+	want := []measurement.Phase{
+		"bench", "capture", "warm-up", "marker", "work", "marker", "stop", "transfer",
+		"analysis", "done",
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	for i, p := range want {
@@ -95,7 +102,7 @@ func TestMeasureFindsTheEnergy(t *testing.T) {
 func checkMethods(t *testing.T, b *bench, id store.TaskID, readings map[string]int) {
 	t.Helper()
 	got, err := b.db.Methods(t.Context(), id)
-	if err != nil || len(got) != len(methods.All()) {
+	if err != nil || len(got) != len(sensor.Methods()) {
 		t.Fatalf("%d methods: %v", len(got), err)
 	}
 	k, err := b.db.Kernels(t.Context(), id)
@@ -104,13 +111,14 @@ func checkMethods(t *testing.T, b *bench, id store.TaskID, readings map[string]i
 	}
 	for _, m := range got {
 		if !m.From.Equal(k[0].Start) || !m.To.Equal(k[0].End) {
-			t.Errorf("%s speaks of %v to %v, the kernel ran from %v to %v", m.Method, m.From, m.To, k[0].Start, k[0].End)
+			t.Errorf("%s speaks of %v to %v, the kernel ran from %v to %v", m.Method, m.From, m.To, k[0].Start,
+				k[0].End)
 		}
 		if m.Call.N == 0 || m.Call.P99 < m.Call.P50 {
 			t.Errorf("%s: calls %+v", m.Method, m.Call)
 		}
 	}
-	for _, m := range []methods.Method{methods.SMA, methods.MTSM, methods.PAPI, methods.Counter} {
+	for _, m := range []sensor.Method{sensor.SMA, sensor.MTSM, sensor.PAPI, sensor.Counter} {
 		if readings[measurement.MethodPrefix+string(m)] == 0 {
 			t.Errorf("no readings of %s are kept: %v", m, readings)
 		}
@@ -120,62 +128,71 @@ func checkMethods(t *testing.T, b *bench, id store.TaskID, readings map[string]i
 // Wherever it is cancelled, a measurement leaves a task that says so, and a
 // free bench.
 func TestCancelledAtEveryStep(t *testing.T) {
-	b := newBench(t)
 	for _, at := range []measurement.Phase{
 		measurement.PhaseBench, measurement.PhaseCapture, measurement.PhaseWarmUp, measurement.PhaseMarker,
-		measurement.PhaseWork, "second marker", measurement.PhaseStop, measurement.PhaseTransfer, measurement.PhaseAnalysis,
+		measurement.PhaseWork, "second marker", measurement.PhaseStop, measurement.PhaseTransfer,
+		measurement.PhaseAnalysis,
 	} {
 		t.Run(string(at), func(t *testing.T) {
-			cfg := b.config()
-			cfg.WarmUp = 10 * time.Millisecond
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var mu sync.Mutex
-			worked := false
-			cfg.Progress = func(p measurement.Progress) {
-				mu.Lock()
-				defer mu.Unlock()
-				worked = worked || p.Phase == measurement.PhaseWork
-				if p.Phase == at || (at == "second marker" && worked && p.Phase == measurement.PhaseMarker) {
-					cancel()
-				}
-			}
-			id, err := measurement.Measure(ctx, cfg, b.memory(50*time.Millisecond))
-			b.mustBeFree(t)
-			switch at {
-			case measurement.PhaseBench, measurement.PhaseCapture:
-				if id != 0 || !errors.Is(err, context.Canceled) {
-					t.Errorf("before there is a capture: task %d, %v", id, err)
-				}
-				return
-			case measurement.PhaseStop, measurement.PhaseTransfer, measurement.PhaseAnalysis:
-				// All is measured: what is left is brought to its end.
-				if task := b.task(t, id); err != nil || task.State != store.Complete {
-					t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
-				}
-			default:
-				task := b.task(t, id)
-				if !errors.Is(err, context.Canceled) || task.State != store.Incomplete || !strings.Contains(task.Reason, "cancelled during") {
-					t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
-				}
-			}
-			if n := b.captures(t); n != 0 {
-				t.Errorf("the monitor still keeps %d captures", n)
-			}
+			inVirtualTime(t, func(t *testing.T, b *bench) { cancelledAt(t, b, at) })
 		})
 	}
 }
 
-// silent is a GPU whose markers cannot be seen.
-type silent struct{ hostagent.Device }
+func cancelledAt(t *testing.T, b *bench, at measurement.Phase) {
+	cfg := b.config()
+	cfg.WarmUp = 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	worked := false
+	cfg.Progress = func(p measurement.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		worked = worked || p.Phase == measurement.PhaseWork
+		if p.Phase == at || (at == "second marker" && worked && p.Phase == measurement.PhaseMarker) {
+			cancel()
+		}
+	}
+	id, err := measurement.Measure(ctx, cfg, b.memory(50*time.Millisecond))
+	b.mustBeFree(t)
+	switch at {
+	case measurement.PhaseBench, measurement.PhaseCapture:
+		if id != 0 || !errors.Is(err, context.Canceled) {
+			t.Errorf("before there is a capture: task %d, %v", id, err)
+		}
+		return
+	case measurement.PhaseStop, measurement.PhaseTransfer, measurement.PhaseAnalysis:
+		// All is measured: what is left is brought to its end.
+		if task := b.task(t, id); err != nil || task.State != store.Complete {
+			t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
+		}
+	default:
+		task := b.task(t, id)
+		if !errors.Is(err, context.Canceled) || task.State != store.Incomplete ||
+			!strings.Contains(task.Reason, "cancelled during") {
+			t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
+		}
+	}
+	if n := b.captures(t); n != 0 {
+		t.Errorf("the monitor still keeps %d captures", n)
+	}
+}
 
-func (s silent) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind) (hostagent.Played, error) {
+// silent is a GPU whose markers cannot be seen.
+type silent struct{ gpu.Device }
+
+func (s silent) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind) (gpu.Played, error) {
 	now := time.Now()
-	return hostagent.Played{Kind: kind, Span: hostagent.Span{Start: now, End: now}, Edges: []hostagent.PlayedEdge{{Chip: 0, At: now}}}, ctx.Err()
+	return gpu.Played{Kind: kind, Span: gpu.Span{Start: now, End: now}, Edges: []gpu.PlayedEdge{{Chip: 0, At: now}}},
+		ctx.Err()
 }
 
 func TestWithoutMarkersTheSamplesAreKept(t *testing.T) {
-	b := newBench(t)
+	inVirtualTime(t, withoutMarkersTheSamplesAreKept)
+}
+
+func withoutMarkersTheSamplesAreKept(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.Device = silent{b.device}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(200*time.Millisecond))
@@ -183,7 +200,8 @@ func TestWithoutMarkersTheSamplesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	task := b.task(t, id)
-	if task.State != store.Untrimmed || !strings.Contains(task.Reason, "no start marker") || task.Result != nil || task.Scans < 4000 {
+	if task.State != store.Untrimmed || !strings.Contains(task.Reason, "no start marker") || task.Result != nil ||
+		task.Scans < 4000 {
 		t.Fatalf("state %v: %s; %d scans", task.State, task.Reason, task.Scans)
 	}
 	b.mustBeFree(t)
@@ -195,11 +213,13 @@ func TestWithoutMarkersTheSamplesAreKept(t *testing.T) {
 	}
 	from := measure.SecondsOf(k[0].Start.Sub(task.Started))
 	for _, bad := range []measurement.Window{{From: 5, To: 6}, {From: 0.2, To: 0.1}, {From: -1, To: 0.1}} {
-		if err := measurement.Retrim(t.Context(), b.db, id, bad); !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) {
+		if err := measurement.Retrim(t.Context(), b.db, id, bad); !errors.Is(err, measure.ErrNoData) &&
+			!errors.Is(err, measure.ErrWindow) {
 			t.Errorf("window %v: got %v", bad, err)
 		}
 	}
-	if err := measurement.Retrim(t.Context(), b.db, id, measurement.Window{From: from + 0.02, To: from + 0.12}); err != nil {
+	if err := measurement.Retrim(t.Context(), b.db, id,
+		measurement.Window{From: from + 0.02, To: from + 0.12}); err != nil {
 		t.Fatal(err)
 	}
 	e, err := b.live.Energy(k[0].Start.Add(20*time.Millisecond), k[0].Start.Add(120*time.Millisecond))
@@ -207,17 +227,21 @@ func TestWithoutMarkersTheSamplesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	task = b.task(t, id)
-	if got := task.Result.Total.Energy; task.State != store.Complete || task.Reason != "window set by hand" || math.Abs(float64(got/e.Total)-1) > 0.01 {
+	if got := task.Result.Total.Energy; task.State != store.Complete || task.Reason != "window set by hand" ||
+		math.Abs(float64(got/e.Total)-1) > 0.01 {
 		t.Errorf("state %v: %s; %v, truth %v", task.State, task.Reason, got, e.Total)
 	}
-	if err := measurement.Retrim(t.Context(), b.db, 999, measurement.Window{From: 0, To: 1}); !errors.Is(err, store.ErrNotFound) {
+	if err := measurement.Retrim(t.Context(), b.db, 999, measurement.Window{From: 0, To: 1}); !errors.Is(err,
+		store.ErrNotFound) {
 		t.Errorf("a task that is not there: %v", err)
 	}
 }
 
-func TestBusyBenchNamesItsHolder(t *testing.T) {
-	b := newBench(t)
-	s, err := b.client.Start(t.Context(), monitorclient.StartRequest{Holder: "ann@lab", TaskName: "x", Marker: *b.config().Marker})
+func TestBusyBenchNamesItsHolder(t *testing.T) { inVirtualTime(t, busyBenchNamesItsHolder) }
+
+func busyBenchNamesItsHolder(t *testing.T, b *bench) {
+	s, err := b.client.Start(t.Context(),
+		session.Request{Holder: "ann@lab", TaskName: "x", Marker: *b.config().Marker})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,22 +256,25 @@ func TestBusyBenchNamesItsHolder(t *testing.T) {
 
 // The GPU is opened once the bench is held: not at all by who is refused. Where it cannot
 // be opened the bench is free at once, nothing is kept, and there is no task.
-func TestBenchFirstGPUThen(t *testing.T) {
-	b := newBench(t)
+func TestBenchFirstGPUThen(t *testing.T) { inVirtualTime(t, benchFirstGPUThen) }
+
+func benchFirstGPUThen(t *testing.T, b *bench) {
 	opened := 0
 	cfg := b.config()
-	cfg.Open = func(ctx context.Context) (hostagent.PowerSensor, error) {
+	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) {
 		if got, err := b.client.GetBench(ctx); err != nil || got.Holder != cfg.Holder {
 			t.Errorf("opened while the bench is held by %q, %v", got.Holder, err)
 		}
 		opened++
 		return nil, nil
 	}
-	s, err := b.client.Start(t.Context(), monitorclient.StartRequest{Holder: "ann@lab", TaskName: "x", Marker: *cfg.Marker})
+	s, err := b.client.Start(t.Context(),
+		session.Request{Holder: "ann@lab", TaskName: "x", Marker: *cfg.Marker})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := measurement.Measure(t.Context(), cfg, b.memory(time.Millisecond)); !errors.Is(err, monitorclient.ErrBusy) || opened != 0 {
+	if _, err := measurement.Measure(t.Context(), cfg, b.memory(time.Millisecond)); !errors.Is(err,
+		monitorclient.ErrBusy) || opened != 0 {
 		t.Errorf("refused, and opened %d times: %v", opened, err)
 	}
 	if _, err := b.client.Stop(t.Context(), s.CaptureID); err != nil {
@@ -260,7 +287,7 @@ func TestBenchFirstGPUThen(t *testing.T) {
 		t.Errorf("opened %d times: %v", opened, err)
 	}
 	fault := errors.New("out of memory")
-	cfg.Open = func(context.Context) (hostagent.PowerSensor, error) { return nil, fault }
+	cfg.Open = func(context.Context) (gpu.PowerSensor, error) { return nil, fault }
 	if id, err := measurement.Measure(t.Context(), cfg, b.memory(time.Millisecond)); !errors.Is(err, fault) || id != 0 {
 		t.Errorf("task %d: %v", id, err)
 	}
@@ -275,18 +302,19 @@ func TestBenchFirstGPUThen(t *testing.T) {
 
 // telling is a sensor that also tells the GPU's condition, hotter each time.
 type telling struct {
-	hostagent.PowerSensor
+	gpu.PowerSensor
 	asked float64
 }
 
-func (s *telling) Condition() hostagent.Condition {
+func (s *telling) Condition() gpu.Condition {
 	s.asked++
-	return hostagent.Condition{SM: 1.98e9, Memory: 2.6e9, Temperature: 40 + s.asked, Throttle: 4}
+	return gpu.Condition{SM: 1.98e9, Memory: 2.6e9, Temperature: 40 + s.asked, Throttle: 4}
 }
 
 // The GPU's condition is kept as it was just before and just after the work.
-func TestConditionAroundTheWork(t *testing.T) {
-	b := newBench(t)
+func TestConditionAroundTheWork(t *testing.T) { inVirtualTime(t, conditionAroundTheWork) }
+
+func conditionAroundTheWork(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.Sensor = &telling{PowerSensor: b.sensor}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
@@ -301,12 +329,13 @@ func TestConditionAroundTheWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := sampler.Conditions(readings)
+	c := sensor.Conditions(readings)
 	if len(c) != 2 || c[0].Temperature != 41 || c[1].Temperature != 42 || c[1].Throttle != 4 {
 		t.Fatalf("conditions %+v", c)
 	}
 	if c[0].At.After(kernels[0].Start) || c[1].At.Before(kernels[0].End) {
-		t.Errorf("conditions at %v and %v, the kernel from %v to %v", c[0].At, c[1].At, kernels[0].Start, kernels[0].End)
+		t.Errorf("conditions at %v and %v, the kernel from %v to %v", c[0].At, c[1].At, kernels[0].Start,
+			kernels[0].End)
 	}
 	if task := b.task(t, id); task.State != store.Complete || task.NVML == nil {
 		t.Errorf("state %v: %s; NVML %v", task.State, task.Reason, task.NVML)
@@ -314,17 +343,19 @@ func TestConditionAroundTheWork(t *testing.T) {
 }
 
 // Work that fails has drawn power all the same.
-func TestFailedWorkIsMeasured(t *testing.T) {
-	b := newBench(t)
+func TestFailedWorkIsMeasured(t *testing.T) { inVirtualTime(t, failedWorkIsMeasured) }
+
+func failedWorkIsMeasured(t *testing.T, b *bench) {
 	failed := errors.New("exit status 3")
-	id, err := measurement.Measure(t.Context(), b.config(), func(ctx context.Context) ([]hostagent.Kernel, error) {
-		if _, err := b.device.RunBenchmark(ctx, hostagent.BenchHalf, 50*time.Millisecond); err != nil {
+	id, err := measurement.Measure(t.Context(), b.config(), func(ctx context.Context) ([]gpu.Kernel, error) {
+		if _, err := b.device.RunBenchmark(ctx, gpu.BenchHalf, 50*time.Millisecond); err != nil {
 			return nil, err
 		}
 		return nil, failed
 	})
 	task := b.task(t, id)
-	if !errors.Is(err, failed) || task.State != store.Failed || task.Failure == nil || task.Failure.ExitCode != nil || !strings.Contains(task.Reason, "the work failed: exit status 3") {
+	if !errors.Is(err, failed) || task.State != store.Failed || task.Failure == nil || task.Failure.ExitCode != nil ||
+		!strings.Contains(task.Reason, "the work failed: exit status 3") {
 		t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
 	}
 	if d := task.Result.Duration(); d < 0.05 || d > 0.2 {
@@ -332,21 +363,23 @@ func TestFailedWorkIsMeasured(t *testing.T) {
 	}
 }
 
-func TestPulledCableIsToldWithItsPlace(t *testing.T) {
-	b := newBench(t)
-	id, err := measurement.Measure(t.Context(), b.config(), func(ctx context.Context) ([]hostagent.Kernel, error) {
-		if _, err := b.device.RunBenchmark(ctx, hostagent.BenchMemory, 60*time.Millisecond); err != nil {
+func TestPulledCableIsToldWithItsPlace(t *testing.T) { inVirtualTime(t, pulledCableIsToldWithItsPlace) }
+
+func pulledCableIsToldWithItsPlace(t *testing.T, b *bench) {
+	id, err := measurement.Measure(t.Context(), b.config(), func(ctx context.Context) ([]gpu.Kernel, error) {
+		if _, err := b.device.RunBenchmark(ctx, gpu.BenchMemory, 60*time.Millisecond); err != nil {
 			return nil, err
 		}
 		b.pull()
-		return b.device.RunBenchmark(ctx, hostagent.BenchMemory, 60*time.Millisecond)
+		return b.device.RunBenchmark(ctx, gpu.BenchMemory, 60*time.Millisecond)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	task := b.task(t, id)
 	t.Logf("%s", task.Reason)
-	if task.State != store.Incomplete || !strings.Contains(task.Reason, "the capture ended early") || task.Result != nil {
+	if task.State != store.Incomplete || !strings.Contains(task.Reason, "the capture ended early") ||
+		task.Result != nil {
 		t.Errorf("state %v: %s", task.State, task.Reason)
 	}
 	if task.Scans == 0 {
@@ -355,13 +388,15 @@ func TestPulledCableIsToldWithItsPlace(t *testing.T) {
 	b.mustBeFree(t)
 }
 
-func TestBrokenGPUEndsTheTask(t *testing.T) {
-	b := newBench(t)
+func TestBrokenGPUEndsTheTask(t *testing.T) { inVirtualTime(t, brokenGPUEndsTheTask) }
+
+func brokenGPUEndsTheTask(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.Device = broken{b.device}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(time.Millisecond))
 	task := b.task(t, id)
-	if !errors.Is(err, errBroken) || task.State != store.Incomplete || !strings.Contains(task.Reason, "the start marker could not be played: GPU is lost") {
+	if !errors.Is(err, errBroken) || task.State != store.Incomplete ||
+		!strings.Contains(task.Reason, "the start marker could not be played: GPU is lost") {
 		t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
 	}
 	b.mustBeFree(t)
@@ -369,10 +404,10 @@ func TestBrokenGPUEndsTheTask(t *testing.T) {
 
 var errBroken = errors.New("GPU is lost")
 
-type broken struct{ hostagent.Device }
+type broken struct{ gpu.Device }
 
-func (broken) PlayMarker(context.Context, marker.Spec, marker.Kind) (hostagent.Played, error) {
-	return hostagent.Played{}, errBroken
+func (broken) PlayMarker(context.Context, marker.Spec, marker.Kind) (gpu.Played, error) {
+	return gpu.Played{}, errBroken
 }
 
 func TestMeasureRefusesAnEmptyConfig(t *testing.T) {
@@ -383,20 +418,23 @@ func TestMeasureRefusesAnEmptyConfig(t *testing.T) {
 
 // The exit code of a program that failed is kept, also where the window is set by hand
 // later: the task does not become complete by that.
-func TestFailedProgramStaysFailed(t *testing.T) {
-	b := newBench(t)
-	id, err := measurement.Measure(t.Context(), b.config(), func(ctx context.Context) ([]hostagent.Kernel, error) {
-		k, err := b.device.RunBenchmark(ctx, hostagent.BenchHalf, 50*time.Millisecond)
+func TestFailedProgramStaysFailed(t *testing.T) { inVirtualTime(t, failedProgramStaysFailed) }
+
+func failedProgramStaysFailed(t *testing.T, b *bench) {
+	id, err := measurement.Measure(t.Context(), b.config(), func(ctx context.Context) ([]gpu.Kernel, error) {
+		k, err := b.device.RunBenchmark(ctx, gpu.BenchHalf, 50*time.Millisecond)
 		return k, errors.Join(err, &measurement.ProgramError{Program: "./gemm", How: "exit status 7", Code: 7})
 	})
 	task := b.task(t, id)
-	if err == nil || task.State != store.Failed || task.Failure.ExitCode == nil || *task.Failure.ExitCode != 7 || task.Failure.Reason != "./gemm ended with exit status 7" {
+	if err == nil || task.State != store.Failed || task.Failure.ExitCode == nil || *task.Failure.ExitCode != 7 ||
+		task.Failure.Reason != "./gemm ended with exit status 7" {
 		t.Fatalf("%v: state %v, %+v: %s", err, task.State, task.Failure, task.Reason)
 	}
 	if task.Result == nil || !(task.Result.Total.Energy > 0) {
 		t.Fatalf("what was measured of it is gone: %+v", task.Result)
 	}
-	if err := measurement.Retrim(t.Context(), b.db, id, measurement.Window{From: task.Result.From, To: task.Result.To}); err != nil {
+	if err := measurement.Retrim(t.Context(), b.db, id,
+		measurement.Window{From: task.Result.From, To: task.Result.To}); err != nil {
 		t.Fatal(err)
 	}
 	if task = b.task(t, id); task.State != store.Failed {
@@ -405,26 +443,28 @@ func TestFailedProgramStaysFailed(t *testing.T) {
 }
 
 // A program that was told to end by who cancelled has not failed.
-func TestCancelledWorkHasNotFailed(t *testing.T) {
-	b := newBench(t)
+func TestCancelledWorkHasNotFailed(t *testing.T) { inVirtualTime(t, cancelledWorkHasNotFailed) }
+
+func cancelledWorkHasNotFailed(t *testing.T, b *bench) {
 	ctx, cancel := context.WithCancel(t.Context())
-	id, _ := measurement.Measure(ctx, b.config(), func(context.Context) ([]hostagent.Kernel, error) {
+	id, _ := measurement.Measure(ctx, b.config(), func(context.Context) ([]gpu.Kernel, error) {
 		cancel()
 		return nil, &measurement.ProgramError{Program: "./gemm", How: "signal: terminated", Code: 143}
 	})
-	if task := b.task(t, id); task.State != store.Incomplete || task.Failure != nil || !strings.Contains(task.Reason, "cancelled during work") {
+	if task := b.task(t, id); task.State != store.Incomplete || task.Failure != nil ||
+		!strings.Contains(task.Reason, "cancelled during work") {
 		t.Errorf("state %v, %+v: %s", task.State, task.Failure, task.Reason)
 	}
 }
 
 // peopled is a sensor that tells which processes use the GPU.
 type peopled struct {
-	hostagent.PowerSensor
-	list []hostagent.ProcessUse
+	gpu.PowerSensor
+	list []gpu.ProcessUse
 	err  error
 }
 
-func (p peopled) Processes(hostagent.Span) ([]hostagent.ProcessUse, error) { return p.list, p.err }
+func (p peopled) Processes(gpu.Span) ([]gpu.ProcessUse, error) { return p.list, p.err }
 
 // What other processes do on the GPU while it is measured is told and judged; idle
 // contexts are noted, one's own processes are not, and where the numbers are not those of
@@ -443,26 +483,54 @@ func TestOtherProcessesAreNoticed(t *testing.T) {
 	root := start() // whose process tree this process is not of
 	marked := start(fmt.Sprintf("%s=%d", measurement.EnvWork, root))
 	stranger, idle := os.Getpid(), start()
-	use := func(pid int, busy float64) hostagent.ProcessUse {
-		return hostagent.ProcessUse{PID: pid, Name: "x", Busy: busy}
+	use := func(pid int, busy float64) gpu.ProcessUse {
+		return gpu.ProcessUse{PID: pid, Name: "x", Busy: busy}
 	}
 	const none = 4_194_999
 	for _, tc := range []struct {
 		name  string
-		list  []hostagent.ProcessUse
+		list  []gpu.ProcessUse
 		err   error
 		kinds []measure.EventKind
 		told  string
 	}{
-		{"alone", []hostagent.ProcessUse{use(root, 0.9)}, nil, nil, ""},
-		{"one's own", []hostagent.ProcessUse{use(root, 0.1), use(marked, 0.9)}, nil, nil, ""},
-		{"a stranger", []hostagent.ProcessUse{use(root, 0.9), use(stranger, 0.4)}, nil, []measure.EventKind{measure.EventOthers}, fmt.Sprintf("process %d x for 40 %% of the time", stranger)},
-		{"a stranger and a desktop", []hostagent.ProcessUse{use(root, 0.9), use(stranger, 0.4), use(idle, 0.01)}, nil, []measure.EventKind{measure.EventOthers, measure.EventNote}, fmt.Sprintf("process %d x", idle)},
-		{"a desktop", []hostagent.ProcessUse{use(root, 0.9), use(idle, 0)}, nil, []measure.EventKind{measure.EventNote}, "little or no work"},
-		{"not told how much", []hostagent.ProcessUse{use(root, math.NaN()), use(idle, math.NaN())}, nil, []measure.EventKind{measure.EventNote}, "is not told"},
-		{"gone before it could be asked", []hostagent.ProcessUse{use(root, 0.5), use(none, 0.5)}, nil, nil, ""},
-		{"the service that shares the GPU", []hostagent.ProcessUse{use(root, 0.5), {PID: idle, Name: "nvidia-cuda-mps", Busy: 0.9}}, nil, nil, ""},
-		{"numbers of another namespace", []hostagent.ProcessUse{use(stranger, 0.9), use(none, 0.9)}, nil, nil, ""},
+		{"alone", []gpu.ProcessUse{use(root, 0.9)}, nil, nil, ""},
+		{"one's own", []gpu.ProcessUse{use(root, 0.1), use(marked, 0.9)}, nil, nil, ""},
+		{
+			"a stranger",
+			[]gpu.ProcessUse{use(root, 0.9), use(stranger, 0.4)},
+			nil,
+			[]measure.EventKind{measure.EventOthers},
+			fmt.Sprintf("process %d x for 40 %% of the time", stranger),
+		},
+		{
+			"a stranger and a desktop",
+			[]gpu.ProcessUse{use(root, 0.9), use(stranger, 0.4), use(idle, 0.01)},
+			nil,
+			[]measure.EventKind{measure.EventOthers, measure.EventNote},
+			fmt.Sprintf("process %d x", idle),
+		},
+		{
+			"a desktop",
+			[]gpu.ProcessUse{use(root, 0.9), use(idle, 0)},
+			nil,
+			[]measure.EventKind{measure.EventNote},
+			"little or no work",
+		},
+		{
+			"not told how much",
+			[]gpu.ProcessUse{use(root, math.NaN()), use(idle, math.NaN())},
+			nil,
+			[]measure.EventKind{measure.EventNote},
+			"is not told",
+		},
+		{"gone before it could be asked", []gpu.ProcessUse{use(root, 0.5), use(none, 0.5)}, nil, nil, ""},
+		{
+			"the service that shares the GPU",
+			[]gpu.ProcessUse{use(root, 0.5), {PID: idle, Name: "nvidia-cuda-mps", Busy: 0.9}},
+			nil, nil, "",
+		},
+		{"numbers of another namespace", []gpu.ProcessUse{use(stranger, 0.9), use(none, 0.9)}, nil, nil, ""},
 		{"a driver that does not tell", nil, errors.New("not supported"), nil, ""},
 	} {
 		cfg := b.config()
@@ -484,7 +552,8 @@ func TestOtherProcessesAreNoticed(t *testing.T) {
 			t.Errorf("%s: %v: %s", tc.name, kinds, text)
 		}
 		v, _ := task.Verdict()
-		judged := slices.ContainsFunc(v.Reasons, func(r quality.Reason) bool { return r.Cause == quality.OthersOnGPU && r.Level == quality.Doubtful })
+		judged := slices.ContainsFunc(v.Reasons,
+			func(r quality.Reason) bool { return r.Cause == quality.OthersOnGPU && r.Level == quality.Doubtful })
 		if judged != slices.Contains(tc.kinds, measure.EventOthers) {
 			t.Errorf("%s: %+v", tc.name, v)
 		}

@@ -1,16 +1,24 @@
 package measurement
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/sampler"
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
 )
 
 // playError is a failure of the GPU or of the markers, not of the work.
@@ -19,11 +27,32 @@ type playError struct {
 	err  error
 }
 
+// Error names the step before its cause.
 func (e *playError) Error() string { return e.what + ": " + e.err.Error() }
 func (e *playError) Unwrap() error { return e.err }
 
+// playing wraps an error as a playError; nil stays nil.
+func playing(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &playError{what, err}
+}
+
+// beside runs f on a goroutine of its own until stop is called, which cancels f's context
+// and returns f's error.
+func beside(ctx context.Context, f func(context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
 // play runs the work between its markers, with the sensor sampled beside it.
-func (s *session) play(ctx context.Context, work Work) error {
+func (s *attempt) play(ctx context.Context, work Work) error {
 	if s.cfg.WarmUp > 0 {
 		s.enter(PhaseWarmUp)
 		if err := s.cfg.Device.WarmUp(ctx, s.cfg.WarmUp); err != nil {
@@ -33,17 +62,15 @@ func (s *session) play(ctx context.Context, work Work) error {
 	s.enter(PhaseMarker)
 	stopSampler, stopMethods := s.sample(ctx), s.watch(ctx)
 	err := s.bracket(ctx, work)
-	if e := stopSampler(); e != nil {
-		err = errors.Join(err, &playError{"read the GPU's sensor", e})
-	}
-	if e := stopMethods(); e != nil {
-		err = errors.Join(err, &playError{"store what the software methods said", e})
-	}
-	return err
+	return errors.Join(err, playing("read the GPU's sensor", stopSampler()),
+		playing("store what the software methods said", stopMethods()))
 }
 
-func (s *session) bracket(ctx context.Context, work Work) error {
-	if err := pause(ctx, s.cfg.Lead); err != nil {
+// bracket runs the work between its markers. After work that was cancelled there is no stop
+// marker; after work that failed there is one, and the samples are worth as much.
+func (s *attempt) bracket(ctx context.Context, work Work) error {
+	// The detector needs the idle level before the first chip, and after the last.
+	if err := sensor.Pause(ctx, s.cfg.Lead); err != nil {
 		return err
 	}
 	if err := s.mark(ctx, marker.Start); err != nil {
@@ -61,10 +88,11 @@ func (s *session) bracket(ctx context.Context, work Work) error {
 	if markErr := s.mark(ctx, marker.Stop); markErr != nil {
 		return errors.Join(err, markErr)
 	}
-	return errors.Join(err, pause(ctx, s.cfg.Lead))
+	return errors.Join(err, sensor.Pause(ctx, s.cfg.Lead))
 }
 
-func (s *session) mark(ctx context.Context, kind marker.Kind) (err error) {
+// mark plays one of the two bounding markers, which have number 0 of their kind.
+func (s *attempt) mark(ctx context.Context, kind marker.Kind) (err error) {
 	ctx, done := step(ctx, "marker")
 	defer func() { done(err) }()
 	played, err := s.cfg.Device.PlayMarker(ctx, s.spec, kind)
@@ -74,7 +102,8 @@ func (s *session) mark(ctx context.Context, kind marker.Kind) (err error) {
 	return s.putPlayed(ctx, 0, played)
 }
 
-func (s *session) putPlayed(ctx context.Context, number int, p hostagent.Played) error {
+// putPlayed stores a marker's edges, on the line.
+func (s *attempt) putPlayed(ctx context.Context, number int, p gpu.Played) error {
 	edges := make([]store.Played, len(p.Edges))
 	for i, e := range p.Edges {
 		edges[i] = store.Played{Kind: p.Kind, Number: number, Chip: e.Chip, At: s.line.at(e.At)}
@@ -82,15 +111,12 @@ func (s *session) putPlayed(ctx context.Context, number int, p hostagent.Played)
 	if err := s.watchClock(ctx); err != nil {
 		return err
 	}
-	if err := s.cfg.DB.PutPlayed(context.WithoutCancel(ctx), s.id, edges); err != nil {
-		return &playError{"store the marker", err}
-	}
-	return nil
+	return playing("store the marker", s.cfg.DB.PutPlayed(context.WithoutCancel(ctx), s.id, edges))
 }
 
 // putInner stores the markers that the work played itself, in the order of their
 // times; they are numbered from 1 within their kind.
-func (s *session) putInner(ctx context.Context) error {
+func (s *attempt) putInner(ctx context.Context) error {
 	if s.cfg.Played == nil {
 		return nil
 	}
@@ -108,14 +134,16 @@ func (s *session) putInner(ctx context.Context) error {
 	return nil
 }
 
-// work runs what is measured and stores when it ran, and how it failed: that error is
-// kept in s.failed, not returned.
-func (s *session) work(ctx context.Context, work Work) (err error) {
+// work runs the measured work and stores when it ran, and how it failed. The work's own
+// error is kept in s.failed; the error returned is the database's or the GPU's.
+func (s *attempt) work(ctx context.Context, work Work) (err error) {
 	ctx, done := step(ctx, "work")
 	defer func() { done(errors.Join(s.failed, err)) }()
 	if err := s.condition(ctx); err != nil {
 		return err
 	}
+	// All that takes time stands before the begin and after the end: the window of work that
+	// returns no kernels is the time between these two readings of the clock.
 	strangers := s.watchOthers(ctx)
 	begin := s.line.now()
 	kernels, failed := s.watched(ctx, work)
@@ -123,32 +151,23 @@ func (s *session) work(ctx context.Context, work Work) (err error) {
 	s.failed = failed
 	conditionErr := s.condition(ctx) // at once, while the clocks are still those of the work
 	if len(kernels) == 0 {
-		kernels = []hostagent.Kernel{{Name: "work", Span: hostagent.Span{Start: begin, End: end}}}
+		kernels = []gpu.Kernel{{Name: "work", Span: gpu.Span{Start: begin, End: end}}}
 	}
 	seen := strangers()
 	rows := s.kernels(kernels)
 	if err := errors.Join(s.watchClock(ctx), s.putFailure(ctx)); err != nil {
 		return errors.Join(conditionErr, err)
 	}
-	if err := s.cfg.DB.PutKernels(context.WithoutCancel(ctx), s.id, rows); err != nil {
-		return errors.Join(conditionErr, &playError{"store the kernels", err})
+	keep := context.WithoutCancel(ctx)
+	err = playing("store the kernels", s.cfg.DB.PutKernels(keep, s.id, rows))
+	if err == nil && len(seen) > 0 {
+		err = playing("store what other processes did", s.cfg.DB.PutEvents(keep, s.id, seen))
 	}
-	return errors.Join(conditionErr, s.putOthers(ctx, seen))
-}
-
-// putOthers stores what other processes did on the GPU.
-func (s *session) putOthers(ctx context.Context, events []measure.Event) error {
-	if len(events) == 0 {
-		return nil
-	}
-	if err := s.cfg.DB.PutEvents(context.WithoutCancel(ctx), s.id, events); err != nil {
-		return &playError{"store what other processes did", err}
-	}
-	return nil
+	return errors.Join(conditionErr, err)
 }
 
 // putFailure stores how the work failed. Work that was cancelled has not failed.
-func (s *session) putFailure(ctx context.Context) error {
+func (s *attempt) putFailure(ctx context.Context) error {
 	if s.failed == nil || ctx.Err() != nil {
 		return nil
 	}
@@ -157,66 +176,231 @@ func (s *session) putFailure(ctx context.Context) error {
 	if errors.As(s.failed, &program) {
 		f.ExitCode = &program.Code
 	}
-	if err := s.cfg.DB.PutFailure(context.WithoutCancel(ctx), s.id, f); err != nil {
-		return &playError{"store that the work failed", err}
-	}
-	return nil
+	return playing("store that the work failed", s.cfg.DB.PutFailure(context.WithoutCancel(ctx), s.id, f))
 }
 
 // kernels are rows of the kernels that ran, on the line.
-func (s *session) kernels(ran []hostagent.Kernel) []store.Kernel {
+func (s *attempt) kernels(ran []gpu.Kernel) []store.Kernel {
 	rows := make([]store.Kernel, len(ran))
 	for i, k := range ran {
 		on := s.line.span(k.Span)
 		rows[i] = store.Kernel{Name: k.Name, Start: on.Start, End: on.End}
 	}
 	if from, to, ok := span(rows); ok {
-		s.worked = hostagent.Span{Start: from, End: to}
+		s.worked = gpu.Span{Start: from, End: to}
 	}
 	return rows
 }
 
-// condition stores the GPU's clocks, temperature and throttling, where its
-// sensor tells them.
-func (s *session) condition(ctx context.Context) error {
-	r, ok := s.cfg.Sensor.(hostagent.ConditionReader)
+// condition stores the GPU's clocks, temperature and throttling, where its sensor reads
+// them.
+func (s *attempt) condition(ctx context.Context) error {
+	r, ok := s.cfg.Sensor.(gpu.ConditionReader)
 	if !ok {
 		return nil
 	}
-	rows := s.line.readings(sampler.ConditionReadings(r.Condition(), s.line.now()))
-	if err := s.cfg.DB.PutReadings(context.WithoutCancel(ctx), s.id, rows); err != nil {
-		return &playError{"store the GPU's condition", err}
-	}
-	return nil
+	rows := s.line.readings(sensor.ConditionReadings(r.Condition(), s.line.now()))
+	return playing("store the GPU's condition", s.cfg.DB.PutReadings(context.WithoutCancel(ctx), s.id, rows))
 }
 
 // sample reads the GPU's sensor until the returned function is called.
-func (s *session) sample(ctx context.Context) (stop func() error) {
+func (s *attempt) sample(ctx context.Context) (stop func() error) {
 	if s.cfg.Sensor == nil {
 		return func() error { return nil }
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() {
-		stats, err := sampler.Run(ctx, s.cfg.Sensor, sampler.Options{Every: s.cfg.SampleEvery},
-			func(ctx context.Context, r []store.Reading) error {
-				return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
-			})
-		done <- errors.Join(err, stats.Err())
-	}()
-	return func() error {
-		cancel()
-		return <-done
+	return beside(ctx, func(ctx context.Context) error {
+		put := func(ctx context.Context, r []store.Reading) error {
+			return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
+		}
+		stats, err := sensor.Sample(ctx, s.cfg.Sensor, sensor.SampleOptions{Every: s.cfg.SampleEvery}, put)
+		return errors.Join(err, stats.Err())
+	})
+}
+
+// EnvWork marks the processes that a measurement starts, and all that these start: its
+// value is the number of the process that measures.
+const EnvWork = "WATTMARK_WORK"
+
+const (
+	// lookEvery is the interval at which the GPU's processes are listed while the work runs:
+	// one that begins and ends between two looks leaves no trace.
+	lookEvery = time.Second
+	// usedFrom is the share of the time from which another process has used the GPU, rather
+	// than kept a desktop or a context there.
+	usedFrom = 0.05
+	// shareServer begins the names of CUDA's Multi-Process Service, which works for other
+	// processes: its use may be this measurement's own.
+	shareServer = "nvidia-cuda-mps"
+)
+
+// others notices processes on the GPU that are not this measurement's. Where the driver's
+// process numbers are not those of this machine, as in a container, it reports none: this
+// measurement's own process is then not among them.
+type others struct {
+	reader gpu.ProcessReader
+	root   int // the process that measures, or the one that is measured
+
+	known map[int]bool // processes, and whether they are strangers
+	seen  map[int]seen // of each that was there, also when it has gone since
+	own   bool         // one of ours was among them
+	begun time.Time
+}
+
+// seen is a process on the GPU, and the time for which it has used it; NaN where unknown.
+type seen struct {
+	gpu.ProcessUse
+	seconds float64
+}
+
+// watchOthers lists the GPU's processes every lookEvery until stop is called, which returns
+// an event for those that are not this measurement's.
+func (s *attempt) watchOthers(ctx context.Context) (stop func() []measure.Event) {
+	reader, ok := s.cfg.Sensor.(gpu.ProcessReader)
+	if !ok {
+		return func() []measure.Event { return nil }
+	}
+	o := &others{reader: reader, root: s.cfg.Process, known: map[int]bool{}, seen: map[int]seen{}, begun: time.Now()}
+	if o.root == 0 {
+		o.root = os.Getpid()
+	}
+	o.look()
+	end := beside(ctx, func(ctx context.Context) error {
+		for sensor.Pause(ctx, lookEvery) == nil {
+			o.look()
+		}
+		return nil
+	})
+	return func() []measure.Event {
+		_ = end()
+		o.look()
+		return o.events(time.Since(o.begun))
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
+// look sorts those that are there now, and notes how much they have used so far: the
+// driver forgets.
+func (o *others) look() {
+	now := time.Now()
+	list, err := o.reader.Processes(gpu.Span{Start: o.begun, End: now})
+	if err != nil {
+		return // a look that fails reports no process
+	}
+	for _, p := range list {
+		// Busy is a share of the time since begun. A process that has gone keeps the most
+		// that was seen of it.
+		used := p.Busy * now.Sub(o.begun).Seconds()
+		if s, before := o.seen[p.PID]; !before || math.IsNaN(s.seconds) || used > s.seconds {
+			o.seen[p.PID] = seen{p, used}
+		}
+		if _, sorted := o.known[p.PID]; sorted {
+			continue
+		}
+		stranger, alive := o.stranger(p.PID)
+		if alive {
+			o.known[p.PID] = stranger
+			o.own = o.own || !stranger
+		}
+	}
+}
+
+// stranger reports whether a process was started by another than this measurement: neither
+// root nor the bearer of EnvWork is among its ancestors. alive is false for a process that
+// has ended.
+func (o *others) stranger(pid int) (stranger, alive bool) {
+	for at, depth := pid, 0; at > 0 && depth < 100; depth++ {
+		if at == o.root {
+			return false, true
+		}
+		parent, ok := parentOf(at)
+		if !ok {
+			return false, false
+		}
+		at = parent
+	}
+	env, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") // of another user it cannot be read
+	mark := []byte(EnvWork + "=" + strconv.Itoa(o.root))
+	return !slices.ContainsFunc(bytes.Split(env, []byte{0}), func(e []byte) bool { return bytes.Equal(e, mark) }), true
+}
+
+// parentOf is the process that started another, 0 for none.
+func parentOf(pid int) (int, bool) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, false
+	}
+	// pid (name) state parent …
+	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]) // the name, in brackets, may hold anything
+	if len(fields) < 2 {
+		return 0, false
+	}
+	parent, err := strconv.Atoi(string(fields[1]))
+	return parent, err == nil
+}
+
+// events describes the strangers: those that used the GPU, and those that only held contexts
+// there.
+func (o *others) events(length time.Duration) (out []measure.Event) {
+	if !o.own {
 		return nil
 	}
+	var used, there []string
+	for _, pid := range slices.Sorted(maps.Keys(o.seen)) {
+		p := o.seen[pid]
+		share := p.seconds / length.Seconds()
+		switch {
+		case !o.known[p.PID], strings.HasPrefix(p.Name, shareServer):
+		case share >= usedFrom:
+			used = append(used, fmt.Sprintf("%s for %.0f %% of the time", processText(p.ProcessUse), 100*min(share, 1)))
+		case math.IsNaN(share):
+			there = append(there, processText(p.ProcessUse)+" (how much it used the GPU is not told)")
+		default:
+			there = append(there, processText(p.ProcessUse))
+		}
+	}
+	if len(used) > 0 {
+		out = append(out, measure.Event{Kind: measure.EventOthers, Channel: -1, Detail: measure.Printable(
+			"other processes used the GPU while it was measured: " + strings.Join(used, ", ") +
+				"; the energy holds what they drew")})
+	}
+	if len(there) > 0 {
+		out = append(out, measure.Event{Kind: measure.EventNote, Channel: -1, Detail: measure.Printable(
+			"other processes had contexts on the GPU, and little or no work: " + strings.Join(there, ", "))})
+	}
+	return out
+}
+
+// processText names a process for a note.
+func processText(p gpu.ProcessUse) string {
+	return strings.TrimSpace(fmt.Sprintf("process %d %s", p.PID, p.Name))
+}
+
+// barrier opens when every expected member has arrived or left, each once.
+type barrier struct {
+	mu       sync.Mutex
+	expected int
+	arrived  int
+	open     chan struct{} // closed when no member is expected any more
+}
+
+// newBarrier makes a barrier for n members.
+func newBarrier(n int) *barrier { return &barrier{expected: n, open: make(chan struct{})} }
+
+func (b *barrier) arrive() { b.step(1) }
+func (b *barrier) leave()  { b.step(0) }
+
+// step counts one member, and opens the barrier at the last.
+func (b *barrier) step(arrived int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.arrived += arrived
+	if b.expected--; b.expected == 0 {
+		close(b.open)
+	}
+}
+
+// present is how many have arrived.
+func (b *barrier) present() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.arrived
 }

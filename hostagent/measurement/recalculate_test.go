@@ -9,16 +9,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"wattmark/hostagent/measurement"
-	"wattmark/measure"
-	"wattmark/measure/calib"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
+	"github.com/wattmark/wattmark/store"
 )
 
 // The same calibration gives the same result, to the last joule of its budget;
 // another one gives its own beside it.
-func TestRecalculate(t *testing.T) {
-	b, ctx := newBench(t), t.Context()
+func TestRecalculate(t *testing.T) { inVirtualTime(t, recalculate) }
+
+func recalculate(t *testing.T, b *bench) {
+	ctx := t.Context()
 	id, err := measurement.Measure(ctx, b.config(), b.memory(200*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +50,8 @@ func TestRecalculate(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := b.task(t, id)
-	if r := float64(now.Result.Total.Energy / was.Result.Total.Energy); r < 1.0099 || r > 1.0101 || len(now.Results) != 3 || now.ResultNumber != 3 {
+	if r := float64(now.Result.Total.Energy / was.Result.Total.Energy); r < 1.0099 || r > 1.0101 ||
+		len(now.Results) != 3 || now.ResultNumber != 3 {
 		t.Errorf("one percent more current is %v times the energy; %+v", r, now.Results)
 	}
 	if no, added, err = measurement.Recalculate(ctx, b.db, id, other); no != 3 || added || err != nil {

@@ -7,21 +7,26 @@ import (
 	"os"
 	"sync"
 
-	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
 )
 
-// Recover finishes the tasks that an earlier run of this host left unfinished:
-// the rest of their samples is fetched, and their results are computed. A task
-// whose monitor no longer has the capture ends incomplete with what was stored.
-// A task whose monitor does not answer stays as it is. So does one whose capture
-// still runs: somebody may be measuring right now, and where nobody is, the
-// capture's lease ends it. One whose process is known to run is left to it, and of one
-// whose process is known to be gone the capture is stopped. The outcome of one whose
-// process is not known holds until that process stores its own. It returns the tasks that it ended, and the errors of
-// the others. Captures of tasks that have ended are released where that was left
-// undone.
+// Recover finishes the tasks that an earlier process left unfinished: it fetches the rest of
+// their samples and computes their results. It returns the tasks that it ended, and the
+// errors of the others. By the task's situation:
+//
+//	monitor does not answer       stays as it is
+//	its process lives             left to it
+//	its process is gone           capture stopped, task ended
+//	its process is unknown        left while the capture runs; then ended, until that process
+//	                              stores its own outcome
+//	monitor has no such capture   ended incomplete, with the samples that are stored
+//
+// Captures of tasks that have ended are released where that was left undone. It may run
+// beside measurements and beside another Recover.
 func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
 	done, err := recoverAll(ctx, db, dial, func(l store.Liveness) bool { return l != store.Alive })
 	if ctx.Err() != nil {
@@ -30,17 +35,17 @@ func Recover(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
 	return done, errors.Join(err, sweep(ctx, db, dial))
 }
 
-// RecoverGone is Recover of the tasks alone whose process is known to be gone, and
-// releases nothing of others.
+// RecoverGone is Recover for the tasks whose process is known to be gone; it releases no
+// capture of others.
 func RecoverGone(ctx context.Context, db Store, dial Dial) ([]store.TaskID, error) {
 	return recoverAll(ctx, db, dial, func(l store.Liveness) bool { return l == store.Gone })
 }
 
-// measuring has the captures that this process measures now. A task of this process
-// whose capture is not there was given up, as where the database failed at its end.
+// measuring holds the captures that this process measures now. A task of this process
+// without an entry was given up, as where the database failed at its end.
 var measuring sync.Map
 
-// lifeOf tells whether whoever measures a task still does.
+// lifeOf returns whether the process that measures a task still does.
 func lifeOf(t *store.Task) store.Liveness {
 	life, pid := store.Lives(t.Owner)
 	if _, some := measuring.Load(t.CaptureID); life == store.Alive && pid == os.Getpid() && !some {
@@ -49,7 +54,11 @@ func lifeOf(t *store.Task) store.Liveness {
 	return life
 }
 
-func recoverAll(ctx context.Context, db Store, dial Dial, want func(store.Liveness) bool) (done []store.TaskID, err error) {
+// recoverAll recovers the unfinished tasks whose process is in a wanted state, one by one. It
+// returns those that it ended, also those of which something failed.
+func recoverAll(
+	ctx context.Context, db Store, dial Dial, want func(store.Liveness) bool,
+) (done []store.TaskID, err error) {
 	open, err := db.Unfinished(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("recover: %w", err)
@@ -74,12 +83,15 @@ func recoverAll(ctx context.Context, db Store, dial Dial, want func(store.Livene
 	return done, errors.Join(errs...)
 }
 
+// recoverTask fetches the rest of a task's samples and ends it. A capture that still runs is
+// stopped only where its process is gone.
 func recoverTask(ctx context.Context, db Store, dial Dial, t store.Row, life store.Liveness) error {
 	m, closeConn, err := dial(ctx, t.Monitor)
 	if err != nil {
 		return err
 	}
 	defer closeConn()
+	// A capture that runs is somebody's measurement, unless its process is known to be gone.
 	b, err := m.GetBench(ctx)
 	if err != nil || b.CaptureID == t.CaptureID && life != store.Gone {
 		return err
@@ -88,28 +100,31 @@ func recoverTask(ctx context.Context, db Store, dial Dial, t store.Row, life sto
 	if err != nil {
 		return err
 	}
+	// Stop of a capture that has ended does nothing, and finds out whether it is still kept.
 	var got arrival
 	if _, got.err = m.Stop(ctx, t.CaptureID); got.err == nil {
-		got.trailer, got.err = Transfer(ctx, db, m, t.ID, monitorclient.ReadOptions{CaptureID: t.CaptureID, Follow: true}, nil)
+		got.trailer, got.err = Transfer(ctx, db, m, t.ID,
+			monitorclient.ReadOptions{CaptureID: t.CaptureID, Follow: true}, nil)
 	}
 	if errors.Is(got.err, monitorclient.ErrGone) {
 		next, _, err := db.NextChunk(ctx, t.ID)
 		if err != nil {
 			return err
 		}
-		v.incomplete("the measurement was recovered, and the monitor no longer has capture %s: chunks from %d on are missing", t.CaptureID, next)
-		return giveUp(ctx, db, t.ID, &monitorclient.Summary{}, v)
+		v.incomplete("the measurement was recovered, and the monitor no longer has capture %s: chunks from %d on are "+
+			"missing", t.CaptureID, next)
+		return giveUp(ctx, db, t.ID, &session.Summary{}, v)
 	}
 	return end(ctx, db, m, t.ID, t.CaptureID, got, v)
 }
 
-// unheard is said of a task that is ended in place of its process.
-const unheard = "the capture has ended, and its process, which this machine does not know, has not stored when the work ran"
+// unheard is the reason of a task that is ended in place of a process that is not known.
+const unheard = "the capture has ended, and its process, which this machine does not know, has not stored when the " +
+	"work ran"
 
-// interruption says what is missing because the process that measured did not store it:
-// the kernels are stored when the work has ended. A process that is not known to be gone
-// may yet say so itself, and its outcome then replaces this one. What the task said of its
-// being open is over when it ends.
+// interruption returns the reasons for which a task lacks its process's part: the kernels
+// are stored when the work has ended. A process that is not known to be gone may yet store
+// its outcome, which then replaces this one. Reasons for the task's being open are dropped.
 func interruption(ctx context.Context, db Store, t store.Row, life store.Liveness) (verdict, error) {
 	v := verdict{recovered: true}
 	if reason := lasting(t.Reason); reason != "" {
@@ -124,7 +139,8 @@ func interruption(ctx context.Context, db Store, t store.Row, life store.Livenes
 	case t.Reason != "":
 		v.incomplete("when the work ran was not stored")
 	case life == store.Gone:
-		v.incomplete("the process that measured was gone before it had stored when the work ran: it was killed, lost its power, or had nowhere to store it")
+		v.incomplete("the process that measured was gone before it had stored when the work ran: it was killed, lost " +
+			"its power, or had nowhere to store it")
 	default:
 		v.incomplete(unheard)
 	}
@@ -142,21 +158,7 @@ func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 	if t.Chunks == 0 {
 		return fmt.Errorf("retrim: task %d: %w: it has no samples", id, measure.ErrNoData)
 	}
-	setups, err := setupsOf(ctx, db, &t)
-	if err != nil {
-		return fmt.Errorf("retrim: %w", err)
-	}
-	original, some := setups[1]
-	if !some {
-		original = t.Setup
-	}
-	r, err := integrate(ctx, db, id, &original, w, measure.Edges{})
-	if err != nil {
-		return fmt.Errorf("retrim: task %d: %w", id, err)
-	}
-	o := store.Outcome{
-		State: store.Complete, Reason: "window set by hand", Markers: t.Markers, Clock: t.Clock, Result: r,
-	}
+	o := store.Outcome{State: store.Complete, Reason: "window set by hand", Markers: t.Markers, Clock: t.Clock}
 	switch {
 	case t.Failure != nil:
 		o.State, o.Reason = store.Failed, "window set by hand; "+t.Reason
@@ -170,11 +172,124 @@ func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 		}
 		o.NVML, o.NVMLMethod = said.energy, said.method
 	}
-	if err := db.Finish(ctx, id, o); err != nil {
-		return fmt.Errorf("retrim: %w", err)
-	}
-	if err := again(ctx, db, &t, setups); err != nil {
-		return fmt.Errorf("retrim: %w", err)
+	if err := rework(ctx, db, &t, w, measure.Edges{}, o); err != nil {
+		return fmt.Errorf("retrim: task %d: %w", id, err)
 	}
 	return nil
+}
+
+// sweepTasks is how many of the newest tasks are looked at for captures that
+// their monitors still keep.
+const sweepTasks = 100
+
+// sweep releases the captures of tasks that have ended, where the host died, or the line
+// broke, between the outcome and the release. A capture that has more than the task stays.
+func sweep(ctx context.Context, db Store, dial Dial) error {
+	tasks, err := db.Tasks(ctx, store.Query{Limit: sweepTasks})
+	if err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	at := map[string][]store.Row{}
+	for _, t := range tasks {
+		if t.State != store.Running && t.Monitor != "" && t.CaptureID != "" {
+			at[t.Monitor] = append(at[t.Monitor], t)
+		}
+	}
+	// One connection a monitor, whatever the number of its tasks.
+	var errs []error
+	for address, tasks := range at {
+		if err := sweepAt(ctx, db, dial, address, tasks); err != nil && !away(err) {
+			errs = append(errs, fmt.Errorf("recover: captures left on %s: %w", address, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// away reports a monitor that does not answer now; the next sweep asks it again.
+func away(err error) bool {
+	return errors.Is(err, monitorclient.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// sweepAt releases what one monitor still keeps of ended tasks.
+func sweepAt(ctx context.Context, db Store, dial Dial, address string, tasks []store.Row) error {
+	m, closeConn, err := dial(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer closeConn()
+	l, ok := m.(interface {
+		Captures(ctx context.Context) ([]session.Capture, error)
+	})
+	if !ok {
+		return nil
+	}
+	kept, err := l.Captures(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range kept {
+		for i := range tasks {
+			if tasks[i].CaptureID == c.ID && c.State.Ended() && !held(ctx, db, tasks[i].ID) &&
+				stored(ctx, db, m, &tasks[i]) {
+				errs = append(errs, m.Release(ctx, c.ID))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// held reports whether a task's capture is kept until the task is replicated: the publisher
+// releases it then.
+func held(ctx context.Context, db Store, id store.TaskID) bool {
+	t, err := db.Task(ctx, id)
+	return err != nil || t.Tags[store.TagHeld] != ""
+}
+
+// stored reports whether a task has all of its capture's stream: a complete or untrimmed
+// task was checked against the trailer before it ended, any other is checked now.
+func stored(ctx context.Context, db Store, m Monitor, t *store.Row) bool {
+	if t.State == store.Complete || t.State == store.Untrimmed {
+		return true
+	}
+	in := &ingest{db: db, id: t.ID, n: new(Counters)}
+	o := monitorclient.ReadOptions{CaptureID: t.CaptureID}
+	if err := in.resume(ctx, &o); err != nil {
+		return false
+	}
+	trailer, err := m.Read(ctx, o, nothingMore{})
+	if err == nil {
+		if err = in.tally.check(trailer); err != nil {
+			_, err = in.holdsAll(ctx, m, o, trailer, err)
+		}
+	}
+	return err == nil || errors.Is(err, monitorclient.ErrPastEnd)
+}
+
+// nothingMore is the sink of a stream that is to have no chunk.
+type nothingMore struct{}
+
+var errMore = errors.New("the monitor has more")
+
+func (nothingMore) Header(store.Header, uint64) error { return nil }
+func (nothingMore) Chunk(*chunk.Chunk) error          { return errMore }
+func (nothingMore) Event(measure.Event) error         { return nil }
+
+// Held is a monitor that keeps its captures at Release: each is noted with its task, and the
+// daemon or relay of the database releases it once the task is published to a cluster.
+type Held struct {
+	Monitor
+	DB *store.DB
+}
+
+// Release notes that the monitor keeps a capture. One that became no task is released.
+func (h Held) Release(ctx context.Context, capture string) error {
+	id, err := h.DB.OfCapture(ctx, h.Address(), capture)
+	if errors.Is(err, store.ErrNotFound) {
+		return h.Monitor.Release(ctx, capture)
+	}
+	if err != nil {
+		return err
+	}
+	return h.DB.SetTags(ctx, id, map[string]string{store.TagHeld: h.Address()}, nil)
 }

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/measurement"
-	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
 )
 
 // interrupted is a database whose host is killed after some chunks: nothing
@@ -74,26 +75,29 @@ func (b *bench) dial(context.Context, string) (measurement.Monitor, func() error
 func TestRecoverFetchesTheRest(t *testing.T) {
 	for name, after := range map[string]int{"nothing stored": 0, "some stored": 4} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			id := b.leave(t, after)
-			done, err := measurement.Recover(t.Context(), b.db, b.dial)
-			if err != nil {
-				t.Fatal(err)
-			}
-			task, truth := b.task(t, id), b.truth(t, id)
-			if len(done) != 1 || done[0] != id || task.State != store.Complete {
-				t.Fatalf("recovered %v; state %v: %s", done, task.State, task.Reason)
-			}
-			if got := task.Result.Total.Energy; math.Abs(float64(got/truth)-1) > 0.005 {
-				t.Errorf("%v, truth %v", got, truth)
-			}
-			if n := b.captures(t); n != 0 {
-				t.Errorf("the monitor still keeps %d captures", n)
-			}
-			if again, err := measurement.Recover(t.Context(), b.db, b.dial); len(again) != 0 || err != nil {
-				t.Errorf("again: %v, %v", again, err)
-			}
+			inVirtualTime(t, func(t *testing.T, b *bench) { recoverFetchesTheRest(t, b, after) })
 		})
+	}
+}
+
+func recoverFetchesTheRest(t *testing.T, b *bench, after int) {
+	id := b.leave(t, after)
+	done, err := measurement.Recover(t.Context(), b.db, b.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, truth := b.task(t, id), b.truth(t, id)
+	if len(done) != 1 || done[0] != id || task.State != store.Complete {
+		t.Fatalf("recovered %v; state %v: %s", done, task.State, task.Reason)
+	}
+	if got := task.Result.Total.Energy; math.Abs(float64(got/truth)-1) > 0.005 {
+		t.Errorf("%v, truth %v", got, truth)
+	}
+	if n := b.captures(t); n != 0 {
+		t.Errorf("the monitor still keeps %d captures", n)
+	}
+	if again, err := measurement.Recover(t.Context(), b.db, b.dial); len(again) != 0 || err != nil {
+		t.Errorf("again: %v, %v", again, err)
 	}
 }
 
@@ -116,7 +120,10 @@ func (f *full) AppendChunks(ctx context.Context, id store.TaskID, c []*chunk.Chu
 // What a task said of its being open is over once its rest has been fetched, and its
 // pyramid is that of its chunks.
 func TestRecoverTakesPassingReasonsBack(t *testing.T) {
-	b := newBench(t)
+	inVirtualTime(t, recoverTakesPassingReasonsBack)
+}
+
+func recoverTakesPassingReasonsBack(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.DB = &full{b.db, 3}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(200*time.Millisecond))
@@ -138,8 +145,9 @@ func TestRecoverTakesPassingReasonsBack(t *testing.T) {
 	}
 }
 
-func TestRecoverSaysWhatIsGone(t *testing.T) {
-	b := newBench(t)
+func TestRecoverSaysWhatIsGone(t *testing.T) { inVirtualTime(t, recoverSaysWhatIsGone) }
+
+func recoverSaysWhatIsGone(t *testing.T, b *bench) {
 	id := b.leave(t, 4)
 	if err := b.client.Release(t.Context(), b.task(t, id).CaptureID); err != nil {
 		t.Fatal(err)
@@ -154,15 +162,17 @@ func TestRecoverSaysWhatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%s", task.Reason)
-	if len(done) != 1 || task.State != store.Incomplete || !strings.Contains(task.Reason, "no longer has capture "+task.CaptureID) || next == 0 {
+	if len(done) != 1 || task.State != store.Incomplete ||
+		!strings.Contains(task.Reason, "no longer has capture "+task.CaptureID) || next == 0 {
 		t.Errorf("recovered %v; state %v: %s", done, task.State, task.Reason)
 	}
 }
 
 // All samples had arrived when the host was killed, and then the monitor lost
 // the capture: the markers are found here.
-func TestRecoverFindsTheMarkersItself(t *testing.T) {
-	b := newBench(t)
+func TestRecoverFindsTheMarkersItself(t *testing.T) { inVirtualTime(t, recoverFindsTheMarkersItself) }
+
+func recoverFindsTheMarkersItself(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.DB = &interrupted{DB: b.db, after: math.MaxInt, killed: true}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(200*time.Millisecond))
@@ -187,7 +197,9 @@ func TestRecoverFindsTheMarkersItself(t *testing.T) {
 // lying is a monitor whose trailer does not fit its stream.
 type lying struct{ *monitorclient.Client }
 
-func (l lying) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+func (l lying) Read(
+	ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink,
+) (session.Trailer, error) {
 	t, err := l.Client.Read(ctx, o, s)
 	t.CRC++
 	return t, err
@@ -199,15 +211,18 @@ type misread struct {
 	once sync.Once
 }
 
-func (m *misread) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+func (m *misread) Read(
+	ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink,
+) (session.Trailer, error) {
 	t, err := m.Client.Read(ctx, o, s)
 	m.once.Do(func() { t.CRC++ })
 	return t, err
 }
 
 // A trailer that was changed on the line is asked for again, and the capture released.
-func TestTrailerIsAskedForAgain(t *testing.T) {
-	b := newBench(t)
+func TestTrailerIsAskedForAgain(t *testing.T) { inVirtualTime(t, trailerIsAskedForAgain) }
+
+func trailerIsAskedForAgain(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.Monitor = &misread{Client: b.client}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
@@ -221,13 +236,15 @@ func TestTrailerIsAskedForAgain(t *testing.T) {
 
 // What does not match its checksum is kept, marked, and not released: the
 // monitor's copy may be the good one.
-func TestMismatchKeepsTheCapture(t *testing.T) {
-	b := newBench(t)
+func TestMismatchKeepsTheCapture(t *testing.T) { inVirtualTime(t, mismatchKeepsTheCapture) }
+
+func mismatchKeepsTheCapture(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.Monitor = lying{b.client}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
 	task := b.task(t, id)
-	if !errors.Is(err, monitorclient.ErrMismatch) || task.State != store.Incomplete || !strings.Contains(task.Reason, "CRC-32C") {
+	if !errors.Is(err, monitorclient.ErrMismatch) || task.State != store.Incomplete ||
+		!strings.Contains(task.Reason, "CRC-32C") {
 		t.Errorf("got %v, state %v: %s", err, task.State, task.Reason)
 	}
 	if n := b.captures(t); n != 1 {
@@ -237,12 +254,14 @@ func TestMismatchKeepsTheCapture(t *testing.T) {
 }
 
 // A monitor that is away may come back with the samples: the task waits.
-func TestRecoverWaitsForASilentMonitor(t *testing.T) {
-	b := newBench(t)
+func TestRecoverWaitsForASilentMonitor(t *testing.T) { inVirtualTime(t, recoverWaitsForASilentMonitor) }
+
+func recoverWaitsForASilentMonitor(t *testing.T, b *bench) {
 	id := b.leave(t, 4)
-	done, err := measurement.Recover(t.Context(), b.db, func(context.Context, string) (measurement.Monitor, func() error, error) {
-		return nil, nil, monitorclient.ErrUnreachable
-	})
+	done, err := measurement.Recover(t.Context(), b.db,
+		func(context.Context, string) (measurement.Monitor, func() error, error) {
+			return nil, nil, monitorclient.ErrUnreachable
+		})
 	if len(done) != 0 || !errors.Is(err, monitorclient.ErrUnreachable) || b.task(t, id).State != store.Running {
 		t.Errorf("recovered %v: %v", done, err)
 	}
@@ -251,13 +270,20 @@ func TestRecoverWaitsForASilentMonitor(t *testing.T) {
 // A capture that runs may be somebody's measurement in progress: it is left alone.
 // A host that died while the work ran loses it with its lease, and leaves no kernels.
 func TestRecoverLeavesACaptureThatStillRuns(t *testing.T) {
-	b := newBench(t)
+	inVirtualTime(t, recoverLeavesACaptureThatStillRuns)
+}
+
+func recoverLeavesACaptureThatStillRuns(t *testing.T, b *bench) {
 	spec := *b.config().Marker
-	s, err := b.client.Start(t.Context(), monitorclient.StartRequest{Holder: "lab@host", TaskName: "x", Marker: spec})
+	s, err := b.client.Start(t.Context(), session.Request{Holder: "lab@host", TaskName: "x", Marker: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := b.db.BeginTask(t.Context(), store.NewTask{Name: "x", User: "lab", Launched: time.Now(), Monitor: b.address, CaptureID: s.CaptureID, Marker: spec})
+	id, err := b.db.BeginTask(t.Context(),
+		store.NewTask{
+			Name: "x", User: "lab", Launched: time.Now(), Monitor: b.address, CaptureID: s.CaptureID,
+			Marker: spec,
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,8 +314,9 @@ func (dying) Release(context.Context, string) error { return errKilled }
 
 // A host that died between the outcome and the release leaves a capture of a task
 // that has ended: nobody else would drop it.
-func TestRecoverReleasesWhatIsStored(t *testing.T) {
-	b := newBench(t)
+func TestRecoverReleasesWhatIsStored(t *testing.T) { inVirtualTime(t, recoverReleasesWhatIsStored) }
+
+func recoverReleasesWhatIsStored(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.Monitor = dying{b.client}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(50*time.Millisecond))
@@ -305,10 +332,12 @@ func TestRecoverReleasesWhatIsStored(t *testing.T) {
 }
 
 // A capture in doubt stays on the monitor, however often is looked.
-func TestRecoverKeepsWhatDoesNotMatch(t *testing.T) {
-	b := newBench(t)
+func TestRecoverKeepsWhatDoesNotMatch(t *testing.T) { inVirtualTime(t, recoverKeepsWhatDoesNotMatch) }
+
+func recoverKeepsWhatDoesNotMatch(t *testing.T, b *bench) {
 	id := b.leave(t, 4)
-	if err := b.db.Finish(t.Context(), id, store.Outcome{State: store.Incomplete, Reason: "given up by hand"}); err != nil {
+	if err := b.db.Finish(t.Context(), id,
+		store.Outcome{State: store.Incomplete, Reason: "given up by hand"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil {
@@ -322,7 +351,9 @@ func TestRecoverKeepsWhatDoesNotMatch(t *testing.T) {
 // forgetful is a monitor whose disk lost what it had sent.
 type forgetful struct{ *monitorclient.Client }
 
-func (f forgetful) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+func (f forgetful) Read(
+	ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink,
+) (session.Trailer, error) {
 	o.From += 1000
 	return f.Client.Read(ctx, o, s)
 }
@@ -330,14 +361,18 @@ func (f forgetful) Read(ctx context.Context, o monitorclient.ReadOptions, s moni
 // A monitor that has less than it has sent can give nothing more: the task ends
 // with what arrived.
 func TestRecoverFromAMonitorThatLostSamples(t *testing.T) {
-	b := newBench(t)
+	inVirtualTime(t, recoverFromAMonitorThatLostSamples)
+}
+
+func recoverFromAMonitorThatLostSamples(t *testing.T, b *bench) {
 	id := b.leave(t, 4)
 	dial := func(context.Context, string) (measurement.Monitor, func() error, error) {
 		return forgetful{b.client}, func() error { return nil }, nil
 	}
 	done, err := measurement.Recover(t.Context(), b.db, dial)
 	task := b.task(t, id)
-	if !errors.Is(err, monitorclient.ErrPastEnd) || len(done) != 1 || task.State != store.Incomplete || !strings.Contains(task.Reason, "disk lost samples") {
+	if !errors.Is(err, monitorclient.ErrPastEnd) || len(done) != 1 || task.State != store.Incomplete ||
+		!strings.Contains(task.Reason, "disk lost samples") {
 		t.Errorf("recovered %v: %v; state %v: %s", done, err, task.State, task.Reason)
 	}
 	if n := b.captures(t); n != 0 {
@@ -348,21 +383,23 @@ func TestRecoverFromAMonitorThatLostSamples(t *testing.T) {
 // damaged is a monitor whose disk flipped a bit of the capture.
 type damaged struct{ *monitorclient.Client }
 
-func (damaged) Read(context.Context, monitorclient.ReadOptions, monitorclient.Sink) (monitorclient.Trailer, error) {
-	return monitorclient.Trailer{}, monitorclient.ErrDamaged
+func (damaged) Read(context.Context, monitorclient.ReadOptions, monitorclient.Sink) (session.Trailer, error) {
+	return session.Trailer{}, monitorclient.ErrDamaged
 }
 
 // What cannot be read today cannot be read tomorrow: the task ends, and the capture
 // stays for who wants to look at the disk.
-func TestRecoverFromADamagedCapture(t *testing.T) {
-	b := newBench(t)
+func TestRecoverFromADamagedCapture(t *testing.T) { inVirtualTime(t, recoverFromADamagedCapture) }
+
+func recoverFromADamagedCapture(t *testing.T, b *bench) {
 	id := b.leave(t, 4)
 	dial := func(context.Context, string) (measurement.Monitor, func() error, error) {
 		return damaged{b.client}, func() error { return nil }, nil
 	}
 	done, err := measurement.Recover(t.Context(), b.db, dial)
 	task := b.task(t, id)
-	if !errors.Is(err, monitorclient.ErrDamaged) || len(done) != 1 || task.State != store.Incomplete || !strings.Contains(task.Reason, "damaged") {
+	if !errors.Is(err, monitorclient.ErrDamaged) || len(done) != 1 || task.State != store.Incomplete ||
+		!strings.Contains(task.Reason, "damaged") {
 		t.Errorf("recovered %v: %v; state %v: %s", done, err, task.State, task.Reason)
 	}
 	if n := b.captures(t); n != 1 {
@@ -380,7 +417,7 @@ func (b *bench) takenOver(t *testing.T, cfg measurement.Config, failed error) (s
 	warned := make(chan string, 1)
 	cfg.Warn = func(text string) { warned <- text }
 	cfg.Owner = elsewhere
-	id, err := measurement.Measure(t.Context(), cfg, func(ctx context.Context) ([]hostagent.Kernel, error) {
+	id, err := measurement.Measure(t.Context(), cfg, func(ctx context.Context) ([]gpu.Kernel, error) {
 		k, err := b.memory(100 * time.Millisecond)(ctx)
 		if err != nil {
 			return k, err
@@ -388,13 +425,15 @@ func (b *bench) takenOver(t *testing.T, cfg measurement.Config, failed error) (s
 		if _, _, _, err := b.client.End(ctx, "", "root@vm", "a demonstration"); err != nil {
 			return k, err
 		}
-		if said := <-warned; !strings.Contains(said, "the work goes on without being measured: taken over by root@vm: a demonstration") {
+		if said := <-warned; !strings.Contains(said,
+			"the work goes on without being measured: taken over by root@vm: a demonstration") {
 			t.Errorf("the holder is told %q", said)
 		}
 		done, err := measurement.Recover(ctx, b.db, b.dial)
 		if err != nil || len(done) != 1 {
 			t.Errorf("recovered %v: %v", done, err)
-		} else if x := b.task(t, done[0]); x.State != store.Incomplete || strings.Contains(x.Reason, "interrupted") || !strings.Contains(x.Reason, "this machine does not know") {
+		} else if x := b.task(t, done[0]); x.State != store.Incomplete || strings.Contains(x.Reason, "interrupted") ||
+			!strings.Contains(x.Reason, "this machine does not know") {
 			t.Errorf("recovered: state %v: %s", x.State, x.Reason)
 		}
 		return k, failed
@@ -408,10 +447,14 @@ func (b *bench) takenOver(t *testing.T, cfg measurement.Config, failed error) (s
 
 // What the process that measured says replaces what a recovery said in its place.
 func TestRunsOwnEndReplacesThatOfARecovery(t *testing.T) {
-	b := newBench(t)
+	inVirtualTime(t, runsOwnEndReplacesThatOfARecovery)
+}
+
+func runsOwnEndReplacesThatOfARecovery(t *testing.T, b *bench) {
 	id, err := b.takenOver(t, b.config(), nil)
 	x := b.task(t, id)
-	if err != nil || x.State != store.Incomplete || !strings.HasPrefix(x.Reason, "the capture ended early: taken over by root@vm: a demonstration; ") ||
+	if err != nil || x.State != store.Incomplete ||
+		!strings.HasPrefix(x.Reason, "the capture ended early: taken over by root@vm: a demonstration; ") ||
 		strings.Contains(x.Reason, "does not know") || x.Owner != "" {
 		t.Errorf("%v; state %v: %s; owner %q", err, x.State, x.Reason, x.Owner)
 	}
@@ -422,10 +465,14 @@ func TestRunsOwnEndReplacesThatOfARecovery(t *testing.T) {
 
 // That the work failed is kept, though a recovery has ended the task before.
 func TestFailedWorkIsToldBehindARecovery(t *testing.T) {
-	b := newBench(t)
+	inVirtualTime(t, failedWorkIsToldBehindARecovery)
+}
+
+func failedWorkIsToldBehindARecovery(t *testing.T, b *bench) {
 	failed := errors.New("out of memory")
 	id, err := b.takenOver(t, b.config(), failed)
-	if x := b.task(t, id); !errors.Is(err, failed) || x.State != store.Failed || !strings.HasPrefix(x.Reason, "the work failed: out of memory; the capture ended early: taken over") {
+	if x := b.task(t, id); !errors.Is(err, failed) || x.State != store.Failed ||
+		!strings.HasPrefix(x.Reason, "the work failed: out of memory; the capture ended early: taken over") {
 		t.Errorf("%v; state %v: %s", err, x.State, x.Reason)
 	}
 }
@@ -436,19 +483,22 @@ type cutOff struct {
 	gone <-chan struct{}
 }
 
-func (c cutOff) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+func (c cutOff) Read(
+	ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink,
+) (session.Trailer, error) {
 	<-c.gone
 	return c.Client.Read(ctx, o, s)
 }
 
 // A recovery has fetched and released what this process could not: the task has it all.
-func TestRunEndsWhatARecoveryFetched(t *testing.T) {
-	b := newBench(t)
+func TestRunEndsWhatARecoveryFetched(t *testing.T) { inVirtualTime(t, runEndsWhatARecoveryFetched) }
+
+func runEndsWhatARecoveryFetched(t *testing.T, b *bench) {
 	gone := make(chan struct{})
 	cfg := b.config()
 	cfg.Monitor, cfg.Owner = cutOff{b.client, gone}, elsewhere
 	failed := errors.New("out of memory")
-	id, err := measurement.Measure(t.Context(), cfg, func(ctx context.Context) ([]hostagent.Kernel, error) {
+	id, err := measurement.Measure(t.Context(), cfg, func(ctx context.Context) ([]gpu.Kernel, error) {
 		defer close(gone)
 		if _, _, _, err := b.client.End(ctx, "", "root@vm", "a demonstration"); err != nil {
 			return nil, err
@@ -460,7 +510,8 @@ func TestRunEndsWhatARecoveryFetched(t *testing.T) {
 		return nil, failed
 	})
 	x := b.task(t, id)
-	if !errors.Is(err, failed) || x.State != store.Failed || x.Chunks == 0 || !strings.Contains(x.Reason, "out of memory; the samples were fetched by a recovery: the capture ended early: ") || !strings.Contains(x.Reason, "taken over by root@vm") {
+	if !errors.Is(err, failed) || x.State != store.Failed || x.Chunks == 0 ||
+		!strings.Contains(x.Reason, "out of memory; the samples were fetched by a recovery: the capture ended early: ") || !strings.Contains(x.Reason, "taken over by root@vm") {
 		t.Errorf("%v; state %v with %d chunks: %s", err, x.State, x.Chunks, x.Reason)
 	}
 }
@@ -468,10 +519,13 @@ func TestRunEndsWhatARecoveryFetched(t *testing.T) {
 // A task of this very process that it gave up, as where the database failed at its end, is
 // nobody's any more.
 func TestRecoverFinishesWhatThisProcessGaveUp(t *testing.T) {
-	b := newBench(t)
+	inVirtualTime(t, recoverFinishesWhatThisProcessGaveUp)
+}
+
+func recoverFinishesWhatThisProcessGaveUp(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.DB, cfg.Owner = &interrupted{DB: b.db, after: math.MaxInt, killed: true}, store.Owner()
-	during := func(ctx context.Context) ([]hostagent.Kernel, error) {
+	during := func(ctx context.Context) ([]gpu.Kernel, error) {
 		if done, err := measurement.Recover(ctx, b.db, b.dial); err != nil || len(done) != 0 {
 			t.Errorf("recovered %v while it is measured: %v", done, err)
 		}
@@ -481,7 +535,8 @@ func TestRecoverFinishesWhatThisProcessGaveUp(t *testing.T) {
 	if x := b.task(t, id); !errors.Is(err, errKilled) || x.State != store.Running {
 		t.Fatalf("got %v, state %v", err, x.State)
 	}
-	if done, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil || len(done) != 1 || b.task(t, id).State != store.Complete {
+	if done, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil || len(done) != 1 ||
+		b.task(t, id).State != store.Complete {
 		t.Errorf("recovered %v: %v; state %v", done, err, b.task(t, id).State)
 	}
 }
@@ -494,7 +549,9 @@ type rotten struct {
 	all   []*chunk.Chunk
 }
 
-func (r *rotten) Read(ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink) (monitorclient.Trailer, error) {
+func (r *rotten) Read(
+	ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink,
+) (session.Trailer, error) {
 	if len(r.all) > 0 && o.From == 0 {
 		s, r.all = without{s, r.no, r.other}, nil // read once more, it may end earlier than what was followed
 	}
@@ -546,13 +603,89 @@ func (w without) Chunk(c *chunk.Chunk) error {
 // task is complete and the capture released, if all else is the same.
 func TestThisSideHasMore(t *testing.T) {
 	for _, other := range []bool{false, true} {
-		b := newBench(t)
-		cfg := b.config()
-		cfg.Monitor = &rotten{Client: b.client, other: other}
-		id, err := measurement.Measure(t.Context(), cfg, b.memory(400*time.Millisecond))
-		task, kept := b.task(t, id), b.captures(t)
-		if !other && (err != nil || task.State != store.Complete || kept != 0) || other && (!errors.Is(err, monitorclient.ErrMismatch) || task.State != store.Incomplete) {
-			t.Errorf("another chunk %v: %v, state %v: %s; %d captures are kept", other, err, task.State, task.Reason, kept)
+		inVirtualTime(t, func(t *testing.T, b *bench) { thisSideHasMore(t, b, other) })
+	}
+}
+
+func thisSideHasMore(t *testing.T, b *bench, other bool) {
+	cfg := b.config()
+	cfg.Monitor = &rotten{Client: b.client, other: other}
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(400*time.Millisecond))
+	task, kept := b.task(t, id), b.captures(t)
+	if !other && (err != nil || task.State != store.Complete || kept != 0) || other &&
+		(!errors.Is(err, monitorclient.ErrMismatch) || task.State != store.Incomplete) {
+		t.Errorf("another chunk %v: %v, state %v: %s; %d captures are kept", other, err, task.State, task.Reason,
+			kept)
+	}
+}
+
+// unmarked is a monitor whose disk damages the record of the start marker once the capture
+// was read: its stream begins with the first chunk from then on.
+type unmarked struct {
+	*monitorclient.Client
+	end    uint64 // one past the last chunk that was read; 0 before
+	before uint64 // chunks that were not in the stream
+}
+
+func (u *unmarked) Read(
+	ctx context.Context, o monitorclient.ReadOptions, s monitorclient.Sink,
+) (session.Trailer, error) {
+	var was session.Trailer
+	if u.end == 0 {
+		var err error
+		if was, err = u.Client.Read(ctx, o, s); err != nil {
+			return was, err
 		}
+		u.end = was.Summary.EndChunk
+		o.From, s = u.end, ignore{}
+	}
+	now := tallied{Sink: s, from: o.From, end: u.end}
+	t, err := u.Client.Read(ctx, monitorclient.ReadOptions{CaptureID: o.CaptureID, Untrimmed: true}, &now)
+	t.Chunks, t.Scans, t.CRC = now.n.Chunks, now.n.Scans, now.n.CRC
+	if was.Chunks > 0 {
+		u.before = t.Chunks - was.Chunks
+	}
+	return t, err
+}
+
+// tallied counts the chunks before end, and passes on those from a number on.
+type tallied struct {
+	monitorclient.Sink
+	from, end uint64
+	n         session.Trailer
+}
+
+func (c *tallied) Chunk(x *chunk.Chunk) error {
+	if x.No >= c.end {
+		return nil
+	}
+	c.n.Chunks, c.n.Scans = c.n.Chunks+1, c.n.Scans+uint64(x.Scans)
+	c.n.CRC = crc32.Update(c.n.CRC, crc32.MakeTable(crc32.Castagnoli), binary.LittleEndian.AppendUint32(nil, x.CRC))
+	if x.No < c.from {
+		return nil
+	}
+	return c.Sink.Chunk(x)
+}
+
+type ignore struct{}
+
+func (ignore) Header(store.Header, uint64) error { return nil }
+func (ignore) Chunk(*chunk.Chunk) error          { return nil }
+func (ignore) Event(measure.Event) error         { return nil }
+
+// What lay before the start marker while the monitor knew it is not missing here once the
+// monitor's disk has lost the marker's record.
+func TestTheStartMarkerIsLostLater(t *testing.T) { inVirtualTime(t, theStartMarkerIsLostLater) }
+
+func theStartMarkerIsLostLater(t *testing.T, b *bench) {
+	cfg := b.config()
+	m := &unmarked{Client: b.client}
+	cfg.Monitor = m
+	cfg.Lead = time.Second
+	id, err := measurement.Measure(t.Context(), cfg, b.memory(400*time.Millisecond))
+	task, kept := b.task(t, id), b.captures(t)
+	if m.before == 0 || err != nil || task.State != store.Complete || kept != 0 {
+		t.Errorf("%d chunks before the marker: %v, state %v: %s; %d captures are kept", m.before, err, task.State,
+			task.Reason, kept)
 	}
 }

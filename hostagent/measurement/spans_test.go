@@ -8,19 +8,20 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/measurement"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Each of many kernels in one capture has the power that the board drew.
-func TestMeansOfManyKernels(t *testing.T) {
-	b := newBench(t)
-	var spans []hostagent.Span
-	work := func(ctx context.Context) ([]hostagent.Kernel, error) {
-		var all []hostagent.Kernel
+func TestMeansOfManyKernels(t *testing.T) { inVirtualTime(t, meansOfManyKernels) }
+
+func meansOfManyKernels(t *testing.T, b *bench) {
+	var spans []gpu.Span
+	work := func(ctx context.Context) ([]gpu.Kernel, error) {
+		var all []gpu.Kernel
 		for n := range 6 {
-			kind := []hostagent.Benchmark{hostagent.BenchMemory, hostagent.BenchCompute, hostagent.BenchHalf}[n%3]
+			kind := []gpu.Benchmark{gpu.BenchMemory, gpu.BenchCompute, gpu.BenchHalf}[n%3]
 			k, err := b.device.RunBenchmark(ctx, kind, time.Duration(40+20*n)*time.Millisecond)
 			if err != nil {
 				return nil, err
@@ -35,7 +36,8 @@ func TestMeansOfManyKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	// In any order, and one that nobody measured.
-	asked := append(slices.Clone(spans), hostagent.Span{Start: spans[0].Start.Add(-time.Hour), End: spans[0].Start.Add(-time.Minute)}, hostagent.Span{})
+	asked := append(slices.Clone(spans),
+		gpu.Span{Start: spans[0].Start.Add(-time.Hour), End: spans[0].Start.Add(-time.Minute)}, gpu.Span{})
 	slices.Reverse(asked)
 	got, err := measurement.Means(t.Context(), b.db, id, asked)
 	if err != nil {
@@ -60,8 +62,9 @@ func TestMeansOfManyKernels(t *testing.T) {
 }
 
 // Without markers there is no telling when anything was.
-func TestMeansNeedTheClock(t *testing.T) {
-	b := newBench(t)
+func TestMeansNeedTheClock(t *testing.T) { inVirtualTime(t, meansNeedTheClock) }
+
+func meansNeedTheClock(t *testing.T, b *bench) {
 	cfg := b.config()
 	cfg.Device = silent{b.device}
 	id, err := measurement.Measure(t.Context(), cfg, b.memory(20*time.Millisecond))

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/measure"
-	"wattmark/monitor/clocktest"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/clocktest"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A wall clock that is set moves nothing on the line of a measurement, and is not told
@@ -29,7 +29,7 @@ func TestTimelineDoesNotStep(t *testing.T) {
 			t.Errorf("a step by %v was told, though nobody took times by it", s)
 		}
 	}
-	on := l.span(hostagent.Span{Start: first, End: first.Add(time.Second)})
+	on := l.span(gpu.Span{Start: first, End: first.Add(time.Second)})
 	if d := on.Start.Sub(l.base.Round(0)); d < 0 || d > time.Minute || on.End.Sub(on.Start) != time.Second {
 		t.Errorf("%v", on)
 	}
@@ -92,7 +92,7 @@ func (e *events) PutEvents(_ context.Context, _ store.TaskID, all []measure.Even
 
 func TestStepIsAnEventOfTheTask(t *testing.T) {
 	clock, db := clocktest.New(), &events{}
-	s := &session{cfg: Config{DB: db}, line: newTimeline(clock.Now)}
+	s := &attempt{cfg: Config{DB: db}, line: newTimeline(clock.Now)}
 	s.line.at(clock.Now().Round(0))
 	for range 3 {
 		if err := s.watchClock(t.Context()); err != nil {

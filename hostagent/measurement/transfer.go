@@ -11,19 +11,19 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sync/errgroup"
 
-	"wattmark/hostagent/monitorclient"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
 )
 
 const (
-	// backlog is how many chunks may wait for the database; more make the stream
-	// wait, and with it the monitor, whose spool takes what comes meanwhile.
+	// backlog is how many chunks may wait for the database; more make the stream wait, and with
+	// it the monitor, whose spool takes the samples meanwhile.
 	backlog = 8
-	// batchBytes is how much one transaction takes at most. What comes while the
-	// last one was being made durable goes into the next, so the batches find
-	// their own size.
+	// batchBytes bounds one transaction. Chunks that come while the last one was being made
+	// durable go into the next, so the batches find their own size.
 	batchBytes = 8 << 20
 	// trailers is how often a trailer that does not fit is asked for again.
 	trailers = 2
@@ -31,12 +31,14 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// tally is what a trailer is held against.
+// tally is the counts and the checksum of the chunks, to compare with the trailer.
 type tally struct {
 	chunks, scans uint64
 	crc           uint32
 }
 
+// add counts a chunk. The checksum is over the chunks' own checksums, in order: it needs no
+// second pass over their bytes.
 func (t *tally) add(c *chunk.Chunk) {
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], c.CRC)
@@ -45,7 +47,8 @@ func (t *tally) add(c *chunk.Chunk) {
 	t.scans += uint64(c.Scans)
 }
 
-func (t *tally) check(want monitorclient.Trailer) error {
+// check compares the tally with a trailer; ErrMismatch.
+func (t *tally) check(want session.Trailer) error {
 	if t.chunks == want.Chunks && t.scans == want.Scans && t.crc == want.CRC {
 		return nil
 	}
@@ -53,22 +56,24 @@ func (t *tally) check(want monitorclient.Trailer) error {
 		monitorclient.ErrMismatch, t.chunks, t.scans, t.crc, want.Chunks, want.Scans, want.CRC)
 }
 
-// Counters are what a transfer has moved so far. They may be read at any time.
+// Counters count the chunks, scans and coded bytes of a transfer; safe for concurrent use.
 type Counters struct{ Chunks, Scans, Bytes atomic.Uint64 }
 
 // Transfer reads a capture into the database, from the first chunk that is not
 // there yet, and holds it against the trailer. Every batch is on disk before
 // the next one is asked of the database. It may be repeated.
-func Transfer(ctx context.Context, db Store, m Monitor, id store.TaskID, o monitorclient.ReadOptions, n *Counters) (monitorclient.Trailer, error) {
+func Transfer(
+	ctx context.Context, db Store, m Monitor, id store.TaskID, o monitorclient.ReadOptions, n *Counters,
+) (session.Trailer, error) {
 	if n == nil {
 		n = new(Counters)
 	}
 	in := &ingest{db: db, id: id, n: n, items: make(chan item, backlog)}
 	if err := in.resume(ctx, &o); err != nil {
-		return monitorclient.Trailer{}, fmt.Errorf("transfer of task %d: %w", id, err)
+		return session.Trailer{}, fmt.Errorf("transfer of task %d: %w", id, err)
 	}
-	var trailer monitorclient.Trailer
-	// What has arrived is stored also when the transfer is being cancelled.
+	var trailer session.Trailer
+	// Chunks that have arrived are stored also while the transfer is being cancelled.
 	keep := context.WithoutCancel(ctx)
 	asked := ctx
 	g, ctx := errgroup.WithContext(ctx)
@@ -84,22 +89,17 @@ func Transfer(ctx context.Context, db Store, m Monitor, id store.TaskID, o monit
 		keep, done := step(keep, "store")
 		defer func() { done(err) }()
 		err = in.store(keep)
-		annotate(keep, attribute.Int64("wattmark.chunks", int64(n.Chunks.Load())), attribute.Int64("wattmark.scans", int64(n.Scans.Load())),
+		annotate(keep, attribute.Int64("wattmark.chunks", int64(n.Chunks.Load())),
+			attribute.Int64("wattmark.scans", int64(n.Scans.Load())),
 			attribute.Int64("wattmark.bytes", int64(n.Bytes.Load())))
 		return err
 	})
 	err := g.Wait()
-	for tries := 0; err == nil; tries++ {
-		if err = in.tally.check(trailer); err == nil || tries == trailers {
-			break
-		}
-		// It may be the trailer that was changed on the line.
-		o.From = in.next
-		trailer, err = m.Read(asked, o, nothingMore{})
+	if err == nil {
+		trailer, err = in.settleTrailer(asked, m, o, trailer)
 	}
-	if errors.Is(err, monitorclient.ErrMismatch) && in.tally.chunks > trailer.Chunks {
-		o.From = 0
-		trailer, err = in.holdsMore(asked, m, o, trailer, err)
+	if errors.Is(err, monitorclient.ErrMismatch) {
+		trailer, err = in.holdsAll(asked, m, o, trailer, err)
 	}
 	if err != nil {
 		return trailer, fmt.Errorf("transfer of task %d: %w", id, err)
@@ -107,24 +107,46 @@ func Transfer(ctx context.Context, db Store, m Monitor, id store.TaskID, o monit
 	return trailer, nil
 }
 
-// holdsMore reads a capture once more, where this side has more chunks of it than the
-// monitor: its disk has damaged chunks that had been fetched before. All that it still
-// sends must be stored here; nothing is lost then, and the trailer says so.
-func (in *ingest) holdsMore(ctx context.Context, m Monitor, o monitorclient.ReadOptions, t monitorclient.Trailer, mismatch error) (monitorclient.Trailer, error) {
-	here := checksums{}
+// settleTrailer compares the tally with the trailer. A trailer that does not fit may have been
+// changed on the line: it is read again, trailers times, with a stream that must be empty.
+func (in *ingest) settleTrailer(
+	ctx context.Context, m Monitor, o monitorclient.ReadOptions, t session.Trailer,
+) (_ session.Trailer, err error) {
+	o.From = in.next
+	for tries := 0; err == nil; tries++ {
+		if err = in.tally.check(t); err == nil || tries == trailers {
+			break
+		}
+		t, err = m.Read(ctx, o, nothingMore{})
+	}
+	return t, err
+}
+
+// holdsAll reads a capture once more from its begin where its trailer does not fit: since the
+// chunks came, the monitor's disk may have damaged some of them, or the record of the start
+// marker, and then the stream begins before the first chunk that is stored here. Nothing is
+// lost where all chunks from that one on are stored as they are sent; the trailer returned is
+// then this side's.
+func (in *ingest) holdsAll(
+	ctx context.Context, m Monitor, o monitorclient.ReadOptions, t session.Trailer, mismatch error,
+) (session.Trailer, error) {
+	sent := reread{here: checksums{}}
 	for c, err := range in.db.Chunks(ctx, in.id, 0) {
 		if err != nil {
 			return t, err
 		}
-		here[c.No] = c.CRC
+		if len(sent.here) == 0 {
+			sent.first = c.No
+		}
+		sent.here[c.No] = c.CRC
 	}
-	sent := reread{here: here}
+	o.From = 0
 	again, err := m.Read(ctx, o, &sent)
 	if err != nil || sent.other || sent.check(again) != nil {
 		return t, errors.Join(mismatch, err)
 	}
 	s := &again.Summary
-	if s.Lost -= min(s.Lost, in.tally.scans-sent.scans); s.Lost == 0 {
+	if s.Lost -= min(s.Lost, in.tally.scans-sent.both); s.Lost == 0 {
 		s.Gaps = 0
 	}
 	return again, nil
@@ -133,19 +155,25 @@ func (in *ingest) holdsMore(ctx context.Context, m Monitor, o monitorclient.Read
 // checksums are those of chunks, by number.
 type checksums map[uint64]uint32
 
-// reread is a stream that is only compared with what is stored.
+// reread is a sink that compares a stream with the stored chunks.
 type reread struct {
 	tally
 	here  checksums
-	other bool // a chunk came that is not stored as it is
+	first uint64 // chunk that is stored
+	both  uint64 // scans of the chunks that are stored and were sent
+	other bool   // a chunk behind the first came that is not stored as it is
 }
 
 func (r *reread) Header(store.Header, uint64) error { return nil }
 func (r *reread) Event(measure.Event) error         { return nil }
 func (r *reread) Chunk(c *chunk.Chunk) error {
+	r.add(c)
+	if c.No < r.first {
+		return nil
+	}
 	crc, stored := r.here[c.No]
 	r.other = r.other || !stored || crc != c.CRC
-	r.add(c)
+	r.both += uint64(c.Scans)
 	return nil
 }
 
@@ -160,7 +188,7 @@ type ingest struct {
 
 	tally  tally
 	next   uint64    // chunk that would come next
-	here   []stretch // of scans, in order; what follows without a gap is one
+	here   []stretch // of scans, in order; adjacent ones are merged
 	headed bool
 }
 
@@ -170,7 +198,7 @@ type item struct {
 	event measure.Event
 }
 
-// resume counts what is stored already and moves o.From behind it.
+// resume counts the chunks that are stored already and moves o.From behind them.
 func (in *ingest) resume(ctx context.Context, o *monitorclient.ReadOptions) error {
 	next, some, err := in.db.NextChunk(ctx, in.id)
 	if err != nil || !some {
@@ -186,6 +214,7 @@ func (in *ingest) resume(ctx context.Context, o *monitorclient.ReadOptions) erro
 	return nil
 }
 
+// count notes a chunk that is stored, or on its way to the database.
 func (in *ingest) count(c *chunk.Chunk) {
 	in.tally.add(c)
 	in.next = c.No + 1
@@ -224,9 +253,10 @@ func (in *ingest) Chunk(c *chunk.Chunk) error {
 // stretch is the scans from first to before end.
 type stretch struct{ first, end uint64 }
 
-// Event hands an event to the writer; of a gap what is not here: the monitor's disk may
-// have lost samples since they came.
+// Event hands an event to the writer; of a gap the part that is not stored here: the
+// monitor's disk may have lost samples since they came.
 func (in *ingest) Event(e measure.Event) error {
+	// Scans that are stored are cut off the gap from the front, stretch by stretch.
 	for _, s := range in.here {
 		end := e.FirstScan + e.Scans
 		if e.Kind != measure.EventGap || !e.Exact || end <= s.first || s.end <= e.FirstScan {
@@ -244,6 +274,7 @@ func (in *ingest) Event(e measure.Event) error {
 	return in.put(item{event: e})
 }
 
+// put queues an item for the writer, and blocks while the queue is full.
 func (in *ingest) put(i item) error {
 	select {
 	case in.items <- i:
@@ -257,6 +288,7 @@ func (in *ingest) put(i item) error {
 func (in *ingest) store(ctx context.Context) error {
 	var chunks []*chunk.Chunk
 	var events []measure.Event
+	// A batch is the first item and all that wait behind it, up to batchBytes.
 	for first := range in.items {
 		chunks, events = chunks[:0], events[:0]
 		size, more := 0, true

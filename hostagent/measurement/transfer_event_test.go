@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // What the monitor's disk lost after it had come is no hole here.
@@ -24,7 +24,8 @@ func TestNoGapIsToldOfSamplesThatAreHere(t *testing.T) {
 	for i := range in.items {
 		got = append(got, i.event)
 	}
-	if want := []measure.Event{gap(1000, 200), gap(1000, 50), gap(300, 100), gap(350, 50), note}; !slices.Equal(got, want) {
+	if want := []measure.Event{gap(1000, 200), gap(1000, 50), gap(300, 100), gap(350, 50), note}; !slices.Equal(got,
+		want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 }

@@ -1,16 +1,20 @@
 package measurement
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
 )
 
 // span is the time from the first kernel's begin to the last one's end.
@@ -26,7 +30,7 @@ func span(kernels []store.Kernel) (from, to time.Time, ok bool) {
 	return from, to, len(kernels) > 0 && from.Before(to)
 }
 
-// pick is a window that was chosen, with what the result needs of it.
+// pick is a chosen window, with the uncertainty of its ends.
 type pick struct {
 	Window
 	edges measure.Edges
@@ -42,8 +46,8 @@ func bound(found []marker.Found) (b bounds) {
 	return b
 }
 
-// timed returns those of the markers whose edges are the ones that were
-// played: the plain pattern only resembles another code.
+// timed returns the markers whose edges are known to be the ones played: a plain pattern
+// (Fallback) only resembles another code.
 func (b bounds) timed(spec marker.Spec, found []marker.Found) []marker.Found {
 	var out []marker.Found
 	for _, f := range []*marker.Found{b.start, b.stop} {
@@ -51,7 +55,7 @@ func (b bounds) timed(spec marker.Spec, found []marker.Found) []marker.Found {
 			out = append(out, *f)
 		}
 	}
-	// Markers around single kernels bound nothing, but they tell the time too.
+	// Markers around single kernels bound nothing, but relate the clocks too.
 	for i := range found {
 		if f := &found[i]; f != b.start && f != b.stop && f.TagOK && !f.Fallback {
 			out = append(out, *f)
@@ -60,8 +64,9 @@ func (b bounds) timed(spec marker.Spec, found []marker.Found) []marker.Found {
 	return out
 }
 
-// choose maps the work's interval to device time. Where the clocks cannot be
-// related it takes what lies between the markers; an error when there is neither.
+// choose maps the work's interval to device time through the clock fit. Without a fit, or
+// where that interval leaves the markers, it takes the time between the markers, with a
+// note; it is an error where the window cannot be had either way.
 func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pick, error) {
 	start, stop := b.start, b.stop
 	from, to, some := span(kernels)
@@ -72,6 +77,8 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pi
 	case fit != nil && !some:
 		why = errors.New("it is not known when the work ran")
 	case fit != nil:
+		// The fit may be wrong, as where the host's clock was set: the work must lie between
+		// the markers that bound it.
 		a, b := HostSeconds(*fit, from), HostSeconds(*fit, to)
 		p := &pick{edges: fit.Edges(a, b)}
 		p.From, _ = fit.Meter(a)
@@ -91,8 +98,10 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pi
 	}, nil
 }
 
-// integrate computes a result from the stored chunks.
-func integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, w Window, e measure.Edges) (*measure.Result, error) {
+// Integrate computes the result of a window from a task's stored chunks; e are the
+// uncertainties of the window's ends.
+func Integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, w Window, e measure.Edges,
+) (*measure.Result, error) {
 	g, err := measure.NewIntegrator(setup, w.From, w.To)
 	if err != nil {
 		return nil, err
@@ -114,4 +123,153 @@ func integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Se
 		return nil, err
 	}
 	return &r, nil
+}
+
+// guessed is the effect of gaps of an estimated length: while a meter was away, the scans
+// lost were counted by the clock. The markers' line then runs over a jump of the device's
+// time, and the fit's apparent rate error is the error of the estimate: the energy within
+// the gaps is off by that much of its time.
+type guessed struct {
+	error measure.Seconds // of the gaps' length together, positive where they were taken for too long
+	inside, before,
+	behind bool // where such gaps lie, of the window
+}
+
+// guess looks at a task's gaps between its markers.
+func guess(t *store.Task, b bounds, f *clock.Fit, w Window) (g guessed) {
+	if f == nil || b.start == nil || b.stop == nil {
+		return g
+	}
+	tb := t.Setup.Timebase
+	for _, e := range t.Events {
+		at := tb.Seconds(float64(e.FirstScan) * tb.TicksPerScan)
+		switch {
+		case e.Kind != measure.EventGap || e.Exact || at < b.start.T || at > b.stop.End:
+		case at < w.From:
+			g.before = true
+		case at < w.To:
+			g.inside = true
+		default:
+			g.behind = true
+		}
+	}
+	if g.any() {
+		g.error = measure.Seconds(f.B-1) * (b.stop.T - b.start.T)
+	}
+	return g
+}
+
+func (g guessed) any() bool { return g.inside || g.before || g.behind }
+
+// edges adds the uncertainty of the gaps' length to the edges' own.
+func (g guessed) edges(e measure.Edges) measure.Edges {
+	u := math.Abs(float64(g.error))
+	if g.inside {
+		e.Gaps = measure.Seconds(u)
+	}
+	if g.before {
+		e.UFrom = measure.Seconds(math.Hypot(float64(e.UFrom), u))
+	}
+	if g.behind {
+		e.UTo = measure.Seconds(math.Hypot(float64(e.UTo), u))
+	}
+	return e
+}
+
+// note words the error of the gaps' length for a task's reason.
+func (g guessed) note() string {
+	than := "longer"
+	if g.error < 0 {
+		than = "shorter"
+	}
+	return fmt.Sprintf("what was lost was counted by the clock, and taken for %.3g ms %s than the markers say: the "+
+		"budget holds it",
+		1e3*math.Abs(float64(g.error)), than)
+}
+
+// ErrNoClock: a task's markers did not relate the meter's clock to the host's.
+var ErrNoClock = errors.New("the clocks are not related")
+
+// Means returns the mean power in watts that the meter saw over each of the spans of a task's
+// host time, through its clock fit: NaN where scans are missing. The spans may be in any
+// order; the stored trace is read once. It is ErrNoClock for a task without a clock fit.
+func Means(ctx context.Context, db Store, id store.TaskID, spans []gpu.Span) ([]measure.Watt, error) {
+	task, err := db.Task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if task.Clock == nil {
+		return nil, fmt.Errorf("task %d: %w: %s", id, ErrNoClock, task.Reason)
+	}
+	out := make([]measure.Watt, len(spans))
+	var wait []*spanned
+	for n, s := range spans {
+		out[n] = measure.Watt(math.NaN())
+		from, _ := task.Clock.Meter(HostSeconds(*task.Clock, s.Start))
+		to, _ := task.Clock.Meter(HostSeconds(*task.Clock, s.End))
+		g, err := measure.NewIntegrator(&task.Setup, from, to)
+		if err != nil {
+			continue // an empty span
+		}
+		wait = append(wait, &spanned{n, from, to, g})
+	}
+	// Sorted by begin, the spans still to come are at the list's end: each block is given to
+	// those that it may touch, and the list shrinks as spans are complete.
+	slices.SortFunc(wait, func(a, b *spanned) int { return cmp.Compare(a.from, b.from) })
+	tb := task.Setup.Timebase
+	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), &task.Setup) {
+		if err != nil {
+			return nil, err
+		}
+		last := tb.Seconds(b.TickAt(tb, b.Scans()-1))
+		if wait, err = feed(wait, b, last, tb, out); err != nil || len(wait) == 0 {
+			return out, err
+		}
+	}
+	for _, s := range wait {
+		s.finish(out)
+	}
+	return out, nil
+}
+
+// spanned is one span that is being integrated.
+type spanned struct {
+	n        int
+	from, to measure.Seconds
+	g        *measure.Integrator
+}
+
+// before is how many scans ahead of a span its integrator is shown: it draws the
+// line to the span's begin, and looks at the noise there.
+const before = 1000
+
+// feed gives a block, which ends at last, to the spans that it concerns, and drops
+// those that are complete.
+func feed(
+	wait []*spanned, b *measure.Block, last measure.Seconds, tb measure.Timebase, out []measure.Watt,
+) ([]*spanned, error) {
+	lead := tb.Seconds(before * tb.TicksPerScan)
+	left := wait[:0]
+	for _, s := range wait {
+		if s.from-lead > last {
+			left = append(left, s)
+			continue
+		}
+		if err := s.g.Add(b); err != nil {
+			return nil, err
+		}
+		if last > s.to+lead {
+			s.finish(out)
+		} else {
+			left = append(left, s)
+		}
+	}
+	return left, nil
+}
+
+// finish notes the mean of a span that is wholly covered.
+func (s *spanned) finish(out []measure.Watt) {
+	if r, err := s.g.Result(measure.Edges{}); err == nil && r.Gaps == 0 {
+		out[s.n] = r.Mean
+	}
 }

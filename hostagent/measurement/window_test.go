@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/hostagent"
-	"wattmark/hostagent/sampler"
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
 )
 
 var day = time.Date(2026, 3, 1, 12, 0, 0, 250_000_000, time.UTC)
@@ -21,9 +21,9 @@ func after(s float64) time.Time { return day.Add(time.Duration(math.Round(s * 1e
 
 func TestSensorEnergy(t *testing.T) {
 	read := func(pairs ...float64) []store.Reading {
-		out := []store.Reading{{Method: sampler.Average, At: day, Value: 1e6}} // another method
+		out := []store.Reading{{Method: sensor.AveragePower, At: day, Value: 1e6}} // another method
 		for i := 0; i < len(pairs); i += 2 {
-			out = append(out, store.Reading{Method: sampler.Instant, At: after(pairs[i]), Value: pairs[i+1]})
+			out = append(out, store.Reading{Method: sensor.InstantPower, At: after(pairs[i]), Value: pairs[i+1]})
 		}
 		return out
 	}
@@ -47,7 +47,7 @@ func TestSensorEnergy(t *testing.T) {
 		{"an empty window", read(0, 100, 1, 100), 1, 1, 0, "too few"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e, err := SensorEnergy(tc.readings, sampler.Instant, after(tc.from), after(tc.to))
+			e, err := SensorEnergy(tc.readings, sensor.InstantPower, after(tc.from), after(tc.to))
 			if tc.fail != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.fail) {
 					t.Errorf("got %v, %v", e, err)
@@ -59,8 +59,12 @@ func TestSensorEnergy(t *testing.T) {
 			}
 		})
 	}
-	usage := []store.Reading{{Method: sampler.Usage, At: after(0), Value: 50}, {Method: sampler.Usage, At: after(1), Value: 50}}
-	if e := sensorEnergy(usage, after(0), after(1)); e.energy == nil || *e.energy != 50 || e.method != sampler.Usage {
+	usage := []store.Reading{
+		{Method: sensor.UsagePower, At: after(0), Value: 50},
+		{Method: sensor.UsagePower, At: after(1), Value: 50},
+	}
+	if e := sensorEnergy(usage, after(0), after(1)); e.energy == nil || *e.energy != 50 ||
+		e.method != sensor.UsagePower {
 		t.Errorf("without instant power: got %+v", e)
 	}
 	if e := sensorEnergy(nil, after(0), after(1)); e != (sensed{}) {
@@ -203,7 +207,10 @@ func TestChooseTheWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kernels := []store.Kernel{{Name: "b", Start: host(2), End: host(2.5)}, {Name: "a", Start: host(1.5), End: host(2.1)}}
+	kernels := []store.Kernel{
+		{Name: "b", Start: host(2), End: host(2.5)},
+		{Name: "a", Start: host(1.5), End: host(2.1)},
+	}
 	noFit := errors.New("no fit")
 	for _, tc := range []struct {
 		name     string
@@ -218,7 +225,12 @@ func TestChooseTheWindow(t *testing.T) {
 		{"with the stop marker lost", fit, nil, kernels, bounds{&start, nil}, 1.5, 2.5, ""},
 		{"without a fit", nil, noFit, kernels, both, 1.043, 2.996, "no fit"},
 		{"without kernels", fit, nil, nil, both, 1.043, 2.996, "not known when the work ran"},
-		{"a fit that cannot be", fit, nil, []store.Kernel{{Start: host(0.5), End: host(2)}}, both, 1.043, 2.996, "outside the markers"},
+		{
+			"a fit that cannot be", fit, nil,
+			[]store.Kernel{{Start: host(0.5), End: host(2)}},
+			both, 1.043, 2.996,
+			"outside the markers",
+		},
 		{"one marker and no fit", nil, noFit, kernels, bounds{&start, nil}, 0, 0, "no fit"},
 		{"nothing", nil, noFit, kernels, bounds{}, 0, 0, "no marker was found"},
 	} {
@@ -265,10 +277,12 @@ func TestVerdict(t *testing.T) {
 
 func TestNamesThatATerminalWouldObey(t *testing.T) {
 	for name, c := range map[string]Config{
-		"name": {Name: "\x1b[2J", User: "ann"}, "user": {Name: "gemm", User: "ann\r"}, "holder": {Name: "gemm", Holder: "caf\xe9"},
+		"name": {Name: "\x1b[2J", User: "ann"}, "user": {Name: "gemm", User: "ann\r"},
+		"holder": {Name: "gemm", Holder: "caf\xe9"},
 	} {
-		c.DB, c.Monitor, c.Device = struct{ Store }{}, struct{ Monitor }{}, struct{ hostagent.Device }{}
-		if _, err := Measure(t.Context(), c, nil); !errors.Is(err, measure.ErrText) || !strings.Contains(err.Error(), name) {
+		c.DB, c.Monitor, c.Device = struct{ Store }{}, struct{ Monitor }{}, struct{ gpu.Device }{}
+		if _, err := Measure(t.Context(), c, nil); !errors.Is(err, measure.ErrText) ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

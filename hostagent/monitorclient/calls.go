@@ -2,7 +2,9 @@ package monitorclient
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -10,137 +12,99 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/session"
 )
 
-// GetBench asks what is measured. It is not repeated: a monitor that is not
-// there is best told of at once.
-func (c *Client) GetBench(ctx context.Context) (Bench, error) { return c.bench(ctx, false) }
+const (
+	// opening bounds the opening of an instrument, beside the wait for the bench.
+	opening = 45 * time.Second
+	// stopping bounds one stop, the monitor's wait for the last samples included.
+	stopping = 2 * time.Minute
+	// defaultLease is the monitor's.
+	defaultLease = 30 * time.Second
+)
 
-// AskBench is GetBench after the monitor has asked its instrument, where the bench is
-// free: Trouble is as of now. It takes as long as the instrument does, within 5 s. A
-// monitor of an earlier version answers from memory.
-func (c *Client) AskBench(ctx context.Context) (Bench, error) { return c.bench(ctx, true) }
+// GetBench returns the bench as the monitor knows it. It is not repeated: a missing
+// monitor is an error at once.
+func (c *Client) GetBench(ctx context.Context) (session.Bench, error) { return c.bench(ctx, false) }
 
-func (c *Client) bench(ctx context.Context, ask bool) (Bench, error) {
-	a, err := once(ctx, c.o.Call, c.rpc.GetBench, &wattmarkv1.GetBenchRequest{Ask: ask})
+// AskBench is GetBench after the monitor has probed its instrument, where the bench is
+// free: Trouble is as of now. It takes as long as the probe, 5 s at most. A monitor of an
+// earlier version answers from memory.
+func (c *Client) AskBench(ctx context.Context) (session.Bench, error) { return c.bench(ctx, true) }
+
+// bench asks for the bench and checks the protocol first: an answer of another major version
+// cannot be parsed.
+func (c *Client) bench(ctx context.Context, ask bool) (session.Bench, error) {
+	a, err := once(ctx, c.o.Call, c.rpc.GetBench, &pb.GetBenchRequest{Ask: ask})
 	if err != nil {
-		return Bench{}, c.fail("get bench", err)
+		return session.Bench{}, c.fail("get bench", err)
 	}
-	// What is not understood is not read either.
+	// An answer of another major version is not parsed.
 	speaks := wire.ParseProtocol(a.Protocol)
-	if err := c.refuse(speaks, a.Version); err != nil {
-		return Bench{Name: measure.Printable(a.Name), Version: measure.Printable(a.Version), Protocol: speaks}, fmt.Errorf("get bench: %w", err)
+	if err := c.checkProtocol(speaks, a.Version); err != nil {
+		b := session.Bench{Name: measure.Printable(a.Name), Version: measure.Printable(a.Version), Protocol: speaks}
+		return b, fmt.Errorf("get bench: %w", err)
 	}
-	b := Bench{
-		Name: a.Name, CalibrationID: a.CalibrationId, Holder: a.Holder, CaptureID: a.CaptureId, Version: a.Version, Trouble: a.Trouble,
-		Protocol: speaks, Bridged: c.bridge(speaks, a.Version), Draining: a.Draining,
-	}
-	if b.GPU, err = gpuUUID(a.GpuUuid); err == nil {
-		b.Instrument, err = instrument(a.Instrument)
-	}
-	if err == nil && a.Setup != nil {
-		b.Setup, err = wire.ParseSetup(a.Setup)
-	}
-	if err == nil && a.Nominal != nil {
-		b.Nominal, err = wire.ParseSetup(a.Nominal)
-	}
-	for _, n := range a.Notes {
-		b.Notes = append(b.Notes, measure.Printable(n))
-	}
-	for _, s := range a.SetAside {
-		b.SetAside = append(b.SetAside, measure.Printable(s))
-	}
-	for _, w := range a.Waiting {
-		// A time that cannot be is none: who waits is worth telling all the same.
-		since, _ := wire.ParseTime("since", w.Since)
-		b.Waiting = append(b.Waiting, Waiting{Holder: measure.Printable(w.Holder), Since: since})
-	}
-	if err == nil {
-		b.HeldSince, err = wire.ParseTime("held_since", a.HeldSince)
-	}
+	b, err := wire.ParseBench(a)
 	if err != nil {
-		return Bench{}, fmt.Errorf("get bench: monitor %s: %w", c.address, err)
+		return session.Bench{}, c.bad("get bench", err)
 	}
+	b.Bridged = c.bridge(speaks, a.Version)
 	return b, nil
 }
 
-// opening is how long an instrument may take to open, beside the wait for the bench.
-const opening = 45 * time.Second
-
-// Start takes the bench and starts sampling. It fails with ErrBusy, and the
-// holder's name, when somebody else has it.
-func (c *Client) Start(ctx context.Context, r StartRequest) (Started, error) {
-	q := &wattmarkv1.StartCaptureRequest{
-		Holder: r.Holder, TaskName: r.TaskName, Marker: wire.MarkerSpec(r.Marker), Wait: durationpb.New(r.Wait),
-		Protocol: wire.ProtocolMessage(wire.Speaks), Version: wire.Text(c.o.Version),
+// Start waits for the bench, takes it and starts sampling. It is not repeated. Errors:
+// ErrBusy with the holder's name, ErrVersion.
+func (c *Client) Start(ctx context.Context, r session.Request) (session.Started, error) {
+	a, err := once(ctx, r.Wait+opening, c.rpc.StartCapture, wire.StartRequest(r, c.o.Version))
+	switch text := status.Convert(err).Message(); status.Code(err) {
+	case codes.FailedPrecondition:
+		text = strings.TrimPrefix(text, ErrBusy.Error()+": ")
+		return session.Started{}, fmt.Errorf("start capture: %w: %s", ErrBusy, text)
+	case codes.Unimplemented:
+		return session.Started{}, c.bad("start capture", fmt.Errorf("%w: %s", ErrVersion, text))
 	}
-	if r.Lease > 0 {
-		q.Lease = durationpb.New(r.Lease)
-	}
-	a, err := once(ctx, r.Wait+opening, c.rpc.StartCapture, q)
-	if status.Code(err) == codes.FailedPrecondition {
-		return Started{}, fmt.Errorf("start capture: %w: %s", ErrBusy, strings.TrimPrefix(status.Convert(err).Message(), ErrBusy.Error()+": "))
-	}
-	if status.Code(err) == codes.Unimplemented {
-		return Started{}, fmt.Errorf("start capture: monitor %s: %w: %s", c.address, ErrVersion, status.Convert(err).Message())
-	}
-	if err != nil {
-		return Started{}, c.fail("start capture", err)
-	}
-	s, err := started(a)
-	if err != nil {
-		return s, fmt.Errorf("start capture: monitor %s: %w", c.address, err)
-	}
-	return s, nil
+	return parsed(c, "start capture", a, err, wire.ParseStarted)
 }
 
-// Stop ends sampling and returns what the capture came to. It may be repeated.
-func (c *Client) Stop(ctx context.Context, captureID string) (Summary, error) {
-	a, err := again(ctx, c, 2*time.Minute, c.rpc.StopCapture, &wattmarkv1.StopCaptureRequest{CaptureId: captureID})
-	if err != nil {
-		return Summary{}, c.fail("stop capture", err)
-	}
-	s, err := summary(a.Summary)
-	if err != nil {
-		return Summary{}, fmt.Errorf("stop capture: monitor %s: %w", c.address, err)
-	}
-	return s, nil
+// Stop ends sampling and returns the capture's result. It is repeated.
+func (c *Client) Stop(ctx context.Context, captureID string) (session.Summary, error) {
+	a, err := again(ctx, c, stopping, c.rpc.StopCapture, &pb.StopCaptureRequest{CaptureId: captureID})
+	return parsed(c, "stop capture", a.GetSummary(), err, wire.ParseSummary)
 }
 
-// Release says that the samples are safe here. It may be repeated.
+// Release lets the monitor drop a capture: its samples are safe here. It is repeated.
 func (c *Client) Release(ctx context.Context, captureID string) error {
-	_, err := again(ctx, c, c.o.Call, c.rpc.ReleaseCapture, &wattmarkv1.ReleaseCaptureRequest{CaptureId: captureID})
+	_, err := again(ctx, c, c.o.Call, c.rpc.ReleaseCapture, &pb.ReleaseCaptureRequest{CaptureId: captureID})
 	return c.fail("release capture", err)
 }
 
-// End takes the bench from whoever has it, or ends a capture by name: it is
-// INCOMPLETE then, with who did it and why. It returns the capture, its holder and
-// the reason as it is now.
+// End takes the bench from its holder, or ends a capture by id: it is Incomplete then,
+// with by and why in its reason. It returns the capture, its holder and the reason.
 func (c *Client) End(ctx context.Context, captureID, by, why string) (id, holder, reason string, err error) {
-	a, err := once(ctx, c.o.Call, c.rpc.EndCapture, &wattmarkv1.EndCaptureRequest{CaptureId: captureID, By: by, Reason: why})
+	q := &pb.EndCaptureRequest{CaptureId: captureID, By: by, Reason: why}
+	a, err := once(ctx, c.o.Call, c.rpc.EndCapture, q)
 	return a.GetCaptureId(), a.GetHolder(), a.GetReason(), c.fail("end capture", err)
 }
 
-// KeepLease renews a capture's lease three times a lease, until ctx ends or
-// the capture has ended. It returns nil then, and ErrGone when the monitor no
-// longer has the capture. A monitor that is silent is tried again and again.
+// KeepLease renews a capture's lease three times a lease, until ctx ends or the capture
+// has ended (nil), or the monitor no longer has it (ErrGone). A silent monitor is tried
+// again without end.
 func (c *Client) KeepLease(ctx context.Context, captureID string, lease time.Duration) error {
 	if lease <= 0 {
-		lease = 30 * time.Second
+		lease = defaultLease
 	}
 	pause := lease / 3
-	for {
-		if sleep(ctx, pause) != nil {
-			return nil
-		}
-		a, err := once(ctx, min(c.o.Call, lease/3), c.rpc.RenewLease, &wattmarkv1.RenewLeaseRequest{CaptureId: captureID})
+	for backoff.Sleep(ctx, pause) == nil {
+		q := &pb.RenewLeaseRequest{CaptureId: captureID}
+		a, err := once(ctx, min(c.o.Call, lease/3), c.rpc.RenewLease, q)
 		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil && State(a.State).Ended():
+		case ctx.Err() != nil || err == nil && session.State(a.State).Ended():
 			return nil
 		case err == nil:
 			pause = lease / 3
@@ -150,24 +114,53 @@ func (c *Client) KeepLease(ctx context.Context, captureID string, lease time.Dur
 			return c.fail("renew lease", err)
 		}
 	}
+	return nil
 }
 
-// Captures lists what the monitor holds.
-func (c *Client) Captures(ctx context.Context) ([]Capture, error) {
-	a, err := once(ctx, c.o.Call, c.rpc.ListCaptures, &wattmarkv1.ListCapturesRequest{})
-	if err != nil {
-		return nil, c.fail("list captures", err)
+// Captures lists the captures that the monitor holds.
+func (c *Client) Captures(ctx context.Context) ([]session.Capture, error) {
+	a, err := once(ctx, c.o.Call, c.rpc.ListCaptures, &pb.ListCapturesRequest{})
+	return parsed(c, "list captures", a, err, func(a *pb.ListCapturesResponse) ([]session.Capture, error) {
+		return wire.ParseEach(a.Captures, wire.ParseCapture)
+	})
+}
+
+// Watch hands live moments to see until ctx ends (nil), see fails (its error), or the
+// connection breaks. It is not repeated.
+func (c *Client) Watch(ctx context.Context, o session.WatchOptions, see func(session.Moment) error) error {
+	q := &pb.WatchRailsRequest{Idle: o.Idle}
+	if o.Every > 0 {
+		q.Every = durationpb.New(o.Every)
 	}
-	var out []Capture
-	for _, i := range a.Captures {
-		at, err := wire.ParseTime("started", i.Started)
-		if err != nil {
-			return nil, fmt.Errorf("list captures: monitor %s: %w", c.address, err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := c.rpc.WatchRails(ctx, q)
+	for err == nil {
+		var a *pb.WatchRailsResponse
+		if a, err = s.Recv(); err != nil {
+			break
 		}
-		out = append(out, Capture{
-			ID: i.CaptureId, Holder: i.Holder, TaskName: i.TaskName, Started: at,
-			State: State(i.State), Reason: i.Reason, SpoolBytes: i.SpoolBytes,
-		})
+		m, merr := wire.ParseMoment(a)
+		if merr != nil {
+			return c.bad("watch rails", merr)
+		}
+		if serr := see(m); serr != nil {
+			return serr
+		}
 	}
-	return out, nil
+	if ctx.Err() != nil || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return c.fail("watch rails", err)
+}
+
+// parsed reads the answer to a call, or words the call's error.
+func parsed[A, B any](c *Client, operation string, a A, err error, parse func(A) (B, error)) (b B, _ error) {
+	if err != nil {
+		return b, c.fail(operation, err)
+	}
+	if b, err = parse(a); err != nil {
+		return b, c.bad(operation, err)
+	}
+	return b, nil
 }

@@ -13,12 +13,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
 )
 
 func TestReadBringsEverythingInOrder(t *testing.T) {
@@ -43,10 +44,10 @@ func TestReadBringsEverythingInOrder(t *testing.T) {
 	if d := cmp.Diff([]store.Header{want}, k.headers); d != "" {
 		t.Error(d)
 	}
-	if tr.Chunks != 4 || tr.Scans != 1200 || tr.Summary.State != Complete || tr.Summary.Lost != 3 || tr.Summary.OverRange != 2 {
+	if tr.Chunks != 4 || tr.Scans != 1200 || tr.Summary.State != session.Complete || tr.Summary.Lost != 3 || tr.Summary.OverRange != 2 {
 		t.Errorf("got %+v", tr)
 	}
-	if d := cmp.Diff(&Window{From: 0.25, To: 0.5}, tr.Summary.Window); d != "" {
+	if d := cmp.Diff(&measure.Window{From: 0.25, To: 0.5}, tr.Summary.Window); d != "" {
 		t.Error(d)
 	}
 }
@@ -87,13 +88,13 @@ func TestReadResumesAfterBrokenLines(t *testing.T) {
 func TestReadRefusesWhatDoesNotFit(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		spoil func(*wattmarkv1.Chunk)
+		spoil func(*pb.Chunk)
 		want  string
 	}{
-		{"a flipped bit", func(p *wattmarkv1.Chunk) { p.Payload[len(p.Payload)/2] ^= 4 }, "chunk 0"},
-		{"another checksum", func(p *wattmarkv1.Chunk) { p.Crc32C++ }, "chunk 0"},
-		{"a time that moved", func(p *wattmarkv1.Chunk) { p.FirstTick++ }, "chunk 0"},
-		{"a hole", func(p *wattmarkv1.Chunk) {
+		{"a flipped bit", func(p *pb.Chunk) { p.Payload[len(p.Payload)/2] ^= 4 }, "chunk 0"},
+		{"another checksum", func(p *pb.Chunk) { p.Crc32C++ }, "chunk 0"},
+		{"a time that moved", func(p *pb.Chunk) { p.FirstTick++ }, "chunk 0"},
+		{"a hole", func(p *pb.Chunk) {
 			if p.ChunkNo > 1 {
 				p.ChunkNo++
 			}
@@ -106,12 +107,12 @@ func TestReadRefusesWhatDoesNotFit(t *testing.T) {
 			if !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v", err)
 			}
-			if s.count("Read") != 1+mismatches {
+			if s.count("Read") != 1+maxMisfits {
 				t.Errorf("it was read %d times", s.count("Read"))
 			}
 		})
 	}
-	s := &server{chunks: makeChunks(t, 1, 300), spoil: func(p *wattmarkv1.Chunk) { p.Payload = p.Payload[:5] }}
+	s := &server{chunks: makeChunks(t, 1, 300), spoil: func(p *pb.Chunk) { p.Payload = p.Payload[:5] }}
 	c := serve(t, s, Options{})
 	if _, err := c.Read(t.Context(), ReadOptions{CaptureID: "c"}, &keeper{}); err == nil {
 		t.Error("a torn payload was taken")
@@ -136,7 +137,7 @@ func TestReadOfAHoleThatIsTold(t *testing.T) {
 // each of six streams.
 func TestReadAsksAgainForWhatWasChangedOnTheLine(t *testing.T) {
 	s := &server{chunks: makeChunks(t, 12, 300)}
-	s.spoil = func(p *wattmarkv1.Chunk) {
+	s.spoil = func(p *pb.Chunk) {
 		if int(p.ChunkNo) == 2*(s.count("Read")-1) {
 			p.Payload = slices.Clone(p.Payload)
 			p.Payload[len(p.Payload)/2] ^= 4
@@ -201,17 +202,17 @@ func TestReadEndsAsItMust(t *testing.T) {
 }
 
 func TestGetBench(t *testing.T) {
-	s := &server{bench: &wattmarkv1.GetBenchResponse{
-		Name: "desk", Setup: wire.Setup(testSetup), Instrument: &wattmarkv1.Instrument{Kind: "pmd"}, CalibrationId: "cal",
+	s := &server{bench: &pb.GetBenchResponse{
+		Name: "desk", Setup: wire.Setup(testSetup), Instrument: &pb.Instrument{Kind: "pmd"}, CalibrationId: "cal",
 		Holder: "lab@host", HeldSince: wire.Time(time.Unix(9, 0)), CaptureId: "c1", Version: "v1",
-		Protocol: wire.ProtocolMessage(wire.Speaks), Draining: true,
+		Protocol: wire.Protocol(wire.Speaks), Draining: true,
 	}}
 	c := serve(t, s, Options{})
 	b, err := c.GetBench(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Bench{
+	want := session.Bench{
 		Name: "desk", Setup: testSetup, Instrument: store.Instrument{Kind: "pmd"}, CalibrationID: "cal",
 		Holder: "lab@host", HeldSince: time.Unix(9, 0).UTC(), CaptureID: "c1", Version: "v1",
 		Protocol: wire.Speaks, Draining: true,
@@ -219,11 +220,11 @@ func TestGetBench(t *testing.T) {
 	if d := cmp.Diff(want, b); d != "" {
 		t.Error(d)
 	}
-	s.bench = &wattmarkv1.GetBenchResponse{Name: "desk", Trouble: "no such port"}
+	s.bench = &pb.GetBenchResponse{Name: "desk", Trouble: "no such port"}
 	if b, err = c.GetBench(t.Context()); err != nil || b.Trouble != "no such port" || len(b.Setup.Channels) != 0 {
 		t.Errorf("a bench in trouble: %+v, %v", b, err)
 	}
-	s.bench = &wattmarkv1.GetBenchResponse{Setup: &wattmarkv1.Setup{}}
+	s.bench = &pb.GetBenchResponse{Setup: &pb.Setup{}}
 	if _, err = c.GetBench(t.Context()); !errors.Is(err, wire.ErrMessage) {
 		t.Errorf("a setup without a timebase: %v", err)
 	}
@@ -232,12 +233,12 @@ func TestGetBench(t *testing.T) {
 func TestStart(t *testing.T) {
 	s := &server{}
 	c := serve(t, s, Options{})
-	r := StartRequest{Holder: "lab@host", TaskName: "gemm", Marker: marker.FastProfile(1e4, 1), Lease: 20 * time.Second}
+	r := session.Request{Holder: "lab@host", TaskName: "gemm", Marker: marker.FastProfile(1e4, 1), Lease: 20 * time.Second}
 	got, err := c.Start(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Started{
+	want := session.Started{
 		CaptureID: "c-gemm", SampleRate: 1000, Instrument: store.Instrument{Kind: "fake"}, CalibrationID: "MARKER_CODE_M31",
 		Started: time.Unix(1000, 0).UTC(), LeaseUntil: time.Unix(1020, 0).UTC(),
 	}
@@ -290,13 +291,13 @@ func TestStopAndReleaseAreRepeated(t *testing.T) {
 }
 
 func TestKeepLease(t *testing.T) {
-	s := &server{renewed: wattmarkv1.CaptureState_CAPTURE_STATE_RUNNING}
+	s := &server{renewed: pb.CaptureState_CAPTURE_STATE_RUNNING}
 	s.answer = func(_ string, call int) error {
 		switch {
 		case call == 2:
 			return status.Error(codes.Unavailable, "connection")
 		case call == 4:
-			s.renewed = wattmarkv1.CaptureState_CAPTURE_STATE_COMPLETE
+			s.renewed = pb.CaptureState_CAPTURE_STATE_COMPLETE
 		}
 		return nil
 	}
@@ -321,7 +322,7 @@ func TestCaptures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Capture{{ID: "c1", Holder: "lab@host", TaskName: "gemm", Started: time.Unix(5, 0).UTC(), State: Incomplete, Reason: "unplugged", SpoolBytes: 42}}
+	want := []session.Capture{{ID: "c1", Holder: "lab@host", TaskName: "gemm", Started: time.Unix(5, 0).UTC(), State: session.Incomplete, Reason: "unplugged", SpoolBytes: 42}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -345,3 +346,69 @@ func TestSilentMonitor(t *testing.T) {
 }
 
 var _ chunk.Sink = (*keeper)(nil)
+
+// A monitor of another version: what it speaks decides whether it is refused,
+// bridged with a word, or nothing is said.
+func TestVersionSkew(t *testing.T) {
+	ours := wire.Speaks
+	at := func(major, minor uint32) *pb.Protocol {
+		return &pb.Protocol{Major: major, Minor: minor}
+	}
+	for _, tc := range []struct {
+		name    string
+		speaks  *pb.Protocol
+		refused []string
+		bridged []string
+	}{
+		{"the same", at(ours.Major, ours.Minor), nil, nil},
+		{"before versions were told", nil, nil, []string{"monitor (wattmark 9.8.7, protocol 1.0)", "is older than this host (wattmark 1.2.3, protocol " + ours.String()}},
+		{"a later addition", at(ours.Major, ours.Minor+1), nil, []string{"9.8.7", "is newer than this host", "1.2.3"}},
+		{"the next major", at(ours.Major+1, 0), []string{"wattmark 9.8.7 and speaks protocol 2.0", "wattmark 1.2.3 and speaks " + ours.String(), "update this host"}, nil},
+		{"the major before", at(ours.Major-1, 9), []string{"9.8.7", "speaks protocol 0.9", "update the monitor"}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := &server{bench: &pb.GetBenchResponse{Name: "desk", Version: "9.8.7", Protocol: tc.speaks}}
+			b, err := serve(t, s, Options{Version: "1.2.3"}).GetBench(t.Context())
+			if (err != nil) != (tc.refused != nil) || err != nil && !errors.Is(err, ErrVersion) {
+				t.Fatalf("got %v", err)
+			}
+			for _, w := range tc.refused {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q is not told: %v", w, err)
+				}
+			}
+			if (b.Bridged != "") != (tc.bridged != nil) {
+				t.Errorf("bridged: %q", b.Bridged)
+			}
+			for _, w := range tc.bridged {
+				if !strings.Contains(b.Bridged, w) {
+					t.Errorf("%q is not told: %s", w, b.Bridged)
+				}
+			}
+		})
+	}
+}
+
+// What a future monitor may send must not be read before it is refused.
+func TestIncompatibleMonitorIsNotRead(t *testing.T) {
+	s := &server{bench: &pb.GetBenchResponse{
+		Version: "3.0.0", Protocol: &pb.Protocol{Major: 3}, GpuUuid: "not what it is today",
+	}}
+	if _, err := serve(t, s, Options{}).GetBench(t.Context()); !errors.Is(err, ErrVersion) || strings.Contains(err.Error(), "gpu_uuid") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A newer monitor refuses this host by itself.
+func TestMonitorRefusesThisHost(t *testing.T) {
+	s := &server{answer: func(method string, _ int) error {
+		if method != "Start" {
+			return nil
+		}
+		return status.Error(codes.Unimplemented, "the host is wattmark 1.2.3 and speaks protocol 1.1, this monitor is wattmark 3.0.0 and speaks 3.0: update the host")
+	}}
+	_, err := serve(t, s, Options{Version: "1.2.3"}).Start(t.Context(), session.Request{Holder: "a@b"})
+	if !errors.Is(err, ErrVersion) || errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "3.0.0") || !strings.Contains(err.Error(), "update the host") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
 )
 
 var testSetup = measure.Setup{
@@ -56,7 +56,7 @@ func makeChunks(t *testing.T, n, per int) []*chunk.Chunk {
 
 // server is a monitor that does what a test tells it.
 type server struct {
-	wattmarkv1.UnimplementedMonitorServiceServer
+	pb.UnimplementedMonitorServiceServer
 	mu     sync.Mutex
 	chunks []*chunk.Chunk
 	first  uint64 // of the trimmed stream
@@ -64,13 +64,13 @@ type server struct {
 	// breaks ends the n-th stream (from 0) with an error after so many chunks.
 	breaks map[int]int
 	// spoil changes a chunk on its way.
-	spoil   func(*wattmarkv1.Chunk)
+	spoil   func(*pb.Chunk)
 	noEnd   bool // no trailer: the capture still runs
-	asked   []*wattmarkv1.ReadCaptureRequest
+	asked   []*pb.ReadCaptureRequest
 	calls   map[string]int
 	answer  func(method string, call int) error
-	renewed wattmarkv1.CaptureState
-	bench   *wattmarkv1.GetBenchResponse
+	renewed pb.CaptureState
+	bench   *pb.GetBenchResponse
 }
 
 func (s *server) enter(method string) error {
@@ -92,48 +92,48 @@ func (s *server) count(method string) int {
 	return s.calls[method]
 }
 
-func (s *server) GetBench(context.Context, *wattmarkv1.GetBenchRequest) (*wattmarkv1.GetBenchResponse, error) {
+func (s *server) GetBench(context.Context, *pb.GetBenchRequest) (*pb.GetBenchResponse, error) {
 	return s.bench, s.enter("GetBench")
 }
 
-func (s *server) StartCapture(_ context.Context, q *wattmarkv1.StartCaptureRequest) (*wattmarkv1.StartCaptureResponse, error) {
-	return &wattmarkv1.StartCaptureResponse{
-		CaptureId: "c-" + q.TaskName, SampleRateHz: 1000, Instrument: &wattmarkv1.Instrument{Kind: "fake"},
+func (s *server) StartCapture(_ context.Context, q *pb.StartCaptureRequest) (*pb.StartCaptureResponse, error) {
+	return &pb.StartCaptureResponse{
+		CaptureId: "c-" + q.TaskName, SampleRateHz: 1000, Instrument: &pb.Instrument{Kind: "fake"},
 		CalibrationId: q.Marker.GetCode().String(), Started: wire.Time(time.Unix(1000, 0)), LeaseUntil: wire.Time(time.Unix(1000, 0).Add(q.Lease.AsDuration())),
 	}, s.enter("Start")
 }
 
-func (s *server) StopCapture(context.Context, *wattmarkv1.StopCaptureRequest) (*wattmarkv1.StopCaptureResponse, error) {
-	return &wattmarkv1.StopCaptureResponse{Summary: s.summary()}, s.enter("Stop")
+func (s *server) StopCapture(context.Context, *pb.StopCaptureRequest) (*pb.StopCaptureResponse, error) {
+	return &pb.StopCaptureResponse{Summary: s.summary()}, s.enter("Stop")
 }
 
-func (s *server) ReleaseCapture(context.Context, *wattmarkv1.ReleaseCaptureRequest) (*wattmarkv1.ReleaseCaptureResponse, error) {
-	return &wattmarkv1.ReleaseCaptureResponse{}, s.enter("Release")
+func (s *server) ReleaseCapture(context.Context, *pb.ReleaseCaptureRequest) (*pb.ReleaseCaptureResponse, error) {
+	return &pb.ReleaseCaptureResponse{}, s.enter("Release")
 }
 
-func (s *server) RenewLease(context.Context, *wattmarkv1.RenewLeaseRequest) (*wattmarkv1.RenewLeaseResponse, error) {
+func (s *server) RenewLease(context.Context, *pb.RenewLeaseRequest) (*pb.RenewLeaseResponse, error) {
 	err := s.enter("Renew")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &wattmarkv1.RenewLeaseResponse{State: s.renewed}, err
+	return &pb.RenewLeaseResponse{State: s.renewed}, err
 }
 
-func (s *server) ListCaptures(context.Context, *wattmarkv1.ListCapturesRequest) (*wattmarkv1.ListCapturesResponse, error) {
-	return &wattmarkv1.ListCapturesResponse{Captures: []*wattmarkv1.CaptureInfo{{
+func (s *server) ListCaptures(context.Context, *pb.ListCapturesRequest) (*pb.ListCapturesResponse, error) {
+	return &pb.ListCapturesResponse{Captures: []*pb.CaptureInfo{{
 		CaptureId: "c1", Holder: "lab@host", TaskName: "gemm", Started: wire.Time(time.Unix(5, 0)),
-		State: wattmarkv1.CaptureState_CAPTURE_STATE_INCOMPLETE, Reason: "unplugged", SpoolBytes: 42,
+		State: pb.CaptureState_CAPTURE_STATE_INCOMPLETE, Reason: "unplugged", SpoolBytes: 42,
 	}}}, s.enter("List")
 }
 
-func (s *server) summary() *wattmarkv1.Summary {
-	return &wattmarkv1.Summary{
-		State: wattmarkv1.CaptureState_CAPTURE_STATE_COMPLETE, Scans: 100, ScansLost: 3, Gaps: 1, OverRange: 2,
+func (s *server) summary() *pb.Summary {
+	return &pb.Summary{
+		State: pb.CaptureState_CAPTURE_STATE_COMPLETE, Scans: 100, ScansLost: 3, Gaps: 1, OverRange: 2,
 		Chunks: uint64(len(s.chunks)), FirstChunk: s.first, EndChunk: uint64(len(s.chunks)), EndS: 0.1,
 		Window: wire.Window(0.25, 0.5), NoWindowReason: "",
 	}
 }
 
-func (s *server) ReadCapture(q *wattmarkv1.ReadCaptureRequest, stream grpc.ServerStreamingServer[wattmarkv1.ReadCaptureResponse]) error {
+func (s *server) ReadCapture(q *pb.ReadCaptureRequest, stream grpc.ServerStreamingServer[pb.ReadCaptureResponse]) error {
 	if err := s.enter("Read"); err != nil {
 		return err
 	}
@@ -142,8 +142,8 @@ func (s *server) ReadCapture(q *wattmarkv1.ReadCaptureRequest, stream grpc.Serve
 	s.asked = append(s.asked, q)
 	s.mu.Unlock()
 	from := max(q.FromChunk, s.first)
-	err := stream.Send(&wattmarkv1.ReadCaptureResponse{Item: &wattmarkv1.ReadCaptureResponse_Header{Header: &wattmarkv1.Header{
-		CaptureId: q.CaptureId, Setup: wire.Setup(testSetup), Instrument: &wattmarkv1.Instrument{Kind: "fake", Model: "M"},
+	err := stream.Send(&pb.ReadCaptureResponse{Item: &pb.ReadCaptureResponse_Header{Header: &pb.Header{
+		CaptureId: q.CaptureId, Setup: wire.Setup(testSetup), Instrument: &pb.Instrument{Kind: "fake", Model: "M"},
 		CalibrationId: "cal", Started: wire.Time(time.Unix(7, 0)), FirstChunk: from, Bench: "desk",
 	}}})
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *server) ReadCapture(q *wattmarkv1.ReadCaptureRequest, stream grpc.Serve
 	limit, breaks := s.breaks[nth]
 	for i, c := range s.chunks[from:] {
 		if e, ok := s.events[c.No]; ok {
-			if err := stream.Send(&wattmarkv1.ReadCaptureResponse{Item: &wattmarkv1.ReadCaptureResponse_Event{Event: wire.Event(e)}}); err != nil {
+			if err := stream.Send(&pb.ReadCaptureResponse{Item: &pb.ReadCaptureResponse_Event{Event: wire.Event(e)}}); err != nil {
 				return err
 			}
 		}
@@ -163,18 +163,18 @@ func (s *server) ReadCapture(q *wattmarkv1.ReadCaptureRequest, stream grpc.Serve
 		if s.spoil != nil {
 			s.spoil(p)
 		}
-		if err := stream.Send(&wattmarkv1.ReadCaptureResponse{Item: &wattmarkv1.ReadCaptureResponse_Chunk{Chunk: p}}); err != nil {
+		if err := stream.Send(&pb.ReadCaptureResponse{Item: &pb.ReadCaptureResponse_Chunk{Chunk: p}}); err != nil {
 			return err
 		}
 	}
 	if s.noEnd {
 		return nil
 	}
-	return stream.Send(&wattmarkv1.ReadCaptureResponse{Item: &wattmarkv1.ReadCaptureResponse_Trailer{Trailer: s.trailer()}})
+	return stream.Send(&pb.ReadCaptureResponse{Item: &pb.ReadCaptureResponse_Trailer{Trailer: s.trailer()}})
 }
 
-func (s *server) trailer() *wattmarkv1.Trailer {
-	t := &wattmarkv1.Trailer{Summary: s.summary()}
+func (s *server) trailer() *pb.Trailer {
+	t := &pb.Trailer{Summary: s.summary()}
 	for _, c := range s.chunks[s.first:] {
 		t.Chunks++
 		t.Scans += uint64(c.Scans)
@@ -191,7 +191,7 @@ func serve(t *testing.T, s *server, o Options) *Client {
 		t.Fatal(err)
 	}
 	g := grpc.NewServer(wire.ServerOptions()...)
-	wattmarkv1.RegisterMonitorServiceServer(g, s)
+	pb.RegisterMonitorServiceServer(g, s)
 	go g.Serve(l)
 	t.Cleanup(g.Stop)
 	return dial(t, l.Addr().String(), o)

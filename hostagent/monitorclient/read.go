@@ -8,26 +8,41 @@ import (
 	"time"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	"wattmark/api/wattmarkv1"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
 )
 
-// Read reads a capture into a sink, chunk by chunk in order, and returns the
-// trailer. A broken line is resumed from the next chunk, after a pause that
-// grows, until it has brought nothing for longer than the client's patience.
-// Every chunk is held against its own checksum and its predecessor's number. What does not
-// fit may have been changed on the line: it is asked for again, mismatches times, and is
-// ErrMismatch then. Without Follow a capture that still runs ends without
-// a trailer: ErrRunning.
-func (c *Client) Read(ctx context.Context, o ReadOptions, sink Sink) (Trailer, error) {
+// ReadOptions select the part of a capture to read.
+type ReadOptions struct {
+	CaptureID string
+	From      uint64 // first chunk wanted
+	Follow    bool   // stay until the capture has ended
+	Untrimmed bool   // include the samples outside the markers
+}
+
+// Sink takes the items of a stream, in order. Chunks are borrowed until the call returns.
+// An error ends the stream and is returned by Read.
+type Sink interface {
+	chunk.Sink
+	// Header comes first, and again each time the stream is resumed.
+	Header(h store.Header, firstChunk uint64) error
+}
+
+// Read reads a capture into a sink, chunk by chunk in order, and returns the trailer. A
+// broken stream is resumed from the next chunk, after growing pauses, until it has brought
+// no item for longer than the client's patience (ErrUnreachable). Every chunk is checked
+// against its own checksum and its predecessor's number; one that does not fit may have
+// been changed on the line and is requested again, up to four times (ErrMismatch). Without
+// Follow a capture that still runs ends without a trailer (ErrRunning).
+func (c *Client) Read(ctx context.Context, o ReadOptions, sink Sink) (session.Trailer, error) {
 	r := &reading{c: c, o: o, sink: sink, next: o.From}
-	pause, since, misfits := c.o.Pause, time.Now(), 0
+	pauses, since, misfits := backoff.Backoff{First: c.o.Pause}, time.Now(), 0
 	for {
 		before, next := r.items, r.next
 		t, err := r.stream(ctx)
@@ -42,156 +57,159 @@ func (c *Client) Read(ctx context.Context, o ReadOptions, sink Sink) (Trailer, e
 			misfits++
 		}
 		if r.items > before && misfits <= 1 {
-			pause, since = c.o.Pause, time.Now()
+			pauses.Reset()
+			since = time.Now()
 		}
-		var broken *brokenLine
-		if !errors.As(err, &broken) && (!misfit || misfits > mismatches) {
-			return Trailer{}, err
+		var broken *brokenStream
+		if !errors.As(err, &broken) && (!misfit || misfits > maxMisfits) {
+			return session.Trailer{}, err
 		}
 		if broken != nil && time.Since(since) > c.o.Patience {
-			return Trailer{}, fmt.Errorf("read capture %s: gave up after %v without an item: %w", o.CaptureID, c.o.Patience, c.fail("read", broken.err))
+			err := c.fail("read", broken.err)
+			return session.Trailer{}, r.errorf("gave up after %v without an item: %w", c.o.Patience, err)
 		}
-		if err := sleep(ctx, pause); err != nil {
-			return Trailer{}, fmt.Errorf("read capture %s: %w", o.CaptureID, err)
+		if err := pauses.Wait(ctx); err != nil {
+			return session.Trailer{}, r.errorf("%w", err)
 		}
-		pause = min(2*pause, longestPause)
 	}
 }
 
-// mismatches is how often a chunk that does not fit is asked for again.
-const mismatches = 4
+// maxMisfits is how often a chunk that does not fit is requested again.
+const maxMisfits = 4
 
-// brokenLine is an error after which the stream can be resumed.
-type brokenLine struct{ err error }
+// brokenStream is an error after which the stream can be resumed.
+type brokenStream struct{ err error }
 
-func (b *brokenLine) Error() string { return b.err.Error() }
+func (b *brokenStream) Error() string { return b.err.Error() }
 
-// reading is one Read over however many streams it takes.
+// reading is one Read over any number of streams.
 type reading struct {
 	c     *Client
 	o     ReadOptions
 	sink  Sink
 	next  uint64 // chunk wanted next
-	any   bool   // a chunk has come by: next must follow, or a gap tells why not
-	scan  uint64 // one past the last that came
+	any   bool   // a chunk has arrived: next must follow, or a gap explain why not
+	scan  uint64 // one past the last that arrived
 	items int
 
 	setup   measure.Setup
 	columns int
 	chunk   chunk.Chunk
-	// pending holds the events of an unfinished stretch: those before a chunk
-	// that never came are sent again when the stream is resumed.
+	// pending holds the events since the last chunk: those before a chunk that never
+	// arrived are sent again when the stream is resumed.
 	pending []measure.Event
 }
 
-// stream reads until the trailer, or until the line breaks.
-func (r *reading) stream(ctx context.Context) (Trailer, error) {
+// errorf names the capture in an error.
+func (r *reading) errorf(format string, a ...any) error {
+	return fmt.Errorf("read capture %s: "+format, append([]any{r.o.CaptureID}, a...)...)
+}
+
+// stream reads until the trailer, or until the connection breaks.
+func (r *reading) stream(ctx context.Context) (session.Trailer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.pending = r.pending[:0]
-	s, err := r.c.rpc.ReadCapture(ctx, &wattmarkv1.ReadCaptureRequest{
+	s, err := r.c.rpc.ReadCapture(ctx, &pb.ReadCaptureRequest{
 		CaptureId: r.o.CaptureID, FromChunk: r.next, Follow: r.o.Follow, Untrimmed: r.o.Untrimmed,
 	})
 	if err != nil {
-		return Trailer{}, r.fail(ctx, err)
+		return session.Trailer{}, r.fail(ctx, err)
 	}
 	in := wire.NewReceiver(s)
 	defer in.Free()
 	for {
 		m, err := in.Recv()
 		if errors.Is(err, io.EOF) {
-			return Trailer{}, fmt.Errorf("read capture %s: %w", r.o.CaptureID, ErrRunning)
+			return session.Trailer{}, r.errorf("%w", ErrRunning)
 		}
 		if err != nil {
-			return Trailer{}, r.fail(ctx, err)
+			return session.Trailer{}, r.fail(ctx, err)
 		}
 		r.items++
 		t, done, err := r.item(m)
 		if err != nil {
-			return Trailer{}, fmt.Errorf("read capture %s: %w", r.o.CaptureID, err)
+			return session.Trailer{}, r.errorf("%w", err)
 		}
 		if done {
 			if oteltrace.SpanFromContext(ctx).IsRecording() {
-				end(in, cancel)
+				drain(in, cancel)
 			}
 			return t, nil
 		}
 	}
 }
 
-// end waits a moment for the end of a stream that has told all: left before it, a trace
-// would show a call that was cancelled.
-func end(in *wire.Receiver[wattmarkv1.ReadCaptureResponse], cancel func()) {
+// drain waits up to a second for the end of a stream behind its trailer: left before it, a
+// trace would show a cancelled call.
+func drain(in *wire.Receiver[pb.ReadCaptureResponse], cancel func()) {
 	timer := time.AfterFunc(time.Second, cancel)
 	defer timer.Stop()
 	_, _ = in.Recv()
 }
 
+// fail converts an error of the stream; a broken connection becomes a *brokenStream.
 func (r *reading) fail(ctx context.Context, err error) error {
-	if ctx.Err() != nil { // whatever the line says of it
-		return fmt.Errorf("read capture %s: %w", r.o.CaptureID, context.Cause(ctx))
+	if ctx.Err() != nil { // the status only follows from it
+		return r.errorf("%w", context.Cause(ctx))
 	}
-	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded: // this call has no deadline: the monitor gave up a reader that was slow
-		return &brokenLine{err}
+	if retriable(err) { // this call has no deadline: DEADLINE_EXCEEDED is the monitor's, of a slow reader
+		return &brokenStream{err}
 	}
 	return r.c.fail("read capture "+r.o.CaptureID, err)
 }
 
-func (r *reading) item(m *wattmarkv1.ReadCaptureResponse) (Trailer, bool, error) {
+// item takes one item of the stream; done is set with the trailer. Items of a later version
+// are ignored.
+func (r *reading) item(m *pb.ReadCaptureResponse) (t session.Trailer, done bool, err error) {
 	switch {
 	case m.GetHeader() != nil:
-		return Trailer{}, false, r.header(m.GetHeader())
+		err = r.header(m.GetHeader())
 	case r.columns == 0:
-		return Trailer{}, false, fmt.Errorf("%w: the stream does not begin with a header", ErrMismatch)
+		err = fmt.Errorf("%w: the stream does not begin with a header", ErrMismatch)
 	case m.GetChunk() != nil:
-		return Trailer{}, false, r.take(m.GetChunk())
+		err = r.take(m.GetChunk())
 	case m.GetEvent() != nil:
-		e, err := wire.ParseEvent(m.GetEvent())
+		var e measure.Event
+		e, err = wire.ParseEvent(m.GetEvent())
 		r.pending = append(r.pending, e)
-		return Trailer{}, false, err
 	case m.GetTrailer() != nil:
-		return r.trailer(m.GetTrailer())
+		if t, err = wire.ParseTrailer(m.GetTrailer()); err != nil {
+			return session.Trailer{}, false, err
+		}
+		return t, true, r.events()
 	}
-	return Trailer{}, false, nil // an item of a later version
+	return t, false, err
 }
 
-func (r *reading) header(p *wattmarkv1.Header) error {
-	setup, err := wire.ParseSetup(p.Setup)
+// header takes the header of a stream, which must resume where the last one broke.
+func (r *reading) header(p *pb.Header) error {
+	h, err := wire.ParseOpening(p)
 	if err != nil {
 		return err
 	}
-	id, err := instrument(p.Instrument)
-	if err != nil {
-		return err
+	if r.any && h.FirstChunk > r.next {
+		return fmt.Errorf("%w: the stream resumes at chunk %d, wanted %d", ErrMismatch, h.FirstChunk, r.next)
 	}
-	at, err := wire.ParseTime("started", p.Started)
-	if err != nil {
-		return err
-	}
-	if r.any && p.FirstChunk > r.next {
-		return fmt.Errorf("%w: the stream resumes at chunk %d, wanted %d", ErrMismatch, p.FirstChunk, r.next)
-	}
-	r.setup, r.columns = setup, len(setup.Channels)
-	if setup.Timebase.Stamped {
+	r.setup, r.columns = h.Setup, len(h.Setup.Channels)
+	if h.Setup.Timebase.Stamped {
 		r.columns++
 	}
-	gpu, err := gpuUUID(p.GpuUuid)
-	if err != nil {
-		return err
-	}
-	h := store.Header{Bench: p.Bench, Instrument: id, Setup: setup, CalibrationID: p.CalibrationId, Started: at, BenchGPU: gpu}
-	return r.sink.Header(h, p.FirstChunk)
+	return r.sink.Header(store.Header{
+		Bench: h.Bench, BenchGPU: h.GPU, Instrument: h.Instrument, Setup: h.Setup,
+		CalibrationID: h.CalibrationID, Started: h.Started,
+	}, h.FirstChunk)
 }
 
-func (r *reading) take(p *wattmarkv1.Chunk) error {
+// take checks a chunk and passes it on.
+func (r *reading) take(p *pb.Chunk) error {
 	if err := wire.ParseChunk(p, r.columns, &r.chunk); err != nil {
 		return err
 	}
 	if r.any && r.chunk.No < r.next {
 		return nil // sent again
 	}
-	if r.chunk.No < r.next || (r.any && r.chunk.No > r.next && !r.told(r.chunk.FirstScan)) {
+	if r.chunk.No < r.next || (r.any && r.chunk.No > r.next && !r.explained(r.chunk.FirstScan)) {
 		return fmt.Errorf("%w: chunk %d came, wanted %d", ErrMismatch, r.chunk.No, r.next)
 	}
 	if err := r.chunk.Validate(r.setup.Timebase, len(r.setup.Channels)); err != nil {
@@ -208,10 +226,10 @@ func (r *reading) take(p *wattmarkv1.Chunk) error {
 	return nil
 }
 
-// told reports whether the events before a chunk tell all scans to be lost that lie
-// between the last chunk and it: numbers are missing only where the monitor's disk lost
-// the chunks.
-func (r *reading) told(first uint64) bool {
+// explained reports whether the events before a chunk count all scans between the last
+// chunk and it as lost: chunk numbers are missing only where the monitor's disk lost the
+// chunks.
+func (r *reading) explained(first uint64) bool {
 	next := r.scan
 	for _, e := range r.pending {
 		if e.Kind == measure.EventGap && e.FirstScan == next {
@@ -221,7 +239,7 @@ func (r *reading) told(first uint64) bool {
 	return next > r.scan && next == first
 }
 
-// events hands on what stood before the chunk or the trailer that has come.
+// events passes on the events before the chunk or the trailer that has arrived.
 func (r *reading) events() error {
 	for _, e := range r.pending {
 		if err := r.sink.Event(e); err != nil {
@@ -230,12 +248,4 @@ func (r *reading) events() error {
 	}
 	r.pending = r.pending[:0]
 	return nil
-}
-
-func (r *reading) trailer(p *wattmarkv1.Trailer) (Trailer, bool, error) {
-	s, err := summary(p.Summary)
-	if err != nil {
-		return Trailer{}, false, err
-	}
-	return Trailer{Summary: s, Chunks: p.Chunks, Scans: p.Scans, CRC: p.Crc32C}, true, r.events()
 }

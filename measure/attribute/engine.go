@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"sort"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Engine shares a power trace among kernels. Scans are pushed in order of time
@@ -32,19 +33,18 @@ type Engine struct {
 	any                       bool // a kernel has begun
 	opened                    bool // the window has begun
 
-	trace        trace
-	at           float64 // up to where the energy is booked
-	pending      sum     // booked since the set of running kernels changed last
-	since        float64
-	total        sum
-	outside, cut uint64
-	seen         bool
-	first        float64
-	err          error
+	trace   trace
+	at      float64 // up to where the energy is booked
+	pending sum     // booked since the set of running kernels changed last
+	since   float64
+	total   sum
+	seen    bool
+	first   float64
+	err     error
 }
 
 // New prepares the sharing of a window among kernels, which come in order of
-// their begin. An error among them is told by Add or Result.
+// their begin. An error among them is returned by Add or Result.
 func New(cfg Config, kernels iter.Seq2[Kernel, error]) (*Engine, error) {
 	w := cfg.Window
 	if !(w.From < w.To) || math.IsInf(float64(w.From), 0) || math.IsInf(float64(w.To), 0) {
@@ -161,12 +161,13 @@ func (e *Engine) Result() (Result, error) {
 	}
 	eps := 1e-6 * float64(e.cfg.Resolution)
 	if !e.seen || e.first > e.from+eps || e.trace.last() < e.to-eps {
-		return Result{}, fmt.Errorf("attribute: window from %v to %v: %w", e.cfg.Window.From, e.cfg.Window.To, ErrNoData)
+		return Result{}, fmt.Errorf("attribute: window from %v to %v: %w", e.cfg.Window.From, e.cfg.Window.To,
+			ErrNoData)
 	}
 	if err := e.advance(e.to); err != nil {
 		return Result{}, err
 	}
-	for e.more { // those behind the window are counted
+	for e.more { // those behind the window may be faulty, too
 		if err := e.draw(); err != nil {
 			return Result{}, err
 		}
@@ -178,11 +179,166 @@ func (e *Engine) Result() (Result, error) {
 	e.idle.take(&e.between)
 	e.between = account{}
 	out := Result{
-		ActiveIdle: e.activeIdle.use(&e.cfg), Idle: e.idle.use(&e.cfg), Outside: e.outside, Cut: e.cut,
+		ActiveIdle: e.activeIdle.use(&e.cfg), Idle: e.idle.use(&e.cfg),
 	}
 	out.Total = measure.Joule(e.total.value())
 	for i := range e.names {
 		out.Kernels = append(out.Kernels, e.names[i].use(&e.cfg))
 	}
 	return out, nil
+}
+
+// change books the pending energy, and then moves one kernel in or out.
+func (e *Engine) change(t, host float64, name, by int) {
+	e.settle()
+	before, after := e.trace.at(t-e.beside), e.trace.at(t+e.beside)
+	was := len(e.running) - by
+	if was == 0 {
+		e.between.edge(-1, before, after, host)
+		if e.any {
+			e.activeIdle.take(&e.between)
+		} else {
+			e.idle.take(&e.between)
+		}
+		e.between, e.any = account{}, true
+	}
+	if e.names[name].running == 0 {
+		e.active = append(e.active, name)
+	}
+	for _, n := range e.active {
+		a := &e.names[n]
+		d := -share(a.running, was)
+		if n == name {
+			a.running += by
+		}
+		a.edge(d+share(a.running, was+by), before, after, host)
+	}
+	if e.names[name].running == 0 {
+		e.active = slices.DeleteFunc(e.active, func(n int) bool { return n == name })
+	}
+	if was+by == 0 {
+		e.between.edge(1, before, after, host)
+	}
+}
+
+func share(of, all int) float64 {
+	if all == 0 {
+		return 0
+	}
+	return float64(of) / float64(all)
+}
+
+// settle books the pending energy for the kernels that ran.
+func (e *Engine) settle() {
+	energy, length := e.pending, e.at-e.since
+	e.pending, e.since = sum{}, e.at
+	e.total.take(&energy)
+	if len(e.active) == 0 {
+		e.between.energy.take(&energy)
+		e.between.share.add(length)
+		e.between.busy.add(length)
+		return
+	}
+	var all int
+	for _, n := range e.active {
+		all += e.names[n].running
+	}
+	for _, n := range e.active {
+		a := &e.names[n]
+		k := share(a.running, all)
+		a.energy.add(k * energy.s)
+		a.energy.add(k * energy.c)
+		a.share.add(k * length)
+	}
+}
+
+// meter is an instant of the host on the scans' clock.
+func (e *Engine) meter(host float64) float64 {
+	return float64(e.cfg.Clock.A-e.cfg.Delay) + e.rate*host
+}
+
+// host is the inverse of meter.
+func (e *Engine) host(t float64) float64 { return (t - float64(e.cfg.Clock.A-e.cfg.Delay)) / e.rate }
+
+// draw fetches the next kernel that touches the window.
+func (e *Engine) draw() error {
+	for {
+		k, err, ok := e.next()
+		if e.more = ok; !ok || err != nil {
+			e.err = err
+			return err
+		}
+		switch {
+		case k.Name < 0 || !(k.Start <= k.End) || math.IsInf(float64(k.Start), 0) || math.IsInf(float64(k.End), 0):
+			e.err = fmt.Errorf("attribute: name %d from %v to %v: %w", k.Name, float64(k.Start), float64(k.End),
+				ErrKernel)
+		case float64(k.Start) < e.begun:
+			e.err = fmt.Errorf("attribute: a kernel begins at %v, after one at %v: %w", float64(k.Start), e.begun,
+				ErrOrder)
+		}
+		if e.err != nil {
+			return e.err
+		}
+		e.begun = float64(k.Start)
+		if e.grow(k); e.clip(&k) {
+			e.ahead = k
+			return nil
+		}
+	}
+}
+
+// grow counts a kernel among those of its name.
+func (e *Engine) grow(k Kernel) {
+	if n := k.Name + 1 - len(e.names); n > 0 {
+		e.names = append(e.names, make([]account, n)...)
+	}
+	a := &e.names[k.Name]
+	a.launches++
+	if e.rate*float64(k.End-k.Start) < float64(e.cfg.Resolution) {
+		a.short++
+	}
+}
+
+// clip cuts a kernel to the window; false for one that lies outside of it.
+func (e *Engine) clip(k *Kernel) bool {
+	start, end := e.meter(float64(k.Start)), e.meter(float64(k.End))
+	if end < e.from || start > e.to {
+		return false
+	}
+	e.names[k.Name].busy.add(min(end, e.to) - max(start, e.from))
+	return true
+}
+
+// ends is a heap of the kernels that run, by their end.
+type ends []Kernel
+
+func (h *ends) push(k Kernel) {
+	s := append(*h, k)
+	i := len(s) - 1
+	for up := (i - 1) / 2; i > 0 && s[i].End < s[up].End; i, up = up, (up-1)/2 {
+		s[i], s[up] = s[up], s[i]
+	}
+	*h = s
+}
+
+func (h *ends) pop() Kernel {
+	s := *h
+	top, n := s[0], len(s)-1
+	s[0] = s[n]
+	s = s[:n]
+	for i := 0; ; {
+		least := i
+		for _, c := range []int{2*i + 1, 2*i + 2} {
+			if c < n && s[c].End < s[least].End {
+				least = c
+			}
+		}
+		if least == i {
+			break
+		}
+		s[i], s[least] = s[least], s[i]
+		i = least
+	}
+	*h = s
+	return top
 }

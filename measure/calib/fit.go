@@ -4,22 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // ErrFit is wrapped by errors about points that no line should be drawn through.
 var ErrFit = errors.New("no calibration follows from these points")
 
-// Line is what a channel's readings r are to be corrected by: value = A + B·r.
+// Line is the correction of a channel's readings r: value = A + B·r.
 type Line struct {
 	A, B float64
 	// UA and UB are standard uncertainties, U taken as for independent ones: they
 	// are never too small for values between zero and the largest point.
 	UA, UB float64
-	// Residual is the root mean square distance of the points from the line; zero
-	// where the line goes through them.
-	Residual float64
 }
 
 // Fit draws the straight line through the points by weighted least squares, in
@@ -29,7 +28,7 @@ type Line struct {
 // The uncertainty follows the GUM (JCGM 100:2008, 5.2): the readings' parts
 // are independent; the reference's is one error for all points, which no
 // number of points averages out. How far three or more points lie from the line
-// takes the place of what their readings say where that is less, and is added
+// replaces the uncertainty of their readings where that is less, and is added
 // to the zero's.
 func Fit(c measure.Channel, points []Point) (Line, error) {
 	if len(points) == 0 {
@@ -43,14 +42,14 @@ func Fit(c measure.Channel, points []Point) (Line, error) {
 		}
 		unit = max(unit, math.Abs(p.Reading))
 	}
-	if !(unit > 0) || !finite(unit) {
+	if !(unit > 0) || !measure.Known(unit) {
 		return Line{}, fmt.Errorf("%w: all readings are zero: apply a known value", ErrFit)
 	}
 	f := fitting{unit: unit}
 	if c.UOffset > 0 {
 		f.rows = append(f.rows, row{r: 0, v: 0, u: c.UOffset})
 	} else {
-		f.rows = append(f.rows, row{r: 0, v: 0, u: 1e-9 * unit}) // said to be exact
+		f.rows = append(f.rows, row{r: 0, v: 0, u: 1e-9 * unit}) // taken as exact
 	}
 	for _, p := range points {
 		f.rows = append(f.rows, row{r: p.Reading / unit, v: p.Value, u: p.UReading, ref: p.U})
@@ -80,7 +79,8 @@ func (f *fitting) line(c measure.Channel) (Line, error) {
 	}
 	a, b := (srr*sv-sr*srv)/det, (s*srv-sr*sv)/det
 	if !(b > 0) {
-		return Line{}, fmt.Errorf("%w: the reading falls where the value rises: is the channel connected the wrong way round?", ErrFit)
+		return Line{}, fmt.Errorf(
+			"%w: the reading falls where the value rises: is the channel connected the wrong way round?", ErrFit)
 	}
 	residual := f.residual(a, b)
 	// How each row's error moves a and b.
@@ -96,10 +96,10 @@ func (f *fitting) line(c measure.Channel) (Line, error) {
 		da, db = da+ka*x.ref, db+kb*x.ref
 	}
 	aa, bb, ab = aa+da*da, bb+db*db, ab+da*db
-	l := Line{A: a, B: b / f.unit, UA: math.Sqrt(aa), UB: math.Sqrt(bb) / f.unit, Residual: residual}
+	l := Line{A: a, B: b / f.unit, UA: math.Sqrt(aa), UB: math.Sqrt(bb) / f.unit}
 	l.widen(ab, aa*bb, f.rows)
 	l.UA = math.Hypot(l.UA, residual)
-	if !finite(l.A) || !finite(l.B) || !finite(l.UA) || !finite(l.UB) {
+	if !measure.Known(l.A) || !measure.Known(l.B) || !measure.Known(l.UA) || !measure.Known(l.UB) {
 		return Line{}, fmt.Errorf("%w: the numbers of %s are out of all bounds", ErrFit, c.Name)
 	}
 	return l, nil
@@ -143,3 +143,79 @@ func (l Line) Scale(c measure.Channel, points []Point) Scale {
 	}
 	return s
 }
+
+// find returns the record's entry of a channel; nil for none.
+func (r *Record) find(name string) *Channel {
+	for i := range r.Channels {
+		if r.Channels[i].Name == name {
+			return &r.Channels[i]
+		}
+	}
+	return nil
+}
+
+// InForce returns the newest record of a device with a scale for a channel, as the
+// record names it, or with a resistance for a rail; nil without one.
+func (h History) InForce(of Instrument, name string) *Record {
+	for i := len(h) - 1; i >= 0; i-- {
+		if h[i].Instrument != of {
+			continue
+		}
+		if c := h[i].find(name); c != nil && c.Scale != nil {
+			return &h[i]
+		}
+		if slices.ContainsFunc(h[i].Rails, func(x Rail) bool { return x.Name == name }) {
+			return &h[i]
+		}
+	}
+	return nil
+}
+
+// Nominal takes the records off a setup: the calibration of the instrument and the bench file
+// alone remains. Channels that no record is in force for stay as they are.
+func Nominal(s measure.Setup) (measure.Setup, error) {
+	h, err := HistoryOf(&s)
+	if err != nil {
+		return s, err
+	}
+	s.Channels, s.Rails, s.Records = slices.Clone(s.Channels), slices.Clone(s.Rails), nil
+	for i, c := range s.Channels {
+		for k := len(h) - 1; k >= 0; k-- {
+			if x := h[k].either(c.Name); x != nil && x.Scale != nil && x.Scale.near(ScaleOf(c)) {
+				s.Channels[i] = x.Nominal.On(c)
+				break
+			}
+		}
+	}
+	for i, r := range s.Rails {
+		for k := len(h) - 1; k >= 0; k-- {
+			j := slices.IndexFunc(h[k].Rails,
+				func(x Rail) bool { return x.Name == r.Name && alike(x.Ohm, float64(r.Shunt)) })
+			if j >= 0 && r.Wiring == measure.WiringShunt {
+				x := h[k].Rails[j]
+				s.Rails[i].Shunt, s.Rails[i].UShunt = measure.Ohm(x.NominalOhm), x.NominalURel
+				break
+			}
+		}
+	}
+	return s, nil
+}
+
+// either finds a channel by its name or, on a bench of several instruments, by that
+// without its instrument's.
+func (r *Record) either(name string) *Channel {
+	x := r.find(name)
+	if _, bare, several := strings.Cut(name, "/"); x == nil && several {
+		x = r.find(bare)
+	}
+	return x
+}
+
+// near reports whether two scales are the same but for rounding.
+func (s *Scale) near(t Scale) bool {
+	return alike(s.Gain, t.Gain) && alike(s.Offset, t.Offset) && alike(s.UGain, t.UGain) &&
+		alike(s.UOffset, t.UOffset) && alike(s.Noise, t.Noise)
+}
+
+// alike allows for the rounding of a number by another program.
+func alike(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), math.Abs(b)) }

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // History is a set of records, oldest first.
@@ -39,13 +40,15 @@ func (r *Record) Of(id measure.Identity) bool {
 
 // Apply puts the records in force on a nominal setup: each channel takes the
 // newest record of this device that fits it, each shunt the newest record of
-// its rail. A record fits where the instrument and the bench file still say the
-// gain and the offset, or the resistance, that they said when it was made; what
-// they say of uncertainties does not matter. The notes are for the operator:
+// its rail. A record fits where the instrument and the bench file still state the
+// gain and the offset, or the resistance, that they stated when it was made;
+// uncertainties are not compared. The notes are for the operator:
 // records that are not applied and why, records that have expired. The nominal
 // setup is not changed. Of several instruments that are read as one each takes its
 // own records, see Owners.
-func (h History) Apply(nominal measure.Setup, id measure.Identity, now time.Time) (s measure.Setup, notes []string, err error) {
+func (h History) Apply(nominal measure.Setup, id measure.Identity,
+	now time.Time,
+) (s measure.Setup, notes []string, err error) {
 	a := applying{h: h, own: OwnersOf(&nominal, id), used: map[int]bool{}, told: map[string]bool{}}
 	s = nominal
 	s.Channels, s.Rails, s.Records = slices.Clone(nominal.Channels), slices.Clone(nominal.Rails), nil
@@ -61,7 +64,7 @@ func (h History) Apply(nominal measure.Setup, id measure.Identity, now time.Time
 			continue
 		}
 		if !r.ValidUntil.IsZero() && now.After(r.ValidUntil) {
-			a.tell("record %s of %s (%s, by %s) has expired on %s: calibrate again; until then it stays in force",
+			a.note("record %s of %s (%s, by %s) has expired on %s: calibrate again; until then it stays in force",
 				r.ID, day(r.At), r.Done, r.By, day(r.ValidUntil))
 		}
 		c, err := r.Travel()
@@ -84,8 +87,8 @@ type applying struct {
 	notes []string
 }
 
-// tell adds a note, once.
-func (a *applying) tell(format string, v ...any) {
+// note adds a note, once.
+func (a *applying) note(format string, v ...any) {
 	if t := fmt.Sprintf(format, v...); !a.told[t] {
 		a.told[t] = true
 		a.notes = append(a.notes, t)
@@ -107,9 +110,12 @@ func (a *applying) channel(s *measure.Setup, channel int) {
 			a.used[i], noted = a.used[i] || !noted, true
 		case scaled:
 		case x.Unit != c.Unit:
-			a.tell("record %s of %s is not applied: %s was in %s then, and is in %s now", r.ID, day(r.At), c.Name, x.Unit, c.Unit)
+			a.note("record %s of %s is not applied: %s was in %s then, and is in %s now", r.ID, day(r.At), c.Name,
+				x.Unit, c.Unit)
 		case !alike(x.Nominal.Gain, c.Gain) || !alike(x.Nominal.Offset, c.Offset):
-			a.tell("record %s of %s is not applied to %s: the instrument or the bench file says gain %.6g and offset %.6g of it now, %.6g and %.6g when the record was made; calibrate again, or put back what it was",
+			a.note(
+				"record %s of %s is not applied to %s: the instrument or the bench file says gain %.6g and offset "+
+					"%.6g of it now, %.6g and %.6g when the record was made; calibrate again, or put back what it was",
 				r.ID, day(r.At), c.Name, c.Gain, c.Offset, x.Nominal.Gain, x.Nominal.Offset)
 		default:
 			*c = x.Scale.On(*c)
@@ -119,7 +125,7 @@ func (a *applying) channel(s *measure.Setup, channel int) {
 	}
 }
 
-// use marks the record that a channel follows, and what it rests on: a zero keeps
+// use marks the record that a channel follows, and the records below it: a zero keeps
 // the gain of an earlier record, a gain leans on the zero before it.
 func (a *applying) use(i int, s *measure.Setup, channel int) {
 	var seen [2]bool // a zero, a gain
@@ -151,7 +157,9 @@ func (a *applying) rail(s *measure.Setup, rail int) {
 		}
 		x := rec.Rails[k]
 		if !alike(x.NominalOhm, float64(r.Shunt)) {
-			a.tell("record %s of %s is not applied to rail %s: the bench file says a shunt of %.6g Ω now, %.6g Ω when the record was made; calibrate again, or put back what it was",
+			a.note(
+				"record %s of %s is not applied to rail %s: the bench file says a shunt of %.6g Ω now, %.6g Ω when "+
+					"the record was made; calibrate again, or put back what it was",
 				rec.ID, day(rec.At), r.Name, float64(r.Shunt), x.NominalOhm)
 			continue
 		}
@@ -161,14 +169,14 @@ func (a *applying) rail(s *measure.Setup, rail int) {
 	}
 }
 
-// strangers tells of records that are about something else, and takes in the
+// strangers notes records of other devices and channels, and takes in the
 // newest note about the bench as a whole.
 func (a *applying) strangers(s *measure.Setup) {
 	general := false
 	for i := len(a.h) - 1; i >= 0; i-- {
 		r := &a.h[i]
 		if !a.own.record(r) {
-			a.tell("record %s of %s is not applied: it is of a %s, this is a %s", r.ID, day(r.At), r.Instrument, a.own)
+			a.note("record %s of %s is not applied: it is of a %s, this is a %s", r.ID, day(r.At), r.Instrument, a.own)
 			continue
 		}
 		if r.Done == Note && len(r.Channels) == 0 && !general {
@@ -178,15 +186,19 @@ func (a *applying) strangers(s *measure.Setup) {
 			switch {
 			case a.names(s, r, c.Name):
 			case a.own.unclear(r, c.Name):
-				a.tell("record %s of %s is not applied to %s: two instruments of this bench are a %s, and it does not say which: make a new one",
+				a.note(
+					"record %s of %s is not applied to %s: two instruments of this bench are a %s, and it does not "+
+						"say which: make a new one",
 					r.ID, day(r.At), c.Name, r.Instrument)
 			default:
-				a.tell("record %s of %s is not applied to %s: this bench has no such channel", r.ID, day(r.At), c.Name)
+				a.note("record %s of %s is not applied to %s: this bench has no such channel", r.ID, day(r.At), c.Name)
 			}
 		}
 		for _, x := range r.Rails {
-			if !slices.ContainsFunc(s.Rails, func(y measure.Rail) bool { return y.Name == x.Name && y.Wiring == measure.WiringShunt }) {
-				a.tell("record %s of %s is not applied to %s: this bench has no such shunt rail", r.ID, day(r.At), x.Name)
+			if !slices.ContainsFunc(s.Rails,
+				func(y measure.Rail) bool { return y.Name == x.Name && y.Wiring == measure.WiringShunt }) {
+				a.note("record %s of %s is not applied to %s: this bench has no such shunt rail", r.ID, day(r.At),
+					x.Name)
 			}
 		}
 	}
@@ -207,4 +219,127 @@ func (i Instrument) String() string {
 		return i.Kind + " without a serial number"
 	}
 	return i.Kind + " " + i.Serial
+}
+
+// Owners maps each channel to its instrument of a setup is of. On a bench of several
+// instruments, whose channels are called instrument/channel, a record is about one of
+// them and names its channel without the instrument, so that it serves the same
+// device wherever it stands. Where two of them have the same kind and serial number
+// a record has to name instrument/channel.
+type Owners struct {
+	ids   []measure.Identity
+	of    []int    // by channel
+	names []string // by channel: as the instrument itself calls it
+	twin  []bool   // by instrument
+}
+
+// OwnersOf returns the owners of a setup's channels: id is the identity of all the
+// instruments, in the order of the channels.
+func OwnersOf(s *measure.Setup, id measure.Identity) Owners {
+	o := Owners{ids: id.Parts(), of: make([]int, len(s.Channels)), names: make([]string, len(s.Channels))}
+	var seen []string
+	for i, c := range s.Channels {
+		name, rest, _ := strings.Cut(c.Name, "/")
+		k := slices.Index(seen, name)
+		if k < 0 {
+			k, seen = len(seen), append(seen, name)
+		}
+		o.of[i], o.names[i] = k, rest
+	}
+	if len(o.ids) == 1 || len(seen) != len(o.ids) { // channels of one instrument
+		o.ids, o.of = []measure.Identity{id}, make([]int, len(s.Channels))
+		for i, c := range s.Channels {
+			o.names[i] = c.Name
+		}
+	}
+	o.twin = make([]bool, len(o.ids))
+	for i, a := range o.ids {
+		for k, b := range o.ids {
+			o.twin[i] = o.twin[i] || i != k && a.Kind == b.Kind && a.Serial == b.Serial
+		}
+	}
+	return o
+}
+
+// Device is the instrument that a channel is of.
+func (o Owners) Device(channel int) Instrument {
+	id := o.ids[o.of[channel]]
+	return Instrument{id.Kind, id.Serial}
+}
+
+// Name returns a record's name for a channel of a setup.
+func (o Owners) Name(s *measure.Setup, channel int) string {
+	if o.twin[o.of[channel]] {
+		return s.Channels[channel].Name
+	}
+	return o.names[channel]
+}
+
+// record reports whether a record speaks of any of the instruments.
+func (o Owners) record(r *Record) bool { return slices.ContainsFunc(o.ids, r.Of) }
+
+// find returns the record's entry of a channel; nil for none.
+func (o Owners) find(s *measure.Setup, r *Record, channel int) *Channel {
+	of := o.of[channel]
+	if !r.Of(o.ids[of]) {
+		return nil
+	}
+	if x := r.find(s.Channels[channel].Name); x != nil || o.twin[of] {
+		return x
+	}
+	return r.find(o.names[channel])
+}
+
+// unclear reports whether a record names a channel that several instruments have
+// which nothing distinguishes.
+func (o Owners) unclear(r *Record, name string) bool {
+	for i, n := range o.names {
+		if n == name && o.twin[o.of[i]] && r.Of(o.ids[o.of[i]]) {
+			return true
+		}
+	}
+	return false
+}
+
+// String names all of them.
+func (o Owners) String() string {
+	var all []string
+	for _, id := range o.ids {
+		all = append(all, Instrument{id.Kind, id.Serial}.String())
+	}
+	return strings.Join(all, " and a ")
+}
+
+// Split makes a record of each instrument out of one about channels and rails of a
+// whole bench, which names them as its setup does. The instruments' own records
+// are not sealed.
+func (o Owners) Split(s *measure.Setup, r Record) (out []Record) {
+	at := map[Instrument]int{}
+	of := func(d Instrument) *Record {
+		i, ok := at[d]
+		if !ok {
+			i, at[d] = len(out), len(out)
+			part := r
+			part.ID, part.Instrument, part.Channels, part.Rails = "", d, nil, nil
+			out = append(out, part)
+		}
+		return &out[i]
+	}
+	for _, c := range r.Channels {
+		if i := slices.IndexFunc(s.Channels, func(x measure.Channel) bool { return x.Name == c.Name }); i >= 0 {
+			c.Name = o.Name(s, i)
+			part := of(o.Device(i))
+			part.Channels = append(part.Channels, c)
+		}
+	}
+	for _, x := range r.Rails {
+		if i := slices.IndexFunc(s.Rails, func(y measure.Rail) bool { return y.Name == x.Name }); i >= 0 {
+			part := of(o.Device(s.Rails[i].X))
+			part.Rails = append(part.Rails, x)
+		}
+	}
+	if len(out) == 0 { // about the bench
+		of(Instrument{o.ids[0].Kind, o.ids[0].Serial})
+	}
+	return out
 }

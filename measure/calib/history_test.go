@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 var monday = time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC)

@@ -1,9 +1,13 @@
 package calib
 
 import (
+	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // bins is how many means of a run are kept: enough to see how it wanders, and
@@ -79,14 +83,14 @@ func (g *gauge) next() {
 	g.full, g.size = bins, 2*g.size
 }
 
-// Stat is what a channel's run came to, in counts.
+// Stat holds the statistics of a channel's run, in counts.
 type Stat struct {
 	Samples   uint64
 	OverRange uint64 // readings at an end of the converter's range
 	Mean, Std float64
-	// U is the mean's standard uncertainty: what the readings scatter, by the Allan
+	// U is the mean's standard uncertainty: the scatter of the readings, by the Allan
 	// deviation where they scatter more slowly than white noise, how far they
-	// drifted, and what rounding to counts hides.
+	// drifted, and the rounding to counts.
 	U float64
 	// Drift is by how much the second half lies above the first.
 	Drift float64
@@ -95,7 +99,7 @@ type Stat struct {
 	Restless float64
 }
 
-// tolerance is what a resting input may wander without a question, in counts.
+// tolerance is how far a resting input may wander unremarked, in counts.
 const tolerance = 0.5
 
 // Stat returns the run of channel i so far.
@@ -123,7 +127,7 @@ func (m *Meter) Stat(i int) Stat {
 }
 
 // dither is how much the readings scatter at least before they are rounded. Their
-// own scatter does not tell where it is small: an input that rests between two
+// own scatter does not show where it is small: an input that rests between two
 // counts toggles by half a count without any noise. But noise that reaches over
 // several counts is there: all but a thousandth of normal readings take 6.6 σ,
 // and rounding adds at most one count.
@@ -143,8 +147,8 @@ func (g *gauge) dither(std float64) float64 {
 }
 
 // wander returns the mean's uncertainty by the Allan deviation at all lengths up
-// to half the run: of white noise they all say the same. Lengths that the run
-// has eight of tell whether it rests.
+// to half the run: of white noise they all agree. Lengths that the run
+// has eight of show whether it rests.
 func (g *gauge) wander(means []float64, std float64, s *Stat) (u float64) {
 	u = std / math.Sqrt(float64(g.n))
 	for m := 1; m <= len(means)/2; m *= 2 {
@@ -192,4 +196,157 @@ func drift(means []float64) float64 {
 		b += means[len(means)-half+k] / float64(half)
 	}
 	return b - a
+}
+
+// Sentinel errors of a run that cannot serve, wrapped with the figures and the
+// remedy.
+var (
+	// ErrRestless: the input did not rest.
+	ErrRestless = errors.New("the input does not rest")
+	// ErrNotZero: the input is not zero.
+	ErrNotZero = errors.New("the input is not zero")
+	// ErrOverRange: the converter is at an end of its range.
+	ErrOverRange = errors.New("the converter is at an end of its range")
+	// ErrFar: the reading lies too far from the value stated as applied.
+	ErrFar = errors.New("the reading is far from the value")
+	// ErrFew: too few readings came.
+	ErrFew = errors.New("too few readings")
+)
+
+// least is the number of readings that a mean and its scatter need.
+const least = 64
+
+// rests refuses a run whose mean means nothing.
+func (s Stat) rests(c measure.Channel) error {
+	switch {
+	case s.Samples < least:
+		return fmt.Errorf("%s: %w: %d, at least %d are needed: measure for longer (--for)", c.Name, ErrFew, s.Samples,
+			least)
+	case s.OverRange > 0:
+		return fmt.Errorf(
+			"%s: %w in %d of %d readings, which cuts off what the mean needs: leave it out, or calibrate it by gain "+
+				"at two values within its range",
+			c.Name, ErrOverRange, s.OverRange, s.Samples)
+	case s.Restless > 1:
+		g := math.Abs(c.Gain)
+		return fmt.Errorf(
+			"%s: %w: it drifts by %.3g %s over the run, where its noise is %.3g %s a reading: switch off what draws "+
+				"power, wait until it is warm, then try again",
+			c.Name, ErrRestless, s.Drift*g, c.Unit, s.Std*g, c.Unit)
+	}
+	return nil
+}
+
+// zeroLimit is how far from zero a reading may be taken for zero, in standard
+// uncertainties of the nominal zero.
+const zeroLimit = 6
+
+// ZeroOf makes a channel's entry of a zero record: c is the channel as it is in
+// force, nominal as the instrument and the bench file have it.
+func ZeroOf(c, nominal measure.Channel, basis string, s Stat) (Channel, error) {
+	if err := s.rests(c); err != nil {
+		return Channel{}, err
+	}
+	reading, limit := nominal.Offset+nominal.Gain*s.Mean, zeroLimit*nominal.UOffset
+	if limit == 0 {
+		limit = 0.01 * math.Abs(nominal.Gain) * float64(int64(nominal.MaxCount)-int64(nominal.MinCount))
+	}
+	if math.Abs(reading) > limit && limit > 0 {
+		return Channel{}, fmt.Errorf(
+			"%s: %w: it reads %.4g %s, and its zero is off by at most %.2g %s: unplug it, take the wire out of "+
+				"the clamp or short the input; or leave the channel out (--channel names those wanted)",
+			c.Name, ErrNotZero, reading, c.Unit, limit, c.Unit)
+	}
+	g := math.Abs(c.Gain)
+	scale := ScaleOf(c)
+	scale.Offset, scale.UOffset, scale.Noise = -c.Gain*s.Mean, g*s.U, g*s.Std
+	return entry(c, nominal, basis, scale, Point{
+		Reading: c.Offset + c.Gain*s.Mean, UReading: g * s.U, MeanCount: s.Mean, StdCount: s.Std, Samples: s.Samples,
+	}), nil
+}
+
+// PointOf makes a point of a run at a known value.
+func PointOf(c measure.Channel, value, u float64, s Stat) (Point, error) {
+	if err := s.rests(c); err != nil {
+		return Point{}, err
+	}
+	g := math.Abs(c.Gain)
+	p := Point{
+		Value: value, U: u, Reading: c.Offset + c.Gain*s.Mean, UReading: g * s.U, MeanCount: s.Mean, StdCount: s.Std,
+		Samples: s.Samples,
+	}
+	limit := 0.2*math.Abs(value) + zeroLimit*c.UOffset
+	if d := p.Reading - value; math.Abs(d) > limit {
+		return Point{}, fmt.Errorf(
+			"%s: %w: it reads %.5g %s where %.5g %s is said to be applied: check the reference, the polarity and "+
+				"the channel",
+			c.Name, ErrFar, p.Reading, c.Unit, value, c.Unit)
+	}
+	return p, nil
+}
+
+// GainOf makes a channel's entry of a gain or import record.
+func GainOf(c, nominal measure.Channel, basis string, points []Point) (Channel, error) {
+	line, err := Fit(c, points)
+	if err != nil {
+		return Channel{}, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	if line.B < 0.8 || line.B > 1.25 {
+		return Channel{}, fmt.Errorf("%s: %w: the gain would change by %+.1f %%: check reference, unit and range",
+			c.Name, ErrFit, 100*(line.B-1))
+	}
+	return entry(c, nominal, basis, line.Scale(c, points), points...), nil
+}
+
+func entry(c, nominal measure.Channel, basis string, s Scale, points ...Point) Channel {
+	was := ScaleOf(nominal)
+	return Channel{Name: c.Name, Unit: c.Unit, Scale: &s, Nominal: &was, Basis: basis, Points: points}
+}
+
+// ErrMismatch: a calibration is of other channels or rails.
+var ErrMismatch = errors.New("the calibration does not fit the samples")
+
+// Under returns the setup under which samples that were taken with was are seen
+// with the calibration of now: its channels, rails and records, and the
+// timebase, response and missing rails of was. Where the two are not of the same
+// channels and rails it fails with an error that wraps ErrMismatch and lists all
+// differences.
+func Under(was, now measure.Setup) (measure.Setup, error) {
+	var differ []string
+	add := func(format string, a ...any) { differ = append(differ, fmt.Sprintf(format, a...)) }
+	if was.Timebase != now.Timebase {
+		add("the timebase (%v at %g ticks a scan, now %v at %g)", was.Timebase.TickHz, was.Timebase.TicksPerScan,
+			now.Timebase.TickHz, now.Timebase.TicksPerScan)
+	}
+	channels := func(s measure.Setup) (names []string) {
+		for _, c := range s.Channels {
+			names = append(names, c.Name)
+		}
+		return names
+	}
+	if a, b := channels(was), channels(now); !slices.Equal(a, b) {
+		add("the channels (%s; now %s)", strings.Join(a, ", "), strings.Join(b, ", "))
+	} else {
+		for i, c := range was.Channels {
+			d := now.Channels[i]
+			if c.Unit != d.Unit || c.MinCount != d.MinCount || c.MaxCount != d.MaxCount || c.Skew != d.Skew {
+				add("channel %s (%s, counts %d to %d, skew %v; now %s, %d to %d, %v)", c.Name, c.Unit, c.MinCount,
+					c.MaxCount, c.Skew, d.Unit, d.MinCount, d.MaxCount, d.Skew)
+			}
+		}
+	}
+	rails := func(s measure.Setup) (out []string) {
+		for _, r := range s.Rails {
+			out = append(out, fmt.Sprintf("%s %v %v %d %d", r.Name, r.Role, r.Wiring, r.X, r.Y))
+		}
+		return out
+	}
+	if a, b := rails(was), rails(now); !slices.Equal(a, b) {
+		add("the rails (name, role, wiring, channels: %s; now %s)", strings.Join(a, ", "), strings.Join(b, ", "))
+	}
+	if len(differ) > 0 {
+		return measure.Setup{}, fmt.Errorf("%w: what differs: %s", ErrMismatch, strings.Join(differ, "; "))
+	}
+	now.Response, now.Missing = was.Response, was.Missing
+	return now, nil
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // pair is a bench of two instruments with channels and shunts of the same names.

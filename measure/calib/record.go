@@ -1,3 +1,7 @@
+// Package calib is calibration as laboratories do it: the readings at zero and
+// at known values (Meter), the straight line through them with its uncertainty
+// (Fit, after the GUM), the dated record that is made of it (Record), and the
+// records that are in force on a bench (History.Apply). It does no I/O.
 package calib
 
 import (
@@ -6,15 +10,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // ErrRecord is wrapped by errors about records that cannot be.
 var ErrRecord = errors.New("not a calibration record")
 
-// Act is what was done.
+// Act is the act of calibration.
 type Act string
 
 // The acts.
@@ -43,16 +48,16 @@ type Record struct {
 	Rails      []Rail     `json:"rails,omitempty"`
 }
 
-// Instrument says of which device a record speaks.
+// Instrument is the device of a record.
 type Instrument struct {
 	Kind   string `json:"kind"`
-	Serial string `json:"serial,omitempty"` // empty where the device tells none
+	Serial string `json:"serial,omitempty"` // empty where the device reports none
 }
 
-// Conditions are the circumstances, as far as somebody wrote them down.
+// Conditions are the circumstances, as far as they were written down.
 type Conditions struct {
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
-	// Reference names what the readings were held against, with its certificate.
+	// Reference names the standard that the readings were compared with, and its certificate.
 	Reference string `json:"reference,omitempty"`
 }
 
@@ -65,24 +70,24 @@ type Scale struct {
 	Noise   float64 `json:"noise"`    // standard deviation of one reading, unit
 }
 
-// Channel is what a record says of one channel.
+// Channel is one channel's part of a record.
 type Channel struct {
 	Name string       `json:"name"`
 	Unit measure.Unit `json:"unit"`
 	// Scale is the calibration found; nil in a note.
 	Scale *Scale `json:"scale,omitempty"`
-	// Nominal is what the instrument and the bench file said of the channel when
-	// the record was made. Where they say another gain or offset later, the record
+	// Nominal is the channel's scale by the instrument and the bench file when
+	// the record was made. Where they state another gain or offset later, the record
 	// no longer fits.
 	Nominal *Scale `json:"nominal,omitempty"`
 	// Basis is the record that was in force before: a zero keeps its gain, a gain
 	// leans on its zero. Empty where there was none.
 	Basis string `json:"basis,omitempty"`
-	// Points are what the scale was found from.
+	// Points are the measurements that the scale was fitted to.
 	Points []Point `json:"points,omitempty"`
 }
 
-// Point is a known value and what the channel read there, under the scale that
+// Point is a known value and the channel's reading of it, under the scale that
 // was in force before.
 type Point struct {
 	Value   float64 `json:"value"`   // unit
@@ -97,12 +102,12 @@ type Point struct {
 	Samples   uint64  `json:"samples,omitempty"`
 }
 
-// Rail is what a record says of a rail's shunt.
+// Rail is one rail's shunt in a record.
 type Rail struct {
 	Name string  `json:"name"`
 	Ohm  float64 `json:"ohm"`
 	URel float64 `json:"u_rel"` // relative standard uncertainty
-	// NominalOhm and NominalURel are what the bench file said when the record was
+	// NominalOhm and NominalURel are the bench file's values when the record was
 	// made.
 	NominalOhm  float64 `json:"nominal_ohm"`
 	NominalURel float64 `json:"nominal_u_rel"`
@@ -119,13 +124,9 @@ func (s Scale) On(c measure.Channel) measure.Channel {
 
 // Seal gives the record its ID: the first 12 hex digits of the SHA-256 of its
 // JSON without the ID. Times are cut to milliseconds.
-func (r *Record) Seal() error {
-	id, err := r.contentID()
-	if err != nil {
-		return err
-	}
-	r.ID = id
-	return nil
+func (r *Record) Seal() (err error) {
+	r.ID, err = r.contentID()
+	return err
 }
 
 func (r *Record) contentID() (string, error) {
@@ -153,7 +154,148 @@ func Parse(c measure.CalibrationRecord) (Record, error) {
 		return Record{}, fmt.Errorf("record %.12s: %w: %w", measure.Printable(c.ID), ErrRecord, err)
 	}
 	if r.ID != c.ID {
-		return Record{}, fmt.Errorf("record %.12s: %w: it calls itself %.12s", measure.Printable(c.ID), ErrRecord, measure.Printable(r.ID))
+		return Record{}, fmt.Errorf("record %.12s: %w: it calls itself %.12s", measure.Printable(c.ID), ErrRecord,
+			measure.Printable(r.ID))
 	}
 	return r, r.Validate()
+}
+
+// Bounds on a record's content; far more than any bench has.
+const (
+	maxItems  = 256
+	maxPoints = 1000
+	maxText   = 1000
+)
+
+// Validate reports the first field that cannot be so, and an ID that is
+// not that of its content. Errors wrap ErrRecord.
+func (r *Record) Validate() error {
+	if err := r.check(); err != nil {
+		return fmt.Errorf("record %.12s: %w: %w", measure.Printable(r.ID), ErrRecord, err)
+	}
+	return nil
+}
+
+func (r *Record) check() error {
+	id, err := r.contentID()
+	if err != nil {
+		return err
+	}
+	if r.ID != id {
+		return fmt.Errorf(
+			"its id is %q, its content's %s: it was edited, or cut off; records are never changed, make a new "+
+				"one", r.ID, id)
+	}
+	if r.At.IsZero() || r.By == "" || r.Instrument.Kind == "" {
+		return errors.New("at, by and instrument.kind must be given")
+	}
+	for _, t := range [][2]string{
+		{"by", r.By},
+		{"remark", r.Remark},
+		{"instrument", r.Instrument.Kind},
+		{"serial", r.Instrument.Serial},
+		{"reference", r.Conditions.Reference},
+	} {
+		if err := shortText(t[0], t[1]); err != nil {
+			return err
+		}
+	}
+	if t := r.Conditions.TemperatureC; t != nil && !measure.Known(*t) {
+		return fmt.Errorf("temperature_c is %v", *t)
+	}
+	if !r.ValidUntil.IsZero() && r.ValidUntil.Before(r.At) {
+		return fmt.Errorf("valid_until %v lies before at %v", r.ValidUntil, r.At)
+	}
+	return r.checkContent()
+}
+
+// checkContent compares a record's content with its act.
+func (r *Record) checkContent() error {
+	if len(r.Channels) > maxItems || len(r.Rails) > maxItems {
+		return fmt.Errorf("%d channels and %d rails: at most %d of each", len(r.Channels), len(r.Rails), maxItems)
+	}
+	seen := map[string]bool{}
+	once := func(name string) error {
+		if name == "" || seen[name] {
+			return fmt.Errorf("name %q: must be given, and only once", name)
+		}
+		seen[name] = true
+		return shortText("name", name)
+	}
+	for _, c := range r.Channels {
+		if err := once(c.Name); err != nil {
+			return fmt.Errorf("channels: %w", err)
+		}
+		if err := c.check(r.Done); err != nil {
+			return fmt.Errorf("channel %s: %w", c.Name, err)
+		}
+	}
+	clear(seen)
+	for _, x := range r.Rails {
+		if err := once(x.Name); err != nil {
+			return fmt.Errorf("rails: %w", err)
+		}
+		if !(x.Ohm > 0) || !measure.Known(x.Ohm) || !(x.NominalOhm > 0) || !measure.Known(x.NominalOhm) || !notNegative(x.URel) ||
+			!notNegative(x.NominalURel) {
+			return fmt.Errorf("rail %s: ohm and nominal_ohm must be positive, u_rel and nominal_u_rel zero or positive",
+				x.Name)
+		}
+	}
+	switch r.Done {
+	case Zero, Gain, Import:
+		if len(r.Channels) == 0 || len(r.Rails) > 0 {
+			return fmt.Errorf("a %s names channels, and no rails", r.Done)
+		}
+	case Shunt:
+		if len(r.Rails) == 0 || len(r.Channels) > 0 {
+			return errors.New("a shunt names rails, and no channels")
+		}
+	case Note:
+		if r.Remark == "" || len(r.Rails) > 0 {
+			return errors.New("a note has a remark, and no rails")
+		}
+	default:
+		return fmt.Errorf("done is %q: want %s, %s, %s, %s or %s", r.Done, Zero, Gain, Import, Shunt, Note)
+	}
+	return nil
+}
+
+func (c *Channel) check(done Act) error {
+	if c.Unit != measure.UnitVolt && c.Unit != measure.UnitAmpere && c.Unit != measure.UnitWatt {
+		return fmt.Errorf("unit %q: want V, A or W", c.Unit)
+	}
+	if (c.Scale == nil) != (done == Note) || (c.Nominal == nil) != (done == Note) {
+		return errors.New("scale and nominal must be given, save in a note")
+	}
+	for _, s := range []*Scale{c.Scale, c.Nominal} {
+		if s == nil {
+			continue
+		}
+		if !measure.Known(s.Gain) || s.Gain == 0 || !measure.Known(s.Offset) || !notNegative(s.UGain) || !notNegative(s.UOffset) ||
+			!notNegative(s.Noise) {
+			return fmt.Errorf("a scale of %+v cannot be", *s)
+		}
+	}
+	if err := shortText("basis", c.Basis); err != nil {
+		return err
+	}
+	if len(c.Points) > maxPoints {
+		return fmt.Errorf("%d points: at most %d", len(c.Points), maxPoints)
+	}
+	for i, p := range c.Points {
+		if !measure.Known(p.Value) || !measure.Known(p.Reading) || !notNegative(p.U) || !notNegative(p.UReading) ||
+			!measure.Known(p.MeanCount) || !notNegative(p.StdCount) {
+			return fmt.Errorf("point %d of %+v cannot be", i+1, p)
+		}
+	}
+	return nil
+}
+
+func notNegative(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
+
+func shortText(what, s string) error {
+	if len(s) > maxText {
+		return fmt.Errorf("%s is %d bytes long: at most %d", what, len(s), maxText)
+	}
+	return measure.CheckText(what, s)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // benchBlock is what six int16 channels look like: noise of sigma counts, a

@@ -1,20 +1,23 @@
 package chunk
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Decode writes the chunk's scans to dst, whose memory it uses again where it
 // is large enough. It checks the chunk's structure (ErrCorrupt), not its
 // checksum: Validate does, once, where a chunk arrives.
 func Decode(c *Chunk, tb measure.Timebase, channels int, dst *measure.Block) error {
-	if err := c.validateShape(tb, channels); err != nil {
-		return fmt.Errorf("decode chunk %d: %w", c.No, err)
+	err := c.validateShape(tb, channels)
+	if err == nil {
+		err = checkTimebase(tb)
 	}
-	if err := checkTimebase(tb); err != nil {
+	if err != nil {
 		return fmt.Errorf("decode chunk %d: %w", c.No, err)
 	}
 	dst.FirstScan, dst.FirstTick = c.FirstScan, c.FirstTick
@@ -77,19 +80,28 @@ func (c *Chunk) decodeTicks(tb measure.Timebase, col *Column, dst []int64) {
 // many of dst's counts are scans. For the time column the counts are
 // residuals. Errors wrap ErrCorrupt.
 func (c *Chunk) Block(column, k int, dst *[BlockScans]measure.Count) (int, error) {
-	if column < 0 || column >= len(c.Columns) || k < 0 || k >= c.Blocks() {
-		return 0, corrupt("no block %d of column %d: the chunk has %d columns of %d blocks", k, column, len(c.Columns), c.Blocks())
-	}
-	col := &c.Columns[column]
-	if len(col.Dir) < DirEntry*(k+1) {
-		return 0, corrupt("column %d: directory of %d bytes", column, len(col.Dir))
-	}
-	_, width, at := col.entry(k)
-	if width > MaxWidth || at+32*int(width)+Pad > len(col.Data) {
-		return 0, corrupt("column %d, block %d: width %d at %d of %d bytes", column, k, width, at, len(col.Data))
+	col, err := c.holds(column, k)
+	if err != nil {
+		return 0, err
 	}
 	col.block(k, dst)
 	return min(BlockScans, c.Scans-BlockScans*k), nil
+}
+
+// holds returns a column that has block k, whole and in its place. Errors wrap ErrCorrupt.
+func (c *Chunk) holds(column, k int) (*Column, error) {
+	if column < 0 || column >= len(c.Columns) || k < 0 || k >= c.Blocks() {
+		return nil, corrupt("no block %d of column %d: the chunk has %d columns of %d blocks", k, column, len(c.Columns),
+			c.Blocks())
+	}
+	col := &c.Columns[column]
+	if len(col.Dir) < DirEntry*(k+1) {
+		return nil, corrupt("column %d: directory of %d bytes", column, len(col.Dir))
+	}
+	if _, width, at := col.entry(k); width > MaxWidth || at+32*int(width)+Pad > len(col.Data) {
+		return nil, corrupt("column %d, block %d: width %d at %d of %d bytes", column, k, width, at, len(col.Data))
+	}
+	return col, nil
 }
 
 // OverRange calls f with each scan whose count in a column stands at an end of the
@@ -148,19 +160,13 @@ func (c *Chunk) OverRangeEvents(channels []measure.Channel, emit func(measure.Ev
 }
 
 // Packed returns block k of a column as it is stored; false where the block is not
-// whole, or damaged: Block says by what.
+// whole, or damaged: the error of Block names the damage.
 func (c *Chunk) Packed(column, k int) (p measure.Packed, ok bool) {
-	if column < 0 || column >= len(c.Columns) || k < 0 || (k+1)*BlockScans > c.Scans {
-		return p, false
-	}
-	col := &c.Columns[column]
-	if len(col.Dir) < DirEntry*(k+1) {
+	col, err := c.holds(column, k)
+	if err != nil || (k+1)*BlockScans > c.Scans {
 		return p, false
 	}
 	base, width, at := col.entry(k)
-	if width > MaxWidth || at+32*int(width)+Pad > len(col.Data) {
-		return p, false
-	}
 	return measure.Packed{Bits: col.Data[at : at+32*int(width)+Pad], Width: width, Base: base}, true
 }
 
@@ -178,4 +184,253 @@ func (col *Column) Decode(dst []measure.Count, scans int) ([]measure.Count, erro
 	dst = slices.Grow(dst, scans)[:n+scans]
 	col.decode(dst[n:])
 	return dst, nil
+}
+
+// The columns of a chunk by planes of bytes, for a compressor that works on bytes.
+// A column's packed values cross the bounds of bytes, which hides from it how often
+// each is; a byte a value shows it.
+//
+//	u8 version 1
+//	per column: u8 mode, the directory, then plane 0, 1, … of its blocks
+//
+// Plane p has a byte, bits 8p to 8p+7, of each of the 256 values of every block wider
+// than 8p bits. In mode 0 a value is the packed number. In mode 1 it is the distance from
+// the one before in the block, and in mode 2 from the block's middle, modulo 2^width,
+// as 0, -1, 1, -2, … are numbered; the middle's byte stands before the block's 256.
+const planesVersion = 1
+
+const (
+	modePlain  = 0
+	modeDelta  = 1
+	modeMiddle = 2
+)
+
+// blockBytes returns the bytes that a block takes of a plane.
+func blockBytes(mode byte) int {
+	if mode == modeMiddle {
+		return BlockScans + 1
+	}
+	return BlockScans
+}
+
+// MaxPlanes returns the most bytes that the planes of a chunk of so many scans and columns
+// take; 0 where there is no such chunk.
+func MaxPlanes(scans, columns int) int {
+	if scans < 1 || scans > MaxScans || columns < 0 || columns > MaxColumns {
+		return 0
+	}
+	blocks := (&Chunk{Scans: scans}).Blocks()
+	return 1 + columns*(1+blocks*(DirEntry+MaxWidth/8*blockBytes(modeMiddle)))
+}
+
+// AppendPlanes appends a chunk's columns by planes. The chunk must be a valid one.
+func AppendPlanes(dst []byte, c *Chunk) []byte {
+	dst = append(dst, planesVersion)
+	var modes [3][]byte
+	for i := range c.Columns {
+		col := &c.Columns[i]
+		best, least := 0, math.Inf(1)
+		for m := range modes {
+			modes[m] = col.planes(modes[m][:0], byte(m))
+			if e := entropy(modes[m]); e < least {
+				best, least = m, e
+			}
+		}
+		dst = append(append(append(dst, byte(best)), col.Dir...), modes[best]...)
+	}
+	return dst
+}
+
+// entropy is the information in bytes, in bits, if each stood alone.
+func entropy(b []byte) float64 {
+	var n [256]int
+	for _, v := range b {
+		n[v]++
+	}
+	sum := 0.0
+	for _, k := range n {
+		if k > 0 {
+			sum -= float64(k) * math.Log2(float64(k)/float64(len(b)))
+		}
+	}
+	return sum
+}
+
+// entry reads a block's directory entry.
+func (col *Column) entry(k int) (base int32, width uint, at int) {
+	d := col.Dir[DirEntry*k:]
+	wo := binary.LittleEndian.Uint32(d[4:])
+	return int32(binary.LittleEndian.Uint32(d)), uint(wo & 0xffff), 32 * int(wo>>16)
+}
+
+// planes appends a column's planes.
+func (col *Column) planes(dst []byte, mode byte) []byte {
+	widest := uint(0)
+	for k := range len(col.Dir) / DirEntry {
+		_, w, _ := col.entry(k)
+		widest = max(widest, w)
+	}
+	var v [BlockScans]int32
+	for shift := uint(0); shift < widest; shift += 8 {
+		for k := range len(col.Dir) / DirEntry {
+			_, w, at := col.entry(k)
+			if w <= shift {
+				continue
+			}
+			unpack(&v, col.Data[at:], 0, w)
+			switch mode {
+			case modeDelta:
+				fold(&v, w)
+			case modeMiddle:
+				m := middle(&v)
+				center(&v, m, w)
+				dst = append(dst, byte(m>>shift))
+			}
+			for _, x := range v {
+				dst = append(dst, byte(uint32(x)>>shift))
+			}
+		}
+	}
+	return dst
+}
+
+// middle is the mean of a block's values.
+func middle(v *[BlockScans]int32) uint32 {
+	sum := uint64(0)
+	for _, x := range v {
+		sum += uint64(uint32(x))
+	}
+	return uint32(sum / BlockScans)
+}
+
+// number numbers distances of a width 0, -1, 1, -2, … as 0, 1, 2, 3, …
+func number(d uint32, width uint) int32 {
+	s := int32(d<<(32-width)) >> (32 - width) // signed, of that width, which is 1 to 32
+	return int32((uint32(s)<<1 ^ uint32(s>>31)) & mask(width))
+}
+
+// distance is the inverse of number.
+func distance(z int32) uint32 { return uint32(z)>>1 ^ -(uint32(z) & 1) }
+
+// center replaces values of a width by their numbered distances from m.
+func center(v *[BlockScans]int32, m uint32, width uint) {
+	for i, x := range v {
+		v[i] = number(uint32(x)-m, width)
+	}
+}
+
+// uncenter is the inverse of center.
+func uncenter(v *[BlockScans]int32, m uint32, width uint) {
+	for i, z := range v {
+		v[i] = int32((distance(z) + m) & mask(width))
+	}
+}
+
+// fold replaces values of a width by their numbered distances from the one before.
+func fold(v *[BlockScans]int32, width uint) {
+	before := uint32(0)
+	for i, x := range v {
+		v[i] = number(uint32(x)-before, width)
+		before = uint32(x)
+	}
+}
+
+// unfold is the inverse of fold.
+func unfold(v *[BlockScans]int32, width uint) {
+	before := uint32(0)
+	for i, z := range v {
+		before = (before + distance(z)) & mask(width)
+		v[i] = int32(before)
+	}
+}
+
+func mask(width uint) uint32 { return uint32(uint64(1)<<width - 1) }
+
+// ParsePlanes fills a chunk's columns from their planes; Scans must be set. Errors
+// wrap ErrCorrupt. It is the inverse of AppendPlanes to the byte, but for a pad that
+// is not zero: the checksum detects it.
+func ParsePlanes(c *Chunk, columns int, b []byte) error {
+	if c.Scans < 1 || c.Scans > MaxScans || columns > MaxColumns {
+		return corrupt("%d scans of %d columns", c.Scans, columns)
+	}
+	if len(b) < 1 || b[0] != planesVersion {
+		return corrupt("planes do not begin as such")
+	}
+	b = b[1:]
+	c.Columns = c.Columns[:0]
+	dir := DirEntry * c.Blocks()
+	for i := range columns {
+		if len(b) < 1+dir || b[0] > modeMiddle {
+			return corrupt("column %d: planes too short, or of an unknown mode", i)
+		}
+		col := Column{Dir: append([]byte(nil), b[1:1+dir]...)}
+		n, err := col.fromPlanes(b[1+dir:], b[0])
+		if err != nil {
+			return err
+		}
+		b = b[1+dir+n:]
+		c.Columns = append(c.Columns, col)
+	}
+	if len(b) != 0 {
+		return corrupt("%d bytes after the last plane", len(b))
+	}
+	return nil
+}
+
+// fromPlanes packs a column's data, and returns how many bytes of planes it took.
+func (col *Column) fromPlanes(b []byte, mode byte) (int, error) {
+	size, total := 0, 0
+	for k := range len(col.Dir) / DirEntry {
+		_, w, at := col.entry(k)
+		if w > MaxWidth || at != 32*size {
+			return 0, corrupt("block %d: width %d at %d", k, w, at)
+		}
+		size += int(w)
+		total += blockBytes(mode) * int((w+7)/8)
+	}
+	if len(b) < total {
+		return 0, corrupt("%d bytes of planes, want %d", len(b), total)
+	}
+	// Where a plane begins, and how far it was read.
+	var next [MaxWidth / 8]int
+	for k := range len(col.Dir) / DirEntry {
+		_, w, _ := col.entry(k)
+		for p := 1; p < len(next); p++ {
+			if w > uint(8*(p-1)) {
+				next[p] += blockBytes(mode)
+			}
+		}
+	}
+	for p := 1; p < len(next); p++ {
+		next[p] += next[p-1]
+	}
+	col.Data = make([]byte, 32*size+Pad)
+	var v [BlockScans]int32
+	for k := range len(col.Dir) / DirEntry {
+		_, w, at := col.entry(k)
+		if w == 0 {
+			continue
+		}
+		clear(v[:])
+		m := uint32(0)
+		for p := 0; uint(8*p) < w; p++ {
+			if mode == modeMiddle {
+				m |= uint32(b[next[p]]) << (8 * p)
+				next[p]++
+			}
+			for i, x := range b[next[p]:][:BlockScans] {
+				v[i] |= int32(uint32(x) << (8 * p))
+			}
+			next[p] += BlockScans
+		}
+		switch mode {
+		case modeDelta:
+			unfold(&v, w)
+		case modeMiddle:
+			uncenter(&v, m, w)
+		}
+		pack(col.Data[at:], &v, 0, w)
+	}
+	clear(col.Data[32*size:])
+	return total, nil
 }

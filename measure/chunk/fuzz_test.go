@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // FuzzParsePayload feeds any bytes: they are refused with ErrCorrupt, or they

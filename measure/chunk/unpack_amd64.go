@@ -2,7 +2,7 @@ package chunk
 
 import "golang.org/x/sys/cpu"
 
-// vector says that the processor shifts four words by four widths at a time.
+// vector is true where the processor shifts four words by four widths at a time.
 var vector = cpu.X86.HasAVX2
 
 // unpackAVX2 is unpack8; it reads 31·width+8 bytes of src.

@@ -3,9 +3,13 @@
 package clock
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"math"
+	"slices"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Obs is one edge seen on both clocks. Host is counted from Fit's origin.
@@ -15,7 +19,7 @@ type Obs struct {
 	U     measure.Seconds // standard uncertainty of Meter
 }
 
-// Prior is what is known before the first observation.
+// Prior is the knowledge before the first observation.
 type Prior struct {
 	// Origin is the host instant that Obs.Host counts from, on whatever scale the
 	// caller uses; it is only copied to the fit. Seconds since 1970 leave a
@@ -23,7 +27,7 @@ type Prior struct {
 	Origin measure.Seconds
 	// URate is the relative standard uncertainty of the two clocks' rates against
 	// each other, around B = 1: the meter's Timebase.UTickHz is part of it. Zero
-	// stands for DefaultURate. A fit whose B lies several URate from 1 says that
+	// stands for DefaultURate. A fit whose B lies several URate from 1 shows that
 	// the meter's nominal tick rate is wrong, and every joule with it.
 	URate float64
 	// UOffset is the standard uncertainty of a delay common to all observations
@@ -36,15 +40,15 @@ const DefaultURate = 200e-6
 
 // Fit is t_meter = A + B·(t_host − Origin) with its covariance.
 type Fit struct {
-	Origin   measure.Seconds
-	A        measure.Seconds
-	B        float64
-	VarA     float64 // s²
-	VarB     float64
-	CovAB    float64 // s
-	RMS      measure.Seconds
-	Used     int
-	Rejected int
+	Origin   measure.Seconds `json:"-"`
+	A        measure.Seconds `json:"a_s"`
+	B        float64         `json:"b"`
+	VarA     float64         `json:"-"` // s²
+	VarB     float64         `json:"-"`
+	CovAB    float64         `json:"-"` // s
+	RMS      measure.Seconds `json:"rms_s"`
+	Used     int             `json:"observations"`
+	Rejected int             `json:"rejected"`
 }
 
 // Meter maps a host time, counted from Origin, to device time with its
@@ -79,4 +83,236 @@ func (f Fit) covariance(s, t measure.Seconds) float64 {
 		return max(c, 0) // rounding may leave a trace below zero
 	}
 	return c
+}
+
+// ErrObservations is wrapped by errors about observations that cannot be fitted.
+var ErrObservations = errors.New("cannot fit the clocks")
+
+const (
+	// huber is where the loss turns from square to linear, in standard
+	// uncertainties: 95 % efficient on normal errors (P. J. Huber, Robust
+	// Statistics, 1981).
+	huber = 1.345
+	// reject is the distance from which an observation is an outlier of weight zero: one
+	// normal error in two million lies further out.
+	reject = 5.0
+	rounds = 50
+	// farthest is how far from their origin host times may lie, in seconds: beyond,
+	// A and B cancel to worse than microseconds.
+	farthest = 1e7
+	// madToSigma turns the median of absolute deviations into a standard deviation.
+	madToSigma = 1.4826
+)
+
+// FitClock fits the meter's clock to the host's by weighted least squares with
+// Huber's weights. The prior on the rate makes one marker, even one
+// observation, enough. Observations further off than reject robust standard
+// deviations are dropped and counted. Where the residuals scatter more than the
+// stated uncertainties allow, the covariance is scaled up by χ² per degree of
+// freedom (R. T. Birge, Phys. Rev. 40 (1932) 207). Errors wrap ErrObservations.
+func FitClock(obs []Obs, prior Prior) (Fit, error) {
+	if prior.URate == 0 {
+		prior.URate = DefaultURate
+	}
+	if err := check(obs, prior); err != nil {
+		return Fit{}, err
+	}
+	s := newSolver(obs, prior)
+	l := s.start()
+	for range rounds {
+		s.reweigh(l)
+		next := s.solve()
+		moved := math.Abs(next.d-l.d) + math.Abs(next.slope-l.slope)*s.span
+		l = next
+		if moved < 1e-15 {
+			break
+		}
+	}
+	return s.finish(l)
+}
+
+func check(obs []Obs, prior Prior) error {
+	if len(obs) == 0 {
+		return fmt.Errorf("%w: no observations: was a marker found?", ErrObservations)
+	}
+	for i, o := range obs {
+		if !measure.Known(o.Host) || !measure.Known(o.Meter) || !measure.Known(o.U) || o.U <= 0 {
+			return fmt.Errorf("%w: observation %d (host %v, meter %v, u %v): times must be finite and u positive",
+				ErrObservations, i, float64(o.Host), float64(o.Meter), float64(o.U))
+		}
+	}
+	if far := math.Abs(float64(obs[0].Host)); far > farthest {
+		return fmt.Errorf("%w: host times lie %.3g s after their origin: count them from one nearby", ErrObservations,
+			far)
+	}
+	if !(prior.URate > 0 && measure.Known(prior.URate)) {
+		return fmt.Errorf("%w: uncertainty %v of the rate: must be positive and finite", ErrObservations, prior.URate)
+	}
+	if !(prior.UOffset >= 0) || !measure.Known(prior.UOffset) {
+		return fmt.Errorf("%w: uncertainty %v of the offset: must be zero or positive and finite", ErrObservations,
+			float64(prior.UOffset))
+	}
+	return nil
+}
+
+// line is meter − host = d + slope·(host − centre): the remainder after the
+// clocks' common part, so that nothing large is subtracted from anything large.
+type line struct{ d, slope float64 }
+
+// solver holds the centred observations. The slope is B − 1, 0 a priori.
+type solver struct {
+	prior  Prior
+	centre float64   // host time that x counts from
+	shift  float64   // meter − host that y counts from
+	x, y   []float64 // seconds
+	u      []float64 // seconds, as stated
+	w      []float64 // Huber's weights, 0 for an outlier
+	scale  float64   // how much larger than stated the scatter is, at least 1
+	span   float64
+}
+
+func newSolver(obs []Obs, prior Prior) *solver {
+	n := len(obs)
+	s := &solver{
+		prior: prior, scale: 1,
+		x: make([]float64, n), y: make([]float64, n), u: make([]float64, n), w: make([]float64, n),
+	}
+	var weights float64
+	for i, o := range obs {
+		s.u[i] = float64(o.U)
+		w := 1 / (s.u[i] * s.u[i])
+		weights += w
+		s.centre += (float64(o.Host) - s.centre) * w / weights
+	}
+	s.shift = float64(obs[0].Meter) - float64(obs[0].Host)
+	for i, o := range obs {
+		s.x[i] = float64(o.Host) - s.centre
+		s.y[i] = float64(o.Meter) - float64(o.Host) - s.shift
+		s.span = max(s.span, math.Abs(s.x[i]))
+	}
+	return s
+}
+
+// start returns a line that a minority of outliers cannot move: the median
+// slope of pairs half the observations apart (H. Theil, 1950), drawn towards
+// the prior, and the median offset.
+func (s *solver) start() line {
+	n := len(s.x)
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(s.x[a], s.x[b]) })
+	var slopes []float64
+	for i := 0; i+n/2 < n && n > 1; i++ {
+		a, b := order[i], order[i+n/2]
+		if s.x[b] > s.x[a] {
+			slopes = append(slopes, (s.y[b]-s.y[a])/(s.x[b]-s.x[a]))
+		}
+	}
+	var l line
+	if len(slopes) > 0 {
+		limit := 3 * s.prior.URate
+		l.slope = max(-limit, min(limit, median(slopes)))
+	}
+	rest := make([]float64, n)
+	for i := range rest {
+		rest[i] = s.y[i] - l.slope*s.x[i]
+	}
+	l.d = median(rest)
+	return l
+}
+
+// reweigh sets the scale and the weights for the residuals from a line.
+func (s *solver) reweigh(l line) {
+	r := make([]float64, len(s.x))
+	for i := range r {
+		r[i] = math.Abs(s.residual(l, i)) / s.u[i]
+	}
+	s.scale = max(1, madToSigma*median(slices.Clone(r)))
+	for i, z := range r {
+		z /= s.scale
+		switch {
+		case z <= huber:
+			s.w[i] = 1
+		case z <= reject:
+			s.w[i] = huber / z
+		default:
+			s.w[i] = 0
+		}
+	}
+}
+
+func (s *solver) residual(l line, i int) float64 { return s.y[i] - l.d - l.slope*s.x[i] }
+
+// normal returns the normal equations' sums for stated uncertainties times k;
+// the prior on the slope is one more observation.
+func (s *solver) normal(k float64) (sw, sx, sxx, sy, sxy float64) {
+	for i, w := range s.w {
+		w /= k * k * s.u[i] * s.u[i]
+		sw += w
+		sx += w * s.x[i]
+		sxx += w * s.x[i] * s.x[i]
+		sy += w * s.y[i]
+		sxy += w * s.x[i] * s.y[i]
+	}
+	return sw, sx, sxx + 1/(s.prior.URate*s.prior.URate), sy, sxy
+}
+
+// solve returns the weighted least-squares line.
+func (s *solver) solve() line {
+	sw, sx, sxx, sy, sxy := s.normal(s.scale)
+	// Centring on the weighted mean makes the equations independent.
+	mx, my := sx/sw, sy/sw
+	slope := (sxy - sx*my) / (sxx - sx*mx)
+	return line{d: my - slope*mx, slope: slope}
+}
+
+// finish computes the covariance and moves the line to the caller's origin.
+func (s *solver) finish(l line) (Fit, error) {
+	f := Fit{Origin: s.prior.Origin}
+	var chi2, squares float64
+	for i, w := range s.w {
+		if w == 0 {
+			f.Rejected++
+			continue
+		}
+		f.Used++
+		r := s.residual(l, i)
+		squares += r * r
+		chi2 += r * r / (s.u[i] * s.u[i])
+	}
+	// The offset costs a degree of freedom, the slope as much of one as the
+	// observations rather than the prior have determined it.
+	birge, prior := 1.0, 1/(s.prior.URate*s.prior.URate)
+	sw, sx, sxx, _, _ := s.normal(s.scale)
+	dof := float64(f.Used-1) - (1 - prior/(sxx-sx*sx/sw))
+	if dof > 0.5 {
+		birge = math.Sqrt(max(1, chi2/dof))
+	}
+	sw, sx, sxx, _, _ = s.normal(birge)
+	mx := sx / sw
+	f.VarB = 1 / (sxx - sx*mx)
+	// The line at x is d + slope·x; the origin lies at x = −centre.
+	at := -s.centre - mx
+	f.VarA = 1/sw + f.VarB*at*at + float64(s.prior.UOffset*s.prior.UOffset)
+	f.CovAB = f.VarB * at
+	f.B = 1 + l.slope
+	f.A = measure.Seconds(s.shift + l.d - l.slope*s.centre)
+	f.RMS = measure.Seconds(math.Sqrt(squares / float64(f.Used)))
+	if !measure.Known(f.A) || !measure.Known(f.VarA) || !(f.VarB > 0) || !(f.B > 0) {
+		return Fit{}, fmt.Errorf("%w: the equations have no finite solution: are the times in seconds?",
+			ErrObservations)
+	}
+	return f, nil
+}
+
+// median returns the middle of v, which it sorts.
+func median(v []float64) float64 {
+	slices.Sort(v)
+	n := len(v)
+	if n%2 == 1 {
+		return v[n/2]
+	}
+	return (v[n/2-1] + v[n/2]) / 2
 }

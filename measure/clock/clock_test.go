@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // truth is the clocks' relation in a simulation.

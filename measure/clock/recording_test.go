@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // recording is a public run: the meter's power against its own time stamps,

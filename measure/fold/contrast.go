@@ -6,10 +6,10 @@ import (
 	"iter"
 	"math"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// ErrPhases: the phases cannot tell the kernel from its carrier.
+// ErrPhases: the phases do not separate the kernel from its carrier.
 var ErrPhases = errors.New("phases that tell nothing")
 
 // Phase is a stretch of carrier, plain or with kernels between its slices.
@@ -22,11 +22,10 @@ type Phase struct {
 	Inserted int
 }
 
-// Difference is what one launch of the kernel adds to its carrier.
+// Difference is the energy that one launch of the kernel adds to its carrier's.
 type Difference struct {
 	Energy   measure.Estimate
 	Budget   []measure.Contribution
-	Phases   int
 	Inserted int // in all
 	// Carrier is the carrier's own power, where its drift crosses the middle.
 	Carrier measure.Watt
@@ -42,7 +41,7 @@ type Difference struct {
 //
 // to their energies by least squares: c_i is the carrier's own time in phase i,
 // m_i the launches. e is a linear combination of the E_i, so its budget is that
-// of measure.Combine, and what scatters between phases is seen in the residuals.
+// of measure.Combine, and the scatter between phases is seen in the residuals.
 // Phases come in order of time; the meter's blocks are read once. Errors wrap
 // ErrPhases, or are the integrator's.
 func Contrast(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block, error]) (Difference, error) {
@@ -68,7 +67,7 @@ func Contrast(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block,
 	if err != nil {
 		return Difference{}, fmt.Errorf("contrast: %w", err)
 	}
-	out := Difference{Phases: len(phases), DOF: d.dof, Inserted: d.inserted}
+	out := Difference{DOF: d.dof, Inserted: d.inserted}
 	beta, residual := d.solve(energies)
 	out.Carrier, out.Residual = measure.Watt(beta[1]), measure.Joule(residual)
 	var square float64
@@ -80,7 +79,9 @@ func Contrast(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block,
 	return out, nil
 }
 
-func integrate(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block, error]) ([]*measure.Integrator, error) {
+func integrate(s *measure.Setup, phases []Phase,
+	blocks iter.Seq2[*measure.Block, error],
+) ([]*measure.Integrator, error) {
 	windows := make([]measure.Window, len(phases))
 	for i, p := range phases {
 		windows[i] = p.Window
@@ -113,10 +114,6 @@ type design struct {
 	inserted int
 }
 
-// driftTerms is how many powers of time the fit may spend on drift: as few as
-// leave seven degrees of freedom, three at most.
-func driftTerms(phases int) int { return max(0, min(3, phases-2-7)) }
-
 func newDesign(phases []Phase) (*design, error) {
 	d := &design{}
 	plain := 0
@@ -125,14 +122,17 @@ func newDesign(phases []Phase) (*design, error) {
 			plain++
 		}
 		if !(p.Carrier > 0) || p.Inserted < 0 {
-			return nil, fmt.Errorf("%w: phase %d: %v of carrier with %d launches", ErrPhases, i+1, p.Carrier, p.Inserted)
+			return nil, fmt.Errorf("%w: phase %d: %v of carrier with %d launches", ErrPhases, i+1, p.Carrier,
+				p.Inserted)
 		}
 		d.inserted += p.Inserted
 	}
-	unknowns := 2 + driftTerms(len(phases))
+	// Powers of time for the drift: as few as leave seven degrees of freedom, three at most.
+	unknowns := 2 + max(0, min(3, len(phases)-2-7))
 	d.dof = len(phases) - unknowns
 	if plain < 3 || len(phases)-plain < 3 {
-		return nil, fmt.Errorf("%w: %d plain and %d with the kernel: at least three of each are needed", ErrPhases, plain, len(phases)-plain)
+		return nil, fmt.Errorf("%w: %d plain and %d with the kernel: at least three of each are needed", ErrPhases,
+			plain, len(phases)-plain)
 	}
 	middle := func(p Phase) float64 { return float64(p.Window.From+p.Window.To) / 2 }
 	first, last := middle(phases[0]), middle(phases[len(phases)-1])

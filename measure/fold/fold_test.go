@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // clamp is a bench of one clamp rail at 20 kS/s.

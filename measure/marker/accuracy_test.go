@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // trial plays one start and one stop marker around some work.
@@ -42,9 +42,9 @@ func (tr *trial) add(spec Spec, found []Found, truth map[Kind]float64) {
 	}
 }
 
-// trials is the number of trials, a third of them where tests shall be short.
+// trials returns the number of trials: n of them in slow tests, a third otherwise.
 func trials(n int) int {
-	if testing.Short() {
+	if !slow {
 		return (n + 2) / 3
 	}
 	return n

@@ -1,10 +1,12 @@
 package marker
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 var (
@@ -180,6 +182,168 @@ func TestNotAMarker(t *testing.T) {
 			if found := detect(tc.spec, fastSim.setup(), fastSim.run(tc.levels, tc.until, newRand(1))); len(found) > 0 {
 				t.Errorf("found %+v", found)
 			}
+		})
+	}
+}
+
+// Of a marker that is cut off by the converter's range the time is as uncertain as it
+// says, whatever share of its step is seen and however the card slews.
+func TestAccuracyClipped(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		sim  sim
+		from float64 // of the step, what is cut off below
+		to   float64 // and above
+	}{
+		{"a fifth seen", sim{rate: 20e3, tau: 0.2e-3, noise: 2}, -9, 0.2},
+		{"half seen", sim{rate: 20e3, tau: 0.2e-3, noise: 2}, -9, 0.5},
+		{"four fifths seen", sim{rate: 20e3, tau: 0.2e-3, noise: 2}, -9, 0.8},
+		{"half seen, slow falls", sim{rate: 20e3, tau: 0.12e-3, tauFall: 0.5e-3, noise: 2}, -9, 0.5},
+		{"half seen at 4.8 kS/s", sim{rate: 4785, tau: 0.3e-3, noise: 2, droop: 0.01}, -9, 0.5},
+		{"upper half seen", sim{rate: 20e3, tau: 0.2e-3, noise: 2}, 0.5, 9},
+		{"the middle seen", sim{rate: 20e3, tau: 0.2e-3, noise: 2}, 0.3, 0.7},
+		{"ramps, half seen", sim{rate: 20e3, tau: 0.3e-3, tauFall: 0.9e-3, noise: 2, ramps: true}, -9, 0.5},
+		{"ramps, a fifth seen", sim{rate: 20e3, tau: 0.1e-3, tauFall: 0.32e-3, noise: 2, ramps: true}, -9, 0.2},
+		{"noise clips, no more", sim{rate: 20e3, tau: 0.2e-3, noise: 2}, -9, 1.04},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			const low, step = 60, 100
+			s := tc.sim.withDefaults()
+			s.from, s.to = low+tc.from*step, low+tc.to*step
+			var tr trial
+			for seed := range trials(30) {
+				rng := newRand(uint64(seed))
+				spec := FastProfile(measure.Hertz(s.rate), rng.Uint32())
+				truth := map[Kind]float64{}
+				levels := []level{{0, 55}}
+				var end float64
+				levels, truth[Start], end = play(levels, spec, Start, 0.2+0.1*rng.Float64(), low, low+step)
+				levels = append(levels, level{end, 300})
+				levels, truth[Stop], end = play(levels, spec, Stop, end+0.15+0.1*rng.Float64(), low, low+step)
+				b := s.run(append(levels, level{end, 40}), end+0.3, rng)
+				tr.add(spec, detect(spec, s.setup(), b), truth)
+			}
+			within := 0.0
+			for _, z := range tr.normal {
+				if math.Abs(z) <= 2 {
+					within++
+				}
+			}
+			t.Log(&tr, fmt.Sprintf("within 2 u %.0f %%", 100*within/float64(len(tr.normal))))
+			if tr.missed > 0 || tr.extra > 0 || within < 0.9*float64(len(tr.normal)) {
+				t.Errorf("missed %d, extra %d, within 2 u %.0f of %d", tr.missed, tr.extra, within, len(tr.normal))
+			}
+		})
+	}
+}
+
+// workload is what GPUs do all day, without markers: square waves and bursts of
+// random period, duty and height, for the given number of seconds. Periods are
+// spread, in logarithm, around the chip, where they are most alike to a marker.
+func workload(rng *rand.Rand, chip, seconds float64) []level {
+	idle := 30 + 30*rng.Float64()
+	levels := []level{{0, idle}}
+	for t := 0.2; t < seconds; {
+		low, high := idle, idle+20+300*rng.Float64()
+		if rng.IntN(3) == 0 {
+			low += 100 * rng.Float64()
+		}
+		unit := chip
+		if rng.IntN(3) > 0 {
+			unit = chip * []float64{0.05, 0.3, 1, 2, 8, 40}[rng.IntN(6)] * (0.5 + rng.Float64())
+		}
+		switch pulses := 1 + rng.IntN(60); rng.IntN(3) {
+		case 0: // a square wave
+			duty := 0.1 + 0.8*rng.Float64()
+			for range pulses {
+				levels = append(levels, level{t, high}, level{t + 2*duty*unit, low})
+				t += 2 * unit
+			}
+		case 1: // bursts of random length
+			for range pulses {
+				levels = append(levels, level{t, low + (high-low)*rng.Float64()})
+				t += unit * (0.2 + 4*rng.Float64())
+			}
+		case 2: // on and off at random, in steps of the unit
+			for range pulses {
+				w := low
+				if rng.IntN(2) == 0 {
+					w = high
+				}
+				levels = append(levels, level{t, w})
+				t += unit
+			}
+		}
+		levels = append(levels, level{t, idle})
+		t += chip * 10 * rng.Float64()
+	}
+	return levels
+}
+
+// stretches runs a detector over stretches of workload that add up to total
+// seconds and reports every marker found. The tag is not looked at: a marker
+// with the wrong tag is as false as one with the right one.
+func stretches(t *testing.T, spec Spec, setup *measure.Setup, total, each float64, run func(levels []level, rng *rand.Rand) measure.Block) {
+	t.Helper()
+	if !slow {
+		total /= 12
+	}
+	matched := 0
+	for seed := range int(total / each) {
+		rng := newRand(uint64(seed) + 1000)
+		b := run(workload(rng, float64(spec.Chip), each), rng)
+		for _, f := range detect(spec, setup, b) {
+			t.Errorf("stretch %d: false %v marker at %v, correlation %.3f, PSLR %.1f dB, step %v, tag ok %v", seed, f.Kind, f.T, f.Correlation, float64(f.PSLR), f.Step, f.TagOK)
+			if f.TagOK {
+				matched++
+			}
+		}
+	}
+	if matched > 0 {
+		t.Errorf("%d false markers even have the right tag", matched)
+	}
+}
+
+func TestNoFalseMarkerSampled(t *testing.T) {
+	const each = 120.0
+	for _, tc := range []struct {
+		name  string
+		sim   sim
+		code  Code
+		total float64
+	}{
+		{"1 kS/s", sim{rate: 1000, tau: 0.5e-3, noise: 2}, M31, 3600},
+		{"4.8 kS/s", sim{rate: 4785, tau: 0.3e-3, noise: 2}, M31, 1200},
+		{"noise", sim{rate: 1000, tau: 0.5e-3, noise: 60}, M31, 1800},
+		{"barker", sim{rate: 1000, tau: 0.5e-3, noise: 2}, Barker13, 1200},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			spec := FastProfile(measure.Hertz(tc.sim.rate), 0x5a)
+			spec.Code = tc.code
+			stretches(t, spec, tc.sim.setup(), tc.total, each, func(levels []level, rng *rand.Rand) measure.Block {
+				return tc.sim.run(levels, each, rng)
+			})
+		})
+	}
+}
+
+func TestNoFalseMarkerSensor(t *testing.T) {
+	const each = 300.0
+	for _, tc := range []struct {
+		name string
+		sim  sensorSim
+	}{
+		{"100/25 ms", sensorSim{window: 25e-3, period: 0.1, noise: 1, poll: 8e-3}},
+		{"1 s average", sensorSim{window: 1, period: 0.1, noise: 0.5, poll: 8e-3}},
+		{"20/10 ms", sensorSim{window: 10e-3, period: 20e-3, noise: 1, poll: 4e-3}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			spec := ProfileFor(*tc.sim.setup(), 0x5)
+			stretches(t, spec, tc.sim.setup(), 3600, each, func(levels []level, rng *rand.Rand) measure.Block {
+				return tc.sim.run(levels, each, rng)
+			})
 		})
 	}
 }

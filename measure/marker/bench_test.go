@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // benchSetup is three clamp rails on six channels.

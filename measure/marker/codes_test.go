@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func text(chips []bool) string {

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // FuzzDetector pushes arbitrary blocks, with jumps forth and back, into a

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // TestBlocks cuts one capture into blocks of random length: the markers must be

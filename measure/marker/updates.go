@@ -3,7 +3,7 @@ package marker
 import (
 	"math"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // lagsPerChip is the resolution of the search in a sensor's updates.
@@ -61,7 +61,7 @@ func newUpdates(spec Spec, setup *measure.Setup, on func(Found)) *updates {
 	return u
 }
 
-// memory is how long a value remembers what was.
+// memory is how long a past value influences the present one.
 func (u *updates) memory() float64 { return u.window + 5*u.tau }
 
 // point takes the next scan and notes the values that are new.
@@ -197,4 +197,221 @@ func (u *updates) judge(kind Kind, p peak) {
 		f.PSLR = p.pslr
 		u.on(*f)
 	}
+}
+
+const (
+	// binsPerChip is the resolution of the correlator; the fit that follows uses
+	// the points themselves.
+	binsPerChip = 16
+	// leastBins is the number of points a chip below which every scan is fitted
+	// by itself, as the updates of a slow sensor are.
+	leastBins = 6
+	// pointsPerChip is the least number of points that a chip is cut into where
+	// the scans suffice; fewer than twice as many are kept.
+	pointsPerChip = 20
+	// guardUsed bounds the guard chips that the correlator reads.
+	guardUsed = 6
+)
+
+// sampled finds markers in the trace of an instrument that shows instantaneous
+// values: chips are resolved, and so are their edges.
+type sampled struct {
+	spec  Spec
+	resp  measure.Response
+	box   float64 // width of the window that a point averages over, seconds
+	delay float64 // of a reading behind the power that it shows, seconds
+	space float64 // nominal distance of points, seconds
+	whole float64 // length of the marker, seconds
+	// uClock is the relative standard uncertainty of a chip's length on the
+	// instrument's clock.
+	uClock float64
+	on     func(Found)
+
+	points *ring[point]
+	last   float64 // time of the last point; −Inf before the first
+
+	lags  *lags
+	corr  correlator
+	plain *plain // nil for none
+	work  fitWork
+}
+
+func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampled {
+	r := setup.Response
+	scan := 1 / float64(setup.Timebase.SampleRate())
+	s := &sampled{
+		spec: spec, resp: r, on: on, whole: float64(spec.Duration()), space: scan * float64(per), last: math.Inf(-1),
+		// A mean of n point readings has the variance of place of a window of
+		// √(n²−1) scans; windows that follow each other add in variance.
+		box:    math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
+		delay:  float64(r.Window+lag(r))/2 + skew(setup),
+		uClock: math.Hypot(setup.Timebase.UTickHz, hostClock),
+	}
+	margin := spec.Len() + settleChips + guardUsed + 4
+	points := newRing[point](int(1.25*float64(margin)*float64(spec.Chip)/s.space) + 64)
+	s.points = &points
+	bins := min(binsPerChip, int(float64(spec.Chip)/s.space))
+	s.lags = newLags(spec, bins, spec.CodeLen()+min(spec.Guard, guardUsed), 0, s.judge)
+	s.corr = newCorrelator(spec, bins, float64(spec.Chip)/float64(bins), s.lags)
+	if s.plain = newPlain(s); s.plain != nil {
+		s.corr.also = &s.plain.corr
+	}
+	return s
+}
+
+// lag is for how long a value is shown behind its own time.
+func lag(r measure.Response) measure.Seconds {
+	if r.Centred {
+		return 0
+	}
+	return r.Update
+}
+
+// skew returns the mean delay of the channels that carry the current.
+func skew(setup *measure.Setup) float64 {
+	var sum measure.Seconds
+	for _, r := range setup.Rails {
+		sum += setup.Channels[r.X].Skew
+	}
+	return -float64(sum) / float64(len(setup.Rails))
+}
+
+// point takes the next point of the trace.
+func (s *sampled) point(p point) {
+	p.t -= s.delay
+	if !(p.t > s.last) {
+		return // a device clock that jumps back: keep what came first
+	}
+	if s.last > math.Inf(-1) && p.t-s.last > s.whole {
+		s.restart()
+	}
+	s.last = p.t
+	s.points.push(p)
+	s.corr.add(p)
+}
+
+// restart forgets the trace: nothing of a marker can span so long a gap.
+func (s *sampled) restart() {
+	s.finish()
+	s.points.clear()
+	s.lags.restart()
+	if s.plain != nil {
+		s.plain.lags.restart()
+	}
+	s.corr.restart()
+}
+
+func (s *sampled) finish() {
+	s.lags.finish()
+	if s.plain != nil {
+		s.plain.lags.finish()
+	}
+}
+
+func (s *sampled) fallback(found []Found) []Found { return s.plain.bound(found) }
+
+// judge reports a candidate that the fit confirms.
+func (s *sampled) judge(kind Kind, p peak) {
+	if f := s.fit(kind, s.corr.time(p.at), func(*fitted, []Edge, []bool) bool { return true }); f != nil {
+		f.PSLR = p.pslr
+		s.on(*f)
+	}
+}
+
+// clock replaces the instants by those of a steady clock where the sensor keeps
+// one: polls place one update to a few milliseconds, and sixty of them together
+// thirty times better. Where the clock wanders, each stays between its polls.
+// It returns the standard uncertainty of that clock.
+func (u *updates) clock() float64 {
+	all := u.work.all
+	index := make([]float64, len(all))
+	var k, n float64
+	for i, v := range all {
+		if i > 0 {
+			k += max(1, math.Round((v.t-all[i-1].t)/u.period))
+		}
+		index[i] = k
+		if !v.guess {
+			n++
+		}
+	}
+	if n < 4 {
+		return u.period / math.Sqrt(12)
+	}
+	first, slope, sigma, jitter := steady(all, index)
+	begin := all[0].t
+	for i := range all {
+		v := &all[i]
+		t := begin + first + slope*index[i]
+		v.u = jitter
+		if !v.guess {
+			// A sensor whose clock wanders is still believed as to its polls.
+			t = min(max(t, v.t-v.half), v.t+v.half)
+			v.u = min(jitter, v.half/math.Sqrt(3))
+		}
+		v.t = t
+	}
+	return sigma
+}
+
+// steady finds the clock, first + slope·index behind the first update, that
+// ticks between the two polls of every update. The one whose phase has the most
+// room is taken; that room is its uncertainty. Where none fits, as the sensor's
+// own clock jitters, it is the least-squares line, and the rms of that jitter.
+func steady(all []update, index []float64) (first, slope, sigma, jitter float64) {
+	first, slope, sigma, jitter = clockLine(all, index)
+	last := index[len(index)-1]
+	lo, hi := slope-4*sigma/last, slope+4*sigma/last
+	for range 60 {
+		a, b := lo+(hi-lo)/3, hi-(hi-lo)/3
+		_, below := room(all, index, a)
+		if _, above := room(all, index, b); below < above {
+			lo = a
+		} else {
+			hi = b
+		}
+	}
+	if middle, wide := room(all, index, (lo+hi)/2); wide > 0 {
+		// The slope has room as well; towards the ends it counts as much again.
+		return middle, (lo + hi) / 2, wide / math.Sqrt(6), 0
+	}
+	return first, slope, sigma, jitter
+}
+
+// room returns the middle and the width of the phases that a clock of the given
+// period can have; the width is negative where it can have none.
+func room(all []update, index []float64, slope float64) (middle, wide float64) {
+	lo, hi := math.Inf(-1), math.Inf(1)
+	for i, v := range all {
+		if !v.guess {
+			t := v.t - all[0].t - slope*index[i]
+			lo, hi = max(lo, t-v.half), min(hi, t+v.half)
+		}
+	}
+	return (lo + hi) / 2, hi - lo
+}
+
+// clockLine fits the instants by least squares, each weighted by how closely
+// its polls enclose it. sigma is the larger of the bounds by polls and by scatter;
+// jitter is the scatter that polls do not explain.
+func clockLine(all []update, index []float64) (first, slope, sigma, jitter float64) {
+	var n, sw, sk, st, skk, skt float64
+	for i, v := range all {
+		if v.guess {
+			continue
+		}
+		w, k, t := 3/(v.half*v.half), index[i], v.t-all[0].t
+		n, sw, sk, st, skk, skt = n+1, sw+w, sk+w*k, st+w*t, skk+w*k*k, skt+w*k*t
+	}
+	slope = (sw*skt - sk*st) / (sw*skk - sk*sk)
+	first = (st - slope*sk) / sw
+	var chi2, beyond float64
+	for i, v := range all {
+		if !v.guess {
+			r := v.t - all[0].t - first - slope*index[i]
+			chi2 += 3 * r * r / (v.half * v.half)
+			beyond += r*r - v.half*v.half/3
+		}
+	}
+	return first, slope, math.Sqrt(max(1, chi2/(n-2)) / sw), math.Sqrt(max(0, beyond/n))
 }

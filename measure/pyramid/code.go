@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // A page as it is stored, little-endian:
@@ -150,7 +150,7 @@ func (p *stored) scale(s int) (low, step float64) {
 	return float64(math.Float32frombits(le.Uint32(b))), float64(math.Float32frombits(le.Uint32(b[4:])))
 }
 
-// join is what bins from to to of a series come to together, of full scans each.
+// join returns the sum of bins [from, to) of a series, of full scans each.
 func (p *stored) join(s, from, to int, full uint64) Bin {
 	le := binary.LittleEndian
 	codes := func(j int) []byte {
@@ -176,7 +176,10 @@ func (p *stored) join(s, from, to int, full uint64) Bin {
 		return empty()
 	}
 	low, step := p.scale(s)
-	return Bin{measure.Watt(low + step*float64(lo)), measure.Watt(low + step*float64(hi)), low*float64(n) + step*float64(steps), n}
+	return Bin{
+		measure.Watt(low + step*float64(lo)), measure.Watt(low + step*float64(hi)),
+		low*float64(n) + step*float64(steps), n,
+	}
 }
 
 // Parse reads a stored page into p, whose Level and Number must be set. Errors wrap

@@ -10,9 +10,11 @@
 package pyramid
 
 import (
+	"fmt"
 	"math"
+	"slices"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // The shape of a pyramid.
@@ -35,7 +37,7 @@ func BinScans(level int) uint64 {
 // PageScans returns the scans that a page of a level covers.
 func PageScans(level int) uint64 { return PageBins * BinScans(level) }
 
-// Bin is what a series came to over some scans.
+// Bin holds the range and the sum of a series over some scans.
 type Bin struct {
 	Min, Max measure.Watt // NaN where N is 0
 	Sum      float64      // of the watts of the scans
@@ -88,10 +90,218 @@ func (p *Page) clear() {
 
 // hasData reports whether a page has any scan.
 func (p *Page) hasData() bool {
-	for i := range p.Series[0] {
-		if p.Series[0][i].N > 0 {
-			return true
+	return slices.ContainsFunc(p.Series[0], func(b Bin) bool { return b.N > 0 })
+}
+
+// Builder makes the pages of a capture from its scans, in their order. Its memory
+// is a page a level. It is not safe for concurrent use.
+type Builder struct {
+	series int
+	next   uint64 // first scan that may come
+	scans  uint64 // in all pages
+	open   [Levels]*Page
+	out    func(*Page) error
+}
+
+// NewBuilder begins a pyramid at a capture's scan first. out gets every page that is
+// complete, the lower levels first; it must not keep it.
+func NewBuilder(series int, out func(*Page) error) *Builder {
+	return &Builder{series: series, out: out}
+}
+
+// Next returns the first scan that may come.
+func (b *Builder) Next() uint64 { return b.next }
+
+// Scans returns how many scans the pages hold, those that Resume went on behind among them.
+func (b *Builder) Scans() uint64 { return b.scans }
+
+// Add takes n scans from a number on, all of one bin of level 0, and the extremes of each
+// series over them. Scans may be left out, and none may come again.
+func (b *Builder) Add(first uint64, n int, e []measure.Extreme) error {
+	if len(e) != b.series || first < b.next || n < 1 || first%Base+uint64(n) > Base {
+		return fmt.Errorf(
+			"pyramid: %d scans of %d series from scan %d on: want some of one bin, of %d series, from %d "+
+				"on", n, len(e), first, b.series, b.next)
+	}
+	page := b.open[0]
+	if number := first / PageScans(0); page == nil || page.Number != number {
+		var err error
+		if page, err = b.page(0, number); err != nil {
+			return err
 		}
 	}
-	return false
+	at := first % PageScans(0) / Base
+	for s := range e {
+		page.Series[s][at].Join(Bin{e[s].Min, e[s].Max, e[s].Sum, uint64(n)})
+	}
+	b.next = first + uint64(n)
+	b.scans += uint64(n)
+	return nil
+}
+
+// page returns the open page of a level, after closing the one before it.
+func (b *Builder) page(level int, number uint64) (*Page, error) {
+	p := b.open[level]
+	switch {
+	case p == nil:
+		b.open[level] = NewPage(level, number, b.series)
+	case p.Number != number:
+		if err := b.close(level); err != nil {
+			return nil, err
+		}
+		p.clear()
+		p.Number = number
+	}
+	return b.open[level], nil
+}
+
+// close hands a page on, and its bins to the next level.
+func (b *Builder) close(level int) error {
+	p := b.open[level]
+	if err := b.raise(p); err != nil {
+		return err
+	}
+	return b.out(p)
+}
+
+// raise adds a page's bins to the page of the next level that they lie in.
+func (b *Builder) raise(p *Page) error {
+	if p.Level+1 == Levels {
+		return nil
+	}
+	const width = PageBins / Ratio // bins of the next level that a page fills
+	up, err := b.page(p.Level+1, p.Number/Ratio)
+	if err != nil {
+		return err
+	}
+	at := int(p.Number%Ratio) * width
+	for s, bins := range p.Series {
+		for i, bin := range bins {
+			up.Series[s][at+i/Ratio].Join(bin)
+		}
+	}
+	if p.Number%Ratio < Ratio-1 {
+		return nil
+	}
+	// It is complete with its last part: a builder that begins behind that finds it.
+	b.open[up.Level] = nil
+	if err := b.raise(up); err != nil {
+		return err
+	}
+	return b.out(up)
+}
+
+// Resume goes on behind pages that are complete already: page yields the page of a
+// level and number, nil where there is none. The scans from Next on must be added
+// again.
+func (b *Builder) Resume(last uint64, page func(level int, number uint64) (*Page, error)) error {
+	b.next = (last + 1) * PageScans(0)
+	b.scans = 0
+	for level := range Levels {
+		// Pages of this level that lie in an unfinished page of the next.
+		done := b.next / PageScans(level)
+		from := done - done%Ratio
+		if level == Levels-1 {
+			from = 0 // there is no next
+		}
+		for n := from; n < done; n++ {
+			p, err := page(level, n)
+			if err != nil {
+				return err
+			}
+			if p == nil {
+				continue
+			}
+			for i := range p.Series[0] {
+				b.scans += p.Series[0][i].N
+			}
+			if err := b.raise(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close hands on the pages that are not full. The builder is done.
+func (b *Builder) Close() error {
+	for level := range b.open { // closing one opens the next
+		if p := b.open[level]; p == nil || !p.hasData() {
+			continue
+		}
+		if err := b.close(level); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Columns are a stretch of scans, shared out among as many columns of every series: of
+// n columns, c covers scans First + Scans·c/n to First + Scans·(c+1)/n. Scans and bins
+// join the column that their first scan lies in; a bin that begins before First, and reaches
+// it, the first one.
+type Columns struct {
+	First, Scans uint64
+	Bins         [][]Bin // by series
+}
+
+// NewColumns returns columns without scans.
+func NewColumns(series, columns int, first, scans uint64) *Columns {
+	c := &Columns{First: first, Scans: scans, Bins: make([][]Bin, series)}
+	for s := range c.Bins {
+		c.Bins[s] = make([]Bin, columns)
+		for i := range c.Bins[s] {
+			c.Bins[s][i] = empty()
+		}
+	}
+	return c
+}
+
+// at is the column of a scan before the end, and the first scan that is of the next one.
+func (c *Columns) at(scan uint64) (column, next uint64) {
+	n := uint64(len(c.Bins[0]))
+	if scan > c.First {
+		column = (scan - c.First) * n / c.Scans
+	}
+	return column, c.First + ((column+1)*c.Scans+n-1)/n
+}
+
+// Join adds n scans from one on, all of one column, and each series' extremes over them.
+func (c *Columns) Join(scan uint64, n int, e []measure.Extreme) {
+	column, _ := c.at(scan)
+	for s := range c.Bins {
+		c.Bins[s][column].Join(Bin{e[s].Min, e[s].Max, e[s].Sum, uint64(n)})
+	}
+}
+
+// Room is how many scans from one of the stretch on are of its column.
+func (c *Columns) Room(scan uint64) int {
+	_, next := c.at(scan)
+	return int(next - scan)
+}
+
+// JoinStored adds the bins of a stored page of a level. Errors wrap ErrPage.
+func (c *Columns) JoinStored(level int, number uint64, b []byte) error {
+	p, err := parse(b)
+	if err != nil {
+		return err
+	}
+	if p.series != len(c.Bins) {
+		return fmt.Errorf("%w: %d series of %d", ErrPage, p.series, len(c.Bins))
+	}
+	size, begin, end := BinScans(level), number*PageScans(level), c.First+c.Scans
+	from := uint64(0)
+	if begin < c.First {
+		from = (c.First - begin) / size // the bin that holds the first scan
+	}
+	to := min(PageBins, (max(begin, end)-begin+size-1)/size)
+	for from < to {
+		column, next := c.at(begin + from*size)
+		upTo := min(to, (next-begin+size-1)/size)
+		for s := range c.Bins {
+			c.Bins[s][column].Join(p.join(s, int(from), int(upTo), size))
+		}
+		from = upTo
+	}
+	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // wave is a power that steps, ripples and now and then spikes.

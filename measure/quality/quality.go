@@ -1,19 +1,20 @@
-// Package quality judges a measurement by what is known of it: whether its
-// energy may be used as it stands, and if not, why and what to do.
+// Package quality judges a measurement: whether its energy may be used as it
+// stands, and if not, why, and the remedy.
 //
-// The expanded uncertainty holds what the budget lists. This verdict is about
-// the rest: a clipped reading hides how much was cut off, a rail that nobody
+// The expanded uncertainty covers the sources that the budget lists. This verdict is about
+// the rest: a clipped reading hides how much was cut off, a rail that is not
 // measured is not in the total.
 package quality
 
 import (
 	"fmt"
+	"math"
 	"slices"
-	"strings"
 
-	"wattmark/measure"
-	"wattmark/measure/clock"
-	"wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
 // Level is how far a result may be trusted; the worst reason decides.
@@ -27,17 +28,26 @@ const (
 	Usable
 	// Doubtful: E may be off by more than U; look before you rely on it.
 	Doubtful
-	// Void: E says nothing; measure again.
+	// Void: E is meaningless; measure again.
 	Void
 )
 
-var levelNames = [...]string{"good", "usable", "doubtful", "void"}
+var levelNames = map[Level]string{Good: "good", Usable: "usable", Doubtful: "doubtful", Void: "void"}
 
-func (l Level) String() string {
-	if int(l) < len(levelNames) {
-		return levelNames[l]
+func (l Level) String() string { return measure.NameOf(levelNames, l, "level") }
+
+// MarshalText returns the level's name.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads a level's name.
+func (l *Level) UnmarshalText(text []byte) error {
+	for level, name := range levelNames {
+		if name == string(text) {
+			*l = level
+			return nil
+		}
 	}
-	return fmt.Sprintf("level(%d)", uint8(l))
+	return fmt.Errorf("quality: no level %q", text)
 }
 
 // Cause names a rule.
@@ -70,53 +80,34 @@ const (
 
 // Reason is one thing that was noticed.
 type Reason struct {
-	Cause Cause
-	Level Level
+	Cause Cause `json:"cause"`
+	Level Level `json:"level"` // at best, given this reason
 	// Subject is the channel, rail or marker concerned; empty for the whole.
-	Subject string
+	Subject string `json:"subject,omitempty"`
 	// Count is how many readings, scans or events; zero where that means nothing.
-	Count uint64
-	// Share is what part of the window or of the energy, where that means something.
-	Share float64
-	// Text is one sentence for the operator, with what to do.
-	Text string
+	Count uint64 `json:"count,omitempty"`
+	// Share is the part of the window or of the energy, where that means something.
+	Share float64 `json:"share,omitempty"`
+	// Text is one sentence for the operator, with the remedy.
+	Text string `json:"text"`
 }
-
-func (r Reason) String() string { return r.Text }
 
 // Verdict is a level with its reasons, the gravest first.
 type Verdict struct {
-	Level   Level
-	Reasons []Reason
+	Level   Level    `json:"level"`
+	Reasons []Reason `json:"reasons,omitempty"`
 }
 
-// String is the verdict on one line.
-func (v Verdict) String() string {
-	if len(v.Reasons) == 0 {
-		return v.Level.String()
-	}
-	texts := make([]string, len(v.Reasons))
-	for i, r := range v.Reasons {
-		texts[i] = r.Text
-	}
-	return v.Level.String() + ": " + strings.Join(texts, "; ")
-}
-
-// Has reports whether a cause is among the reasons.
-func (v Verdict) Has(c Cause) bool {
-	return slices.ContainsFunc(v.Reasons, func(r Reason) bool { return r.Cause == c })
-}
-
-// Input is what is known of a measurement. The zero value of a field that is
+// Input is the knowledge of a measurement. The zero value of a field that is
 // not known is taken as such: no events, no clock fit.
 type Input struct {
 	Setup  *measure.Setup
 	Result *measure.Result // nil without a window
 	Events []measure.Event
 	// Clipped are the clipped readings as they were counted; nil where they were not:
-	// then those that over-range events tell of may all lie in the window.
+	// then those of over-range events may all lie in the window.
 	Clipped []Clipping
-	Marker  marker.Spec // what was played; Code None for none
+	Marker  marker.Spec // the markers played; Code None for none
 	Markers []marker.Found
 	Clock   *clock.Fit
 	Failure string // how the work failed; empty where it did not
@@ -128,7 +119,7 @@ type Clipping struct {
 	Inside  uint64 // of the window
 	Markers uint64 // in the markers
 	Outside uint64 // elsewhere
-	// Unplaced lie nobody knows where, and are taken to lie inside.
+	// Unplaced lie at unknown places, and are taken to lie inside.
 	Unplaced uint64
 }
 
@@ -137,10 +128,14 @@ func Judge(in Input) Verdict {
 	var v Verdict
 	if in.Failure != "" {
 		v.add(Reason{Cause: WorkFailed, Level: Doubtful, Text: fmt.Sprintf(
-			"the work failed (%s): the energy is what was drawn until then, not that of the work", measure.Printable(in.Failure))})
+			"the work failed (%s): the energy is what was drawn until then, not that of the "+
+				"work", measure.Printable(in.Failure))})
 	}
 	if in.Result == nil {
-		v.add(Reason{Cause: NoResult, Level: Void, Text: "there is no window, so no energy: set one with wattmark trim, or measure again"})
+		v.add(Reason{
+			Cause: NoResult, Level: Void,
+			Text: "there is no window, so no energy: set one with wattmark trim, or measure again",
+		})
 	} else {
 		v.result(in.Setup, in.Result)
 		v.events(in.Result, in.Events)
@@ -169,4 +164,298 @@ func by(share, doubtful, void float64) Level {
 		return Doubtful
 	}
 	return Usable
+}
+
+// The bounds of the rules. What lies below is worth knowing, no more.
+const (
+	fewSamples = 10
+	// A clipped reading hides an unknown part of itself. One in ten thousand would
+	// have to hide a hundred times its readings to matter at 1 %.
+	clippedDoubtful, clippedVoid = 1e-4, 0.05
+	// Lost scans are bridged, and the budget has a line for that.
+	lostDoubtful, lostVoid = 0.01, 0.2
+	// U as a share of the energy.
+	uDoubtful, uVoid = 0.25, 1
+	// The ends' expanded uncertainty as a share of the energy.
+	edgesUsable, edgesDoubtful = 0.02, 0.1
+	fewObservations            = 8
+)
+
+// result judges the figures themselves.
+func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
+	if r.Samples < fewSamples {
+		v.add(Reason{Cause: FewSamples, Level: Doubtful, Count: r.Samples, Text: fmt.Sprintf(
+			"only %d readings lie in the window: repeat the work for longer, or sample faster", r.Samples)})
+	}
+	energy := math.Abs(float64(r.Total.Energy))
+	switch share := float64(r.Total.U) / energy; {
+	case math.IsNaN(share): // the energy, its uncertainty, or the quotient of two zeros
+		v.add(Reason{Cause: TooUncertain, Level: Void, Text: "the energy or its uncertainty is not a number"})
+	case share > uDoubtful:
+		v.add(Reason{Cause: TooUncertain, Level: by(share, uDoubtful, uVoid), Share: share, Text: fmt.Sprintf(
+			"the uncertainty is %.0f %% of the energy: the budget says what it owes most to", 100*share)})
+	}
+	if r.Lost > 0 || r.Gaps > 0 {
+		share := float64(r.Lost) / math.Max(float64(r.Lost+r.Samples), 1)
+		v.add(Reason{
+			Cause: LostScans, Level: by(share, lostDoubtful, lostVoid), Count: r.Lost, Share: share,
+			Text: fmt.Sprintf("%s lost in %s, %.2g %% of the window: the power is bridged there",
+				many(r.Lost, "scan"), many(r.Gaps, "gap"), 100*share),
+		})
+	}
+	for _, c := range r.Budget {
+		if share := 2 * float64(c.U) / energy; energy > 0 && c.Source == "window edges" && share > edgesUsable {
+			level := Usable
+			if share > edgesDoubtful {
+				level = Doubtful
+			}
+			v.add(Reason{Cause: LooseEdges, Level: level, Share: share, Text: fmt.Sprintf(
+				"where the window begins and ends is known to %.2g %% of the energy: repeat the work for "+
+					"longer", 100*share)})
+		}
+	}
+	if m := s.Response; m.Update > m.Window && m.Update > 0 {
+		v.add(Reason{Cause: LooksAway, Level: Doubtful, Share: 1 - float64(m.Window/m.Update), Text: fmt.Sprintf(
+			"the meter sees %v of every %v: work that changes faster is misread by any amount", m.Window, m.Update)})
+	}
+}
+
+// events judges the incidents within the window, and around it.
+func (v *Verdict) events(r *measure.Result, events []measure.Event) {
+	begin, end := r.FirstScan, r.FirstScan+r.Samples+r.Lost
+	var overflows, resyncs, reopens, far uint64
+	for _, e := range events {
+		inside := e.FirstScan < end && e.FirstScan+max(e.Scans, 1) > begin
+		switch {
+		case e.Kind == measure.EventReopen && !inside:
+			far++
+		case !inside:
+		case e.Kind == measure.EventOverflow:
+			overflows++
+		case e.Kind == measure.EventResync:
+			resyncs++
+		case e.Kind == measure.EventReopen:
+			reopens++
+		}
+	}
+	overflow := Usable
+	if r.Lost == 0 { // the device lost scans of unknown number
+		overflow = Doubtful
+	}
+	for _, x := range []struct {
+		n     uint64
+		cause Cause
+		level Level
+		text  string // of how often
+	}{
+		{overflows, Overflow, overflow, "the meter's own buffer overflowed %s: lower its rate or relieve its link"},
+		{resyncs, Resynced, Usable, "bytes were skipped %s to find the next frame: look at the cable"},
+		{
+			reopens, Reopened, Doubtful,
+			"the link to the meter was lost %s within the window: what the card drew meanwhile is bridged",
+		},
+		{far, Reopened, Usable, "the link to the meter was lost %s outside of the window"},
+	} {
+		if x.n > 0 {
+			v.add(Reason{Cause: x.cause, Level: x.level, Count: x.n, Text: fmt.Sprintf(x.text, times(x.n))})
+		}
+	}
+}
+
+// clippings judges the readings at the ends of their channels' ranges.
+func (v *Verdict) clippings(in *Input) {
+	list := in.Clipped
+	if list == nil {
+		list = unplaced(in)
+	}
+	for _, n := range list {
+		if n.Channel >= 0 && n.Channel < len(in.Setup.Channels) {
+			v.clipped(in, in.Setup.Channels[n.Channel], n)
+		}
+	}
+}
+
+// unplaced takes over-range events alone: each counts the clipped readings of one chunk
+// from the first on, which may lie anywhere up to the chunk's end.
+func unplaced(in *Input) []Clipping {
+	out := make([]Clipping, len(in.Setup.Channels))
+	begin, end := in.Result.FirstScan, in.Result.FirstScan+in.Result.Samples+in.Result.Lost
+	for _, e := range in.Events {
+		if e.Kind != measure.EventOverRange || e.Channel < 0 || e.Channel >= len(out) {
+			continue
+		}
+		n := &out[e.Channel]
+		n.Channel = e.Channel
+		if e.FirstScan >= end || e.FirstScan+chunk.MaxScans <= begin {
+			n.Outside += e.Scans
+			continue
+		}
+		most := min(e.Scans, end-max(e.FirstScan, begin))
+		n.Unplaced, n.Outside = n.Unplaced+most, n.Outside+e.Scans-most
+	}
+	return out
+}
+
+// clipped judges the clipped readings of one channel.
+func (v *Verdict) clipped(in *Input, ch measure.Channel, c Clipping) {
+	reason := func(level Level, n uint64, share float64, where string) {
+		v.add(Reason{Cause: Clipped, Level: level, Subject: ch.Name, Count: n, Share: share, Text: fmt.Sprintf(
+			"channel %s clipped %s at %s%s: choose a larger range", ch.Name, times(n), rangeEnd(ch), where)})
+	}
+	if n := c.Inside + c.Unplaced; n > 0 {
+		share, where := float64(n)/math.Max(float64(in.Result.Samples), 1), ""
+		if c.Unplaced > 0 {
+			where = " (where in the recording is not known: it counts as within the window)"
+		}
+		reason(by(share, clippedDoubtful, clippedVoid), n, share, where)
+	}
+	if c.Markers > 0 {
+		var length measure.Seconds
+		start, stop := marker.Pair(in.Markers)
+		for _, m := range []*marker.Found{start, stop} {
+			if m != nil {
+				length += m.End - m.Begin
+			}
+		}
+		share := float64(c.Markers) / math.Max(float64(length)*float64(in.Setup.Timebase.SampleRate()), 1)
+		reason(min(by(share, clippedDoubtful, clippedVoid), Doubtful), c.Markers, share,
+			" in the markers, whose times are less certain for it")
+	}
+	if c.Outside > 0 {
+		reason(Usable, c.Outside, 0, " outside of the window")
+	}
+}
+
+// rangeEnd names the end of a channel's range that it can have clipped at: both
+// where it reads either sign, for an event does not name the end.
+func rangeEnd(ch measure.Channel) string {
+	lo, hi := ch.Value(ch.MinCount), ch.Value(ch.MaxCount)
+	if lo > hi {
+		lo, hi = hi, lo
+	}
+	text := func(v float64) string {
+		switch ch.Unit {
+		case measure.UnitAmpere:
+			return measure.Ampere(v).String()
+		case measure.UnitWatt:
+			return measure.Watt(v).String()
+		}
+		return measure.Volt(v).String()
+	}
+	const little = 0.05 // of the other end: a range that begins about zero
+	switch {
+	case -lo < little*hi:
+		return "+" + text(hi)
+	case hi < -little*lo:
+		return text(lo)
+	case math.Abs(lo+hi) < 1e-3*hi:
+		return "±" + text(hi)
+	}
+	return text(lo) + " or +" + text(hi)
+}
+
+// rails judges the setup: missing and uncalibrated rails.
+func (v *Verdict) rails(s *measure.Setup) {
+	for _, m := range s.Missing {
+		v.add(Reason{Cause: MissingRail, Level: Usable, Subject: m, Text: fmt.Sprintf(
+			"rail %s is not measured: the card draws more than the total by what it takes there", m)})
+	}
+	for _, r := range s.Rails {
+		for _, c := range []int{r.X, r.Y} {
+			if c < 0 || s.Channels[c].UGain > 0 || s.Channels[c].UOffset > 0 {
+				continue
+			}
+			v.add(Reason{Cause: Uncalibrated, Level: Doubtful, Subject: s.Channels[c].Name, Text: fmt.Sprintf(
+				"channel %s has no stated uncertainty: ± U takes it as exact; state u_gain and "+
+					"u_offset", s.Channels[c].Name)})
+		}
+	}
+}
+
+// markers judges the markers that bound the task.
+func (v *Verdict) markers(spec marker.Spec, found []marker.Found) {
+	if spec.Code == marker.None {
+		return
+	}
+	start, stop := marker.Pair(found)
+	v.marker("start", marker.Start, start, spec, found)
+	v.marker("stop", marker.Stop, stop, spec, found)
+}
+
+func (v *Verdict) marker(name string, kind marker.Kind, f *marker.Found, spec marker.Spec, found []marker.Found) {
+	another := slices.ContainsFunc(found, func(f marker.Found) bool { return f.Kind == kind && !f.TagOK })
+	switch {
+	case f == nil && another:
+		v.add(Reason{Cause: WrongTag, Level: Doubtful, Subject: name, Text: fmt.Sprintf(
+			"a %s marker was found, but not with this task's tag: it may be another task's", name)})
+	case f == nil:
+		v.add(Reason{Cause: NoMarker, Level: Doubtful, Subject: name, Text: fmt.Sprintf(
+			"no %s marker was found: nothing in the trace confirms the window on that side", name)})
+	case f.Fallback && spec.Code != marker.UpDown:
+		v.add(Reason{Cause: Fallback, Level: Doubtful, Subject: name, Text: fmt.Sprintf(
+			"the %s marker was found by its plain up-down pattern only: it may be another's, and its time is "+
+				"rough", name)})
+	}
+}
+
+// others judges the use of the GPU by other processes.
+func (v *Verdict) others(in *Input) {
+	for _, e := range in.Events {
+		if e.Kind == measure.EventOthers && in.Result != nil {
+			v.add(Reason{Cause: OthersOnGPU, Level: Doubtful, Text: measure.Printable(e.Detail)})
+		}
+	}
+}
+
+// clock judges how host and meter are related.
+func (v *Verdict) clock(in *Input) {
+	for _, e := range in.Events {
+		if e.Kind == measure.EventClock && in.Result != nil {
+			v.add(Reason{Cause: ClockSet, Level: Doubtful, Text: measure.Printable(e.Detail)})
+			break
+		}
+	}
+	f := in.Clock
+	switch {
+	case in.Marker.Code == marker.None || in.Result == nil:
+		return
+	case f == nil:
+		v.add(Reason{
+			Cause: NoClock, Level: Doubtful,
+			Text: "the meter's clock could not be related to the host's: the window is what lies between the " +
+				"markers, guards included",
+		})
+		return
+	case f.Used < fewObservations:
+		v.add(Reason{Cause: LooseClock, Level: Usable, Count: uint64(max(f.Used, 0)), Text: fmt.Sprintf(
+			"the clocks were related by %d edges only: use a longer marker code", f.Used)})
+	case f.Rejected > f.Used:
+		v.add(Reason{Cause: LooseClock, Level: Doubtful, Count: uint64(f.Rejected), Text: fmt.Sprintf(
+			"%d of %d marker edges did not fit the clocks' line", f.Rejected, f.Rejected+f.Used)})
+	}
+	if slices.ContainsFunc(in.Events, func(e measure.Event) bool { return e.Kind == measure.EventGap && !e.Exact }) {
+		return // the line runs over a jump of the device's time; the budget holds its effect
+	}
+	off := math.Abs(f.B - 1)
+	uTick := in.Setup.Timebase.UTickHz
+	limit := 3 * math.Sqrt(clock.DefaultURate*clock.DefaultURate+uTick*uTick+f.VarB)
+	if off > limit {
+		v.add(Reason{Cause: WrongRate, Level: Doubtful, Share: off, Text: fmt.Sprintf(
+			"the meter's clock runs %.3g %% off the host's, more than stated: every joule is off by as much", 100*off)})
+	}
+}
+
+// many counts things.
+func many(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }

@@ -1,48 +1,61 @@
+// Package bench reads the bench file: the instruments, the calibration of their channels,
+// and the rails that the channels make (docs/bench-file.md).
+//
+//	Load / Parse / Default ─▶ Bench ─▶ NewInstrument
+//	                            └────▶ Setup(inputs) ─▶ measure.Setup
+//
+//	file    the YAML form, decoded strictly: an unknown key is an error
+//	source  text and syntax tree, for the places of errors
+//	Error   a fault with line, column, entry, remedy and the lines around
+//
+// Faults that are independent of the instrument are found by Parse, all at once; those that
+// need its channels by Setup.
 package bench
 
 import (
 	"bytes"
+	"cmp"
+	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/composite"
-	"wattmark/monitor/instrument/registry"
-	"wattmark/monitor/regular"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/composite"
+	"github.com/wattmark/wattmark/monitor/instrument/registry"
+	"github.com/wattmark/wattmark/monitor/regular"
 )
 
-// Bench is a bench file that was read and found sound. It is safe for
-// concurrent use.
+// Bench is a bench file that was read and found sound. It is safe for concurrent use.
 type Bench struct {
 	// Name of the bench; its instruments' names where the file gives none.
 	Name string
-	// GPU is the UUID of the GPU that the bench measures: what the file says, or
-	// the address of an instrument that is a GPU's own sensor. Empty where
-	// nothing says it.
+	// GPU is the UUID of the GPU that the bench measures: that of the file, or the address
+	// of an instrument that is a GPU's own sensor. Empty where unknown.
 	GPU string
-	// Instruments are what it measures with, in the file's order. Several are read
-	// as one, see package composite.
+	// Instruments in the file's order. Several are read as one, see package composite.
 	Instruments []Instrument
 
 	src  *source
 	file file
-	// written is false where nobody wrote a file: errors then name no place.
+	// written is false for Default: errors then have no place.
 	written bool
 }
 
-// Instrument says which instrument, and where.
+// Instrument is one entry of instruments, with its driver's options decoded.
 type Instrument struct {
 	// Name within the file; its kind where the file gives none.
 	Name string
 	Kind string
 	// Address is a port, host:port, GPU or folder, as the kind wants it.
 	Address string
-	// Delay is how far its readings lie behind the times that it tells.
+	// Delay is the lag of its readings behind their times.
 	Delay measure.Seconds
 
 	options any
@@ -56,13 +69,14 @@ const maxSize = 1 << 20
 func Load(name string) (*Bench, error) {
 	data, err := regular.Read(name, maxSize)
 	if err != nil {
-		return nil, fmt.Errorf("bench file: %w (docs/bench-file.md shows one; or name the instrument: --instrument)", err)
+		return nil, fmt.Errorf(
+			"bench file: %w (docs/bench-file.md shows one; or name the instrument: --instrument)", err)
 	}
 	return Parse(name, data)
 }
 
-// Parse reads a bench file's text; name is for errors. It checks all that can be
-// known before the instrument is there; Setup checks the rest.
+// Parse reads a bench file's text; name is for errors, which are *Error. It checks
+// everything that is independent of the instrument; Setup checks the rest.
 func Parse(name string, data []byte) (*Bench, error) {
 	if len(data) > maxSize {
 		return nil, &Error{File: name, Message: fmt.Sprintf("larger than %d bytes: this is no bench file", maxSize)}
@@ -81,9 +95,11 @@ func Parse(name string, data []byte) (*Bench, error) {
 	if b.Name = b.file.Name; b.Name == "" {
 		b.Name = strings.Join(b.names(), "+")
 	}
+	// All faults at once: a person who corrects a file wants the whole list.
 	if err := errors.Join(b.bind(), b.check()); err != nil {
 		return nil, err
 	}
+	// Drivers with fixed inputs let the rails be checked already now.
 	if in, known := b.inputs(); known {
 		if _, err := b.Setup(in); err != nil {
 			return nil, err
@@ -92,8 +108,8 @@ func Parse(name string, data []byte) (*Bench, error) {
 	return b, nil
 }
 
-// Default is the bench of an instrument of which nothing but its kind and
-// address is known: nominal or stored calibration, natural rails.
+// Default returns the bench of an instrument of which only kind and address are known:
+// nominal or stored calibration, natural rails.
 func Default(kind, address string) (*Bench, error) {
 	data, err := yaml.Marshal(map[string]any{"instruments": []map[string]string{{"kind": kind, "address": address}}})
 	if err != nil {
@@ -101,7 +117,7 @@ func Default(kind, address string) (*Bench, error) {
 	}
 	b, err := Parse("(no bench file)", data)
 	var e *Error
-	if errors.As(err, &e) { // nobody wrote those lines: leave out their places
+	if errors.As(err, &e) { // the text was generated: leave out its places
 		return nil, fmt.Errorf("bench of a %s: %w", kind, errors.Unwrap(e))
 	}
 	if err != nil {
@@ -111,9 +127,10 @@ func Default(kind, address string) (*Bench, error) {
 	return b, nil
 }
 
-// NewInstrument makes the bench's instrument, of several where it has several;
-// nothing is opened yet.
+// NewInstrument makes the bench's instrument, a composite where it has several. Nothing is
+// opened yet.
 func (b *Bench) NewInstrument(env registry.Env) (instrument.Instrument, error) {
+	// Drivers check their options before any device is touched; their errors get the place of the entry.
 	var made []instrument.Instrument
 	for i, y := range b.Instruments {
 		ins, err := y.kind.New(env, y.Address, y.options)
@@ -139,8 +156,8 @@ func (b *Bench) NewInstrument(env registry.Env) (instrument.Instrument, error) {
 	return c, nil
 }
 
-// bind reads which GPU the bench measures: what the file says, and what any of
-// its instruments that is a GPU's own sensor has for an address.
+// bind sets the GPU that the bench measures: that of the file, and that of any instrument
+// that is a GPU's own sensor. They must agree.
 func (b *Bench) bind() error {
 	for i, y := range b.Instruments {
 		sensor, err := measure.ParseGPUUUID(y.Address) // only such a sensor has such an address
@@ -148,20 +165,204 @@ func (b *Bench) bind() error {
 			continue
 		}
 		if b.GPU != "" && b.GPU != sensor {
-			return b.src.fault(path{"instruments", i}, fmt.Errorf("this is the sensor of %s, another of %s: a bench measures one GPU", sensor, b.GPU))
+			return b.src.fault(path{"instruments", i}, fmt.Errorf(
+				"this is the sensor of %s, another of %s: a bench measures one GPU", sensor, b.GPU))
 		}
 		b.GPU = sensor
 	}
 	if b.file.GPU == "" {
 		return nil
 	}
-	said, err := measure.ParseGPUUUID(b.file.GPU)
+	stated, err := measure.ParseGPUUUID(b.file.GPU)
 	if err != nil {
 		return b.src.fault(path{"gpu"}, err)
 	}
-	if b.GPU != "" && b.GPU != said {
-		return b.src.fault(path{"gpu"}, fmt.Errorf("the bench measures %s, and its instrument is the sensor of %s: correct one of them", said, b.GPU))
+	if b.GPU != "" && b.GPU != stated {
+		return b.src.fault(path{"gpu"}, fmt.Errorf(
+			"the bench measures %s, and its instrument is the sensor of %s: correct one of them", stated, b.GPU))
 	}
-	b.GPU = said
+	b.GPU = stated
 	return nil
+}
+
+// instruments reads the entries of instruments, and their alignment.
+func (b *Bench) instruments() error {
+	list := path{"instruments"}
+	if len(b.file.Instruments) == 0 {
+		return b.src.fault(list, errors.New("no instrument: name one, for example {kind: pmd, port: /dev/ttyUSB0}"))
+	}
+	for i, y := range b.file.Instruments {
+		if err := b.instrument(y, list.with(i)); err != nil {
+			return err
+		}
+	}
+	if a := b.file.Align; a != nil && len(b.Instruments) == 1 {
+		return b.src.fault(path{"align"}, errors.New("there is one instrument: nothing to align it with"))
+	}
+	if err := b.align().Validate(b.names()); err != nil {
+		return b.src.fault(path{"align"}, err)
+	}
+	return nil
+}
+
+// instrument reads one entry of instruments and appends it.
+func (b *Bench) instrument(y instrumentYAML, at path) error {
+	if y.Kind == "" {
+		return b.src.fault(at, errors.New("kind is missing"))
+	}
+	k, err := registry.Lookup(y.Kind)
+	if err != nil {
+		return b.src.fault(at.with("kind"), err)
+	}
+	if y.Port != "" && y.Address != "" {
+		return b.src.fault(at.with("address"), errors.New("port and address say the same thing: keep one"))
+	}
+	// One of port and address is empty: their sum is the one that is set.
+	i := Instrument{
+		Name: cmp.Or(y.Name, y.Kind), Kind: y.Kind, Address: y.Port + y.Address,
+		Delay: measure.SecondsOf(y.Delay), options: k.Options(), kind: k,
+	}
+	switch {
+	case strings.Contains(i.Name, "/"):
+		return b.src.fault(at.with("name"), fmt.Errorf(
+			"name %q: no / in it: channels are called instrument/channel", i.Name))
+	case slices.Contains(b.names(), i.Name):
+		return b.src.fault(at, fmt.Errorf("two instruments are called %s: give each a name of its own", i.Name))
+	case i.Address == "" && k.NeedsAddress:
+		return b.src.fault(at, fmt.Errorf("port is missing: a %s wants a %s", k.Name, k.Address))
+	}
+	b.Instruments = append(b.Instruments, i)
+	return b.options(y, i, at.with("options"))
+}
+
+// options decodes an instrument's options into its driver's type, and checks them.
+func (b *Bench) options(y instrumentYAML, i Instrument, at path) error {
+	if y.Options != nil {
+		// Decoded from the syntax tree, so that errors keep their places.
+		node := b.src.find(at)
+		if node == nil {
+			return b.src.fault(at, errors.New("write the options out: an alias or a merge cannot be followed here"))
+		}
+		if err := yaml.NodeToValue(node, i.options, yaml.Strict()); err != nil {
+			return b.src.yamlError(err, node, reflect.TypeOf(i.options))
+		}
+	}
+	if err := i.kind.Check(i.options); err != nil {
+		return b.src.fault(at, err)
+	}
+	return nil
+}
+
+// names returns the names of the instruments read so far.
+func (b *Bench) names() (out []string) {
+	for _, i := range b.Instruments {
+		out = append(out, i.Name)
+	}
+	return out
+}
+
+// several reports whether channels carry their instrument's name.
+func (b *Bench) several() bool { return len(b.Instruments) > 1 }
+
+// align returns the alignment of several instruments, with the defaults.
+func (b *Bench) align() composite.Align {
+	y := b.file.Align
+	if y == nil {
+		return composite.Align{}.WithDefaults()
+	}
+	return composite.Align{By: composite.By(y.By), U: y.U, Master: y.Master, SharedClock: y.SharedClock}.WithDefaults()
+}
+
+// members returns the members of a composite, without their drivers.
+func (b *Bench) members() []composite.Member {
+	out := make([]composite.Member, len(b.Instruments))
+	for i, y := range b.Instruments {
+		power := func(in instrument.Inputs) ([]measure.Channel, []measure.Rail) { return b.power(i, in) }
+		out[i] = composite.Member{Name: y.Name, Delay: y.Delay, Power: power}
+	}
+	return out
+}
+
+// inputs returns the inputs of the whole bench; ok is false where a driver knows them only
+// once it is open.
+func (b *Bench) inputs() (instrument.Inputs, bool) {
+	var parts []instrument.Inputs
+	for _, i := range b.Instruments {
+		if i.kind.Inputs == nil {
+			return instrument.Inputs{}, false
+		}
+		parts = append(parts, i.kind.Inputs(i.options))
+	}
+	if !b.several() {
+		return parts[0], true
+	}
+	in, _ := composite.Join(b.members(), parts, b.align())
+	return in, true
+}
+
+// power returns one instrument of several by itself: its channels under the file's
+// calibration, and the rails that are wholly its own. The composite aligns instruments by
+// their power.
+func (b *Bench) power(i int, in instrument.Inputs) ([]measure.Channel, []measure.Rail) {
+	// The channels are renamed as in the composite, so that the file's names find them.
+	name := b.Instruments[i].Name
+	channels := slices.Clone(in.Channels)
+	for c := range channels {
+		channels[c].Name = name + "/" + channels[c].Name
+	}
+	if err := b.calibrateOne(i, channels); err != nil {
+		return channels, nil // Setup reports it
+	}
+	if len(b.file.Rails) == 0 {
+		rails, _ := b.Instruments[i].kind.Rails(in)
+		return channels, rails
+	}
+	// A rail that also needs another instrument's channels fails here, and is not this one's own.
+	var own []measure.Rail
+	for _, y := range b.file.Rails {
+		if r, err := b.rail(y, nil, channels, func(int) string { return "" }); err == nil {
+			own = append(own, r)
+		}
+	}
+	return channels, own
+}
+
+// SameInstruments reports whether two benches read the same instruments in the same way,
+// and measure the same GPU under the same name. Then only the rails can differ, which a
+// monitor can take over while it runs.
+func (b *Bench) SameInstruments(o *Bench) bool {
+	if b.Name != o.Name || b.GPU != o.GPU || len(b.Instruments) != len(o.Instruments) ||
+		!reflect.DeepEqual(b.align(), o.align()) {
+		return false
+	}
+	for i, x := range b.Instruments {
+		y := o.Instruments[i]
+		if x.Name != y.Name || x.Kind != y.Kind || x.Address != y.Address || x.Delay != y.Delay ||
+			!reflect.DeepEqual(x.options, y.options) {
+			return false
+		}
+	}
+	return true
+}
+
+//go:embed examples/*.yaml
+var examples embed.FS
+
+// Examples lists the kinds of instrument that have a ready-made bench file.
+func Examples() []string {
+	entries, _ := fs.ReadDir(examples, "examples")
+	var out []string
+	for _, e := range entries {
+		out = append(out, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	return out
+}
+
+// Example is a ready-made bench file for a kind of instrument, to be edited.
+func Example(kind string) ([]byte, error) {
+	b, err := examples.ReadFile("examples/" + kind + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("no example for %q: want one of %s", kind, strings.Join(Examples(), ", "))
+	}
+	return b, nil
 }

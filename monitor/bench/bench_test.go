@@ -1,19 +1,20 @@
 package bench
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/nvml"
-	"wattmark/monitor/instrument/pmd"
-	"wattmark/monitor/instrument/registry"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/nvml"
+	"github.com/wattmark/wattmark/monitor/instrument/pmd"
+	"github.com/wattmark/wattmark/monitor/instrument/registry"
 )
 
 // six inputs as a DAQ behind a riser would have them; replay takes any.
@@ -208,4 +209,137 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+const (
+	gpuA = "GPU-8f6e1f2a-0b1c-2d3e-4f50-6172839405af"
+	gpuB = "GPU-00000000-0000-0000-0000-000000000002"
+)
+
+func TestBenchIsBoundToAGPU(t *testing.T) {
+	for _, c := range []struct{ name, text, want, fail string }{
+		{"said", "gpu: " + strings.ToLower(gpuA) + "\ninstruments: [{kind: replay, address: x}]", gpuA, ""},
+		{"not said", "instruments: [{kind: replay, address: x}]", "", ""},
+		{"its own sensor", "instruments: [{kind: nvml, address: " + gpuB + "}]", gpuB, ""},
+		{"its own sensor, said too", "gpu: " + gpuB + "\ninstruments: [{kind: nvml, address: " + gpuB + "}]", gpuB, ""},
+		{"sensor of an index", "instruments: [{kind: nvml, address: \"1\"}]", "", ""},
+		{"another's sensor", "gpu: " + gpuA + "\ninstruments: [{kind: nvml, address: " + gpuB + "}]", "", "b.yaml:1:6: gpu: the bench measures " + gpuA + ", and its instrument is the sensor of " + gpuB},
+		{"an index", "gpu: 0\ninstruments: [{kind: replay, address: x}]", "", `b.yaml:1:6: gpu: "0" is not the UUID of a GPU: want GPU-`},
+		{"a MIG device", "gpu: MIG-8f6e1f2a-0b1c-2d3e-4f50-6172839405af\ninstruments: [{kind: replay, address: x}]", "", "gpu: \"MIG-8f6e1f2a-0b1c-2d3e-4f50-6172839405af\" is a MIG device"},
+		{"misspelt", "gpus: " + gpuA + "\ninstruments: [{kind: replay, address: x}]", "", `b.yaml:1:1: unknown field "gpus"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, err := Parse("b.yaml", []byte(c.text))
+			var e *Error
+			if c.fail != "" {
+				if !errors.As(err, &e) || !strings.Contains(err.Error(), c.fail) {
+					t.Errorf("got %v, want %s", err, c.fail)
+				}
+				return
+			}
+			if err != nil || b.GPU != c.want {
+				t.Errorf("got %+v, %v; want %s", b, err, c.want)
+			}
+		})
+	}
+	if b, err := Default("nvml", gpuA); err != nil || b.GPU != gpuA {
+		t.Errorf("without a file: %+v, %v", b, err)
+	}
+}
+
+func TestSameInstruments(t *testing.T) {
+	const gpu = "gpu: GPU-01234567-89ab-cdef-0123-456789abcdef\n"
+	parse := func(text string) *Bench {
+		t.Helper()
+		b, err := Parse("b.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	was := parse(fourWirings)
+	for _, c := range []struct {
+		name, old, new string
+		same           bool
+	}{
+		{"nothing", "", "", true},
+		{"a gain", "gain: 0.002", "gain: 0.003", true},
+		{"a rail's name", "name: slot", "name: socket", true},
+		{"a shunt", "ohm: 0.005", "ohm: 0.006", true},
+		{"the bench's name", "name: riser", "name: other", false},
+		{"the address", "address: somewhere", "address: elsewhere", false},
+		{"an option", "at_end: stop", "at_end: wait", false},
+		{"the GPU", "\nname: riser\n", "\nname: riser\n" + gpu, false},
+	} {
+		text := strings.Replace(fourWirings, c.old, c.new, 1)
+		if c.old != "" && text == fourWirings {
+			t.Fatalf("%s: nothing was replaced", c.name)
+		}
+		if got := was.SameInstruments(parse(text)); got != c.same {
+			t.Errorf("%s: same = %v", c.name, got)
+		}
+	}
+}
+
+// The page's example is a bench file that works, and the pages name every kind.
+func TestDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../../docs/bench-file.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1)
+	if len(blocks) == 0 {
+		t.Fatal("no example on the page")
+	}
+	for _, b := range blocks {
+		if _, err := Parse("docs/bench-file.md", b[1]); err != nil {
+			t.Error(err)
+		}
+	}
+	instruments, err := os.ReadFile("../../docs/instruments.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range registry.Kinds() {
+		if !regexp.MustCompile("(?m)^## " + k.Name + "$").Match(instruments) {
+			t.Errorf("docs/instruments.md has no section on %s", k.Name)
+		}
+	}
+}
+
+// The benches to copy are sound, called as their files are, and each is explained: by
+// the page beside them or by its own first line.
+func TestBenchesToCopy(t *testing.T) {
+	const dir = "../../docs/benches"
+	files, err := filepath.Glob(dir + "/*.yaml")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	page, err := os.ReadFile("../../docs/bench-file.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		b, err := Load(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if _, err := b.NewInstrument(registry.Env{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(b.file.Rails) == 0 {
+			t.Errorf("%s names no rails", name)
+		}
+		if b.Name+".yaml" != filepath.Base(name) {
+			t.Errorf("%s is called %s", name, b.Name)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(page, []byte("`"+filepath.Base(name)+"`")) && !bytes.HasPrefix(text, []byte("#")) {
+			t.Errorf("nothing explains %s", filepath.Base(name))
+		}
+	}
 }

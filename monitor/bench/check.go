@@ -7,9 +7,10 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
 var roles = map[string]measure.Role{
@@ -17,8 +18,7 @@ var roles = map[string]measure.Role{
 	measure.RolePCIe12V.String(): measure.RolePCIe12V, measure.RoleWholeGPU.String(): measure.RoleWholeGPU,
 }
 
-// check finds all faults that can be seen without the instrument and reports
-// them together.
+// check returns all faults that are independent of the instrument, joined.
 func (b *Bench) check() error {
 	var faults []error
 	add := func(p path, format string, a ...any) {
@@ -27,7 +27,9 @@ func (b *Bench) check() error {
 	for i := range b.file.Instruments {
 		b.checkChannels(i, add)
 	}
-	names, owner := map[string]bool{}, map[string]string{}
+	// owner maps a channel's name, as written, to its rail. The same channel under two names, bare and
+	// with its instrument, is found by Setup, which has indices.
+	names, owner, known := map[string]bool{}, map[string]string{}, slices.Sorted(maps.Keys(roles))
 	for i, r := range b.file.Rails {
 		at := path{"rails", i}
 		switch {
@@ -38,7 +40,7 @@ func (b *Bench) check() error {
 		}
 		names[r.Name] = true
 		if _, ok := roles[r.Role]; r.Role != "" && !ok {
-			add(at.with("role"), "unknown role %q: want %s", r.Role, strings.Join(slices.Sorted(maps.Keys(roles)), ", "))
+			add(at.with("role"), "unknown role %q: want %s", r.Role, strings.Join(known, ", "))
 		}
 		for _, c := range checkWiring(r, at, add) {
 			if o, taken := owner[c.name]; taken {
@@ -52,6 +54,7 @@ func (b *Bench) check() error {
 	return errors.Join(faults...)
 }
 
+// report adds a fault at an entry.
 type report func(p path, format string, a ...any)
 
 // ref is a channel that a rail names.
@@ -60,9 +63,10 @@ type ref struct {
 	at   path
 }
 
-// checkWiring checks a rail by itself and returns the channels that it names.
+// checkWiring checks a rail by itself and returns the channels that it names: two for a
+// shunt (source and ground side) and a clamp (current and voltage), else one.
 func checkWiring(r railYAML, at path, add report) []ref {
-	n := 0
+	n := 0 // wirings that are set
 	for _, has := range []bool{r.Shunt != nil, r.Clamp != nil, r.Assumed != nil, r.Power != nil} {
 		if has {
 			n++
@@ -73,7 +77,7 @@ func checkWiring(r railYAML, at path, add report) []ref {
 		return nil
 	}
 	positive := func(key path, what string, v float64) {
-		if !(v > 0) || math.IsInf(v, 0) {
+		if !(v > 0) || math.IsInf(v, 0) { // NaN is not above 0 either
 			add(key, "%s of %v: must be positive and finite", what, v)
 		}
 	}
@@ -112,7 +116,8 @@ func checkWiring(r railYAML, at path, add report) []ref {
 	return refs
 }
 
-// checkChannels refuses calibrations that are no numbers.
+// checkChannels refuses calibrations that are not finite, negative uncertainties, and a
+// gain of 0, under which every count reads the same.
 func (b *Bench) checkChannels(of int, add report) {
 	channels := b.file.Instruments[of].Channels
 	for _, name := range slices.Sorted(maps.Keys(channels)) {
@@ -121,7 +126,13 @@ func (b *Bench) checkChannels(of int, add report) {
 			key      string
 			v        *float64
 			negative bool
-		}{{"gain", c.Gain, true}, {"offset", c.Offset, true}, {"u_gain", c.UGain, false}, {"u_offset", c.UOffset, false}, {"noise", c.Noise, false}} {
+		}{
+			{"gain", c.Gain, true},
+			{"offset", c.Offset, true},
+			{"u_gain", c.UGain, false},
+			{"u_offset", c.UOffset, false},
+			{"noise", c.Noise, false},
+		} {
 			switch {
 			case f.v == nil:
 			case math.IsNaN(*f.v) || math.IsInf(*f.v, 0):
@@ -135,6 +146,7 @@ func (b *Bench) checkChannels(of int, add report) {
 	}
 }
 
+// checkMissing refuses missing rails that are empty, repeated or measured.
 func (b *Bench) checkMissing(rails map[string]bool, add report) {
 	seen := map[string]bool{}
 	for i, m := range b.file.Missing {
@@ -151,6 +163,7 @@ func (b *Bench) checkMissing(rails map[string]bool, add report) {
 	}
 }
 
+// checkResponse refuses negative times.
 func (b *Bench) checkResponse(add report) {
 	r := b.file.Response
 	if r == nil {
@@ -161,10 +174,95 @@ func (b *Bench) checkResponse(add report) {
 	}
 }
 
-// role is a rail's stated role, or the one that its name suggests.
+// role returns a rail's stated role, or the one that its name suggests.
 func (r railYAML) role() measure.Role {
 	if r.Role == "" {
 		return instrument.RoleOf(r.Name)
 	}
 	return roles[r.Role]
+}
+
+// file is the YAML form of a bench. A nil pointer is an absent entry.
+type file struct {
+	Name        string           `yaml:"name"`
+	GPU         string           `yaml:"gpu"`
+	Instruments []instrumentYAML `yaml:"instruments"`
+	Align       *alignYAML       `yaml:"align"`
+	Rails       []railYAML       `yaml:"rails"`
+	Missing     []string         `yaml:"missing"`
+	Response    *responseYAML    `yaml:"response"`
+}
+
+// instrumentYAML is one entry of instruments. Port and Address are synonyms.
+type instrumentYAML struct {
+	Name     string                 `yaml:"name"`
+	Kind     string                 `yaml:"kind"`
+	Port     string                 `yaml:"port"`
+	Address  string                 `yaml:"address"`
+	Delay    time.Duration          `yaml:"delay"`
+	Options  any                    `yaml:"options"`
+	Channels map[string]channelYAML `yaml:"channels"`
+}
+
+// alignYAML is the alignment of the times of several instruments.
+type alignYAML struct {
+	By          string        `yaml:"by"`
+	U           time.Duration `yaml:"u"`
+	Master      string        `yaml:"master"`
+	SharedClock bool          `yaml:"shared_clock"`
+}
+
+// channelYAML replaces the parts of a channel's calibration that are set.
+type channelYAML struct {
+	Gain    *float64       `yaml:"gain"`
+	Offset  *float64       `yaml:"offset"`
+	UGain   *float64       `yaml:"u_gain"`
+	UOffset *float64       `yaml:"u_offset"`
+	Noise   *float64       `yaml:"noise"`
+	Skew    *time.Duration `yaml:"skew"`
+}
+
+// railYAML is one rail; exactly one of the wirings is set.
+type railYAML struct {
+	Name    string       `yaml:"name"`
+	Role    string       `yaml:"role"`
+	Shunt   *shuntYAML   `yaml:"shunt"`
+	Clamp   *clampYAML   `yaml:"clamp"`
+	Assumed *assumedYAML `yaml:"assumed"`
+	Power   *powerYAML   `yaml:"power"`
+}
+
+// shuntYAML is a resistor in the supply's line, with a channel on either side of it.
+type shuntYAML struct {
+	Source string  `yaml:"source"`
+	Ground string  `yaml:"ground"`
+	Ohm    float64 `yaml:"ohm"`
+	// URel is the relative standard uncertainty of Ohm.
+	URel float64 `yaml:"u_rel"`
+}
+
+// clampYAML is a current probe, and a channel for the voltage.
+type clampYAML struct {
+	Current string `yaml:"current"`
+	Voltage string `yaml:"voltage"`
+}
+
+// assumedYAML is a current probe on a rail whose voltage is not measured.
+type assumedYAML struct {
+	Current string  `yaml:"current"`
+	Volt    float64 `yaml:"volt"`
+	// UVolt is the standard uncertainty of Volt, in V.
+	UVolt float64 `yaml:"u_volt"`
+}
+
+// powerYAML is a channel that reads watts, as of a GPU's own sensor.
+type powerYAML struct {
+	Channel string `yaml:"channel"`
+}
+
+// responseYAML replaces the instrument's response.
+type responseYAML struct {
+	Tau    time.Duration `yaml:"tau"`
+	Window time.Duration `yaml:"window"`
+	Update time.Duration `yaml:"update"`
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/monitor/instrument/registry"
+	"github.com/wattmark/wattmark/monitor/instrument/registry"
 )
 
 // head is lines 1 to 3 of most cases.

@@ -7,17 +7,21 @@ import (
 	"slices"
 	"strings"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
-// Setup makes rails of what the instrument delivers, under the calibration in
-// force: the device's own, with what the file replaces. It fails with *Error
-// where the file names channels that are not there or do not fit.
+// Setup makes rails of the instrument's inputs, under the calibration in force: the
+// device's own, with the parts that the file replaces. Errors are *Error, where the file
+// names channels that are not there or do not fit.
 func (b *Bench) Setup(in instrument.Inputs) (measure.Setup, error) {
+	// The inputs belong to the driver: the calibration is applied to a copy of its channels.
 	s := measure.Setup{Timebase: in.Timebase, Response: in.Response, Channels: slices.Clone(in.Channels)}
 	if r := b.file.Response; r != nil {
-		s.Response = measure.Response{Tau: measure.SecondsOf(r.Tau), Window: measure.SecondsOf(r.Window), Update: measure.SecondsOf(r.Update), Centred: in.Response.Centred}
+		s.Response = measure.Response{
+			Tau: measure.SecondsOf(r.Tau), Window: measure.SecondsOf(r.Window), Update: measure.SecondsOf(r.Update),
+			Centred: in.Response.Centred,
+		}
 	}
 	if err := b.calibrate(s.Channels); err != nil {
 		return measure.Setup{}, err
@@ -31,7 +35,8 @@ func (b *Bench) Setup(in instrument.Inputs) (measure.Setup, error) {
 		s.Missing = slices.Clone(b.file.Missing)
 	}
 	if len(s.Rails) == 0 {
-		return measure.Setup{}, b.src.fault(nil, fmt.Errorf("no rails: the channels of this bench (%s) suggest none; name them under rails", list(s.Channels)))
+		return measure.Setup{}, b.src.fault(nil, fmt.Errorf(
+			"no rails: the channels of this bench (%s) suggest none; name them under rails", list(s.Channels)))
 	}
 	if err := s.Validate(); err != nil {
 		return measure.Setup{}, b.src.fault(path{"rails"}, err)
@@ -39,11 +44,15 @@ func (b *Bench) Setup(in instrument.Inputs) (measure.Setup, error) {
 	return s, nil
 }
 
-// natural are the rails that the instruments' own channels suggest.
+// natural returns the rails that the instruments' own channels suggest, and those that
+// they lack. Of several instruments with a rail of one name the later ones get their
+// instrument's name in front; a rail that one lacks and another has is not missing.
 func (b *Bench) natural(in instrument.Inputs) (rails []measure.Rail, missing []string) {
 	if !b.several() {
 		return b.Instruments[0].kind.Rails(in)
 	}
+	// The channels of one instrument are neighbours, named instrument/channel. Its driver
+	// knows them by their bare names, and its rails' indices count from its first channel.
 	has := map[string]bool{}
 	for _, i := range b.Instruments {
 		own, first := instrument.Inputs{Timebase: in.Timebase, Response: in.Response}, -1
@@ -75,7 +84,8 @@ func (b *Bench) natural(in instrument.Inputs) (rails []measure.Rail, missing []s
 	return rails, missing
 }
 
-// calibrate replaces what the file states of the channels.
+// calibrate applies the file's calibration to the channels. The delay of a single
+// instrument is a skew of all its channels; of several the composite takes it off.
 func (b *Bench) calibrate(channels []measure.Channel) error {
 	for i, y := range b.Instruments {
 		if !b.several() {
@@ -90,13 +100,14 @@ func (b *Bench) calibrate(channels []measure.Channel) error {
 	return nil
 }
 
-// calibrateOne replaces what the file states of one instrument's channels.
+// calibrateOne applies the file's calibration to one instrument's channels.
 func (b *Bench) calibrateOne(of int, channels []measure.Channel) error {
 	set := func(to *float64, v *float64) {
 		if v != nil {
 			*to = *v
 		}
 	}
+	// In the order of the names, so that of several faults always the same one is reported.
 	over := b.file.Instruments[of].Channels
 	for _, name := range slices.Sorted(maps.Keys(over)) {
 		y, at := over[name], path{"instruments", of, "channels", name}
@@ -120,7 +131,7 @@ func (b *Bench) calibrateOne(of int, channels []measure.Channel) error {
 	return nil
 }
 
-// rails makes the rails that the file names.
+// rails makes the rails of the file. Each channel belongs to one rail.
 func (b *Bench) rails(s *measure.Setup) error {
 	var faults []error
 	owner := map[int]string{}
@@ -138,11 +149,13 @@ func (b *Bench) rails(s *measure.Setup) error {
 	return errors.Join(faults...)
 }
 
-// rail makes one rail. take says that it has a channel, and returns the rail that
-// had it before.
-func (b *Bench) rail(y railYAML, at path, channels []measure.Channel, take func(channel int) string) (measure.Rail, error) {
+// rail makes one rail. take claims a channel, and returns the rail that has it already.
+func (b *Bench) rail(
+	y railYAML, at path, channels []measure.Channel, take func(channel int) string,
+) (measure.Rail, error) {
 	r := measure.Rail{Name: y.Name, Role: y.role(), X: -1, Y: -1}
 	var faults []error
+	// find sets an index to a channel that no other rail has.
 	find := func(to *int, name string, key path) {
 		c, err := b.channel(channels, name)
 		if err == nil {
@@ -166,7 +179,8 @@ func (b *Bench) rail(y railYAML, at path, channels []measure.Channel, take func(
 		find(&r.X, y.Clamp.Current, at.with("clamp", "current"))
 		find(&r.Y, y.Clamp.Voltage, at.with("clamp", "voltage"))
 	case y.Assumed != nil:
-		r.Wiring, r.Assumed, r.UAssumed = measure.WiringAssumed, measure.Volt(y.Assumed.Volt), measure.Volt(y.Assumed.UVolt)
+		r.Wiring = measure.WiringAssumed
+		r.Assumed, r.UAssumed = measure.Volt(y.Assumed.Volt), measure.Volt(y.Assumed.UVolt)
 		find(&r.X, y.Assumed.Current, at.with("assumed", "current"))
 	default:
 		r.Wiring = measure.WiringPower
@@ -180,19 +194,21 @@ func (b *Bench) rail(y railYAML, at path, channels []measure.Channel, take func(
 	return r, errors.Join(faults...)
 }
 
-// channel finds a channel by name, or by instrument/name. The bare name will do
-// where one instrument alone has such a channel.
+// channel finds a channel by name, or by instrument/name. The bare name suffices where one
+// instrument alone has such a channel.
 func (b *Bench) channel(channels []measure.Channel, name string) (int, error) {
 	if on, rest, found := strings.Cut(name, "/"); found {
 		of := slices.Index(b.names(), on)
 		if of < 0 {
-			return 0, fmt.Errorf("unknown instrument %q in %q: this bench has %s", on, name, strings.Join(b.names(), ", "))
+			return 0, fmt.Errorf(
+				"unknown instrument %q in %q: this bench has %s", on, name, strings.Join(b.names(), ", "))
 		}
 		return b.channelOf(of, channels, rest)
 	}
 	if !b.several() {
 		return b.channelOf(0, channels, name)
 	}
+	// A bare name: all instruments that have such a channel.
 	at, owners := -1, []string(nil)
 	for c, ch := range channels {
 		if on, bare, _ := strings.Cut(ch.Name, "/"); bare == name {
@@ -205,16 +221,19 @@ func (b *Bench) channel(channels []measure.Channel, name string) (int, error) {
 	case 1:
 		return at, nil
 	}
-	return 0, fmt.Errorf("channel %q is one of %s: write %s/%s", name, strings.Join(owners, " and of "), owners[0], name)
+	return 0, fmt.Errorf(
+		"channel %q is one of %s: write %s/%s", name, strings.Join(owners, " and of "), owners[0], name)
 }
 
-// channelOf finds a channel of one instrument, by name or by instrument/name.
+// channelOf finds a channel of one instrument, by name or by instrument/name. A name with
+// another instrument in front is an error: it stands in the wrong place of the file.
 func (b *Bench) channelOf(of int, channels []measure.Channel, name string) (int, error) {
 	i := b.Instruments[of]
 	bare := strings.TrimPrefix(name, i.Name+"/")
 	if on, _, found := strings.Cut(bare, "/"); found && slices.Contains(b.names(), on) {
 		return 0, fmt.Errorf("channel %q stands under %s: put it under its own instrument", name, i.Name)
 	}
+	// Several instruments have all their channels in one list, each under its instrument's name.
 	full := bare
 	if b.several() {
 		full = i.Name + "/" + bare
@@ -222,11 +241,13 @@ func (b *Bench) channelOf(of int, channels []measure.Channel, name string) (int,
 	if at := slices.IndexFunc(channels, func(c measure.Channel) bool { return c.Name == full }); at >= 0 {
 		return at, nil
 	}
-	return 0, fmt.Errorf("unknown channel %q: the %s has %s", name, i.Kind, list(slices.DeleteFunc(slices.Clone(channels), func(c measure.Channel) bool {
+	own := slices.DeleteFunc(slices.Clone(channels), func(c measure.Channel) bool {
 		return b.several() && !strings.HasPrefix(c.Name, i.Name+"/")
-	})))
+	})
+	return 0, fmt.Errorf("unknown channel %q: the %s has %s", name, i.Kind, list(own))
 }
 
+// list returns the names of channels, for an error.
 func list(channels []measure.Channel) string {
 	names := make([]string, len(channels))
 	for i, c := range channels {

@@ -3,15 +3,19 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
 
-// Error is a fault of a bench file, with its place.
+// Error is a fault of a bench file, with its place. Its text is one line, file:line:column:
+// path: message, and the lines around with a caret below the column.
 type Error struct {
 	File string
 	// Line and Column count from 1; 0 where the place is not known.
@@ -51,7 +55,7 @@ type source struct {
 	root  ast.Node
 }
 
-// path leads to an entry: keys and indices.
+// path leads to an entry: keys (string) and indices (int).
 type path []any
 
 func (p path) String() string {
@@ -74,16 +78,18 @@ func (p path) String() string {
 	return b.String()
 }
 
-// with appends steps without touching p.
+// with returns p with further steps; p stays as it is.
 func (p path) with(steps ...any) path { return append(slices.Clip(p), steps...) }
 
-// parse reads the syntax tree of one document.
+// parse reads the syntax tree of one document. The source is usable for errors also where
+// it fails.
 func parse(name string, data []byte) (*source, error) {
 	s := &source{name: name, lines: strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")}
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		return s, s.yamlError(err, nil, nil)
 	}
+	// A comment or a --- alone makes a document without a body.
 	docs := slices.DeleteFunc(f.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	switch len(docs) {
 	case 0:
@@ -95,13 +101,14 @@ func parse(name string, data []byte) (*source, error) {
 	return s, s.at(docs[1].Body, nil, errors.New("a second document begins here: one bench, one document"))
 }
 
+// firstLine cuts a message of the library before its own snippet.
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	return s
 }
 
-// fault makes an error at the entry that a path leads to, or at the nearest
-// entry around it that the file has.
+// fault returns an error at the entry that a path leads to, or at the nearest entry around
+// it that the file has.
 func (s *source) fault(p path, err error) error {
 	node := s.root
 	for _, step := range p {
@@ -114,7 +121,7 @@ func (s *source) fault(p path, err error) error {
 	return s.at(node, p, err)
 }
 
-// faultKey makes an error at a key itself.
+// faultKey returns an error at an entry's key instead of its value.
 func (s *source) faultKey(p path, err error) error {
 	if len(p) > 0 {
 		if m := s.find(p[:len(p)-1]); m != nil {
@@ -126,6 +133,7 @@ func (s *source) faultKey(p path, err error) error {
 	return s.fault(p, err)
 }
 
+// at returns an error at a node.
 func (s *source) at(node ast.Node, p path, err error) error {
 	e := &Error{File: s.name, Path: p.String(), Message: err.Error(), Err: err}
 	s.place(e, firstToken(node))
@@ -143,6 +151,7 @@ func (s *source) find(p path) ast.Node {
 	return node
 }
 
+// entry returns the entry of a mapping under a key, nil where there is none.
 func entry(node ast.Node, key any) *ast.MappingValueNode {
 	m, ok := node.(ast.MapNode)
 	if !ok {
@@ -156,6 +165,7 @@ func entry(node ast.Node, key any) *ast.MappingValueNode {
 	return nil
 }
 
+// child takes one step of a path, nil where there is no such entry.
 func child(node ast.Node, step any) ast.Node {
 	switch step := step.(type) {
 	case string:
@@ -170,7 +180,8 @@ func child(node ast.Node, step any) ast.Node {
 	return nil
 }
 
-// firstToken is where an entry begins to the eye of a reader.
+// firstToken returns the token at which an entry begins for a reader: for a block mapping
+// its first key, not the colon that the library has.
 func firstToken(node ast.Node) *token.Token {
 	switch n := node.(type) {
 	case nil:
@@ -194,7 +205,8 @@ func (s *source) place(e *Error, t *token.Token) {
 	e.Snippet = s.snippet(e.Line, e.Column)
 }
 
-// snippet shows a line between its neighbours, with a caret below.
+// snippet returns a line with two before and one behind it, and a caret below the column. Tabs
+// become single spaces, so that the caret stands right.
 func (s *source) snippet(line, column int) string {
 	var b strings.Builder
 	for n := max(1, line-2); n <= min(len(s.lines), line+1); n++ {
@@ -208,4 +220,185 @@ func (s *source) snippet(line, column int) string {
 		}
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// yamlError converts an error of the YAML library. node was decoded into a to; both are nil
+// where the text is no YAML.
+func (s *source) yamlError(err error, node ast.Node, to reflect.Type) error {
+	var ye yaml.Error
+	if !errors.As(err, &ye) {
+		if bad, text := badDuration(node, to); bad != nil {
+			return s.mismatch(bad.GetToken(), fmt.Sprintf("%q is no time: %s", text, wants(timeType, "")))
+		}
+		return &Error{File: s.name, Message: firstLine(err.Error())}
+	}
+	var (
+		wrong    *yaml.TypeError
+		shape    *yaml.UnexpectedNodeTypeError
+		overflow *yaml.OverflowError
+	)
+	// The library's own messages name Go's types: those of values get the bench file's words.
+	switch t := ye.GetToken(); {
+	case t == nil:
+	case errors.As(err, &wrong):
+		return s.mismatch(t, quoted(t)+wants(wrong.DstType, s.keyOf(t)))
+	case errors.As(err, &overflow):
+		want := wants(overflow.DstType, s.keyOf(t))
+		return s.mismatch(t, fmt.Sprintf("%s is too large, or negative: %s", overflow.SrcNum, want))
+	case errors.As(err, &shape) && shape.Expected == ast.SequenceType:
+		return s.mismatch(t, "want a list: [a, b], or lines that begin with -")
+	case errors.As(err, &shape) && shape.Expected == ast.MappingType:
+		return s.mismatch(t, "want keys and values: {key: value}, or lines of key: value")
+	}
+	e := &Error{File: s.name, Message: firstLine(ye.GetMessage())}
+	if strings.HasPrefix(e.Message, "unknown field") {
+		e.Message += ": no such key here (misspelt, or indented wrongly?)"
+	}
+	s.place(e, ye.GetToken())
+	return e
+}
+
+// mismatch returns an error at a value of another type than its key wants.
+func (s *source) mismatch(t *token.Token, message string) error {
+	e := &Error{File: s.name, Path: s.pathTo(t).String(), Message: message}
+	s.place(e, t)
+	return e
+}
+
+// quoted quotes the value at a place, for the begin of a message; empty where it is no single
+// value.
+func quoted(t *token.Token) string {
+	switch t.Type {
+	case token.MappingStartType, token.SequenceStartType, token.SequenceEntryType, token.MappingValueType:
+		return ""
+	}
+	return fmt.Sprintf("%q: ", t.Value)
+}
+
+var timeType = reflect.TypeFor[time.Duration]()
+
+// wants describes the form of a type's value under a key.
+func wants(t reflect.Type, key string) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case t == timeType:
+		return "want a time with its unit, such as 5us, 10ms or 2s"
+	case t.Kind() == reflect.Bool:
+		return "want true or false"
+	case t.Kind() == reflect.String:
+		return "want one word or text"
+	case t.Kind() == reflect.Float64 || t.Kind() == reflect.Float32:
+		return "want a number" + unitOf[key]
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		return "want a whole number" + unitOf[key]
+	case t.Kind() == reflect.Slice || t.Kind() == reflect.Array:
+		return "want a list"
+	}
+	return "want keys and values"
+}
+
+// unitOf is the unit of a key's number.
+var unitOf = map[string]string{
+	"gain": ", in the channel's unit (V, A, W) a count", "offset": ", in the channel's unit (V, A, W)",
+	"u_offset": ", in the channel's unit (V, A, W)", "noise": ", in the channel's unit (V, A, W)",
+	"u_gain": ", a fraction: 0.01 for 1 %", "u_rel": ", a fraction: 0.01 for 1 %",
+	"ohm": ", in Ω without the unit: 0.005", "volt": ", in V without the unit: 12",
+	"u_volt": ", in V without the unit",
+	"rate":   ", in Hz without the unit", "range": ", in V without the unit", "baud": ", in bits a second",
+}
+
+// keyOf returns the last key on the way to a value.
+func (s *source) keyOf(t *token.Token) string {
+	p := s.pathTo(t)
+	for i := len(p) - 1; i >= 0; i-- {
+		if key, ok := p[i].(string); ok {
+			return key
+		}
+	}
+	return ""
+}
+
+// pathTo returns the path of the value that a token begins; empty where it begins none.
+func (s *source) pathTo(t *token.Token) path {
+	if t == nil || t.Position == nil {
+		return nil
+	}
+	// Tokens have no parents: search the tree for the value at the same offset.
+	var find func(n ast.Node, p path) path
+	find = func(n ast.Node, p path) path {
+		if n == nil {
+			return nil
+		}
+		at := n.GetToken()
+		if at != nil && at.Position != nil && len(p) > 0 && at.Position.Offset == t.Position.Offset {
+			return p
+		}
+		var found path
+		eachChild(n, func(step any, child ast.Node) {
+			if found == nil {
+				found = find(child, p.with(step))
+			}
+		})
+		return found
+	}
+	return find(s.root, nil)
+}
+
+// eachChild calls f with the entries of a mapping or a list.
+func eachChild(n ast.Node, f func(step any, child ast.Node)) {
+	switch n := n.(type) {
+	case *ast.SequenceNode:
+		for i, v := range n.Values {
+			f(i, v)
+		}
+	case ast.MapNode:
+		for it := n.MapRange(); it.Next(); {
+			if t := it.Key().GetToken(); t != nil {
+				f(t.Value, it.Value())
+			}
+		}
+	}
+}
+
+// badDuration finds the first value that is no duration where its type wants one: the
+// library's error has no place.
+func badDuration(n ast.Node, t reflect.Type) (bad ast.Node, text string) {
+	if n == nil || t == nil {
+		return nil, ""
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == timeType {
+		if v, ok := n.(*ast.StringNode); ok {
+			if _, err := time.ParseDuration(v.Value); err != nil {
+				return n, v.Value
+			}
+		}
+		return nil, ""
+	}
+	eachChild(n, func(step any, child ast.Node) {
+		if bad == nil {
+			bad, text = badDuration(child, within(t, step))
+		}
+	})
+	return bad, text
+}
+
+// within returns the type of an entry of a type; nil where it has none.
+func within(t reflect.Type, step any) reflect.Type {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array, reflect.Map:
+		return t.Elem()
+	case reflect.Struct:
+		for f := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(f).Tag.Get("yaml"), ",")
+			if name == step || name == "" && strings.ToLower(t.Field(f).Name) == step {
+				return t.Field(f).Type
+			}
+		}
+	}
+	return nil
 }

@@ -10,24 +10,23 @@ import (
 	"strconv"
 	"strings"
 
-	"wattmark/measure/calib"
+	"github.com/wattmark/wattmark/measure/calib"
 )
 
-// Certificate is what a laboratory found: what a channel read at known values.
+// Certificate is a laboratory's comparison of channels with known values.
 type Certificate struct {
-	// Reference, By and Remark are what the certificate says of itself; a CSV file
-	// says nothing.
+	// Reference, By and Remark are for the record; a CSV file has none.
 	Reference string `json:"reference"`
 	By        string `json:"by"`
 	Remark    string `json:"remark"`
 	At        string `json:"at"`
-	// TemperatureC is the room's, where it was written down.
+	// TemperatureC is the room's, in °C, where noted.
 	TemperatureC *float64 `json:"temperature_c"`
 	Points       []Row    `json:"points"`
 }
 
-// Row is one point: true value, reading and the standard uncertainty of the
-// true value, in the channel's unit.
+// Row is one point: true value, reading and the standard uncertainty of the true value, in
+// the channel's unit.
 type Row struct {
 	// Channel may be empty where the certificate is of one channel.
 	Channel  string   `json:"channel"`
@@ -42,9 +41,9 @@ type Row struct {
 // maxRows bounds a certificate.
 const maxRows = 10_000
 
-// ParseCertificate reads a certificate, YAML by its name (.yaml, .yml), else
-// CSV: a header with value (or true), reading, u, and perhaps channel and
-// u_reading, in any order. All rows that cannot be used are named.
+// ParseCertificate reads a certificate: YAML by its name (.yaml, .yml), else CSV with a
+// header of value (or true), reading, u, and perhaps channel and u_reading, in any order.
+// The error names all rows that cannot be used.
 func ParseCertificate(name string, data []byte) (Certificate, error) {
 	if len(data) > maxSize {
 		return Certificate{}, fmt.Errorf("%s: larger than %d bytes: this is no certificate", name, maxSize)
@@ -72,7 +71,7 @@ func ParseCertificate(name string, data []byte) (Certificate, error) {
 	return c, errors.Join(faults...)
 }
 
-// place names a row to the one who wrote it.
+// place returns a row's place for an error: file:line in CSV, the index in YAML.
 func (r Row) place(name string, i int) string {
 	if r.line > 0 {
 		return fmt.Sprintf("%s:%d", name, r.line)
@@ -80,6 +79,8 @@ func (r Row) place(name string, i int) string {
 	return fmt.Sprintf("%s: points[%d]", name, i)
 }
 
+// check refuses a row without value, reading or a positive u, and numbers that are not
+// finite. d = v − v is 0 for finite numbers only.
 func (r Row) check() error {
 	for _, f := range []struct {
 		name string
@@ -104,6 +105,8 @@ func (r Row) check() error {
 // columns of a certificate in CSV.
 var columns = map[string]bool{"channel": true, "value": true, "reading": true, "u": true, "u_reading": true}
 
+// parseCSV reads the rows of a certificate in CSV; # begins a comment. It gives up after 20
+// faults.
 func parseCSV(name string, data []byte) ([]Row, error) {
 	in := csv.NewReader(bytes.NewReader(data))
 	in.TrimLeadingSpace, in.Comment = true, '#'
@@ -118,7 +121,8 @@ func parseCSV(name string, data []byte) ([]Row, error) {
 			h = "value"
 		}
 		if _, twice := at[h]; twice || !columns[h] {
-			return nil, fmt.Errorf("%s: column %q: want value, reading, u, and perhaps channel and u_reading, each once", name, h)
+			return nil, fmt.Errorf(
+				"%s: column %q: want value, reading, u, and perhaps channel and u_reading, each once", name, h)
 		}
 		at[h] = i
 	}
@@ -137,6 +141,7 @@ func parseCSV(name string, data []byte) ([]Row, error) {
 		if err != nil && !errors.Is(err, csv.ErrFieldCount) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+		// A row of another length is a fault of its own and does not end the file.
 		line, _ := in.FieldPos(0)
 		row, rerr := csvRow(fields, at)
 		if rerr = errors.Join(err, rerr); rerr != nil {
@@ -149,6 +154,7 @@ func parseCSV(name string, data []byte) ([]Row, error) {
 	}
 }
 
+// csvRow reads one row by the columns of the header; absent columns stay nil.
 func csvRow(fields []string, at map[string]int) (r Row, err error) {
 	number := func(column string) (*float64, error) {
 		i, ok := at[column]
@@ -175,7 +181,7 @@ func csvRow(fields []string, at map[string]int) (r Row, err error) {
 	return r, errors.Join(e1, e2, e3, e4)
 }
 
-// Of returns the points of a channel; those of no channel under the empty name.
+// Of returns the points of a channel; those without a channel under the empty name.
 func (c Certificate) Of(channel string) (points []calib.Point) {
 	for _, r := range c.Points {
 		if r.Channel == channel {
@@ -185,8 +191,8 @@ func (c Certificate) Of(channel string) (points []calib.Point) {
 	return points
 }
 
-// Channels are the channels that the certificate names, in its order; an empty
-// name stands for rows that name none.
+// Channels returns the channels of the certificate in its order; the empty name stands for
+// rows without one.
 func (c Certificate) Channels() (names []string) {
 	seen := map[string]bool{}
 	for _, r := range c.Points {

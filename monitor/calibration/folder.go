@@ -1,6 +1,15 @@
+// Package calibration keeps a bench's calibration records: a folder of dated YAML files
+// beside the bench file, one act of calibration a file (docs/calibration.md).
+//
+//	Folder       the records of a bench; files are only added, never changed
+//	Certificate  a laboratory's points, from which a record is made
+//
+// The content of a record is measure/calib's. Its id is a checksum of that content, so an
+// edited file is refused.
 package calibration
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,16 +19,17 @@ import (
 	"strings"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/calib"
-	"wattmark/monitor/regular"
+	"github.com/goccy/go-yaml"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
+	"github.com/wattmark/wattmark/monitor/regular"
 )
 
-// Folder holds the records of a bench. It is safe for concurrent use, by
-// several programs too: files are written whole, and never changed.
+// Folder is the directory of a bench's records; empty for none. It is safe for concurrent
+// use, by several programs too: files are written whole, and never changed.
 type Folder string
 
-// Beside is the folder of a bench file; empty for none.
+// Beside returns the folder of a bench file; empty for none.
 func Beside(benchFile string) Folder {
 	if benchFile == "" {
 		return ""
@@ -30,9 +40,8 @@ func Beside(benchFile string) Folder {
 // maxFiles bounds a folder.
 const maxFiles = 10_000
 
-// Load reads all records, oldest first. A folder that is not there is an empty
-// one. One file that cannot be read fails it all: which calibration is in force
-// would not be known.
+// Load reads all records, oldest first. A folder that is not there is an empty one. One
+// file that cannot be read fails the whole: the calibration in force would be unknown.
 func (f Folder) Load() (calib.History, error) {
 	if f == "" {
 		return nil, nil
@@ -44,11 +53,13 @@ func (f Folder) Load() (calib.History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("calibration records: %w", err)
 	}
+	// Hidden files are those that are being written.
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
 		return e.IsDir() || !strings.HasSuffix(e.Name(), ".yaml") || strings.HasPrefix(e.Name(), ".")
 	})
 	if len(entries) > maxFiles {
-		return nil, fmt.Errorf("calibration records: %d files in %s: at most %d; move the oldest away", len(entries), f, maxFiles)
+		return nil, fmt.Errorf("calibration records: %d files in %s: at most %d; move the oldest away",
+			len(entries), f, maxFiles)
 	}
 	var all []calib.Record
 	for _, e := range entries {
@@ -61,6 +72,7 @@ func (f Folder) Load() (calib.History, error) {
 	return calib.NewHistory(all), nil
 }
 
+// read reads one record. A pipe in its place is refused.
 func read(path string) (calib.Record, error) {
 	data, err := regular.Read(path, maxSize)
 	if err != nil {
@@ -69,9 +81,8 @@ func read(path string) (calib.Record, error) {
 	return Parse(path, data)
 }
 
-// Calibrate puts the records in force on a nominal setup, as
-// calib.History.Apply does. The folder is read anew each time, so that a record
-// that was just written counts from the next capture on.
+// Calibrate applies the records in force to a nominal setup, see calib.History.Apply. It
+// reads the folder each time, so that a new record counts from the next capture on.
 func (f Folder) Calibrate(nominal measure.Setup, id measure.Identity) (measure.Setup, []string, error) {
 	h, err := f.Load()
 	if err != nil {
@@ -80,12 +91,13 @@ func (f Folder) Calibrate(nominal measure.Setup, id measure.Identity) (measure.S
 	return h.Apply(nominal, id, time.Now())
 }
 
-// Add seals a record and adds it to the folder, which it makes where it is not
-// there. The file is there as a whole or not at all, also after a power cut. It
-// returns the file's path. A record that is there already is no error.
+// Add seals a record, adds it to the folder, which it creates where needed, and returns the
+// file's path. The file is there as a whole or not at all, also after a power cut. A record
+// that is there already is no error.
 func (f Folder) Add(r *calib.Record) (path string, err error) {
 	if f == "" {
-		return "", errors.New("calibration record: no folder for it: name one with --calibration, or a bench file with --bench")
+		return "", errors.New(
+			"calibration record: no folder for it: name one with --calibration, or a bench file with --bench")
 	}
 	if err := r.Seal(); err != nil {
 		return "", err
@@ -98,7 +110,7 @@ func (f Folder) Add(r *calib.Record) (path string, err error) {
 		return "", err
 	}
 	path = filepath.Join(string(f), r.At.Format("20060102T150405Z")+"-"+string(r.Done)+"-"+r.ID+".yaml")
-	// What was written must say the same when it is read.
+	// A record must survive its own reader before it is stored.
 	if back, err := Parse(path, text); err != nil || back.ID != r.ID {
 		return "", fmt.Errorf("calibration record: it does not read back: %w", err)
 	}
@@ -111,7 +123,9 @@ func (f Folder) Add(r *calib.Record) (path string, err error) {
 	return path, nil
 }
 
-// writeNew writes a file durably under a name that must be free.
+// writeNew writes a file durably under a name that must be free: into a temporary file, which
+// is synced and then linked to its name; at last the name is synced. Errors wrap
+// fs.ErrExist.
 func writeNew(path string, text []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
@@ -134,9 +148,9 @@ func writeNew(path string, text []byte) error {
 	return d.Sync()
 }
 
-// takeName gives a file its final name, never over another. A file system without
-// hard links leaves a moment in which two writers could meet; as names hold what
-// is in the file, they would write the same.
+// takeName gives a file its final name, never over another. On a file system without hard
+// links two writers could meet between check and rename; as names contain the checksum of
+// the content, they would write the same.
 func takeName(tmp, path string) error {
 	err := os.Link(tmp, path)
 	if err == nil || errors.Is(err, fs.ErrExist) {
@@ -146,4 +160,67 @@ func takeName(tmp, path string) error {
 		return fs.ErrExist
 	}
 	return os.Rename(tmp, path)
+}
+
+// form and version are the first entries of a file.
+const (
+	form    = "wattmark-calibration"
+	version = 1
+)
+
+// file is the stored form of a record.
+type file struct {
+	Format       string `json:"format"`
+	Version      int    `json:"version"`
+	calib.Record `yaml:",inline"`
+}
+
+// maxSize bounds a file; the largest certificate is far smaller.
+const maxSize = 1 << 20
+
+// Parse reads a record's file. An unknown key is an error, and so is a record whose content
+// does not match its id. name is for errors, which name the line where there is one.
+func Parse(name string, data []byte) (calib.Record, error) {
+	if len(data) > maxSize {
+		return calib.Record{}, fmt.Errorf("%s: larger than %d bytes: this is no calibration record", name, maxSize)
+	}
+	var f file
+	if err := decode(name, data, &f); err != nil {
+		return calib.Record{}, err
+	}
+	if f.Format != form || f.Version != version {
+		return calib.Record{}, fmt.Errorf("%s: format %q, version %d: want %s, version %d; "+
+			"move files that are no calibration records away", name, f.Format, f.Version, form, version)
+	}
+	if err := f.Validate(); err != nil {
+		return calib.Record{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return f.Record, nil
+}
+
+// Marshal returns the stored form of a record.
+func Marshal(r calib.Record) ([]byte, error) {
+	text, err := yaml.MarshalWithOptions(file{form, version, r}, yaml.Indent(2), yaml.IndentSequence(true))
+	if err != nil {
+		return nil, fmt.Errorf("calibration record: %w", err)
+	}
+	return text, nil
+}
+
+// decode decodes strict YAML of one document. Errors have file, line and column.
+func decode(name string, data []byte, to any) error {
+	err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(to)
+	var ye yaml.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &ye):
+		text, _, _ := strings.Cut(ye.GetMessage(), "\n")
+		if t := ye.GetToken(); t != nil && t.Position != nil {
+			return fmt.Errorf("%s:%d:%d: %s", name, t.Position.Line, t.Position.Column, text)
+		}
+		return fmt.Errorf("%s: %s", name, text)
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return fmt.Errorf("%s: %s", name, text)
 }

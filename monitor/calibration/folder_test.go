@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"wattmark/measure"
-	"wattmark/measure/calib"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
 )
 
 func some() calib.Record {

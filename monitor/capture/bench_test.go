@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 // generator delivers ready-made blocks of six 16-bit channels as fast as they
@@ -141,7 +142,7 @@ func BenchmarkPipeline(b *testing.B) {
 func benchStart(b *testing.B, o *Owner, g *generator, spec marker.Spec) *Capture {
 	b.Helper()
 	go func() { g.blocks <- 1 }()
-	c, err := o.Start(b.Context(), Request{Holder: "bench", Marker: spec, Lease: time.Hour})
+	c, err := o.Start(b.Context(), session.Request{Holder: "bench", Marker: spec, Lease: time.Hour})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -2,189 +2,382 @@ package capture
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/pipeline"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
-// Capture is one run of samples, from the request to the release. Its methods
-// are safe for concurrent use.
+// Capture is one run of samples, from the request to the release. Its methods are safe
+// for concurrent use.
 type Capture struct {
 	id     string
-	req    Request
+	req    session.Request
 	owner  *Owner
-	header spool.Header
+	header *session.Header // empty before the instrument is open
 	log    *spool.Log
-	mended atomic.Uint64 // how often damaged records of the log became events
-	// nominal are the channels without calibration records: what a reopened
-	// instrument is held against.
+	mended atomic.Uint64 // number of times that damaged records of the log became events
+	// nominal are the channels without calibration records, and made their maker: a
+	// reopened instrument must have the same.
 	nominal []measure.Channel
-	maker   maker // what made its setup
+	made    MakeSetup
 
 	ready    chan struct{} // closed at the first scan
 	ended    chan struct{} // closed when the capture's end is durable
 	quit     chan struct{} // closed when the instrument may stop
 	quitOnce sync.Once
-	halt     chan struct{} // closed when a deferred instrument is to deliver
+	deliver  chan struct{} // closed when a deferred instrument is to deliver
 
 	// data guards the way of the samples; it is held while a block is taken.
 	data   sync.Mutex
-	life   State
-	pipe   *pipeline // nil before the instrument is open
-	target time.Duration
-	grace  *time.Timer
-	// deferred: the instrument samples, and delivers when it is stopped.
+	life   session.State
+	pipe   *pipeline.Pipeline // nil before the instrument is open
+	target time.Duration      // device time up to which a stop waits for samples
+	grace  *time.Timer        // ends that wait
+	// deferred: the instrument samples into its own memory, and delivers when it is
+	// stopped. The capture runs from Armed on.
 	deferred bool
 
-	// mu guards what others look at; it is held for moments only.
+	// mu guards the part that others read; it is held for moments only.
 	mu      sync.Mutex
-	view    view
-	changed chan struct{} // closed and replaced when view changes
-	until   time.Time     // when the lease ends
+	seen    snapshot
+	changed chan struct{} // closed and replaced when seen changes
+	until   time.Time     // end of the lease
 	lease   *time.Timer
 	err     error // why the capture never began
-	wanted  wanted
+	claims  claims
 }
 
-// view is what is known of a capture from outside.
-type view struct {
-	Summary
+// snapshot is a capture's state as seen from outside.
+type snapshot struct {
+	session.Summary
 	started    time.Time
-	startKnown bool // the trimmed stream's first chunk is known
+	startKnown bool // FirstChunk is known
 	stopKnown  bool // EndChunk is a limit for now: a later stop marker may move it
 }
 
-func newCapture(o *Owner, id string, req Request) *Capture {
+// snapshotOf returns the snapshot of a log with these totals and this trim.
+func snapshotOf(h *session.Header, t *pipeline.Totals, tr pipeline.Trim, s session.State, reason string) snapshot {
+	return snapshot{pipeline.Summarize(h, t, tr, s, reason), t.Started, tr.Start != nil, tr.Stop != nil}
+}
+
+func newCapture(o *Owner, id string, req session.Request) *Capture {
 	return &Capture{
-		id: id, req: req, owner: o, life: Arming, view: view{Summary: Summary{State: Arming}},
-		ready: make(chan struct{}), ended: make(chan struct{}), quit: make(chan struct{}), halt: make(chan struct{}), changed: make(chan struct{}),
+		id: id, req: req, owner: o, header: &session.Header{}, life: session.Arming,
+		seen:  snapshot{Summary: session.Summary{State: session.Arming}},
+		ready: make(chan struct{}), ended: make(chan struct{}), quit: make(chan struct{}),
+		deliver: make(chan struct{}), changed: make(chan struct{}),
 	}
 }
 
-// ID names the capture.
+// ID returns the capture's id.
 func (c *Capture) ID() string { return c.id }
 
-// Owner is who may end and release the capture; empty where nobody was asked.
+// Owner returns the user who may end and release the capture; empty where callers are not
+// authenticated.
 func (c *Capture) Owner() string { return c.req.Owner }
 
-// Header returns what was known before the first sample.
-func (c *Capture) Header() spool.Header { return c.header }
+// Holder returns the holder who requested the capture.
+func (c *Capture) Holder() string { return c.req.Holder }
+
+// Header returns the header, known before the first sample.
+func (c *Capture) Header() session.Header { return *c.header }
 
 // Started returns the monitor's wall clock at device time zero.
 func (c *Capture) Started() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.view.started
+	s, _ := c.look()
+	return s.started
 }
 
-// Summary returns what the capture has come to so far.
-func (c *Capture) Summary() Summary {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.view.Summary
+// Summary returns the result so far.
+func (c *Capture) Summary() session.Summary {
+	s, _ := c.look()
+	return s.Summary
 }
 
-// look returns the view, and a channel that is closed when it changes.
-func (c *Capture) look() (view, <-chan struct{}) {
+// look returns the snapshot, and a channel that is closed when it changes.
+func (c *Capture) look() (snapshot, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.view, c.changed
+	return c.seen, c.changed
 }
 
-// publish shows the state of the pipeline to others. data is held.
-func (c *Capture) publish(reason string) {
-	t := &c.pipe.tally
-	v := view{started: t.started, startKnown: c.pipe.trim.start != nil, stopKnown: c.pipe.trim.stop != nil}
-	v.Summary = summarize(c.header, t, c.pipe.trim, c.life, reason)
-	c.show(v)
-}
-
-func (c *Capture) show(v view) {
+// show replaces the snapshot.
+func (c *Capture) show(s snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.view = v
+	c.seen = s
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-func summarize(h spool.Header, t *tally, tr trim, s State, reason string) Summary {
-	sum := Summary{
-		State: s, Reason: reason, Scans: t.scans, Lost: t.lost, Gaps: t.gaps, OverRange: t.over,
-		Chunks: t.chunks, FirstChunk: tr.first, EndChunk: tr.end, Markers: t.markers,
-		Window: tr.window(), End: h.Setup.Timebase.Seconds(t.endTick),
-	}
-	if tr.stop == nil {
-		sum.EndChunk = t.chunks
-	}
-	if s.Ended() {
-		sum.NoWindowReason = noWindow(h.Marker, tr.choice, t.markers)
-	}
-	return sum
+// publish shows the state of the pipeline. data is held.
+func (c *Capture) publish(reason string) {
+	c.show(snapshotOf(c.header, c.pipe.Totals(), c.pipe.Trim(), c.life, reason))
 }
 
-// Stop ends the capture and returns when its end is durable. What is on its way
-// from the instrument is awaited until the stop marker is seen or should have
-// been. Asking again answers the same.
-func (c *Capture) Stop(ctx context.Context) (Summary, error) {
+func (c *Capture) info() session.Capture {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return session.Capture{
+		ID: c.id, Holder: c.req.Holder, TaskName: c.req.TaskName, Started: c.seen.started,
+		State: c.seen.State, Reason: c.seen.Reason, SpoolBytes: uint64(c.log.Size()), Released: c.claims.released,
+	}
+}
+
+// Stop ends the capture and returns when its end is durable. The samples on their way from
+// the instrument are awaited until the stop marker is seen or should have been. Calling it
+// again returns the same result.
+func (c *Capture) Stop(ctx context.Context) (session.Summary, error) {
 	c.askStop()
 	select {
 	case <-c.ended:
 		return c.Summary(), nil
 	case <-ctx.Done():
-		return Summary{}, fmt.Errorf("stop capture %s: %w", c.id, ctx.Err())
+		return session.Summary{}, fmt.Errorf("stop capture %s: %w", c.id, ctx.Err())
 	}
 }
 
+// askStop ends the capture, or begins to wait for its stop marker:
+//
+//	arming               ends at once, without a scan
+//	deferred             the instrument samples the marker's tail, and then delivers
+//	away                 ends at once: the samples on their way are lost
+//	marker seen, or none ends at once
+//	else                 ends when the samples cover the time of the request and the tail,
+//	                     or StopGrace later on the wall clock
+//
+// The device time of the request is not that of the last sample: samples are on their way,
+// and the pipeline's pace knows how many.
 func (c *Capture) askStop() {
 	c.data.Lock()
 	defer c.data.Unlock()
-	switch {
-	case c.life == Arming:
+	switch c.life {
+	case session.Arming:
 		c.seal(StopAsked, "stopped before the first scan")
-	case c.life != Running:
-	case c.deferred:
-		c.askDelivery()
-	case c.pipe.stitch.away:
-		c.seal(Failed, "stopped while the instrument was away: "+c.pipe.stitch.awayWhy)
+		return
+	case session.Running:
 	default:
+		return
+	}
+	tail := c.owner.tail(c.header)
+	if c.deferred { // it samples the stop marker's tail, and then ends its stream
 		c.move(StopAsked)
 		c.publish("")
-		if !c.pipe.awaitsStop() {
-			c.seal(TailWritten, "")
-			return
-		}
-		tail := c.owner.tail(c.header)
-		c.target = c.pipe.pace.device(time.Since(c.pipe.firstAt)) + tail
-		c.grace = time.AfterFunc(tail+c.owner.cfg.StopGrace, func() { c.end(TailWritten, "") })
+		c.grace = time.AfterFunc(tail, func() { close(c.deliver) })
+		return
 	}
+	if why, _, away := c.pipe.Away(); away {
+		c.seal(Failed, "stopped while the instrument was away: "+why)
+		return
+	}
+	c.move(StopAsked)
+	c.publish("")
+	if !c.pipe.AwaitsStop() {
+		c.seal(TailWritten, "")
+		return
+	}
+	c.target = c.pipe.DeviceTime(time.Now()) + tail
+	c.grace = time.AfterFunc(tail+c.owner.cfg.StopGrace, func() { c.end(TailWritten, "") })
 }
 
-// awaitsStop tells whether a stop marker may still be on its way.
-func (p *pipeline) awaitsStop() bool {
-	return p.spec.Code != marker.None && p.trim.stop == nil && !p.exhausted
-}
-
-// move takes a step that does not end the capture. data is held.
+// move takes a step that does not end the capture. data is held. A log's error stays in
+// the log and ends the capture at its next record.
 func (c *Capture) move(t Trigger) {
-	next, err := c.life.Next(t)
+	next, err := transitions.Next(c.life, t)
 	if err != nil {
 		return
 	}
 	c.life = next
-	// An error stays in the log and ends the capture at its next record.
-	_ = c.log.State(spool.State{Code: uint8(next), Trigger: uint8(t), At: c.owner.cfg.Now(), Started: c.pipe.tally.started})
+	_ = c.log.State(spool.State{
+		State: next, Trigger: uint8(t), At: c.owner.cfg.Now(), Started: c.pipe.Totals().Started,
+	})
 }
 
-func (c *Capture) info() Info {
+// end seals the capture.
+func (c *Capture) end(t Trigger, reason string) {
+	c.data.Lock()
+	defer c.data.Unlock()
+	c.seal(t, reason)
+}
+
+// seal ends the capture: the tail is coded, the last state written, all of it made durable;
+// only then is the end visible. The first call decides the reason; a trigger that the
+// state refuses changes nothing. data is held.
+func (c *Capture) seal(t Trigger, reason string) {
+	next, err := transitions.Next(c.life, t)
+	if err != nil {
+		return
+	}
+	c.dismiss()
+	if c.pipe == nil { // take sees quit, and reports
+		return
+	}
+	if err := c.pipe.Finish(); err != nil || c.log.Err() != nil {
+		next, _ = transitions.Next(c.life, Failed)
+		t, reason = Failed, c.rescue(errors.Join(err, c.log.Err()), reason)
+	}
+	c.life = next
+	totals := c.pipe.Totals()
+	if next == session.Incomplete {
+		reason = totals.EndsAt(reason, c.header.Setup.Timebase)
+	}
+	final := spool.State{
+		State: next, Trigger: uint8(t), At: c.owner.cfg.Now(), Reason: reason, Started: totals.Started, Final: true,
+	}
+	if err := errors.Join(c.log.State(final), c.log.Sync()); err != nil {
+		c.life, reason = session.Incomplete, reason+"; the end could not be made durable: "+err.Error()
+	}
+	c.publish(reason)
+	c.owner.queue.leave(c.id) // before the end is visible: a caller that saw it finds the bench free
+	close(c.ended)
+	if err := c.log.Close(); err != nil { // nobody waits for it
+		c.owner.cfg.Log.Warn("spool log did not close well", "capture", c.id, "error", err)
+	}
+}
+
+// dismiss stops the instrument and the timers.
+func (c *Capture) dismiss() {
+	c.quitOnce.Do(func() { close(c.quit) })
+	if c.grace != nil {
+		c.grace.Stop()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Info{
-		CaptureID: c.id, Holder: c.req.Holder, TaskName: c.req.TaskName, Started: c.view.started,
-		State: c.view.State, Reason: c.view.Reason, SpoolBytes: c.log.Size(), Released: c.wanted.released,
+	if c.lease != nil {
+		c.lease.Stop()
 	}
+}
+
+// rescue makes a log that failed hold the capture's end, and returns the reason with the
+// cause of the failure.
+func (c *Capture) rescue(err error, reason string) string {
+	if lerr := c.log.Err(); lerr != nil {
+		err = lerr
+	}
+	why := strings.ReplaceAll(err.Error(), "\n", "; ")
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		why = "the monitor's disk is full (" + why + "): make room, or release captures"
+	case strings.Contains(reason, why):
+		why = reason
+	case reason != "":
+		why = reason + "; " + why
+	}
+	if rerr := c.pipe.Rescue(); rerr != nil {
+		why += "; " + rerr.Error()
+	}
+	return why
+}
+
+// errSealed ends the instrument's stream: the capture takes no more samples.
+var errSealed = errors.New("capture has ended")
+
+// sinkError is a fault of a capture, not of its instrument.
+type sinkError struct {
+	id  string
+	err error
+}
+
+func (e *sinkError) Error() string { return fmt.Sprintf("capture %s: %v", e.id, e.err) }
+func (e *sinkError) Unwrap() error { return e.err }
+
+// sink takes an instrument's data for a capture.
+type sink struct{ c *Capture }
+
+func (s sink) instrument() instrument.Sink {
+	return instrument.Sink{
+		Block: s.Block, Event: s.Event, BlockAt: s.BlockAt, Armed: s.Armed, Progress: s.Progress,
+		Marker:   func() marker.Spec { return s.c.req.Marker },
+		Unwanted: s.c.quit, // closed once the capture has ended, whatever the instrument still holds
+	}
+}
+
+// Block takes samples. Its error ends the stream.
+func (s sink) Block(b *measure.Block) error { return s.BlockAt(b, s.c.owner.cfg.Now()) }
+
+// BlockAt takes samples that arrived at an instant.
+func (s sink) BlockAt(b *measure.Block, at time.Time) error {
+	c := s.c
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life.Ended() {
+		return errSealed
+	}
+	if c.life == session.Arming && b.Scans() > 0 {
+		c.begin(at.Add(-pipeline.SamplingTime(b.Scans(), c.header.Setup.Timebase)))
+	}
+	_, _, wasAway := c.pipe.Away()
+	totals := c.pipe.Totals()
+	chunks, markers := totals.Chunks, len(totals.Markers)
+	if err := c.pipe.Block(b, at); err != nil {
+		return &sinkError{c.id, err}
+	}
+	if _, _, away := c.pipe.Away(); wasAway && !away {
+		c.owner.answered(true)
+	}
+	if totals.Chunks != chunks || len(totals.Markers) != markers {
+		c.publish("")
+	}
+	// A stop waits until the samples cover its target, or the marker is seen.
+	if c.life == session.Stopping && !c.deferred && (!c.pipe.AwaitsStop() || c.pipe.Covered() >= c.target) {
+		c.seal(TailWritten, "")
+		return errSealed
+	}
+	return nil
+}
+
+// begin notes the wall clock of the first scan and makes the capture run. data is held.
+func (c *Capture) begin(at time.Time) {
+	c.pipe.Begin(at)
+	c.move(FirstScan)
+	c.startLease()
+	c.publish("")
+	close(c.ready)
+	c.owner.answered(true)
+}
+
+// Event takes an event of the stream.
+func (s sink) Event(e measure.Event) error {
+	c := s.c
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life.Ended() {
+		return errSealed
+	}
+	e.Detail = measure.Excerpt(e.Detail) // drivers cite their devices
+	if err := c.pipe.Event(e); err != nil {
+		return &sinkError{c.id, err}
+	}
+	return nil
+}
+
+// Armed notes that a deferred instrument samples.
+func (s sink) Armed(at time.Time) error {
+	c := s.c
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life != session.Arming {
+		return fmt.Errorf("capture %s: %w: it armed while %v", c.id, pipeline.ErrDriver, c.life)
+	}
+	c.deferred = true
+	c.begin(at)
+	return nil
+}
+
+// Progress logs the progress of a delivery.
+func (s sink) Progress(done, total uint64) {
+	o := s.c.owner
+	o.cfg.Log.Info("reading the instrument's memory",
+		"bench", o.cfg.Bench, "capture", s.c.id, "scans", done, "of", total)
 }

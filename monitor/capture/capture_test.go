@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -11,9 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 // markedTask plays a task on the meter: start marker at 0.5 s, stop marker at 2 s.
@@ -29,7 +32,7 @@ func TestCaptureIsTrimmedBetweenItsMarkers(t *testing.T) {
 		m := newMeter()
 		startEnd, stopBegin, stopEnd := m.markedTask()
 		l := newLab(t, m, t.TempDir(), nil)
-		c := l.start(Request{Marker: testSpec, TaskName: "gemm"})
+		c := l.start(session.Request{Marker: testSpec, TaskName: "gemm"})
 
 		follow := make(chan *inbox)
 		go func() { follow <- l.read(c, ReadOptions{Follow: true}) }()
@@ -42,7 +45,7 @@ func TestCaptureIsTrimmedBetweenItsMarkers(t *testing.T) {
 		if took := time.Since(asked); took > 300*time.Millisecond {
 			t.Errorf("stop took %v of virtual time", took)
 		}
-		if sum.State != Complete || sum.Reason != "" || len(sum.Markers) != 2 {
+		if sum.State != session.Complete || sum.Reason != "" || len(sum.Markers) != 2 {
 			t.Fatalf("summary %+v", sum)
 		}
 		if w := sum.Window; w == nil || math.Abs(float64(w.From)-startEnd) > 1e-3 || math.Abs(float64(w.To)-stopBegin) > 1e-3 {
@@ -65,7 +68,7 @@ func TestCaptureIsTrimmedBetweenItsMarkers(t *testing.T) {
 }
 
 // checkStream holds a stream against the meter's own counts and its trailer.
-func checkStream(t *testing.T, m *meter, got *inbox, sum Summary) {
+func checkStream(t *testing.T, m *meter, got *inbox, sum session.Summary) {
 	t.Helper()
 	if got.trailer == nil || len(got.chunks) == 0 {
 		t.Fatalf("stream of %d chunks, trailer %v", len(got.chunks), got.trailer)
@@ -95,7 +98,7 @@ func TestReadResumedFromAnyChunk(t *testing.T) {
 			}
 		}
 		l := newLab(t, m, t.TempDir(), nil)
-		c := l.start(Request{Marker: testSpec})
+		c := l.start(session.Request{Marker: testSpec})
 		l.until(stopEnd + 1)
 		sum, err := c.Stop(t.Context())
 		if err != nil {
@@ -173,13 +176,13 @@ func TestNoMarkerKeepsEverything(t *testing.T) {
 				m := newMeter()
 				tt.play(m)
 				l := newLab(t, m, t.TempDir(), nil)
-				c := l.start(Request{Marker: tt.spec})
+				c := l.start(session.Request{Marker: tt.spec})
 				l.until(2)
 				sum, err := c.Stop(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
-				if sum.State != Complete || sum.Window != nil || !strings.Contains(sum.NoWindowReason, tt.why) {
+				if sum.State != session.Complete || sum.Window != nil || !strings.Contains(sum.NoWindowReason, tt.why) {
 					t.Errorf("summary %+v", sum)
 				}
 				got := l.read(c, ReadOptions{})
@@ -195,7 +198,7 @@ func TestNoMarkerKeepsEverything(t *testing.T) {
 func TestReadOfARunningCaptureWithoutFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, newMeter(), t.TempDir(), nil)
-		c := l.start(Request{Marker: testSpec})
+		c := l.start(session.Request{Marker: testSpec})
 		l.until(1.05)
 		if err := c.Read(t.Context(), ReadOptions{}, &inbox{}); !errors.Is(err, ErrNoStart) {
 			t.Errorf("trimmed: %v", err)
@@ -217,7 +220,7 @@ func TestOverRangeIsCountedOnceAChunk(t *testing.T) {
 			}
 		}
 		l := newLab(t, m, t.TempDir(), nil)
-		c := l.start(Request{})
+		c := l.start(session.Request{})
 		l.until(0.5)
 		sum, err := c.Stop(t.Context())
 		if err != nil || sum.OverRange != 6 {
@@ -251,7 +254,7 @@ func TestStartFailures(t *testing.T) {
 				m := newMeter()
 				tt.meter(m)
 				l := newLab(t, m, t.TempDir(), nil)
-				_, err := l.Start(t.Context(), Request{Holder: "ada@lab"})
+				_, err := l.Start(t.Context(), session.Request{Holder: "ada@lab"})
 				if !errors.Is(err, tt.want) {
 					t.Errorf("start: %v, want %v", err, tt.want)
 				}
@@ -259,10 +262,218 @@ func TestStartFailures(t *testing.T) {
 				if n := len(l.List()); n != 0 {
 					t.Errorf("%d captures are left behind", n)
 				}
-				if h := l.line.held(); h.holder != "" {
+				if h := l.queue.held(); h.holder != "" {
 					t.Errorf("the bench is still held by %s", h.holder)
 				}
 			})
 		})
 	}
+}
+
+// A record that is written while a capture runs waits for the next one, also
+// where the instrument is lost and opened again meanwhile.
+func TestARecordWaitsForTheNextCapture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.unplug(2)
+		offset, called := 0.0, 0
+		l := newLab(t, m, t.TempDir(), func(c *Config, _ *spool.Options) {
+			c.Calibrate = func(s measure.Setup, id instrument.Identity) (measure.Setup, []string, error) {
+				called++
+				if id.Serial != "7" {
+					t.Errorf("asked for the calibration of %+v", id)
+				}
+				s.Channels = append([]measure.Channel{}, s.Channels...)
+				s.Channels[0].Offset = offset
+				s.Records = []measure.CalibrationRecord{{ID: "abc", Text: "{}"}}
+				return s, []string{"a note"}, nil
+			}
+		})
+		if b := l.Bench(t.Context()); called != 0 || b.Setup.Records != nil {
+			t.Errorf("calibrated %d times before the instrument said who it is: %+v", called, b)
+		}
+		c := l.start(session.Request{})
+		l.until(0.5)
+		offset = 1 // the new record
+		l.until(3)
+		sum, err := c.Stop(t.Context())
+		if err != nil || sum.State != session.Complete || sum.Gaps != 1 {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		h := l.read(c, ReadOptions{}).header
+		if h.Setup.Channels[0].Offset != 0 || len(h.Setup.Records) != 1 || called != 1 {
+			t.Errorf("%+v after %d calls", h.Setup, called)
+		}
+		again := l.start(session.Request{})
+		if s := again.Header().Setup; s.Channels[0].Offset != 1 {
+			t.Errorf("the next capture still has the offset %v", s.Channels[0].Offset)
+		}
+		b := l.Bench(t.Context())
+		if b.Nominal.Channels[0].Offset != 0 || b.Setup.Channels[0].Offset != 1 || len(b.Notes) != 1 {
+			t.Errorf("%+v", b)
+		}
+		if _, err := again.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Without knowing the calibration nothing is measured.
+func TestAnUnreadableRecordStopsTheBench(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := errors.New("calibration/x.yaml:3:1: it was edited")
+		l := newLab(t, newMeter(), t.TempDir(), func(c *Config, _ *spool.Options) {
+			c.Calibrate = func(s measure.Setup, _ instrument.Identity) (measure.Setup, []string, error) { return s, nil, bad }
+		})
+		if _, err := l.Start(t.Context(), session.Request{Holder: "ada@lab"}); !errors.Is(err, ErrUnavailable) || !errors.Is(err, bad) {
+			t.Errorf("%v", err)
+		}
+		if b := l.Bench(t.Context()); b.Holder != "" || !errors.Is(l.trouble(), bad) {
+			t.Errorf("%+v", b)
+		}
+	})
+}
+
+// TestStopOvertakesTheStopMarker asks for the stop before the samples of the
+// stop marker have arrived: they are awaited, but not for ever.
+func TestStopOvertakesTheStopMarker(t *testing.T) {
+	for name, tt := range map[string]struct {
+		late   time.Duration // of every block
+		ask    float64       // behind the end of the stop marker, seconds
+		played bool
+		window bool
+		within time.Duration
+	}{
+		"all at hand":        {0, 0.2, true, true, 0},
+		"tail on its way":    {0, 0, true, true, 50 * time.Millisecond},
+		"slow line":          {60 * time.Millisecond, 0, true, true, 150 * time.Millisecond},
+		"never played":       {0, 0, false, false, 200 * time.Millisecond},
+		"asked far too soon": {0, -0.4, true, false, 200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMeter()
+				m.play(testSpec, marker.Start, 0.5)
+				if tt.played {
+					m.play(testSpec, marker.Stop, 2)
+				}
+				m.before = func(_, n int, _ instrument.Sink) error {
+					if n == 0 {
+						wait(tt.late) // all later blocks queue behind
+					}
+					return nil
+				}
+				l := newLab(t, m, t.TempDir(), nil)
+				c := l.start(session.Request{Marker: testSpec})
+				l.until(2 + float64(testSpec.Duration()) + tt.ask)
+				asked := time.Now()
+				sum, err := c.Stop(t.Context())
+				if err != nil || sum.State != session.Complete || (sum.Window != nil) != tt.window {
+					t.Fatalf("%+v, %v", sum, err)
+				}
+				if took := time.Since(asked); took > tt.within {
+					t.Errorf("stop took %v, want at most %v", took, tt.within)
+				}
+			})
+		})
+	}
+}
+
+func TestStopOfAnExhaustedInstrument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.markedTask()
+		m.ends = 300
+		l := newLab(t, m, t.TempDir(), nil)
+		c := l.start(session.Request{Marker: testSpec})
+		l.until(5)
+		if s := c.Summary().State; s != session.Running {
+			t.Fatalf("%v while nobody has stopped it", s)
+		}
+		sum, err := c.Stop(t.Context())
+		if err != nil || sum.State != session.Complete || sum.Scans != 30000 || sum.Window == nil {
+			t.Errorf("%+v, %v", sum, err)
+		}
+		got := l.read(c, ReadOptions{Untrimmed: true}).kind(measure.EventNote)
+		if len(got) != 1 || got[0].FirstScan != 30000 {
+			t.Errorf("notes %+v", got)
+		}
+	})
+}
+
+// TestEndsBeforeTheFirstScan stops, abandons and outwaits a capture that arms.
+func TestEndsBeforeTheFirstScan(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(l *lab, cancel context.CancelFunc)
+		want string
+	}{
+		"stopped": {func(l *lab, _ context.CancelFunc) {
+			for _, i := range l.List() {
+				c, err := l.Get(i.ID)
+				if err != nil {
+					l.t.Fatal(err)
+				}
+				if sum, err := c.Stop(l.t.Context()); err != nil || sum.State != session.Incomplete || sum.Scans != 0 {
+					l.t.Errorf("stop: %+v, %v", sum, err)
+				}
+			}
+		}, "stopped before the first scan"},
+		"abandoned": {func(_ *lab, cancel context.CancelFunc) { cancel() }, "context canceled"},
+		"outwaited": {func(*lab, context.CancelFunc) { wait(11 * time.Second) }, "no scan within 10s"},
+		"shut down": {func(l *lab, _ context.CancelFunc) { l.stop() }, "the monitor was stopped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMeter()
+				m.silent = true
+				l := newLab(t, m, t.TempDir(), nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				got := make(chan error, 1)
+				go func() {
+					_, err := l.Start(ctx, session.Request{Holder: "ada@lab"})
+					got <- err
+				}()
+				wait(time.Second)
+				synctest.Wait()
+				if n := len(l.List()); n != 1 || l.List()[0].State != session.Arming {
+					t.Fatalf("captures %+v", l.List())
+				}
+				tt.end(l, cancel)
+				if err := <-got; err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("start: %v, want %q", err, tt.want)
+				}
+				synctest.Wait()
+				if n := len(l.List()); n != 0 {
+					t.Errorf("%d captures are left", n)
+				}
+			})
+		})
+	}
+}
+
+func TestBenchBeforeTheInstrumentWasOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		gone := errors.New("no such device")
+		m.opens = func(n int) error {
+			if n < 2 {
+				return gone
+			}
+			return nil
+		}
+		m.inputs = func(in *instrument.Inputs) {
+			if !m.isOpen {
+				*in = instrument.Inputs{}
+			}
+		}
+		l := newLab(t, m, t.TempDir(), nil)
+		synctest.Wait() // the first try fails
+		if b := l.Bench(t.Context()); b.Known() || !errors.Is(l.trouble(), gone) || !errors.Is(l.trouble(), ErrUnavailable) || b.Instrument.Kind != "fake" {
+			t.Errorf("bench %+v", b)
+		}
+		if b := l.Bench(t.Context()); !b.Known() || b.Trouble != "" || len(b.CalibrationID) != 16 {
+			t.Errorf("bench once it answers: %+v", b)
+		}
+	})
 }

@@ -1,3 +1,22 @@
+// Package capture takes captures: it owns the instrument, grants the bench to one holder
+// at a time, and serves the samples until they are released.
+//
+//	Start ─▶ queue ─▶ Owner (one goroutine, owns the instrument)
+//	                    │ instrument.Sink
+//	                    ▼
+//	                 Capture ─▶ pipeline.Pipeline ─▶ spool.Log
+//	Read  ◀── spool.Reader, while the log is written
+//	Watch ◀── pipeline.Viewers (may drop moments, and count them)
+//
+//	Owner    the bench: instrument, queue, captures
+//	Capture  one run of samples, from the request to the release
+//	queue    holders that wait for the bench, served by turns of their users
+//	lease    ends a capture whose host is gone; claims keep one until host and replicas have it
+//	Quota    bounds on the spool
+//
+// A capture's life is the transition table in state.go and docs/protocol.md. An end (a
+// stop, an ended lease, a lost meter, a full disk) seals its pipeline: the tail is coded,
+// the last state is written and made durable, and only then is the end visible.
 package capture
 
 import (
@@ -6,87 +25,85 @@ import (
 	"log/slog"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
-// Config is what an Owner is made of. Zero durations mean the defaults.
+// Config describes an Owner. Zero durations mean the defaults.
 type Config struct {
 	// Bench is the bench's name.
 	Bench string
-	// GPU is the UUID of the GPU that the bench measures; empty where the bench
-	// file does not say.
+	// GPU is the UUID of the GPU that the bench measures; empty where the bench file has
+	// none.
 	GPU string
 	// Instrument is owned by the Owner from New on.
 	Instrument instrument.Instrument
-	// Setup makes rails of what the instrument delivers, with the calibration in
-	// force.
-	Setup func(instrument.Inputs) (measure.Setup, error)
-	// Calibrate puts calibration records on what Setup made, each time the
-	// instrument is opened for a capture, with notes for the operator; nil for no
-	// records.
-	Calibrate func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
+	// Setup makes rails of the instrument's inputs, under the calibration in force.
+	Setup MakeSetup
+	// Calibrate applies calibration records each time the instrument is opened for a
+	// capture; nil for none.
+	Calibrate Calibrate
 	// Store keeps the captures.
 	Store *spool.Store
-	// Room is what the captures may take.
-	Room Room
-	// Hold keeps captures that were released until Owner.Replicated is told of them.
-	Hold bool
-	// Log gets what an operator wants to know; nil for silence.
+	// Quota bounds the captures.
+	Quota Quota
+	// AwaitReplicas keeps captures that were released until Owner.Replicated.
+	AwaitReplicas bool
+	// Log records events for the operator; nil for silence.
 	Log *slog.Logger
-	// Now is the monitor's clock: time.Now when nil. What it says of the wall's time
-	// may jump; spans are taken from its monotonic reading.
+	// Now is the monitor's clock; nil for time.Now. Its wall time may jump: spans are
+	// taken from its monotonic reading.
 	Now func() time.Time
 
-	// FlushEvery is how old a scan may grow before its chunk is ended and
-	// written: 200 ms. A slow meter's chunk waits up to five times as long for a
-	// full coding block.
+	// FlushEvery is the age of a scan at which its chunk is ended and written: 200 ms.
+	// See pipeline.Options.
 	FlushEvery time.Duration
 	// ChunkScans ends a chunk: chunk.MaxScans.
 	ChunkScans int
-	// Reopen is how long a lost instrument is tried again before the capture is
-	// given up: 10 s. Negative: not at all.
+	// Reopen is how long a lost instrument is tried again before the capture is given
+	// up: 10 s. Negative: not at all.
 	Reopen time.Duration
 	// OpenTimeout bounds one opening of the instrument: 10 s.
 	OpenTimeout time.Duration
-	// ArmTimeout is how long the first scan may take once the instrument is
-	// open: 10 s.
+	// ArmTimeout bounds the time from the opening to the first scan: 10 s.
 	ArmTimeout time.Duration
-	// StopTail is how much device time after a stop request is still awaited
-	// when the stop marker was not seen yet, beyond the instrument's response
-	// and four chips: 150 ms. A line may hold samples back for that long without
-	// the monitor knowing.
+	// StopTail is the device time after a stop request in which the stop marker is still
+	// awaited, beyond the instrument's response and four chips: 150 ms, the time for
+	// which a line may hold samples back without the monitor's knowledge.
 	StopTail time.Duration
-	// StopGrace bounds that wait on the wall clock, beyond the tail: 1.5 s. It is
-	// used up only where the tail does not come: a driver that judges a silence
-	// holds scans back for 0.6 s, and a machine may be busy.
+	// StopGrace bounds that wait on the wall clock, beyond the tail: 1.5 s. It passes
+	// only where the tail does not come: a driver that judges a silence holds scans back
+	// for 0.6 s, and a machine may be busy.
 	StopGrace time.Duration
 }
 
-const (
-	defaultLease = 30 * time.Second
-	minLease     = time.Second
-	maxLease     = 24 * time.Hour
-	// maxChip bounds how long the bench can be held after a stop request. The
-	// slowest meter's chips take 26 s.
-	maxChip = time.Minute
-)
+// MakeSetup makes rails of an instrument's inputs.
+type MakeSetup = func(instrument.Inputs) (measure.Setup, error)
+
+// Calibrate applies the calibration records for an instrument to a nominal setup, with
+// notes on the records for the operator.
+type Calibrate = func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
 
 func (c Config) withDefaults() Config {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
+	for _, d := range []struct {
+		of  *time.Duration
+		def time.Duration
+	}{
+		{&c.FlushEvery, 200 * time.Millisecond},
+		{&c.Reopen, 10 * time.Second},
+		{&c.OpenTimeout, 10 * time.Second},
+		{&c.ArmTimeout, 10 * time.Second},
+		{&c.StopTail, 150 * time.Millisecond},
+		{&c.StopGrace, 1500 * time.Millisecond},
+	} {
+		if *d.of == 0 {
+			*d.of = d.def
 		}
 	}
-	def(&c.FlushEvery, 200*time.Millisecond)
-	def(&c.Reopen, 10*time.Second)
-	def(&c.OpenTimeout, 10*time.Second)
-	def(&c.ArmTimeout, 10*time.Second)
-	def(&c.StopTail, 150*time.Millisecond)
-	def(&c.StopGrace, 1500*time.Millisecond)
 	if c.ChunkScans <= 0 {
 		c.ChunkScans = chunk.MaxScans
 	}
@@ -99,110 +116,93 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Request asks for a capture.
-type Request struct {
-	Holder   string // user@host, shown to others
-	Owner    string // who may end and release it; empty where nobody was asked who they are
-	TaskName string
-	// Marker is what to look for; code marker.None for nothing.
-	Marker marker.Spec
-	// Lease ends the capture when it is not renewed for so long: 30 s, 1 s to 24 h.
-	Lease time.Duration
-	// Wait is how long to stand in line for a busy bench; zero fails at once.
-	Wait time.Duration
-}
+const (
+	defaultLease = 30 * time.Second
+	minLease     = time.Second
+	maxLease     = 24 * time.Hour
+	// maxChip bounds the time for which the bench can be held after a stop request. The
+	// slowest meter's chips take 26 s.
+	maxChip = time.Minute
+)
 
-// check fills in the defaults. Errors wrap ErrRequest.
-func (r *Request) check() error {
+// check fills in a request's defaults. Errors wrap ErrRequest.
+func check(r *session.Request) error {
 	if r.Holder == "" {
 		return fmt.Errorf("%w: no holder: say who asks, as user@host", ErrRequest)
 	}
-	// The next who wants the bench is shown both.
-	if err := errors.Join(measure.CheckText("holder", r.Holder), measure.CheckText("task", r.TaskName)); err != nil {
+	// Other users are shown both.
+	err := errors.Join(measure.CheckText("holder", r.Holder), measure.CheckText("task", r.TaskName))
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	if r.Lease == 0 {
 		r.Lease = defaultLease
 	}
-	if r.Lease < minLease || r.Lease > maxLease {
+	chip := r.Marker.Chip
+	switch {
+	case r.Lease < minLease || r.Lease > maxLease:
 		return fmt.Errorf("%w: a lease of %v: want %v to %v", ErrRequest, r.Lease, minLease, maxLease)
-	}
-	if r.Wait < 0 {
+	case r.Wait < 0:
 		return fmt.Errorf("%w: a wait of %v", ErrRequest, r.Wait)
+	case r.Marker.Code == marker.None:
+		return nil
+	case chip > measure.SecondsOf(maxChip):
+		return fmt.Errorf("%w: a marker's chip of %g s: want at most %v, since the stop marker is awaited for four",
+			ErrRequest, float64(chip), maxChip)
 	}
-	if r.Marker.Code != marker.None {
-		if err := r.Marker.Validate(); err != nil {
-			return fmt.Errorf("%w: %w", ErrRequest, err)
-		}
-		if chip := r.Marker.Chip; chip > measure.SecondsOf(maxChip) {
-			return fmt.Errorf("%w: a marker's chip of %g s: want at most %v, since the stop marker is awaited for four", ErrRequest, float64(chip), maxChip)
-		}
+	if err := r.Marker.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	return nil
 }
 
-// Bench is what is measured and who has it.
-type Bench struct {
-	Name string
-	// GPU is the UUID of the GPU that is measured; empty where nobody said.
-	GPU        string
-	Instrument instrument.Identity
-	// Setup is nil while the instrument's inputs are not known; Err then says why.
-	Setup         *measure.Setup
-	CalibrationID string
-	// Nominal is Setup without calibration records; nil as Setup is. Notes tell
-	// what an operator should know of the records.
-	Nominal *measure.Setup
-	Notes   []string
-	// Err is why the instrument cannot be used: set when it fails, until it has
-	// answered again.
-	Err       error
-	Holder    string // empty when the bench is free
-	HeldSince time.Time
+// Sentinel errors, wrapped with the operation and the remedy.
+var (
+	// ErrBusy: another holder has the bench; the error is a *BusyError.
+	ErrBusy = errors.New("bench is busy")
+	// ErrUnknown: there is no such capture on this monitor.
+	ErrUnknown = errors.New("no such capture")
+	// ErrRequest: a value of the request is out of its range.
+	ErrRequest = errors.New("bad request")
+	// ErrTransition: the capture's state does not allow it.
+	ErrTransition = errors.New("not possible in this state")
+	// ErrNoStart: a trimmed read of a running capture whose start marker was not yet seen.
+	ErrNoStart = errors.New("no start marker yet")
+	// ErrPastEnd: a read from a chunk that the capture does not have.
+	ErrPastEnd = errors.New("past the end of the capture")
+	// ErrMended: a damaged record was met and became an event: read on from the next chunk.
+	ErrMended = errors.New("damaged on the monitor's disk")
+	// ErrStopped: the monitor is stopping.
+	ErrStopped = errors.New("monitor is stopping")
+	// ErrUnavailable: the bench's instrument cannot be used now.
+	ErrUnavailable = errors.New("instrument is not available")
+	// ErrMisfit: the bench file names inputs that its instrument does not have.
+	ErrMisfit = errors.New("the bench does not fit the instrument")
+	// ErrQuota: the spool has no room for another capture.
+	ErrQuota = errors.New("no room in the spool")
+)
+
+// errUnopened is the trouble of a bench whose inputs only the opened instrument knows.
+var errUnopened = fmt.Errorf("%w: it was not opened yet", ErrUnavailable)
+
+// errDraining refuses a capture while the running one may still end.
+var errDraining = fmt.Errorf("%w: it takes no new captures; try again when it has been started anew", ErrStopped)
+
+// BusyError names the holder of the bench. It wraps ErrBusy.
+type BusyError struct {
+	Holder    string
+	Since     time.Time
 	CaptureID string
-	// Waiting are those who want it next, the first in line first.
-	Waiting []Waiting
-	// Draining: nobody may take it any more.
-	Draining bool
-	// SetAside says what of the spool could not be used when the monitor started.
-	SetAside []string
+	Waited    time.Duration
 }
 
-// Waiting is somebody who stands in line for the bench.
-type Waiting struct {
-	Holder string
-	Since  time.Time
+func (e *BusyError) Error() string {
+	since := e.Since.UTC().Format(time.RFC3339)
+	s := fmt.Sprintf("%v: held by %s since %s (capture %s)", ErrBusy, e.Holder, since, e.CaptureID)
+	if e.Waited > 0 {
+		return s + fmt.Sprintf("; gave up after %v: wait longer, or ask them", e.Waited.Round(time.Millisecond))
+	}
+	return s + ": wait in line with --wait 10m, or ask them"
 }
 
-// Window is a span of device time.
-type Window = measure.Window
-
-// Summary is what a capture came to, or has come to so far.
-type Summary struct {
-	State      State
-	Reason     string // why it is incomplete
-	Scans      uint64
-	Lost       uint64 // scans lost in gaps
-	Gaps       uint64
-	OverRange  uint64 // readings at the end of a converter's range
-	Chunks     uint64
-	FirstChunk uint64 // the trimmed stream is [FirstChunk, EndChunk)
-	EndChunk   uint64
-	Markers    []marker.Found
-	Window     *Window // from the end of the start marker to the begin of the stop marker
-	// NoWindowReason says why an ended capture has no window.
-	NoWindowReason string
-	// End is the device time at the end of the last scan.
-	End measure.Seconds
-}
-
-// Info is one capture in a list.
-type Info struct {
-	CaptureID, Holder, TaskName string
-	Started                     time.Time
-	State                       State
-	Reason                      string
-	SpoolBytes                  int64
-	// Released: its host needs it no more, and it is kept until it is replicated.
-	Released bool
-}
+func (e *BusyError) Unwrap() error { return ErrBusy }

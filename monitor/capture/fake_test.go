@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 // meter is an instrument in virtual time: one rail of 12 V whose current
@@ -234,7 +235,7 @@ func newLab(t *testing.T, m *meter, dir string, change func(*Config, *spool.Opti
 
 var testSpec = marker.FastProfile(10e3, 0x5a)
 
-func (l *lab) start(req Request) *Capture {
+func (l *lab) start(req session.Request) *Capture {
 	l.t.Helper()
 	if req.Holder == "" {
 		req.Holder = "ada@lab"
@@ -259,30 +260,29 @@ func wait(d time.Duration) { <-time.After(d) }
 
 // inbox keeps a stream.
 type inbox struct {
-	header  *ReadHeader
+	header  *session.Opening
 	chunks  []*chunk.Chunk
 	before  []int // chunks received before each event
 	events  []measure.Event
-	trailer *Trailer
+	trailer *session.Trailer
 	onChunk func(n int) error
 }
 
-func (b *inbox) Header(h ReadHeader) error { b.header = &h; return nil }
+func (b *inbox) Header(h session.Opening) error { b.header = &h; return nil }
 
-func (b *inbox) Chunk(h spool.ChunkHead, load func(*[]byte) ([]byte, error)) error {
+func (b *inbox) Chunk(c chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
 	var buf []byte
 	payload, err := load(&buf)
 	if err != nil {
 		return err
 	}
-	c := &chunk.Chunk{No: h.No, FirstScan: h.FirstScan, FirstTick: h.FirstTick, Scans: int(h.Scans), CRC: h.CRC}
-	if err := chunk.ParsePayload(c, payload); err != nil {
+	if err := chunk.ParsePayload(&c, payload); err != nil {
 		return err
 	}
 	if err := c.Validate(b.header.Setup.Timebase, len(b.header.Setup.Channels)); err != nil {
 		return err
 	}
-	b.chunks = append(b.chunks, c)
+	b.chunks = append(b.chunks, &c)
 	if b.onChunk != nil {
 		return b.onChunk(len(b.chunks))
 	}
@@ -294,7 +294,7 @@ func (b *inbox) Event(e measure.Event) error {
 	return nil
 }
 
-func (b *inbox) Trailer(t Trailer) error { b.trailer = &t; return nil }
+func (b *inbox) Trailer(t session.Trailer) error { b.trailer = &t; return nil }
 
 // kinds lists the events of a kind.
 func (b *inbox) kind(k measure.EventKind) (out []measure.Event) {

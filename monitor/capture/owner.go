@@ -7,52 +7,45 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/pipeline"
 )
 
-// Owner is a bench: its instrument, who has it, and the captures taken on it.
-// Run is the one goroutine that touches the instrument; the other methods are
-// safe for concurrent use.
+// Owner is a bench: its instrument, its queue, and the captures taken on it. Run is the
+// one goroutine that touches the instrument; the other methods are safe for concurrent
+// use.
 type Owner struct {
-	cfg  Config
-	line line
-	live watchers
+	cfg   Config
+	queue queue
+	live  *pipeline.Viewers
 
 	starts chan *Capture
-	probes chan question
+	probes chan probeRequest
 	done   chan struct{} // closed when Run ends
 
-	aside []string // what of the spool cannot be used, from New on
+	setAside []string // parts of the spool that cannot be used; fixed after New
 
 	expiring sync.Mutex
-	waits    waits // of captures to be fetched
+	waits    map[string]waited // of captures to be fetched
 
 	mu       sync.Mutex
 	captures map[string]*Capture
-	gone     Stats // of the captures that were released
-	identity instrument.Identity
-	setup    *measure.Setup
-	nominal  *measure.Setup // without calibration records
-	made     maker          // what made setup
-	notes    []string       // on the records
-	told     bool           // which records are in force was logged
-	inputs   *instrument.Inputs
-	trouble  error // why the instrument cannot be used, as far as is known; nil for none
-	mute     bool  // the trouble is that it opens, and then sends no samples
-	misfit   error // the bench can never measure with this instrument: Run ends
+	dropped  Stats // sums over the captures that were dropped
+	device   device
 
-	asked time.Time // when the last probe began; Run's alone
+	probed time.Time // when the last probe began; Run's alone
 }
 
-// New makes an owner of an instrument, and reopens the captures that the spool
-// holds: those that were not ended become INCOMPLETE.
+// New makes an owner of an instrument, and reopens the captures in the spool: those that
+// had not ended become Incomplete.
 func New(cfg Config) (*Owner, error) {
 	switch {
 	case cfg.Instrument == nil || cfg.Store == nil:
@@ -62,141 +55,137 @@ func New(cfg Config) (*Owner, error) {
 	}
 	cfg = cfg.withDefaults()
 	o := &Owner{
-		cfg: cfg, captures: map[string]*Capture{}, line: line{clock: cfg.Now},
-		starts: make(chan *Capture), probes: make(chan question), done: make(chan struct{}),
-		identity: cfg.Instrument.Identity(),
-		live:     watchers{wants: make(chan struct{}, 1)},
+		cfg: cfg, captures: map[string]*Capture{}, queue: queue{clock: cfg.Now},
+		starts: make(chan *Capture), probes: make(chan probeRequest), done: make(chan struct{}),
+		live:   pipeline.NewViewers(),
+		device: device{identity: cfg.Instrument.Identity(), trouble: errUnopened},
 	}
-	// Drivers with fixed inputs know them before they are opened.
+	// Drivers with fixed inputs know them before they are opened. The identity, and so
+	// the calibration records, may not be known yet.
 	if in := cfg.Instrument.Inputs(); len(in.Channels) > 0 {
-		_, o.trouble = o.learn(in, nil)
-	} else {
-		o.trouble = errUnopened
+		_, o.device.trouble = o.learn(in, nil)
 	}
 	o.restore()
 	return o, nil
 }
 
-// Run owns the instrument until ctx ends; a capture that then runs ends
-// INCOMPLETE, durable and readable. An instrument in trouble is asked again every
-// few seconds while the bench is free. An error wraps ErrMisfit.
+// Run owns the instrument until ctx ends; a capture that then runs ends Incomplete,
+// durable and readable. An instrument in trouble is probed every few seconds while the
+// bench is free. It returns nil, or an error that wraps ErrMisfit.
 func (o *Owner) Run(ctx context.Context) error {
 	defer close(o.done)
 	if !o.known() {
 		o.probe(ctx)
 	}
-	var again <-chan time.Time // when a look that failed is tried again
-	var retry <-chan time.Time // when an instrument in trouble is asked again
-	var l *look                // for viewers of the free bench; nil for none
+	// A free bench serves viewers with a preview, and answers probes. Each failure of
+	// either pauses it for retryAfter, so that a broken instrument is not hammered; a
+	// capture goes first at any time.
+	var again <-chan time.Time // when a preview that failed is tried again
+	var retry <-chan time.Time // when an instrument in trouble is probed again
+	var p *preview             // for viewers of the free bench; nil for none
+	defer func() { p.end() }()
 	for {
-		if l == nil && again == nil {
-			l = o.lookIfWanted(ctx)
+		if p == nil && again == nil {
+			p = o.startPreview(ctx)
 		}
-		troubled, misfit := o.inTrouble()
+		troubled, misfit := o.troubled()
 		switch {
 		case misfit != nil:
-			l.end()
 			return misfit
-		case l == nil && again == nil && retry == nil && troubled:
-			retry = time.After(lookAgain)
+		case p == nil && again == nil && retry == nil && troubled:
+			retry = time.After(retryAfter)
 		}
 		select {
 		case <-ctx.Done():
-			l.end()
 			return nil
 		case c := <-o.starts:
-			l = l.end()
+			p = p.end()
 			again = nil
 			o.take(ctx, c)
 		case q := <-o.probes:
-			if !l.sees() && !o.asked.After(q.at) { // else samples, or another's question, have answered
-				l = l.end()
+			// Samples, or a probe since the request, answer it as well.
+			if !p.samples() && !o.probed.After(q.at) {
+				p = p.end()
 				o.probe(ctx)
 			}
-			close(q.answer)
-		case <-o.live.wants:
-			if !o.live.wanted() {
-				l = l.end()
+			close(q.done)
+		case <-o.live.Changed():
+			if !o.live.Wanted() {
+				p = p.end()
 			}
 		case <-again:
 			again = nil
 		case <-retry:
-			if retry = nil; l == nil {
+			if retry = nil; p == nil {
 				o.probe(ctx)
 			}
-		case <-l.over():
-			l, again = nil, time.After(lookAgain)
+		case <-p.over():
+			p, again = nil, time.After(retryAfter)
 		}
 	}
 }
 
-// known tells whether the instrument's inputs are known.
-func (o *Owner) known() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.setup != nil
-}
-
-// Bench describes the bench and who has it, with the trouble that is known. When the
-// instrument's inputs are not known yet and the bench is free, the instrument is
-// tried, within ctx.
-func (o *Owner) Bench(ctx context.Context) Bench {
+// Bench describes the bench, with the trouble that is known. It returns at once, unless
+// the instrument's inputs are not known yet: then it is Ask.
+func (o *Owner) Bench(ctx context.Context) session.Bench {
 	if !o.known() {
 		return o.Ask(ctx)
 	}
 	return o.bench()
 }
 
-// Ask is Bench after the instrument was asked, within ctx. A bench that is held is
-// not disturbed: its capture says what it sees of the instrument.
-func (o *Owner) Ask(ctx context.Context) Bench {
-	asked := true
-	if o.line.held().holder == "" {
-		asked = o.Probe(ctx)
+// Ask is Bench after a probe of the instrument, within ctx. A bench that is held is not
+// disturbed: its capture reports trouble by itself.
+func (o *Owner) Ask(ctx context.Context) session.Bench {
+	probed := true
+	if o.queue.held().holder == "" {
+		probed = o.Probe(ctx)
 	}
 	b := o.bench()
-	if !asked && b.Err == nil && b.Holder == "" {
-		b.Err = fmt.Errorf("%w: it did not answer in the time that there was: %w", ErrUnavailable, ctx.Err())
+	if !probed && b.Trouble == "" && b.Holder == "" {
+		b.Trouble = fmt.Sprintf("%v: it did not answer in the time that there was: %v", ErrUnavailable, ctx.Err())
 	}
 	return b
 }
 
-func (o *Owner) bench() Bench {
-	h := o.line.held()
+// bench describes the bench without touching the instrument.
+func (o *Owner) bench() session.Bench {
+	b := session.Bench{Name: o.cfg.Bench, SetAside: o.setAside}
+	o.queue.describe(&b)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	b := Bench{
-		Name: o.cfg.Bench, GPU: o.gpuOf(o.identity), Instrument: o.identity, Setup: o.setup, Nominal: o.nominal, Notes: o.notes, Err: o.trouble,
-		Holder: h.holder, HeldSince: h.since, CaptureID: h.captureID, Waiting: o.line.queue(), Draining: o.line.isClosed(),
-		SetAside: o.aside,
+	d := &o.device
+	b.GPU, b.Instrument, b.Notes = o.gpuOf(d.identity), d.identity, d.notes
+	if d.trouble != nil {
+		b.Trouble = d.trouble.Error()
 	}
-	if o.setup != nil {
-		b.CalibrationID = o.setup.CalibrationID()
+	if d.setup != nil {
+		b.Setup, b.Nominal, b.CalibrationID = *d.setup, *d.nominal, d.setup.CalibrationID()
 	}
 	return b
 }
 
-// Start takes the bench and starts a capture; it returns once the first scan
-// has arrived. Errors: a *BusyError; ErrRequest; ErrUnavailable with the
+// Start waits for the bench, takes it and starts a capture; it returns once the first scan
+// has arrived. Errors: a *BusyError; ErrRequest; ErrQuota; ErrUnavailable with the
 // instrument's own; ErrStopped; ctx's.
-func (o *Owner) Start(ctx context.Context, req Request) (*Capture, error) {
-	if err := req.check(); err != nil {
+func (o *Owner) Start(ctx context.Context, req session.Request) (*Capture, error) {
+	if err := check(&req); err != nil {
 		return nil, err
 	}
-	if err := o.room(req.Holder); err != nil {
+	if err := o.checkQuota(req.Holder); err != nil {
 		return nil, fmt.Errorf("start capture: %w", err)
 	}
 	c := newCapture(o, newID(o.cfg.Now()), req)
-	if err := o.line.enter(ctx, req.Holder, c.id, req.Wait); err != nil {
+	if err := o.queue.enter(ctx, req.Holder, c.id, req.Wait); err != nil {
 		return nil, err
 	}
 	select {
 	case o.starts <- c:
 	case <-ctx.Done():
-		o.line.leave(c.id)
+		o.queue.leave(c.id)
 		return nil, fmt.Errorf("start capture: %w", ctx.Err())
 	case <-o.done:
-		o.line.leave(c.id)
+		o.queue.leave(c.id)
 		return nil, ErrStopped
 	}
 	select {
@@ -205,8 +194,8 @@ func (o *Owner) Start(ctx context.Context, req Request) (*Capture, error) {
 	case <-ctx.Done():
 	}
 	if err := ctx.Err(); err != nil {
-		// Nobody is told of this capture, also if it has just begun: nobody would
-		// stop it, or release it.
+		// The caller never learns of this capture, even if it has just begun, and so
+		// could neither stop nor release it.
 		c.end(Failed, req.Holder+" went away before the capture began")
 		<-c.ended
 		return nil, errors.Join(fmt.Errorf("start capture: %w", err), o.forget(c.id))
@@ -215,11 +204,11 @@ func (o *Owner) Start(ctx context.Context, req Request) (*Capture, error) {
 	case <-c.ready:
 		return c, nil
 	default:
-		return nil, fmt.Errorf("start capture: %w", c.neverBegan())
+		return nil, fmt.Errorf("start capture: %w", c.failure())
 	}
 }
 
-// newID returns a name that sorts by time and is not guessed twice.
+// newID returns a name that sorts by time and cannot be guessed.
 func newID(now time.Time) string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -233,35 +222,177 @@ func (o *Owner) Get(id string) (*Capture, error) {
 	if c, ok := o.captures[id]; ok {
 		return c, nil
 	}
-	return nil, fmt.Errorf("%w: %q: it was released, or never was; ListCaptures names those that are held", ErrUnknown, id)
+	return nil, fmt.Errorf("%w: %q: it was released, or never was; ListCaptures names those that are held",
+		ErrUnknown, id)
+}
+
+// all returns the captures held, in no order, and the sums over those that were dropped,
+// of one moment.
+func (o *Owner) all() ([]*Capture, Stats) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Values(o.captures)), o.dropped
 }
 
 // List returns the captures held, newest first.
-func (o *Owner) List() []Info {
-	o.mu.Lock()
-	all := make([]*Capture, 0, len(o.captures))
-	for _, c := range o.captures {
-		all = append(all, c)
+func (o *Owner) List() []session.Capture {
+	var list []session.Capture
+	all, _ := o.all()
+	for _, c := range all {
+		list = append(list, c.info())
 	}
-	o.mu.Unlock()
-	infos := make([]Info, len(all))
-	for i, c := range all {
-		infos[i] = c.info()
-	}
-	slices.SortFunc(infos, func(a, b Info) int { return cmp.Compare(b.CaptureID, a.CaptureID) })
-	return infos
+	slices.SortFunc(list, func(a, b session.Capture) int { return cmp.Compare(b.ID, a.ID) })
+	return list
 }
 
-// over gives the bench to the next in line.
-func (o *Owner) over(c *Capture) { o.line.leave(c.id) }
-
-// tail is how much device time after a stop request may still hold a part of
-// the stop marker as the instrument shows it.
-func (o *Owner) tail(h spool.Header) time.Duration {
+// tail returns the device time after a stop request that may still hold a part of the stop
+// marker: its four chips, widened by the instrument's response.
+func (o *Owner) tail(h *session.Header) time.Duration {
 	r := h.Setup.Response
 	tail := o.cfg.StopTail + (5*r.Tau + r.Window + 2*r.Update).Duration()
 	if h.Marker.Code != marker.None {
 		tail += (4 * h.Marker.Chip).Duration()
 	}
 	return tail
+}
+
+// End takes the bench from its holder: the capture, or the one that has the bench where id
+// is empty, ends Incomplete with by and why in its reason. A capture that has ended stays
+// as it is. It returns when the end is durable. Errors wrap ErrRequest or ErrUnknown.
+func (o *Owner) End(ctx context.Context, id, by, why string) (*Capture, error) {
+	for _, f := range [][2]string{{"who", by}, {"why", why}} {
+		if f[1] == "" {
+			return nil, fmt.Errorf("%w: say who ends another's capture, and why: no %s", ErrRequest, f[0])
+		}
+		if err := measure.CheckText(f[0], f[1]); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+		}
+	}
+	if id == "" {
+		if id = o.queue.held().captureID; id == "" {
+			return nil, fmt.Errorf("%w: nobody has the bench", ErrUnknown)
+		}
+	}
+	c, err := o.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	if !c.Summary().State.Ended() {
+		o.cfg.Log.Warn("the bench is taken from its holder",
+			"capture", id, "holder", c.req.Holder, "by", by, "reason", why)
+	}
+	c.end(Failed, fmt.Sprintf("taken over by %s: %s", by, why))
+	select {
+	case <-c.ended:
+		return c, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("end capture %s: %w", id, ctx.Err())
+	}
+}
+
+// Drain refuses new holders, those in the queue included. The channel is closed once the
+// bench is free. It may be called again.
+func (o *Owner) Drain() <-chan struct{} { return o.queue.close() }
+
+// StopCause ends Run's context with a reason of its own for the capture that then runs.
+type StopCause string
+
+func (s StopCause) Error() string { return string(s) }
+
+// stopReason returns the reason for the end of the monitor's context.
+func stopReason(ctx context.Context) string {
+	var s StopCause
+	if errors.As(context.Cause(ctx), &s) {
+		return string(s)
+	}
+	return "the monitor was stopped"
+}
+
+// Replace changes the rails from the next opening of the instrument on. The running
+// capture keeps its own. Nothing changes where setup does not fit the inputs that the
+// instrument had last; the error wraps ErrMisfit.
+func (o *Owner) Replace(setup MakeSetup, calibrate Calibrate) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if in := o.device.inputs; in != nil {
+		if _, err := setup(*in); err != nil {
+			return fmt.Errorf("%w: %w", ErrMisfit, err)
+		}
+	}
+	o.cfg.Setup, o.cfg.Calibrate = setup, calibrate
+	o.device.recordsLogged = false
+	return nil
+}
+
+// making returns the functions in force.
+func (o *Owner) making() (MakeSetup, Calibrate) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.cfg.Setup, o.cfg.Calibrate
+}
+
+// Watch sends live averages of the rails to send until ctx ends or send fails, whose error
+// it returns, or Run ends (ErrStopped). See pipeline.Viewers.
+func (o *Owner) Watch(ctx context.Context, opt session.WatchOptions, send func(session.Moment) error) error {
+	if err := o.live.Watch(ctx, opt, o.done, send); err != nil {
+		return err
+	}
+	return ErrStopped
+}
+
+// Stats sums an owner's captures: those since it began, and those that it found in the
+// spool.
+type Stats struct {
+	Held       map[session.State]int // captures in the spool by state
+	SpoolBytes int64
+	// The counters include captures that were released.
+	Captures, Scans, Lost, Gaps, OverRange uint64
+	SetAside                               int  // parts of the spool that cannot be used
+	Busy                                   bool // the bench is held
+	Trouble                                bool // the instrument cannot be used, as far as known
+	// Lag is the age of the running capture's last sample, 0 where none runs. It includes
+	// the difference of the two clocks.
+	Lag measure.Seconds
+}
+
+func (s *Stats) add(c session.Summary) {
+	s.Captures++
+	s.Scans += c.Scans
+	s.Lost += c.Lost
+	s.Gaps += c.Gaps
+	s.OverRange += c.OverRange
+}
+
+// Stats returns the sums. Its cost grows with the captures held.
+func (o *Owner) Stats() Stats {
+	all, s := o.all()
+	s.SetAside = len(o.setAside)
+	s.Held = map[session.State]int{}
+	for _, c := range all {
+		sum := c.Summary()
+		s.add(sum)
+		s.Held[sum.State]++
+		s.SpoolBytes += c.log.Size()
+		if begun := c.Started(); sum.State == session.Running && !begun.IsZero() {
+			s.Lag = measure.SecondsOf(time.Since(begun)) - sum.End
+		}
+	}
+	s.Trouble, _ = o.troubled()
+	s.Busy = o.queue.held().holder != ""
+	return s
+}
+
+// device is the state of the instrument, guarded by Owner.mu.
+type device struct {
+	identity instrument.Identity
+	inputs   *instrument.Inputs // at its last opening
+	setup    *measure.Setup     // made of them; nil while they are not known
+	nominal  *measure.Setup     // without calibration records
+	made     MakeSetup          // made the setup
+	notes    []string           // on the records
+	trouble  error              // why it cannot be used, as far as known
+	mute     bool               // the trouble is that it opens, and then sends no samples
+	misfit   error              // it can never be used on this bench: Run ends
+	// recordsLogged: the records in force are in the log.
+	recordsLogged bool
 }

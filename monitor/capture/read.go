@@ -9,61 +9,54 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/pipeline"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ReadOptions says what to read.
+// ReadOptions select the part of a capture to read.
 type ReadOptions struct {
 	From      uint64 // first chunk wanted
 	Follow    bool   // stay until the capture has ended
-	Untrimmed bool   // also what lies outside the markers
+	Untrimmed bool   // include the samples outside the markers
 }
 
-// ReadHeader begins a stream.
-type ReadHeader struct {
-	spool.Header
-	Started    time.Time // monitor's wall clock at device time zero
-	FirstChunk uint64    // the first chunk that follows
-}
-
-// Trailer ends a stream that reached the end of its capture.
-type Trailer struct {
-	Summary Summary
-	// Chunks, Scans and CRC are about the whole stream, wherever it was resumed:
-	// CRC is the CRC-32C over the chunks' own, each as four little-endian bytes.
-	Chunks, Scans uint64
-	CRC           uint32
-}
-
-// Receiver takes what a stream brings, in order. An error ends the stream.
+// Receiver takes the items of a stream, in order. An error ends the stream.
 type Receiver interface {
-	Header(ReadHeader) error
-	// Chunk takes a chunk whose payload is read from the spool by load, into
-	// memory that the receiver brings: load appends it to (*buf)[:0], verified.
-	Chunk(head spool.ChunkHead, load func(buf *[]byte) ([]byte, error)) error
+	Header(session.Opening) error
+	// Chunk takes a chunk without columns; load reads its payload from the spool into
+	// memory of the receiver: it appends to (*buf)[:0], and verifies.
+	Chunk(head chunk.Chunk, load func(buf *[]byte) ([]byte, error)) error
 	Event(measure.Event) error
-	Trailer(Trailer) error
+	Trailer(session.Trailer) error
 }
 
-// Read streams the capture: header, events and chunks in order, and a trailer
-// when the stream reached the end of a capture that has ended. A trimmed stream
-// begins with the chunk in which the start marker begins, as soon as it is
-// recognised, and ends with the chunk in which the stop marker ends. Errors:
-// ErrNoStart, ErrPastEnd, ctx's, the receiver's.
+// Read streams the capture: header, events and chunks in order, and a trailer when the
+// stream reached the end of a capture that has ended. A trimmed stream begins with the
+// chunk in which the start marker begins, as soon as it is recognised, and ends with the
+// chunk in which the stop marker ends. Errors: ErrNoStart, ErrPastEnd, ErrMended, ctx's,
+// the receiver's.
 func (c *Capture) Read(ctx context.Context, o ReadOptions, to Receiver) error {
-	r := &reading{c: c, o: o, to: to, mended: c.mended.Load()}
-	if err := r.run(ctx); err != nil {
-		return fmt.Errorf("read capture %s: %w", c.id, err)
+	for {
+		r := &reading{c: c, o: o, to: to, mended: c.mended.Load()}
+		again, err := r.run(ctx)
+		if err != nil {
+			return fmt.Errorf("read capture %s: %w", c.id, err)
+		}
+		if !again {
+			return nil
+		}
 	}
-	return nil
 }
 
-// reading is one stream.
+// reading is one stream. It walks the log once: events are held until the chunk behind them
+// is known to belong to the stream, and a chunk that may lie behind the end of the trim is
+// put back until the trim is final.
 type reading struct {
 	c    *Capture
 	o    ReadOptions
@@ -72,72 +65,65 @@ type reading struct {
 	sum  uint32
 	n    uint64 // chunks of the stream, sent or skipped
 	past uint64 // one past the last of them
-	scan uint64
-	// held are the events since the last chunk: they go out before the next one,
-	// once it is known to belong to the stream.
+	scan uint64 // scans of the stream
+	// held are the events since the last chunk. They go out before the next one, once it
+	// is known to belong to the stream.
 	held []measure.Event
 	// next is a chunk that was met before it was known whether it belongs.
 	next   *spool.Record
-	mended uint64 // how often the log had been mended when the stream began
+	mended uint64 // number of mends of the log when the stream began
 }
 
-func (r *reading) run(ctx context.Context) error {
+// run streams once. again is set when the stream begins earlier than in its header: the
+// start marker was seen, and then the disk lost it with all chunks that were to be sent.
+func (r *reading) run(ctx context.Context) (again bool, err error) {
 	first, err := r.first(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if r.log, err = r.c.log.NewReader(); err != nil {
-		return err
+		return false, err
 	}
 	defer r.log.Close()
-	h := ReadHeader{Header: r.c.header, Started: r.c.Started(), FirstChunk: max(first, r.o.From)}
+	h := session.Opening{Header: *r.c.header, Started: r.c.Started(), FirstChunk: max(first, r.o.From)}
 	if err := r.to.Header(h); err != nil {
-		return err
+		return false, err
 	}
 	for {
 		// Taken before looking, so that no change is missed in between.
 		more := r.c.log.Changed()
-		v, changed := r.c.look()
-		if err := r.sendUpTo(ctx, v, first); err != nil {
-			return err
+		s, changed := r.c.look()
+		if err := r.sendUpTo(ctx, s, first); err != nil {
+			return false, err
 		}
 		switch {
-		case v.State.Ended():
-			if r.n == 0 && v.FirstChunk < first && !r.o.Untrimmed {
-				return r.anew(ctx)
-			}
-			return r.end(v, first)
+		case s.State.Ended() && r.n == 0 && s.FirstChunk < first && !r.o.Untrimmed:
+			return true, nil
+		case s.State.Ended():
+			return false, r.end(s, first)
 		case !r.o.Follow:
-			return nil
+			return false, nil
 		}
 		select {
 		case <-more:
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
-}
-
-// anew begins the stream once more. Its start marker was seen, and then the disk lost
-// it with all that was to be sent: what there is begins earlier.
-func (r *reading) anew(ctx context.Context) error {
-	defer r.log.Close()
-	again := &reading{c: r.c, o: r.o, to: r.to, mended: r.c.mended.Load()}
-	return again.run(ctx)
 }
 
 // first waits until the stream's first chunk is known.
 func (r *reading) first(ctx context.Context) (uint64, error) {
 	for {
-		v, changed := r.c.look()
+		s, changed := r.c.look()
 		switch {
-		case v.State == Arming:
+		case s.State == session.Arming:
 		case r.o.Untrimmed:
 			return 0, nil
-		case v.startKnown:
-			return v.FirstChunk, nil
-		case v.State.Ended():
+		case s.startKnown:
+			return s.FirstChunk, nil
+		case s.State.Ended():
 			return 0, nil // no start marker: everything
 		}
 		if !r.o.Follow {
@@ -151,17 +137,18 @@ func (r *reading) first(ctx context.Context) (uint64, error) {
 	}
 }
 
-// limit is the chunk before which the stream ends, as far as known. A reader that followed
-// may have chunks from before the stop marker was recognised: they are of its stream.
-func (r *reading) limit(v view) uint64 {
-	if r.o.Untrimmed || !v.stopKnown {
+// limit returns the chunk before which the stream ends, as far as known. A reader that
+// followed may have chunks from before the stop marker was recognised: they belong to its
+// stream.
+func (r *reading) limit(s snapshot) uint64 {
+	if r.o.Untrimmed || !s.stopKnown {
 		return ^uint64(0)
 	}
-	return max(v.EndChunk, r.o.From)
+	return max(s.EndChunk, r.o.From)
 }
 
-// sendUpTo sends what the log holds, up to the limit.
-func (r *reading) sendUpTo(ctx context.Context, v view, first uint64) error {
+// sendUpTo sends the log's records up to the limit.
+func (r *reading) sendUpTo(ctx context.Context, s snapshot, first uint64) error {
 	for ctx.Err() == nil {
 		rec, err := r.take()
 		if errors.Is(err, io.EOF) {
@@ -178,7 +165,7 @@ func (r *reading) sendUpTo(ctx context.Context, v view, first uint64) error {
 			}
 			r.held = append(r.held, e)
 		case spool.RecordChunk:
-			if rec.Chunk.No >= r.limit(v) {
+			if rec.Chunk.No >= r.limit(s) {
 				r.next = &rec
 				return nil
 			}
@@ -192,10 +179,9 @@ func (r *reading) sendUpTo(ctx context.Context, v view, first uint64) error {
 
 // take returns the chunk that was put back, or the log's next record.
 func (r *reading) take() (spool.Record, error) {
-	if r.next != nil {
-		rec := *r.next
+	if rec := r.next; rec != nil {
 		r.next = nil
-		return rec, nil
+		return *rec, nil
 	}
 	return r.log.Next()
 }
@@ -204,7 +190,11 @@ func (r *reading) take() (spool.Record, error) {
 func (r *reading) chunk(rec spool.Record, first uint64) error {
 	no := rec.Chunk.No
 	if no < first {
-		r.held = slices.DeleteFunc(r.held, func(e measure.Event) bool { return !ofTheWhole(e) })
+		// Notes from before the first scan, as on the alignment of instruments, concern
+		// the whole capture and stay with the trimmed stream.
+		r.held = slices.DeleteFunc(r.held, func(e measure.Event) bool {
+			return e.Kind != measure.EventNote || e.FirstScan != 0 || e.Scans != 0
+		})
 		return nil
 	}
 	r.n, r.past = r.n+1, no+1
@@ -226,41 +216,6 @@ func (r *reading) chunk(rec spool.Record, first uint64) error {
 	})
 }
 
-// mend has the log of a capture that has ended checked, where a reader met a damaged
-// record, which becomes an event. The error wraps ErrMended when reading on from that
-// chunk goes well now, and is the reader's own otherwise. since is how often the log had
-// been mended when the reader began.
-func (c *Capture) mend(damage error, since uint64) error {
-	c.data.Lock()
-	defer c.data.Unlock()
-	v, _ := c.look()
-	if !v.State.Ended() || v.State == Released {
-		return damage
-	}
-	if n := c.mended.Load(); n == since {
-		holes, err := c.log.Mend()
-		if err != nil || holes == 0 {
-			return errors.Join(damage, err)
-		}
-		t, err := retell(c.log)
-		if err != nil {
-			return errors.Join(damage, err)
-		}
-		v.Scans, v.Lost, v.Gaps = t.scans, t.lost, t.gaps
-		c.show(v)
-		c.mended.Add(1)
-		c.owner.cfg.Log.Error("a capture was damaged on the disk; what is lost is an event now", "capture", c.id, "places", holes, "error", damage)
-	}
-	return fmt.Errorf("%w: %s", ErrMended, strings.ReplaceAll(damage.Error(), "\n", "; "))
-}
-
-// ofTheWhole tells of a note that was made before the first scan: it concerns all
-// of the capture, as how its instruments were aligned, and stays with what is
-// trimmed.
-func ofTheWhole(e measure.Event) bool {
-	return e.Kind == measure.EventNote && e.FirstScan == 0 && e.Scans == 0
-}
-
 func (r *reading) sendHeld() error {
 	for _, e := range r.held {
 		if err := r.to.Event(e); err != nil {
@@ -271,17 +226,46 @@ func (r *reading) sendHeld() error {
 	return nil
 }
 
-// end sends the trailer. What happened behind the last chunk of all is sent
-// before it; behind the last chunk of a trimmed stream it is none of its.
-func (r *reading) end(v view, first uint64) error {
+// end sends the trailer. Events behind the last chunk of all are sent before it; those
+// behind the last chunk of a trimmed stream do not belong to it.
+func (r *reading) end(s snapshot, first uint64) error {
 	end := max(first, r.past)
 	if r.o.From > end {
-		return fmt.Errorf("%w: chunk %d was asked for, the stream has chunks %d to %d", ErrPastEnd, r.o.From, first, end)
+		return fmt.Errorf("%w: chunk %d was asked for, the stream has chunks %d to %d",
+			ErrPastEnd, r.o.From, first, end)
 	}
 	if r.next == nil {
 		if err := r.sendHeld(); err != nil {
 			return err
 		}
 	}
-	return r.to.Trailer(Trailer{Summary: v.Summary, Chunks: r.n, Scans: r.scan, CRC: r.sum})
+	return r.to.Trailer(session.Trailer{Summary: s.Summary, Chunks: r.n, Scans: r.scan, CRC: r.sum})
+}
+
+// mend checks the log of a capture that has ended, where a reader met a damaged record:
+// damage becomes events. The error wraps ErrMended when reading on from that chunk works
+// now, and is damage itself otherwise. since is the number of mends when the reader began:
+// one of several readers mends, the others read on.
+func (c *Capture) mend(damage error, since uint64) error {
+	c.data.Lock()
+	defer c.data.Unlock()
+	s, _ := c.look()
+	if !s.State.Ended() || s.State == session.Released {
+		return damage
+	}
+	if c.mended.Load() == since {
+		holes, err := c.log.Mend()
+		if err != nil || holes == 0 {
+			return errors.Join(damage, err)
+		}
+		t, err := pipeline.Recount(c.log)
+		if err != nil {
+			return errors.Join(damage, err)
+		}
+		s.Scans, s.Lost, s.Gaps = t.Scans, t.Lost, t.Gaps
+		c.show(s)
+		c.mended.Add(1)
+		c.owner.logDamage(c.id, holes, damage)
+	}
+	return fmt.Errorf("%w: %s", ErrMended, strings.ReplaceAll(damage.Error(), "\n", "; "))
 }

@@ -11,8 +11,11 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"wattmark/measure/marker"
-	"wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/pipeline"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 // copyCapture copies a capture as a killed monitor would leave it: cut at n
@@ -45,7 +48,7 @@ func TestRestoredAtAnyLength(t *testing.T) {
 		_, _, stopEnd := m.markedTask()
 		dir := t.TempDir()
 		l := newLab(t, m, dir, nil)
-		c := l.start(Request{Marker: testSpec, TaskName: "gemm"})
+		c := l.start(session.Request{Marker: testSpec, TaskName: "gemm"})
 		l.until(stopEnd + 0.3)
 		sum, err := c.Stop(t.Context())
 		if err != nil || sum.Window == nil {
@@ -66,7 +69,7 @@ func TestRestoredAtAnyLength(t *testing.T) {
 				continue
 			}
 			got := back.Summary()
-			if got.State != Incomplete || !strings.HasPrefix(got.Reason, "monitor restarted; ") {
+			if got.State != session.Incomplete || !strings.HasPrefix(got.Reason, "monitor restarted; ") {
 				t.Fatalf("cut at %d: %v, %s", n, got.State, got.Reason)
 			}
 			stream := again.read(back, ReadOptions{Follow: true})
@@ -90,7 +93,7 @@ func TestRestoredAtAnyLength(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := back.Summary(); got.State != Complete || got.Reason != "" || *got.Window != *sum.Window || got.Scans != sum.Scans ||
+		if got := back.Summary(); got.State != session.Complete || got.Reason != "" || *got.Window != *sum.Window || got.Scans != sum.Scans ||
 			got.FirstChunk != sum.FirstChunk || got.EndChunk != sum.EndChunk {
 			t.Errorf("restored whole: %+v, was %+v", got, sum)
 		}
@@ -135,13 +138,13 @@ func TestFullDiskEndsTheCapture(t *testing.T) {
 				return &full{plainFile{f}, 40 << 10, filepath.Join(filepath.Dir(name), "reserve")}, err
 			}
 		})
-		c := l.start(Request{Marker: testSpec})
+		c := l.start(session.Request{Marker: testSpec})
 		var b inbox
 		if err := c.Read(t.Context(), ReadOptions{Follow: true, Untrimmed: true}, &b); err != nil {
 			t.Fatal(err)
 		}
 		sum := c.Summary()
-		if sum.State != Incomplete || !strings.Contains(sum.Reason, "disk is full") || !strings.Contains(sum.Reason, "no samples after scan") {
+		if sum.State != session.Incomplete || !strings.Contains(sum.Reason, "disk is full") || !strings.Contains(sum.Reason, "no samples after scan") {
 			t.Fatalf("%+v", sum)
 		}
 		counts := b.counts(t)
@@ -153,61 +156,8 @@ func TestFullDiskEndsTheCapture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := back.Summary(); got.Reason != sum.Reason || got.Scans != sum.Scans || got.State != Incomplete {
+		if got := back.Summary(); got.Reason != sum.Reason || got.Scans != sum.Scans || got.State != session.Incomplete {
 			t.Errorf("after a restart: %+v, was %+v", got, sum)
-		}
-	})
-}
-
-func TestIndexFindsTheLatestChunks(t *testing.T) {
-	var x chunkIndex
-	first := func(no int) int64 { return int64(no*100 + no%7) }
-	for no := range 3 * indexSize {
-		x.add(first(no))
-	}
-	for _, tt := range []struct {
-		tick float64
-		want uint64
-		ok   bool
-	}{
-		{float64(first(3*indexSize - 1)), 3*indexSize - 1, true},
-		{float64(first(3*indexSize-1)) - 0.5, 3*indexSize - 2, true},
-		{1e12, 3*indexSize - 1, true},
-		{float64(first(2 * indexSize)), 2 * indexSize, true},
-		{float64(first(2*indexSize)) - 1, 0, false},
-		{0, 0, false},
-	} {
-		if no, ok := x.at(tt.tick); no != tt.want || ok != tt.ok {
-			t.Errorf("tick %v: chunk %d, %v; want %d, %v", tt.tick, no, ok, tt.want, tt.ok)
-		}
-	}
-	var few chunkIndex
-	few.add(0)
-	few.add(100)
-	for tick, want := range map[float64]uint64{-5: 0, 0: 0, 99: 0, 100: 1, 1000: 1} {
-		if no, ok := few.at(tick); no != want || !ok {
-			t.Errorf("tick %v: chunk %d, %v; want %d", tick, no, ok, want)
-		}
-	}
-}
-
-// TestChunkFoundInTheLog finds chunks by walking the log, as for a marker that
-// began before the chunks that are remembered.
-func TestChunkFoundInTheLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMeter()
-		m.markedTask()
-		l := newLab(t, m, t.TempDir(), func(c *Config, _ *spool.Options) { c.ChunkScans = 10 })
-		c := l.start(Request{})
-		l.until(2)
-		if _, err := c.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range []float64{0, 0.05, 0.5001, 1.0203} {
-			want := uint64(s * m.rate / 10)
-			if no, err := findChunk(c.log, s*1e6); err != nil || no != want {
-				t.Errorf("%v s: chunk %d, %v; want %d", s, no, err, want)
-			}
 		}
 	})
 }
@@ -218,7 +168,7 @@ func TestRestoredOnAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, to := t.TempDir(), t.TempDir()
 		l := newLab(t, newMeter(), dir, nil)
-		c := l.start(Request{TaskName: "gemm"})
+		c := l.start(session.Request{TaskName: "gemm"})
 		l.until(1)
 		copyCapture(t, dir, to, c.ID(), c.log.Size())
 		reserve := filepath.Join(to, c.ID(), "reserve")
@@ -235,7 +185,7 @@ func TestRestoredOnAFullDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if sum := back.Summary(); sum.State != Incomplete || sum.Chunks == 0 || !strings.Contains(sum.Reason, "monitor restarted; no samples after") {
+		if sum := back.Summary(); sum.State != session.Incomplete || sum.Chunks == 0 || !strings.Contains(sum.Reason, "monitor restarted; no samples after") {
 			t.Errorf("%+v", sum)
 		}
 		if s := lastState(t, filepath.Join(to, c.ID(), "log")); !s.Final {
@@ -273,7 +223,7 @@ func TestALogWithScansSaysThatItRuns(t *testing.T) {
 		m := newMeter()
 		l := newLab(t, m, t.TempDir(), nil)
 		m.play(testSpec, marker.Start, 0.5)
-		c := l.start(Request{Marker: testSpec})
+		c := l.start(session.Request{Marker: testSpec})
 		l.until(3)
 		if _, err := c.Stop(t.Context()); err != nil {
 			t.Fatal(err)
@@ -283,8 +233,8 @@ func TestALogWithScansSaysThatItRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		var sum tally
-		states := map[State]int{}
+		var sum pipeline.Totals
+		states := map[session.State]int{}
 		for {
 			rec, err := r.Next()
 			if errors.Is(err, io.EOF) {
@@ -293,15 +243,15 @@ func TestALogWithScansSaysThatItRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := sum.record(r, rec, c.header.Setup.Timebase); err != nil {
+			if err := sum.Add(r, rec, c.header.Setup.Timebase); err != nil {
 				t.Fatal(err)
 			}
-			states[sum.state]++
-			if sum.scans > 0 && sum.state <= Arming {
-				t.Errorf("%d scans, and the capture is %v", sum.scans, sum.state)
+			states[sum.State]++
+			if sum.Scans > 0 && sum.State <= session.Arming {
+				t.Errorf("%d scans, and the capture is %v", sum.Scans, sum.State)
 			}
 		}
-		if sum.state != Complete || states[Arming] == 0 || states[Running] < 3 || states[Stopping] == 0 {
+		if sum.State != session.Complete || states[session.Arming] == 0 || states[session.Running] < 3 || states[session.Stopping] == 0 {
 			t.Errorf("it went by %v", states)
 		}
 	})
@@ -314,7 +264,7 @@ func TestAFlippedBitCostsOneChunk(t *testing.T) {
 		m := newMeter()
 		dir := t.TempDir()
 		l := newLab(t, m, dir, nil)
-		c := l.start(Request{})
+		c := l.start(session.Request{})
 		l.until(3)
 		sum, err := c.Stop(t.Context())
 		if err != nil || sum.Chunks < 6 {
@@ -326,7 +276,7 @@ func TestAFlippedBitCostsOneChunk(t *testing.T) {
 		}
 		defer r.Close()
 		var begin, size int64
-		var lost spool.ChunkHead
+		var lost chunk.Chunk
 		for at := int64(0); lost.No != 3; {
 			rec, err := r.Next()
 			if err != nil {
@@ -374,7 +324,7 @@ func TestAFlippedBitCostsOneChunk(t *testing.T) {
 				if e := in.events; len(e) != 1 || e[0].FirstScan != lost.FirstScan || e[0].Scans != uint64(lost.Scans) || !e[0].Exact || in.before[0] != 3 {
 					t.Errorf("%s: %+v at %v", name, e, in.before)
 				}
-				if (got.State == Complete) != ended || !ended && !strings.Contains(got.Reason, "damaged in 1 place") {
+				if (got.State == session.Complete) != ended || !ended && !strings.Contains(got.Reason, "damaged in 1 place") {
 					t.Errorf("%s: %v, %s", name, got.State, got.Reason)
 				}
 				if err := again.Release(c.ID()); err != nil {
@@ -392,7 +342,7 @@ func TestASpoolThatCannotBeUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		l := newLab(t, newMeter(), dir, nil)
-		c := l.start(Request{})
+		c := l.start(session.Request{})
 		l.until(0.5)
 		if _, err := c.Stop(t.Context()); err != nil {
 			t.Fatal(err)
@@ -429,7 +379,7 @@ func TestASpoolThatCannotBeUsed(t *testing.T) {
 			if b := again.Bench(t.Context()); len(b.SetAside) != 1 || !strings.Contains(b.SetAside[0], to) || again.Stats().SetAside != 1 {
 				t.Errorf("%s: set aside %q", name, b.SetAside)
 			}
-			if _, err := again.start(Request{}).Stop(t.Context()); err != nil {
+			if _, err := again.start(session.Request{}).Stop(t.Context()); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			again.stop()

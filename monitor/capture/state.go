@@ -3,39 +3,11 @@ package capture
 import (
 	"fmt"
 	"maps"
+
+	"github.com/wattmark/wattmark/measure/session"
 )
 
-// State is where a capture is in its life. The numbers travel and are stored:
-// never renumber.
-type State uint8
-
-// The states.
-const (
-	Arming     State = 1 // the instrument is being opened, no scan yet
-	Running    State = 2 // sampling
-	Stopping   State = 3 // asked to stop; what is still on its way is awaited
-	Complete   State = 4 // ended as asked; readable
-	Incomplete State = 5 // ended otherwise, with a reason; readable up to there
-	Released   State = 6 // given back; the spool is gone
-)
-
-var stateNames = map[State]string{
-	Arming: "ARMING", Running: "RUNNING", Stopping: "STOPPING",
-	Complete: "COMPLETE", Incomplete: "INCOMPLETE", Released: "RELEASED",
-}
-
-func (s State) String() string {
-	if n, ok := stateNames[s]; ok {
-		return n
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
-
-// Ended reports whether no more samples will come.
-func (s State) Ended() bool { return s >= Complete }
-
-// Trigger is what moves a capture from state to state. The numbers are stored:
-// never renumber.
+// Trigger moves a capture from state to state. The numbers are stored: never renumber.
 type Trigger uint8
 
 // The triggers.
@@ -43,47 +15,47 @@ const (
 	Created     Trigger = 1 // the bench was taken
 	FirstScan   Trigger = 2 // the first scan arrived
 	StopAsked   Trigger = 3 // StopCapture was called
-	TailWritten Trigger = 4 // all that belongs to the capture is durable
+	TailWritten Trigger = 4 // all samples of the capture are durable
 	Failed      Trigger = 5 // the meter, the disk or the monitor gave up
 	LeaseEnded  Trigger = 6 // the holder did not renew its lease
 	Restarted   Trigger = 7 // the monitor found the capture unfinished when it started
 	ReleaseDone Trigger = 8 // the spool was dropped
 )
 
-var triggerNames = map[Trigger]string{
+var triggerNames = [...]string{
 	Created: "created", FirstScan: "first scan", StopAsked: "stop asked", TailWritten: "tail written",
 	Failed: "failed", LeaseEnded: "lease ended", Restarted: "monitor restarted", ReleaseDone: "released",
 }
 
 func (t Trigger) String() string {
-	if n, ok := triggerNames[t]; ok {
-		return n
+	if int(t) < len(triggerNames) && t > 0 {
+		return triggerNames[t]
 	}
 	return fmt.Sprintf("trigger(%d)", uint8(t))
 }
 
-// transitions is the whole life of a capture: what is not here is refused.
-// docs/protocol.md shows the same table (a test compares the two).
+// transitions is the whole life of a capture: other steps are refused. docs/protocol.md
+// has the same table (a test compares the two).
 var transitions = Transitions{
-	0:        {Created: Arming},
-	Arming:   {FirstScan: Running, StopAsked: Incomplete, Failed: Incomplete, Restarted: Incomplete},
-	Running:  {StopAsked: Stopping, Failed: Incomplete, LeaseEnded: Incomplete, Restarted: Incomplete},
-	Stopping: {TailWritten: Complete, Failed: Incomplete, Restarted: Incomplete},
-	Complete: {ReleaseDone: Released},
-	Incomplete: {
-		ReleaseDone: Released,
+	0: {Created: session.Arming},
+	session.Arming: {
+		FirstScan: session.Running, StopAsked: session.Incomplete, Failed: session.Incomplete,
+		Restarted: session.Incomplete,
 	},
-	Released: {},
+	session.Running: {
+		StopAsked: session.Stopping, Failed: session.Incomplete, LeaseEnded: session.Incomplete,
+		Restarted: session.Incomplete,
+	},
+	session.Stopping:   {TailWritten: session.Complete, Failed: session.Incomplete, Restarted: session.Incomplete},
+	session.Complete:   {ReleaseDone: session.Released},
+	session.Incomplete: {ReleaseDone: session.Released},
+	session.Released:   {},
 }
 
-// Next returns the state that a trigger leads to. Errors wrap ErrTransition.
-func (s State) Next(t Trigger) (State, error) { return transitions.Next(s, t) }
-
 // Transitions is a table of a capture's life.
-type Transitions map[State]map[Trigger]State
+type Transitions map[session.State]map[Trigger]session.State
 
-// Life returns the table that captures follow, for who checks it: a copy, so that
-// nobody changes the one in force.
+// Life returns a copy of the table that captures follow.
 func Life() Transitions {
 	t := Transitions{}
 	for s, m := range transitions {
@@ -93,7 +65,7 @@ func Life() Transitions {
 }
 
 // Next returns the state that a trigger leads to. Errors wrap ErrTransition.
-func (t Transitions) Next(s State, on Trigger) (State, error) {
+func (t Transitions) Next(s session.State, on Trigger) (session.State, error) {
 	if n, ok := t[s][on]; ok {
 		return n, nil
 	}

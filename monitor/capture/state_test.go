@@ -6,28 +6,30 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/wattmark/wattmark/measure/session"
 )
 
 // TestTransitions tries every trigger in every state: those of the table lead
 // where it says, all others are refused.
 func TestTransitions(t *testing.T) {
-	want := map[string]State{
-		"state(0) created": Arming,
+	want := map[string]session.State{
+		"state(0) created": session.Arming,
 
-		"ARMING first scan": Running, "ARMING stop asked": Incomplete, "ARMING failed": Incomplete,
-		"ARMING monitor restarted": Incomplete,
+		"ARMING first scan": session.Running, "ARMING stop asked": session.Incomplete, "ARMING failed": session.Incomplete,
+		"ARMING monitor restarted": session.Incomplete,
 
-		"RUNNING stop asked": Stopping, "RUNNING failed": Incomplete, "RUNNING lease ended": Incomplete,
-		"RUNNING monitor restarted": Incomplete,
+		"RUNNING stop asked": session.Stopping, "RUNNING failed": session.Incomplete, "RUNNING lease ended": session.Incomplete,
+		"RUNNING monitor restarted": session.Incomplete,
 
-		"STOPPING tail written": Complete, "STOPPING failed": Incomplete, "STOPPING monitor restarted": Incomplete,
+		"STOPPING tail written": session.Complete, "STOPPING failed": session.Incomplete, "STOPPING monitor restarted": session.Incomplete,
 
-		"COMPLETE released": Released, "INCOMPLETE released": Released,
+		"COMPLETE released": session.Released, "INCOMPLETE released": session.Released,
 	}
 	defined := 0
-	for s := State(0); s <= Released+1; s++ {
+	for s := session.State(0); s <= session.Released+1; s++ {
 		for tr := Trigger(0); tr <= ReleaseDone+1; tr++ {
-			got, err := s.Next(tr)
+			got, err := transitions.Next(s, tr)
 			next, ok := want[fmt.Sprintf("%v %v", s, tr)]
 			if ok {
 				defined++

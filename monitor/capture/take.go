@@ -7,92 +7,209 @@ import (
 	"slices"
 	"time"
 
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/spool"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/pipeline"
+	"github.com/wattmark/wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
-// take runs one capture on the goroutine that owns the instrument.
+// take runs one capture on the goroutine that owns the instrument, and returns when the
+// capture has ended and the instrument is closed.
 func (o *Owner) take(ctx context.Context, c *Capture) {
 	outer := ctx
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := streamContext(outer)
 	defer cancel()
-	watched := make(chan struct{})
-	defer close(watched)
-	go c.watch(outer, cancel, watched)
-	defer func() {
-		if err := o.cfg.Instrument.Close(); err != nil {
-			o.cfg.Log.Warn("instrument did not close well", "bench", o.cfg.Bench, "error", err)
-		}
-	}()
+	over := make(chan struct{})
+	defer close(over)
+	go c.supervise(outer, cancel, over)
+	defer o.close(true)
 	if err := o.arm(ctx, c); err != nil {
-		c.failed(err)
+		c.fail(err)
 		return
 	}
-	arming := time.AfterFunc(o.cfg.ArmTimeout, func() { c.armTimeout() })
+	arming := time.AfterFunc(o.cfg.ArmTimeout, c.armTimeout)
 	defer arming.Stop()
-	go c.ticks(watched)
-	go c.watchRoom(watched)
+	go c.flushOld(over)
+	go c.watchQuota(over)
 	o.stream(ctx, c)
-	o.dropEmpty(c)
+	select {
+	case <-c.ready:
+		return
+	default:
+	}
+	// It never had a scan: its id was given to nobody.
+	<-c.ended
+	if err := o.forget(c.id); err != nil {
+		o.cfg.Log.Warn("empty capture stays in the spool", "capture", c.id, "error", err)
+	}
+}
+
+// streamContext returns a context that ends with outer, or with cancel, and in both cases
+// has the cause of outer where outer has ended: the supervisor may cancel it before outer's
+// own end arrives, and the reason of a stop must not depend on which is first.
+func streamContext(outer context.Context) (ctx context.Context, cancel func()) {
+	ctx, stop := context.WithCancelCause(outer)
+	return ctx, func() { stop(context.Cause(outer)) }
+}
+
+// supervise cancels the instrument's stream when the capture is over, when a deferred
+// instrument is to deliver, or when the monitor stops.
+func (c *Capture) supervise(ctx context.Context, cancel func(), over <-chan struct{}) {
+	defer cancel()
+	deliver := c.deliver
+	for {
+		select {
+		case <-deliver:
+			cancel()
+			deliver = nil
+			continue
+		case <-c.quit:
+		case <-over:
+		case <-ctx.Done():
+			c.data.Lock()
+			if c.deferred { // it would first deliver everything that it holds
+				c.seal(Failed, stopReason(ctx))
+			}
+			c.data.Unlock()
+		}
+		return
+	}
 }
 
 // arm opens the instrument and makes the capture's place in the spool.
 func (o *Owner) arm(ctx context.Context, c *Capture) error {
-	// Asked again: it may have stood in line for long.
-	if err := o.room(c.req.Holder); err != nil {
+	// Checked again: the request may have waited for long.
+	if err := o.checkQuota(c.req.Holder); err != nil {
 		return err
 	}
 	setup, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
-	ins := o.cfg.Instrument
-	h := spool.Header{
-		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, Owner: c.req.Owner, TaskName: c.req.TaskName, Created: o.cfg.Now(),
-		Instrument: ins.Identity(), Setup: setup, CalibrationID: setup.CalibrationID(), Marker: c.req.Marker,
-		GPU: o.gpuOf(ins.Identity()),
+	id := o.cfg.Instrument.Identity()
+	h := &session.Header{
+		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, Owner: c.req.Owner, TaskName: c.req.TaskName,
+		Created: o.cfg.Now(), Instrument: id, Setup: setup, CalibrationID: setup.CalibrationID(),
+		Marker: c.req.Marker, GPU: o.gpuOf(id),
 	}
-	if err := o.live.begin(c.id, &h.Setup); err != nil {
+	if err := o.live.Begin(c.id, &h.Setup); err != nil {
 		return err
 	}
-	log, err := o.cfg.Store.Create(h)
+	log, err := o.cfg.Store.Create(*h)
 	if err != nil {
 		return err
 	}
-	pipe, err := newPipeline(&o.cfg, h, log, &o.live)
-	if err == nil {
-		err = log.State(spool.State{Code: uint8(Arming), Trigger: uint8(Created), At: h.Created})
+	opt := pipeline.Options{FlushEvery: o.cfg.FlushEvery, ChunkScans: o.cfg.ChunkScans}
+	pipe, err := pipeline.New(opt, h, log, o.live)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrRequest, err)
+	} else {
+		err = log.State(spool.State{State: session.Arming, Trigger: uint8(Created), At: h.Created})
 	}
 	if err != nil {
 		return errors.Join(err, log.Close(), o.cfg.Store.Remove(c.id))
 	}
 	c.data.Lock()
-	c.header, c.log, c.pipe = h, log, pipe
-	c.nominal, c.maker = o.nominalChannels()
-	c.data.Unlock()
+	defer c.data.Unlock()
 	o.mu.Lock()
+	defer o.mu.Unlock()
+	c.header, c.log, c.pipe = h, log, pipe
+	c.nominal, c.made = o.device.nominal.Channels, o.device.made
 	o.captures[c.id] = c
-	o.mu.Unlock()
 	return nil
 }
 
-// stream runs the instrument until the capture has ended, opening it again
-// where it was lost.
+// fail ends a capture that never got as far as the spool.
+func (c *Capture) fail(err error) {
+	c.data.Lock()
+	defer c.data.Unlock()
+	c.dismiss()
+	if next, terr := transitions.Next(c.life, Failed); terr == nil {
+		c.life = next
+	}
+	c.mu.Lock()
+	c.err, c.seen.State, c.seen.Reason = err, c.life, err.Error()
+	c.mu.Unlock()
+	c.owner.queue.leave(c.id)
+	close(c.ended)
+}
+
+// failure returns the reason for the lack of a first scan.
+func (c *Capture) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	return fmt.Errorf("%w: %s", ErrUnavailable, c.seen.Reason)
+}
+
+// armTimeout gives up on an instrument that sends no scan.
+func (c *Capture) armTimeout() {
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life == session.Arming {
+		err := fmt.Errorf("%w: no scan within %v of the start", instrument.ErrSilent, c.owner.cfg.ArmTimeout)
+		c.owner.fail(fmt.Errorf("%w: %w", ErrUnavailable, err), true)
+		c.seal(Failed, err.Error())
+	}
+}
+
+// flushOld ends old chunks while the instrument is silent, until done.
+func (c *Capture) flushOld(done <-chan struct{}) {
+	t := time.NewTicker(c.owner.cfg.FlushEvery)
+	defer t.Stop()
+	for {
+		select {
+		case now := <-t.C:
+			c.tick(now)
+		case <-done:
+			return
+		}
+	}
+}
+
+func (c *Capture) tick(now time.Time) {
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life != session.Running && c.life != session.Stopping {
+		return
+	}
+	totals := c.pipe.Totals()
+	chunks := totals.Chunks
+	if err := c.pipe.FlushOld(now); err != nil {
+		c.seal(Failed, err.Error())
+	} else if totals.Chunks != chunks {
+		c.publish("")
+	}
+}
+
+// stream runs the instrument until the capture has ended, opening it again where it was
+// lost. The ends of a stream:
+//
+//	sealed            the capture ended it
+//	delivered         a deferred instrument was asked for its samples, and has no more
+//	monitor stopped   Failed, with the reason of the stop
+//	no error          a recording is exhausted: the capture waits for its stop
+//	ErrDisconnected   opened again, within Config.Reopen
+//	other error       Failed
 func (o *Owner) stream(ctx context.Context, c *Capture) {
 	for {
-		err := o.cfg.Instrument.Stream(ctx, sink{c})
+		err := o.cfg.Instrument.Stream(ctx, sink{c}.instrument())
 		o.streamed(ctx, err)
 		if c.hasEnded() {
 			return
 		}
 		switch {
 		case c.delivers():
-			c.delivered(err)
+			t, reason := TailWritten, ""
+			if err != nil {
+				t, reason = Failed, err.Error()
+			}
+			c.end(t, reason)
 			return
 		case ctx.Err() != nil:
-			c.end(Failed, whyStopped(ctx))
-			return
 		case err == nil:
 			c.exhaust()
 			select {
@@ -107,7 +224,7 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 		case c.hasEnded():
 			return
 		case ctx.Err() != nil:
-			c.end(Failed, whyStopped(ctx))
+			c.end(Failed, stopReason(ctx))
 			return
 		case err != nil:
 			c.end(Failed, err.Error())
@@ -116,23 +233,80 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 	}
 }
 
-// reopen tries to get a lost instrument back, with growing pauses. It must be
-// the same one, with the same inputs: else the samples would not be comparable.
+func (c *Capture) hasEnded() bool {
+	c.data.Lock()
+	defer c.data.Unlock()
+	return c.life.Ended()
+}
+
+// delivers reports whether a deferred instrument was asked for its samples.
+func (c *Capture) delivers() bool {
+	select {
+	case <-c.deliver:
+		return true
+	default:
+		return false
+	}
+}
+
+// exhaust notes that the instrument, as a recording, ended its stream.
+func (c *Capture) exhaust() {
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life.Ended() {
+		return
+	}
+	if c.life == session.Arming {
+		c.seal(Failed, "the instrument ended its stream before the first scan")
+		return
+	}
+	switch err := c.pipe.Exhausted(); {
+	case err != nil:
+		c.seal(Failed, err.Error())
+	case c.life == session.Stopping:
+		c.seal(TailWritten, "")
+	default:
+		c.publish("")
+	}
+}
+
+// lost notes a broken link, and reports whether to open the instrument again: not before
+// the first scan, not while a stop waits, and not where the samples were in its memory.
+func (c *Capture) lost(err error) bool {
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life != session.Running || c.deferred {
+		return false
+	}
+	if ferr := c.pipe.Lost(err.Error()); ferr != nil {
+		c.seal(Failed, ferr.Error())
+		return false
+	}
+	return true
+}
+
+// reopen tries to get a lost instrument back, with growing pauses, until Config.Reopen
+// after its last block. It must be the same one, with the same inputs: other samples would
+// not be comparable.
 func (o *Owner) reopen(ctx context.Context, c *Capture) error {
 	ins := o.cfg.Instrument
-	ctx, cancel := context.WithDeadline(ctx, c.lostAt().Add(o.cfg.Reopen))
+	c.data.Lock()
+	why, since, _ := c.pipe.Away()
+	c.data.Unlock()
+	ctx, cancel := context.WithDeadline(ctx, since.Add(o.cfg.Reopen))
 	defer cancel()
-	o.cfg.Log.Warn("instrument was lost, it is tried again", "capture", c.id, "within", o.cfg.Reopen, "error", c.awayWhy())
-	err := transport.Backoff{First: 50 * time.Millisecond, Max: time.Second}.Redial(ctx, func(ctx context.Context) error {
-		_ = ins.Close() // it is lost; only opening it again tells more
-		return o.tryOpen(ctx, c)
+	o.cfg.Log.Warn("instrument was lost, it is tried again", "capture", c.id, "within", o.cfg.Reopen, "error", why)
+	pauses := transport.Backoff{First: 50 * time.Millisecond, Max: time.Second}
+	err := pauses.Redial(ctx, func(ctx context.Context) error {
+		_ = ins.Close() // it is lost; the next opening shows its state
+		return o.openSame(ctx, c)
 	})
 	switch {
 	case err == nil:
 		o.cfg.Log.Info("instrument is back", "capture", c.id, "address", ins.Identity().Address)
 		return nil
 	case !errors.Is(err, instrument.ErrIdentity):
-		err = fmt.Errorf("%s; not back within %v: %w", c.awayWhy(), o.cfg.Reopen, err)
+		err = fmt.Errorf("%s; not back within %v: %w", why, o.cfg.Reopen, err)
 	}
 	if !c.hasEnded() {
 		o.fail(fmt.Errorf("%w: %w", ErrUnavailable, err), false)
@@ -140,19 +314,22 @@ func (o *Owner) reopen(ctx context.Context, c *Capture) error {
 	return err
 }
 
-func (o *Owner) tryOpen(ctx context.Context, c *Capture) error {
-	octx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
+// openSame opens the instrument once. Errors wrap instrument.ErrIdentity where it is
+// another one, or has other inputs.
+func (o *Owner) openSame(ctx context.Context, c *Capture) error {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.OpenTimeout)
 	defer cancel()
 	ins := o.cfg.Instrument
-	if err := ins.Open(octx); err != nil {
+	if err := ins.Open(ctx); err != nil {
 		return err
 	}
 	was, is := c.header.Instrument, ins.Identity()
 	was.Address = is.Address // a device may come back under another name
 	if was != is {
-		return fmt.Errorf("%w: %s %s came back, it was %s %s", instrument.ErrIdentity, is.Model, is.Serial, was.Model, was.Serial)
+		return fmt.Errorf("%w: %s %s came back, it was %s %s",
+			instrument.ErrIdentity, is.Model, is.Serial, was.Model, was.Serial)
 	}
-	setup, err := c.maker(ins.Inputs())
+	setup, err := c.made(ins.Inputs())
 	if err != nil {
 		return err
 	}
@@ -161,17 +338,4 @@ func (o *Owner) tryOpen(ctx context.Context, c *Capture) error {
 		return fmt.Errorf("%w: it came back with other channels, calibration or rate", instrument.ErrIdentity)
 	}
 	return nil
-}
-
-// dropEmpty forgets a capture that never had a scan: nobody knows its name.
-func (o *Owner) dropEmpty(c *Capture) {
-	select {
-	case <-c.ready:
-		return
-	default:
-	}
-	<-c.ended
-	if err := o.forget(c.id); err != nil {
-		o.cfg.Log.Warn("empty capture stays in the spool", "capture", c.id, "error", err)
-	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // bench is a slot with both supplies, by clamps, and a shunt for the plug.

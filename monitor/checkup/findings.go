@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Level is how bad a finding is.
@@ -19,24 +19,29 @@ const (
 	Fault                // figures will be wrong
 )
 
-func (l Level) String() string {
-	return [...]string{"fine", "note", "warning", "fault"}[l]
-}
+func (l Level) String() string { return [...]string{"fine", "note", "warning", "fault"}[l] }
 
-// Finding is one thing that was looked at.
+// MarshalText writes the level's name.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// Finding is the result of one check.
 type Finding struct {
-	Level Level
+	Level Level `json:"level"`
 	// Subject is a rail, a channel, or empty for the bench.
-	Subject string
-	// Text says what was seen, Remedy what to do about it.
-	Text, Remedy string
+	Subject string `json:"subject,omitempty"`
+	// Text is the observation, Remedy the advice; empty for none.
+	Text   string `json:"text"`
+	Remedy string `json:"remedy,omitempty"`
 }
 
-// Findings judges a survey. The levels' limits are meant for a card that is
-// powered and idle: currents above zero, supplies within the PCIe tolerances.
+// Findings judges a survey. The limits are meant for a card that is powered and idle:
+// currents above zero, supplies within the PCIe tolerances.
 func Findings(r *Result) []Finding {
 	if r.Scans == 0 {
-		return []Finding{{Fault, "", "the instrument delivered nothing", "is it wired to what it measures, and does its stream run?"}}
+		return []Finding{{
+			Fault, "", "the instrument delivered nothing",
+			"is it wired to what it measures, and does its stream run?",
+		}}
 	}
 	var out []Finding
 	out = append(out, r.rate())
@@ -49,7 +54,10 @@ func Findings(r *Result) []Finding {
 		out = append(out, r.current(i)...)
 	}
 	if m := r.Setup.Missing; len(m) > 0 {
-		out = append(out, Finding{Note, "", "not measured: " + strings.Join(m, ", "), "the card draws more than this bench can see; reports repeat it"})
+		out = append(out, Finding{
+			Note, "", "not measured: " + strings.Join(m, ", "),
+			"the card draws more than this bench can see; reports repeat it",
+		})
 	}
 	return out
 }
@@ -62,7 +70,8 @@ func Worst(f []Finding) (l Level) {
 	return l
 }
 
-// rate compares the rate that is reached with the one that the setup states.
+// rate compares the sample rate by the host's clock with the stated one. A difference is a
+// warning beyond 3 standard uncertainties and 100 ppm, and a fault beyond 1 %.
 func (r *Result) rate() Finding {
 	nominal, tb := r.Setup.Timebase.SampleRate(), r.Setup.Timebase
 	if r.Rate == 0 {
@@ -74,19 +83,26 @@ func (r *Result) rate() Finding {
 	}
 	off := float64(r.Rate/nominal) - 1
 	u := math.Hypot(float64(r.URate/nominal), tb.UTickHz)
-	text := fmt.Sprintf("%v reached, %v stated (%+.0f ± %.0f ppm)", scansText(r.Rate), scansText(nominal), 1e6*off, 2e6*u)
+	text := fmt.Sprintf("%v reached, %v stated (%+.0f ± %.0f ppm)",
+		scansText(r.Rate), scansText(nominal), 1e6*off, 2e6*u)
 	switch {
 	case math.Abs(off) <= max(3*u, 1e-4):
 		return Finding{Fine, "", text, ""}
 	case math.Abs(off) < 0.01:
-		return Finding{Warning, "", text, "its clock runs further off than the bench states: the markers correct it, but state it in the bench file"}
+		return Finding{
+			Warning, "", text,
+			"its clock runs further off than the bench states: the markers correct it, but state it in the bench file",
+		}
 	}
-	return Finding{Fault, "", text, "samples come at another rate than the bench states: check the instrument's settings"}
+	return Finding{
+		Fault, "", text, "samples come at another rate than the bench states: check the instrument's settings",
+	}
 }
 
+// scansText formats a rate in S/s with a prefix.
 func scansText(h measure.Hertz) string { return strings.TrimSuffix(h.String(), "Hz") + "S/s" }
 
-// losses reports what did not arrive.
+// losses reports gaps, overflows and the like, with a remedy for each kind.
 func (r *Result) losses() []Finding {
 	if len(r.Losses) == 0 {
 		return []Finding{{Fine, "", "no sample lost, no resynchronisation", ""}}
@@ -100,8 +116,10 @@ func (r *Result) losses() []Finding {
 		f := Finding{Level: Warning, Text: fmt.Sprintf("%d × %v: %s", l.Events, l.Kind, l.Detail)}
 		switch l.Kind {
 		case measure.EventGap:
-			f.Text = fmt.Sprintf("%d gaps, %s%d scans lost of %d: %s", l.Events, about, l.Scans, r.Scans+l.Scans, l.Detail)
-			f.Remedy = "use a shorter or better cable, a port of its own, a lower sample rate, or a machine with less to do"
+			f.Text = fmt.Sprintf("%d gaps, %s%d scans lost of %d: %s",
+				l.Events, about, l.Scans, r.Scans+l.Scans, l.Detail)
+			f.Remedy = "use a shorter or better cable, a port of its own, a lower sample rate, " +
+				"or a machine with less to do"
 		case measure.EventOverflow:
 			f.Remedy = "the instrument's buffer ran over: lower the sample rate"
 		case measure.EventResync:
@@ -116,14 +134,14 @@ func (r *Result) losses() []Finding {
 	return out
 }
 
-// noisy is by how much the noise may exceed what the bench states.
+// noisy is the ratio of noise to stated noise that is a warning.
 const noisy = 2
 
-// restless is by how much a channel's scatter over the whole time may exceed
-// that from scan to scan before it counts as a signal that moved.
+// restless is the ratio of a channel's scatter over the whole time to that from scan to
+// scan beyond which the signal moved.
 const restless = 5
 
-// channel looks at one converter.
+// channel checks one converter: clipping, a dead input, a signal that moved, noise.
 func (r *Result) channel(i int) (out []Finding) {
 	c, s := r.Setup.Channels[i], &r.Channels[i]
 	for _, e := range []struct {
@@ -134,8 +152,7 @@ func (r *Result) channel(i int) (out []Finding) {
 			continue
 		}
 		out = append(out, Finding{
-			Fault, c.Name,
-			fmt.Sprintf("clipped %d times at %+.4g %s", e.n, c.Value(e.count), c.Unit),
+			Fault, c.Name, fmt.Sprintf("clipped %d times at %+.4g %s", e.n, c.Value(e.count), c.Unit),
 			"choose a larger range, or a smaller shunt or clamp ratio",
 		})
 	}
@@ -160,4 +177,118 @@ func (r *Result) channel(i int) (out []Finding) {
 		})
 	}
 	return out
+}
+
+// supply is a rail's nominal voltage.
+type supply struct {
+	nominal measure.Volt
+	// tolerance is relative, of the PCI Express card electromechanical
+	// specification: 3.3 V ± 9 %, 12 V ± 8 %.
+	tolerance float64
+}
+
+var (
+	supply3V3 = supply{3.3, 0.09}
+	supply12V = supply{12, 0.08}
+)
+
+// holds reports whether a voltage lies within the tolerance.
+func (s supply) holds(v float64) bool {
+	return math.Abs(v-float64(s.nominal)) <= s.tolerance*float64(s.nominal)
+}
+
+// supplyOf returns a rail's supply by its role, else by its name; ok is false where it has
+// no measured voltage or an unknown supply.
+func supplyOf(r measure.Rail) (supply, bool) {
+	name := strings.ToLower(r.Name)
+	switch {
+	case r.Wiring == measure.WiringPower || r.Wiring == measure.WiringAssumed:
+		return supply{}, false
+	case r.Role == measure.RolePCIe3V3 || strings.Contains(name, "3v3"):
+		return supply3V3, true
+	case strings.Contains(name, "5v"): // a mainboard's rails, no graphics card's
+		return supply{}, false
+	case r.Role == measure.RolePCIe12V || r.Role == measure.RolePSU || strings.Contains(name, "12v"):
+		return supply12V, true
+	}
+	return supply{}, false
+}
+
+// dead is a voltage below which nothing is connected or switched on.
+const dead = 0.5
+
+// supplies checks every rail's voltage: swapped rails, reversed probes, cards without power.
+func (r *Result) supplies() (out []Finding) {
+	for i, rail := range r.Setup.Rails {
+		want, known := supplyOf(rail)
+		v := r.Rails[i].Voltage
+		if !known || v.N == 0 {
+			continue
+		}
+		f := Finding{Fault, rail.Name, fmt.Sprintf("reads %v, a supply of %v", measure.Volt(v.Mean), want.nominal), ""}
+		switch {
+		case want.holds(v.Mean):
+			f.Level = Fine
+		case want.holds(-v.Mean):
+			f.Remedy = "wrong polarity: swap the two leads of its voltage probe"
+		case math.Abs(v.Mean) < dead:
+			f.Remedy = "no voltage: is the machine on, is the probe connected, is its divider right?"
+		default:
+			f.Remedy = r.foreign(i, want)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// foreign explains a voltage outside of its rail's supply: swapped with another rail, of
+// another supply, or a wrong divider.
+func (r *Result) foreign(i int, want supply) string {
+	v := r.Rails[i].Voltage.Mean
+	for j, other := range r.Setup.Rails {
+		theirs := r.Rails[j].Voltage.Mean
+		if s, known := supplyOf(other); known && s != want && s.holds(v) && want.holds(theirs) {
+			return fmt.Sprintf("swapped with %s, which reads %v: swap them in the bench file, or at the probes",
+				other.Name, measure.Volt(theirs))
+		}
+	}
+	for _, s := range []supply{supply3V3, supply12V} {
+		if s != want && s.holds(v) {
+			return fmt.Sprintf("this is a supply of %v: another rail's probe, or the wrong name", s.nominal)
+		}
+	}
+	return fmt.Sprintf("outside of ± %.0f %%: check divider, probe ratio and the channel's gain", 100*want.tolerance)
+}
+
+// current checks the direction of a rail's current, against three standard uncertainties of
+// its zero.
+func (r *Result) current(i int) []Finding {
+	rail, c := r.Setup.Rails[i], r.Rails[i].Current
+	if c.N == 0 {
+		return nil
+	}
+	u := zeroOf(rail, r.Setup.Channels, r.Rails[i])
+	text := fmt.Sprintf("%v on average, ± %v of the zero (k = 2)", measure.Ampere(c.Mean), measure.Ampere(2*u))
+	if c.Mean >= -3*u {
+		return []Finding{{Fine, rail.Name, text, ""}}
+	}
+	remedy := "wrong polarity: turn the clamp round, or make the gain negative"
+	if rail.Wiring == measure.WiringShunt {
+		remedy = "wrong polarity: source and ground side of the shunt are swapped"
+	}
+	remedy += "; if nothing flows, set its zero (wattmark calibrate zero)"
+	return []Finding{{Fault, rail.Name, text, remedy}}
+}
+
+// zeroOf returns the standard uncertainty of a rail's current near zero, in A. The two
+// sides of a shunt R read nearly the same voltage v, so their gains matter as well:
+//
+//	u² = (u(offset x)² + u(offset y)² + v²·(u(gain x)² + u(gain y)²)) / R²
+func zeroOf(rail measure.Rail, channels []measure.Channel, seen Rail) float64 {
+	x := channels[rail.X]
+	if rail.Wiring != measure.WiringShunt {
+		return x.UOffset
+	}
+	y, v := channels[rail.Y], seen.Voltage.Mean
+	return math.Hypot(math.Hypot(x.UOffset, y.UOffset), math.Hypot(x.UGain, y.UGain)*v) / float64(rail.Shunt)
 }

@@ -1,5 +1,5 @@
-// Package clocktest has clocks for tests as an operating system has them: the wall's
-// time, which somebody may set, beside a monotonic reading, which nobody can.
+// Package clocktest has clocks for tests as an operating system has them: a wall time that
+// can be set, beside a monotonic reading that cannot.
 package clocktest
 
 import (
@@ -24,7 +24,7 @@ type Clock struct {
 // bubble of synctest have no monotonic reading: a clock for one is made outside.
 func New() *Clock { return &Clock{base: time.Now()} }
 
-// Now is what time.Now would say on such a system.
+// Now returns the result of time.Now on such a system.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,9 +63,9 @@ func (c *Clock) Offset() time.Duration {
 	return c.offset()
 }
 
-// Stepped is a time of time.Now with another wall's time and the same monotonic
-// reading: package time makes such a one only where the system's clock was set. So
-// its inside is changed here, and the result held against what it must be.
+// Stepped returns a time of time.Now with another wall time and the same monotonic reading.
+// Package time makes one only where the system's clock was set, so its fields are changed
+// here, and the result is verified.
 func Stepped(t time.Time, by time.Duration) time.Time {
 	const (
 		monotonic   = 1 << 63

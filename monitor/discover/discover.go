@@ -1,6 +1,6 @@
-// Package discover finds what a monitor could measure with on this machine:
-// serial ports and USB test instruments, what they probably are, and what stands
-// in the way of opening them. It opens none of them.
+// Package discover lists the ports of this machine at which an instrument may be: serial
+// ports and USB test instruments, with the drivers that fit their USB ids and the obstacles
+// to opening them. It opens none of them.
 package discover
 
 import (
@@ -13,22 +13,22 @@ import (
 
 	"go.bug.st/serial/enumerator"
 
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // Port is one place where an instrument may be.
 type Port struct {
-	// Address is what a bench file takes.
+	// Address in the form of a bench file.
 	Address string `json:"address"`
 	// USB is the vendor and product, as 0483:5740; empty where it is none.
 	USB string `json:"usb,omitempty"`
-	// Product and Serial are what the device says of itself.
+	// Product and Serial are the device's own texts.
 	Product string `json:"product,omitempty"`
 	Serial  string `json:"serial,omitempty"`
 	// Kinds are drivers that fit the USB ids. Common chips are in many devices: of
 	// several it is one, or none, until the device was asked.
 	Kinds []string `json:"kinds,omitempty"`
-	// Trouble says why it cannot be opened now, and what to do; empty if it can.
+	// Trouble is the obstacle to opening it now, with a remedy; empty for none.
 	Trouble string `json:"trouble,omitempty"`
 }
 
@@ -53,7 +53,7 @@ var known = map[string][]string{
 	"0B21":      {"yokogawa-wt300"},
 }
 
-// kindsOf looks up a device by its ids, vendor:product in capitals.
+// kindsOf returns the drivers for a device's ids, vendor:product in capitals.
 func kindsOf(ids string) []string {
 	if k, ok := known[ids]; ok {
 		return k
@@ -84,8 +84,8 @@ func Ports(files fs.FS) ([]Port, error) {
 	return out, err
 }
 
-// byPromise puts ports that may be a meter first, and those that are no USB device, such
-// as a mainboard's, last.
+// byPromise sorts ports that may be a meter first, and those that are no USB device, such as
+// a mainboard's, last.
 func byPromise(a, b Port) int {
 	rank := func(p Port) int {
 		switch {
@@ -99,8 +99,7 @@ func byPromise(a, b Port) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Address, b.Address))
 }
 
-// instruments lists Linux' USB test instruments; files is the root of the file
-// system.
+// instruments lists the USB test instruments of Linux; files is the root of the file system.
 func instruments(files fs.FS) ([]Port, error) {
 	names, err := fs.Glob(files, "dev/usbtmc[0-9]*")
 	if err != nil {
@@ -118,8 +117,8 @@ func instruments(files fs.FS) ([]Port, error) {
 	return out, nil
 }
 
-// product reads vendor and product from a USB interface's uevent, where they
-// stand as PRODUCT=1ab1/4ce/100.
+// product returns vendor and product from a USB interface's uevent, which has them as
+// PRODUCT=1ab1/4ce/100.
 func product(files fs.FS, name string) (ids string, ok bool) {
 	text, err := fs.ReadFile(files, name)
 	if err != nil {
@@ -134,7 +133,7 @@ func product(files fs.FS, name string) (ids string, ok bool) {
 	return "", false
 }
 
-// trouble says what stands in the way of opening a device node.
+// trouble returns the obstacle to opening a device node, empty for none.
 func trouble(node string) string {
 	if !transport.Accessible(node) {
 		return "permission denied: " + transport.AccessHint(node)

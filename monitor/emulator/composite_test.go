@@ -15,22 +15,27 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor/bench"
-	owning "wattmark/monitor/capture"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/labjackface"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/emulator/pmdface"
-	"wattmark/monitor/emulator/ps3face"
-	"wattmark/monitor/emulator/pty"
-	"wattmark/monitor/emulator/rigolface"
-	"wattmark/monitor/emulator/scopeface"
-	"wattmark/monitor/emulator/textface"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/instrument/registry"
-	"wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/bench"
+	owning "github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	dataqface "github.com/wattmark/wattmark/monitor/emulator/dataq"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	labjackface "github.com/wattmark/wattmark/monitor/emulator/labjack"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	pmdface "github.com/wattmark/wattmark/monitor/emulator/pmd"
+	pmd2face "github.com/wattmark/wattmark/monitor/emulator/pmd2"
+	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
+	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
+	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
+	textface "github.com/wattmark/wattmark/monitor/emulator/serialtext"
+	"github.com/wattmark/wattmark/monitor/instrument/registry"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 // plant is one card with several instruments on it.
@@ -112,7 +117,8 @@ func (p *plant) pmd(late time.Duration, rails ...string) string {
 func (p *plant) text(rate measure.Hertz, rails ...string) string {
 	f, err := textface.New(p.board, p.pace(0), textface.Config{Rails: rails, Rate: rate})
 	face, path := serial(p, f, err)
-	return fmt.Sprintf("  - {name: arduino, kind: serialtext, port: %s, options: {rate: %v, pattern: %q}}\n", path, float64(rate), face.Pattern())
+	return fmt.Sprintf("  - {name: arduino, kind: serialtext, port: %s, options: {rate: %v, pattern: %q}}\n", path,
+		float64(rate), face.Pattern())
 }
 
 func (p *plant) labjack(rails ...string) string {
@@ -125,9 +131,11 @@ func (p *plant) labjack(rails ...string) string {
 	p.run(func(ctx context.Context) error { return f.Serve(ctx, registers, stream) })
 	var inputs []string
 	for i, r := range rails {
-		inputs = append(inputs, fmt.Sprintf("{ain: %d, name: %s.voltage, per_volt: 2}, {ain: %d, name: %s.current, unit: A, per_volt: 10}", 2*i, r, 2*i+1, r))
+		inputs = append(inputs, fmt.Sprintf("{ain: %d, name: %s.voltage, per_volt: 2}, {ain: %d, name: %s.current, "+
+			"unit: A, per_volt: 10}", 2*i, r, 2*i+1, r))
 	}
-	return fmt.Sprintf("  - {name: t7, kind: labjack, address: \"tcp:%s\", options: {scan_rate: 8000, stream_port: %d, inputs: [%s]}}\n",
+	return fmt.Sprintf("  - {name: t7, kind: labjack, address: \"tcp:%s\", options: {scan_rate: 8000, stream_port: "+
+		"%d, inputs: [%s]}}\n",
 		registers.Addr(), stream.Addr().(*net.TCPAddr).Port, strings.Join(inputs, ", "))
 }
 
@@ -146,7 +154,7 @@ func (p *plant) scope(cfg rigolface.Config) (*rigolface.Face, string) {
 // task is what a capture of a task came to.
 type measured struct {
 	c      *owning.Capture
-	sum    owning.Summary
+	sum    session.Summary
 	result measure.Result
 	events []measure.Event
 	from   time.Duration // board time of the window
@@ -171,7 +179,7 @@ type blocksOf struct {
 
 func (r *blocksOf) Event(e measure.Event) error { r.events = append(r.events, e); return nil }
 
-func (r *blocksOf) Chunk(h spool.ChunkHead, load func(*[]byte) ([]byte, error)) error {
+func (r *blocksOf) Chunk(h chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
 	if err := r.decode(h, load); err != nil {
 		return err
 	}
@@ -201,7 +209,7 @@ func (p *plant) measure(text string, spec marker.Spec, work time.Duration, durin
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	p.run(owner.Run)
-	c, err := owner.Start(t.Context(), owning.Request{Holder: "ada@lab", Marker: spec})
+	c, err := owner.Start(t.Context(), session.Request{Holder: "ada@lab", Marker: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +234,7 @@ func (p *plant) measure(text string, spec marker.Spec, work time.Duration, durin
 	}
 	<-time.After(time.Until(p.live.Time(end)))
 	m.sum, err = c.Stop(t.Context())
-	if err != nil || m.sum.State != owning.Complete || m.sum.Window == nil {
+	if err != nil || m.sum.State != session.Complete || m.sum.Window == nil {
 		t.Fatalf("%+v, %v", m.sum, err)
 	}
 	p.integrate(m)
@@ -265,7 +273,8 @@ func (p *plant) compare(m *measured, rails ...int) {
 		want += truth.Rails[i]
 	}
 	off := m.result.Total.Energy - want
-	t.Logf("%v measured, ± %v; %+.3f %% off; %d scans, %d lost\n%s", m.result.Total.Energy, m.result.Total.U, 100*float64(off/want), m.sum.Scans, m.sum.Lost, m.notes())
+	t.Logf("%v measured, ± %v; %+.3f %% off; %d scans, %d lost\n%s", m.result.Total.Energy, m.result.Total.U,
+		100*float64(off/want), m.sum.Scans, m.sum.Lost, m.notes())
 	if math.Abs(float64(off)) > float64(m.result.Total.U) {
 		t.Errorf("%v measured ± %v, %v drawn", m.result.Total.Energy, m.result.Total.U, want)
 	}
@@ -367,7 +376,10 @@ func TestTwoScopesOnOneTrigger(t *testing.T) {
 			if d := a.Begin() - b.Begin(); by == "trigger" && d != 0 {
 				t.Errorf("the scopes began %v apart", d)
 			}
-			if want := map[string]string{"trigger": "by their common trigger", "markers": "by both markers"}[by]; !strings.Contains(m.notes(), want) {
+			if want := map[string]string{
+				"trigger": "by their common trigger",
+				"markers": "by both markers",
+			}[by]; !strings.Contains(m.notes(), want) {
 				t.Errorf("not %s", want)
 			}
 		})
@@ -463,7 +475,8 @@ rails:
 	p := newPlant(t)
 	slow := p.text(250, "aux_12v_1")
 	t7 := p.labjack("pcie_12v")
-	m := p.measure(instrumentsKey+slow+t7+rails, marker.FastProfile(250, 7), time.Second, func() { p.t7.Lose(p.t7.Scans()+200, 37) })
+	m := p.measure(instrumentsKey+slow+t7+rails, marker.FastProfile(250, 7), time.Second,
+		func() { p.t7.Lose(p.t7.Scans()+200, 37) })
 	if m.sum.Lost != 37 || !strings.Contains(m.notes(), "t7: ") {
 		t.Errorf("%d lost, want 37\n%s", m.sum.Lost, m.notes())
 	}
@@ -531,7 +544,8 @@ rails:
 		p.plugged(face, link)
 	})
 	t.Logf("%d scans, %d lost\n%s", m.sum.Scans, m.sum.Lost, m.notes())
-	if m.sum.Gaps != 1 || m.sum.Lost == 0 || !strings.Contains(m.notes(), "reopen") || !strings.Contains(m.notes(), "pmd: ") {
+	if m.sum.Gaps != 1 || m.sum.Lost == 0 || !strings.Contains(m.notes(), "reopen") ||
+		!strings.Contains(m.notes(), "pmd: ") {
 		t.Errorf("%d gaps, %d lost", m.sum.Gaps, m.sum.Lost)
 	}
 	setup := m.c.Header().Setup
@@ -555,9 +569,49 @@ rails:
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 1000
-	if testing.Short() || raceEnabled {
-		n = 100
+	montest.Cycles(t, ins, 100) // an opening takes 30 ms: the serial board is waited for
+}
+
+// A device whose answer comes late, and then meets the next question, is still known
+// for what it is.
+func TestALateAnswerIsNoOtherInstrument(t *testing.T) {
+	b := montest.Workload(t, time.Second)
+	for kind, face := range map[string]func() (montest.Firmware, error){
+		"pmd":          func() (montest.Firmware, error) { return pmdface.New(b, unhurried(), pmdface.Config{}) },
+		"pmd2":         func() (montest.Firmware, error) { return pmd2face.New(b, unhurried(), pmd2face.Config{}) },
+		"powersensor3": func() (montest.Firmware, error) { return ps3face.New(b, unhurried(), ps3face.Config{}) },
+		"dataq":        func() (montest.Firmware, error) { return dataqface.New(b, unhurried(), dataqface.Config{}) },
+	} {
+		for _, late := range []struct {
+			at int64 // bytes that come in time
+			by time.Duration
+		}{
+			{0, 400 * time.Millisecond},
+			{0, 1200 * time.Millisecond},
+			{3, 400 * time.Millisecond},
+			{17, 1200 * time.Millisecond},
+		} {
+			t.Run(fmt.Sprintf("%s/%v after byte %d", kind, late.by, late.at), func(t *testing.T) {
+				t.Parallel()
+				f, err := face()
+				if err != nil {
+					t.Fatal(err)
+				}
+				plug := montest.PlugIn(t, f,
+					fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: late.at, For: late.by}}})
+				k, err := registry.Lookup(kind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dev, err := k.New(registry.Env{}, plug.Path, k.Options())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer dev.Close()
+				if err := dev.Open(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
-	insttest.Cycles(t, ins, n)
 }

@@ -1,28 +1,19 @@
 // Package emulator is a bench in software, so that everything above the wire
 // can be tried, tested and shown without a riser card.
 //
-//	board.Board      a GPU's supply: loads over time, slew, drift, rails; knows its exact energy
-//	   │ power at an instant
-//	   ├─ meter.Sampler   an ADC in virtual time: measure.Blocks, with drawn imperfections
-//	   ├─ meter.Slow      a slow sensor in the manner of NVML
-//	   ├─ ps3face         PowerSensor3's bytes  ┐
-//	   ├─ poweneticsface  Powenetics v2's bytes │
-//	   ├─ textface        a home-made board's   │
-//	   ├─ niface          NI's gRPC server's    │
-//	   ├─ labjackface     a LabJack T7's, T8's  │
-//	   ├─ dataqface       a DATAQ DI-1100's, …  │
-//	   ├─ pmd2face        PMD2's bytes          │
-//	   ├─ pmdface         PMD-USB's bytes       ┼─▶ fault.Line ─▶ pty.Port or a TCP connection
-//	   ├─ u2300face       a U2300A's SCPI       │
-//	   ├─ wt300face       a WT300's commands    │
-//	   ├─ rigolface       Rigol scopes' SCPI    │
-//	   ├─ keysightface    Keysight scopes' SCPI │
-//	   ├─ siglentface     Siglent scopes' SCPI  │
-//	   └─ tekface         Tektronix scopes'     ┘
-//	        scopeface     what all scopes share: probes, trigger, memory
-//	        scpiface      what all SCPI instruments share
+//	board        a GPU's supply: loads over time, slew, drift, rails; knows its exact energy
+//	pace         board time against a wall clock, or as fast as the reader takes the data
+//	meter        the board read without a wire, for tests
+//	fault, pty   a line that loses and spoils bytes; a serial port in software
 //
-// The model (state advanced by time) is kept apart from the protocol faces
-// (bytes). pace maps the board's time to a wall clock, or lets it run as fast
-// as the reader takes the data.
+// One folder a device, named as its driver in monitor/instrument, turns the board's
+// power into the device's bytes:
+//
+//	powersensor3, pmd, pmd2, powenetics, serialtext, dataq    serial: internal/line
+//	labjack, nidaqmx                                          Modbus TCP, gRPC
+//	u2300, wt300, keysight, rigol, siglent, tektronix         SCPI: scpi; oscilloscopes: scope
+//
+// A device listens on a pty.Port or a TCP connection, most behind a fault.Line. The model
+// (state advanced by time) is kept apart from the protocols (bytes). Drivers are tested
+// against these devices in their own folders; tests over several drivers are here.
 package emulator

@@ -1,46 +1,89 @@
-// Package instrument is how the monitor sees a meter: something that opens,
-// says what it is, and delivers blocks of raw counts until it is told to stop.
-// One goroutine owns an instrument; nothing here is safe for concurrent use
-// unless it says so.
+// Package instrument is the monitor's view of a meter: it opens, identifies itself, and
+// delivers blocks of raw counts until it is stopped.
+//
+//	Instrument  one meter: Open → Identity, Inputs → Stream (again and again) → Close
+//	Sink        the receiver of a stream: blocks, events, and optional features, nil where not wanted
+//	Inputs      a meter's channels with scale and uncertainty, its timebase and response
+//	Base        the skeleton of a driver: address, link, identity, order of opening and closing
+//	Gate        makes the texts of a device printable before they are shown or sent
+//
+// Below it, a folder a driver, and the parts that drivers share:
+//
+//	assemble   scans with a short, wrapping stamp → blocks    (powersensor3, pmd)
+//	series     scans whose number is known → blocks           (all others but scopes)
+//	analog     inputs of data acquisition boxes               (labjack, dataq, u2300)
+//	scope      oscilloscopes: one Device, a Dialect a maker
+//	composite  several instruments as one; replay a recording as an instrument
+//	registry   the table of all kinds
+//
+// # Adding a meter
+//
+//  1. A folder here: device.go with Kind, Options (Defaults, Validate), Inputs and a Device
+//     that embeds Base; stream.go with the parser and Stream. A new oscilloscope is a
+//     scope.Family with a Dialect. Without rails of its own it needs no NaturalRails.
+//  2. One line in registry.kinds: name, summary, form of the address, and the four functions.
+//  3. A folder in monitor/emulator that speaks the device's protocol, and its line in
+//     "wattmark emulate": the driver's tests run against it over a pty or a socket.
+//
+// One goroutine owns an instrument; nothing here is safe for concurrent use unless its
+// comment states otherwise.
 package instrument
 
 import (
 	"context"
-	"errors"
+	"slices"
+	"strings"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
-// Sink takes what an instrument delivers, on the instrument's goroutine. A
-// block is borrowed: it is valid until the call returns. An error from the
-// sink ends the stream.
-type Sink interface {
-	Block(*measure.Block) error
-	Event(measure.Event) error
+// Sink takes the data of an instrument, on the instrument's goroutine. Block and Event
+// are always set; each of the others is nil where its feature is not wanted. An error
+// from any of them ends the stream.
+type Sink struct {
+	// Block takes the next scans. The block is borrowed: it is valid until the call
+	// returns.
+	Block func(*measure.Block) error
+	// Event takes a gap, an overflow or a note, in order with the blocks.
+	Event func(measure.Event) error
+	// BlockAt takes a block that was held back, with the time of its samples' arrival.
+	BlockAt func(b *measure.Block, at time.Time) error
+	// Marker returns the marker that the samples will hold; its code is marker.None
+	// where there is none.
+	Marker func() marker.Spec
+	// Waiting reports that an instrument whose samples begin with a trigger from
+	// outside would take the trigger now.
+	Waiting func() error
+
+	// The rest is for an instrument that measures into its own memory, as an
+	// oscilloscope does. Its Stream calls Armed once it samples, delivers nothing until
+	// ctx ends, then stops the device, delivers its memory, and returns nil. Scans
+	// beyond the memory are an EventGap at the end. Unwanted ends the delivery.
+
+	// Armed reports that the device samples now. at is the host's time of the first
+	// scan, as exactly as the driver knows it.
+	Armed func(at time.Time) error
+	// Progress reports how many of the scans in the device's memory are delivered.
+	Progress func(done, total uint64)
+	// Unwanted is closed once the device's memory need not be read any more, as when
+	// the monitor stops; nil where that cannot happen.
+	Unwanted <-chan struct{}
 }
 
-// DeferredSink is a Sink that wants to know of an instrument whose samples come
-// only when it was stopped, as a scope's do: it measures into its own memory.
-// Such an instrument calls Armed from Stream once it samples, delivers nothing
-// until ctx ends, and then stops the device, delivers what it holds, and returns
-// nil. What did not fit into its memory is an EventGap at the end. An error from
-// the Sink ends the delivery, and so does Unwanted.
-type DeferredSink interface {
-	Sink
-	// Armed tells that the device samples now. at is the host's time of the first
-	// scan, as well as the driver knows it.
-	Armed(at time.Time) error
-	// Progress tells how many of the scans that the device holds are delivered.
-	Progress(done, total uint64)
-	// Unwanted is closed once nobody wants what the device holds, as when a monitor is
-	// stopped: the device need then not be asked for it. It is nil where that cannot be.
-	Unwanted() <-chan struct{}
+// SinkOf returns the Sink of a receiver of blocks and events without further features.
+func SinkOf(to interface {
+	Block(b *measure.Block) error
+	Event(e measure.Event) error
+},
+) Sink {
+	return Sink{Block: to.Block, Event: to.Event}
 }
 
-// Outlast returns a context that ends a while after ctx does, for what is to be told to a
-// device that is left. Cancel it to release it.
+// Outlast returns a context that ends a while after ctx does, for the last commands to a
+// device. Cancel it to release it.
 func Outlast(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -53,29 +96,7 @@ func Outlast(ctx context.Context, while time.Duration) (context.Context, context
 	}
 }
 
-// TimedSink is a Sink that takes blocks which were held back: at is when their
-// samples arrived.
-type TimedSink interface {
-	Sink
-	BlockAt(b *measure.Block, at time.Time) error
-}
-
-// TriggeredSink is a Sink that wants to know of an instrument whose samples begin
-// with a trigger from outside. Such an instrument calls Waiting from Stream once it
-// would take the trigger.
-type TriggeredSink interface {
-	Sink
-	Waiting() error
-}
-
-// MarkedSink is a Sink that knows which marker the samples will hold; its code is
-// marker.None where there is none.
-type MarkedSink interface {
-	Sink
-	Marker() marker.Spec
-}
-
-// Identity is what the device said of itself.
+// Identity is the device's own answer, as far as it gives one.
 type Identity = measure.Identity
 
 // Instrument is one meter. FirstScan and FirstTick of its blocks count from
@@ -100,19 +121,149 @@ type Instrument interface {
 	Close() error
 }
 
-// Inputs is what a device can deliver.
+// Inputs are a device's channels with their timebase and response.
 type Inputs struct {
 	Timebase measure.Timebase
 	Response measure.Response
 	Channels []measure.Channel
 }
 
-// Sentinel errors, wrapped with what was done and what to do next.
+// Sentinel errors, wrapped with the failed operation and its remedy. They are the
+// transport's own, so that errors.Is finds them wherever they arose.
 var (
-	// ErrDisconnected: the link is gone; opening again may help.
-	ErrDisconnected = errors.New("instrument disconnected")
-	// ErrIdentity: the device is not the one that is wanted.
-	ErrIdentity = errors.New("wrong instrument")
-	// ErrSilent: the device is there but sends nothing that can be understood.
-	ErrSilent = errors.New("instrument does not answer")
+	ErrDisconnected = transport.ErrDisconnected
+	ErrIdentity     = transport.ErrIdentity
+	ErrSilent       = transport.ErrSilent
 )
+
+// Gate returns an instrument of which all texts of the device – its identity, the names
+// of its channels, and its answers in errors – are printable and at most
+// 1 KiB. errors.Is and errors.As see the errors unchanged.
+func Gate(i Instrument) Instrument { return gate{i} }
+
+// gate implements Gate.
+type gate struct{ Instrument }
+
+// Driver returns the instrument behind a gate; one without a gate is returned as it is.
+func Driver(i Instrument) Instrument {
+	if g, ok := i.(gate); ok {
+		return g.Instrument
+	}
+	return i
+}
+
+// excerpted is an error with a printable text of at most 1 KiB.
+type excerpted struct{ error }
+
+// Error is the wrapped error's text, cut and cleaned.
+func (s excerpted) Error() string { return measure.Excerpt(s.error.Error()) }
+
+// Unwrap keeps errors.Is and errors.As working.
+func (s excerpted) Unwrap() error { return s.error }
+
+// clean wraps an error whose text holds unprintable or too many characters.
+func clean(err error) error {
+	if err == nil || measure.Excerpt(err.Error()) == err.Error() {
+		return err
+	}
+	return excerpted{err}
+}
+
+// Open implements Instrument.
+func (g gate) Open(ctx context.Context) error { return clean(g.Instrument.Open(ctx)) }
+
+// Stream implements Instrument.
+func (g gate) Stream(ctx context.Context, sink Sink) error {
+	return clean(g.Instrument.Stream(ctx, sink))
+}
+
+// Close implements Instrument.
+func (g gate) Close() error { return clean(g.Instrument.Close()) }
+
+// Identity implements Instrument; each field is an excerpt.
+func (g gate) Identity() Identity {
+	id := g.Instrument.Identity()
+	for _, s := range []*string{&id.Kind, &id.Model, &id.Serial, &id.Firmware, &id.Address} {
+		*s = measure.Excerpt(*s)
+	}
+	return id
+}
+
+// Inputs implements Instrument; the channels are copied only where a name changes.
+func (g gate) Inputs() Inputs {
+	in := g.Instrument.Inputs()
+	odd := func(c measure.Channel) bool { return measure.Excerpt(c.Name) != c.Name }
+	if slices.ContainsFunc(in.Channels, odd) {
+		in.Channels = slices.Clone(in.Channels)
+		for i := range in.Channels {
+			in.Channels[i].Name = measure.Excerpt(in.Channels[i].Name)
+		}
+	}
+	return in
+}
+
+// VoltAmpere returns the channels of connectors that are each a voltage and a current:
+// volt and ampere, renamed NAME.voltage and NAME.current, in turn.
+func VoltAmpere(names []string, volt, ampere measure.Channel) (out []measure.Channel) {
+	volt.Unit, ampere.Unit = measure.UnitVolt, measure.UnitAmpere
+	for _, name := range names {
+		volt.Name, ampere.Name = name+".voltage", name+".current"
+		out = append(out, volt, ampere)
+	}
+	return out
+}
+
+// ClampRails returns a rail of each of the picked connectors of VoltAmpere, by index.
+func ClampRails(names []string, picked []int, role func(name string) measure.Role) (rails []measure.Rail) {
+	for _, c := range picked {
+		rails = append(rails, measure.Rail{Name: names[c], Role: role(names[c]), Wiring: measure.WiringClamp, X: 2*c +
+			1, Y: 2 * c})
+	}
+	return rails
+}
+
+// NaturalRails returns the rails that the channels' names suggest. Only a bench file
+// can reports whether a rail of the card is missing.
+func NaturalRails(in Inputs) (rails []measure.Rail, missing []string) {
+	return PairRails(in.Channels), nil
+}
+
+// PairRails makes the rails that the channels' names suggest: x.current with
+// x.voltage is a clamp rail x, and a channel in watts is a power rail. A current
+// without a voltage makes none: only a bench file can state the voltage to assume.
+func PairRails(channels []measure.Channel) (rails []measure.Rail) {
+	index := map[string]int{}
+	for i, c := range channels {
+		index[c.Name] = i
+	}
+	for i, c := range channels {
+		if c.Unit == measure.UnitWatt {
+			name := strings.TrimSuffix(c.Name, ".power")
+			rails = append(rails, measure.Rail{Name: name, Role: RoleOf(name), Wiring: measure.WiringPower, X: i, Y: -1})
+			continue
+		}
+		name, ok := strings.CutSuffix(c.Name, ".current")
+		if !ok || c.Unit != measure.UnitAmpere {
+			continue
+		}
+		if v, ok := index[name+".voltage"]; ok && channels[v].Unit == measure.UnitVolt {
+			rails = append(rails, measure.Rail{Name: name, Role: RoleOf(name), Wiring: measure.WiringClamp, X: i, Y: v})
+		}
+	}
+	return rails
+}
+
+// RoleOf guesses a rail's role from its name: gpu is the whole card, 3v3 or a
+// slot's 12 V are the slot's, all else is a direct supply.
+func RoleOf(name string) measure.Role {
+	slot := strings.Contains(name, "slot") || strings.HasPrefix(name, "pcie_") || strings.HasPrefix(name, "peg")
+	switch {
+	case name == "gpu":
+		return measure.RoleWholeGPU
+	case strings.Contains(name, "3v3") || strings.Contains(name, "3_3v"):
+		return measure.RolePCIe3V3
+	case slot && strings.Contains(name, "12v"):
+		return measure.RolePCIe12V
+	}
+	return measure.RolePSU
+}

@@ -1,5 +1,5 @@
-// Package regular reads files that a service reads while it serves. Whatever somebody puts
-// in such a file's place, a pipe above all, is refused and never waited for.
+// Package regular reads plain files of a running service. A pipe or device in such a file's
+// place is refused, and never blocks.
 package regular
 
 import (

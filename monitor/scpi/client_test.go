@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/pty"
-	"wattmark/monitor/emulator/scpiface"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/scpi"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // wave is what the instrument's memory holds: every byte, line feeds included.
@@ -99,7 +99,10 @@ func TestExchanges(t *testing.T) {
 		fragment int
 		end      string
 		signed   bool
-	}{"whole": {}, "byte by byte": {fragment: 1}, "CR LF and a signed zero": {end: "\r\n", signed: true}, "two line ends": {end: "\n\n"}} {
+	}{
+		"whole": {}, "byte by byte": {fragment: 1}, "CR LF and a signed zero": {end: "\r\n", signed: true},
+		"two line ends": {end: "\n\n"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			i := scope()
 			i.End, i.Signed = c.end, c.signed
@@ -143,12 +146,19 @@ func TestTheLinkComesBackInStep(t *testing.T) {
 		reconnects uint64
 		fails      bool
 	}{
-		"late reply":       {scpiface.Fault{Kind: scpiface.Late, Match: ":DATA?", For: 300 * time.Millisecond}, 0, true},
-		"no reply":         {scpiface.Fault{Kind: scpiface.Mute, Match: ":DATA?"}, 0, true},
-		"truncated block":  {scpiface.Fault{Kind: scpiface.Truncate, Match: ":DATA?", Bytes: 300}, 0, true},
-		"hang-up":          {scpiface.Fault{Kind: scpiface.Hangup, Match: ":DATA?"}, 1, true},
-		"unsolicited text": {scpiface.Fault{Kind: scpiface.Unsolicited, Match: ":DATA?", Text: "Hello, I am here!\n"}, 0, true},
-		"junk behind":      {scpiface.Fault{Kind: scpiface.Junk, Match: ":DATA?", Text: "12345\n\x00\xff"}, 0, false},
+		"late reply": {
+			scpiface.Fault{Kind: scpiface.Late, Match: ":DATA?", For: 300 * time.Millisecond},
+			0,
+			true,
+		},
+		"no reply":        {scpiface.Fault{Kind: scpiface.Mute, Match: ":DATA?"}, 0, true},
+		"truncated block": {scpiface.Fault{Kind: scpiface.Truncate, Match: ":DATA?", Bytes: 300}, 0, true},
+		"hang-up":         {scpiface.Fault{Kind: scpiface.Hangup, Match: ":DATA?"}, 1, true},
+		"unsolicited text": {
+			scpiface.Fault{Kind: scpiface.Unsolicited, Match: ":DATA?", Text: "Hello, I am here!\n"},
+			0, true,
+		},
+		"junk behind": {scpiface.Fault{Kind: scpiface.Junk, Match: ":DATA?", Text: "12345\n\x00\xff"}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := scope()
@@ -185,7 +195,8 @@ func TestAnotherInstrumentAfterATimeout(t *testing.T) {
 	i := scope()
 	client := open(t, scpi.Config{Address: serve(t, i, 0)})
 	i.Inject(scpiface.Fault{Kind: scpiface.Mute, Match: ":LEV?"})
-	if _, err := client.Query(t.Context(), ":LEV?"); !errors.Is(err, instrument.ErrSilent) || !strings.Contains(err.Error(), "remote mode") {
+	if _, err := client.Query(t.Context(), ":LEV?"); !errors.Is(err, instrument.ErrSilent) ||
+		!strings.Contains(err.Error(), "remote mode") {
 		t.Fatalf("got %v", err)
 	}
 	i.SetIdentity("ACME,S1,43,1.0")
@@ -218,7 +229,10 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	good(t, client)
-	wrong := scpi.New(scpi.Config{Address: serve(t, i, 0), Accept: func(id scpi.Identity) error { return instrument.ErrIdentity }})
+	wrong := scpi.New(scpi.Config{
+		Address: serve(t, i, 0),
+		Accept:  func(id scpi.Identity) error { return instrument.ErrIdentity },
+	})
 	if err := wrong.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) {
 		t.Errorf("got %v", err)
 	}
@@ -243,7 +257,8 @@ func TestACancelledQueryEndsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	if _, err := client.Query(ctx, ":LEV?"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, instrument.ErrSilent) {
+	if _, err := client.Query(ctx, ":LEV?"); !errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, instrument.ErrSilent) {
 		t.Errorf("got %v", err)
 	}
 	if d := time.Since(begin); d > 5*time.Second {
@@ -255,7 +270,7 @@ func TestACancelledQueryEndsAtOnce(t *testing.T) {
 // Over whole messages the device speaks only when read from: the client must
 // never read without having asked.
 func TestWholeMessages(t *testing.T) {
-	dial := insttest.Messages(t, scope().NewSession())
+	dial := montest.Messages(t, scope().NewSession())
 	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: dial})
 	for range 3 {
 		good(t, client)
@@ -321,7 +336,10 @@ func TestALateReplyIsNoIdentity(t *testing.T) {
 			}
 		}
 	}()
-	c := scpi.New(scpi.Config{Address: "tcp:scope:5555", Dial: func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }})
+	c := scpi.New(scpi.Config{
+		Address: "tcp:scope:5555",
+		Dial:    func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil },
+	})
 	if err := c.Open(t.Context()); err != nil || c.Identity().Model != "S1" {
 		t.Errorf("%+v, %v", c.Identity(), err)
 	}
@@ -337,7 +355,11 @@ func TestAnUnknownCommandIsToldOnce(t *testing.T) {
 		want     string
 		is       error
 	}{
-		"unknown":     {[]string{":RUN", ":STOP", ":CHAN1:SCAL 1", ":CHAN2:SCAL 1"}, "it answered -113 to", instrument.ErrIdentity},
+		"unknown": {
+			[]string{":RUN", ":STOP", ":CHAN1:SCAL 1", ":CHAN2:SCAL 1"},
+			"it answered -113 to",
+			instrument.ErrIdentity,
+		},
 		"many faults": {[]string{"LEVel 5 6", "LEVel 7 8"}, "", scpi.ErrInstrument},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -348,7 +370,8 @@ func TestAnUnknownCommandIsToldOnce(t *testing.T) {
 				}
 			}
 			err := client.Check(t.Context(), "set up")
-			if !errors.Is(err, c.is) || !errors.Is(err, scpi.ErrInstrument) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 200 {
+			if !errors.Is(err, c.is) || !errors.Is(err, scpi.ErrInstrument) || !strings.Contains(err.Error(), c.want) ||
+				strings.Contains(err.Error(), "\n") || len(err.Error()) > 200 {
 				t.Errorf("%v", err)
 			}
 		})

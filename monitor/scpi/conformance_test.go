@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/scpi"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // foreign is an instrument that is not built on our own face: bytes in, bytes out,
@@ -64,7 +64,7 @@ func (f *foreign) client(c net.Conn) {
 // reach puts a foreign instrument on the net and a client on it.
 func reach(t *testing.T, f *foreign) *scpi.Client {
 	t.Helper()
-	at, _ := insttest.Serve(t, "127.0.0.1:0", f.serve)
+	at, _ := montest.Serve(t, "127.0.0.1:0", f.serve)
 	return open(t, scpi.Config{Address: "tcp:" + at, Timeout: time.Second})
 }
 
@@ -73,14 +73,27 @@ const waveform = "\x00\n\r\n#80\xff\x7f\n" // ten bytes, with all that a parser 
 // makers are how instruments of different makers answer the same: the sign of no
 // error, the ends of lines, what comes behind a block, how its length is written.
 var makers = map[string]map[string][]string{
-	"Rigol":    {"*IDN?": {"RIGOL TECHNOLOGIES,DS1104Z,DS1ZA1,00.04.05\n"}, "SYST:ERR?": {"0,\"No error\"\n"}, "WAV?": {"#9000000010" + waveform + "\n"}, "EMPTY?": {"#9000000000\n"}},
-	"Keysight": {"*IDN?": {"Keysight Technologies,U2356A,MY1,A.2\n"}, "SYST:ERR?": {"+0,\"No error\"\n"}, "WAV?": {"#800000010" + waveform}, "EMPTY?": {"#800000000"}},
-	"Siglent":  {"*IDN?": {"Siglent Technologies,SDS1104X-E,SDS1,8.1\n"}, "SYST:ERR?": {"0,No Error\n\n"}, "WAV?": {"DAT2,#9000000010" + waveform + "\n\n"}, "EMPTY?": {"DAT2,#9000000000\n\n"}},
-	"Tektronix": {
-		"*IDN?": {"TEKTRONIX,TDS 2024B,C1,CF:91.1CT FV:v22.11\r\n"}, "SYST:ERR?": {"0,\"No events to report - queue empty\"\r\n"},
-		"WAV?": {"#210" + waveform + "\n\xff\xffgarbage\n"}, "EMPTY?": {"#10\r\n"},
+	"Rigol": {
+		"*IDN?": {"RIGOL TECHNOLOGIES,DS1104Z,DS1ZA1,00.04.05\n"}, "SYST:ERR?": {"0,\"No error\"\n"},
+		"WAV?": {"#9000000010" + waveform + "\n"}, "EMPTY?": {"#9000000000\n"},
 	},
-	"Yokogawa": {"*IDN?": {"YOKOGAWA,WT310,C2,F1.03\n"}, "SYST:ERR?": {"0,\"No error\"\n"}, "WAV?": {"#40010" + waveform + "\n"}, "EMPTY?": {"#40000\n"}},
+	"Keysight": {
+		"*IDN?": {"Keysight Technologies,U2356A,MY1,A.2\n"}, "SYST:ERR?": {"+0,\"No error\"\n"},
+		"WAV?": {"#800000010" + waveform}, "EMPTY?": {"#800000000"},
+	},
+	"Siglent": {
+		"*IDN?": {"Siglent Technologies,SDS1104X-E,SDS1,8.1\n"}, "SYST:ERR?": {"0,No Error\n\n"},
+		"WAV?": {"DAT2,#9000000010" + waveform + "\n\n"}, "EMPTY?": {"DAT2,#9000000000\n\n"},
+	},
+	"Tektronix": {
+		"*IDN?":     {"TEKTRONIX,TDS 2024B,C1,CF:91.1CT FV:v22.11\r\n"},
+		"SYST:ERR?": {"0,\"No events to report - queue empty\"\r\n"},
+		"WAV?":      {"#210" + waveform + "\n\xff\xffgarbage\n"}, "EMPTY?": {"#10\r\n"},
+	},
+	"Yokogawa": {
+		"*IDN?": {"YOKOGAWA,WT310,C2,F1.03\n"}, "SYST:ERR?": {"0,\"No error\"\n"},
+		"WAV?": {"#40010" + waveform + "\n"}, "EMPTY?": {"#40000\n"},
+	},
 }
 
 // reads checks that a client gets from a maker's instrument what it means.
@@ -186,9 +199,12 @@ func TestALateWaveformPoisonsNothing(t *testing.T) {
 // A new connection to an instrument that still holds the last user's reply and
 // errors: *IDN? must not be believed to be a piece of a waveform.
 func TestLeftOvers(t *testing.T) {
-	for name, left := range map[string]string{"a waveform": waveform + waveform, "a line": "1.25\n", "half a line": "RIGOL TECH"} {
+	for name, left := range map[string]string{
+		"a waveform": waveform + waveform, "a line": "1.25\n",
+		"half a line": "RIGOL TECH",
+	} {
 		f := &foreign{replies: makers["Rigol"], seen: make(chan string, 100)}
-		at, _ := insttest.Serve(t, "127.0.0.1:0", func(ctx context.Context, l net.Listener) error {
+		at, _ := montest.Serve(t, "127.0.0.1:0", func(ctx context.Context, l net.Listener) error {
 			return f.serve(ctx, greeting{l, left})
 		})
 		c := open(t, scpi.Config{Address: "tcp:" + at})
@@ -221,9 +237,10 @@ func TestUnknownQueries(t *testing.T) {
 	f := &foreign{replies: map[string][]string{
 		"*IDN?": {"YOKOGAWA,WT310,C2,F1.03\n"}, ":STAT:ERR?": {"113,\"Undefined header\"\n"}, ":RATE?": {"100.0E-03\n"},
 	}}
-	at, _ := insttest.Serve(t, "127.0.0.1:0", f.serve)
-	c := open(t, scpi.Config{Address: "tcp:" + at, Timeout: 100 * time.Millisecond, ErrorQuery: ":STAT:ERR?"})
-	if _, err := c.Query(t.Context(), "SYST:ERR?"); !errors.Is(err, instrument.ErrSilent) || !strings.Contains(err.Error(), "does it know this query") {
+	at, _ := montest.Serve(t, "127.0.0.1:0", f.serve)
+	c := open(t, scpi.Config{Address: "tcp:" + at, Timeout: time.Second, ErrorQuery: ":STAT:ERR?"})
+	if _, err := c.Query(t.Context(), "SYST:ERR?"); !errors.Is(err, instrument.ErrSilent) ||
+		!strings.Contains(err.Error(), "does it know this query") {
 		t.Errorf("got %v", err)
 	}
 	if v, err := c.QueryNumber(t.Context(), ":RATE?"); err != nil || v != 0.1 {
@@ -239,7 +256,7 @@ func TestUnknownQueries(t *testing.T) {
 // Over whole messages nothing is asked before the reply was read, and nothing read
 // that was not asked for: an instrument that minds, says -410 and -420.
 func TestNoMessageOutOfTurn(t *testing.T) {
-	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: insttest.Messages(t, scope().NewSession())})
+	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: montest.Messages(t, scope().NewSession())})
 	for range 3 {
 		if b, err := client.QueryBlock(t.Context(), ":DATA?", 1000, nil); err != nil || string(b) != string(wave()) {
 			t.Fatalf("%d bytes, %v", len(b), err)

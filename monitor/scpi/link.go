@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"time"
 
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 const (
 	maxLine  = 1 << 20               // bytes of a reply of text
-	trailing = 10 * time.Millisecond // for what an instrument leaves behind a block
+	trailing = 10 * time.Millisecond // for the bytes that an instrument leaves behind a block
 )
 
 // send sends one program message.
@@ -21,7 +21,7 @@ func (c *Client) send(ctx context.Context, message string) error {
 	return err
 }
 
-// clear drops what came without having been asked for.
+// clear drops the bytes that came without having been asked for.
 func (c *Client) clear(ctx context.Context) error {
 	c.stats.Discarded += uint64(len(c.buf))
 	c.buf = nil
@@ -45,7 +45,7 @@ func (c *Client) fill(ctx context.Context) error {
 }
 
 // line reads a reply of text: up to a line feed, without it and a carriage
-// return before it. Empty lines before it are ends of what came before.
+// return before it. Empty lines before it are ends of the bytes that came before.
 func (c *Client) line(ctx context.Context) (string, error) {
 	var line []byte
 	for {
@@ -88,6 +88,8 @@ func (c *Client) QueryBlock(ctx context.Context, query string, most int, dst []b
 	return out, nil
 }
 
+// block appends the data of a definite block to dst. A length beyond most is refused before any
+// memory is made for it; a link that breaks off names the bytes that came.
 func (c *Client) block(ctx context.Context, query string, most int, dst []byte) ([]byte, error) {
 	if err := c.clear(ctx); err != nil {
 		return nil, err
@@ -125,8 +127,8 @@ func (c *Client) block(ctx context.Context, query string, most int, dst []byte) 
 	return dst, c.trailer(ctx)
 }
 
-// trailer drops what follows a block: the end of its line and, at some
-// instruments, more. What comes later still is dropped before the next query.
+// trailer drops the bytes behind a block: the end of its line and, at
+// some instruments, more. Later ones are dropped before the next query.
 func (c *Client) trailer(ctx context.Context) error {
 	if len(c.buf) == 0 && !c.messages {
 		n, err := transport.ReadWithin(ctx, c.conn, c.mem, trailing)

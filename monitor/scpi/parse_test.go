@@ -40,8 +40,9 @@ func TestParseBlock(t *testing.T) {
 
 func TestParseReplies(t *testing.T) {
 	for s, want := range map[string]DeviceError{
-		`0,"No error"`: {0, "No error"}, `+0,"No error"`: {0, "No error"}, ` -113,"Undefined ""x"" header"`: {-113, `Undefined "x" header`},
-		"0": {0, ""}, "-222, Data out of range\r": {-222, "Data out of range"},
+		`0,"No error"`: {0, "No error"}, `+0,"No error"`: {0, "No error"},
+		` -113,"Undefined ""x"" header"`: {-113, `Undefined "x" header`},
+		"0":                              {0, ""}, "-222, Data out of range\r": {-222, "Data out of range"},
 	} {
 		if got, err := ParseDeviceError(s); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", s, got, err)
@@ -62,7 +63,8 @@ func TestParseReplies(t *testing.T) {
 			t.Errorf("%q: %v, %v", s, v, err)
 		}
 	}
-	if id, err := ParseIdentity("RIGOL TECHNOLOGIES,DS1054Z,DS1ZA1,00.04.04,x\n"); err != nil || id != (Identity{"RIGOL TECHNOLOGIES", "DS1054Z", "DS1ZA1", "00.04.04,x"}) {
+	if id, err := ParseIdentity("RIGOL TECHNOLOGIES,DS1054Z,DS1ZA1,00.04.04,x\n"); err != nil ||
+		id != (Identity{"RIGOL TECHNOLOGIES", "DS1054Z", "DS1ZA1", "00.04.04,x"}) {
 		t.Errorf("%+v, %v", id, err)
 	}
 	for s, want := range map[string]bool{"ON": true, "1": true, "off": false, "+0": false} {
@@ -74,7 +76,8 @@ func TestParseReplies(t *testing.T) {
 
 func TestParsePreamble(t *testing.T) {
 	p, err := ParsePreamble("0,2,3000000,1,2.000000e-06,-3.0e+00,0,4.0e-03,-12,127\r")
-	if err != nil || p.Points != 3_000_000 || p.XIncrement != 2e-6 || p.YIncrement != 4e-3 || p.YOrigin != -12 || p.YReference != 127 {
+	if err != nil || p.Points != 3_000_000 || p.XIncrement != 2e-6 || p.YIncrement != 4e-3 || p.YOrigin != -12 ||
+		p.YReference != 127 {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for _, s := range []string{
@@ -88,7 +91,10 @@ func TestParsePreamble(t *testing.T) {
 }
 
 func FuzzParseBlock(f *testing.F) {
-	for _, s := range []string{"#15hello\n", "#10", "#0x", "#9000000003abc", "\n\n#211 hello world", "x,#11a", "#", "#9999999999"} {
+	for _, s := range []string{
+		"#15hello\n", "#10", "#0x", "#9000000003abc", "\n\n#211 hello world", "x,#11a", "#",
+		"#9999999999",
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -121,8 +127,10 @@ func FuzzParseText(f *testing.F) {
 // What an instrument says of itself comes into errors and the bench's state only where
 // it can be shown.
 func TestWhatCannotBeShown(t *testing.T) {
-	for _, s := range []string{"MAKER,MO\xffDEL,1,2", "MAKER,MO\x1b[31mDEL,1,2", "MAKER,MO\u202eDEL,1,2", "MAKER," + strings.Repeat("M", 100_000) + ",1,2"} {
-		if id, err := ParseIdentity(s); !errors.Is(err, ErrReply) || len(err.Error()) > 500 || !plain(strings.ToValidUTF8(err.Error()[:60], "")) {
+	for _, s := range []string{"MAKER,MO\xffDEL,1,2", "MAKER,MO\x1b[31mDEL,1,2", "MAKER,MO\u202eDEL,1,2", "MAKER," +
+		strings.Repeat("M", 100_000) + ",1,2"} {
+		if id, err := ParseIdentity(s); !errors.Is(err, ErrReply) || len(err.Error()) > 500 ||
+			!plain(strings.ToValidUTF8(err.Error()[:60], "")) {
 			t.Errorf("%.40q: %.40q, %.200v", s, id.Model, err)
 		}
 		if e, err := ParseDeviceError("-100," + s); err != nil || len(e.Error()) > 500 || !plain(e.Error()[:20]) {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // smallDisk is a file on a disk with so many bytes left.
@@ -71,7 +71,7 @@ func TestFullDiskKeepsWholeRecords(t *testing.T) {
 			if err := l.Rescue(); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(l.State(State{Code: 5, Final: true}), l.Close()); err != nil {
+			if err := errors.Join(l.State(State{State: 5, Final: true}), l.Close()); err != nil {
 				t.Fatal(err)
 			}
 			types, _ := all(t, l)
@@ -109,7 +109,7 @@ func TestFullFileSystem(t *testing.T) {
 	if len(before) < 100 {
 		t.Errorf("only %d records fit", len(before))
 	}
-	if err := errors.Join(l.Rescue(), l.State(State{Code: 5, Final: true}), l.Close()); err != nil {
+	if err := errors.Join(l.Rescue(), l.State(State{State: 5, Final: true}), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	f, err := s.open(filepath.Join(dir, "c1"))

@@ -10,12 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
-
-// damagedName is a file beside the log: the bytes that were no record any more, as they
-// were found.
-const damagedName = "damaged"
 
 // hole is a stretch of a log that holds no record, in front of one that is whole.
 type hole struct {
@@ -24,39 +20,39 @@ type hole struct {
 	loss     loss
 }
 
-// loss is the body of an event's record that stands where damaged bytes were: so many
-// scans are lost from the first on; none where the bytes held none.
+// loss is the body of the event record that replaces damaged bytes: the first lost scan
+// and their number, 0 where the bytes held no scan.
 type loss struct {
 	Lost *[2]uint64 `json:"lost"`
 }
 
-// event returns what a loss means to a reader of the samples.
+// event converts a loss to an event for readers of the samples.
 func (l loss) event() measure.Event {
 	e := measure.Event{Kind: measure.EventGap, FirstScan: l.Lost[0], Scans: l.Lost[1], Exact: true, Channel: -1}
 	if e.Scans == 0 {
-		e.Kind, e.Detail = measure.EventNote, fmt.Sprintf("a record in front of scan %d was damaged on the monitor's disk", e.FirstScan)
+		e.Kind = measure.EventNote
+		e.Detail = fmt.Sprintf("a record in front of scan %d was damaged on the monitor's disk", e.FirstScan)
 	} else {
 		e.Detail = fmt.Sprintf("scans %d to %d were damaged on the monitor's disk", e.FirstScan, e.FirstScan+e.Scans-1)
 	}
 	return e
 }
 
-// survey is what a log's bytes are.
+// survey is the result of reading through a log's bytes.
 type survey struct {
 	good   int64 // where the last good record ends
 	sealed bool  // that record is a final state
 	holes  []hole
-	why    error // what is wrong with the bytes behind good; nil where there are none
-	cut    bool  // they are the begin of a record, as a killed writer leaves it
+	why    error // the fault in the bytes behind good; nil where there are none
+	cut    bool  // they are the begin of a record, left by a killed writer
 
 	next uint64 // the scan that is due
 	open bool   // a hole lies in front of the scan that is due
 }
 
-// survey finds the good records. Of a log whose frames are whole and end with a final
-// state, which was synced before anybody was told, the bodies are not read, unless all
-// is asked for; of any other every byte is verified, since a power cut can lose what
-// lies before the tail.
+// survey finds the good records. It verifies every byte, since a power cut can lose bytes
+// before the tail. Unless all is set, it skips the bodies of a log whose frames are whole
+// and end with a final state: that was synced before the end was announced.
 func (l *Log) survey(all bool) (survey, error) {
 	r, err := l.NewReader()
 	if err != nil {
@@ -82,7 +78,8 @@ func (l *Log) survey(all bool) (survey, error) {
 			if next, rec, err = r.resync(s.good+1, &buf); next == 0 && err == nil {
 				return s, r.tail(&s)
 			}
-			s.holes, s.open = append(s.holes, hole{at: s.good, size: next - s.good, why: r.whyAt(s.good, &buf), loss: loss{&[2]uint64{s.next}}}), true
+			h := hole{at: s.good, size: next - s.good, why: r.whyAt(s.good, &buf), loss: loss{&[2]uint64{s.next}}}
+			s.holes, s.open = append(s.holes, h), true
 		}
 		if err == nil {
 			err = s.record(r, rec)
@@ -105,7 +102,7 @@ func (r *Reader) whole(buf *[]byte) (Record, error) {
 	return rec, err
 }
 
-// whyAt says what is wrong with the bytes at an offset, and leaves the reader where it is.
+// whyAt returns the fault in the bytes at an offset. The reader stays at its place.
 func (r *Reader) whyAt(at int64, buf *[]byte) error {
 	back := r.at
 	defer func() { r.at = back }()
@@ -114,7 +111,7 @@ func (r *Reader) whyAt(at int64, buf *[]byte) error {
 	return err
 }
 
-// tail tells what lies behind the last good record.
+// tail fills in why and cut for the bytes behind the last good record.
 func (r *Reader) tail(s *survey) error {
 	var buf []byte
 	s.why = r.whyAt(s.good, &buf)
@@ -128,12 +125,14 @@ func (r *Reader) tail(s *survey) error {
 	return nil
 }
 
-// resync returns the first whole record that begins at or behind an offset, and where;
-// 0 where none does. The reader stands behind it then.
+// resync returns the offset of the first whole record at or behind from, and the record;
+// 0 where there is none. The reader stands behind it then. It searches windows for the
+// magic number, which overlap by one byte less than its length.
 func (r *Reader) resync(from int64, buf *[]byte) (int64, Record, error) {
 	magic := binary.LittleEndian.AppendUint32(nil, recordMagic)
-	window := make([]byte, 1<<20)
-	for end := r.log.Size(); from+frameSize <= end; from += int64(len(window) - len(magic) + 1) {
+	end := r.log.Size()
+	window := make([]byte, min(1<<20, max(end-from, frameSize)))
+	for ; from+frameSize <= end; from += int64(len(window) - len(magic) + 1) {
 		b := window[:min(int64(len(window)), end-from)]
 		if _, err := r.file.ReadAt(b, from); err != nil {
 			return 0, Record{}, err
@@ -154,8 +153,8 @@ func (r *Reader) resync(from int64, buf *[]byte) (int64, Record, error) {
 	return 0, Record{}, nil
 }
 
-// record takes note of a good record: the scans between what came before a hole and what
-// comes behind it, and of which no event tells, were in the hole.
+// record notes a good record. The scans between the records before and behind a hole
+// that no gap event covers were in the hole.
 func (s *survey) record(r *Reader, rec Record) error {
 	s.sealed = false
 	var first, end uint64
@@ -187,10 +186,9 @@ func (s *survey) record(r *Reader, rec Record) error {
 	return nil
 }
 
-// mend writes, in place, an event of its loss over each hole, so that every record keeps
-// its place and readers need not know; and cuts off what lies behind the last good
-// record. The damaged bytes are kept aside where there is room. Killed in between, it
-// finds the same holes again.
+// mend overwrites each hole with an event of its loss, so that all other records keep
+// their places, and cuts off the bytes behind the last good record. The damaged bytes are
+// kept aside where there is room. Killed in between, it finds the same holes again.
 func (l *Log) mend(s survey) error {
 	l.keep(s)
 	f, err := os.OpenFile(l.path(), os.O_WRONLY|noFollow, 0)
@@ -201,7 +199,8 @@ func (l *Log) mend(s survey) error {
 		body, merr := json.Marshal(h.loss)
 		room := int(h.size) - frameSize
 		if merr == nil && len(body) > room {
-			merr = fmt.Errorf("byte %d: %w: %d damaged bytes leave no room to tell so: left as it is", h.at, ErrTorn, h.size)
+			merr = fmt.Errorf("byte %d: %w: %d damaged bytes leave no room to tell so: left as it is",
+				h.at, ErrTorn, h.size)
 		}
 		if err = merr; err != nil {
 			break
@@ -220,8 +219,8 @@ func (l *Log) mend(s survey) error {
 	return errors.Join(err, f.Close())
 }
 
-// keep copies the damaged bytes to a file of their own. Where that fails, which is
-// logged, the good records are not held up for it.
+// keep copies the damaged bytes to a file of their own. A failure is logged and does not
+// hold up the good records.
 func (l *Log) keep(s survey) {
 	pieces := s.holes
 	if s.why != nil && !s.cut {
@@ -236,10 +235,13 @@ func (l *Log) keep(s survey) {
 		err = l.copyPieces(log, pieces)
 	}
 	if err != nil {
-		l.opt.Log.Error("the damaged bytes of a capture could not be kept aside", "capture", l.header.CaptureID, "error", err)
+		l.opt.Log.Error("the damaged bytes of a capture could not be kept aside",
+			"capture", l.header.CaptureID, "error", err)
 	}
 }
 
+// copyPieces appends damaged stretches to the file beside the log, each behind a line with its
+// place and fault, and syncs it.
 func (l *Log) copyPieces(log *os.File, pieces []hole) error {
 	f, err := os.OpenFile(filepath.Join(l.dir, damagedName), os.O_WRONLY|os.O_CREATE|os.O_APPEND|noFollow, 0o644)
 	if err != nil {
@@ -259,8 +261,8 @@ func (l *Log) copyPieces(log *os.File, pieces []hole) error {
 	return errors.Join(err, f.Close(), syncDir(l.dir))
 }
 
-// Mend verifies every byte of a log that takes no more records, puts an event in place
-// of each damaged record, and returns how many there were. It reads the whole log.
+// Mend verifies every byte of a log that takes no more records, puts an event in place of
+// each damaged stretch, and returns their number. It reads the whole log.
 func (l *Log) Mend() (int, error) {
 	s, err := l.survey(true)
 	if err == nil && len(s.holes) > 0 {
@@ -268,7 +270,27 @@ func (l *Log) Mend() (int, error) {
 		err = l.mend(s)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("spool %s: %w", l.header.CaptureID, err)
+		return 0, l.fault(err)
 	}
 	return len(s.holes), nil
+}
+
+// endsFinal walks the frames and reports whether the last record is a final state.
+func (r *Reader) endsFinal() (bool, error) {
+	var last Record
+	for {
+		rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return false, err
+		}
+		last = rec
+	}
+	if last.Type != RecordState {
+		return false, nil
+	}
+	s, err := r.State(last)
+	return err == nil && s.Final, nil
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
 // piece is one record of a log in a file: where it lies, and the scans that are lost
@@ -30,7 +30,7 @@ func gapped(t *testing.T, dir string, final bool) (*Store, []byte, []piece) {
 	s := openStore(t, dir, Options{SyncEvery: time.Hour})
 	l, err := s.Create(testHeader("c1"))
 	must(t, err)
-	must(t, l.State(State{Code: 2, Trigger: 2, At: time.Unix(5, 0).UTC()}))
+	must(t, l.State(State{State: 2, Trigger: 2, At: time.Unix(5, 0).UTC()}))
 	const n = 9
 	for no := range uint64(5) {
 		c := testChunk(t, no, n)
@@ -42,7 +42,7 @@ func gapped(t *testing.T, dir string, final bool) (*Store, []byte, []piece) {
 	}
 	must(t, l.Marker(marker.Found{Kind: marker.Start, T: 1.5}))
 	must(t, l.Event(measure.Event{Kind: measure.EventNote, FirstScan: 59, Channel: -1, Detail: "nothing"}))
-	must(t, l.State(State{Code: 5, Final: final}))
+	must(t, l.State(State{State: 5, Final: final}))
 	must(t, l.Close())
 	whole, err := os.ReadFile(l.path())
 	must(t, err)
@@ -95,7 +95,7 @@ func records(t *testing.T, l *Log) (out []record) {
 // TestEveryFlippedBit damages each bit of a log that was not ended: every other record
 // is there as it was, and in place of the damaged one stands which scans are lost.
 func TestEveryFlippedBit(t *testing.T) {
-	dir := t.TempDir()
+	dir := memoryDir(t)
 	s, whole, pieces := gapped(t, dir, false)
 	path := filepath.Join(dir, "c1", logName)
 	l := newLog(filepath.Join(dir, "c1"), testHeader("c1"), s.opt, int64(len(whole)))
@@ -217,7 +217,7 @@ func TestNoRoomForAHole(t *testing.T) {
 
 // A bit that is flipped anywhere in a header is found, or changes nothing of what it says.
 func TestAFlippedHeaderIsRefused(t *testing.T) {
-	dir := t.TempDir()
+	dir := memoryDir(t)
 	must(t, writeHeader(dir, testHeader(filepath.Base(dir))))
 	want, err := readHeader(dir)
 	must(t, err)

@@ -2,117 +2,116 @@ package spool
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"os"
+	"slices"
 
-	"wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
-// RecordType names what a record holds. The numbers are stored: never renumber.
+// RecordType is the content of a record. The numbers are stored: never renumber.
 type RecordType uint8
 
 // The types of record.
 const (
-	RecordChunk  RecordType = 1 // samples: ChunkHead and the coded columns
+	RecordChunk  RecordType = 1 // samples: a chunk's head and its coded columns
 	RecordEvent  RecordType = 2 // a measure.Event, JSON
 	RecordMarker RecordType = 3 // a marker.Found, JSON
 	RecordState  RecordType = 4 // a State, JSON
 )
 
+// A record is a frame and a body, all numbers little-endian:
+//
+//	frame  magic u32, type u8, 0 0 0, body length u32, CRC-32C of the body u32, CRC-32C of the frame so far u32
+//	chunk  number u64, first scan u64, first tick i64, scans u32, CRC-32C u32, payload
+//
+// The frame's own checksum lets a reader skip the body without trusting a torn length.
 const (
-	// frameSize is the size of a record's frame: magic u32, type u8, three zero
-	// bytes, body length u32, CRC-32C of the body u32, CRC-32C of the frame so
-	// far u32; little-endian. The frame's own checksum lets a reader skip the
-	// body without trusting a torn length.
-	frameSize = 20
-	// chunkHeadSize is the fixed part of a chunk's body: number u64, first scan
-	// u64, first tick i64, scans u32, CRC-32C u32.
+	frameSize     = 20
 	chunkHeadSize = 32
-	// maxBody bounds a body, so that a broken length cannot make a reader
-	// allocate without end.
+	recordMagic   = 0x524D_4B57 // "WKMR"
+	// maxBody bounds the memory that a broken length can make a reader allocate.
 	maxBody = 512 << 20
-
-	recordMagic = 0x524D_4B57 // "WKMR"
 )
 
-// ErrTorn is wrapped by errors about bytes that are not a whole record: the
-// tail of a log whose writer was killed, or a disk that lost what it held.
+// ErrTorn: bytes that are not a whole record, as the tail of a log whose writer was
+// killed, or a place where the disk lost its content.
 var ErrTorn = errors.New("torn record")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ChunkHead is what the log says of a chunk before its columns.
-type ChunkHead struct {
-	No        uint64
-	FirstScan uint64
-	FirstTick int64
-	Scans     uint32
-	CRC       uint32 // of the chunk's fixed header and payload (docs/format.md)
-}
+var order = binary.LittleEndian
 
 // Frame is a record's frame as parsed.
 type Frame struct {
 	Type RecordType
-	Body int    // bytes of the body
+	Body int    // bytes
 	CRC  uint32 // of the body
 }
 
-// beginRecord appends room for a frame; endRecord fills it in.
-func beginRecord(dst []byte) []byte {
-	var room [frameSize]byte
-	return append(dst, room[:]...)
-}
-
-// endRecord completes the frame at dst[at:], whose body is all that follows.
+// endRecord completes the frame at dst[at:], whose body is everything that follows.
 func endRecord(dst []byte, at int, t RecordType) {
 	body := dst[at+frameSize:]
 	f := dst[at : at+frameSize]
-	binary.LittleEndian.PutUint32(f, recordMagic)
-	binary.LittleEndian.PutUint32(f[4:], uint32(t))
-	binary.LittleEndian.PutUint32(f[8:], uint32(len(body)))
-	binary.LittleEndian.PutUint32(f[12:], crc32.Checksum(body, castagnoli))
-	binary.LittleEndian.PutUint32(f[16:], crc32.Checksum(f[:16], castagnoli))
+	order.PutUint32(f, recordMagic)
+	order.PutUint32(f[4:], uint32(t))
+	order.PutUint32(f[8:], uint32(len(body)))
+	order.PutUint32(f[12:], crc32.Checksum(body, castagnoli))
+	order.PutUint32(f[16:], crc32.Checksum(f[:16], castagnoli))
 }
 
-// appendRecord appends a record whose body is at hand.
+// appendRecord appends a record with the given body.
 func appendRecord(dst []byte, t RecordType, body []byte) []byte {
 	at := len(dst)
-	dst = append(beginRecord(dst), body...)
+	dst = append(append(dst, make([]byte, frameSize)...), body...)
 	endRecord(dst, at, t)
 	return dst
 }
 
-// appendChunk appends a chunk's record: its head, then the payload, the same
-// bytes that travel and are stored.
+// appendChunk appends a chunk's record. The payload has the bytes that travel and that
+// the database stores.
 func appendChunk(dst []byte, c *chunk.Chunk) []byte {
 	at := len(dst)
-	dst = beginRecord(dst)
-	dst = binary.LittleEndian.AppendUint64(dst, c.No)
-	dst = binary.LittleEndian.AppendUint64(dst, c.FirstScan)
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(c.FirstTick))
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(c.Scans))
-	dst = binary.LittleEndian.AppendUint32(dst, c.CRC)
+	dst = append(dst, make([]byte, frameSize)...)
+	dst = order.AppendUint64(dst, c.No)
+	dst = order.AppendUint64(dst, c.FirstScan)
+	dst = order.AppendUint64(dst, uint64(c.FirstTick))
+	dst = order.AppendUint32(dst, uint32(c.Scans))
+	dst = order.AppendUint32(dst, c.CRC)
 	dst = chunk.AppendPayload(dst, c)
 	endRecord(dst, at, RecordChunk)
 	return dst
 }
 
-// chunkRecordSize is the number of bytes that appendChunk appends.
+// chunkRecordSize returns the number of bytes that appendChunk appends.
 func chunkRecordSize(c *chunk.Chunk) int { return frameSize + chunkHeadSize + chunk.PayloadSize(c) }
+
+// parseChunkHead reads the fixed part of a chunk's body.
+func parseChunkHead(b []byte) chunk.Chunk {
+	return chunk.Chunk{
+		No: order.Uint64(b), FirstScan: order.Uint64(b[8:]), FirstTick: int64(order.Uint64(b[16:])),
+		Scans: int(order.Uint32(b[24:])), CRC: order.Uint32(b[28:]),
+	}
+}
 
 // ParseFrame reads the frame at the head of b. Errors wrap ErrTorn.
 func ParseFrame(b []byte) (Frame, error) {
 	if len(b) < frameSize {
 		return Frame{}, fmt.Errorf("%w: %d bytes of a frame of %d", ErrTorn, len(b), frameSize)
 	}
-	if m := binary.LittleEndian.Uint32(b); m != recordMagic {
+	if m := order.Uint32(b); m != recordMagic {
 		return Frame{}, fmt.Errorf("%w: begins with %08x", ErrTorn, m)
 	}
-	if crc32.Checksum(b[:16], castagnoli) != binary.LittleEndian.Uint32(b[16:]) {
+	if crc32.Checksum(b[:16], castagnoli) != order.Uint32(b[16:]) {
 		return Frame{}, fmt.Errorf("%w: the frame's checksum does not fit", ErrTorn)
 	}
-	f := Frame{Type: RecordType(b[4]), Body: int(binary.LittleEndian.Uint32(b[8:])), CRC: binary.LittleEndian.Uint32(b[12:])}
+	f := Frame{Type: RecordType(b[4]), Body: int(order.Uint32(b[8:])), CRC: order.Uint32(b[12:])}
 	switch {
 	case b[5]|b[6]|b[7] != 0 || f.Type < RecordChunk || f.Type > RecordState:
 		return Frame{}, fmt.Errorf("%w: record type %d is not known to this version", ErrTorn, f.Type)
@@ -122,8 +121,8 @@ func ParseFrame(b []byte) (Frame, error) {
 	return f, nil
 }
 
-// ParseRecord reads the whole record at the head of b and returns its body,
-// which aliases b, and the bytes after it. Errors wrap ErrTorn.
+// ParseRecord reads the whole record at the head of b and returns its body, which
+// aliases b, and the bytes after it. Errors wrap ErrTorn.
 func ParseRecord(b []byte) (f Frame, body, rest []byte, err error) {
 	if f, err = ParseFrame(b); err != nil {
 		return Frame{}, nil, nil, err
@@ -132,17 +131,130 @@ func ParseRecord(b []byte) (f Frame, body, rest []byte, err error) {
 		return Frame{}, nil, nil, fmt.Errorf("%w: %d bytes of a body of %d", ErrTorn, len(b)-frameSize, f.Body)
 	}
 	body, rest = b[frameSize:frameSize+f.Body], b[frameSize+f.Body:]
-	if crc32.Checksum(body, castagnoli) != f.CRC {
-		return Frame{}, nil, nil, fmt.Errorf("%w: the body's checksum does not fit", ErrTorn)
-	}
-	return f, body, rest, nil
+	return f, body, rest, f.check(body)
 }
 
-// parseChunkHead reads the fixed part of a chunk's body.
-func parseChunkHead(b []byte) ChunkHead {
-	return ChunkHead{
-		No: binary.LittleEndian.Uint64(b), FirstScan: binary.LittleEndian.Uint64(b[8:]),
-		FirstTick: int64(binary.LittleEndian.Uint64(b[16:])),
-		Scans:     binary.LittleEndian.Uint32(b[24:]), CRC: binary.LittleEndian.Uint32(b[28:]),
+// check verifies a body's checksum.
+func (f Frame) check(body []byte) error {
+	if crc32.Checksum(body, castagnoli) != f.CRC {
+		return fmt.Errorf("%w: the body's checksum does not fit", ErrTorn)
 	}
+	return nil
+}
+
+// Record is a record as a reader meets it: its frame, and a chunk without columns.
+type Record struct {
+	Frame
+	Chunk chunk.Chunk // of a RecordChunk
+	at    int64       // offset of the body
+}
+
+// Reader walks a log from its begin, also while it is written. It holds a file
+// descriptor of its own, so a capture that is released meanwhile can be read to the end.
+// One goroutine owns it.
+type Reader struct {
+	log  *Log
+	file *os.File
+	at   int64
+	head [frameSize + chunkHeadSize]byte
+}
+
+// NewReader returns a reader that stands before the first record.
+func (l *Log) NewReader() (*Reader, error) {
+	f, err := openRead(l.path())
+	if err != nil {
+		return nil, l.fault(err)
+	}
+	return &Reader{log: l, file: f}, nil
+}
+
+// Next returns the next record without reading its body, and io.EOF when there is none
+// yet: try again after Log.Changed. Errors wrap ErrTorn, or are the disk's.
+func (r *Reader) Next() (Record, error) {
+	left := r.log.Size() - r.at
+	if left == 0 {
+		return Record{}, io.EOF
+	}
+	n, err := r.file.ReadAt(r.head[:min(int64(len(r.head)), left)], r.at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return Record{}, r.fault(err)
+	}
+	f, err := ParseFrame(r.head[:n])
+	if err != nil {
+		return Record{}, r.fault(err)
+	}
+	if int64(frameSize+f.Body) > left {
+		return Record{}, r.fault(fmt.Errorf("%w: a body of %d bytes in a log that has %d left", ErrTorn, f.Body, left))
+	}
+	rec := Record{Frame: f, at: r.at + frameSize}
+	if f.Type == RecordChunk {
+		if n < len(r.head) {
+			return Record{}, r.fault(io.ErrUnexpectedEOF)
+		}
+		rec.Chunk = parseChunkHead(r.head[frameSize:])
+	}
+	r.at += int64(frameSize + f.Body)
+	return rec, nil
+}
+
+// fault names the place in an error.
+func (r *Reader) fault(err error) error {
+	return fmt.Errorf("spool %s, byte %d: %w", r.log.header.CaptureID, r.at, err)
+}
+
+// Body reads and verifies a record's body into *buf, which grows as needed and is kept
+// for the next call. For a chunk it returns the payload alone. Errors wrap ErrTorn, or
+// are the disk's.
+func (r *Reader) Body(rec Record, buf *[]byte) ([]byte, error) {
+	b := slices.Grow((*buf)[:0], rec.Body)[:rec.Body]
+	*buf = b
+	if _, err := r.file.ReadAt(b, rec.at); err != nil {
+		return nil, r.fault(err)
+	}
+	if err := rec.check(b); err != nil {
+		return nil, r.fault(err)
+	}
+	if rec.Type == RecordChunk {
+		b = b[chunkHeadSize:]
+	}
+	return b, nil
+}
+
+// Event reads an event record.
+func (r *Reader) Event(rec Record) (measure.Event, error) {
+	var v struct {
+		measure.Event
+		loss
+	}
+	err := r.json(rec, &v)
+	if err == nil && v.Lost != nil {
+		return v.loss.event(), nil
+	}
+	return v.Event, err
+}
+
+// Marker reads a marker record.
+func (r *Reader) Marker(rec Record) (f marker.Found, err error) { return f, r.json(rec, &f) }
+
+// State reads a state record.
+func (r *Reader) State(rec Record) (s State, err error) { return s, r.json(rec, &s) }
+
+func (r *Reader) json(rec Record, v any) error {
+	var buf []byte
+	b, err := r.Body(rec, &buf)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return r.fault(err)
+	}
+	return nil
+}
+
+// Close closes the file. It is safe to call twice.
+func (r *Reader) Close() error {
+	if err := r.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
 }

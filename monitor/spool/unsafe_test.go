@@ -20,7 +20,7 @@ func sealed(t *testing.T) (dir, capture string) {
 	s := openStore(t, dir, Options{})
 	l, err := s.Create(testHeader("c1"))
 	if err == nil {
-		err = errors.Join(l.State(State{Code: 4, Final: true}), l.Close(), s.Close())
+		err = errors.Join(l.State(State{State: 4, Final: true}), l.Close(), s.Close())
 	}
 	if err != nil {
 		t.Fatal(err)

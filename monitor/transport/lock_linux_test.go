@@ -35,7 +35,8 @@ func TestLockFilesOfOthers(t *testing.T) {
 	}()
 	err = <-opened
 	whose := "belongs to user " + userName(uint32(os.Geteuid())) + ","
-	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), whose) || !strings.Contains(err.Error(), "chmod a+r "+path) {
+	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), whose) ||
+		!strings.Contains(err.Error(), "chmod a+r "+path) {
 		t.Errorf("theirs: %v", err)
 	}
 	was := unix.Umask(0o077)

@@ -20,8 +20,8 @@ import (
 // not bind root, and two readers of one device each get half of its bytes.
 type portLock struct{ f *os.File }
 
-// lockPort locks the device node itself, whatever its names: nobody holds that lock who
-// may not open the device. Errors are those of opening it, and ErrBusy with the holder.
+// lockPort locks the device node itself, whatever its names: only a program that may
+// open the device holds that lock. Errors are those of opening it, and ErrBusy with the holder.
 func lockPort(port string) (*portLock, error) {
 	f, err := os.OpenFile(port, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EBUSY) { // the kernel's exclusive mode
@@ -39,7 +39,8 @@ func lockAddress(target string) (*portLock, error) {
 	if unix.Access(dir, unix.W_OK) != nil {
 		dir = os.TempDir()
 	}
-	f, err := openLock(filepath.Join(dir, "wattmark-tcp-"+strings.NewReplacer("/", "-", ":", "-").Replace(target)+".lock"))
+	f, err := openLock(filepath.Join(dir,
+		"wattmark-tcp-"+strings.NewReplacer("/", "-", ":", "-").Replace(target)+".lock"))
 	if err != nil {
 		return nil, fmt.Errorf("lock the port: %w", err)
 	}
@@ -48,18 +49,19 @@ func lockAddress(target string) (*portLock, error) {
 
 // openLock opens a lock file that may belong to another user, but no link, and does not
 // wait for a pipe; flock works on a file that is open for reading alone. Others may read a
-// file that it makes, whatever the umask. Errors say whose a file is that may not be read.
+// file that it makes, whatever the umask. Errors name the owner of a file that may not be read.
 func openLock(path string) (*os.File, error) {
 	const safe = unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := os.OpenFile(path, os.O_RDONLY|safe, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|safe, 0o666); err == nil {
-			_ = f.Chmod(0o644) // that of another who was faster stays
+			_ = f.Chmod(0o644) // the mode of a file that another program made stays
 		}
 	}
 	var st unix.Stat_t
 	if errors.Is(err, fs.ErrPermission) && unix.Lstat(path, &st) == nil {
-		err = fmt.Errorf("%w: the lock file belongs to user %s, and others may not read it: have that user or root run chmod a+r %s, or remove the file while no program uses the meter", err, userName(st.Uid), path)
+		err = fmt.Errorf("%w: the lock file belongs to user %s, and others may not read it: have that user or root "+
+			"run chmod a+r %s, or remove the file while no program uses the meter", err, userName(st.Uid), path)
 	}
 	return f, err
 }
@@ -78,6 +80,7 @@ func lock(f *os.File) (*portLock, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
+// busy is ErrBusy with the holder's process, as far as the kernel shows it.
 func busy(path string) error {
 	who, ok := Holder(path)
 	if !ok {
@@ -131,7 +134,7 @@ func userName(uid uint32) string {
 // files of one name.
 func (l *portLock) release() { _ = l.f.Close() }
 
-// gone tells the errors of a device that is not there, or no more.
+// gone reports whether an error means a device that is absent.
 func gone(err error) bool {
 	for _, e := range []error{unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.EIO, unix.EBADF, unix.ENOTTY} {
 		if errors.Is(err, e) {
@@ -142,9 +145,10 @@ func gone(err error) bool {
 }
 
 // ptyLine is which pseudo-terminal a path names: the number of one that is gone is given to
-// the next that anybody makes. The zero value is any other device.
+// the next that is made. The zero value is any other device.
 type ptyLine struct{ link, device string }
 
+// lineAt identifies the pseudo-terminal behind a path; the zero value for any other device.
 func lineAt(path string) ptyLine {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil || !strings.HasPrefix(real, "/dev/pts/") {
@@ -153,7 +157,7 @@ func lineAt(path string) ptyLine {
 	return ptyLine{link: made(path, unix.Lstat), device: made(real, unix.Stat)}
 }
 
-// made tells files of one name apart, by their numbers and when they were made.
+// made distinguishes files of one name by their numbers and times of change.
 func made(path string, stat func(string, *unix.Stat_t) error) string {
 	var st unix.Stat_t
 	if stat(path, &st) != nil {
@@ -161,3 +165,29 @@ func made(path string, stat func(string, *unix.Stat_t) error) string {
 	}
 	return fmt.Sprint(st.Dev, " ", st.Ino, " ", st.Ctim)
 }
+
+// AccessHint returns the remedy for a device node that this user may not open.
+func AccessHint(path string) string {
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		return "look at its owner and group with ls -l " + path
+	}
+	return hintOf(path, fs.FileMode(st.Mode).Perm(), st.Uid, st.Gid)
+}
+
+// hintOf is AccessHint for a node of that mode, owner and group.
+func hintOf(path string, mode fs.FileMode, uid, gid uint32) string {
+	group := strconv.FormatUint(uint64(gid), 10)
+	if g, err := user.LookupGroupId(group); err == nil {
+		group = g.Name
+	}
+	if mode&0o060 == 0o060 && gid != 0 {
+		return fmt.Sprintf("it belongs to group %s: join it with sudo usermod -aG %s $USER, then log in again", group,
+			group)
+	}
+	return fmt.Sprintf("it belongs to user %d and group %s alone: let a udev rule give it to a group of yours, for "+
+		"example plugdev, MODE=\"0660\"", uid, group)
+}
+
+// Accessible reports whether this user may read and write a device node.
+func Accessible(path string) bool { return unix.Access(path, unix.R_OK|unix.W_OK) == nil }

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timedOut tells the kernel's own time-out of a message read.
+// timedOut reports the kernel's own time-out of a message read.
 func timedOut(err error) bool {
-	return errors.Is(err, unix.ETIMEDOUT) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) || errors.Is(err, os.ErrDeadlineExceeded)
+	return errors.Is(err, unix.ETIMEDOUT) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) ||
+		errors.Is(err, os.ErrDeadlineExceeded)
 }

@@ -4,11 +4,181 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net"
 	"os"
 	"sync/atomic"
 	"time"
 )
+
+// MessageReader is a Conn whose device speaks only when it is read from, and in
+// whole messages, as USBTMC does: reading without having asked is an error on
+// the device.
+type MessageReader interface {
+	// ReadsMessages reports whether a read asks the device to speak.
+	ReadsMessages() bool
+}
+
+// messageSize holds the largest message in one read: bytes beyond the buffer of a
+// read would be lost.
+const messageSize = 4 << 20
+
+// messageConn is a Conn over a file whose reads and writes are whole messages:
+// /dev/usbtmcN, or a SOCK_SEQPACKET socket.
+type messageConn struct {
+	writer
+	f    io.ReadWriteCloser
+	lock *portLock
+
+	reads   chan struct{}
+	got     chan messageResult
+	reading bool   // a read was asked for and has not come back
+	rest    []byte // of the message last read
+}
+
+// messageResult is the outcome of one read of the file.
+type messageResult struct {
+	p   []byte
+	err error
+}
+
+// openMessages opens a USBTMC device, which is locked as a port is.
+func openMessages(path string) (Conn, error) {
+	address := "usbtmc:" + path
+	lock, err := lockPort(path)
+	if err == nil {
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
+			return newMessages(f, address, lock), nil
+		}
+		lock.release()
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("open %s: %w (%s)", address, err, AccessHint(path))
+	case gone(err):
+		return nil, fmt.Errorf("%w (is the instrument plugged in, and is the usbtmc module loaded?)",
+			disconnected("open", address, err))
+	}
+	return nil, fmt.Errorf("open %s: %w", address, err)
+}
+
+// NewMessages makes a Conn of a file whose reads and writes are whole messages.
+// The Conn owns it. A read that the system ends with a time-out is repeated
+// while the caller still waits.
+func NewMessages(f io.ReadWriteCloser, name string) Conn { return newMessages(f, name, nil) }
+
+// newMessages starts the two goroutines of a message link.
+func newMessages(f io.ReadWriteCloser, address string, lock *portLock) *messageConn {
+	m := &messageConn{
+		writer: newWriter(address, "message"), f: f, lock: lock, reads: make(chan struct{}, 1),
+		got: make(chan messageResult, 1),
+	}
+	go m.reader()
+	go m.run(func(p []byte) (int, error) {
+		n, err := f.Write(p)
+		if err == nil && n < len(p) {
+			err = io.ErrShortWrite
+		}
+		return n, err
+	})
+	return m
+}
+
+// ReadsMessages is true: see MessageReader.
+func (m *messageConn) ReadsMessages() bool { return true }
+
+// reader makes the blocking reads. The kernel ends them only after its own
+// time-out, so that one that was given up is answered later.
+func (m *messageConn) reader() {
+	buf := make([]byte, messageSize)
+	for {
+		select {
+		case <-m.done:
+			return
+		case <-m.reads:
+		}
+		n, err := m.f.Read(buf)
+		if n == 0 && err == nil {
+			err = io.EOF
+		}
+		m.got <- messageResult{buf[:n], err}
+	}
+}
+
+// Read implements Conn; a message is handed out in pieces where p is short.
+func (m *messageConn) Read(ctx context.Context, p []byte) (int, error) {
+	for len(m.rest) == 0 {
+		if err := m.await(ctx); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, m.rest)
+	m.rest = m.rest[n:]
+	return n, nil
+}
+
+// await gets the next message. The reader's memory is read out before it is
+// asked again.
+func (m *messageConn) await(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("read %s: %w", m.address, err)
+	}
+	if m.closed.Load() {
+		return fmt.Errorf("read %s: %w", m.address, ErrClosed)
+	}
+	if !m.reading {
+		m.reading = true
+		m.reads <- struct{}{}
+	}
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("read %s: %w", m.address, ctx.Err())
+	case <-m.done:
+		return fmt.Errorf("read %s: %w", m.address, ErrClosed)
+	case r := <-m.got:
+		m.reading = false
+		if r.err != nil && !timedOut(r.err) {
+			return m.fail("read", r.err)
+		}
+		m.rest = r.p
+		return nil
+	}
+}
+
+// Drain drops the bytes read already, and a reply that is still owed. It never
+// asks the device for more: a reply that was not asked for does not come.
+func (m *messageConn) Drain(ctx context.Context, _ time.Duration) (int, error) {
+	n := len(m.rest)
+	m.rest = nil
+	if !m.reading {
+		return n, nil
+	}
+	select {
+	case r := <-m.got:
+		m.reading = false
+		if r.err != nil && !timedOut(r.err) {
+			return n, m.fail("drain", r.err)
+		}
+		return n + len(r.p), nil
+	case <-ctx.Done():
+		return n, fmt.Errorf("drain %s: %w", m.address, ctx.Err())
+	}
+}
+
+// Close implements Conn. A read that the kernel still waits for ends with its own time-out.
+func (m *messageConn) Close() error {
+	if m.closed.Swap(true) {
+		return nil
+	}
+	close(m.done)
+	err := m.f.Close()
+	if m.lock != nil {
+		m.lock.release()
+	}
+	return err
+}
 
 // netConn is a Conn over any net.Conn.
 type netConn struct {
@@ -27,14 +197,18 @@ func NewNet(c net.Conn) Conn {
 	return &netConn{c: c, address: address}
 }
 
+// dialTCP connects with keep-alive probes, so that a peer that vanished is noticed within seconds.
 func dialTCP(ctx context.Context, target string) (Conn, error) {
-	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
+	}}
 	c, err := d.DialContext(ctx, "tcp", target)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("open tcp:%s: %w", target, ctx.Err())
 		}
-		return nil, fmt.Errorf("%w (is the device switched on and its address right?)", disconnected("open", "tcp:"+target, err))
+		return nil, fmt.Errorf("%w (is the device switched on and its address right?)",
+			disconnected("open", "tcp:"+target, err))
 	}
 	return &netConn{c: c, address: "tcp:" + target}, nil
 }
@@ -43,7 +217,9 @@ func dialTCP(ctx context.Context, target string) (Conn, error) {
 var past = time.Unix(1, 0)
 
 // during runs one I/O call that ends when ctx does.
-func (n *netConn) during(ctx context.Context, op string, clear func(time.Time) error, call func() (int, error)) (int, error) {
+func (n *netConn) during(ctx context.Context, op string, clear func(time.Time) error, call func() (int, error)) (int,
+	error,
+) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("%s %s: %w", op, n.address, err)
 	}
@@ -69,6 +245,7 @@ func (n *netConn) during(ctx context.Context, op string, clear func(time.Time) e
 	return k, disconnected(op, n.address, err)
 }
 
+// Read implements Conn; an error that came with bytes is returned by the next call.
 func (n *netConn) Read(ctx context.Context, p []byte) (int, error) {
 	for {
 		k, err := n.during(ctx, "read", n.c.SetReadDeadline, func() (int, error) { return n.c.Read(p) })
@@ -81,14 +258,17 @@ func (n *netConn) Read(ctx context.Context, p []byte) (int, error) {
 	}
 }
 
+// Write implements Conn.
 func (n *netConn) Write(ctx context.Context, p []byte) (int, error) {
 	return n.during(ctx, "write", n.c.SetWriteDeadline, func() (int, error) { return n.c.Write(p) })
 }
 
+// Drain implements Conn.
 func (n *netConn) Drain(ctx context.Context, quiet time.Duration) (int, error) {
 	return drain(ctx, n, quiet)
 }
 
+// Close implements Conn.
 func (n *netConn) Close() error {
 	if n.closed.Swap(true) {
 		return nil

@@ -1,10 +1,12 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,22 +19,19 @@ const slice = 20 * time.Millisecond
 
 // serialConn is a Conn over a serial port.
 type serialConn struct {
+	writer
 	port    serial.Port
-	address string
 	lock    *portLock
 	timeout time.Duration // the library's read time-out as it is set now
-	writes  chan []byte
-	written chan writeResult
-	done    chan struct{} // closed by Close
-	broken  bool          // a write was given up
-	closed  atomic.Bool
 }
 
+// writeResult is the outcome of one write.
 type writeResult struct {
 	n   int
 	err error
 }
 
+// openSerial locks and opens a port: eight bits, no parity, one stop bit.
 func openSerial(path string, baud int) (Conn, error) {
 	address := "serial:" + path
 	lock, err := lockPort(path)
@@ -45,15 +44,19 @@ func openSerial(path string, baud int) (Conn, error) {
 		lock.release()
 		return nil, openError(path, address, err)
 	}
-	s := &serialConn{
-		port: port, address: address, lock: lock, timeout: -1,
-		writes: make(chan []byte), written: make(chan writeResult, 1), done: make(chan struct{}),
-	}
-	go s.writer()
+	s := &serialConn{writer: newWriter(address, "bytes"), port: port, lock: lock, timeout: -1}
+	go s.run(func(p []byte) (n int, err error) {
+		for n < len(p) && err == nil {
+			var k int
+			k, err = port.Write(p[n:])
+			n += k
+		}
+		return n, err
+	})
 	return s, nil
 }
 
-// openError says what to do about a port that does not open.
+// openError returns the remedy for a port that does not open.
 func openError(path, address string, err error) error {
 	var pe *serial.PortError
 	if errors.As(err, &pe) {
@@ -75,6 +78,7 @@ func openError(path, address string, err error) error {
 	return fmt.Errorf("open %s: %w", address, err)
 }
 
+// Read implements Conn; a cancelled one returns within a slice of 20 ms.
 func (s *serialConn) Read(ctx context.Context, p []byte) (int, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -111,62 +115,7 @@ func (s *serialConn) setTimeout(ctx context.Context) error {
 	return nil
 }
 
-// writer owns the blocking writes. The kernel offers no way to end one, so a
-// write that is given up leaves this goroutine behind until the kernel lets go.
-func (s *serialConn) writer() {
-	for {
-		select {
-		case <-s.done:
-			return
-		case p := <-s.writes:
-			var r writeResult
-			for r.n < len(p) && r.err == nil {
-				var n int
-				n, r.err = s.port.Write(p[r.n:])
-				r.n += n
-			}
-			s.written <- r
-		}
-	}
-}
-
-func (s *serialConn) Write(ctx context.Context, p []byte) (int, error) {
-	if s.closed.Load() {
-		return 0, fmt.Errorf("write %s: %w", s.address, ErrClosed)
-	}
-	if s.broken {
-		return 0, disconnected("write", s.address, errors.New("an earlier write never ended"))
-	}
-	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("write %s: %w", s.address, err)
-	}
-	own := append([]byte(nil), p...) // the caller's memory must not outlive the call
-	select {
-	case s.writes <- own:
-	case <-s.done:
-		return 0, fmt.Errorf("write %s: %w", s.address, ErrClosed)
-	}
-	select {
-	case r := <-s.written:
-		if r.err != nil {
-			return r.n, s.fail("write", r.err)
-		}
-		return r.n, nil
-	case <-ctx.Done():
-		s.broken = true
-		return 0, fmt.Errorf("write %s: the device takes no bytes: %w", s.address, ctx.Err())
-	}
-}
-
-// fail maps an error of the library: after our own Close it is ErrClosed, else
-// the device has gone.
-func (s *serialConn) fail(op string, err error) error {
-	if s.closed.Load() {
-		return fmt.Errorf("%s %s: %w", op, s.address, ErrClosed)
-	}
-	return disconnected(op, s.address, err)
-}
-
+// Drain implements Conn.
 func (s *serialConn) Drain(ctx context.Context, quiet time.Duration) (int, error) {
 	return drain(ctx, s, quiet)
 }
@@ -179,6 +128,7 @@ func (s *serialConn) SetBaud(baud int) error {
 	return nil
 }
 
+// Close implements Conn, and releases the port's lock.
 func (s *serialConn) Close() error {
 	if s.closed.Swap(true) {
 		return nil
@@ -190,4 +140,101 @@ func (s *serialConn) Close() error {
 		return fmt.Errorf("close %s: %w", s.address, err)
 	}
 	return nil
+}
+
+// lockedConn is a Conn that holds the lock of its address.
+type lockedConn struct {
+	Conn
+	lock *portLock
+	once sync.Once
+}
+
+// dialLocked takes the lock of a TCP address before it connects.
+func dialLocked(ctx context.Context, target string) (Conn, error) {
+	lock, err := lockAddress(target)
+	if err != nil {
+		return nil, fmt.Errorf("open tcp:%s: %w", target, err)
+	}
+	c, err := dialTCP(ctx, target)
+	if err != nil {
+		lock.release()
+		return nil, err
+	}
+	return &lockedConn{Conn: c, lock: lock}, nil
+}
+
+// Close implements Conn, and releases the address's lock once.
+func (l *lockedConn) Close() error {
+	err := l.Conn.Close()
+	l.once.Do(l.lock.release)
+	return err
+}
+
+// writer is the sending half of a link whose writes block and cannot be ended: they are made on
+// a goroutine of their own. One that is given up leaves that goroutine behind until the kernel
+// lets go, and breaks the link.
+type writer struct {
+	address string
+	takes   string // what the device takes, for errors
+	writes  chan []byte
+	written chan writeResult
+	done    chan struct{} // closed by Close
+	broken  bool          // a write was given up
+	closed  *atomic.Bool
+}
+
+func newWriter(address, takes string) writer {
+	return writer{
+		address: address, takes: takes, writes: make(chan []byte), written: make(chan writeResult, 1),
+		done: make(chan struct{}), closed: new(atomic.Bool),
+	}
+}
+
+// run makes the writes until Close.
+func (w *writer) run(write func([]byte) (int, error)) {
+	for {
+		select {
+		case <-w.done:
+			return
+		case p := <-w.writes:
+			n, err := write(p)
+			w.written <- writeResult{n, err}
+		}
+	}
+}
+
+// Write implements Conn. One that was given up breaks the link.
+func (w *writer) Write(ctx context.Context, p []byte) (int, error) {
+	if w.closed.Load() {
+		return 0, fmt.Errorf("write %s: %w", w.address, ErrClosed)
+	}
+	if w.broken {
+		return 0, disconnected("write", w.address, errors.New("an earlier write never ended"))
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("write %s: %w", w.address, err)
+	}
+	select {
+	case w.writes <- bytes.Clone(p): // the caller's memory must not outlive the call
+	case <-w.done:
+		return 0, fmt.Errorf("write %s: %w", w.address, ErrClosed)
+	}
+	select {
+	case r := <-w.written:
+		if r.err != nil {
+			return r.n, w.fail("write", r.err)
+		}
+		return r.n, nil
+	case <-ctx.Done():
+		w.broken = true
+		return 0, fmt.Errorf("write %s: the device takes no %s: %w", w.address, w.takes, ctx.Err())
+	}
+}
+
+// fail maps an error of the link: after this side's Close it is ErrClosed, else the device has gone.
+func (w *writer) fail(op string, err error) error {
+	if w.closed.Load() {
+		return fmt.Errorf("%s %s: %w", op, w.address, ErrClosed)
+	}
+	return disconnected(op, w.address, err)
 }

@@ -5,15 +5,17 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"wattmark/monitor/emulator/pty"
-	"wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	"golang.org/x/sys/unix"
 )
 
 // line opens a pty with a driver's Conn on it.
@@ -113,7 +115,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { _, err := c.Read(cancelled, make([]byte, 8)); done <- err }()
 		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) || errors.Is(err, instrument.ErrDisconnected) {
+		if err := <-done; !errors.Is(err, context.Canceled) || errors.Is(err, ErrDisconnected) {
 			t.Errorf("cancel: %v", err)
 		}
 		// The link survives both.
@@ -130,13 +132,13 @@ func TestReadEndsWithItsContext(t *testing.T) {
 func TestVanishedPeerIsDisconnected(t *testing.T) {
 	links(t, func(t *testing.T, p peer, c Conn) {
 		_ = p.Close()
-		if _, err := c.Read(t.Context(), make([]byte, 8)); !errors.Is(err, instrument.ErrDisconnected) {
+		if _, err := c.Read(t.Context(), make([]byte, 8)); !errors.Is(err, ErrDisconnected) {
 			t.Errorf("Read: %v", err)
 		}
 	})
 	p, c := line(t)
 	_ = p.Close()
-	if _, err := c.Write(t.Context(), []byte("x")); !errors.Is(err, instrument.ErrDisconnected) {
+	if _, err := c.Write(t.Context(), []byte("x")); !errors.Is(err, ErrDisconnected) {
 		t.Errorf("Write: %v", err)
 	}
 }
@@ -148,7 +150,7 @@ func TestCloseEndsABlockedRead(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := <-done; !errors.Is(err, ErrClosed) || errors.Is(err, instrument.ErrDisconnected) {
+		if err := <-done; !errors.Is(err, ErrClosed) || errors.Is(err, ErrDisconnected) {
 			t.Errorf("Read: %v, want ErrClosed", err)
 		}
 		if _, err := c.Write(t.Context(), []byte("x")); !errors.Is(err, ErrClosed) {
@@ -168,7 +170,7 @@ func TestBlockedWriteEndsWithItsContext(t *testing.T) {
 	if _, err := c.Write(short, make([]byte, 1<<20)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Write: %v", err)
 	}
-	if _, err := c.Write(t.Context(), []byte("x")); !errors.Is(err, instrument.ErrDisconnected) {
+	if _, err := c.Write(t.Context(), []byte("x")); !errors.Is(err, ErrDisconnected) {
 		t.Errorf("a second Write: %v, want ErrDisconnected", err)
 	}
 }
@@ -189,7 +191,7 @@ func TestPortIsOpenedOnce(t *testing.T) {
 	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "process ") {
 		t.Fatalf("second Dial: %v, want ErrBusy with the process", err)
 	}
-	if errors.Is(err, instrument.ErrDisconnected) {
+	if errors.Is(err, ErrDisconnected) {
 		t.Error("a busy port must not be tried again and again")
 	}
 	_ = first.Close()
@@ -205,8 +207,8 @@ func TestDialErrors(t *testing.T) {
 		address string
 		want    error
 	}{
-		"no port":    {"serial:/dev/does-not-exist", instrument.ErrDisconnected},
-		"no host":    {"tcp:127.0.0.1:1", instrument.ErrDisconnected},
+		"no port":    {"serial:/dev/does-not-exist", ErrDisconnected},
+		"no host":    {"tcp:127.0.0.1:1", ErrDisconnected},
 		"no address": {"", ErrAddress},
 	} {
 		if _, err := Dial(t.Context(), tc.address, Options{}); !errors.Is(err, tc.want) {
@@ -233,7 +235,7 @@ func TestAsk(t *testing.T) {
 		if err := Ask(t.Context(), c, []byte("?"), reply, 5*time.Second); err != nil || string(reply) != "answer" {
 			t.Errorf("%q, %v", reply, err)
 		}
-		if err := Ask(t.Context(), c, []byte("?"), reply, 30*time.Millisecond); !errors.Is(err, instrument.ErrSilent) {
+		if err := Ask(t.Context(), c, []byte("?"), reply, 30*time.Millisecond); !errors.Is(err, ErrSilent) {
 			t.Errorf("silent device: %v", err)
 		}
 	})
@@ -255,9 +257,276 @@ func TestNetInVirtualTime(t *testing.T) {
 			t.Errorf("late: %d, %v", n, err)
 		}
 		_ = b.Close()
-		if _, err := c.Read(t.Context(), make([]byte, 8)); !errors.Is(err, instrument.ErrDisconnected) {
+		if _, err := c.Read(t.Context(), make([]byte, 8)); !errors.Is(err, ErrDisconnected) {
 			t.Errorf("closed: %v", err)
 		}
 		_ = c.Close()
 	})
+}
+
+// seqpacket is a pair of sockets that keep messages whole, as a usbtmc device
+// does: ours behind a Conn, and the instrument's.
+func seqpacket(t *testing.T, timeout time.Duration) (Conn, int) {
+	t.Helper()
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("no SOCK_SEQPACKET here:", err)
+	}
+	// The kernel's driver ends a read after its own time-out.
+	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		new(unix.NsecToTimeval(timeout.Nanoseconds()))); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range p {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20)
+	}
+	c := NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test")
+	t.Cleanup(func() { _ = c.Close(); _ = unix.Close(p[1]) })
+	return c, p[1]
+}
+
+func TestMessagesAreReadWhole(t *testing.T) {
+	c, device := seqpacket(t, 20*time.Millisecond)
+	if _, err := c.Write(t.Context(), []byte("*IDN?\n")); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 64)
+	if n, err := unix.Read(device, buf); err != nil || string(buf[:n]) != "*IDN?\n" {
+		t.Fatalf("%q, %v", buf[:n], err)
+	}
+	long := strings.Repeat("x", 50_000)
+	for _, m := range []string{long, "next"} {
+		if _, err := unix.Write(device, []byte(m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A short read must not lose the rest of the message.
+	got := make([]byte, len(long)+4)
+	for n := 0; n < len(got); {
+		k, err := c.Read(t.Context(), got[n:min(n+777, len(got))])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += k
+	}
+	if string(got) != long+"next" {
+		t.Error("the messages are not what was sent")
+	}
+}
+
+func TestAMessageThatComesLateIsDrained(t *testing.T) {
+	c, device := seqpacket(t, time.Minute) // one read is under way all the time
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Read(ctx, make([]byte, 9)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := unix.Write(device, []byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Drain(t.Context(), time.Millisecond); n != 4 || err != nil {
+		t.Errorf("drained %d, %v", n, err)
+	}
+	if n, err := c.Drain(t.Context(), time.Millisecond); n != 0 || err != nil {
+		t.Errorf("a second drain takes %d, %v", n, err)
+	}
+}
+
+func TestMessagesEndWithTheDevice(t *testing.T) {
+	c, device := seqpacket(t, 20*time.Millisecond)
+	_ = unix.Shutdown(device, unix.SHUT_RDWR)
+	if _, err := c.Read(t.Context(), make([]byte, 9)); !errors.Is(err, ErrDisconnected) {
+		t.Errorf("got %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error("a second close:", err)
+	}
+	if _, err := c.Read(t.Context(), make([]byte, 9)); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Write(t.Context(), []byte("x")); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestUSBTMCAddresses(t *testing.T) {
+	for s, want := range map[string]Address{
+		"usbtmc:/dev/usbtmc0": {Scheme: "usbtmc", Target: "/dev/usbtmc0"},
+		"/dev/usbtmc1":        {Scheme: "usbtmc", Target: "/dev/usbtmc1"},
+	} {
+		if got, err := ParseAddress(s); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", s, got, err)
+		}
+	}
+	if _, err := Dial(t.Context(), "usbtmc:/dev/usbtmc987", Options{}); !errors.Is(err, ErrDisconnected) ||
+		!strings.Contains(err.Error(), "plugged in") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestATCPAddressIsLocked(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	address := "tcp:" + l.Addr().String()
+	c, err := Dial(t.Context(), address, Options{Exclusive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Dial(t.Context(), address, Options{Exclusive: true}); !errors.Is(err, ErrBusy) {
+		t.Errorf("a second program gets %v", err)
+	}
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := Dial(t.Context(), address, Options{Exclusive: true})
+	if err != nil {
+		t.Fatal("the lock outlives the link:", err)
+	}
+	_ = again.Close()
+}
+
+func TestHintNamesTheGroupToJoin(t *testing.T) {
+	hint := hintOf("/dev/ttyACM0", 0o660, 0, 4294967000)
+	if !strings.Contains(hint, "usermod -aG 4294967000") {
+		t.Errorf("%q: want the group to join", hint)
+	}
+	if hint := hintOf("/dev/usbtmc0", 0o600, 0, 0); !strings.Contains(hint, "udev") {
+		t.Errorf("%q: want a udev rule for a node that is root's alone", hint)
+	}
+	if hint := AccessHint(filepath.Join(t.TempDir(), "none")); !strings.Contains(hint, "ls -l") {
+		t.Errorf("%q", hint)
+	}
+}
+
+// Who may not open a device cannot keep others from it: what counts is a lock of the
+// device itself, and the kernel says who holds it.
+func TestHolderOfAPort(t *testing.T) {
+	p, err := pty.OpenPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	stranger, err := openLock(filepath.Join("/run/lock", "wattmark"+strings.ReplaceAll(p.Path(), "/", "-")+".lock"))
+	if err == nil {
+		defer os.Remove(stranger.Name())
+		defer stranger.Close()
+		if err := unix.Flock(int(stranger.Fd()), unix.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if who, held := Holder(p.Path()); held {
+		t.Errorf("%s has a port that nobody opened", who)
+	}
+	c, err := Dial(t.Context(), p.Path(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, held := Holder(p.Path()); !held || !strings.HasPrefix(who, fmt.Sprintf("process %d (", os.Getpid())) ||
+		!strings.Contains(who, " of user ") {
+		t.Errorf("%q, %v: want this process", who, held)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if who, held := Holder(p.Path()); held {
+		t.Errorf("%s has a port that was released", who)
+	}
+}
+
+// A lock of an address is a file that anybody may make: a link or a pipe in its place
+// harms nothing, and a number in it is believed by nobody.
+func TestLockOfAnAddress(t *testing.T) {
+	dir := t.TempDir()
+	victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "lock")
+	if err := errors.Join(os.WriteFile(victim, []byte("1\n"), 0o644), os.Symlink(victim, path)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openLock(path); err == nil {
+		t.Error("a link was followed")
+	}
+	var locks [2]*portLock
+	var errs [2]error
+	for i := range locks {
+		f, err := openLock(victim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks[i], errs[i] = lock(f)
+	}
+	if errs[0] != nil || !errors.Is(errs[1], ErrBusy) || strings.Contains(errs[1].Error(), "process 1 ") {
+		t.Errorf("%v", errs)
+	}
+	locks[0].release()
+	if b, err := os.ReadFile(victim); err != nil || string(b) != "1\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// A pseudo-terminal that has gone leaves its number to another, which is nobody's meter:
+// it is not opened until the link is made anew.
+func TestANumberThatIsAnothers(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "meter")
+	first, err := pty.OpenPort()
+	if err == nil {
+		err = os.Symlink(first.Path(), link)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := Dialer(link, Options{})
+	for range 2 { // the same one, again and again
+		c, err := dial(t.Context())
+		if err == nil {
+			err = c.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	was := lineAt(first.Path())
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var other *pty.Port
+	for range 1 << 16 { // until the kernel's coarse clock has moved on
+		p, err := pty.OpenPort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Path() == first.Path() && lineAt(p.Path()) != was {
+			other = p
+			defer p.Close()
+			break
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if other == nil {
+		t.Skip("another program has the number")
+	}
+	if c, err := dial(t.Context()); !errors.Is(err, ErrDisconnected) || !strings.Contains(err.Error(), "another's") {
+		t.Errorf("%v, %v", c, err)
+	}
+	if who, held := Holder(other.Path()); held {
+		t.Errorf("%s has it", who)
+	}
+	if err := errors.Join(os.Remove(link), os.Symlink(other.Path(), link)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
 }

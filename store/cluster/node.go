@@ -1,6 +1,15 @@
+// Package cluster runs one node of the cluster between hosts and stores: a
+// NATS server with JetStream, in this process. Three nodes on three machines hold every
+// message three times, and go on when one of them is gone.
+//
+//	Config ─▶ Start ─▶ Node    the server; Ready makes the streams of package relay
+//	Access ─▶ door             admits clients, each with an account of its Right, and
+//	                           disconnects those whose right has ended
+//	consumers                  makes the stores' consumers on their behalf, checked
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,19 +18,19 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-
-	"wattmark/store/relay"
+	"github.com/wattmark/wattmark/store/relay"
 )
 
-// Config says what a node is.
+// Config of a node.
 type Config struct {
-	// Name is the node's, other than those of its peers, and the same each time.
+	// Name of the node, other than those of its peers, and the same each time.
 	Name string
-	// Dir is where its streams lie.
+	// Dir is the folder of its streams.
 	Dir string
 	// Listen is for clients, Cluster for the other nodes, Monitor for HTTP (/healthz,
 	// /jsz, /varz), empty for none: host:port.
@@ -29,50 +38,58 @@ type Config struct {
 	// Peers are the addresses for nodes of all nodes, this one included or not; none for
 	// a node that is alone.
 	Peers []string
-	// Sync is how often what was written is brought to the disk; 0 before each
-	// acknowledgement.
+	// Sync is the time between two syncs of the written messages to the disk; 0 syncs before
+	// each acknowledgement.
 	Sync time.Duration
-	// MaxStore is how many bytes all streams may take of the disk; 0 leaves it to the
-	// server, which takes three quarters of what is free.
+	// MaxStore is the most bytes of all streams on the disk; 0 is the server's choice, three
+	// quarters of the free space.
 	MaxStore int64
-	// MaxUser is how many bytes one user who publishes under the own name may have in all streams; 0
-	// is a quarter of what a stream may take, or of MaxStore.
+	// MaxUser is the most bytes in all streams of a user with the right to publish under that
+	// name alone; 0 is a quarter of a stream's limit, or of MaxStore.
 	MaxUser int64
-	// Access says who is let in; nil for who knows the password.
+	// Access authenticates clients; nil where the password does.
 	Access *Access
-	// Password of clients and nodes, where there is no Access; empty lets all in who reach
-	// the address.
+	// Password of clients and nodes, where there is no Access; empty admits every client that
+	// reaches the address.
 	Password string
 	Streams  relay.StreamOptions
 	Log      *slog.Logger
 }
 
-// The names that the servers know the cluster by.
+// clusterName is the cluster's name among the servers.
 const clusterName = "wattmark"
 
 // Node is a node that runs.
 type Node struct {
 	cfg    Config
 	server *server.Server
-	door   *door // nil where nobody is asked
-	// consumers is the connection by which it makes those of stores; nil where nobody is asked.
+	door   *door // nil without access control
+	// consumers is the connection that makes the stores' consumers; nil without access control.
 	consumers *nats.Conn
 	ctx       context.Context // until Run ends
 	end       context.CancelFunc
 	log       *slog.Logger
 }
 
-// ErrStart: a node cannot start.
+// ErrStart is wrapped where a node cannot start.
 var ErrStart = errors.New("the node cannot start")
 
-// Start starts a node; it takes part from then on, until Run ends.
+// Start starts a node; it takes part from then on, until Run ends. It blocks until the node
+// listens, at most readyWithin. Errors wrap ErrStart.
 func Start(cfg Config) (*Node, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	o, err := cfg.options()
+	n, err := start(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStart, err)
+	}
+	return n, nil
+}
+
+// start is Start without the wrapping of errors.
+func start(cfg Config) (*Node, error) {
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	o, err := cfg.options()
+	if err != nil {
+		return nil, err
 	}
 	n := &Node{cfg: cfg, log: cfg.Log}
 	n.ctx, n.end = context.WithCancel(context.Background())
@@ -80,38 +97,35 @@ func Start(cfg Config) (*Node, error) {
 		n.door = newDoor(cfg.Access, cfg.Log)
 		n.door.guard(o)
 	}
-	s, err := server.NewServer(o)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrStart, err)
+	if n.server, err = server.NewServer(o); err != nil {
+		return nil, err
 	}
-	n.server = s
 	if n.door != nil {
-		if err := n.door.export(s); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrStart, err)
+		if err := n.door.export(n.server); err != nil {
+			return nil, err
 		}
 	}
 	l := &lines{log: cfg.Log}
-	s.SetLoggerV2(l, cfg.Log.Enabled(context.Background(), slog.LevelDebug), false, false)
-	s.Start()
+	n.server.SetLoggerV2(l, cfg.Log.Enabled(n.ctx, slog.LevelDebug), false, false)
+	n.server.Start()
 	// A port that is taken, or a folder that cannot be written, ends the server.
-	if !s.ReadyForConnections(readyWithin) || !s.Running() {
-		s.Shutdown()
-		return nil, fmt.Errorf("%w: %s", ErrStart, l.fault())
+	if !n.server.ReadyForConnections(readyWithin) || !n.server.Running() {
+		err = errors.New(l.fault())
+	} else if n.door != nil {
+		n.door.limit = n.userLimit()
+		n.consumers, err = serveConsumers(n.server, n.door.secret)
 	}
-	if n.door == nil {
-		return n, nil
-	}
-	n.door.limit = n.userLimit()
-	if n.consumers, err = serveConsumers(s, n.door.secret); err != nil {
-		s.Shutdown()
-		return nil, fmt.Errorf("%w: %w", ErrStart, err)
+	if err != nil {
+		n.server.Shutdown()
+		return nil, err
 	}
 	return n, nil
 }
 
-// readyWithin is how long a node may read its files before it listens.
+// readyWithin bounds the reading of a node's files before it listens.
 const readyWithin = 2 * time.Minute
 
+// options returns the server's options.
 func (c *Config) options() (*server.Options, error) {
 	if err := relay.CheckName(c.Name); err != nil {
 		return nil, err
@@ -119,7 +133,7 @@ func (c *Config) options() (*server.Options, error) {
 	o := &server.Options{
 		ServerName: c.Name, JetStream: true, StoreDir: c.Dir, NoSigs: true, DisableJetStreamBanner: true,
 		SyncInterval: c.Sync, SyncAlways: c.Sync == 0, JetStreamMaxStore: c.MaxStore,
-		// Who was cut off does not say goodbye: it is noticed by its silence.
+		// A client that was cut off does not close its connection: it is noticed by its silence.
 		PingInterval: 3 * time.Second, MaxPingsOut: 2, WriteDeadline: 5 * time.Second,
 		LameDuckDuration: time.Second, LameDuckGracePeriod: 100 * time.Millisecond,
 	}
@@ -161,6 +175,7 @@ func (c *Config) options() (*server.Options, error) {
 	return o, nil
 }
 
+// hostPort splits an address; port 0 is one of the server's choice.
 func hostPort(address string) (host string, port int, err error) {
 	host, p, err := net.SplitHostPort(address)
 	if err == nil {
@@ -175,15 +190,17 @@ func hostPort(address string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// URL is where clients reach the node.
+// URL returns the URL at which clients reach the node.
 func (n *Node) URL() string { return n.server.ClientURL() }
 
-// Address is the same as host and port.
+// Address returns the same as host and port.
 func (n *Node) Address() string { return n.server.Addr().String() }
 
-// Ready makes the streams, and returns when they are there: when enough nodes are up.
+// Ready makes the streams, and blocks until they are there, which takes most of the nodes.
 func (n *Node) Ready(ctx context.Context) error {
-	o := relay.Options{Inside: n.server, Servers: "nats://" + n.Address(), Name: n.cfg.Name, Password: n.cfg.Password, Log: n.log}
+	o := relay.Options{
+		Inside: n.server, Servers: "nats://" + n.Address(), Name: n.cfg.Name, Password: n.cfg.Password, Log: n.log,
+	}
 	if n.door != nil {
 		o.Password = n.door.secret
 	}
@@ -199,7 +216,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	return nil
 }
 
-// userLimit is how many bytes one user may have in the streams.
+// userLimit returns the most bytes of one user in the streams.
 func (n *Node) userLimit() uint64 {
 	if n.cfg.MaxUser > 0 {
 		return uint64(n.cfg.MaxUser)
@@ -211,8 +228,8 @@ func (n *Node) userLimit() uint64 {
 	return uint64(limit) / 4
 }
 
-// Run returns when the context has ended and the node has handed over what it led, or
-// when the server has ended by itself.
+// Run blocks until the context has ended and the node has handed over the streams that it led,
+// or the server has ended by itself, which is an error.
 func (n *Node) Run(ctx context.Context) error {
 	defer n.end()
 	if n.consumers != nil {
@@ -238,15 +255,21 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// lines passes the server's log on.
+// lines passes the server's log on, and keeps the last error. Its methods may be called at the
+// same time.
 type lines struct {
 	log  *slog.Logger
-	last faults
+	mu   sync.Mutex
+	last string
 }
 
-// noise are lines of the server that say nothing to who runs a node.
-var noise = []string{"Starting nats-server", "Git:", "Go build:", "Version:", "Max Memory", "Max Storage", "Store Directory", "Domain:", "API Level", "---------------"}
+// noise begins lines of the server that are logged at the level of debugging.
+var noise = []string{
+	"Starting nats-server", "Git:", "Go build:", "Version:", "Max Memory", "Max Storage", "Store Directory", "Domain:",
+	"API Level", "---------------",
+}
 
+// Noticef is part of server.Logger.
 func (l *lines) Noticef(format string, v ...any) {
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))
 	for _, n := range noise {
@@ -258,6 +281,7 @@ func (l *lines) Noticef(format string, v ...any) {
 	l.log.Info(text)
 }
 
+// Warnf is part of server.Logger.
 func (l *lines) Warnf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
 	if strings.Contains(text, "TLS Handshake First") { // our clients do
@@ -267,14 +291,26 @@ func (l *lines) Warnf(format string, v ...any) {
 	l.log.Warn(text)
 }
 
+// Errorf is part of server.Logger.
 func (l *lines) Errorf(format string, v ...any) {
-	l.last.put(fmt.Sprintf(format, v...))
-	l.log.Error(fmt.Sprintf(format, v...))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = fmt.Sprintf(format, v...)
+	l.log.Error(l.last)
 }
 
-// Fatalf is told what ends the server; that it ended is seen elsewhere.
+// Fatalf is part of server.Logger. Start and Run notice by themselves that the server ended.
 func (l *lines) Fatalf(format string, v ...any) { l.Errorf(format, v...) }
-func (l *lines) Debugf(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *lines) Tracef(string, ...any)          {}
 
-func (l *lines) fault() string { return l.last.get() }
+// Debugf is part of server.Logger.
+func (l *lines) Debugf(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+
+// Tracef is part of server.Logger; traces of the protocol are not wanted.
+func (l *lines) Tracef(string, ...any) {}
+
+// fault returns the last error of the log.
+func (l *lines) fault() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(l.last, "it did not listen in time")
+}

@@ -8,13 +8,13 @@ import (
 	"runtime"
 	"testing"
 
-	"wattmark/measure"
-	"wattmark/store/exchange"
-	"wattmark/store/exchange/arrowfile"
-	"wattmark/store/exchange/chrome"
-	"wattmark/store/exchange/csvfile"
-	"wattmark/store/exchange/internal/made"
-	"wattmark/store/exchange/perfetto"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange/arrowfile"
+	"github.com/wattmark/wattmark/store/exchange/chrome"
+	"github.com/wattmark/wattmark/store/exchange/csvfile"
+	"github.com/wattmark/wattmark/store/exchange/internal/made"
+	"github.com/wattmark/wattmark/store/exchange/perfetto"
 )
 
 // Writers keep nothing of what they wrote, whatever its length.

@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Timeline is a task for a trace viewer: everything on the host's clock, in ns
 // since 1970.
+// The parts come from two clocks: samples and markers in device time, by the clock fit; kernels and
+// readings on the host's clock.
 type Timeline struct {
 	Meta Meta
 	// Tracks are those of the slices and instants, by their numbers.
@@ -36,9 +38,11 @@ func (t *Timeline) Begin() int64 {
 			at = min(at, x)
 		}
 	}
+	// All readings and instants are looked at, and of the slices the first.
 	for _, i := range t.Instants {
 		at = min(at, i.At)
 	}
+	// The sequence can be ranged over again: each pass reads the launches anew.
 	for s, err := range t.Slices { // the first is the earliest; an error comes again
 		if err == nil {
 			at = min(at, s.Start)
@@ -74,7 +78,7 @@ type Counter struct {
 	Values     []float64
 }
 
-// Tasks is what a timeline is made from; *store.DB is one.
+// Tasks is the source of timelines; *store.DB is one.
 type Tasks interface {
 	Chunks
 	Kernels(ctx context.Context, id store.TaskID) ([]store.Kernel, error)
@@ -85,7 +89,10 @@ type Tasks interface {
 
 // NewTimeline makes a timeline of a task. readable turns a kernel's symbol into a
 // name. Rails' powers are derived; Choice.Raw is not used.
-func NewTimeline(ctx context.Context, db Tasks, t *store.Task, program string, c Choice, readable func(string) string) (*Timeline, error) {
+func NewTimeline(
+	ctx context.Context, db Tasks, t *store.Task, program string, c Choice, readable func(string) string,
+) (*Timeline, error) {
+	// The columns of host time and power are needed for the counters.
 	c.Raw, c.HostTime = false, true
 	power, err := NewTable(ctx, db, t, program, c)
 	if err != nil {
@@ -93,6 +100,8 @@ func NewTimeline(ctx context.Context, db Tasks, t *store.Task, program string, c
 	}
 	out := &Timeline{Meta: power.Meta, Power: power}
 	for i, col := range power.Columns {
+		// All columns in W; the total, column 2, only where all rails are shown, as it would not be
+		// their sum.
 		if col.Unit == "W" && (i != 2 || len(c.Rails) == 0) {
 			out.Counters = append(out.Counters, i)
 		}
@@ -105,6 +114,7 @@ func NewTimeline(ctx context.Context, db Tasks, t *store.Task, program string, c
 	return out, b.slices()
 }
 
+// timelineBuilder makes one timeline: marks, readings and slices, in this order.
 type timelineBuilder struct {
 	ctx      context.Context
 	db       Tasks
@@ -115,6 +125,7 @@ type timelineBuilder struct {
 }
 
 // track numbers a track, making it where there is none of that name.
+// Tracks are few, so a search is as good as a map.
 func (b *timelineBuilder) track(name string) int {
 	if i := slices.Index(b.out.Tracks, name); i >= 0 {
 		return i
@@ -124,6 +135,7 @@ func (b *timelineBuilder) track(name string) int {
 }
 
 // inside reports whether a span of the host's clock reaches into the window.
+// Spans that only touch the window count.
 func (b *timelineBuilder) inside(from, to int64) bool {
 	if b.window == nil {
 		return true
@@ -134,7 +146,7 @@ func (b *timelineBuilder) inside(from, to int64) bool {
 
 var eventTimes = map[measure.EventKind]string{measure.EventGap: "scans lost"}
 
-// marks adds the markers that were found and what befell the capture.
+// marks adds the markers that were found and the events of the capture.
 func (b *timelineBuilder) marks() {
 	m := &b.out.Meta
 	add := func(track, name string, t measure.Seconds, args ...Arg) {
@@ -144,10 +156,12 @@ func (b *timelineBuilder) marks() {
 	}
 	for _, f := range b.t.Markers {
 		name := "start marker"
+		// Kind 2 is marker.Stop.
 		if f.Kind == 2 {
 			name = "stop marker"
 		}
-		add("markers", name, f.T, Arg{"u_s", fmt.Sprintf("%.3g", float64(f.U))}, Arg{"correlation", fmt.Sprintf("%.4g", f.Correlation)})
+		add("markers", name, f.T,
+			Arg{"u_s", fmt.Sprintf("%.3g", float64(f.U))}, Arg{"correlation", fmt.Sprintf("%.4g", f.Correlation)})
 	}
 	tb := b.t.Setup.Timebase
 	for _, e := range b.t.Events {
@@ -155,7 +169,7 @@ func (b *timelineBuilder) marks() {
 		if n, ok := eventTimes[e.Kind]; ok {
 			name = n
 		}
-		// An event knows its scan; where scans carry stamps its time is the nominal one.
+		// An event has its scan; where scans carry stamps its time is the nominal one.
 		at := tb.Seconds(float64(e.FirstScan) * tb.TicksPerScan)
 		add("capture", name, at, Arg{"scans", fmt.Sprint(e.Scans)}, Arg{"detail", e.Detail})
 	}
@@ -172,6 +186,7 @@ func (b *timelineBuilder) readings() error {
 		if r.Value != r.Value || !b.inside(at, at) { // a viewer cannot draw NaN
 			continue
 		}
+		// Readings come by method: each method is one run.
 		if n := len(b.out.Readings); n == 0 || b.out.Readings[n-1].Name != r.Method {
 			b.out.Readings = append(b.out.Readings, Counter{Name: r.Method, Unit: readingUnit(r.Method)})
 		}
@@ -194,4 +209,143 @@ func readingUnit(method string) string {
 		return "J"
 	}
 	return "W"
+}
+
+// slices arranges for the kernels: those that were recorded within the program,
+// else those of the host.
+// The tracks must be known before the first slice is written: fixed slices are kept in memory,
+// launches, which may be millions, are read twice.
+func (b *timelineBuilder) slices() error {
+	// Window first, then the host's kernels; both are few.
+	var fixed []Slice
+	if r := b.t.Result; r != nil {
+		m := &b.out.Meta
+		fixed = append(fixed, Slice{
+			Track: b.track("window"), Start: m.HostNanos(r.From), End: m.HostNanos(r.To), Name: "window",
+			Args: []Arg{
+				{"energy_j", fmt.Sprintf("%.6g", float64(r.Total.Energy))},
+				{"u_j", fmt.Sprintf("%.3g", float64(r.Total.U))},
+			},
+		})
+	}
+	kernels, err := b.db.Kernels(b.ctx, b.t.ID)
+	if err != nil {
+		return err
+	}
+	l := lanes{b: b, of: map[string][]lane{}}
+	for _, k := range kernels {
+		if from, to := k.Start.UnixNano(), k.End.UnixNano(); b.inside(from, to) {
+			fixed = append(fixed, Slice{Track: l.put("work", from, to), Start: from, End: to, Name: b.readable(k.Name)})
+		}
+	}
+	tables, err := b.db.LaunchTables(b.ctx, b.t.ID)
+	if err != nil {
+		return err
+	}
+	if len(tables.Processes) > 0 {
+		if err := b.planLanes(&tables); err != nil {
+			return err
+		}
+	}
+	b.out.Slices = func(yield func(*Slice, error) bool) {
+		for i := range fixed {
+			if !yield(&fixed[i], nil) {
+				return
+			}
+		}
+		if len(tables.Processes) > 0 {
+			b.launches(&tables, yield)
+		}
+	}
+	return nil
+}
+
+// planLanes walks through the launches once: the tracks must be complete before the first
+// slice is written.
+func (b *timelineBuilder) planLanes(tables *store.LaunchTables) error {
+	var fault error
+	b.launches(tables, func(_ *Slice, err error) bool { fault = err; return err == nil })
+	return fault
+}
+
+// launches yields the recorded kernels, a track a stream.
+func (b *timelineBuilder) launches(tables *store.LaunchTables, yield func(*Slice, error) bool) {
+	l := lanes{b: b, of: map[string][]lane{}}
+	names := make([]string, len(tables.Names))
+	for i, n := range tables.Names {
+		names[i] = b.readable(n)
+	}
+	type key struct {
+		device int
+		stream uint32
+	}
+	streams := map[key]string{}
+	var s Slice
+	for k, err := range b.db.Launches(b.ctx, b.t.ID) {
+		// Indexes of a damaged file must not panic.
+		if err == nil && (k.Name >= len(names) || k.Device >= len(tables.Devices) ||
+			tables.Devices[k.Device].Process >= len(tables.Processes)) {
+			err = fmt.Errorf("task %d: a launch of name %d on device %d: %w", b.t.ID, k.Name, k.Device, store.ErrCorrupt)
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if !b.inside(k.Start, k.End) {
+			continue
+		}
+		// A stream is a queue of one device: its name has the process, as ids of streams repeat between
+		// processes.
+		at := key{k.Device, k.Stream}
+		if streams[at] == "" {
+			d := tables.Devices[k.Device]
+			pid := tables.Processes[d.Process].PID
+			streams[at] = fmt.Sprintf("GPU %d, stream %d, process %d", d.Ordinal, k.Stream, pid)
+		}
+		track := l.put(streams[at], k.Start, k.End)
+		s = Slice{Track: track, Start: k.Start, End: k.End, Name: names[k.Name], Args: s.Args[:0]}
+		s.Args = append(
+			s.Args, Arg{"correlation", fmt.Sprint(k.Correlation)}, Arg{"grid", dim(k.Grid)}, Arg{"block", dim(k.Block)})
+		if k.Graph != 0 {
+			s.Args = append(s.Args, Arg{"graph", fmt.Sprint(k.Graph)})
+		}
+		if !yield(&s, nil) {
+			return
+		}
+	}
+}
+
+// dim returns the dimensions of a grid or block.
+func dim(d [3]uint32) string { return fmt.Sprintf("%d,%d,%d", d[0], d[1], d[2]) }
+
+// lanes spreads slices that overlap over several tracks: a viewer nests slices that
+// overlap on one, and kernels are not within each other.
+type lanes struct {
+	b  *timelineBuilder
+	of map[string][]lane
+}
+
+// lane is a track and the end of its last slice, in ns since 1970.
+type lane struct {
+	track int
+	end   int64
+}
+
+// put returns the track for a slice of a name's; slices come by their begins.
+// First fit: the lowest lane that is free at the begin. Lanes are as many as slices overlap at once.
+func (l *lanes) put(name string, from, to int64) int {
+	have := l.of[name]
+	for i := range have {
+		if have[i].end <= from {
+			have[i].end = to
+			return have[i].track
+		}
+	}
+	full := name
+	if len(have) > 0 {
+		full = fmt.Sprintf("%s (%d at once)", name, len(have)+1)
+	}
+	track := l.b.track(full)
+	l.of[name] = append(have, lane{track, to})
+	return track
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
-	"wattmark/store/postgres/pgtest"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // sixChannels is three rails of a clamp and a voltage each.

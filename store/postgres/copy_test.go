@@ -2,13 +2,25 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"iter"
+	"math"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // TestCopyThereAndBack copies a file's tasks to a server and from there to a new
@@ -201,5 +213,183 @@ func TestCopyTellsAndUpdatesWhatDiffers(t *testing.T) {
 		if d := cmp.Diff(was.said, is.said, nans...); d != "" {
 			t.Fatalf("%d: (-from +to)\n%s", i, d)
 		}
+	}
+}
+
+// Several programs that take the same task at once store it once.
+func TestTakenOnceBySeveral(t *testing.T) {
+	ctx := t.Context()
+	host, bare, server := openFile(t), openFile(t), open(t)
+	k := talk{d: host, ctx: ctx}
+	id := must(host.BeginTask(ctx, newTask("gemm", "lab")))(t)
+	k.measured(t, id, rand.New(rand.NewPCG(5, 6)))
+	must(bare.Import(ctx, host, store.ImportOptions{Tasks: []store.TaskID{id}, KeepIDs: true, NoSamples: true}))(t)
+	a := store.Arriving{Chunks: func(ctx context.Context, from uint64) iter.Seq2[*chunk.Chunk, error] {
+		return host.Chunks(ctx, id, from)
+	}}
+	for c, err := range host.Chunks(ctx, id, 0) {
+		ok(t, err)
+		a.CRCs = append(a.CRCs, c.CRC)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if _, err := server.TakeTask(ctx, bare, id, a); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if ids := must(server.TaskIDs(ctx))(t); len(ids) != 1 {
+		t.Fatalf("it is there %d times", len(ids))
+	}
+	x, want := must(server.Task(ctx, 1))(t), must(host.Task(ctx, id))(t)
+	if x.State != want.State || x.Chunks != want.Chunks || x.Scans != want.Scans {
+		t.Errorf("%v, %d chunks, %d scans; want %v, %d, %d", x.State, x.Chunks, x.Scans, want.State, want.Chunks, want.Scans)
+	}
+}
+
+// sampleRow is a row of the view data.
+type sampleRow struct {
+	task, seq        int64
+	name, user, when string
+	v                [7]float64 // power, currents, voltages; NaN for NULL
+}
+
+const sampleQuery = `SELECT taskID, taskName, "user", taskTime, seqNum,
+	power, current1, current2, current3, voltage1, voltage2, voltage3 FROM data `
+
+func samples(t testing.TB, d *store.DB, tail string) (out []sampleRow) {
+	t.Helper()
+	rows := must(d.SQL().QueryContext(t.Context(), sampleQuery+tail))(t)
+	defer rows.Close()
+	for rows.Next() {
+		var r sampleRow
+		var v [7]sql.NullFloat64
+		ok(t, rows.Scan(&r.task, &r.name, &r.user, &r.when, &r.seq, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6]))
+		for i := range v {
+			if r.v[i] = v[i].Float64; !v[i].Valid {
+				r.v[i] = math.NaN()
+			}
+		}
+		out = append(out, r)
+	}
+	ok(t, rows.Err())
+	return out
+}
+
+// windowed stores a random task whose window, if it has one, cuts chunks.
+func windowed(t testing.TB, d *store.DB, rng *rand.Rand) {
+	tb := measure.Timebase{TickHz: 1e6, TicksPerScan: 50, Stamped: rng.IntN(2) == 0}
+	s := randomSetup(rng, tb)
+	id := must(d.BeginTask(t.Context(), newTask("gemm", "lab")))(t)
+	ok(t, d.PutHeader(t.Context(), id, header(s)))
+	chunks, scans := randomChunks(t, rng, s)
+	ok(t, d.AppendChunks(t.Context(), id, chunks, nil))
+	if rng.IntN(3) > 0 {
+		r := &measure.Result{FirstScan: chunks[0].FirstScan + rng.Uint64N(1+scans/2), Samples: rng.Uint64N(scans)}
+		ok(t, d.Finish(t.Context(), id, store.Outcome{State: store.Complete, Result: r}))
+	}
+}
+
+// TestDataIsWhatOurDecoderSays holds the server's view against the decoder in Go
+// that serves a file's.
+func TestDataIsWhatOurDecoderSays(t *testing.T) {
+	file, address := openFile(t), pgtest.Database(t)
+	server := openAt(t, address)
+	const tasks = 24
+	for _, d := range []*store.DB{file, server} {
+		rng := rand.New(rand.NewPCG(3, 3))
+		for range tasks {
+			windowed(t, d, rng)
+		}
+	}
+	total := 0
+	for id := 1; id <= tasks; id++ {
+		tail := fmt.Sprintf("WHERE taskID=%d ORDER BY seqNum", id)
+		want, got := samples(t, file, tail), samples(t, server, tail)
+		if len(want) != len(got) {
+			t.Fatalf("task %d: %d rows on the server, %d in the file", id, len(got), len(want))
+		}
+		for i := range want {
+			sameSample(t, want[i], got[i])
+		}
+		total += len(want)
+	}
+	if total < 5000 {
+		t.Fatalf("only %d samples were compared", total)
+	}
+	if n := pgtest.Psql(t, address, "SELECT count(power) FROM data"); n != strconv.Itoa(total) {
+		t.Errorf("psql counts %s samples, there are %d", n, total)
+	}
+	first := strings.Split(pgtest.Psql(t, address, `SELECT * FROM data WHERE taskID=1 ORDER BY seqNum LIMIT 1`), "|")
+	if len(first) != 12 || first[0] != "1" || first[1] != "gemm" || first[2] != "lab" {
+		t.Errorf("psql shows %q", first)
+	}
+	if n := pgtest.Psql(t, address, `SELECT count(*) FROM data WHERE "user"='nobody'`); n != "0" {
+		t.Errorf("psql finds %s samples of nobody", n)
+	}
+}
+
+func sameSample(t *testing.T, want, got sampleRow) {
+	t.Helper()
+	w, g := want, got
+	w.v, g.v = [7]float64{}, [7]float64{}
+	if w != g {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	scale := 1.0
+	for _, v := range want.v {
+		if !math.IsNaN(v) {
+			scale = max(scale, math.Abs(v))
+		}
+	}
+	for i := range want.v {
+		a, b := want.v[i], got.v[i]
+		if math.IsNaN(a) != math.IsNaN(b) || math.Abs(a-b) > 1e-9*scale*(1+math.Abs(a)) {
+			t.Fatalf("task %d, sample %d, value %d: got %v, want %v", want.task, want.seq, i, b, a)
+		}
+	}
+}
+
+// Tasks of an older version get the pyramid that they would have had, once.
+func TestBuildPyramids(t *testing.T) {
+	ctx := t.Context()
+	address := pgtest.Database(t)
+	d := openAt(t, address)
+	for i := range 3 {
+		id, chunks := stream(t, d, "gemm", 60)
+		ok(t, d.AppendChunks(ctx, id, chunks, nil))
+		if i < 2 { // the last one still runs
+			ok(t, d.Finish(ctx, id, store.Outcome{State: store.Untrimmed, Reason: "no marker"}))
+		}
+	}
+	c := must(pgx.Connect(ctx, address))(t)
+	defer c.Close(ctx)
+	stored := func() (out []string) {
+		t.Helper()
+		for _, table := range []string{"pyramid", "pyramid_whole"} {
+			rows := must(c.Query(ctx, "SELECT x::text FROM "+table+" x WHERE task_id<3 ORDER BY 1"))(t)
+			out = append(out, must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)...)
+		}
+		return out
+	}
+	want := stored()
+	if len(want) < 4 {
+		t.Fatalf("two tasks have %d rows of pyramids", len(want))
+	}
+	for _, table := range []string{"pyramid", "pyramid_whole"} {
+		must(c.Exec(ctx, "DELETE FROM "+table))(t)
+	}
+	var told []string
+	tell := func(id store.TaskID, err error) { told = append(told, fmt.Sprint(id, " ", err)) }
+	for range 2 { // the second time nothing is left to do
+		ok(t, openAt(t, address).BuildPyramids(ctx, tell))
+	}
+	if made := []string{"2 <nil>", "1 <nil>"}; !slices.Equal(told, made) {
+		t.Errorf("made %q, want %q", told, made)
+	}
+	if got := stored(); !slices.Equal(got, want) {
+		t.Errorf("%d rows instead of %d, or others", len(got), len(want))
 	}
 }

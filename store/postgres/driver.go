@@ -1,17 +1,16 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
-
-	"wattmark/store"
-	"wattmark/store/postgres/internal/dialect"
 )
 
 // connector opens connections that understand the store's SQL.
@@ -22,6 +21,7 @@ type connector struct {
 
 func (c *connector) Driver() driver.Driver { return c.inner.Driver() }
 
+// Connect opens a connection of the driver beneath, and wraps it.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	raw, err := c.inner.Connect(ctx)
 	if err != nil {
@@ -37,15 +37,16 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // grammar keeps translations: the store has some hundred statements.
 type grammar struct {
-	schema dialect.Schema
-	known  sync.Map // string → *dialect.Statement
+	columns map[string][]string // by table
+	known   sync.Map            // string → *statement
 }
 
-func (g *grammar) translate(q string) (*dialect.Statement, error) {
+// translate returns the translation of a statement, made once.
+func (g *grammar) translate(q string) (*statement, error) {
 	if s, ok := g.known.Load(q); ok {
-		return s.(*dialect.Statement), nil
+		return s.(*statement), nil
 	}
-	s, err := dialect.Translate(q, g.schema)
+	s, err := translate(q, g.columns)
 	if err != nil {
 		return nil, err
 	}
@@ -58,17 +59,18 @@ type conn struct {
 	*stdlib.Conn
 	grammar *grammar
 	rows    *gatherer // of the transaction under way; nil outside of one
-	plans   store.Planning
 }
 
+// pgx is the connection below database/sql.
 func (c *conn) pgx() *pgx.Conn { return c.Conn.Conn() }
 
-// IsValid tells the pool whether to keep the connection.
+// IsValid reports whether the pool may keep the connection.
 func (c *conn) IsValid() bool { return !c.pgx().IsClosed() }
 
 // CheckNamedValue brings arguments into the form that the columns have: truth
 // values are numbers, as in a file. PostgreSQL takes no zero byte and no broken
 // UTF-8 in a text; readers would see U+FFFD in their place from a file too.
+// PostgreSQL does not convert a boolean to a smallint column by itself.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	value, err := driver.DefaultParameterConverter.ConvertValue(v.Value)
 	if err != nil {
@@ -96,16 +98,20 @@ func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedVal
 	return c.exec(ctx, s, args)
 }
 
-func (c *conn) exec(ctx context.Context, s *dialect.Statement, args []driver.NamedValue) (driver.Result, error) {
+// exec runs a translated statement, or gathers its row.
+// An INSERT of one row is gathered and reported as one row; any other statement first sends the
+// gathered rows of the tables that it names.
+func (c *conn) exec(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Result, error) {
+	// A nil gatherer: outside of a transaction rows are written at once.
 	if c.rows != nil {
-		if s.Insert != nil {
+		if s.insert != nil {
 			return driver.RowsAffected(1), c.rows.add(ctx, s, args)
 		}
 		if err := c.rows.flushFor(ctx, s); err != nil {
 			return nil, err
 		}
 	}
-	return c.Conn.ExecContext(ctx, s.Text, args)
+	return c.Conn.ExecContext(ctx, s.text, args)
 }
 
 // QueryContext runs a query.
@@ -117,45 +123,23 @@ func (c *conn) QueryContext(ctx context.Context, q string, args []driver.NamedVa
 	return c.query(ctx, s, args)
 }
 
-func (c *conn) query(ctx context.Context, s *dialect.Statement, args []driver.NamedValue) (driver.Rows, error) {
+// query runs a translated query, behind the gathered rows that it might see.
+func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Rows, error) {
 	if c.rows != nil {
 		if err := c.rows.flushFor(ctx, s); err != nil {
 			return nil, err
 		}
 	}
+	// Within a transaction a broken connection is an error: its earlier statements are lost.
 	if c.rows != nil {
-		return c.Conn.QueryContext(ctx, s.Text, args)
+		return c.Conn.QueryContext(ctx, s.text, args)
 	}
-	if err := c.plan(ctx); err != nil {
-		return nil, c.stale(err)
-	}
-	rows, err := c.Conn.QueryContext(ctx, s.Text, args)
+	rows, err := c.Conn.QueryContext(ctx, s.text, args)
 	return rows, c.stale(err)
 }
 
-// plan lets the server plan statements as store.PlanningOf says. It is asked only where
-// that changes, and not within a transaction, with which the setting would be undone.
-func (c *conn) plan(ctx context.Context) error {
-	want := store.PlanningOf(ctx)
-	if want == c.plans {
-		return nil
-	}
-	mode, sort := "DEFAULT", "DEFAULT"
-	if want != store.PlanEach {
-		mode = "force_generic_plan"
-	}
-	if want == store.PlanInOrder {
-		sort = "off" // where nothing else will do, it sorts nevertheless
-	}
-	if _, err := c.pgx().PgConn().Exec(ctx, "SET plan_cache_mode TO "+mode+"; SET enable_sort TO "+sort).ReadAll(); err != nil {
-		return err
-	}
-	c.plans = want
-	return nil
-}
-
-// stale turns the error of a connection that broke while it lay idle into what lets
-// the pool take another one. Nothing was changed over it.
+// stale turns the error of a connection that broke while it lay idle into driver.ErrBadConn, for
+// which the pool takes another one. Nothing was changed over it.
 func (c *conn) stale(err error) error {
 	if err != nil && c.pgx().IsClosed() {
 		return driver.ErrBadConn
@@ -195,16 +179,21 @@ type tx struct {
 	ctx   context.Context
 }
 
+// Commit sends the gathered rows, and commits. An error of those rows is a notCommitted: nothing
+// An error before the server's commit is known to have changed nothing, unlike an error of the commit
+// itself, which may have reached the server.
+// of the transaction remains.
 func (t *tx) Commit() error {
 	err := t.conn.rows.flush(t.ctx)
 	t.conn.rows = nil
 	if err != nil {
-		t.inner.Rollback() // the first error is the one to tell
+		t.inner.Rollback() // the first error is returned
 		return notCommitted{err}
 	}
 	return t.inner.Commit()
 }
 
+// Rollback drops the gathered rows.
 func (t *tx) Rollback() error {
 	t.conn.rows = nil
 	return t.inner.Rollback()
@@ -216,13 +205,13 @@ type notCommitted struct{ error }
 
 func (n notCommitted) Unwrap() error { return n.error }
 
-// NotCommitted says that nothing of the transaction remains.
+// NotCommitted reports that nothing of the transaction remains.
 func (notCommitted) NotCommitted() bool { return true }
 
 // stmt is a translated statement on a connection.
 type stmt struct {
 	conn *conn
-	s    *dialect.Statement
+	s    *statement
 }
 
 func (s *stmt) Close() error  { return nil }
@@ -241,8 +230,174 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	return s.conn.query(ctx, s.s, args)
 }
 
-// Exec is what database/sql does not call.
+// Exec is not called by database/sql.
 func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
 
-// Query is what database/sql does not call.
+// Query is not called by database/sql.
 func (s *stmt) Query([]driver.Value) (driver.Rows, error) { return nil, driver.ErrSkip }
+
+// A transaction's rows are sent together: those of one statement are kept until
+// a statement names their table, until they are many, or until the commit.
+const (
+	gatherBytes = 8 << 20 // kept at most
+	copyFrom    = 5       // rows from which on they are sent by COPY
+)
+
+// heap holds the rows of one statement.
+type heap struct {
+	statement *statement
+	rows      [][]any
+}
+
+// gatherer collects a transaction's rows, so that many are sent by one COPY.
+type gatherer struct {
+	conn  *conn
+	heaps []*heap // in the order in which they came, which foreign keys want
+	bytes int
+}
+
+// newGatherer returns a gatherer for one transaction.
+func newGatherer(c *conn) *gatherer { return &gatherer{conn: c} }
+
+// add keeps a row; the arguments are copied.
+func (g *gatherer) add(ctx context.Context, s *statement, args []driver.NamedValue) error {
+	if len(args) != len(s.insert.columns) {
+		return fmt.Errorf("%d values for the %d columns of %s", len(args), len(s.insert.columns), s.insert.table)
+	}
+	// The memory of a blob is the caller's until add returns.
+	row := make([]any, len(args))
+	for i, a := range args {
+		row[i] = a.Value
+		// An estimate for the value's own size.
+		g.bytes += 16
+		switch v := a.Value.(type) {
+		case []byte:
+			row[i] = bytes.Clone(v)
+			g.bytes += len(v)
+		case string:
+			g.bytes += len(v)
+		}
+	}
+	h := g.heap(s)
+	h.rows = append(h.rows, row)
+	if g.bytes > gatherBytes {
+		return g.flush(ctx)
+	}
+	return nil
+}
+
+// heap returns the heap of a statement, a new one at the end where there is none.
+func (g *gatherer) heap(s *statement) *heap {
+	for _, h := range g.heaps {
+		if h.statement == s {
+			return h
+		}
+	}
+	h := &heap{statement: s}
+	g.heaps = append(g.heaps, h)
+	return h
+}
+
+// flushFor sends the gathered rows that a statement might see: up to the last heap whose table
+// it names.
+func (g *gatherer) flushFor(ctx context.Context, s *statement) error {
+	for _, h := range g.heaps {
+		// words are the names in the statement's text; a name in a comment or text only sends rows
+		// early.
+		if len(h.rows) > 0 && s.words[h.statement.insert.table] {
+			if err := g.send(ctx, h); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flush sends all.
+func (g *gatherer) flush(ctx context.Context) error {
+	g.bytes = 0
+	return g.send(ctx, nil)
+}
+
+// send sends the rows up to those of a heap: its foreign keys may rest on those
+// before it.
+func (g *gatherer) send(ctx context.Context, last *heap) error {
+	for _, h := range g.heaps {
+		if err := h.send(ctx, g.conn.pgx()); err != nil || h == last {
+			return err
+		}
+	}
+	return nil
+}
+
+// send sends the rows: a few as statements, many by COPY, and those that may conflict with
+// stored rows by way of a temporary table.
+func (h *heap) send(ctx context.Context, c *pgx.Conn) error {
+	if len(h.rows) == 0 {
+		return nil
+	}
+	rows, in := h.rows, h.statement.insert
+	h.rows = nil
+	var err error
+	switch {
+	case len(rows) < copyFrom:
+		err = h.batch(ctx, c, rows)
+	// COPY cannot ignore or replace rows that are there: merge copies into a temporary table and
+	// inserts from it.
+	case in.conflict == "":
+		_, err = c.CopyFrom(ctx, pgx.Identifier{in.table}, in.columns, pgx.CopyFromRows(rows))
+	default:
+		err = merge(ctx, c, in, rows)
+	}
+	return err
+}
+
+// batch sends few rows as statements, in one go.
+func (h *heap) batch(ctx context.Context, c *pgx.Conn, rows [][]any) error {
+	b := &pgx.Batch{}
+	for _, r := range rows {
+		b.Queue(h.statement.text, r...)
+	}
+	return c.SendBatch(ctx, b).Close()
+}
+
+// merge copies rows that may be there already into a temporary table, and inserts them from
+// there; of rows with one key that replace each other the last.
+func merge(ctx context.Context, c *pgx.Conn, in *insert, rows [][]any) error {
+	name := func(s string) string { return pgx.Identifier{s}.Sanitize() }
+	own, columns := "gathered_"+in.table, make([]string, len(in.columns))
+	for i, column := range in.columns {
+		columns[i] = name(column)
+	}
+	list := strings.Join(columns, ", ")
+	if _, err := c.Exec(ctx, fmt.Sprintf(`CREATE TEMPORARY TABLE IF NOT EXISTS %s ON COMMIT DELETE ROWS AS
+		SELECT %s, 0::bigint AS gathered_no FROM %s WHERE false`, name(own), list, name(in.table))); err != nil {
+		return err
+	}
+	n := 0
+	source := pgx.CopyFromFunc(func() ([]any, error) {
+		if n == len(rows) {
+			return nil, nil
+		}
+		n++
+		return append(rows[n-1], int64(n)), nil
+	})
+	if _, err := c.CopyFrom(ctx, pgx.Identifier{own}, append(slices.Clone(in.columns), "gathered_no"),
+		source); err != nil {
+		return err
+	}
+	pick := fmt.Sprintf(`SELECT %s FROM %s ORDER BY gathered_no`, list, name(own))
+	if in.key != "" {
+		pick = fmt.Sprintf(`SELECT DISTINCT ON (%[1]s) %[2]s FROM %[3]s ORDER BY %[1]s, gathered_no DESC`, in.key, list,
+			name(own))
+	}
+	for _, text := range []string{
+		fmt.Sprintf(`INSERT INTO %s(%s) %s %s`, name(in.table), list, pick, in.conflict),
+		"DELETE FROM " + name(own),
+	} {
+		if _, err := c.Exec(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

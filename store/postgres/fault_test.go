@@ -11,10 +11,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
-	"wattmark/store/postgres/pgtest"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // stream makes a task and n chunks of it.

@@ -3,7 +3,7 @@
 // same tables, the same answers. What differs is how a connection understands
 // SQL (internal/dialect), that a transaction's rows are gathered and sent by
 // COPY, and that the view data decodes the chunks in the server, by functions of
-// its own. docs/postgresql.md is for users.
+// its own. docs/database.md is for users.
 //
 // A connection writes under REPEATABLE READ. Two that are in each other's way do
 // not wait for a lock of the whole database, as they would on a file: one of them
@@ -13,20 +13,27 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"runtime"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Schemes begin a server's address, as in postgres://user@host:5432/database.
 var Schemes = []string{"postgres", "postgresql"}
 
-// Register makes store.Open know the addresses of PostgreSQL. Where a server is waited for
-// that stands still, say is told, from any goroutine; nil for silence.
+// Register makes store.Open know the addresses of PostgreSQL. say is called, from any goroutine,
+// while a server that stands still is waited for; nil for silence.
 func Register(say func(text string)) { store.Register(Server{say}, Schemes...) }
 
 // Server is PostgreSQL 13 or later.
@@ -55,6 +62,7 @@ func (s Server) Open(ctx context.Context, address string, readOnly bool) (writer
 	return writer, pool(read, g, max(4, runtime.GOMAXPROCS(0))), nil
 }
 
+// pool makes a pool of connections that are kept open.
 func pool(cfg *pgx.ConnConfig, g *grammar, connections int) *sql.DB {
 	db := sql.OpenDB(&connector{inner: stdlib.GetConnector(*cfg), grammar: g})
 	db.SetMaxOpenConns(connections)
@@ -96,14 +104,203 @@ func prepare(ctx context.Context, cfg *pgx.ConnConfig, readOnly bool) (*grammar,
 		return nil, err
 	}
 	defer c.Close(context.WithoutCancel(ctx))
+	n := schemaVersion
 	if readOnly {
-		err = current(ctx, c)
+		n, err = version(ctx, c)
 	} else {
-		err = migrate(ctx, c)
+		err = makeSchema(ctx, c)
+	}
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%w: it is empty: open it once for writing", store.ErrOlder)
 	}
 	if err != nil {
 		return nil, err
 	}
-	schema, err := readSchema(ctx, c)
-	return &grammar{schema: schema}, err
+	columns, err := readColumns(ctx, c)
+	return &grammar{columns: columns}, err
+}
+
+// schemaVersion is the schema of this program, equal to the file's.
+const schemaVersion = 26
+
+// schemaSQL makes tables, indexes, functions and triggers, viewSQL the view data.
+//
+//go:embed schema.sql
+var schemaSQL string
+
+//go:embed view.sql
+var viewSQL string
+
+// lockKey is the advisory lock of a program that makes the schema: "WaMk" in ASCII.
+const lockKey = store.ApplicationID
+
+// marks is the table that holds the version of the schema.
+const marks = `CREATE TABLE IF NOT EXISTS wattmark_schema(
+	version integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())`
+
+// version returns the version of the schema, 0 where it is empty. Errors wrap store.ErrForeign,
+// store.ErrNewer and store.ErrOlder.
+func version(ctx context.Context, c *pgx.Conn) (n int, err error) {
+	var ours bool
+	var tables int
+	err = c.QueryRow(ctx, `SELECT to_regclass('wattmark_schema') IS NOT NULL, (SELECT count(*) FROM pg_class
+		WHERE relkind IN ('r','v','p') AND relnamespace=to_regnamespace(quote_ident(current_schema())))`).
+		Scan(&ours, &tables)
+	switch {
+	case err != nil:
+		return 0, err
+	case !ours && tables > 0:
+		return 0, fmt.Errorf("%w (%d tables in the schema): name an empty database, or another schema with "+
+			"?search_path=NAME",
+			store.ErrForeign, tables)
+	case !ours:
+		return 0, nil
+	}
+	err = c.QueryRow(ctx, `SELECT coalesce(max(version),0) FROM wattmark_schema`).Scan(&n)
+	switch {
+	case err != nil:
+	case n > schemaVersion:
+		err = fmt.Errorf("%w: schema %d, this program knows %d: update the program", store.ErrNewer, n, schemaVersion)
+	case n > 0 && n < schemaVersion:
+		err = fmt.Errorf("%w: schema %d of a development version, this program's is %d: read it with the program that "+
+			"made it",
+			store.ErrOlder, n, schemaVersion)
+	}
+	return n, err
+}
+
+// makeSchema makes the schema of an empty database in one transaction, under a lock that keeps
+// other programs from making it as well. Where it is there, nothing is locked.
+func makeSchema(ctx context.Context, c *pgx.Conn) (err error) {
+	n, err := version(ctx, c)
+	if err != nil || n == schemaVersion {
+		return err
+	}
+	if _, err := c.Exec(ctx, `SELECT pg_advisory_lock($1)`, int64(lockKey)); err != nil {
+		return err
+	}
+	defer func() {
+		_, unlock := c.Exec(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock($1)`, int64(lockKey))
+		err = errors.Join(err, unlock)
+	}()
+	if n, err = version(ctx, c); err != nil || n == schemaVersion {
+		return err
+	}
+	return pgx.BeginTxFunc(ctx, c, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		for _, text := range []string{marks, schemaSQL, viewSQL} {
+			if _, err := tx.Conn().PgConn().Exec(ctx, text).ReadAll(); err != nil {
+				return fmt.Errorf("make the schema: %w", err)
+			}
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO wattmark_schema(version, name) VALUES($1,'schema.sql')`, schemaVersion)
+		return err
+	})
+}
+
+// readColumns reads the columns of all tables in their order.
+func readColumns(ctx context.Context, c *pgx.Conn) (map[string][]string, error) {
+	rows, err := c.Query(ctx, `SELECT table_name::text, column_name::text FROM information_schema.columns
+		WHERE table_schema=current_schema() ORDER BY table_name, ordinal_position`)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]string{}
+	var table, column string
+	_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {
+		out[table] = append(out[table], column)
+		return nil
+	})
+	return out, err
+}
+
+// meaning is the sentinel that an SQLSTATE stands for, with the remedy.
+type meaning struct {
+	sentinel error
+	hint     string
+}
+
+var (
+	away = meaning{
+		store.ErrUnreachable,
+		"see that the server runs and the address is right, and ask again: nothing that was acknowledged is lost",
+	}
+	denied = meaning{
+		store.ErrCannotOpen,
+		"check the address's user, password and database, and the server's pg_hba.conf",
+	}
+	full   = meaning{store.ErrFull, "free some space on the server and ask again: nothing that was acknowledged is lost"}
+	busy   = meaning{store.ErrBusy, "ask again when the other programs are done"}
+	barred = meaning{
+		store.ErrReadOnly,
+		"ask the server's keeper for the right to write, or name the primary and not a standby",
+	}
+	broken = meaning{store.ErrDamaged, "the server finds its files damaged: look into its log"}
+	file   = meaning{store.ErrFileOnly, "use the server's own tools, or copy tasks to a file with wattmark db copy"}
+	noise  = meaning{store.ErrIO, "look into the server's log"}
+)
+
+var meanings = map[string]meaning{
+	"53100": full, // disk full
+	"53200": busy, // out of memory
+	"53300": busy, // too many connections
+	"55P03": busy, // lock not available
+	"40001": busy, // serialization failure
+	"40P01": busy, // deadlock
+	"25006": barred,
+	"42501": barred,
+	"57P01": away, // shut down by its keeper
+	"57P02": away, // crashed
+	"57P03": away, // starting up
+	"28000": denied, "28P01": denied, "3D000": denied,
+	"58030": noise,
+	"XX001": broken, "XX002": broken,
+	"08000": away, "08003": away, "08006": away, "08001": away, "08004": away,
+}
+
+// Explain returns the remedy and the sentinel of an error.
+func (Server) Explain(err error) (hint string, sentinel error) {
+	m := meaningOf(err)
+	return m.hint, m.sentinel
+}
+
+// meaningOf finds the meaning of an error by its SQLSTATE, or by the layer that it comes from.
+func meaningOf(err error) meaning {
+	var server *pgconn.PgError
+	var connect *pgconn.ConnectError
+	var parse *pgconn.ParseConfigError
+	var network net.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return meaning{}
+	case errors.Is(err, store.ErrFileOnly):
+		return file
+	case errors.As(err, &server):
+		return meanings[server.Code]
+	case errors.As(err, &parse):
+		return meaning{store.ErrCannotOpen, "an address is postgres://user@host:5432/database"}
+	case errors.As(err, &connect),
+		errors.As(err, &network),
+		errors.Is(err, driver.ErrBadConn),
+		errors.Is(err, net.ErrClosed),
+		errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, pgconn.ErrConnClosed):
+		return away
+	}
+	return meaning{}
+}
+
+// Again reports whether a transaction may go better when it is run again: others
+// were in its way, or the server was away. A unique key that was taken meanwhile
+// is one of the former: the next run sees it.
+func (Server) Again(err error) bool {
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		switch server.Code {
+		case "40001", "40P01", "23505", "23503", "57P01", "57P02", "57P03":
+			return true
+		}
+		return false
+	}
+	return errors.Is(meaningOf(err).sentinel, store.ErrUnreachable)
 }

@@ -15,9 +15,9 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	"wattmark/measure"
-	"wattmark/store"
-	"wattmark/store/postgres/pgtest"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 func idsOf(list []store.Brief) (out []store.TaskID) {

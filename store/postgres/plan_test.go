@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"wattmark/store"
-	"wattmark/store/postgres/pgtest"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // dial is a connection beside the store's.
@@ -101,68 +101,6 @@ func TestEveryListHasAnIndex(t *testing.T) {
 		}
 		if said := plans(t, c, conn); p.User != "" && strings.Contains(said, "Seq Scan on task") {
 			t.Errorf("sums of %+v:\n%s", p.Filter, said)
-		}
-	}
-}
-
-// What depends on its values alone is planned for them: a list by names is planned once,
-// one of a time by how much of all that is.
-func TestListsArePlannedOnce(t *testing.T) {
-	c := pgtest.Own(t, "fsync=off", "session_preload_libraries=auto_explain", "auto_explain.log_min_duration=0")
-	c.Make(t, "w")
-	d := openAt(t, c.URL("w"))
-	makeTasks(t, c.URL("w"), 2000)
-	conn := dial(t, c.URL("w"))
-	for range 2 {
-		for _, p := range []struct {
-			f      store.Filter
-			values bool // stand in the plan
-		}{
-			{store.Filter{States: []store.State{store.Running}}, false},
-			{store.Filter{Job: "job500"}, false},
-			{store.Filter{Job: "job500", GPU: "H200"}, true},
-			{store.Filter{Name: "kernel5*", User: "user7"}, false},
-			{store.Filter{Since: epoch.AddDate(-10, 0, 0)}, true},
-			{store.Filter{User: "user7"}, false},
-		} {
-			plans(t, c, conn)
-			must(d.List(t.Context(), store.ListQuery{Filter: p.f}))(t)
-			said := plans(t, c, conn)
-			_, plan, _ := strings.Cut(said, "FROM (SELECT t.task_id AS id")
-			_, plan, _ = strings.Cut(plan, "Limit  (cost=")
-			if values := !strings.Contains(plan, "= $1") && !strings.Contains(plan, "ANY (ARRAY[$"); plan == "" || values != p.values {
-				t.Errorf("%+v: values %v:\n%s", p.f, values, said)
-			}
-		}
-	}
-}
-
-// A page of common names is read along its order: a server that takes each user for an
-// average one would, by how large its indexes happen to be, rather sort all tasks of one
-// who has a third of them.
-func TestCommonNamesAreNotSorted(t *testing.T) {
-	c := pgtest.Own(t, "fsync=off", "session_preload_libraries=auto_explain", "auto_explain.log_min_duration=0", "auto_explain.log_settings=on")
-	c.Make(t, "w")
-	d := openAt(t, c.URL("w"))
-	makeTasks(t, c.URL("w"), 20000)
-	conn := dial(t, c.URL("w"))
-	for _, q := range []struct {
-		store.Filter
-		inOrder bool
-	}{
-		{store.Filter{User: "user7", Name: "kernel*"}, true},
-		{store.Filter{User: "user7"}, false},
-		{store.Filter{Name: "kernel*"}, true},
-		{store.Filter{Name: "kernel996 *"}, false}, // rare: collected, and sorted
-	} {
-		plans(t, c, conn)
-		if page := must(d.List(t.Context(), store.ListQuery{Filter: q.Filter, Limit: 20}))(t); len(page.Tasks) != 20 {
-			t.Fatalf("%+v: %d tasks", q.Filter, len(page.Tasks))
-		}
-		_, said, _ := strings.Cut(plans(t, c, conn), "FROM (SELECT t.task_id AS id")
-		said, _, _ = strings.Cut(said, "Query Text")
-		if got := strings.Contains(said, "enable_sort = 'off'"); got != q.inOrder || q.inOrder && strings.Contains(said, "Sort Key: t_1") {
-			t.Errorf("%+v:\n%s", q.Filter, said)
 		}
 	}
 }

@@ -3,15 +3,18 @@ package postgres_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/marker"
-	"wattmark/store"
-	"wattmark/store/postgres/pgtest"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 func must[T any](v T, err error) func(testing.TB) T {
@@ -145,4 +148,31 @@ func encode(t testing.TB, tb measure.Timebase, b measure.Block, size int, no uin
 		}
 		rest = b.Slice(tb, done, b.Scans())
 	}
+}
+
+// waits is what users are told.
+var waits told
+
+type told struct {
+	mu   sync.Mutex
+	text string
+}
+
+func (s *told) add(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text += text + "\n"
+}
+
+// take returns what was said since it was last called.
+func (s *told) take() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer func() { s.text = "" }()
+	return s.text
+}
+
+func TestMain(m *testing.M) {
+	postgres.Register(waits.add)
+	os.Exit(pgtest.Run(m))
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // A server that stands still – stopped, swapped out, behind a line that is cut – keeps its
-// connections and answers nothing. A question may take its time, so silence alone says
-// little: after some of it a connection of its own asks whether the server answers at all.
+// connections and answers nothing. A question may take its time, so silence alone
+// proves little: after some of it a connection of its own asks whether the server answers at all.
 // Where it does not, the question has failed.
 var (
 	// silence is how long a question goes unanswered before the server is doubted; it
@@ -26,25 +26,26 @@ var (
 
 const (
 	longestSilence = 30 * time.Second
-	// longQuestion is how long a question is worked on before the user is told.
+	// longQuestion is the time after which the user hears of a question that is still worked on.
 	longQuestion = time.Minute
 )
 
-// silentError says that a server stands still.
+// silentError: the server stands still.
 type silentError struct {
 	server string
 	waited time.Duration
 }
 
 func (e silentError) Error() string {
-	return fmt.Sprintf("PostgreSQL at %s has answered nothing for %v, and no new connection either", e.server, e.waited.Round(time.Second))
+	return fmt.Sprintf("PostgreSQL at %s has answered nothing for %v, and no new connection either", e.server,
+		e.waited.Round(time.Second))
 }
 
 // Timeout is false: the connection is of no more use.
 func (silentError) Timeout() bool   { return false }
 func (silentError) Temporary() bool { return true }
 
-// pulse tells whether a server answers. Its connections share it.
+// pulse finds out whether a server answers. Its connections share it.
 type pulse struct {
 	cfg    *pgx.ConnConfig // without a watch
 	server string
@@ -62,7 +63,10 @@ func watch(cfg *pgx.ConnConfig, say func(text string)) {
 	if say == nil {
 		say = func(string) {}
 	}
-	p := &pulse{cfg: cfg.Copy(), server: net.JoinHostPort(cfg.Host, fmt.Sprint(cfg.Port)), say: say, silence: silence, probing: probing}
+	p := &pulse{
+		cfg: cfg.Copy(), server: net.JoinHostPort(cfg.Host, fmt.Sprint(cfg.Port)), say: say, silence: silence,
+		probing: probing,
+	}
 	dial := cfg.DialFunc
 	cfg.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if p.known() {
@@ -76,14 +80,14 @@ func watch(cfg *pgx.ConnConfig, say func(text string)) {
 	}
 }
 
-// known tells that the server was found standing still just now.
+// known reports whether the server was found standing still just now.
 func (p *pulse) known() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.still && time.Since(p.asked) < p.silence
 }
 
-// beats asks the server over a connection of its own, once for all who doubt it at a time.
+// beats asks the server over a connection of its own, once for all connections that doubt it.
 func (p *pulse) beats() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +95,8 @@ func (p *pulse) beats() bool {
 		return !p.still
 	}
 	late := time.AfterFunc(p.probing/10, func() {
-		p.say(fmt.Sprintf("waiting for PostgreSQL at %s, which answers nothing: given up in %v", p.server, p.probing-p.probing/10))
+		p.say(fmt.Sprintf("waiting for PostgreSQL at %s, which answers nothing: given up in %v", p.server,
+			p.probing-p.probing/10))
 	})
 	defer late.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), p.probing)
@@ -147,11 +152,12 @@ func (w *watched) doubt(read uint64, waited time.Duration) {
 	case w.reads != read: // it was answered meanwhile
 	case !beats:
 		w.given = silentError{w.pulse.server, since}
-		_ = w.Close() // the read says why
+		_ = w.Close() // the read returns the cause
 	default:
 		if since > longQuestion && !w.told {
 			w.told = true
-			w.pulse.say(fmt.Sprintf("PostgreSQL at %s has worked on one question for %v", w.pulse.server, since.Round(time.Second)))
+			w.pulse.say(fmt.Sprintf("PostgreSQL at %s has worked on one question for %v", w.pulse.server,
+				since.Round(time.Second)))
 		}
 		next := min(2*waited, longestSilence)
 		time.AfterFunc(next, func() { w.doubt(read, next) })

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/store"
-	"wattmark/store/postgres"
-	"wattmark/store/postgres/pgtest"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // TestServerThatStandsStill stops all processes of a server. Who reads and who writes is

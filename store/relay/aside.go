@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,15 +14,16 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"wattmark/measure"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Aside is a task that a store could not take.
+// It is published as JSON beside the task's end, in the same stream, under kindAside.
 type Aside struct {
 	Key    Key       `json:"key"`
 	Stream string    `json:"stream"`
-	User   string    `json:"user,omitempty"` // as its end says, or who published it
+	User   string    `json:"user,omitempty"` // its publisher, or as in its end
 	Name   string    `json:"name,omitempty"`
 	Store  string    `json:"store"`
 	Why    string    `json:"why"`
@@ -31,42 +33,48 @@ type Aside struct {
 	subject string
 }
 
-// errAway: the cluster does not answer.
+// errAway is wrapped where the cluster does not answer.
 var errAway = errors.New("the cluster does not answer")
 
-// passing reports whether an error says nothing of the task: the database, the disk or the
-// cluster is away, full or damaged, and no other task could be stored either.
+// passing reports whether an error is of the database, the disk or the cluster – away, full or
+// damaged – rather than of the task: no other task could be stored either.
 func passing(err error) bool {
 	var os syscall.Errno
 	return errors.As(err, &os) || isAny(err, errAway, store.ErrUnreachable, store.ErrFull, store.ErrBusy, store.ErrIO,
 		store.ErrReadOnly, store.ErrCannotOpen, store.ErrDamaged, store.ErrNotDatabase)
 }
 
-// ofContent says of an error of a task's own database, which is here as it was published,
-// that it comes each time; unless this machine lacks the room to read it.
+// ofContent marks an error of a task's own database, which is here as it was published, as one
+// that comes each time; unless this machine lacks the room to read it.
+// The errors listed are of this machine, or are marked as malformed already.
 func ofContent(ctx context.Context, err error) error {
 	var os syscall.Errno
-	if ctx.Err() != nil || errors.As(err, &os) || isAny(err, ErrMalformed, store.ErrFull, store.ErrIO, store.ErrBusy, store.ErrCannotOpen) {
+	here := []error{ErrMalformed, store.ErrFull, store.ErrIO, store.ErrBusy, store.ErrCannotOpen}
+	if ctx.Err() != nil || errors.As(err, &os) || isAny(err, here...) {
 		return err
 	}
 	return malformed("its rows cannot be read: %v", err)
 }
 
+// isAny reports whether err wraps one of list.
 func isAny(err error, list ...error) bool {
 	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
 }
 
-// hopeless reports whether a task cannot be stored however often it is tried.
+// hopeless reports whether no number of tries can store the task.
+// The content of the stream does not change: neither does the outcome of another try.
 func hopeless(err error) bool {
 	return isAny(err, ErrMalformed, ErrMissing, store.ErrCorrupt, store.ErrConflict)
 }
 
-// tries is how often a task is tried that cannot be stored for a reason that is not known to
-// be its own.
+// tries is the number of tries of a task that cannot be stored for a reason that may not be its
+// own.
 const tries = 3
 
-// refused sets a task aside that cannot be stored, or has it tried again. Errors say that
-// the database takes no task at all.
+// refused sets a task aside that cannot be stored, or has it tried again. It returns an error
+// where the database takes no task at all.
+// Order: a hopeless task is set aside at once; others only after tries, and only where the database
+// takes another task, which TryTask finds out by inserting a row and rolling back.
 func (t *taker) refused(ctx context.Context, m jetstream.Msg, key Key, why error) error {
 	if !hopeless(why) {
 		if err := t.DB.TryTask(ctx); err != nil {
@@ -74,10 +82,8 @@ func (t *taker) refused(ctx context.Context, m jetstream.Msg, key Key, why error
 			return err
 		}
 		if t.failed[key]++; t.failed[key] < tries {
-			delay := 2 * time.Second
-			if t.Retry > 0 {
-				delay = t.Retry
-			}
+			delay := t.Retry
+			// The count is kept in memory: after a restart the task gets its tries again.
 			if t.failed[key] > 1 {
 				delay *= 5
 			}
@@ -90,11 +96,11 @@ func (t *taker) refused(ctx context.Context, m jetstream.Msg, key Key, why error
 	return nil
 }
 
-// plain says in a sentence why a task cannot be stored, with the error behind it.
+// plain returns the reason for which a task cannot be stored as a sentence, with the error behind it.
 func plain(why error) string {
 	for _, x := range []struct {
-		is   error
-		says string
+		is       error
+		sentence string
 	}{
 		{ErrMissing, "a part of it is no longer in the stream"},
 		{ErrMalformed, "what was published is not a task that this store can read"},
@@ -102,47 +108,50 @@ func plain(why error) string {
 		{store.ErrCorrupt, "its samples are damaged"},
 	} {
 		if errors.Is(why, x.is) {
-			return x.says + ": " + why.Error()
+			return x.sentence + ": " + why.Error()
 		}
 	}
 	return why.Error()
 }
 
-// setAside names a task that can never be stored, and goes on to the next. Its messages
-// stay in the stream.
+// setAside publishes a note of a task that can never be stored, and ends its delivery. Its
+// messages stay in the stream.
 func (t *taker) setAside(ctx context.Context, m jetstream.Msg, key Key, why error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		t.log.Warn("a message without its place", "error", err)
 		return
 	}
+	// An end that cannot be parsed has neither user nor name; the subject still has the publisher.
 	var end End
-	_ = json.Unmarshal(m.Data(), &end) // it may be what is wrong
+	_ = json.Unmarshal(m.Data(), &end) // it may be the fault
 	a := Aside{
-		Key: key, Stream: StreamName(t.partition), Store: t.Name, Why: plain(why), At: time.Now().UTC(), Seq: meta.Sequence.Stream,
-		User: byOf(m.Subject()).user(), Name: end.Name,
-	}
-	if a.User == "" {
-		a.User = end.User
+		Key: key, Stream: StreamName(t.partition), Seq: meta.Sequence.Stream, Store: t.Name, Why: plain(why),
+		At: time.Now().UTC(), User: cmp.Or(parseSubject(m.Subject()).by.user(), end.User), Name: end.Name,
 	}
 	content, err := json.Marshal(a)
 	if err == nil {
+		// The id makes a repeated note of this store a duplicate, which the server drops.
 		ctx, cancel := context.WithTimeout(ctx, callWithin)
 		defer cancel()
+		id := fmt.Sprintf("%s/a/%s/%d", m.Subject(), t.Name, a.Seq)
 		_, err = t.Bus.js.Publish(ctx, strings.TrimSuffix(m.Subject(), kindEnd)+kindAside, content,
-			jetstream.WithMsgID(fmt.Sprintf("%s/a/%s/%d", m.Subject(), t.Name, a.Seq)), jetstream.WithExpectStream(StreamName(t.partition)))
+			jetstream.WithMsgID(id), jetstream.WithExpectStream(a.Stream))
 	}
 	if err != nil {
-		t.log.Warn("a task cannot be stored, and the cluster did not take note of it", "key", key, "reason", why, "error", err)
+		t.log.Warn("a task cannot be stored, and the cluster did not take note of it",
+			"key", key, "reason", why, "error", err)
+		// Without the note the task would disappear from view: its delivery stays open.
 		_ = m.NakWithDelay(longestStep)
 		return
 	}
 	delete(t.failed, key)
 	t.log.Error("a task cannot be stored: it was set aside", "key", key, "reason", why)
+	// Term ends the deliveries to this store alone; other stores get the task.
 	_ = m.TermWithReason("set aside")
 }
 
-// Asides lists what was set aside, newest last.
+// Asides returns the tasks that were set aside, newest last.
 func (b *Bus) Asides(ctx context.Context) (out []Aside, err error) {
 	for p := range b.partitions {
 		list, err := b.asides(ctx, p, math.MaxInt)
@@ -155,13 +164,13 @@ func (b *Bus) Asides(ctx context.Context) (out []Aside, err error) {
 	return out, nil
 }
 
-// asides lists what was set aside in a partition, at most so many.
+// asides returns the tasks that were set aside in a partition, at most so many.
 func (b *Bus) asides(ctx context.Context, partition, most int) (out []Aside, err error) {
 	keys, err := b.subjects(ctx, partition, kindAside)
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.js.Stream(ctx, StreamName(partition))
+	s, err := b.stream(ctx, partition)
 	if err != nil {
 		return nil, err
 	}
@@ -179,6 +188,7 @@ func (b *Bus) asides(ctx context.Context, partition, most int) (out []Aside, err
 		if err := json.Unmarshal(m.Data, &a); err != nil {
 			a.Why, a.At = fmt.Sprintf("its note cannot be read: %v", err), m.Time
 		}
+		// The texts were published by any user of the cluster and go to terminals.
 		a.User, a.Name, a.Why = measure.Printable(a.User), measure.Printable(a.Name), measure.Printable(a.Why)
 		if _, err := a.Key.bytes(); err != nil { // its end bore none
 			a.Key = Key(fmt.Sprintf("message-%d", a.Seq))
@@ -188,11 +198,13 @@ func (b *Bus) asides(ctx context.Context, partition, most int) (out []Aside, err
 	return out, nil
 }
 
-// ErrNotAside: no such task was set aside.
+// ErrNotAside is wrapped where no such task was set aside.
 var ErrNotAside = errors.New("no such task was set aside")
 
 // Again offers a task that was set aside to all stores anew, or, with drop, removes it
 // from the stream.
+// Order of steps: the end is published anew, and then the note is removed; interrupted between the two,
+// the task is offered and still listed.
 func (b *Bus) Again(ctx context.Context, key Key, drop bool) error {
 	list, err := b.Asides(ctx)
 	if err != nil {
@@ -208,26 +220,28 @@ func (b *Bus) Again(ctx context.Context, key Key, drop bool) error {
 	}
 	of := strings.TrimSuffix(list[i].subject, kindAside)
 	if drop {
+		// All subjects of the task: rest, end and notes. The samples belong to their source, see Free.
 		return s.Purge(ctx, jetstream.WithPurgeSubject(of+"*"))
 	}
 	m, err := s.GetLastMsgForSubject(ctx, of+kindEnd)
 	if err != nil {
 		return err
 	}
+	// A new sequence number: each store's consumer delivers it as a new message.
 	if _, err := b.js.Publish(ctx, m.Subject, m.Data); err != nil {
 		return explained(err)
 	}
 	return s.Purge(ctx, jetstream.WithPurgeSubject(list[i].subject))
 }
 
-// subjects lists the subjects of a kind in a partition.
+// subjects returns the subjects of a kind in a partition, with their numbers of messages.
 func (b *Bus) subjects(ctx context.Context, partition int, kind string) (map[string]uint64, error) {
 	return b.filtered(ctx, partition, subject(partition, "*", "*", "*", kind))
 }
 
-// filtered lists the subjects that fit a pattern.
+// filtered returns the subjects that fit a pattern, with their numbers of messages.
 func (b *Bus) filtered(ctx context.Context, partition int, pattern string) (map[string]uint64, error) {
-	s, err := b.js.Stream(ctx, StreamName(partition))
+	s, err := b.stream(ctx, partition)
 	if err != nil {
 		return nil, err
 	}

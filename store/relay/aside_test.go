@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/store/relay"
+	"github.com/wattmark/wattmark/store/relay"
 )
 
 // poison publishes a task of eve's whose rows were changed by statements, or by hand.

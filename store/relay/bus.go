@@ -1,3 +1,35 @@
+// Package relay carries tasks from the databases of many hosts to any number of
+// stores, over NATS JetStream, whose replicated log stands between them:
+//
+//	host's database ─▶ Publisher ─▶ stream (three replicas) ─▶ Consumer ─▶ store
+//	                   chunks, rest, end                       by its end
+//	monitor's spool ─▶ Capture ──▶ the same chunks
+//
+// A task is a handful of subjects in one of the streams, the partitions:
+//
+//	wattmark.<partition>.<by>.<source>.capture.chunk  coded chunks, in pieces of at most 512 KiB
+//	wattmark.<partition>.<by>.<source>.capture.index  which chunks a monitor has published
+//	wattmark.<partition>.<by>.<source>.<key>.rest     an index of the chunks, and all rows but samples
+//	wattmark.<partition>.<by>.<source>.<key>.end      the pieces of the rest; it comes last
+//	wattmark.<partition>.<by>.<source>.<key>.aside    why a store could not take it
+//
+// by is the publisher, which the nodes enforce: the name in hexadecimal of a user without the
+// right to publish for others, or _ for a publisher of any user's tasks. A task is made of its
+// user's messages and of those of _ alone.
+//
+// source is a digest of the capture and its bench. The host and the monitor both know these, so
+// either may publish the samples. key is a digest of the task's identity: monitor, capture,
+// launch, GPU, user and name; the partition follows from the source. Each message has its source
+// or key, kind and number as its id, by which the server drops doubles. The end is published
+// once the stream has acknowledged all other messages: a task with an end is whole, and after
+// the end's acknowledgement the capture may be released.
+//
+// A monitor publishes a capture's samples as they become durable (Capture), and files the
+// capture as a task of its own, an orphan, where no host has published one in time.
+//
+// A consumer receives ends alone. It fetches the pieces by the sequence numbers of
+// their acknowledgements, stores the task in transactions, and acknowledges the end
+// after the last one. Repeats – of a message, an end, a whole task – change nothing.
 package relay
 
 import (
@@ -14,30 +46,33 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/wattmark/wattmark/internal/backoff"
 )
 
-// ErrNoStreams: the cluster answers, and has no streams of ours.
+// ErrNoStreams is wrapped where the cluster answers, and its nodes have not made the streams.
 var ErrNoStreams = errors.New("the cluster has no streams of wattmark")
 
 // Options of a connection to the cluster.
 type Options struct {
 	// Servers are the nodes' addresses, with commas between: nats://a:7561,nats://b:7561.
 	Servers string
-	// Name is shown by the servers.
+	// Name of the connection, in the servers' lists.
 	Name string
 	// Password of the user wattmark; empty for none.
 	Password string
-	// TLS is how the nodes are known, and perhaps who this is; nil for not speaking it.
+	// TLS verifies the nodes, and may hold a client certificate; nil for plain connections.
 	TLS *tls.Config
-	// Token says who this is; empty for none. It is sent over TLS, or to this machine.
+	// Token authenticates this client; empty for none. It is sent over TLS, or to this machine.
 	Token string
-	// Inside is a node in this process, which is spoken to without a network; nil for none.
+	// Inside is a node in this process, reached without a network; nil for none.
 	Inside nats.InProcessConnProvider
-	// Log is told what goes wrong and right again; nil for silence.
+	// Log gets connection losses and recoveries; nil discards them.
 	Log *slog.Logger
 }
 
-// Bus is a connection to the cluster. It comes back by itself, for as long as it takes.
+// Bus is a connection to the cluster. It reconnects by itself, without a time limit. Its methods
+// may be called at the same time.
 type Bus struct {
 	nc         *nats.Conn
 	js         jetstream.JetStream
@@ -46,16 +81,16 @@ type Bus struct {
 	by         publisher
 }
 
-// metaPartitions is where each stream says of how many it is one.
+// metaPartitions is the key of the number of partitions in each stream's metadata.
 const metaPartitions = "wattmark-partitions"
 
-// callWithin is how long one request may take. An election takes 4 to 9 seconds, and a
-// request that was lost in it must be asked anew behind it.
-const callWithin = 5 * time.Second
-
-// askWithin is how long a question may take that is soon asked again: nobody answers it
-// while nodes start.
-const askWithin = 2 * time.Second
+const (
+	// callWithin bounds one request. An election takes 4 to 9 seconds, and a request that was
+	// lost in it must be repeated after it.
+	callWithin = 5 * time.Second
+	// askWithin bounds a request that is soon repeated: no node answers while nodes start.
+	askWithin = 2 * time.Second
+)
 
 // Dial connects, and waits until the cluster answers and has its streams, which its nodes
 // make once most of them are up, or until the context ends. Errors wrap ErrRefused,
@@ -65,7 +100,7 @@ func Dial(ctx context.Context, o Options) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	for told := ""; ; {
+	for warned := ""; ; {
 		if err = b.discover(ctx); err == nil {
 			break
 		}
@@ -73,11 +108,11 @@ func Dial(ctx context.Context, o Options) (*Bus, error) {
 			err = why
 			break
 		}
-		if now := b.awaited(err); now != told && ctx.Err() == nil {
-			told = now
+		if now := b.awaited(err); now != warned && ctx.Err() == nil {
+			warned = now
 			b.log.Warn(now, "servers", o.Servers)
 		}
-		if pause(ctx, time.Second) != nil {
+		if backoff.Sleep(ctx, time.Second) != nil {
 			err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 			if o.TLS == nil && !b.nc.IsConnected() {
 				err = fmt.Errorf("%w; no node answers: where they speak TLS, name their CA (--tls-ca)", err)
@@ -92,7 +127,7 @@ func Dial(ctx context.Context, o Options) (*Bus, error) {
 	return b, nil
 }
 
-// awaited says for what Dial waits after an error.
+// awaited returns the message of Dial's log while it waits after an error.
 func (b *Bus) awaited(err error) string {
 	switch {
 	case errors.Is(err, ErrNoStreams):
@@ -103,10 +138,10 @@ func (b *Bus) awaited(err error) string {
 	return fmt.Sprintf("the cluster cannot be used yet: waiting until most of its nodes are up: %v", err)
 }
 
-// ErrRefused: the cluster does not let this program in, or is not the one that it should be.
+// ErrRefused is wrapped where the nodes refuse this client, or this client refuses the nodes.
 var ErrRefused = errors.New("refused")
 
-// refused says why no node will ever be connected to; nil where one may be.
+// refused returns the reason for which no later attempt to connect will succeed; nil where one may.
 func (b *Bus) refused() error {
 	err := b.nc.LastError()
 	var certificate *tls.CertificateVerificationError
@@ -115,11 +150,12 @@ func (b *Bus) refused() error {
 	switch {
 	case b.nc.IsConnected():
 		return nil
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
-		return fmt.Errorf("%w: %w: give a token (--token-file, WATTMARK_TOKEN) or a client certificate (--tls-cert, --tls-key), or the password (--password-file) where there is one", ErrRefused, err)
+	case isAny(err, nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked):
+		return fmt.Errorf("%w: %w: give a token (--token-file, WATTMARK_TOKEN) or a client certificate "+
+			"(--tls-cert, --tls-key), or the password (--password-file) where there is one", ErrRefused, err)
 	case errors.As(err, &certificate):
 		return fmt.Errorf("%w: %w: name the CA that the nodes' certificates are of (--tls-ca)", ErrRefused, err)
-	case errors.As(err, &alert) && alert.Op == "remote error": // what TLS says where the other end refuses
+	case errors.As(err, &alert) && alert.Op == "remote error": // of TLS, where the other end refuses
 		return fmt.Errorf("%w: %w: the nodes do not take this certificate (--tls-cert)", ErrRefused, err)
 	case errors.As(err, &record):
 		return fmt.Errorf("%w: %w: the cluster does not speak TLS", ErrRefused, err)
@@ -127,7 +163,7 @@ func (b *Bus) refused() error {
 	return nil
 }
 
-// connect makes the connection without asking anything.
+// connect makes the connection and sends no request.
 func connect(o Options) (*Bus, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -141,17 +177,20 @@ func connect(o Options) (*Bus, error) {
 		// A server that was cut off keeps its side of the connection open.
 		nats.PingInterval(time.Second),
 		nats.MaxPingsOutstanding(2),
-		// What cannot be sent now is refused rather than kept: whoever sends tries again.
+		// Messages that cannot be sent now are refused rather than kept: the caller repeats them.
 		nats.ReconnectBufSize(-1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				o.Log.Warn("lost the connection to the cluster", "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { o.Log.Info("connected to the cluster again", "node", nc.ConnectedServerName()) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			o.Log.Info("connected to the cluster again", "node", nc.ConnectedServerName())
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) {
-				err = fmt.Errorf("%w: its user has too much in the streams (--max-user of the nodes; a store makes room by taking it), or its role does not allow it", err)
+				err = fmt.Errorf("%w: its user has too much in the streams (--max-user of the nodes; "+
+					"a store makes room by taking it), or its role does not allow it", err)
 			}
 			o.Log.Warn("cluster", "error", err)
 		}),
@@ -180,20 +219,20 @@ func connect(o Options) (*Bus, error) {
 	return &Bus{nc: nc, js: js, log: o.Log}, nil
 }
 
-// User is who clients are, where the cluster asks for a password.
+// User is the user name of all clients of a cluster with a password.
 const User = "wattmark"
 
 // Close ends the connection.
 func (b *Bus) Close() { b.nc.Close() }
 
-// Partitions is how many streams there are.
+// Partitions returns the number of streams.
 func (b *Bus) Partitions() int { return b.partitions }
 
-// discover learns how many partitions there are.
+// discover asks for the number of partitions and for this client's account.
 func (b *Bus) discover(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	s, err := b.js.Stream(ctx, StreamName(0))
+	s, err := b.stream(ctx, 0)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrNoStreams
 	} else if err != nil {
@@ -201,18 +240,20 @@ func (b *Bus) discover(ctx context.Context) error {
 	}
 	n, err := strconv.Atoi(s.CachedInfo().Config.Metadata[metaPartitions])
 	if err != nil || n < 1 || n > MaxPartitions {
-		return fmt.Errorf("stream %s does not say how many partitions there are: was it made by wattmark cluster?", StreamName(0))
+		return fmt.Errorf("stream %s does not say how many partitions there are: was it made by wattmark cluster?",
+			StreamName(0))
 	}
 	b.by, err = b.whoami(ctx)
 	b.partitions = n
 	return err
 }
 
-// Account is what a node knows a client by, beside its name, and tells it.
+// Account is the prefix of the name of a client's account at the nodes; its right. A client
+// learns it by WhoAmI.
 type Account string
 
-// The accounts of those who may read, publish under the own name, and publish for all. Full is
-// that of who could publish under the own name, and has too much in the streams already.
+// The accounts of clients with the right to read, to publish under their own name, and to publish
+// for all. Full is that of a measurer with too much in the streams to publish more.
 const (
 	Reader   Account = "wattmark-reader-"
 	Measurer Account = "wattmark-measurer-"
@@ -220,13 +261,13 @@ const (
 	Operator Account = "wattmark-operator-"
 )
 
-// Of is the name of a user's account.
+// Of returns the name of a user's account.
 func (a Account) Of(user string) string { return string(a) + string(publisherOf(user)) }
 
-// WhoAmI is the subject on which a node tells a client its account.
+// WhoAmI is the subject of requests for the client's own account.
 const WhoAmI = "$SYS.REQ.USER.INFO"
 
-// whoami asks the node as whom it knows this client.
+// whoami returns the publisher as which the nodes know this client.
 func (b *Bus) whoami(ctx context.Context) (publisher, error) {
 	m, err := b.nc.RequestWithContext(ctx, WhoAmI, nil)
 	if err != nil {
@@ -251,19 +292,19 @@ func (b *Bus) whoami(ctx context.Context) (publisher, error) {
 	return anyone, nil
 }
 
-// StreamOptions say how the streams are made.
+// StreamOptions of streams to be made.
 type StreamOptions struct {
 	Partitions, Replicas int
-	// MaxBytes is how large one stream may grow; one that is full refuses. 0 is no limit
-	// but the disk.
+	// MaxBytes bounds each stream; a full one refuses messages. 0 is no limit but the disk.
 	MaxBytes int64
-	// Duplicates is for how long the servers remember message ids; stores know what they
-	// have without it.
+	// Duplicates is the time for which the servers remember message ids. Without it stores
+	// still recognise repeats.
 	Duplicates time.Duration
 }
 
-// EnsureStreams makes the streams that are not there, and gives the others their limit.
-// The number of partitions cannot change: a task would have another stream.
+// EnsureStreams makes the streams that are missing, and sets the limit of the others. It blocks
+// until enough nodes are up, or the context ends. The number of partitions cannot change: a
+// task would have another stream.
 func EnsureStreams(ctx context.Context, o Options, s StreamOptions) error {
 	b, err := connect(o)
 	if err != nil {
@@ -275,7 +316,7 @@ func EnsureStreams(ctx context.Context, o Options, s StreamOptions) error {
 			return err
 		}
 		b.log.Debug("the streams are not there yet", "error", err)
-		if pause(ctx, 500*time.Millisecond) != nil {
+		if backoff.Sleep(ctx, 500*time.Millisecond) != nil {
 			return fmt.Errorf("make the streams: %w (%w)", err, context.Cause(ctx))
 		}
 	}
@@ -283,6 +324,7 @@ func EnsureStreams(ctx context.Context, o Options, s StreamOptions) error {
 
 var errPartitions = errors.New("the number of partitions cannot change")
 
+// ensure makes or updates all streams, once.
 func (b *Bus) ensure(ctx context.Context, s StreamOptions) error {
 	err := b.discover(ctx)
 	if err == nil && b.partitions != s.Partitions {
@@ -290,7 +332,8 @@ func (b *Bus) ensure(ctx context.Context, s StreamOptions) error {
 	} else if err != nil && !errors.Is(err, ErrNoStreams) {
 		return err
 	}
-	for p := s.Partitions - 1; p >= 0; p-- { // 0 last: who finds it finds all
+	// Stream 0 comes last: discover looks for it alone, and must find all others then.
+	for p := s.Partitions - 1; p >= 0; p-- {
 		if err := b.ensureStream(ctx, p, s); err != nil {
 			return fmt.Errorf("stream %s: %w", StreamName(p), err)
 		}
@@ -298,6 +341,7 @@ func (b *Bus) ensure(ctx context.Context, s StreamOptions) error {
 	return nil
 }
 
+// ensureStream makes or updates one stream, in at most askWithin.
 func (b *Bus) ensureStream(ctx context.Context, p int, s StreamOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -309,7 +353,7 @@ func (b *Bus) ensureStream(ctx context.Context, p int, s StreamOptions) error {
 		Name: StreamName(p), Subjects: []string{subject(p, "*", "*", "*", "*")},
 		Description: "wattmark tasks on their way to stores",
 		Storage:     jetstream.FileStorage, Replicas: s.Replicas,
-		// A stream that is full refuses: what was acknowledged is never pushed out.
+		// A stream that is full refuses: acknowledged messages are never pushed out.
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: limit,
 		Duplicates: s.Duplicates, AllowDirect: true,
 		Metadata: map[string]string{metaPartitions: strconv.Itoa(s.Partitions)},
@@ -317,14 +361,15 @@ func (b *Bus) ensureStream(ctx context.Context, p int, s StreamOptions) error {
 	return err
 }
 
-// pause waits, and returns the context's error when that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
+const (
+	firstPause  = 250 * time.Millisecond
+	longestStep = 2 * time.Second
+)
+
+// pauses returns those between the tries of one operation.
+func pauses() *backoff.Backoff { return &backoff.Backoff{First: firstPause, Max: longestStep} }
+
+// stream looks up a partition's stream.
+func (b *Bus) stream(ctx context.Context, partition int) (jetstream.Stream, error) {
+	return b.js.Stream(ctx, StreamName(partition))
 }

@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/store"
-	"wattmark/store/relay"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/relay"
 )
 
 // header is what a monitor knows of a host's task before its samples.

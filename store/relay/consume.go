@@ -1,44 +1,45 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/store"
 	"golang.org/x/sync/errgroup"
-
-	"wattmark/store"
 )
 
 // Consumer brings tasks from the streams into a database.
 type Consumer struct {
 	Bus *Bus
 	DB  *store.DB
-	// Name is the store's, the same each time it starts: the cluster remembers by it what
-	// the store has. Several programs of one name share the work.
+	// Name of the store, the same each time it starts: the cluster keeps the store's progress
+	// under it. Several programs of one name share the work.
 	Name string
 	// Partitions are those that this store takes; all when empty.
 	Partitions []int
-	// AckWait is how long a task may be left alone before another program of this name
-	// is given it; 10 s when zero. It is renewed while one is being stored. A task that
-	// was given over a line that broke waits as long.
+	// AckWait is the time without a sign of life after which another program of this name gets
+	// the task; 10 s when zero. It is renewed while the task is being stored. A task sent over a
+	// connection that broke waits as long.
 	AckWait time.Duration
-	// Retry is how long a task is left alone that could not be stored for a reason that may
-	// not be its own; five times as long the next time, and then it is set aside. 2 s when zero.
+	// Retry is the pause after a task could not be stored for a reason that may not be its
+	// own; 2 s when zero. The next pause is five times as long, and then it is set aside.
 	Retry time.Duration
-	// Free removes from the streams what all stores have, every so often; 0 leaves it there.
+	// Free is the time between two removals of what all stores have; 0 leaves it in the streams.
 	Free time.Duration
-	// Unclaimed is how long samples stay there of which no host has said what they are;
-	// the usual when zero.
+	// Unclaimed is the time for which samples without a host's task stay there; the constant
+	// Unclaimed when zero.
 	Unclaimed time.Duration
-	// Taken is told of each task; nil for silence.
+	// Taken is called with each task, from one goroutine a partition; it may be nil.
 	Taken func(Taken)
 	Log   *slog.Logger
 }
@@ -46,29 +47,29 @@ type Consumer struct {
 // Taken is a task that was stored.
 type Taken struct {
 	End
-	store.CopiedTask
-	Stored time.Duration // that it took
+	store.CopiedTask `json:"copy"`
+	Stored           time.Duration // from the end's arrival
 }
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var nameForm = lazy.Regexp(`^[A-Za-z0-9_-]{1,64}$`)
 
-// CheckName refuses names of stores that the cluster cannot take.
+// CheckName refuses names of stores and nodes that the cluster cannot use in subjects.
 func CheckName(name string) error {
-	if !nameForm.MatchString(name) {
+	if !nameForm().MatchString(name) {
 		return fmt.Errorf("name %q: want 1 to 64 letters, digits, - or _", name)
 	}
 	return nil
 }
 
-// Run takes tasks until the context ends. What goes wrong on the way is logged and tried
+// Run takes tasks until the context ends. Failures are logged and tried
 // again; a task that can never be stored is set aside with the reason.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := CheckName(c.Name); err != nil {
 		return err
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.AckWait, c.Retry = cmp.Or(c.AckWait, 10*time.Second), cmp.Or(c.Retry, 2*time.Second)
+	c.Unclaimed = cmp.Or(c.Unclaimed, Unclaimed)
 	parts := c.Partitions
 	if len(parts) == 0 {
 		for p := range c.Bus.partitions {
@@ -86,45 +87,35 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (c *Consumer) ackWait() time.Duration {
-	if c.AckWait > 0 {
-		return c.AckWait
-	}
-	return 10 * time.Second
-}
-
-func (c *Consumer) unclaimed() time.Duration {
-	if c.Unclaimed > 0 {
-		return c.Unclaimed
-	}
-	return Unclaimed
-}
-
 // taker takes the tasks of one partition, one at a time.
+// A store is one durable consumer for each stream, of ends only: samples and rest are fetched by
+// sequence number. With one task at a time, an acknowledgement stands for all that was read.
 type taker struct {
 	*Consumer
 	partition int
 	log       *slog.Logger
 	cons      jetstream.Consumer
 	freed     time.Time
-	trouble   time.Time // since when nothing can be taken
+	trouble   time.Time // since then no task can be taken
 	// failed counts how often each task could not be stored for a reason that is not known
 	// to be its own. Only run's goroutine uses it.
 	failed map[Key]int
 }
 
-// waitFor is how long one request for tasks lasts. One that is lost on its way, as in an
-// election, costs as much.
+// waitFor is the length of one request for tasks. A request that is lost, as in an election,
+// costs as much.
 const waitFor = 5 * time.Second
 
+// run takes tasks until the context ends.
+// Errors are logged once when the trouble begins and once when it is over, not for each try.
 func (t *taker) run(ctx context.Context) error {
-	for wait := firstPause; ; {
+	for wait := pauses(); ; {
 		err := t.round(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err == nil {
-			if wait = firstPause; !t.trouble.IsZero() {
+			if wait.Reset(); !t.trouble.IsZero() {
 				t.log.Info("tasks are taken again", "waited", since(t.trouble))
 				t.trouble = time.Time{}
 			}
@@ -134,21 +125,22 @@ func (t *taker) run(ctx context.Context) error {
 			t.trouble = time.Now()
 			t.log.Warn("no tasks can be taken: waiting", "error", err)
 		}
-		if pause(ctx, wait) != nil {
+		if wait.Wait(ctx) != nil {
 			return nil
 		}
-		wait = min(2*wait, longestStep)
 	}
 }
 
-// round asks for one task and stores it.
+// round waits for one task, at most waitFor, and stores it. Every so often it first frees what
+// all stores have.
 func (t *taker) round(ctx context.Context) error {
 	if err := t.attach(ctx); err != nil {
 		return err
 	}
+	// Freeing runs between two tasks, on the goroutine that takes them.
 	if t.Free > 0 && time.Since(t.freed) >= t.Free {
 		t.freed = time.Now()
-		if n, err := t.Bus.Free(ctx, t.partition, t.unclaimed()); err != nil {
+		if n, err := t.Bus.Free(ctx, t.partition, t.Unclaimed); err != nil {
 			t.log.Debug("could not free what all stores have", "error", err)
 		} else if n > 0 {
 			t.log.Info("freed what all stores have", "tasks", n)
@@ -156,6 +148,7 @@ func (t *taker) round(ctx context.Context) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
+	// One at a time: a task that waits in a batch would use up its AckWait.
 	batch, err := t.cons.Fetch(1, jetstream.FetchContext(asking))
 	if err != nil {
 		return t.detached(err)
@@ -165,13 +158,14 @@ func (t *taker) round(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := batch.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, jetstream.ErrNoMessages) {
+	// No task within waitFor is the usual outcome of an idle stream.
+	if err := batch.Error(); err != nil && !isAny(err, context.DeadlineExceeded, jetstream.ErrNoMessages) {
 		return t.detached(err)
 	}
 	return nil
 }
 
-// attach finds the store's place in the stream, or makes it.
+// attach looks up the store's consumer of the stream, or makes it.
 func (t *taker) attach(ctx context.Context) (err error) {
 	if t.cons != nil {
 		return nil
@@ -180,11 +174,12 @@ func (t *taker) attach(ctx context.Context) (err error) {
 	defer cancel()
 	t.cons, err = t.Bus.js.CreateOrUpdateConsumer(ctx, StreamName(t.partition), jetstream.ConsumerConfig{
 		Durable: t.Name, Description: "wattmark store " + t.DB.Path(),
+		// Of all publishers, sources and keys: ends alone.
 		FilterSubject: subject(t.partition, "*", "*", "*", kindEnd),
 		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		// A task that is to be tried again is pending: a low limit would let a few such
 		// tasks keep all others back.
-		AckWait: t.ackWait(), MaxAckPending: -1, MaxDeliver: -1,
+		AckWait: t.AckWait, MaxAckPending: -1, MaxDeliver: -1,
 	})
 	if err != nil {
 		t.cons = nil
@@ -192,24 +187,29 @@ func (t *taker) attach(ctx context.Context) (err error) {
 	return err
 }
 
-// detached makes the next round look for its place again where that is gone.
+// detached makes the next round attach again where the consumer is gone.
 func (t *taker) detached(err error) error {
-	if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+	if isAny(err, jetstream.ErrConsumerDeleted, jetstream.ErrConsumerNotFound, jetstream.ErrStreamNotFound) {
 		t.cons = nil
 	}
 	return err
 }
 
-// take stores the task that an end is of, and acknowledges it. Errors are of what keeps any
-// task from being stored; a task that cannot be stored itself is tried again or set aside.
+// take stores the task of an end, and acknowledges it. It returns the errors that keep every
+// task from being stored; a task that itself cannot be stored is tried again or set aside.
 func (t *taker) take(ctx context.Context, m jetstream.Msg) error {
+	// The end is acknowledged after the last transaction: a crash before that has the task sent
+	// again, and here finds it whole.
+	// From here the task is kept from other programs of this name until it is acknowledged.
 	stop := t.keep(ctx, m)
-	key := keyOf(m.Subject())
+	key := parseSubject(m.Subject()).key
 	got, err := t.guarded(ctx, m, key)
 	stop()
 	switch {
 	case err == nil:
 		delete(t.failed, key)
+		// DoubleAck blocks until the server has confirmed the acknowledgement: Free relies on the
+		// floor. Where it fails, the task is sent again and found whole.
 		acked, cancel := context.WithTimeout(ctx, callWithin)
 		defer cancel()
 		if err := m.DoubleAck(acked); err != nil {
@@ -229,7 +229,8 @@ func (t *taker) take(ctx context.Context, m jetstream.Msg) error {
 	return nil
 }
 
-// guarded turns a panic over a task's content into an error.
+// guarded stores a task, and turns a panic over its content into an error.
+// The content comes from other machines: a panic over one task must not end the store.
 func (t *taker) guarded(ctx context.Context, m jetstream.Msg, key Key) (got *Taken, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -240,13 +241,14 @@ func (t *taker) guarded(ctx context.Context, m jetstream.Msg, key Key) (got *Tak
 	return t.store(ctx, m, key)
 }
 
-// keep tells the cluster that a task is being worked on, until it is stopped.
+// keep renews a task's AckWait until stop is called, which blocks until that has ended.
 func (t *taker) keep(ctx context.Context, m jetstream.Msg) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
+	// A third of AckWait: two renewals may be lost.
 	go func() {
 		defer close(done)
-		for pause(ctx, t.ackWait()/3) == nil {
+		for backoff.Sleep(ctx, t.AckWait/3) == nil {
 			_ = m.InProgress() // the next one may arrive
 		}
 	}()
@@ -256,26 +258,35 @@ func (t *taker) keep(ctx context.Context, m jetstream.Msg) (stop func()) {
 	}
 }
 
-// end reads the end that a message carries.
+// end reads an end and checks that its subject allows it.
 func (t *taker) end(m jetstream.Msg, key Key) (*End, error) {
 	end, err := parseEnd(m.Data(), key)
 	if err != nil {
 		return nil, err
 	}
-	by := byOf(m.Subject())
+	from := parseSubject(m.Subject())
+	by := from.by
+	// The subject is checked by the cluster's permissions, the content is not: both must name the same
+	// source and user.
 	switch {
-	case sourceOf(m.Subject()) != end.Source():
+	case from.source != end.Source():
 		return nil, malformed("end of %s stands under another source than its samples'", key)
-	case by != anyone && by.user() != end.User:
+	case !by.publishesFor(end.User):
 		return nil, malformed("%s has published it in the name of %s", by.user(), end.User)
 	}
 	end.by = by
+	// Each chunk takes one message at least, before the end: a larger count is false, and would cost
+	// memory.
 	if meta, err := m.Metadata(); err == nil && end.Chunks >= meta.Sequence.Stream {
-		return nil, malformed("end of %s names %d chunks and is itself message %d of its stream", key, end.Chunks, meta.Sequence.Stream)
+		return nil, malformed("end of %s names %d chunks and is itself message %d of its stream",
+			key, end.Chunks, meta.Sequence.Stream)
 	}
 	return end, nil
 }
 
+// store stores the task of an end, in transactions.
+// Order of steps: check the end, look for the task, read the index and the rows, store rows and samples
+// (TakeTask, in transactions that a restart continues), settle with the monitor's task.
 func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (*Taken, error) {
 	began := time.Now()
 	end, err := t.end(m, key)
@@ -283,7 +294,7 @@ func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (*Taken, er
 		return nil, err
 	}
 	got := &Taken{End: *end}
-	// What is here already is not read: the stream may no longer have it.
+	// A task that is here already is not read: the stream may no longer have it.
 	if got.To, got.Known, err = t.here(ctx, end); err != nil {
 		return nil, err
 	}
@@ -305,8 +316,12 @@ func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (*Taken, er
 	return got, t.settle(ctx, end)
 }
 
-// put stores a task whose rest is here.
-func (t *taker) put(ctx context.Context, f *fetcher, list []indexed, database []byte) (out store.CopiedTask, err error) {
+// put stores a task, whose rows come from database and whose samples from the stream.
+func (t *taker) put(
+	ctx context.Context, f *fetcher, list []indexed, database []byte,
+) (out store.CopiedTask, err error) {
+	// The rows come as an SQLite file, which another machine made: it is opened in a private folder,
+	// checked, and read within a bound of time.
 	dir, err := store.TempDir()
 	if err != nil {
 		return out, err
@@ -329,13 +344,14 @@ func (t *taker) put(ctx context.Context, f *fetcher, list []indexed, database []
 	} else if err != nil {
 		return out, ofContent(ctx, err)
 	}
+	// From here errors are of this store's database or of the stream.
 	return t.DB.TakeTask(ctx, from, id, f.arriving(list))
 }
 
-// readWithin is how long reading a task from its own small database may take.
+// readWithin bounds the reading of a task from its own small database.
 const readWithin = 2 * time.Minute
 
-// one is the only task of the database in which it came, which is sound.
+// one returns the only task of the database in which it came, after a check of both.
 func one(ctx context.Context, from *store.DB, end *End) (id store.TaskID, err error) {
 	var found string
 	if err := from.SQL().QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
@@ -356,4 +372,65 @@ func one(ctx context.Context, from *store.DB, end *End) (id store.TaskID, err er
 		err = malformed("end and rest are of different tasks")
 	}
 	return ids[0], err
+}
+
+// here reports whether a task need not be stored: it is here whole, or it is a monitor's
+// and its host's has all of its samples.
+//
+// A capture has one task in a store: its host's, or the one that its monitor filed while
+// no host had published one. Both may come, in any order, also at once to two programs of one
+// store; so each looks for the other once it has stored its own (settle).
+func (t *taker) here(ctx context.Context, end *End) (id store.TaskID, known bool, err error) {
+	id, known, err = t.DB.Whole(ctx, end.Identity.stored())
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return 0, false, err
+	}
+	if known || !end.Orphan {
+		return id, known, nil
+	}
+	of, err := t.DB.OfBenchCapture(ctx, end.Bench, end.Capture)
+	// A monitor's task is not stored where the host's has at least as many chunks.
+	for _, x := range of {
+		if x.Tags[TagOrphan] == "" && x.State != store.Running && x.Chunks >= end.Chunks {
+			return x.ID, true, err
+		}
+	}
+	return 0, false, err
+}
+
+// settle removes a monitor's task of a capture where the host's is here and has no fewer
+// samples: a host that lost some must not remove those that the monitor kept.
+func (t *taker) settle(ctx context.Context, end *End) error {
+	if end.Capture == "" {
+		return nil
+	}
+	of, err := t.DB.OfBenchCapture(ctx, end.Bench, end.Capture)
+	if err != nil {
+		return err
+	}
+	var most uint64
+	hosts := false
+	for _, x := range of {
+		if x.Tags[TagOrphan] == "" {
+			hosts, most = true, max(most, x.Chunks)
+		}
+	}
+	// The monitor's task stays where it has more samples than each host's.
+	for _, x := range of {
+		if !hosts || x.Tags[TagOrphan] == "" || x.Chunks > most {
+			continue
+		}
+		if !end.by.publishesFor(x.User) { // of another user's capture
+			continue
+		}
+		switch err := t.DB.DeleteTask(ctx, x.ID); {
+		case errors.Is(err, store.ErrPinned):
+			continue // it is to be kept
+		case err != nil && !errors.Is(err, store.ErrNotFound):
+			return err
+		}
+		t.log.Info("a capture's host has published its task: the one that its monitor filed is removed",
+			"task", int64(x.ID), "capture", end.Capture)
+	}
+	return nil
 }

@@ -8,34 +8,37 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"wattmark/measure/chunk"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store"
 )
 
-// ErrMissing: the stream no longer has, or never had, a message that an end names.
+// ErrMissing is wrapped where the stream no longer has, or never had, a message that an end names.
 var ErrMissing = errors.New("message is missing in the stream")
 
-// fetcher reads the messages of one task by their places.
+// fetcher reads the messages of one task by their sequence numbers.
 type fetcher struct {
 	bus    *Bus
 	stream jetstream.Stream
 	name   string
-	// of the task, and of the source of its samples
-	key, source [16]byte
-	end         *End
+	key    [16]byte // of the task
+	source [16]byte // of its samples
+	end    *End
 }
 
+// fetcher returns the fetcher of the task that end names.
 func (b *Bus) fetcher(ctx context.Context, partition int, end *End) (*fetcher, error) {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
-	s, err := b.js.Stream(ctx, StreamName(partition))
+	s, err := b.stream(ctx, partition)
 	if err != nil {
 		return nil, err
 	}
+	// The key of an end is of the task, that of its samples' source of the capture: several tasks may
+	// share the samples.
 	f := &fetcher{bus: b, stream: s, name: StreamName(partition), end: end}
 	if f.key, err = end.Key.bytes(); err == nil {
 		f.source, err = end.Source().bytes()
@@ -43,28 +46,35 @@ func (b *Bus) fetcher(ctx context.Context, partition int, end *End) (*fetcher, e
 	return f, err
 }
 
-// ahead is how many messages are asked for before they are wanted.
+// ahead is the number of messages requested before they are needed.
 const ahead = 16
 
-// answer is one message, when it has come.
+// answer is the result of one request.
 type answer struct {
 	p   piece
 	err error
 }
 
-// pieces yields the pieces at places of a stream, in that order.
+// pieces yields the pieces at sequence numbers, in that order. A request takes a round trip to a
+// replica; ahead of them are under way at once, each in a goroutine that answers on a channel of
+// its own, and the channels stand in a queue in the order of the numbers.
+// It blocks for one round trip, and then for as long as the slowest of the requests ahead. An error
+// ends the sequence. No request outlives it.
 func (f *fetcher) pieces(ctx context.Context, seqs iter.Seq[uint64], kind pieceKind) iter.Seq2[piece, error] {
 	return func(yield func(piece, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		next, stop := iter.Pull(seqs)
 		defer stop()
 		var queue []chan answer
-		defer func() { // leave nobody behind
+		defer func() { // all requests end before the sequence does
+			// cancel makes open requests end at once; each channel holds one answer, so none of them
+			// blocks.
 			cancel()
 			for _, c := range queue {
 				<-c
 			}
 		}()
+		// ask begins one request, in the order of the numbers; none where they are used up.
 		ask := func() {
 			if seq, some := next(); some {
 				c := make(chan answer, 1)
@@ -81,6 +91,7 @@ func (f *fetcher) pieces(ctx context.Context, seqs iter.Seq[uint64], kind pieceK
 		for len(queue) > 0 {
 			a := <-queue[0]
 			queue = queue[1:]
+			// The first error ends the sequence: what follows it in the order would be of no use.
 			if !yield(a.p, a.err) || a.err != nil {
 				return
 			}
@@ -89,7 +100,9 @@ func (f *fetcher) pieces(ctx context.Context, seqs iter.Seq[uint64], kind pieceK
 	}
 }
 
-// piece reads one message, and sees that it is of this task.
+// piece reads one message, and checks that it is of this task.
+// A message may be another than expected where the stream was made anew, or where its publisher wrote
+// wrong numbers: kind, key and publisher are compared.
 func (f *fetcher) piece(ctx context.Context, seq uint64, kind pieceKind) (piece, error) {
 	m, err := f.message(ctx, seq)
 	if err != nil {
@@ -100,9 +113,10 @@ func (f *fetcher) piece(ctx context.Context, seq uint64, kind pieceKind) (piece,
 	if kind == chunkPiece {
 		key = f.source
 	}
-	if err == nil && (p.key != key || p.kind != kind) {
+	if err == nil && (p.Key != key || p.Kind != kind) {
 		err = malformed("another message stands there")
-	} else if by := byOf(m.Subject); err == nil && by != anyone && by != publisherOf(f.end.User) {
+		// Chunks may be a monitor's (anyone), or the user's own; another user's must not pass as either.
+	} else if err == nil && !parseSubject(m.Subject).by.publishesFor(f.end.User) {
 		err = malformed("another user's message stands there")
 	}
 	if err != nil {
@@ -111,14 +125,14 @@ func (f *fetcher) piece(ctx context.Context, seq uint64, kind pieceKind) (piece,
 	return p, nil
 }
 
-// How often a message is asked for that is not found.
+// missingTries is the number of requests after which a message counts as missing.
 const missingTries = 4
 
-// message reads one message from any replica, and from the leader where that one does
-// not have it: it may lag behind what was acknowledged.
+// message reads one message from any replica, and from the leader where the replica does not
+// have it: it may lag behind the acknowledgements. It blocks while the cluster does not answer.
 func (f *fetcher) message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	missing := 0
-	for wait := firstPause; ; wait = min(2*wait, longestStep) {
+	for wait := pauses(); ; {
 		m, err := f.ask(ctx, seq)
 		if err == nil {
 			return m, nil
@@ -128,12 +142,14 @@ func (f *fetcher) message(ctx context.Context, seq uint64) (*jetstream.RawStream
 				return nil, fmt.Errorf("%s, message %d: %w", f.name, seq, ErrMissing)
 			}
 		}
-		if pause(ctx, wait) != nil {
+		// The pauses grow; the context bounds them all.
+		if wait.Wait(ctx) != nil {
 			return nil, fmt.Errorf("%s, message %d: %w (%w)", f.name, seq, err, context.Cause(ctx))
 		}
 	}
 }
 
+// ask requests a message once.
 func (f *fetcher) ask(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
@@ -145,6 +161,8 @@ func (f *fetcher) ask(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg,
 }
 
 // askLeader reads a message through the stream's leader.
+// Any replica answers GetMsg from its own log. The leader's API goes by the leader alone, and has every
+// message that was acknowledged.
 func (f *fetcher) askLeader(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	r, err := f.bus.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+f.name, fmt.Appendf(nil, `{"seq":%d}`, seq))
 	if err != nil {
@@ -157,6 +175,7 @@ func (f *fetcher) askLeader(ctx context.Context, seq uint64) (*jetstream.RawStre
 			Data    []byte `json:"data"`
 		} `json:"message"`
 	}
+	// The library has no call for it: the JSON of the server's API is read here.
 	switch err := json.Unmarshal(r.Data, &got); {
 	case err != nil:
 		return nil, err
@@ -170,10 +189,12 @@ func (f *fetcher) askLeader(ctx context.Context, seq uint64) (*jetstream.RawStre
 	return &jetstream.RawStreamMsg{Subject: got.Message.Subject, Data: got.Message.Data}, nil
 }
 
-// rest reads all of a task but its chunks.
+// rest reads the index of a task's chunks and the database of all else.
+// The SHA-256 in the end covers all of it: a rest that was pieced together wrongly does not pass.
+// Errors wrap ErrMalformed or ErrMissing.
 func (f *fetcher) rest(ctx context.Context) (list []indexed, database []byte, err error) {
 	var pieces []piece
-	for p, err := range f.pieces(ctx, eachOf(f.end.Rest), restPiece) {
+	for p, err := range f.pieces(ctx, slices.Values(f.end.Rest), restPiece) {
 		if err == nil {
 			err = p.stands(len(pieces), len(f.end.Rest))
 		}
@@ -189,6 +210,7 @@ func (f *fetcher) rest(ctx context.Context) (list []indexed, database []byte, er
 	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.end.SHA256 {
 		return nil, nil, malformed("the rest of task %s is not what its end says", f.end.Key)
 	}
+	// The bound keeps a wrong count from asking for memory.
 	list, database, err = unpack(content, f.end.Chunks)
 	if err == nil && uint64(len(list)) != f.end.Chunks {
 		err = malformed("task %s: %d chunks are indexed, its end says %d", f.end.Key, len(list), f.end.Chunks)
@@ -196,17 +218,10 @@ func (f *fetcher) rest(ctx context.Context) (list []indexed, database []byte, er
 	return list, database, err
 }
 
-func eachOf(list []uint64) iter.Seq[uint64] {
-	return func(yield func(uint64) bool) {
-		for _, s := range list {
-			if !yield(s) {
-				return
-			}
-		}
-	}
-}
-
 // chunks yields the chunks from a number on.
+// Chunks that are stored already are not asked for.
+// A chunk is one piece, or several that follow each other in the index; each is compared with the index
+// by number and checksum before the pieces are joined.
 func (f *fetcher) chunks(ctx context.Context, list []indexed, from uint64) iter.Seq2[*chunk.Chunk, error] {
 	for len(list) > 0 && list[0].no < from {
 		list = list[1:]
@@ -224,8 +239,9 @@ func (f *fetcher) chunks(ctx context.Context, list []indexed, from uint64) iter.
 		at, pieces := 0, []piece(nil)
 		for p, err := range f.pieces(ctx, seqs, chunkPiece) {
 			x := list[at]
-			if err == nil && (p.no != x.no || p.crc != x.crc) {
-				err = malformed("%s: chunk %d stands where chunk %d should", f.name, p.no, x.no)
+			// x is the chunk whose pieces are being collected.
+			if err == nil && (p.No != x.no || p.CRC != x.crc) {
+				err = malformed("%s: chunk %d stands where chunk %d should", f.name, p.No, x.no)
 			}
 			if err == nil {
 				err = p.stands(len(pieces), len(x.seqs))
@@ -246,10 +262,11 @@ func (f *fetcher) chunks(ctx context.Context, list []indexed, from uint64) iter.
 	}
 }
 
-// since is a duration for people.
+// since returns the time since t in ms, for logs.
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
 
-// arriving are the chunks as a database takes them.
+// arriving returns the chunks in the form in which a database takes them.
+// The checksums are known before the first chunk is read: the store compares each with them.
 func (f *fetcher) arriving(list []indexed) store.Arriving {
 	crcs := make([]uint32, len(list))
 	for i, x := range list {
@@ -258,4 +275,52 @@ func (f *fetcher) arriving(list []indexed) store.Arriving {
 	return store.Arriving{CRCs: crcs, Chunks: func(ctx context.Context, from uint64) iter.Seq2[*chunk.Chunk, error] {
 		return f.chunks(ctx, list, from)
 	}}
+}
+
+// has reports whether a task's end is in its stream. A replica that lags may not have
+// it yet; the task is then published twice, and the stores recognise it.
+// An end may have been published by this program, or for anyone by a monitor.
+func (b *Bus) has(ctx context.Context, partition int, source, key Key) (bool, error) {
+	_, err := b.last(ctx, partition, subject(partition, b.by, source, key, kindEnd))
+	if errors.Is(err, jetstream.ErrMsgNotFound) && b.by != anyone {
+		_, err = b.last(ctx, partition, subject(partition, anyone, source, key, kindEnd))
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		b.log.Debug("cannot tell whether a task is in its stream", "error", err)
+	}
+	return err == nil, nil
+}
+
+// last returns the last message of a subject.
+func (b *Bus) last(ctx context.Context, partition int, subject string) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	s, err := b.stream(ctx, partition)
+	if err != nil {
+		return nil, err
+	}
+	return s.GetLastMsgForSubject(ctx, subject)
+}
+
+// index returns the chunks of a source that its monitor has published; nil where it has not, or
+// the stream does not answer: they are sent then, and the stream drops those that it has.
+// The samples of a capture are published once, by its monitor or its host; the index has their sequence
+// numbers, so that a host need not send them again.
+func (b *Bus) index(ctx context.Context, partition int, source Key) map[uint64]indexed {
+	m, err := b.last(ctx, partition, subject(partition, anyone, source, sourceItself, kindIndex))
+	if errors.Is(err, jetstream.ErrMsgNotFound) && b.by != anyone {
+		m, err = b.last(ctx, partition, subject(partition, b.by, source, sourceItself, kindIndex))
+	}
+	if err != nil {
+		return nil
+	}
+	list, _, err := unpack(m.Data, m.Sequence)
+	if err != nil {
+		return nil
+	}
+	out := map[uint64]indexed{}
+	for _, x := range list {
+		out[x.no] = x
+	}
+	return out
 }

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/store"
 )
 
-// Key names a task in the streams: 32 hexadecimal digits.
+// Key names a task, or the source of its samples, in the streams: 32 hexadecimal digits.
 type Key string
 
-// Identity is what a task is known by wherever it is stored.
+// Identity makes a task the same one in every database.
 type Identity struct {
 	Monitor    string `json:"monitor,omitempty"`
 	Capture    string `json:"capture,omitempty"`
@@ -26,7 +26,7 @@ type Identity struct {
 	Bench      string `json:"bench,omitempty"` // that the capture was made on
 }
 
-// stored is the identity as a database takes it.
+// stored returns the identity in the form of a database.
 func (i Identity) stored() store.Identity {
 	out := store.Identity{Monitor: i.Monitor, CaptureID: i.Capture, GPUUUID: i.GPU, User: i.User, Name: i.Name}
 	if i.LaunchedNS != 0 {
@@ -35,7 +35,7 @@ func (i Identity) stored() store.Identity {
 	return out
 }
 
-// IdentityOf says what a task is known by.
+// IdentityOf returns a task's identity.
 func IdentityOf(t *store.Task) Identity {
 	i := Identity{Monitor: t.Monitor, Capture: t.CaptureID, GPU: t.GPUUUID, User: t.User, Name: t.Name}
 	if t.CaptureID != "" {
@@ -47,20 +47,19 @@ func IdentityOf(t *store.Task) Identity {
 	return i
 }
 
-// partitionDigits are those of a key that say which stream a task goes through.
+// partitionDigits are the digits of a key that choose the stream.
 const partitionDigits = 4
 
-// Key is the first half of the SHA-256 over the identity, but for the digits that choose
-// the partition: those are its source's, so that a capture's samples and all that is said
-// of them go through one stream.
+// Key returns the first half of the SHA-256 over the identity, with its source's digits where
+// they choose the partition: a capture's samples and all tasks made of them go through one
+// stream.
 func (i Identity) Key() Key {
 	k := digest(i)
 	return i.Source()[:partitionDigits] + k[partitionDigits:]
 }
 
-// Source names where the samples come from, as the host's task and the monitor that made
-// the capture both know it: the capture and its bench. What was not captured, as an
-// import, is its own source.
+// Source names the origin of the samples, which the host and the monitor both know: the
+// capture and its bench. A task without a capture, such as an import, is its own source.
 func (i Identity) Source() Key {
 	if i.Capture == "" {
 		return digest(i)
@@ -68,7 +67,7 @@ func (i Identity) Source() Key {
 	return CaptureKey(i.Capture, i.Bench)
 }
 
-// CaptureKey is the source of a capture's samples.
+// CaptureKey returns the source of a capture's samples.
 func CaptureKey(capture, bench string) Key {
 	return digest(struct {
 		Capture string `json:"capture"`
@@ -76,6 +75,8 @@ func CaptureKey(capture, bench string) Key {
 	}{capture, bench})
 }
 
+// digest returns the first half of the SHA-256 over the JSON of v. Hosts, monitors and stores
+// of all versions must agree on it: fields are never reordered.
 func digest(v any) Key {
 	b, err := json.Marshal(v)
 	if err != nil { // of texts and a number there is none
@@ -85,7 +86,7 @@ func digest(v any) Key {
 	return Key(hex.EncodeToString(sum[:16]))
 }
 
-// bytes are the key as it stands in a piece.
+// bytes returns the key as pieces carry it.
 func (k Key) bytes() (out [16]byte, err error) {
 	b, err := hex.DecodeString(string(k))
 	if err == nil && len(b) != len(out) {
@@ -97,7 +98,7 @@ func (k Key) bytes() (out [16]byte, err error) {
 	return [16]byte(b), nil
 }
 
-// Partition is the stream, of so many, that the task goes through.
+// Partition returns the stream, of so many, that the task goes through.
 func (k Key) Partition(of int) int {
 	b, err := k.bytes()
 	if err != nil || of < 1 {
@@ -106,7 +107,7 @@ func (k Key) Partition(of int) int {
 	return (int(b[0])<<8 | int(b[1])) % of
 }
 
-// MaxPartitions is how many streams there may be.
+// MaxPartitions is the most streams that a cluster has: two hexadecimal digits.
 const MaxPartitions = 256
 
 // The kinds of messages, as subjects end.
@@ -120,35 +121,39 @@ const (
 
 const subjectRoot = "wattmark"
 
-// StreamName is the stream of a partition.
+// StreamName returns the name of a partition's stream.
 func StreamName(partition int) string { return fmt.Sprintf("WATTMARK-%02X", partition) }
 
-// sourceItself stands for the key in subjects of messages that are of no task, but of what
-// tasks are made of.
+// sourceItself takes the key's place in subjects of samples, which any number of tasks share.
 const sourceItself Key = "capture"
 
-// publisher names in a subject who published a message, as the nodes know it: a user who may
-// publish under the own name alone by the name in hexadecimal, all others by anyone.
+// publisher is a subject's publisher, which the nodes enforce: the name of a user with the
+// right to publish under that name alone, in hexadecimal, and anyone for all others.
 type publisher string
 
-// anyone publishes for all users: an operator, or a client of a cluster that asks nobody.
-const anyone publisher = "_"
+const (
+	// anyone publishes for all users: an operator, or any client of a cluster without access
+	// control.
+	anyone publisher = "_"
+	// nobody publishes nothing: a reader.
+	nobody publisher = ""
+)
 
-// nobody may read alone.
-const nobody publisher = ""
-
+// publisherOf returns the publisher of a user with the right to publish under that name alone.
 func publisherOf(user string) publisher { return publisher(hex.EncodeToString([]byte(user))) }
 
-// user is the only user that a publisher may publish for; empty for all.
+// user returns the only user that a publisher may publish for; empty for all.
 func (p publisher) user() string {
-	name, err := hex.DecodeString(string(p))
-	if err != nil {
-		return ""
+	if name, err := hex.DecodeString(string(p)); err == nil {
+		return string(name)
 	}
-	return string(name)
+	return ""
 }
 
-// UserSubjects are what a user may publish who publishes under the own name alone.
+// publishesFor reports whether a publisher may publish tasks of a user.
+func (p publisher) publishesFor(user string) bool { return p == anyone || p.user() == user }
+
+// UserSubjects returns the subjects of a user with the right to publish under that name alone.
 func UserSubjects(user string) (out []string) {
 	for _, kind := range []string{kindChunk, kindIndex, kindRest, kindEnd} {
 		out = append(out, fmt.Sprintf("%s.*.%s.*.*.%s", subjectRoot, publisherOf(user), kind))
@@ -156,51 +161,37 @@ func UserSubjects(user string) (out []string) {
 	return out
 }
 
-// AllSubjects are what who publishes for all users may publish.
+// AllSubjects returns the subjects of a publisher for all users.
 func AllSubjects() []string { return []string{subjectRoot + ".>"} }
 
-// subject is that of a task's messages of a kind; with "*" for publisher, source, key or kind, of all.
+// subject returns the subject of messages of a kind; "*" for publisher, source, key or kind
+// fits all of them.
 func subject(partition int, by publisher, source, k Key, kind string) string {
 	return fmt.Sprintf("%s.%02X.%s.%s.%s.%s", subjectRoot, partition, by, source, k, kind)
 }
 
-// keyOf reads the key in a subject; empty where there is none.
-func keyOf(subject string) Key { return keyAt(subject, 4) }
-
-// sourceOf reads the source in a subject; empty where there is none.
-func sourceOf(subject string) Key { return keyAt(subject, 3) }
-
-const subjectParts = 6
-
-// byOf reads the publisher in a subject; empty where there is none.
-func byOf(subject string) publisher {
-	parts := strings.Split(subject, ".")
-	if len(parts) != subjectParts || parts[0] != subjectRoot {
-		return ""
-	}
-	return publisher(parts[2])
+// address is the content of a subject.
+type address struct {
+	partition   int // −1 where there is none
+	by          publisher
+	source, key Key // empty where there is none, and for sourceItself
 }
 
-// partitionOf reads the partition in a subject; -1 where there is none.
-func partitionOf(subject string) int {
-	parts := strings.Split(subject, ".")
-	if len(parts) != subjectParts || parts[0] != subjectRoot {
-		return -1
+// parseSubject reads a subject; one of another form has the zero address of partition −1.
+func parseSubject(s string) address {
+	a := address{partition: -1}
+	parts := strings.Split(s, ".")
+	if len(parts) != 6 || parts[0] != subjectRoot {
+		return a
 	}
-	n, err := strconv.ParseUint(parts[1], 16, 8)
-	if err != nil {
-		return -1
+	if n, err := strconv.ParseUint(parts[1], 16, 8); err == nil {
+		a.partition = int(n)
 	}
-	return int(n)
-}
-
-func keyAt(subject string, at int) Key {
-	parts := strings.Split(subject, ".")
-	if len(parts) != subjectParts || parts[0] != subjectRoot {
-		return ""
+	a.by = publisher(parts[2])
+	for i, k := range []*Key{&a.source, &a.key} {
+		if _, err := Key(parts[3+i]).bytes(); err == nil {
+			*k = Key(parts[3+i])
+		}
 	}
-	if _, err := Key(parts[at]).bytes(); err != nil {
-		return ""
-	}
-	return Key(parts[at])
+	return a
 }

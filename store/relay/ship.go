@@ -9,26 +9,27 @@ import (
 	"slices"
 	"time"
 
-	"wattmark/store"
+	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/store"
 )
 
-// Shipper publishes all tasks of a database, those that are there and those that come.
+// Shipper publishes all tasks of a database, present and future.
 type Shipper struct {
 	*Publisher
-	// Release tells a monitor that a capture need not be kept; nil where captures are
-	// released by others.
+	// Release lets a monitor remove a capture; nil where others release captures.
 	Release func(ctx context.Context, monitor, capture string) error
-	// Every is how often to look for tasks; 2 s when zero.
+	// Every is the time between two looks for tasks; 2 s when zero.
 	Every time.Duration
-	// Shipped is told of each task; nil for silence.
+	// Shipped is called with each task; it may be nil.
 	Shipped func(Published)
 	Log     *slog.Logger
 
-	given   map[store.TaskID]time.Time // up, until then: they could not be read
+	given   map[store.TaskID]time.Time // up, until then: not readable
 	release time.Time                  // not before
 }
 
-// How long a task that cannot be read, and a monitor that does not answer, are left alone.
+// Pauses after a task that cannot be read and a monitor that does not answer, and the bound of
+// one request to a monitor.
 const (
 	givenUpFor  = 10 * time.Minute
 	awayFor     = time.Minute
@@ -41,12 +42,13 @@ func (s *Shipper) Run(ctx context.Context) error {
 		if err := s.All(ctx); err != nil && ctx.Err() == nil {
 			s.log().Warn("could not publish all tasks", "error", err)
 		}
-		if pause(ctx, max(s.Every, 2*time.Second)) != nil {
+		if backoff.Sleep(ctx, max(s.Every, 2*time.Second)) != nil {
 			return nil
 		}
 	}
 }
 
+// log returns the logger; one that discards where there is none.
 func (s *Shipper) log() *slog.Logger {
 	if s.Log == nil {
 		return slog.New(slog.DiscardHandler)
@@ -54,11 +56,11 @@ func (s *Shipper) log() *slog.Logger {
 	return s.Log
 }
 
-// atOnce is how many tasks are looked up at a time.
+// atOnce is the number of tasks looked up at a time.
 const atOnce = 256
 
-// All publishes what there is, and lets go of the captures that were kept for it. A task
-// that cannot be read is told of and passed over for a while.
+// All publishes the tasks that are there, and releases the captures that were kept for them. A
+// task that cannot be read is among the errors, and passed over for givenUpFor.
 func (s *Shipper) All(ctx context.Context) error {
 	if s.given == nil {
 		s.given = map[store.TaskID]time.Time{}
@@ -66,6 +68,7 @@ func (s *Shipper) All(ctx context.Context) error {
 	maps.DeleteFunc(s.given, func(_ store.TaskID, until time.Time) bool { return time.Now().After(until) })
 	var errs []error
 	for {
+		// As many more as are given up: those come back in the answer and are left out.
 		ids, err := s.DB.Untagged(ctx, TagReplicated, atOnce+len(s.given))
 		if err != nil {
 			return errors.Join(append(errs, err)...)
@@ -79,6 +82,7 @@ func (s *Shipper) All(ctx context.Context) error {
 				if ctx.Err() != nil {
 					return errors.Join(append(errs, err)...)
 				}
+				// A task that cannot be read must not keep all others back.
 				s.given[id] = time.Now().Add(givenUpFor)
 				errs = append(errs, err)
 			}
@@ -87,6 +91,7 @@ func (s *Shipper) All(ctx context.Context) error {
 	return errors.Join(append(errs, s.letGo(ctx))...)
 }
 
+// one publishes a task and reports it.
 func (s *Shipper) one(ctx context.Context, id store.TaskID) error {
 	p, err := s.Replicate(ctx, id)
 	if err == nil && s.Shipped != nil {
@@ -96,17 +101,19 @@ func (s *Shipper) one(ctx context.Context, id store.TaskID) error {
 }
 
 // Hold notes that a monitor keeps a task's capture until the streams have the task.
+// letGo releases the capture and removes the tag.
 func (p *Publisher) Hold(ctx context.Context, id store.TaskID, monitor string) error {
 	return p.DB.SetTags(ctx, id, map[string]string{TagHeld: monitor}, nil)
 }
 
-// LetGo notes that it need not any more.
+// LetGo notes that it no longer does.
 func (p *Publisher) LetGo(ctx context.Context, id store.TaskID) error {
 	return p.DB.SetTags(ctx, id, nil, []string{TagHeld})
 }
 
 // letGo releases the captures of tasks that the streams have.
 func (s *Shipper) letGo(ctx context.Context) error {
+	// A monitor that is away is not asked again for awayFor.
 	if s.Release == nil || time.Now().Before(s.release) {
 		return nil
 	}
@@ -118,6 +125,7 @@ func (s *Shipper) letGo(ctx context.Context) error {
 	for _, id := range slices.Sorted(maps.Keys(held)) {
 		t, err := s.DB.Task(ctx, id)
 		if err == nil && t.Tags[TagReplicated] == "" {
+			// Not in the streams yet: its capture stays at the monitor.
 			continue
 		}
 		if err == nil {
@@ -134,6 +142,7 @@ func (s *Shipper) letGo(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// releaseOne lets a monitor remove a capture, in at most askMonitors.
 func (s *Shipper) releaseOne(ctx context.Context, monitor, capture string) error {
 	ctx, cancel := context.WithTimeout(ctx, askMonitors)
 	defer cancel()

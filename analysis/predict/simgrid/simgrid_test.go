@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // fig3 is the file of the paper's Fig. 3.

@@ -1,19 +1,21 @@
 package page
 
 import (
+	"errors"
 	"fmt"
 	"image/color"
+	"io"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/analysis/figure"
+	"github.com/wattmark/wattmark/analysis/validate"
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-
-	"wattmark/analysis/validate"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // The size of a figure's row: power over time, and energies beside it.
@@ -22,39 +24,13 @@ const (
 	rowHeight               = 10.5 * vg.Centimeter
 )
 
-// The colours are Okabe and Ito's, which the colour-blind tell apart; the truth is
-// grey. A page turns them into variables, so that they suit light and dark.
-var (
-	ink    = color.NRGBA{0, 0, 0, 0xff}
-	gridC  = color.NRGBA{0xdd, 0xdd, 0xdd, 0xff}
-	truthC = color.NRGBA{0x7f, 0x7f, 0x7f, 0xff}
-	band   = color.NRGBA{0xc8, 0xc8, 0xc8, 0xff}
-	halo   = color.NRGBA{0xfe, 0xfe, 0xfe, 0xff} // around what is drawn on bars
-)
-
-var byMethod = map[string]color.NRGBA{
-	"instant": {0xd5, 0x5e, 0x00, 0xff}, "average": {0x00, 0x72, 0xb2, 0xff}, "sma": {0x00, 0x9e, 0x73, 0xff},
-	"mtsm": {0xe6, 0x9f, 0x00, 0xff}, "papi": {0xcc, 0x79, 0xa7, 0xff}, "counter": {0x11, 0x11, 0x11, 0xff},
-	"counter-ends": {0x56, 0xb4, 0xe9, 0xff},
-}
-
-// others are for methods that have no colour of their own.
-var others = []color.NRGBA{
-	{0xa0, 0x52, 0x2d, 0xff},
-	{0x80, 0x00, 0x80, 0xff},
-	{0x6b, 0x8e, 0x23, 0xff},
-	{0xdc, 0x14, 0x3c, 0xff},
-	{0x00, 0x8b, 0x8b, 0xff},
-	{0xb8, 0x86, 0x0b, 0xff},
-}
-
 // colours gives every method of a report its colour; a column of nvidia-smi has that
 // of the field which it shows, unless the field was read too.
 func colours(r *validate.Report) []color.NRGBA {
 	out := make([]color.NRGBA, len(r.Methods))
 	taken := map[color.NRGBA]bool{}
 	for i := range r.Methods {
-		if c, ok := byMethod[r.Methods[i].Name]; ok {
+		if c, ok := figure.Methods[r.Methods[i].Name]; ok {
 			out[i], taken[c] = c, true
 		}
 	}
@@ -64,9 +40,9 @@ func colours(r *validate.Report) []color.NRGBA {
 			continue
 		}
 		name := r.Methods[i].Name
-		c, ok := byMethod[name[strings.LastIndexByte(name, '.')+1:]]
+		c, ok := figure.Methods[name[strings.LastIndexByte(name, '.')+1:]]
 		if !ok || taken[c] {
-			c = others[next%len(others)]
+			c = figure.Others[next%len(figure.Others)]
 			next++
 		}
 		out[i], taken[c] = c, true
@@ -74,35 +50,22 @@ func colours(r *validate.Report) []color.NRGBA {
 	return out
 }
 
-// style gives a plot the house's fonts.
-func style(p *plot.Plot) {
-	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: 10}
-	for _, s := range []*draw.TextStyle{&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.Legend.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Title.TextStyle} {
-		size := s.Font.Size
-		s.Font = f
-		s.Font.Size = max(size, 9)
-	}
+// panel returns one plot of a figure's row, whose title is a point smaller.
+func panel(title, x, y string) *plot.Plot {
+	p := figure.New(title, x, y)
 	p.Title.TextStyle.Font.Size = 11
-}
-
-// grid are the lines behind the data.
-func grid() *plotter.Grid {
-	g := plotter.NewGrid()
-	g.Vertical.Color, g.Horizontal.Color = gridC, gridC
-	return g
+	p.Add(figure.Grid())
+	return p
 }
 
 // powerPlot is the power by the meter and by software over time.
 func powerPlot(r *validate.Report) (*plot.Plot, error) {
-	p := plot.New()
-	p.Title.Text = "Power over time"
-	p.X.Label.Text, p.Y.Label.Text = "time since the work began / s", "power / W"
+	p := panel("Power over time", "time since the work began / s", "power / W")
 	origin := float64(r.Work.From)
-	p.Add(grid())
 	if err := addTruth(p, r, origin); err != nil {
 		return nil, err
 	}
-	p.X.Tick.Marker, p.Y.Tick.Marker = ticker{6}, ticker{5}
+	p.X.Tick.Marker, p.Y.Tick.Marker = figure.Ticks(6), figure.Ticks(5)
 	cs := colours(r)
 	for i := range r.Methods {
 		if drawn(r.Methods[:i], &r.Methods[i]) {
@@ -112,6 +75,7 @@ func powerPlot(r *validate.Report) (*plot.Plot, error) {
 			return nil, fmt.Errorf("draw %s: %w", r.Methods[i].Name, err)
 		}
 	}
+	// Room above the highest power for a legend of one line a method.
 	top := 0.0
 	for _, c := range r.Trace.Columns {
 		if v := float64(c.Max); v > top {
@@ -126,10 +90,7 @@ func powerPlot(r *validate.Report) (*plot.Plot, error) {
 	// A reading before the picture and one behind it lead their lines to its edges.
 	p.X.Min, p.X.Max = float64(r.Trace.From)-origin, float64(r.Trace.To)-origin
 	p.Y.Min, p.Y.Max = 0, top*(1.12+0.08*float64(len(r.Methods)+1))
-	p.Legend.Padding = 1.1 * vg.Millimeter
-	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Millimeter
-	p.Legend.XOffs, p.Legend.YOffs = 4*vg.Millimeter, -2*vg.Millimeter
-	style(p)
+	p.Legend.XOffs = 4 * vg.Millimeter
 	return p, nil
 }
 
@@ -154,32 +115,13 @@ func addTruth(p *plot.Plot, r *validate.Report, origin float64) error {
 		upper = append(upper, plotter.XY{X: at, Y: float64(c.Max)})
 		lower = append(lower, plotter.XY{X: at, Y: float64(c.Min)})
 	}
-	if len(mean) == 0 {
-		return nil
+	name := "meter"
+	if r.Meter != "" {
+		name += ": " + short(r.Meter)
 	}
-	for i := len(lower) - 1; i >= 0; i-- {
-		upper = append(upper, lower[i])
-	}
-	area, err := plotter.NewPolygon(upper)
-	if err != nil {
-		return err
-	}
-	area.Color, area.LineStyle.Width = band, 0
-	line, err := plotter.NewLine(mean)
-	if err != nil {
-		return err
-	}
-	line.Color, line.Width = truthC, 1
-	p.Add(area, line)
-	p.Legend.Add(named("meter", short(r.Meter))+", mean and range", line)
-	return nil
-}
-
-func named(what, which string) string {
-	if which == "" {
-		return what
-	}
-	return what + ": " + which
+	return errors.Join(
+		figure.Between(p, "", figure.Band, lower, upper),
+		figure.Add(p, name+", mean and range", figure.Style{Color: figure.Truth, Width: 1}, mean))
 }
 
 // addMethod draws a method's readings; one reading stands for the work.
@@ -195,25 +137,130 @@ func addMethod(p *plot.Plot, m *validate.MethodReport, c color.Color, r *validat
 		w := float64(r.Mean + m.Bias)
 		xy = plotter.XYs{{X: 0, Y: w}, {X: float64(r.Work.Length()), Y: w}}
 	}
+	s := figure.Style{Color: c, Width: 1.4, Dashed: m.Name == "mtsm" || m.Compared == 1}
 	if m.Name == "sma" {
-		s, err := plotter.NewScatter(xy)
-		if err != nil {
-			return err
+		s.Radius = 1.3
+	}
+	return figure.Add(p, short(m.Name), s, xy)
+}
+
+// energyPlot is the energy by each method with its interval, and the meter's as a
+// line with its uncertainty.
+func energyPlot(r *validate.Report) (*plot.Plot, error) {
+	p := panel("Energy of the work", "energy / J (grey: the meter)", "")
+	truth, u := float64(r.Truth.Energy), float64(r.Truth.U)
+	n := len(r.Methods)
+	names := make([]string, n)
+	top := truth + u
+	bottom, ceiling := -0.6, float64(n)-0.4
+	if err := figure.Box(p, "", figure.Band, truth-u, bottom, truth+u, ceiling); err != nil {
+		return nil, err
+	}
+	cs := colours(r)
+	for i := range r.Methods {
+		m := &r.Methods[n-1-i]
+		names[i] = short(m.Name)
+		e := float64(m.Energy)
+		if math.IsNaN(e) || math.IsInf(e, 0) {
+			names[i] += " (none)"
+			continue
 		}
-		s.Color, s.Radius, s.Shape = c, 1.3, draw.CircleGlyph{}
-		p.Add(s)
-		p.Legend.Add(short(m.Name), s)
-		return nil
+		b := bar{at: float64(i), to: e, color: cs[n-1-i]}
+		b.lo, b.hi = truth*(1+float64(m.Interval.Lo)/100), truth*(1+float64(m.Interval.Hi)/100)
+		top = max(top, e, b.hi)
+		p.Add(b)
 	}
-	l, err := plotter.NewLine(xy)
-	if err != nil {
-		return err
+	line := plotter.XYs{{X: truth, Y: bottom}, {X: truth, Y: ceiling}}
+	if err := figure.Add(p, "", figure.Style{Color: figure.Truth, Width: 1.6}, line); err != nil {
+		return nil, err
 	}
-	l.Color, l.Width = c, 1.4
-	if m.Name == "mtsm" || m.Compared == 1 {
-		l.Dashes = []vg.Length{4, 3}
+	for i, n := range names {
+		// A reader's font may be wider than the one that this is laid out with.
+		names[i] = n + strings.Repeat("\u00a0", 1+len(n)/7)
 	}
-	p.Add(l)
-	p.Legend.Add(short(m.Name), l)
-	return nil
+	p.NominalY(names...)
+	p.X.Tick.Marker = figure.Ticks(5)
+	p.X.Min, p.X.Max = 0, top*1.05
+	p.Y.Min, p.Y.Max = bottom, ceiling
+	return p, nil
+}
+
+// bar is one horizontal bar with an error bar.
+type bar struct {
+	at, to, lo, hi float64
+	color          color.Color
+}
+
+// Plot implements plot.Plotter.
+func (b bar) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	at := y(b.at)
+	thick := min(y(b.at+0.3)-at, 5*vg.Millimeter)
+	c.FillPolygon(b.color, c.ClipPolygonXY([]vg.Point{
+		{X: x(0), Y: at - thick}, {X: x(b.to), Y: at - thick}, {X: x(b.to), Y: at + thick}, {X: x(0), Y: at + thick},
+	}))
+	if math.IsNaN(b.lo) || math.IsNaN(b.hi) {
+		return
+	}
+	lo, hi, end := x(b.lo), x(b.hi), thick/2
+	for _, s := range []draw.LineStyle{{Color: figure.Ground, Width: 3}, {Color: figure.Ink, Width: 1}} {
+		c.StrokeLines(s, []vg.Point{{X: lo, Y: at}, {X: hi, Y: at}},
+			[]vg.Point{{X: lo, Y: at - end}, {X: lo, Y: at + end}}, []vg.Point{{X: hi, Y: at - end}, {X: hi, Y: at +
+				end}})
+	}
+}
+
+// WriteSVG draws subjects below one another: power over time, and the energies.
+func WriteSVG(w io.Writer, reports []*validate.Report) error {
+	if len(reports) == 0 {
+		return fmt.Errorf("draw: nothing was validated")
+	}
+	title := 7 * vg.Millimeter
+	height := (rowHeight + title) * vg.Length(len(reports))
+	c := vgsvg.New(powerWidth+energyWidth, height)
+	dc := draw.New(c)
+	dc.SetColor(color.White)
+	dc.Fill(dc.Rectangle.Path())
+	for i, r := range reports {
+		r = clean(r)
+		left, right, err := plots(r)
+		if err != nil {
+			return fmt.Errorf("draw %s: %w", r.Name, err)
+		}
+		bottom := height - vg.Length(i+1)*(rowHeight+title)
+		at := func(x, width vg.Length) draw.Canvas {
+			return draw.Canvas{Canvas: c, Rectangle: vg.Rectangle{
+				Min: vg.Point{X: x, Y: bottom + 2*vg.Millimeter},
+				Max: vg.Point{X: x + width - 4*vg.Millimeter, Y: bottom + rowHeight},
+			}}
+		}
+		left.Draw(at(2*vg.Millimeter, powerWidth))
+		right.Draw(at(powerWidth, energyWidth))
+		head := left.Title.TextStyle
+		head.Font.Size = 12
+		head.XAlign, head.YAlign = draw.XLeft, draw.YBottom
+		dc.FillText(head, vg.Point{X: 4 * vg.Millimeter, Y: bottom + rowHeight + 1*vg.Millimeter}, heading(r))
+	}
+	return figure.Encode(w, c)
+}
+
+// heading returns a subject's name with its card and driver.
+func heading(r *validate.Report) string {
+	out := r.Name
+	if r.GPU != "" {
+		out += " on " + r.GPU
+	}
+	if r.Driver != "" {
+		out += ", driver " + r.Driver
+	}
+	return out
+}
+
+// plots draws power over time, and the energies beside it.
+func plots(r *validate.Report) (power, energy *plot.Plot, err error) {
+	if power, err = powerPlot(r); err != nil {
+		return nil, nil, err
+	}
+	energy, err = energyPlot(r)
+	return power, energy, err
 }

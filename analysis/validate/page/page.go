@@ -4,17 +4,27 @@
 package page
 
 import (
-	_ "embed"
+	"bytes"
 	"fmt"
-	"html/template"
-	"io"
+	"html"
+	"image/color"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	"wattmark/analysis/validate"
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/analysis/figure"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Page is what a page shows.
+// Page is the content of a page.
 type Page struct {
 	Reports []*validate.Report
 	Summary validate.Summary
@@ -26,51 +36,306 @@ type Page struct {
 // Refusal is a subject that could not be judged.
 type Refusal struct{ Name, Reason string }
 
-//go:embed page.html
-var source string
-
-var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"energy": energyText[measure.Joule, measure.Joule], "percent": percent, "interval": interval, "watts": watts, "span": span, "count": count,
-	"definition": definition, "missing": missing,
-	"swatches": swatches, "notes": Notes, "lag": lagText,
-	"joules": joules, "clock": clockText, "colour": colourClass, "byKernel": func(r *validate.Report) []validate.KernelLine { return r.ByKernel(len(r.Kernels)) }, "percentPlain": percentPlain,
-}).Parse(source))
-
-// section is one subject as the template sees it.
-type section struct {
-	*validate.Report
-	ID      int
-	Heading string
-	Figures []figure
+// clean returns a copy of a report with unprintable characters of its names escaped.
+func clean(r *validate.Report) *validate.Report {
+	c := *r
+	for _, s := range []*string{&c.Name, &c.GPU, &c.Driver, &c.Meter, &c.Verdict, &c.Clock.How} {
+		*s = measure.Printable(*s)
+	}
+	c.Methods, c.Kernels, c.Missing = slices.Clone(r.Methods), slices.Clone(r.Kernels), slices.Clone(r.Missing)
+	for i := range c.Methods {
+		m := &c.Methods[i]
+		m.Name, m.Note, m.LagNote = measure.Printable(m.Name), measure.Printable(m.Note), measure.Printable(m.LagNote)
+	}
+	for i := range c.Kernels {
+		c.Kernels[i].Name = measure.Printable(c.Kernels[i].Name)
+	}
+	for i := range c.Missing {
+		c.Missing[i].Name = measure.Printable(c.Missing[i].Name)
+	}
+	c.Cautions = nil
+	for _, x := range r.Cautions {
+		c.Cautions = append(c.Cautions, measure.Printable(x))
+	}
+	return &c
 }
 
-// Write writes the page.
-func (p Page) Write(w io.Writer) error {
-	p = p.clean()
-	data := struct {
-		Page
-		Sections []section
-		Several  bool
-		Methods  []string
-		Level    string
-	}{Page: p, Several: len(p.Reports) > 1}
-	if len(p.Reports) == 0 {
-		return fmt.Errorf("write the page: nothing was validated")
+// clean is a page whose names can be shown.
+func (p Page) clean() Page {
+	out := p
+	out.Reports, out.Refused = nil, nil
+	for _, r := range p.Reports {
+		out.Reports = append(out.Reports, clean(r))
 	}
-	seen := map[string]bool{}
-	for i, r := range p.Reports {
-		f, err := figures(r)
+	for _, r := range p.Refused {
+		out.Refused = append(out.Refused, Refusal{measure.Printable(r.Name), measure.Printable(r.Reason)})
+	}
+	out.Summary.Lines = slices.Clone(p.Summary.Lines)
+	for i := range out.Summary.Lines {
+		l := &out.Summary.Lines[i]
+		for _, s := range []*string{&l.GPU, &l.Driver, &l.Method, &l.WorstName} {
+			*s = measure.Printable(*s)
+		}
+	}
+	out.Maker = measure.Printable(p.Maker)
+	return out
+}
+
+// short cuts a name for a plot in its middle, since names differ at both ends.
+func short(s string) string {
+	const most = 30
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	return string(r[:most/2]) + "…" + string(r[len(r)-most/2+1:])
+}
+
+// drawing is a plot within a page.
+type drawing struct {
+	caption string
+	svg     string
+}
+
+// drawings draws the two plots of a report for a page.
+func drawings(r *validate.Report) ([]drawing, error) {
+	power, energy, err := plots(r)
+	if err != nil {
+		return nil, err
+	}
+	var out []drawing
+	for _, x := range []struct {
+		p       *plot.Plot
+		width   vg.Length
+		caption string
+	}{
+		{power, powerWidth, "The meter's power (mean and range of its samples) and what each method read meanwhile."},
+		{
+			energy, energyWidth,
+			"The energy that each method says, with its interval, beside the meter's with its uncertainty.",
+		},
+	} {
+		x.p.BackgroundColor = color.Transparent
+		label := x.p.Title.Text
+		x.p.Title.Text = ""
+		svg, err := inline(x.p, x.width, label)
 		if err != nil {
-			return fmt.Errorf("write the page: %s: %w", r.Name, err)
+			return nil, err
 		}
-		data.Sections = append(data.Sections, section{Report: r, ID: i + 1, Heading: heading(r), Figures: f})
-		for j := range r.Methods {
-			if n := r.Methods[j].Name; !seen[n] {
-				seen[n] = true
-				data.Methods = append(data.Methods, n)
-			}
+		out = append(out, drawing{x.caption, svg})
+	}
+	return out, nil
+}
+
+var (
+	prolog = lazy.Regexp(`(?s)^.*?<svg[^>]*>`)
+	hex    = lazy.Regexp(`#[0-9A-Fa-f]{6}`)
+)
+
+// inline draws a plot as an element of a page, in the page's colours. The drawing
+// library escapes its output, names included.
+func inline(p *plot.Plot, width vg.Length, label string) (string, error) {
+	c := vgsvg.New(width, rowHeight)
+	p.Draw(draw.New(c))
+	var b bytes.Buffer
+	if err := figure.Encode(&b, c); err != nil {
+		return "", err
+	}
+	body := prolog().ReplaceAllString(b.String(), "")
+	body = hex().ReplaceAllStringFunc(body, func(h string) string {
+		if v, ok := variables[strings.ToUpper(h)]; ok {
+			return "var(" + v + ")"
+		}
+		return h
+	})
+	head := fmt.Sprintf(`<svg role="img" aria-label="%s" viewBox="0 0 %.6g %.6g" xmlns="http://www.w3.org/2000/svg"`+
+		` xmlns:xlink="http://www.w3.org/1999/xlink">`,
+		html.EscapeString(label), width.Points(), rowHeight.Points())
+	return head + body, nil
+}
+
+// variables are the page's colours by those that plots are drawn in.
+var variables = func() map[string]string {
+	out := map[string]string{}
+	for name, c := range map[string]color.NRGBA{
+		"--fg": figure.Ink, "--grid": figure.Lines, "--truth": figure.Truth, "--band": figure.Band,
+		"--bg": figure.Ground,
+	} {
+		out[figure.Hex(c)] = name
+	}
+	for m, c := range figure.Methods {
+		out[figure.Hex(c)] = "--m-" + m
+	}
+	for i, c := range figure.Others {
+		out[figure.Hex(c)] = fmt.Sprintf("--o-%d", i)
+	}
+	return out
+}()
+
+// none stands for an undetermined figure.
+const none = "–"
+
+// energyText writes E ± U with two significant digits of U.
+func energyText[E, U ~float64](e E, u U) string {
+	if !measure.Known(e) {
+		return none
+	}
+	if !(u > 0) || !measure.Known(u) {
+		return joules(measure.Joule(e))
+	}
+	d := max(0, min(9, 1-int(math.Floor(math.Log10(float64(u))))))
+	return fmt.Sprintf("%.*f ± %.*f J", d, float64(e), d, float64(u))
+}
+
+// joules writes an energy by itself.
+func joules(e measure.Joule) string {
+	if !measure.Known(e) {
+		return none
+	}
+	return strconv.FormatFloat(float64(e), 'g', 5, 64) + " J"
+}
+
+// figureText returns a function that writes a figure by a format, with its sign as a minus.
+func figureText[T ~float64](format string) func(T) string {
+	return func(v T) string {
+		if !measure.Known(v) {
+			return none
+		}
+		return strings.Replace(fmt.Sprintf(format, float64(v)), "-", "−", 1)
+	}
+}
+
+// percent writes an error, percentPlain a share, watts a power to a tenth of a watt.
+var (
+	percent      = figureText[measure.Number]("%+.2f %%")
+	percentPlain = figureText[measure.Number]("%.2f %%")
+	watts        = figureText[measure.Watt]("%.1f W")
+)
+
+// interval writes an interval of an error.
+func interval(i validate.Interval) string {
+	if !measure.Known(i.Lo) || !measure.Known(i.Hi) {
+		return none
+	}
+	return strings.ReplaceAll(fmt.Sprintf("%+.2f … %+.2f %%", i.Lo, i.Hi), "-", "−")
+}
+
+// span writes a time with its sign as a minus.
+func span(s measure.Seconds) string {
+	if !measure.Known(s) {
+		return none
+	}
+	return strings.Replace(s.String(), "-", "−", 1)
+}
+
+// clockText describes the relation of the meter's clock to the host's.
+func clockText(c validate.Clock) string {
+	if c.How == "" && c.Offset == 0 {
+		return "as given"
+	}
+	out := c.How
+	if measure.Known(c.Offset) && measure.Known(c.OffsetU) {
+		out += fmt.Sprintf("; %s were added to its times, ± %s (k = 2)", span(c.Offset), span(c.OffsetU))
+	} else if measure.Known(c.OffsetU) {
+		out += fmt.Sprintf(", ± %s (k = 2)", span(c.OffsetU))
+	}
+	if measure.Known(c.DriftPPM) && measure.Known(c.DriftUPPM) {
+		out += fmt.Sprintf("; it gains %+.1f ± %.1f ppm on the host's", c.DriftPPM, c.DriftUPPM)
+	}
+	return out
+}
+
+// missing gives the bound of a rail that is not measured.
+func missing(m validate.MissingRail) string {
+	if !measure.Known(m.Most) {
+		return fmt.Sprintf("%s: %s", m.Name, m.Reason)
+	}
+	return fmt.Sprintf("%s: at most %s (%s)", m.Name, watts(m.Most), m.Reason)
+}
+
+// colourClass is the class of a method's swatch.
+func colourClass(r *validate.Report, name string) string {
+	cs := colours(r)
+	for i := range r.Methods {
+		if r.Methods[i].Name == name {
+			return "sw-" + strings.TrimPrefix(variables[figure.Hex(cs[i])], "--")
 		}
 	}
-	data.Level = fmt.Sprintf("%.4g %%", 100*p.Reports[0].Level)
-	return page.Execute(w, data)
+	return ""
+}
+
+// swatches are the names of the methods' colours.
+func swatches() (out []string) {
+	for _, v := range variables {
+		if n := strings.TrimPrefix(v, "--"); strings.HasPrefix(n, "m-") || strings.HasPrefix(n, "o-") {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// lagText writes a lag with its uncertainty.
+func lagText(m validate.MethodReport) string {
+	if !measure.Known(m.Lag) {
+		return none
+	}
+	d := 0
+	ms := 1e3 * float64(m.LagU)
+	if ms > 0 && ms < 10 {
+		d = 1
+	}
+	return strings.Replace(fmt.Sprintf("%.*f ± %.*f ms", d, 1e3*float64(m.Lag), d, ms), "-", "−", 1)
+}
+
+// Notes returns the notes on methods; the same note on several is given once.
+func Notes(list []validate.MethodReport) (out []string) {
+	var texts []string
+	by := map[string][]string{}
+	add := func(name, text string) {
+		if text == "" {
+			return
+		}
+		if by[text] == nil {
+			texts = append(texts, text)
+		}
+		by[text] = append(by[text], name)
+	}
+	for i := range list {
+		add(list[i].Name, list[i].Note)
+		if list[i].LagNote != "" {
+			add(list[i].Name, "lag: "+list[i].LagNote)
+		}
+	}
+	for _, t := range texts {
+		out = append(out, strings.Join(by[t], ", ")+": "+t)
+	}
+	return out
+}
+
+// definitions are the methods in a sentence each.
+var definitions = map[string]string{
+	"sma": "background sampling of GetPowerUsage every 15 ms, not synchronised to the work: E = Σ P · 15 " +
+		"ms over the readings within it (Arafa et al., IV-A).",
+	"mtsm": "a second thread reads GetPowerUsage from launch to synchronise: E = T/N · Σ P (Arafa et al., " +
+		"IV-C, Eq. 2).",
+	"papi":    "GetPowerUsage once, when the work has been synchronised: E = P · T (Arafa et al., IV-B).",
+	"average": "NVML's field 185, the mean over a window (1 s on a Hopper), integrated by trapezoids.",
+	"instant": "NVML's field 186, the mean over a short window of each update (25 of 100 ms on a Hopper), " +
+		"integrated by trapezoids.",
+	"usage": "nvmlDeviceGetPowerUsage, integrated by trapezoids.",
+	"counter": "the energy counter's slope from its first to its last change within the work, times T; its " +
+		"power is drawn between its updates.",
+	"counter-ends": "the energy counter after the work less the energy counter before it.",
+}
+
+// definition returns a method in a sentence, that of given readings for an unknown one.
+func definition(name string) string {
+	if d, ok := definitions[name]; ok {
+		return d
+	}
+	if strings.HasPrefix(name, "nvidia-smi ") {
+		return "a column of the log of nvidia-smi, integrated by trapezoids over its time stamps."
+	}
+	return "readings as they were given, integrated by trapezoids unless the method brings an energy of its own."
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/auth"
 )
 
 // browser opens a tab of Chromium, which believes our server's certificate.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/auth"
 )
 
 const (
@@ -20,12 +20,14 @@ const (
 	most = 64
 )
 
-// sessions are who is signed in, by the hash of their cookie.
+// sessions holds the identities that are signed in, by the hash of their cookie.
 type sessions struct {
+	ctx context.Context // of the service
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]session
 }
 
+// session is one sign-in: its user, its end, and a context that ends with it.
 type session struct {
 	who   auth.Identity
 	until time.Time
@@ -45,12 +47,12 @@ func (s *sessions) begin(who auth.Identity, now time.Time) (value string, until 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tidy(who.Name, now)
-	over, end := context.WithTimeout(context.Background(), until.Sub(now))
+	over, end := context.WithTimeout(s.ctx, until.Sub(now))
 	s.all[sha256.Sum256([]byte(value))] = session{who, until, over, end}
 	return value, until
 }
 
-// tidy drops what has ended, and makes room for one more of a user. The lock is held.
+// tidy drops ended sessions, and makes room for one more of a user. The lock is held.
 func (s *sessions) tidy(user string, now time.Time) {
 	var first [sha256.Size]byte
 	var ends time.Time
@@ -73,7 +75,7 @@ func (s *sessions) tidy(user string, now time.Time) {
 	}
 }
 
-// drop ends a session, and what goes on in it. The lock is held.
+// drop ends a session with the requests in it. The lock is held.
 func (s *sessions) drop(k [sha256.Size]byte) {
 	if v, there := s.all[k]; there {
 		v.end()
@@ -81,7 +83,7 @@ func (s *sessions) drop(k [sha256.Size]byte) {
 	}
 }
 
-// find returns who a cookie stands for.
+// find returns the identity of a cookie.
 func (s *sessions) find(value string, now time.Time) (session, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,6 +91,7 @@ func (s *sessions) find(value string, now time.Time) (session, bool) {
 	return v, ok && now.Before(v.until)
 }
 
+// end ends the session of a cookie, with the requests in it.
 func (s *sessions) end(value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,6 +104,7 @@ const (
 	locally = "wattmark"
 )
 
+// cookieName returns the name of the cookie for a connection with or without TLS.
 func cookieName(r *http.Request) string {
 	if r.TLS != nil {
 		return overTLS
@@ -108,6 +112,8 @@ func cookieName(r *http.Request) string {
 	return locally
 }
 
+// cookie makes the cookie of a session: HttpOnly, SameSite=Strict, Secure over TLS. An
+// empty value deletes it in the browser.
 func cookie(r *http.Request, value string, until time.Time) *http.Cookie {
 	c := &http.Cookie{ // #nosec G124 -- Secure wherever TLS is spoken; without TLS only this machine is served
 		Name: cookieName(r), Value: value, Path: "/", Expires: until,

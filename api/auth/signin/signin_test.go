@@ -9,10 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/auth"
 )
 
 // site is a site behind the question who is there.
@@ -41,7 +42,7 @@ func newSite(t *testing.T, overTLS bool) *site {
 	}
 	t.Cleanup(func() { _ = a.Close() })
 	clock := func() time.Time { return s.now }
-	s.handler = New(auth.New(auth.Config{Registry: r, Audit: a, Now: clock}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.handler = New(t.Context(), auth.New(auth.Config{Registry: r, Audit: a, Now: clock}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, known := auth.From(r.Context())
 		fmt.Fprintf(w, "%s %v %v", who.Name, who.Role, known)
 	}), clock)
@@ -207,7 +208,7 @@ func TestSession(t *testing.T) {
 
 // There is an end to how many sessions a user has; their own that ends first makes room.
 func TestSessionsAreBounded(t *testing.T) {
-	s := sessions{all: map[[32]byte]session{}}
+	s := sessions{ctx: t.Context(), all: map[[32]byte]session{}}
 	now := time.Now()
 	ada, _ := s.begin(auth.Identity{Name: "ada"}, now)
 	eve, _ := s.begin(auth.Identity{Name: "eve"}, now)
@@ -229,19 +230,21 @@ func TestSessionsAreBounded(t *testing.T) {
 func TestSessionEndsItsStreams(t *testing.T) {
 	s := newSite(t, false)
 	began, over := make(chan struct{}), make(chan struct{})
-	s.Config.Handler = New(s.handler.guard, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s.Config.Handler = New(t.Context(), s.handler.guard, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(began)
 		<-r.Context().Done()
 		close(over)
 	}), s.handler.now)
 	c, _ := s.signIn(s.token("ada", auth.Measurer, time.Hour))
 	with := map[string]string{"Cookie": c.Name + "=" + c.Value, "Origin": s.URL}
-	go func() {
+	var signOut sync.WaitGroup
+	signOut.Go(func() {
 		<-began
 		s.do("DELETE", "/v1/session", "", with)
-	}()
+	})
 	s.do("GET", "/v1/tasks:watch", "", with)
 	<-over
+	signOut.Wait() // the stream may end before the answer is here, and the test's end would cancel the request
 }
 
 // The page runs nothing but its own script, and has nothing inline.

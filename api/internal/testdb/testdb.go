@@ -14,12 +14,12 @@ import (
 
 	"google.golang.org/grpc"
 
-	"wattmark/api"
-	"wattmark/api/wire"
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/marker"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/api"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
 )
 
 // The tasks' samples: 10 000 scans a second for a second, of which scans 4000
@@ -77,11 +77,15 @@ func Fill(ctx context.Context, db *store.DB) error {
 // readings are ten watts more each tenth of a second from Launched on, and a temperature.
 func readings() (out []store.Reading) {
 	for i := range 10 {
-		out = append(out, store.Reading{Method: "nvml.instant", At: Launched.Add(time.Duration(i) * 100 * time.Millisecond), Value: float64(100 + 10*i)})
+		out = append(out, store.Reading{
+			Method: "nvml.instant",
+			At:     Launched.Add(time.Duration(i) * 100 * time.Millisecond), Value: float64(100 + 10*i),
+		})
 	}
 	return append(out, store.Reading{Method: "gpu.temperature_c", At: Launched.Add(500 * time.Millisecond), Value: 40})
 }
 
+// fill stores header, chunks, gap and result of one task.
 func fill(ctx context.Context, db *store.DB, id store.TaskID) error {
 	setup := Setup()
 	err := db.PutHeader(ctx, id, store.Header{
@@ -103,7 +107,10 @@ func fill(ctx context.Context, db *store.DB, id store.TaskID) error {
 		}
 		chunks = append(chunks, c...)
 	}
-	gap := measure.Event{Kind: measure.EventGap, FirstScan: GapFrom, Scans: GapScans, Exact: true, Channel: -1, Detail: "cable pulled"}
+	gap := measure.Event{
+		Kind: measure.EventGap, FirstScan: GapFrom, Scans: GapScans, Exact: true, Channel: -1,
+		Detail: "cable pulled",
+	}
 	if err := db.AppendChunks(ctx, id, chunks, []measure.Event{gap}); err != nil {
 		return err
 	}
@@ -190,7 +197,7 @@ func Serve(ctx context.Context, dir string) (address string, stop func(), err er
 		return "", nil, err
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	api.Register(server, db)
+	api.Register(ctx, server, db)
 	go func() { _ = server.Serve(l) }()
 	return l.Addr().String(), func() {
 		server.Stop()

@@ -1,11 +1,11 @@
 // Package page is the web page of wattmark host: HTML, style sheets and
-// JavaScript modules that are served as they lie in static, and what serves them.
+// JavaScript modules that are served as they lie in static, and their handler.
 // There is no build step, and nothing comes from elsewhere.
 //
-//	GET /           the page; what it shows stands behind # in the address
+//	GET /           the page; its view stands behind # in the address
 //	GET /assets/…   its files
 //
-// The page asks the JSON API of the same origin (docs/json-api.md).
+// The page asks the JSON API of the same origin (docs/host.md).
 package page
 
 import (
@@ -27,7 +27,8 @@ var static embed.FS
 // this origin's files and calls alone, nothing stands in the markup itself, and
 // no text can become markup (Trusted Types).
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types " +
+	"'none'"
 
 // types are the media types of the files, by their ends. The machine's own table
 // may know none of them, and nosniff makes a wrong one fatal.
@@ -80,7 +81,7 @@ var files = sync.OnceValue(func() map[string]file {
 	if err != nil {
 		panic(err)
 	}
-	// Modules import each other: told of all at once, the browser need not find them
+	// Modules import each other: with the list of all, the browser need not find them
 	// one behind the other.
 	out["/"] = newFile("index.html", []byte(strings.Replace(string(index), "<!--modules-->\n", modules.String(), 1)))
 	return out

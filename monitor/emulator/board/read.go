@@ -3,13 +3,14 @@ package board
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"time"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
-// Energy is what the board has drawn, in total and rail by rail in the order
+// Energy is the energy that the board has drawn, in total and rail by rail in the order
 // of Rails. The rails add up to the total.
 type Energy struct {
 	Total measure.Joule
@@ -71,15 +72,14 @@ func (b *Board) At(t time.Duration) []Reading {
 	return out
 }
 
-// Find returns the index of the rail of a name, or an error that names what
-// there is.
+// Find returns the index of the rail of a name, or an error that names the
+// rails.
 func (b *Board) Find(name string) (int, error) {
 	var names []string
 	for i, r := range b.cfg.Rails {
-		if r.Name == name {
+		if names = append(names, r.Name); r.Name == name {
 			return i, nil
 		}
-		names = append(names, r.Name)
 	}
 	return 0, fmt.Errorf("board: no rail %q: it has %s", name, strings.Join(names, ", "))
 }
@@ -154,10 +154,208 @@ func (b *Board) integral(from, to time.Duration) (float64, bool) {
 	return sum, true
 }
 
-// Observe tells the board that a meter has read up to t: what came before can
-// no longer be changed.
+// Observe records that a meter has read up to t: the loads before can no longer be changed.
 func (b *Board) Observe(t time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.observe(t)
+}
+
+// segment is a stretch of constant load. Its times are seconds since start.
+type segment struct {
+	start   time.Duration
+	target  float64 // watts that the load settles at, cool
+	forever bool    // it began before all times: no transient is left in it
+
+	p0, theta0 float64 // load power and its thermal average at start, W
+	// P(t) = c0 + c1·e^(−t/tau) + c2·e^(−t/heat)
+	c0, c1, c2 float64
+	tau, heat  float64
+	thetaC     float64 // θ(t) = target + thetaC·e^(−t/tau) + thetaD·e^(−t/heat)
+	thetaD     float64
+}
+
+// steady is the segment of a level that has lasted for ever.
+func (b *Board) steady(level float64) segment {
+	s := segment{start: math.MinInt64, target: level, forever: true, p0: level, theta0: level}
+	b.solve(&s)
+	return s
+}
+
+// solve works out the exponentials from the state at the segment's start:
+// p' = (target − p)/τ and θ' = (p − θ)/τθ, and the leakage is Drift·(θ − idle).
+func (b *Board) solve(s *segment) {
+	s.tau, s.heat = b.cfg.TauUp.Seconds(), b.cfg.TauThermal.Seconds()
+	if s.target < s.p0 {
+		s.tau = b.cfg.TauDown.Seconds()
+	}
+	a := s.p0 - s.target
+	s.thetaC = -a * s.tau / (s.heat - s.tau)
+	s.thetaD = s.theta0 - s.target - s.thetaC
+	k := b.cfg.Drift
+	s.c0 = s.target + k*(s.target-float64(b.cfg.Levels.Idle))
+	s.c1 = a + k*s.thetaC
+	s.c2 = k * s.thetaD
+}
+
+// relink carries the state over from segment i−1 to i and on to the last.
+func (b *Board) relink(i int) {
+	for ; i < len(b.segs); i++ {
+		s := &b.segs[i]
+		if i == 0 {
+			if s.forever {
+				*s = b.steady(s.target)
+			} else {
+				b.solve(s)
+			}
+			continue
+		}
+		s.p0, s.theta0 = b.segs[i-1].state(s.start)
+		b.solve(s)
+	}
+}
+
+// state returns the load power and its thermal average at an instant.
+func (s *segment) state(at time.Duration) (p, theta float64) {
+	if s.forever {
+		return s.target, s.target
+	}
+	t := (at - s.start).Seconds()
+	e1, e2 := math.Exp(-t/s.tau), math.Exp(-t/s.heat)
+	return s.target + (s.p0-s.target)*e1, s.target + s.thetaC*e1 + s.thetaD*e2
+}
+
+// power returns the total power, t seconds after the segment's start.
+func (s *segment) power(t float64) float64 {
+	if s.forever {
+		return s.c0
+	}
+	return s.c0 + s.c1*math.Exp(-t/s.tau) + s.c2*math.Exp(-t/s.heat)
+}
+
+// energy returns the integral of the power over [from, from+d] seconds after
+// the segment's start. Expm1 keeps the digits of short spans.
+func (s *segment) energy(from, d float64) float64 {
+	if s.forever {
+		return s.c0 * d
+	}
+	part := func(c, tau float64) float64 {
+		return -c * tau * math.Exp(-from/tau) * math.Expm1(-d/tau)
+	}
+	return s.c0*d + part(s.c1, s.tau) + part(s.c2, s.heat)
+}
+
+// line is one sine of the ripple: amp·cos(omega·t + phase).
+type line struct{ amp, omega, phase float64 }
+
+// drawLines spreads the sines over the band, one to each equal part of it, so
+// that no seed leaves a part of the band empty.
+func drawLines(r Ripple, rng *rand.Rand) []line {
+	if r.RMS == 0 {
+		return nil
+	}
+	out := make([]line, r.Lines)
+	width := float64(r.High-r.Low) / float64(r.Lines)
+	for i := range out {
+		f := float64(r.Low) + width*(float64(i)+rng.Float64())
+		out[i] = line{float64(r.RMS) * math.Sqrt(2/float64(r.Lines)), 2 * math.Pi * f, 2 * math.Pi * rng.Float64()}
+	}
+	return out
+}
+
+// ripple is the supply's periodic part of the power at an instant, for loads that are never quite steady.
+func (b *Board) ripple(t float64) float64 {
+	sum := 0.0
+	for _, l := range b.lines {
+		sum += l.amp * math.Cos(l.omega*t+l.phase)
+	}
+	return sum
+}
+
+// rippleEnergy is the exact integral of ripple over [from, to] in seconds.
+func (b *Board) rippleEnergy(from, to float64) float64 {
+	sum := 0.0
+	for _, l := range b.lines {
+		// sin b − sin a as a product: the difference of two near sines would lose digits.
+		mid, half := l.omega*(from+to)/2+l.phase, l.omega*(to-from)/2
+		sum += l.amp / l.omega * 2 * math.Cos(mid) * math.Sin(half)
+	}
+	return sum
+}
+
+// Live is a board on a wall clock, for a simulated GPU and a demo.
+// It is safe for concurrent use.
+type Live struct {
+	*Board
+	// Epoch is the wall clock's time at the board's time zero.
+	Epoch time.Time
+}
+
+// NewLive puts a board on a wall clock.
+func NewLive(b *Board, epoch time.Time) *Live { return &Live{Board: b, Epoch: epoch} }
+
+// Time returns the wall clock's time of a board instant.
+func (l *Live) Time(t time.Duration) time.Time { return l.Epoch.Add(t) }
+
+// Since returns the board instant of a wall clock's time.
+func (l *Live) Since(t time.Time) time.Duration { return t.Sub(l.Epoch) }
+
+// SetLoad is Board.SetLoad at a time of day. It returns when the load really
+// changed, which is later than at where a meter had already read on.
+func (l *Live) SetLoad(at time.Time, load Load) (time.Time, error) {
+	t, err := l.Board.SetLoad(l.Since(at), load)
+	return l.Time(t), err
+}
+
+// SetLevel is Board.SetLevel at a time of day.
+func (l *Live) SetLevel(at time.Time, w measure.Watt) (time.Time, error) {
+	t, err := l.Board.SetLevel(l.Since(at), w)
+	return l.Time(t), err
+}
+
+// Cancel is Board.Cancel at a time of day.
+func (l *Live) Cancel(after time.Time) { l.Board.Cancel(l.Since(after)) }
+
+// Energy is Board.Energy between two times of day.
+func (l *Live) Energy(from, to time.Time) (Energy, error) {
+	return l.Board.Energy(l.Since(from), l.Since(to))
+}
+
+// MeanPower is Board.MeanPower between two times of day.
+func (l *Live) MeanPower(from, to time.Time) measure.Watt {
+	return l.Board.MeanPower(l.Since(from), l.Since(to))
+}
+
+// At is Board.At at a time of day.
+func (l *Live) At(t time.Time) []Reading { return l.Board.At(l.Since(t)) }
+
+// Step is a stretch of constant load: that of a state, or a level where it is
+// positive.
+type Step struct {
+	Load  Load
+	Level measure.Watt
+	For   time.Duration
+}
+
+// SetSteps lays steps down one after another from a time of day on. It returns
+// when the first really began; the load of the last stays, though it may last no time.
+func (l *Live) SetSteps(at time.Time, steps []Step) (time.Time, error) {
+	changes := make([]Change, 0, len(steps))
+	t := l.Since(at)
+	for i, s := range steps {
+		w := s.Level
+		if w <= 0 {
+			var err error
+			if w, err = l.Level(s.Load); err != nil {
+				return at, err
+			}
+		}
+		if s.For < 0 {
+			return at, fmt.Errorf("board: step %d lasts %v", i+1, s.For)
+		}
+		changes = append(changes, Change{At: t, Level: w})
+		t += s.For
+	}
+	begin, err := l.SetLevels(changes)
+	return l.Time(begin), err
 }

@@ -1,4 +1,4 @@
-// Package fault spoils what an emulated device sends: bytes dropped, doubled or
+// Package fault spoils the bytes of an emulated device: bytes dropped, doubled or
 // changed, writes in fragments, a stall, a pulled cable. It sits between a
 // protocol face and its line, so no face knows of it.
 package fault
@@ -50,7 +50,7 @@ type Faults struct {
 	Script   []Fault
 }
 
-// Counts is what a line has done so far.
+// Counts are a line's faults so far.
 type Counts struct {
 	Sent                           int64 // bytes that the device sent
 	Dropped, Duplicated, Corrupted int64
@@ -89,14 +89,14 @@ func (l *Line) Trigger(f Fault) {
 	l.script = append([]Fault{f}, l.script...)
 }
 
-// Counts returns what was done to the bytes so far.
+// Counts returns the faults so far.
 func (l *Line) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts
 }
 
-// Read reads what the driver sent.
+// Read reads the driver's bytes.
 func (l *Line) Read(p []byte) (int, error) { return l.rw.Read(p) }
 
 // Close pulls the cable.
@@ -109,7 +109,7 @@ func (l *Line) Close() error {
 }
 
 // Write sends p with the line's faults and reports the whole of p as written
-// unless the line itself fails: the device cannot know what was lost.
+// unless the line itself fails: the device cannot know of losses.
 func (l *Line) Write(p []byte) (int, error) {
 	for done := 0; done < len(p); {
 		n, fault := l.upTo(p[done:])
@@ -176,6 +176,7 @@ func (l *Line) do(f Fault, p []byte) (int, error) {
 	return 0, fmt.Errorf("fault: unknown kind %d", f.Kind)
 }
 
+// count changes the counts under their lock: tests read them while the line is in use.
 func (l *Line) count(f func(*Counts)) {
 	l.mu.Lock()
 	f(&l.counts)

@@ -6,28 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
 )
 
-// Source is a meter in virtual time: every call of Next moves its clock on.
-// One goroutine owns it.
-type Source interface {
-	// Setup is what the meter states of itself.
-	Setup() measure.Setup
-	// Next fills b with the next n scans, reusing its slices.
-	Next(b *measure.Block, n int)
-	// Restart begins a new capture: the next scan is number 0, taken at the
-	// first conversion at or after a board instant.
-	Restart(at time.Duration)
-	// Elapsed is the board time of the scan that Next takes next.
-	Elapsed() time.Duration
-}
-
-// channel is one ADC input with what is really true of it.
+// channel is one ADC input with its true errors.
 type channel struct {
 	rail          int
-	read          func(board.Reading) float64 // what is at the input
+	read          func(board.Reading) float64 // quantity at the input
 	gain, offset  float64                     // true: value = offset + gain·count
 	noise         float64                     // in counts
 	lo, hi        float64
@@ -36,7 +22,8 @@ type channel struct {
 	sharedInstant bool // converted at the same instant as the channel before
 }
 
-// Sampler is an ADC on the board's rails.
+// Sampler is an ADC on the board's rails in virtual time: each Next moves its clock on. One
+// goroutine owns it.
 type Sampler struct {
 	board    *board.Board
 	cfg      Config
@@ -58,7 +45,8 @@ func NewSampler(b *board.Board, cfg Config) (*Sampler, error) {
 	}
 	s := &Sampler{board: b, cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x64726177))
-	s.drawn.Clock = normal(rng, cfg.Draw, cfg.Spread.UClock)
+	draw := Drawing(rng, cfg.Draw)
+	s.drawn.Clock = draw(cfg.Spread.UClock)
 	s.drawn.Start = cfg.Start
 	if d := cfg.Spread.ClockOffsetRange; cfg.Draw && d > 0 {
 		s.drawn.Start += time.Duration(rng.Int64N(int64(d)))
@@ -66,35 +54,40 @@ func NewSampler(b *board.Board, cfg Config) (*Sampler, error) {
 	s.step = 1e9 / float64(cfg.Rate) / (1 + s.drawn.Clock)
 	s.start = s.drawn.Start
 	s.setup.Timebase = measure.Timebase{
-		TickHz: cfg.TickHz, UTickHz: cfg.Spread.UClock,
-		TicksPerScan: float64(cfg.TickHz) / float64(cfg.Rate),
+		TickHz: cfg.TickHz, UTickHz: cfg.Spread.UClock, TicksPerScan: float64(cfg.TickHz) / float64(cfg.Rate),
 	}
 	for i, r := range b.Rails() {
 		if slices.Contains(cfg.Omit, r.Name) {
 			s.setup.Missing = append(s.setup.Missing, r.Name)
 			continue
 		}
-		s.wire(rng, i, r)
+		s.wire(draw, i, r)
 	}
 	return s, s.setup.Validate()
 }
 
 // wire adds a rail and its channels.
-func (s *Sampler) wire(rng *rand.Rand, i int, r board.RailConfig) {
+func (s *Sampler) wire(draw func(float64) float64, i int, r board.RailConfig) {
 	cfg, sp := s.cfg, s.cfg.Spread
 	x := len(s.channels)
 	rail := measure.Rail{Name: r.Name, Role: r.Role, Wiring: cfg.Wiring, X: x, Y: x + 1}
 	shunt, assumed := 0.0, measure.Volt(0)
 	volts := func(name string, read func(board.Reading) float64) {
-		s.input(rng, i, measure.Channel{Name: r.Name + name, Unit: measure.UnitVolt, UGain: sp.UGainV, UOffset: float64(sp.UOffsetV), Noise: float64(sp.NoiseV)}, float64(cfg.VoltRange), read)
+		s.input(draw, i, measure.Channel{
+			Name: r.Name + name, Unit: measure.UnitVolt, UGain: sp.UGainV,
+			UOffset: float64(sp.UOffsetV), Noise: float64(sp.NoiseV),
+		}, float64(cfg.VoltRange), read)
 	}
 	amperes := func() {
-		s.input(rng, i, measure.Channel{Name: r.Name + ".current", Unit: measure.UnitAmpere, UGain: sp.UGainI, UOffset: float64(sp.UOffsetI), Noise: float64(sp.NoiseI)}, float64(cfg.CurrentRange), func(q board.Reading) float64 { return float64(q.I) })
+		s.input(draw, i, measure.Channel{
+			Name: r.Name + ".current", Unit: measure.UnitAmpere, UGain: sp.UGainI,
+			UOffset: float64(sp.UOffsetI), Noise: float64(sp.NoiseI),
+		}, float64(cfg.CurrentRange), func(q board.Reading) float64 { return float64(q.I) })
 	}
 	load := func(q board.Reading) float64 { return float64(q.V) }
 	switch cfg.Wiring {
 	case measure.WiringShunt:
-		shunt = normal(rng, cfg.Draw, sp.UShunt)
+		shunt = draw(sp.UShunt)
 		rail.Shunt, rail.UShunt = cfg.Shunt, sp.UShunt
 		// The stated resistance is the true one times (1 + error).
 		ohms := float64(cfg.Shunt) / (1 + shunt)
@@ -105,7 +98,7 @@ func (s *Sampler) wire(rng *rand.Rand, i int, r board.RailConfig) {
 		volts(".voltage", load)
 	default:
 		amperes()
-		assumed = measure.Volt(normal(rng, cfg.Draw, float64(sp.UAssumed)))
+		assumed = measure.Volt(draw(float64(sp.UAssumed)))
 		rail.Y, rail.Assumed, rail.UAssumed = -1, r.Open+assumed, sp.UAssumed
 	}
 	s.drawn.Shunt = append(s.drawn.Shunt, shunt)
@@ -113,14 +106,14 @@ func (s *Sampler) wire(rng *rand.Rand, i int, r board.RailConfig) {
 	s.setup.Rails = append(s.setup.Rails, rail)
 }
 
-// input adds a channel: what it states, and what is really so.
-func (s *Sampler) input(rng *rand.Rand, rail int, c measure.Channel, full float64, read func(board.Reading) float64) {
+// input adds a channel: its statement and its truth.
+func (s *Sampler) input(draw func(float64) float64, rail int, c measure.Channel, full float64, read func(board.Reading) float64) {
 	half := float64(int64(1) << (s.cfg.Bits - 1))
 	c.Gain = full / half
 	c.MinCount, c.MaxCount = measure.Count(-half), measure.Count(half-1)
 	skew := s.cfg.Skew * time.Duration(len(s.channels))
 	c.Skew = measure.SecondsOf(skew)
-	ge, oe := normal(rng, s.cfg.Draw, c.UGain), normal(rng, s.cfg.Draw, c.UOffset)
+	ge, oe := draw(c.UGain), draw(c.UOffset)
 	s.drawn.Gain, s.drawn.Offset = append(s.drawn.Gain, ge), append(s.drawn.Offset, oe)
 	s.setup.Channels = append(s.setup.Channels, c)
 	s.channels = append(s.channels, channel{
@@ -132,10 +125,10 @@ func (s *Sampler) input(rng *rand.Rand, rail int, c measure.Channel, full float6
 	})
 }
 
-// Setup is what the meter states of itself.
+// Setup is the meter's statement about itself.
 func (s *Sampler) Setup() measure.Setup { return s.setup }
 
-// Drawn is what is wrong with it.
+// Drawn returns its true errors.
 func (s *Sampler) Drawn() Drawn { return s.drawn }
 
 // Restart begins a new capture at the first conversion at or after a board instant.
@@ -153,8 +146,8 @@ func (s *Sampler) BoardTime(scan float64) time.Duration {
 	return s.start + time.Duration(math.Round(scan*s.step))
 }
 
-// DeviceTime is the device's time at a board instant: what a perfect clock fit
-// would find.
+// DeviceTime is the device's time at a board instant: the result of a perfect
+// clock fit.
 func (s *Sampler) DeviceTime(at time.Duration) measure.Seconds {
 	return measure.Seconds(float64(at-s.start) / s.step / float64(s.cfg.Rate))
 }
@@ -194,7 +187,7 @@ func (s *Sampler) convert(ch *channel, dst []measure.Count) {
 	}
 }
 
-// prepare gives b room for channels of n scans, keeping what it has.
+// prepare gives b room for channels of n scans, keeping its contents.
 func prepare(b *measure.Block, channels, n int) {
 	if len(b.Counts) != channels {
 		b.Counts = make([][]measure.Count, channels)

@@ -1,14 +1,18 @@
 package meter
 
 import (
+	"context"
+	"errors"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
 func newBoard(t *testing.T, cfg board.Config, loads map[time.Duration]board.Load) *board.Board {
@@ -98,7 +102,10 @@ func TestSixteenBitsAt100kSPerSecond(t *testing.T) {
 
 func TestDrawnErrorsAreWhatTheySay(t *testing.T) {
 	b := newBoard(t, board.Config{Drift: -1}, map[time.Duration]board.Load{-1000: board.Compute})
-	sp := Spread{UGainI: 0.02, UGainV: 0.003, UOffsetI: 0.1, UOffsetV: 0.01, UClock: 1e-4, ClockOffsetRange: time.Second}
+	sp := Spread{
+		UGainI: 0.02, UGainV: 0.003, UOffsetI: 0.1, UOffsetV: 0.01, UClock: 1e-4,
+		ClockOffsetRange: time.Second,
+	}
 	s := newSampler(t, b, Config{Seed: 11, Bits: 24, Spread: sp, Draw: true})
 	setup, drawn := s.Setup(), s.Drawn()
 	var blk measure.Block
@@ -222,9 +229,6 @@ func TestBadMeters(t *testing.T) {
 			t.Errorf("%s: a bad configuration is taken", name)
 		}
 	}
-	if _, err := NewSlow(b, SlowConfig{}); err == nil {
-		t.Error("a sensor without a period is taken")
-	}
 }
 
 func BenchmarkSampler(b *testing.B) {
@@ -236,4 +240,55 @@ func BenchmarkSampler(b *testing.B) {
 		s.Next(&blk, 1000)
 	}
 	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds()/1e6, "MS/s")
+}
+
+type collect struct {
+	scans, blocks uint64
+	fail          error
+	order         []uint64
+}
+
+func (c *collect) Block(b *measure.Block) error {
+	if c.fail != nil {
+		return c.fail
+	}
+	if b.FirstScan != c.scans {
+		c.order = append(c.order, b.FirstScan)
+	}
+	c.scans += uint64(b.Scans())
+	c.blocks++
+	return nil
+}
+func (c *collect) Event(measure.Event) error { return nil }
+
+func TestInstrumentFreeAndPaced(t *testing.T) {
+	b := newBoard(t, board.Config{}, nil)
+	m := NewInstrument("adc", newSampler(t, b, Config{}), pace.Pace{})
+	m.Limit = 100_000
+	var c collect
+	for range 2 { // each stream counts from zero
+		c = collect{}
+		if err := m.Stream(t.Context(), instrument.SinkOf(&c)); err != nil || c.scans != m.Limit || c.order != nil {
+			t.Errorf("%d scans, blocks out of order at %v: %v", c.scans, c.order, err)
+		}
+	}
+	boom := errors.New("boom")
+	if err := m.Stream(t.Context(), instrument.SinkOf(&collect{fail: boom})); !errors.Is(err, boom) {
+		t.Errorf("the sink's error comes back as %v", err)
+	}
+	if id := m.Identity(); id.Kind != "emulated" {
+		t.Errorf("identity %+v", id)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := NewInstrument("adc", newSampler(t, newBoard(t, board.Config{}, nil), Config{}), pace.Real(time.Now()))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		var c collect
+		if err := m.Stream(ctx, instrument.SinkOf(&c)); err != nil {
+			t.Fatal(err)
+		}
+		if c.scans < 299_000 || c.scans > 300_100 || c.blocks < 1400 {
+			t.Errorf("%d scans in %d blocks in 3 s", c.scans, c.blocks)
+		}
+	})
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Pace says how board time passes. The zero value is free: board time moves on
+// Pace describes how board time passes. The zero value is free: board time moves on
 // with the samples that are taken.
 type Pace struct {
 	// Epoch is the wall clock's time at board time zero; the zero time means free.
@@ -17,8 +17,8 @@ type Pace struct {
 	// Batch is the board time handed out at once, default 2 ms: short enough for
 	// a live view, long enough that waking up costs nothing.
 	Batch time.Duration
-	// Backlog is how far production may fall behind the wall clock before what
-	// is too old is thrown away, as a device with a full buffer does; default 2 s.
+	// Backlog is how far production may fall behind the wall clock before the
+	// oldest samples are thrown away, as a device with a full buffer does; default 2 s.
 	Backlog time.Duration
 }
 
@@ -28,6 +28,7 @@ func Real(epoch time.Time) Pace { return Pace{Epoch: epoch} }
 // Free reports whether nothing waits for a clock.
 func (p Pace) Free() bool { return p.Epoch.IsZero() }
 
+// speed is board seconds a wall second.
 func (p Pace) speed() float64 {
 	if p.Speed > 0 {
 		return p.Speed

@@ -46,7 +46,8 @@ func setRaw(fd int) error {
 	if err != nil {
 		return err
 	}
-	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON | unix.IXOFF
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP |
+		unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON | unix.IXOFF
 	t.Oflag &^= unix.OPOST
 	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8 | unix.CREAD | unix.CLOCAL
@@ -82,7 +83,7 @@ func OpenPort() (*Port, error) {
 }
 
 // share takes back, until Close, the exclusive use (TIOCEXCL) that drivers ask for. The
-// kernel keeps it until nobody has the slave open; as the Port has it open for good, the
+// kernel keeps it while the slave is open anywhere; as the Port has it open for good, the
 // port of a driver that was killed would stay busy to all but root.
 func (p *Port) share() {
 	raw, err := p.slave.SyscallConn()
@@ -98,7 +99,7 @@ func (p *Port) share() {
 	}
 }
 
-// Path is what a driver opens.
+// Path is the path for a driver to open.
 func (p *Port) Path() string { return p.path }
 
 // Close unplugs the device: the driver's reads end and its writes fail. It is

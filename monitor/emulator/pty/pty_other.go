@@ -11,7 +11,8 @@ import (
 
 // Open fails: use a TCP line instead.
 func Open() (master *os.File, slavePath string, err error) {
-	return nil, "", fmt.Errorf("pty: pseudo-terminals are built for Linux only: listen on TCP instead: %w", errors.ErrUnsupported)
+	return nil, "", fmt.Errorf("pty: pseudo-terminals are built for Linux only: listen on TCP instead: %w",
+		errors.ErrUnsupported)
 }
 
 // Port is the device's end of a serial line. It cannot be made here.
@@ -23,7 +24,7 @@ func OpenPort() (*Port, error) {
 	return nil, err
 }
 
-// Path is what a driver opens.
+// Path is the path for a driver to open.
 func (p *Port) Path() string { return "" }
 
 // Unread is the number of bytes that wait for the driver.

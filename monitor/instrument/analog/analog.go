@@ -1,14 +1,15 @@
-// Package analog is what the drivers of data acquisition boxes share: how a
-// bench file describes what is wired to an analog input, and the channel that
-// this makes.
+// Package analog is shared by the drivers of data acquisition boxes: the description
+// of an analog input's wiring in a bench file, and the channel that follows from it.
 package analog
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Input is one analog input in the scan.
@@ -26,20 +27,19 @@ type Input struct {
 	Range float64 `yaml:"range"`
 }
 
-var units = map[string]measure.Unit{"": measure.UnitVolt, "V": measure.UnitVolt, "A": measure.UnitAmpere, "W": measure.UnitWatt}
+// Units that an input may have; volts where none is named.
+var Units = map[string]measure.Unit{
+	"": measure.UnitVolt, "V": measure.UnitVolt, "A": measure.UnitAmpere,
+	"W": measure.UnitWatt,
+}
 
-// WithDefaults fills in what a bench file leaves out.
+// WithDefaults fills in the fields that a bench file leaves out.
 func (i Input) WithDefaults() Input {
-	if i.Name == "" {
-		i.Name = fmt.Sprintf("ain%d", i.AIN)
-	}
-	if i.PerVolt == 0 {
-		i.PerVolt = 1
-	}
+	i.Name, i.PerVolt = cmp.Or(i.Name, fmt.Sprintf("ain%d", i.AIN)), cmp.Or(i.PerVolt, 1)
 	return i
 }
 
-// Device is what a kind of device offers.
+// Device describes a kind of device.
 type Device struct {
 	// Inputs is the number of its analog inputs.
 	Inputs int
@@ -49,10 +49,7 @@ type Device struct {
 
 // RangeOf is an input's range on this device.
 func (d Device) RangeOf(i Input) float64 {
-	if i.Range == 0 {
-		return d.Ranges[0]
-	}
-	return i.Range
+	return cmp.Or(i.Range, d.Ranges[0])
 }
 
 // Check reports an input that the device does not have, or that is described in
@@ -64,24 +61,37 @@ func (d Device) Check(inputs []Input) error {
 	names, ains := map[string]bool{}, map[int]bool{}
 	for k, raw := range inputs {
 		i := raw.WithDefaults()
-		_, unit := units[i.Unit]
 		switch {
 		case i.AIN < 0 || i.AIN >= d.Inputs || ains[i.AIN]:
 			return fmt.Errorf("inputs[%d].ain %d: want 0 to %d, each once", k, i.AIN, d.Inputs-1)
-		case names[i.Name]:
-			return fmt.Errorf("inputs[%d].name %q: there is one already", k, i.Name)
-		case !unit:
-			return fmt.Errorf("inputs[%d].unit %q: want V, A or W", k, i.Unit)
-		case !(i.PerVolt > -1e9 && i.PerVolt < 1e9):
-			return fmt.Errorf("inputs[%d].per_volt %v: must be finite", k, i.PerVolt)
 		case !slices.Contains(d.Ranges, d.RangeOf(i)):
 			return fmt.Errorf("inputs[%d].range %v V: want %s", k, i.Range, d.choices())
 		}
-		names[i.Name], ains[i.AIN] = true, true
+		if err := CheckWiring(k, names, i.Name, i.Unit, i.PerVolt); err != nil {
+			return err
+		}
+		ains[i.AIN] = true
 	}
 	return nil
 }
 
+// CheckWiring reports a name, a unit or a scale that input k cannot have. It adds the name to those
+// that are taken.
+func CheckWiring(k int, taken map[string]bool, name, unit string, perVolt float64) error {
+	_, known := Units[unit]
+	switch {
+	case taken[name]:
+		return fmt.Errorf("inputs[%d].name %q: there is one already", k, name)
+	case !known:
+		return fmt.Errorf("inputs[%d].unit %q: want V, A or W", k, unit)
+	case !(perVolt > -1e9 && perVolt < 1e9):
+		return fmt.Errorf("inputs[%d].per_volt %v: must be finite", k, perVolt)
+	}
+	taken[name] = true
+	return nil
+}
+
+// choices lists the ranges for an error message.
 func (d Device) choices() string {
 	var s []string
 	for _, r := range d.Ranges {
@@ -103,12 +113,35 @@ type Scale struct {
 	Min, Max measure.Count
 }
 
-// Channel is what is wired to an input, seen through its converter.
+// Channel returns the channel of an input: its wiring seen through its converter.
 func (i Input) Channel(s Scale) measure.Channel {
 	i = i.WithDefaults()
 	gain, per := s.Gain*i.PerVolt, max(i.PerVolt, -i.PerVolt)
 	return measure.Channel{
-		Name: i.Name, Unit: units[i.Unit], Gain: gain, Offset: -s.Zero * gain, UGain: s.UGain, UOffset: float64(s.UOffset) * per,
-		Noise: s.Noise * max(gain, -gain), MinCount: s.Min, MaxCount: s.Max,
+		Name: i.Name, Unit: Units[i.Unit], Gain: gain, Offset: -s.Zero * gain, UGain: s.UGain,
+		UOffset: float64(s.UOffset) * per, Noise: s.Noise * max(gain, -gain), MinCount: s.Min, MaxCount: s.Max,
 	}
+}
+
+// BytesCode is the size of a 16-bit code.
+const BytesCode = 2
+
+// Scans calls take for every whole scan of b: signed little-endian codes of 16
+// bits, one input's after the other's, as many as counts has room for. counts is
+// used for each scan anew. What is behind the last whole scan is left alone. The
+// error is take's, which ends it.
+func Scans(b []byte, counts []measure.Count, take func([]measure.Count) error) error {
+	size := BytesCode * len(counts)
+	if size == 0 {
+		return nil
+	}
+	for ; len(b) >= size; b = b[size:] {
+		for c := range counts {
+			counts[c] = measure.Count(int16(binary.LittleEndian.Uint16(b[BytesCode*c:])))
+		}
+		if err := take(counts); err != nil {
+			return err
+		}
+	}
+	return nil
 }

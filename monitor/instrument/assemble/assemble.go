@@ -1,17 +1,18 @@
 // Package assemble turns the scans of a device with a short, wrapping time stamp
-// into blocks with true device time, and tells what was lost on the way.
+// into blocks with true device time, and reports losses on the way.
 //
 // A stamp counts ticks modulo some small number: 1024 µs on a PowerSensor3, 22 ms
 // on a PMD-USB. As long as scans follow each other the stamp alone gives the
 // time. After a loss it leaves whole turns open; those are counted with the
-// host's clock, and the gap then says that its size is an estimate.
+// host's clock, and the gap then reports that its size is an estimate.
 package assemble
 
 import (
+	"fmt"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
 // Config describes the device's stamps.
@@ -26,7 +27,7 @@ type Config struct {
 	// Grid is the distance of scans where it is the same for all, in ticks, else 0.
 	// Only few numbers of turns bring a scan back onto the grid.
 	Grid int64
-	// Lost says how many scans are missing between two that lie delta ticks apart,
+	// Lost describes how many scans are missing between two that lie delta ticks apart,
 	// and whether that number is certain.
 	Lost func(delta int64) (scans uint64, exact bool)
 	// FlushTicks is how much time a block covers before it is delivered.
@@ -47,7 +48,7 @@ const maxHeld = 1 << 15
 
 // Assembler builds blocks. It is used by one goroutine:
 //
-//	Arrived, then Scan and Skipped for what the bytes held, then ReadDone.
+//	Arrived, then Scan and Skipped for the contents of the bytes, then ReadDone.
 type Assembler struct {
 	cfg   Config
 	sink  instrument.Sink
@@ -94,8 +95,8 @@ func New(cfg Config, sink instrument.Sink) *Assembler {
 	return a
 }
 
-// Arrived tells when bytes came in and whether more may have been waiting behind
-// them (then their arrival says little about the device's clock).
+// Arrived reports when bytes came in and whether more may have been waiting behind
+// them (then their arrival is a poor measure of the device's clock).
 func (a *Assembler) Arrived(at time.Time, full bool) {
 	if !a.at.IsZero() {
 		silence := at.Sub(a.at)
@@ -105,7 +106,7 @@ func (a *Assembler) Arrived(at time.Time, full bool) {
 	a.at, a.full, a.scanned = at, full, false
 }
 
-// Skipped tells that n bytes were no part of a scan.
+// Skipped reports that n bytes were no part of a scan.
 func (a *Assembler) Skipped(n int) {
 	if n > 0 && a.have {
 		if a.skipped == 0 {
@@ -179,6 +180,7 @@ func (a *Assembler) resolve(stamp int64, counts []measure.Count) error {
 	return nil
 }
 
+// hold keeps a scan whose stamp does not fit until the next one decides.
 func (a *Assembler) hold(stamp int64, counts []measure.Count) {
 	a.suspect.valid, a.suspect.stamp = true, stamp
 	copy(a.suspect.counts, counts)
@@ -192,13 +194,14 @@ func (a *Assembler) delta(from, to int64) int64 {
 // turn is how long the stamp takes to wrap, in seconds.
 func (a *Assembler) turn() float64 { return float64(a.cfg.Modulus) / float64(a.cfg.TickHz) }
 
+// normal reports whether two scans d ticks apart can be neighbours.
 func (a *Assembler) normal(d int64) bool { return d >= a.cfg.MinStep && d < a.cfg.MaxStep }
 
-// repeats tells whether counts equal the last scan's.
+// repeats reports whether counts equal the last scan's.
 func (a *Assembler) repeats(counts []measure.Count) bool {
 	n := a.block.Scans()
 	if n == 0 {
-		return true // already delivered; the stamp alone says that it is the same
+		return true // already delivered; the stamp alone reports that it is the same
 	}
 	for c, v := range counts {
 		if a.block.Counts[c][n-1] != v {
@@ -208,6 +211,7 @@ func (a *Assembler) repeats(counts []measure.Count) bool {
 	return true
 }
 
+// append adds a scan to the block with its true tick.
 func (a *Assembler) append(tick, stamp int64, counts []measure.Count) {
 	if !a.have {
 		a.have, tick = true, 0 // device time zero is the first scan
@@ -224,8 +228,8 @@ func (a *Assembler) append(tick, stamp int64, counts []measure.Count) {
 	a.scanned = true
 }
 
-// ReadDone ends what one read brought: it learns from its time of arrival and
-// delivers what is due.
+// ReadDone ends the bytes of one read: it learns from its time of arrival and
+// delivers the scans that are due.
 func (a *Assembler) ReadDone() error {
 	timed := !a.at.IsZero()
 	if timed && a.scanned && !a.full {
@@ -244,6 +248,50 @@ func (a *Assembler) ReadDone() error {
 	}
 	if n := len(a.block.Ticks); n > 0 && a.block.Ticks[n-1]-a.block.FirstTick >= a.cfg.FlushTicks {
 		return a.Flush()
+	}
+	return nil
+}
+
+// Flush delivers everything that is certain; it is also for a line that has
+// fallen silent, and for the end. Call it between Scan calls.
+func (a *Assembler) Flush() error {
+	if err := a.decide(); err != nil {
+		return err
+	}
+	if err := a.report(); err != nil {
+		return err
+	}
+	if len(a.block.Ticks) == 0 {
+		return nil
+	}
+	err := a.sink.Block(&a.block)
+	a.block.Ticks = a.block.Ticks[:0]
+	for c := range a.block.Counts {
+		a.block.Counts[c] = a.block.Counts[c][:0]
+	}
+	return err
+}
+
+// report sums up once a block the bytes skipped and scans repaired, so that a bad line
+// cannot flood the stream with events.
+func (a *Assembler) report() error {
+	if a.skipped > 0 {
+		e := measure.Event{
+			Kind: measure.EventResync, FirstScan: a.skippedAt, Exact: true, Channel: -1,
+			Detail: fmt.Sprintf("%d bytes skipped to find the next scan", a.skipped),
+		}
+		a.skipped = 0
+		if err := a.sink.Event(e); err != nil {
+			return err
+		}
+	}
+	if a.repaired > 0 {
+		e := measure.Event{
+			Kind: measure.EventNote, FirstScan: a.nextScan, Exact: true, Channel: -1,
+			Detail: fmt.Sprintf("%d scans repeated or with a corrupted time stamp, put right", a.repaired),
+		}
+		a.repaired = 0
+		return a.sink.Event(e)
 	}
 	return nil
 }

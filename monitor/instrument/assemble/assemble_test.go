@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument/insttest"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
 // rig feeds an assembler as a device with 50 µs scans and a 1024 µs stamp would,
@@ -14,7 +15,7 @@ import (
 type rig struct {
 	t     *testing.T
 	asm   *Assembler
-	out   *insttest.Collector
+	out   *montest.Collector
 	epoch time.Time
 	rng   *rand.Rand
 	delay func() time.Duration
@@ -22,11 +23,14 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	tb := measure.Timebase{TickHz: 1e6, TicksPerScan: 50, Stamped: true}
-	r := &rig{t: t, out: &insttest.Collector{Timebase: tb, Channels: 1}, epoch: time.Unix(1000, 0), rng: rand.New(rand.NewPCG(1, 2))}
+	r := &rig{
+		t: t, out: &montest.Collector{Timebase: tb, Channels: 1}, epoch: time.Unix(1000, 0),
+		rng: rand.New(rand.NewPCG(1, 2)),
+	}
 	r.asm = New(Config{
 		Channels: 1, TickHz: 1e6, Modulus: 1024, MinStep: 45, MaxStep: 55, Grid: 50, FlushTicks: 10_000,
 		Lost: func(d int64) (uint64, bool) { return uint64(max(0, (d+25)/50-1)), true },
-	}, r.out)
+	}, instrument.SinkOf(r.out))
 	r.delay = func() time.Duration { return time.Duration(r.rng.IntN(200)) * time.Microsecond }
 	return r
 }
@@ -271,7 +275,7 @@ func TestNoAllocationPerScan(t *testing.T) {
 	a := New(Config{
 		Channels: 8, TickHz: 1e6, Modulus: 1024, MinStep: 45, MaxStep: 55, FlushTicks: 10_000,
 		Lost: func(int64) (uint64, bool) { return 0, true },
-	}, discard{})
+	}, instrument.SinkOf(discard{}))
 	counts := make([]measure.Count, 8)
 	n, at := int64(0), time.Unix(1000, 0)
 	allocs := testing.AllocsPerRun(100, func() {

@@ -1,17 +1,57 @@
+// Package composite makes one instrument of several: two scopes for six signals, a
+// DAQ for the slot beside a serial meter for the plugs. What comes out is one
+// stream on the timebase of the fastest member, the base.
+//
+//	member ─▶ feed ─┐ (a goroutine each; blocks are copied, host's time noted)
+//	member ─▶ feed ─┼─▶ session ─▶ tracks ─▶ merger ─▶ Sink
+//	member ─▶ feed ─┘       │         ▲
+//	                        ├─▶ lead: how a member's clock runs against the host's
+//	                        ├─▶ detector: the start marker in the member's own power
+//	                        └─▶ spool file, where a member delivers only at the end
+//
+// # Placing
+//
+// Every scan of the base shows, of each other member, the reading that is nearest
+// in time: a reading of a slower member stands from half-way to its predecessor
+// to half-way to its successor. So each of its counts appears, the hold delays
+// nothing on average, and no count is made up. A scan of the base for which a
+// member has no reading within half of its period, because the member lost
+// some, is left out and is part of an EventGap. A member that runs faster than
+// the base, by the tolerance of two crystals, has a reading now and then that
+// no scan shows; a note at the end counts them.
+//
+// Held readings are not independent: Inputs gives the longest hold as the
+// Response's Update, by which the budget counts independent readings.
+//
+// # Aligning
+//
+// Trigger: all first scans were taken at one instant. Clock: device times are
+// compared through the arrival of blocks at the host. Markers: as Clock until the
+// start marker was seen in every member's own power, then by that; output lags
+// behind by the length of a marker meanwhile, so that the marker itself and all
+// behind it lie right, while the capture runs: the host plays its marker only
+// once the first scans have come. From there on the rates of the members are
+// compared through the host's clock (series.Rate's least delays, as lines), or,
+// where the whole is deferred, by the two markers.
 package composite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
 // Composite is several instruments as one. It implements instrument.Instrument;
-// it is deferred, and wants an instrument.DeferredSink, where a member is.
+// it is deferred (see instrument.Sink) where a member is.
 type Composite struct {
 	members []Member
 	align   Align
@@ -19,7 +59,7 @@ type Composite struct {
 	base    int
 	inputs  instrument.Inputs
 	parts   []instrument.Inputs // the members' own
-	// was is what a stream that lost its link knew of the members' hidden delays.
+	// was keeps the members' hidden delays of a stream that lost its link.
 	was *known
 }
 
@@ -46,7 +86,7 @@ func New(members []Member, a Align) (*Composite, error) {
 	return c, nil
 }
 
-// learn joins what the members say of their inputs, once all of them know.
+// learn joins the members' inputs, once all of them are known.
 func (c *Composite) learn() {
 	c.parts = c.parts[:0]
 	for _, m := range c.members {
@@ -107,7 +147,10 @@ func (c *Composite) setup(i int) (measure.Setup, error) {
 	if len(s.Rails) == 0 {
 		for x, ch := range s.Channels {
 			if ch.Unit == measure.UnitAmpere {
-				s.Rails = append(s.Rails, measure.Rail{Name: ch.Name, Role: measure.RolePSU, Wiring: measure.WiringAssumed, X: x, Y: -1, Assumed: assumedVolt})
+				s.Rails = append(s.Rails,
+					measure.Rail{
+						Name: ch.Name, Role: measure.RolePSU, Wiring: measure.WiringAssumed, X: x, Y: -1, Assumed: assumedVolt,
+					})
 			}
 		}
 	}
@@ -139,4 +182,127 @@ func (c *Composite) Close() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// By describes how the members' times are brought together.
+type By string
+
+// The ways to align.
+const (
+	// Trigger: a shared trigger line started all members at one instant.
+	Trigger By = "trigger"
+	// Clock: by the host's times of arrival.
+	Clock By = "clock"
+	// Markers: by the start marker in each member's own power, by Clock before it.
+	Markers By = "markers"
+)
+
+// Align describes how the members' times are brought together.
+type Align struct {
+	// By is the way; default Markers.
+	By By
+	// U is the standard uncertainty of Clock: links hide a delay that no arrival
+	// shows. Default 10 ms.
+	U time.Duration
+	// SharedClock reports that one oscillator drives all members: rates are not compared.
+	SharedClock bool
+	// Master is the member that gives the trigger and is started last; default
+	// the first.
+	Master string
+}
+
+// defaultU is the delay that a link may hide: USB frames, a converter's latency timer of up
+// to 16 ms for small packets, packets that fill for 10 ms.
+const defaultU = 10 * time.Millisecond
+
+// WithDefaults fills in the fields that were left out.
+func (a Align) WithDefaults() Align {
+	a.By, a.U = cmp.Or(a.By, Markers), cmp.Or(a.U, defaultU)
+	return a
+}
+
+// Validate reports settings that cannot be used with members of the given names.
+func (a Align) Validate(names []string) error {
+	switch a.By {
+	case Trigger, Clock, Markers, "":
+	default:
+		return fmt.Errorf("align by %q: want trigger, markers or clock", a.By)
+	}
+	switch {
+	case a.U < 0:
+		return fmt.Errorf("align: u of %v: must not be negative", a.U)
+	case a.Master != "" && a.By != Trigger:
+		return errors.New("align: a master gives a trigger: say by: trigger")
+	case a.Master != "" && !slices.Contains(names, a.Master):
+		return fmt.Errorf("align: master %q: this bench has %s", a.Master, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// Member is one instrument of the whole.
+type Member struct {
+	// Name is unique; channels are called Name/channel.
+	Name       string
+	Instrument instrument.Instrument
+	// Delay is how far its readings lie behind the times it reports, where that is
+	// known. Markers see it by themselves.
+	Delay measure.Seconds
+	// Power is its own inputs under the calibration in force, and the rails that
+	// they alone make: a marker is looked for in them. It is called after Open; it
+	// may be nil, and give no rails.
+	Power func(instrument.Inputs) ([]measure.Channel, []measure.Rail)
+}
+
+// Join returns the inputs of members as one instrument, in their order: the
+// base's timebase, channels named member/channel, and their delays and holds.
+// Inputs must have channels. base is the index of the member whose timebase it is.
+func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inputs, base int) {
+	for i := range in {
+		if in[i].Timebase.SampleRate() > in[base].Timebase.SampleRate() {
+			base = i
+		}
+	}
+	out.Timebase = in[base].Timebase
+	late := false
+	for i, m := range members {
+		r := in[i].Response
+		if held(in[base].Timebase, in[i].Timebase) {
+			r.Update = max(r.Update, period(in[i].Timebase))
+			out.Response.Centred = true
+		}
+		out.Response.Tau = max(out.Response.Tau, r.Tau)
+		out.Response.Window = max(out.Response.Window, r.Window)
+		out.Response.Update = max(out.Response.Update, r.Update)
+		late = late || in[i].Response.Update > 0
+		_, rest := split(members, i, base, in[base].Timebase, a)
+		for _, c := range in[i].Channels {
+			c.Name = m.Name + "/" + c.Name
+			c.Skew += rest
+			out.Channels = append(out.Channels, c)
+		}
+	}
+	// A sensor that shows each value after its time lags, in any company.
+	out.Response.Centred = out.Response.Centred && !late
+	return out, base
+}
+
+// split divides a member's known delay into whole scans of the base, in
+// seconds, by which its readings move, and the rest, which goes with its channels.
+func split(members []Member, i, base int, tb measure.Timebase, a Align) (moved, rest measure.Seconds) {
+	if a.By == Markers {
+		return 0, 0
+	}
+	scan := float64(period(tb))
+	moved = measure.Seconds(math.Round(float64(members[i].Delay-members[base].Delay)/scan) * scan)
+	return moved, members[i].Delay - moved
+}
+
+// period is the time from one scan to the next.
+func period(tb measure.Timebase) measure.Seconds { return tb.Seconds(tb.TicksPerScan) }
+
+// held reports whether a member is so much slower that its readings are shown
+// several times.
+func held(base, m measure.Timebase) bool {
+	const slower = 1.5
+	return period(m) > slower*period(base)
 }

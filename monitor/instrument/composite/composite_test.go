@@ -1,23 +1,29 @@
 package composite
 
 import (
+	"bytes"
 	"context"
+	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
+	"github.com/google/go-cmp/cmp"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
 // run opens a composite and streams for so long in virtual time.
-func run(t *testing.T, a Align, d time.Duration, spec marker.Spec, delays map[string]measure.Seconds, fakes ...*fake) (*whole, *Composite, error) {
+func run(t *testing.T, a Align, d time.Duration, spec marker.Spec, delays map[string]measure.Seconds,
+	fakes ...*fake,
+) (*whole, *Composite, error) {
 	t.Helper()
 	epoch := time.Now()
 	var members []Member
@@ -42,7 +48,7 @@ func run(t *testing.T, a Align, d time.Duration, spec marker.Spec, delays map[st
 	w := &whole{Collector: collect(c), spec: spec}
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	err = c.Stream(ctx, w)
+	err = c.Stream(ctx, w.sink())
 	if cerr := c.Close(); cerr != nil {
 		t.Error(cerr)
 	}
@@ -106,7 +112,8 @@ func TestHeldReadings(t *testing.T) {
 				}
 			}
 			in := c.Inputs()
-			if u := float64(in.Response.Update) * 4800; math.Abs(u-1) > 1e-9 || in.Channels[0].Name != "slow/time" || in.Timebase.Stamped != stamped {
+			if u := float64(in.Response.Update) * 4800; math.Abs(u-1) > 1e-9 || in.Channels[0].Name != "slow/time" ||
+				in.Timebase.Stamped != stamped {
 				t.Errorf("%+v", in)
 			}
 		})
@@ -131,7 +138,8 @@ func TestDriftIsFollowed(t *testing.T) {
 				half := 0.5 / rate
 				_, most := apart(w, 0, 1, 0)
 				late, lateMost := apart(w, 0, 1, len(w.Scans())-20_000)
-				t.Logf("by %s, %v S/s: at most %.3g ms apart, in the last second %.3g ms (mean %.3g)\n%s", by, rate, 1e3*most, 1e3*lateMost, 1e3*late, notes(w))
+				t.Logf("by %s, %v S/s: at most %.3g ms apart, in the last second %.3g ms (mean %.3g)\n%s", by, rate,
+					1e3*most, 1e3*lateMost, 1e3*late, notes(w))
 				if most > half+1.5e-3 || math.Abs(late) > 0.3e-3 {
 					t.Errorf("by %s: %v s apart, %v at the end: untracked it would be 4.8 ms", by, most, late)
 				}
@@ -151,7 +159,10 @@ func TestMarkersFindAHiddenDelay(t *testing.T) {
 			spec := marker.FastProfile(4800, 99)
 			load := markers(spec, 1, 8)
 			a := &fake{name: "a", rate: 20e3, ppm: 20, load: load, jitter: 500 * time.Microsecond}
-			b := &fake{name: "b", rate: 4800, ppm: -30, load: load, delay: delay, late: 70 * time.Millisecond, jitter: 500 * time.Microsecond}
+			b := &fake{
+				name: "b", rate: 4800, ppm: -30, load: load, delay: delay, late: 70 * time.Millisecond,
+				jitter: 500 * time.Microsecond,
+			}
 			w, _, err := run(t, Align{}, 10*time.Second, spec, nil, a, b)
 			if err != nil {
 				t.Fatal(err)
@@ -163,7 +174,8 @@ func TestMarkersFindAHiddenDelay(t *testing.T) {
 			}
 			before, _ := apart(w, 0, 1, 0)
 			mean, most := apart(w, 0, 1, from)
-			t.Logf("%.1f µs apart on average from the marker on, %.1f µs at most (%.1f over all)\n%s", 1e6*mean, 1e6*most, 1e6*before, notes(w))
+			t.Logf("%.1f µs apart on average from the marker on, %.1f µs at most (%.1f over all)\n%s", 1e6*mean,
+				1e6*most, 1e6*before, notes(w))
 			// One scan of the base, and 20 µs for the markers' own uncertainty.
 			if math.Abs(mean) > 50e-6+20e-6 || most > 0.5/4800+50e-6+250e-6 {
 				t.Errorf("%v s apart on average, %v at most", mean, most)
@@ -171,7 +183,8 @@ func TestMarkersFindAHiddenDelay(t *testing.T) {
 			if strings.Count(notes(w), " 0 of its readings were shown by no scan") != 2 {
 				t.Error("readings of the slower member are missing")
 			}
-			if w.Lost() != 0 || !strings.Contains(notes(w), "by the start marker") || !strings.Contains(notes(w), "at the stop marker") {
+			if w.Lost() != 0 || !strings.Contains(notes(w), "by the start marker") ||
+				!strings.Contains(notes(w), "at the stop marker") {
 				t.Errorf("lost %d\n%s", w.Lost(), notes(w))
 			}
 		})
@@ -188,7 +201,8 @@ func TestNoMarkerInOneMember(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(notes(w), "no start marker was seen in the power of b: b is aligned with a by the host's clock, within 10") {
+		if !strings.Contains(notes(w), "no start marker was seen in the power of b: b is aligned with a by the "+
+			"host's clock, within 10") {
 			t.Error(notes(w))
 		}
 		if n := len(w.Scans()); n < 110_000 {
@@ -203,9 +217,11 @@ func TestGapsAreExact(t *testing.T) {
 		fast, slow map[int]int
 		want       uint64
 	}{
-		"base":                 {fast: map[int]int{5000: 7}, want: 7},
-		"slow":                 {slow: map[int]int{1000: 5}, want: 20},                               // each stands for four
-		"both at once":         {fast: map[int]int{8000: 40}, slow: map[int]int{2000: 10}, want: 42}, // b's readings begin half a period before themselves
+		"base": {fast: map[int]int{5000: 7}, want: 7},
+		// each stands for four
+		"slow": {slow: map[int]int{1000: 5}, want: 20},
+		// b's readings begin half a period before themselves
+		"both at once":         {fast: map[int]int{8000: 40}, slow: map[int]int{2000: 10}, want: 42},
 		"one after the other":  {fast: map[int]int{8000: 1}, slow: map[int]int{500: 1, 1500: 2}, want: 13},
 		"nothing":              {},
 		"in one block":         {slow: map[int]int{501: 1, 503: 1}, want: 8},
@@ -242,7 +258,8 @@ func TestKnownDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fake{name: "a", rate: 10e3}
 		b := &fake{name: "b", rate: 10e3, delay: -3.03e-3} // read later than it says
-		w, c, err := run(t, Align{By: Trigger, SharedClock: true}, 2*time.Second, marker.Spec{}, map[string]measure.Seconds{"b": 3.03e-3}, a, b)
+		w, c, err := run(t, Align{By: Trigger, SharedClock: true}, 2*time.Second, marker.Spec{},
+			map[string]measure.Seconds{"b": 3.03e-3}, a, b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,24 +287,28 @@ func TestFaultsOfMembers(t *testing.T) {
 		again := &whole{Collector: collect(c)}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		if err := c.Stream(ctx, again); err != nil || len(again.Scans()) < 5000 || before < 5000 {
+		if err := c.Stream(ctx, again.sink()); err != nil || len(again.Scans()) < 5000 || before < 5000 {
 			t.Errorf("%v; %d scans, then %d", err, before, len(again.Scans()))
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		_, _, err := run(t, Align{By: Clock}, 20*time.Second, marker.Spec{}, nil, &fake{name: "a", rate: 4000}, &fake{name: "b", rate: 1000, silent: 2})
+		_, _, err := run(t, Align{By: Clock}, 20*time.Second, marker.Spec{}, nil, &fake{name: "a", rate: 4000},
+			&fake{name: "b", rate: 1000, silent: 2})
 		if !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "b: ") {
 			t.Errorf("a silent member: %v", err)
 		}
-		_, _, err = run(t, Align{By: Clock}, 20*time.Second, marker.Spec{}, nil, &fake{name: "a", rate: 4000, silent: 2}, &fake{name: "b", rate: 1000})
+		_, _, err = run(t, Align{By: Clock}, 20*time.Second, marker.Spec{}, nil,
+			&fake{name: "a", rate: 4000, silent: 2}, &fake{name: "b", rate: 1000})
 		if !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "a: ") {
 			t.Errorf("a silent base: %v", err)
 		}
-		_, _, err = run(t, Align{By: Clock}, 20*time.Second, marker.Spec{}, nil, &fake{name: "a", rate: 4000}, &fake{name: "b", rate: 1000, late: time.Minute})
+		_, _, err = run(t, Align{By: Clock}, 20*time.Second, marker.Spec{}, nil, &fake{name: "a", rate: 4000},
+			&fake{name: "b", rate: 1000, late: time.Minute})
 		if !errors.Is(err, instrument.ErrSilent) || !strings.Contains(err.Error(), "no scan of b within") {
 			t.Errorf("a member that never begins: %v", err)
 		}
-		w, _, err := run(t, Align{By: Clock}, 20*time.Second, marker.Spec{}, nil, &fake{name: "a", rate: 4000}, &fake{name: "b", rate: 1000, ends: 3})
+		w, _, err := run(t, Align{By: Clock}, 20*time.Second, marker.Spec{}, nil, &fake{name: "a", rate: 4000},
+			&fake{name: "b", rate: 1000, ends: 3})
 		if n := len(w.Scans()); err != nil || n < 10_000 || n > 12_100 {
 			t.Errorf("a recording that ends: %v, %d scans", err, n)
 		}
@@ -297,7 +318,8 @@ func TestFaultsOfMembers(t *testing.T) {
 // An error of the sink ends all members.
 func TestSinkErrorEndsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fake{name: "a", rate: 4000, epoch: time.Now(), batch: 40}, &fake{name: "b", rate: 1000, epoch: time.Now(), batch: 10, deferred: false}
+		a, b := &fake{name: "a", rate: 4000, epoch: time.Now(), batch: 40},
+			&fake{name: "b", rate: 1000, epoch: time.Now(), batch: 10, deferred: false}
 		c, err := New([]Member{{Name: "a", Instrument: a}, {Name: "b", Instrument: b}}, Align{By: Clock})
 		if err != nil {
 			t.Fatal(err)
@@ -305,7 +327,10 @@ func TestSinkErrorEndsAll(t *testing.T) {
 		if err := c.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Stream(t.Context(), &insttest.Collector{Timebase: c.Inputs().Timebase, Channels: 1}); !errors.Is(err, measure.ErrShape) {
+		if err := c.Stream(t.Context(), instrument.SinkOf(&montest.Collector{
+			Timebase: c.Inputs().Timebase,
+			Channels: 1,
+		})); !errors.Is(err, measure.ErrShape) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -320,10 +345,25 @@ func TestDeferred(t *testing.T) {
 		most float64
 		note string
 	}{
-		"two on a trigger":       {a: fake{rate: 20e3}, b: fake{rate: 20e3}, by: Trigger, most: 2e-6, note: "common trigger"},
-		"two by markers":         {a: fake{rate: 20e3, ppm: 20}, b: fake{rate: 20e3, ppm: -30, late: 77 * time.Millisecond, delay: 3e-3}, by: Markers, most: 60e-6, note: "by both markers"},
-		"two by markers, faster": {a: fake{rate: 20e3, ppm: -30}, b: fake{rate: 20e3, ppm: 30}, by: Markers, most: 60e-6, note: "readings of b were shown by no scan"},
-		"by the clock":           {a: fake{rate: 20e3}, b: fake{rate: 20e3, late: 77 * time.Millisecond}, by: Clock, most: 100e-6, note: "by the host's clock"},
+		"two on a trigger": {
+			a: fake{rate: 20e3}, b: fake{rate: 20e3}, by: Trigger, most: 2e-6,
+			note: "common trigger",
+		},
+		"two by markers": {
+			a: fake{rate: 20e3, ppm: 20},
+			b: fake{
+				rate: 20e3, ppm: -30, late: 77 * time.Millisecond,
+				delay: 3e-3,
+			}, by: Markers, most: 60e-6, note: "by both markers",
+		},
+		"two by markers, faster": {
+			a: fake{rate: 20e3, ppm: -30}, b: fake{rate: 20e3, ppm: 30}, by: Markers,
+			most: 60e-6, note: "readings of b were shown by no scan",
+		},
+		"by the clock": {
+			a: fake{rate: 20e3}, b: fake{rate: 20e3, late: 77 * time.Millisecond}, by: Clock,
+			most: 100e-6, note: "by the host's clock",
+		},
 	} {
 		for _, streaming := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, %v", name, streaming), func(t *testing.T) {
@@ -367,13 +407,176 @@ func TestIdentityAndNames(t *testing.T) {
 		t.Errorf("%+v", id)
 	}
 	in := c.Inputs()
-	if in.Timebase != b.timebase() || len(in.Channels) != 4 || in.Channels[1].Name != "x/load.current" || in.Channels[2].Name != "y/time" {
+	if in.Timebase != b.timebase() || len(in.Channels) != 4 || in.Channels[1].Name != "x/load.current" ||
+		in.Channels[2].Name != "y/time" {
 		t.Errorf("%+v", in)
 	}
 	if _, err := New([]Member{{Name: "x", Instrument: a}}, Align{}); err == nil {
 		t.Error("a composite of one")
 	}
-	if err := c.Stream(t.Context(), collect(c)); err == nil {
+	if err := c.Stream(t.Context(), instrument.SinkOf(collect(c))); err == nil {
 		t.Error("it streams though it is not open")
+	}
+}
+
+func TestSpoolKeepsWhatItGot(t *testing.T) {
+	s, err := newSpool(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	want := []packet{
+		{
+			block: measure.Block{FirstTick: 0, Counts: [][]measure.Count{{1, -2, 3}, {4, 5, -2147483648}}},
+			at:    time.Unix(5, 7),
+		},
+		{event: &measure.Event{
+			Kind: measure.EventGap, FirstScan: 3, Scans: 4, Exact: true, Channel: -1,
+			Detail: "lost",
+		}},
+		{block: measure.Block{
+			FirstScan: 7, FirstTick: 1 << 40, Ticks: []int64{1 << 40, 1<<40 + 9},
+			Counts: [][]measure.Count{{1, 2}, {3, 4}},
+		}, at: time.Unix(6, 0)},
+	}
+	for i := range want {
+		if err := s.write(&want[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // it can be read again
+		if err := s.rewind(); err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range want {
+			var got packet
+			if err := s.next(&got); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(w.block, got.block); (w.event == nil && d != "") || !cmp.Equal(w.event, got.event) ||
+				(w.event == nil && !got.at.Equal(w.at)) {
+				t.Errorf("record %d: %+v\n%s", i, got.event, d)
+			}
+		}
+		if err := s.next(&packet{}); !errors.Is(err, io.EOF) {
+			t.Errorf("behind the last: %v", err)
+		}
+	}
+}
+
+// A file that something else wrote into is told of, and makes nobody panic.
+func FuzzSpool(f *testing.F) {
+	var b bytes.Buffer
+	_ = gob.NewEncoder(&b).Encode(&record{Block: measure.Block{Counts: [][]measure.Count{{1, 2}, {3}}}, Event: nil})
+	f.Add(b.Bytes())
+	f.Add(b.Bytes()[:b.Len()-3])
+	f.Add(make([]byte, 60))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := newSpool(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		if _, err := s.file.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.rewind(); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			var p packet
+			err := s.next(&p)
+			if errors.Is(err, io.EOF) && !errors.Is(err, errRecord) {
+				return
+			}
+			if err != nil {
+				if !errors.Is(err, errRecord) {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if p.event == nil && (p.block.Scans() == 0 || p.block.Scans() > len(data)) {
+				t.Errorf("%d scans of %d bytes", p.block.Scans(), len(data))
+			}
+		}
+	})
+}
+
+// steady is an instrument of so many channels; only its inputs are used.
+type steady struct {
+	fake
+	channels int
+}
+
+func (s *steady) Inputs() instrument.Inputs {
+	in := instrument.Inputs{Timebase: s.timebase()}
+	for c := range s.channels {
+		in.Channels = append(in.Channels, measure.Channel{Name: string(rune('a' + c)), Unit: measure.UnitVolt, Gain: 1})
+	}
+	return in
+}
+
+// nowhere takes blocks and forgets them.
+type nowhere struct{ scans int }
+
+func (n *nowhere) Block(b *measure.Block) error { n.scans += b.Scans(); return nil }
+func (n *nowhere) Event(measure.Event) error    { return nil }
+
+// BenchmarkMerge merges eight channels of 20 kS/s with eight of 4.8 kS/s, from
+// the members' blocks of 10 ms on, with their clocks followed.
+func BenchmarkMerge(b *testing.B) {
+	fast, slow := &steady{fake{name: "fast", rate: 20e3, stamped: true}, 8},
+		&steady{fake{name: "slow", rate: 4800, stamped: true}, 8}
+	c, err := New([]Member{{Name: "slow", Instrument: slow}, {Name: "fast", Instrument: fast}}, Align{By: Clock})
+	if err != nil {
+		b.Fatal(err)
+	}
+	out := &nowhere{}
+	s := &session{c: c, sink: instrument.SinkOf(out), members: make([]member, 2), epoch: time.Unix(0, 0)}
+	for i := range 2 {
+		s.feeds = append(s.feeds, &feed{member: i, free: make(chan *packet, 256), stopped: &s.stopped})
+	}
+	s.merger = newMerger(c, instrument.SinkOf(out), s.free)
+	if s.live, err = newLive(s); err != nil {
+		b.Fatal(err)
+	}
+	blocks := [2]measure.Block{}
+	for i, n := range []int{48, 200} {
+		blocks[i].Counts, blocks[i].Ticks = make([][]measure.Count, 8), make([]int64, n)
+		for ch := range blocks[i].Counts {
+			blocks[i].Counts[ch] = make([]measure.Count, n)
+		}
+	}
+	round := 0
+	step := func() {
+		at := s.epoch.Add(time.Duration(round+1) * 10 * time.Millisecond)
+		for i := range blocks {
+			blk := &blocks[i]
+			n := blk.Scans()
+			blk.FirstScan = uint64(round * n)
+			for k := range blk.Ticks {
+				blk.Ticks[k] = int64(round)*10_000_000 + int64(k)*10_000_000/int64(n)
+			}
+			blk.FirstTick = blk.Ticks[0]
+			p := s.feeds[i].packet()
+			p.fill(blk, at)
+			if err := s.live.take(i, p); err != nil {
+				b.Fatal(err)
+			}
+		}
+		round++
+	}
+	for range 1000 {
+		step()
+	}
+	out.scans = 0
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		step()
+	}
+	b.ReportMetric(float64(out.scans)/b.Elapsed().Seconds(), "scans/s")
+	if out.scans < 195*b.N {
+		b.Fatalf("%d scans of %d blocks of 200", out.scans, b.N)
 	}
 }

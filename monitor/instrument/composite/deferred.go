@@ -1,14 +1,18 @@
 package composite
 
 import (
+	"bufio"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"slices"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
 // openSpools makes a file for each member.
@@ -23,7 +27,7 @@ func (s *session) openSpools() error {
 	return nil
 }
 
-// replay merges what all members delivered.
+// replay merges the deliveries of all members.
 func (s *session) replay() error {
 	if err := s.placeDeferred(); err != nil {
 		return err
@@ -79,7 +83,8 @@ func (s *session) closeReplay() error {
 	}
 	for _, t := range s.merger.tracks {
 		if t != nil && t.unshown > 0 {
-			if err := s.merger.note("%d readings of %s were shown by no scan: its clock runs faster", t.unshown, t.name); err != nil {
+			if err := s.merger.note("%d readings of %s were shown by no scan: its clock runs faster", t.unshown,
+				t.name); err != nil {
 				return err
 			}
 		}
@@ -127,7 +132,7 @@ func (s *session) placeDeferred() error {
 // pair are the markers of one member.
 type pair struct{ start, stop *marker.Found }
 
-// placeBy places one member, and says how.
+// placeBy places one member, and describes how.
 func (s *session) placeBy(i int, moved float64, pairs []pair) (place, string) {
 	name, base := s.c.members[i].Name, s.c.members[s.c.base].Name
 	clocks := math.Hypot(s.c.parts[i].Timebase.UTickHz, s.merger.tb.UTickHz)
@@ -139,11 +144,13 @@ func (s *session) placeBy(i int, moved float64, pairs []pair) (place, string) {
 		return byMarkers(pairs[s.c.base], pairs[i], name, base, half, clocks)
 	}
 	if s.c.align.By == Trigger {
-		return place{d: -moved}, fmt.Sprintf("%s is aligned with %s by their common trigger, within %s (k = 1) at its instant; their clocks may part by %.1f ppm",
+		return place{d: -moved}, fmt.Sprintf("%s is aligned with %s by their common trigger, within %s (k = 1) at "+
+			"its instant; their clocks may part by %.1f ppm",
 			name, base, seconds(half), 1e6*clocks)
 	}
 	d := s.members[s.c.base].at.Sub(s.members[i].at).Seconds() - moved
-	text := fmt.Sprintf("%s is aligned with %s by the host's clock, within %s (k = 1); their clocks may part by %.1f ppm",
+	text := fmt.Sprintf("%s is aligned with %s by the host's clock, within %s (k = 1); their clocks may part by "+
+		"%.1f ppm",
 		name, base, seconds(math.Hypot(s.c.align.U.Seconds(), half)), 1e6*clocks)
 	if pairs != nil {
 		blind := name
@@ -161,16 +168,18 @@ func byMarkers(base, m pair, name, of string, half, clocks float64) (place, stri
 	p := place{at: float64(base.start.T), d: float64(m.start.T - base.start.T)}
 	u := math.Hypot(math.Hypot(float64(m.start.U), float64(base.start.U)), half)
 	if m.stop == nil || base.stop == nil {
-		return p, fmt.Sprintf("%s is aligned with %s by the start marker, within %s (k = 1) there; no stop marker: their clocks may part by %.1f ppm",
+		return p, fmt.Sprintf("%s is aligned with %s by the start marker, within %s (k = 1) there; no stop marker: "+
+			"their clocks may part by %.1f ppm",
 			name, of, seconds(u), 1e6*clocks)
 	}
 	span := float64(base.stop.T - base.start.T)
 	p.slope = (float64(m.stop.T-base.stop.T) - p.d) / span
 	u = max(u, math.Hypot(math.Hypot(float64(m.stop.U), float64(base.stop.U)), half))
-	return p, fmt.Sprintf("%s is aligned with %s by both markers, within %s (k = 1) between them; its clock ran %+.1f ppm", name, of, seconds(u), 1e6*p.slope)
+	return p, fmt.Sprintf("%s is aligned with %s by both markers, within %s (k = 1) between them; its clock ran "+
+		"%+.1f ppm", name, of, seconds(u), 1e6*p.slope)
 }
 
-// markers looks for both markers in what each member delivered.
+// markers looks for both markers in each member's delivery.
 func (s *session) markers() ([]pair, error) {
 	detect, err := s.detectors()
 	if err != nil || detect == nil {
@@ -203,4 +212,107 @@ func (s *session) markers() ([]pair, error) {
 		pairs[i].start, pairs[i].stop = marker.Pair(d.Found())
 	}
 	return pairs, nil
+}
+
+// maxSpool bounds one member's part of the disk while another one
+// samples into its own memory.
+const maxSpool = 8 << 30
+
+// maxScans bounds one block in the file: more is no block of ours.
+const maxScans = 1 << 20
+
+// spool keeps the blocks and events of one member in a file without a name, as gobs, until all
+// members have delivered.
+type spool struct {
+	channels int
+	file     *os.File
+	w        *bufio.Writer
+	out      *gob.Encoder
+	in       *gob.Decoder
+	size     int64
+}
+
+// record is one entry of the file: a block with its time of arrival in ns, or an event.
+type record struct {
+	Block measure.Block
+	At    int64
+	Event *measure.Event
+}
+
+// newSpool makes a file without a name in the system's temporary folder.
+func newSpool(channels int) (*spool, error) {
+	f, err := os.CreateTemp("", "wattmark-composite-*")
+	if err != nil {
+		return nil, fmt.Errorf("composite: a file to keep samples in: %w", err)
+	}
+	// Where an open file can lose its name nothing stays behind; else close removes it.
+	_ = os.Remove(f.Name())
+	s := &spool{channels: channels, file: f, w: bufio.NewWriterSize(f, 1<<18)}
+	s.out = gob.NewEncoder(s)
+	return s, nil
+}
+
+// close releases the file, and with it its space.
+func (s *spool) close() {
+	_ = s.file.Close()
+	_ = os.Remove(s.file.Name())
+}
+
+// write appends a block or an event. Errors wrap the system's; more than maxSpool bytes are refused.
+func (s *spool) write(p *packet) error {
+	return s.out.Encode(&record{p.block, p.at.UnixNano(), p.event})
+}
+
+// Write takes the encoder's bytes.
+func (s *spool) Write(b []byte) (int, error) {
+	if s.size += int64(len(b)); s.size > maxSpool {
+		return 0, fmt.Errorf("composite: more than %d GiB to keep until all members have delivered: measure for a "+
+			"shorter time, or slower", maxSpool>>30)
+	}
+	n, err := s.w.Write(b)
+	if err != nil {
+		err = fmt.Errorf("composite: keep samples in %s: %w: is the disk full?", os.TempDir(), err)
+	}
+	return n, err
+}
+
+// rewind begins to read from the first record.
+func (s *spool) rewind() error {
+	if err := s.w.Flush(); err != nil {
+		return fmt.Errorf("composite: keep samples: %w", err)
+	}
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("composite: read what was kept: %w", err)
+	}
+	s.in = gob.NewDecoder(bufio.NewReaderSize(s.file, 1<<18))
+	return nil
+}
+
+// errRecord: the file does not hold the records that were written.
+var errRecord = errors.New("the file of samples is damaged")
+
+// next reads a record into p, whose memory is used again; io.EOF behind the last.
+func (s *spool) next(p *packet) error {
+	r := record{Block: p.block}
+	r.Block.FirstScan, r.Block.FirstTick = 0, 0 // a gob leaves zeros out
+	err := s.in.Decode(&r)
+	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return io.EOF
+	}
+	if b := &r.Block; err == nil && r.Event == nil && !s.whole(b) {
+		err = fmt.Errorf("%d scans of %d channels", b.Scans(), len(b.Counts))
+	}
+	if err != nil {
+		return fmt.Errorf("composite: read what was kept: %w: %w", errRecord, err)
+	}
+	p.block, p.at, p.event = r.Block, time.Unix(0, r.At), r.Event
+	return nil
+}
+
+// whole reports whether a block has all channels with equally many scans.
+func (s *spool) whole(b *measure.Block) bool {
+	n := b.Scans()
+	other := func(c []measure.Count) bool { return len(c) != n }
+	return len(b.Counts) == s.channels && n >= 1 && n <= maxScans && !slices.ContainsFunc(b.Counts, other) &&
+		(b.Ticks == nil || len(b.Ticks) == n)
 }

@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
 // fake is an instrument whose first channel reads the true time in microseconds,
@@ -59,7 +59,7 @@ func (f *fake) Inputs() instrument.Inputs {
 func (f *fake) Stream(ctx context.Context, sink instrument.Sink) error {
 	rng := rand.New(rand.NewPCG(1, uint64(f.rate)))
 	if f.trigger {
-		if err := sink.(instrument.TriggeredSink).Waiting(); err != nil {
+		if err := sink.Waiting(); err != nil {
 			return err
 		}
 		select {
@@ -78,7 +78,7 @@ func (f *fake) Stream(ctx context.Context, sink instrument.Sink) error {
 	b := &measure.Block{Counts: make([][]measure.Count, 2)}
 	scan, index := 0, uint64(0) // of the device; of what is told
 	if f.deferred {
-		if err := sink.(instrument.DeferredSink).Armed(time.Now()); err != nil {
+		if err := sink.Armed(time.Now()); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -86,7 +86,7 @@ func (f *fake) Stream(ctx context.Context, sink instrument.Sink) error {
 			if err := f.deliver(b, &scan, &index, min(f.batch, end-scan), begin, step, sink); err != nil {
 				return err
 			}
-			sink.(instrument.DeferredSink).Progress(uint64(scan), uint64(end))
+			sink.Progress(uint64(scan), uint64(end))
 		}
 		return nil
 	}
@@ -114,11 +114,16 @@ func (f *fake) Stream(ctx context.Context, sink instrument.Sink) error {
 }
 
 // deliver gives n scans, fewer where some are lost among them.
-func (f *fake) deliver(b *measure.Block, scan *int, index *uint64, n int, begin, step float64, sink instrument.Sink) error {
+func (f *fake) deliver(b *measure.Block, scan *int, index *uint64, n int, begin, step float64,
+	sink instrument.Sink,
+) error {
 	end := *scan + n
 	for *scan < end {
 		if lost := f.loses[*scan]; lost > 0 {
-			if err := sink.Event(measure.Event{Kind: measure.EventGap, FirstScan: *index, Scans: uint64(lost), Exact: true, Channel: -1, Detail: "lost on purpose"}); err != nil {
+			if err := sink.Event(measure.Event{
+				Kind: measure.EventGap, FirstScan: *index, Scans: uint64(lost),
+				Exact: true, Channel: -1, Detail: "lost on purpose",
+			}); err != nil {
 				return err
 			}
 			delete(f.loses, *scan)
@@ -164,19 +169,24 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // whole collects what comes out, and knows the marker.
 type whole struct {
-	*insttest.Collector
+	*montest.Collector
 	spec    marker.Spec
 	armedAt time.Time
 	done    uint64
 }
 
-func (w *whole) Marker() marker.Spec         { return w.spec }
-func (w *whole) Armed(at time.Time) error    { w.armedAt = at; return nil }
-func (w *whole) Progress(done, total uint64) { w.done = done }
-func (w *whole) Unwanted() <-chan struct{}   { return nil }
-func collect(c *Composite) *insttest.Collector {
+func (w *whole) sink() instrument.Sink {
+	return instrument.Sink{
+		Block: w.Block, Event: w.Event,
+		Marker:   func() marker.Spec { return w.spec },
+		Armed:    func(at time.Time) error { w.armedAt = at; return nil },
+		Progress: func(done, _ uint64) { w.done = done },
+	}
+}
+
+func collect(c *Composite) *montest.Collector {
 	in := c.Inputs()
-	return &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+	return &montest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
 }
 
 // markers is a load that plays a start and a stop marker at true times.
@@ -185,7 +195,8 @@ func markers(spec marker.Spec, start, stop float64) func(float64) float64 {
 	return func(t float64) float64 {
 		amps := 5 + 0.002*math.Sin(1e5*t)
 		for kind, begin := range map[marker.Kind]float64{marker.Start: start, marker.Stop: stop} {
-			if i := int(math.Floor((t - begin) / float64(spec.Chip))); i >= 0 && i < len(chips[kind]) && chips[kind][i] {
+			if i := int(math.Floor((t - begin) / float64(spec.Chip))); i >= 0 && i < len(chips[kind]) &&
+				chips[kind][i] {
 				amps += 15
 			}
 		}

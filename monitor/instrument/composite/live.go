@@ -3,10 +3,13 @@ package composite
 import (
 	"fmt"
 	"math"
+	"strings"
+	"sync/atomic"
+	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/marker"
-	"wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
 // live aligns members while they run.
@@ -19,7 +22,7 @@ type live struct {
 	detect   []*marker.Detector
 	spec     marker.Spec
 	awaiting bool      // start markers
-	hidden   []float64 // what the start marker showed beyond the clock
+	hidden   []float64 // delays that the start marker showed beyond the clock
 	start    []*marker.Found
 	stop     []*marker.Found
 	lag      float64 // of the output while markers are awaited
@@ -35,17 +38,22 @@ const (
 	// keepBehind bounds how far a start marker may move a member back, in seconds.
 	keepBehind = 0.25
 	// reportChips is how many chips behind its end a marker is reported, and reserve
-	// what blocks and lines take beyond that, in seconds.
+	// the delay of blocks and lines beyond that, in seconds.
 	reportChips = 12
 	reserve     = 0.3
-	// maxLag bounds what is held back, and with it how late a capture begins: of a
+	// maxLag bounds the output's delay, and with it that of a capture's begin: of a
 	// marker for slow sensors, which is longer, the first part is aligned by clock.
 	maxLag = 5.0
 )
 
+// newLive chooses the way to align: a common trigger is exact at once, markers are awaited, and a
+// stream of the same task that lost its link goes on with the delays that it knew.
 func newLive(s *session) (*live, error) {
 	n := len(s.members)
-	l := &live{s: s, m: s.merger, leads: make([]lead, n), align: make([]aligner, n), start: make([]*marker.Found, n), stop: make([]*marker.Found, n)}
+	l := &live{
+		s: s, m: s.merger, leads: make([]lead, n), align: make([]aligner, n), start: make([]*marker.Found, n),
+		stop: make([]*marker.Found, n),
+	}
 	for i := range l.align {
 		moved, _ := split(s.c.members, i, s.c.base, l.m.tb, s.c.align)
 		l.align[i] = aligner{shared: s.c.align.SharedClock, moved: float64(moved)}
@@ -86,20 +94,21 @@ func newLive(s *session) (*live, error) {
 	return l, nil
 }
 
-// triggered tells how far the trigger alone aligns the members.
+// triggered reports how far the trigger alone aligns the members.
 func (l *live) triggered() error {
 	for i := range l.align {
 		if i == l.m.base {
 			continue
 		}
-		if err := l.m.note("%s is aligned with %s by their common trigger, within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].anchor.u)); err != nil {
+		if err := l.m.note("%s is aligned with %s by their common trigger, within %s (k = 1)", l.m.names[i],
+			l.m.names[l.m.base], seconds(l.align[i].anchor.u)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// take takes a block or an event of a member and delivers what is due.
+// take takes a block or an event of a member and delivers the scans that are due.
 func (l *live) take(i int, p *packet) error {
 	if p.event != nil {
 		if i == l.m.base || p.event.Kind == measure.EventGap {
@@ -132,7 +141,7 @@ func (l *live) take(i int, p *packet) error {
 	return l.advance()
 }
 
-// ready tells whether arrivals were watched long enough to place the first scans.
+// ready reports whether arrivals were watched long enough to place the first scans.
 func (l *live) ready() bool {
 	for i := range l.leads {
 		if w := &l.leads[i]; !w.begun || w.lastSeen-w.firstSeen < settle {
@@ -142,6 +151,7 @@ func (l *live) ready() bool {
 	return true
 }
 
+// u is the standard uncertainty of an alignment by clock, in seconds.
 func (l *live) u() float64 { return l.s.c.align.U.Seconds() }
 
 // settle places the members by the host's clock.
@@ -158,12 +168,14 @@ func (l *live) settle() error {
 			continue
 		}
 		if l.detect != nil {
-			// Behind the first scan: before it nobody knows where it belongs.
-			l.m.noteAt(math.Inf(-1), "%s is aligned with %s by the host's clock and what the start marker showed before, within %s (k = 1)",
+			// Behind the first scan: before it it is unknown where it belongs.
+			l.m.noteAt(math.Inf(-1), "%s is aligned with %s by the host's clock and what the start marker showed "+
+				"before, within %s (k = 1)",
 				l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u))
 			continue
 		}
-		if err := l.m.note("%s is aligned with %s by the host's clock, within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u)); err != nil {
+		if err := l.m.note("%s is aligned with %s by the host's clock, within %s (k = 1)", l.m.names[i],
+			l.m.names[l.m.base], seconds(l.align[i].u)); err != nil {
 			return err
 		}
 	}
@@ -184,7 +196,7 @@ func (l *live) track() {
 	}
 }
 
-// advance delivers what is due.
+// advance delivers the scans that are due.
 func (l *live) advance() error {
 	if l.awaiting {
 		if err := l.anchor(); err != nil {
@@ -211,8 +223,8 @@ func (l *live) advance() error {
 	return l.silent()
 }
 
-// silent ends the stream where one member is silent while the others go on: what
-// waits for it would fill the memory.
+// silent ends the stream where one member is silent while the others go on: the
+// scans that wait for it would fill the memory.
 func (l *live) silent() error {
 	limit := silence
 	if l.awaiting {
@@ -228,23 +240,290 @@ func (l *live) silent() error {
 			quiet = l.m.base
 		}
 		if quiet >= 0 {
-			return fmt.Errorf("%s: %w: nothing came for %v s while %s went on", l.m.names[quiet], instrument.ErrDisconnected, limit, l.m.names[l.last])
+			return fmt.Errorf("%s: %w: nothing came for %v s while %s went on", l.m.names[quiet],
+				instrument.ErrDisconnected, limit, l.m.names[l.last])
 		}
 	}
 	return nil
 }
 
-// finish delivers the rest and tells how the clocks ran.
+// finish delivers the rest and reports how the clocks ran.
 func (l *live) finish() error {
 	if err := l.m.finish(); err != nil || !l.m.begun {
 		return err
 	}
 	for i := range l.align {
 		if i != l.m.base {
-			if err := l.m.note("%s against %s: %s; aligned within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], l.rates(i), seconds(l.align[i].u)); err != nil {
+			if err := l.m.note("%s against %s: %s; aligned within %s (k = 1)", l.m.names[i], l.m.names[l.m.base],
+				l.rates(i), seconds(l.align[i].u)); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// kind is the kind of a member's message.
+type kind uint8
+
+const (
+	gaveBlock kind = iota
+	gaveEvent
+	armed    // a deferred member samples
+	waiting  // it waits for its trigger
+	progress // a deferred member's delivery
+	ended    // its Stream returned
+)
+
+// message goes from a member's goroutine to the session's.
+type message struct {
+	member      int
+	kind        kind
+	packet      *packet
+	event       measure.Event
+	at          time.Time
+	done, total uint64
+	err         error
+}
+
+// packet is a member's block, copied, with its time of arrival. Events keep their
+// place among the blocks.
+type packet struct {
+	block measure.Block
+	at    time.Time
+	event *measure.Event // instead of a block
+}
+
+// feed is a member's sink. It runs on the member's goroutine.
+type feed struct {
+	member  int
+	to      chan<- message
+	free    chan *packet // packets that were used up
+	stopped *atomic.Bool // no more is wanted
+	// unwanted is closed once the member's memory is not wanted any more.
+	unwanted <-chan struct{}
+}
+
+// sink is the feed as its member sees it.
+func (f *feed) sink() instrument.Sink {
+	return instrument.Sink{
+		Block: f.Block, Event: f.Event, Waiting: f.Waiting, Armed: f.Armed, Progress: f.Progress, Unwanted: f.unwanted,
+	}
+}
+
+// Block copies a block into a packet that is used again and again.
+func (f *feed) Block(b *measure.Block) error {
+	at := time.Now()
+	switch {
+	case f.stopped.Load():
+		return errStopped
+	case b.Scans() == 0:
+		return nil
+	}
+	p := f.packet()
+	p.fill(b, at)
+	f.to <- message{member: f.member, kind: gaveBlock, packet: p}
+	return nil
+}
+
+// packet is one that was used up, or a new one.
+func (f *feed) packet() *packet {
+	select {
+	case p := <-f.free:
+		return p
+	default:
+		return &packet{}
+	}
+}
+
+// fill copies a block, whose memory is the member's, into a packet.
+func (p *packet) fill(b *measure.Block, at time.Time) {
+	p.at, p.event = at, nil
+	p.block.FirstScan, p.block.FirstTick = b.FirstScan, b.FirstTick
+	if p.block.Counts == nil {
+		p.block.Counts = make([][]measure.Count, len(b.Counts))
+	}
+	for c := range b.Counts {
+		p.block.Counts[c] = append(p.block.Counts[c][:0], b.Counts[c]...)
+	}
+	if b.Ticks != nil {
+		p.block.Ticks = append(p.block.Ticks[:0], b.Ticks...)
+	}
+}
+
+// Event sends a member's event on, in order with its blocks.
+func (f *feed) Event(e measure.Event) error {
+	if f.stopped.Load() {
+		return errStopped
+	}
+	f.to <- message{member: f.member, kind: gaveEvent, event: e}
+	return nil
+}
+
+// Armed implements instrument.Sink for a member with a memory of its own.
+func (f *feed) Armed(at time.Time) error {
+	f.to <- message{member: f.member, kind: armed, at: at}
+	return nil
+}
+
+// Waiting implements instrument.Sink for a member that waits for a trigger.
+func (f *feed) Waiting() error {
+	f.to <- message{member: f.member, kind: waiting}
+	return nil
+}
+
+// Progress implements instrument.Sink for a member that delivers its memory.
+func (f *feed) Progress(done, total uint64) {
+	f.to <- message{member: f.member, kind: progress, done: done, total: total}
+}
+
+// hole takes note of scans that the base itself lost.
+func (m *merger) hole(n uint64) {
+	if m.begun {
+		m.dropped += n
+		m.why = m.names[m.base] + ": its scans jump"
+		if m.announce != nil {
+			m.why, m.exact = m.names[m.base]+": "+m.announce.Detail, m.exact && m.announce.Exact
+		}
+	}
+	m.announce = nil
+}
+
+// skip leaves out a scan of the base for which a member has no reading.
+func (m *merger) skip(t *track) {
+	if !m.begun {
+		return
+	}
+	why := t.loss(false)
+	if m.dropped++; m.why == "" {
+		m.why = t.name + ": no reading there"
+	}
+	if why != "" {
+		m.why = t.name + ": " + why
+	}
+}
+
+// reportGap reports the scans left out before scan next of the base.
+func (m *merger) reportGap(next uint64) error {
+	if m.dropped == 0 {
+		return nil
+	}
+	e := measure.Event{
+		Kind: measure.EventGap, FirstScan: next - m.dropped - m.scan0, Scans: m.dropped, Exact: m.exact, Channel: -1,
+		Detail: m.why,
+	}
+	m.dropped, m.why, m.exact = 0, "", true
+	return m.sink.Event(e)
+}
+
+// baseEvent passes an event of the base on, in its place.
+func (m *merger) baseEvent(e measure.Event) error {
+	if e.Kind == measure.EventGap {
+		m.announce = &e
+		return nil
+	}
+	return m.event(m.base, e)
+}
+
+// event passes a member's event on. Its place is the scan that is due, which is
+// near where it happened.
+func (m *merger) event(member int, e measure.Event) error {
+	e.FirstScan = m.next()
+	if e.Channel >= 0 {
+		if t := m.tracks[member]; t != nil {
+			e.Channel += t.first
+		} else {
+			e.Channel += m.first
+		}
+	}
+	if !strings.HasPrefix(e.Detail, m.names[member]) {
+		e.Detail = m.names[member] + ": " + e.Detail
+	}
+	return m.sink.Event(e)
+}
+
+// next is the whole's scan that is due.
+func (m *merger) next() uint64 {
+	if !m.begun {
+		return 0
+	}
+	return m.due - m.scan0
+}
+
+// remark is a note to be made once the base's time has come.
+type remark struct {
+	at   float64
+	text string
+}
+
+// noteAt queues a note for after the scans up to a time of the base.
+func (m *merger) noteAt(at float64, format string, a ...any) {
+	m.remarks = append(m.remarks, remark{at, fmt.Sprintf(format, a...)})
+}
+
+// makeRemarks makes the notes that are due before a time of the base.
+func (m *merger) makeRemarks(now float64) error {
+	for len(m.remarks) > 0 && m.remarks[0].at <= now {
+		text := m.remarks[0].text
+		m.remarks = m.remarks[1:]
+		if err := m.note("%s", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note reports a note on the whole, now.
+func (m *merger) note(format string, a ...any) error {
+	return m.sink.Event(measure.Event{
+		Kind: measure.EventNote, FirstScan: m.next(), Exact: true, Channel: -1, Detail: fmt.Sprintf(format, a...),
+	})
+}
+
+// tail is how much of the base may lie behind the end of another member without
+// being missed: members do not stop at one instant.
+const tail = 0.05
+
+// flush delivers the remaining scans once all members have ended.
+func (m *merger) flush() error {
+	for _, t := range m.tracks {
+		if t != nil {
+			t.done = true
+		}
+	}
+	m.release = math.Inf(1)
+	_, err := m.drain()
+	return err
+}
+
+// finish delivers the remaining scans once all members have ended, and reports those
+// without readings.
+func (m *merger) finish() error {
+	if err := m.flush(); err != nil || !m.begun {
+		return err
+	}
+	if rest := m.end - m.due; float64(rest)*float64(period(m.tb)) > tail {
+		m.dropped, m.due, m.why = m.dropped+rest, m.end, m.ended()
+	}
+	if e := m.atEnd; e != nil {
+		m.dropped += e.Scans
+		m.due += e.Scans
+		m.exact = m.exact && e.Exact
+		m.why = m.names[m.base] + ": " + e.Detail
+	}
+	return m.reportGap(m.due)
+}
+
+// ended names the member that ended before the base.
+func (m *merger) ended() string {
+	for i, t := range m.tracks {
+		if t == nil || !t.valid || t.seek(m.place[i].of(m.oldest())) != over {
+			continue
+		}
+		if why := t.loss(true); why != "" {
+			return t.name + ": " + why
+		}
+		return t.name + " had no more readings"
+	}
+	return "a member had no more readings"
 }

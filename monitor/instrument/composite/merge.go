@@ -4,14 +4,13 @@ import (
 	"math"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
 // merger makes blocks of the whole. It is used by one goroutine.
 type merger struct {
 	sink   instrument.Sink
-	timed  instrument.TimedSink // the same, where it wants times of arrival
 	base   int
 	tb     measure.Timebase // the base's
 	tracks []*track         // of all members but the base, which is nil
@@ -32,7 +31,7 @@ type merger struct {
 	dropped  uint64  // scans of the base that were left out since the last block
 	exact    bool    // of their number
 	why      string
-	announce *measure.Event // a gap that the base told of, before its block
+	announce *measure.Event // a gap that the base reported, before its block
 	end      uint64         // one past the base's last scan
 	atEnd    *measure.Event // a gap behind it
 	remarks  []remark
@@ -41,9 +40,12 @@ type merger struct {
 	out  measure.Block
 }
 
+// newMerger lays out the channels of all members in their order, the base's among them.
 func newMerger(c *Composite, sink instrument.Sink, free func(int, *packet)) *merger {
-	m := &merger{sink: sink, base: c.base, tb: c.inputs.Timebase, place: make([]place, len(c.members)), free: free, release: math.Inf(1), exact: true}
-	m.timed, _ = sink.(instrument.TimedSink)
+	m := &merger{
+		sink: sink, base: c.base, tb: c.inputs.Timebase, place: make([]place, len(c.members)), free: free,
+		release: math.Inf(1), exact: true,
+	}
 	first := 0
 	for i, in := range c.parts {
 		m.names = append(m.names, c.members[i].Name)
@@ -115,7 +117,7 @@ func (m *merger) oldest() float64 {
 	return math.Inf(1)
 }
 
-// drain delivers what can be placed. end is true once a member has ended, and
+// drain delivers the scans that can be placed. end is true once a member has ended, and
 // nothing more can come out.
 func (m *merger) drain() (end bool, err error) {
 	n := 0
@@ -139,6 +141,7 @@ func (m *merger) drain() (end bool, err error) {
 	return false, nil
 }
 
+// pop releases the first n packets of the base, and those of the others that no scan will show.
 func (m *merger) pop(n int) {
 	for _, p := range m.queue[:n] {
 		m.free(m.base, p)
@@ -151,7 +154,7 @@ func (m *merger) pop(n int) {
 	}
 }
 
-// block places the scans of a block of the base from m.from on. done tells that
+// block places the scans of a block of the base from m.from on. done reports that
 // all are; ended that a member has ended before them.
 func (m *merger) block(p *packet) (done, ended bool, err error) {
 	b := &p.block
@@ -186,7 +189,7 @@ func (m *merger) block(p *packet) (done, ended bool, err error) {
 	if err := m.deliver(p, begin, i); err != nil || i == 0 || !m.begun {
 		return i == n, false, err
 	}
-	return i == n, false, m.tellRemarks(b.TickAt(m.tb, i-1) / hz)
+	return i == n, false, m.makeRemarks(b.TickAt(m.tb, i-1) / hz)
 }
 
 // seek looks for every member's reading at an instant and puts it at scan k.
@@ -203,6 +206,7 @@ func (m *merger) seek(at float64, k int) (state, *track) {
 	return hit, nil
 }
 
+// grow makes room for n scans in every column.
 func (m *merger) grow(n int) {
 	for c := range m.cols {
 		if len(m.cols[c]) < n {
@@ -221,7 +225,7 @@ func (m *merger) deliver(p *packet, from, to int) error {
 	if !m.begun {
 		m.begin(b, from)
 	}
-	if err := m.tellGap(b.FirstScan + uint64(from)); err != nil {
+	if err := m.reportGap(b.FirstScan + uint64(from)); err != nil {
 		return err
 	}
 	n := to - from
@@ -239,8 +243,8 @@ func (m *merger) deliver(p *packet, from, to int) error {
 	for c := range b.Counts {
 		m.out.Counts[m.first+c] = b.Counts[c][from:to]
 	}
-	if m.timed != nil {
-		return m.timed.BlockAt(&m.out, m.arrival(p, to))
+	if m.sink.BlockAt != nil {
+		return m.sink.BlockAt(&m.out, m.arrival(p, to))
 	}
 	return m.sink.Block(&m.out)
 }

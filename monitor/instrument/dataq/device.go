@@ -1,14 +1,28 @@
+// Package dataq drives DATAQ's DI-1100, DI-2108 and DI-2108-P in their CDC mode:
+// text commands that end in a carriage return and are echoed, and after start a
+// bare stream of little-endian words, one for each item of the scan list.
+//
+//	DI-1100   12 bits, left-justified; bits 1 and 0 of the first item are the two
+//	          digital inputs
+//	DI-2108   16 bits; the digital inputs are an item of their own, their state in
+//	          the high byte
+//
+// There is no delimiter, no number and no check sum. The bits that never change
+// mark where a scan begins; whole scans that are missing show only against the host's clock.
 package dataq
 
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/analog"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // Kind is the driver's name in bench files.
@@ -25,83 +39,37 @@ const (
 // Device is a DATAQ box behind a serial port. It implements
 // instrument.Instrument.
 type Device struct {
-	address string
-	opts    Options
-	model   model
-	dial    func(context.Context) (transport.Conn, error)
-	now     func() time.Time
-
-	conn     transport.Conn
-	identity instrument.Identity
-	inputs   instrument.Inputs
+	instrument.Base
+	opts  Options
+	model model
 }
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
+	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
+	if err != nil {
+		return nil, err
 	}
-	if _, err := transport.ParseAddress(address); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
-	}
-	d := &Device{address: address, opts: o, model: models[o.Model], now: time.Now, inputs: Inputs(o)}
-	d.dial = transport.Dialer(address, transport.Options{}) // USB: the baud rate means nothing
-	d.identity = instrument.Identity{Kind: Kind, Address: address}
-	return d, nil
+	base.In = Inputs(o)
+	return &Device{Base: base, opts: o, model: models[o.Model]}, nil
 }
-
-// Identity is the device's, once it was opened.
-func (d *Device) Identity() instrument.Identity { return d.identity }
-
-// Inputs are the channels of the scan, with the rate that the device can keep.
-func (d *Device) Inputs() instrument.Inputs { return d.inputs }
 
 // Open connects, stops whatever an earlier program left running, identifies the
 // device and sets the scan up; every command must be echoed.
-func (d *Device) Open(ctx context.Context) error {
-	if d.conn != nil {
-		return fmt.Errorf("%s: open %s: already open", Kind, d.address)
-	}
-	conn, err := d.dial(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: %w", Kind, err)
-	}
-	d.conn = conn
-	if err = d.stop(ctx); err == nil {
-		err = d.identify(ctx)
-	}
-	if err == nil {
-		err = d.setUp(ctx)
-	}
-	if err != nil {
-		_ = d.Close()
-		return fmt.Errorf("%s: open %s: %w", Kind, d.address, err)
-	}
-	return nil
-}
+func (d *Device) Open(ctx context.Context) error { return d.Connect(ctx, d.stop, d.identify, d.setUp) }
 
-// Close releases the port; Stream has stopped the device.
-func (d *Device) Close() error {
-	if d.conn == nil {
-		return nil
-	}
-	err := d.conn.Close()
-	d.conn = nil
-	return err
-}
-
-// stop ends a scan, whoever began it, and discards what is left of it: the echo
+// stop ends a scan, whether ours or another program's, and discards its remaining bytes: the echo
 // comes behind the last packet.
 func (d *Device) stop(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	if _, err := d.conn.Write(short, []byte("stop\r")); err != nil {
+	if _, err := d.Conn.Write(short, []byte("stop\r")); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
 	var last [5]byte
 	buf := make([]byte, readSize)
 	for total := 0; string(last[:]) != "stop\r"; {
-		n, err := d.conn.Read(short, buf)
+		n, err := d.Conn.Read(short, buf)
 		if err != nil {
 			if ctx.Err() == nil && transport.Ended(err) {
 				return notStopped(total)
@@ -112,20 +80,23 @@ func (d *Device) stop(ctx context.Context) error {
 		tail := append(last[:], buf[:n]...)
 		copy(last[:], tail[len(tail)-len(last):])
 	}
-	return transport.Stale(short, d.conn, staleBytes)
+	return transport.Stale(short, d.Conn, staleBytes)
 }
 
+// notStopped words a stop without an echo: silence, or a device of another kind.
 func notStopped(bytes int) error {
 	if bytes == 0 {
-		return fmt.Errorf("%w: nothing came back to stop within %v (is it in CDC mode, its LED blinking yellow?)", instrument.ErrSilent, settleTime)
+		return fmt.Errorf("%w: nothing came back to stop within %v (is it in CDC mode, its LED blinking yellow?)",
+			instrument.ErrSilent, settleTime)
 	}
-	return fmt.Errorf("%w: %d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?", instrument.ErrIdentity, bytes, settleTime)
+	return fmt.Errorf("%w: %d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?",
+		instrument.ErrIdentity, bytes, settleTime)
 }
 
 // askTimes are how long an echo may take, and how long once the command was sent again.
 var askTimes = []time.Duration{answerTime, 2 * answerTime}
 
-// ask sends a command and returns what the echo holds behind it. A line that is no
+// ask sends a command and returns the text behind it in the echo. A line that is no
 // echo of it, such as the late answer to an earlier one, is passed over.
 func (d *Device) ask(ctx context.Context, command string) (answer string, err error) {
 	var line, other []byte
@@ -138,19 +109,20 @@ func (d *Device) ask(ctx context.Context, command string) (answer string, err er
 		}
 	}
 	if other != nil {
-		return "", fmt.Errorf("%w: to %q it answered %q and not the echo that a DATAQ gives", instrument.ErrIdentity, command, other)
+		return "", fmt.Errorf("%w: to %q it answered %q and not the echo that a DATAQ gives", instrument.ErrIdentity,
+			command, other)
 	}
 	return "", unanswered(command, line)
 }
 
-// askOnce adds to line what has come of one, and sets other to one that is no echo.
+// askOnce adds the bytes that came to line, and sets other to one that is no echo.
 func (d *Device) askOnce(ctx context.Context, command string, line, other *[]byte) (string, error) {
-	if _, err := d.conn.Write(ctx, []byte(command+"\r")); err != nil {
+	if _, err := d.Conn.Write(ctx, []byte(command+"\r")); err != nil {
 		return "", fmt.Errorf("send %q: %w", command, err)
 	}
 	var b [1]byte
 	for len(*line) < maxAnswer {
-		if _, err := d.conn.Read(ctx, b[:]); err != nil {
+		if _, err := d.Conn.Read(ctx, b[:]); err != nil {
 			return "", fmt.Errorf("answer to %q: %w", command, err)
 		}
 		switch {
@@ -166,6 +138,7 @@ func (d *Device) askOnce(ctx context.Context, command string, line, other *[]byt
 	return "", fmt.Errorf("%w: to %q it answered %q and no end of line", instrument.ErrIdentity, command, *line)
 }
 
+// unanswered words a command without an echo, by the bytes that came.
 func unanswered(command string, got []byte) error {
 	if len(got) == 0 {
 		return fmt.Errorf("%w: no echo of %q within %v", instrument.ErrSilent, command, answerTime)
@@ -173,7 +146,7 @@ func unanswered(command string, got []byte) error {
 	return fmt.Errorf("%w: to %q it sent %q and no end of line", instrument.ErrIdentity, command, got)
 }
 
-// identify asks the device what it is.
+// identify reads the device's type and number.
 func (d *Device) identify(ctx context.Context) error {
 	var told [10]string
 	for _, i := range []int{0, 1, 2, 6, 9} {
@@ -190,8 +163,8 @@ func (d *Device) identify(ctx context.Context) error {
 	case told[9] != fmt.Sprint(dividend):
 		return fmt.Errorf("%w: its clock is %q, and this driver knows %d", instrument.ErrIdentity, told[9], dividend)
 	}
-	d.identity.Model, d.identity.Firmware = d.opts.Model, told[2]
-	d.identity.Serial = told[6][:min(8, len(told[6]))] // two more digits are the maker's
+	d.ID.Model, d.ID.Firmware = d.opts.Model, told[2]
+	d.ID.Serial = told[6][:min(8, len(told[6]))] // two more digits are the maker's
 	return nil
 }
 
@@ -205,6 +178,7 @@ func (d *Device) packet() int {
 	return ps
 }
 
+// digitalItem is the number of the digital inputs in a scan list.
 const digitalItem = 8
 
 // setUp writes the scan. Putting its first item begins a new list.
@@ -232,4 +206,166 @@ func (d *Device) setUp(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Options are the settings of the driver in a bench file.
+type Options struct {
+	// Model is DI-1100 (the default), DI-2108 or DI-2108-P.
+	Model string `yaml:"model"`
+	// Rate is the scans a second; default 2000. The device divides 60 MHz by a
+	// whole number, and the nearest rate is taken.
+	Rate float64 `yaml:"rate"`
+	// Inputs in the order of the scan; put each rail's current and voltage next to
+	// each other. Default: the wiring of the emulated device.
+	Inputs []analog.Input `yaml:"inputs"`
+	// Sync puts a DI-2108's digital inputs first into each scan, so that lost bytes
+	// can be seen; default true.
+	Sync bool `yaml:"sync"`
+	// SrateCounts is the unit of the srate command: whole scans, or items of
+	// the scan list. Default: scans on a DI-1100, items on a DI-2108.
+	SrateCounts string `yaml:"srate_counts"`
+	// Skew is the time from one item's conversion to the next. Default: none on a
+	// DI-1100, an even share of the scan on a DI-2108.
+	Skew time.Duration `yaml:"skew"`
+	// UGain (relative) and UOffset (of the range) are the standard uncertainties of
+	// the nominal scale, UClock that of the clock.
+	UGain   float64 `yaml:"u_gain"`
+	UOffset float64 `yaml:"u_offset"`
+	UClock  float64 `yaml:"u_clock"`
+	// Silence is how long the stream may fall silent before the device counts as
+	// lost; default 5 s.
+	Silence time.Duration `yaml:"silence"`
+}
+
+// Defaults are the options of the emulated device's first rail. The
+// uncertainties are set wide on purpose: no public statement of a whole device's
+// accuracy stands behind them. A calibration in the bench file replaces them.
+func Defaults() Options {
+	return Options{
+		Model: "DI-1100", Rate: 2000, Sync: true, UGain: 0.005, UOffset: 0.002, UClock: 1e-4, Silence: 5 * time.Second,
+		Inputs: []analog.Input{
+			{AIN: 0, Name: "aux.voltage", PerVolt: 2},
+			{AIN: 1, Name: "aux.current", Unit: "A", PerVolt: 10},
+		},
+	}
+}
+
+const (
+	dividend = 60_000_000 // divided by srate, on all models
+	maxSrate = 65535
+)
+
+// model holds the differences between the devices.
+type model struct {
+	analog.Device
+	numbers []string // possible answers to info 1
+	bits    int      // of the converter
+	// digital reports that the digital inputs are an item of the scan list, and that
+	// there are commands for it and for decimation.
+	digital bool
+	// least is the smallest srate with so many items.
+	least func(items int) float64
+	items bool // srate divides into items
+}
+
+// models by name, as their protocol documents and datasheets describe them.
+var models = map[string]model{
+	"DI-1100": {
+		Device: analog.Device{Inputs: 4, Ranges: []float64{10}}, numbers: []string{"1100"}, bits: 12,
+		least: func(items int) float64 { return 1000 + 500*float64(items) },
+	},
+	"DI-2108": {
+		Device: analog.Device{Inputs: 8, Ranges: []float64{10}}, numbers: []string{"2108"}, bits: 16, digital: true,
+		items: true,
+		least: func(int) float64 { return 375 },
+	},
+	"DI-2108-P": {
+		Device: analog.Device{Inputs: 8, Ranges: []float64{10, 5, 2.5}}, numbers: []string{"2109", "2108P", "2108-P"},
+		bits:    16,
+		digital: true, items: true, least: func(int) float64 { return 375 },
+	},
+}
+
+// sync reports whether the scan begins with the digital inputs as an item.
+func (o Options) sync() bool { return o.Sync && models[o.Model].digital }
+
+// items of the scan list.
+func (o Options) items() int {
+	if o.sync() {
+		return len(o.Inputs) + 1
+	}
+	return len(o.Inputs)
+}
+
+// Layout returns the form of a scan in the stream.
+func (o Options) Layout() Layout {
+	return Layout{Items: o.items(), Low: models[o.Model].bits == 12, Digital: o.sync()}
+}
+
+// perScan is how many periods of srate make a scan.
+func (o Options) perScan() float64 {
+	if o.SrateCounts == "items" || o.SrateCounts == "" && models[o.Model].items {
+		return float64(o.items())
+	}
+	return 1
+}
+
+// srate is the divisor nearest to the rate that is wanted.
+func (o Options) srate() float64 { return math.Round(dividend / (o.Rate * o.perScan())) }
+
+// rate is the nearest rate that the divisor allows.
+func (o Options) rate() float64 { return dividend / (o.srate() * o.perScan()) }
+
+// Validate reports an option that cannot be used.
+func (o Options) Validate() error {
+	m, ok := models[o.Model]
+	if !ok {
+		return fmt.Errorf("model %q: want DI-1100, DI-2108 or DI-2108-P", o.Model)
+	}
+	if err := m.Check(o.Inputs); err != nil {
+		return err
+	}
+	most, least := dividend/(m.least(o.items())*o.perScan()), dividend/(maxSrate*o.perScan())
+	switch {
+	case !slices.Contains([]string{"", "scans", "items"}, o.SrateCounts):
+		return fmt.Errorf("srate_counts %q: want scans or items", o.SrateCounts)
+	case !(o.Rate >= least && o.Rate <= most):
+		return fmt.Errorf("rate %v: a %s with %d items in its scan does %.6g to %.6g scans a second", o.Rate, o.Model,
+			o.items(), least, most)
+	case o.Skew < 0 || o.Skew.Seconds()*float64(o.items()) > 1.001/o.Rate:
+		return fmt.Errorf("skew %v: %d items must fit into a scan of %v", o.Skew, o.items(), time.Duration(1e9/o.Rate))
+	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1) || !(o.UClock >= 0 && o.UClock <= 0.01):
+		return fmt.Errorf("u_gain %v, u_offset %v, u_clock %v: want 0 to 1, 1 and 0.01", o.UGain, o.UOffset, o.UClock)
+	case o.Silence < 100*time.Millisecond || o.Silence > time.Hour:
+		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
+	}
+	return nil
+}
+
+// skew is the time between two neighbours' conversions.
+func (o Options) skew() time.Duration {
+	if o.Skew > 0 || !models[o.Model].items {
+		return o.Skew
+	}
+	return time.Duration(1e9 / (o.rate() * float64(o.items())))
+}
+
+// Inputs are the channels of the scan with the nominal scale: ± the range over
+// 16 bits, of which a DI-1100 uses the upper twelve.
+func Inputs(o Options) instrument.Inputs {
+	m := models[o.Model]
+	step := 1 << (16 - m.bits)
+	in := instrument.Inputs{Timebase: measure.Timebase{
+		TickHz: measure.Hertz(o.rate()), UTickHz: o.UClock, TicksPerScan: 1,
+	}}
+	for k, i := range o.Inputs {
+		r := m.RangeOf(i)
+		c := i.Channel(analog.Scale{
+			Gain: r / (1 << 15), UGain: o.UGain, UOffset: measure.Volt(o.UOffset * r), Noise: float64(step),
+			Min: -1 << 15, Max: measure.Count(1<<15 - step),
+		})
+		c.Skew = measure.SecondsOf(time.Duration(k+o.items()-len(o.Inputs)) * o.skew())
+		in.Channels = append(in.Channels, c)
+	}
+	return in
 }

@@ -14,15 +14,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/dataqface"
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/analog"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	dataqface "github.com/wattmark/wattmark/monitor/emulator/dataq"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/analog"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // card are the rails on the inputs of the emulated device, as many as fit.
@@ -32,14 +32,14 @@ type rig struct {
 	board *board.Board
 	face  *dataqface.Face
 	opts  Options
-	plug  *insttest.Plug
+	plug  *montest.Plug
 	dev   *Device
 }
 
 // build makes a device, and options for all that its inputs are wired to.
 func build(t *testing.T, p pace.Pace, cfg dataqface.Config) *rig {
 	t.Helper()
-	r := &rig{board: insttest.Workload(t, 40*time.Second), opts: Defaults()}
+	r := &rig{board: montest.Workload(t, 40*time.Second), opts: Defaults()}
 	if cfg.Model != "" {
 		r.opts.Model = cfg.Model
 	}
@@ -60,7 +60,7 @@ func build(t *testing.T, p pace.Pace, cfg dataqface.Config) *rig {
 // plugIn gives the device a pty and power, and makes a driver.
 func (r *rig) plugIn(t *testing.T) {
 	t.Helper()
-	r.plug = insttest.PlugIn(t, r.face, fault.Faults{Fragment: 100})
+	r.plug = montest.PlugIn(t, r.face, fault.Faults{Fragment: 100})
 	var err error
 	if r.dev, err = New(r.plug.Path, r.opts); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func (r *rig) pipe(t *testing.T, f fault.Faults, holes ...hole) (end func()) {
 			return &h
 		})
 	}
-	mine, unplug := insttest.OnPipe(t, r.face, f, wraps...)
+	mine, unplug := montest.OnPipe(t, r.face, f, wraps...)
 	r.dev = onLine(t, mine, r.opts)
 	return func() { _ = r.dev.Close(); unplug() }
 }
@@ -99,7 +99,7 @@ func onLine(t *testing.T, line net.Conn, o Options) *Device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(line), nil }
+	d.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(line), nil }
 	return d
 }
 
@@ -119,7 +119,7 @@ func (h *hole) Write(p []byte) (int, error) {
 
 // off is how far each scan's place is from what the device put into it, and how
 // many scans are missing in truth.
-func (r *rig) off(out *insttest.Collector) (worst, missing int) {
+func (r *rig) off(out *montest.Collector) (worst, missing int) {
 	bits := models[r.opts.Model].bits
 	turn, shift := 1<<bits, 16-bits
 	counts, scans := out.Counts(0), out.Scans()
@@ -163,13 +163,14 @@ func TestMeasuresTheBoard(t *testing.T) {
 		}
 		in := r.dev.Inputs()
 		for range 2 { // a second stream begins anew
-			out := insttest.Collect(t, r.dev, 4000, nil)
+			out := montest.Collect(t, r.dev, 4000, nil)
 			if e := out.Events(0); len(e) != 0 {
 				t.Fatalf("%s: events on a perfect line: %+v", name, e)
 			}
 			counts := out.Counts(1) // aux_12v_1's current
 			for i := range 4000 {
-				at := r.face.StreamStart() + time.Duration(math.Round((float64(i)/float64(in.Timebase.TickHz)+float64(in.Channels[1].Skew))*1e9))
+				at := r.face.StreamStart() +
+					time.Duration(math.Round((float64(i)/float64(in.Timebase.TickHz)+float64(in.Channels[1].Skew))*1e9))
 				want := float64(r.board.At(at)[2].I)
 				if got := in.Channels[1].Value(counts[i]); math.Abs(got-want) > 0.51*in.Channels[1].Noise+1e-3 {
 					t.Fatalf("%s, scan %d: %v A, the board had %v A", name, i, got, want)
@@ -191,10 +192,10 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 				t.Fatal(err)
 			}
 			in := r.dev.Inputs()
-			out := insttest.Collect(t, r.dev, 10_000, nil)
+			out := montest.Collect(t, r.dev, 10_000, nil)
 			setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
-			setup.Rails, setup.Missing = NaturalRails(in)
-			got := insttest.Energy(t, &setup, out, 0.1, 4.9)
+			setup.Rails, setup.Missing = instrument.NaturalRails(in)
+			got := montest.Energy(t, &setup, out, 0.1, 4.9)
 			start := r.face.StreamStart()
 			truth, err := r.board.Energy(start+100*time.Millisecond, start+4900*time.Millisecond)
 			if err != nil {
@@ -244,10 +245,11 @@ func TestLostBytesAreSeen(t *testing.T) {
 				if err := r.dev.Open(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				out := insttest.Collect(t, r.dev, 12_000, func() { r.plug.Line.Trigger(c.fault) })
+				out := montest.Collect(t, r.dev, 12_000, func() { r.plug.Line.Trigger(c.fault) })
 				worst, _ := r.off(out)
 				resyncs := len(out.Events(measure.EventResync))
-				if worst > 1 || !c.seen && worst+int(out.Lost())+resyncs > 0 || c.seen && (out.Lost() == 0 || resyncs == 0) {
+				if worst > 1 || !c.seen && worst+int(out.Lost())+resyncs > 0 || c.seen &&
+					(out.Lost() == 0 || resyncs == 0) {
 					t.Errorf("scans are up to %d off their place; %+v", worst, out.Events(0))
 				}
 				for _, e := range out.Events(measure.EventGap) {
@@ -271,10 +273,10 @@ func TestLostScansAreFoundByTheClock(t *testing.T) {
 			if err := r.dev.Open(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			out := insttest.For(r.dev.Inputs())
+			out := montest.For(r.dev.Inputs())
 			ctx, cancel := context.WithTimeout(t.Context(), 14*time.Second)
 			defer cancel()
-			if err := r.dev.Stream(ctx, out); err != nil {
+			if err := r.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
 				t.Fatal(err)
 			}
 			gaps := out.Events(measure.EventGap)
@@ -291,26 +293,28 @@ func TestLostScansAreFoundByTheClock(t *testing.T) {
 func TestOverflowEndsTheStream(t *testing.T) {
 	for _, name := range []string{"DI-1100", "DI-2108"} {
 		synctest.Test(t, func(t *testing.T) {
-			r := build(t, pace.Pace{Epoch: time.Now(), Backlog: 100 * time.Millisecond}, dataqface.Config{Model: name, Numbered: true})
+			r := build(t, pace.Pace{Epoch: time.Now(), Backlog: 100 * time.Millisecond},
+				dataqface.Config{Model: name, Numbered: true})
 			end := r.pipe(t, fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 40_000, For: time.Second}}})
 			defer end()
 			if err := r.dev.Open(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			out := insttest.For(r.dev.Inputs())
-			err := r.dev.Stream(t.Context(), out)
+			out := montest.For(r.dev.Inputs())
+			err := r.dev.Stream(t.Context(), instrument.SinkOf(out))
 			if !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "buffer was full") {
 				t.Fatalf("%s: %v", name, err)
 			}
 			sent, whole := int(r.face.Scans()), len(out.Scans())
-			if worst, _ := r.off(out); worst != 0 || out.Lost() != 0 || len(out.Events(measure.EventOverflow)) != 1 || sent-whole > 128 {
+			if worst, _ := r.off(out); worst != 0 || out.Lost() != 0 || len(out.Events(measure.EventOverflow)) != 1 ||
+				sent-whole > 128 {
 				t.Errorf("%s: %d of %d scans, %d lost, %+v", name, whole, sent, out.Lost(), out.Events(0))
 			}
 			// A new stream goes on.
-			again := insttest.For(r.dev.Inputs())
+			again := montest.For(r.dev.Inputs())
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if err := r.dev.Stream(ctx, again); err != nil || len(again.Scans()) < 1800 {
+			if err := r.dev.Stream(ctx, instrument.SinkOf(again)); err != nil || len(again.Scans()) < 1800 {
 				t.Errorf("%s: %d scans, %v", name, len(again.Scans()), err)
 			}
 		})
@@ -326,7 +330,7 @@ func TestWrongRateIsRefused(t *testing.T) {
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		err := r.dev.Stream(t.Context(), insttest.For(r.dev.Inputs()))
+		err := r.dev.Stream(t.Context(), instrument.SinkOf(montest.For(r.dev.Inputs())))
 		if err == nil || !strings.Contains(err.Error(), "srate_counts") {
 			t.Error(err)
 		}
@@ -340,12 +344,13 @@ func TestDigitalInputs(t *testing.T) {
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		out := insttest.Collect(t, r.dev, 12_000, func() { r.face.SetDigital(1) })
+		out := montest.Collect(t, r.dev, 12_000, func() { r.face.SetDigital(1) })
 		said := ""
 		for _, e := range out.Events(0) {
 			said += e.Detail + "; "
 		}
-		if worst, _ := r.off(out); worst != 0 || out.Lost() != 0 || !strings.Contains(said, want) || !strings.Contains(said, "inputs changed") {
+		if worst, _ := r.off(out); worst != 0 || out.Lost() != 0 || !strings.Contains(said, want) ||
+			!strings.Contains(said, "inputs changed") {
 			t.Errorf("%s: %d off, %d lost, %q", name, worst, out.Lost(), said)
 		}
 	}
@@ -358,7 +363,7 @@ func TestUnplugAndReplug(t *testing.T) {
 			t.Fatal(err)
 		}
 		line := r.plug.Line
-		out, err := insttest.Stream(t, r.dev, 2000, func() { line.Trigger(fault.Fault{Kind: fault.Unplug}) })
+		out, err := montest.Stream(t, r.dev, 2000, func() { line.Trigger(fault.Fault{Kind: fault.Unplug}) })
 		if !errors.Is(err, instrument.ErrDisconnected) {
 			t.Fatalf("%v, want ErrDisconnected", err)
 		}
@@ -377,7 +382,7 @@ func TestUnplugAndReplug(t *testing.T) {
 }
 
 func TestThousandCycles(t *testing.T) {
-	insttest.Cycles(t, emulate(t, pace.Real(time.Now()), dataqface.Config{}).dev, 1000)
+	montest.Cycles(t, emulate(t, pace.Real(time.Now()), dataqface.Config{}).dev, 1000)
 }
 
 func TestWrongAndSilentDevices(t *testing.T) {
@@ -391,7 +396,7 @@ func TestWrongAndSilentDevices(t *testing.T) {
 		"an echo":   {"stop\r", instrument.ErrIdentity, "info 0"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			line, end := insttest.Answering(c.answer)
+			line, end := montest.Answering(c.answer)
 			defer end()
 			d := onLine(t, line, Defaults())
 			if err := d.Open(t.Context()); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
@@ -405,15 +410,18 @@ func TestWrongAndSilentDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) || !strings.Contains(err.Error(), "set model") {
+	if err := d.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) ||
+		!strings.Contains(err.Error(), "set model") {
 		t.Errorf("another model: %v", err)
 	}
 }
 
 func TestOptions(t *testing.T) {
 	for name, change := range map[string]func(*Options){
-		"model": func(o *Options) { o.Model = "DI-155" }, "none": func(o *Options) { o.Inputs = nil }, "rate": func(o *Options) { o.Rate = math.NaN() },
-		"slow": func(o *Options) { o.Rate = 900 }, "fast": func(o *Options) { o.Rate = 31e3 }, "range": func(o *Options) { o.Inputs[0].Range = 5 },
+		"model": func(o *Options) { o.Model = "DI-155" }, "none": func(o *Options) { o.Inputs = nil },
+		"rate": func(o *Options) { o.Rate = math.NaN() },
+		"slow": func(o *Options) { o.Rate = 900 }, "fast": func(o *Options) { o.Rate = 31e3 },
+		"range":  func(o *Options) { o.Inputs[0].Range = 5 },
 		"counts": func(o *Options) { o.SrateCounts = "words" }, "skew": func(o *Options) { o.Skew = time.Millisecond },
 		"u_gain": func(o *Options) { o.UGain = -1 }, "silence": func(o *Options) { o.Silence = 0 },
 	} {
@@ -430,5 +438,5 @@ func TestOptions(t *testing.T) {
 
 func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
 	r := emulate(t, pace.Pace{}, dataqface.Config{})
-	insttest.Interrupted(t, r.plug, r.dev)
+	montest.Interrupted(t, r.plug, r.dev)
 }

@@ -95,7 +95,8 @@ func TestFramerFindsTheNextScan(t *testing.T) {
 					}
 				}
 				if wrong > 0 || len(scans) < 500-4 || scans[len(scans)-1] != 499 || skipped == 0 {
-					t.Errorf("%s, byte %d %s: %d scans, %d out of order, %d bytes skipped", name, at-200*size, what, len(scans), wrong, skipped)
+					t.Errorf("%s, byte %d %s: %d scans, %d out of order, %d bytes skipped", name, at-200*size, what,
+						len(scans), wrong, skipped)
 				}
 			}
 		}
@@ -162,7 +163,8 @@ func FuzzFramer(f *testing.F) {
 		a, sa := framed(p, l, data, int(piece)+1)
 		b, sb := framed(q, l, data, len(data)+1)
 		if fmt.Sprint(a) != fmt.Sprint(b) || sa != sb || len(a)*2*l.Items+sa > len(data) {
-			t.Fatalf("%d scans and %d bytes skipped in pieces, %d and %d at once, of %d bytes", len(a), sa, len(b), sb, len(data))
+			t.Fatalf("%d scans and %d bytes skipped in pieces, %d and %d at once, of %d bytes", len(a), sa, len(b), sb,
+				len(data))
 		}
 	})
 }

@@ -2,22 +2,21 @@ package dataq
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/series"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/series"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 const (
 	readSize  = 4096
 	blockTime = 0.02 // seconds a block
 	stopTime  = 2 * time.Second
-	// silentRead is a silence after which what is held is delivered.
-	silentRead = 100 * time.Millisecond
 	// wrongRate is how far a rate, by the host's clock, may be off before the
 	// stream is given up: no crystal is that bad.
 	wrongRate = 0.02
@@ -34,47 +33,46 @@ type stream struct {
 
 	rate   series.Rate
 	behind series.Behind
-	told   bool
+	noted  bool
 	judged bool
 }
 
+// newStream prepares one Stream call; blocks cover 20 ms.
 func (d *Device) newStream(sink instrument.Sink) *stream {
 	o := d.opts
 	s := &stream{
-		opts: o, now: d.now, counts: make([]measure.Count, len(o.Inputs)),
+		opts: o, now: d.Now, counts: make([]measure.Count, len(o.Inputs)),
 		framer: NewFramer(o.Layout()),
-		out:    series.New(series.Config{Channels: len(o.Inputs), Timebase: d.inputs.Timebase, Flush: max(1, int(blockTime*o.Rate))}, sink),
-		rate:   series.Rate{Nominal: o.rate()}, behind: series.Behind{Nominal: o.rate()},
+		out: series.New(series.Config{
+			Channels: len(o.Inputs), Timebase: d.In.Timebase, Flush: max(1, int(blockTime*o.Rate)),
+		}, sink),
+		rate: series.Rate{Nominal: o.rate()}, behind: series.Behind{Nominal: o.rate()},
 	}
 	return s
 }
 
 // Stream scans until ctx ends; then it stops the device.
 func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	if d.conn == nil {
-		return fmt.Errorf("%s: stream: not open", Kind)
-	}
-	if err := d.stream(ctx, sink); err != nil {
-		return fmt.Errorf("%s: stream from %s: %w", Kind, d.address, err)
-	}
-	return nil
+	return d.Streaming(func() error { return d.stream(ctx, sink) })
 }
 
+// stream starts the scan, pumps it, and stops the device however it ended: a device that scans on
+// would not hear the next Open.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	if _, err := d.conn.Write(ctx, []byte("start\r")); err != nil { // never echoed
+	if _, err := d.Conn.Write(ctx, []byte("start\r")); err != nil { // never echoed
 		if ctx.Err() != nil && transport.Ended(err) {
 			return nil
 		}
 		return fmt.Errorf("start: %w", err)
 	}
 	s := d.newStream(sink)
-	p := transport.Pump{Size: readSize, Quiet: silentRead, Silence: d.opts.Silence, Take: s.take, Rest: s.quiet, Finish: s.finish}
-	err := p.Run(ctx, d.conn)
+	p := transport.Pump{Size: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.quiet, Finish: s.finish}
+	err := p.Run(ctx, d.Conn)
 	ended := ctx.Err() != nil && transport.Ended(err)
 	if ended {
 		err = s.finish()
 	}
-	// What ended the stream, the device is told.
+	// Whatever ended the stream, the device is stopped.
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	if serr := d.stop(own); err == nil {
@@ -83,7 +81,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	return err
 }
 
-// take parses what one read brought.
+// take parses the bytes of one read.
 func (s *stream) take(b []byte, full bool) error {
 	at := s.now()
 	for {
@@ -99,8 +97,8 @@ func (s *stream) take(b []byte, full bool) error {
 	return s.clock(at, full)
 }
 
-// quiet is called when the line says nothing: a device whose buffer was full says
-// so, and nothing more.
+// quiet is called when the line is quiet: a device whose buffer was full reports
+// that, and nothing more.
 func (s *stream) quiet() error {
 	if !s.framer.Overflowed() {
 		return s.out.Flush()
@@ -118,7 +116,7 @@ func (s *stream) quiet() error {
 	return fmt.Errorf("%w: its buffer was full, and it has stopped", instrument.ErrDisconnected)
 }
 
-// finish delivers what a stream that has ended left behind.
+// finish delivers the scans held back at the end of a stream.
 func (s *stream) finish() error {
 	for s.framer.Rest() {
 		if err := s.deliver(); err != nil {
@@ -128,18 +126,18 @@ func (s *stream) finish() error {
 	return s.out.Flush()
 }
 
-// scan takes the framer's scan, and what was met on the way to it.
+// scan takes the framer's scan, and reports the changes and losses before it.
 func (s *stream) scan(at time.Time) error {
 	f := s.framer
-	if !s.told {
-		s.told = true
-		if err := s.tell(); err != nil {
+	if !s.noted {
+		s.noted = true
+		if err := s.noteBlindness(); err != nil {
 			return err
 		}
 	}
 	if f.Changed {
 		f.Changed = false
-		if err := s.note("the digital inputs changed"); err != nil {
+		if err := s.out.Note("the digital inputs changed"); err != nil {
 			return err
 		}
 	}
@@ -161,30 +159,26 @@ func (s *stream) scan(at time.Time) error {
 	return nil
 }
 
-// tell notes once what cannot be seen on this stream.
-func (s *stream) tell() error {
+// noteBlindness notes once the losses that cannot be seen on this stream.
+func (s *stream) noteBlindness() error {
 	switch {
 	case s.framer.Blind && models[s.opts.Model].digital && !s.opts.Sync:
-		return s.note("sync is off: lost bytes cannot be seen")
+		return s.out.Note("sync is off: lost bytes cannot be seen")
 	case s.framer.Blind:
-		return s.note("the bits that should never change do: lost bytes cannot be seen")
+		return s.out.Note("the bits that should never change do: lost bytes cannot be seen")
 	case s.framer.Weak:
-		return s.note("both digital inputs are low: lost words cannot be seen; leave one open")
+		return s.out.Note("both digital inputs are low: lost words cannot be seen; leave one open")
 	}
 	return nil
-}
-
-func (s *stream) note(detail string) error {
-	return s.out.Event(measure.Event{Kind: measure.EventNote, FirstScan: s.out.Next(), Exact: true, Channel: -1, Detail: detail})
 }
 
 // deliver hands the scan on.
 func (s *stream) deliver() error {
 	s.framer.layout.Counts(s.framer.Scan, s.counts)
-	return s.out.Scan(int64(s.out.Next()), s.counts)
+	return s.out.Add(s.counts)
 }
 
-// clock compares the count of scans with the host's clock: nothing else tells of
+// clock compares the count of scans with the host's clock: nothing else reports
 // whole scans that are missing, and of a rate that is not the one assumed.
 func (s *stream) clock(at time.Time, full bool) error {
 	if s.judged {
@@ -192,7 +186,8 @@ func (s *stream) clock(at time.Time, full bool) error {
 		if lost == 0 {
 			return nil
 		}
-		return s.out.Gap(uint64(lost), false, fmt.Sprintf("about %d scans lost, by the host's clock, some time in the last seconds", lost))
+		return s.out.Gap(uint64(lost), false,
+			fmt.Sprintf("about %d scans lost, by the host's clock, some time in the last seconds", lost))
 	}
 	rate, span := s.rate.Measured()
 	if span < judgeSpan {
@@ -200,7 +195,221 @@ func (s *stream) clock(at time.Time, full bool) error {
 	}
 	s.judged = true
 	if off := rate/s.opts.rate() - 1; math.Abs(off) > wrongRate {
-		return fmt.Errorf("the device sends %.4g scans a second by the host's clock, not %.4g: are srate_counts and model right?", rate, s.opts.rate())
+		return fmt.Errorf("the device sends %.4g scans a second by the host's clock, not %.4g: are srate_counts and "+
+			"model right?", rate, s.opts.rate())
 	}
 	return nil
+}
+
+const (
+	learnScans   = 16 // from which the framer learns the constant bits
+	confirmScans = 8  // must fit in a row before a new beginning counts
+	maxItems     = 9
+	// holdBytes stay behind the scan that is released: as many as the text with
+	// which a device ends its stream.
+	holdBytes = len(overflowText) + 1
+)
+
+// overflowText is sent by a device whose buffer is full before it stops, with
+// a carriage return.
+const overflowText = "stop 01"
+
+// Layout describes the bits of a scan that never change.
+type Layout struct {
+	// Items of 16 bits in a scan.
+	Items int
+	// Low: the low four bits of every item are zero, but for the two lowest of the
+	// first, which are the digital inputs. (DI-1100)
+	Low bool
+	// Digital: the first item is the digital inputs. (DI-2108)
+	Digital bool
+}
+
+// Counts reads the analog items of a scan, the last of it, as many as counts has
+// room for, which is at most Items.
+func (l Layout) Counts(scan []byte, counts []measure.Count) {
+	first := l.Items - len(counts)
+	for c := range counts {
+		w := binary.LittleEndian.Uint16(scan[2*(c+first):])
+		if c == 0 && l.Low {
+			w &^= 3 // the digital inputs
+		}
+		counts[c] = measure.Count(int16(w))
+	}
+}
+
+// Framer cuts a stream of words into scans, whatever its fragments. The stream
+// must begin with a scan. A scan is released when it and the next fit the layout;
+// after bytes that do not fit, the next place where eight scans in a row do is a
+// new beginning.
+type Framer struct {
+	// Scan is the one that Next completed; valid until the next call.
+	Scan []byte
+	// Skipped is the bytes thrown away before Scan, Changed reports that the digital
+	// inputs changed before it. The caller clears them.
+	Skipped int
+	Changed bool
+	// Blind reports that lost bytes cannot be seen: the bits that should never change
+	// did. Weak reports that only an odd number of them can.
+	Blind, Weak bool
+
+	layout     Layout
+	size       int
+	mask, want [2 * maxItems]byte
+	begun      bool
+	buf        [4096]byte
+	start, end int
+}
+
+// NewFramer makes a framer; a layout without any mark makes a blind one.
+func NewFramer(l Layout) *Framer {
+	f := &Framer{layout: l, size: 2 * l.Items}
+	switch {
+	case l.Low:
+		for i := range l.Items {
+			f.mask[2*i] = 0x0F
+		}
+	case l.Digital:
+		f.mask[0], f.mask[1] = 0xFF, 0xFF
+	default:
+		f.Blind, f.begun = true, true
+	}
+	return f
+}
+
+// Next consumes bytes of b until a scan is complete. It returns how many it took
+// and whether Scan is complete; call it until it returns false, which it does
+// only when all of b is taken.
+func (f *Framer) Next(b []byte) (n int, ok bool) {
+	return transport.Feed(f.buf[:], &f.start, &f.end, b, f.step)
+}
+
+// Rest releases the next of the whole scans that are held, for a stream that has
+// ended.
+func (f *Framer) Rest() bool {
+	b := f.buf[f.start:f.end]
+	if len(b) < f.size {
+		return false
+	}
+	if !f.begun {
+		f.begin(b)
+	}
+	if !f.fits(b) {
+		return false
+	}
+	f.release()
+	return true
+}
+
+// Overflowed reports that the stream ends with the text of a full buffer, and takes
+// that text away. It is to be asked when the line is silent.
+func (f *Framer) Overflowed() bool {
+	b := f.buf[f.start:f.end]
+	for len(b) > 0 && (b[len(b)-1] == '\r' || b[len(b)-1] == '\n') {
+		b = b[:len(b)-1]
+	}
+	n := len(b) - len(overflowText)
+	if n < 0 || string(b[n:]) != overflowText {
+		return false
+	}
+	f.end = f.start + n
+	return true
+}
+
+// release hands out the scan at the head of the buffer.
+func (f *Framer) release() {
+	f.Scan = f.buf[f.start : f.start+f.size]
+	f.start += f.size
+}
+
+// step releases the scan at the head of the buffer, if that is sure.
+func (f *Framer) step() bool {
+	for {
+		b := f.buf[f.start:f.end]
+		switch {
+		case !f.begun && len(b) < learnScans*f.size, len(b) < max(2*f.size, f.size+holdBytes):
+			return false
+		case !f.begun:
+			f.begin(b)
+		case f.fits(b) && f.fits(b[f.size:]):
+			f.release()
+			return true
+		case len(b) < (2+confirmScans)*f.size+1:
+			return false
+		case f.fits(b) && f.changed(b[f.size:]):
+			f.release()
+			return true
+		case f.changed(b):
+			f.want[0], f.want[1], f.Changed = b[0]&f.mask[0], b[1]&f.mask[1], true
+		default:
+			n := f.search(b)
+			f.start += n
+			f.Skipped += n
+		}
+	}
+}
+
+// begin learns the state of the digital inputs from the first scans.
+func (f *Framer) begin(b []byte) {
+	f.begun = true
+	if f.Blind {
+		return
+	}
+	f.want[0], f.want[1] = b[0]&f.mask[0], b[1]&f.mask[1]
+	f.Weak = f.layout.Low && f.layout.Items > 1 && f.want[0] == 0
+	if !f.plausible(b) || !f.fitsAll(b, min(learnScans, len(b)/f.size)) {
+		f.Blind, f.mask, f.want = true, [2 * maxItems]byte{}, [2 * maxItems]byte{}
+	}
+}
+
+// plausible reports whether the first item fits the layout.
+func (f *Framer) plausible(b []byte) bool {
+	if f.layout.Digital {
+		return b[0] == 0 && b[1]&0x80 == 0
+	}
+	return b[0]&0x0C == 0
+}
+
+// fits reports whether the scan at the head of b has the bits that never change.
+func (f *Framer) fits(b []byte) bool {
+	for i := range f.size {
+		if b[i]&f.mask[i] != f.want[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// fitsAll reports whether n scans in a row fit.
+func (f *Framer) fitsAll(b []byte, n int) bool {
+	for i := range n {
+		if !f.fits(b[i*f.size:]) {
+			return false
+		}
+	}
+	return true
+}
+
+// changed reports whether b goes on as before with another state of the digital
+// inputs.
+func (f *Framer) changed(b []byte) bool {
+	if f.fits(b) || !f.plausible(b) {
+		return false
+	}
+	was := f.want
+	f.want[0], f.want[1] = b[0]&f.mask[0], b[1]&f.mask[1]
+	ok := f.fitsAll(b, confirmScans)
+	f.want = was
+	return ok
+}
+
+// search looks for a new beginning behind the head of b, and returns how many
+// bytes are to be thrown away: up to there, or a scan's worth where there is none.
+func (f *Framer) search(b []byte) int {
+	for s := 1; s <= 2*f.size; s++ {
+		if s+confirmScans*f.size <= len(b) && f.fitsAll(b[s:], confirmScans) {
+			return s
+		}
+	}
+	return f.size
 }

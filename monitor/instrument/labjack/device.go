@@ -1,3 +1,13 @@
+// Package labjack drives a LabJack T7 or T8 over Ethernet: registers over Modbus TCP
+// (port 502), scans over a second connection (port 702).
+//
+// A stream packet is big-endian: a header of 16 bytes, then whole scans of u16.
+//
+//	0 transaction  2 protocol (0)  4 length of the rest  6 unit  7 function 76
+//	8 type 16      9 –            10 backlog  12 status  14 more to the status
+//
+// The device reports its losses: status 2941 ends a loss, with the number of
+// scans in the last field. A T7 converts its inputs one after another, a T8 at once.
 package labjack
 
 import (
@@ -9,9 +19,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/analog"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // Kind is the driver's name in bench files.
@@ -26,7 +39,7 @@ const (
 	regResolution = 4010
 	regBuffer     = 4012
 	regTarget     = 4016 // 1: the stream's own TCP port
-	regDataType   = 4018 // 0, says the datasheet
+	regDataType   = 4018 // 0 by the datasheet
 	regScans      = 4020
 	regScanList   = 4100
 	regEnable     = 4990
@@ -44,36 +57,34 @@ const (
 
 // Device is a LabJack T7 or T8. It implements instrument.Instrument.
 type Device struct {
-	address string
-	opts    Options
-	dial    func(ctx context.Context, stream bool) (transport.Conn, error)
-
+	instrument.Base
+	opts      Options
 	registers modbus
 	model     model
-	identity  instrument.Identity
-	inputs    instrument.Inputs
-	doubt     string // what is wrong with the device's constants
+	doubt     string // why the device's constants cannot be right
 }
 
 // New makes a driver; nothing is opened yet. The address is tcp:host:port.
 func New(address string, o Options) (*Device, error) {
-	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
+	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
+	if err != nil {
+		return nil, err
 	}
-	d := &Device{address: address, opts: o, inputs: Inputs(o)}
-	d.identity = instrument.Identity{Kind: Kind, Address: address}
-	d.dial = d.connect
+	base.In = Inputs(o)
+	d := &Device{Base: base, opts: o}
+	d.Dial = func(ctx context.Context) (transport.Conn, error) { return d.connect(ctx, false) }
 	return d, nil
 }
 
 // connect reaches the registers' port or the stream's.
 func (d *Device) connect(ctx context.Context, stream bool) (transport.Conn, error) {
-	a, err := transport.ParseAddress(d.address)
+	a, err := transport.ParseAddress(d.ID.Address)
 	if err != nil {
 		return nil, err
 	}
 	if a.Scheme != "tcp" {
-		return nil, fmt.Errorf("%w %q: a LabJack is reached over Ethernet: tcp:host:502", transport.ErrAddress, d.address)
+		return nil, fmt.Errorf("%w %q: a LabJack is reached over Ethernet: tcp:host:502", transport.ErrAddress,
+			d.ID.Address)
 	}
 	target := a.Target
 	if stream {
@@ -87,38 +98,16 @@ func (d *Device) connect(ctx context.Context, stream bool) (transport.Conn, erro
 	return transport.Dial(ctx, "tcp:"+target, transport.Options{})
 }
 
-// Identity is the device's, once it was opened.
-func (d *Device) Identity() instrument.Identity { return d.identity }
-
-// Inputs are the channels of the scan.
-func (d *Device) Inputs() instrument.Inputs { return d.inputs }
-
 // Open connects, identifies the device, stops a stream that an earlier program
 // left running, and sets the scan up; every setting is read back.
 func (d *Device) Open(ctx context.Context) error {
-	if d.registers.conn != nil {
-		return fmt.Errorf("%s: open %s: already open", Kind, d.address)
-	}
-	conn, err := d.dial(ctx, false)
-	if err != nil {
-		return fmt.Errorf("%s: %w", Kind, err)
-	}
-	d.registers = modbus{conn: conn}
-	err = d.identify(ctx)
-	if err == nil {
-		err = d.setUp(ctx)
-	}
-	if err == nil {
-		err = d.calibrate(ctx)
-	}
-	if err != nil {
-		_ = d.Close()
-		return fmt.Errorf("%s: open %s: %w", Kind, d.address, err)
-	}
-	return nil
+	return d.Connect(ctx, d.identify, d.setUp, d.calibrate)
 }
 
+// identify reads product, firmware and serial number. A device that is neither a T7 nor a T8, or
+// cannot do the options, is an error.
 func (d *Device) identify(ctx context.Context) error {
+	d.registers = modbus{conn: d.Conn}
 	m := &d.registers
 	product, err := m.readF32(ctx, regProduct)
 	if err != nil {
@@ -126,7 +115,8 @@ func (d *Device) identify(ctx context.Context) error {
 	}
 	k := slices.IndexFunc(models, func(m model) bool { return m.product == product })
 	if k < 0 {
-		return fmt.Errorf("%w: it calls itself product %v, and this driver knows the T7 and the T8", instrument.ErrIdentity, product)
+		return fmt.Errorf("%w: it calls itself product %v, and this driver knows the T7 and the T8",
+			instrument.ErrIdentity, product)
 	}
 	d.model = models[k]
 	if err := d.model.check(d.opts); err != nil {
@@ -140,8 +130,8 @@ func (d *Device) identify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.identity.Model, d.identity.Serial = d.model.name, strconv.FormatUint(uint64(serial), 10)
-	d.identity.Firmware = strings.TrimSuffix(fmt.Sprintf("%.4f", firmware), "00")
+	d.Identify(d.model.name, strconv.FormatUint(uint64(serial), 10),
+		strings.TrimSuffix(fmt.Sprintf("%.4f", firmware), "00"))
 	return nil
 }
 
@@ -206,12 +196,192 @@ func (d *Device) checkRate(ctx context.Context) error {
 	return nil
 }
 
-// Close releases the device; Stream has stopped it.
-func (d *Device) Close() error {
-	if d.registers.conn == nil {
-		return nil
+// Options are the settings of the driver in a bench file.
+type Options struct {
+	// ScanRate is the scans a second; default 10000.
+	ScanRate float64 `yaml:"scan_rate"`
+	// Inputs in the order of the scan; put each rail's current and voltage next to
+	// each other. Default: the wiring of the emulated device.
+	Inputs []analog.Input `yaml:"inputs"`
+	// Settling is the time before each conversion of a T7; zero leaves it to the
+	// device.
+	Settling time.Duration `yaml:"settling"`
+	// Skew is the time from one input's conversion to the next on a T7; default
+	// 10 µs, or Settling where that is longer.
+	Skew time.Duration `yaml:"skew"`
+	// UGain (relative) and UOffset (of the range) are the standard uncertainties of
+	// the scale. Zero, the default: those of the device's own constants, or of the
+	// nominal scale where these cannot be right.
+	UGain   float64 `yaml:"u_gain"`
+	UOffset float64 `yaml:"u_offset"`
+	// StreamPort is the TCP port of the scans; default 200 above the registers'.
+	StreamPort int `yaml:"stream_port"`
+	// Silence is how long the stream may fall silent before the device counts as
+	// lost; default 5 s.
+	Silence time.Duration `yaml:"silence"`
+}
+
+// Defaults are the options of the emulated device's first rail.
+func Defaults() Options {
+	return Options{ScanRate: 10_000, Silence: 5 * time.Second, Inputs: []analog.Input{
+		{AIN: 0, Name: "aux.voltage", PerVolt: 2}, {AIN: 1, Name: "aux.current", Unit: "A", PerVolt: 10},
+	}}
+}
+
+const (
+	crystal     = 3e-5 // relative standard uncertainty of the clock
+	minSkew     = 10 * time.Microsecond
+	noiseCodes  = 2 // of a conversion at the fastest setting
+	bytesSample = 2
+)
+
+// Validate reports an option that cannot be used, on a T7 or on a T8.
+func (o Options) Validate() error {
+	switch {
+	case o.Settling < 0 || o.Settling > 5*time.Millisecond || o.Skew < 0:
+		return fmt.Errorf("settling %v, skew %v: want 0 to 5ms", o.Settling, o.Skew)
+	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1):
+		return fmt.Errorf("u_gain %v, u_offset %v: want 0 to 1", o.UGain, o.UOffset)
+	case o.StreamPort < 0 || o.StreamPort > 65535:
+		return fmt.Errorf("stream_port %d: want 1 to 65535", o.StreamPort)
+	case o.Silence < 100*time.Millisecond || o.Silence > time.Hour:
+		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
 	}
-	err := d.registers.conn.Close()
-	d.registers.conn = nil
+	_, err := guess(o)
 	return err
+}
+
+// skew is the time between two neighbours' conversions.
+func (o Options) skew() time.Duration {
+	if o.Skew > 0 {
+		return o.Skew
+	}
+	return max(minSkew, o.Settling)
+}
+
+// rangeIndex is the place of an input's range among the model's.
+func (m model) rangeIndex(i analog.Input) int { return slices.Index(m.Ranges, m.RangeOf(i)) }
+
+// Inputs are the channels of the scan before the device is opened: with the
+// nominal scale, of a T7 where it fulfils the options, else of a T8.
+func Inputs(o Options) instrument.Inputs {
+	m, err := guess(o)
+	if err != nil {
+		return instrument.Inputs{}
+	}
+	scales := make([]analog.Scale, len(o.Inputs))
+	for k, i := range o.Inputs {
+		scales[k] = m.nominal(m.rangeIndex(i))
+	}
+	return inputs(o, m, scales)
+}
+
+// inputs are the channels of the scan, each with its scale.
+func inputs(o Options, m model, scales []analog.Scale) instrument.Inputs {
+	in := instrument.Inputs{Timebase: measure.Timebase{
+		TickHz: measure.Hertz(o.ScanRate), UTickHz: crystal, TicksPerScan: 1,
+	}}
+	for k, i := range o.Inputs {
+		s := scales[k]
+		s.Noise, s.Max = noiseCodes, 65535
+		if o.UGain > 0 {
+			s.UGain = o.UGain
+		}
+		if o.UOffset > 0 {
+			s.UOffset = measure.Volt(o.UOffset * m.RangeOf(i))
+		}
+		c := i.Channel(s)
+		c.Skew = m.skewOf(o, k)
+		in.Channels = append(in.Channels, c)
+	}
+	return in
+}
+
+// model holds the differences between the devices.
+type model struct {
+	analog.Device
+	name    string
+	product float32 // content of its register
+	// each and all bound the conversions a second, of one input and of all.
+	each, all float64
+	// simultaneous converters have no settling time and no skew.
+	simultaneous bool
+	// spans are the true ends of the ranges: the nominal scale.
+	spans []float64
+	// center is the nominal code of zero.
+	center float64
+	// flash is where the constants of input 0, range 0 lie; perInput reports that
+	// every input has its own.
+	flash    uint32
+	perInput bool
+	// uGain and uOffset (of the range) are those of the nominal scale.
+	uGain, uOffset float64
+}
+
+const (
+	slopeT7 = 3.158058e-4 // V a code on a T7's range of ±10 V
+	half    = 1 << 15
+)
+
+// The models, from the T-series datasheet: ranges and true spans (A-3-3-3 for the
+// T8), nominal constants of the T7 (20.0.1), places of the constants (20.0.1,
+// 20.0.2).
+var models = []model{
+	{
+		name: "T7", product: 7, Device: analog.Device{Inputs: 14, Ranges: []float64{10, 1, 0.1, 0.01}}, each: 100e3,
+		all:    100e3,
+		spans:  []float64{half * slopeT7, half * slopeT7 / 10, half * slopeT7 / 100, half * slopeT7 / 1000},
+		center: 33523,
+		// one converter serves all inputs: its errors do not average out
+		flash: 0x3C4000, uGain: 0.006, uOffset: 0.002,
+	},
+	{
+		name: "T8", product: 8, Device: analog.Device{
+			Inputs: 8,
+			Ranges: []float64{11, 9.6, 4.8, 2.4, 1.2, 0.6, 0.3, 0.15, 0.075, 0.036, 0.018},
+		},
+		each: 40e3, all: 320e3, simultaneous: true,
+		spans: []float64{11.0, 9.768, 4.884, 2.442, 1.221, 0.611, 0.305, 0.153, 0.076, 0.038, 0.019}, center: half,
+		flash: 0x687000 + 64, perInput: true, uGain: 0.02, uOffset: 0.01,
+	},
+}
+
+// check reports options that a model cannot do.
+func (m model) check(o Options) error {
+	if err := m.Check(o.Inputs); err != nil {
+		return err
+	}
+	n := float64(len(o.Inputs))
+	most := min(m.each, m.all/n)
+	switch {
+	case !(o.ScanRate >= 1 && o.ScanRate <= most):
+		return fmt.Errorf("scan_rate %v with %v inputs: a %s does 1 to %.6g", o.ScanRate, n, m.name, most)
+	case m.simultaneous && (o.Settling != 0 || o.Skew != 0):
+		return fmt.Errorf("settling %v, skew %v: a %s converts all inputs at once", o.Settling, o.Skew, m.name)
+	case !m.simultaneous && float64(o.skew())*n > 1e9/o.ScanRate+1:
+		return fmt.Errorf("settling %v, skew %v: %v conversions must fit into a scan of %v", o.Settling, o.skew(), n,
+			time.Duration(1e9/o.ScanRate))
+	}
+	return nil
+}
+
+// guess returns the first model that fulfils the options.
+func guess(o Options) (model, error) {
+	var errs []error
+	for _, m := range models {
+		err := m.check(o)
+		if err == nil {
+			return m, nil
+		}
+		errs = append(errs, fmt.Errorf("as a %s: %w", m.name, err))
+	}
+	return models[0], errors.Join(errs...)
+}
+
+// skewOf is the delay of an input's conversion behind the scan's time.
+func (m model) skewOf(o Options, k int) measure.Seconds {
+	if m.simultaneous {
+		return 0
+	}
+	return measure.SecondsOf(time.Duration(k) * o.skew())
 }

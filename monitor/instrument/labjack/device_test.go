@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/labjackface"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/analog"
-	"wattmark/monitor/instrument/insttest"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	labjackface "github.com/wattmark/wattmark/monitor/emulator/labjack"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/analog"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
 type rig struct {
@@ -41,7 +41,7 @@ func emulate(t *testing.T, cfg labjackface.Config, faults fault.Faults, paces ..
 	r := &rig{opts: Defaults()}
 	r.faults.Store(&faults)
 	var err error
-	r.board = insttest.Workload(t, 14*time.Second)
+	r.board = montest.Workload(t, 14*time.Second)
 	cfg.Wrap = func(rw io.ReadWriteCloser) io.ReadWriteCloser {
 		return fault.New(rw, *r.faults.Load())
 	}
@@ -92,13 +92,13 @@ func (r *rig) plug(t *testing.T, registers, stream string) (at [2]string) {
 	return at
 }
 
-func (r *rig) stream(t *testing.T, n int, then func()) (*insttest.Collector, error) {
+func (r *rig) stream(t *testing.T, n int, then func()) (*montest.Collector, error) {
 	t.Helper()
-	return insttest.Stream(t, r.dev, n, then)
+	return montest.Stream(t, r.dev, n, then)
 }
 
 // placed checks that every scan has the value that the board had at its time.
-func (r *rig) placed(t *testing.T, out *insttest.Collector) {
+func (r *rig) placed(t *testing.T, out *montest.Collector) {
 	t.Helper()
 	in := r.dev.Inputs()
 	counts, skew := out.Counts(1), in.Channels[1].Skew.Duration() // the first rail's current
@@ -123,7 +123,10 @@ func TestMeasuresAndCountsWhatIsLost(t *testing.T) {
 		"one scan":         {fault.Faults{}, 1, true},
 		"many scans":       {fault.Faults{}, 12_345, true},
 		"more than can be": {fault.Faults{}, 65_535, false},
-		"a stall":          {fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 40_000, For: 200 * time.Millisecond}}}, 0, true},
+		"a stall": {fault.Faults{Script: []fault.Fault{{
+			Kind: fault.Stall, At: 40_000,
+			For: 200 * time.Millisecond,
+		}}}, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := emulate(t, labjackface.Config{Noise: -1}, c.faults)
@@ -206,11 +209,11 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 				if err := r.dev.Open(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				out := insttest.Collect(t, r.dev, 25_000, nil)
+				out := montest.Collect(t, r.dev, 25_000, nil)
 				in := r.dev.Inputs()
 				setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
-				setup.Rails, setup.Missing = NaturalRails(in)
-				got := insttest.Energy(t, &setup, out, 0.1, 4.9)
+				setup.Rails, setup.Missing = instrument.NaturalRails(in)
+				got := montest.Energy(t, &setup, out, 0.1, 4.9)
 				start := r.face.StreamStart()
 				want, err := r.board.Energy(start+100*time.Millisecond, start+4900*time.Millisecond)
 				if err != nil {
@@ -251,7 +254,7 @@ func TestT8(t *testing.T) {
 		}
 	}
 	r.face.Lose(7777, 12)
-	out := insttest.Collect(t, r.dev, 20_000, nil)
+	out := montest.Collect(t, r.dev, 20_000, nil)
 	if out.Lost() != 12 {
 		t.Errorf("%d reported lost, the device lost 12", out.Lost())
 	}
@@ -265,16 +268,22 @@ func TestModelsDiffer(t *testing.T) {
 		change  func(*Options)
 		want    string
 	}{
-		"range of a T7": {8, func(o *Options) { o.Inputs[0].Range = 1 }, "it is a T8: inputs[0].range 1 V: want 11, 9.6"},
-		"range of a T8": {7, func(o *Options) { o.Inputs[0].Range = 1.2 }, "it is a T7: inputs[0].range 1.2 V: want 10, 1"},
-		"rate of a T8":  {7, func(o *Options) { o.ScanRate = 35e3 }, "it is a T7: scan_rate 35000 with 8 inputs"},
-		"settling":      {8, func(o *Options) { o.Settling = 10 * time.Microsecond }, "at once"},
+		"range of a T7": {
+			8, func(o *Options) { o.Inputs[0].Range = 1 },
+			"it is a T8: inputs[0].range 1 V: want 11, 9.6",
+		},
+		"range of a T8": {
+			7, func(o *Options) { o.Inputs[0].Range = 1.2 },
+			"it is a T7: inputs[0].range 1.2 V: want 10, 1",
+		},
+		"rate of a T8": {7, func(o *Options) { o.ScanRate = 35e3 }, "it is a T7: scan_rate 35000 with 8 inputs"},
+		"settling":     {8, func(o *Options) { o.Settling = 10 * time.Microsecond }, "at once"},
 	} {
 		r := emulate(t, labjackface.Config{Product: c.product}, fault.Faults{})
 		o := r.opts
 		o.Inputs = slices.Clone(o.Inputs)
 		c.change(&o)
-		d, err := New(r.dev.address, o)
+		d, err := New(r.dev.ID.Address, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,10 +303,30 @@ func TestConstants(t *testing.T) {
 		ok bool
 		v  float64 // of code 40000
 	}{
-		"T7 nominal":        {models[0], 0, set{3.1580578e-4, -3.15805800e-4, 33523, -10.58695652}, true, (40000 - 33523) * 3.1580578e-4},
-		"T7 on 1 V":         {models[0], 1, set{3.1580578e-5, -3.15805800e-5, 33600, -1}, true, (40000 - 33600) * 3.1580578e-5},
-		"T8, 24-bit codes":  {models[1], 1, set{9.768 / (1 << 23), -9.768 / (1 << 23), 1 << 23, 0}, true, (40000 - 32768) * 9.768 / 32768},
-		"T8, 16-bit codes":  {models[1], 10, set{0.019 / 32768, -0.019 / 32768, 32768, 0}, true, (40000 - 32768) * 0.019 / 32768},
+		"T7 nominal": {
+			models[0], 0,
+			set{3.1580578e-4, -3.15805800e-4, 33523, -10.58695652},
+			true,
+			(40000 - 33523) * 3.1580578e-4,
+		},
+		"T7 on 1 V": {
+			models[0], 1,
+			set{3.1580578e-5, -3.15805800e-5, 33600, -1},
+			true,
+			(40000 - 33600) * 3.1580578e-5,
+		},
+		"T8, 24-bit codes": {
+			models[1], 1,
+			set{9.768 / (1 << 23), -9.768 / (1 << 23), 1 << 23, 0},
+			true,
+			(40000 - 32768) * 9.768 / 32768,
+		},
+		"T8, 16-bit codes": {
+			models[1], 10,
+			set{0.019 / 32768, -0.019 / 32768, 32768, 0},
+			true,
+			(40000 - 32768) * 0.019 / 32768,
+		},
 		"of another range":  {models[0], 0, set{3.158e-5, -3.158e-5, 33523, 0}, false, 0},
 		"of the other sign": {models[0], 0, set{3.158e-4, 3.158e-4, 33523, 0}, false, 0},
 		"erased":            {models[0], 0, set{nan, nan, nan, nan}, false, 0},
@@ -363,7 +392,8 @@ func TestUnplugAndReplug(t *testing.T) {
 			t.Fatal(err)
 		}
 		unplug := r.unplug
-		if _, err := r.stream(t, 1<<20, func() { go unplug() }); err != nil && !errors.Is(err, instrument.ErrDisconnected) {
+		if _, err := r.stream(t, 1<<20, func() { go unplug() }); err != nil &&
+			!errors.Is(err, instrument.ErrDisconnected) {
 			t.Fatalf("%v, want ErrDisconnected", err)
 		}
 		if err := r.dev.Close(); err != nil {
@@ -380,13 +410,17 @@ func TestUnplugAndReplug(t *testing.T) {
 // What stops the stream says what to do.
 func TestDeviceStops(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[uint16]string{statusOverlap: "lower scan_rate", statusOverflow: "overflowed", 2600: "status 2600"} {
+	for status, want := range map[uint16]string{
+		statusOverlap: "lower scan_rate", statusOverflow: "overflowed",
+		2600: "status 2600",
+	} {
 		r := emulate(t, labjackface.Config{}, fault.Faults{})
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		_, err := r.stream(t, 1<<20, func() { r.face.Stop(status) })
-		if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, instrument.ErrDisconnected) != (status == statusOverflow) {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			errors.Is(err, instrument.ErrDisconnected) != (status == statusOverflow) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
@@ -394,7 +428,7 @@ func TestDeviceStops(t *testing.T) {
 
 func TestThousandCycles(t *testing.T) {
 	r := emulate(t, labjackface.Config{}, fault.Faults{})
-	insttest.Cycles(t, r.dev, 1000)
+	montest.Cycles(t, r.dev, 1000)
 }
 
 func TestOtherDevices(t *testing.T) {
@@ -435,11 +469,15 @@ func TestOtherDevices(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for name, change := range map[string]func(*Options){
-		"none": func(o *Options) { o.Inputs = nil }, "rate": func(o *Options) { o.ScanRate = math.NaN() }, "fast": func(o *Options) { o.ScanRate = 51e3 },
-		"range": func(o *Options) { o.Inputs[0].Range = 5 }, "ain": func(o *Options) { o.Inputs[0].AIN = 14 }, "twice": func(o *Options) { o.Inputs[0].AIN = 1 },
-		"name": func(o *Options) { o.Inputs[0].Name = "aux.current" }, "unit": func(o *Options) { o.Inputs[0].Unit = "Ohm" },
+		"none": func(o *Options) { o.Inputs = nil }, "rate": func(o *Options) { o.ScanRate = math.NaN() },
+		"fast":  func(o *Options) { o.ScanRate = 51e3 },
+		"range": func(o *Options) { o.Inputs[0].Range = 5 }, "ain": func(o *Options) { o.Inputs[0].AIN = 14 },
+		"twice":    func(o *Options) { o.Inputs[0].AIN = 1 },
+		"name":     func(o *Options) { o.Inputs[0].Name = "aux.current" },
+		"unit":     func(o *Options) { o.Inputs[0].Unit = "Ohm" },
 		"settling": func(o *Options) { o.Settling = time.Millisecond }, "port": func(o *Options) { o.StreamPort = -1 },
-		"silence": func(o *Options) { o.Silence = 0 }, "u_gain": func(o *Options) { o.UGain = -1 }, "per volt": func(o *Options) { o.Inputs[0].PerVolt = math.Inf(1) },
+		"silence": func(o *Options) { o.Silence = 0 }, "u_gain": func(o *Options) { o.UGain = -1 },
+		"per volt": func(o *Options) { o.Inputs[0].PerVolt = math.Inf(1) },
 	} {
 		o := Defaults()
 		change(&o)

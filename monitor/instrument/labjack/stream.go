@@ -2,21 +2,22 @@ package labjack
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/series"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/analog"
+	"github.com/wattmark/wattmark/monitor/instrument/series"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 const (
 	readSize = 1 << 16
 	stopTime = 2 * time.Second
-	// silentRead is a silence after which what is held is delivered.
-	silentRead = 100 * time.Millisecond
 )
 
 // stream is one Stream call.
@@ -28,21 +29,17 @@ type stream struct {
 
 // Stream scans until ctx ends; then it stops the device.
 func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	if d.registers.conn == nil {
-		return fmt.Errorf("%s: stream: not open", Kind)
-	}
-	err := d.stream(ctx, sink)
-	if ctx.Err() != nil && transport.Ended(err) {
+	return d.Streaming(func() error {
+		if err := d.stream(ctx, sink); ctx.Err() == nil || !transport.Ended(err) {
+			return err
+		}
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: stream from %s: %w", Kind, d.address, err)
-	}
-	return nil
+	})
 }
 
+// stream connects to the stream's port, enables the stream and pumps it until ctx ends.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	conn, err := d.dial(ctx, true)
+	conn, err := d.connect(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -50,7 +47,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	if err := d.registers.writeU32(ctx, regEnable, 1); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	// What ends the stream, the device is told.
+	// Whatever ends the stream, the device is stopped.
 	defer func() {
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 		defer cancel()
@@ -61,20 +58,22 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	}
 	n := len(d.opts.Inputs)
 	s := &stream{counts: make([]measure.Count, n)}
-	s.out = series.New(series.Config{Channels: n, Timebase: d.inputs.Timebase, Flush: max(1, int(2*packetTime*d.opts.ScanRate))}, sink)
+	s.out = series.New(series.Config{
+		Channels: n, Timebase: d.In.Timebase, Flush: max(1, int(2*packetTime*d.opts.ScanRate)),
+	}, sink)
 	if d.doubt != "" {
-		if err := s.out.Event(measure.Event{Kind: measure.EventNote, Exact: true, Channel: -1, Detail: d.doubt}); err != nil {
+		if err := s.out.Note("%s", d.doubt); err != nil {
 			return err
 		}
 	}
-	p := transport.Pump{Size: readSize, Quiet: silentRead, Silence: d.opts.Silence, Take: s.take, Rest: s.rest, Finish: s.rest}
+	p := transport.Pump{Size: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.rest, Finish: s.rest}
 	if err = p.Run(ctx, conn); transport.Ended(err) {
 		err = s.rest()
 	}
 	return err
 }
 
-// take parses what one read brought.
+// take parses the bytes of one read.
 func (s *stream) take(b []byte, _ bool) error {
 	for {
 		n, ok := s.parser.Next(b)
@@ -94,7 +93,7 @@ func (s *stream) take(b []byte, _ bool) error {
 	}
 }
 
-// rest delivers what a stream that has fallen silent left behind.
+// rest delivers the scans held back while the stream is quiet.
 func (s *stream) rest() error {
 	if s.parser.Rest() {
 		if err := s.packet(); err != nil {
@@ -104,34 +103,31 @@ func (s *stream) rest() error {
 	return s.out.Flush()
 }
 
-// packet takes the scans of a packet, and what its status tells.
+// packet takes the scans of a packet, and reports its status.
 func (s *stream) packet() error {
 	p := &s.parser.Packet
 	size := bytesSample * len(s.counts)
 	if len(p.Data)%size != 0 {
-		return fmt.Errorf("%w: a packet of %d samples for %d inputs", instrument.ErrDisconnected, len(p.Data)/bytesSample, len(s.counts))
+		return fmt.Errorf("%w: a packet of %d samples for %d inputs", instrument.ErrDisconnected,
+			len(p.Data)/bytesSample, len(s.counts))
 	}
 	if err := s.status(p); err != nil {
 		return err
 	}
-	return p.Scans(s.counts, s.scan)
+	return p.Scans(s.counts, s.out.Add)
 }
-
-// scan hands a scan on.
-func (s *stream) scan(counts []measure.Count) error { return s.out.Scan(int64(s.out.Next()), counts) }
 
 // errStopped: the device has ended the stream by itself.
 var errStopped = errors.New("the device has stopped the stream")
 
+// status reports a packet's status: a full buffer is an event, scans lost in it are a gap of the
+// reported size, and all other codes end the stream.
 func (s *stream) status(p *Packet) error {
 	switch p.Status {
 	case 0:
 		return nil
 	case statusRecovering:
-		return s.out.Event(measure.Event{
-			Kind: measure.EventOverflow, FirstScan: s.out.Next(), Exact: true, Channel: -1,
-			Detail: "the device's buffer is full: it is not read fast enough",
-		})
+		return s.out.Overflow("the device's buffer is full: it is not read fast enough")
 	case statusRecovered:
 		// The field ends at 65535: more may have been lost.
 		exact := p.Extra < 1<<16-1
@@ -142,9 +138,314 @@ func (s *stream) status(p *Packet) error {
 	}
 	switch p.Status {
 	case statusOverlap:
-		return fmt.Errorf("%w (status %d): a scan began before the last had ended: lower scan_rate or settling", errStopped, p.Status)
+		return fmt.Errorf("%w (status %d): a scan began before the last had ended: lower scan_rate or settling",
+			errStopped, p.Status)
 	case statusOverflow:
-		return fmt.Errorf("%w: %w (status %d): its buffer overflowed for longer than it can count", instrument.ErrDisconnected, errStopped, p.Status)
+		return fmt.Errorf("%w: %w (status %d): its buffer overflowed for longer than it can count",
+			instrument.ErrDisconnected, errStopped, p.Status)
 	}
 	return fmt.Errorf("%w: status %d", errStopped, p.Status)
+}
+
+// answerTime bounds one exchange of Modbus.
+const answerTime = 2 * time.Second
+
+// errRefused is a Modbus exception: the device is there and does not do it.
+var errRefused = errors.New("the device refuses")
+
+// modbus is a client of Modbus TCP; one goroutine uses it.
+type modbus struct {
+	conn transport.Conn
+	tid  uint16
+}
+
+// ask sends a request and returns the answer's bytes behind its function.
+func (m *modbus) ask(ctx context.Context, function byte, request []byte) ([]byte, error) {
+	m.tid++
+	var head [8]byte
+	binary.BigEndian.PutUint16(head[0:], m.tid)
+	binary.BigEndian.PutUint16(head[4:], uint16(2+len(request)))
+	head[6], head[7] = 1, function
+	if err := transport.Ask(ctx, m.conn, append(head[:], request...), head[:], answerTime); err != nil {
+		return nil, err
+	}
+	length := int(binary.BigEndian.Uint16(head[4:])) - 2
+	if binary.BigEndian.Uint16(head[0:]) != m.tid || head[2] != 0 || head[3] != 0 || head[7]&0x7F != function ||
+		length < 1 || length > 252 {
+		return nil, fmt.Errorf("%w: answer % x to function %d: is this a LabJack?", instrument.ErrIdentity, head, function)
+	}
+	short, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	body := make([]byte, length)
+	if _, err := transport.ReadFull(short, m.conn, body); err != nil {
+		return nil, err
+	}
+	if head[7] != function {
+		return nil, fmt.Errorf("%w: Modbus exception %d", errRefused, body[0])
+	}
+	return body, nil
+}
+
+// read reads n registers from an address.
+func (m *modbus) read(ctx context.Context, address, n uint16) ([]byte, error) {
+	b, err := m.ask(ctx, 3, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, address), n))
+	if err != nil {
+		return nil, fmt.Errorf("read register %d: %w", address, err)
+	}
+	if len(b) != 1+2*int(n) || int(b[0]) != 2*int(n) {
+		return nil, fmt.Errorf("read register %d: %w: %d bytes", address, instrument.ErrIdentity, len(b))
+	}
+	return b[1:], nil
+}
+
+// readU32 reads a register pair, big-endian.
+func (m *modbus) readU32(ctx context.Context, address uint16) (uint32, error) {
+	b, err := m.read(ctx, address, 2)
+	if err != nil {
+		return 0, err
+	}
+	return binary.BigEndian.Uint32(b), nil
+}
+
+// readF32 reads a register pair as an IEEE float.
+func (m *modbus) readF32(ctx context.Context, address uint16) (float32, error) {
+	v, err := m.readU32(ctx, address)
+	return math.Float32frombits(v), err
+}
+
+// writeU32 writes two registers; set also reads them back.
+func (m *modbus) writeU32(ctx context.Context, address uint16, v uint32) error {
+	b := binary.BigEndian.AppendUint16(nil, address)
+	b = append(b, 0, 2, 4)
+	if _, err := m.ask(ctx, 16, binary.BigEndian.AppendUint32(b, v)); err != nil {
+		return fmt.Errorf("write register %d: %w", address, err)
+	}
+	return nil
+}
+
+// set writes a register pair and reads it back; a device that keeps another value is an error.
+func (m *modbus) set(ctx context.Context, address uint16, v uint32) error {
+	if err := m.writeU32(ctx, address, v); err != nil {
+		return err
+	}
+	got, err := m.readU32(ctx, address)
+	if err != nil {
+		return err
+	}
+	if got != v {
+		return fmt.Errorf("register %d reads back as %d after %d was written", address, got, v)
+	}
+	return nil
+}
+
+// setF32 sets a register and allows for the device's rounding.
+func (m *modbus) setF32(ctx context.Context, address uint16, v, tolerance float64) error {
+	if err := m.writeU32(ctx, address, math.Float32bits(float32(v))); err != nil {
+		return err
+	}
+	got, err := m.readF32(ctx, address)
+	if err != nil {
+		return err
+	}
+	if math.Abs(float64(got)-v) > tolerance*math.Abs(v) {
+		return fmt.Errorf("register %d reads back as %v after %v was written", address, got, v)
+	}
+	return nil
+}
+
+const (
+	headerBytes = 16
+	maxSamples  = 512 // of one packet
+	maxPacket   = headerBytes + 2*maxSamples
+	lengthRest  = 10 // of the header, counted by its length field
+)
+
+// Statuses of a stream packet.
+const (
+	statusRecovering = 2940 // the device's buffer is full; it will lose scans
+	statusRecovered  = 2941 // it has lost scans before this packet
+	statusOverlap    = 2942 // a scan began before the one before had ended: the stream is over
+	statusOverflow   = 2943 // it lost more than it can count: the stream is over
+)
+
+// Packet is one packet of a stream.
+type Packet struct {
+	Backlog, Status, Extra uint16
+	// Data are whole scans of big-endian u16; valid until the next call.
+	Data []byte
+}
+
+// Scans calls take for every whole scan of the packet, of as many inputs as counts
+// has room for; counts is used for each scan anew. The error is take's, which ends
+// it.
+func (p *Packet) Scans(counts []measure.Count, take func([]measure.Count) error) error {
+	size := bytesSample * len(counts)
+	for b := p.Data; size > 0 && len(b) >= size; b = b[size:] {
+		for c := range counts {
+			counts[c] = measure.Count(binary.BigEndian.Uint16(b[bytesSample*c:]))
+		}
+		if err := take(counts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Parser cuts a stream into packets, whatever its fragments. The zero value is
+// ready. A packet is released when a header follows right behind it.
+type Parser struct {
+	// Packet is the one that Next completed.
+	Packet Packet
+	// Broken reports that the stream is out of step: nothing more comes of it. TCP
+	// loses no bytes, so that such a connection cannot be trusted any more.
+	Broken bool
+
+	buf        [4 * maxPacket]byte
+	start, end int
+}
+
+// Next consumes bytes of b until a packet is complete. It returns how many it
+// took and whether Packet is complete; call it until it returns false, which it
+// does only when all of b is taken or the stream is out of step.
+func (p *Parser) Next(b []byte) (n int, ok bool) {
+	return transport.Feed(p.buf[:], &p.start, &p.end, b, func() bool {
+		ok := p.step(true)
+		if p.Broken {
+			p.start = p.end // the rest is of no use
+		}
+		return ok
+	})
+}
+
+// Rest releases a last packet that nothing follows, where the line is silent
+// right behind it.
+func (p *Parser) Rest() bool { return p.step(false) && p.start == p.end }
+
+// step releases the packet at the head of the buffer, if it is whole.
+func (p *Parser) step(followed bool) bool {
+	b := p.buf[p.start:p.end]
+	if p.Broken || len(b) < 8 {
+		return false
+	}
+	size, ok := packetSize(b)
+	if !ok {
+		p.Broken = true
+		return false
+	}
+	if len(b) < size {
+		return false
+	}
+	switch rest := b[size:]; {
+	case len(rest) >= 8:
+		if _, ok := packetSize(rest); !ok {
+			p.Broken = true
+			return false
+		}
+	case followed || len(rest) > 0:
+		return false
+	}
+	p.Packet = Packet{
+		Backlog: binary.BigEndian.Uint16(b[10:]), Status: binary.BigEndian.Uint16(b[12:]),
+		Extra: binary.BigEndian.Uint16(b[14:]), Data: b[headerBytes:size],
+	}
+	p.start += size
+	return true
+}
+
+// packetSize reads a header's first eight bytes.
+func packetSize(b []byte) (int, bool) {
+	length := int(binary.BigEndian.Uint16(b[4:]))
+	ok := b[2] == 0 && b[3] == 0 && b[7] == 76 && length >= lengthRest && length <= lengthRest+2*maxSamples &&
+		length%2 == 0
+	return 6 + length, ok
+}
+
+const (
+	regFlashPointer = 61810
+	regFlashRead    = 61812
+	setBytes        = 16
+	// variance is how far a constant may be off its nominal value, relative, before
+	// it counts as no constant; the maker's own program allows as much.
+	variance = 0.05
+	// The standard uncertainties of a device with its own constants: of the reading,
+	// and of the range. Wider than the 0.01 % of the range that its maker states, for
+	// the years and the temperature since.
+	uGainOwn, uOffsetOwn = 5e-4, 3e-4
+)
+
+// set are the constants of one input on one range:
+// V = (code − Center)·PSlope above the center, (Center − code)·NSlope below.
+type set struct{ PSlope, NSlope, Center, Offset float32 }
+
+// parseSet reads a set as the flash holds it.
+func parseSet(b [setBytes]byte) set {
+	f := func(i int) float32 { return math.Float32frombits(binary.BigEndian.Uint32(b[4*i:])) }
+	return set{f(0), f(1), f(2), f(3)}
+}
+
+// scale turns constants into that of the stream's 16-bit codes. A device may keep
+// them for its 24-bit codes, of which the stream sends the upper sixteen: the
+// numbers themselves show which of the two. ok is false for constants that cannot
+// be this model's.
+func (s set) scale(m model, r int) (sc analog.Scale, ok bool) {
+	nominal := m.spans[r] / half
+	for _, k := range []float64{1, 1 << 8} {
+		p, n, c := float64(s.PSlope)*k, float64(s.NSlope)*k, float64(s.Center)/k
+		if near(p, nominal) && near(-n, nominal) && near(c, m.center) {
+			// Power flows one way, so that the upper slope counts; the other's difference goes into
+			// the uncertainty.
+			u := math.Hypot(uGainOwn, math.Abs(p+n)/(2*p))
+			return analog.Scale{Gain: p, Zero: c, UGain: u, UOffset: measure.Volt(uOffsetOwn * m.Ranges[r])}, true
+		}
+	}
+	return sc, false
+}
+
+// near reports whether a value is within the variance of its nominal one; a NaN is not.
+func near(v, nominal float64) bool { return math.Abs(v-nominal) < variance*math.Abs(nominal) }
+
+// nominal is the scale of a device whose constants are not known.
+func (m model) nominal(r int) analog.Scale {
+	return analog.Scale{
+		Gain: m.spans[r] / half, Zero: m.center, UGain: m.uGain, UOffset: measure.Volt(m.uOffset * m.Ranges[r]),
+	}
+}
+
+// readSet reads the constants of an input on a range.
+func (d *Device) readSet(ctx context.Context, ain, r int) (set, error) {
+	at := d.model.flash + uint32(setBytes*r)
+	if d.model.perInput {
+		at += uint32(setBytes * len(d.model.Ranges) * ain)
+	}
+	if err := d.registers.writeU32(ctx, regFlashPointer, at); err != nil {
+		return set{}, err
+	}
+	b, err := d.registers.read(ctx, regFlashRead, setBytes/2)
+	if err != nil {
+		return set{}, err
+	}
+	return parseSet([setBytes]byte(b)), nil
+}
+
+// calibrate reads the constants of all inputs. Where one is not plausible the
+// nominal scale with its wide uncertainty serves, and the stream reports so.
+func (d *Device) calibrate(ctx context.Context) error {
+	d.doubt = ""
+	scales := make([]analog.Scale, len(d.opts.Inputs))
+	for k, i := range d.opts.Inputs {
+		r := d.model.rangeIndex(i)
+		s, err := d.readSet(ctx, i.AIN, r)
+		if err != nil {
+			return fmt.Errorf("calibration constants: %w", err)
+		}
+		var ok bool
+		if scales[k], ok = s.scale(d.model, r); !ok {
+			scales[k] = d.model.nominal(r)
+			d.doubt = fmt.Sprintf("the device's constants for AIN%d, ±%v V, cannot be right (%+v): the nominal "+
+				"scale is taken, with u_gain %v",
+				i.AIN, d.model.Ranges[r], s, d.model.uGain)
+		}
+	}
+	d.In = inputs(d.opts, d.model, scales)
+	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
 // fake is a sensor whose reading follows the clock.
@@ -33,7 +33,7 @@ func steady(mw int32) func(int) (Reading, error) {
 	return func(int) (Reading, error) { return Reading{Instant: mw, Average: mw - 1, Usage: mw - 2}, nil }
 }
 
-func opened(t *testing.T, f *fake, o Options) (*Device, *insttest.Collector) {
+func opened(t *testing.T, f *fake, o Options) (*Device, *montest.Collector) {
 	t.Helper()
 	d, err := New("", o, f.open)
 	if err != nil {
@@ -43,7 +43,7 @@ func opened(t *testing.T, f *fake, o Options) (*Device, *insttest.Collector) {
 		t.Fatal(err)
 	}
 	in := d.Inputs()
-	return d, &insttest.Collector{Timebase: in.Timebase, Channels: 1}
+	return d, &montest.Collector{Timebase: in.Timebase, Channels: 1}
 }
 
 func TestPollsOnAGrid(t *testing.T) {
@@ -60,7 +60,7 @@ func TestPollsOnAGrid(t *testing.T) {
 		d, out := opened(t, f, o)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second+time.Millisecond)
 		defer cancel()
-		if err := d.Stream(ctx, out); err != nil {
+		if err := d.Stream(ctx, instrument.SinkOf(out)); err != nil {
 			t.Fatal(err)
 		}
 		ticks := out.Ticks()
@@ -117,7 +117,7 @@ func TestFailedPollsAreAGap(t *testing.T) {
 		d, out := opened(t, f, Defaults())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := d.Stream(ctx, out); err != nil {
+		if err := d.Stream(ctx, instrument.SinkOf(out)); err != nil {
 			t.Fatal(err)
 		}
 		gaps := out.Events(measure.EventGap)
@@ -137,7 +137,7 @@ func TestLostGPUIsDisconnected(t *testing.T) {
 			return steady(100_000)(n)
 		}
 		d, out := opened(t, f, Defaults())
-		if err := d.Stream(t.Context(), out); !errors.Is(err, instrument.ErrDisconnected) {
+		if err := d.Stream(t.Context(), instrument.SinkOf(out)); !errors.Is(err, instrument.ErrDisconnected) {
 			t.Errorf("%v, want ErrDisconnected", err)
 		}
 		if n := len(out.Scans()); n != 99 {
@@ -190,10 +190,14 @@ func TestOpenErrors(t *testing.T) {
 	if err := d.Open(t.Context()); !errors.Is(err, lib) {
 		t.Errorf("%v", err)
 	}
-	if err := d.Stream(t.Context(), &insttest.Collector{}); err == nil {
+	if err := d.Stream(t.Context(), instrument.SinkOf(&montest.Collector{})); err == nil {
 		t.Error("Stream of a closed device")
 	}
-	for _, o := range []Options{{}, {Period: time.Minute, Field: FieldAuto}, {Period: time.Millisecond, Field: "both"}} {
+	for _, o := range []Options{
+		{},
+		{Period: time.Minute, Field: FieldAuto},
+		{Period: time.Millisecond, Field: "both"},
+	} {
 		if _, err := New("", o, (&fake{}).open); err == nil {
 			t.Errorf("%+v: accepted", o)
 		}
@@ -223,8 +227,11 @@ func TestArchitectures(t *testing.T) {
 
 func TestNaturalRails(t *testing.T) {
 	in := Inputs(Defaults())
-	rails, missing := NaturalRails(in)
-	s := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Rails: rails, Missing: missing, Response: in.Response}
+	rails, missing := instrument.NaturalRails(in)
+	s := measure.Setup{
+		Timebase: in.Timebase, Channels: in.Channels, Rails: rails, Missing: missing,
+		Response: in.Response,
+	}
 	if err := s.Validate(); err != nil || len(rails) != 1 || rails[0].Role != measure.RoleWholeGPU {
 		t.Errorf("%+v, %v", rails, err)
 	}

@@ -13,20 +13,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/emulator/pmdface"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	pmdface "github.com/wattmark/wattmark/monitor/emulator/pmd"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 type bench struct {
 	board *board.Board
 	face  *pmdface.Face
-	plug  *insttest.Plug
+	plug  *montest.Plug
 	line  *fault.Line
 	dev   *Device
 }
@@ -45,7 +45,7 @@ func emulate(t *testing.T, p pace.Pace, cfg pmdface.Config, faults fault.Faults)
 	if b.face, err = pmdface.New(b.board, p, cfg); err != nil {
 		t.Fatal(err)
 	}
-	b.plug = insttest.PlugIn(t, b.face, faults)
+	b.plug = montest.PlugIn(t, b.face, faults)
 	b.line = b.plug.Line
 	if b.dev, err = New(b.plug.Path, Defaults()); err != nil {
 		t.Fatal(err)
@@ -54,12 +54,12 @@ func emulate(t *testing.T, p pace.Pace, cfg pmdface.Config, faults fault.Faults)
 	return b
 }
 
-func (b *bench) collect(t *testing.T, out *insttest.Collector, n int) {
+func (b *bench) collect(t *testing.T, out *montest.Collector, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	out.After, out.Enough = n, cancel
-	if err := b.dev.Stream(ctx, out); err != nil {
+	if err := b.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
 		t.Fatal(err)
 	}
 	if len(out.Scans()) < n {
@@ -120,7 +120,7 @@ func TestMeasuresTheBoard(t *testing.T) {
 	for _, r := range rails {
 		l, x, y := r.Linear(in.Channels), out.Counts(r.X), out.Counts(r.Y)
 		for i := tail; i < 10_000; i++ {
-			sum += float64(l.Power(x[i], y[i]))
+			sum += (l.I0 + l.IX*float64(x[i]) + l.IY*float64(y[i])) * (l.V0 + l.VY*float64(y[i]))
 		}
 	}
 	mean := sum / 5000
@@ -152,7 +152,8 @@ func TestPlaysARecordingThroughAPTY(t *testing.T) {
 }
 
 func TestBadLine(t *testing.T) {
-	b := emulate(t, pace.Pace{}, pmdface.Config{}, fault.Faults{Seed: 3, Drop: 2e-4, Duplicate: 1e-4, After: 3000, Fragment: 90})
+	b := emulate(t, pace.Pace{}, pmdface.Config{},
+		fault.Faults{Seed: 3, Drop: 2e-4, Duplicate: 1e-4, After: 3000, Fragment: 90})
 	if err := b.dev.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -179,12 +180,13 @@ func TestBadLine(t *testing.T) {
 }
 
 func TestUnplug(t *testing.T) {
-	b := emulate(t, pace.Pace{}, pmdface.Config{}, fault.Faults{Script: []fault.Fault{{Kind: fault.Unplug, At: 200_000}}})
+	b := emulate(t, pace.Pace{}, pmdface.Config{},
+		fault.Faults{Script: []fault.Fault{{Kind: fault.Unplug, At: 200_000}}})
 	if err := b.dev.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	out := collector()
-	if err := b.dev.Stream(t.Context(), out); !errors.Is(err, instrument.ErrDisconnected) {
+	if err := b.dev.Stream(t.Context(), instrument.SinkOf(out)); !errors.Is(err, instrument.ErrDisconnected) {
 		t.Fatalf("%v, want ErrDisconnected", err)
 	}
 	// What the kernel still held when the line closed, up to 64 KiB, is gone.
@@ -201,7 +203,7 @@ func pipe(t *testing.T) (*Device, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
+	d.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
 	return d, theirs
 }
 
@@ -252,13 +254,16 @@ func TestSilenceEndsTheStream(t *testing.T) {
 		d, theirs := pipe(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		line := fault.New(theirs, fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 90_000, For: time.Minute}}})
+		line := fault.New(theirs, fault.Faults{Script: []fault.Fault{{
+			Kind: fault.Stall, At: 90_000,
+			For: time.Minute,
+		}}})
 		go func() { _ = face.Run(ctx, line) }()
 		if err := d.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		out := collector()
-		if err := d.Stream(t.Context(), out); !errors.Is(err, instrument.ErrSilent) {
+		if err := d.Stream(t.Context(), instrument.SinkOf(out)); !errors.Is(err, instrument.ErrSilent) {
 			t.Errorf("%v, want ErrSilent", err)
 		}
 		if n := len(out.Scans()); n < 4900 {
@@ -283,5 +288,5 @@ func TestOptions(t *testing.T) {
 
 func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
 	b := emulate(t, pace.Pace{}, pmdface.Config{}, fault.Faults{})
-	insttest.Interrupted(t, b.plug, b.dev)
+	montest.Interrupted(t, b.plug, b.dev)
 }

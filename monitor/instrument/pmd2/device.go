@@ -1,15 +1,30 @@
+// Package pmd2 drives an ElmorLabs PMD2: ten sensors of a voltage and a current
+// each, over USB CDC. The device answers commands of one byte:
+//
+//	00  "ElmorLabs PMD2" and a zero; it also greets with this when it is opened
+//	01  vendor EE, product 15, firmware
+//	02  a number of its own, 12 bytes
+//	04  the readings, 122 bytes, little-endian and packed:
+//	    supply mV u16, temperature i16; ten times mV i16, mA i32, mW i32;
+//	    W of EPS, PCIe, mainboard and all u16; ten states of overcurrent u8
+//
+// This follows the maker's published example. It has a command 05 as well,
+// for a stream; its form is published nowhere, so that the driver asks instead.
 package pmd2
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/series"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // Kind is the driver's name in bench files.
@@ -31,84 +46,295 @@ var (
 	askReadings = []byte{0x04}
 )
 
+// vendor and product are the answer of a PMD2 to askVendor.
 const vendor, product = 0xEE, 0x15
 
 // Device is a PMD2 behind a serial port. It implements instrument.Instrument.
 type Device struct {
-	address string
-	opts    Options
-	dial    func(context.Context) (transport.Conn, error)
-
-	conn     transport.Conn
-	identity instrument.Identity
-	inputs   instrument.Inputs
+	instrument.Base
+	opts Options
 }
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
+	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
+	if err != nil {
+		return nil, err
 	}
-	if _, err := transport.ParseAddress(address); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
-	}
-	d := &Device{address: address, opts: o, inputs: Inputs(o)}
-	d.dial = transport.Dialer(address, transport.Options{}) // USB: the baud rate means nothing
-	d.identity = instrument.Identity{Kind: Kind, Address: address}
-	return d, nil
+	base.In = Inputs(o)
+	return &Device{Base: base, opts: o}, nil
 }
-
-// Identity is the device's, once it was opened.
-func (d *Device) Identity() instrument.Identity { return d.identity }
-
-// Inputs are the 20 channels.
-func (d *Device) Inputs() instrument.Inputs { return d.inputs }
 
 // Open connects and identifies the device.
-func (d *Device) Open(ctx context.Context) error {
-	if d.conn != nil {
-		return fmt.Errorf("%s: open %s: already open", Kind, d.address)
-	}
-	conn, err := d.dial(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: %w", Kind, err)
-	}
-	d.conn = conn
-	if err := d.identify(ctx); err != nil {
-		_ = d.Close()
-		return fmt.Errorf("%s: open %s: %w", Kind, d.address, err)
-	}
-	return nil
-}
+func (d *Device) Open(ctx context.Context) error { return d.Connect(ctx, d.identify) }
 
-// identify asks for vendor and product. What the device said before, its greeting
-// or an answer that nobody read, is passed over.
+// identify asks for vendor and product. Bytes from before, its greeting
+// or an answer that was never read, is passed over.
 func (d *Device) identify(ctx context.Context) error {
 	var b [3]byte
-	found, err := transport.AskFor(ctx, d.conn, askVendor, b[:], answerTime, func(b []byte) bool { return b[0] == vendor && b[1] == product })
+	found, err := transport.AskFor(ctx, d.Conn, askVendor, b[:], answerTime,
+		func(b []byte) bool { return b[0] == vendor && b[1] == product })
 	switch {
 	case errors.Is(err, instrument.ErrSilent):
 		return fmt.Errorf("%w (is this the right port?)", err)
 	case err != nil:
 		return err
 	case !found:
-		return fmt.Errorf("%w: it answers % x, a PMD2 %02x %02x and its firmware", instrument.ErrIdentity, b, vendor, product)
+		return fmt.Errorf("%w: it answers % x, a PMD2 %02x %02x and its firmware", instrument.ErrIdentity, b, vendor,
+			product)
 	}
 	var number [12]byte
-	if err := transport.Ask(ctx, d.conn, askNumber, number[:], answerTime); err != nil {
+	if err := transport.Ask(ctx, d.Conn, askNumber, number[:], answerTime); err != nil {
 		return fmt.Errorf("ask for its number: %w", err)
 	}
-	d.identity.Model, d.identity.Firmware = "ElmorLabs PMD2", fmt.Sprintf("%d", b[2])
-	d.identity.Serial = strings.ToUpper(hex.EncodeToString(number[:]))
+	d.ID.Model, d.ID.Firmware = "ElmorLabs PMD2", fmt.Sprintf("%d", b[2])
+	d.ID.Serial = strings.ToUpper(hex.EncodeToString(number[:]))
 	return nil
 }
 
-// Close releases the port.
-func (d *Device) Close() error {
-	if d.conn == nil {
-		return nil
+// Options are the settings of the driver in a bench file.
+type Options struct {
+	// Period is the distance of two questions; default 2 ms, which a USB device can
+	// keep: questions that are left out for want of time make markers hard to find.
+	Period time.Duration `yaml:"period"`
+	// Silence is how long the device may leave questions without an answer before
+	// it counts as lost; default 5 s.
+	Silence time.Duration `yaml:"silence"`
+}
+
+// Defaults are the options of a device that is not described further.
+func Defaults() Options { return Options{Period: 2 * time.Millisecond, Silence: 5 * time.Second} }
+
+// Validate reports an option that cannot be used.
+func (o Options) Validate() error {
+	switch {
+	case o.Period < 200*time.Microsecond || o.Period > time.Second:
+		return fmt.Errorf("period %v: want 200µs to 1s", o.Period)
+	case o.Silence < 200*time.Millisecond || o.Silence > time.Hour:
+		return fmt.Errorf("silence %v: want 200ms to 1h", o.Silence)
 	}
-	err := d.conn.Close()
-	d.conn = nil
+	return nil
+}
+
+// sensors in the order of the reply.
+var sensors = [Sensors]string{
+	"atx_12v", "atx_5v", "atx_5vsb", "atx_3v3", "hpwr", "eps1", "eps2", "pcie1", "pcie2", "pcie3",
+}
+
+// natural are the sensors of a graphics card's own connectors.
+var natural = []int{4, 7, 8, 9}
+
+// The uncertainties of a device as it is sold: its maker publishes none, so they
+// are set wide on purpose. A calibration in the bench file replaces them.
+const (
+	uGainCurrent, uGainVoltage     = 0.01, 0.005
+	uOffsetCurrent, uOffsetVoltage = 0.02, 0.01
+	noiseCurrent, noiseVoltage     = 0.01, 0.002
+	uHostClock                     = 2e-5
+)
+
+// Inputs are the device's 20 channels; a count is a millivolt or a milliampere.
+// Time is the host's: the middle of each question and answer.
+func Inputs(o Options) instrument.Inputs {
+	return instrument.Inputs{
+		Timebase: measure.Timebase{TickHz: 1e9, UTickHz: uHostClock, TicksPerScan: float64(o.Period), Stamped: true},
+		Channels: instrument.VoltAmpere(sensors[:], measure.Channel{
+			Gain: 1e-3, UGain: uGainVoltage, UOffset: uOffsetVoltage, Noise: noiseVoltage, MinCount: -mostMillivolts,
+			MaxCount: mostMillivolts,
+		}, measure.Channel{
+			Gain: 1e-3, UGain: uGainCurrent, UOffset: uOffsetCurrent, Noise: noiseCurrent, MinCount: -mostMilliamperes,
+			MaxCount: mostMilliamperes,
+		}),
+	}
+}
+
+// NaturalRails are a graphics card's own connectors. What it draws from its slot
+// comes through the mainboard, and is not measured.
+func NaturalRails(instrument.Inputs) (rails []measure.Rail, missing []string) {
+	direct := func(string) measure.Role { return measure.RolePSU }
+	return instrument.ClampRails(sensors[:], natural, direct), []string{"pcie_12v", "pcie_3v3"}
+}
+
+const (
+	blockTime  = 20 * time.Millisecond
+	judgeTime  = 2 * time.Second
+	slowAsking = 1.03
+)
+
+// stream is one Stream call.
+type stream struct {
+	d      *Device
+	out    *series.Builder
+	reply  [ReplyBytes + 1]byte // room for a byte too many
+	counts [2 * Sensors]measure.Count
+
+	first, last time.Time // of the readings
+	heard       time.Time // of the last good answer
+	failed      uint64    // questions without a good answer since then
+	slow        int64     // answers that took long
+
+	steps  int64 // from one reading to the next, and how long they took
+	took   time.Duration
+	judged bool
+	why    error
+}
+
+// Stream asks until ctx ends.
+func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
+	return d.Streaming(func() error { return d.stream(ctx, sink) })
+}
+
+// stream asks on the grid of the period; questions that are overdue are left out, not made up.
+func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
+	s := &stream{d: d, heard: time.Now(), out: series.New(series.Config{
+		Channels: 2 * Sensors, Timebase: d.In.Timebase, Flush: max(1, int(blockTime/d.opts.Period)),
+	}, sink)}
+	err := transport.Stale(ctx, d.Conn, staleBytes)
+	if err == nil {
+		err = series.Grid(ctx, d.opts.Period, func() error { return s.ask(ctx) })
+	}
+	if ctx.Err() != nil && (err == nil || transport.Ended(err)) {
+		err = s.finish()
+	}
 	return err
 }
+
+// finish delivers the readings held, and notes how many of their times are poorly known.
+func (s *stream) finish() error {
+	if s.slow == 0 {
+		return s.out.Flush()
+	}
+	return s.out.Note("%d answers took more than %v: the time of each is known to half of what it took", s.slow,
+		slowTime)
+}
+
+// ask asks once. The reading's time is the middle between question and answer.
+func (s *stream) ask(ctx context.Context) error {
+	begin := time.Now()
+	n, err := s.exchange(ctx)
+	end := time.Now()
+	quiet := quietTime
+	switch {
+	case err == nil && n == ReplyBytes:
+		err = Parse((*[ReplyBytes]byte)(s.reply[:ReplyBytes]), &s.counts)
+	case err == nil:
+		err = fmt.Errorf("an answer of %d bytes or more, not %d", n, ReplyBytes)
+	case ctx.Err() != nil, errors.Is(err, instrument.ErrDisconnected):
+		if ferr := s.out.Flush(); ferr != nil {
+			return ferr
+		}
+		return err
+	default:
+		quiet = lateTime
+	}
+	if err != nil {
+		return s.miss(ctx, end, quiet, err)
+	}
+	at := begin.Add(end.Sub(begin) / 2)
+	if s.failed > 0 {
+		if err := s.out.Gap(s.failed, true,
+			fmt.Sprintf("%d questions without a good answer: %v", s.failed, s.why)); err != nil {
+			return err
+		}
+		s.failed = 0
+	} else if !s.first.IsZero() {
+		s.steps++
+		s.took += at.Sub(s.last)
+	}
+	if s.first.IsZero() {
+		s.first = at
+	}
+	s.heard, s.last = end, at
+	if end.Sub(begin) > slowTime {
+		s.slow++
+	}
+	if err := s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts[:]); err != nil {
+		return err
+	}
+	return s.judge()
+}
+
+// judge reports once when the device is asked less often than it should be: a
+// machine, or a link, that is too slow for the period.
+func (s *stream) judge() error {
+	if s.judged || s.took < judgeTime {
+		return nil
+	}
+	s.judged = true
+	real := s.took / time.Duration(s.steps)
+	if float64(real) <= slowAsking*float64(s.d.opts.Period) {
+		return nil
+	}
+	return s.out.Note("an answer every %v, not every %v: set a longer period, or markers may not be found",
+		real.Round(10*time.Microsecond), s.d.opts.Period)
+}
+
+// exchange sends the question and reads until the answer is whole.
+func (s *stream) exchange(ctx context.Context) (n int, err error) {
+	short, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
+	if _, err := s.d.Conn.Write(short, askReadings); err != nil {
+		return 0, err
+	}
+	for n < ReplyBytes && err == nil {
+		var k int
+		k, err = s.d.Conn.Read(short, s.reply[n:])
+		n += k
+	}
+	return n, err
+}
+
+// miss notes a question that got no good answer, and lets the line fall quiet, so
+// that the next answer begins with its first byte. It gives up when none has come
+// for long.
+func (s *stream) miss(ctx context.Context, at time.Time, quiet time.Duration, why error) error {
+	s.failed++
+	s.why = why
+	if at.Sub(s.heard) >= s.d.opts.Silence {
+		if err := s.out.Flush(); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: no good answer for %v (unplugged? power?): %w", instrument.ErrSilent, s.d.opts.Silence, why)
+	}
+	short, cancel := context.WithTimeout(ctx, 4*replyTime)
+	defer cancel()
+	if _, err := s.d.Conn.Drain(short, quiet); err != nil && !transport.Ended(err) {
+		return err
+	}
+	return nil
+}
+
+// Sensors of a device, and the size of their readings on the wire.
+const (
+	Sensors    = 10
+	ReplyBytes = 4 + sensorSize*Sensors + 8 + Sensors
+	sensorSize = 10
+)
+
+// What a sensor can show at all: beyond, a reply is out of step.
+const (
+	mostMillivolts   = 30_000
+	mostMilliamperes = 200_000
+)
+
+// Parse reads a reply into counts: the millivolts and milliamperes of each
+// sensor, in turn. There is no check sum. What there is instead is the power
+// that the device itself makes of each pair: where one does not fit, the bytes
+// are no answer.
+func Parse(b *[ReplyBytes]byte, counts *[2 * Sensors]measure.Count) error {
+	for s := range Sensors {
+		p := b[4+sensorSize*s:]
+		mV := int64(int16(binary.LittleEndian.Uint16(p)))
+		mA := int64(int32(binary.LittleEndian.Uint32(p[2:])))
+		mW := int64(int32(binary.LittleEndian.Uint32(p[6:])))
+		// A filter of its own may stand between these: a quarter and 5 W are allowed.
+		off := abs(mW - mV*mA/1000)
+		if abs(mV) > mostMillivolts || abs(mA) > mostMilliamperes || off > abs(mV*mA/4000)+5000 {
+			return fmt.Errorf("%s shows %d mV, %d mA and %d mW: the reply is out of step", sensors[s], mV, mA, mW)
+		}
+		counts[2*s], counts[2*s+1] = measure.Count(mV), measure.Count(mA)
+	}
+	return nil
+}
+
+func abs(x int64) int64 { return max(x, -x) }

@@ -13,27 +13,27 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/emulator/pmd2face"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	pmd2face "github.com/wattmark/wattmark/monitor/emulator/pmd2"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 type rig struct {
 	board *board.Board
 	face  *pmd2face.Face
 	epoch time.Time
-	plug  *insttest.Plug
+	plug  *montest.Plug
 	dev   *Device
 }
 
 func build(t *testing.T, cfg pmd2face.Config) *rig {
 	t.Helper()
-	return buildOn(t, insttest.Workload(t, 30*time.Second), cfg)
+	return buildOn(t, montest.Workload(t, 30*time.Second), cfg)
 }
 
 func buildOn(t *testing.T, b *board.Board, cfg pmd2face.Config) *rig {
@@ -56,7 +56,7 @@ func emulate(t *testing.T, cfg pmd2face.Config) *rig {
 
 func (r *rig) plugIn(t *testing.T) {
 	t.Helper()
-	r.plug = insttest.PlugIn(t, r.face, fault.Faults{Fragment: 100})
+	r.plug = montest.PlugIn(t, r.face, fault.Faults{Fragment: 100})
 	var err error
 	if r.dev, err = New(r.plug.Path, Defaults()); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func (r *rig) pipe(t *testing.T, f fault.Faults, slow ...bool) (end func()) {
 	if len(slow) > 0 && slow[0] {
 		wraps = append(wraps, func(rw io.ReadWriteCloser) io.ReadWriteCloser { return slowLine{rw} })
 	}
-	mine, unplug := insttest.OnPipe(t, r.face, f, wraps...)
+	mine, unplug := montest.OnPipe(t, r.face, f, wraps...)
 	r.dev = onLine(t, mine)
 	return func() { _ = r.dev.Close(); unplug() }
 }
@@ -87,7 +87,7 @@ func onLine(t *testing.T, line net.Conn) *Device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(line), nil }
+	d.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(line), nil }
 	return d
 }
 
@@ -96,7 +96,8 @@ func TestOpenReadsTheDevice(t *testing.T) {
 	if err := r.dev.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if id := r.dev.Identity(); id.Model != "ElmorLabs PMD2" || id.Serial != "070042003351313200000000" || id.Firmware != "0" {
+	if id := r.dev.Identity(); id.Model != "ElmorLabs PMD2" || id.Serial != "070042003351313200000000" ||
+		id.Firmware != "0" {
 		t.Errorf("%+v", id)
 	}
 	if err := r.dev.Open(t.Context()); err == nil {
@@ -113,10 +114,10 @@ func TestMeasuresTheBoard(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Since(r.epoch)
-		out := insttest.For(r.dev.Inputs())
+		out := montest.For(r.dev.Inputs())
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		if err := r.dev.Stream(ctx, out); err != nil {
+		if err := r.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
 			t.Fatal(err)
 		}
 		in := r.dev.Inputs()
@@ -144,7 +145,7 @@ func TestMeasuresTheBoard(t *testing.T) {
 }
 
 // length is the device's time of the last reading.
-func length(out *insttest.Collector) measure.Seconds {
+func length(out *montest.Collector) measure.Seconds {
 	ticks := out.Ticks()
 	if len(ticks) == 0 {
 		return 0
@@ -172,13 +173,13 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := r.dev.Inputs()
-		var out *insttest.Collector
+		var out *montest.Collector
 		start := time.Duration(0)
 		for attempt := 0; out == nil || attempt < 10 && (out.Lost() > 0 || length(out) < 0.7); attempt++ {
 			start = time.Since(r.epoch)
 			ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
-			out = insttest.For(in)
-			err := r.dev.Stream(ctx, out)
+			out = montest.For(in)
+			err := r.dev.Stream(ctx, instrument.SinkOf(out))
 			cancel()
 			if err != nil {
 				t.Fatal(err)
@@ -186,7 +187,7 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 		}
 		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
 		setup.Rails, setup.Missing = NaturalRails(in)
-		got := insttest.Energy(t, &setup, out, 0.1, 0.7)
+		got := montest.Energy(t, &setup, out, 0.1, 0.7)
 		truth, err := r.board.Energy(start+100*time.Millisecond, start+700*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
@@ -233,11 +234,11 @@ func TestUnansweredQuestionsAreExact(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.face.Mute(0)
-				out := insttest.For(r.dev.Inputs())
+				out := montest.For(r.dev.Inputs())
 				out.After, out.Enough = 500, func() { r.face.Mute(c.mute) }
 				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 				defer cancel()
-				if err := r.dev.Stream(ctx, out); err != nil {
+				if err := r.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
 					t.Fatal(err)
 				}
 				if slow := len(out.Events(measure.EventNote)); (name == "a slow answer") != (slow == 1) {
@@ -275,13 +276,14 @@ func TestSlowLinkIsTold(t *testing.T) {
 			if err := r.dev.Open(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			out := insttest.For(r.dev.Inputs())
+			out := montest.For(r.dev.Inputs())
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			if err := r.dev.Stream(ctx, out); err != nil {
+			if err := r.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
 				t.Fatal(err)
 			}
-			if notes := out.Events(measure.EventNote); len(notes) != want || out.Lost() != 0 || want == 1 && !strings.Contains(notes[0].Detail, "every 2ms, not every 1ms") {
+			if notes := out.Events(measure.EventNote); len(notes) != want || out.Lost() != 0 || want == 1 &&
+				!strings.Contains(notes[0].Detail, "every 2ms, not every 1ms") {
 				t.Errorf("slow: %v, %+v", slow, notes)
 			}
 		})
@@ -296,10 +298,11 @@ func TestSilenceEndsTheStream(t *testing.T) {
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		out := insttest.For(r.dev.Inputs())
+		out := montest.For(r.dev.Inputs())
 		out.After, out.Enough = 100, func() { r.face.Mute(1 << 30) }
 		begin := time.Now()
-		if err := r.dev.Stream(t.Context(), out); !errors.Is(err, instrument.ErrSilent) || time.Since(begin) > 7*time.Second {
+		if err := r.dev.Stream(t.Context(), instrument.SinkOf(out)); !errors.Is(err, instrument.ErrSilent) ||
+			time.Since(begin) > 7*time.Second {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 	})
@@ -312,7 +315,7 @@ func TestUnplugAndReplug(t *testing.T) {
 			t.Fatal(err)
 		}
 		line := r.plug.Line
-		out, err := insttest.Stream(t, r.dev, 200, func() { line.Trigger(fault.Fault{Kind: fault.Unplug}) })
+		out, err := montest.Stream(t, r.dev, 200, func() { line.Trigger(fault.Fault{Kind: fault.Unplug}) })
 		if !errors.Is(err, instrument.ErrDisconnected) || len(out.Scans()) < 100 {
 			t.Fatalf("%d readings, %d lost, %v", len(out.Scans()), out.Lost(), err)
 		}
@@ -328,13 +331,16 @@ func TestUnplugAndReplug(t *testing.T) {
 }
 
 func TestThousandCycles(t *testing.T) {
-	insttest.Cycles(t, emulate(t, pmd2face.Config{}).dev, 1000)
+	montest.Cycles(t, emulate(t, pmd2face.Config{}).dev, 1000)
 }
 
 func TestWrongAndSilentDevices(t *testing.T) {
-	for answer, want := range map[string]error{"": instrument.ErrSilent, "\xEE\x0A\x05": instrument.ErrIdentity, "who is there?\r\n": instrument.ErrIdentity} {
+	for answer, want := range map[string]error{
+		"": instrument.ErrSilent, "\xEE\x0A\x05": instrument.ErrIdentity,
+		"who is there?\r\n": instrument.ErrIdentity,
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			line, end := insttest.Answering(answer)
+			line, end := montest.Answering(answer)
 			defer end()
 			d := onLine(t, line)
 			if err := d.Open(t.Context()); !errors.Is(err, want) {
@@ -343,7 +349,8 @@ func TestWrongAndSilentDevices(t *testing.T) {
 		})
 	}
 	r := emulate(t, pmd2face.Config{Product: 0x10})
-	if err := r.dev.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) || !strings.Contains(err.Error(), "ee 10") {
+	if err := r.dev.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) ||
+		!strings.Contains(err.Error(), "ee 10") {
 		t.Errorf("another product: %v", err)
 	}
 }
@@ -362,5 +369,5 @@ func TestOptions(t *testing.T) {
 
 func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
 	r := emulate(t, pmd2face.Config{})
-	insttest.Interrupted(t, r.plug, r.dev)
+	montest.Interrupted(t, r.plug, r.dev)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // reply builds a reply with so many mV and mA on each sensor.

@@ -12,20 +12,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/emulator/poweneticsface"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	poweneticsface "github.com/wattmark/wattmark/monitor/emulator/powenetics"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 type rig struct {
 	board   *board.Board
 	face    *poweneticsface.Face
-	plugged *insttest.Plug
+	plugged *montest.Plug
 	dev     *Device
 }
 
@@ -34,7 +34,7 @@ func emulate(t *testing.T, p pace.Pace, cfg poweneticsface.Config) *rig {
 	t.Helper()
 	r := &rig{}
 	var err error
-	r.board = insttest.Workload(t, 41*time.Second)
+	r.board = montest.Workload(t, 41*time.Second)
 	cfg.Numbered = true
 	if r.face, err = poweneticsface.New(r.board, p, cfg); err != nil {
 		t.Fatal(err)
@@ -53,16 +53,16 @@ func (r *rig) plug(t *testing.T) {
 	if r.plugged != nil {
 		r.plugged.Pull()
 	}
-	r.plugged = insttest.PlugIn(t, r.face, fault.Faults{Fragment: 200})
+	r.plugged = montest.PlugIn(t, r.face, fault.Faults{Fragment: 200})
 }
 
-func collector() *insttest.Collector {
-	return &insttest.Collector{Timebase: Defaults().timebase(), Channels: 2 * Connectors}
+func collector() *montest.Collector {
+	return &montest.Collector{Timebase: Defaults().timebase(), Channels: 2 * Connectors}
 }
 
 // truth checks every scan's place against the number that the device put into
 // it, and returns how many scans are missing.
-func truth(t *testing.T, out *insttest.Collector) (missing uint64) {
+func truth(t *testing.T, out *montest.Collector) (missing uint64) {
 	t.Helper()
 	counts, scans := out.Counts(1), out.Scans()
 	for i := range scans {
@@ -91,7 +91,7 @@ func TestFaultsAreCountedExactly(t *testing.T) {
 			if err := r.dev.Open(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			out := insttest.Collect(t, r.dev, 3000, func() { r.plugged.Line.Trigger(c.fault) })
+			out := montest.Collect(t, r.dev, 3000, func() { r.plugged.Line.Trigger(c.fault) })
 			missing := truth(t, out)
 			if lost := out.Lost(); lost != missing || lost < c.least || lost > c.max {
 				t.Errorf("%d scans reported lost, %d are missing, want %d to %d", lost, missing, c.least, c.max)
@@ -114,7 +114,8 @@ func TestSkippedFramesAreExact(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, stall := range []time.Duration{3 * time.Second, 70 * time.Second, 200 * time.Second} {
-			face, err := poweneticsface.New(b, pace.Pace{Epoch: time.Now(), Backlog: 100 * time.Millisecond}, poweneticsface.Config{Numbered: true, First: 65000})
+			face, err := poweneticsface.New(b, pace.Pace{Epoch: time.Now(), Backlog: 100 * time.Millisecond},
+				poweneticsface.Config{Numbered: true, First: 65000})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,12 +131,14 @@ func TestSkippedFramesAreExact(t *testing.T) {
 			}
 			out := collector()
 			within, stop := context.WithTimeout(ctx, stall+10*time.Second)
-			if err := d.Stream(within, out); err != nil {
+			if err := d.Stream(within, instrument.SinkOf(out)); err != nil {
 				t.Error(err)
 			}
 			stop()
-			if missing := truth(t, out); face.Skipped() == 0 || out.Lost() != face.Skipped() || missing != face.Skipped() {
-				t.Errorf("a stall of %v: %d lost reported, %d missing, the device skipped %d", stall, out.Lost(), missing, face.Skipped())
+			if missing := truth(t, out); face.Skipped() == 0 || out.Lost() != face.Skipped() ||
+				missing != face.Skipped() {
+				t.Errorf("a stall of %v: %d lost reported, %d missing, the device skipped %d", stall, out.Lost(),
+					missing, face.Skipped())
 			}
 			for _, e := range out.Events(measure.EventGap) {
 				if !e.Exact {
@@ -160,7 +163,7 @@ func pipe(t *testing.T, o Options) (*Device, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
+	d.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
 	return d, theirs
 }
 
@@ -174,11 +177,11 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		out := insttest.Collect(t, r.dev, 20_000, nil)
+		out := montest.Collect(t, r.dev, 20_000, nil)
 		in := r.dev.Inputs()
 		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
 		setup.Rails, setup.Missing = NaturalRails(in)
-		got := insttest.Energy(t, &setup, out, 0.1, 19.9)
+		got := montest.Energy(t, &setup, out, 0.1, 19.9)
 		first := uint64(out.Counts(1)[0])
 		want, err := r.board.Energy(r.face.BoardTime(first+100), r.face.BoardTime(first+19_900))
 		if err != nil {
@@ -204,7 +207,7 @@ func TestTheNumberWraps(t *testing.T) {
 	if err := r.dev.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	out := insttest.Collect(t, r.dev, 5000, nil)
+	out := montest.Collect(t, r.dev, 5000, nil)
 	if missing := truth(t, out); missing != 0 || len(out.Events(0)) != 0 {
 		t.Errorf("%d missing, events %+v", missing, out.Events(0))
 	}
@@ -220,7 +223,7 @@ func TestUnplugAndReplug(t *testing.T) {
 		out := collector()
 		line := r.plugged.Line
 		out.After, out.Enough = 500, func() { line.Trigger(fault.Fault{Kind: fault.Unplug}) }
-		if err := r.dev.Stream(t.Context(), out); !errors.Is(err, instrument.ErrDisconnected) {
+		if err := r.dev.Stream(t.Context(), instrument.SinkOf(out)); !errors.Is(err, instrument.ErrDisconnected) {
 			t.Fatalf("%v, want ErrDisconnected", err)
 		}
 		if missing := truth(t, out); missing != out.Lost() {
@@ -244,7 +247,7 @@ func TestUnplugAndReplug(t *testing.T) {
 
 func TestThousandCycles(t *testing.T) {
 	r := emulate(t, pace.Pace{}, poweneticsface.Config{})
-	insttest.Cycles(t, r.dev, 1000)
+	montest.Cycles(t, r.dev, 1000)
 }
 
 func TestWrongAndSilentDevices(t *testing.T) {
@@ -289,7 +292,7 @@ func TestWrongRateIsTold(t *testing.T) {
 			}
 			out := collector()
 			within, stop := context.WithTimeout(ctx, 15*time.Second)
-			if err := d.Stream(within, out); err != nil {
+			if err := d.Stream(within, instrument.SinkOf(out)); err != nil {
 				t.Error(err)
 			}
 			stop()
@@ -319,5 +322,5 @@ func TestOptions(t *testing.T) {
 
 func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
 	r := emulate(t, pace.Real(time.Now()), poweneticsface.Config{})
-	insttest.Interrupted(t, r.plugged, r.dev)
+	montest.Interrupted(t, r.plugged, r.dev)
 }

@@ -1,7 +1,9 @@
 package powersensor3
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -9,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // hostOwes is how long a device waits for the rest of a configuration before it
@@ -22,7 +25,8 @@ const hostOwes = 2500 * time.Millisecond
 // 0 to 3, sensors 0 to 7.
 func Set(sensors *[Sensors]Sensor, key, value string) error {
 	place, field, _ := strings.Cut(key, ".")
-	bad := fmt.Errorf("%q: want pair0.name to pair3.name, or sensor0 to sensor7 with .type, .vref, .sensitivity or .in_use", key)
+	bad := fmt.Errorf("%q: want pair0.name to pair3.name, or sensor0 to sensor7 with .type, .vref, .sensitivity or "+
+		".in_use", key)
 	if p, ok := index(place, "pair", Sensors/2); ok && field == "name" {
 		if err := checkText(value); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
@@ -71,6 +75,7 @@ func index(s, word string, n int) (int, bool) {
 	return i, i >= 0 && i < n
 }
 
+// checkText refuses a text of more than 15 bytes, or of other characters than printable ASCII.
 func checkText(s string) error {
 	if len(s) > 15 {
 		return fmt.Errorf("%q: the device keeps 15 bytes at most", s)
@@ -83,6 +88,7 @@ func checkText(s string) error {
 	return nil
 }
 
+// setNumber reads a finite number into a field of the configuration.
 func setNumber(to *float32, value string) error {
 	v, err := strconv.ParseFloat(value, 32)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
@@ -95,15 +101,15 @@ func setNumber(to *float32, value string) error {
 // OpenToConfigure opens a device whose configuration may be unfit to measure
 // with, to read and write it. Close ends it as Open's.
 func (d *Device) OpenToConfigure(ctx context.Context) error {
-	return d.open(ctx, d.connect)
+	return d.Connect(ctx, d.connect)
 }
 
 // WriteConfig stores a configuration in the device, reads it back and compares.
 // The device must be open and not streaming. A configuration that cannot be
-// measured with is refused before anything is sent. After a failure Sensors is
-// what the device holds, where the error wraps ErrPartial; else it is not known.
+// measured with is refused before anything is sent. After a failure that wraps
+// ErrPartial Sensors is the device's configuration; after others that is unknown.
 func (d *Device) WriteConfig(ctx context.Context, sensors [Sensors]Sensor) error {
-	if d.conn == nil {
+	if d.Conn == nil {
 		return fmt.Errorf("%s: write the configuration: not open", Kind)
 	}
 	ids, inputs, err := d.describe(sensors)
@@ -113,17 +119,17 @@ func (d *Device) WriteConfig(ctx context.Context, sensors [Sensors]Sensor) error
 	if err := d.write(ctx, sensors); err != nil {
 		return d.afterFailure(ctx, fmt.Errorf("%s: %w", Kind, err))
 	}
-	d.ids, d.inputs = ids, inputs
+	d.ids, d.In = ids, inputs
 	return nil
 }
 
 // ErrPartial: a configuration was not stored as it was sent; the device was read
-// again, and what it holds now is known.
+// again, and its contents are known.
 var ErrPartial = errors.New("the configuration is not the one that was to be written")
 
 // write sends a configuration and reads it back.
 func (d *Device) write(ctx context.Context, sensors [Sensors]Sensor) error {
-	if _, err := d.conn.Write(ctx, []byte{'W'}); err != nil {
+	if _, err := d.Conn.Write(ctx, []byte{'W'}); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
 	for i, s := range sensors {
@@ -132,7 +138,7 @@ func (d *Device) write(ctx context.Context, sensors [Sensors]Sensor) error {
 		if i == Sensors-1 {
 			reply = ack[:2] // the D follows at once
 		}
-		if err := transport.Ask(ctx, d.conn, b[:], reply, answerTime); err != nil {
+		if err := transport.Ask(ctx, d.Conn, b[:], reply, answerTime); err != nil {
 			return fmt.Errorf("write sensor %d: %w", i, err)
 		}
 		if ack[0] != 'S' || (i == Sensors-1 && ack[1] != 'D') {
@@ -152,7 +158,7 @@ func (d *Device) write(ctx context.Context, sensors [Sensors]Sensor) error {
 	return nil
 }
 
-// afterFailure reads what a device holds that a write has failed on. It waits
+// afterFailure reads the configuration of a device after a failed write. It waits
 // until the device has given up to wait for more, since it would take a command
 // for configuration.
 func (d *Device) afterFailure(ctx context.Context, failure error) error {
@@ -172,4 +178,112 @@ func (d *Device) afterFailure(ctx context.Context, failure error) error {
 		}
 	}
 	return fmt.Errorf("%w; what the device holds now is not known: %w", failure, err)
+}
+
+// SensorBytes is the size of a stored sensor: type[16], pair name[16], vref f32,
+// sensitivity f32, in use u8, packed, little-endian.
+const SensorBytes = 41
+
+// Sensor is the stored configuration of one input.
+type Sensor struct {
+	Type string // "MLX10", "VOLTAGE" …; at most 15 bytes
+	Pair string // name of the pair; at most 15 bytes
+	// Vref is the voltage at the converter for zero: value = (V − Vref)/Sensitivity.
+	Vref float32
+	// Sensitivity is volts a unit: V/A on a current sensor, V/V on a voltage sensor.
+	Sensitivity float32
+	InUse       bool
+}
+
+// Unmarshal reads the stored form.
+func (s *Sensor) Unmarshal(b [SensorBytes]byte) {
+	text := func(b []byte) string {
+		b, _, _ = bytes.Cut(b, []byte{0})
+		return strings.ToValidUTF8(string(b), "?")
+	}
+	f32 := func(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
+	*s = Sensor{
+		Type: text(b[:16]), Pair: text(b[16:32]), Vref: f32(b[32:36]), Sensitivity: f32(b[36:40]), InUse: b[40] != 0,
+	}
+}
+
+// Marshal writes the stored form; texts are cut to 15 bytes.
+func (s Sensor) Marshal() (b [SensorBytes]byte) {
+	copy(b[:15], s.Type)
+	copy(b[16:31], s.Pair)
+	binary.LittleEndian.PutUint32(b[32:], math.Float32bits(s.Vref))
+	binary.LittleEndian.PutUint32(b[36:], math.Float32bits(s.Sensitivity))
+	if s.InUse {
+		b[40] = 1
+	}
+	return b
+}
+
+// The converter: 10 bits over 3.3 V.
+const voltsPerLevel = 3.3 / MaxLevel
+
+// The uncertainties of a sensor as the maker's sheet leaves it, with nothing
+// calibrated. No public statement gives them for a whole module, so they are
+// set wide on purpose: 1 % covers a Hall sensor's sensitivity and the converter's
+// reference, two levels its zero. A bench file that holds a calibration replaces them.
+const (
+	uGainCurrent   = 0.01
+	uGainVoltage   = 0.005
+	uZeroLevels    = 2
+	noiseLevelsI   = 2
+	noiseLevelsV   = 1
+	clockTolerance = 1e-4 // of the crystal, relative
+)
+
+// channel makes a channel of a stored sensor:
+// value = (3.3·level/1023 − vref)/sensitivity.
+func (s Sensor) channel(id int, name string) (measure.Channel, error) {
+	sens, vref := float64(s.Sensitivity), float64(s.Vref)
+	if sens == 0 || math.IsNaN(sens) || math.IsInf(sens, 0) || math.IsNaN(vref) || math.IsInf(vref, 0) {
+		return measure.Channel{}, fmt.Errorf("sensor %d (%s): stored vref %v V, sensitivity %v: write a valid "+
+			"configuration to the device", id, s.Type, s.Vref, s.Sensitivity)
+	}
+	gain := voltsPerLevel / sens
+	c := measure.Channel{
+		Name: name + ".current", Unit: measure.UnitAmpere, Gain: gain, Offset: -vref / sens, UGain: uGainCurrent,
+		UOffset: math.Abs(gain) * uZeroLevels, Noise: math.Abs(gain) * noiseLevelsI, MinCount: 0, MaxCount: MaxLevel,
+	}
+	if id%2 == 1 {
+		c.Name, c.Unit, c.UGain, c.Noise = name+".voltage", measure.UnitVolt, uGainVoltage, math.Abs(gain)*noiseLevelsV
+	}
+	return c, nil
+}
+
+// pairNames names the four pairs: as the device stores them where these names
+// can serve, else pair0 to pair3.
+func pairNames(s [Sensors]Sensor) (names [Sensors / 2]string) {
+	taken := map[string]bool{}
+	for p := range names {
+		name := ""
+		for _, x := range s[2*p : 2*p+2] {
+			if x.InUse && name == "" {
+				name = plainName(x.Pair)
+			}
+		}
+		if name == "" || taken[name] {
+			name = fmt.Sprintf("pair%d", p)
+		}
+		taken[name] = true
+		names[p] = name
+	}
+	return names
+}
+
+// plainName makes a rail's name of a text: lower case letters, digits and _.
+func plainName(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(s) {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			b.WriteRune(r)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "_"):
+			b.WriteByte('_')
+		}
+	}
+	return strings.TrimSuffix(b.String(), "_")
 }

@@ -11,21 +11,21 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/emulator/ps3face"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // bench is an emulated device with a driver, not yet open.
 type bench struct {
 	board *board.Board
 	face  *ps3face.Face
-	plug  *insttest.Plug
+	plug  *montest.Plug
 	line  *fault.Line
 	dev   *Device
 }
@@ -49,7 +49,7 @@ func emulate(t *testing.T, p pace.Pace) *bench {
 // onPTY plugs the device into a pty.
 func (b *bench) onPTY(t *testing.T, faults fault.Faults) *bench {
 	t.Helper()
-	b.plug = insttest.PlugIn(t, b.face, faults)
+	b.plug = montest.PlugIn(t, b.face, faults)
 	b.line = b.plug.Line
 	var err error
 	if b.dev, err = New(b.plug.Path, Defaults()); err != nil {
@@ -59,22 +59,22 @@ func (b *bench) onPTY(t *testing.T, faults fault.Faults) *bench {
 	return b
 }
 
-func (b *bench) open(t *testing.T) *insttest.Collector {
+func (b *bench) open(t *testing.T) *montest.Collector {
 	t.Helper()
 	if err := b.dev.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	in := b.dev.Inputs()
-	return &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+	return &montest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
 }
 
 // collect streams until n scans have come.
-func (b *bench) collect(t *testing.T, out *insttest.Collector, n int) {
+func (b *bench) collect(t *testing.T, out *montest.Collector, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	out.After, out.Enough = n, cancel
-	if err := b.dev.Stream(ctx, out); err != nil {
+	if err := b.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
 		t.Fatal(err)
 	}
 	if len(out.Scans()) < n {
@@ -90,7 +90,8 @@ func TestOpenReadsTheDevice(t *testing.T) {
 		t.Errorf("%+v", id)
 	}
 	for i, s := range b.face.Stored() {
-		if got := b.dev.Sensors()[i]; got.Type != s.Type || got.Vref != s.Vref || got.Sensitivity != s.Sensitivity || got.InUse != s.InUse {
+		if got := b.dev.Sensors()[i]; got.Type != s.Type || got.Vref != s.Vref || got.Sensitivity != s.Sensitivity ||
+			got.InUse != s.InUse {
 			t.Errorf("sensor %d: %+v, the device stores %+v", i, got, s)
 		}
 	}
@@ -112,7 +113,7 @@ func TestOpenReadsTheDevice(t *testing.T) {
 // requests to go on.
 func TestOpenAfterOneThatWasBrokenOff(t *testing.T) {
 	b := emulate(t, pace.Real(time.Now())).onPTY(t, fault.Faults{})
-	insttest.Interrupted(t, b.plug, b.dev)
+	montest.Interrupted(t, b.plug, b.dev)
 }
 
 // The joules that come out are those that the board has spent.
@@ -130,7 +131,7 @@ func TestStreamMeasuresTheBoard(t *testing.T) {
 	for _, r := range rails {
 		l, x, y := r.Linear(in.Channels), out.Counts(r.X), out.Counts(r.Y)
 		for i := range n {
-			sum += float64(l.Power(x[i], y[i]))
+			sum += (l.I0 + l.IX*float64(x[i]) + l.IY*float64(y[i])) * (l.V0 + l.VY*float64(y[i]))
 		}
 	}
 	mean := sum / float64(n)
@@ -140,7 +141,7 @@ func TestStreamMeasuresTheBoard(t *testing.T) {
 		t.Errorf("mean %.2f W, the board drew %.2f W", mean, truth)
 	}
 	// A second stream begins anew.
-	again := &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+	again := &montest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
 	b.collect(t, again, 500)
 }
 
@@ -155,12 +156,13 @@ func TestFullScaleSensorDoesNotEndTheStream(t *testing.T) {
 			t.Fatalf("scan %d: %d", i, v)
 		}
 	}
-	again := &insttest.Collector{Timebase: out.Timebase, Channels: out.Channels}
+	again := &montest.Collector{Timebase: out.Timebase, Channels: out.Channels}
 	b.collect(t, again, 100) // and the stop was found
 }
 
 func TestBadLineLosesOnlyWhatItLost(t *testing.T) {
-	b := emulate(t, pace.Pace{}).onPTY(t, fault.Faults{Seed: 5, Drop: 2e-4, Duplicate: 2e-4, After: 4000, Fragment: 100})
+	b := emulate(t, pace.Pace{}).onPTY(t,
+		fault.Faults{Seed: 5, Drop: 2e-4, Duplicate: 2e-4, After: 4000, Fragment: 100})
 	out := b.open(t)
 	b.collect(t, out, 20_000)
 	counts := b.line.Counts()
@@ -185,7 +187,7 @@ func TestBadLineLosesOnlyWhatItLost(t *testing.T) {
 func TestUnplug(t *testing.T) {
 	b := emulate(t, pace.Pace{}).onPTY(t, fault.Faults{Script: []fault.Fault{{Kind: fault.Unplug, At: 200_000}}})
 	out := b.open(t)
-	err := b.dev.Stream(t.Context(), out)
+	err := b.dev.Stream(t.Context(), instrument.SinkOf(out))
 	if !errors.Is(err, instrument.ErrDisconnected) {
 		t.Fatalf("Stream: %v, want ErrDisconnected", err)
 	}
@@ -214,7 +216,7 @@ func TestWriteConfig(t *testing.T) {
 	if len(in.Channels) != 6 || in.Channels[0].Name != "gpu.current" {
 		t.Errorf("%+v", in.Channels)
 	}
-	out := &insttest.Collector{Timebase: in.Timebase, Channels: 6}
+	out := &montest.Collector{Timebase: in.Timebase, Channels: 6}
 	b.collect(t, out, 100)
 }
 
@@ -232,13 +234,13 @@ func TestStallInVirtualTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := emulate(t, pace.Pace{Epoch: time.Now(), Backlog: tc.backlog})
 				faults := fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 400_000, For: tc.stall}}}
-				mine, end := insttest.OnPipe(t, b.face, faults)
+				mine, end := montest.OnPipe(t, b.face, faults)
 				defer end()
 				var err error
 				if b.dev, err = New("tcp:host:1", Defaults()); err != nil {
 					t.Fatal(err)
 				}
-				b.dev.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
+				b.dev.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
 				out := b.open(t)
 				b.collect(t, out, 50_000)
 				_ = b.dev.Close()
@@ -283,7 +285,7 @@ func TestWrongAndSilentDevices(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
+				d.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
 				if err := d.Open(t.Context()); !errors.Is(err, tc.want) {
 					t.Errorf("%v, want %v", err, tc.want)
 				}
@@ -304,7 +306,7 @@ func TestBadOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Stream(t.Context(), &insttest.Collector{}); err == nil {
+	if err := d.Stream(t.Context(), instrument.SinkOf(&montest.Collector{})); err == nil {
 		t.Error("Stream of a closed device")
 	}
 	if err := d.Close(); err != nil {

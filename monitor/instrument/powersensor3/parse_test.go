@@ -1,10 +1,13 @@
 package powersensor3
 
 import (
+	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // put appends a frame as the device sends it.
@@ -216,5 +219,81 @@ func BenchmarkParser(b *testing.B) {
 			n, _ := p.Next(rest)
 			rest = rest[n:]
 		}
+	}
+}
+
+func FuzzSet(f *testing.F) {
+	f.Add("pair0.name", "slot")
+	f.Add("sensor7.in_use", "false")
+	f.Add("sensor0.sensitivity", "-1e40")
+	f.Add("sensor3.", "")
+	f.Fuzz(func(t *testing.T, key, value string) {
+		var s [Sensors]Sensor
+		if err := Set(&s, key, value); err != nil {
+			if s != ([Sensors]Sensor{}) {
+				t.Errorf("refused with %v, but changed", err)
+			}
+			return
+		}
+		for i := range s { // what is accepted is stored as it was said
+			var back Sensor
+			if back.Unmarshal(s[i].Marshal()); back != s[i] {
+				t.Errorf("%q=%q: %+v comes back as %+v", key, value, s[i], back)
+			}
+		}
+	})
+}
+
+func TestSensorRoundTrip(t *testing.T) {
+	s := Sensor{Type: "MLX10", Pair: "slot 12V", Vref: 1.65, Sensitivity: 0.12, InUse: true}
+	var got Sensor
+	got.Unmarshal(s.Marshal())
+	if got != s {
+		t.Errorf("%+v, want %+v", got, s)
+	}
+	long := Sensor{Type: strings.Repeat("x", 40)}
+	got.Unmarshal(long.Marshal())
+	if got.Type != strings.Repeat("x", 15) {
+		t.Errorf("long text: %q", got.Type)
+	}
+}
+
+// value = (3.3·level/1023 − vref)/sensitivity
+func TestChannelScale(t *testing.T) {
+	c, err := Sensor{Type: "MLX10", Vref: 1.65, Sensitivity: 0.12}.channel(0, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for level, want := range map[measure.Count]float64{0: -13.75, 1023: 13.75, 512: (3.3*512/1023 - 1.65) / 0.12} {
+		if got := c.Value(level); math.Abs(got-want) > 1e-6 {
+			t.Errorf("level %d: %v A, want %v", level, got, want)
+		}
+	}
+	if c.Name != "x.current" || c.Unit != measure.UnitAmpere || !c.OverRange(1023) || !c.OverRange(0) ||
+		c.OverRange(1) {
+		t.Errorf("%+v", c)
+	}
+	v, err := Sensor{Sensitivity: 0.2}.channel(1, "x")
+	if err != nil || v.Name != "x.voltage" || v.Unit != measure.UnitVolt || math.Abs(v.Value(1023)-16.5) > 1e-6 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	for name, bad := range map[string]Sensor{
+		"no sensitivity": {}, "NaN": {Sensitivity: float32(math.NaN())},
+		"NaN vref": {Sensitivity: 1, Vref: float32(math.NaN())},
+		"infinite": {Sensitivity: float32(math.Inf(1))},
+	} {
+		if _, err := bad.channel(0, "x"); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestPairNames(t *testing.T) {
+	var s [Sensors]Sensor
+	for i, n := range []string{"Slot 12V", "Slot 12V", "", "", "PCIe8 (1)", "", "Slot 12V", "Slot 12V"} {
+		s[i] = Sensor{Pair: n, InUse: true}
+	}
+	if got, want := pairNames(s), [4]string{"slot_12v", "pair1", "pcie8_1", "pair3"}; got != want {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

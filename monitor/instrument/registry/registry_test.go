@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument/nvml"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument/nvml"
 )
 
 func TestEveryKind(t *testing.T) {
@@ -36,7 +36,10 @@ func TestEveryKind(t *testing.T) {
 		}
 		in := k.Inputs(o)
 		rails, missing := k.Rails(in)
-		s := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Rails: rails, Missing: missing, Response: in.Response}
+		s := measure.Setup{
+			Timebase: in.Timebase, Channels: in.Channels, Rails: rails, Missing: missing,
+			Response: in.Response,
+		}
 		if err := s.Validate(); err != nil {
 			t.Errorf("%s: %v", k.Name, err)
 		}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
 var (
@@ -23,7 +23,10 @@ var (
 		Timebase: measure.Timebase{TickHz: 1e6, UTickHz: 1e-4, TicksPerScan: 200, Stamped: true},
 		Response: measure.Response{Update: 0.1, Window: 0.025},
 		Channels: []measure.Channel{
-			{Name: "eps1.voltage", Unit: measure.UnitVolt, Gain: 0.007568, Offset: 0.1, UGain: 0.005, UOffset: 0.01, Noise: 0.02, MinCount: -2048, MaxCount: 2047},
+			{
+				Name: "eps1.voltage", Unit: measure.UnitVolt, Gain: 0.007568, Offset: 0.1, UGain: 0.005, UOffset: 0.01,
+				Noise: 0.02, MinCount: -2048, MaxCount: 2047,
+			},
 			{Name: "eps1.current", Unit: measure.UnitAmpere, Gain: 0.0488, Skew: 1e-5},
 		},
 	}
@@ -49,7 +52,10 @@ func record(t *testing.T) (dir string) {
 		}
 	}
 	block(0, 2000)
-	gap := measure.Event{Kind: measure.EventGap, FirstScan: 2000, Scans: 500, Exact: true, Channel: -1, Detail: `cable, "loose"`}
+	gap := measure.Event{
+		Kind: measure.EventGap, FirstScan: 2000, Scans: 500, Exact: true, Channel: -1,
+		Detail: `cable, "loose"`,
+	}
 	if err := w.Event(gap); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +66,7 @@ func record(t *testing.T) (dir string) {
 	return dir
 }
 
-func play(t *testing.T, dir string, o Options) (*insttest.Collector, error) {
+func play(t *testing.T, dir string, o Options) (*montest.Collector, error) {
 	t.Helper()
 	d, err := New(dir, o)
 	if err != nil {
@@ -76,8 +82,8 @@ func play(t *testing.T, dir string, o Options) (*insttest.Collector, error) {
 	if id := d.Identity(); id.Kind != Kind || id.Model != "pmd PMD-USB" || id.Address != dir {
 		t.Errorf("%+v", id)
 	}
-	out := &insttest.Collector{Timebase: inputs.Timebase, Channels: 2}
-	return out, d.Stream(t.Context(), out)
+	out := &montest.Collector{Timebase: inputs.Timebase, Channels: 2}
+	return out, d.Stream(t.Context(), instrument.SinkOf(out))
 }
 
 func TestRecordAndPlay(t *testing.T) {
@@ -95,7 +101,10 @@ func TestRecordAndPlay(t *testing.T) {
 			t.Fatalf("scan %d: tick %d, counts %d %d", s, ticks[k], v[k], i[k])
 		}
 	}
-	want := []measure.Event{{Kind: measure.EventGap, FirstScan: 2000, Scans: 500, Exact: true, Channel: -1, Detail: `cable, "loose"`}}
+	want := []measure.Event{{
+		Kind: measure.EventGap, FirstScan: 2000, Scans: 500, Exact: true, Channel: -1,
+		Detail: `cable, "loose"`,
+	}}
 	if d := cmp.Diff(want, out.Events(0)); d != "" {
 		t.Error(d)
 	}
@@ -131,8 +140,8 @@ func TestWaitsAtTheEnd(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		out := &insttest.Collector{Timebase: inputs.Timebase, Channels: 2}
-		if err := d.Stream(ctx, out); err != nil || len(out.Scans()) != 4500 {
+		out := &montest.Collector{Timebase: inputs.Timebase, Channels: 2}
+		if err := d.Stream(ctx, instrument.SinkOf(out)); err != nil || len(out.Scans()) != 4500 {
 			t.Errorf("%d scans, %v", len(out.Scans()), err)
 		}
 	})
@@ -165,19 +174,28 @@ func TestForeignRecording(t *testing.T) {
 
 func TestBadRecordings(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
-		"no folder":       func(dir string) error { return os.RemoveAll(dir) },
-		"no json":         func(dir string) error { return os.WriteFile(filepath.Join(dir, metaFile), []byte("{"), 0o600) },
+		"no folder": func(dir string) error { return os.RemoveAll(dir) },
+		"no json": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, metaFile), []byte("{"),
+				0o600)
+		},
 		"another format":  func(dir string) error { return replace(dir, metaFile, formatName, "x") },
 		"another version": func(dir string) error { return replace(dir, metaFile, `"version": 1`, `"version": 2`) },
-		"bad timebase":    func(dir string) error { return replace(dir, metaFile, `"tick_hz": 1000000`, `"tick_hz": 0`) },
-		"bad channel":     func(dir string) error { return replace(dir, metaFile, `"unit": "V"`, `"unit": "K"`) },
-		"no scans":        func(dir string) error { return os.Remove(filepath.Join(dir, scansFile)) },
-		"empty scans":     func(dir string) error { return os.WriteFile(filepath.Join(dir, scansFile), nil, 0o600) },
-		"letters":         func(dir string) error { return replace(dir, scansFile, "7,1400,", "x,1400,") },
-		"short line":      func(dir string) error { return replace(dir, scansFile, "\n7,1400,7,-7\n", "\n7,1400,7\n") },
-		"long line":       func(dir string) error { return replace(dir, scansFile, "\n7,1400,7,-7\n", "\n7,1400,7,-7,1\n") },
-		"back in time":    func(dir string) error { return replace(dir, scansFile, "\n2500,", "\n1,") },
-		"bad event":       func(dir string) error { return replace(dir, eventsFile, "true", "perhaps") },
+		"bad timebase": func(dir string) error {
+			return replace(dir, metaFile, `"tick_hz": 1000000`,
+				`"tick_hz": 0`)
+		},
+		"bad channel": func(dir string) error { return replace(dir, metaFile, `"unit": "V"`, `"unit": "K"`) },
+		"no scans":    func(dir string) error { return os.Remove(filepath.Join(dir, scansFile)) },
+		"empty scans": func(dir string) error { return os.WriteFile(filepath.Join(dir, scansFile), nil, 0o600) },
+		"letters":     func(dir string) error { return replace(dir, scansFile, "7,1400,", "x,1400,") },
+		"short line":  func(dir string) error { return replace(dir, scansFile, "\n7,1400,7,-7\n", "\n7,1400,7\n") },
+		"long line": func(dir string) error {
+			return replace(dir, scansFile, "\n7,1400,7,-7\n",
+				"\n7,1400,7,-7,1\n")
+		},
+		"back in time": func(dir string) error { return replace(dir, scansFile, "\n2500,", "\n1,") },
+		"bad event":    func(dir string) error { return replace(dir, eventsFile, "true", "perhaps") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := record(t)
@@ -189,7 +207,8 @@ func TestBadRecordings(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err = d.Open(t.Context()); err == nil {
-				err = d.Stream(t.Context(), &insttest.Collector{Timebase: inputs.Timebase, Channels: 2})
+				err = d.Stream(t.Context(),
+					instrument.SinkOf(&montest.Collector{Timebase: inputs.Timebase, Channels: 2}))
 			}
 			if !errors.Is(err, ErrFormat) {
 				t.Errorf("%v, want ErrFormat", err)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func TestCodes(t *testing.T) {
@@ -50,7 +50,8 @@ func FuzzCodes(f *testing.F) {
 
 func BenchmarkCodes(b *testing.B) {
 	for name, c := range map[string]Codes{
-		"u8": {Bytes: 1}, "i8": {Bytes: 1, Signed: true}, "u16le": {Bytes: 2}, "i16be": {Bytes: 2, Signed: true, BigEndian: true},
+		"u8": {Bytes: 1}, "i8": {Bytes: 1, Signed: true}, "u16le": {Bytes: 2},
+		"i16be": {Bytes: 2, Signed: true, BigEndian: true},
 	} {
 		b.Run(name, func(b *testing.B) {
 			raw, dst := make([]byte, blockScans*c.Bytes), make([]measure.Count, blockScans)

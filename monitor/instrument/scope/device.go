@@ -1,19 +1,41 @@
+// Package scope drives oscilloscopes as deferred instruments: one single
+// acquisition into deep memory between start and stop, read afterwards.
+//
+//	Device (this package)                      Dialect (a family's package)
+//	Open    connect, identify                ─▶ SetUp, then the error queue, ReadBack, Scale
+//	Stream  arm, wait until it waits         ─▶ Arm, State, Force ─▶ Armed
+//	        until ctx ends: the scope samples ─▶ State; then Stop
+//	        Held, then piece by piece, channel by channel ─▶ Read ─▶ Blocks
+//
+// A family is a Family (its properties without a scope) with a Dialect (its
+// commands), and rows in the table of models. Retries, reconnection, progress,
+// time, and the account of losses are the Device's alone.
+//
+// Where the options name a trigger from outside, an edge on one of the inputs, it is
+// waited for instead of forced.
+//
+// The trigger stands at the left edge, so that memory holds the FIRST
+// points of the capture: time zero is known when it begins. A capture longer
+// than the window ends in a gap.
 package scope
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/scpi"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
-// Config says which scope, where, and how it is set.
+// Config names the scope, where, and how it is set.
 type Config struct {
 	Family  *Family
 	Address string
@@ -24,83 +46,57 @@ type Config struct {
 	Quiet, Stale time.Duration
 }
 
-// Device is a scope. It implements instrument.Instrument, and delivers to an
-// instrument.DeferredSink as that says.
+// Device is a scope. It implements instrument.Instrument, and is deferred: see
+// instrument.Sink.
 type Device struct {
+	instrument.Base
 	cfg     Config
 	client  *scpi.Client
 	dialect Dialect
-	now     func() time.Time
-
-	open     bool
-	identity instrument.Identity
-	inputs   instrument.Inputs
-	plan     *Plan
-	mem      Memory
-	scales   []Scale
+	plan    *Plan
+	mem     Memory
+	scales  []Scale
 }
 
 // New makes a driver; nothing is opened yet.
 func New(cfg Config) (*Device, error) {
 	f := cfg.Family
 	cfg.Options.family = f
-	if err := cfg.Options.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Kind, err)
-	}
-	if _, err := transport.ParseAddress(cfg.Address); err != nil {
-		return nil, fmt.Errorf("%s: %w (the scope's TCP port is %d)", f.Kind, err, f.Port)
+	base, err := instrument.NewBase(f.Kind, cfg.Address, cfg.Options, transport.Options{})
+	switch {
+	case errors.Is(err, transport.ErrAddress):
+		return nil, fmt.Errorf("%w (the scope's TCP port is %d)", err, f.Port)
+	case err != nil:
+		return nil, err
 	}
 	if cfg.Poll <= 0 {
 		cfg.Poll = 200 * time.Millisecond
 	}
-	d := &Device{cfg: cfg, dialect: f.Dialect(), now: time.Now}
-	d.client = scpi.New(scpi.Config{
+	d := &Device{Base: base, cfg: cfg, dialect: f.Dialect(), client: scpi.New(scpi.Config{
 		Address: cfg.Address, Timeout: cfg.Options.Timeout, Accept: f.Accept, Quiet: cfg.Quiet, Stale: cfg.Stale,
-	})
-	d.identity = instrument.Identity{Kind: f.Kind, Address: cfg.Address}
+	})}
+	d.Dial, d.Release = nil, d.client.Close // the client holds the link
 	return d, nil
 }
-
-// Identity is the device's, once it was opened.
-func (d *Device) Identity() instrument.Identity { return d.identity }
 
 // Codes is how codes stand in the scope's answers; known after Open.
 func (d *Device) Codes() Codes { return d.mem.Codes }
 
-// Inputs are the channels in use. Their scale is known after Open.
-func (d *Device) Inputs() instrument.Inputs { return d.inputs }
-
-// Stats tells what the link went through.
+// Stats returns the faults of the link so far.
 func (d *Device) Stats() scpi.Stats { return d.client.Stats() }
 
 // Open connects, identifies the scope, sets its channels, window and depth, and
-// reads back what it took.
+// reads back its choices.
 func (d *Device) Open(ctx context.Context) error {
-	if d.open {
-		return fmt.Errorf("%s: open %s: already open", d.cfg.Family.Kind, d.cfg.Address)
-	}
 	d.client.Forget() // the capture itself insists on the same scope
-	err := d.client.Open(ctx)
-	if err == nil {
-		err = d.setUp(ctx)
-	}
-	if err != nil {
-		_ = d.Close()
-		return fmt.Errorf("%s: open %s: %w", d.cfg.Family.Kind, d.cfg.Address, err)
-	}
-	d.open = true
-	return nil
+	return d.Connect(ctx, d.client.Open, d.setUp)
 }
 
-// Close releases the link; the scope keeps its settings. It is safe to call twice.
-func (d *Device) Close() error {
-	d.open = false
-	return d.client.Close()
-}
-
+// setUp sets the plan for this model, reads back the scope's choices, and learns the scale of each
+// channel. Settings are repeated where the link broke meanwhile.
 func (d *Device) setUp(ctx context.Context) error {
 	id := d.client.Identity()
-	d.identity.Model, d.identity.Serial, d.identity.Firmware = id.Model, id.Serial, id.Firmware
+	d.Identify(id.Model, id.Serial, id.Firmware)
 	m, _ := Identify(id)
 	var err error
 	if d.plan, err = d.cfg.Options.plan(d.cfg.Family, m); err != nil {
@@ -115,7 +111,9 @@ func (d *Device) setUp(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: a scale or an offset that this scope does not have?", err)
 	}
-	if d.mem, err = again(ctx, func() (Memory, error) { return d.dialect.ReadBack(ctx, d.client, d.plan) }); err != nil {
+	if d.mem, err = again(ctx, func() (Memory, error) {
+		return d.dialect.ReadBack(ctx, d.client, d.plan)
+	}); err != nil {
 		return err
 	}
 	if err := d.mem.validate(); err != nil {
@@ -132,10 +130,11 @@ func (d *Device) check(ctx context.Context) error {
 	return d.client.Check(ctx, "set up")
 }
 
-// validate guards what all arithmetic rests on.
+// validate guards the numbers that all arithmetic rests on.
 func (m Memory) validate() error {
 	const most = 1 << 30
-	if m.Points < 1 || m.Points > most || !(m.Step > 0) || math.IsInf(m.Step, 0) || m.Piece < 1 || m.Codes.Bytes < 1 || m.Codes.Bytes > 2 {
+	if m.Points < 1 || m.Points > most || !(m.Step > 0) || math.IsInf(m.Step, 0) || m.Piece < 1 || m.Codes.Bytes < 1 ||
+		m.Codes.Bytes > 2 {
 		return fmt.Errorf("%w: a memory of %d points, %v s apart", scpi.ErrInstrument, m.Points, m.Step)
 	}
 	return nil
@@ -144,18 +143,18 @@ func (m Memory) validate() error {
 // learn asks for the scale of each channel and makes the inputs.
 func (d *Device) learn(ctx context.Context) error {
 	spec := d.cfg.Family.Spec
-	d.scales, d.inputs.Channels = nil, nil
+	d.scales, d.In.Channels = nil, nil
 	for _, n := range d.plan.Used {
 		s, err := d.scale(ctx, n)
 		if err != nil {
 			return err
 		}
-		if abs(s.Step/d.mem.Step-1) > 1e-3 {
+		if math.Abs(s.Step/d.mem.Step-1) > 1e-3 {
 			return fmt.Errorf("%w: %v s a point on channel %d, %v s by its rate", scpi.ErrInstrument, s.Step, n, d.mem.Step)
 		}
 		d.scales = append(d.scales, s)
 		in, _ := d.plan.On(n)
-		d.inputs.Channels = append(d.inputs.Channels, spec.channel(ChannelName(n), in, s))
+		d.In.Channels = append(d.In.Channels, spec.channel(ChannelName(n), in, s))
 	}
 	d.mem.Step = d.scales[0].Step // the preamble has more digits than the rate
 	for _, s := range d.scales {
@@ -164,11 +163,13 @@ func (d *Device) learn(ctx context.Context) error {
 		}
 	}
 	const tickHz = 1e9
-	d.inputs.Timebase = measure.Timebase{TickHz: tickHz, UTickHz: spec.Clock / math.Sqrt(3), TicksPerScan: d.mem.Step * tickHz}
+	d.In.Timebase = measure.Timebase{
+		TickHz: tickHz, UTickHz: spec.Clock / math.Sqrt(3), TicksPerScan: d.mem.Step * tickHz,
+	}
 	return nil
 }
 
-// scale asks for a channel's scale and refuses what cannot be one.
+// scale asks for a channel's scale and refuses an impossible one.
 func (d *Device) scale(ctx context.Context, channel int) (Scale, error) {
 	s, err := again(ctx, func() (Scale, error) { return d.dialect.Scale(ctx, d.client, channel) })
 	if err != nil {
@@ -185,7 +186,7 @@ func (d *Device) scale(ctx context.Context, channel int) (Scale, error) {
 	return s, nil
 }
 
-// again repeats what changes nothing while the link can be brought back: the
+// again repeats queries, which change nothing, while the link can be brought back: the
 // acquisition goes on in the scope without us. A scope that was asked too soon
 // gets a moment.
 func again[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
@@ -204,6 +205,121 @@ func again[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
 	return v, err
 }
 
+// retryable reports whether an error is one of the link's.
 func retryable(err error) bool {
-	return errors.Is(err, instrument.ErrSilent) || errors.Is(err, instrument.ErrDisconnected) || errors.Is(err, scpi.ErrReply) || errors.Is(err, ErrFewer)
+	return errors.Is(err, instrument.ErrSilent) || errors.Is(err, instrument.ErrDisconnected) ||
+		errors.Is(err, scpi.ErrReply) || errors.Is(err, ErrFewer)
+}
+
+// Input is how one channel is set.
+type Input struct {
+	// Scale is volts a division at the probe's tip; many scopes have steps of 1, 2,
+	// 5 and round up. Eight divisions are the range.
+	Scale float64 `yaml:"scale"`
+	// Offset is added before the converter: −12 puts 12 V in the middle of the range.
+	Offset float64 `yaml:"offset"`
+	// Probe is the probe's ratio; default 1.
+	Probe float64 `yaml:"probe"`
+	// AmperePerVolt makes the channel a current: the scale of a clamp; 0 for none.
+	AmperePerVolt float64 `yaml:"ampere_per_volt"`
+}
+
+// Ratio is the probe's.
+func (i Input) Ratio() float64 {
+	return cmp.Or(i.Probe, 1)
+}
+
+// Options are the settings of a scope in a bench file. Family.Defaults makes them.
+type Options struct {
+	// Window is the time that memory has to span; the scope's next larger one is
+	// taken. Default 6 s.
+	Window time.Duration `yaml:"window"`
+	// Depth is the memory depth of one channel in points; 0 for the deepest that is
+	// read within seconds: 12 million points over all channels.
+	Depth int `yaml:"depth"`
+	// Inputs are the channels in use by name, ch1 to ch4.
+	Inputs map[string]Input `yaml:"inputs"`
+	// Timeout bounds one exchange; default 5 s.
+	Timeout time.Duration `yaml:"timeout"`
+	// Trigger makes the acquisition wait for a rising edge, as another scope's
+	// trigger output gives it; without it the driver forces the trigger.
+	Trigger Trigger `yaml:"trigger"`
+
+	family *Family
+}
+
+// Validate reports an option that cannot be used with any scope of the family.
+func (o Options) Validate() error {
+	f := o.family
+	switch {
+	case f == nil:
+		return errors.New("options of no family of scopes: begin with its Defaults")
+	case o.Window < time.Microsecond || o.Window > f.MaxWindow:
+		return fmt.Errorf("window %v: want 1µs to %v", o.Window, f.MaxWindow)
+	case o.Timeout < 100*time.Millisecond || o.Timeout > 5*time.Minute:
+		return fmt.Errorf("timeout %v: want 100ms to 5m", o.Timeout)
+	}
+	if err := o.validInputs(f); err != nil {
+		return fmt.Errorf("inputs: %w", err)
+	}
+	if err := o.validTrigger(); err != nil {
+		return fmt.Errorf("trigger: %w", err)
+	}
+	return o.validDepth(f, Model{Channels: f.Channels, Memory: f.Memory})
+}
+
+// validInputs reports an input that the family does not have, or whose scale is out of range.
+func (o Options) validInputs(f *Family) error {
+	if len(o.Inputs) == 0 {
+		return fmt.Errorf("no channel: name one of ch1 to ch%d", f.Channels)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Inputs)) {
+		if len(name) != 3 || name[:2] != "ch" || name[2] < '1' || int(name[2]-'0') > f.Channels {
+			return fmt.Errorf("unknown channel %q: want ch1 to ch%d", name, f.Channels)
+		}
+		in := o.Inputs[name]
+		ratio := in.Ratio()
+		least, most := f.MinScale*ratio, f.MaxScale*ratio
+		switch {
+		case !(ratio >= 0.01 && ratio <= 1000):
+			return fmt.Errorf("%s: probe %v: want 0.01 to 1000", name, ratio)
+		case !(in.Scale >= least && in.Scale <= most):
+			return fmt.Errorf("%s: scale %v V: want %v to %v V a division with this probe", name, in.Scale, least, most)
+		case !(math.Abs(in.Offset) <= f.MaxOffset*ratio):
+			return fmt.Errorf("%s: offset %v V: want at most ±%v V with this probe", name, in.Offset, f.MaxOffset*ratio)
+		case math.IsNaN(in.AmperePerVolt) || math.IsInf(in.AmperePerVolt, 0):
+			return fmt.Errorf("%s: ampere_per_volt %v: must be finite", name, in.AmperePerVolt)
+		}
+	}
+	return nil
+}
+
+// validDepth reports a depth that is none of the family's.
+func (o Options) validDepth(f *Family, m Model) error {
+	known := f.depths(m, len(o.Inputs))
+	switch {
+	case o.Depth == 0:
+		return nil
+	case known == nil:
+		return fmt.Errorf("depth %d: a %s chooses its depth by itself: leave it out", o.Depth, f.Name)
+	case !slices.Contains(known, o.Depth):
+		return fmt.Errorf("depth %d: with %d channels the scope knows %v", o.Depth, len(o.Inputs), known)
+	}
+	return nil
+}
+
+// plan fits the options to the model that answers.
+func (o Options) plan(f *Family, m Model) (*Plan, error) {
+	p := &Plan{Options: o, Model: m}
+	for n := 1; n <= f.Channels; n++ {
+		if _, on := p.On(n); !on {
+			continue
+		}
+		if n > m.Channels {
+			return nil, fmt.Errorf("inputs: %s: this model has %d channels", ChannelName(n), m.Channels)
+		}
+		p.Used = append(p.Used, n)
+	}
+	p.Points = f.depth(&o, m)
+	return p, o.validDepth(f, m)
 }

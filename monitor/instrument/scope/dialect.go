@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"regexp"
+	"strings"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
-// State is what a scope's trigger does.
+// State is the state of a scope's trigger.
 type State uint8
 
 // The states.
@@ -21,6 +25,7 @@ const (
 	Free                      // it runs by itself, acquisition after acquisition
 )
 
+// String words a state for error messages.
 func (s State) String() string {
 	return [...]string{"unknown", "stopped", "waiting", "sampling", "free-running"}[min(s, Free)]
 }
@@ -28,11 +33,12 @@ func (s State) String() string {
 // Dialect speaks the commands of one family of scopes. A Device makes one for
 // itself, calls it on one goroutine, and hands in the link. Methods send and
 // ask, and return the link's errors as they are; they do not retry: the Device
-// calls again what can be repeated (all but Arm, Force and Stop) when its error is
+// repeats the calls (all but Arm, Force and Stop) when its error is
 // one of the link's, scpi.ErrReply or ErrFewer, possibly over a new connection
 // behind *CLS. Each of these must therefore send every setting that it rests
-// on, and a Dialect keeps no state but what it learned in ReadBack and what it
-// was told (Arm, Force, Triggered, Stop).
+// on, and a Dialect keeps no state but that learned in ReadBack and from calls
+//
+//	(Arm, Force, Triggered, Stop).
 type Dialect interface {
 	// SetUp sets the channels of the plan, with the others off, the window, the
 	// depth, and a trigger on a rising edge, Plan.Edge, so that the memory starts at
@@ -40,8 +46,8 @@ type Dialect interface {
 	// unless the bench file names one to wait for. The Device looks into the error queue behind
 	// it. SetAll sends a list of settings and waits for each.
 	SetUp(ctx context.Context, c *scpi.Client, p *Plan) error
-	// ReadBack asks what the scope made of SetUp, and refuses, with an error that
-	// wraps scpi.ErrInstrument, what differs from it by more than rounding.
+	// ReadBack reads the scope's settings, and refuses, with an error that wraps scpi.ErrInstrument, differences
+	// to SetUp beyond rounding.
 	ReadBack(ctx context.Context, c *scpi.Client, p *Plan) (Memory, error)
 	// Scale asks how the codes of a channel (1, 2, …) in deep memory are scaled. It
 	// is asked after ReadBack and again behind a recording: both must be equal to
@@ -51,26 +57,26 @@ type Dialect interface {
 	Arm(ctx context.Context, c *scpi.Client) error
 	// Force triggers it. It is sent once and never again.
 	Force(ctx context.Context, c *scpi.Client) error
-	// Triggered says that a trigger from outside came: the Dialect then stands where
+	// Triggered reports that a trigger from outside came: the Dialect then stands where
 	// Force would have left it.
 	Triggered()
-	// State asks what the trigger does. Before Force a scope that has armed is
+	// State asks for the state of the trigger. Before Force a scope that has armed is
 	// Waiting; one that is Sampling then has triggered by itself.
 	State(ctx context.Context, c *scpi.Client) (State, error)
 	// Stop ends the acquisition. The Device then asks State until it is Stopped.
 	Stop(ctx context.Context, c *scpi.Client) error
-	// Held asks how many points of a channel a stopped scope holds. told is false
-	// where it only knows the size of its memory, also after an early Stop: the
+	// Held asks how many points of a channel a stopped scope holds. exact is false
+	// where it only reports the size of its memory, also after an early Stop: the
 	// Device then keeps to the points that must have been taken by the host's clock.
-	Held(ctx context.Context, c *scpi.Client, channel int) (points int, told bool, err error)
+	Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error)
 	// Read appends the codes of points first to first+n−1 (first counts from 0) to
-	// dst, as Memory.Codes says, exactly n of them: n is at most Memory.Piece. What
+	// dst, in the form of Memory.Codes, exactly n of them: n is at most Memory.Piece. What
 	// is too few may be returned as it is: the Device counts. A block longer than
 	// it can be is to be refused before it is read: bound QueryBlock.
 	Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error)
 }
 
-// Plan is what is to be set: the options of the bench file on the model that
+// Plan holds the settings to make: the options of the bench file on the model that
 // answers.
 type Plan struct {
 	Options
@@ -79,6 +85,39 @@ type Plan struct {
 	Used []int
 	// Points is the depth of one channel to set; 0 where the family does not set it.
 	Points int
+}
+
+// Channels are the settings of all of the model's channels, as forms of package fmt with the
+// arguments channel, probe's ratio, scale, offset, offset with its sign turned, and the ratio's
+// inverse: off for a channel that is not in use, on for one that is.
+func (p *Plan) Channels(off string, on ...string) (settings []string) {
+	for n := 1; n <= p.Model.Channels; n++ {
+		in, used := p.On(n)
+		forms := on
+		if !used {
+			forms = []string{off}
+		}
+		for _, form := range forms {
+			settings = append(settings, fmt.Sprintf(form, n, in.Ratio(), in.Scale, in.Offset, -in.Offset, 1/in.Ratio()))
+		}
+	}
+	return settings
+}
+
+// Arming is a scope that fills the memory before its trigger, of which there is nothing here: it
+// soon is ready. A Dialect resolves it by Settled.
+const Arming State = 100
+
+// Settled is a state as the Device knows it. So near to the trigger a scope that is Arming answers
+// with the state before, or the next.
+func (s State) Settled(triggered bool) State {
+	switch {
+	case s != Arming:
+		return s
+	case triggered:
+		return Sampling
+	}
+	return Free
 }
 
 // On returns the input of a channel, and whether it is in use.
@@ -98,7 +137,7 @@ func (p *Plan) Edge(above float64) (channel int, level float64) {
 	return p.Used[0], above*in.Scale - in.Offset
 }
 
-// Memory is what a scope records of each channel.
+// Memory describes a scope's record of each channel.
 type Memory struct {
 	Points int     // of a channel, when it is full
 	Step   float64 // seconds from one to the next
@@ -112,7 +151,7 @@ type Scale struct {
 	Division   float64 // V a division, as read back
 	Step       float64 // seconds a point, as this channel's preamble has it
 	// Begin is when the first point in memory was taken, in seconds behind the
-	// trigger, of a scope that tells; 0 at others. The Device leaves out the points
+	// trigger, where the scope reports it; else 0. The Device leaves out the points
 	// before the trigger. It counts behind a recording only.
 	Begin float64
 	// Least and Most are the codes that mean over range.
@@ -124,8 +163,8 @@ type Scale struct {
 // Checker is a Dialect of scopes that do not know SYST:ERR?, which the Device
 // otherwise asks behind SetUp.
 type Checker interface {
-	// Check reports what the scope has to complain about since *CLS. It may find
-	// nothing where the scope has no way to say so: ReadBack then has to look at
+	// Check returns the scope's complaints since *CLS. It may find
+	// nothing where the scope has no way to report so: ReadBack then has to look at
 	// every setting.
 	Check(ctx context.Context, c *scpi.Client) error
 }
@@ -158,10 +197,10 @@ func Send(ctx context.Context, c *scpi.Client, commands ...string) error {
 	return nil
 }
 
-// Expect asks for a number that must be what was set, within a part of it.
+// Expect asks for a number that must equal the setting, within a part of it.
 func Expect(ctx context.Context, c *scpi.Client, query string, want, within float64) error {
 	got, err := c.QueryNumber(ctx, query)
-	if err == nil && !(abs(got-want) <= within*abs(want)) {
+	if err == nil && !(math.Abs(got-want) <= within*math.Abs(want)) {
 		err = fmt.Errorf("%w: %s gives %v after %v was set", scpi.ErrInstrument, query, got, want)
 	}
 	return err
@@ -177,4 +216,196 @@ func Pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Family holds the properties of a kind of scopes.
+type Family struct {
+	Kind string // in bench files
+	Name string // as its owner calls it: Rigol DS1000Z
+	Port int    // where its raw socket listens
+	// Channels and Memory are those of its largest member; Memory is in points, over
+	// all channels.
+	Channels, Memory int
+	// Usual is how many channels Defaults puts to use: those that all members have.
+	Usual int
+	// MaxWindow is the longest time that memory can span.
+	MaxWindow time.Duration
+	// Scale is the range of volts a division, and Offset the most volts of offset,
+	// with a probe of 1:1. The scope itself may refuse more.
+	MinScale, MaxScale, MaxOffset float64
+	// Depths lists the depths of one channel, ascending, that can be set on a model
+	// with so many channels in use; nil where the scope chooses by itself. Before a
+	// model is met it is asked for one without a series, with the family's Memory:
+	// all that any may have.
+	Depths func(m Model, used int) []int
+	// Whole is true where a stop in the middle of a recording leaves unknown contents: the
+	// Device then waits until memory is full, and reads the points that are due.
+	Whole bool
+	// Spec is its accuracy.
+	Spec Spec
+	// Dialect makes a speaker of its commands.
+	Dialect func() Dialect
+}
+
+// Spec is the accuracy that the maker states, as limits. A limit with nothing
+// known inside of it has a standard uncertainty of limit/√3 (GUM, 4.3.7).
+type Spec struct {
+	Gain       float64 // relative; stated of full scale, taken of the value
+	ZeroDiv    float64 // of the zero, in divisions
+	ZeroVolt   float64 // … and in volts, with a probe of 1:1
+	OffsetPart float64 // … and as a part of the offset that is set
+	Clock      float64 // relative
+	NoiseCodes float64 // standard deviation of one reading, in steps of the converter
+}
+
+// readable is the default number of points to read, over all channels.
+// At the 1.7 MB/s of the slowest that is 7 s.
+const readable = 12_000_000
+
+// depths are the depths that can be set when so many channels are in use.
+func (f *Family) depths(m Model, used int) []int {
+	if f.Depths == nil {
+		return nil
+	}
+	return f.Depths(m, used)
+}
+
+// depth is the depth to set: the one that is wanted, else the largest that is
+// read in reasonable time; 0 where the scope chooses.
+func (f *Family) depth(o *Options, m Model) (best int) {
+	if o.Depth != 0 {
+		return o.Depth
+	}
+	for _, d := range f.depths(m, len(o.Inputs)) {
+		if best == 0 || d*len(o.Inputs) <= readable {
+			best = d
+		}
+	}
+	return best
+}
+
+// Defaults are a 12 V rail on every two of the usual channels, with a clamp of
+// 10 mV/A on the odd one and a probe on the even one, and 6 s of memory.
+func (f *Family) Defaults() Options {
+	in := map[string]Input{}
+	for n := 1; n < f.Usual; n += 2 {
+		in[ChannelName(n)] = Input{Scale: 0.05, Offset: -0.1, AmperePerVolt: 100}
+		in[ChannelName(n+1)] = Input{Scale: 0.5, Offset: -12}
+	}
+	return Options{Window: 6 * time.Second, Timeout: 5 * time.Second, Inputs: in, family: f}
+}
+
+// channel makes a channel of the scope's scale.
+func (s Spec) channel(name string, in Input, p Scale) measure.Channel {
+	k, unit := 1.0, measure.UnitVolt
+	if in.AmperePerVolt != 0 {
+		k, unit = in.AmperePerVolt, measure.UnitAmpere
+	}
+	root3 := math.Sqrt(3)
+	zero := s.ZeroDiv*p.Division + s.ZeroVolt*in.Ratio() + s.OffsetPart*math.Abs(in.Offset)
+	return measure.Channel{
+		Name: name, Unit: unit, Gain: p.Gain * k, Offset: p.Zero * k, UGain: s.Gain / root3, UOffset: math.Abs(k) * zero / root3,
+		Noise: math.Abs(p.Gain*k) * s.NoiseCodes * max(1, p.Quantum), MinCount: p.Least, MaxCount: p.Most,
+	}
+}
+
+// Step125 rounds up to 1, 2 or 5 times a power of ten, as scopes' scales are.
+func Step125(v float64) float64 {
+	decade := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, m := range []float64{1, 2, 5} {
+		if v <= m*decade*(1+1e-9) {
+			return m * decade
+		}
+	}
+	return 10 * decade
+}
+
+// ChannelName is how a channel is called in bench files.
+func ChannelName(n int) string { return fmt.Sprintf("ch%d", n) }
+
+// Model is a row of the table: a run of models of one family.
+type Model struct {
+	Kind     string // of the driver that speaks with it
+	Maker    string // which the maker's field of *IDN? holds, in capitals
+	pattern  *regexp.Regexp
+	Channels int
+	Memory   int    // points over all channels
+	Series   string // within the family, where that matters to its Dialect
+}
+
+// model makes a row of the table: the pattern is matched against the model's name in *IDN?.
+func model(kind, maker, pattern string, channels, memory int) Model {
+	return Model{
+		Kind: kind, Maker: maker, pattern: regexp.MustCompile("^" + pattern), Channels: channels, Memory: memory,
+	}
+}
+
+// of names the series of a model.
+func (m Model) of(series string) Model {
+	m.Series = series
+	return m
+}
+
+// models is the table of all scopes that are known, each family in one place.
+// The first row that fits counts.
+var models = []Model{
+	model("rigol-ds1000z", "RIGOL", `(DS|MSO)1\d\d4Z`, 4, 12_000_000),
+
+	model("rigol-mso5000", "RIGOL", `MSO5\d\d2`, 2, 100_000_000),
+	model("rigol-mso5000", "RIGOL", `MSO5\d\d4`, 4, 100_000_000),
+
+	model("rigol-dho", "RIGOL", `DHO[89]\d2`, 2, 50_000_000),
+	model("rigol-dho", "RIGOL", `DHO[89]\d4`, 4, 50_000_000),
+
+	model("siglent-e11", "SIGLENT", `SDS2\d\d4X[ -]?(PLUS|HD)`, 4, 400_000_000).of("SDS2000X"),
+	model("siglent-e11", "SIGLENT", `SDS2\d\d2X[ -]?(PLUS|HD)`, 2, 200_000_000).of("SDS2000X"),
+	model("siglent-e11", "SIGLENT", `SDS(3\d\d4X[ -]?HD|7\d\d4A)`, 4, 400_000_000).of("SDS3000X"),
+	model("siglent-e11", "SIGLENT", `SDS5\d\d4X`, 4, 500_000_000).of("SDS5000X"),
+	model("siglent-e11", "SIGLENT", `SDS5\d\d2X`, 2, 250_000_000).of("SDS5000X"),
+	model("siglent-e11", "SIGLENT", `SDS6\d\d4( ?A| ?L| ?H1[02]| ?PRO|$)`, 4, 500_000_000).of("SDS6000A"),
+	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d4X[ -]?HD`, 4, 100_000_000).of("SDS1000X"),
+	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d2X[ -]?HD`, 2, 100_000_000).of("SDS1000X"),
+
+	model("tektronix", "TEKTRONIX", `MSO44B?$`, 4, 125_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO46B?$`, 6, 187_500_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO[56]4B?$`, 4, 250_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO[56]6B?$`, 6, 375_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `MSO[56]8(LP|B)?$`, 8, 500_000_000).of("4/5/6"),
+	model("tektronix", "TEKTRONIX", `(MSO|DPO)3\d\d4$`, 4, 20_000_000),
+	model("tektronix", "TEKTRONIX", `(MSO|DPO)3\d\d2$`, 2, 10_000_000),
+	model("tektronix", "TEKTRONIX", `MDO3\d\d4$`, 4, 40_000_000),
+	model("tektronix", "TEKTRONIX", `MDO3\d\d2$`, 2, 20_000_000),
+	model("tektronix", "TEKTRONIX", `(MSO|DPO|MDO)4\d\d4-?\d?[BC]?$`, 4, 80_000_000),
+	model("tektronix", "TEKTRONIX", `(MSO|DPO|MDO)4\d\d2-?\d?[BC]?$`, 2, 40_000_000),
+
+	model("keysight-infiniivision", "KEYSIGHT", `(DSO|MSO|EDU)-?X ?[1-46]\d\d2`, 2, 8_000_000),
+	model("keysight-infiniivision", "KEYSIGHT", `(DSO|MSO|EDU)-?X ?[1-46]\d\d4`, 4, 8_000_000),
+	model("keysight-infiniivision", "AGILENT", `(DSO|MSO)-?X ?[1-46]\d\d2`, 2, 8_000_000),
+	model("keysight-infiniivision", "AGILENT", `(DSO|MSO)-?X ?[1-46]\d\d4`, 4, 8_000_000),
+}
+
+// Identify finds the row of an identity.
+func Identify(id scpi.Identity) (Model, bool) {
+	maker, name := strings.ToUpper(id.Maker), strings.ToUpper(strings.TrimSpace(id.Model))
+	for _, m := range models {
+		if strings.Contains(maker, m.Maker) && m.pattern.MatchString(name) {
+			return m, true
+		}
+	}
+	return Model{}, false
+}
+
+// Accept refuses scopes that are not of the family: others scale their points otherwise.
+// Its error wraps instrument.ErrIdentity.
+func (f *Family) Accept(id scpi.Identity) error {
+	m, known := Identify(id)
+	switch {
+	case !known:
+		return fmt.Errorf("%w: it is a %s %s, wanted a %s; this program knows no driver for it", instrument.ErrIdentity,
+			id.Maker, id.Model, f.Name)
+	case m.Kind != f.Kind:
+		return fmt.Errorf("%w: it is a %s %s, wanted a %s: use kind %s", instrument.ErrIdentity, id.Maker, id.Model,
+			f.Name, m.Kind)
+	}
+	return nil
 }

@@ -1,15 +1,35 @@
+// Package serialtext reads any microcontroller that prints lines of numbers, or
+// sends small frames of binary ones, over a serial line: an INA226 or INA228
+// board, an ADC on an Arduino. A pattern in the bench file names the fields:
+//
+//	{seq},{t:us},{aux.current:mA.1},{aux.voltage:mV}
+//
+//	NAME:UNIT      a channel in V, mV, uV, A, mA, uA, W or mW
+//	     .DIGITS   so many decimals are kept, as whole counts (text only, default 0)
+//	     *FACTOR   of the unit, where the board does not scale itself
+//	t:UNIT         the board's time, an unsigned 32-bit number of us or ms
+//	seq            the line's number; seq:u8 and seq:u16 wrap sooner than 32 bits
+//	*              a word that is not wanted (text only)
+//	xor            two hex digits: XOR of all bytes of the line before it (text only)
+//
+// All else stands for itself. Numbers become counts without rounding.
 package serialtext
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // Kind is the driver's name in bench files.
@@ -25,61 +45,33 @@ const (
 // Device is a microcontroller behind a serial port. It implements
 // instrument.Instrument.
 type Device struct {
-	address string
-	opts    Options
-	layout  layout
-	dial    func(context.Context) (transport.Conn, error)
-	now     func() time.Time
-
-	conn     transport.Conn
-	identity instrument.Identity
-	inputs   instrument.Inputs
+	instrument.Base
+	opts   Options
+	layout layout
 }
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
+	base, err := instrument.NewBase(Kind, address, o, transport.Options{Baud: o.Baud})
+	if err != nil {
+		return nil, err
 	}
-	if _, err := transport.ParseAddress(address); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
-	}
-	d := &Device{address: address, opts: o, now: time.Now, inputs: Inputs(o)}
-	d.layout, _ = o.layout()
-	d.dial = transport.Dialer(address, transport.Options{Baud: o.Baud})
-	d.identity = instrument.Identity{Kind: Kind, Address: address}
-	return d, nil
+	base.In = Inputs(o)
+	l, _ := o.layout() // which Validate has checked
+	return &Device{Base: base, opts: o, layout: l}, nil
 }
-
-// Identity has the kind and the address: such boards tell nothing of themselves.
-func (d *Device) Identity() instrument.Identity { return d.identity }
-
-// Inputs are the channels that the pattern names.
-func (d *Device) Inputs() instrument.Inputs { return d.inputs }
 
 // Open connects, sends the start text and waits until lines come that fit the
 // pattern, at the rate that the options state.
-func (d *Device) Open(ctx context.Context) error {
-	if d.conn != nil {
-		return fmt.Errorf("%s: open %s: already open", Kind, d.address)
-	}
-	conn, err := d.dial(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: %w", Kind, err)
-	}
-	d.conn = conn
-	if err := d.start(ctx); err != nil {
-		_ = d.Close()
-		return fmt.Errorf("%s: open %s: %w", Kind, d.address, err)
-	}
-	return nil
-}
+func (d *Device) Open(ctx context.Context) error { return d.Connect(ctx, d.start) }
 
+// start waits until enough samples came that fit the pattern, and checks their rate. A board that
+// starts anew when its port is opened may take answerTime for that.
 func (d *Device) start(ctx context.Context) error {
 	limit := answerTime + time.Duration(enough/d.opts.Rate*float64(time.Second))
 	short, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := transport.Stale(short, d.conn, staleBytes); err != nil {
+	if err := transport.Stale(short, d.Conn, staleBytes); err != nil {
 		return err
 	}
 	if err := d.send(short, d.opts.Start); err != nil {
@@ -89,7 +81,7 @@ func (d *Device) start(ctx context.Context) error {
 	buf := make([]byte, readSize)
 	var stamps []int64
 	for total, bad := 0, uint64(0); ; {
-		n, err := d.conn.Read(short, buf)
+		n, err := d.Conn.Read(short, buf)
 		if err != nil {
 			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 				return unanswered(total, limit, p)
@@ -119,25 +111,28 @@ func (d *Device) send(ctx context.Context, text string) error {
 	if text == "" {
 		return nil
 	}
-	if _, err := d.conn.Write(ctx, []byte(text)); err != nil {
+	if _, err := d.Conn.Write(ctx, []byte(text)); err != nil {
 		return fmt.Errorf("send %q: %w", text, err)
 	}
 	return nil
 }
 
+// unanswered words a start without enough samples, by the parser's own reason.
 func unanswered(bytes int, limit time.Duration, p parser) error {
 	if bytes == 0 {
-		return fmt.Errorf("%w: nothing came within %v (is this the right port? does the board want a start text?)", instrument.ErrSilent, limit)
+		return fmt.Errorf("%w: nothing came within %v (is this the right port? does the board want a start text?)",
+			instrument.ErrSilent, limit)
 	}
 	why := p.reason()
 	if why == "" {
 		why = "no end of line"
 	}
-	return fmt.Errorf("%w: %d bytes came within %v, but too little that fits the pattern: %s", instrument.ErrIdentity, bytes, limit, why)
+	return fmt.Errorf("%w: %d bytes came within %v, but too little that fits the pattern: %s", instrument.ErrIdentity,
+		bytes, limit, why)
 }
 
-// checkRate compares the distance of the stamps with the rate: what is lost could
-// not be told with a wrong one.
+// checkRate compares the distance of the stamps with the rate: losses could not be
+// counted with a wrong one.
 func (d *Device) checkRate(stamps []int64) error {
 	if d.layout.tickHz == 0 {
 		return nil
@@ -149,20 +144,170 @@ func (d *Device) checkRate(stamps []int64) error {
 	slices.Sort(steps)
 	step := float64(steps[len(steps)/2]) / d.layout.tickHz
 	if ratio := step * d.opts.Rate; math.Abs(ratio-1) > 0.2 {
-		return fmt.Errorf("by its own stamps the board sends a line every %.4g s, not every %.4g s: set rate: %.4g", step, 1/d.opts.Rate, 1/max(step, 1e-6))
+		return fmt.Errorf("by its own stamps the board sends a line every %.4g s, not every %.4g s: set rate: %.4g",
+			step, 1/d.opts.Rate, 1/max(step, 1e-6))
 	}
 	return nil
 }
 
-// Close releases the port.
-func (d *Device) Close() error {
-	if d.conn == nil {
-		return nil
-	}
-	err := d.conn.Close()
-	d.conn = nil
-	return err
-}
-
 // mod is the remainder that is never negative.
 func mod(a, m int64) int64 { return (a%m + m) % m }
+
+// Options are the settings of the driver in a bench file.
+type Options struct {
+	// Pattern of a line; see the package. Unused where Frame is given.
+	Pattern string `yaml:"pattern"`
+	// Frame describes binary frames in place of lines.
+	Frame *Frame `yaml:"frame"`
+	// Baud is the line's speed; default 115200.
+	Baud int `yaml:"baud"`
+	// Rate is the lines a second; default 500. Where the board sends no time, it is
+	// the measure of time.
+	Rate float64 `yaml:"rate"`
+	// UClock is the relative standard uncertainty of the board's clock, or of Rate
+	// where it sends no time; default 3e-3, that of a ceramic resonator.
+	UClock float64 `yaml:"u_clock"`
+	// Start is sent before a stream, Stop after it; default nothing.
+	Start string `yaml:"start"`
+	Stop  string `yaml:"stop"`
+	// Comment begins a line that is skipped; default #. Empty skips none.
+	Comment string `yaml:"comment"`
+	// UGain (relative) and UOffset (in V, A or W) are the standard uncertainties of
+	// every channel that the bench file does not calibrate; defaults 0.01, 0.02.
+	UGain   float64 `yaml:"u_gain"`
+	UOffset float64 `yaml:"u_offset"`
+	// Silence is how long the stream may fall silent before the board counts as
+	// lost; default 5 s.
+	Silence time.Duration `yaml:"silence"`
+}
+
+// Frame describes a binary frame: header, fields, check sum of the fields.
+type Frame struct {
+	// Header bytes in hex, for example "AA 55".
+	Header string `yaml:"header"`
+	// Order of the bytes: little or big.
+	Order string `yaml:"order"`
+	// Fields is a pattern with a type at each field's end:
+	// "{seq:u16} {t:us:u32} {aux.current:mA*0.1:i16}".
+	Fields string `yaml:"fields"`
+	// Check is none, xor8, sum8 or crc16 (CCITT-FALSE), over the fields.
+	Check string `yaml:"check"`
+}
+
+// Defaults are the options of a board that follows the driver's own pattern.
+func Defaults() Options {
+	return Options{
+		Pattern: "{t:us},{aux.current:mA.1},{aux.voltage:mV}", Baud: 115200, Rate: 500, UClock: 3e-3,
+		Comment: "#", UGain: 0.01, UOffset: 0.02, Silence: 5 * time.Second,
+	}
+}
+
+// Validate reports an option that cannot be used.
+func (o Options) Validate() error {
+	l, err := o.layout()
+	switch {
+	case err != nil:
+		return err
+	case o.Baud < 50 || o.Baud > 12_000_000:
+		return fmt.Errorf("baud %d: want 50 to 12000000", o.Baud)
+	case o.Frame == nil && o.Comment != "" && strings.HasPrefix(o.Pattern, o.Comment):
+		return fmt.Errorf("pattern: its lines begin with %q, which marks comments to be skipped: set comment to another "+
+			"text, or to \"\" for none", o.Comment)
+	case !(o.Rate >= 0.1 && o.Rate <= 100e3):
+		return fmt.Errorf("rate %v: want 0.1 to 100e3", o.Rate)
+	case l.tickHz > 0 && l.tickHz/o.Rate < 2:
+		return fmt.Errorf("rate %v with a time in ms: such stamps would stand still, print us", o.Rate)
+	case !(o.UClock >= 0 && o.UClock <= 0.2):
+		return fmt.Errorf("u_clock %v: want 0 to 0.2", o.UClock)
+	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1000):
+		return fmt.Errorf("u_gain %v, u_offset %v: want 0 to 1 and 0 to 1000", o.UGain, o.UOffset)
+	case o.Silence < 100*time.Millisecond || o.Silence > time.Hour:
+		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
+	}
+	return nil
+}
+
+// layout reads the pattern.
+func (o Options) layout() (layout, error) {
+	if o.Frame == nil {
+		l, err := parsePattern(o.Pattern, false)
+		if err != nil {
+			return l, fmt.Errorf("pattern: %w", err)
+		}
+		return l, nil
+	}
+	l, err := parsePattern(o.Frame.Fields, true)
+	if err != nil {
+		return l, fmt.Errorf("frame.fields: %w", err)
+	}
+	if _, err := o.Frame.header(); err != nil {
+		return l, fmt.Errorf("frame.header: %w", err)
+	}
+	if _, ok := checkBytes[o.Frame.check()]; !ok {
+		return l, fmt.Errorf("frame.check %q: want none, xor8, sum8 or crc16", o.Frame.Check)
+	}
+	if _, err := o.Frame.order(); err != nil {
+		return l, err
+	}
+	if l.size > 1024 {
+		return l, fmt.Errorf("frame.fields: %d bytes: want at most 1024", l.size)
+	}
+	return l, nil
+}
+
+// header is the mark of a frame in bytes.
+func (f *Frame) header() ([]byte, error) {
+	b, err := hex.DecodeString(strings.ReplaceAll(f.Header, " ", ""))
+	if err != nil || len(b) < 1 || len(b) > 8 {
+		return nil, errors.New("want 1 to 8 bytes in hex, for example \"AA 55\"")
+	}
+	return b, nil
+}
+
+// check names the check sum of a frame; "none" by default.
+func (f *Frame) check() string { return cmp.Or(f.Check, "none") }
+
+// order is the frame's byte order; little-endian by default.
+func (f *Frame) order() (binary.ByteOrder, error) {
+	switch f.Order {
+	case "little", "":
+		return binary.LittleEndian, nil
+	case "big":
+		return binary.BigEndian, nil
+	}
+	return nil, fmt.Errorf("frame.order %q: want little or big", f.Order)
+}
+
+// checked reports whether a check sum stands behind the values read.
+func (o Options) checked(l layout) bool {
+	if o.Frame != nil {
+		return o.Frame.check() != "none"
+	}
+	return slices.ContainsFunc(l.fields, func(f field) bool { return f.role == checksum })
+}
+
+// timebase follows the board's data: its own stamps, else the number of its
+// lines, else their arrival on the host's clock.
+func (o Options) timebase(l layout) measure.Timebase {
+	tb := measure.Timebase{TickHz: measure.Hertz(o.Rate), UTickHz: o.UClock, TicksPerScan: 1}
+	switch {
+	case l.tickHz > 0:
+		tb.TickHz, tb.TicksPerScan, tb.Stamped = measure.Hertz(l.tickHz), l.tickHz/o.Rate, true
+	case l.seqMod == 0:
+		tb.TickHz, tb.TicksPerScan, tb.Stamped = 1e9, 1e9/o.Rate, true
+	}
+	return tb
+}
+
+// Inputs are the channels that the pattern names; none where it is wrong.
+func Inputs(o Options) instrument.Inputs {
+	l, err := o.layout()
+	if err != nil {
+		return instrument.Inputs{}
+	}
+	in := instrument.Inputs{Timebase: o.timebase(l), Channels: l.channels}
+	for i := range in.Channels {
+		in.Channels[i].UGain, in.Channels[i].UOffset = o.UGain, o.UOffset
+	}
+	return in
+}

@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/pace"
-	"wattmark/monitor/emulator/textface"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	textface "github.com/wattmark/wattmark/monitor/emulator/serialtext"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 var allRails = []string{"pcie_3v3", "pcie_12v", "aux_12v_1", "aux_12v_2"}
@@ -27,7 +27,7 @@ var allRails = []string{"pcie_3v3", "pcie_12v", "aux_12v_1", "aux_12v_2"}
 type rig struct {
 	board   *board.Board
 	face    *textface.Face
-	plugged *insttest.Plug
+	plugged *montest.Plug
 	opts    Options
 	dev     *Device
 }
@@ -37,7 +37,7 @@ func build(t *testing.T, p pace.Pace, cfg textface.Config) *rig {
 	t.Helper()
 	r := &rig{opts: Defaults()}
 	var err error
-	r.board = insttest.Workload(t, 41*time.Second)
+	r.board = montest.Workload(t, 41*time.Second)
 	cfg.Rate = 1000
 	if r.face, err = textface.New(r.board, p, cfg); err != nil {
 		t.Fatal(err)
@@ -66,26 +66,26 @@ func (r *rig) plug(t *testing.T) {
 	if r.plugged != nil {
 		r.plugged.Pull()
 	}
-	r.plugged = insttest.PlugIn(t, r.face, fault.Faults{Fragment: 100})
+	r.plugged = montest.PlugIn(t, r.face, fault.Faults{Fragment: 100})
 	var err error
 	if r.dev, err = New(r.plugged.Path, r.opts); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (r *rig) collector() *insttest.Collector {
+func (r *rig) collector() *montest.Collector {
 	in := Inputs(r.opts)
-	return &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+	return &montest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
 }
 
-func (r *rig) collect(t *testing.T, n int, then func()) *insttest.Collector {
+func (r *rig) collect(t *testing.T, n int, then func()) *montest.Collector {
 	t.Helper()
-	return insttest.Collect(t, r.dev, n, then)
+	return montest.Collect(t, r.dev, n, then)
 }
 
 // truth checks every scan's place against the count that the board put into it,
 // and returns how many scans are missing.
-func truth(t *testing.T, out *insttest.Collector) (missing uint64) {
+func truth(t *testing.T, out *montest.Collector) (missing uint64) {
 	t.Helper()
 	counts, scans := out.Counts(0), out.Scans()
 	for i := range scans {
@@ -129,7 +129,8 @@ func TestFaultsAreCountedExactly(t *testing.T) {
 				out := r.collect(t, 12_000, func() { r.plugged.Line.Trigger(f) })
 				missing := truth(t, out)
 				lost := out.Lost()
-				if lost != missing || lost > 4 || (f.Kind == fault.Drop || f.Kind == fault.Corrupt) && lost == 0 || f.Kind == fault.Stall && lost > 0 {
+				if lost != missing || lost > 4 || (f.Kind == fault.Drop || f.Kind == fault.Corrupt) && lost == 0 ||
+					f.Kind == fault.Stall && lost > 0 {
 					t.Errorf("%d reported lost, %d are missing; %+v", lost, missing, out.Events(0))
 				}
 				for _, e := range out.Events(measure.EventGap) {
@@ -145,7 +146,8 @@ func TestFaultsAreCountedExactly(t *testing.T) {
 // The energy that a perfect board reads lies within the stated uncertainty.
 func TestEnergyWithinItsUncertainty(t *testing.T) {
 	for name, cfg := range map[string]textface.Config{
-		"lines": {Seq: true, Sum: true, Rails: allRails}, "frames": {Binary: true, Sum: true, Rails: allRails}, "numbers": {Seq: true, NoStamp: true, Rails: allRails},
+		"lines": {Seq: true, Sum: true, Rails: allRails}, "frames": {Binary: true, Sum: true, Rails: allRails},
+		"numbers": {Seq: true, NoStamp: true, Rails: allRails},
 	} {
 		r := emulate(t, cfg)
 		// The first line after Open is not known, so the load changes once, long after.
@@ -155,8 +157,8 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 		out := r.collect(t, 15_000, nil)
 		in := r.dev.Inputs()
 		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
-		setup.Rails, setup.Missing = NaturalRails(in)
-		got := insttest.Energy(t, &setup, out, 0.1, 14.9)
+		setup.Rails, setup.Missing = instrument.NaturalRails(in)
+		got := montest.Energy(t, &setup, out, 0.1, 14.9)
 		// Which line came first, the course of the current tells.
 		first := align(t, r, in, out)
 		want, err := r.board.Energy(r.face.BoardTime(first+100), r.face.BoardTime(first+14_900))
@@ -164,14 +166,15 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %v ± %v, injected %v", name, got.Energy, got.U, want.Total)
-		if miss := math.Abs(float64(got.Energy - want.Total)); miss > float64(got.U) || miss > 0.002*float64(want.Total) {
+		if miss := math.Abs(float64(got.Energy - want.Total)); miss > float64(got.U) ||
+			miss > 0.002*float64(want.Total) {
 			t.Errorf("%s: %v ± %v, injected %v", name, got.Energy, got.U, want.Total)
 		}
 	}
 }
 
 // align finds the count of the stream's first line by the board's own currents.
-func align(t *testing.T, r *rig, in instrument.Inputs, out *insttest.Collector) uint64 {
+func align(t *testing.T, r *rig, in instrument.Inputs, out *montest.Collector) uint64 {
 	t.Helper()
 	best, at := math.Inf(1), uint64(0)
 	c := 4 // aux_12v_1's current
@@ -201,7 +204,7 @@ func TestUnplugAndReplug(t *testing.T) {
 		out := r.collector()
 		line := r.plugged.Line
 		out.After, out.Enough = 300, func() { line.Trigger(fault.Fault{Kind: fault.Unplug}) }
-		if err := r.dev.Stream(t.Context(), out); !errors.Is(err, instrument.ErrDisconnected) {
+		if err := r.dev.Stream(t.Context(), instrument.SinkOf(out)); !errors.Is(err, instrument.ErrDisconnected) {
 			t.Fatalf("%v, want ErrDisconnected", err)
 		}
 		if missing := truth(t, out); missing != 0 || out.Lost() != 0 {
@@ -215,7 +218,7 @@ func TestUnplugAndReplug(t *testing.T) {
 }
 
 func TestThousandCycles(t *testing.T) {
-	insttest.Cycles(t, emulate(t, textface.Config{}).dev, 1000)
+	montest.Cycles(t, emulate(t, textface.Config{}).dev, 1000)
 }
 
 // virtual is a driver and a board on a net.Pipe, in virtual time.
@@ -225,12 +228,12 @@ func virtual(t *testing.T, cfg textface.Config, p pace.Pace, f fault.Faults, cha
 	if change != nil {
 		change(&r.opts)
 	}
-	mine, unplug := insttest.OnPipe(t, r.face, f)
+	mine, unplug := montest.OnPipe(t, r.face, f)
 	var err error
 	if r.dev, err = New("tcp:host:1", r.opts); err != nil {
 		t.Fatal(err)
 	}
-	r.dev.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
+	r.dev.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
 	return r, func() { _ = r.dev.Close(); unplug() }
 }
 
@@ -250,10 +253,11 @@ func TestSkippedLinesAreExact(t *testing.T) {
 				out := r.collector()
 				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 				defer cancel()
-				if err := r.dev.Stream(ctx, out); err != nil {
+				if err := r.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
 					t.Fatal(err)
 				}
-				if missing := truth(t, out); r.face.Skipped() == 0 || out.Lost() != r.face.Skipped() || missing != r.face.Skipped() {
+				if missing := truth(t, out); r.face.Skipped() == 0 || out.Lost() != r.face.Skipped() ||
+					missing != r.face.Skipped() {
 					t.Errorf("%d lost reported, %d missing, %d skipped", out.Lost(), missing, r.face.Skipped())
 				}
 			})
@@ -266,7 +270,8 @@ func TestSkippedLinesAreExact(t *testing.T) {
 func TestArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stall := fault.Faults{Script: []fault.Fault{{Kind: fault.Stall, At: 30_000, For: 3 * time.Second}}}
-		r, end := virtual(t, textface.Config{NoStamp: true, Numbered: true}, pace.Pace{Epoch: time.Now(), Backlog: 100 * time.Millisecond}, stall, nil)
+		r, end := virtual(t, textface.Config{NoStamp: true, Numbered: true},
+			pace.Pace{Epoch: time.Now(), Backlog: 100 * time.Millisecond}, stall, nil)
 		defer end()
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
@@ -274,7 +279,7 @@ func TestArrivals(t *testing.T) {
 		out := r.collector()
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		defer cancel()
-		if err := r.dev.Stream(ctx, out); err != nil {
+		if err := r.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
 			t.Fatal(err)
 		}
 		gaps := out.Events(measure.EventGap)
@@ -299,10 +304,16 @@ func TestWrongBoards(t *testing.T) {
 		want   string
 		is     error
 	}{
-		"pattern":  {func(o *Options) { o.Pattern = "{t:us};{a:mA}" }, "text of the pattern is missing", instrument.ErrIdentity},
+		"pattern": {
+			func(o *Options) { o.Pattern = "{t:us};{a:mA}" }, "text of the pattern is missing",
+			instrument.ErrIdentity,
+		},
 		"decimals": {func(o *Options) { o.Pattern = "{t:us},{a:mA},{v:mV}" }, "write .DIGITS", instrument.ErrIdentity},
 		"rate":     {func(o *Options) { o.Rate = 400 }, "set rate: 1000", nil},
-		"frames":   {func(o *Options) { o.Frame = &Frame{Header: "FEED", Fields: "{a:mA:i16}"} }, "no frame", instrument.ErrIdentity},
+		"frames": {
+			func(o *Options) { o.Frame = &Frame{Header: "FEED", Fields: "{a:mA:i16}"} }, "no frame",
+			instrument.ErrIdentity,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -321,7 +332,7 @@ func TestWrongBoards(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
+		d.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
 		if err := d.Open(t.Context()); !errors.Is(err, instrument.ErrSilent) {
 			t.Errorf("%v, want ErrSilent", err)
 		}
@@ -332,12 +343,15 @@ func TestWrongBoards(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"pattern": func(o *Options) { o.Pattern = "" }, "rate": func(o *Options) { o.Rate = math.NaN() },
-		"baud": func(o *Options) { o.Baud = 1 }, "u_clock": func(o *Options) { o.UClock = -1 }, "silence": func(o *Options) { o.Silence = 0 },
-		"u_gain": func(o *Options) { o.UGain = math.Inf(1) }, "ms": func(o *Options) { o.Pattern = "{t:ms},{a:A}"; o.Rate = 900 },
-		"header": func(o *Options) { o.Frame = &Frame{Header: "A", Fields: "{a:A:i8}"} },
-		"order":  func(o *Options) { o.Frame = &Frame{Header: "AA", Fields: "{a:A:i8}", Order: "middle"} },
-		"check":  func(o *Options) { o.Frame = &Frame{Header: "AA", Fields: "{a:A:i8}", Check: "md5"} },
-		"fields": func(o *Options) { o.Frame = &Frame{Header: "AA"} },
+		"comment": func(o *Options) { o.Pattern = "#" + o.Pattern },
+		"baud":    func(o *Options) { o.Baud = 1 }, "u_clock": func(o *Options) { o.UClock = -1 },
+		"silence": func(o *Options) { o.Silence = 0 },
+		"u_gain":  func(o *Options) { o.UGain = math.Inf(1) },
+		"ms":      func(o *Options) { o.Pattern = "{t:ms},{a:A}"; o.Rate = 900 },
+		"header":  func(o *Options) { o.Frame = &Frame{Header: "A", Fields: "{a:A:i8}"} },
+		"order":   func(o *Options) { o.Frame = &Frame{Header: "AA", Fields: "{a:A:i8}", Order: "middle"} },
+		"check":   func(o *Options) { o.Frame = &Frame{Header: "AA", Fields: "{a:A:i8}", Check: "md5"} },
+		"fields":  func(o *Options) { o.Frame = &Frame{Header: "AA"} },
 	} {
 		o := Defaults()
 		change(&o)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
 )
 
 func TestPatterns(t *testing.T) {
@@ -66,7 +66,8 @@ func lines(p parser, text []byte, piece int) (out [][]measure.Count, bad uint64)
 			if !ok {
 				break
 			}
-			out = append(out, append([]measure.Count{measure.Count(p.current().stamp), measure.Count(p.current().seq)}, p.current().counts...))
+			out = append(out, append([]measure.Count{measure.Count(p.current().stamp), measure.Count(p.current().seq)},
+				p.current().counts...))
 		}
 		text = text[k:]
 	}
@@ -248,7 +249,10 @@ func TestParsersDoNotAllocate(t *testing.T) {
 	p := newLineParser(l, "#")
 	frame := newFrameParser(frameLayout(t), []byte{0xAA, 0x55}, binary.LittleEndian, "crc16")
 	data := frames(binary.LittleEndian, "crc16", 100)
-	for name, run := range map[string]func(){"lines": func() { drain(p, text) }, "frames": func() { drain(frame, data) }} {
+	for name, run := range map[string]func(){
+		"lines":  func() { drain(p, text) },
+		"frames": func() { drain(frame, data) },
+	} {
 		if n := testing.AllocsPerRun(10, run); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}

@@ -1,13 +1,25 @@
+// Package series turns scans whose number is known into blocks, and reports the scans lost
+// between them. It serves devices that count their scans or their losses, or stamp them with a
+// clock that does not wrap in practice; package assemble serves those whose short stamps leave
+// whole turns open.
+//
+//	Builder  scans, gaps and events → blocks of a Sink
+//	Rate     a count of scans against the host's clock: the expected count, the true rate
+//	Behind   losses of a device that neither numbers nor stamps its scans
+//	Grid     calls at a steady pace, for devices that are asked
 package series
 
 import (
+	"context"
 	"fmt"
+	"math"
+	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
-// Config describes what is built.
+// Config describes the blocks to build.
 type Config struct {
 	Channels int
 	// Timebase of the device. Stamped scans bring their own ticks; others lie on
@@ -46,7 +58,7 @@ func New(cfg Config, sink instrument.Sink) *Builder {
 // Next is the index that the next scan will have if nothing is lost before it.
 func (b *Builder) Next() uint64 { return b.next }
 
-// Begun tells whether a scan has come.
+// Begun reports whether a scan has come.
 func (b *Builder) Begun() bool { return b.begun }
 
 // Scan takes the next scan; its counts are copied. The tick is the device's,
@@ -75,7 +87,10 @@ func (b *Builder) Scan(tick int64, counts []measure.Count) error {
 	return nil
 }
 
-// Gap says that scans were lost before the next one. What was lost before the
+// Add takes the next scan of a device without stamps.
+func (b *Builder) Add(counts []measure.Count) error { return b.Scan(0, counts) }
+
+// Gap reports that scans were lost before the next one. What was lost before the
 // first scan of a stream is no loss.
 func (b *Builder) Gap(scans uint64, exact bool, detail string) error {
 	if scans == 0 || !b.begun {
@@ -84,23 +99,26 @@ func (b *Builder) Gap(scans uint64, exact bool, detail string) error {
 	if err := b.Flush(); err != nil {
 		return err
 	}
-	e := measure.Event{Kind: measure.EventGap, FirstScan: b.next, Scans: scans, Exact: exact, Channel: -1, Detail: detail}
+	e := measure.Event{
+		Kind: measure.EventGap, FirstScan: b.next, Scans: scans, Exact: exact, Channel: -1, Detail: detail,
+	}
 	b.next += scans
 	return b.sink.Event(e)
 }
 
-// Skipped tells that n bytes belonged to no scan.
+// Skipped reports that n bytes belonged to no scan.
 func (b *Builder) Skipped(n uint64) { b.tally(&b.bytes, n) }
 
-// Malformed tells that n lines or frames could not be read.
+// Malformed reports that n lines or frames could not be read.
 func (b *Builder) Malformed(n uint64) { b.tally(&b.lines, n) }
 
-// Repaired tells that a scan's number was wrong and has been put right.
+// Repaired reports that a scan's number was wrong and has been put right.
 func (b *Builder) Repaired() { b.tally(&b.repaired, 1) }
 
-// Repeated tells that a scan came again and was dropped.
+// Repeated reports that a scan came again and was dropped.
 func (b *Builder) Repeated() { b.tally(&b.repeated, 1) }
 
+// tally adds to a count of faults, and remembers the scan before which the first of them came.
 func (b *Builder) tally(to *uint64, n uint64) {
 	if n == 0 || !b.begun {
 		return
@@ -119,7 +137,21 @@ func (b *Builder) Event(e measure.Event) error {
 	return b.sink.Event(e)
 }
 
-// Flush delivers what there is.
+// Overflow reports that the device's memory was full, before the gap that it caused.
+func (b *Builder) Overflow(detail string) error {
+	return b.Event(measure.Event{
+		Kind: measure.EventOverflow, FirstScan: b.next, Exact: true, Channel: -1, Detail: detail,
+	})
+}
+
+// Note reports a remark on the next scan.
+func (b *Builder) Note(format string, a ...any) error {
+	return b.Event(measure.Event{
+		Kind: measure.EventNote, FirstScan: b.next, Exact: true, Channel: -1, Detail: fmt.Sprintf(format, a...),
+	})
+}
+
+// Flush delivers the scans of a block that is not full yet.
 func (b *Builder) Flush() error {
 	if err := b.report(); err != nil {
 		return err
@@ -137,7 +169,7 @@ func (b *Builder) Flush() error {
 	return err
 }
 
-// report tells once a block what was skipped and put right, so that a bad line
+// report sums up once a block the bytes skipped and scans repaired, so that a bad line
 // cannot flood the stream with events.
 func (b *Builder) report() error {
 	for _, r := range []struct {
@@ -160,4 +192,149 @@ func (b *Builder) report() error {
 		}
 	}
 	return nil
+}
+
+// Rate follows a device's count of scans with the host's clock: the expected count
+// at an instant, and the true rate. Buffers only ever delay,
+// so the least delayed scan of a window is close to the truth.
+type Rate struct {
+	// Nominal scans a second; the host's clock is compared with them.
+	Nominal float64
+
+	epoch         time.Time
+	best          float64 // greatest lead of the current window, in scans
+	bestAt, since float64
+	known         bool
+	lead, leadAt  float64 // of the last whole window
+	first, firstT float64 // of the first whole window
+	windows       int
+}
+
+// rateWindow is how long the least delay is looked for, in seconds.
+const rateWindow = 1.0
+
+// Seen reports that scan n arrived. Its lead is how far the count runs ahead of
+// the nominal rate: the greater, the less the scan was delayed.
+func (r *Rate) Seen(at time.Time, n int64) {
+	if r.epoch.IsZero() {
+		r.epoch, r.best = at, math.Inf(-1)
+	}
+	t := at.Sub(r.epoch).Seconds()
+	lead := float64(n) - t*r.Nominal
+	if lead > r.best {
+		r.best, r.bestAt = lead, t
+	}
+	if !r.known {
+		r.known, r.lead, r.leadAt = true, lead, t
+	}
+	if t-r.since < rateWindow {
+		return
+	}
+	r.lead, r.leadAt = r.best, r.bestAt
+	if r.windows == 0 {
+		r.first, r.firstT = r.best, r.bestAt
+	}
+	r.windows++
+	r.best, r.since = math.Inf(-1), t
+}
+
+// At is the count that the host's clock expects at an instant; ok is false
+// before the first scan.
+func (r *Rate) At(at time.Time) (n float64, ok bool) {
+	if !r.known {
+		return 0, false
+	}
+	lead := r.lead
+	if !math.IsInf(r.best, -1) {
+		lead = max(lead, r.best)
+	}
+	return at.Sub(r.epoch).Seconds()*r.Nominal + lead, true
+}
+
+// Measured is the rate by the host's clock in scans a second over the windows
+// seen so far, and the seconds that they span; the span is 0 before there are two.
+func (r *Rate) Measured() (rate, span float64) {
+	if r.windows < 2 {
+		return 0, 0
+	}
+	span = r.leadAt - r.firstT
+	return r.Nominal + (r.lead-r.first)/span, span
+}
+
+// Forget begins anew, after the count itself began anew.
+func (r *Rate) Forget() { *r = Rate{Nominal: r.Nominal} }
+
+// Behind reports when a count of scans has fallen behind the host's clock for good:
+// the losses of a device that neither numbers nor stamps its scans. Buffers only delay, and delayed
+// scans come: so a count that stays behind at its least
+// delayed scan, window after window, misses scans.
+type Behind struct {
+	// Nominal scans a second.
+	Nominal float64
+
+	epoch       time.Time
+	since       float64 // of the window, in seconds
+	best        float64 // greatest lead of the window, in scans
+	heard, have bool
+	ref         float64 // lead of the last window that was not behind
+	low         int
+}
+
+const (
+	behindWindow  = 0.5  // seconds
+	behindWindows = 3    // in a row
+	behindTime    = 0.05 // seconds: less is lost in the host's own delays
+	behindScans   = 4
+)
+
+// Seen reports that n scans had come at an instant; full reports that more were
+// waiting, so that the instant means little. It returns how many are missing,
+// once, and expects them to be counted from then on.
+func (b *Behind) Seen(at time.Time, n int64, full bool) (missing int64) {
+	if b.epoch.IsZero() {
+		b.epoch, b.best = at, math.Inf(-1)
+	}
+	t := at.Sub(b.epoch).Seconds()
+	if !full {
+		b.best, b.heard = max(b.best, float64(n)-t*b.Nominal), true
+	}
+	if t-b.since < behindWindow || !b.heard {
+		return 0
+	}
+	best := b.best
+	b.since, b.best, b.heard = t, math.Inf(-1), false
+	switch {
+	case !b.have || b.ref-best < max(behindTime*b.Nominal, behindScans):
+		b.have, b.ref, b.low = true, best, 0
+		return 0
+	case b.low+1 < behindWindows:
+		b.low++
+		return 0
+	}
+	b.low = 0
+	return int64(math.Round(b.ref - best)) // which brings the lead back to ref
+}
+
+// Grid calls ask at once and then every period, until ctx ends (it returns nil)
+// or ask fails. It keeps to the grid: a call that was late does not shift those
+// after it, and one that is overdue altogether is left out.
+func Grid(ctx context.Context, period time.Duration, ask func() error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	due := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		if err := ask(); err != nil {
+			return err
+		}
+		due = due.Add(period)
+		if late := time.Since(due); late > 0 {
+			due = due.Add(late.Truncate(period) + period)
+		}
+		timer.Reset(time.Until(due))
+	}
 }

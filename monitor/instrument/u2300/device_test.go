@@ -13,14 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/fault"
-	"wattmark/monitor/emulator/scpiface"
-	"wattmark/monitor/emulator/u2300face"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
+	u2300face "github.com/wattmark/wattmark/monitor/emulator/u2300"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
 type rig struct {
@@ -106,7 +106,7 @@ func virtual(t *testing.T, cfg u2300face.Config, o Options, test func(*testing.T
 
 func (r *rig) plug(t *testing.T, at string, fragment int) {
 	t.Helper()
-	r.at, r.pull = insttest.Serve(t, at, func(ctx context.Context, l net.Listener) error {
+	r.at, r.pull = montest.Serve(t, at, func(ctx context.Context, l net.Listener) error {
 		return r.face.Serve(ctx, l, func(c net.Conn) io.ReadWriteCloser {
 			return fault.New(c, fault.Faults{Seed: 1, Fragment: fragment})
 		})
@@ -122,7 +122,7 @@ func (r *rig) open(t *testing.T) {
 
 // taker stops a stream after n scans; half way it calls then.
 type taker struct {
-	*insttest.Collector
+	*montest.Collector
 	n, seen int
 	then    func()
 	stop    func()
@@ -143,13 +143,13 @@ func (k *taker) Block(b *measure.Block) error {
 	return nil
 }
 
-func (r *rig) stream(t *testing.T, n int, then func()) (*insttest.Collector, error) {
+func (r *rig) stream(t *testing.T, n int, then func()) (*montest.Collector, error) {
 	t.Helper()
 	in := r.dev.Inputs()
-	out := &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+	out := &montest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	err := r.dev.Stream(ctx, &taker{Collector: out, n: n, then: then, stop: cancel})
+	err := r.dev.Stream(ctx, instrument.SinkOf(&taker{Collector: out, n: n, then: then, stop: cancel}))
 	if err == nil && len(out.Scans()) < n {
 		t.Fatalf("only %d scans in 30 s", len(out.Scans()))
 	}
@@ -168,7 +168,7 @@ func (r *rig) runs(t *testing.T, n int) []u2300face.Run {
 
 // placed checks that every scan of a piece that began with an acquisition has the
 // values that the board had when it was converted.
-func (r *rig) placed(t *testing.T, out *insttest.Collector, from, n int, run u2300face.Run) {
+func (r *rig) placed(t *testing.T, out *montest.Collector, from, n int, run u2300face.Run) {
 	t.Helper()
 	in := r.dev.Inputs()
 	for ch, c := range in.Channels {
@@ -229,7 +229,7 @@ func TestMeasuresWhatTheBoardDraws(t *testing.T) {
 
 // torn is one stream in which something was lost in the middle: what came before
 // and after it must be exact, and the gap's size true to the host's clock.
-func (r *rig) torn(t *testing.T, out *insttest.Collector) {
+func (r *rig) torn(t *testing.T, out *montest.Collector) {
 	t.Helper()
 	runs := r.runs(t, 2)
 	gaps := out.Events(measure.EventGap)
@@ -276,7 +276,10 @@ func TestFailedExchanges(t *testing.T) {
 		fault scpiface.Fault
 		lossy bool
 	}{
-		"a late block":        {scpiface.Fault{Kind: scpiface.Late, Match: "WAV:DATA?", For: 400 * time.Millisecond}, true},
+		"a late block": {
+			scpiface.Fault{Kind: scpiface.Late, Match: "WAV:DATA?", For: 400 * time.Millisecond},
+			true,
+		},
 		"a block less":        {scpiface.Fault{Kind: scpiface.Mute, Match: "WAV:DATA?"}, true},
 		"a truncated block":   {scpiface.Fault{Kind: scpiface.Truncate, Match: "WAV:DATA?", Bytes: 100}, true},
 		"no status":           {scpiface.Fault{Kind: scpiface.Mute, Match: "WAV:STAT?"}, false},
@@ -311,13 +314,16 @@ func TestTheEnd(t *testing.T) {
 	o.Block = 200 * time.Millisecond
 	virtual(t, u2300face.Config{Noise: -1}, o, func(t *testing.T, r *rig) {
 		in := r.dev.Inputs()
-		for lost, fault := range map[int]*scpiface.Fault{0: nil, 500: {Kind: scpiface.Mute, Match: "WAV:DATA?", Skip: 2}} {
+		for lost, fault := range map[int]*scpiface.Fault{
+			0:   nil,
+			500: {Kind: scpiface.Mute, Match: "WAV:DATA?", Skip: 2},
+		} {
 			if fault != nil {
 				r.face.Inject(*fault)
 			}
-			out := &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+			out := &montest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			err := r.dev.Stream(ctx, out)
+			err := r.dev.Stream(ctx, instrument.SinkOf(out))
 			cancel()
 			if err != nil {
 				t.Fatal(err)
@@ -355,11 +361,11 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 			}
 			in := r.dev.Inputs()
 			setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
-			setup.Rails, setup.Missing = NaturalRails(in)
+			setup.Rails, setup.Missing = instrument.NaturalRails(in)
 			if len(setup.Rails) != 4 {
 				t.Fatal(setup.Rails)
 			}
-			got := insttest.Energy(t, &setup, out, 0.1, 1.4)
+			got := montest.Energy(t, &setup, out, 0.1, 1.4)
 			begin := r.runs(t, 1)[0].Begin
 			want, err := r.board.Energy(begin+100*time.Millisecond, begin+1400*time.Millisecond)
 			if err != nil {
@@ -405,7 +411,12 @@ func TestUnplugAndReplug(t *testing.T) {
 func TestDevicesThatAreLost(t *testing.T) {
 	for name, then := range map[string]func(*rig){
 		"stopped by another": func(r *rig) { r.face.NewSession().Send("STOP") },
-		"always mute":        func(r *rig) { r.face.Inject(scpiface.Fault{Kind: scpiface.Mute, Match: "WAV:STAT?", Times: 100}) },
+		"always mute": func(r *rig) {
+			r.face.Inject(scpiface.Fault{
+				Kind: scpiface.Mute, Match: "WAV:STAT?",
+				Times: 100,
+			})
+		},
 	} {
 		o := options(5000)
 		o.Silence, o.Timeout = 300*time.Millisecond, 150*time.Millisecond
@@ -422,7 +433,7 @@ func TestThousandCycles(t *testing.T) {
 	o := Defaults()
 	r := emulate(t, u2300face.Config{}, o, 0)
 	r.dev.quick()
-	insttest.Cycles(t, r.dev, 1000)
+	montest.Cycles(t, r.dev, 1000)
 }
 
 func TestRefusals(t *testing.T) {
@@ -449,7 +460,10 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	r := emulate(t, u2300face.Config{}, options(5000), 0)
-	for _, id := range []string{"RIGOL TECHNOLOGIES,U2356A,1,1", "Keysight Technologies,U2331A,1,1", "AGILENT TECHNOLOGIES,34970A,0,1"} {
+	for _, id := range []string{
+		"RIGOL TECHNOLOGIES,U2356A,1,1", "Keysight Technologies,U2331A,1,1",
+		"AGILENT TECHNOLOGIES,34970A,0,1",
+	} {
 		r.face.SetIdentity(id)
 		if err := r.dev.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) {
 			t.Errorf("%s: %v", id, err)
@@ -457,7 +471,8 @@ func TestRefusals(t *testing.T) {
 	}
 	r.face.SetIdentity("Agilent Technologies,U2356A,MY1,A.1")
 	r.face.Inject(scpiface.Fault{Kind: scpiface.QueueError, Match: "ROUT:CHAN:RANG 10", Err: scpiface.ErrRange})
-	if err := r.dev.Open(t.Context()); !errors.Is(err, scpi.ErrInstrument) || !strings.Contains(err.Error(), "the input's range") {
+	if err := r.dev.Open(t.Context()); !errors.Is(err, scpi.ErrInstrument) ||
+		!strings.Contains(err.Error(), "the input's range") {
 		t.Errorf("got %v", err)
 	}
 	r.open(t)

@@ -5,9 +5,9 @@ package u2300
 import (
 	"testing"
 
-	"wattmark/monitor/emulator/u2300face"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/scpi"
+	u2300face "github.com/wattmark/wattmark/monitor/emulator/u2300"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
 // Over whole messages, as over USB, it is the same.
@@ -15,7 +15,7 @@ func TestOverMessages(t *testing.T) {
 	t.Parallel()
 	r := emulate(t, u2300face.Config{Noise: -1}, options(20_000), 0)
 	cfg := r.dev.config()
-	cfg.Dial = insttest.Messages(t, r.face.NewSession())
+	cfg.Dial = montest.Messages(t, r.face.NewSession())
 	r.dev.client = scpi.New(cfg)
 	r.open(t)
 	out, err := r.stream(t, 10_000, nil)

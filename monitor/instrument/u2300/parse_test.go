@@ -1,20 +1,27 @@
 package u2300
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/scpiface"
-	"wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/measure"
+	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
+	"github.com/wattmark/wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 func TestParseReplies(t *testing.T) {
-	for s, want := range map[string]status{"EPTY": statusEmpty, " frag\r": statusFragment, "DATA": statusData, "OVER": statusOver} {
+	for s, want := range map[string]status{
+		"EPTY": statusEmpty, " frag\r": statusFragment, "DATA": statusData,
+		"OVER": statusOver,
+	} {
 		if got, err := parseStatus(s); err != nil || got != want {
 			t.Errorf("%q: %v, %v", s, got, err)
 		}
@@ -29,7 +36,10 @@ func TestParseReplies(t *testing.T) {
 			t.Errorf("%q: %v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "(@)", "101", "(@1:2000000000)", "(@105:101)", "(@x)", "(@101", strings.Repeat("(@", 9)} {
+	for _, s := range []string{
+		"", "(@)", "101", "(@1:2000000000)", "(@105:101)", "(@x)", "(@101",
+		strings.Repeat("(@", 9),
+	} {
 		if got, err := parseChannels(s); !errors.Is(err, scpi.ErrReply) {
 			t.Errorf("%q: %v, %v", s, got, err)
 		}
@@ -38,7 +48,10 @@ func TestParseReplies(t *testing.T) {
 
 // The examples of the maker's User's Guide: 12768 on a range of 10 V.
 func TestScale(t *testing.T) {
-	for want, i := range map[float64]Input{3.896: {Channel: 101, Range: 10}, 6.948: {Channel: 101, Range: 10, Unipolar: true}} {
+	for want, i := range map[float64]Input{
+		3.896: {Channel: 101, Range: 10},
+		6.948: {Channel: 101, Range: 10, Unipolar: true},
+	} {
 		o := Defaults()
 		o.Inputs = []Input{i}
 		if v := Inputs(o).Channels[0].Value(12768); math.Abs(v-want) > 6e-4 {
@@ -116,7 +129,8 @@ func FuzzScans(f *testing.F) {
 			n++
 			return nil
 		})
-		if size := 2 * len(counts); (err == nil) != (len(data)%size == 0) || err != nil && n > 0 || err == nil && n != len(data)/size {
+		if size := 2 * len(counts); (err == nil) != (len(data)%size == 0) || err != nil && n > 0 || err == nil &&
+			n != len(data)/size {
 			t.Fatalf("%d scans of %d bytes, %v", n, len(data), err)
 		}
 	})
@@ -138,7 +152,10 @@ func FuzzReplies(f *testing.F) {
 
 func TestDecoderDoesNotAllocate(t *testing.T) {
 	data, counts := block(1000, 6), make([]measure.Count, 6)
-	if n := testing.AllocsPerRun(10, func() { _ = scans(data, counts, func([]measure.Count) error { return nil }) }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() {
+		_ = scans(data, counts,
+			func([]measure.Count) error { return nil })
+	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -162,4 +179,18 @@ func TestBlockOfTheFace(t *testing.T) {
 	if err != nil || !ok || string(rest) != "\n" || len(data) != 12 {
 		t.Errorf("%d bytes, %q, %v, %v", len(data), rest, ok, err)
 	}
+}
+
+// quick makes opening cheap: it waits for a silent line no longer than it must.
+func (d *Device) quick() {
+	cfg := d.config()
+	cfg.Quiet, cfg.Stale = time.Millisecond, -1
+	d.client = scpi.New(cfg)
+}
+
+// dial puts the driver on pipes, for virtual time.
+func (d *Device) dial(open func() net.Conn) {
+	cfg := d.config()
+	cfg.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(open()), nil }
+	d.client = scpi.New(cfg)
 }

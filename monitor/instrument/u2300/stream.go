@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/series"
-	"wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/analog"
+	"github.com/wattmark/wattmark/monitor/instrument/series"
+	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
 const (
@@ -30,15 +34,20 @@ type stream struct {
 	heard  time.Time
 }
 
-// Stream runs the device until ctx ends; then it takes what is still due and
-// stops it.
+// Stream runs the device until ctx ends; then it takes the blocks that are still
+// due and stops it.
 func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	if !d.open {
-		return fmt.Errorf("%s: stream: not open", Kind)
-	}
+	return d.Streaming(func() error { return d.stream(ctx, sink) })
+}
+
+// stream reads blocks until ctx ends, then those still due, and stops the device.
+func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	n := d.opts.points()
-	s := &stream{d: d, counts: make([]measure.Count, len(d.opts.Inputs)), rate: series.Rate{Nominal: d.opts.ScanRate}, heard: d.now()}
-	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.inputs.Timebase, Flush: n}, sink)
+	s := &stream{
+		d: d, counts: make([]measure.Count, len(d.opts.Inputs)), rate: series.Rate{Nominal: d.opts.ScanRate},
+		heard: d.Now(),
+	}
+	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.In.Timebase, Flush: n}, sink)
 	own, cancel := instrument.Outlast(ctx, 2*stopTime) // see run
 	defer cancel()
 	err := s.run(ctx, own)
@@ -51,10 +60,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	if ferr := s.out.Flush(); err == nil {
 		err = ferr
 	}
-	if err != nil {
-		return fmt.Errorf("%s: stream from %s: %w", Kind, d.address, err)
-	}
-	return nil
+	return err
 }
 
 // run reads blocks until ctx ends or the device is lost. Exchanges have a context
@@ -82,19 +88,20 @@ func (s *stream) run(ctx, own context.Context) error {
 
 // start begins an acquisition and returns its host time.
 func (s *stream) start(ctx context.Context) (time.Time, error) {
-	sent := s.d.now()
+	sent := s.d.Now()
 	if err := s.d.client.Command(ctx, "RUN"); err != nil {
 		return sent, err
 	}
-	_, err := s.state(ctx) // its reply says that RUN was taken
-	return sent.Add(s.d.now().Sub(sent) / 2), err
+	_, err := s.state(ctx) // its reply reports that RUN was taken
+	return sent.Add(s.d.Now().Sub(sent) / 2), err
 }
 
+// state asks for the state of the device's memory.
 func (s *stream) state(ctx context.Context) (status, error) {
 	return scpi.Ask(ctx, s.d.client, "WAV:STAT?", parseStatus)
 }
 
-// step asks once, takes a block if there is one, and tells how long to wait.
+// step asks once, takes a block if there is one, and reports how long to wait.
 func (s *stream) step(ctx context.Context) (wait time.Duration, err error) {
 	now, err := s.state(ctx)
 	if err != nil {
@@ -102,11 +109,7 @@ func (s *stream) step(ctx context.Context) (wait time.Duration, err error) {
 	}
 	switch now {
 	case statusOver:
-		e := measure.Event{
-			Kind: measure.EventOverflow, FirstScan: s.out.Next(), Exact: true, Channel: -1,
-			Detail: "the device's memory is full (OVER): it is not read fast enough: lower scan_rate",
-		}
-		if err := s.out.Event(e); err != nil {
+		if err := s.out.Overflow("the device's memory is full (OVER): it is not read fast enough: lower scan_rate"); err != nil {
 			return 0, err
 		}
 		return 0, s.anew(ctx, nil, "its memory was full")
@@ -117,13 +120,14 @@ func (s *stream) step(ctx context.Context) (wait time.Duration, err error) {
 		}
 		return 0, err
 	}
-	if silent := s.d.now().Sub(s.heard); silent > s.d.opts.Silence {
-		return 0, fmt.Errorf("%w: %w: no block for %v (%s): is its trigger source NONE?", instrument.ErrDisconnected, instrument.ErrSilent, silent.Round(time.Millisecond), now)
+	if silent := s.d.Now().Sub(s.heard); silent > s.d.opts.Silence {
+		return 0, fmt.Errorf("%w: %w: no block for %v (%s): is its trigger source NONE?", instrument.ErrDisconnected,
+			instrument.ErrSilent, silent.Round(time.Millisecond), now)
 	}
 	return min(max(s.d.opts.Block/8, time.Millisecond), 20*time.Millisecond), nil
 }
 
-// errSink marks what the sink refused: no trouble of the device.
+// errSink marks an error of the sink: no trouble of the device.
 var errSink = errors.New("not taken")
 
 // take reads one block and delivers it.
@@ -136,9 +140,8 @@ func (s *stream) take(ctx context.Context) (err error) {
 	if len(s.block) == 0 {
 		return fmt.Errorf("%w: an empty block where the device has data", scpi.ErrReply)
 	}
-	now := s.d.now()
-	err = scans(s.block, s.counts, func(c []measure.Count) error { return s.out.Scan(int64(s.out.Next()), c) })
-	if err != nil {
+	now := s.d.Now()
+	if err = scans(s.block, s.counts, s.out.Add); err != nil {
 		return fmt.Errorf("%w: %w", errSink, err)
 	}
 	s.rate.Seen(now, int64(s.out.Next()))
@@ -154,16 +157,18 @@ func (s *stream) again(cause error, what string) error {
 		return cause
 	}
 	if s.failed > failures {
-		return fmt.Errorf("%w: %d times in a row: %s: %w", instrument.ErrDisconnected, s.failed, what, errors.Join(cause, errGivenUp))
+		return fmt.Errorf("%w: %d times in a row: %s: %w", instrument.ErrDisconnected, s.failed, what,
+			errors.Join(cause, errGivenUp))
 	}
 	return nil
 }
 
+// errGivenUp: the device failed too often in a row.
 var errGivenUp = errors.New("given up")
 
 // anew begins the acquisition again, after OVER or a block that did not arrive:
-// what the device still holds can no longer be placed. The host's clock says how
-// many scans are missing.
+// the blocks that the device still holds can no longer be placed. The host's clock
+// shows how many scans are missing.
 func (s *stream) anew(ctx context.Context, cause error, what string) error {
 	if err := s.again(cause, what); err != nil {
 		return err
@@ -179,16 +184,17 @@ func (s *stream) anew(ctx context.Context, cause error, what string) error {
 	if err != nil {
 		return err
 	}
-	s.heard = s.d.now()
+	s.heard = s.d.Now()
 	return s.gap(at, what+": begun anew", 1)
 }
 
-// gap tells that the scans up to a host's instant are missing, at least so many.
+// gap reports that the scans up to a host's instant are missing, at least so many.
 // Before the first block nothing is.
 func (s *stream) gap(until time.Time, what string, least float64) error {
 	due, ok := s.rate.At(until)
 	if lost := max(least, math.Round(due)-float64(s.out.Next())); ok && lost >= 1 {
-		if err := s.out.Gap(uint64(lost), false, fmt.Sprintf("%s; some %.0f scans are missing by this machine's clock", what, lost)); err != nil {
+		if err := s.out.Gap(uint64(lost), false,
+			fmt.Sprintf("%s; some %.0f scans are missing by this machine's clock", what, lost)); err != nil {
 			return fmt.Errorf("%w: %w", errSink, err)
 		}
 	}
@@ -198,8 +204,8 @@ func (s *stream) gap(until time.Time, what string, least float64) error {
 // finish takes the blocks that hold scans from before the end. Where they do not
 // come, they are missing.
 func (s *stream) finish(ctx context.Context) error {
-	end := s.d.now()
-	for caught := false; s.d.now().Sub(end) < stopTime; {
+	end := s.d.Now()
+	for caught := false; s.d.Now().Sub(end) < stopTime; {
 		st, err := s.state(ctx)
 		if err == nil && st == statusData {
 			err = s.take(ctx)
@@ -207,8 +213,11 @@ func (s *stream) finish(ctx context.Context) error {
 				return nil
 			}
 		} else if err == nil && st != statusOver {
-			caught = true // what comes next was completed after the end
-			wait(ctx, s.d.opts.Block/8)
+			caught = true // the next was completed after the end
+			select {
+			case <-time.After(s.d.opts.Block / 8):
+			case <-ctx.Done():
+			}
 		}
 		if errors.Is(err, errSink) {
 			return err
@@ -220,18 +229,66 @@ func (s *stream) finish(ctx context.Context) error {
 	return s.gap(end, "the last blocks did not arrive", 0)
 }
 
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
 // stop ends the acquisition, if the device still listens.
 func (s *stream) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopTime)
 	defer cancel()
 	_ = s.d.client.Command(ctx, "STOP")
+}
+
+// status is the answer to WAV:STAT?.
+type status string
+
+// What the device states about its memory.
+const (
+	statusEmpty    status = "EPTY" // nothing yet
+	statusFragment status = "FRAG" // less than a block
+	statusData     status = "DATA" // at least one block
+	statusOver     status = "OVER" // memory was full: the acquisition has ended
+)
+
+// parseStatus reads the answer to WAV:STAT?.
+func parseStatus(s string) (status, error) {
+	v := status(strings.ToUpper(strings.TrimSpace(s)))
+	if !slices.Contains([]status{statusEmpty, statusFragment, statusData, statusOver}, v) {
+		return "", fmt.Errorf("%w: WAV:STAT? gives %.40q", scpi.ErrReply, s)
+	}
+	return v, nil
+}
+
+// parseChannels reads a channel list, (@101,103:105).
+func parseChannels(s string) (out []int, err error) {
+	bad := fmt.Errorf("%w: %.40q is no channel list", scpi.ErrReply, s)
+	list := strings.TrimSpace(s)
+	if !strings.HasPrefix(list, "(@") || !strings.HasSuffix(list, ")") {
+		return nil, bad
+	}
+	for _, part := range strings.Split(list[2:len(list)-1], ",") {
+		from, to, span := strings.Cut(strings.TrimSpace(part), ":")
+		first, err := strconv.Atoi(from)
+		last := first
+		if err == nil && span {
+			last, err = strconv.Atoi(to)
+		}
+		if err != nil || last < first || last-first > models[len(models)-1].channels ||
+			len(out) > models[len(models)-1].channels {
+			return nil, bad
+		}
+		for n := first; n <= last; n++ {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+const bytesSample = analog.BytesCode
+
+// scans calls take for every scan of a block of little-endian codes, interleaved
+// in the order of the scan list. A block that does not hold whole scans is refused.
+func scans(data []byte, counts []measure.Count, take func([]measure.Count) error) error {
+	if len(data)%(bytesSample*len(counts)) != 0 {
+		return fmt.Errorf("%w: a block of %d bytes does not hold whole scans of %d inputs", scpi.ErrReply, len(data),
+			len(counts))
+	}
+	return analog.Scans(data, counts, take)
 }

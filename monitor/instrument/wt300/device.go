@@ -1,3 +1,15 @@
+// Package wt300 drives a Yokogawa WT300 digital power meter (WT310, WT332, WT333
+// and their E models) as a slow reference: some ten readings a second of a
+// supply's voltage, current and power, which it multiplies itself.
+//
+//	Open    ranges, mode, rate and items are set, read back and compared
+//	Stream  :COMM:WAIT 1;:STAT:EESR?;:NUM:NORM:VAL?  waits for the next update,
+//	        clears its mark and reads it, in one message
+//
+// A reading is the mean over one update. Its tick is the middle of that: the
+// instant of its arrival less half an update. It is shown half an update later,
+// which is its channels' skew. Readings are floats; they are kept as whole numbers
+// of a step that is finer than the meter, see step.
 package wt300
 
 import (
@@ -5,13 +17,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/scpi"
-	"wattmark/monitor/transport"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/monitor/transport"
 )
 
 // Kind is the driver's name in bench files.
@@ -19,27 +32,21 @@ const Kind = "yokogawa-wt300"
 
 // Device is a WT300. It implements instrument.Instrument.
 type Device struct {
-	address string
-	opts    Options
-	client  *scpi.Client
-	now     func() time.Time
-
-	open     bool
-	identity instrument.Identity
-	inputs   instrument.Inputs
+	instrument.Base
+	opts   Options
+	client *scpi.Client
 }
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
+	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
+	if err != nil {
+		return nil, err
 	}
-	if _, err := transport.ParseAddress(address); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
-	}
-	d := &Device{address: address, opts: o, now: time.Now, inputs: Inputs(o)}
+	base.In = Inputs(o)
+	d := &Device{Base: base, opts: o}
 	d.client = scpi.New(d.config())
-	d.identity = instrument.Identity{Kind: Kind, Address: address}
+	d.Dial, d.Release = nil, func() error { return d.client.Close() } // the client holds the link
 	return d, nil
 }
 
@@ -47,7 +54,8 @@ func New(address string, o Options) (*Device, error) {
 // one that failed for the one that the meter still waits for.
 func (d *Device) config() scpi.Config {
 	return scpi.Config{
-		Address: d.address, Timeout: d.opts.Timeout + 2*d.opts.Rate, Reconnect: d.opts.Silence, ErrorQuery: ":STAT:ERR?", Accept: Accept,
+		Address: d.ID.Address, Timeout: d.opts.Timeout + 2*d.opts.Rate, Reconnect: d.opts.Silence,
+		ErrorQuery: ":STAT:ERR?", Accept: Accept,
 	}
 }
 
@@ -57,73 +65,44 @@ var elements = map[string][]int{
 	"WT310E": {1}, "WT310EH": {1}, "WT332E": {1, 3}, "WT333E": {1, 2, 3},
 }
 
-// Accept refuses what is no WT300; its error wraps instrument.ErrIdentity.
+// Accept refuses a device that is no WT300; its error wraps instrument.ErrIdentity.
 func Accept(id scpi.Identity) error {
 	if _, ok := elements[strings.ToUpper(id.Model)]; !ok || !strings.Contains(strings.ToUpper(id.Maker), "YOKOGAWA") {
-		return fmt.Errorf("%w: it is a %s %s, wanted a Yokogawa WT310, WT332 or WT333", instrument.ErrIdentity, id.Maker, id.Model)
+		return fmt.Errorf("%w: it is a %s %s, wanted a Yokogawa WT310, WT332 or WT333", instrument.ErrIdentity,
+			id.Maker, id.Model)
 	}
 	return nil
 }
-
-// Identity is the device's, once it was opened.
-func (d *Device) Identity() instrument.Identity { return d.identity }
-
-// Inputs are the channels of the elements.
-func (d *Device) Inputs() instrument.Inputs { return d.inputs }
 
 // Open connects, identifies the meter and sets it up; every setting is read back.
 func (d *Device) Open(ctx context.Context) error {
-	if d.open {
-		return fmt.Errorf("%s: open %s: already open", Kind, d.address)
-	}
-	d.client.Forget() // the capture itself insists on the same meter
-	err := d.client.Open(ctx)
-	if err == nil {
-		err = d.identify()
-	}
-	if err == nil {
-		err = d.setUp(ctx)
-	}
-	if err != nil {
-		_ = d.Close()
-		return fmt.Errorf("%s: open %s: %w", Kind, d.address, err)
-	}
-	d.open = true
-	return nil
+	d.client.Forget() // the capture itself insists on the same device
+	return d.Connect(ctx, d.client.Open, d.identify, d.setUp)
 }
 
-// Close releases the link; the meter keeps its settings. It is safe to call twice.
-func (d *Device) Close() error {
-	d.open = false
-	return d.client.Close()
-}
-
-func (d *Device) identify() error {
+// identify checks that the model has the elements; 40 A models have a less accurate shunt.
+func (d *Device) identify(context.Context) error {
 	id := d.client.Identity()
-	d.identity.Model, d.identity.Serial, d.identity.Firmware = id.Model, id.Serial, id.Firmware
-	d.inputs = Inputs(d.opts)
+	d.Identify(id.Model, id.Serial, id.Firmware)
+	d.In = Inputs(d.opts)
 	model := strings.ToUpper(id.Model)
 	if strings.HasSuffix(model, "HC") || strings.HasSuffix(model, "EH") {
-		for i := range d.inputs.Channels { // its shunt for 40 A is less accurate
-			if c := &d.inputs.Channels[i]; c.Unit != measure.UnitVolt && d.opts.UGain == Defaults().UGain {
+		for i := range d.In.Channels { // its shunt for 40 A is less accurate
+			if c := &d.In.Channels[i]; c.Unit != measure.UnitVolt && d.opts.UGain == Defaults().UGain {
 				c.UGain = highCurrent / math.Sqrt(3)
 			}
 		}
 	}
 	has := elements[model]
 	for k, e := range d.opts.Elements {
-		there := false
-		for _, n := range has {
-			there = there || n == e.Element
-		}
-		if !there {
+		if !slices.Contains(has, e.Element) {
 			return fmt.Errorf("elements[%d].element %d: a %s has %v", k, e.Element, id.Model, has)
 		}
 	}
 	return nil
 }
 
-// setting is a command with what its query must then give, and the option to
+// setting is a command with the answer that its query must then give, and the option to
 // change where the meter does not take it.
 type setting struct {
 	command, query string
@@ -147,16 +126,21 @@ func (d *Device) settings() []setting {
 		{fmt.Sprintf(":INP:CURR:RANG %gA", o.AmpereRange), ":INP:CURR:RANG?", o.AmpereRange, "ampere_range"},
 		{fmt.Sprintf(":RATE %dMS", o.Rate.Milliseconds()), ":RATE?", o.Rate.Seconds(), "rate"},
 		{command: ":NUM:FORM FLO"},
-		{command: fmt.Sprintf(":NUM:NORM:NUM %d", perElement*len(o.Elements)), query: ":NUM:NORM:NUM?", want: float64(perElement * len(o.Elements))},
+		{
+			command: fmt.Sprintf(":NUM:NORM:NUM %d", perElement*len(o.Elements)), query: ":NUM:NORM:NUM?",
+			want: float64(perElement * len(o.Elements)),
+		},
 	}
 	for k, e := range o.Elements {
 		for i, q := range o.quantities() {
-			out = append(out, setting{command: fmt.Sprintf(":NUM:NORM:ITEM%d %s,%d", perElement*k+i+1, q.function, e.Element), option: "elements"})
+			out = append(out, setting{command: fmt.Sprintf(":NUM:NORM:ITEM%d %s,%d", perElement*k+i+1, q.function,
+				e.Element), option: "elements"})
 		}
 	}
 	return append(out, setting{command: ":STAT:FILT1 FALL"})
 }
 
+// setUp makes the settings one by one, with the meter's error queue and a query behind each.
 func (d *Device) setUp(ctx context.Context) error {
 	for _, s := range d.settings() {
 		if err := d.client.Command(ctx, s.command); err != nil {
@@ -176,8 +160,172 @@ func (d *Device) setUp(ctx context.Context) error {
 			return err
 		}
 		if math.Abs(v-s.want) > 1e-3*s.want {
-			return fmt.Errorf("%w: %s gives %v after %v was set: set %s to what it has, or choose another", scpi.ErrInstrument, s.query, v, s.want, s.option)
+			return fmt.Errorf("%w: %s gives %v after %v was set: set %s to what it has, or choose another",
+				scpi.ErrInstrument, s.query, v, s.want, s.option)
 		}
 	}
 	return nil
+}
+
+// Element is one input of the meter.
+type Element struct {
+	// Element is its number; default 1.
+	Element int `yaml:"element"`
+	// Name of the rail: the channels are NAME.voltage, NAME.current, NAME.power.
+	Name string `yaml:"name"`
+}
+
+// Options are the settings of the driver in a bench file.
+type Options struct {
+	// Elements in the order of the channels; default the first, called aux.
+	Elements []Element `yaml:"elements"`
+	// VoltRange and AmpereRange are the measuring ranges of all elements; defaults
+	// 15 V and 20 A.
+	VoltRange   float64 `yaml:"volt_range"`
+	AmpereRange float64 `yaml:"ampere_range"`
+	// Rate is the time of one update: 100ms (default), 250ms, 500ms, 1s, 2s or 5s.
+	Rate time.Duration `yaml:"rate"`
+	// Mode is dc (default) or rms; power is the mean of u·i in both.
+	Mode string `yaml:"mode"`
+	// UGain (relative) and UOffset (of the range) are standard uncertainties;
+	// default: the maker's limits for DC, 0.1 % and 0.2 %, taken as rectangular.
+	UGain   float64 `yaml:"u_gain"`
+	UOffset float64 `yaml:"u_offset"`
+	// Timeout bounds one exchange beyond the wait for an update; default 2 s.
+	Timeout time.Duration `yaml:"timeout"`
+	// Silence is how long no update may come before the meter counts as lost;
+	// default 15 s.
+	Silence time.Duration `yaml:"silence"`
+}
+
+// The maker's limits of DC power, voltage and current, 12 months after
+// calibration (Getting Started Guide, specifications): of the reading and of the
+// range. A limit with nothing known inside of it has a standard uncertainty of
+// limit/√3 (GUM, 4.3.7).
+const (
+	readingLimit = 1e-3
+	rangeLimit   = 2e-3
+	highCurrent  = 3e-3 // of the reading, models of 40 A
+	hostClock    = 5e-5 // of the machine's monotonic clock, relative
+)
+
+// Defaults are the options of the emulated meter.
+func Defaults() Options {
+	return Options{
+		Elements: []Element{{1, "aux"}}, VoltRange: 15, AmpereRange: 20, Rate: 100 * time.Millisecond, Mode: "dc",
+		UGain: readingLimit / math.Sqrt(3), UOffset: rangeLimit / math.Sqrt(3), Timeout: 2 * time.Second,
+		Silence: 15 * time.Second,
+	}
+}
+
+var (
+	rates = []time.Duration{
+		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
+		5 * time.Second,
+	}
+	voltRanges   = []float64{15, 30, 60, 150, 300, 600}
+	ampereRanges = []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40}
+	modes        = map[string]string{"dc": "DC", "rms": "RMS"}
+)
+
+// Validate reports an option that cannot be used.
+func (o Options) Validate() error {
+	switch {
+	case len(o.Elements) == 0 || len(o.Elements) > maxElements:
+		return fmt.Errorf("elements: %d of them: want 1 to %d", len(o.Elements), maxElements)
+	case !slices.Contains(voltRanges, o.VoltRange):
+		return fmt.Errorf("volt_range %v: want one of %v", o.VoltRange, voltRanges)
+	case !slices.Contains(ampereRanges, o.AmpereRange):
+		return fmt.Errorf("ampere_range %v: want one of %v", o.AmpereRange, ampereRanges)
+	case !slices.Contains(rates, o.Rate):
+		return fmt.Errorf("rate %v: want one of %v", o.Rate, rates)
+	case modes[o.Mode] == "":
+		return fmt.Errorf("mode %q: want dc or rms", o.Mode)
+	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1):
+		return fmt.Errorf("u_gain %v, u_offset %v: want 0 to 1", o.UGain, o.UOffset)
+	case o.Timeout < 100*time.Millisecond || o.Timeout > time.Minute:
+		return fmt.Errorf("timeout %v: want 100ms to 1m", o.Timeout)
+	case o.Silence < 2*o.Rate || o.Silence > time.Hour:
+		return fmt.Errorf("silence %v: want at least two updates (%v), at most 1h", o.Silence, 2*o.Rate)
+	}
+	names, numbers := map[string]bool{}, map[int]bool{}
+	for k, e := range o.Elements {
+		switch {
+		case e.Element < 1 || e.Element > maxElements || numbers[e.Element]:
+			return fmt.Errorf("elements[%d].element %d: want 1 to %d, each once", k, e.Element, maxElements)
+		case strings.TrimSpace(e.Name) == "" || names[e.Name]:
+			return fmt.Errorf("elements[%d].name %q: want a name of its own", k, e.Name)
+		}
+		names[e.Name], numbers[e.Element] = true, true
+	}
+	return nil
+}
+
+const (
+	maxElements = 3
+	perElement  = 3 // voltage, current, power
+	// limitCount is the count of an over-range reading, plus or minus; no other
+	// reading reaches it.
+	limitCount = 1 << 30
+	// finest is the step's unit: a microvolt, microampere or microwatt.
+	finest = 1e-6
+)
+
+// step is the value of one count for a measuring range: a microunit times the
+// least power of two, negative powers too, for which twice the range stays below
+// limitCount. Readings go up to 1.4 times a range of volts or amperes, to 1.96
+// times one of watts. Rounding to whole steps is then wrong by half a step, at
+// most 2^-29 of the range (two millionths of the maker's limit), where the
+// meter's own 32-bit float of a value near full scale is wrong by 2^-25 of it.
+func step(fullScale float64) float64 {
+	k := math.Ceil(math.Log2(2*fullScale/(limitCount*finest)) + 1e-12)
+	return finest * math.Exp2(k)
+}
+
+// quantity is a reading of an element: its function's name, its channel's suffix, and its full scale.
+type quantity struct {
+	function, suffix string
+	unit             measure.Unit
+	full             float64
+}
+
+// quantities are those that an element measures, in the order of its channels.
+func (o Options) quantities() [perElement]quantity {
+	return [perElement]quantity{
+		{"U", ".voltage", measure.UnitVolt, o.VoltRange},
+		{"I", ".current", measure.UnitAmpere, o.AmpereRange},
+		{"P", ".power", measure.UnitWatt, o.VoltRange * o.AmpereRange},
+	}
+}
+
+// Inputs are the channels of the elements. Response.Window alone is set: every
+// scan is an update of its own, so Update, which stands for values that are shown
+// several times, stays zero. So slow an instrument gets the sensor profile's
+// markers all the same.
+func Inputs(o Options) instrument.Inputs {
+	window := measure.SecondsOf(o.Rate)
+	in := instrument.Inputs{
+		Timebase: measure.Timebase{TickHz: 1e9, UTickHz: hostClock, TicksPerScan: float64(o.Rate), Stamped: true},
+		Response: measure.Response{Window: window},
+	}
+	for _, e := range o.Elements {
+		for _, q := range o.quantities() {
+			in.Channels = append(in.Channels, measure.Channel{
+				Name: e.Name + q.suffix, Unit: q.unit, Gain: step(q.full), UGain: o.UGain, UOffset: o.UOffset * q.full,
+				MinCount: -limitCount, MaxCount: limitCount, Skew: window / 2,
+			})
+		}
+	}
+	return in
+}
+
+// NaturalRails are the elements' power: the meter's own product, not that of its
+// mean voltage and current.
+func NaturalRails(in instrument.Inputs) (rails []measure.Rail, missing []string) {
+	for _, r := range instrument.PairRails(in.Channels) {
+		if r.Wiring == measure.WiringPower {
+			rails = append(rails, r)
+		}
+	}
+	return rails, nil
 }

@@ -10,13 +10,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/monitor/emulator/board"
-	"wattmark/monitor/emulator/scpiface"
-	"wattmark/monitor/emulator/wt300face"
-	"wattmark/monitor/instrument"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
+	wt300face "github.com/wattmark/wattmark/monitor/emulator/wt300"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
 type rig struct {
@@ -81,7 +83,11 @@ func emulate(t *testing.T, cfg wt300face.Config, o Options) *rig {
 
 func (r *rig) plug(t *testing.T, at string) {
 	t.Helper()
-	r.at, r.pull = insttest.Serve(t, at, func(ctx context.Context, l net.Listener) error { return r.face.Serve(ctx, l, nil) })
+	r.at, r.pull = montest.Serve(t, at, func(ctx context.Context,
+		l net.Listener,
+	) error {
+		return r.face.Serve(ctx, l, nil)
+	})
 }
 
 // virtual runs a test in virtual time, the driver and the meter on pipes.
@@ -115,7 +121,7 @@ func (r *rig) open(t *testing.T) {
 
 // taker stops a stream after n scans; half way it calls then.
 type taker struct {
-	*insttest.Collector
+	*montest.Collector
 	n, seen int
 	then    func()
 	stop    func()
@@ -137,21 +143,21 @@ func (k *taker) Block(b *measure.Block) error {
 }
 
 // stream takes n scans, and returns which update each read showed.
-func (r *rig) stream(t *testing.T, n int, then func()) (*insttest.Collector, []wt300face.Read, error) {
+func (r *rig) stream(t *testing.T, n int, then func()) (*montest.Collector, []wt300face.Read, error) {
 	t.Helper()
 	in := r.dev.Inputs()
-	out := &insttest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+	out := &montest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	before := len(r.face.Reads())
-	err := r.dev.Stream(ctx, &taker{Collector: out, n: n, then: then, stop: cancel})
+	err := r.dev.Stream(ctx, instrument.SinkOf(&taker{Collector: out, n: n, then: then, stop: cancel}))
 	return out, r.face.Reads()[before:], err
 }
 
 // check compares the scans that came with the updates that the meter read out, by
 // their numbers and times; a negative jitter is that of a busy machine, where only
 // the order is certain.
-func (r *rig) check(t *testing.T, out *insttest.Collector, reads []wt300face.Read, jitter time.Duration) {
+func (r *rig) check(t *testing.T, out *montest.Collector, reads []wt300face.Read, jitter time.Duration) {
 	t.Helper()
 	scans, ticks, in := out.Scans(), out.Ticks(), r.dev.Inputs()
 	if len(reads) == 0 || len(scans) == 0 {
@@ -311,34 +317,35 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 	inside := 0
 	const seeds = 20
 	for seed := range uint64(seeds) {
-		virtual(t, wt300face.Config{Model: "WT333", Seed: seed, Draw: true}, options("WT333"), func(t *testing.T, r *rig) {
-			out, reads, err := r.stream(t, 610, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			in := r.dev.Inputs()
-			setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Response: in.Response}
-			setup.Rails, setup.Missing = NaturalRails(in)
-			if len(setup.Rails) != 3 {
-				t.Fatal(setup.Rails)
-			}
-			got := insttest.Energy(t, &setup, out, 0.5, 60.5)
-			// A tick is the middle of the update that ended there.
-			zero := reads[0].End - r.dev.opts.Rate/2
-			truth, err := r.board.Energy(zero+500*time.Millisecond, zero+60_500*time.Millisecond)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := truth.Rails[1] + truth.Rails[2] + truth.Rails[3]
-			miss := math.Abs(float64(got.Energy - want))
-			t.Logf("%v ± %v, injected %v", got.Energy, got.U, want)
-			if miss <= float64(got.U) {
-				inside++
-			}
-			if miss > 2*float64(got.U) || got.U > 0.03*got.Energy {
-				t.Errorf("%v ± %v, injected %v", got.Energy, got.U, want)
-			}
-		})
+		virtual(t, wt300face.Config{Model: "WT333", Seed: seed, Draw: true}, options("WT333"),
+			func(t *testing.T, r *rig) {
+				out, reads, err := r.stream(t, 610, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				in := r.dev.Inputs()
+				setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Response: in.Response}
+				setup.Rails, setup.Missing = NaturalRails(in)
+				if len(setup.Rails) != 3 {
+					t.Fatal(setup.Rails)
+				}
+				got := montest.Energy(t, &setup, out, 0.5, 60.5)
+				// A tick is the middle of the update that ended there.
+				zero := reads[0].End - r.dev.opts.Rate/2
+				truth, err := r.board.Energy(zero+500*time.Millisecond, zero+60_500*time.Millisecond)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := truth.Rails[1] + truth.Rails[2] + truth.Rails[3]
+				miss := math.Abs(float64(got.Energy - want))
+				t.Logf("%v ± %v, injected %v", got.Energy, got.U, want)
+				if miss <= float64(got.U) {
+					inside++
+				}
+				if miss > 2*float64(got.U) || got.U > 0.03*got.Energy {
+					t.Errorf("%v ± %v, injected %v", got.Energy, got.U, want)
+				}
+			})
 	}
 	if inside < seeds-3 {
 		t.Errorf("%d of %d lie within U", inside, seeds)
@@ -348,8 +355,14 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 // A meter that answers no more is lost, and nothing is made up.
 func TestAMuteMeter(t *testing.T) {
 	virtual(t, wt300face.Config{}, options("WT310"), func(t *testing.T, r *rig) {
-		out, _, err := r.stream(t, 40, func() { r.face.Inject(scpiface.Fault{Kind: scpiface.Mute, Match: "VAL?", Times: 100}) })
-		if !errors.Is(err, instrument.ErrSilent) || !errors.Is(err, instrument.ErrDisconnected) || len(out.Scans()) != 20 || out.Lost() != 0 {
+		out, _, err := r.stream(t, 40, func() {
+			r.face.Inject(scpiface.Fault{
+				Kind: scpiface.Mute, Match: "VAL?",
+				Times: 100,
+			})
+		})
+		if !errors.Is(err, instrument.ErrSilent) || !errors.Is(err, instrument.ErrDisconnected) ||
+			len(out.Scans()) != 20 || out.Lost() != 0 {
 			t.Errorf("%d scans, %d lost, %v", len(out.Scans()), out.Lost(), err)
 		}
 	})
@@ -380,7 +393,7 @@ func TestUnplugAndReplug(t *testing.T) {
 func TestThousandCycles(t *testing.T) {
 	r := emulate(t, wt300face.Config{}, options("WT310"))
 	r.dev.quick()
-	insttest.Cycles(t, r.dev, 1000)
+	montest.Cycles(t, r.dev, 1000)
 }
 
 func TestRefusals(t *testing.T) {
@@ -393,7 +406,8 @@ func TestRefusals(t *testing.T) {
 	}
 	r.face.SetIdentity("YOKOGAWA,WT310,C2,F1.04")
 	r.face.Inject(scpiface.Fault{Kind: scpiface.QueueError, Match: ":INP:CURR:RANG 20", Err: scpiface.ErrRange})
-	if err := r.dev.Open(t.Context()); !errors.Is(err, scpi.ErrInstrument) || !strings.Contains(err.Error(), "change ampere_range") {
+	if err := r.dev.Open(t.Context()); !errors.Is(err, scpi.ErrInstrument) ||
+		!strings.Contains(err.Error(), "change ampere_range") {
 		t.Errorf("got %v", err)
 	}
 	r.open(t)
@@ -409,7 +423,143 @@ func TestRefusals(t *testing.T) {
 	o = options("WT333")
 	o.AmpereRange = 0.1
 	r = emulate(t, wt300face.Config{Model: "WT333"}, o)
-	if err := r.dev.Open(t.Context()); !errors.Is(err, scpi.ErrInstrument) || !strings.Contains(err.Error(), "change ampere_range") {
+	if err := r.dev.Open(t.Context()); !errors.Is(err, scpi.ErrInstrument) ||
+		!strings.Contains(err.Error(), "change ampere_range") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// lay puts a marker on the board and returns its end and its chips' edges.
+func lay(t *testing.T, b *board.Board, spec marker.Spec, kind marker.Kind,
+	begin time.Duration,
+) (edges map[int]measure.Seconds, end time.Duration) {
+	t.Helper()
+	edges = map[int]measure.Seconds{}
+	chips := spec.Chips(kind)
+	for i := 0; i <= len(chips); i++ {
+		l := board.ActiveIdle
+		if i < len(chips) {
+			l = board.Sleep
+			if chips[i] {
+				l = board.Full
+			}
+		}
+		end = begin + measure.Seconds(float64(i)*float64(spec.Chip)).Duration()
+		if _, err := b.SetLoad(end, l); err != nil {
+			t.Fatal(err)
+		}
+		edges[i-spec.CodeStart()] = measure.SecondsOf(end)
+	}
+	return edges, end
+}
+
+// play lays two markers and 7 s of work between them on an idle board.
+func play(t *testing.T, b *board.Board, spec marker.Spec,
+	begin time.Duration,
+) (edges map[marker.Kind]map[int]measure.Seconds, from, to, end time.Duration) {
+	t.Helper()
+	b.Cancel(0)
+	edges = map[marker.Kind]map[int]measure.Seconds{}
+	edges[marker.Start], from = lay(t, b, spec, marker.Start, begin)
+	from += 310 * time.Millisecond
+	to = from + 7*time.Second
+	for at, l := range map[time.Duration]board.Load{from: board.Compute, to: board.ActiveIdle} {
+		if _, err := b.SetLoad(at, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edges[marker.Stop], end = lay(t, b, spec, marker.Stop, to+310*time.Millisecond)
+	return edges, from, to, end
+}
+
+// fitted finds the markers and fits the clocks.
+func fitted(t *testing.T, setup *measure.Setup, spec marker.Spec, blk *measure.Block,
+	played map[marker.Kind]map[int]measure.Seconds,
+) clock.Fit {
+	t.Helper()
+	d, err := marker.NewDetector(spec, setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Push(blk); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	found := d.Found()
+	if len(found) != 2 || !found[0].TagOK || found[0].Tag != spec.Tag || !found[1].TagOK {
+		t.Fatalf("found %+v", found)
+	}
+	var obs []clock.Obs
+	for _, f := range found {
+		for _, e := range f.Edges {
+			if at, ok := played[f.Kind][e.Chip]; ok {
+				obs = append(obs, clock.Obs{Host: at, Meter: e.T, U: e.U})
+			}
+		}
+	}
+	fit, err := clock.FitClock(obs, clock.Prior{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fit
+}
+
+// Both markers of the sensor profile are found in ten readings a second, where
+// they were played, and the energy of the work between them is right: a reading's
+// tick is the middle of its average.
+func TestMarkersAndTheWorkBetween(t *testing.T) {
+	for seed := range uint64(6) {
+		virtual(t, wt300face.Config{Seed: seed}, options("WT310"),
+			func(t *testing.T, r *rig) { r.between(t, uint32(seed)) })
+	}
+}
+
+func (r *rig) between(t *testing.T, tag uint32) {
+	t.Helper()
+	in := r.dev.Inputs()
+	setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Response: in.Response}
+	setup.Rails, _ = NaturalRails(in)
+	spec := marker.ProfileFor(setup, tag)
+	if want := marker.SensorProfile(measure.SecondsOf(r.dev.opts.Rate), tag); spec.Chip != want.Chip ||
+		spec.TagBits != want.TagBits {
+		t.Fatalf("%+v is not the sensor profile %+v", spec, want)
+	}
+	played, from, to, end := play(t, r.board, spec, 3*time.Second+time.Duration(tag)*17*time.Millisecond)
+	out, reads, err := r.stream(t, int((end+3*time.Second)/r.dev.opts.Rate), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blk := measure.Block{Ticks: out.Ticks()}
+	for c := range in.Channels {
+		blk.Counts = append(blk.Counts, out.Counts(c))
+	}
+	fit := fitted(t, &setup, spec, &blk, played)
+	m0, _ := fit.Meter(measure.SecondsOf(from))
+	m1, _ := fit.Meter(measure.SecondsOf(to))
+	g, err := measure.NewIntegrator(&setup, m0, m1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Add(&blk); err != nil {
+		t.Fatal(err)
+	}
+	res, err := g.Result(fit.Edges(measure.SecondsOf(from), measure.SecondsOf(to)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	truth, err := r.board.Energy(from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := reads[0].End - r.dev.opts.Rate/2 // the tick of a reading is its middle
+	off, want := (m0 - measure.SecondsOf(from-zero)).Duration(), truth.Rails[2]
+	t.Logf("the work's begin is placed %v off; %v ± %v, injected %v", off, res.Total.Energy, res.Total.U, want)
+	if off.Abs() > 5*time.Millisecond {
+		t.Errorf("the work's begin is placed %v off", off)
+	}
+	if miss := math.Abs(float64(res.Total.Energy - want)); miss > float64(res.Total.U) || miss > 0.01*float64(want) {
+		t.Errorf("%v ± %v, injected %v", res.Total.Energy, res.Total.U, want)
 	}
 }

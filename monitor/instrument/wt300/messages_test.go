@@ -5,9 +5,9 @@ package wt300
 import (
 	"testing"
 
-	"wattmark/monitor/emulator/wt300face"
-	"wattmark/monitor/instrument/insttest"
-	"wattmark/monitor/scpi"
+	wt300face "github.com/wattmark/wattmark/monitor/emulator/wt300"
+	"github.com/wattmark/wattmark/monitor/internal/montest"
+	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
 // Over whole messages, as over USB, it is the same.
@@ -15,7 +15,7 @@ func TestOverMessages(t *testing.T) {
 	t.Parallel()
 	r := emulate(t, wt300face.Config{}, options("WT310"))
 	cfg := r.dev.config()
-	cfg.Dial = insttest.Messages(t, r.face.NewSession())
+	cfg.Dial = montest.Messages(t, r.face.NewSession())
 	r.dev.client = scpi.New(cfg)
 	r.open(t)
 	out, reads, err := r.stream(t, 20, nil)

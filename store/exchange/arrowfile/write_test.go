@@ -11,9 +11,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
-	"wattmark/store/exchange"
-	"wattmark/store/exchange/arrowfile"
-	"wattmark/store/exchange/internal/made"
+	"github.com/wattmark/wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange/arrowfile"
+	"github.com/wattmark/wattmark/store/exchange/internal/made"
 )
 
 func table(t *testing.T, s *made.Source, c exchange.Choice) *exchange.Table {

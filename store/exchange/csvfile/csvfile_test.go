@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
-	"wattmark/store/exchange"
-	"wattmark/store/exchange/csvfile"
-	"wattmark/store/exchange/internal/made"
-	"wattmark/store/exchange/textin"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange/csvfile"
+	"github.com/wattmark/wattmark/store/exchange/internal/made"
+	"github.com/wattmark/wattmark/store/exchange/textin"
 )
 
 func opened(text string) func() (io.ReadCloser, error) {
@@ -137,7 +137,7 @@ func TestHeadings(t *testing.T) {
 		{"", "empty"},
 		{"power_w,x\n", "no column tells the time"},
 		{"t_s,x\n", "no column makes a power"},
-		{"t_s,\"power_w\n", "row 1"},
+		{"t_s,\"power_w\n", "line 1: "},
 		{"timestamp, power.draw [W], power.draw.instant [W]\n", "--rail draw or --rail draw_instant"},
 	} {
 		if _, err := csvfile.Open(opened(c.text), textin.Options{}); !errors.Is(err, textin.ErrInput) || !strings.Contains(err.Error(), c.want) {

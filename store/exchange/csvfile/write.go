@@ -9,17 +9,19 @@ import (
 	"strings"
 	"time"
 
-	"wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange"
 )
 
-// Write writes a table: comment lines that begin with # (what was measured, units
+// Write writes a table: comment lines that begin with # (task, units
 // and calibration, and all of it once more as JSON behind "# wattmark "), a line
 // of column names, one line a scan. Numbers read back to the same float64.
+// It blocks as long as w does, and keeps one batch in memory.
 func Write(w io.Writer, t *exchange.Table) error {
 	out := bufio.NewWriterSize(w, 1<<16)
 	if err := header(out, t); err != nil {
 		return err
 	}
+	// Lines are built in one buffer, without fmt: exports have millions of them.
 	line := make([]byte, 0, 512)
 	for b, err := range t.Batches {
 		if err != nil {
@@ -41,6 +43,8 @@ func Write(w io.Writer, t *exchange.Table) error {
 	return out.Flush()
 }
 
+// appendValue appends row i of a column, with the digits that read back to the same value.
+// For float64 the shortest digits that read back to the same bits ('g', -1).
 func appendValue(line []byte, t exchange.Type, v *exchange.Values, i int) []byte {
 	switch t {
 	case exchange.Int32:
@@ -51,17 +55,22 @@ func appendValue(line []byte, t exchange.Type, v *exchange.Values, i int) []byte
 	return strconv.AppendFloat(line, v.F64[i], 'g', -1, 64)
 }
 
+// header writes the comments and the line of names.
+// For people first, as sentences; then the same once more as JSON on one line, which Open reads.
 func header(out *bufio.Writer, t *exchange.Table) error {
 	m := &t.Meta
-	fmt.Fprintf(out, "# wattmark task %d, %s, by %s, launched %s, calibration %s\n", m.Task.ID, m.Task.Name, m.Task.User,
-		m.Task.Launched.Format(time.RFC3339Nano), m.Setup.ID)
+	fmt.Fprintf(out, "# wattmark task %d, %s, by %s, launched %s, calibration %s\n",
+		m.Task.ID, m.Task.Name, m.Task.User, m.Task.Launched.Format(time.RFC3339Nano), m.Setup.ID)
 	for _, n := range m.Notes {
 		fmt.Fprintf(out, "# %s\n", n)
 	}
+	// The offset and gain by which raw counts become values, with standard uncertainties (k = 1).
 	for _, c := range m.Setup.Channels {
-		fmt.Fprintf(out, "# channel %s: %s = %g + %g x count, u(gain) %g relative, u(offset) %g\n", c.Name, c.Unit, c.Offset, c.Gain, c.UGainRel, c.UOffset)
+		fmt.Fprintf(out, "# channel %s: %s = %g + %g x count, u(gain) %g relative, u(offset) %g\n",
+			c.Name, c.Unit, c.Offset, c.Gain, c.UGainRel, c.UOffset)
 		if c.Skew != 0 {
-			fmt.Fprintf(out, "# channel %s: read %g s behind its scan's time; derived values of a rail are brought to the instant of its first channel\n", c.Name, c.Skew)
+			fmt.Fprintf(out, "# channel %s: read %g s behind its scan's time; "+
+				"derived values of a rail are brought to the instant of its first channel\n", c.Name, c.Skew)
 		}
 	}
 	for _, r := range m.Setup.Missing {

@@ -1,19 +1,22 @@
 // Package parquetfile writes tables as Apache Parquet.
+//
+//	int32, int64 ── DELTA_BINARY_PACKED ─┐
+//	double ── plain ─────────────────────┴─ Zstandard, fastest ── row groups of groupRows scans
+//
+// Counts and ticks differ little from row to row, so their differences take a few bits each.
+// No column has missing values, hence no definition levels.
 package parquetfile
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/compress"
-	"github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/metadata"
-	"github.com/apache/arrow-go/v18/parquet/schema"
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress/zstd"
 
-	"wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange"
 )
 
 // groupRows is the number of rows of a row group: enough that the footer, which
@@ -21,127 +24,113 @@ import (
 // enough that a group's coded pages are tens of megabytes.
 const groupRows = 16 * exchange.BatchRows
 
+// pageBytes bounds a page before it is coded.
+const pageBytes = 1 << 20
+
 // Write writes a table. Whole numbers are coded by their differences
 // (DELTA_BINARY_PACKED), floats as they are; pages are compressed with Zstandard. The
 // file's metadata holds exchange.Meta under exchange.MetaKey, and the units by
-// column under "wattmark.units". What is kept in memory is one row group, coded.
-func Write(w io.Writer, t *exchange.Table) (err error) {
-	sc, props, err := layout(t.Columns)
+// column under "wattmark.units". One coded row group is kept in memory.
+func Write(w io.Writer, t *exchange.Table) error {
+	meta, err := t.Meta.JSON()
 	if err != nil {
 		return fmt.Errorf("parquet: %w", err)
-	}
-	meta, err := keyValues(t)
-	if err != nil {
-		return fmt.Errorf("parquet: %w", err)
-	}
-	out, err := file.NewParquetWriterWithError(nopCloser{w}, sc, file.WithWriterProps(props), file.WithWriteMetadata(meta))
-	if err != nil {
-		return fmt.Errorf("parquet: %w", err)
-	}
-	g := groups{out: out, columns: t.Columns}
-	for b, err := range t.Batches {
-		if err == nil {
-			err = g.add(b)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(g.close(), out.Close()); err != nil {
-		return fmt.Errorf("parquet: %w", err)
-	}
-	return nil
-}
-
-// nopCloser keeps the writer from closing what is not its own.
-type nopCloser struct{ io.Writer }
-
-func layout(columns []exchange.Column) (*schema.GroupNode, *parquet.WriterProperties, error) {
-	opts := []parquet.WriterProperty{
-		parquet.WithDictionaryDefault(false), parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(1),
-		parquet.WithVersion(parquet.V2_LATEST), parquet.WithDataPageVersion(parquet.DataPageV1), parquet.WithStats(true),
-		parquet.WithBatchSize(exchange.BatchRows), parquet.WithMaxRowGroupLength(groupRows), parquet.WithCreatedBy("wattmark"),
-	}
-	var fields schema.FieldList
-	for _, c := range columns {
-		physical := map[exchange.Type]parquet.Type{
-			exchange.Int32: parquet.Types.Int32, exchange.Int64: parquet.Types.Int64, exchange.Float64: parquet.Types.Double,
-		}[c.Type]
-		node, err := schema.NewPrimitiveNode(c.Name, parquet.Repetitions.Required, physical, -1, -1)
-		if err != nil {
-			return nil, nil, err
-		}
-		fields = append(fields, node)
-		if c.Type != exchange.Float64 {
-			opts = append(opts, parquet.WithEncodingFor(c.Name, parquet.Encodings.DeltaBinaryPacked))
-		}
-	}
-	root, err := schema.NewGroupNode("schema", parquet.Repetitions.Required, fields, -1)
-	return root, parquet.NewWriterProperties(opts...), err
-}
-
-func keyValues(t *exchange.Table) (metadata.KeyValueMetadata, error) {
-	kv := metadata.NewKeyValueMetadata()
-	text, err := t.Meta.JSON()
-	if err != nil {
-		return nil, err
 	}
 	units := map[string]string{}
 	for _, c := range t.Columns {
 		units[c.Name] = c.Unit
 	}
-	u, err := json.Marshal(units)
+	unitsText, err := json.Marshal(units)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("parquet: %w", err)
 	}
-	return kv, errors.Join(kv.Append(exchange.MetaKey, string(text)), kv.Append(exchange.MetaKey+".units", string(u)))
-}
-
-// groups writes batches into row groups.
-type groups struct {
-	out     *file.Writer
-	columns []exchange.Column
-	open    file.BufferedRowGroupWriter
-	rows    int
-}
-
-func (g *groups) add(b *exchange.Batch) (err error) {
-	if g.open == nil {
-		if g.open, err = g.out.AppendBufferedRowGroupChecked(); err != nil {
+	out := parquet.NewGenericWriter[any](
+		w, layout(t.Columns), parquet.CreatedBy("wattmark", "", ""), parquet.DataPageVersion(1),
+		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.PageBufferSize(pageBytes),
+		parquet.KeyValueMetadata(exchange.MetaKey, string(meta)),
+		parquet.KeyValueMetadata(exchange.MetaKey+".units", string(unitsText)),
+	)
+	g := groups{out: out}
+	for b, err := range t.Batches {
+		if err != nil {
+			return err // without a footer no reader takes the file as whole
+		}
+		if err := g.add(t.Columns, b); err != nil {
 			return fmt.Errorf("parquet: %w", err)
 		}
 	}
-	for i := range g.columns {
-		col, err := g.open.Column(i)
-		if err != nil {
-			return fmt.Errorf("parquet: column %s: %w", g.columns[i].Name, err)
-		}
-		v := &b.Columns[i]
-		switch w := col.(type) {
-		case *file.Int32ColumnChunkWriter:
-			_, err = w.WriteBatch(v.I32, nil, nil)
-		case *file.Int64ColumnChunkWriter:
-			_, err = w.WriteBatch(v.I64, nil, nil)
-		case *file.Float64ColumnChunkWriter:
-			_, err = w.WriteBatch(v.F64, nil, nil)
-		default:
-			err = fmt.Errorf("a writer of type %T", col)
-		}
-		if err != nil {
-			return fmt.Errorf("parquet: column %s: %w", g.columns[i].Name, err)
-		}
-	}
-	if g.rows += b.Rows; g.rows >= groupRows {
-		return g.close()
+	if err := out.Close(); err != nil {
+		return fmt.Errorf("parquet: %w", err)
 	}
 	return nil
 }
 
-func (g *groups) close() error {
-	if g.open == nil {
+// ordered is a group whose fields keep the table's order of columns.
+type ordered struct {
+	parquet.Group
+	columns []exchange.Column
+}
+
+// Fields returns the columns in the table's order.
+func (o ordered) Fields() []parquet.Field {
+	fields := o.Group.Fields()
+	place := func(f parquet.Field) int {
+		return slices.IndexFunc(o.columns, func(c exchange.Column) bool { return c.Name == f.Name() })
+	}
+	slices.SortFunc(fields, func(a, b parquet.Field) int { return place(a) - place(b) })
+	return fields
+}
+
+// layout returns the schema of columns. A dictionary of floats would be as large as their column.
+func layout(columns []exchange.Column) *parquet.Schema {
+	g := parquet.Group{}
+	for _, c := range columns {
+		switch c.Type {
+		case exchange.Int32:
+			g[c.Name] = parquet.Encoded(parquet.Leaf(parquet.Int32Type), &parquet.DeltaBinaryPacked)
+		case exchange.Int64:
+			g[c.Name] = parquet.Encoded(parquet.Leaf(parquet.Int64Type), &parquet.DeltaBinaryPacked)
+		default:
+			g[c.Name] = parquet.Leaf(parquet.DoubleType)
+		}
+	}
+	return parquet.NewSchema("schema", ordered{g, columns})
+}
+
+// groups writes batches into row groups.
+type groups struct {
+	out    *parquet.GenericWriter[any]
+	rows   int             // of the open row group
+	values []parquet.Value // of one column of a batch, used again
+}
+
+// add writes a batch, column by column, into the open row group, and ends the group at its size.
+func (g *groups) add(columns []exchange.Column, b *exchange.Batch) error {
+	writers := g.out.ColumnWriters()
+	for i, c := range columns {
+		v := &b.Columns[i]
+		g.values = g.values[:0]
+		switch c.Type {
+		case exchange.Int32:
+			for _, x := range v.I32 {
+				g.values = append(g.values, parquet.Int32Value(x))
+			}
+		case exchange.Int64:
+			for _, x := range v.I64 {
+				g.values = append(g.values, parquet.Int64Value(x))
+			}
+		default:
+			for _, x := range v.F64 {
+				g.values = append(g.values, parquet.DoubleValue(x))
+			}
+		}
+		if _, err := writers[i].WriteRowValues(g.values); err != nil {
+			return fmt.Errorf("column %s: %w", c.Name, err)
+		}
+	}
+	if g.rows += b.Rows; g.rows < groupRows {
 		return nil
 	}
-	err := g.open.Close()
-	g.open, g.rows = nil, 0
-	return err
+	g.rows = 0
+	return g.out.Flush()
 }

@@ -4,17 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"runtime"
 	"testing"
 
-	pq "github.com/parquet-go/parquet-go"
+	"github.com/apache/arrow-go/v18/parquet/file"
 
-	"wattmark/measure"
-	"wattmark/store/exchange"
-	"wattmark/store/exchange/internal/made"
-	"wattmark/store/exchange/parquetfile"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange/internal/made"
+	"github.com/wattmark/wattmark/store/exchange/parquetfile"
 )
 
 func table(t testing.TB, s *made.Source, c exchange.Choice) *exchange.Table {
@@ -26,57 +27,68 @@ func table(t testing.TB, s *made.Source, c exchange.Choice) *exchange.Table {
 	return tab
 }
 
-// columns reads a file back with the other library.
+// columns reads a file back with another library than the one that wrote it.
 func columns(t *testing.T, raw []byte) (map[string][]float64, exchange.Meta) {
 	t.Helper()
-	f, err := pq.OpenFile(bytes.NewReader(raw), int64(len(raw)))
+	f, err := file.NewParquetReader(bytes.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer f.Close()
 	var m exchange.Meta
-	text, ok := f.Lookup(exchange.MetaKey)
-	if err := json.Unmarshal([]byte(text), &m); err != nil || !ok {
-		t.Fatalf("metadata: %v, %v", ok, err)
+	text := f.MetaData().KeyValueMetadata().FindValue(exchange.MetaKey)
+	if text == nil {
+		t.Fatal("no metadata")
+	}
+	if err := json.Unmarshal([]byte(*text), &m); err != nil {
+		t.Fatalf("metadata: %v", err)
 	}
 	out := map[string][]float64{}
-	buf := make([]pq.Value, 1000)
-	for _, g := range f.RowGroups() {
-		for i, c := range g.ColumnChunks() {
-			name := f.Schema().Columns()[i][0]
-			pages := c.Pages()
-			for {
-				p, err := pages.ReadPage()
-				if errors.Is(err, io.EOF) {
-					break
-				}
-				if err != nil {
-					t.Fatalf("column %s: %v", name, err)
-				}
-				for values := p.Values(); ; {
-					n, err := values.ReadValues(buf)
-					for _, v := range buf[:n] {
-						switch v.Kind() {
-						case pq.Int32:
-							out[name] = append(out[name], float64(v.Int32()))
-						case pq.Int64:
-							out[name] = append(out[name], float64(v.Int64()))
-						default:
-							out[name] = append(out[name], v.Double())
-						}
-					}
-					if errors.Is(err, io.EOF) {
-						break
-					} else if err != nil {
-						t.Fatalf("column %s: %v", name, err)
-					}
-				}
-			}
-			if err := pages.Close(); err != nil {
+	for g := range f.NumRowGroups() {
+		for i := range f.MetaData().Schema.NumColumns() {
+			c, err := f.RowGroup(g).Column(i)
+			if err != nil {
 				t.Fatal(err)
 			}
+			values, err := all(c)
+			if err != nil {
+				t.Fatalf("column %s: %v", c.Descriptor().Name(), err)
+			}
+			out[c.Descriptor().Name()] = append(out[c.Descriptor().Name()], values...)
 		}
 	}
 	return out, m
+}
+
+// all reads the values of a column chunk.
+func all(c file.ColumnChunkReader) (out []float64, err error) {
+	for c.HasNext() && err == nil {
+		var n int64
+		switch c := c.(type) {
+		case *file.Int32ColumnChunkReader:
+			v := make([]int32, 1000)
+			n, _, err = c.ReadBatch(1000, v, nil, nil)
+			out = appendAll(out, v[:n])
+		case *file.Int64ColumnChunkReader:
+			v := make([]int64, 1000)
+			n, _, err = c.ReadBatch(1000, v, nil, nil)
+			out = appendAll(out, v[:n])
+		case *file.Float64ColumnChunkReader:
+			v := make([]float64, 1000)
+			n, _, err = c.ReadBatch(1000, v, nil, nil)
+			out = append(out, v[:n]...)
+		default:
+			return nil, fmt.Errorf("a column of type %T", c)
+		}
+	}
+	return out, errors.Join(err, c.Err())
+}
+
+func appendAll[T int32 | int64](out []float64, v []T) []float64 {
+	for _, x := range v {
+		out = append(out, float64(x))
+	}
+	return out
 }
 
 // energy integrates the scans of a source in the product's own way.

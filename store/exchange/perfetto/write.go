@@ -1,3 +1,11 @@
+// Package perfetto writes timelines of tasks as Perfetto traces: protobuf messages
+// of the type perfetto.protos.Trace, which https://ui.perfetto.dev and its trace
+// processor read.
+//
+// Only the necessary fields of Perfetto's messages are written, by number. The
+// numbers are those of its public .proto files (protos/perfetto/trace/…), which
+// are kept compatible for ever; docs/export.md lists them. A test compares those
+// that Chromium's own traces use with a trace by Chromium.
 package perfetto
 
 import (
@@ -6,16 +14,74 @@ import (
 	"io"
 	"math"
 
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store/exchange"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"wattmark/measure"
-	"wattmark/store/exchange"
 )
 
-// Writer writes timelines of tasks as one Perfetto trace.
+// Fields, by message.
+const (
+	tracePacket protowire.Number = 1 // Trace.packet
+
+	// TracePacket
+	packetClocks    protowire.Number = 6  // clock_snapshot
+	packetTimestamp protowire.Number = 8  // timestamp
+	packetSequence  protowire.Number = 10 // trusted_packet_sequence_id
+	packetEvent     protowire.Number = 11 // track_event
+	packetInterned  protowire.Number = 12 // interned_data
+	packetFlags     protowire.Number = 13 // sequence_flags
+	packetClock     protowire.Number = 58 // timestamp_clock_id
+	packetTrack     protowire.Number = 60 // track_descriptor
+
+	// ClockSnapshot, ClockSnapshot.Clock
+	snapshotClock   protowire.Number = 1 // clocks
+	snapshotPrimary protowire.Number = 2 // primary_trace_clock
+	clockID         protowire.Number = 1 // clock_id
+	clockTime       protowire.Number = 2 // timestamp
+
+	// TrackDescriptor, CounterDescriptor
+	trackUUID       protowire.Number = 1 // uuid
+	trackName       protowire.Number = 2 // name
+	trackParent     protowire.Number = 5 // parent_uuid
+	trackCounter    protowire.Number = 8 // counter
+	counterUnitName protowire.Number = 6 // unit_name
+
+	// TrackEvent
+	eventAnnotation protowire.Number = 4  // debug_annotations
+	eventType       protowire.Number = 9  // type
+	eventNameIID    protowire.Number = 10 // name_iid
+	eventTrack      protowire.Number = 11 // track_uuid
+	eventDouble     protowire.Number = 44 // double_counter_value
+
+	// DebugAnnotation, InternedData, EventName
+	annotationName protowire.Number = 10 // name
+	annotationText protowire.Number = 6  // string_value
+	internedNames  protowire.Number = 2  // event_names
+	nameIID        protowire.Number = 1  // iid
+	nameText       protowire.Number = 2  // name
+)
+
+// Values of enumerations and of bit fields.
+const (
+	flagCleared    = 1 // SEQ_INCREMENTAL_STATE_CLEARED
+	flagNeedsState = 2 // SEQ_NEEDS_INCREMENTAL_STATE
+
+	typeSliceBegin = 1
+	typeSliceEnd   = 2
+	typeInstant    = 3
+	typeCounter    = 4
+
+	clockRealtime = 1   // BUILTIN_CLOCK_REALTIME
+	clockMeter    = 128 // the first of the clocks that a trace may define for itself
+)
+
+// Writer writes timelines of tasks as one Perfetto trace. One goroutine uses it.
+// Packets are built in three buffers by depth: leaf in inner in packet; protobuf puts a message's
+// length before it, so the inner ones come first.
 type Writer struct {
 	out   *bufio.Writer
 	tasks uint64
+	// names are the numbers of interned names: each is written once and then referred to.
 	names map[string]uint64
 	begun bool
 
@@ -27,13 +93,17 @@ func New(w io.Writer) *Writer {
 	return &Writer{out: bufio.NewWriterSize(w, 1<<16), names: map[string]uint64{}}
 }
 
-// Close writes what is buffered; it does not close what is below.
+// Close writes the buffered bytes; it does not close the underlying writer.
 func (w *Writer) Close() error { return w.out.Flush() }
 
 // Add adds a task, below a track of its own.
+// Order: tracks, clocks, an instant with the metadata, slices, instants, counters. Tracks are described
+// before their events.
 func (w *Writer) Add(t *exchange.Timeline) error {
 	w.tasks++
-	base := w.tasks << 32 // of the task's tracks' ids
+	// Ids of tracks are unique in a trace: the task's number, then that of the track.
+	// 32 bits for the tracks of a task.
+	base := w.tasks << 32
 	m := &t.Meta
 	w.track(base, 0, fmt.Sprintf("task %d: %s", m.Task.ID, m.Task.Name), "")
 	next := base + 1
@@ -43,6 +113,7 @@ func (w *Writer) Add(t *exchange.Timeline) error {
 		w.track(u, parent, name, unit)
 		return u
 	}
+	// The clocks are related at the begin and, in power, at the end: the viewer interpolates between.
 	w.clocks(m, 0)
 	text, err := m.JSON()
 	if err != nil {
@@ -52,12 +123,15 @@ func (w *Writer) Add(t *exchange.Timeline) error {
 	for i, name := range t.Tracks {
 		tracks[i] = id(base, name, "")
 	}
-	w.event(typeInstant, base, m.HostNanos(first(m)), "about this trace", []exchange.Arg{{Name: exchange.MetaKey, Value: string(text)}})
+	about := []exchange.Arg{{Name: exchange.MetaKey, Value: string(text)}}
+	w.event(typeInstant, base, m.HostNanos(first(m)), "about this trace", about)
 	for s, err := range t.Slices {
 		if err != nil {
 			return err
 		}
+		// An error of the first write comes again with the second: bufio keeps it.
 		w.event(typeSliceBegin, tracks[s.Track], s.Start, s.Name, s.Args)
+		// A slice that ends before it begins would never be closed.
 		if err := w.event(typeSliceEnd, tracks[s.Track], max(s.End, s.Start), "", nil); err != nil {
 			return err
 		}
@@ -74,7 +148,7 @@ func (w *Writer) Add(t *exchange.Timeline) error {
 	return w.power(t, func(name, unit string) uint64 { return id(base, name, unit) })
 }
 
-// first is where the exported device time begins.
+// first returns the beginning of the exported device time.
 func first(m *exchange.Meta) measure.Seconds {
 	if m.Span != nil {
 		return measure.Seconds(m.Span.From)
@@ -82,12 +156,13 @@ func first(m *exchange.Meta) measure.Seconds {
 	return 0
 }
 
-// power writes the rails' counters.
+// power writes the rails' counters, and the clocks at the last scan.
 func (w *Writer) power(t *exchange.Timeline, track func(name, unit string) uint64) error {
 	ids := make([]uint64, len(t.Counters))
 	for k, c := range t.Counters {
 		ids[k] = track(t.Power.Columns[c].Name, t.Power.Columns[c].Unit)
 	}
+	// Of a derived table with host time: column 1 is t_s, the last host_ns.
 	host := len(t.Power.Columns) - 1
 	last := math.NaN()
 	for b, err := range t.Power.Batches {
@@ -122,8 +197,9 @@ func (w *Writer) send() error {
 	return err
 }
 
-// begin starts a packet of our one sequence. The first says that nothing was
-// interned before; the others lean on what was.
+// begin starts a packet of our one sequence. The first has the flag that no name was
+// interned before; the others refer to interned names.
+// A sequence has its own interned names. A reader that lost a packet ignores those that need the state.
 func (w *Writer) begin() {
 	w.packet = w.packet[:0]
 	flags := uint64(flagNeedsState)
@@ -156,8 +232,8 @@ func (w *Writer) track(id, parent uint64, name, unit string) error {
 	return w.send()
 }
 
-// clocks says what CLOCK_REALTIME and the meter's clock, in ns of device time,
-// showed at one moment, and that the trace's time is CLOCK_REALTIME.
+// clocks writes the readings of CLOCK_REALTIME and of the meter's clock, in ns of device time,
+// at one moment, and CLOCK_REALTIME as the trace's clock.
 func (w *Writer) clocks(m *exchange.Meta, t measure.Seconds) error {
 	w.begin()
 	w.inner = w.inner[:0]
@@ -166,6 +242,7 @@ func (w *Writer) clocks(m *exchange.Meta, t measure.Seconds) error {
 		w.inner = message(w.inner, snapshotClock, w.leaf)
 	}
 	clock(clockRealtime, m.HostNanos(t))
+	// Each task has a clock of its own, by its number from 128 on.
 	clock(clockMeter+w.tasks-1, int64(math.Round(float64(t)*1e9)))
 	w.inner = uvarint(w.inner, snapshotPrimary, clockRealtime)
 	w.packet = message(w.packet, packetClocks, w.inner)
@@ -184,6 +261,7 @@ func (w *Writer) event(kind, track uint64, at int64, name string, args []exchang
 		if !known {
 			iid = uint64(len(w.names) + 1)
 			w.names[name] = iid
+			// Interned data may stand in the packet that first uses it.
 			w.leaf = str(uvarint(w.leaf[:0], nameIID, iid), nameText, name)
 			w.packet = message(w.packet, packetInterned, message(nil, internedNames, w.leaf))
 		}
@@ -203,12 +281,14 @@ func (w *Writer) counter(track uint64, at int64, v float64) error {
 	w.stamp(at)
 	w.inner = uvarint(w.inner[:0], eventType, typeCounter)
 	w.inner = uvarint(w.inner, eventTrack, track)
+	// double_counter_value is a fixed64 of the float's bits, little-endian.
 	w.inner = protowire.AppendTag(w.inner, eventDouble, protowire.Fixed64Type)
 	w.inner = protowire.AppendFixed64(w.inner, math.Float64bits(v))
 	w.packet = message(w.packet, packetEvent, w.inner)
 	return w.send()
 }
 
+// uvarint, str and message append a field of a message.
 func uvarint(b []byte, field protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
 }

@@ -1,28 +1,155 @@
 package ps3dump
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
 
-	"wattmark/measure"
-	"wattmark/store/exchange/textin"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store/exchange/textin"
 )
 
-// layout is how the readings of a dump are built.
+// maxLine bounds a line: four pairs have some 200 bytes.
+const maxLine = 1 << 16
+
+// line is one line of a dump.
+type line struct {
+	no   int
+	text string
+	// cut: the file ends within it, without an end of line.
+	cut bool
+}
+
+// lines calls visit with each line of a dump.
+func lines(open func() (io.ReadCloser, error), visit func(line) error) error {
+	f, err := open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r := bufio.NewReaderSize(f, maxLine)
+	for no := 1; ; no++ {
+		b, err := r.ReadSlice('\n')
+		switch {
+		case err == io.EOF && len(b) == 0:
+			return nil
+		case err != nil && err != io.EOF:
+			return textin.Fault(no, "%w", err)
+		}
+		text := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
+		if err := visit(line{no, text, err == io.EOF}); err != nil {
+			return err
+		}
+	}
+}
+
+// values splits off a line's first character, which is a reading's marker, and returns
+// the words behind it in buf.
+func (l line) values(buf []string) (marker byte, words []string) {
+	rest := l.text
+	switch {
+	case rest == "":
+		return 0, buf[:0]
+	case len(rest) > 1 && rest[0] == ' ' && rest[1] != ' ': // the marker ended the line before
+		marker, rest = '\n', rest[1:]
+	case len(rest) > 1 && rest[1] == ' ':
+		marker, rest = rest[0], rest[2:]
+	default:
+		return 0, buf[:0]
+	}
+	words = buf[:0]
+	for rest = strings.TrimLeft(rest, " "); rest != ""; rest = strings.TrimLeft(rest, " ") {
+		word, after, _ := strings.Cut(rest, " ")
+		words, rest = append(words, word), after
+	}
+	return marker, words
+}
+
+// isHeading reports whether a line names columns.
+func (l line) isHeading() bool { return strings.HasPrefix(l.text, "marker time ") }
+
+// isMarker reports whether a line is a marker of its own.
+func (l line) isMarker() bool { return l.text == "M" || strings.HasPrefix(l.text, "M ") }
+
+// mark is a marker as the dump has it: at a place among the readings, or with times of
+// the host's clock.
+type mark struct {
+	name     string
+	from, to float64 // µs of the host; equal for an instant
+	step     float64 // the resolution of these
+	timed    bool
+	inline   bool // the first character of a reading
+}
+
+// parseMark reads a marker's own line: M and a character, M and a time with an optional
+// tag and name, or M, two times, a tag and a name.
+// The three forms are those of versions of the host library.
+func (l line) parseMark() (mark, error) {
+	rest := strings.TrimPrefix(strings.TrimPrefix(l.text, "M"), " ")
+	if len(rest) <= 1 {
+		return mark{name: markName(rest)}, nil
+	}
+	words, name, quoted := strings.Cut(rest, `"`)
+	if quoted {
+		name = strings.TrimSuffix(name, `"`)
+	}
+	f := strings.Fields(words)
+	bad := textin.Fault(l.no, "marker %q: want M and a character, a time, or two times, with a name",
+		measure.Printable(l.text))
+	if len(f) == 0 {
+		return mark{}, bad
+	}
+	m := mark{timed: true}
+	var ok bool
+	if m.from, m.step, ok = printed(f[0]); !ok {
+		return mark{}, bad
+	}
+	m.to = m.from
+	if f = f[1:]; quoted && len(f) == 2 {
+		if m.to, _, ok = printed(f[0]); !ok || m.to < m.from {
+			return mark{}, bad
+		}
+		f = f[1:]
+	}
+	if quoted && len(f) == 1 && name != "" && f[0] == "0" { // the default tag
+		f = nil
+	}
+	m.name = measure.Printable(strings.TrimSpace(name + " " + strings.Join(f, " ")))
+	return m, nil
+}
+
+// markName returns the name of a marker of one character.
+func markName(c string) string {
+	switch {
+	case c == "":
+		return `\n`
+	case c[0] <= ' ' || c[0] >= 0x7f:
+		return strings.Trim(strconv.QuoteToASCII(c), `"`)
+	}
+	return c
+}
+
+// layout is the order of the numbers in a dump's readings.
 type layout struct {
 	numbers int   // behind the marker
 	lead    int   // of which before the first pair: time, step, and stamp
 	pairs   []int // their numbers on the device
-	// repeating says that frames are written several times.
+	// repeating: frames are written several times.
 	repeating bool
 }
 
 // stamped reports whether readings have the device's stamp.
 func (l *layout) stamped() bool { return l.lead == 3 }
 
-// layoutOf is the layout of so many numbers: lead, three a pair, and the total.
+// layoutOf returns the layout of so many numbers: lead, three a pair, and the total. The count
+// decides, as lead is 2 without the device's stamp and 3 with it:
+//
+//	pairs            1   2   3   4
+//	without stamp    6   9  12  15
+//	with stamp       7  10  13  16
 func layoutOf(numbers int) (l layout, ok bool) {
 	for _, lead := range []int{2, 3} {
 		if n := numbers - lead - 1; n >= 3 && n%3 == 0 && n <= 12 {
@@ -37,6 +164,7 @@ func layoutOf(numbers int) (l layout, ok bool) {
 }
 
 // heading takes the numbers of the pairs from the line that names the columns.
+// Pairs that are switched off have no columns, so the names have numbers with holes.
 func (l *layout) heading(text string) {
 	names := strings.Fields(text)
 	if len(names) != l.numbers+1 {
@@ -49,7 +177,7 @@ func (l *layout) heading(text string) {
 	}
 }
 
-// frame is a row: what one frame of the device gave.
+// frame is a row: the values of one frame of the device.
 type frame struct {
 	line   int
 	values []string // the numbers behind the marker
@@ -61,6 +189,8 @@ type frame struct {
 }
 
 // reader makes frames of a dump's lines.
+// A frame is passed on when the next one begins, since a repeated frame replaces its values and adds
+// its markers.
 type reader struct {
 	*layout
 	host    hostClock
@@ -74,7 +204,7 @@ type reader struct {
 	marks   int
 }
 
-// frames hands on a dump's frames, with the markers that stand before them. A frame is
+// frames calls visit with each frame of a dump and the markers before it. A frame is
 // lent until visit returns.
 func (in *Input) frames(visit func(*frame) error) (*reader, error) {
 	r := &reader{layout: &in.layout, visit: visit}
@@ -86,16 +216,16 @@ func (in *Input) frames(visit func(*frame) error) (*reader, error) {
 	return r, err
 }
 
-// maxMarkers bounds what is kept of a file.
+// maxMarkers bounds the memory for the markers of a file.
 const maxMarkers = 1 << 20
 
+// line takes the next line of the dump: a reading, a marker, the heading or a blank.
 func (r *reader) line(l line) error {
-	bad := func(format string, a ...any) error {
-		return fmt.Errorf("row %d: %w: %s", l.no, textin.ErrInput, fmt.Sprintf(format, a...))
-	}
+	bad := func(format string, a ...any) error { return textin.Fault(l.no, format, a...) }
 	marker, words := l.values(r.words)
 	r.words = words
 	at, step, ok := 0.0, 0.0, false
+	// A marker's name may be several words: both the first and the last value must be numbers.
 	if len(words) == r.numbers {
 		at, step, ok = printed(words[0])
 		_, _, total := printed(words[len(words)-1])
@@ -127,7 +257,8 @@ func (r *reader) line(l line) error {
 	case l.isHeading() && r.some:
 		return bad("a second dump begins here: split the file")
 	case r.some && strings.TrimSpace(l.text) != "", marker == 'S':
-		return bad("%q is neither a reading of %d values nor a marker: mend or remove the row", measure.Printable(l.text[:min(len(l.text), 40)]), r.numbers)
+		return bad("%q is neither a reading of %d values nor a marker: mend or remove the row",
+			measure.Printable(l.text[:min(len(l.text), 40)]), r.numbers)
 	}
 	return nil
 }
@@ -147,6 +278,7 @@ func (r *reader) reading(l line, words []string, at, step float64, bad func(stri
 	last := r.host
 	r.host.next(at, step, int64(dt))
 	host, u := r.host.time()
+	// A last line that was cut may look whole: its power must agree with current and voltage.
 	if l.cut && checkPower(words, r.layout) != nil {
 		r.host, r.cut = last, true
 		return nil
@@ -165,12 +297,15 @@ func (r *reader) reading(l line, words []string, at, step float64, bad func(stri
 		}
 	}
 	r.some = true
-	r.held = frame{l.no, append(r.held.values[:0], words...), append(r.held.marks[:0], r.waiting...), host, u, r.host.rel, stamp}
+	r.held = frame{
+		line: l.no, values: append(r.held.values[:0], words...), marks: append(r.held.marks[:0], r.waiting...),
+		host: host, uHost: u, since: r.host.rel, stamp: stamp,
+	}
 	r.waiting = r.waiting[:0]
 	return nil
 }
 
-// checkPower holds a reading's powers against its currents and voltages.
+// checkPower compares a reading's powers with its currents and voltages.
 func checkPower(words []string, l *layout) error {
 	var v [16]float64
 	for i, w := range words {
@@ -180,15 +315,18 @@ func checkPower(words []string, l *layout) error {
 		}
 	}
 	sum := 0.0
+	// Printed values are rounded to three or so digits: 1 % and 0.05 W allow for that.
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 0.05+0.01*math.Max(math.Abs(a), math.Abs(b)) }
 	for i := l.lead; i+3 < len(words); i += 3 {
 		if !near(v[i]*v[i+1], v[i+2]) {
-			return fmt.Errorf("%s A and %s V do not make %s W: it is no dump of current, voltage and power a pair", words[i], words[i+1], words[i+2])
+			return fmt.Errorf("%s A and %s V do not make %s W: it is no dump of current, voltage and power a pair",
+				words[i], words[i+1], words[i+2])
 		}
 		sum += v[i+2]
 	}
 	if total := v[len(words)-1]; !near(sum, total) {
-		return fmt.Errorf("the pairs make %.4g W, the total is %s W: it is no dump of current, voltage and power a pair", sum, words[len(words)-1])
+		return fmt.Errorf("the pairs make %.4g W, the total is %s W: "+
+			"it is no dump of current, voltage and power a pair", sum, words[len(words)-1])
 	}
 	return nil
 }

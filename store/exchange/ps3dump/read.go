@@ -4,7 +4,7 @@
 // A reading is a line of a marker's character (S where there is none), the host's time
 // in seconds, the whole µs since the reading before, the device's time stamp (µs modulo
 // 1024), then current, voltage and power of each pair in use, and the power of all
-// together. A heading names the columns. Markers are told by the first character of a
+// together. A heading names the columns. Markers are the first character of a
 // reading (1.5 on), or by lines of their own that begin with M.
 //
 //   - Time is the device's: its stamps, unwrapped (stamps.go). The host's clock
@@ -14,7 +14,7 @@
 //     is undone. Before 1.2 readings were whole, but written several times a frame where
 //     fewer than four pairs were in use; these are merged.
 //
-// The layout is checked by P = U·I on the first readings: what does not pass is refused.
+// The layout is checked by P = U·I on the first readings; a dump that fails is refused.
 package ps3dump
 
 import (
@@ -25,28 +25,29 @@ import (
 	"math"
 	"slices"
 
-	"wattmark/measure"
-	"wattmark/store/exchange/textin"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
+	"github.com/wattmark/wattmark/store/exchange/textin"
 )
 
 // Input is a dump whose layout was understood.
 type Input struct {
 	*textin.Plan
 	Markers []Marker
-	// Absolute says that times count from 1970, else from when the library started.
+	// Absolute: times count from 1970, else from the start of the library.
 	Absolute bool
-	// Pairing is how readings were put together, and whether that is certain.
+	// Pairing of sensors into readings, and whether it is certain.
 	Pairing Pairing
-	// Gaps are the gaps between frames, Lost the frames lost in them. Guessed is how
-	// many have a length that only the host's clock tells, to UGap each (k = 1).
+	// Gaps are the gaps between frames, Lost the frames lost in them. Guessed is the
+	// number of gaps with a length by the host's clock alone, to UGap each (k = 1).
 	Gaps, Guessed int
 	Lost          int64
 	UGap          measure.Seconds
-	// Behind is how far the host's clock ran ahead of the stamps at the end.
+	// Behind is the lead of the host's clock over the stamps at the end.
 	Behind measure.Seconds
 	// Period is the time between frames; 0 where the dump has no stamps.
 	Period measure.Seconds
-	// Repeats are readings that were merged, Cut says that the last one was not whole.
+	// Repeats are readings that were merged. Cut: the last one was not whole.
 	Repeats int
 	Cut     bool
 
@@ -57,10 +58,10 @@ type Input struct {
 	open   func() (io.ReadCloser, error)
 }
 
-// Pairing is how the sensors of a frame were put into readings.
+// Pairing of the sensors of a frame into readings.
 type Pairing struct {
 	Late  bool // all sensors but the first are those of the frame before
-	Known bool // the dump or the caller tells; else it is what most versions do
+	Known bool // by the dump or the caller; else it is that of most versions
 }
 
 // Marker is a mark that the host made.
@@ -69,16 +70,18 @@ type Marker struct {
 	Name   string
 }
 
-// Options say what a dump leaves open.
+// Options settle ambiguities of a dump.
 type Options struct {
-	// Library is the version of the host library, as in 1.4.1; empty for not known.
+	// Library is the version of the host library, as in 1.4.1; empty where it is not known.
 	Library string
 }
 
-// ErrOption is wrapped by errors about options that the dump contradicts.
+// ErrOption is wrapped where the dump contradicts an option.
 var ErrOption = errors.New("wrong option")
 
 // Open reads a dump's layout, its gaps and its markers.
+// It reads the dump several times: its begin for layout and period (peek), all of it for gaps and
+// pairing (survey), and once more for the times of markers (place).
 func Open(open func() (io.ReadCloser, error), o Options) (*Input, error) {
 	in := &Input{open: open}
 	stamps, err := in.peek()
@@ -88,7 +91,8 @@ func Open(open func() (io.ReadCloser, error), o Options) (*Input, error) {
 	var moves bool
 	if in.layout.stamped() {
 		if in.grid, moves = newGrid(stamps); !moves && (len(stamps) > 1 || in.layout.repeating) {
-			return nil, fmt.Errorf("%w: the device's stamps stand still: want a dump of PowerSensor3's host library", textin.ErrInput)
+			return nil, fmt.Errorf("%w: the device's stamps stand still: want a dump of PowerSensor3's host library",
+				textin.ErrInput)
 		}
 		if !moves { // a single frame
 			in.grid = &grid{period: periods[0], alike: 512}
@@ -102,7 +106,7 @@ func Open(open func() (io.ReadCloser, error), o Options) (*Input, error) {
 	return in, in.plan()
 }
 
-// peeked is how many frames are looked at to understand a dump.
+// peeked is the number of frames read to find a dump's layout and period.
 const peeked = 8192
 
 // peek finds the layout, checks the first readings, and returns the first stamps.
@@ -114,17 +118,20 @@ func (in *Input) peek() (stamps []int, err error) {
 			heading = l.text
 			return nil
 		}
+		// A line is a reading where its marker is one character and its first value a number.
 		marker, words := l.values(nil)
 		_, numeric := 0.0, false
 		if len(words) > 2 {
 			_, _, numeric = printed(words[0])
 		}
+		// The first reading may bear a marker in place of S only behind a heading.
 		if marker == 0 || !numeric || marker != 'S' && heading == "" {
 			return nil
 		}
 		var ok bool
 		if in.layout, ok = layoutOf(len(words)); !ok {
-			return fmt.Errorf("row %d: %w: %d values in a reading: want S, time, step, (time stamp,) three a pair, and the total", l.no, textin.ErrInput, len(words)+1)
+			return textin.Fault(l.no, "%d values in a reading: want S, time, step, (time stamp,) three a pair, "+
+				"and the total", len(words)+1)
 		}
 		in.layout.heading(heading)
 		first = l
@@ -134,13 +141,15 @@ func (in *Input) peek() (stamps []int, err error) {
 		return nil, err
 	}
 	if first.no == 0 {
-		return nil, fmt.Errorf("%w: no line of it is a reading (S and numbers): want a dump of PowerSensor3's host library", textin.ErrInput)
+		return nil, fmt.Errorf("%w: no line of it is a reading (S and numbers): "+
+			"want a dump of PowerSensor3's host library", textin.ErrInput)
 	}
 	n := 0
 	r, err := in.frames(func(f *frame) error {
+		// A hundred readings are enough to refuse another tool's file early.
 		if n++; n <= 100 {
 			if err := checkPower(f.values, &in.layout); err != nil {
-				return fmt.Errorf("row %d: %w: %w", f.line, textin.ErrInput, err)
+				return textin.Fault(f.line, "%w", err)
 			}
 		}
 		if stamps = append(stamps, f.stamp); len(stamps) == peeked {
@@ -161,7 +170,7 @@ type placed struct {
 	frame uint64
 }
 
-// survey goes through the whole dump: it sizes gaps and places markers.
+// survey reads the whole dump: it sizes gaps and places markers.
 func (in *Input) survey(o Options) error {
 	var t *tracker
 	if in.layout.stamped() {
@@ -177,6 +186,7 @@ func (in *Input) survey(o Options) error {
 			from = f.host
 		}
 		to = f.host
+		// The host's clock is anchored at the frame whose printed time is the most certain.
 		if f.uHost < best {
 			zero, best = f.host-f.since, f.uHost
 		}
@@ -193,6 +203,7 @@ func (in *Input) survey(o Options) error {
 	if err != nil {
 		return err
 	}
+	// 1e14 µs are the year 1973: less counts from the start of the library.
 	in.Repeats, in.Cut, in.Absolute = r.repeats, r.cut, from >= 1e14
 	origin := from
 	if t != nil {
@@ -211,20 +222,23 @@ func (in *Input) survey(o Options) error {
 	return in.place(marks, from, to, n)
 }
 
-// pairing tells how readings were put together.
+// pairing returns the pairing of readings, by the library's version or by signs in the dump.
+// Versions before 1.2 wrote each frame once for each group of sensors; from 1.2 on a reading has the
+// first sensor of its own frame and the others of the frame before; from 1.5 on markers stand within
+// readings.
 func (in *Input) pairing(o Options, inline, marked bool) (Pairing, error) {
 	four := len(in.layout.pairs) == 4
 	if o.Library != "" {
 		var major, minor int
 		if n, _ := fmt.Sscanf(o.Library, "%d.%d", &major, &minor); n != 2 || major < 0 || minor < 0 {
-			return Pairing{}, fmt.Errorf("%w: version %q of the host library: want one as in 1.4.1", ErrOption, o.Library)
+			return Pairing{}, contradicts(fmt.Sprintf("%q", o.Library), "want one as in 1.4.1")
 		}
 		late := major > 1 || major == 1 && minor >= 2
 		switch {
 		case inline && (major < 1 || major == 1 && minor < 5):
-			return Pairing{}, fmt.Errorf("%w: version %s of the host library: the dump has markers within its readings, as 1.5 and later write them", ErrOption, o.Library)
+			return Pairing{}, contradicts(o.Library, "the dump has markers within its readings, as 1.5 and later write them")
 		case late && in.Repeats > 0:
-			return Pairing{}, fmt.Errorf("%w: version %s of the host library: the dump has several readings of a frame, as 1.1 and earlier write them", ErrOption, o.Library)
+			return Pairing{}, contradicts(o.Library, "the dump has several readings of a frame, as 1.1 and earlier write them")
 		}
 		// Before 1.2, with four pairs, the first marker put all later readings out of step.
 		return Pairing{Late: late, Known: late || !four || !marked}, nil
@@ -238,7 +252,14 @@ func (in *Input) pairing(o Options, inline, marked bool) (Pairing, error) {
 	return Pairing{Late: true}, nil
 }
 
+// contradicts returns the error of a version of the library that cannot be the dump's.
+func contradicts(version, why string) error {
+	return fmt.Errorf("%w: version %s of the host library: %s", ErrOption, version, why)
+}
+
 // place finds the times of markers, of n frames that are kept.
+// Markers with a host's time lie at the first frame behind it, others at their row. Both lists are
+// sorted and walked beside the frames once.
 func (in *Input) place(marks []placed, from, to float64, n uint64) error {
 	if len(marks) == 0 || n == 0 {
 		return nil
@@ -253,6 +274,7 @@ func (in *Input) place(marks []placed, from, to float64, n uint64) error {
 	for i, p := range marks {
 		m := &in.Markers[i]
 		m.Name = p.name
+		// A time outside of the dump is of another clock: the row counts.
 		if p.timed && p.from >= from-p.step && p.to <= to+p.step {
 			byHost = append(byHost, end{at: &m.At, host: p.from - p.step/2}, end{at: &m.To, host: p.to - p.step/2})
 			continue
@@ -284,11 +306,77 @@ func (in *Input) place(marks []placed, from, to float64, n uint64) error {
 	return err
 }
 
-// at is the time of a frame, in ns.
+// at returns the time of a frame, in ns.
 func (in *Input) at(c *deviceClock, f *frame) int64 {
 	if in.grid == nil {
 		return int64(math.Round(f.host * 1e3))
 	}
 	c.next(f.stamp)
 	return in.origin + 1000*c.micro
+}
+
+// plan names the columns and makes rails of them.
+func (in *Input) plan() (err error) {
+	l := &in.layout
+	columns := make([]textin.Column, l.numbers)
+	for i, name := range []string{"time", "dt_micro", "device_timestamp"}[:l.lead] {
+		columns[i].Text = name
+	}
+	columns[l.numbers-1].Text = "power_total"
+	var fields []textin.Field
+	for i, n := range l.pairs {
+		pair := fmt.Sprintf("pair%d", n)
+		for k, u := range []measure.Unit{measure.UnitAmpere, measure.UnitVolt, measure.UnitWatt} {
+			at := l.lead + 3*i + k
+			columns[at].Text = pair + " " + string(u)
+			fields = append(fields, textin.Field{Column: at, Rail: pair, Unit: logfile.Unit{Of: u}})
+		}
+	}
+	in.Plan, err = textin.NewPlan(columns, fields, textin.Options{})
+	return err
+}
+
+// Rows is the source of the readings, one a frame, with the time of its stamp.
+func (in *Input) Rows(row func(textin.Row) error) error {
+	clock := in.clock
+	first := -1 // the value that is of the reading's own frame, where the others are late
+	if in.Pairing.Late && in.layout.pairs[0] == 0 {
+		first = in.layout.lead
+	}
+	var last int64
+	var held struct {
+		line  int
+		clock textin.Clock
+		first string
+		some  bool
+	}
+	_, err := in.frames(func(f *frame) error {
+		c := textin.Clock{Scan: -1}
+		if in.grid != nil {
+			_, _, c.Estimated = clock.next(f.stamp)
+			c.Time, c.Scan = in.origin+1000*clock.micro, clock.frame
+		} else if c.Time = in.at(nil, f); clock.rows > 0 {
+			c.Time = max(c.Time, last+1)
+		}
+		last = c.Time
+		if in.grid == nil {
+			clock.rows++
+		}
+		if !in.Pairing.Late {
+			return row(textin.Row{Row: logfile.Row{Line: f.line, Fields: f.values}, Clock: &c})
+		}
+		was := held
+		held.line, held.clock, held.some = f.line, c, true
+		if first >= 0 {
+			held.first = f.values[first]
+		}
+		if !was.some { // its other sensors are of a frame before the dump
+			return nil
+		}
+		if first >= 0 {
+			f.values[first] = was.first
+		}
+		return row(textin.Row{Row: logfile.Row{Line: was.line, Fields: f.values}, Clock: &was.clock})
+	})
+	return err
 }

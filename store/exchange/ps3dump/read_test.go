@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
-	"wattmark/store/exchange/ps3dump"
-	"wattmark/store/exchange/textin"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store/exchange/ps3dump"
+	"github.com/wattmark/wattmark/store/exchange/textin"
 )
 
 func opened(text string) func() (io.ReadCloser, error) {
@@ -69,18 +69,18 @@ func TestRefuses(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "no line of it is a reading"},
 		{"t,w\n1,2\n", "no line of it is a reading"},
-		{"S 1 2 3\n", "row 1"},
+		{"S 1 2 3\n", "line 1: "},
 		{"S 0.1 50 1.5 12 99 99\n", "do not make 99 W"},
 		{"S 0.1 50 1.5 12 18 99\n", "the total is 99 W"},
-		{"S 0.1 50 1.5 12 18 18\nS 0.2 50 1.5 12 18\n", "row 2"},
+		{"S 0.1 50 1.5 12 18 18\nS 0.2 50 1.5 12 18\n", "line 2: "},
 		{"S 0.1 50 1.5 12 18 x\n", "nor a marker"},
 		{"S 0.1 50 1.5 x 18 18\n", `"x" is no number`},
-		{"S 0.1 50 1.5 12 18 18\nsome words\nS 0.2 50 1.5 12 18 18\n", "row 2"},
+		{"S 0.1 50 1.5 12 18 18\nsome words\nS 0.2 50 1.5 12 18 18\n", "line 2: "},
 		{"S 0.1 50 1.5 12 18 18\nM x A\nS 0.2 50 1.5 12 18 18\n", "want M and a character"},
 		{"S 0.1 50 2000 1.5 12 18 18\nS 0.1 50 2000 1.5 12 18 18\n", "0 to 1023"},
 		{"S 0.1 50 7 1.5 12 18 18\nS 0.2 50 7 1.5 12 18 18\n", "stand still"},
 		{"marker time x\nS 0.1 50 1.5 12 18 18\nmarker time x\n", "a second dump"},
-		{strings.Repeat("S ", 1<<16), "row 1"},
+		{strings.Repeat("S ", 1<<16), "line 1: "},
 	} {
 		if _, err := ps3dump.Open(opened(c.text), ps3dump.Options{}); !errors.Is(err, textin.ErrInput) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.40q: %v, want %q", c.text, err, c.want)

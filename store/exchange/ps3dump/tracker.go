@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	phase    = 16   // rows of which the stamps are averaged, to know them better than a µs
-	shortly  = 400  // rows after a gap that tell whether what came late stays late
+	phase    = 16   // rows of which the stamps are averaged, to less than a µs
+	shortly  = 400  // rows after a gap, by which a late one that stays late is recognised
 	windows  = 20   // the least latencies of so many windows, a second together, are
 	window   = 1000 // compared: a host that is only behind catches up
 	slack    = 1500 // µs, by which the least latency of a window may differ from the next
@@ -17,10 +17,10 @@ const (
 )
 
 // tracker finds the lengths of gaps in one pass. The stamps give them but for whole
-// repeats of the pattern (25.6 ms); these the host's clock counts. A row reaches the
-// host late by what USB and a busy machine do to it, but never early, and a host that is
-// behind catches up: a latency that stays above its least for good is time that was
-// lost, and one that returns to it shows that none was.
+// repeats of the pattern (25.6 ms), which the host's clock counts. USB and a busy machine delay
+// a row on its way to the host, but it never comes early, and a host that is behind catches up:
+// a latency that stays above its least for good is time that was lost, and one that returns to it
+// shows that none was.
 type tracker struct {
 	g     *grid
 	c     deviceClock // without fixes
@@ -31,7 +31,7 @@ type tracker struct {
 	seg   segment
 	open  *opened // the last gap, until its stamps are averaged
 
-	// doubt is the gap that gets what the latency turns out to have been lost, of
+	// doubt is the gap that gets the frames that the latency turns out to have lost, of
 	// doubted gaps since the host was last seen to be on time.
 	doubt   *opened
 	doubted int
@@ -44,7 +44,7 @@ type tracker struct {
 	late          float64 // of the last row
 }
 
-// segment is what lies between two gaps.
+// segment is the rows between two gaps.
 type segment struct {
 	x0     float64 // its first row, µs
 	rows   int
@@ -66,6 +66,7 @@ type opened struct {
 	silence float64 // of the host, µs
 }
 
+// newTracker returns a tracker of the gaps of frames that lie on g.
 func newTracker(g *grid) *tracker {
 	return &tracker{g: g, c: deviceClock{g: g}}
 }
@@ -85,7 +86,9 @@ func (t *tracker) add(stamp int, host float64) {
 	default:
 		t.stamps()
 		t.direct()
-		t.open = &opened{at: at, d: d, frames: frames, dev: t.seg.last() - t.seg.mean(), before: t.seg.late() - t.base, silence: silence}
+		t.open = &opened{
+			at: at, d: d, frames: frames, silence: silence, dev: t.seg.last() - t.seg.mean(), before: t.seg.late() - t.base,
+		}
 		x = float64(t.c.micro) + t.ahead
 		t.seg.begin(x, host-x)
 	}
@@ -98,7 +101,7 @@ func (t *tracker) add(stamp int, host float64) {
 	t.level(host, float64(t.c.micro-before))
 }
 
-// level keeps the least latency, and what it says of the gaps so far.
+// level follows the least latency, and sizes the gaps so far by it.
 func (t *tracker) level(host, step float64) {
 	over := func() float64 { t.late = host - float64(t.c.micro) - t.ahead; return t.late - t.base }
 	if c := t.counted; c != nil && t.open == nil && over() < -2*slack && c.frames > t.g.alike {
@@ -126,7 +129,7 @@ func (t *tracker) level(host, step float64) {
 	}
 }
 
-// turns is how many repeats a latency has room for.
+// turns returns the number of repeats that fit into a latency.
 func (t *tracker) turns(late float64) int64 {
 	return int64(max(0, math.Floor((late-t.base+slack)/t.g.repeats())))
 }
@@ -154,7 +157,7 @@ func (t *tracker) stamps() {
 }
 
 // direct counts the repeats of the last gap where the host was on time before, was
-// silent for just as long, and got what came after without catching up.
+// silent for just as long, and got the rows after it without catching up.
 func (t *tracker) direct() {
 	o := t.doubt
 	if o == nil || t.doubted > 1 || !o.sure || t.seg.rows < shortly/4 || t.seg.rows > shortly {
@@ -164,7 +167,8 @@ func (t *tracker) direct() {
 	late := t.seg.late()
 	turns := t.turns(late)
 	frames := o.frames + turns*t.g.alike
-	if turns == 0 || o.before > near || t.seg.soon-late > slack || math.Abs(o.silence-float64(frames)*t.g.period) > near {
+	silent := math.Abs(o.silence-float64(frames)*t.g.period) <= near
+	if turns == 0 || o.before > near || t.seg.soon-late > slack || !silent {
 		return
 	}
 	t.resize(o, frames, false)
@@ -199,8 +203,8 @@ func (t *tracker) resize(o *opened, frames int64, guess bool) {
 	t.seg.shift(us)
 }
 
-// end settles what can be settled at the end of a dump. It returns how far the host's
-// clock ran ahead without a gap to put it into, in µs: it was behind, or frames were
+// end settles the open gaps at the end of a dump. It returns the time in µs by which the host's
+// clock ran ahead without a gap for it: it was behind, or frames were
 // lost that the stamps do not show.
 func (t *tracker) end() (behind float64) {
 	t.stamps()

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
-	"wattmark/store/exchange"
-	"wattmark/store/exchange/internal/made"
-	"wattmark/store/exchange/sqlitefile"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange/internal/made"
+	"github.com/wattmark/wattmark/store/exchange/sqlitefile"
 )
 
 // stock asks the stock sqlite3 program.

@@ -1,6 +1,9 @@
 // Package textin turns rows of numbers with units into blocks of counts: the part
-// that readers of text formats share. A file is read twice: Look finds what its
-// columns hold, in constant memory, and Read makes blocks of it.
+// that readers of text formats share. A file is read twice: Look finds ranges and digits of its
+// columns, in constant memory, and Read makes blocks of it.
+//
+//	csvfile, ps3dump ── Source of Rows ─┬─▶ Look ─▶ Survey ─┐
+//	                    Columns, Fields ─▶ NewPlan ─▶ Plan ─┴─▶ Setup, Read ─▶ Sink of blocks
 package textin
 
 import (
@@ -9,51 +12,49 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 // ErrInput is wrapped by errors about files that cannot be taken in. They name the
-// row and what to do.
+// line and the remedy.
 var ErrInput = errors.New("cannot be imported")
 
-// Kind is what a column is for.
+// Kind is the use of a column.
 type Kind uint8
 
 // The kinds.
 const (
 	Ignored  Kind = iota
-	Time          // a number in 10^Exponent seconds, ns where Stamp is nil
+	Time          // a number of the column's unit, or a moment where it has none
 	Scan          // the number of the scan: it jumps where scans were lost
-	Quantity      // volts, amperes or watts, in 10^Exponent of them
+	Quantity      // volts, amperes or watts
 )
 
 // Column is a column that was recognised.
 type Column struct {
-	Name     string // as the file has it
-	Kind     Kind
-	Exponent int // power of ten of the unit: −3 for mA
+	logfile.Column
+	Kind Kind
 	// Channel is the index of the channel that a quantity belongs to.
 	Channel int
-	// Stamp reads a time that is no plain number, in ns since 1970.
-	Stamp func(string) (int64, error)
-	// Absolute says that a time counts from 1970.
+	// Absolute: the time counts from 1970.
 	Absolute bool
 }
 
 // Row is one line of a file.
 type Row struct {
-	Number int // counted from 1 in the file, headings included
-	Fields []string
-	// Clock is there where a reader works out a row's time from more than one column.
+	logfile.Row
+	// Clock is set by readers that reckon a row's time from more than one column.
 	Clock *Clock
 }
 
-// Clock is when a row was sampled.
+// Clock is the time at which a row was sampled.
 type Clock struct {
 	Time int64 // ns
-	Scan int64 // its number, which jumps where scans were lost; less than 0: not known
-	// Estimated says that the jump before it is an estimate.
+	Scan int64 // its number, which jumps where scans were lost; less than 0 where the file has none
+	// Estimated: the jump before it is an estimate.
 	Estimated bool
 }
 
@@ -61,26 +62,26 @@ type Clock struct {
 // ends it and is returned. Fields are lent until row returns.
 type Source func(row func(Row) error) error
 
-// Survey is what a first look at a file found.
+// Survey is the result of a first look at a file.
 type Survey struct {
 	Rows        uint64
 	First, Last int64   // ns, of the file's own clock
 	Step        float64 // median distance of the first rows, in ns
-	// Gain is the value of one count by channel, in its unit; Exact says that the
+	// Gain is the value of one count by channel, in its unit; Exact: the
 	// file's own digits are kept.
 	Gain  []float64
 	Exact []bool
 }
 
-// looked is how many intervals the median is taken of.
+// looked is the number of intervals of which the median is taken.
 const looked = 4096
 
-// fault makes an error about a row.
-func fault(row int, format string, a ...any) error {
-	return fmt.Errorf("row %d: %w: %s", row, ErrInput, fmt.Sprintf(format, a...))
+// Fault returns an error about a line of a file.
+func Fault(line int, format string, a ...any) error {
+	return &logfile.Error{Line: line, Kind: ErrInput, Err: fmt.Errorf(format, a...)}
 }
 
-// values reads one row.
+// values is the content of one row.
 type values struct {
 	columns []Column
 	time    int64
@@ -90,6 +91,7 @@ type values struct {
 	q       []quantity // by channel
 }
 
+// newValues returns the values of rows of columns, with room for each channel.
 func newValues(columns []Column) *values {
 	n := 0
 	for _, c := range columns {
@@ -100,9 +102,10 @@ func newValues(columns []Column) *values {
 	return &values{columns: columns, q: make([]quantity, n)}
 }
 
+// read parses a row.
 func (v *values) read(r Row) error {
 	if len(r.Fields) != len(v.columns) {
-		return fault(r.Number, "it has %d values, the heading names %d: mend or remove it", len(r.Fields), len(v.columns))
+		return Fault(r.Line, "it has %d values, the heading names %d: mend or remove it", len(r.Fields), len(v.columns))
 	}
 	if c := r.Clock; c != nil {
 		v.time, v.scan, v.hasScan, v.guessed = c.Time, c.Scan, c.Scan >= 0, c.Estimated
@@ -112,22 +115,23 @@ func (v *values) read(r Row) error {
 		var err error
 		switch c.Kind {
 		case Time:
-			if c.Stamp != nil {
-				v.time, err = c.Stamp(f)
+			if c.Unit.Of == "" {
+				v.time, _, err = measure.ParseMoment(f)
 			} else {
-				v.time, err = measure.ParseNanos(f, c.Exponent)
+				v.time, err = measure.ParseNanos(f, c.Unit.Exponent)
 			}
 		case Scan:
 			v.scan, err = strconv.ParseInt(f, 10, 64)
 			v.hasScan = true
 		case Quantity:
-			v.q[c.Channel], err = parseQuantity(f, c.Exponent)
-		}
-		if err != nil && c.Stamp != nil {
-			return fault(r.Number, "column %q: %v", c.Name, err)
+			v.q[c.Channel], err = parseQuantity(f, c.Unit.Exponent)
 		}
 		if err != nil {
-			return fault(r.Number, "column %q: %q is no %s: fill in the value or remove the row", c.Name, f, map[Kind]string{Time: "time", Scan: "whole number", Quantity: "finite number"}[c.Kind])
+			if c.Kind != Time || c.Unit.Of != "" {
+				kind := map[Kind]string{Time: "time", Scan: "whole number", Quantity: "finite number"}[c.Kind]
+				err = fmt.Errorf("%q is no %s: fill in the value or remove the row", f, kind)
+			}
+			return &logfile.Error{Line: r.Line, Column: c.Text, Kind: ErrInput, Err: err}
 		}
 	}
 	return nil
@@ -148,9 +152,10 @@ func Look(src Source, columns []Column) (*Survey, error) {
 		case s.Rows == 0:
 			s.First, firstScan = v.time, v.scan
 		case v.time <= s.Last:
-			return fault(r.Number, "its time is not later than that of the row before: sort the rows by time and remove doubles")
+			return Fault(r.Line, "its time is not later than that of the row before: "+
+				"sort the rows by time and remove doubles")
 		case v.hasScan && v.scan <= lastScan:
-			return fault(r.Number, "scan %d follows scan %d: remove the column or sort the rows", v.scan, lastScan)
+			return Fault(r.Line, "scan %d follows scan %d: remove the column or sort the rows", v.scan, lastScan)
 		case len(steps) < looked:
 			steps = append(steps, float64(v.time-s.Last))
 		}
@@ -169,7 +174,8 @@ func Look(src Source, columns []Column) (*Survey, error) {
 	}
 	slices.Sort(steps)
 	s.Step = steps[len(steps)/2]
-	// Numbered scans tell the step better than a median of whole units does.
+	// The median of steps of 250.4 µs in whole µs is 250.
+	// Numbers of scans give the step more exactly than a median of whole units.
 	if mean := float64(s.Last-s.First) / float64(lastScan-firstScan); v.hasScan && math.Abs(mean/s.Step-1) < 0.05 {
 		s.Step = mean
 	}
@@ -188,8 +194,172 @@ func (s *Survey) tick() int64 {
 	return 1
 }
 
-// Timebase is the timebase of what Read makes: stamps since the first row.
+// Timebase returns the timebase of the blocks that Read makes: stamps since the first row.
 func (s *Survey) Timebase(uTick float64) measure.Timebase {
 	n := float64(s.tick())
 	return measure.Timebase{TickHz: measure.Hertz(1e9 / n), UTickHz: uTick, TicksPerScan: s.Step / n, Stamped: true}
+}
+
+// quantity is a value with its digits behind the point, in SI units.
+type quantity struct {
+	v      float64
+	digits int // at least 0
+}
+
+// resolution chooses the value of one count: the file's last decimal place where
+// 31 bits hold the largest value in it, else the smallest step of 1, 2 or 5 times a
+// power of ten for which they do. At the file's own resolution import and export lose nothing;
+// at another a value is rounded by at most half a count, 10⁻⁹ of the largest.
+func resolution(most float64, digits int) (gain float64, exact bool) {
+	const top = 1 << 30
+	most = max(most, 1e-9) // any less is zero
+	if digits <= 15 {
+		if g := pow10(-digits); most/g < top {
+			return g, true
+		}
+	}
+	e := math.Floor(math.Log10(most / top))
+	for _, m := range []float64{1, 2, 5, 10} {
+		if g := m * math.Pow(10, e); most/g <= top {
+			return g, false
+		}
+	}
+	return 10 * math.Pow(10, e), false
+}
+
+// pow10 is a power of ten that reads back as such.
+func pow10(e int) float64 {
+	f, _ := strconv.ParseFloat("1e"+strconv.Itoa(e), 64) // always a number
+	return f
+}
+
+// digitsOf finds the digits behind the point that a number is written with.
+func digitsOf(s string) int {
+	exp, point, n := 0, false, 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '.':
+			point = true
+		case c == 'e' || c == 'E':
+			exp, _ = strconv.Atoi(s[i+1:]) // ParseFloat has checked it
+			return max(n-exp, 0)
+		case point && c >= '0' && c <= '9':
+			n++
+		}
+	}
+	return n
+}
+
+// parseQuantity reads a number of 10^exponent SI units.
+func parseQuantity(s string, exponent int) (quantity, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || strings.ContainsAny(s, "xX") || math.IsNaN(f) || math.IsInf(f, 0) || math.Abs(f) > 1e12 {
+		return quantity{}, ErrInput
+	}
+	return quantity{f * pow10(exponent), max(digitsOf(s)-exponent, 0)}, nil
+}
+
+// Sink receives blocks and events. A block is lent until the call returns.
+type Sink struct {
+	Block func(*measure.Block) error
+	Event func(measure.Event) error
+}
+
+// blockRows is the number of scans of a block.
+const blockRows = 4096
+
+// gapSteps is the distance in median steps from which on rows between two count as lost,
+// where the file does not number its scans.
+const gapSteps = 10
+
+// Read makes blocks of a file that Look has seen. Where scans are missing, by
+// their numbers or by their times, an event has their count.
+func Read(src Source, columns []Column, s *Survey, sink Sink) error {
+	r := reader{v: newValues(columns), s: s, sink: sink}
+	r.b.Counts = make([][]measure.Count, len(r.v.q))
+	if err := src(r.row); err != nil {
+		return err
+	}
+	return r.flush()
+}
+
+// reader makes blocks of rows. A block ends where it is full or scans are lost.
+type reader struct {
+	v        *values
+	s        *Survey
+	sink     Sink
+	b        measure.Block
+	rows     uint64
+	next     uint64 // number of the next scan where none is lost
+	lastTime int64
+	lastScan int64
+}
+
+// row adds a row to the block, and reports the scans lost before it.
+func (r *reader) row(row Row) error {
+	if err := r.v.read(row); err != nil {
+		return err
+	}
+	if r.rows++; r.rows > r.s.Rows || r.v.time < r.s.First || r.v.time > r.s.Last {
+		return Fault(row.Line, "the file changed while it was read: import it again")
+	}
+	if lost, exact := r.lost(); lost > 0 {
+		// A block has no gap in it: it ends here, and the next one begins behind the lost scans.
+		if err := r.flush(); err != nil {
+			return err
+		}
+		gap := measure.Event{Kind: measure.EventGap, FirstScan: r.next, Scans: lost, Exact: exact, Channel: -1}
+		if err := r.sink.Event(gap); err != nil {
+			return err
+		}
+		r.next += lost
+	}
+	if len(r.b.Ticks) == 0 {
+		r.b.FirstScan, r.b.FirstTick = r.next, (r.v.time-r.s.First)/r.s.tick()
+	}
+	r.b.Ticks = append(r.b.Ticks, (r.v.time-r.s.First)/r.s.tick())
+	for c, q := range r.v.q {
+		// Look chose the gain so that all values fit; a value that does not is of a later write.
+		n := math.Round(q.v / r.s.Gain[c])
+		if !(math.Abs(n) < math.MaxInt32) {
+			return Fault(row.Line, "the file changed while it was read: import it again")
+		}
+		r.b.Counts[c] = append(r.b.Counts[c], measure.Count(n))
+	}
+	r.next++
+	r.lastTime, r.lastScan = r.v.time, r.v.scan
+	if len(r.b.Ticks) == blockRows {
+		return r.flush()
+	}
+	return nil
+}
+
+// lost returns the number of scans missing before the row that was read: by their numbers, which
+// are exact unless the reader guessed them, else by the distance in time.
+func (r *reader) lost() (n uint64, exact bool) {
+	switch {
+	case r.rows == 1:
+		return 0, false
+	case r.v.hasScan:
+		return uint64(r.v.scan-r.lastScan) - 1, !r.v.guessed
+	}
+	if steps := float64(r.v.time-r.lastTime) / r.s.Step; steps > gapSteps {
+		return uint64(math.Round(steps)) - 1, false
+	}
+	return 0, false
+}
+
+// flush hands the block on, and begins another.
+func (r *reader) flush() error {
+	if len(r.b.Ticks) == 0 {
+		return nil
+	}
+	if err := r.sink.Block(&r.b); err != nil {
+		return err
+	}
+	r.b.Ticks = r.b.Ticks[:0]
+	for c := range r.b.Counts {
+		r.b.Counts[c] = r.b.Counts[c][:0]
+	}
+	return nil
 }

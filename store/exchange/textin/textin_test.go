@@ -8,13 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/measure"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 func rows(lines ...string) Source {
 	return func(row func(Row) error) error {
 		for i, l := range lines {
-			if err := row(Row{Number: i + 2, Fields: strings.Split(l, ",")}); err != nil {
+			if err := row(Row{Row: logfile.Row{Line: i + 2, Fields: strings.Split(l, ",")}}); err != nil {
 				return err
 			}
 		}
@@ -24,8 +25,8 @@ func rows(lines ...string) Source {
 
 func plan(t *testing.T) *Plan {
 	t.Helper()
-	columns := []Column{{Name: "t", Kind: Time}, {Name: "i"}, {Name: "u"}}
-	p, err := NewPlan(columns, []Field{{1, "aux", measure.UnitAmpere, -3}, {2, "aux", measure.UnitVolt, 0}}, Options{})
+	columns := []Column{{Column: logfile.ParseColumn("t_s", false), Kind: Time}, {Column: logfile.Column{Text: "i"}}, {}}
+	p, err := NewPlan(columns, []Field{{1, "aux", logfile.Unit{Of: measure.UnitAmpere, Exponent: -3}}, {2, "aux", logfile.Unit{Of: measure.UnitVolt}}}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestManyDigits(t *testing.T) {
 
 func TestLostScans(t *testing.T) {
 	p := plan(t)
-	columns := append([]Column{{Name: "scan", Kind: Scan}}, p.Columns...)
+	columns := append([]Column{{Kind: Scan}}, p.Columns...)
 	for _, c := range []struct {
 		name    string
 		columns []Column
@@ -125,7 +126,7 @@ func TestBadRows(t *testing.T) {
 	p := plan(t)
 	for _, c := range []struct{ line, want string }{
 		{"1,2", "2 values"},
-		{"1,x,3", `column "i": "x" is no finite number`},
+		{"1,x,3", `i: "x" is no finite number`},
 		{"1,NaN,3", "no finite number"},
 		{"1,0x10,3", "no finite number"},
 		{"1,,3", "no finite number"},
@@ -134,8 +135,8 @@ func TestBadRows(t *testing.T) {
 		{"-1,1,3", "not later"},
 	} {
 		_, err := Look(rows("0,1,2", c.line), p.Columns)
-		if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "row 3") {
-			t.Errorf("%s: %v, want %q and row 3", c.line, err, c.want)
+		if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "line 3: ") {
+			t.Errorf("%s: %v, want %q and line 3", c.line, err, c.want)
 		}
 	}
 	if _, err := Look(rows("0,1,2"), p.Columns); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "two at least") {
@@ -154,7 +155,7 @@ func TestBadRows(t *testing.T) {
 }
 
 func TestPlans(t *testing.T) {
-	a, v, w := measure.UnitAmpere, measure.UnitVolt, measure.UnitWatt
+	a, v, w := logfile.Unit{Of: measure.UnitAmpere}, logfile.Unit{Of: measure.UnitVolt}, logfile.Unit{Of: measure.UnitWatt}
 	for _, c := range []struct {
 		name    string
 		fields  []Field
@@ -163,16 +164,16 @@ func TestPlans(t *testing.T) {
 		left    int
 		err     string
 	}{
-		{"clamp, its power follows", []Field{{0, "x", a, 0}, {1, "x", v, 0}, {2, "x", w, 0}}, nil, "x:clamp", 1, ""},
-		{"power alone", []Field{{0, "x", w, 0}}, nil, "x:power", 0, ""},
-		{"power and current", []Field{{0, "x", w, 0}, {1, "x", a, 0}}, nil, "x:power", 1, ""},
-		{"assumed", []Field{{0, "x", a, 0}}, map[string]measure.Volt{"x": 12}, "x:assumed", 0, ""},
-		{"total alone", []Field{{0, "", w, 0}}, nil, "total:power", 0, ""},
-		{"total beside rails", []Field{{0, "", w, 0}, {1, "x", w, 0}}, nil, "x:power", 1, ""},
-		{"current alone", []Field{{0, "x", a, 0}}, nil, "", 0, "--assume x=12"},
-		{"voltage alone", []Field{{0, "x", v, 0}}, nil, "", 0, "no column makes a power"},
-		{"twice", []Field{{0, "x", w, 0}, {1, "x", w, 0}}, nil, "", 0, "two columns"},
-		{"assumed for nothing", []Field{{0, "x", w, 0}}, map[string]measure.Volt{"y": 12}, "", 0, "--assume y"},
+		{"clamp, its power follows", []Field{{0, "x", a}, {1, "x", v}, {2, "x", w}}, nil, "x:clamp", 1, ""},
+		{"power alone", []Field{{0, "x", w}}, nil, "x:power", 0, ""},
+		{"power and current", []Field{{0, "x", w}, {1, "x", a}}, nil, "x:power", 1, ""},
+		{"assumed", []Field{{0, "x", a}}, map[string]measure.Volt{"x": 12}, "x:assumed", 0, ""},
+		{"total alone", []Field{{0, "", w}}, nil, "total:power", 0, ""},
+		{"total beside rails", []Field{{0, "", w}, {1, "x", w}}, nil, "x:power", 1, ""},
+		{"current alone", []Field{{0, "x", a}}, nil, "", 0, "--assume x=12"},
+		{"voltage alone", []Field{{0, "x", v}}, nil, "", 0, "no column makes a power"},
+		{"twice", []Field{{0, "x", w}, {1, "x", w}}, nil, "", 0, "two columns"},
+		{"assumed for nothing", []Field{{0, "x", w}}, map[string]measure.Volt{"y": 12}, "", 0, "--assume y"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := NewPlan(make([]Column, 3), c.fields, Options{Assumed: c.assumed})
@@ -197,8 +198,8 @@ func TestPlans(t *testing.T) {
 }
 
 func TestChosenRails(t *testing.T) {
-	w := measure.UnitWatt
-	fields := []Field{{0, "x", w, 0}, {1, "y", w, 0}}
+	w := logfile.Unit{Of: measure.UnitWatt}
+	fields := []Field{{0, "x", w}, {1, "y", w}}
 	p, err := NewPlan(make([]Column, 2), fields, Options{Rails: []string{"y"}})
 	if err != nil || len(p.Rails) != 1 || p.Rails[0].Name != "y" || p.Columns[0].Kind != Ignored {
 		t.Errorf("%+v, %v", p, err)

@@ -22,30 +22,33 @@ import (
 )
 
 // Cluster is a server with its files.
+// Its life is New, tests, Remove; Kill and Start stand for a crash between.
 type Cluster struct {
+	// bin is the folder of the server's programs, dir the one of its data and socket.
 	bin, dir string
 	settings []string
 	as       *syscall.Credential // nil for the test's own user
 
 	process *exec.Cmd
-	done    chan error
-	log     logged
+	// done holds the outcome of the process once it has ended.
+	done chan error
+	log  logged
 }
 
-// logged is what a server said; it writes while the test reads.
+// logged is a server's output; it writes while the test reads.
 type logged struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// Write takes what the server says.
+// Write appends output.
 func (l *logged) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.Write(p)
 }
 
-// Log returns what the server said since it was last asked.
+// Log returns the server's output since the last call.
 func (c *Cluster) Log() string {
 	c.log.mu.Lock()
 	defer c.log.mu.Unlock()
@@ -58,6 +61,7 @@ func (c *Cluster) Log() string {
 const startWithin = 60 * time.Second
 
 // programs returns the folder of the newest PostgreSQL's programs; empty for none.
+// A program in PATH wins over the packaged ones, of which the highest major version is taken.
 func programs() string {
 	if p, err := exec.LookPath("initdb"); err == nil {
 		if p, err = filepath.EvalSymlinks(p); err == nil {
@@ -66,16 +70,18 @@ func programs() string {
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is right
 	if len(found) == 0 {
+		// Sorted by number: as texts, 9 comes behind 15.
 		return ""
 	}
 	version := func(p string) int {
-		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(p)))) // 0 for what is no number
+		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(p)))) // 0 for a name that is no number
 		return n
 	}
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }))
 }
 
 // unprivileged returns whom to run the server as.
+// A nil credential is the test's own user.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -97,6 +103,8 @@ func unprivileged() (*syscall.Credential, error) {
 
 // New makes a cluster and starts it. Settings are as in "fsync=off". It returns
 // nil without an error where PostgreSQL is not installed.
+// The data directory has no password and listens on a socket in a private folder only. Durability of
+// initdb itself is not wanted (--no-sync).
 func New(settings ...string) (*Cluster, error) {
 	c := &Cluster{bin: programs(), settings: settings}
 	if c.bin == "" {
@@ -109,6 +117,7 @@ func New(settings ...string) (*Cluster, error) {
 	if c.dir, err = os.MkdirTemp("", "wattmark-pg"); err != nil {
 		return nil, err
 	}
+	// The server's user must own the folder.
 	if c.as != nil {
 		if err := os.Chown(c.dir, int(c.as.Uid), int(c.as.Gid)); err != nil {
 			return nil, err
@@ -116,14 +125,16 @@ func New(settings ...string) (*Cluster, error) {
 	}
 	cmd := c.command("initdb", "-D", c.data(), "-U", "wattmark", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		os.RemoveAll(c.dir) // the first error is the one to tell
+		os.RemoveAll(c.dir) // the first error is returned
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	return c, c.Start()
 }
 
+// data is the server's data directory.
 func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
 
+// command runs one of the server's programs in its folder, as the server's user.
 func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.bin, name), args...)
 	cmd.Dir = c.dir
@@ -137,6 +148,7 @@ func (c *Cluster) Start() error {
 	for _, s := range c.settings {
 		args = append(args, "-c", s)
 	}
+	// The deadline bounds all tries together.
 	end := time.Now().Add(startWithin)
 	for {
 		err := c.start(args, end)
@@ -148,6 +160,8 @@ func (c *Cluster) Start() error {
 	}
 }
 
+// start makes one try: it ends when a connection is accepted, the process has ended, or at the
+// deadline.
 func (c *Cluster) start(args []string, end time.Time) error {
 	c.Log()
 	c.process = c.command("postgres", args...)
@@ -160,10 +174,12 @@ func (c *Cluster) start(args []string, end time.Time) error {
 	for {
 		select {
 		case err := <-c.done:
+			// Put back, so that signal finds it.
 			c.done <- err
 			return fmt.Errorf("postgres ended at once: %w\n%s", err, c.Log())
 		case <-time.After(20 * time.Millisecond):
 		}
+		// A connection is the only sign that recovery is over.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		conn, err := pgx.Connect(ctx, c.URL("postgres"))
 		cancel()
@@ -190,6 +206,7 @@ func (c *Cluster) Kill() { c.signal(syscall.SIGKILL) }
 // Stop ends the server; connections are cut.
 func (c *Cluster) Stop() { c.signal(syscall.SIGINT) }
 
+// signal sends a signal and blocks until the process has ended; without a process it does nothing.
 func (c *Cluster) signal(s syscall.Signal) {
 	if c.process == nil {
 		return
@@ -206,6 +223,7 @@ func (c *Cluster) Remove() error {
 }
 
 // shared is the cluster of a test program.
+// One server for a package: starting one takes a second. Each test gets a database of its own.
 var shared struct {
 	once    sync.Once
 	cluster *Cluster
@@ -228,6 +246,7 @@ func Run(m *testing.M) int {
 }
 
 // Own starts a cluster for one test alone, and removes it behind the test.
+// Tests that kill the server, or need other settings, must not share it.
 func Own(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
 	c, err := New(settings...)
@@ -245,6 +264,7 @@ func Own(t testing.TB, settings ...string) *Cluster {
 // skipped, or fails where WATTMARK_REQUIRE_TOOLS=1 asks for it.
 func Database(t testing.TB) string {
 	t.Helper()
+	// fsync=off: the machine does not crash in these tests.
 	shared.once.Do(func() { shared.cluster, shared.err = New("fsync=off") })
 	Need(t, shared.cluster, shared.err)
 	shared.Lock()
@@ -276,12 +296,13 @@ func (c *Cluster) Make(t testing.TB, name string) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
+	// The name is the package's own, w and a number: no quoting is needed.
 	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Psql runs a query in the stock client and returns what it prints, a row a
+// Psql runs a query in the stock client and returns its output, a row a
 // line and | between columns. The test is skipped where psql is absent.
 func Psql(t testing.TB, address, query string) string {
 	t.Helper()

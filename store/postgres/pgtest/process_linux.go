@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// attributes runs a process as somebody, and ends it with the test.
+// attributes runs a process as another user, and ends it with the test.
 func attributes(as *syscall.Credential) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGQUIT, Setpgid: true}
 }

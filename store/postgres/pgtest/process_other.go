@@ -4,7 +4,7 @@ package pgtest
 
 import "syscall"
 
-// attributes runs a process as somebody.
+// attributes runs a process as another user.
 func attributes(as *syscall.Credential) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: as}
 }

@@ -4172,7 +4172,7 @@ const file_nidaqmx_grpc_nidaqmx_proto_rawDesc = "" +
 	"\x18GetDeviceAttributeString\x12-.nidaqmx_grpc.GetDeviceAttributeStringRequest\x1a..nidaqmx_grpc.GetDeviceAttributeStringResponse\x12y\n" +
 	"\x18GetDeviceAttributeUInt32\x12-.nidaqmx_grpc.GetDeviceAttributeUInt32Request\x1a..nidaqmx_grpc.GetDeviceAttributeUInt32Response\x12s\n" +
 	"\x16GetDeviceAttributeBool\x12+.nidaqmx_grpc.GetDeviceAttributeBoolRequest\x1a,.nidaqmx_grpc.GetDeviceAttributeBoolResponse\x12\x85\x01\n" +
-	"\x1cGetSystemInfoAttributeUInt32\x121.nidaqmx_grpc.GetSystemInfoAttributeUInt32Request\x1a2.nidaqmx_grpc.GetSystemInfoAttributeUInt32ResponseB/Z-wattmark/monitor/instrument/nidaqmx/nipb;nipbb\x06proto3"
+	"\x1cGetSystemInfoAttributeUInt32\x121.nidaqmx_grpc.GetSystemInfoAttributeUInt32Request\x1a2.nidaqmx_grpc.GetSystemInfoAttributeUInt32ResponseBCZAgithub.com/wattmark/wattmark/monitor/instrument/nidaqmx/nipb;nipbb\x06proto3"
 
 var (
 	file_nidaqmx_grpc_nidaqmx_proto_rawDescOnce sync.Once

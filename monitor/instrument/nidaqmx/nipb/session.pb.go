@@ -135,7 +135,7 @@ const file_nidevice_grpc_session_proto_rawDesc = "" +
 	"\x1dSessionInitializationBehavior\x12/\n" +
 	"+SESSION_INITIALIZATION_BEHAVIOR_UNSPECIFIED\x10\x00\x122\n" +
 	".SESSION_INITIALIZATION_BEHAVIOR_INITIALIZE_NEW\x10\x01\x126\n" +
-	"2SESSION_INITIALIZATION_BEHAVIOR_ATTACH_TO_EXISTING\x10\x02B/Z-wattmark/monitor/instrument/nidaqmx/nipb;nipbb\x06proto3"
+	"2SESSION_INITIALIZATION_BEHAVIOR_ATTACH_TO_EXISTING\x10\x02BCZAgithub.com/wattmark/wattmark/monitor/instrument/nidaqmx/nipb;nipbb\x06proto3"
 
 var (
 	file_nidevice_grpc_session_proto_rawDescOnce sync.Once

@@ -6,7 +6,7 @@ import (
 	"math"
 	"testing"
 
-	"wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
 // put writes a descriptor's fields where the programming guide has them.
@@ -44,7 +44,8 @@ func TestDescriptors(t *testing.T) {
 		"6000A, 10.6 codes a division":  {put(false, 1000, 0.5, 0, 10.625, 8, 1e-6, 1), 0.5 / 10.625, 0.5, 8},
 	} {
 		d, err := parseDescriptor(c.b)
-		if err != nil || !near(d.gain(), c.gain) || !near(d.volts, c.volts) || d.bits != c.bits || d.points != 1000 || !near(d.seconds, 1e-6) {
+		if err != nil || !near(d.gain(), c.gain) || !near(d.volts, c.volts) || d.bits != c.bits || d.points != 1000 ||
+			!near(d.seconds, 1e-6) {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}
 	}
@@ -68,9 +69,11 @@ func TestRefusedDescriptors(t *testing.T) {
 	length[36] = 1
 	for name, b := range map[string][]byte{
 		"short": good()[:345], "long": append(good(), '\n'), "empty": nil, "no name": other, "another length": length,
-		"no volts": spoil(156, 0), "volts NaN": spoil(156, nan), "negative interval": spoil(176, -1), "no codes": spoil(164, 0),
-		"endless offset": spoil(160, float32(math.Inf(1))), "no probe": spoil(328, 0), "codes beyond all": spoil(164, 1e9),
-		"no bits": put(false, 1, 1, 0, 30, 0, 1, 1), "negative points": put(false, -1, 1, 0, 30, 8, 1, 1),
+		"no volts": spoil(156, 0), "volts NaN": spoil(156, nan), "negative interval": spoil(176, -1),
+		"no codes":       spoil(164, 0),
+		"endless offset": spoil(160, float32(math.Inf(1))), "no probe": spoil(328, 0),
+		"codes beyond all": spoil(164, 1e9),
+		"no bits":          put(false, 1, 1, 0, 30, 0, 1, 1), "negative points": put(false, -1, 1, 0, 30, 8, 1, 1),
 		"words of more codes than they have": put(true, 1, 1, 0, 20000, 12, 1, 1),
 	} {
 		if d, err := parseDescriptor(b); !errors.Is(err, scpi.ErrReply) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
 // Preambles as public logs of real scopes have them, in form.
@@ -22,13 +22,19 @@ var seen = map[string]string{
 
 func TestPreambles(t *testing.T) {
 	want := map[string]preamble{
-		"4000, early firmware": {2, 16, true, true, 1_000_000, 400e-12, -199.8476e-6, 0, "V", 1.5625e-6, -13056, 0, true, true},
-		"4000, late firmware":  {2, 16, true, true, 1_000_000, 400e-12, -199.8476e-6, 0, "V", 1.5625e-6, -13056, 0, true, true},
-		"a cheaper one":        {1, 8, true, true, 20_000, 32e-9, -320e-6, 0, "V", 8e-3, 0, 0, true, true},
-		"5 Series":             {2, 16, true, false, 1250, 8e-9, 4.795e-9, 505, "V", 78.125e-6, 0, 1.94, true, true},
-		"5 Series, no WFID":    {1, 8, true, false, 1_000_000, 4e-9, 0, 0, "V", 4e-3, 0, 0, true, true},
-		"VERBose OFF":          {1, 8, true, false, 1_000_000, 4e-9, 0, 0, "V", 4e-3, 0, 0, true, true},
-		"a label; and more":    {1, 8, true, false, 10, 4e-9, 0, 0, "V", 4e-3, 1.5, -2, true, true},
+		"4000, early firmware": {
+			2, 16, true, true, 1_000_000, 400e-12, -199.8476e-6, 0, "V", 1.5625e-6, -13056, 0,
+			true, true,
+		},
+		"4000, late firmware": {
+			2, 16, true, true, 1_000_000, 400e-12, -199.8476e-6, 0, "V", 1.5625e-6, -13056, 0,
+			true, true,
+		},
+		"a cheaper one":     {1, 8, true, true, 20_000, 32e-9, -320e-6, 0, "V", 8e-3, 0, 0, true, true},
+		"5 Series":          {2, 16, true, false, 1250, 8e-9, 4.795e-9, 505, "V", 78.125e-6, 0, 1.94, true, true},
+		"5 Series, no WFID": {1, 8, true, false, 1_000_000, 4e-9, 0, 0, "V", 4e-3, 0, 0, true, true},
+		"VERBose OFF":       {1, 8, true, false, 1_000_000, 4e-9, 0, 0, "V", 4e-3, 0, 0, true, true},
+		"a label; and more": {1, 8, true, false, 10, 4e-9, 0, 0, "V", 4e-3, 1.5, -2, true, true},
 	}
 	for name, s := range seen {
 		if p, err := parsePreamble(s); err != nil || p != want[name] {

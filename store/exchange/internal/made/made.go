@@ -4,15 +4,18 @@ package made
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
-	"wattmark/measure"
-	"wattmark/measure/chunk"
-	"wattmark/measure/clock"
-	"wattmark/store"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
 )
 
 // ChunkScans is the number of scans of a chunk; one that is repeated is longer, for
@@ -23,6 +26,8 @@ const (
 )
 
 // Source makes chunks of a setup: noise of some counts around levels that step.
+// The counts follow from the scan number and a fixed seed: two passes yield the same, and a test can
+// compute the sums by hand.
 type Source struct {
 	Setup measure.Setup
 	Scans int
@@ -34,7 +39,7 @@ type Source struct {
 	kept   []*chunk.Chunk
 }
 
-// Keep makes all chunks now, so that a benchmark does not time their making.
+// Keep makes all chunks now, in memory, so that a benchmark does not time their making.
 func (s *Source) Keep(ctx context.Context) error {
 	s.kept = nil
 	var kept []*chunk.Chunk
@@ -58,7 +63,8 @@ func Setup(stamped bool) measure.Setup {
 		Timebase: measure.Timebase{TickHz: 1e7, UTickHz: 1e-5, TicksPerScan: 100, Stamped: stamped},
 		Channels: []measure.Channel{
 			{Name: "aux.current", Unit: measure.UnitAmpere, Gain: 1e-3, Offset: -0.02, UGain: 2e-3},
-			v("aux.voltage", 5e-4, 0.01), v("3v3.source", 1.1e-4, 0), v("3v3.load", 1.1e-4, 0.002), v("12v.source", 5e-4, 0), v("12v.load", 5e-4, 0),
+			v("aux.voltage", 5e-4, 0.01), v("3v3.source", 1.1e-4, 0), v("3v3.load", 1.1e-4, 0.002),
+			v("12v.source", 5e-4, 0), v("12v.load", 5e-4, 0),
 		},
 		Rails: []measure.Rail{
 			{Name: "aux_12v", Role: measure.RolePSU, Wiring: measure.WiringClamp, X: 0, Y: 1},
@@ -70,6 +76,7 @@ func Setup(stamped bool) measure.Setup {
 }
 
 // Started is device time zero of the tasks.
+// The odd nanoseconds show where a conversion rounds.
 var Started = time.Date(2026, 3, 4, 5, 6, 7, 123456789, time.UTC)
 
 // Task is a task of the source's setup whose clock runs 20 ppm fast.
@@ -78,12 +85,14 @@ func (s *Source) Task() *store.Task {
 	t.Name, t.User, t.Launched, t.GPU = "gemm", "lab", Started.Add(-time.Second), "H200"
 	t.Setup, t.CalibrationID, t.Started = s.Setup, s.Setup.CalibrationID(), Started
 	t.Instrument = measure.Identity{Kind: "made", Serial: "1"}
+	// Host time = origin + (device time − A)/B, with B 20 ppm above 1.
 	t.Clock = &clock.Fit{Origin: measure.Seconds(Started.Unix()), A: -0.123456789, B: 1 + 20e-6, Used: 9}
 	t.Events = []measure.Event{{Kind: measure.EventNote, Detail: "a note"}}
 	return t
 }
 
 // Counts fills a block with the counts from a scan on.
+// Channels with an even number step every 5000 scans; all have a slow sine and 4 bits of noise.
 func (s *Source) counts(b *measure.Block, rng *rand.Rand) {
 	levels := []int32{20000, 24000, 30050, 30000, 24100, 24000}
 	for c := range b.Counts {
@@ -94,77 +103,135 @@ func (s *Source) counts(b *measure.Block, rng *rand.Rand) {
 			b.Counts[c][i] = v + int32(rng.Uint32()&15)
 		}
 	}
+	// Stamps jitter by up to 3 ticks, and still rise.
 	for i := range b.Ticks {
 		b.Ticks[i] = int64(float64(b.FirstScan+uint64(i))*s.Setup.Timebase.TicksPerScan) + int64(rng.Uint32()&3)
 	}
 }
 
 // Chunks yields the chunks of any task.
+// A chunk is valid until the next; with from > 0 the earlier ones are made and left out, as the noise
+// is one sequence.
 func (s *Source) Chunks(ctx context.Context, _ store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
-	if s.kept != nil {
-		return func(yield func(*chunk.Chunk, error) bool) {
-			for _, c := range s.kept {
-				if c.No >= from && !yield(c, nil) {
-					return
-				}
-			}
-		}
-	}
 	return func(yield func(*chunk.Chunk, error) bool) {
-		size := ChunkScans
-		if s.Repeat {
-			size = repeated
-		}
-		tb, rng := s.Setup.Timebase, rand.New(rand.NewPCG(1, 2))
-		e, err := chunk.NewEncoder(tb, len(s.Setup.Channels), size)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		b := measure.Block{Counts: make([][]measure.Count, len(s.Setup.Channels))}
-		for c := range b.Counts {
-			b.Counts[c] = make([]measure.Count, size)
-		}
-		if tb.Stamped {
-			b.Ticks = make([]int64, size)
-		}
-		var c *chunk.Chunk
-		scan := uint64(0)
-		for no, left := uint64(0), s.Scans; left > 0; no++ {
-			if err := ctx.Err(); err != nil {
-				yield(nil, err)
-				return
-			}
-			n := min(left, size)
-			if c == nil || !s.Repeat || n < size {
-				part := measure.Block{FirstScan: scan, FirstTick: int64(float64(scan) * tb.TicksPerScan)}
-				for k := range b.Counts {
-					part.Counts = append(part.Counts, b.Counts[k][:n])
-				}
-				if tb.Stamped {
-					part.Ticks = b.Ticks[:n]
-				}
-				s.counts(&part, rng)
-				if _, err := e.Append(&part); err != nil {
-					yield(nil, err)
+		take := func(c *chunk.Chunk) bool { return c.No < from || yield(c, nil) }
+		if s.kept != nil {
+			for _, c := range s.kept {
+				if !take(c) {
 					return
 				}
-				c = e.Flush(no)
-			} else {
-				c.No, c.FirstScan, c.FirstTick = no, scan, int64(float64(scan)*tb.TicksPerScan)
 			}
-			if no >= from && !yield(c, nil) {
-				return
-			}
-			left -= n
-			if scan += uint64(n); no == 0 {
-				scan += s.Gap
-			}
+		} else if err := s.make(ctx, take); err != nil {
+			yield(nil, err)
 		}
 	}
+}
+
+// make makes the chunks until take returns false.
+func (s *Source) make(ctx context.Context, take func(*chunk.Chunk) bool) error {
+	size := ChunkScans
+	if s.Repeat {
+		size = repeated
+	}
+	tb, rng := s.Setup.Timebase, rand.New(rand.NewPCG(1, 2))
+	e, err := chunk.NewEncoder(tb, len(s.Setup.Channels), size)
+	// One block is filled again for each chunk.
+	b := measure.Block{Counts: make([][]measure.Count, len(s.Setup.Channels)), Ticks: make([]int64, size)}
+	for c := range b.Counts {
+		b.Counts[c] = make([]measure.Count, size)
+	}
+	var c *chunk.Chunk
+	scan, left := uint64(0), s.Scans
+	for no := uint64(0); left > 0 && err == nil; no++ {
+		n := min(left, size)
+		first := int64(float64(scan) * tb.TicksPerScan)
+		if c != nil && s.Repeat && n == size {
+			c.No, c.FirstScan, c.FirstTick = no, scan, first // another number and place
+		} else {
+			part := measure.Block{FirstScan: scan, FirstTick: first}
+			for _, counts := range b.Counts {
+				part.Counts = append(part.Counts, counts[:n])
+			}
+			if tb.Stamped {
+				part.Ticks = b.Ticks[:n]
+			}
+			s.counts(&part, rng)
+			_, err = e.Append(&part)
+			c = e.Flush(no)
+		}
+		if err = errors.Join(err, ctx.Err()); err == nil && !take(c) {
+			return nil
+		}
+		left -= n
+		// The gap lies behind the first chunk: later scans are counted on by as many.
+		if scan += uint64(n); no == 0 {
+			scan += s.Gap
+		}
+	}
+	return err
 }
 
 // Blocks are all blocks, for a reckoning by hand.
 func (s *Source) Blocks(ctx context.Context) iter.Seq2[*measure.Block, error] {
 	return chunk.DecodeAll(s.Chunks(ctx, 7, 0), &s.Setup)
+}
+
+// Full is a source with all that a timeline shows.
+type Full struct {
+	Source
+	// Launched are kernels of two streams, of which some overlap.
+	Launched []store.Launch
+}
+
+// NewFull makes a recorded task of some scans, its window and two markers.
+func NewFull(scans int) (*Full, *store.Task) {
+	f := &Full{Source: Source{Setup: Setup(false), Scans: scans}}
+	t := f.Task()
+	t.Markers = []marker.Found{{Kind: marker.Start, T: 0.01, U: 1e-6}, {Kind: marker.Stop, T: 0.09, U: 1e-6}}
+	t.Result = &measure.Result{From: 0.02, To: 0.08, Total: measure.Estimate{Energy: 12, U: 0.1}}
+	base := Started.Add(30 * time.Millisecond).UnixNano()
+	for i := range 10 {
+		at := base + int64(i)*1000
+		f.Launched = append(f.Launched, store.Launch{
+			Start: at, End: at + 900, Name: i % 2, Stream: 7, Grid: [3]uint32{4, 1, 1}, Block: [3]uint32{32, 1, 1},
+		})
+	}
+	// The last overlaps several on its stream, for which a viewer needs a second lane.
+	f.Launched = append(f.Launched, store.Launch{Start: base + 500, End: base + 5000, Name: 1, Stream: 7})
+	slices.SortFunc(f.Launched, func(a, b store.Launch) int { return int(a.Start - b.Start) })
+	return f, t
+}
+
+// Kernels are one.
+func (f *Full) Kernels(context.Context, store.TaskID) ([]store.Kernel, error) {
+	at := Started.Add(20 * time.Millisecond)
+	return []store.Kernel{{Name: "gemm", Start: at, End: at.Add(60 * time.Millisecond)}}, nil
+}
+
+// Readings are three by the GPU's own sensor.
+func (f *Full) Readings(context.Context, store.TaskID) (out []store.Reading, err error) {
+	for i := range 3 {
+		at := Started.Add(time.Duration(i) * 20 * time.Millisecond)
+		out = append(out, store.Reading{Method: "nvml.instant", At: at, Value: 100 + float64(i)})
+	}
+	return out, nil
+}
+
+// LaunchTables name two kernels of a process on a GPU.
+func (f *Full) LaunchTables(context.Context, store.TaskID) (store.LaunchTables, error) {
+	return store.LaunchTables{
+		Processes: []store.LaunchProcess{{PID: 99}}, Names: []string{"first", "second"},
+		Devices: []store.LaunchDevice{{Measured: true}},
+	}, nil
+}
+
+// Launches are those of Launched.
+func (f *Full) Launches(context.Context, store.TaskID) iter.Seq2[store.Launch, error] {
+	return func(yield func(store.Launch, error) bool) {
+		for _, l := range f.Launched {
+			if !yield(l, nil) {
+				return
+			}
+		}
+	}
 }

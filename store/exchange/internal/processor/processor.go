@@ -1,5 +1,5 @@
-// Package processor asks Perfetto's own trace processor, the part of its page that reads
-// traces, what it sees in a trace. It is for tests, and is none of ours: .ci/install
+// Package processor queries traces with Perfetto's own trace processor, the part of its page that
+// reads traces. It is for tests, and third-party: .ci/install
 // fetches a built one, WebAssembly for the page's worker, into the user's cache, and it is
 // run in Node.
 package processor
@@ -23,7 +23,7 @@ var script []byte
 type Row map[string]any
 
 // find returns the folder of the trace processor. Without it the test is skipped, or fails
-// where WATTMARK_REQUIRE_TOOLS=1 asks for it.
+// where WATTMARK_REQUIRE_TOOLS=1.
 func find(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("WATTMARK_TRACE_PROCESSOR")
@@ -34,14 +34,15 @@ func find(t testing.TB) string {
 		}
 		dir = filepath.Join(cache, "wattmark", "trace-processor")
 	}
-	_, err := os.Stat(filepath.Join(dir, "trace_processor.wasm")) // #nosec G703 -- whose tests run says where it lies
+	_, err := os.Stat(filepath.Join(dir, "trace_processor.wasm")) // #nosec G703 -- the user of the tests names it
 	if err == nil {
 		_, err = exec.LookPath("node")
 	}
 	if err == nil {
 		return dir
 	}
-	why := fmt.Sprintf("no Perfetto trace processor (.ci/install fetches it; WATTMARK_TRACE_PROCESSOR names its folder): %v", err)
+	why := fmt.Sprintf("no Perfetto trace processor "+
+		"(.ci/install fetches it; WATTMARK_TRACE_PROCESSOR names its folder): %v", err)
 	if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
 		t.Fatal(why)
 	}
@@ -78,5 +79,5 @@ func Ask(t testing.TB, trace []byte, queries ...string) [][]Row {
 	return answers
 }
 
-// Faults asks for what the processor found wrong with a trace, or lost of it.
+// Faults is a query for the errors in a trace, and for lost parts of it.
 const Faults = `SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0`

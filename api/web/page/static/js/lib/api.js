@@ -1,4 +1,4 @@
-// The JSON API of this host (docs/json-api.md).
+// The JSON API of this host (docs/host.md).
 
 /** ApiError is an answer that is none: status 0 when the host did not answer at all. */
 export class ApiError extends Error {

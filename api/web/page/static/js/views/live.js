@@ -3,7 +3,7 @@ import { ApiError, get, givenUp, stream } from '../lib/api.js';
 import { announce, el, fill } from '../lib/dom.js';
 import { grouped, num, none } from '../lib/format.js';
 import { buttons, notice } from '../lib/parts.js';
-import { link } from '../lib/router.js';
+import { link, parse } from '../lib/router.js';
 import { about, ago, beat, benchBadge, heldBy, holder, kept, keptOn, nameOf, stateOf, troubles } from './live_parts.js';
 import { Rails } from './live_rails.js';
 import { keep, Trace } from './live_trace.js';
@@ -86,7 +86,8 @@ class Benches {
   async begin() {
     try {
       const { benches } = await get('/v1/benches');
-      if (this.closed) return;
+      // A link that was followed meanwhile is in the address before this view is closed.
+      if (this.closed || parse(location.hash).name !== live.name) return;
       if (benches.length === 1) {
         location.replace(link('live', benches[0].bench));
         return;

@@ -1,0 +1,289 @@
+// Package signin asks who is at the other end of HTTP: by a token or a certificate with
+// each request, or by a cookie that a page got for a token.
+//
+//	POST   /v1/session   {"token": "wm_…"} makes a session: a cookie, HttpOnly, SameSite=Strict
+//	GET    /v1/session   who is signed in
+//	DELETE /v1/session   signs out
+//	GET    /signin       a page that asks for a token
+//
+// A session lasts half a day, and no longer than its token: one that is revoked ends at
+// once. Sessions are kept in memory, by a hash of the cookie.
+package signin
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/wattmark/wattmark/api/auth"
+)
+
+// Handler authenticates callers before it serves a site.
+type Handler struct {
+	guard    *auth.Guard
+	next     http.Handler
+	own      *http.ServeMux
+	sessions sessions
+	now      func() time.Time
+}
+
+// New puts the question before a site. Sessions end with ctx at the latest. now is the clock; nil for
+// the wall clock.
+func New(ctx context.Context, guard *auth.Guard, next http.Handler, now func() time.Time) *Handler {
+	if now == nil {
+		now = time.Now
+	}
+	h := &Handler{guard: guard, next: next, own: http.NewServeMux(), now: now}
+	h.sessions.ctx, h.sessions.all = ctx, map[[32]byte]session{}
+	h.own.HandleFunc("POST /v1/session", h.signIn)
+	h.own.HandleFunc("GET /v1/session", h.show)
+	h.own.HandleFunc("DELETE /v1/session", h.signOut)
+	page(h.own)
+	return h
+}
+
+// ours are the paths that are answered here, and open to everybody.
+func ours(path string) bool {
+	return path == "/v1/session" || path == "/signin" || strings.HasPrefix(path, "/signin/")
+}
+
+// open are the paths of the site that are open to everybody.
+func open(path string) bool { return path == "/healthz" }
+
+// role is the least role that a request needs. gRPC-Web and Connect ask for a call by its name,
+// always by POST; JSON calls that are not safe need more by their own row.
+func role(r *http.Request) auth.Role {
+	row, call := auth.Rows[r.URL.Path]
+	switch {
+	case call:
+		return max(row.Role, auth.Viewer)
+	case strings.HasPrefix(r.URL.Path, "/debug/"):
+		return auth.Admin
+	case safe(r):
+		return auth.Viewer
+	}
+	return auth.Measurer
+}
+
+// safe reports whether a request changes nothing by its method (RFC 9110, 9.2.1).
+func safe(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// ServeHTTP serves authenticated callers, and the sign-in page to others.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if ours(r.URL.Path) {
+		h.own.ServeHTTP(w, r)
+		return
+	}
+	if open(r.URL.Path) {
+		h.next.ServeHTTP(w, r.WithContext(auth.With(r.Context(), auth.Identity{})))
+		return
+	}
+	who, err := h.who(r)
+	ctx := auth.WithFrom(r.Context(), who, r.RemoteAddr)
+	if err == nil {
+		err = auth.May(ctx, role(r))
+	}
+	if err != nil {
+		h.refuse(w, r, who, err)
+		return
+	}
+	ctx, leave := h.guard.Watch(ctx, who)
+	defer leave()
+	if s, ok := h.session(r); ok { // requests in a session end with it
+		within, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.over, cancel)()
+		ctx = within
+	}
+	h.next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// errSite: a page of another site may be behind the request.
+var errSite = fmt.Errorf("%w: a page of this site says where it comes from; this request does not", auth.ErrDenied)
+
+// who identifies the caller: by a header, else by a cookie, else by a certificate.
+func (h *Handler) who(r *http.Request) (auth.Identity, error) {
+	if said := r.Header.Values("Authorization"); len(said) > 0 {
+		return h.guard.Header(strings.Join(said, ","))
+	}
+	if c, err := r.Cookie(cookieName(r)); err == nil {
+		s, ok := h.session(r)
+		if !ok {
+			return auth.Identity{}, fmt.Errorf("%w: the session is over: sign in again", auth.ErrUnknown)
+		}
+		if err := h.guard.Valid(s.who); err != nil {
+			h.sessions.end(c.Value)
+			return auth.Identity{}, err
+		}
+		// Every browser sends one of these when a page asks for a change; whether it is this
+		// site's was looked at before.
+		if !safe(r) && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
+			return s.who, errSite
+		}
+		return s.who, nil
+	}
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return h.guard.Certificate(r.TLS.VerifiedChains)
+	}
+	return auth.Identity{}, fmt.Errorf("%w: send the header Authorization: Bearer wm_…, or sign in at /signin",
+		auth.ErrUnknown)
+}
+
+// User returns the name of a request's caller, for limits; empty for one that is not authenticated.
+func (h *Handler) User(r *http.Request) string {
+	who, err := h.who(r)
+	if err != nil {
+		return ""
+	}
+	return who.Name
+}
+
+// session is the one that a request is made in; a header goes before it.
+func (h *Handler) session(r *http.Request) (session, bool) {
+	c, err := r.Cookie(cookieName(r))
+	if err != nil || len(r.Header.Values("Authorization")) > 0 {
+		return session{}, false
+	}
+	return h.sessions.find(c.Value, h.now())
+}
+
+// refuse answers with a status and logs it; a browser that opens a page is sent to
+// /signin instead.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, who auth.Identity, err error) {
+	if errors.Is(err, auth.ErrUnknown) && safe(r) && strings.Contains(r.Header.Get("Accept"), "text/html") &&
+		!strings.HasPrefix(r.URL.Path, "/v1/") {
+		http.Redirect(w, r, "/signin", http.StatusSeeOther)
+		return
+	}
+	s := status.Convert(auth.Status(err))
+	h.guard.Audit().Keep(r.Context(), auth.Entry{
+		Who: who, From: r.RemoteAddr, What: r.Method + " " + r.URL.Path, Code: s.Code().String(), Why: s.Message(),
+	})
+	answerError(w, s)
+}
+
+// answerError answers with a gRPC status as the gateway does: 401, 403, 400, and 503 for
+// all others.
+func answerError(w http.ResponseWriter, s *status.Status) {
+	code := http.StatusServiceUnavailable
+	switch s.Code() {
+	case codes.Unauthenticated:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="wattmark"`)
+		code = http.StatusUnauthorized
+	case codes.PermissionDenied:
+		code = http.StatusForbidden
+	case codes.InvalidArgument:
+		code = http.StatusBadRequest
+	}
+	answer(w, code, map[string]any{"code": int(s.Code()), "message": s.Message(), "details": []any{}})
+}
+
+// answer writes v as JSON under an HTTP status.
+func answer(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// signIn makes a session of a token.
+func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Token string `json:"token"`
+	}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096))
+	var large *http.MaxBytesError
+	if err := d.Decode(&q); errors.As(err, &large) {
+		answerError(w, status.New(codes.InvalidArgument, "this is longer than any token: copy the token again"))
+		return
+	} else if err != nil {
+		answerError(w, status.New(codes.InvalidArgument, `want {"token": "wm_…"}`))
+		return
+	}
+	who, err := h.guard.Header("Bearer " + strings.TrimSpace(q.Token))
+	s := status.Convert(auth.Status(err))
+	h.guard.Audit().Keep(r.Context(), auth.Entry{
+		Who: who, From: r.RemoteAddr, What: "sign in", Code: s.Code().String(), Why: s.Message(),
+	})
+	if err != nil {
+		answerError(w, s)
+		return
+	}
+	if old, err := r.Cookie(cookieName(r)); err == nil {
+		h.sessions.end(old.Value)
+	}
+	value, until := h.sessions.begin(who, h.now())
+	http.SetCookie(w, cookie(r, value, until))
+	answer(w, http.StatusOK, shown(who, until))
+}
+
+// show answers with the identity of the session.
+func (h *Handler) show(w http.ResponseWriter, r *http.Request) {
+	who, err := h.who(r)
+	if err != nil {
+		answerError(w, status.Convert(auth.Status(err)))
+		return
+	}
+	until := who.Expires
+	if s, ok := h.session(r); ok {
+		until = s.until
+	}
+	answer(w, http.StatusOK, shown(who, until))
+}
+
+// shown returns the fields of a session that its owner sees.
+func shown(who auth.Identity, until time.Time) map[string]any {
+	m := map[string]any{"name": who.Name, "role": who.Role}
+	if !until.IsZero() {
+		m["expires"] = until.UTC().Format(time.RFC3339)
+	}
+	return m
+}
+
+// signOut ends the session, if there is one.
+func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
+	if c, err := r.Cookie(cookieName(r)); err == nil {
+		if s, ok := h.sessions.find(c.Value, h.now()); ok {
+			h.sessions.end(c.Value)
+			h.guard.Audit().Keep(r.Context(), auth.Entry{
+				Who: s.who, From: r.RemoteAddr, What: "sign out", Code: codes.OK.String(), On: []slog.Attr{},
+			})
+		}
+	}
+	http.SetCookie(w, cookie(r, "", time.Time{}))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+//go:embed page
+var files embed.FS
+
+// strict is the policy of the page: nothing but its own three files and one request.
+const strict = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'none'; " +
+	"frame-ancestors 'none'; base-uri 'none'"
+
+// page serves the page that asks for a token: three files by their names, and no others.
+func page(mux *http.ServeMux) {
+	for path, f := range map[string]struct{ name, kind string }{
+		"GET /signin":           {"page/signin.html", "text/html; charset=utf-8"},
+		"GET /signin/signin.js": {"page/signin.js", "text/javascript; charset=utf-8"},
+		"GET /signin/style.css": {"page/style.css", "text/css; charset=utf-8"},
+	} {
+		b, err := files.ReadFile(f.name)
+		if err != nil {
+			panic(err) // it is built in
+		}
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", f.kind)
+			w.Header().Set("Content-Security-Policy", strict)
+			_, _ = w.Write(b)
+		})
+	}
+}

@@ -1,0 +1,361 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
+	"github.com/wattmark/wattmark/monitor/calibration"
+	"github.com/wattmark/wattmark/store"
+)
+
+// calibrateImportCmd returns calibrate import. Flags take precedence over the certificate.
+func calibrateImportCmd(a *cli.App) *cobra.Command {
+	var f calibrateFlags
+	var channel string
+	var nominal bool
+	c := &cobra.Command{
+		Use: "import FILE", Short: "Take over a laboratory's certificate", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			data, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			cert, err := calibration.ParseCertificate(args[0], data)
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("by") && cert.By != "" {
+				f.by = cert.By
+			}
+			f.reference, f.remark = cmp.Or(f.reference, cert.Reference), cmp.Or(f.remark, cert.Remark)
+			if cert.TemperatureC != nil && !f.hasCelsius {
+				f.celsius, f.hasCelsius = *cert.TemperatureC, true
+			}
+			return recordOn(cmd.Context(), a, &f, calib.Import, func(r *calRig, rec *calib.Record) error {
+				return importCertificate(&f, r, rec, cert, channel, nominal)
+			})
+		},
+	}
+	f.flags(a, c, false)
+	c.Flags().StringVar(&f.reference, "reference", "", "the certificate's number")
+	c.Flags().StringVar(&channel, "channel", "", "channel, where the certificate names none")
+	c.Flags().BoolVar(&nominal, "nominal", false, "the readings are those of the instrument's own scale")
+	return c
+}
+
+// importCertificate fits each channel of a certificate as calibrate gain does. channel names
+// the channel where the certificate does not; with nominal the readings are those of the
+// instrument's own scale.
+func importCertificate(f *calibrateFlags, r *calRig, rec *calib.Record, cert calibration.Certificate, channel string,
+	nominal bool,
+) (err error) {
+	if cert.At != "" {
+		if rec.At, err = cli.ParseTime(cert.At); err != nil {
+			return err
+		}
+		if f.valid != "" {
+			// f.record has parsed it: no error here. The validity counts from the
+			// certificate's date.
+			d, _ := cli.ParseAge(f.valid)
+			rec.ValidUntil = rec.At.Add(d)
+		}
+	}
+	// A certificate may cover several channels; an entry without a name belongs to
+	// --channel.
+	for _, named := range cert.Channels() {
+		name := cmp.Or(named, channel)
+		if name == "" {
+			return cli.Usagef("the certificate names no channel: say which with --channel")
+		}
+		i, err := r.index(name)
+		if err != nil {
+			return err
+		}
+		c, own, basis := r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name)
+		if nominal {
+			c, basis = own, ""
+		}
+		x, err := calib.GainOf(c, own, basis, cert.Of(named))
+		if err != nil {
+			return fmt.Errorf("nothing was written: %w", err)
+		}
+		rec.Channels = append(rec.Channels, x)
+	}
+	return nil
+}
+
+// calibrateShuntCmd returns calibrate shunt.
+func calibrateShuntCmd(a *cli.App) *cobra.Command {
+	var f calibrateFlags
+	var rail string
+	var ohm, u float64
+	c := cli.Command("shunt", "Record a shunt's resistance", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		return recordOn(ctx, a, &f, calib.Shunt,
+			func(r *calRig, rec *calib.Record) error { return shunt(r, rec, rail, ohm, u) })
+	})
+	f.flags(a, c, false)
+	fl := c.Flags()
+	fl.StringVar(&f.reference, "reference", "", "what it was measured with, or the certificate's number")
+	fl.StringVar(&rail, "rail", "", "rail of the bench file")
+	fl.Float64Var(&ohm, "ohm", 0, "resistance in Ω")
+	fl.Float64Var(&u, "u-rel", 0, "its relative standard uncertainty")
+	for _, must := range []string{"rail", "ohm", "u-rel"} {
+		_ = c.MarkFlagRequired(must)
+	}
+	return c
+}
+
+// shunt records the resistance in Ω of a rail's shunt and its relative uncertainty u.
+func shunt(r *calRig, rec *calib.Record, rail string, ohm, u float64) error {
+	i := slices.IndexFunc(r.bench.Nominal.Rails, func(x measure.Rail) bool {
+		return x.Name == rail && x.Wiring == measure.WiringShunt
+	})
+	if i < 0 {
+		return cli.Usagef("no rail %q with a shunt on this bench", rail)
+	}
+	own := r.bench.Nominal.Rails[i]
+	// A larger deviation (−20 % … +25 %) is a wrong unit or a wrong rail rather than a
+	// tolerance.
+	if off := ohm/float64(own.Shunt) - 1; off > 0.25 || off < -0.2 {
+		return cli.Usagef("%g Ω is %+.0f %% off the bench file's %g Ω: check the unit, "+
+			"or correct the bench file first", ohm, 100*off, float64(own.Shunt))
+	}
+	rec.Rails = []calib.Rail{{Name: rail, Ohm: ohm, URel: u, NominalOhm: float64(own.Shunt), NominalURel: own.UShunt}}
+	return nil
+}
+
+// calibrateNoteCmd returns calibrate note.
+func calibrateNoteCmd(a *cli.App) *cobra.Command {
+	var f calibrateFlags
+	var channels []string
+	c := cli.Command("note", "Record a remark: where the clamp sits, which cable is used", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			if f.remark == "" {
+				return cli.Usagef("a note needs its words: --remark")
+			}
+			return recordOn(ctx, a, &f, calib.Note, func(r *calRig, rec *calib.Record) error {
+				for _, name := range channels {
+					i, err := r.index(name)
+					if err != nil {
+						return err
+					}
+					rec.Channels = append(rec.Channels, calib.Channel{Name: name, Unit: r.setup.Channels[i].Unit})
+				}
+				return nil
+			})
+		})
+	f.flags(a, c, false)
+	c.Flags().StringSliceVar(&channels, "channel", nil, "channel that it is about (repeatable; default: the bench)")
+	return c
+}
+
+// calibrateShowCmd returns calibrate show: the records of a folder, a monitor or a task.
+func calibrateShowCmd(a *cli.App) *cobra.Command {
+	var f calibrateFlags
+	var task string
+	c := cli.Command("show", "Show the calibration in force, and its history", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			switch {
+			case task != "":
+				return showTaskRecords(ctx, a, task)
+			case f.monitor != "":
+				return showMonitorRecords(ctx, a, f.monitor)
+			}
+			folder := f.bench.Folder()
+			if folder == "" {
+				return cli.Usagef("say whose calibration: --bench FILE, --calibration DIR, --monitor ADDRESS or --task N")
+			}
+			h, err := folder.Load()
+			if err != nil {
+				return err
+			}
+			if !a.JSON {
+				fmt.Fprintf(a.Out, "%d record(s) in %s\n", len(h), folder)
+			}
+			return showHistory(a, h)
+		})
+	f.where(c)
+	c.Flags().StringVar(&task, "task", "", "the records of a task in the database")
+	return a.JSONFlag(c)
+}
+
+// showHistory prints the record in force of each channel and rail, then all records by
+// date.
+func showHistory(a *cli.App, h calib.History) error {
+	if a.JSON {
+		return a.PrintJSON(map[string]any{"records": append(calib.History{}, h...)})
+	}
+	if len(h) == 0 {
+		fmt.Fprintln(a.Out, "No records: the instrument's and the bench file's own scale is in force.")
+		return nil
+	}
+	fmt.Fprintln(a.Out)
+	t := out.NewTable(a.Out)
+	t.AppendHeader([]any{
+		"in force", "record", "of", "by", "gain (a count)", "u, relative", "zero (at count 0)", "u of zero",
+	})
+	all := named(h)
+	for _, n := range all {
+		name := n.name
+		// A subject without a record in force appears in the history only.
+		r := h.InForce(n.of, name)
+		if r == nil {
+			continue
+		}
+		shown := name
+		// With several instruments a channel's name alone is ambiguous.
+		if all[0].of != all[len(all)-1].of {
+			shown += " of " + n.of.String()
+		}
+		row := []any{measure.Printable(shown), r.ID, cli.AtDay(r.At) + cli.Expired(r), measure.Printable(r.By)}
+		for _, c := range r.Channels {
+			if c.Name == name {
+				s := c.Scale
+				row = append(row, fmt.Sprintf("%.7g %s", s.Gain, c.Unit), fmt.Sprintf("%.2g %%", 100*s.UGain),
+					fmt.Sprintf("%.6g %s", s.Offset, c.Unit), fmt.Sprintf("%.2g %s", s.UOffset, c.Unit))
+			}
+		}
+		for _, x := range r.Rails {
+			if x.Name == name {
+				row = append(row, fmt.Sprintf("%.6g Ω", x.Ohm), fmt.Sprintf("%.2g %%", 100*x.URel))
+			}
+		}
+		t.AppendRow(row)
+	}
+	t.Render()
+	fmt.Fprintln(a.Out, "\nHistory:")
+	for _, r := range h {
+		fmt.Fprintf(a.Out, "  %s  %s  %s\n", r.At.Local().Format("2006-01-02 15:04"), r.ID, recordText(&r))
+	}
+	return nil
+}
+
+// subject is a channel or a rail of an instrument.
+type subject struct {
+	of   calib.Instrument
+	name string
+}
+
+// named returns the channels and rails that appear in records, once each, ordered by
+// instrument and name.
+func named(h calib.History) (all []subject) {
+	for _, r := range h {
+		for _, c := range r.Channels {
+			all = append(all, subject{r.Instrument, c.Name})
+		}
+		for _, x := range r.Rails {
+			all = append(all, subject{r.Instrument, x.Name})
+		}
+	}
+	slices.SortFunc(all, func(a, b subject) int {
+		return cmp.Or(cmp.Compare(a.of.Kind, b.of.Kind), cmp.Compare(a.of.Serial, b.of.Serial), cmp.Compare(a.name, b.name))
+	})
+	return slices.Compact(all)
+}
+
+// recordText formats a record in one line, without control characters.
+func recordText(r *calib.Record) string {
+	var on []string
+	for _, c := range r.Channels {
+		on = append(on, c.Name)
+	}
+	for _, x := range r.Rails {
+		on = append(on, x.Name)
+	}
+	text := string(r.Done)
+	if len(on) > 0 {
+		text += " of " + strings.Join(on, ", ")
+	}
+	text += ", by " + r.By
+	if r.Conditions.Reference != "" {
+		text += ", against " + r.Conditions.Reference
+	}
+	if t := r.Conditions.TemperatureC; t != nil {
+		text += fmt.Sprintf(", at %g °C", *t)
+	}
+	if !r.ValidUntil.IsZero() {
+		text += ", valid until " + cli.AtDay(r.ValidUntil)
+	}
+	if r.Remark != "" {
+		text += ": " + r.Remark
+	}
+	return measure.Printable(text)
+}
+
+// showMonitorRecords prints the records that a running monitor follows, and its notes about
+// records that it does not.
+func showMonitorRecords(ctx context.Context, a *cli.App, address string) error {
+	client, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
+	if err != nil {
+		return err
+	}
+	b, err := client.GetBench(ctx)
+	if err = errors.Join(err, client.Close()); err != nil {
+		return err
+	}
+	if len(b.Setup.Channels) == 0 {
+		return errors.New(b.Trouble)
+	}
+	h, err := calib.HistoryOf(&b.Setup)
+	if err != nil {
+		return err
+	}
+	if !a.JSON {
+		fmt.Fprintf(a.Out, "Bench %s, %s %s, calibration %s\n", b.Name, b.Instrument.Model, b.Instrument.Serial,
+			b.CalibrationID)
+		for _, n := range b.Notes {
+			fmt.Fprintln(a.Out, "Note:", n)
+		}
+	}
+	return showHistory(a, h)
+}
+
+// showTaskRecords prints the records of every result of a task; in JSON only those of the
+// result in use.
+func showTaskRecords(ctx context.Context, a *cli.App, arg string) error {
+	db, t, err := a.OpenTask(ctx, arg)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if len(t.Results) == 0 {
+		return showSetupRecords(a, t, "calibration "+t.CalibrationID)
+	}
+	for _, r := range t.Results {
+		x, err := db.TaskResult(ctx, t.ID, r.Number)
+		if err != nil {
+			return err
+		}
+		if a.JSON && !r.InUse {
+			continue
+		}
+		if err := showSetupRecords(a, &x, fmt.Sprintf("result %d%s, calibration %s", r.Number,
+			map[bool]string{true: " (in use)"}[r.InUse], r.CalibrationID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// showSetupRecords prints the records in a task's setup under a title.
+func showSetupRecords(a *cli.App, t *store.Task, title string) error {
+	h, err := calib.HistoryOf(&t.Setup)
+	if err != nil {
+		return err
+	}
+	if !a.JSON {
+		fmt.Fprintf(a.Out, "Task %d, %s\n", t.ID, title)
+	}
+	return showHistory(a, h)
+}

@@ -1,0 +1,377 @@
+// Package bench has the commands around a meter.
+//
+//	instruments   list ports and GPUs; probe shows readings, check judges a bench
+//	calibrate     zero, gain, shunt, import of a certificate, note → dated records
+//	recalculate   results of stored tasks under other records
+//	powersensor3  the configuration stored in the device
+//	emulate       a meter in software on a pseudo-terminal or TCP
+//	replay        a recording of a PMD-USB through the driver into a task
+//
+// A bench is an instrument with the setup of its channels and rails (session.OpenBench).
+// The calibration commands measure through a monitor (calRig), so that they see the counts
+// and the scale that a task would see.
+package bench
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/monitor/checkup"
+	"github.com/wattmark/wattmark/monitor/discover"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/registry"
+	"github.com/wattmark/wattmark/monitor/scpi"
+	"github.com/wattmark/wattmark/monitor/transport"
+	"golang.org/x/sync/errgroup"
+)
+
+// instrumentsCmd returns the command instruments with its subcommands.
+func instrumentsCmd(a *cli.App) *cobra.Command {
+	var kinds bool
+	var ask []string
+	c := cli.Command("instruments", "Find the meters of this machine, see what they read, check a bench", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			if kinds {
+				return listKinds(a)
+			}
+			return listInstruments(ctx, a, ask)
+		})
+	c.Flags().BoolVar(&kinds, "kinds", false, "list the kinds of instrument that can be driven, instead")
+	c.Flags().StringSliceVar(&ask, "ask", nil,
+		"ask who is at these addresses, and list only that: /dev/ttyACM0, tcp:HOST:PORT, usbtmc:/dev/usbtmc0")
+	a.JSONFlag(c)
+	c.AddCommand(probeCmd(a), checkCmd(a))
+	return c
+}
+
+// InstrumentList is the JSON of instruments.
+type InstrumentList struct {
+	Ports []discover.Port `json:"ports"`
+	GPUs  []listedGPU     `json:"gpus"`
+	Asked []askedPort     `json:"asked,omitempty"`
+}
+
+// listedGPU is a GPU whose own power sensor NVML can read.
+type listedGPU struct {
+	Index  int    `json:"index"`
+	Name   string `json:"name"`
+	UUID   string `json:"uuid"`
+	Driver string `json:"driver"`
+}
+
+// listInstruments prints the ports and GPUs of this machine. It opens no port, except those
+// of ask, which it opens one after another; each may take up to askTime or greetTime for
+// every kind tried.
+func listInstruments(ctx context.Context, a *cli.App, ask []string) error {
+	ports, err := discover.Ports(os.DirFS("/"))
+	if err != nil {
+		return err
+	}
+	l := InstrumentList{Ports: ports, GPUs: listGPUs()}
+	for _, address := range ask {
+		l.Asked = append(l.Asked, AskIdentity(ctx, address, ports))
+	}
+	if a.JSON {
+		return a.PrintJSON(l)
+	}
+	if len(l.Ports)+len(l.GPUs)+len(l.Asked) == 0 {
+		fmt.Fprintln(a.Out, `No serial port, USB test instrument or GPU here. Plug the meter in, or name a network
+instrument with --ask tcp:HOST:PORT. Without any hardware: wattmark demo, or
+wattmark emulate powersensor3 in another terminal.`)
+		return nil
+	}
+	t := out.NewTable(a.Out)
+	t.AppendHeader(table.Row{"address", "what it is", "try --instrument", ""})
+	// A list with --ask shows the addresses asked, and no others.
+	if len(ask) > 0 {
+		l.Ports, l.GPUs = nil, nil
+	}
+	for _, p := range l.Ports {
+		t.AppendRow(table.Row{p.Address, out.JoinNonEmpty(" ", p.Product, p.USB), oneOf(p.Kinds), p.Trouble})
+	}
+	for _, g := range l.GPUs {
+		t.AppendRow(table.Row{fmt.Sprintf("GPU %d", g.Index), g.Name, "nvml", "its own sensor: not the truth"})
+	}
+	for _, p := range l.Asked {
+		t.AppendRow(table.Row{p.Address, cmp.Or(out.JoinNonEmpty(" ", p.Maker, p.Model, p.Serial, p.Firmware),
+			"no answer"), strings.Join(p.Kinds, ", "), ""})
+	}
+	t.Render()
+	for _, p := range l.Asked {
+		if p.Trouble != "" {
+			fmt.Fprintf(a.Out, "\n%s: %s\n", p.Address, p.Trouble)
+		}
+	}
+	return nil
+}
+
+// oneOf formats the kinds that fit a device: the only one, or a choice that --ask settles.
+func oneOf(kinds []string) string {
+	if len(kinds) < 2 {
+		return strings.Join(kinds, "")
+	}
+	return "one of " + strings.Join(kinds, ", ") + " (--ask)"
+}
+
+// mostGPUs bounds the search for GPUs by index.
+const mostGPUs = 64
+
+// listGPUs returns the GPUs that NVML opens by index 0, 1, …; none without a driver.
+func listGPUs() []listedGPU {
+	var out []listedGPU
+	for i := range mostGPUs {
+		d, err := hostnvml.Open(fmt.Sprint(i))
+		if err != nil {
+			break
+		}
+		info := d.Info()
+		out = append(out, listedGPU{Index: i, Name: info.Name, UUID: info.UUID, Driver: info.Driver})
+		_ = d.Close()
+	}
+	return out
+}
+
+// listKinds prints the instruments that have a driver.
+func listKinds(a *cli.App) error {
+	type kind struct {
+		Name    string `json:"name"`
+		Summary string `json:"summary"`
+		Address string `json:"address"`
+	}
+	var list []kind
+	t := out.NewTable(a.Out)
+	t.AppendHeader(table.Row{"kind", "what", "address"})
+	for _, k := range registry.Kinds() {
+		list = append(list, kind{k.Name, k.Summary, k.Address})
+		t.AppendRow(table.Row{k.Name, k.Summary, k.Address})
+	}
+	return a.Print(list, func(io.Writer) { t.Render() })
+}
+
+// meterFlags choose an instrument and the length of a measurement (0: until Ctrl-C).
+type meterFlags struct {
+	session.BenchFlags
+	length time.Duration
+}
+
+// add registers the flags; length is the default of --for.
+func (f *meterFlags) add(c *cobra.Command, length time.Duration) {
+	fl := c.Flags()
+	fl.StringVar(&f.File, "bench", "", "bench file")
+	fl.StringVar(&f.Instrument, "instrument", "", "meter without a bench file (wattmark instruments --kinds lists them)")
+	fl.StringVar(&f.Port, "port", "", "where the meter is")
+	fl.StringVar(&f.GPU, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
+	fl.StringVar(&f.Records, "calibration", "",
+		"folder of the calibration records (default: calibration/ beside the bench file)")
+	fl.BoolVar(&f.Nominal, "nominal", false,
+		"leave the calibration records out: the scale of the instrument and the bench file alone")
+	fl.DurationVar(&f.length, "for", length, "how long to measure")
+}
+
+// check fails with ExitUsage unless exactly one of bench file and instrument is given.
+func (f *meterFlags) check() error {
+	if (f.File == "") == (f.Instrument == "") {
+		return cli.Usagef("name a bench file with --bench, or a meter with --instrument and --port")
+	}
+	if f.Nominal && f.Records != "" {
+		return cli.Usagef("--nominal leaves the records out that --calibration names: give one of them")
+	}
+	if f.length < 0 {
+		return cli.Usagef("--for %v: must be positive", f.length)
+	}
+	return nil
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Bench, help, instrumentsCmd(a), calibrateCmd(a), recalculateCmd(a), powersensor3Cmd(a),
+		emulateCmd(a), replayCmd(a))
+}
+
+// askedPort is an address with the identity that the device there reported, or with the
+// trouble met. Kinds are the drivers that accept such a device.
+type askedPort struct {
+	Address  string   `json:"address"`
+	Maker    string   `json:"maker,omitempty"`
+	Model    string   `json:"model,omitempty"`
+	Serial   string   `json:"serial,omitempty"`
+	Firmware string   `json:"firmware,omitempty"`
+	Kinds    []string `json:"kinds,omitempty"`
+	Trouble  string   `json:"trouble,omitempty"`
+}
+
+const (
+	// askTime bounds the answer to *IDN?: a busy oscilloscope needs about a second.
+	askTime = 2 * time.Second
+	// greetTime bounds a driver's search for its meter on a serial line.
+	greetTime = 5 * time.Second
+)
+
+// greeted are the kinds that identify themselves otherwise than by *IDN?. The order
+// matters: the question for one kind must mean nothing to the kinds behind it.
+var greeted = []string{"powersensor3", "pmd2", "pmd", "dataq"}
+
+// AskIdentity identifies the device at an address: on a serial line by the greetings of the
+// kinds that its USB number fits (of all kinds where none does), and then, as on any other
+// address, by *IDN?. A failure is reported in Trouble. It blocks up to greetTime for each
+// kind tried, plus askTime.
+func AskIdentity(ctx context.Context, address string, ports []discover.Port) askedPort {
+	a, err := transport.ParseAddress(address)
+	if err != nil || a.Scheme != "serial" {
+		return askSCPI(ctx, address)
+	}
+	var fits []string
+	for _, p := range ports {
+		if p.Address == a.Target {
+			fits = p.Kinds
+		}
+	}
+	var said []string
+	for _, kind := range greeted {
+		if len(fits) > 0 && !slices.Contains(fits, kind) {
+			continue
+		}
+		// Wrong answer or silence: try the next kind. Any other error (the port is busy or
+		// missing) would repeat, so it ends the search.
+		id, err := greet(ctx, kind, address)
+		if err == nil {
+			return askedPort{Address: address, Model: id.Model, Serial: id.Serial, Firmware: id.Firmware, Kinds: []string{kind}}
+		}
+		said = append(said, cli.FirstLineOf(err))
+		if !errors.Is(err, instrument.ErrIdentity) && !errors.Is(err, instrument.ErrSilent) { // it cannot be opened
+			return askedPort{Address: address, Trouble: cli.FirstLineOf(err)}
+		}
+	}
+	if len(fits) > 0 && len(said) > 0 {
+		return askedPort{Address: address, Trouble: strings.Join(said, "; ")}
+	}
+	return askSCPI(ctx, address)
+}
+
+// greet opens the address with a kind's driver, closes it, and returns the identity. A
+// timeout counts as ErrSilent.
+func greet(ctx context.Context, kind, address string) (id instrument.Identity, err error) {
+	k, err := registry.Lookup(kind)
+	if err != nil {
+		return id, err
+	}
+	dev, err := k.New(registry.Env{}, address, k.Options())
+	if err != nil {
+		return id, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, greetTime)
+	defer cancel()
+	err = dev.Open(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", instrument.ErrSilent, err)
+	}
+	return dev.Identity(), errors.Join(err, dev.Close())
+}
+
+// askSCPI identifies a device by *IDN?.
+func askSCPI(ctx context.Context, address string) askedPort {
+	p := askedPort{Address: address}
+	var id scpi.Identity
+	c := scpi.New(scpi.Config{
+		Address: address, Timeout: askTime,
+		Accept: func(i scpi.Identity) error { id = i; return nil },
+	})
+	err := c.Open(ctx)
+	_ = c.Close()
+	if err != nil {
+		p.Trouble = err.Error()
+		return p
+	}
+	p.Maker, p.Model, p.Serial, p.Firmware = id.Maker, id.Model, id.Serial, id.Firmware
+	p.Kinds = registry.ForIdentity(id.Maker, id.Model)
+	return p
+}
+
+// survey opens an instrument and streams it for f.length, or until ctx ends where that is
+// 0, and returns the statistics of its readings. The calibration in force is written to out
+// once the instrument is open; each is called every probeRenew from then on, in another
+// goroutine than the stream's.
+func survey(ctx context.Context, f meterFlags, out, notes io.Writer, each func(monitor.Bench, *checkup.Survey),
+) (*checkup.Result, error) {
+	b, closeBench, err := session.OpenBench(f.BenchFlags)
+	if err != nil {
+		return nil, err
+	}
+	defer closeBench()
+	setup, remarks, err := b.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(out, f.CalibrationText(&setup))
+	for _, r := range remarks {
+		fmt.Fprintln(notes, "Note:", r)
+	}
+	s, err := checkup.New(&setup)
+	if err != nil {
+		return nil, err
+	}
+	// Ctrl-C ends the measurement, not the report.
+	measuring, stop := context.WithCancel(ctx)
+	defer stop()
+	if f.length > 0 {
+		measuring, stop = context.WithTimeout(ctx, f.length)
+		defer stop()
+	}
+	// ended stops watchSurvey when the stream is over, for whatever reason.
+	ended := make(chan struct{})
+	var g errgroup.Group
+	g.Go(func() error {
+		defer close(ended)
+		return b.Instrument.Stream(measuring, s.Sink())
+	})
+	g.Go(func() error {
+		watchSurvey(notes, ended, b, s, each)
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return s.Result(), nil
+}
+
+// watchSurvey calls each until ended is closed. On a terminal it shows the progress of
+// instruments that record first and deliver their memory afterwards.
+func watchSurvey(notes io.Writer, ended <-chan struct{}, b monitor.Bench, s *checkup.Survey,
+	each func(monitor.Bench, *checkup.Survey),
+) {
+	tick := time.NewTicker(probeRenew)
+	defer tick.Stop()
+	live := out.IsTerminal(notes)
+	for {
+		select {
+		case <-ended:
+			if live {
+				fmt.Fprint(notes, "\r\x1b[K")
+			}
+			return
+		case <-tick.C:
+		}
+		each(b, s)
+		if done, total := s.Delivery(); live && total > 0 {
+			fmt.Fprintf(notes, "\r\x1b[Kreading the instrument's memory: %d of %d scans", done, total)
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/monitor/checkup"
+)
+
+// checkCmd returns instruments check.
+func checkCmd(a *cli.App) *cobra.Command {
+	var f meterFlags
+	c := cli.Command("check", "Check a bench: noise, rate, losses, polarity, swapped rails", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return check(ctx, a, f)
+		})
+	f.add(c, 10*time.Second)
+	return a.JSONFlag(c)
+}
+
+// check measures a bench and prints findings. It fails with ExitFailed where a finding is a
+// fault: a figure measured on this bench would be wrong.
+func check(ctx context.Context, a *cli.App, f meterFlags) error {
+	if f.length == 0 {
+		f.length = 10 * time.Second
+	}
+	begin, live := time.Now(), out.IsTerminal(a.Err)
+	r, err := survey(ctx, f, tableOut(a), a.Err, func(b monitor.Bench, _ *checkup.Survey) {
+		if live {
+			fmt.Fprintf(a.Err, "\r\x1b[Kchecking %s: %v of %v", b.Name, time.Since(begin).Round(time.Second), f.length)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	findings := checkup.Findings(r)
+	err = a.Print(checkReport(r, findings), func(w io.Writer) { renderCheck(w, r, findings) })
+	if err != nil || checkup.Worst(findings) < checkup.Fault {
+		return err
+	}
+	faults := 0
+	for _, f := range findings {
+		if f.Level == checkup.Fault {
+			faults++
+		}
+	}
+	return cli.WithCode(cli.ExitFailed, fmt.Errorf("the bench is not ready: %d faults, see above", faults))
+}
+
+// levelSigns are the levels as check prints them.
+var levelSigns = map[checkup.Level]string{
+	checkup.Fine: "ok", checkup.Note: "note", checkup.Warning: "WARNING",
+	checkup.Fault: "FAULT",
+}
+
+// renderCheck prints each channel's noise, the rails, and the findings with remedies.
+func renderCheck(w io.Writer, r *checkup.Result, findings []checkup.Finding) {
+	fmt.Fprintf(w, "%d scans in %v\n\n", r.Scans, r.Duration)
+	if r.Scans > 0 {
+		renderNoise(w, r)
+		fmt.Fprintf(w, "\n%s\n", railTable(r, r.Rails))
+	}
+	t := out.NewTable(w)
+	for _, f := range findings {
+		t.AppendRow(table.Row{levelSigns[f.Level], f.Subject, f.Text})
+		if f.Remedy != "" {
+			t.AppendRow(table.Row{"", "", "→ " + f.Remedy})
+		}
+	}
+	t.Render()
+}
+
+// renderNoise prints each channel's noise from scan to scan, the noise that the setup
+// states, and the floor: the least Allan deviation, with its averaging time.
+func renderNoise(w io.Writer, r *checkup.Result) {
+	t := out.NewTable(w)
+	t.AppendHeader(table.Row{"channel", "mean", "noise a scan", "stated", "floor", "averaged over"})
+	for i, c := range r.Channels {
+		ch := r.Setup.Channels[i]
+		noise, stated, floor, over := "", "", "", ""
+		if len(c.Noise) > 0 {
+			noise = inUnit(c.Noise[0].Dev, ch.Unit)
+		}
+		if ch.Noise > 0 {
+			stated = inUnit(ch.Noise, ch.Unit)
+		}
+		if f, ok := c.Floor(); ok {
+			floor, over = inUnit(f.Best.Dev, ch.Unit), f.Best.Tau.String()
+		}
+		t.AppendRow(table.Row{ch.Name, inUnit(c.Mean, ch.Unit), noise, stated, floor, over})
+	}
+	t.Render()
+}
+
+// inUnit formats a value with an SI prefix and the unit; any unit but V and A counts as W.
+func inUnit(v float64, u measure.Unit) string {
+	switch u {
+	case measure.UnitVolt:
+		return measure.Volt(v).String()
+	case measure.UnitAmpere:
+		return measure.Ampere(v).String()
+	default:
+		return measure.Watt(v).String()
+	}
+}
+
+// checkJSON is the JSON of instruments check.
+type checkJSON struct {
+	ProbeJSON
+	Channels []channelCheck    `json:"channels"`
+	Findings []checkup.Finding `json:"findings"`
+	Worst    checkup.Level     `json:"worst"`
+}
+
+// channelCheck is a channel's statistics in its unit. OverRange counts readings at either
+// end of the range.
+type channelCheck struct {
+	Name      string               `json:"name"`
+	Unit      measure.Unit         `json:"unit"`
+	Mean      float64              `json:"mean"`
+	Least     float64              `json:"least"`
+	Most      float64              `json:"most"`
+	OverRange uint64               `json:"over_range"`
+	Allan     []quality.AllanPoint `json:"allan"`
+}
+
+// checkReport converts a survey and its findings for JSON.
+func checkReport(r *checkup.Result, findings []checkup.Finding) checkJSON {
+	out := checkJSON{ProbeJSON: probeReport(r), Findings: findings, Worst: checkup.Worst(findings)}
+	for i, c := range r.Channels {
+		out.Channels = append(out.Channels, channelCheck{
+			r.Setup.Channels[i].Name, r.Setup.Channels[i].Unit, c.Mean, c.Least, c.Most, c.Low + c.High, c.Noise,
+		})
+	}
+	return out
+}
+
+// probeCmd returns instruments probe.
+func probeCmd(a *cli.App) *cobra.Command {
+	var f meterFlags
+	c := cli.Command("probe", "Show what a meter reads now, in volts, amperes and watts", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return probe(ctx, a, f)
+		})
+	f.add(c, 0)
+	return a.JSONFlag(c)
+}
+
+// Times of a probe.
+const (
+	probeOnce  = 2 * time.Second
+	probeRenew = 500 * time.Millisecond
+)
+
+// tableOut returns the writer for tables: standard output, or none with --json, whose
+// document must stand alone.
+func tableOut(a *cli.App) io.Writer {
+	if a.JSON {
+		return io.Discard
+	}
+	return a.Out
+}
+
+// probe prints a meter's readings: on a terminal renewed twice a second until f.length is
+// over or ctx ends, elsewhere once.
+func probe(ctx context.Context, a *cli.App, f meterFlags) error {
+	live := out.IsTerminal(a.Out) && !a.JSON
+	if !live && f.length == 0 {
+		f.length = probeOnce
+	}
+	shown := 0
+	r, err := survey(ctx, f, tableOut(a), a.Err, func(b monitor.Bench, s *checkup.Survey) {
+		if live {
+			shown = redraw(a.Out, shown, b.Name, s.Result(), s.Recent())
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return a.Print(probeReport(r), func(w io.Writer) {
+		// The last redraw is on the screen already; deferred readings came after it.
+		if !live || r.Deferred {
+			fmt.Fprint(w, railTable(r, r.Rails))
+		}
+	})
+}
+
+// redraw prints the rails over the last output of shown lines, and returns the number of
+// lines printed now.
+func redraw(w io.Writer, shown int, bench string, r *checkup.Result, rails []checkup.Rail) int {
+	if r.Scans == 0 {
+		return shown
+	}
+	text := fmt.Sprintf("%s  %v, %d scans%s   (Ctrl-C ends)\n", bench, r.Duration, r.Scans, rateNote(r)) +
+		railTable(r, rails)
+	up := ""
+	// Cursor up, then erase to the end of the screen.
+	if shown > 0 {
+		up = fmt.Sprintf("\x1b[%dA\x1b[J", shown)
+	}
+	fmt.Fprint(w, up+text)
+	return strings.Count(text, "\n")
+}
+
+// rateNote formats the measured sample rate; empty before it is known.
+func rateNote(r *checkup.Result) string {
+	if r.Rate == 0 {
+		return ""
+	}
+	return ", " + out.RateText(r.Rate)
+}
+
+// railTable formats the rails' mean voltage, current and power, with the extremes of the
+// power, and the total over rails. Cells are empty where a rail measures power alone.
+func railTable(r *checkup.Result, rails []checkup.Rail) string {
+	var b strings.Builder
+	t := out.NewTable(&b)
+	t.AppendHeader(table.Row{"rail", "voltage", "current", "power", "least", "most"})
+	var total float64
+	for i, x := range rails {
+		if x.Power.N == 0 {
+			t.AppendRow(table.Row{r.Setup.Rails[i].Name, "no sample", "", "", "", ""})
+			continue
+		}
+		total += x.Power.Mean
+		volt, ampere := "", ""
+		if x.Voltage.N > 0 {
+			volt, ampere = measure.Volt(x.Voltage.Mean).String(), measure.Ampere(x.Current.Mean).String()
+		}
+		t.AppendRow(table.Row{
+			r.Setup.Rails[i].Name, volt, ampere, measure.Watt(x.Power.Mean), measure.Watt(x.Power.Least),
+			measure.Watt(x.Power.Most),
+		})
+	}
+	if len(rails) > 1 {
+		t.AppendFooter(table.Row{"total", "", "", measure.Watt(total), "", ""})
+	}
+	t.Render()
+	return b.String()
+}
+
+// railReading is a rail in JSON.
+type railReading struct {
+	Name string `json:"rail"`
+	checkup.Rail
+}
+
+// ProbeJSON is the JSON of instruments probe. URateHz is the standard uncertainty of the
+// rate.
+type ProbeJSON struct {
+	Scans     uint64        `json:"scans"`
+	DurationS float64       `json:"duration_s"`
+	RateHz    float64       `json:"rate_hz,omitempty"`
+	URateHz   float64       `json:"u_rate_hz,omitempty"` // k = 1
+	Rails     []railReading `json:"rails"`
+	// The calibration in force; no records for the nominal scale.
+	CalibrationID string   `json:"calibration_id"`
+	Records       []string `json:"calibration_records"`
+}
+
+// probeReport converts a survey for JSON.
+func probeReport(r *checkup.Result) ProbeJSON {
+	p := ProbeJSON{
+		Scans: r.Scans, DurationS: float64(r.Duration), RateHz: float64(r.Rate), URateHz: float64(r.URate),
+		CalibrationID: r.Setup.CalibrationID(), Records: []string{},
+	}
+	for _, c := range r.Setup.Records {
+		p.Records = append(p.Records, c.ID)
+	}
+	for i, x := range r.Rails {
+		p.Rails = append(p.Rails, railReading{r.Setup.Rails[i].Name, x})
+	}
+	return p
+}

@@ -1,0 +1,286 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/analysis/recording"
+	"github.com/wattmark/wattmark/analysis/smilog"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	pmdface "github.com/wattmark/wattmark/monitor/emulator/pmd"
+	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	"github.com/wattmark/wattmark/store"
+	"golang.org/x/sync/errgroup"
+)
+
+// DefaultUShift is the standard uncertainty of a clock shift that was read off a plot.
+const DefaultUShift = time.Millisecond
+
+// ReplayFlags are the flags of replay. Shift is added to the meter's clock, UShift is its
+// standard uncertainty, UtcOffset is subtracted from nvidia-smi's times. speed is recorded
+// seconds per second, 0 for no pacing.
+type ReplayFlags struct {
+	Shift, UtcOffset, UShift time.Duration
+	speed                    float64
+	user, name               string
+}
+
+// replayCmd returns the command replay.
+func replayCmd(a *cli.App) *cobra.Command {
+	var f ReplayFlags
+	c := cli.Command("replay DIR", "Play a recording of an external meter through the driver", cobra.ExactArgs(1),
+		func(ctx context.Context, args []string) error { return runReplay(ctx, a, args[0], f) })
+	fl := c.Flags()
+	fl.DurationVar(&f.Shift, "shift", 0, "added to the meter's start time")
+	fl.DurationVar(&f.UShift, "u-shift", DefaultUShift, "standard uncertainty of the shift")
+	fl.DurationVar(&f.UtcOffset, "utc-offset", 0, "how far nvidia-smi's local time was ahead of UTC")
+	fl.Float64Var(&f.speed, "speed", 0, "recorded seconds a second; 0 for as fast as the driver reads")
+	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
+	fl.StringVar(&f.name, "name", "", "name of the task (default: of the directory)")
+	return a.JSONFlag(c)
+}
+
+// ReplayReport is the JSON of replay: the task, with the energies of meter and nvidia-smi.
+type ReplayReport struct {
+	*report.Report
+	MeterJ float64 `json:"meter_j"`
+	Field  string  `json:"nvml_field"`
+}
+
+// runReplay plays a recording into a task and compares the energies. The samples stay
+// stored where no result can be computed.
+func runReplay(ctx context.Context, a *cli.App, dir string, f ReplayFlags) (err error) {
+	rec, err := recording.Read(os.DirFS(dir), recording.Clocks{Shift: f.Shift, UTCOffset: f.UtcOffset})
+	if err != nil {
+		return fmt.Errorf("%s: %w\nSee: wattmark replay --help for the files that make a recording", dir, err)
+	}
+	db, err := store.Open(ctx, a.DB)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	id, err := replayTask(ctx, a, dir, rec, f, db)
+	if err != nil {
+		return err
+	}
+	field, nvml, err := ReplayResult(ctx, rec, f, db, id, "clocks related by hand")
+	if err != nil {
+		o := store.Outcome{State: store.Untrimmed, Reason: err.Error()}
+		return errors.Join(fmt.Errorf("task %d has all samples, but no result: %w", id, err),
+			db.Finish(context.WithoutCancel(ctx), id, o))
+	}
+	t, err := db.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	r := report.NewReport(&t, a.DB)
+	r.ErrorPct = cli.Number(100 * (float64(nvml)/float64(t.Result.Total.Energy) - 1))
+	if a.JSON {
+		return a.PrintJSON(ReplayReport{r, float64(t.Result.Total.Energy), string(field)})
+	}
+	report.RenderReport(a.Out, r)
+	return report.PlotTask(a, ctx, db, &t, r)
+}
+
+// replayTask plays the bytes through a pseudo-terminal, the pmd driver and a monitor into a
+// task, and returns its number, 0 where none was begun. All parts run in this process and
+// have ended when it returns.
+func replayTask(ctx context.Context, a *cli.App, dir string, rec *recording.Recording, f ReplayFlags, db *store.DB,
+) (id store.TaskID, err error) {
+	port, err := pty.OpenPort()
+	if err != nil {
+		return 0, err
+	}
+	defer port.Close()
+	play := func() (io.ReadCloser, error) { return os.Open(filepath.Join(dir, recording.SerialFile)) }
+	// The zero pace sends as fast as the driver reads.
+	var p pace.Pace
+	if f.speed > 0 {
+		p = pace.Pace{Epoch: time.Now(), Speed: f.speed}
+	}
+	idle, err := board.New(board.Config{}) // read by the device's other commands
+	if err != nil {
+		return 0, err
+	}
+	face, err := pmdface.New(idle, p, pmdface.Config{Play: play})
+	if err != nil {
+		return 0, err
+	}
+	spool, err := store.TempDir()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(spool)) }()
+	bench, closeBench, err := sessioncmd.OpenBench(sessioncmd.BenchFlags{Instrument: "pmd", Port: port.Path()})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, closeBench()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	address, err := sessioncmd.StartMonitor(ctx, g, monitor.Config{Bench: bench, Dir: spool, Version: cli.Version()},
+		"127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	g.Go(func() error { return face.Run(ctx, port) })
+	id, err = capturePlayed(ctx, a, address, cmp.Or(f.name, filepath.Base(filepath.Clean(dir))), f, rec, db, face, port)
+	cancel()
+	return id, errors.Join(err, g.Wait())
+}
+
+// capturePlayed captures until the recording has been played and read, then stores the rest
+// and releases the capture. After a failure the task is incomplete.
+func capturePlayed(ctx context.Context, a *cli.App, address, name string, f ReplayFlags, rec *recording.Recording,
+	db *store.DB, face *pmdface.Face, port *pty.Port,
+) (id store.TaskID, err error) {
+	client, err := monitorclient.Dial(address, monitorclient.Options{Version: cli.Version()})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	login, holder := cli.Whoami()
+	started, err := client.Start(ctx, session.Request{Holder: holder, TaskName: name})
+	if err != nil {
+		return 0, err
+	}
+	id, err = db.BeginTask(ctx, store.NewTask{
+		Name: name, User: cmp.Or(f.user, login), Launched: rec.Events[0], Monitor: address,
+		CaptureID: started.CaptureID, GPU: "recorded",
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := PutRecorded(ctx, db, id, rec); err != nil {
+		return id, err
+	}
+	// Transfer ends by itself once the capture is stopped and read to its end.
+	var stored measurement.Counters
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		_, err := measurement.Transfer(gctx, db, client, id,
+			monitorclient.ReadOptions{CaptureID: started.CaptureID, Follow: true}, &stored)
+		return err
+	})
+	g.Go(func() error {
+		if err := awaitPlayed(gctx, face, port, &stored); err != nil {
+			return err
+		}
+		s, err := client.Stop(gctx, started.CaptureID)
+		if err == nil && s.State == session.Incomplete {
+			err = fmt.Errorf("the capture ended early: %s", s.Reason)
+		}
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return id, errors.Join(err, db.Finish(context.WithoutCancel(ctx), id,
+			store.Outcome{State: store.Incomplete, Reason: err.Error()}))
+	}
+	return id, client.Release(ctx, started.CaptureID)
+}
+
+// quiet is the time without a new scan after which a recording counts as read to its end.
+// It exceeds the time for which driver and capture hold samples back.
+const quiet = 600 * time.Millisecond
+
+// awaitPlayed blocks until the last byte is out of the pseudo-terminal and no scan has been
+// stored for quiet. It polls every 20 ms: neither side signals its last sample.
+func awaitPlayed(ctx context.Context, face *pmdface.Face, port *pty.Port, stored *measurement.Counters) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-face.Played():
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	last, since := uint64(0), time.Now()
+	for {
+		n, err := port.Unread()
+		if err != nil {
+			return err
+		}
+		if scans := stored.Scans.Load(); n > 0 || scans != last {
+			last, since = scans, time.Now()
+		}
+		if time.Since(since) > quiet {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// PutRecorded stores the readings of nvidia-smi, one method for each column, and the kernel
+// events as kernels of length zero.
+func PutRecorded(ctx context.Context, db *store.DB, id store.TaskID, rec *recording.Recording) error {
+	var rs []store.Reading
+	for field, column := range rec.Sensor.Columns {
+		for _, r := range column {
+			rs = append(rs, store.Reading{Method: cli.SmiPrefix + string(field), At: r.At, Value: float64(r.Power)})
+		}
+	}
+	if err := db.PutReadings(ctx, id, rs); err != nil {
+		return err
+	}
+	var ks []store.Kernel
+	for i, e := range rec.Events {
+		ks = append(ks, store.Kernel{Name: fmt.Sprintf("event %d", i+1), Start: e, End: e})
+	}
+	return db.PutKernels(ctx, id, ks)
+}
+
+// ReplayResult integrates meter and sensor between the first and the last kernel event, and
+// completes the task with the reason given. It returns nvidia-smi's best column and energy.
+// The shift moves both ends of the window alike, hence correlation 1.
+func ReplayResult(ctx context.Context, rec *recording.Recording, f ReplayFlags, db *store.DB,
+	id store.TaskID, reason string,
+) (smilog.Field, measure.Joule, error) {
+	first, last := rec.Events[0], rec.Events[len(rec.Events)-1]
+	field, rs := rec.Sensor.Best()
+	nvml, err := smilog.Energy(rs, first, last)
+	if err != nil {
+		return "", 0, fmt.Errorf("%w: is --utc-offset right?", err)
+	}
+	t, err := db.Task(ctx, id)
+	if err != nil {
+		return "", 0, err
+	}
+	w := measure.Window{From: measure.SecondsOf(first.Sub(rec.Start)), To: measure.SecondsOf(last.Sub(rec.Start))}
+	// The window's ends are uncertain by the shift between the two clocks.
+	u := measure.SecondsOf(f.UShift)
+	res, err := measurement.Integrate(ctx, db, id, &t.Setup, w, measure.Edges{UFrom: u, UTo: u, Correlation: 1})
+	if err != nil {
+		return "", 0, fmt.Errorf("%w: is --shift right?", err)
+	}
+	// The clocks are related by hand: t_meter = t_host − start.
+	origin := first.Truncate(time.Second)
+	fit := &clock.Fit{
+		Origin: measure.Seconds(origin.Unix()), A: measure.SecondsOf(origin.Sub(rec.Start)), B: 1, VarA: float64(u * u),
+	}
+	err = db.Finish(ctx, id, store.Outcome{
+		State: store.Complete, Reason: reason, Clock: fit, Result: res, NVML: &nvml,
+		NVMLMethod: cli.SmiPrefix + string(field),
+	})
+	return field, nvml, err
+}

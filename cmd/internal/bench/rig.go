@@ -1,0 +1,247 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/monitor/calibration"
+	"github.com/wattmark/wattmark/store"
+	"golang.org/x/sync/errgroup"
+)
+
+// calRig is a bench under calibration: a client of its monitor, the folder of records, and
+// the statistics of the newest capture. It implements monitorclient's receiver (Header,
+// Chunk, Event). It is not safe for concurrent use.
+type calRig struct {
+	client *monitorclient.Client
+	folder calibration.Folder
+
+	// What the newest measurement saw.
+	bench session.Bench
+	setup measure.Setup // in force
+	meter *calib.Meter
+	block measure.Block
+}
+
+// withRig calls do with the bench that the flags choose: that of a running monitor, or of a
+// monitor that runs in this process until do returns. It fails with ExitUsage without a
+// folder for the records, or without a bench.
+func withRig(ctx context.Context, a *cli.App, f *calibrateFlags, do func(context.Context, *calRig) error) error {
+	folder := f.bench.Folder()
+	if folder == "" {
+		return cli.Usagef("say where the records are: --bench FILE (they lie in " +
+			"calibration/ beside it), or --calibration DIR")
+	}
+	if f.monitor != "" {
+		return atMonitor(ctx, f.monitor, folder, do)
+	}
+	if (f.bench.File == "") == (f.bench.Instrument == "") {
+		return cli.Usagef("say what to calibrate: a bench file with --bench, a meter " +
+			"with --instrument and --port, or a monitor that runs with --monitor")
+	}
+	spool, err := store.TempDir()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(spool)
+	b, closeBench, err := sessioncmd.OpenBench(f.bench)
+	if err != nil {
+		return err
+	}
+	defer closeBench()
+	serving, stop := context.WithCancel(ctx)
+	g, serving := errgroup.WithContext(serving)
+	address, err := sessioncmd.StartMonitor(serving, g, monitor.Config{Bench: b, Dir: spool, Version: cli.Version()},
+		"127.0.0.1:0")
+	if err == nil {
+		err = atMonitor(serving, address, folder, do)
+	}
+	stop()
+	return errors.Join(err, g.Wait())
+}
+
+// atMonitor calls do with the monitor at an address, and closes the connection.
+func atMonitor(ctx context.Context, address string, folder calibration.Folder, do func(context.Context, *calRig) error,
+) error {
+	client, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(ctx, &calRig{client: client, folder: folder}), client.Close())
+}
+
+// measureFor captures for d and prints the monitor's notes. It blocks for d and a little
+// more. It fails with ExitUsage for less than 100 ms, and with ExitBusy for a busy bench.
+func measureFor(ctx context.Context, a *cli.App, r *calRig, what string, d time.Duration) error {
+	if d < 100*time.Millisecond {
+		return cli.Usagef("--for %v: want 100ms or more", d)
+	}
+	fmt.Fprintf(a.Err, "Measuring for %v …\n", d)
+	err := r.measure(ctx, what, d)
+	if errors.Is(err, monitorclient.ErrBusy) {
+		return cli.WithCode(cli.ExitBusy, err)
+	}
+	if err == nil && len(r.bench.Nominal.Channels) == 0 {
+		err = errors.New("this monitor does not tell what the instrument itself says of its channels: bring it up " +
+			"to date")
+	}
+	for _, n := range r.bench.Notes {
+		fmt.Fprintln(a.Err, "Note:", n)
+	}
+	return err
+}
+
+// measure captures for d without markers, adds the readings to r.meter, and discards the
+// capture. The lease outlasts d by a minute. Cancelling ctx stops the capture and frees the
+// bench before measure returns.
+func (r *calRig) measure(ctx context.Context, what string, d time.Duration) error {
+	_, holder := cli.Whoami()
+	s, err := r.client.Start(ctx, session.Request{Holder: holder, TaskName: "calibrate " + what, Lease: d + time.Minute})
+	if err != nil {
+		return err
+	}
+	r.meter = nil
+	// The reader runs beside the timer; it ends with the capture, or with cancel.
+	read, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.client.Read(read, monitorclient.ReadOptions{CaptureID: s.CaptureID, Follow: true, Untrimmed: true}, r)
+		done <- err
+	}()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	var early error
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case early = <-done: // the stream ended early: a cable was pulled, the monitor stopped
+		done <- early
+	}
+	// Free the bench also after a cancellation: stop and release with a context of their own.
+	last, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	defer stop()
+	// Stop seals the capture, so that the reader gets the rest and returns.
+	sum, err := r.client.Stop(last, s.CaptureID)
+	if ctx.Err() != nil {
+		cancel()
+	}
+	err = errors.Join(ctx.Err(), <-done, err, r.client.Release(last, s.CaptureID))
+	if err == nil && sum.State == session.Incomplete {
+		err = fmt.Errorf("the capture ended early: %s", sum.Reason)
+	}
+	if err == nil && r.meter == nil {
+		err = errors.New("no samples came")
+	}
+	if err != nil {
+		return err
+	}
+	r.bench, err = r.client.GetBench(ctx)
+	return err
+}
+
+// Header begins the statistics with the setup in force. The stream repeats it on reconnect.
+func (r *calRig) Header(h store.Header, _ uint64) error {
+	if r.meter == nil {
+		r.setup = h.Setup
+		r.meter = calib.NewMeter(&r.setup)
+	}
+	return nil
+}
+
+// Chunk decodes a chunk and adds its readings.
+func (r *calRig) Chunk(c *chunk.Chunk) error {
+	if err := chunk.Decode(c, r.setup.Timebase, len(r.setup.Channels), &r.block); err != nil {
+		return err
+	}
+	r.meter.Add(&r.block)
+	return nil
+}
+
+// Event ignores losses: means do not need every scan.
+func (r *calRig) Event(measure.Event) error { return nil }
+
+// index returns a channel's index, or an error with ExitUsage that lists the channels.
+func (r *calRig) index(name string) (int, error) {
+	i := slices.IndexFunc(r.setup.Channels, func(c measure.Channel) bool { return c.Name == name })
+	if i < 0 {
+		var names []string
+		for _, c := range r.setup.Channels {
+			names = append(names, c.Name)
+		}
+		return 0, cli.Usagef("no channel %q: this bench has %s", name, strings.Join(names, ", "))
+	}
+	return i, nil
+}
+
+// basis returns the id of the record that a channel follows now; empty without one. A
+// composite bench names a channel otherwise than its instrument does: both are tried.
+func (r *calRig) basis(name string) string {
+	h, err := calib.HistoryOf(&r.setup)
+	if err != nil {
+		return ""
+	}
+	i, err := r.index(name)
+	if err != nil {
+		return ""
+	}
+	own := r.owners()
+	for _, called := range []string{own.Name(&r.setup, i), name} {
+		if rec := h.InForce(own.Device(i), called); rec != nil {
+			return rec.ID
+		}
+	}
+	return ""
+}
+
+// owners returns the instrument that each channel belongs to.
+func (r *calRig) owners() calib.Owners {
+	return calib.OwnersOf(&r.setup, measure.Identity(r.bench.Instrument))
+}
+
+// channel returns a channel with the scale in force. The name must exist.
+func (r *calRig) channel(name string) *measure.Channel {
+	i, _ := r.index(name)
+	return &r.setup.Channels[i]
+}
+
+// look captures 100 ms to learn the setup and the nominal scale; it ignores the readings.
+func (r *calRig) look(ctx context.Context) error {
+	if err := r.measure(ctx, "look", 100*time.Millisecond); err != nil {
+		return err
+	}
+	if len(r.bench.Nominal.Channels) == 0 {
+		return errors.New("this monitor does not tell what the instrument itself says of its channels: bring it up " +
+			"to date")
+	}
+	return nil
+}
+
+// follows captures again and checks that the setup in force holds the records ids. The
+// error names the folder that the monitor must be started with.
+func (r *calRig) follows(ctx context.Context, ids []string) error {
+	if err := r.look(ctx); err != nil {
+		return fmt.Errorf("the record is written; whether the monitor follows it could not be seen: %w", err)
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		return slices.ContainsFunc(r.setup.Records, func(c measure.CalibrationRecord) bool { return c.ID == id })
+	})
+	if len(ids) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the record is written, but the monitor does not follow it: does it look at %s? start it with "+
+		"--calibration %s", r.folder, r.folder)
+}

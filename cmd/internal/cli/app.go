@@ -1,0 +1,386 @@
+// Package cli holds the parts that all commands share: the App with its streams and
+// global flags, the root command and its groups, exit codes, signals, the opening of the
+// task database, TLS and tokens of a client, traces, output files, and the parsing of
+// task numbers, times and sizes.
+//
+//	main → Main → Run → Root(families) → a family's command → its function of *App
+//
+// An App belongs to one command line; nothing in it may be used by two at once.
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres"
+)
+
+// Streams are the standard input, output and error of a command line, replaced in tests.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// App holds the streams and the values of global flags of one command line.
+type App struct {
+	Streams
+	JSON bool   // --json
+	DB   string // --db, without a password
+	// Trust holds the certificates and the token for connections to services.
+	Trust auth.Client
+	// Args are the words of the command line after the program's name.
+	Args    []string
+	Tracing *Tracing // of run; nil without tracing
+	// lines buffers In for Line; nil until its first call.
+	lines *bufio.Reader
+}
+
+// DefaultDB is the default of --db.
+const DefaultDB = "power.db"
+
+// Exit codes, for scripts.
+const (
+	ExitFailed     = 1
+	ExitUsage      = 2
+	ExitIncomplete = 3 // measured, but the task is incomplete or untrimmed
+	ExitNotFound   = 4
+	ExitBusy       = 5
+	ExitDamaged    = 6 // db check or db backup found damage
+
+	// As in a shell:
+	ExitNoExec    = 126 // the measured program exists and cannot be run
+	ExitNoProgram = 127 // there is no such program
+	Signalled     = 128 // plus the number of the signal that ended it
+)
+
+// codedError carries an exit code.
+type codedError struct {
+	error
+	code int
+}
+
+func (e codedError) Unwrap() error { return e.error }
+
+// WithCode wraps an error so that ExitCode returns code for it.
+func WithCode(code int, err error) error { return codedError{err, code} }
+
+// Usagef returns an error with the exit code ExitUsage, formatted as by fmt.Errorf.
+func Usagef(format string, args ...any) error {
+	return WithCode(ExitUsage, fmt.Errorf(format, args...))
+}
+
+// NotFoundf returns an error with the exit code ExitNotFound, formatted as by fmt.Errorf.
+func NotFoundf(format string, args ...any) error {
+	return WithCode(ExitNotFound, fmt.Errorf(format, args...))
+}
+
+// ExitCode returns the exit code for an error: the measured program's own if it failed, then
+// that of WithCode, else ExitFailed.
+func ExitCode(err error) int {
+	var program *measurement.ProgramError
+	if errors.As(err, &program) {
+		return program.Code
+	}
+	var c codedError
+	if errors.As(err, &c) {
+		return c.code
+	}
+	return ExitFailed
+}
+
+// CheckUsage changes a command and all below it so that wrong arguments get the exit code
+// ExitUsage and a hint to --help.
+func CheckUsage(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		CheckUsage(sub)
+	}
+	if !c.Runnable() {
+		c.Args, c.RunE = cobra.ArbitraryArgs, noSuchCommand
+		return
+	}
+	check := c.Args
+	if check == nil {
+		return
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return Usagef("%w\nSee: %s --help", err, c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// noSuchCommand runs a command that only groups others: help without arguments, else an
+// error with similar names.
+func noSuchCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	hint := ""
+	c.SuggestionsMinimumDistance = 2
+	if s := c.SuggestionsFor(args[0]); len(s) > 0 {
+		hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(s, " or "))
+	}
+	return Usagef("%s has no command %q%s\nSee: %s --help", c.CommandPath(), args[0], hint, c.CommandPath())
+}
+
+// JSONFlag adds --json to a command and returns the command.
+func (a *App) JSONFlag(c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&a.JSON, "json", false, "print one JSON object on standard output and nothing else")
+	return c
+}
+
+// Command returns a command that calls run with the command line's context and arguments,
+// once args accepts these.
+func Command(use, short string, args cobra.PositionalArgs, run func(context.Context, []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: args,
+		RunE: func(c *cobra.Command, args []string) error { return run(c.Context(), args) },
+	}
+}
+
+// Family is the constructor of one package's commands, each with its group (In).
+type Family func(*App) []*cobra.Command
+
+// The groups of the program's help, in the order of Root.
+const (
+	Measure  = "Measure:"
+	Look     = "Look at what was measured:"
+	Learn    = "Learn from it:"
+	Database = "The task database:"
+	Many     = "Many machines:"
+	Machines = "The two machines:"
+	Bench    = "The bench:"
+	And      = "And:"
+)
+
+// In puts the commands of a family into a group of the root's help and gives each, and
+// those below it, the Long and Example of its section of help: Markdown with a heading
+// "# PATH" per command and its examples in a block of shell.
+func In(group, help string, commands ...*cobra.Command) []*cobra.Command {
+	sections := map[string]string{}
+	for s := range strings.SplitSeq("\n"+help, "\n# ") {
+		path, text, _ := strings.Cut(s, "\n")
+		sections[path] = text
+	}
+	for _, c := range commands {
+		c.GroupID = group
+		explain(c, sections)
+	}
+	return commands
+}
+
+// explain sets the help texts of c and of all commands below it by their paths. A command
+// without a section keeps its own.
+func explain(c *cobra.Command, sections map[string]string) {
+	if text, ok := sections[c.CommandPath()]; ok {
+		long, example, _ := strings.Cut(text, "```sh\n")
+		example, _, _ = strings.Cut(example, "\n```")
+		c.Long = strings.TrimSpace(long)
+		if example != "" {
+			c.Example = "  " + strings.ReplaceAll(example, "\n", "\n  ")
+		}
+	}
+	for _, sub := range c.Commands() {
+		explain(sub, sections)
+	}
+}
+
+// Main runs the program with the process's arguments and streams. After an error it prints
+// that and ends the process with the error's exit code.
+func Main(families ...Family) {
+	ctx, stop := UntilAsked(context.Background())
+	defer stop()
+	io := Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	if err := Said(ctx, Run(ctx, os.Args[1:], io, families...)); err != nil {
+		if !Silently(err) {
+			fmt.Fprintln(os.Stderr, "wattmark:", Printable(err))
+		}
+		os.Exit(ExitCode(err))
+	}
+}
+
+// Run runs one command line, without the program's name, and blocks until it ends. Concurrent
+// calls are safe.
+func Run(ctx context.Context, args []string, s Streams, families ...Family) error {
+	root := Root(&App{Streams: s, Args: args}, families...)
+	root.SetArgs(args)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.SetIn(s.In)
+	return root.ExecuteContext(ctx)
+}
+
+const longHelp = `wattmark measures what a GPU really draws.
+
+A monitor reads the card's power rails with a meter; a host agent brackets GPU
+work with marker kernels that can be seen in the power trace itself; the samples
+between the markers end in a SQLite task database, as counts with the
+calibration that was in force, and every joule comes with its uncertainty.
+
+Start here:
+  wattmark demo                             a whole bench in software
+  wattmark monitor --instrument nvml        on the machine with the meter
+  wattmark run --name gemm -- ./gemm 4096   on the GPU machine
+  wattmark tasks; wattmark show 1
+
+Exit codes: 0 measured; 1 failed; 2 wrong usage; 3 measured, but incomplete or
+without a window; 4 no such task; 5 the bench is busy; 6 the database is damaged;
+126 the program cannot be run; 127 there is no such program; 128 and its number
+where a signal ended the measurement. A program that was measured and failed passes
+its own exit code on.`
+
+// Root returns the program's command with those of all families below it. Its PersistentPreRun
+// runs before every command: it conceals a password in --db, puts the trust of services
+// into the context and sets the garbage collector of services.
+func Root(a *App, families ...Family) *cobra.Command {
+	postgres.Register(func(text string) { fmt.Fprintln(a.Err, "wattmark:", text) })
+	root := &cobra.Command{
+		Use: "wattmark", Short: "Measures what a GPU really draws", Long: longHelp,
+		SilenceUsage: true, SilenceErrors: true, Version: Version(),
+	}
+	root.PersistentFlags().StringVar(&a.DB, "db", store.Conceal(cmp.Or(os.Getenv("WATTMARK_DB"), DefaultDB)),
+		"task database: a SQLite file, or postgres://user@host/database (also WATTMARK_DB)")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return WithCode(ExitUsage, errors.New(err.Error()+"\nSee: "+c.CommandPath()+" --help"))
+	})
+	for _, title := range []string{Measure, Look, Learn, Database, Many, Machines, Bench, And} {
+		root.AddGroup(&cobra.Group{ID: title, Title: title})
+	}
+	for _, f := range families {
+		root.AddCommand(f(a)...)
+	}
+	root.AddCommand(In(And, "", a.manCmd(), a.versionCmd())...)
+	root.SetHelpCommandGroupID(And)
+	root.SetCompletionCommandGroupID(And)
+	CheckUsage(root)
+	AddTrust(root.PersistentFlags(), &a.Trust)
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		a.DB = store.Conceal(a.DB) // messages print it
+		c.SetContext(Trusting(c.Context(), &a.Trust))
+		CollectRarely(c)
+	}
+	return root
+}
+
+// Release is the version of the next tag; the revision comes from the build.
+const Release = "0.1.0"
+
+// Version returns the release, with "+" and 12 digits of the Git revision if the build
+// recorded one.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return Release
+	}
+	rev := ""
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			rev = "+" + s.Value[:12]
+		}
+	}
+	return Release + rev
+}
+
+func (a *App) versionCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if a.JSON {
+				return a.PrintJSON(map[string]string{
+					"version": Version(), "go": runtime.Version(), "os": runtime.GOOS,
+					"arch": runtime.GOARCH,
+				})
+			}
+			_, err := fmt.Fprintf(a.Out, "wattmark %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS,
+				runtime.GOARCH)
+			return err
+		},
+	}
+	return a.JSONFlag(c)
+}
+
+// serviceGC is GOGC, in percent, of services and of their benchmarks. Their heaps are some
+// tens of megabytes; with GOGC 100 a collection comes with every eightieth page of a list,
+// and the 99th percentile of a page is 1.2 ms instead of 0.7 ms. Samples are stored faster,
+// too. The monitor keeps GOGC 100: it may run on a machine with little memory.
+const serviceGC = 400
+
+// CollectRarely sets GOGC to serviceGC in the commands that serve, except the monitor. The
+// environment variable GOGC takes precedence.
+func CollectRarely(c *cobra.Command) {
+	top := c
+	for top.HasParent() && top.Parent().HasParent() {
+		top = top.Parent()
+	}
+	switch top.Name() {
+	case "host", "store", "bench":
+		if c.Name() != "monitor" && os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(serviceGC)
+		}
+	}
+}
+
+func (a *App) manCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "man DIR", Short: "Write the manual pages of all commands", Args: cobra.ExactArgs(1),
+		Long: `Write a manual page of section 1 for each command into a folder, which is made
+where it is missing. make install-man does it; those of the C library are in
+docs/man, and make install-lib installs them.
+
+SOURCE_DATE_EPOCH sets their date.`,
+		Example: "  wattmark man /usr/local/share/man/man1\n  wattmark man /tmp/man && man -l /tmp/man/wattmark-run.1",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.man(cmd.Root(), args[0]) },
+	}
+	return a.JSONFlag(c)
+}
+
+func (a *App) man(root *cobra.Command, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("man: %w", err)
+	}
+	removeLocalDefaults(root)
+	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "wattmark " + Release, Manual: "wattmark"},
+		dir); err != nil {
+		return fmt.Errorf("man: %w", err)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "wattmark*.1"))
+	if err != nil {
+		return fmt.Errorf("man: %w", err)
+	}
+	if a.JSON {
+		return a.PrintJSON(map[string]any{"directory": dir, "pages": len(pages)})
+	}
+	_, err = fmt.Fprintf(a.Out, "%d pages in %s\n", len(pages), dir)
+	return err
+}
+
+// removeLocalDefaults makes the manual pages of a command and all below it independent of
+// the machine that generates them: no home folder in defaults, no date.
+func removeLocalDefaults(c *cobra.Command) {
+	c.DisableAutoGenTag = true
+	home, err := os.UserHomeDir()
+	if err == nil && home != "/" {
+		plain := func(f *pflag.Flag) { f.DefValue = strings.ReplaceAll(f.DefValue, home, "~") }
+		c.Flags().VisitAll(plain)
+		c.PersistentFlags().VisitAll(plain)
+	}
+	for _, sub := range c.Commands() {
+		removeLocalDefaults(sub)
+	}
+}

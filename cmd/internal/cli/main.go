@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Printable returns an error's text without control characters other than line breaks: it
+// may cite the content of a file or a device.
+func Printable(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, l := range lines {
+		lines[i] = measure.Printable(l)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Asked is the cause of a context that a signal cancelled.
+type Asked struct{ Signal os.Signal }
+
+// Error returns "SIGNAME received".
+func (a Asked) Error() string { return a.Name() + " received" }
+
+// Name returns the name of the signal, as SIGTERM.
+func (a Asked) Name() string {
+	switch a.Signal {
+	case os.Interrupt:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	case syscall.SIGHUP:
+		return "SIGHUP"
+	case syscall.SIGPIPE:
+		return "SIGPIPE"
+	}
+	return a.Signal.String()
+}
+
+// code returns the exit code of a shell for a process that the signal ended: 128 + number.
+func (a Asked) code() int {
+	if s, ok := a.Signal.(syscall.Signal); ok {
+		return Signalled + int(s)
+	}
+	return ExitFailed
+}
+
+// Is makes errors.Is(a, context.Canceled) true.
+func (Asked) Is(target error) bool { return target == context.Canceled }
+
+// Hangups holds whether SIGHUP is a request to reload instead of one to end. The context of
+// UntilAsked holds it under HangupsKey.
+type Hangups struct{ Reload atomic.Bool }
+
+// HangupsKey is the context key of a *Hangups.
+type HangupsKey struct{}
+
+// UntilAsked returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with the
+// cause Asked; and a SIGPIPE, if the standard output or error has no reader any more, as
+// behind a pipe into head. A SIGHUP or SIGPIPE that the parent process has ignored, as nohup
+// does, stays ignored; a SIGHUP that means reload (daemon.OnHangups) does not cancel. The
+// function returned ends the handling of signals.
+func UntilAsked(parent context.Context) (context.Context, func()) {
+	h := new(Hangups)
+	ctx, cancel := context.WithCancelCause(context.WithValue(parent, HangupsKey{}, h))
+	c := make(chan os.Signal, 4)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGPIPE} {
+		if !signal.Ignored(s) {
+			signals = append(signals, s)
+		}
+	}
+	signal.Notify(c, signals...)
+	go func() {
+		for {
+			select {
+			case s := <-c:
+				// A SIGPIPE of a broken connection is reported as the error of its write.
+				if s == syscall.SIGHUP && h.Reload.Load() || s == syscall.SIGPIPE && !outputClosed() {
+					continue
+				}
+				cancel(Asked{s})
+			case <-ctx.Done():
+			}
+			return
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(c)
+		cancel(nil)
+	}
+}
+
+// AskedPolitely reports whether SIGTERM cancelled ctx, as from a service manager: a running
+// measurement may come to its end.
+func AskedPolitely(ctx context.Context) bool {
+	a, ok := context.Cause(ctx).(Asked)
+	return ok && a.Signal == syscall.SIGTERM
+}
+
+// Interrupted returns the error of a command that a signal ended: one line, which includes
+// the text kept about data that remain, with the exit code of the signal. nil if no signal
+// cancelled ctx.
+func Interrupted(ctx context.Context, kept string) error {
+	var a Asked
+	if !errors.As(context.Cause(ctx), &a) {
+		return nil
+	}
+	return WithCode(a.code(), interruption{a, kept})
+}
+
+// interruption is the error of Interrupted.
+type interruption struct {
+	Asked
+	kept string
+}
+
+func (i interruption) Error() string {
+	if i.kept == "" {
+		return fmt.Sprintf("interrupted by %s", i.Name())
+	}
+	return fmt.Sprintf("interrupted by %s: %s", i.Name(), i.kept)
+}
+
+// Silently reports whether err needs no message: its only cause is that the standard output
+// has no reader any more.
+func Silently(err error) bool {
+	var i interruption
+	return errors.As(err, &i) && i.Signal == syscall.SIGPIPE && i.kept == ""
+}
+
+// Said converts a command's error to the one for the user. A cancellation by a signal becomes
+// Interrupted; a standard output without a reader counts as SIGPIPE, as in a shell, unless
+// the measured program failed: its exit code has precedence.
+func Said(ctx context.Context, err error) error {
+	var reported interruption
+	var out *fs.PathError
+	if errors.As(err, &out) && out.Path == os.Stdout.Name() && errors.Is(out, syscall.EPIPE) {
+		var program *measurement.ProgramError
+		if errors.As(err, &program) {
+			return program
+		}
+		gone := Asked{syscall.SIGPIPE}
+		return WithCode(gone.code(), interruption{Asked: gone})
+	}
+	if err == nil || errors.As(err, &reported) || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if i := Interrupted(ctx, ""); i != nil {
+		return i
+	}
+	return err
+}
+
+// TrustFlags are the names of the flags that authenticate services and this client to them.
+var TrustFlags = []string{"tls-ca", "tls-cert", "tls-key", "token-file"}
+
+// AddTrust adds the flags of TrustFlags to fl.
+func AddTrust(fl *pflag.FlagSet, c *auth.Client) {
+	fl.StringVar(&c.CA, "tls-ca", "",
+		"CA that monitors and hosts must have their certificate from; speaks TLS (also WATTMARK_TLS_CA)")
+	fl.StringVar(&c.Cert, "tls-cert", "", "certificate that says who you are to them (also WATTMARK_TLS_CERT)")
+	fl.StringVar(&c.Key, "tls-key", "", "its key (also WATTMARK_TLS_KEY)")
+	fl.StringVar(&c.TokenFile, "token-file", "",
+		"file with a token that says who you are (also WATTMARK_TOKEN_FILE; WATTMARK_TOKEN is the token itself)")
+}
+
+// TrustKey is the context key of an *auth.Client.
+type TrustKey struct{}
+
+// Trusting returns a context with the trust of services. It is read when a service is
+// dialled: a configuration file may change it after the command line was parsed.
+func Trusting(ctx context.Context, c *auth.Client) context.Context {
+	return context.WithValue(ctx, TrustKey{}, c)
+}
+
+// Trust returns the options for a connection to an address: TLS and token from the context
+// and the environment.
+func Trust(ctx context.Context, address string) ([]grpc.DialOption, error) {
+	c, ok := ctx.Value(TrustKey{}).(*auth.Client)
+	if !ok {
+		return nil, nil
+	}
+	o, err := c.FromEnv().DialOptions(address)
+	if err != nil {
+		err = WithCode(ExitUsage, err)
+	}
+	return o, err
+}
+
+// DialMeter returns a client of a monitor, with the context's trust. It does not connect yet.
+func DialMeter(ctx context.Context, address string, o monitorclient.Options) (*monitorclient.Client, error) {
+	more, err := Trust(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	o.Dial = append(o.Dial, more...)
+	return monitorclient.Dial(address, o)
+}
+
+// DialTasks returns a client of a host agent's task service, with the context's trust.
+func DialTasks(ctx context.Context, address string) (*client.Client, error) {
+	more, err := Trust(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return client.Dial(address, more...)
+}
+
+// Plainly is the dial option for a connection without TLS; a later option may override it.
+func Plainly() grpc.DialOption { return grpc.WithTransportCredentials(insecure.NewCredentials()) }

@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/cmd/config"
+)
+
+// A repeatable flag takes a list, or one value with commas, from a file; parsing the file
+// does not set it.
+func TestConfigTakesLists(t *testing.T) {
+	for _, c := range []struct{ text, want, fault string }{
+		{"monitor: a:1\n", "a:1", ""},
+		{"monitor: a:1, b:2\n", "a:1,b:2", ""},
+		{"monitor: [a:1, b:2, a:1]\n", "a:1,b:2", ""},
+		{"monitor:\n  - a:1\n  - 'b:2'\n", "a:1,b:2", ""},
+		{"listen: x\n", "default:1", ""},
+		{"monitor: []\n", "", "x.yaml:1:1: monitor: the list is empty"},
+		{"monitor: [a:1, [b:2]]\n", "", "x.yaml:1:16: monitor: want one value behind each dash"},
+		{"monitor: [a:1, '']\n", "", `x.yaml:1:1: monitor: "a:1,": want a list of addresses`},
+		{"listen: [a, b]\n", "", "want one value behind the colon"},
+	} {
+		set := pflag.NewFlagSet("x", pflag.ContinueOnError)
+		set.String("listen", "default:1", "")
+		a := Addresses{List: []string{"default:1"}}
+		set.Var(&a, "monitor", "")
+		file, err := config.Parse("x.yaml", []byte(c.text), set)
+		if a.String() != "default:1" || set.Changed("monitor") {
+			t.Errorf("%q: reading it set %v", c.text, a.List)
+		}
+		if c.fault != "" {
+			if err == nil || !strings.Contains(err.Error(), c.fault) {
+				t.Errorf("%q: got %v, want %s", c.text, err, c.fault)
+			}
+			continue
+		}
+		if err == nil {
+			err = file.Apply(set)
+		}
+		if err != nil || a.String() != c.want {
+			t.Errorf("%q: %v, %v, want %s", c.text, a.List, err, c.want)
+		}
+	}
+	var a Addresses
+	set := pflag.NewFlagSet("x", pflag.ContinueOnError)
+	a.List = []string{"default:1"}
+	set.Var(&a, "monitor", "")
+	if err := set.Parse([]string{"--monitor", "a:1", "--monitor", "b:2,c:3"}); err != nil ||
+		a.String() != "a:1,b:2,c:3" {
+		t.Errorf("%v, %v", a.List, err)
+	}
+}
+
+func TestCalm(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	h := Calm(slog.New(slog.NewTextHandler(&out, nil))).With("who", "x").Handler()
+	at := time.Now()
+	for i := range 100 {
+		if err := h.Handle(t.Context(),
+			slog.NewRecord(at.Add(time.Duration(i)*time.Millisecond), slog.LevelWarn, "trouble", 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.Handle(t.Context(), slog.NewRecord(at.Add(time.Second), slog.LevelWarn, "more", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out.String(), "\n"); n != recordsPerSecond+1 ||
+		!strings.Contains(out.String(), "lines_left_out=95") {
+		t.Errorf("%d lines:\n%s", n, &out)
+	}
+}

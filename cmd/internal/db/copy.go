@@ -1,0 +1,343 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/store"
+)
+
+// BackupReport is the JSON of db backup: the check of the copy, beside its name and size.
+type BackupReport struct {
+	Database string `json:"database"`
+	File     string `json:"file"`
+	Bytes    int64  `json:"bytes"`
+	Verified string `json:"verified"` // "full" or "quick"
+	SoundReport
+}
+
+// dbBackupCmd returns db backup.
+func dbBackupCmd(a *cli.App) *cobra.Command {
+	var quick bool
+	c := cli.Command("backup FILE", "Copy the database while captures come in, and verify the copy", cobra.ExactArgs(1),
+		func(ctx context.Context, args []string) error { return dbBackup(ctx, a, args[0], quick) })
+	c.Flags().BoolVar(&quick, "quick", false, "verify without reading the chunks again")
+	return a.JSONFlag(c)
+}
+
+// databaseEnds are the file endings that the commands accept for a new database.
+var databaseEnds = []string{".db", ".sqlite", ".sqlite3"}
+
+// dbBackup copies the database into a new file and checks the copy. The source is opened
+// for reading only, and captures may write to it meanwhile. An error with ExitDamaged means
+// that the copy is complete but holds the source's damage.
+func dbBackup(ctx context.Context, a *cli.App, file string, quick bool) error {
+	if err := cli.CheckEnding(file, "a database", databaseEnds...); err != nil {
+		return err
+	}
+	db, err := openToLook(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := db.Backup(ctx, file, nil); err != nil {
+		return err
+	}
+	// The check runs on the copy: it proves that the file just written can be read.
+	copied, err := store.OpenReadOnly(ctx, file)
+	if err != nil {
+		return fmt.Errorf("the copy: %w", err)
+	}
+	defer copied.Close()
+	r, err := copied.Check(ctx, store.CheckOptions{Quick: quick})
+	if err != nil {
+		return fmt.Errorf("the copy: %w", err)
+	}
+	out := BackupReport{Database: a.DB, File: file, Verified: "full", SoundReport: newSoundReport(a.DB, r, quick)}
+	if quick {
+		out.Verified = "quick"
+	}
+	if out.Bytes, err = fileSize(file); err != nil {
+		return err
+	}
+	err = a.Print(out, func(w io.Writer) {
+		printFindings(w, r.Findings)
+		fmt.Fprintf(w, "%s: %s, %d task(s), %d chunks, verified\n", file, cli.SizeText(out.Bytes), r.Tasks, r.Chunks)
+	})
+	if err == nil && len(r.Findings) > 0 {
+		err = cli.WithCode(cli.ExitDamaged,
+			errors.New("the copy has the damage of the database: wattmark db check, then wattmark db repair"))
+	}
+	return err
+}
+
+// fileSize returns a file's length in bytes.
+func fileSize(path string) (int64, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+// mergedTask is one task of an import, a detach or a salvage: its number in the source and
+// in the target, and the chunks copied.
+type mergedTask struct {
+	From    int64  `json:"from_task_id"`
+	To      int64  `json:"task_id"`
+	Known   bool   `json:"known"`   // it was here already
+	Resumed bool   `json:"resumed"` // an interrupted import was ended
+	Chunks  uint64 `json:"chunks"`  // copied
+}
+
+// MergeReport is the JSON of db import, db detach and db repair --salvage. Bytes is the
+// size of the file written, 0 for an import. Running lists tasks left out since they still
+// run.
+type MergeReport struct {
+	Database  string          `json:"database"`
+	File      string          `json:"file"`
+	Bytes     int64           `json:"bytes,omitempty"`
+	Tasks     []mergedTask    `json:"tasks"`
+	Running   []int64         `json:"left_running"`
+	Analyses  int             `json:"analyses"`
+	Campaigns int             `json:"campaigns"`
+	Findings  []findingReport `json:"findings"`
+}
+
+// newMergeReport converts store's report; its lists are never nil, for JSON.
+func newMergeReport(db, file string, in *store.Imported) MergeReport {
+	r := MergeReport{
+		Database: db, File: file, Tasks: []mergedTask{}, Running: []int64{}, Analyses: in.Analyses,
+		Campaigns: in.Campaigns, Findings: newFindings(in.Lost),
+	}
+	for _, t := range in.Tasks {
+		r.Tasks = append(r.Tasks, mergedTask{int64(t.From), int64(t.To), t.Known, t.Resumed, t.Chunks})
+	}
+	for _, id := range in.Running {
+		r.Running = append(r.Running, int64(id))
+	}
+	return r
+}
+
+// dbDetachCmd returns db detach, which wants either --task or --user.
+func dbDetachCmd(a *cli.App) *cobra.Command {
+	var ids []int64
+	var user string
+	c := cli.Command("detach FILE --task N… | --user NAME", "Write tasks into a new file to carry away",
+		cobra.ExactArgs(1), func(ctx context.Context, args []string) error {
+			if (len(ids) > 0) == (user != "") {
+				return cli.Usagef("name the tasks by --task or by --user")
+			}
+			return dbDetach(ctx, a, args[0], ids, user)
+		})
+	c.Flags().Int64SliceVar(&ids, "task", nil, "this task (repeatable, or with commas)")
+	c.Flags().StringVar(&user, "user", "", "all tasks of this user")
+	return a.JSONFlag(c)
+}
+
+// dbDetach writes the chosen tasks into a new file under their own numbers. The source
+// stays as it is.
+func dbDetach(ctx context.Context, a *cli.App, file string, numbers []int64, user string) error {
+	if err := cli.CheckEnding(file, "a database", databaseEnds...); err != nil {
+		return err
+	}
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ids, err := chosen(ctx, a, db, numbers, user)
+	if err != nil {
+		return err
+	}
+	in, err := db.Detach(ctx, file, ids, nil)
+	if err != nil {
+		return err
+	}
+	return printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %d task(s) of %s", file, len(in.Tasks), a.DB),
+		file)
+}
+
+// chosen returns the tasks of the given numbers, or all tasks of a user; the caller passes
+// one of the two. It fails with ExitNotFound for an unknown number or a user without tasks.
+func chosen(ctx context.Context, a *cli.App, db *store.DB, numbers []int64, user string,
+) (ids []store.TaskID, err error) {
+	for _, n := range numbers {
+		t, err := a.Task(ctx, db, fmt.Sprint(n))
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, t.ID)
+	}
+	if user != "" {
+		list, err := task.EveryTask(ctx, db, store.Query{User: user})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range list {
+			ids = append(ids, t.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, cli.NotFoundf("no task of user %q in %s: wattmark users lists who has some", user, a.DB)
+	}
+	return ids, nil
+}
+
+// printMerge prints a merge: findings, tasks left out, then the summary. For a named file
+// the size in bytes goes into the report and behind the summary.
+func printMerge(a *cli.App, r MergeReport, what, file string) error {
+	if file != "" {
+		var err error
+		if r.Bytes, err = fileSize(file); err != nil {
+			return err
+		}
+		what += ", " + cli.SizeText(r.Bytes)
+	}
+	return a.Print(r, func(w io.Writer) {
+		for _, f := range r.Findings {
+			where := fmt.Sprintf("task %d", f.TaskID)
+			if f.Chunk != nil {
+				where += fmt.Sprintf(", chunk %d", *f.Chunk)
+			}
+			fmt.Fprintf(w, "%s: %s\n    → %s\n", where, f.What, f.Remedy)
+		}
+		for _, id := range r.Running {
+			fmt.Fprintf(w, "task %d still runs and was left out\n", id)
+		}
+		fmt.Fprintln(w, what)
+	})
+}
+
+// dbImportCmd returns db import.
+func dbImportCmd(a *cli.App) *cobra.Command {
+	c := cli.Command("import OTHER.db", "Copy the tasks of another task database into this one", cobra.ExactArgs(1),
+		func(ctx context.Context, args []string) error { return dbImport(ctx, a, args[0]) })
+	return a.JSONFlag(c)
+}
+
+// dbImport copies all tasks of another database file into this one and checks each task
+// that is new here. It creates the target where there is none, and can be repeated after an
+// interruption. It refuses to import a file into itself, also under another name or link.
+func dbImport(ctx context.Context, a *cli.App, other string) (err error) {
+	if _, err := os.Stat(other); errors.Is(err, os.ErrNotExist) {
+		return cli.NotFoundf("no database at %s", other)
+	}
+	if sameDatabase(a.DB, other) {
+		return cli.Usagef("%s and %s are one file", a.DB, other)
+	}
+	from, err := store.OpenSource(ctx, other)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	db, err := store.Open(ctx, a.DB) // an import may be the beginning of a database
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	// Delete unfinished tasks of processes that are gone, before tasks are compared.
+	if _, err := db.Sweep(ctx); err != nil {
+		return err
+	}
+	in, err := db.Import(ctx, from, store.ImportOptions{})
+	if err != nil {
+		return fmt.Errorf("%w\nWhat came so far is kept: the same command goes on", err)
+	}
+	known := 0
+	var bad []store.Finding
+	for _, t := range in.Tasks {
+		if t.Known {
+			known++
+			continue
+		}
+		// Check only the tasks that came: the rest of the database is not the import's
+		// subject.
+		r, err := db.Check(ctx, store.CheckOptions{Task: t.To})
+		if err != nil {
+			return err
+		}
+		bad = append(bad, r.Findings...)
+	}
+	r := newMergeReport(a.DB, other, in)
+	r.Findings = newFindings(bad)
+	what := fmt.Sprintf("%s: %d task(s) of %s, %d known already, %d analyses, %d campaigns", a.DB, len(in.Tasks)-known,
+		other, known, in.Analyses, in.Campaigns)
+	if err := printMerge(a, r, what, ""); err != nil {
+		return err
+	}
+	return damaged(bad)
+}
+
+// dbSalvage writes the readable tasks and chunks of a broken database into a new file,
+// repairs that file, and lists the losses. ExitDamaged reports a loss. The broken file is
+// not changed.
+func dbSalvage(ctx context.Context, a *cli.App, file string) error {
+	in, err := store.Salvage(ctx, a.DB, file, nil)
+	if err != nil {
+		return err
+	}
+	if err := mendSalvaged(ctx, a, file, in.Cut); err != nil {
+		return err
+	}
+	if err := printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %d task(s) salvaged from %s, %d "+
+		"thing(s) lost", file, len(in.Tasks), a.DB, len(in.Lost)), file); err != nil {
+		return err
+	}
+	if len(in.Lost) > 0 {
+		return cli.WithCode(cli.ExitDamaged,
+			errors.New("not all could be read: tasks that lost samples are incomplete, and say so"))
+	}
+	return nil
+}
+
+// mendSalvaged repairs a salvaged file and recomputes the results of the tasks that lost
+// samples: those in cut, and those that the repair shortened.
+func mendSalvaged(ctx context.Context, a *cli.App, file string, cut []store.TaskID) error {
+	db, err := store.Open(ctx, file)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	r, err := db.Check(ctx, store.CheckOptions{})
+	if err != nil {
+		return err
+	}
+	done, err := db.Repair(ctx, r.Findings)
+	if err != nil {
+		return err
+	}
+	for _, id := range append(cut, done.Cut...) {
+		if err := recompute(ctx, a, db, id, &RepairReport{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dbVacuumCmd returns db vacuum. Vacuum needs as much free disk as the file has, and blocks
+// other writers until it ends.
+func dbVacuumCmd(a *cli.App) *cobra.Command {
+	c := cli.Command("vacuum", "Give the room of deleted tasks back to the disk", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			db, err := a.OpenToChange(ctx)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			before, after, err := db.Vacuum(ctx)
+			if err != nil {
+				return err
+			}
+			return a.Print(map[string]any{"database": a.DB, "bytes_before": before, "bytes": after}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: %s, was %s\n", a.DB, cli.SizeText(after), cli.SizeText(before))
+			})
+		})
+	return a.JSONFlag(c)
+}

@@ -1,0 +1,303 @@
+// Package db has the commands that care for a task database as a whole.
+//
+//	check    report damage, change nothing          retain   delete old tasks
+//	repair   mend findings; --salvage: a new file   compact  pack cold tasks; expand unpacks
+//	backup   verified copy of the open database     vacuum   return free pages to the disk
+//	import   merge another database                 detach   some tasks into a new file
+//	copy     tasks between files and servers; read back and compared
+//
+// The commands parse flags and print; store does the work. A command that finds
+// damage exits with cli.ExitDamaged, also where a part of the database is sound.
+package db
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/store"
+)
+
+// dbCmd returns the command db with its subcommands.
+func dbCmd(a *cli.App) *cobra.Command {
+	c := &cobra.Command{Use: "db", Short: "Check, repair, back up, carry, merge, pack and prune the task database"}
+	c.AddCommand(dbTransferCmd(a), dbCheckCmd(a), dbRepairCmd(a), dbBackupCmd(a), dbDetachCmd(a), dbImportCmd(a),
+		dbVacuumCmd(a), dbRetainCmd(a), dbCompactCmd(a), dbExpandCmd(a))
+	return c
+}
+
+// findingReport is one damage in JSON. Chunk is the chunk's number in its task, nil for a
+// finding about the task or the file. Mendable reports whether db repair can remove it.
+type findingReport struct {
+	Kind     string `json:"kind"`
+	TaskID   int64  `json:"task_id,omitempty"`
+	Chunk    *int64 `json:"chunk,omitempty"`
+	What     string `json:"what"`
+	Remedy   string `json:"remedy"`
+	Mendable bool   `json:"mendable"`
+}
+
+// SoundReport is the JSON of db check. Sound is true without findings; Quick marks a check
+// that left the chunks' contents out. Scans counts scans (one reading of all channels).
+type SoundReport struct {
+	Database string          `json:"database"`
+	Sound    bool            `json:"sound"`
+	Quick    bool            `json:"quick,omitempty"`
+	Tasks    uint64          `json:"tasks"`
+	Chunks   uint64          `json:"chunks"`
+	Scans    uint64          `json:"samples"`
+	Pages    uint64          `json:"pyramid_pages"`
+	Findings []findingReport `json:"findings"`
+}
+
+// newSoundReport returns the report of a check of the database db.
+func newSoundReport(db string, r *store.CheckReport, quick bool) SoundReport {
+	return SoundReport{db, len(r.Findings) == 0, quick, r.Tasks, r.Chunks, r.Scans, r.Pages, newFindings(r.Findings)}
+}
+
+// newFindings converts findings for JSON. The result is never nil, so that an empty list
+// prints as [] and not as null.
+func newFindings(list []store.Finding) []findingReport {
+	out := []findingReport{}
+	for _, f := range list {
+		r := findingReport{Kind: string(f.Kind), TaskID: int64(f.Task), What: f.What, Remedy: f.Remedy, Mendable: f.Mendable}
+		if f.Chunk != store.NoChunk {
+			r.Chunk = &f.Chunk
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// dbCheckCmd returns db check, which only reads.
+func dbCheckCmd(a *cli.App) *cobra.Command {
+	var opt store.CheckOptions
+	c := cli.Command("check", "Look for damage: pages, checksums, counts, holes, results, pyramids", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error { return dbCheck(ctx, a, opt) })
+	c.Flags().Int64Var((*int64)(&opt.Task), "task", 0, "only this task")
+	c.Flags().BoolVar(&opt.Quick, "quick", false, "do not read the chunks")
+	return a.JSONFlag(c)
+}
+
+// openToLook opens the database for reading, whatever its schema version, and changes
+// nothing in it. It fails with ExitNotFound where there is no file, and
+// with ExitDamaged where damage keeps the file from being opened.
+func openToLook(ctx context.Context, a *cli.App) (*store.DB, error) {
+	if _, err := os.Stat(a.DB); errors.Is(err, os.ErrNotExist) {
+		return nil, cli.NotFoundf("no task database at %s: name one with --db", a.DB)
+	}
+	db, err := store.OpenSource(ctx, a.DB)
+	if errors.Is(err, store.ErrCorrupt) {
+		err = cli.WithCode(cli.ExitDamaged, fmt.Errorf("%w\nSave what can be read: wattmark db repair --salvage NEW.db",
+			err))
+	}
+	return db, err
+}
+
+// dbCheck runs the check and prints its report. It returns an error with ExitDamaged where
+// there are findings. It reads the whole file unless opt.Quick is set.
+func dbCheck(ctx context.Context, a *cli.App, opt store.CheckOptions) error {
+	db, err := openToLook(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	r, err := checkOf(ctx, a, db, opt)
+	if err != nil {
+		return err
+	}
+	err = a.Print(newSoundReport(a.DB, r, opt.Quick), func(w io.Writer) { renderCheck(w, a.DB, r, opt.Quick) })
+	if err != nil {
+		return err
+	}
+	return damaged(r.Findings)
+}
+
+// checkOf checks the database; a task that does not exist has the exit code 4.
+func checkOf(ctx context.Context, a *cli.App, db *store.DB, opt store.CheckOptions) (*store.CheckReport, error) {
+	r, err := db.Check(ctx, opt)
+	if errors.Is(err, store.ErrNotFound) {
+		err = cli.NotFoundf("no task %d in %s: list them with wattmark tasks", opt.Task, a.DB)
+	}
+	return r, err
+}
+
+// damaged returns nil for an empty list, else an error with ExitDamaged.
+func damaged(list []store.Finding) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return cli.WithCode(cli.ExitDamaged, fmt.Errorf("the database is damaged: %d finding(s)", len(list)))
+}
+
+// renderCheck prints the findings, then one line of totals with the verdict.
+func renderCheck(w io.Writer, db string, r *store.CheckReport, quick bool) {
+	printFindings(w, r.Findings)
+	verdict := "sound"
+	if len(r.Findings) > 0 {
+		verdict = fmt.Sprintf("%d finding(s)", len(r.Findings))
+	}
+	if quick {
+		verdict += ", by a quick look"
+	}
+	fmt.Fprintf(w, "%s: %d task(s), %d chunks, %d samples, %d pyramid pages: %s\n", db, r.Tasks, r.Chunks, r.Scans,
+		r.Pages, verdict)
+}
+
+// printFindings prints each finding with its place and, indented below, its remedy.
+func printFindings(w io.Writer, list []store.Finding) {
+	for _, f := range list {
+		where := "file"
+		if f.Task != 0 {
+			where = fmt.Sprintf("task %d", f.Task)
+		}
+		if f.Chunk != store.NoChunk {
+			where += fmt.Sprintf(", chunk %d", f.Chunk)
+		}
+		fmt.Fprintf(w, "%s: %s: %s\n    → %s\n", where, f.Kind, f.What, f.Remedy)
+	}
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Database, help, dbCmd(a))
+}
+
+// RepairReport is the JSON of db repair. Mended and Left divide Findings once Done is true.
+type RepairReport struct {
+	Database string          `json:"database"`
+	Done     bool            `json:"done"` // false: a dry run
+	Findings []findingReport `json:"findings"`
+	Mended   []findingReport `json:"mended"`
+	Left     []findingReport `json:"left"`
+	// Recomputed are tasks with a new result over the samples that remain; Marked are those
+	// whose result could not be computed; their reason names the cause.
+	Recomputed []int64 `json:"recomputed"`
+	Marked     []int64 `json:"marked"`
+}
+
+// dbRepairCmd returns db repair. Without --yes it prints the findings and changes nothing;
+// --salvage excludes --yes and --task, since it leaves the file alone.
+func dbRepairCmd(a *cli.App) *cobra.Command {
+	var task int64
+	var yes bool
+	var salvage string
+	c := cli.Command("repair", "Mend what wattmark db check finds, or salvage a broken file", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			switch {
+			case salvage != "" && (yes || task != 0):
+				return cli.Usagef("--salvage writes a new file: it goes without --yes and --task")
+			case salvage != "":
+				return dbSalvage(ctx, a, salvage)
+			}
+			return dbRepair(ctx, a, store.TaskID(task), yes)
+		})
+	c.Flags().Int64Var(&task, "task", 0, "only this task")
+	c.Flags().BoolVar(&yes, "yes", false, "do it")
+	cli.OutFlag(c.Flags(), &salvage, "salvage", "write what can be read into this new file", "a database",
+		databaseEnds...)
+	return a.JSONFlag(c)
+}
+
+// dbRepair checks the database (or one task; 0 for all) and, with yes, mends the findings
+// and recomputes results. It exits with ExitDamaged while findings are left, also in the
+// dry run. The database is first opened read-only: a sound file is never opened for
+// writing.
+func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) error {
+	db, err := openToLook(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }() // repairs are committed by then
+	found, err := checkOf(ctx, a, db, store.CheckOptions{Task: task})
+	if err != nil {
+		return err
+	}
+	r := RepairReport{
+		Database: a.DB, Done: yes, Findings: newFindings(found.Findings), Mended: []findingReport{},
+		Left: []findingReport{}, Recomputed: []int64{}, Marked: []int64{},
+	}
+	if !yes {
+		err = a.Print(r, func(w io.Writer) {
+			printFindings(w, found.Findings)
+			fmt.Fprintf(w, "%s: %d finding(s). Nothing was changed; wattmark db repair --yes mends what can be.\n", a.DB,
+				len(found.Findings))
+		})
+		return errors.Join(err, damaged(found.Findings))
+	}
+	// Every finding counts as left until Repair has run.
+	done := &store.Repaired{Left: found.Findings}
+	// Reopen for writing only where at least one finding can be mended.
+	if slices.ContainsFunc(found.Findings, func(f store.Finding) bool { return f.Mendable }) {
+		if err := db.Close(); err != nil {
+			return err
+		}
+		if db, err = a.OpenToChange(ctx); err != nil {
+			return err
+		}
+		if done, err = db.Repair(ctx, found.Findings); err != nil {
+			return err
+		}
+	}
+	r.Mended, r.Left = newFindings(done.Mended), newFindings(done.Left)
+	for _, id := range done.Cut {
+		if err := recompute(ctx, a, db, id, &r); err != nil {
+			return err
+		}
+	}
+	return errors.Join(a.Print(r, func(w io.Writer) { renderRepair(w, &r, done) }), damaged(done.Left))
+}
+
+// recompute computes the results of a task that lost samples over the rest, and the energy
+// by kernel name again where the task had it. A task without a result is left alone. Where
+// the computation fails, the old result stays, the task's reason names the cause, and
+// r.Marked lists the task; that is not an error.
+func recompute(ctx context.Context, a *cli.App, db *store.DB, id store.TaskID, r *RepairReport) error {
+	t, err := db.Task(ctx, id)
+	if err != nil || t.Result == nil {
+		return err
+	}
+	names, err := db.NameEnergies(ctx, id, t.ResultNumber)
+	if err != nil {
+		return err
+	}
+	if err := measurement.Recompute(ctx, db, id); err != nil {
+		r.Marked = append(r.Marked, int64(id))
+		return db.SetReason(ctx, id, "its energy is of before the damage, for it could not be computed anew: "+err.Error())
+	}
+	r.Recomputed = append(r.Recomputed, int64(id))
+	if len(names) > 0 {
+		return report.ShareAgain(ctx, db, id)
+	}
+	return nil
+}
+
+// renderRepair prints the repair: mended findings, recomputed and marked tasks, then the
+// rest.
+func renderRepair(w io.Writer, r *RepairReport, done *store.Repaired) {
+	for _, f := range done.Mended {
+		fmt.Fprintf(w, "mended: %s: %s\n", f.Kind, f.What)
+	}
+	for _, id := range r.Recomputed {
+		fmt.Fprintf(w, "task %d: results computed anew over what is left; wattmark show %d\n", id, id)
+	}
+	for _, id := range r.Marked {
+		fmt.Fprintf(w, "task %d: its result could not be computed anew, and says so\n", id)
+	}
+	if len(done.Left) > 0 {
+		fmt.Fprintln(w, "left as it is:")
+		printFindings(w, done.Left)
+	}
+	fmt.Fprintf(w, "%s: %d mended, %d left\n", r.Database, len(done.Mended), len(done.Left))
+}

@@ -1,0 +1,306 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/store"
+)
+
+// SamplesBySQL returns a shell command that lists five samples of a task with the
+// database's own client, and a phrase that explains it.
+func SamplesBySQL(a *cli.App, id store.TaskID) [2]string {
+	if store.OnServer(a.DB) {
+		return [2]string{
+			fmt.Sprintf("psql '%s' -c 'select * from data where taskID = %d limit 5'", a.DB, id),
+			"the samples, in any PostgreSQL client",
+		}
+	}
+	return [2]string{
+		fmt.Sprintf("sqlite3 %s 'select * from data where taskID = %d limit 5'", a.DB, id),
+		"the samples, in any SQLite program",
+	}
+}
+
+// transferFlags select the tasks of db copy. q holds user, name, job and the parsed times;
+// since and until are the texts of the flags. update replaces differing tasks in the
+// target.
+type transferFlags struct {
+	q            store.Query
+	since, until string
+	tasks        []int64
+	update       bool
+}
+
+// all reports whether every task is selected. Only then are analyses and campaigns copied:
+// they may refer to any task.
+func (f *transferFlags) all() bool {
+	return len(f.tasks) == 0 && reflect.DeepEqual(f.q, store.Query{})
+}
+
+// dbTransferCmd returns db copy. A report is printed also where the copy failed half-way.
+func dbTransferCmd(a *cli.App) *cobra.Command {
+	var f transferFlags
+	c := cli.Command("copy FROM TO", "Copy tasks between databases, also from a file to a server and back",
+		cobra.ExactArgs(2), func(ctx context.Context, args []string) error {
+			r, err := transfer(ctx, a, store.Conceal(args[0]), store.Conceal(args[1]), f)
+			if r == nil {
+				return err
+			}
+			return errors.Join(err, a.Print(r, func(w io.Writer) { renderTransfer(w, r) }))
+		})
+	c.Flags().StringVar(&f.q.User, "user", "", "only this user's")
+	c.Flags().StringVar(&f.q.Name, "name", "", "only of this name; a trailing * matches what begins so")
+	c.Flags().StringVar(&f.q.Job, "job", "", "only of this job")
+	c.Flags().StringVar(&f.since, "since", "", "only launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
+	c.Flags().StringVar(&f.until, "until", "", "only launched before")
+	c.Flags().Int64SliceVar(&f.tasks, "task", nil, "only the task of this number; may be given again")
+	c.Flags().BoolVar(&f.update, "update", false, "make tasks that are there already, and differ, as the source has them")
+	return a.JSONFlag(c)
+}
+
+// TransferReport is the JSON of db copy. From and To are without passwords. Known counts
+// tasks that the target had; Updated and Differing are parts of Known.
+type TransferReport struct {
+	From      string             `json:"from"`
+	To        string             `json:"to"`
+	Tasks     []store.CopiedTask `json:"tasks"`
+	Running   []store.TaskID     `json:"running"` // left out
+	Copied    int                `json:"copied"`
+	Known     int                `json:"known"`
+	Differing int                `json:"differing"` // of those, and left as they were
+	Updated   int                `json:"updated"`
+	Samples   uint64             `json:"samples"` // read back
+	Analyses  int                `json:"analyses"`
+	Campaigns int                `json:"campaigns"`
+	DurationS float64            `json:"duration_s"`
+}
+
+// transfer copies the selected tasks, oldest first, and verifies each. It returns a nil
+// report where it failed before the first task, else a report beside the error. It fails
+// with ExitUsage where both names are one database, with ExitNotFound without a source.
+func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags) (r *TransferReport, err error) {
+	if f.q.Since, err = cli.ParseTime(f.since); err != nil {
+		return nil, err
+	}
+	if f.q.Until, err = cli.ParseTime(f.until); err != nil {
+		return nil, err
+	}
+	if sameDatabase(from, to) {
+		return nil, cli.Usagef("%s is both the source and the target: name another target", from)
+	}
+	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) && !store.OnServer(from) {
+		return nil, cli.NotFoundf("no task database at %s: the source comes first", from)
+	}
+	source, err := store.OpenSource(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	list, err := selected(ctx, source, &f)
+	if err != nil {
+		return nil, err
+	}
+	target, err := store.Open(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	// Remove remains of dead processes in the target before tasks are compared with it.
+	if _, err := target.Sweep(ctx); err != nil {
+		return nil, errors.Join(err, target.Close())
+	}
+	r = &TransferReport{From: from, To: to, Tasks: []store.CopiedTask{}, Running: []store.TaskID{}}
+	began := time.Now()
+	err = transferAll(ctx, a, source, target, list, &f, r)
+	r.DurationS = time.Since(began).Seconds()
+	return r, errors.Join(err, target.Close())
+}
+
+// sameDatabase reports whether two names are one address, or one file by whatever link.
+func sameDatabase(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// selected returns the tasks to copy, oldest first: later groups and analyses then refer to
+// tasks that are there. It fails with ExitNotFound for a --task that the query leaves out.
+func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.Row, err error) {
+	list, err := task.EveryTask(ctx, db, f.q)
+	if err != nil {
+		return nil, err
+	}
+	found := map[int64]bool{}
+	for _, t := range list {
+		if len(f.tasks) == 0 || slices.Contains(f.tasks, int64(t.ID)) {
+			out = append(out, t)
+			found[int64(t.ID)] = true
+		}
+	}
+	for _, id := range f.tasks {
+		if !found[id] {
+			return nil, cli.NotFoundf("no task %d in %s among those selected: list them with wattmark tasks", id, db.Path())
+		}
+	}
+	slices.Reverse(out)
+	return out, nil
+}
+
+// transferAll copies the tasks of list one by one, counts into r, and then copies analyses
+// and campaigns where nothing was left out. It stops at the first error; r then holds the
+// tasks copied so far. Running tasks are listed in r and skipped.
+func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []store.Row, f *transferFlags,
+	r *TransferReport,
+) error {
+	bar := &transferBar{a: a, tasks: len(list), live: out.IsTerminal(a.Err) && !a.JSON, began: time.Now()}
+	for i := range list {
+		bar.total += list[i].Scans
+	}
+	defer bar.clear()
+	ids := map[store.TaskID]store.TaskID{}
+	for i := range list {
+		before := bar.samples
+		bar.at(i, list[i].ID)
+		done, err := from.CopyTask(ctx, to, list[i].ID, store.CopyOptions{Update: f.update, Samples: bar.add})
+		if errors.Is(err, store.ErrRunning) {
+			r.Running = append(r.Running, list[i].ID)
+			continue
+		} else if err != nil {
+			return err
+		}
+		// A task known to the target reports no samples: advance the bar by its full
+		// length.
+		bar.samples = before + list[i].Scans
+		ids[list[i].ID] = done.To
+		r.Tasks = append(r.Tasks, done)
+		r.Samples += done.Scans
+		if done.Known {
+			r.Known++
+		}
+		// These counts exclude each other; a known task without differences is in none.
+		switch {
+		case done.Updated:
+			r.Updated++
+		case len(done.Differs) > 0:
+			r.Differing++
+		case !done.Known:
+			r.Copied++
+		}
+	}
+	if !f.all() {
+		return nil
+	}
+	var err error
+	if r.Analyses, err = from.CopyAnalyses(ctx, to, ids); err != nil {
+		return err
+	}
+	r.Campaigns, err = from.CopyCampaigns(ctx, to)
+	return err
+}
+
+// renderTransfer prints the totals. The table of tasks follows where it is short (20 at
+// most); a longer one shows only the tasks that differ or were updated.
+func renderTransfer(w io.Writer, r *TransferReport) {
+	fmt.Fprintf(w, "Copied %d task(s) with %d samples from %s to %s in %.1f s; every chunk was read back and is "+
+		"right.\n", r.Copied, r.Samples, r.From, r.To, r.DurationS)
+	if r.Known > 0 {
+		fmt.Fprintf(w, "%d were there already.\n", r.Known)
+	}
+	if r.Updated > 0 {
+		fmt.Fprintf(w, "%d of them differed and were updated.\n", r.Updated)
+	}
+	if r.Differing > 0 {
+		fmt.Fprintf(w, "%d of them differ and were left as they are: --update makes them as the source has them.\n",
+			r.Differing)
+	}
+	if len(r.Running) > 0 {
+		fmt.Fprintf(w, "Left out, for they still run: %s. Copy again when they are done.\n",
+			strings.Trim(fmt.Sprint(r.Running), "[]"))
+	}
+	if r.Analyses+r.Campaigns > 0 {
+		fmt.Fprintf(w, "With them %d analyses and %d campaigns of instructions.\n", r.Analyses, r.Campaigns)
+	}
+	if n := len(r.Tasks); n > 0 && (n <= 20 || r.Differing > 0) {
+		t := out.NewTable(w)
+		t.AppendHeader([]any{"task", "is there", "samples", "rows", ""})
+		for _, x := range r.Tasks {
+			note := ""
+			switch {
+			case x.Updated:
+				note = "updated: " + strings.Join(x.Differs, ", ")
+			case len(x.Differs) > 0:
+				note = "differs: " + strings.Join(x.Differs, ", ")
+			case x.Known && n > 20:
+				continue
+			case x.Known:
+				note = "was there"
+			case x.Resumed:
+				note = "went on"
+			case n > 20:
+				continue
+			}
+			t.AppendRow([]any{x.From, x.To, x.Scans, x.Rows, note})
+		}
+		t.Render()
+	}
+}
+
+// transferBar draws the progress of a copy on a terminal; elsewhere it prints nothing. Its
+// unit is the sample, since tasks differ in length by orders of magnitude.
+type transferBar struct {
+	a              *cli.App
+	tasks, task    int
+	id             store.TaskID
+	total, samples uint64
+	live           bool
+	began          time.Time
+}
+
+// at begins the i-th task.
+func (b *transferBar) at(i int, id store.TaskID) {
+	b.task, b.id = i, id
+	b.show()
+}
+
+// add counts copied samples. CopyTask calls it after each batch.
+func (b *transferBar) add(scans uint64) {
+	b.samples += scans
+	b.show()
+}
+
+// show redraws the line: by samples, or by tasks where no task has samples.
+func (b *transferBar) show() {
+	if !b.live {
+		return
+	}
+	const width = 30
+	part := float64(b.task) / float64(max(b.tasks, 1))
+	if b.total > 0 {
+		part = min(1, float64(b.samples)/float64(b.total))
+	}
+	full := int(part * width)
+	fmt.Fprintf(b.a.Err, "\r\x1b[K[%s%s] %3.0f %%  task %d (%d of %d), %.1f M samples/s", strings.Repeat("█", full),
+		strings.Repeat("·", width-full),
+		100*part, b.id, b.task+1, b.tasks, float64(b.samples)/1e6/max(time.Since(b.began).Seconds(), 1e-3))
+}
+
+// clear erases the line.
+func (b *transferBar) clear() {
+	if b.live {
+		fmt.Fprint(b.a.Err, "\r\x1b[K")
+	}
+}

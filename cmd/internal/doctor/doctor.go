@@ -1,0 +1,406 @@
+// Package doctor checks a machine for faults that keep a measurement from working,
+// and names the remedy of each. Probes read the machine; findings are computed
+// from their answers alone, so that tests replace the probes.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	_ "embed"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	prose "github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/auth/pki"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/daemon"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/service"
+	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
+	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
+	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+)
+
+// level is the severity of a finding.
+type level string
+
+// The levels, in ascending severity.
+const (
+	levelOK   level = "ok"
+	levelWarn level = "warn"
+	levelFail level = "fail"
+)
+
+// Finding is the result of one check. Found describes the state, Remedy the step
+// to take; it is empty for levelOK.
+type Finding struct {
+	Check  string `json:"check"`
+	Level  level  `json:"level"`
+	Found  string `json:"found"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// ok returns a finding without fault.
+func ok(check, format string, a ...any) Finding {
+	return Finding{Check: check, Level: levelOK, Found: fmt.Sprintf(format, a...)}
+}
+
+// warn returns a finding that does not prevent measurements.
+func warn(check, remedy, format string, a ...any) Finding {
+	return Finding{Check: check, Level: levelWarn, Found: fmt.Sprintf(format, a...), Remedy: remedy}
+}
+
+// failed returns a finding that prevents measurements.
+func failed(check, remedy, format string, a ...any) Finding {
+	return Finding{Check: check, Level: levelFail, Found: fmt.Sprintf(format, a...), Remedy: remedy}
+}
+
+// doctorFlags are the flags of doctor.
+type doctorFlags struct {
+	monitor, host, bench, spool, role, auth string
+	// monitorNamed and hostNamed: the user gave the address, so no answer is a fault.
+	monitorNamed, hostNamed bool
+}
+
+// The roles of a machine.
+const (
+	roleMonitor = "monitor"
+	roleHost    = "host"
+)
+
+// meter reports whether the machine has the meter.
+func (f *doctorFlags) meter() bool { return f.role != roleHost }
+
+// gpu reports whether the machine has the GPU.
+func (f *doctorFlags) gpu() bool { return f.role != roleMonitor }
+
+// doctorCmd returns doctor.
+func doctorCmd(a *cli.App) *cobra.Command {
+	var f doctorFlags
+	c := &cobra.Command{
+		Use: "doctor", Short: "Check this machine and its peers, and say what to do", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.role != "" && f.role != roleMonitor && f.role != roleHost {
+				return cli.Usagef("--role %q: want monitor or host", f.role)
+			}
+			f.auth = cmp.Or(f.auth, service.AuthDir())
+			f.monitorNamed, f.hostNamed = cmd.Flags().Changed("monitor"), cmd.Flags().Changed("host")
+			return examineAll(cmd.Context(), a, &doctor{doctorFlags: f, db: a.DB, probes: systemProbes()})
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.monitor, "monitor", cli.DefaultMonitor, "address of the monitor")
+	fl.StringVar(&f.host, "host", cli.DefaultHost, "address of wattmark host")
+	fl.StringVar(&f.bench, "bench", "", "bench file whose instrument is tried where no monitor has it")
+	fl.StringVar(&f.spool, "spool", service.DefaultSpool(), "directory of the monitor's spool")
+	fl.StringVar(&f.auth, "auth", "",
+		"folder of the CA and the tokens (default: that of wattmark auth, where there is one)")
+	fl.StringVar(&f.role, "role", "", "what this machine is: monitor or host; both when empty")
+	return a.JSONFlag(c)
+}
+
+// doctor examines a machine through its probes.
+type doctor struct {
+	doctorFlags
+	probes
+	db string
+}
+
+// examine runs all checks, services first and the clock last: its step is measured
+// over the whole examination.
+func (d *doctor) examine(ctx context.Context) (all []Finding) {
+	watch := d.stepWatch()
+	peers := d.peers(ctx)
+	all = append(all, peers.findings...)
+	if d.meter() {
+		all = append(all, d.serialPorts()...)
+		all = append(all, d.instrument(ctx, peers)...)
+	}
+	if d.gpu() {
+		all = append(all, d.driver()...)
+		all = append(all, d.recording()...)
+	}
+	if d.meter() {
+		all = append(all, d.disk(ctx, "spool disk", d.spool, false)...)
+	}
+	if d.gpu() {
+		all = append(all, d.disk(ctx, "database disk", d.db, true)...)
+		all = append(all, d.database(ctx)...)
+	}
+	all = append(all, d.access(time.Now())...)
+	all = append(all, d.limits()...)
+	return append(all, d.clock(watch)...)
+}
+
+// DoctorReport is the JSON of doctor.
+type DoctorReport struct {
+	Version  string    `json:"version"`
+	Role     string    `json:"role,omitempty"`
+	OK       int       `json:"ok"`
+	Warned   int       `json:"warned"`
+	Failed   int       `json:"failed"`
+	Findings []Finding `json:"findings"`
+}
+
+// examineAll examines, prints the findings, and returns an error if a check
+// failed.
+func examineAll(ctx context.Context, a *cli.App, d *doctor) error {
+	r := DoctorReport{Version: cli.Version(), Role: d.role, Findings: d.examine(ctx)}
+	for _, f := range r.Findings {
+		switch f.Level {
+		case levelOK:
+			r.OK++
+		case levelWarn:
+			r.Warned++
+		case levelFail:
+			r.Failed++
+		}
+	}
+	// An interrupted examination has findings that mean nothing.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := a.Print(r, func(w io.Writer) { renderDoctor(w, r) })
+	if err == nil && r.Failed > 0 {
+		err = fmt.Errorf("%d of %d checks failed", r.Failed, len(r.Findings))
+	}
+	return err
+}
+
+// renderDoctor writes one line per finding, wrapped to the terminal, with the
+// remedy below.
+func renderDoctor(w io.Writer, r DoctorReport) {
+	name := 0
+	for _, f := range r.Findings {
+		name = max(name, len(f.Check))
+	}
+	width := 0
+	look := map[level]string{levelOK: "ok  ", levelWarn: "warn", levelFail: "FAIL"}
+	if out.IsTerminal(w) {
+		width = out.TerminalWidth(w)
+		c := out.Colours()
+		look[levelWarn], look[levelFail] = c.Total("warn"), c.Warn("FAIL")
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintln(w, indented(look[f.Level]+"  "+cli.Fit(f.Check, name)+"  ", f.Found, width))
+		if f.Remedy != "" {
+			fmt.Fprintln(w, indented(strings.Repeat(" ", name+8)+"→ ", f.Remedy, width))
+		}
+	}
+	fmt.Fprintf(w, "\n%d ok, %d warnings, %d failed\n", r.OK, r.Warned, r.Failed)
+}
+
+// indented writes text after head and aligns its further lines below the first.
+// Width 0, or too narrow for text, means no wrapping.
+func indented(head, text string, width int) string {
+	text = cli.OneLine(text)
+	indent := ansi.StringWidth(head)
+	if room := width - indent; width > 0 && room >= out.LeastPlot {
+		text = strings.ReplaceAll(prose.WrapSoft(text, room), "\n", "\n"+strings.Repeat(" ", indent))
+	}
+	return head + text
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Machines, help, doctorCmd(a))
+}
+
+// driver checks NVML, MIG and CUDA. A missing driver is a failure only on a
+// machine whose role is host.
+func (d *doctor) driver() (out []Finding) {
+	missing := warn
+	if d.role == roleHost {
+		missing = failed
+	}
+	cards, err := d.cards()
+	switch {
+	case errors.Is(err, nvml.ErrNoNVML):
+		out = append(out, missing("NVML", "install NVIDIA's driver; the machine with the meter needs none", "%s",
+			cli.FirstLineOf(err)))
+	case err != nil:
+		out = append(out, failed("NVML", "look at nvidia-smi; after an update of the driver, restart the machine", "%s",
+			cli.FirstLineOf(err)))
+	case len(cards) == 0:
+		out = append(out, missing("NVML", "look at nvidia-smi and lspci", "the driver sees no GPU"))
+	}
+	for i, c := range cards {
+		if c.Cut {
+			out = append(out, warn("MIG",
+				"its energy is the whole card's: switch MIG off (nvidia-smi -i <GPU> -mig 0), or keep the other "+"slices idle",
+				"%s (%s) is cut into MIG devices: a meter cannot tell whose power it reads", c.Name, c.UUID))
+		}
+		if i == 0 {
+			out = append(out, ok("NVML", "%s, driver %s, NVML %s: %s", cli.Plural(len(cards), "GPU"), c.Driver,
+				cmp.Or(d.nvmlVersion(), "of an unknown version"), c.Name))
+		}
+	}
+	gpus, err := d.gpus()
+	switch {
+	case errors.Is(err, cuda.ErrNoDriver):
+		out = append(out, missing("CUDA", "install NVIDIA's driver, which brings libcuda.so.1", "%s", cli.FirstLineOf(err)))
+	case err != nil && len(cards) > 0:
+		out = append(out, failed("CUDA", "look at CUDA_VISIBLE_DEVICES and at the driver's log (dmesg)", "%s",
+			cli.FirstLineOf(err)))
+	case err != nil:
+		out = append(out, missing("CUDA", "look at nvidia-smi and CUDA_VISIBLE_DEVICES", "%s", cli.FirstLineOf(err)))
+	case len(gpus) < len(cards):
+		out = append(out, ok("CUDA", "%s; sees %d of %d GPUs (CUDA_VISIBLE_DEVICES=%s)", gpus[0].Driver, len(gpus),
+			len(cards), d.getenv("CUDA_VISIBLE_DEVICES")))
+	default:
+		out = append(out, ok("CUDA", "%s, %s", gpus[0].Driver, cli.Plural(len(gpus), "GPU")))
+	}
+	return out
+}
+
+// recording checks CUPTI and libwattmark, which run --auto needs, and other
+// profilers, which exclude it.
+func (d *doctor) recording() (out []Finding) {
+	tried := cupti.Candidates(d.getenv, d.glob)
+	found := ""
+	for _, path := range tried {
+		if d.loadable(path) {
+			found = path
+			break
+		}
+	}
+	if found != "" {
+		out = append(out, ok("CUPTI", "%s", found))
+	} else {
+		out = append(out, warn("CUPTI",
+			"install the CUDA toolkit or the wheel nvidia-cuda-cupti, or name the file with "+cupti.EnvLibrary+
+				"; only run --auto needs it", "not found in %s", cli.Plural(len(tried), "place")))
+	}
+	if lib := d.library(); lib != "" {
+		out = append(out, ok("libwattmark", "%s", lib))
+	} else {
+		out = append(out, warn("libwattmark",
+			"make lib, and put libwattmark.so beside wattmark, or into ../lib; run --auto and programs in C need it",
+			"not beside this program"))
+	}
+	var others []string
+	for _, v := range []string{cli.InjectionEnv, "NVTX_INJECTION64_PATH", "CUDA_INJECTION32_PATH"} {
+		if x := d.getenv(v); x != "" && !strings.Contains(x, "libwattmark") {
+			others = append(others, fmt.Sprintf("%s=%s", v, x))
+		}
+	}
+	for _, p := range d.processes() {
+		if who, ok := profilers[p]; ok {
+			others = append(others, who)
+		}
+	}
+	if len(others) > 0 {
+		return append(out, warn("profilers",
+			"end them while run --auto measures: profilers exclude each other, and load the GPU; dcgmi profile "+
+				"--pause for DCGM", "%s", strings.Join(others, "; ")))
+	}
+	return append(out, ok("profilers", "none seen"))
+}
+
+// profilers are known profilers by process name.
+var profilers = map[string]string{
+	"nsys": "Nsight Systems runs (nsys)", "ncu": "Nsight Compute runs (ncu)",
+	"nv-hostengine": "DCGM runs (nv-hostengine)",
+	"dcgm-exporter": "DCGM's exporter runs (dcgm-exporter)", "nvprof": "nvprof runs",
+}
+
+// distrusted returns a finding, and true, if a service answers but refuses this
+// user, or fails the TLS handshake. The gRPC errors have no code for it, so the
+// texts are compared.
+func distrusted(name, address string, err error) (Finding, bool) {
+	text := cli.FirstLineOf(err)
+	switch {
+	case strings.Contains(text, "not signed in"):
+		return failed(name,
+			"give a token (--token-file, WATTMARK_TOKEN) or a certificate (--tls-cert, --tls-key); wattmark auth "+
+				"token makes one", "answers at %s, and asks who you are: %s", address, text), true
+	case strings.Contains(text, "handshake failed"), strings.Contains(text, "server preface"):
+		return failed(name,
+			"name the CA of its certificate (--tls-ca), and dial a name that is in it; without TLS leave --tls-ca out",
+			"somebody answers at %s, but not as we speak: %s", address, text), true
+	}
+	return Finding{}, false
+}
+
+// access checks CA, server certificate, key and tokens in the folder of
+// credentials, if there is one.
+func (d *doctor) access(now time.Time) (out []Finding) {
+	if d.auth == "" || !d.exists(d.auth) {
+		return nil
+	}
+	for _, name := range []string{pki.CACert, pki.ServerCert} {
+		out = append(out, certificateFinding(filepath.Join(d.auth, name), now)...)
+	}
+	if key := filepath.Join(d.auth, pki.ServerKey); d.exists(key) {
+		if _, err := auth.ReadSecret(key); err != nil && !errors.Is(err, fs.ErrPermission) {
+			out = append(out, failed("access", "let its owner alone read it", "%v", err))
+		}
+	}
+	l, err := auth.ReadList(filepath.Join(d.auth, pki.Tokens))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return out
+	case errors.Is(err, fs.ErrPermission):
+		return append(out, ok("access", "the tokens in %s are not this user's to read", d.auth))
+	case err != nil:
+		return append(out, failed("access", "services let nobody in until this was mended", "%v", err))
+	}
+	return append(out, tokenFindings(l, now)...)
+}
+
+// certificateFinding checks a certificate's expiry at now; a file that is absent
+// or not readable for this user is skipped.
+func certificateFinding(path string, now time.Time) []Finding {
+	b, err := auth.ReadPublic(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	var c *x509.Certificate
+	if err == nil {
+		if block, _ := pem.Decode(b); block != nil {
+			c, err = x509.ParseCertificate(block.Bytes)
+		} else {
+			err = errors.New(path + " is no certificate")
+		}
+	}
+	const remedy = "wattmark auth cert --server makes a new one, which needs no restart"
+	switch {
+	case err != nil:
+		return []Finding{failed("access", "wattmark auth cert makes one", "%v", err)}
+	case !now.Before(c.NotAfter):
+		return []Finding{failed("access", remedy, "%s expired at %s", path, c.NotAfter.Format(time.DateOnly))}
+	case c.NotAfter.Sub(now) < daemon.Expiring:
+		return []Finding{warn("access", remedy, "%s expires at %s", path, c.NotAfter.Format(time.DateOnly))}
+	}
+	return []Finding{ok("access", "%s holds until %s", path, c.NotAfter.Format(time.DateOnly))}
+}
+
+// tokenFindings counts valid tokens and warns of those that expire soon.
+func tokenFindings(l *auth.List, now time.Time) (out []Finding) {
+	valid := 0
+	for _, t := range l.Tokens {
+		switch {
+		case !t.Revoked.IsZero() || !now.Before(t.Expires):
+		case t.Expires.Sub(now) < daemon.Expiring/4:
+			out = append(out, warn("access", "wattmark auth token makes a new one", "the token %s of %s expires at %s",
+				t.ID, t.Name, t.Expires.Format(time.DateOnly)))
+		default:
+			valid++
+		}
+	}
+	return append(out, ok("access", "%s, and %s that expire soon", cli.Plural(valid, "valid token"),
+		cli.Plural(len(out), "token")))
+}

@@ -1,0 +1,273 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ebitengine/purego"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/daemon"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/run"
+	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
+	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/discover"
+	"github.com/wattmark/wattmark/store"
+)
+
+// probes are all accesses of the doctor to the machine and the network; tests
+// replace them.
+type probes struct {
+	askBench     func(ctx context.Context, address string) (session.Bench, error)
+	askHost      func(ctx context.Context, address string) (version string, err error)
+	bindable     func(address string) error // nil, errInUse, errNotLocal, or another
+	ports        func() ([]discover.Port, error)
+	tryBench     func(ctx context.Context, file string) (found string, notes []string, err error)
+	cards        func() ([]nvml.Card, error)
+	nvmlVersion  func() string
+	gpus         func() ([]gpu.Info, error)
+	loadable     func(library string) bool
+	library      func() string
+	processes    func() []string
+	getenv       func(string) string
+	glob         func(string) ([]string, error)
+	exists       func(string) bool
+	nearest      func(dir string) string // the directory, or the nearest above it that is there
+	tryDisk      func(ctx context.Context, dir string) (diskState, error)
+	readDatabase func(ctx context.Context, path string) (databaseState, error)
+	readClock    func() (clockState, error)
+	stepWatch    func() (moved func() time.Duration)
+	readLimits   func() (limitState, error)
+}
+
+// Errors of bindable.
+var (
+	errInUse    = errors.New("another program listens there")
+	errNotLocal = errors.New("not an address of this machine")
+)
+
+// askFor bounds a call to a peer.
+const askFor = 5 * time.Second
+
+// systemProbes returns the probes of the real machine.
+func systemProbes() probes {
+	return probes{
+		askBench: askBenchOnce, askHost: askHostOnce, bindable: bindable, tryBench: OpenOnce,
+		ports: func() ([]discover.Port, error) { return discover.Ports(os.DirFS("/")) },
+		cards: nvml.List, nvmlVersion: nvml.LibraryVersion, gpus: cuda.List, loadable: loadable,
+		library:   run.FindLibrary,
+		processes: processNames, getenv: os.Getenv, glob: filepath.Glob,
+		exists:  func(path string) bool { _, err := os.Stat(path); return err == nil },
+		nearest: nearest, tryDisk: tryDisk, readDatabase: readDatabase, readClock: readClock, stepWatch: stepWatch,
+		readLimits: readLimits,
+	}
+}
+
+// askBenchOnce connects to a monitor, requests its bench, and closes the
+// connection.
+func askBenchOnce(ctx context.Context, address string) (session.Bench, error) {
+	c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version(), Call: 2 * askFor})
+	if err != nil {
+		return session.Bench{}, err
+	}
+	b, err := c.AskBench(ctx)
+	return b, errors.Join(err, c.Close())
+}
+
+// askHostOnce returns a host's version, "" if it does not send one.
+func askHostOnce(ctx context.Context, address string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	more, err := cli.Trust(ctx, address)
+	if err != nil {
+		return "", err
+	}
+	return daemon.AskVersion(ctx, address, "wattmark.v1.TaskService", more...)
+}
+
+// bindable tries to listen at an address and returns nil, errInUse, errNotLocal or
+// the error.
+func bindable(address string) error {
+	l, err := net.Listen("tcp", address)
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		return errInUse
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return errNotLocal
+	}
+	return err
+}
+
+// OpenOnce opens a bench file's instrument, reads its identity and setup, and
+// closes it.
+func OpenOnce(ctx context.Context, file string) (found string, notes []string, err error) {
+	b, closeBench, err := sessioncmd.OpenBench(sessioncmd.BenchFlags{File: file})
+	if err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*askFor)
+	defer cancel()
+	setup, notes, err := b.Open(ctx)
+	if err != nil {
+		return "", nil, errors.Join(err, closeBench())
+	}
+	id := b.Instrument.Identity()
+	return strings.TrimSpace(cmp.Or(id.Model, id.Kind)+" "+id.Serial) + " opens, " + sessioncmd.RecordsText(&setup),
+		notes, closeBench()
+}
+
+// loadable reports whether a library exists: an absolute path by its file, a bare
+// name through the dynamic linker's search.
+func loadable(name string) bool {
+	if filepath.IsAbs(name) {
+		return run.IsFile(name)
+	}
+	h, err := purego.Dlopen(name, purego.RTLD_LAZY|purego.RTLD_LOCAL)
+	if err != nil {
+		return false
+	}
+	_ = purego.Dlclose(h)
+	return true
+}
+
+// processNames returns the names of all visible processes, sorted, each once.
+func processNames() (names []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, f := range files {
+		if text, err := os.ReadFile(f); err == nil {
+			names = append(names, strings.TrimSpace(string(text)))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// nearest returns dir, or its nearest existing parent.
+func nearest(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return dir
+	}
+	for {
+		if i, err := os.Stat(abs); err == nil && i.IsDir() || abs == filepath.Dir(abs) {
+			return abs
+		}
+		abs = filepath.Dir(abs)
+	}
+}
+
+// The size of the file that tryDisk writes, and its number of fsyncs.
+const (
+	diskTrial = 16 << 20
+	fsyncs    = 9
+)
+
+// tryDisk measures a disk with a temporary file, which it removes. Without room
+// for the file four times over only fsync is measured.
+func tryDisk(ctx context.Context, dir string) (s diskState, err error) {
+	s.Kind = out.FileSystem(dir)
+	if s.Free, err = diskFree(dir); err != nil {
+		return s, err
+	}
+	f, err := os.CreateTemp(dir, ".wattmark-doctor-*")
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	var took []time.Duration
+	for range fsyncs {
+		begun := time.Now()
+		if _, err := f.Write(make([]byte, 4096)); err != nil {
+			return s, err
+		}
+		if err := f.Sync(); err != nil {
+			return s, err
+		}
+		took = append(took, time.Since(begun))
+	}
+	slices.Sort(took)
+	s.Fsync = took[len(took)/2]
+	// Do not fill a disk that is nearly full.
+	if s.Free < 4*diskTrial {
+		return s, nil
+	}
+	buf := make([]byte, 1<<20)
+	for i := range buf { // not all zeros, which some disks compress
+		buf[i] = byte(i * i >> 7)
+	}
+	begun := time.Now()
+	for range diskTrial / len(buf) {
+		if err := ctx.Err(); err != nil {
+			return s, err
+		}
+		if _, err := f.Write(buf); err != nil {
+			return s, err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return s, err
+	}
+	s.Speed = diskTrial / max(time.Since(begun).Seconds(), 1e-9)
+	return s, nil
+}
+
+// checkAtMost bounds the databases, in bytes, whose every page SQLite's check
+// reads.
+const checkAtMost = 512 << 20
+
+// readDatabase opens a database read-only and returns its state. An empty file is
+// as absent.
+func readDatabase(ctx context.Context, path string) (s databaseState, err error) {
+	i, err := os.Stat(path)
+	if err != nil {
+		return s, err
+	}
+	s.Size = i.Size()
+	// SQLite would report an empty file as a valid database without tables.
+	if s.Size == 0 {
+		return s, fmt.Errorf("%s is empty: %w", path, fs.ErrNotExist)
+	}
+	if w, err := os.Stat(path + "-wal"); err == nil {
+		s.WAL = w.Size()
+	}
+	db, err := store.OpenReadOnly(ctx, path)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, io.Closer(db).Close()) }()
+	if err := db.SQL().QueryRowContext(ctx, "PRAGMA user_version").Scan(&s.Schema); err != nil {
+		return s, err
+	}
+	if s.Size <= checkAtMost {
+		if err := db.SQL().QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&s.Check); err != nil {
+			return s, err
+		}
+	}
+	users, err := db.Users(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, u := range users {
+		s.Tasks += int(u.Tasks)
+	}
+	open, err := db.Unfinished(ctx)
+	s.Unfinished = len(open)
+	return s, err
+}

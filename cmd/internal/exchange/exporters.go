@@ -1,0 +1,285 @@
+package exchange
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/replay"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange/arrowfile"
+	"github.com/wattmark/wattmark/store/exchange/chrome"
+	"github.com/wattmark/wattmark/store/exchange/csvfile"
+	"github.com/wattmark/wattmark/store/exchange/parquetfile"
+	"github.com/wattmark/wattmark/store/exchange/perfetto"
+	"github.com/wattmark/wattmark/store/exchange/sqlitefile"
+)
+
+// HostSide is the host's part of a recording (host.json): the marker, the times at which
+// its chips were played, and the kernels. With the meter's part it suffices to find the
+// markers and the window again. Started is the monitor's clock at device time zero; all
+// times are UTC.
+type HostSide struct {
+	Task    string       `json:"task"`
+	GPU     string       `json:"gpu"`
+	Driver  string       `json:"driver"`
+	Started time.Time    `json:"started"` // monitor's clock at device time zero
+	Marker  markerJSON   `json:"marker"`
+	Played  []playedJSON `json:"played"`
+	Kernels []kernelJSON `json:"kernels"`
+}
+
+// markerJSON is a marker.Spec; chip_s is the length of a chip in seconds.
+type markerJSON struct {
+	Code    uint8   `json:"code"`
+	ChipS   float64 `json:"chip_s"`
+	Guard   int     `json:"guard_chips"`
+	TagBits int     `json:"tag_bits"`
+	Tag     uint32  `json:"tag"`
+}
+
+// playedJSON is one chip edge as the host played it, by the host's clock.
+type playedJSON struct {
+	Kind uint8     `json:"kind"` // 1 start, 2 stop
+	Chip int       `json:"chip"`
+	At   time.Time `json:"at"`
+}
+
+// kernelJSON is one kernel by the host's clock.
+type kernelJSON struct {
+	Name  string    `json:"name"`
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+}
+
+// HostFile is the name of the host's part in a recording's folder.
+const HostFile = "host.json"
+
+// Spec returns the marker as the detector takes it.
+func (m markerJSON) Spec() marker.Spec {
+	return marker.Spec{
+		Code: marker.Code(m.Code), Chip: measure.Seconds(m.ChipS), Guard: m.Guard, TagBits: m.TagBits, Tag: m.Tag,
+	}
+}
+
+// exportRecording writes a folder with the raw counts, which the replay instrument plays
+// again, and host.json. The folder appears whole or not at all.
+func exportRecording(ctx context.Context, dir string, db *store.DB, t *store.Task) error {
+	if dir == "" || dir == "-" {
+		return cli.Usagef("a recording is a folder: name it with -o")
+	}
+	return cli.WriteWhole(dir, func(part string) error {
+		return errors.Join(recordInto(ctx, part, db, t), writeHostSide(ctx, part, db, t))
+	})
+}
+
+// recordInto writes the meter's part: events first, then all blocks of samples.
+func recordInto(ctx context.Context, dir string, db *store.DB, t *store.Task) (err error) {
+	in := instrument.Inputs{Timebase: t.Setup.Timebase, Response: t.Setup.Response, Channels: t.Setup.Channels}
+	w, err := replay.Create(dir, instrument.Identity(t.Instrument), in)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	for _, e := range t.Events {
+		if err := w.Event(e); err != nil {
+			return err
+		}
+	}
+	for b, err := range report.Blocks(ctx, db, t) {
+		if err == nil {
+			err = w.Block(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeHostSide writes host.json.
+func writeHostSide(ctx context.Context, dir string, db *store.DB, t *store.Task) error {
+	played, err := db.Played(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	kernels, err := db.Kernels(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	m := t.Marker
+	h := HostSide{
+		Task: t.Name, GPU: t.GPU, Driver: t.Driver, Started: t.Started.UTC(),
+		Marker: markerJSON{uint8(m.Code), float64(m.Chip), m.Guard, m.TagBits, m.Tag},
+	}
+	for _, p := range played {
+		h.Played = append(h.Played, playedJSON{uint8(p.Kind), p.Chip, p.At.UTC()})
+	}
+	for _, k := range kernels {
+		h.Kernels = append(h.Kernels, kernelJSON{k.Name, k.Start.UTC(), k.End.UTC()})
+	}
+	b, err := json.MarshalIndent(h, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, HostFile), append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	return nil
+}
+
+// choice converts the flags for one task: rails, raw counts, and the span of device time.
+// Without --all the span is the window of the result; --from and --to cut it further. A nil
+// Window selects all samples. It fails where no sample is left.
+func (f *exportFlags) choice(ctx context.Context, db *store.DB, t *store.Task) (exchange.Choice, error) {
+	c := exchange.Choice{Raw: f.raw, Rails: f.rails, HostTime: f.hostTime}
+	if t.Scans == 0 {
+		return c, fmt.Errorf("task %d has no samples: there is nothing to export", t.ID)
+	}
+	// A trace shows the window as a slice, and the markers around it.
+	trace := f.format == "perfetto" || f.format == "chrome"
+	if r := t.Result; r != nil && !f.all && !trace {
+		c.Window = &measure.Window{From: r.From, To: r.To}
+	}
+	if !f.fromGiven && !f.toGiven {
+		return c, nil
+	}
+	var w measure.Window
+	if c.Window != nil {
+		w = *c.Window
+	} else {
+		from, to, err := db.Extent(ctx, t.ID)
+		if err != nil {
+			return c, err
+		}
+		w = measure.Window{From: from, To: to}
+	}
+	whole := w
+	if f.fromGiven {
+		w.From = max(w.From, measure.SecondsOf(f.from))
+	}
+	if f.toGiven {
+		w.To = min(w.To, measure.SecondsOf(f.to))
+	}
+	if w.From >= w.To {
+		return c, cli.Usagef("task %d has nothing between --from and --to: its window "+
+			"runs from %v to %v of device time (--all reaches beyond it)", t.ID, whole.From, whole.To)
+	}
+	c.Window = &w
+	return c, nil
+}
+
+// madeBy returns this program's name and version, for the metadata of files.
+func madeBy() string { return "wattmark " + cli.Version() }
+
+// tableOf returns a task's table for the column formats, with the texts of its calibration
+// records as notes. Rows are read as the table is written, so its size is not bounded by
+// memory; db must stay open until then.
+func tableOf(ctx context.Context, db *store.DB, t *store.Task, f exportFlags) (*exchange.Table, error) {
+	c, err := f.choice(ctx, db, t)
+	if err != nil {
+		return nil, err
+	}
+	tab, err := exchange.NewTable(ctx, db, t, madeBy(), c)
+	if err != nil {
+		return nil, noRail(err)
+	}
+	for _, r := range report.NewRecordReports(&t.Setup) {
+		tab.Meta.Notes = append(tab.Meta.Notes, r.Text)
+	}
+	return tab, nil
+}
+
+// noRail adds ExitUsage to the error about an unknown --rail; others pass unchanged.
+func noRail(err error) error {
+	if errors.Is(err, exchange.ErrNoRail) {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	return err
+}
+
+// exportTable writes one task as Parquet, Arrow or CSV.
+func exportTable(ctx context.Context, w io.Writer, db *store.DB, t *store.Task, f exportFlags) error {
+	tab, err := tableOf(ctx, db, t, f)
+	if err != nil {
+		return err
+	}
+	switch f.format {
+	case "parquet":
+		return parquetfile.Write(w, tab)
+	case "arrow":
+		return arrowfile.WriteFile(w, tab)
+	case "arrow-stream":
+		return arrowfile.WriteStream(w, tab)
+	}
+	return csvfile.Write(w, tab)
+}
+
+// exportSQLite writes tasks into a new SQLite file, which appears whole or not at all.
+func exportSQLite(ctx context.Context, path string, db *store.DB, tasks []*store.Task, f exportFlags) error {
+	return cli.WriteWhole(path, func(part string) (err error) {
+		out, err := sqlitefile.Create(ctx, part)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, out.Close()) }()
+		for _, t := range tasks {
+			tab, err := tableOf(ctx, db, t, f)
+			if err == nil {
+				err = out.Add(ctx, tab)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// exportTimelines writes tasks as one Perfetto or Chrome trace. It reads all timelines
+// before it writes the first byte, so that a task that cannot be exported leaves no partial
+// file.
+func exportTimelines(ctx context.Context, w io.Writer, db *store.DB, tasks []*store.Task, f exportFlags) error {
+	var lines []*exchange.Timeline
+	for _, t := range tasks {
+		c, err := f.choice(ctx, db, t)
+		if err != nil {
+			return err
+		}
+		l, err := exchange.NewTimeline(ctx, db, t, madeBy(), c, report.Readable)
+		if err != nil {
+			return noRail(err)
+		}
+		lines = append(lines, l)
+	}
+	// Both writers take timelines one by one and need a Close for the trailer.
+	type writer interface {
+		Add(*exchange.Timeline) error
+		Close() error
+	}
+	var out writer = perfetto.New(w)
+	if f.format == "chrome" {
+		base := lines[0].Begin() // viewers drop earlier events
+		for _, l := range lines {
+			base = min(base, l.Begin())
+		}
+		out = chrome.New(w, base)
+	}
+	for _, l := range lines {
+		if err := out.Add(l); err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}

@@ -1,0 +1,235 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/analysis/recording"
+	"github.com/wattmark/wattmark/cmd/internal/bench"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/pmd"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/exchange/ps3dump"
+	"github.com/wattmark/wattmark/store/exchange/textin"
+)
+
+// dumpFlags are the flags of import powersensor3.
+type dumpFlags struct {
+	importFlags
+	markers bool
+	library string
+}
+
+// importDumpCmd returns import powersensor3.
+func importDumpCmd(a *cli.App) *cobra.Command {
+	var f dumpFlags
+	c := cli.Command("powersensor3 FILE", "Take in a dump of PowerSensor3's own host programs as a task",
+		cobra.ExactArgs(1), func(ctx context.Context, args []string) error { return importDump(ctx, a, args[0], f) })
+	f.textFlags(c)
+	c.Flags().BoolVar(&f.markers, "markers", false, "the window lies between the first marker and the last")
+	c.Flags().StringVar(&f.library, "library", "", "version of the host library that wrote the dump, as in 1.4.1")
+	return a.JSONFlag(c)
+}
+
+// importDump stores a dump as a task. Markers become kernels named "marker X"; with
+// --markers the window runs from the first one to the end of the last. The file is read
+// twice: once to find ranges and gaps (Look), once to store.
+func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err error) {
+	if err := f.check(); err != nil {
+		return err
+	}
+	file, done, err := importFile(path, a.In)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	in, err := ps3dump.Open(func() (io.ReadCloser, error) { return os.Open(file) }, ps3dump.Options{Library: f.library})
+	if errors.Is(err, ps3dump.ErrOption) {
+		return cli.Usagef("%s: --library: %w", path, err)
+	}
+	if err != nil {
+		return logfile.In(path, err)
+	}
+	s, err := textin.Look(in.Rows, in.Columns)
+	if err != nil {
+		return logfile.In(path, err)
+	}
+	if f.markers && len(in.Markers) < 2 {
+		return cli.Usagef("%s: --markers: it has %d marker(s): want two at least, or leave it out", path, len(in.Markers))
+	}
+	out, err := f.incoming("powersensor3", path, file, in.Plan, s, in.Absolute, nil)
+	if err != nil {
+		return err
+	}
+	out.notes = append(out.notes, dumpNotes(in)...)
+	// Offsets in the window are from the first row; times in the dump are in ns.
+	w := givenSpan{edges: dumpEdges(in)}
+	if f.markers {
+		first, last := in.Markers[0].At, in.Markers[0].To
+		for _, m := range in.Markers {
+			last = max(last, m.To)
+		}
+		w.from, w.to = time.Duration(first-s.First), time.Duration(last-s.First)
+		w.hasFrom, w.hasTo, w.by = true, true, "from the first marker to the last"
+	}
+	kernels, err := f.eventsOf(out, &w)
+	if err != nil {
+		return err
+	}
+	at := func(ns int64) time.Time { return out.Header.Started.Add(time.Duration(ns - s.First)) }
+	for _, m := range in.Markers {
+		kernels = append(kernels, store.Kernel{Name: strings.TrimSpace("marker " + m.Name), Start: at(m.At), End: at(m.To)})
+	}
+	out.read(in.Rows, in.Plan, s, kernels)
+	out.endBy("dump of PowerSensor3", file, w)
+	return ImportTask(ctx, a, out)
+}
+
+// dumpEdges returns the uncertainties of a dump's times. Where the pairing of pair 0's
+// current with its frame is unknown, both ends of the window may be off by one frame, taken
+// as uniform: u = period/√3, fully correlated. n gaps of estimated length add u_gap·√n.
+func dumpEdges(in *ps3dump.Input) (e measure.Edges) {
+	if !in.Pairing.Known {
+		u := in.Period / measure.Seconds(math.Sqrt(3))
+		e = measure.Edges{UFrom: u, UTo: u, Correlation: 1}
+	}
+	e.Gaps = in.UGap * measure.Seconds(math.Sqrt(float64(in.Guessed)))
+	return e
+}
+
+// dumpNotes returns the notes printed after the import: time stamps, losses, pairing,
+// repeats, and a cut last line.
+func dumpNotes(in *ps3dump.Input) (notes []string) {
+	if in.Period == 0 {
+		notes = append(notes, "the dump has no time stamps of the device: times are the host's, and frames that "+
+			"were lost cannot be counted")
+	} else {
+		text := fmt.Sprintf("times are the device's stamps, a frame every %v; %s, %s lost", in.Period,
+			cli.Plural(in.Gaps, "gap"), cli.Plural(int(in.Lost), "frame"))
+		if in.Guessed > 0 {
+			text += fmt.Sprintf("; the length of %s is an estimate by the host's clock (± %v each, k = 1)",
+				cli.Plural(in.Guessed, "gap"), in.UGap)
+		}
+		notes = append(notes, text)
+	}
+	if in.Behind > 0.02 {
+		notes = append(notes, fmt.Sprintf("at the end the host was %v behind the stamps: it was slow to read, or "+
+			"whole repeats of the stamps were lost unseen", in.Behind))
+	}
+	switch p := in.Pairing; {
+	case p.Late && p.Known:
+		notes = append(notes,
+			"written by version 1.2 or later: pair 0's current was brought back to the other sensors of its frame")
+	case p.Late:
+		notes = append(notes, "taken as written by version 1.2 or later: pair 0's current was brought back to the "+
+			"other sensors of its frame; ± U allows for one frame (--library states the version)")
+	case !p.Known:
+		notes = append(notes, "readings are taken as whole; before 1.2 a marker put pair 0's current a frame ahead: "+
+			"± U allows for one frame")
+	}
+	if in.Repeats > 0 {
+		notes = append(notes, fmt.Sprintf("%d readings of a frame that was written before were merged, as version "+
+			"1.1 and earlier write them", in.Repeats))
+	}
+	if in.Cut {
+		notes = append(notes, "the last line is not whole and was left out")
+	}
+	if len(in.Markers) > 0 {
+		notes = append(notes, fmt.Sprintf("%s at the frame that the device marked: the host asked for it up to some "+
+			"ms before", cli.Plural(len(in.Markers), "marker")))
+	}
+	return notes
+}
+
+// pmdFlags are the flags of import pmd. tickHz is the rate of the meter's stamps in Hz,
+// uTick its relative standard uncertainty.
+type pmdFlags struct {
+	importFlags
+	bench.ReplayFlags
+	tickHz, uTick float64
+}
+
+// importPMDCmd returns import pmd.
+func importPMDCmd(a *cli.App) *cobra.Command {
+	var f pmdFlags
+	d := pmd.Defaults()
+	c := cli.Command("pmd DIR", "Take in a recording of an ElmorLabs PMD-USB as a task", cobra.ExactArgs(1),
+		func(ctx context.Context, args []string) error { return importPMD(ctx, a, args[0], f) })
+	f.register(c)
+	fl := c.Flags()
+	fl.DurationVar(&f.Shift, "shift", 0, "added to the meter's start time")
+	fl.DurationVar(&f.UShift, "u-shift", bench.DefaultUShift, "standard uncertainty of the shift")
+	fl.DurationVar(&f.UtcOffset, "utc-offset", 0, "how far nvidia-smi's local time was ahead of UTC")
+	fl.Float64Var(&f.tickHz, "tick-hz", d.TickHz, "rate of the meter's time stamps")
+	fl.Float64Var(&f.uTick, "u-tick", d.UTick, "its relative standard uncertainty")
+	return a.JSONFlag(c)
+}
+
+// importPMD stores a recording of a PMD-USB as a task: the serial bytes through the
+// driver's parser, the GPU's own readings, and the kernel events. The result is computed as
+// by replay, between the first event and the last.
+func importPMD(ctx context.Context, a *cli.App, dir string, f pmdFlags) error {
+	opts := pmd.Defaults()
+	opts.TickHz, opts.UTick = f.tickHz, f.uTick
+	if err := opts.Validate(); err != nil {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	rec, err := recording.Read(os.DirFS(dir), recording.Clocks{Shift: f.Shift, UTCOffset: f.UtcOffset})
+	if err != nil {
+		return fmt.Errorf("%s: %w\nSee: wattmark import pmd --help for the files that make a recording", dir, err)
+	}
+	serial := filepath.Join(dir, recording.SerialFile)
+	inputs := pmd.Inputs(opts)
+	setup := measure.Setup{Timebase: inputs.Timebase, Response: inputs.Response, Channels: inputs.Channels}
+	setup.Rails, setup.Missing = pmd.NaturalRails(inputs)
+	login, _ := cli.Whoami()
+	in := &Incoming{Format: pmd.Kind, Path: dir}
+	in.Task = store.NewTask{
+		Name: cmp.Or(f.importFlags.name, filepath.Base(filepath.Clean(dir))), User: cmp.Or(f.importFlags.user, login),
+		Launched: rec.Events[0], GPU: cmp.Or(f.gpu, "recorded"),
+	}
+	in.Header = store.Header{
+		Bench: "import", Instrument: store.Instrument{
+			Kind: pmd.Kind, Model: "PMD-USB, imported file", Address: recording.SerialFile,
+		}, Setup: setup, CalibrationID: setup.CalibrationID(), Started: rec.Start,
+	}
+	in.before = func(ctx context.Context, db *store.DB, id store.TaskID) error {
+		return bench.PutRecorded(ctx, db, id, rec)
+	}
+	in.Stream = func(sink textin.Sink) error {
+		r, err := os.Open(serial)
+		if err != nil {
+			return err
+		}
+		return errors.Join(pmd.ReadRecording(r, opts, instrument.SinkOf(pmdSink{sink})), r.Close())
+	}
+	in.finish = func(ctx context.Context, db *store.DB, id store.TaskID, _ measure.Window) error {
+		reason, err := provenance("ElmorLabs PMD-USB, serial bytes", serial, recording.SerialFile,
+			"from the first kernel event to the last; clocks related by hand")
+		if err != nil {
+			return err
+		}
+		_, _, err = bench.ReplayResult(ctx, rec, f.ReplayFlags, db, id, reason)
+		return err
+	}
+	return ImportTask(ctx, a, in)
+}
+
+// pmdSink adapts textin.Sink to the methods that the driver's parser calls.
+type pmdSink struct{ to textin.Sink }
+
+func (s pmdSink) Block(b *measure.Block) error { return s.to.Block(b) }
+
+func (s pmdSink) Event(e measure.Event) error { return s.to.Event(e) }

@@ -1,0 +1,314 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
+)
+
+// goalTrimS is the goal in s for the time from StopCapture to its answer.
+const goalTrimS = 1e-3
+
+// trimRate is 50 kS/s: at this rate the smallest of the paper's captures, with its two
+// markers, is about as long as a short task.
+const trimRate = 50e3
+
+// paperSizes are the paper's captures: encoded bytes, and the time that its implementation
+// needed to process them after the stop request.
+var paperSizes = []struct {
+	bytes  int
+	paperS float64
+}{{93000, 83e-3}, {142000, 115e-3}, {213000, 172e-3}}
+
+// trimReport is the JSON of bench trim.
+type trimReport struct {
+	Machine           machineReport `json:"machine"`
+	DetectorScansPerS float64       `json:"detector_scans_per_s"` // one core
+	// CallP50S is the time of a call without work (ListCaptures), for scale.
+	CallP50S float64    `json:"empty_call_p50_s"`
+	Sizes    []trimSize `json:"sizes"`
+	Goals    []goal     `json:"goals"`
+}
+
+// trimSize is the result for one of the paper's sizes; times in s.
+type trimSize struct {
+	PaperBytes int     `json:"paper_bytes"`
+	PaperS     float64 `json:"paper_s"`
+	Captures   int     `json:"captures"`
+	Bytes      float64 `json:"bytes"` // coded, mean
+	Scans      float64 `json:"scans"` // mean
+	// From the arrival of StopCapture in the monitor to its answer there: the
+	// paper's processing time.
+	MonitorP50S float64 `json:"stop_in_monitor_p50_s"`
+	MonitorP99S float64 `json:"stop_in_monitor_p99_s"`
+	// From the call of StopCapture over gRPC to its answer: everything durable,
+	// both markers found, the window known.
+	StopP50S float64 `json:"stop_to_summary_p50_s"`
+	StopP99S float64 `json:"stop_to_summary_p99_s"`
+	StopMaxS float64 `json:"stop_to_summary_max_s"`
+	// From the same call to the header of the trimmed stream, asked for then.
+	HeaderP50S float64 `json:"stop_to_header_p50_s"`
+	HeaderP99S float64 `json:"stop_to_header_p99_s"`
+}
+
+// trimFlags are the flags of bench trim.
+type trimFlags struct {
+	benchFlagsShared
+	captures int
+	seconds  float64
+}
+
+// benchTrimCmd returns bench trim.
+func benchTrimCmd(a *cli.App) *cobra.Command {
+	var f trimFlags
+	c := cli.Command("trim", "The marker detector's speed, and the time from stop to trimmed", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error { return benchTrim(ctx, a, f) })
+	c.Flags().IntVar(&f.captures, "captures", 50, "captures of each size")
+	c.Flags().Float64Var(&f.seconds, "seconds", 2, "length of the detector's run")
+	return benchFlags(a, c, &f.benchFlagsShared)
+}
+
+// benchTrim measures the detector, then makes all captures and prints the report.
+func benchTrim(ctx context.Context, a *cli.App, f trimFlags) error {
+	if f.captures < 1 {
+		return cli.Usagef("--captures %d: want at least 1", f.captures)
+	}
+	dir, remove, err := f.scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	r := &trimReport{Machine: describeMachine(dir)}
+	if r.DetectorScansPerS, err = detectorRate(ctx, ofSeconds(f.seconds)); err != nil {
+		return err
+	}
+	p, err := startBenchMonitor(ctx, dir, monitorOptions{
+		transport: f.transport, rate: trimRate, paced: true, tag: 0x5a, profile: f.profile,
+	}, a.Err)
+	if err != nil {
+		return err
+	}
+	bar := newBenchBar(a.Err, "captures", 0)
+	err = r.measure(ctx, p, f.captures, bar)
+	bar.clear()
+	if err = errors.Join(err, p.stop()); err != nil {
+		return err
+	}
+	for _, s := range r.Sizes {
+		r.Goals = append(r.Goals,
+			atMost(fmt.Sprintf("%d kB, in the monitor, p50", s.PaperBytes/1000), s.MonitorP50S, goalTrimS, "ms", 1e-3),
+			atMost(fmt.Sprintf("%d kB, in the monitor, p99", s.PaperBytes/1000), s.MonitorP99S, goalTrimS, "ms", 1e-3),
+			atMost(fmt.Sprintf("%d kB, over gRPC, p50", s.PaperBytes/1000), s.StopP50S, goalTrimS, "ms", 1e-3))
+	}
+	return a.Print(r, r.render)
+}
+
+// detectorRate returns the scans/s of a detector on one core, fed with the busy stream.
+func detectorRate(ctx context.Context, length time.Duration) (float64, error) {
+	g := NewGenerator(10e6, false)
+	setup, err := g.Setup(g.Inputs())
+	if err != nil {
+		return 0, err
+	}
+	det, err := marker.NewDetector(marker.ProfileFor(setup, 0x5a), &setup)
+	if err != nil {
+		return 0, err
+	}
+	s, err := g.newScore()
+	if err != nil {
+		return 0, err
+	}
+	begin, scan := time.Now(), uint64(0)
+	for time.Since(begin) < length {
+		// Read the clock once in 64 blocks only.
+		for range 64 {
+			if err := det.Push(s.block(scan, generatorBlock)); err != nil {
+				return 0, err
+			}
+			scan += generatorBlock
+		}
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+	}
+	return float64(scan) / time.Since(begin).Seconds(), nil
+}
+
+// measure makes the captures of each size. A capture's length follows from the bytes per
+// scan of the capture before.
+func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures int, bar *benchBar) error {
+	bench, err := p.client.GetBench(ctx)
+	if err != nil {
+		return err
+	}
+	if r.CallP50S, err = callTime(ctx, p); err != nil {
+		return err
+	}
+	t := trimming{p: p, spec: marker.ProfileFor(bench.Setup, 0x5a)}
+	t.perScan = 4.45 // bytes; the first capture replaces this estimate
+	begin := time.Now()
+	for _, size := range paperSizes {
+		s := trimSize{PaperBytes: size.bytes, PaperS: size.paperS, Captures: captures}
+		var inside, stops, headers []float64
+		for i := range captures {
+			scans := float64(size.bytes) / t.perScan
+			if i == 0 && len(r.Sizes) == 0 {
+				bar.length = ofSeconds(float64(captures) * (93 + 142 + 213) * 1e3 / t.perScan / trimRate)
+			}
+			if err := t.one(ctx, ofSeconds(scans/trimRate)); err != nil {
+				return fmt.Errorf("capture %d of %d bytes: %w", i, size.bytes, err)
+			}
+			inside = append(inside, t.inside)
+			stops, headers = append(stops, t.stop.Seconds()), append(headers, t.header.Seconds())
+			s.Bytes += float64(t.bytes) / float64(captures)
+			s.Scans += float64(t.scans) / float64(captures)
+			bar.update(time.Since(begin))
+		}
+		slices.Sort(inside)
+		slices.Sort(stops)
+		slices.Sort(headers)
+		s.StopP50S, s.StopP99S, s.StopMaxS = quantile(stops, 0.5), quantile(stops, 0.99), quantile(stops, 1)
+		s.MonitorP50S, s.MonitorP99S = quantile(inside, 0.5), quantile(inside, 0.99)
+		s.HeaderP50S, s.HeaderP99S = quantile(headers, 0.5), quantile(headers, 0.99)
+		r.Sizes = append(r.Sizes, s)
+	}
+	return nil
+}
+
+// callTime returns the median time in s of ListCaptures, called 20 ms apart as stops are.
+func callTime(ctx context.Context, p *monitorProcess) (float64, error) {
+	var took []float64
+	for range 15 {
+		if !cli.SleepUntil(ctx, time.Now().Add(20*time.Millisecond)) {
+			return 0, ctx.Err()
+		}
+		begin := time.Now()
+		if _, err := p.client.Captures(ctx); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(begin).Seconds())
+	}
+	slices.Sort(took)
+	return quantile(took, 0.5), nil
+}
+
+// render prints the machine, the detector, the sizes and the goals.
+func (r *trimReport) render(w io.Writer) {
+	r.Machine.render(w)
+	fmt.Fprintf(w, "  detector %.1f million scans/s of six channels on one core\n", r.DetectorScansPerS/1e6)
+	fmt.Fprintf(w, "  gRPC     a call that does nothing takes %v\n\n", measure.Seconds(r.CallP50S))
+	t := out.NewTable(w)
+	t.AppendHeader(table.Row{
+		"capture", "captures", "in the monitor p50, p99", "stop to summary p50, p99, max",
+		"stop to trimmed header p50, p99", "the paper",
+	})
+	for _, s := range r.Sizes {
+		t.AppendRow(table.Row{
+			cli.SizeText(s.Bytes), s.Captures, fmt.Sprintf("%.2f ms, %.2f ms", 1e3*s.MonitorP50S, 1e3*s.MonitorP99S),
+			fmt.Sprintf("%.2f ms, %.2f ms, %.2f ms", 1e3*s.StopP50S, 1e3*s.StopP99S, 1e3*s.StopMaxS),
+			fmt.Sprintf("%.2f ms, %.2f ms", 1e3*s.HeaderP50S, 1e3*s.HeaderP99S), fmt.Sprintf("%.0f ms", 1e3*s.PaperS),
+		})
+	}
+	t.Render()
+	fmt.Fprintln(w)
+	renderGoals(w, r.Goals)
+}
+
+// trimming makes captures one after another; its fields hold the figures of the newest.
+type trimming struct {
+	p       *monitorProcess
+	spec    marker.Spec
+	perScan float64
+
+	inside       float64 // seconds in the monitor
+	stop, header time.Duration
+	bytes        uint64
+	scans        uint64
+}
+
+// one makes a capture of about the given length, markers and leads included.
+func (t *trimming) one(ctx context.Context, length time.Duration) error {
+	_, holder := cli.Whoami()
+	started, err := t.p.client.Start(ctx, session.Request{Holder: holder, TaskName: "bench", Marker: t.spec})
+	if err != nil {
+		return err
+	}
+	note, err := t.p.ask("usage")
+	if err != nil {
+		return err
+	}
+	work := length - t.spec.Duration().Duration() - generatorLead
+	if !cli.SleepUntil(ctx, time.Unix(0, note.BegunNS).Add(work)) {
+		return ctx.Err()
+	}
+	if _, err := t.p.ask("stop"); err != nil {
+		return err
+	}
+	if !cli.SleepUntil(ctx, time.Now().Add(generatorLead)) {
+		return ctx.Err()
+	}
+	// The clock starts with the stop request, 50 ms after the marker, as on a host.
+	begin := time.Now()
+	sum, err := t.p.client.Stop(ctx, started.CaptureID)
+	t.stop = time.Since(begin)
+	if err != nil {
+		return err
+	}
+	if sum.State != session.Complete || sum.Window == nil {
+		return fmt.Errorf("ended in state %d without a window: %s%s", sum.State, sum.Reason, sum.NoWindowReason)
+	}
+	first := headerClock{begin: begin}
+	if _, err := t.p.client.Read(ctx, monitorclient.ReadOptions{CaptureID: started.CaptureID}, &first); err != nil {
+		return err
+	}
+	t.header, t.scans = first.took, sum.Scans
+	if note, err = t.p.ask("usage"); err != nil {
+		return err
+	}
+	t.inside = note.StopS
+	return t.release(ctx, started.CaptureID)
+}
+
+// release records the capture's size in the spool and releases it.
+func (t *trimming) release(ctx context.Context, id string) error {
+	held, err := t.p.client.Captures(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range held {
+		if c.ID == id {
+			t.bytes = c.SpoolBytes
+			t.perScan = float64(t.bytes) / float64(t.scans)
+		}
+	}
+	return t.p.client.Release(ctx, id)
+}
+
+// headerClock records when the header of a stream arrived.
+type headerClock struct {
+	begin time.Time
+	took  time.Duration
+}
+
+func (h *headerClock) Header(store.Header, uint64) error {
+	h.took = time.Since(h.begin)
+	return nil
+}
+
+func (h *headerClock) Chunk(*chunk.Chunk) error { return nil }
+
+func (h *headerClock) Event(measure.Event) error { return nil }

@@ -1,0 +1,293 @@
+package report
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// kernelsReport is the JSON of a task's energy by kernel name.
+type kernelsReport struct {
+	Lines []KernelLine `json:"lines"`
+	// Kernels stored in the database, delivered by CUPTI, and lost within CUPTI.
+	Recorded uint64   `json:"recorded"`
+	Reported uint64   `json:"reported"`
+	Dropped  uint64   `json:"dropped"`
+	Warnings []string `json:"warnings,omitempty"`
+	// SumJ is the sum of all lines: the energy of the task.
+	SumJ *float64 `json:"sum_j,omitempty"`
+}
+
+// KernelLine is the energy of one kernel name, or of the time without kernels: between the
+// first and the last kernel (active_idle), or outside of them (idle).
+type KernelLine struct {
+	Class    string          `json:"class"` // kernel, active_idle, idle
+	Name     string          `json:"name,omitempty"`
+	Symbol   string          `json:"symbol,omitempty"` // mangled, if it differs from Name
+	Launches uint64          `json:"launches"`
+	Short    uint64          `json:"short_launches"` // shorter than the meter resolves
+	Busy     measure.Seconds `json:"busy_s"`         // sum of the kernels' durations
+	Share    measure.Seconds `json:"share_s"`        // the same, divided among concurrent kernels
+	EnergyJ  *float64        `json:"energy_j"`
+	EnergyUJ *float64        `json:"energy_u_j"`
+	MeanW    *float64        `json:"mean_w,omitempty"`
+	PerCallJ *float64        `json:"per_call_j,omitempty"`
+}
+
+// classNames are the values of KernelLine.Class.
+var classNames = map[store.EnergyClass]string{
+	store.KernelEnergy: "kernel", store.ActiveIdleEnergy: "active_idle", store.IdleEnergy: "idle",
+}
+
+// Readable returns a kernel's name demangled, without its parameters.
+func Readable(symbol string) string {
+	return measure.Printable(demangle.Filter(symbol, demangle.NoParams))
+}
+
+// newKernelLine returns the report of one line; the mean power is over its share of time.
+func newKernelLine(e *store.NameEnergy) KernelLine {
+	l := KernelLine{
+		Class: classNames[e.Class], Name: Readable(e.Name), Launches: e.Launches, Short: e.Short, Busy: e.Busy,
+		Share: e.Share, EnergyJ: cli.Number(float64(e.Energy.Energy)), EnergyUJ: cli.Number(float64(e.Energy.U)),
+	}
+	if l.Name != e.Name {
+		l.Symbol = e.Name
+	}
+	if e.Share > 0 {
+		l.MeanW = cli.Number(float64(e.Energy.Energy) / float64(e.Share))
+	}
+	if e.Launches > 0 {
+		l.PerCallJ = cli.Number(float64(e.Energy.Energy) / float64(e.Launches))
+	}
+	return l
+}
+
+// AddKernels adds the energy by kernel name. If it is not stored for the result in use, as
+// after a change of calibration, it is calculated first. A task without recorded kernels
+// stays without; one whose energy cannot be divided gets a warning instead of lines.
+func (r *Report) AddKernels(ctx context.Context, db *store.DB, t *store.Task) error {
+	k := &kernelsReport{Lines: []KernelLine{}}
+	tables, lines, err := NameEnergies(ctx, db, t)
+	switch {
+	case err == nil && len(tables.Processes) == 0:
+		return nil
+	case errors.Is(err, measurement.ErrNoShares):
+		k.Warnings = append(k.Warnings, err.Error())
+	case err != nil:
+		return err
+	}
+	var sum measure.Joule
+	for i := range lines {
+		k.Lines = append(k.Lines, newKernelLine(&lines[i]))
+		sum += lines[i].Energy.Energy
+	}
+	if len(lines) > 0 {
+		k.SumJ = cli.Number(sum)
+	}
+	k.addWarnings(&tables, lines, resolutionOf(t))
+	r.Kernels = k
+	return nil
+}
+
+// NameEnergies returns the tables of a task's recorded launches, empty if none were recorded, and its energy by
+// kernel name. Energies that are not stored for the result in use are calculated, and stored unless the database is
+// open read-only; a result not in use has only the lines stored with it. Errors wrap measurement.ErrNoShares where
+// the energy cannot be divided.
+func NameEnergies(ctx context.Context, db *store.DB, t *store.Task) (
+	tables store.LaunchTables, lines []store.NameEnergy, err error,
+) {
+	if tables, err = db.LaunchTables(ctx, t.ID); err != nil || len(tables.Processes) == 0 {
+		return tables, nil, err
+	}
+	lines, err = db.NameEnergies(ctx, t.ID, t.ResultNumber)
+	inUse := func(x store.ResultInfo) bool { return x.InUse && x.Number == t.ResultNumber }
+	if err == nil && len(lines) == 0 && (slices.ContainsFunc(t.Results, inUse) || len(t.Results) == 0) {
+		if lines, err = measurement.Attribute(ctx, db, t.ID); errors.Is(err, store.ErrReadOnly) {
+			err = nil
+		}
+	}
+	return tables, lines, err
+}
+
+// ShareAgain calculates and stores the energies by kernel of a task whose result changed. It
+// does nothing for a task without recorded kernels.
+func ShareAgain(ctx context.Context, db *store.DB, id store.TaskID) error {
+	_, err := measurement.Attribute(ctx, db, id)
+	if errors.Is(err, measurement.ErrNoShares) {
+		return nil
+	}
+	return err
+}
+
+// AddKernelsOf is AddKernels for a task's number.
+func (r *Report) AddKernelsOf(ctx context.Context, db *store.DB, id store.TaskID) error {
+	t, err := db.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	return r.AddKernels(ctx, db, &t)
+}
+
+// resolutionOf returns the shortest span that the task's meter resolves: the largest of
+// sample period, update interval, averaging window and twice the time constant.
+func resolutionOf(t *store.Task) measure.Seconds {
+	tb, m := t.Setup.Timebase, t.Setup.Response
+	if !(tb.TicksPerScan > 0) {
+		return 0
+	}
+	return max(tb.Seconds(tb.TicksPerScan), m.Update, m.Window, 2*m.Tau)
+}
+
+// addWarnings adds the counts of kernels, and warnings about missing kernels and about
+// errors that ± U does not include.
+func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.NameEnergy, resolution measure.Seconds) {
+	warn := func(format string, a ...any) { k.Warnings = append(k.Warnings, fmt.Sprintf(format, a...)) }
+	for _, p := range tables.Processes {
+		k.Recorded, k.Reported, k.Dropped = k.Recorded+p.Kernels, k.Reported+p.Reported, k.Dropped+p.Dropped
+		if p.Trouble != "" {
+			warn("process %d: %s", p.PID, p.Trouble)
+		}
+		if !p.Whole {
+			warn("process %d ended without its count (killed?): its last kernels are missing, their energy is in idle", p.PID)
+		}
+	}
+	if k.Reported == 0 &&
+		!slices.ContainsFunc(tables.Processes, func(p store.LaunchProcess) bool { return p.Trouble != "" }) {
+		warn("CUPTI reported no kernel: the program launched none, or another profiler took them; nothing is known " +
+			"of energy by kernel")
+	}
+	if k.Dropped > 0 {
+		warn("CUPTI lost %d kernels: their energy is in others' or in idle", k.Dropped)
+	}
+	// Without devices no kernel was recorded at all, which is warned of above.
+	measured := len(tables.Devices) == 0
+	for _, d := range tables.Devices {
+		measured = measured || d.Measured
+	}
+	if !measured {
+		warn("no kernel ran on the GPU that was measured")
+	}
+	var short, all uint64
+	for _, l := range lines {
+		short, all = short+l.Short, all+l.Launches
+	}
+	if short > 0 {
+		warn("%d of %d kernels are shorter than the %v that the meter resolves: their energy is what it saw around "+
+			"them, and ± U does not hold that", short, all, resolution)
+	}
+}
+
+// ownKernels is the prefix of the names of kernels that libwattmark.so launches.
+const ownKernels = "wm_"
+
+// RenderKernels writes the energy by kernel as a table, with the warnings below.
+func RenderKernels(a *cli.App, r *Report) {
+	k := r.Kernels
+	if k == nil {
+		fmt.Fprintln(a.Out, "\nNo kernels were recorded for this task: run --auto records them.")
+		return
+	}
+	fmt.Fprintf(a.Out, "\nEnergy by kernel (equal shares where several run at once), %d recorded of %d:\n", k.Recorded,
+		k.Reported+k.Dropped)
+	t := out.NewTable(a.Out, "kernel", "launches", "time", "energy (k = 2)", "mean", "a launch")
+	for i := range k.Lines {
+		l := &k.Lines[i]
+		row := []any{Shorten(l.Name, 60), l.Launches, l.Busy, "", "", ""}
+		// The time without kernels has no name and no launches; kernels of our own library
+		// (markers around single kernels) are marked as such.
+		switch l.Class {
+		case classNames[store.ActiveIdleEnergy]:
+			row[0], row[1] = "(between kernels)", ""
+		case classNames[store.IdleEnergy]:
+			row[0], row[1] = "(before and after)", ""
+		default:
+			if strings.HasPrefix(l.Name, ownKernels) {
+				row[0] = fmt.Sprintf("(%s: around single kernels)", l.Name)
+			}
+		}
+		if l.EnergyJ != nil && l.EnergyUJ != nil {
+			row[3] = out.EnergyText(*l.EnergyJ, *l.EnergyUJ)
+		}
+		if l.MeanW != nil {
+			row[4] = measure.Watt(*l.MeanW)
+		}
+		if l.PerCallJ != nil {
+			row[5] = measure.Joule(*l.PerCallJ)
+		}
+		t.AppendRow(row)
+	}
+	if k.SumJ != nil && r.EnergyJ != nil && r.EnergyUJ != nil {
+		t.AppendFooter([]any{"sum", "", "", out.EnergyText(*k.SumJ, *r.EnergyUJ), "", ""})
+	}
+	t.Render()
+	for _, w := range k.Warnings {
+		fmt.Fprintln(a.Out, "  caution:", w)
+	}
+}
+
+// Shorten cuts a name in its middle to at most most characters: both ends distinguish kernels.
+func Shorten(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	return string(r[:most/2]) + "…" + string(r[len(r)-most/2+1:])
+}
+
+// ExportKernels writes the recorded launches of a task as CSV in the order of their start,
+// one line per launch. Times are nanoseconds of the host's clock. A launch that refers to
+// a name or device outside the tables is store.ErrCorrupt.
+func ExportKernels(ctx context.Context, w io.Writer, db *store.DB, t *store.Task) error {
+	tables, err := db.LaunchTables(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	if len(tables.Processes) == 0 {
+		return fmt.Errorf("task %d has no recorded kernels: run --auto records them", t.ID)
+	}
+	buf := bufio.NewWriterSize(w, 1<<16)
+	out := csv.NewWriter(buf) // flushed into buf, buf into w, at the end
+	if err := out.Write([]string{
+		"start_ns", "end_ns", "name", "symbol", "process", "device", "measured", "stream", "correlation", "graph",
+		"grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
+	}); err != nil {
+		return err
+	}
+	// Demangle each name once: launches refer to names by index.
+	names := make([]string, len(tables.Names))
+	for i, n := range tables.Names {
+		names[i] = Readable(n)
+	}
+	u := func(v uint32) string { return strconv.FormatUint(uint64(v), 10) }
+	for l, err := range db.Launches(ctx, t.ID) {
+		if err != nil {
+			return err
+		}
+		if l.Name >= len(names) || l.Device >= len(tables.Devices) {
+			return fmt.Errorf("task %d: a launch of name %d on device %d: %w", t.ID, l.Name, l.Device, store.ErrCorrupt)
+		}
+		d := tables.Devices[l.Device]
+		if err := out.Write([]string{
+			strconv.FormatInt(l.Start, 10), strconv.FormatInt(l.End, 10), names[l.Name], tables.Names[l.Name],
+			u(tables.Processes[d.Process].PID), u(d.Ordinal), strconv.FormatBool(d.Measured), u(l.Stream), u(l.Correlation),
+			u(l.Graph), u(l.Grid[0]), u(l.Grid[1]), u(l.Grid[2]), u(l.Block[0]), u(l.Block[1]), u(l.Block[2]),
+		}); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return errors.Join(out.Error(), buf.Flush())
+}

@@ -1,0 +1,137 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+func TestConditionOnOneLine(t *testing.T) {
+	db, err := store.Open(t.Context(), t.TempDir()+"/power.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	before := gpu.Condition{SM: 1.98e9, Memory: 2.619e9, Temperature: 45}
+	hot := gpu.Condition{SM: 1.755e9, Memory: 2.619e9, Temperature: 61, Throttle: 0x24}
+	for name, c := range map[string]struct {
+		points []gpu.Condition
+		want   string
+	}{
+		"throttled": {
+			[]gpu.Condition{before, hot},
+			"SM 1.98 GHz → 1.755 GHz, memory 2.619 GHz, 45 °C → 61 °C, throttled by its power cap and heat (software)",
+		},
+		"undisturbed":  {[]gpu.Condition{before, before}, "SM 1.98 GHz, memory 2.619 GHz, 45 °C, not throttled"},
+		"cut off":      {[]gpu.Condition{before}, "SM 1.98 GHz, memory 2.619 GHz, 45 °C"},
+		"nothing told": {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id, err := db.BeginTask(t.Context(), store.NewTask{Name: "gemm", User: "lab", Launched: at})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, p := range c.points {
+				if err := db.PutReadings(t.Context(), id,
+					sensor.ConditionReadings(p, at.Add(time.Duration(i)*time.Second))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := &Report{ListedReport: ListedReport{TaskID: int64(id)}}
+			if err := r.addCondition(t.Context(), db); err != nil {
+				t.Fatal(err)
+			}
+			if (r.Condition == nil) != (c.want == "") {
+				t.Fatalf("condition %v, want %q", r.Condition, c.want)
+			}
+			if r.Condition != nil && r.Condition.String() != c.want {
+				t.Errorf("got  %s\nwant %s", r.Condition, c.want)
+			}
+		})
+	}
+	if got := measure.Hertz(1.755e9).String(); got != "1.755 GHz" {
+		t.Errorf("1.755e9 Hz is written %s", got)
+	}
+}
+
+// The list fits every terminal, keeps the task's number and energy as long as
+// it can, and counts wide characters as two columns.
+func TestTaskTableFits(t *testing.T) {
+	rows := []TaskRow{
+		{
+			"task": "1", "launched": "2026-11-21 19:40:00", "user": "ada", "name": "gemm", "state": "complete", "duration": "3.000 s",
+			"energy (k = 2)": "771.2 J ± 3.1 J", "mean": "257.1 W",
+		},
+		{
+			"task": "123456", "launched": "2026-11-21 19:41:00", "user": "an-operator-of-the-lab", "name": strings.Repeat("行列の積", 12),
+			"state": "incomplete", "group": "7", "energy (k = 2)": "12345.678 J ± 0.012 J",
+		},
+		{
+			"task": "3", "launched": "2026-11-21 19:42:00", "user": "b", "name": "naïve e\u0301tude 👩‍🔬" + strings.Repeat("x", 60),
+			"state": "untrimmed",
+		},
+	}
+	for _, width := range []int{200, 120, 100, 80, 60, 40, 20, 5, 1} {
+		text := TaskTable(rows, width)
+		if got := out.Widest(text); got > width {
+			t.Errorf("%d columns in %d:\n%s", got, width, text)
+		}
+		if !utf8.ValidString(text) {
+			t.Errorf("width %d: a character was cut", width)
+		}
+		if lines := strings.Count(text, "\n"); lines != len(rows)+1 {
+			t.Errorf("width %d: %d lines:\n%s", width, lines, text)
+		}
+		if width >= 60 && (!strings.Contains(text, "123456") || !strings.Contains(text, "± 0.012 J") ||
+			!strings.Contains(text, "…")) {
+			t.Errorf("width %d lacks what matters:\n%s", width, text)
+		}
+	}
+	full := TaskTable(rows, 0)
+	if strings.Contains(full, "…") || !strings.Contains(full, rows[1]["name"]) || !strings.Contains(full, "19:41:00") {
+		t.Errorf("a file has room:\n%s", full)
+	}
+	if rows[1]["launched"] != "2026-11-21 19:41:00" {
+		t.Error("the rows were changed")
+	}
+	if strings.Contains(TaskTable(rows[:1], 0), "group") {
+		t.Error("a column of groups without a group")
+	}
+}
+
+// A terminal plot repeats a slow meter's value up to the next, and is blank where samples were lost.
+func TestPlotOfLostSamples(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		name   string
+		period measure.Seconds
+		counts []int
+		want   []float64
+	}{
+		{"every column", 0.1, []int{1, 2, 1, 1}, []float64{1, 1, 1, 1}},
+		{"a slow meter", 3, []int{1, 0, 0, 1, 0, 0}, []float64{1, 1, 1, 1, 1, 1}},
+		{"lost", 0.1, []int{0, 5, 0, 5, 0, 0, 5, 0, 0}, []float64{nan, 1, 1, 1, nan, nan, 1, nan, nan}},
+		{"lost by a slow meter", 2, []int{1, 0, 1, 0, 0, 0, 0, 0, 1}, []float64{1, 1, 1, nan, nan, nan, nan, nan, 1}},
+	} {
+		tr := newTrace(0, measure.Seconds(len(c.counts)), []string{"rail"}, len(c.counts))
+		for i, n := range c.counts {
+			tr.counts[i], tr.total[i], tr.rails[0][i] = n, float64(n), float64(n)
+		}
+		tr.finish(c.period)
+		for _, got := range [][]float64{tr.total, tr.rails[0]} {
+			if fmt.Sprint(got) != fmt.Sprint(c.want) {
+				t.Errorf("%s: %v, want %v", c.name, got, c.want)
+			}
+		}
+	}
+}

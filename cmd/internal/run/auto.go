@@ -1,0 +1,268 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
+	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
+)
+
+// autoRun records the kernels of a program from inside its processes: CUDA loads the
+// library that the environment variable cli.InjectionEnv names, and the library writes a
+// launch log per process into the folder logs.
+type autoRun struct {
+	library, logs string
+	// selection is a cupti.Selection in JSON; empty to play no markers around launches.
+	selection string
+}
+
+// newAuto returns an autoRun with a new temporary folder for the logs; close removes it. It
+// searches the library beside the program where library is empty, and fails with ExitUsage
+// where it is missing.
+func newAuto(library string) (*autoRun, error) {
+	if library == "" {
+		library = FindLibrary()
+	}
+	abs, err := filepath.Abs(library)
+	if err == nil {
+		_, err = os.Stat(abs)
+	}
+	if library == "" || err != nil {
+		return nil, cli.Usagef("--auto: libwattmark.so is not beside this program: " +
+			"build it (go build -buildmode=c-shared -o libwattmark.so ./cmd/libwattmark) and name it with --library")
+	}
+	logs, err := store.TempDir()
+	if err != nil {
+		return nil, err
+	}
+	return &autoRun{library: abs, logs: logs}, nil
+}
+
+// FindLibrary returns the path of libwattmark.so beside this program or in ../lib, as
+// installations have it; empty where it is in none of them.
+func FindLibrary() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	dir := filepath.Dir(exe)
+	for _, path := range []string{"libwattmark.so", "../lib/libwattmark.so", "../lib64/libwattmark.so"} {
+		if path = filepath.Join(dir, path); IsFile(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// IsFile reports whether path is a regular file, after symbolic links.
+func IsFile(path string) bool {
+	i, err := os.Stat(path)
+	return err == nil && i.Mode().IsRegular()
+}
+
+// env returns the variables that the measured program needs beside our own environment.
+func (r *autoRun) env() []string {
+	env := []string{cli.InjectionEnv + "=" + r.library, cupti.EnvLogs + "=" + r.logs}
+	if r.selection != "" {
+		env = append(env, cupti.EnvSelection+"="+r.selection)
+	}
+	return env
+}
+
+// close removes the logs; store has copied them into the database.
+func (r *autoRun) close() error { return os.RemoveAll(r.logs) }
+
+// store reads the logs into the database and divides the task's energy among the kernels.
+// The kernels stay stored where the division fails; the error (ErrNoShares for a task
+// without usable energy) gives the reason. It fails where no process wrote a log.
+func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card gpu.Info) error {
+	logs, err := filepath.Glob(filepath.Join(r.logs, "*"+cupti.LogSuffix))
+	if err != nil {
+		return err
+	}
+	if len(logs) == 0 {
+		return fmt.Errorf("no kernels were recorded: no process of the program loaded %s. Does it use CUDA, and can "+
+			"the library be loaded there (ldd)?", r.library)
+	}
+	if _, err := measurement.StoreLaunches(ctx, db, id, logs, card); err != nil {
+		return err
+	}
+	_, err = measurement.Attribute(ctx, db, id)
+	return err
+}
+
+// measureAuto measures a program with its kernels recorded. The logs are stored also after
+// an interruption.
+func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (err error) {
+	auto, err := newAuto(f.library)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, auto.close()) }()
+	gpu, err := session.FindGPU(f.GPU)
+	if err != nil {
+		return err
+	}
+	defer gpu.Close()
+	cfg, done, err := MeasureConfig(a, ctx, f, gpu, session.BaseName(args[0]))
+	if err != nil {
+		return err
+	}
+	defer done()
+	cfg.Records = true
+	if err := auto.selects(ctx, f.selectFlags, &cfg); err != nil {
+		return err
+	}
+	id, err := Measure(a, ctx, cfg, session.CommandWork(a, args, auto.env()...))
+	if id == 0 {
+		return err
+	}
+	db := cfg.DB.(*store.DB)
+	// Recorded kernels are stored also when the measurement was cancelled.
+	shareErr := auto.store(context.WithoutCancel(ctx), db, id, gpu.Info())
+	// The report has the reason; the exit code stays 0.
+	if errors.Is(shareErr, measurement.ErrNoShares) {
+		shareErr = nil
+	}
+	var r *report.Report
+	err = errors.Join(err, report.ShowTask(a, ctx, db, id, func(x *report.Report) {
+		r = x
+		shareErr = errors.Join(shareErr, x.AddKernelsOf(ctx, db, id))
+	}))
+	if r != nil && !a.JSON {
+		report.RenderKernels(a, r)
+	}
+	return errors.Join(err, shareErr)
+}
+
+// autoCheck fails with ExitUsage for flags that need --auto, for --auto without a program,
+// and where the environment already injects a profiler: CUDA loads only one.
+func (f RunFlags) autoCheck(args []string) error {
+	switch {
+	case !f.auto && f.kernel != "":
+		return cli.Usagef("--kernel goes with --auto")
+	case !f.auto && f.library != "":
+		return cli.Usagef("--library goes with --auto")
+	case !f.auto:
+		return nil
+	case f.kernel == "" && (f.every != 1 || f.atMost != defaultAtMost):
+		return cli.Usagef("--every and --at-most go with --kernel")
+	case len(args) == 0:
+		return cli.Usagef("--auto records the kernels of a program: name it after --")
+	case os.Getenv(cli.InjectionEnv) != "":
+		return cli.Usagef("%s is set already: two profilers exclude each other", cli.InjectionEnv)
+	}
+	return nil
+}
+
+// selectFlags choose the launches that get markers of their own: kernels by a regular
+// expression, every n-th launch, at most so many in a process.
+type selectFlags struct {
+	kernel        string
+	every, atMost int
+}
+
+// defaultAtMost bounds the run time: each bracketed launch costs two markers, so a program
+// of a million launches would take days.
+const defaultAtMost = 100
+
+// register adds the flags to a command.
+func (f *selectFlags) register(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.kernel, "kernel", "", "with --auto: play markers around the launches of kernels whose symbol "+
+		"this regular expression matches (cuGraphLaunch: of graphs)")
+	fl.IntVar(&f.every, "every", 1, "with --kernel: around every so many launches of a kernel")
+	fl.IntVar(&f.atMost, "at-most", defaultAtMost, "with --kernel: around so many launches of a process")
+}
+
+// selects makes the program bracket the launches that f names, with a marker whose chips
+// fit the sample rate of the monitor's bench. It does nothing without --kernel. The tag is
+// random, so that markers of other programs are not taken for ours.
+func (r *autoRun) selects(ctx context.Context, f selectFlags, cfg *measurement.Config) error {
+	if f.kernel == "" {
+		return nil
+	}
+	b, err := cfg.Monitor.GetBench(ctx)
+	if err != nil {
+		return err
+	}
+	if len(b.Setup.Channels) == 0 {
+		return fmt.Errorf("%w: %s", measurement.ErrBench, b.Trouble)
+	}
+	// Validate here: inside the program an error would appear only in its log.
+	s := cupti.Selection{
+		Kernel: f.kernel, Every: f.every, AtMost: f.atMost, Marker: marker.ProfileFor(b.Setup, rand.Uint32()),
+	}
+	if _, err := s.Validate(); err != nil {
+		return cli.Usagef("--kernel, --every, --at-most: %w", err)
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	r.selection, cfg.Marker, cfg.Played = string(text), &s.Marker, r.played
+	return nil
+}
+
+// played returns the markers that the program's processes played, from all logs. A damaged
+// log yields the markers before the damage; the damage itself is reported when the kernels
+// are stored.
+func (r *autoRun) played() ([]gpu.Played, error) {
+	logs, err := filepath.Glob(filepath.Join(r.logs, "*"+cupti.LogSuffix))
+	if err != nil {
+		return nil, err
+	}
+	var out []gpu.Played
+	for _, path := range logs {
+		list, err := playedIn(path)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, list...)
+	}
+	return out, nil
+}
+
+// playedIn reads one log to its end, where Process.Markers is complete, and returns them.
+// A file that is no log yields no markers.
+func playedIn(path string) (out []gpu.Played, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l, err := launchlog.Open(f)
+	if errors.Is(err, launchlog.ErrNotLog) {
+		return nil, nil
+	}
+	for k := new(launchlog.Kernel); err == nil; {
+		err = l.Next(k)
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, launchlog.ErrCorrupt) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, m := range l.Process.Markers {
+		p := gpu.Played{Kind: m.Kind}
+		for i, e := range m.Edges {
+			p.Edges = append(p.Edges, gpu.PlayedEdge{Chip: m.First + i, At: time.Unix(0, e)})
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}

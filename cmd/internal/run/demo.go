@@ -1,0 +1,254 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/db"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/store"
+	"golang.org/x/sync/errgroup"
+)
+
+// demoFlags are the flags of demo. imperfect draws the emulated meter's errors from seed.
+type demoFlags struct {
+	gpu, imperfect     bool
+	instrument, port   string
+	selector           string
+	benchmark          string
+	duration, pulse    time.Duration
+	seed               uint64
+	user, name, listen string
+}
+
+// demoCmd returns the command demo.
+func demoCmd(a *cli.App) *cobra.Command {
+	var f demoFlags
+	c := cli.Command("demo", "Measure one task, whole bench included", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error { return demo(ctx, a, f) })
+	fl := c.Flags()
+	fl.BoolVar(&f.gpu, "gpu", false, "use a real GPU")
+	fl.StringVar(&f.selector, "device", "", "GPU by index, UUID or PCI bus id (default: the first)")
+	fl.StringVar(&f.instrument, "instrument", "",
+		"meter: powersensor3, pmd or nvml (default: emulated powersensor3; nvml with --gpu)")
+	fl.StringVar(&f.port, "port", "", "where the meter is: /dev/ttyACM0 or tcp:host:port")
+	fl.StringVar(&f.benchmark, "benchmark", "half", "kernel to measure: half, compute or memory")
+	fl.DurationVar(&f.duration, "duration", time.Second, "length of the kernel")
+	fl.DurationVar(&f.pulse, "pulse", 0, "alternate the kernel with rest, each for this long")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of the emulated card and meter")
+	fl.BoolVar(&f.imperfect, "imperfect", false,
+		"give the emulated meter gain, offset and clock errors within its stated uncertainty")
+	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
+	fl.StringVar(&f.name, "name", "demo", "name of the task")
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "address of the demo's monitor")
+	return a.JSONFlag(c)
+}
+
+// demoBench is the bench of a demo: meter, GPU and the GPU's sensor. close releases all and
+// is called once.
+type demoBench struct {
+	bench  monitor.Bench
+	device gpu.Device
+	sensor gpu.PowerSensor
+	soft   *session.SoftBench // nil with real parts
+	close  func() error
+}
+
+// demo runs a monitor, a host and their database in this process and measures one task over
+// TCP. The monitor and the emulated board stop when the task is shown.
+func demo(ctx context.Context, a *cli.App, f demoFlags) (err error) {
+	if err := errors.Join(session.CheckBenchmark("--benchmark", f.benchmark),
+		session.Positive(session.Span{Flag: "--duration", Value: f.duration}),
+		session.NotNegative(session.Span{Flag: "--pulse", Value: f.pulse})); err != nil {
+		return err
+	}
+	bench, err := demoParts(ctx, a, f)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bench.close()) }()
+	db, err := store.Open(ctx, a.DB)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	spool, err := store.TempDir()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(spool)) }()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	// The monitor listens when StartMonitor returns: no wait before the first call.
+	address, err := session.StartMonitor(ctx, g, monitor.Config{Bench: bench.bench, Dir: spool, Version: cli.Version()},
+		f.listen)
+	if err != nil {
+		return err
+	}
+	if bench.soft != nil {
+		g.Go(func() error { return bench.soft.Run(ctx) })
+	}
+	id, err := demoTask(ctx, a, f, bench, db, address)
+	if id != 0 {
+		err = errors.Join(err, demoResult(ctx, a, f, bench, db, id))
+	}
+	cancel()
+	return errors.Join(err, g.Wait())
+}
+
+// demoParts opens the GPU and the meter: real ones with --gpu, else the emulated board. It
+// fails with ExitUsage for a real meter on an emulated card, which it could not see.
+func demoParts(ctx context.Context, a *cli.App, f demoFlags) (*demoBench, error) {
+	if !f.gpu {
+		if f.instrument != "" && f.instrument != "powersensor3" || f.port != "" {
+			return nil, cli.Usagef("a real meter sees nothing of an emulated card: add --gpu")
+		}
+		return softParts(f)
+	}
+	dev, err := session.FindCUDA(f.selector)
+	if err == nil && dev.Info().PCIBusID == "" { // only the driver knows which one it is
+		err = dev.Open(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w\nWithout --gpu the demo runs in software", err)
+	}
+	bus := dev.Info().PCIBusID
+	sensor, err := nvml.Open(bus)
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	b, closeBench, err := session.OpenBench(session.BenchFlags{
+		Instrument: cmp.Or(f.instrument, "nvml"), Port: f.port, GPU: bus,
+	})
+	if err != nil {
+		return nil, errors.Join(err, sensor.Close(), dev.Close())
+	}
+	return &demoBench{bench: b, device: dev, sensor: sensor, close: func() error {
+		return errors.Join(closeBench(), sensor.Close(), dev.Close())
+	}}, nil
+}
+
+// softParts builds the emulated bench: a board, a PowerSensor3 on a pseudo-terminal that
+// reads it, and a simulated GPU that loads it.
+func softParts(f demoFlags) (*demoBench, error) {
+	s, err := session.NewSoftBench(f.seed, f.imperfect)
+	if err != nil {
+		return nil, err
+	}
+	b, closeBench, err := session.OpenBench(session.BenchFlags{Instrument: "powersensor3", Port: s.Port.Path()})
+	if err != nil {
+		return nil, errors.Join(err, s.Port.Close())
+	}
+	dev, sensor, err := s.GPU()
+	if err != nil {
+		return nil, errors.Join(err, s.Port.Close())
+	}
+	return &demoBench{bench: b, device: dev, sensor: sensor, soft: s, close: func() error {
+		return errors.Join(dev.Close(), closeBench(), s.Port.Close())
+	}}, nil
+}
+
+// demoTask measures through the monitor at address and returns the task's number, 0 where
+// none was begun.
+func demoTask(ctx context.Context, a *cli.App, f demoFlags, b *demoBench, db *store.DB, address string,
+) (id store.TaskID, err error) {
+	client, err := monitorclient.Dial(address, monitorclient.Options{Version: cli.Version()})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	work, _, err := Work(a, b.device, RunFlags{Benchmark: f.benchmark, Duration: f.duration, pulse: f.pulse}, nil)
+	if err != nil {
+		return 0, err
+	}
+	login, holder := cli.Whoami()
+	return Measure(a, ctx, measurement.Config{
+		DB: db, Monitor: client, Device: b.device, Sensor: b.sensor, Name: f.name, User: cmp.Or(f.user, login),
+		Holder: holder,
+		WarmUp: 200 * time.Millisecond, Progress: out.NewProgress(a.Err).Update,
+		Open: func(ctx context.Context) (gpu.PowerSensor, error) { return nil, session.OpenDevice(ctx, b.device) },
+	}, work)
+}
+
+// demoResult prints the task. With the emulated board it adds the true energy, which the
+// board integrates over the kernels' time, and then suggests further commands.
+func demoResult(ctx context.Context, a *cli.App, f demoFlags, b *demoBench, db *store.DB, id store.TaskID) error {
+	ks, err := db.Kernels(ctx, id)
+	if err != nil {
+		return err
+	}
+	var extra func(*report.Report)
+	if b.soft != nil && len(ks) > 0 {
+		truth, err := b.soft.Truth(ks[0].Start, ks[len(ks)-1].End)
+		if err != nil {
+			return err
+		}
+		extra = func(r *report.Report) { r.SetTruth(truth, f.imperfect) }
+	}
+	if err := report.ShowTask(a, ctx, db, id, extra); err != nil || a.JSON {
+		return err
+	}
+	whatNext(a, f, id)
+	return nil
+}
+
+// self returns the command line that starts this program, with its --db. Under go run the
+// executable has no useful name.
+func self(a *cli.App) string {
+	self := "wattmark"
+	if strings.Contains(os.Args[0], "go-build") {
+		self = "go run ./cmd/wattmark"
+	}
+	switch {
+	case store.OnServer(a.DB):
+		self += " --db '" + a.DB + "'" // a shell would read the signs in it
+	case a.DB != cli.DefaultDB:
+		self += " --db " + a.DB
+	}
+	return self
+}
+
+// whatNext prints commands to try next, aligned in two columns.
+func whatNext(a *cli.App, f demoFlags, id store.TaskID) {
+	self := self(a)
+	next := [][2]string{
+		{fmt.Sprintf("%s show %d --budget", self, id), "this task again, with its uncertainties"},
+		{fmt.Sprintf("%s validate %d --html report.html", self, id), "is what software says true? a report"},
+		{self + " tasks", "all tasks"},
+		db.SamplesBySQL(a, id),
+	}
+	if f.pulse > 0 {
+		next = append(next, [2]string{
+			fmt.Sprintf("%s show %d --svg pulse.svg", self, id), "draw what each way to read the GPU's sensor says",
+		})
+	} else {
+		next = append(next, [2]string{self + " demo --pulse 50ms", "what the GPU's own sensor gets wrong"})
+	}
+	if !f.gpu {
+		next = append(next, [2]string{self + " demo --gpu --instrument nvml", "on a real GPU"})
+	}
+	width := 0
+	for _, n := range next {
+		width = max(width, len(n[0]))
+	}
+	fmt.Fprintln(a.Out, "\nNext:")
+	for _, n := range next {
+		fmt.Fprintf(a.Out, "  %-*s   %s\n", width, n[0], n[1])
+	}
+}

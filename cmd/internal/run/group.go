@@ -1,0 +1,270 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/cluster"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/store"
+)
+
+// findGPUs returns the GPUs that --gpus names, in its order, without contexts on them; the
+// caller closes them. NVML resolves the names; the CUDA driver does it only where NVML
+// cannot. It fails with ExitUsage for a GPU named twice, also under two names, and for
+// simulated GPUs beside real ones.
+func findGPUs(list string) (out []*session.FoundGPU, err error) {
+	names := strings.Split(list, ",")
+	simulated := 0
+	for i := range names {
+		names[i] = strings.TrimSpace(names[i])
+		if strings.HasPrefix(names[i], session.SimPrefix) {
+			simulated++
+		}
+	}
+	switch {
+	case simulated > 0 && simulated < len(names):
+		return nil, cli.Usagef("--gpus %s: simulated and real GPUs cannot be measured together", list)
+	case simulated == 0:
+		found, ok, err := measurement.LocateGPUs(list)
+		if !ok && err == nil {
+			found, err = measurement.FindGPUs(list)
+		}
+		if errors.Is(err, measurement.ErrSelection) {
+			err = cli.Usagef("--gpus: %w", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		// From here on GPUs go by UUID: an index may count differently in NVML and CUDA.
+		names = names[:0]
+		for _, g := range found {
+			names = append(names, g.UUID)
+		}
+	}
+	seen := map[string]string{}
+	for _, n := range names {
+		gpu, err := session.FindGPU(n)
+		if err != nil {
+			return nil, errors.Join(err, closeGPUs(out))
+		}
+		out = append(out, gpu)
+		uuid := gpu.Info().UUID
+		if first, twice := seen[uuid]; twice {
+			err := cli.Usagef("--gpus: %s and %s are one GPU (%s): name it once", first, n, uuid)
+			return nil, errors.Join(err, closeGPUs(out))
+		}
+		seen[uuid] = n
+	}
+	return out, nil
+}
+
+// closeGPUs closes all and joins the errors.
+func closeGPUs(all []*session.FoundGPU) error {
+	var errs []error
+	for _, g := range all {
+		errs = append(errs, g.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// runGroup measures several GPUs at once: a task each, and a group with their total. It
+// blocks until all tasks are stored. Order of steps: find the GPUs, build their work, ask
+// the monitors for their benches, pair GPU and bench, then measure. Nothing is taken from a
+// bench before the pairing has succeeded.
+func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err error) {
+	all, err := findGPUs(f.gpus)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeGPUs(all)) }()
+	login, holder := cli.Whoami()
+	members, common, name, err := members(a, f, args, all)
+	if err != nil {
+		return err
+	}
+	monitors, closeMonitors, err := askMonitors(ctx, strings.Split(f.Monitor, ","), a.Tracing)
+	defer closeMonitors()
+	if err != nil {
+		return err
+	}
+	if err := assign(members, monitors); err != nil {
+		return err
+	}
+	db, err := store.Open(ctx, a.DB)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	session.LeftOvers(ctx, a, db)
+	db.SetLimits(f.room.Limits())
+	gate := cluster.OpenGate(a, ctx, f.Cluster, db)
+	defer gate.Close()
+	// A member without a monitor (its GPU is on no bench) is reported by MeasureGroup.
+	for i := range members {
+		if members[i].Monitor != nil {
+			members[i].Monitor = gate.Monitor(members[i].Monitor)
+		}
+	}
+	defer openLater(a, f, all, members)()
+	progress := out.NewGroupProgress(a, members)
+	id, err := measurement.MeasureGroup(ctx, measurement.GroupConfig{
+		DB: db, Members: members, Progress: progress.Update, Lost: progress.Lost, Each: measurement.Config{
+			Owner: store.Owner(),
+			Name:  cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder, WarmUp: f.WarmUp,
+			Wait: f.Wait, Lease: f.lease,
+			Tags: f.Tags, Note: f.Note, Provenance: report.Provenance(a, ctx, f.Redact), Warn: progress.Line.Warn,
+		},
+	}, common)
+	progress.End()
+	if i := cli.Interrupted(ctx, keptGroup(ctx, db, id)); i != nil {
+		return i
+	}
+	if errors.Is(err, monitorclient.ErrBusy) && id == 0 {
+		err = cli.WithCode(cli.ExitBusy, fmt.Errorf("%w\nWait for them with --wait 10m", err))
+	}
+	if id == 0 {
+		return err
+	}
+	return errors.Join(err, task.ShowGroup(ctx, a, db, id, true))
+}
+
+// keptGroup describes the tasks kept of an interrupted measurement of several GPUs.
+func keptGroup(ctx context.Context, db *store.DB, id store.GroupID) string {
+	if id == 0 {
+		return "no task was begun"
+	}
+	g, err := db.Group(context.WithoutCancel(ctx), id)
+	if err != nil {
+		return fmt.Sprintf("group %d: %v", id, err)
+	}
+	var tasks []string
+	for _, m := range g.Members {
+		if m.Task != 0 {
+			tasks = append(tasks, strings.TrimPrefix(kept(ctx, db, m.Task), "kept as "))
+		}
+	}
+	return fmt.Sprintf("kept as group %d: %s", id, strings.Join(tasks, ", "))
+}
+
+// members returns a member for each GPU, and the work. A program runs once, on behalf of
+// all, and is returned as common; benchmarks and PTX kernels become the work of each
+// member.
+func members(a *cli.App, f RunFlags, args []string, all []*session.FoundGPU,
+) (out []measurement.Member, common measurement.Work, name string, err error) {
+	for _, g := range all {
+		m := measurement.Member{GPU: g.Info(), Device: g.Device}
+		if common == nil {
+			var w measurement.Work
+			if w, name, err = Work(a, g.Device, f, args); err != nil {
+				return nil, nil, "", err
+			}
+			if len(args) > 0 {
+				common = w
+			} else {
+				m.Work = w
+			}
+		}
+		out = append(out, m)
+	}
+	return out, common, name, nil
+}
+
+// openLater sets Open of each member: the GPU is opened once its bench is held, with its
+// own sensor unless --no-nvml. A sensor that fails is left out with a warning. Members open
+// concurrently, hence the mutex. done closes the sensors after the measurement.
+func openLater(a *cli.App, f RunFlags, all []*session.FoundGPU, members []measurement.Member) (done func()) {
+	var mu sync.Mutex
+	var open []session.GPUSensor
+	for i, g := range all {
+		members[i].Open = func(ctx context.Context) (gpu.PowerSensor, error) {
+			if err := g.Open(ctx); err != nil || f.NoSensor {
+				return nil, err
+			}
+			s, err := g.OpenSensor()
+			if err != nil {
+				fmt.Fprintf(a.Err, "wattmark: the own sensor of %s is left out: %v\n", g.Info().UUID, err)
+				return nil, nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			open = append(open, s)
+			return s, nil
+		}
+	}
+	return func() {
+		for _, s := range open {
+			if err := s.Close(); err != nil {
+				fmt.Fprintln(a.Err, "wattmark:", err)
+			}
+		}
+	}
+}
+
+// askedMonitor is a monitor's connection with the bench that it reported, or its error.
+type askedMonitor struct {
+	measurement.MonitorBench
+	client *monitorclient.Client
+}
+
+// askMonitors dials all addresses and asks their benches concurrently. A monitor that does
+// not answer is reported in its entry's Err, not as an error: its GPU may not be wanted.
+// done closes all connections; call it also after an error.
+func askMonitors(ctx context.Context, addresses []string, traces *cli.Tracing,
+) (out []askedMonitor, done func(), err error) {
+	done = func() {
+		for _, m := range out {
+			_ = m.client.Close()
+		}
+	}
+	for _, address := range addresses {
+		if address = strings.TrimSpace(address); address == "" {
+			return out, done, cli.Usagef("--monitor has an empty entry: want host:port, or several with commas between them")
+		}
+		c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version(), Dial: traces.Dial()})
+		if err != nil {
+			return out, done, err
+		}
+		out = append(out, askedMonitor{measurement.MonitorBench{Address: address}, c})
+	}
+	var wg sync.WaitGroup
+	for i := range out {
+		wg.Go(func() { out[i].Bench, out[i].Err = out[i].client.GetBench(ctx) })
+	}
+	wg.Wait()
+	return out, done, ctx.Err()
+}
+
+// assign gives each member the monitor whose bench measures its GPU. A member without one
+// gets the cause in Missing. A mismatch wraps measurement.ErrWrongGPU.
+func assign(members []measurement.Member, monitors []askedMonitor) error {
+	var infos []gpu.Info
+	for _, m := range members {
+		infos = append(infos, m.GPU)
+	}
+	var benches []measurement.MonitorBench
+	for _, m := range monitors {
+		benches = append(benches, m.MonitorBench)
+	}
+	got, err := measurement.Assign(infos, benches)
+	if err != nil {
+		return err
+	}
+	for i, x := range got {
+		if members[i].Missing = x.Missing; x.Missing == nil {
+			members[i].Monitor = monitors[x.Monitor].client
+		}
+	}
+	return nil
+}

@@ -1,0 +1,406 @@
+// Package run has the commands that measure: run (a program, a benchmark, PTX; several
+// GPUs; kernels selected by name), demo and pulse.
+//
+//	flags → GPU and work (session) → measurement.Run → task → report
+package run
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/cluster"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/hostagent/experiment"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/kernels"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/store"
+)
+
+// RunFlags are the flags of run; pulse, sensor and other commands that measure fill a part
+// of them. Durations are as parsed; Grid and Block are texts as in 64,2,1.
+type RunFlags struct {
+	Monitor, User, Name, GPU string
+	job                      string
+	// Several GPUs, each with a monitor; excludes GPU.
+	gpus      string
+	Benchmark string
+	// On-time and off-time of the benchmark; 0 runs it without pauses.
+	pulse                  time.Duration
+	Duration, WarmUp, Wait time.Duration
+	// The monitor frees the bench after this silence; 0 for its default of 30 s.
+	lease                   time.Duration
+	PTX, Entry, Grid, Block string
+	Shared                  uint32
+	Buffers                 []int64
+	Scalars                 []uint
+	Repeat                  int
+	NoSensor, NoMethods     bool
+	// Record kernel launches through the injected library.
+	auto    bool
+	library string
+	selectFlags
+	task.LabelFlags
+	// Address of an OpenTelemetry collector for traces.
+	otlp    string
+	Cluster cluster.GateFlags
+	room    session.DatabaseFlags
+}
+
+// runCmd returns the command run.
+func runCmd(a *cli.App) *cobra.Command {
+	var f RunFlags
+	c := &cobra.Command{
+		Use: "run [flags] [-- program args]", Short: "Measure a program, a built-in benchmark or a PTX kernel",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.Traced(cmd.Context(), f.otlp, "wattmark run", func(ctx context.Context) error {
+				return measureRun(ctx, a, f, args)
+			})
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.Monitor, "monitor", cli.DefaultMonitor,
+		"address of the monitor; with --gpus several, with commas between them")
+	f.room.AddTo(c.Flags())
+	f.AddBench(fl)
+	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
+	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the program or benchmark)")
+	fl.StringVar(&f.job, "job", os.Getenv("WATTMARK_JOB"),
+		"job that the task is part of, on however many hosts: wattmark total adds them up (also WATTMARK_JOB)")
+	fl.StringVar(&f.gpus, "gpus", "", "several GPUs: all, or indices, UUIDs or PCI bus ids with commas between them")
+	fl.StringVar(&f.Benchmark, "benchmark", "", "built-in benchmark: half, compute or memory")
+	fl.DurationVar(&f.Duration, "duration", time.Second, "length of the benchmark")
+	fl.DurationVar(&f.pulse, "pulse", 0, "alternate the benchmark with rest, each for this long")
+	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond,
+		"load the GPU for this long before the first marker; 0 for none")
+	fl.DurationVar(&f.lease, "lease", 0, "free the bench when this host is silent for so long, 1s to 24h (default 30s)")
+	f.AddPTX(fl)
+	fl.IntVar(&f.Repeat, "repeat", 1, "launches of the PTX kernel")
+	fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
+	fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
+	f.selectFlags.register(c)
+	f.LabelFlags.Register(fl)
+	cli.OtlpFlag(fl, &f.otlp)
+	fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
+	fl.BoolVar(&f.NoMethods, "no-methods", false,
+		"do not read it by every software method (docs/sensor.md), which takes a quarter of a processor")
+	return a.JSONFlag(c)
+}
+
+// AddBench adds the flags that choose the GPU, wait for its bench, and name a cluster.
+func (f *RunFlags) AddBench(fl *pflag.FlagSet) {
+	f.Cluster.AddTo(fl)
+	fl.StringVar(&f.GPU, "gpu", "",
+		"GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
+	fl.DurationVar(&f.Wait, "wait", 0, "how long to queue for a busy bench")
+}
+
+// AddPTX adds the flags of a PTX kernel, but for the number of its launches.
+func (f *RunFlags) AddPTX(fl *pflag.FlagSet) {
+	fl.StringVar(&f.PTX, "ptx", "", "PTX file")
+	fl.StringVar(&f.Entry, "entry", "", "kernel in the PTX file (default: the only one)")
+	fl.StringVar(&f.Grid, "grid", "1", "blocks of the PTX kernel: x[,y[,z]]")
+	fl.StringVar(&f.Block, "block", "1", "threads of a block of the PTX kernel: x[,y[,z]]")
+	fl.Uint32Var(&f.Shared, "shared", 0, "bytes of dynamic shared memory of the PTX kernel")
+	fl.Int64SliceVar(&f.Buffers, "buffer", nil,
+		"allocate and zero a buffer of so many bytes, passed as the next parameter (repeatable)")
+	fl.UintSliceVar(&f.Scalars, "scalar", nil, "32-bit value passed after the buffers (repeatable)")
+}
+
+// measureRun checks the flags against each other and measures: one GPU here, several in
+// runGroup, recorded kernels in measureAuto. All checks precede the first contact with a
+// GPU or a monitor. It blocks until the task is stored.
+func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) error {
+	if n := session.CountTrue(len(args) > 0, f.Benchmark != "", f.PTX != ""); n != 1 {
+		return cli.Usagef("name one piece of work: a program after --, --benchmark, or --ptx")
+	}
+	if err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.Check(args)); err != nil {
+		return err
+	}
+	if err := session.Positive(session.Span{Flag: "--duration", Value: f.Duration}); f.Benchmark != "" && err != nil {
+		return err
+	}
+	switch {
+	case f.gpus != "" && f.GPU != "":
+		return cli.Usagef("--gpu names one GPU and --gpus several: keep one of them")
+	case f.gpus != "" && f.auto:
+		return cli.Usagef("--auto shares one GPU's energy among kernels: run it with --gpu")
+	case f.gpus != "":
+		return runGroup(ctx, a, f, args)
+	case strings.Contains(f.Monitor, ","):
+		return cli.Usagef("several monitors measure several GPUs: name those with --gpus")
+	case f.auto:
+		return measureAuto(ctx, a, f, args)
+	}
+	gpu, err := session.FindGPU(f.GPU)
+	if err != nil {
+		return err
+	}
+	defer gpu.Close()
+	work, name, err := Work(a, gpu.Device, f, args)
+	if err != nil {
+		return err
+	}
+	cfg, done, err := MeasureConfig(a, ctx, f, gpu, name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	id, err := Measure(a, ctx, cfg, work)
+	// Without a task number there is nothing to show; with one, an interrupted or
+	// incomplete task is shown beside the error.
+	if id == 0 {
+		return err
+	}
+	return errors.Join(err, report.ShowTask(a, ctx, cfg.DB.(*store.DB), id, nil))
+}
+
+// Work returns the work to measure and a default name for its task: a program (args), a
+// benchmark, optionally pulsed, or a PTX kernel, in this order. It reads the PTX file and
+// runs nothing.
+func Work(a *cli.App, dev gpu.Device, f RunFlags, args []string) (measurement.Work, string, error) {
+	switch {
+	case len(args) > 0:
+		return session.CommandWork(a, args), session.BaseName(args[0]), nil
+	case f.Benchmark != "":
+		b := gpu.Benchmark(f.Benchmark)
+		if f.pulse > 0 {
+			return session.PulseWork(dev, b, f.pulse, f.pulse, f.Duration), f.Benchmark + "-pulse", nil
+		}
+		return session.BenchmarkWork(dev, b, f.Duration), f.Benchmark, nil
+	}
+	launch, err := f.PTXLaunch()
+	if err != nil {
+		return nil, "", err
+	}
+	w, err := session.PTXWork(dev, launch)
+	return w, session.BaseName(f.PTX), err
+}
+
+// PTXLaunch reads the PTX file and parses its launch: grid and block in blocks and threads,
+// buffers in bytes, scalars of 32 bits. It fails with ExitUsage for values out of range.
+func (f RunFlags) PTXLaunch() (gpu.PTXLaunch, error) {
+	l := gpu.PTXLaunch{Entry: f.Entry, Shared: f.Shared, Repeat: f.Repeat}
+	var err error
+	if l.Source, err = os.ReadFile(f.PTX); err != nil {
+		return l, err
+	}
+	if l.Grid, err = session.ParseDims("grid", f.Grid); err != nil {
+		return l, err
+	}
+	if l.Block, err = session.ParseDims("block", f.Block); err != nil {
+		return l, err
+	}
+	for _, b := range f.Buffers {
+		if b <= 0 {
+			return l, cli.Usagef("--buffer %d: want a positive number of bytes", b)
+		}
+		l.Buffers = append(l.Buffers, uint64(b))
+	}
+	for _, s := range f.Scalars {
+		if uint64(s) > 1<<32-1 {
+			return l, cli.Usagef("--scalar %d: does not fit 32 bits", s)
+		}
+		l.Scalars = append(l.Scalars, uint32(s))
+	}
+	return l, nil
+}
+
+// MeasureConfig opens the database and the connection to the monitor and returns a
+// configuration for Measure. The GPU and its sensor are opened by cfg.Open, once the bench
+// is held. The returned function closes all in reverse order and must be called after a
+// call without an error; after an error it has been called, or there is nothing to close.
+func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.FoundGPU, name string,
+) (measurement.Config, func(), error) {
+	var closers []func() error
+	done := func() {
+		for i := len(closers) - 1; i >= 0; i-- {
+			if err := closers[i](); err != nil {
+				fmt.Fprintln(a.Err, "wattmark:", err)
+			}
+		}
+	}
+	login, holder := cli.Whoami()
+	progress := out.NewProgress(a.Err)
+	cfg := measurement.Config{
+		Device: card.Device, Name: cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder,
+		WarmUp: f.WarmUp, Wait: f.Wait, Lease: f.lease, NoMethods: f.NoMethods, Progress: progress.Update,
+		Warn: progress.Warn, Tags: f.Tags, Note: f.Note, Provenance: report.Provenance(a, ctx, f.Redact),
+	}
+	db, err := store.Open(ctx, a.DB)
+	if err != nil {
+		return cfg, done, err
+	}
+	cfg.DB, closers = db, append(closers, db.Close)
+	// Tasks of processes that died are finished first: one of them may still hold the
+	// bench.
+	session.LeftOvers(ctx, a, db) // one may hold the bench
+	db.SetLimits(f.room.Limits())
+	mon, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version(), Dial: a.Tracing.Dial()})
+	if err != nil {
+		done()
+		return cfg, done, err
+	}
+	// The gate wraps the monitor: with a cluster, Release waits until the task is
+	// replicated.
+	gate := cluster.OpenGate(a, ctx, f.Cluster, db)
+	cfg.Monitor, closers = gate.Monitor(mon), append(closers, mon.Close, func() error { gate.Close(); return nil })
+	// Open may be called more than once; the sensor is opened once.
+	var sensor gpu.PowerSensor
+	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) {
+		if err := card.Open(ctx); err != nil || f.NoSensor || sensor != nil {
+			return sensor, err
+		}
+		opened, err := card.OpenSensor()
+		if err != nil {
+			fmt.Fprintln(a.Err, "wattmark: the GPU's own sensor is left out:", err)
+			return nil, nil
+		}
+		sensor, closers = opened, append(closers, opened.Close)
+		return sensor, nil
+	}
+	return cfg, done, nil
+}
+
+// NewBench returns the bench of an experiment on card: with the meter of f.Monitor, or
+// alone without one. Its Run opens the GPU and, unless f.NoSensor, the GPU's own sensor,
+// without which an experiment alone fails. The returned function closes what was opened,
+// except card, and must be called after a call without an error.
+func NewBench(a *cli.App, ctx context.Context, f RunFlags, card *session.FoundGPU, name string) (*experiment.Bench,
+	func(), error,
+) {
+	b := &experiment.Bench{Device: card.Device, WarmUp: f.WarmUp}
+	if f.Monitor != "" {
+		cfg, done, err := MeasureConfig(a, ctx, f, card, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		b.Meter, b.Open = &cfg, cfg.Open
+		b.Measure = func(ctx context.Context, cfg measurement.Config, work measurement.Work) (store.TaskID, error) {
+			return Measure(a, ctx, cfg, work)
+		}
+		return b, done, nil
+	}
+	var own session.GPUSensor
+	b.Open = func(ctx context.Context) (gpu.PowerSensor, error) {
+		if err := card.Open(ctx); err != nil || f.NoSensor {
+			return nil, err
+		}
+		s, err := card.OpenSensor()
+		if err != nil {
+			return nil, err
+		}
+		own = s
+		return s, nil
+	}
+	return b, func() {
+		if own != nil {
+			if err := own.Close(); err != nil {
+				fmt.Fprintln(a.Err, "wattmark:", err)
+			}
+		}
+	}, nil
+}
+
+// Measure makes one measurement and blocks until its task is stored. It returns the task's
+// number, 0 where none was begun, with an error for the shell: an interruption names the
+// state of the task, and a busy bench has ExitBusy.
+func Measure(a *cli.App, ctx context.Context, cfg measurement.Config, work measurement.Work) (store.TaskID, error) {
+	if cfg.Provenance == nil {
+		cfg.Provenance = report.Provenance(a, ctx, false)
+	}
+	cfg.Owner = store.Owner()
+	if cfg.Warn == nil {
+		cfg.Warn = out.NewProgress(a.Err).Warn
+	}
+	id, err := measurement.Measure(ctx, cfg, work)
+	if i := cli.Interrupted(ctx, kept(ctx, cfg.DB, id)); i != nil {
+		return id, i
+	}
+	if errors.Is(err, monitorclient.ErrBusy) {
+		err = cli.WithCode(cli.ExitBusy, err)
+	}
+	return id, err
+}
+
+// kept describes the state of the task of an interrupted measurement. It reads the database
+// although ctx has ended.
+func kept(ctx context.Context, db measurement.Store, id store.TaskID) string {
+	if id == 0 {
+		return "no task was begun"
+	}
+	t, err := db.Task(context.WithoutCancel(ctx), id)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("task %d: %v", id, err)
+	case t.State == store.Running:
+		return fmt.Sprintf("task %d is unfinished: %s", id, cmp.Or(t.Reason, "wattmark host finishes it"))
+	}
+	return fmt.Sprintf("kept as task %d (%s)", id, t.State.String())
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Measure, help, runCmd(a), demoCmd(a), pulseCmd(a))
+}
+
+// Check validates, before a bench is taken, the flags common to the commands that measure,
+// and that the program args[0] exists. It fails with ExitUsage.
+func (f *RunFlags) Check(args []string) error {
+	if err := session.NotNegative(session.Span{Flag: "--warm-up", Value: f.WarmUp},
+		session.Span{Flag: "--wait", Value: f.Wait}, session.Span{Flag: "--pulse", Value: f.pulse}); err != nil {
+		return err
+	}
+	if f.lease != 0 && (f.lease < time.Second || f.lease > 24*time.Hour) {
+		return cli.Usagef("--lease %v: want 1s to 24h", f.lease)
+	}
+	switch {
+	case len(args) > 0:
+		return session.FindProgram(args[0])
+	case f.Benchmark != "":
+		return session.CheckBenchmark("--benchmark", f.Benchmark)
+	case f.PTX != "":
+		return f.checkPTX()
+	}
+	return nil
+}
+
+// checkPTX reads the PTX file, finds the kernel, and compares its parameters with the
+// buffers and scalars given. It needs no GPU.
+func (f *RunFlags) checkPTX() error {
+	if strings.HasPrefix(f.GPU, session.SimPrefix) || strings.HasPrefix(f.gpus, session.SimPrefix) {
+		return cli.Usagef("--ptx needs a real GPU; the simulated one runs the built-in benchmarks")
+	}
+	if f.Repeat < 1 {
+		return cli.Usagef("--repeat %d: want 1 at least", f.Repeat)
+	}
+	l, err := f.PTXLaunch()
+	if err != nil {
+		return err
+	}
+	e, err := kernels.Find(l.Source, l.Entry)
+	if err == nil {
+		err = e.CheckLaunch(len(l.Buffers), len(l.Scalars))
+	}
+	if err != nil {
+		return cli.Usagef("--ptx %s: %w", f.PTX, err)
+	}
+	return nil
+}

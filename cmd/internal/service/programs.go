@@ -1,0 +1,231 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/api"
+	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/limits"
+	"github.com/wattmark/wattmark/api/reports"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/cluster"
+	daemoncmd "github.com/wattmark/wattmark/cmd/internal/daemon"
+	validatecmd "github.com/wattmark/wattmark/cmd/internal/study/validate"
+	"github.com/wattmark/wattmark/hostagent/daemon"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/live"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/store"
+	"google.golang.org/grpc"
+)
+
+// noSocket as --socket disables measuring for programs.
+const noSocket = "none"
+
+// goodbye bounds the time to inform programs under measurement that the host ends.
+const goodbye = 20 * time.Second
+
+// programs measures for the programs of this machine, over the unix socket. The
+// zero value, with link nil, does nothing.
+type programs struct {
+	listener *daemon.Listener
+	monitor  *monitorclient.Client
+	link     *daemon.Server
+	server   *grpc.Server
+	log      *slog.Logger
+}
+
+// openPrograms takes the socket and prepares the servers; the monitor need not
+// answer yet. With --socket none it returns programs that do nothing. A bad mode
+// or role is wrong usage.
+func openPrograms(ctx context.Context, a *cli.App, db *store.DB, f *hostFlags, x *daemoncmd.Access, gate *cluster.Gate,
+	traces *cli.Tracing, log *slog.Logger,
+) (*programs, error) {
+	if f.socket == noSocket {
+		return &programs{}, nil
+	}
+	mode, err := strconv.ParseUint(f.mode, 8, 32)
+	if err != nil || mode != 0o600 && mode != 0o660 {
+		return nil, cli.Usagef("--socket-mode %s: want 0600 for this user alone, or 0660 for its group too", f.mode)
+	}
+	roles, err := parseRoles(f.roles)
+	if err != nil {
+		return nil, cli.WithCode(cli.ExitUsage, err)
+	}
+	path, err := filepath.Abs(db.Path())
+	if err != nil {
+		return nil, err
+	}
+	p := &programs{log: log}
+	if p.monitor, err = cli.DialMeter(ctx, f.monitors.List[0],
+		monitorclient.Options{Version: cli.Version(), Dial: traces.Dial()}); err != nil {
+		return nil, err
+	}
+	if p.listener, err = daemon.Listen(cmp.Or(f.socket, daemon.DefaultSocket()), fs.FileMode(mode)); err != nil {
+		if errors.Is(err, daemon.ErrTaken) {
+			err = fmt.Errorf("%w: stop it first", err)
+		}
+		return nil,
+			errors.Join(fmt.Errorf("host: %w; or choose another --socket, or --socket none to measure for no programs",
+				err), p.monitor.Close())
+	}
+	p.link = daemon.NewServer(daemon.Config{
+		DB: db, Database: path, Monitor: gate.Monitor(p.monitor), Owner: store.Owner(), Admit: measurement.WholeGPU,
+		Sensor: sensorOf, Version: cli.Version(), Log: log,
+	})
+	limit := programLimits()
+	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(), traces.Server(),
+		x.Peers(roles).ServerOptions(nil, limit.Tap), limit.Options())...)
+	p.link.Register(p.server)
+	api.Register(ctx, p.server, db)
+	return p, nil
+}
+
+// parseRoles parses --socket-role; accounts not listed are measurers.
+func parseRoles(said map[string]string) (map[string]auth.Role, error) {
+	out := map[string]auth.Role{}
+	for name, word := range said {
+		role, err := auth.ParseRole(word)
+		if err != nil {
+			return nil, fmt.Errorf("--socket-role %s=%s: %w", name, word, err)
+		}
+		out[name] = role
+	}
+	return out, nil
+}
+
+// programLimits returns limits for local programs: no bound on rate and open
+// calls, since a program marks as often as it likes and may be silent for hours
+// while it computes.
+func programLimits() *limits.Guard {
+	c := limits.Default()
+	c.PeerRate, c.PeerCalls, c.Request = 0, 0, wire.MaxMessage
+	return limits.New(c)
+}
+
+// sensorOf opens the own sensor of a program's GPU, by PCI bus id.
+func sensorOf(card gpu.Info) (gpu.PowerSensor, func() error, error) {
+	d, err := nvml.Open(card.PCIBusID)
+	if err != nil {
+		return nil, nil, err
+	}
+	return d, d.Close, nil
+}
+
+// serve serves the socket until ctx ends, then abandons the measurements under way
+// and informs their programs within goodbye.
+func (p *programs) serve(ctx context.Context) error {
+	if p.link == nil {
+		return nil
+	}
+	p.log.Info("measuring for programs", "socket", p.listener.Path(), "monitor", p.monitor.Address())
+	done := make(chan error, 1)
+	go func() { done <- p.server.Serve(p.listener) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	// ctx has ended; the goodbye needs a context of its own.
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	err := p.link.Close(bye)
+	stopServer(p.server)
+	return errors.Join(err, <-done)
+}
+
+// close releases the socket and the monitor's connection.
+func (p *programs) close() error {
+	if p.link == nil {
+		return nil
+	}
+	p.server.Stop()
+	return errors.Join(p.listener.Close(), p.monitor.Close())
+}
+
+// others returns a view of db without the tasks that programs are being measured
+// for: recovery must not finish them.
+func (p *programs) others(db *store.DB) measurement.Store { return notOurs{db, p.link} }
+
+// notOurs is a store whose Unfinished leaves out the tasks of link.
+type notOurs struct {
+	*store.DB
+	link *daemon.Server // nil: no task is left out
+}
+
+// Unfinished implements measurement.Store.
+func (n notOurs) Unfinished(ctx context.Context) ([]store.Row, error) {
+	all, err := n.DB.Unfinished(ctx)
+	if n.link == nil || err != nil {
+		return all, err
+	}
+	return slices.DeleteFunc(all, func(t store.Row) bool { return n.link.Owns(t.ID) }), nil
+}
+
+// monitors relays the benches of --monitor to the viewers of this host, with one
+// connection each.
+type monitors struct {
+	relay   *live.Relay
+	clients []*monitorclient.Client
+}
+
+// benchPatience bounds a call to a silent monitor.
+const benchPatience = 5 * time.Second
+
+// OpenMonitors prepares to relay the monitors at the addresses; none needs to
+// answer. A malformed address is wrong usage.
+func OpenMonitors(ctx context.Context, db *store.DB, list []string) (*monitors, error) {
+	m := &monitors{}
+	cfg := live.Config{TaskOf: db.TaskOfCapture}
+	for _, address := range list {
+		c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version(), Call: benchPatience})
+		if err != nil {
+			return nil, errors.Join(cli.Usagef("--monitor: %w", err), m.Close())
+		}
+		m.clients = append(m.clients, c)
+		cfg.Monitors = append(cfg.Monitors, c)
+	}
+	m.relay = live.New(cfg)
+	return m, nil
+}
+
+// Register adds BenchService to a server.
+func (m *monitors) Register(server *grpc.Server) { live.NewService(m.relay).Register(server) }
+
+// Close ends all connections.
+func (m *monitors) Close() error {
+	var errs []error
+	for _, c := range m.clients {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// OpenReports returns the ReportService over a database. A task's validation is
+// the one that wattmark validate would make with default flags.
+func OpenReports(ctx context.Context, a *cli.App, db *store.DB) *reports.Service {
+	return reports.New(ctx, reports.Config{
+		DB: db, ValidationKind: validatecmd.ValidationKind,
+		Subject: func(ctx context.Context, id store.TaskID) (validate.Subject, error) {
+			var out validate.Subject
+			var err error
+			for out, err = range validatecmd.TaskSubjects(a, ctx, db, []store.TaskID{id}, &validatecmd.ValidateFlags{}) {
+				break
+			}
+			return out, err
+		},
+	})
+}

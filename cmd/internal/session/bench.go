@@ -1,0 +1,239 @@
+// Package session opens the things a measurement needs: the GPU (real, simulated, or a
+// board in software), the bench with its instrument, the monitor, and the work that is
+// measured (a benchmark kernel, PTX, or a program). Commands that measure stand on it.
+//
+//	sim:SOCKET ─ a GPU of another process: calls as gobs, one card a board
+//	softBench  ─ board, emulated meter and monitor in one process, for demo and studies
+//	work       ─ what runs between the markers, and how it ended
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/monitor/bench"
+	"github.com/wattmark/wattmark/monitor/calibration"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
+	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	"github.com/wattmark/wattmark/monitor/instrument/nvml"
+	"github.com/wattmark/wattmark/monitor/instrument/registry"
+	"golang.org/x/sync/errgroup"
+)
+
+// OpenBench returns the bench of the flags: from a bench file, else from the instrument's own
+// description, with the calibration records in force. The instrument is not opened yet; the
+// function returned closes it.
+func OpenBench(f BenchFlags) (monitor.Bench, func() error, error) {
+	b, err := f.Load()
+	if err != nil {
+		return monitor.Bench{}, nil, err
+	}
+	return MakeBench(b, f.Folder())
+}
+
+// Folder returns the folder of the calibration records: the one given, else calibration/
+// beside the bench file; empty for none.
+func (f BenchFlags) Folder() calibration.Folder {
+	if f.Nominal {
+		return ""
+	}
+	return calibration.Folder(cmp.Or(f.Records, string(calibration.Beside(f.File))))
+}
+
+// Load reads the bench file, or makes a bench from the instrument's own description. Its
+// errors are usage errors.
+func (f BenchFlags) Load() (b *bench.Bench, err error) {
+	if f.File != "" {
+		b, err = bench.Load(f.File)
+	} else {
+		b, err = bench.Default(f.Instrument, cmp.Or(f.Port, f.GPU))
+	}
+	if err != nil {
+		return nil, cli.WithCode(cli.ExitUsage, err)
+	}
+	return b, nil
+}
+
+// MakeBench returns the bench with its instrument and the calibration records of a folder.
+// The instrument is not opened yet; the function returned closes it.
+func MakeBench(b *bench.Bench, records calibration.Folder) (monitor.Bench, func() error, error) {
+	meter, err := b.NewInstrument(registry.Env{NVML: openNVML})
+	if err != nil {
+		return monitor.Bench{}, nil, err
+	}
+	return monitor.Bench{Name: b.Name, GPU: b.GPU, Instrument: meter, Setup: b.Setup, Calibrate: records.Calibrate},
+		meter.Close, nil
+}
+
+// gpuMeter adapts the host agent's NVML binding to the monitor's nvml driver: package
+// monitor must not import a GPU library.
+type gpuMeter struct{ *hostnvml.Device }
+
+func openNVML(_ context.Context, gpu string) (nvml.Sensor, error) {
+	d, err := hostnvml.Open(gpu)
+	if err != nil {
+		return nil, err
+	}
+	return gpuMeter{d}, nil
+}
+
+func (g gpuMeter) Info() nvml.Info {
+	i := g.Device.Info()
+	return nvml.Info{Name: i.Name, UUID: i.UUID, Driver: i.Driver}
+}
+
+func (g gpuMeter) Read() (nvml.Reading, error) {
+	r, err := g.Device.Read()
+	return nvml.Reading{Instant: milliwatts(r.Instant), Average: milliwatts(r.Average), Usage: milliwatts(r.Usage)}, err
+}
+
+// milliwatts converts a power without loss: the registers count milliwatts. NaN and values
+// out of range become nvml.NoReading.
+func milliwatts(w measure.Watt) int32 {
+	mw := math.Round(1e3 * float64(w))
+	if math.IsNaN(mw) || mw < 0 || mw > math.MaxInt32 {
+		return nvml.NoReading
+	}
+	return int32(mw)
+}
+
+// BenchFlags select the bench of a monitor: File, or Instrument with Port or GPU.
+type BenchFlags struct {
+	File, Instrument, Port, GPU string
+	Records                     string // folder of the calibration records
+	Nominal                     bool   // ignore the calibration records
+}
+
+// StartMonitor starts a monitor in g on a TCP address, and returns the address with its
+// actual port. The monitor ends with ctx.
+func StartMonitor(ctx context.Context, g *errgroup.Group, cfg monitor.Config, listen string) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return "", fmt.Errorf("monitor: %w: choose another --listen", err)
+	}
+	cfg.Listeners = []net.Listener{l}
+	m, err := monitor.New(cfg)
+	if err != nil {
+		return "", errors.Join(err, l.Close())
+	}
+	g.Go(func() error { return m.Run(ctx) })
+	return l.Addr().String(), nil
+}
+
+// SoftBench is a bench in software: an emulated board, an emulated PowerSensor3 that measures
+// it and serves a real pseudo-terminal, and a simulated GPU that loads the board.
+type SoftBench struct {
+	live *board.Live
+	face *ps3face.Face
+	Port *pty.Port
+}
+
+// NewSoftBench returns a bench that runs on the wall clock. An imperfect meter's gains,
+// offsets and clock are off by amounts drawn from the uncertainties that its driver states;
+// otherwise they match its stored configuration, and only noise and quantisation remain.
+// seed determines the noise and the drawn amounts.
+func NewSoftBench(seed uint64, imperfect bool) (*SoftBench, error) {
+	b, err := board.New(board.Config{Seed: seed})
+	if err != nil {
+		return nil, err
+	}
+	epoch := time.Now()
+	face, err := ps3face.New(b, pace.Real(epoch), ps3face.Config{Seed: seed, Draw: imperfect})
+	if err != nil {
+		return nil, err
+	}
+	port, err := pty.OpenPort()
+	if err != nil {
+		return nil, err
+	}
+	return &SoftBench{live: board.NewLive(b, epoch), face: face, Port: port}, nil
+}
+
+// Run runs the meter's firmware until ctx ends.
+func (s *SoftBench) Run(ctx context.Context) error { return s.face.Run(ctx, s.Port) }
+
+// Plant is a board in this process as the load target of a simulated GPU.
+type Plant struct{ *board.Live }
+
+// SetLoad sets the load from an instant on, and returns the actual instant. sim and board
+// number the loads alike.
+func (p Plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
+	return p.Live.SetLoad(at, board.Load(l))
+}
+
+// SetSteps schedules steps of load from an instant on, and returns the actual beginning.
+func (p Plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
+	return p.Live.SetSteps(at, boardSteps(steps))
+}
+
+func boardSteps(steps []sim.Step) []board.Step {
+	out := make([]board.Step, len(steps))
+	for i, s := range steps {
+		out[i] = board.Step{Load: board.Load(s.Load), Level: s.Level, For: s.For}
+	}
+	return out
+}
+
+// GPU opens the simulated GPU, with a sensor of its own that is as misleading as a real one.
+func (s *SoftBench) GPU() (gpu.Device, gpu.PowerSensor, error) {
+	p := Plant{s.live}
+	dev, err := sim.Open(sim.Config{Plant: p, Clock: sim.Wall{}})
+	if err != nil {
+		return nil, nil, err
+	}
+	return dev, sim.NewSensor(p, sim.Wall{}, sim.Response{}), nil
+}
+
+// Truth returns the energy that the board drew in a span; an error if the span is older than
+// the board's memory.
+func (s *SoftBench) Truth(from, to time.Time) (measure.Joule, error) {
+	e, err := s.live.Energy(from, to)
+	if err != nil {
+		return 0, errors.Join(errors.New("the board no longer knows that far back"), err)
+	}
+	return e.Total, nil
+}
+
+// CalibrationText returns the calibration in force and its folder as text, with the flags
+// that change them.
+func (f BenchFlags) CalibrationText(s *measure.Setup) string {
+	text := "calibration: " + RecordsText(s)
+	asked := f
+	asked.Nominal = false
+	folder := asked.Folder()
+	switch {
+	case len(s.Records) > 0:
+		return fmt.Sprintf("%s\n(from %s; --nominal leaves them out)", text, folder)
+	case f.Nominal && folder != "":
+		return fmt.Sprintf("%s\n(--nominal leaves out those of %s)", text, folder)
+	case folder != "":
+		return fmt.Sprintf("%s\n(looked for in %s)", text, folder)
+	}
+	return text + "\n(--calibration names a folder of them; beside a bench file it is calibration/)"
+}
+
+// RecordsText returns the calibration records in force as text.
+func RecordsText(s *measure.Setup) string {
+	if len(s.Records) == 0 {
+		return "nominal scale, no calibration record in force"
+	}
+	var ids []string
+	for _, r := range s.Records {
+		ids = append(ids, measure.Printable(r.ID))
+	}
+	return fmt.Sprintf("%s in force (%s)", cli.Plural(len(ids), "calibration record"), strings.Join(ids, ", "))
+}

@@ -1,0 +1,319 @@
+// Package compare implements wattmark compare, which compares repeated runs of two
+// versions of some work: energy, time, mean power, energy-delay products, and kernels.
+//
+//	A, B (task numbers, names) → comparedSide → compare.Run per task
+//	→ analysis/compare (ratios, intervals, tests) → CompareReport → text, JSON
+//
+// A run carries the errors of its task's budget. Errors with the same origin (Behind) on
+// both sides are one error: the gain of one meter under one calibration scales both
+// energies alike and cancels in their ratio. behind derives the origin of an error.
+//
+// Errors are relative standard uncertainties (k = 1), intervals cover 95 %.
+package compare
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wattmark/wattmark/analysis/compare"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
+	"github.com/wattmark/wattmark/measure/group"
+	"github.com/wattmark/wattmark/store"
+)
+
+// compareFlags select the two sides and the parts of the comparison.
+type compareFlags struct {
+	// tasks of each side: numbers and names, separated by commas
+	a, b string
+	// databases; empty for --db
+	aDB, bDB string
+	// meterAuto, meterSame or meterDifferent
+	meter string
+	// work of one run, UNIT=AMOUNT or UNIT=A's,B's
+	work    []string
+	kernels bool
+}
+
+// compareCmd builds the command.
+func compareCmd(a *cli.App) *cobra.Command {
+	var f compareFlags
+	c := &cobra.Command{
+		Use:   "compare A B | --a TASKS --b TASKS",
+		Short: "Compare two versions of some work: energy, time, power, per kernel, with a test",
+		Args:  cobra.MaximumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.sides(args); err != nil {
+				return err
+			}
+			return runCompare(a, cmd.Context(), f)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.a, "a", "", "tasks of A: numbers and names, with commas between them")
+	fl.StringVar(&f.b, "b", "", "tasks of B")
+	fl.StringVar(&f.aDB, "a-db", "", "database of A's tasks (default: --db)")
+	fl.StringVar(&f.bDB, "b-db", "", "database of B's tasks (default: --db)")
+	fl.StringVar(&f.meter, "meter", meterAuto, "auto, same or different: whether A and B were measured with one meter")
+	fl.StringArrayVar(&f.work, "work", nil, "work of one run, UNIT=AMOUNT or UNIT=A's,B's (repeatable)")
+	fl.BoolVar(&f.kernels, "kernels", true, "compare the kernels too, where they were recorded")
+	return a.JSONFlag(c)
+}
+
+// sides takes A and B from the arguments or from the flags, and checks --meter.
+func (f *compareFlags) sides(args []string) error {
+	switch {
+	case len(args) == 2 && f.a == "" && f.b == "":
+		f.a, f.b = args[0], args[1]
+	case len(args) != 0 || f.a == "" || f.b == "":
+		return cli.Usagef("name two sides: wattmark compare 3 4, or --a 3,4,5 --b 6,7,8")
+	}
+	switch f.meter {
+	case meterAuto, meterSame, meterDifferent:
+		return nil
+	}
+	return cli.Usagef("--meter %q: want auto, same or different", f.meter)
+}
+
+// comparedSide holds the tasks of one side with their database, which the caller closes.
+type comparedSide struct {
+	name, path string
+	db         *store.DB
+	tasks      []*store.Task
+	passed     []string // incomplete tasks that the name matched, with their state
+	runs       []compare.Run
+}
+
+// runCompare reads both sides, compares them and prints the report. Both databases stay
+// open until the kernels are compared.
+func runCompare(a *cli.App, ctx context.Context, f compareFlags) error {
+	var work []compare.WorkPair
+	for _, s := range f.work {
+		w, err := compare.ParseWork(s)
+		if err != nil {
+			return cli.Usagef("--work %w", err)
+		}
+		work = append(work, w)
+	}
+	var err error
+	var sides [2]comparedSide
+	for i, s := range [][3]string{{f.a, f.aDB, "A"}, {f.b, f.bDB, "B"}} {
+		if sides[i], err = readSide(a, ctx, s[0], store.Conceal(cmp.Or(s[1], a.DB))); err != nil {
+			return fmt.Errorf("%s: %w", s[2], err)
+		}
+		defer sides[i].db.Close()
+		for _, t := range sides[i].tasks {
+			sides[i].runs = append(sides[i].runs, comparedRun(t, f.meter, s[2], sides[i].path))
+		}
+	}
+	if err := disjoint(&sides); err != nil {
+		return err
+	}
+	effects, err := compare.All(sides[0].runs, sides[1].runs)
+	if err != nil {
+		return err
+	}
+	r := newCompareReport(&sides, effects)
+	if err := r.addWork(work); err != nil {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	if f.kernels {
+		if err := r.addKernels(ctx, &sides); err != nil {
+			return err
+		}
+	}
+	return a.Print(r, r.render)
+}
+
+// disjoint returns a usage error for a task that is on both sides.
+func disjoint(s *[2]comparedSide) error {
+	if s[0].path != s[1].path {
+		return nil
+	}
+	for _, a := range s[0].tasks {
+		for _, b := range s[1].tasks {
+			if a.ID == b.ID {
+				return cli.Usagef("task %d is in A (%s) and in B (%s): it says nothing "+
+					"about a difference", a.ID, s[0].name, s[1].name)
+			}
+		}
+	}
+	return nil
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Learn, help, compareCmd(a))
+}
+
+// MostNamed bounds the number of tasks that a name matches.
+const MostNamed = 10_000
+
+// readSide opens the database at path and reads the tasks of spec. On an error the
+// database is closed.
+func readSide(a *cli.App, ctx context.Context, spec, path string) (s comparedSide, err error) {
+	side := *a
+	side.DB = path
+	s = comparedSide{name: spec, path: path}
+	if s.db, err = side.OpenDB(ctx); err != nil {
+		return s, err
+	}
+	s.tasks, s.passed, err = TasksNamed(&side, ctx, s.db, spec)
+	if err != nil {
+		err = errors.Join(err, s.db.Close())
+	}
+	return s, err
+}
+
+// TasksNamed reads the tasks of spec, numbers and names separated by commas, sorted by
+// number and without duplicates. A task named by number must have a result. Of the tasks
+// that a name matches the complete ones are taken; passed describes the others.
+func TasksNamed(a *cli.App, ctx context.Context, db *store.DB,
+	spec string,
+) (out []*store.Task, passed []string, err error) {
+	var ids []store.TaskID
+	for part := range strings.SplitSeq(spec, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			return nil, nil, cli.Usagef("%q has an empty entry: want task numbers or names with commas between them", spec)
+		}
+		if n, err := strconv.ParseInt(part, 10, 64); err == nil && n > 0 {
+			ids = append(ids, store.TaskID(n))
+			continue
+		}
+		list, err := db.Tasks(ctx, store.Query{Name: part, Limit: MostNamed})
+		if err != nil {
+			return nil, nil, err
+		}
+		found := len(ids)
+		for i := range list {
+			if t := &list[i]; t.State == store.Complete {
+				ids = append(ids, t.ID)
+			} else {
+				passed = append(passed, fmt.Sprintf("task %d is %s", t.ID, t.State.String()))
+			}
+		}
+		if len(ids) == found {
+			return nil, nil, cli.NotFoundf("no complete task is named %q in %s: list them with wattmark tasks", part, a.DB)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		t, err := a.Task(ctx, db, strconv.FormatInt(int64(id), 10))
+		if err != nil {
+			return nil, nil, err
+		}
+		if t.Result == nil {
+			return nil, nil, cli.WithCode(cli.ExitIncomplete,
+				fmt.Errorf("task %d is %s and has no energy: %s", id, t.State.String(), t.Reason))
+		}
+		out = append(out, t)
+	}
+	return out, passed, nil
+}
+
+// NotFailed returns an ExitIncomplete error for a task whose work failed, for figures
+// that depend on the work.
+func NotFailed(t *store.Task) error {
+	if t.Failure == nil {
+		return nil
+	}
+	return cli.WithCode(cli.ExitIncomplete, fmt.Errorf("task %d is failed, and no result: %s", t.ID, t.Failure.Reason))
+}
+
+// Values of --meter.
+const (
+	meterAuto      = "auto"
+	meterSame      = "same"
+	meterDifferent = "different"
+)
+
+// comparedRun converts a task to a run with relative errors. side is "A" or "B", path the
+// database; both identify errors that do not carry a serial number.
+func comparedRun(t *store.Task, meter, side, path string) compare.Run {
+	r := t.Result
+	run := compare.Run{Name: fmt.Sprintf("task %d", t.ID), At: t.Launched, Energy: r.Total.Energy, Time: r.Duration()}
+	e := math.Abs(float64(r.Total.Energy))
+	if len(r.Budget) == 0 { // an older database stored U alone
+		run.Errors = append(run.Errors, compare.Error{Energy: float64(r.Total.U) / 2 / e})
+	}
+	// A budget with noise from few readings has a coverage factor above 2. The excess is
+	// applied to the noise, the only part that it concerns.
+	k := measure.FactorOf(r.Total, r.Budget) / 2
+	ends := float64(durationU(t)) / float64(r.Duration())
+	h, _ := calib.HistoryOf(&t.Setup) // a history of a later version links no errors
+	for _, c := range r.Budget {
+		x := compare.Error{Behind: behind(c, h, t, meter, side, path), Energy: float64(c.U) / e}
+		switch {
+		case c.Source == "tick rate": // time and energy scale with the tick
+			x.Time = x.Energy
+		case c.Source == "window edges": // a longer window has more energy
+			x.Time, ends = ends, 0
+		case !c.Systematic && k > 1:
+			x.Energy *= k
+		}
+		run.Errors = append(run.Errors, x)
+	}
+	if ends > 0 {
+		run.Errors = append(run.Errors, compare.Error{Time: ends})
+	}
+	return run
+}
+
+// behind returns the origin of an error in a budget: errors of the same origin are one
+// error with one value. It is empty for errors that are independent in each task.
+func behind(c measure.Contribution, h calib.History, t *store.Task, meter, side, path string) string {
+	if !group.Lasts(c) {
+		return ""
+	}
+	switch meter {
+	case meterSame:
+		return c.Source
+	case meterDifferent:
+		return c.Source + " of " + side
+	}
+	if by := group.SharedBy(c, h, t.Instrument); by != "" {
+		if strings.HasPrefix(by, "instrument") { // an adjustment changes the error
+			by += ", calibration " + t.CalibrationID
+		}
+		return c.Source + ", by " + by
+	}
+	// A meter without a serial number is identified by its address, bench and GPU.
+	i := t.Instrument
+	where := fmt.Sprintf("%s, by the %s at %s", c.Source, out.JoinNonEmpty(" ", i.Kind, i.Address), t.Monitor)
+	return out.JoinNonEmpty(", ", where, t.Bench, t.GPUUUID, path, "calibration "+t.CalibrationID)
+}
+
+// durationU returns the standard uncertainty of a window's length in seconds: of the
+// clock fit at its two ends, which are correlated, else of the markers that bound it.
+//
+//	u² = u²(from) + u²(to) − 2 r u(from) u(to)
+func durationU(t *store.Task) measure.Seconds {
+	r := t.Result
+	if t.Clock != nil {
+		from, _ := t.Clock.Host(r.From)
+		to, _ := t.Clock.Host(r.To)
+		e := t.Clock.Edges(from, to)
+		return measure.Seconds(
+			math.Sqrt(max(float64(e.UFrom*e.UFrom+e.UTo*e.UTo)-2*e.Correlation*float64(e.UFrom*e.UTo), 0)))
+	}
+	var v float64
+	for _, m := range t.Markers {
+		v += float64(m.U) * float64(m.U)
+	}
+	return measure.Seconds(math.Sqrt(v))
+}

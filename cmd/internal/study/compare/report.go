@@ -1,0 +1,289 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/wattmark/wattmark/analysis/compare"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/store"
+)
+
+// CompareReport is the result of compare. Intervals cover 95 %.
+type CompareReport struct {
+	Verdict    string               `json:"verdict"`
+	A          sideReport           `json:"a"`
+	B          sideReport           `json:"b"`
+	Quantities []compare.Effect     `json:"quantities"`
+	Work       []compare.PerWork    `json:"work,omitempty"`
+	Kernels    []kernelEffect       `json:"kernels,omitempty"`
+	Shared     []compare.Cancelled  `json:"shared,omitempty"`
+	Visible    []visibleReport      `json:"visible,omitempty"`
+	Permuted   *compare.Permutation `json:"permutation,omitempty"`
+	Cautions   []string             `json:"cautions,omitempty"`
+	Level      float64              `json:"confidence"`
+}
+
+// sideReport lists the tasks of a side with their GPUs and meters.
+type sideReport struct {
+	Spec     string         `json:"spec"`
+	Database string         `json:"database"`
+	Tasks    []store.TaskID `json:"tasks"`
+	GPUs     []string       `json:"gpus"`
+	Meters   []string       `json:"instruments"`
+	Passed   []string       `json:"passed_over,omitempty"`
+}
+
+// visibleReport is the smallest difference that so many runs of each side would show in 4
+// of 5 trials.
+type visibleReport struct {
+	Runs   [2]int        `json:"runs"`
+	Change measure.Ratio `json:"change_pct"`
+}
+
+// newCompareReport builds the report of both sides. effects starts with energy and time.
+func newCompareReport(s *[2]comparedSide, effects []compare.Effect) *CompareReport {
+	energy, time := &effects[0], &effects[1]
+	r := &CompareReport{
+		Verdict: compare.Verdict(energy, time), Level: compare.Level, Quantities: effects,
+		A: newSideReport(&s[0]), B: newSideReport(&s[1]), Shared: energy.Cancelled, Permuted: energy.Permute(),
+	}
+	na, nb := len(s[0].runs), len(s[1].runs)
+	// Differences that these runs, five more, or twenty more of each side would show.
+	for _, more := range []int{0, 5, 20} {
+		if change, seen := energy.Visible(na+more, nb+more); seen && !math.IsNaN(change) {
+			r.Visible = append(r.Visible, visibleReport{[2]int{na + more, nb + more}, measure.Ratio(change)})
+		}
+	}
+	r.caution(s, energy)
+	return r
+}
+
+// newSideReport lists a side's tasks, and its GPUs and meters once each.
+func newSideReport(s *comparedSide) sideReport {
+	r := sideReport{Spec: s.name, Database: s.path, Passed: s.passed}
+	for _, t := range s.tasks {
+		r.Tasks = append(r.Tasks, t.ID)
+		r.GPUs = addNew(r.GPUs, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID))
+		r.Meters = addNew(r.Meters, out.JoinNonEmpty(" ", t.Instrument.Kind, t.Instrument.Serial))
+	}
+	return r
+}
+
+// addNew appends s to list unless list contains it.
+func addNew(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// caution adds the cautions: errors and scatter that the intervals do not cover,
+// confounded sides, doubtful tasks, and a permutation test that disagrees.
+func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
+	add := func(format string, a ...any) { r.Cautions = append(r.Cautions, fmt.Sprintf(format, a...)) }
+	na, nb := len(s[0].runs), len(s[1].runs)
+	switch {
+	case na == 1 && nb == 1:
+		add("one run of each: ± is the meters' alone, of the time the clocks'; how the work scatters from run to " +
+			"run is in none of these figures")
+	case na == 1 || nb == 1:
+		add("one side has a single run: ± takes it to scatter as the other side does, which nobody has seen; there " +
+			"is no test")
+	}
+	if na+nb > 2 && !compare.Interleaved(s[0].runs, s[1].runs) {
+		add("all runs of one side came before the other's: a card that warms up meanwhile looks like a difference; " +
+			"let them take turns")
+	}
+	if a, b := strings.Join(r.A.GPUs, "; "), strings.Join(r.B.GPUs, "; "); a != b {
+		add("A ran on %s, B on %s: the difference is theirs too", a, b)
+	}
+	if len(energy.Cancelled) == 0 && energy.Common > 0 {
+		add("A and B share no meter that can be told by its serial number or bench: the gains of both are in the " +
+			"interval")
+	}
+	for i := range s {
+		for _, t := range s[i].tasks {
+			if q := report.NewQuality(t); q != nil && q.Level >= quality.Doubtful {
+				add("task %d is %s: wattmark show %d says why", t.ID, q.Level, t.ID)
+			}
+			if t.State != store.Complete {
+				add("task %d is %s", t.ID, t.State.String())
+			}
+		}
+	}
+	if a, b := missingRails(s[0].tasks), missingRails(s[1].tasks); a != b {
+		add("not the same rails were measured: A lacks %s, B lacks %s", cmp.Or(a, "none"), cmp.Or(b, "none"))
+	}
+	switch p := r.Permuted; {
+	case p == nil || !energy.Shown || p.P < 1-compare.Level:
+	// The smallest p of a two-sided exact test is 2/ways: here no data could reach the
+	// level.
+	case p.Exact && 2/float64(p.Ways) >= 1-compare.Level:
+		add("with so few runs no permutation test can show a difference: the p of Welch's test rests on scatter " +
+			"that is as good as normal")
+	default:
+		add("the permutation test does not show it (p = %.2g of %d ways): one run may be far off the others", p.P, p.Ways)
+	}
+}
+
+// missingRails lists the rails without a sensor over tasks, once each.
+func missingRails(tasks []*store.Task) string {
+	var out []string
+	for _, t := range tasks {
+		for _, m := range t.Setup.Missing {
+			out = addNew(out, m)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// addWork adds the energy per unit of each work; its interval follows from that of the
+// energy.
+func (r *CompareReport) addWork(work []compare.WorkPair) error {
+	for _, w := range work {
+		p, err := compare.Per(&r.Quantities[0], &r.Quantities[1], w.A, w.B)
+		if err != nil {
+			return err
+		}
+		r.Work = append(r.Work, p)
+	}
+	return nil
+}
+
+// render writes the report as text.
+func (r *CompareReport) render(w io.Writer) {
+	fmt.Fprintf(w, "%s\n\n", r.Verdict)
+	for i, s := range []*sideReport{&r.A, &r.B} {
+		tasks := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(s.Tasks)), ", "), "[]")
+		fmt.Fprintf(w, "  %c  %s: task %s on %s, by %s\n", 'A'+i, s.Spec, tasks, strings.Join(s.GPUs, "; "),
+			strings.Join(s.Meters, "; "))
+	}
+	fmt.Fprintln(w)
+	r.renderEffects(w)
+	renderKernels(w, r.Kernels)
+	fmt.Fprintln(w)
+	renderCommon(w, r.Shared)
+	if p := r.Permuted; p != nil {
+		fmt.Fprintf(w, "  chance   by permutation p %s (%d ways to call the runs A and B%s)\n",
+			compare.PText(p.P), p.Ways, map[bool]string{true: ", all", false: ", at random"}[p.Exact])
+	}
+	for _, v := range r.Visible {
+		fmt.Fprintf(w, "  visible  with %d and %d runs a difference of %.2g %% would be shown in 4 of 5 trials\n",
+			v.Runs[0], v.Runs[1], 100*v.Change)
+	}
+	for _, c := range slices.Concat(r.A.Passed, r.B.Passed) {
+		fmt.Fprintf(w, "  passed over: %s\n", c)
+	}
+	for _, c := range r.Cautions {
+		fmt.Fprintf(w, "  caution: %s\n", c)
+	}
+}
+
+// renderEffects writes the table of the quantities and of the work.
+func (r *CompareReport) renderEffects(w io.Writer) {
+	holds := r.Quantities[0].Holds
+	head := []any{"", ">A", ">B", ">B against A (± " + coveredText(holds) + ")"}
+	tested := holds == compare.BothSides
+	if tested { // without a test there is no column of p
+		head = append(head[:3], ">B against A (95 %)", ">p")
+	}
+	t := out.NewTable(w, head...)
+	row := func(cells ...any) { t.AppendRow(cells[:len(head)]) }
+	for i := range r.Quantities {
+		e := &r.Quantities[i]
+		row(e.Name, measure.FormatU(e.A.Value, e.A.U(), e.Unit), measure.FormatU(e.B.Value, e.B.U(), e.Unit),
+			changeText(e.Change), pText(e.P))
+	}
+	for _, x := range r.Work {
+		unit := "J/" + x.Unit
+		row("energy by "+x.Unit, measure.FormatU(x.A.Value, x.A.U(), unit), measure.FormatU(x.B.Value, x.B.U(), unit),
+			changeText(x.Change), pText(x.P))
+		row(x.Unit+" a second", measure.FormatSI(x.RateA, x.Unit+"/s"), measure.FormatSI(x.RateB, x.Unit+"/s"), "", "")
+	}
+	t.Render()
+}
+
+// renderCommon writes the errors that A and B have in common, added in quadrature by
+// origin.
+func renderCommon(w io.Writer, list []compare.Cancelled) {
+	var order []string
+	sums := map[string][3]float64{}
+	for _, c := range list {
+		_, by, ok := strings.Cut(c.Behind, ", by ")
+		if !ok {
+			by = "what --meter says"
+		}
+		if _, seen := sums[by]; !seen {
+			order = append(order, by)
+		}
+		s := sums[by]
+		for i, v := range []measure.Ratio{c.A, c.B, c.Left} {
+			s[i] = math.Hypot(s[i], 100*float64(v))
+		}
+		sums[by] = s
+	}
+	for _, by := range order {
+		s := sums[by]
+		fmt.Fprintf(w, "  common   %.2g %% of A, %.2g %% of B, %.2g %% of the ratio (k = 1), by %s\n", s[0], s[1], s[2], by)
+	}
+}
+
+// renderKernels writes the table of kernels, with p only where a test was
+// possible.
+func renderKernels(w io.Writer, kernels []kernelEffect) {
+	if len(kernels) == 0 {
+		return
+	}
+	title, covers := "By kernel, p corrected for their number after Holm (none where one side has one run):", "95 %"
+	if !slices.ContainsFunc(kernels, func(k kernelEffect) bool { return measure.Known(k.Holm) }) {
+		title, covers = "By kernel, without a test:", "± "+coveredText(kernels[0].Energy.Holds)
+	}
+	fmt.Fprintf(w, "\n%s\n", title)
+	t := out.NewTable(w, "kernel", ">launches A", ">B", ">energy A", ">B", ">energy ("+covers+")", ">time",
+		">a launch A", ">B", ">p")
+	joules := func(v float64) string { return measure.FormatSI(v, "J") }
+	for i := range kernels {
+		k := &kernels[i]
+		t.AppendRow([]any{
+			report.Shorten(k.Name, 40), fmt.Sprintf("%.4g", k.LaunchesA), fmt.Sprintf("%.4g", k.LaunchesB),
+			joules(k.Energy.A.Value), joules(k.Energy.B.Value), changeText(k.Energy.Change), changeText(k.Time.Change),
+			joules(k.PerCallA), joules(k.PerCallB), pText(k.Holm),
+		})
+	}
+	t.Render()
+}
+
+// coveredText names the scatter that an interval covers.
+func coveredText(c compare.Coverage) string {
+	if c == compare.Meters {
+		return "meters"
+	}
+	return "one side's scatter"
+}
+
+// changeText formats a change in percent, with half the width of its interval where there
+// is one.
+func changeText(c compare.Change) string {
+	if !measure.Known(c.ChangeLow) || !measure.Known(c.ChangeHigh) {
+		return fmt.Sprintf("%+.2f %%", 100*c.Relative)
+	}
+	u := float64(100*c.ChangeHigh-100*c.ChangeLow) / 2
+	d := measure.Decimals(u)
+	return fmt.Sprintf("%+.*f ± %.*f %%", d, 100*c.Relative, d, u)
+}
+
+// pText formats a p, or a dash where no test was possible.
+func pText(p measure.Number) string {
+	if !measure.Known(p) {
+		return "–"
+	}
+	return strings.TrimPrefix(compare.PText(float64(p)), "= ")
+}

@@ -1,0 +1,419 @@
+// Package correct implements wattmark correct, which reconstructs power and energy from
+// the readings of a GPU's built-in sensor.
+//
+//	readings (task or file) + sensor (profile, preset, lag or window) → analysis/correct
+//	→ corrected power, energy with U, phases → text, plot, JSON, SVG or stored methods
+//
+// A sensor that lags (first order, time constant τ) is corrected by adding τ times the
+// slope of its readings. A sensor that shows the mean of a window is corrected by least
+// squares over the renewals of its register; where the window is shorter than the period,
+// the unseen part leaves a bound on the energy and no estimate.
+//
+// correct fit determines the constant of a lag from the readings alone; correct model
+// prints the readings of a simulated K20. Times are in seconds since the first reading of
+// a file, or since the begin of a task's work; U is expanded (k = 2).
+package correct
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/analysis/correct"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/smilog"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
+	"github.com/wattmark/wattmark/store"
+)
+
+// CorrectFlags are the flags of correct and of correct fit. validate uses those of the
+// sensor alone, to correct the readings that it validates.
+type CorrectFlags struct {
+	// file of readings; field of the sensor, empty for the first one
+	readings, field string
+	// the sensor, by exactly one of Preset, Profile, Tau and Window
+	Preset, Profile string
+	// time constant of a lag, and its expanded uncertainty (k = 2)
+	Tau, tauU time.Duration
+	// length of a window, and time between renewals of the register
+	Window, Period time.Duration
+	// time from the end of a window to its value
+	delay time.Duration
+	// estimator of the slope: symmetric, five-point or savitzky-golay:N
+	Slope string
+	// active idle in watts; zero to find it in the data
+	level float64
+	// span of the kernel in seconds, where givenFrom and givenTo
+	from, to float64
+	// range of the card's power in watts, for bounds; zero for that of the readings
+	floor, cap float64
+	// file of the drawing; empty for none
+	svg string
+	// of a task, do not store; of a file, do not draw in the terminal
+	noStore, noPlot bool
+	// of correct fit: spans BEGIN..END of the same work
+	runs               []string
+	givenFrom, givenTo bool
+}
+
+// correctCmd builds the command with its subcommands fit and model.
+func correctCmd(a *cli.App) *cobra.Command {
+	var f CorrectFlags
+	c := &cobra.Command{
+		Use: "correct TASK | --readings FILE", Short: "Make power and energy of what a built-in sensor said",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.givenFrom, f.givenTo = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
+			return runCorrect(a, cmd.Context(), args, f)
+		},
+	}
+	f.source(c)
+	f.sensorFlags(c.Flags())
+	fl := c.Flags()
+	cli.SVGFlag(fl, &f.svg, "draw readings, corrected power and phases into this file")
+	fl.BoolVar(&f.noPlot, "no-plot", false, "leave the plot in the terminal out")
+	fl.BoolVar(&f.noStore, "no-store", false, "of a task, do not store the corrected variants")
+	c.AddCommand(correctFitCmd(a), correctModelCmd(a))
+	return a.JSONFlag(c)
+}
+
+// sensorFlags adds the flags that describe the sensor and the levels of the card.
+func (f *CorrectFlags) sensorFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&f.Preset, "preset", "", "published constants of a lag: "+strings.Join(correct.PresetNames(), ", "))
+	fl.StringVar(&f.Profile, "profile", "", "stored profile of the sensor, by name")
+	fl.DurationVar(&f.Tau, "tau", 0, "constant of a lag, as correct fit finds it")
+	fl.DurationVar(&f.tauU, "tau-u", 0, "its expanded uncertainty (k = 2)")
+	fl.DurationVar(&f.Window, "window", 0, "what a reading is the mean of")
+	fl.DurationVar(&f.Period, "period", 0, "from one renewal of the register to the next (default: 15ms for a lag)")
+	fl.DurationVar(&f.delay, "delay", 0, "how long after its window a value appears")
+	fl.StringVar(&f.Slope, "slope", "symmetric",
+		"how a lag's slope is taken: symmetric, five-point, or savitzky-golay:N with N readings")
+	fl.Float64Var(&f.level, "level", 0, "active idle in watts (default: the preset's, else found in the data)")
+	fl.Float64Var(&f.floor, "floor", 0,
+		"least power that the card draws, in watts, for bounds (default: the least reading)")
+	fl.Float64Var(&f.cap, "cap", 0,
+		"most power that the card draws, in watts, for bounds (default: the greatest reading)")
+}
+
+// source adds the flags that name the readings and the kernel.
+func (f *CorrectFlags) source(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.readings, "readings", "", "CSV of nvidia-smi, or a table with the columns time_s and power_w")
+	fl.StringVar(&f.field, "field", "",
+		"which of the sensor's fields: instant, average, usage, or a column of nvidia-smi as in power.draw")
+	fl.Float64Var(&f.from, "from", 0, "the kernel's begin, in seconds since the first reading")
+	fl.Float64Var(&f.to, "to", 0, "the kernel's end")
+}
+
+// oneSource returns a usage error unless either a task or a file is named.
+func (f *CorrectFlags) oneSource(args []string) error {
+	if (len(args) == 1) == (f.readings != "") {
+		return cli.Usagef("name a TASK, or a file of readings with --readings")
+	}
+	if len(args) == 1 {
+		_, err := cli.TaskID(args[0])
+		return err
+	}
+	return nil
+}
+
+// kernel returns the span of --from and --to, or the zero Span where neither is set.
+func (f *CorrectFlags) kernel() (correct.Span, error) {
+	s := correct.Span{From: measure.Seconds(f.from), To: measure.Seconds(f.to)}
+	switch {
+	case !f.givenFrom && !f.givenTo:
+		return correct.Span{}, nil
+	case f.givenFrom != f.givenTo:
+		return s, cli.Usagef("give --from and --to, or neither")
+	// The negated comparison refuses NaN too.
+	case !(s.From < s.To) || math.IsInf(f.to-f.from, 0):
+		return s, cli.Usagef("--from %g --to %g: the kernel must end after it began", f.from, f.to)
+	}
+	return s, nil
+}
+
+// SensorFrom returns the sensor that the flags describe as a profile, and the options of
+// a correction by its lag. It opens the database for a stored profile only. Errors in the
+// flags are usage errors.
+func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profile, correct.Options, error) {
+	slope, err := correct.ParseSlope(f.Slope)
+	if err != nil {
+		return nil, correct.Options{}, cli.Usagef("--slope: %w", err)
+	}
+	if err := f.oneSensor(); err != nil {
+		return nil, correct.Options{}, err
+	}
+	// A profile from flags has a gain of 1 and no offset.
+	o := correct.Options{Level: measure.Watt(f.level), Period: measure.SecondsOf(f.Period)}
+	p := &sensor.Profile{Field: f.field, Gain: 1, Delay: measure.SecondsOf(f.delay), Period: measure.SecondsOf(f.Period)}
+	switch {
+	case f.Profile != "":
+		p, err = namedProfile(a, ctx, f.Profile)
+		if err != nil {
+			return nil, o, err
+		}
+		o.Period = p.Period
+	case f.Preset != "":
+		preset, err := correct.FindPreset(f.Preset)
+		if err != nil {
+			return nil, o, cli.Usagef("--preset: %w", err)
+		}
+		// A preset carries the active idle of its card, unless --level replaces it.
+		p.Model, p.Tau, p.UTau = sensor.FirstOrder, preset.Lag.C, preset.Lag.U
+		if o.Level == 0 {
+			o.Level, o.Margin = preset.Level, preset.Margin
+		}
+	case f.Tau > 0:
+		p.Model, p.Tau, p.UTau = sensor.FirstOrder, measure.SecondsOf(f.Tau), measure.SecondsOf(f.tauU)
+	default:
+		if f.Period == 0 {
+			return nil, o, cli.Usagef("--window wants --period: how often the register is renewed")
+		}
+		p.Model, p.Window = sensor.Boxcar, measure.SecondsOf(f.Window)
+	}
+	if p.Period == 0 {
+		p.Period = correct.K20Period
+	}
+	// Validate also checks the values that came from flags.
+	o.Lag = correct.FromProfile(p)
+	o.Lag.Slope = slope
+	return p, o, p.Validate()
+}
+
+// oneSensor returns a usage error unless exactly one flag names the sensor and no
+// duration is negative.
+func (f *CorrectFlags) oneSensor() error {
+	named := 0
+	for _, given := range []bool{f.Preset != "", f.Profile != "", f.Tau != 0, f.Window != 0} {
+		if given {
+			named++
+		}
+	}
+	if named != 1 || f.Tau < 0 || f.Window < 0 || f.Period < 0 || f.tauU < 0 {
+		return cli.Usagef("say what the sensor does by one of " +
+			"--preset, --tau, --window (with --period) and --profile; wattmark correct fit finds a lag's constant")
+	}
+	return nil
+}
+
+// namedProfile opens the database and reads the newest version of a profile.
+func namedProfile(a *cli.App, ctx context.Context, name string) (*sensor.Profile, error) {
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	return profileIn(ctx, db, name)
+}
+
+// runCorrect corrects a task or a file, and prints the result.
+func runCorrect(a *cli.App, ctx context.Context, args []string, f CorrectFlags) error {
+	if err := f.oneSource(args); err != nil {
+		return err
+	}
+	kernel, err := f.kernel()
+	if err != nil {
+		return err
+	}
+	p, o, err := SensorFrom(a, ctx, &f)
+	if err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		return correctTask(a, ctx, args[0], p, f)
+	}
+	o.Kernel = kernel
+	rs, field, err := readReadings(f.readings, f.field)
+	if err != nil {
+		return err
+	}
+	var r *CorrectionReport
+	if p.Model == sensor.FirstOrder {
+		r, err = correctLag(rs, p, o)
+	} else {
+		r, err = correctWindow(rs, p, kernel, f)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.readings, err)
+	}
+	r.Readings, r.Field = f.readings, field
+	// The correction rests on a model that the data hardly support.
+	if p.Undecided || p.Weak {
+		r.Warnings = append(r.Warnings,
+			"the profile does not tell a lag from a window well, or not its constant: wattmark sensor shows why")
+	}
+	if f.svg != "" {
+		if err := cli.WriteFile(f.svg, r.writeSVG); err != nil {
+			return err
+		}
+		r.Picture = f.svg
+	}
+	return a.Print(r, func(w io.Writer) { r.render(w, !f.noPlot) })
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Learn, help, correctCmd(a))
+}
+
+// readReadings reads a file of at most 1 GiB and returns its readings, in seconds since
+// the first of them, with the field they belong to. A heading with power.draw marks a log
+// of nvidia-smi; any other file is a table of time_s and power_w.
+func readReadings(path, field string) ([]correct.Reading, string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", err
+	}
+	defer f.Close()
+	// One byte above the limit distinguishes a file of the limit from a longer one.
+	b, err := io.ReadAll(io.LimitReader(f, exchange.MaxSmi+1))
+	if err != nil {
+		return nil, "", err
+	}
+	if len(b) > exchange.MaxSmi {
+		return nil, "", fmt.Errorf("%s: larger than 1 GiB: cut out what is wanted", path)
+	}
+	head, _, _ := bytes.Cut(b, []byte("\n"))
+	var rs []correct.Reading
+	if bytes.Contains(head, []byte("power.draw")) {
+		rs, field, err = smiColumn(b, field)
+	} else {
+		rs, err = correct.ParseCSV(bytes.NewReader(b))
+	}
+	if err != nil {
+		return nil, "", logfile.In(path, err)
+	}
+	if len(rs) == 0 {
+		return nil, "", fmt.Errorf("%s: no readings in it", path)
+	}
+	// Times of a table may have any zero.
+	first := rs[0].At
+	for i := range rs {
+		rs[i].At -= first
+	}
+	return rs, field, nil
+}
+
+// smiColumn reads a column of a log of nvidia-smi: the named one, else the one nearest to
+// the true power. The error lists the columns that exist.
+func smiColumn(b []byte, field string) ([]correct.Reading, string, error) {
+	log, err := smilog.Parse(bytes.NewReader(b), 0)
+	if err != nil {
+		return nil, "", err
+	}
+	best, list := log.Best()
+	if field != "" {
+		best = smilog.Field(strings.TrimPrefix(field, cli.SmiPrefix))
+		if list = log.Columns[best]; len(list) == 0 {
+			var have []string
+			for f := range log.Columns {
+				have = append(have, string(f))
+			}
+			slices.Sort(have)
+			return nil, "", fmt.Errorf("no column %q with readings: there are %s", field, strings.Join(have, ", "))
+		}
+	}
+	return sinceFirst(list), string(best), nil
+}
+
+// sinceFirst converts a log's readings to seconds since the first of them, sorted and
+// without repeats.
+func sinceFirst(list []smilog.Reading) []correct.Reading {
+	out := make([]correct.Reading, len(list))
+	for i, r := range list {
+		out[i] = correct.Reading{At: measure.SecondsOf(r.At.Sub(list[0].At)), Power: r.Power}
+	}
+	return correct.Tidy(out)
+}
+
+// taskReadings returns the stored readings of a task's sensor, in seconds since origin,
+// with their field. Without a field it takes the first with readings of instant, usage,
+// average and the columns of nvidia-smi.
+func taskReadings(ctx context.Context, db *store.DB, id store.TaskID, field string,
+	origin time.Time,
+) ([]correct.Reading, string, error) {
+	all, err := db.Readings(ctx, id)
+	if err != nil {
+		return nil, "", err
+	}
+	by := map[string][]correct.Reading{}
+	for _, r := range all {
+		by[r.Method] = append(by[r.Method],
+			correct.Reading{At: measure.SecondsOf(r.At.Sub(origin)), Power: measure.Watt(r.Value)})
+	}
+	// Order of preference; names maps a field to the stored name of its readings.
+	fields := []string{
+		"instant", "usage", "average", string(smilog.Instant), string(smilog.Draw), string(smilog.Average),
+	}
+	names := map[string]string{}
+	for _, f := range fields {
+		names[f] = "nvml." + f
+		if strings.HasPrefix(f, "power.") {
+			names[f] = cli.SmiPrefix + f
+		}
+	}
+	if field != "" {
+		stored, ok := names[strings.TrimPrefix(field, cli.SmiPrefix)]
+		if !ok {
+			return nil, "", cli.Usagef("--field %q: want one of %s", field, strings.Join(fields, ", "))
+		}
+		if len(by[stored]) == 0 {
+			return nil, "", fmt.Errorf("task %d has no readings of %s", id, field)
+		}
+		return correct.Tidy(by[stored]), field, nil
+	}
+	for _, f := range fields {
+		if len(by[names[f]]) > 0 {
+			return correct.Tidy(by[names[f]]), f, nil
+		}
+	}
+	return nil, "", fmt.Errorf("task %d has no readings of the GPU's own sensor: measure without --no-nvml, or "+
+		"take in a log with wattmark import nvidia-smi", id)
+}
+
+// profileIn reads the newest version of a profile. The ExitNotFound error of an unknown
+// name lists those that exist.
+func profileIn(ctx context.Context, db *store.DB, name string) (*sensor.Profile, error) {
+	x, err := db.Analysis(ctx, sensor.Kind, name, 0)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, cli.NotFoundf("no sensor profile %q in the database: %s", name, profileNames(ctx, db))
+	}
+	if err != nil {
+		return nil, err
+	}
+	var p sensor.Profile
+	if err := json.Unmarshal(x.Content, &p); err != nil {
+		return nil, fmt.Errorf("sensor profile %q: %w", name, err)
+	}
+	return &p, p.Validate()
+}
+
+// profileNames lists the stored profiles for an error message.
+func profileNames(ctx context.Context, db *store.DB) string {
+	list, err := db.Analyses(ctx, sensor.Kind)
+	if err != nil || len(list) == 0 {
+		return "there are none"
+	}
+	var names []string
+	for _, x := range list {
+		names = append(names, x.Name)
+	}
+	return "there are " + strings.Join(slices.Compact(names), ", ")
+}

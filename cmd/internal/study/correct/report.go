@@ -1,0 +1,231 @@
+package correct
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/wattmark/wattmark/analysis/correct"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/measure"
+)
+
+// CorrectionReport is the correction of a file of readings. A value that is not known is
+// null. Of a sensor that does not look all the time there is a Bound and no energy.
+type CorrectionReport struct {
+	Readings string          `json:"readings"`
+	Field    string          `json:"field,omitempty"`
+	Sensor   correctedSensor `json:"sensor"`
+	Spacing  measure.Seconds `json:"spacing_s"` // between readings, median
+	// readings or renewals that the correction used, without repeats
+	Used             int             `json:"readings_used"`
+	Level            *correct.Level  `json:"level,omitempty"`
+	Work             []correct.Piece `json:"work"`
+	measure.Estimate                 // of all work, k = 2
+	Phases           []correct.Phase `json:"phases,omitempty"`
+	Bound            *correct.Unseen `json:"bound,omitempty"`
+	// standard deviation of one corrected value
+	Noise      measure.Watt      `json:"corrected_noise_w,omitzero"`
+	Warnings   []string          `json:"warnings,omitempty"`
+	Picture    string            `json:"picture,omitempty"`
+	raw, truth []correct.Reading // to draw
+}
+
+// correctedSensor describes the sensor that was corrected: a lag by its constant and
+// slope, a window by its length. U is expanded (k = 2).
+type correctedSensor struct {
+	Model    sensor.Model    `json:"model"`
+	Constant measure.Seconds `json:"constant_s,omitempty"`
+	U        measure.Seconds `json:"constant_u_s,omitempty"`
+	Window   measure.Seconds `json:"window_s,omitempty"`
+	Period   measure.Seconds `json:"period_s"`
+	Delay    measure.Seconds `json:"delay_s"`
+	Slope    string          `json:"slope,omitempty"`
+}
+
+// newCorrectedSensor converts a profile; slope names the estimator of the slope of a lag.
+func newCorrectedSensor(p *sensor.Profile, slope string) correctedSensor {
+	r := correctedSensor{Model: p.Model, Window: p.Window, Period: p.Period, Delay: p.Delay}
+	if p.Model == sensor.FirstOrder {
+		l := correct.FromProfile(p)
+		r.Constant, r.U, r.Slope = l.C, l.U, slope
+	}
+	return r
+}
+
+// correctLag corrects the readings of a sensor that lags, and finds the work and the
+// phases. The sensor's delay is subtracted from the times of the readings first.
+func correctLag(rs []correct.Reading, p *sensor.Profile, o correct.Options) (*CorrectionReport, error) {
+	// The slope belongs to the time of the power, not of the reading.
+	moved := make([]correct.Reading, len(rs))
+	for i, x := range rs {
+		moved[i] = correct.Reading{At: x.At - p.Delay, Power: x.Power}
+	}
+	res, err := correct.Run(moved, o)
+	if err != nil {
+		return nil, err
+	}
+	r := &CorrectionReport{
+		Sensor: newCorrectedSensor(p, o.Lag.Slope.String()), Spacing: correct.Spacing(rs), Used: len(res.Readings),
+		Level: res.Level, Work: res.Work, Phases: res.Phases, Noise: res.Sigma, Warnings: res.Warnings,
+		raw: res.Readings, truth: res.Corrected,
+	}
+	r.Energy, r.U = res.Total()
+	// Without an uncertainty of the constant, U covers noise and threshold alone.
+	if o.Lag.U == 0 {
+		r.Warnings = append(r.Warnings,
+			"± U leaves out what the constant's own uncertainty makes: give it by --tau-u, as correct fit tells it")
+	}
+	return r, nil
+}
+
+// correctWindow corrects the readings of a sensor that shows the mean of a window, over
+// kernel or over all readings. A window shorter than the period yields bounds alone.
+func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
+	f CorrectFlags,
+) (*CorrectionReport, error) {
+	renewals := correct.Renewals(rs, p.Period)
+	if err := correct.Check(renewals); err != nil {
+		return nil, fmt.Errorf("%w (renewals of the register in %d readings)", err, len(rs))
+	}
+	// What stays unknown, of a sensor that does not look all the time, is null in JSON.
+	nan := math.NaN()
+	r := &CorrectionReport{
+		Sensor: newCorrectedSensor(p, ""), Spacing: correct.Spacing(rs), Used: len(renewals), raw: rs,
+		Estimate: measure.Estimate{Energy: measure.Joule(nan), U: measure.Joule(nan)}, Noise: measure.Watt(nan),
+	}
+	// Without a kernel: all that the renewals cover, less the delay.
+	if kernel == (correct.Span{}) {
+		kernel = correct.Span{From: renewals[0].At - p.Delay, To: renewals[len(renewals)-1].At - p.Delay}
+	}
+	// The sensor is blind for the rest of each period.
+	if p.Window < p.Period {
+		low, high := powerRange(rs, f)
+		u, err := correct.FindUnseen(renewals, p, kernel, low, high)
+		if err != nil {
+			return nil, err
+		}
+		r.Bound = &u
+		raw, err := correct.Integrate(rs, kernel)
+		if err != nil {
+			return nil, err
+		}
+		r.Work = []correct.Piece{{Energy: correct.Energy{
+			Span: kernel, Energy: r.Energy, U: r.U, Mean: measure.Watt(nan), Raw: raw,
+		}}}
+		r.Warnings = append(r.Warnings, "the sensor does not look all the time: no number, a bound. Of a task "+
+			"whose kernels are known there is one: wattmark correct TASK")
+		return r, nil
+	}
+	// The window covers the whole period: the energy is determined, noise aside.
+	s, e, err := correct.SmoothEnergy(renewals, p, measure.Watt(f.floor), kernel)
+	if err != nil {
+		return nil, err
+	}
+	// The energy as read is for comparison: a failure to integrate leaves it out.
+	if raw, err := correct.Integrate(rs, kernel); err == nil {
+		e.Raw = raw
+	}
+	r.truth, r.Noise = s.Readings(), s.Noise
+	r.Work, r.Energy, r.U = []correct.Piece{{Energy: e}}, e.Energy, e.U
+	return r, nil
+}
+
+// powerRange returns the range of the card's power in watts: the flags, else the extremes
+// of the readings.
+func powerRange(rs []correct.Reading, f CorrectFlags) (low, high measure.Watt) {
+	low, high = measure.Watt(math.Inf(1)), measure.Watt(math.Inf(-1))
+	for _, x := range rs {
+		low, high = min(low, x.Power), max(high, x.Power)
+	}
+	if f.floor > 0 {
+		low = measure.Watt(f.floor)
+	}
+	if f.cap > 0 {
+		high = measure.Watt(f.cap)
+	}
+	return low, high
+}
+
+// String describes the sensor as a verb phrase, as in "lags by 58 ms; slope symmetric".
+func (s correctedSensor) String() string {
+	if s.Model == sensor.FirstOrder {
+		u := ""
+		if s.U > 0 {
+			u = fmt.Sprintf(" ± %v", s.U)
+		}
+		return fmt.Sprintf("lags by %v%s; slope %s", s.Constant, u, s.Slope)
+	}
+	return fmt.Sprintf("shows the mean of %v every %v", s.Window, s.Period)
+}
+
+// render writes the report as text, with a plot in the terminal where plot is set.
+func (r *CorrectionReport) render(w io.Writer, plot bool) {
+	fmt.Fprintf(w, "%s  %s\n", r.Readings, r.Field)
+	fmt.Fprintf(w, "  sensor   %v\n", r.Sensor)
+	if measure.Known(r.Spacing) {
+		fmt.Fprintf(w, "  read     every %v; %d %s used", r.Spacing, r.Used,
+			map[bool]string{true: "renewals", false: "readings"}[r.Sensor.Window > 0])
+		if measure.Known(r.Noise) && r.Sensor.Constant > 0 {
+			fmt.Fprintf(w, "; one of them corrected is uncertain by %v (k = 1)", r.Noise)
+		}
+		fmt.Fprintln(w)
+	}
+	if r.Level != nil {
+		fmt.Fprintf(w, "  level    %s\n", r.Level.Statement)
+	}
+	for _, x := range r.Warnings {
+		fmt.Fprintf(w, "  caution  %s\n", x)
+	}
+	fmt.Fprintln(w)
+	r.renderWork(w)
+	if b := r.Bound; b != nil {
+		fmt.Fprintf(w, "The sensor looked at %.0f %% of it. With %v to %v in the rest the energy lies between %.1f "+
+			"J and %.1f J.\n", 100*b.Share, b.Floor, b.Cap, float64(b.Low), float64(b.High))
+	}
+	if len(r.Phases) > 0 {
+		fmt.Fprintln(w, "\nPhases, with what the readings integrate to uncorrected:")
+		out.Table(w, out.Row{"phase", "from", "lasts", "as read"}, r.Phases, func(p correct.Phase) out.Row {
+			return out.Row{p.Kind, seconds(p.From), seconds(p.Length()), joules(p.Raw)}
+		})
+	}
+	if plot {
+		r.plot(w)
+	}
+	if r.Picture != "" {
+		fmt.Fprintf(w, "\nDrawn into %s\n", r.Picture)
+	}
+}
+
+// seconds formats a time to the millisecond.
+func seconds(s measure.Seconds) string { return fmt.Sprintf("%.3f s", float64(s)) }
+
+// joules formats an energy, or returns nothing where it is not known.
+func joules(e measure.Joule) string {
+	if !measure.Known(e) {
+		return ""
+	}
+	return fmt.Sprintf("%.2f J", float64(e))
+}
+
+// renderWork writes the table of the pieces of work, their total and their warnings.
+func (r *CorrectionReport) renderWork(w io.Writer) {
+	t := out.NewTable(w, "work", "from", "to", "as read", "corrected (k = 2)", "mean")
+	for i, p := range r.Work {
+		row := out.Row{i + 1, seconds(p.From), seconds(p.To), joules(p.Raw), "", ""}
+		if measure.Known(p.Energy.Energy) && measure.Known(p.U) {
+			row[4], row[5] = out.EnergyText(p.Energy.Energy, p.U), p.Mean
+		}
+		t.AppendRow(row)
+	}
+	if len(r.Work) > 1 && measure.Known(r.Energy) {
+		t.AppendFooter(out.Row{"", "", "", "total", out.Energy(r.Estimate), ""})
+	}
+	t.Render()
+	for i, p := range r.Work {
+		for _, x := range p.Warnings {
+			fmt.Fprintf(w, "Work %d: %s\n", i+1, x)
+		}
+	}
+}

@@ -1,0 +1,387 @@
+// Package instructions has the commands of energy per instruction: campaigns of generated
+// PTX, their tables, and comparisons with published ones.
+package instructions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/run"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/experiment"
+	"github.com/wattmark/wattmark/hostagent/experiment/instructions"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// InstructionsFlags are the flags of run, beside those that it shares with the command run.
+type InstructionsFlags struct {
+	run.RunFlags
+	Out string
+	// Levels are optimisation levels of the driver's compiler, 0 to 4.
+	Levels  []int
+	Layouts []string
+	// Length is the measured time of a kernel and Settle its run before; 0 keeps the
+	// plan's, which differ by layout.
+	Length, Settle time.Duration
+	Passes         int
+	seed           uint64
+}
+
+// instructionsRunCmd returns instructions run.
+func instructionsRunCmd(a *cli.App) *cobra.Command {
+	var f InstructionsFlags
+	c := &cobra.Command{
+		Use: "run [INSTRUCTION...]", Short: "Measure instructions on a GPU",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := f.Plan(args)
+			if err != nil {
+				return cli.WithCode(cli.ExitUsage, err)
+			}
+			return instructionsRun(a, cmd.Context(), f, p)
+		},
+	}
+	fl := c.Flags()
+	f.Cluster.AddTo(fl)
+	fl.StringVar(&f.GPU, "gpu", "", "GPU by index, UUID or PCI bus id; the first when left out")
+	cli.OutFlag(fl, &f.Out, "out", "file that every run is added to as well, a JSON object a line",
+		"a JSON object a line", ".jsonl", ".ndjson", ".json")
+	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")
+	fl.DurationVar(&f.Wait, "wait", 0, "how long to queue for a busy bench")
+	fl.IntVar(&f.Passes, "passes", 3, "times that everything is measured, each in another order")
+	fl.IntSliceVar(&f.Levels, "level", []int{3, 0}, "optimisation levels of the driver's compiler")
+	fl.StringSliceVar(&f.Layouts, "layout", []string{string(instructions.OneThread), string(instructions.WholeGPU)},
+		"one-thread, whole-gpu")
+	fl.DurationVar(&f.Length, "length", 0,
+		"how long a kernel is measured; 0.3 s of one thread and 0.4 s of a whole GPU when 0")
+	fl.DurationVar(&f.Settle, "settle", 0,
+		"how long a kernel runs before; 0.2 s of one thread and 1.1 s of a whole GPU when 0")
+	fl.Uint64Var(&f.seed, "seed", 1, "of the order")
+	return c
+}
+
+// Plan checks the flags and returns the plan for the named instructions, all if
+// none is named. It touches no GPU. A simulated GPU is refused, since it runs no
+// PTX.
+func (f *InstructionsFlags) Plan(names []string) (instructions.Plan, error) {
+	p := instructions.DefaultPlan()
+	p.Passes, p.Levels, p.Seed, p.Version = f.Passes, f.Levels, f.seed, cli.Version()
+	if err := errors.Join(session.NotNegative(session.Span{Flag: "--wait", Value: f.Wait}),
+		session.Appendable(f.Out)); err != nil {
+		return p, err
+	}
+	if f.Passes < 1 {
+		return p, fmt.Errorf("--passes %d: want 1 at least", f.Passes)
+	}
+	for _, l := range f.Levels {
+		if l < 0 || l > 4 {
+			return p, fmt.Errorf("--level %d: want 0 to 4", l)
+		}
+	}
+	if strings.HasPrefix(f.GPU, session.SimPrefix) {
+		return p, fmt.Errorf("--gpu %s: instructions are PTX, which a simulated GPU does not run: name a CUDA GPU", f.GPU)
+	}
+	if f.Length < 0 || f.Settle < 0 {
+		return p, errors.New("--length and --settle: want a positive time")
+	}
+	p.Layouts = nil
+	for _, l := range f.Layouts {
+		if _, ok := p.Steps[instructions.Layout(l)]; !ok {
+			return p, fmt.Errorf("--layout %q: want %s or %s", l, instructions.OneThread, instructions.WholeGPU)
+		}
+		p.Layouts = append(p.Layouts, instructions.Layout(l))
+	}
+	// A length of 0 keeps the plan's own, which differs by layout.
+	for l := range p.Steps {
+		if f.Length > 0 {
+			p.Length[l] = f.Length
+		}
+		if f.Settle > 0 {
+			p.Settle[l] = f.Settle
+		}
+	}
+	if host, err := os.Hostname(); err == nil {
+		p.Host = host
+	}
+	var err error
+	p.Instructions, err = instructions.Find(names...)
+	return p, err
+}
+
+// instructionsRun measures a campaign and stores each run as it ends; it blocks
+// until the last. With a monitor the whole campaign is one capture. An interrupted
+// campaign keeps the runs that ended.
+func instructionsRun(a *cli.App, ctx context.Context, f InstructionsFlags, p instructions.Plan) error {
+	dev, err := session.FindCUDA(f.GPU)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	sink, done, err := NewSink(a, ctx, f, &session.FoundGPU{Device: dev})
+	if err != nil {
+		return err
+	}
+	defer done()
+	var sensor *nvml.Device
+	sink.Bench.Prepare = func(context.Context) (err error) { sensor, err = nvml.Open(dev.Info().UUID); return err }
+	defer func() {
+		if sensor != nil {
+			_ = sensor.Close() // only read: nothing to lose
+		}
+	}()
+	gpu := instructions.OnGPU(dev)
+	err = sink.Measure(ctx, func(ctx context.Context) error {
+		return instructions.Measure(ctx, gpu, sensor, p, func(r instructions.Run) error { return sink.Add(ctx, r) })
+	})
+	// The sink is closed last, also after an error: a late file is written there.
+	err = errors.Join(err, gpu.Close(), sink.Close(ctx))
+	if sink.ID != 0 {
+		fmt.Fprintf(a.Out, "%d programs on a %s: campaign %d in %s\nwattmark instructions table --campaign %d\n",
+			sink.N, dev.Info().Name, sink.ID, a.DB, sink.ID)
+	}
+	return err
+}
+
+// InstructionSink runs a campaign and stores its runs as they end: in the database at
+// once, in a file line by line. With a meter the file is written on Close, when the
+// meter's powers are known. Not for concurrent use.
+type InstructionSink struct {
+	DB    *store.DB
+	Bench *experiment.Bench
+	a     *cli.App
+	File  string
+	live  bool // standard error is a terminal
+
+	ID    store.CampaignID // zero before the first run
+	N     int
+	begin time.Time
+	out   *os.File
+	// Spans has the time of each run, in the order of their numbers, from 1.
+	Spans []gpu.Span
+}
+
+// NewSink opens the database and, with f.Monitor, the connection to the meter. The returned
+// function closes both; it must be called after a call without an error.
+func NewSink(a *cli.App, ctx context.Context, f InstructionsFlags,
+	card *session.FoundGPU,
+) (*InstructionSink, func(), error) {
+	// The campaign reads the GPU's sensor itself; a GPU alone is not warmed up.
+	f.Name, f.NoSensor = "instructions", true
+	if f.Monitor != "" {
+		f.WarmUp = 200 * time.Millisecond
+	}
+	b, done, err := run.NewBench(a, ctx, f.RunFlags, card, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &InstructionSink{Bench: b, a: a, File: f.Out, live: out.IsTerminal(a.Err)}
+	if b.Meter != nil {
+		b.Meter.Progress = nil // Add shows its own
+		s.DB = b.Meter.DB.(*store.DB)
+		return s, done, nil
+	}
+	if s.DB, err = store.Open(ctx, a.DB); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return s, func() { done(); _ = s.DB.Close() }, nil
+}
+
+// Add stores a run; the first one begins the campaign. It stores even if ctx has
+// ended: the measurement is already paid for.
+func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) error {
+	campaign, run := r.Stored()
+	// An interrupted campaign keeps every run that has ended.
+	ctx = context.WithoutCancel(ctx)
+	if s.ID == 0 {
+		if err := s.start(ctx, campaign); err != nil {
+			return err
+		}
+	}
+	var err error
+	if s.N, err = s.DB.AddInstruction(ctx, s.ID, run); err != nil {
+		return err
+	}
+	s.Spans = append(s.Spans, r.Span())
+	if s.live {
+		fmt.Fprintf(s.a.Err, "\r\x1b[K%v  pass %d, %d programs: %s -O%d %s", time.Since(s.begin).Round(time.Second),
+			r.Pass+1, s.N, r.Instruction, r.Level, r.Layout)
+	}
+	if s.out == nil || s.Bench.Meter != nil {
+		return nil
+	}
+	return json.NewEncoder(s.out).Encode(r)
+}
+
+// start opens the file for appending, so that campaigns collect in it, and begins
+// the campaign.
+func (s *InstructionSink) start(ctx context.Context, c store.InstructionCampaign) (err error) {
+	s.begin = time.Now()
+	if s.File != "" {
+		if s.out, err = os.OpenFile(s.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	s.ID, err = s.DB.BeginInstructions(ctx, c)
+	return err
+}
+
+// Close ends the progress line, writes a late file, and closes it.
+func (s *InstructionSink) Close(ctx context.Context) error {
+	if s.live && s.N > 0 {
+		fmt.Fprint(s.a.Err, "\r\x1b[K")
+	}
+	if s.out == nil {
+		return nil
+	}
+	var err error
+	if s.Bench.Meter != nil {
+		err = s.write(context.WithoutCancel(ctx))
+	}
+	return errors.Join(err, s.out.Close())
+}
+
+// write copies the campaign from the database to the file, one JSON object per
+// line.
+func (s *InstructionSink) write(ctx context.Context) error {
+	runs, err := CampaignRuns(ctx, s.DB, s.ID)
+	enc := json.NewEncoder(s.out)
+	for _, r := range runs {
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// meter stores the external meter's mean power of every run as one more method.
+// Runs with missing scans are skipped and reported as one error.
+func (s *InstructionSink) meter(ctx context.Context, task store.TaskID) error {
+	means, err := measurement.Means(ctx, s.DB, task, s.Spans)
+	if err != nil {
+		return fmt.Errorf("the meter's powers are missing: %w", err)
+	}
+	// Runs are numbered from 1 in the database. A mean is NaN where scans are missing.
+	watts := map[int]measure.Watt{}
+	for n, w := range means {
+		if !math.IsNaN(float64(w)) {
+			watts[n+1] = w
+		}
+	}
+	if err := s.DB.AddInstructionPowers(ctx, s.ID, string(instructions.Meter), watts); err != nil {
+		return err
+	}
+	if missing := len(means) - len(watts); missing > 0 {
+		return fmt.Errorf("the meter saw %d of %d programs: scans are missing, or the program did not run", len(watts),
+			len(means))
+	}
+	return nil
+}
+
+// Measure runs work on the bench, then adds the meter's mean powers to the runs, even if
+// work failed: the runs before that are complete.
+func (s *InstructionSink) Measure(ctx context.Context, work func(context.Context) error) error {
+	ran, err := s.Bench.Run(ctx, func(ctx context.Context) ([]gpu.Kernel, error) {
+		err := work(ctx)
+		return s.kernels(), err
+	})
+	if ran.Task == 0 || s.N == 0 {
+		return err
+	}
+	fmt.Fprintf(s.a.Out, "The meter's samples are task %d\n", ran.Task)
+	return errors.Join(err, s.meter(context.WithoutCancel(ctx), ran.Task))
+}
+
+// kernels returns the launches as kernels of the task, named by their number in
+// the campaign. Runs that launched nothing have an empty span and are left out.
+func (s *InstructionSink) kernels() []gpu.Kernel {
+	var out []gpu.Kernel
+	for n, span := range s.Spans {
+		if span.Start.Before(span.End) {
+			out = append(out, gpu.Kernel{Name: fmt.Sprintf("instruction run %d", n+1), Span: span})
+		}
+	}
+	return out
+}
+
+// instructionsSASSCmd returns instructions sass, which needs the CUDA toolkit and
+// no GPU.
+func instructionsSASSCmd(a *cli.App) *cobra.Command {
+	var capability, steps int
+	var show bool
+	c := &cobra.Command{
+		Use: "sass [INSTRUCTION...]", Short: "Check in machine code what the compiler made of the instructions",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := instructions.Find(args...)
+			if err != nil {
+				return cli.WithCode(cli.ExitUsage, err)
+			}
+			if show {
+				return showPTX(a, list, instructions.Kernel{Steps: steps, Block: true, Capability: capability})
+			}
+			return instructionsSASS(a, cmd.Context(), list, steps, capability)
+		},
+	}
+	c.Flags().IntVar(&capability, "capability", 90, "compute capability, as 90 for 9.0")
+	c.Flags().IntVar(&steps, "steps", 5, "steps of the loop")
+	c.Flags().BoolVar(&show, "ptx", false, "print the programs' PTX text")
+	return a.JSONFlag(c)
+}
+
+// showPTX prints the generated programs.
+func showPTX(a *cli.App, list []instructions.Instruction, k instructions.Kernel) error {
+	for _, i := range list {
+		text, err := i.PTX(k)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Out, "// %s\n%s\n", i.Name, strings.TrimRight(string(text), "\x00"))
+	}
+	return nil
+}
+
+// instructionsSASS assembles each instruction at levels 3 and 0 and counts the
+// machine instructions that the block added. Instructions that the capability
+// lacks are skipped.
+func instructionsSASS(a *cli.App, ctx context.Context, list []instructions.Instruction, steps, capability int) error {
+	tools, err := instructions.FindToolkit()
+	if err != nil {
+		return err
+	}
+	var rows []instructions.SASS
+	for _, i := range list {
+		for _, level := range []int{3, 0} {
+			if capability < i.Least {
+				continue
+			}
+			s, err := tools.Inspect(ctx, i, instructions.Setting{Level: level, Steps: steps}, capability)
+			if err != nil {
+				return fmt.Errorf("%s at -O%d: %w", i.Name, level, err)
+			}
+			rows = append(rows, s)
+		}
+	}
+	return a.Print(rows, func(w io.Writer) {
+		head := out.Row{"instruction", "level", "machine a PTX", "opcodes that the block added"}
+		out.Table(w, head, rows, func(s instructions.SASS) out.Row {
+			calls := ""
+			if s.Calls {
+				calls = " (and the routine that is called)"
+			}
+			return out.Row{s.Instruction, levelText(s.Level), fmt.Sprintf("%.2f", s.PerOp), strings.Join(s.Opcodes, " ") + calls}
+		})
+	})
+}

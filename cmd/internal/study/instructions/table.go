@@ -1,0 +1,361 @@
+package instructions
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/hostagent/experiment/instructions"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// tableFlags select rows of a table of instructions, and its form.
+type tableFlags struct {
+	method, layout string
+	level          int
+	campaigns      []int64
+	check          bool
+	markdown       bool
+	byMethod       bool
+	sass           string
+}
+
+// add defines the flags that table and compare share.
+func (f *tableFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.method, "method", string(instructions.Instant), "sma, mtsm, papi, counter, instant, or meter")
+	c.Flags().StringVar(&f.layout, "layout", "", "one-thread or whole-gpu; both when left out")
+	c.Flags().IntVar(&f.level, "level", -1, "optimisation level; all when left out")
+}
+
+// takes reports whether a row is selected; with all, every method is, unless one
+// is named.
+func (f *tableFlags) takes(c *cobra.Command, m instructions.Method, l instructions.Layout, level int, all bool) bool {
+	return (f.method == string(m) || all && !c.Flags().Changed("method")) &&
+		(f.layout == "" || f.layout == string(l)) && (f.level < 0 || f.level == level)
+}
+
+// instructionsTableCmd returns instructions table.
+func instructionsTableCmd(a *cli.App) *cobra.Command {
+	var f tableFlags
+	c := &cobra.Command{
+		Use: "table [FILE|CAMPAIGN...]", Short: "Show the energy of the instructions that were measured",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// --campaign N is another spelling of the argument N.
+			for _, n := range f.campaigns {
+				args = append(args, strconv.FormatInt(n, 10))
+			}
+			runs, err := instructionRuns(a, cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			return f.print(a, cmd, instructions.Estimates(runs))
+		},
+	}
+	f.add(c)
+	c.Flags().Int64SliceVar(&f.campaigns, "campaign", nil, "campaign of the task database (repeatable)")
+	c.Flags().BoolVar(&f.check, "check", false, "hold the figures against what one expects")
+	c.Flags().BoolVar(&f.markdown, "markdown", false, "print the table as Markdown")
+	c.Flags().BoolVar(&f.byMethod, "by-method", false, "with --markdown: what each method says, of one --layout")
+	c.Flags().StringVar(&f.sass, "sass", "", "with --markdown: what wattmark instructions sass --json printed")
+	return a.JSONFlag(c)
+}
+
+// print prints the estimates as the flags ask: checks, Markdown, or the selected rows.
+func (f *tableFlags) print(a *cli.App, cmd *cobra.Command, table []instructions.Estimate) error {
+	switch {
+	case f.check:
+		return instructionsCheck(a, instructions.Checks(table, instructions.Method(f.method)))
+	case f.markdown && f.byMethod:
+		markdownByMethod(a.Out, table, instructions.Layout(cmp.Or(f.layout, string(instructions.OneThread))))
+		return nil
+	case f.markdown:
+		sass, err := readSASS(f.sass)
+		if err == nil {
+			markdown(a.Out, table, instructions.Method(f.method), sass)
+		}
+		return err
+	}
+	rows := []instructions.Estimate{}
+	for _, e := range table {
+		if f.takes(cmd, e.Method, e.Layout, e.Level, a.JSON) {
+			rows = append(rows, e)
+		}
+	}
+	return instructionsTable(a, rows)
+}
+
+// instructionRuns reads campaigns, by number, and files, and joins their runs as
+// passes of one measurement. Without names it reads the newest campaign. Runs on
+// several GPUs are wrong usage: their passes cannot be averaged.
+func instructionRuns(a *cli.App, ctx context.Context, names []string) ([]instructions.Run, error) {
+	if len(names) == 0 {
+		n, err := newestCampaign(a, ctx)
+		if err != nil {
+			return nil, err
+		}
+		names = []string{n}
+	}
+	var runs []instructions.Run
+	for _, name := range names {
+		r, err := runsNamed(a, ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, r...)
+	}
+	// Passes are averaged, and two GPUs are two quantities.
+	if cards := instructions.Cards(runs); len(cards) > 1 {
+		return nil, cli.Usagef("runs on %d GPUs (%s) make no one table: hold them against each other with wattmark "+
+			"instructions compare", len(cards), strings.Join(cards, ", "))
+	}
+	return runs, nil
+}
+
+// newestCampaign returns the number of the newest campaign, as an argument.
+func newestCampaign(a *cli.App, ctx context.Context) (string, error) {
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	list, err := db.InstructionCampaigns(ctx)
+	if err == nil && len(list) == 0 {
+		err = cli.NotFoundf("no campaign in %s: measure one with wattmark instructions run, or name a file", a.DB)
+	}
+	if err != nil {
+		return "", err
+	}
+	return strconv.FormatInt(int64(list[0].ID), 10), nil
+}
+
+// runsNamed reads one campaign if name is a number, else a file.
+func runsNamed(a *cli.App, ctx context.Context, name string) ([]instructions.Run, error) {
+	n, err := strconv.ParseInt(name, 10, 64)
+	if err != nil {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return instructions.ReadRuns(f, name)
+	}
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	runs, err := CampaignRuns(ctx, db, store.CampaignID(n))
+	return runs, noCampaign(a, err)
+}
+
+// noCampaign gives store.ErrNoCampaign its exit code and remedy; other errors
+// pass.
+func noCampaign(a *cli.App, err error) error {
+	if errors.Is(err, store.ErrNoCampaign) {
+		return cli.NotFoundf("%w in %s: list them with wattmark instructions campaigns", err, a.DB)
+	}
+	return err
+}
+
+// CampaignRuns reads the runs of a stored campaign.
+func CampaignRuns(ctx context.Context, db *store.DB, id store.CampaignID) ([]instructions.Run, error) {
+	c, err := db.InstructionCampaign(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := db.Instructions(ctx, id)
+	return instructions.FromStore(c, runs), err
+}
+
+// instructionsTable writes one row per estimate; dynamic energy is that above the
+// idle GPU.
+func instructionsTable(a *cli.App, rows []instructions.Estimate) error {
+	return a.Print(rows, func(w io.Writer) {
+		head := out.Row{
+			"instruction", "layout", "level", "energy", "± spread", "dynamic", "± spread", "cycles", "power", "passes", "result",
+		}
+		out.Table(w, head, rows, func(e instructions.Estimate) out.Row {
+			checked := ""
+			if e.Checked {
+				checked = "checked"
+			}
+			return out.Row{
+				e.Instruction, e.Layout, levelText(e.Level), joules(e.Energy), spread(e.Spread, e.Passes), joules(e.Dynamic),
+				spread(e.DynamicSpread, e.Passes), fmt.Sprintf("%.1f", e.Cycles), e.Power, e.Passes, checked,
+			}
+		})
+	})
+}
+
+// instructionsCheck prints the expectations, such as a division costing more than
+// an addition, and fails if one is violated by more than the noise, or if none
+// applies.
+func instructionsCheck(a *cli.App, checks []instructions.Check) error {
+	if err := a.Print(checks, func(w io.Writer) {
+		head := out.Row{"expectation", "layout", "dearer", "energy", "cheaper", "energy", "± U", "verdict"}
+		out.Table(w, head, checks, func(c instructions.Check) out.Row {
+			return out.Row{
+				c.Rule, c.Layout, c.Dearer.Instruction + " " + levelText(c.Dearer.Level), joules(c.Dearer.Energy),
+				c.Cheaper.Instruction + " " + levelText(c.Cheaper.Level), joules(c.Cheaper.Energy), joules(c.U), c.Verdict,
+			}
+		})
+	}); err != nil {
+		return err
+	}
+	// A check without a single pair of instructions would pass silently.
+	if len(checks) == 0 {
+		return errors.New("nothing to check: no pair of instructions of which one must cost more was measured by " +
+			"this method")
+	}
+	if failed := instructions.Failed(checks); failed > 0 {
+		return fmt.Errorf("%d of %d expectations fail", failed, len(checks))
+	}
+	return nil
+}
+
+// markdownKey identifies a figure; for machine code the layout is empty.
+type markdownKey struct {
+	instruction string
+	layout      instructions.Layout
+	level       int
+}
+
+// readSASS reads the JSON of wattmark instructions sass; an empty name gives an
+// empty map.
+func readSASS(name string) (map[markdownKey]instructions.SASS, error) {
+	out := map[markdownKey]instructions.SASS{}
+	if name == "" {
+		return out, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var list []instructions.SASS
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: not what wattmark instructions sass --json prints: %w", name, err)
+	}
+	for _, s := range list {
+		out[markdownKey{instruction: s.Instruction, level: s.Level}] = s
+	}
+	return out, nil
+}
+
+// spreadOf formats a figure with its standard deviation over the passes in percent
+// of it.
+func spreadOf(e, spread measure.Joule, passes int) string {
+	if passes < 2 || e == 0 {
+		return joules(e)
+	}
+	return fmt.Sprintf("%s, %.1f %%", joules(e), 100*math.Abs(float64(spread/e)))
+}
+
+// byKey returns the estimates by one method.
+func byKey(table []instructions.Estimate, method instructions.Method) map[markdownKey]instructions.Estimate {
+	at := map[markdownKey]instructions.Estimate{}
+	for _, e := range table {
+		if e.Method == method {
+			at[markdownKey{e.Instruction, e.Layout, e.Level}] = e
+		}
+	}
+	return at
+}
+
+// markdownByMethod writes one row per instruction and level with a column per
+// method. One thread shows the paper's total energies, the whole GPU dynamic ones.
+func markdownByMethod(w io.Writer, table []instructions.Estimate, layout instructions.Layout) {
+	at := map[instructions.Method]map[markdownKey]instructions.Estimate{}
+	for _, m := range instructions.Methods() {
+		at[m] = byKey(table, m)
+	}
+	head := []string{"instruction", ""}
+	for _, m := range instructions.Methods() {
+		head = append(head, string(m))
+	}
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
+	for _, i := range instructions.Catalogue() {
+		for _, level := range []int{3, 0} {
+			row := []string{i.Name, levelText(level)}
+			for _, m := range instructions.Methods() {
+				e, ok := at[m][markdownKey{i.Name, layout, level}]
+				switch {
+				case !ok:
+					row = append(row, "–")
+				case layout == instructions.OneThread:
+					row = append(row, spreadOf(e.Energy, e.Spread, e.Passes))
+				default:
+					row = append(row, spreadOf(e.Dynamic, e.DynamicSpread, e.Passes))
+				}
+			}
+			fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
+		}
+	}
+}
+
+// markdown writes one row per instruction by one method: one thread, whole GPU,
+// and machine code, each at -O3 and -O0. Missing figures are dashes.
+func markdown(w io.Writer, table []instructions.Estimate, method instructions.Method,
+	sass map[markdownKey]instructions.SASS,
+) {
+	at := byKey(table, method)
+	one, whole := instructions.OneThread, instructions.WholeGPU
+	fmt.Fprintln(w,
+		"| instruction | one thread -O3 | cycles | one thread -O0 | cycles | whole GPU -O3, dynamic | whole GPU "+
+			"-O0, dynamic | machine code at -O3 | at -O0 |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|")
+	var group instructions.Group
+	for _, i := range instructions.Catalogue() {
+		if i.Group != group {
+			group = i.Group
+			fmt.Fprintf(w, "| **%s** | | | | | | | | |\n", group)
+		}
+		row := []string{i.Name}
+		for _, level := range []int{3, 0} {
+			e, ok := at[markdownKey{i.Name, one, level}]
+			if !ok {
+				row = append(row, "–", "–")
+				continue
+			}
+			row = append(row, spreadOf(e.Energy, e.Spread, e.Passes), fmt.Sprintf("%.1f", e.Cycles))
+		}
+		for _, level := range []int{3, 0} {
+			text := "–"
+			if e, ok := at[markdownKey{i.Name, whole, level}]; ok {
+				text = spreadOf(e.Dynamic, e.DynamicSpread, e.Passes)
+			}
+			row = append(row, text)
+		}
+		for _, level := range []int{3, 0} {
+			row = append(row, sassText(sass, i.Name, level))
+		}
+		fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
+	}
+}
+
+// sassText returns the number of machine instructions per PTX instruction and the
+// most frequent opcode; the opcode alone if it is exactly one.
+func sassText(sass map[markdownKey]instructions.SASS, name string, level int) string {
+	s, ok := sass[markdownKey{instruction: name, level: level}]
+	if !ok || len(s.Opcodes) == 0 {
+		return "–"
+	}
+	op, _, _ := strings.Cut(s.Opcodes[0], "×")
+	if s.PerOp > 0.99 && s.PerOp < 1.01 && len(s.Opcodes) == 1 {
+		return op
+	}
+	if len(s.Opcodes) > 1 {
+		op += " …"
+	}
+	return fmt.Sprintf("%.3g: %s", s.PerOp, op)
+}

@@ -1,0 +1,362 @@
+// Package predict has the commands that predict time and energy of kernels at other sizes
+// and on platforms, and the export to SimGrid.
+package predict
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/analysis/predict"
+	"github.com/wattmark/wattmark/analysis/predict/simgrid"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// predictCmd returns the family predict with its commands.
+func predictCmd(a *cli.App) *cobra.Command {
+	c := &cobra.Command{Use: "predict", Short: "Predict a kernel's time and energy from its number of blocks"}
+	c.AddCommand(predictAdviseCmd(a), predictCalibrateCmd(a), predictSweepCmd(a), predictAtCmd(a), predictShowCmd(a),
+		stored.ListCmd(a, kind, "List the stored models", readPrediction,
+			func(list []*Prediction) error { return printPredictions(a, list) }),
+		kind.DeleteCmd(a, "Delete a model, or one version of it"),
+		predictCheckCmd(a), predictExportCmd(a), predictSimGridCmd(a), predictReferenceCmd(a))
+	return c
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Learn, help, predictCmd(a))
+}
+
+// platformFlags select the numbers of blocks to predict, and either a stored model
+// or a SimGrid platform file.
+type platformFlags struct {
+	platform string
+	// flops is the work of one round in flop; sms and resident give the blocks of a
+	// round, or for a stored model the GPU to predict for.
+	flops    float64
+	blocks   []string
+	sms      uint64
+	resident uint64
+}
+
+// Fig3 as --platform selects the built-in platform of Fig. 3 of the paper.
+const Fig3 = "fig3"
+
+// add defines the flags on c.
+func (f *platformFlags) add(c *cobra.Command) {
+	c.Flags().StringSliceVar(&f.blocks, "blocks", nil, "numbers of blocks, with commas between them (required)")
+	c.Flags().StringVar(&f.platform, "platform", "",
+		"SimGrid platform file of a GPU in place of a model; fig3 for that of the paper")
+	c.Flags().Float64Var(&f.flops, "flops", 0, "with --platform: work of a round (default of fig3: 14336)")
+	c.Flags().Uint64Var(&f.sms, "sms", 0,
+		"multiprocessors: what if there were more or fewer; with --platform those of the GPU")
+	c.Flags().Uint64Var(&f.resident, "resident", 0,
+		"blocks that a multiprocessor holds at a time, where not those of the calibration")
+}
+
+// read parses the platform and derives its round: flops/speed seconds at the busy
+// power, for sms × resident blocks. Fig3 brings its own work and number of
+// multiprocessors; a file contains neither, so the flags must.
+func (f *platformFlags) read() (*simgrid.Platform, predict.Round, error) {
+	p, flops, sms := simgrid.Fig3(), f.flops, f.sms
+	if f.platform == Fig3 {
+		if flops == 0 {
+			flops = simgrid.Fig3Flops
+		}
+		if sms == 0 {
+			sms = predict.FigSMs
+		}
+	} else {
+		file, err := os.Open(f.platform)
+		if err != nil {
+			return nil, predict.Round{}, err
+		}
+		defer file.Close()
+		if p, err = simgrid.Parse(file); err != nil {
+			return nil, predict.Round{}, fmt.Errorf("%s: %w", f.platform, err)
+		}
+		// A platform has a speed and powers; without work and blocks per round, no time
+		// follows.
+		if flops == 0 || sms == 0 {
+			return nil, predict.Round{}, cli.Usagef("--platform does not say what a round is: give --flops of a round and --sms")
+		}
+	}
+	r, err := predict.RoundOf(flops, p.Speed, p.Busy, p.Idle, sms*max(1, f.resident))
+	return p, r, err
+}
+
+// predictAtCmd returns predict at.
+func predictAtCmd(a *cli.App) *cobra.Command {
+	var f platformFlags
+	c := &cobra.Command{
+		Use: "at [NAME[@VERSION]]", Short: "Predict time and energy of numbers of blocks", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return predictAt(a, cmd.Context(), f, args) },
+	}
+	f.add(c)
+	return a.JSONFlag(c)
+}
+
+// predictAt predicts each number of blocks by a stored model, or by the platform
+// of f, and prints time in s and energy in J with the half widths of their
+// prediction bands. Nothing is stored.
+func predictAt(a *cli.App, ctx context.Context, f platformFlags, args []string) error {
+	blocks, err := f.wanted()
+	if err != nil {
+		return err
+	}
+	if f.platform != "" {
+		if len(args) > 0 {
+			return cli.Usagef("name a model or a platform, not both")
+		}
+		return predictByPlatform(a, f, blocks)
+	}
+	p, err := loadPrediction(a, ctx, args)
+	if err != nil {
+		return err
+	}
+	to := predict.Target{SMs: f.sms, Resident: f.resident}
+	list := []predict.Prediction{}
+	for _, n := range blocks {
+		q, err := p.model.At(n, to)
+		if err != nil {
+			return cli.WithCode(cli.ExitUsage, err)
+		}
+		list = append(list, q)
+	}
+	v := map[string]any{"name": p.Name, "version": p.Version, "level": p.Options.Level, "predictions": list}
+	return a.Print(v, func(w io.Writer) { renderPredictions(w, list, p.Options.Level) })
+}
+
+// renderPredictions writes times and energies with the half widths of their bands, and
+// the reasons for larger errors.
+func renderPredictions(w io.Writer, list []predict.Prediction, level float64) {
+	head := out.Row{"blocks", "rounds", "time by the line", "by rounds", "energy by the line", "by rounds", "mixed"}
+	out.Table(w, head, list, func(q predict.Prediction) out.Row {
+		return out.Row{
+			q.Blocks, q.Rounds, bandText(q.Linear.Time), bandText(q.ByRounds.Time), bandText(q.Linear.Energy),
+			bandText(q.ByRounds.Energy), bandText(q.Mixed.Energy),
+		}
+	})
+	fmt.Fprintf(w, "\n± holds one new measurement in %.3g %% of cases, if the kernel keeps to the model.\n", 100*level)
+	for _, q := range list {
+		for _, x := range q.Warnings {
+			fmt.Fprintf(w, "%d blocks: %s\n", q.Blocks, x)
+		}
+	}
+}
+
+// wanted returns the numbers of blocks of --blocks; none is wrong usage.
+func (f *platformFlags) wanted() ([]uint64, error) {
+	if len(f.blocks) == 0 {
+		return nil, cli.Usagef("--blocks: say for which numbers of blocks, as 15,140,9765")
+	}
+	return parseBlocks("blocks", f.blocks)
+}
+
+// RoundReport is a prediction by rounds alone, as a SimGrid platform allows it.
+type RoundReport struct {
+	Blocks uint64          `json:"blocks"`
+	Rounds uint64          `json:"rounds"`
+	Time   measure.Seconds `json:"time_s"`
+	Energy measure.Joule   `json:"energy_j"`
+}
+
+// newRoundReport returns time and energy of so many blocks, without idle time
+// behind them.
+func newRoundReport(r predict.Round, blocks uint64) RoundReport {
+	t, e := r.At(blocks, 0)
+	return RoundReport{blocks, r.Rounds(blocks), t, e}
+}
+
+// predictByPlatform prints the closed form of a platform's rounds, with ten digits
+// to compare with SimGrid's own output.
+func predictByPlatform(a *cli.App, f platformFlags, blocks []uint64) error {
+	_, r, err := f.read()
+	if err != nil {
+		return err
+	}
+	list := []RoundReport{}
+	for _, n := range blocks {
+		list = append(list, newRoundReport(r, n))
+	}
+	v := map[string]any{"platform": f.platform, "round": r, "predictions": list}
+	return a.Print(v, func(w io.Writer) {
+		fmt.Fprintf(w, "Rounds of %d blocks: %.9g s and %.9g J each, at %v\n\n", r.Blocks, float64(r.Time),
+			float64(r.Energy), r.Power)
+		out.Table(w, out.Row{"blocks", "rounds", "time", "energy"}, list, func(x RoundReport) out.Row {
+			t, e := fmt.Sprintf("%.10g s", float64(x.Time)), fmt.Sprintf("%.10g J", float64(x.Energy))
+			return out.Row{x.Blocks, x.Rounds, t, e}
+		})
+	})
+}
+
+// predictShowCmd returns predict show.
+func predictShowCmd(a *cli.App) *cobra.Command {
+	var svg string
+	c := &cobra.Command{
+		Use: "show [NAME[@VERSION]]", Short: "Show a model: coefficients, errors, a plot", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := loadPrediction(a, cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			return showPrediction(a, p, svg)
+		},
+	}
+	cli.SVGFlag(c.Flags(), &svg, "draw time and energy into this file")
+	return a.JSONFlag(c)
+}
+
+// predictCheckCmd returns predict check: a stored model against measured points.
+func predictCheckCmd(a *cli.App) *cobra.Command {
+	var s pointSources
+	var name string
+	c := &cobra.Command{
+		Use: "check [TASK...]", Short: "Hold a model against measured launches",
+		RunE: func(cmd *cobra.Command, args []string) error { return predictCheck(a, cmd.Context(), s, name, args) },
+	}
+	c.Flags().StringVar(&name, "model", "", "NAME or NAME@VERSION of the model (default: the only one)")
+	s.add(c.Flags())
+	return a.JSONFlag(c)
+}
+
+// predictCheck gathers points, evaluates the model on them, and prints worst, best
+// and average relative error (WRE, BRE, ARE). Points that the model was calibrated
+// on are counted and reported: they make the errors look smaller.
+func predictCheck(a *cli.App, ctx context.Context, s pointSources, name string, args []string) error {
+	if s.csv == "" && len(s.traces) == 0 && len(args) == 0 {
+		return cli.Usagef("name what to check against: tasks, --csv or --trace")
+	}
+	var names []string
+	if name != "" {
+		names = []string{name}
+	}
+	p, err := loadPrediction(a, ctx, names)
+	if err != nil {
+		return err
+	}
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	points, _, err := s.gather(ctx, func() (*store.DB, error) { return db, nil }, args)
+	if err != nil {
+		return err
+	}
+	v, err := p.model.Evaluate(points)
+	if err != nil {
+		return err
+	}
+	// A point is recognised by blocks and energy: two measurements never agree in all
+	// digits.
+	known := 0
+	for _, x := range points {
+		if slices.ContainsFunc(p.Points, func(q predict.Point) bool {
+			return q.Blocks == x.Blocks && measure.Joule(q.Energy) == x.Energy
+		}) {
+			known++
+		}
+	}
+	x := map[string]any{"name": p.Name, "version": p.Version, "calibration_points_among_them": known, "evaluation": v}
+	return a.Print(x, func(w io.Writer) {
+		if known > 0 {
+			fmt.Fprintf(w, "%d of these points the model was made from: they flatter it.\n\n", known)
+		}
+		renderEvaluation(w, &v)
+	})
+}
+
+// predictReferenceCmd returns predict reference. It reads no file and no database.
+func predictReferenceCmd(a *cli.App) *cobra.Command {
+	c := &cobra.Command{
+		Use: "reference", Short: "Show the errors that the paper reports", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := map[string]any{"source": "Boughzala et al. 2020, Tables IV and V", "rows": predict.References()}
+			return a.Print(v, renderReferences)
+		},
+	}
+	return a.JSONFlag(c)
+}
+
+// renderReferences writes the rows of the paper, and a note on each that contradicts itself.
+func renderReferences(w io.Writer) {
+	var notes []string
+	head := out.Row{"device", "kernel", "time WRE", "BRE", "ARE", "energy WRE", "BRE", "ARE", ""}
+	out.Table(w, head, predict.References(), func(r predict.Reference) out.Row {
+		mark := ""
+		if r.Irregular != "" {
+			mark = "*"
+			notes = append(notes, fmt.Sprintf("* %s on %s: %s", r.Kernel, r.Device, r.Irregular))
+		}
+		t, e := r.Time, r.Energy
+		return out.Row{r.Device, r.Kernel, t.Worst, t.Best, t.Average, e.Worst, e.Best, e.Average, mark}
+	})
+	for _, n := range notes {
+		fmt.Fprintln(w, n)
+	}
+}
+
+// predictAdviseCmd returns predict advise: numbers of blocks that determine line
+// and rounds.
+func predictAdviseCmd(a *cli.App) *cobra.Command {
+	var sms, resident, largest uint64
+	c := &cobra.Command{
+		Use: "advise", Short: "Say which numbers of blocks to measure for a calibration", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			x, err := predict.Advise(sms, resident, largest)
+			if err != nil {
+				return cli.WithCode(cli.ExitUsage, err)
+			}
+			return a.Print(x, func(w io.Writer) {
+				fmt.Fprintf(w, "Measure launches of %v blocks:\n", x.Blocks)
+				for _, why := range x.Why {
+					fmt.Fprintln(w, " -", why)
+				}
+			})
+		},
+	}
+	c.Flags().Uint64Var(&sms, "sms", 0, "multiprocessors of the GPU (required)")
+	c.Flags().Uint64Var(&resident, "resident", 1, "blocks that a multiprocessor holds at a time")
+	c.Flags().Uint64Var(&largest, "largest", 0, "largest number of blocks that is to be predicted")
+	return a.JSONFlag(c)
+}
+
+// parseBlocks parses numbers of blocks, from 1 to predict.MostBlocks; errors are
+// wrong usage and name the flag.
+func parseBlocks(flag string, list []string) (out []uint64, err error) {
+	for _, s := range list {
+		n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 64)
+		if err != nil || n == 0 || n > predict.MostBlocks {
+			return nil, cli.Usagef("--%s %q: want whole numbers of blocks from 1 on, with commas between them", flag, s)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// blocksText lists the numbers of blocks of points in ascending order, each once.
+func blocksText(points []predict.Point) string {
+	sorted := slices.SortedFunc(slices.Values(points),
+		func(a, b predict.Point) int { return cmp.Compare(a.Blocks, b.Blocks) })
+	var out []string
+	for _, p := range sorted {
+		out = append(out, strconv.FormatUint(p.Blocks, 10))
+	}
+	return strings.Join(slices.Compact(out), ", ")
+}

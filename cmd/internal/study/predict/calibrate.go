@@ -1,0 +1,488 @@
+package predict
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/analysis/predict"
+	"github.com/wattmark/wattmark/cmd/internal/bench"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
+)
+
+// predictFlags are the flags of calibrate.
+type predictFlags struct {
+	pointSources
+	sms  uint64
+	name string
+	// use lists the numbers of blocks to fit; the other points are predicted.
+	use []string
+	// idle with idleU, idleTask and idleTrace are three sources of the idle power;
+	// exactly one must be given.
+	idle, idleU string
+	idleTask    int64
+	idleTrace   string
+	weights     string
+	// level is the coverage of the bands, flops the work of a block in flop.
+	level, flops float64
+	off          string
+	// resident is a number, or "fit".
+	resident, svg string
+	dryRun        bool
+}
+
+// predictCalibrateCmd returns predict calibrate.
+func predictCalibrateCmd(a *cli.App) *cobra.Command {
+	var f predictFlags
+	c := &cobra.Command{
+		Use: "calibrate [TASK...]", Short: "Make a model from three or more measured launches",
+		RunE: func(cmd *cobra.Command, args []string) error { return predictCalibrate(a, cmd.Context(), f, args) },
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.name, "name", "", "name of the model (default: the kernel's, or prediction)")
+	f.pointSources.add(fl)
+	fl.StringSliceVar(&f.use, "use", nil,
+		"numbers of blocks to calibrate on; the other points are predicted (default: all calibrate)")
+	fl.Uint64Var(&f.sms, "sms", 0, "multiprocessors of the GPU, as 132 of an H200 (required)")
+	fl.StringVar(&f.resident, "resident", "1",
+		"blocks that a multiprocessor holds at a time, or fit: from the steps of the times")
+	fl.StringVar(&f.idle, "idle", "", "power of the idle GPU, as 134W")
+	fl.StringVar(&f.idleU, "idle-u", "", "its standard uncertainty, as 0.5W or 1%")
+	fl.Int64Var(&f.idleTask, "idle-task", 0, "task in which the GPU rested, in place of --idle")
+	fl.StringVar(&f.idleTrace, "idle-trace", "", "power trace of the resting GPU, in place of --idle")
+	fl.StringVar(&f.weights, "weights", "",
+		"equal (as in the paper), relative, or stated: by the points' uncertainties (default: equal)")
+	fl.Float64Var(&f.level, "level", 0.95, "level of the bands")
+	fl.Float64Var(&f.flops, "flops-per-block", 0,
+		"work of a block, for a platform file's speed (default: a unit a block)")
+	fl.StringVar(&f.off, "off", "0W", "power of the switched-off GPU, for a platform file")
+	cli.SVGFlag(fl, &f.svg, "draw time and energy into this file")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "store nothing")
+	return a.JSONFlag(c)
+}
+
+// predictCalibrate gathers the points, fits a model to them, stores it unless
+// --dry-run, and prints it. The database is opened for reading only if a task is
+// named. Points held back by --use are predicted and compared.
+func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []string) (err error) {
+	if f.csv == "" && len(f.traces) == 0 && len(args) == 0 {
+		return cli.Usagef("name what to calibrate from: tasks, --csv or --trace")
+	}
+	var db *store.DB
+	open := func() (*store.DB, error) {
+		if db == nil {
+			db, err = a.OpenDB(ctx)
+		}
+		return db, err
+	}
+	defer func() {
+		if db != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}()
+	// All points are needed before the split: the resident blocks may be fitted to
+	// every time.
+	all, tasks, err := f.gather(ctx, open, args)
+	if err != nil {
+		return err
+	}
+	c := predictionContent{Kernel: f.kernel, FlopsPerBlock: f.flops}
+	if err := f.options(ctx, open, all, &c); err != nil {
+		return err
+	}
+	if c.Points, c.Others, err = f.split(all); err != nil {
+		return err
+	}
+	name := cmp.Or(f.name, f.kernel, "prediction")
+	p, err := c.model(name)
+	if err != nil {
+		return err
+	}
+	p.Doubts = append(predict.Review(c.Points, c.Options), p.Doubts...)
+	if p.Fitted && len(p.Others) > 0 {
+		p.Doubts = append(p.Doubts,
+			"the resident blocks were fitted from the times of all points, those that are predicted among them")
+	}
+	if len(f.traces) > 0 {
+		p.Doubts = append(p.Doubts, predict.TooShort(c.Points, predict.SamplePeriod)...)
+	}
+	if !f.dryRun {
+		if err := p.keep(a, ctx, tasks); err != nil {
+			return err
+		}
+	}
+	return showPrediction(a, p, f.svg)
+}
+
+// options sets the idle power, the GPU's shape, weights, and level of c. With
+// --resident fit the resident blocks, 1 to 32, are those whose staircase fits the
+// times best. Bad flags are wrong usage.
+func (f *predictFlags) options(ctx context.Context, open func() (*store.DB, error), all []predict.Point,
+	c *predictionContent,
+) error {
+	if f.sms == 0 {
+		return cli.Usagef("--sms: say how many multiprocessors the GPU has (132 of an H200, 108 of an A100, 14 of the " +
+			"paper's two)")
+	}
+	if f.flops < 0 {
+		return cli.Usagef("--flops-per-block %v: want a positive number", f.flops)
+	}
+	off, err := bench.ParseQuantity(f.off, measure.UnitWatt)
+	if err != nil || off < 0 {
+		return cli.Usagef("--off %q: want a power, as 10W", f.off)
+	}
+	c.Off = measure.Watt(off)
+	c.Options = predict.Options{SMs: f.sms, Weights: predict.Weighting(f.weights), Level: f.level}
+	// The staircase needs the times of all points, including those held back.
+	if f.resident == "fit" {
+		s, err := predict.FitStaircase(all, f.sms, 32)
+		if err != nil {
+			return fmt.Errorf("--resident fit: %w", err)
+		}
+		c.Options.Resident, c.Fitted = s[0].Resident, true
+	} else if c.Options.Resident, err = strconv.ParseUint(f.resident, 10, 32); err != nil || c.Options.Resident == 0 {
+		return cli.Usagef("--resident %q: want a number from 1 on, or fit", f.resident)
+	}
+	c.Options.Idle, c.Options.UIdle, err = f.idlePower(ctx, open)
+	return err
+}
+
+// idlePower returns the idle power P_s and its standard uncertainty in W, from the
+// flag, a task of the resting GPU, or a trace. A task's expanded uncertainty (k =
+// 2) is halved; a trace has none. --idle-u replaces either.
+func (f *predictFlags) idlePower(ctx context.Context, open func() (*store.DB, error)) (w, u measure.Watt, err error) {
+	if session.CountTrue(f.idle != "", f.idleTask != 0, f.idleTrace != "") != 1 {
+		return 0, 0, cli.Usagef("say what the idle GPU draws, by one of --idle 134W, --idle-task and --idle-trace")
+	}
+	switch {
+	case f.idleTrace != "":
+		t, err := readTrace(f.idleTrace)
+		if err != nil {
+			return 0, 0, err
+		}
+		w = t.Mean()
+	case f.idleTask != 0:
+		db, err := open()
+		if err != nil {
+			return 0, 0, err
+		}
+		t, err := idleTask(ctx, db, store.TaskID(f.idleTask))
+		if err != nil {
+			return 0, 0, err
+		}
+		// U is expanded with k = 2: u(P) = U / (2 · duration).
+		w, u = t.Result.Mean, measure.Watt(float64(t.Result.Total.U)/2/float64(t.Result.Duration()))
+	default:
+		v, err := bench.ParseQuantity(f.idle, measure.UnitWatt)
+		if err != nil {
+			return 0, 0, cli.Usagef("--idle: %w", err)
+		}
+		w = measure.Watt(v)
+	}
+	if f.idleU != "" {
+		v, err := bench.ParseUncertainty(f.idleU, float64(w), measure.UnitWatt)
+		if err != nil {
+			return 0, 0, cli.Usagef("--idle-u: %w", err)
+		}
+		u = measure.Watt(v)
+	}
+	return w, u, nil
+}
+
+// idleTask returns a task that has a window.
+func idleTask(ctx context.Context, db *store.DB, id store.TaskID) (*store.Task, error) {
+	t, err := storedTask(ctx, db, id)
+	if err == nil && t.Result == nil {
+		err = fmt.Errorf("task %d has no window: see wattmark show %d", id, id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--idle-task: %w", err)
+	}
+	return t, nil
+}
+
+// storedTask reads a task; one that does not exist has the exit code ExitNotFound.
+func storedTask(ctx context.Context, db *store.DB, id store.TaskID) (*store.Task, error) {
+	t, err := db.Task(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		err = cli.NotFoundf("no task %d: list them with wattmark tasks", id)
+	}
+	return &t, err
+}
+
+// split separates the points to fit, whose numbers of blocks --use lists, from the
+// others, sorted by blocks. Without --use all are fitted. A listed number without
+// a point is wrong usage.
+func (f *predictFlags) split(all []predict.Point) (fit, others []predict.Point, err error) {
+	if len(f.use) == 0 {
+		return all, nil, nil
+	}
+	sizes, err := parseBlocks("use", f.use)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range all {
+		if slices.Contains(sizes, p.Blocks) {
+			fit = append(fit, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	slices.SortStableFunc(others, func(a, b predict.Point) int { return cmp.Compare(a.Blocks, b.Blocks) })
+	for _, n := range sizes {
+		if !slices.ContainsFunc(fit, func(p predict.Point) bool { return p.Blocks == n }) {
+			return nil, nil, cli.Usagef("--use %d: no point of %d blocks among %s", n, n, blocksText(all))
+		}
+	}
+	return fit, others, nil
+}
+
+// pointSources names the sources of points: a CSV file, power traces, and the
+// numbers of blocks of tasks that do not record them.
+type pointSources struct {
+	csv, kernel string
+	blocks      []string // TASK=N or TASK=NxLAUNCHES
+	traces      []string // N=FILE
+	allStates   bool
+}
+
+// add defines the flags on fl.
+func (s *pointSources) add(fl *pflag.FlagSet) {
+	fl.StringVar(&s.csv, "csv", "", "CSV file of points")
+	fl.StringVar(&s.kernel, "kernel", "", "kernel of the CSV file, where it has several")
+	fl.StringArrayVar(&s.blocks, "blocks", nil, "TASK=BLOCKS, or TASK=BLOCKSxLAUNCHES (repeatable)")
+	fl.StringArrayVar(&s.traces, "trace", nil, "BLOCKS=FILE, a power trace of one launch (repeatable)")
+	fl.BoolVar(&s.allStates, "all-states", false, "keep traces' readings of every performance state, not P0 alone")
+}
+
+// grid is the number of blocks of a launch, and the number of launches of that
+// size.
+type grid struct{ blocks, launches uint64 }
+
+// gridRE matches BLOCKS or BLOCKSxLAUNCHES.
+var gridRE = lazy.Regexp(`^(\d+)(?:x(\d+))?$`)
+
+// parseGrid parses "140" or "140x1000". Both numbers are at least 1 and below
+// 2^53, so that they are exact as float64.
+func parseGrid(s string) (g grid, err error) {
+	m := gridRE().FindStringSubmatch(s)
+	if m == nil {
+		return g, fmt.Errorf("%q is no number of blocks: write 140, or 140x1000 for a thousand launches", s)
+	}
+	g.launches = 1
+	if g.blocks, err = strconv.ParseUint(m[1], 10, 53); err == nil && m[2] != "" {
+		g.launches, err = strconv.ParseUint(m[2], 10, 53)
+	}
+	if err != nil || g.blocks == 0 || g.launches == 0 {
+		return g, fmt.Errorf("%q: blocks and launches are whole numbers from 1 on", s)
+	}
+	return g, nil
+}
+
+// gather returns the points of the file, the traces and the tasks, in this order,
+// and the numbers of the tasks. open is called per task only. A task in --blocks
+// that is not among the tasks is wrong usage.
+func (s *pointSources) gather(ctx context.Context, open func() (*store.DB, error),
+	tasks []string,
+) (points []predict.Point, ids []store.TaskID, err error) {
+	if s.csv != "" {
+		if points, err = s.fromCSV(); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, t := range s.traces {
+		p, err := s.fromTrace(t)
+		if err != nil {
+			return nil, nil, err
+		}
+		points = append(points, p)
+	}
+	given, err := s.gridByTask()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, arg := range tasks {
+		id, err := cli.TaskID(arg)
+		if err != nil {
+			return nil, nil, err
+		}
+		db, err := open()
+		if err != nil {
+			return nil, nil, err
+		}
+		p, err := taskPoint(ctx, db, id, given)
+		if err != nil {
+			return nil, nil, err
+		}
+		points, ids = append(points, p), append(ids, id)
+		// Those left at the end name tasks that were not given.
+		delete(given, id)
+	}
+	for id := range given {
+		return nil, nil, cli.Usagef("--blocks names task %d, which is not among the tasks to calibrate from", id)
+	}
+	return points, ids, nil
+}
+
+// fromCSV reads the points of one kernel; a file of several kernels needs
+// --kernel.
+func (s *pointSources) fromCSV() ([]predict.Point, error) {
+	f, err := os.Open(s.csv)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	table, err := predict.ReadPoints(f, s.csv)
+	if err != nil {
+		return nil, err
+	}
+	points, err := table.Kernel(s.kernel)
+	if err != nil {
+		return nil, cli.Usagef("--kernel: %s: %w", s.csv, err)
+	}
+	return points, nil
+}
+
+// fromTrace reads BLOCKS=FILE. Readings outside performance state P0 are dropped
+// unless --all-states: the clocks of other states belong to an idle GPU. Time and
+// energy are those of one launch.
+func (s *pointSources) fromTrace(arg string) (p predict.Point, err error) {
+	n, file, ok := strings.Cut(arg, "=")
+	g, err := parseGrid(n)
+	if err != nil || !ok {
+		return p, cli.Usagef("--trace %q: write BLOCKS=FILE, as 140=run.csv", arg)
+	}
+	t, err := readTrace(file)
+	if err != nil {
+		return p, err
+	}
+	if !s.allStates {
+		t = t.Busy()
+	}
+	if p, err = t.Point(g.blocks); err != nil {
+		return p, err
+	}
+	p.Time, p.Energy = p.Time/measure.Seconds(g.launches), p.Energy/measure.Joule(g.launches)
+	return p, nil
+}
+
+// readTrace reads a power trace: CSV with time_s and power_w, or a log of
+// nvidia-smi.
+func readTrace(file string) (*predict.Trace, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return predict.ReadTrace(f, file)
+}
+
+// gridByTask parses --blocks.
+func (s *pointSources) gridByTask() (map[store.TaskID]grid, error) {
+	out := map[store.TaskID]grid{}
+	for _, b := range s.blocks {
+		task, n, ok := strings.Cut(b, "=")
+		id, err := cli.TaskID(task)
+		if err == nil && ok {
+			out[id], err = parseGrid(n)
+		}
+		if err != nil || !ok {
+			return nil, cli.WithCode(cli.ExitUsage,
+				errors.Join(fmt.Errorf("--blocks %q: write TASK=BLOCKS or TASK=BLOCKSxLAUNCHES, as 12=140 or "+
+					"12=140x1000", b), err))
+		}
+	}
+	return out, nil
+}
+
+// taskPoint returns the point of a task, per launch. The expanded uncertainty of
+// the energy is divided by its coverage factor k (2 if unknown); that of the time
+// combines the two markers: u² = u_start² + u_stop².
+func taskPoint(ctx context.Context, db *store.DB, id store.TaskID, given map[store.TaskID]grid) (p predict.Point,
+	err error,
+) {
+	t, err := storedTask(ctx, db, id)
+	if err != nil {
+		return p, err
+	}
+	if t.Result == nil || t.State != store.Complete {
+		return p, fmt.Errorf("task %d has no whole measurement to calibrate from: see wattmark show %d", id, id)
+	}
+	g, ok := given[id]
+	if !ok {
+		if g, err = gridOf(ctx, db, t); err != nil {
+			return p, err
+		}
+	}
+	p = predict.Point{
+		Blocks: g.blocks, Time: t.Result.Duration() / measure.Seconds(g.launches),
+		Energy: t.Result.Total.Energy / measure.Joule(g.launches), From: fmt.Sprintf("task %d", id),
+	}
+	// The coverage factor of the budget; without effective degrees of freedom 2.
+	k := measure.FactorOf(t.Result.Total, t.Result.Budget)
+	if math.IsNaN(k) || math.IsInf(k, 0) || k < 1 {
+		k = 2
+	}
+	p.UEnergy = measure.Joule(float64(t.Result.Total.U) / k / float64(g.launches))
+	var u []measure.Seconds
+	for _, m := range t.Markers {
+		if m.Kind == marker.Start || m.Kind == marker.Stop {
+			u = append(u, m.U)
+		}
+	}
+	if len(u) == 2 { // the window's ends are placed by the two
+		p.UTime = measure.Seconds(math.Hypot(float64(u[0]), float64(u[1])) / float64(g.launches))
+	}
+	return p, p.Validate()
+}
+
+// nameRE matches blocks=N or blocks=NxLAUNCHES in a task's name.
+var nameRE = lazy.Regexp(`\bblocks=(\d+(?:x\d+)?)\b`)
+
+// gridOf returns a task's number of blocks and launches from its recorded launches
+// on the measured GPU, else from its name. Launches of different sizes, or neither
+// source, are an error.
+func gridOf(ctx context.Context, db *store.DB, t *store.Task) (g grid, err error) {
+	tables, err := db.LaunchTables(ctx, t.ID)
+	if err != nil {
+		return g, err
+	}
+	for l, err := range db.Launches(ctx, t.ID) {
+		if err != nil {
+			return g, err
+		}
+		// Launches on GPUs that were not measured do not count.
+		if l.Device < len(tables.Devices) && !tables.Devices[l.Device].Measured {
+			continue
+		}
+		// The number of blocks is the volume of the grid.
+		n := uint64(l.Grid[0]) * uint64(l.Grid[1]) * uint64(l.Grid[2])
+		if g.blocks != 0 && n != g.blocks {
+			return g,
+				fmt.Errorf("task %d launched kernels of %d and of %d blocks: calibrate from tasks with one number "+
+					"each, or say --blocks %d=N", t.ID, g.blocks, n, t.ID)
+		}
+		g.blocks, g.launches = n, g.launches+1
+	}
+	if g.blocks != 0 {
+		return g, nil
+	}
+	if m := nameRE().FindStringSubmatch(t.Name); m != nil {
+		return parseGrid(m[1])
+	}
+	return g, cli.Usagef("task %d, %s: its number of blocks is not recorded: say --blocks %d=N, name tasks like "+
+		"vadd,blocks=140, or measure with run --auto", t.ID, t.Name, t.ID)
+}

@@ -1,0 +1,276 @@
+package predict
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/wattmark/wattmark/analysis/predict"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// kind selects predictions among the stored analyses.
+var kind = stored.Kind{Kind: "prediction", Noun: "prediction", Family: "predict"}
+
+// predictionContent is the stored form of a model: points and options. The model
+// is fitted again on reading; the coefficients are stored for other programs.
+type predictionContent struct {
+	Kernel  string          `json:"kernel,omitempty"`
+	GPU     string          `json:"gpu,omitempty"`
+	Options predict.Options `json:"options"`
+	// Fitted: the resident blocks were fitted from the steps of the times.
+	Fitted bool `json:"resident_fitted,omitempty"`
+	// FlopsPerBlock is the work of a block, 0 if not given; Off is the power of the
+	// switched-off GPU. Both only concern SimGrid.
+	FlopsPerBlock float64         `json:"flops_per_block,omitempty"`
+	Off           measure.Watt    `json:"off_w"`
+	Points        []predict.Point `json:"points"`
+	// Others were held back from the fit, and are predicted.
+	Others     []predict.Point    `json:"others,omitempty"`
+	Parameters predict.Parameters `json:"parameters"`
+	Round      predict.Round      `json:"round"`
+}
+
+// Prediction is a fitted model with its name, version, sources and doubts, as predict
+// calibrate, show, list and sweep print it in JSON. Version is 0 until it is stored.
+type Prediction struct {
+	Database string    `json:"database,omitempty"`
+	Name     string    `json:"name"`
+	Version  int       `json:"version,omitempty"`
+	Made     time.Time `json:"made,omitzero"` // in UTC, whole seconds
+	predictionContent
+	Tasks []store.TaskID `json:"tasks,omitempty"`
+	// SpeedFlops and FlopsPerRound are the figures of a SimGrid platform.
+	SpeedFlops    float64  `json:"speed_flop_s"`
+	FlopsPerRound float64  `json:"flops_per_round"`
+	Doubts        []string `json:"doubts,omitempty"`
+	// Evaluation compares the predictions of Others with their values; nil without Others.
+	Evaluation *predict.Evaluation `json:"evaluation,omitempty"`
+	Picture    string              `json:"picture,omitempty"`
+	model      *predict.Model
+}
+
+// model fits the points and evaluates Others. Options and points of the result are
+// those that the fit used, with defaults filled in.
+func (c predictionContent) model(name string) (*Prediction, error) {
+	m, err := predict.Fit(c.Points, c.Options)
+	if err != nil {
+		return nil, err
+	}
+	p := &Prediction{predictionContent: c, Name: name, model: m}
+	p.Options, p.Points, p.Parameters = m.Options(), m.Points(), m.Parameters()
+	if p.Round, err = m.Round(predict.Target{}); err != nil {
+		return nil, err
+	}
+	p.SpeedFlops, p.FlopsPerRound = p.Round.Speed(p.flopsPerBlock()), p.flopsPerBlock()*float64(p.Round.Blocks)
+	if len(c.Others) > 0 {
+		v, err := m.Evaluate(c.Others)
+		if err != nil {
+			return nil, err
+		}
+		p.Evaluation = &v
+	}
+	return p, nil
+}
+
+// flopsPerBlock returns the work of a block in flop, 1 if not given: a simulation
+// then counts blocks.
+func (c *predictionContent) flopsPerBlock() float64 {
+	if c.FlopsPerBlock > 0 {
+		return c.FlopsPerBlock
+	}
+	return 1
+}
+
+// keep stores p as the next version of its name, with references to tasks, and sets version
+// and time. The database is created if absent.
+func (p *Prediction) keep(a *cli.App, ctx context.Context, tasks []store.TaskID) error {
+	x, err := kind.Keep(a, ctx, p.Name, p.predictionContent, tasks)
+	p.as(&x)
+	return err
+}
+
+// as sets the identity of p to that of its stored form.
+func (p *Prediction) as(x *store.Analysis) {
+	p.Version, p.Made, p.Tasks = x.Version, x.Made.UTC().Truncate(time.Second), x.Tasks
+}
+
+// loadPrediction returns the model NAME or NAME@VERSION of args, or without args
+// the only one stored. None or several, and an unknown name, are errors.
+func loadPrediction(a *cli.App, ctx context.Context, args []string) (*Prediction, error) {
+	if len(args) == 0 {
+		name, err := onlyPrediction(a, ctx)
+		if err != nil {
+			return nil, err
+		}
+		args = []string{name}
+	}
+	x, err := kind.Get(a, ctx, args[0])
+	if err != nil {
+		return nil, err
+	}
+	return readPrediction(x)
+}
+
+// readPrediction decodes the stored form and fits it again; content that cannot be
+// fitted is an error.
+func readPrediction(x *store.Analysis) (*Prediction, error) {
+	var c predictionContent
+	err := json.Unmarshal(x.Content, &c)
+	if err == nil {
+		var p *Prediction
+		if p, err = c.model(x.Name); err == nil {
+			p.as(x)
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("prediction %s@%d: its content is not a model of this program: %w", x.Name, x.Version, err)
+}
+
+// onlyPrediction returns the name of the only model, of which there may be several
+// versions.
+func onlyPrediction(a *cli.App, ctx context.Context) (string, error) {
+	list, err := kind.All(a, ctx)
+	if err != nil {
+		return "", err
+	}
+	// Several versions of one name are one model.
+	names := map[string]bool{}
+	for _, x := range list {
+		names[x.Name] = true
+	}
+	switch len(names) {
+	case 0:
+		return "", cli.NotFoundf("no prediction is stored yet: make one with wattmark predict calibrate")
+	case 1:
+		return list[0].Name, nil
+	}
+	return "", cli.Usagef("there are %d predictions: name one (wattmark predict list)", len(names))
+}
+
+// printPredictions writes one line per model.
+func printPredictions(a *cli.App, list []*Prediction) error {
+	for _, p := range list {
+		p.Database = a.DB
+	}
+	return a.Print(map[string]any{"predictions": list}, func(w io.Writer) {
+		if len(list) == 0 {
+			fmt.Fprintln(w, "No predictions in", a.DB)
+			return
+		}
+		head := out.Row{"prediction", "made", "GPU", "SMs", "resident", "calibrated on", "a round", "draws"}
+		out.Table(w, head, list, func(p *Prediction) out.Row {
+			return out.Row{
+				fmt.Sprintf("%s@%d", p.Name, p.Version), p.Made.Local().Format(time.DateTime), p.GPU, p.Options.SMs,
+				p.Options.Resident, blocksText(p.Points), p.Round.Time, p.Round.Power,
+			}
+		})
+	})
+}
+
+// showPrediction draws the SVG if named, then prints JSON, or text with a plot of
+// energy.
+func showPrediction(a *cli.App, p *Prediction, svg string) error {
+	if svg != "" {
+		if err := cli.WriteFile(svg, p.writeSVG); err != nil {
+			return err
+		}
+	}
+	p.Database, p.Picture = a.DB, svg
+	return a.Print(p, func(w io.Writer) {
+		p.render(w)
+		p.plot(w)
+		if svg != "" {
+			fmt.Fprintln(w, "\nDrawn into", svg)
+		}
+	})
+}
+
+// render writes the coefficients with uncertainties, the rounds, the doubts, and
+// the errors of points held back.
+func (p *Prediction) render(w io.Writer) {
+	title := p.Name
+	if p.Version > 0 {
+		title = fmt.Sprintf("%s@%d", p.Name, p.Version)
+	}
+	fmt.Fprintf(w, "Prediction %s", title)
+	if p.GPU != "" {
+		fmt.Fprintf(w, "  on %s", p.GPU)
+	}
+	o, q := p.Options, p.Parameters
+	fmt.Fprintf(w, "\n  from     %d points of %s blocks, %s weights\n", len(p.Points), blocksText(p.Points), o.Weights)
+	fmt.Fprintf(w, "  time     %v·NB + %v   (± %v, ± %v at %.3g %%)\n", q.PerBlock, q.Start, q.UPerBlock, q.UStart,
+		100*o.Level)
+	fmt.Fprintf(w, "  energy   %v·NB + %v·T   (± %v)\n", q.Block, o.Idle, q.UBlock)
+	how := ""
+	if p.Fitted {
+		how = ", fitted from the steps of the times"
+	}
+	fmt.Fprintf(w, "  rounds   of %d blocks: %d multiprocessors with %d resident%s\n", p.Round.Blocks, o.SMs,
+		o.Resident, how)
+	fmt.Fprintf(w, "           %v and %v each, at %v\n", p.Round.Time, p.Round.Energy, p.Round.Power)
+	if o.Weights == predict.Stated {
+		fmt.Fprintf(w,
+			"  fit      residuals as large with a probability of %.2g (time) and %.2g (energy) under the stated "+
+				"uncertainties\n", q.PTime, q.PEnergy)
+	}
+	for _, d := range p.Doubts {
+		fmt.Fprintf(w, "  note     %s\n", d)
+	}
+	if p.Evaluation != nil {
+		fmt.Fprintf(w, "\nPredicted, and not calibrated on:\n")
+		renderEvaluation(w, p.Evaluation)
+	}
+}
+
+// relative formats an error in percent by a format. Below 1e-9 % it is rounding and shown as 0.
+func relative(format func(float64) string, pct float64) string {
+	if math.Abs(pct) < 1e-9 {
+		pct = 0
+	}
+	return format(pct)
+}
+
+// renderEvaluation writes the relative errors of every point, then their extremes
+// and means per kind of prediction.
+func renderEvaluation(w io.Writer, v *predict.Evaluation) {
+	head := out.Row{"blocks", "rounds", "time", "by the line", "by rounds", "energy", "by the line", "by rounds", "mixed"}
+	out.Table(w, head, v.Points, func(p predict.Scored) out.Row {
+		t := func(f predict.Forecast) string {
+			return relative(measure.FormatPercent, 100*float64(f.Time.Value-p.Time)/float64(p.Time))
+		}
+		e := func(f predict.Forecast) string {
+			return relative(measure.FormatPercent, 100*float64(f.Energy.Value-p.Energy)/float64(p.Energy))
+		}
+		return out.Row{
+			p.Point.Blocks, p.Rounds, p.Time, t(p.Linear), t(p.ByRounds), p.Energy, e(p.Linear), e(p.ByRounds), e(p.Mixed),
+		}
+	})
+	fmt.Fprintln(w)
+	t := out.NewTable(w, "error (%)", "worst", "best", "average", "mean with sign", "in the band")
+	add := func(name string, e predict.Errors, hits int) {
+		row := out.Row{name}
+		for _, pct := range []float64{e.Worst, e.Best, e.Average, e.Mean} {
+			row = append(row, relative(func(v float64) string { return fmt.Sprintf("%.3g", v) }, pct))
+		}
+		t.AppendRow(append(row, fmt.Sprintf("%d of %d", hits, len(v.Points))))
+	}
+	add("time by the line", v.Linear.Time, v.Linear.TimeHit)
+	add("time by rounds", v.ByRounds.Time, v.ByRounds.TimeHit)
+	add("energy by the line", v.Linear.Energy, v.Linear.EnergyHit)
+	add("energy by rounds", v.ByRounds.Energy, v.ByRounds.EnergyHit)
+	add("energy, mixed", v.Mixed.Energy, v.Mixed.EnergyHit)
+	t.Render()
+}
+
+// bandText formats a value with the half width of its prediction band.
+func bandText[T measure.Seconds | measure.Joule](b predict.Band[T]) string {
+	return fmt.Sprintf("%v ± %v", b.Value, b.Prediction)
+}

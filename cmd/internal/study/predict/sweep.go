@@ -1,0 +1,420 @@
+package predict
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/analysis/predict"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/run"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/experiment/sweep"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// predictSweepFlags are the flags of sweep, beside those that it shares with run.
+type predictSweepFlags struct {
+	run.RunFlags
+	kernel, method, name string
+	// sizes are the numbers of blocks to measure; use are those to calibrate on.
+	sizes, use []string
+	// round is the wanted duration of a full round, rest the pause before each launch,
+	// idle and settle the two idle measurements and the pause before them.
+	round, rest, idle, settle time.Duration
+	repeat                    int
+	seed                      uint64
+	// resident overrides the blocks per multiprocessor of the driver; 0 keeps them.
+	resident uint64
+	csv, svg string
+}
+
+// byMeter selects the external meter as the method; others read the GPU's own
+// sensor.
+const byMeter = "meter"
+
+// predictSweepCmd returns predict sweep.
+func predictSweepCmd(a *cli.App) *cobra.Command {
+	var f predictSweepFlags
+	c := &cobra.Command{
+		Use: "sweep", Short: "Measure a kernel over its number of blocks, calibrate, and predict the rest",
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return predictSweep(a, cmd.Context(), f) },
+	}
+	fl := c.Flags()
+	f.AddBench(fl)
+	fl.StringVar(&f.kernel, "kernel", "", "vectoradd or matmul (required)")
+	fl.StringSliceVar(&f.sizes, "sizes", nil,
+		"numbers of blocks (default: a quarter of what the GPU holds to eight times that)")
+	fl.StringSliceVar(&f.use, "use", nil, "numbers of blocks to calibrate on (default: one, two and four full rounds)")
+	fl.IntVar(&f.repeat, "repeat", 3, "times that every size is measured")
+	fl.DurationVar(&f.round, "round", 600*time.Millisecond, "how long a full round is to take")
+	fl.DurationVar(&f.rest, "rest", 400*time.Millisecond, "rest before each launch")
+	fl.DurationVar(&f.idle, "idle", 3*time.Second, "how long the GPU is measured at rest, before and after all")
+	fl.DurationVar(&f.settle, "settle", 1500*time.Millisecond, "how long it is left alone before that")
+	fl.Uint64Var(&f.resident, "resident", 0,
+		"blocks that a multiprocessor holds, for the rounds (default: what the driver says)")
+	fl.StringVar(&f.method, "method", "",
+		"counter, instant, average, mtsm, sma or papi; or meter (default: meter with --monitor, else counter)")
+	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")
+	fl.StringVar(&f.name, "name", "", "name of the model (default: of the kernel)")
+	fl.Uint64Var(&f.seed, "seed", 1, "of the order")
+	cli.OutFlag(fl, &f.csv, "csv", "write the points into this file", "CSV", ".csv")
+	cli.SVGFlag(fl, &f.svg, "draw time and energy into this file")
+	return a.JSONFlag(c)
+}
+
+// plan checks the flags and returns the launches to make. It sets the default
+// method: the meter with --monitor, else the GPU's energy counter. Every error is
+// wrong usage.
+func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
+	p = sweep.Plan{
+		Kernel: sweep.Kernel(f.kernel), Round: f.round, Rest: f.rest, Idle: f.idle, Settle: f.settle, Repeat: f.repeat,
+		Seed: f.seed,
+	}
+	if p.Blocks, err = parseBlocks("sizes", f.sizes); err != nil {
+		return p, err
+	}
+	if !slices.Contains(sweep.Kernels(), p.Kernel) {
+		return p, cli.Usagef("--kernel %q: want vectoradd or matmul", f.kernel)
+	}
+	if f.method == "" {
+		f.method = string(sensor.Counter)
+		if f.Monitor != "" {
+			f.method = byMeter
+		}
+	}
+	switch {
+	case f.method == byMeter && f.Monitor == "":
+		return p, cli.Usagef("--method meter: name the meter's --monitor")
+	case f.method != byMeter && !slices.Contains(sensor.Methods(), sensor.Method(f.method)):
+		return p, cli.Usagef("--method %q: want counter, instant, average, mtsm, sma, papi or meter", f.method)
+	}
+	if _, err = parseBlocks("use", f.use); err != nil {
+		return p, err
+	}
+	if err := errors.Join(session.NotNegative(session.Span{Flag: "--wait", Value: f.Wait}),
+		session.Free(f.csv, f.svg)); err != nil {
+		return p, err
+	}
+	if err := p.Check(); err != nil {
+		return p, cli.WithCode(cli.ExitUsage, err)
+	}
+	return p, nil
+}
+
+// predictSweep measures the kernel over its numbers of blocks, calibrates on some
+// of them, predicts the others, stores and prints the model. It blocks for the
+// whole sweep, by default about 75 s.
+func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
+	p, err := f.plan()
+	if err != nil {
+		return err
+	}
+	o, meter, tasks, err := f.measure(a, ctx, p)
+	if err != nil {
+		return err
+	}
+	points, idle, silent, err := sweepPoints(o, f.method, meter)
+	if err != nil {
+		return err
+	}
+	// Reported, not fatal: the other launches may still determine the model.
+	if silent > 0 {
+		fmt.Fprintf(a.Err,
+			"wattmark: %d of %d launches are left out: %s said nothing of them; make --round longer, or take "+
+				"another --method\n", silent, silent+len(points), f.method)
+	}
+	if f.csv != "" {
+		if err := cli.WriteFile(f.csv,
+			func(w io.Writer) error { return writePoints(w, o, f.method, points, idle) }); err != nil {
+			return err
+		}
+	}
+	return sweepPredict(a, ctx, f, o, points, idle, tasks)
+}
+
+// sweepProgress returns a function that shows the number of launches done on one
+// line of standard error, or nil if that is no terminal.
+func sweepProgress(a *cli.App, k sweep.Kernel) func(done, all int) {
+	if !out.IsTerminal(a.Err) {
+		return nil
+	}
+	return func(done, all int) {
+		fmt.Fprintf(a.Err, "\r\x1b[K%s: %d of %d launches", k, done, all)
+		if done == all {
+			fmt.Fprint(a.Err, "\r\x1b[K")
+		}
+	}
+}
+
+// findSweep finds a GPU that can run the kernels: CUDA, or the simulated GPU of
+// wattmark emulate. A GPU that cannot is closed again.
+func findSweep(selector string) (*session.FoundGPU, sweep.Machine, error) {
+	card, err := session.FindGPU(selector)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch d := card.Device.(type) {
+	case session.SimDevice:
+		return card, simBlocks{d}, nil
+	case *cuda.Device:
+		return card, sweep.OnGPU(d), nil
+	}
+	return nil, nil, errors.Join(fmt.Errorf("%s cannot run the kernels of a sweep", card.Info().Name), card.Close())
+}
+
+// measure makes the launches of p. With a meter it returns its mean power over each, and
+// the task. The GPU is opened inside the measurement, so that a capture can be running
+// before its context exists.
+func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan) (
+	o *sweep.Outcome, meter []measure.Watt, tasks []store.TaskID, err error,
+) {
+	card, machine, err := findSweep(f.GPU)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() { err = errors.Join(err, card.Close()) }()
+	// The sweep reads the GPU's sensor itself; a GPU alone is not warmed up.
+	f.Name, f.NoSensor = "sweep-"+f.kernel, true
+	if f.Monitor != "" {
+		f.WarmUp = 200 * time.Millisecond
+	}
+	b, done, err := run.NewBench(a, ctx, f.RunFlags, card, "")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer done()
+	if b.Meter != nil {
+		b.Meter.Progress = nil // sweepProgress shows the launches
+	}
+	var own session.GPUSensor
+	b.Prepare = func(context.Context) error {
+		s, err := card.OpenSensor()
+		if err == nil { // s may hold a nil pointer otherwise
+			own = s
+		}
+		return err
+	}
+	defer func() {
+		if own != nil {
+			err = errors.Join(err, own.Close())
+		}
+	}()
+	ran, err := b.Run(ctx, func(ctx context.Context) (_ []gpu.Kernel, err error) {
+		o, err = sweep.Measure(ctx, machine, own, p, sweepProgress(a, p.Kernel))
+		if errors.Is(err, sweep.ErrPlan) {
+			err = cli.WithCode(cli.ExitUsage, err)
+		}
+		return sweepKernels(o), err
+	})
+	if err != nil || b.Meter == nil {
+		return o, nil, nil, err
+	}
+	meter, err = launchMeans(ctx, b.Meter.DB.(*store.DB), ran.Task, o)
+	return o, meter, []store.TaskID{ran.Task}, err
+}
+
+// launchMeans returns the meter's mean power over each launch; NaN where scans are missing.
+func launchMeans(ctx context.Context, db *store.DB, id store.TaskID, o *sweep.Outcome) ([]measure.Watt, error) {
+	var spans []gpu.Span
+	for _, l := range o.Launches {
+		spans = append(spans, l.Span)
+	}
+	watts, err := measurement.Means(ctx, db, id, spans)
+	if err != nil {
+		err = fmt.Errorf("the meter's powers are missing: %w", err)
+	}
+	return watts, err
+}
+
+// sweepKernels returns the launches as kernels of the task; idle measurements are
+// named rest.
+func sweepKernels(o *sweep.Outcome) (out []gpu.Kernel) {
+	if o == nil {
+		return nil
+	}
+	for _, l := range o.Launches {
+		name := fmt.Sprintf("%s,blocks=%d", o.Kernel, l.Blocks)
+		if l.Blocks == 0 {
+			name = "rest"
+		}
+		out = append(out, gpu.Kernel{Name: name, Span: l.Span})
+	}
+	return out
+}
+
+// sweepPoints makes one point per launch, with energy by the given method. idle
+// holds the mean power of the two idle measurements and the standard uncertainty
+// of that mean. silent counts launches too short for the method to give a value.
+func sweepPoints(o *sweep.Outcome, method string, meter []measure.Watt) (points []predict.Point, idle [2]measure.Watt,
+	silent int, err error,
+) {
+	var rests []float64
+	for i, l := range o.Launches {
+		e, ok := l.Energy[sensor.Method(method)]
+		if method == byMeter {
+			e, ok = measure.Joule(float64(meter[i])*float64(l.Time())), !math.IsNaN(float64(meter[i]))
+		}
+		switch {
+		case !ok:
+			silent++
+			continue
+		case l.Blocks == 0:
+			rests = append(rests, float64(e)/float64(l.Time()))
+			continue
+		}
+		points = append(points, predict.Point{
+			Blocks: l.Blocks, Time: l.Time(), Energy: e, From: fmt.Sprintf("pass %d, %d blocks", l.Pass+1, l.Blocks),
+		})
+	}
+	if len(rests) != 2 {
+		return nil, idle, silent,
+			fmt.Errorf("%s says nothing of the GPU at rest: make --idle longer, or take another --method", method)
+	}
+	// The standard deviation of the mean of two values is half their difference.
+	return points, [2]measure.Watt{
+		measure.Watt((rests[0] + rests[1]) / 2), measure.Watt(math.Abs(rests[0]-rests[1]) / 2),
+	}, silent, nil
+}
+
+// writePoints writes the points as CSV that calibrate reads, with the conditions
+// in a comment.
+func writePoints(w io.Writer, o *sweep.Outcome, method string, points []predict.Point, idle [2]measure.Watt) error {
+	_, err := fmt.Fprintf(w,
+		"# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, standard "+
+			"uncertainty %.3f W\nkernel,blocks,time_s,energy_j\n",
+		o.Kernel, o.GPU.Name, method, o.SMs, o.Resident, o.Loops, float64(idle[0]), float64(idle[1]))
+	for _, p := range points {
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%s,%d,%.9g,%.9g\n", o.Kernel, p.Blocks, float64(p.Time), float64(p.Energy))
+	}
+	return err
+}
+
+// sweepPredict calibrates on the sizes of --use, or on one, two and four full
+// rounds, predicts the others, stores the model, and prints it.
+func sweepPredict(a *cli.App, ctx context.Context, f predictSweepFlags, o *sweep.Outcome, points []predict.Point,
+	idle [2]measure.Watt, tasks []store.TaskID,
+) error {
+	resident := f.resident
+	if resident == 0 {
+		resident = o.Resident
+	}
+	use := f.use
+	if len(use) == 0 {
+		// One, two and four full rounds determine both slope and step.
+		r := o.SMs * resident
+		use = []string{fmt.Sprint(r), fmt.Sprint(2 * r), fmt.Sprint(4 * r)}
+	}
+	fit, others, err := (&predictFlags{use: use}).split(points)
+	if err != nil {
+		return err
+	}
+	c := predictionContent{
+		Kernel: string(o.Kernel), GPU: o.GPU.Name, Points: fit, Others: others,
+		FlopsPerBlock: o.Kernel.Flops() * float64(o.Loops),
+		Options:       predict.Options{Idle: idle[0], UIdle: idle[1], SMs: o.SMs, Resident: resident},
+	}
+	p, err := c.model(cmp.Or(f.name, f.kernel))
+	if err != nil {
+		return err
+	}
+	p.Doubts = predict.Review(fit, c.Options)
+	if o.GPU.Simulated {
+		p.Doubts = append(p.Doubts, "the GPU is simulated: its blocks draw what they were made to draw")
+	}
+	// Reduced clocks lengthen some launches and not others, and bend the line.
+	if held := throttled(o); held != "" {
+		p.Doubts = append(p.Doubts, held)
+	}
+	if err := p.keep(a, ctx, tasks); err != nil {
+		return err
+	}
+	return showPrediction(a, p, f.svg)
+}
+
+// throttled describes the reasons for reduced clocks, "" for none.
+func throttled(o *sweep.Outcome) string {
+	n, by := 0, map[string]bool{}
+	for _, l := range o.Launches {
+		if len(l.Throttled) > 0 {
+			n++
+		}
+		for _, t := range l.Throttled {
+			by[t] = true
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	var names []string
+	for t := range by {
+		names = append(names, t)
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("in %d launches the clocks were held down by %s", n, strings.Join(names, ", "))
+}
+
+// simBlocks runs the blocks of a sweep on a simulated GPU, after the paper's
+// model: in rounds of SimSMs × SimResident blocks at SimBusy, and the last round
+// above SimRest in proportion to the blocks in it. It computes nothing.
+type simBlocks struct{ session.SimDevice }
+
+// Shape and powers of the simulated GPU. SimRest equals the active idle power of
+// the emulated board. simTurn is the time of one turn of a block's loop.
+const (
+	SimSMs, SimResident = 14, 2
+	simTurn             = time.Microsecond
+	SimBusy, SimRest    = measure.Watt(280), measure.Watt(58)
+)
+
+// Load returns at once: there is nothing to compile.
+func (s simBlocks) Load(context.Context, sweep.Kernel, uint64) (sweep.Loaded, error) { return s, nil }
+
+// Shape returns the multiprocessors and the blocks that each holds.
+func (simBlocks) Shape() (sms, resident uint64) { return SimSMs, SimResident }
+
+// Run schedules the power of all rounds and blocks until the last one has ended.
+// If ctx ends first the schedule is cancelled.
+func (s simBlocks) Run(ctx context.Context, blocks, loops uint64) (gpu.Span, error) {
+	const wide = SimSMs * SimResident
+	var steps []sim.Step
+	length := time.Duration(loops) * simTurn
+	// The last round may be partly filled: its power is between rest and busy.
+	for left := blocks; left > 0; left -= min(left, wide) {
+		share := float64(min(left, wide)) / wide
+		steps = append(steps, sim.Step{Level: SimRest + measure.Watt(share*float64(SimBusy-SimRest)), For: length})
+	}
+	begin, err := s.Plant.SetSteps(time.Now().Add(session.SimLaunch), append(steps, sim.Step{Load: sim.ActiveIdle}))
+	if err != nil {
+		return gpu.Span{}, fmt.Errorf("simulated GPU: %w", err)
+	}
+	end := begin.Add(time.Duration(len(steps)) * length)
+	if err := session.PauseUntil(ctx, end); err != nil {
+		s.Plant.Cancel(time.Now())
+		return gpu.Span{}, err
+	}
+	return gpu.Span{Start: begin, End: end}, nil
+}
+
+// Check returns nil: there are no results to verify.
+func (simBlocks) Check(uint64) error { return nil }
+
+// Close does nothing; the caller owns the device.
+func (simBlocks) Close() error { return nil }

@@ -1,0 +1,426 @@
+// Package roofline has the command that places tasks in a roofline of time and of energy,
+// and the sweep that measures one.
+package roofline
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/guptarohit/asciigraph"
+	"github.com/spf13/cobra"
+
+	"github.com/wattmark/wattmark/analysis/roofline"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/study/compare"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/group"
+	"github.com/wattmark/wattmark/store"
+)
+
+// rooflineFlags select the tasks to fit, their work, and the plots.
+type rooflineFlags struct {
+	// work and points are TASK:flop=W,byte=Q; points are shown without being fitted.
+	work, points []string
+	// peakFlops in flop/s and peakBytes in byte/s; 0 stands for the best measured
+	// rate.
+	peakFlops, peakBytes float64
+	svg                  string
+	noPlot               bool
+	// tasks lists the tasks to fit, with commas between them.
+	tasks string
+}
+
+// add defines the flags that roofline and its sweep share.
+func (f *rooflineFlags) add(c *cobra.Command) {
+	fl := c.Flags()
+	fl.Float64Var(&f.peakFlops, "peak-flops", 0, "best rate in flop/s (default: the best that was measured)")
+	fl.Float64Var(&f.peakBytes, "peak-bytes", 0, "best rate in byte/s (default: the best that was measured)")
+	cli.SVGFlag(fl, &f.svg, "draw flop/s, flop/J and power against intensity into this file")
+	fl.BoolVar(&f.noPlot, "no-plot", false, "leave the plot in the terminal out")
+	fl.StringArrayVar(&f.points, "point", nil,
+		"also show this task, without fitting it: TASK or TASK:flop=W,byte=Q (repeatable)")
+}
+
+// rooflineCmd returns roofline, with sweep below it.
+func rooflineCmd(a *cli.App) *cobra.Command {
+	var f rooflineFlags
+	c := &cobra.Command{
+		Use:   "roofline TASK...",
+		Short: "Fit an energy roofline: joules by flop, by byte and by time, and where they balance",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			db, err := a.OpenDB(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			f.tasks = strings.Join(args, ",")
+			return runRoofline(a, cmd.Context(), db, f)
+		},
+	}
+	f.add(c)
+	c.Flags().StringArrayVar(&f.work, "work", nil, "what a task did: TASK:flop=W,byte=Q (repeatable)")
+	c.AddCommand(rooflineSweepCmd(a))
+	return a.JSONFlag(c)
+}
+
+// runRoofline fits E = flop·ε_flop + byte·ε_mem + π0·T to the tasks of f, adds the
+// points that are only shown, and prints the roofline. All fitted tasks must have
+// run on one GPU: the coefficients are properties of a device. Errors of the fit
+// are wrong usage.
+func runRoofline(a *cli.App, ctx context.Context, db *store.DB, f rooflineFlags) error {
+	given := map[store.TaskID]roofline.Work{}
+	for _, s := range f.work {
+		id, w, err := roofline.ParseTaskWork(s)
+		if err != nil {
+			return cli.WithCode(cli.ExitUsage, err)
+		}
+		given[store.TaskID(id)] = w
+	}
+	tasks, passed, err := compare.TasksNamed(a, ctx, db, f.tasks)
+	if err != nil {
+		return err
+	}
+	if a, b := tasks[0], tasks[len(tasks)-1]; slices.ContainsFunc(tasks,
+		func(t *store.Task) bool { return t.GPUUUID != a.GPUUUID }) {
+		return cli.Usagef("tasks %d to %d are of several GPUs: a roofline is one device's", a.ID, b.ID)
+	}
+	points, err := roofPoints(a, ctx, db, tasks, given)
+	if err != nil {
+		return err
+	}
+	m, err := roofline.Fit(points, commonOf(tasks), roofline.Peaks{Flops: f.peakFlops, Bytes: f.peakBytes})
+	if errors.Is(err, roofline.ErrFit) {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	if err != nil {
+		return err
+	}
+	r := newRooflineReport(m, tasks, points)
+	r.Passed = passed
+	for _, s := range f.points {
+		if err := addRoofPoint(a, ctx, db, r, m, s); err != nil {
+			return err
+		}
+	}
+	if f.svg != "" {
+		if err := cli.WriteFile(f.svg, r.writeSVG); err != nil {
+			return err
+		}
+		r.Picture = f.svg
+	}
+	return a.Print(r, func(w io.Writer) { r.render(w, !f.noPlot) })
+}
+
+// roofPoints returns the tasks as points of the fit, with the work given, or
+// stored by the sweep. A failed task is an error.
+func roofPoints(a *cli.App, ctx context.Context, db *store.DB, tasks []*store.Task,
+	given map[store.TaskID]roofline.Work,
+) (out []roofline.Point, err error) {
+	for _, t := range tasks {
+		if err := compare.NotFailed(t); err != nil {
+			return nil, err
+		}
+		w, ok := given[t.ID]
+		if !ok {
+			// Work on the command line overrides the stored one.
+			if w, err = keptWork(ctx, db, t.ID); err != nil {
+				return nil, err
+			}
+		}
+		p, err := roofPoint(ctx, db, t, w)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// endedThrottled reports whether the clocks were reduced when a task's work ended.
+// Without two readings of the GPU's state it is false.
+func endedThrottled(ctx context.Context, db *store.DB, id store.TaskID) (bool, error) {
+	readings, err := db.Readings(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	c := sensor.Conditions(readings)
+	return len(c) > 1 && len(c[len(c)-1].Throttled()) > 0, nil
+}
+
+// roofPoint returns the task with its work and the relative standard uncertainty
+// of its energy. Only contributions of this measurement count; those that last,
+// such as calibration, are common to all tasks and enter by commonOf.
+func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w roofline.Work) (roofline.Point, error) {
+	r := t.Result
+	var own float64
+	for _, c := range r.Budget {
+		if !group.Lasts(c) {
+			// Relative, since the energies of the tasks differ by orders of magnitude.
+			u := float64(c.U / r.Total.Energy)
+			own += u * u
+		}
+	}
+	throttled, err := endedThrottled(ctx, db, t.ID)
+	return roofline.Point{
+		Name: fmt.Sprintf("task %d %s", t.ID, t.Name), Flop: w.Flop, Bytes: w.Bytes,
+		Energy: r.Total.Energy, Time: r.Duration(), U: math.Sqrt(own), Throttled: throttled,
+	}, err
+}
+
+// addRoofPoint adds a task to r that is not fitted: TASK with stored work, or
+// TASK:flop=W,byte=Q. One of another GPU gets a caution.
+func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineReport, m *roofline.Model, s string) error {
+	number, _, has := strings.Cut(s, ":")
+	t, err := a.Task(ctx, db, number)
+	if err != nil {
+		return err
+	}
+	if t.Result == nil {
+		return cli.WithCode(cli.ExitIncomplete,
+			fmt.Errorf("task %d is %s and has no energy: %s", t.ID, t.State.String(), t.Reason))
+	}
+	var w roofline.Work
+	if has {
+		if _, w, err = roofline.ParseTaskWork(s); err != nil {
+			return cli.WithCode(cli.ExitUsage, err)
+		}
+	} else {
+		w, err = keptWork(ctx, db, t.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if t.GPUUUID != r.UUID {
+		r.Cautions = append(r.Cautions,
+			fmt.Sprintf("task %d ran on another GPU (%s)", t.ID, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID)))
+	}
+	p, err := roofPoint(ctx, db, t, w)
+	if err != nil {
+		return err
+	}
+	r.Points = append(r.Points, newRoofPoint(m, t, p, false))
+	return nil
+}
+
+// commonOf returns the uncertainty that one meter contributes to all tasks alike:
+// relative for gains, in W for offsets, averaged per source over the tasks and
+// then combined as the root of the sum of squares.
+func commonOf(tasks []*store.Task) roofline.Common {
+	gains, offsets := map[string]float64{}, map[string]float64{}
+	rootOfSquares := func(m map[string]float64) float64 {
+		var s float64
+		for _, v := range m {
+			s += v * v
+		}
+		return math.Sqrt(s)
+	}
+	n := float64(len(tasks))
+	for _, t := range tasks {
+		r := t.Result
+		for _, c := range r.Budget {
+			if !group.Lasts(c) {
+				continue
+			}
+			// An offset of a meter is a constant power; its energy grows with the duration.
+			if strings.HasPrefix(c.Source, "offset ") {
+				offsets[c.Source] += float64(c.U) / float64(r.Duration()) / n
+			} else {
+				gains[c.Source] += float64(c.U/r.Total.Energy) / n
+			}
+		}
+	}
+	return roofline.Common{Gain: rootOfSquares(gains), Offset: measure.Watt(rootOfSquares(offsets))}
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Learn, help, rooflineCmd(a))
+}
+
+// RooflineReport is the JSON of roofline: the model with the tasks on it. U is the half width of a 95 % interval.
+type RooflineReport struct {
+	GPU  string `json:"gpu,omitempty"`
+	UUID string `json:"gpu_uuid,omitempty"`
+	*roofline.Model
+	Points []roofTask `json:"points"`
+	// Line samples the model's curve; Points are the tasks.
+	Line []roofLinePoint `json:"model"`
+	// Cautions are the model's and those about the tasks.
+	Cautions []string `json:"cautions,omitempty"`
+	// Passed names tasks that a pattern matched and the fit left out.
+	Passed  []string `json:"passed_over,omitempty"`
+	Picture string   `json:"picture,omitempty"`
+}
+
+// roofTask is a task on the roofline. Intensity is unknown for a task that moves no bytes.
+type roofTask struct {
+	TaskID    store.TaskID    `json:"task_id"`
+	Name      string          `json:"name"`
+	Fitted    bool            `json:"fitted"`
+	Throttled bool            `json:"throttled,omitempty"`
+	Flop      float64         `json:"flop"`
+	Bytes     float64         `json:"byte"`
+	Intensity measure.Number  `json:"intensity_flop_per_byte"`
+	Energy    measure.Joule   `json:"energy_j"`
+	Time      measure.Seconds `json:"time_s"`
+	Power     measure.Watt    `json:"power_w"`
+	FlopPerS  float64         `json:"flop_per_s"`
+	FlopPerJ  float64         `json:"flop_per_j"`
+	Residual  measure.Ratio   `json:"against_model_pct"`
+	// Roof is the time of the work at the best rates / the time it took.
+	Roof measure.Ratio `json:"of_roof_pct"`
+}
+
+// roofLinePoint is one sample of the model's curve.
+type roofLinePoint struct {
+	Intensity float64      `json:"intensity_flop_per_byte"`
+	FlopPerS  float64      `json:"flop_per_s"`
+	FlopPerJ  float64      `json:"flop_per_j"`
+	Power     measure.Watt `json:"power_w"`
+}
+
+// newRooflineReport returns the report of a fit, with 65 samples of the curve at
+// equal ratios of intensity.
+func newRooflineReport(m *roofline.Model, tasks []*store.Task, points []roofline.Point) *RooflineReport {
+	r := &RooflineReport{GPU: tasks[0].GPU, UUID: tasks[0].GPUUUID, Model: m, Cautions: m.Cautions}
+	for i, p := range points {
+		r.Points = append(r.Points, newRoofPoint(m, tasks[i], p, m.Fitted(p)))
+	}
+	low, high := r.bounds()
+	const steps = 64
+	for i := range steps + 1 {
+		// Equal ratios are equal distances on the logarithmic axis.
+		x := low * math.Pow(high/low, float64(i)/steps)
+		perSecond, perJoule, power := m.At(x)
+		r.Line = append(r.Line, roofLinePoint{x, perSecond, perJoule, power})
+	}
+	return r
+}
+
+// bounds returns the range of intensities to draw: a factor of four around the
+// balance in time, extended to all tasks.
+func (r *RooflineReport) bounds() (low, high float64) {
+	low, high = r.TimeBalance/4, r.TimeBalance*4
+	for _, p := range r.Points {
+		if p.Intensity > 0 {
+			low, high = min(low, float64(p.Intensity)), max(high, float64(p.Intensity))
+		}
+	}
+	return low, high
+}
+
+// newRoofPoint returns a task with its rates and its residual from the model.
+func newRoofPoint(m *roofline.Model, t *store.Task, p roofline.Point, fitted bool) roofTask {
+	x := roofTask{
+		TaskID: t.ID, Name: t.Name, Fitted: fitted, Throttled: p.Throttled, Flop: p.Flop, Bytes: p.Bytes,
+		Intensity: measure.Number(math.NaN()), Energy: p.Energy, Time: p.Time, Power: p.Power(),
+		FlopPerS: p.Flop / float64(p.Time), FlopPerJ: p.Flop / float64(p.Energy), Residual: measure.Ratio(m.Residual(p)),
+		Roof: measure.Ratio(m.Time(p.Flop, p.Bytes) / p.Time),
+	}
+	if p.Bytes > 0 {
+		x.Intensity = measure.Number(p.Intensity())
+	}
+	return x
+}
+
+// render writes the coefficients, the tasks, a plot unless unwanted, and cautions.
+func (r *RooflineReport) render(w io.Writer, plot bool) {
+	fmt.Fprintf(w, "Energy roofline of %s (± 95 %%)\n\n", out.JoinNonEmpty(", ", r.GPU, r.UUID))
+	figure := func(f roofline.Figure, unit string) string { return measure.FormatU(f.Value, f.U, unit) }
+	for _, l := range [][2]string{
+		{"a flop", figure(r.Flop, "J")},
+		{"a byte", figure(r.Byte, "J")},
+		{"constant power", figure(r.Constant, "W")},
+		{"best rates", measure.FormatSI(r.Flops, "flop/s") + ", " + measure.FormatSI(r.Bytes, "byte/s")},
+		{"balance in time", fmt.Sprintf("%.4g flop/byte", r.TimeBalance)},
+		{"balance in energy", figure(r.EnergyBalance, "flop/byte") + ": half of the best flop/J"},
+		{"a byte against a flop", figure(r.Gap, "flop")},
+		{"a flop at its best", figure(r.BestFlop, "J") + ", constant power included"},
+	} {
+		fmt.Fprintf(w, "  %-22s %s\n", l[0], l[1])
+	}
+	if r.DoF > 0 {
+		fmt.Fprintf(w, "  %-22s %.2g %% around the model, %d degrees of freedom\n", "points scatter", 100*r.Scatter, r.DoF)
+	}
+	fmt.Fprintln(w)
+	out.Table(w, out.Row{
+		">task", "name", ">flop/byte", ">flop/s", ">of roof", ">flop/J", ">power", ">against model", "",
+	}, r.Points, roofTask.row)
+	if plot {
+		r.plot(w)
+	}
+	for _, c := range slices.Concat(r.Passed, r.Cautions) {
+		fmt.Fprintln(w, "  caution:", c)
+	}
+}
+
+// row returns the task's line of the table.
+func (p roofTask) row() out.Row {
+	intensity, shown := "∞", ""
+	switch {
+	case measure.Known(p.Intensity):
+		intensity = fmt.Sprintf("%.4g", p.Intensity)
+	case p.Flop == 0:
+		intensity = "–"
+	}
+	if !p.Fitted {
+		shown = "not fitted"
+	}
+	if p.Throttled {
+		shown = out.JoinNonEmpty(", ", "throttled", shown)
+	}
+	return out.Row{
+		p.TaskID, report.Shorten(p.Name, 40), intensity, measure.FormatSI(p.FlopPerS, "flop/s"),
+		fmt.Sprintf("%.0f %%", 100*p.Roof), measure.FormatSI(p.FlopPerJ, "flop/J"), p.Power,
+		measure.FormatPercent(float64(100 * p.Residual)), shown,
+	}
+}
+
+// plot draws flop/s and flop/J in percent of their best over the logarithm of the
+// intensity, with both balances marked below.
+func (r *RooflineReport) plot(w io.Writer) {
+	columns := min(out.PlotWidth(w), 100)
+	low, high := r.bounds()
+	// The best flop/J is that at an intensity where bytes no longer matter.
+	_, best, _ := r.At(1e9 * high)
+	var speed, energy []float64
+	// Columns are equal steps of the logarithm of the intensity.
+	for i := range columns {
+		s, j, _ := r.At(low * math.Pow(high/low, float64(i)/float64(columns-1)))
+		speed, energy = append(speed, 100*s/r.Flops), append(energy, 100*j/best)
+	}
+	ruler := []rune(strings.Repeat(" ", columns))
+	for _, mark := range []struct {
+		at float64
+		c  rune
+	}{{r.EnergyBalance.Value, 'E'}, {r.TimeBalance, 'T'}} {
+		// A balance outside the drawn intensities has no mark.
+		if i := math.Log(mark.at/low) / math.Log(high/low) * float64(columns-1); i >= 0 && i < float64(columns) {
+			ruler[int(i)] = mark.c
+		}
+	}
+	g := out.Graph{
+		Series: [][]float64{speed, energy}, Height: 12, Axis: "%.0f %%",
+		Options: []asciigraph.Option{asciigraph.LowerBound(0), asciigraph.UpperBound(100)},
+		Legends: []string{"flop/s, % of the best", "flop/J, % of the best"},
+		Colours: []asciigraph.AnsiColor{asciigraph.Blue, asciigraph.Red},
+		Ruler:   string(ruler), Key: "balance: T in time, E in energy", Columns: columns,
+		First: fmt.Sprintf("%.3g flop/byte", low), Last: fmt.Sprintf("%.3g (logarithmic)", high),
+	}
+	fmt.Fprintln(w)
+	g.Draw(w)
+	fmt.Fprintln(w)
+}

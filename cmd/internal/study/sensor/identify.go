@@ -1,0 +1,445 @@
+// Package sensor implements wattmark sensor: it identifies a GPU's built-in power sensor
+// and measures with that sensor alone.
+//
+//	source (polls, load) → analysis/sensor.Identify → profile → database, text, JSON, SVG
+//	profile → plan → trials of repetitions → estimate of the energy of one repetition
+//
+// A source holds the polled readings of each field of the sensor and the known load on one
+// clock: the trace of a meter, or the times at which kernels ran (phases). Sources are
+// stored tasks, recordings, CSV files, and the designed loads of sensor load.
+//
+// A profile describes one field of one GPU: the period at which its register is renewed,
+// the window or the time constant of its mean, the delay, and the static gain and offset.
+// Profiles are stored as analyses under the name "UUID FIELD", in versions.
+//
+// All times are in seconds since the source's origin, powers in watts.
+package sensor
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/analysis/recording"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/cmd/internal/study/validate"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// sensorCmd groups the subcommands of sensor.
+func sensorCmd(a *cli.App) *cobra.Command {
+	short := "Find out what a GPU's built-in power sensor does, and measure well with it alone"
+	c := &cobra.Command{Use: "sensor", Short: short}
+	c.AddCommand(sensorIdentifyCmd(a), sensorLoadCmd(a), sensorPlanCmd(a), sensorRunCmd(a), sensorShowCmd(a),
+		stored.ListCmd(a, kind, "List the stored profiles of sensors", newStoredProfile,
+			func(list []*StoredProfile) error { return printProfiles(a, list) }), sensorDeleteCmd(a))
+	return c
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Learn, help, sensorCmd(a))
+}
+
+// sensorIdentifyFlags are the flags of sensor identify, followed by the results that its
+// steps pass on to the report. sensor load fills the source itself.
+type sensorIdentifyFlags struct {
+	// one of three sources: a task, files, or a recording
+	task             string
+	readings, events string
+	// replace the headings of the files
+	readingColumns, eventColumns string
+	recording                    string
+	// clocks: meter against host, local time against UTC, and the standard uncertainty
+	shift, utcOffset, uClock time.Duration
+	// set on the command line: zero is a valid value
+	shiftGiven, utcGiven bool
+	// take the load from kernels although there is a meter
+	noMeter bool
+	// the only field to identify; empty for all
+	field string
+	// identity of the GPU for the stored profile; empty for the source's
+	gpu, name, driver string
+	svg               string
+	// span of the readings to use; zero for an open end
+	from, to time.Duration
+	// store the profiles; draw in the terminal
+	save bool
+	plot bool
+	// results, one a field
+	identified []*sensor.Identified
+	source     *sensorSource
+	// fields that could not be identified, with the cause
+	refused []string
+	// stored version, by field
+	versions map[string]int
+	// file of the drawing, by field
+	pictures map[string]string
+}
+
+// sensorIdentifyCmd builds sensor identify.
+func sensorIdentifyCmd(a *cli.App) *cobra.Command {
+	var f sensorIdentifyFlags
+	c := &cobra.Command{
+		Use: "identify", Short: "Find a sensor's period, window or lag, delay, gain and offset", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.shiftGiven, f.utcGiven = cmd.Flags().Changed("shift"), cmd.Flags().Changed("utc-offset")
+			return sensorIdentify(a, cmd.Context(), &f)
+		},
+	}
+	f.add(c.Flags())
+	return a.JSONFlag(c)
+}
+
+// add adds the flags to fl.
+func (f *sensorIdentifyFlags) add(fl *pflag.FlagSet) {
+	fl.StringVar(&f.task, "task", "", "number of a stored task")
+	fl.StringVar(&f.readings, "readings", "", "CSV file of the sensor's readings")
+	fl.StringVar(&f.events, "events", "", "CSV file of what ran when")
+	fl.StringVar(&f.readingColumns, "reading-columns", "", "columns of --readings, in place of its heading")
+	fl.StringVar(&f.eventColumns, "event-columns", "", "columns of --events, in place of its heading")
+	fl.StringVar(&f.recording, "recording", "", "directory of a meter's recording")
+	fl.DurationVar(&f.shift, "shift", 0,
+		"of a recording: added to the meter's start time (default: the clocks are related by the data)")
+	fl.DurationVar(&f.utcOffset, "utc-offset", 0, "of a recording: how far nvidia-smi's local time was ahead of UTC")
+	fl.DurationVar(&f.uClock, "u-clock", 0, "standard uncertainty between the clocks of readings and load "+
+		"(default: 2ms; of a recording 3ms, with what the clocks leave to doubt)")
+	fl.BoolVar(&f.noMeter, "no-meter", false, "take the load from kernel events, although there is a meter")
+	fl.StringVar(&f.field, "field", "", "field to look at, such as instant or average (default: all)")
+	fl.DurationVar(&f.from, "from", 0, "leave out readings before this time of the recording")
+	fl.DurationVar(&f.to, "to", 0, "leave out readings after it")
+	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
+	fl.StringVar(&f.gpu, "gpu-uuid", "", "UUID of the GPU, for --save (default: the task's)")
+	fl.StringVar(&f.name, "gpu-name", "", "name of the GPU (default: the task's)")
+	fl.StringVar(&f.driver, "driver", "", "driver version (default: the task's)")
+	cli.SVGFlag(fl, &f.svg, "file to draw readings and models into; with several fields, one file each: NAME-FIELD.svg")
+	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
+}
+
+// validate returns a usage error unless exactly one source is named and the times are
+// valid.
+func (f *sensorIdentifyFlags) validate() error {
+	if session.CountTrue(f.task != "", f.recording != "", f.readings != "") != 1 {
+		return cli.Usagef("name one source: --task, --recording, or --readings with --events")
+	}
+	if f.readings != "" && f.events == "" || f.readings == "" && f.events != "" {
+		return cli.Usagef("--readings and --events go together: the load must be known")
+	}
+	if f.to != 0 && f.to <= f.from || f.from < 0 || f.uClock < 0 {
+		return cli.Usagef("--to lies behind --from, and neither these nor --u-clock are negative")
+	}
+	return nil
+}
+
+// sensorIdentify reads the source and identifies its fields. The database is opened for
+// writing only where profiles are stored, and not at all for files without --save.
+func sensorIdentify(a *cli.App, ctx context.Context, f *sensorIdentifyFlags) (err error) {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	var db *store.DB
+	switch {
+	case f.task != "" && !f.save:
+		db, err = a.OpenDB(ctx)
+	case f.task != "":
+		db, err = a.OpenToChange(ctx)
+	case f.save:
+		db, err = store.Open(ctx, a.DB)
+	}
+	if err != nil {
+		return err
+	}
+	if db != nil {
+		defer func() { err = errors.Join(err, db.Close()) }()
+	}
+	switch {
+	case f.task != "":
+		f.source, err = sensorTask(a, ctx, db, f.task, f.noMeter)
+	case f.recording != "":
+		f.source, err = f.recordingSource()
+	default:
+		f.source, err = SensorFiles(f.readings, f.events, f.readingColumns, f.eventColumns)
+	}
+	if err != nil {
+		return err
+	}
+	return identifySource(a, ctx, db, f)
+}
+
+// recordingSource reads a recording and sets uClock where the user did not. Without
+// --shift the meter's clock is related to the host's by the edges of the power.
+//
+// The standard uncertainty of the clocks combines that of the offset (U/2) with the
+// accuracy of nvidia-smi's time stamps.
+func (f *sensorIdentifyFlags) recordingSource() (*sensorSource, error) {
+	const stamped = 3 * time.Millisecond // standard uncertainty of nvidia-smi's time stamps
+	if f.shiftGiven || f.noMeter {
+		if f.uClock == 0 {
+			f.uClock = stamped
+		}
+		return sensorRecording(f.recording, recording.Clocks{Shift: f.shift, UTCOffset: f.utcOffset}, f.noMeter)
+	}
+	r := validate.RecordedFlags{Dir: f.recording, SmiTime: exchange.SmiFlags{Offset: f.utcOffset, Given: f.utcGiven}}
+	m, err := r.ReadDir()
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.Found()
+	if err != nil {
+		return nil, fmt.Errorf("%w (here: --shift)", err)
+	}
+	if f.uClock == 0 {
+		f.uClock = measure.Seconds(math.Hypot(float64(s.Clock.OffsetU)/2, stamped.Seconds())).Duration()
+	}
+	return sourceOf(&s)
+}
+
+// identifySource identifies the fields of f.source, then draws, stores and prints the
+// profiles. A field that fails is listed as refused; the call fails where none succeeds.
+// db may be nil unless f.save is set.
+func identifySource(a *cli.App, ctx context.Context, db *store.DB, f *sensorIdentifyFlags) error {
+	s := f.source
+	fields := s.Fields
+	if f.field != "" {
+		if !slices.Contains(fields, f.field) {
+			return cli.Usagef("--field %q: the readings have %s", f.field, strings.Join(fields, ", "))
+		}
+		fields = []string{f.field}
+	}
+	var errs []error
+	for _, field := range fields {
+		// The clocks' uncertainty adds to that of the delay.
+		x, err := sensor.Identify(field, s.Polls[field], s.Known, sensor.Options{
+			From: measure.SecondsOf(f.from), To: measure.SecondsOf(f.to), UClock: measure.SecondsOf(f.uClock),
+		})
+		if err != nil {
+			f.refused = append(f.refused, fmt.Sprintf("%s: %v", field, err))
+			errs = append(errs, fmt.Errorf("%s: %w", field, err))
+			continue
+		}
+		x.Profile.GPU, x.Profile.UUID, x.Profile.Driver = cmp.Or(f.name, s.gpu), cmp.Or(f.gpu, s.uuid),
+			cmp.Or(f.driver, s.driver)
+		f.identified = append(f.identified, x)
+	}
+	if len(f.identified) == 0 {
+		return errors.Join(errs...)
+	}
+	if err := f.draw(); err != nil {
+		return err
+	}
+	if f.save {
+		if err := f.keep(ctx, db); err != nil {
+			return err
+		}
+	}
+	return printIdentified(a, f)
+}
+
+// draw draws each field into a file of its own. With several fields their names are
+// inserted before the extension.
+func (f *sensorIdentifyFlags) draw() error {
+	f.pictures = map[string]string{}
+	if f.svg == "" {
+		return nil
+	}
+	for _, x := range f.identified {
+		path := f.svg
+		if len(f.identified) > 1 {
+			ext := filepath.Ext(path)
+			path = strings.TrimSuffix(path, ext) + "-" + x.Profile.Field + cmp.Or(ext, ".svg")
+		}
+		if err := cli.WriteFile(path, sensorPicture(x, f.source).WriteSVG); err != nil {
+			return err
+		}
+		f.pictures[x.Profile.Field] = path
+	}
+	return nil
+}
+
+// profileName returns the name under which a profile is stored.
+func profileName(uuid, field string) string { return uuid + " " + field }
+
+// keep stores the profiles as new versions, and returns a usage error where the GPU's
+// UUID is not known.
+func (f *sensorIdentifyFlags) keep(ctx context.Context, db *store.DB) error {
+	f.versions = map[string]int{}
+	for _, x := range f.identified {
+		p := &x.Profile
+		if p.UUID == "" {
+			return cli.Usagef("--save: whose sensor is it? Name the GPU with --gpu-uuid (nvidia-smi -L tells it)")
+		}
+		v, err := kind.Put(ctx, db, profileName(p.UUID, p.Field), p, f.source.tasks)
+		if err != nil {
+			return err
+		}
+		f.versions[p.Field] = v.Version
+	}
+	return nil
+}
+
+// sensorTask reads a stored task as a source: its readings, and as the load its meter's
+// trace. With events set, or where there is no independent meter on a related clock, the
+// load is the kernels that the task recorded.
+func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, events bool) (*sensorSource, error) {
+	t, err := a.Task(ctx, db, text)
+	if err != nil {
+		return nil, err
+	}
+	readings, err := db.Readings(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	s := &sensorSource{
+		gpu: t.GPU, driver: t.Driver, uuid: t.GPUUUID, tasks: []store.TaskID{t.ID},
+		description: fmt.Sprintf("task %d, %s", t.ID, t.Name),
+	}
+	// The nvml meter is the sensor itself, and a trace without a clock fit cannot be
+	// placed: the kernels are the only known load.
+	events = events || t.Instrument.Kind == "nvml" || t.Scans == 0 || t.Clock == nil
+	s.usePlace(t, events)
+	for _, r := range readings {
+		if field, ok := sensorField(r.Method); ok {
+			s.add(field, sensor.Poll{At: s.place(r.At), Power: measure.Watt(r.Value)})
+		}
+	}
+	if len(s.Fields) == 0 {
+		return nil, fmt.Errorf("task %d holds no readings of the GPU's sensor: measure without --no-nvml, or "+
+			"import them with wattmark import nvidia-smi", t.ID)
+	}
+	if events {
+		return s, taskPhases(a, ctx, db, t, s, s.place)
+	}
+	sink, err := newLoadSink(&t.Setup)
+	if err != nil {
+		return nil, err
+	}
+	for b, err := range report.Blocks(ctx, db, t) {
+		if err := errors.Join(err, sink.Block(b)); err != nil {
+			return nil, err
+		}
+	}
+	l, err := sink.trace.Load()
+	if err != nil {
+		return nil, err
+	}
+	s.useMeter(l, "the meter's trace ("+t.Instrument.Kind+missingText(t.Setup.Missing)+")")
+	return s, nil
+}
+
+// usePlace sets the source's clock and the mapping from the host's clock to it: the
+// meter's clock by the task's clock fit, or seconds since the launch.
+func (s *sensorSource) usePlace(t *store.Task, launched bool) {
+	if launched {
+		s.origin = t.Launched
+		s.place = func(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(t.Launched)) }
+		return
+	}
+	fit := *t.Clock
+	s.origin = measurement.HostTime(fit, 0)
+	s.place = func(at time.Time) measure.Seconds {
+		m, _ := fit.Meter(measurement.HostSeconds(fit, at))
+		return m
+	}
+}
+
+// missingText lists the rails without a sensor, for a description of the meter.
+func missingText(rails []string) string {
+	if len(rails) == 0 {
+		return ""
+	}
+	return "; not measured: " + strings.Join(rails, ", ")
+}
+
+// taskPhases sets the load to the launches recorded in the program, else to the kernels
+// that the benchmark noted, with the markers between them. at maps the host's clock to
+// the source's.
+func taskPhases(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, s *sensorSource,
+	at func(time.Time) measure.Seconds,
+) error {
+	tables, err := db.LaunchTables(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	// Recorded launches cover the whole program, noted kernels the benchmark alone.
+	if len(tables.Names) > 0 {
+		for l, err := range db.Launches(ctx, t.ID) {
+			if err != nil {
+				return err
+			}
+			s.Phases = append(s.Phases,
+				sensor.Phase{Name: tables.Names[l.Name], From: at(time.Unix(0, l.Start)), To: at(time.Unix(0, l.End))})
+		}
+	} else {
+		kernels, err := db.Kernels(ctx, t.ID)
+		if err != nil {
+			return err
+		}
+		for _, k := range kernels {
+			s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: at(k.Start), To: at(k.End)})
+		}
+	}
+	if err := playedPhases(a, ctx, db, t, s, at); err != nil {
+		return err
+	}
+	slices.SortStableFunc(s.Phases, func(x, y sensor.Phase) int { return cmp.Compare(x.From, y.From) })
+	return s.usePhases("the kernels that the task recorded")
+}
+
+// playedPhases adds the chips of the markers as phases: they load the GPU, so that the
+// sensor's readings show them. A chip lasts until the next one of the same marker begins.
+func playedPhases(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, s *sensorSource,
+	at func(time.Time) measure.Seconds,
+) error {
+	played, err := db.Played(ctx, t.ID)
+	if err != nil || len(played) == 0 {
+		return err
+	}
+	first := -t.Marker.CodeStart()
+	for i := 0; i+1 < len(played); i++ {
+		x, next := played[i], played[i+1]
+		chips := t.Marker.Chips(x.Kind)
+		// Chips count from the start of the code; a sequence with a lost chip is skipped.
+		c := x.Chip - first
+		if next.Kind != x.Kind || next.Chip != x.Chip+1 || c < 0 || c >= len(chips) {
+			continue
+		}
+		name := "marker, low"
+		if chips[c] {
+			name = "marker, high"
+		}
+		s.Phases = append(s.Phases, sensor.Phase{Name: name, From: at(x.At), To: at(next.At)})
+	}
+	return nil
+}
+
+// sensorField returns the sensor's field for the name of a stored method, and false for
+// methods that are not readings of power.
+func sensorField(method string) (string, bool) {
+	// nvml.energy is the counter, in joules.
+	if f, ok := strings.CutPrefix(method, "nvml."); ok && f != "energy" {
+		return f, true
+	}
+	if f, ok := strings.CutPrefix(method, "nvidia-smi "); ok {
+		return f, true
+	}
+	return "", false
+}

@@ -1,0 +1,313 @@
+package sensor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/run"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/experiment"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// SensorLoadFlags are the flags of sensor load, beside those that it shares with run.
+type SensorLoadFlags struct {
+	run.RunFlags
+	// periods of the square waves, half on and half off
+	periods []time.Duration
+	// length of each wave
+	each time.Duration
+	// interval of the polls, without a meter
+	every time.Duration
+	// seed of the pauses between the waves
+	seed uint64
+	// folder for readings.csv and events.csv; empty for none
+	Out  string
+	svg  string
+	save bool
+	plot bool
+}
+
+// sensorLoadCmd builds sensor load.
+func sensorLoadCmd(a *cli.App) *cobra.Command {
+	var f SensorLoadFlags
+	c := &cobra.Command{
+		Use: "load", Short: "Load the GPU so that its sensor shows what it does, and identify it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return sensorLoad(a, cmd.Context(), f) },
+	}
+	fl := c.Flags()
+	f.AddBench(fl)
+	// Long steps first, then periods that do not divide each other or 100 ms, the usual
+	// period of a sensor, so that the phase between wave and register drifts.
+	fl.DurationSliceVar(&f.periods, "periods", []time.Duration{
+		3 * time.Second, 530 * time.Millisecond, 230 * time.Millisecond, 130 * time.Millisecond,
+		87 * time.Millisecond, 53 * time.Millisecond, 31 * time.Millisecond,
+	}, "periods of the square waves, half on and half off")
+	fl.DurationVar(&f.each, "each", 3*time.Second, "how long each of them lasts, at least one period")
+	fl.DurationVar(&f.every, "every", 4*time.Millisecond, "distance of the readings, without a meter")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of the random pauses between the waves")
+	fl.StringVar(&f.Benchmark, "benchmark", "memory", "kernel: half, compute or memory")
+	fl.StringVar(&f.Monitor, "monitor", "", "address of the monitor (default: measure without a meter)")
+	fl.StringVar(&f.Out, "out", "", "directory for readings.csv and events.csv")
+	cli.SVGFlag(fl, &f.svg, "file to draw readings and models into; one for each field: NAME-FIELD.svg")
+	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
+	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
+	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before; 0 for none")
+	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
+	fl.StringVar(&f.Name, "name", "sensor-load", "name of the task")
+	return a.JSONFlag(c)
+}
+
+// validate returns a usage error for invalid flags, and refuses to overwrite existing
+// files.
+func (f *SensorLoadFlags) validate() error {
+	if err := errors.Join(f.Check(nil), session.Free(f.svg)); err != nil {
+		return err
+	}
+	if len(f.periods) == 0 || f.each <= 0 || f.every <= 0 {
+		return cli.Usagef("--periods names at least one, --each and --every are positive")
+	}
+	for _, p := range f.periods {
+		if p < 2*time.Millisecond {
+			return cli.Usagef("--periods: %v: want at least 2ms", p)
+		}
+	}
+	if f.Out != "" {
+		if i, err := os.Stat(f.Out); err == nil && !i.IsDir() {
+			return cli.Usagef("--out %s is no folder", f.Out)
+		}
+		for _, n := range []string{"readings.csv", "events.csv"} {
+			if _, err := os.Stat(filepath.Join(f.Out, n)); err == nil {
+				return cli.Usagef("%s exists: remove it first or name another directory", filepath.Join(f.Out, n))
+			}
+		}
+	}
+	return nil
+}
+
+// sensorLoad runs the designed load on the GPU and identifies its sensor. It blocks for
+// the length of all waves, about half a minute by default.
+func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	// The GPU is found before the monitor, and closed last.
+	card, err := session.FindGPU(f.GPU)
+	if err != nil {
+		return err
+	}
+	defer card.Close()
+	work := WavesWork(card.Device, gpu.Benchmark(f.Benchmark), f.periods, f.each, f.seed)
+	id := &sensorIdentifyFlags{save: f.save, svg: f.svg, plot: f.plot}
+	f.NoMethods = true
+	b, done, err := run.NewBench(a, ctx, f.RunFlags, card, f.Name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var read *sensorReadings
+	b.Alone = func(ctx context.Context, own gpu.PowerSensor, work measurement.Work) (k []gpu.Kernel, err error) {
+		read, k, err = ReadDuring(ctx, own, f.every, work)
+		return k, err
+	}
+	ran, err := b.Run(ctx, work)
+	if err != nil {
+		return err
+	}
+	// With a meter the source is the stored task, with the meter's trace as the load.
+	var db *store.DB
+	if b.Meter == nil {
+		id.source, err = read.Source(ran.Kernels, card.Info())
+	} else {
+		db = b.Meter.DB.(*store.DB)
+		id.source, err = sensorTask(a, ctx, db, fmt.Sprint(ran.Task), false)
+	}
+	if err == nil {
+		err = f.Write(id.source)
+	}
+	if err == nil && f.save && db == nil {
+		if db, err = store.Open(ctx, a.DB); err == nil {
+			defer db.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return identifySource(a, ctx, db, id)
+}
+
+// WavesWork returns work that alternates a kernel with rest in square waves, one period
+// after the other, each for at least each. Random pauses of 200 to 350 ms separate the
+// waves, so that no wave starts in step with the sensor.
+func WavesWork(d gpu.Device, b gpu.Benchmark, periods []time.Duration, each time.Duration,
+	seed uint64,
+) measurement.Work {
+	return func(ctx context.Context) ([]gpu.Kernel, error) {
+		rng := rand.New(rand.NewPCG(seed, 0x5e))
+		var out []gpu.Kernel
+		next := time.Now()
+		for _, p := range periods {
+			// Begins follow from next, not from the time now: a kernel that ends late
+			// does not shift the waves behind it.
+			for end := next.Add(each); next.Before(end); next = next.Add(p) {
+				if err := session.PauseUntil(ctx, next); err != nil {
+					return out, err
+				}
+				k, err := d.RunBenchmark(ctx, b, p/2)
+				out = append(out, k...)
+				if err != nil {
+					return out, err
+				}
+			}
+			next = next.Add(200*time.Millisecond + time.Duration(rng.Int64N(int64(150*time.Millisecond))))
+			// After an overrun the next wave starts now, without a burst to catch up.
+			if now := time.Now(); next.Before(now) {
+				next = now
+			}
+		}
+		return out, nil
+	}
+}
+
+// Write writes readings.csv (time in µs, power in mW) and events.csv (times in s) into
+// f.Out, in the form that sensor identify reads. It does nothing without a folder.
+func (f *SensorLoadFlags) Write(s *sensorSource) error {
+	if f.Out == "" {
+		return nil
+	}
+	if err := os.MkdirAll(f.Out, 0o777); err != nil {
+		return err
+	}
+	err := cli.WriteFile(filepath.Join(f.Out, "readings.csv"), func(w io.Writer) error {
+		b := bufio.NewWriter(w)
+		fmt.Fprintf(b, "time_us,%s_mw\n", strings.Join(s.Fields, "_mw,"))
+		// One row a poll: the fields are read together, so their polls have the same
+		// times.
+		for i, p := range s.Polls[s.Fields[0]] {
+			fmt.Fprintf(b, "%.0f", float64(p.At)*1e6)
+			for _, field := range s.Fields {
+				v := math.NaN()
+				if i < len(s.Polls[field]) {
+					v = float64(s.Polls[field][i].Power)
+				}
+				if math.IsNaN(v) {
+					fmt.Fprint(b, ",")
+				} else {
+					fmt.Fprintf(b, ",%.0f", v*1e3)
+				}
+			}
+			fmt.Fprintln(b)
+		}
+		return b.Flush()
+	})
+	if err != nil {
+		return err
+	}
+	return cli.WriteFile(filepath.Join(f.Out, "events.csv"), func(w io.Writer) error {
+		b := bufio.NewWriter(w)
+		fmt.Fprintln(b, "begin_s,end_s,name")
+		for _, p := range s.Phases {
+			fmt.Fprintf(b, "%.9f,%.9f,%s\n", float64(p.From), float64(p.To), p.Name)
+		}
+		return b.Flush()
+	})
+}
+
+// sensorReadings are the polls of all power registers. A register that the GPU lacks
+// reads NaN.
+type sensorReadings struct {
+	at                      []time.Time
+	instant, Average, Usage []measure.Watt
+	// polls that returned an error, and the last of them
+	failed int
+	err    error
+}
+
+// ReadDuring polls s at the interval every while work runs, from 1.2 s before it until
+// 1.5 s after it, so that the sensor's rest levels are covered. It blocks until both have
+// ended and returns an error where no poll succeeded.
+func ReadDuring(ctx context.Context, s gpu.PowerSensor, every time.Duration,
+	work measurement.Work,
+) (*sensorReadings, []gpu.Kernel, error) {
+	const before, after = 1200 * time.Millisecond, 1500 * time.Millisecond
+	var r sensorReadings
+	kernels, err := experiment.Around(ctx, before, after, func(ctx context.Context) { r.poll(ctx, s, every) }, work)
+	if err == nil && len(r.at) == 0 {
+		err = fmt.Errorf("the GPU's sensor gave no reading: %w", r.err)
+	}
+	return &r, kernels, err
+}
+
+// poll reads s at the interval every until ctx ends. A failed read is counted and
+// skipped.
+func (r *sensorReadings) poll(ctx context.Context, s gpu.PowerSensor, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		x, err := s.Read()
+		if err != nil {
+			r.failed, r.err = r.failed+1, err
+			continue
+		}
+		if n := len(r.at); n > 0 && x.At.Before(r.at[n-1]) {
+			continue // the clock was set
+		}
+		r.at = append(r.at, x.At)
+		r.instant, r.Average, r.Usage = append(r.instant, x.Instant), append(r.Average, x.Average),
+			append(r.Usage, x.Usage)
+	}
+}
+
+// polls returns the readings of one register in seconds since origin, without NaN.
+func (r *sensorReadings) polls(w []measure.Watt, origin time.Time) (out []sensor.Poll) {
+	for i, v := range w {
+		if !math.IsNaN(float64(v)) {
+			out = append(out, sensor.Poll{At: measure.SecondsOf(r.at[i].Sub(origin)), Power: v})
+		}
+	}
+	return out
+}
+
+// Source converts readings and kernels to a source whose origin is the first poll.
+func (r *sensorReadings) Source(kernels []gpu.Kernel, info gpu.Info) (*sensorSource, error) {
+	origin := r.at[0]
+	s := &sensorSource{
+		origin: origin, gpu: info.Name, uuid: info.UUID, driver: info.Driver,
+		description: "load on " + info.Name,
+	}
+	for _, f := range []struct {
+		name string
+		w    []measure.Watt
+	}{{"instant", r.instant}, {"average", r.Average}, {"usage", r.Usage}} {
+		for _, p := range r.polls(f.w, origin) {
+			s.add(f.name, p)
+		}
+	}
+	for _, k := range kernels {
+		s.Phases = append(s.Phases, sensor.Phase{
+			Name: k.Name, From: measure.SecondsOf(k.Span.Start.Sub(origin)),
+			To: measure.SecondsOf(k.Span.End.Sub(origin)),
+		})
+	}
+	return s, s.usePhases("the times of the kernels")
+}

@@ -1,0 +1,287 @@
+package sensor
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/guptarohit/asciigraph"
+	"github.com/wattmark/wattmark/analysis/figure"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/plot/plotter"
+)
+
+// SensorReport is the result of sensor identify.
+type SensorReport struct {
+	Source string `json:"source"`
+	// origin of the load
+	Truth   string              `json:"load_from"`
+	Fields  []SensorFieldReport `json:"fields"`
+	Refused []string            `json:"refused,omitempty"`
+}
+
+// SensorFieldReport is the profile of one field, with the notes of its identification and
+// the version and drawing that were stored.
+type SensorFieldReport struct {
+	sensor.Profile
+	Notes   []string `json:"notes"`
+	Version int      `json:"version,omitempty"`
+	Picture string   `json:"picture,omitempty"`
+}
+
+// printIdentified prints the profiles as JSON or text, with a plot where f.plot is set.
+func printIdentified(a *cli.App, f *sensorIdentifyFlags) error {
+	r := SensorReport{Source: f.source.description, Truth: f.source.truth, Refused: f.refused}
+	for _, x := range f.identified {
+		r.Fields = append(r.Fields, SensorFieldReport{
+			x.Profile, append([]string{}, x.Notes...), f.versions[x.Profile.Field], f.pictures[x.Profile.Field],
+		})
+	}
+	return a.Print(r, func(w io.Writer) { f.render(w, &r) })
+}
+
+// render writes the profiles as text, with a plot where f.plot is set.
+func (f *sensorIdentifyFlags) render(w io.Writer, r *SensorReport) {
+	fmt.Fprintf(w, "%s; the load is known from %s\n", r.Source, r.Truth)
+	for i, x := range r.Fields {
+		fmt.Fprintln(w)
+		renderProfile(w, &x.Profile)
+		for _, n := range x.Notes {
+			fmt.Fprintf(w, "  note     %s\n", n)
+		}
+		if x.Version > 0 {
+			fmt.Fprintf(w, "  stored   version %d of %s\n", x.Version, profileName(x.UUID, x.Field))
+		}
+		if x.Picture != "" {
+			fmt.Fprintf(w, "  drawn    into %s\n", x.Picture)
+		}
+		if f.plot {
+			fmt.Fprintln(w)
+			plotIdentified(w, f.identified[i])
+		}
+	}
+	for _, x := range r.Refused {
+		fmt.Fprintf(w, "\n%s\n", x)
+	}
+}
+
+// plusMinus formats a time with its expanded uncertainty.
+func plusMinus(v, u measure.Seconds) string { return fmt.Sprintf("%v ± %v", v, u) }
+
+// renderProfile writes a profile as text. The static line appears only where a meter
+// calibrated it.
+func renderProfile(w io.Writer, p *sensor.Profile) {
+	fmt.Fprintf(w, "%s%s\n", p.Field, ofGPU(p))
+	fmt.Fprintf(w, "  period   %s (jitter %v)\n", plusMinus(p.Period, p.UPeriod), p.Jitter)
+	model := fmt.Sprintf("mean over a window of %s", plusMinus(p.Window, p.UWindow))
+	if p.Model == sensor.FirstOrder {
+		model = fmt.Sprintf("first-order lag, τ = %s", plusMinus(p.Tau, p.UTau))
+	}
+	switch {
+	case p.Undecided:
+		model += "; undecided between the two models, see below"
+	case p.Weak:
+		model += "; the load hardly tells it"
+	}
+	fmt.Fprintf(w, "  model    %s\n", model)
+	fmt.Fprintf(w, "  delay    %s; polled readings lie %s behind the power\n", plusMinus(p.Delay, p.UDelay),
+		plusMinus(p.Lag, p.ULag))
+	fmt.Fprintf(w, "  sees     %s of the time\n", shareText(p.Seen, p.USeen))
+	if p.Calibrated {
+		fmt.Fprintf(w, "  static   reading = (%.4f ± %.4f) · power %+.2f W ± %.2f W\n", p.Gain, p.UGain,
+			float64(p.Offset), float64(p.UOffset))
+	} else {
+		fmt.Fprintf(w, "  static   not known: no meter\n")
+	}
+	fmt.Fprintf(w, "  steps    of %v; noise of a value at rest %v\n", p.Quantum, p.Noise)
+	if e := p.Evidence; e != nil && e.Boxcar != nil && e.FirstOrder != nil {
+		renderEvidence(w, e)
+	}
+}
+
+// ofGPU returns " of " and the GPU, its UUID and driver, or "" where none is known.
+func ofGPU(p *sensor.Profile) string {
+	if s := out.JoinNonEmpty(", ", p.GPU, p.UUID, p.Driver); s != "" {
+		return " of " + s
+	}
+	return ""
+}
+
+// shareText formats a share in percent, with its uncertainty from 0.5 % on.
+func shareText(share, u float64) string {
+	if u < 0.005 || math.IsNaN(u) {
+		return fmt.Sprintf("%.0f %%", 100*share)
+	}
+	return fmt.Sprintf("%.0f %% ± %.0f %%", 100*share, 100*min(u, 1))
+}
+
+// renderEvidence writes both models beside each other, the preferred one with an
+// asterisk. The difference of the AIC and Vuong's z compare them; |z| > 1.96 decides at
+// 95 %.
+func renderEvidence(w io.Writer, e *sensor.Evidence) {
+	head := out.Row{"model", "constant", "95 %", "delay", "95 %", "residual", "AIC"}
+	out.Table(w, head, []*sensor.Fit{e.Boxcar, e.FirstOrder}, func(f *sensor.Fit) out.Row {
+		mark := ""
+		if f.Model == e.Preferred {
+			mark = " *"
+		}
+		return out.Row{
+			string(f.Model) + mark, f.Constant, fmt.Sprintf("%v to %v", f.ConstantLow, f.ConstantHigh), f.Delay,
+			fmt.Sprintf("%v to %v", f.DelayLow, f.DelayHigh), f.Residual, fmt.Sprintf("%.1f", f.AIC),
+		}
+	})
+	fmt.Fprintf(w, "  evidence %d renewals, worth %d independent ones; ΔAIC %.1f, Vuong z %.1f (1.96 decides)\n",
+		e.Updates, e.Effective, e.DeltaAIC, e.Vuong)
+	for _, l := range bestFit(e).Levels {
+		fmt.Fprintf(w, "  level    %s: %.1f W ± %.1f W\n", l.Name, float64(l.Power), float64(l.U))
+	}
+}
+
+// bestFit returns the fit of the preferred model.
+func bestFit(e *sensor.Evidence) *sensor.Fit {
+	if e.Preferred == sensor.FirstOrder {
+		return e.FirstOrder
+	}
+	return e.Boxcar
+}
+
+// Colours of the register and of the models.
+var (
+	lookRegister   = figure.Style{Color: figure.Vermillion, Width: 1.6}
+	lookBoxcar     = figure.Style{Color: figure.Blue, Width: 1.4, Dashed: true}
+	lookFirstOrder = figure.Style{Color: figure.Green, Width: 1.4, Dashed: true}
+)
+
+// sensorPicture draws the register of a field, the prediction of both models and the
+// load.
+func sensorPicture(x *sensor.Identified, s *sensorSource) *report.Picture {
+	u := x.Updates
+	from, to := u[0].At, u[len(u)-1].At
+	p := &report.Picture{
+		Title:  fmt.Sprintf("%s, %s: the register and the models", cmp.Or(x.Profile.GPU, s.description), x.Profile.Field),
+		Length: to - from,
+	}
+	if xy := loadLine(x, s, from, to); len(xy) > 0 {
+		p.Lines = append(p.Lines, report.PictureLine{
+			Name: "load: " + strings.SplitN(s.truth, " (", 2)[0], Look: report.Looks["truth"], Xy: xy,
+		})
+	}
+	var values []measure.Watt
+	for _, v := range u {
+		values = append(values, v.Power)
+	}
+	e := x.Profile.Evidence
+	for _, l := range []struct {
+		name string
+		look figure.Style
+		w    []measure.Watt
+	}{
+		{"register, " + x.Profile.Field, lookRegister, values},
+		{fmt.Sprintf("boxcar of %v, residual %v", e.Boxcar.Constant, e.Boxcar.Residual), lookBoxcar, x.Boxcar},
+		{
+			fmt.Sprintf("first order of %v, residual %v", e.FirstOrder.Constant, e.FirstOrder.Residual), lookFirstOrder,
+			x.FirstOrder,
+		},
+	} {
+		p.Lines = append(p.Lines, report.PictureLine{Name: l.name, Look: l.look, Xy: steps(u, l.w, from)})
+	}
+	return p
+}
+
+// steps returns the course of a register: it holds a value until its next renewal.
+func steps(u []sensor.Update, w []measure.Watt, from measure.Seconds) (xy plotter.XYs) {
+	for i := range u {
+		t := float64(u[i].At - from)
+		if i > 0 {
+			xy = append(xy, plotter.XY{X: t, Y: float64(w[i-1])})
+		}
+		xy = append(xy, plotter.XY{X: t, Y: float64(w[i])})
+	}
+	return xy
+}
+
+// loadLine returns the load between from and to, with times relative to from: the mean of
+// the meter's trace in each column, or for phases the power levels that the fit assigned
+// to them.
+func loadLine(x *sensor.Identified, s *sensorSource, from, to measure.Seconds) (xy plotter.XYs) {
+	if s.load != nil {
+		d := (to - from) / report.PictureColumns
+		for t := from; t < to; t += d {
+			xy = append(xy, plotter.XY{X: float64(t - from), Y: float64(s.load.Mean(t, t+d))})
+		}
+		return xy
+	}
+	// The first level of a fit is that of rest.
+	level := map[string]float64{}
+	rest := 0.0
+	for i, l := range bestFit(x.Profile.Evidence).Levels {
+		level[l.Name] = float64(l.Power)
+		if i == 0 {
+			rest = float64(l.Power)
+		}
+	}
+	// Points outside the drawing are left out.
+	add := func(t measure.Seconds, w float64) {
+		if t >= from && t <= to {
+			xy = append(xy, plotter.XY{X: float64(t - from), Y: w})
+		}
+	}
+	for i, p := range s.Phases {
+		w, ok := level[p.Name]
+		if !ok {
+			w = level["other kernels"]
+		}
+		// A pause between two phases falls to the level of rest.
+		if i == 0 || p.From > s.Phases[i-1].To {
+			add(p.From, rest)
+		}
+		add(p.From, w)
+		add(p.To, w)
+		if i+1 == len(s.Phases) || s.Phases[i+1].From > p.To {
+			add(p.To, rest)
+		}
+	}
+	return xy
+}
+
+// plotIdentified draws the register and its model in the terminal, without colours where
+// w is no terminal.
+func plotIdentified(w io.Writer, x *sensor.Identified) {
+	columns := out.PlotWidth(w)
+	model := x.Boxcar
+	if x.Profile.Model == sensor.FirstOrder {
+		model = x.FirstOrder
+	}
+	u := x.Updates
+	from, to := u[0].At, u[len(u)-1].At
+	series := [][]float64{make([]float64, columns), make([]float64, columns)}
+	at := 0
+	for c := range columns {
+		t := from + (to-from)*measure.Seconds(c)/measure.Seconds(columns)
+		// at is the last renewal at or before the column.
+		for at+1 < len(u) && u[at+1].At <= t {
+			at++
+		}
+		series[0][c], series[1][c] = float64(u[at].Power), float64(model[at])
+	}
+	opts := []asciigraph.Option{
+		asciigraph.Height(12), asciigraph.Offset(3), asciigraph.Precision(0),
+		asciigraph.YAxisValueFormatter(func(v float64) string { return fmt.Sprintf("%.0f W", v) }),
+		asciigraph.SeriesLegends("register", string(x.Profile.Model)),
+	}
+	if out.IsTerminal(w) {
+		opts = append(opts, asciigraph.SeriesColors(asciigraph.Red, asciigraph.Blue))
+	}
+	graph := asciigraph.PlotMany(series, opts...)
+	if !out.IsTerminal(w) {
+		graph = ansi.Strip(graph)
+	}
+	fmt.Fprintf(w, "%s\n   %v of readings\n", graph, to-from)
+}

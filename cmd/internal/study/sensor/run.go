@@ -1,0 +1,418 @@
+package sensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/run"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// SensorRunFlags are the flags of sensor run, beside those that it shares with run.
+type SensorRunFlags struct {
+	run.RunFlags
+	Plan SensorPlanFlags
+	// override the plan where positive
+	trials, repetitions, segment int
+	// interval of the polls
+	Every time.Duration
+	// seed of the random delays; zero for a random one
+	seed uint64
+	// print the plan and measure nothing
+	planOnly bool
+}
+
+// sensorRunCmd builds sensor run.
+func sensorRunCmd(a *cli.App) *cobra.Command {
+	var f SensorRunFlags
+	c := &cobra.Command{
+		Use:   "run [flags] [-- program args]",
+		Short: "Measure the energy of a kernel or program with the GPU's own sensor alone",
+		RunE:  func(cmd *cobra.Command, args []string) error { return sensorRun(a, cmd.Context(), f, args) },
+	}
+	fl := c.Flags()
+	f.AddBench(fl)
+	f.Plan.add(fl)
+	fl.DurationVar(&f.Plan.Kernel, "kernel", 0,
+		"how long one repetition lasts (a benchmark runs for it; else default: tried out)")
+	fl.IntVar(&f.trials, "trials", 0, "trials (default: planned)")
+	fl.IntVar(&f.repetitions, "repetitions", 0, "repetitions of a segment (default: planned)")
+	fl.IntVar(&f.segment, "segments", 0, "segments of a trial (default: planned)")
+	fl.DurationVar(&f.Every, "every", 4*time.Millisecond, "distance of the readings")
+	fl.BoolVar(&f.planOnly, "plan", false, "show the plan and measure nothing")
+	fl.Uint64Var(&f.seed, "seed", 0, "seed of the random delays (default: by chance)")
+	fl.StringVar(&f.Benchmark, "benchmark", "", "built-in benchmark: half, compute or memory")
+	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter to hold it against (default: none)")
+	f.AddPTX(fl)
+	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before; 0 for none")
+	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
+	fl.StringVar(&f.Name, "name", "sensor-run", "name of the task")
+	return a.JSONFlag(c)
+}
+
+// SensorRunReport is the result of sensor run. Meter is nil where no external meter took
+// part.
+type SensorRunReport struct {
+	GPU    string           `json:"gpu"`
+	Driver string           `json:"driver,omitempty"`
+	Field  string           `json:"field"`
+	Work   string           `json:"work"`
+	Plan   *sensor.Plan     `json:"plan"`
+	Result *sensor.Estimate `json:"result"`
+	Meter  *meterTruth      `json:"meter,omitempty"`
+	// not printed: sensor show does
+	Profile *sensor.Profile `json:"-"`
+}
+
+// meterTruth is the energy of the same repetitions by the meter. Energies and powers are
+// those of one repetition; U is expanded (k = 2).
+type meterTruth struct {
+	TaskID   store.TaskID `json:"task_id"`
+	EnergyJ  float64      `json:"energy_j"`
+	EnergyUJ float64      `json:"energy_u_j"`
+	MeanW    float64      `json:"mean_w"`
+	// deviation of the sensor from the meter, in percent
+	ErrorPct float64  `json:"sensor_error_pct"`
+	Within   *bool    `json:"within_u,omitempty"` // left out where the meter cannot judge
+	Missing  []string `json:"not_measured,omitempty"`
+}
+
+// sensorRun plans and carries out a measurement with the GPU's sensor, beside a meter
+// where a monitor is named. It blocks for the length of the plan; with --plan it prints
+// the plan and returns.
+func sensorRun(a *cli.App, ctx context.Context, f SensorRunFlags, args []string) error {
+	if err := f.check(args); err != nil {
+		return err
+	}
+	card, err := session.FindGPU(f.GPU)
+	if err != nil {
+		return err
+	}
+	defer card.Close()
+	// The work is one repetition: the trials repeat it.
+	f.Duration, f.Repeat = f.Plan.Kernel, 1
+	once, name, err := run.Work(a, card.Device, f.RunFlags, args)
+	if err != nil {
+		return err
+	}
+	r := &SensorRunReport{Work: name}
+	s := &SensorTrials{Once: once, Seed: f.seed}
+	f.NoMethods = true
+	b, done, err := run.NewBench(a, ctx, f.RunFlags, card, f.Name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	// The plan needs the open GPU, and prepare warms it up for the trial of a repetition.
+	b.Prepare = func(ctx context.Context) error { return f.prepare(ctx, a, card, s, r) }
+	b.Alone = func(ctx context.Context, own gpu.PowerSensor, _ measurement.Work) ([]gpu.Kernel, error) {
+		return nil, SensorRunAlone(ctx, f, own, s, r)
+	}
+	if b.Meter == nil {
+		b.WarmUp = 0
+	}
+	ran, err := b.Run(ctx, s.work)
+	// --plan ends the preparation with ErrPlanned, which is no failure.
+	if errors.Is(err, cli.ErrPlanned) {
+		return printPlan(a, r.Profile, r.Plan, f.Plan.Kernel)
+	}
+	if err == nil && b.Meter != nil {
+		err = f.evaluate(ctx, a, b.Meter.DB.(*store.DB), ran.Task, s, r)
+	}
+	if err != nil {
+		return err
+	}
+	return PrintSensorRun(a, r)
+}
+
+// check returns a usage error for flags that exclude each other or are out of range.
+func (f *SensorRunFlags) check(args []string) error {
+	if session.CountTrue(len(args) > 0, f.Benchmark != "", f.PTX != "") != 1 {
+		return cli.Usagef("name one piece of work: a program after --, --benchmark, or --ptx")
+	}
+	if f.Benchmark != "" && f.Plan.Kernel <= 0 {
+		return cli.Usagef("--benchmark: say how long a repetition lasts with --kernel")
+	}
+	if f.trials < 0 || f.trials == 1 || f.repetitions < 0 || f.segment < 0 || f.Every <= 0 {
+		return cli.Usagef("--trials is at least 2, and --repetitions, --segments and --every are positive")
+	}
+	return errors.Join(f.Check(args), session.NotNegative(session.Span{Flag: "--kernel", Value: f.Plan.Kernel}))
+}
+
+// prepare finds the profile, warms the GPU up, times a repetition where --kernel does not
+// give its length, and makes the plan. It requires an open GPU, sets r and s, and returns
+// ErrPlanned with --plan.
+func (f *SensorRunFlags) prepare(ctx context.Context, a *cli.App, gpu *session.FoundGPU, s *SensorTrials,
+	r *SensorRunReport,
+) (err error) {
+	info := gpu.Info()
+	if r.Profile, err = f.Plan.profile(ctx, a, info.UUID); err != nil {
+		return err
+	}
+	if f.WarmUp > 0 {
+		if err := gpu.WarmUp(ctx, f.WarmUp); err != nil {
+			return err
+		}
+	}
+	if f.Plan.Kernel == 0 {
+		if f.Plan.Kernel, err = tryOut(ctx, s.Once); err != nil {
+			return err
+		}
+	}
+	x, err := f.Planned(r.Profile)
+	if err != nil {
+		return err
+	}
+	r.GPU, r.Driver, r.Field, r.Plan, s.Plan = info.Name, info.Driver, r.Profile.Field, x, x
+	if f.planOnly {
+		return cli.ErrPlanned
+	}
+	fmt.Fprintf(a.Err, "plan: %d trials of %d segments of %d repetitions, %v in all\n", x.Trials, x.Segments,
+		x.PerSegment, x.Total)
+	return nil
+}
+
+// SensorRunAlone carries out the trials of s while it polls the sensor own, and sets
+// r.Result. Polls and kernels are on the host's clock, so that no clocks need relating.
+func SensorRunAlone(ctx context.Context, f SensorRunFlags, own gpu.PowerSensor, s *SensorTrials,
+	r *SensorRunReport,
+) error {
+	read, _, err := ReadDuring(ctx, own, f.Every, s.work)
+	if err != nil {
+		return err
+	}
+	origin := read.at[0]
+	w, ok := map[string][]measure.Watt{"instant": read.instant, "average": read.Average, "usage": read.Usage}[r.Field]
+	polls := read.polls(w, origin)
+	if !ok || len(polls) == 0 {
+		return cli.Usagef("--field %q: this GPU's sensor does not have it: want instant, average or usage", r.Field)
+	}
+	r.Result, err = r.Profile.Evaluate(s.on(polls,
+		func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(origin)) }))
+	return err
+}
+
+// evaluate sets r.Result from the readings that the task id stored, and r.Meter from the
+// same segments of the meter's trace.
+func (f *SensorRunFlags) evaluate(ctx context.Context, a *cli.App, db *store.DB, id store.TaskID,
+	s *SensorTrials, r *SensorRunReport,
+) error {
+	src, err := sensorTask(a, ctx, db, fmt.Sprint(id), false)
+	if err != nil {
+		return err
+	}
+	if len(src.Polls[r.Field]) == 0 {
+		return cli.Usagef("--field %q: task %d holds no readings of it", r.Field, id)
+	}
+	trials := s.on(src.Polls[r.Field], src.place)
+	if r.Result, err = r.Profile.Evaluate(trials); err != nil {
+		return err
+	}
+	if src.load == nil {
+		r.Result.Notes = append(r.Result.Notes,
+			"no meter's truth: the monitor's meter is the sensor itself, or the clocks could not be related")
+		return nil
+	}
+	t, err := db.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	r.Meter = truthOf(&t, src.load, trials, r.Result)
+	return nil
+}
+
+// truthOf returns the mean energy of a repetition by the meter, over the segments that
+// the sensor's estimate e rests on. The relative uncertainty is that of the task's
+// result. Within stays nil where rails without a sensor leave the agreement open.
+func truthOf(t *store.Task, l *sensor.Load, trials []sensor.Trial, e *sensor.Estimate) *meterTruth {
+	m := &meterTruth{TaskID: t.ID, Missing: t.Setup.Missing}
+	var length measure.Seconds
+	n := 0
+	for _, x := range trials {
+		for _, s := range x.Segments {
+			m.EnergyJ += float64(l.Energy(s.From, s.To))
+			length += s.To - s.From
+			n += s.Repetitions
+		}
+	}
+	// Up to here EnergyJ is the sum over all segments.
+	m.MeanW = m.EnergyJ / float64(length)
+	m.EnergyJ /= float64(n)
+	if t.Result != nil && t.Result.Total.Energy > 0 {
+		m.EnergyUJ = m.EnergyJ * float64(t.Result.Total.U/t.Result.Total.Energy)
+	}
+	m.ErrorPct = 100 * (float64(e.Energy)/m.EnergyJ - 1)
+	// The greatest power on rails that are not measured widens the comparison.
+	_, most := validate.Unseen(t.Setup.Missing)
+	meter := measure.Estimate{Energy: measure.Joule(m.EnergyJ), U: measure.Joule(m.EnergyUJ)}
+	// Unknown where the rails without a sensor could explain the difference.
+	if a := (measure.Estimate{Energy: e.Energy, U: e.U}).Against(meter,
+		measure.Joule(float64(most)*float64(length)/float64(n))); a != measure.Unknown {
+		within := a == measure.Agrees
+		m.Within = &within
+	}
+	return m
+}
+
+// PrintSensorRun prints the result as JSON or as text with a table of the trials.
+func PrintSensorRun(a *cli.App, r *SensorRunReport) error {
+	return a.Print(r, r.render)
+}
+
+// render writes the result as text.
+func (r *SensorRunReport) render(w io.Writer) {
+	e := r.Result
+	fmt.Fprintf(w, "%s on %s, by the sensor's %s field alone\n", r.Work,
+		out.JoinNonEmpty(", driver ", r.GPU, r.Driver), r.Field)
+	fmt.Fprintf(w, "  energy   %s of a repetition (95 %%: scatter %v, static line %v)\n",
+		out.EnergyText(float64(e.Energy), float64(e.U)), e.UScatter, e.UStatic)
+	fmt.Fprintf(w, "  mean     %.1f W over %v\n", float64(e.Mean), e.Length)
+	if m := r.Meter; m != nil {
+		within := ""
+		if m.Within != nil {
+			within = map[bool]string{true: ", within", false: ", outside of"}[*m.Within] + " both uncertainties"
+		}
+		fmt.Fprintf(w, "  meter    %s, task %d%s: the sensor is %s off%s\n",
+			out.EnergyText(m.EnergyJ, m.EnergyUJ), m.TaskID, missingText(m.Missing), measure.FormatPercent(m.ErrorPct), within)
+	}
+	for _, n := range e.Notes {
+		fmt.Fprintf(w, "  note     %s\n", n)
+	}
+	t := out.NewTable(w, "trial", "energy", "mean", "renewals")
+	for i, x := range e.Trials {
+		t.AppendRow(out.Row{i + 1, x.Energy, fmt.Sprintf("%.1f W", float64(x.Mean)), x.Renewals})
+	}
+	t.Render()
+}
+
+// tryOut returns the length of one repetition on the GPU. It measures the second of two,
+// because the first one loads modules and allocates memory, unless that took longer than
+// 1 s.
+func tryOut(ctx context.Context, once measurement.Work) (length time.Duration, err error) {
+	for range 2 {
+		k, err := once(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if len(k) == 0 {
+			return 0, errors.New("no kernel ran: there is nothing to measure")
+		}
+		if length = k[len(k)-1].Span.End.Sub(k[0].Span.Start); length > time.Second {
+			break // the time to load is negligible
+		}
+	}
+	if length <= 0 {
+		return 0, errors.New("a repetition takes no time that can be told: say how long with --kernel")
+	}
+	return length, nil
+}
+
+// Planned returns the plan for p with the numbers that the flags override, and its
+// duration and uncertainty recomputed. A plan that misses the wanted uncertainty is an
+// error unless --trials is set.
+func (f *SensorRunFlags) Planned(p *sensor.Profile) (*sensor.Plan, error) {
+	x, err := sensor.NewPlan(p, f.Plan.wanted())
+	if err != nil && (f.trials == 0 || x == nil) {
+		return nil, err
+	}
+	if f.segment > 0 {
+		x.Segments = f.segment
+	}
+	if f.repetitions > 0 {
+		x.PerSegment = f.repetitions
+	}
+	if f.trials > 0 {
+		x.Trials = f.trials
+	}
+	// Duration and uncertainty of the plan follow the numbers set by hand.
+	if f.segment > 0 || f.repetitions > 0 || f.trials > 0 {
+		x.Recount(p, f.Plan.wanted())
+	}
+	return x, nil
+}
+
+// SensorTrials carries out a plan and records the span of each segment. It is not safe
+// for concurrent use.
+type SensorTrials struct {
+	Plan   *sensor.Plan
+	Once   measurement.Work // one repetition
+	Seed   uint64           // of the delays; zero for a random one
+	Trials [][]gpu.Span     // segments by trial, on the host's clock
+}
+
+// work carries out all trials and returns a kernel for each segment. Each trial starts
+// after a random delay, uniform over the plan's range, so that the phase between work and
+// sensor is random; pauses of Shift move it on between segments.
+func (s *SensorTrials) work(ctx context.Context) ([]gpu.Kernel, error) {
+	rng := rand.New(rand.NewPCG(s.Seed, 0x7a))
+	if s.Seed == 0 {
+		rng = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	var kernels []gpu.Kernel
+	s.Trials = nil
+	for range s.Plan.Trials {
+		delay := measure.Seconds(rng.Float64()) * s.Plan.MostDelay
+		if err := session.PauseUntil(ctx, time.Now().Add((delay + s.Plan.Discard).Duration())); err != nil {
+			return nil, err
+		}
+		var segments []gpu.Span
+		for range s.Plan.Segments {
+			span, err := s.segment(ctx)
+			if err != nil {
+				return nil, err
+			}
+			segments = append(segments, span)
+			kernels = append(kernels, gpu.Kernel{Name: "segment", Span: span})
+			if err := session.PauseUntil(ctx, time.Now().Add(s.Plan.Shift.Duration())); err != nil {
+				return nil, err
+			}
+		}
+		s.Trials = append(s.Trials, segments)
+	}
+	return kernels, nil
+}
+
+// segment runs the repetitions of one segment without a pause and returns their span.
+func (s *SensorTrials) segment(ctx context.Context) (span gpu.Span, err error) {
+	for i := range s.Plan.PerSegment {
+		k, err := s.Once(ctx)
+		if err == nil && len(k) == 0 {
+			err = errors.New("no kernel ran")
+		}
+		if err != nil {
+			return span, err
+		}
+		if i == 0 {
+			span.Start = k[0].Span.Start
+		}
+		span.End = k[len(k)-1].Span.End
+	}
+	return span, nil
+}
+
+// on returns the trials on the clock of polls; place maps the host's clock to it.
+func (s *SensorTrials) on(polls []sensor.Poll, place func(time.Time) measure.Seconds) []sensor.Trial {
+	var out []sensor.Trial
+	for _, segments := range s.Trials {
+		t := sensor.Trial{Polls: polls}
+		for _, x := range segments {
+			t.Segments = append(t.Segments,
+				sensor.Segment{From: place(x.Start), To: place(x.End), Repetitions: s.Plan.PerSegment})
+		}
+		out = append(out, t)
+	}
+	return out
+}

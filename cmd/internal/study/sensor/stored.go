@@ -1,0 +1,294 @@
+package sensor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// kind selects profiles among the stored analyses.
+var kind = stored.Kind{Kind: sensor.Kind, Noun: "profile", Family: "sensor"}
+
+// StoredProfile is a profile with its name, version and origin in the database.
+type StoredProfile struct {
+	Name    string    `json:"name"`
+	Version int       `json:"version"`
+	Made    time.Time `json:"made"`
+	Maker   string    `json:"maker"`
+	// tasks that the profile was identified from
+	Tasks []store.TaskID `json:"tasks,omitempty"`
+	sensor.Profile
+}
+
+// newStoredProfile decodes and validates a stored analysis.
+func newStoredProfile(s *store.Analysis) (*StoredProfile, error) {
+	x := &StoredProfile{Name: s.Name, Version: s.Version, Made: s.Made, Maker: s.Maker, Tasks: s.Tasks}
+	if err := json.Unmarshal(s.Content, &x.Profile); err != nil {
+		return nil, fmt.Errorf("profile %q, version %d: %w: delete it with wattmark sensor delete", s.Name, s.Version, err)
+	}
+	if err := x.Profile.Validate(); err != nil {
+		return nil, fmt.Errorf("profile %q, version %d: %w", s.Name, s.Version, err)
+	}
+	return x, nil
+}
+
+// findProfile reads the profile of a field of a GPU; version 0 is the newest. gpu is the
+// beginning of the UUID, with or without "GPU-". No match is an ExitNotFound error,
+// several matches are a usage error.
+func findProfile(a *cli.App, ctx context.Context, db *store.DB, gpu, field string,
+	version int,
+) (*StoredProfile, error) {
+	all, err := db.Analyses(ctx, sensor.Kind)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range all {
+		if uuid, f, ok := cutLast(s.Name, " "); ok && f == field && !slices.Contains(names, s.Name) &&
+			(strings.HasPrefix(uuid, gpu) || strings.HasPrefix(uuid, "GPU-"+gpu)) {
+			names = append(names, s.Name)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return nil, cli.NotFoundf("no profile of the %s field of a GPU %q in %s: see "+
+			"wattmark sensor list, or make one with wattmark sensor load", field, gpu, a.DB)
+	case 1:
+		s, err := db.Analysis(ctx, sensor.Kind, names[0], version)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil, cli.NotFoundf("%q has no version %d: see wattmark sensor list", names[0], version)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return newStoredProfile(s)
+	}
+	return nil, cli.Usagef("%d GPUs fit %q: write more of the UUID", len(names), gpu)
+}
+
+// cutLast splits s around the last sep; without one, before is s and ok is false.
+func cutLast(s, sep string) (before, after string, ok bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// sensorShowCmd builds sensor show.
+func sensorShowCmd(a *cli.App) *cobra.Command {
+	var version int
+	c := &cobra.Command{
+		Use: "show GPU FIELD", Short: "Show a stored profile of a GPU's sensor", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			db, err := a.OpenDB(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			p, err := findProfile(a, cmd.Context(), db, args[0], args[1], version)
+			if err != nil {
+				return err
+			}
+			return a.Print(p, func(w io.Writer) {
+				renderProfile(w, &p.Profile)
+				fmt.Fprintf(w, "  stored   version %d, %s, by %s\n", p.Version, p.Made.Local().Format(time.DateTime), p.Maker)
+			})
+		},
+	}
+	c.Flags().IntVar(&version, "version", 0, "version (default: the newest)")
+	return a.JSONFlag(c)
+}
+
+// printProfiles prints all stored versions, without their evidence.
+func printProfiles(a *cli.App, list []*StoredProfile) error {
+	for _, p := range list {
+		p.Evidence = nil // sensor show prints it
+	}
+	return a.Print(map[string]any{"profiles": list}, func(w io.Writer) {
+		head := out.Row{"GPU", "field", "version", "made", "period", "model", "constant", "sees"}
+		out.Table(w, head, list, func(p *StoredProfile) out.Row {
+			constant := p.Window
+			if p.Model == sensor.FirstOrder {
+				constant = p.Tau
+			}
+			return out.Row{
+				out.JoinNonEmpty(" ", p.GPU, p.UUID), p.Field, p.Version, p.Made.Local().Format(time.DateTime), p.Period,
+				p.Model, constant, shareText(p.Seen, 0),
+			}
+		})
+	})
+}
+
+// sensorDeleteCmd builds sensor delete. It asks before it deletes, unless --yes is set.
+func sensorDeleteCmd(a *cli.App) *cobra.Command {
+	var version int
+	var all, yes bool
+	c := &cobra.Command{
+		Use: "delete GPU FIELD", Short: "Delete a stored profile, one version or all", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (version > 0) == all {
+				return cli.Usagef("say which: --version N or --all")
+			}
+			db, err := a.OpenToChange(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			p, err := findProfile(a, cmd.Context(), db, args[0], args[1], version)
+			if err != nil {
+				return err
+			}
+			return kind.Delete(a, cmd.Context(), db, p.Name, version, yes)
+		},
+	}
+	c.Flags().IntVar(&version, "version", 0, "version to delete")
+	c.Flags().BoolVar(&all, "all", false, "delete all versions")
+	task.YesFlag(c.Flags(), &yes)
+	return a.JSONFlag(c)
+}
+
+// SensorPlanFlags describe the measurement and the sensor. The sensor is a stored
+// profile, or with period set one made from the flags.
+type SensorPlanFlags struct {
+	// length of a repetition
+	Kernel time.Duration
+	// relative uncertainty (95 %), relative swing of the power, mean in watts
+	U, Swing, Mean float64
+	// stored profile: GPU, field and version
+	gpu, field string
+	version    int
+	// sensor without a stored profile: period with window or tau
+	period, window, tau, delay time.Duration
+	// standard deviation of one value, in watts
+	noise float64
+}
+
+// add adds the flags that plan and run share to fl.
+func (f *SensorPlanFlags) add(fl *pflag.FlagSet) {
+	fl.Float64Var(&f.U, "u", 0.02, "relative uncertainty (95 %) that is wanted, without the sensor's static error")
+	fl.Float64Var(&f.Swing, "swing", 1,
+		"how far the power goes up and down within a repetition, relative to its mean (0 to 2)")
+	fl.Float64Var(&f.Mean, "mean", 300, "mean power in watts, roughly")
+	fl.StringVar(&f.field, "field", "instant", "field of the sensor: instant, average or usage")
+	fl.IntVar(&f.version, "version", 0, "version of the stored profile (default: the newest)")
+	fl.DurationVar(&f.period, "period", 0, "the sensor's period, in place of a stored profile")
+	fl.DurationVar(&f.window, "window", 0, "its window")
+	fl.DurationVar(&f.tau, "tau", 0, "its time constant, in place of a window")
+	fl.DurationVar(&f.delay, "delay", 0, "its delay")
+	fl.Float64Var(&f.noise, "noise", 1, "noise of one value in watts, with --period")
+}
+
+// profile returns the profile that the flags describe, else the stored one of gpu.
+func (f *SensorPlanFlags) profile(ctx context.Context, a *cli.App, gpu string) (*sensor.Profile, error) {
+	if f.period > 0 {
+		if (f.window > 0) == (f.tau > 0) {
+			return nil, cli.Usagef("--period goes with --window or with --tau")
+		}
+		// An uncalibrated profile: gain 1, offset 0.
+		p := &sensor.Profile{
+			Field: f.field, Model: sensor.Boxcar, Period: measure.SecondsOf(f.period), Window: measure.SecondsOf(f.window),
+			Delay: measure.SecondsOf(f.delay), Gain: 1, Noise: measure.Watt(f.noise),
+		}
+		// A lag of τ covers about as much time as a window of 2τ.
+		sees := p.Window
+		if f.tau > 0 {
+			p.Model, p.Window, p.Tau, sees = sensor.FirstOrder, 0, measure.SecondsOf(f.tau), 2*measure.SecondsOf(f.tau)
+		}
+		p.Seen = min(1, float64(sees/p.Period))
+		return p, p.Validate()
+	}
+	if gpu == "" {
+		return nil, cli.Usagef(
+			"name the sensor: a stored profile by --gpu-uuid and --field, or --period with --window or --tau")
+	}
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	s, err := findProfile(a, ctx, db, gpu, f.field, f.version)
+	if err != nil {
+		return nil, err
+	}
+	return &s.Profile, nil
+}
+
+// wanted converts the flags to the goals of a plan.
+func (f *SensorPlanFlags) wanted() sensor.Wanted {
+	return sensor.Wanted{Kernel: measure.SecondsOf(f.Kernel), U: f.U, Swing: f.Swing, Mean: measure.Watt(f.Mean)}
+}
+
+// SensorPlanReport is the result of sensor plan.
+type SensorPlanReport struct {
+	KernelS float64         `json:"kernel_s"`
+	Profile *sensor.Profile `json:"profile"`
+	Plan    *sensor.Plan    `json:"plan"`
+}
+
+// sensorPlanCmd builds sensor plan.
+func sensorPlanCmd(a *cli.App) *cobra.Command {
+	var f SensorPlanFlags
+	c := &cobra.Command{
+		Use: "plan", Short: "Plan a measurement with the GPU's own sensor alone", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := f.profile(cmd.Context(), a, f.gpu)
+			if err != nil {
+				return err
+			}
+			plan, err := sensor.NewPlan(p, f.wanted())
+			if err != nil {
+				return err
+			}
+			return printPlan(a, p, plan, f.Kernel)
+		},
+	}
+	f.add(c.Flags())
+	c.Flags().DurationVar(&f.Kernel, "kernel", 0, "how long the kernel, or one repetition, lasts")
+	c.Flags().StringVar(&f.gpu, "gpu-uuid", "", "GPU whose stored profile to use: its UUID, or the beginning of it")
+	return a.JSONFlag(c)
+}
+
+// printPlan prints a plan as JSON or text; the profile is printed without its evidence.
+func printPlan(a *cli.App, p *sensor.Profile, x *sensor.Plan, kernel time.Duration) error {
+	short := *p
+	short.Evidence = nil // sensor show prints it
+	return a.Print(SensorPlanReport{kernel.Seconds(), &short, x}, func(w io.Writer) {
+		renderPlan(w, p, x, measure.SecondsOf(kernel))
+	})
+}
+
+// renderPlan writes a plan as text: the sensor, trials, segments, duration and the
+// expected uncertainty.
+func renderPlan(w io.Writer, p *sensor.Profile, x *sensor.Plan, kernel measure.Seconds) {
+	constant := fmt.Sprintf("window %v", p.Window)
+	if p.Model == sensor.FirstOrder {
+		constant = fmt.Sprintf("τ %v", p.Tau)
+	}
+	fmt.Fprintf(w, "Sensor: %s, period %v, %s, sees %s of the time\n", p.Field, p.Period, constant, shareText(p.Seen, 0))
+	fmt.Fprintf(w, "  %d trials of %d repetitions of %v, each trial after a random delay of up to %v\n", x.Trials,
+		x.Repetitions, kernel, x.MostDelay)
+	if x.Segments > 1 {
+		fmt.Fprintf(w, "  within a trial %d segments of %d, with pauses of %v between them: they shift the phase\n",
+			x.Segments, x.PerSegment, x.Shift)
+	}
+	fmt.Fprintf(w, "  the first %v of each segment are discarded: the sensor's rise; %d renewals count in a trial\n",
+		x.Discard, x.Renewals)
+	fmt.Fprintf(w, "  %v in all\n", x.Total)
+	fmt.Fprintf(w, "  expected: ± %.2g %% (95 %%), beside the sensor's static error; one trial ± %.2g %%, a single "+
+		"reading ± %.2g %% (k = 1)\n", 100*x.U, 100*x.OneTrial, 100*x.Single)
+}

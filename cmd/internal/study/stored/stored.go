@@ -1,0 +1,170 @@
+// Package stored reads, lists and deletes stored analyses for the studies that keep some:
+// counter models, predictions, and profiles of sensors. An analysis is JSON in the task
+// database under a kind and a name, in versions from 1 on; NAME stands for the newest
+// version, NAME@VERSION for one of them.
+package stored
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// Kind is a kind of analyses with its words in messages.
+type Kind struct {
+	Kind   string // of store.Analysis
+	Noun   string // such as model
+	Family string // the command whose list, show and delete are of this kind
+}
+
+// Version parses NAME or NAME@VERSION; version 0 stands for the newest.
+func Version(arg string) (name string, version int, err error) {
+	name, text, given := strings.Cut(arg, "@")
+	if given {
+		version, err = strconv.Atoi(text)
+	}
+	if err != nil || given && version < 1 || name == "" {
+		return "", 0, cli.Usagef("%q: write NAME, or NAME@2 for its second version", arg)
+	}
+	return name, version, nil
+}
+
+// Get reads NAME or NAME@VERSION. An unknown one has the exit code ExitNotFound.
+func (k Kind) Get(a *cli.App, ctx context.Context, arg string) (*store.Analysis, error) {
+	name, version, err := Version(arg)
+	if err != nil {
+		return nil, err
+	}
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	x, err := db.Analysis(ctx, k.Kind, name, version)
+	return x, k.missing(a, err, arg)
+}
+
+// missing replaces store.ErrNotFound by an error that names the command that lists the
+// kind; other errors, and nil, pass.
+func (k Kind) missing(a *cli.App, err error, arg string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return cli.NotFoundf("no %s %q in %s: list them with wattmark %s list", k.Noun, arg, a.DB, k.Family)
+	}
+	return err
+}
+
+// All reads all versions of all names, in the order of store.DB.Analyses.
+func (k Kind) All(a *cli.App, ctx context.Context) ([]store.Analysis, error) {
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	return db.Analyses(ctx, k.Kind)
+}
+
+// Keep stores content as JSON as the next version of name, and creates the database if it
+// is absent. tasks are kept as references to what the analysis was made from.
+func (k Kind) Keep(a *cli.App, ctx context.Context, name string, content any,
+	tasks []store.TaskID,
+) (store.Analysis, error) {
+	db, err := store.Open(ctx, a.DB)
+	if err != nil {
+		return store.Analysis{}, err
+	}
+	defer db.Close()
+	return k.Put(ctx, db, name, content, tasks)
+}
+
+// Put is Keep in an open database.
+func (k Kind) Put(ctx context.Context, db *store.DB, name string, content any,
+	tasks []store.TaskID,
+) (x store.Analysis, err error) {
+	x = store.Analysis{Kind: k.Kind, Name: name, Made: time.Now(), Maker: "wattmark " + cli.Version(), Tasks: tasks}
+	if x.Content, err = json.Marshal(content); err == nil {
+		x.Version, err = db.PutAnalysis(ctx, x)
+	}
+	return x, err
+}
+
+// ListCmd returns the command list: it reads all versions and prints them. One that cannot
+// be read is reported on standard error and left out.
+func ListCmd[T any](a *cli.App, k Kind, short string, read func(*store.Analysis) (T, error), print func([]T) error,
+) *cobra.Command {
+	return a.JSONFlag(&cobra.Command{
+		Use: "list", Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := k.All(a, cmd.Context())
+			if err != nil {
+				return err
+			}
+			list := []T{} // never nil: JSON shows it as []
+			for i := range all {
+				x, err := read(&all[i])
+				if err != nil {
+					fmt.Fprintln(a.Err, "wattmark:", err)
+					continue
+				}
+				list = append(list, x)
+			}
+			return print(list)
+		},
+	})
+}
+
+// DeleteCmd returns the command delete NAME[@VERSION]: one version, or all of a name.
+func (k Kind) DeleteCmd(a *cli.App, short string) *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use: "delete NAME[@VERSION]", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, version, err := Version(args[0])
+			if err != nil {
+				return err
+			}
+			db, err := a.OpenToChange(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			return k.missing(a, k.Delete(a, cmd.Context(), db, name, version, yes), args[0])
+		},
+	}
+	task.YesFlag(c.Flags(), &yes)
+	return a.JSONFlag(c)
+}
+
+// Delete deletes one version, or with version 0 all of them, after a confirmation that yes
+// skips, and prints the number deleted. It returns store.ErrNotFound before the question.
+func (k Kind) Delete(a *cli.App, ctx context.Context, db *store.DB, name string, version int, yes bool) error {
+	if _, err := db.Analysis(ctx, k.Kind, name, version); err != nil {
+		return err
+	}
+	which := "all versions"
+	if version > 0 {
+		which = fmt.Sprintf("version %d", version)
+	}
+	subject := fmt.Sprintf("%s of the %s %s of %s", which, k.Noun, measure.Printable(name), a.DB)
+	if ok, err := task.Confirm(a, yes, subject); err != nil || !ok {
+		return err
+	}
+	n, err := db.DeleteAnalysis(ctx, k.Kind, name, version)
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		return a.PrintJSON(map[string]any{"name": name, "deleted": n})
+	}
+	fmt.Fprintf(a.Out, "Deleted %d version(s) of %s from %s\n", n, measure.Printable(name), a.DB)
+	return nil
+}

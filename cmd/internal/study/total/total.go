@@ -1,0 +1,375 @@
+// Package total implements wattmark total, which adds up the energy of one job over GPUs,
+// hosts and databases.
+//
+//	sources (database, host:port) → jobHost, read concurrently → analysis/job → JobReport
+//
+// A source that does not answer, a GPU without a task and a task without energy are missing:
+// the report lists them, nothing is estimated in their place, and the exit code is 3.
+//
+// Errors that several tasks share (one calibration record, one instrument) are one error
+// and add linearly; independent ones add in quadrature. U is expanded (k = 2).
+package total
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/status"
+
+	"github.com/wattmark/wattmark/analysis/job"
+	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/study/compare"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/group"
+	"github.com/wattmark/wattmark/store"
+)
+
+// totalFlags select the job and its sources.
+type totalFlags struct {
+	// name of the job, and bounds on the launch of its tasks
+	job, since, until string
+	// databases and addresses of hosts; empty for --db
+	from []string
+	// number of tasks that the job should have; zero for any
+	expect int
+	// limit for reading one source
+	timeout time.Duration
+}
+
+// totalCmd builds the command.
+func totalCmd(a *cli.App) *cobra.Command {
+	var f totalFlags
+	c := &cobra.Command{
+		Use: "total --job NAME [--from DATABASE|HOST:PORT]...", Short: "Add up one job's energy over many hosts",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.job == "" {
+				return cli.Usagef("--job names what is added up: the NAME of wattmark run --job NAME")
+			}
+			return total(a, cmd.Context(), f)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.job, "job", "", "the job, as wattmark run --job named it")
+	fl.StringArrayVar(&f.from, "from", nil,
+		"a task database, or host:port of a wattmark host (repeatable; default: --db)")
+	fl.StringVar(&f.since, "since", "", "only tasks launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
+	fl.StringVar(&f.until, "until", "", "only tasks launched before")
+	fl.IntVar(&f.expect, "expect", 0, "how many tasks (GPUs) there should be; fewer are an error")
+	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for a host")
+	return a.JSONFlag(c)
+}
+
+// total reads all sources, adds up the job and prints the report. After the report it
+// returns an ExitNotFound error for a job without tasks, or an ExitIncomplete error where
+// some are missing.
+func total(a *cli.App, ctx context.Context, f totalFlags) error {
+	q := store.Query{Limit: compare.MostNamed}
+	var err error
+	if q.Since, err = cli.ParseTime(f.since); err != nil {
+		return err
+	}
+	if q.Until, err = cli.ParseTime(f.until); err != nil {
+		return err
+	}
+	if len(f.from) == 0 {
+		f.from = []string{a.DB}
+	}
+	for i := range f.from {
+		f.from[i] = store.Conceal(f.from[i]) // the report prints it
+	}
+	hosts, list, err := readJobHosts(ctx, f, q)
+	if err != nil {
+		return err
+	}
+	t, err := job.Of(list)
+	if err != nil {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	r := newTotalReport(f, &t, hosts)
+	switch err := a.Print(r, r.render); {
+	case err != nil:
+		return err
+	case t.Tasks == 0:
+		return cli.NotFoundf("no measured task of job %q: wattmark tasks --job %s lists a database's", f.job, f.job)
+	case r.Missing > 0:
+		return cli.WithCode(cli.ExitIncomplete, fmt.Errorf("job %q is not whole: %d missing", f.job, r.Missing))
+	}
+	return nil
+}
+
+// readJobHosts reads the sources concurrently, each with its own timeout, and blocks for
+// the slowest. The error is that of a contradictory question, never of an unreachable
+// source.
+func readJobHosts(ctx context.Context, f totalFlags, q store.Query) ([]jobHost, []job.Host, error) {
+	hosts := make([]jobHost, len(f.from))
+	var wg sync.WaitGroup
+	for i, from := range f.from {
+		wg.Go(func() { hosts[i] = readJobHost(ctx, from, f, q) })
+	}
+	wg.Wait()
+	var list []job.Host
+	for _, h := range hosts {
+		if h.err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", h.Name, h.err)
+		}
+		list = append(list, h.Host)
+	}
+	return hosts, list, nil
+}
+
+// jobHost is one source of a job, with the names of its tasks for the report.
+type jobHost struct {
+	job.Host
+	tasks  []jobTask // as Host.Tasks
+	byName bool      // no task carries the job; matched by task name
+	// cautions of this source
+	cautions []string
+	err      error // a usage error; trouble with the source is in Missing
+}
+
+// jobTask names a task as its source does.
+type jobTask struct {
+	TaskID store.TaskID `json:"task_id"`
+	Name   string       `json:"name"`
+	State  string       `json:"state"`
+	GPU    string       `json:"gpu,omitempty"`
+}
+
+// readJobHost reads one source within the timeout. A source that cannot be read, or has
+// no task of the job, is noted as missing.
+func readJobHost(ctx context.Context, from string, f totalFlags, q store.Query) jobHost {
+	h := jobHost{Host: job.Host{Name: from}}
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	var err error
+	if isAddress(from) {
+		err = h.readService(ctx, from, f, q)
+	} else {
+		err = h.readDatabase(ctx, from, f, q)
+	}
+	switch {
+	case cli.ExitCode(err) == cli.ExitUsage:
+		h.err = err
+	case err != nil:
+		h.Missing = append(h.Missing, err.Error())
+	case len(h.Tasks) == 0 && len(h.Missing) == 0:
+		h.Missing = append(h.Missing, fmt.Sprintf("no task of job %q", f.job))
+	}
+	return h
+}
+
+// isAddress reports whether from is host:port and not a database. An existing file and
+// the URL of a database server are databases.
+func isAddress(from string) bool {
+	if _, err := os.Stat(from); err == nil || store.OnServer(from) {
+		return false
+	}
+	if strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "dns:") {
+		return true
+	}
+	// A path may contain a colon too, but none behind its last slash.
+	i := strings.LastIndexByte(from, ':')
+	return i >= 0 && !strings.ContainsRune(from[i:], '/') && !strings.HasSuffix(from, ".db")
+}
+
+// oneEach returns a usage error for several tasks of one GPU that were matched by name
+// alone: they may be separate runs.
+func (h *jobHost) oneEach(name string) error {
+	seen := map[string]store.TaskID{}
+	for i, t := range h.Tasks {
+		if first, twice := seen[t.GPU]; twice && t.GPU != "" {
+			return cli.Usagef("tasks %d and %d are both named %q and of one GPU: say "+
+				"which run is meant with --since and --until, or measure with run --job", first, h.tasks[i].TaskID, name)
+		}
+		seen[t.GPU] = h.tasks[i].TaskID
+	}
+	h.byName = true
+	return nil
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Learn, help, totalCmd(a))
+}
+
+// readDatabase reads the job's tasks from a task database, by job or, where no task
+// carries it, by name. GPUs of the tasks' groups that have no task are noted as missing.
+func (h *jobHost) readDatabase(ctx context.Context, path string, f totalFlags, q store.Query) error {
+	if _, err := os.Stat(path); err != nil && !store.OnServer(path) {
+		return fmt.Errorf("no task database: %w", err)
+	}
+	db, err := store.OpenSource(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	q.Job = f.job
+	list, err := db.Tasks(ctx, q)
+	if err != nil {
+		return err
+	}
+	byName := len(list) == 0
+	if byName {
+		q.Job, q.Name = "", f.job
+		if list, err = db.Tasks(ctx, q); err != nil {
+			return err
+		}
+	}
+	slices.Reverse(list) // oldest first
+	// Several tasks belong to one group: its missing GPUs count once.
+	groups := map[store.GroupID]bool{}
+	for i := range list {
+		t, err := db.Task(ctx, list[i].ID)
+		if err != nil {
+			return err
+		}
+		h.add(jobTask{t.ID, t.Name, t.State.String(), t.GPU}, t.GPUUUID, taskSpan(t.Result, t.Clock, t.Started),
+			group.Part{Instrument: t.Instrument, Setup: &t.Setup, Result: t.Result}, t.Reason)
+		if id := t.Group.Group; id != 0 && !groups[id] {
+			groups[id] = true
+			if err := h.addMissingOf(ctx, db, id); err != nil {
+				return err
+			}
+		}
+	}
+	if byName && len(list) > 0 {
+		return h.oneEach(f.job)
+	}
+	return nil
+}
+
+// addMissingOf notes the GPUs of a group that have no task.
+func (h *jobHost) addMissingOf(ctx context.Context, db *store.DB, id store.GroupID) error {
+	g, err := db.Group(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, m := range g.Members {
+		if m.Task == 0 {
+			h.Missing = append(h.Missing,
+				fmt.Sprintf("%s of group %d: %s", cmp.Or(m.GPUUUID, m.GPU), id, cmp.Or(m.Reason, "no task")))
+		}
+	}
+	return nil
+}
+
+// readService reads the job's tasks from a wattmark host, in the same order of attempts
+// as readDatabase.
+func (h *jobHost) readService(ctx context.Context, address string, f totalFlags, q store.Query) error {
+	c, err := cli.DialTasks(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	collect := func(name, job string) (list []client.Task, err error) {
+		for t, err := range c.Tasks(ctx, client.Query{Name: name, Job: job, Since: q.Since, Until: q.Until}) {
+			if err != nil {
+				return nil, fmt.Errorf("asking for its tasks: %s", status.Convert(err).Message())
+			}
+			// A host of an older version ignores the job and returns all tasks.
+			if job != "" && t.Job != job {
+				continue
+			}
+			list = append(list, t)
+		}
+		return list, nil
+	}
+	list, err := collect("", f.job)
+	if err != nil {
+		return err
+	}
+	byName := len(list) == 0
+	if byName {
+		if list, err = collect(f.job, ""); err != nil {
+			return err
+		}
+	}
+	slices.Reverse(list)
+	for _, x := range list {
+		d, err := c.Task(ctx, x.ID)
+		if err != nil {
+			return fmt.Errorf("asking for task %d: %s", x.ID, status.Convert(err).Message())
+		}
+		h.addServed(&d, address)
+	}
+	if byName && len(list) > 0 {
+		return h.oneEach(f.job)
+	}
+	return nil
+}
+
+// addServed adds a task as a host serves it. A result without a budget counts as
+// independent of all others, with a caution.
+func (h *jobHost) addServed(d *client.Detail, address string) {
+	r := resultOf(d)
+	h.add(jobTask{store.TaskID(d.ID), d.Name, client.Word(d.State), d.GPU}, d.GPUUUID,
+		taskSpan(r, d.Clock, cmp.Or(d.Started, d.Launched)),
+		group.Part{Instrument: d.Instrument, Setup: d.Setup, Result: r}, d.Reason)
+	if r != nil && len(r.Budget) == 0 {
+		h.cautions = append(h.cautions,
+			fmt.Sprintf("%s does not tell what the U of task %d is made of: it is taken as its own", address, d.ID))
+	}
+}
+
+// resultOf converts the window of a served task; nil where the task has none.
+func resultOf(d *client.Detail) *measure.Result {
+	w := d.Window
+	if w == nil {
+		return nil
+	}
+	return &measure.Result{
+		From: d.From, To: d.To, Samples: w.Samples, Gaps: w.Gaps, Lost: w.Lost,
+		Rails: d.Rails, Total: w.Energy, Mean: w.Mean, Peak: w.Peak, Budget: d.Budget,
+	}
+}
+
+// add adds a task to the sum where it has an energy, else to the missing ones. A task
+// that is not complete is summed with a caution.
+func (h *jobHost) add(t jobTask, uuid string, span job.Span, p group.Part, reason string) {
+	if p.Result == nil || p.Setup == nil {
+		h.Missing = append(h.Missing,
+			fmt.Sprintf("task %d is %s: %s", t.TaskID, t.State, cmp.Or(reason, "it has no energy")))
+		return
+	}
+	if t.State != store.Complete.String() {
+		h.cautions = append(h.cautions, fmt.Sprintf("%s: task %d is %s: %s", h.Name, t.TaskID, t.State, reason))
+	}
+	if p.Instrument.Serial == "" { // identified by address and GPU
+		p.Meter = fmt.Sprintf("the %s of %s at %s", p.Instrument.Kind, uuid,
+			out.JoinNonEmpty(" ", h.Name, p.Instrument.Address))
+	}
+	h.tasks = append(h.tasks, t)
+	h.Tasks = append(h.Tasks, job.Task{Name: fmt.Sprintf("task %d", t.TaskID), GPU: uuid, Span: span, Part: p})
+}
+
+// taskSpan returns a result's window by the host's clock; without a clock fit f, the
+// monitor's start time started replaces it.
+func taskSpan(r *measure.Result, f *clock.Fit, started time.Time) job.Span {
+	if r == nil {
+		return job.Span{}
+	}
+	at := func(s measure.Seconds) time.Time {
+		if f == nil {
+			return started.Add(s.Duration())
+		}
+		host, _ := f.Host(s)
+		return measurement.HostTime(*f, host)
+	}
+	return job.Span{From: at(r.From), To: at(r.To)}
+}

@@ -1,0 +1,209 @@
+package validate
+
+import (
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/wattmark/wattmark/analysis/clocksync"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
+)
+
+// nan marks a value that is not known; JSON renders it as null.
+func nan() float64 { return math.NaN() }
+
+// subjects yields the measurement under the clock offset given by flags, under the clock
+// recovered from the data, or under both where --recover is set.
+func (m *foreignRun) subjects(f RecordedFlags) subjects {
+	return func(yield func(validate.Subject, error) bool) {
+		if f.offsetGiven {
+			s, err := m.given(f)
+			if f.recover {
+				s.Name += ", clock given"
+			}
+			if !yield(s, err) {
+				return
+			}
+		}
+		if !f.offsetGiven || f.recover {
+			s, err := m.Found()
+			if f.recover {
+				s.Name += ", clock recovered"
+			}
+			yield(s, err)
+		}
+	}
+}
+
+// given relates the clocks by --clock-offset: a constant in seconds added to the meter's
+// times, without a correction of the drift. It reads the whole trace once.
+func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
+	s, by := m.Subject, measure.SecondsOf(f.offset)
+	// The first pass collects the gaps, which must be complete before the subject is used.
+	for _, err := range m.trace() {
+		if err != nil {
+			return s, err
+		}
+	}
+	host := func(t measure.Seconds) measure.Seconds { return t + by }
+	at := s.Work.From
+	s.Clock = validate.Clock{
+		Offset: by, OffsetU: 2 * measure.SecondsOf(f.uOffset), DriftPPM: 0,
+		DriftUPPM: measure.Number(nan()), How: "given", OffsetAt: &at,
+	}
+	m.put(&s, host)
+	return s, nil
+}
+
+// Found relates the clocks by matching the edges of the metered power with the begins and
+// ends of the kernels. The error names --clock-offset as the remedy where the edges do
+// not determine the offset.
+func (m *foreignRun) Found() (validate.Subject, error) {
+	s := m.Subject
+	fit, err := clocksync.Find(m.trace, s.Kernels, clocksync.Options{})
+	if err != nil {
+		return s, fmt.Errorf(
+			"%s: %w\nIf it is known otherwise, give what to add to the meter's times with --clock-offset", s.Name, err)
+	}
+	// With a drift the offset depends on the time; it is reported at the start of the
+	// fit.
+	at := fit.Host(fit.Start)
+	s.Clock = validate.Clock{
+		Offset: fit.Offset, OffsetU: fit.OffsetU, DriftPPM: measure.Number(fit.DriftPPM),
+		DriftUPPM: measure.Number(fit.DriftUPPM), How: "recovered from the data", OffsetAt: &at, Found: foundOf(fit),
+	}
+	if !m.placed {
+		s.Cautions = append(s.Cautions, "the meter's times are relative: the clock's offset counts from the first event")
+	} else if note := startNote(fit.Offset); note != "" {
+		s.Cautions = append(s.Cautions, note)
+	}
+	m.put(&s, fit.Host)
+	// A positive jump leaves an interval of host time without samples.
+	for _, j := range fit.Jumps {
+		if from := fit.Host(j.At); j.Size > 0 {
+			s.Gaps = append(s.Gaps, validate.Span{From: from, To: from + j.Size})
+		}
+	}
+	return s, nil
+}
+
+// put sets the truth, gaps and notes of s, with the meter's times mapped by host to the
+// host's clock. It copies the cautions, because given and Found share one slice.
+func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {
+	s.Gaps = nil
+	for _, g := range m.gaps() {
+		s.Gaps = append(s.Gaps, validate.Span{From: host(g.From), To: host(g.To)})
+	}
+	s.Cautions = append(s.Cautions[:len(s.Cautions):len(s.Cautions)], m.notes()...)
+	s.Truth = inOrder(m.trace, host)
+}
+
+// inOrder maps the samples of trace to the host's clock. Where the clock jumps back,
+// samples up to the last time already yielded are dropped, so that times increase
+// strictly.
+func inOrder(trace clocksync.Trace, host func(measure.Seconds) measure.Seconds) iter.Seq2[validate.Sample, error] {
+	return func(yield func(validate.Sample, error) bool) {
+		last := measure.Seconds(math.Inf(-1))
+		for s, err := range trace() {
+			s.At = host(s.At)
+			if err == nil && s.At <= last {
+				continue
+			}
+			last = s.At
+			if !yield(s, err) {
+				return
+			}
+		}
+	}
+}
+
+// startNote describes the error of the meter's start time, and distinguishes a wrong time
+// zone (near a multiple of 15 min, within 10 s) from any other error. It returns "" below
+// 1 s.
+func startNote(offset measure.Seconds) string {
+	d := offset.Duration()
+	const quarter = 15 * time.Minute
+	zone := d.Round(quarter)
+	switch {
+	case d.Abs() < time.Second:
+		return ""
+	case zone != 0 && (d-zone).Abs() < 10*time.Second:
+		return fmt.Sprintf("the meter's start time is off by %s and %v: it seems to be written in another time zone",
+			hours(zone), (d - zone).Round(100*time.Microsecond))
+	}
+	return fmt.Sprintf("the meter's start time is off by %v", d.Round(100*time.Microsecond))
+}
+
+// foundOf converts a clock fit for the report. The scatter is omitted below five edges;
+// jumps and edges that do not fit become breaks with a note each.
+func foundOf(f *clocksync.Fit) *validate.Found {
+	out := &validate.Found{
+		Edges: f.Used, Rejected: f.Rejected, Unseen: f.Unseen, Scatter: f.Scatter,
+		Correlation: measure.Number(f.Correlation),
+	}
+	if f.Used < 5 {
+		out.Scatter = measure.Seconds(nan())
+	}
+	for _, j := range f.Jumps {
+		out.Breaks = append(out.Breaks, validate.ClockBreak{
+			At: f.Host(j.At), UAt: j.UAt, Size: -j.Size, U: j.U, Kind: validate.Jump,
+			Note: fmt.Sprintf("%d edges before it and %d behind it: the clock is put together of pieces%s",
+				j.Edges[0], j.Edges[1], turns(j.Size)),
+		})
+	}
+	for _, e := range f.Single {
+		side := "start"
+		if e.End {
+			side = "end"
+		}
+		out.Breaks = append(out.Breaks, validate.ClockBreak{
+			Kind: validate.SingleEdge, At: e.Host, Size: -e.Residual,
+			U: 2 * measure.Seconds(math.Hypot(float64(e.U), float64(f.Scatter))),
+			Note: fmt.Sprintf("a %s of work alone, all edges around it fit: a late launch or an unclear edge, not "+
+				"a clock; it was left out", side),
+		})
+	}
+	return out
+}
+
+// turns returns a note where a jump of size seconds is a whole number of wraps of the
+// PMD's time stamp: 65536 ticks at 2.9345 MHz, about 22.3 ms. Such a jump means lost
+// samples.
+func turns(size measure.Seconds) string {
+	const turn = 65536 / 2.9345e6
+	n := math.Round(float64(size) / turn)
+	if n < 1 || math.Abs(float64(size)-n*turn) > 1e-3 {
+		return ""
+	}
+	return fmt.Sprintf("; it is %.0f turns of a PMD's time stamp, so that samples were lost there", n)
+}
+
+// renderFoundClock writes the time at which a recovered offset holds, the number of edges
+// behind it, and the breaks of the clock.
+func renderFoundClock(w io.Writer, c *validate.Clock) {
+	f := c.Found
+	if f == nil || c.OffsetAt == nil {
+		return
+	}
+	fmt.Fprintf(w,
+		"           the offset is that at %.3f s, %s; found by %d edges of the power, %d lie off, %d not seen",
+		float64(*c.OffsetAt), milliseconds(c.Offset, c.OffsetU), f.Edges, f.Rejected, f.Unseen)
+	if !math.IsNaN(float64(f.Scatter)) {
+		fmt.Fprintf(w, "; one scatters by %.3f ms", 1e3*float64(f.Scatter))
+	}
+	fmt.Fprintln(w)
+	for _, b := range f.Breaks {
+		fmt.Fprintf(w, "           %s at %.3f s: %s\n", milliseconds(b.Size, b.U), float64(b.At), b.Note)
+	}
+}
+
+// milliseconds formats a time with its expanded uncertainty in milliseconds. A NaN uncertainty is left out.
+func milliseconds(v, u measure.Seconds) string {
+	if math.IsNaN(float64(u)) {
+		return fmt.Sprintf("%+.3f ms", 1e3*float64(v))
+	}
+	return fmt.Sprintf("%+.3f ± %.3f ms", 1e3*float64(v), 1e3*float64(u))
+}

@@ -1,0 +1,101 @@
+package validate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/analysis/correct"
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	correctcmd "github.com/wattmark/wattmark/cmd/internal/study/correct"
+	"github.com/wattmark/wattmark/store"
+)
+
+// correctedFlags adds the flags that describe a sensor, whose lag or window is corrected
+// and validated beside the methods.
+func (f *ValidateFlags) correctedFlags(c *cobra.Command) {
+	fl := c.Flags()
+	f.sensor.Slope = correct.Symmetric.String()
+	fl.StringVar(&f.sensor.Profile, "profile", "", "judge corrected variants too, by this stored sensor profile "+
+		"(of a task: those of its GPU are used by themselves)")
+	fl.StringVar(&f.sensor.Preset, "preset", "",
+		"the same, by a published lag: "+strings.Join(correct.PresetNames(), ", "))
+	fl.DurationVar(&f.sensor.Tau, "tau", 0, "the same, by a lag's constant, as correct fit finds it")
+	fl.DurationVar(&f.sensor.Window, "window", 0, "the same, by what a reading is the mean of")
+	fl.DurationVar(&f.sensor.Period, "period", 0, "from one renewal of the register to the next, with --window or --tau")
+}
+
+// findProfiles returns the sensor profiles to correct with: the one that the flags
+// describe, else those stored for the GPU uuid. Without flags, a nil db or an empty uuid
+// yields none.
+func findProfiles(a *cli.App, ctx context.Context, f *ValidateFlags, db *store.DB,
+	uuid string,
+) ([]*sensor.Profile, error) {
+	if f.sensor.Profile == "" && f.sensor.Preset == "" && f.sensor.Tau == 0 && f.sensor.Window == 0 {
+		return profilesOf(ctx, db, uuid)
+	}
+	p, _, err := correctcmd.SensorFrom(a, ctx, &f.sensor)
+	return []*sensor.Profile{p}, err
+}
+
+// addCorrected appends to the methods of s a variant for each profile, with the sensor's
+// lag or window corrected.
+func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
+	var out []validate.Method
+	for _, p := range profiles {
+		for _, m := range correctedOf(s, p) {
+			// A variant that wattmark correct stored is validated as stored.
+			if !slices.ContainsFunc(s.Methods, func(x validate.Method) bool { return x.Name == m.Name }) {
+				out = append(out, m)
+			}
+		}
+	}
+	s.Methods = append(s.Methods, out...)
+}
+
+// correctedOf corrects the readings of the field that p describes. A profile without a
+// field applies to the first method with at least two readings. It returns nil where no
+// method fits.
+func correctedOf(s *validate.Subject, p *sensor.Profile) []validate.Method {
+	for _, m := range s.Methods {
+		field := strings.TrimPrefix(m.Name, cli.SmiPrefix)
+		if len(m.Readings) < 2 || p.Field != "" && p.Field != field {
+			continue
+		}
+		// The profile is shared between subjects: the field is set on a copy.
+		q := *p
+		q.Field = m.Name
+		return correct.Methods(m.Readings, &q, s.Work, s.Kernels)
+	}
+	return nil
+}
+
+// profilesOf returns the newest stored profile of each field of a GPU's sensor. Stored
+// profiles are named "UUID FIELD", and the list is ordered by name, then by version.
+func profilesOf(ctx context.Context, db *store.DB, uuid string) ([]*sensor.Profile, error) {
+	if db == nil || uuid == "" {
+		return nil, nil
+	}
+	list, err := db.Analyses(ctx, sensor.Kind)
+	if err != nil {
+		return nil, err
+	}
+	var out []*sensor.Profile
+	for i, x := range list {
+		newest := i+1 == len(list) || list[i+1].Name != x.Name
+		if !newest || !strings.HasPrefix(x.Name, uuid+" ") {
+			continue
+		}
+		var p sensor.Profile
+		if err := json.Unmarshal(x.Content, &p); err != nil {
+			return nil, fmt.Errorf("sensor profile %q: %w", x.Name, err)
+		}
+		out = append(out, &p)
+	}
+	return out, nil
+}

@@ -1,0 +1,407 @@
+package validate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/analysis/metercsv"
+	"github.com/wattmark/wattmark/analysis/recording"
+	"github.com/wattmark/wattmark/analysis/smilog"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
+	"github.com/wattmark/wattmark/monitor/instrument/pmd"
+)
+
+// RecordedFlags name the files of a measurement by other tools and relate its clocks.
+type RecordedFlags struct {
+	// folder in the layout of arXiv 2312.02741; empty where files are named
+	Dir string
+	// CSV of the meter, log of nvidia-smi, CSV of the kernels; all three or none
+	meter, smi, events string
+	// local time of nvidia-smi against UTC
+	SmiTime exchange.SmiFlags
+	// added to the meter's times, where offsetGiven
+	offset time.Duration
+	// standard uncertainty of offset
+	uOffset     time.Duration
+	offsetGiven bool
+	// recover the offset from the data too, beside the given one
+	recover bool
+	// begin of the meter's relative times, RFC 3339
+	start string
+	// relative standard uncertainty of the meter's power
+	uMeter float64
+}
+
+// recordedNames are the flags that apply to recordings only; any of them selects one.
+var recordedNames = []string{
+	"recording", "meter", "smi", "events", "utc-offset", "zone", "clock-offset",
+	"u-clock-offset", "recover", "meter-start", "u-meter",
+}
+
+// flags adds the flags of a recording to c.
+func (f *RecordedFlags) flags(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.Dir, "recording", "", "a folder with PMD_data.bin, PMD_start_ts.txt, gpudata.csv and timestamps.csv")
+	fl.StringVar(&f.meter, "meter", "",
+		"what the meter logged: CSV with columns of time and power, such as time_s,power_w")
+	fl.StringVar(&f.smi, "smi", "", "what nvidia-smi --query-gpu=timestamp,power.draw --format=csv logged")
+	fl.StringVar(&f.events, "events", "", "when the GPU worked: CSV with name,start_us,end_us since 1970, or timestamp")
+	fl.DurationVar(&f.SmiTime.Offset, "utc-offset", 0,
+		"how far nvidia-smi's local time was ahead of UTC, as in 1h or -5h30m")
+	fl.StringVar(&f.SmiTime.Zone, "zone", "", "nvidia-smi's time zone, as in Europe/Berlin")
+	fl.DurationVar(&f.offset, "clock-offset", 0,
+		"what to add to the meter's times, as in -50ms: then nothing is searched for")
+	fl.DurationVar(&f.uOffset, "u-clock-offset", time.Millisecond, "standard uncertainty of --clock-offset")
+	fl.BoolVar(&f.recover, "recover", false, "beside a given --clock-offset, find it from the data too")
+	fl.StringVar(&f.start, "meter-start", "", "when the relative times of --meter begin, as in 2026-01-02T15:04:05.123Z")
+	fl.Float64Var(&f.uMeter, "u-meter", 0.01, "relative standard uncertainty of the power in --meter")
+}
+
+// asked reports whether a recording is selected, and notes which offsets were set: zero
+// is a valid value of both.
+func (f *RecordedFlags) asked(c *cobra.Command) bool {
+	f.SmiTime.Given, f.offsetGiven = c.Flags().Changed("utc-offset"), c.Flags().Changed("clock-offset")
+	return slices.ContainsFunc(recordedNames, c.Flags().Changed)
+}
+
+// checkRecorded returns a usage error for contradictory flags of a recording.
+func (f *ValidateFlags) checkRecorded(args []string) error {
+	r := &f.recorded
+	files := r.meter != "" || r.smi != "" || r.events != ""
+	var why string
+	switch {
+	case len(args) > 0 || f.user != "" || f.name != "":
+		why = "a recording is judged by itself: name either tasks or files"
+	case r.Dir == "" && !files:
+		why = "name the recording with --recording, or files with --meter, --smi and --events"
+	case r.Dir != "" && files:
+		why = "give --recording, or --meter, --smi and --events, not both"
+	case files && (r.meter == "" || r.smi == "" || r.events == ""):
+		why = "--meter, --smi and --events belong together: the power by the meter, by the GPU's sensor, and when " +
+			"the GPU worked"
+	case r.SmiTime.Given && r.SmiTime.Zone != "":
+		why = "give --utc-offset or --zone, not both"
+	case r.SmiTime.Offset > 14*time.Hour || r.SmiTime.Offset < -14*time.Hour:
+		why = fmt.Sprintf("--utc-offset %v: no place on earth is so far from UTC", r.SmiTime.Offset)
+	case r.recover && !r.offsetGiven:
+		why = "--recover goes beside --clock-offset; alone, the offset is found from the data anyway"
+	case r.uOffset < 0:
+		why = fmt.Sprintf("--u-clock-offset %v: want zero or more", r.uOffset)
+	case !(r.uMeter >= 0 && r.uMeter < 1):
+		why = fmt.Sprintf("--u-meter %v: want a share such as 0.01", r.uMeter)
+	case r.start != "" && r.meter == "":
+		why = "--meter-start belongs to --meter: a recording has PMD_start_ts.txt"
+	case f.resamples < 100:
+		why = fmt.Sprintf("--resamples %d: fewer than 100 tell no interval", f.resamples)
+	}
+	if why != "" {
+		return cli.WithCode(cli.ExitUsage, errors.New(why))
+	}
+	return nil
+}
+
+// validateRecorded reads a recording, corrects its sensor where a profile is named, and
+// validates it. Nothing is read from the database but that profile.
+func validateRecorded(a *cli.App, ctx context.Context, args []string, f ValidateFlags) error {
+	if err := f.checkRecorded(args); err != nil {
+		return err
+	}
+	m, err := f.recorded.read()
+	if err != nil {
+		return err
+	}
+	profiles, err := findProfiles(a, ctx, &f, nil, "")
+	if err != nil {
+		return err
+	}
+	addCorrected(&m.Subject, profiles) // the sensor's times are in place already
+	return judgeSubjects(a, ctx, m.subjects(f.recorded), f, nil)
+}
+
+// foreignRun is a measurement of other tools before its clocks are related. It is not
+// safe for concurrent use: each pass over trace overwrites the gaps and notes.
+type foreignRun struct {
+	validate.Subject // complete but for the truth and the clock
+	// trace reads the meter's file from its beginning, on the meter's clock, whose zero
+	// is the subject's origin.
+	trace  func() iter.Seq2[validate.Sample, error]
+	gaps   func() []validate.Span // on the meter's clock, once the trace has been read
+	notes  func() []string        // cautions, valid after a pass over the trace
+	placed bool                   // an absolute start of the meter is known, however inaccurate
+}
+
+// read reads the folder or the files that the flags name.
+func (f *RecordedFlags) read() (*foreignRun, error) {
+	if f.Dir != "" {
+		return f.ReadDir()
+	}
+	return f.readFiles()
+}
+
+// ReadDir reads a folder in the layout of the public data of arXiv 2312.02741. The
+// meter's serial file is opened later, on each pass over the trace.
+func (f *RecordedFlags) ReadDir() (*foreignRun, error) {
+	rec, err := recording.Read(os.DirFS(f.Dir), recording.Clocks{})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\nSee: wattmark validate --help for the files that make a recording", f.Dir, err)
+	}
+	m := &foreignRun{placed: true}
+	m.Name, m.Meter, m.Origin = filepath.Base(filepath.Clean(f.Dir)), pmd.Kind, rec.Start
+	_, m.Missing = pmd.NaturalRails(pmd.Inputs(pmd.Defaults()))
+	m.Systematic, m.Offset = pmd.SystematicOf()
+	m.tracePMD(filepath.Join(f.Dir, recording.SerialFile))
+	m.setWork(recording.Pairs(rec.Events), rec.Events[0], rec.Events[len(rec.Events)-1])
+	path := filepath.Join(f.Dir, recording.SensorFile)
+	if err := m.setSensor(rec.Sensor, f.SmiTime); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// setWork sets the kernels and the span of the work, relative to the origin.
+func (m *foreignRun) setWork(kernels []recording.Kernel, from, to time.Time) {
+	since := func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(m.Origin)) }
+	for _, k := range kernels {
+		m.Kernels = append(m.Kernels,
+			validate.Kernel{Name: measure.Printable(k.Name), Span: validate.Span{From: since(k.Start), To: since(k.End)}})
+	}
+	m.Work = validate.Span{From: since(from), To: since(to)}
+}
+
+// setSensor adds the sensor's columns as methods, the one nearest to the true power
+// first. The times in log are local; they are moved to UTC in place.
+func (m *foreignRun) setSensor(log *smilog.Log, f exchange.SmiFlags) error {
+	tidied, err := log.Tidy()
+	if err != nil {
+		return err
+	}
+	zone, err := m.placeSensor(log, f)
+	if err != nil {
+		return err
+	}
+	m.Cautions = append(m.Cautions, "nvidia-smi's time was taken as "+zone+" ahead of UTC")
+	if tidied.Repeated+tidied.Unsorted > 0 {
+		m.Cautions = append(m.Cautions, fmt.Sprintf("nvidia-smi's log: %d repeated lines left out, %d out of order "+
+			"put in place", tidied.Repeated, tidied.Unsorted))
+	}
+	// A gap counts from 20 usual intervals and 1 s on: shorter ones are jitter.
+	if tidied.Gap > 20*tidied.Interval && tidied.Gap > time.Second {
+		m.Cautions = append(m.Cautions,
+			fmt.Sprintf("nvidia-smi's log has no reading for %v behind line %d", tidied.Gap, tidied.GapLine))
+	}
+	best, _ := log.Best()
+	fields := slices.DeleteFunc([]smilog.Field{best, smilog.Instant, smilog.Draw, smilog.Average},
+		func(x smilog.Field) bool { return len(log.Columns[x]) == 0 })
+	// best leads the list and occurs in it a second time.
+	for i, field := range fields {
+		if i > 0 && field == best {
+			continue
+		}
+		x := validate.Method{Name: cli.SmiPrefix + string(field), Energy: measure.Joule(nan())}
+		for _, r := range log.Columns[field] {
+			x.Readings = append(x.Readings, validate.Reading{At: measure.SecondsOf(r.At.Sub(m.Origin)), Power: r.Power})
+		}
+		m.Methods = append(m.Methods, x)
+	}
+	return nil
+}
+
+// placeSensor moves log to UTC by the given offset or zone, else by the offset at which
+// its readings follow the work. It returns a description of the zone. Where a given
+// offset does not fit, the error suggests the one that does.
+func (m *foreignRun) placeSensor(log *smilog.Log, f exchange.SmiFlags) (string, error) {
+	at := func(s measure.Seconds) time.Time { return m.Origin.Add(s.Duration()) }
+	from, to := at(m.Work.From), at(m.Work.To)
+	spans := make([]smilog.Span, len(m.Kernels))
+	for i, k := range m.Kernels {
+		spans[i] = smilog.Span{From: at(k.From), To: at(k.To)}
+	}
+	_, rs := log.Best()
+	if f.Given || f.Zone != "" || log.Absolute {
+		zone, err := f.Place(log, from, to)
+		if err != nil && f.Given {
+			log.Shift(f.Offset) // undo the shift of Place
+			if r, other := smilog.Recover(rs, spans); other == nil && r.Offset != f.Offset {
+				err = fmt.Errorf("%w\nIts readings follow the work at --utc-offset %v", err, hours(r.Offset))
+			}
+		}
+		return zone, err
+	}
+	r, err := smilog.Recover(rs, spans)
+	if err != nil {
+		return "", fmt.Errorf(
+			"%w\nSay how far its local time was ahead of UTC with --utc-offset, or its zone with --zone", err)
+	}
+	log.Shift(-r.Offset)
+	return fmt.Sprintf("%s (found: there its readings follow the work, correlation %.2f)", hours(r.Offset),
+		r.Correlation), nil
+}
+
+// hours formats a multiple of a quarter hour without trailing zero units, as in 1h or
+// 5h30m.
+func hours(d time.Duration) string {
+	s := d.String()
+	if d != 0 {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// tracePMD sets the trace to the serial bytes of an ElmorLabs PMD. A pass resets gaps and
+// skipped, and collects them anew.
+func (m *foreignRun) tracePMD(path string) {
+	var gaps []validate.Span
+	var skipped uint64
+	m.trace = func() iter.Seq2[validate.Sample, error] {
+		return func(yield func(validate.Sample, error) bool) {
+			file, err := os.Open(path)
+			if err != nil {
+				yield(validate.Sample{}, err)
+				return
+			}
+			defer file.Close()
+			gaps, skipped = gaps[:0], 0
+			for s, err := range pmd.Totals(file, pmd.Defaults()) {
+				if err != nil {
+					err = fmt.Errorf("%s: %w", path, err)
+				}
+				if s.Lost > 0 && len(gaps) < mostGaps {
+					gaps = append(gaps, validate.Span{From: s.At - s.Lost, To: s.At})
+				}
+				skipped += s.Skipped
+				if !yield(validate.Sample{At: s.At, Power: s.Power}, err) {
+					return
+				}
+			}
+		}
+	}
+	m.gaps = func() []validate.Span { return slices.Clone(gaps) }
+	m.notes = func() (out []string) {
+		if skipped > 0 {
+			out = append(out, fmt.Sprintf("%d bytes of %s belong to no record and were left out", skipped, path))
+		}
+		return out
+	}
+}
+
+// mostGaps bounds the gaps kept in memory for a bad serial line.
+const mostGaps = 1 << 16
+
+// readFiles reads a meter's CSV, a log of nvidia-smi and a CSV of kernels. The zero of
+// the meter's times comes from the file, else from --meter-start; without either the
+// first event stands in for it, and only a recovered offset is meaningful.
+func (f *RecordedFlags) readFiles() (*foreignRun, error) {
+	kernels, from, to, err := readKernels(f.events)
+	if err != nil {
+		return nil, err
+	}
+	header, err := meterHeader(f.meter)
+	if err != nil {
+		return nil, err
+	}
+	m := &foreignRun{placed: true, gaps: func() []validate.Span { return nil }, notes: func() []string { return nil }}
+	m.Name, m.Meter = filepath.Base(f.meter), "CSV"
+	m.Missing, m.Systematic = header.Missing, f.uMeter
+	m.Cautions = append(m.Cautions,
+		fmt.Sprintf("the meter's power was taken to be right within %.3g %% (k = 1, --u-meter)", 100*f.uMeter))
+	switch {
+	case !header.Origin.IsZero() && f.start != "":
+		return nil, cli.Usagef("%s has absolute times: leave --meter-start out", f.meter)
+	case !header.Origin.IsZero():
+		m.Origin = header.Origin
+	case f.start != "":
+		if m.Origin, err = time.Parse(time.RFC3339Nano, f.start); err != nil {
+			return nil, cli.Usagef("--meter-start %q: want a time such as 2026-01-02T15:04:05.123Z", f.start)
+		}
+	case f.offsetGiven && !f.recover:
+		return nil, cli.Usagef("%s has relative times: --clock-offset says nothing without --meter-start", f.meter)
+	default: // the start is found from the data
+		m.Origin, m.placed = from, false
+	}
+	m.traceCSV(f.meter)
+	m.setWork(kernels, from, to)
+	log, err := exchange.ReadSmi(f.smi)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.setSensor(log, f.SmiTime); err != nil {
+		return nil, logfile.In(f.smi, err)
+	}
+	return m, nil
+}
+
+// readKernels reads a CSV of kernels with the span of the work, from the first begin to
+// the last end.
+func readKernels(path string) (list []recording.Kernel, from, to time.Time, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, from, to, err
+	}
+	defer file.Close()
+	if list, from, to, err = recording.ParseKernels(file); err != nil {
+		return nil, from, to, logfile.In(path, err)
+	}
+	return list, from, to, nil
+}
+
+// meterHeader reads the header of a meter's CSV and the time of its first row.
+func meterHeader(path string) (*metercsv.Header, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	h, _, err := metercsv.Read(file)
+	if err != nil {
+		return nil, logfile.In(path, err)
+	}
+	return h, nil
+}
+
+// traceCSV sets the trace to a CSV file, read anew on each pass. Relative times count
+// from the subject's origin; absolute ones are moved to it.
+func (m *foreignRun) traceCSV(path string) {
+	m.trace = func() iter.Seq2[validate.Sample, error] {
+		return func(yield func(validate.Sample, error) bool) {
+			file, err := os.Open(path)
+			if err != nil {
+				yield(validate.Sample{}, err)
+				return
+			}
+			defer file.Close()
+			h, samples, err := metercsv.Read(file)
+			if err != nil {
+				yield(validate.Sample{}, logfile.In(path, err))
+				return
+			}
+			var shift measure.Seconds
+			if !h.Origin.IsZero() {
+				shift = measure.SecondsOf(h.Origin.Sub(m.Origin))
+			}
+			for s, err := range samples {
+				if err != nil {
+					err = logfile.In(path, err)
+				}
+				s.At += shift
+				if !yield(s, err) {
+					return
+				}
+			}
+		}
+	}
+}

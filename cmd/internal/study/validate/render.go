@@ -1,0 +1,275 @@
+package validate
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/guptarohit/asciigraph"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/analysis/validate/page"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/measure"
+)
+
+// render writes the validation as text: each report, the summary of several, the refused
+// subjects and the files written.
+func (v *validation) render(w io.Writer) {
+	for i, r := range v.reports {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		renderValidation(w, r)
+	}
+	if len(v.summary.Lines) > 0 && len(v.reports) > 1 {
+		renderSummary(w, v.summary)
+	}
+	for _, x := range v.refused {
+		fmt.Fprintf(w, "\nNot judged: %v\n", x.err)
+	}
+	for _, f := range []struct{ action, name string }{
+		{"Drawn into", v.svg},
+		{"Written to", v.html},
+		{"Kept as validation", v.saved},
+	} {
+		if f.name != "" {
+			fmt.Fprintf(w, "\n%s %s\n", f.action, f.name)
+		}
+	}
+}
+
+// renderValidation writes one report: verdict, meter, clock, cautions, the table of
+// methods, the kernels and a plot.
+func renderValidation(w io.Writer, r *validate.Report) {
+	fmt.Fprintf(w, "%s: %s.\n\n", r.Name, r.Verdict)
+	if r.GPU != "" {
+		fmt.Fprintf(w, "  GPU      %s\n", out.JoinNonEmpty(", driver ", r.GPU, r.Driver))
+	}
+	fmt.Fprintf(w, "  meter    %s, %s over %v, %d samples\n", cmp.Or(r.Meter, "unnamed"),
+		out.EnergyText(r.Truth.Energy, r.Truth.U), r.Work.Length(), r.Samples)
+	renderClock(w, r.Clock)
+	renderFoundClock(w, &r.Clock)
+	for _, m := range r.Missing {
+		bound := m.Reason
+		if !math.IsNaN(float64(m.Most)) {
+			bound = fmt.Sprintf("at most %v: %s", m.Most, m.Reason)
+		}
+		fmt.Fprintf(w, "  missing  %s (%s)\n", measure.Printable(m.Name), bound)
+	}
+	for _, c := range r.Cautions {
+		fmt.Fprintf(w, "  caution  %s\n", c)
+	}
+	fmt.Fprintln(w)
+	renderValidated(w, r)
+	for _, n := range page.Notes(r.Methods) {
+		fmt.Fprintf(w, "  %s\n", n)
+	}
+	renderValidatedKernels(w, r)
+	plotValidation(w, r)
+}
+
+// renderClock writes the offset and drift between the meter's clock and the host's.
+func renderClock(w io.Writer, c validate.Clock) {
+	if math.IsNaN(float64(c.OffsetU)) {
+		fmt.Fprintf(w, "  clock    %s, how well is not known\n", c.How)
+		return
+	}
+	fmt.Fprintf(w, "  clock    %s: ", cmp.Or(c.How, "as given"))
+	if !math.IsNaN(float64(c.Offset)) {
+		fmt.Fprintf(w, "%v added to the meter's times, ", c.Offset)
+	}
+	fmt.Fprintf(w, "± %v", c.OffsetU)
+	if measure.Known(c.DriftPPM) {
+		fmt.Fprintf(w, "; %+.1f ppm on the host's", c.DriftPPM)
+	}
+	fmt.Fprintln(w)
+}
+
+// orDash formats v, or returns a dash where it is NaN or infinite.
+func orDash[T ~float64](v T, format string) string {
+	if !measure.Known(v) {
+		return "–"
+	}
+	return fmt.Sprintf(format, float64(v))
+}
+
+// intervalText formats an interval in percent, or a dash where a bound is not known.
+func intervalText(i validate.Interval) string {
+	if !measure.Known(i.Lo) || !measure.Known(i.Hi) {
+		return "–"
+	}
+	return fmt.Sprintf("%+.2f … %+.2f", i.Lo, i.Hi)
+}
+
+// renderValidated writes the table of methods, one row each.
+func renderValidated(w io.Writer, r *validate.Report) {
+	t := out.NewTable(w, "method", ">energy", ">error %", "± U", fmt.Sprintf(">%.4g %% interval", 100*r.Level),
+		">bias", ">RMSE", ">MAPE %", ">lag (k = 2)", ">readings")
+	for i := range r.Methods {
+		m := &r.Methods[i]
+		lag := "–"
+		if !math.IsNaN(float64(m.Lag)) {
+			lag = fmt.Sprintf("%.1f ± %.1f ms", 1e3*float64(m.Lag), 1e3*float64(m.LagU))
+		}
+		t.AppendRow(out.Row{
+			measure.Printable(m.Name), orDash(m.Energy, "%.2f J"), orDash(m.ErrorPct, "%+.2f"), m.Agreement.Word(),
+			intervalText(m.Interval), orDash(m.Bias, "%+.1f W"), orDash(m.RMSE, "%.1f W"), orDash(m.MAPEPct, "%.1f"), lag,
+			m.Readings,
+		})
+	}
+	t.Render()
+	fmt.Fprintf(w, "  ± U: whether the energy over this work agrees with the meter's, within the meter's "+
+		"uncertainty and the method's own (k = 2);\n  interval: what other work like this may show\n")
+}
+
+// mostKernelLines is the number of kernel names in the text; --json and --html have all.
+const mostKernelLines = 20
+
+// renderValidatedKernels writes the energy and the error of each method by kernel name.
+// Where several kernels run at once, each has an equal share of the power.
+func renderValidatedKernels(w io.Writer, r *validate.Report) {
+	lines := r.ByKernel(mostKernelLines)
+	if lines == nil {
+		return
+	}
+	fmt.Fprintln(w, "\nBy kernel, in equal shares where several run at once; error in % of what each method's "+
+		"readings make of the same shares:")
+	head := out.Row{"kernel", ">launches", ">time", ">meter (k = 2)"}
+	for i := range r.Methods {
+		head = append(head, ">"+measure.Printable(r.Methods[i].Name))
+	}
+	t := out.NewTable(w, head...)
+	for i := range lines {
+		k := &lines[i]
+		row := out.Row{
+			report.Shorten(measure.Printable(k.Name), 40), k.Launches, k.Busy, out.EnergyText(k.Truth.Energy, k.Truth.U),
+		}
+		for _, m := range k.Methods {
+			row = append(row, orDash(m.ErrorPct, "%+.1f"))
+		}
+		switch k.Kind {
+		case validate.WithoutKernel:
+			row[1] = ""
+			t.AppendRow(row)
+		case validate.AllKernels:
+			row[2] = k.Share // the sum of durations counts an overlap twice
+			t.AppendFooter(row)
+		default:
+			t.AppendRow(row)
+		}
+	}
+	t.Render()
+	if len(r.Kernels) > mostKernelLines {
+		fmt.Fprintln(w, "  --json and --html have every name")
+	}
+}
+
+// renderSummary writes the errors over all subjects, by method, GPU and driver.
+func renderSummary(w io.Writer, s validate.Summary) {
+	fmt.Fprintf(w, "\nAll %d together:\n", s.Subjects)
+	out.Table(w, out.Row{
+		"method", "GPU, driver", ">n", ">mean error %", ">interval", ">MAPE %", ">RMSE %", ">RMSE", ">within", ">worst %",
+	}, s.Lines, func(l validate.SummaryLine) out.Row {
+		return out.Row{
+			measure.Printable(l.Method), cmp.Or(out.JoinNonEmpty(", ", l.GPU, l.Driver), "all"), l.N,
+			orDash(l.MeanErrorPct, "%+.2f"), intervalText(l.Interval), orDash(l.MAPEPct, "%.2f"), orDash(l.RMSEPct, "%.2f"),
+			orDash(l.RMSE, "%.3g J"), fmt.Sprintf("%d of %d", l.Agreeing, l.Judged), orDash(l.WorstPct, "%+.2f"),
+		}
+	})
+}
+
+// plotValidation draws the meter and the method with the largest error. Without colours,
+// as in a file or pipe, the method is drawn with asterisks.
+func plotValidation(w io.Writer, r *validate.Report) {
+	width := out.PlotWidth(w)
+	// Time at the middle of a column of the plot.
+	at := func(c int) float64 {
+		return float64(r.Trace.From) + (float64(c)+0.5)*float64(r.Trace.To-r.Trace.From)/float64(width)
+	}
+	g := out.Graph{
+		Series: [][]float64{meterColumns(r, width)}, Legends: []string{"meter"}, Height: 10, Axis: "%.0f W",
+		Colours: []asciigraph.AnsiColor{asciigraph.Default, asciigraph.Red},
+		Options: []asciigraph.Option{asciigraph.LowerBound(0)}, Columns: width,
+		First: fmt.Sprintf("%.3f s", float64(r.Trace.From-r.Work.From)),
+		Last:  fmt.Sprintf("%.3f s", float64(r.Trace.To-r.Work.From)),
+	}
+	plain := !out.IsTerminal(w)
+	if plain {
+		chars := asciigraph.SeriesChars(asciigraph.DefaultCharSet, asciigraph.CreateCharSet("*"))
+		g.Options = append(g.Options, chars)
+	}
+	if m := furthest(r); m != nil {
+		readings := make([]float64, width)
+		for c := range readings {
+			readings[c] = readingAt(m, at(c))
+		}
+		name := measure.Printable(m.Name)
+		if plain {
+			name += " (*)"
+		}
+		g.Series, g.Legends = append(g.Series, readings), append(g.Legends, name)
+	}
+	fmt.Fprintln(w)
+	g.Draw(w)
+}
+
+// meterColumns averages the meter's trace to width columns. Where the trace has fewer
+// columns than the plot, neighbours repeat.
+func meterColumns(r *validate.Report, width int) []float64 {
+	columns := make([]float64, width)
+	n := len(r.Trace.Columns)
+	for c := range columns {
+		var sum float64
+		from, to := c*n/width, max((c+1)*n/width, c*n/width+1)
+		for _, x := range r.Trace.Columns[from:to] {
+			sum += float64(x.Mean)
+		}
+		columns[c] = sum / float64(to-from)
+	}
+	return columns
+}
+
+// furthest returns the method with the largest absolute error among those with readings,
+// or nil.
+func furthest(r *validate.Report) (out *validate.MethodReport) {
+	for i := range r.Methods {
+		m := &r.Methods[i]
+		if len(m.Points) > 1 && measure.Known(m.ErrorPct) &&
+			(out == nil || math.Abs(float64(m.ErrorPct)) > math.Abs(float64(out.ErrorPct))) {
+			out = m
+		}
+	}
+	return out
+}
+
+// readingAt returns the power in watts of the last reading at or before an instant, or
+// NaN where none lies within 0.5 s.
+func readingAt(m *validate.MethodReport, at float64) float64 {
+	const near = 0.5 // seconds
+	v := math.NaN()
+	for _, p := range m.Points {
+		if float64(p.At) > at {
+			break
+		}
+		if at-float64(p.At) < near {
+			v = float64(p.Power)
+		}
+	}
+	return v
+}
+
+// writeSVG writes the drawing of all reports.
+func (v *validation) writeSVG(w io.Writer) error { return page.WriteSVG(w, v.reports) }
+
+// writeHTML writes all reports as one self-contained page.
+func (v *validation) writeHTML(w io.Writer) error {
+	p := page.Page{Reports: v.reports, Summary: v.summary, Made: time.Now(), Maker: "wattmark " + cli.Version()}
+	for _, x := range v.refused {
+		p.Refused = append(p.Refused, page.Refusal{Name: x.name, Reason: x.err.Error()})
+	}
+	return p.Write(w)
+}

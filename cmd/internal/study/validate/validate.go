@@ -1,0 +1,217 @@
+// Package validate implements wattmark validate, which compares the GPU's own power
+// readings with the meter, for stored tasks and for recordings of other tools.
+//
+//	subject (truth, readings, clock) → analysis/validate → report → text, JSON, SVG, HTML
+//
+// A subject is one measurement on one clock, the host's: the meter's power (truth), the
+// readings of each software method, the span of the work and its kernels. TaskSubjects
+// reads subjects from the database; a foreignRun builds one from the files of other tools,
+// whose clocks are related by hand or from the edges of the power (clock.go).
+//
+// All times are in seconds since the subject's origin, powers in watts, energies in joules.
+// An uncertainty named U is expanded (k = 2), every other one is standard (k = 1).
+package validate
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"iter"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/study/correct"
+	"github.com/wattmark/wattmark/store"
+)
+
+// ValidateFlags are the flags of validate. The zero value with resamples set selects
+// stored tasks and writes no files.
+type ValidateFlags struct {
+	// filters on the tasks; both are empty where the tasks are named by number
+	user, name string
+	// greatest number of tasks that the filters select
+	limit int
+	// files to write; empty for none
+	svg, html string
+	// name of the analysis to store; empty for none
+	save string
+	// seed of the bootstrap, so that intervals repeat exactly
+	seed uint64
+	// bootstrap resamples behind every interval, at least 100
+	resamples int
+	recorded  RecordedFlags
+	sensor    correct.CorrectFlags // of which the sensor's own alone
+}
+
+// subjects yields the measurements to validate, one after another. A subject that comes
+// with an error has its name set, so that the error can be attributed.
+type subjects = iter.Seq2[validate.Subject, error]
+
+// validateCmd builds the command. A flag of RecordedFlags selects a recording of other
+// tools; without one the arguments and filters select stored tasks.
+func validateCmd(a *cli.App) *cobra.Command {
+	var f ValidateFlags
+	c := &cobra.Command{
+		Use: "validate [TASK...]", Short: "Hold what software says of the GPU's power against the meter",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.recorded.asked(cmd) {
+				return validateRecorded(a, cmd.Context(), args, f)
+			}
+			ids, err := f.check(args)
+			if err != nil {
+				return err
+			}
+			return validateTasks(a, cmd.Context(), ids, f)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.user, "user", "", "tasks of this user")
+	fl.StringVar(&f.name, "name", "", "tasks of this name; a trailing * matches what begins so")
+	fl.IntVar(&f.limit, "limit", 50, "how many tasks at most, the newest, with --user and --name")
+	f.recorded.flags(c)
+	f.correctedFlags(c)
+	f.outputFlags(c)
+	return a.JSONFlag(c)
+}
+
+// outputFlags adds the flags that do not depend on the source of the subjects.
+func (f *ValidateFlags) outputFlags(c *cobra.Command) {
+	fl := c.Flags()
+	cli.SVGFlag(fl, &f.svg, "draw the power by the meter and by each method, and the energies, into this file")
+	cli.OutFlag(fl, &f.html, "html", "write a report as one self-contained page into this file", "HTML", ".html", ".htm")
+	fl.StringVar(&f.save, "save", "", "keep the validation in the task database under this name")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of the resampling")
+	fl.IntVar(&f.resamples, "resamples", 1000, "resamples behind every interval")
+}
+
+// check parses the task numbers and returns a usage error for contradictory flags.
+func (f *ValidateFlags) check(args []string) (ids []store.TaskID, err error) {
+	for _, arg := range args {
+		id, err := cli.TaskID(arg)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	filtered := f.user != "" || f.name != ""
+	switch {
+	case len(ids) == 0 && !filtered:
+		return nil, cli.Usagef("name the tasks by number, or choose them by --user and --name: list them with wattmark tasks")
+	case len(ids) > 0 && filtered:
+		return nil, cli.Usagef("name tasks by number or choose them by --user and --name, not both")
+	case f.limit < 1:
+		return nil, cli.Usagef("--limit %d: want at least one task", f.limit)
+	case f.resamples < 100:
+		return nil, cli.Usagef("--resamples %d: fewer than 100 tell no interval", f.resamples)
+	}
+	return ids, nil
+}
+
+// validateTasks validates stored tasks: those named by ids, else those that the filters
+// select, oldest first. It returns an ExitNotFound error where the filters match no task.
+func validateTasks(a *cli.App, ctx context.Context, ids []store.TaskID, f ValidateFlags) error {
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	named := len(ids) > 0
+	if !named {
+		list, err := db.Tasks(ctx, store.Query{User: f.user, Name: f.name, Limit: f.limit})
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return cli.NotFoundf("no such tasks in %s: list them with wattmark tasks", a.DB)
+		}
+		// The query returns the newest task first.
+		for i := len(list) - 1; i >= 0; i-- {
+			ids = append(ids, list[i].ID)
+		}
+	}
+	return judgeSubjects(a, ctx, TaskSubjects(a, ctx, db, ids, &f), f, ids)
+}
+
+// judgeSubjects validates subjects one after another, writes the requested files and
+// prints the report. It blocks until the last subject is done or ctx ends.
+//
+// An error that comes with a subject refuses that subject only; the call fails where
+// every subject is refused. tasks are recorded as the inputs of a stored validation.
+func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFlags, tasks []store.TaskID) error {
+	v := &validation{}
+	for s, err := range list {
+		var r *validate.Report
+		if err == nil {
+			r, err = validate.Run(ctx, s, validate.Options{Seed: f.seed, Resamples: f.resamples})
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			v.refused = append(v.refused, refusal{s.Name, err})
+		default:
+			v.reports = append(v.reports, r)
+		}
+	}
+	if len(v.reports) == 0 {
+		var errs []error
+		for _, x := range v.refused {
+			errs = append(errs, x.err)
+		}
+		return errors.Join(errs...)
+	}
+	// With --recover the two subjects are one measurement under two clocks: a summary
+	// would count it twice.
+	if !f.recorded.recover {
+		v.summary = validate.Summarise(v.reports, validate.Options{Seed: f.seed, Resamples: f.resamples})
+	}
+	if err := keepValidation(a, ctx, v, f, tasks); err != nil {
+		return err
+	}
+	return a.Print(v.json(), v.render)
+}
+
+// validation is the result of one call of the command.
+type validation struct {
+	reports []*validate.Report
+	refused []refusal
+	summary validate.Summary
+
+	svg, html, saved string // files and the analysis that were written
+}
+
+// refusal is a subject that could not be validated, with the cause.
+type refusal struct {
+	name string
+	err  error
+}
+
+// keepValidation writes the drawing, the page and the stored analysis that the flags ask
+// for, and notes their names in v for the report.
+func keepValidation(a *cli.App, ctx context.Context, v *validation, f ValidateFlags, tasks []store.TaskID) error {
+	if f.svg != "" {
+		if err := cli.WriteFile(f.svg, v.writeSVG); err != nil {
+			return err
+		}
+		v.svg = f.svg
+	}
+	if f.html != "" {
+		if err := cli.WriteFile(f.html, v.writeHTML); err != nil {
+			return err
+		}
+		v.html = f.html
+	}
+	if f.save != "" {
+		return saveValidation(a, ctx, v, f.save, tasks)
+	}
+	return nil
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Learn, help, validateCmd(a))
+}

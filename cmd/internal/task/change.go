@@ -1,0 +1,387 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+	"golang.org/x/term"
+)
+
+// YesFlag adds --yes, which skips the question of Confirm.
+func YesFlag(fl *pflag.FlagSet, yes *bool) {
+	fl.BoolVarP(yes, "yes", "y", false, "do not ask")
+}
+
+// Confirm asks on the terminal whether to delete the things that subject names, and
+// returns the answer. With yes it returns true without a question. Without a terminal, or
+// with --json, no answer is possible: the result is a usage error that names --yes.
+func Confirm(a *cli.App, yes bool, subject string) (bool, error) {
+	if yes {
+		return true, nil
+	}
+	if a.JSON || !isTerminalInput(a.In) {
+		return false, cli.Usagef("this would delete %s: give --yes to do it", subject)
+	}
+	ok, err := a.Ask("Delete " + subject + "? [y/N] ")
+	if err == nil && !ok {
+		fmt.Fprintln(a.Out, "Nothing was deleted.")
+	}
+	return ok, err
+}
+
+// isTerminalInput reports whether r is a file that is a terminal.
+func isTerminalInput(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// deleteFlags select tasks by name or user; numbers are arguments.
+type deleteFlags struct {
+	name, user string
+	yes, force bool // force: pinned tasks too
+}
+
+// deleteCmd returns the command delete. Numbers, name and user exclude each other: a mixture
+// would leave open whether it is a union or an intersection.
+func deleteCmd(a *cli.App) *cobra.Command {
+	var f deleteFlags
+	c := &cobra.Command{
+		Use: "delete TASK… | --name NAME | --user USER", Short: "Delete tasks by number, by name or by user",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if session.CountTrue(len(args) > 0, f.name != "", f.user != "") != 1 {
+				return cli.Usagef("name what to delete by exactly one of: task numbers, --name, --user")
+			}
+			var ids []store.TaskID
+			for _, arg := range args {
+				id, err := cli.TaskID(arg)
+				if err != nil {
+					return err
+				}
+				if !slices.Contains(ids, id) { // a number given twice counts once
+					ids = append(ids, id)
+				}
+			}
+			return deleteTasks(cmd.Context(), a, ids, f)
+		},
+	}
+	c.Flags().StringVar(&f.name, "name", "", "all tasks of exactly this name")
+	c.Flags().StringVar(&f.user, "user", "", "all tasks of this user")
+	c.Flags().BoolVar(&f.force, "force", false, "pinned tasks too")
+	YesFlag(c.Flags(), &f.yes)
+	return a.JSONFlag(c)
+}
+
+// deleteTasks deletes the selected tasks in one transaction after a confirmation, and prints
+// the number deleted and the pinned tasks that stay.
+func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFlags) error {
+	db, err := a.OpenToChange(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	// The selection comes before the question, so that it lists the tasks by name.
+	goes, stay, err := selectForDeletion(ctx, a, db, ids, f)
+	if err != nil {
+		return err
+	}
+	if len(goes) > 0 {
+		ok, err := Confirm(a, f.yes, fmt.Sprintf("%d task(s) of %s: %s", len(goes), a.DB, namedTasks(goes)))
+		if err != nil || !ok {
+			return err
+		}
+		gone := make([]store.TaskID, len(goes))
+		for i := range goes {
+			gone[i] = goes[i].ID
+		}
+		if err := db.DeleteTasks(ctx, gone, store.DeleteOptions{Pinned: f.force}); err != nil {
+			return err
+		}
+	}
+	pinned := []store.TaskID{}
+	for i := range stay {
+		pinned = append(pinned, stay[i].ID)
+	}
+	return a.Print(map[string]any{"deleted": len(goes), "pinned": pinned}, func(w io.Writer) {
+		fmt.Fprintf(w, "Deleted %d task(s) from %s\n", len(goes), a.DB)
+		if len(stay) > 0 {
+			fmt.Fprintf(w, "Pinned, and kept: %s. --force deletes them too.\n", namedTasks(stay))
+		}
+	})
+}
+
+// selectForDeletion returns the tasks to delete, and those of a name or a user that stay
+// because they are pinned. For numbers it is all or none: one that does not exist or is
+// pinned is an error.
+func selectForDeletion(ctx context.Context, a *cli.App, db *store.DB, ids []store.TaskID, f deleteFlags) (goes,
+	stays []store.Brief, err error,
+) {
+	if len(ids) == 0 {
+		found, err := EveryTask(ctx, db, store.Query{User: f.user, Name: f.name})
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range found {
+			t := found[i].Brief
+			switch {
+			case f.name != "" && t.Name != f.name: // the query takes a trailing * as a pattern, delete does not
+			case t.Pinned && !f.force:
+				stays = append(stays, t)
+			default:
+				goes = append(goes, t)
+			}
+		}
+		return goes, stays, nil
+	}
+	// Collect all numbers that are missing or pinned, for one error that names them.
+	var missing []string
+	for _, id := range ids {
+		t, err := db.Task(ctx, id)
+		b := store.Brief{ID: t.ID, Name: t.Name, User: t.User}
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			missing = append(missing, fmt.Sprint(id))
+		case err != nil:
+			return nil, nil, err
+		case t.Pinned && !f.force:
+			stays = append(stays, b)
+		default:
+			goes = append(goes, b)
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return nil, nil, cli.NotFoundf("no task %s in %s, and nothing was deleted: list "+
+			"them with wattmark tasks", strings.Join(missing, ", "), a.DB)
+	case len(stays) > 0:
+		return nil, nil, fmt.Errorf("pinned, and nothing was deleted: %s: wattmark unpin %d, or --force",
+			namedTasks(stays), stays[0].ID)
+	}
+	return goes, nil, nil
+}
+
+// EveryTask returns all tasks that a query selects, newest first. It reads pages of 1000 and
+// continues each below the smallest number of the page before.
+func EveryTask(ctx context.Context, db *store.DB, q store.Query) (out []store.Row, err error) {
+	q.Limit = 1000
+	for {
+		page, err := db.Tasks(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page...)
+		if len(page) < q.Limit {
+			return out, nil
+		}
+		q.Before = page[len(page)-1].ID
+	}
+}
+
+// namedTasks lists tasks as "NUMBER NAME (USER)", at most eight of them, and the number of
+// the others. Names come from users and are made printable.
+func namedTasks(list []store.Brief) string {
+	const most = 8
+	var words []string
+	for _, t := range list[:min(len(list), most)] {
+		words = append(words, fmt.Sprintf("%d %s (%s)", t.ID, measure.Printable(t.Name), measure.Printable(t.User)))
+	}
+	if more := len(list) - most; more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(words, ", ")
+}
+
+// LabelFlags are the flags of commands that measure for the labels of the new task.
+type LabelFlags struct {
+	words  []string          // as given: key=value
+	Tags   map[string]string // set by Check
+	Note   string
+	Redact bool // store only the program's name, without its arguments
+}
+
+// Register adds the flags to fl.
+func (f *LabelFlags) Register(fl *pflag.FlagSet) {
+	fl.StringArrayVar(&f.words, "tag", nil, "label the task: key=value (repeatable)")
+	fl.StringVar(&f.Note, "note", "", "a remark on the task")
+	fl.BoolVar(&f.Redact, "redact", false, "of the program's command line, keep only its name")
+}
+
+// Check parses the tags into Tags. Call it before the measurement: a malformed tag is a
+// usage error.
+func (f *LabelFlags) Check() (err error) {
+	f.Tags, err = parseTags(f.words, false)
+	return err
+}
+
+// parseTags parses key=value words. With alone a key without a value is allowed and matches
+// any value. A key given twice, an empty value and a key that the store refuses are usage errors.
+func parseTags(words []string, alone bool) (map[string]string, error) {
+	out := map[string]string{}
+	for _, w := range words {
+		k, v, some := strings.Cut(w, "=")
+		if !some && !alone || some && v == "" {
+			return nil, cli.Usagef("tag %q: write key=value", w)
+		}
+		if _, twice := out[k]; twice {
+			return nil, cli.Usagef("tag %s is given twice", k)
+		}
+		out[k] = v
+	}
+	if err := store.CheckTags(out); err != nil {
+		return nil, cli.WithCode(cli.ExitUsage, err)
+	}
+	return out, nil
+}
+
+// tagCmd returns the command tag, which parses its flags itself: cobra would take -key for one.
+func tagCmd(a *cli.App) *cobra.Command {
+	c := &cobra.Command{
+		Use: "tag TASK key=value… | -key…", Short: "Set tags of a task, or remove them with a minus before the key",
+		DisableFlagParsing: true, // -key is a word here
+		RunE: func(cmd *cobra.Command, args []string) error {
+			words, help, err := flagsByHand(a, args)
+			if help {
+				return cmd.Help()
+			}
+			if err == nil && len(words) < 2 {
+				err = errors.New("name a task and its tags")
+			}
+			if err != nil {
+				return cli.Usagef("%w\nSee: %s --help", err, cmd.CommandPath())
+			}
+			return tag(cmd.Context(), a, words[0], words[1:])
+		},
+	}
+	return a.JSONFlag(c)
+}
+
+// flagsByHand parses the flags of tag, the command to which -key is an argument and no flag:
+// it removes --db and --json from args and applies them, and returns the other words. help
+// reports --help, or -h before the first word; later, -h removes the tag h.
+func flagsByHand(a *cli.App, args []string) (words []string, help bool, err error) {
+	for i := 0; i < len(args); i++ { // i also advances past the value of --db
+		switch w := args[i]; {
+		case w == "--help" || w == "-h" && len(words) == 0:
+			return nil, true, nil
+		case w == "--json":
+			a.JSON = true
+		case strings.HasPrefix(w, "--db="):
+			a.DB = strings.TrimPrefix(w, "--db=")
+		case w == "--db" && i+1 < len(args):
+			i++
+			a.DB = args[i]
+		case strings.HasPrefix(w, "--"):
+			return nil, false, fmt.Errorf("unknown flag %s", w)
+		default:
+			words = append(words, w)
+		}
+	}
+	return words, false, nil
+}
+
+// tag sets the tags key=value of a task and removes those given as -key, in one transaction.
+func tag(ctx context.Context, a *cli.App, task string, words []string) error {
+	id, err := cli.TaskID(task)
+	if err != nil {
+		return err
+	}
+	var set, remove []string // key=value, and keys
+	for _, w := range words {
+		if k, minus := strings.CutPrefix(w, "-"); minus {
+			remove = append(remove, k)
+		} else {
+			set = append(set, w)
+		}
+	}
+	tags, err := parseTags(set, false)
+	if err != nil {
+		return err
+	}
+	return relabel(ctx, a, id, func(db *store.DB) error { return db.SetTags(ctx, id, tags, remove) })
+}
+
+// noteCmd returns the command note, which adds a remark or, with --remove, deletes one.
+func noteCmd(a *cli.App) *cobra.Command {
+	var remove int
+	c := cli.Command("note TASK TEXT | TASK --remove N", "Add a remark to a task, or remove one", cobra.MinimumNArgs(1),
+		func(ctx context.Context, args []string) error {
+			if (remove > 0) == (len(args) > 1) {
+				return cli.Usagef("give the remark's text, or --remove with the number of one")
+			}
+			id, err := cli.TaskID(args[0])
+			if err != nil {
+				return err
+			}
+			return relabel(ctx, a, id, func(db *store.DB) error {
+				if remove > 0 {
+					return db.RemoveNote(ctx, id, remove)
+				}
+				_, err := db.AddNote(ctx, id, time.Now(), strings.Join(args[1:], " "))
+				return err
+			})
+		})
+	c.Flags().IntVar(&remove, "remove", 0, "number of the remark to remove, as wattmark show counts them")
+	return a.JSONFlag(c)
+}
+
+// pinCmd returns the command pin, or unpin.
+func pinCmd(a *cli.App, pin bool) *cobra.Command {
+	use, short := "pin TASK", "Keep a task from retention (wattmark db retain)"
+	if !pin {
+		use, short = "unpin TASK", "Give a task back to retention"
+	}
+	return a.JSONFlag(cli.Command(use, short, cli.OneTask, func(ctx context.Context, args []string) error {
+		id, err := cli.TaskID(args[0])
+		if err != nil {
+			return err
+		}
+		return relabel(ctx, a, id, func(db *store.DB) error { return db.Pin(ctx, id, pin) })
+	}))
+}
+
+// relabel applies change to the database and prints the labels that the task then has. A task
+// that does not exist gets the exit code 4 before change runs.
+func relabel(ctx context.Context, a *cli.App, id store.TaskID, change func(*store.DB) error) error {
+	db, err := a.OpenToChange(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := a.Task(ctx, db, fmt.Sprint(id)); err != nil {
+		return err
+	}
+	if err := change(db); err != nil {
+		return err
+	}
+	t, err := a.Task(ctx, db, fmt.Sprint(id))
+	if err != nil {
+		return err
+	}
+	// Only the labels are filled in: the report prints no figures.
+	r := &report.Report{ListedReport: report.ListedReport{TaskID: int64(id), Name: t.Name, User: t.User}}
+	r.AddLabels(t)
+	if a.JSON {
+		// notes is an empty list, never null.
+		return a.PrintJSON(struct {
+			TaskID int64             `json:"task_id"`
+			Tags   map[string]string `json:"tags"`
+			Notes  []store.Note      `json:"notes"`
+			Pinned bool              `json:"pinned"`
+		}{r.TaskID, r.Tags, append([]store.Note{}, r.Notes...), r.Pinned})
+	}
+	fmt.Fprintf(a.Out, "Task %d  %s, by %s\n", id, r.Name, r.User)
+	report.RenderLabels(a.Out, r)
+	return nil
+}

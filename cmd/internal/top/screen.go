@@ -1,0 +1,318 @@
+// Package top shows a bench live on a terminal: messages of the monitor change a state, the
+// state makes a view, and the view is drawn when it changed.
+package top
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure/session"
+	"golang.org/x/sync/errgroup"
+)
+
+// topFlags are the flags of top. every is the averaging time of a value; idle also
+// samples a bench without a holder.
+type topFlags struct {
+	monitor string
+	every   time.Duration
+	once    bool
+	idle    bool
+	plain   bool
+}
+
+// topPoll is the period of requests for the bench and its captures, and of lines.
+const topPoll = time.Second
+
+// topCmd returns top.
+func topCmd(a *cli.App) *cobra.Command {
+	var f topFlags
+	c := cli.Command("top", "Watch a monitor's rails live: power, who has the bench, losses, captures", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			if f.every < 10*time.Millisecond || f.every > 10*time.Second {
+				return cli.Usagef("--every %v: want 10ms to 10s", f.every)
+			}
+			return top(ctx, a, f)
+		})
+	fl := c.Flags()
+	fl.StringVar(&f.monitor, "monitor", cli.DefaultMonitor, "address of the monitor")
+	fl.DurationVar(&f.every, "every", 50*time.Millisecond, "distance of the values, each an average")
+	fl.BoolVar(&f.once, "once", false, "print one picture and end")
+	fl.BoolVar(&f.idle, "idle", true, "also sample a bench that nobody holds")
+	fl.BoolVar(&f.plain, "plain", false, "print a line a second, on a terminal too")
+	return a.JSONFlag(c)
+}
+
+// top connects and shows one picture, lines, or the screen, by flags and terminal.
+func top(ctx context.Context, a *cli.App, f topFlags) error {
+	client, err := cli.DialMeter(ctx, f.monitor, monitorclient.Options{Version: cli.Version()})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	switch {
+	case f.once || a.JSON:
+		return topOnce(ctx, a, client, f)
+	case f.plain || !out.IsTerminal(a.Out):
+		return topLines(ctx, a, client, f)
+	}
+	return topScreen(ctx, a, client, f)
+}
+
+// topMessage is a change of the state; Apply runs on the goroutine that owns the
+// state.
+type topMessage interface{ Apply(*topState) }
+
+// The messages: an average of all rails, the bench with its captures, and a
+// failure.
+type (
+	momentNews struct{ m session.Moment }
+	BenchNews  struct {
+		Bench    session.Bench
+		Captures []session.Capture
+	}
+	FailureNews struct{ Err error }
+)
+
+// feedTop sends messages of a monitor to send until ctx ends, from two goroutines:
+// one polls the bench, one watches its values. Failures are sent as messages and
+// retried after topPoll, so that a viewer outlives a restart of the monitor.
+func feedTop(ctx context.Context, c *monitorclient.Client, f topFlags, send func(topMessage)) {
+	var g errgroup.Group
+	g.Go(func() error {
+		repeat(ctx, func() {
+			if n, err := askBench(ctx, c); err != nil {
+				send(FailureNews{err})
+			} else {
+				send(n)
+			}
+		})
+		return nil
+	})
+	g.Go(func() error {
+		repeat(ctx, func() {
+			o := session.WatchOptions{Every: f.every, Idle: f.idle}
+			err := c.Watch(ctx, o, func(m session.Moment) error {
+				send(momentNews{m})
+				return ctx.Err()
+			})
+			if err != nil && ctx.Err() == nil {
+				send(FailureNews{err})
+			}
+		})
+		return nil
+	})
+	_ = g.Wait() // neither returns an error
+}
+
+// repeat calls f at once and then every topPoll, until ctx ends. Calls never
+// overlap.
+func repeat(ctx context.Context, f func()) {
+	tick := time.NewTicker(topPoll)
+	defer tick.Stop()
+	for {
+		f()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// askBench requests the bench and the list of its captures.
+func askBench(ctx context.Context, c *monitorclient.Client) (BenchNews, error) {
+	b, err := c.GetBench(ctx)
+	if err != nil {
+		return BenchNews{}, err
+	}
+	cs, err := c.Captures(ctx)
+	return BenchNews{b, cs}, err
+}
+
+// topPatience bounds the wait for the first values of a single picture.
+const topPatience = 10 * time.Second
+
+// snapshot waits for a complete state: the bench and, unless it is idle and --idle
+// is off, two averages. It fails after topPatience.
+func snapshot(ctx context.Context, c *monitorclient.Client, f topFlags) (*topState, error) {
+	n, err := askBench(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	s := NewTopState(c.Address())
+	n.Apply(s)
+	if !f.idle && n.Bench.Holder == "" {
+		return s, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, topPatience)
+	defer cancel()
+	enough := errors.New("enough")
+	err = c.Watch(ctx, session.WatchOptions{Every: f.every, Idle: f.idle}, func(m session.Moment) error {
+		momentNews{m}.Apply(s)
+		// The first average may have begun before this viewer did.
+		if m.Trouble != "" || s.seen > 1 {
+			return enough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, enough) {
+		return nil, err
+	}
+	return s, nil
+}
+
+// topOnce prints one picture, or its JSON.
+func topOnce(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFlags) error {
+	s, err := snapshot(ctx, c, f)
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		return a.PrintJSON(s.report())
+	}
+	_, err = fmt.Fprintln(a.Out, TopView{
+		Width: out.TerminalWidth(a.Out), Now: time.Now(), Look: out.PlainLook(),
+	}.Picture(s))
+	return err
+}
+
+// topLines prints a line every topPoll until ctx ends. All messages between two
+// lines are applied, so a line shows the newest state.
+func topLines(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFlags) error {
+	s, err := snapshot(ctx, c, f)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	news := make(chan topMessage)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		feedTop(ctx, c, f, func(m topMessage) {
+			select {
+			case news <- m:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	// Cancel before waiting: the feeding goroutine ends with ctx.
+	defer func() { cancel(); <-done }()
+	tick := time.NewTicker(topPoll)
+	defer tick.Stop()
+	for {
+		if _, err := fmt.Fprintln(a.Out, TopLine(s, time.Now())); err != nil {
+			return err
+		}
+		for waiting := true; waiting; {
+			select {
+			case m := <-news:
+				m.Apply(s)
+			case <-tick.C:
+				waiting = false
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+}
+
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
+	return cli.In(cli.Machines, help, topCmd(a))
+}
+
+// topScreen shows the picture on the alternate screen until a key or a signal ends
+// it. The terminal is restored on return.
+func topScreen(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFlags) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	model := &topModel{
+		state: NewTopState(c.Address()), view: TopView{Width: out.TerminalWidth(a.Out), height: 24, Look: out.Colours()},
+	}
+	p := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(a.In), tea.WithOutput(a.Out),
+		tea.WithoutSignalHandler())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		feedTop(ctx, c, f, func(m topMessage) { p.Send(m) })
+	}()
+	_, err := p.Run()
+	cancel()
+	<-done
+	if errors.Is(err, tea.ErrProgramKilled) || errors.Is(err, context.Canceled) {
+		return nil // ended by a signal
+	}
+	return err
+}
+
+// topModel implements tea.Model. Its methods run on bubbletea's goroutine only.
+type topModel struct {
+	state *topState
+	view  TopView
+	// held is the frozen picture, "" while the picture moves.
+	held string
+}
+
+// tickNews redraws the ages in the picture when nothing else changes.
+type tickNews struct{}
+
+// tickTop schedules the next tickNews.
+func tickTop() tea.Cmd {
+	return tea.Tick(topPoll, func(time.Time) tea.Msg { return tickNews{} })
+}
+
+// Init starts the tick.
+func (m *topModel) Init() tea.Cmd { return tickTop() }
+
+// Update applies messages, keys and sizes. A changed size releases a frozen
+// picture, which was drawn for the old one.
+func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case topMessage:
+		msg.Apply(m.state)
+	case tickNews:
+		return m, tickTop()
+	case tea.WindowSizeMsg:
+		m.view.Width, m.view.height = msg.Width, msg.Height
+		m.held = ""
+	case tea.KeyPressMsg:
+		switch msg.String() {
+		case "q", "ctrl+c", "esc":
+			return m, tea.Quit
+		case "p", "space":
+			if m.held != "" {
+				m.held = ""
+				return m, nil
+			}
+			v := m.view
+			v.Now, v.held = time.Now(), true
+			m.held = v.Picture(m.state)
+		}
+	}
+	return m, nil
+}
+
+// View draws the frozen picture, or the present state.
+func (m *topModel) View() tea.View {
+	text := m.held
+	if text == "" {
+		v := m.view
+		v.Now = time.Now()
+		text = v.Picture(m.state)
+	}
+	view := tea.NewView(text)
+	view.AltScreen = true
+	return view
+}

@@ -1,0 +1,332 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
+)
+
+const (
+	// maxParts is more than the marks that a GPU can hold.
+	maxParts = 1 << 16
+	// longestTime bounds the times that a program can ask for.
+	longestTime = 30 * 24 * time.Hour
+)
+
+// Sentinel errors, wrapped with the socket or the cause.
+var (
+	// ErrUnreachable: the socket does not answer, or is not a host daemon's.
+	ErrUnreachable = errors.New("the host daemon does not answer")
+	// ErrLost: the daemon went away, or is being stopped, amid a measurement.
+	ErrLost = errors.New("the host daemon was lost")
+	// ErrRefused: the daemon does not accept the request.
+	ErrRefused = errors.New("the host daemon refuses")
+	// ErrDatabase: the daemon's task database cannot be used.
+	ErrDatabase = errors.New("the host daemon's task database")
+	// ErrProgram: the program failed at a command, or vanished.
+	ErrProgram = errors.New("the program")
+	// errCancelled: the program gave the measurement up.
+	errCancelled = errors.New("the program gave the measurement up")
+)
+
+// kinds maps errors to their kind on the wire: the daemon sends the kind of the first row
+// that an error is, the program takes the error of the first row with that kind.
+var kinds = []struct {
+	err  error
+	kind pb.FailureKind
+}{
+	{errCancelled, pb.FailureKind_FAILURE_KIND_CANCELLED},
+	{ErrLost, pb.FailureKind_FAILURE_KIND_STOPPING},
+	{ErrProgram, pb.FailureKind_FAILURE_KIND_PROGRAM},
+	{gpu.ErrMIG, pb.FailureKind_FAILURE_KIND_PROGRAM},
+	{ErrRefused, pb.FailureKind_FAILURE_KIND_ARGUMENT},
+	{measure.ErrText, pb.FailureKind_FAILURE_KIND_ARGUMENT},
+	{wire.ErrMessage, pb.FailureKind_FAILURE_KIND_ARGUMENT},
+	{monitorclient.ErrBusy, pb.FailureKind_FAILURE_KIND_BUSY},
+	{monitorclient.ErrUnreachable, pb.FailureKind_FAILURE_KIND_MONITOR},
+	{monitorclient.ErrGone, pb.FailureKind_FAILURE_KIND_MONITOR},
+	{monitorclient.ErrMismatch, pb.FailureKind_FAILURE_KIND_MONITOR},
+	{measurement.ErrBench, pb.FailureKind_FAILURE_KIND_BENCH},
+	{measurement.ErrWrongGPU, pb.FailureKind_FAILURE_KIND_BENCH},
+	{ErrDatabase, pb.FailureKind_FAILURE_KIND_DATABASE},
+	{store.ErrBusy, pb.FailureKind_FAILURE_KIND_DATABASE},
+	{store.ErrFull, pb.FailureKind_FAILURE_KIND_DATABASE},
+	{store.ErrReadOnly, pb.FailureKind_FAILURE_KIND_DATABASE},
+	{store.ErrIO, pb.FailureKind_FAILURE_KIND_DATABASE},
+	{store.ErrCorrupt, pb.FailureKind_FAILURE_KIND_DATABASE},
+	{store.ErrConflict, pb.FailureKind_FAILURE_KIND_DATABASE},
+	{store.ErrNotFound, pb.FailureKind_FAILURE_KIND_DATABASE},
+}
+
+// failure converts an error to its text and its kind; nil stays nil. An error of no row has no
+// kind: the program then has the text alone.
+func failure(err error) *pb.Failure {
+	if err == nil {
+		return nil
+	}
+	f := &pb.Failure{Text: strings.ToValidUTF8(err.Error(), "\uFFFD")}
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			f.Kind = k.kind
+			break
+		}
+	}
+	return f
+}
+
+// remoteError is an error of the other end, with its text and the errors that it is here.
+type remoteError struct {
+	text   string
+	causes []error
+}
+
+func (e *remoteError) Error() string   { return e.text }
+func (e *remoteError) Unwrap() []error { return e.causes }
+
+// parseFailure converts an error of the daemon; here are errors of this side that it wraps.
+func parseFailure(f *pb.Failure, here ...error) error {
+	if f == nil {
+		return nil
+	}
+	e := &remoteError{text: f.Text, causes: here}
+	for _, k := range kinds {
+		if k.kind == f.Kind {
+			e.causes = append(e.causes, k.err)
+			break
+		}
+	}
+	return e
+}
+
+// gpuMessage converts a GPU's identity; texts are cut to the protocol's bound.
+func gpuMessage(i gpu.Info) *pb.Gpu {
+	return &pb.Gpu{
+		Name: wire.Text(i.Name), Uuid: wire.Text(i.UUID), PciBusId: wire.Text(i.PCIBusID),
+		Driver: wire.Text(i.Driver), Simulated: i.Simulated,
+	}
+}
+
+// parseGPU converts a GPU's identity, and refuses texts above the protocol's bound.
+func parseGPU(p *pb.Gpu) (gpu.Info, error) {
+	i := gpu.Info{
+		Name: wire.Text(p.GetName()), UUID: wire.Text(p.GetUuid()), PCIBusID: wire.Text(p.GetPciBusId()),
+		Driver: wire.Text(p.GetDriver()), Simulated: p.GetSimulated(),
+	}
+	for _, s := range []string{i.Name, i.UUID, i.PCIBusID, i.Driver} {
+		if len(s) > wire.MaxText {
+			return i, fmt.Errorf("%w: a GPU with a name of %d bytes", wire.ErrMessage, len(s))
+		}
+	}
+	return i, nil
+}
+
+// duration converts a time that may be asked for; zero is not set.
+func duration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// parseDuration converts a time that was asked for.
+func parseDuration(what string, p *durationpb.Duration) (time.Duration, error) {
+	if p == nil {
+		return 0, nil
+	}
+	d := p.AsDuration()
+	if err := p.CheckValid(); err != nil || d < 0 || d > longestTime {
+		return 0, fmt.Errorf("%w: %s of %v: want 0 to %v", wire.ErrMessage, what, d, longestTime)
+	}
+	return d, nil
+}
+
+// played converts a marker, with times in ns since 1970.
+func played(p gpu.Played) *pb.PlayedMarker {
+	out := &pb.PlayedMarker{StartNs: p.Span.Start.UnixNano(), EndNs: p.Span.End.UnixNano()}
+	for _, e := range p.Edges {
+		out.Edges = append(out.Edges, &pb.HostPlayedEdge{Chip: int32(e.Chip), AtNs: e.At.UnixNano()})
+	}
+	return out
+}
+
+// parsePlayed converts a marker from the program.
+func parsePlayed(kind marker.Kind, p *pb.PlayedMarker) (gpu.Played, error) {
+	out := gpu.Played{Kind: kind, Span: span(p.GetStartNs(), p.GetEndNs())}
+	switch {
+	case p == nil:
+		return out, fmt.Errorf("%w: no marker in the answer", wire.ErrMessage)
+	case p.EndNs < p.StartNs:
+		return out, fmt.Errorf("%w: a marker that ends before it begins", wire.ErrMessage)
+	case len(p.Edges) > wire.MaxEdges:
+		return out, fmt.Errorf("%w: a marker with %d edges: at most %d", wire.ErrMessage, len(p.Edges), wire.MaxEdges)
+	}
+	for _, e := range p.Edges {
+		out.Edges = append(out.Edges, gpu.PlayedEdge{Chip: int(e.GetChip()), At: time.Unix(0, e.GetAtNs())})
+	}
+	return out, nil
+}
+
+// span converts a span in ns since 1970.
+func span(start, end int64) gpu.Span {
+	return gpu.Span{Start: time.Unix(0, start), End: time.Unix(0, end)}
+}
+
+// parts converts the kernels that the work returned.
+func parts(k []gpu.Kernel) (out []*pb.WorkPart) {
+	for _, x := range k {
+		out = append(out, &pb.WorkPart{
+			Name: wire.Text(x.Name), StartNs: x.Span.Start.UnixNano(), EndNs: x.Span.End.UnixNano(),
+		})
+	}
+	return out
+}
+
+// parseParts converts the kernels of the work. Their number and names are bounded: they come
+// from a program, and are stored.
+func parseParts(list []*pb.WorkPart) ([]gpu.Kernel, error) {
+	if len(list) > maxParts {
+		return nil, fmt.Errorf("%w: work in %d parts: at most %d", wire.ErrMessage, len(list), maxParts)
+	}
+	var out []gpu.Kernel
+	for _, p := range list {
+		if p.GetEndNs() < p.GetStartNs() || len(p.GetName()) > wire.MaxText {
+			return nil, fmt.Errorf("%w: a part of the work that ends before it begins, or whose name is too long",
+				wire.ErrMessage)
+		}
+		out = append(out, gpu.Kernel{Name: wire.Text(p.GetName()), Span: span(p.GetStartNs(), p.GetEndNs())})
+	}
+	return out, nil
+}
+
+// outcome converts the outcome of a measurement.
+func outcome(t *store.Brief) *pb.Task {
+	m := &pb.Task{
+		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: pb.TaskState(t.State),
+		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
+	}
+	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
+		m.Nvml = &pb.Task_NvmlJ{NvmlJ: float64(*t.NVML)}
+	}
+	if r := t.Result; r != nil {
+		m.Samples, m.Gaps, m.Lost = r.Samples, r.Gaps, r.Lost
+		m.DurationS, m.MeanW, m.PeakW = float64(r.To-r.From), float64(r.Mean), float64(r.Peak)
+		m.Energy = wire.Energy(r.Total)
+	}
+	return m
+}
+
+// parseOutcome converts the outcome of a measurement. Its window begins at zero.
+func parseOutcome(p *pb.Task) (store.Brief, error) {
+	t := store.Brief{ID: store.TaskID(p.GetTaskId()), State: store.State(p.GetState()), Reason: p.GetReason()}
+	t.Name, t.User, t.GPU, t.Scans = p.GetName(), p.GetUser(), p.GetGpu(), p.GetStored()
+	if n, ok := p.GetNvml().(*pb.Task_NvmlJ); ok {
+		e := measure.Joule(n.NvmlJ)
+		t.NVML = &e
+	}
+	if p.GetEnergy() == nil {
+		return t, nil
+	}
+	e, err := wire.ParseEnergy(p.Energy)
+	if err != nil {
+		return t, err
+	}
+	r := &store.Figures{
+		Total: e, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW), Samples: p.Samples,
+		Gaps: p.Gaps, Lost: p.Lost,
+	}
+	r.To = measure.Seconds(p.DurationS) // From is zero
+	t.Result = r
+	return t, nil
+}
+
+// phases are the steps in the order of their numbers on the wire, from 1 on.
+var phases = []measurement.Phase{
+	measurement.PhaseBench, measurement.PhaseCapture, measurement.PhaseWarmUp, measurement.PhaseMarker,
+	measurement.PhaseWork,
+	measurement.PhaseStop, measurement.PhaseTransfer, measurement.PhaseAnalysis, measurement.PhaseDone,
+}
+
+// phase converts a step; one that is not known is not stated.
+func phase(p measurement.Phase) pb.MeasurePhase { return pb.MeasurePhase(slices.Index(phases, p) + 1) }
+
+// parsePhase converts a step; one of a newer daemon is named so.
+func parsePhase(p pb.MeasurePhase) measurement.Phase {
+	if p < 1 || int(p) > len(phases) {
+		return "a step of another version"
+	}
+	return phases[p-1]
+}
+
+// Bounds of a program's command line; the rest of a longer one is cut.
+const (
+	maxWords = 1024
+	maxBytes = 64 << 10
+)
+
+// provenance converts a program's provenance; nil for none.
+func provenance(p *store.Provenance) *pb.Provenance {
+	if p == nil {
+		return nil
+	}
+	out := &pb.Provenance{
+		Host: wire.Text(p.Host), Os: wire.Text(p.OS), Version: wire.Text(p.Version), Directory: wire.Text(p.Directory),
+		GitCommit: wire.Text(p.GitCommit), GitDirty: p.GitDirty,
+	}
+	// The command line is cut at a word, with a mark where words are missing.
+	size := 0
+	for i, w := range p.Command {
+		w = wire.Text(w)
+		if size += len(w); i == maxWords || size > maxBytes {
+			out.Command = append(out.Command, "…")
+			break
+		}
+		out.Command = append(out.Command, w)
+	}
+	return out
+}
+
+// provenance converts a program's provenance. A program that sends none runs on this
+// machine all the same.
+func (s *Server) provenance(p *pb.Provenance) (*store.Provenance, error) {
+	if p == nil {
+		host, _ := os.Hostname()
+		return &store.Provenance{Host: host, OS: runtime.GOOS + "/" + runtime.GOARCH, Version: s.cfg.Version}, nil
+	}
+	size := 0
+	for _, w := range p.Command {
+		size += len(w)
+	}
+	if len(p.Command) > maxWords+1 || size > maxBytes+wire.MaxText {
+		return nil, fmt.Errorf("%w: provenance: a command line of %d words and %d bytes", wire.ErrMessage,
+			len(p.Command), size)
+	}
+	for _, t := range []string{p.Host, p.Os, p.Version, p.Directory, p.GitCommit} {
+		if len(t) > wire.MaxText {
+			return nil, fmt.Errorf("%w: provenance: a text of more than %d bytes", wire.ErrMessage, wire.MaxText)
+		}
+	}
+	out := &store.Provenance{
+		Host: p.Host, OS: p.Os, Version: p.Version, Directory: p.Directory,
+		GitCommit: p.GitCommit, GitDirty: p.GitDirty, Command: p.Command,
+	}
+	if out.Version == "" {
+		out.Version = s.cfg.Version
+	}
+	return out, nil
+}

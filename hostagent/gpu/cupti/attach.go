@@ -1,0 +1,370 @@
+package cupti
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebitengine/purego"
+	"github.com/wattmark/wattmark/hostagent/gpu/internal/dl"
+	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
+	"github.com/wattmark/wattmark/measure/marker"
+)
+
+// EnvLogs names the folder that takes the logs, one file a process. Without it
+// the injection does nothing.
+const EnvLogs = "WATTMARK_AUTO"
+
+// LogSuffix ends the name of a log, which begins with the process's number.
+const LogSuffix = ".launches"
+
+// flushEvery is the interval, in ms, at which CUPTI delivers its buffers, where this version
+// can: the kernels that a killed program loses.
+const flushEvery = 500
+
+// ErrFork: the recorder of a process lives on in a child without its threads.
+var ErrFork = errors.New("not the process that the recorder was attached to")
+
+// attached is the process's only recorder: CUPTI's callbacks have no room for one.
+var attached struct {
+	sync.Mutex
+	pid  int
+	rec  atomic.Pointer[recorder]
+	lib  *library
+	file io.Closer
+	// subscriber is CUPTI's handle of the launch callback, 0 for none; unwatched is the reason
+	// for which the program's own use of CUPTI is not noticed.
+	subscriber uintptr
+	unwatched  error
+}
+
+// ErrTaken: the program's own profiler recorded kernels before Attach.
+var ErrTaken = errors.New("the program's own profiler has CUPTI already, which serves one")
+
+// Options are the optional services of CUPTI that Attach starts.
+type Options struct {
+	// OnLaunch is a C function, a CUpti_CallbackFunc, that is called before and after
+	// the driver's calls that launch kernels and graphs; 0 for none.
+	OnLaunch uintptr
+	// Watch has Yield, Unsubscribe and Flushed called when the program itself makes one of
+	// the calls for the first time, before it goes on to CUPTI. nil where calls cannot be
+	// watched.
+	Watch func(Calls) error
+}
+
+// Attach starts recording the kernels of this process into a log in the folder dir. Its
+// error is also written into the log: the program must run all the same. A second call
+// does nothing. It is safe for concurrent use.
+func Attach(dir string, o Options) error {
+	attached.Lock()
+	defer attached.Unlock()
+	if attached.file != nil {
+		return nil
+	}
+	pid := os.Getpid()
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("%d%s", pid, LogSuffix)), os.O_CREATE|os.O_EXCL|os.O_WRONLY,
+		0o600)
+	if err != nil {
+		return err
+	}
+	attached.pid, attached.file = pid, f
+	lib, version, l, err := open()
+	log := launchlog.NewWriter(f, uint32(pid), version, time.Now().UnixNano())
+	if err == nil {
+		attached.lib = lib
+		attached.rec.Store(newRecorder(lib, openDriver(), l, log))
+		err = enable(lib)
+	}
+	if err == nil {
+		share(lib, o, log)
+	}
+	if err != nil {
+		attached.rec.Store(nil)
+		log.Trouble(err.Error())
+		return errors.Join(err, log.End())
+	}
+	return log.Flush()
+}
+
+// open finds CUPTI and asks which it is.
+func open() (lib *library, version uint32, l layout, err error) {
+	if lib, err = load(); err != nil {
+		return nil, 0, l, err
+	}
+	if err = lib.check("cuptiGetVersion", lib.GetVersion(&version)); err == nil {
+		l, err = layoutOf(version)
+	}
+	return lib, version, l, err
+}
+
+// openDriver binds libcuda's functions; nil where that fails: devices then have no UUID.
+func openDriver() *driver {
+	h, err := dl.Open("libcuda.so.1")
+	if err != nil {
+		return nil
+	}
+	var d driver
+	if dl.Bind(h, &d) != nil {
+		return nil
+	}
+	return &d
+}
+
+// callbacks are made once: there is room for few in a process.
+var callbacks = sync.OnceValues(func() (requested, completed uintptr) {
+	requested = purego.NewCallback(func(buffer, size, records uintptr) uintptr {
+		if r := attached.rec.Load(); r != nil {
+			r.requested(pointer[uintptr](buffer), pointer[uint64](size), pointer[uint64](records))
+		}
+		return 0
+	})
+	completed = purego.NewCallback(func(context, stream, buffer, _, valid uintptr) uintptr {
+		if r := attached.rec.Load(); r != nil {
+			r.completed(context, uint32(stream), buffer, valid)
+		}
+		return 0
+	})
+	return requested, completed
+})
+
+// notCompatible is CUPTI_ERROR_NOT_COMPATIBLE.
+const notCompatible = 14
+
+// enable registers the callbacks and enables the activity of concurrent kernels. ErrTaken
+// where the program's own profiler records kernels already.
+func enable(lib *library) error {
+	// A profiler that registered before cuInit has enabled kernels already: CUPTI then
+	// refuses the kind that excludes them.
+	if lib.Disable != nil {
+		switch lib.Enable(kindKernel) {
+		case 0:
+			_ = lib.Disable(kindKernel)
+		case notCompatible:
+			return ErrTaken
+		}
+	}
+	requested, completed := callbacks()
+	if err := lib.check("cuptiActivityRegisterCallbacks", lib.RegisterCallbacks(requested, completed)); err != nil {
+		return err
+	}
+	if err := lib.check("cuptiActivityEnable", lib.Enable(kindConcurrentKernel)); err != nil {
+		return fmt.Errorf("%w: does another profiler run (ncu, nsys, torch.profiler)?", err)
+	}
+	if lib.FlushPeriod != nil {
+		_ = lib.FlushPeriod(flushEvery) // without it a killed program loses more
+	}
+	return nil
+}
+
+// Write hands the process's log to f, which must be quick; nothing where none is
+// being written.
+func Write(f func(*launchlog.Writer)) {
+	if r := attached.rec.Load(); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		f(r.log)
+	}
+}
+
+// Detach drains CUPTI's buffers and completes the log. It must be called before the process
+// ends. In a child that forked it is ErrFork: the child has no recorder of its own.
+func Detach() error {
+	attached.Lock()
+	defer attached.Unlock()
+	rec := attached.rec.Load()
+	if rec == nil {
+		return nil
+	}
+	if attached.pid != os.Getpid() {
+		return ErrFork
+	}
+	flushed := rec.flush()
+	rec.identify()
+	return errors.Join(flushed, rec.end())
+}
+
+// Calls are the addresses of the functions of CUPTI by which a program's own profiler
+// shows itself; 0 for one that is not to be watched.
+type Calls struct {
+	Register  uintptr // cuptiActivityRegisterCallbacks: it takes the buffers
+	Clock     uintptr // cuptiActivityRegisterTimestampCallback: it sets the clock of the records
+	Subscribe uintptr // cuptiSubscribe: it takes the callbacks around launches
+	Flush     uintptr // cuptiActivityFlushAll: it had registered before Attach
+}
+
+// The driver's calls that launch, in CUPTI's numbers of them: cuLaunchKernel,
+// cuLaunchCooperativeKernel, cuGraphLaunch and cuLaunchKernelEx, each followed by
+// its form for per-thread default streams (cupti_driver_cbid.h).
+var launchCalls = []uint32{307, 442, 477, 478, 514, 515, 652, 653}
+
+// domainDriver is CUPTI_CB_DOMAIN_DRIVER_API.
+const domainDriver = 1
+
+// subscribe has callback called around launches. A call that this CUPTI does not
+// know yet cannot be made by the driver beside it either.
+func subscribe(lib *library, callback uintptr) (subscriber uintptr, err error) {
+	if lib.Subscribe == nil || lib.EnableCallback == nil {
+		return 0, fmt.Errorf("%w: it lacks cuptiSubscribe", ErrVersion)
+	}
+	to := new(uintptr)
+	if err := lib.check("cuptiSubscribe", lib.Subscribe(to, callback, 0)); err != nil {
+		return 0, fmt.Errorf("%w: does another profiler run (ncu, nsys, torch.profiler)?", err)
+	}
+	if err := lib.check("cuptiEnableCallback", lib.EnableCallback(1, *to, domainDriver, launchCalls[0])); err != nil {
+		return *to, err
+	}
+	for _, id := range launchCalls[1:] {
+		_ = lib.EnableCallback(1, *to, domainDriver, id)
+	}
+	return *to, nil
+}
+
+// share subscribes to launches where that is wanted, and watches for the program's own
+// use of CUPTI. Kernels are recorded also where either fails; the log has the reason.
+func share(lib *library, o Options, log *launchlog.Writer) {
+	watched := lib.calls
+	watched.Subscribe = 0
+	if o.OnLaunch != 0 {
+		subscriber, err := subscribe(lib, o.OnLaunch)
+		if err != nil {
+			log.Trouble(fmt.Sprintf("no kernel is bracketed: %v", err))
+		}
+		if attached.subscriber = subscriber; subscriber != 0 {
+			watched.Subscribe = lib.calls.Subscribe
+		}
+	}
+	if o.Watch == nil {
+		return
+	}
+	if err := o.Watch(watched); err != nil {
+		attached.unwatched = fmt.Errorf("calls of CUPTI cannot be watched here: %w", err)
+	}
+}
+
+// Yield gives CUPTI's buffers to the program's own profiler: it drains them, disables the
+// activity that Attach enabled, and notes the time in the log. It must be called before that
+// profiler registers its callbacks or its clock, in the process that called Attach. Kernels
+// that run later are not recorded. It blocks until CUPTI has delivered its buffers.
+func Yield() {
+	attached.Lock()
+	defer attached.Unlock()
+	r := attached.rec.Load()
+	if r == nil || r.yielded.Swap(true) {
+		return
+	}
+	trouble := []error{r.lib.check("cuptiActivityFlushAll", r.lib.FlushAll(1))}
+	if r.lib.Disable != nil {
+		trouble = append(trouble, r.lib.check("cuptiActivityDisable", r.lib.Disable(kindConcurrentKernel)))
+	}
+	if r.lib.FlushPeriod != nil {
+		_ = r.lib.FlushPeriod(0)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log.Yielded(time.Now().UnixNano())
+	if err := errors.Join(trouble...); err != nil {
+		r.log.Trouble(err.Error())
+	}
+	_ = r.log.Flush() // an error stays, and ends the log
+}
+
+// Unsubscribe gives CUPTI's subscription to the program, which is about to subscribe:
+// no further launch is bracketed.
+func Unsubscribe() {
+	attached.Lock()
+	defer attached.Unlock()
+	r := attached.rec.Load()
+	if r == nil || attached.subscriber == 0 || r.lib.Unsubscribe == nil {
+		return
+	}
+	err := r.lib.check("cuptiUnsubscribe", r.lib.Unsubscribe(attached.subscriber))
+	attached.subscriber = 0
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log.Trouble("no further kernels are bracketed: the program itself subscribed to CUPTI's callbacks")
+	if err != nil {
+		r.log.Trouble(err.Error())
+	}
+}
+
+// Flushed notes that the program flushes CUPTI's buffers without having registered
+// callbacks since Attach: it had done so before, and Attach replaced them.
+func Flushed() {
+	Write(func(w *launchlog.Writer) {
+		w.Trouble("the program's own profiler registered with CUPTI before wattmark, which replaced it: that " +
+			"profiler's own record lacks the kernels")
+	})
+}
+
+// flush drains CUPTI's buffers, complete or not. A buffer that does not come back was lost to
+// another user of CUPTI that replaced the callbacks unnoticed; the log has a note of it.
+func (r *recorder) flush() error {
+	if r.yielded.Load() {
+		return nil
+	}
+	err := r.lib.check("cuptiActivityFlushAll", r.lib.FlushAll(1))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.log.Trouble(err.Error())
+	}
+	if kept := r.pool.lent(); err == nil && kept > 0 {
+		trouble := fmt.Sprintf("%d of CUPTI's buffers never came back, so kernels are missing: another profiler took "+
+			"CUPTI unseen", kept)
+		if attached.unwatched != nil {
+			trouble += fmt.Sprintf(" (%v)", attached.unwatched)
+		}
+		r.log.Trouble(trouble)
+	}
+	return err
+}
+
+// EnvSelection holds a Selection as JSON; without it no kernel is bracketed.
+const EnvSelection = "WATTMARK_SELECTION"
+
+// Selection selects the launches that get markers of their own, and the markers.
+type Selection struct {
+	// Kernel is a regular expression (RE2) that a part of the kernel's symbol, as the
+	// compiler mangled it, must match. A CUDA graph's launch is called cuGraphLaunch.
+	Kernel string `json:"kernel"`
+	// Every is the distance of bracketed launches among those of one name, from the
+	// first on.
+	Every int `json:"every"`
+	// AtMost is how many launches of a process are bracketed.
+	AtMost int         `json:"at_most"`
+	Marker marker.Spec `json:"marker"`
+}
+
+// ErrSelection is wrapped by errors about a Selection that cannot be.
+var ErrSelection = errors.New("kernels cannot be selected so")
+
+// Validate checks a selection and returns its expression.
+func (s *Selection) Validate() (*regexp.Regexp, error) {
+	re, err := regexp.Compile(s.Kernel)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrSelection, err)
+	case s.Every < 1:
+		return nil, fmt.Errorf("%w: every %d launches: want 1 or more", ErrSelection, s.Every)
+	case s.AtMost < 1:
+		return nil, fmt.Errorf("%w: at most %d launches: want 1 or more", ErrSelection, s.AtMost)
+	}
+	return re, s.Marker.Validate()
+}
+
+// ParseSelection decodes and validates the JSON of EnvSelection. Errors wrap ErrSelection.
+func ParseSelection(text string) (Selection, *regexp.Regexp, error) {
+	var s Selection
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return s, nil, fmt.Errorf("%w: %s: %w", ErrSelection, EnvSelection, err)
+	}
+	re, err := s.Validate()
+	return s, re, err
+}

@@ -1,0 +1,86 @@
+// Package dl binds the functions of a shared library to the fields of a Go
+// struct, without cgo.
+package dl
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// Errors, wrapped with the library's or the symbol's name.
+var (
+	ErrLibrary = errors.New("library cannot be loaded")
+	ErrSymbol  = errors.New("library lacks a function")
+)
+
+// Open loads the first library that can be loaded. It stays loaded: drivers
+// keep threads of their own and do not survive being unloaded.
+func Open(names ...string) (uintptr, error) {
+	var first error
+	for _, n := range names {
+		h, err := purego.Dlopen(n, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+		if err == nil {
+			return h, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return 0, fmt.Errorf("%w: %w", ErrLibrary, first)
+}
+
+// Bind sets every function field of the struct that table points to. The tag
+// c names its symbols, the first found wins; a symbol list that ends in a "?"
+// may be missing, and its field is then nil.
+func Bind(lib uintptr, table any) error {
+	v := reflect.ValueOf(table).Elem()
+	for i := range v.NumField() {
+		tag, ok := v.Type().Field(i).Tag.Lookup("c")
+		if !ok {
+			continue
+		}
+		names, optional := strings.CutSuffix(tag, "?")
+		sym := Find(lib, strings.Split(names, ",")...)
+		if sym == 0 {
+			if optional {
+				continue
+			}
+			return fmt.Errorf("%w: %s", ErrSymbol, names)
+		}
+		purego.RegisterFunc(v.Field(i).Addr().Interface(), sym)
+	}
+	return nil
+}
+
+// Find returns the address of the first of the symbols that the library has, 0 for none.
+func Find(lib uintptr, names ...string) uintptr {
+	for _, n := range names {
+		if sym, err := purego.Dlsym(lib, n); err == nil && sym != 0 {
+			return sym
+		}
+	}
+	return 0
+}
+
+// String copies a NUL-terminated C string; it is cut after 4096 bytes.
+func String(p *byte) string {
+	n := 0
+	for n < 4096 && *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(p, n))
+}
+
+// CString copies a string to NUL-terminated memory of Go.
+func CString(s string) *byte { return &append([]byte(s), 0)[0] }
+
+// Text returns the string in a buffer that a C function filled, without its NUL.
+func Text(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return s
+}

@@ -1,0 +1,147 @@
+// Package nvml reads a GPU's own sensors through NVML, found at run time.
+package nvml
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/wattmark/wattmark/hostagent/gpu/internal/dl"
+)
+
+// result is an nvmlReturn_t.
+type result int32
+
+// The results that this package distinguishes (nvml.h).
+const (
+	success      result = 0
+	notSupported result = 3
+	noPermission result = 4
+	notFound     result = 6
+)
+
+// handle is an nvmlDevice_t.
+type handle uintptr
+
+// fieldValue is nvmlFieldValue_t: 40 bytes.
+type fieldValue struct {
+	FieldID   uint32
+	ScopeID   uint32
+	Timestamp int64 // µs since 1970
+	LatencyUs int64
+	ValueType uint32
+	Return    result
+	Value     [8]byte
+}
+
+// pciInfo is nvmlPciInfo_t: 68 bytes.
+type pciInfo struct {
+	BusIDLegacy                 [16]byte
+	Domain, Bus, Device         uint32
+	PCIDeviceID, PCISubsystemID uint32
+	BusID                       [32]byte
+}
+
+// Fields of nvmlDeviceGetFieldValues (nvml.h).
+const (
+	fieldEnergy  = 83  // mJ since the driver was loaded
+	fieldAverage = 185 // mW
+	fieldInstant = 186 // mW
+)
+
+// library is the part of NVML that is used here: a table of functions, so that
+// tests can put others in their place.
+type library struct {
+	// the library, and how it finds a card
+	Init          func() result                               `c:"nvmlInit_v2"`
+	Shutdown      func() result                               `c:"nvmlShutdown"`
+	ErrorString   func(r result) *byte                        `c:"nvmlErrorString"`
+	DriverVersion func(s *byte, size uint32) result           `c:"nvmlSystemGetDriverVersion"`
+	NVMLVersion   func(s *byte, size uint32) result           `c:"nvmlSystemGetNVMLVersion?"`
+	Count         func(n *uint32) result                      `c:"nvmlDeviceGetCount_v2"`
+	ByIndex       func(i uint32, h *handle) result            `c:"nvmlDeviceGetHandleByIndex_v2"`
+	ByUUID        func(s *byte, h *handle) result             `c:"nvmlDeviceGetHandleByUUID"`
+	ByPCIBusID    func(s *byte, h *handle) result             `c:"nvmlDeviceGetHandleByPciBusId_v2"`
+	Name          func(h handle, s *byte, size uint32) result `c:"nvmlDeviceGetName"`
+	UUID          func(h handle, s *byte, size uint32) result `c:"nvmlDeviceGetUUID"`
+	PCIInfo       func(h handle, p *pciInfo) result           `c:"nvmlDeviceGetPciInfo_v3"`
+	MIGMode       func(h handle, now, next *uint32) result    `c:"nvmlDeviceGetMigMode?"`
+
+	// power, energy, and what bears on them
+	PowerUsage     func(h handle, mw *uint32) result                     `c:"nvmlDeviceGetPowerUsage"`
+	TotalEnergy    func(h handle, mj *uint64) result                     `c:"nvmlDeviceGetTotalEnergyConsumption?"`
+	FieldValues    func(h handle, n int32, v *fieldValue) result         `c:"nvmlDeviceGetFieldValues?"`
+	ClockInfo      func(h handle, clock uint32, mhz *uint32) result      `c:"nvmlDeviceGetClockInfo"`
+	Temperature    func(h handle, sensor uint32, degrees *uint32) result `c:"nvmlDeviceGetTemperature"`
+	ThrottleReason func(
+		h handle, bits *uint64,
+	) result `c:"nvmlDeviceGetCurrentClocksEventReasons,nvmlDeviceGetCurrentClocksThrottleReasons?"`
+
+	// processes; the symbols of version 3 of the call, else of version 2
+	ComputeProcesses func(
+		h handle, n *uint32, p *processInfo,
+	) result `c:"nvmlDeviceGetComputeRunningProcesses_v3,nvmlDeviceGetComputeRunningProcesses_v2?"`
+	GraphicsProcesses func(
+		h handle, n *uint32, p *processInfo,
+	) result `c:"nvmlDeviceGetGraphicsRunningProcesses_v3,nvmlDeviceGetGraphicsRunningProcesses_v2?"`
+	ProcessUse func(h handle, p *processSample, n *uint32, since uint64) result `c:"nvmlDeviceGetProcessUtilization?"`
+}
+
+// Sentinel errors, wrapped with the call and the remedy.
+var (
+	// ErrNoNVML: libnvidia-ml cannot be loaded.
+	ErrNoNVML = errors.New("no NVML library")
+	// ErrNoDevice: NVML does not see the GPU that is wanted.
+	ErrNoDevice = errors.New("no such GPU")
+	// ErrNVML: a call failed; the text has its nvmlReturn_t.
+	ErrNVML = errors.New("NVML call failed")
+)
+
+var libraries = []string{"libnvidia-ml.so.1", "libnvidia-ml.so"}
+
+// load binds the library's functions. ErrNoNVML where it is missing or too old.
+func load(names ...string) (*library, error) {
+	lib, err := dl.Open(names...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; it comes with NVIDIA's driver", ErrNoNVML, err)
+	}
+	l := new(library)
+	if err := dl.Bind(lib, l); err != nil {
+		return nil, fmt.Errorf("%w: %w; the driver is too old", ErrNoNVML, err)
+	}
+	return l, nil
+}
+
+// check turns an nvmlReturn_t into an error with NVML's text; nil for success.
+func (l *library) check(call string, r result) error {
+	if r == success {
+		return nil
+	}
+	said := "unknown error"
+	if p := l.ErrorString(r); p != nil {
+		said = dl.String(p)
+	}
+	return fmt.Errorf("%w: %s: %s (%d)", ErrNVML, call, said, int32(r))
+}
+
+// number decodes the union of a field value by its type (nvmlValueType_t).
+// It is NaN for a type that is not known here.
+func (v *fieldValue) number() float64 {
+	u := binary.NativeEndian.Uint64(v.Value[:])
+	switch v.ValueType {
+	case 0: // double
+		return math.Float64frombits(u)
+	case 1: // unsigned int
+		return float64(binary.NativeEndian.Uint32(v.Value[:]))
+	case 2, 3: // unsigned long, unsigned long long
+		return float64(u)
+	case 4: // signed long long
+		return float64(int64(u))
+	case 5: // signed int
+		return float64(int32(binary.NativeEndian.Uint32(v.Value[:])))
+	case 6: // unsigned short
+		return float64(binary.NativeEndian.Uint16(v.Value[:]))
+	}
+	return math.NaN()
+}

@@ -1,0 +1,354 @@
+package live
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
+)
+
+// demand is the sampling that the viewers of a bench want together.
+type demand uint8
+
+const (
+	none     demand = iota // no viewers
+	captures               // while captures run
+	idle                   // of a free bench, too
+)
+
+// bench is one monitor and its viewers.
+type bench struct {
+	cfg     *Config
+	monitor Monitor
+	address string
+	changed chan struct{} // buffered by one: viewers came or went
+	ask     chan struct{} // buffered by one: poll at once
+
+	asking sync.Mutex // held during a poll
+
+	mu      sync.Mutex
+	now     State
+	asked   time.Time               // end of the last poll
+	viewers map[*mailbox]bool       // true for those that want a free bench sampled
+	history []Moment                // of Config.Keep, oldest first
+	tasks   map[string]store.TaskID // of the captures in now
+	last    string                  // id of the newest capture that was seen
+	seen    string                  // capture of the last moment
+	fed     bool                    // polled without being asked
+}
+
+// newBench returns the bench of a monitor that was not asked yet.
+func newBench(cfg *Config, m Monitor) *bench {
+	return &bench{
+		cfg: cfg, monitor: m, address: m.Address(), now: State{Address: m.Address()},
+		changed: make(chan struct{}, 1), ask: make(chan struct{}, 1),
+		viewers: map[*mailbox]bool{}, tasks: map[string]store.TaskID{},
+	}
+}
+
+// join adds a viewer, and sends it the state and the history.
+func (b *bench) join(m *mailbox, alsoIdle bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.viewers[m] = alsoIdle
+	s := b.now
+	b.expire(time.Now())
+	m.put(b, News{State: &s, History: append([]Moment{}, b.history...)})
+	nudge(b.changed)
+}
+
+// leave removes a viewer. The stream may linger, see run.
+func (b *bench) leave(m *mailbox) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.viewers, m)
+	nudge(b.changed)
+}
+
+// demand returns the largest demand among the viewers.
+func (b *bench) demand() demand {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d := none
+	for _, alsoIdle := range b.viewers {
+		d = max(d, captures)
+		if alsoIdle {
+			return idle
+		}
+	}
+	return d
+}
+
+// state returns the state as known.
+func (b *bench) state() State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+// stateNow returns the state, after a poll where the last one is older than Config.Poll.
+func (b *bench) stateNow(ctx context.Context) State {
+	b.mu.Lock()
+	fresh := b.fed && b.now.Reach != Unasked
+	b.mu.Unlock()
+	if fresh {
+		return b.state()
+	}
+	b.asking.Lock()
+	defer b.asking.Unlock()
+	b.mu.Lock()
+	fresh = !b.asked.IsZero() && time.Since(b.asked) < b.cfg.Poll
+	b.mu.Unlock()
+	if !fresh {
+		b.poll(ctx, b.monitor.AskBench)
+	}
+	return b.state()
+}
+
+// update changes the state, and sends it to all viewers where that is news.
+func (b *bench) update(change func(*State)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next := b.now
+	change(&next)
+	if reflect.DeepEqual(next, b.now) {
+		return
+	}
+	b.now = next
+	for m := range b.viewers {
+		s := next
+		m.put(b, News{State: &s})
+	}
+}
+
+// expire drops moments that are older than Config.Keep. The lock is held.
+func (b *bench) expire(now time.Time) {
+	n := 0
+	for n < len(b.history) && now.Sub(b.history[n].At) > b.cfg.Keep {
+		n++
+	}
+	b.history = slices.Delete(b.history, 0, n)
+}
+
+// run feeds the viewers while there are any, until ctx ends. Another demand begins another
+// stream; a stream ends Config.Linger after its last viewer.
+func (b *bench) run(ctx context.Context) {
+	var stop func()
+	fed := none
+	end := func() {
+		if stop != nil {
+			stop()
+		}
+		stop, fed = nil, none
+	}
+	defer end()
+	var linger <-chan time.Time
+	for {
+		switch d := b.demand(); {
+		case d == fed:
+			linger = nil
+		case d == none:
+			if linger == nil {
+				linger = time.After(b.cfg.Linger)
+			}
+		default:
+			end()
+			stop, fed, linger = b.feed(ctx, d), d, nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.changed:
+		case <-linger:
+			linger = nil
+			if b.demand() == none {
+				end()
+			}
+		}
+	}
+}
+
+// feed polls and watches the monitor until stop is called, which waits for the end of both.
+func (b *bench) feed(ctx context.Context, d demand) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	b.setFed(true)
+	wg.Go(func() { b.pollAgain(ctx) })
+	wg.Go(func() { b.watchAgain(ctx, d == idle) })
+	return func() {
+		cancel()
+		wg.Wait()
+		b.setFed(false)
+		b.update(func(s *State) { s.Unwatched = "" })
+	}
+}
+
+// setFed notes whether the state is kept fresh by pollAgain.
+func (b *bench) setFed(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fed = on
+}
+
+// pollAgain polls the monitor every Config.Poll, and at once after a nudge of ask.
+func (b *bench) pollAgain(ctx context.Context) {
+	tick := time.NewTicker(b.cfg.Poll)
+	defer tick.Stop()
+	for {
+		b.asking.Lock()
+		b.poll(ctx, b.monitor.GetBench)
+		b.asking.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-b.ask:
+		}
+	}
+}
+
+// poll updates the state from the monitor's bench and captures. asking is held.
+func (b *bench) poll(ctx context.Context, about func(context.Context) (session.Bench, error)) {
+	bench, err := about(ctx)
+	var held []session.Capture
+	if err == nil {
+		held, err = b.monitor.Captures(ctx)
+	}
+	if ctx.Err() != nil {
+		return // the caller's end is no fault of the monitor
+	}
+	now := time.Now()
+	reach, why := Present, ""
+	var list []Capture
+	var last Capture
+	if err == nil {
+		list, last = b.withTasks(ctx, bench.CaptureID, held)
+	} else {
+		reach, why = Away, err.Error()
+	}
+	b.mu.Lock()
+	b.asked = now
+	b.mu.Unlock()
+	b.update(func(s *State) {
+		if s.Reach != reach {
+			s.Reach, s.Since = reach, now
+		}
+		if s.Why = why; err != nil {
+			return
+		}
+		if c, ok := s.capture(last.ID); ok && last.Holder == "" {
+			last.Capture = c.Capture // it was released meanwhile
+			last.State = session.Released
+		}
+		s.Bench, s.Captures, s.Last = bench, list, last
+	})
+}
+
+// withTasks adds the captures' tasks, and returns the newest capture that no longer holds the
+// bench. Polls are a second apart, so captures are also known from the ids of moments:
+//
+//	newest seen is not the holder    it has ended since
+//	holder changed since last poll   the former holder has ended, and moments of the
+//	                                 present one arrived first
+//	else                             as at the last poll
+//
+// A task that the database does not have yet is looked up again at the next poll; of known
+// ones the id is kept.
+func (b *bench) withTasks(ctx context.Context, holding string, held []session.Capture) (list []Capture, last Capture) {
+	b.mu.Lock()
+	known, newest, before := b.tasks, b.last, b.now
+	if holding != "" {
+		b.last = holding
+	}
+	b.mu.Unlock()
+	found := map[string]store.TaskID{}
+	taskOf := func(id string) store.TaskID {
+		t, ok := found[id]
+		if !ok {
+			if t = known[id]; t == 0 && b.cfg.TaskOf != nil {
+				t, _ = b.cfg.TaskOf(ctx, id)
+			}
+			found[id] = t
+		}
+		return t
+	}
+	for _, c := range held {
+		list = append(list, Capture{c, taskOf(c.ID)})
+	}
+	switch held := before.Bench.CaptureID; {
+	case newest != "" && newest != holding:
+		last.ID = newest
+	case held != "" && held != holding: // the next one's samples arrived before this poll
+		last.ID = held
+	default:
+		last = before.Last
+	}
+	for _, c := range list {
+		if c.ID == last.ID {
+			last = c
+		}
+	}
+	if last.ID != "" {
+		last.Task = taskOf(last.ID)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tasks = found
+	return list, last
+}
+
+// watchAgain watches the rails, and begins again every Config.Poll where that breaks.
+func (b *bench) watchAgain(ctx context.Context, alsoIdle bool) {
+	tick := time.NewTicker(b.cfg.Poll)
+	defer tick.Stop()
+	o := session.WatchOptions{Every: b.cfg.Every, Idle: alsoIdle}
+	for {
+		err := b.monitor.Watch(ctx, o, func(m session.Moment) error {
+			b.arrived(m)
+			return ctx.Err()
+		})
+		if err != nil && ctx.Err() == nil {
+			b.update(func(s *State) { s.Unwatched = err.Error() })
+			nudge(b.ask)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// arrived takes a moment of the monitor's: it keeps it for later viewers and sends it to
+// the present ones. A moment of another capture polls the holder at once.
+func (b *bench) arrived(m session.Moment) {
+	b.mu.Lock()
+	changed := b.now.Unwatched != m.Trouble
+	b.mu.Unlock()
+	if changed {
+		b.update(func(s *State) { s.Unwatched = m.Trouble })
+	}
+	if m.Trouble != "" {
+		return
+	}
+	m.Rails = slices.Clip(m.Rails)
+	x := Moment{Moment: m, At: time.Now(), Peak: m.Total, Merged: 1}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now.Reach != Present || b.seen != m.CaptureID {
+		nudge(b.ask)
+	}
+	b.seen = m.CaptureID
+	if m.CaptureID != "" {
+		b.last = m.CaptureID
+	}
+	b.history = append(b.history, x)
+	b.expire(x.At)
+	for box := range b.viewers {
+		box.put(b, News{Moment: &x})
+	}
+}

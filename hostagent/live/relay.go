@@ -1,0 +1,278 @@
+// Package live watches the monitors of a host for all viewers that go through the
+// host, and serves them as wattmark.v1.BenchService: one connection and one stream a
+// monitor, however many viewers there are, and no stream while there are none.
+//
+//	Relay    all benches; Run keeps it going
+//	bench    one monitor: polled once a second and watched while it has viewers
+//	mailbox  the news that one viewer has not taken yet: at most one State and one
+//	         Moment a bench, however slow the viewer is
+//	Service  BenchService over a Relay
+//
+// A slow viewer gets the mean of the moments it missed, and never holds up a stream.
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/store"
+)
+
+// Sentinel errors.
+var (
+	// ErrUnknown: the host is configured with no such bench.
+	ErrUnknown = errors.New("no such bench")
+	// ErrStopped: the host is being stopped.
+	ErrStopped = errors.New("the host is being stopped")
+)
+
+// Monitor is a relay's view of a monitor; *monitorclient.Client implements it. Its methods
+// are called from many goroutines; they return when ctx ends.
+type Monitor interface {
+	// Address identifies the monitor.
+	Address() string
+	GetBench(ctx context.Context) (session.Bench, error)
+	// AskBench is GetBench after a probe of the instrument.
+	AskBench(ctx context.Context) (session.Bench, error)
+	Captures(ctx context.Context) ([]session.Capture, error)
+	// Watch hands moments to see until ctx ends (nil), see fails, or the connection breaks.
+	Watch(ctx context.Context, o session.WatchOptions, see func(session.Moment) error) error
+}
+
+// Config describes a relay. Zero durations are good ones.
+type Config struct {
+	Monitors []Monitor
+	// TaskOf returns the task of a capture, 0 where the host's database has none. Nil where
+	// there is no database.
+	TaskOf func(ctx context.Context, captureID string) (store.TaskID, error)
+	// Poll is the distance of the polls of a bench, and of the attempts at a stream that
+	// broke; 1 s when zero.
+	Poll time.Duration
+	// Every is the distance of the moments; 100 ms when zero.
+	Every time.Duration
+	// Keep is the length of the history for new viewers; a minute when zero.
+	Keep time.Duration
+	// Linger is how long a stream outlives its last viewer, which may be a page that is
+	// loaded anew; 2 s when zero.
+	Linger time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		of   *time.Duration
+		good time.Duration
+	}{
+		{&c.Poll, time.Second},
+		{&c.Every, 100 * time.Millisecond},
+		{&c.Keep, time.Minute},
+		{&c.Linger, 2 * time.Second},
+	} {
+		if *d.of <= 0 {
+			*d.of = d.good
+		}
+	}
+	return c
+}
+
+// Reach is whether a monitor answers. The numbers are those of the protocol.
+type Reach uint8
+
+// The reaches.
+const (
+	Unasked Reach = 0
+	Present Reach = 1
+	Away    Reach = 2
+)
+
+// State is a bench as the host knows it.
+type State struct {
+	Address string
+	Reach   Reach
+	Since   time.Time // of Reach
+	Why     string    // the reason for Away, else empty
+	// Unwatched is the reason why the rails cannot be watched though the monitor answers;
+	// empty when they can, or no viewer wants to.
+	Unwatched string
+	// Bench and Captures are the monitor's last answer; zero before the first.
+	Bench    session.Bench
+	Captures []Capture
+	// Last is the newest capture that no longer holds the bench, as far as watched; its ID
+	// is empty for none. Of a short one only the ID may be known.
+	Last Capture
+}
+
+// Capture is a capture that a monitor holds, with its task; 0 for none.
+type Capture struct {
+	session.Capture
+	Task store.TaskID
+}
+
+// Holding returns the capture that holds the bench; ok is false where none is known.
+func (s *State) Holding() (c Capture, ok bool) { return s.capture(s.Bench.CaptureID) }
+
+// capture returns a capture by id, among Last and Captures.
+func (s *State) capture(id string) (c Capture, ok bool) {
+	for _, c := range append([]Capture{s.Last}, s.Captures...) {
+		if c.ID != "" && c.ID == id {
+			return c, true
+		}
+	}
+	return c, false
+}
+
+// Moment is one average, or the mean of several that a viewer was too slow for.
+type Moment struct {
+	session.Moment
+	At     time.Time    // of the arrival here
+	Peak   measure.Watt // largest total among the averages
+	Merged int          // number of averages
+}
+
+// News is a change of one bench for a viewer. Parts that did not change are nil.
+type News struct {
+	Address string
+	State   *State
+	Moment  *Moment
+	// History are the last moments, oldest first: with a viewer's first news of a bench.
+	History []Moment
+}
+
+// Options select the news of a viewer.
+type Options struct {
+	// Every is the least distance of moments; 0 for all.
+	Every time.Duration
+	// Idle also samples benches that nobody holds.
+	Idle bool
+}
+
+// Relay watches the benches of a host. Its methods are safe for concurrent use.
+type Relay struct {
+	benches []*bench
+	stopped chan struct{} // closed when Run ends
+}
+
+// New prepares a relay. Monitors of the same address are one bench.
+func New(cfg Config) *Relay {
+	cfg = cfg.withDefaults()
+	r := &Relay{stopped: make(chan struct{})}
+	seen := map[string]bool{}
+	for _, m := range cfg.Monitors {
+		if a := m.Address(); !seen[a] {
+			seen[a] = true
+			r.benches = append(r.benches, newBench(&cfg, m))
+		}
+	}
+	return r
+}
+
+func (r *Relay) String() string { return fmt.Sprintf("watch of %d benches", len(r.benches)) }
+
+// Run watches for the viewers until ctx ends; then it ends their watches with ErrStopped,
+// and returns nil.
+func (r *Relay) Run(ctx context.Context) error {
+	defer close(r.stopped)
+	var g errgroup.Group
+	for _, b := range r.benches {
+		g.Go(func() error {
+			b.run(ctx)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// States returns all benches in the order of the configuration. Benches without viewers
+// are asked first, with their instruments, all at once and at most once a Poll.
+func (r *Relay) States(ctx context.Context) []State {
+	out := make([]State, len(r.benches))
+	var wg sync.WaitGroup
+	for i, b := range r.benches {
+		wg.Go(func() { out[i] = b.stateNow(ctx) })
+	}
+	wg.Wait()
+	return out
+}
+
+// State returns a bench by its address or, where only one has it, by its name. Errors wrap
+// ErrUnknown.
+func (r *Relay) State(ctx context.Context, name string) (State, error) {
+	b, err := r.find(name)
+	if err != nil {
+		return State{}, err
+	}
+	return b.stateNow(ctx), nil
+}
+
+// find returns a bench by address or unique name. Errors wrap ErrUnknown.
+func (r *Relay) find(name string) (*bench, error) {
+	var named []*bench
+	var all []string
+	for _, b := range r.benches {
+		if b.address == name {
+			return b, nil
+		}
+		if s := b.state(); s.Bench.Name == name {
+			named = append(named, b)
+		}
+		all = append(all, b.address)
+	}
+	list := strings.Join(all, ", ")
+	switch {
+	case len(named) == 1:
+		return named[0], nil
+	case len(named) > 1:
+		return nil, fmt.Errorf("%w: %d benches are called %q: use the address of the monitor",
+			ErrUnknown, len(named), name)
+	case list == "":
+		list = "none"
+	}
+	return nil, fmt.Errorf("%w: %q: this host was told of %s (wattmark host --monitor)", ErrUnknown, name, list)
+}
+
+// Watch hands news of a bench to see, of all where name is empty, until ctx ends (its
+// error), see fails (its error), or Run ends (ErrStopped). It begins with the state and
+// the history of each. Errors also wrap ErrUnknown.
+func (r *Relay) Watch(ctx context.Context, name string, o Options, see func(News) error) error {
+	list := r.benches
+	if name != "" {
+		b, err := r.find(name)
+		if err != nil {
+			return err
+		}
+		list = []*bench{b}
+	}
+	box := newMailbox()
+	for _, b := range list {
+		b.join(box, o.Idle)
+		defer b.leave(box)
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		news, next := box.take(time.Now(), o.Every)
+		for _, n := range news {
+			if err := see(n); err != nil {
+				return err
+			}
+		}
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.stopped:
+			return ErrStopped
+		case <-box.wake:
+		case <-timer.C:
+		}
+	}
+}

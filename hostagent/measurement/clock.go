@@ -1,0 +1,337 @@
+package measurement
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/store"
+)
+
+// HostSeconds is an instant on the host's wall clock as a clock fit counts it:
+// from the fit's origin, a whole number of seconds since 1970.
+func HostSeconds(f clock.Fit, t time.Time) measure.Seconds {
+	return measure.SecondsOf(t.Sub(time.Unix(int64(f.Origin), 0)))
+}
+
+// HostTime is the inverse of HostSeconds.
+func HostTime(f clock.Fit, s measure.Seconds) time.Time {
+	return time.Unix(int64(f.Origin), 0).Add(s.Duration())
+}
+
+// kernelDelay is the standard uncertainty, in s, of the time between a kernel's time stamp
+// and the power that follows it, for an instrument that samples without averaging.
+const kernelDelay = 20e-6
+
+// hostRate is the relative standard uncertainty of an undisciplined host clock: an
+// ordinary quartz.
+const hostRate = 50e-6
+
+// ratePrior is how far the two clocks' rates may lie apart before the markers
+// are seen, as a relative standard uncertainty: a meter's statement about its
+// own clock is taken with a grain of salt, twice.
+func ratePrior(tb measure.Timebase) float64 { return max(clock.DefaultURate, 2*tb.UTickHz) }
+
+// offRate returns a note on a meter's clock that runs faster or slower than its uncertainty
+// allows, by more than the fit's own uncertainty (k = 2): its joules are off by as much.
+// Empty for a clock within its uncertainty.
+func offRate(tb measure.Timebase, f *clock.Fit) string {
+	if f == nil {
+		return ""
+	}
+	off, allowed := f.B-1, 3*math.Hypot(tb.UTickHz, hostRate)
+	if math.Abs(off)-2*math.Sqrt(f.VarB) <= allowed {
+		return ""
+	}
+	return fmt.Sprintf("the meter's clock runs %+.0f ppm off the host's, where ±%.0f ppm are stated: its joules are "+
+		"off by as much; correct its tick rate",
+		1e6*off, 1e6*tb.UTickHz)
+}
+
+// relate fits the meter's clock to the host's from the edges of markers that were both
+// played and found. An averaging instrument does not define where in its average a value
+// lies: half of the average's length enters as the uncertainty of the offset.
+func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (*clock.Fit, error) {
+	if len(played) == 0 {
+		return nil, errors.New("no marker was played to its end")
+	}
+	first := played[0].At
+	for _, p := range played {
+		if p.At.Before(first) {
+			first = p.At
+		}
+	}
+	origin := first.Truncate(time.Second)
+	u := math.Hypot(kernelDelay, float64(setup.Response.Window)/2)
+	fit, err := clock.FitClock(observations(pairs(markersOf(played), found), origin), clock.Prior{
+		Origin: measure.Seconds(origin.Unix()), UOffset: measure.Seconds(u), URate: ratePrior(setup.Timebase),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &fit, nil
+}
+
+// playedMarker is a marker as the host played it.
+type playedMarker struct {
+	kind  marker.Kind
+	first time.Time // of its chip 0
+	at    map[int]time.Time
+}
+
+// markersOf gathers edges to markers, in the order of their times.
+func markersOf(edges []store.Played) (out []playedMarker) {
+	type key struct {
+		kind   marker.Kind
+		number int
+	}
+	index := map[key]int{}
+	for _, e := range edges {
+		k := key{e.Kind, e.Number}
+		i, ok := index[k]
+		if !ok {
+			i = len(out)
+			index[k], out = i, append(out, playedMarker{kind: e.Kind, first: e.At, at: map[int]time.Time{}})
+		}
+		out[i].at[e.Chip] = e.At
+		if e.Chip == 0 {
+			out[i].first = e.At
+		}
+	}
+	slices.SortFunc(out, func(a, b playedMarker) int { return a.first.Compare(b.first) })
+	return out
+}
+
+// pair is a marker that was played, and where it was found.
+type pair struct {
+	played *playedMarker
+	found  *marker.Found
+}
+
+// pairs matches the markers that were found with those that were played. One marker of a
+// kind has one match. With several of a kind some may be missing, and the clocks are not
+// yet related: every pair of one kind in turn is taken as simultaneous, and the offset
+// under which most markers meet wins; of equal ones the smallest sum of distances.
+func pairs(played []playedMarker, found []marker.Found) []pair {
+	if once(played, func(p *playedMarker) marker.Kind { return p.kind }) &&
+		once(found, func(f *marker.Found) marker.Kind { return f.Kind }) {
+		return byKind(played, found)
+	}
+	var best []pair
+	bestOff := math.Inf(1)
+	for i := range found {
+		for j := range played {
+			if found[i].Kind != played[j].kind {
+				continue
+			}
+			got, off := meet(played, found, played[j].first, found[i].T)
+			if len(got) > len(best) || len(got) == len(best) && off < bestOff {
+				best, bestOff = got, off
+			}
+		}
+	}
+	return best
+}
+
+// once reports whether there is at most one of each kind.
+func once[T any](list []T, kind func(*T) marker.Kind) bool {
+	seen := map[marker.Kind]bool{}
+	for i := range list {
+		k := kind(&list[i])
+		if seen[k] {
+			return false
+		}
+		seen[k] = true
+	}
+	return true
+}
+
+// byKind pairs markers of which there is one of a kind.
+func byKind(played []playedMarker, found []marker.Found) (out []pair) {
+	for i := range found {
+		for j := range played {
+			if found[i].Kind == played[j].kind {
+				out = append(out, pair{&played[j], &found[i]})
+			}
+		}
+	}
+	return out
+}
+
+// meet pairs the markers that lie together when the host's instant is the meter's t, and
+// returns the sum of their distances in s. A pair may be apart by a quarter of a marker's
+// length, plus 1 ms for each second from t: two quartz clocks part by less.
+func meet(played []playedMarker, found []marker.Found, host time.Time, t measure.Seconds) (out []pair, off float64) {
+	const rate, slack = 1e-3, 0.25
+	taken := make([]bool, len(played))
+	for i := range found {
+		f := &found[i]
+		j, d := nearest(played, taken, f, host, t)
+		if j >= 0 && d <= slack*float64(f.End-f.Begin)+rate*math.Abs(float64(f.T-t)) {
+			taken[j] = true
+			out, off = append(out, pair{&played[j], f}), off+d
+		}
+	}
+	return out, off
+}
+
+// nearest is the marker of a kind that was played nearest to one that was found.
+func nearest(
+	played []playedMarker, taken []bool, f *marker.Found, host time.Time, t measure.Seconds,
+) (best int, distance float64) {
+	best, distance = -1, math.Inf(1)
+	at := host.Add((f.T - t).Duration())
+	after, _ := slices.BinarySearchFunc(played, at,
+		func(p playedMarker, at time.Time) int { return cmp.Compare(p.first.UnixNano(), at.UnixNano()) })
+	// Kinds take turns, so the nearest of a kind is one of the next few.
+	for j := max(0, after-3); j < min(len(played), after+3); j++ {
+		if d := math.Abs(played[j].first.Sub(at).Seconds()); played[j].kind == f.Kind && !taken[j] && d < distance {
+			best, distance = j, d
+		}
+	}
+	return best, distance
+}
+
+// observations are the chip edges of markers that were played and found. Without
+// edges a marker's own time counts, as chip 0.
+func observations(list []pair, origin time.Time) []clock.Obs {
+	var out []clock.Obs
+	for _, p := range list {
+		edges := p.found.Edges
+		if len(edges) == 0 {
+			edges = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
+		}
+		for _, e := range edges {
+			if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
+				out = append(out, clock.Obs{Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U})
+			}
+		}
+	}
+	return out
+}
+
+// timeline puts the host's times of a measurement on one line:
+//
+//	line(t) = wall clock at the begin + monotonic time since then
+//
+// A step of the wall clock meanwhile moves no time on it. Times from another program have no
+// monotonic reading of this process: they stay as they are, and a step of the wall clock is
+// then noted in the task. It is safe for concurrent use.
+type timeline struct {
+	now  func() time.Time
+	base time.Time // with a monotonic reading
+
+	mu      sync.Mutex
+	foreign bool          // times of other programs were taken
+	step    time.Duration // by how much the wall clock was off the line, the most that was seen
+	told    time.Duration // the part of step that the task has a note of
+}
+
+// newTimeline starts a line at the present time of a clock, time.Now when nil.
+func newTimeline(now func() time.Time) *timeline {
+	if now == nil {
+		now = time.Now
+	}
+	return &timeline{now: now, base: now()}
+}
+
+// at is a time of the host's on the line.
+func (l *timeline) at(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	if t == t.Round(0) { // no monotonic reading
+		l.others()
+		return t
+	}
+	return l.base.Round(0).Add(t.Sub(l.base))
+}
+
+// others notes that times of other programs are taken.
+func (l *timeline) others() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.foreign = true
+}
+
+// span puts both ends of a span on the line.
+func (l *timeline) span(s gpu.Span) gpu.Span { return gpu.Span{Start: l.at(s.Start), End: l.at(s.End)} }
+
+// readings puts the readings' times on the line, in place.
+func (l *timeline) readings(r []store.Reading) []store.Reading {
+	for i := range r {
+		r[i].At = l.at(r[i].At)
+	}
+	return r
+}
+
+// leastStep is the least step of the wall clock that counts: above the error of reading it
+// twice, below the uncertainty of a window's ends.
+const leastStep = 10 * time.Microsecond
+
+// look compares the wall clock with the line. It returns the step of the wall clock; tell is
+// true where it matters and the task has no note of it yet.
+func (l *timeline) look() (step time.Duration, tell bool) {
+	off := l.offset()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if off.Abs() > l.step.Abs() {
+		l.step = off
+	}
+	if !l.foreign || l.step.Abs() < leastStep || (l.step-l.told).Abs() < leastStep {
+		return 0, false
+	}
+	l.told = l.step
+	return l.step, true
+}
+
+// offset is how far the wall clock is ahead of the line. The two clocks are read one
+// after the other, the wall's first: of some readings the largest was delayed least.
+func (l *timeline) offset() time.Duration {
+	var best time.Duration
+	for i := range 8 {
+		now := l.now()
+		if off := now.Round(0).Sub(l.base.Round(0)) - now.Sub(l.base); i == 0 || off > best {
+			best = off
+		}
+	}
+	return best
+}
+
+// watchClock stores an event where the host's clock was set and times depend on it. It is
+// called before such times are stored.
+func (s *attempt) watchClock(ctx context.Context) error {
+	step, tell := s.line.look()
+	if !tell {
+		return nil
+	}
+	e := measure.Event{Kind: measure.EventClock, Channel: -1, Detail: clockSet(step)}
+	return playing("store that the clock was set",
+		s.cfg.DB.PutEvents(context.WithoutCancel(ctx), s.id, []measure.Event{e}))
+}
+
+// clockSet words a step of the wall clock, with the remedy.
+func clockSet(step time.Duration) string {
+	return fmt.Sprintf("the host's clock was set by %+.6f s while it was measured, and another program took times by "+
+		"it: the window may lie beside the work; measure again, with a clock that is slewed rather than set",
+		step.Seconds())
+}
+
+// clockNote returns the note on the clock for a task's reason; empty for none.
+func (l *timeline) clockNote() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told == 0 {
+		return ""
+	}
+	return clockSet(l.told)
+}

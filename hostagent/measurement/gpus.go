@@ -1,0 +1,195 @@
+package measurement
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
+	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+)
+
+// ErrSelection: the selector names no GPU, or one that cannot be measured.
+var ErrSelection = errors.New("no such GPUs")
+
+// AllGPUs selects every GPU that programs see.
+const AllGPUs = "all"
+
+// LocateGPUs is FindGPUs without a call to the driver: from NVML and the environment. ok is
+// false where only the driver knows which GPUs are meant.
+func LocateGPUs(list string) (out []gpu.Info, ok bool, err error) {
+	cards, err := nvml.List()
+	if err != nil {
+		return nil, false, nil // without NVML nothing is known
+	}
+	return locateGPUs(list, cards, os.LookupEnv)
+}
+
+// locateGPUs is LocateGPUs with the cards and the environment. An index in the list needs
+// CUDA's order, which is known only where all cards are alike or the order is by bus id.
+func locateGPUs(list string, cards []nvml.Card, env func(string) (string, bool)) ([]gpu.Info, bool, error) {
+	seen, ordered, ok := visibleGPUs(cards, env)
+	index := func(name string) bool {
+		_, err := strconv.Atoi(strings.TrimSpace(name))
+		return err == nil
+	}
+	if !ok || !ordered && slices.ContainsFunc(strings.Split(list, ","), index) {
+		return nil, false, nil
+	}
+	out, err := SelectGPUs(list, seen, cards)
+	return out, err == nil, err
+}
+
+// visibleGPUs returns the GPUs that programs see. ordered: they are in CUDA's order, which
+// is by speed unless CUDA_DEVICE_ORDER is PCI_BUS_ID. ok is false where only the driver
+// knows which they are.
+func visibleGPUs(cards []nvml.Card, env func(string) (string, bool)) (out []gpu.Info, ordered, ok bool) {
+	order, _ := env("CUDA_DEVICE_ORDER")
+	ordered = order == "PCI_BUS_ID" || !slices.ContainsFunc(cards,
+		func(c nvml.Card) bool { return c.Name != cards[0].Name })
+	if slices.ContainsFunc(cards, func(c nvml.Card) bool { return c.Cut }) {
+		return nil, false, false
+	}
+	named, restricted := env("CUDA_VISIBLE_DEVICES")
+	if !restricted {
+		for _, c := range cards {
+			out = append(out, c.Info)
+		}
+		return out, ordered, true
+	}
+	// An entry that is neither an index nor the begin of a UUID here is left to the driver.
+	byUUID := true
+	for _, name := range strings.Split(named, ",") {
+		name = strings.TrimSpace(name)
+		i, err := strconv.Atoi(name)
+		if err == nil {
+			byUUID = false
+			if !ordered || i < 0 || i >= len(cards) {
+				return nil, false, false
+			}
+			out = append(out, cards[i].Info)
+			continue
+		}
+		at := slices.IndexFunc(cards, func(c nvml.Card) bool {
+			return name != "" && strings.HasPrefix(strings.ToUpper(c.UUID), strings.ToUpper(name))
+		})
+		if at < 0 {
+			return nil, false, false
+		}
+		out = append(out, cards[at].Info)
+	}
+	return out, ordered || byUUID, true
+}
+
+// FindGPUs returns the GPUs of this machine that a list names: "all", or indices,
+// UUIDs and PCI bus ids with commas between them. An index counts as CUDA does,
+// under CUDA_VISIBLE_DEVICES.
+func FindGPUs(list string) ([]gpu.Info, error) {
+	visible, err := cuda.List()
+	if err != nil {
+		return nil, err
+	}
+	cards, _ := nvml.List() // without NVML less is known
+	return SelectGPUs(list, visible, cards)
+}
+
+// WholeGPU refuses a GPU that NVML reports as cut into MIG devices, with gpu.ErrMIG.
+func WholeGPU(card gpu.Info) error {
+	cards, _ := nvml.List()
+	return wholeGPU(card, cards)
+}
+
+// SelectGPUs returns the GPUs that a list names among those that programs see; cards are
+// those of the machine, as far as NVML knows them. Errors wrap ErrSelection or gpu.ErrMIG.
+func SelectGPUs(list string, visible []gpu.Info, cards []nvml.Card) ([]gpu.Info, error) {
+	out, names := []gpu.Info{}, strings.Split(list, ",")
+	// A GPU may be named once only, by whichever of its names.
+	by := map[string]string{} // UUID to the name that it was picked by
+	for _, name := range names {
+		name = strings.TrimSpace(name)
+		switch {
+		case name == "":
+			return nil, fmt.Errorf("%w: %q has an empty entry: want all, or indices, UUIDs or PCI bus ids with commas "+
+				"between them", ErrSelection, list)
+		case strings.EqualFold(name, AllGPUs) && len(names) > 1:
+			return nil, fmt.Errorf("%w: %q: all stands alone", ErrSelection, list)
+		case strings.EqualFold(name, AllGPUs):
+			out = append(out, visible...)
+			continue
+		}
+		g, err := pickGPU(name, visible, cards)
+		if err != nil {
+			return nil, err
+		}
+		if first, twice := by[g.UUID]; twice {
+			return nil, fmt.Errorf("%w: %s and %s are one GPU (%s): name it once", ErrSelection, first, name, g.UUID)
+		}
+		by[g.UUID] = name
+		out = append(out, g)
+	}
+	for _, g := range out {
+		if err := wholeGPU(g, cards); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// pickGPU returns the GPU of one entry of a list: an index among the visible ones, a UUID or
+// a PCI bus id. The error distinguishes a GPU that CUDA_VISIBLE_DEVICES hides.
+func pickGPU(name string, visible []gpu.Info, cards []nvml.Card) (gpu.Info, error) {
+	if gpu.NamesMIG(name) {
+		return gpu.Info{}, fmt.Errorf("%s: %w", name, gpu.ErrMIG)
+	}
+	if i, err := strconv.Atoi(name); err == nil {
+		if i < 0 || i >= len(visible) {
+			return gpu.Info{}, fmt.Errorf("%w: index %d; CUDA sees %s", ErrSelection, i, describeGPUs(visible))
+		}
+		return visible[i], nil
+	}
+	if !strings.HasPrefix(strings.ToUpper(name), "GPU-") && !strings.Contains(name, ":") {
+		return gpu.Info{}, fmt.Errorf("%w: %q: want all, an index, a UUID (GPU-…) or a PCI bus id (0000:65:00.0)",
+			ErrSelection, name)
+	}
+	for _, g := range visible {
+		if gpu.SameID(name, g.UUID) || gpu.SameID(name, g.PCIBusID) {
+			return g, nil
+		}
+	}
+	for _, c := range cards {
+		if gpu.SameID(name, c.UUID) || gpu.SameID(name, c.PCIBusID) {
+			if c.Cut {
+				return gpu.Info{}, fmt.Errorf("%s (%s): %w", c.UUID, c.Name, gpu.ErrMIG)
+			}
+			return gpu.Info{}, fmt.Errorf("%w: %s is in this machine, and hidden from programs: look at "+
+				"CUDA_VISIBLE_DEVICES; CUDA sees %s", ErrSelection, name, describeGPUs(visible))
+		}
+	}
+	return gpu.Info{}, fmt.Errorf("%w: %s; CUDA sees %s", ErrSelection, name, describeGPUs(visible))
+}
+
+// wholeGPU refuses a MIG device of CUDA, and a card that NVML reports as cut.
+func wholeGPU(g gpu.Info, cards []nvml.Card) error {
+	if g.MIG() {
+		return fmt.Errorf("%s: %w", g.Name, gpu.ErrMIG)
+	}
+	for _, c := range cards {
+		if c.Cut && gpu.SameID(g.PCIBusID, c.PCIBusID) {
+			return fmt.Errorf("%s (%s): %w", c.UUID, c.Name, gpu.ErrMIG)
+		}
+	}
+	return nil
+}
+
+// describeGPUs lists GPUs for a person.
+func describeGPUs(gpus []gpu.Info) string {
+	var out []string
+	for i, g := range gpus {
+		out = append(out, fmt.Sprintf("%d: %s %s", i, g.Name, g.UUID))
+	}
+	return strings.Join(out, "; ")
+}

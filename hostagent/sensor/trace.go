@@ -1,0 +1,287 @@
+package sensor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"sort"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// mostRuns bounds a trace's memory (48 MiB). A sensor of today makes ten runs a
+// second; beyond the bound neighbours are merged.
+const mostRuns = 1 << 20
+
+// run is a row of equal readings, on the wall clock in ns.
+type run struct {
+	since       int64 // when the value came: the middle between the last reading of the old value and the first of this
+	first, last int64
+	n           uint64
+	v           float64
+}
+
+// trace keeps readings as runs: a register is read far more often than it changes.
+type trace struct {
+	runs []run
+	// steps: the values are a counter's, and must not be averaged.
+	steps bool
+	bound int                       // mostRuns when zero
+	step  int64                     // the last distance of two readings, ns
+	line  func(time.Time) time.Time // Options.Line
+}
+
+// add keeps a reading. One that is no number is left out, and one that goes back
+// in time too: the clock was set.
+func (t *trace) add(at time.Time, v float64) {
+	if t.line != nil {
+		at = t.line(at)
+	}
+	ns := at.UnixNano()
+	if math.IsNaN(v) {
+		return
+	}
+	r := run{since: ns, first: ns, last: ns, n: 1, v: v}
+	if k := len(t.runs); k > 0 {
+		old := &t.runs[k-1]
+		if ns < old.last {
+			return
+		}
+		hole := t.hole(ns, old.last)
+		if old.v == v && (t.steps || !hole) {
+			old.last, old.n = ns, old.n+1
+			return
+		}
+		r.since = old.last + (ns-old.last)/2
+	}
+	if t.bound == 0 {
+		t.bound = mostRuns
+	}
+	if len(t.runs) >= t.bound {
+		t.halve()
+	}
+	t.runs = append(t.runs, r)
+}
+
+// hole reports whether readings are missing before an instant: those of a run are
+// taken as evenly spaced.
+func (t *trace) hole(ns, last int64) bool {
+	const least = int64(5 * time.Millisecond) // a busy machine
+	step := ns - last
+	if t.step > 0 && step > max(least, 5*t.step/2) {
+		return true
+	}
+	t.step = step
+	return false
+}
+
+// halve merges runs by twos. ΣP and N stay the same; a counter keeps every second of its
+// values.
+func (t *trace) halve() {
+	out := t.runs[:0]
+	for i := 0; i+1 < len(t.runs); i += 2 {
+		a, b := t.runs[i], t.runs[i+1]
+		if !t.steps {
+			n := a.n + b.n
+			b.v = (a.v*float64(a.n) + b.v*float64(b.n)) / float64(n)
+			b.since, b.first, b.n = a.since, a.first, n
+		}
+		out = append(out, b)
+	}
+	if len(t.runs)%2 == 1 {
+		out = append(out, t.runs[len(t.runs)-1])
+	}
+	t.runs = out
+}
+
+// sum is ΣP and N of the readings within a span, ends included.
+func (t *trace) sum(s span) (sum float64, n uint64) {
+	for _, r := range t.runs {
+		k := r.within(s)
+		sum += float64(k) * r.v
+		n += k
+	}
+	return sum, n
+}
+
+// within counts a run's readings in a span; they are taken as evenly spaced.
+func (r run) within(s span) uint64 {
+	switch {
+	case r.last < s.from || r.first > s.to:
+		return 0
+	case r.first >= s.from && r.last <= s.to:
+		return r.n
+	}
+	step := float64(r.last-r.first) / float64(r.n-1) // a single reading is in or out
+	lo, hi := 0.0, float64(r.n-1)
+	if r.first < s.from {
+		lo = math.Ceil(float64(s.from-r.first) / step)
+	}
+	if r.last > s.to {
+		hi = math.Floor(float64(s.to-r.first) / step)
+	}
+	return uint64(max(hi-lo+1, 0))
+}
+
+// points are the corners of a trace.
+func (t *trace) points() []Point {
+	var out []Point
+	for _, r := range t.runs {
+		out = append(out, Point{atNanos(r.first), r.v})
+		if r.last > r.first {
+			out = append(out, Point{atNanos(r.last), r.v})
+		}
+	}
+	return out
+}
+
+// slope is a counter's growth between its first and its last change in a span,
+// and the number of changes; NaN with fewer than two.
+func (t *trace) slope(s span) (measure.Watt, int) {
+	var first, last *run
+	changes := 0
+	for i := 1; i < len(t.runs); i++ { // when the first value came is not known
+		r := &t.runs[i]
+		if r.since < s.from || r.since > s.to {
+			continue
+		}
+		if first == nil {
+			first = r
+		}
+		last = r
+		changes++
+	}
+	if changes < 2 {
+		return measure.Watt(math.NaN()), changes
+	}
+	return measure.Watt((last.v - first.v) / (float64(last.since-first.since) / 1e9)), changes
+}
+
+// around are a counter's values as a caller would have read them: last before
+// the span began, first after it ended.
+func (t *trace) around(s span) (before, after float64) {
+	before, after = math.NaN(), math.NaN()
+	for _, r := range t.runs {
+		if r.first <= s.from {
+			before = r.v
+		}
+		if r.last >= s.to {
+			return before, r.v
+		}
+	}
+	return before, after
+}
+
+// span is an interval of the wall clock in ns.
+type span struct{ from, to int64 }
+
+// seconds is the span's length.
+func (s span) seconds() float64 { return float64(s.to-s.from) / 1e9 }
+
+// atNanos is the inverse of time.Time.UnixNano, in UTC.
+func atNanos(ns int64) time.Time { return time.Unix(0, ns).UTC() }
+
+// reach is how far a window's end may lie from the nearest reading.
+const reach = 250 * time.Millisecond
+
+// ErrReadings: there are too few readings, or none near an end of the window.
+var ErrReadings = errors.New("the readings do not cover the window")
+
+// Integrate integrates watts over a window by trapezoids between the readings'
+// time stamps, with the ends interpolated, as a user of the sensor would do.
+// Readings must be in order of time. Where the window reaches past the first or
+// the last reading, by at most a quarter of a second, that reading is held.
+func Integrate(r []Point, from, to time.Time) (measure.Joule, error) {
+	if len(r) < 2 || !from.Before(to) {
+		return 0, fmt.Errorf("%w: %d readings from %v to %v: too few", ErrReadings, len(r), from, to)
+	}
+	if d := max(r[0].At.Sub(from), to.Sub(r[len(r)-1].At)); d > reach {
+		return 0, fmt.Errorf("%w: the readings miss %v of the window", ErrReadings, d)
+	}
+	sum, at, v := 0.0, from, valueAt(r, from)
+	first := sort.Search(len(r), func(i int) bool { return r[i].At.After(from) })
+	for _, x := range r[first:] {
+		if !x.At.Before(to) {
+			break
+		}
+		sum += (v + x.Value) / 2 * x.At.Sub(at).Seconds()
+		at, v = x.At, x.Value
+	}
+	sum += (v + valueAt(r, to)) / 2 * to.Sub(at).Seconds()
+	return measure.Joule(sum), nil
+}
+
+// valueAt interpolates sorted readings at an instant and holds their ends.
+func valueAt(r []Point, t time.Time) float64 {
+	i := sort.Search(len(r), func(i int) bool { return r[i].At.After(t) })
+	switch {
+	case i == 0:
+		return r[0].Value
+	case i == len(r):
+		return r[len(r)-1].Value
+	}
+	a, b := r[i-1], r[i]
+	f := t.Sub(a.At).Seconds() / b.At.Sub(a.At).Seconds()
+	return a.Value + f*(b.Value-a.Value)
+}
+
+// histogram counts durations in flat memory: sixteen buckets an octave, so that a quantile
+// is exact to 6 %.
+type histogram struct {
+	n       uint64
+	max     time.Duration
+	buckets [64 << 4]uint64
+}
+
+// add counts a duration; a negative one, of a clock that was set, counts as zero.
+func (h *histogram) add(d time.Duration) {
+	d = max(d, 0)
+	h.n++
+	h.max = max(h.max, d)
+	h.buckets[bucket(uint64(d))]++
+}
+
+// bucket numbers durations below 16 ns one by one, and octaves by sixteenths.
+func bucket(ns uint64) int {
+	if ns < 16 {
+		return int(ns)
+	}
+	octave := bits.Len64(ns) - 5
+	return octave<<4 + int(ns>>octave)
+}
+
+// middle is the duration in the middle of a bucket.
+func middle(b int) float64 {
+	if b < 32 {
+		return float64(b)
+	}
+	octave := b>>4 - 1
+	return math.Ldexp(float64(b&15|16)+0.5, octave)
+}
+
+// quantile is NaN for nothing, and never more than the longest.
+func (h *histogram) quantile(q float64) measure.Seconds {
+	if h.n == 0 {
+		return measure.Seconds(math.NaN())
+	}
+	left := uint64(math.Ceil(q * float64(h.n)))
+	for b, n := range h.buckets {
+		if n >= left {
+			return measure.Seconds(min(middle(b), float64(h.max)) / 1e9)
+		}
+		left -= n
+	}
+	return measure.SecondsOf(h.max)
+}
+
+// timing returns the stored form: count, median, 99th percentile and longest.
+func (h *histogram) timing() store.Timing {
+	longest := measure.Seconds(math.NaN())
+	if h.n > 0 {
+		longest = measure.SecondsOf(h.max)
+	}
+	return store.Timing{N: h.n, P50: h.quantile(0.5), P99: h.quantile(0.99), Max: longest}
+}

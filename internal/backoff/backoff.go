@@ -1,0 +1,49 @@
+// Package backoff waits between the attempts of an operation that may fail for a while.
+//
+//	Sleep    one pause that a context can end
+//	Backoff  pauses that double up to a bound: Wait, try again, Reset after progress
+package backoff
+
+import (
+	"cmp"
+	"context"
+	"time"
+)
+
+// Sleep waits for d, or returns ctx's error if ctx ends first. It returns at once for a
+// d of zero or less, with ctx's error if ctx has ended.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// Backoff is a sequence of pauses: First, then twice as long each time, up to Max. Zero
+// values mean 100 ms and 5 s. It belongs to one goroutine.
+type Backoff struct {
+	First, Max time.Duration
+	next       time.Duration
+}
+
+// Next returns the length of the next pause.
+func (b *Backoff) Next() time.Duration {
+	return cmp.Or(max(b.next, 0), max(b.First, 0), 100*time.Millisecond)
+}
+
+// Wait sleeps for the next pause and doubles it. It returns ctx's error if ctx ends first.
+func (b *Backoff) Wait(ctx context.Context) error {
+	d := b.Next()
+	b.next = min(2*d, cmp.Or(max(b.Max, 0), 5*time.Second))
+	return Sleep(ctx, d)
+}
+
+// Reset begins the sequence again, after an attempt that made progress.
+func (b *Backoff) Reset() { b.next = 0 }

@@ -1,0 +1,257 @@
+// Package line is the serial end of an emulated device:
+//
+//	Wire    the driver's bytes on a channel, so that a device can wait for a command and for its clock at once
+//	Device  the loop that every serial device runs: power up, commands, samples when they are due
+//	Beat    the count of samples that are sent at a fixed distance
+package line
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+)
+
+// Device is a serial device in software. Serve calls its functions from one goroutine.
+type Device struct {
+	// Pace of the board's time.
+	Pace pace.Pace
+	// Start powers the device up on a new line.
+	Start func(*Wire) error
+	// Command takes one byte of the driver.
+	Command func(b byte) error
+	// Next returns the board's time of the next sample; on is false while nothing streams.
+	// A device that sends nothing by itself leaves it nil.
+	Next func() (at time.Duration, on bool)
+	// Batch sends the samples up to an instant of the board.
+	Batch func(until time.Duration) error
+}
+
+// Serve runs a device on a line until ctx ends, the line is closed, or writing fails. It
+// returns nil for the first two and closes the line.
+func (d Device) Serve(ctx context.Context, rw io.ReadWriteCloser) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := Attach(ctx, rw)
+	err := d.Start(w)
+	if err == nil {
+		err = d.loop(ctx, w)
+	}
+	result := w.Result(err)
+	cancel()
+	w.Detach()
+	return result
+}
+
+// loop waits for the driver's bytes and for the device's clock at once; a device that does not
+// stream has no clock to wait for.
+func (d Device) loop(ctx context.Context, w *Wire) error {
+	timer := d.Pace.NewTimer()
+	defer timer.Stop()
+	for {
+		var tick <-chan time.Time
+		at, on := time.Duration(0), false
+		if d.Next != nil {
+			at, on = d.Next()
+		}
+		if on {
+			tick = timer.C(at)
+		}
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case b, ok := <-w.In():
+			if !ok {
+				return w.Ended()
+			}
+			err = d.Command(b)
+		case <-tick:
+			err = d.Batch(d.Pace.Due(at))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Beat counts the samples of a device that sends them at a fixed distance. One goroutine
+// owns it.
+type Beat struct {
+	Pace pace.Pace
+	// Start is the board's time of sample 0, Step the nanoseconds from one to the next.
+	Start time.Duration
+	Step  float64
+	// Next is the count of the next sample.
+	Next uint64
+}
+
+// At returns the board's time of a sample.
+func (b *Beat) At(n uint64) time.Duration {
+	return b.Start + time.Duration(math.Round(float64(n)*b.Step))
+}
+
+// Now returns the board's time of the next sample.
+func (b *Beat) Now() time.Duration { return b.At(b.Next) }
+
+// Due returns the number of whole samples up to a board instant.
+func (b *Beat) Due(t time.Duration) int64 {
+	return int64(math.Floor(float64(t-b.Now())/b.Step)) + 1
+}
+
+// CatchUp moves the count to the clock: the device converts also while nothing is sent.
+func (b *Beat) CatchUp() {
+	if n := b.Due(b.Pace.Now(b.Now() - 1)); n > 0 {
+		b.Next += uint64(n)
+	}
+}
+
+// Late reports whether the next sample is too old for the device's buffer at an instant.
+func (b *Beat) Late(until time.Duration) bool { return until-b.Now() > b.Pace.MaxBacklog() }
+
+// Send calls send for the samples up to an instant, at most n at a time; send moves Next
+// on. Samples too old for the device's buffer are left out and counted in lost.
+func (b *Beat) Send(until time.Duration, n int64, lost *atomic.Uint64, send func(n int) error) error {
+	if b.Late(until) {
+		if k := b.Due(until - b.Pace.Step()); k > 0 {
+			b.Next += uint64(k)
+			if lost != nil {
+				lost.Add(uint64(k))
+			}
+		}
+	}
+	for due := b.Due(until); due > 0; due -= n {
+		if err := send(int(min(due, n))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CRC16 is CRC-16/CCITT-FALSE: polynomial 1021 hex, start FFFF hex, a nibble at a time.
+func CRC16(b []byte) uint16 {
+	c := uint16(0xFFFF)
+	for _, v := range b {
+		for _, nibble := range [2]byte{v >> 4, v & 15} {
+			k := byte(c>>12) ^ nibble
+			c = c<<4 ^ uint16(k)*0x1021
+		}
+	}
+	return c
+}
+
+// ErrTimeout is wrapped when the driver does not send the bytes it owes.
+var ErrTimeout = errors.New("the driver is silent")
+
+// Wire is a line that a face serves. One goroutine owns it.
+type Wire struct {
+	rw   io.ReadWriteCloser
+	in   chan byte
+	err  error // why reading ended; set before in is closed
+	ctx  context.Context
+	stop func() bool
+}
+
+// Attach starts reading. When ctx ends, the line is closed, which also ends a
+// blocked write.
+func Attach(ctx context.Context, rw io.ReadWriteCloser) *Wire {
+	w := &Wire{rw: rw, in: make(chan byte, 4096), ctx: ctx}
+	w.stop = context.AfterFunc(ctx, func() { _ = rw.Close() })
+	go w.read()
+	return w
+}
+
+// read passes the driver's bytes on until the line ends. The channel's room lets a driver write
+// ahead of a device that is busy sending.
+func (w *Wire) read() {
+	defer close(w.in)
+	buf := make([]byte, 1024)
+	for {
+		n, err := w.rw.Read(buf)
+		for _, b := range buf[:n] {
+			select {
+			case w.in <- b:
+			case <-w.ctx.Done():
+				return
+			}
+		}
+		if err != nil {
+			w.err = err
+			return
+		}
+	}
+}
+
+// In delivers the driver's bytes; it is closed when the line ends.
+func (w *Wire) In() <-chan byte { return w.in }
+
+// Detach closes the line and waits for the reader to end.
+func (w *Wire) Detach() {
+	w.stop()
+	_ = w.rw.Close()
+	for range w.in { // the reader may be waiting to hand over a byte
+	}
+}
+
+// Write sends to the driver.
+func (w *Wire) Write(p []byte) error {
+	if _, err := w.rw.Write(p); err != nil {
+		return fmt.Errorf("emulated device: write: %w", err)
+	}
+	return nil
+}
+
+// Recv fills p with the driver's next bytes, waiting at most for d.
+func (w *Wire) Recv(p []byte, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for i := range p {
+		select {
+		case b, ok := <-w.in:
+			if !ok {
+				return w.Ended()
+			}
+			p[i] = b
+		case <-t.C:
+			return fmt.Errorf("emulated device: %d of %d bytes came: %w", i, len(p), ErrTimeout)
+		case <-w.ctx.Done():
+			return w.ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Sleep waits for d, or until ctx ends.
+func (w *Wire) Sleep(d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	}
+}
+
+// Ended returns why the line ended; valid once In is closed.
+func (w *Wire) Ended() error {
+	if w.err == nil {
+		return io.EOF
+	}
+	return w.err
+}
+
+// Result turns the error that ended a face into the result of its Run: nil where the
+// context ended or the driver hung up.
+func (w *Wire) Result(err error) error {
+	if w.ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
+		return nil
+	}
+	return err
+}

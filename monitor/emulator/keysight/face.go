@@ -1,0 +1,440 @@
+// Package keysight is Keysight InfiniiVision oscilloscopes in software: the SCPI commands of
+// the 1000 X-Series over an emulated scope.
+//
+// These scopes choose depth and rate by themselves: the window fills memory, of which a scope
+// that runs freely keeps half for the acquisition to come. A value out of range is set to the
+// nearest in silence. :AER? and :TER? read the events armed and triggered, once each.
+package keysight
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
+	"github.com/wattmark/wattmark/monitor/emulator/scpi"
+)
+
+// Model is one scope of the family.
+type Model struct {
+	name, serial string
+	channels     int
+	memory       int // points of a single acquisition, over all channels
+	maxRate      float64
+}
+
+// The models. A rate and a memory belong to one channel and are divided among
+// those that are shown.
+var (
+	EDUX1002G = Model{"EDU-X 1002G", "CN57000001", 2, 100_000, 1e9}
+	DSOX1102G = Model{"DSO-X 1102G", "CN57000002", 2, 1_000_000, 2e9}
+	DSOX1204G = Model{"DSO-X 1204G", "CN59000003", 4, 2_000_000, 2e9}
+)
+
+// Config describes the scope and its wiring.
+type Config struct {
+	scope.Config
+	// Flaky makes every so manieth preamble a plain +0, as some do now and then; 0
+	// for none.
+	Flaky int
+}
+
+// The screen.
+const (
+	divisions = 10
+	rows      = 8
+	perDiv    = 32
+	hole      = 0 // code of a point that was never taken
+	middle    = 128
+)
+
+// Face is one scope. Its clients come and go through the embedded Instrument.
+type Face struct {
+	*scope.Scope
+	model Model
+	cfg   Config
+
+	timeRange, position float64 // s: across the screen; of the reference behind the trigger
+	reference, mode     string
+	acqType, acqMode    string
+	wav                 waveform
+	armed, triggered    bool // the event registers AER and TER
+	counted             bool // the trigger of a single acquisition was
+	preambles           int
+}
+
+// New makes a scope whose probes sit on a board.
+func New(b *board.Board, m Model, cfg Config) (*Face, error) {
+	f := &Face{model: m, cfg: cfg}
+	var err error
+	f.Scope, err = scope.New(b, cfg.Config, scope.Traits{
+		Name: m.name, Channels: m.channels, PerDiv: perDiv, Middle: middle, Least: 1, Most: 255,
+		GainLimit: 0.03, ZeroLimit: 0.1, ClockLimit: 50e-6,
+	}, f)
+	if err != nil {
+		return nil, err
+	}
+	f.reset()
+	f.Instrument = scpi.New(cfg.Identity("KEYSIGHT TECHNOLOGIES", m.name, m.serial, "02.12.2021071625"), f.reset,
+		f.commands())
+	f.Signed, f.Cleared = true, func() { f.events(); f.armed, f.triggered = false, false }
+	return f, nil
+}
+
+// reset is *RST.
+func (f *Face) reset() {
+	f.Reset(channel{Scale: 5, Ratio: 1, Coupling: "DC", Invert: "0", Limit: "0", Units: "VOLT"})
+	for i := range f.Channel {
+		f.Channel[i].Label = fmt.Sprint(i + 1)
+	}
+	f.timeRange, f.position, f.reference, f.mode = 1e-3, 0, "CENT", "MAIN"
+	f.acqType, f.acqMode = "NORM", "RTIM"
+	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 60e-9}
+	f.armed, f.triggered = false, false
+	f.Power()
+	f.wav = waveform{mode: "NORM", format: "BYTE", order: "MSBF", unsigned: true, points: 1000}
+}
+
+// Window is the time across the screen, which memory spans.
+func (f *Face) Window() float64 { return f.timeRange }
+
+// Delay is where the screen begins behind the trigger.
+func (f *Face) Delay() float64 {
+	part := map[string]float64{"LEFT": 0.1, "CENT": 0.5, "RIGH": 0.9}[f.reference]
+	return f.position - part*f.timeRange
+}
+
+// Rate is the nominal rate: memory over the window. A scope that runs freely
+// keeps half of its memory for the acquisition to come.
+func (f *Face) Rate() float64 {
+	memory := float64(f.model.memory / f.Share())
+	if !f.Single() {
+		memory /= 2
+	}
+	return min(f.model.maxRate/float64(f.Share()), memory/f.timeRange)
+}
+
+// Points is the memory's depth of one channel.
+func (f *Face) Points() int { return int(math.Round(f.Rate() * f.timeRange)) }
+
+// start arms anew and clears the last acquisition's events.
+func (f *Face) start(single bool) {
+	f.armed, f.triggered, f.counted = true, false, false
+	f.Start(single)
+}
+
+// events updates the trigger register.
+func (f *Face) events() {
+	f.Update()
+	if f.Fired() && !(f.Single() && f.counted) {
+		f.triggered, f.counted = true, true
+	}
+}
+
+// condition is the operation status condition register.
+func (f *Face) condition() (v int) {
+	if f.Running() {
+		v |= 1 << 3
+	}
+	if f.State() == scope.Waiting {
+		v |= 1 << 5
+	}
+	return v
+}
+
+// take reads an event register and clears it.
+func take(at *bool) string {
+	was := *at
+	*at = false
+	return "+" + scpi.Flag(was)
+}
+
+type (
+	call    = scpi.Call
+	command = scpi.Command
+	channel = scope.Channel
+)
+
+// nr3 is the form of the scope's numbers.
+const nr3 = "%+.5E"
+
+// exact writes a number with all the digits that a preamble has.
+func exact(v float64) string { return fmt.Sprintf("%+.8E", v) }
+
+// commands is the tree.
+func (f *Face) commands() []command {
+	return slices.Concat(f.rootCommands(), f.timeCommands(), f.rangeCommands(), f.inputCommands(), f.triggerCommands(),
+		f.waveCommands())
+}
+
+// rootCommands start and stop the scope and read its event registers, which clear when read.
+func (f *Face) rootCommands() []command {
+	return []command{
+		scpi.Action("RUN", func() { f.start(false) }),
+		scpi.Action("STOP", func() { f.events(); f.Stop() }),
+		scpi.Action("SINGle", func() { f.start(true) }),
+		// Digitize takes whatever comes: the emulated one triggers at once.
+		scpi.Action("DIGitize", func() { f.start(true); f.Force() }),
+		scpi.Asked("TER", func() string { f.events(); return take(&f.triggered) }),
+		scpi.Asked("AER", func() string { return take(&f.armed) }),
+		scpi.Asked("OPERegister:CONDition", func() string { return fmt.Sprintf("%+d", f.condition()) }),
+		{Pattern: "RSTate", Query: scpi.Reply(func() string {
+			switch {
+			case !f.Running():
+				return "STOP"
+			case f.Single():
+				return "SING"
+			}
+			return "RUN"
+		})},
+		scpi.Action("AUToscale", func() {}),
+		scpi.Action("SYSTem:PRESet", f.reset),
+	}
+}
+
+// timeCommands set time base and acquisition. Range and scale are one setting: the screen has ten divisions.
+func (f *Face) timeCommands() []command {
+	return []command{
+		scpi.Choice("TIMebase:MODE", &f.mode, "MAIN"),
+		scpi.Choice("TIMebase:REFerence", &f.reference, "LEFT", "CENTer", "RIGHt"),
+		{
+			Pattern: "TIMebase[:MAIN]:RANGe", Set: scpi.Within(&f.timeRange, 50e-9, 500),
+			Query: scpi.Show(nr3, &f.timeRange),
+		},
+		{Pattern: "TIMebase[:MAIN]:SCALe", Set: scpi.Set(func(v float64) error {
+			if !(v >= 50e-9/divisions && v <= 500/divisions) {
+				return scpi.ErrRange
+			}
+			f.timeRange = divisions * v
+			return nil
+		}), Query: scpi.Reply(func() string { return fmt.Sprintf(nr3, f.timeRange/divisions) })},
+		{
+			Pattern: "TIMebase:POSition", Set: scpi.Within(&f.position, -500, 500), Query: scpi.Show(nr3, &f.position),
+		},
+		{Pattern: "TIMebase", Query: scpi.Reply(func() string {
+			return fmt.Sprintf(":TIM:MODE %s;REF %s;MAIN:RANG "+nr3+";POS "+nr3, f.mode, f.reference, f.timeRange, f.position)
+		})},
+		// Rate and depth follow and can only be read.
+		scpi.Choice("ACQuire:TYPE", &f.acqType, "NORMal", "AVERage", "HRESolution", "PEAK"),
+		scpi.Choice("ACQuire:MODE", &f.acqMode, "RTIMe", "SEGMented"),
+		scpi.Asked("ACQuire:SRATe", func() string { return exact(f.Rate()) }),
+		scpi.Asked("ACQuire:POINts", func() string { return fmt.Sprintf("%+d", f.Points()) }),
+	}
+}
+
+// rangeCommands set how volts become codes. A value out of range is set to the nearest that is
+// not, in silence.
+func (f *Face) rangeCommands() []command {
+	clip := func(v, least, most float64) float64 { return min(max(v, least), most) }
+	setScale := func(ch *channel, v float64) error { ch.Scale = clip(v, 5e-4*ch.Ratio, 10*ch.Ratio); return nil }
+	return []command{
+		f.Value("CHANnel<n>:SCALe", func(ch *channel) float64 { return ch.Scale }, setScale),
+		f.Value("CHANnel<n>:RANGe", func(ch *channel) float64 { return ch.Scale * rows },
+			func(ch *channel, v float64) error { return setScale(ch, v/rows) }),
+		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return -ch.Shift },
+			func(ch *channel, v float64) error {
+				most := 25 * ch.Ratio
+				if ch.Scale < 0.2*ch.Ratio {
+					most = 2 * ch.Ratio
+				}
+				ch.Shift = -clip(v, -most, most)
+				return nil
+			}),
+		f.Value("CHANnel<n>:PROBe", func(ch *channel) float64 { return ch.Ratio },
+			func(ch *channel, v float64) error { return ch.SetRatio(v, 0.1, 10000) }),
+	}
+}
+
+// inputCommands are a channel's other settings.
+func (f *Face) inputCommands() []command {
+	flag := func(pattern string, at func(*channel) *string) command {
+		k := f.Keep(pattern, at)
+		k.Set = f.On(func(ch *channel, c call) error {
+			v, err := c.Bool(0)
+			if err == nil {
+				*at(ch) = scpi.Flag(v)
+			}
+			return err
+		})
+		return k
+	}
+	return []command{
+		f.Display("CHANnel<n>:DISPlay", func() {}),
+		f.Keep("CHANnel<n>:COUPling", func(ch *channel) *string { return &ch.Coupling }, "DC", "AC"),
+		flag("CHANnel<n>:BWLimit", func(ch *channel) *string { return &ch.Limit }),
+		flag("CHANnel<n>:INVert", func(ch *channel) *string { return &ch.Invert }),
+		f.Keep("CHANnel<n>:UNITs", func(ch *channel) *string { return &ch.Units }, "VOLT", "AMPere"),
+		{Pattern: "CHANnel<n>:LABel", Set: f.On(func(ch *channel, c call) error {
+			if len(c.Args) == 0 {
+				return scpi.ErrMissing
+			}
+			ch.Label = c.Args[0][:min(10, len(c.Args[0]))]
+			return nil
+		}), Query: f.Of(func(ch *channel) ([]byte, error) { return scpi.Text("%q", ch.Label) })},
+		{Pattern: "CHANnel<n>", Query: func(c call) ([]byte, error) {
+			return f.Of(func(ch *channel) ([]byte, error) {
+				return scpi.Text(":CHAN%d:RANG "+nr3+";OFFS "+nr3+";COUP %s;IMP ONEM;DISP %s;BWL %s;INV %s;LAB %q;UNIT %s;"+
+					"PROB "+nr3+";PROB:SKEW +0.00E+00;STYP SING", c.Suffixes[0], ch.Scale*rows, -ch.Shift, ch.Coupling,
+					scpi.Flag(ch.Shown), ch.Limit, ch.Invert, ch.Label, ch.Units, ch.Ratio)
+			})(c)
+		}},
+	}
+}
+
+// triggerCommands set the edge trigger. Its level must lie within six divisions of the middle.
+func (f *Face) triggerCommands() []command {
+	t := &f.Trig
+	return []command{
+		scpi.Action("TRIGger:FORCe", f.Force),
+		scpi.Choice("TRIGger:MODE", &t.Mode, "EDGE"),
+		scpi.Choice("TRIGger:SWEep", &t.Sweep, "AUTO", "NORMal"),
+		{Pattern: "TRIGger:HOLDoff", Query: scpi.Number(&t.Holdoff)},
+		f.SourceOf("TRIGger[:EDGE]:SOURce", "CHANnel", &t.Source),
+		scpi.Choice("TRIGger[:EDGE]:SLOPe", &t.Slope, "POSitive", "NEGative", "EITHer"),
+		scpi.Choice("TRIGger[:EDGE]:COUPling", &t.Coupling, "DC", "AC", "LFReject"),
+		f.Level("TRIGger[:EDGE]:LEVel", 6),
+	}
+}
+
+// waveform holds the settings of :WAV.
+type waveform struct {
+	source              int
+	mode, format, order string
+	unsigned            bool
+	points              int
+	codes               []int32
+}
+
+// screenMost is the most points of a measurement record, in mode NORMal.
+const screenMost = 62_500
+
+// steps are the numbers of points that can be asked for, beside all there are.
+var steps = []int{
+	100, 250, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 62_500, 100_000, 200_000, 500_000, 1_000_000, 2_000_000,
+}
+
+// waveCommands choose source, form and number of points of a download, and give preamble and data.
+func (f *Face) waveCommands() []command {
+	w := &f.wav
+	source := f.SourceOf("WAVeform:SOURce", "CHANnel", &w.source)
+	set := source.Set
+	source.Set = func(c call) error { // which also puts the channel on the screen
+		err := set(c)
+		if err == nil {
+			f.Channel[w.source].Shown = true
+		}
+		return err
+	}
+	return []command{
+		source,
+		scpi.Choice("WAVeform:FORMat", &w.format, "BYTE", "WORD", "ASCii"),
+		scpi.Choice("WAVeform:BYTeorder", &w.order, "MSBFirst", "LSBFirst"),
+		scpi.Switch("WAVeform:UNSigned", &w.unsigned),
+		scpi.Choice("WAVeform:POINts:MODE", &w.mode, "NORMal", "MAXimum", "RAW"),
+		{
+			Pattern: "WAVeform:POINts", Set: f.setPoints,
+			Query: scpi.Reply(func() string { return fmt.Sprintf("%+d", f.view().Points) }),
+		},
+		{Pattern: "WAVeform:PREamble", Query: func(call) ([]byte, error) { return f.preamble() }},
+		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
+		{Pattern: "WAVeform:TYPE", Query: scpi.Show("%s", &f.acqType)},
+	}
+}
+
+// setPoints takes a number of the table; MAX takes all and sets that mode.
+func (f *Face) setPoints(c call) error {
+	if w, err := c.Word(0, "MAXimum"); err == nil && w == "MAX" {
+		f.wav.points, f.wav.mode = steps[len(steps)-1], "MAX"
+		return nil
+	}
+	v, err := c.Number(0)
+	if err == nil && !slices.Contains(steps, int(v)) {
+		err = scpi.ErrRange
+	}
+	if err == nil {
+		f.wav.points = int(v)
+	}
+	return err
+}
+
+// view is the points that would be sent now. Deep memory that has more than are
+// wanted gives every second, third, … point.
+func (f *Face) view() scope.View {
+	running := f.Running()
+	if f.wav.mode == "NORM" || f.wav.mode == "MAX" && running {
+		return f.Screen(min(f.wav.points, screenMost, max(1, f.Points())))
+	}
+	depth, step := f.Depth(), f.Memory().Step
+	every := max(1, (depth+f.wav.points-1)/f.wav.points)
+	return scope.View{Points: depth / every, Step: step * float64(every)}
+}
+
+// taken is how many points of a view were really taken.
+func (f *Face) taken(v scope.View) int {
+	if f.Running() {
+		return v.Points
+	}
+	m := f.Memory()
+	return min(v.Points, int(float64(m.Points)*m.Step/v.Step+1e-6))
+}
+
+// preamble is the answer to :WAV:PRE?.
+func (f *Face) preamble() ([]byte, error) {
+	f.preambles++
+	if f.cfg.Flaky > 0 && f.preambles%f.cfg.Flaky == 0 {
+		return scpi.Text("+0")
+	}
+	format := map[string]int{"BYTE": 0, "WORD": 1, "ASC": 4}[f.wav.format]
+	kind := map[string]int{"NORM": 0, "PEAK": 1, "AVER": 2, "HRES": 3}[f.acqType]
+	v, unit := f.view(), 1
+	if f.wav.format == "WORD" {
+		unit = 256
+	}
+	reference := middle * unit
+	if !f.wav.unsigned {
+		reference = 0
+	}
+	return scpi.Text("%+d,%+d,%+d,+1,%s,%s,+0,%s,%s,%+d", format, kind, v.Points, exact(v.Step*1e-9), exact(f.Delay()),
+		exact(f.Increment(f.wav.source)/float64(unit)), exact(-f.Channel[f.wav.source].Shift), reference)
+}
+
+// data is the answer to :WAV:DATA?. What it cannot give is an empty block.
+func (f *Face) data() ([]byte, error) {
+	v, w := f.view(), &f.wav
+	if w.mode == "RAW" && f.Running() {
+		return scpi.Block(8, nil), scpi.ErrConflict
+	}
+	w.codes = f.Codes(w.codes[:0], w.source, 0, f.taken(v), v)
+	for len(w.codes) < v.Points {
+		w.codes = append(w.codes, hole)
+	}
+	return scpi.Block(8, f.encode(w.codes)), nil
+}
+
+// encode writes codes in the form that :WAV:FORM asks for. Signed codes count from the middle;
+// in WORD the eight bits stand in the upper byte.
+func (f *Face) encode(codes []int32) (out []byte) {
+	w, zero := &f.wav, int32(0)
+	if !w.unsigned {
+		zero = middle
+	}
+	inc, shift := f.Increment(w.source), f.Channel[w.source].Shift
+	for i, c := range codes {
+		switch {
+		case w.format == "ASC":
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = fmt.Appendf(out, "%+.6E", float64(c-middle)*inc-shift)
+		case w.format == "BYTE":
+			out = append(out, byte(c-zero))
+		case w.order == "LSBF":
+			out = binary.LittleEndian.AppendUint16(out, uint16((c-zero)<<8))
+		default:
+			out = binary.BigEndian.AppendUint16(out, uint16((c-zero)<<8))
+		}
+	}
+	return out
+}

@@ -1,0 +1,495 @@
+// Package nidaqmx is NI's gRPC Device Server with a USB-6259 behind it, in software: over real
+// TCP, fed by the emulated board.
+//
+//	Face        the server: sessions by name, which outlive connections, and injected faults
+//	task        inputs, clock and buffer of one session, with the driver's own checks
+//	converter   one multiplexed ADC: each input has a polynomial and its turn within a scan
+//	read.go     raw, integer and scaled reads, relative to any position, with waits and losses
+//
+// Errors are NI's: their codes come in the trailer of a failed call or in a reply's status.
+package nidaqmx
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+	"github.com/wattmark/wattmark/monitor/instrument/nidaqmx/nipb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Config describes the device and its wiring: rail k of Rails is on ai 2k
+// (voltage, through a divider by two) and ai 2k+1 (current, a clamp of 0.1 V/A).
+type Config struct {
+	Seed uint64
+	// Device is its name on the server (default Dev1), Product its model (default
+	// USB-6259), Serial its number (default 0x1A2B3C0 and the seed).
+	Device, Product string
+	Serial          uint32
+	// Rails by name; nil for aux_12v_1 and the others behind it.
+	Rails []string
+	// Noise of a conversion in codes; default 0.9, negative for none.
+	Noise float64
+	// MaxRate is the conversions a second over several inputs (default 1 MS/s),
+	// MaxSingle with one input (default 1.25 MS/s).
+	MaxRate, MaxSingle measure.Hertz
+	// Simultaneous makes a device with a converter for each input.
+	Simultaneous bool
+	// Fixed makes a driver that does not let reads be moved, nor unread samples be
+	// overwritten: a full buffer stops the device.
+	Fixed bool
+	// Spread and Draw: see meter.Spread; offsets are those at the input, in volts.
+	// Without Draw the device's own scale and clock are true.
+	Spread meter.Spread
+	Draw   bool
+	// Wander is by how much at most the clock's rate comes and goes, as with a room's
+	// warmth, and Period how long that takes; with Draw 3·10⁻⁶ in twenty minutes.
+	Wander float64
+	Period time.Duration
+	// Width is the value of Read_RawDataWidth; zero for the bytes of a scan.
+	Width uint32
+	// Codes replaces the converter where it is not nil: the code of input ai by
+	// the sample's number since the start.
+	Codes func(ai int, sample uint64) int16
+}
+
+// The wiring.
+const (
+	Divider = wiring.Divider
+	PerVolt = wiring.PerVolt // A/V
+)
+
+// inputs of a USB-6259, single-ended.
+const inputs = 32
+
+// Face is one server with one device.
+type Face struct {
+	nipb.UnimplementedNiDAQmxServer
+
+	board *board.Board
+	pace  pace.Pace
+	cfg   Config
+	ai    *wiring.Inputs
+	poly  map[float64][]float64 // scaling by range
+	clock oscillator
+
+	mu        sync.Mutex
+	sessions  map[string]*task
+	made      int           // sessions that the server has named itself
+	virtual   time.Duration // board time where the pace is free
+	unplugged bool
+	faults    faults
+	first     time.Duration // board time of the newest start
+	lost      uint64        // of the newest start
+	conns     map[*conn]struct{}
+}
+
+// New makes a server whose device reads a board.
+func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
+	cfg.Device, cfg.Product = cmp.Or(cfg.Device, "Dev1"), cmp.Or(cfg.Product, "USB-6259")
+	cfg.Serial = cmp.Or(cfg.Serial, 0x1A2B3C0+uint32(cfg.Seed))
+	cfg.MaxRate, cfg.MaxSingle = cmp.Or(cfg.MaxRate, 1e6), cmp.Or(cfg.MaxSingle, 1.25e6)
+	meter.Default(&cfg.Noise, 0.9)
+	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
+		cfg.Spread = meter.Spread{UGainI: 1e-4, UGainV: 1e-4, UOffsetI: 5e-4, UOffsetV: 1e-3, UClock: 2.9e-5}
+	}
+	if cfg.Draw && cfg.Period == 0 {
+		cfg.Wander, cfg.Period = 3e-6, 20*time.Minute
+	}
+	f := &Face{
+		board: b, pace: p, cfg: cfg, poly: map[float64][]float64{}, sessions: map[string]*task{},
+		conns: map[*conn]struct{}{},
+	}
+	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6e69))
+	for _, r := range ranges {
+		f.poly[r] = drawScale(rng, r)
+	}
+	var err error
+	if f.ai, err = wiring.Connect(b, cfg.Rails, inputs, cfg.Spread, cfg.Draw, rng); err != nil {
+		return nil, fmt.Errorf("emulated %s: %w", cfg.Product, err)
+	}
+	f.clock = oscillator{
+		rate: meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock), wander: cfg.Wander, period: float64(cfg.Period),
+	}
+	return f, nil
+}
+
+// now is the board's time; f.mu is held.
+func (f *Face) now() time.Duration { return f.pace.Now(f.virtual) }
+
+// StreamStart is the board's time of the first scan since the newest start.
+func (f *Face) StreamStart() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.first
+}
+
+// Skipped is the scans since the newest start that reads have passed over.
+func (f *Face) Skipped() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost
+}
+
+// Sessions is how many sessions the server holds.
+func (f *Face) Sessions() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.sessions)
+}
+
+// Serve serves on a listener until ctx ends; it returns nil then. Sessions end
+// with the server, as its process would have ended.
+func (f *Face) Serve(ctx context.Context, l net.Listener) error {
+	s := grpc.NewServer(grpc.MaxSendMsgSize(2 * maxRoom))
+	nipb.RegisterNiDAQmxServer(s, f)
+	stop := context.AfterFunc(ctx, s.Stop)
+	defer stop()
+	err := s.Serve(&listener{l, f})
+	s.Stop()
+	f.forget()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("emulated %s: %w", f.cfg.Product, err)
+}
+
+// forget ends all tasks and their sessions.
+func (f *Face) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, t := range f.sessions {
+		t.end()
+		delete(f.sessions, name)
+	}
+}
+
+// listener keeps the connections, so that they can be broken.
+type listener struct {
+	net.Listener
+	f *Face
+}
+
+// Accept implements net.Listener; it remembers each connection, so that a fault can cut them all.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	k := &conn{c, l.f}
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	l.f.conns[k] = struct{}{}
+	return k, nil
+}
+
+// conn is a connection that is forgotten once it is closed.
+type conn struct {
+	net.Conn
+	f *Face
+}
+
+// Close forgets the connection, so that a cut does not close it twice.
+func (c *conn) Close() error {
+	c.f.mu.Lock()
+	delete(c.f.conns, c)
+	c.f.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// injected is an error that a fault wants of a method, once; f.mu is held.
+func (f *Face) injected(method string) int32 {
+	code := f.faults.fail[method]
+	delete(f.faults.fail, method)
+	return code
+}
+
+// CreateTask makes a session, or attaches to one. Sessions belong to the server:
+// they outlive the connection that made them.
+func (f *Face) CreateTask(ctx context.Context, q *nipb.CreateTaskRequest) (*nipb.CreateTaskResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if code := f.injected("CreateTask"); code != 0 {
+		return nil, refuse(ctx, code)
+	}
+	name := q.GetSessionName()
+	_, there := f.sessions[name]
+	switch q.GetInitializationBehavior() {
+	case nipb.SessionInitializationBehavior_SESSION_INITIALIZATION_BEHAVIOR_INITIALIZE_NEW:
+		if there {
+			return nil, status.Errorf(codes.AlreadyExists, "a session of the name '%s' exists", name)
+		}
+	case nipb.SessionInitializationBehavior_SESSION_INITIALIZATION_BEHAVIOR_ATTACH_TO_EXISTING:
+		if !there {
+			return nil, status.Errorf(codes.FailedPrecondition, "there is no session of the name '%s'", name)
+		}
+	}
+	if !there {
+		if name == "" {
+			f.made++
+			name = fmt.Sprintf("unnamed-%d", f.made)
+		}
+		f.sessions[name] = f.newTask(name)
+	}
+	return &nipb.CreateTaskResponse{Task: &nipb.Session{Name: name}, NewSessionInitialized: !there}, nil
+}
+
+// with runs a call's action on a task.
+func (f *Face) with(ctx context.Context, method string, s *nipb.Session, do func(*task) int32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.sessions[s.GetName()]
+	if t == nil {
+		return refuse(ctx, errInvalidTask)
+	}
+	if code := f.injected(method); code != 0 {
+		return refuse(ctx, code)
+	}
+	if code := do(t); code != 0 {
+		return refuse(ctx, code)
+	}
+	return nil
+}
+
+// CreateAIVoltageChan adds an input.
+func (f *Face) CreateAIVoltageChan(ctx context.Context,
+	q *nipb.CreateAIVoltageChanRequest,
+) (*nipb.CreateAIVoltageChanResponse, error) {
+	switch {
+	case q.GetTerminalConfigEnum() == nil:
+		return nil, unset("terminal_config")
+	case q.GetUnitsEnum() == nil:
+		return nil, unset("units")
+	}
+	// Of the two arms one is zero.
+	terminal, units := int32(q.GetTerminalConfig())+q.GetTerminalConfigRaw(), int32(q.GetUnits())+q.GetUnitsRaw()
+	return &nipb.CreateAIVoltageChanResponse{}, f.with(ctx, "CreateAIVoltageChan", q.GetTask(), func(t *task) int32 {
+		if nipb.VoltageUnits(units) != nipb.VoltageUnits_VOLTAGE_UNITS_VOLTS || q.GetCustomScaleName() != "" {
+			return errValue
+		}
+		return t.add(q.GetNameToAssignToChannel(), q.GetPhysicalChannel(), terminal, q.GetMinVal(), q.GetMaxVal())
+	})
+}
+
+// CfgSampClkTiming sets the clock; a rate that the device cannot keep is refused later.
+func (f *Face) CfgSampClkTiming(ctx context.Context, q *nipb.CfgSampClkTimingRequest) (*nipb.CfgSampClkTimingResponse,
+	error,
+) {
+	switch {
+	case q.GetActiveEdgeEnum() == nil:
+		return nil, unset("active_edge")
+	case q.GetSampleModeEnum() == nil:
+		return nil, unset("sample_mode")
+	}
+	edge, mode := int32(q.GetActiveEdge())+q.GetActiveEdgeRaw(), int32(q.GetSampleMode())+q.GetSampleModeRaw()
+	return &nipb.CfgSampClkTimingResponse{}, f.with(ctx, "CfgSampClkTiming", q.GetTask(), func(t *task) int32 {
+		finite := nipb.SampleMode(mode) == nipb.SampleMode_SAMPLE_MODE_FINITE
+		switch {
+		case t.running:
+			return errNotWhileRunning
+		case len(t.chans) == 0:
+			return errNoChannels
+		case nipb.Edge(edge) != nipb.Edge_EDGE_RISING || q.GetSource() != "" || !(q.GetRate() > 0),
+			!finite && nipb.SampleMode(mode) != nipb.SampleMode_SAMPLE_MODE_CONTINUOUS:
+			return errValue
+		}
+		t.rate, t.finite, t.samps = q.GetRate(), finite, q.GetSampsPerChan()
+		return 0
+	})
+}
+
+// CfgInputBuffer sets the buffer's size.
+func (f *Face) CfgInputBuffer(ctx context.Context, q *nipb.CfgInputBufferRequest) (*nipb.CfgInputBufferResponse,
+	error,
+) {
+	return &nipb.CfgInputBufferResponse{}, f.with(ctx, "CfgInputBuffer", q.GetTask(), func(t *task) int32 {
+		if t.running {
+			return errNotWhileRunning
+		}
+		t.buffer = uint64(q.GetNumSampsPerChan())
+		return 0
+	})
+}
+
+// StartTask begins to sample.
+func (f *Face) StartTask(ctx context.Context, q *nipb.StartTaskRequest) (*nipb.StartTaskResponse, error) {
+	return &nipb.StartTaskResponse{}, f.with(ctx, "StartTask", q.GetTask(), (*task).begin)
+}
+
+// StopTask ends sampling. A task that had failed reports so once more.
+func (f *Face) StopTask(ctx context.Context, q *nipb.StopTaskRequest) (*nipb.StopTaskResponse, error) {
+	return &nipb.StopTaskResponse{}, f.with(ctx, "StopTask", q.GetTask(), func(t *task) int32 {
+		code := t.failed
+		t.end()
+		t.failed = 0
+		return code
+	})
+}
+
+// ClearTask ends a task and its session.
+func (f *Face) ClearTask(ctx context.Context, q *nipb.ClearTaskRequest) (*nipb.ClearTaskResponse, error) {
+	return &nipb.ClearTaskResponse{}, f.with(ctx, "ClearTask", q.GetTask(), func(t *task) int32 {
+		t.end()
+		delete(f.sessions, t.name)
+		return 0
+	})
+}
+
+// faults are those to come; each happens once.
+type faults struct {
+	stallAt, stall uint64
+	lateAt         uint64
+	late           bool
+	fail           map[string]int32
+}
+
+// Stall makes the read that begins at a sample, or behind it, come so many scans
+// late: the device samples on meanwhile.
+func (f *Face) Stall(at, scans uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.stallAt, f.faults.stall = at, scans
+}
+
+// Late makes the read that begins at a sample, or behind it, run into its
+// time-out with half of its samples.
+func (f *Face) Late(at uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.lateAt, f.faults.late = at, true
+}
+
+// Fail makes the next call of a method fail with an error of the driver; one of
+// those that stop the device does so.
+func (f *Face) Fail(method string, code int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.faults.fail == nil {
+		f.faults.fail = map[string]int32{}
+	}
+	f.faults.fail[method] = code
+}
+
+// Unplug takes the device off the server's machine, or puts it back.
+func (f *Face) Unplug(off bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unplugged = off
+	if !off {
+		return
+	}
+	for _, t := range f.sessions {
+		if t.running {
+			t.fail(errDeviceGone)
+		}
+	}
+}
+
+// Drop breaks all connections. Sessions stay.
+func (f *Face) Drop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		_ = c.Conn.Close()
+	}
+}
+
+// stalled is the stall of a read that begins at a sample; f.mu is held.
+func (f *Face) stalled(t *task, at uint64) time.Duration {
+	if f.faults.stall == 0 || at < f.faults.stallAt {
+		return 0
+	}
+	d := time.Duration(float64(f.faults.stall) * t.step)
+	f.faults.stall = 0
+	return d
+}
+
+// isLate reports whether a read that begins at a sample runs late; f.mu is held.
+func (f *Face) isLate(at uint64) bool {
+	if !f.faults.late || at < f.faults.lateAt {
+		return false
+	}
+	f.faults.late = false
+	return true
+}
+
+// Errors of the driver.
+const (
+	errNotYet          = -200284
+	errOverwritten     = -200279
+	errNegativeSample  = -200277
+	errNeverAvailable  = -200278
+	errAttribute       = -200233
+	errArrayTooSmall   = -200229
+	errDevice          = -200220
+	errChannel         = -200170
+	errInvalidTask     = -200088
+	errInvalidChannel  = -200087
+	errMinMax          = -200082
+	errRateAndChannels = -200081
+	errValue           = -200077
+	errRate            = -200332
+	errNotWhileRunning = -200479
+	errNotRunning      = -200475
+	errNoChannels      = -200478
+	errDuplicate       = -200003
+	errSamples         = -200096
+	errFIFO            = -200361
+	errDeviceGone      = -201003
+	errReserved        = -50103
+)
+
+// texts are NI's messages of the errors that are made here.
+var texts = map[int32]string{
+	errOverwritten:     "The samples that were to be read are no longer in the buffer.",
+	errNegativeSample:  "The read would begin before the first sample.",
+	errNeverAvailable:  "The samples that were to be read will never come.",
+	errAttribute:       "The attribute is not valid here.",
+	errArrayTooSmall:   "The array is too small for the samples.",
+	errDevice:          "The device identifier is invalid.",
+	errChannel:         "The physical channel does not exist.",
+	errInvalidTask:     "The task is invalid or does not exist.",
+	errInvalidChannel:  "The channel is not in the task.",
+	errMinMax:          "The minimum is not less than the maximum.",
+	errRateAndChannels: "The rate, the number of channels and the time of a conversion do not fit together.",
+	errValue:           "The value is not supported for this property.",
+	errRate:            "The sample rate is larger than the device can keep.",
+	errNotWhileRunning: "This cannot be done while the task is running.",
+	errNotRunning:      "This cannot be done while the task is not running.",
+	errNoChannels:      "This cannot be done with no channels in the task.",
+	errDuplicate:       "A channel of that name is in the task already.",
+	errSamples:         "The number of samples to read must be -1, zero or more.",
+	errFIFO:            "The memory of the device overflowed.",
+	errDeviceGone:      "The device cannot be accessed.",
+	errReserved:        "The resource is reserved by another task.",
+}
+
+// refuse ends a call as the server does where the driver fails: UNKNOWN, with the
+// driver's error in a trailer.
+func refuse(ctx context.Context, code int32) error {
+	_ = grpc.SetTrailer(ctx, metadata.Pairs("ni-error", strconv.Itoa(int(code))))
+	return status.Error(codes.Unknown, texts[code])
+}
+
+// tellRead puts into the trailer how many samples a channel a read has taken.
+func tellRead(ctx context.Context, n int) {
+	_ = grpc.SetTrailer(ctx, metadata.Pairs("ni-samps-per-chan-read", strconv.Itoa(n)))
+}
+
+// unset is the server's error for an enum with neither arm.
+func unset(what string) error {
+	return status.Errorf(codes.InvalidArgument, "The value for %s was not specified or out of range", what)
+}

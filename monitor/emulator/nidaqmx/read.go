@@ -1,0 +1,404 @@
+package nidaqmx
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument/nidaqmx/nipb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxRoom bounds the request of one call, in bytes.
+const maxRoom = 256 << 20
+
+// bytesCode is the size of a raw code.
+const bytesCode = 2
+
+// request is shared by all calls that read.
+type request struct {
+	method  string
+	task    *nipb.Session
+	num     int32
+	timeout float64 // seconds; −1 waits for ever
+	room    uint64  // codes that fit into the answer
+}
+
+// take reads as the driver does: it finds out where the read begins, waits, and
+// moves the position on. It returns the scans, which are not converted yet, and
+// a status: 0, or errNotYet where there are fewer scans than asked for.
+func (f *Face) take(ctx context.Context, q request) (r *read, n int, st int32, err error) {
+	defer func() { tellRead(ctx, n) }()
+	if q.room > maxRoom {
+		return nil, 0, 0, status.Errorf(codes.ResourceExhausted, "room for %d values: at most %d", q.room, maxRoom)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, code := f.ready(q)
+	if code != 0 {
+		return nil, 0, 0, refuse(ctx, code)
+	}
+	f.pause(ctx, t)
+	first := t.from()
+	asked, code := t.asked(q, first)
+	if code != 0 {
+		return nil, 0, 0, refuse(ctx, code)
+	}
+	want := asked
+	if f.isLate(t.pos) {
+		want = asked / 2
+	}
+	// What was overwritten is no longer waited for.
+	if code = t.lost(first); code == 0 {
+		f.await(ctx, t, uint64(first)+uint64(want), q.timeout)
+		code = t.lost(first)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, 0, 0, status.FromContextError(ctx.Err()).Err()
+	case code != 0:
+		return nil, 0, 0, refuse(ctx, code)
+	}
+	n = min(want, max(0, int(int64(t.taken())-first)))
+	if n < asked {
+		st = errNotYet
+	}
+	return f.reading(t, uint64(first), n), n, st, nil
+}
+
+// ready finds the task and starts it where it does not run, as a read does.
+func (f *Face) ready(q request) (*task, int32) {
+	t := f.sessions[q.task.GetName()]
+	if t == nil {
+		return nil, errInvalidTask
+	}
+	if code := f.injected(q.method); code != 0 {
+		if code == errFIFO {
+			t.fail(code)
+		}
+		return nil, code
+	}
+	if t.failed != 0 {
+		return nil, t.failed
+	}
+	if !t.running {
+		return t, t.begin()
+	}
+	return t, 0
+}
+
+// asked is how many scans a read is to bring.
+func (t *task) asked(q request, first int64) (int, int32) {
+	n := int(q.num)
+	switch {
+	case q.num < -1:
+		return 0, errSamples
+	case first < 0:
+		return 0, errNegativeSample
+	case q.num == -1 && t.finite:
+		n = max(0, int(int64(t.samps)-first))
+	case q.num == -1:
+		n = max(0, int(int64(t.taken())-first))
+	}
+	if uint64(n)*uint64(len(t.chans)) > q.room {
+		return 0, errArrayTooSmall
+	}
+	if t.finite && first+int64(n) > int64(t.samps) {
+		return 0, errNeverAvailable
+	}
+	return n, 0
+}
+
+// lost reports whether the samples at the begin of a read are gone; f.mu is held.
+func (t *task) lost(first int64) int32 {
+	if t.failed != 0 {
+		return t.failed
+	}
+	if !t.running {
+		return errNeverAvailable
+	}
+	taken := t.taken()
+	switch {
+	case t.finite || taken <= t.size():
+	case !t.overwrites() && taken-t.size() > t.pos:
+		t.fail(errOverwritten)
+		return errOverwritten
+	case first < int64(taken-t.size()):
+		return errOverwritten
+	}
+	return 0
+}
+
+// pause holds a read up for a fault's time.
+func (f *Face) pause(ctx context.Context, t *task) {
+	d := f.stalled(t, t.pos)
+	if d == 0 {
+		return
+	}
+	if f.pace.Free() {
+		f.virtual += d
+		return
+	}
+	f.sleep(ctx, t, f.now()+d, time.Hour)
+}
+
+// await waits until so many samples were taken, the time-out passes, the task
+// ends, or ctx does.
+func (f *Face) await(ctx context.Context, t *task, samples uint64, timeout float64) {
+	if t.finite {
+		samples = min(samples, t.samps)
+	}
+	if samples == 0 || t.taken() >= samples {
+		return
+	}
+	due := t.at(samples - 1)
+	if f.pace.Free() {
+		f.virtual = max(f.virtual, due)
+		return
+	}
+	limit := time.Duration(timeout * 1e9)
+	if timeout < 0 {
+		limit = time.Hour
+	}
+	f.sleep(ctx, t, due, limit)
+}
+
+// sleep waits for a board time; f.mu is released meanwhile.
+func (f *Face) sleep(ctx context.Context, t *task, until, limit time.Duration) {
+	ended := t.ended
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	wake, out := f.pace.NewTimer(), time.NewTimer(limit)
+	defer wake.Stop()
+	defer out.Stop()
+	select {
+	case <-wake.C(until - f.pace.Step()):
+	case <-out.C:
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+// reading moves the position on behind n scans, and returns them.
+func (f *Face) reading(t *task, first uint64, n int) *read {
+	if first > t.pos {
+		f.lost += first - t.pos
+	}
+	t.pos = first + uint64(n)
+	slow := f.clock.slow(t.begun + float64(first)*t.step)
+	r := &read{f: f, chans: t.chans, first: first, at: t.at(first), step: t.step * slow}
+	if !f.cfg.Simultaneous {
+		r.skew = 1e9 * f.convertPeriod(t.rate, len(t.chans)) * slow
+	}
+	r.rng = rand.New(rand.NewPCG(f.cfg.Seed, first))
+	return r
+}
+
+// ReadRaw answers with codes, scan by scan.
+func (f *Face) ReadRaw(ctx context.Context, q *nipb.ReadRawRequest) (*nipb.ReadRawResponse, error) {
+	size := q.GetArraySizeInBytes()
+	r, n, st, err := f.take(ctx, request{
+		"ReadRaw", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(),
+		uint64(size / bytesCode),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, size)
+	r.convert(n, func(scan, ch int, code int16) {
+		binary.LittleEndian.PutUint16(out[bytesCode*(scan*len(r.chans)+ch):], uint16(code))
+	})
+	return &nipb.ReadRawResponse{Status: st, ReadArray: out, SampsRead: int32(n), NumBytesPerSamp: bytesCode}, nil
+}
+
+// order returns where a scan's channel stands in an answer.
+func order(mode int32, n, chans int) func(scan, ch int) int {
+	if nipb.FillMode(mode) == nipb.FillMode_FILL_MODE_GROUP_BY_SCAN {
+		return func(scan, ch int) int { return scan*chans + ch }
+	}
+	return func(scan, ch int) int { return ch*n + scan }
+}
+
+// ReadBinaryI16 answers with codes.
+func (f *Face) ReadBinaryI16(ctx context.Context, q *nipb.ReadBinaryI16Request) (*nipb.ReadBinaryI16Response, error) {
+	if q.GetFillModeEnum() == nil {
+		return nil, unset("fill_mode")
+	}
+	size := q.GetArraySizeInSamps()
+	r, n, st, err := f.take(ctx, request{
+		"ReadBinaryI16", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(),
+		uint64(size),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, at := make([]int32, size), order(int32(q.GetFillMode())|q.GetFillModeRaw(), n, len(r.chans))
+	r.convert(n, func(scan, ch int, code int16) { out[at(scan, ch)] = int32(code) })
+	return &nipb.ReadBinaryI16Response{Status: st, ReadArray: out, SampsPerChanRead: int32(n)}, nil
+}
+
+// ReadAnalogF64 answers with volts.
+func (f *Face) ReadAnalogF64(ctx context.Context, q *nipb.ReadAnalogF64Request) (*nipb.ReadAnalogF64Response, error) {
+	if q.GetFillModeEnum() == nil {
+		return nil, unset("fill_mode")
+	}
+	size := q.GetArraySizeInSamps()
+	r, n, st, err := f.take(ctx, request{
+		"ReadAnalogF64", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(),
+		uint64(size),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, at := make([]float64, size), order(int32(q.GetFillMode())|q.GetFillModeRaw(), n, len(r.chans))
+	r.convert(n, func(scan, ch int, code int16) { out[at(scan, ch)] = volts(r.chans[ch].poly, float64(code)) })
+	return &nipb.ReadAnalogF64Response{Status: st, ReadArray: out, SampsPerChanRead: int32(n)}, nil
+}
+
+// ranges of a USB-6259 in volts, both ways.
+var ranges = []float64{0.1, 0.2, 0.5, 1, 2, 5, 10}
+
+const (
+	beyond  = 1.05 // codes reach so far beyond the range
+	half    = 1 << 15
+	clock   = 20e6  // Hz, all rates divide it
+	padding = 10e-6 // s, put between conversions where it fits
+	chunk   = 4096  // scans converted at once
+)
+
+// drawScale draws a range's polynomial from codes to volts: an offset of some
+// tenths of a per mille, and higher terms that make some ten ppm of the range.
+func drawScale(rng *rand.Rand, r float64) []float64 {
+	return []float64{
+		2e-4 * r * rng.NormFloat64(),
+		beyond * r / half * (1 + 1e-3*rng.NormFloat64()),
+		1e-5 * r / (half * half) * (2*rng.Float64() - 1),
+		3e-5 * r / (half * half * half) * (2*rng.Float64() - 1),
+	}
+}
+
+// volts evaluates a polynomial.
+func volts(c []float64, code float64) (v float64) {
+	for p := len(c) - 1; p >= 0; p-- {
+		v = v*code + c[p]
+	}
+	return v
+}
+
+// codeOf is the code, not yet rounded, that a polynomial makes so many volts of.
+func codeOf(c []float64, v float64) float64 {
+	x := (v - c[0]) / c[1]
+	for range 2 { // the higher terms are tiny
+		x -= (volts(c, x) - v) / c[1]
+	}
+	return x
+}
+
+// nextRange is the smallest that holds both ends; 0 where none does.
+func nextRange(low, high float64) float64 {
+	for _, r := range ranges {
+		if high <= r && low >= -r {
+			return r
+		}
+	}
+	return 0
+}
+
+// quantum is a time that the device's clock can count, in seconds.
+func quantum(s float64) float64 { return math.Round(s*clock) / clock }
+
+// scanPeriod and convertPeriod are the driver's choice for a rate with n inputs,
+// in seconds: conversions follow each other as fast as the converter can plus a
+// padding, or evenly where that does not fit.
+func (f *Face) scanPeriod(rate float64) float64 { return max(1, math.Round(clock/rate)) / clock }
+
+// convertPeriod is the time from one input's conversion to the next, in seconds.
+func (f *Face) convertPeriod(rate float64, n int) float64 {
+	if padded := 1/float64(f.cfg.MaxRate) + padding; padded*float64(n) <= f.scanPeriod(rate) {
+		return quantum(padded)
+	}
+	return math.Floor(f.scanPeriod(rate)/float64(n)*clock) / clock
+}
+
+// read is a run of scans that are converted.
+type read struct {
+	f     *Face
+	chans []channel
+	first uint64 // sample
+	at    time.Duration
+	step  float64 // ns a scan
+	skew  float64 // ns from one input to the next
+	rng   *rand.Rand
+	power []measure.Watt
+}
+
+// convert gives the codes of scans [0, n), scan by scan, to put.
+func (r *read) convert(n int, put func(scan, ch int, code int16)) {
+	if r.power == nil {
+		r.power = make([]measure.Watt, chunk)
+	}
+	for from := 0; from < n; from += chunk {
+		m := min(chunk, n-from)
+		for k, c := range r.chans {
+			at := r.at + time.Duration(math.Round(float64(from)*r.step+float64(k)*r.skew))
+			r.f.board.Trace(r.power[:m], at, r.step)
+			for i, p := range r.power[:m] {
+				put(from+i, k, r.code(c, r.first+uint64(from+i), p))
+			}
+		}
+	}
+}
+
+// code converts a channel when the board draws p.
+func (r *read) code(c channel, sample uint64, p measure.Watt) int16 {
+	if r.f.cfg.Codes != nil {
+		return r.f.cfg.Codes(c.ai, sample)
+	}
+	code := codeOf(c.poly, r.f.ai.Volts(c.ai, p))
+	if r.f.cfg.Noise > 0 {
+		code += r.f.cfg.Noise * r.rng.NormFloat64()
+	}
+	return int16(min(max(math.Round(code), -half), half-1))
+}
+
+// oscillator is the device's clock against the board's time: off by a rate that
+// stays, and by one that comes and goes with the room's warmth.
+type oscillator struct {
+	rate   float64 // relative; positive is slow
+	wander float64 // relative, at most
+	period float64 // of the wander, in ns
+}
+
+// drift is by how much the device is behind after d ns of its own time because of
+// the wander.
+func (o oscillator) drift(d float64) float64 {
+	if o.period == 0 {
+		return 0
+	}
+	turn := 2 * math.Pi / o.period
+	return o.wander / turn * (1 - math.Cos(turn*d))
+}
+
+// board returns the board's time, in ns, when the device has counted d ns.
+func (o oscillator) board(d float64) float64 { return d*(1+o.rate) + o.drift(d) }
+
+// device is the inverse of board.
+func (o oscillator) device(t time.Duration) float64 {
+	d := float64(t)
+	for range 3 { // each time the error is less by the wander, of some 10⁻⁶
+		d = (float64(t) - o.drift(d)) / (1 + o.rate)
+	}
+	return d
+}
+
+// slow is how much longer than stated a step is when the device has counted d ns.
+func (o oscillator) slow(d float64) float64 {
+	if o.period == 0 {
+		return 1 + o.rate
+	}
+	return 1 + o.rate + o.wander*math.Sin(2*math.Pi/o.period*d)
+}

@@ -1,0 +1,451 @@
+package nidaqmx
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/monitor/instrument/nidaqmx/nipb"
+)
+
+// channel is an input in a task.
+type channel struct {
+	name string
+	ai   int
+	poly []float64
+}
+
+// task is a task of the driver. The face's mutex guards it.
+//
+// There is no buffer to fill: the board knows its past, so that a sample is converted
+// when it is read. The contents of the buffer follow
+// from the position of the last read and the samples taken since the start.
+type task struct {
+	f     *Face
+	name  string
+	chans []channel
+
+	rate   float64 // as asked for; 0 where no clock is set
+	finite bool
+	samps  uint64
+	buffer uint64 // as set; 0 for the driver's choice
+
+	overwrite, relative, offset int32
+
+	running bool
+	failed  int32         // error of every read
+	ended   chan struct{} // closed when the task stops
+	start   time.Duration
+	begun   float64 // the same, by the device's clock, in ns
+	step    float64 // ns a scan, by the device's clock
+	pos     uint64  // where the last read ended
+	rng     *rand.Rand
+}
+
+// newTask is a task without inputs, reading where the last read ended.
+func (f *Face) newTask(name string) *task {
+	return &task{
+		f: f, name: name, overwrite: int32(nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE),
+		relative: int32(nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS),
+		rng:      rand.New(rand.NewPCG(f.cfg.Seed, 0x6e6f697365)),
+	}
+}
+
+// physical is the form of an input's name on the server: DEVICE/aiN.
+var physical = lazy.Regexp(`^([^/]+)/ai([0-9]{1,3})$`)
+
+// add adds an input. A differential one takes the eighth behind it as well.
+func (t *task) add(name, phys string, terminal int32, low, high float64) int32 {
+	m := physical().FindStringSubmatch(phys)
+	if m == nil {
+		return errChannel
+	}
+	if m[1] != t.f.cfg.Device {
+		return errDevice
+	}
+	ai, _ := strconv.Atoi(m[2])
+	if ai >= inputs {
+		return errChannel
+	}
+	if t.running {
+		return errNotWhileRunning
+	}
+	differential := false
+	switch nipb.TerminalConfig(terminal) {
+	case nipb.TerminalConfig_TERMINAL_CONFIG_DIFFERENTIAL:
+		differential = true
+	case nipb.TerminalConfig_TERMINAL_CONFIG_DEFAULT: // differential where there is a pair
+	case nipb.TerminalConfig_TERMINAL_CONFIG_RSE, nipb.TerminalConfig_TERMINAL_CONFIG_NRSE:
+	default:
+		return errValue
+	}
+	r := nextRange(low, high)
+	switch {
+	case differential && ai%16 >= 8:
+		return errValue
+	case !(low < high):
+		return errMinMax
+	case r == 0:
+		return errValue
+	}
+	if name == "" {
+		name = phys
+	}
+	if t.channel(name) != nil {
+		return errDuplicate
+	}
+	t.chans = append(t.chans, channel{name: name, ai: ai, poly: t.f.poly[r]})
+	return 0
+}
+
+// channel finds an input by its name in the task; nil where there is none.
+func (t *task) channel(name string) *channel {
+	for k := range t.chans {
+		if t.chans[k].name == name {
+			return &t.chans[k]
+		}
+	}
+	return nil
+}
+
+// verify makes the driver's checks before it reports its settings.
+func (t *task) verify() int32 {
+	n := len(t.chans)
+	switch {
+	case n == 0:
+		return errNoChannels
+	case t.f.unplugged:
+		return errDeviceGone
+	case n == 1 && t.rate > float64(t.f.cfg.MaxSingle):
+		return errRate
+	case n > 1 && !t.f.cfg.Simultaneous && t.rate*float64(n) > float64(t.f.cfg.MaxRate)*(1+1e-9):
+		return errRateAndChannels
+	}
+	return 0
+}
+
+// size is the buffer's: as set, or the driver's choice by the rate.
+func (t *task) size() uint64 {
+	if t.buffer > 0 {
+		return t.buffer
+	}
+	choice := uint64(1_000_000)
+	for _, c := range []struct {
+		rate float64
+		size uint64
+	}{{100, 1_000}, {10_000, 10_000}, {1_000_000, 100_000}} {
+		if t.rate <= c.rate {
+			choice = c.size
+			break
+		}
+	}
+	return max(choice, t.samps)
+}
+
+// begin starts sampling.
+func (t *task) begin() int32 {
+	if t.running {
+		return errNotWhileRunning
+	}
+	if code := t.verify(); code != 0 {
+		return code
+	}
+	if t.rate == 0 {
+		return errNoChannels
+	}
+	for _, other := range t.f.sessions {
+		if other != t && other.running {
+			return errReserved
+		}
+	}
+	t.running, t.failed, t.pos = true, 0, 0
+	t.ended = make(chan struct{})
+	t.start, t.step = t.f.now(), 1e9*t.f.scanPeriod(t.rate)
+	t.begun = t.f.clock.device(t.start)
+	t.f.first, t.f.lost = t.start, 0
+	return 0
+}
+
+// end stops sampling; reads that wait end with an error.
+func (t *task) end() {
+	if t.running {
+		t.running = false
+		close(t.ended)
+	}
+}
+
+// fail stops the device; every read fails until the task is started again.
+func (t *task) fail(code int32) {
+	t.failed = code
+	t.end()
+}
+
+// taken is the samples a channel since the start; f.mu is held.
+func (t *task) taken() uint64 {
+	if t.ended == nil {
+		return 0
+	}
+	// A sample's time is rounded to nanoseconds, hence the thousandth.
+	n := uint64(max(0, math.Floor((t.f.clock.device(t.f.now())-t.begun)/t.step+1e-3)+1))
+	if t.finite {
+		n = min(n, t.samps)
+	}
+	return n
+}
+
+// at is when a sample is taken.
+func (t *task) at(sample uint64) time.Duration {
+	return time.Duration(math.Round(t.f.clock.board(t.begun + float64(sample)*t.step)))
+}
+
+// from is where a read begins now; it may lie before the first sample.
+func (t *task) from() int64 {
+	switch nipb.ReadInt32Value(t.relative) {
+	case nipb.ReadInt32Value_READ_INT32_VALUE_FIRST_SAMPLE:
+		return int64(t.offset)
+	case nipb.ReadInt32Value_READ_INT32_VALUE_MOST_RECENT_SAMP:
+		return int64(t.taken()) + int64(t.offset)
+	}
+	return int64(t.pos) + int64(t.offset)
+}
+
+// overwrites reports whether sampling goes on over samples that were not read.
+func (t *task) overwrites() bool {
+	return nipb.ReadInt32Value(t.overwrite) == nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE
+}
+
+// GetTimingAttributeDouble returns the rates that the device will keep.
+func (f *Face) GetTimingAttributeDouble(ctx context.Context,
+	q *nipb.GetTimingAttributeDoubleRequest,
+) (*nipb.GetTimingAttributeDoubleResponse, error) {
+	if q.GetAttributeEnum() == nil {
+		return nil, unset("attribute")
+	}
+	out := &nipb.GetTimingAttributeDoubleResponse{}
+	return out, f.with(ctx, "GetTimingAttributeDouble", q.GetTask(), func(t *task) int32 {
+		if code := t.verify(); code != 0 {
+			return code
+		}
+		switch nipb.TimingDoubleAttribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+		case nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_SAMP_CLK_RATE:
+			out.Value = 1 / f.scanPeriod(t.rate)
+			return 0
+		case nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_AI_CONV_RATE:
+			if f.cfg.Simultaneous {
+				return errAttribute
+			}
+			out.Value = 1 / f.convertPeriod(t.rate, len(t.chans))
+			return 0
+		}
+		return errAttribute
+	})
+}
+
+// GetReadAttributeUInt32 returns the number of samples waiting, or the width of a raw scan.
+func (f *Face) GetReadAttributeUInt32(ctx context.Context,
+	q *nipb.GetReadAttributeUInt32Request,
+) (*nipb.GetReadAttributeUInt32Response, error) {
+	if q.GetAttributeEnum() == nil {
+		return nil, unset("attribute")
+	}
+	out := &nipb.GetReadAttributeUInt32Response{}
+	return out, f.with(ctx, "GetReadAttributeUInt32", q.GetTask(), func(t *task) int32 {
+		switch nipb.ReadUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+		case nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_AVAIL_SAMP_PER_CHAN:
+			out.Value = uint32(max(0, int64(t.taken())-t.from()))
+			return 0
+		case nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_RAW_DATA_WIDTH:
+			if out.Value = f.cfg.Width; out.Value == 0 {
+				out.Value = uint32(bytesCode * len(t.chans))
+			}
+			return 0
+		}
+		return errAttribute
+	})
+}
+
+// GetReadAttributeUInt64 returns the position at which the last read ended, or the number of samples taken.
+func (f *Face) GetReadAttributeUInt64(ctx context.Context,
+	q *nipb.GetReadAttributeUInt64Request,
+) (*nipb.GetReadAttributeUInt64Response, error) {
+	if q.GetAttributeEnum() == nil {
+		return nil, unset("attribute")
+	}
+	out := &nipb.GetReadAttributeUInt64Response{}
+	return out, f.with(ctx, "GetReadAttributeUInt64", q.GetTask(), func(t *task) int32 {
+		switch nipb.ReadUInt64Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+		case nipb.ReadUInt64Attribute_READ_U_INT64_ATTRIBUTE_CURR_READ_POS:
+			out.Value = t.pos
+			return 0
+		case nipb.ReadUInt64Attribute_READ_U_INT64_ATTRIBUTE_TOTAL_SAMP_PER_CHAN_ACQUIRED:
+			out.Value = t.taken()
+			return 0
+		}
+		return errAttribute
+	})
+}
+
+// SetReadAttributeInt32 sets where reads begin. The treatment of unread samples
+// cannot be changed while the task runs.
+func (f *Face) SetReadAttributeInt32(ctx context.Context,
+	q *nipb.SetReadAttributeInt32Request,
+) (*nipb.SetReadAttributeInt32Response, error) {
+	switch {
+	case q.GetAttributeEnum() == nil:
+		return nil, unset("attribute")
+	case q.GetValueEnum() == nil:
+		return nil, unset("value")
+	}
+	value := int32(q.GetValue()) + q.GetValueRaw()
+	return &nipb.SetReadAttributeInt32Response{},
+		f.with(ctx, "SetReadAttributeInt32", q.GetTask(), func(t *task) int32 {
+			if f.cfg.Fixed {
+				return errAttribute
+			}
+			switch nipb.ReadInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+			case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OVERWRITE:
+				return t.setOverwrite(nipb.ReadInt32Value(value))
+			case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_RELATIVE_TO:
+				switch nipb.ReadInt32Value(value) {
+				case nipb.ReadInt32Value_READ_INT32_VALUE_FIRST_SAMPLE,
+					nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS,
+					nipb.ReadInt32Value_READ_INT32_VALUE_MOST_RECENT_SAMP:
+					t.relative = value
+					return 0
+				}
+				return errValue
+			case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OFFSET:
+				t.offset = value
+				return 0
+			}
+			return errAttribute
+		})
+}
+
+// setOverwrite chooses between stopping and overwriting where the buffer is full; a task that
+// runs keeps its choice.
+func (t *task) setOverwrite(v nipb.ReadInt32Value) int32 {
+	switch {
+	case t.running:
+		return errNotWhileRunning
+	case v != nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE &&
+		v != nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE:
+		return errValue
+	}
+	t.overwrite = int32(v)
+	return 0
+}
+
+// GetChanAttributeDoubleArray returns a channel's scale.
+func (f *Face) GetChanAttributeDoubleArray(ctx context.Context,
+	q *nipb.GetChanAttributeDoubleArrayRequest,
+) (*nipb.GetChanAttributeDoubleArrayResponse, error) {
+	if q.GetAttributeEnum() == nil {
+		return nil, unset("attribute")
+	}
+	out := &nipb.GetChanAttributeDoubleArrayResponse{}
+	return out, f.with(ctx, "GetChanAttributeDoubleArray", q.GetTask(), func(t *task) int32 {
+		const scale = nipb.ChannelDoubleArrayAttribute_CHANNEL_DOUBLE_ARRAY_ATTRIBUTE_AI_DEV_SCALING_COEFF
+		c := t.channel(q.GetChannel())
+		switch {
+		case int32(q.GetAttribute())+q.GetAttributeRaw() != int32(scale):
+			return errAttribute
+		case c == nil:
+			return errInvalidChannel
+		}
+		out.Value = append(out.Value, c.poly...)
+		return t.verify()
+	})
+}
+
+// GetBufferAttributeUInt32 returns the buffer's size.
+func (f *Face) GetBufferAttributeUInt32(ctx context.Context,
+	q *nipb.GetBufferAttributeUInt32Request,
+) (*nipb.GetBufferAttributeUInt32Response, error) {
+	if q.GetAttributeEnum() == nil {
+		return nil, unset("attribute")
+	}
+	out := &nipb.GetBufferAttributeUInt32Response{}
+	return out, f.with(ctx, "GetBufferAttributeUInt32", q.GetTask(), func(t *task) int32 {
+		const size = nipb.BufferUInt32Attribute_BUFFER_U_INT32_ATTRIBUTE_INPUT_BUF_SIZE
+		if int32(q.GetAttribute())+q.GetAttributeRaw() != int32(size) {
+			return errAttribute
+		}
+		out.Value = uint32(t.size())
+		return 0
+	})
+}
+
+// device checks a call about a device.
+func (f *Face) device(ctx context.Context, name string, known bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case name != f.cfg.Device:
+		return refuse(ctx, errDevice)
+	case f.unplugged:
+		return refuse(ctx, errDeviceGone)
+	case !known:
+		return refuse(ctx, errAttribute)
+	}
+	return nil
+}
+
+// GetDeviceAttributeString returns the model.
+func (f *Face) GetDeviceAttributeString(ctx context.Context,
+	q *nipb.GetDeviceAttributeStringRequest,
+) (*nipb.GetDeviceAttributeStringResponse, error) {
+	if q.GetAttributeEnum() == nil {
+		return nil, unset("attribute")
+	}
+	a := nipb.DeviceStringAttribute(int32(q.GetAttribute()) + q.GetAttributeRaw())
+	return &nipb.GetDeviceAttributeStringResponse{Value: f.cfg.Product},
+		f.device(ctx, q.GetDeviceName(), a == nipb.DeviceStringAttribute_DEVICE_STRING_ATTRIBUTE_PRODUCT_TYPE)
+}
+
+// GetDeviceAttributeUInt32 returns the serial number.
+func (f *Face) GetDeviceAttributeUInt32(ctx context.Context,
+	q *nipb.GetDeviceAttributeUInt32Request,
+) (*nipb.GetDeviceAttributeUInt32Response, error) {
+	if q.GetAttributeEnum() == nil {
+		return nil, unset("attribute")
+	}
+	a := nipb.DeviceUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw())
+	return &nipb.GetDeviceAttributeUInt32Response{Value: f.cfg.Serial},
+		f.device(ctx, q.GetDeviceName(), a == nipb.DeviceUInt32Attribute_DEVICE_U_INT32_ATTRIBUTE_SERIAL_NUM)
+}
+
+// GetDeviceAttributeBool reports how the device samples.
+func (f *Face) GetDeviceAttributeBool(ctx context.Context,
+	q *nipb.GetDeviceAttributeBoolRequest,
+) (*nipb.GetDeviceAttributeBoolResponse, error) {
+	if q.GetAttributeEnum() == nil {
+		return nil, unset("attribute")
+	}
+	a := nipb.DeviceBoolAttribute(int32(q.GetAttribute()) + q.GetAttributeRaw())
+	return &nipb.GetDeviceAttributeBoolResponse{Value: f.cfg.Simultaneous},
+		f.device(ctx, q.GetDeviceName(),
+			a == nipb.DeviceBoolAttribute_DEVICE_BOOL_ATTRIBUTE_AI_SIMULTANEOUS_SAMPLING_SUPPORTED)
+}
+
+// The driver's version.
+const versionMajor, versionMinor = 24, 5
+
+// GetSystemInfoAttributeUInt32 returns the driver's version.
+func (f *Face) GetSystemInfoAttributeUInt32(ctx context.Context,
+	q *nipb.GetSystemInfoAttributeUInt32Request,
+) (*nipb.GetSystemInfoAttributeUInt32Response, error) {
+	if q.GetAttributeEnum() == nil {
+		return nil, unset("attribute")
+	}
+	switch nipb.SystemUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+	case nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MAJOR_VERSION:
+		return &nipb.GetSystemInfoAttributeUInt32Response{Value: versionMajor}, nil
+	case nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MINOR_VERSION:
+		return &nipb.GetSystemInfoAttributeUInt32Response{Value: versionMinor}, nil
+	}
+	return nil, refuse(ctx, errAttribute)
+}

@@ -1,0 +1,374 @@
+// Package pmd is an ElmorLabs PMD-USB in software: its commands of one byte and its continuous
+// mode at the rate and with the jitter seen in public captures, fed by the emulated board or by
+// recorded serial bytes.
+//
+//	00 welcome, 01 vendor and product, 02, 03, 06 single readings, 04, 05 stored configuration,
+//	07 continuous mode: stamp's width and channels, 08 the line's speed, F0 reset, F1 boot loader
+//
+// Steps of the stamp are drawn from the captures' distribution. Command 08 matters to
+// Config.LimitToBaud alone: a pseudo-terminal has no speed.
+package pmd
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+)
+
+// The device's numbers.
+const (
+	Channels   = 8
+	VoltCount  = 0.007568 // volts a count
+	AmpCount   = 0.0488   // amperes a count
+	TickHz     = 2.9345e6 // of the time stamps in the public captures (nominal 3 MHz)
+	MeanTicks  = 613.7    // mean distance of samples there: 4.78 kS/s
+	ConfigSize = 26
+	pairs      = 4
+)
+
+// Config describes the device.
+type Config struct {
+	Seed uint64
+	// Rails on PCIE1, PCIE2, EPS1 and EPS2 by name, empty for none. All empty:
+	// the slot's 12 V on EPS1 as in the public captures, the board's other 12 V
+	// rails in order on PCIE1, PCIE2, EPS2.
+	Rails [4]string
+	// Firmware is the version byte of command 01 (default 6).
+	Firmware byte
+	// TickHz of the time stamps (default that of the public captures).
+	TickHz measure.Hertz
+	// NoiseV and NoiseI are the noise of a reading in counts; default 1.1 and 1
+	// as in the captures, negative for none.
+	NoiseV, NoiseI float64
+	// Offsets are added by the host to the counts (command 04 reports them).
+	Offsets [Channels]int8
+	// Spread and Draw: see meter.Spread. Without Draw the nominal scale is true. A
+	// zero Spread stands for a device without a calibration: 1 % and 0.5 % in gain
+	// of current and voltage, a count in zero, 100 ppm.
+	Spread meter.Spread
+	Draw   bool
+	// LimitToBaud slows the samples down to the capacity of the baud rate set by
+	// command 08 (115200 at power-on).
+	LimitToBaud bool
+	// Start is the board's time when the device's counter stood at zero.
+	Start time.Duration
+	// Play opens a recording of continuous mode, 2-byte time stamps and eight
+	// channels, that takes the place of the board. It is opened anew whenever
+	// continuous mode is switched on.
+	Play func() (io.ReadCloser, error)
+}
+
+// Face is one device. Run serves one line at a time.
+type Face struct {
+	board  *board.Board
+	pace   pace.Pace
+	cfg    Config
+	inputs [pairs]input
+	rng    *rand.Rand
+	clock  float64
+	tickNs float64 // true nanoseconds a tick
+
+	config [ConfigSize]byte
+	mode   mode
+	baud   uint32
+	tick   uint64 // device time of the next sample
+	w      *line.Wire
+	out    []byte
+	play   *player
+
+	samples, skipped atomic.Uint64
+	began            atomic.Uint64 // tick of the newest stream's first sample
+	played           chan struct{}
+}
+
+// mode holds the settings of command 07.
+type mode struct {
+	on    bool
+	stamp int // bytes of the time stamp: 0, 1, 2 or 4
+	mask  byte
+}
+
+// size is the bytes of a sample.
+func (m mode) size() int {
+	n := m.stamp
+	for c := range Channels {
+		n += 2 * int(m.mask>>c&1)
+	}
+	return n
+}
+
+// New makes a device that reads a board; b may be nil where a recording plays.
+func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
+	if b == nil && cfg.Play == nil {
+		return nil, fmt.Errorf("emulated PMD-USB: neither a board nor a recording")
+	}
+	meter.Default(&cfg.NoiseV, 1.1)
+	meter.Default(&cfg.NoiseI, 1)
+	meter.Default(&cfg.TickHz, TickHz)
+	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
+		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: AmpCount, UOffsetV: VoltCount, UClock: 1e-4}
+	}
+	cfg.Firmware = cmp.Or(cfg.Firmware, 6)
+	f := &Face{
+		board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365)), played: make(chan struct{}, 1),
+	}
+	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706d64))
+	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
+	f.tickNs = 1e9 / float64(cfg.TickHz) / (1 + f.clock)
+	f.config = defaultConfig(cfg.Offsets)
+	if b == nil {
+		return f, nil
+	}
+	return f, f.connect(rng)
+}
+
+// Samples is the number of samples sent, Skipped of those lost because the
+// driver did not read.
+func (f *Face) Samples() uint64 { return f.samples.Load() }
+func (f *Face) Skipped() uint64 { return f.skipped.Load() }
+
+// ClockError is how fast the device's clock runs, relative.
+func (f *Face) ClockError() float64 { return f.clock }
+
+// StreamStart is the board's time at the first sample of the newest stream: the
+// driver's device time zero. Valid once a sample came.
+func (f *Face) StreamStart() time.Duration { return f.boardTime(f.began.Load()) }
+
+// Played delivers once each time that a recording has been sent to its end. The
+// last bytes may still lie in the line (pty.Port.Unread).
+func (f *Face) Played() <-chan struct{} { return f.played }
+
+// Run serves a driver on a line until ctx ends, the line is closed, or writing
+// fails. It returns nil for the first two and closes the line.
+func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
+	defer f.stopPlayer()
+	return line.Device{
+		Pace:    f.pace,
+		Start:   func(w *line.Wire) error { f.w = w; f.reset(); return nil },
+		Command: f.received,
+		Next:    f.next,
+		Batch:   f.batch,
+	}.Serve(ctx, rw)
+}
+
+// received carries out a command; one whose rest does not come is ignored.
+func (f *Face) received(b byte) error {
+	if err := f.command(b); !errors.Is(err, line.ErrTimeout) {
+		return err
+	}
+	return nil
+}
+
+// next is the board's time of the next sample; a recording plays in its own time.
+func (f *Face) next() (time.Duration, bool) {
+	if f.play != nil {
+		return f.play.begun + f.play.done, true
+	}
+	return f.now(), f.mode.on && f.cfg.Play == nil
+}
+
+// reset puts the device into its state at power-on.
+func (f *Face) reset() {
+	f.mode, f.baud = mode{}, 115200
+	f.stopPlayer()
+}
+
+// now is the board's time of the next sample.
+func (f *Face) now() time.Duration { return f.boardTime(f.tick) }
+
+// boardTime is the board's time of a tick of the device's counter.
+func (f *Face) boardTime(tick uint64) time.Duration {
+	return f.cfg.Start + time.Duration(math.Round(float64(tick)*f.tickNs))
+}
+
+// catchUp moves the tick counter to the clock.
+func (f *Face) catchUp() {
+	if ahead := float64(f.pace.Now(f.now())-f.now()) / f.tickNs; ahead > 0 {
+		f.tick += uint64(ahead)
+	}
+}
+
+// batch sends the samples that are due.
+func (f *Face) batch(until time.Duration) error {
+	if f.play != nil {
+		return f.playBatch(until - f.play.begun)
+	}
+	if behind := until - f.now(); behind > f.pace.MaxBacklog() {
+		f.skipped.Add(uint64(float64(behind) / f.tickNs / MeanTicks))
+		f.catchUp()
+	}
+	f.out = f.out[:0]
+	n := uint64(0)
+	for ; f.now() <= until && n < maxSamples; n++ {
+		f.out = f.sample(f.out)
+		f.tick += f.nextStep()
+	}
+	f.samples.Add(n)
+	return f.w.Write(f.out)
+}
+
+// maxSamples bounds the samples of one write.
+const maxSamples = 256
+
+// hostTimeout is how long the device waits for the rest of a command.
+const hostTimeout = time.Second
+
+// command carries out one command. Unknown ones are ignored.
+func (f *Face) command(b byte) error {
+	switch b {
+	case 0x00:
+		return f.w.Write([]byte("ElmorLabs PMD-USB"))
+	case 0x01:
+		return f.w.Write([]byte{0xEE, 0x0A, f.cfg.Firmware})
+	case 0x02:
+		f.idle()
+		return f.w.Write(f.sensors())
+	case 0x03:
+		f.idle()
+		return f.w.Write(f.values())
+	case 0x04:
+		return f.w.Write(f.config[:])
+	case 0x05:
+		return f.writeConfig()
+	case 0x06:
+		f.idle()
+		var out []byte
+		for _, n := range f.read() {
+			out = binary.LittleEndian.AppendUint16(out, uint16(n)<<4)
+		}
+		return f.w.Write(out)
+	case 0x07:
+		return f.continuous()
+	case 0x08:
+		return f.uart()
+	case 0xF0:
+		f.reset()
+	case 0xF1:
+		f.w.Detach() // the boot loader is another device: this line is gone
+	}
+	return nil
+}
+
+// idle moves the clock on for a single reading, where no stream does.
+func (f *Face) idle() {
+	if !f.mode.on {
+		f.catchUp()
+	}
+}
+
+// sensors is the reply to 02: name, V/100, A/10 and W of each pair.
+func (f *Face) sensors() []byte {
+	counts := f.read()
+	out := make([]byte, 0, 48)
+	for p, name := range PairNames {
+		var b [6]byte
+		copy(b[:], name)
+		v, a := f.pair(counts, p)
+		out = append(out, b[:]...)
+		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(v*100))))
+		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(a*10))))
+		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(v*a))))
+	}
+	return out
+}
+
+// values is the reply to 03: V/100 and A/10 of each pair.
+func (f *Face) values() []byte {
+	counts := f.read()
+	out := make([]byte, 0, 16)
+	for p := range pairs {
+		v, a := f.pair(counts, p)
+		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(v*100))))
+		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(a*10))))
+	}
+	return out
+}
+
+// pair is the device's own reading of a pair's counts.
+func (f *Face) pair(counts [Channels]int16, p int) (volts, amperes float64) {
+	off := f.config[configOffsets:]
+	v := float64(counts[2*p]) + float64(int8(off[2*p]))
+	a := float64(counts[2*p+1]) + float64(int8(off[2*p+1]))
+	return v * VoltCount, a * AmpCount
+}
+
+// continuous is 07: enable, bytes of the time stamp, channel mask.
+func (f *Face) continuous() error {
+	var p [3]byte
+	if err := f.w.Recv(p[:], hostTimeout); err != nil {
+		return err
+	}
+	was := f.mode.on
+	f.mode = mode{on: p[0] != 0, stamp: int(p[1]), mask: p[2]}
+	switch f.mode.stamp {
+	case 0, 1, 2, 4:
+	default:
+		f.mode.stamp = 0
+	}
+	if f.mode.size() == 0 {
+		f.mode.on = false
+	}
+	if f.cfg.Play != nil {
+		return f.switchPlayer()
+	}
+	if f.mode.on && !was {
+		f.catchUp()
+		f.began.Store(f.tick)
+	}
+	return nil
+}
+
+// uart is 08: baud, parity, data bits, stop bits, each u32. A pty has no baud;
+// the number matters only to Config.LimitToBaud.
+func (f *Face) uart() error {
+	var p [16]byte
+	if err := f.w.Recv(p[:], hostTimeout); err != nil {
+		return err
+	}
+	switch baud := binary.LittleEndian.Uint32(p[:]); baud {
+	case 115200, 230400, 460800, 921600, 1500000, 2000000:
+		f.baud = baud
+	}
+	return nil
+}
+
+// configOffsets is where the eight offsets lie in the stored configuration:
+// version u8, padding, CRC u16, offsets 8 × i8, and the display's settings.
+const configOffsets = 4
+
+// defaultConfig is the stored configuration of a new device: version 4 and the offsets, with
+// their CRC.
+func defaultConfig(offsets [Channels]int8) (c [ConfigSize]byte) {
+	c[0] = 4
+	for i, o := range offsets {
+		c[configOffsets+i] = byte(o)
+	}
+	binary.LittleEndian.PutUint16(c[2:], line.CRC16(c[configOffsets:]))
+	return c
+}
+
+// writeConfig is 05: it takes a configuration whose CRC is right and drops any
+// other.
+func (f *Face) writeConfig() error {
+	var p [ConfigSize]byte
+	if err := f.w.Recv(p[:], hostTimeout); err != nil {
+		return err
+	}
+	if line.CRC16(p[configOffsets:]) == binary.LittleEndian.Uint16(p[2:]) {
+		f.config = p
+	}
+	return nil
+}

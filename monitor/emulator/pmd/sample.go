@@ -1,0 +1,253 @@
+package pmd
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+)
+
+// input is a pair of channels with its true errors.
+type input struct {
+	rail           int // −1 where nothing is connected
+	voltGain       float64
+	ampGain        float64 // units a count
+	voltOff        float64
+	ampOff         float64 // units at count zero
+	voltOff0       int8    // the host adds these
+	ampOff0        int8
+	noiseV, noiseI float64
+}
+
+// PairNames are the names that command 02 reports, in channel order.
+var PairNames = [pairs]string{"PCIE1", "PCIE2", "EPS1", "EPS2"}
+
+// defaultRails puts the slot's 12 V on EPS1 and the other 12 V rails in order.
+func defaultRails(rails []board.RailConfig) (names [pairs]string) {
+	free := []int{0, 1, 3}
+	for _, r := range rails {
+		switch {
+		case r.Role == measure.RolePCIe12V && names[2] == "":
+			names[2] = r.Name
+		case r.Open > 6 && len(free) > 0 && !strings.Contains(r.Name, "3v3"):
+			names[free[0]] = r.Name
+			free = free[1:]
+		}
+	}
+	return names
+}
+
+// connect puts rails on the pairs and draws the true scale of each channel.
+func (f *Face) connect(rng *rand.Rand) error {
+	names := f.cfg.Rails
+	if names == [pairs]string{} {
+		names = defaultRails(f.board.Rails())
+	}
+	sp := f.cfg.Spread
+	draw := meter.Drawing(rng, f.cfg.Draw)
+	for p := range f.inputs {
+		in := &f.inputs[p]
+		*in = input{
+			rail: -1, noiseV: f.cfg.NoiseV, noiseI: f.cfg.NoiseI, voltOff0: f.cfg.Offsets[2*p], ampOff0: f.cfg.Offsets[2*p+1],
+		}
+		in.voltGain, in.ampGain = VoltCount/(1+draw(sp.UGainV)), AmpCount/(1+draw(sp.UGainI))
+		in.voltOff, in.ampOff = draw(float64(sp.UOffsetV)), draw(float64(sp.UOffsetI))
+		if names[p] == "" {
+			continue
+		}
+		var err error
+		if in.rail, err = f.board.Find(names[p]); err != nil {
+			return fmt.Errorf("emulated PMD-USB: %s: %w", PairNames[p], err)
+		}
+	}
+	return nil
+}
+
+// Rails returns the names of the rails on PCIE1, PCIE2, EPS1 and EPS2.
+func (f *Face) Rails() (names [4]string) {
+	for p, in := range f.inputs {
+		if f.board != nil && in.rail >= 0 {
+			names[p] = f.board.Rails()[in.rail].Name
+		}
+	}
+	return names
+}
+
+// read converts all channels now.
+func (f *Face) read() (counts [Channels]int16) {
+	var total [1]measure.Watt
+	if f.board != nil {
+		f.board.Trace(total[:], f.now(), 0)
+	}
+	for p := range f.inputs {
+		in := &f.inputs[p]
+		var r board.Reading
+		if in.rail >= 0 {
+			r = f.board.Rail(in.rail, total[0])
+		}
+		if f.board == nil {
+			continue
+		}
+		counts[2*p] = convert((float64(r.V)+in.voltOff)/in.voltGain+in.noiseV*f.rng.NormFloat64(), in.voltOff0)
+		counts[2*p+1] = convert((float64(r.I)+in.ampOff)/in.ampGain+in.noiseI*f.rng.NormFloat64(), in.ampOff0)
+	}
+	return counts
+}
+
+// convert rounds to a signed 12-bit count; the host adds off to it.
+func convert(x float64, off int8) int16 {
+	return int16(min(max(math.Round(x)-float64(off), -2048), 2047))
+}
+
+// sample appends one sample of continuous mode.
+func (f *Face) sample(dst []byte) []byte {
+	var stamp [4]byte
+	binary.LittleEndian.PutUint32(stamp[:], uint32(f.tick))
+	dst = append(dst, stamp[:f.mode.stamp]...)
+	for c, n := range f.read() {
+		if f.mode.mask>>c&1 == 1 {
+			dst = binary.LittleEndian.AppendUint16(dst, uint16(n)<<4)
+		}
+	}
+	return dst
+}
+
+// steps are distances of samples in ticks with the share of samples that have
+// it: most come from a loop of 602 ticks, the rest from the loop being
+// held up by the device's display and buttons (counted in the public captures).
+var steps = []struct {
+	share float64
+	ticks uint64
+	width int64
+}{{0.8183, 601, 3}, {0.0492, 605, 3}, {0.0401, 636, 3}, {0.0493, 683, 2}, {0.0401, 739, 1}, {0.0032, 600, 340}}
+
+// nextStep draws the distance to the next sample.
+func (f *Face) nextStep() uint64 {
+	r := f.rng.Float64()
+	ticks := steps[0].ticks
+	for _, s := range steps {
+		if r < s.share {
+			ticks = s.ticks + uint64(f.rng.Int64N(s.width))
+			break
+		}
+		r -= s.share
+	}
+	if f.cfg.LimitToBaud {
+		ticks = max(ticks, uint64(float64(f.mode.size()*10)/float64(f.baud)*float64(f.cfg.TickHz)))
+	}
+	return ticks
+}
+
+// recordSize is that of a recorded sample: u16 ticks and eight u16 counts.
+const recordSize = 2 + 2*Channels
+
+// player sends a recording. Its time is the recording's own, by its time stamps.
+type player struct {
+	src   io.Closer
+	r     *bufio.Reader
+	last  uint16
+	begun time.Duration // board time of its first record
+	fresh bool
+	ticks uint64        // since the first record
+	done  time.Duration // recording time sent so far
+	ended bool
+}
+
+// stopPlayer closes the recording, if one plays.
+func (f *Face) stopPlayer() {
+	if f.play != nil {
+		_ = f.play.src.Close()
+		f.play = nil
+	}
+}
+
+// switchPlayer starts the recording from its begin, or stops it.
+func (f *Face) switchPlayer() error {
+	f.stopPlayer()
+	if !f.mode.on {
+		return nil
+	}
+	src, err := f.cfg.Play()
+	if err != nil {
+		return fmt.Errorf("emulated PMD-USB: open the recording: %w", err)
+	}
+	f.play = &player{src: src, r: bufio.NewReaderSize(src, 1<<16), begun: f.pace.Now(0), fresh: true}
+	return nil
+}
+
+// playBatch sends the records that are due.
+func (f *Face) playBatch(until time.Duration) error {
+	p := f.play
+	f.out = f.out[:0]
+	n := uint64(0)
+	for ; p.done <= until && n < maxSamples && !p.ended; n++ {
+		var rec [recordSize]byte
+		k, err := io.ReadFull(p.r, rec[:])
+		switch {
+		case err == nil:
+			p.advance(binary.LittleEndian.Uint16(rec[:]), float64(f.cfg.TickHz))
+			f.out = f.mode.transcode(f.out, rec, p.ticks)
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			if f.mode.verbatim() {
+				f.out = append(f.out, rec[:k]...) // a torn tail is played too
+			}
+			p.ended = true
+		default:
+			return fmt.Errorf("emulated PMD-USB: read the recording: %w", err)
+		}
+	}
+	if p.ended {
+		n--
+	}
+	f.samples.Add(n)
+	if err := f.w.Write(f.out); err != nil {
+		return err
+	}
+	if p.ended {
+		f.stopPlayer()
+		select {
+		case f.played <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// advance moves the recording's time to a record's stamp, which wraps.
+func (p *player) advance(stamp uint16, tickHz float64) {
+	if p.fresh {
+		p.ticks, p.fresh = uint64(stamp), false
+	} else {
+		p.ticks += uint64(stamp - p.last)
+	}
+	p.last = stamp
+	p.done = time.Duration(float64(p.ticks) / tickHz * 1e9)
+}
+
+// verbatim reports whether the driver asked for the recorded form.
+func (m mode) verbatim() bool { return m.stamp == 2 && m.mask == 0xFF }
+
+// transcode appends a record in the form that the driver asked for.
+func (m mode) transcode(dst []byte, rec [recordSize]byte, ticks uint64) []byte {
+	if m.verbatim() {
+		return append(dst, rec[:]...)
+	}
+	var stamp [4]byte
+	binary.LittleEndian.PutUint32(stamp[:], uint32(ticks))
+	dst = append(dst, stamp[:m.stamp]...)
+	for c := range Channels {
+		if m.mask>>c&1 == 1 {
+			dst = append(dst, rec[2+2*c:4+2*c]...)
+		}
+	}
+	return dst
+}

@@ -1,0 +1,154 @@
+// Package pmd2 is an ElmorLabs PMD2 in software: a device that is asked, not one that sends by
+// itself, fed by the emulated board.
+//
+//	00 welcome, 01 vendor and product, 02 its number, 04 one reading of all ten sensors
+//
+// A reading is the mean since the last update; two questions within one update get the same.
+package pmd2
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"io"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+)
+
+// The device's numbers.
+const (
+	Sensors    = 10
+	ReplyBytes = 4 + 10*Sensors + 8 + Sensors
+	welcome    = "ElmorLabs PMD2\x00"
+)
+
+// Config describes the device.
+type Config struct {
+	Seed uint64
+	// Update is how often the device converts; default 1 ms. What is asked for in
+	// between is the last reading again.
+	Update time.Duration
+	// Noise of a reading; default 2 mV and 5 mA, negative for none.
+	NoiseV measure.Volt
+	NoiseI measure.Ampere
+	// Spread and Draw: see meter.Spread. Without Draw the device is true.
+	Spread meter.Spread
+	Draw   bool
+	// Product that the device calls itself; default 0x15.
+	Product byte
+}
+
+// rails are the board's rails by sensor: ATX 12 V, 5 V, 5 VSB, 3.3 V, HPWR, EPS1,
+// EPS2, PCIE1 to PCIE3. The slot's rails come through the mainboard and are not
+// seen; the rest of the PC is steady.
+var rails = [Sensors]string{4: "aux_12v_1", 7: "aux_12v_2", 8: "aux_12v_3"}
+
+// rest are the steady readings of the sensors that see no rail of the card.
+var rest = [Sensors]board.Reading{
+	0: {V: 12.08, I: 1.4}, 1: {V: 5.02, I: 1.1}, 2: {V: 5.04, I: 0.2}, 3: {V: 3.31, I: 0.9}, 5: {V: 12.10, I: 3.2},
+	6: {V: 12.10, I: 0.1},
+}
+
+// Face is one device. Run serves one line at a time.
+type Face struct {
+	board   *board.Board
+	pace    pace.Pace
+	cfg     Config
+	sensors []wiring.Pair
+	rng     *rand.Rand
+
+	w     *line.Wire
+	last  int64 // number of the conversion that reply holds; −1 for none
+	reply [ReplyBytes]byte
+	mute  atomic.Int64
+}
+
+// New makes a device that reads a board. It needs a clock: a free pace stands
+// still for a device that is asked.
+func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
+	if cfg.Update <= 0 {
+		cfg.Update = time.Millisecond
+	}
+	cfg.Product = cmp.Or(cfg.Product, 0x15)
+	meter.Default(&cfg.NoiseV, 0.002)
+	meter.Default(&cfg.NoiseI, 0.005)
+	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
+		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01}
+	}
+	f := &Face{board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
+	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706d6432))
+	f.sensors = wiring.Pairs(b.Rails(), rails[:], rest[:], cfg.Spread, cfg.Draw, rng)
+	return f, nil
+}
+
+// Mute leaves the next n requests for readings without an answer.
+func (f *Face) Mute(n int) { f.mute.Store(int64(n)) }
+
+// Run powers the device up, greets, and serves a driver on a line until ctx ends,
+// the line is closed, or writing fails. It returns nil for the first two and
+// closes the line.
+func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
+	return line.Device{Command: f.command, Start: func(w *line.Wire) error {
+		f.w, f.last = w, -1
+		return w.Write([]byte(welcome))
+	}}.Serve(ctx, rw)
+}
+
+// command answers a command of one byte; those that it does not know, and those
+// that change the device, it ignores.
+func (f *Face) command(b byte) error {
+	switch b {
+	case 0x00:
+		return f.w.Write([]byte(welcome))
+	case 0x01:
+		return f.w.Write([]byte{0xEE, f.cfg.Product, 0x00})
+	case 0x02:
+		id := make([]byte, 12)
+		binary.LittleEndian.PutUint64(id, 0x3231_5133_0042_0000+f.cfg.Seed)
+		return f.w.Write(id)
+	case 0x04:
+		if f.mute.Add(-1) >= 0 {
+			return nil
+		}
+		f.convert()
+		return f.w.Write(f.reply[:])
+	}
+	return nil
+}
+
+// convert reads the sensors, if the time for it has come.
+func (f *Face) convert() {
+	n := int64(f.pace.Now(0) / f.cfg.Update)
+	if n == f.last {
+		return
+	}
+	f.last = n
+	at := time.Duration(n) * f.cfg.Update
+	p := f.board.MeanPower(max(0, at-f.cfg.Update), at)
+	b := binary.LittleEndian.AppendUint16(f.reply[:0], 3300)
+	b = binary.LittleEndian.AppendUint16(b, 350)
+	var watts [Sensors]float64
+	for i := range f.sensors {
+		v, a := f.sensors[i].Read(f.board, p, f.cfg.NoiseV, f.cfg.NoiseI, f.rng)
+		mV, mA := math.Round(v*1e3), math.Round(a*1e3)
+		watts[i] = mV * mA / 1e6
+		b = binary.LittleEndian.AppendUint16(b, uint16(int16(mV)))
+		b = binary.LittleEndian.AppendUint32(b, uint32(int32(mA)))
+		b = binary.LittleEndian.AppendUint32(b, uint32(int32(math.Round(1e3*watts[i]))))
+	}
+	eps, pcie := watts[5]+watts[6], watts[4]+watts[7]+watts[8]+watts[9]
+	board := watts[0] + watts[1] + watts[2] + watts[3]
+	for _, w := range []float64{eps, pcie, board, eps + pcie + board} {
+		b = binary.LittleEndian.AppendUint16(b, uint16(math.Round(max(0, w))))
+	}
+	clear(f.reply[len(b):])
+}

@@ -1,0 +1,440 @@
+// Package powersensor3 is a PowerSensor3 (firmware 1.6) in software: its commands of one byte
+// and its frames of 18 bytes at 20 kHz, fed by the emulated board.
+//
+//	S, T, X   start; stop; stop with the mark FF 3F FF 3F
+//	R, W      the stored configuration of the eight sensors, 41 bytes each, with handshakes
+//	V, Q, I   version; number of conversions; one frame
+//	M         marks the next frame
+//	Z, Y      reset; restart as another USB device, which ends the line
+//
+// The stored configuration outlives a driver's visit. It changes the answers to R, never the
+// hardware behind it: six conversions a frame, whose integer mean loses 5/12 of a level.
+package powersensor3
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/monitor/emulator/pace"
+)
+
+// Config describes the device.
+type Config struct {
+	Seed uint64
+	// Rails on pairs 0 to 3 by name; nil for the board's first four.
+	Rails []string
+	// MaxPower of the board, by which the sensors are chosen; default 1.1 × the
+	// level of the full load.
+	MaxPower measure.Watt
+	// Version that V answers, default F411-1.6.1.
+	Version string
+	// NoiseI and NoiseV are the noise of one conversion in levels; six make a
+	// frame. Defaults 3 and 1.2, negative for none.
+	NoiseI, NoiseV float64
+	// Spread and Draw: see meter.Spread. Without Draw the stored configuration is
+	// true. A zero Spread stands for the error of a module without a calibration:
+	// 1 % and 0.5 % in gain of current and voltage, 100 ppm, and ZeroLevels.
+	Spread meter.Spread
+	Draw   bool
+	// ZeroLevels is the standard deviation of every sensor's zero in levels, drawn
+	// besides Spread's offsets; 2 where Spread is zero.
+	ZeroLevels float64
+	// Start is the board's time when the device's counter stood at zero.
+	Start time.Duration
+}
+
+// Face is one device. Its stored configuration outlives the driver's visits;
+// Run serves one line at a time.
+type Face struct {
+	board  *board.Board
+	cfg    Config
+	hw     [Sensors]analog
+	memory sync.Mutex // around changes of stored, and looks at it from outside
+	stored [Sensors]Sensor
+	noise  *rand.Rand
+	clock  float64   // the device's clock runs fast by this much
+	beat   line.Beat // counts the frames; a value's centre lies half a frame before its stamp
+
+	origin    uint64 // number of the frame at the last S
+	streaming bool
+	markers   int
+	w         *line.Wire
+	power     []measure.Watt
+	out       []byte
+
+	saturated atomic.Bool
+	skipped   atomic.Uint64
+	began     atomic.Uint64 // origin, for others
+}
+
+// New makes a device that reads a board.
+func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
+	meter.Default(&cfg.NoiseI, 3)
+	meter.Default(&cfg.NoiseV, 1.2)
+	meter.Default(&cfg.MaxPower, 1.1*b.Config().Levels.Full)
+	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
+		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UClock: 1e-4}
+		meter.Default(&cfg.ZeroLevels, 2)
+	}
+	cfg.Version = cmp.Or(cfg.Version, "F411-1.6.1")
+	f := &Face{board: b, cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
+	rng := rand.New(rand.NewPCG(cfg.Seed, 0x70733366))
+	var err error
+	if f.stored, f.hw, err = connect(b, cfg, rng); err != nil {
+		return nil, err
+	}
+	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
+	step := FrameMicros * 1e3 / (1 + f.clock)
+	f.beat = line.Beat{Pace: p, Start: cfg.Start - time.Duration(math.Round(step/2)), Step: step}
+	return f, nil
+}
+
+// Stored returns the stored configuration. It is safe while Run runs.
+func (f *Face) Stored() [Sensors]Sensor {
+	f.memory.Lock()
+	defer f.memory.Unlock()
+	return f.stored
+}
+
+// ClockError is how fast the device's clock runs, relative.
+func (f *Face) ClockError() float64 { return f.clock }
+
+// SaturateSensor7 drives sensor 7 to full scale: its packet is then FF 3F, the
+// same bytes as the mark that ends a stream.
+func (f *Face) SaturateSensor7(on bool) { f.saturated.Store(on) }
+
+// Skipped is the number of frames lost because the driver did not read.
+func (f *Face) Skipped() uint64 { return f.skipped.Load() }
+
+// BoardTime is the board's time at the centre of a frame's conversions. Frame 0
+// is the one at the device's time zero.
+func (f *Face) BoardTime(frame uint64) time.Duration { return f.beat.At(frame) }
+
+// StreamStart is the board's time at the centre of the first frame of the
+// newest stream: the driver's device time zero. Valid once a frame came.
+func (f *Face) StreamStart() time.Duration { return f.BoardTime(f.began.Load()) }
+
+// Run serves a driver on a line until ctx ends, the line is closed, or writing
+// fails. It returns nil for the first two and closes the line.
+func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
+	return line.Device{
+		Pace:    f.beat.Pace,
+		Start:   func(w *line.Wire) error { f.w = w; f.reset(); return nil },
+		Command: f.received,
+		Next:    func() (time.Duration, bool) { return f.beat.Now(), f.streaming },
+		Batch:   func(until time.Duration) error { return f.beat.Send(until, maxFrames, &f.skipped, f.send) },
+	}.Serve(ctx, rw)
+}
+
+// received carries out a command. The firmware resets where the host owes it bytes for 2 s.
+func (f *Face) received(b byte) error {
+	err := f.command(b)
+	if errors.Is(err, line.ErrTimeout) {
+		f.reset()
+		return nil
+	}
+	return err
+}
+
+// reset puts the device into its state at power-on: nothing streams.
+func (f *Face) reset() { f.streaming, f.markers = false, 0 }
+
+// maxFrames bounds the frames of one write.
+const maxFrames = 200
+
+// send reads and writes n frames.
+func (f *Face) send(n int) error {
+	if cap(f.power) < n {
+		f.power = make([]measure.Watt, maxFrames)
+		f.out = make([]byte, maxFrames*FrameBytes)
+	}
+	power, out := f.power[:n], f.out[:n*FrameBytes]
+	f.board.Trace(power, f.beat.Now(), f.beat.Step)
+	saturated := f.saturated.Load()
+	var levels [Sensors]uint16
+	for i, p := range power {
+		for s := range f.hw {
+			levels[s] = 0
+			if a := &f.hw[s]; a.rail >= 0 {
+				levels[s] = a.level(f.board.Rail(a.rail, p), f.noise)
+			}
+		}
+		if saturated {
+			levels[7] = maxLevel
+		}
+		putFrame(out[i*FrameBytes:], uint16(f.beat.Next*FrameMicros&1023), &levels, f.markers > 0)
+		f.markers = max(0, f.markers-1)
+		f.beat.Next++
+	}
+	return f.w.Write(out)
+}
+
+// counter is the answer to Q: conversions since the stream began, one for each
+// sensor of each frame.
+func (f *Face) counter() []byte {
+	return binary.LittleEndian.AppendUint32(nil, uint32((f.beat.Next-f.origin)*Sensors))
+}
+
+const (
+	hostTimeout = 2 * time.Second        // the host owes bytes; then the firmware resets
+	stopDelay   = 100 * time.Millisecond // before the stop mark
+)
+
+// command carries out one command of the driver. Bytes that are no command are
+// ignored, as the firmware does.
+func (f *Face) command(b byte) error {
+	switch b {
+	case 'R':
+		return f.readConfig()
+	case 'W':
+		return f.writeConfig()
+	case 'S':
+		f.beat.CatchUp()
+		f.origin, f.streaming = f.beat.Next, true
+		f.began.Store(f.beat.Next)
+	case 'I':
+		if f.streaming {
+			return nil
+		}
+		f.beat.CatchUp()
+		return f.send(1)
+	case 'M':
+		f.markers++
+	case 'T':
+		return f.stop()
+	case 'X':
+		if err := f.stop(); err != nil {
+			return err
+		}
+		if !f.beat.Pace.Free() {
+			if err := f.w.Sleep(stopDelay); err != nil {
+				return err
+			}
+		}
+		return f.w.Write([]byte{0xFF, 0x3F, 0xFF, 0x3F})
+	case 'Q':
+		if !f.streaming { // the counter runs on between streams, too
+			f.beat.CatchUp()
+		}
+		return f.w.Write(f.counter())
+	case 'V':
+		return f.w.Write([]byte(f.cfg.Version + "\r\n"))
+	case 'Z':
+		f.reset()
+	case 'Y':
+		f.w.Detach() // it comes back as another USB device: this line is gone
+	}
+	return nil
+}
+
+// stop ends the stream once every pending marker is sent, as the firmware does.
+func (f *Face) stop() error {
+	if !f.streaming {
+		return nil
+	}
+	for f.markers > 0 {
+		if err := f.send(min(f.markers, maxFrames)); err != nil {
+			return err
+		}
+	}
+	f.streaming = false
+	return nil
+}
+
+// readConfig sends the stored configuration, a sensor at a time; any byte of the
+// driver asks for the next.
+func (f *Face) readConfig() error {
+	var ack [1]byte
+	for _, s := range f.stored {
+		b := s.Marshal()
+		if err := f.w.Write(b[:]); err != nil {
+			return err
+		}
+		if err := f.w.Recv(ack[:], hostTimeout); err != nil {
+			return err
+		}
+	}
+	return f.w.Write([]byte{'D'})
+}
+
+// writeConfig takes a configuration. It changes the answer to R, never
+// the hardware behind it.
+func (f *Face) writeConfig() error {
+	for i := range f.stored {
+		var b [SensorBytes]byte
+		if err := f.w.Recv(b[:], hostTimeout); err != nil {
+			return err
+		}
+		f.memory.Lock()
+		f.stored[i].Unmarshal(b)
+		f.memory.Unlock()
+		if err := f.w.Write([]byte{'S'}); err != nil {
+			return err
+		}
+	}
+	return f.w.Write([]byte{'D'})
+}
+
+// The device's numbers (firmware 1.6).
+const (
+	Sensors     = 8
+	Pairs       = 4
+	SensorBytes = 41             // of the configuration, a sensor
+	FrameBytes  = 2 + 2*Sensors  // a time stamp and every sensor
+	FrameMicros = 50             // 20 kHz
+	maxLevel    = 1023           // 10 bits
+	lsb         = 3.3 / maxLevel // volts a level
+	averaged    = 6              // conversions a frame
+	truncation  = 5.0 / 12       // levels that the integer mean of six loses on average
+)
+
+// Sensor is one sensor's stored configuration, as command R reads it.
+type Sensor struct {
+	Type, Pair string
+	// Vref in volts; Sensitivity in volts an ampere (even sensors) or volts a
+	// volt (odd ones).
+	Vref, Sensitivity float32
+	InUse             bool
+}
+
+// Marshal returns the 41 bytes of the stored form.
+func (s Sensor) Marshal() [SensorBytes]byte {
+	var b [SensorBytes]byte
+	copy(b[0:15], s.Type) // the 16th byte stays NUL
+	copy(b[16:31], s.Pair)
+	binary.LittleEndian.PutUint32(b[32:], math.Float32bits(s.Vref))
+	binary.LittleEndian.PutUint32(b[36:], math.Float32bits(s.Sensitivity))
+	if s.InUse {
+		b[40] = 1
+	}
+	return b
+}
+
+// Unmarshal reads the stored form.
+func (s *Sensor) Unmarshal(b [SensorBytes]byte) {
+	text := func(b []byte) string { b, _, _ = bytes.Cut(b, []byte{0}); return string(b) }
+	s.Type, s.Pair = text(b[0:16]), text(b[16:32])
+	s.Vref = math.Float32frombits(binary.LittleEndian.Uint32(b[32:]))
+	s.Sensitivity = math.Float32frombits(binary.LittleEndian.Uint32(b[36:]))
+	s.InUse = b[40] != 0
+}
+
+// analog is the true hardware behind a sensor, which no configuration can change.
+type analog struct {
+	rail       int // −1 where nothing is connected
+	vref, gain float64
+	noise      float64 // of one conversion, in levels
+	current    bool
+}
+
+// hallSensors are the current sensors of the device's makers: rated ampere and
+// volts an ampere.
+var hallSensors = []struct {
+	name        string
+	rated, gain float64
+}{{"MLX10", 10, 0.120}, {"MLX20", 20, 0.0625}, {"MLX50", 50, 0.025}, {"MLX75", 75, 0.01667}}
+
+// dividers are the voltage dividers that a pair may carry.
+var dividers = []float64{0.8, 0.2, 0.0877}
+
+// connect puts the board's rails on the pairs: the smallest current sensor and
+// the largest divider that bear the rail at its highest load.
+func connect(b *board.Board, cfg Config, rng *rand.Rand) (stored [Sensors]Sensor, hw [Sensors]analog, err error) {
+	for i := range hw {
+		hw[i], stored[i] = analog{rail: -1}, Sensor{Type: "NA", Pair: "NA"}
+	}
+	rails := b.Rails()
+	names := cfg.Rails
+	if names == nil {
+		for _, r := range rails[:min(len(rails), Pairs)] {
+			names = append(names, r.Name)
+		}
+	}
+	if len(names) > Pairs {
+		return stored, hw, fmt.Errorf("emulated PowerSensor3: %d rails: it has %d pairs", len(names), Pairs)
+	}
+	for pair, name := range names {
+		i, err := b.Find(name)
+		if err != nil {
+			return stored, hw, fmt.Errorf("emulated PowerSensor3: %w", err)
+		}
+		most := b.Rail(i, cfg.MaxPower)
+		hall := hallSensors[len(hallSensors)-1]
+		for _, h := range hallSensors {
+			if h.rated >= float64(most.I) {
+				hall = h
+				break
+			}
+		}
+		div := dividers[len(dividers)-1]
+		for _, d := range dividers {
+			if d*float64(rails[i].Open) < 3.1 {
+				div = d
+				break
+			}
+		}
+		stored[2*pair], hw[2*pair] = sensor(rng, cfg, hall.name, name, i, true, 1.65, hall.gain)
+		stored[2*pair+1], hw[2*pair+1] = sensor(rng, cfg, "voltage", name, i, false, 0, div)
+	}
+	return stored, hw, nil
+}
+
+// sensor draws one sensor's true values around its stored ones. The stored
+// reference is calibrated at zero input, as the device's manual asks: it includes
+// the part that the integer mean cuts off.
+func sensor(rng *rand.Rand, cfg Config, kind, pair string, rail int, current bool, vref, gain float64) (Sensor,
+	analog,
+) {
+	u, offset, noise := cfg.Spread.UGainV, float64(cfg.Spread.UOffsetV), cfg.NoiseV
+	if current {
+		u, offset, noise = cfg.Spread.UGainI, float64(cfg.Spread.UOffsetI), cfg.NoiseI
+	}
+	offset = math.Hypot(offset, cfg.ZeroLevels*lsb/gain)
+	ge, oe := rng.NormFloat64()*u, rng.NormFloat64()*offset
+	if !cfg.Draw {
+		ge, oe = 0, 0
+	}
+	s := Sensor{Type: kind, Pair: pair, Vref: float32(vref - truncation*lsb), Sensitivity: float32(gain), InUse: true}
+	return s, analog{rail: rail, vref: vref + oe*gain, gain: gain * (1 + ge), noise: noise, current: current}
+}
+
+// level converts one sensor for one frame: six conversions, their integer mean.
+func (a *analog) level(r board.Reading, rng *rand.Rand) uint16 {
+	x := float64(r.V)
+	if a.current {
+		x = float64(r.I)
+	}
+	at := (a.vref + a.gain*x) / lsb
+	sum := 0
+	for range averaged {
+		sum += int(min(max(math.Round(at+a.noise*rng.NormFloat64()), 0), maxLevel))
+	}
+	return uint16(sum / averaged)
+}
+
+// putFrame encodes a frame: a time stamp packet, then the sensors in order.
+func putFrame(dst []byte, micros uint16, levels *[Sensors]uint16, marker bool) {
+	dst[0] = 0xF0 | byte(micros>>6&0xF)
+	dst[1] = 0x40 | byte(micros&0x3F)
+	for i, l := range levels {
+		dst[2+2*i] = 0x80 | byte(i)<<4 | byte(l>>6&0xF)
+		dst[3+2*i] = byte(l & 0x3F)
+	}
+	if marker {
+		dst[3] |= 0x40
+	}
+}

@@ -1,0 +1,369 @@
+// Package rigol is Rigol oscilloscopes in software: the SCPI commands of the DS1000Z, MSO5000
+// and DHO800/900 over an emulated scope.
+//
+// A Family holds the differences: depths by the number of channels shown, rates, the form of
+// codes, the spelling of nodes, and the moment that an MSO5000's reader needs after an
+// acquisition. Depth can be set only while the scope runs; deep memory is read in pieces, by
+// :WAV:STAR and :WAV:STOP.
+package rigol
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
+	"github.com/wattmark/wattmark/monitor/emulator/scpi"
+)
+
+// Config describes the scope and its wiring.
+type Config = scope.Config
+
+// Family holds the differences between the families, from their manuals.
+type Family struct {
+	traits                  scope.Traits
+	model, serial, firmware string
+	divisions               float64 // across the screen; memory spans it
+	screen                  int     // points of a screen
+	maxRate                 float64
+	maxRead                 int // points a read in BYTE; half in WORD
+	// depths are the depths of a channel with so many sharing memory, ascending.
+	depths func(share int) []int
+	edge   string                      // node of the edge trigger's commands
+	level  float64                     // the most divisions of its level off the middle
+	offset func(scale float64) float64 // the most volts of offset at a scale, with a probe of 1:1
+	// rates are those that there are, ascending; nil for any. Memory then spans the
+	// screen or more, with its middle at the screen's.
+	rates []float64
+	// pages: the preamble has the size of the page that is set, and memory that
+	// was not filled is read with its former contents, as only its size is known.
+	pages bool
+	// words: codes have 16 bits; in BYTE the upper eight.
+	words bool
+	// settle is how long after an acquisition reads come back empty, until mode and
+	// format are set again.
+	settle    time.Duration
+	showDepth func(int) string
+}
+
+// Face is one scope. Its clients come and go through the embedded Instrument.
+type Face struct {
+	*scope.Scope
+	family *Family
+
+	timeScale, timeShift float64 // s a division; s
+	roll                 string
+	depth                int // points a channel as set; 0 for AUTO
+	average              int
+	acqType              string
+	wav                  waveform
+}
+
+// New makes a scope of a family whose probes sit on a board.
+func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
+	f := &Face{family: family}
+	var err error
+	if f.Scope, err = scope.New(b, cfg, f.family.traits, f); err != nil {
+		return nil, err
+	}
+	f.reset()
+	id := cfg.Identity("RIGOL TECHNOLOGIES", f.family.model, f.family.serial, f.family.firmware)
+	f.Instrument = scpi.New(id, f.reset, f.commands())
+	return f, nil
+}
+
+// reset is *RST.
+func (f *Face) reset() {
+	f.Reset(scope.Channel{Scale: 1, Ratio: 10, Coupling: "DC", Invert: "0", Limit: "OFF", Units: "VOLT"})
+	f.timeScale, f.timeShift, f.depth, f.average, f.acqType, f.roll = 1e-6, 0, 0, 2, "NORM", "1"
+	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 16e-9}
+	f.Power()
+	f.wav = waveform{mode: "NORM", format: "BYTE", start: 1, stop: f.family.screen}
+}
+
+// Window is the time that memory spans.
+func (f *Face) Window() float64 { return f.family.divisions * f.timeScale }
+
+// Delay is where memory begins behind the trigger.
+func (f *Face) Delay() float64 {
+	if f.family.rates != nil {
+		return f.timeShift - float64(f.Points())/f.Rate()/2
+	}
+	return f.timeShift - f.Window()/2
+}
+
+// Points is the memory's depth of one channel.
+func (f *Face) Points() int {
+	if f.depth > 0 {
+		return f.depth
+	}
+	// AUTO takes the depth that the fastest rate needs, in the steps of the manual.
+	known := f.family.depths(f.Share())
+	for _, n := range known {
+		if float64(n) >= f.Window()*f.maxRate() {
+			return n
+		}
+	}
+	return known[len(known)-1]
+}
+
+// maxRate is the fastest rate with the channels that are shown, in samples a second.
+func (f *Face) maxRate() float64 { return f.family.maxRate / float64(f.Share()) }
+
+// Rate is the nominal rate of a channel, in samples a second.
+func (f *Face) Rate() float64 {
+	rate := min(f.maxRate(), float64(f.Points())/f.Window())
+	for i := len(f.family.rates) - 1; i >= 0; i-- {
+		if f.family.rates[i] <= rate*(1+1e-9) {
+			return f.family.rates[i]
+		}
+	}
+	return rate
+}
+
+// setDepth is :ACQ:MDEP, which works only while the scope runs.
+func (f *Face) setDepth(c scpi.Call) error {
+	if !f.Running() {
+		return scpi.ErrConflict
+	}
+	if len(c.Args) == 0 {
+		return scpi.ErrMissing
+	}
+	if w, err := c.Word(0, "AUTO"); err == nil && w == "AUTO" {
+		f.depth = 0
+		return nil
+	}
+	v, err := points(c.Args[0])
+	if err != nil {
+		return err
+	}
+	for _, d := range f.family.depths(f.Share()) {
+		if v == float64(d) {
+			f.depth = d
+			return nil
+		}
+	}
+	return scpi.ErrValue
+}
+
+// DS1000Z is the DS1054Z and its sisters.
+var DS1000Z = &Family{
+	traits: scope.Traits{
+		Name: "DS1000Z", Channels: 4, PerDiv: 25, Middle: 127, Most: 255, WholeShift: true,
+		GainLimit: 0.03, ZeroLimit: 0.1, ClockLimit: 25e-6,
+	},
+	model: "DS1054Z", serial: "DS1ZA000000001", firmware: "00.04.04.SP3",
+	divisions: 12, screen: 1200, maxRate: 1e9, maxRead: 250_000, edge: "EDGe", level: 5, offset: offsets(0.5, 2, 100),
+	showDepth: strconv.Itoa,
+	depths: func(share int) (out []int) {
+		most := 12_000_000 / share
+		for d := most / 1000; d <= most; d *= 10 {
+			out = append(out, d)
+		}
+		return out
+	},
+}
+
+// MSO5000 is the MSO5074 and its sisters, whose reader needs a moment after an
+// acquisition.
+var MSO5000 = &Family{
+	traits: scope.Traits{
+		Name: "MSO5000", Channels: 4, PerDiv: 25, Middle: 128, Most: 255, WholeShift: true,
+		GainLimit: 0.02, ZeroLimit: 0.1, ClockLimit: 2e-6,
+	},
+	model: "MSO5074", serial: "MS5A000000001", firmware: "00.01.03.03.00",
+	divisions: 10, screen: 1000, maxRate: 8e9, maxRead: 250_000, edge: "EDGE", level: 5,
+	offset: offsets(0.0651, 1, 0.2601, 30, 100), showDepth: strconv.Itoa,
+	depths: shared(100_000_000, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 50_000_000, 100_000_000),
+	settle: 40 * time.Millisecond,
+}
+
+// DHO is the DHO804 and its sisters, of 12 bits in words of 16.
+var DHO = &Family{
+	traits: scope.Traits{
+		Name: "DHO800", Channels: 4, PerDiv: 7500, Middle: 32768, Most: 65535, Quantum: 16, WholeShift: true,
+		GainLimit: 0.01, ZeroLimit: 0.1, ClockLimit: 25e-6,
+	},
+	model: "DHO804", serial: "DHO8A000000001", firmware: "00.01.03",
+	divisions: 10, screen: 1000, maxRate: 1.25e9, maxRead: 250_000, edge: "EDGE", pages: true, words: true,
+	level: 4.5, offset: offsets(0.06501, 1, 0.26001, 8, 2.6501, 20, 100),
+	rates: []float64{
+		200, 500, 1e3, 2e3, 5e3, 10e3, 20e3, 50e3, 100e3, 125e3, 250e3, 500e3, 1.25e6, 2.5e6, 6.25e6, 12.5e6, 31.25e6,
+		62.5e6, 156.25e6, 312.5e6, 625e6, 1.25e9,
+	},
+	depths: shared(50_000_000, 1000, 10_000, 100_000, 1_000_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000),
+	showDepth: func(n int) string { // 1.000E+6
+		s := strconv.FormatFloat(float64(n), 'E', 3, 64)
+		return strings.Replace(s, "E+0", "E+", 1)
+	},
+}
+
+// Settling is the family with a reader that needs so long behind an acquisition.
+func (f Family) Settling(d time.Duration) *Family {
+	f.settle = d
+	return &f
+}
+
+// shared are those of some depths that fit a share of a memory.
+func shared(memory int, all ...int) func(int) []int {
+	return func(share int) (out []int) {
+		for _, d := range all {
+			if d*share <= memory {
+				out = append(out, d)
+			}
+		}
+		return out
+	}
+}
+
+// offsets are pairs of a scale and the most volts of offset below it, and at last
+// the most at any other.
+func offsets(table ...float64) func(float64) float64 {
+	return func(scale float64) float64 {
+		for i := 0; i+1 < len(table); i += 2 {
+			if scale < table[i]*0.999 {
+				return table[i+1]
+			}
+		}
+		return table[len(table)-1]
+	}
+}
+
+// points reads a number of points, also as 10k or 1M.
+func points(s string) (float64, error) {
+	unit := 1.0
+	if t, ok := strings.CutSuffix(strings.ToLower(s), "k"); ok {
+		s, unit = t, 1e3
+	} else if t, ok := strings.CutSuffix(strings.ToLower(s), "m"); ok {
+		s, unit = t, 1e6
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, scpi.ErrType
+	}
+	return v * unit, nil
+}
+
+type (
+	call    = scpi.Call
+	command = scpi.Command
+)
+
+// commands is the tree. Settings that only change the picture on the screen are
+// kept and reported, no more.
+func (f *Face) commands() []command {
+	return slices.Concat([]command{
+		scpi.Action("RUN", func() { f.Start(false) }),
+		scpi.Action("STOP", f.Stop),
+		scpi.Action("SINGle", func() { f.Trig.Sweep = "SING"; f.Start(true) }),
+		scpi.Action("TFORce", f.Force),
+		scpi.Action("CLEar", func() {}),
+	}, f.timeCommands(), f.acquireCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands())
+}
+
+// timeCommands set the time base in steps of 1, 2, 5.
+func (f *Face) timeCommands() []command {
+	return []command{
+		{Pattern: "TIMebase[:MAIN]:SCALe", Query: scpi.Number(&f.timeScale), Set: scpi.Set(func(v float64) error {
+			v, err := scope.Step125(v, 5e-9, 50)
+			if err == nil {
+				f.timeScale = v
+			}
+			return err
+		})},
+		// The window moves back by half a screen at most, on by 1 s or 100 divisions.
+		{Pattern: "TIMebase[:MAIN]:OFFSet", Query: scpi.Number(&f.timeShift), Set: func(c call) error {
+			return scpi.Within(&f.timeShift, -f.Window()/2*1.001, max(1, 100*f.timeScale))(c)
+		}},
+		{
+			Pattern: "TIMebase:MODE", Set: func(c call) error { _, err := c.Word(0, "MAIN"); return err },
+			Query: scpi.Fixed("MAIN"),
+		},
+		{
+			Pattern: "TIMebase:DELay:ENABle", Set: func(c call) error { _, err := c.Bool(0); return err },
+			Query: scpi.Fixed("0"),
+		},
+		scpi.Choice("TIMebase:ROLL", &f.roll, "0", "1"),
+	}
+}
+
+// acquireCommands set the depth; the rate follows from it and the time base.
+func (f *Face) acquireCommands() []command {
+	return []command{
+		{Pattern: "ACQuire:MDEPth", Set: f.setDepth, Query: scpi.Reply(func() string {
+			switch {
+			case f.family.pages: // also where AUTO chose it
+				return f.family.showDepth(f.Depth())
+			case f.depth == 0:
+				return "AUTO"
+			}
+			return f.family.showDepth(f.depth)
+		})},
+		scpi.Asked("ACQuire:SRATe", func() string { return scpi.Exponent(f.Rate()) }),
+		scpi.Choice("ACQuire:TYPE", &f.acqType, "NORMal", "AVERages", "PEAK", "HRESolution"),
+		{Pattern: "ACQuire:AVERages", Query: scpi.Show("%d", &f.average)},
+	}
+}
+
+// inputCommands set how a channel's volts become codes, and its other settings.
+func (f *Face) inputCommands() []command {
+	return []command{
+		f.Value("CHANnel<n>:SCALe", func(ch *scope.Channel) float64 { return ch.Scale },
+			func(ch *scope.Channel, v float64) error {
+				v, err := scope.Step125(v, 1e-3*ch.Ratio, 10*ch.Ratio)
+				if err == nil {
+					ch.Scale = v
+				}
+				return err
+			}),
+		f.Value("CHANnel<n>:OFFSet", func(ch *scope.Channel) float64 { return ch.Shift },
+			func(ch *scope.Channel, v float64) error {
+				if math.Abs(v) > f.family.offset(ch.Scale/ch.Ratio)*ch.Ratio {
+					return scpi.ErrRange
+				}
+				ch.Shift = v
+				return nil
+			}),
+		f.Value("CHANnel<n>:PROBe", func(ch *scope.Channel) float64 { return ch.Ratio },
+			func(ch *scope.Channel, v float64) error { return ch.SetRatio(v, 0.01, 1000) }),
+		f.Display("CHANnel<n>:DISPlay", func() { f.depth = 0 }), // the share of memory has changed
+		f.Keep("CHANnel<n>:COUPling", func(ch *scope.Channel) *string { return &ch.Coupling }, "DC", "AC", "GND"),
+		f.Keep("CHANnel<n>:BWLimit", func(ch *scope.Channel) *string { return &ch.Limit }, "OFF", "20M"),
+		f.Keep("CHANnel<n>:INVert", func(ch *scope.Channel) *string { return &ch.Invert }, "0", "OFF"),
+		f.Keep("CHANnel<n>:UNITs", func(ch *scope.Channel) *string { return &ch.Units }, "VOLTage", "WATT", "AMPere",
+			"UNKNown"),
+	}
+}
+
+// status is the answer to :TRIG:STAT?.
+func (f *Face) status() string {
+	return map[scope.State]string{
+		scope.Stopped: "STOP", scope.Waiting: "WAIT", scope.Sampling: "RUN", scope.Free: "AUTO", scope.Triggered: "TD",
+	}[f.State()]
+}
+
+// triggerCommands set the trigger. SINGle rearms a scope that runs. The node of the edge's
+// commands is spelt differently in the families.
+func (f *Face) triggerCommands() []command {
+	t, edge := &f.Trig, "TRIGger:"+f.family.edge
+	return []command{
+		scpi.Asked("TRIGger:STATus", f.status),
+		{Pattern: "TRIGger:POSition", Query: scpi.Fixed("-1")},
+		scpi.Choice("TRIGger:MODE", &t.Mode, "EDGE"),
+		scpi.Choice("TRIGger:COUPling", &t.Coupling, "DC", "AC", "LFReject", "HFReject"),
+		{Pattern: "TRIGger:HOLDoff", Query: scpi.Number(&t.Holdoff)},
+		{Pattern: "TRIGger:SWEep", Set: func(c call) error {
+			err := scpi.Word(&t.Sweep, "AUTO", "NORMal", "SINGle")(c)
+			if err == nil && t.Sweep == "SING" && f.Running() {
+				f.Start(true)
+			}
+			return err
+		}, Query: scpi.Show("%s", &t.Sweep)},
+		f.SourceOf(edge+":SOURce", "CHANnel", &t.Source),
+		scpi.Choice(edge+":SLOPe", &t.Slope, "POSitive", "NEGative", "RFALl"),
+		f.Level(edge+":LEVel", f.family.level*1.001),
+	}
+}

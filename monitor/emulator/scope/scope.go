@@ -1,0 +1,263 @@
+// Package scope is shared by all emulated oscilloscopes: probes on the
+// emulated board's rails, a trigger, single and free-running acquisition into
+// memory, and the converter. A family's face adds its command set on top and
+// describes how memory and rate follow from its settings.
+//
+//	board ─▶ Scope.Volts ─▶ trigger, acquisition ─▶ Scope.Codes ─▶ a face's blocks
+package scope
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/scpi"
+)
+
+// MaxChannels is the most that a scope has.
+const MaxChannels = 4
+
+// Quantity is the quantity at a probe.
+type Quantity uint8
+
+// The quantities.
+const (
+	Nothing   Quantity = iota // open input: 0 V and noise
+	Load                      // the rail's voltage on the card's side of a shunt
+	Source                    // … on the supply's side of a shunt of Probe.Ohm
+	Clamp                     // the output of a current clamp of Probe.VoltPerAmpere
+	TriggerIn                 // the trigger output of another scope, Probe.Line
+)
+
+// Probe is the input of one channel.
+type Probe struct {
+	Quantity      Quantity
+	Rail          string
+	Ohm           measure.Ohm
+	VoltPerAmpere float64
+	Line          *TriggerLine
+}
+
+// Config describes a scope and its wiring.
+type Config struct {
+	Seed uint64
+	// Model and Serial as in *IDN?; each face has defaults.
+	Model, Serial string
+	// Now is the board's time.
+	Now func() time.Duration
+	// Probes of the channels. All empty: a clamp of 10 mV/A and the load side on
+	// each of the board's last two rails (its last but one, on two channels).
+	Probes [MaxChannels]Probe
+	// NoiseCodes is the noise of a reading in steps of the converter; default 0.6,
+	// negative for none.
+	NoiseCodes float64
+	// Gain (relative), Zero (in divisions) and Clock (relative) are the scope's
+	// true errors.
+	Gain, Zero [MaxChannels]float64
+	Clock      float64
+	// Draw draws these errors within the limits that the maker states.
+	Draw bool
+	// TriggerOut carries a pulse for each of its triggers; nil where nothing is
+	// connected to that socket.
+	TriggerOut *TriggerLine
+}
+
+// Traits are the constants of a family of scopes.
+type Traits struct {
+	Name        string // for errors
+	Channels    int
+	PerDiv      float64 // codes a division
+	Middle      float64 // code of the screen's middle
+	Least, Most int     // codes at the ends of the range
+	Quantum     int     // codes between two steps of the converter; 0 and 1 for all of them
+	WholeShift  bool    // a channel's shift comes in whole codes
+	// The maker's limits: relative, in divisions, relative.
+	GainLimit, ZeroLimit, ClockLimit float64
+}
+
+// Geometry is how a face's settings make memory: the window in seconds and the
+// time of its begin behind the trigger, the depth of one channel in points, and
+// the nominal rate in samples a second.
+type Geometry interface {
+	Window() float64
+	Delay() float64
+	Points() int
+	Rate() float64
+}
+
+// Channel holds the settings of one channel.
+type Channel struct {
+	Shown        bool
+	Scale, Ratio float64 // V a division; the probe's ratio
+	Shift        float64 // volts added before the converter
+	Coupling     string
+	Invert       string
+	Limit        string // bandwidth
+	Units        string
+	Label        string
+
+	probe Probe
+	rail  int
+}
+
+// Scope is one scope. Its clients come and go through the embedded Instrument,
+// which the face makes of its commands. Fields and methods are for the face's
+// handlers, and for Do.
+type Scope struct {
+	*scpi.Instrument
+	Traits
+	Channel []Channel
+	Trig    Trigger
+
+	board    *board.Board
+	cfg      Config
+	geometry Geometry
+	acq      acquisition
+	power    []measure.Watt
+	volts    []float64
+	codes    []int32
+}
+
+// New makes a scope whose probes sit on a board. The face resets it.
+func New(b *board.Board, cfg Config, t Traits, g Geometry) (*Scope, error) {
+	if cfg.Now == nil {
+		return nil, fmt.Errorf("emulated %s: nothing tells the time", t.Name)
+	}
+	if cfg.NoiseCodes == 0 {
+		cfg.NoiseCodes = 0.6
+	}
+	cfg.NoiseCodes = max(0, cfg.NoiseCodes)
+	rails := b.Rails()
+	if cfg.Probes == ([MaxChannels]Probe{}) {
+		cfg.Probes = usual(rails, t.Channels)
+	}
+	if cfg.Draw {
+		cfg.draw(t)
+	}
+	s := &Scope{Traits: t, board: b, cfg: cfg, geometry: g, Channel: make([]Channel, t.Channels)}
+	for i, p := range cfg.Probes[:t.Channels] {
+		s.Channel[i].probe, s.Channel[i].rail = p, -1
+		for r := range rails {
+			if rails[r].Name == p.Rail {
+				s.Channel[i].rail = r
+			}
+		}
+		if p.Quantity == TriggerIn && p.Line == nil {
+			return nil, fmt.Errorf("emulated %s: channel %d: no trigger line", t.Name, i+1)
+		}
+		if p.Quantity != Nothing && p.Quantity != TriggerIn && s.Channel[i].rail < 0 {
+			return nil, fmt.Errorf("emulated %s: channel %d: the board has no rail %q", t.Name, i+1, p.Rail)
+		}
+	}
+	return s, nil
+}
+
+// usual wires clamps to the odd channels and voltage probes to the even ones.
+func usual(rails []board.RailConfig, channels int) (out [MaxChannels]Probe) {
+	for i := range channels {
+		p := Probe{Quantity: Load, Rail: rails[max(0, len(rails)-2+i/2)].Name}
+		if i%2 == 0 {
+			p.Quantity, p.VoltPerAmpere = Clamp, 0.01
+		}
+		out[i] = p
+	}
+	return out
+}
+
+// draw draws the scope's errors, evenly within its maker's limits.
+func (c *Config) draw(t Traits) {
+	rng := rand.New(rand.NewPCG(c.Seed, 0x73636f7065))
+	within := func(limit float64) float64 { return limit * (2*rng.Float64() - 1) }
+	for i := range c.Gain {
+		c.Gain[i], c.Zero[i] = within(t.GainLimit), within(t.ZeroLimit)
+	}
+	c.Clock = within(t.ClockLimit)
+}
+
+// Identity is the reply to *IDN?: the configured model and serial number, or the
+// face's own.
+func (c Config) Identity(maker, model, serial, firmware string) string {
+	if c.Model != "" {
+		model = c.Model
+	}
+	if c.Serial != "" {
+		serial = c.Serial
+	}
+	return fmt.Sprintf("%s,%s,%s,%s", maker, model, serial, firmware)
+}
+
+// Begin is the board's time of the first point in memory, valid after a trigger.
+func (s *Scope) Begin() (at time.Duration) {
+	s.Do(func() { at = s.acq.begin })
+	return at
+}
+
+// Shown is the number of channels that share the memory.
+func (s *Scope) Shown() (n int) {
+	for i := range s.Channel {
+		if s.Channel[i].Shown {
+			n++
+		}
+	}
+	return n
+}
+
+// Share is the number of channels among which memory and rate are divided: with
+// three or four the converters are all in use.
+func (s *Scope) Share() int {
+	switch n := s.Shown(); {
+	case n <= 1:
+		return 1
+	case n == 2:
+		return 2
+	}
+	return 4
+}
+
+// TriggerLine is a cable from one scope's trigger output to inputs of others. It is
+// safe for concurrent use.
+type TriggerLine struct {
+	mu     sync.Mutex
+	pulses []time.Duration // board times, ascending
+}
+
+// The pulse of a trigger output.
+const (
+	pulseVolts = 3.3
+	pulseWidth = time.Millisecond
+	keepPulses = 64
+)
+
+// pulse records a trigger on the line and forgets those that are long past.
+func (l *TriggerLine) pulse(at time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pulses = append(l.pulses, at)
+	if len(l.pulses) > keepPulses {
+		l.pulses = slices.Delete(l.pulses, 0, 1)
+	}
+}
+
+// after is the first pulse that begins between two instants.
+func (l *TriggerLine) after(from, to time.Duration) (at time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pulses {
+		if p >= from && p <= to {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+// volts is the line's voltage at an instant.
+func (l *TriggerLine) volts(at time.Duration) float64 {
+	if _, ok := l.after(at-pulseWidth, at); ok {
+		return pulseVolts
+	}
+	return 0
+}

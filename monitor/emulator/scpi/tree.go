@@ -1,0 +1,245 @@
+package scpi
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Call is one program message unit as a handler gets it.
+type Call struct {
+	// Suffixes are the numbers in the header, 1 where one was left out:
+	// :CHAN2:SCAL has 2.
+	Suffixes []int
+	// Args are the parameters, without quotes.
+	Args []string
+}
+
+// Number reads parameter i.
+func (c Call) Number(i int) (float64, error) {
+	if i >= len(c.Args) {
+		return 0, ErrMissing
+	}
+	v, err := strconv.ParseFloat(c.Args[i], 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) { // Go's words for them are not SCPI's
+		return 0, ErrType
+	}
+	return v, nil
+}
+
+// Bool reads parameter i: ON, OFF, 1 or 0.
+func (c Call) Bool(i int) (bool, error) {
+	if i >= len(c.Args) {
+		return false, ErrMissing
+	}
+	switch strings.ToUpper(c.Args[i]) {
+	case "ON", "1":
+		return true, nil
+	case "OFF", "0":
+		return false, nil
+	}
+	return false, ErrType
+}
+
+// Word reads parameter i as one of the words, given with their short form in
+// capitals, and returns that short form.
+func (c Call) Word(i int, words ...string) (string, error) {
+	if i >= len(c.Args) {
+		return "", ErrMissing
+	}
+	for _, w := range words {
+		if (node{pattern: w}).matches(c.Args[i]) {
+			return Short(w), nil
+		}
+	}
+	return "", ErrValue
+}
+
+// Command is one header of the tree. Pattern has the short form in capitals,
+// <n> where a number may stand, and brackets around nodes that may be left out:
+// "TIMebase[:MAIN]:SCALe", "CHANnel<n>:OFFSet". A nil handler means that the
+// header has no such form. A query may give both a reply and an error.
+type Command struct {
+	Pattern string
+	Set     func(Call) error
+	Query   func(Call) ([]byte, error)
+	// Pause, which may be nil, is asked once Set is done: the instrument carries
+	// out no more of this client's messages for so long, and then asks again,
+	// until it gives zero. Other clients are served meanwhile.
+	Pause func() time.Duration
+}
+
+// node is one word of a pattern.
+type node struct {
+	pattern            string
+	numbered, optional bool
+}
+
+// Short is the capitals of a pattern.
+func Short(pattern string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return -1
+		}
+		return r
+	}, pattern)
+}
+
+// matches reports whether a word is the node's long or short form, in upper or lower case.
+func (n node) matches(word string) bool {
+	word = strings.ToUpper(word)
+	return word == Short(n.pattern) || word == strings.ToUpper(n.pattern)
+}
+
+// match reports whether a word of a header is this node, and its number.
+func (n node) match(word string) (suffix int, ok bool) {
+	if n.matches(word) {
+		return 1, true
+	}
+	if !n.numbered {
+		return 0, false
+	}
+	i := strings.IndexAny(word, "0123456789")
+	if i < 1 || !n.matches(word[:i]) {
+		return 0, false
+	}
+	v, err := strconv.Atoi(word[i:])
+	return v, err == nil
+}
+
+// compile splits a pattern. It panics on one that is malformed: patterns are
+// part of the program.
+func compile(pattern string) (nodes []node) {
+	rest := strings.TrimPrefix(pattern, ":")
+	for rest != "" {
+		var n node
+		var word string
+		if inner, ok := strings.CutPrefix(rest, "["); ok {
+			word, rest, ok = strings.Cut(inner, "]")
+			if !ok {
+				panic(fmt.Sprintf("scpiface: pattern %q: a bracket does not close", pattern))
+			}
+			n.optional = true
+			word = strings.Trim(word, ":")
+		} else if i := strings.IndexAny(rest, ":["); i >= 0 {
+			word, rest = rest[:i], rest[i:]
+		} else {
+			word, rest = rest, ""
+		}
+		rest = strings.TrimPrefix(rest, ":")
+		n.pattern, n.numbered = strings.CutSuffix(word, "<n>")
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// match reports whether the words of a header are the nodes of a pattern.
+func match(nodes []node, words []string) (suffixes []int, ok bool) {
+	if len(nodes) == 0 {
+		return nil, len(words) == 0
+	}
+	n := nodes[0]
+	if len(words) > 0 {
+		if v, ok := n.match(words[0]); ok {
+			if rest, ok := match(nodes[1:], words[1:]); ok {
+				if n.numbered {
+					rest = append([]int{v}, rest...)
+				}
+				return rest, true
+			}
+		}
+	}
+	if !n.optional {
+		return nil, false
+	}
+	rest, ok := match(nodes[1:], words)
+	if ok && n.numbered {
+		rest = append([]int{1}, rest...)
+	}
+	return rest, ok
+}
+
+// unit is one program message unit.
+type unit struct {
+	words  []string
+	common bool // *XYZ
+	query  bool
+	args   []string
+}
+
+// split parses one unit, whose header stands below path unless it begins with a
+// colon, and returns the path for the next.
+func split(text string, path []string) (u unit, next []string) {
+	head, args, _ := strings.Cut(strings.TrimSpace(text), " ")
+	if i := strings.IndexByte(head, '\t'); i >= 0 {
+		head, args = head[:i], head[i+1:]+" "+args
+	}
+	head, u.query = strings.CutSuffix(head, "?")
+	u.args = arguments(args)
+	if strings.HasPrefix(head, "*") {
+		u.common, u.words = true, []string{head}
+		return u, path
+	}
+	absolute := strings.HasPrefix(head, ":")
+	words := strings.Split(strings.TrimPrefix(head, ":"), ":")
+	if !absolute {
+		words = append(append([]string(nil), path...), words...)
+	}
+	u.words = words
+	return u, words[:len(words)-1]
+}
+
+// arguments splits parameters at commas outside of quotes and parentheses.
+func arguments(s string) (out []string) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return nil
+	}
+	var quoted rune
+	open, start := false, 0
+	for i, r := range s {
+		switch {
+		case quoted != 0 && r == quoted:
+			quoted = 0
+		case quoted == 0 && (r == '"' || r == '\''):
+			quoted = r
+		case quoted == 0 && r == '(':
+			open = true
+		case quoted == 0 && r == ')':
+			open = false
+		case quoted == 0 && !open && r == ',':
+			out = append(out, clean(s[start:i]))
+			start = i + 1
+		}
+	}
+	return append(out, clean(s[start:]))
+}
+
+// clean takes blanks and quotes off a parameter.
+func clean(s string) string {
+	s = strings.TrimSpace(s)
+	if n := len(s); n >= 2 && s[0] == s[n-1] && (s[0] == '"' || s[0] == '\'') {
+		return s[1 : n-1]
+	}
+	return s
+}
+
+// units splits a program message at semicolons outside of quotes.
+func units(line string) (out []string) {
+	var quoted rune
+	start := 0
+	for i, r := range line {
+		switch {
+		case quoted != 0 && r == quoted:
+			quoted = 0
+		case quoted == 0 && (r == '"' || r == '\''):
+			quoted = r
+		case quoted == 0 && r == ';':
+			out = append(out, line[start:i])
+			start = i + 1
+		}
+	}
+	return append(out, line[start:])
+}

@@ -1,0 +1,376 @@
+// Package siglent is Siglent oscilloscopes with the E11 command set in software: the SDS2000X
+// Plus and HD models over an emulated scope.
+//
+// The preamble is a binary block in LeCroy's WAVEDESC form, of which this maker fills a part.
+// Firmware differs in where a word has its converter's bits and in the codes a division that it
+// states; a Family has these as fields. Values out of range are set to the range's end.
+package siglent
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
+	"github.com/wattmark/wattmark/monitor/emulator/scpi"
+)
+
+// Config describes the scope and its wiring.
+type Config = scope.Config
+
+// Family holds the differences between the families, from their manuals.
+type Family struct {
+	traits                  scope.Traits
+	model, serial, firmware string
+	bits                    int  // of the converter
+	low                     bool // words carry them at the bottom, without their sign
+	digits                  int  // of a block's length; 0 for as many as it needs
+	maxRead                 int  // bytes a read
+	maxRate                 float64
+	wordCodes               bool // the descriptor states the codes of words, also for bytes
+}
+
+// SDS2000XPlus is the SDS2104X Plus and its sisters, of 8 bits.
+var SDS2000XPlus = &Family{
+	traits: traits("SDS2000X Plus", 8), model: "SDS2104X Plus", serial: "SDS2PEED6R0001", firmware: "1.3.9R10", bits: 8,
+	digits: 9, maxRead: 5_000_000, maxRate: 2e9,
+}
+
+// SDS2000XHD is the SDS2104X HD and its sisters, of 12 bits.
+var SDS2000XHD = &Family{
+	traits: traits("SDS2000X HD", 12), model: "SDS2104X HD", serial: "SDS2HBAD6R0001", firmware: "1.2.3.1", bits: 12,
+	maxRead: 4_000_000, maxRate: 2e9, wordCodes: true,
+}
+
+// LowBits is an HD whose words carry the converter's bits at their bottom.
+var LowBits = &Family{
+	traits: traits("SDS2000X HD", 12), model: "SDS2104X HD", serial: "SDS2HBAD6R0002", firmware: "1.0.0.1", bits: 12,
+	low: true, maxRead: 4_000_000, maxRate: 2e9,
+}
+
+// traits are those of a converter of so many bits, at the top of 16.
+func traits(name string, bits int) scope.Traits {
+	quantum := 1 << (16 - bits)
+	return scope.Traits{
+		Name: name, Channels: 4, PerDiv: perDiv, Least: math.MinInt16, Most: math.MaxInt16 + 1 - quantum,
+		Quantum: quantum, GainLimit: 0.03, ZeroLimit: 0.1, ClockLimit: 25e-6,
+	}
+}
+
+const (
+	perDiv    = 7680 // codes of words; 30 of bytes
+	divisions = 10   // across the screen; memory spans it
+)
+
+// Face is one scope. Its clients come and go through the embedded Instrument.
+type Face struct {
+	*scope.Scope
+	family *Family
+
+	timeScale, delay float64 // s a division; s
+	depth            int     // the most points a channel, as set
+	words            map[string]string
+	mode             string // of the trigger, as reported
+	wav              waveform
+}
+
+// New makes a scope of a family whose probes sit on a board.
+func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
+	f := &Face{family: family}
+	var err error
+	if f.Scope, err = scope.New(b, cfg, family.traits, f); err != nil {
+		return nil, err
+	}
+	f.reset()
+	id := cfg.Identity("Siglent Technologies", family.model, family.serial, family.firmware)
+	f.Instrument = scpi.New(id, f.reset, f.commands())
+	return f, nil
+}
+
+// reset is *RST.
+func (f *Face) reset() {
+	f.Reset(scope.Channel{Scale: 1, Ratio: 1, Coupling: "DC", Invert: "OFF", Limit: "FULL", Units: "V"})
+	f.timeScale, f.delay, f.depth, f.mode = 1e-6, 0, 20_000_000, "AUTO"
+	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 8e-9}
+	f.words = map[string]string{
+		"ACQuire:TYPE": "NORMal", "ACQuire:MODE": "YT", "ACQuire:MMANagement": "AUTO", "ACQuire:SEQuence": "OFF",
+		"TIMebase:REFerence": "DELay",
+	}
+	f.wav = waveform{width: "BYTE", interval: 1}
+	f.Power()
+}
+
+// Window is the time that memory spans.
+func (f *Face) Window() float64 { return divisions * f.timeScale }
+
+// Delay is where memory begins behind the trigger.
+func (f *Face) Delay() float64 { return f.delay - f.Window()/2 }
+
+// Rate is the fastest of the scope's rates (1, 2, 4, …) that depth has room for.
+func (f *Face) Rate() float64 {
+	most := min(f.family.maxRate/float64(f.pairs()), float64(f.depth)/f.Window())
+	decade := math.Pow(10, math.Floor(math.Log10(most)+1e-9))
+	for _, m := range []float64{4, 2} {
+		if m*decade <= most*(1+1e-9) {
+			return m * decade
+		}
+	}
+	return decade
+}
+
+// Points is the number of points of one channel.
+func (f *Face) Points() int { return int(math.Round(f.Rate() * f.Window())) }
+
+// pairs is 2 where both channels of a pair share a converter.
+func (f *Face) pairs() int {
+	for i := 0; i+1 < len(f.Channel); i += 2 {
+		if f.Channel[i].Shown && f.Channel[i+1].Shown {
+			return 2
+		}
+	}
+	return 1
+}
+
+// setDepth is :ACQ:MDEP, which works only while the scope runs freely.
+func (f *Face) setDepth(c scpi.Call) error {
+	if len(c.Args) == 0 {
+		return scpi.ErrMissing
+	}
+	if s := f.State(); s != scope.Free && s != scope.Triggered {
+		return scpi.ErrConflict
+	}
+	v, err := points(c.Args[0])
+	if err != nil {
+		return err
+	}
+	for d := 20_000 / f.pairs(); d <= 200_000_000/f.pairs(); d *= 10 {
+		if v == float64(d) {
+			f.depth = d
+			return nil
+		}
+	}
+	return scpi.ErrValue
+}
+
+// share puts the depth on the steps of as many channels as are on.
+func (f *Face) share() {
+	least := 20_000 / f.pairs()
+	for d := least; ; d *= 10 {
+		if d >= f.depth || d >= 10_000*least {
+			f.depth = d
+			return
+		}
+	}
+}
+
+// suffixes of a number of points, the largest first.
+var suffixes = []struct {
+	unit string
+	v    float64
+}{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}}
+
+// points reads a number of points, also as 10k or 1.25M.
+func points(s string) (float64, error) {
+	unit := 1.0
+	for _, x := range suffixes {
+		if t, ok := strings.CutSuffix(strings.ToUpper(s), strings.ToUpper(x.unit)); ok {
+			s, unit = t, x.v
+			break
+		}
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, scpi.ErrType
+	}
+	return math.Round(v * unit), nil
+}
+
+// showPoints writes one.
+func showPoints(n int) string {
+	for _, x := range suffixes {
+		if v := float64(n) / x.v; v >= 1 {
+			return strconv.FormatFloat(v, 'g', -1, 64) + x.unit
+		}
+	}
+	return fmt.Sprint(n)
+}
+
+// number writes a setting as this maker does: three digits.
+func number(v float64) string { return fmt.Sprintf("%.2E", v) }
+
+type (
+	call    = scpi.Call
+	command = scpi.Command
+)
+
+// commands is the tree. Settings without an effect on the measurement are kept and reported.
+func (f *Face) commands() []command {
+	return slices.Concat(f.timeCommands(), f.rangeCommands(), f.inputCommands(), f.triggerCommands(), f.edgeCommands(),
+		f.waveCommands())
+}
+
+// keep is a setting without an effect here.
+func (f *Face) keep(pattern string, words ...string) command {
+	return command{
+		Pattern: pattern,
+		Set: func(c call) error {
+			w, err := c.Word(0, words...)
+			if err == nil {
+				f.words[pattern] = w
+			}
+			return err
+		},
+		Query: scpi.Reply(func() string { return f.words[pattern] }),
+	}
+}
+
+// clamp sets a value out of range to the range's end, as this maker does,
+// without an error.
+func clamp(v, least, most float64) float64 { return min(max(v, least), most) }
+
+// timeCommands set time base and memory. A value out of range is set to the range's end.
+func (f *Face) timeCommands() []command {
+	return []command{
+		{Pattern: "TIMebase:SCALe", Set: scpi.Set(func(v float64) error {
+			v, err := scope.Step125(clamp(v, 1e-9, 1000), 1e-9, 1000)
+			if err == nil {
+				f.timeScale = v
+			}
+			return err
+		}), Query: scpi.Reply(func() string { return number(f.timeScale) })},
+		{Pattern: "TIMebase:DELay", Set: scpi.Set(func(v float64) error {
+			f.delay = clamp(v, -5*f.timeScale, 5000*f.timeScale)
+			return nil
+		}), Query: scpi.Reply(func() string { return number(f.delay) })},
+		{Pattern: "ACQuire:MDEPth", Set: f.setDepth, Query: scpi.Reply(func() string { return showPoints(f.depth) })},
+		scpi.Asked("ACQuire:SRATe", func() string { return number(f.Rate()) }),
+		scpi.Asked("ACQuire:POINts", func() string { return number(float64(f.readable())) }),
+		f.keep("ACQuire:TYPE", "NORMal", "PEAK"),
+		f.keep("ACQuire:MODE", "YT", "XY", "ROLL"),
+		f.keep("ACQuire:MMANagement", "AUTO", "FSRate", "FMDepth"),
+		f.keep("ACQuire:SEQuence", "ON", "OFF"),
+		f.keep("TIMebase:REFerence", "DELay", "POSition"),
+	}
+}
+
+// rangeCommands set how volts become codes.
+func (f *Face) rangeCommands() []command {
+	shift := func(ch *scope.Channel, v float64) error {
+		most := 2.0
+		switch {
+		case ch.Scale >= 1.02*ch.Ratio:
+			most = 200
+		case ch.Scale >= 0.12*ch.Ratio:
+			most = 20
+		}
+		ch.Shift = clamp(v, -most*ch.Ratio, most*ch.Ratio)
+		return nil
+	}
+	return []command{
+		f.ValueIn(number, "CHANnel<n>:SCALe", func(ch *scope.Channel) float64 { return ch.Scale },
+			func(ch *scope.Channel, v float64) error {
+				ch.Scale = clamp(v, 500e-6*ch.Ratio, 10*ch.Ratio)
+				return shift(ch, ch.Shift)
+			}),
+		f.ValueIn(number, "CHANnel<n>:OFFSet", func(ch *scope.Channel) float64 { return ch.Shift }, shift),
+		{
+			Pattern: "CHANnel<n>:PROBe",
+			Set: f.On(func(ch *scope.Channel, c call) error {
+				v := 1.0
+				w, err := c.Word(0, "DEFault", "VALue")
+				if err == nil && w == "VAL" {
+					v, err = c.Number(1)
+				}
+				if err != nil {
+					return err
+				}
+				return ch.SetRatio(v, 1e-6, 1e6)
+			}),
+			Query: f.Of(func(ch *scope.Channel) ([]byte, error) { return []byte(number(ch.Ratio)), nil }),
+		},
+	}
+}
+
+// inputCommands are a channel's other settings.
+func (f *Face) inputCommands() []command {
+	return []command{
+		{
+			Pattern: "CHANnel<n>:SWITch",
+			Set: f.On(func(ch *scope.Channel, c call) error {
+				on, err := c.Bool(0)
+				if err == nil {
+					ch.Shown = on
+					f.share()
+				}
+				return err
+			}),
+			Query: f.Of(func(ch *scope.Channel) ([]byte, error) {
+				return []byte(map[bool]string{true: "ON", false: "OFF"}[ch.Shown]), nil
+			}),
+		},
+		f.Keep("CHANnel<n>:COUPling", func(ch *scope.Channel) *string { return &ch.Coupling }, "DC", "AC", "GND"),
+		f.Keep("CHANnel<n>:BWLimit", func(ch *scope.Channel) *string { return &ch.Limit }, "FULL", "20M", "200M"),
+		f.Keep("CHANnel<n>:INVert", func(ch *scope.Channel) *string { return &ch.Invert }, "OFF"),
+		f.Keep("CHANnel<n>:UNIT", func(ch *scope.Channel) *string { return &ch.Units }, "V", "A"),
+	}
+}
+
+// begin carries out a trigger mode.
+func (f *Face) begin(mode string) {
+	f.mode = mode
+	switch mode {
+	case "SING":
+		f.Trig.Sweep = "SING"
+		f.Start(true)
+	case "FTRIG": // one frame at once, whatever it did
+		if f.State() != scope.Waiting || f.Trig.Sweep != "SING" {
+			f.Trig.Sweep = "SING"
+			f.Start(true)
+		}
+		f.Force()
+	default:
+		f.Trig.Sweep = mode
+		f.Start(false)
+	}
+}
+
+// triggerCommands start and stop the scope: the trigger's mode decides how it runs.
+func (f *Face) triggerCommands() []command {
+	status := map[scope.State]string{
+		scope.Stopped: "Stop", scope.Waiting: "Ready", scope.Sampling: "Trig'd", scope.Free: "Auto",
+		scope.Triggered: "Trig'd",
+	}
+	return []command{
+		{Pattern: "TRIGger:MODE", Set: func(c call) error {
+			mode, err := c.Word(0, "AUTO", "NORMal", "SINGle", "FTRIG")
+			if err == nil {
+				f.begin(mode)
+			}
+			return err
+		}, Query: scpi.Reply(func() string {
+			return map[string]string{"AUTO": "AUTO", "NORM": "NORMal", "SING": "SINGle", "FTRIG": "FTRIG"}[f.mode]
+		})},
+		scpi.Action("TRIGger:RUN", func() { f.begin(f.mode) }),
+		scpi.Action("TRIGger:STOP", f.Stop),
+		scpi.Asked("TRIGger:STATus", func() string { return status[f.State()] }),
+		scpi.Choice("TRIGger:TYPE", &f.Trig.Mode, "EDGE"),
+	}
+}
+
+// edgeCommands set the edge trigger; its level stays within 4.1 divisions of the middle.
+func (f *Face) edgeCommands() []command {
+	t := &f.Trig
+	return []command{
+		f.SourceOf("TRIGger:EDGE:SOURce", "C", &t.Source),
+		f.Slope("TRIGger:EDGE:SLOPe", strings.Clone, "RISing", "FALLing", "ALTernate"),
+		scpi.Choice("TRIGger:EDGE:COUPling", &t.Coupling, "DC", "AC", "LFREJect", "HFREJect"),
+		{Pattern: "TRIGger:EDGE:LEVel", Set: scpi.Set(func(v float64) error {
+			ch, most := f.Channel[t.Source], 4.1
+			t.Level = clamp(v, -most*ch.Scale-ch.Shift, most*ch.Scale-ch.Shift)
+			return nil
+		}), Query: scpi.Reply(func() string { return number(t.Level) })},
+	}
+}

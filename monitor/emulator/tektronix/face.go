@@ -1,0 +1,360 @@
+// Package tektronix is Tektronix oscilloscopes in software: the commands of the MDO3000 and of
+// the 4 Series MSO over an emulated scope.
+//
+// Replies may have headers, in the long or short form (HEADer, VERBose). Errors go through the
+// event queue of *ESR? and ALLEv?, not SYSTem:ERRor. The two families differ in how the rate is
+// set and in whether the preamble has offset and position as one number.
+package tektronix
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
+	"github.com/wattmark/wattmark/monitor/emulator/scpi"
+)
+
+// Config describes the scope and its wiring.
+type Config = scope.Config
+
+// Family holds the differences between the families, from their manuals.
+type Family struct {
+	traits                  scope.Traits
+	model, serial, firmware string
+	maxRate                 float64
+	// series: a 4, 5 or 6 Series MSO, with commands of its own for display, probe and
+	// sample rate, and preambles of more fields.
+	series bool
+	depths []int // of a channel; nil for any up to the longest
+	most   int
+	rates  []float64 // of a decade
+	// NoID leaves the description out of preambles, as some firmware does.
+	noID bool
+}
+
+// MDO3000 is the MDO3014 and its sisters, of 8 bits.
+var MDO3000 = &Family{
+	traits: traits("MDO3000", 8, 0.02, 10e-6),
+	model:  "MDO3014", serial: "C012345", firmware: "CF:91.1CT FV:v1.30", maxRate: 2.5e9,
+	depths: []int{1000, 10_000, 100_000, 1_000_000, 5_000_000, 10_000_000}, most: 10_000_000,
+}
+
+// MSO4 is the MSO44, of 12 bits.
+var MSO4 = &Family{
+	traits: traits("4 Series MSO", 12, 0.01, 2.5e-6),
+	model:  "MSO44", serial: "C023456", firmware: "CF:91.1CT FV:1.44.3", maxRate: 6.25e9, series: true,
+	most:  31_250_000,
+	rates: []float64{6.25, 5, 3.125, 2.5, 1.25, 1},
+}
+
+// MSO4NoID is one whose firmware leaves WFID out.
+var MSO4NoID = &Family{
+	traits: MSO4.traits, model: "MSO44", serial: "C023457", firmware: "CF:91.1CT FV:1.28.5", maxRate: 6.25e9,
+	series: true, most: 31_250_000, rates: MSO4.rates, noID: true,
+}
+
+const (
+	perDiv    = 6400 // codes of two bytes; 25 of one
+	divisions = 10   // across the screen; memory spans it
+)
+
+// traits are those of a converter of so many bits, at the top of 16.
+func traits(name string, bits int, gain, clock float64) scope.Traits {
+	quantum := 1 << (16 - bits)
+	return scope.Traits{
+		Name: name, Channels: 4, PerDiv: perDiv, Least: math.MinInt16, Most: math.MaxInt16 + 1 - quantum,
+		Quantum: quantum, GainLimit: gain, ZeroLimit: 0.1, ClockLimit: clock,
+	}
+}
+
+// input holds a channel's settings beside the scope's.
+type input struct{ offset, position float64 }
+
+// Face is one scope. Its clients come and go through the embedded Instrument.
+type Face struct {
+	*scope.Scope
+	family *Family
+	now    func() time.Duration
+
+	header, verbose bool
+	inputs          []input
+	timeScale       float64 // s a division
+	position        float64 // of the trigger, percent of the record
+	rate            float64 // as set, with manual
+	manual          bool    // rate and depth make the window
+	depth           int     // points a channel
+	stopAfter       string
+	words           map[string]string
+	began           time.Duration // board time of the last ACQuire:STATE RUN
+	data            transfer
+}
+
+// New makes a scope of a family whose probes sit on a board.
+func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
+	f := &Face{family: family, now: cfg.Now, header: true, verbose: true}
+	var err error
+	if f.Scope, err = scope.New(b, cfg, family.traits, f); err != nil {
+		return nil, err
+	}
+	f.inputs = make([]input, len(f.Channel))
+	f.reset()
+	id := cfg.Identity("TEKTRONIX", family.model, family.serial, family.firmware)
+	f.Instrument = scpi.New(id, f.reset, f.commands())
+	f.UseEvents()
+	return f, nil
+}
+
+// reset is *RST. It leaves HEADer and VERBose alone.
+func (f *Face) reset() {
+	for i := range f.Channel {
+		c := &f.Channel[i]
+		c.Shown, c.Scale, c.Ratio = i == 0, 0.1, 1
+		c.Coupling, c.Invert, c.Limit = "DC", "0", "FUL"
+		f.inputs[i] = input{}
+		f.shift(i)
+	}
+	f.timeScale, f.position, f.depth, f.manual, f.rate, f.stopAfter = 4e-6, 50, 10_000, false, 62.5e6, "RUNSTOP"
+	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
+	f.words = map[string]string{"ACQuire:MODe": "SAMPLE", "HORizontal:DELay:MODe": "1"}
+	f.data = transfer{encoding: "RIB", width: 1, start: 1, stop: 10_000}
+	f.Power()
+}
+
+// shift is the effect of offset and position in front of the converter.
+func (f *Face) shift(i int) {
+	c := &f.Channel[i]
+	c.Shift = f.inputs[i].position*c.Scale - f.inputs[i].offset
+}
+
+// Window is the time that memory spans.
+func (f *Face) Window() float64 {
+	if f.manual {
+		return float64(f.depth) / f.rate
+	}
+	return divisions * f.timeScale
+}
+
+// Delay is where memory begins behind the trigger.
+func (f *Face) Delay() float64 {
+	before := f.position / 100
+	if f.words["HORizontal:DELay:MODe"] == "1" { // the trigger stands in the middle
+		before = 0.5
+	}
+	return -before * f.Window()
+}
+
+// Points is the memory's depth of one channel.
+func (f *Face) Points() int { return f.depth }
+
+// Rate is in samples a second.
+func (f *Face) Rate() float64 {
+	if f.manual {
+		return f.rate
+	}
+	return min(f.family.maxRate, float64(f.depth)/f.Window())
+}
+
+// setRate takes the rate nearest to the one wanted.
+func (f *Face) setRate(v float64) error {
+	if !(v > 0) || math.IsInf(v, 0) {
+		return scpi.ErrRange
+	}
+	v = min(max(v, 1.5625), f.family.maxRate)
+	decade, best := math.Pow(10, math.Floor(math.Log10(v))), math.Inf(1)
+	for _, m := range append([]float64{10}, f.family.rates...) {
+		if math.Abs(math.Log(m*decade/v)) < math.Abs(math.Log(best/v)) {
+			best = m * decade
+		}
+	}
+	f.rate = min(best, f.family.maxRate)
+	return nil
+}
+
+// setDepth takes a number of points, and sets the next larger depth that there is.
+func (f *Face) setDepth(v float64) error {
+	n := int(v)
+	if v != math.Trunc(v) || n < 1000 || n > f.family.most {
+		return scpi.ErrRange
+	}
+	for _, d := range f.family.depths { // the next that there is
+		if n <= d {
+			n = d
+			break
+		}
+	}
+	f.depth = n
+	return nil
+}
+
+// setTimeScale takes the next of 1, 2, 4 and their decades.
+func (f *Face) setTimeScale(v float64) error {
+	if !(v >= 1e-9*0.999 && v <= 1000*1.001) {
+		return scpi.ErrRange
+	}
+	decade := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
+	for _, m := range []float64{1, 2, 4, 10} {
+		if v <= m*decade*1.001 {
+			f.timeScale, f.manual = m*decade, false
+			return nil
+		}
+	}
+	return nil
+}
+
+// longHeader makes a header of a command's pattern, as HEADer ON puts it before replies.
+func longHeader(pattern string, suffixes []int, verbose bool) string {
+	for _, n := range suffixes {
+		pattern = strings.Replace(pattern, "<n>", strconv.Itoa(n), 1)
+	}
+	if !verbose {
+		pattern = scpi.Short(pattern)
+	}
+	return ":" + strings.ToUpper(pattern) + " "
+}
+
+type (
+	call    = scpi.Call
+	command = scpi.Command
+)
+
+// commands is the tree. With HEADer ON each reply begins with its header.
+func (f *Face) commands() []command {
+	own := []command{f.display("SELect:CH<n>"), f.probe("CH<n>:PRObe:GAIN")} // of the 3000 and 4000 series alone
+	if f.family.series {
+		own = f.seriesCommands()
+	}
+	all := slices.Concat(f.acquireCommands(), f.timeCommands(), f.inputCommands(), f.triggerCommands(),
+		f.dataCommands(), f.preambleCommands(), own)
+	for i, c := range all {
+		if c.Query == nil {
+			continue
+		}
+		all[i].Query = func(a call) ([]byte, error) {
+			out, err := c.Query(a)
+			if f.header && out != nil {
+				out = append([]byte(longHeader(c.Pattern, a.Suffixes, f.verbose)), out...)
+			}
+			return out, err
+		}
+	}
+	return append(all, scpi.Switch("HEADer", &f.header), scpi.Switch("VERBose", &f.verbose))
+}
+
+// keep is a setting that is reported in its long form.
+func (f *Face) keep(pattern string, words ...string) command {
+	return command{
+		Pattern: pattern,
+		Set: func(c call) error {
+			for _, w := range words {
+				if got, err := c.Word(0, w); err == nil {
+					if f.words[pattern] = strings.ToUpper(w); !f.verbose {
+						f.words[pattern] = got
+					}
+					return nil
+				}
+			}
+			return scpi.ErrValue
+		},
+		Query: scpi.Reply(func() string { return f.words[pattern] }),
+	}
+}
+
+// number is a setting with its reply in steps of thousands: 400.0000E-12.
+func number(pattern string, get func() float64, set func(float64) error) command {
+	return command{Pattern: pattern, Set: scpi.Set(set), Query: scpi.Reply(func() string { return thousands(get()) })}
+}
+
+// thousands writes a number as this maker does.
+func thousands(v float64) string {
+	if v == 0 {
+		return "0.0E+0"
+	}
+	e := 3 * int(math.Floor(math.Log10(math.Abs(v))/3+1e-12))
+	return fmt.Sprintf("%.4fE%+d", v/math.Pow(10, float64(e)), e)
+}
+
+// begin is ACQuire:STATE RUN.
+func (f *Face) begin() {
+	f.began = f.now()
+	f.Start(f.stopAfter == "SEQ")
+	if f.stopAfter == "SEQ" && f.Trig.Sweep == "AUTO" {
+		f.Force() // it does not wait for long
+	}
+}
+
+// acquireCommands start and stop the scope and count its acquisitions.
+func (f *Face) acquireCommands() []command {
+	return []command{
+		{Pattern: "ACQuire:STATE", Set: func(c call) error {
+			w, err := c.Word(0, "RUN", "STOP", "ON", "OFF", "1", "0")
+			switch {
+			case err != nil:
+			case w == "RUN" || w == "ON" || w == "1":
+				f.begin()
+			default:
+				f.Stop()
+			}
+			return err
+		}, Query: scpi.Reply(func() string { return scpi.Flag(f.Running()) })},
+		scpi.Choice("ACQuire:STOPAfter", &f.stopAfter, "RUNSTop", "SEQuence"),
+		scpi.Asked("ACQuire:NUMACq", func() string { return fmt.Sprint(f.taken()) }),
+		f.keep("ACQuire:MODe", "SAMple", "PEAKdetect", "HIRes", "AVErage", "ENVelope"),
+	}
+}
+
+// taken is how many acquisitions were finished since the last start.
+func (f *Face) taken() int {
+	switch {
+	case f.stopAfter != "SEQ":
+		return int((f.now() - f.began).Seconds() / f.Window())
+	case !f.Running() && f.whole():
+		return 1
+	}
+	return 0
+}
+
+// whole reports whether memory holds a record that was finished.
+func (f *Face) whole() bool { return f.Memory().Points == f.Depth() }
+
+// timeCommands set the time base, the depth and the place of the trigger; the rate follows.
+func (f *Face) timeCommands() []command {
+	return []command{
+		number("HORizontal:SCAle", func() float64 { return f.Window() / divisions }, f.setTimeScale),
+		{Pattern: "HORizontal:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth)},
+		scpi.Asked("HORizontal:SAMPLERate", func() string { return thousands(f.Rate()) }),
+		{
+			Pattern: "HORizontal:POSition", Set: scpi.Within(&f.position, 0, 100),
+			Query: scpi.Reply(func() string { return thousands(f.position) }),
+		},
+		{Pattern: "HORizontal:DELay:MODe", Set: func(c call) error {
+			on, err := c.Bool(0)
+			if err == nil {
+				f.words["HORizontal:DELay:MODe"] = scpi.Flag(on)
+			}
+			return err
+		}, Query: scpi.Reply(func() string { return f.words["HORizontal:DELay:MODe"] })},
+	}
+}
+
+// seriesCommands are those of the 4, 5 and 6 Series alone.
+func (f *Face) seriesCommands() []command {
+	return []command{
+		{Pattern: "HORizontal:MODe", Set: func(c call) error {
+			w, err := c.Word(0, "AUTO", "MANual")
+			if err == nil {
+				f.manual = w == "MAN"
+			}
+			return err
+		}, Query: scpi.Reply(func() string { return map[bool]string{true: "MANUAL", false: "AUTO"}[f.manual] })},
+		number("HORizontal:MODe:SAMPLERate", f.Rate, f.setRate),
+		{Pattern: "HORizontal:MODe:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth)},
+		{Pattern: "HORizontal:ROLL", Query: scpi.Fixed("OFF")},
+		f.display("DISplay:GLObal:CH<n>:STATE"),
+		f.probe("CH<n>:PROBEFunc:EXTAtten"),
+	}
+}

@@ -1,0 +1,313 @@
+package tektronix
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
+	"github.com/wattmark/wattmark/monitor/emulator/scpi"
+)
+
+// transfer holds the settings of DATa.
+type transfer struct {
+	source      int
+	encoding    string
+	width       int
+	start, stop int
+}
+
+// errNotActive is the answer of a channel without a record.
+var errNotActive = &scpi.Error{Code: 2244, Text: "Source waveform is not active"}
+
+// dataCommands choose source, encoding and points of a transfer.
+func (f *Face) dataCommands() []command {
+	d := &f.data
+	return []command{
+		f.SourceOf("DATa:SOUrce", "CH", &d.source),
+		scpi.Choice("DATa:ENCdg", &d.encoding, "ASCIi", "RIBinary", "RPBinary", "SRIbinary", "SRPbinary"),
+		scpi.Whole("DATa:WIDth", &d.width, 1, 2), scpi.Whole("DATa:STARt", &d.start, 1, math.MaxInt32),
+		scpi.Whole("DATa:STOP", &d.stop, 1, math.MaxInt32),
+		{Pattern: "CURVe", Query: func(call) ([]byte, error) { return f.curve() }},
+	}
+}
+
+// preambleCommands are the fields of the preamble, each a query of its own.
+func (f *Face) preambleCommands() []command {
+	field := func(pattern string, get func(p shape) string) command {
+		return command{Pattern: pattern, Query: func(call) ([]byte, error) {
+			if !f.active() {
+				return nil, errNotActive
+			}
+			return []byte(get(f.shape())), nil
+		}}
+	}
+	return []command{
+		{Pattern: "WFMOutpre", Query: func(call) ([]byte, error) { return f.preamble(), nil }},
+		field("WFMOutpre:NR_Pt", func(p shape) string { return fmt.Sprint(p.points) }),
+		field("WFMOutpre:XINcr", func(p shape) string { return thousands(p.step) }),
+		field("WFMOutpre:XZEro", func(p shape) string { return thousands(p.xZero) }),
+		field("WFMOutpre:YMUlt", func(p shape) string { return thousands(p.gain) }),
+		field("WFMOutpre:YOFf", func(p shape) string { return thousands(p.offset) }),
+		field("WFMOutpre:YZEro", func(p shape) string { return thousands(p.zero) }),
+	}
+}
+
+// active reports whether the source has a record to transfer. Of one that was
+// stopped before its end the manuals give no account; here there is none.
+func (f *Face) active() bool { return f.Channel[f.data.source].Shown && (f.Running() || f.whole()) }
+
+// shape is how the source's points are transferred.
+type shape struct {
+	points             int
+	step, xZero        float64
+	gain, offset, zero float64 // V = (code − offset)·gain + zero
+}
+
+// shape computes the preamble: points, their distance in s, and the scale of the codes in V.
+func (f *Face) shape() shape {
+	in, v := f.inputs[f.data.source], f.Memory()
+	p := shape{
+		points: max(0, min(f.data.stop, v.Points)-f.data.start+1), step: v.Step * 1e-9, xZero: f.Delay(),
+		gain: f.Increment(f.data.source) * f.unit(), zero: in.offset,
+	}
+	if f.family.series { // position and offset are reported as one
+		p.zero -= in.position * f.Channel[f.data.source].Scale
+	} else {
+		p.offset = in.position * perDiv / f.unit()
+	}
+	return p
+}
+
+// unit is how many codes of two bytes make one of those that are sent.
+func (f *Face) unit() float64 {
+	if f.data.width == 1 {
+		return 256
+	}
+	return 1
+}
+
+// preamble is the answer to WFMOutpre?. A source without a record has only the
+// fields of the transfer.
+func (f *Face) preamble() []byte {
+	enc, order, sign := "BINARY", "MSB", "RI"
+	if strings.HasPrefix(f.data.encoding, "ASC") {
+		enc = "ASCII"
+	}
+	if strings.HasPrefix(f.data.encoding, "S") {
+		order = "LSB"
+	}
+	if strings.Contains(f.data.encoding, "RP") {
+		sign = "RP"
+	}
+	head := []string{strconv.Itoa(f.data.width), strconv.Itoa(8 * f.data.width), enc, sign}
+	if f.family.series {
+		head = append(head, "INTEGER")
+	}
+	head = append(head, order)
+	if f.active() {
+		head = append(head, f.described()...)
+	}
+	return []byte(f.named(head))
+}
+
+// described are the fields of a preamble behind the byte order.
+func (f *Face) described() (out []string) {
+	p, ch := f.shape(), f.Channel[f.data.source]
+	if !f.family.noID {
+		out = append(out, fmt.Sprintf("\"Ch%d, %s coupling, %.4gV/div, %.4gs/div, %d points, Sample mode\"",
+			f.data.source+1, ch.Coupling, ch.Scale, f.Window()/divisions, f.depth))
+	}
+	out = append(out, strconv.Itoa(p.points), "Y", "LINEAR", `"s"`, thousands(p.step), thousands(p.xZero), "0", `"V"`,
+		thousands(p.gain), thousands(p.offset), thousands(p.zero), "TIME", "ANALOG", "0.0E+0", "0.0E+0", "0.0E+0")
+	if f.family.series {
+		out = append(out, "1")
+	}
+	return out
+}
+
+// named puts the fields' names before them where headers are on.
+func (f *Face) named(values []string) string {
+	if !f.header {
+		return strings.Join(values, ";")
+	}
+	names := strings.Fields("BYT_NR BIT_NR ENCDG BN_FMT ASC_FMT BYT_OR WFID NR_PT PT_FMT PT_ORDER XUNIT XINCR XZERO " +
+		"PT_OFF YUNIT YMULT YOFF YZERO DOMAIN WFMTYPE CENTERFREQUENCY SPAN REFLEVEL NR_FR")
+	if !f.family.series {
+		names = append(names[:4:4], names[5:]...)
+	}
+	if f.family.noID {
+		names = append(names[:6:6], names[7:]...)
+	}
+	for i := range values {
+		values[i] = names[i] + " " + values[i]
+	}
+	return strings.Join(values, ";")
+}
+
+// curve is the answer to CURVe?: the points from DATa:STARt to DATa:STOP.
+func (f *Face) curve() ([]byte, error) {
+	d := &f.data
+	if !f.active() {
+		return nil, errNotActive
+	}
+	v, n := f.Memory(), f.shape().points
+	if strings.HasPrefix(d.encoding, "ASC") {
+		all := make([]string, 0, n)
+		f.Each(d.source, d.start-1, n, v, func(codes []int32) {
+			for _, c := range codes {
+				all = append(all, strconv.Itoa(int(c)>>(16-8*d.width)))
+			}
+		})
+		return []byte(strings.Join(all, ",")), nil
+	}
+	out := make([]byte, 0, n*d.width)
+	f.Each(d.source, d.start-1, n, v, func(codes []int32) { out = d.encode(out, codes) })
+	return scpi.Block(len(strconv.Itoa(len(out))), out), nil
+}
+
+// encode appends codes in binary form.
+func (d *transfer) encode(out []byte, codes []int32) []byte {
+	var flip uint16
+	if strings.Contains(d.encoding, "RP") { // counted from the lowest
+		flip = 0x8000
+	}
+	for _, c := range codes {
+		w := uint16(c) ^ flip
+		switch {
+		case d.width == 1:
+			out = append(out, byte(w>>8))
+		case strings.HasPrefix(d.encoding, "S"):
+			out = binary.LittleEndian.AppendUint16(out, w)
+		default:
+			out = binary.BigEndian.AppendUint16(out, w)
+		}
+	}
+	return out
+}
+
+// display puts a channel on the screen; memory is a channel's own here.
+func (f *Face) display(pattern string) command { return f.Display(pattern, func() {}) }
+
+// channel is a setting of one: a number.
+func (f *Face) channel(pattern string, get func(i int) float64, set func(i int, v float64) error) command {
+	in := func(c call) (int, error) {
+		if n := c.Suffixes[0]; n < 1 || n > len(f.Channel) {
+			return 0, scpi.ErrUndefined
+		}
+		return c.Suffixes[0] - 1, nil
+	}
+	return command{
+		Pattern: pattern,
+		Set: func(c call) error {
+			i, err := in(c)
+			if err != nil {
+				return err
+			}
+			v, err := c.Number(0)
+			if err == nil {
+				err = set(i, v)
+			}
+			f.shift(i)
+			return err
+		},
+		Query: func(c call) ([]byte, error) {
+			i, err := in(c)
+			if err != nil {
+				return nil, err
+			}
+			return []byte(thousands(get(i))), nil
+		},
+	}
+}
+
+// probe is the probe's gain: 0.1 of one that divides by ten.
+func (f *Face) probe(pattern string) command {
+	return f.channel(pattern, func(i int) float64 { return 1 / f.Channel[i].Ratio }, func(i int, v float64) error {
+		if !(v >= 1e-4 && v <= 1e4) {
+			return scpi.ErrRange
+		}
+		c := &f.Channel[i]
+		c.Scale, f.inputs[i].offset, c.Ratio = c.Scale/v/c.Ratio, f.inputs[i].offset/v/c.Ratio, 1/v
+		return nil
+	})
+}
+
+// inputCommands set the channels.
+func (f *Face) inputCommands() []command {
+	return []command{
+		f.channel("CH<n>:SCAle", func(i int) float64 { return f.Channel[i].Scale }, func(i int, v float64) error {
+			if c := &f.Channel[i]; v >= 1e-3*c.Ratio*0.999 && v <= 10*c.Ratio*1.001 {
+				c.Scale = v
+				return nil
+			}
+			return scpi.ErrRange
+		}),
+		f.channel("CH<n>:OFFSet", func(i int) float64 { return f.inputs[i].offset }, func(i int, v float64) error {
+			most := 1.0
+			switch s := f.Channel[i].Scale / f.Channel[i].Ratio; {
+			case s > 1:
+				most = 100
+			case s > 0.05:
+				most = 50 // 10 V below 0.1 V a division on some
+			}
+			if !(math.Abs(v) <= most*f.Channel[i].Ratio) {
+				return scpi.ErrRange
+			}
+			f.inputs[i].offset = v
+			return nil
+		}),
+		f.channel("CH<n>:POSition", func(i int) float64 { return f.inputs[i].position }, func(i int, v float64) error {
+			if !(math.Abs(v) <= 8) {
+				return scpi.ErrRange
+			}
+			f.inputs[i].position = v
+			return nil
+		}),
+		f.Keep("CH<n>:COUPling", func(ch *scope.Channel) *string { return &ch.Coupling }, "DC", "AC"),
+		f.Keep("CH<n>:INVert", func(ch *scope.Channel) *string { return &ch.Invert }, "OFF", "0"),
+		f.Keep("CH<n>:BANdwidth", func(ch *scope.Channel) *string { return &ch.Limit }, "FULl", "TWEnty"),
+	}
+}
+
+// status is the answer to TRIGger:STATE?.
+func (f *Face) status() string {
+	long := map[scope.State]string{
+		scope.Stopped: "SAVE", scope.Waiting: "READY", scope.Sampling: "TRIGGER", scope.Free: "AUTO",
+		scope.Triggered: "TRIGGER",
+	}[f.State()]
+	if f.verbose {
+		return long
+	}
+	return map[string]string{"SAVE": "SAV", "READY": "REA", "TRIGGER": "TRIG", "AUTO": "AUTO"}[long]
+}
+
+// triggerCommands set mode and edge of the trigger and force it.
+func (f *Face) triggerCommands() []command {
+	t := &f.Trig
+	return []command{
+		{Pattern: "TRIGger", Set: func(c call) error {
+			_, err := c.Word(0, "FORCe")
+			if err == nil {
+				f.Force()
+			}
+			return err
+		}},
+		scpi.Asked("TRIGger:STATE", f.status),
+		scpi.Choice("TRIGger:A:TYPe", &t.Mode, "EDGE"),
+		scpi.Choice("TRIGger:A:MODe", &t.Sweep, "AUTO", "NORMal"),
+		f.SourceOf("TRIGger:A:EDGE:SOUrce", "CH", &t.Source),
+		f.Slope("TRIGger:A:EDGE:SLOpe", strings.ToUpper, "RISe", "FALL", "EITher"),
+		scpi.Choice("TRIGger:A:EDGE:COUPling", &t.Coupling, "DC", "AC", "HFRej", "LFRej", "NOISErej"),
+		f.channel("TRIGger:A:LEVel:CH<n>", func(int) float64 { return t.Level }, func(i int, v float64) error {
+			c := f.Channel[i]
+			if !(math.Abs(v+c.Shift) <= 8*c.Scale) {
+				return scpi.ErrRange
+			}
+			t.Level = v
+			return nil
+		}),
+	}
+}

@@ -1,0 +1,324 @@
+// Package u2300 is a Keysight U2300A data acquisition device in software, fed by the emulated
+// board.
+//
+//	ROUTe     inputs: range, polarity, ground, and the scan list
+//	ACQuire   scan rate, points of a single shot, burst
+//	RUN       blocks of WAVeform:POINts scans, until STOP; DIGitize takes one
+//	WAVeform  state of the memory and the oldest block
+//
+// Settings can be changed only while nothing runs. Memory that is not read in time overflows:
+// the state is then OVER, and the acquisition gives nothing more.
+package u2300
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/monitor/emulator/scpi"
+)
+
+// Config describes the device and its wiring: rail k of Rails is on channel
+// 101+2k (voltage, through a divider by Divider) and 102+2k (current, a clamp of
+// PerVolt).
+type Config struct {
+	Seed uint64
+	// Model and Serial as in *IDN?; defaults U2356A, MY00000001.
+	Model, Serial string
+	// Now is the board's time.
+	Now func() time.Duration
+	// Rails by name; nil for aux_12v_1 and the others behind it.
+	Rails []string
+	// Memory is how many samples wait to be read before the device stops with
+	// OVER; default 1 Mi, a number of ours, as the maker states none.
+	Memory int
+	// Noise of a conversion in codes; default 1.5, negative for none.
+	Noise float64
+	// Clock is how fast the device's clock runs, relative.
+	Clock float64
+	// Spread and Draw: see meter.Spread; offsets are those at the input, in volts.
+	Spread meter.Spread
+	Draw   bool
+}
+
+// The wiring.
+const (
+	Divider = wiring.Divider
+	PerVolt = wiring.PerVolt // A/V
+)
+
+// variant describes a model.
+type variant struct {
+	channels int // single-ended; half as many differential
+	fastest  int // conversions a second in all
+}
+
+// variants by model, as the maker lists them.
+var variants = map[string]variant{
+	"U2351A": {16, 250_000}, "U2352A": {16, 250_000}, "U2353A": {16, 500_000}, "U2354A": {16, 500_000},
+	"U2355A": {64, 250_000}, "U2356A": {64, 500_000},
+}
+
+// firstChannel is the number of the first input.
+const firstChannel = 101
+
+// channel holds the settings of one input.
+type channel struct{ rng, polarity, kind string }
+
+// Face is one device. Its clients come and go through the embedded Instrument.
+type Face struct {
+	*scpi.Instrument
+	board *board.Board
+	cfg   Config
+	variant
+	inputs []channel
+	wired  *wiring.Inputs
+	noise  *rand.Rand
+
+	scan                []int // channel numbers in the order of the scan
+	rate, points, depth int
+	burst               bool
+	acq                 acquisition
+	runs                []Run
+	power               []measure.Watt
+	out                 []byte
+}
+
+// New makes a device whose inputs sit on a board.
+func New(b *board.Board, cfg Config) (*Face, error) {
+	if cfg.Now == nil {
+		return nil, fmt.Errorf("emulated U2300A: nothing tells the time")
+	}
+	cfg.Model, cfg.Serial = cmp.Or(cfg.Model, "U2356A"), cmp.Or(cfg.Serial, "MY00000001")
+	v, ok := variants[cfg.Model]
+	if !ok {
+		return nil, fmt.Errorf("emulated U2300A: no model %q", cfg.Model)
+	}
+	cfg.Memory = cmp.Or(cfg.Memory, 1<<20)
+	meter.Default(&cfg.Noise, 1.5)
+	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
+		cfg.Spread = meter.Spread{UGainI: 2e-3, UGainV: 2e-3, UOffsetI: 1e-3, UOffsetV: 1e-3, UClock: 5e-5}
+	}
+	f := &Face{board: b, cfg: cfg, variant: v, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
+	rng := rand.New(rand.NewPCG(cfg.Seed, 0x7532333030))
+	f.cfg.Clock += meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
+	var err error
+	if f.wired, err = wiring.Connect(b, cfg.Rails, f.channels, cfg.Spread, cfg.Draw, rng); err != nil {
+		return nil, fmt.Errorf("emulated U2300A: %w", err)
+	}
+	f.inputs = make([]channel, f.channels)
+	f.reset()
+	id := fmt.Sprintf("Keysight Technologies,%s,%s,A-01-2026", cfg.Model, cfg.Serial)
+	f.Instrument = scpi.New(id, f.reset, f.commands())
+	f.Signed = true
+	return f, nil
+}
+
+// reset is *RST.
+func (f *Face) reset() {
+	for i := range f.inputs {
+		f.inputs[i] = channel{"10", "BIP", "SING"}
+	}
+	f.scan, f.rate, f.points, f.depth, f.burst = []int{firstChannel}, 1000, 500, 500, false
+	f.acq = acquisition{}
+}
+
+type (
+	call    = scpi.Call
+	command = scpi.Command
+)
+
+const (
+	slowest   = 3       // scans a second
+	maxPoints = 8 << 20 // of a block or a single shot, over all channels
+)
+
+// commands is the tree.
+func (f *Face) commands() []command { return append(f.settings(), f.acquisitions()...) }
+
+// settings can be changed only while nothing runs.
+func (f *Face) settings() []command {
+	return []command{
+		f.setting("ROUTe:CHANnel:RANGe", func(c *channel) *string { return &c.rng }, rangeWord),
+		f.setting("ROUTe:CHANnel:POLarity", func(c *channel) *string { return &c.polarity }, words("BIPolar", "UNIPolar")),
+		f.setting("ROUTe:CHANnel:STYPe", func(c *channel) *string { return &c.kind },
+			words("SINGle", "DIFFerential", "NRS")),
+		{Pattern: "ROUTe:SCAN", Set: f.idle(f.setScan), Query: scpi.Reply(func() string { return list(f.scan) })},
+		{Pattern: "ACQuire:SRATe", Set: f.idle(scpi.Set(f.setRate)), Query: scpi.Show("%d", &f.rate)},
+		{Pattern: "ACQuire:POINts", Set: f.idle(f.setPoints(&f.depth)), Query: scpi.Show("%d", &f.depth)},
+		{Pattern: "WAVeform:POINts", Set: f.idle(f.setPoints(&f.points)), Query: scpi.Show("%d", &f.points)},
+		{Pattern: "ACQuire:BURSt", Set: f.idle(scpi.Store(call.Bool, &f.burst)), Query: scpi.Reply(func() string {
+			return scpi.Flag(f.burst)
+		})},
+		{
+			Pattern: "TRIGger:SOURce", Query: scpi.Fixed("NONE"),
+			Set: f.idle(func(c call) error { _, err := c.Word(0, "NONE"); return err }),
+		},
+	}
+}
+
+// acquisitions start and stop the converter, and read the memory.
+func (f *Face) acquisitions() []command {
+	return []command{
+		{Pattern: "RUN", Set: func(call) error { return f.start(false) }},
+		{Pattern: "DIGitize", Set: func(call) error { return f.start(true) }},
+		scpi.Action("STOP", func() {
+			if f.update(); f.acq.running {
+				f.freeze(f.converted())
+			}
+		}),
+		scpi.Asked("WAVeform:STATus", f.status),
+		scpi.Asked("WAVeform:COMPlete", func() string {
+			if f.update(); f.acq.running {
+				return "NO"
+			}
+			return "YES"
+		}),
+		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
+		{Pattern: "MEASure[:VOLTage][:DC]", Query: f.measure},
+	}
+}
+
+// idle lets a command pass only while no acquisition runs.
+func (f *Face) idle(set func(call) error) func(call) error {
+	return func(c call) error {
+		if f.update(); f.acq.running {
+			return scpi.ErrConflict
+		}
+		return set(c)
+	}
+}
+
+// each finds the channels that parameter i lists.
+func (f *Face) each(c call, i int, do func(*channel, int) error) error {
+	numbers, err := c.Channels(i)
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		if n < firstChannel || n >= firstChannel+f.channels {
+			return scpi.ErrRange
+		}
+		if err := do(&f.inputs[n-firstChannel], n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setting is a header with a value and a list of channels.
+func (f *Face) setting(pattern string, at func(*channel) *string, parse func(call) (string, error)) command {
+	return command{
+		Pattern: pattern,
+		Set: f.idle(func(c call) error {
+			v, err := parse(c)
+			if err != nil {
+				return err
+			}
+			if err := f.each(c, 1, func(_ *channel, n int) error {
+				if v == "DIFF" && n >= firstChannel+f.channels/2 {
+					return scpi.ErrRange
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+			return f.each(c, 1, func(ch *channel, _ int) error { *at(ch) = v; return nil })
+		}),
+		Query: func(c call) ([]byte, error) {
+			var out []string
+			err := f.each(c, 0, func(ch *channel, _ int) error { out = append(out, *at(ch)); return nil })
+			return joined(out, err)
+		},
+	}
+}
+
+// words makes a reader of a parameter that is one of some words.
+func words(w ...string) func(call) (string, error) {
+	return func(c call) (string, error) { return c.Word(0, w...) }
+}
+
+// rangeWord reads a range in volts, one of those that an input has.
+func rangeWord(c call) (string, error) {
+	v, err := c.Number(0)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Contains([]float64{10, 5, 2.5, 1.25}, v) {
+		return "", scpi.ErrRange
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64), nil
+}
+
+// setScan takes a channel list; one too long for the present rate is refused.
+func (f *Face) setScan(c call) error {
+	numbers, err := c.Channels(0)
+	if err != nil {
+		return err
+	}
+	if err := f.each(c, 0, func(*channel, int) error { return nil }); err != nil {
+		return err
+	}
+	if f.rate*len(numbers) > f.fastest {
+		return scpi.ErrConflict
+	}
+	f.scan = numbers
+	return nil
+}
+
+// setRate takes scans a second; all inputs share the converter's rate.
+func (f *Face) setRate(v float64) error {
+	if !(v >= slowest && v*float64(len(f.scan)) <= float64(f.fastest)) {
+		return scpi.ErrRange
+	}
+	f.rate = int(math.Round(v))
+	return nil
+}
+
+// setPoints takes the scans of a block.
+func (f *Face) setPoints(at *int) func(call) error {
+	return scpi.Set(func(v float64) error {
+		if v < 1 || v != math.Trunc(v) || v*float64(len(f.scan)) > maxPoints {
+			return scpi.ErrRange
+		}
+		*at = int(v)
+		return nil
+	})
+}
+
+// measure is a single reading of the channels listed, in volts.
+func (f *Face) measure(c call) ([]byte, error) {
+	var out []string
+	now := f.cfg.Now()
+	err := f.each(c, 0, func(_ *channel, n int) error {
+		out = append(out, scpi.Exponent(f.wired.VoltsAt(n-firstChannel, now)))
+		return nil
+	})
+	return joined(out, err)
+}
+
+// joined is a reply of several values, separated by commas.
+func joined(values []string, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	return []byte(strings.Join(values, ",")), nil
+}
+
+// list writes a channel list.
+func list(numbers []int) string {
+	s := make([]string, len(numbers))
+	for i, n := range numbers {
+		s[i] = fmt.Sprint(n)
+	}
+	return "(@" + strings.Join(s, ",") + ")"
+}

@@ -1,0 +1,358 @@
+// Package wt300 is a Yokogawa WT300 digital power meter in software, with the emulated board's
+// rails on its elements.
+//
+//	INPut, RATE    ranges, mode, and the time of an update
+//	NUMeric        the items of :NUM:VAL?, in text or IEEE floats
+//	STATus, WAIT   a filter on the condition register marks each update, and :COMM:WAIT waits
+//	               for it, so that a driver gets every update without polling
+//
+// Voltage, current and power are means of one update: power is the mean of u·i, not the product
+// of the means. Replies have headers until they are switched off.
+package wt300
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/monitor/emulator/scpi"
+)
+
+// Config describes the meter and the quantities of its elements.
+type Config struct {
+	Seed uint64
+	// Model and Serial as in *IDN?; defaults WT310, C2AB00001V.
+	Model, Serial string
+	// Now is the board's time.
+	Now func() time.Duration
+	// Rails by name, one an element; nil for aux_12v_1 and the others behind it.
+	Rails []string
+	// Clock is how slow the meter's own clock runs, relative: updates come every
+	// rate·(1 + Clock).
+	Clock float64
+	// Spread and Draw: see meter.Spread; gains are those of voltage and current,
+	// and power has its own of UGainI. Without Draw the meter is perfect.
+	Spread meter.Spread
+	Draw   bool
+}
+
+// elements of each model: a WT332 has the first and the third.
+var elements = map[string][]int{
+	"WT310": {1}, "WT310HC": {1}, "WT332": {1, 3}, "WT333": {1, 2, 3}, "WT310E": {1},
+	"WT332E": {1, 3}, "WT333E": {1, 2, 3},
+}
+
+const (
+	maxElements = 3   // of the largest model
+	maxItems    = 255 // of NUM:VAL?
+)
+
+// element is one input of voltage and current.
+type element struct {
+	there                  bool
+	rail                   int // −1 where nothing is connected
+	gainU, gainI, gainP    float64
+	offsetU, offsetI, zero float64
+}
+
+// values are an element's readings at the last update, in U, I, P.
+type values [3]float64
+
+// item describes one number of NUM:VAL?.
+type item struct {
+	function string
+	element  int
+}
+
+// Face is one meter. Its clients come and go through the embedded Instrument.
+type Face struct {
+	*scpi.Instrument
+	board    *board.Board
+	cfg      Config
+	elements [maxElements + 1]element
+
+	// Settings.
+	mode, sync, format     string
+	volts, amperes, crest  float64
+	rate                   time.Duration
+	header, verbose, hold  bool
+	remote, average, filt  bool
+	autoU, autoI           bool
+	items                  []item
+	number                 int
+	filter                 [16]string
+	events, enabled, await uint16
+
+	// Updates.
+	origin   time.Duration // of the grid of updates
+	count    int64         // updates completed since the grid began
+	base     int64         // updates before that
+	late     time.Duration // of the next update
+	noData   int           // of the next reads
+	overload int
+	shown    [maxElements + 1]values
+	reads    []Read
+}
+
+// Read is one NUM:VAL? and the update that it showed, for tests that compare with the truth.
+type Read struct {
+	Update int64
+	End    time.Duration // board time at which that update's average ended
+}
+
+// New makes a meter on a board.
+func New(b *board.Board, cfg Config) (*Face, error) {
+	if cfg.Now == nil {
+		return nil, fmt.Errorf("emulated WT300: nothing tells the time")
+	}
+	cfg.Model, cfg.Serial = cmp.Or(cfg.Model, "WT310"), cmp.Or(cfg.Serial, "C2AB00001V")
+	has, ok := elements[cfg.Model]
+	if !ok {
+		return nil, fmt.Errorf("emulated WT300: no model %q", cfg.Model)
+	}
+	rails, err := wiring.Rails(b, cfg.Rails, len(has))
+	if err != nil {
+		return nil, fmt.Errorf("emulated WT300: %w", err)
+	}
+	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
+		cfg.Spread = meter.Spread{UGainI: 6e-4, UGainV: 6e-4, UOffsetI: 0.02, UOffsetV: 0.015, UClock: 5e-5}
+	}
+	f := &Face{board: b, cfg: cfg}
+	f.wire(has, rails)
+	f.reset()
+	f.Instrument = scpi.New(fmt.Sprintf("YOKOGAWA,%s,%s,F1.03", cfg.Model, cfg.Serial), f.reset, f.commands())
+	f.MoveErrorQuery("STATus:ERRor")
+	f.Positive = true
+	f.Cleared = func() { f.update(); f.events = 0 }
+	return f, nil
+}
+
+// wire connects the rails and draws each element's errors.
+func (f *Face) wire(has, rails []int) {
+	draw, s := meter.Drawing(rand.New(rand.NewPCG(f.cfg.Seed, 0x7774333030)), f.cfg.Draw), f.cfg.Spread
+	f.cfg.Clock += draw(s.UClock)
+	for k, n := range has {
+		e := &f.elements[n]
+		*e = element{
+			there: true, rail: -1, gainU: 1 + draw(s.UGainV), gainI: 1 + draw(s.UGainI), gainP: 1 + draw(s.UGainI),
+			offsetU: draw(float64(s.UOffsetV)), offsetI: draw(float64(s.UOffsetI)), zero: draw(float64(s.UOffsetV) * 20),
+		}
+		if k < len(rails) {
+			e.rail = rails[k]
+		}
+	}
+}
+
+// reset is *RST. Replies then have headers, the maker's initial setting.
+func (f *Face) reset() {
+	f.mode, f.sync, f.format = "RMS", "VOLT", "ASC"
+	f.volts, f.amperes, f.crest = 600, 20, 3
+	f.header, f.verbose, f.hold, f.remote, f.average, f.filt = true, true, false, false, false, false
+	f.autoU, f.autoI = true, true
+	f.items, f.number = make([]item, maxItems), 3
+	for i := range f.items {
+		f.items[i] = item{function: "NONE"}
+	}
+	for i, fn := range []string{"U", "I", "P"} {
+		f.items[i] = item{fn, 1}
+	}
+	for i := range f.filter {
+		f.filter[i] = "NEV"
+	}
+	f.events, f.enabled = 0, 0
+	f.setRate(250 * time.Millisecond)
+}
+
+type (
+	call    = scpi.Call
+	command = scpi.Command
+)
+
+var (
+	rates   = []float64{0.1, 0.25, 0.5, 1, 2, 5}
+	voltage = []float64{15, 30, 60, 150, 300, 600}
+	current = []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20}
+)
+
+// multipliers of a quantity's suffix; MA is mega at volts and seconds, but milli
+// at amperes.
+var multipliers = map[string]float64{"": 1, "K": 1e3, "M": 1e-3, "U": 1e-6}
+
+// quantity reads parameter 0 with an optional multiplier and unit.
+func quantity(c call, unit string) (float64, error) {
+	if len(c.Args) == 0 {
+		return 0, scpi.ErrMissing
+	}
+	s := strings.ToUpper(c.Args[0])
+	if v, err := strconv.ParseFloat(s, 64); err == nil {
+		return v, nil
+	}
+	s = strings.TrimSuffix(s, unit)
+	digits := strings.TrimRight(s, "KMU")
+	v, err := strconv.ParseFloat(digits, 64)
+	k, ok := multipliers[s[len(digits):]]
+	if err != nil || !ok {
+		return 0, scpi.ErrType
+	}
+	return v * k, nil
+}
+
+// choice is a setting out of a list of numbers.
+func choice(pattern, unit string, of []float64, get func() float64, set func(float64)) command {
+	return command{Pattern: pattern, Set: func(c call) error {
+		v, err := quantity(c, unit)
+		if err == nil && !slices.ContainsFunc(of, func(x float64) bool { return math.Abs(v-x) < 1e-9 }) {
+			err = scpi.ErrRange
+		}
+		if err == nil {
+			set(v)
+		}
+		return err
+	}, Query: scpi.Reply(func() string { return nr3(get()) })}
+}
+
+// nr3 writes a number as this maker does: 15.0E+00, 100.0E-03.
+func nr3(v float64) string {
+	exponent := 0
+	for v != 0 && math.Abs(v) < 1 && exponent > -9 {
+		v, exponent = v*1000, exponent-3
+	}
+	return fmt.Sprintf("%.1fE%+03d", v, exponent)
+}
+
+// headed is a setting whose reply has its pattern for a header, in capitals, where headers are on.
+func (f *Face) headed(c command) command {
+	header := strings.ToUpper(strings.TrimPrefix(strings.NewReplacer("[", "", "]", "").Replace(c.Pattern), ":"))
+	query := c.Query
+	c.Query = func(a call) ([]byte, error) {
+		value, err := query(a)
+		if err != nil || !f.header {
+			return value, err
+		}
+		of := header
+		for _, n := range a.Suffixes {
+			of = strings.Replace(of, "<N>", strconv.Itoa(n), 1)
+		}
+		return scpi.Text(":%s %s", of, value)
+	}
+	return c
+}
+
+// commands is the tree.
+func (f *Face) commands() []command {
+	all := []command{
+		scpi.Switch("COMMunicate:HEADer", &f.header),
+		scpi.Switch("COMMunicate:VERBose", &f.verbose),
+		scpi.Switch("COMMunicate:REMote", &f.remote),
+		scpi.Switch("HOLD", &f.hold),
+		scpi.Switch("MEASure:AVERaging[:STATe]", &f.average),
+		scpi.Switch("[:INPut]:FILTer:LINE", &f.filt),
+		scpi.Switch("[:INPut]:VOLTage:AUTO", &f.autoU),
+		scpi.Switch("[:INPut]:CURRent:AUTO", &f.autoI),
+		scpi.Choice("[:INPut]:MODE", &f.mode, "RMS", "VMEan", "DC"),
+		scpi.Choice("[:INPut]:SYNChronize", &f.sync, "VOLTage", "CURRent", "OFF"),
+		scpi.Choice("NUMeric:FORMat", &f.format, "ASCii", "FLOat"),
+		choice("[:INPut]:CFACtor", "", []float64{3, 6}, func() float64 { return f.crest },
+			func(v float64) { f.crest = v }),
+		choice("[:INPut]:VOLTage:RANGe", "V", voltage, func() float64 { return f.volts },
+			func(v float64) { f.volts, f.autoU = v, false }),
+		choice("[:INPut]:CURRent:RANGe", "A", f.currents(), func() float64 { return f.amperes },
+			func(v float64) { f.amperes, f.autoI = v, false }),
+		choice("RATE", "S", rates, func() float64 { return f.rate.Seconds() },
+			func(v float64) { f.setRate(time.Duration(math.Round(v * 1e9))) }),
+		scpi.Whole("NUMeric[:NORMal]:NUMber", &f.number, 1, maxItems),
+		{Pattern: "NUMeric[:NORMal]:ITEM<n>", Set: f.setItem, Query: f.showItem},
+		{Pattern: "STATus:FILTer<n>", Set: f.setFilter, Query: f.showFilter},
+		{Pattern: "STATus:EESE", Set: mask(&f.enabled), Query: scpi.Show("%d", &f.enabled)},
+	}
+	for i, c := range all {
+		all[i] = f.headed(c)
+	}
+	return append(all, f.readings()...)
+}
+
+// currents are the ranges of the model.
+func (f *Face) currents() []float64 {
+	switch {
+	case strings.HasSuffix(f.cfg.Model, "HC"):
+		return []float64{1, 2, 5, 10, 20, 40}
+	case strings.HasPrefix(f.cfg.Model, "WT33"):
+		return current[6:]
+	}
+	return current
+}
+
+// mask makes a setter of a register of 16 bits.
+func mask(at *uint16) func(call) error {
+	return scpi.Set(func(v float64) error {
+		if v < 0 || v > math.MaxUint16 {
+			return scpi.ErrRange
+		}
+		*at = uint16(v)
+		return nil
+	})
+}
+
+// setFilter is STATus:FILTer: the condition register's filter latches the end of each update into
+// the extended event register.
+func (f *Face) setFilter(c call) error {
+	n := c.Suffixes[0]
+	if n < 1 || n > len(f.filter) {
+		return scpi.ErrRange
+	}
+	w, err := c.Word(0, "RISE", "FALL", "BOTH", "NEVer")
+	if err == nil {
+		f.update()
+		f.filter[n-1] = w
+	}
+	return err
+}
+
+// showFilter is STATus:FILTer?.
+func (f *Face) showFilter(c call) ([]byte, error) {
+	if n := c.Suffixes[0]; n >= 1 && n <= len(f.filter) {
+		return []byte(f.filter[n-1]), nil
+	}
+	return nil, scpi.ErrRange
+}
+
+// readings have no header: the values, and the registers by which a driver waits for an update
+// without polling. The extended event register clears when read.
+func (f *Face) readings() []command {
+	return []command{
+		{Pattern: "NUMeric[:NORMal]:VALue", Query: func(call) ([]byte, error) { return f.read(), nil }},
+		{Pattern: "STATus:EESR", Query: func(call) ([]byte, error) {
+			f.update()
+			v := f.events
+			f.events = 0
+			return scpi.Text("%d", v)
+		}},
+		{Pattern: "STATus:CONDition", Query: func(call) ([]byte, error) { return scpi.Text("%d", f.condition()) }},
+		{Pattern: "COMMunicate:WAIT", Set: mask(&f.await), Pause: func() time.Duration {
+			next := f.update()
+			if f.events&f.await != 0 {
+				return 0
+			}
+			return next
+		}},
+	}
+}
+
+// condition is the condition register: an element that is over its range.
+func (f *Face) condition() (bits int) {
+	f.update()
+	for n := 1; n <= maxElements; n++ {
+		if v := f.shown[n]; v[2] == infinite {
+			bits |= 1 << (3 + 3*n)
+		}
+	}
+	return bits
+}

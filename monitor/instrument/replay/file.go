@@ -1,0 +1,357 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+)
+
+const (
+	metaFile   = "recording.json"
+	scansFile  = "scans.csv"
+	eventsFile = "events.csv"
+
+	formatName    = "wattmark-recording"
+	formatVersion = 1
+)
+
+// ErrFormat: the folder holds no recording that can be read.
+var ErrFormat = errors.New("not a recording")
+
+// meta is recording.json. Units live in the names.
+type meta struct {
+	Format   string        `json:"format"`
+	Version  int           `json:"version"`
+	Identity identityJSON  `json:"identity"`
+	Timebase timebaseJSON  `json:"timebase"`
+	Response responseJSON  `json:"response"`
+	Channels []channelJSON `json:"channels"`
+}
+
+// identityJSON is the part of recording.json that names the instrument.
+type identityJSON struct {
+	Kind     string `json:"kind"`
+	Model    string `json:"model"`
+	Serial   string `json:"serial"`
+	Firmware string `json:"firmware"`
+	Address  string `json:"address"`
+}
+
+// timebaseJSON is a measure.Timebase in a recording.
+type timebaseJSON struct {
+	TickHz       float64 `json:"tick_hz"`
+	UTickRel     float64 `json:"u_tick_rel"`
+	TicksPerScan float64 `json:"ticks_per_scan"`
+	Stamped      bool    `json:"stamped"`
+}
+
+// responseJSON is a measure.Response in a recording.
+type responseJSON struct {
+	TauS    float64 `json:"tau_s"`
+	WindowS float64 `json:"window_s"`
+	UpdateS float64 `json:"update_s"`
+}
+
+// channelJSON holds one channel; gain, offset, u_offset and noise are in unit.
+type channelJSON struct {
+	Name     string        `json:"name"`
+	Unit     measure.Unit  `json:"unit"`
+	Gain     float64       `json:"gain"`
+	Offset   float64       `json:"offset"`
+	UGainRel float64       `json:"u_gain_rel"`
+	UOffset  float64       `json:"u_offset"`
+	Noise    float64       `json:"noise"`
+	MinCount measure.Count `json:"min_count"`
+	MaxCount measure.Count `json:"max_count"`
+	SkewS    float64       `json:"skew_s"`
+}
+
+// metaOf is the form of recording.json for an identity and inputs.
+func metaOf(id instrument.Identity, in instrument.Inputs) meta {
+	m := meta{
+		Format: formatName, Version: formatVersion, Identity: identityJSON(id),
+		Timebase: timebaseJSON{
+			float64(in.Timebase.TickHz), in.Timebase.UTickHz, in.Timebase.TicksPerScan,
+			in.Timebase.Stamped,
+		},
+		Response: responseJSON{float64(in.Response.Tau), float64(in.Response.Window), float64(in.Response.Update)},
+	}
+	for _, c := range in.Channels {
+		m.Channels = append(m.Channels, channelJSON{
+			c.Name, c.Unit, c.Gain, c.Offset, c.UGain, c.UOffset, c.Noise,
+			c.MinCount, c.MaxCount, float64(c.Skew),
+		})
+	}
+	return m
+}
+
+// inputs are those that the recording's text describes, checked.
+func (m meta) inputs() instrument.Inputs {
+	in := instrument.Inputs{
+		Timebase: measure.Timebase{
+			TickHz: measure.Hertz(m.Timebase.TickHz), UTickHz: m.Timebase.UTickRel,
+			TicksPerScan: m.Timebase.TicksPerScan, Stamped: m.Timebase.Stamped,
+		},
+		Response: measure.Response{
+			Tau: measure.Seconds(m.Response.TauS), Window: measure.Seconds(m.Response.WindowS),
+			Update: measure.Seconds(m.Response.UpdateS),
+		},
+	}
+	for _, c := range m.Channels {
+		in.Channels = append(in.Channels, measure.Channel{
+			Name: c.Name, Unit: c.Unit, Gain: c.Gain, Offset: c.Offset, UGain: c.UGainRel, UOffset: c.UOffset,
+			Noise: c.Noise, MinCount: c.MinCount, MaxCount: c.MaxCount, Skew: measure.Seconds(c.SkewS),
+		})
+	}
+	return in
+}
+
+// readMeta reads recording.json. Errors wrap ErrFormat and name the file.
+func readMeta(dir string) (meta, error) {
+	var m meta
+	b, err := os.ReadFile(filepath.Join(dir, metaFile))
+	if err != nil {
+		return m, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
+	}
+	if m.Format != formatName || m.Version != formatVersion {
+		return m, fmt.Errorf("%w: %s says format %q, version %d; this program reads %q, version %d", ErrFormat,
+			metaFile, m.Format, m.Version, formatName, formatVersion)
+	}
+	in := m.inputs()
+	if err := in.Timebase.Validate(); err != nil {
+		return m, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
+	}
+	if len(in.Channels) == 0 {
+		return m, fmt.Errorf("%w: %s: no channels", ErrFormat, metaFile)
+	}
+	for _, c := range in.Channels {
+		if err := c.Validate(); err != nil {
+			return m, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
+		}
+	}
+	return m, nil
+}
+
+// row is one scan of scans.csv.
+type row struct {
+	scan   uint64
+	tick   int64
+	counts []measure.Count
+}
+
+// parseRow reads one line: scan,tick,counts…, all whole numbers.
+func parseRow(line []byte, r *row) error {
+	field := func(bits int) (int64, error) {
+		f, rest, found := bytes.Cut(line, []byte{','})
+		line = rest
+		if !found {
+			line = nil
+		}
+		return strconv.ParseInt(string(bytes.TrimSpace(f)), 10, bits)
+	}
+	scan, err := field(64)
+	if err != nil || scan < 0 {
+		return fmt.Errorf("%w: the scan's number is missing or no number", ErrFormat)
+	}
+	r.scan = uint64(scan)
+	if r.tick, err = field(64); err != nil {
+		return fmt.Errorf("%w: scan %d: the tick is missing or no number", ErrFormat, scan)
+	}
+	for c := range r.counts {
+		v, err := field(32)
+		if err != nil {
+			return fmt.Errorf("%w: scan %d: channel %d is missing or no 32-bit number", ErrFormat, scan, c)
+		}
+		r.counts[c] = measure.Count(v)
+	}
+	if line != nil {
+		return fmt.Errorf("%w: scan %d: more columns than channels", ErrFormat, scan)
+	}
+	return nil
+}
+
+// rows reads scans.csv line by line.
+type rows struct {
+	f    *os.File
+	in   *bufio.Reader
+	line int
+}
+
+// openRows opens the table of scans and passes over its heading.
+func openRows(dir string) (*rows, error) {
+	f, err := os.Open(filepath.Join(dir, scansFile))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	r := &rows{f: f, in: bufio.NewReaderSize(f, 1<<16)}
+	if _, err := r.in.ReadSlice('\n'); err != nil { // the names
+		_ = f.Close()
+		return nil, fmt.Errorf("%w: %s has no header", ErrFormat, scansFile)
+	}
+	r.line = 1
+	return r, nil
+}
+
+// next reads a scan; io.EOF at the end. A last line without an end was cut off
+// while it was written and does not count.
+func (r *rows) next(out *row) error {
+	line, err := r.in.ReadSlice('\n')
+	if errors.Is(err, io.EOF) {
+		return io.EOF
+	}
+	r.line++
+	if err == nil {
+		err = parseRow(bytes.TrimSpace(line), out)
+	}
+	if err != nil {
+		return fmt.Errorf("%s, line %d: %w", scansFile, r.line, err)
+	}
+	return nil
+}
+
+// readEvents reads events.csv, which may be absent.
+func readEvents(dir string) ([]measure.Event, error) {
+	f, err := os.Open(filepath.Join(dir, eventsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	defer f.Close()
+	table := csv.NewReader(f)
+	table.FieldsPerRecord = 6
+	lines, err := table.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrFormat, eventsFile, err)
+	}
+	var out []measure.Event
+	for i, l := range lines[min(1, len(lines)):] {
+		kind, e1 := strconv.ParseUint(l[0], 10, 8)
+		first, e2 := strconv.ParseUint(l[1], 10, 64)
+		scans, e3 := strconv.ParseUint(l[2], 10, 64)
+		exact, e4 := strconv.ParseBool(l[3])
+		channel, e5 := strconv.Atoi(l[4])
+		if err := errors.Join(e1, e2, e3, e4, e5); err != nil {
+			return nil, fmt.Errorf("%w: %s, line %d: %w", ErrFormat, eventsFile, i+2, err)
+		}
+		out = append(out, measure.Event{
+			Kind: measure.EventKind(kind), FirstScan: first, Scans: scans, Exact: exact, Channel: channel, Detail: l[5],
+		})
+	}
+	return out, nil
+}
+
+// Writer makes a recording. It is an instrument.Sink.
+type Writer struct {
+	tb     measure.Timebase
+	n      int
+	scans  *os.File
+	out    *bufio.Writer
+	events *os.File
+	table  *csv.Writer
+	line   []byte
+}
+
+// Create begins a recording in a folder, which must not hold one yet.
+func Create(dir string, id instrument.Identity, in instrument.Inputs) (*Writer, error) {
+	fail := func(err error) (*Writer, error) { return nil, fmt.Errorf("record to %s: %w", dir, err) }
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fail(err)
+	}
+	b, err := json.MarshalIndent(metaOf(id, in), "", "  ")
+	if err != nil {
+		return fail(err)
+	}
+	w := &Writer{tb: in.Timebase, n: len(in.Channels)}
+	if w.scans, err = create(dir, scansFile); err != nil {
+		return fail(err)
+	}
+	if w.events, err = create(dir, eventsFile); err != nil {
+		_ = w.scans.Close()
+		return fail(err)
+	}
+	meta, err := create(dir, metaFile)
+	if err == nil {
+		_, err = meta.Write(append(b, '\n'))
+		err = errors.Join(err, meta.Close())
+	}
+	if err != nil {
+		return fail(errors.Join(err, w.scans.Close(), w.events.Close()))
+	}
+	w.out, w.table = bufio.NewWriterSize(w.scans, 1<<16), csv.NewWriter(w.events)
+	_ = w.table.Write([]string{"kind", "first_scan", "scans", "exact", "channel", "detail"})
+	header := csv.NewWriter(w.out)
+	names := []string{"scan", "tick"}
+	for _, c := range in.Channels {
+		names = append(names, c.Name)
+	}
+	_ = header.Write(names)
+	header.Flush()
+	return w, header.Error()
+}
+
+// create makes a new file; one that is there is an error.
+func create(dir, name string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+}
+
+// Block writes scans.
+func (w *Writer) Block(b *measure.Block) error {
+	if err := b.Validate(w.tb, w.n); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	for i := range b.Scans() {
+		w.line = strconv.AppendUint(w.line[:0], b.FirstScan+uint64(i), 10)
+		w.line = append(w.line, ',')
+		w.line = strconv.AppendInt(w.line, int64(b.TickAt(w.tb, i)), 10)
+		for c := range b.Counts {
+			w.line = append(w.line, ',')
+			w.line = strconv.AppendInt(w.line, int64(b.Counts[c][i]), 10)
+		}
+		w.line = append(w.line, '\n')
+		if _, err := w.out.Write(w.line); err != nil {
+			return fmt.Errorf("record: %w", err)
+		}
+	}
+	return nil
+}
+
+// Event writes an event.
+func (w *Writer) Event(e measure.Event) error {
+	err := w.table.Write([]string{
+		strconv.Itoa(int(e.Kind)), strconv.FormatUint(e.FirstScan, 10), strconv.FormatUint(e.Scans, 10),
+		strconv.FormatBool(e.Exact), strconv.Itoa(e.Channel), e.Detail,
+	})
+	if err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
+}
+
+// Close ends the recording and makes it durable.
+func (w *Writer) Close() error {
+	var errs []error
+	if w.out != nil {
+		w.table.Flush()
+		errs = append(errs, w.out.Flush(), w.table.Error(), w.scans.Sync(), w.events.Sync())
+	}
+	errs = append(errs, w.scans.Close(), w.events.Close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
+}

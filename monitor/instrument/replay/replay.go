@@ -1,0 +1,290 @@
+// Package replay records an instrument's samples and plays them again as an instrument.
+//
+// A recording is a folder of three files that people and other programs can read
+// and write:
+//
+//	recording.json   the instrument: identity, timebase, response, channels
+//	scans.csv        scan,tick,<one column a channel>: raw counts; a jump of scan is a gap
+//	events.csv       kind,first_scan,scans,exact,channel,detail
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument"
+)
+
+// Kind is the driver's name in bench files.
+const Kind = "replay"
+
+// ErrEnd: the recording has been played to its end.
+var ErrEnd = errors.New("end of the recording")
+
+// Options are the settings of the driver in a bench file.
+type Options struct {
+	// Speed is how fast to play: 1 as recorded (default), 0 as fast as it is taken.
+	Speed float64 `yaml:"speed"`
+	// AtEnd follows the last scan: "wait" (default) sends nothing more, as
+	// a meter at rest would; "stop" ends the stream with ErrEnd.
+	AtEnd string `yaml:"at_end"`
+}
+
+// Defaults are the options of a recording that is not described further.
+func Defaults() Options { return Options{Speed: 1, AtEnd: "wait"} }
+
+// Validate reports an option that cannot be used.
+func (o Options) Validate() error {
+	if !(o.Speed >= 0) || math.IsInf(o.Speed, 0) {
+		return fmt.Errorf("speed %v: want 0 (as fast as possible) or more", o.Speed)
+	}
+	if o.AtEnd != "wait" && o.AtEnd != "stop" {
+		return fmt.Errorf("at_end %q: want wait or stop", o.AtEnd)
+	}
+	return nil
+}
+
+// Device plays a recording. It implements instrument.Instrument.
+type Device struct {
+	dir      string
+	opts     Options
+	identity instrument.Identity
+	inputs   instrument.Inputs
+	events   []measure.Event
+	open     bool
+}
+
+// New makes a player of a folder; nothing is read yet.
+func New(dir string, o Options) (*Device, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", Kind, err)
+	}
+	if dir == "" {
+		return nil, fmt.Errorf("%s: no folder: give the recording's as address", Kind)
+	}
+	return &Device{dir: dir, opts: o, identity: instrument.Identity{Kind: Kind, Address: dir}}, nil
+}
+
+// Identity is that of the recorded instrument, once opened; the kind stays replay.
+func (d *Device) Identity() instrument.Identity { return d.identity }
+
+// Inputs are those of the recorded instrument, once opened.
+func (d *Device) Inputs() instrument.Inputs { return d.inputs }
+
+// Open reads the recording. Errors wrap ErrFormat.
+func (d *Device) Open(ctx context.Context) error {
+	if d.open {
+		return fmt.Errorf("%s: open %s: already open", Kind, d.dir)
+	}
+	m, err := readMeta(d.dir)
+	if err == nil {
+		d.events, err = readEvents(d.dir)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: open %s: %w", Kind, d.dir, err)
+	}
+	d.identity = instrument.Identity(m.Identity)
+	d.identity.Model = fmt.Sprintf("%s %s", d.identity.Kind, d.identity.Model)
+	d.identity.Kind, d.identity.Address = Kind, d.dir
+	d.inputs, d.open = m.inputs(), true
+	return nil
+}
+
+// Close forgets the recording.
+func (d *Device) Close() error {
+	d.open = false
+	return nil
+}
+
+// Stream plays the recording from its beginning.
+func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
+	if !d.open {
+		return fmt.Errorf("%s: stream: not open", Kind)
+	}
+	r, err := openRows(d.dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", Kind, err)
+	}
+	defer r.f.Close()
+	p := newPlayer(d, sink)
+	err = p.play(ctx, r)
+	if errors.Is(err, io.EOF) {
+		if err = p.finish(); err == nil && d.opts.AtEnd == "stop" {
+			err = ErrEnd
+		}
+		if err == nil {
+			<-ctx.Done()
+		}
+	}
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = p.flush()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: play %s: %w", Kind, d.dir, err)
+	}
+	return nil
+}
+
+// playTime is how much of the recording one block holds.
+const playTime = 10 * time.Millisecond
+
+// maxScans bounds a block.
+const maxScans = 4096
+
+// player is one Stream call.
+type player struct {
+	d      *Device
+	sink   instrument.Sink
+	block  measure.Block
+	row    row
+	events []measure.Event
+	start  time.Time
+	origin int64 // tick of the first scan
+	first  uint64
+	begun  bool
+	ticks  []int64
+}
+
+// newPlayer prepares a play from the first scan on.
+func newPlayer(d *Device, sink instrument.Sink) *player {
+	n := len(d.inputs.Channels)
+	p := &player{d: d, sink: sink, events: d.events, start: time.Now()}
+	p.row.counts = make([]measure.Count, n)
+	p.block.Counts = make([][]measure.Count, n)
+	return p
+}
+
+// play delivers scan after scan, each block when the time of its last scan has
+// come. It returns io.EOF at the end.
+func (p *player) play(ctx context.Context, r *rows) error {
+	for {
+		if err := r.next(&p.row); err != nil {
+			return err
+		}
+		if !p.begun { // the recording may itself begin in the middle of something
+			p.begun, p.origin, p.first = true, p.row.tick, p.row.scan
+		}
+		scan, tick := p.row.scan-p.first, p.row.tick-p.origin
+		if n := p.block.Scans(); n > 0 && (scan != p.block.FirstScan+uint64(n) || p.due(tick)) {
+			if err := p.wait(ctx); err != nil {
+				return err
+			}
+			expected := p.block.FirstScan + uint64(n)
+			if err := p.flush(); err != nil {
+				return err
+			}
+			if err := p.jump(expected, scan); err != nil {
+				return err
+			}
+		}
+		p.add(scan, tick)
+	}
+}
+
+// jump makes a gap of scans that the recording lacks, unless its events have one.
+func (p *player) jump(expected, scan uint64) error {
+	if scan < expected {
+		return fmt.Errorf("%w: scan %d comes after scan %d", ErrFormat, scan+p.first, expected+p.first-1)
+	}
+	if scan == expected {
+		return nil
+	}
+	for _, e := range p.events {
+		if e.Kind == measure.EventGap && e.FirstScan == expected+p.first {
+			return nil
+		}
+	}
+	return p.sink.Event(measure.Event{
+		Kind: measure.EventGap, FirstScan: expected, Scans: scan - expected, Exact: true,
+		Channel: -1, Detail: "missing in the recording",
+	})
+}
+
+// due reports whether the block is long enough without the scan at tick.
+func (p *player) due(tick int64) bool {
+	tb := p.d.inputs.Timebase
+	return p.block.Scans() >= maxScans || tb.Seconds(float64(tick-p.block.FirstTick)) >= measure.SecondsOf(playTime)
+}
+
+// add appends a scan's row to the block.
+func (p *player) add(scan uint64, tick int64) {
+	if p.block.Scans() == 0 {
+		p.block.FirstScan, p.block.FirstTick = scan, tick
+		p.ticks = p.ticks[:0]
+	}
+	p.ticks = append(p.ticks, tick)
+	if p.d.inputs.Timebase.Stamped {
+		p.block.Ticks = p.ticks
+	}
+	for c, v := range p.row.counts {
+		p.block.Counts[c] = append(p.block.Counts[c], v)
+	}
+}
+
+// wait holds the block back until the time of its last scan.
+func (p *player) wait(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.d.opts.Speed == 0 {
+		return nil
+	}
+	at := p.d.inputs.Timebase.Seconds(float64(p.ticks[len(p.ticks)-1]))
+	t := time.NewTimer(time.Until(p.start.Add((at / measure.Seconds(p.d.opts.Speed)).Duration())))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// flush delivers the events up to the block, and the block.
+func (p *player) flush() error {
+	n := p.block.Scans()
+	if n == 0 {
+		return nil
+	}
+	if err := p.deliverEvents(p.block.FirstScan + uint64(n)); err != nil {
+		return err
+	}
+	err := p.sink.Block(&p.block)
+	for c := range p.block.Counts {
+		p.block.Counts[c] = p.block.Counts[c][:0]
+	}
+	return err
+}
+
+// deliverEvents delivers the events that begin before a scan, except for clipped readings: they are
+// in the counts, and the receiver of the samples counts them by chunks of its own.
+func (p *player) deliverEvents(before uint64) error {
+	for len(p.events) > 0 && p.events[0].FirstScan-min(p.events[0].FirstScan, p.first) < before {
+		e := p.events[0]
+		e.FirstScan -= min(e.FirstScan, p.first)
+		p.events = p.events[1:]
+		if e.Kind == measure.EventOverRange {
+			continue
+		}
+		if err := p.sink.Event(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish delivers the remaining scans.
+func (p *player) finish() error {
+	if err := p.flush(); err != nil {
+		return err
+	}
+	return p.deliverEvents(^uint64(0))
+}

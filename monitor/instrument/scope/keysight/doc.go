@@ -1,3 +1,0 @@
-// Package keysight speaks the commands of Keysight's oscilloscopes for package
-// scope.
-package keysight

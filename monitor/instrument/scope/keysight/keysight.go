@@ -1,0 +1,274 @@
+// Package keysight drives Keysight InfiniiVision oscilloscopes over package scope.
+//
+// The scope chooses depth and rate: SetUp gives it the window, and a trial acquisition shows
+// the memory that a single one has. Armed is an event that is read once, so the Dialect
+// remembers it.
+package keysight
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/wattmark/wattmark/monitor/instrument/scope"
+	"github.com/wattmark/wattmark/monitor/scpi"
+)
+
+// InfiniiVision is the X-Series 1000 to 6000: 8 bits, and a depth that the scope
+// chooses by itself so that its memory, divided among the channels, spans the
+// screen. Sources: the programmer's guides of the 1000 and 3000T X-Series; the
+// limits are those of the 1000 X-Series, from memory of its data sheet.
+var InfiniiVision = &scope.Family{
+	Kind: "keysight-infiniivision", Name: "Keysight InfiniiVision (EDUX1002, DSOX1102, DSOX2004, MSOX3024, …)",
+	Port:     5025,
+	Channels: 4, Usual: 2, Memory: 8_000_000, MaxWindow: divisions * 50 * time.Second,
+	MinScale: 5e-4, MaxScale: 10, MaxOffset: 40,
+	Spec:    scope.Spec{Gain: 0.03, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.01, Clock: 60e-6, NoiseCodes: 0.7},
+	Dialect: func() scope.Dialect { return &infiniivision{} },
+}
+
+// divisions across the screen, which memory spans.
+const divisions = 10
+
+// infiniivision remembers the armed state, which an event register reports once.
+type infiniivision struct {
+	armed, forced bool
+	points        int // as ReadBack learned them
+}
+
+// SetUp sets channels, window, and the trigger. It
+// lies at the left edge: memory is the screen's contents.
+func (d *infiniivision) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
+	setup := []string{":STOP", ":ACQ:MODE RTIM", ":ACQ:TYPE NORM", ":TIM:MODE MAIN", ":TIM:REF CENT"}
+	setup = append(setup, p.Channels(":CHAN%[1]d:DISP 0", ":CHAN%[1]d:DISP 1", ":CHAN%[1]d:COUP DC", ":CHAN%[1]d:INV 0",
+		":CHAN%[1]d:UNIT VOLT", ":CHAN%[1]d:PROB %[2]g", ":CHAN%[1]d:SCAL %[3]g", ":CHAN%[1]d:OFFS %[5]g")...)
+	span := timeRange(p)
+	const above = 5 // divisions; the trigger's range ends at 6
+	source, level := p.Edge(above)
+	return scope.SetAll(ctx, c, append(setup,
+		fmt.Sprintf(":TIM:RANG %g", span), fmt.Sprintf(":TIM:POS %g", span/2), ":TRIG:MODE EDGE", ":TRIG:SWE NORM",
+		fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", source), ":TRIG:EDGE:SLOP POS", fmt.Sprintf(":TRIG:EDGE:LEV %g", level))...)
+}
+
+// timeRange is the next range of the usual steps for the window.
+func timeRange(p *scope.Plan) float64 {
+	return divisions * scope.Step125(p.Window.Seconds()/divisions)
+}
+
+// ReadBack compares the settings that the scope rounds in silence, and makes a
+// trial acquisition: only a single one has the whole memory and the rate of the
+// recording, and only one that was taken has a preamble.
+func (d *infiniivision) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (scope.Memory, error) {
+	if err := scope.Expect(ctx, c, ":TIM:RANG?", timeRange(p), 1e-3); err != nil {
+		return scope.Memory{}, err
+	}
+	for _, n := range p.Used {
+		in, _ := p.On(n)
+		if err := scope.Expect(ctx, c, fmt.Sprintf(":CHAN%d:OFFS?", n), -in.Offset, 0.02); err != nil {
+			return scope.Memory{}, fmt.Errorf("%w: it has less range at this scale", err)
+		}
+	}
+	if err := d.try(ctx, c); err != nil {
+		return scope.Memory{}, err
+	}
+	rate, err := c.QueryNumber(ctx, ":ACQ:SRAT?")
+	if err != nil {
+		return scope.Memory{}, err
+	}
+	const most = 1 << 28
+	points := math.Round(rate * timeRange(p))
+	if !(points >= 1 && points <= most) {
+		return scope.Memory{}, fmt.Errorf("%w: %v S/s", scpi.ErrInstrument, rate)
+	}
+	d.points = int(points)
+	return scope.Memory{Points: d.points, Step: 1 / rate, Piece: d.points, Codes: scope.Codes{Bytes: 1}}, nil
+}
+
+// try takes a moment of a single acquisition.
+func (d *infiniivision) try(ctx context.Context, c *scpi.Client) error {
+	if err := d.Arm(ctx, c); err != nil {
+		return err
+	}
+	const tries, moment = 50, 10 * time.Millisecond
+	for n := 0; ; n++ {
+		s, err := d.State(ctx, c)
+		switch {
+		case err != nil:
+			return err
+		case s == scope.Waiting:
+			if err := d.Force(ctx, c); err != nil {
+				return err
+			}
+			if _, err := d.State(ctx, c); err != nil { // the trigger was taken
+				return err
+			}
+			return d.Stop(ctx, c)
+		case s == scope.Sampling: // an edge from outside was faster
+			return d.Stop(ctx, c)
+		case n == tries:
+			return fmt.Errorf("%w: it is %v where it should wait for its trigger", scpi.ErrInstrument, s)
+		}
+		if err := scope.Pause(ctx, moment); err != nil {
+			return err
+		}
+	}
+}
+
+// Arm begins a single acquisition.
+func (d *infiniivision) Arm(ctx context.Context, c *scpi.Client) error {
+	d.armed, d.forced = false, false
+	if _, err := c.QueryNumber(ctx, ":AER?"); err != nil { // reading clears it
+		return err
+	}
+	return c.Command(ctx, ":SING")
+}
+
+// Force triggers it.
+func (d *infiniivision) Force(ctx context.Context, c *scpi.Client) error {
+	d.Triggered()
+	return c.Command(ctx, ":TRIG:FORC")
+}
+
+// Triggered lets State distinguish a recording from a scope that runs freely.
+func (d *infiniivision) Triggered() { d.forced = true }
+
+// Stop ends it.
+func (d *infiniivision) Stop(ctx context.Context, c *scpi.Client) error {
+	return c.Command(ctx, ":STOP")
+}
+
+// The bits of the operation status condition register.
+const (
+	running = 1 << 3
+	waiting = 1 << 5
+)
+
+// State asks whether it runs. The condition register shows whether it is armed while
+// it waits, and an event register once.
+func (d *infiniivision) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
+	v, err := c.QueryNumber(ctx, ":OPER:COND?")
+	if err != nil {
+		return 0, err
+	}
+	if !(v >= 0 && v < 1<<16) || v != math.Trunc(v) {
+		return 0, fmt.Errorf("%w: :OPER:COND? gives %v", scpi.ErrReply, v)
+	}
+	bits := int(v)
+	switch {
+	case bits&running == 0:
+		return scope.Stopped, nil
+	case d.forced:
+		return d.single(ctx, c)
+	case bits&waiting != 0:
+		return scope.Waiting, nil
+	}
+	if !d.armed {
+		a, err := c.QueryNumber(ctx, ":AER?")
+		if err != nil {
+			return 0, err
+		}
+		d.armed = a != 0
+	}
+	if d.armed {
+		return scope.Sampling, nil // it has armed and waits no more
+	}
+	return scope.Free, nil
+}
+
+// single distinguishes a recording that goes on from a scope that was set to run freely
+// meanwhile.
+func (d *infiniivision) single(ctx context.Context, c *scpi.Client) (scope.State, error) {
+	s, err := c.Query(ctx, ":TRIG:SWE?")
+	if err != nil {
+		return 0, err
+	}
+	if strings.HasPrefix(strings.ToUpper(strings.TrimSpace(s)), "NORM") {
+		return scope.Sampling, nil
+	}
+	return scope.Free, nil
+}
+
+// Scale reads a channel's scale in the preamble: V = (code − reference)·increment
+// + origin, with the origin in volts.
+func (d *infiniivision) Scale(ctx context.Context, c *scpi.Client, channel int) (scope.Scale, error) {
+	p, err := preamble(ctx, c, channel)
+	if err != nil {
+		return scope.Scale{}, err
+	}
+	division, err := c.QueryNumber(ctx, fmt.Sprintf(":CHAN%d:SCAL?", channel))
+	return scope.Scale{
+		Gain: p.YIncrement, Zero: p.YOrigin - p.YReference*p.YIncrement, Division: division,
+		Step: p.XIncrement, Begin: p.XOrigin - p.XReference*p.XIncrement,
+		Least: 1, Most: 255, // 0 is a hole: a point that was not taken
+	}, err
+}
+
+// Held is the preamble's number. After a stop in the middle it is unknown how much
+//
+//	of that was taken.
+func (d *infiniivision) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
+	p, err := preamble(ctx, c, channel)
+	return p.Points, false, err
+}
+
+// Read reads all of a channel, as the scope knows no pieces, and takes out the
+// points wanted.
+func (d *infiniivision) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
+	if err := selectMemory(ctx, c, channel); err != nil {
+		return dst, err
+	}
+	begin := len(dst)
+	most := d.points + d.points/8 + 1024
+	out, err := c.QueryBlock(ctx, ":WAV:DATA?", most, dst)
+	if err != nil {
+		return dst, err
+	}
+	got := out[begin:]
+	if len(got) < first+n {
+		return dst, fmt.Errorf("%w: %d of %d", scope.ErrFewer, len(got), first+n)
+	}
+	copy(got, got[first:first+n])
+	return out[:begin+n], nil
+}
+
+// selectMemory selects a channel's deep memory. MAX also sets the mode, so that
+// RAW comes behind it.
+func selectMemory(ctx context.Context, c *scpi.Client, channel int) error {
+	return scope.Send(ctx, c, fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:POIN MAX", ":WAV:POIN:MODE RAW",
+		":WAV:FORM BYTE", ":WAV:UNS 1")
+}
+
+// preamble asks how a channel's codes are scaled. A plain +0, which some models
+// give now and then, is no answer.
+func preamble(ctx context.Context, c *scpi.Client, channel int) (scpi.Preamble, error) {
+	if err := selectMemory(ctx, c, channel); err != nil {
+		return scpi.Preamble{}, err
+	}
+	const tries, moment = 4, 20 * time.Millisecond
+	for n := 0; ; n++ {
+		p, err := scpi.Ask(ctx, c, ":WAV:PRE?", parsePreamble)
+		switch {
+		case err != nil:
+			return p, err
+		case p.XIncrement > 0 && p.Format != 0:
+			return p, fmt.Errorf("%w: format %d of the points after BYTE was set", scpi.ErrInstrument, p.Format)
+		case p.XIncrement > 0:
+			return p, nil
+		case n == tries:
+			return p, fmt.Errorf("%w: :WAV:PRE? gives +0 again and again", scpi.ErrReply)
+		}
+		if err := scope.Pause(ctx, moment); err != nil {
+			return p, err
+		}
+	}
+}
+
+// parsePreamble reads a preamble; one without an increment stands for +0.
+func parsePreamble(s string) (scpi.Preamble, error) {
+	if t := strings.TrimSpace(s); t == "+0" || t == "0" {
+		return scpi.Preamble{}, nil
+	}
+	return scpi.ParsePreamble(s)
+}

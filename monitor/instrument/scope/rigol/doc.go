@@ -1,2 +1,0 @@
-// Package rigol speaks the commands of Rigol's oscilloscopes for package scope.
-package rigol

@@ -1,0 +1,678 @@
+package serialtext
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/transport"
+)
+
+// parser is the interface of lineParser and frameParser.
+type parser interface {
+	next(b []byte) (n int, ok bool)
+	current() *sample
+	errors() (malformed, skipped uint64)
+	reason() string
+}
+
+// newParser makes the parser of the options: frames where Frame is given, else lines.
+func newParser(o Options, l layout) parser {
+	if f := o.Frame; f != nil {
+		header, _ := f.header()
+		order, _ := f.order()
+		return newFrameParser(l, header, order, f.check())
+	}
+	return newLineParser(l, o.Comment)
+}
+
+// Parser reads the values of lines or frames, as options describe them, out of
+// recorded bytes, without regard to time or losses.
+type Parser struct{ p parser }
+
+// NewParser makes a parser; its error names the option cannot be used.
+func NewParser(o Options) (*Parser, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", Kind, err)
+	}
+	l, err := o.layout()
+	if err != nil {
+		return nil, err
+	}
+	return &Parser{newParser(o, l)}, nil
+}
+
+// Next consumes bytes of b until a line or frame was read. It returns how many it
+// took and whether there is one; call it until it returns false, which it does
+// only when all of b is taken.
+func (p *Parser) Next(b []byte) (n int, ok bool) { return p.p.next(b) }
+
+// Counts are those of the channels in the sample that Next read last; valid until its next
+// call.
+func (p *Parser) Counts() []measure.Count { return p.p.current().counts }
+
+// Unread returns the lines that could not be read and the bytes that belonged to
+// no frame since it was called last.
+func (p *Parser) Unread() (lines, bytes uint64) { return p.p.errors() }
+
+// frameParser finds binary frames in a stream of bytes, whatever its fragments.
+//
+// With a check sum a frame stands for itself. Without one it is released when a
+// header follows right behind it, where bytes lost or added would have moved it.
+type frameParser struct {
+	layout layout
+	header []byte
+	order  binary.ByteOrder
+	check  string
+	sample sample
+
+	skipped    uint64
+	buf        [4096]byte
+	start, end int
+}
+
+// newFrameParser makes a parser for frames of fixed length.
+func newFrameParser(l layout, header []byte, order binary.ByteOrder, check string) *frameParser {
+	return &frameParser{
+		layout: l, header: header, order: order, check: check,
+		sample: sample{counts: make([]measure.Count, len(l.channels))},
+	}
+}
+
+// current is the sample of the last frame; valid until the next call of next.
+func (p *frameParser) current() *sample { return &p.sample }
+
+// errors returns the frames and bytes that could not be read since the last call.
+func (p *frameParser) errors() (malformed, skipped uint64) {
+	n := p.skipped
+	p.skipped = 0
+	return 0, n
+}
+
+// reason words the refusal of a stream without frames.
+func (p *frameParser) reason() string {
+	return "no frame with this header, size and check sum was found"
+}
+
+// size is the bytes of a frame.
+func (p *frameParser) size() int { return len(p.header) + p.layout.size + checkBytes[p.check] }
+
+// checkBytes are the check sums that a frame may end with, and their size.
+var checkBytes = map[string]int{"none": 0, "xor8": 1, "sum8": 1, "crc16": 2}
+
+// next consumes bytes of b until a frame is complete; see lineParser.next.
+func (p *frameParser) next(b []byte) (n int, ok bool) {
+	return transport.Feed(p.buf[:], &p.start, &p.end, b, p.step)
+}
+
+// step releases a frame at the head of the buffer once its check sum, or the mark of the next,
+// confirms it.
+func (p *frameParser) step() bool {
+	size := p.size()
+	want := size
+	if p.check == "none" {
+		want += len(p.header)
+	}
+	for p.end-p.start >= want {
+		b := p.buf[p.start:p.end]
+		if bytes.HasPrefix(b, p.header) && p.sound(b[:size], b[size:]) {
+			p.read(b[len(p.header):])
+			p.start += size
+			return true
+		}
+		p.start++
+		p.skipped++
+	}
+	return false
+}
+
+// sound reports whether a frame is whole.
+func (p *frameParser) sound(frame, after []byte) bool {
+	body := frame[len(p.header) : len(p.header)+p.layout.size]
+	sum := frame[len(p.header)+p.layout.size:]
+	switch p.check {
+	case "xor8":
+		return sum[0] == xor(body)
+	case "sum8":
+		s := byte(0)
+		for _, c := range body {
+			s += c
+		}
+		return sum[0] == s
+	case "crc16":
+		return p.order.Uint16(sum) == crc16(body)
+	}
+	return bytes.HasPrefix(after, p.header)
+}
+
+// crc16 is CRC-16/CCITT-FALSE: polynomial 0x1021, from 0xFFFF, not reflected.
+func crc16(b []byte) uint16 {
+	crc := uint16(0xFFFF)
+	for _, c := range b {
+		crc ^= uint16(c) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc
+}
+
+// read takes the fields out of a frame's body.
+func (p *frameParser) read(b []byte) {
+	for i := range p.layout.fields {
+		f := &p.layout.fields[i]
+		v := p.number(b[:f.size], f.signed)
+		b = b[f.size:]
+		switch f.role {
+		case stamp:
+			p.sample.stamp = v
+		case sequence:
+			p.sample.seq = v
+		default:
+			p.sample.counts[f.channel] = measure.Count(v)
+		}
+	}
+}
+
+// number reads a field of a frame by its width, sign and byte order.
+func (p *frameParser) number(b []byte, signed bool) int64 {
+	switch len(b) {
+	case 1:
+		if signed {
+			return int64(int8(b[0]))
+		}
+		return int64(b[0])
+	case 2:
+		if signed {
+			return int64(int16(p.order.Uint16(b)))
+		}
+		return int64(p.order.Uint16(b))
+	}
+	if signed {
+		return int64(int32(p.order.Uint32(b)))
+	}
+	return int64(p.order.Uint32(b))
+}
+
+// sample holds the values of a line or frame.
+type sample struct {
+	stamp, seq int64
+	counts     []measure.Count
+}
+
+// maxLine bounds a line.
+const maxLine = 512
+
+// lineParser finds lines in a stream of bytes, whatever its fragments.
+type lineParser struct {
+	layout  layout
+	comment []byte
+	sample  sample
+
+	malformed uint64
+	why       string // the first line that could not be read, and why
+
+	buf    [maxLine]byte
+	n      int
+	begun  bool // an end of line was seen: the next is a whole line
+	tooFar bool
+}
+
+// newLineParser makes a parser for lines of the pattern's fields.
+func newLineParser(l layout, comment string) *lineParser {
+	return &lineParser{
+		layout: l, comment: []byte(comment),
+		sample: sample{counts: make([]measure.Count, len(l.channels))},
+	}
+}
+
+// current is the sample of the last line; valid until the next call of next.
+func (p *lineParser) current() *sample { return &p.sample }
+
+// errors returns the lines and bytes that could not be read since the last call.
+func (p *lineParser) errors() (malformed, skipped uint64) {
+	n := p.malformed
+	p.malformed = 0
+	return n, 0
+}
+
+// reason cites the first line that did not fit, and why.
+func (p *lineParser) reason() string { return p.why }
+
+// next consumes bytes of b up to the end of a line that could be read. It
+// returns how many it took and whether there is one. It takes all of b if not.
+func (p *lineParser) next(b []byte) (n int, ok bool) {
+	for n < len(b) {
+		i := bytes.IndexByte(b[n:], '\n')
+		end := i >= 0
+		if !end {
+			i = len(b) - n
+		}
+		if p.n+i > maxLine {
+			p.tooFar = true
+			p.n = 0
+		} else {
+			p.n += copy(p.buf[p.n:], b[n:n+i])
+		}
+		n += i
+		if !end {
+			return n, false
+		}
+		n++
+		if p.line() {
+			return n, true
+		}
+	}
+	return n, false
+}
+
+// line reads the line that has ended.
+func (p *lineParser) line() bool {
+	text := bytes.TrimSuffix(p.buf[:p.n], []byte{'\r'})
+	whole, long := p.begun, p.tooFar
+	p.n, p.begun, p.tooFar = 0, true, false
+	switch {
+	case !whole: // the stream may have begun within it
+		return false
+	case long:
+		p.bad(text, tooLong)
+	case len(bytes.TrimSpace(text)) == 0, len(p.comment) > 0 && bytes.HasPrefix(text, p.comment):
+	default:
+		if f := p.read(text); f != fine {
+			p.bad(text, f)
+			return false
+		}
+		return true
+	}
+	return false
+}
+
+// flaw is why a line cannot be read.
+type flaw uint8
+
+const (
+	fine flaw = iota
+	tooLong
+	noText
+	noNumber
+	tooMany
+	tooGreat
+	wrongSum
+	leftOver
+)
+
+// flaws in words, by flaw.
+var flaws = [...]string{
+	tooLong: "it is longer than 512 bytes", noText: "text of the pattern is missing",
+	noNumber: "no number where one is due",
+	tooMany:  "more decimals than the pattern keeps: write .DIGITS behind the unit", tooGreat: "a number does not fit",
+	wrongSum: "its check sum is wrong", leftOver: "it goes on behind the pattern's end",
+}
+
+// bad counts a line that does not fit, and keeps the reason.
+func (p *lineParser) bad(text []byte, f flaw) {
+	p.malformed++
+	if p.why == "" {
+		p.why = fmt.Sprintf("%.80q: %s", text, flaws[f])
+	}
+}
+
+// read takes the fields out of one line.
+func (p *lineParser) read(text []byte) flaw {
+	at := 0
+	for i := range p.layout.fields {
+		f := &p.layout.fields[i]
+		switch f.role {
+		case literal:
+			if len(text)-at < len(f.text) || string(text[at:at+len(f.text)]) != f.text {
+				return noText
+			}
+			at += len(f.text)
+			continue
+		case ignored:
+			at += word(text[at:], p.layout.fields[i+1:])
+			continue
+		case checksum:
+			if len(text)-at < 2 || hexDigit(text[at])<<4|hexDigit(text[at+1]) != int(xor(text[:at])) {
+				return wrongSum
+			}
+			at += 2
+			continue
+		}
+		v, n, flaw := number(text[at:], f.decimals)
+		if flaw != fine {
+			return flaw
+		}
+		at += n
+		if flaw := p.store(f, v); flaw != fine {
+			return flaw
+		}
+	}
+	if len(bytes.TrimSpace(text[at:])) > 0 {
+		return leftOver
+	}
+	return fine
+}
+
+// store puts a field's value into the sample: a count, the number, or the time.
+func (p *lineParser) store(f *field, v int64) flaw {
+	switch f.role {
+	case stamp:
+		if v < 0 || v >= stampMod {
+			return tooGreat
+		}
+		p.sample.stamp = v
+	case sequence:
+		if v < 0 || v >= p.layout.seqMod {
+			return tooGreat
+		}
+		p.sample.seq = v
+	default:
+		if v < math.MinInt32 || v > math.MaxInt32 {
+			return tooGreat
+		}
+		p.sample.counts[f.channel] = measure.Count(v)
+	}
+	return fine
+}
+
+// word is the length of a word that ends where the next literal begins.
+func word(text []byte, after []field) int {
+	if len(after) > 0 {
+		if i := bytes.Index(text, []byte(after[0].text)); i >= 0 {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// number reads a decimal number as a whole number of 10^−decimals; blanks may
+// stand before it.
+func number(b []byte, decimals int) (v int64, n int, f flaw) {
+	for n < len(b) && b[n] == ' ' {
+		n++
+	}
+	neg := false
+	if n < len(b) && (b[n] == '-' || b[n] == '+') {
+		neg = b[n] == '-'
+		n++
+	}
+	digits, left, point := 0, decimals, false
+	for ; n < len(b); n++ {
+		c := b[n]
+		if c == '.' && !point && digits > 0 {
+			point = true
+			continue
+		}
+		if c < '0' || c > '9' {
+			break
+		}
+		digits++
+		if point {
+			if left == 0 {
+				if c != '0' {
+					return 0, n, tooMany
+				}
+				continue
+			}
+			left--
+		}
+		if v = 10*v + int64(c-'0'); v > 1<<40 {
+			return 0, n, tooGreat
+		}
+	}
+	if digits == 0 {
+		return 0, n, noNumber
+	}
+	for ; left > 0; left-- {
+		if v *= 10; v > 1<<40 {
+			return 0, n, tooGreat
+		}
+	}
+	if neg {
+		v = -v
+	}
+	return v, n, fine
+}
+
+// xor is the check sum of a line: all its bytes.
+func xor(b []byte) (x byte) {
+	for _, c := range b {
+		x ^= c
+	}
+	return x
+}
+
+// hexDigit is the value of a hex digit, or more than two of them can be.
+func hexDigit(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c >= 'a' && c <= 'f':
+		return int(c-'a') + 10
+	case c >= 'A' && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return 1 << 12
+}
+
+// role is the purpose of a pattern's field.
+type role uint8
+
+const (
+	literal role = iota
+	value
+	stamp
+	sequence
+	ignored
+	checksum
+)
+
+// field is one part of a pattern.
+type field struct {
+	role     role
+	text     string // of a literal
+	channel  int    // of a value
+	decimals int
+	size     int // bytes of a binary number
+	signed   bool
+}
+
+// layout is a pattern that was read.
+type layout struct {
+	fields   []field
+	channels []measure.Channel
+	tickHz   float64 // of the stamps, 0 where there are none
+	seqMod   int64   // where the number wraps, 0 where there is none
+	size     int     // bytes of all binary fields
+}
+
+// stampMod is where a stamp wraps: millis() and micros() have 32 bits.
+const stampMod = 1 << 32
+
+// units of a field with the volts, amperes or watts that one stands for.
+var units = map[string]struct {
+	unit  measure.Unit
+	scale float64
+}{
+	"V": {measure.UnitVolt, 1}, "mV": {measure.UnitVolt, 1e-3}, "uV": {measure.UnitVolt, 1e-6},
+	"A": {measure.UnitAmpere, 1}, "mA": {measure.UnitAmpere, 1e-3}, "uA": {measure.UnitAmpere, 1e-6},
+	"W": {measure.UnitWatt, 1}, "mW": {measure.UnitWatt, 1e-3},
+}
+
+var (
+	nameText = lazy.Regexp(`^[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*$`)
+	unitText = lazy.Regexp(`^([munVAW]+)(?:\.([0-9]))?(?:\*([0-9.eE+-]+))?$`)
+	typeText = lazy.Regexp(`^([iu])(8|16|32)$`)
+)
+
+const fieldHint = "want {NAME:UNIT}, {t:us}, {seq}, {xor} or {*}"
+
+// parsePattern reads a pattern; binary ones give each field a type and have no
+// text between them.
+func parsePattern(s string, binary bool) (layout, error) {
+	var l layout
+	for rest := s; rest != ""; {
+		if rest[0] != '{' {
+			text, _, _ := strings.Cut(rest, "{")
+			rest = rest[len(text):]
+			if strings.ContainsAny(text, "}\r\n") {
+				return l, fmt.Errorf("%q: a } without its {, or an end of line", text)
+			}
+			if !binary {
+				l.fields = append(l.fields, field{role: literal, text: text})
+			} else if strings.TrimSpace(text) != "" {
+				return l, fmt.Errorf("%q between the fields of a binary frame", text)
+			}
+			continue
+		}
+		spec, after, ok := strings.Cut(rest[1:], "}")
+		if !ok {
+			return l, fmt.Errorf("%q: the } is missing", rest)
+		}
+		rest = after
+		if err := l.add(spec, binary); err != nil {
+			return l, fmt.Errorf("{%s}: %w", spec, err)
+		}
+	}
+	return l, l.check(binary)
+}
+
+// add reads one field.
+func (l *layout) add(spec string, binary bool) error {
+	var f field
+	parts := strings.Split(spec, ":")
+	if binary {
+		m := typeText().FindStringSubmatch(parts[len(parts)-1])
+		if m == nil || len(parts) < 2 {
+			return errors.New("its last part must be a type: i8, u8, i16, u16, i32 or u32")
+		}
+		bits, _ := strconv.Atoi(m[2])
+		f.size, f.signed = bits/8, m[1] == "i"
+		l.size += f.size
+		if parts[0] != "seq" {
+			parts = parts[:len(parts)-1]
+		}
+	}
+	var err error
+	switch {
+	case parts[0] == "*" && len(parts) == 1 && !binary:
+		f.role = ignored
+	case parts[0] == "xor" && len(parts) == 1 && !binary:
+		f.role = checksum
+	case parts[0] == "seq" && len(parts) <= 2:
+		f.role = sequence
+		err = l.number(parts, f.signed)
+	case parts[0] == "t" && len(parts) == 2:
+		f.role = stamp
+		err = l.stamp(parts[1])
+		if binary && (f.size != 4 || f.signed) {
+			err = errors.New("a stamp is u32")
+		}
+	case len(parts) == 2:
+		f.role, f.channel = value, len(l.channels)
+		f.decimals, err = l.value(parts[0], parts[1], binary)
+		if err == nil && binary && f.size == 4 && !f.signed {
+			err = errors.New("a value is at most i32")
+		}
+	default:
+		err = errors.New(fieldHint)
+	}
+	l.fields = append(l.fields, f)
+	return err
+}
+
+// number adds a field for the sample's number, of so many bits or decimals.
+func (l *layout) number(parts []string, signed bool) error {
+	kind := "u32"
+	if len(parts) == 2 {
+		kind = parts[1]
+	}
+	m := typeText().FindStringSubmatch(kind)
+	if m == nil || m[1] != "u" || signed {
+		return errors.New("a number is u8, u16 or u32")
+	}
+	if l.seqMod != 0 {
+		return errors.New("there is one already")
+	}
+	bits, _ := strconv.Atoi(m[2])
+	l.seqMod = 1 << bits
+	return nil
+}
+
+// stamp sets the unit of the board's own time; a pattern has one such field at most.
+func (l *layout) stamp(unit string) error {
+	if l.tickHz != 0 {
+		return errors.New("there is one already")
+	}
+	switch unit {
+	case "us":
+		l.tickHz = 1e6
+	case "ms":
+		l.tickHz = 1e3
+	default:
+		return errors.New("the board's time is in us or ms")
+	}
+	return nil
+}
+
+// value adds a channel for a field NAME:UNIT, and returns the decimals to keep of it.
+func (l *layout) value(name, spec string, binary bool) (decimals int, err error) {
+	if !nameText().MatchString(name) {
+		return 0, fmt.Errorf("%q is no name (letters, digits, _ and dots): %s", name, fieldHint)
+	}
+	m := unitText().FindStringSubmatch(spec)
+	if m == nil {
+		return 0, errors.New("its unit is V, mV, uV, A, mA, uA, W or mW, with .DIGITS and *FACTOR behind it")
+	}
+	u, ok := units[m[1]]
+	if !ok {
+		return 0, fmt.Errorf("unit %q: want V, mV, uV, A, mA, uA, W or mW", m[1])
+	}
+	if m[2] != "" {
+		if binary {
+			return 0, errors.New("a binary number has no decimals: use *FACTOR")
+		}
+		decimals = int(m[2][0] - '0')
+	}
+	factor := 1.0
+	if m[3] != "" {
+		if factor, err = strconv.ParseFloat(m[3], 64); err != nil || !(factor > 0) || math.IsInf(factor, 0) {
+			return 0, fmt.Errorf("factor %q: must be a positive number", m[3])
+		}
+	}
+	if slices.ContainsFunc(l.channels, func(c measure.Channel) bool { return c.Name == name }) {
+		return 0, errors.New("there is a channel of that name already")
+	}
+	l.channels = append(l.channels, measure.Channel{
+		Name: name, Unit: u.unit, Gain: u.scale * factor * math.Pow10(-decimals),
+	})
+	return decimals, nil
+}
+
+// check looks at the whole.
+func (l *layout) check(binary bool) error {
+	if len(l.channels) == 0 {
+		return errors.New("it names no channel: " + fieldHint)
+	}
+	for i, f := range l.fields {
+		if i == 0 || binary {
+			continue
+		}
+		if f.role != literal && l.fields[i-1].role != literal && l.fields[i-1].role != checksum {
+			return errors.New("two fields touch each other: put text between them")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package montest
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wattmark/wattmark/monitor/transport"
+)
+
+// Session is an instrument that takes and gives whole messages, as over USBTMC.
+type Session interface {
+	Send(message string)
+	Receive() (reply []byte, ok bool)
+}
+
+// Messages puts an instrument on a socket that keeps messages whole, as the
+// system's usbtmc driver does, until the test ends. It returns how to dial it,
+// which works once.
+func Messages(t *testing.T, s Session) func(context.Context) (transport.Conn, error) {
+	t.Helper()
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("no SOCK_SEQPACKET here:", err)
+	}
+	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		buf := make([]byte, 4096)
+		for {
+			n, err := unix.Read(p[1], buf)
+			if n <= 0 || err != nil {
+				return
+			}
+			s.Send(string(buf[:n]))
+			if strings.Contains(string(buf[:n]), "?") {
+				if r, ok := s.Receive(); ok {
+					_, _ = unix.Write(p[1], r)
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = unix.Shutdown(p[1], unix.SHUT_RDWR)
+		<-gone
+		_ = unix.Close(p[1])
+	})
+	return func(context.Context) (transport.Conn, error) {
+		return transport.NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test"), nil
+	}
+}

@@ -1,0 +1,139 @@
+// Package montest helps the tests of emulated SCPI instruments: a board with a
+// load, messages and their answers, and programs of others over TCP.
+package montest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
+)
+
+// Python is Debian's own, which sees Debian's packages.
+const Python = "/usr/bin/python3"
+
+// Idle is a board without a load.
+func Idle(t *testing.T) *board.Board {
+	t.Helper()
+	b, err := board.New(board.Config{Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Busy is a board whose load changes every 7 ms for a minute, with its time.
+func Busy(t *testing.T) (*board.Board, func() time.Duration) {
+	t.Helper()
+	b := Idle(t)
+	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle}
+	for i := range 8000 {
+		if _, err := b.SetLoad(time.Duration(i)*7*time.Millisecond, loads[i%len(loads)]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	epoch := time.Now()
+	return b, func() time.Duration { return time.Since(epoch) }
+}
+
+// Instrument is an emulated one.
+type Instrument interface {
+	NewSession() *scpiface.Session
+	Serve(ctx context.Context, l net.Listener, wrap func(net.Conn) io.ReadWriteCloser) error
+}
+
+// Exec carries out one message as a client would, and returns its answer.
+func Exec(i Instrument, message string) string {
+	s := i.NewSession()
+	s.Send(message)
+	if !strings.Contains(message, "?") {
+		return ""
+	}
+	r, _ := s.Receive()
+	return strings.TrimRight(string(r), "\n")
+}
+
+// Expect sends messages, each with its contents to give behind it.
+func Expect(t *testing.T, i Instrument, pairs ...string) {
+	t.Helper()
+	for n := 0; n < len(pairs); n += 2 {
+		if got := Exec(i, pairs[n]); got != pairs[n+1] {
+			t.Errorf("%s gives %.200q, want %q", pairs[n], got, pairs[n+1])
+		}
+	}
+}
+
+// Refused sends messages that must each leave an error in the queue.
+func Refused(t *testing.T, i Instrument, messages ...string) {
+	t.Helper()
+	for _, s := range messages {
+		Exec(i, s)
+		if e := Exec(i, "SYST:ERR?"); strings.HasPrefix(strings.TrimPrefix(e, "+"), "0,") {
+			t.Errorf("%s is taken", s)
+		}
+	}
+}
+
+// Listen serves an instrument until the test ends, and returns its port.
+func Listen(t *testing.T, i Instrument) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- i.Serve(ctx, l, nil) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// Need skips the test where a program that we did not write is absent, unless
+// WATTMARK_REQUIRE_TOOLS=1 reports that it must be there.
+func Need(t *testing.T, debian string, probe ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), probe[0], probe[1:]...).CombinedOutput()
+	if err == nil {
+		return
+	}
+	reason := fmt.Sprintf("no %s (apt-get install %s): %v\n%s", probe[0], debian, err, out)
+	if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+// NeedVISA skips the test where there is no PyVISA.
+func NeedVISA(t *testing.T) {
+	t.Helper()
+	Need(t, "python3-pyvisa python3-pyvisa-py python3-serial", Python, "-c", "import pyvisa, pyvisa_py, serial")
+}
+
+// Lines splits a program's output.
+func Lines(said string) []string { return strings.Split(strings.TrimSpace(said), "\n") }
+
+// Run runs a program and returns its answer.
+func Run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}

@@ -1,0 +1,316 @@
+// Package pipeline takes a capture's samples from the instrument to the spool, on the
+// goroutine of the instrument:
+//
+//	Block ─▶ stitcher ─▶ encoder ──▶ chunks, over-range events ─▶ spool.Log
+//	            │     └─▶ detector ─▶ markers ─▶ Trim
+//	            └───────▶ Viewers (live averages; slow ones lose moments, not samples)
+//
+//	stitcher  renumbers the streams of a reopened instrument into one; every hole is an event
+//	Totals    counters over the records of a log, kept up while appending or recounted
+//	Trim      the markers that bound the task, and the chunks between them
+//	pace      device time as of now, though the latest samples are still on their way
+//
+// A Pipeline has no lock: its caller serialises all methods. Viewers locks for itself.
+package pipeline
+
+import (
+	"errors"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/spool"
+)
+
+// forkScans is the size of block from which the detector runs beside the encoder;
+// below, the hand-over costs more than it saves.
+const forkScans = 2048
+
+// Options tune a pipeline.
+type Options struct {
+	// FlushEvery is the age of a chunk's first scan at which the chunk is written. The
+	// chunk of a slow meter waits up to five times as long for a full coding block.
+	FlushEvery time.Duration
+	// ChunkScans ends a chunk.
+	ChunkScans int
+}
+
+// Pipeline is the way of one capture's samples.
+type Pipeline struct {
+	opt    Options
+	header *session.Header
+	tb     measure.Timebase
+	log    *spool.Log
+	live   *Viewers
+	enc    *chunk.Encoder
+	det    *marker.Detector // nil when no marker is looked for
+	forked chan error       // result of the detector beside the encoder
+
+	stitch stitcher
+	totals Totals
+	index  chunkIndex
+	found  []marker.Found // by the detector, not yet written
+	trim   Trim
+	pace   pace
+
+	firstAt   time.Time // arrival of the first scan, less its duration
+	openedAt  time.Time // arrival of the oldest scan in the open chunk
+	exhausted bool      // the instrument ended its stream by itself
+}
+
+// New returns a pipeline into a log. Errors are about a marker that cannot be detected
+// under the header's setup.
+func New(opt Options, h *session.Header, log *spool.Log, live *Viewers) (*Pipeline, error) {
+	enc, err := chunk.NewEncoder(h.Setup.Timebase, len(h.Setup.Channels), opt.ChunkScans)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pipeline{
+		opt: opt, header: h, tb: h.Setup.Timebase, log: log, enc: enc, live: live,
+		stitch: stitcher{tb: h.Setup.Timebase, channels: len(h.Setup.Channels)},
+	}
+	if h.Marker.Code == marker.None {
+		return p, nil
+	}
+	if p.det, err = marker.NewDetector(h.Marker, &h.Setup); err != nil {
+		return nil, err
+	}
+	p.det.OnFound(func(f marker.Found) { p.found = append(p.found, f) })
+	p.forked = make(chan error, 1)
+	return p, nil
+}
+
+// Block takes a block that arrived at the given instant. The block is borrowed until
+// Block returns; it blocks while the spool's buffer is full. Errors: ErrDriver, the log's.
+func (p *Pipeline) Block(b *measure.Block, at time.Time) error {
+	out, holes, err := p.stitch.block(b, at)
+	if err != nil || out == nil {
+		return err
+	}
+	for _, e := range holes {
+		if err := p.Flush(); err != nil { // the chunk before the hole
+			return err
+		}
+		if err := p.write(e); err != nil {
+			return err
+		}
+	}
+	if p.firstAt.IsZero() {
+		p.firstAt = at.Add(-SamplingTime(b.Scans(), p.tb))
+	}
+	p.pace.arrived(p.tb.Seconds(p.stitch.endTick), at.Sub(p.firstAt))
+	p.live.Block(out)
+	if err := p.codeAndDetect(out, at); err != nil {
+		return err
+	}
+	if err := p.writeFound(); err != nil {
+		return err
+	}
+	return p.FlushOld(at)
+}
+
+// SamplingTime returns how long an instrument takes for a number of scans.
+func SamplingTime(scans int, tb measure.Timebase) time.Duration {
+	return time.Duration(float64(scans) / float64(tb.SampleRate()) * 1e9)
+}
+
+// codeAndDetect runs the encoder and the detector over a block, on two processors when
+// it is worth it. Both are awaited: the block is borrowed.
+func (p *Pipeline) codeAndDetect(b *measure.Block, at time.Time) error {
+	switch {
+	case p.det == nil:
+		return p.code(b, at)
+	case b.Scans() < forkScans:
+		return errors.Join(p.code(b, at), p.det.Push(b))
+	}
+	go func() { p.forked <- p.det.Push(b) }()
+	return errors.Join(p.code(b, at), <-p.forked)
+}
+
+// code appends a block to the open chunk, ending chunks where they are full.
+func (p *Pipeline) code(b *measure.Block, at time.Time) error {
+	if p.enc.Scans() == 0 {
+		p.openedAt = at
+	}
+	for from, n := 0, b.Scans(); from < n; {
+		part := b
+		if from > 0 {
+			rest := b.Slice(p.tb, from, n)
+			part = &rest
+		}
+		m, err := p.enc.Append(part)
+		if err != nil {
+			return err
+		}
+		if from += m; from < n || p.enc.Full() {
+			if err := p.Flush(); err != nil {
+				return err
+			}
+			p.openedAt = at
+		}
+	}
+	return nil
+}
+
+// Flush ends the open chunk and writes it behind its over-range events.
+func (p *Pipeline) Flush() error {
+	c := p.enc.Flush(p.totals.Chunks)
+	if c == nil {
+		return nil
+	}
+	if err := c.OverRangeEvents(p.header.Setup.Channels, p.write); err != nil {
+		return err
+	}
+	if err := p.log.Chunk(c); err != nil {
+		return err
+	}
+	p.index.add(c.FirstTick)
+	p.totals.addChunk(c, p.tb)
+	return nil
+}
+
+// FlushOld ends a chunk that has grown old. Short chunks are mostly padding: that of a
+// slow meter waits for a full coding block, up to five times as long.
+func (p *Pipeline) FlushOld(now time.Time) error {
+	age := now.Sub(p.openedAt)
+	if age >= 5*p.opt.FlushEvery || (age >= p.opt.FlushEvery && p.enc.Scans() >= chunk.BlockScans) {
+		return p.Flush()
+	}
+	return nil
+}
+
+// Event takes an event of the instrument's stream.
+func (p *Pipeline) Event(e measure.Event) error {
+	if e, ok := p.stitch.event(e); ok {
+		return p.write(e)
+	}
+	return nil
+}
+
+func (p *Pipeline) write(e measure.Event) error {
+	p.totals.addEvent(e)
+	p.live.Event(e)
+	return p.log.Event(e)
+}
+
+// writeFound writes the markers that the detector found, and moves the trim. The open
+// chunk ends first, so that the one that holds the marker has a number and can be sent.
+func (p *Pipeline) writeFound() error {
+	if len(p.found) == 0 {
+		return nil
+	}
+	if err := p.Flush(); err != nil {
+		return err
+	}
+	for _, f := range p.found {
+		p.totals.AddMarker(f)
+		if err := p.log.Marker(f); err != nil {
+			return err
+		}
+	}
+	p.found = p.found[:0]
+	p.log.Hurry() // a stop request usually follows the stop marker: begin to sync for it
+	return p.retrim(false)
+}
+
+// retrim chooses the bounding markers anew and finds their chunks.
+func (p *Pipeline) retrim(ended bool) (err error) {
+	p.trim, err = trimOf(&p.totals, ended, p.tb, func(tick float64) (uint64, error) {
+		if no, ok := p.index.at(tick); ok {
+			return no, nil
+		}
+		return findChunk(p.log, tick)
+	})
+	return err
+}
+
+// Lost notes that the instrument's link broke: the next block begins a new stream.
+func (p *Pipeline) Lost(why string) error {
+	p.stitch.lost(why)
+	return p.Flush()
+}
+
+// Away reports whether the instrument's link is broken, with the reason and the arrival
+// of the last block before.
+func (p *Pipeline) Away() (why string, since time.Time, away bool) {
+	return p.stitch.awayWhy, p.stitch.lastAt, p.stitch.away
+}
+
+// Exhausted notes that the instrument ended its stream by itself.
+func (p *Pipeline) Exhausted() error {
+	p.exhausted = true
+	err := p.write(measure.Event{
+		Kind: measure.EventNote, FirstScan: p.stitch.next, Exact: true, Channel: -1,
+		Detail: "the instrument ended its stream by itself",
+	})
+	if err != nil {
+		return err
+	}
+	return p.Flush()
+}
+
+// AwaitsStop reports whether a stop marker may still arrive.
+func (p *Pipeline) AwaitsStop() bool {
+	return p.header.Marker.Code != marker.None && p.trim.Stop == nil && !p.exhausted
+}
+
+// DeviceTime returns the device time at an instant, as far as arrivals show it.
+func (p *Pipeline) DeviceTime(at time.Time) time.Duration { return p.pace.device(at.Sub(p.firstAt)) }
+
+// Covered returns the device time up to which samples have arrived.
+func (p *Pipeline) Covered() time.Duration { return p.tb.Seconds(p.stitch.endTick).Duration() }
+
+// Finish writes the rest: open chunk, markers, announced gaps. It returns all errors.
+func (p *Pipeline) Finish() error {
+	var errs []error
+	if p.det != nil && p.trim.Stop == nil { // behind a stop marker of the task no other counts
+		errs = append(errs, p.det.Finish())
+	}
+	errs = append(errs, p.Flush(), p.writeFound())
+	for _, e := range p.stitch.announced {
+		errs = append(errs, p.write(e))
+	}
+	return errors.Join(append(errs, p.retrim(true))...)
+}
+
+// Totals returns the counters so far, for the caller to read until the next call.
+func (p *Pipeline) Totals() *Totals { return &p.totals }
+
+// Trim returns the trim as known so far.
+func (p *Pipeline) Trim() Trim { return p.trim }
+
+// Begin sets the wall clock at device time zero.
+func (p *Pipeline) Begin(started time.Time) { p.totals.Started = started }
+
+// Rescue makes a log that failed writable for the capture's last records, counts anew
+// the samples that it really holds, and writes again the markers that were lost on the
+// way to it while their first samples were not: a reader may have begun with them.
+func (p *Pipeline) Rescue() error {
+	if err := p.log.Rescue(); err != nil {
+		return err
+	}
+	t, err := Recount(p.log)
+	if err != nil {
+		return err
+	}
+	t.Started = p.totals.Started
+	found := p.totals.Markers
+	for _, f := range found[min(len(t.Markers), len(found)):] {
+		if f.Begin >= p.tb.Seconds(t.EndTick) {
+			break
+		}
+		if err := p.log.Marker(f); err != nil {
+			return err
+		}
+		t.AddMarker(f)
+	}
+	p.totals = t
+	return p.retrim(true)
+}
+
+// Summary returns the capture's result so far.
+func (p *Pipeline) Summary(s session.State, reason string) session.Summary {
+	return Summarize(p.header, &p.totals, p.trim, s, reason)
+}

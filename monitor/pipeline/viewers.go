@@ -1,0 +1,210 @@
+package pipeline
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/session"
+)
+
+// Viewers are the live viewers of a bench. They cost nothing while there are none, and
+// never hold up a capture: a slow viewer loses moments, which are counted. The methods
+// are safe for concurrent use; Block and Event are for the goroutine that samples.
+type Viewers struct {
+	count   atomic.Int32
+	changed chan struct{} // buffered by one: the number of idle viewers changed
+
+	mu     sync.Mutex
+	all    map[*viewer]struct{}
+	idle   int // viewers that want a free bench sampled
+	id     string
+	setup  *measure.Setup
+	power  *measure.PowerMeter
+	cols   measure.Columns
+	losses Losses // since Begin
+}
+
+// viewer is one viewer with an average of its own.
+type viewer struct {
+	session.WatchOptions
+	out     chan session.Moment // buffered by one: the newest moment
+	dropped uint64
+
+	until                   float64 // tick at which the average ends
+	scans                   int     // in the sums
+	power, voltage, current []float64
+}
+
+// NewViewers returns a set without viewers.
+func NewViewers() *Viewers {
+	return &Viewers{changed: make(chan struct{}, 1), all: map[*viewer]struct{}{}}
+}
+
+// Begin sets the capture that is sampled from now on; an empty id for a free bench.
+func (w *Viewers) Begin(id string, setup *measure.Setup) error {
+	m, err := measure.NewPowerMeter(setup)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.id, w.setup, w.power, w.losses = id, setup, m, Losses{}
+	for v := range w.all {
+		v.reset(len(setup.Rails))
+	}
+	return nil
+}
+
+// Wanted reports whether a viewer wants a free bench sampled.
+func (w *Viewers) Wanted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.idle > 0
+}
+
+// Changed receives when Wanted may have changed.
+func (w *Viewers) Changed() <-chan struct{} { return w.changed }
+
+// Watch sends live averages of the rails to send, one per o.Every of device time, until
+// ctx ends or send fails, whose error it returns, or stop is closed (nil). Moments that
+// send is too slow for are dropped and counted.
+func (w *Viewers) Watch(
+	ctx context.Context, o session.WatchOptions, stop <-chan struct{}, send func(session.Moment) error,
+) error {
+	v := &viewer{WatchOptions: o, out: make(chan session.Moment, 1)}
+	w.enter(v, 1)
+	defer w.enter(v, -1)
+	for {
+		select {
+		case m := <-v.out:
+			if err := send(m); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-stop:
+			return nil
+		}
+	}
+}
+
+// enter adds a viewer (n = 1) or removes it (n = −1).
+func (w *Viewers) enter(v *viewer, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n < 0 {
+		delete(w.all, v)
+	} else {
+		w.all[v] = struct{}{}
+		if w.setup != nil {
+			v.reset(len(w.setup.Rails))
+		}
+	}
+	w.count.Add(int32(n))
+	if !v.Idle {
+		return
+	}
+	w.idle += n
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Event counts lost scans and clipped readings.
+func (w *Viewers) Event(e measure.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.losses.add(e)
+}
+
+// Block adds a block to the averages.
+func (w *Viewers) Block(b *measure.Block) {
+	if w.count.Load() == 0 || b.Scans() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	end := b.TickAt(w.setup.Timebase, b.Scans()-1)
+	for r := range w.setup.Rails {
+		w.power.Rail(r, b, &w.cols)
+		p, u, i := sum(w.cols.P), sum(w.cols.V), sum(w.cols.I)
+		for v := range w.all {
+			v.power[r] += p
+			v.voltage[r] += u
+			v.current[r] += i
+		}
+	}
+	next := b.FirstScan + uint64(b.Scans())
+	for v := range w.all {
+		v.scans += b.Scans()
+		if v.until == 0 {
+			v.until = end
+		}
+		if end >= v.until {
+			w.average(v, end, next)
+		}
+	}
+}
+
+func sum[T ~float64](s []T) (t float64) {
+	for _, v := range s {
+		t += float64(v)
+	}
+	return t
+}
+
+func (v *viewer) reset(rails int) {
+	v.scans, v.until = 0, 0
+	v.power, v.voltage, v.current = make([]float64, rails), make([]float64, rails), make([]float64, rails)
+}
+
+// average ends a viewer's average at a tick, before scan next. mu is held.
+func (w *Viewers) average(v *viewer, end float64, next uint64) {
+	tb := w.setup.Timebase
+	m := session.Moment{
+		CaptureID: w.id, T: tb.Seconds(end), Rails: make([]session.RailValue, len(v.power)), Rate: tb.SampleRate(),
+		Scans: next - min(next, w.losses.Lost), Lost: w.losses.Lost, Gaps: w.losses.Gaps, OverRange: w.losses.Over,
+	}
+	n := float64(v.scans)
+	for r := range m.Rails {
+		m.Rails[r] = session.RailValue{
+			Rail: w.setup.Rails[r].Name, Power: measure.Watt(v.power[r] / n),
+			Voltage: measure.Volt(v.voltage[r] / n), Current: measure.Ampere(v.current[r] / n),
+		}
+		m.Total += m.Rails[r].Power
+	}
+	v.scans = 0
+	clear(v.power)
+	clear(v.voltage)
+	clear(v.current)
+	v.until = end + tb.Ticks(measure.SecondsOf(v.Every))
+	if w.id != "" || v.Idle {
+		v.send(m)
+	}
+}
+
+// send replaces the moment that the viewer has not taken yet, which counts as dropped.
+func (v *viewer) send(m session.Moment) {
+	select {
+	case <-v.out:
+		v.dropped++
+	default:
+	}
+	m.Dropped = v.dropped
+	v.out <- m
+}
+
+// Trouble sends the reason why a free bench cannot be sampled to the viewers that want
+// that.
+func (w *Viewers) Trouble(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for v := range w.all {
+		if v.Idle {
+			v.send(session.Moment{Trouble: why})
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/wattmark/wattmark/measure/chunk"
+)
+
+// ErrCorrupt: stored or offered data does not pass its own checks.
+var ErrCorrupt = errors.New("corrupt data")
+
+// coders are made once: a coder holds tables of some megabytes, and EncodeAll and
+// DecodeAll may be called from everywhere at once.
+var coders = sync.OnceValues(func() (c struct {
+	enc *zstd.Encoder
+	dec *zstd.Decoder
+}, err error,
+) {
+	// Noise has no repeats, only bytes of different frequency: the fastest level with entropy
+	// coding of all literals packs tighter than higher levels that look for repeats.
+	if c.enc, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithAllLitEntropyCompression(true), zstd.WithEncoderConcurrency(1)); err != nil {
+		return c, err
+	}
+	c.dec, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxUnpacked),
+		zstd.WithDecodeAllCapLimit(true))
+	return c, err
+})
+
+// maxUnpacked bounds a packed chunk, however many columns its calibration states.
+const maxUnpacked = 256 << 20
+
+// Pack codes a valid chunk's columns tighter: by planes of bytes, through zstd.
+func Pack(c *chunk.Chunk) ([]byte, error) {
+	z, err := coders()
+	if err != nil {
+		return nil, err
+	}
+	data := z.enc.EncodeAll(chunk.AppendPlanes(nil, c), nil)
+	// What replaces the only copy must give it back to the byte.
+	back := chunk.Chunk{No: c.No, FirstScan: c.FirstScan, FirstTick: c.FirstTick, Scans: c.Scans}
+	if err := Unpack(&back, len(c.Columns), data); err != nil {
+		return nil, err
+	}
+	if sum := chunk.Checksum(&back); sum != c.CRC {
+		return nil, fmt.Errorf("%w: packed, it has checksum %08x, not %08x", ErrCorrupt, sum, c.CRC)
+	}
+	return data, nil
+}
+
+// Unpack fills in the columns of a chunk. It unpacks no more than a chunk of c.Scans
+// scans can hold.
+func Unpack(c *chunk.Chunk, columns int, data []byte) error {
+	z, err := coders()
+	if err != nil {
+		return err
+	}
+	size := min(chunk.MaxPlanes(c.Scans, columns), maxUnpacked)
+	var head zstd.Header
+	if err := head.Decode(data); err == nil && head.HasFCS {
+		if head.FrameContentSize > uint64(size) {
+			return fmt.Errorf("%w: packed chunk: it states %d bytes, and %d scans of %d columns are at most %d", ErrCorrupt,
+				head.FrameContentSize, c.Scans, columns, size)
+		}
+		size = int(head.FrameContentSize)
+	}
+	planes, err := z.dec.DecodeAll(data, make([]byte, 0, size))
+	if err != nil {
+		return fmt.Errorf("%w: packed chunk: %w", ErrCorrupt, err)
+	}
+	return chunk.ParsePlanes(c, columns, planes)
+}

@@ -1,0 +1,191 @@
+// Package fold makes the pyramid of a capture out of its chunks.
+//
+//	chunk ─▶ blocks of 256 scans ─▶ extremes of runs of scans ─▶ bins ─▶ pages
+//
+// A Folder works block by block, so that its memory stays in the processor's cache. Whole blocks
+// are not unpacked where the processor finds their extremes in the packed form. A Folder is not
+// safe for concurrent use.
+package fold
+
+import (
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/pyramid"
+)
+
+// Folder makes a pyramid while chunks come in.
+type Folder struct {
+	meter   *measure.PowerMeter
+	builder *pyramid.Builder
+	counts  [][chunk.BlockScans]measure.Count // by channel
+	cols    [][]measure.Count                 // the same, as slices
+	packed  []measure.Packed                  // a block by channel
+	series  int
+	runs    []measure.Extreme // of a block, series by series
+	pages   []Page            // complete, and not yet handed over
+}
+
+// Page is a page in its stored form.
+type Page struct {
+	Level  int
+	Number uint64
+	Data   []byte
+}
+
+// Series returns the number of series of a setup's pyramid: its rails, and behind them their sum
+// where there are several.
+func Series(s *measure.Setup) int {
+	if len(s.Rails) > 1 {
+		return len(s.Rails) + 1
+	}
+	return len(s.Rails)
+}
+
+// New returns a folder of a setup; a setup that cannot be is an error.
+func New(s *measure.Setup) (*Folder, error) {
+	meter, err := measure.NewPowerMeter(s)
+	if err != nil {
+		return nil, err
+	}
+	f := &Folder{
+		meter: meter, series: Series(s), counts: make([][chunk.BlockScans]measure.Count, len(s.Channels)),
+		cols: make([][]measure.Count, len(s.Channels)), packed: make([]measure.Packed, len(s.Channels)),
+	}
+	f.runs = make([]measure.Extreme, measure.MaxRuns*f.series)
+	f.builder = pyramid.NewBuilder(f.series, f.put)
+	return f, nil
+}
+
+// put takes a complete page from the builder.
+func (f *Folder) put(p *pyramid.Page) error {
+	f.pages = append(f.pages, Page{p.Level, p.Number, p.Append(nil)})
+	return nil
+}
+
+// Next returns the scan behind those that are in, Scans their number.
+func (f *Folder) Next() uint64  { return f.builder.Next() }
+func (f *Folder) Scans() uint64 { return f.builder.Scans() }
+
+// Resume goes on behind the last stored page of the lowest level; read reads stored pages.
+func (f *Folder) Resume(last uint64, read func(level int, page uint64) (*pyramid.Page, error)) error {
+	return f.builder.Resume(last, read)
+}
+
+// Close completes the pages that are not full.
+func (f *Folder) Close() error { return f.builder.Close() }
+
+// Pending returns the number of pages that HandOver would return, and forget.
+func (f *Folder) Pending() int { return len(f.pages) }
+
+// HandOver returns the complete pages, each once.
+func (f *Folder) HandOver() []Page {
+	pages := f.pages
+	f.pages = nil
+	return pages
+}
+
+// Take folds a chunk in; scans that are in already are passed over. Blocks that are
+// whole are not unpacked for it where the processor can do without.
+func (f *Folder) Take(c *chunk.Chunk) error {
+	from := f.builder.Next()
+	for k := blockOf(c, from); k < c.Blocks(); k++ {
+		first := c.FirstScan + uint64(k*chunk.BlockScans)
+		if first >= from && first%pyramid.Base == 0 && f.packedBlock(c, k) {
+			if err := f.add(first, chunk.BlockScans); err != nil {
+				return err
+			}
+			continue
+		}
+		n, err := f.unpack(c, k)
+		if err == nil {
+			err = f.block(first, int(max(from, first)-first), n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blockOf is the first block of a chunk that holds scans from one on.
+func blockOf(c *chunk.Chunk, from uint64) int {
+	if from <= c.FirstScan {
+		return 0
+	}
+	return int((from - c.FirstScan) / chunk.BlockScans)
+}
+
+// Blocks unpacks those blocks of a chunk that hold scans from one to another, and calls
+// do for each, with the number of its first scan and which of its scans are meant. It
+// goes block by block, so that its memory stays in the processor's cache.
+func (f *Folder) Blocks(c *chunk.Chunk, from, end uint64, do func(first uint64, at, n int)) error {
+	for k := blockOf(c, from); k < c.Blocks(); k++ {
+		first := c.FirstScan + uint64(k*chunk.BlockScans)
+		if first >= end {
+			return nil
+		}
+		n, err := f.unpack(c, k)
+		if err != nil {
+			return err
+		}
+		do(first, int(max(from, first)-first), int(min(uint64(n), end-first)))
+	}
+	return nil
+}
+
+// unpack unpacks a block of all channels, and returns how many scans it has.
+func (f *Folder) unpack(c *chunk.Chunk, k int) (n int, err error) {
+	for ch := range f.counts {
+		if n, err = c.Block(ch, k, &f.counts[ch]); err != nil {
+			return 0, err
+		}
+		f.cols[ch] = f.counts[ch][:n]
+	}
+	return n, nil
+}
+
+// packedBlock finds the extremes of a block that is not unpacked; false where it must be.
+func (f *Folder) packedBlock(c *chunk.Chunk, k int) bool {
+	for ch := range f.packed {
+		var ok bool
+		if f.packed[ch], ok = c.Packed(ch, k); !ok {
+			return false
+		}
+	}
+	return f.meter.PackedExtremes(f.packed, f.series, f.runs)
+}
+
+// block folds scans at to n of a block that begins with scan first.
+func (f *Folder) block(first uint64, at, n int) error {
+	for at < n {
+		m := n - at
+		if begun := int((first + uint64(at)) % pyramid.Base); begun > 0 { // the rest of a bin
+			m = min(pyramid.Base-begun, m)
+		}
+		f.Extremes(at, m)
+		if err := f.add(first+uint64(at), m); err != nil {
+			return err
+		}
+		at += m
+	}
+	return nil
+}
+
+// Extremes returns the extremes of n scans of the unpacked block, from scan at on, by series. They
+// are valid until the next call.
+func (f *Folder) Extremes(at, n int) []measure.Extreme {
+	f.meter.Extremes(f.cols, at, at+n, f.series, f.runs)
+	return f.runs[:f.series]
+}
+
+// add hands the extremes of n scans from one on to the builder, bin by bin.
+func (f *Folder) add(first uint64, n int) error {
+	for k := 0; n > 0; k++ {
+		m := min(pyramid.Base, n)
+		if err := f.builder.Add(first, m, f.runs[k*f.series:(k+1)*f.series]); err != nil {
+			return err
+		}
+		first, n = first+uint64(m), n-m
+	}
+	return nil
+}

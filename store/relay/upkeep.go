@@ -1,0 +1,469 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/wattmark/wattmark/internal/backoff"
+)
+
+// StreamStatus is the state of one partition.
+type StreamStatus struct {
+	Stream   string          `json:"stream"`
+	Leader   string          `json:"leader"` // empty for none
+	Replicas []ReplicaStatus `json:"replicas"`
+	Messages uint64          `json:"messages"`
+	Bytes    uint64          `json:"bytes"`
+	MaxBytes int64           `json:"max_bytes,omitempty"`
+	Tasks    int             `json:"tasks"`               // with an end
+	Aside    int             `json:"aside"`               // of these, set aside by a store
+	SetAside []Aside         `json:"set_aside,omitempty"` // the first of them, with their reasons
+	Stores   []StoreStatus   `json:"stores"`
+	// Trouble is the reason for which the rest is not known.
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// ReplicaStatus is the state of one copy, as the leader reports it.
+type ReplicaStatus struct {
+	Node    string        `json:"node"`
+	Leader  bool          `json:"leader,omitempty"`
+	Current bool          `json:"current"`
+	Offline bool          `json:"offline,omitempty"`
+	Lag     uint64        `json:"lag"`     // in messages
+	Seen    time.Duration `json:"seen_ns"` // the time since its last sign of life
+}
+
+// StoreStatus is the progress of a store.
+type StoreStatus struct {
+	Name    string `json:"name"`
+	Waiting uint64 `json:"waiting"` // tasks that were not sent to it yet
+	Working int    `json:"working"` // that were sent, and not acknowledged
+}
+
+// shownAside is the most tasks that were set aside in a stream of which the status has the reasons.
+const shownAside = 20
+
+// Status returns the state of all partitions. A partition that does not answer has its Trouble.
+func (b *Bus) Status(ctx context.Context) (out []StreamStatus) {
+	// Partitions are asked one after the other: with a cluster that is away the call takes up to
+	// callWithin for each.
+	for p := range b.partitions {
+		s := StreamStatus{Stream: StreamName(p)}
+		if err := b.status(ctx, p, &s); err != nil {
+			s.Trouble = explained(err).Error()
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// status fills in the state of a partition, in at most callWithin.
+func (b *Bus) status(ctx context.Context, p int, out *StreamStatus) error {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	s, err := b.js.Stream(ctx, out.Stream)
+	if err != nil {
+		return err
+	}
+	i := s.CachedInfo()
+	// CachedInfo is the answer to Stream, not another request.
+	out.Messages, out.Bytes, out.MaxBytes = i.State.Msgs, i.State.Bytes, max(0, i.Config.MaxBytes)
+	out.replicas(i.Cluster)
+	ends, err := b.subjects(ctx, p, kindEnd)
+	if err != nil {
+		return err
+	}
+	asides, err := b.subjects(ctx, p, kindAside)
+	if err == nil {
+		out.SetAside, err = b.asides(ctx, p, shownAside)
+	}
+	if err != nil {
+		return err
+	}
+	out.Tasks, out.Aside = len(ends), len(asides)
+	list := s.ListConsumers(ctx)
+	for c := range list.Info() {
+		// Consumers that are not durable are readers of this program, such as Usage.
+		if c.Config.Durable != "" {
+			out.Stores = append(out.Stores, StoreStatus{Name: c.Name, Waiting: c.NumPending, Working: c.NumAckPending})
+		}
+	}
+	slices.SortFunc(out.Stores, func(a, b StoreStatus) int { return strings.Compare(a.Name, b.Name) })
+	return list.Err()
+}
+
+// replicas fills in the copies, in the order of their nodes' names.
+func (s *StreamStatus) replicas(c *jetstream.ClusterInfo) {
+	if c == nil {
+		return
+		// The leader is not among its replicas in the answer.
+	}
+	if s.Leader = c.Leader; c.Leader != "" {
+		s.Replicas = append(s.Replicas, ReplicaStatus{Node: c.Leader, Leader: true, Current: true})
+	}
+	for _, r := range c.Replicas {
+		s.Replicas = append(s.Replicas, ReplicaStatus{
+			Node: r.Name, Current: r.Current, Offline: r.Offline, Lag: r.Lag, Seen: r.Active,
+		})
+	}
+	slices.SortFunc(s.Replicas, func(a, b ReplicaStatus) int { return strings.Compare(a.Node, b.Node) })
+}
+
+// MostMessages is the most messages that a user with the right to publish under that name alone
+// may have in the streams: they cost the servers memory, however small they are.
+const MostMessages = 1 << 20
+
+// Usage counts the messages and bytes of such users in the streams, from the heads of all
+// messages. Its methods may be called at the same time.
+type Usage struct {
+	bus *Bus
+
+	mu sync.Mutex
+	// A subject of samples has many messages, those of ends and indexes have one.
+	of map[publisher]map[string]held // by subject
+}
+
+// held is the content of a subject.
+type held struct{ messages, bytes uint64 }
+
+// messageBytes is the size of a message beside its subject and its content.
+const messageBytes = 128
+
+// recountEvery is the time between two looks for messages that were removed.
+const recountEvery = 2 * time.Second
+
+// NewUsage connects. Run counts, and closes the connection; it must be called.
+func NewUsage(ctx context.Context, o Options) (*Usage, error) {
+	b, err := Dial(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Usage{bus: b, of: map[publisher]map[string]held{}}, nil
+}
+
+// Run counts until the context ends.
+func (u *Usage) Run(ctx context.Context) {
+	defer u.bus.Close()
+	var wg sync.WaitGroup
+	// One goroutine follows each stream; where it fails, it begins anew after a pause.
+	for p := range u.bus.partitions {
+		wg.Go(func() {
+			for wait := firstPause; backoff.Sleep(ctx, wait) == nil; wait = longestStep {
+				if err := u.follow(ctx, p); err != nil && ctx.Err() == nil {
+					u.bus.log.Debug("cannot count what users have in a stream", "stream", StreamName(p), "error", err)
+				}
+			}
+		})
+	}
+	// Removals leave no message, so they are found by counting.
+	wg.Go(func() {
+		for backoff.Sleep(ctx, recountEvery) == nil {
+			u.recount(ctx)
+		}
+	})
+	wg.Wait()
+}
+
+// follow adds the messages that a stream has, and all that come, until it fails.
+// An ordered consumer begins at the first message and survives a lost connection; with HeadersOnly, the
+// size comes in a header and the content stays at the server.
+func (u *Usage) follow(ctx context.Context, partition int) error {
+	asking, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	heads := jetstream.OrderedConsumerConfig{HeadersOnly: true}
+	c, err := u.bus.js.OrderedConsumer(asking, StreamName(partition), heads)
+	if err != nil {
+		return err
+	}
+	list, err := c.Messages()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, list.Stop)
+	defer stop()
+	defer list.Stop()
+	// Counted anew from the first message on.
+	u.forget(partition)
+	for {
+		m, err := list.Next()
+		if err != nil {
+			return err
+		}
+		size, _ := strconv.ParseUint(m.Headers().Get(nats.MsgSize), 10, 63)
+		u.add(m.Subject(), size)
+	}
+}
+
+// add counts one message.
+func (u *Usage) add(subject string, size uint64) {
+	by := parseSubject(subject).by
+	if by == anyone {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.of[by] == nil {
+		u.of[by] = map[string]held{}
+	}
+	h := u.of[by][subject]
+	u.of[by][subject] = held{h.messages + 1, h.bytes + size + uint64(len(subject)) + messageBytes}
+}
+
+// The overhead is an estimate; limits compare sums of it.
+
+// forget drops the counts of a stream.
+func (u *Usage) forget(partition int) {
+	u.keep(func(by publisher, subject string, h held) (held, bool) {
+		return h, parseSubject(subject).partition != partition
+	})
+}
+
+// keep replaces each count, or drops it.
+func (u *Usage) keep(f func(by publisher, subject string, h held) (held, bool)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for by, list := range u.of {
+		for subject, h := range list {
+			h, there := f(by, subject, h)
+			if list[subject] = h; !there {
+				delete(list, subject)
+			}
+		}
+		if len(list) == 0 {
+			delete(u.of, by)
+		}
+	}
+}
+
+// recount subtracts messages that were removed; those of a subject are removed together.
+// The streams give the number of messages a subject, and no sizes: where some of a subject's are
+// left, their bytes are taken to be its mean. Messages that come between the snapshot and the
+// answer stay counted.
+func (u *Usage) recount(ctx context.Context) {
+	u.mu.Lock()
+	var users []publisher
+	for by := range u.of {
+		users = append(users, by)
+	}
+	u.mu.Unlock()
+	// Without the lock while the cluster is asked: follow goes on counting.
+	for _, by := range users {
+		for p := range u.bus.partitions {
+			before := u.snapshot(by, p)
+			there, err := u.bus.filtered(ctx, p, subject(p, by, "*", "*", "*"))
+			if err != nil {
+				continue
+			}
+			u.keep(func(of publisher, subject string, h held) (held, bool) {
+				was, counted := before[subject]
+				// Nothing of the subject was removed, or it came after the snapshot.
+				if of != by || !counted || there[subject] >= was.messages {
+					return h, true
+				}
+				left := there[subject]
+				h = held{h.messages - was.messages + left, h.bytes - was.bytes + was.bytes/was.messages*left}
+				return h, h.messages > 0
+			})
+		}
+	}
+}
+
+// snapshot returns the counts of a user in a partition.
+func (u *Usage) snapshot(by publisher, partition int) map[string]held {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := map[string]held{}
+	for subject, h := range u.of[by] {
+		if parseSubject(subject).partition == partition {
+			out[subject] = h
+		}
+	}
+	return out
+}
+
+// Of returns the number of messages and bytes of a user in the streams.
+func (u *Usage) Of(user string) (messages, bytes uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, h := range u.of[publisherOf(user)] {
+		messages, bytes = messages+h.messages, bytes+h.bytes
+	}
+	return messages, bytes
+}
+
+// Unclaimed is the time for which samples without a host's task stay in the streams. The task
+// that their monitor files in its stead is in the stores by then.
+const Unclaimed = 24 * time.Hour
+
+// share is all that one publisher has published of a source.
+type share struct {
+	by     publisher
+	source Key
+}
+
+// freeing is the state of one share.
+type freeing struct {
+	tasks  int
+	keep   bool // a store has not acknowledged one of its ends, or set it aside
+	hosts  bool // one of its ends is a host's
+	newest time.Time
+}
+
+// Free removes from a partition the tasks that all its stores have acknowledged, and samples
+// without a host's task for longer than unclaimed. It returns the number of tasks. A share is
+// removed as a whole, its samples and all tasks of them; that of anyone stays until all tasks of
+// the source are acknowledged. Tasks that a store set aside stay. Without any store all stays.
+func (b *Bus) Free(ctx context.Context, partition int, unclaimed time.Duration) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*callWithin)
+	defer cancel()
+	s, err := b.stream(ctx, partition)
+	if err != nil {
+		return 0, err
+	}
+	// floor is the sequence number up to which every store has acknowledged all ends.
+	floor, some, err := acknowledged(ctx, s)
+	if err != nil || !some {
+		return 0, err
+	}
+	shares, waiting, err := b.shares(ctx, s, partition, floor)
+	if err != nil {
+		return 0, err
+	}
+	// A monitor publishes for anyone, its index names the user: with that user's task in the
+	// stream the samples are claimed, and need not grow old to be removed.
+	// First pass: claims. Second pass: removal, share by share.
+	for of, f := range shares {
+		all := shares[share{anyone, of.source}]
+		if of.by != anyone && f.hosts && all != nil && b.ownerOf(ctx, partition, of.source) == of.by {
+			all.hosts = true // a monitor's share of the user's capture
+		}
+	}
+	for of, f := range shares {
+		// Kept: what a store still needs, the samples of anyone while a task of their source waits, and
+		// unclaimed samples that are young.
+		if f.keep || of.by == anyone && waiting[of.source] || !f.hosts && time.Since(f.newest) < unclaimed {
+			continue
+		}
+		// A purge by subject: the server removes all messages of the share in one step.
+		if err := s.Purge(ctx, jetstream.WithPurgeSubject(subject(partition, of.by, of.source, "*", "*"))); err != nil {
+			return n, err
+		}
+		if f.tasks == 0 {
+			b.log.Warn("samples without a task were removed",
+				"stream", StreamName(partition), "source", of.source, "since", f.newest)
+		}
+		n += f.tasks
+	}
+	return n, nil
+}
+
+// acknowledged returns the sequence number up to which all stores have acknowledged all ends;
+// some is false where there is no store.
+func acknowledged(ctx context.Context, s jetstream.Stream) (floor uint64, some bool, err error) {
+	// A store that is registered and away holds the floor back: its tasks stay.
+	list := s.ListConsumers(ctx)
+	for c := range list.Info() {
+		if c.Config.Durable == "" {
+			continue
+		}
+		if !some || c.AckFloor.Stream < floor {
+			floor, some = c.AckFloor.Stream, true
+		}
+	}
+	return floor, some, list.Err()
+}
+
+// shares reads each end, and the last samples of shares that have none. waiting are
+// Ends decide; the last message of samples gives the age of shares that have no end.
+// the sources of tasks that not all stores have acknowledged.
+func (b *Bus) shares(
+	ctx context.Context, s jetstream.Stream, partition int, floor uint64,
+) (out map[share]*freeing, waiting map[Key]bool, err error) {
+	of := map[string]map[string]uint64{}
+	for _, kind := range []string{kindEnd, kindAside, kindChunk} {
+		if of[kind], err = b.subjects(ctx, partition, kind); err != nil {
+			return nil, nil, err
+		}
+	}
+	out, waiting = map[share]*freeing{}, map[Key]bool{}
+	// last returns a subject's last message and its share; no message where another store
+	// has freed it meanwhile.
+	last := func(subject string) (*jetstream.RawStreamMsg, *freeing, error) {
+		m, err := s.GetLastMsgForSubject(ctx, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, nil, nil
+		} else if err != nil {
+			return nil, nil, err
+		}
+		a := parseSubject(subject)
+		f := out[share{a.by, a.source}]
+		if f == nil {
+			f = &freeing{}
+			out[share{a.by, a.source}] = f
+		}
+		f.newest = later(f.newest, m.Time)
+		return m, f, nil
+	}
+	for sub := range of[kindEnd] {
+		m, f, err := last(sub)
+		if err != nil {
+			return nil, nil, err
+		} else if m == nil {
+			continue
+		}
+		var e End
+		a := parseSubject(sub)
+		// A note of a store that could not take the task stands beside the end.
+		_, aside := of[kindAside][strings.TrimSuffix(sub, kindEnd)+kindAside]
+		readable := json.Unmarshal(m.Data, &e) == nil && a.source != "" && a.key != ""
+		f.tasks++
+		waiting[a.source] = waiting[a.source] || m.Sequence > floor
+		// An end above the floor was not acknowledged by each of the stores.
+		f.keep = f.keep || aside || m.Sequence > floor || !readable
+		f.hosts = f.hosts || !e.Orphan
+	}
+	for sub := range of[kindChunk] {
+		a := parseSubject(sub)
+		// Looked up only where no end has decided: one request for each subject of samples.
+		if f := out[share{a.by, a.source}]; f != nil && (f.keep || f.hosts) {
+			continue // decided
+		}
+		m, f, err := last(sub)
+		if err != nil {
+			return nil, nil, err
+		} else if m != nil {
+			f.keep = f.keep || a.source == ""
+		}
+	}
+	return out, waiting, nil
+}
+
+// ownerOf returns the user that took the bench for a capture, as the monitor's index names it.
+func (b *Bus) ownerOf(ctx context.Context, partition int, source Key) publisher {
+	m, err := b.last(ctx, partition, subject(partition, anyone, source, sourceItself, kindIndex))
+	if err != nil {
+		return ""
+	}
+	_, user, err := unpack(m.Data, m.Sequence)
+	if err != nil || len(user) == 0 {
+		return ""
+	}
+	return publisherOf(string(user))
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,530 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store/internal/data"
+)
+
+// Sentinel errors, wrapped with the operation and the remedy.
+var (
+	// ErrNotFound: there is no such task.
+	ErrNotFound = errors.New("no such task")
+	// ErrPinned: the task is pinned, and stays.
+	ErrPinned = errors.New("pinned: unpin it first, or force it")
+	// ErrConflict: stored data contradicts the call (a chunk number with
+	// another checksum, scans that overlap, another header under stored samples).
+	ErrConflict = errors.New("conflicts with what is stored")
+	// ErrNoHeader: samples came before PutHeader.
+	ErrNoHeader = errors.New("task has no header yet")
+	// ErrCorrupt: stored or offered data does not pass its own checks.
+	ErrCorrupt = data.ErrCorrupt
+	// ErrDamaged: the database itself is damaged, whatever was offered. It is ErrCorrupt.
+	ErrDamaged = fmt.Errorf("the database is damaged: %w", ErrCorrupt)
+	// ErrFull: the disk or the database is full; the last call changed nothing.
+	ErrFull = errors.New("disk full")
+	// ErrIO: the operating system could not read or write the file; the last call
+	// changed nothing.
+	ErrIO = errors.New("database i/o error")
+	// ErrBusy: another program holds the database's lock for too long.
+	ErrBusy = errors.New("database is locked by another program")
+	// ErrReadOnly: the file, its folder or this handle cannot be written.
+	ErrReadOnly = errors.New("database is read-only")
+	// ErrNotDatabase: the file is not an SQLite database.
+	ErrNotDatabase = errors.New("not a database")
+	// ErrForeign: the file is a database of another application.
+	ErrForeign = errors.New("database of another application")
+	// ErrNewer: the file was written by a newer version of this program.
+	ErrNewer = errors.New("database is newer than this program")
+	// ErrOlder: the file was written by an older version, and may not be changed here.
+	ErrOlder = errors.New("database is older than this program")
+	// ErrCannotOpen: the file or its folder does not exist, or may not be opened.
+	ErrCannotOpen = errors.New("cannot open the database")
+	// ErrFileOnly: the call is about a file, and the database is on a server.
+	ErrFileOnly = errors.New("only a database in a file can do this")
+	// ErrUnreachable: the database server does not answer, or the connection broke.
+	ErrUnreachable = errors.New("database server cannot be reached")
+)
+
+var sentinels = map[int]error{
+	sqlite3.SQLITE_FULL:     ErrFull,
+	sqlite3.SQLITE_IOERR:    ErrIO,
+	sqlite3.SQLITE_BUSY:     ErrBusy,
+	sqlite3.SQLITE_LOCKED:   ErrBusy,
+	sqlite3.SQLITE_READONLY: ErrReadOnly,
+	sqlite3.SQLITE_PERM:     ErrReadOnly,
+	sqlite3.SQLITE_NOTADB:   ErrNotDatabase,
+	sqlite3.SQLITE_CORRUPT:  ErrDamaged,
+	sqlite3.SQLITE_CANTOPEN: ErrCannotOpen,
+}
+
+var hints = map[error]string{
+	ErrFull:       "free some space and ask again: nothing that was acknowledged is lost",
+	ErrBusy:       "close the other program that writes to it, or ask again",
+	ErrReadOnly:   "name a database in a folder that you may write to",
+	ErrCannotOpen: "check that the folder exists and may be written to",
+}
+
+// wrap adds the operation to an error of the driver, and the sentinel and hint
+// that its result code stands for.
+func wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var se *sqlite.Error
+	if !errors.As(err, &se) {
+		if hint, s := explain(err); s != nil && !errors.Is(err, s) {
+			return fmt.Errorf("%s: %w (%s): %w", op, s, hint, err)
+		}
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	s, ok := sentinels[se.Code()&0xff]
+	if !ok {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	if h := hints[s]; h != "" {
+		return fmt.Errorf("%s: %w (%s): %w", op, s, h, err)
+	}
+	return fmt.Errorf("%s: %w: %w", op, s, err)
+}
+
+// write runs f in one transaction that is on disk when write returns nil; where the session ends with an
+// error nothing of it remains. On a server f may run more than once: variables that it changes outside of
+// the database must allow that.
+func (d *DB) write(ctx context.Context, op string, f func(*session)) error {
+	if d.writer == nil {
+		return fmt.Errorf("%s: %w", op, ErrReadOnly)
+	}
+	return wrap(op, d.again(ctx, func() error {
+		tx, err := d.writer.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() // after Commit there is nothing to roll back
+		s := session{ctx: ctx, on: tx}
+		if f(&s); s.err != nil {
+			return s.err
+		}
+		return committing(tx.Commit())
+	}))
+}
+
+// executor is a transaction or a pool.
+type executor interface {
+	querier
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// session runs the statements of one call, in a transaction or by a pool. It keeps the first error:
+// from then on its methods do nothing and return zero values, so that a sequence of statements is
+// checked once, at its end. One goroutine uses it.
+type session struct {
+	ctx context.Context
+	on  executor
+	err error
+}
+
+// view runs f in a transaction that reads: all of its queries see the database at one moment. With an
+// empty op, the error is as it came, for a caller that wraps it.
+func (d *DB) view(ctx context.Context, op string, f func(*session)) error {
+	tx, err := d.reader.BeginTx(ctx, nil)
+	if err == nil {
+		defer tx.Rollback() // it only read
+		s := session{ctx: ctx, on: tx}
+		f(&s)
+		err = s.err
+	}
+	if op == "" {
+		return err
+	}
+	return wrap(op, err)
+}
+
+// reading returns a session of the pool that reads, each of whose queries sees a moment of its own.
+func (d *DB) reading(ctx context.Context) *session { return &session{ctx: ctx, on: d.reader} }
+
+// fail keeps an error, unless there is one already.
+func (s *session) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// failed is fail with a text, and without an effect where err is nil.
+func (s *session) failed(err error, format string, a ...any) {
+	if err != nil {
+		s.fail(fmt.Errorf(format+": %w", append(a, err)...))
+	}
+}
+
+// note puts a place before the error, where there is one.
+func (s *session) note(format string, a ...any) {
+	if s.err != nil {
+		s.err = fmt.Errorf(format+": %w", append(a, s.err)...)
+	}
+}
+
+// exec runs a statement and returns the number of rows that it changed.
+func (s *session) exec(query string, args ...any) (n int64) {
+	if s.err != nil {
+		return 0
+	}
+	r, err := s.on.ExecContext(s.ctx, query, args...)
+	if err == nil {
+		n, err = r.RowsAffected()
+	}
+	s.err = err
+	return n
+}
+
+// try fails where a statement cannot be run, as where a table or column is missing.
+func (s *session) try(query string) {
+	if s.err != nil {
+		return
+	}
+	st, err := s.on.PrepareContext(s.ctx, query)
+	if err == nil {
+		err = st.Close()
+	}
+	s.err = err
+}
+
+// must runs a statement that changes a row; ErrNotFound where there is none.
+func (s *session) must(query string, args ...any) {
+	if s.exec(query, args...) == 0 {
+		s.fail(ErrNotFound)
+	}
+}
+
+// answer is the row of a query.
+type answer struct {
+	s   *session
+	row *sql.Row // nil after an error
+}
+
+// row asks for one row.
+func (s *session) row(query string, args ...any) answer {
+	if s.err != nil {
+		return answer{s: s}
+	}
+	return answer{s, s.on.QueryRowContext(s.ctx, query, args...)}
+}
+
+// into reads the row into dest. No row is sql.ErrNoRows.
+func (a answer) into(dest ...any) {
+	if a.row != nil {
+		a.s.err = a.row.Scan(dest...)
+	}
+}
+
+// found is into, but that no row is no error.
+func (a answer) found(dest ...any) bool {
+	if a.row == nil {
+		return false
+	}
+	if a.into(dest...); errors.Is(a.s.err, sql.ErrNoRows) {
+		a.s.err = nil
+		return false
+	}
+	return a.s.err == nil
+}
+
+// one reads the value of a query of one row and column.
+func one[T any](s *session, query string, args ...any) (v T) {
+	s.row(query, args...).into(&v)
+	return v
+}
+
+// all reads the rows of a query with scan; nil for none.
+func all[T any](s *session, scan func(*sql.Rows, *T) error, query string, args ...any) (out []T) {
+	if s.err == nil {
+		out, s.err = collect(s.ctx, s.on, scan, query, args...)
+	}
+	return out
+}
+
+// each calls f with the rows of a query until it returns false.
+func (s *session) each(query string, args []any, f func(*sql.Rows) bool) {
+	if s.err != nil {
+		return
+	}
+	rows, err := s.on.QueryContext(s.ctx, query, args...)
+	if err != nil {
+		s.err = err
+		return
+	}
+	defer rows.Close()
+	for rows.Next() && f(rows) && s.err == nil {
+	}
+	s.fail(rows.Err())
+}
+
+// values reads the rows of a query of one column.
+func values[T any](s *session, query string, args ...any) []T {
+	return all(s, func(rows *sql.Rows, v *T) error { return rows.Scan(v) }, query, args...)
+}
+
+// upsert is an insert of one row that replaces the row of the same key. key and rest are the
+// table's columns, separated by commas.
+func upsert(table, key, rest string) string {
+	n := strings.Count(key, ",") + strings.Count(rest, ",") + 1
+	return "INSERT INTO " + table + "(" + key + "," + rest + ") VALUES(?" + strings.Repeat(",?",
+		n) + ")" + replacing(key, rest)
+}
+
+// replacing is the end of such an insert.
+func replacing(key, rest string) string {
+	var set []string
+	for c := range strings.SplitSeq(rest, ",") {
+		set = append(set, c+"=excluded."+c)
+	}
+	return " ON CONFLICT(" + key + ") DO UPDATE SET " + strings.Join(set, ",")
+}
+
+// nanos is a time as it is stored; NULL where there is none.
+func nanos(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixNano()
+}
+
+// fromNanos is the reverse of nanos, in UTC.
+func fromNanos(n sql.NullInt64) time.Time {
+	if !n.Valid {
+		return time.Time{}
+	}
+	return time.Unix(0, n.Int64).UTC()
+}
+
+// isoTime is a time as the column taskTime shows it; NULL where there is none.
+func isoTime(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000000Z")
+}
+
+// number is a value as it is stored: SQLite has no NaN and would store NULL.
+func number[T ~float64](v T) any {
+	if math.IsNaN(float64(v)) {
+		return nil
+	}
+	return float64(v)
+}
+
+// real scans a column that number wrote: NULL becomes NaN.
+type real[T ~float64] struct{ to *T }
+
+// Scan takes a number, or NULL as NaN.
+func (r real[T]) Scan(v any) error {
+	if x, is := v.(float64); is { // nearly always
+		*r.to = T(x)
+		return nil
+	}
+	var f sql.NullFloat64
+	if err := f.Scan(v); err != nil {
+		return err
+	}
+	if *r.to = T(f.Float64); !f.Valid {
+		*r.to = T(math.NaN())
+	}
+	return nil
+}
+
+// text scans a text, and replaces characters that must not reach a terminal.
+type text[T ~string] struct{ to *T }
+
+// Scan takes a text, or NULL as an empty one.
+func (t text[T]) Scan(v any) error {
+	if x, is := v.(string); is {
+		*t.to = T(measure.Printable(x))
+		return nil
+	}
+	var s sql.NullString
+	if err := s.Scan(v); err != nil {
+		return err
+	}
+	*t.to = T(measure.Printable(s.String))
+	return nil
+}
+
+// textTo returns a scanner into p.
+func textTo[T ~string](p *T) text[T] { return text[T]{p} }
+
+// realTo returns a scanner into p, which turns NULL into NaN.
+func realTo[T ~float64](p *T) real[T] { return real[T]{p} }
+
+// Server is a kind of database server that can hold tasks in place of a file.
+// Its connections understand the SQL of this package, which is SQLite's, and
+// return SQLite's values: integers for truth values, NULL for no number.
+type Server interface {
+	// Open connects to the database of an address and, unless it is only to be
+	// read, brings its schema up to date. A transaction of the writer sees one
+	// state of the database, and fails where it cannot be put behind another one's.
+	// The reader cannot write. A reader alone comes without a writer.
+	Open(ctx context.Context, address string, readOnly bool) (writer, reader *sql.DB, err error)
+	// Explain returns the remedy for an error of a connection, and the sentinel
+	// that it stands for; nil where it stands for none.
+	Explain(err error) (hint string, sentinel error)
+	// Again reports whether a transaction that failed with the error before it was
+	// committed may succeed when it is run again.
+	Again(err error) bool
+}
+
+var servers = struct {
+	sync.RWMutex
+	kinds   map[string]Server // by the scheme of the address
+	secrets map[string]string // addresses by their concealed form
+}{kinds: map[string]Server{}, secrets: map[string]string{}}
+
+// Register makes a kind of server known by the schemes of its addresses. It is
+// called while a program starts.
+func Register(s Server, schemes ...string) {
+	servers.Lock()
+	defer servers.Unlock()
+	for _, scheme := range schemes {
+		servers.kinds[scheme] = s
+	}
+}
+
+var schemeOf = lazy.Regexp(`^([a-z][a-z0-9+]+)://`)
+
+// serverOf returns the kind of server that an address names; nil for a file.
+func serverOf(address string) (Server, error) {
+	m := schemeOf().FindStringSubmatch(address)
+	if m == nil {
+		return nil, nil
+	}
+	servers.RLock()
+	defer servers.RUnlock()
+	if s := servers.kinds[m[1]]; s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("%w: %s:// is no kind of database server that this program knows", ErrCannotOpen, m[1])
+}
+
+// OnServer reports whether an address names a database server and not a file.
+func OnServer(address string) bool { return schemeOf().MatchString(address) }
+
+// Conceal takes the password out of a server's address, so that it can be shown.
+// Within this program, Open knows the password again. A file's path stays as it is.
+func Conceal(address string) string {
+	if !OnServer(address) {
+		return address
+	}
+	shown := concealed(address)
+	if shown != address {
+		servers.Lock()
+		servers.secrets[shown] = address
+		servers.Unlock()
+	}
+	return shown
+}
+
+// concealed is an address without its password.
+func concealed(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		m := schemeOf().FindString(address) // whatever it is, it may hold a password
+		return m + "…"
+	}
+	if q := u.Query(); q.Has("password") {
+		q.Del("password")
+		u.RawQuery = q.Encode()
+	}
+	if _, has := u.User.Password(); has {
+		u.User = url.User(u.User.Username())
+	}
+	return u.String()
+}
+
+// openServer opens a database on a server.
+func openServer(ctx context.Context, s Server, address string, readOnly bool) (*DB, error) {
+	servers.RLock()
+	full, known := servers.secrets[address]
+	servers.RUnlock()
+	if !known {
+		full = address
+	}
+	d := &DB{path: Conceal(address), server: s}
+	var err error
+	d.writer, d.reader, err = s.Open(ctx, full, readOnly)
+	if err != nil {
+		return nil, wrap("open database "+d.path, err)
+	}
+	return d, nil
+}
+
+// serverPatience is how long a transaction is tried again while the server is
+// away, or others are in its way; as long as a file's lock is waited for.
+const serverPatience = 10 * time.Second
+
+// uncertain is an error of a commit: whether it took place is not known.
+type uncertain struct{ error }
+
+func (u uncertain) Unwrap() error { return u.error }
+
+// committing marks an error of a commit as uncertain, unless the commit was not even tried.
+func committing(err error) error {
+	var n interface{ NotCommitted() bool }
+	if err == nil || errors.As(err, &n) && n.NotCommitted() {
+		return err
+	}
+	return uncertain{err}
+}
+
+// again runs a transaction until it succeeds, fails for good, or patience ends.
+func (d *DB) again(ctx context.Context, transaction func() error) error {
+	end := time.Now().Add(serverPatience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
+		err := transaction()
+		if err == nil || !d.mayRepeat(err) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// mayRepeat reports whether a transaction left nothing behind and may go better
+// now. After a commit whose answer was lost, that is not known.
+func (d *DB) mayRepeat(err error) bool {
+	if d.server == nil || !d.server.Again(err) {
+		return false
+	}
+	var u uncertain
+	_, sentinel := d.server.Explain(err)
+	return !errors.As(err, &u) || !errors.Is(sentinel, ErrUnreachable)
+}
+
+// explain returns remedy and sentinel of an error of any kind of server; nil for all other
+// errors.
+func explain(err error) (hint string, sentinel error) {
+	servers.RLock()
+	defer servers.RUnlock()
+	for _, s := range servers.kinds {
+		if hint, sentinel = s.Explain(err); sentinel != nil {
+			return hint, sentinel
+		}
+	}
+	return "", nil
+}

@@ -84,7 +84,7 @@ func TestDaemonIsKilled(t *testing.T) {
 	}
 	h = r.startHostAt(strings.TrimPrefix(r.host, "unix:"))
 	r.eventuallyFree()
-	eventually(t, "the task is fetched", func() bool { return strings.Contains(h.said(), "finished a task that was interrupted") })
+	h.await("finished a task that was interrupted")
 	if x := r.task(db, 1); x.State != store.Incomplete || x.Scans == 0 || !strings.Contains(x.Reason, "the process that measured was gone before it had stored when the work ran") {
 		t.Errorf("%v with %d scans: %s", x.State, x.Scans, x.Reason)
 	}
@@ -132,17 +132,13 @@ func TestDefaultSocket(t *testing.T) {
 	}
 	plain(0, "")
 	h := r.startHostAt("") // the default
-	if !strings.Contains(h.said(), filepath.Join(run, "wattmark", "host.sock")) {
-		t.Errorf("it serves elsewhere: %s", h.said())
-	}
+	h.await(filepath.Join(run, "wattmark", "host.sock"))
 	o := finish(t, r.command(filepath.Join(r.dir, "wattmark"), "host", "--db", r.db, "--listen", "127.0.0.1:0"))
 	if o.code != 1 || !strings.Contains(o.err, fmt.Sprint("another host daemon serves this socket: process ", h.cmd.Process.Pid)) || !strings.Contains(o.err, "--socket") {
 		t.Errorf("a second daemon: exit code %d: %s", o.code, o.err)
 	}
 	plain(0, "")
-	if !strings.Contains(h.said(), `msg="a measurement has ended" name=plain user=lab program="drive, process `) {
-		t.Errorf("it was not measured through the daemon: %s", h.said())
-	}
+	h.await(`msg="a measurement has ended" name=plain user=lab program="drive, process `)
 	if err := h.end(syscall.SIGTERM); err != nil {
 		t.Errorf("%v: %s", err, h.said())
 	}

@@ -75,6 +75,12 @@ func (h *host) said() string {
 	return h.log.String()
 }
 
+// await waits until the daemon's log has a text: its lines come through a pipe.
+func (h *host) await(text string) {
+	h.t.Helper()
+	eventually(h.t, "the daemon logs "+text, func() bool { return strings.Contains(h.said(), text) })
+}
+
 // end ends the daemon by a signal and returns how it ended.
 func (h *host) end(sig syscall.Signal) error {
 	_ = h.cmd.Process.Signal(sig) // it may have ended

@@ -134,7 +134,7 @@ func TestAttacksWhileMeasuring(t *testing.T) {
 	s.rig.monitor.stop(t)
 	// All attackers and those that they attack come from one address here; the limits of
 	// an address have tests of their own.
-	s.startMonitor("127.0.0.1:0", "--limit-peer-connections", "200", "--auth", s.dir, "--audit", s.file("monitor.audit"))
+	s.startMonitor(freeAddress(t), "--limit-peer-connections", "200", "--auth", s.dir, "--audit", s.file("monitor.audit"))
 	as := func(name string) []string {
 		return []string{"--tls-ca", s.file(pki.CACert), "--token-file", s.file(name + ".token")}
 	}

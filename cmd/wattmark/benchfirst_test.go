@@ -20,7 +20,8 @@ import (
 func TestRefusedRunLeavesTheCardAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	p := r.measuring("3s", 2)
+	// The measured program leaves the card idle, and runs until all others were refused.
+	p, end := r.measuring(2)
 	gpu := []string{"--gpu", "sim:" + r.socket, "--monitor", r.address, "--db", r.db, "--db-free", "0"}
 	for _, args := range [][]string{
 		{"run", "--benchmark", "memory"},
@@ -45,6 +46,7 @@ func TestRefusedRunLeavesTheCardAlone(t *testing.T) {
 			t.Errorf("%v: exit code %d, want %d\n%s", args, code, cli.ExitBusy, &refused.err)
 		}
 	}
+	end()
 	if code := p.wait(t); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, &p.err)
 	}
@@ -53,8 +55,8 @@ func TestRefusedRunLeavesTheCardAlone(t *testing.T) {
 		t.Fatalf("state %v: %s", x.State, x.Reason)
 	}
 	watts := float64(x.Result.Mean)
-	if level, _ := r.live.Level(board.Memory); math.Abs(watts/float64(level)-1) > 0.05 {
-		t.Errorf("%.1f W were measured of a kernel of %v", watts, level)
+	if level, _ := r.live.Level(board.ActiveIdle); math.Abs(watts/float64(level)-1) > 0.05 {
+		t.Errorf("%.1f W were measured of an idle card of %v", watts, level)
 	}
 	for _, e := range x.Events {
 		if strings.Contains(e.Detail, "used the GPU") {

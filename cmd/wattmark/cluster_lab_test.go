@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,12 +67,7 @@ func (l *lab) loopback() {
 	for i := range l.nodes {
 		l.address[i] = "127.0.0.1"
 		for k := range l.ports[i] {
-			s, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				l.t.Fatal(err)
-			}
-			l.ports[i][k] = s.Addr().(*net.TCPAddr).Port
-			defer s.Close()
+			l.ports[i][k] = freePort(l.t)
 		}
 	}
 }

@@ -27,10 +27,11 @@ func TestFullDiskDuringTheTransfer(t *testing.T) {
 	t.Cleanup(func() { _ = exec.Command("umount", dir).Run() }) // nothing to be done about it
 	r := newRig(t)
 	r.db = filepath.Join(dir, "power.db")
-	p := r.measuring("1s", 2)
+	p, end := r.measuring(2)
 	filler := filepath.Join(dir, "filler")
 	fill(t, filler)
 	before := chunks(t, r.db, 1)
+	end()
 	if code := p.wait(t); code == 0 {
 		t.Error("a measurement onto a full disk succeeded")
 	}

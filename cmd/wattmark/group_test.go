@@ -144,7 +144,7 @@ func TestWrongBindings(t *testing.T) {
 	refused(cli.ExitUsage, a.run("--benchmark", "half", "--gpus", "all"), "keep one of them")
 	refused(cli.ExitUsage, a.run("--benchmark", "half", "--monitor", a.address+","+b.address), "name those with --gpus")
 	b.monitor.stop(t)
-	b.startMonitor("127.0.0.1:0") // now it does not say which GPU it measures
+	b.startMonitor(freeAddress(t)) // now it does not say which GPU it measures
 	refused(cli.ExitFailed, both(a, b, "--benchmark", "half"), "does not say which GPU it measures", "nvidia-smi -L")
 	if _, err := os.Stat(a.db); err == nil {
 		if x, ok := onlyTask(t, a.db, 1); ok {

@@ -100,7 +100,7 @@ func TestUsageErrors(t *testing.T) {
 func TestBusyBench(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	p := r.measuring("1s", 1)
+	p, end := r.measuring(1)
 	holder := r.captures()[0].Holder
 	second := r.run("--benchmark", "half")
 	code := second.wait(t)
@@ -116,6 +116,7 @@ func TestBusyBench(t *testing.T) {
 	}
 	// One that waits gets its turn, and the first is not disturbed.
 	third := r.run("--benchmark", "half", "--duration", "100ms", "--wait", "1m")
+	end()
 	if a, b := p.wait(t), third.wait(t); a != 0 || b != 0 {
 		t.Errorf("exit codes %d and %d\n%s%s", a, b, &p.err, &third.err)
 	}
@@ -165,7 +166,7 @@ func TestFullSpool(t *testing.T) {
 	r := newRig(t)
 	r.monitor.stop(t)
 	r.spool = filepath.Join(dir, "spool")
-	r.startMonitor("127.0.0.1:0", "--spool-free", "0")
+	r.startMonitor(freeAddress(t), "--spool-free", "0")
 	p := r.run("--benchmark", "half", "--duration", "2s")
 	code := p.wait(t)
 	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitIncomplete, "the monitor's disk is full", "make room", "no samples after scan")
@@ -285,7 +286,7 @@ func TestMonitorThatIsNotThere(t *testing.T) {
 	// Neither is the meter: told when the monitor starts, and to who wants to measure.
 	r.unplug()
 	defer r.plug()
-	r.startMonitor("127.0.0.1:0")
+	r.startMonitor(freeAddress(t))
 	r.monitor.await(t, `level=WARN msg="instrument cannot be used now".*`+regexp.QuoteMeta(r.link))
 	p = r.run("--benchmark", "half")
 	code = p.wait(t)

@@ -68,7 +68,12 @@ func TestIgnoredHangupStaysIgnored(t *testing.T) {
 func TestLeftOversAreFinished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	p := r.measuring("60s", 2)
+	p := r.run("--benchmark", "memory", "--duration", "60s") // no program, which would outlive it
+	p.await(t, "running the work")
+	eventually(t, "samples are stored", func() bool {
+		x, ok := onlyTask(t, r.db, 1)
+		return ok && x.Chunks >= 2
+	})
 	out, _, err := inProcess(t, "--db", r.db, "show", "1", "--no-plot")
 	if want := fmt.Sprintf("process %d measures it", p.cmd.Process.Pid); err != nil || !strings.Contains(out, want) {
 		t.Errorf("while it runs: %v\n%s", err, out)

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -13,17 +17,27 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// measuring starts a measurement and waits until some of its samples are safe
-// in the database while the work still runs.
-func (r *rig) measuring(duration string, chunks uint64) *process {
+// measuring starts a measurement of a program that ends when end is called, and waits until the
+// program runs and some of its samples are safe in the database.
+func (r *rig) measuring(chunks uint64) (p *process, end func()) {
 	r.t.Helper()
-	p := r.run("--benchmark", "memory", "--duration", duration, "--name", "hit")
+	fifo := filepath.Join(r.t.TempDir(), "end")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	p = r.run("--name", "hit", "--", "cat", fifo)
 	p.await(r.t, "running the work")
+	program, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns when the program reads
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	end = sync.OnceFunc(func() { _ = program.Close() })
+	r.t.Cleanup(end)
 	eventually(r.t, "samples are stored while the work runs", func() bool {
 		x, ok := onlyTask(r.t, r.db, 1)
 		return ok && x.Chunks >= chunks
 	})
-	return p
+	return p, end
 }
 
 // kill -9 of the monitor during a capture: what was acknowledged is there, and
@@ -31,12 +45,12 @@ func (r *rig) measuring(duration string, chunks uint64) *process {
 func TestKilledMonitorDuringACapture(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	p := r.measuring("1s", 3)
+	p, end := r.measuring(3)
 	acknowledged := chunks(t, r.db, 1)
 	r.monitor.kill(t)
 	r.startMonitor(r.address)
 	r.monitor.await(t, `msg="capture was interrupted".* reason="monitor restarted`)
-
+	end()
 	if code := p.wait(t); code != cli.ExitIncomplete {
 		t.Errorf("exit code %d, want %d", code, cli.ExitIncomplete)
 	}
@@ -68,9 +82,10 @@ func TestKilledHostDuringTheTransfer(t *testing.T) {
 	direct := r.address
 	line := newProxy(t, direct)
 	r.address = line.l.Addr().String()
-	p := r.measuring("1s", 2)
+	p, end := r.measuring(2)
 	line.gate.Lock() // from here on the host hears nothing
 	r.address = direct
+	end()
 	eventually(t, "the capture has ended on the monitor", func() bool {
 		cs := r.captures()
 		return len(cs) == 1 && cs[0].State == session.Complete
@@ -108,8 +123,9 @@ func TestKilledHostDuringTheTransfer(t *testing.T) {
 func TestPulledCable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	p := r.measuring("500ms", 2)
+	p, end := r.measuring(2)
 	r.unplug()
+	end()
 	if code := p.wait(t); code != cli.ExitIncomplete {
 		t.Errorf("exit code %d, want %d", code, cli.ExitIncomplete)
 	}
@@ -130,10 +146,12 @@ func TestPulledCable(t *testing.T) {
 func TestPulledCableComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	p := r.measuring("2s", 2)
+	p, end := r.measuring(2)
 	r.unplug()
 	r.monitor.await(t, `level=WARN msg="instrument was lost`)
 	r.plug()
+	r.monitor.await(t, `msg="instrument is back"`)
+	end()
 	if code := p.wait(t); code != cli.ExitIncomplete {
 		t.Errorf("exit code %d, want %d", code, cli.ExitIncomplete)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,10 +55,11 @@ func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
 	direct := r.address
 	line := newProxy(t, direct)
 	r.address = line.l.Addr().String()
-	p := r.measuring("1s", 2)
+	p, end := r.measuring(2)
 	line.gate.Lock() // from here on the host hears nothing
 	r.address = direct
 	l.nodes[l.leader(bus, 0)].kill(t)
+	end()
 	eventually(t, "the capture has ended on the monitor", func() bool {
 		cs := r.captures()
 		return len(cs) == 1 && cs[0].State == session.Complete
@@ -97,15 +97,8 @@ func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
 // spool, over a restart of the monitor too, and is published when the cluster is there.
 func TestMonitorPublishesWhenTheClusterIsBack(t *testing.T) {
 	r := newRig(t)
-	s, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := s.Addr().String()
+	address := freeAddress(t)
 	servers := "nats://" + address
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
 	r.publishing(servers, "100ms")
 	p := r.run("--benchmark", "half", "--duration", "100ms", "--name", "alone")
 	if code := p.wait(t); code != 0 {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,11 +82,5 @@ func TestLighthouse(t *testing.T) {
 	}
 	t.Parallel()
 	_, url := measured(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
-	visitPage(t, "lighthouse.mjs", pageSetup{URL: url, Port: port, All: os.Getenv("WATTMARK_LIGHTHOUSE") == "all"})
+	visitPage(t, "lighthouse.mjs", pageSetup{URL: url, Port: freePort(t), All: os.Getenv("WATTMARK_LIGHTHOUSE") == "all"})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/freeport"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -65,8 +67,24 @@ func newRig(t *testing.T) *rig {
 	})
 	r.plug()
 	t.Cleanup(r.unplug)
-	r.startMonitor("127.0.0.1:0")
+	r.startMonitor(freeAddress(t))
 	return r
+}
+
+// freeAddress returns an address of the loopback that stays free while its server is away.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	address, err := freeport.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+// freePort returns the port of a free address.
+func freePort(t *testing.T) int {
+	t.Helper()
+	return int(netip.MustParseAddrPort(freeAddress(t)).Port())
 }
 
 // plug puts the meter's cable in.

@@ -141,7 +141,7 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 			return false
 		}
 	})
-	r.startMonitor("127.0.0.1:0")
+	r.startMonitor(freeAddress(t))
 	for _, x := range r.captures() {
 		if x.ID == started.CaptureID && strings.Contains(x.Reason, "stopped at once") {
 			return

@@ -182,8 +182,8 @@ func TestReadEndsAsItMust(t *testing.T) {
 		s := &server{chunks: makeChunks(t, 2, 300), answer: func(string, int) error { return status.Error(codes.Unavailable, "the transport is closing") }}
 		c := serve(t, s, Options{Patience: 20 * time.Millisecond})
 		_, err := c.Read(t.Context(), ReadOptions{CaptureID: "c"}, &keeper{})
-		if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "gave up") || s.count("Read") < 3 {
-			t.Errorf("got %v after %d reads", err, s.count("Read"))
+		if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "gave up after 20ms") { // that it asks again: the next one
+			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("cancelled while it waits", func(t *testing.T) {

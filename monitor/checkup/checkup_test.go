@@ -161,6 +161,36 @@ func TestRateThatIsNotReached(t *testing.T) {
 	}
 }
 
+// Blocks that a busy machine reads late say nothing about the instrument's rate.
+func TestUnevenArrivalIsNoFaultOfTheInstrument(t *testing.T) {
+	s := bench()
+	v, err := New(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(0, 0)
+	v.now = func() time.Time { return at }
+	block := measure.Block{Counts: make([][]measure.Count, len(s.Channels))}
+	for c := range block.Counts {
+		block.Counts[c] = make([]measure.Count, 100)
+	}
+	late := []time.Duration{0, 4, 2, 0, 2, 9, 0, 0, 140, 2, 3, 0} // ms
+	for i := range 240 {
+		at = at.Add(late[i%len(late)] * time.Millisecond)
+		block.FirstScan, block.FirstTick = uint64(i)*100, int64(i)*10000
+		if err := v.Block(&block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := v.Result()
+	if r.Rate == 0 || r.Rate > 9000 {
+		t.Fatalf("%v: want a rate that was not reached", r.Rate)
+	}
+	if f := faults(r, Warning); strings.Contains(f, "at another rate") || !strings.Contains(f, "unevenly") {
+		t.Error(f)
+	}
+}
+
 func TestWorkIsNoNoise(t *testing.T) {
 	v := readings()
 	r := look(t, bench(), v, 5000, func(_ *Survey, done int) { v[2] = 4 + float64(done/1000) })

@@ -71,7 +71,8 @@ func Worst(f []Finding) (l Level) {
 }
 
 // rate compares the sample rate by the host's clock with the stated one. A difference is a
-// warning beyond 3 standard uncertainties and 100 ppm, and a fault beyond 1 %.
+// warning beyond 3 standard uncertainties and 100 ppm, and a fault beyond 1 %. Samples that
+// arrive too unevenly to tell 1 % are a warning of their own: that is this machine's fault.
 func (r *Result) rate() Finding {
 	nominal, tb := r.Setup.Timebase.SampleRate(), r.Setup.Timebase
 	if r.Rate == 0 {
@@ -88,6 +89,11 @@ func (r *Result) rate() Finding {
 	switch {
 	case math.Abs(off) <= max(3*u, 1e-4):
 		return Finding{Fine, "", text, ""}
+	case 2*u > 0.01:
+		return Finding{
+			Warning, "", text + ": samples arrive too unevenly to compare",
+			"this machine has too much else to do: repeat the check when it has less, or for longer (--for)",
+		}
 	case math.Abs(off) < 0.01:
 		return Finding{
 			Warning, "", text,

@@ -105,13 +105,10 @@ func start(cfg Config) (*Node, error) {
 			return nil, err
 		}
 	}
-	l := &lines{log: cfg.Log}
+	l := &lines{log: cfg.Log, fatal: make(chan struct{})}
 	n.server.SetLoggerV2(l, cfg.Log.Enabled(n.ctx, slog.LevelDebug), false, false)
 	n.server.Start()
-	// A port that is taken, or a folder that cannot be written, ends the server.
-	if !n.server.ReadyForConnections(readyWithin) || !n.server.Running() {
-		err = errors.New(l.fault())
-	} else if n.door != nil {
+	if err = awaitReady(n.server, l); err == nil && n.door != nil {
 		n.door.limit = n.userLimit()
 		n.consumers, err = serveConsumers(n.server, n.door.secret)
 	}
@@ -124,6 +121,21 @@ func start(cfg Config) (*Node, error) {
 
 // readyWithin bounds the reading of a node's files before it listens.
 const readyWithin = 2 * time.Minute
+
+// awaitReady blocks until the server listens. It fails with the server's last error where the
+// server cannot go on: a port that is taken, a folder that cannot be written.
+func awaitReady(s *server.Server, l *lines) error {
+	ready := make(chan bool, 1)
+	go func() { ready <- s.ReadyForConnections(readyWithin) && s.Running() }()
+	select {
+	case ok := <-ready:
+		if ok {
+			return nil
+		}
+	case <-l.fatal: // the server itself goes on, without listening
+	}
+	return errors.New(l.fault())
+}
 
 // options returns the server's options.
 func (c *Config) options() (*server.Options, error) {
@@ -258,9 +270,11 @@ func (n *Node) Run(ctx context.Context) error {
 // lines passes the server's log on, and keeps the last error. Its methods may be called at the
 // same time.
 type lines struct {
-	log  *slog.Logger
-	mu   sync.Mutex
-	last string
+	log   *slog.Logger
+	mu    sync.Mutex
+	last  string
+	once  sync.Once
+	fatal chan struct{} // closed at the first fatal error
 }
 
 // noise begins lines of the server that are logged at the level of debugging.
@@ -299,8 +313,12 @@ func (l *lines) Errorf(format string, v ...any) {
 	l.log.Error(l.last)
 }
 
-// Fatalf is part of server.Logger. Start and Run notice by themselves that the server ended.
-func (l *lines) Fatalf(format string, v ...any) { l.Errorf(format, v...) }
+// Fatalf is part of server.Logger. It does not end the process: Start fails, and Run returns
+// when the server has ended.
+func (l *lines) Fatalf(format string, v ...any) {
+	l.Errorf(format, v...)
+	l.once.Do(func() { close(l.fatal) })
+}
 
 // Debugf is part of server.Logger.
 func (l *lines) Debugf(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/freeport"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -91,9 +92,7 @@ func TestStreamsAreWaitedFor(t *testing.T) {
 
 // Who waits for nodes that do not answer says which.
 func TestNodesThatDoNotAnswerAreNamed(t *testing.T) {
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	servers := "nats://" + l.Addr().String()
-	ok(t, l.Close())
+	servers := "nats://" + must(freeport.Address())(t)
 	log := logged{seen: make(chan string, 1000)}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -102,6 +101,25 @@ func TestNodesThatDoNotAnswerAreNamed(t *testing.T) {
 	}()
 	if _, err := relay.Dial(ctx, relay.Options{Servers: servers, Log: slog.New(log)}); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), servers) {
 		t.Error(err)
+	}
+}
+
+// A node whose port is taken fails to start as soon as the server knows it, with the reason.
+func TestNodeWithATakenPort(t *testing.T) {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer l.Close()
+	started := make(chan error, 1)
+	go func() {
+		_, err := cluster.Start(cluster.Config{Name: "n1", Dir: t.TempDir(), Listen: l.Addr().String(), Sync: time.Minute})
+		started <- err
+	}()
+	select {
+	case err := <-started:
+		if !errors.Is(err, cluster.ErrStart) || !strings.Contains(err.Error(), "address already in use") {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute): // it waited for two
+		t.Fatal("it still waits to listen")
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/trial/internal/harness"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/freeport"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -97,7 +98,7 @@ func record(t *testing.T) (base string, calls []call) {
 		}
 	}
 	b := &bench{dir: base, program: in("wattmark")}
-	address, err := harness.FreePort()
+	address, err := freeport.Address()
 	if err = errors.Join(err, harness.Build(t.Context(), b.program)); err != nil {
 		t.Fatal(err)
 	}

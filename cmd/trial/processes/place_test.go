@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/trial/internal/harness"
 	"github.com/wattmark/wattmark/cmd/trial/network"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/freeport"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -62,7 +63,7 @@ func newPlace(ctx context.Context, o Options, seed uint64) (*place, error) {
 	}
 	if o.Together {
 		for _, a := range []*string{&p.monitor, &p.monitorWeb, &p.host, &p.hostWeb} {
-			if *a, err = harness.FreePort(); err != nil {
+			if *a, err = freeport.Address(); err != nil {
 				return nil, err
 			}
 		}

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/trial/internal/harness"
+	"github.com/wattmark/wattmark/internal/freeport"
 )
 
 // options are the settings of a soak.
@@ -160,7 +161,7 @@ func newLab(o options) (*lab, error) {
 	l := &lab{o: o, dir: dir, keep: true}
 	var meter, monitor, host string
 	for _, a := range []*string{&l.monitorHTTP, &l.hostHTTP, &meter, &monitor, &host} {
-		if *a, err = harness.FreePort(); err != nil {
+		if *a, err = freeport.Address(); err != nil {
 			return nil, err
 		}
 	}

@@ -72,15 +72,6 @@ func (p *Process) AwaitPort(ctx context.Context, address string) error {
 	}
 }
 
-// FreePort returns a TCP address of the loopback at which nothing listens.
-func FreePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
-
 // Wait waits for a time, or until the context ends.
 func Wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)

@@ -103,7 +103,7 @@ func (s *Service) Register(server *grpc.Server) *health.Server {
 	return wire.RegisterStandard(server)
 }
 
-// mine refuses to change a task of somebody else to all who are less than over.
+// mine fails where the caller neither owns the task nor has at least the role over.
 func (s *Service) mine(ctx context.Context, id store.TaskID, over auth.Role) error {
 	if auth.May(ctx, over) == nil {
 		return nil

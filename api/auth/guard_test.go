@@ -385,7 +385,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// nobody is an account that every Linux has.
+// nobody is the number of an account that every Linux has.
 const nobody = 65534
 
 // dialAs connects to a socket as another account: its thread alone changes.

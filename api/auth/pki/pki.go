@@ -309,7 +309,7 @@ func (s *Server) Expires() (time.Time, error) {
 	return p.Leaf.NotAfter, nil
 }
 
-// errOther: somebody else answers at this server's own address.
+// errOther means that another server answers at this server's own address.
 var errOther = errors.New("another server's certificate")
 
 // Itself is the TLS of a client that speaks to this very server alone, whatever name it

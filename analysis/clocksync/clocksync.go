@@ -31,34 +31,18 @@ import (
 // again at the first. An error ends the iteration and is returned by Find.
 type Trace func() iter.Seq2[validate.Sample, error]
 
-// Options are prior uncertainties, all standard (k = 1). The zero value stands for the
-// defaults.
-type Options struct {
-	// URate is the standard uncertainty of the meter's rate against the host's,
-	// relative; default 500e-6, that of a PMD's time stamps.
-	URate float64
-	// UOnset is the standard uncertainty of the delay from the host's time stamp of a
-	// start to the rise of the power, and from the end of the work to its time stamp,
-	// where the edges do not show it; default 0.15 ms.
-	UOnset measure.Seconds
-	// UFirst is the same of a program's first launch alone, which loads code;
-	// default 0.3 ms.
-	UFirst measure.Seconds
-}
-
-// withDefaults replaces zeros by the defaults.
-func (o Options) withDefaults() Options {
-	if o.URate == 0 {
-		o.URate = 500e-6
-	}
-	if o.UOnset == 0 {
-		o.UOnset = 0.15e-3
-	}
-	if o.UFirst == 0 {
-		o.UFirst = 0.3e-3
-	}
-	return o
-}
+// Prior uncertainties, all standard (k = 1).
+const (
+	// uRate is that of the meter's rate against the host's, relative, as of a PMD's
+	// time stamps.
+	uRate = 500e-6
+	// uOnset is that of the delay from the host's time stamp of a start to the rise of
+	// the power, and from the end of the work to its time stamp, where the edges do not
+	// show it, in seconds.
+	uOnset = 0.15e-3
+	// uFirst is the same of a program's first launch alone, which loads code.
+	uFirst = 0.3e-3
+)
 
 // Errors of Find. All wrap ErrClocks; the others name the cause.
 var (
@@ -99,8 +83,8 @@ type Fit struct {
 	Start measure.Seconds
 	// Offset is added to the meter's times, at Start: half-way between the offset by
 	// the starts and that by the ends, where there are several of both. OffsetU is
-	// expanded (k = 2); OffsetStat is its part from the edges' scatter alone, k = 1.
-	Offset, OffsetU, OffsetStat measure.Seconds
+	// expanded (k = 2).
+	Offset, OffsetU measure.Seconds
 	// DriftPPM is the rate of the meter's clock against the host's, less one, in parts
 	// per million; DriftUPPM its expanded uncertainty (k = 2).
 	DriftPPM, DriftUPPM float64
@@ -139,29 +123,26 @@ func (f *Fit) Host(meter measure.Seconds) measure.Seconds {
 // from any origin, in ascending order; the samples' are the meter's, from any other.
 // It reads the trace two to six times: once in bins, then once for each offset that
 // correlates about as well as the best. Errors wrap ErrClocks, or come from the trace.
-func Find(trace Trace, kernels []validate.Kernel, o Options) (*Fit, error) {
-	o = o.withDefaults()
+func Find(trace Trace, kernels []validate.Kernel) (*Fit, error) {
 	c, err := coarsely(trace, busy(kernels, 0))
 	if err != nil {
 		return nil, err
 	}
 	// The meter cannot resolve a pause of two samples: join such stretches of work.
 	spans := busy(kernels, 2*c.interval)
-	lags, err := c.search(spans, o.URate)
+	lags, err := c.search(spans)
 	if err != nil {
 		return nil, err
 	}
 	var best *Fit
 	for _, l := range lags {
-		f, err := finely(trace, spans, l, c, o)
+		f, err := finely(trace, spans, l, c)
 		if err != nil && (len(lags) == 1 || !errors.Is(err, ErrClocks)) {
 			return nil, err
 		}
 		switch {
 		case err != nil: // no edges at this offset
-		case best == nil:
-			best = f
-		case f.beats(best):
+		case best == nil || f.beats(best):
 			best = f
 		case !best.beats(f):
 			return nil, fmt.Errorf("%w: %.4f s and %.4f s both do, since the work repeats itself: "+

@@ -15,7 +15,7 @@ import (
 
 func find(t *testing.T, b *bench) *Fit {
 	t.Helper()
-	f, err := Find(b.trace(), b.kernels, Options{})
+	f, err := Find(b.trace(), b.kernels)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestLateLaunchIsNoJump(t *testing.T) {
 	late := b.kernels[0]
 	late.From -= 0.6e-3 // the host says so, the power comes later
 	shown := append([]validate.Kernel{late}, b.kernels[1:]...)
-	f, err := Find(b.trace(), shown, Options{})
+	f, err := Find(b.trace(), shown)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestRefuses(t *testing.T) {
 				fresh, _ := usual(2)
 				shown = fresh.kernels
 			}
-			f, err := Find(trace, shown, Options{})
+			f, err := Find(trace, shown)
 			if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("got %+v, %v; want an error with %q", f, err, c.want)
 			}
@@ -228,7 +228,7 @@ func TestPassesErrorsOn(t *testing.T) {
 				}
 			}
 		}
-		if _, err := Find(trace, b.kernels, Options{}); !errors.Is(err, broken) {
+		if _, err := Find(trace, b.kernels); !errors.Is(err, broken) {
 			t.Errorf("after %d samples: %v", after, err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestPassesErrorsOn(t *testing.T) {
 			_ = yield(validate.Sample{At: 0, Power: 1}, nil) && yield(validate.Sample{At: 1, Power: nan}, nil)
 		}
 	}
-	if _, err := Find(bad, b.kernels, Options{}); err == nil || !strings.Contains(err.Error(), "sample 2") {
+	if _, err := Find(bad, b.kernels); err == nil || !strings.Contains(err.Error(), "sample 2") {
 		t.Errorf("a sample that is no number: %v", err)
 	}
 }
@@ -277,7 +277,7 @@ func BenchmarkFind(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Find(trace, m.kernels, Options{}); err != nil {
+		if _, err := Find(trace, m.kernels); err != nil {
 			b.Fatal(err)
 		}
 	}

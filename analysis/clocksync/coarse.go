@@ -152,7 +152,7 @@ func (c *coarse) fill() {
 // model power = rest + step · (busy share of the bin) is fitted over the whole trace;
 // r² is the share of the trace's variance that it explains. It returns the best lag and
 // those too close to it to decide without the edges.
-func (c *coarse) search(spans []validate.Span, uRate float64) ([]lag, error) {
+func (c *coarse) search(spans []validate.Span) ([]lag, error) {
 	short := float64(shortest(spans))
 	apart := max(1, int(short/2/float64(c.width)))
 	x := c.spectrum(spans)
@@ -162,7 +162,7 @@ func (c *coarse) search(spans []validate.Span, uRate float64) ([]lag, error) {
 		order   []int
 		busy    int
 	}
-	for _, rate := range rates(spans, uRate) {
+	for _, rate := range rates(spans, short) {
 		busy := c.activity(spans, rate)
 		r := x.correlate(busy)
 		if order := peaks(r, apart); len(order) > 0 && r[order[0]] > best.r {
@@ -173,10 +173,17 @@ func (c *coarse) search(spans []validate.Span, uRate float64) ([]lag, error) {
 		return nil, fmt.Errorf("%w: at no offset do they correlate by more than %.2f: are meter and events of the "+
 			"same run and the same GPU?", ErrActivity, best.r)
 	}
+	// A deficit in explained variance rules an offset out from half of the shortest span's
+	// share of the work on, at most a tenth.
+	total := 0.0
+	for _, s := range spans {
+		total += float64(s.Length())
+	}
+	margin := min(0.1, short/total/2)
 	var out []lag
 	for i, k := range best.order {
 		r := best.all[k]
-		if i > maxRivals || r*r < best.r*best.r*(1-margin(spans)) {
+		if i > maxRivals || r*r < best.r*best.r*(1-margin) {
 			break
 		}
 		// Bin b of the work meets bin i of the trace where i − b = k − (busy − 1).
@@ -189,26 +196,15 @@ func (c *coarse) search(spans []validate.Span, uRate float64) ([]lag, error) {
 // rates returns the rates of the meter's clock to try, less one: the nominal rate
 // alone, unless a drift of 4·uRate would move the last edge by half of the shortest
 // span or more. Neighbouring rates then differ by one shortest span at the end.
-func rates(spans []validate.Span, uRate float64) []float64 {
+func rates(spans []validate.Span, short float64) []float64 {
 	length, reach := float64(spans[len(spans)-1].To-spans[0].From), reachRates*uRate
-	n := min(maxRates/2, int(math.Ceil(reach*length/float64(shortest(spans))-0.5)))
+	n := min(maxRates/2, int(math.Ceil(reach*length/short-0.5)))
 	out := []float64{0}
 	for i := 1; i <= n; i++ {
 		d := reach * float64(i) / float64(n)
 		out = append(out, d, -d)
 	}
 	return out
-}
-
-// margin returns the relative deficit in explained variance that rules an offset out:
-// half of the shortest span's share of the work, at most a tenth.
-func margin(spans []validate.Span) float64 {
-	total, least := 0.0, math.Inf(1)
-	for _, s := range spans {
-		total += float64(s.Length())
-		least = min(least, float64(s.Length()))
-	}
-	return min(0.1, least/total/2)
 }
 
 // shortest returns the length of the shortest span.

@@ -48,17 +48,28 @@ type solver struct {
 
 // solve fits the clock to f's edges: a line, then jumps one by one while a significant
 // one is left.
-func (f *Fit) solve(first measure.Seconds, o Options) error {
-	starts, ends := f.count()
+func (f *Fit) solve(first measure.Seconds) error {
+	starts := 0
+	for _, e := range f.Edges {
+		if !e.End {
+			starts++
+		}
+	}
+	ends := len(f.Edges) - starts
 	if starts == 0 {
 		return fmt.Errorf("%w: at none of the %d starts of work does the power rise", ErrActivity, starts+ends+f.Unseen)
 	}
 	f.shape()
-	s := newSolver(f.Edges, first, o)
+	s := newSolver(f.Edges, first)
 	f.Start = measure.Seconds(float64(first) - s.y0)
 	s.robustly()
 	for range maxJumps {
-		at, ok := s.jump()
+		// The most significant jump not yet in the fit, a large one first.
+		scale := s.roughness()
+		at, ok := s.largeJump(scale)
+		if !ok {
+			at, ok = s.smallJump(scale)
+		}
 		if !ok {
 			break
 		}
@@ -66,19 +77,7 @@ func (f *Fit) solve(first measure.Seconds, o Options) error {
 		s.robustly()
 	}
 	s.prune()
-	return f.finish(s, o, starts, ends)
-}
-
-// count returns the number of starts and of ends of work.
-func (f *Fit) count() (starts, ends int) {
-	for _, e := range f.Edges {
-		if e.End {
-			ends++
-		} else {
-			starts++
-		}
-	}
-	return starts, ends
+	return f.finish(s, starts, ends)
 }
 
 // shape replaces each edge's own foot by the median of its kind where there are
@@ -105,8 +104,8 @@ func (f *Fit) shape() {
 
 // newSolver returns the equations of all edges, with times relative to the first start
 // and to the median offset of the first edges, for numbers of about one.
-func newSolver(edges []Edge, first measure.Seconds, o Options) *solver {
-	s := &solver{edges: edges, prior: [columns]float64{colDrift: o.URate * 1e6, colLate: lateLimit}}
+func newSolver(edges []Edge, first measure.Seconds) *solver {
+	s := &solver{edges: edges, prior: [columns]float64{colDrift: uRate * 1e6, colLate: lateLimit}}
 	n := len(edges)
 	s.x, s.y, s.u, s.w = make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 	s.residual = make([]float64, n)
@@ -233,8 +232,9 @@ func (s *solver) reweigh(round int) {
 	}
 }
 
-// finish states the result with its uncertainty.
-func (f *Fit) finish(s *solver, o Options, starts, ends int) error {
+// finish states the result with its uncertainty. Rejected edges both of whose neighbours
+// fit are listed as single.
+func (f *Fit) finish(s *solver, starts, ends int) error {
 	if s.beta == nil {
 		return fmt.Errorf("%w: the edges' times do not determine a line", ErrClocks)
 	}
@@ -260,15 +260,19 @@ func (f *Fit) finish(s *solver, o Options, starts, ends int) error {
 		// A start seen late and an end seen early: half of the difference each.
 		f.Offset += measure.Seconds(max(-lateLimit, min(lateLimit, s.beta[colLate])) / 2)
 	}
-	f.OffsetStat = measure.Seconds(grow * math.Sqrt(s.cov.At(colOffset, colOffset)))
+	scatter := grow * math.Sqrt(s.cov.At(colOffset, colOffset))
 	f.DriftPPM, f.DriftUPPM = s.beta[colDrift], 2*grow*math.Sqrt(s.cov.At(colDrift, colDrift))
 	f.Late = measure.Seconds(s.beta[colLate])
-	f.OffsetU = 2 * measure.Seconds(math.Hypot(float64(f.OffsetStat), f.systematic(o, starts, ends)))
+	f.OffsetU = 2 * measure.Seconds(math.Hypot(scatter, f.systematic(starts, ends)))
 	for j, at := range s.jumps {
 		f.Jumps = append(f.Jumps, s.describe(j, at, f.Start, grow))
 	}
 	slices.SortFunc(f.Jumps, func(a, b Jump) int { return int(math.Copysign(1, float64(a.At-b.At))) })
-	f.single()
+	for i, e := range f.Edges {
+		if !e.Used && (i == 0 || f.Edges[i-1].Used) && (i+1 == len(f.Edges) || f.Edges[i+1].Used) {
+			f.Single = append(f.Single, e)
+		}
+	}
 	return nil
 }
 
@@ -279,10 +283,10 @@ func both(starts, ends int) bool { return starts >= 3 && ends >= 3 }
 // averages out: the relation of a rise's foot to the time stamp. Half the disagreement
 // of starts and ends may belong to either, evenly distributed (/√3). Without enough of
 // both, the foot of a rise longer than a sample is known within a quarter of it.
-func (f *Fit) systematic(o Options, starts, ends int) float64 {
-	u := float64(o.UOnset)
+func (f *Fit) systematic(starts, ends int) float64 {
+	u := uOnset
 	if starts < 3 {
-		u = math.Hypot(u, float64(o.UFirst))
+		u = math.Hypot(u, uFirst)
 	}
 	if both(starts, ends) {
 		return math.Hypot(u, min(math.Abs(float64(f.Late)), lateLimit)/2/math.Sqrt(3))
@@ -328,16 +332,6 @@ const (
 	// sureJump is the least size of a jump in standard uncertainties.
 	sureJump = 6
 )
-
-// jump finds the place of the most significant jump not yet in the fit. The scatter is
-// that of neighbours' differences, which neither a jump nor a wrong slope widens.
-func (s *solver) jump() (at float64, ok bool) {
-	scale := s.roughness()
-	if at, ok = s.largeJump(scale); ok {
-		return at, ok
-	}
-	return s.smallJump(scale)
-}
 
 // smallJump finds the place at which one more step in the fit would be the most
 // significant, by all edges: the step's column is projected off the other columns
@@ -413,16 +407,16 @@ func (s *solver) side(k, way int) int {
 }
 
 // roughness returns the standard deviation of the residuals by the differences of
-// neighbours, starts and ends apart; at least 1 µs.
+// neighbours, starts and ends apart; at least 1 µs. Neither a jump nor a wrong slope
+// widens it.
 func (s *solver) roughness() float64 {
 	var d []float64
 	last := map[bool]float64{}
-	seen := map[bool]bool{}
 	for i, e := range s.edges {
-		if seen[e.End] {
-			d = append(d, s.residual[i]-last[e.End])
+		if before, seen := last[e.End]; seen {
+			d = append(d, s.residual[i]-before)
 		}
-		last[e.End], seen[e.End] = s.residual[i], true
+		last[e.End] = s.residual[i]
 	}
 	if len(d) == 0 {
 		return math.Inf(1)
@@ -470,13 +464,4 @@ func (s *solver) describe(j int, at float64, start measure.Seconds, grow float64
 		out.UAt = measure.Seconds(s.x[k]-s.x[k-1]) / 2
 	}
 	return out
-}
-
-// single collects rejected edges both of whose neighbours fit.
-func (f *Fit) single() {
-	for i, e := range f.Edges {
-		if !e.Used && (i == 0 || f.Edges[i-1].Used) && (i+1 == len(f.Edges) || f.Edges[i+1].Used) {
-			f.Single = append(f.Single, e)
-		}
-	}
 }

@@ -66,18 +66,18 @@ func windows(spans []validate.Span, interval measure.Seconds) (out []window, uns
 }
 
 // finely measures the edges around a lag and fits the clock to them.
-func finely(trace Trace, spans []validate.Span, l lag, c *coarse, o Options) (*Fit, error) {
+func finely(trace Trace, spans []validate.Span, l lag, c *coarse) (*Fit, error) {
 	ws, unseen := windows(spans, c.interval)
 	if len(ws) == 0 {
 		return nil, fmt.Errorf("%w: no stretch of work or rest lasts ten of the meter's samples, %.2g s each",
 			ErrActivity, float64(c.interval))
 	}
-	t := tracker{lag: l, ref: spans[0].From, interval: float64(c.interval), uRate: o.URate}
+	t := tracker{lag: l, ref: spans[0].From, interval: float64(c.interval)}
 	if err := t.run(trace, ws); err != nil {
 		return nil, err
 	}
 	f := &Fit{Edges: t.edges, Unseen: unseen + t.unseen, interval: c.interval}
-	if err := f.solve(spans[0].From, o); err != nil {
+	if err := f.solve(spans[0].From); err != nil {
 		return nil, err
 	}
 	var halves []float64
@@ -97,7 +97,6 @@ type tracker struct {
 	lag      lag
 	ref      measure.Seconds // host time at which lag holds
 	interval float64
-	uRate    float64
 	late     []float64 // of the last edges against the lag, in seconds
 	edges    []Edge
 	unseen   int
@@ -114,15 +113,6 @@ func (t *tracker) expect(host measure.Seconds) float64 {
 		m += stats.Median(t.late[max(0, n-recent):])
 	}
 	return m
-}
-
-// slack returns the allowed deviation of an edge from its prediction, in seconds; +Inf
-// before the first edge.
-func (t *tracker) slack(host measure.Seconds) float64 {
-	if len(t.late) == 0 {
-		return math.Inf(1)
-	}
-	return leastSlack + 3*t.uRate*float64(host-t.last)
 }
 
 // run collects the samples of each window in turn and measures its edge.
@@ -150,10 +140,29 @@ func (t *tracker) run(trace Trace, ws []window) error {
 	return nil
 }
 
-// look measures the edge in the present window and clears it.
+// look measures the edge in the present window and clears it. An end of work is a
+// departure from rest in reversed time, whatever the power did in between.
 func (t *tracker) look(w window) {
 	expected := t.expect(w.host)
-	d, ok := t.departure(w.end, expected, t.slack(w.host))
+	slack := math.Inf(1) // allowed deviation of an edge from its prediction: any of the first
+	if len(t.late) > 0 {
+		slack = leastSlack + 3*uRate*float64(w.host-t.last)
+	}
+	sign := 1.0
+	if w.end {
+		sign = -1
+		slices.Reverse(t.t)
+		slices.Reverse(t.p)
+		for i := range t.t {
+			t.t[i] = -t.t[i]
+		}
+	}
+	var d departure
+	ok := len(t.t) >= 2*minWindow-1
+	if ok {
+		d, ok = depart(t.t, t.p, t.interval, sign*expected, slack, t.work)
+	}
+	d.onset, d.mid = sign*d.onset, sign*d.mid
 	t.t, t.p = t.t[:0], t.p[:0]
 	if !ok || math.Abs(d.mid-expected) > float64(w.half) {
 		t.unseen++
@@ -168,27 +177,6 @@ func (t *tracker) look(w window) {
 		Host: w.host, Meter: measure.Seconds(d.onset), U: measure.Seconds(d.u), End: w.end,
 		Step: measure.Watt(d.step), Rise: measure.Seconds(d.rise), middle: measure.Seconds(d.mid),
 	})
-}
-
-// departure finds the instant at which the power leaves rest. An end of work is a
-// departure in reversed time, whatever the power did in between.
-func (t *tracker) departure(end bool, expected, slack float64) (departure, bool) {
-	if len(t.t) < 2*minWindow-1 {
-		return departure{}, false
-	}
-	if end {
-		slices.Reverse(t.t)
-		slices.Reverse(t.p)
-		for i := range t.t {
-			t.t[i] = -t.t[i]
-		}
-		expected = -expected
-	}
-	d, ok := depart(t.t, t.p, t.interval, expected, slack, t.work)
-	if end {
-		d.onset, d.mid = -d.onset, -d.mid
-	}
-	return d, ok
 }
 
 const (
@@ -258,18 +246,14 @@ func depart(t, p []float64, interval, expected, slack, work float64) (departure,
 	}
 	d := fitRamp(t, p, j, interval, sigma)
 	d.step = whole
-	d.u = math.Hypot(d.u, uTail*max(0, lasts(t, mean(0, max(h, j/2)), max(whole, work), h, j, mean)-aroundTime))
-	return d, true
-}
-
-// lasts returns the time in seconds from the step at j until the power reaches four
-// fifths of its working level: long where a kernel's blocks end one after the other.
-func lasts(t []float64, rest, whole float64, h, j int, mean func(a, b int) float64) float64 {
-	k := j
-	for k+h <= len(t) && mean(k, k+h) < rest+0.8*whole {
+	// The time from the step at j until the power reaches four fifths of its working
+	// level is long where a kernel's blocks end one after the other.
+	k, level := j, mean(0, max(h, j/2))+0.8*max(whole, work)
+	for k+h <= len(t) && mean(k, k+h) < level {
 		k++
 	}
-	return t[min(k, len(t)-1)] - t[j]
+	d.u = math.Hypot(d.u, uTail*max(0, t[min(k, len(t)-1)]-t[j]-aroundTime))
+	return d, true
 }
 
 // highest returns the index within [from, to) at which f is largest; from where the

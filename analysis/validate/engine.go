@@ -17,14 +17,6 @@ type Options struct {
 	Level     float64 // of the intervals; 0.95 when zero
 	Seed      uint64
 	Columns   int // of the trace; 1200 when zero
-	// Correctors make more methods out of those that were read.
-	Correctors []Corrector
-}
-
-// Corrector makes a corrected variant of a method out of its readings: a lag undone, a
-// gain applied. ok is false where it does not apply to that method.
-type Corrector interface {
-	Correct(ctx context.Context, m Method, work Span) (corrected Method, ok bool, err error)
 }
 
 // defaults replaces zeros and levels outside of 0 to 1.
@@ -54,9 +46,8 @@ const (
 
 // run is one validation.
 type run struct {
-	s       *Subject
-	o       Options
-	methods []Method
+	s *Subject
+	o Options
 
 	from, to float64
 	edges    []float64 // of the cells of the work
@@ -77,9 +68,6 @@ func Run(ctx context.Context, s Subject, o Options) (*Report, error) {
 		return nil, err
 	}
 	r := &run{s: &s, o: o.defaults(), from: float64(s.Work.From), to: float64(s.Work.To)}
-	if err := r.correct(ctx); err != nil {
-		return nil, err
-	}
 	r.lay()
 	if err := r.read(ctx); err != nil {
 		return nil, err
@@ -89,36 +77,16 @@ func Run(ctx context.Context, s Subject, o Options) (*Report, error) {
 	}
 	r.rep.Unmeasured = append([]string{}, s.Missing...)
 	r.rep.Missing, r.rep.MissingPower = Unseen(s.Missing)
-	for i := range r.methods {
+	for i := range s.Methods {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		r.rep.Methods = append(r.rep.Methods, r.judge(&r.methods[i]))
+		r.rep.Methods = append(r.rep.Methods, r.judge(&s.Methods[i]))
 	}
 	r.judgeLoad()
 	r.judgeKernels()
 	r.rep.conclude()
 	return &r.rep, nil
-}
-
-// correct adds the corrected methods, each behind the one that it was made of.
-func (r *run) correct(ctx context.Context) error {
-	for _, m := range r.s.Methods {
-		r.methods = append(r.methods, m)
-		for _, c := range r.o.Correctors {
-			x, ok, err := c.Correct(ctx, m, r.s.Work)
-			if err == nil && ok {
-				err = x.check()
-			}
-			if err != nil {
-				return r.s.refuse("correct %s: %w", m.Name, err)
-			}
-			if ok {
-				r.methods = append(r.methods, x)
-			}
-		}
-	}
-	return nil
 }
 
 // lay lays out the instants at which the truth's energy is wanted.
@@ -143,8 +111,8 @@ func (r *run) lay() {
 	for _, k := range r.s.Kernels {
 		cuts = r.cutsOf(cuts, k.Span)
 	}
-	for i := range r.methods {
-		for _, c := range r.stands(r.methods[i].Readings) {
+	for _, m := range r.s.Methods {
+		for _, c := range r.stands(m.Readings) {
 			cuts = append(cuts, c.from, c.to)
 		}
 	}
@@ -173,7 +141,8 @@ func ticks(from, to float64, n int) []float64 {
 
 // read is the one pass over the truth.
 func (r *run) read(ctx context.Context) error {
-	tr := newTrace(r.columns)
+	n := r.o.Columns
+	tr := tracer{edges: r.columns, min: constant(math.Inf(1), n), max: constant(math.Inf(-1), n)}
 	peak := math.Inf(-1)
 	seen := uint64(0)
 	for s, err := range r.s.Truth {

@@ -3,6 +3,7 @@ package validate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -29,12 +30,7 @@ func (r *run) judgeKernels() {
 		return
 	}
 	l := r.layKernels(spans)
-	names := make([]string, 0, len(by))
-	for name := range by {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(by)) {
 		launches := make([]stretch, len(by[name]))
 		for i, n := range by[name] {
 			launches[i] = l.stretchOf(spans[n])
@@ -104,8 +100,8 @@ func (r *run) layKernels(spans []Span) *layout {
 	if r.shift > 0 {
 		l.less, l.more = at(r.truth, -r.shift), at(r.truth, r.shift)
 	}
-	for i := range r.methods {
-		l.said = append(l.said, at(ofReadings(r.truth.cuts, r.methods[i].Readings, reach), 0))
+	for _, m := range r.s.Methods {
+		l.said = append(l.said, at(ofReadings(r.truth.cuts, m.Readings, reach), 0))
 	}
 	return l
 }
@@ -168,9 +164,9 @@ func (r *run) kernel(l *layout, launches []stretch) (out KernelReport) {
 	u := r.uncertainty(sum, share, less, more)
 	out.Share = seconds(share)
 	out.Truth = Truth{Energy: measure.Joule(sum), U: measure.Joule(2 * u)}
-	for i := range r.methods {
+	for i := range r.s.Methods {
 		said, all := l.said[i].each(launches)
-		out.Methods = append(out.Methods, r.kernelMethod(&r.methods[i], said, all, truth, out.Truth, share))
+		out.Methods = append(out.Methods, r.kernelMethod(&r.s.Methods[i], said, all, truth, out.Truth, share))
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -82,7 +83,12 @@ func (r *run) pointwise(out *MethodReport, m *Method) {
 func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 	e, truth := float64(out.Energy), float64(r.rep.Truth.Energy)
 	if math.IsNaN(e) || math.IsInf(e, 0) {
-		out.Note = join(out.Note, silence(m, r))
+		if n := len(m.Readings); n == 0 {
+			out.Note = cmp.Or(m.Note, "it has no readings")
+		} else if m.Note == "" {
+			out.Note = fmt.Sprintf("its readings lie from %.3f s to %.3f s and do not reach over the work, %.3f s to "+
+				"%.3f s", float64(m.Readings[0].At), float64(m.Readings[n-1].At), r.from, r.to)
+		}
 		return
 	}
 	// The interval combines in quadrature the uncertainties of meter and method with the
@@ -104,8 +110,11 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 			out.Block = seconds(b.Block * (r.to - r.from) / float64(len(cells)))
 		}
 	} else {
-		out.Note = join(out.Note, "its interval holds the meter's uncertainty alone: there are no readings all "+
-			"along the work to resample")
+		if out.Note != "" {
+			out.Note += "; "
+		}
+		out.Note += "its interval holds the meter's uncertainty alone: there are no readings all along the work to " +
+			"resample"
 	}
 	out.Interval = errorInterval(out.ErrorPct, below, above)
 	out.Agreement = r.agreement(measure.Estimate{Energy: out.Energy, U: m.U}, r.total(), float64(r.s.Work.Length()))
@@ -139,31 +148,10 @@ func (r *run) bootstrap() stats.Bootstrap {
 	return stats.Bootstrap{Resamples: r.o.Resamples, Level: r.o.Level, Seed: r.o.Seed}
 }
 
-// silence returns the reason for a missing energy.
-func silence(m *Method, r *run) string {
-	switch n := len(m.Readings); {
-	case m.Note != "":
-		return "" // it says so itself
-	case n == 0:
-		return "it has no readings"
-	default:
-		return fmt.Sprintf("its readings lie from %.3f s to %.3f s and do not reach over the work, %.3f s to %.3f s",
-			float64(m.Readings[0].At), float64(m.Readings[n-1].At), r.from, r.to)
-	}
-}
-
 // errorInterval returns the interval of an error, in per cent, from the relative uncertainties
 // below and above it.
 func errorInterval(errorPct measure.Number, below, above float64) Interval {
 	return Interval{errorPct - measure.Number(100*below), errorPct + measure.Number(100*above)}
-}
-
-// join separates two notes by a semicolon, unless one is empty.
-func join(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "; " + b
 }
 
 // Limits of the lag: the least correlation, the height of a second peak relative to the

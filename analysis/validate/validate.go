@@ -391,12 +391,6 @@ type tracer struct {
 	min, max []float64
 }
 
-// newTrace returns empty columns between edges of equal distance.
-func newTrace(edges []float64) *tracer {
-	n := len(edges) - 1
-	return &tracer{edges: edges, min: constant(math.Inf(1), n), max: constant(math.Inf(-1), n)}
-}
-
 // add puts a sample into its column.
 func (t *tracer) add(s Sample) {
 	n := len(t.min)

@@ -288,37 +288,6 @@ func TestMissingRails(t *testing.T) {
 	}
 }
 
-// gain is a corrector that divides by a gain.
-type gain float64
-
-func (g gain) Correct(_ context.Context, m Method, _ Span) (Method, bool, error) {
-	if m.Name != "instant" {
-		return Method{}, false, nil
-	}
-	out := Method{Name: "instant, corrected", Energy: nan}
-	for _, r := range m.Readings {
-		out.Readings = append(out.Readings, Reading{r.At, r.Power / measure.Watt(g)})
-	}
-	return out, true, nil
-}
-
-type failing struct{}
-
-func (failing) Correct(context.Context, Method, Span) (Method, bool, error) {
-	return Method{}, false, errors.New("no profile")
-}
-
-func TestCorrectors(t *testing.T) {
-	r := validateOK(t, alternating(), Options{Correctors: []Corrector{gain(0.4)}})
-	if len(r.Methods) != 5 || r.Methods[1].Name != "instant, corrected" {
-		t.Fatalf("%+v", r.Methods)
-	}
-	around(t, "corrected", r.Methods[1].ErrorPct, 0, 0.3)
-	if _, err := Run(t.Context(), alternating(), Options{Correctors: []Corrector{failing{}}}); !errors.Is(err, ErrSubject) || !strings.Contains(err.Error(), "no profile") {
-		t.Error(err)
-	}
-}
-
 // The same subject gives the same report, and another seed another interval.
 func TestSeed(t *testing.T) {
 	a, b, c := validateOK(t, alternating(), Options{Seed: 3}), validateOK(t, alternating(), Options{Seed: 3}), validateOK(t, alternating(), Options{Seed: 4})

@@ -16,11 +16,8 @@ import (
 // judgeLoad sets the swing of the truth and its share within the sensor's updates.
 func (r *run) judgeLoad() {
 	mean := float64(r.rep.Truth.Energy) / float64(len(r.power))
-	var all float64
-	for _, e := range r.power {
-		all += (e - mean) * (e - mean)
-	}
-	r.rep.Swing = measure.Number(math.Sqrt(all/float64(len(r.power))) / mean)
+	spread := stats.Deviations(r.power, constant(mean, len(r.power)), nil).RMSE
+	r.rep.Swing = measure.Number(spread / mean)
 	var slow float64
 	for _, m := range r.rep.Methods {
 		if u := float64(m.Update); u > slow && u < (r.to-r.from)/2 {
@@ -28,9 +25,12 @@ func (r *run) judgeLoad() {
 		}
 	}
 	r.rep.Alternation = measure.Number(r.within(slow))
+	// A method is blind where the power changes faster than it has new values, or while it
+	// shows none.
 	for i := range r.rep.Methods {
 		m := &r.rep.Methods[i]
-		m.blind = r.blind(m)
+		u := float64(m.Update)
+		m.blind = r.rep.Swing >= 0.1 && m.Compared >= 2 && (math.IsNaN(u) || r.within(u) > 0.5)
 	}
 }
 
@@ -55,16 +55,6 @@ func (r *run) within(length float64) float64 {
 		return 0
 	}
 	return inside / all
-}
-
-// blind reports whether the power changes faster than a method has new values, or
-// while it shows none.
-func (r *run) blind(m *MethodReport) bool {
-	if r.rep.Swing < 0.1 || m.Compared < 2 {
-		return false
-	}
-	u := float64(m.Update)
-	return math.IsNaN(u) || r.within(u) > 0.5
 }
 
 // ratings bound missing rails by the limits of a slot in the PCI Express Card
@@ -132,7 +122,11 @@ func (rep *Report) conclude() {
 	})
 	parts := []string{rep.sentence(worst)}
 	if best != worst {
-		parts = append(parts, rep.praise(best))
+		nearest := fmt.Sprintf("the nearest, %s, is off by %s", best.Name, errorText(best))
+		if best.Agreement == Agrees {
+			nearest = rep.agreeing(best)
+		}
+		parts = append(parts, nearest)
 	}
 	widest := slices.MaxFunc(told, func(a, b *MethodReport) int { return cmp.Compare(half(a), half(b)) })
 	if half(widest) > wild && widest != worst && widest != best {
@@ -155,8 +149,14 @@ func (rep *Report) sentence(m *MethodReport) string {
 	if m.Agreement == Agrees {
 		return rep.agreeing(m)
 	}
-	if !m.everOff() {
-		return rep.single(m)
+	if !m.everOff() { // off this time, while the interval for other work holds zero
+		against := "outside of the uncertainty"
+		if m.Agreement == Unknown {
+			against = "which the meter does not see enough to judge"
+		}
+		d := decimals(half(m))
+		return fmt.Sprintf("%s read %.*f %% %s this time, %s; of work like this it may say anything from %+.*f to "+
+			"%+.*f %%", m.Name, d, size(m.ErrorPct), way(m), against, d, m.Interval.Lo, d, m.Interval.Hi)
 	}
 	out := fmt.Sprintf("%s reads %s %s over this work", m.Name, sized(m), way(m))
 	switch why := rep.advice(m); {
@@ -174,18 +174,6 @@ func way(m *MethodReport) string {
 		return "low"
 	}
 	return "high"
-}
-
-// single describes a method that is off over this work, while its interval for other
-// work holds zero.
-func (rep *Report) single(m *MethodReport) string {
-	against := "outside of the uncertainty"
-	if m.Agreement == Unknown {
-		against = "which the meter does not see enough to judge"
-	}
-	d := decimals(half(m))
-	return fmt.Sprintf("%s read %.*f %% %s this time, %s; of work like this it may say anything from %+.*f to %+.*f %%",
-		m.Name, d, size(m.ErrorPct), way(m), against, d, m.Interval.Lo, d, m.Interval.Hi)
 }
 
 // agreeing describes a method whose energy over the work agrees, and errors that this
@@ -242,14 +230,6 @@ func (rep *Report) advice(m *MethodReport) string {
 		return fmt.Sprintf("it settles too slowly for work of %v", measure.Seconds(length))
 	}
 	return "calibrate it against the meter before use"
-}
-
-// praise describes the method with the least error.
-func (rep *Report) praise(m *MethodReport) string {
-	if m.Agreement == Agrees {
-		return rep.agreeing(m)
-	}
-	return fmt.Sprintf("the nearest, %s, is off by %s", m.Name, errorText(m))
 }
 
 // lacking describes the effect of missing rails on the errors.

@@ -34,7 +34,10 @@ type Page struct {
 }
 
 // Refusal is a subject that could not be judged.
-type Refusal struct{ Name, Reason string }
+type Refusal struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
 
 // clean returns a copy of a report with unprintable characters of its names escaped.
 func clean(r *validate.Report) *validate.Report {

@@ -1,10 +1,11 @@
 package validate
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/wattmark/wattmark/analysis/clocksync"
@@ -48,13 +49,12 @@ func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
 			return s, err
 		}
 	}
-	host := func(t measure.Seconds) measure.Seconds { return t + by }
 	at := s.Work.From
 	s.Clock = validate.Clock{
 		Offset: by, OffsetU: 2 * measure.SecondsOf(f.uOffset), DriftPPM: 0,
 		DriftUPPM: measure.Number(nan()), How: "given", OffsetAt: &at,
 	}
-	m.put(&s, host)
+	m.put(&s, func(t measure.Seconds) measure.Seconds { return t + by })
 	return s, nil
 }
 
@@ -63,7 +63,7 @@ func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
 // not determine the offset.
 func (m *foreignRun) Found() (validate.Subject, error) {
 	s := m.Subject
-	fit, err := clocksync.Find(m.trace, s.Kernels, clocksync.Options{})
+	fit, err := clocksync.Find(m.trace, s.Kernels)
 	if err != nil {
 		return s, fmt.Errorf(
 			"%s: %w\nIf it is known otherwise, give what to add to the meter's times with --clock-offset", s.Name, err)
@@ -91,29 +91,28 @@ func (m *foreignRun) Found() (validate.Subject, error) {
 }
 
 // put sets the truth, gaps and notes of s, with the meter's times mapped by host to the
-// host's clock. It copies the cautions, because given and Found share one slice.
+// host's clock. It copies the cautions, because given and Found share one slice. Where
+// the clock jumps back, samples up to the last time already yielded are dropped, so that
+// times increase strictly.
 func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {
 	s.Gaps = nil
-	for _, g := range m.gaps() {
+	for _, g := range m.lost {
 		s.Gaps = append(s.Gaps, validate.Span{From: host(g.From), To: host(g.To)})
 	}
-	s.Cautions = append(s.Cautions[:len(s.Cautions):len(s.Cautions)], m.notes()...)
-	s.Truth = inOrder(m.trace, host)
-}
-
-// inOrder maps the samples of trace to the host's clock. Where the clock jumps back,
-// samples up to the last time already yielded are dropped, so that times increase
-// strictly.
-func inOrder(trace clocksync.Trace, host func(measure.Seconds) measure.Seconds) iter.Seq2[validate.Sample, error] {
-	return func(yield func(validate.Sample, error) bool) {
+	s.Cautions = slices.Clip(s.Cautions)
+	if m.skipped > 0 {
+		s.Cautions = append(s.Cautions,
+			fmt.Sprintf("%d bytes of %s belong to no record and were left out", m.skipped, m.path))
+	}
+	s.Truth = func(yield func(validate.Sample, error) bool) {
 		last := measure.Seconds(math.Inf(-1))
-		for s, err := range trace() {
-			s.At = host(s.At)
-			if err == nil && s.At <= last {
+		for x, err := range m.trace() {
+			x.At = host(x.At)
+			if err == nil && x.At <= last {
 				continue
 			}
-			last = s.At
-			if !yield(s, err) {
+			last = x.At
+			if !yield(x, err) {
 				return
 			}
 		}
@@ -181,9 +180,24 @@ func turns(size measure.Seconds) string {
 	return fmt.Sprintf("; it is %.0f turns of a PMD's time stamp, so that samples were lost there", n)
 }
 
-// renderFoundClock writes the time at which a recovered offset holds, the number of edges
-// behind it, and the breaks of the clock.
-func renderFoundClock(w io.Writer, c *validate.Clock) {
+// renderClock writes the offset and drift between the meter's clock and the host's. Of a
+// recovered clock it adds the time at which the offset holds, the number of edges behind
+// it, and the breaks.
+func renderClock(w io.Writer, c *validate.Clock) {
+	fmt.Fprintf(w, "  clock    %s", cmp.Or(c.How, "as given"))
+	if math.IsNaN(float64(c.OffsetU)) {
+		fmt.Fprintln(w, ", how well is not known")
+	} else {
+		fmt.Fprint(w, ": ")
+		if !math.IsNaN(float64(c.Offset)) {
+			fmt.Fprintf(w, "%v added to the meter's times, ", c.Offset)
+		}
+		fmt.Fprintf(w, "± %v", c.OffsetU)
+		if measure.Known(c.DriftPPM) {
+			fmt.Fprintf(w, "; %+.1f ppm on the host's", c.DriftPPM)
+		}
+		fmt.Fprintln(w)
+	}
 	f := c.Found
 	if f == nil || c.OffsetAt == nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/correct"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/validate"
@@ -18,8 +18,7 @@ import (
 
 // correctedFlags adds the flags that describe a sensor, whose lag or window is corrected
 // and validated beside the methods.
-func (f *ValidateFlags) correctedFlags(c *cobra.Command) {
-	fl := c.Flags()
+func (f *ValidateFlags) correctedFlags(fl *pflag.FlagSet) {
 	f.sensor.Slope = correct.Symmetric.String()
 	fl.StringVar(&f.sensor.Profile, "profile", "", "judge corrected variants too, by this stored sensor profile "+
 		"(of a task: those of its GPU are used by themselves)")
@@ -30,25 +29,22 @@ func (f *ValidateFlags) correctedFlags(c *cobra.Command) {
 	fl.DurationVar(&f.sensor.Period, "period", 0, "from one renewal of the register to the next, with --window or --tau")
 }
 
-// findProfiles returns the sensor profiles to correct with: the one that the flags
-// describe, else those stored for the GPU uuid. Without flags, a nil db or an empty uuid
-// yields none.
-func findProfiles(a *cli.App, ctx context.Context, f *ValidateFlags, db *store.DB,
-	uuid string,
-) ([]*sensor.Profile, error) {
-	if f.sensor.Profile == "" && f.sensor.Preset == "" && f.sensor.Tau == 0 && f.sensor.Window == 0 {
-		return profilesOf(ctx, db, uuid)
-	}
-	p, _, err := correctcmd.SensorFrom(a, ctx, &f.sensor)
-	return []*sensor.Profile{p}, err
-}
-
 // addCorrected appends to the methods of s a variant for each profile, with the sensor's
-// lag or window corrected.
+// lag or window corrected. A profile without a field applies to the first method with at
+// least two readings; one that fits no method is left out.
 func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
 	var out []validate.Method
 	for _, p := range profiles {
-		for _, m := range correctedOf(s, p) {
+		i := slices.IndexFunc(s.Methods, func(m validate.Method) bool {
+			return len(m.Readings) >= 2 && (p.Field == "" || p.Field == strings.TrimPrefix(m.Name, cli.SmiPrefix))
+		})
+		if i < 0 {
+			continue
+		}
+		// The profile is shared between subjects: the field is set on a copy.
+		q := *p
+		q.Field = s.Methods[i].Name
+		for _, m := range correct.Methods(s.Methods[i].Readings, &q, s.Work, s.Kernels) {
 			// A variant that wattmark correct stored is validated as stored.
 			if !slices.ContainsFunc(s.Methods, func(x validate.Method) bool { return x.Name == m.Name }) {
 				out = append(out, m)
@@ -58,26 +54,17 @@ func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
 	s.Methods = append(s.Methods, out...)
 }
 
-// correctedOf corrects the readings of the field that p describes. A profile without a
-// field applies to the first method with at least two readings. It returns nil where no
-// method fits.
-func correctedOf(s *validate.Subject, p *sensor.Profile) []validate.Method {
-	for _, m := range s.Methods {
-		field := strings.TrimPrefix(m.Name, cli.SmiPrefix)
-		if len(m.Readings) < 2 || p.Field != "" && p.Field != field {
-			continue
-		}
-		// The profile is shared between subjects: the field is set on a copy.
-		q := *p
-		q.Field = m.Name
-		return correct.Methods(m.Readings, &q, s.Work, s.Kernels)
+// findProfiles returns the sensor profiles to correct with: the one that the flags
+// describe, else the newest stored one of each field of the GPU uuid. Without flags, a nil
+// db or an empty uuid yields none. Stored profiles are named "UUID FIELD", and the list is
+// ordered by name, then by version.
+func findProfiles(a *cli.App, ctx context.Context, f *ValidateFlags, db *store.DB,
+	uuid string,
+) ([]*sensor.Profile, error) {
+	if f.sensor.Profile != "" || f.sensor.Preset != "" || f.sensor.Tau != 0 || f.sensor.Window != 0 {
+		p, _, err := correctcmd.SensorFrom(a, ctx, &f.sensor)
+		return []*sensor.Profile{p}, err
 	}
-	return nil
-}
-
-// profilesOf returns the newest stored profile of each field of a GPU's sensor. Stored
-// profiles are named "UUID FIELD", and the list is ordered by name, then by version.
-func profilesOf(ctx context.Context, db *store.DB, uuid string) ([]*sensor.Profile, error) {
 	if db == nil || uuid == "" {
 		return nil, nil
 	}

@@ -42,25 +42,18 @@ func taskMethods(ctx context.Context, db *store.DB, t *store.Task, times report.
 	for i := range results {
 		out = append(out, taskMethod(&results[i], by, times, work))
 	}
-	return append(out, otherReadings(by, out, times)...), nil
-}
-
-// otherReadings returns the fields and logs that no method in known covers: of tasks
-// measured without methods, and of recordings that were played back. Their energy is NaN,
-// so that validation integrates the readings.
-func otherReadings(by map[string][]sensor.Point, known []validate.Method,
-	times report.TaskTimes,
-) (out []validate.Method) {
-	// A name that is already a method is skipped; stored is its key in the database.
+	// Fields and logs that no method covers: of tasks measured without methods, and of
+	// recordings that were played back. Their energy is NaN, so that validation integrates
+	// the readings. stored is the key of a name in the database.
 	add := func(name, stored string) {
 		if r := points(by[stored], times); len(r) > 0 &&
-			!slices.ContainsFunc(known, func(m validate.Method) bool { return m.Name == name }) {
+			!slices.ContainsFunc(out, func(m validate.Method) bool { return m.Name == name }) {
 			out = append(out, validate.Method{Name: name, Readings: r, Energy: measure.Joule(math.NaN())})
 		}
 	}
 	add(string(sensor.InstantField), sensor.InstantPower)
 	add(string(sensor.AverageField), sensor.AveragePower)
-	if len(known) == 0 {
+	if len(results) == 0 {
 		add("usage", sensor.UsagePower) // SMA and MTSM read the same register
 	}
 	for _, stored := range slices.Sorted(maps.Keys(by)) {
@@ -68,7 +61,7 @@ func otherReadings(by map[string][]sensor.Point, known []validate.Method,
 			add(stored, stored)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // taskMethod converts one stored method. Its energy follows the method's own rule; the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -11,7 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/analysis/clocksync"
 	"github.com/wattmark/wattmark/analysis/metercsv"
 	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/analysis/smilog"
@@ -50,9 +52,8 @@ var recordedNames = []string{
 	"u-clock-offset", "recover", "meter-start", "u-meter",
 }
 
-// flags adds the flags of a recording to c.
-func (f *RecordedFlags) flags(c *cobra.Command) {
-	fl := c.Flags()
+// flags adds the flags of a recording to fl.
+func (f *RecordedFlags) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.Dir, "recording", "", "a folder with PMD_data.bin, PMD_start_ts.txt, gpudata.csv and timestamps.csv")
 	fl.StringVar(&f.meter, "meter", "",
 		"what the meter logged: CSV with columns of time and power, such as time_s,power_w")
@@ -67,13 +68,6 @@ func (f *RecordedFlags) flags(c *cobra.Command) {
 	fl.BoolVar(&f.recover, "recover", false, "beside a given --clock-offset, find it from the data too")
 	fl.StringVar(&f.start, "meter-start", "", "when the relative times of --meter begin, as in 2026-01-02T15:04:05.123Z")
 	fl.Float64Var(&f.uMeter, "u-meter", 0.01, "relative standard uncertainty of the power in --meter")
-}
-
-// asked reports whether a recording is selected, and notes which offsets were set: zero
-// is a valid value of both.
-func (f *RecordedFlags) asked(c *cobra.Command) bool {
-	f.SmiTime.Given, f.offsetGiven = c.Flags().Changed("utc-offset"), c.Flags().Changed("clock-offset")
-	return slices.ContainsFunc(recordedNames, c.Flags().Changed)
 }
 
 // checkRecorded returns a usage error for contradictory flags of a recording.
@@ -118,7 +112,11 @@ func validateRecorded(a *cli.App, ctx context.Context, args []string, f Validate
 	if err := f.checkRecorded(args); err != nil {
 		return err
 	}
-	m, err := f.recorded.read()
+	read := f.recorded.readFiles
+	if f.recorded.Dir != "" {
+		read = f.recorded.ReadDir
+	}
+	m, err := read()
 	if err != nil {
 		return err
 	}
@@ -131,23 +129,16 @@ func validateRecorded(a *cli.App, ctx context.Context, args []string, f Validate
 }
 
 // foreignRun is a measurement of other tools before its clocks are related. It is not
-// safe for concurrent use: each pass over trace overwrites the gaps and notes.
+// safe for concurrent use: each pass over trace collects lost and skipped anew.
 type foreignRun struct {
-	validate.Subject // complete but for the truth and the clock
+	validate.Subject        // complete but for the truth and the clock
+	path             string // of the meter's file
 	// trace reads the meter's file from its beginning, on the meter's clock, whose zero
 	// is the subject's origin.
-	trace  func() iter.Seq2[validate.Sample, error]
-	gaps   func() []validate.Span // on the meter's clock, once the trace has been read
-	notes  func() []string        // cautions, valid after a pass over the trace
-	placed bool                   // an absolute start of the meter is known, however inaccurate
-}
-
-// read reads the folder or the files that the flags name.
-func (f *RecordedFlags) read() (*foreignRun, error) {
-	if f.Dir != "" {
-		return f.ReadDir()
-	}
-	return f.readFiles()
+	trace   clocksync.Trace
+	lost    []validate.Span // gaps on the meter's clock, at most mostGaps
+	skipped uint64          // bytes that belong to no record
+	placed  bool            // an absolute start of the meter is known, however inaccurate
 }
 
 // ReadDir reads a folder in the layout of the public data of arXiv 2312.02741. The
@@ -157,11 +148,11 @@ func (f *RecordedFlags) ReadDir() (*foreignRun, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w\nSee: wattmark validate --help for the files that make a recording", f.Dir, err)
 	}
-	m := &foreignRun{placed: true}
+	m := &foreignRun{path: filepath.Join(f.Dir, recording.SerialFile), placed: true}
 	m.Name, m.Meter, m.Origin = filepath.Base(filepath.Clean(f.Dir)), pmd.Kind, rec.Start
 	_, m.Missing = pmd.NaturalRails(pmd.Inputs(pmd.Defaults()))
 	m.Systematic, m.Offset = pmd.SystematicOf()
-	m.tracePMD(filepath.Join(f.Dir, recording.SerialFile))
+	m.trace = m.reread(m.totals)
 	m.setWork(recording.Pairs(rec.Events), rec.Events[0], rec.Events[len(rec.Events)-1])
 	path := filepath.Join(f.Dir, recording.SensorFile)
 	if err := m.setSensor(rec.Sensor, f.SmiTime); err != nil {
@@ -262,59 +253,89 @@ func hours(d time.Duration) string {
 	return s
 }
 
-// tracePMD sets the trace to the serial bytes of an ElmorLabs PMD. A pass resets gaps and
-// skipped, and collects them anew.
-func (m *foreignRun) tracePMD(path string) {
-	var gaps []validate.Span
-	var skipped uint64
-	m.trace = func() iter.Seq2[validate.Sample, error] {
+// reread returns a trace that opens the meter's file anew on each pass. Errors name it.
+func (m *foreignRun) reread(samples func(io.Reader) (iter.Seq2[validate.Sample, error], error)) clocksync.Trace {
+	return func() iter.Seq2[validate.Sample, error] {
 		return func(yield func(validate.Sample, error) bool) {
-			file, err := os.Open(path)
+			file, err := os.Open(m.path)
 			if err != nil {
 				yield(validate.Sample{}, err)
 				return
 			}
 			defer file.Close()
-			gaps, skipped = gaps[:0], 0
-			for s, err := range pmd.Totals(file, pmd.Defaults()) {
-				if err != nil {
-					err = fmt.Errorf("%s: %w", path, err)
-				}
-				if s.Lost > 0 && len(gaps) < mostGaps {
-					gaps = append(gaps, validate.Span{From: s.At - s.Lost, To: s.At})
-				}
-				skipped += s.Skipped
-				if !yield(validate.Sample{At: s.At, Power: s.Power}, err) {
+			list, err := samples(file)
+			if err != nil {
+				yield(validate.Sample{}, logfile.In(m.path, err))
+				return
+			}
+			for s, err := range list {
+				if !yield(s, logfile.In(m.path, err)) {
 					return
 				}
 			}
 		}
-	}
-	m.gaps = func() []validate.Span { return slices.Clone(gaps) }
-	m.notes = func() (out []string) {
-		if skipped > 0 {
-			out = append(out, fmt.Sprintf("%d bytes of %s belong to no record and were left out", skipped, path))
-		}
-		return out
 	}
 }
 
 // mostGaps bounds the gaps kept in memory for a bad serial line.
 const mostGaps = 1 << 16
 
+// totals yields the samples in the serial bytes of an ElmorLabs PMD.
+func (m *foreignRun) totals(r io.Reader) (iter.Seq2[validate.Sample, error], error) {
+	m.lost, m.skipped = nil, 0
+	return func(yield func(validate.Sample, error) bool) {
+		for s, err := range pmd.Totals(r, pmd.Defaults()) {
+			if s.Lost > 0 && len(m.lost) < mostGaps {
+				m.lost = append(m.lost, validate.Span{From: s.At - s.Lost, To: s.At})
+			}
+			m.skipped += s.Skipped
+			if !yield(validate.Sample{At: s.At, Power: s.Power}, err) {
+				return
+			}
+		}
+	}, nil
+}
+
+// rows yields the samples of a CSV file. Relative times count from the subject's origin;
+// absolute ones are moved to it.
+func (m *foreignRun) rows(r io.Reader) (iter.Seq2[validate.Sample, error], error) {
+	h, samples, err := metercsv.Read(r)
+	if err != nil || h.Origin.IsZero() {
+		return samples, err
+	}
+	shift := measure.SecondsOf(h.Origin.Sub(m.Origin))
+	return func(yield func(validate.Sample, error) bool) {
+		for s, err := range samples {
+			s.At += shift
+			if !yield(s, err) {
+				return
+			}
+		}
+	}, nil
+}
+
 // readFiles reads a meter's CSV, a log of nvidia-smi and a CSV of kernels. The zero of
 // the meter's times comes from the file, else from --meter-start; without either the
 // first event stands in for it, and only a recovered offset is meaningful.
 func (f *RecordedFlags) readFiles() (*foreignRun, error) {
-	kernels, from, to, err := readKernels(f.events)
+	var kernels []recording.Kernel
+	var from, to time.Time
+	err := parsed(f.events, func(r io.Reader) (err error) {
+		kernels, from, to, err = recording.ParseKernels(r)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	header, err := meterHeader(f.meter)
+	var header *metercsv.Header // and the time of the first row
+	err = parsed(f.meter, func(r io.Reader) (err error) {
+		header, _, err = metercsv.Read(r)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	m := &foreignRun{placed: true, gaps: func() []validate.Span { return nil }, notes: func() []string { return nil }}
+	m := &foreignRun{path: f.meter, placed: true}
 	m.Name, m.Meter = filepath.Base(f.meter), "CSV"
 	m.Missing, m.Systematic = header.Missing, f.uMeter
 	m.Cautions = append(m.Cautions,
@@ -333,7 +354,7 @@ func (f *RecordedFlags) readFiles() (*foreignRun, error) {
 	default: // the start is found from the data
 		m.Origin, m.placed = from, false
 	}
-	m.traceCSV(f.meter)
+	m.trace = m.reread(m.rows)
 	m.setWork(kernels, from, to)
 	log, err := exchange.ReadSmi(f.smi)
 	if err != nil {
@@ -345,63 +366,12 @@ func (f *RecordedFlags) readFiles() (*foreignRun, error) {
 	return m, nil
 }
 
-// readKernels reads a CSV of kernels with the span of the work, from the first begin to
-// the last end.
-func readKernels(path string) (list []recording.Kernel, from, to time.Time, err error) {
+// parsed reads a file by parse, whose errors it names.
+func parsed(path string, parse func(io.Reader) error) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, from, to, err
+		return err
 	}
 	defer file.Close()
-	if list, from, to, err = recording.ParseKernels(file); err != nil {
-		return nil, from, to, logfile.In(path, err)
-	}
-	return list, from, to, nil
-}
-
-// meterHeader reads the header of a meter's CSV and the time of its first row.
-func meterHeader(path string) (*metercsv.Header, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	h, _, err := metercsv.Read(file)
-	if err != nil {
-		return nil, logfile.In(path, err)
-	}
-	return h, nil
-}
-
-// traceCSV sets the trace to a CSV file, read anew on each pass. Relative times count
-// from the subject's origin; absolute ones are moved to it.
-func (m *foreignRun) traceCSV(path string) {
-	m.trace = func() iter.Seq2[validate.Sample, error] {
-		return func(yield func(validate.Sample, error) bool) {
-			file, err := os.Open(path)
-			if err != nil {
-				yield(validate.Sample{}, err)
-				return
-			}
-			defer file.Close()
-			h, samples, err := metercsv.Read(file)
-			if err != nil {
-				yield(validate.Sample{}, logfile.In(path, err))
-				return
-			}
-			var shift measure.Seconds
-			if !h.Origin.IsZero() {
-				shift = measure.SecondsOf(h.Origin.Sub(m.Origin))
-			}
-			for s, err := range samples {
-				if err != nil {
-					err = logfile.In(path, err)
-				}
-				s.At += shift
-				if !yield(s, err) {
-					return
-				}
-			}
-		}
-	}
+	return logfile.In(path, parse(file))
 }

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"time"
 
 	"github.com/guptarohit/asciigraph"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/analysis/validate/page"
-	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure"
@@ -29,12 +27,12 @@ func (v *validation) render(w io.Writer) {
 		renderSummary(w, v.summary)
 	}
 	for _, x := range v.refused {
-		fmt.Fprintf(w, "\nNot judged: %v\n", x.err)
+		fmt.Fprintf(w, "\nNot judged: %s\n", x.Reason)
 	}
 	for _, f := range []struct{ action, name string }{
-		{"Drawn into", v.svg},
-		{"Written to", v.html},
-		{"Kept as validation", v.saved},
+		{"Drawn into", v.SVG},
+		{"Written to", v.HTML},
+		{"Kept as validation", v.Saved},
 	} {
 		if f.name != "" {
 			fmt.Fprintf(w, "\n%s %s\n", f.action, f.name)
@@ -51,8 +49,7 @@ func renderValidation(w io.Writer, r *validate.Report) {
 	}
 	fmt.Fprintf(w, "  meter    %s, %s over %v, %d samples\n", cmp.Or(r.Meter, "unnamed"),
 		out.EnergyText(r.Truth.Energy, r.Truth.U), r.Work.Length(), r.Samples)
-	renderClock(w, r.Clock)
-	renderFoundClock(w, &r.Clock)
+	renderClock(w, &r.Clock)
 	for _, m := range r.Missing {
 		bound := m.Reason
 		if !math.IsNaN(float64(m.Most)) {
@@ -64,29 +61,12 @@ func renderValidation(w io.Writer, r *validate.Report) {
 		fmt.Fprintf(w, "  caution  %s\n", c)
 	}
 	fmt.Fprintln(w)
-	renderValidated(w, r)
+	renderMethods(w, r)
 	for _, n := range page.Notes(r.Methods) {
 		fmt.Fprintf(w, "  %s\n", n)
 	}
-	renderValidatedKernels(w, r)
+	renderKernels(w, r)
 	plotValidation(w, r)
-}
-
-// renderClock writes the offset and drift between the meter's clock and the host's.
-func renderClock(w io.Writer, c validate.Clock) {
-	if math.IsNaN(float64(c.OffsetU)) {
-		fmt.Fprintf(w, "  clock    %s, how well is not known\n", c.How)
-		return
-	}
-	fmt.Fprintf(w, "  clock    %s: ", cmp.Or(c.How, "as given"))
-	if !math.IsNaN(float64(c.Offset)) {
-		fmt.Fprintf(w, "%v added to the meter's times, ", c.Offset)
-	}
-	fmt.Fprintf(w, "± %v", c.OffsetU)
-	if measure.Known(c.DriftPPM) {
-		fmt.Fprintf(w, "; %+.1f ppm on the host's", c.DriftPPM)
-	}
-	fmt.Fprintln(w)
 }
 
 // orDash formats v, or returns a dash where it is NaN or infinite.
@@ -105,8 +85,8 @@ func intervalText(i validate.Interval) string {
 	return fmt.Sprintf("%+.2f … %+.2f", i.Lo, i.Hi)
 }
 
-// renderValidated writes the table of methods, one row each.
-func renderValidated(w io.Writer, r *validate.Report) {
+// renderMethods writes the table of methods, one row each.
+func renderMethods(w io.Writer, r *validate.Report) {
 	t := out.NewTable(w, "method", ">energy", ">error %", "± U", fmt.Sprintf(">%.4g %% interval", 100*r.Level),
 		">bias", ">RMSE", ">MAPE %", ">lag (k = 2)", ">readings")
 	for i := range r.Methods {
@@ -129,9 +109,9 @@ func renderValidated(w io.Writer, r *validate.Report) {
 // mostKernelLines is the number of kernel names in the text; --json and --html have all.
 const mostKernelLines = 20
 
-// renderValidatedKernels writes the energy and the error of each method by kernel name.
-// Where several kernels run at once, each has an equal share of the power.
-func renderValidatedKernels(w io.Writer, r *validate.Report) {
+// renderKernels writes the energy and the error of each method by kernel name. Where
+// several kernels run at once, each has an equal share of the power.
+func renderKernels(w io.Writer, r *validate.Report) {
 	lines := r.ByKernel(mostKernelLines)
 	if lines == nil {
 		return
@@ -202,12 +182,20 @@ func plotValidation(w io.Writer, r *validate.Report) {
 		chars := asciigraph.SeriesChars(asciigraph.DefaultCharSet, asciigraph.CreateCharSet("*"))
 		g.Options = append(g.Options, chars)
 	}
-	if m := furthest(r); m != nil {
+	var far *validate.MethodReport
+	for i := range r.Methods {
+		m := &r.Methods[i]
+		if len(m.Points) > 1 && measure.Known(m.ErrorPct) &&
+			(far == nil || math.Abs(float64(m.ErrorPct)) > math.Abs(float64(far.ErrorPct))) {
+			far = m
+		}
+	}
+	if far != nil {
 		readings := make([]float64, width)
 		for c := range readings {
-			readings[c] = readingAt(m, at(c))
+			readings[c] = readingAt(far, at(c))
 		}
-		name := measure.Printable(m.Name)
+		name := measure.Printable(far.Name)
 		if plain {
 			name += " (*)"
 		}
@@ -233,19 +221,6 @@ func meterColumns(r *validate.Report, width int) []float64 {
 	return columns
 }
 
-// furthest returns the method with the largest absolute error among those with readings,
-// or nil.
-func furthest(r *validate.Report) (out *validate.MethodReport) {
-	for i := range r.Methods {
-		m := &r.Methods[i]
-		if len(m.Points) > 1 && measure.Known(m.ErrorPct) &&
-			(out == nil || math.Abs(float64(m.ErrorPct)) > math.Abs(float64(out.ErrorPct))) {
-			out = m
-		}
-	}
-	return out
-}
-
 // readingAt returns the power in watts of the last reading at or before an instant, or
 // NaN where none lies within 0.5 s.
 func readingAt(m *validate.MethodReport, at float64) float64 {
@@ -262,14 +237,3 @@ func readingAt(m *validate.MethodReport, at float64) float64 {
 	return v
 }
 
-// writeSVG writes the drawing of all reports.
-func (v *validation) writeSVG(w io.Writer) error { return page.WriteSVG(w, v.reports) }
-
-// writeHTML writes all reports as one self-contained page.
-func (v *validation) writeHTML(w io.Writer) error {
-	p := page.Page{Reports: v.reports, Summary: v.summary, Made: time.Now(), Maker: "wattmark " + cli.Version()}
-	for _, x := range v.refused {
-		p.Refused = append(p.Refused, page.Refusal{Name: x.name, Reason: x.err.Error()})
-	}
-	return p.Write(w)
-}

@@ -88,7 +88,12 @@ func taskTruth(ctx context.Context, db *store.DB, t *store.Task,
 	times report.TaskTimes,
 ) iter.Seq2[validate.Sample, error] {
 	return func(yield func(validate.Sample, error) bool) {
-		tb, skew := t.Setup.Timebase, meanSkew(&t.Setup)
+		// A sample is timed by the mean skew between a scan and the conversion of its rails.
+		tb, skew := t.Setup.Timebase, measure.Seconds(0)
+		for _, r := range t.Setup.Rails {
+			skew += t.Setup.Channels[r.X].Skew
+		}
+		skew /= measure.Seconds(max(len(t.Setup.Rails), 1))
 		stream, err := measure.NewPowerStream(&t.Setup, func(p *measure.Powers) error {
 			for i := range p.Scans() {
 				var w measure.Watt
@@ -121,15 +126,6 @@ func taskTruth(ctx context.Context, db *store.DB, t *store.Task,
 			yield(validate.Sample{}, err)
 		}
 	}
-}
-
-// meanSkew returns the mean time in seconds between a scan and the conversion of its
-// rails. A setup without rails has none.
-func meanSkew(s *measure.Setup) (sum measure.Seconds) {
-	for _, r := range s.Rails {
-		sum += s.Channels[r.X].Skew
-	}
-	return sum / measure.Seconds(max(len(s.Rails), 1))
 }
 
 // budgetOf splits a result's budget into a relative part, which scales with the energy,

@@ -16,12 +16,17 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"io"
 	"iter"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/analysis/validate/page"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/study/correct"
+	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -48,14 +53,20 @@ type ValidateFlags struct {
 // with an error has its name set, so that the error can be attributed.
 type subjects = iter.Seq2[validate.Subject, error]
 
-// validateCmd builds the command. A flag of RecordedFlags selects a recording of other
-// tools; without one the arguments and filters select stored tasks.
-func validateCmd(a *cli.App) *cobra.Command {
+//go:embed help.md
+var help string
+
+// Commands returns the command of this package. A flag of RecordedFlags selects a
+// recording of other tools; without one the arguments and filters select stored tasks.
+func Commands(a *cli.App) []*cobra.Command {
 	var f ValidateFlags
 	c := &cobra.Command{
 		Use: "validate [TASK...]", Short: "Hold what software says of the GPU's power against the meter",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.recorded.asked(cmd) {
+			// Zero is a valid value of both offsets.
+			given := cmd.Flags().Changed
+			f.recorded.SmiTime.Given, f.recorded.offsetGiven = given("utc-offset"), given("clock-offset")
+			if slices.ContainsFunc(recordedNames, given) {
 				return validateRecorded(a, cmd.Context(), args, f)
 			}
 			ids, err := f.check(args)
@@ -69,20 +80,15 @@ func validateCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.user, "user", "", "tasks of this user")
 	fl.StringVar(&f.name, "name", "", "tasks of this name; a trailing * matches what begins so")
 	fl.IntVar(&f.limit, "limit", 50, "how many tasks at most, the newest, with --user and --name")
-	f.recorded.flags(c)
-	f.correctedFlags(c)
-	f.outputFlags(c)
-	return a.JSONFlag(c)
-}
-
-// outputFlags adds the flags that do not depend on the source of the subjects.
-func (f *ValidateFlags) outputFlags(c *cobra.Command) {
-	fl := c.Flags()
+	f.recorded.flags(fl)
+	f.correctedFlags(fl)
+	// These do not depend on the source of the subjects.
 	cli.SVGFlag(fl, &f.svg, "draw the power by the meter and by each method, and the energies, into this file")
 	cli.OutFlag(fl, &f.html, "html", "write a report as one self-contained page into this file", "HTML", ".html", ".htm")
 	fl.StringVar(&f.save, "save", "", "keep the validation in the task database under this name")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the resampling")
 	fl.IntVar(&f.resamples, "resamples", 1000, "resamples behind every interval")
+	return cli.In(cli.Learn, help, a.JSONFlag(c))
 }
 
 // check parses the task numbers and returns a usage error for contradictory flags.
@@ -116,8 +122,7 @@ func validateTasks(a *cli.App, ctx context.Context, ids []store.TaskID, f Valida
 		return err
 	}
 	defer db.Close()
-	named := len(ids) > 0
-	if !named {
+	if len(ids) == 0 {
 		list, err := db.Tasks(ctx, store.Query{User: f.user, Name: f.name, Limit: f.limit})
 		if err != nil {
 			return err
@@ -140,6 +145,7 @@ func validateTasks(a *cli.App, ctx context.Context, ids []store.TaskID, f Valida
 // every subject is refused. tasks are recorded as the inputs of a stored validation.
 func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFlags, tasks []store.TaskID) error {
 	v := &validation{}
+	var errs []error
 	for s, err := range list {
 		var r *validate.Report
 		if err == nil {
@@ -149,16 +155,12 @@ func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFla
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			v.refused = append(v.refused, refusal{s.Name, err})
+			v.refused, errs = append(v.refused, page.Refusal{Name: s.Name, Reason: err.Error()}), append(errs, err)
 		default:
 			v.reports = append(v.reports, r)
 		}
 	}
 	if len(v.reports) == 0 {
-		var errs []error
-		for _, x := range v.refused {
-			errs = append(errs, x.err)
-		}
 		return errors.Join(errs...)
 	}
 	// With --recover the two subjects are one measurement under two clocks: a summary
@@ -166,7 +168,7 @@ func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFla
 	if !f.recorded.recover {
 		v.summary = validate.Summarise(v.reports, validate.Options{Seed: f.seed, Resamples: f.resamples})
 	}
-	if err := keepValidation(a, ctx, v, f, tasks); err != nil {
+	if err := v.keep(a, ctx, f, tasks); err != nil {
 		return err
 	}
 	return a.Print(v.json(), v.render)
@@ -175,43 +177,57 @@ func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFla
 // validation is the result of one call of the command.
 type validation struct {
 	reports []*validate.Report
-	refused []refusal
+	refused []page.Refusal
 	summary validate.Summary
-
-	svg, html, saved string // files and the analysis that were written
+	FilesReport
 }
 
-// refusal is a subject that could not be validated, with the cause.
-type refusal struct {
-	name string
-	err  error
+// FilesReport names the files and the stored analysis that the command wrote.
+type FilesReport struct {
+	SVG   string `json:"svg,omitempty"`
+	HTML  string `json:"html,omitempty"`
+	Saved string `json:"saved,omitempty"`
 }
 
-// keepValidation writes the drawing, the page and the stored analysis that the flags ask
-// for, and notes their names in v for the report.
-func keepValidation(a *cli.App, ctx context.Context, v *validation, f ValidateFlags, tasks []store.TaskID) error {
+// ValidationKind is the kind of the analyses that --save stores.
+const ValidationKind = "validation"
+
+// keep writes the drawing, the page and the stored analysis that the flags ask for, and
+// notes their names for the report. The analysis is a new version where its name exists;
+// a database is created where there is none.
+func (v *validation) keep(a *cli.App, ctx context.Context, f ValidateFlags, tasks []store.TaskID) (err error) {
 	if f.svg != "" {
-		if err := cli.WriteFile(f.svg, v.writeSVG); err != nil {
-			return err
+		err = cli.WriteFile(f.svg, func(w io.Writer) error { return page.WriteSVG(w, v.reports) })
+		v.SVG = f.svg
+	}
+	if err == nil && f.html != "" {
+		p := page.Page{
+			Reports: v.reports, Summary: v.summary, Refused: v.refused, Made: time.Now(),
+			Maker: "wattmark " + cli.Version(),
 		}
-		v.svg = f.svg
+		err = cli.WriteFile(f.html, p.Write)
+		v.HTML = f.html
 	}
-	if f.html != "" {
-		if err := cli.WriteFile(f.html, v.writeHTML); err != nil {
-			return err
-		}
-		v.html = f.html
+	if err == nil && f.save != "" {
+		_, err = stored.Kind{Kind: ValidationKind}.Keep(a, ctx, f.save, v.json(), tasks)
+		v.Saved = f.save
 	}
-	if f.save != "" {
-		return saveValidation(a, ctx, v, f.save, tasks)
-	}
-	return nil
+	return err
 }
 
-//go:embed help.md
-var help string
-
-// Commands returns the commands of this package.
-func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Learn, help, validateCmd(a))
+// json returns the value to marshal: one report with the files, or several in a list with
+// their summary and the refused subjects. The list and the summary are never null.
+func (v *validation) json() any {
+	if len(v.reports) == 1 && len(v.refused) == 0 {
+		return struct {
+			*validate.Report
+			FilesReport
+		}{v.reports[0], v.FilesReport}
+	}
+	return struct {
+		Subjects []*validate.Report     `json:"subjects"`
+		Summary  []validate.SummaryLine `json:"summary"`
+		Refused  []page.Refusal         `json:"refused,omitempty"`
+		FilesReport
+	}{v.reports, append([]validate.SummaryLine{}, v.summary.Lines...), v.refused, v.FilesReport}
 }

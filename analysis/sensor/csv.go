@@ -137,86 +137,62 @@ func ParsePhases(r io.Reader, heading string) ([]Phase, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := phases{
-		at: times(in, "at"), begin: times(in, "begin"), end: times(in, "end"),
-		name: in.Find("event", "name", "kernel"), open: map[string]measure.Seconds{},
-	}
-	add := p.event
-	switch {
-	case p.begin.Is() && p.end.Is() && p.name.Is():
-		add = p.stretch
-	case !p.at.Is() || !p.name.Is():
+	at, begin, end, name := times(in, "at"), times(in, "begin"), times(in, "end"), in.Find("event", "name", "kernel")
+	stretches := begin.Is() && end.Is() && name.Is()
+	if !stretches && (!at.Is() || !name.Is()) {
 		return nil, in.Fault("want columns time_us and event (NAME-begin, NAME-end), or begin_s, end_s and name")
 	}
+	var list []Phase
+	open := map[string]measure.Seconds{} // begun, and not yet ended
 	for row, err := range in.Rows() {
-		if err == nil {
-			err = add(row)
+		if err != nil {
+			return nil, err
+		}
+		p, whole := Phase{Name: row.Text(name)}, true
+		if stretches {
+			if p.From, err = seconds(row, begin); err == nil {
+				p.To, err = seconds(row, end)
+			}
+			if err == nil && p.To < p.From {
+				err = row.Fault(end, "it ends at %s, before it begins at %s", row.Text(end), row.Text(begin))
+			}
+		} else {
+			p, whole, err = event(row, at, name, open)
 		}
 		if err != nil {
 			return nil, err
 		}
-	}
-	if len(p.open) > 0 || len(p.list) == 0 {
-		return nil, in.Fault("%d stretches of work, %d begun and never ended", len(p.list), len(p.open))
-	}
-	slices.SortStableFunc(p.list, func(a, b Phase) int { return cmp.Compare(a.From, b.From) })
-	return p.list, nil
-}
-
-// phases are being read.
-type phases struct {
-	at, begin, end, name logfile.Column
-	list                 []Phase
-	open                 map[string]measure.Seconds // begun, and not yet ended
-}
-
-// gap is the name by which files mark that no kernel ran.
-const gap = "gap"
-
-// add appends a stretch of work; gaps are none.
-func (p *phases) add(name string, from, to measure.Seconds) {
-	if name != gap {
-		p.list = append(p.list, Phase{name, from, to})
-	}
-}
-
-// stretch adds the row of a stretch of work.
-func (p *phases) stretch(row logfile.Row) error {
-	from, err := seconds(row, p.begin)
-	if err != nil {
-		return err
-	}
-	to, err := seconds(row, p.end)
-	if err != nil {
-		return err
-	}
-	if to < from {
-		return row.Fault(p.end, "it ends at %s, before it begins at %s", row.Text(p.end), row.Text(p.begin))
-	}
-	p.add(row.Text(p.name), from, to)
-	return nil
-}
-
-// event adds the row of a begin or an end.
-func (p *phases) event(row logfile.Row) error {
-	t, err := seconds(row, p.at)
-	if err != nil {
-		return err
-	}
-	event := row.Text(p.name)
-	if n, ok := strings.CutSuffix(event, "-begin"); ok {
-		if _, twice := p.open[n]; twice {
-			return row.Fault(p.name, "%q begins twice", n)
+		if whole && p.Name != "gap" { // by which files mark that no kernel ran
+			list = append(list, p)
 		}
-		p.open[n] = t
-		return nil
 	}
-	n, ok := strings.CutSuffix(event, "-end")
-	from, begun := p.open[n]
+	if len(open) > 0 || len(list) == 0 {
+		return nil, in.Fault("%d stretches of work, %d begun and never ended", len(list), len(open))
+	}
+	slices.SortStableFunc(list, func(a, b Phase) int { return cmp.Compare(a.From, b.From) })
+	return list, nil
+}
+
+// event reads the row of a begin, which it notes in open, or of an end, which makes a
+// whole phase of it.
+func event(row logfile.Row, at, name logfile.Column, open map[string]measure.Seconds) (p Phase, whole bool, err error) {
+	t, err := seconds(row, at)
+	if err != nil {
+		return p, false, err
+	}
+	text := row.Text(name)
+	if n, ok := strings.CutSuffix(text, "-begin"); ok {
+		if _, twice := open[n]; twice {
+			return p, false, row.Fault(name, "%q begins twice", n)
+		}
+		open[n] = t
+		return p, false, nil
+	}
+	n, ok := strings.CutSuffix(text, "-end")
+	from, begun := open[n]
 	if !ok || !begun || t < from {
-		return row.Fault(p.name, "event %q: want NAME-begin, and NAME-end after it", event)
+		return p, false, row.Fault(name, "event %q: want NAME-begin, and NAME-end after it", text)
 	}
-	delete(p.open, n)
-	p.add(n, from, t)
-	return nil
+	delete(open, n)
+	return Phase{n, from, t}, true, nil
 }

@@ -341,18 +341,6 @@ func (l *linear) alongConstant(m Model, c, near, width float64, b bounds) (rss, 
 	}, near, width)
 }
 
-// alongDelay returns the least residual at a given delay, and its constant.
-func (l *linear) alongDelay(m Model, d, near float64, b bounds) (rss, c float64) {
-	rss, x := least(func(x float64) float64 {
-		c := math.Exp(x)
-		if c > b.most {
-			return math.Inf(1)
-		}
-		return l.solve(response{m, measure.Seconds(c), measure.Seconds(d)})
-	}, math.Log(max(near, b.least/8)), 0.2)
-	return rss, math.Exp(x)
-}
-
 // walkConstant follows a valley to the constant at which its least residual crosses the
 // limit; sign is the direction.
 func (l *linear) walkConstant(m Model, from valley, b bounds, sign, limit float64) float64 {
@@ -380,9 +368,16 @@ func (l *linear) walkDelay(m Model, from valley, b bounds, sign, limit float64) 
 		if d < b.early || d > b.late {
 			return true
 		}
-		rss, c := l.alongDelay(m, d, near, b)
+		// The least residual at this delay, over the constants.
+		rss, log := least(func(log float64) float64 {
+			c := math.Exp(log)
+			if c > b.most {
+				return math.Inf(1)
+			}
+			return l.solve(response{m, measure.Seconds(c), measure.Seconds(d)})
+		}, math.Log(max(near, b.least/8)), 0.2)
 		if rss <= limit {
-			near = c
+			near = math.Exp(log)
 		}
 		return rss > limit
 	}

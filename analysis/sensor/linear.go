@@ -73,7 +73,13 @@ func (l *linear) solve(r response) float64 {
 		if !l.normal() {
 			return math.Inf(1)
 		}
-		l.residual()
+		x := l.x.RawVector().Data
+		for i, y := range l.y {
+			for j, v := range l.cols[i*l.k.k : (i+1)*l.k.k] {
+				y -= v * x[j]
+			}
+			l.r[i] = y
+		}
 		if p+1 < passes {
 			for i, d := range l.r {
 				l.own[i] = l.w[i] * min(1, l.huber/max(math.Abs(d), 1e-12))
@@ -128,18 +134,6 @@ func (l *linear) prior() float64 {
 		return 1 / (gainSpread * gainSpread)
 	}
 	return 0
-}
-
-// residual sets the residuals of the present weights.
-func (l *linear) residual() {
-	n := l.k.k
-	x := l.x.RawVector().Data
-	for i, y := range l.y {
-		for j, v := range l.cols[i*n : (i+1)*n] {
-			y -= v * x[j]
-		}
-		l.r[i] = y
-	}
 }
 
 // loss returns the sum of squares, linear beyond huber, with the prior of the gain.
@@ -250,20 +244,6 @@ func (l *linear) slopes(r response, when []float64) []float64 {
 		a[i] = math.Abs(b[i]-a[i]) / (2 * when[i])
 	}
 	return a
-}
-
-// instants returns the standard uncertainty of each renewal's instant in seconds:
-// anywhere between two polls (/√12), and the jitter.
-func instants(list []Update, jitter, polling float64) []float64 {
-	out := make([]float64, len(list))
-	for i, u := range list {
-		width := float64(u.Late - u.Early)
-		if width == 0 {
-			width = polling
-		}
-		out[i] = math.Hypot(width/math.Sqrt(12), jitter) + 1e-6
-	}
-	return out
 }
 
 // bounds limit the search, in seconds.

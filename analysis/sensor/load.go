@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -283,8 +284,8 @@ func FromPhases(phases []Phase) (*Known, error) {
 	if len(phases) == 0 {
 		return nil, fmt.Errorf("sensor: %w: no kernel ran", ErrLoad)
 	}
-	index := kinds(phases)
-	k := &Known{names: append([]string{rest}, index.names...)}
+	names, signal := kinds(phases)
+	k := &Known{names: append([]string{rest}, names...)}
 	span := phases[len(phases)-1].To - phases[0].From
 	long := func(p Phase) bool { return p.To-p.From >= max(span/5, longKernel) }
 	for _, p := range phases {
@@ -315,7 +316,7 @@ func FromPhases(phases []Phase) (*Known, error) {
 		if p.From > end {
 			piece(end, 0)
 		}
-		piece(p.From, index.of[p.Name])
+		piece(p.From, signal[p.Name])
 		if long(p) && to == p.To {
 			k.push(float64(to-lastOf), row...)
 			k.value[len(k.value)-k.ends+ended] = 0.1 / float64(lastOf)
@@ -328,32 +329,23 @@ func FromPhases(phases []Phase) (*Known, error) {
 	return k, nil
 }
 
-// kindIndex numbers the kinds of work, that with the longest total time first.
-type kindIndex struct {
-	names []string
-	of    map[string]int // signal of a phase's name
-}
-
-// kinds numbers the names of phases from 1 on by their total time; those beyond the
-// eighth share the last number.
-func kinds(phases []Phase) kindIndex {
+// kinds numbers the names of phases from 1 on by their total time, the longest first;
+// those beyond the eighth share the last number. signal is the number of a phase's name.
+func kinds(phases []Phase) (names []string, signal map[string]int) {
 	took := map[string]float64{}
 	for _, p := range phases {
 		took[p.Name] += float64(p.To - p.From)
 	}
-	var x kindIndex
-	for n := range took {
-		x.names = append(x.names, n)
+	names = slices.SortedFunc(maps.Keys(took),
+		func(a, b string) int { return cmp.Or(cmp.Compare(took[b], took[a]), cmp.Compare(a, b)) })
+	signal = map[string]int{}
+	for i, n := range names {
+		signal[n] = min(i, mostKinds-1) + 1
 	}
-	slices.SortFunc(x.names, func(a, b string) int { return cmp.Or(cmp.Compare(took[b], took[a]), cmp.Compare(a, b)) })
-	x.of = map[string]int{}
-	for i, n := range x.names {
-		x.of[n] = min(i, mostKinds-1) + 1
+	if len(names) > mostKinds {
+		names = append(names[:mostKinds-1], "other kernels")
 	}
-	if len(x.names) > mostKinds {
-		x.names = append(x.names[:mostKinds-1], "other kernels")
-	}
-	return x
+	return names, signal
 }
 
 // metered reports whether the load is a meter's trace.

@@ -1,6 +1,7 @@
 package sensor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -123,7 +124,15 @@ func (x *Plan) count(p *Profile, w Wanted) {
 	x.Trial = measure.Seconds(x.Segments)*(segment+x.Shift) + p.Period/2 + p.memory()
 	x.Renewals = x.Segments * max(1, int(float64((segment-x.Discard)/p.Period)))
 	x.OneTrial = x.trialError(p, w)
-	x.Single = singleError(p, w)
+	// Single is the error of one value read once, at any phase.
+	var sum, square float64
+	table := responseOver(p, w)
+	for _, v := range table {
+		sum, square = sum+v, square+v*v
+	}
+	n := float64(len(table))
+	noise := float64(p.Noise) / p.gain() / float64(w.Mean)
+	x.Single = math.Sqrt(max(square/n-sum*sum/n/n, 0) + noise*noise)
 }
 
 // Recount derives the expected errors after Segments, PerSegment or Trials were set by
@@ -147,15 +156,7 @@ func (x *Plan) expect() {
 
 // defaults replaces zeros.
 func (w Wanted) defaults() Wanted {
-	if w.U == 0 {
-		w.U = 0.02
-	}
-	if w.Swing == 0 {
-		w.Swing = 1
-	}
-	if w.Mean == 0 {
-		w.Mean = 300
-	}
+	w.U, w.Swing, w.Mean = cmp.Or(w.U, 0.02), cmp.Or(w.Swing, 1), cmp.Or(w.Mean, 300)
 	return w
 }
 
@@ -253,18 +254,6 @@ func responseOver(p *Profile, w Wanted) responseTable {
 		out[i] = float64(v)
 	}
 	return out
-}
-
-// singleError is that of one value read once, at any phase.
-func singleError(p *Profile, w Wanted) float64 {
-	t := responseOver(p, w)
-	var sum, square float64
-	for _, v := range t {
-		sum, square = sum+v, square+v*v
-	}
-	n := float64(len(t))
-	noise := float64(p.Noise) / p.gain() / float64(w.Mean)
-	return math.Sqrt(max(square/n-sum*sum/n/n, 0) + noise*noise)
 }
 
 // Segment is a run of repetitions without a pause.

@@ -20,9 +20,11 @@
 package sensor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
@@ -202,7 +204,8 @@ type Identified struct {
 // clock: it finds the renewals, fits both models and chooses. Errors wrap ErrSeries.
 func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, error) {
 	if o.From != 0 || o.To != 0 {
-		polls = within(polls, o.From, o.To)
+		polls = slices.DeleteFunc(slices.Clone(polls),
+			func(p Poll) bool { return !(p.At >= o.From) || o.To != 0 && p.At > o.To })
 	}
 	u, err := FindUpdates(polls)
 	if err != nil {
@@ -245,16 +248,6 @@ func watts(v []float64) []measure.Watt {
 	out := make([]measure.Watt, len(v))
 	for i := range v {
 		out[i] = measure.Watt(v[i])
-	}
-	return out
-}
-
-// within returns the polls from an instant on, to another one unless that is zero.
-func within(polls []Poll, from, to measure.Seconds) (out []Poll) {
-	for _, p := range polls {
-		if p.At >= from && (p.At <= to || to == 0) {
-			out = append(out, p)
-		}
 	}
 	return out
 }
@@ -334,7 +327,13 @@ const sameKind = 0.005
 // believe searches with both models under Huber's loss, and weighs the renewals by the
 // residuals. It returns the number left out.
 func (l *linear) believe(b bounds, list []Update, u *Updates, quantum measure.Watt) int {
-	when := instants(list, float64(u.Jitter), float64(u.Polling))
+	// The standard uncertainty of each renewal's instant in seconds: anywhere between two
+	// polls (/√12), and the jitter.
+	when := make([]float64, len(list))
+	for i, x := range list {
+		width := cmp.Or(float64(x.Late-x.Early), float64(u.Polling))
+		when[i] = math.Hypot(width/math.Sqrt(12), float64(u.Jitter)) + 1e-6
+	}
 	n := len(l.y)
 	r, slope := make([]float64, n), make([]float64, n)
 	for i, m := range []Model{Boxcar, FirstOrder} {
@@ -419,7 +418,8 @@ func (x *Identified) judge(b bounds, box, lag *fitted, k *Known, left int) {
 	lo, hi := float64(best.fit.ConstantLow), float64(best.fit.ConstantHigh)
 	if p.Weak = lo == 0 && hi > float64(p.Period)/4 || hi > 0.97*b.most || hi-lo > float64(best.fit.Constant); p.Weak {
 		note("the load hardly tells the %s (%v to %v): alternate it in several periods, some short, and for longer",
-			name(p.Model), measure.Seconds(lo), measure.Seconds(hi))
+			map[Model]string{Boxcar: "window", FirstOrder: "time constant"}[p.Model], measure.Seconds(lo),
+			measure.Seconds(hi))
 	}
 	if d := float64(best.fit.Delay); d < b.early*0.9 || d > b.late*0.98 {
 		note("the delay lies at the bound of what was searched (%v): do the clocks fit?", best.fit.Delay)
@@ -435,12 +435,4 @@ func (x *Identified) judge(b bounds, box, lag *fitted, k *Known, left int) {
 		note("residuals follow each other (correlation %.2f): the uncertainties are widened for it",
 			best.fit.Correlation)
 	}
-}
-
-// name names a model's constant in a note.
-func name(m Model) string {
-	if m == FirstOrder {
-		return "time constant"
-	}
-	return "window"
 }

@@ -57,7 +57,11 @@ func FindUpdates(polls []Poll) (*Updates, error) {
 				i+1, p.Power, p.At)
 		}
 	}
-	u := &Updates{Polling: measure.Seconds(stats.Median(distances(polls)))}
+	var apart []float64
+	for i := 1; i < len(polls); i++ {
+		apart = append(apart, float64(polls[i].At-polls[i-1].At))
+	}
+	u := &Updates{Polling: measure.Seconds(stats.Median(apart))}
 	changes := u.collapse(polls)
 	if len(changes) < fewest {
 		return nil, fmt.Errorf("sensor: %w: the register changed %d times in %d readings, want %d: record for "+
@@ -72,15 +76,6 @@ func FindUpdates(polls []Poll) (*Updates, error) {
 	u.Period, u.UPeriod = meanPeriod(changes, period)
 	u.place(changes, polls)
 	return u, nil
-}
-
-// distances returns the times between polls in seconds.
-func distances(polls []Poll) []float64 {
-	var d []float64
-	for i := 1; i < len(polls); i++ {
-		d = append(d, float64(polls[i].At-polls[i-1].At))
-	}
-	return d
 }
 
 // collapse keeps the polls at which the value, or the register's own time stamp,
@@ -101,6 +96,7 @@ func (u *Updates) collapse(polls []Poll) []Update {
 		u.Notes = append(u.Notes, "the time stamps are those of the calls, not of the register: not used")
 	}
 	var out []Update
+	var hole []string
 	for i := 1; i < len(polls); i++ {
 		a, b := polls[i-1], polls[i]
 		if a.Power == b.Power && !(stamped && a.Stamp != b.Stamp) {
@@ -108,19 +104,13 @@ func (u *Updates) collapse(polls []Poll) []Update {
 		}
 		// A gap in the polling hides any number of renewals at unknown times.
 		if float64(b.At-a.At) > 8*float64(u.Polling) && len(out) > 0 {
-			u.note("a change within a hole in the readings was left out")
+			hole = []string{"a change within a hole in the readings was left out"}
 			continue
 		}
 		out = append(out, Update{At: (a.At + b.At) / 2, Early: a.At, Late: b.At, Power: b.Power, Changed: true})
 	}
+	u.Notes = append(u.Notes, hole...)
 	return out
-}
-
-// note adds a note once.
-func (u *Updates) note(text string) {
-	if !slices.Contains(u.Notes, text) {
-		u.Notes = append(u.Notes, text)
-	}
 }
 
 // place puts every renewal on the beat: a change at its place on a straight line through
@@ -231,24 +221,20 @@ func beatOf(changes []Update, polling measure.Seconds) float64 {
 	}
 	for i, c := range all {
 		// The first peak, from the longest period on, of 85 % of the highest.
-		if c.r >= 0.85*best && (i+1 == len(all) || c.r >= all[i+1].r) {
-			return refine(changes, c.t, step)
+		if c.r < 0.85*best || i+1 < len(all) && c.r < all[i+1].r {
+			continue
 		}
-	}
-	return 0
-}
-
-// refine climbs to the top of a peak.
-func refine(changes []Update, period, step float64) float64 {
-	f := 1 / period
-	for d := step / 2; d > step/64; d /= 2 {
-		for _, g := range []float64{f - d, f + d} {
-			if gathering(changes, g) > gathering(changes, f) {
-				f = g
+		f := 1 / c.t // climb to its top
+		for d := step / 2; d > step/64; d /= 2 {
+			for _, g := range []float64{f - d, f + d} {
+				if gathering(changes, g) > gathering(changes, f) {
+					f = g
+				}
 			}
 		}
+		return 1 / f
 	}
-	return 1 / f
+	return 0
 }
 
 // gathering returns Rayleigh's measure, 0 to 1, at a frequency, averaged over stretches.

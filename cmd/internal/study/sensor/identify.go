@@ -21,6 +21,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -42,26 +42,21 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// sensorCmd groups the subcommands of sensor.
-func sensorCmd(a *cli.App) *cobra.Command {
-	short := "Find out what a GPU's built-in power sensor does, and measure well with it alone"
-	c := &cobra.Command{Use: "sensor", Short: short}
-	c.AddCommand(sensorIdentifyCmd(a), sensorLoadCmd(a), sensorPlanCmd(a), sensorRunCmd(a), sensorShowCmd(a),
-		stored.ListCmd(a, kind, "List the stored profiles of sensors", newStoredProfile,
-			func(list []*StoredProfile) error { return printProfiles(a, list) }), sensorDeleteCmd(a))
-	return c
-}
-
 //go:embed help.md
 var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Learn, help, sensorCmd(a))
+	short := "Find out what a GPU's built-in power sensor does, and measure well with it alone"
+	c := &cobra.Command{Use: "sensor", Short: short}
+	c.AddCommand(sensorIdentifyCmd(a), sensorLoadCmd(a), sensorPlanCmd(a), sensorRunCmd(a), sensorShowCmd(a),
+		stored.ListCmd(a, kind, "List the stored profiles of sensors", newStoredProfile,
+			func(list []*StoredProfile) error { return printProfiles(a, list) }), sensorDeleteCmd(a))
+	return cli.In(cli.Learn, help, c)
 }
 
-// sensorIdentifyFlags are the flags of sensor identify, followed by the results that its
-// steps pass on to the report. sensor load fills the source itself.
+// sensorIdentifyFlags are the flags of sensor identify. sensor load sets those of the
+// output alone.
 type sensorIdentifyFlags struct {
 	// one of three sources: a task, files, or a recording
 	task             string
@@ -85,15 +80,6 @@ type sensorIdentifyFlags struct {
 	// store the profiles; draw in the terminal
 	save bool
 	plot bool
-	// results, one a field
-	identified []*sensor.Identified
-	source     *sensorSource
-	// fields that could not be identified, with the cause
-	refused []string
-	// stored version, by field
-	versions map[string]int
-	// file of the drawing, by field
-	pictures map[string]string
 }
 
 // sensorIdentifyCmd builds sensor identify.
@@ -106,12 +92,7 @@ func sensorIdentifyCmd(a *cli.App) *cobra.Command {
 			return sensorIdentify(a, cmd.Context(), &f)
 		},
 	}
-	f.add(c.Flags())
-	return a.JSONFlag(c)
-}
-
-// add adds the flags to fl.
-func (f *sensorIdentifyFlags) add(fl *pflag.FlagSet) {
+	fl := c.Flags()
 	fl.StringVar(&f.task, "task", "", "number of a stored task")
 	fl.StringVar(&f.readings, "readings", "", "CSV file of the sensor's readings")
 	fl.StringVar(&f.events, "events", "", "CSV file of what ran when")
@@ -133,28 +114,20 @@ func (f *sensorIdentifyFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.driver, "driver", "", "driver version (default: the task's)")
 	cli.SVGFlag(fl, &f.svg, "file to draw readings and models into; with several fields, one file each: NAME-FIELD.svg")
 	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
-}
-
-// validate returns a usage error unless exactly one source is named and the times are
-// valid.
-func (f *sensorIdentifyFlags) validate() error {
-	if session.CountTrue(f.task != "", f.recording != "", f.readings != "") != 1 {
-		return cli.Usagef("name one source: --task, --recording, or --readings with --events")
-	}
-	if f.readings != "" && f.events == "" || f.readings == "" && f.events != "" {
-		return cli.Usagef("--readings and --events go together: the load must be known")
-	}
-	if f.to != 0 && f.to <= f.from || f.from < 0 || f.uClock < 0 {
-		return cli.Usagef("--to lies behind --from, and neither these nor --u-clock are negative")
-	}
-	return nil
+	return a.JSONFlag(c)
 }
 
 // sensorIdentify reads the source and identifies its fields. The database is opened for
 // writing only where profiles are stored, and not at all for files without --save.
+// Flags that contradict each other are usage errors.
 func sensorIdentify(a *cli.App, ctx context.Context, f *sensorIdentifyFlags) (err error) {
-	if err := f.validate(); err != nil {
-		return err
+	switch {
+	case session.CountTrue(f.task != "", f.recording != "", f.readings != "") != 1:
+		return cli.Usagef("name one source: --task, --recording, or --readings with --events")
+	case (f.readings == "") != (f.events == ""):
+		return cli.Usagef("--readings and --events go together: the load must be known")
+	case f.to != 0 && f.to <= f.from || f.from < 0 || f.uClock < 0:
+		return cli.Usagef("--to lies behind --from, and neither these nor --u-clock are negative")
 	}
 	var db *store.DB
 	switch {
@@ -171,18 +144,19 @@ func sensorIdentify(a *cli.App, ctx context.Context, f *sensorIdentifyFlags) (er
 	if db != nil {
 		defer func() { err = errors.Join(err, db.Close()) }()
 	}
+	var s *sensorSource
 	switch {
 	case f.task != "":
-		f.source, err = sensorTask(a, ctx, db, f.task, f.noMeter)
+		s, err = sensorTask(a, ctx, db, f.task, f.noMeter)
 	case f.recording != "":
-		f.source, err = f.recordingSource()
+		s, err = f.recordingSource()
 	default:
-		f.source, err = SensorFiles(f.readings, f.events, f.readingColumns, f.eventColumns)
+		s, err = SensorFiles(f.readings, f.events, f.readingColumns, f.eventColumns)
 	}
 	if err != nil {
 		return err
 	}
-	return identifySource(a, ctx, db, f)
+	return identifySource(a, ctx, db, s, f)
 }
 
 // recordingSource reads a recording and sets uClock where the user did not. Without
@@ -213,11 +187,10 @@ func (f *sensorIdentifyFlags) recordingSource() (*sensorSource, error) {
 	return sourceOf(&s)
 }
 
-// identifySource identifies the fields of f.source, then draws, stores and prints the
+// identifySource identifies the fields of s, then draws, stores and prints the
 // profiles. A field that fails is listed as refused; the call fails where none succeeds.
 // db may be nil unless f.save is set.
-func identifySource(a *cli.App, ctx context.Context, db *store.DB, f *sensorIdentifyFlags) error {
-	s := f.source
+func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSource, f *sensorIdentifyFlags) error {
 	fields := s.Fields
 	if f.field != "" {
 		if !slices.Contains(fields, f.field) {
@@ -225,6 +198,7 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, f *sensorIden
 		}
 		fields = []string{f.field}
 	}
+	r := &SensorReport{Source: s.description, Truth: s.truth}
 	var errs []error
 	for _, field := range fields {
 		// The clocks' uncertainty adds to that of the delay.
@@ -232,45 +206,45 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, f *sensorIden
 			From: measure.SecondsOf(f.from), To: measure.SecondsOf(f.to), UClock: measure.SecondsOf(f.uClock),
 		})
 		if err != nil {
-			f.refused = append(f.refused, fmt.Sprintf("%s: %v", field, err))
-			errs = append(errs, fmt.Errorf("%s: %w", field, err))
+			err = fmt.Errorf("%s: %w", field, err)
+			r.Refused, errs = append(r.Refused, err.Error()), append(errs, err)
 			continue
 		}
 		x.Profile.GPU, x.Profile.UUID, x.Profile.Driver = cmp.Or(f.name, s.gpu), cmp.Or(f.gpu, s.uuid),
 			cmp.Or(f.driver, s.driver)
-		f.identified = append(f.identified, x)
+		// The notes are never null in JSON.
+		r.Fields = append(r.Fields,
+			SensorFieldReport{Profile: x.Profile, Notes: append([]string{}, x.Notes...), found: x})
 	}
-	if len(f.identified) == 0 {
+	if len(r.Fields) == 0 {
 		return errors.Join(errs...)
 	}
-	if err := f.draw(); err != nil {
-		return err
-	}
-	if f.save {
-		if err := f.keep(ctx, db); err != nil {
+	if f.svg != "" {
+		if err := r.draw(f.svg, s); err != nil {
 			return err
 		}
 	}
-	return printIdentified(a, f)
+	if f.save {
+		if err := r.keep(ctx, db, s.tasks); err != nil {
+			return err
+		}
+	}
+	return a.Print(r, func(w io.Writer) { r.render(w, f.plot) })
 }
 
 // draw draws each field into a file of its own. With several fields their names are
 // inserted before the extension.
-func (f *sensorIdentifyFlags) draw() error {
-	f.pictures = map[string]string{}
-	if f.svg == "" {
-		return nil
-	}
-	for _, x := range f.identified {
-		path := f.svg
-		if len(f.identified) > 1 {
-			ext := filepath.Ext(path)
-			path = strings.TrimSuffix(path, ext) + "-" + x.Profile.Field + cmp.Or(ext, ".svg")
+func (r *SensorReport) draw(svg string, s *sensorSource) error {
+	for i := range r.Fields {
+		x := &r.Fields[i]
+		x.Picture = svg
+		if len(r.Fields) > 1 {
+			ext := filepath.Ext(svg)
+			x.Picture = strings.TrimSuffix(svg, ext) + "-" + x.Field + cmp.Or(ext, ".svg")
 		}
-		if err := cli.WriteFile(path, sensorPicture(x, f.source).WriteSVG); err != nil {
+		if err := cli.WriteFile(x.Picture, sensorPicture(x.found, s).WriteSVG); err != nil {
 			return err
 		}
-		f.pictures[x.Profile.Field] = path
 	}
 	return nil
 }
@@ -280,18 +254,17 @@ func profileName(uuid, field string) string { return uuid + " " + field }
 
 // keep stores the profiles as new versions, and returns a usage error where the GPU's
 // UUID is not known.
-func (f *sensorIdentifyFlags) keep(ctx context.Context, db *store.DB) error {
-	f.versions = map[string]int{}
-	for _, x := range f.identified {
-		p := &x.Profile
+func (r *SensorReport) keep(ctx context.Context, db *store.DB, tasks []store.TaskID) error {
+	for i := range r.Fields {
+		p := &r.Fields[i].Profile
 		if p.UUID == "" {
 			return cli.Usagef("--save: whose sensor is it? Name the GPU with --gpu-uuid (nvidia-smi -L tells it)")
 		}
-		v, err := kind.Put(ctx, db, profileName(p.UUID, p.Field), p, f.source.tasks)
+		v, err := kind.Put(ctx, db, profileName(p.UUID, p.Field), p, tasks)
 		if err != nil {
 			return err
 		}
-		f.versions[p.Field] = v.Version
+		r.Fields[i].Version = v.Version
 	}
 	return nil
 }
@@ -317,7 +290,11 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 	events = events || t.Instrument.Kind == "nvml" || t.Scans == 0 || t.Clock == nil
 	s.usePlace(t, events)
 	for _, r := range readings {
-		if field, ok := sensorField(r.Method); ok {
+		field, ok := strings.CutPrefix(r.Method, "nvml.")
+		if !ok {
+			field, ok = strings.CutPrefix(r.Method, cli.SmiPrefix)
+		}
+		if ok && r.Method != "nvml.energy" { // that is the counter, in joules
 			s.add(field, sensor.Poll{At: s.place(r.At), Power: measure.Watt(r.Value)})
 		}
 	}
@@ -326,7 +303,7 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 			"import them with wattmark import nvidia-smi", t.ID)
 	}
 	if events {
-		return s, taskPhases(a, ctx, db, t, s, s.place)
+		return s, taskPhases(ctx, db, t, s)
 	}
 	sink, err := newLoadSink(&t.Setup)
 	if err != nil {
@@ -337,26 +314,17 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 			return nil, err
 		}
 	}
-	l, err := sink.trace.Load()
-	if err != nil {
-		return nil, err
-	}
-	s.useMeter(l, "the meter's trace ("+t.Instrument.Kind+missingText(t.Setup.Missing)+")")
-	return s, nil
+	return s, s.useMeter(&sink.trace, "the meter's trace ("+t.Instrument.Kind+missingText(t.Setup.Missing)+")")
 }
 
-// usePlace sets the source's clock and the mapping from the host's clock to it: the
-// meter's clock by the task's clock fit, or seconds since the launch.
+// usePlace sets the mapping from the host's clock to the source's: the meter's clock by
+// the task's clock fit, or seconds since the launch.
 func (s *sensorSource) usePlace(t *store.Task, launched bool) {
-	if launched {
-		s.origin = t.Launched
-		s.place = func(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(t.Launched)) }
-		return
-	}
-	fit := *t.Clock
-	s.origin = measurement.HostTime(fit, 0)
 	s.place = func(at time.Time) measure.Seconds {
-		m, _ := fit.Meter(measurement.HostSeconds(fit, at))
+		if launched {
+			return measure.SecondsOf(at.Sub(t.Launched))
+		}
+		m, _ := t.Clock.Meter(measurement.HostSeconds(*t.Clock, at))
 		return m
 	}
 }
@@ -370,14 +338,15 @@ func missingText(rails []string) string {
 }
 
 // taskPhases sets the load to the launches recorded in the program, else to the kernels
-// that the benchmark noted, with the markers between them. at maps the host's clock to
-// the source's.
-func taskPhases(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, s *sensorSource,
-	at func(time.Time) measure.Seconds,
-) error {
+// that the benchmark noted, with the chips of the markers: those load the GPU, so that the
+// sensor's readings show them. A chip lasts until the next one of the same marker begins.
+func taskPhases(ctx context.Context, db *store.DB, t *store.Task, s *sensorSource) error {
 	tables, err := db.LaunchTables(ctx, t.ID)
 	if err != nil {
 		return err
+	}
+	phase := func(name string, from, to time.Time) {
+		s.Phases = append(s.Phases, sensor.Phase{Name: name, From: s.place(from), To: s.place(to)})
 	}
 	// Recorded launches cover the whole program, noted kernels the benchmark alone.
 	if len(tables.Names) > 0 {
@@ -385,8 +354,7 @@ func taskPhases(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, s 
 			if err != nil {
 				return err
 			}
-			s.Phases = append(s.Phases,
-				sensor.Phase{Name: tables.Names[l.Name], From: at(time.Unix(0, l.Start)), To: at(time.Unix(0, l.End))})
+			phase(tables.Names[l.Name], time.Unix(0, l.Start), time.Unix(0, l.End))
 		}
 	} else {
 		kernels, err := db.Kernels(ctx, t.ID)
@@ -394,52 +362,22 @@ func taskPhases(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, s 
 			return err
 		}
 		for _, k := range kernels {
-			s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: at(k.Start), To: at(k.End)})
+			phase(k.Name, k.Start, k.End)
 		}
 	}
-	if err := playedPhases(a, ctx, db, t, s, at); err != nil {
-		return err
-	}
-	slices.SortStableFunc(s.Phases, func(x, y sensor.Phase) int { return cmp.Compare(x.From, y.From) })
-	return s.usePhases("the kernels that the task recorded")
-}
-
-// playedPhases adds the chips of the markers as phases: they load the GPU, so that the
-// sensor's readings show them. A chip lasts until the next one of the same marker begins.
-func playedPhases(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, s *sensorSource,
-	at func(time.Time) measure.Seconds,
-) error {
 	played, err := db.Played(ctx, t.ID)
-	if err != nil || len(played) == 0 {
+	if err != nil {
 		return err
 	}
-	first := -t.Marker.CodeStart()
 	for i := 0; i+1 < len(played); i++ {
 		x, next := played[i], played[i+1]
 		chips := t.Marker.Chips(x.Kind)
 		// Chips count from the start of the code; a sequence with a lost chip is skipped.
-		c := x.Chip - first
-		if next.Kind != x.Kind || next.Chip != x.Chip+1 || c < 0 || c >= len(chips) {
-			continue
+		c := x.Chip + t.Marker.CodeStart()
+		if next.Kind == x.Kind && next.Chip == x.Chip+1 && c >= 0 && c < len(chips) {
+			phase(map[bool]string{true: "marker, high", false: "marker, low"}[chips[c]], x.At, next.At)
 		}
-		name := "marker, low"
-		if chips[c] {
-			name = "marker, high"
-		}
-		s.Phases = append(s.Phases, sensor.Phase{Name: name, From: at(x.At), To: at(next.At)})
 	}
-	return nil
-}
-
-// sensorField returns the sensor's field for the name of a stored method, and false for
-// methods that are not readings of power.
-func sensorField(method string) (string, bool) {
-	// nvml.energy is the counter, in joules.
-	if f, ok := strings.CutPrefix(method, "nvml."); ok && f != "energy" {
-		return f, true
-	}
-	if f, ok := strings.CutPrefix(method, "nvidia-smi "); ok {
-		return f, true
-	}
-	return "", false
+	slices.SortStableFunc(s.Phases, func(x, y sensor.Phase) int { return cmp.Compare(x.From, y.From) })
+	return s.usePhases("the kernels that the task recorded")
 }

@@ -113,7 +113,6 @@ func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
 	}
 	defer card.Close()
 	work := WavesWork(card.Device, gpu.Benchmark(f.Benchmark), f.periods, f.each, f.seed)
-	id := &sensorIdentifyFlags{save: f.save, svg: f.svg, plot: f.plot}
 	f.NoMethods = true
 	b, done, err := run.NewBench(a, ctx, f.RunFlags, card, f.Name)
 	if err != nil {
@@ -131,14 +130,15 @@ func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
 	}
 	// With a meter the source is the stored task, with the meter's trace as the load.
 	var db *store.DB
+	var s *sensorSource
 	if b.Meter == nil {
-		id.source, err = read.Source(ran.Kernels, card.Info())
+		s, err = read.Source(ran.Kernels, card.Info())
 	} else {
 		db = b.Meter.DB.(*store.DB)
-		id.source, err = sensorTask(a, ctx, db, fmt.Sprint(ran.Task), false)
+		s, err = sensorTask(a, ctx, db, fmt.Sprint(ran.Task), false)
 	}
 	if err == nil {
-		err = f.Write(id.source)
+		err = f.Write(s)
 	}
 	if err == nil && f.save && db == nil {
 		if db, err = store.Open(ctx, a.DB); err == nil {
@@ -148,7 +148,7 @@ func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
 	if err != nil {
 		return err
 	}
-	return identifySource(a, ctx, db, id)
+	return identifySource(a, ctx, db, s, &sensorIdentifyFlags{save: f.save, svg: f.svg, plot: f.plot})
 }
 
 // WavesWork returns work that alternates a kernel with rest in square waves, one period
@@ -233,9 +233,6 @@ func (f *SensorLoadFlags) Write(s *sensorSource) error {
 type sensorReadings struct {
 	at                      []time.Time
 	instant, Average, Usage []measure.Watt
-	// polls that returned an error, and the last of them
-	failed int
-	err    error
 }
 
 // ReadDuring polls s at the interval every while work runs, from 1.2 s before it until
@@ -246,68 +243,56 @@ func ReadDuring(ctx context.Context, s gpu.PowerSensor, every time.Duration,
 ) (*sensorReadings, []gpu.Kernel, error) {
 	const before, after = 1200 * time.Millisecond, 1500 * time.Millisecond
 	var r sensorReadings
-	kernels, err := experiment.Around(ctx, before, after, func(ctx context.Context) { r.poll(ctx, s, every) }, work)
+	var last error // of a failed read, which is skipped
+	kernels, err := experiment.Around(ctx, before, after, func(ctx context.Context) {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			x, err := s.Read()
+			if err != nil {
+				last = err
+				continue
+			}
+			if n := len(r.at); n > 0 && x.At.Before(r.at[n-1]) {
+				continue // the clock was set
+			}
+			r.at = append(r.at, x.At)
+			r.instant, r.Average, r.Usage = append(r.instant, x.Instant), append(r.Average, x.Average),
+				append(r.Usage, x.Usage)
+		}
+	}, work)
 	if err == nil && len(r.at) == 0 {
-		err = fmt.Errorf("the GPU's sensor gave no reading: %w", r.err)
+		err = fmt.Errorf("the GPU's sensor gave no reading: %w", last)
 	}
 	return &r, kernels, err
 }
 
-// poll reads s at the interval every until ctx ends. A failed read is counted and
-// skipped.
-func (r *sensorReadings) poll(ctx context.Context, s gpu.PowerSensor, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		x, err := s.Read()
-		if err != nil {
-			r.failed, r.err = r.failed+1, err
-			continue
-		}
-		if n := len(r.at); n > 0 && x.At.Before(r.at[n-1]) {
-			continue // the clock was set
-		}
-		r.at = append(r.at, x.At)
-		r.instant, r.Average, r.Usage = append(r.instant, x.Instant), append(r.Average, x.Average),
-			append(r.Usage, x.Usage)
-	}
-}
-
-// polls returns the readings of one register in seconds since origin, without NaN.
-func (r *sensorReadings) polls(w []measure.Watt, origin time.Time) (out []sensor.Poll) {
-	for i, v := range w {
-		if !math.IsNaN(float64(v)) {
-			out = append(out, sensor.Poll{At: measure.SecondsOf(r.at[i].Sub(origin)), Power: v})
+// polled returns the readings as a source without a load, whose origin is the first poll.
+// A register reads NaN where the GPU lacks it.
+func (r *sensorReadings) polled() *sensorSource {
+	origin := r.at[0]
+	s := &sensorSource{place: func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(origin)) }}
+	for i, field := range []string{"instant", "average", "usage"} {
+		for j, w := range [][]measure.Watt{r.instant, r.Average, r.Usage}[i] {
+			if !math.IsNaN(float64(w)) {
+				s.add(field, sensor.Poll{At: s.place(r.at[j]), Power: w})
+			}
 		}
 	}
-	return out
+	return s
 }
 
 // Source converts readings and kernels to a source whose origin is the first poll.
 func (r *sensorReadings) Source(kernels []gpu.Kernel, info gpu.Info) (*sensorSource, error) {
-	origin := r.at[0]
-	s := &sensorSource{
-		origin: origin, gpu: info.Name, uuid: info.UUID, driver: info.Driver,
-		description: "load on " + info.Name,
-	}
-	for _, f := range []struct {
-		name string
-		w    []measure.Watt
-	}{{"instant", r.instant}, {"average", r.Average}, {"usage", r.Usage}} {
-		for _, p := range r.polls(f.w, origin) {
-			s.add(f.name, p)
-		}
-	}
+	s := r.polled()
+	s.gpu, s.uuid, s.driver, s.description = info.Name, info.UUID, info.Driver, "load on "+info.Name
 	for _, k := range kernels {
-		s.Phases = append(s.Phases, sensor.Phase{
-			Name: k.Name, From: measure.SecondsOf(k.Span.Start.Sub(origin)),
-			To: measure.SecondsOf(k.Span.End.Sub(origin)),
-		})
+		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: s.place(k.Span.Start), To: s.place(k.Span.End)})
 	}
 	return s, s.usePhases("the times of the kernels")
 }

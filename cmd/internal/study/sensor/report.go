@@ -3,6 +3,7 @@ package sensor
 import (
 	"cmp"
 	"fmt"
+	"image/color"
 	"io"
 	"math"
 	"strings"
@@ -11,11 +12,11 @@ import (
 	"github.com/guptarohit/asciigraph"
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/sensor"
-	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
 )
 
 // SensorReport is the result of sensor identify.
@@ -31,26 +32,16 @@ type SensorReport struct {
 // the version and drawing that were stored.
 type SensorFieldReport struct {
 	sensor.Profile
-	Notes   []string `json:"notes"`
-	Version int      `json:"version,omitempty"`
-	Picture string   `json:"picture,omitempty"`
+	Notes   []string           `json:"notes"`
+	Version int                `json:"version,omitempty"`
+	Picture string             `json:"picture,omitempty"`
+	found   *sensor.Identified // with the renewals and both models, to draw
 }
 
-// printIdentified prints the profiles as JSON or text, with a plot where f.plot is set.
-func printIdentified(a *cli.App, f *sensorIdentifyFlags) error {
-	r := SensorReport{Source: f.source.description, Truth: f.source.truth, Refused: f.refused}
-	for _, x := range f.identified {
-		r.Fields = append(r.Fields, SensorFieldReport{
-			x.Profile, append([]string{}, x.Notes...), f.versions[x.Profile.Field], f.pictures[x.Profile.Field],
-		})
-	}
-	return a.Print(r, func(w io.Writer) { f.render(w, &r) })
-}
-
-// render writes the profiles as text, with a plot where f.plot is set.
-func (f *sensorIdentifyFlags) render(w io.Writer, r *SensorReport) {
+// render writes the profiles as text, with a plot of each where plot is set.
+func (r *SensorReport) render(w io.Writer, plot bool) {
 	fmt.Fprintf(w, "%s; the load is known from %s\n", r.Source, r.Truth)
-	for i, x := range r.Fields {
+	for _, x := range r.Fields {
 		fmt.Fprintln(w)
 		renderProfile(w, &x.Profile)
 		for _, n := range x.Notes {
@@ -62,9 +53,9 @@ func (f *sensorIdentifyFlags) render(w io.Writer, r *SensorReport) {
 		if x.Picture != "" {
 			fmt.Fprintf(w, "  drawn    into %s\n", x.Picture)
 		}
-		if f.plot {
+		if plot {
 			fmt.Fprintln(w)
-			plotIdentified(w, f.identified[i])
+			plotIdentified(w, x.found)
 		}
 	}
 	for _, x := range r.Refused {
@@ -72,17 +63,14 @@ func (f *sensorIdentifyFlags) render(w io.Writer, r *SensorReport) {
 	}
 }
 
-// plusMinus formats a time with its expanded uncertainty.
-func plusMinus(v, u measure.Seconds) string { return fmt.Sprintf("%v ± %v", v, u) }
-
 // renderProfile writes a profile as text. The static line appears only where a meter
-// calibrated it.
+// calibrated it. Every ± is an expanded uncertainty.
 func renderProfile(w io.Writer, p *sensor.Profile) {
-	fmt.Fprintf(w, "%s%s\n", p.Field, ofGPU(p))
-	fmt.Fprintf(w, "  period   %s (jitter %v)\n", plusMinus(p.Period, p.UPeriod), p.Jitter)
-	model := fmt.Sprintf("mean over a window of %s", plusMinus(p.Window, p.UWindow))
+	fmt.Fprintln(w, out.JoinNonEmpty(" of ", p.Field, out.JoinNonEmpty(", ", p.GPU, p.UUID, p.Driver)))
+	fmt.Fprintf(w, "  period   %v ± %v (jitter %v)\n", p.Period, p.UPeriod, p.Jitter)
+	model := fmt.Sprintf("mean over a window of %v ± %v", p.Window, p.UWindow)
 	if p.Model == sensor.FirstOrder {
-		model = fmt.Sprintf("first-order lag, τ = %s", plusMinus(p.Tau, p.UTau))
+		model = fmt.Sprintf("first-order lag, τ = %v ± %v", p.Tau, p.UTau)
 	}
 	switch {
 	case p.Undecided:
@@ -91,8 +79,8 @@ func renderProfile(w io.Writer, p *sensor.Profile) {
 		model += "; the load hardly tells it"
 	}
 	fmt.Fprintf(w, "  model    %s\n", model)
-	fmt.Fprintf(w, "  delay    %s; polled readings lie %s behind the power\n", plusMinus(p.Delay, p.UDelay),
-		plusMinus(p.Lag, p.ULag))
+	fmt.Fprintf(w, "  delay    %v ± %v; polled readings lie %v ± %v behind the power\n", p.Delay, p.UDelay, p.Lag,
+		p.ULag)
 	fmt.Fprintf(w, "  sees     %s of the time\n", shareText(p.Seen, p.USeen))
 	if p.Calibrated {
 		fmt.Fprintf(w, "  static   reading = (%.4f ± %.4f) · power %+.2f W ± %.2f W\n", p.Gain, p.UGain,
@@ -104,14 +92,6 @@ func renderProfile(w io.Writer, p *sensor.Profile) {
 	if e := p.Evidence; e != nil && e.Boxcar != nil && e.FirstOrder != nil {
 		renderEvidence(w, e)
 	}
-}
-
-// ofGPU returns " of " and the GPU, its UUID and driver, or "" where none is known.
-func ofGPU(p *sensor.Profile) string {
-	if s := out.JoinNonEmpty(", ", p.GPU, p.UUID, p.Driver); s != "" {
-		return " of " + s
-	}
-	return ""
 }
 
 // shareText formats a share in percent, with its uncertainty from 0.5 % on.
@@ -152,13 +132,6 @@ func bestFit(e *sensor.Evidence) *sensor.Fit {
 	return e.Boxcar
 }
 
-// Colours of the register and of the models.
-var (
-	lookRegister   = figure.Style{Color: figure.Vermillion, Width: 1.6}
-	lookBoxcar     = figure.Style{Color: figure.Blue, Width: 1.4, Dashed: true}
-	lookFirstOrder = figure.Style{Color: figure.Green, Width: 1.4, Dashed: true}
-)
-
 // sensorPicture draws the register of a field, the prediction of both models and the
 // load.
 func sensorPicture(x *sensor.Identified, s *sensorSource) *report.Picture {
@@ -173,38 +146,25 @@ func sensorPicture(x *sensor.Identified, s *sensorSource) *report.Picture {
 			Name: "load: " + strings.SplitN(s.truth, " (", 2)[0], Look: report.Looks["truth"], Xy: xy,
 		})
 	}
-	var values []measure.Watt
-	for _, v := range u {
-		values = append(values, v.Power)
-	}
-	e := x.Profile.Evidence
-	for _, l := range []struct {
-		name string
-		look figure.Style
-		w    []measure.Watt
-	}{
-		{"register, " + x.Profile.Field, lookRegister, values},
-		{fmt.Sprintf("boxcar of %v, residual %v", e.Boxcar.Constant, e.Boxcar.Residual), lookBoxcar, x.Boxcar},
-		{
-			fmt.Sprintf("first order of %v, residual %v", e.FirstOrder.Constant, e.FirstOrder.Residual), lookFirstOrder,
-			x.FirstOrder,
-		},
-	} {
-		p.Lines = append(p.Lines, report.PictureLine{Name: l.name, Look: l.look, Xy: steps(u, l.w, from)})
-	}
-	return p
-}
-
-// steps returns the course of a register: it holds a value until its next renewal.
-func steps(u []sensor.Update, w []measure.Watt, from measure.Seconds) (xy plotter.XYs) {
-	for i := range u {
-		t := float64(u[i].At - from)
-		if i > 0 {
-			xy = append(xy, plotter.XY{X: t, Y: float64(w[i-1])})
+	// A register holds a value until its next renewal.
+	line := func(name string, c color.Color, width vg.Length, dashed bool, w func(i int) measure.Watt) {
+		l := report.PictureLine{Name: name, Look: figure.Style{Color: c, Width: width, Dashed: dashed}}
+		for i := range u {
+			t := float64(u[i].At - from)
+			if i > 0 {
+				l.Xy = append(l.Xy, plotter.XY{X: t, Y: float64(w(i - 1))})
+			}
+			l.Xy = append(l.Xy, plotter.XY{X: t, Y: float64(w(i))})
 		}
-		xy = append(xy, plotter.XY{X: t, Y: float64(w[i])})
+		p.Lines = append(p.Lines, l)
 	}
-	return xy
+	box, lag := x.Profile.Evidence.Boxcar, x.Profile.Evidence.FirstOrder
+	line("register, "+x.Profile.Field, figure.Vermillion, 1.6, false, func(i int) measure.Watt { return u[i].Power })
+	line(fmt.Sprintf("boxcar of %v, residual %v", box.Constant, box.Residual), figure.Blue, 1.4, true,
+		func(i int) measure.Watt { return x.Boxcar[i] })
+	line(fmt.Sprintf("first order of %v, residual %v", lag.Constant, lag.Residual), figure.Green, 1.4, true,
+		func(i int) measure.Watt { return x.FirstOrder[i] })
+	return p
 }
 
 // loadLine returns the load between from and to, with times relative to from: the mean of

@@ -163,14 +163,13 @@ func (f *SensorRunFlags) prepare(ctx context.Context, a *cli.App, gpu *session.F
 		return err
 	}
 	if f.WarmUp > 0 {
-		if err := gpu.WarmUp(ctx, f.WarmUp); err != nil {
-			return err
-		}
+		err = gpu.WarmUp(ctx, f.WarmUp)
 	}
-	if f.Plan.Kernel == 0 {
-		if f.Plan.Kernel, err = tryOut(ctx, s.Once); err != nil {
-			return err
-		}
+	if err == nil && f.Plan.Kernel == 0 {
+		f.Plan.Kernel, err = tryOut(ctx, s.Once)
+	}
+	if err != nil {
+		return err
 	}
 	x, err := f.Planned(r.Profile)
 	if err != nil {
@@ -194,14 +193,11 @@ func SensorRunAlone(ctx context.Context, f SensorRunFlags, own gpu.PowerSensor, 
 	if err != nil {
 		return err
 	}
-	origin := read.at[0]
-	w, ok := map[string][]measure.Watt{"instant": read.instant, "average": read.Average, "usage": read.Usage}[r.Field]
-	polls := read.polls(w, origin)
-	if !ok || len(polls) == 0 {
+	src := read.polled()
+	if len(src.Polls[r.Field]) == 0 {
 		return cli.Usagef("--field %q: this GPU's sensor does not have it: want instant, average or usage", r.Field)
 	}
-	r.Result, err = r.Profile.Evaluate(s.on(polls,
-		func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(origin)) }))
+	r.Result, err = r.Profile.Evaluate(s.on(src, r.Field))
 	return err
 }
 
@@ -217,7 +213,7 @@ func (f *SensorRunFlags) evaluate(ctx context.Context, a *cli.App, db *store.DB,
 	if len(src.Polls[r.Field]) == 0 {
 		return cli.Usagef("--field %q: task %d holds no readings of it", r.Field, id)
 	}
-	trials := s.on(src.Polls[r.Field], src.place)
+	trials := s.on(src, r.Field)
 	if r.Result, err = r.Profile.Evaluate(trials); err != nil {
 		return err
 	}
@@ -403,14 +399,14 @@ func (s *SensorTrials) segment(ctx context.Context) (span gpu.Span, err error) {
 	return span, nil
 }
 
-// on returns the trials on the clock of polls; place maps the host's clock to it.
-func (s *SensorTrials) on(polls []sensor.Poll, place func(time.Time) measure.Seconds) []sensor.Trial {
+// on returns the trials with the polls of a field, on the clock of its source.
+func (s *SensorTrials) on(src *sensorSource, field string) []sensor.Trial {
 	var out []sensor.Trial
 	for _, segments := range s.Trials {
-		t := sensor.Trial{Polls: polls}
+		t := sensor.Trial{Polls: src.Polls[field]}
 		for _, x := range segments {
 			t.Segments = append(t.Segments,
-				sensor.Segment{From: place(x.Start), To: place(x.End), Repetitions: s.Plan.PerSegment})
+				sensor.Segment{From: src.place(x.Start), To: src.place(x.End), Repetitions: s.Plan.PerSegment})
 		}
 		out = append(out, t)
 	}

@@ -2,6 +2,7 @@ package sensor
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,8 +36,7 @@ type sensorSource struct {
 	driver    string
 	// inputs of the stored profile
 	tasks       []store.TaskID
-	origin      time.Time                       // zero of the clock; zero for one of the file's own
-	place       func(time.Time) measure.Seconds // of a task: from the host's clock
+	place       func(time.Time) measure.Seconds // from the host's clock; nil for readings of files
 	description string
 }
 
@@ -51,9 +51,13 @@ func (s *sensorSource) add(field string, p sensor.Poll) {
 	s.Polls[field] = append(s.Polls[field], p)
 }
 
-// useMeter sets the load to a meter's trace; origin describes it in the report.
-func (s *sensorSource) useMeter(l *sensor.Load, origin string) {
-	s.load, s.Known, s.truth = l, sensor.FromMeter(l), origin
+// useMeter sets the load to a meter's trace; origin describes it in the report. It
+// returns an error for a trace without samples.
+func (s *sensorSource) useMeter(t *sensor.Trace, origin string) (err error) {
+	if s.load, err = t.Load(); err == nil {
+		s.Known, s.truth = sensor.FromMeter(s.load), origin
+	}
+	return err
 }
 
 // usePhases sets the load to the phases; origin describes them in the report. It returns
@@ -67,25 +71,28 @@ func (s *sensorSource) usePhases(origin string) (err error) {
 // SensorFiles reads readings and events from CSV files. The column arguments replace the
 // files' headings; empty ones keep them.
 func SensorFiles(readings, events, readingColumns, eventColumns string) (*sensorSource, error) {
-	f, err := os.Open(readings)
+	t, err := parseColumns(readings, readingColumns, sensor.ParseReadings)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	t, err := sensor.ParseReadings(f, readingColumns)
-	if err != nil {
-		return nil, fmt.Errorf("%w\nSee: wattmark sensor identify --help for the columns", logfile.In(readings, err))
-	}
-	e, err := os.Open(events)
-	if err != nil {
-		return nil, err
-	}
-	defer e.Close()
 	s := &sensorSource{Fields: t.Fields, Polls: t.Polls, description: filepath.Base(readings)}
-	if s.Phases, err = sensor.ParsePhases(e, eventColumns); err != nil {
-		return nil, fmt.Errorf("%w\nSee: wattmark sensor identify --help for the columns", logfile.In(events, err))
+	if s.Phases, err = parseColumns(events, eventColumns, sensor.ParsePhases); err != nil {
+		return nil, err
 	}
 	return s, s.usePhases("kernel events in " + filepath.Base(events))
+}
+
+// parseColumns reads a file by parse, with columns in place of its heading unless empty.
+func parseColumns[T any](path, columns string, parse func(io.Reader, string) (T, error)) (v T, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return v, err
+	}
+	defer f.Close()
+	if v, err = parse(f, columns); err != nil {
+		err = fmt.Errorf("%w\nSee: wattmark sensor identify --help for the columns", logfile.In(path, err))
+	}
+	return v, err
 }
 
 // sensorRecording reads a folder in the layout of arXiv 2312.02741, with the clocks
@@ -96,7 +103,7 @@ func sensorRecording(dir string, c recording.Clocks, nvmlOnly bool) (*sensorSour
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w\nSee: wattmark replay --help for the files that make a recording", dir, err)
 	}
-	s := &sensorSource{origin: rec.Start, description: filepath.Base(filepath.Clean(dir))}
+	s := &sensorSource{description: filepath.Base(filepath.Clean(dir))}
 	at := func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(rec.Start)) }
 	for _, field := range []smilog.Field{smilog.Instant, smilog.Average, smilog.Draw} {
 		for _, r := range rec.Sensor.Columns[field] {
@@ -110,45 +117,8 @@ func sensorRecording(dir string, c recording.Clocks, nvmlOnly bool) (*sensorSour
 	if nvmlOnly {
 		return s, s.usePhases("kernel events")
 	}
-	l, err := pmdLoad(filepath.Join(dir, recording.SerialFile))
-	if err != nil {
-		return nil, err
-	}
-	s.useMeter(l, "the meter's trace (ElmorLabs PMD-USB; the slot's 3.3 V is not measured)")
-	return s, nil
-}
-
-// sourceOf converts a measurement of other tools whose clocks are related. It reads the
-// whole trace of the meter into memory.
-func sourceOf(m *validate.Subject) (*sensorSource, error) {
-	s := &sensorSource{origin: m.Origin, description: m.Name}
-	for _, x := range m.Methods {
-		for _, r := range x.Readings {
-			s.add(strings.TrimPrefix(x.Name, cli.SmiPrefix), sensor.Poll{At: r.At, Power: r.Power})
-		}
-	}
-	for _, k := range m.Kernels {
-		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: k.From, To: k.To})
-	}
-	var trace sensor.Trace
-	for x, err := range m.Truth {
-		if err != nil {
-			return nil, err
-		}
-		trace.Add(x.At, x.Power)
-	}
-	l, err := trace.Load()
-	if err != nil {
-		return nil, err
-	}
-	s.useMeter(l, fmt.Sprintf("the meter's trace (%s, its clock by the data %+.1f ms%s)", m.Meter,
-		1e3*float64(m.Clock.Offset), missingText(m.Missing)))
-	return s, nil
-}
-
-// pmdLoad decodes the serial bytes of an ElmorLabs PMD into a load whose times start at
-// zero.
-func pmdLoad(path string) (*sensor.Load, error) {
+	// The serial bytes of the meter: their times start at zero.
+	path := filepath.Join(dir, recording.SerialFile)
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -165,7 +135,30 @@ func pmdLoad(path string) (*sensor.Load, error) {
 	if err := pmd.ReadRecording(f, o, instrument.SinkOf(sink)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return sink.trace.Load()
+	return s, s.useMeter(&sink.trace, "the meter's trace (ElmorLabs PMD-USB; the slot's 3.3 V is not measured)")
+}
+
+// sourceOf converts a measurement of other tools whose clocks are related. It reads the
+// whole trace of the meter into memory.
+func sourceOf(m *validate.Subject) (*sensorSource, error) {
+	s := &sensorSource{description: m.Name}
+	for _, x := range m.Methods {
+		for _, r := range x.Readings {
+			s.add(strings.TrimPrefix(x.Name, cli.SmiPrefix), sensor.Poll{At: r.At, Power: r.Power})
+		}
+	}
+	for _, k := range m.Kernels {
+		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: k.From, To: k.To})
+	}
+	var trace sensor.Trace
+	for x, err := range m.Truth {
+		if err != nil {
+			return nil, err
+		}
+		trace.Add(x.At, x.Power)
+	}
+	return s, s.useMeter(&trace, fmt.Sprintf("the meter's trace (%s, its clock by the data %+.1f ms%s)", m.Meter,
+		1e3*float64(m.Clock.Offset), missingText(m.Missing)))
 }
 
 // loadSink sums the rails of blocks into a load. It implements the sink of an instrument.

@@ -59,7 +59,7 @@ func findProfile(a *cli.App, ctx context.Context, db *store.DB, gpu, field strin
 	}
 	var names []string
 	for _, s := range all {
-		if uuid, f, ok := cutLast(s.Name, " "); ok && f == field && !slices.Contains(names, s.Name) &&
+		if uuid, ok := strings.CutSuffix(s.Name, " "+field); ok && !slices.Contains(names, s.Name) &&
 			(strings.HasPrefix(uuid, gpu) || strings.HasPrefix(uuid, "GPU-"+gpu)) {
 			names = append(names, s.Name)
 		}
@@ -79,14 +79,6 @@ func findProfile(a *cli.App, ctx context.Context, db *store.DB, gpu, field strin
 		return newStoredProfile(s)
 	}
 	return nil, cli.Usagef("%d GPUs fit %q: write more of the UUID", len(names), gpu)
-}
-
-// cutLast splits s around the last sep; without one, before is s and ok is false.
-func cutLast(s, sep string) (before, after string, ok bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 // sensorShowCmd builds sensor show.
@@ -263,32 +255,28 @@ func sensorPlanCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// printPlan prints a plan as JSON or text; the profile is printed without its evidence.
+// printPlan prints a plan as JSON or text: the sensor, trials, segments, duration and the
+// expected uncertainty. The profile is printed without its evidence.
 func printPlan(a *cli.App, p *sensor.Profile, x *sensor.Plan, kernel time.Duration) error {
 	short := *p
 	short.Evidence = nil // sensor show prints it
 	return a.Print(SensorPlanReport{kernel.Seconds(), &short, x}, func(w io.Writer) {
-		renderPlan(w, p, x, measure.SecondsOf(kernel))
+		constant := fmt.Sprintf("window %v", p.Window)
+		if p.Model == sensor.FirstOrder {
+			constant = fmt.Sprintf("τ %v", p.Tau)
+		}
+		fmt.Fprintf(w, "Sensor: %s, period %v, %s, sees %s of the time\n", p.Field, p.Period, constant,
+			shareText(p.Seen, 0))
+		fmt.Fprintf(w, "  %d trials of %d repetitions of %v, each trial after a random delay of up to %v\n", x.Trials,
+			x.Repetitions, measure.SecondsOf(kernel), x.MostDelay)
+		if x.Segments > 1 {
+			fmt.Fprintf(w, "  within a trial %d segments of %d, with pauses of %v between them: they shift the phase\n",
+				x.Segments, x.PerSegment, x.Shift)
+		}
+		fmt.Fprintf(w, "  the first %v of each segment are discarded: the sensor's rise; %d renewals count in a trial\n",
+			x.Discard, x.Renewals)
+		fmt.Fprintf(w, "  %v in all\n", x.Total)
+		fmt.Fprintf(w, "  expected: ± %.2g %% (95 %%), beside the sensor's static error; one trial ± %.2g %%, a single "+
+			"reading ± %.2g %% (k = 1)\n", 100*x.U, 100*x.OneTrial, 100*x.Single)
 	})
-}
-
-// renderPlan writes a plan as text: the sensor, trials, segments, duration and the
-// expected uncertainty.
-func renderPlan(w io.Writer, p *sensor.Profile, x *sensor.Plan, kernel measure.Seconds) {
-	constant := fmt.Sprintf("window %v", p.Window)
-	if p.Model == sensor.FirstOrder {
-		constant = fmt.Sprintf("τ %v", p.Tau)
-	}
-	fmt.Fprintf(w, "Sensor: %s, period %v, %s, sees %s of the time\n", p.Field, p.Period, constant, shareText(p.Seen, 0))
-	fmt.Fprintf(w, "  %d trials of %d repetitions of %v, each trial after a random delay of up to %v\n", x.Trials,
-		x.Repetitions, kernel, x.MostDelay)
-	if x.Segments > 1 {
-		fmt.Fprintf(w, "  within a trial %d segments of %d, with pauses of %v between them: they shift the phase\n",
-			x.Segments, x.PerSegment, x.Shift)
-	}
-	fmt.Fprintf(w, "  the first %v of each segment are discarded: the sensor's rise; %d renewals count in a trial\n",
-		x.Discard, x.Renewals)
-	fmt.Fprintf(w, "  %v in all\n", x.Total)
-	fmt.Fprintf(w, "  expected: ± %.2g %% (95 %%), beside the sensor's static error; one trial ± %.2g %%, a single "+
-		"reading ± %.2g %% (k = 1)\n", 100*x.U, 100*x.OneTrial, 100*x.Single)
 }

@@ -79,8 +79,10 @@ func Run(polled []Reading, o Options) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{Readings: Collapse(tidy, Near, o.Period)}
-	if w := SlowSampling(tidy, o.Period); w != "" {
-		r.Warnings = append(r.Warnings, w)
+	if d := Spacing(tidy); d > 1.1*o.Period { // step 1
+		r.Warnings = append(r.Warnings,
+			fmt.Sprintf("sampled every %v (%.1f Hz): the sensor looks every %v, sample at %.1f Hz or more", d,
+				1/float64(d), o.Period, 1/float64(o.Period)))
 	}
 	r.Corrected, r.Sigma = o.Lag.True(r.Readings), o.Lag.Sigma(r.Readings)
 	if err := r.level(o); err != nil && o.Kernel == (Span{}) {
@@ -219,11 +221,21 @@ const (
 // time.
 func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kernel) []validate.Method {
 	rs = Tidy(rs)
-	first := bySlope
+	var out []validate.Method
 	if p.Model == sensor.Boxcar {
-		first = byWindow
+		out = append(out, byWindow(rs, p, work))
+	} else {
+		l, moved := FromProfile(p), Collapse(rs, Near, p.Period)
+		for i := range moved {
+			moved[i].At -= p.Delay
+		}
+		e, err := l.Energy(moved, work)
+		var course []Reading
+		if err == nil {
+			course = l.True(moved)
+		}
+		out = append(out, method(p, MethodSlope, course, e, fmt.Sprintf("C = %v", l.C), err))
 	}
-	out := []validate.Method{first(rs, p, work)}
 	if len(kernels) == 0 {
 		return out
 	}
@@ -256,26 +268,12 @@ func method(p *sensor.Profile, name string, course []Reading, e Energy, note str
 	return m
 }
 
-// bySlope undoes a lag.
-func bySlope(rs []Reading, p *sensor.Profile, work Span) validate.Method {
-	l, moved := FromProfile(p), Collapse(rs, Near, p.Period)
-	for i := range moved {
-		moved[i].At -= p.Delay
-	}
-	e, err := l.Energy(moved, work)
-	var course []Reading
-	if err == nil {
-		course = l.True(moved)
-	}
-	return method(p, MethodSlope, course, e, fmt.Sprintf("C = %v", l.C), err)
-}
-
 // byWindow undoes a window, or bounds the energy where it leaves time unseen.
 func byWindow(rs []Reading, p *sensor.Profile, work Span) validate.Method {
 	renewals := Renewals(rs, p.Period)
 	if p.Window < p.Period {
-		floor, cap := extremes(rs)
-		u, err := FindUnseen(renewals, p, work, floor, cap)
+		low, high := Extremes(rs)
+		u, err := FindUnseen(renewals, p, work, low, high)
 		if err == nil {
 			err = fmt.Errorf("no number, a bound: %v", u)
 		}
@@ -315,8 +313,8 @@ func Activities(kernels []validate.Kernel) []Activity {
 	return out
 }
 
-// extremes returns the least and the greatest power.
-func extremes(rs []Reading) (low, high measure.Watt) {
+// Extremes returns the least and the greatest power; infinities for no readings.
+func Extremes(rs []Reading) (low, high measure.Watt) {
 	low, high = measure.Watt(math.Inf(1)), measure.Watt(math.Inf(-1))
 	for _, r := range rs {
 		low, high = min(low, r.Power), max(high, r.Power)
@@ -406,14 +404,4 @@ func Warnings(rs []Reading, s Span, period measure.Seconds) (out []string) {
 		out = append(out, fmt.Sprintf("no reading for %v within the work", longest))
 	}
 	return out
-}
-
-// SlowSampling returns a warning where readings come more slowly than the sensor is
-// renewed (step 1), else nothing.
-func SlowSampling(rs []Reading, period measure.Seconds) string {
-	if d := Spacing(rs); d > 1.1*period {
-		return fmt.Sprintf("sampled every %v (%.1f Hz): the sensor looks every %v, sample at %.1f Hz or more", d,
-			1/float64(d), period, 1/float64(period))
-	}
-	return ""
 }

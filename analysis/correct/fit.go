@@ -338,25 +338,19 @@ func LevelsEnergy(renewals []Reading, p *sensor.Profile, activities []Activity, 
 
 // Preset is a sensor with published constants.
 type Preset struct {
-	Name   string
 	Lag    Lag
 	Level  measure.Watt // of the active idle
 	Margin measure.Watt // above it, from which on the GPU counts as at work; zero to find it
-	Source string
 }
 
 // Both agree on C within 1 %. The 833.333 s that the paper prints is a slip of units:
 // docs/sensor.md proves it from the paper's joules.
 var presets = map[string]Preset{
-	"k20": {
-		Name: "k20", Lag: Lag{C: 0.833333, U: 0.0067}, Level: 52.5,
-		Source: "Burtscher, Zecena and Zong, section 5: C = 0.8333 s (printed as 833.333s), active idle 52.5 W; U " +
-			"from the published tool's other value",
-	},
-	"k20power": {
-		Name: "k20power", Lag: Lag{C: 0.84, U: 0.0067}, Level: 52.5, Margin: 2.5,
-		Source: "the authors' program K20Power 1.0: 840 000 µs, at work above 55 W",
-	},
+	// Burtscher, Zecena and Zong, section 5: C = 0.8333 s (printed as 833.333s), active
+	// idle 52.5 W; U from the published tool's other value.
+	"k20": {Lag: Lag{C: 0.833333, U: 0.0067}, Level: 52.5},
+	// The authors' program K20Power 1.0: 840 000 µs, at work above 55 W.
+	"k20power": {Lag: Lag{C: 0.84, U: 0.0067}, Level: 52.5, Margin: 2.5},
 }
 
 // FindPreset returns a preset by its name.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/analysis/validate"
@@ -227,7 +228,11 @@ func (p *phaser) put(k PhaseKind, from, to measure.Seconds) {
 // when the reading's deviation from the active idle has fallen to a tenth.
 func (p *phaser) tail(from, end measure.Seconds) measure.Seconds {
 	level, idle := float64(p.l.Active), float64(p.l.Idle)
-	rest := max(p.tolerance, 0.1*math.Abs(p.power(from)-level))
+	power := math.NaN() // the reading at the instant or after it; unknown behind the last
+	if i := slices.IndexFunc(p.rs, func(r Reading) bool { return r.At >= from }); i >= 0 {
+		power = float64(p.rs[i].Power)
+	}
+	rest := max(p.tolerance, 0.1*math.Abs(power-level))
 	t3 := end
 	if level-idle > 2*p.tolerance {
 		settle := from + 4*Spacing(p.rs) // the fall itself may swing below
@@ -256,16 +261,6 @@ func first(rs []Reading, from, end measure.Seconds, f func(float64) bool) measur
 		}
 	}
 	return end
-}
-
-// power returns the reading at an instant or after it, NaN behind the last.
-func (p *phaser) power(at measure.Seconds) float64 {
-	for _, r := range p.rs {
-		if r.At >= at {
-			return float64(r.Power)
-		}
-	}
-	return math.NaN()
 }
 
 // ErrCSV is wrapped by errors about files that are no table of readings.

@@ -29,12 +29,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/correct"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 	"github.com/wattmark/wattmark/store"
@@ -70,8 +70,11 @@ type CorrectFlags struct {
 	givenFrom, givenTo bool
 }
 
-// correctCmd builds the command with its subcommands fit and model.
-func correctCmd(a *cli.App) *cobra.Command {
+//go:embed help.md
+var help string
+
+// Commands returns the command of this package, with its subcommands fit and model.
+func Commands(a *cli.App) []*cobra.Command {
 	var f CorrectFlags
 	c := &cobra.Command{
 		Use: "correct TASK | --readings FILE", Short: "Make power and energy of what a built-in sensor said",
@@ -82,17 +85,8 @@ func correctCmd(a *cli.App) *cobra.Command {
 		},
 	}
 	f.source(c)
-	f.sensorFlags(c.Flags())
 	fl := c.Flags()
-	cli.SVGFlag(fl, &f.svg, "draw readings, corrected power and phases into this file")
-	fl.BoolVar(&f.noPlot, "no-plot", false, "leave the plot in the terminal out")
-	fl.BoolVar(&f.noStore, "no-store", false, "of a task, do not store the corrected variants")
-	c.AddCommand(correctFitCmd(a), correctModelCmd(a))
-	return a.JSONFlag(c)
-}
-
-// sensorFlags adds the flags that describe the sensor and the levels of the card.
-func (f *CorrectFlags) sensorFlags(fl *pflag.FlagSet) {
+	// The sensor, and the levels of the card.
 	fl.StringVar(&f.Preset, "preset", "", "published constants of a lag: "+strings.Join(correct.PresetNames(), ", "))
 	fl.StringVar(&f.Profile, "profile", "", "stored profile of the sensor, by name")
 	fl.DurationVar(&f.Tau, "tau", 0, "constant of a lag, as correct fit finds it")
@@ -107,6 +101,11 @@ func (f *CorrectFlags) sensorFlags(fl *pflag.FlagSet) {
 		"least power that the card draws, in watts, for bounds (default: the least reading)")
 	fl.Float64Var(&f.cap, "cap", 0,
 		"most power that the card draws, in watts, for bounds (default: the greatest reading)")
+	cli.SVGFlag(fl, &f.svg, "draw readings, corrected power and phases into this file")
+	fl.BoolVar(&f.noPlot, "no-plot", false, "leave the plot in the terminal out")
+	fl.BoolVar(&f.noStore, "no-store", false, "of a task, do not store the corrected variants")
+	c.AddCommand(correctFitCmd(a), correctModelCmd(a))
+	return cli.In(cli.Learn, help, a.JSONFlag(c))
 }
 
 // source adds the flags that name the readings and the kernel.
@@ -147,23 +146,24 @@ func (f *CorrectFlags) kernel() (correct.Span, error) {
 }
 
 // SensorFrom returns the sensor that the flags describe as a profile, and the options of
-// a correction by its lag. It opens the database for a stored profile only. Errors in the
-// flags are usage errors.
+// a correction by its lag. It opens the database for a stored profile only. Exactly one
+// flag names the sensor; errors in the flags are usage errors.
 func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profile, correct.Options, error) {
 	slope, err := correct.ParseSlope(f.Slope)
 	if err != nil {
 		return nil, correct.Options{}, cli.Usagef("--slope: %w", err)
 	}
-	if err := f.oneSensor(); err != nil {
-		return nil, correct.Options{}, err
+	if session.CountTrue(f.Preset != "", f.Profile != "", f.Tau != 0, f.Window != 0) != 1 ||
+		min(f.Tau, f.Window, f.Period, f.tauU) < 0 {
+		return nil, correct.Options{}, cli.Usagef("say what the sensor does by one of --preset, --tau, --window " +
+			"(with --period) and --profile; wattmark correct fit finds a lag's constant")
 	}
 	// A profile from flags has a gain of 1 and no offset.
 	o := correct.Options{Level: measure.Watt(f.level), Period: measure.SecondsOf(f.Period)}
 	p := &sensor.Profile{Field: f.field, Gain: 1, Delay: measure.SecondsOf(f.delay), Period: measure.SecondsOf(f.Period)}
 	switch {
 	case f.Profile != "":
-		p, err = namedProfile(a, ctx, f.Profile)
-		if err != nil {
+		if p, err = namedProfile(a, ctx, f.Profile); err != nil {
 			return nil, o, err
 		}
 		o.Period = p.Period
@@ -194,30 +194,34 @@ func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profi
 	return p, o, p.Validate()
 }
 
-// oneSensor returns a usage error unless exactly one flag names the sensor and no
-// duration is negative.
-func (f *CorrectFlags) oneSensor() error {
-	named := 0
-	for _, given := range []bool{f.Preset != "", f.Profile != "", f.Tau != 0, f.Window != 0} {
-		if given {
-			named++
-		}
-	}
-	if named != 1 || f.Tau < 0 || f.Window < 0 || f.Period < 0 || f.tauU < 0 {
-		return cli.Usagef("say what the sensor does by one of " +
-			"--preset, --tau, --window (with --period) and --profile; wattmark correct fit finds a lag's constant")
-	}
-	return nil
-}
-
-// namedProfile opens the database and reads the newest version of a profile.
+// namedProfile opens the database and reads the newest version of a profile. The
+// ExitNotFound error of an unknown name lists those that exist.
 func namedProfile(a *cli.App, ctx context.Context, name string) (*sensor.Profile, error) {
 	db, err := a.OpenDB(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
-	return profileIn(ctx, db, name)
+	x, err := db.Analysis(ctx, sensor.Kind, name, 0)
+	if errors.Is(err, store.ErrNotFound) {
+		there := "there are none"
+		if list, err := db.Analyses(ctx, sensor.Kind); err == nil && len(list) > 0 {
+			var names []string
+			for _, x := range list {
+				names = append(names, x.Name)
+			}
+			there = "there are " + strings.Join(slices.Compact(names), ", ")
+		}
+		return nil, cli.NotFoundf("no sensor profile %q in the database: %s", name, there)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var p sensor.Profile
+	if err := json.Unmarshal(x.Content, &p); err != nil {
+		return nil, fmt.Errorf("sensor profile %q: %w", name, err)
+	}
+	return &p, p.Validate()
 }
 
 // runCorrect corrects a task or a file, and prints the result.
@@ -263,14 +267,6 @@ func runCorrect(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 		r.Picture = f.svg
 	}
 	return a.Print(r, func(w io.Writer) { r.render(w, !f.noPlot) })
-}
-
-//go:embed help.md
-var help string
-
-// Commands returns the commands of this package.
-func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Learn, help, correctCmd(a))
 }
 
 // readReadings reads a file of at most 1 GiB and returns its readings, in seconds since
@@ -330,17 +326,11 @@ func smiColumn(b []byte, field string) ([]correct.Reading, string, error) {
 			return nil, "", fmt.Errorf("no column %q with readings: there are %s", field, strings.Join(have, ", "))
 		}
 	}
-	return sinceFirst(list), string(best), nil
-}
-
-// sinceFirst converts a log's readings to seconds since the first of them, sorted and
-// without repeats.
-func sinceFirst(list []smilog.Reading) []correct.Reading {
 	out := make([]correct.Reading, len(list))
 	for i, r := range list {
 		out[i] = correct.Reading{At: measure.SecondsOf(r.At.Sub(list[0].At)), Power: r.Power}
 	}
-	return correct.Tidy(out)
+	return correct.Tidy(out), string(best), nil
 }
 
 // taskReadings returns the stored readings of a task's sensor, in seconds since origin,
@@ -386,34 +376,4 @@ func taskReadings(ctx context.Context, db *store.DB, id store.TaskID, field stri
 	}
 	return nil, "", fmt.Errorf("task %d has no readings of the GPU's own sensor: measure without --no-nvml, or "+
 		"take in a log with wattmark import nvidia-smi", id)
-}
-
-// profileIn reads the newest version of a profile. The ExitNotFound error of an unknown
-// name lists those that exist.
-func profileIn(ctx context.Context, db *store.DB, name string) (*sensor.Profile, error) {
-	x, err := db.Analysis(ctx, sensor.Kind, name, 0)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, cli.NotFoundf("no sensor profile %q in the database: %s", name, profileNames(ctx, db))
-	}
-	if err != nil {
-		return nil, err
-	}
-	var p sensor.Profile
-	if err := json.Unmarshal(x.Content, &p); err != nil {
-		return nil, fmt.Errorf("sensor profile %q: %w", name, err)
-	}
-	return &p, p.Validate()
-}
-
-// profileNames lists the stored profiles for an error message.
-func profileNames(ctx context.Context, db *store.DB) string {
-	list, err := db.Analyses(ctx, sensor.Kind)
-	if err != nil || len(list) == 0 {
-		return "there are none"
-	}
-	var names []string
-	for _, x := range list {
-		names = append(names, x.Name)
-	}
-	return "there are " + strings.Join(slices.Compact(names), ", ")
 }

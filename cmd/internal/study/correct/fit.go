@@ -47,9 +47,15 @@ func correctFit(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 	if err != nil {
 		return err
 	}
-	runs, err := parseRuns(f.runs)
-	if err != nil {
-		return err
+	var runs []correct.Span
+	for _, s := range f.runs {
+		from, to, ok := strings.Cut(s, "..")
+		begin, err1 := strconv.ParseFloat(from, 64)
+		end, err2 := strconv.ParseFloat(to, 64)
+		if !ok || errors.Join(err1, err2) != nil || !(begin < end) {
+			return cli.Usagef("--run %q: want begin and end in seconds, as in 2.0..7.35", s)
+		}
+		runs = append(runs, correct.Span{From: measure.Seconds(begin), To: measure.Seconds(end)})
 	}
 	rs, kernel, err := fitReadings(a, ctx, args, f, kernel)
 	if err != nil {
@@ -135,20 +141,6 @@ func renderFit(w io.Writer, f *correct.Fit) {
 		fmt.Fprintf(w, " --tau-u %v", time.Duration(math.Ceil(float64(f.U)*1e4))*100*time.Microsecond)
 	}
 	fmt.Fprintln(w)
-}
-
-// parseRuns parses spans of the form BEGIN..END, in seconds.
-func parseRuns(list []string) (out []correct.Span, err error) {
-	for _, s := range list {
-		from, to, ok := strings.Cut(s, "..")
-		a, err1 := strconv.ParseFloat(from, 64)
-		b, err2 := strconv.ParseFloat(to, 64)
-		if !ok || errors.Join(err1, err2) != nil || !(a < b) {
-			return nil, cli.Usagef("--run %q: want begin and end in seconds, as in 2.0..7.35", s)
-		}
-		out = append(out, correct.Span{From: measure.Seconds(a), To: measure.Seconds(b)})
-	}
-	return out, nil
 }
 
 // correctModelCmd builds correct model, which prints the readings of a simulated K20 as a

@@ -1,6 +1,7 @@
 package correct
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -99,9 +100,11 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 	if kernel == (correct.Span{}) {
 		kernel = correct.Span{From: renewals[0].At - p.Delay, To: renewals[len(renewals)-1].At - p.Delay}
 	}
-	// The sensor is blind for the rest of each period.
+	// The sensor is blind for the rest of each period, in which the card draws from the
+	// least to the greatest reading unless the flags bound it.
 	if p.Window < p.Period {
-		low, high := powerRange(rs, f)
+		low, high := correct.Extremes(rs)
+		low, high = cmp.Or(measure.Watt(max(f.floor, 0)), low), cmp.Or(measure.Watt(max(f.cap, 0)), high)
 		u, err := correct.FindUnseen(renewals, p, kernel, low, high)
 		if err != nil {
 			return nil, err
@@ -130,22 +133,6 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 	r.truth, r.Noise = s.Readings(), s.Noise
 	r.Work, r.Energy, r.U = []correct.Piece{{Energy: e}}, e.Energy, e.U
 	return r, nil
-}
-
-// powerRange returns the range of the card's power in watts: the flags, else the extremes
-// of the readings.
-func powerRange(rs []correct.Reading, f CorrectFlags) (low, high measure.Watt) {
-	low, high = measure.Watt(math.Inf(1)), measure.Watt(math.Inf(-1))
-	for _, x := range rs {
-		low, high = min(low, x.Power), max(high, x.Power)
-	}
-	if f.floor > 0 {
-		low = measure.Watt(f.floor)
-	}
-	if f.cap > 0 {
-		high = measure.Watt(f.cap)
-	}
-	return low, high
 }
 
 // String describes the sensor as a verb phrase, as in "lags by 58 ms; slope symmetric".

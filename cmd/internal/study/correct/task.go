@@ -65,13 +65,12 @@ func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile,
 	profile.Field = field
 	// Readings, kernels and work count from the begin of the work.
 	work := correct.Span{From: 0, To: measure.SecondsOf(to.Sub(from))}
-	list := correct.Methods(rs, &profile, work, kernels)
-	var results []store.MethodResult
-	for _, m := range list {
-		results = append(results, correctedResult(m, from, to))
-	}
+	results, readings := storedForm(correct.Methods(rs, &profile, work, kernels), from, to)
 	if !f.noStore {
-		if err := storeCorrected(ctx, db, t.ID, list, results, from); err != nil {
+		if err = db.PutReadings(ctx, t.ID, readings); err == nil {
+			err = db.PutMethods(ctx, t.ID, results) // replaces a variant of the same name
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -100,34 +99,24 @@ func (f *CorrectFlags) openDB(a *cli.App, ctx context.Context) (*store.DB, error
 	return db, err
 }
 
-// correctedResult converts a corrected variant to a stored method without timings.
-func correctedResult(m validate.Method, from, to time.Time) store.MethodResult {
+// storedForm converts corrected variants of the work from one instant to another to
+// methods of a task, and their power to readings, so that plots can draw them.
+func storedForm(list []validate.Method, from, to time.Time) (results []store.MethodResult, readings []store.Reading) {
 	// A corrected variant was never polled: its timings are not known.
 	nan := measure.Seconds(math.NaN())
 	none := store.Timing{P50: nan, P99: nan, Max: nan}
-	return store.MethodResult{
-		Method: m.Name, From: from, To: to, Energy: m.Energy, U: m.U,
-		Mean:     measure.Watt(float64(m.Energy) / to.Sub(from).Seconds()),
-		Readings: uint64(len(m.Readings)), Call: none, Alone: none, Beside: none, Note: m.Note,
-	}
-}
-
-// storeCorrected stores the variants as methods of a task and their power as readings, so
-// that plots can draw them. A variant of the same name is replaced.
-func storeCorrected(ctx context.Context, db *store.DB, id store.TaskID, list []validate.Method,
-	results []store.MethodResult, origin time.Time,
-) error {
-	var readings []store.Reading
 	for _, m := range list {
+		results = append(results, store.MethodResult{
+			Method: m.Name, From: from, To: to, Energy: m.Energy, U: m.U,
+			Mean:     measure.Watt(float64(m.Energy) / to.Sub(from).Seconds()),
+			Readings: uint64(len(m.Readings)), Call: none, Alone: none, Beside: none, Note: m.Note,
+		})
 		for _, x := range m.Readings {
 			readings = append(readings,
-				store.Reading{Method: m.Name, At: origin.Add(x.At.Duration()), Value: float64(x.Power)})
+				store.Reading{Method: m.Name, At: from.Add(x.At.Duration()), Value: float64(x.Power)})
 		}
 	}
-	if err := db.PutReadings(ctx, id, readings); err != nil {
-		return err
-	}
-	return db.PutMethods(ctx, id, results)
+	return results, readings
 }
 
 // correctedKernels returns the kernels of a task in seconds since origin.

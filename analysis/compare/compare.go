@@ -78,14 +78,6 @@ var (
 // Quantities are all of them.
 func Quantities() []Quantity { return []Quantity{Energy, Time, Power, EDP, ED2P} }
 
-// log is the quantity's logarithm in a run.
-func (q Quantity) log(r *Run) float64 {
-	return q.a*math.Log(float64(r.Energy)) + q.b*math.Log(float64(r.Time))
-}
-
-// of returns the relative change of the quantity by a standard deviation of an error.
-func (q Quantity) of(e Error) float64 { return q.a*e.Energy + q.b*e.Time }
-
 // check refuses values without a logarithm. Errors wrap ErrRuns.
 func check(side string, runs []Run) error {
 	if len(runs) == 0 {
@@ -148,15 +140,17 @@ type side struct {
 func newSide(runs []Run, q Quantity) side {
 	s := side{spread: math.NaN(), shared: map[string]float64{}}
 	var own float64
-	for i := range runs {
-		s.logs = append(s.logs, q.log(&runs[i]))
-		for _, e := range runs[i].Errors {
-			c := q.of(e)
+	n := float64(len(runs))
+	for _, r := range runs {
+		s.logs = append(s.logs, q.a*math.Log(float64(r.Energy))+q.b*math.Log(float64(r.Time)))
+		for _, e := range r.Errors {
+			// The relative change of the quantity by a standard deviation of the error.
+			c := q.a*e.Energy + q.b*e.Time
 			if e.Behind == "" {
-				own += c * c / float64(len(runs))
-				continue
+				own += c * c / n
+			} else {
+				s.shared[e.Behind] += c / n
 			}
-			s.shared[e.Behind] += c / float64(len(runs))
 		}
 	}
 	s.mean, s.own = stat.Mean(s.logs, nil), math.Sqrt(own)

@@ -26,17 +26,6 @@ const (
 	BothSides Coverage = "meters and scatter"
 )
 
-// holds classifies a comparison by the numbers of runs.
-func holds(a, b *side) Coverage {
-	switch {
-	case len(a.logs) > 1 && len(b.logs) > 1:
-		return BothSides
-	case len(a.logs) > 1 || len(b.logs) > 1:
-		return OneSide
-	}
-	return Meters
-}
-
 // Change is the relative difference of B from A: −0.1 for ten percent less. Its bounds
 // hold it at Level; they are NaN where the uncertainty is 0.
 type Change struct {
@@ -98,8 +87,14 @@ func Between(a, b []Run, q Quantity) (Effect, error) {
 	}
 	sa, sb := newSide(a, q), newSide(b, q)
 	e := Effect{
-		Quantity: q, A: sa.figure(), B: sb.figure(), Cancelled: cancelled(&sa, &sb), Holds: holds(&sa, &sb),
+		Quantity: q, A: sa.figure(), B: sb.figure(), Cancelled: cancelled(&sa, &sb), Holds: Meters,
 		a: sa, b: sb, turns: Interleaved(a, b),
+	}
+	switch {
+	case min(len(a), len(b)) > 1:
+		e.Holds = BothSides
+	case max(len(a), len(b)) > 1:
+		e.Holds = OneSide
 	}
 	fixed := common(&sa, &sb)
 	u, dof := combine(chances(&sa, &sb), term{fixed, math.Inf(1)})

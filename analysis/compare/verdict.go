@@ -25,21 +25,20 @@ func Verdict(energy, time *Effect) string {
 			"digit; no difference can be told from chance."
 	}
 	var parts []string
+	state := func(format string, e *Effect) {
+		parts = append(parts, fmt.Sprintf(format, amount(e), PText(float64(e.Holm))))
+	}
 	if energy.Shown {
-		parts = append(parts, "B uses "+amount(energy)+" energy "+chanceText(energy))
+		state("B uses %s energy (p %s)", energy)
 	} else {
-		parts = append(parts,
-			"no difference in energy could be shown (B uses "+amount(energy)+", "+strings.Trim(chanceText(energy),
-				"()")+")")
+		state("no difference in energy could be shown (B uses %s, p %s)", energy)
 	}
 	switch {
 	case !measure.Known(time.P):
 	case time.Shown:
-		parts = append(parts, "it takes "+amount(time)+" time "+chanceText(time))
+		state("it takes %s time (p %s)", time)
 	default:
-		parts = append(parts,
-			fmt.Sprintf("no difference in time could be shown (%s, %s)", amount(time),
-				strings.Trim(chanceText(time), "()")))
+		state("no difference in time could be shown (%s, p %s)", time)
 	}
 	if !energy.turns && (energy.Shown || time.Shown) {
 		parts = append(parts, "this holds only if nothing else changed between the runs of A and those of B, which "+
@@ -124,5 +123,3 @@ func PText(p float64) string {
 	}
 	return fmt.Sprintf("= %.2g", p)
 }
-
-func chanceText(e *Effect) string { return "(p " + PText(float64(e.Holm)) + ")" }

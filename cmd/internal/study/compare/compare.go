@@ -46,8 +46,11 @@ type compareFlags struct {
 	kernels bool
 }
 
-// compareCmd builds the command.
-func compareCmd(a *cli.App) *cobra.Command {
+//go:embed help.md
+var help string
+
+// Commands returns the command of this package.
+func Commands(a *cli.App) []*cobra.Command {
 	var f compareFlags
 	c := &cobra.Command{
 		Use:   "compare A B | --a TASKS --b TASKS",
@@ -68,7 +71,7 @@ func compareCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.meter, "meter", meterAuto, "auto, same or different: whether A and B were measured with one meter")
 	fl.StringArrayVar(&f.work, "work", nil, "work of one run, UNIT=AMOUNT or UNIT=A's,B's (repeatable)")
 	fl.BoolVar(&f.kernels, "kernels", true, "compare the kernels too, where they were recorded")
-	return a.JSONFlag(c)
+	return cli.In(cli.Learn, help, a.JSONFlag(c))
 }
 
 // sides takes A and B from the arguments or from the flags, and checks --meter.
@@ -125,8 +128,12 @@ func runCompare(a *cli.App, ctx context.Context, f compareFlags) error {
 		return err
 	}
 	r := newCompareReport(&sides, effects)
-	if err := r.addWork(work); err != nil {
-		return cli.WithCode(cli.ExitUsage, err)
+	for _, w := range work {
+		p, err := compare.Per(&effects[0], &effects[1], w.A, w.B)
+		if err != nil {
+			return cli.WithCode(cli.ExitUsage, err)
+		}
+		r.Work = append(r.Work, p)
 	}
 	if f.kernels {
 		if err := r.addKernels(ctx, &sides); err != nil {
@@ -150,14 +157,6 @@ func disjoint(s *[2]comparedSide) error {
 		}
 	}
 	return nil
-}
-
-//go:embed help.md
-var help string
-
-// Commands returns the commands of this package.
-func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Learn, help, compareCmd(a))
 }
 
 // MostNamed bounds the number of tasks that a name matches.

@@ -37,8 +37,8 @@ type kernelRuns struct {
 
 // kernelsOf collects a side's kernels by name. Kernels without energy or time in a run
 // are skipped: a ratio of them does not exist.
-func (s *comparedSide) kernelsOf(ctx context.Context) (map[string]*kernelRuns, error) {
-	out := map[string]*kernelRuns{}
+func (s *comparedSide) kernelsOf(ctx context.Context) (map[string]kernelRuns, error) {
+	out := map[string]kernelRuns{}
 	for i, t := range s.tasks {
 		_, lines, err := report.NameEnergies(ctx, s.db, t)
 		if err != nil && !errors.Is(err, measurement.ErrNoShares) {
@@ -49,12 +49,9 @@ func (s *comparedSide) kernelsOf(ctx context.Context) (map[string]*kernelRuns, e
 				continue
 			}
 			k := out[l.Name]
-			if k == nil {
-				k = &kernelRuns{}
-				out[l.Name] = k
-			}
 			k.runs = append(k.runs, kernelRun(&l, &s.runs[i]))
 			k.launches += float64(l.Launches)
+			out[l.Name] = k
 		}
 	}
 	return out, nil
@@ -84,7 +81,7 @@ func kernelRun(l *store.NameEnergy, whole *compare.Run) compare.Run {
 // addKernels compares the kernels that both sides have, sorted by falling energy, with p
 // corrected after Holm. Kernels of one side alone are counted in a caution.
 func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) error {
-	var by [2]map[string]*kernelRuns
+	var by [2]map[string]kernelRuns
 	for i := range s {
 		var err error
 		if by[i], err = s[i].kernelsOf(ctx); err != nil {
@@ -94,8 +91,8 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 	var family []compare.Effect
 	only := [2]int{}
 	for name, a := range by[0] {
-		b := by[1][name]
-		if b == nil {
+		b, both := by[1][name]
+		if !both {
 			only[0]++
 			continue
 		}
@@ -105,11 +102,7 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 		}
 		family, r.Kernels = append(family, k.Energy), append(r.Kernels, k)
 	}
-	for name := range by[1] {
-		if by[0][name] == nil {
-			only[1]++
-		}
-	}
+	only[1] = len(by[1]) - len(r.Kernels)
 	// The family is complete only here: the correction depends on the number of tests.
 	compare.Holm(family)
 	for i := range family {
@@ -127,7 +120,7 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 }
 
 // compareKernel compares the energy and time of one kernel.
-func compareKernel(name string, a, b *kernelRuns) (k kernelEffect, err error) {
+func compareKernel(name string, a, b kernelRuns) (k kernelEffect, err error) {
 	if k.Energy, err = compare.Between(a.runs, b.runs, compare.Energy); err != nil {
 		return k, err
 	}

@@ -145,19 +145,6 @@ func missingRails(tasks []*store.Task) string {
 	return strings.Join(out, ", ")
 }
 
-// addWork adds the energy per unit of each work; its interval follows from that of the
-// energy.
-func (r *CompareReport) addWork(work []compare.WorkPair) error {
-	for _, w := range work {
-		p, err := compare.Per(&r.Quantities[0], &r.Quantities[1], w.A, w.B)
-		if err != nil {
-			return err
-		}
-		r.Work = append(r.Work, p)
-	}
-	return nil
-}
-
 // render writes the report as text.
 func (r *CompareReport) render(w io.Writer) {
 	fmt.Fprintf(w, "%s\n\n", r.Verdict)

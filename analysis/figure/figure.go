@@ -211,7 +211,15 @@ type Ticks int
 
 // Ticks implements plot.Ticker.
 func (t Ticks) Ticks(lo, hi float64) (out []plot.Tick) {
-	step := roundUp((hi - lo) / float64(t))
+	// The least of 1, 2, 5 and 10 times a power of ten that is not below the distance.
+	least := (hi - lo) / float64(t)
+	base := math.Pow(10, math.Floor(math.Log10(least)))
+	step := 10 * base
+	for _, m := range []float64{5, 2, 1} {
+		if m*base >= least*(1-1e-9) {
+			step = m * base
+		}
+	}
 	if !(step > 0) || math.IsInf(step, 0) {
 		return nil
 	}
@@ -220,15 +228,4 @@ func (t Ticks) Ticks(lo, hi float64) (out []plot.Tick) {
 		out = append(out, plot.Tick{Value: k * step, Label: label})
 	}
 	return out
-}
-
-// roundUp returns the least of 1, 2, 5 and 10 times a power of ten that is not below v.
-func roundUp(v float64) float64 {
-	base := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, m := range []float64{1, 2, 5} {
-		if m*base >= v*(1-1e-9) {
-			return m * base
-		}
-	}
-	return 10 * base
 }

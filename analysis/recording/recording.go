@@ -57,10 +57,14 @@ func Read(dir fs.FS, clocks Clocks) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Start, err = parseMicros(strings.TrimSpace(start)); err != nil {
-		return nil, fmt.Errorf("recording: %s: %w", StartFile, err)
+	start = strings.TrimSpace(start)
+	us, err := strconv.ParseInt(start, 10, 64)
+	first := time.UnixMicro(us)
+	if err != nil || first.Year() < 2000 || first.Year() > 2199 { // of another century: no such count
+		return nil, fmt.Errorf("recording: %s: %w: %q is no time in microseconds since 1970", StartFile, ErrRecording,
+			start)
 	}
-	r.Start = r.Start.Add(clocks.Shift)
+	r.Start = first.Add(clocks.Shift)
 	events, err := read(dir, EventsFile)
 	if err != nil {
 		return nil, err
@@ -102,16 +106,6 @@ func read(dir fs.FS, name string) (string, error) {
 		return "", fmt.Errorf("recording: %s: %w", name, err)
 	}
 	return string(b), nil
-}
-
-// parseMicros reads microseconds since 1970 of this century.
-func parseMicros(s string) (time.Time, error) {
-	us, err := strconv.ParseInt(s, 10, 64)
-	t := time.UnixMicro(us)
-	if err != nil || t.Year() < 2000 || t.Year() > 2199 {
-		return time.Time{}, fmt.Errorf("%w: %q is no time in microseconds since 1970", ErrRecording, s)
-	}
-	return t, nil
 }
 
 // Kernel is a named stretch of work on the host's clock.

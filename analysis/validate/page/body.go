@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 )
@@ -33,7 +34,6 @@ type section struct {
 
 // Write writes the page as HTML. It fails if nothing was validated or a plot cannot be drawn.
 func (p Page) Write(w io.Writer) error {
-	p = p.clean()
 	if len(p.Reports) == 0 {
 		return fmt.Errorf("write the page: nothing was validated")
 	}
@@ -53,16 +53,26 @@ func (p Page) Write(w io.Writer) error {
 			}
 		}
 	}
-	level := fmt.Sprintf("%.4g %%", 100*p.Reports[0].Level)
+	first := p.Reports[0]
+	level := fmt.Sprintf("%.4g %%", 100*first.Level)
+	about := strings.NewReplacer("LEVEL", level, "RESAMPLES", strconv.Itoa(first.Resamples),
+		"SEED", strconv.FormatUint(first.Seed, 10))
 	several := len(sections) > 1
 	body := h.Main(
 		p.header(sections),
 		g.If(several, p.together(sections, level)),
 		g.If(len(p.Refused) > 0, caution("refused", "Not judged", g.Map(p.Refused, func(r Refusal) g.Node {
-			return h.Li(g.Text(r.Name + ": " + r.Reason))
+			return h.Li(text(r.Name + ": " + r.Reason))
 		}))),
 		g.Map(sections, func(s section) g.Node { return s.node(several, level) }),
-		legend(methods, p.Reports[0], level),
+		h.Section(
+			h.ID("definitions"), h.H2(text("How to read this")),
+			h.Details(
+				g.Attr("open"), h.Summary(text("Methods")),
+				h.Dl(h.Class("facts"), g.Map(methods, func(m string) g.Node { return fact(m, text(definition(m))) })),
+			),
+			g.Raw(about.Replace(aboutFigures)),
+		),
 	)
 	return h.Doctype(h.HTML(h.Lang("en"), p.head(several), h.Body(body))).Render(w)
 }
@@ -83,7 +93,7 @@ func (p Page) head(several bool) g.Node {
 		h.Meta(h.Name("viewport"), h.Content("width=device-width, initial-scale=1")),
 		h.Meta(h.Name("color-scheme"), h.Content("light dark")),
 		h.Link(h.Rel("icon"), h.Href("data:,")),
-		h.TitleEl(g.Text(title)), h.StyleEl(g.Raw(style+colours)),
+		h.TitleEl(text(title)), h.StyleEl(g.Raw(style+colours)),
 	)
 }
 
@@ -94,34 +104,34 @@ func (p Page) header(list []section) g.Node {
 		plural = "s"
 	}
 	return h.Header(
-		h.H1(g.Text("What software says of the GPU's power, against the meter")),
+		h.H1(text("What software says of the GPU's power, against the meter")),
 		small("%d measurement%s, judged %s by %s.", n, plural, p.Made.Format("2006-01-02 15:04 MST"), p.Maker),
-		g.If(n == 1, h.P(h.Class("verdict"), h.ID("verdict"), g.Text(list[0].Verdict+"."))),
+		g.If(n == 1, h.P(h.Class("verdict"), h.ID("verdict"), text(list[0].Verdict+"."))),
 	)
 }
 
 // together returns the table of the methods over all measurements.
 func (p Page) together(list []section, level string) g.Node {
 	const label = "All together"
-	head := h.Tr(heads("method"), h.Th(h.Class("text"), g.Text("GPU, driver")),
+	head := h.Tr(heads("method"), h.Th(h.Class("text"), text("GPU, driver")),
 		heads("measurements", "mean error", level+" interval", "MAPE", "RMSE", "RMSE", "within", "worst"),
-		h.Th(h.Class("text"), g.Text("of")))
+		h.Th(h.Class("text"), text("of")))
 	rows := g.Map(p.Summary.Lines, func(l validate.SummaryLine) g.Node {
 		gpu := "all"
 		if l.GPU != "" {
 			gpu = strings.TrimSuffix(l.GPU+", "+l.Driver, ", ")
 		}
 		return h.Tr(
-			cells(l.Method), h.Td(h.Class("text"), g.Text(gpu)),
+			cells(l.Method), h.Td(h.Class("text"), text(gpu)),
 			cells(strconv.Itoa(l.N), percent(l.MeanErrorPct), interval(l.Interval), percentPlain(l.MAPEPct),
 				percentPlain(l.RMSEPct), joules(l.RMSE), fmt.Sprintf("%d of %d", l.Agreeing, l.Judged), percent(l.WorstPct)),
-			h.Td(h.Class("text"), g.Text(l.WorstName)),
+			h.Td(h.Class("text"), text(l.WorstName)),
 		)
 	})
 	return h.Section(
-		h.ID("summary"), h.H2(g.Text(label)),
+		h.ID("summary"), h.H2(text(label)),
 		h.Ul(h.Class("plain"), g.Map(list, func(s section) g.Node {
-			return h.Li(h.A(h.Href(fmt.Sprintf("#s%d", s.id)), g.Text(s.Name)), g.Text(": "+s.Verdict+"."))
+			return h.Li(h.A(h.Href(fmt.Sprintf("#s%d", s.id)), text(s.Name)), text(": "+s.Verdict+"."))
 		})),
 		table(label, "", head, rows),
 		small("Over the measurements: MAPE is the mean of the errors' sizes, RMSE the root of their mean square, in per cent "+
@@ -133,12 +143,12 @@ func (p Page) together(list []section, level string) g.Node {
 // node returns the section of one subject.
 func (s section) node(several bool, level string) g.Node {
 	return h.Section(
-		h.ID(fmt.Sprintf("s%d", s.id)), h.Class("subject"), h.H2(g.Text(s.heading)),
-		g.If(several, h.P(h.Class("verdict"), g.Text(s.Verdict+"."))),
+		h.ID(fmt.Sprintf("s%d", s.id)), h.Class("subject"), h.H2(text(s.heading)),
+		g.If(several, h.P(h.Class("verdict"), text(s.Verdict+"."))),
 		s.facts(),
 		g.If(len(s.Cautions) > 0, caution("", "Caution", items(s.Cautions))),
 		h.Div(h.Class("figures"), g.Map(s.figures, func(d drawing) g.Node {
-			return h.Figure(g.Raw(d.svg), h.FigCaption(g.Text(d.caption)))
+			return h.Figure(g.Raw(d.svg), h.FigCaption(text(d.caption)))
 		})),
 		s.byMethod(level), s.byKernel(),
 	)
@@ -158,17 +168,17 @@ func (s section) facts() g.Node {
 	if s.Lost > 0 {
 		rest += fmt.Sprintf(", %s of them lost", span(s.Lost))
 	}
-	missed := []g.Node{g.Text("every rail that is stated is measured")}
+	missed := []g.Node{text("every rail that is stated is measured")}
 	if len(s.Missing) > 0 {
 		missed = nil
 		for _, m := range s.Missing {
-			missed = append(missed, g.Text(missing(m)), h.Br())
+			missed = append(missed, text(missing(m)), h.Br())
 		}
 	}
 	return h.Dl(
-		h.Class("facts"), fact("work", g.Text(work)),
-		fact("meter", g.Text(meter), h.Strong(g.Text(energyText(s.Truth.Energy, s.Truth.U))), g.Text(rest)),
-		fact("its clock", g.Text(clockText(s.Clock))), fact("not measured", missed...),
+		h.Class("facts"), fact("work", text(work)),
+		fact("meter", text(meter), h.Strong(text(energyText(s.Truth.Energy, s.Truth.U))), text(rest)),
+		fact("its clock", text(clockText(s.Clock))), fact("not measured", missed...),
 	)
 }
 
@@ -182,15 +192,15 @@ func (s section) byMethod(level string) g.Node {
 			class = "good"
 		}
 		return h.Tr(
-			h.Td(h.Span(h.Class("sw "+colourClass(s.Report, m.Name))), g.Text(m.Name)),
-			cells(joules(m.Energy), percent(m.ErrorPct)), h.Td(h.Class(class), g.Text(m.Agreement.Word())),
+			h.Td(h.Span(h.Class("sw "+colourClass(s.Report, m.Name))), text(m.Name)),
+			cells(joules(m.Energy), percent(m.ErrorPct)), h.Td(h.Class(class), text(m.Agreement.Word())),
 			cells(interval(m.Interval), watts(m.Bias), watts(m.RMSE), percentPlain(m.MAPEPct), lagText(m),
 				strconv.Itoa(m.Readings), span(m.Update)),
 		)
 	})
 	notes := Notes(s.Methods)
 	return g.Group{
-		h.H3(g.Text("By method")), table(s.heading+": by method", "methods", head, rows),
+		h.H3(text("By method")), table(s.heading+": by method", "methods", head, rows),
 		g.If(len(notes) > 0, h.Ul(h.Class("plain dim small"), items(notes))),
 	}
 }
@@ -212,33 +222,20 @@ func (s section) byKernel() g.Node {
 			launches = ""
 		}
 		return h.Tr(
-			g.If(l.Kind == validate.AllKernels, h.Class("sum")), h.Td(h.Class("name"), g.Text(l.Name)),
+			g.If(l.Kind == validate.AllKernels, h.Class("sum")), h.Td(h.Class("name"), text(l.Name)),
 			cells(launches, span(busy), energyText(l.Truth.Energy, l.Truth.U)),
 			g.Map(l.Methods, func(m validate.KernelMethod) g.Node {
-				return h.Td(h.Title(interval(m.Interval)), g.Text(percent(m.ErrorPct)))
+				return h.Td(h.Title(interval(m.Interval)), text(percent(m.ErrorPct)))
 			}),
 		)
 	})
 	return g.Group{
-		h.H3(g.Text("By kernel")), table(s.heading+": by kernel", "kernels", head, rows),
+		h.H3(text("By kernel")), table(s.heading+": by kernel", "kernels", head, rows),
 		small("Where several kernels run at once each has an equal share of the power, by the meter and by every method; with " +
 			"the time in which none ran the lines come to the energy of the work. Errors are of what each method's readings " +
 			"make of the same shares, without regard to its lag; the interval is shown where the pointer rests. Kernels " +
 			"shorter than the sensor's update are told by what it happened to show."),
 	}
-}
-
-// legend explains the methods and the figures.
-func legend(methods []string, r *validate.Report, level string) g.Node {
-	about := strings.NewReplacer("LEVEL", level, "RESAMPLES", strconv.Itoa(r.Resamples), "SEED", strconv.FormatUint(r.Seed, 10))
-	return h.Section(
-		h.ID("definitions"), h.H2(g.Text("How to read this")),
-		h.Details(
-			g.Attr("open"), h.Summary(g.Text("Methods")),
-			h.Dl(h.Class("facts"), g.Map(methods, func(m string) g.Node { return fact(m, g.Text(definition(m))) })),
-		),
-		g.Raw(about.Replace(aboutFigures)),
-	)
 }
 
 // table returns a table of rows that scrolls sideways; class may be empty.
@@ -251,28 +248,32 @@ func table(label, class string, head, rows g.Node) g.Node {
 
 // heads returns heading cells of a table.
 func heads(texts ...string) g.Node {
-	return g.Map(texts, func(t string) g.Node { return h.Th(g.Text(t)) })
+	return g.Map(texts, func(t string) g.Node { return h.Th(text(t)) })
 }
 
 // cells returns cells of a table.
 func cells(texts ...string) g.Node {
-	return g.Map(texts, func(t string) g.Node { return h.Td(g.Text(t)) })
+	return g.Map(texts, func(t string) g.Node { return h.Td(text(t)) })
 }
 
 // items returns the items of a list.
 func items(texts []string) g.Node {
-	return g.Map(texts, func(t string) g.Node { return h.Li(g.Text(t)) })
+	return g.Map(texts, func(t string) g.Node { return h.Li(text(t)) })
 }
 
 // fact returns an entry of a list of facts.
-func fact(name string, text ...g.Node) g.Node { return g.Group{h.Dt(g.Text(name)), h.Dd(text...)} }
+func fact(name string, nodes ...g.Node) g.Node { return g.Group{h.Dt(text(name)), h.Dd(nodes...)} }
 
 // small returns a paragraph in small print.
 func small(format string, args ...any) g.Node {
-	return h.P(h.Class("dim small"), g.Textf(format, args...))
+	return h.P(h.Class("dim small"), text(fmt.Sprintf(format, args...)))
 }
+
+// text returns a text node with unprintable characters replaced: names of tasks, cards
+// and kernels come from strangers.
+func text(s string) g.Node { return g.Text(measure.Printable(s)) }
 
 // caution returns a list in a box with a title; id may be empty.
 func caution(id, title string, list g.Node) g.Node {
-	return h.Div(h.Class("caution"), g.If(id != "", h.ID(id)), h.Strong(g.Text(title)), h.Ul(list))
+	return h.Div(h.Class("caution"), g.If(id != "", h.ID(id)), h.Strong(text(title)), h.Ul(list))
 }

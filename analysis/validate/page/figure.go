@@ -11,6 +11,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
@@ -222,7 +223,6 @@ func WriteSVG(w io.Writer, reports []*validate.Report) error {
 	dc.SetColor(color.White)
 	dc.Fill(dc.Rectangle.Path())
 	for i, r := range reports {
-		r = clean(r)
 		left, right, err := plots(r)
 		if err != nil {
 			return fmt.Errorf("draw %s: %w", r.Name, err)
@@ -244,7 +244,7 @@ func WriteSVG(w io.Writer, reports []*validate.Report) error {
 	return figure.Encode(w, c)
 }
 
-// heading returns a subject's name with its card and driver.
+// heading returns a subject's name with its card and driver, printable.
 func heading(r *validate.Report) string {
 	out := r.Name
 	if r.GPU != "" {
@@ -253,7 +253,7 @@ func heading(r *validate.Report) string {
 	if r.Driver != "" {
 		out += ", driver " + r.Driver
 	}
-	return out
+	return measure.Printable(out)
 }
 
 // plots draws power over time, and the energies beside it.

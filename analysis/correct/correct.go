@@ -308,7 +308,7 @@ func Activities(kernels []validate.Kernel) []Activity {
 		if k.From >= k.To {
 			continue
 		}
-		out, end = append(out, Activity{k.Name, k.Span}), k.To
+		out, end = append(out, Activity(k)), k.To
 	}
 	return out
 }

@@ -188,7 +188,14 @@ func (h *histogram) peaks() (out []peak) {
 	}
 	for changed := true; changed; {
 		changed = false
-		h.bound(out)
+		// Each peak has the bins up to the valleys beside it.
+		for i := range out {
+			out[i].from, out[i].to = 0, len(h.time)
+			if i > 0 {
+				out[i].from = h.lowest(out[i-1].bin, out[i].bin)
+				out[i-1].to = out[i].from
+			}
+		}
 		for i, p := range out {
 			share, all := 0.0, 0.0
 			for b, w := range h.time {
@@ -220,17 +227,6 @@ func (h *histogram) shallow(peaks []peak, i int) bool {
 		}
 	}
 	return false
-}
-
-// bound assigns each peak the bins up to the valleys beside it.
-func (h *histogram) bound(peaks []peak) {
-	for i := range peaks {
-		peaks[i].from, peaks[i].to = 0, len(h.time)
-		if i > 0 {
-			peaks[i].from = h.lowest(peaks[i-1].bin, peaks[i].bin)
-			peaks[i-1].to = peaks[i].from
-		}
-	}
 }
 
 // lowest returns the middle of the emptiest bins from a to b.

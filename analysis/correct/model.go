@@ -117,29 +117,23 @@ func (m Model) Readings() []Reading {
 		}
 		return w
 	}
+	step := func(t measure.Seconds) float64 { return math.Floor(float64(t - m.T3())) }
 	shown, looked, before := look(0), measure.Seconds(0), measure.Seconds(0)
 	for t, calls := measure.Seconds(0), 0; t < m.End; calls++ {
 		out = append(out, Reading{At: t, Power: shown})
-		next, may := m.call(before, t, calls)
-		before, t = t, next
+		call, may := pollShort, false // may: the register may be renewed by the next poll
+		switch {
+		case t >= m.T3() && t < m.T4() && step(t) != step(before):
+			call, may = m.StepStall, true
+		case t >= m.T3() && t < m.T4():
+			call, may = m.SlowPoll, true
+		case calls%(pollRepeats+1) == pollRepeats:
+			call, may = pollLong, true
+		}
+		before, t = t, t+call
 		if may && t-looked >= K20Period {
 			shown, looked = look(t), t
 		}
 	}
 	return out
-}
-
-// call returns the instant of the poll after the one at t, and whether the register may
-// be renewed there.
-func (m Model) call(before, t measure.Seconds, calls int) (measure.Seconds, bool) {
-	step := func(t measure.Seconds) float64 { return math.Floor(float64(t - m.T3())) }
-	switch {
-	case t >= m.T3() && t < m.T4() && step(t) != step(before):
-		return t + m.StepStall, true
-	case t >= m.T3() && t < m.T4():
-		return t + m.SlowPoll, true
-	case calls%(pollRepeats+1) == pollRepeats:
-		return t + pollLong, true
-	}
-	return t + pollShort, false
 }

@@ -121,30 +121,25 @@ func (t *Total) times() {
 		if early.IsZero() || h.Span.To.Before(early) {
 			early = h.Span.To
 		}
-		h.Busy = union(h.Tasks)
+		// Busy is how long at least one task lasted.
+		list := slices.Clone(h.Tasks)
+		slices.SortFunc(list, func(a, b Task) int { return a.Span.From.Compare(b.Span.From) })
+		var end time.Time
+		for _, x := range list {
+			from := x.Span.From
+			if from.Before(end) {
+				from = end
+			}
+			if x.Span.To.After(from) {
+				h.Busy += measure.SecondsOf(x.Span.To.Sub(from))
+				end = x.Span.To
+			}
+		}
 		h.Between = max(h.Span.Length()-h.Busy, 0)
 		h.Before = measure.SecondsOf(h.Span.From.Sub(t.Span.From))
 		h.After = measure.SecondsOf(t.Span.To.Sub(h.Span.To))
 	}
 	t.Together = measure.SecondsOf(early.Sub(late))
-}
-
-// union is how long at least one task lasted.
-func union(tasks []Task) (busy measure.Seconds) {
-	list := slices.Clone(tasks)
-	slices.SortFunc(list, func(a, b Task) int { return a.Span.From.Compare(b.Span.From) })
-	var end time.Time
-	for _, x := range list {
-		from := x.Span.From
-		if from.Before(end) {
-			from = end
-		}
-		if x.Span.To.After(from) {
-			busy += measure.SecondsOf(x.Span.To.Sub(from))
-			end = x.Span.To
-		}
-	}
-	return busy
 }
 
 // once refuses two tasks of one GPU that overlap.

@@ -100,20 +100,20 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 	if kernel == (correct.Span{}) {
 		kernel = correct.Span{From: renewals[0].At - p.Delay, To: renewals[len(renewals)-1].At - p.Delay}
 	}
+	raw, rawErr := correct.Integrate(rs, kernel)
 	// The sensor is blind for the rest of each period, in which the card draws from the
 	// least to the greatest reading unless the flags bound it.
 	if p.Window < p.Period {
 		low, high := correct.Extremes(rs)
 		low, high = cmp.Or(measure.Watt(max(f.floor, 0)), low), cmp.Or(measure.Watt(max(f.cap, 0)), high)
 		u, err := correct.FindUnseen(renewals, p, kernel, low, high)
+		if err == nil {
+			err = rawErr
+		}
 		if err != nil {
 			return nil, err
 		}
 		r.Bound = &u
-		raw, err := correct.Integrate(rs, kernel)
-		if err != nil {
-			return nil, err
-		}
 		r.Work = []correct.Piece{{Energy: correct.Energy{
 			Span: kernel, Energy: r.Energy, U: r.U, Mean: measure.Watt(nan), Raw: raw,
 		}}}
@@ -127,7 +127,7 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 		return nil, err
 	}
 	// The energy as read is for comparison: a failure to integrate leaves it out.
-	if raw, err := correct.Integrate(rs, kernel); err == nil {
+	if rawErr == nil {
 		e.Raw = raw
 	}
 	r.truth, r.Noise = s.Readings(), s.Noise

@@ -91,11 +91,10 @@ func (f *compareFlags) sides(args []string) error {
 
 // comparedSide holds the tasks of one side with their database, which the caller closes.
 type comparedSide struct {
-	name, path string
-	db         *store.DB
-	tasks      []*store.Task
-	passed     []string // incomplete tasks that the name matched, with their state
-	runs       []compare.Run
+	sideReport
+	db    *store.DB
+	tasks []*store.Task
+	runs  []compare.Run
 }
 
 // runCompare reads both sides, compares them and prints the report. Both databases stay
@@ -117,7 +116,7 @@ func runCompare(a *cli.App, ctx context.Context, f compareFlags) error {
 		}
 		defer sides[i].db.Close()
 		for _, t := range sides[i].tasks {
-			sides[i].runs = append(sides[i].runs, comparedRun(t, f.meter, s[2], sides[i].path))
+			sides[i].runs = append(sides[i].runs, comparedRun(t, f.meter, s[2], sides[i].Database))
 		}
 	}
 	if err := disjoint(&sides); err != nil {
@@ -145,14 +144,14 @@ func runCompare(a *cli.App, ctx context.Context, f compareFlags) error {
 
 // disjoint returns a usage error for a task that is on both sides.
 func disjoint(s *[2]comparedSide) error {
-	if s[0].path != s[1].path {
+	if s[0].Database != s[1].Database {
 		return nil
 	}
 	for _, a := range s[0].tasks {
 		for _, b := range s[1].tasks {
 			if a.ID == b.ID {
 				return cli.Usagef("task %d is in A (%s) and in B (%s): it says nothing "+
-					"about a difference", a.ID, s[0].name, s[1].name)
+					"about a difference", a.ID, s[0].Spec, s[1].Spec)
 			}
 		}
 	}
@@ -162,20 +161,24 @@ func disjoint(s *[2]comparedSide) error {
 // MostNamed bounds the number of tasks that a name matches.
 const MostNamed = 10_000
 
-// readSide opens the database at path and reads the tasks of spec. On an error the
-// database is closed.
+// readSide opens the database at path and reads the tasks of spec, with their GPUs and
+// meters once each. On an error the database is closed.
 func readSide(a *cli.App, ctx context.Context, spec, path string) (s comparedSide, err error) {
 	side := *a
 	side.DB = path
-	s = comparedSide{name: spec, path: path}
+	s.Spec, s.Database = spec, path
 	if s.db, err = side.OpenDB(ctx); err != nil {
 		return s, err
 	}
-	s.tasks, s.passed, err = TasksNamed(&side, ctx, s.db, spec)
-	if err != nil {
-		err = errors.Join(err, s.db.Close())
+	if s.tasks, s.Passed, err = TasksNamed(&side, ctx, s.db, spec); err != nil {
+		return s, errors.Join(err, s.db.Close())
 	}
-	return s, err
+	for _, t := range s.tasks {
+		s.Tasks = append(s.Tasks, t.ID)
+		s.GPUs = addNew(s.GPUs, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID))
+		s.Meters = addNew(s.Meters, out.JoinNonEmpty(" ", t.Instrument.Kind, t.Instrument.Serial))
+	}
+	return s, nil
 }
 
 // TasksNamed reads the tasks of spec, numbers and names separated by commas, sorted by

@@ -53,7 +53,7 @@ func newCompareReport(s *[2]comparedSide, effects []compare.Effect) *CompareRepo
 	energy, time := &effects[0], &effects[1]
 	r := &CompareReport{
 		Verdict: compare.Verdict(energy, time), Level: compare.Level, Quantities: effects,
-		A: newSideReport(&s[0]), B: newSideReport(&s[1]), Shared: energy.Cancelled, Permuted: energy.Permute(),
+		A: s[0].sideReport, B: s[1].sideReport, Shared: energy.Cancelled, Permuted: energy.Permute(),
 	}
 	na, nb := len(s[0].runs), len(s[1].runs)
 	// Differences that these runs, five more, or twenty more of each side would show.
@@ -63,17 +63,6 @@ func newCompareReport(s *[2]comparedSide, effects []compare.Effect) *CompareRepo
 		}
 	}
 	r.caution(s, energy)
-	return r
-}
-
-// newSideReport lists a side's tasks, and its GPUs and meters once each.
-func newSideReport(s *comparedSide) sideReport {
-	r := sideReport{Spec: s.name, Database: s.path, Passed: s.passed}
-	for _, t := range s.tasks {
-		r.Tasks = append(r.Tasks, t.ID)
-		r.GPUs = addNew(r.GPUs, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID))
-		r.Meters = addNew(r.Meters, out.JoinNonEmpty(" ", t.Instrument.Kind, t.Instrument.Serial))
-	}
 	return r
 }
 

@@ -280,10 +280,11 @@ func cancelled(a, b *side) (out []Cancelled) {
 	return out
 }
 
-// Work is an amount of work that a run does, exactly known: 4.4e12 flop.
+// Work is the amounts of work that a run of A and of B does, exactly known, in one unit:
+// 4.4e12 flop.
 type Work struct {
-	Unit   string
-	Amount float64
+	Unit string
+	A, B float64
 }
 
 // PerWork is energy by work.
@@ -299,23 +300,19 @@ type PerWork struct {
 	RateB  float64        `json:"b_per_s"`
 }
 
-// Per divides the energies by the work of a run of A and of B, which must be of
-// one unit. energy and time are the effects in these quantities.
-func Per(energy, time *Effect, a, b Work) (PerWork, error) {
-	for _, w := range []Work{a, b} {
-		if !(w.Amount > 0) || math.IsInf(w.Amount, 0) || w.Unit == "" {
-			return PerWork{}, fmt.Errorf("%w: work %q of %v: want a unit and a positive amount", ErrRuns, w.Unit,
-				w.Amount)
+// Per divides the energies by the work of a run of A and of B. energy and time are the
+// effects in these quantities.
+func Per(energy, time *Effect, w Work) (PerWork, error) {
+	for _, amount := range []float64{w.A, w.B} {
+		if !(amount > 0) || math.IsInf(amount, 0) || w.Unit == "" {
+			return PerWork{}, fmt.Errorf("%w: work %q of %v: want a unit and a positive amount", ErrRuns, w.Unit, amount)
 		}
 	}
-	if a.Unit != b.Unit {
-		return PerWork{}, fmt.Errorf("%w: A's work is in %s and B's in %s", ErrRuns, a.Unit, b.Unit)
-	}
-	scale := a.Amount / b.Amount
+	scale := w.A / w.B
 	out := PerWork{
-		Unit: a.Unit, WorkA: a.Amount, WorkB: b.Amount, A: energy.A.by(a.Amount), B: energy.B.by(b.Amount),
+		Unit: w.Unit, WorkA: w.A, WorkB: w.B, A: energy.A.by(w.A), B: energy.B.by(w.B),
 		Change: newChange(energy.Ratio*scale, energy.Low*scale, energy.High*scale, energy.U),
-		RateA:  a.Amount / time.A.Value, RateB: b.Amount / time.B.Value, P: energy.P,
+		RateA:  w.A / time.A.Value, RateB: w.B / time.B.Value, P: energy.P,
 	}
 	if scale != 1 {
 		out.P = energy.chanceOf(math.Log(energy.Ratio * scale))
@@ -329,28 +326,21 @@ func (m Mean) by(amount float64) Mean {
 	return m
 }
 
-// WorkPair is the work of a run of A and of B, in one unit.
-type WorkPair struct{ A, B Work }
-
 // ParseWork reads UNIT=AMOUNT, the work of a run of either, and UNIT=A,B. Amounts are
 // positive and finite.
-func ParseWork(s string) (WorkPair, error) {
+func ParseWork(s string) (Work, error) {
 	unit, amounts, ok := strings.Cut(s, "=")
 	a, b, two := strings.Cut(amounts, ",")
 	if !two {
 		b = a
 	}
-	unit = strings.TrimSpace(unit)
-	p := WorkPair{A: Work{Unit: unit}, B: Work{Unit: unit}}
-	for _, x := range []struct {
-		w    *Work
-		text string
-	}{{&p.A, a}, {&p.B, b}} {
-		v, err := strconv.ParseFloat(strings.TrimSpace(x.text), 64)
-		if !ok || unit == "" || err != nil || !(v > 0) || math.IsInf(v, 0) {
-			return WorkPair{}, fmt.Errorf("%q: want a unit and positive amounts, as in flop=4.4e12 or token=512,640", s)
-		}
-		x.w.Amount = v
+	w := Work{Unit: strings.TrimSpace(unit)}
+	var err1, err2 error
+	w.A, err1 = strconv.ParseFloat(strings.TrimSpace(a), 64)
+	w.B, err2 = strconv.ParseFloat(strings.TrimSpace(b), 64)
+	// The negated comparison refuses NaN too.
+	if !ok || w.Unit == "" || err1 != nil || err2 != nil || !(min(w.A, w.B) > 0) || math.IsInf(max(w.A, w.B), 0) {
+		return Work{}, fmt.Errorf("%q: want a unit and positive amounts, as in flop=4.4e12 or token=512,640", s)
 	}
-	return p, nil
+	return w, nil
 }

@@ -100,7 +100,7 @@ type comparedSide struct {
 // runCompare reads both sides, compares them and prints the report. Both databases stay
 // open until the kernels are compared.
 func runCompare(a *cli.App, ctx context.Context, f compareFlags) error {
-	var work []compare.WorkPair
+	var work []compare.Work
 	for _, s := range f.work {
 		w, err := compare.ParseWork(s)
 		if err != nil {
@@ -128,7 +128,7 @@ func runCompare(a *cli.App, ctx context.Context, f compareFlags) error {
 	}
 	r := newCompareReport(&sides, effects)
 	for _, w := range work {
-		p, err := compare.Per(&effects[0], &effects[1], w.A, w.B)
+		p, err := compare.Per(&effects[0], &effects[1], w)
 		if err != nil {
 			return cli.WithCode(cli.ExitUsage, err)
 		}

@@ -158,9 +158,9 @@ func (r *Result) Total() (e, u measure.Joule) {
 	return e, measure.Joule(2 * math.Sqrt(noise))
 }
 
-// Onset finds a kernel in raw readings for a fit: from the last reading at the first
+// onset finds a kernel in raw readings for a fit: from the last reading at the first
 // level to the last one near the highest. Errors wrap ErrReadings or ErrFit.
-func Onset(rs []Reading) (Span, error) {
+func onset(rs []Reading) (Span, error) {
 	if err := Check(rs); err != nil {
 		return Span{}, err
 	}
@@ -187,13 +187,13 @@ func Onset(rs []Reading) (Span, error) {
 	return s, nil
 }
 
-// FitAnywhere fits the constant to the rise that [Onset] finds. A negative delay means
-// that the rise began earlier than the readings first showed: it fits again from there,
-// up to three times.
-func FitAnywhere(rs []Reading) (Fit, Span, error) {
-	s, err := Onset(rs)
+// FitAnywhere fits the constant to a rise that it finds in the readings. A negative
+// delay means that the rise began earlier than the readings first showed: it fits again
+// from there, up to three times.
+func FitAnywhere(rs []Reading) (Fit, error) {
+	s, err := onset(rs)
 	if err != nil {
-		return Fit{}, s, err
+		return Fit{}, err
 	}
 	f, err := FitRise(rs, s)
 	for range 3 {
@@ -203,7 +203,7 @@ func FitAnywhere(rs []Reading) (Fit, Span, error) {
 		s.From = max(s.From+f.Delay, rs[2].At)
 		f, err = FitRise(rs, s)
 	}
-	return f, s, err
+	return f, err
 }
 
 // The names of corrected methods, which follow the field's own.

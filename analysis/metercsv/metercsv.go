@@ -64,11 +64,17 @@ func Read(r io.Reader) (*Header, iter.Seq2[validate.Sample, error], error) {
 		}
 	}
 	d := decoder{table: t, layout: l, header: h}
-	first, err := d.next() // its form shows whether times are absolute
+	s, err := d.next() // the form of the first shows whether times are absolute
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
 	}
-	return h, d.samples(first, err), nil
+	return h, func(yield func(validate.Sample, error) bool) {
+		for ; !errors.Is(err, io.EOF); s, err = d.next() {
+			if !yield(s, err) || err != nil {
+				return
+			}
+		}
+	}, nil
 }
 
 // layoutOf chooses the columns. A total of power goes before those of rails, power
@@ -131,17 +137,6 @@ type decoder struct {
 	form    logfile.Form // of all times of the file
 	last    float64
 	started bool
-}
-
-// samples yields the first sample, which Read has read, and those of the rows behind it.
-func (d *decoder) samples(s validate.Sample, err error) iter.Seq2[validate.Sample, error] {
-	return func(yield func(validate.Sample, error) bool) {
-		for ; !errors.Is(err, io.EOF); s, err = d.next() {
-			if !yield(s, err) || err != nil {
-				return
-			}
-		}
-	}
 }
 
 // next reads a row; its time must be behind that of the row before.

@@ -23,28 +23,21 @@ type signals struct {
 
 // push appends a piece that begins at an instant; row has k values.
 func (s *signals) push(at float64, row ...float64) {
-	s.integrate(at)
-	s.at = append(s.at, at)
+	s.close(at)
 	s.value = append(s.value, row...)
 }
 
-// close ends the last piece.
+// close ends the last piece, and appends the integrals up to there.
 func (s *signals) close(at float64) {
-	s.integrate(at)
-	s.at = append(s.at, at)
-}
-
-// integrate appends the integrals up to an instant.
-func (s *signals) integrate(at float64) {
-	n := len(s.at)
-	if n == 0 {
+	if n := len(s.at); n == 0 {
 		s.sum = make([]float64, s.k)
-		return
+	} else {
+		d, last, v := at-s.at[n-1], s.sum[len(s.sum)-s.k:], s.value[len(s.value)-s.k:]
+		for i := range s.k {
+			s.sum = append(s.sum, last[i]+d*v[i])
+		}
 	}
-	d, last, v := at-s.at[n-1], s.sum[len(s.sum)-s.k:], s.value[len(s.value)-s.k:]
-	for i := range s.k {
-		s.sum = append(s.sum, last[i]+d*v[i])
-	}
+	s.at = append(s.at, at)
 }
 
 // pieces returns the number of pieces.

@@ -66,7 +66,7 @@ func correctFit(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 	case len(runs) > 0:
 		fit, err = correct.FitDuration(rs, runs)
 	case kernel == (correct.Span{}):
-		fit, _, err = correct.FitAnywhere(rs)
+		fit, err = correct.FitAnywhere(rs)
 	default:
 		fit, err = correct.FitRise(rs, kernel)
 	}

@@ -46,10 +46,8 @@ type SensorLoadFlags struct {
 // sensorLoadCmd builds sensor load.
 func sensorLoadCmd(a *cli.App) *cobra.Command {
 	var f SensorLoadFlags
-	c := &cobra.Command{
-		Use: "load", Short: "Load the GPU so that its sensor shows what it does, and identify it", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return sensorLoad(a, cmd.Context(), f) },
-	}
+	c := cli.Command("load", "Load the GPU so that its sensor shows what it does, and identify it", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error { return sensorLoad(a, ctx, f) })
 	fl := c.Flags()
 	f.AddBench(fl)
 	// Long steps first, then periods that do not divide each other or 100 ms, the usual

@@ -38,11 +38,9 @@ type SensorRunFlags struct {
 // sensorRunCmd builds sensor run.
 func sensorRunCmd(a *cli.App) *cobra.Command {
 	var f SensorRunFlags
-	c := &cobra.Command{
-		Use:   "run [flags] [-- program args]",
-		Short: "Measure the energy of a kernel or program with the GPU's own sensor alone",
-		RunE:  func(cmd *cobra.Command, args []string) error { return sensorRun(a, cmd.Context(), f, args) },
-	}
+	c := cli.Command("run [flags] [-- program args]",
+		"Measure the energy of a kernel or program with the GPU's own sensor alone", nil,
+		func(ctx context.Context, args []string) error { return sensorRun(a, ctx, f, args) })
 	fl := c.Flags()
 	f.AddBench(fl)
 	f.Plan.add(fl)

@@ -84,24 +84,22 @@ func findProfile(a *cli.App, ctx context.Context, db *store.DB, gpu, field strin
 // sensorShowCmd builds sensor show.
 func sensorShowCmd(a *cli.App) *cobra.Command {
 	var version int
-	c := &cobra.Command{
-		Use: "show GPU FIELD", Short: "Show a stored profile of a GPU's sensor", Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			db, err := a.OpenDB(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			p, err := findProfile(a, cmd.Context(), db, args[0], args[1], version)
-			if err != nil {
-				return err
-			}
-			return a.Print(p, func(w io.Writer) {
-				renderProfile(w, &p.Profile)
-				fmt.Fprintf(w, "  stored   version %d, %s, by %s\n", p.Version, p.Made.Local().Format(time.DateTime), p.Maker)
-			})
-		},
+	show := func(ctx context.Context, args []string) error {
+		db, err := a.OpenDB(ctx)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		p, err := findProfile(a, ctx, db, args[0], args[1], version)
+		if err != nil {
+			return err
+		}
+		return a.Print(p, func(w io.Writer) {
+			renderProfile(w, &p.Profile)
+			fmt.Fprintf(w, "  stored   version %d, %s, by %s\n", p.Version, p.Made.Local().Format(time.DateTime), p.Maker)
+		})
 	}
+	c := cli.Command("show GPU FIELD", "Show a stored profile of a GPU's sensor", cobra.ExactArgs(2), show)
 	c.Flags().IntVar(&version, "version", 0, "version (default: the newest)")
 	return a.JSONFlag(c)
 }
@@ -130,24 +128,22 @@ func printProfiles(a *cli.App, list []*StoredProfile) error {
 func sensorDeleteCmd(a *cli.App) *cobra.Command {
 	var version int
 	var all, yes bool
-	c := &cobra.Command{
-		Use: "delete GPU FIELD", Short: "Delete a stored profile, one version or all", Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if (version > 0) == all {
-				return cli.Usagef("say which: --version N or --all")
-			}
-			db, err := a.OpenToChange(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			p, err := findProfile(a, cmd.Context(), db, args[0], args[1], version)
-			if err != nil {
-				return err
-			}
-			return kind.Delete(a, cmd.Context(), db, p.Name, version, yes)
-		},
+	remove := func(ctx context.Context, args []string) error {
+		if (version > 0) == all {
+			return cli.Usagef("say which: --version N or --all")
+		}
+		db, err := a.OpenToChange(ctx)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		p, err := findProfile(a, ctx, db, args[0], args[1], version)
+		if err != nil {
+			return err
+		}
+		return kind.Delete(a, ctx, db, p.Name, version, yes)
 	}
+	c := cli.Command("delete GPU FIELD", "Delete a stored profile, one version or all", cobra.ExactArgs(2), remove)
 	c.Flags().IntVar(&version, "version", 0, "version to delete")
 	c.Flags().BoolVar(&all, "all", false, "delete all versions")
 	task.YesFlag(c.Flags(), &yes)
@@ -235,20 +231,18 @@ type SensorPlanReport struct {
 // sensorPlanCmd builds sensor plan.
 func sensorPlanCmd(a *cli.App) *cobra.Command {
 	var f SensorPlanFlags
-	c := &cobra.Command{
-		Use: "plan", Short: "Plan a measurement with the GPU's own sensor alone", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := f.profile(cmd.Context(), a, f.gpu)
-			if err != nil {
-				return err
-			}
-			plan, err := sensor.NewPlan(p, f.wanted())
-			if err != nil {
-				return err
-			}
-			return printPlan(a, p, plan, f.Kernel)
-		},
+	plan := func(ctx context.Context, _ []string) error {
+		p, err := f.profile(ctx, a, f.gpu)
+		if err != nil {
+			return err
+		}
+		x, err := sensor.NewPlan(p, f.wanted())
+		if err != nil {
+			return err
+		}
+		return printPlan(a, p, x, f.Kernel)
 	}
+	c := cli.Command("plan", "Plan a measurement with the GPU's own sensor alone", cobra.NoArgs, plan)
 	f.add(c.Flags())
 	c.Flags().DurationVar(&f.Kernel, "kernel", 0, "how long the kernel, or one repetition, lasts")
 	c.Flags().StringVar(&f.gpu, "gpu-uuid", "", "GPU whose stored profile to use: its UUID, or the beginning of it")

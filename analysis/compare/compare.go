@@ -305,7 +305,8 @@ type PerWork struct {
 func Per(energy, time *Effect, w Work) (PerWork, error) {
 	for _, amount := range []float64{w.A, w.B} {
 		if !(amount > 0) || math.IsInf(amount, 0) || w.Unit == "" {
-			return PerWork{}, fmt.Errorf("%w: work %q of %v: want a unit and a positive amount", ErrRuns, w.Unit, amount)
+			return PerWork{}, fmt.Errorf("%w: work %q of %v: want a unit and a positive amount", ErrRuns, w.Unit,
+				amount)
 		}
 	}
 	scale := w.A / w.B

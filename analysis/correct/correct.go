@@ -329,6 +329,7 @@ func (l Lag) Sigma(rs []Reading) measure.Watt {
 	if noise == 0 {
 		noise = Noise(rs)
 	}
+	// On even spacing; the closed form of Σ w² for a parabola through 2n + 1 readings.
 	dt := float64(Spacing(rs))
 	n := float64(l.Slope.reach())
 	gain := 1 / (2 * dt * dt) // Σ w² of the symmetric slope
@@ -347,6 +348,7 @@ func Work(corrected []Reading, threshold measure.Watt, slope Slope) []Span {
 	for i, r := range corrected {
 		above[i] = r.Power > threshold
 	}
+	// A lone reading takes the side of its neighbours.
 	for i := 1; i+1 < len(above); i++ {
 		if above[i] != above[i-1] && above[i] != above[i+1] {
 			above[i] = above[i-1]

@@ -120,6 +120,7 @@ func (f *Fit) exponential(rise []Reading, from measure.Seconds) error {
 			best, least = []float64{math.Log(share * length), 0}, r
 		}
 	}
+	// The simplex moves in ln τ and in delays of τ: both of about one.
 	tau0 := math.Exp(best[0])
 	res, err := optimize.Minimize(optimize.Problem{Func: func(p []float64) float64 {
 		if math.Abs(p[1]) > 5 || math.Abs(p[0]-best[0]) > 4 {

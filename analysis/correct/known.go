@@ -138,6 +138,7 @@ func (l *Levels) design(use []Reading, p *sensor.Profile) (*mat.Dense, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Overlapping windows see the same time: each counts for what is new in it.
 		seen, last := 0.0, math.Inf(-1)
 		for r, w := range unit.PredictAt(load, at) {
 			x.Set(r, c, float64(w))

@@ -142,6 +142,7 @@ func newHistogram(rs []Reading, sigma float64) *histogram {
 	slices.Sort(sorted)
 	at := func(q float64) float64 { return sorted[int(q*float64(len(sorted)-1))] }
 	h.bottom, h.top = at(0.01), at(0.99)
+	// Outliers beyond the percentiles stay in the histogram as far as noise explains them.
 	pad := 0.1*(h.top-h.bottom) + 4*sigma
 	low := h.bottom - pad
 	h.width = (h.top - h.bottom + 2*pad) / levelBins

@@ -97,6 +97,7 @@ func (m Model) Lagging(t measure.Seconds) measure.Watt {
 	if t >= m.T3() {
 		return m.Power(t)
 	}
+	// Exact for a power that is constant between changes: y ← p + (y − p)·e^(−Δt/τ).
 	y, last := m.Idle, measure.Seconds(0)
 	for _, c := range append(m.changes(), t) {
 		c = min(c, t)

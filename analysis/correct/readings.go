@@ -235,6 +235,7 @@ func (p *phaser) tail(from, end measure.Seconds) measure.Seconds {
 	rest := max(p.tolerance, 0.1*math.Abs(power-level))
 	t3 := end
 	if level-idle > 2*p.tolerance {
+		// t3 is searched in the corrected power, which falls at once; the reading lags.
 		settle := from + 4*Spacing(p.rs) // the fall itself may swing below
 		t3 = first(p.corrected, settle, end, func(w float64) bool { return w < level-p.margin })
 	}

@@ -213,6 +213,7 @@ func (e *equations) evidence() float64 {
 			best, most = ratio, l
 		}
 	}
+	// Decades first, then halving steps around the best of them.
 	for l := -7.0; l <= 3; l++ {
 		try(math.Pow(10, l))
 	}
@@ -250,6 +251,7 @@ func (e *equations) solve(s *Smooth, ratio float64, floor measure.Watt) error {
 	s.Noise = measure.Watt(math.Sqrt(max(variance, 0)))
 	s.Step = s.Noise / measure.Watt(math.Sqrt(ratio))
 	s.dof = free
+	// An active set: cells are only ever added, so that it ends.
 	held := make([]bool, len(x))
 	for range 30 {
 		more := false

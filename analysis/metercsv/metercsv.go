@@ -83,6 +83,7 @@ func layoutOf(t *logfile.Table) (l layout, err error) {
 	l.time.Index = -1
 	var rails []logfile.Column
 	for _, c := range t.Columns {
+		// A total, or a rail such as slot_power.
 		total := c.Named("power", "total_power", "p")
 		switch {
 		case c.Named("t", "time", "timestamp"):
@@ -112,6 +113,7 @@ func layoutOf(t *logfile.Table) (l layout, err error) {
 		return l, nil
 	}
 	for _, v := range t.Columns {
+		// A rail's name is the part before, as in 12v_voltage and 12v_current; empty for one rail.
 		rail, ok := strings.CutSuffix(v.Name, "voltage")
 		if !ok || v.Unit.Of != measure.UnitVolt {
 			continue

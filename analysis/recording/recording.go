@@ -97,6 +97,7 @@ func read(dir fs.FS, name string) (string, error) {
 		return "", fmt.Errorf("recording: %w: %w", ErrRecording, err)
 	}
 	defer f.Close()
+	// Both files are a few kilobytes: larger ones are others, or mistaken.
 	const limit = 64 << 20
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && len(b) > limit {
@@ -142,6 +143,7 @@ func ParseKernels(r io.Reader) (list []Kernel, from, to time.Time, err error) {
 	column := func(name string) logfile.Column {
 		return t.First(func(c logfile.Column) bool { return c.Named(name) && c.Unit.Of == logfile.Second })
 	}
+	// A file with start and end has kernels even if it has a timestamp too.
 	name, start, end, stamp := t.Find("name", "kernel"), column("start"), column("end"), t.Find("timestamp")
 	if stamp.Is() && !start.Is() {
 		events, err := stamps(t, stamp)

@@ -102,6 +102,9 @@ func Parse(r io.Reader, utcOffset time.Duration) (*Log, error) {
 	return log, nil
 }
 
+// add appends a line's readings. A line with another number of fields than the heading, a
+// time in another form than the first, and a value that is no number are errors; a missing
+// value is counted in Skipped.
 func (l *Log) add(row logfile.Row, width int, stamp logfile.Column, columns []logfile.Column,
 	utcOffset time.Duration,
 ) error {
@@ -310,6 +313,7 @@ func Recover(rs []Reading, spans []Span) (Recovered, error) {
 		r   float64
 	}
 	var fits []fit
+	// Zones differ from UTC by whole quarters of an hour: 113 candidates.
 	for off := -farthest; off <= farthest; off += quarter {
 		if rs[0].At.After(from.Add(off)) || rs[len(rs)-1].At.Before(to.Add(off)) {
 			continue
@@ -373,6 +377,7 @@ func follow(rs []Reading, spans []Span, by time.Duration) float64 {
 		p := float64(rs[i].Power)
 		n, sx, sy, sxx, syy, sxy = n+1, sx+busy, sy+p, sxx+busy*busy, syy+p*p, sxy+busy*p
 	}
+	// Pearson's correlation from the running sums; zero where one of both does not vary.
 	vx, vy := sxx-sx*sx/n, syy-sy*sy/n
 	if vx <= 1e-12 || vy <= 1e-12 {
 		return 0

@@ -100,6 +100,7 @@ func (r *run) lay() {
 	m = min(m, mostCells)
 	r.edges = ticks(r.from, r.to, n)
 	r.wide = slices.Concat(ticks(r.from-float64(m)*h, r.from, m)[:m], r.edges, ticks(r.to, r.to+float64(m)*h, m)[1:])
+	// The trace shows a twentieth of the work on either side, at least 50 ms.
 	margin := max(length/20, 0.05)
 	r.columns = ticks(r.from-margin, r.to+margin, r.o.Columns)
 	if u := float64(r.s.Clock.OffsetU) / 2; u > 0 && !math.IsInf(u, 0) {
@@ -166,6 +167,8 @@ func (r *run) read(ctx context.Context) error {
 	}
 	// A clock that was fitted leaves an end by rounding beyond the last sample.
 	spacing := float64(r.truth.last.At-r.truth.first.At) / float64(r.truth.n-1)
+	// Such an end takes the power of the nearest sample; the uncertainty of the clock covers
+	// the difference.
 	r.truth.hold(2*spacing + r.shift)
 	if math.IsNaN(r.truth.between(r.from, r.to)) {
 		return r.s.refuse("the meter's samples lie from %.4f s to %.4f s, the work from %.4f s to %.4f s: choose a "+
@@ -200,6 +203,8 @@ func (r *run) judgeTruth() error {
 	if r.shift > 0 {
 		less, more = r.truth.between(r.from-r.shift, r.to-r.shift), r.truth.between(r.from+r.shift, r.to+r.shift)
 	}
+	// A shift of the clock changes the energy by the powers at both ends of the work, which
+	// are not known to be alike: both directions are evaluated.
 	u := r.uncertainty(e, float64(s.Work.Length()), less, more)
 	rep.Truth = Truth{Energy: measure.Joule(e), U: measure.Joule(2 * u)}
 	if s.Total.U > 0 { // one meter has one U
@@ -235,6 +240,7 @@ func (r *run) uncertainty(energy, length, less, more float64) float64 {
 // gaps returns the standard uncertainty in joules of the samples lost within the work:
 // a line bridges each gap, off by the standard deviation of the power.
 func (r *run) gaps() float64 {
+	// Within a gap the power may be anything that it was elsewhere in the work.
 	h := (r.to - r.from) / float64(len(r.power))
 	watts := make([]float64, len(r.power))
 	for i, e := range r.power {
@@ -303,6 +309,7 @@ func (c *cumulative) add(s Sample) error {
 			return fmt.Errorf("sample %d at %.6f s comes after one at %.6f s: sort the samples by time", c.n+1, at, t0)
 		}
 		if at > t0 {
+			// The integral of a line from the last sample up to the cut.
 			slope := (p - p0) / (at - t0)
 			for c.next < len(c.cuts) && c.cuts[c.next] <= at {
 				d := c.cuts[c.next] - t0

@@ -44,6 +44,8 @@ func (r *run) judgeKernels() {
 	}
 	slices.SortStableFunc(r.rep.Kernels,
 		func(a, b KernelReport) int { return cmp.Compare(b.Truth.Energy, a.Truth.Energy) })
+	// The lines of the kernels and the time between them share all energy of the work: their
+	// sum has the uncertainty of the work, which is less than that of the lines added up.
 	rest := r.kernel(l, l.between)
 	rest.Name, rest.Busy = "(no kernel)", rest.Share
 	sum := together(append(slices.Clone(r.rep.Kernels), rest))
@@ -79,6 +81,7 @@ func (r *run) layKernels(spans []Span) *layout {
 	l.running = make([]int, len(l.edges)-1)
 	change := make([]int, len(l.edges))
 	for _, s := range spans {
+		// A kernel runs from the part at its begin up to, and not with, the part at its end.
 		p := l.stretchOf(s)
 		change[p.from]++
 		change[p.to]--
@@ -186,6 +189,7 @@ func (r *run) kernelMethod(m *Method, said []float64, sum float64, truth []float
 	// scatter over launches, resampled.
 	ratio := sum / float64(all.Energy)
 	out.ErrorPct = measure.Number(100 * (ratio - 1))
+	// First-order propagation of the relative uncertainty of the meter to the ratio.
 	u := ratio * float64(all.U) / float64(all.Energy)
 	below, above := u, u
 	if len(m.Readings) > 1 {
@@ -211,6 +215,7 @@ func (r *Report) ByKernel(most int) []KernelLine {
 	for i := range r.Kernels[:n] {
 		out = append(out, KernelLine{OneKernel, r.Kernels[i]})
 	}
+	// The names beyond the table stay in the sum: a table without them would not add up.
 	if rest := r.Kernels[n:]; len(rest) > 0 {
 		others := together(rest)
 		others.Name = fmt.Sprintf("(%d other names)", len(rest))

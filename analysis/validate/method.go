@@ -70,6 +70,7 @@ func (r *run) pointwise(out *MethodReport, m *Method) {
 		truth = append(truth, r.truth.between(c.from, c.to)/(c.to-c.from))
 		weights = append(weights, c.to-c.from)
 	}
+	// Weights are lengths of time: a reading that stood for longer counts for more.
 	d := stats.Deviations(said, truth, weights)
 	out.Readings = d.N
 	if m.Made > 0 {
@@ -93,6 +94,8 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 	}
 	// The interval combines in quadrature the uncertainties of meter and method with the
 	// bootstrap of E/E_truth over cells of the work.
+	// Relative uncertainties of truth and method add in quadrature: their causes are
+	// independent of each other.
 	ratio := e / truth
 	out.ErrorPct = measure.Number(100 * (ratio - 1))
 	u := math.Hypot(ratio*float64(r.rep.Truth.U), float64(m.U)) / truth
@@ -102,6 +105,7 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 	out.late = 100 * (floats.Sum(cells[middle:])/floats.Sum(r.power[middle:]) - 1)
 	i := slices.IndexFunc(cells, math.IsNaN)
 	if len(m.Readings) > 1 && i < 0 {
+		// Blocks shorter than two updates of the sensor would hold no independent error.
 		boot := r.bootstrap()
 		boot.Least = leastUpdates * float64(out.Update) / (r.to - r.from) * float64(len(cells))
 		b := boot.Ratio(cells, r.power)
@@ -189,6 +193,7 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 	}
 	// One edge is seen no better than the readings' distance; many edges at phases
 	// of chance by the root of their number.
+	// One update is a rectangular distribution of the edge (/√12).
 	seen := float64(out.Update) / math.Sqrt(12*edges(truth[from:to]))
 	u := max(d.U*h, seen)
 	if 2*u > mostLag/4 {
@@ -206,6 +211,8 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 // given, since a sensor cannot follow changes faster than its updates. Means that reach
 // beyond the ends are NaN.
 func smooth(x []float64, cells int) []float64 {
+	// A running sum: each cell enters once and leaves once, and bad counts the unknown
+	// cells in the window.
 	half := cells / 2
 	if half < 1 {
 		return x

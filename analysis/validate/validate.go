@@ -399,6 +399,7 @@ func (t *tracer) add(s Sample) {
 	if at < from || at >= to {
 		return
 	}
+	// Rounding can put a time just before the end into a column behind the last.
 	c := min(n-1, int(float64(n)*(at-from)/(to-from)))
 	t.min[c], t.max[c] = min(t.min[c], p), max(t.max[c], p)
 }
@@ -423,6 +424,8 @@ func (t *tracer) finish(c *cumulative) Trace {
 // that the first, least, largest and last of each stretch. A reading holds until the
 // next one, so one before and one behind are kept.
 func thin(r []Reading, from, to float64, most int) []Reading {
+	// A reading holds until the next one: the last before the plot and the first behind it
+	// lead the line to its edges.
 	first, end := 0, len(r)
 	for first+1 < len(r) && float64(r[first+1].At) < from {
 		first++
@@ -437,6 +440,7 @@ func thin(r []Reading, from, to float64, most int) []Reading {
 	if len(in) <= most {
 		return slices.Clone(in)
 	}
+	// Four readings of each stretch keep its outline: both ends, and the extremes between.
 	step := (len(in) + most/4 - 1) / (most / 4)
 	var out []Reading
 	for i := 0; i < len(in); i += step {

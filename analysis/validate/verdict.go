@@ -18,6 +18,7 @@ func (r *run) judgeLoad() {
 	mean := float64(r.rep.Truth.Energy) / float64(len(r.power))
 	spread := stats.Deviations(r.power, constant(mean, len(r.power)), nil).RMSE
 	r.rep.Swing = measure.Number(spread / mean)
+	// The slowest sensor sets the scale: changes within its update are the ones it misses.
 	var slow float64
 	for _, m := range r.rep.Methods {
 		if u := float64(m.Update); u > slow && u < (r.to-r.from)/2 {
@@ -36,6 +37,7 @@ func (r *run) judgeLoad() {
 
 // within is the share of the truth's variance that lies within stretches of a length.
 func (r *run) within(length float64) float64 {
+	// Analysis of variance: the sum of squares about the means of stretches, of all squares.
 	size := max(1, int(math.Round(length/(r.to-r.from)*float64(len(r.power)))))
 	mean := float64(r.rep.Truth.Energy) / float64(len(r.power))
 	var all, inside float64
@@ -215,6 +217,8 @@ func (rep *Report) worstKernel(method string) (name string, off float64) {
 // advice names the cause of a method's error and the use to avoid.
 func (rep *Report) advice(m *MethodReport) string {
 	length := float64(rep.Work.Length())
+	// In order of certainty: what the readings themselves show comes before what the length
+	// of the work suggests.
 	switch update := float64(m.Update); {
 	case size(m.ErrorPct) < 3:
 		return ""
@@ -264,6 +268,7 @@ func size(v measure.Number) float64 { return math.Abs(float64(v)) }
 
 // lopsided reports an interval that ± does not describe.
 func lopsided(m *MethodReport) bool {
+	// Also where the symmetric form would hold zero, which the interval does not.
 	a, b := float64(m.ErrorPct-m.Interval.Lo), float64(m.Interval.Hi-m.ErrorPct)
 	return max(a, b) > 1.3*min(a, b) || m.everOff() && half(m) >= size(m.ErrorPct)
 }
@@ -339,6 +344,7 @@ func Summarise(reports []*Report, o Options) Summary {
 		}
 		by[k] = append(by[k], p)
 	}
+	// Lines by card would repeat the lines over all where there is one card and one driver.
 	cards := map[[2]string]bool{}
 	for _, r := range reports {
 		cards[[2]string{r.GPU, r.Driver}] = true

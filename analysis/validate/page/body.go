@@ -164,6 +164,7 @@ func (s section) facts() g.Node {
 	if s.Meter != "" {
 		meter = s.Meter + ": "
 	}
+	// The mean and the peak are of the meter within the work.
 	rest := fmt.Sprintf(" (k = 2), %s on the average, at most %s, %d samples", watts(s.Mean), watts(s.Peak), s.Samples)
 	if s.Lost > 0 {
 		rest += fmt.Sprintf(", %s of them lost", span(s.Lost))
@@ -214,6 +215,7 @@ func (s section) byKernel() g.Node {
 	head := h.Tr(heads("kernel", "launches", "time", "meter (k = 2)"),
 		g.Map(s.Methods, func(m validate.MethodReport) g.Node { return heads(m.Name) }))
 	rows := g.Map(lines, func(l validate.KernelLine) g.Node {
+		// Of the sum the time by shares: kernels that overlap would count twice.
 		launches, busy := strconv.Itoa(l.Launches), l.Busy
 		if l.Kind == validate.AllKernels {
 			busy = l.Share

@@ -77,6 +77,7 @@ func powerPlot(r *validate.Report) (*plot.Plot, error) {
 		}
 	}
 	// Room above the highest power for a legend of one line a method.
+	// Trace and readings both count: a sensor may overshoot the meter.
 	top := 0.0
 	for _, c := range r.Trace.Columns {
 		if v := float64(c.Max); v > top {
@@ -166,6 +167,7 @@ func energyPlot(r *validate.Report) (*plot.Plot, error) {
 			names[i] += " (none)"
 			continue
 		}
+		// The interval is one of the error in percent: scaled to joules of the meter.
 		b := bar{at: float64(i), to: e, color: cs[n-1-i]}
 		b.lo, b.hi = truth*(1+float64(m.Interval.Lo)/100), truth*(1+float64(m.Interval.Hi)/100)
 		top = max(top, e, b.hi)
@@ -203,6 +205,7 @@ func (b bar) Plot(c draw.Canvas, p *plot.Plot) {
 	if math.IsNaN(b.lo) || math.IsNaN(b.hi) {
 		return
 	}
+	// The halo in the colour of the ground keeps the error bar visible on a bar of any colour.
 	lo, hi, end := x(b.lo), x(b.hi), thick/2
 	for _, s := range []draw.LineStyle{{Color: figure.Ground, Width: 3}, {Color: figure.Ink, Width: 1}} {
 		c.StrokeLines(s, []vg.Point{{X: lo, Y: at}, {X: hi, Y: at}},
@@ -228,6 +231,8 @@ func WriteSVG(w io.Writer, reports []*validate.Report) error {
 			return fmt.Errorf("draw %s: %w", r.Name, err)
 		}
 		bottom := height - vg.Length(i+1)*(rowHeight+title)
+		// A panel of the row, with its corner in the coordinates of the whole canvas, whose
+		// origin is at the bottom left.
 		at := func(x, width vg.Length) draw.Canvas {
 			return draw.Canvas{Canvas: c, Rectangle: vg.Rectangle{
 				Min: vg.Point{X: x, Y: bottom + 2*vg.Millimeter},

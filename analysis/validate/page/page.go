@@ -75,6 +75,7 @@ func drawings(r *validate.Report) ([]drawing, error) {
 			"The energy that each method says, with its interval, beside the meter's with its uncertainty.",
 		},
 	} {
+		// The page has the title as a caption, and its own ground.
 		x.p.BackgroundColor = color.Transparent
 		label := x.p.Title.Text
 		x.p.Title.Text = ""

@@ -256,6 +256,7 @@ func comparedRun(t *store.Task, meter, side, path string) compare.Run {
 	// A budget with noise from few readings has a coverage factor above 2. The excess is
 	// applied to the noise, the only part that it concerns.
 	k := measure.FactorOf(r.Total, r.Budget) / 2
+	// Uncertainty of the ends of the window: once, with the energy where the budget has it.
 	ends := float64(durationU(t)) / float64(r.Duration())
 	h, _ := calib.HistoryOf(&t.Setup) // a history of a later version links no errors
 	for _, c := range r.Budget {

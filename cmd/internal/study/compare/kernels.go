@@ -108,6 +108,7 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 	for i := range family {
 		r.Kernels[i].Energy, r.Kernels[i].Holm = family[i], family[i].Holm
 	}
+	// By the larger of both energies: a kernel that B made cheap stays near the top.
 	slices.SortFunc(r.Kernels, func(x, y kernelEffect) int {
 		return cmp.Or(cmp.Compare(max(y.Energy.A.Value, y.Energy.B.Value), max(x.Energy.A.Value, x.Energy.B.Value)),
 			cmp.Compare(x.Name, y.Name))

@@ -165,6 +165,7 @@ func (r *CompareReport) render(w io.Writer) {
 
 // renderEffects writes the table of the quantities and of the work.
 func (r *CompareReport) renderEffects(w io.Writer) {
+	// All quantities have the same runs, and so the same coverage.
 	holds := r.Quantities[0].Holds
 	head := []any{"", ">A", ">B", ">B against A (± " + coveredText(holds) + ")"}
 	tested := holds == compare.BothSides
@@ -193,6 +194,7 @@ func renderCommon(w io.Writer, list []compare.Cancelled) {
 	var order []string
 	sums := map[string][3]float64{}
 	for _, c := range list {
+		// behind writes "SOURCE, by ORIGIN"; with --meter the source stands alone.
 		_, by, ok := strings.Cut(c.Behind, ", by ")
 		if !ok {
 			by = "what --meter says"

@@ -159,6 +159,7 @@ func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profi
 			"(with --period) and --profile; wattmark correct fit finds a lag's constant")
 	}
 	// A profile from flags has a gain of 1 and no offset.
+	// A level of zero is found in the readings.
 	o := correct.Options{Level: measure.Watt(f.level), Period: measure.SecondsOf(f.Period)}
 	p := &sensor.Profile{Field: f.field, Gain: 1, Delay: measure.SecondsOf(f.delay), Period: measure.SecondsOf(f.Period)}
 	switch {
@@ -286,6 +287,7 @@ func readReadings(path, field string) ([]correct.Reading, string, error) {
 	if len(b) > exchange.MaxSmi {
 		return nil, "", fmt.Errorf("%s: larger than 1 GiB: cut out what is wanted", path)
 	}
+	// The heading decides between the two forms, whatever the file is called.
 	head, _, _ := bytes.Cut(b, []byte("\n"))
 	var rs []correct.Reading
 	if bytes.Contains(head, []byte("power.draw")) {

@@ -114,6 +114,7 @@ func fitReadings(a *cli.App, ctx context.Context, args []string, f CorrectFlags,
 // renderFit writes the fit as text, with the flags of wattmark correct that use it. The constant is the time that a
 // step of power appears late: the time constant and the delay together.
 func renderFit(w io.Writer, f *correct.Fit) {
+	// The uncertainty is unknown where the runs leave it undetermined.
 	u := "?"
 	if measure.Known(f.U) {
 		u = f.U.String()
@@ -150,28 +151,26 @@ func correctModelCmd(a *cli.App) *cobra.Command {
 	var power, noise float64
 	var runs int
 	var seed uint64
-	c := &cobra.Command{
-		Use: "model", Short: "Print the readings of a modelled K20, to try the correction on", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if length <= 0 || gap < 0 || runs < 1 || runs > 1000 || noise < 0 || length > time.Hour {
-				return cli.Usagef("--length %v --gap %v --runs %d --noise %g: want a "+
-					"positive length, and 1 to 1000 runs", length, gap, runs, noise)
-			}
-			// The kernels follow each other after 2 s of rest; 4 s behind the last decay
-			// end the readings.
-			m := correct.K20()
-			m.Noise, m.Seed, m.Kernels = measure.Watt(noise), seed, nil
-			at := measure.Seconds(2)
-			for range runs {
-				end := at + measure.SecondsOf(length)
-				m.Kernels = append(m.Kernels,
-					correct.ModelKernel{Span: correct.Span{From: at, To: end}, Power: measure.Watt(power)})
-				at = end + measure.SecondsOf(gap)
-			}
-			m.End = m.T4() + 4
-			return printK20(a, m)
-		},
+	model := func(context.Context, []string) error {
+		if length <= 0 || gap < 0 || runs < 1 || runs > 1000 || noise < 0 || length > time.Hour {
+			return cli.Usagef("--length %v --gap %v --runs %d --noise %g: want a "+
+				"positive length, and 1 to 1000 runs", length, gap, runs, noise)
+		}
+		// The kernels follow each other after 2 s of rest; 4 s behind the last decay
+		// end the readings.
+		m := correct.K20()
+		m.Noise, m.Seed, m.Kernels = measure.Watt(noise), seed, nil
+		at := measure.Seconds(2)
+		for range runs {
+			end := at + measure.SecondsOf(length)
+			m.Kernels = append(m.Kernels,
+				correct.ModelKernel{Span: correct.Span{From: at, To: end}, Power: measure.Watt(power)})
+			at = end + measure.SecondsOf(gap)
+		}
+		m.End = m.T4() + 4
+		return printK20(a, m)
 	}
+	c := cli.Command("model", "Print the readings of a modelled K20, to try the correction on", cobra.NoArgs, model)
 	fl := c.Flags()
 	fl.DurationVar(&length, "length", 5346*time.Millisecond, "how long a kernel runs")
 	fl.IntVar(&runs, "runs", 1, "how often")

@@ -41,6 +41,7 @@ func (r *CorrectionReport) writeSVG(w io.Writer) error {
 			}
 		}
 	}
+	// The grid lies over the phases and under the lines.
 	pl.Add(figure.Grid())
 	err := errors.Join(
 		figure.Add(pl, "corrected", figure.Style{Color: figure.Vermillion, Width: 0.8}, readingPoints(r.truth)),

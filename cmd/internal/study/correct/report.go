@@ -200,6 +200,7 @@ func joules(e measure.Joule) string {
 func (r *CorrectionReport) renderWork(w io.Writer) {
 	t := out.NewTable(w, "work", "from", "to", "as read", "corrected (k = 2)", "mean")
 	for i, p := range r.Work {
+		// Of a sensor that leaves time unseen only the raw integral is known.
 		row := out.Row{i + 1, seconds(p.From), seconds(p.To), joules(p.Raw), "", ""}
 		if measure.Known(p.Energy.Energy) && measure.Known(p.U) {
 			row[4], row[5] = out.EnergyText(p.Energy.Energy, p.U), p.Mean

@@ -111,6 +111,7 @@ func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
 	}
 	defer card.Close()
 	work := WavesWork(card.Device, gpu.Benchmark(f.Benchmark), f.periods, f.each, f.seed)
+	// No method runs beside the load: its reads would disturb the polls.
 	f.NoMethods = true
 	b, done, err := run.NewBench(a, ctx, f.RunFlags, card, f.Name)
 	if err != nil {

@@ -119,6 +119,7 @@ func renderEvidence(w io.Writer, e *sensor.Evidence) {
 	})
 	fmt.Fprintf(w, "  evidence %d renewals, worth %d independent ones; ΔAIC %.1f, Vuong z %.1f (1.96 decides)\n",
 		e.Updates, e.Effective, e.DeltaAIC, e.Vuong)
+	// The levels of kinds of kernels; none where a meter gave the load.
 	for _, l := range bestFit(e).Levels {
 		fmt.Fprintf(w, "  level    %s: %.1f W ± %.1f W\n", l.Name, float64(l.Power), float64(l.U))
 	}
@@ -221,6 +222,7 @@ func plotIdentified(w io.Writer, x *sensor.Identified) {
 	}
 	u := x.Updates
 	from, to := u[0].At, u[len(u)-1].At
+	// A column shows the value that the register holds at its beginning.
 	series := [][]float64{make([]float64, columns), make([]float64, columns)}
 	at := 0
 	for c := range columns {

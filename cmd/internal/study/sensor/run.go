@@ -119,6 +119,7 @@ func sensorRun(a *cli.App, ctx context.Context, f SensorRunFlags, args []string)
 	b.Alone = func(ctx context.Context, own gpu.PowerSensor, _ measurement.Work) ([]gpu.Kernel, error) {
 		return nil, SensorRunAlone(ctx, f, own, s, r)
 	}
+	// prepare warms the GPU up; only beside a meter the bench does so again.
 	if b.Meter == nil {
 		b.WarmUp = 0
 	}
@@ -233,6 +234,7 @@ func (f *SensorRunFlags) evaluate(ctx context.Context, a *cli.App, db *store.DB,
 // result. Within stays nil where rails without a sensor leave the agreement open.
 func truthOf(t *store.Task, l *sensor.Load, trials []sensor.Trial, e *sensor.Estimate) *meterTruth {
 	m := &meterTruth{TaskID: t.ID, Missing: t.Setup.Missing}
+	// Segments are summed before the division: repetitions of unequal length weigh by it.
 	var length measure.Seconds
 	n := 0
 	for _, x := range trials {
@@ -285,6 +287,7 @@ func (r *SensorRunReport) render(w io.Writer) {
 	for _, n := range e.Notes {
 		fmt.Fprintf(w, "  note     %s\n", n)
 	}
+	// The scatter of these trials is the uncertainty by chance.
 	t := out.NewTable(w, "trial", "energy", "mean", "renewals")
 	for i, x := range e.Trials {
 		t.AppendRow(out.Row{i + 1, x.Energy, fmt.Sprintf("%.1f W", float64(x.Mean)), x.Renewals})

@@ -163,6 +163,7 @@ func sourceOf(m *validate.Subject) (*sensorSource, error) {
 
 // loadSink sums the rails of blocks into a load. It implements the sink of an instrument.
 type loadSink struct {
+	// converts counts of the rails to watts
 	meter *measure.PowerMeter
 	tb    measure.Timebase
 	// buffer reused between blocks

@@ -96,7 +96,8 @@ func sensorShowCmd(a *cli.App) *cobra.Command {
 		}
 		return a.Print(p, func(w io.Writer) {
 			renderProfile(w, &p.Profile)
-			fmt.Fprintf(w, "  stored   version %d, %s, by %s\n", p.Version, p.Made.Local().Format(time.DateTime), p.Maker)
+			fmt.Fprintf(w, "  stored   version %d, %s, by %s\n", p.Version, p.Made.Local().Format(time.DateTime),
+				p.Maker)
 		})
 	}
 	c := cli.Command("show GPU FIELD", "Show a stored profile of a GPU's sensor", cobra.ExactArgs(2), show)
@@ -267,10 +268,10 @@ func printPlan(a *cli.App, p *sensor.Profile, x *sensor.Plan, kernel time.Durati
 			fmt.Fprintf(w, "  within a trial %d segments of %d, with pauses of %v between them: they shift the phase\n",
 				x.Segments, x.PerSegment, x.Shift)
 		}
-		fmt.Fprintf(w, "  the first %v of each segment are discarded: the sensor's rise; %d renewals count in a trial\n",
-			x.Discard, x.Renewals)
+		fmt.Fprintf(w, "  the first %v of each segment are discarded: the sensor's rise; %d renewals count in a "+
+			"trial\n", x.Discard, x.Renewals)
 		fmt.Fprintf(w, "  %v in all\n", x.Total)
-		fmt.Fprintf(w, "  expected: ± %.2g %% (95 %%), beside the sensor's static error; one trial ± %.2g %%, a single "+
-			"reading ± %.2g %% (k = 1)\n", 100*x.U, 100*x.OneTrial, 100*x.Single)
+		fmt.Fprintf(w, "  expected: ± %.2g %% (95 %%), beside the sensor's static error; one trial ± %.2g %%, a "+
+			"single reading ± %.2g %% (k = 1)\n", 100*x.U, 100*x.OneTrial, 100*x.Single)
 	})
 }

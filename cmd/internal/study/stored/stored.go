@@ -101,45 +101,40 @@ func (k Kind) Put(ctx context.Context, db *store.DB, name string, content any,
 // be read is reported on standard error and left out.
 func ListCmd[T any](a *cli.App, k Kind, short string, read func(*store.Analysis) (T, error), print func([]T) error,
 ) *cobra.Command {
-	return a.JSONFlag(&cobra.Command{
-		Use: "list", Short: short, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := k.All(a, cmd.Context())
+	return a.JSONFlag(cli.Command("list", short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		all, err := k.All(a, ctx)
+		if err != nil {
+			return err
+		}
+		list := []T{} // never nil: JSON shows it as []
+		for i := range all {
+			x, err := read(&all[i])
 			if err != nil {
-				return err
+				fmt.Fprintln(a.Err, "wattmark:", err)
+				continue
 			}
-			list := []T{} // never nil: JSON shows it as []
-			for i := range all {
-				x, err := read(&all[i])
-				if err != nil {
-					fmt.Fprintln(a.Err, "wattmark:", err)
-					continue
-				}
-				list = append(list, x)
-			}
-			return print(list)
-		},
-	})
+			list = append(list, x)
+		}
+		return print(list)
+	}))
 }
 
 // DeleteCmd returns the command delete NAME[@VERSION]: one version, or all of a name.
 func (k Kind) DeleteCmd(a *cli.App, short string) *cobra.Command {
 	var yes bool
-	c := &cobra.Command{
-		Use: "delete NAME[@VERSION]", Short: short, Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, version, err := Version(args[0])
-			if err != nil {
-				return err
-			}
-			db, err := a.OpenToChange(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			return k.missing(a, k.Delete(a, cmd.Context(), db, name, version, yes), args[0])
-		},
+	remove := func(ctx context.Context, args []string) error {
+		name, version, err := Version(args[0])
+		if err != nil {
+			return err
+		}
+		db, err := a.OpenToChange(ctx)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return k.missing(a, k.Delete(a, ctx, db, name, version, yes), args[0])
 	}
+	c := cli.Command("delete NAME[@VERSION]", short, cobra.ExactArgs(1), remove)
 	task.YesFlag(c.Flags(), &yes)
 	return a.JSONFlag(c)
 }
@@ -150,6 +145,7 @@ func (k Kind) Delete(a *cli.App, ctx context.Context, db *store.DB, name string,
 	if _, err := db.Analysis(ctx, k.Kind, name, version); err != nil {
 		return err
 	}
+	// The question names the versions that would be lost.
 	which := "all versions"
 	if version > 0 {
 		which = fmt.Sprintf("version %d", version)

@@ -174,6 +174,7 @@ func (m *foreignRun) setWork(kernels []recording.Kernel, from, to time.Time) {
 // setSensor adds the sensor's columns as methods, the one nearest to the true power
 // first. The times in log are local; they are moved to UTC in place.
 func (m *foreignRun) setSensor(log *smilog.Log, f exchange.SmiFlags) error {
+	// Order and repeats are mended first: the search for the zone wants times in order.
 	tidied, err := log.Tidy()
 	if err != nil {
 		return err

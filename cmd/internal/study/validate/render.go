@@ -118,6 +118,7 @@ func renderKernels(w io.Writer, r *validate.Report) {
 	}
 	fmt.Fprintln(w, "\nBy kernel, in equal shares where several run at once; error in % of what each method's "+
 		"readings make of the same shares:")
+	// One column a method, with its error alone: the intervals are in JSON and on the page.
 	head := out.Row{"kernel", ">launches", ">time", ">meter (k = 2)"}
 	for i := range r.Methods {
 		head = append(head, ">"+measure.Printable(r.Methods[i].Name))
@@ -182,6 +183,8 @@ func plotValidation(w io.Writer, r *validate.Report) {
 		chars := asciigraph.SeriesChars(asciigraph.DefaultCharSet, asciigraph.CreateCharSet("*"))
 		g.Options = append(g.Options, chars)
 	}
+	// One method is drawn, as more lines in one colour cannot be told apart: that with the
+	// largest error.
 	var far *validate.MethodReport
 	for i := range r.Methods {
 		m := &r.Methods[i]
@@ -236,4 +239,3 @@ func readingAt(m *validate.MethodReport, at float64) float64 {
 	}
 	return v
 }
-

@@ -94,6 +94,7 @@ func taskTruth(ctx context.Context, db *store.DB, t *store.Task,
 			skew += t.Setup.Channels[r.X].Skew
 		}
 		skew /= measure.Seconds(max(len(t.Setup.Rails), 1))
+		// The stream aligns the rails, which are converted one after the other, to one instant.
 		stream, err := measure.NewPowerStream(&t.Setup, func(p *measure.Powers) error {
 			for i := range p.Scans() {
 				var w measure.Watt
@@ -161,6 +162,7 @@ func clockOf(t *store.Task) validate.Clock {
 	if t.Clock == nil {
 		return validate.Clock{OffsetU: nan, DriftPPM: none, DriftUPPM: none, How: "the monitor's start time"}
 	}
+	// Half of the window: an error of the drift moves its ends least.
 	middle := (t.Result.From + t.Result.To) / 2
 	at, u := t.Clock.Host(middle)
 	if t.Marker.Code == marker.None { // played back: the monitor's clock is unrelated to the recording

@@ -58,7 +58,17 @@ func coarsely(trace Trace, spans []validate.Span) (*coarse, error) {
 	if len(spans) == 0 {
 		return nil, fmt.Errorf("%w: no start and end of any work is known", ErrActivity)
 	}
-	c := &coarse{width: binWidth(spans)}
+	// A bin is an eighth of the 10th percentile of the lengths of work and rest, from
+	// 0.5 ms to 20 ms.
+	var lengths []float64
+	for i, s := range spans {
+		lengths = append(lengths, float64(s.Length()))
+		if i > 0 {
+			lengths = append(lengths, float64(s.From-spans[i-1].To))
+		}
+	}
+	slices.Sort(lengths)
+	c := &coarse{width: measure.Seconds(min(maxBin, max(minBin, lengths[len(lengths)/10]/perSpan)))}
 	for s, err := range trace() {
 		if err != nil {
 			return nil, err
@@ -74,20 +84,6 @@ func coarsely(trace Trace, spans []validate.Span) (*coarse, error) {
 	c.interval = (c.last - c.first) / measure.Seconds(c.samples-1)
 	c.fill()
 	return c, nil
-}
-
-// binWidth returns an eighth of the 10th percentile of the lengths of work and rest,
-// from 0.5 ms to 20 ms.
-func binWidth(spans []validate.Span) measure.Seconds {
-	var lengths []float64
-	for i, s := range spans {
-		lengths = append(lengths, float64(s.Length()))
-		if i > 0 {
-			lengths = append(lengths, float64(s.From-spans[i-1].To))
-		}
-	}
-	slices.Sort(lengths)
-	return measure.Seconds(min(maxBin, max(minBin, lengths[len(lengths)/10]/perSpan)))
 }
 
 // add puts a sample into its bin. It fails where a sample is not finite, does not come

@@ -18,7 +18,6 @@
 package compare
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -265,19 +264,6 @@ type Cancelled struct {
 	A    measure.Ratio `json:"a_pct"`
 	B    measure.Ratio `json:"b_pct"`
 	Left measure.Ratio `json:"left_pct"`
-}
-
-// cancelled lists the errors that both sides have, the largest first.
-func cancelled(a, b *side) (out []Cancelled) {
-	size := func(v float64) measure.Ratio { return measure.Ratio(math.Abs(v)) }
-	for by, c := range a.shared {
-		if d, both := b.shared[by]; both {
-			out = append(out, Cancelled{by, size(c), size(d), size(d - c)})
-		}
-	}
-	slices.SortFunc(out,
-		func(x, y Cancelled) int { return cmp.Or(cmp.Compare(y.A, x.A), cmp.Compare(x.Behind, y.Behind)) })
-	return out
 }
 
 // Work is the amounts of work that a run of A and of B does, exactly known, in one unit:

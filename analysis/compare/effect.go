@@ -87,9 +87,17 @@ func Between(a, b []Run, q Quantity) (Effect, error) {
 	}
 	sa, sb := newSide(a, q), newSide(b, q)
 	e := Effect{
-		Quantity: q, A: sa.figure(), B: sb.figure(), Cancelled: cancelled(&sa, &sb), Holds: Meters,
-		a: sa, b: sb, turns: Interleaved(a, b),
+		Quantity: q, A: sa.figure(), B: sb.figure(), Holds: Meters, a: sa, b: sb, turns: Interleaved(a, b),
 	}
+	// The errors that both sides have, the largest first.
+	size := func(v float64) measure.Ratio { return measure.Ratio(math.Abs(v)) }
+	for by, c := range sa.shared {
+		if d, both := sb.shared[by]; both {
+			e.Cancelled = append(e.Cancelled, Cancelled{by, size(c), size(d), size(d - c)})
+		}
+	}
+	slices.SortFunc(e.Cancelled,
+		func(x, y Cancelled) int { return cmp.Or(cmp.Compare(y.A, x.A), cmp.Compare(x.Behind, y.Behind)) })
 	switch {
 	case min(len(a), len(b)) > 1:
 		e.Holds = BothSides

@@ -45,7 +45,12 @@ func Lag(late, early []float64, most int, b Bootstrap) Delay {
 	if math.IsNaN(d.Correlation) {
 		return none
 	}
-	h := shoulder(c, peak)
+	h := 1 // to the shoulders, where the correlation has lost a fiftieth
+	for ; peak-h > 0 && peak+h < len(c)-1; h++ {
+		if (c[peak-h]+c[peak+h])/2 < 0.98*c[peak] {
+			break
+		}
+	}
 	if peak-h < 0 || peak+h >= len(c) {
 		return d // the largest lies at an end: the lag may be longer
 	}
@@ -116,17 +121,6 @@ func topTerms(late, early []float64, lag, h int) (num, den []float64) {
 		den = append(den, x[i]*(before-2*at+after))
 	}
 	return num, den
-}
-
-// shoulder is how far from its peak a correlation has lost a fiftieth.
-func shoulder(c []float64, peak int) int {
-	h := 1
-	for ; peak-h > 0 && peak+h < len(c)-1; h++ {
-		if (c[peak-h]+c[peak+h])/2 < 0.98*c[peak] {
-			break
-		}
-	}
-	return h
 }
 
 // rival is the largest value beyond the valleys beside a peak. A valley is where

@@ -4,6 +4,8 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,9 +85,11 @@ func (p Page) head(several bool) g.Node {
 	if several {
 		title += " and others"
 	}
-	colours := ""
-	for _, n := range swatches() {
-		colours += fmt.Sprintf(".sw-%s { background: var(--%s); } ", n, n)
+	colours := "" // of the methods: their variables are --m-NAME and --o-NUMBER
+	for _, v := range slices.Sorted(maps.Values(variables)) {
+		if n := strings.TrimPrefix(v, "--"); strings.HasPrefix(n, "m-") || strings.HasPrefix(n, "o-") {
+			colours += fmt.Sprintf(".sw-%s { background: var(--%s); } ", n, n)
+		}
 	}
 	return h.Head(
 		h.Meta(h.Charset("utf-8")),

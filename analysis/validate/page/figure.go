@@ -69,11 +69,15 @@ func powerPlot(r *validate.Report) (*plot.Plot, error) {
 	p.X.Tick.Marker, p.Y.Tick.Marker = figure.Ticks(6), figure.Ticks(5)
 	cs := colours(r)
 	for i := range r.Methods {
-		if drawn(r.Methods[:i], &r.Methods[i]) {
+		m := &r.Methods[i]
+		// Two rules for one register have the same readings, and make one line.
+		if slices.ContainsFunc(r.Methods[:i], func(b validate.MethodReport) bool {
+			return len(b.Points) > 0 && slices.Equal(b.Points, m.Points)
+		}) {
 			continue
 		}
-		if err := addMethod(p, &r.Methods[i], cs[i], r, origin); err != nil {
-			return nil, fmt.Errorf("draw %s: %w", r.Methods[i].Name, err)
+		if err := addMethod(p, m, cs[i], r, origin); err != nil {
+			return nil, fmt.Errorf("draw %s: %w", m.Name, err)
 		}
 	}
 	// Room above the highest power for a legend of one line a method.
@@ -94,14 +98,6 @@ func powerPlot(r *validate.Report) (*plot.Plot, error) {
 	p.Y.Min, p.Y.Max = 0, top*(1.12+0.08*float64(len(r.Methods)+1))
 	p.Legend.XOffs = 4 * vg.Millimeter
 	return p, nil
-}
-
-// drawn reports whether an earlier method has the same readings: two rules for one
-// register make one line.
-func drawn(before []validate.MethodReport, m *validate.MethodReport) bool {
-	return slices.ContainsFunc(before, func(b validate.MethodReport) bool {
-		return len(b.Points) > 0 && slices.Equal(b.Points, m.Points)
-	})
 }
 
 // addTruth draws the meter's means over the range of its samples.

@@ -9,7 +9,6 @@ import (
 	"html"
 	"image/color"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -223,17 +222,6 @@ func colourClass(r *validate.Report, name string) string {
 		}
 	}
 	return ""
-}
-
-// swatches are the names of the methods' colours.
-func swatches() (out []string) {
-	for _, v := range variables {
-		if n := strings.TrimPrefix(v, "--"); strings.HasPrefix(n, "m-") || strings.HasPrefix(n, "o-") {
-			out = append(out, n)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // lagText writes a lag with its uncertainty.

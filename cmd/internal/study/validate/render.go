@@ -24,7 +24,17 @@ func (v *validation) render(w io.Writer) {
 		renderValidation(w, r)
 	}
 	if len(v.summary.Lines) > 0 && len(v.reports) > 1 {
-		renderSummary(w, v.summary)
+		fmt.Fprintf(w, "\nAll %d together:\n", v.summary.Subjects)
+		out.Table(w, out.Row{
+			"method", "GPU, driver", ">n", ">mean error %", ">interval", ">MAPE %", ">RMSE %", ">RMSE", ">within", ">worst %",
+		}, v.summary.Lines, func(l validate.SummaryLine) out.Row {
+			return out.Row{
+				measure.Printable(l.Method), cmp.Or(out.JoinNonEmpty(", ", l.GPU, l.Driver), "all"), l.N,
+				orDash(l.MeanErrorPct, "%+.2f"), intervalText(l.Interval), orDash(l.MAPEPct, "%.2f"),
+				orDash(l.RMSEPct, "%.2f"), orDash(l.RMSE, "%.3g J"), fmt.Sprintf("%d of %d", l.Agreeing, l.Judged),
+				orDash(l.WorstPct, "%+.2f"),
+			}
+		})
 	}
 	for _, x := range v.refused {
 		fmt.Fprintf(w, "\nNot judged: %s\n", x.Reason)
@@ -147,20 +157,6 @@ func renderKernels(w io.Writer, r *validate.Report) {
 	if len(r.Kernels) > mostKernelLines {
 		fmt.Fprintln(w, "  --json and --html have every name")
 	}
-}
-
-// renderSummary writes the errors over all subjects, by method, GPU and driver.
-func renderSummary(w io.Writer, s validate.Summary) {
-	fmt.Fprintf(w, "\nAll %d together:\n", s.Subjects)
-	out.Table(w, out.Row{
-		"method", "GPU, driver", ">n", ">mean error %", ">interval", ">MAPE %", ">RMSE %", ">RMSE", ">within", ">worst %",
-	}, s.Lines, func(l validate.SummaryLine) out.Row {
-		return out.Row{
-			measure.Printable(l.Method), cmp.Or(out.JoinNonEmpty(", ", l.GPU, l.Driver), "all"), l.N,
-			orDash(l.MeanErrorPct, "%+.2f"), intervalText(l.Interval), orDash(l.MAPEPct, "%.2f"), orDash(l.RMSEPct, "%.2f"),
-			orDash(l.RMSE, "%.3g J"), fmt.Sprintf("%d of %d", l.Agreeing, l.Judged), orDash(l.WorstPct, "%+.2f"),
-		}
-	})
 }
 
 // plotValidation draws the meter and the method with the largest error. Without colours,

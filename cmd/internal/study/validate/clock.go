@@ -13,9 +13,6 @@ import (
 	"github.com/wattmark/wattmark/measure"
 )
 
-// nan marks a value that is not known; JSON renders it as null.
-func nan() float64 { return math.NaN() }
-
 // subjects yields the measurement under the clock offset given by flags, under the clock
 // recovered from the data, or under both where --recover is set.
 func (m *foreignRun) subjects(f RecordedFlags) subjects {
@@ -52,7 +49,7 @@ func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
 	at := s.Work.From
 	s.Clock = validate.Clock{
 		Offset: by, OffsetU: 2 * measure.SecondsOf(f.uOffset), DriftPPM: 0,
-		DriftUPPM: measure.Number(nan()), How: "given", OffsetAt: &at,
+		DriftUPPM: measure.Number(math.NaN()), How: "given", OffsetAt: &at,
 	}
 	m.put(&s, func(t measure.Seconds) measure.Seconds { return t + by })
 	return s, nil
@@ -144,7 +141,7 @@ func foundOf(f *clocksync.Fit) *validate.Found {
 		Correlation: measure.Number(f.Correlation),
 	}
 	if f.Used < 5 {
-		out.Scatter = measure.Seconds(nan())
+		out.Scatter = measure.Seconds(math.NaN())
 	}
 	for _, j := range f.Jumps {
 		out.Breaks = append(out.Breaks, validate.ClockBreak{

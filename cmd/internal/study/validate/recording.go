@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -201,7 +202,7 @@ func (m *foreignRun) setSensor(log *smilog.Log, f exchange.SmiFlags) error {
 		if i > 0 && field == best {
 			continue
 		}
-		x := validate.Method{Name: cli.SmiPrefix + string(field), Energy: measure.Joule(nan())}
+		x := validate.Method{Name: cli.SmiPrefix + string(field), Energy: measure.Joule(math.NaN())}
 		for _, r := range log.Columns[field] {
 			x.Readings = append(x.Readings, validate.Reading{At: measure.SecondsOf(r.At.Sub(m.Origin)), Power: r.Power})
 		}

@@ -96,13 +96,11 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 		Sensor: newCorrectedSensor(p, ""), Spacing: correct.Spacing(rs), Used: len(renewals), raw: rs,
 		Estimate: measure.Estimate{Energy: measure.Joule(nan), U: measure.Joule(nan)}, Noise: measure.Watt(nan),
 	}
-	// Without a kernel: all that the renewals cover, less the delay.
-	if kernel == (correct.Span{}) {
+	if kernel == (correct.Span{}) { // all that the renewals cover, less the delay
 		kernel = correct.Span{From: renewals[0].At - p.Delay, To: renewals[len(renewals)-1].At - p.Delay}
 	}
 	raw, rawErr := correct.Integrate(rs, kernel)
-	// The sensor is blind for the rest of each period, in which the card draws from the
-	// least to the greatest reading unless the flags bound it.
+	// The sensor is blind for the rest of each period: the flags, else the readings bound it.
 	if p.Window < p.Period {
 		low, high := correct.Extremes(rs)
 		low, high = cmp.Or(measure.Watt(max(f.floor, 0)), low), cmp.Or(measure.Watt(max(f.cap, 0)), high)

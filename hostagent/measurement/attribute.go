@@ -39,8 +39,17 @@ func Attribute(ctx context.Context, db *store.DB, id store.TaskID) ([]store.Name
 	if err != nil {
 		return nil, fmt.Errorf("attribute: %w", err)
 	}
-	if err := shareable(&t, &tables); err != nil {
-		return nil, fmt.Errorf("task %d: %w: %w", id, ErrNoShares, err)
+	why := ""
+	switch {
+	case len(tables.Processes) == 0:
+		why = "its program was not recorded (run --auto)"
+	case t.Result == nil || t.ResultNumber == 0:
+		why = "it has no window"
+	case t.Clock == nil:
+		why = "the kernels' times cannot be carried to the meter's clock: no marker was found by its code"
+	}
+	if why != "" {
+		return nil, fmt.Errorf("task %d: %w: %s", id, ErrNoShares, why)
 	}
 	s := &sharing{ctx: ctx, db: db, task: &t, tables: &tables}
 	r, err := s.run()
@@ -52,19 +61,6 @@ func Attribute(ctx context.Context, db *store.DB, id store.TaskID) ([]store.Name
 		return out, fmt.Errorf("attribute: %w", err)
 	}
 	return out, nil
-}
-
-// shareable returns the reason for which a task's energy cannot be shared; nil for none.
-func shareable(t *store.Task, tables *store.LaunchTables) error {
-	switch {
-	case len(tables.Processes) == 0:
-		return errors.New("its program was not recorded (run --auto)")
-	case t.Result == nil || t.ResultNumber == 0:
-		return errors.New("it has no window")
-	case t.Clock == nil:
-		return errors.New("the kernels' times cannot be carried to the meter's clock: no marker was found by its code")
-	}
-	return nil
 }
 
 // sharing is one Attribute.
@@ -122,18 +118,25 @@ func (s *sharing) run() (attribute.Result, error) {
 }
 
 // open makes the engines.
+//
+// Resolution is the span that the instrument cannot look into. Spill is how long a step of
+// power leaks over an edge on the average: the trapezoid rule's ramp, cut at the edge, a sixth
+// of its length; an average half of its own; a first-order lag all of it.
 func (s *sharing) open() error {
 	t := s.task
+	r := t.Setup.Response
+	scan := t.Setup.Timebase.Seconds(t.Setup.Timebase.TicksPerScan)
 	// A multiplexed meter reads its rails one after another. An edge lies at another scan's
 	// time on each, so rails of one skew share an engine, and the results are merged.
 	bySkew := map[measure.Seconds]int{}
-	for r, rail := range t.Setup.Rails {
+	for n, rail := range t.Setup.Rails {
 		skew := t.Setup.Channels[rail.X].Skew
 		g, ok := bySkew[skew]
 		if !ok {
 			e, err := attribute.New(attribute.Config{
 				Window: measure.Window{From: t.Result.From, To: t.Result.To}, Clock: *t.Clock, Delay: skew,
-				Resolution: resolution(&t.Setup), Spill: spill(&t.Setup),
+				Resolution: max(scan, r.Update, r.Window, 2*r.Tau),
+				Spill:      max(scan, r.Update)/6 + r.Window/2 + r.Tau,
 			}, s.kernels())
 			if err != nil {
 				return err
@@ -141,23 +144,9 @@ func (s *sharing) open() error {
 			g = len(s.engines)
 			bySkew[skew], s.engines, s.groups = g, append(s.engines, e), append(s.groups, nil)
 		}
-		s.groups[g] = append(s.groups[g], r)
+		s.groups[g] = append(s.groups[g], n)
 	}
 	return nil
-}
-
-// resolution is the span that an instrument cannot look into.
-func resolution(s *measure.Setup) measure.Seconds {
-	r, tb := s.Response, s.Timebase
-	return max(tb.Seconds(tb.TicksPerScan), r.Update, r.Window, 2*r.Tau)
-}
-
-// spill is how long a step of power leaks over an edge on the average: the
-// trapezoid rule's ramp, cut at the edge, a sixth of its length; an average half of
-// its own; a first-order lag all of it.
-func spill(s *measure.Setup) measure.Seconds {
-	r, tb := s.Response, s.Timebase
-	return max(tb.Seconds(tb.TicksPerScan), r.Update)/6 + r.Window/2 + r.Tau
 }
 
 // push hands a run of scans to the engines.

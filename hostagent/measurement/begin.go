@@ -2,6 +2,7 @@ package measurement
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,14 @@ func begin(ctx context.Context, cfg Config) (*attempt, error) {
 	if err := cfg.DB.Room(ctx); err != nil {
 		return nil, fmt.Errorf("no room for a task: %w", err)
 	}
-	s := newAttempt(cfg)
+	cfg.Lease, cfg.Holder = cmp.Or(cfg.Lease, defaultLease), cmp.Or(cfg.Holder, cfg.User)
+	s := &attempt{cfg: cfg, line: cfg.line}
+	if s.line == nil {
+		s.line = newTimeline(cfg.Now)
+	}
+	if cfg.Records {
+		s.line.others()
+	}
 	if err := s.examine(ctx); err != nil {
 		return nil, err
 	}
@@ -59,26 +67,8 @@ func begin(ctx context.Context, cfg Config) (*attempt, error) {
 	return s, nil
 }
 
-// newAttempt fills in the defaults.
-func newAttempt(cfg Config) *attempt {
-	if cfg.Lease == 0 {
-		cfg.Lease = defaultLease
-	}
-	if cfg.Holder == "" {
-		cfg.Holder = cfg.User
-	}
-	s := &attempt{cfg: cfg, line: cfg.line}
-	if s.line == nil {
-		s.line = newTimeline(cfg.Now)
-	}
-	if cfg.Records {
-		s.line.others()
-	}
-	return s
-}
-
-// examine reads the bench, and refuses one that cannot measure this GPU, as far as the GPU is
-// known before it is open. It takes nothing.
+// examine reads the bench, refuses one that cannot measure this GPU, as far as the GPU is
+// known before it is open, and fits the marker to it. It takes nothing.
 func (s *attempt) examine(ctx context.Context) (err error) {
 	s.enter(PhaseBench)
 	if s.bench, err = s.cfg.Monitor.GetBench(ctx); err != nil {
@@ -92,8 +82,18 @@ func (s *attempt) examine(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	s.spec, err = s.chooseMarker()
-	return err
+	// A meter that averages needs the level for two averages before the marker, one that lags
+	// for five time constants.
+	if s.cfg.Lead == 0 {
+		r := s.bench.Setup.Response
+		s.cfg.Lead = max(leastLead, (2*(r.Update+r.Window) + 5*r.Tau).Duration())
+	}
+	if s.cfg.Marker != nil {
+		s.spec = *s.cfg.Marker
+	} else {
+		s.spec = marker.ProfileFor(s.bench.Setup, cmp.Or(s.cfg.Tag, rand.Uint32()))
+	}
+	return s.spec.Validate()
 }
 
 // provenance completes the caller's provenance with the monitor's version and the trace;
@@ -165,45 +165,22 @@ func (s *attempt) abandon(ctx context.Context) error {
 	return s.cfg.Monitor.Release(ctx, s.capture)
 }
 
-// chooseMarker fits the marker to the bench, and gives it a tag.
-func (s *attempt) chooseMarker() (marker.Spec, error) {
-	tag := s.cfg.Tag
-	if tag == 0 {
-		tag = rand.Uint32()
-	}
-	// A meter that averages needs the level for two averages before the marker, one that lags
-	// for five time constants.
-	if s.cfg.Lead == 0 {
-		r := s.bench.Setup.Response
-		s.cfg.Lead = max(leastLead, (2*(r.Update+r.Window) + 5*r.Tau).Duration())
-	}
-	if s.cfg.Marker != nil {
-		return *s.cfg.Marker, s.cfg.Marker.Validate()
-	}
-	spec := marker.ProfileFor(s.bench.Setup, tag)
-	return spec, spec.Validate()
-}
-
 // ErrWrongGPU: the bench measures another GPU than the one that does the work, or states
 // none where one is required.
 var ErrWrongGPU = errors.New("the bench and the GPU do not belong together")
-
-// sayGPU is the remedy for a bench that states no GPU.
-const sayGPU = "write gpu: GPU-… (nvidia-smi -L) into its bench file"
 
 // checkGPU compares the GPU in the bench file with the GPU that is to do the work. A bench
 // that states none fits any GPU, unless mustSay.
 func checkGPU(b *session.Bench, address string, card gpu.Info, mustSay bool) error {
 	switch {
 	case b.GPU == "" && mustSay:
-		return fmt.Errorf("%w: bench %s at %s does not say which GPU it measures: %s", ErrWrongGPU, b.Name, address,
-			sayGPU)
+		return fmt.Errorf("%w: bench %s at %s does not say which GPU it measures: write gpu: GPU-… (nvidia-smi -L) into "+
+			"its bench file", ErrWrongGPU, b.Name, address)
 	case b.GPU == "" || measure.SameGPU(b.GPU, card.UUID):
 		return nil
 	}
 	return fmt.Errorf("%w: bench %s at %s measures %s, and the work is for %s (%s): name that GPU, or the monitor of "+
-		"this one",
-		ErrWrongGPU, b.Name, address, b.GPU, card.UUID, card.Name)
+		"this one", ErrWrongGPU, b.Name, address, b.GPU, card.UUID, card.Name)
 }
 
 // MonitorBench is a monitor that was asked for its bench. Err is not nil where
@@ -252,7 +229,17 @@ func Assign(gpus []gpu.Info, monitors []MonitorBench) ([]Assignment, error) {
 	if len(silent) == len(monitors) {
 		return nil, errors.Join(silent...)
 	}
-	return out, unmeasured(gpus, out, silent)
+	for i := range out {
+		switch {
+		case out[i].Monitor >= 0:
+		case len(silent) == 0:
+			return out, fmt.Errorf("%w: no bench measures %s (%s): add its monitor to --monitor, or leave the GPU out of "+
+				"--gpus", ErrWrongGPU, gpus[i].UUID, gpus[i].Name)
+		default:
+			out[i].Missing = fmt.Errorf("no bench that answers measures this GPU: %w", errors.Join(silent...))
+		}
+	}
+	return out, nil
 }
 
 // assign finds the GPU that a bench measures.
@@ -260,39 +247,15 @@ func assign(gpus []gpu.Info, m MonitorBench, mustSay bool) (int, error) {
 	if m.Bench.GPU == "" && mustSay {
 		return 0, checkGPU(&m.Bench, m.Address, gpu.Info{}, true)
 	}
+	var uuids []string
 	for i, g := range gpus {
 		if m.Bench.GPU == "" || measure.SameGPU(m.Bench.GPU, g.UUID) {
 			return i, nil
 		}
+		uuids = append(uuids, g.UUID)
 	}
 	return 0, fmt.Errorf("%w: bench %s at %s measures %s, which is not among the GPUs to be measured (%s)",
-		ErrWrongGPU, m.Bench.Name, m.Address, m.Bench.GPU, uuids(gpus))
-}
-
-// unmeasured sets the reason for GPUs without a monitor, or refuses them where all monitors
-// answered.
-func unmeasured(gpus []gpu.Info, out []Assignment, silent []error) error {
-	for i := range out {
-		switch {
-		case out[i].Monitor >= 0:
-		case len(silent) == 0:
-			return fmt.Errorf("%w: no bench measures %s (%s): add its monitor to --monitor, or leave the GPU out of "+
-				"--gpus",
-				ErrWrongGPU, gpus[i].UUID, gpus[i].Name)
-		default:
-			out[i].Missing = fmt.Errorf("no bench that answers measures this GPU: %w", errors.Join(silent...))
-		}
-	}
-	return nil
-}
-
-// uuids lists the GPUs' UUIDs for an error.
-func uuids(gpus []gpu.Info) string {
-	var out []string
-	for _, g := range gpus {
-		out = append(out, g.UUID)
-	}
-	return strings.Join(out, ", ")
+		ErrWrongGPU, m.Bench.Name, m.Address, m.Bench.GPU, strings.Join(uuids, ", "))
 }
 
 // HiddenWords stands for words of a command line that are not kept.

@@ -278,11 +278,12 @@ func (m *Bracket) Mark(label string, stream uintptr) error {
 	return nil
 }
 
-// parts are the parts of the work between begin, marks and end.
-func (m *Bracket) parts() ([]gpu.Kernel, error) {
+// parts are the parts of the work between begin, marks and end, in the order of their times.
+// Times on the GPU's clock may lie outside of the span by that clock's uncertainty: they are
+// clamped to it.
+func (m *Bracket) parts() (out []gpu.Kernel, err error) {
 	end := time.Now()
 	if t, ok := m.cfg.Device.(Timer); ok {
-		var err error
 		if end, err = t.Settle(); err != nil {
 			return nil, err
 		}
@@ -294,16 +295,9 @@ func (m *Bracket) parts() ([]gpu.Kernel, error) {
 			m.marks[i].at = times[m.marks[i].index]
 		}
 	}
-	return split(m.cfg.Name, m.begun, end, m.marks), nil
-}
-
-// split cuts a span at its marks, in the order of their times. Times on the GPU's clock may
-// lie outside the span by that clock's uncertainty: they are clamped to it.
-func split(name string, begin, end time.Time, marks []mark) []gpu.Kernel {
-	var out []gpu.Kernel
-	at := begin
-	slices.SortStableFunc(marks, func(a, b mark) int { return a.at.Compare(b.at) })
-	for _, x := range append(marks[:len(marks):len(marks)], mark{at: end}) {
+	slices.SortStableFunc(m.marks, func(a, b mark) int { return a.at.Compare(b.at) })
+	at, name := m.begun, m.cfg.Name
+	for _, x := range append(m.marks, mark{at: end}) {
 		to := x.at
 		if to.Before(at) {
 			to = at
@@ -314,5 +308,5 @@ func split(name string, begin, end time.Time, marks []mark) []gpu.Kernel {
 		out = append(out, gpu.Kernel{Name: name, Span: gpu.Span{Start: at, End: to}})
 		at, name = to, x.label
 	}
-	return out
+	return out, nil
 }

@@ -1,7 +1,6 @@
 package measurement
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,11 +35,6 @@ const kernelDelay = 20e-6
 // ordinary quartz.
 const hostRate = 50e-6
 
-// ratePrior is how far the two clocks' rates may lie apart before the markers
-// are seen, as a relative standard uncertainty: a meter's statement about its
-// own clock is taken with a grain of salt, twice.
-func ratePrior(tb measure.Timebase) float64 { return max(clock.DefaultURate, 2*tb.UTickHz) }
-
 // offRate returns a note on a meter's clock that runs faster or slower than its uncertainty
 // allows, by more than the fit's own uncertainty (k = 2): its joules are off by as much.
 // Empty for a clock within its uncertainty.
@@ -57,23 +51,33 @@ func offRate(tb measure.Timebase, f *clock.Fit) string {
 		1e6*off, 1e6*tb.UTickHz)
 }
 
-// relate fits the meter's clock to the host's from the edges of markers that were both
+// relate fits the meter's clock to the host's from the chip edges of markers that were both
 // played and found. An averaging instrument does not define where in its average a value
-// lies: half of the average's length enters as the uncertainty of the offset.
+// lies: half of the average's length enters as the uncertainty of the offset. The rates may
+// lie apart by twice what the meter states of its own clock, as a relative standard
+// uncertainty.
 func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (*clock.Fit, error) {
 	if len(played) == 0 {
 		return nil, errors.New("no marker was played to its end")
 	}
-	first := played[0].At
-	for _, p := range played {
-		if p.At.Before(first) {
-			first = p.At
+	first := slices.MinFunc(played, func(a, b store.Played) int { return a.At.Compare(b.At) })
+	origin := first.At.Truncate(time.Second)
+	var edges []clock.Obs
+	for _, p := range pairs(markersOf(played), found) {
+		seen := p.found.Edges
+		if len(seen) == 0 { // the marker's own time counts, as chip 0
+			seen = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
+		}
+		for _, e := range seen {
+			if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
+				edges = append(edges, clock.Obs{Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U})
+			}
 		}
 	}
-	origin := first.Truncate(time.Second)
-	u := math.Hypot(kernelDelay, float64(setup.Response.Window)/2)
-	fit, err := clock.FitClock(observations(pairs(markersOf(played), found), origin), clock.Prior{
-		Origin: measure.Seconds(origin.Unix()), UOffset: measure.Seconds(u), URate: ratePrior(setup.Timebase),
+	fit, err := clock.FitClock(edges, clock.Prior{
+		Origin:  measure.Seconds(origin.Unix()),
+		UOffset: measure.Seconds(math.Hypot(kernelDelay, float64(setup.Response.Window)/2)),
+		URate:   max(clock.DefaultURate, 2*setup.Timebase.UTickHz),
 	})
 	if err != nil {
 		return nil, err
@@ -122,15 +126,17 @@ type pair struct {
 // yet related: every pair of one kind in turn is taken as simultaneous, and the offset
 // under which most markers meet wins; of equal ones the smallest sum of distances.
 func pairs(played []playedMarker, found []marker.Found) []pair {
-	if once(played, func(p *playedMarker) marker.Kind { return p.kind }) &&
-		once(found, func(f *marker.Found) marker.Kind { return f.Kind }) {
-		return byKind(played, found)
-	}
+	single := once(played, func(p *playedMarker) marker.Kind { return p.kind }) &&
+		once(found, func(f *marker.Found) marker.Kind { return f.Kind })
 	var best []pair
 	bestOff := math.Inf(1)
 	for i := range found {
 		for j := range played {
-			if found[i].Kind != played[j].kind {
+			switch {
+			case found[i].Kind != played[j].kind:
+				continue
+			case single:
+				best = append(best, pair{&played[j], &found[i]})
 				continue
 			}
 			got, off := meet(played, found, played[j].first, found[i].T)
@@ -155,68 +161,32 @@ func once[T any](list []T, kind func(*T) marker.Kind) bool {
 	return true
 }
 
-// byKind pairs markers of which there is one of a kind.
-func byKind(played []playedMarker, found []marker.Found) (out []pair) {
-	for i := range found {
-		for j := range played {
-			if found[i].Kind == played[j].kind {
-				out = append(out, pair{&played[j], &found[i]})
-			}
-		}
-	}
-	return out
-}
-
-// meet pairs the markers that lie together when the host's instant is the meter's t, and
-// returns the sum of their distances in s. A pair may be apart by a quarter of a marker's
-// length, plus 1 ms for each second from t: two quartz clocks part by less.
+// meet pairs the markers that lie together when the host's instant is the meter's t: each one
+// that was found with the nearest of its kind that was played. It returns the sum of their
+// distances in s. A pair may be apart by a quarter of a marker's length, plus 1 ms for each
+// second from t: two quartz clocks part by less.
 func meet(played []playedMarker, found []marker.Found, host time.Time, t measure.Seconds) (out []pair, off float64) {
 	const rate, slack = 1e-3, 0.25
 	taken := make([]bool, len(played))
 	for i := range found {
 		f := &found[i]
-		j, d := nearest(played, taken, f, host, t)
-		if j >= 0 && d <= slack*float64(f.End-f.Begin)+rate*math.Abs(float64(f.T-t)) {
-			taken[j] = true
-			out, off = append(out, pair{&played[j], f}), off+d
+		best, distance := -1, math.Inf(1)
+		at := host.Add((f.T - t).Duration())
+		after, _ := slices.BinarySearchFunc(played, at,
+			func(p playedMarker, at time.Time) int { return p.first.Compare(at) })
+		// Kinds take turns, so the nearest of a kind is one of the next few.
+		for j := max(0, after-3); j < min(len(played), after+3); j++ {
+			d := math.Abs(played[j].first.Sub(at).Seconds())
+			if played[j].kind == f.Kind && !taken[j] && d < distance {
+				best, distance = j, d
+			}
+		}
+		if best >= 0 && distance <= slack*float64(f.End-f.Begin)+rate*math.Abs(float64(f.T-t)) {
+			taken[best] = true
+			out, off = append(out, pair{&played[best], f}), off+distance
 		}
 	}
 	return out, off
-}
-
-// nearest is the marker of a kind that was played nearest to one that was found.
-func nearest(
-	played []playedMarker, taken []bool, f *marker.Found, host time.Time, t measure.Seconds,
-) (best int, distance float64) {
-	best, distance = -1, math.Inf(1)
-	at := host.Add((f.T - t).Duration())
-	after, _ := slices.BinarySearchFunc(played, at,
-		func(p playedMarker, at time.Time) int { return cmp.Compare(p.first.UnixNano(), at.UnixNano()) })
-	// Kinds take turns, so the nearest of a kind is one of the next few.
-	for j := max(0, after-3); j < min(len(played), after+3); j++ {
-		if d := math.Abs(played[j].first.Sub(at).Seconds()); played[j].kind == f.Kind && !taken[j] && d < distance {
-			best, distance = j, d
-		}
-	}
-	return best, distance
-}
-
-// observations are the chip edges of markers that were played and found. Without
-// edges a marker's own time counts, as chip 0.
-func observations(list []pair, origin time.Time) []clock.Obs {
-	var out []clock.Obs
-	for _, p := range list {
-		edges := p.found.Edges
-		if len(edges) == 0 {
-			edges = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
-		}
-		for _, e := range edges {
-			if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
-				out = append(out, clock.Obs{Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U})
-			}
-		}
-	}
-	return out
 }
 
 // timeline puts the host's times of a measurement on one line:
@@ -281,7 +251,13 @@ const leastStep = 10 * time.Microsecond
 // look compares the wall clock with the line. It returns the step of the wall clock; tell is
 // true where it matters and the task has no note of it yet.
 func (l *timeline) look() (step time.Duration, tell bool) {
-	off := l.offset()
+	// The two clocks are read one after the other, the wall's first: of some readings of how
+	// far it is ahead of the line the largest was delayed least.
+	off := time.Duration(math.MinInt64)
+	for range 8 {
+		now := l.now()
+		off = max(off, now.Round(0).Sub(l.base.Round(0))-now.Sub(l.base))
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if off.Abs() > l.step.Abs() {
@@ -292,19 +268,6 @@ func (l *timeline) look() (step time.Duration, tell bool) {
 	}
 	l.told = l.step
 	return l.step, true
-}
-
-// offset is how far the wall clock is ahead of the line. The two clocks are read one
-// after the other, the wall's first: of some readings the largest was delayed least.
-func (l *timeline) offset() time.Duration {
-	var best time.Duration
-	for i := range 8 {
-		now := l.now()
-		if off := now.Round(0).Sub(l.base.Round(0)) - now.Sub(l.base); i == 0 || off > best {
-			best = off
-		}
-	}
-	return best
 }
 
 // watchClock stores an event where the host's clock was set and times depend on it. It is

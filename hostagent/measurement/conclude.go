@@ -179,19 +179,14 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 		}
 	}
 	if a.result, err = Integrate(ctx, db, id, &task.Setup, p.Window, p.edges); err != nil {
-		if !outside(err) {
+		if !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) {
 			return a, err
 		}
-		a.why = err
+		a.why = err // about the window, not about the database
 		return a, nil
 	}
 	a.nvml, err = overSensor(ctx, db, id, a.fit, kernels, p.Window)
 	return a, err
-}
-
-// outside reports whether an error is about the window, not about the database.
-func outside(err error) bool {
-	return errors.Is(err, measure.ErrNoData) || errors.Is(err, measure.ErrWindow)
 }
 
 // overSensor integrates the GPU's own readings over the window, on the host's clock.
@@ -217,28 +212,12 @@ func overSensor(
 // settle is how long the calls that end a task may take in all, beside the analysis.
 const settle = 2 * time.Minute
 
-// finish concludes a task whose transfer has ended, and releases its capture.
-func (s *attempt) finish(ctx context.Context, got arrival, v verdict) error {
-	s.enter(PhaseAnalysis)
-	err := end(ctx, s.cfg.DB, s.cfg.Monitor, s.id, s.capture, got, v)
-	s.enter(PhaseDone)
-	return err
-}
-
 // Notes of a task that is open only because of them. They come last in its reason, and a
-// recovery removes them (see lasting).
+// recovery removes them.
 const (
 	notStopped      = "the capture could not be stopped: "
 	transferStopped = "the transfer stopped: "
 )
-
-// lasting returns the reasons of an open task that hold once its rest has been fetched.
-func lasting(reason string) string {
-	for _, passing := range []string{notStopped, transferStopped} {
-		reason, _, _ = strings.Cut(reason, passing)
-	}
-	return strings.TrimSuffix(reason, "; ")
-}
 
 // end gives a task its outcome. The capture is released only once the outcome
 // is on disk, and kept where the monitor has something that this side lacks.
@@ -255,7 +234,8 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 	case errors.Is(got.err, monitorclient.ErrGone) && v.owner != "":
 		// Only a recovery releases a capture while its measurement runs.
 		return endRecovered(ctx, db, id, got, v)
-	case lost(got.err):
+	case errors.Is(got.err, monitorclient.ErrMismatch), errors.Is(got.err, monitorclient.ErrDamaged),
+		errors.Is(got.err, monitorclient.ErrGone), errors.Is(got.err, store.ErrConflict):
 		// Asking again would give the same: the task ends with what is stored.
 		v.incomplete("%v", got.err)
 		return errors.Join(got.err, giveUp(ctx, db, id, &got.trailer.Summary, v))
@@ -277,10 +257,7 @@ func release(ctx context.Context, m Monitor, capture string) error {
 	ctx, cancel := context.WithTimeout(ctx, settle)
 	defer cancel()
 	ctx, done := step(ctx, "release")
-	err := m.Release(ctx, capture)
-	if errors.Is(err, monitorclient.ErrGone) {
-		err = nil // by a recovery, which has had all of it
-	}
+	err := unlessGone(m.Release(ctx, capture))
 	done(err)
 	return err
 }
@@ -310,12 +287,6 @@ func settled(ctx context.Context, db Store, id store.TaskID, s *session.Summary,
 		return fmt.Errorf("analysis: %w", err)
 	}
 	return endOnce(ctx, db, id, o, v)
-}
-
-// lost reports whether a transfer's error is final.
-func lost(err error) bool {
-	return errors.Is(err, monitorclient.ErrMismatch) || errors.Is(err, monitorclient.ErrDamaged) ||
-		errors.Is(err, monitorclient.ErrGone) || errors.Is(err, store.ErrConflict)
 }
 
 // giveUp ends a task whose samples cannot be completed. Where the monitor's summary, which
@@ -386,11 +357,11 @@ func Recalculate(ctx context.Context, db Store, id store.TaskID, s measure.Setup
 	if s, err = calib.Under(t.Setup, s); err != nil {
 		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
 	}
+	var r *measure.Result
 	e, err := edgesOf(ctx, db, &t)
-	if err != nil {
-		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
+	if err == nil {
+		r, err = Integrate(ctx, db, id, &s, Window{From: t.Result.From, To: t.Result.To}, e)
 	}
-	r, err := Integrate(ctx, db, id, &s, Window{From: t.Result.From, To: t.Result.To}, e)
 	if err != nil {
 		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
 	}

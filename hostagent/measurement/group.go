@@ -57,56 +57,41 @@ type GroupConfig struct {
 // group where it has none, and Lost is called. Where no member can be measured, the work is
 // not done and there is no group. An error of the work is returned once.
 func MeasureGroup(ctx context.Context, cfg GroupConfig, common Work) (store.GroupID, error) {
-	if err := cfg.validate(); err != nil {
-		return 0, fmt.Errorf("measure group: %w", err)
+	if cfg.DB == nil || len(cfg.Members) == 0 {
+		return 0, errors.New("measure group: a database and GPUs are needed")
+	}
+	record := store.NewGroup{Name: cfg.Each.Name, User: cfg.Each.User, Launched: time.Now()}
+	var missing []error
+	for i, m := range cfg.Members {
+		row := store.GroupMember{GPU: m.GPU.Name, GPUUUID: m.GPU.UUID}
+		switch {
+		case m.Missing != nil:
+			row.Reason = m.Missing.Error()
+			missing = append(missing, m.Missing)
+		case m.Monitor == nil || m.Device == nil:
+			return 0, fmt.Errorf("measure group: GPU %d has no monitor, or no device", i)
+		default:
+			row.Monitor = m.Monitor.Address()
+		}
+		record.Members = append(record.Members, row)
+	}
+	n := len(cfg.Members) - len(missing)
+	if n == 0 {
+		return 0, fmt.Errorf("measure group: no GPU can be measured: %w", errors.Join(missing...))
 	}
 	g := &joint{
 		cfg: cfg, common: common, tasks: make([]store.TaskID, len(cfg.Members)),
 		errs: make([]error, len(cfg.Members)),
+		// The common work is one more at the end.
+		ready: newBarrier(n), done: newBarrier(n + 1),
 	}
 	g.cfg.Each.line = newTimeline(cfg.Each.Now)
-	record := store.NewGroup{Name: cfg.Each.Name, User: cfg.Each.User, Launched: time.Now()}
-	n := 0
-	for _, m := range cfg.Members {
-		row := store.GroupMember{GPU: m.GPU.Name, GPUUUID: m.GPU.UUID}
-		if m.Missing != nil {
-			row.Reason = m.Missing.Error()
-		} else {
-			row.Monitor = m.Monitor.Address()
-			n++
-		}
-		record.Members = append(record.Members, row)
-	}
 	var err error
 	if g.id, err = cfg.DB.BeginGroup(ctx, record); err != nil {
 		return 0, fmt.Errorf("measure group: %w", err)
 	}
-	g.ready, g.done = newBarrier(n), newBarrier(n+1) // the common work is one more at the end
 	g.run(ctx)
 	return g.conclude(context.WithoutCancel(ctx))
-}
-
-// validate refuses a group in which no member can be measured.
-func (c *GroupConfig) validate() error {
-	if c.DB == nil || len(c.Members) == 0 {
-		return errors.New("a database and GPUs are needed")
-	}
-	measured := 0
-	var missing []error
-	for i, m := range c.Members {
-		switch {
-		case m.Missing != nil:
-			missing = append(missing, m.Missing)
-		case m.Monitor == nil || m.Device == nil:
-			return fmt.Errorf("GPU %d has no monitor, or no device", i)
-		default:
-			measured++
-		}
-	}
-	if measured == 0 {
-		return fmt.Errorf("no GPU can be measured: %w", errors.Join(missing...))
-	}
-	return nil
 }
 
 // joint is one MeasureGroup.
@@ -134,7 +119,8 @@ func (g *joint) run(ctx context.Context) {
 		wg.Go(func() { g.measure(ctx, i) })
 	}
 	<-g.ready.open
-	if g.common != nil && g.ready.present() > 0 && ctx.Err() == nil {
+	// The barrier is open: arrived is final.
+	if g.common != nil && g.ready.arrived > 0 && ctx.Err() == nil {
 		g.kernels, g.workErr = g.common(ctx)
 	}
 	g.done.arrive()
@@ -218,6 +204,30 @@ func (g *joint) conclude(ctx context.Context) (store.GroupID, error) {
 		return 0, errors.Join(append(errs, g.cfg.DB.DropGroup(ctx, g.id))...)
 	}
 	return g.id, errors.Join(errs...)
+}
+
+// barrier opens when every expected member has arrived or left, each once.
+type barrier struct {
+	mu       sync.Mutex
+	expected int
+	arrived  int           // final once the barrier is open
+	open     chan struct{} // closed when no member is expected any more
+}
+
+// newBarrier makes a barrier for n members.
+func newBarrier(n int) *barrier { return &barrier{expected: n, open: make(chan struct{})} }
+
+func (b *barrier) arrive() { b.step(1) }
+func (b *barrier) leave()  { b.step(0) }
+
+// step counts one member, and opens the barrier at the last.
+func (b *barrier) step(arrived int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.arrived += arrived
+	if b.expected--; b.expected == 0 {
+		close(b.open)
+	}
 }
 
 // GroupResult is a group with its tasks as they stand now.

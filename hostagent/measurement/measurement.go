@@ -28,6 +28,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/hostagent/sensor"
@@ -36,9 +40,6 @@ import (
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // Monitor is the monitor's side of a measurement; *monitorclient.Client, Held, and test
@@ -305,17 +306,16 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	playErr := s.play(ctx, work)
 	cancelled := ctx.Err() != nil
 	failed := s.phase.Load() // where play gave up
-	if cancelled {
+	defer context.AfterFunc(ctx, func() {
 		timer := time.AfterFunc(farewell, func() { cancel(context.Cause(ctx)) })
-		defer timer.Stop()
-	}
+		context.AfterFunc(side, func() { timer.Stop() })
+	})()
 	// The lease is renewed until the stop has been answered: a bench whose lease ran out
 	// between the two would be another user's already.
 	s.enter(PhaseStop)
-	stopErr := s.stop(side)
-	leaseErr := lease()
+	stopErr, leaseErr := unlessGone(s.stop(side)), unlessGone(lease())
 	s.enter(PhaseTransfer)
-	got := s.await(ctx, transfer, cancel)
+	got := <-transfer
 	v := verdict{owner: s.cfg.Owner}
 	if s.bench.Bridged != "" {
 		v.note("%s", s.bench.Bridged)
@@ -330,18 +330,21 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	case errors.As(playErr, &broken):
 		v.incomplete("%v", playErr)
 	}
-	// A recovery may have released the capture; the transfer knows whether all of it is here.
-	if errors.Is(stopErr, monitorclient.ErrGone) {
-		stopErr = nil
-	}
-	if errors.Is(leaseErr, monitorclient.ErrGone) {
-		leaseErr = nil
-	}
 	if stopErr != nil {
 		v.note(notStopped+"%v", stopErr)
 	}
-	err := s.finish(context.WithoutCancel(ctx), got, v)
+	s.enter(PhaseAnalysis)
+	err := end(context.WithoutCancel(ctx), s.cfg.DB, s.cfg.Monitor, s.id, s.capture, got, v)
+	s.enter(PhaseDone)
 	return errors.Join(s.failed, playErr, leaseErr, stopErr, err)
+}
+
+// unlessGone drops ErrGone: a recovery has released the capture, and has had all of it.
+func unlessGone(err error) error {
+	if errors.Is(err, monitorclient.ErrGone) {
+		return nil
+	}
+	return err
 }
 
 // stop stops the capture on the monitor.
@@ -366,52 +369,31 @@ type arrival struct {
 	err     error
 }
 
-// transfer stores the samples while the capture runs.
+// transfer stores the samples while the capture runs. A transfer that ends though the work goes
+// on is a warning.
 func (s *attempt) transfer(ctx context.Context) <-chan arrival {
 	out := make(chan arrival, 1)
 	go func() {
 		t, err := Transfer(ctx, s.cfg.DB, s.cfg.Monitor, s.id,
 			monitorclient.ReadOptions{CaptureID: s.capture, Follow: true}, &s.n)
-		if ctx.Err() == nil {
-			s.warn(arrival{t, err})
+		phase := s.phase.Load().(Phase)
+		works := phase == PhaseWarmUp || phase == PhaseMarker || phase == PhaseWork
+		switch {
+		case ctx.Err() != nil || !works || s.cfg.Warn == nil:
+		case err != nil:
+			s.cfg.Warn(fmt.Sprintf("task %d: its samples are no longer stored, and the work goes on: %v", s.id, err))
+		default:
+			s.cfg.Warn(fmt.Sprintf("task %d: the capture has ended, and the work goes on without being measured: %s",
+				s.id, t.Summary.Reason))
 		}
 		out <- arrival{t, err}
 	}()
 	return out
 }
 
-// warn reports a transfer that ended though the work goes on.
-func (s *attempt) warn(a arrival) {
-	switch s.phase.Load().(Phase) {
-	case PhaseWarmUp, PhaseMarker, PhaseWork:
-	default:
-		return
-	}
-	switch {
-	case s.cfg.Warn == nil:
-	case a.err != nil:
-		s.cfg.Warn(fmt.Sprintf("task %d: its samples are no longer stored, and the work goes on: %v", s.id, a.err))
-	default:
-		s.cfg.Warn(fmt.Sprintf("task %d: the capture has ended, and the work goes on without being measured: %s",
-			s.id, a.trailer.Summary.Reason))
-	}
-}
-
 // keepLease renews the lease until the returned function is called.
 func (s *attempt) keepLease(ctx context.Context) (stop func() error) {
 	return beside(ctx, func(ctx context.Context) error { return s.cfg.Monitor.KeepLease(ctx, s.capture, s.cfg.Lease) })
-}
-
-// await blocks until the transfer has ended, after ctx's end for farewell at most.
-func (s *attempt) await(ctx context.Context, transfer <-chan arrival, cancel context.CancelCauseFunc) arrival {
-	select {
-	case a := <-transfer:
-		return a
-	case <-ctx.Done():
-		timer := time.AfterFunc(farewell, func() { cancel(context.Cause(ctx)) })
-		defer timer.Stop()
-		return <-transfer
-	}
 }
 
 // scope names this package in traces.
@@ -422,7 +404,7 @@ const scope = "github.com/wattmark/wattmark/hostagent/measurement"
 func step(ctx context.Context, name string) (inside context.Context, done func(error)) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
-		return ctx, untraced
+		return ctx, func(error) {}
 	}
 	inside, s := parent.TracerProvider().Tracer(scope).Start(ctx, name)
 	return inside, func(err error) {
@@ -433,9 +415,6 @@ func step(ctx context.Context, name string) (inside context.Context, done func(e
 		s.End()
 	}
 }
-
-// untraced ends a span that was not begun.
-func untraced(error) {}
 
 // annotate adds numbers and names to the step that ctx is in.
 func annotate(ctx context.Context, a ...attribute.KeyValue) {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
@@ -51,7 +50,12 @@ func beside(ctx context.Context, f func(context.Context) error) (stop func() err
 	}
 }
 
-// play runs the work between its markers, with the sensor sampled beside it.
+// MethodPrefix stands before the method in the names of the readings that the
+// software methods made by themselves; the fields are in the sensor's own.
+const MethodPrefix = "method."
+
+// play runs the work between its markers. The GPU's sensor is sampled beside it, and read by
+// the software methods, whose results over the work are stored at the end.
 func (s *attempt) play(ctx context.Context, work Work) error {
 	if s.cfg.WarmUp > 0 {
 		s.enter(PhaseWarmUp)
@@ -60,10 +64,47 @@ func (s *attempt) play(ctx context.Context, work Work) error {
 		}
 	}
 	s.enter(PhaseMarker)
-	stopSampler, stopMethods := s.sample(ctx), s.watch(ctx)
+	if s.cfg.Sensor == nil {
+		return s.bracket(ctx, work)
+	}
+	stopSampler := beside(ctx, func(ctx context.Context) error {
+		put := func(ctx context.Context, r []store.Reading) error {
+			return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
+		}
+		stats, err := sensor.Sample(ctx, s.cfg.Sensor, sensor.SampleOptions{Every: s.cfg.SampleEvery}, put)
+		return errors.Join(err, stats.Err())
+	})
+	stopMethods := func() {}
+	if !s.cfg.NoMethods {
+		o := s.cfg.Methods
+		o.Line = s.line.at
+		s.watcher = sensor.NewWatcher(s.cfg.Sensor, o)
+		stopMethods = s.watcher.Start(ctx)
+	}
 	err := s.bracket(ctx, work)
-	return errors.Join(err, playing("read the GPU's sensor", stopSampler()),
-		playing("store what the software methods said", stopMethods()))
+	sampleErr := stopSampler()
+	stopMethods()
+	return errors.Join(err, playing("read the GPU's sensor", sampleErr),
+		playing("store what the software methods said", s.storeMethods(context.WithoutCancel(ctx))))
+}
+
+// storeMethods stores the methods' results, and the readings that the sampler has not stored.
+// Without work there is no span, and nothing to store.
+func (s *attempt) storeMethods(ctx context.Context) error {
+	if s.watcher == nil || s.worked.Start.IsZero() {
+		return nil
+	}
+	var readings []store.Reading
+	for _, t := range s.watcher.Traces() {
+		if t.Method == sensor.InstantField || t.Method == sensor.AverageField {
+			continue
+		}
+		for _, p := range t.Points {
+			readings = append(readings, store.Reading{Method: MethodPrefix + string(t.Method), At: p.At, Value: p.Value})
+		}
+	}
+	return errors.Join(s.cfg.DB.PutMethods(ctx, s.id, s.watcher.Results(s.worked)),
+		s.cfg.DB.PutReadings(ctx, s.id, readings))
 }
 
 // bracket runs the work between its markers. After work that was cancelled there is no stop
@@ -146,9 +187,15 @@ func (s *attempt) work(ctx context.Context, work Work) (err error) {
 	// returns no kernels is the time between these two readings of the clock.
 	strangers := s.watchOthers(ctx)
 	begin := s.line.now()
-	kernels, failed := s.watched(ctx, work)
+	if s.watcher != nil {
+		s.watcher.Begin()
+	}
+	var kernels []gpu.Kernel
+	kernels, s.failed = work(ctx)
+	if s.watcher != nil {
+		s.watcher.End()
+	}
 	end := s.line.now()
-	s.failed = failed
 	conditionErr := s.condition(ctx) // at once, while the clocks are still those of the work
 	if len(kernels) == 0 {
 		kernels = []gpu.Kernel{{Name: "work", Span: gpu.Span{Start: begin, End: end}}}
@@ -201,20 +248,6 @@ func (s *attempt) condition(ctx context.Context) error {
 	}
 	rows := s.line.readings(sensor.ConditionReadings(r.Condition(), s.line.now()))
 	return playing("store the GPU's condition", s.cfg.DB.PutReadings(context.WithoutCancel(ctx), s.id, rows))
-}
-
-// sample reads the GPU's sensor until the returned function is called.
-func (s *attempt) sample(ctx context.Context) (stop func() error) {
-	if s.cfg.Sensor == nil {
-		return func() error { return nil }
-	}
-	return beside(ctx, func(ctx context.Context) error {
-		put := func(ctx context.Context, r []store.Reading) error {
-			return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
-		}
-		stats, err := sensor.Sample(ctx, s.cfg.Sensor, sensor.SampleOptions{Every: s.cfg.SampleEvery}, put)
-		return errors.Join(err, stats.Err())
-	})
 }
 
 // EnvWork marks the processes that a measurement starts, and all that these start: its
@@ -311,30 +344,19 @@ func (o *others) stranger(pid int) (stranger, alive bool) {
 		if at == o.root {
 			return false, true
 		}
-		parent, ok := parentOf(at)
-		if !ok {
+		raw, err := os.ReadFile("/proc/" + strconv.Itoa(at) + "/stat")
+		// pid (name) state parent …: the name, in brackets, may hold anything.
+		fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+		if err != nil || len(fields) < 2 {
 			return false, false
 		}
-		at = parent
+		if at, err = strconv.Atoi(string(fields[1])); err != nil {
+			return false, false
+		}
 	}
 	env, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") // of another user it cannot be read
 	mark := []byte(EnvWork + "=" + strconv.Itoa(o.root))
 	return !slices.ContainsFunc(bytes.Split(env, []byte{0}), func(e []byte) bool { return bytes.Equal(e, mark) }), true
-}
-
-// parentOf is the process that started another, 0 for none.
-func parentOf(pid int) (int, bool) {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, false
-	}
-	// pid (name) state parent …
-	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]) // the name, in brackets, may hold anything
-	if len(fields) < 2 {
-		return 0, false
-	}
-	parent, err := strconv.Atoi(string(fields[1]))
-	return parent, err == nil
 }
 
 // events describes the strangers: those that used the GPU, and those that only held contexts
@@ -347,60 +369,27 @@ func (o *others) events(length time.Duration) (out []measure.Event) {
 	for _, pid := range slices.Sorted(maps.Keys(o.seen)) {
 		p := o.seen[pid]
 		share := p.seconds / length.Seconds()
+		text := strings.TrimSpace(fmt.Sprintf("process %d %s", p.PID, p.Name))
 		switch {
 		case !o.known[p.PID], strings.HasPrefix(p.Name, shareServer):
 		case share >= usedFrom:
-			used = append(used, fmt.Sprintf("%s for %.0f %% of the time", processText(p.ProcessUse), 100*min(share, 1)))
+			used = append(used, fmt.Sprintf("%s for %.0f %% of the time", text, 100*min(share, 1)))
 		case math.IsNaN(share):
-			there = append(there, processText(p.ProcessUse)+" (how much it used the GPU is not told)")
+			there = append(there, text+" (how much it used the GPU is not told)")
 		default:
-			there = append(there, processText(p.ProcessUse))
+			there = append(there, text)
 		}
 	}
+	add := func(kind measure.EventKind, text string) {
+		out = append(out, measure.Event{Kind: kind, Channel: -1, Detail: measure.Printable(text)})
+	}
 	if len(used) > 0 {
-		out = append(out, measure.Event{Kind: measure.EventOthers, Channel: -1, Detail: measure.Printable(
-			"other processes used the GPU while it was measured: " + strings.Join(used, ", ") +
-				"; the energy holds what they drew")})
+		add(measure.EventOthers, "other processes used the GPU while it was measured: "+strings.Join(used, ", ")+
+			"; the energy holds what they drew")
 	}
 	if len(there) > 0 {
-		out = append(out, measure.Event{Kind: measure.EventNote, Channel: -1, Detail: measure.Printable(
-			"other processes had contexts on the GPU, and little or no work: " + strings.Join(there, ", "))})
+		add(measure.EventNote, "other processes had contexts on the GPU, and little or no work: "+
+			strings.Join(there, ", "))
 	}
 	return out
-}
-
-// processText names a process for a note.
-func processText(p gpu.ProcessUse) string {
-	return strings.TrimSpace(fmt.Sprintf("process %d %s", p.PID, p.Name))
-}
-
-// barrier opens when every expected member has arrived or left, each once.
-type barrier struct {
-	mu       sync.Mutex
-	expected int
-	arrived  int
-	open     chan struct{} // closed when no member is expected any more
-}
-
-// newBarrier makes a barrier for n members.
-func newBarrier(n int) *barrier { return &barrier{expected: n, open: make(chan struct{})} }
-
-func (b *barrier) arrive() { b.step(1) }
-func (b *barrier) leave()  { b.step(0) }
-
-// step counts one member, and opens the barrier at the last.
-func (b *barrier) step(arrived int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.arrived += arrived
-	if b.expected--; b.expected == 0 {
-		close(b.open)
-	}
-}
-
-// present is how many have arrived.
-func (b *barrier) present() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.arrived
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -45,15 +46,6 @@ func RecoverGone(ctx context.Context, db Store, dial Dial) ([]store.TaskID, erro
 // without an entry was given up, as where the database failed at its end.
 var measuring sync.Map
 
-// lifeOf returns whether the process that measures a task still does.
-func lifeOf(t *store.Task) store.Liveness {
-	life, pid := store.Lives(t.Owner)
-	if _, some := measuring.Load(t.CaptureID); life == store.Alive && pid == os.Getpid() && !some {
-		return store.Gone
-	}
-	return life
-}
-
 // recoverAll recovers the unfinished tasks whose process is in a wanted state, one by one. It
 // returns those that it ended, also those of which something failed.
 func recoverAll(
@@ -66,7 +58,10 @@ func recoverAll(
 	var errs []error
 	for _, row := range open {
 		t, err := db.Task(ctx, row.ID)
-		life := lifeOf(&t)
+		life, pid := store.Lives(t.Owner)
+		if _, some := measuring.Load(t.CaptureID); life == store.Alive && pid == os.Getpid() && !some {
+			life = store.Gone
+		}
 		if err == nil && want(life) {
 			err = recoverTask(ctx, db, dial, row, life)
 			if now, err := db.Task(ctx, row.ID); err == nil && now.State != store.Running {
@@ -127,7 +122,10 @@ const unheard = "the capture has ended, and its process, which this machine does
 // its outcome, which then replaces this one. Reasons for the task's being open are dropped.
 func interruption(ctx context.Context, db Store, t store.Row, life store.Liveness) (verdict, error) {
 	v := verdict{recovered: true}
-	if reason := lasting(t.Reason); reason != "" {
+	// What holds once the rest has been fetched stays.
+	reason, _, _ := strings.Cut(t.Reason, notStopped)
+	reason, _, _ = strings.Cut(reason, transferStopped)
+	if reason = strings.TrimSuffix(reason, "; "); reason != "" {
 		v.note("%s", reason)
 	}
 	kernels, err := db.Kernels(ctx, t.ID)
@@ -183,7 +181,8 @@ func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 const sweepTasks = 100
 
 // sweep releases the captures of tasks that have ended, where the host died, or the line
-// broke, between the outcome and the release. A capture that has more than the task stays.
+// broke, between the outcome and the release. A capture that has more than the task stays. A
+// monitor that does not answer now is asked again by the next sweep.
 func sweep(ctx context.Context, db Store, dial Dial) error {
 	tasks, err := db.Tasks(ctx, store.Query{Limit: sweepTasks})
 	if err != nil {
@@ -198,19 +197,16 @@ func sweep(ctx context.Context, db Store, dial Dial) error {
 	// One connection a monitor, whatever the number of its tasks.
 	var errs []error
 	for address, tasks := range at {
-		if err := sweepAt(ctx, db, dial, address, tasks); err != nil && !away(err) {
+		err := sweepAt(ctx, db, dial, address, tasks)
+		if err != nil && !errors.Is(err, monitorclient.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded) {
 			errs = append(errs, fmt.Errorf("recover: captures left on %s: %w", address, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// away reports a monitor that does not answer now; the next sweep asks it again.
-func away(err error) bool {
-	return errors.Is(err, monitorclient.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// sweepAt releases what one monitor still keeps of ended tasks.
+// sweepAt releases what one monitor still keeps of ended tasks, but for what is held until a
+// task is replicated: the publisher releases that.
 func sweepAt(ctx context.Context, db Store, dial Dial, address string, tasks []store.Row) error {
 	m, closeConn, err := dial(ctx, address)
 	if err != nil {
@@ -230,20 +226,16 @@ func sweepAt(ctx context.Context, db Store, dial Dial, address string, tasks []s
 	var errs []error
 	for _, c := range kept {
 		for i := range tasks {
-			if tasks[i].CaptureID == c.ID && c.State.Ended() && !held(ctx, db, tasks[i].ID) &&
-				stored(ctx, db, m, &tasks[i]) {
+			if tasks[i].CaptureID != c.ID || !c.State.Ended() {
+				continue
+			}
+			t, err := db.Task(ctx, tasks[i].ID)
+			if err == nil && t.Tags[store.TagHeld] == "" && stored(ctx, db, m, &tasks[i]) {
 				errs = append(errs, m.Release(ctx, c.ID))
 			}
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// held reports whether a task's capture is kept until the task is replicated: the publisher
-// releases it then.
-func held(ctx context.Context, db Store, id store.TaskID) bool {
-	t, err := db.Task(ctx, id)
-	return err != nil || t.Tags[store.TagHeld] != ""
 }
 
 // stored reports whether a task has all of its capture's stream: a complete or untrimmed

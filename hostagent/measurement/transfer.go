@@ -130,7 +130,7 @@ func (in *ingest) settleTrailer(
 func (in *ingest) holdsAll(
 	ctx context.Context, m Monitor, o monitorclient.ReadOptions, t session.Trailer, mismatch error,
 ) (session.Trailer, error) {
-	sent := reread{here: checksums{}}
+	sent := reread{here: map[uint64]uint32{}}
 	for c, err := range in.db.Chunks(ctx, in.id, 0) {
 		if err != nil {
 			return t, err
@@ -152,16 +152,13 @@ func (in *ingest) holdsAll(
 	return again, nil
 }
 
-// checksums are those of chunks, by number.
-type checksums map[uint64]uint32
-
 // reread is a sink that compares a stream with the stored chunks.
 type reread struct {
 	tally
-	here  checksums
-	first uint64 // chunk that is stored
-	both  uint64 // scans of the chunks that are stored and were sent
-	other bool   // a chunk behind the first came that is not stored as it is
+	here  map[uint64]uint32 // checksums of the stored chunks, by number
+	first uint64            // chunk that is stored
+	both  uint64            // scans of the chunks that are stored and were sent
+	other bool              // a chunk behind the first came that is not stored as it is
 }
 
 func (r *reread) Header(store.Header, uint64) error { return nil }

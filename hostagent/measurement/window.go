@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -187,6 +188,37 @@ func (g guessed) note() string {
 		1e3*math.Abs(float64(g.error)), than)
 }
 
+// methodEnergy integrates one method's readings in watts, in any order, over a window of the
+// host's wall clock, by sensor.Integrate.
+func methodEnergy(readings []store.Reading, method string, from, to time.Time) (measure.Joule, error) {
+	var r []sensor.Point
+	for _, x := range readings {
+		if x.Method == method {
+			r = append(r, sensor.Point{At: x.At, Value: x.Value})
+		}
+	}
+	slices.SortFunc(r, func(a, b sensor.Point) int { return a.At.Compare(b.At) })
+	return sensor.Integrate(r, from, to)
+}
+
+// sensed is the energy by the GPU's own sensor, and the method of its readings; nil and
+// empty where there is none.
+type sensed struct {
+	energy *measure.Joule
+	method string
+}
+
+// sensorEnergy takes the instant power where the GPU has it, else its usage;
+// none when neither was read over the window.
+func sensorEnergy(readings []store.Reading, from, to time.Time) sensed {
+	for _, method := range []string{sensor.InstantPower, sensor.UsagePower} {
+		if e, err := methodEnergy(readings, method, from, to); err == nil {
+			return sensed{&e, method}
+		}
+	}
+	return sensed{}
+}
+
 // ErrNoClock: a task's markers did not relate the meter's clock to the host's.
 var ErrNoClock = errors.New("the clocks are not related")
 
@@ -201,75 +233,40 @@ func Means(ctx context.Context, db Store, id store.TaskID, spans []gpu.Span) ([]
 	if task.Clock == nil {
 		return nil, fmt.Errorf("task %d: %w: %s", id, ErrNoClock, task.Reason)
 	}
-	out := make([]measure.Watt, len(spans))
-	var wait []*spanned
+	// The integrators want the windows in the order of their ends, and none that is empty.
+	out, all, order := make([]measure.Watt, len(spans)), make([]Window, len(spans)), []int{}
 	for n, s := range spans {
 		out[n] = measure.Watt(math.NaN())
-		from, _ := task.Clock.Meter(HostSeconds(*task.Clock, s.Start))
-		to, _ := task.Clock.Meter(HostSeconds(*task.Clock, s.End))
-		g, err := measure.NewIntegrator(&task.Setup, from, to)
-		if err != nil {
-			continue // an empty span
+		all[n].From, _ = task.Clock.Meter(HostSeconds(*task.Clock, s.Start))
+		all[n].To, _ = task.Clock.Meter(HostSeconds(*task.Clock, s.End))
+		if all[n].From < all[n].To {
+			order = append(order, n)
 		}
-		wait = append(wait, &spanned{n, from, to, g})
 	}
-	// Sorted by begin, the spans still to come are at the list's end: each block is given to
-	// those that it may touch, and the list shrinks as spans are complete.
-	slices.SortFunc(wait, func(a, b *spanned) int { return cmp.Compare(a.from, b.from) })
-	tb := task.Setup.Timebase
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(all[a].To, all[b].To) })
+	windows := make([]Window, len(order))
+	for i, n := range order {
+		windows[i] = all[n]
+	}
+	ws, err := measure.NewWindows(&task.Setup, windows)
+	if err != nil {
+		return nil, err
+	}
 	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), &task.Setup) {
+		if err == nil {
+			err = ws.Add(b)
+		}
 		if err != nil {
 			return nil, err
 		}
-		last := tb.Seconds(b.TickAt(tb, b.Scans()-1))
-		if wait, err = feed(wait, b, last, tb, out); err != nil || len(wait) == 0 {
-			return out, err
+		if ws.Done() {
+			break
 		}
 	}
-	for _, s := range wait {
-		s.finish(out)
+	for i, g := range ws.Integrators() {
+		if r, err := g.Result(measure.Edges{}); err == nil && r.Gaps == 0 {
+			out[order[i]] = r.Mean
+		}
 	}
 	return out, nil
-}
-
-// spanned is one span that is being integrated.
-type spanned struct {
-	n        int
-	from, to measure.Seconds
-	g        *measure.Integrator
-}
-
-// before is how many scans ahead of a span its integrator is shown: it draws the
-// line to the span's begin, and looks at the noise there.
-const before = 1000
-
-// feed gives a block, which ends at last, to the spans that it concerns, and drops
-// those that are complete.
-func feed(
-	wait []*spanned, b *measure.Block, last measure.Seconds, tb measure.Timebase, out []measure.Watt,
-) ([]*spanned, error) {
-	lead := tb.Seconds(before * tb.TicksPerScan)
-	left := wait[:0]
-	for _, s := range wait {
-		if s.from-lead > last {
-			left = append(left, s)
-			continue
-		}
-		if err := s.g.Add(b); err != nil {
-			return nil, err
-		}
-		if last > s.to+lead {
-			s.finish(out)
-		} else {
-			left = append(left, s)
-		}
-	}
-	return left, nil
-}
-
-// finish notes the mean of a span that is wholly covered.
-func (s *spanned) finish(out []measure.Watt) {
-	if r, err := s.g.Result(measure.Edges{}); err == nil && r.Gaps == 0 {
-		out[s.n] = r.Mean
-	}
 }

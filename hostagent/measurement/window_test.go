@@ -47,7 +47,7 @@ func TestSensorEnergy(t *testing.T) {
 		{"an empty window", read(0, 100, 1, 100), 1, 1, 0, "too few"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e, err := SensorEnergy(tc.readings, sensor.InstantPower, after(tc.from), after(tc.to))
+			e, err := methodEnergy(tc.readings, sensor.InstantPower, after(tc.from), after(tc.to))
 			if tc.fail != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.fail) {
 					t.Errorf("got %v, %v", e, err)

@@ -108,9 +108,6 @@ func (c *Client) fail(err error) error {
 	return fmt.Errorf("%w: %s: %s; %s", ErrUnreachable, c.path, s.Message(), hint)
 }
 
-// program names this process's program.
-func program() string { return filepath.Base(os.Args[0]) }
-
 const (
 	// farewell is how long a daemon has to send the outcome of a measurement that the program
 	// gave up.
@@ -174,10 +171,16 @@ func (m *Measurement) Measure(
 		Name: cfg.Name, User: cfg.User, Holder: cfg.Holder, Gpu: gpuMessage(cfg.Device.Info()),
 		Opens:  cfg.Open != nil,
 		WarmUp: duration(cfg.WarmUp), Wait: duration(cfg.Wait), Lease: duration(cfg.Lease), NoSensor: m.noSensor,
-		Pid: int64(os.Getpid()), Program: wire.Text(program()), Provenance: provenance(cfg.Provenance),
+		Pid: int64(os.Getpid()), Program: wire.Text(filepath.Base(os.Args[0])), Provenance: provenance(cfg.Provenance),
 	}}})
-	stop := context.AfterFunc(ctx, func() { m.giveUp(context.Cause(ctx), call, hangUp) })
-	defer stop()
+	// A measurement that the program gives up still has farewell for its outcome.
+	defer context.AfterFunc(ctx, func() {
+		_ = m.send(&pb.MeasureRequest{Event: &pb.MeasureRequest_Cancel{
+			Cancel: &pb.Cancel{Reason: wire.Text(context.Cause(ctx).Error())},
+		}})
+		timer := time.AfterFunc(farewell, hangUp)
+		context.AfterFunc(call, func() { timer.Stop() })
+	})()
 	err = m.follow(ctx, cfg, work)
 	return m.Task().ID, err
 }
@@ -187,16 +190,6 @@ func (m *Measurement) send(r *pb.MeasureRequest) error {
 	m.sending.Lock()
 	defer m.sending.Unlock()
 	return m.stream.Send(r)
-}
-
-// giveUp sends the cancellation. The daemon then has farewell to send the outcome; after that
-// the stream is cut.
-func (m *Measurement) giveUp(why error, call context.Context, hangUp func()) {
-	_ = m.send(&pb.MeasureRequest{Event: &pb.MeasureRequest_Cancel{
-		Cancel: &pb.Cancel{Reason: wire.Text(why.Error())},
-	}})
-	timer := time.AfterFunc(farewell, hangUp)
-	context.AfterFunc(call, func() { timer.Stop() })
 }
 
 // follow obeys the daemon's commands until the outcome. They run one by one on another
@@ -299,7 +292,10 @@ func (m *Measurement) do(
 
 // advance notes the daemon's phase and task, and reports them.
 func (m *Measurement) advance(cfg measurement.Config, p *pb.MeasureProgress) {
-	now := parsePhase(p.GetPhase())
+	now := measurement.Phase("a step of another version")
+	if n := p.GetPhase(); n >= 1 && int(n) <= len(phases) {
+		now = phases[n-1]
+	}
 	m.mu.Lock()
 	m.phase = now
 	if id := store.TaskID(p.GetTaskId()); id != 0 {

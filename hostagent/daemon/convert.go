@@ -46,32 +46,25 @@ var (
 )
 
 // kinds maps errors to their kind on the wire: the daemon sends the kind of the first row
-// that an error is, the program takes the error of the first row with that kind.
+// that has the error, the program takes the first error of its row.
 var kinds = []struct {
-	err  error
 	kind pb.FailureKind
+	errs []error
 }{
-	{errCancelled, pb.FailureKind_FAILURE_KIND_CANCELLED},
-	{ErrLost, pb.FailureKind_FAILURE_KIND_STOPPING},
-	{ErrProgram, pb.FailureKind_FAILURE_KIND_PROGRAM},
-	{gpu.ErrMIG, pb.FailureKind_FAILURE_KIND_PROGRAM},
-	{ErrRefused, pb.FailureKind_FAILURE_KIND_ARGUMENT},
-	{measure.ErrText, pb.FailureKind_FAILURE_KIND_ARGUMENT},
-	{wire.ErrMessage, pb.FailureKind_FAILURE_KIND_ARGUMENT},
-	{monitorclient.ErrBusy, pb.FailureKind_FAILURE_KIND_BUSY},
-	{monitorclient.ErrUnreachable, pb.FailureKind_FAILURE_KIND_MONITOR},
-	{monitorclient.ErrGone, pb.FailureKind_FAILURE_KIND_MONITOR},
-	{monitorclient.ErrMismatch, pb.FailureKind_FAILURE_KIND_MONITOR},
-	{measurement.ErrBench, pb.FailureKind_FAILURE_KIND_BENCH},
-	{measurement.ErrWrongGPU, pb.FailureKind_FAILURE_KIND_BENCH},
-	{ErrDatabase, pb.FailureKind_FAILURE_KIND_DATABASE},
-	{store.ErrBusy, pb.FailureKind_FAILURE_KIND_DATABASE},
-	{store.ErrFull, pb.FailureKind_FAILURE_KIND_DATABASE},
-	{store.ErrReadOnly, pb.FailureKind_FAILURE_KIND_DATABASE},
-	{store.ErrIO, pb.FailureKind_FAILURE_KIND_DATABASE},
-	{store.ErrCorrupt, pb.FailureKind_FAILURE_KIND_DATABASE},
-	{store.ErrConflict, pb.FailureKind_FAILURE_KIND_DATABASE},
-	{store.ErrNotFound, pb.FailureKind_FAILURE_KIND_DATABASE},
+	{pb.FailureKind_FAILURE_KIND_CANCELLED, []error{errCancelled}},
+	{pb.FailureKind_FAILURE_KIND_STOPPING, []error{ErrLost}},
+	{pb.FailureKind_FAILURE_KIND_PROGRAM, []error{ErrProgram, gpu.ErrMIG}},
+	{pb.FailureKind_FAILURE_KIND_ARGUMENT, []error{ErrRefused, measure.ErrText, wire.ErrMessage}},
+	{pb.FailureKind_FAILURE_KIND_BUSY, []error{monitorclient.ErrBusy}},
+	{
+		pb.FailureKind_FAILURE_KIND_MONITOR,
+		[]error{monitorclient.ErrUnreachable, monitorclient.ErrGone, monitorclient.ErrMismatch},
+	},
+	{pb.FailureKind_FAILURE_KIND_BENCH, []error{measurement.ErrBench, measurement.ErrWrongGPU}},
+	{pb.FailureKind_FAILURE_KIND_DATABASE, []error{
+		ErrDatabase, store.ErrBusy, store.ErrFull, store.ErrReadOnly, store.ErrIO, store.ErrCorrupt, store.ErrConflict,
+		store.ErrNotFound,
+	}},
 }
 
 // failure converts an error to its text and its kind; nil stays nil. An error of no row has no
@@ -82,7 +75,7 @@ func failure(err error) *pb.Failure {
 	}
 	f := &pb.Failure{Text: strings.ToValidUTF8(err.Error(), "\uFFFD")}
 	for _, k := range kinds {
-		if errors.Is(err, k.err) {
+		if slices.ContainsFunc(k.errs, func(e error) bool { return errors.Is(err, e) }) {
 			f.Kind = k.kind
 			break
 		}
@@ -107,8 +100,7 @@ func parseFailure(f *pb.Failure, here ...error) error {
 	e := &remoteError{text: f.Text, causes: here}
 	for _, k := range kinds {
 		if k.kind == f.Kind {
-			e.causes = append(e.causes, k.err)
-			break
+			e.causes = append(e.causes, k.errs[0])
 		}
 	}
 	return e
@@ -264,14 +256,6 @@ var phases = []measurement.Phase{
 
 // phase converts a step; one that is not known is not stated.
 func phase(p measurement.Phase) pb.MeasurePhase { return pb.MeasurePhase(slices.Index(phases, p) + 1) }
-
-// parsePhase converts a step; one of a newer daemon is named so.
-func parsePhase(p pb.MeasurePhase) measurement.Phase {
-	if p < 1 || int(p) > len(phases) {
-		return "a step of another version"
-	}
-	return phases[p-1]
-}
 
 // Bounds of a program's command line; the rest of a longer one is cut.
 const (

@@ -105,24 +105,21 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// enter registers a call, so that Close can cancel and await it.
-func (s *Server) enter(c *call) error {
+// enter registers a call, so that Close can cancel and await it, until leave.
+func (s *Server) enter(c *call) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return status.Error(codes.Unavailable, "wattmark host is being stopped")
+		return nil, status.Error(codes.Unavailable, "wattmark host is being stopped")
 	}
 	s.calls[c] = struct{}{}
 	s.running.Add(1)
-	return nil
-}
-
-// leave removes a call.
-func (s *Server) leave(c *call) {
-	s.mu.Lock()
-	delete(s.calls, c)
-	s.mu.Unlock()
-	s.running.Done()
+	return func() {
+		s.mu.Lock()
+		delete(s.calls, c)
+		s.mu.Unlock()
+		s.running.Done()
+	}, nil
 }
 
 // Measure makes a program's measurement, and returns when the program has its outcome. What
@@ -152,10 +149,11 @@ func (s *Server) Measure(stream grpc.BidiStreamingServer[pb.MeasureRequest, pb.M
 		stream: stream, cancel: cancel, answers: make(chan *pb.Done, 1),
 		who: fmt.Sprintf("%s, process %d", wire.Text(open.GetProgram()), open.GetPid()),
 	}
-	if err := s.enter(c); err != nil {
+	leave, err := s.enter(c)
+	if err != nil {
 		return err
 	}
-	defer s.leave(c)
+	defer leave()
 	go c.listen()
 	task, err := s.measure(ctx, c, cfg)
 	auth.Note(stream.Context(), "task_id", fmt.Sprint(int64(task.ID)))
@@ -224,8 +222,7 @@ func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (
 	dev := cfg.Device.(*device)
 	dev.call = c
 	log := s.cfg.Log.With("name", cfg.Name, "user", cfg.User, "program", c.who)
-	closeSensor := func() error { return nil }
-	defer func() { _ = closeSensor() }() // it was read from only
+	var closeSensor func() error
 	cfg.Open = func(ctx context.Context) (own gpu.PowerSensor, err error) {
 		own, closeSensor, err = s.open(ctx, dev, cfg.NoMethods, log)
 		return own, err
@@ -234,6 +231,9 @@ func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (
 	cfg.Warn = func(text string) { log.WarnContext(ctx, text) }
 	log.InfoContext(ctx, "a program measures")
 	id, err := measurement.Measure(ctx, cfg, dev.work)
+	if closeSensor != nil {
+		_ = closeSensor() // it was read from only
+	}
 	// The outcome is that in the database, which the measurement itself stored.
 	if id != 0 {
 		whole, readErr := s.cfg.DB.Task(context.WithoutCancel(ctx), id)
@@ -251,30 +251,30 @@ func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (
 	return task, err
 }
 
-// open has the program open its GPU, which may be refused then, and opens that GPU's own sensor
-// here: the daemon's NVML, for the program may have none. A sensor that cannot be opened is
-// left out, with a line in the log. done closes the sensor; it is never nil.
+// open has the program open its GPU, which is known and may be refused then, and opens that
+// GPU's own sensor here: the daemon's NVML, for the program may have none. A sensor that cannot
+// be opened is left out, with a line in the log. done closes the sensor; nil for nothing.
 func (s *Server) open(
 	ctx context.Context, dev *device, noSensor bool, log *slog.Logger,
 ) (own gpu.PowerSensor, done func() error, err error) {
-	none := func() error { return nil }
 	if dev.opens {
-		if err := dev.open(ctx); err != nil {
-			return nil, none, err
+		answer, err := dev.call.ask(ctx, &pb.Command{What: &pb.Command_OpenGpu{OpenGpu: &pb.OpenGpu{}}})
+		if err == nil {
+			dev.info, err = parseGPU(answer.GetGpu())
 		}
-		if err := s.admit(dev.info); err != nil {
-			return nil, none, err
+		if err == nil {
+			err = s.admit(dev.info)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 	}
 	if s.cfg.Sensor == nil || noSensor {
-		return nil, none, nil
+		return nil, nil, nil
 	}
 	if own, done, err = s.cfg.Sensor(dev.info); err != nil {
 		log.InfoContext(ctx, "measuring without the GPU's own sensor", "error", err)
-		return nil, none, nil
-	}
-	if done == nil {
-		done = none
+		return nil, nil, nil
 	}
 	return own, done, nil
 }
@@ -407,16 +407,6 @@ func (d *device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.K
 		return gpu.Played{}, err
 	}
 	return parsePlayed(kind, done.GetPlayed())
-}
-
-// open lets the program open its GPU, which is known then.
-func (d *device) open(ctx context.Context) error {
-	done, err := d.call.ask(ctx, &pb.Command{What: &pb.Command_OpenGpu{OpenGpu: &pb.OpenGpu{}}})
-	if err != nil {
-		return err
-	}
-	d.info, err = parseGPU(done.GetGpu())
-	return err
 }
 
 // work lets the program work.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -60,17 +61,28 @@ func temporary() string {
 
 // FindSocket returns the path of the socket of the daemon to measure through: place, else
 // WATTMARK_HOST, else the first default place with a socket. It is empty where there is no
-// daemon. It does not connect: a daemon that does not answer shows at the first call.
-// Errors wrap ErrPlace.
+// daemon. The place for temporary files counts only where its folder is this user's alone. It
+// does not connect: a daemon that does not answer shows at the first call. Errors wrap ErrPlace.
 func FindSocket(place string) (string, error) {
 	from := "host"
 	if place == "" {
 		place, from = os.Getenv(SocketEnv), SocketEnv
 	}
-	if place == "" {
-		return findDefault(), nil
-	}
-	if place == none {
+	switch place {
+	case none:
+		return "", nil
+	case "":
+		var places []string
+		if dir := runtimeDir(); dir != "" {
+			places = append(places, filepath.Join(dir, folder, file))
+		}
+		places = append(places, filepath.Join(shared, file))
+		if t := temporary(); ours(filepath.Dir(t)) {
+			places = append(places, t)
+		}
+		if at := slices.IndexFunc(places, isSocket); at >= 0 {
+			return places[at], nil
+		}
 		return "", nil
 	}
 	path, ok := strings.CutPrefix(place, "unix:")
@@ -83,25 +95,6 @@ func FindSocket(place string) (string, error) {
 		return "", fmt.Errorf("%w: %s is %q: %w", ErrPlace, from, place, err)
 	}
 	return path, nil
-}
-
-// findDefault returns the first default place with a socket; empty for none. The temporary
-// place counts only where its folder is this user's alone.
-func findDefault() string {
-	var places []string
-	if dir := runtimeDir(); dir != "" {
-		places = append(places, filepath.Join(dir, folder, file))
-	}
-	places = append(places, filepath.Join(shared, file))
-	if t := temporary(); ours(filepath.Dir(t)) {
-		places = append(places, t)
-	}
-	for _, p := range places {
-		if isSocket(p) {
-			return p
-		}
-	}
-	return ""
 }
 
 // ours reports whether a folder belongs to this user and only this user may write there: in
@@ -154,8 +147,16 @@ func Listen(path string, mode fs.FileMode) (*Listener, error) {
 		return nil, fmt.Errorf("socket %s: a path of %d bytes: at most %d; choose a shorter one", path, len(path),
 			longest)
 	}
-	if err := makeFolder(filepath.Dir(path), mode); err != nil {
+	dir, own := filepath.Dir(path), fs.FileMode(0o700)
+	if mode == 0o660 {
+		own = 0o750
+	}
+	if err := os.MkdirAll(dir, own); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	if dir == filepath.Dir(temporary()) && !ours(dir) {
+		return nil, fmt.Errorf("socket %s: the folder %s is somebody else's, or others may write there: remove it, or "+
+			"choose another --socket", path, dir)
 	}
 	l := &Listener{path: path}
 	if l.lock, err = take(path); err != nil {
@@ -167,62 +168,35 @@ func Listen(path string, mode fs.FileMode) (*Listener, error) {
 	return l, nil
 }
 
-// makeFolder makes the folder where it is missing; one in a shared folder must be this user's.
-func makeFolder(dir string, mode fs.FileMode) error {
-	own := fs.FileMode(0o700)
-	if mode == 0o660 {
-		own = 0o750
-	}
-	if err := os.MkdirAll(dir, own); err != nil {
-		return err
-	}
-	if dir == filepath.Dir(temporary()) && !ours(dir) {
-		return fmt.Errorf("the folder %s is somebody else's, or others may write there: remove it, or choose another "+
-			"--socket", dir)
-	}
-	return nil
-}
-
 // take locks the socket's name for as long as this process lives, and writes its number into
 // the lock file. ErrTaken, with the owner's number, where another process holds the lock. A
-// file of other content is left alone: it is not a lock.
+// file of other content than such a number is left alone: it is no lock.
 func take(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	// The kernel drops the lock when the process ends, however it ends.
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.Join(err, f.Close())
-		}
-		pid, _ := io.ReadAll(io.LimitReader(f, 32)) // a number for the eye
-		return nil, errors.Join(fmt.Errorf("%w: process %s", ErrTaken, bytes.TrimSpace(pid)), f.Close())
+	lockErr := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if lockErr != nil && !errors.Is(lockErr, unix.EWOULDBLOCK) {
+		return nil, errors.Join(lockErr, f.Close())
 	}
-	if text, err := io.ReadAll(io.LimitReader(f, 32)); err != nil || !isPID(text) {
+	text, err := io.ReadAll(io.LimitReader(f, 32))
+	text = bytes.TrimSpace(text)
+	if lockErr != nil {
+		return nil, errors.Join(fmt.Errorf("%w: process %s", ErrTaken, text), f.Close())
+	}
+	if _, notPID := strconv.ParseUint(string(text), 10, 31); err != nil || len(text) > 0 && notPID != nil {
 		foreign := fmt.Errorf("%s is no lock of a host: remove it, or choose another --socket", f.Name())
 		return nil, errors.Join(foreign, err, f.Close())
 	}
-	if err := write(f, fmt.Sprintln(os.Getpid())); err != nil {
+	if err = f.Truncate(0); err == nil {
+		_, err = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// isPID reports whether the text is one that take writes: empty, or a process number.
-func isPID(text []byte) bool {
-	text = bytes.TrimSpace(text)
-	_, err := strconv.ParseUint(string(text), 10, 31)
-	return len(text) == 0 || err == nil
-}
-
-// write replaces the content of the lock file.
-func write(f *os.File, text string) error {
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
 }
 
 // listen makes the socket in a folder of its own, where no other process can reach it before

@@ -101,9 +101,9 @@ type BesideCell struct {
 	Welch *Welch `json:"welch,omitempty"`
 }
 
-// SideBySide puts tables beside each other, by instruction, layout, level and method.
-// Rows come in the order in which the tables have them; those that a single table
-// has are left out.
+// SideBySide puts tables beside each other, by instruction, layout, level and method, and
+// holds every figure against the first of its row. Rows come in the order in which the tables
+// have them; those that a single table has are left out.
 func SideBySide(tables [][]Estimate, q Quantity) []Beside {
 	var all []*Beside
 	at := map[Row]*Beside{}
@@ -119,31 +119,27 @@ func SideBySide(tables [][]Estimate, q Quantity) []Beside {
 	}
 	var out []Beside
 	for _, b := range all {
-		if b.relate() > 1 {
+		var first *BesideCell
+		figures := 0
+		for _, c := range b.Cells {
+			if c == nil {
+				continue
+			}
+			if figures++; figures == 1 {
+				first = c
+			} else {
+				c.Welch = welch(first.Side, c.Side)
+			}
+			if first.Energy != 0 {
+				r := float64(c.Energy / first.Energy)
+				c.Ratio = &r
+			}
+		}
+		if figures > 1 {
 			out = append(out, *b)
 		}
 	}
 	return out
-}
-
-// relate holds every figure against the first, and returns how many there are.
-func (b *Beside) relate() (figures int) {
-	var first *BesideCell
-	for _, c := range b.Cells {
-		if c == nil {
-			continue
-		}
-		if figures++; figures == 1 {
-			first = c
-		} else {
-			c.Welch = welch(first.Side, c.Side)
-		}
-		if first.Energy != 0 {
-			r := float64(c.Energy / first.Energy)
-			c.Ratio = &r
-		}
-	}
-	return figures
 }
 
 // Row names a row of a table.
@@ -155,3 +151,147 @@ type Row struct {
 }
 
 func (e *Estimate) row() Row { return Row{e.Instruction, e.Layout, e.Level, e.Method} }
+
+// Check is one expectation that a table must meet: that one energy is larger than
+// another.
+type Check struct {
+	Rule     Rule     `json:"rule"`
+	Layout   Layout   `json:"layout"`
+	Method   Method   `json:"method"`
+	Quantity Quantity `json:"quantity"`
+	Dearer   Figure   `json:"dearer"`
+	Cheaper  Figure   `json:"cheaper"`
+	// U is the expanded uncertainty of the difference (k for 95.45 %) by the spread over the
+	// passes, or by an assumed spread where there is a single one.
+	U       measure.Joule `json:"u_j"`
+	Verdict Verdict       `json:"verdict"`
+}
+
+// Figure is one of the two energies.
+type Figure struct {
+	Instruction string        `json:"instruction"`
+	Level       int           `json:"level"`
+	Energy      measure.Joule `json:"energy_j"`
+}
+
+// Verdict is the outcome of an expectation.
+type Verdict string
+
+// The verdicts.
+const (
+	Holds       Verdict = "holds"
+	WithinNoise Verdict = "within noise"
+	Fails       Verdict = "fails"
+)
+
+// Rule is why one energy must be larger than another.
+type Rule string
+
+// The rules.
+const (
+	// Harder: a division is a loop of multiplications, and a multiplication many
+	// additions.
+	Harder Rule = "harder arithmetic costs more"
+	// Wider: twice as many bits.
+	Wider Rule = "f64 costs no less than f32"
+	// Unoptimised: the compiler's work is not for nothing (Arafa et al., section VI).
+	Unoptimised Rule = "-O0 costs no less than -O3"
+	// Farther: data from further away.
+	Farther Rule = "memory further away costs more"
+)
+
+// onePass is the standard uncertainty that is assumed of an energy measured once,
+// as a part of the whole energy: powers repeat to half a watt in 126 on an H200,
+// and the idle power drifts by a watt or two with the temperature.
+const onePass = 0.01
+
+// checker looks estimates of one method up.
+type checker struct {
+	m     Method
+	table map[Row]Estimate
+	out   []Check
+}
+
+// Checks compares a table with the order of energies that physics and the compiler imply, by
+// one method. Pairs of which one was not measured are left out.
+func Checks(table []Estimate, m Method) []Check {
+	c := &checker{m: m, table: map[Row]Estimate{}}
+	for _, e := range table {
+		c.table[e.row()] = e
+	}
+	for _, chain := range [][]string{
+		{"div.s32", "mul.lo.s32", "add.s32"},
+		{"div.u32", "mul.lo.s32"},
+		{"rem.s32", "mul.lo.s32"},
+		{"rem.u32", "mul.lo.s32"},
+		{"div.rn.f32", "mul.f32", "add.f32"},
+		{"div.rn.f64", "mul.f64", "add.f64"},
+	} {
+		c.chain(Harder, OneThread, EnergyOf, []int{3, 0}, chain...)
+	}
+	for _, op := range []string{"add.", "sub.", "min.", "max.", "mul.", "fma.rn.", "div.rn."} {
+		c.chain(Wider, OneThread, EnergyOf, []int{3, 0}, op+"f64", op+"f32")
+		c.chain(Wider, WholeGPU, DynamicOf, []int{3, 0}, op+"f64", op+"f32")
+	}
+	for _, i := range Catalogue() {
+		c.add(Unoptimised, OneThread, EnergyOf, Figure{Instruction: i.Name}, Figure{Instruction: i.Name, Level: 3})
+	}
+	c.chain(Farther, WholeGPU, DynamicOf, []int{3, 0},
+		"ld.global.cg.u64, from DRAM", "ld.global.cg.u64, hits L2", "ld.global.ca.u64, hits L1", "ld.shared.u32")
+	return c.out
+}
+
+// chain checks each of a list against the next, the dearest first, at each level.
+func (c *checker) chain(r Rule, layout Layout, q Quantity, levels []int, names ...string) {
+	for _, level := range levels {
+		for n := range len(names) - 1 {
+			c.add(r, layout, q, Figure{Instruction: names[n], Level: level},
+				Figure{Instruction: names[n+1], Level: level})
+		}
+	}
+}
+
+// add checks that one figure is above another by more than their noise. Pairs of which one
+// is missing are left out.
+func (c *checker) add(r Rule, layout Layout, q Quantity, dearer, cheaper Figure) {
+	a, okA := c.table[Row{dearer.Instruction, layout, dearer.Level, c.m}]
+	b, okB := c.table[Row{cheaper.Instruction, layout, cheaper.Level, c.m}]
+	if !okA || !okB {
+		return
+	}
+	dearer.Energy, cheaper.Energy = q.side(a).Energy, q.side(b).Energy
+	k := Check{Rule: r, Layout: layout, Method: c.m, Quantity: q, Dearer: dearer, Cheaper: cheaper, U: q.noise(a, b)}
+	switch d := dearer.Energy - cheaper.Energy; {
+	case d > k.U:
+		k.Verdict = Holds
+	case d >= -k.U:
+		k.Verdict = WithinNoise
+	default:
+		k.Verdict = Fails
+	}
+	c.out = append(c.out, k)
+}
+
+// noise is the expanded uncertainty of the difference of two estimates.
+func (q Quantity) noise(a, b Estimate) measure.Joule {
+	if a.Passes < 2 || b.Passes < 2 {
+		u := onePass * math.Hypot(float64(a.Energy), float64(b.Energy))
+		return measure.Joule(2 * u)
+	}
+	x, y := q.side(a), q.side(b)
+	if x.Spread == 0 && y.Spread == 0 {
+		return 0
+	}
+	u, dof := difference(x, y)
+	return measure.Joule(measure.CoverageFactor(dof) * u)
+}
+
+// Failed counts the checks that fail.
+func Failed(checks []Check) (n int) {
+	for _, c := range checks {
+		if c.Verdict == Fails {
+			n++
+		}
+	}
+	return n
+}

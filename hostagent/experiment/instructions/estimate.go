@@ -1,12 +1,20 @@
 package instructions
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Estimate is the energy of one instruction in one setting by one method.
@@ -72,7 +80,16 @@ func Estimates(runs []Run) []Estimate {
 	}
 	var out []Estimate
 	for c, s := range cells(runs) {
-		out = append(out, s.estimate(c))
+		e, se := meanOf(s.energy)
+		d, sd := meanOf(s.dynamic)
+		p, _ := meanOf(s.power)
+		idle, _ := meanOf(s.idle)
+		cycles, _ := meanOf(s.cycles)
+		out = append(out, Estimate{
+			Instruction: c.instruction, Setting: c.s, Method: c.m, Energy: measure.Joule(e), Dynamic: measure.Joule(d),
+			Spread: measure.Joule(se), DynamicSpread: measure.Joule(sd), Passes: len(s.energy),
+			Power: measure.Watt(p), Idle: measure.Watt(idle), Cycles: cycles, Checked: s.checked,
+		})
 	}
 	slices.SortFunc(out, func(a, b Estimate) int {
 		return cmp.Or(
@@ -130,7 +147,7 @@ func cells(runs []Run) map[cell]*series {
 			if out[c] == nil {
 				out[c] = &series{}
 			}
-			out[c].add(i, r, base, powers{p, without, rest.value()})
+			out[c].add(i, r, base, p, without, rest.value())
 		}
 	}
 	return out
@@ -156,16 +173,11 @@ func Campaigns(runs []Run) []time.Time {
 func Cards(runs []Run) []string {
 	var out []string
 	for n := range runs {
-		if id := runs[n].UUID; !slices.Contains(out, id) {
-			out = append(out, id)
-		}
+		out = append(out, runs[n].UUID)
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
 }
-
-// powers are one method's means: with the block, without it, and at rest.
-type powers struct{ with, without, idle measure.Watt }
 
 // series is one cell of the table over the passes.
 type series struct {
@@ -177,30 +189,16 @@ type series struct {
 //
 //	E = (P·t − P′·t′) / (n·threads),  dynamic E the same of P − P(idle) and P′ − P(idle)
 //
-// where the primes are of the kernel without the block.
-func (s *series) add(i Instruction, r, base *Run, p powers) {
+// where the primes are of the kernel without the block. The powers are one method's means.
+func (s *series) add(i Instruction, r, base *Run, with, without, idle measure.Watt) {
 	steps := float64(r.Steps * i.Ops)
 	per := steps * float64(r.Threads) / float64(i.Threads)
 	tw, tb := float64(r.Time)/float64(r.Turns), float64(base.Time)/float64(base.Turns)
-	s.energy = append(s.energy, (float64(p.with)*tw-float64(p.without)*tb)/per)
-	s.dynamic = append(s.dynamic, (float64(p.with-p.idle)*tw-float64(p.without-p.idle)*tb)/per)
-	s.power, s.idle = append(s.power, float64(p.with)), append(s.idle, float64(p.idle))
+	s.energy = append(s.energy, (float64(with)*tw-float64(without)*tb)/per)
+	s.dynamic = append(s.dynamic, (float64(with-idle)*tw-float64(without-idle)*tb)/per)
+	s.power, s.idle = append(s.power, float64(with)), append(s.idle, float64(idle))
 	s.cycles = append(s.cycles, (float64(r.Cycles)/float64(r.Turns)-float64(base.Cycles)/float64(base.Turns))/steps)
 	s.checked = r.Checked
-}
-
-// estimate takes the means over the passes.
-func (s *series) estimate(c cell) Estimate {
-	e, se := meanOf(s.energy)
-	d, sd := meanOf(s.dynamic)
-	p, _ := meanOf(s.power)
-	idle, _ := meanOf(s.idle)
-	cycles, _ := meanOf(s.cycles)
-	return Estimate{
-		Instruction: c.instruction, Setting: c.s, Method: c.m, Energy: measure.Joule(e), Dynamic: measure.Joule(d),
-		Spread: measure.Joule(se), DynamicSpread: measure.Joule(sd), Passes: len(s.energy),
-		Power: measure.Watt(p), Idle: measure.Watt(idle), Cycles: cycles, Checked: s.checked,
-	}
 }
 
 // meanOf returns mean and sample standard deviation, zero of a single value.
@@ -216,4 +214,159 @@ func meanOf(v []float64) (m, s float64) {
 		return m, 0
 	}
 	return m, math.Sqrt(s / float64(len(v)-1))
+}
+
+// Run is one program measured once.
+type Run struct {
+	Instruction string `json:"instruction"`
+	Setting
+	// Campaign is the begin of the plan, and distinguishes its passes from another's.
+	Campaign time.Time `json:"campaign"`
+	Pass     int       `json:"pass"`
+	GPU      string    `json:"gpu"`
+	UUID     string    `json:"gpu_uuid"`
+	Driver   string    `json:"driver"`
+	// Seed of the order, the machine, and the program's version; empty in runs that
+	// are older than these fields.
+	Seed    uint64 `json:"seed,omitempty"`
+	Host    string `json:"host,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Block is false for the kernel without the block, or with none: idle.
+	Block bool `json:"block"`
+	// Base names the program without the block by its content; empty for idle.
+	Base string `json:"base,omitempty"`
+	// Turns of the loop, threads that ran it, time from launch to synchronisation,
+	// and cycles of thread 0.
+	Turns   uint64          `json:"turns"`
+	Threads uint64          `json:"threads"`
+	Time    measure.Seconds `json:"time_s"`
+	Cycles  uint64          `json:"cycles"`
+	// X is the register of thread 0 at the end; Checked: it is the value that Go computes.
+	X       uint64 `json:"x"`
+	Checked bool   `json:"checked"`
+	// Power is each method's mean.
+	Power map[Method]measure.Watt `json:"power_w"`
+	// Reads a second of the power.
+	Reads measure.Hertz `json:"reads_hz"`
+	SM    measure.Hertz `json:"sm_hz,omitempty"`
+	// Celsius is the GPU's temperature.
+	Celsius float64 `json:"celsius,omitempty"`
+	Error   string  `json:"error,omitempty"`
+
+	span gpu.Span
+}
+
+// Span is when the measured launch ran, on the host's wall clock; zero in a run
+// that was read from a file.
+func (r *Run) Span() gpu.Span { return r.span }
+
+// note keeps when the measured launch ran, the sensor's readings within it, and the GPU's
+// condition as far as it is known.
+func (r *Run) note(at gpu.Span, w *watcher, c gpu.Condition) {
+	r.span, r.Time = at, measure.SecondsOf(at.End.Sub(at.Start))
+	r.Power, r.Reads = w.means(at), w.rate()
+	if !math.IsNaN(float64(c.SM)) {
+		r.SM = c.SM
+	}
+	if !math.IsNaN(c.Temperature) {
+		r.Celsius = c.Temperature
+	}
+}
+
+// mostLine bounds a line of a file of runs: a run has less than 2 kB.
+const mostLine = 1 << 20
+
+// ReadRuns reads runs, a JSON object a line; empty lines are passed over. Unknown fields and a
+// second object in a line are errors. Errors name the line, as NAME:LINE.
+func ReadRuns(r io.Reader, name string) ([]Run, error) {
+	var out []Run
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, mostLine)
+	line := 1
+	for ; s.Scan(); line++ {
+		if len(bytes.TrimSpace(s.Bytes())) == 0 {
+			continue
+		}
+		var run Run
+		d := json.NewDecoder(bytes.NewReader(s.Bytes()))
+		d.DisallowUnknownFields()
+		err := d.Decode(&run)
+		switch {
+		case err != nil:
+			err = fmt.Errorf("no run of wattmark instructions: %w", err)
+		case d.More():
+			err = errors.New("more than one run in a line")
+		default:
+			err = run.valid()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, line, err)
+		}
+		out = append(out, run)
+	}
+	if err := s.Err(); err != nil {
+		return nil, fmt.Errorf("%s:%d: %w", name, line, err)
+	}
+	return out, nil
+}
+
+// valid refuses a run that no measurement can have written.
+func (r *Run) valid() error {
+	switch {
+	case r.Instruction == "":
+		return errors.New("a run without an instruction")
+	case r.Campaign.IsZero():
+		return fmt.Errorf("a run of %s without its campaign", r.Instruction)
+	case r.Layout != OneThread && r.Layout != WholeGPU:
+		return fmt.Errorf("a run of %s with the layout %q: want %s or %s", r.Instruction, r.Layout, OneThread, WholeGPU)
+	case r.Time < 0 || r.Steps < 0 || r.Pass < 0:
+		return fmt.Errorf("a run of %s with a negative time, number of steps or pass", r.Instruction)
+	}
+	for m := range r.Power {
+		if m != Meter && !slices.Contains(Methods(), m) {
+			return fmt.Errorf("a run of %s with a power by %q: want one of %v, %s", r.Instruction, m, Methods(), Meter)
+		}
+	}
+	return nil
+}
+
+// Stored is a run as the database keeps it, and its campaign, without a number.
+func (r *Run) Stored() (store.InstructionCampaign, store.InstructionRun) {
+	out := store.InstructionRun{
+		Pass: r.Pass, Instruction: r.Instruction, Layout: string(r.Layout), Level: r.Level, Steps: r.Steps,
+		Block: r.Block, Base: r.Base, Turns: r.Turns, Threads: r.Threads, Time: r.Time, Cycles: r.Cycles, X: r.X,
+		Checked: r.Checked, Reads: r.Reads, SM: r.SM, Celsius: r.Celsius, Error: r.Error,
+	}
+	if r.Power != nil {
+		out.Power = map[string]measure.Watt{}
+	}
+	for m, p := range r.Power {
+		out.Power[string(m)] = p
+	}
+	return store.InstructionCampaign{
+		GPU: r.GPU, GPUUUID: r.UUID, Driver: r.Driver, Started: r.Campaign, Seed: r.Seed, Host: r.Host,
+		Version: r.Version,
+	}, out
+}
+
+// FromStore converts stored runs of one campaign.
+func FromStore(c store.InstructionCampaign, runs []store.InstructionRun) []Run {
+	out := make([]Run, len(runs))
+	for n, s := range runs {
+		r := Run{
+			Instruction: s.Instruction, Setting: Setting{Layout(s.Layout), s.Level, s.Steps}, Campaign: c.Started,
+			Pass: s.Pass, GPU: c.GPU, UUID: c.GPUUUID, Driver: c.Driver, Seed: c.Seed, Host: c.Host,
+			Version: c.Version, Block: s.Block, Base: s.Base, Turns: s.Turns, Threads: s.Threads, Time: s.Time,
+			Cycles: s.Cycles, X: s.X, Checked: s.Checked, Reads: s.Reads, SM: s.SM, Celsius: s.Celsius,
+			Error: s.Error,
+		}
+		if s.Power != nil {
+			r.Power = map[Method]measure.Watt{}
+		}
+		for m, p := range s.Power {
+			r.Power[Method(m)] = p
+		}
+		out[n] = r
+	}
+	return out
 }

@@ -73,7 +73,7 @@ func (m *fakeMachine) Load(_ context.Context, i Instruction, source []byte, s Se
 		return nil, errFake
 	}
 	m.loaded++
-	return &fakeProgram{m: m, i: i, s: s, block: Count(source).Loop > s.Steps*strings.Count(i.Glue, ";")+4}, nil
+	return &fakeProgram{m: m, i: i, s: s, block: countLoop(source) > s.Steps*strings.Count(i.Glue, ";")+4}, nil
 }
 
 type fakeProgram struct {

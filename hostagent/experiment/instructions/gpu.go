@@ -73,7 +73,7 @@ func (g *GPU) Load(ctx context.Context, i Instruction, source []byte, s Setting)
 	if err = l.seeds.Upload(seeds); err != nil {
 		return nil, err
 	}
-	l.out, err = g.Allocate(OutBytes * l.threads())
+	l.out, err = g.Allocate(outBytes * l.threads())
 	return l, err
 }
 

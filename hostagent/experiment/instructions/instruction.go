@@ -9,16 +9,18 @@
 //	              Comparison, Check ◀─ Estimates ◀─ Run (one program, measured once)
 //
 // The kernels are PTX text that this package writes and the driver compiles, at the
-// requested optimisation level. Count counts a block's instructions in the PTX; Toolkit
-// checks them in the machine code with NVIDIA's tools.
+// requested optimisation level. Toolkit checks a block's instructions in the machine code with
+// NVIDIA's tools.
 package instructions
 
 import (
+	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 )
 
 // ErrUnknown: there is no instruction of that name.
@@ -93,18 +95,6 @@ const (
 	InDRAM
 )
 
-// Catalogue lists all instructions, in the order of the table.
-func Catalogue() []Instruction {
-	var out []Instruction
-	for _, part := range [][]Instruction{
-		integerRows(), logicRows(), floatRows(), halfRows(), multiRows(), specialRows(), intrinsicRows(),
-		conversionRows(), tensorRows(), memoryRows(),
-	} {
-		out = append(out, part...)
-	}
-	return out
-}
-
 // Find returns the instructions whose names match; all for no names. A name may
 // end in * to take all that begin so.
 func Find(names ...string) ([]Instruction, error) {
@@ -121,8 +111,7 @@ func Find(names ...string) ([]Instruction, error) {
 			if i.Name != n && !(wild && strings.HasPrefix(i.Name, prefix)) {
 				continue
 			}
-			found = true
-			if !taken[i.Name] {
+			if found = true; !taken[i.Name] {
 				taken[i.Name] = true
 				out = append(out, i)
 			}
@@ -132,32 +121,6 @@ func Find(names ...string) ([]Instruction, error) {
 		}
 	}
 	return out, nil
-}
-
-// Counts are the instructions in a program's text.
-type Counts struct {
-	// Loop is the number of instructions between the loop's label and its branch,
-	// the branch included.
-	Loop int
-}
-
-var ptxComment = lazy.Regexp(`(?s)//[^\n]*|/\*.*?\*/`)
-
-// Count counts instructions in PTX text: statements that end in a semicolon and
-// are no declaration.
-func Count(ptx []byte) (c Counts) {
-	text := ptxComment().ReplaceAllString(strings.TrimRight(string(ptx), "\x00"), "")
-	_, text, _ = strings.Cut(text, "LOOP:")
-	loop, _, found := strings.Cut(text, "bra LOOP;")
-	if !found {
-		return c
-	}
-	for s := range strings.SplitSeq(loop, ";") {
-		if s = strings.TrimSpace(s); s != "" && !strings.HasPrefix(s, ".") {
-			c.Loop++
-		}
-	}
-	return c // the branch's own guard is the last statement, without its semicolon
 }
 
 // Result computes x after so many turns of a loop of steps, for thread 0. Only
@@ -170,4 +133,147 @@ func (i Instruction) Result(turns uint64, steps int) uint64 {
 		}
 	}
 	return x
+}
+
+// Kernel is the layout of a program.
+type Kernel struct {
+	// Steps is how many steps the loop's body has, a multiple of 5; 5 in Arafa et al.
+	Steps int
+	// Block is false for the kernel without the block: loop and glue alone.
+	Block bool
+	// Capability of the GPU, as 90 for 9.0.
+	Capability int
+}
+
+// programPTX is the text of all programs. What differs between them replaces the words behind a $.
+//
+//go:embed instruction.ptx
+var programPTX string
+
+// Entry is the name of the programs' kernel. Its parameters are
+//
+//	u64 out    32 bytes a thread: u64 working register at the end, u64 cycles
+//	u64 seeds  eight u64: x, five operands, s, and the loop's own selector; x is an
+//	           address for memory rows
+//	u64 count  how often the loop runs
+//
+// Thread i works on slot i. The counter has 64 bits: a full second of the
+// fastest loop does not wrap it.
+const Entry = "wm_instruction"
+
+const (
+	operands  = 5
+	mostSteps = 4000
+)
+
+const (
+	outBytes  = 32 // of each thread's output
+	slotBytes = 32 // distance of two threads' slots: a sector
+)
+
+// PTX writes the program, NUL-terminated as the driver wants it.
+func (i Instruction) PTX(k Kernel) ([]byte, error) {
+	if k.Steps < operands || k.Steps%operands != 0 || k.Steps > mostSteps {
+		return nil, fmt.Errorf("instructions: %d steps: want a multiple of %d, up to %d", k.Steps, operands, mostSteps)
+	}
+	if k.Capability < i.Least || k.Capability < 50 {
+		return nil, fmt.Errorf("instructions: %s needs compute capability %.1f, this GPU has %.1f", i.Name,
+			float64(max(i.Least, 50))/10, float64(k.Capability)/10)
+	}
+	version := "6.3"
+	if i.Least >= 80 || k.Capability >= 89 {
+		version = "8.4"
+	}
+	var body strings.Builder
+	for n := range k.Steps {
+		fill := strings.NewReplacer("{x}", "%x", "{y}", "%y", "{h}", "%h", "{s}", "%s",
+			"{r}", fmt.Sprintf("%%r%d", n%operands))
+		if k.Block {
+			fmt.Fprintf(&body, "\t%s\n", fill.Replace(i.Step))
+		}
+		if i.Glue != "" {
+			fmt.Fprintf(&body, "\t%s\n", fill.Replace(i.Glue))
+		}
+	}
+	registers, begin, result := i.around()
+	return []byte(strings.NewReplacer(
+		"$VERSION", version, "$CAPABILITY", fmt.Sprint(k.Capability), "$BITS", fmt.Sprint(i.Bits),
+		"$REGISTERS\n", registers, "$BEGIN\n", begin, "$BEFORE\n", i.Before, "$BODY\n", body.String(),
+		"$RESULT\n", result,
+	).Replace(programPTX) + "\x00"), nil
+}
+
+// around returns the PTX that an instruction needs besides its loop: registers of its own, the
+// begin, which gives each thread's x a value of its own, and the result in %wide.
+func (i Instruction) around() (registers, begin, result string) {
+	result = map[int]string{
+		16: "\tcvt.u64.u16 %wide, %x;\n", 32: "\tcvt.u64.u32 %wide, %x;\n", 64: "\tmov.b64 %wide, %x;\n",
+	}[i.Bits]
+	switch {
+	case i.Place == InShared:
+		registers = "\t.shared .align 8 .b32 own[1024];\n\t.reg .b32 %here;\n"
+		begin = "\tmov.u32 %here, own;\n\tshl.b32 %x, %me, 2;\n\tadd.u32 %x, %x, %here;\n" +
+			"\tst.shared.u32 [%x], %x;\n\tbar.sync 0;\n"
+	case i.Place != NoMemory:
+		begin = "\tcvta.to.global.u64 %x, %x;\n\tadd.u64 %x, %x, %slot;\n"
+	case i.Group == Tensor:
+		registers = "\t.reg .b32 %ma0, %ma1, %ma2, %ma3, %mb0, %mb1, %d1, %d2, %d3;\n"
+		begin = "\tmov.b32 %d1, 0;\n\tmov.b32 %d2, 0;\n\tmov.b32 %d3, 0;\n"
+		result = "\txor.b32 %x, %x, %d1;\n\txor.b32 %x, %x, %d2;\n\txor.b32 %x, %x, %d3;\n" + result
+	case i.Bits == 32 && i.Group != Half && i.Group != Bfloat && i.Group != Conversion:
+		// The lowest bits differ: sixteen values are enough to let bits toggle.
+		begin = "\tand.b32 %thread, %thread, 15;\n\txor.b32 %x, %x, %thread;\n"
+	}
+	return registers, begin, result
+}
+
+// chainPTX writes the slots of a memory row, on the GPU: from the host it would
+// take longer than the measurement.
+//
+//go:embed chain.ptx
+var chainPTX string
+
+const chainEntry = "wm_chain"
+
+// dramBytes is many times the size of any L2 cache: threads that run ahead by a whole lap
+// would leave lines in it for those that follow.
+const (
+	dramBytes      = 16 << 30
+	leastDRAMBytes = 1 << 29
+)
+
+// chains makes the slots of a memory row: each holds the address of the next. They are linked on
+// the GPU: slot i to slot i + stride, modulo slots.
+func (g *GPU) chains(ctx context.Context, p Place, threads uint64) (_ *cuda.Buffer, err error) {
+	if b := g.memories[memoryKey{p, threads}]; b != nil {
+		return b, nil
+	}
+	slots, stride := threads, uint64(0)
+	size := slots * slotBytes
+	if p == InDRAM {
+		size = dramBytes
+	}
+	b, err := g.Allocate(size)
+	for err != nil && p == InDRAM && size > leastDRAMBytes { // a smaller card
+		size /= 2
+		b, err = g.Allocate(size)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p == InDRAM {
+		// The whole front of threads moves on by more than its own length, by an odd
+		// number of slots: it comes back only when it has been everywhere.
+		slots, stride = size/slotBytes, max(threads, 100_000)|1
+	}
+	program, err := g.Device.Load([]byte(chainPTX+"\x00"), chainEntry, 4)
+	if err == nil {
+		_, err = program.Run(ctx, [3]uint32{1024, 1, 1}, [3]uint32{256, 1, 1}, b.Address(), slots, stride)
+		err = errors.Join(err, program.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	g.memories[memoryKey{p, threads}] = b
+	return b, nil
 }

@@ -67,27 +67,20 @@ func Estimates(gpu string) ([]instructions.Estimate, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("table I has no %q: want one of %s", gpu, strings.Join(GPUs(), ", "))
 	}
-	type row struct {
-		group instructions.Group
-		row   string
-	}
-	cells := map[row][]Cell{}
-	for _, c := range TableI() {
-		if c.GPU == GPUs()[n] && c.PAPI != "" {
-			cells[row{c.Group, c.Row}] = append(cells[row{c.Group, c.Row}], c)
-		}
-	}
 	var out []instructions.Estimate
 	for _, i := range instructions.Catalogue() {
-		for _, c := range cells[row{i.Group, i.Row}] {
-			s := instructions.Setting{Layout: instructions.OneThread, Level: c.Level, Steps: 5}
-			out = append(out,
-				instructions.Estimate{
-					Instruction: i.Name, Setting: s, Method: instructions.PAPI, Energy: joules(c.PAPI), Passes: 1,
-				},
-				instructions.Estimate{
-					Instruction: i.Name, Setting: s, Method: instructions.MTSM, Energy: joules(c.MTSM), Passes: 1,
-				})
+		for _, c := range TableI() {
+			if c.GPU != GPUs()[n] || c.PAPI == "" || c.Group != i.Group || c.Row != i.Row {
+				continue
+			}
+			e := instructions.Estimate{
+				Instruction: i.Name, Passes: 1,
+				Setting: instructions.Setting{Layout: instructions.OneThread, Level: c.Level, Steps: 5},
+			}
+			papi, mtsm := e, e
+			papi.Method, papi.Energy = instructions.PAPI, joules(c.PAPI)
+			mtsm.Method, mtsm.Energy = instructions.MTSM, joules(c.MTSM)
+			out = append(out, papi, mtsm)
 		}
 	}
 	return out, nil

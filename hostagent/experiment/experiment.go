@@ -58,10 +58,19 @@ func (b *Bench) Run(ctx context.Context, work measurement.Work) (out Ran, err er
 		return out.Kernels, err
 	}
 	if b.Meter == nil {
-		return out, b.alone(ctx, kept)
+		own, err := b.open(ctx, b.WarmUp)
+		switch {
+		case err != nil:
+		case b.Alone != nil:
+			_, err = b.Alone(ctx, own, kept)
+		default:
+			_, err = kept(ctx)
+		}
+		return out, err
 	}
 	cfg := *b.Meter
-	cfg.Device, cfg.Open, cfg.WarmUp = b.Device, b.open, b.WarmUp
+	cfg.Device, cfg.WarmUp = b.Device, b.WarmUp
+	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) { return b.open(ctx, 0) }
 	measure := b.Measure
 	if measure == nil {
 		measure = measurement.Measure
@@ -70,43 +79,23 @@ func (b *Bench) Run(ctx context.Context, work measurement.Work) (out Ran, err er
 	return out, err
 }
 
-// open opens the GPU and prepares on it.
-func (b *Bench) open(ctx context.Context) (own gpu.PowerSensor, err error) {
+// open opens the GPU, warms it up for a time, and prepares on it: a try-out on a cold GPU would
+// mislead the plan.
+func (b *Bench) open(ctx context.Context, warm time.Duration) (own gpu.PowerSensor, err error) {
 	if b.Open != nil {
 		if own, err = b.Open(ctx); err != nil {
 			return nil, err
+		}
+	}
+	if warm > 0 {
+		if err := b.Device.WarmUp(ctx, warm); err != nil {
+			return own, fmt.Errorf("warm up: %w", err)
 		}
 	}
 	if b.Prepare != nil {
 		err = b.Prepare(ctx)
 	}
 	return own, err
-}
-
-// alone warms up before Prepare: a try-out on a cold GPU would mislead the plan.
-func (b *Bench) alone(ctx context.Context, work measurement.Work) error {
-	warm := *b
-	warm.Prepare = func(ctx context.Context) error {
-		if b.WarmUp > 0 {
-			if err := b.Device.WarmUp(ctx, b.WarmUp); err != nil {
-				return fmt.Errorf("warm up: %w", err)
-			}
-		}
-		if b.Prepare == nil {
-			return nil
-		}
-		return b.Prepare(ctx)
-	}
-	own, err := warm.open(ctx)
-	if err != nil {
-		return err
-	}
-	if b.Alone != nil {
-		_, err = b.Alone(ctx, own, work)
-	} else {
-		_, err = work(ctx)
-	}
-	return err
 }
 
 // Around runs work while read, which must return when its context ends, runs on an OS

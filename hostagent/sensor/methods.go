@@ -19,6 +19,7 @@
 package sensor
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"runtime"
@@ -70,23 +71,6 @@ type MethodOptions struct {
 	Line func(time.Time) time.Time
 }
 
-// defaults replaces zeros.
-func (o MethodOptions) defaults() MethodOptions {
-	set := func(d *time.Duration, to time.Duration) {
-		if *d == 0 {
-			*d = to
-		}
-	}
-	set(&o.SMAEvery, 15*time.Millisecond)
-	set(&o.MTSMEvery, 500*time.Microsecond)
-	set(&o.FieldsEvery, 10*time.Millisecond)
-	set(&o.CounterPause, 10*time.Millisecond)
-	if o.Nap == nil {
-		o.Nap = nap
-	}
-	return o
-}
-
 // Trace is the readings of a method, on the host's wall clock: watts, joules for the
 // counter. A run of equal readings is kept as its first and its last.
 type Trace struct {
@@ -107,30 +91,6 @@ type source struct {
 	registers gpu.PowerRegisters // nil where all are read at once
 }
 
-// newSource finds out whether the registers can be read one by one.
-func newSource(s gpu.PowerSensor) source {
-	r, _ := s.(gpu.PowerRegisters)
-	return source{s, r}
-}
-
-// usage reads nvmlDeviceGetPowerUsage alone, where that is possible.
-func (s source) usage() (measure.Watt, error) {
-	if s.registers != nil {
-		return s.registers.ReadUsage()
-	}
-	r, err := s.Read()
-	return r.Usage, err
-}
-
-// fields reads the instant and the average field alone, where that is possible.
-func (s source) fields() (instant, average measure.Watt, err error) {
-	if s.registers != nil {
-		return s.registers.ReadFields()
-	}
-	r, err := s.Read()
-	return r.Instant, r.Average, err
-}
-
 // Watcher reads a sensor by all methods at once. Run reads until its context ends; Begin and
 // End bracket the work meanwhile; Results and Traces are valid after Run has returned.
 type Watcher struct {
@@ -148,7 +108,15 @@ type Watcher struct {
 
 // NewWatcher makes a watcher of a sensor. It reads nothing before Run.
 func NewWatcher(s gpu.PowerSensor, o MethodOptions) *Watcher {
-	w := &Watcher{o: o.defaults(), s: newSource(s), up: make(chan struct{}, 1)}
+	o.SMAEvery = cmp.Or(o.SMAEvery, 15*time.Millisecond)
+	o.MTSMEvery = cmp.Or(o.MTSMEvery, 500*time.Microsecond)
+	o.FieldsEvery = cmp.Or(o.FieldsEvery, 10*time.Millisecond)
+	o.CounterPause = cmp.Or(o.CounterPause, 10*time.Millisecond)
+	if o.Nap == nil {
+		o.Nap = nap
+	}
+	registers, _ := s.(gpu.PowerRegisters)
+	w := &Watcher{o: o, s: source{s, registers}, up: make(chan struct{}, 1)}
 	w.counter.steps = true
 	for _, t := range []*trace{
 		&w.sma.trace, &w.mtsm.trace, &w.papi.trace, &w.fields.trace, &w.counter.trace, &w.instant, &w.average,
@@ -162,8 +130,12 @@ func NewWatcher(s gpu.PowerSensor, o MethodOptions) *Watcher {
 // are counted and appear in the results' notes: a method that fails must not spoil the
 // others.
 func (w *Watcher) Run(ctx context.Context) {
+	// SMA keeps its beat, whatever the work does.
+	sma := func(ctx context.Context) {
+		w.missed = beat(ctx, byChance(w.o.SMAEvery), w.o.SMAEvery, func() { w.readUsage(&w.sma) })
+	}
 	var threads sync.WaitGroup
-	for _, f := range []func(context.Context){w.runSMA, w.runMTSM, w.runFields, w.runCounter} {
+	for _, f := range []func(context.Context){sma, w.runMTSM, w.runFields, w.runCounter} {
 		threads.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
@@ -199,11 +171,6 @@ func (w *Watcher) End() {
 	w.flag.Store(false)
 }
 
-// runSMA keeps its beat, whatever the work does.
-func (w *Watcher) runSMA(ctx context.Context) {
-	w.missed = beat(ctx, byChance(w.o.SMAEvery), w.o.SMAEvery, func() { w.readUsage(&w.sma) })
-}
-
 // runMTSM reads while the flag is up.
 func (w *Watcher) runMTSM(ctx context.Context) {
 	for {
@@ -225,12 +192,18 @@ func (w *Watcher) runMTSM(ctx context.Context) {
 	}
 }
 
-// runFields reads both fields in one call, at a beat of its own.
+// runFields reads the instant and the average field in one call, alone where that is possible,
+// at a beat of its own.
 func (w *Watcher) runFields(ctx context.Context) {
 	beat(ctx, byChance(w.o.FieldsEvery), w.o.FieldsEvery, func() {
 		var instant, average measure.Watt
 		at, ok := w.fields.ask(&w.calls, func() (err error) {
-			instant, average, err = w.s.fields()
+			if w.s.registers != nil {
+				instant, average, err = w.s.registers.ReadFields()
+				return err
+			}
+			r, err := w.s.Read()
+			instant, average = r.Instant, r.Average
 			return err
 		})
 		if ok {
@@ -264,11 +237,17 @@ func (w *Watcher) runCounter(ctx context.Context) {
 	}
 }
 
-// readUsage reads the usage register into a channel; ok is false after a failed call.
+// readUsage reads the usage register into a channel, nvmlDeviceGetPowerUsage alone where that is
+// possible; ok is false after a failed call.
 func (w *Watcher) readUsage(c *channel) (ok bool) {
 	var p measure.Watt
 	at, ok := c.ask(&w.calls, func() (err error) {
-		p, err = w.s.usage()
+		if w.s.registers != nil {
+			p, err = w.s.registers.ReadUsage()
+			return err
+		}
+		r, err := w.s.Read()
+		p = r.Usage
 		return err
 	})
 	if ok {

@@ -1,6 +1,7 @@
 package sensor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,30 +48,32 @@ type SampleStats struct {
 	Last   error
 }
 
-// SampleSink takes a batch of readings, which it may keep.
-type SampleSink func(ctx context.Context, r []store.Reading) error
-
 // Sample reads the sensor at a steady beat until ctx ends; then it hands on its last batch
 // and returns. The energy counter, a call of some 3 ms, is read once before the first beat
-// and once after the last. The sink runs on another goroutine: a slow one loses batches,
-// which are counted, and delays no beat. The error is the sink's first, if any.
-func Sample(ctx context.Context, sensor gpu.PowerSensor, o SampleOptions, sink SampleSink) (SampleStats, error) {
-	if o.Every <= 0 {
-		o.Every = 10 * time.Millisecond
-	}
-	if o.Batch <= 0 {
-		o.Batch = 256
-	}
-	if o.Backlog <= 0 {
-		o.Backlog = 64
-	}
+// and once after the last. The sink may keep what it gets; it runs on another goroutine: a slow
+// one loses batches, which are counted, and delays no beat. The error is the sink's first, if
+// any.
+func Sample(
+	ctx context.Context, sensor gpu.PowerSensor, o SampleOptions,
+	sink func(ctx context.Context, r []store.Reading) error,
+) (SampleStats, error) {
+	o.Every = cmp.Or(max(o.Every, 0), 10*time.Millisecond)
+	o.Batch, o.Backlog = cmp.Or(max(o.Batch, 0), 256), cmp.Or(max(o.Backlog, 0), 64)
 	s := &sampler{o: o, sensor: sensor, out: make(chan []store.Reading, o.Backlog)}
 	// Readings are stored also while the measurement is being cancelled.
 	keep := context.WithoutCancel(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(s.out)
-		s.run(ctx)
+		// A thread of its own: a beat does not wait for another goroutine's work.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		s.energy()
+		s.stats.Missed = beat(ctx, time.Now(), s.o.Every, s.beat)
+		s.energy()
+		if len(s.batch) > 0 {
+			s.out <- s.batch // no beat waits any more
+		}
 		return nil
 	})
 	g.Go(func() error {
@@ -97,20 +100,6 @@ type sampler struct {
 	out    chan []store.Reading
 	batch  []store.Reading
 	stats  SampleStats
-}
-
-// run beats until ctx ends, on a thread of its own: a beat must not wait for the work of
-// another goroutine.
-func (s *sampler) run(ctx context.Context) {
-	// A thread of its own: a beat does not wait for another goroutine's work.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	s.energy()
-	s.stats.Missed = beat(ctx, time.Now(), s.o.Every, s.beat)
-	s.energy()
-	if len(s.batch) > 0 {
-		s.out <- s.batch // no beat waits any more
-	}
 }
 
 // beat reads the three power registers.
@@ -142,7 +131,8 @@ func (s *sampler) failed(err error) {
 	s.stats.Last = err
 }
 
-// add keeps a reading that the GPU has.
+// add keeps a reading that the GPU has. A full batch is handed on without waiting: a beat that
+// is late is worse than a batch that is lost and counted.
 func (s *sampler) add(method string, at time.Time, v float64) {
 	if math.IsNaN(v) {
 		return
@@ -152,15 +142,7 @@ func (s *sampler) add(method string, at time.Time, v float64) {
 	}
 	s.batch = append(s.batch, store.Reading{Method: method, At: at, Value: v})
 	s.stats.Readings++
-	if len(s.batch) == s.o.Batch {
-		s.flush()
-	}
-}
-
-// flush hands the batch on without waiting: a beat that is late is worse than
-// a batch that is lost and counted.
-func (s *sampler) flush() {
-	if len(s.batch) == 0 {
+	if len(s.batch) < s.o.Batch {
 		return
 	}
 	select {

@@ -50,7 +50,7 @@ func (s *sensor) ReadEnergy() (measure.Joule, error) {
 
 // sampleFor runs a sampler for a time and returns what it handed on.
 func sampleFor(
-	t *testing.T, d time.Duration, s *sensor, o SampleOptions, sink SampleSink,
+	t *testing.T, d time.Duration, s *sensor, o SampleOptions, sink func(context.Context, []store.Reading) error,
 ) ([]store.Reading, SampleStats, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

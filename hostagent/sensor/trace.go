@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"sort"
+	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -160,21 +163,6 @@ func (t *trace) slope(s span) (measure.Watt, int) {
 	return measure.Watt((last.v - first.v) / (float64(last.since-first.since) / 1e9)), changes
 }
 
-// around are a counter's values as a caller would have read them: last before
-// the span began, first after it ended.
-func (t *trace) around(s span) (before, after float64) {
-	before, after = math.NaN(), math.NaN()
-	for _, r := range t.runs {
-		if r.first <= s.from {
-			before = r.v
-		}
-		if r.last >= s.to {
-			return before, r.v
-		}
-	}
-	return before, after
-}
-
 // span is an interval of the wall clock in ns.
 type span struct{ from, to int64 }
 
@@ -284,4 +272,142 @@ func (h *histogram) timing() store.Timing {
 		longest = measure.SecondsOf(h.max)
 	}
 	return store.Timing{N: h.n, P50: h.quantile(0.5), P99: h.quantile(0.99), Max: longest}
+}
+
+// Results returns each method's energy over a span, in the order of Methods; NaN, with the
+// reason in Note, where a method has no result. It is for after Run.
+func (w *Watcher) Results(of gpu.Span) []store.MethodResult {
+	s := span{of.Start.UnixNano(), of.End.UnixNano()}
+	var out []store.MethodResult
+	for _, m := range Methods() {
+		a, c := w.answer(m, s)
+		if c.failed > 0 {
+			a.notes = append(a.notes, fmt.Sprintf("%d of %d calls failed: %v", c.failed, c.call.n, c.err))
+		}
+		out = append(out, store.MethodResult{
+			Method: string(m), From: of.Start, To: of.End,
+			Energy: a.energy, Mean: measure.Watt(float64(a.energy) / s.seconds()), Readings: a.n,
+			Call: c.call.timing(), Alone: c.alone.timing(), Beside: c.beside.timing(),
+			Note: strings.Join(a.notes, "; "),
+		})
+	}
+	return out
+}
+
+// answer is a method's result over a span.
+type answer struct {
+	energy measure.Joule
+	n      uint64
+	notes  []string
+}
+
+// silent is the answer of a method without a result, with the reason.
+func silent(format string, a ...any) answer {
+	return answer{energy: measure.Joule(math.NaN()), notes: []string{fmt.Sprintf(format, a...)}}
+}
+
+// answer returns a method's result over a span, and the channel whose calls it rests on.
+func (w *Watcher) answer(m Method, s span) (answer, *channel) {
+	switch m {
+	case SMA: // ΣP times the beat: one that falls beside the work, or was missed, costs its whole share
+		sum, n := w.sma.sum(s)
+		if n == 0 {
+			return w.sma.nothing(s), &w.sma
+		}
+		a := answer{energy: measure.Joule(sum * w.o.SMAEvery.Seconds()), n: n}
+		if w.missed > 0 {
+			a.notes = append(a.notes, fmt.Sprintf("beats missed: %d", w.missed))
+		}
+		return a, &w.sma
+	case MTSM: // T/N·ΣP
+		sum, n := w.mtsm.sum(s)
+		if n == 0 {
+			return w.mtsm.nothing(s), &w.mtsm
+		}
+		return answer{energy: measure.Joule(s.seconds() / float64(n) * sum), n: n}, &w.mtsm
+	case PAPI: // the first reading after the work
+		for _, r := range w.papi.runs {
+			if r.last >= s.to {
+				return answer{energy: measure.Joule(r.v * s.seconds()), n: 1}, &w.papi
+			}
+		}
+		return w.papi.nothing(span{s.to, math.MaxInt64}), &w.papi
+	case AverageField:
+		return answerField(&w.average, s), &w.fields
+	case InstantField:
+		return answerField(&w.instant, s), &w.fields
+	}
+	switch c := &w.counter; {
+	case w.o.CounterPause < 0:
+		return silent("the energy counter was not read"), c
+	case len(c.runs) == 0:
+		return silent("the GPU has no energy counter"), c
+	case m == Counter:
+		return answerSlope(&c.trace, s), c
+	default:
+		return answerEnds(&c.trace, s), c
+	}
+}
+
+// answerField integrates a field over its time stamps.
+func answerField(t *trace, s span) answer {
+	points := t.points()
+	if len(points) == 0 {
+		return t.nothing(s)
+	}
+	e, err := Integrate(points, atNanos(s.from), atNanos(s.to))
+	if err != nil {
+		return silent("%v", err)
+	}
+	_, n := t.sum(s)
+	return answer{energy: e, n: n}
+}
+
+// answerSlope is a counter's slope times T.
+func answerSlope(t *trace, s span) answer {
+	p, changes := t.slope(s)
+	if changes < 2 {
+		return silent("the counter moved %d times in %v: its slope needs two", changes, measure.Seconds(s.seconds()))
+	}
+	return answer{energy: measure.Joule(float64(p) * s.seconds()), n: uint64(changes)}
+}
+
+// answerEnds is the counter after the work less the counter before it, as a caller would have
+// read them: last before the span began, first after it ended.
+func answerEnds(t *trace, s span) answer {
+	before, after := math.NaN(), math.NaN()
+	for _, r := range t.runs {
+		if r.first <= s.from {
+			before = r.v
+		}
+		if r.last >= s.to {
+			after = r.v
+			break
+		}
+	}
+	if math.IsNaN(before) || math.IsNaN(after) {
+		return silent("the counter was not read on both sides of the work")
+	}
+	a := answer{energy: measure.Joule(after - before), n: 2}
+	if after == before {
+		a.notes = append(a.notes, "the counter did not move")
+	}
+	return a
+}
+
+// nothing is the answer of a trace without a reading in a span.
+func (t *trace) nothing(s span) answer {
+	if len(t.runs) == 0 {
+		return silent("the GPU gave no reading")
+	}
+	return silent("no reading fell into %v", measure.Seconds(s.seconds()))
+}
+
+// Traces returns the readings for a plot: watts, joules for the counter. It is for after Run.
+func (w *Watcher) Traces() []Trace {
+	all := []Trace{
+		{SMA, w.sma.points()}, {MTSM, w.mtsm.points()}, {PAPI, w.papi.points()},
+		{AverageField, w.average.points()}, {InstantField, w.instant.points()}, {Counter, w.counter.points()},
+	}
+	return slices.DeleteFunc(all, func(t Trace) bool { return len(t.Points) == 0 })
 }

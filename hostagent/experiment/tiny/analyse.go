@@ -194,21 +194,16 @@ func (o *Outcome) warn(p Plan, r measure.Response) {
 	}
 }
 
-// Largest is the line that the uncertainty owes most to.
-func (o *Outcome) Largest() (measure.Contribution, bool) {
-	if len(o.Budget) == 0 {
-		return measure.Contribution{}, false
-	}
-	return slices.MaxFunc(o.Budget, func(a, b measure.Contribution) int { return cmp.Compare(a.U, b.U) }), true
-}
-
-// Missed adds a warning where the relative uncertainty is above the wanted one.
+// Missed adds a warning where the relative uncertainty is above the wanted one, with the line
+// that it owes most to.
 func (o *Outcome) Missed(want float64) {
 	got := math.Abs(float64(o.Energy.U) / float64(o.Energy.Energy))
-	if b, ok := o.Largest(); ok && !(got <= want) {
-		o.Warnings = append(o.Warnings, fmt.Sprintf("± %.2g %% was wanted and ± %.2g %% reached; most of it is %s",
-			100*want, 100*got, b.Source))
+	if len(o.Budget) == 0 || got <= want {
+		return
 	}
+	most := slices.MaxFunc(o.Budget, func(a, b measure.Contribution) int { return cmp.Compare(a.U, b.U) })
+	o.Warnings = append(o.Warnings, fmt.Sprintf("± %.2g %% was wanted and ± %.2g %% reached; most of it is %s",
+		100*want, 100*got, most.Source))
 }
 
 // Kernels returns a train that ran as the kernels of a task: its phases by name.
@@ -219,11 +214,13 @@ func Kernels(p Plan, ran gpu.Ran, name string) []gpu.Kernel {
 			break
 		}
 		ph := ran.Phases[i]
-		text := map[kind]string{lead: "carrier, lead", plain: "carrier, plain"}[k]
-		if text == "" {
-			text = fmt.Sprintf("%s ×%d", name, ph.Inserted)
-		}
-		if k == mixed {
+		text := fmt.Sprintf("%s ×%d", name, ph.Inserted)
+		switch k {
+		case lead:
+			text = "carrier, lead"
+		case plain:
+			text = "carrier, plain"
+		case mixed:
 			text = "carrier with " + text
 		}
 		out = append(out, gpu.Kernel{Name: text, Span: ph.Span})

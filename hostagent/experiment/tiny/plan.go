@@ -1,6 +1,16 @@
+// Package tiny plans and plays the measurement of kernels far shorter than a meter can
+// bracket, and computes their energy from the samples. It has three methods: repeat and
+// contrast (Cheng et al., section 4.4), and fold.
+//
+//	Probe ─ length of a launch ─┐
+//	MeterOf ─ noise, scale ─────┴▶ PlanRepeat, PlanContrast, PlanFold ─▶ Plan
+//	Plan.Train ─ gpu.TrainRunner ─▶ gpu.Ran ─┐
+//	stored samples, clock fit ───────────────┴▶ Analyse ─▶ Outcome
 package tiny
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -32,12 +42,8 @@ type Expect struct {
 
 // withDefaults assumes a carrier of 200 W, and a kernel that draws as much.
 func (e Expect) withDefaults() Expect {
-	if e.Carrier == 0 {
-		e.Carrier = 200
-	}
-	if e.Energy == 0 {
-		e.Energy = measure.Joule(float64(e.Carrier) * float64(e.Length))
-	}
+	e.Carrier = cmp.Or(e.Carrier, 200)
+	e.Energy = cmp.Or(e.Energy, measure.Joule(float64(e.Carrier)*float64(e.Length)))
 	return e
 }
 
@@ -120,15 +126,6 @@ const (
 	mostBlocks  = 64
 )
 
-// spacing returns the slice between launches: far enough apart to push the
-// kernel's data out of the caches, with a dither of at least one reading, so that
-// launches do not keep step with the readings.
-func spacing(e Expect, m Meter) (slice, dither time.Duration) {
-	slice = max(leastSlice, e.Length.Duration())
-	dither = max(slice/4, min(m.Reading.Duration(), slice))
-	return slice, dither
-}
-
 // DefaultU is the expanded relative uncertainty that is planned for where a meter can
 // reach it.
 const DefaultU = 0.02
@@ -152,30 +149,30 @@ func PlanContrast(e Expect, m Meter, want float64) (Plan, error) {
 	if !(e.Length > 0) || !(want >= 0) {
 		return Plan{}, fmt.Errorf("%w: a kernel of %v to %.2g: both must be positive", ErrPlan, e.Length, want)
 	}
-	if want == 0 {
-		p, best := planContrast(e, m, DefaultU)
-		if p.Blocks == 0 {
-			p, _ = planContrast(e, m, reachable*best)
-		}
+	p, best := planContrast(e, m, cmp.Or(want, DefaultU))
+	switch {
+	case p.Blocks > 0:
+		return p, nil
+	case want == 0:
+		p, _ = planContrast(e, m, reachable*best)
 		return p, nil
 	}
-	p, best := planContrast(e, m, want)
-	if p.Blocks == 0 {
-		hint := "take a meter with less noise or more readings, or a longer kernel"
-		if 2*m.Scale > want {
-			hint = fmt.Sprintf("its own scale is known to %.2g only (k = 2): calibrate it", 2*m.Scale)
-		}
-		return p, fmt.Errorf("%w: %.2g is wanted, %.2g is the best that this meter can reach: %s, or want less (--u "+
-			"%.2g)", ErrPlan, want, best, hint, reachable*best)
+	hint := "take a meter with less noise or more readings, or a longer kernel"
+	if 2*m.Scale > want {
+		hint = fmt.Sprintf("its own scale is known to %.2g only (k = 2): calibrate it", 2*m.Scale)
 	}
-	return p, nil
+	return p, fmt.Errorf("%w: %.2g is wanted, %.2g is the best that this meter can reach: %s, or want less (--u %.2g)",
+		ErrPlan, want, best, hint, reachable*best)
 }
 
 // planContrast returns the plan, without blocks where none reaches want, and the best
 // uncertainty of all.
 func planContrast(e Expect, m Meter, want float64) (Plan, float64) {
 	p := Plan{Method: Contrast, Lead: max(time.Second, (10 * max(m.Response.Update, m.Response.Window)).Duration())}
-	p.Slice, p.Dither = spacing(e, m)
+	// Slices are far enough apart to push the kernel's data out of the caches; a dither of at
+	// least one reading keeps launches from keeping step with the readings.
+	p.Slice = max(leastSlice, e.Length.Duration())
+	p.Dither = max(p.Slice/4, min(m.Reading.Duration(), p.Slice))
 	slice := measure.SecondsOf(p.Slice + p.Dither/2)
 	// A meter that averages needs phases that are long beside its average.
 	shortest := max(measure.SecondsOf(leastPhase), 20*m.Response.Update, 20*m.Response.Window, 40*m.Response.Tau,
@@ -212,10 +209,7 @@ func (m Meter) launch(e Expect, phase, launches float64, blocks int) float64 {
 // carrier scatters by want, an expanded relative uncertainty (0: DefaultU), and whose
 // bins have thirty readings each.
 func PlanFold(e Expect, m Meter, want float64, settle measure.Seconds, bins int) (Plan, error) {
-	e = e.withDefaults()
-	if want == 0 {
-		want = DefaultU
-	}
+	e, want = e.withDefaults(), cmp.Or(want, DefaultU)
 	if !(e.Length > 0) || !(want > 0) || !(settle >= 0) || bins < 8 {
 		return Plan{}, fmt.Errorf("%w: a kernel of %v to %.2g in %d bins", ErrPlan, e.Length, want, bins)
 	}
@@ -248,4 +242,118 @@ func PlanRepeat(e Expect, m Meter) (Plan, error) {
 	}
 	length := max(1, 20*m.Response.Update)
 	return Plan{Method: Repeat, Launches: int(min(math.Ceil(float64(length/e.Length)), gpu.MaxSlices))}, nil
+}
+
+// kinds of the phases of a plan's train, in their order.
+type kind uint8
+
+const (
+	lead   kind = iota // carrier that brings the card to its temperature, not counted
+	plain              // carrier alone
+	mixed              // carrier with the kernel between its slices
+	repeat             // the kernel alone, back to back
+)
+
+// kinds returns the phases that the plan's train has.
+func (p Plan) kinds() []kind {
+	switch p.Method {
+	case Repeat:
+		return []kind{repeat}
+	case Fold:
+		return []kind{lead, plain, mixed, lead}
+	}
+	out := []kind{lead}
+	for range p.Blocks {
+		out = append(out, plain, mixed, mixed, plain)
+	}
+	return append(out, lead)
+}
+
+// Train returns the train to be played.
+func (p Plan) Train(carrier gpu.Benchmark, insert gpu.Insert, seed uint64) gpu.Train {
+	t := gpu.Train{
+		Carrier: carrier, Slice: p.Slice, Dither: p.Dither, Seed: seed, Insert: insert, Starts: p.Method == Fold,
+	}
+	for _, k := range p.kinds() {
+		var ph gpu.TrainPhase
+		switch k {
+		case repeat:
+			ph.Bare = p.Launches
+		case lead:
+			ph.Slices = max(1, int(p.Lead/(p.Slice+p.Dither/2)))
+		default:
+			ph.Slices, ph.Kernel = p.Slices, k == mixed
+			if p.Method == Fold {
+				ph.Slices = p.Launches
+				if k == plain {
+					ph.Slices = max(2, p.Launches/20)
+				}
+			}
+		}
+		t.Phases = append(t.Phases, ph)
+	}
+	return t
+}
+
+// Takes is how long the plan's train runs, for a kernel of a length.
+func (p Plan) Takes(length measure.Seconds) time.Duration {
+	t := p.Train("", gpu.Insert{}, 0)
+	var d time.Duration
+	for _, ph := range t.Phases {
+		n := ph.Bare
+		if ph.Kernel {
+			n = ph.Slices
+		}
+		d += time.Duration(ph.Slices)*(p.Slice+p.Dither/2) + time.Duration(n)*length.Duration()
+	}
+	return d
+}
+
+// Timing is the timing of one launch on the GPU's clock.
+type Timing struct {
+	// Length is the time that a launch adds between two slices.
+	Length measure.Seconds
+	// Gap is the time between two slices with nothing between them.
+	Gap measure.Seconds
+}
+
+// timing compares the phases with and without the kernel.
+func timing(phases []gpu.RanPhase, kinds []kind, slices func(i int) int) Timing {
+	var gap, with measure.Seconds
+	var n, m float64
+	for i, p := range phases {
+		between := measure.SecondsOf(p.Span.End.Sub(p.Span.Start) - p.Carrier)
+		switch kinds[i] {
+		case plain:
+			gap, n = gap+between, n+float64(slices(i))
+		case mixed:
+			with, m = with+between, m+float64(p.Inserted)
+		case repeat:
+			return Timing{Length: between / measure.Seconds(p.Inserted)}
+		}
+	}
+	t := Timing{Gap: gap / measure.Seconds(n)}
+	t.Length = with/measure.Seconds(m) - t.Gap
+	return t
+}
+
+// probeSlices is how many slices a probe has with the kernel, and without.
+const probeSlices = 200
+
+// Probe launches the kernel some hundred times between short slices and returns
+// how long one launch takes.
+func Probe(ctx context.Context, r gpu.TrainRunner, carrier gpu.Benchmark, insert gpu.Insert) (Timing, error) {
+	t := gpu.Train{Carrier: carrier, Slice: leastSlice, Insert: insert, Phases: []gpu.TrainPhase{
+		{Slices: probeSlices}, {Slices: probeSlices, Kernel: true}, {Slices: 1},
+	}}
+	ran, err := r.RunTrain(ctx, t)
+	if err != nil {
+		return Timing{}, fmt.Errorf("probe the kernel: %w", err)
+	}
+	out := timing(ran.Phases[:2], []kind{plain, mixed}, func(int) int { return probeSlices })
+	if !(out.Length > 0) || math.IsInf(float64(out.Length), 0) {
+		return out, fmt.Errorf("probe the kernel: it adds %v to the %v between two slices: too short for this GPU's "+
+			"clock; state its length", out.Length, out.Gap)
+	}
+	return out, nil
 }

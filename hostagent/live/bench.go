@@ -41,15 +41,6 @@ type bench struct {
 	fed     bool                    // polled without being asked
 }
 
-// newBench returns the bench of a monitor that was not asked yet.
-func newBench(cfg *Config, m Monitor) *bench {
-	return &bench{
-		cfg: cfg, monitor: m, address: m.Address(), now: State{Address: m.Address()},
-		changed: make(chan struct{}, 1), ask: make(chan struct{}, 1),
-		viewers: map[*mailbox]bool{}, tasks: map[string]store.TaskID{},
-	}
-}
-
 // join adds a viewer, and sends it the state and the history.
 func (b *bench) join(m *mailbox, alsoIdle bool) {
 	b.mu.Lock()
@@ -70,14 +61,12 @@ func (b *bench) leave(m *mailbox) {
 }
 
 // demand returns the largest demand among the viewers.
-func (b *bench) demand() demand {
+func (b *bench) demand() (d demand) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	d := none
 	for _, alsoIdle := range b.viewers {
-		d = max(d, captures)
-		if alsoIdle {
-			return idle
+		if d = max(d, captures); alsoIdle {
+			d = idle
 		}
 	}
 	return d
@@ -127,11 +116,11 @@ func (b *bench) update(change func(*State)) {
 
 // expire drops moments that are older than Config.Keep. The lock is held.
 func (b *bench) expire(now time.Time) {
-	n := 0
-	for n < len(b.history) && now.Sub(b.history[n].At) > b.cfg.Keep {
-		n++
+	young := slices.IndexFunc(b.history, func(m Moment) bool { return now.Sub(m.At) <= b.cfg.Keep })
+	if young < 0 {
+		young = len(b.history)
 	}
-	b.history = slices.Delete(b.history, 0, n)
+	b.history = slices.Delete(b.history, 0, young)
 }
 
 // run feeds the viewers while there are any, until ctx ends. Another demand begins another
@@ -175,23 +164,21 @@ func (b *bench) run(ctx context.Context) {
 // feed polls and watches the monitor until stop is called, which waits for the end of both.
 func (b *bench) feed(ctx context.Context, d demand) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
+	fed := func(on bool) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.fed = on
+	}
 	var wg sync.WaitGroup
-	b.setFed(true)
+	fed(true)
 	wg.Go(func() { b.pollAgain(ctx) })
 	wg.Go(func() { b.watchAgain(ctx, d == idle) })
 	return func() {
 		cancel()
 		wg.Wait()
-		b.setFed(false)
+		fed(false)
 		b.update(func(s *State) { s.Unwatched = "" })
 	}
-}
-
-// setFed notes whether the state is kept fresh by pollAgain.
-func (b *bench) setFed(on bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fed = on
 }
 
 // pollAgain polls the monitor every Config.Poll, and at once after a nudge of ask.
@@ -350,5 +337,108 @@ func (b *bench) arrived(m session.Moment) {
 	b.expire(x.At)
 	for box := range b.viewers {
 		box.put(b, News{Moment: &x})
+	}
+}
+
+// mailbox holds the news that one viewer has not taken yet, at most one a bench. put may
+// be called from any goroutine; take belongs to the viewer's.
+type mailbox struct {
+	wake chan struct{} // buffered by one: there is news
+
+	mu      sync.Mutex
+	pending map[*bench]*News
+	order   []*bench             // of pending, by arrival
+	sent    map[*bench]time.Time // of the last moment of each bench
+}
+
+// put adds news of a bench to its pending ones.
+func (m *mailbox) put(b *bench, n News) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pending[b]
+	if p == nil {
+		p = &News{Address: b.address}
+		m.pending[b] = p
+		m.order = append(m.order, b)
+	}
+	if n.State != nil {
+		p.State = n.State
+	}
+	if n.History != nil {
+		p.History = n.History
+	}
+	switch {
+	case n.Moment == nil:
+	case p.Moment == nil:
+		one := *n.Moment
+		p.Moment = &one
+	default:
+		p.Moment.absorb(*n.Moment)
+	}
+	nudge(m.wake)
+}
+
+// take returns the news that are due: all states, and the moment of a bench whose last one
+// is at least every old. next is when a moment that waits is due; zero where none waits.
+func (m *mailbox) take(now time.Time, every time.Duration) (out []News, next time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	rest := m.order[:0]
+	for _, b := range m.order {
+		n := *m.pending[b]
+		if at := m.sent[b].Add(every); n.Moment != nil && now.Before(at) {
+			if next.IsZero() || at.Before(next) {
+				next = at
+			}
+			m.pending[b] = &News{Address: n.Address, Moment: n.Moment}
+			rest = append(rest, b)
+			n.Moment = nil
+		} else {
+			if n.Moment != nil {
+				m.sent[b] = now
+			}
+			delete(m.pending, b)
+		}
+		if n.State != nil || n.Moment != nil || n.History != nil {
+			out = append(out, n)
+		}
+	}
+	m.order = rest
+	return out, next
+}
+
+// absorb adds a newer moment to one that was not sent yet. Averages of the same rails
+// under the same capture become one mean, weighted by Merged: the monitor's averages are
+// of equal lengths. Else the newer one replaces the older.
+func (m *Moment) absorb(n Moment) {
+	if m.CaptureID != n.CaptureID || n.T <= m.T || !sameRails(m.Rails, n.Rails) {
+		*m = n
+		return
+	}
+	a, b := float64(m.Merged), float64(n.Merged)
+	rails := slices.Clone(n.Rails) // they are shared with other viewers
+	for i, r := range m.Rails {
+		x := &rails[i]
+		x.Power = mean(a, b, r.Power, x.Power)
+		x.Voltage = mean(a, b, r.Voltage, x.Voltage)
+		x.Current = mean(a, b, r.Current, x.Current)
+	}
+	n.Rails, n.Total, n.Peak, n.Merged = rails, mean(a, b, m.Total, n.Total), max(m.Peak, n.Peak), m.Merged+n.Merged
+	*m = n
+}
+
+// mean returns (a·x + b·y) / (a + b).
+func mean[T ~float64](a, b float64, x, y T) T { return T((a*float64(x) + b*float64(y)) / (a + b)) }
+
+// sameRails reports whether two moments have the same rails in the same order.
+func sameRails(a, b []session.RailValue) bool {
+	return slices.EqualFunc(a, b, func(a, b session.RailValue) bool { return a.Rail == b.Rail })
+}
+
+// nudge fills a channel that is buffered by one.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

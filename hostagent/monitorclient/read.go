@@ -133,19 +133,14 @@ func (r *reading) stream(ctx context.Context) (session.Trailer, error) {
 		}
 		if done {
 			if oteltrace.SpanFromContext(ctx).IsRecording() {
-				drain(in, cancel)
+				// Left before the stream's end, a trace would show a cancelled call.
+				timer := time.AfterFunc(time.Second, cancel)
+				defer timer.Stop()
+				_, _ = in.Recv()
 			}
 			return t, nil
 		}
 	}
-}
-
-// drain waits up to a second for the end of a stream behind its trailer: left before it, a
-// trace would show a cancelled call.
-func drain(in *wire.Receiver[pb.ReadCaptureResponse], cancel func()) {
-	timer := time.AfterFunc(time.Second, cancel)
-	defer timer.Stop()
-	_, _ = in.Recv()
 }
 
 // fail converts an error of the stream; a broken connection becomes a *brokenStream.

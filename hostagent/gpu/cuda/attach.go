@@ -126,32 +126,6 @@ func findCaller(drv *driver, c Caller) (*Device, error) {
 	return d, nil
 }
 
-// setUpCaller makes the caller's context current on the worker's thread, loads the kernels
-// there and allocates the buffers.
-func (d *Device) setUpCaller() error {
-	if err := d.drv.check("cuInit", d.drv.Init(0)); err != nil {
-		return err
-	}
-	if err := d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(d.caller.Context)); err != nil {
-		return err
-	}
-	if err := d.loadKernels(); err != nil {
-		return err
-	}
-	if len(d.caller.Streams) > 0 {
-		d.work = d.caller.Streams[0]
-	}
-	if err := d.allocate(); err != nil {
-		return err
-	}
-	if err := d.makeMarks(); err != nil {
-		return err
-	}
-	var err error
-	d.first, err = d.relate()
-	return err
-}
-
 // makeMarks takes memory for the marks, and for one more a stream: the end of each
 // is read off by a mark, however many there are by then.
 func (d *Device) makeMarks() (err error) {
@@ -227,36 +201,34 @@ func (d *Device) mark(stream uintptr) (int, error) {
 // was on the host's wall clock. For a whole context the time is the host's own
 // after the wait, some microseconds late. ctx cannot end the wait: nothing can
 // take a program's kernels off the GPU.
-func (d *Device) Settle() (time.Time, error) { return ask(d, "wait for the work", d.settle) }
-
-// settle marks the end of each stream, waits for them all, and takes the latest mark. These
-// marks use the slots behind d.marked, which are free again afterwards.
-func (d *Device) settle() (time.Time, error) {
-	if d.caller == nil || len(d.caller.Streams) == 0 {
-		err := d.drv.check("cuCtxSynchronize", d.drv.CtxSync())
-		return time.Now(), err
-	}
-	d.marking.Lock()
-	defer d.marking.Unlock()
-	// Marks behind the work of every stream first, then the waits: the streams run meanwhile.
-	first := d.marked
-	for _, s := range d.caller.Streams {
-		if _, err := d.mark(s); err != nil {
+func (d *Device) Settle() (time.Time, error) {
+	return ask(d, "wait for the work", func() (time.Time, error) {
+		if d.caller == nil || len(d.caller.Streams) == 0 {
+			err := d.drv.check("cuCtxSynchronize", d.drv.CtxSync())
 			return time.Now(), err
 		}
-	}
-	for _, s := range d.caller.Streams {
-		if err := d.drv.check("cuStreamSynchronize", d.drv.StreamSync(s)); err != nil {
-			return time.Now(), err
+		d.marking.Lock()
+		defer d.marking.Unlock()
+		// Marks behind the work of every stream first, then the waits: the streams run meanwhile.
+		first := d.marked
+		for _, s := range d.caller.Streams {
+			if _, err := d.mark(s); err != nil {
+				return time.Now(), err
+			}
 		}
-	}
-	now := time.Now()
-	times, err := d.times()
-	if err != nil {
-		return now, err
-	}
-	d.marked = first // their slots are free again
-	return slices.MaxFunc(times[first:], time.Time.Compare), nil
+		for _, s := range d.caller.Streams {
+			if err := d.drv.check("cuStreamSynchronize", d.drv.StreamSync(s)); err != nil {
+				return time.Now(), err
+			}
+		}
+		now := time.Now()
+		times, err := d.times()
+		if err != nil {
+			return now, err
+		}
+		d.marked = first // their slots are free again
+		return slices.MaxFunc(times[first:], time.Time.Compare), nil
+	})
 }
 
 // Times returns when each mark was reached, on the host's wall clock. It waits

@@ -3,6 +3,7 @@ package cuda
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 	"unsafe"
@@ -11,8 +12,17 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/kernels"
 )
 
-var benchKernels = map[gpu.Benchmark]string{
-	gpu.BenchHalf: kernels.Half, gpu.BenchCompute: kernels.Compute, gpu.BenchMemory: kernels.Memory,
+// batch is the work of one batch of a kernel, a thread.
+type batch struct{ bytes, flops float64 }
+
+// benchmarks are the kernels of the built-in benchmarks, by their entries.
+var benchmarks = map[gpu.Benchmark]struct {
+	entry string
+	batch
+}{
+	gpu.BenchHalf:    {kernels.Half, batch{kernels.HalfBytes, 2 * kernels.HalfFMA}},
+	gpu.BenchCompute: {kernels.Compute, batch{0, 2 * kernels.ComputeFMA}},
+	gpu.BenchMemory:  {kernels.Memory, batch{kernels.MemoryBytes, 0}},
 }
 
 // Rates are the rates that a benchmark achieved: how well it loaded the GPU.
@@ -36,7 +46,7 @@ func (d *Device) RunBenchmark(ctx context.Context, b gpu.Benchmark, length time.
 
 // Benchmark is RunBenchmark with the rates that the kernel achieved.
 func (d *Device) Benchmark(ctx context.Context, b gpu.Benchmark, length time.Duration) (Rates, error) {
-	name, ok := benchKernels[b]
+	bench, ok := benchmarks[b]
 	if !ok {
 		return Rates{}, fmt.Errorf("cuda: benchmark %q: want half, compute or memory", b)
 	}
@@ -45,12 +55,9 @@ func (d *Device) Benchmark(ctx context.Context, b gpu.Benchmark, length time.Dur
 	}
 	return ask(d, fmt.Sprint("benchmark ", b), func() (Rates, error) {
 		ns, mask := uint64(length), d.maskOf(b)
-		return d.runBatches(ctx, name, batch{batchBytes[b], batchFlops[b]}, params(&d.ctl, &d.buf, &mask, &ns))
+		return d.runBatches(ctx, bench.entry, bench.batch, params(&d.ctl, &d.buf, &mask, &ns))
 	})
 }
-
-// batch is the work of one batch, a thread.
-type batch struct{ bytes, flops float64 }
 
 // runBatches runs a kernel that counts its batches and computes its rates, by the GPU's
 // clock, from the begin of its first block to the end of its last.
@@ -93,7 +100,7 @@ func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration
 			}
 		}
 		ns, mask, n := uint64(length), d.part(d.fns[kernels.Mix].blocks)-16, rounds
-		return d.runBatches(ctx, kernels.Mix, w, append(params(&d.ctl, &d.buf, &mask, &ns), ptr(&n)))
+		return d.runBatches(ctx, kernels.Mix, w, append(params(&d.ctl, &d.buf, &mask, &ns), unsafe.Pointer(&n)))
 	})
 	if err != nil {
 		return gpu.MixRan{}, err
@@ -106,7 +113,6 @@ func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration
 }
 
 var (
-	batchBytes = map[gpu.Benchmark]float64{gpu.BenchMemory: kernels.MemoryBytes, gpu.BenchHalf: kernels.HalfBytes}
 	batchFlops = map[gpu.Benchmark]float64{gpu.BenchCompute: 2 * kernels.ComputeFMA, gpu.BenchHalf: 2 * kernels.HalfFMA}
 )
 
@@ -194,4 +200,202 @@ func (d *Device) maskOf(b gpu.Benchmark) uint64 {
 		return d.part(d.fns[kernels.Memory].blocks) - 16
 	}
 	return d.bufSize - 16
+}
+
+var _ gpu.TrainRunner = (*Device)(nil)
+
+// RunTrain queues a train on one stream and blocks until it has run. Every slice of the
+// carrier has control words of its own, in which it leaves its begin and its end by the
+// GPU's clock; a launch of the kernel lies between the end of a slice and the begin of the
+// next. A bare launch has the time stamps of the whole phase only. The span of a phase runs
+// from its first slice's begin to that of the next phase.
+//
+// ctx is checked between launches: the launches in the queue, up to some thousand, run to
+// their end.
+func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
+	if err := t.Validate(); err != nil {
+		return gpu.Ran{}, fmt.Errorf("cuda: %w", err)
+	}
+	if _, ok := benchmarks[t.Carrier]; !ok {
+		return gpu.Ran{}, fmt.Errorf("cuda: train: carrier %q: want half, compute or memory", t.Carrier)
+	}
+	return ask(d, "train", func() (gpu.Ran, error) {
+		r := trainRun{arena: arena{d: d}, t: &t, lengths: t.Lengths()}
+		defer r.close()
+		if err := r.prepare(); err != nil {
+			return gpu.Ran{}, err
+		}
+		return r.run(ctx)
+	})
+}
+
+// trainRun is a train on its way. Slot i of the control words belongs to the
+// i-th slice; phases of bare launches have two slots for their stamps. One more
+// stands for the end.
+type trainRun struct {
+	arena
+	t       *gpu.Train
+	lengths []time.Duration
+	slots   int
+	ctl     uint64 // control words of the slots
+	own     uint64 // of the kernel's launches, where it is a built-in one
+	launch  func(i int) error
+}
+
+// prepare counts the slots and the launches, and makes the kernel ready. Of a built-in benchmark
+// each launch gets control words of its own, for it ends itself by the GPU's clock.
+func (r *trainRun) prepare() (err error) {
+	launches := 0
+	for _, p := range r.t.Phases {
+		if p.Bare > 0 {
+			r.slots += 2
+			launches += p.Bare
+		} else {
+			r.slots += p.Slices
+			if p.Kernel {
+				launches += p.Slices
+			}
+		}
+	}
+	if r.ctl, err = r.alloc(uint64(r.slots) * kernels.CtlSize); err != nil || launches == 0 {
+		return err
+	}
+	insert := r.t.Insert
+	if insert.PTX != nil {
+		launch, _, err := r.load(insert.PTX)
+		r.launch = func(int) error { return launch() }
+		return err
+	}
+	if _, ok := benchmarks[insert.Benchmark]; !ok {
+		return fmt.Errorf("kernel %q: want half, compute or memory, or a PTX file", insert.Benchmark)
+	}
+	if r.own, err = r.alloc(uint64(launches) * kernels.CtlSize); err != nil {
+		return err
+	}
+	r.launch = func(i int) error {
+		return r.timed(insert.Benchmark, r.own+uint64(i)*kernels.CtlSize, insert.Length)
+	}
+	return nil
+}
+
+// timed queues a built-in kernel with control words of its own.
+func (r *trainRun) timed(b gpu.Benchmark, ctl uint64, length time.Duration) error {
+	ns, mask := uint64(length), r.d.maskOf(b)
+	return r.d.launch(r.d.fns[benchmarks[b].entry], params(&ctl, &r.d.buf, &mask, &ns)...)
+}
+
+// stampSlot queues the kernel that writes the GPU's time into a slot's begin.
+func (r *trainRun) stampSlot(slot int) error {
+	return r.d.stamp(r.d.work, r.ctl+uint64(slot)*kernels.CtlSize+kernels.CtlBegin)
+}
+
+// run queues the train between two relations of the clocks. It waits for the queue also
+// after an error: the control words must outlive every kernel that writes them.
+func (r *trainRun) run(ctx context.Context) (gpu.Ran, error) {
+	before, err := r.d.relate()
+	if err != nil {
+		return gpu.Ran{}, err
+	}
+	queueErr := r.queue(ctx)
+	if err := r.d.sync(); err != nil {
+		return gpu.Ran{}, errors.Join(queueErr, err)
+	}
+	if queueErr != nil {
+		return gpu.Ran{}, queueErr
+	}
+	words := make([]byte, r.slots*kernels.CtlSize)
+	if err := r.d.download(words, r.ctl); err != nil {
+		return gpu.Ran{}, err
+	}
+	after, err := r.d.relate()
+	if err != nil {
+		return gpu.Ran{}, err
+	}
+	return r.read(words, span{before, after})
+}
+
+// queue launches the phases in order. A slice's launch costs some microseconds on the host,
+// less than the slice takes, so the GPU does not run dry.
+func (r *trainRun) queue(ctx context.Context) error {
+	slot, launched, slice := 0, 0, 0
+	kernel := func() error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		launched++
+		return r.launch(launched - 1)
+	}
+	for _, p := range r.t.Phases {
+		if p.Bare > 0 {
+			if err := r.stampSlot(slot); err != nil {
+				return err
+			}
+			for range p.Bare {
+				if err := kernel(); err != nil {
+					return err
+				}
+			}
+			if err := r.stampSlot(slot + 1); err != nil {
+				return err
+			}
+			slot += 2
+			continue
+		}
+		for range p.Slices {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			err := r.timed(r.t.Carrier, r.ctl+uint64(slot)*kernels.CtlSize, r.lengths[slice])
+			if err == nil && p.Kernel {
+				err = kernel()
+			}
+			if err != nil {
+				return err
+			}
+			slot, slice = slot+1, slice+1
+		}
+	}
+	return nil
+}
+
+// read turns the slots' stamps into phases.
+func (r *trainRun) read(words []byte, s span) (gpu.Ran, error) {
+	begin := func(i int) uint64 { return binary.LittleEndian.Uint64(words[i*kernels.CtlSize+kernels.CtlBegin:]) }
+	end := func(i int) uint64 { return binary.LittleEndian.Uint64(words[i*kernels.CtlSize+kernels.CtlEnd:]) }
+	// slot is the first of a phase: one a slice, or two for a phase of bare launches.
+	var out gpu.Ran
+	slot := 0
+	for k, p := range r.t.Phases {
+		first, last := slot, slot+p.Slices-1
+		ran := gpu.RanPhase{}
+		if p.Bare > 0 {
+			last = slot + 1
+			ran.Inserted = p.Bare
+			ran.Span.End = s.host(begin(last))
+		} else {
+			ran.Span.End = s.host(end(last))
+		}
+		for i := first; i <= last; i++ {
+			if begin(i) == 0 || p.Bare == 0 && end(i) <= begin(i) {
+				return out, fmt.Errorf("%w: slice %d of phase %d left no time stamps", ErrCUDA, i-first+1, k+1)
+			}
+			if p.Bare > 0 {
+				continue
+			}
+			ran.Carrier += time.Duration(end(i) - begin(i))
+			if p.Kernel {
+				ran.Inserted++
+				if r.t.Starts {
+					ran.Starts = append(ran.Starts, s.host(end(i)))
+				}
+			}
+		}
+		ran.Span.Start = s.host(begin(first))
+		out.Phases = append(out.Phases, ran)
+		slot = last + 1
+	}
+	for k := range len(out.Phases) - 1 {
+		out.Phases[k].Span.End = out.Phases[k+1].Span.Start
+	}
+	return out, nil
 }

@@ -159,7 +159,8 @@ func TestPlayMarkerRefusesABadSpec(t *testing.T) {
 func TestBenchmarks(t *testing.T) {
 	g := newFakeGPU()
 	d := openFake(t, g)
-	for b, entry := range benchKernels {
+	for b, bench := range benchmarks {
+		entry := bench.entry
 		k, err := d.RunBenchmark(t.Context(), b, 30*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)

@@ -67,19 +67,11 @@ func Find(selector string, info gpu.Info) *Device {
 	return &Device{selector: selector, info: info, fns: map[string]function{}}
 }
 
-// Open makes a context on a GPU: an index, a UUID (GPU-…), a PCI bus id
-// (0000:65:00.0), or empty for the first. It compiles the kernels and takes a
-// buffer larger than any L2 cache. It fails with ErrNoDriver where there is no
-// libcuda, and with ErrNoDevice where the GPU is not found.
-func Open(ctx context.Context, selector string) (*Device, error) {
-	d := Find(selector, gpu.Info{})
-	if err := d.Open(ctx); err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
-// Open makes the context, as the function Open does. After an error the device is closed.
+// Open makes a context on the GPU that Find named: an index, a UUID (GPU-…), a PCI bus id
+// (0000:65:00.0), or empty for the first; or makes a caller's context ready. It compiles the
+// kernels and takes a buffer larger than any L2 cache. It fails with ErrNoDriver where there is
+// no libcuda, and with ErrNoDevice where the GPU is not found. After an error the device is
+// closed. A second call does nothing.
 func (d *Device) Open(ctx context.Context) error {
 	if d.w != nil {
 		return nil
@@ -93,23 +85,51 @@ func (d *Device) Open(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("cuda: open: %w", err)
 	}
-	setUp := d.setUp
-	if d.caller != nil {
-		setUp = d.setUpCaller
-	}
 	d.w = newWorker()
-	if err := d.w.do(setUp); err != nil {
+	if err := d.w.do(d.setUp); err != nil {
 		return errors.Join(fmt.Errorf("cuda: open: %w", err), d.Close())
 	}
 	return nil
 }
 
-// setUp finds the GPU and makes all that lives as long as the device.
+// setUp finds the GPU, or takes the caller's context, and makes all that lives as long as the
+// device: on the worker's thread the context is current, with the product's own kernels, but
+// for those that few need.
 func (d *Device) setUp() error {
+	var err error
+	if d.caller == nil {
+		err = d.retain()
+	} else {
+		err = d.drv.check("cuInit", d.drv.Init(0))
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(d.ctx)); err != nil {
+		return err
+	}
+	if err := d.loadModule(kernels.Source, kernels.Marker, kernels.Memory, kernels.Compute, kernels.Half, kernels.Clock,
+		kernels.Fill); err != nil {
+		return err
+	}
+	if d.caller != nil && len(d.caller.Streams) > 0 {
+		d.work = d.caller.Streams[0]
+	}
+	if err := d.allocate(); err != nil || d.caller == nil {
+		return err
+	}
+	if err := d.makeMarks(); err != nil {
+		return err
+	}
+	d.first, err = d.relate()
+	return err
+}
+
+// retain finds the GPU and keeps its primary context.
+func (d *Device) retain() (err error) {
 	if err := d.drv.start(); err != nil {
 		return err
 	}
-	var err error
 	if d.dev, err = d.drv.find(d.selector); err != nil {
 		return err
 	}
@@ -121,13 +141,7 @@ func (d *Device) setUp() error {
 		return err
 	}
 	d.ctx = handle
-	if err := d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(d.ctx)); err != nil {
-		return err
-	}
-	if err := d.loadKernels(); err != nil {
-		return err
-	}
-	return d.allocate()
+	return nil
 }
 
 // identify refuses a MIG device: markers on it would not be those of the card.
@@ -148,12 +162,6 @@ func (d *Device) identify() error {
 	return err
 }
 
-// loadKernels compiles the product's own kernels, but for those that few need.
-func (d *Device) loadKernels() error {
-	return d.loadModule(kernels.Source, kernels.Marker, kernels.Memory, kernels.Compute, kernels.Half, kernels.Clock,
-		kernels.Fill)
-}
-
 // loadModule compiles kernels for this GPU and works out how many blocks of each are
 // resident at once.
 func (d *Device) loadModule(source func(major, minor int) ([]byte, error), names ...string) error {
@@ -165,7 +173,7 @@ func (d *Device) loadModule(source func(major, minor int) ([]byte, error), names
 	if err != nil {
 		return err
 	}
-	mod, err := d.drv.compile(src)
+	mod, err := d.drv.compile(src, mostLevel)
 	if err != nil {
 		return err
 	}
@@ -246,7 +254,7 @@ func (d *Device) allocate() error {
 		}
 	}
 	d.bufSize = size
-	if err := d.launch(d.fns[kernels.Fill], ptr(&d.buf), ptr(new(size/4))); err != nil {
+	if err := d.launch(d.fns[kernels.Fill], params(&d.buf, new(size/4))...); err != nil {
 		return err
 	}
 	return d.sync()
@@ -372,13 +380,6 @@ func (d *driver) findBy(n int32, want string, property func(int32) (string, erro
 	return 0, fmt.Errorf("%w: %s: the driver sees %s", ErrNoDevice, want, strings.Join(have, ", "))
 }
 
-// name returns a GPU's product name.
-func (d *driver) name(dev int32) (string, error) {
-	b := make([]byte, 256)
-	err := d.check("cuDeviceGetName", d.DeviceName(&b[0], int32(len(b)), dev))
-	return dl.Text(b), err
-}
-
 // uuid returns a GPU's UUID in nvidia-smi's form, GPU-8-4-4-4-12 digits.
 func (d *driver) uuid(dev int32) (string, error) {
 	u := new([16]byte)
@@ -464,9 +465,11 @@ func (d *driver) count() (int32, error) {
 
 // identify returns the properties of a GPU that need no context on it.
 func (d *driver) identify(dev int32) (i gpu.Info, err error) {
-	if i.Name, err = d.name(dev); err != nil {
+	name := make([]byte, 256)
+	if err := d.check("cuDeviceGetName", d.DeviceName(&name[0], int32(len(name)), dev)); err != nil {
 		return i, err
 	}
+	i.Name = dl.Text(name)
 	if i.UUID, err = d.uuid(dev); err != nil {
 		return i, err
 	}

@@ -119,19 +119,13 @@ func Loads() error {
 	return err
 }
 
-// check turns a result into an error with its name and text.
+// check turns a result into an error with its name and text, or stand-ins for a result that the
+// driver does not know.
 func (d *driver) check(call string, r result) error {
 	if r == success {
 		return nil
 	}
-	name, text := d.describe(r)
-	return fmt.Errorf("%w: %s: %s (%d): %s", ErrCUDA, call, name, int32(r), text)
-}
-
-// describe returns a result's name and text, with stand-ins for a result that the driver
-// does not know.
-func (d *driver) describe(r result) (name, text string) {
-	name, text = "unknown error", "the driver has no text for it"
+	name, text := "unknown error", "the driver has no text for it"
 	var p *byte
 	if d.ErrorName(r, &p) == success && p != nil {
 		name = dl.String(p)
@@ -140,7 +134,7 @@ func (d *driver) describe(r result) (name, text string) {
 	if d.ErrorString(r, &p) == success && p != nil {
 		text = dl.String(p)
 	}
-	return name, text
+	return fmt.Errorf("%w: %s: %s (%d): %s", ErrCUDA, call, name, int32(r), text)
 }
 
 // worker runs functions one after another on an OS thread of its own: a CUDA
@@ -151,22 +145,19 @@ type worker struct {
 	done chan struct{}
 }
 
-// newWorker starts the thread; close ends it.
+// newWorker starts the thread, which executes jobs in order; close ends it.
 func newWorker() *worker {
 	w := &worker{jobs: make(chan func()), done: make(chan struct{})}
-	go w.run()
+	go func() {
+		// The thread is not unlocked: it ends with the goroutine, and the state that the
+		// driver attached to it ends too.
+		runtime.LockOSThread()
+		defer close(w.done)
+		for job := range w.jobs {
+			job()
+		}
+	}()
 	return w
-}
-
-// run executes jobs in order until close.
-func (w *worker) run() {
-	// The thread is not unlocked: it ends with the goroutine, and the state that the
-	// driver attached to it ends too.
-	runtime.LockOSThread()
-	defer close(w.done)
-	for job := range w.jobs {
-		job()
-	}
 }
 
 // do runs fn on the worker's thread and blocks until it has returned. Functions that can

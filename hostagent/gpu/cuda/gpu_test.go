@@ -21,7 +21,8 @@ import (
 
 func openGPU(t *testing.T) *cuda.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), "")
+	d := cuda.Find("", gpu.Info{})
+	err := d.Open(t.Context())
 	if errors.Is(err, cuda.ErrNoDriver) || errors.Is(err, cuda.ErrNoDevice) {
 		t.Skipf("no GPU here: %v", err)
 	}
@@ -44,7 +45,8 @@ func TestGPUSaysWhatItIs(t *testing.T) {
 		t.Errorf("got %+v", i)
 	}
 	for _, selector := range []string{"0", i.UUID, i.PCIBusID} {
-		again, err := cuda.Open(t.Context(), selector)
+		again := cuda.Find(selector, gpu.Info{})
+		err := again.Open(t.Context())
 		if err != nil {
 			t.Fatalf("selector %s: %v", selector, err)
 		}

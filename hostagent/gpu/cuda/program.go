@@ -31,7 +31,7 @@ func (d *Device) Load(source []byte, entry string, level int) (*Program, error) 
 	}
 	p := &Program{d: d}
 	err := d.w.do(func() (err error) {
-		if p.mod, err = d.drv.compileAt(source, level); err != nil {
+		if p.mod, err = d.drv.compile(source, level); err != nil {
 			return err
 		}
 		if p.fn, err = d.drv.function(p.mod, entry); err != nil {
@@ -174,13 +174,10 @@ const (
 	mostLevel  = 4 // the default of cuModuleLoadDataEx
 )
 
-// compile loads PTX text, NUL-terminated, as a module. When the driver's
-// compiler refuses it, the error has its log.
-func (d *driver) compile(src []byte) (uintptr, error) { return d.compileAt(src, mostLevel) }
-
-// compileAt is compile at an optimisation level. The log's address travels as a number in
+// compile loads PTX text, NUL-terminated, as a module, at an optimisation level. When the
+// driver's compiler refuses it, the error has its log. The log's address travels as a number in
 // values, so the log is pinned against a move by the garbage collector.
-func (d *driver) compileAt(src []byte, level int) (uintptr, error) {
+func (d *driver) compile(src []byte, level int) (uintptr, error) {
 	log := make([]byte, jitLogBytes)
 	options := []int32{jitErrorLog, jitErrorLogSize, jitLevel}
 	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log)), uintptr(level)}
@@ -209,9 +206,6 @@ func (d *driver) function(mod uintptr, name string) (uintptr, error) {
 	}
 	return *fn, nil
 }
-
-// ptr makes a kernel parameter of a value: the driver wants its address.
-func ptr[T uint32 | uint64](v *T) unsafe.Pointer { return unsafe.Pointer(v) }
 
 // launch starts one of the product's kernels on the grid that fills the GPU.
 func (d *Device) launch(f function, params ...unsafe.Pointer) error {
@@ -277,20 +271,23 @@ func (a *arena) alloc(size uint64) (uint64, error) {
 	return p, a.d.zero(p, size)
 }
 
-// load checks and compiles the kernel of a PTX launch, with zeroed buffers. launch
-// queues it on the work stream; name is its entry.
+// load checks and compiles the kernel of a PTX launch, with zeroed buffers; an empty grid, block
+// or buffer is refused. launch queues it on the work stream; name is its entry.
 func (a *arena) load(l *gpu.PTXLaunch) (launch func() error, name string, err error) {
 	e, err := kernels.Find(l.Source, l.Entry)
 	if err == nil {
 		err = e.CheckLaunch(len(l.Buffers), len(l.Scalars))
 	}
-	if err == nil {
-		err = checkGrid(l)
+	if err == nil && (slices.Contains(l.Grid[:], 0) || slices.Contains(l.Block[:], 0)) {
+		err = fmt.Errorf("%w: grid %v, block %v: every dimension must be at least 1", kernels.ErrPTX, l.Grid, l.Block)
+	}
+	if n := slices.Index(l.Buffers, 0); err == nil && n >= 0 {
+		err = fmt.Errorf("%w: buffer %d has no bytes", kernels.ErrPTX, n)
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	mod, err := a.d.drv.compile(append(slices.Clone(l.Source), 0))
+	mod, err := a.d.drv.compile(append(slices.Clone(l.Source), 0), mostLevel)
 	if err != nil {
 		return nil, e.Name, err
 	}
@@ -311,22 +308,6 @@ func (a *arena) load(l *gpu.PTXLaunch) (launch func() error, name string, err er
 		list = append(list, unsafe.Pointer(&l.Scalars[i]))
 	}
 	return func() error { return a.d.launchGrid(fn, l.Grid, l.Block, l.Shared, list) }, e.Name, nil
-}
-
-// checkGrid refuses an empty grid, block or buffer.
-func checkGrid(l *gpu.PTXLaunch) error {
-	for i := range 3 {
-		if l.Grid[i] == 0 || l.Block[i] == 0 {
-			return fmt.Errorf("%w: grid %v, block %v: every dimension must be at least 1", kernels.ErrPTX, l.Grid,
-				l.Block)
-		}
-	}
-	for i, size := range l.Buffers {
-		if size == 0 {
-			return fmt.Errorf("%w: buffer %d has no bytes", kernels.ErrPTX, i)
-		}
-	}
-	return nil
 }
 
 // upload and download queue copies on the work stream; download waits for its own.

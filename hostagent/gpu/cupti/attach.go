@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ebitengine/purego"
+
 	"github.com/wattmark/wattmark/hostagent/gpu/internal/dl"
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -79,7 +80,12 @@ func Attach(dir string, o Options) error {
 	log := launchlog.NewWriter(f, uint32(pid), version, time.Now().UnixNano())
 	if err == nil {
 		attached.lib = lib
-		attached.rec.Store(newRecorder(lib, openDriver(), l, log))
+		// Without libcuda's functions devices have no UUID.
+		drv := new(driver)
+		if h, err := dl.Open("libcuda.so.1"); err != nil || dl.Bind(h, drv) != nil {
+			drv = nil
+		}
+		attached.rec.Store(newRecorder(lib, drv, l, log))
 		err = enable(lib)
 	}
 	if err == nil {
@@ -102,19 +108,6 @@ func open() (lib *library, version uint32, l layout, err error) {
 		l, err = layoutOf(version)
 	}
 	return lib, version, l, err
-}
-
-// openDriver binds libcuda's functions; nil where that fails: devices then have no UUID.
-func openDriver() *driver {
-	h, err := dl.Open("libcuda.so.1")
-	if err != nil {
-		return nil
-	}
-	var d driver
-	if dl.Bind(h, &d) != nil {
-		return nil
-	}
-	return &d
 }
 
 // callbacks are made once: there is room for few in a process.
@@ -226,8 +219,9 @@ func subscribe(lib *library, callback uintptr) (subscriber uintptr, err error) {
 	return *to, nil
 }
 
-// share subscribes to launches where that is wanted, and watches for the program's own
-// use of CUPTI. Kernels are recorded also where either fails; the log has the reason.
+// share has o.OnLaunch called around launches where that is wanted, and watches for the
+// program's own use of CUPTI. Kernels are recorded also where either fails; the log has the
+// reason.
 func share(lib *library, o Options, log *launchlog.Writer) {
 	watched := lib.calls
 	watched.Subscribe = 0

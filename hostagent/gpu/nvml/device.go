@@ -48,11 +48,11 @@ func open(lib *library, selector string) (*Device, error) {
 		return nil, fmt.Errorf("nvml: open: %w", err)
 	}
 	d := &Device{lib: lib, fields: lib.FieldValues != nil}
-	if err := d.find(selector); err != nil {
-		lib.Shutdown()
-		return nil, fmt.Errorf("nvml: open: %w", err)
+	err := d.find(selector)
+	if err == nil {
+		err = d.identify()
 	}
-	if err := d.identify(); err != nil {
+	if err != nil {
 		lib.Shutdown()
 		return nil, fmt.Errorf("nvml: open: %w", err)
 	}

@@ -6,7 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"strings"
+	"time"
+	"unsafe"
 
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/internal/dl"
 )
 
@@ -145,3 +150,127 @@ func (v *fieldValue) number() float64 {
 	}
 	return math.NaN()
 }
+
+// processInfo is nvmlProcessInfo_t since version 2 of the calls: 24 bytes.
+type processInfo struct {
+	PID         uint32
+	_           uint32
+	Memory      uint64
+	GPUInstance uint32
+	Instance    uint32
+}
+
+// processSample is nvmlProcessUtilizationSample_t: 32 bytes. It is a mean over the time
+// before At.
+type processSample struct {
+	PID                  uint32
+	_                    uint32
+	At                   uint64 // µs since 1970
+	SM, Memory, Enc, Dec uint32 // per cent
+}
+
+// samplePeriod is the longest time that a sample of a process's use covers.
+const samplePeriod = time.Second
+
+const insufficientSize result = 7
+
+// Processes returns the processes that have contexts on the GPU, and the share of its
+// multiprocessors' time that each took within a span: the mean of NVML's samples that lie
+// within it as a whole. Busy is NaN where the driver has no samples. In a container the
+// process numbers may be those of the host machine.
+func (d *Device) Processes(within gpu.Span) ([]gpu.ProcessUse, error) {
+	var out []gpu.ProcessUse
+	at := map[int]int{} // a process's place in out
+	place := func(pid uint32) *gpu.ProcessUse {
+		i, ok := at[int(pid)]
+		if !ok {
+			i = len(out)
+			at[int(pid)] = i
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // of another machine or user there is none
+			out = append(out, gpu.ProcessUse{PID: int(pid), Name: strings.TrimSpace(string(name)), Busy: math.NaN()})
+		}
+		return &out[i]
+	}
+	for call, list := range map[string]func(handle, *uint32, *processInfo) result{
+		"nvmlDeviceGetComputeRunningProcesses":  d.lib.ComputeProcesses,
+		"nvmlDeviceGetGraphicsRunningProcesses": d.lib.GraphicsProcesses,
+	} {
+		if list == nil {
+			continue
+		}
+		infos, r := grown(32, func(n *uint32, p *processInfo) result { return list(d.h, n, p) })
+		if r != success && r != notSupported && r != noPermission {
+			return nil, fmt.Errorf("nvml: processes: %w", d.lib.check(call, r))
+		}
+		for _, p := range infos {
+			place(p.PID)
+		}
+	}
+	samples, told, err := d.use(within)
+	if err != nil || !told {
+		return out, err
+	}
+	// NVML has a sample a process and period, none where the process was idle: the largest
+	// number of samples is that of the periods.
+	most, n := 0, map[uint32]int{}
+	for _, s := range samples {
+		n[s.PID]++
+		most = max(most, n[s.PID])
+		place(s.PID)
+	}
+	for i := range out {
+		out[i].Busy = 0
+	}
+	for _, s := range samples {
+		place(s.PID).Busy += float64(s.SM) / 100 / float64(most)
+	}
+	return out, nil
+}
+
+// grown lists rows with more and more room until they fit: there may be more of them the next
+// moment. Rows come with success alone.
+func grown[T any](room uint32, list func(n *uint32, first *T) result) ([]T, result) {
+	for range 4 {
+		rows, n := make([]T, room), room
+		r := list(&n, &rows[0])
+		switch r {
+		case success:
+			return rows[:min(n, room)], r
+		case insufficientSize:
+			room = max(2*room, n+8)
+		default:
+			return nil, r
+		}
+	}
+	return nil, notSupported
+}
+
+// use returns the samples that lie within a span as a whole; told is false where the driver
+// has none to offer, or lacks the call or the right.
+func (d *Device) use(within gpu.Span) (in []processSample, told bool, err error) {
+	if d.lib.ProcessUse == nil || within.End.Sub(within.Start) < 2*samplePeriod {
+		return nil, false, nil
+	}
+	since := uint64(max(0, within.Start.UnixMicro()))
+	samples, r := grown(256, func(n *uint32, p *processSample) result { return d.lib.ProcessUse(d.h, p, n, since) })
+	switch r {
+	case success, notFound: // not found: no process used it
+	case notSupported, noPermission:
+		return nil, false, nil
+	default:
+		return nil, false, fmt.Errorf("nvml: processes: %w", d.lib.check("nvmlDeviceGetProcessUtilization", r))
+	}
+	for _, s := range samples {
+		end := time.UnixMicro(int64(s.At))
+		if s.PID != 0 && !end.Before(within.Start.Add(samplePeriod)) && !end.After(within.End) {
+			in = append(in, s)
+		}
+	}
+	return in, true, nil
+}
+
+// The sizes that NVML expects.
+var (
+	_ [24]byte = [unsafe.Sizeof(processInfo{})]byte{}
+	_ [32]byte = [unsafe.Sizeof(processSample{})]byte{}
+)

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -43,7 +45,7 @@ func Open(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d, d.begin()
+	return d, d.Open(context.Background())
 }
 
 // Find is Open without the context, which the method Open makes.
@@ -54,29 +56,17 @@ func Find(cfg Config) (*Device, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = Wall{}
 	}
-	if cfg.Launch == 0 {
-		cfg.Launch = 50 * time.Microsecond
-	}
-	if cfg.Jitter == 0 {
-		cfg.Jitter = 20 * time.Microsecond
-	}
-	if cfg.Name == "" {
-		cfg.Name = "simulated GPU"
-	}
+	cfg.Launch, cfg.Jitter = cmp.Or(cfg.Launch, 50*time.Microsecond), cmp.Or(cfg.Jitter, 20*time.Microsecond)
+	cfg.Name = cmp.Or(cfg.Name, "simulated GPU")
 	return &Device{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x51_6d))}, nil
 }
 
-// Open takes the GPU from idle to active idle.
+// Open takes the GPU from idle to active idle, as a CUDA context does. A second call does
+// nothing.
 func (d *Device) Open(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("sim: open: %w", context.Cause(ctx))
 	}
-	return d.begin()
-}
-
-// begin raises the plant from idle to active idle, as a CUDA context does. A second call does
-// nothing.
-func (d *Device) begin() error {
 	if d.open {
 		return nil
 	}
@@ -145,26 +135,12 @@ func (d *Device) await(ctx context.Context, t time.Time) error {
 	return err
 }
 
-// PlayMarker lays the whole marker down and returns when it has passed.
+// PlayMarker lays the whole marker down, all at once, so that a busy machine can delay the
+// marker but not distort it, and returns when it has passed.
 func (d *Device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind) (gpu.Played, error) {
 	if err := spec.Validate(); err != nil {
 		return gpu.Played{}, fmt.Errorf("sim: play marker: %w", err)
 	}
-	p, err := d.layMarker(spec, kind)
-	if err != nil {
-		return gpu.Played{}, fmt.Errorf("sim: play marker: %w", err)
-	}
-	chips := len(p.Edges) - 1
-	p.Span = gpu.Span{Start: p.Edges[0].At, End: p.Edges[chips].At}
-	if err := d.await(ctx, p.Span.End); err != nil {
-		return gpu.Played{}, fmt.Errorf("sim: play marker: %w", err)
-	}
-	return p, nil
-}
-
-// layMarker lays a marker's chips down, all at once, so that a busy machine can delay
-// the marker but not distort it.
-func (d *Device) layMarker(spec marker.Spec, kind marker.Kind) (gpu.Played, error) {
 	chips, first := spec.Chips(kind), -spec.CodeStart()
 	due := func(i int) time.Duration { return time.Duration(float64(i) * float64(spec.Chip) * 1e9) }
 	steps := make([]Step, len(chips), len(chips)+1)
@@ -175,13 +151,16 @@ func (d *Device) layMarker(spec marker.Spec, kind marker.Kind) (gpu.Played, erro
 		}
 	}
 	steps = append(steps, Step{Load: ActiveIdle})
-	p := gpu.Played{Kind: kind}
 	begin, err := d.cfg.Plant.SetSteps(d.launch(), steps)
 	if err != nil {
-		return p, err
+		return gpu.Played{}, fmt.Errorf("sim: play marker: %w", err)
 	}
+	p := gpu.Played{Kind: kind, Span: gpu.Span{Start: begin, End: begin.Add(due(len(chips)))}}
 	for i := range steps {
 		p.Edges = append(p.Edges, gpu.PlayedEdge{Chip: first + i, At: begin.Add(due(i))})
+	}
+	if err := d.await(ctx, p.Span.End); err != nil {
+		return gpu.Played{}, fmt.Errorf("sim: play marker: %w", err)
 	}
 	return p, nil
 }
@@ -257,4 +236,160 @@ func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration
 		Kernel: gpu.Kernel{Name: fmt.Sprintf("mix of %d rounds", rounds), Span: span},
 		Flops:  flops * took, Bytes: bytes * took,
 	}, nil
+}
+
+// Step is a stretch of constant load.
+type Step struct {
+	Load Load
+	// Level in watts takes the load's place where it is positive.
+	Level measure.Watt
+	For   time.Duration
+}
+
+// Kernel is a kernel of set power and duration, as a real one would show itself.
+type Kernel struct {
+	// Cold is the power of a launch that finds its data in no cache, Warm of one that
+	// does; without Warm all launches are cold.
+	Cold, Warm []Step
+	// Overlap is how much of a launch's end runs beside the begin of the next one
+	// where nothing lies between them: the card draws the one's power, not both.
+	Overlap time.Duration
+}
+
+// length is how long steps last.
+func length(steps []Step) (d time.Duration) {
+	for _, s := range steps {
+		d += s.For
+	}
+	return d
+}
+
+// ErrKernel: the simulated GPU cannot run such a kernel.
+var ErrKernel = errors.New("not a kernel of the simulated GPU")
+
+// perStep leaves time to lay a step down in another process before it is due.
+const perStep = 3 * time.Microsecond
+
+// maxSteps is how many steps are handed to the plant at a time.
+const maxSteps = 20_000
+
+var _ gpu.TrainRunner = (*Device)(nil)
+
+// RunTrain lays a train down and returns when it has passed. The kernel is
+// Config.Kernel where there is one, else the train's built-in benchmark.
+func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
+	if err := t.Validate(); err != nil {
+		return gpu.Ran{}, fmt.Errorf("sim: %w", err)
+	}
+	k, err := d.kernel(t.Insert)
+	if err != nil {
+		return gpu.Ran{}, fmt.Errorf("sim: train: %w", err)
+	}
+	carrier, ok := benchLoads[t.Carrier]
+	if !ok {
+		return gpu.Ran{}, fmt.Errorf("sim: train: carrier %q: want half, compute or memory", t.Carrier)
+	}
+	// The whole train is laid down ahead of the meter's clock, in parts: the plant must have a
+	// step before the meter reads it. Each part begins where the one before ends.
+	steps, ran := lay(&t, k, carrier)
+	steps = append(steps, Step{Load: ActiveIdle})
+	begin := d.launch().Add(time.Duration(min(len(steps), maxSteps)) * perStep)
+	end := begin
+	for from := 0; from < len(steps); from += maxSteps {
+		part := steps[from:min(from+maxSteps, len(steps))]
+		at, err := d.cfg.Plant.SetSteps(end, part)
+		if err == nil && !at.Equal(end) {
+			err = fmt.Errorf("the meter had read %v further than the train was laid down", at.Sub(end))
+		}
+		if err != nil {
+			return gpu.Ran{}, fmt.Errorf("sim: train: %w", err)
+		}
+		end = end.Add(length(part))
+	}
+	if err := d.await(ctx, end); err != nil {
+		return gpu.Ran{}, fmt.Errorf("sim: train: %w", err)
+	}
+	return shift(ran, begin), nil
+}
+
+// kernel returns the power of an insert. ErrKernel for one that cannot be simulated.
+func (d *Device) kernel(i gpu.Insert) (Kernel, error) {
+	if d.cfg.Kernel != nil {
+		return *d.cfg.Kernel, nil
+	}
+	if i.PTX != nil {
+		return Kernel{}, fmt.Errorf("%w: a PTX file needs a real GPU: name a built-in kernel, or what a simulated one "+
+			"draws", ErrKernel)
+	}
+	l, ok := benchLoads[i.Benchmark]
+	if !ok {
+		return Kernel{}, fmt.Errorf("%w: %q: want half, compute or memory", ErrKernel, i.Benchmark)
+	}
+	return Kernel{Cold: []Step{{Load: l, For: i.Length}}}, nil
+}
+
+// lay returns the steps of a train, and how it runs, from time zero on.
+func lay(t *gpu.Train, k Kernel, carrier Load) (steps []Step, ran gpu.Ran) {
+	var now time.Duration
+	var zero time.Time
+	put := func(s ...Step) {
+		steps = append(steps, s...)
+		now += length(s)
+	}
+	lengths := t.Lengths()
+	for _, p := range t.Phases {
+		r := gpu.RanPhase{Span: gpu.Span{Start: zero.Add(now)}}
+		start := func() {
+			r.Inserted++
+			if t.Starts {
+				r.Starts = append(r.Starts, zero.Add(now))
+			}
+		}
+		for range p.Slices {
+			put(Step{Load: carrier, For: lengths[0]})
+			r.Carrier, lengths = r.Carrier+lengths[0], lengths[1:]
+			if p.Kernel {
+				start()
+				put(k.Cold...)
+			}
+		}
+		for i := range p.Bare {
+			start()
+			put(k.bare(i, p.Bare)...)
+		}
+		r.Span.End = zero.Add(now)
+		ran.Phases = append(ran.Phases, r)
+	}
+	return steps, ran
+}
+
+// bare is launch i of n back to back: the first is cold, and each but the last
+// loses its end to the next.
+func (k Kernel) bare(i, n int) []Step {
+	steps := k.Cold
+	if i > 0 && len(k.Warm) > 0 {
+		steps = k.Warm
+	}
+	if i == n-1 || k.Overlap == 0 {
+		return steps
+	}
+	steps = append([]Step(nil), steps...)
+	last := &steps[len(steps)-1]
+	last.For = max(last.For-k.Overlap, 0)
+	return steps
+}
+
+// shift moves a train from time zero to where it began.
+func shift(ran gpu.Ran, begin time.Time) gpu.Ran {
+	var zero time.Time
+	move := func(t *time.Time) { *t = begin.Add(t.Sub(zero)) }
+	for i := range ran.Phases {
+		p := &ran.Phases[i]
+		move(&p.Span.Start)
+		move(&p.Span.End)
+		for j := range p.Starts {
+			move(&p.Starts[j])
+		}
+	}
+	return ran
 }

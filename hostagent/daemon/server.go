@@ -227,7 +227,18 @@ func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (
 		own, closeSensor, err = s.open(ctx, dev, cfg.NoMethods, log)
 		return own, err
 	}
-	cfg.Progress = func(p measurement.Progress) { s.progress(c, p) }
+	cfg.Progress = func(p measurement.Progress) {
+		// Progress comes ten times a second; a step of it is sent once.
+		s.mu.Lock()
+		news := c.task != p.Task || c.phase != p.Phase
+		c.task, c.phase = p.Task, p.Phase
+		s.mu.Unlock()
+		if news { // a program that has gone is noticed by listen
+			_ = c.send(&pb.MeasureResponse{Event: &pb.MeasureResponse_Progress{
+				Progress: &pb.MeasureProgress{TaskId: int64(p.Task), Phase: phase(p.Phase)},
+			}})
+		}
+	}
 	cfg.Warn = func(text string) { log.WarnContext(ctx, text) }
 	log.InfoContext(ctx, "a program measures")
 	id, err := measurement.Measure(ctx, cfg, dev.work)
@@ -277,21 +288,6 @@ func (s *Server) open(
 		return nil, nil, nil
 	}
 	return own, done, nil
-}
-
-// progress sends the program each step once.
-func (s *Server) progress(c *call, p measurement.Progress) {
-	// Progress comes ten times a second; a step of it is sent once.
-	s.mu.Lock()
-	news := c.task != p.Task || c.phase != p.Phase
-	c.task, c.phase = p.Task, p.Phase
-	s.mu.Unlock()
-	if news {
-		// A program that has gone is noticed by listen.
-		_ = c.send(&pb.MeasureResponse{Event: &pb.MeasureResponse_Progress{
-			Progress: &pb.MeasureProgress{TaskId: int64(p.Task), Phase: phase(p.Phase)},
-		}})
-	}
 }
 
 // errVanished: the stream ended before the measurement.

@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -157,33 +156,6 @@ func Identify(gpu Info, sensor any) Info {
 	return gpu
 }
 
-// ErrNoPower: the GPU has no power sensor that can be read.
-var ErrNoPower = errors.New("the GPU has no power reading")
-
-// Milliwatts is a power sensor as a meter of whole milliwatts, for the nvml
-// instrument: the instant power where the GPU has it, else its usage.
-type Milliwatts struct{ Sensor PowerSensor }
-
-// Read returns the power now.
-func (m Milliwatts) Read() (int32, error) {
-	r, err := m.Sensor.Read()
-	if err != nil {
-		return 0, err
-	}
-	w := float64(r.Instant)
-	if math.IsNaN(w) {
-		w = float64(r.Usage)
-	}
-	mw := math.Round(w * 1e3)
-	switch {
-	case math.IsNaN(mw):
-		return 0, ErrNoPower
-	case mw < 0 || mw > math.MaxInt32:
-		return 0, fmt.Errorf("a power reading of %v W: out of range", w)
-	}
-	return int32(mw), nil
-}
-
 // PowerRegisters is a PowerSensor whose registers can be read one by one, each at its own
 // cost. A register that the GPU lacks reads NaN.
 type PowerRegisters interface {
@@ -290,33 +262,25 @@ const MaxSlices = 2_000_000
 
 // Validate reports a train that cannot run.
 func (t *Train) Validate() error {
-	slices := 0
+	slices, bare := 0, 0
 	for i, p := range t.Phases {
 		if p.Slices < 0 || p.Bare < 0 || (p.Slices == 0) == (p.Bare == 0) {
 			return fmt.Errorf("train: phase %d: %d slices and %d bare launches: want one of the two", i+1, p.Slices,
 				p.Bare)
 		}
-		slices += p.Slices + p.Bare
+		slices, bare = slices+p.Slices, bare+p.Bare
 	}
 	switch {
-	case slices == 0:
+	case slices+bare == 0:
 		return fmt.Errorf("train: nothing to run")
-	case slices > MaxSlices:
-		return fmt.Errorf("train: %d slices: at most %d; make them longer", slices, MaxSlices)
-	case t.Slice <= 0 && slices > t.bare() || t.Dither < 0:
+	case slices+bare > MaxSlices:
+		return fmt.Errorf("train: %d slices: at most %d; make them longer", slices+bare, MaxSlices)
+	case t.Slice <= 0 && slices > 0 || t.Dither < 0:
 		return fmt.Errorf("train: slices of %v with a dither of %v: must be positive", t.Slice, t.Dither)
 	case t.Insert.PTX == nil && t.Insert.Benchmark != "" && t.Insert.Length <= 0:
 		return fmt.Errorf("train: kernel %s for %v: the time must be positive", t.Insert.Benchmark, t.Insert.Length)
 	}
 	return nil
-}
-
-// bare counts the bare launches of all phases.
-func (t *Train) bare() (n int) {
-	for _, p := range t.Phases {
-		n += p.Bare
-	}
-	return n
 }
 
 // Lengths returns how long each slice runs, in the order of the phases.

@@ -38,7 +38,7 @@ type bench struct {
 	tasks   map[string]store.TaskID // of the captures in now
 	last    string                  // id of the newest capture that was seen
 	seen    string                  // capture of the last moment
-	fed     bool                    // polled without being asked
+	fed     bool                    // polled without being asked, see feed
 }
 
 // join adds a viewer, and sends it the state and the history.
@@ -161,7 +161,8 @@ func (b *bench) run(ctx context.Context) {
 	}
 }
 
-// feed polls and watches the monitor until stop is called, which waits for the end of both.
+// feed polls and watches the monitor until stop is called, which waits for the end of both. It
+// polls every Config.Poll, and at once after a nudge of ask.
 func (b *bench) feed(ctx context.Context, d demand) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	fed := func(on bool) {
@@ -171,30 +172,27 @@ func (b *bench) feed(ctx context.Context, d demand) (stop func()) {
 	}
 	var wg sync.WaitGroup
 	fed(true)
-	wg.Go(func() { b.pollAgain(ctx) })
+	wg.Go(func() {
+		tick := time.NewTicker(b.cfg.Poll)
+		defer tick.Stop()
+		for {
+			b.asking.Lock()
+			b.poll(ctx, b.monitor.GetBench)
+			b.asking.Unlock()
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			case <-b.ask:
+			}
+		}
+	})
 	wg.Go(func() { b.watchAgain(ctx, d == idle) })
 	return func() {
 		cancel()
 		wg.Wait()
 		fed(false)
 		b.update(func(s *State) { s.Unwatched = "" })
-	}
-}
-
-// pollAgain polls the monitor every Config.Poll, and at once after a nudge of ask.
-func (b *bench) pollAgain(ctx context.Context) {
-	tick := time.NewTicker(b.cfg.Poll)
-	defer tick.Stop()
-	for {
-		b.asking.Lock()
-		b.poll(ctx, b.monitor.GetBench)
-		b.asking.Unlock()
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-b.ask:
-		}
 	}
 }
 

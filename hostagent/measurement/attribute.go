@@ -17,7 +17,6 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
-	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -92,18 +91,13 @@ func (s *sharing) run() (attribute.Result, error) {
 	tb := t.Setup.Timebase
 	// Powers are computed for runs of scans, and each engine gets the sum of its rails.
 	late := measure.Seconds(1) // more than any edge looks ahead
-	for b, err := range chunk.DecodeAll(s.db.Chunks(s.ctx, t.ID, 0), &t.Setup) {
-		if err == nil {
-			err = stream.Add(b)
-		}
-		if err != nil {
-			return attribute.Result{}, err
-		}
-		if n := b.Scans(); n > 0 && tb.Seconds(b.TickAt(tb, 0)) > t.Result.To+late {
-			break
-		}
+	err = eachBlock(s.ctx, s.db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+		return b.Scans() > 0 && tb.Seconds(b.TickAt(tb, 0)) > t.Result.To+late, stream.Add(b)
+	})
+	if err == nil {
+		err = stream.Close()
 	}
-	if err := stream.Close(); err != nil {
+	if err != nil {
 		return attribute.Result{}, err
 	}
 	var parts []attribute.Result

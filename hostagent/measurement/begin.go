@@ -174,8 +174,8 @@ var ErrWrongGPU = errors.New("the bench and the GPU do not belong together")
 func checkGPU(b *session.Bench, address string, card gpu.Info, mustSay bool) error {
 	switch {
 	case b.GPU == "" && mustSay:
-		return fmt.Errorf("%w: bench %s at %s does not say which GPU it measures: write gpu: GPU-… (nvidia-smi -L) into "+
-			"its bench file", ErrWrongGPU, b.Name, address)
+		return fmt.Errorf("%w: bench %s at %s does not say which GPU it measures: write gpu: GPU-… (nvidia-smi -L) "+
+			"into its bench file", ErrWrongGPU, b.Name, address)
 	case b.GPU == "" || measure.SameGPU(b.GPU, card.UUID):
 		return nil
 	}
@@ -233,8 +233,8 @@ func Assign(gpus []gpu.Info, monitors []MonitorBench) ([]Assignment, error) {
 		switch {
 		case out[i].Monitor >= 0:
 		case len(silent) == 0:
-			return out, fmt.Errorf("%w: no bench measures %s (%s): add its monitor to --monitor, or leave the GPU out of "+
-				"--gpus", ErrWrongGPU, gpus[i].UUID, gpus[i].Name)
+			return out, fmt.Errorf("%w: no bench measures %s (%s): add its monitor to --monitor, or leave the GPU out "+
+				"of --gpus", ErrWrongGPU, gpus[i].UUID, gpus[i].Name)
 		default:
 			out[i].Missing = fmt.Errorf("no bench that answers measures this GPU: %w", errors.Join(silent...))
 		}

@@ -34,17 +34,13 @@ type Timer interface {
 }
 
 // bracketStep is how far a measurement has come.
-type bracketStep uint8
+type bracketStep string
 
 const (
-	capturing bracketStep = iota
-	working
-	ended
+	capturing bracketStep = "no marker has been played yet"
+	working   bracketStep = "the start marker has been played"
+	ended     bracketStep = "the stop marker has been played"
 )
-
-var stepNames = [...]string{
-	"no marker has been played yet", "the start marker has been played", "the stop marker has been played",
-}
 
 // Bracket is one measurement in steps. Its methods may be called from any
 // goroutine; they take turns.
@@ -81,7 +77,7 @@ func StartBracket(ctx context.Context, cfg Config) (*Bracket, error) {
 // StartBracketBy is StartBracket with another implementation of Measure.
 func StartBracketBy(ctx context.Context, cfg Config, measure MeasureFunc) (*Bracket, error) {
 	m := &Bracket{
-		cfg: cfg, ready: make(chan struct{}), play: make(chan struct{}), work: make(chan struct{}),
+		cfg: cfg, step: capturing, ready: make(chan struct{}), play: make(chan struct{}), work: make(chan struct{}),
 		kernels: make(chan []gpu.Kernel, 1), played: make(chan struct{}), stopped: make(chan struct{}),
 		done: make(chan struct{}),
 	}
@@ -123,8 +119,8 @@ func (m *Bracket) await(c <-chan struct{}) error {
 	case <-c: // both: the step was reached before the end
 		return nil
 	default:
+		return m.alive()
 	}
-	return m.alive()
 }
 
 // alive returns why a measurement is over already.
@@ -181,9 +177,8 @@ func (m *Bracket) enter(what string, from bracketStep) error {
 	if m.step == from {
 		return nil
 	}
-	now := stepNames[m.step]
-	m.mu.Unlock()
-	return fmt.Errorf("%s: %w: %s", what, ErrOrder, now)
+	defer m.mu.Unlock()
+	return fmt.Errorf("%s: %w: %s", what, ErrOrder, m.step)
 }
 
 // Begin plays the start marker and returns when it has been played: the work that follows

@@ -12,7 +12,6 @@ import (
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
-	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
@@ -55,13 +54,6 @@ func (v *verdict) untrimmed(format string, a ...any) {
 	v.note(format, a...)
 }
 
-// failed adds why the work failed. That outranks whatever is missing: a failed work has
-// no result, however well it was measured.
-func (v *verdict) failed(f *store.Failure) {
-	v.state = store.Failed
-	v.reasons = slices.Insert(v.reasons, 0, "the work failed: "+f.Reason)
-}
-
 // conclude computes a task's outcome from the stored samples and the monitor's summary of
 // the capture, on top of v's reasons. Errors are the database's.
 func conclude(
@@ -75,7 +67,9 @@ func conclude(
 		return store.Outcome{}, err
 	}
 	if task.Failure != nil {
-		v.failed(task.Failure)
+		// However well it was measured, a failed work has no result.
+		v.state = store.Failed
+		v.reasons = slices.Insert(v.reasons, 0, "the work failed: "+task.Failure.Reason)
 	}
 	if s.State == session.Incomplete {
 		v.incomplete("the capture ended early: %s", s.Reason)
@@ -245,7 +239,14 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 		o := store.Outcome{State: store.Running, Reason: strings.Join(v.reasons, "; ")}
 		return errors.Join(got.err, endOnce(ctx, db, id, o, v))
 	}
-	if err := settled(ctx, db, id, &got.trailer.Summary, v); err != nil {
+	inside, done := step(ctx, "analysis")
+	o, err := conclude(inside, db, id, &got.trailer.Summary, v)
+	if err == nil {
+		err = endOnce(inside, db, id, o, v)
+	} else {
+		err = fmt.Errorf("analysis: %w", err)
+	}
+	if done(err); err != nil {
 		return err
 	}
 	return release(ctx, m, capture)
@@ -276,17 +277,6 @@ func endRecovered(ctx context.Context, db Store, id store.TaskID, got arrival, v
 		v.incomplete("the samples were fetched by a recovery: %s", strings.TrimPrefix(t.Reason, unheard+"; "))
 	}
 	return giveUp(ctx, db, id, &session.Summary{Markers: t.Markers}, v)
-}
-
-// settled works out the outcome and stores it.
-func settled(ctx context.Context, db Store, id store.TaskID, s *session.Summary, v verdict) (err error) {
-	ctx, done := step(ctx, "analysis")
-	defer func() { done(err) }()
-	o, err := conclude(ctx, db, id, s, v)
-	if err != nil {
-		return fmt.Errorf("analysis: %w", err)
-	}
-	return endOnce(ctx, db, id, o, v)
 }
 
 // giveUp ends a task whose samples cannot be completed. Where the monitor's summary, which
@@ -321,18 +311,13 @@ func detect(ctx context.Context, db Store, id store.TaskID) ([]marker.Found, err
 		return nil, err
 	}
 	d, err := marker.NewDetector(t.Marker, &t.Setup)
+	if err == nil {
+		err = eachBlock(ctx, db, id, &t.Setup, func(b *measure.Block) (bool, error) { return false, d.Push(b) })
+	}
+	if err == nil {
+		err = d.Finish()
+	}
 	if err != nil {
-		return nil, err
-	}
-	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), &t.Setup) {
-		if err != nil {
-			return nil, err
-		}
-		if err := d.Push(b); err != nil {
-			return nil, err
-		}
-	}
-	if err := d.Finish(); err != nil {
 		return nil, err
 	}
 	return d.Found(), nil

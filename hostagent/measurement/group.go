@@ -250,15 +250,20 @@ func ReadGroup(ctx context.Context, db *store.DB, id store.GroupID) (GroupResult
 		return GroupResult{}, err
 	}
 	r := GroupResult{Group: g, Tasks: make([]*store.Task, len(g.Members)), State: store.Complete}
+	// That a member still runs, or that its work failed, is not hidden.
+	worsen := func(s store.State) {
+		if r.State != store.Running && r.State != store.Failed {
+			r.State = s
+		}
+	}
 	var parts []group.Part
 	for i, m := range g.Members {
-		if m.Task == 0 {
-			r.worsen(store.Incomplete)
-			continue
+		var t store.Task
+		if m.Task != 0 {
+			t, err = db.Task(ctx, m.Task)
 		}
-		t, err := db.Task(ctx, m.Task)
-		if errors.Is(err, store.ErrNotFound) { // deleted just now
-			r.worsen(store.Incomplete)
+		if m.Task == 0 || errors.Is(err, store.ErrNotFound) { // deleted just now
+			worsen(store.Incomplete)
 			continue
 		}
 		if err != nil {
@@ -270,9 +275,9 @@ func ReadGroup(ctx context.Context, db *store.DB, id store.GroupID) (GroupResult
 		case store.Running:
 			r.State = store.Running
 		case store.Failed:
-			r.worsen(store.Failed)
+			worsen(store.Failed)
 		default:
-			r.worsen(store.Incomplete)
+			worsen(store.Incomplete)
 		}
 		if t.Result != nil {
 			r.Summed = append(r.Summed, i)
@@ -281,11 +286,4 @@ func ReadGroup(ctx context.Context, db *store.DB, id store.GroupID) (GroupResult
 	}
 	r.Sum = group.Of(parts)
 	return r, nil
-}
-
-// worsen never hides that a member still runs, or that its work failed.
-func (r *GroupResult) worsen(s store.State) {
-	if r.State != store.Running && r.State != store.Failed {
-		r.State = s
-	}
 }

@@ -238,7 +238,8 @@ func Measure(ctx context.Context, cfg Config, work Work) (id store.TaskID, err e
 		return 0, fmt.Errorf("measure: %w", err)
 	}
 	defer measuring.Delete(s.capture)
-	annotate(ctx, attribute.Int64("wattmark.task_id", int64(s.id)), attribute.String("wattmark.name", cfg.Name),
+	trace.SpanFromContext(ctx).SetAttributes(
+		attribute.Int64("wattmark.task_id", int64(s.id)), attribute.String("wattmark.name", cfg.Name),
 		attribute.String("wattmark.user", cfg.User), attribute.String("wattmark.capture", s.capture))
 	if err := s.run(ctx, work); err != nil {
 		return s.id, fmt.Errorf("measure: task %d: %w", s.id, err)
@@ -286,13 +287,6 @@ func (s *attempt) tell() {
 	}
 }
 
-// tellWhile reports the transfer's progress ten times a second until the context ends.
-func (s *attempt) tellWhile(ctx context.Context) {
-	for sensor.Pause(ctx, 100*time.Millisecond) == nil {
-		s.tell()
-	}
-}
-
 // run plays, measures, fetches and concludes. The transfer and the lease outlive the
 // caller's context by farewell at most: a cancelled task still gets its samples.
 func (s *attempt) run(ctx context.Context, work Work) error {
@@ -300,7 +294,11 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	defer cancel(nil)
 	// The transfer and the lease run beside the work, on a context that the caller's end does
 	// not cancel: samples that are taken are worth storing.
-	go s.tellWhile(side)
+	go func() { // ten times a second
+		for sensor.Pause(side, 100*time.Millisecond) == nil {
+			s.tell()
+		}
+	}()
 	transfer := s.transfer(side)
 	lease := s.keepLease(side)
 	playErr := s.play(ctx, work)
@@ -414,11 +412,6 @@ func step(ctx context.Context, name string) (inside context.Context, done func(e
 		}
 		s.End()
 	}
-}
-
-// annotate adds numbers and names to the step that ctx is in.
-func annotate(ctx context.Context, a ...attribute.KeyValue) {
-	trace.SpanFromContext(ctx).SetAttributes(a...)
 }
 
 // traceID is the trace that ctx belongs to, in hexadecimal; empty for none.

@@ -100,7 +100,8 @@ func (s *attempt) storeMethods(ctx context.Context) error {
 			continue
 		}
 		for _, p := range t.Points {
-			readings = append(readings, store.Reading{Method: MethodPrefix + string(t.Method), At: p.At, Value: p.Value})
+			readings = append(readings,
+				store.Reading{Method: MethodPrefix + string(t.Method), At: p.At, Value: p.Value})
 		}
 	}
 	return errors.Join(s.cfg.DB.PutMethods(ctx, s.id, s.watcher.Results(s.worked)),

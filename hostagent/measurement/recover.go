@@ -99,7 +99,7 @@ func recoverTask(ctx context.Context, db Store, dial Dial, t store.Row, life sto
 	var got arrival
 	if _, got.err = m.Stop(ctx, t.CaptureID); got.err == nil {
 		got.trailer, got.err = Transfer(ctx, db, m, t.ID,
-			monitorclient.ReadOptions{CaptureID: t.CaptureID, Follow: true}, nil)
+			monitorclient.ReadOptions{CaptureID: t.CaptureID, Follow: true}, new(Counters))
 	}
 	if errors.Is(got.err, monitorclient.ErrGone) {
 		next, _, err := db.NextChunk(ctx, t.ID)

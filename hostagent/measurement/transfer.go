@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -61,65 +62,51 @@ type Counters struct{ Chunks, Scans, Bytes atomic.Uint64 }
 
 // Transfer reads a capture into the database, from the first chunk that is not
 // there yet, and holds it against the trailer. Every batch is on disk before
-// the next one is asked of the database. It may be repeated.
+// the next one is asked of the database. It may be repeated. A trailer that does not fit may
+// have been changed on the line: it is read again, trailers times, with a stream that must be
+// empty.
 func Transfer(
 	ctx context.Context, db Store, m Monitor, id store.TaskID, o monitorclient.ReadOptions, n *Counters,
 ) (session.Trailer, error) {
-	if n == nil {
-		n = new(Counters)
-	}
 	in := &ingest{db: db, id: id, n: n, items: make(chan item, backlog)}
 	if err := in.resume(ctx, &o); err != nil {
 		return session.Trailer{}, fmt.Errorf("transfer of task %d: %w", id, err)
 	}
 	var trailer session.Trailer
 	// Chunks that have arrived are stored also while the transfer is being cancelled.
-	keep := context.WithoutCancel(ctx)
-	asked := ctx
-	g, ctx := errgroup.WithContext(ctx)
-	in.ctx = ctx
+	g, reads := errgroup.WithContext(ctx)
+	in.ctx = reads
 	g.Go(func() (err error) {
 		defer close(in.items)
-		ctx, done := step(ctx, "read capture")
+		ctx, done := step(reads, "read capture")
 		defer func() { done(err) }()
 		trailer, err = m.Read(ctx, o, in)
 		return err
 	})
 	g.Go(func() (err error) {
-		keep, done := step(keep, "store")
+		keep, done := step(context.WithoutCancel(ctx), "store")
 		defer func() { done(err) }()
 		err = in.store(keep)
-		annotate(keep, attribute.Int64("wattmark.chunks", int64(n.Chunks.Load())),
+		trace.SpanFromContext(keep).SetAttributes(attribute.Int64("wattmark.chunks", int64(n.Chunks.Load())),
 			attribute.Int64("wattmark.scans", int64(n.Scans.Load())),
 			attribute.Int64("wattmark.bytes", int64(n.Bytes.Load())))
 		return err
 	})
 	err := g.Wait()
-	if err == nil {
-		trailer, err = in.settleTrailer(asked, m, o, trailer)
+	o.From = in.next
+	for tries := 0; err == nil; tries++ {
+		if err = in.tally.check(trailer); err == nil || tries == trailers {
+			break
+		}
+		trailer, err = m.Read(ctx, o, nothingMore{})
 	}
 	if errors.Is(err, monitorclient.ErrMismatch) {
-		trailer, err = in.holdsAll(asked, m, o, trailer, err)
+		trailer, err = in.holdsAll(ctx, m, o, trailer, err)
 	}
 	if err != nil {
 		return trailer, fmt.Errorf("transfer of task %d: %w", id, err)
 	}
 	return trailer, nil
-}
-
-// settleTrailer compares the tally with the trailer. A trailer that does not fit may have been
-// changed on the line: it is read again, trailers times, with a stream that must be empty.
-func (in *ingest) settleTrailer(
-	ctx context.Context, m Monitor, o monitorclient.ReadOptions, t session.Trailer,
-) (_ session.Trailer, err error) {
-	o.From = in.next
-	for tries := 0; err == nil; tries++ {
-		if err = in.tally.check(t); err == nil || tries == trailers {
-			break
-		}
-		t, err = m.Read(ctx, o, nothingMore{})
-	}
-	return t, err
 }
 
 // holdsAll reads a capture once more from its begin where its trailer does not fit: since the

@@ -99,6 +99,23 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pi
 	}, nil
 }
 
+// eachBlock hands the blocks of a task's stored chunks to f, in order of time, until f has had
+// enough of them.
+func eachBlock(
+	ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, f func(*measure.Block) (enough bool, err error),
+) error {
+	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), setup) {
+		enough := false
+		if err == nil {
+			enough, err = f(b)
+		}
+		if err != nil || enough {
+			return err
+		}
+	}
+	return nil
+}
+
 // Integrate computes the result of a window from a task's stored chunks; e are the
 // uncertainties of the window's ends.
 func Integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, w Window, e measure.Edges,
@@ -107,17 +124,13 @@ func Integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Se
 	if err != nil {
 		return nil, err
 	}
-	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), setup) {
-		if err != nil {
-			return nil, err
-		}
-		if err := g.Add(b); err != nil {
-			return nil, err
-		}
-		// Chunks behind the window add nothing.
-		if _, last, ok := g.Covered(); ok && last > w.To {
-			break
-		}
+	err = eachBlock(ctx, db, id, setup, func(b *measure.Block) (bool, error) {
+		err := g.Add(b)
+		_, last, ok := g.Covered()
+		return ok && last > w.To, err // chunks behind the window add nothing
+	})
+	if err != nil {
+		return nil, err
 	}
 	r, err := g.Result(e)
 	if err != nil {
@@ -252,16 +265,12 @@ func Means(ctx context.Context, db Store, id store.TaskID, spans []gpu.Span) ([]
 	if err != nil {
 		return nil, err
 	}
-	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), &task.Setup) {
-		if err == nil {
-			err = ws.Add(b)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if ws.Done() {
-			break
-		}
+	err = eachBlock(ctx, db, id, &task.Setup, func(b *measure.Block) (bool, error) {
+		err := ws.Add(b)
+		return ws.Done(), err
+	})
+	if err != nil {
+		return nil, err
 	}
 	for i, g := range ws.Integrators() {
 		if r, err := g.Result(measure.Edges{}); err == nil && r.Gaps == 0 {

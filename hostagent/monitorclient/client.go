@@ -192,34 +192,6 @@ func retriable(err error) bool {
 	return code == codes.Unavailable || code == codes.DeadlineExceeded
 }
 
-// checkProtocol refuses a monitor of another major protocol version.
-func (c *Client) checkProtocol(theirs session.Protocol, version string) error {
-	if wire.Speaks.Fits(theirs) {
-		return nil
-	}
-	older := "this host"
-	if theirs.Major < wire.Speaks.Major {
-		older = "the monitor"
-	}
-	return fmt.Errorf("%w: the monitor at %s is wattmark %s and speaks protocol %v, "+
-		"this host is wattmark %s and speaks %v: update %s",
-		ErrVersion, c.address, versionText(version), theirs, versionText(c.o.Version), wire.Speaks, older)
-}
-
-// bridge returns the difference between two versions that understand each other; empty
-// where there is none.
-func (c *Client) bridge(theirs session.Protocol, version string) string {
-	ours, relation, effect := wire.Speaks, "newer", "what it adds was not used"
-	switch {
-	case theirs.Major != ours.Major || theirs.Minor == ours.Minor:
-		return ""
-	case theirs.Minor < ours.Minor:
-		relation, effect = "older", "what came later was done without"
-	}
-	return fmt.Sprintf("the monitor (wattmark %s, protocol %v) is %s than this host (wattmark %s, protocol %v): %s",
-		versionText(version), theirs, relation, versionText(c.o.Version), ours, effect)
-}
-
 // versionText formats a peer's version, which may be missing or hostile.
 func versionText(version string) string {
 	if version == "" {
@@ -247,23 +219,36 @@ func (c *Client) GetBench(ctx context.Context) (session.Bench, error) { return c
 func (c *Client) AskBench(ctx context.Context) (session.Bench, error) { return c.bench(ctx, true) }
 
 // bench asks for the bench and checks the protocol first: an answer of another major version
-// cannot be parsed.
+// is refused, for it cannot be parsed. Bridged words the difference between two versions that
+// understand each other.
 func (c *Client) bench(ctx context.Context, ask bool) (session.Bench, error) {
 	a, err := once(ctx, c.o.Call, c.rpc.GetBench, &pb.GetBenchRequest{Ask: ask})
 	if err != nil {
 		return session.Bench{}, c.fail("get bench", err)
 	}
-	// An answer of another major version is not parsed.
-	speaks := wire.ParseProtocol(a.Protocol)
-	if err := c.checkProtocol(speaks, a.Version); err != nil {
-		b := session.Bench{Name: measure.Printable(a.Name), Version: measure.Printable(a.Version), Protocol: speaks}
-		return b, fmt.Errorf("get bench: %w", err)
+	ours, theirs := wire.Speaks, wire.ParseProtocol(a.Protocol)
+	if !ours.Fits(theirs) {
+		older := "this host"
+		if theirs.Major < ours.Major {
+			older = "the monitor"
+		}
+		b := session.Bench{Name: measure.Printable(a.Name), Version: measure.Printable(a.Version), Protocol: theirs}
+		return b, fmt.Errorf("get bench: %w: the monitor at %s is wattmark %s and speaks protocol %v, "+
+			"this host is wattmark %s and speaks %v: update %s",
+			ErrVersion, c.address, versionText(a.Version), theirs, versionText(c.o.Version), ours, older)
 	}
 	b, err := wire.ParseBench(a)
 	if err != nil {
 		return session.Bench{}, c.bad("get bench", err)
 	}
-	b.Bridged = c.bridge(speaks, a.Version)
+	relation, effect := "newer", "what it adds was not used"
+	if theirs.Minor < ours.Minor {
+		relation, effect = "older", "what came later was done without"
+	}
+	if theirs.Major == ours.Major && theirs.Minor != ours.Minor {
+		b.Bridged = fmt.Sprintf("the monitor (wattmark %s, protocol %v) is %s than this host (wattmark %s, protocol %v): "+
+			"%s", versionText(a.Version), theirs, relation, versionText(c.o.Version), ours, effect)
+	}
 	return b, nil
 }
 

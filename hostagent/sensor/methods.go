@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -84,19 +85,14 @@ type Point struct {
 	Value float64
 }
 
-// source reads one register at a time where the GPU's library can, so that a method's
-// calls cost as much as in the software that uses it.
-type source struct {
-	gpu.PowerSensor
-	registers gpu.PowerRegisters // nil where all are read at once
-}
-
 // Watcher reads a sensor by all methods at once. Run reads until its context ends; Begin and
 // End bracket the work meanwhile; Results and Traces are valid after Run has returned.
 type Watcher struct {
 	o MethodOptions
-	s source
-
+	s gpu.PowerSensor
+	// registers reads one register at a time where the GPU's library can, so that a method's
+	// calls cost as much as in the software that uses it; nil where all are read at once.
+	registers                        gpu.PowerRegisters
 	sma, mtsm, papi, fields, counter channel
 	instant, average                 trace // from the one call for both fields
 
@@ -116,7 +112,7 @@ func NewWatcher(s gpu.PowerSensor, o MethodOptions) *Watcher {
 		o.Nap = nap
 	}
 	registers, _ := s.(gpu.PowerRegisters)
-	w := &Watcher{o: o, s: source{s, registers}, up: make(chan struct{}, 1)}
+	w := &Watcher{o: o, s: s, registers: registers, up: make(chan struct{}, 1)}
 	w.counter.steps = true
 	for _, t := range []*trace{
 		&w.sma.trace, &w.mtsm.trace, &w.papi.trace, &w.fields.trace, &w.counter.trace, &w.instant, &w.average,
@@ -198,8 +194,8 @@ func (w *Watcher) runFields(ctx context.Context) {
 	beat(ctx, byChance(w.o.FieldsEvery), w.o.FieldsEvery, func() {
 		var instant, average measure.Watt
 		at, ok := w.fields.ask(&w.calls, func() (err error) {
-			if w.s.registers != nil {
-				instant, average, err = w.s.registers.ReadFields()
+			if w.registers != nil {
+				instant, average, err = w.registers.ReadFields()
 				return err
 			}
 			r, err := w.s.Read()
@@ -242,8 +238,8 @@ func (w *Watcher) runCounter(ctx context.Context) {
 func (w *Watcher) readUsage(c *channel) (ok bool) {
 	var p measure.Watt
 	at, ok := c.ask(&w.calls, func() (err error) {
-		if w.s.registers != nil {
-			p, err = w.s.registers.ReadUsage()
+		if w.registers != nil {
+			p, err = w.registers.ReadUsage()
 			return err
 		}
 		r, err := w.s.Read()
@@ -322,12 +318,8 @@ func byChance(every time.Duration) time.Time { return time.Now().Add(rand.N(ever
 
 // Pause waits for d. It returns early with ctx's cause when ctx ends.
 func Pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
+	if backoff.Sleep(ctx, d) != nil {
 		return context.Cause(ctx)
-	case <-t.C:
-		return nil
 	}
+	return nil
 }

@@ -227,23 +227,23 @@ func Checks(table []Estimate, m Method) []Check {
 		{"div.rn.f32", "mul.f32", "add.f32"},
 		{"div.rn.f64", "mul.f64", "add.f64"},
 	} {
-		c.chain(Harder, OneThread, EnergyOf, []int{3, 0}, chain...)
+		c.chain(Harder, OneThread, EnergyOf, chain...)
 	}
 	for _, op := range []string{"add.", "sub.", "min.", "max.", "mul.", "fma.rn.", "div.rn."} {
-		c.chain(Wider, OneThread, EnergyOf, []int{3, 0}, op+"f64", op+"f32")
-		c.chain(Wider, WholeGPU, DynamicOf, []int{3, 0}, op+"f64", op+"f32")
+		c.chain(Wider, OneThread, EnergyOf, op+"f64", op+"f32")
+		c.chain(Wider, WholeGPU, DynamicOf, op+"f64", op+"f32")
 	}
 	for _, i := range Catalogue() {
 		c.add(Unoptimised, OneThread, EnergyOf, Figure{Instruction: i.Name}, Figure{Instruction: i.Name, Level: 3})
 	}
-	c.chain(Farther, WholeGPU, DynamicOf, []int{3, 0},
+	c.chain(Farther, WholeGPU, DynamicOf,
 		"ld.global.cg.u64, from DRAM", "ld.global.cg.u64, hits L2", "ld.global.ca.u64, hits L1", "ld.shared.u32")
 	return c.out
 }
 
 // chain checks each of a list against the next, the dearest first, at each level.
-func (c *checker) chain(r Rule, layout Layout, q Quantity, levels []int, names ...string) {
-	for _, level := range levels {
+func (c *checker) chain(r Rule, layout Layout, q Quantity, names ...string) {
+	for _, level := range []int{3, 0} {
 		for n := range len(names) - 1 {
 			c.add(r, layout, q, Figure{Instruction: names[n], Level: level},
 				Figure{Instruction: names[n+1], Level: level})

@@ -42,26 +42,22 @@ type Estimate struct {
 	Checked bool    `json:"checked"`
 }
 
-// baseKey is common to a run and the run without its block.
-type baseKey struct {
+// partner names what a run is held against in its campaign: the run without the block, by its
+// content, or the mean power of the idle GPU, by the method.
+type partner struct {
 	campaign int64 // when it began; a time.Time compares its zone as well
 	pass     int
 	s        Setting
-	base     string
+	name     string
 }
 
-// baseKey names the run without the block that belongs to this one.
-func (r *Run) baseKey() baseKey { return baseKey{r.Campaign.UnixNano(), r.Pass, r.Setting, r.Base} }
+// base names the run without the block that belongs to this one.
+func (r *Run) base() partner { return partner{r.Campaign.UnixNano(), r.Pass, r.Setting, r.Base} }
 
-// idleKey names the power at rest that a run is held against.
-type idleKey struct {
-	campaign int64
-	layout   Layout
-	method   Method
+// idle names the mean power at rest that belongs to this run.
+func (r *Run) idle(m Method) partner {
+	return partner{campaign: r.Campaign.UnixNano(), s: Setting{Layout: r.Layout}, name: string(m)}
 }
-
-// idleKey names the mean power at rest that belongs to this run.
-func (r *Run) idleKey(m Method) idleKey { return idleKey{r.Campaign.UnixNano(), r.Layout, m} }
 
 // cell is one place of the table.
 type cell struct {
@@ -101,45 +97,38 @@ func Estimates(runs []Run) []Estimate {
 	return out
 }
 
-// partners returns the runs without a block, and the idle powers.
-func partners(runs []Run) (map[baseKey]*Run, map[idleKey]*mean) {
-	bases, idle := map[baseKey]*Run{}, map[idleKey]*mean{}
-	for n := range runs {
-		r := &runs[n]
-		switch {
-		case r.Error != "":
-		case r.Instruction == Idle:
-			for m, p := range r.Power {
-				k := r.idleKey(m)
-				if idle[k] == nil {
-					idle[k] = new(mean)
-				}
-				idle[k].add(p)
-			}
-		case !r.Block:
-			bases[r.baseKey()] = r
-		}
-	}
-	return bases, idle
-}
-
 // cells pairs each run with its run without the block, and gathers them by cell.
 func cells(runs []Run) map[cell]*series {
 	known := map[string]Instruction{}
 	for _, i := range Catalogue() {
 		known[i.Name] = i
 	}
-	bases, idle := partners(runs)
+	bases, idle := map[partner]*Run{}, map[partner]*mean{}
+	for n := range runs {
+		r := &runs[n]
+		switch {
+		case r.Error != "":
+		case r.Instruction == Idle:
+			for m, p := range r.Power {
+				if idle[r.idle(m)] == nil {
+					idle[r.idle(m)] = new(mean)
+				}
+				idle[r.idle(m)].add(p)
+			}
+		case !r.Block:
+			bases[r.base()] = r
+		}
+	}
 	out := map[cell]*series{}
 	for n := range runs {
 		r := &runs[n]
-		base, i := bases[r.baseKey()], known[r.Instruction]
+		base, i := bases[r.base()], known[r.Instruction]
 		if !r.Block || r.Error != "" || base == nil || i.Name == "" || !r.counted() || !base.counted() {
 			continue
 		}
 		for m, p := range r.Power {
 			without, both := base.Power[m]
-			rest := idle[r.idleKey(m)]
+			rest := idle[r.idle(m)]
 			if !both || rest == nil {
 				continue
 			}
@@ -264,7 +253,10 @@ func (r *Run) Span() gpu.Span { return r.span }
 // condition as far as it is known.
 func (r *Run) note(at gpu.Span, w *watcher, c gpu.Condition) {
 	r.span, r.Time = at, measure.SecondsOf(at.End.Sub(at.Start))
-	r.Power, r.Reads = w.means(at), w.rate()
+	r.Power = w.means(at)
+	if n := len(w.readings); n > 1 {
+		r.Reads = measure.Hertz(float64(n-1) / w.readings[n-1].at.Sub(w.readings[0].at).Seconds())
+	}
 	if !math.IsNaN(float64(c.SM)) {
 		r.SM = c.SM
 	}

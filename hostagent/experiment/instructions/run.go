@@ -1,6 +1,7 @@
 package instructions
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -366,11 +367,7 @@ func (w *watcher) energy(ctx context.Context, s gpu.PowerSensor) error {
 			return nil // it has none
 		}
 		w.counts = append(w.counts, count{begin.Add(time.Since(begin) / 2), e})
-		// Let others have the driver's lock.
-		select {
-		case <-ctx.Done():
-		case <-time.After(5 * time.Millisecond):
-		}
+		_ = sensor.Pause(ctx, 5*time.Millisecond) // let others have the driver's lock
 	}
 	return nil
 }
@@ -379,12 +376,7 @@ func (w *watcher) energy(ctx context.Context, s gpu.PowerSensor) error {
 func (w *watcher) end() error {
 	w.stop()
 	w.done.Wait()
-	for _, err := range w.errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(w.errs[0], w.errs[1])
 }
 
 // means returns each method's mean power over a span; methods without a reading there are
@@ -416,14 +408,6 @@ func (w *watcher) means(s gpu.Span) map[Method]measure.Watt {
 		}
 	}
 	return out
-}
-
-// rate is how many readings a second the power was read at.
-func (w *watcher) rate() measure.Hertz {
-	if len(w.readings) < 2 {
-		return 0
-	}
-	return measure.Hertz(float64(len(w.readings)-1) / w.readings[len(w.readings)-1].at.Sub(w.readings[0].at).Seconds())
 }
 
 // slope is the counter's growth between its first and last change in a span.

@@ -162,13 +162,3 @@ func TestMeasureFails(t *testing.T) {
 		}
 	}
 }
-
-func TestTakes(t *testing.T) {
-	p := Plan{
-		Blocks: Sizes(132, 2), Round: 400 * time.Millisecond, Rest: 400 * time.Millisecond,
-		Idle: 2 * time.Second, Settle: 1500 * time.Millisecond, Repeat: 3,
-	}
-	if got := p.Takes(132, 2); got < time.Minute-10*time.Second || got > time.Minute+10*time.Second {
-		t.Errorf("got %v", got)
-	}
-}

@@ -78,8 +78,8 @@ func Measure(
 	// A running kernel cannot be stopped: launches too long to be waited for are refused.
 	most := slices.Max(p.Blocks)
 	if long := time.Duration(most/(out.SMs*out.Resident)+1) * p.Round; long > mostLaunch {
-		return nil, fmt.Errorf("%w: %d blocks would run for about %v, and a kernel cannot be stopped: make --round shorter "+
-			"or the sizes smaller", ErrPlan, most, long.Round(time.Second))
+		return nil, fmt.Errorf("%w: %d blocks would run for about %v, and a kernel cannot be stopped: make --round "+
+			"shorter or the sizes smaller", ErrPlan, most, long.Round(time.Second))
 	}
 	w := sensor.NewWatcher(s, sensor.MethodOptions{})
 	stop := w.Start(ctx)
@@ -263,15 +263,6 @@ func Sizes(sms, resident uint64) []uint64 {
 	out := []uint64{max(1, r/4), max(1, r/2), max(1, 3*r/4), r, r + max(1, r/4), 2 * r, 5 * r / 2, 4 * r, 6 * r, 8 * r}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// Takes is about how long a plan takes on a GPU.
-func (p *Plan) Takes(sms, resident uint64) time.Duration {
-	var out time.Duration
-	for _, n := range p.Blocks {
-		out += p.Rest + time.Duration((n+sms*resident-1)/(sms*resident))*p.Round
-	}
-	return time.Duration(p.Repeat)*out + 2*(p.Idle+p.Settle)
 }
 
 // Kernel names one of the package's kernels.

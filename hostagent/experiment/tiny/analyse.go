@@ -35,11 +35,6 @@ type Outcome struct {
 	Warnings []string
 }
 
-// Mean is the card's mean power while the kernel ran.
-func (o *Outcome) Mean() measure.Watt {
-	return measure.Watt(float64(o.Energy.Energy) / float64(o.Length))
-}
-
 // Source is where the samples come from: the setup that they were made under, the
 // relation of the clocks, and the blocks in order of time.
 type Source struct {

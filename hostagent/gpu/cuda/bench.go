@@ -12,76 +12,63 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/kernels"
 )
 
-// batch is the work of one batch of a kernel, a thread.
-type batch struct{ bytes, flops float64 }
-
-// benchmarks are the kernels of the built-in benchmarks, by their entries.
-var benchmarks = map[gpu.Benchmark]struct {
-	entry string
-	batch
-}{
-	gpu.BenchHalf:    {kernels.Half, batch{kernels.HalfBytes, 2 * kernels.HalfFMA}},
-	gpu.BenchCompute: {kernels.Compute, batch{0, 2 * kernels.ComputeFMA}},
-	gpu.BenchMemory:  {kernels.Memory, batch{kernels.MemoryBytes, 0}},
-}
-
-// Rates are the rates that a benchmark achieved: how well it loaded the GPU.
-type Rates struct {
-	Batches      uint64
-	BytesPerSec  float64
-	FlopsPerSec  float64
-	Blocks       uint32
-	ClockU       time.Duration // uncertainty of the kernel's time stamps
-	Begin, Ended time.Time
+// benchmarks are the entries of the built-in benchmarks' kernels.
+var benchmarks = map[gpu.Benchmark]string{
+	gpu.BenchHalf: kernels.Half, gpu.BenchCompute: kernels.Compute, gpu.BenchMemory: kernels.Memory,
 }
 
 // RunBenchmark runs a built-in kernel for length by the GPU's clock.
 func (d *Device) RunBenchmark(ctx context.Context, b gpu.Benchmark, length time.Duration) ([]gpu.Kernel, error) {
-	r, err := d.Benchmark(ctx, b, length)
+	r, err := d.benchmark(ctx, b, length)
 	if err != nil {
 		return nil, err
 	}
-	return []gpu.Kernel{{Name: string(b), Span: gpu.Span{Start: r.Begin, End: r.Ended}}}, nil
+	return []gpu.Kernel{{Name: string(b), Span: r.on()}}, nil
 }
 
-// Benchmark is RunBenchmark with the rates that the kernel achieved.
-func (d *Device) Benchmark(ctx context.Context, b gpu.Benchmark, length time.Duration) (Rates, error) {
-	bench, ok := benchmarks[b]
+// benchmark runs a built-in kernel, and returns what it left.
+func (d *Device) benchmark(ctx context.Context, b gpu.Benchmark, length time.Duration) (batches, error) {
+	entry, ok := benchmarks[b]
 	if !ok {
-		return Rates{}, fmt.Errorf("cuda: benchmark %q: want half, compute or memory", b)
+		return batches{}, fmt.Errorf("cuda: benchmark %q: want half, compute or memory", b)
 	}
 	if length <= 0 {
-		return Rates{}, fmt.Errorf("cuda: benchmark %s for %v: the time must be positive", b, length)
+		return batches{}, fmt.Errorf("cuda: benchmark %s for %v: the time must be positive", b, length)
 	}
-	return ask(d, fmt.Sprint("benchmark ", b), func() (Rates, error) {
+	return ask(d, fmt.Sprint("benchmark ", b), func() (batches, error) {
 		ns, mask := uint64(length), d.maskOf(b)
-		return d.runBatches(ctx, bench.entry, bench.batch, params(&d.ctl, &d.buf, &mask, &ns))
+		return d.runBatches(ctx, entry, params(&d.ctl, &d.buf, &mask, &ns))
 	})
 }
 
-// runBatches runs a kernel that counts its batches and computes its rates, by the GPU's
-// clock, from the begin of its first block to the end of its last.
-func (d *Device) runBatches(ctx context.Context, name string, w batch, list []unsafe.Pointer) (Rates, error) {
-	f := d.fns[name]
-	s, err := d.runTimed(ctx, f, list)
-	if err != nil {
-		return Rates{}, err
+// batches are those that a kernel did, from the begin of its first block to the end of its last
+// in ns of the GPU's clock.
+type batches struct {
+	n, begin, end uint64
+	clocks        span
+}
+
+// on is when the batches ran, on the host's wall clock.
+func (r *batches) on() gpu.Span {
+	return gpu.Span{Start: r.clocks.host(r.begin), End: r.clocks.host(r.end)}
+}
+
+// runBatches runs a kernel that counts its batches.
+func (d *Device) runBatches(ctx context.Context, name string, list []unsafe.Pointer) (r batches, err error) {
+	if r.clocks, err = d.runTimed(ctx, d.fns[name], list); err != nil {
+		return r, err
 	}
 	ctl := make([]byte, kernels.CtlSize)
 	if err := d.download(ctl, d.ctl); err != nil {
-		return Rates{}, err
+		return r, err
 	}
-	begin := binary.LittleEndian.Uint64(ctl[kernels.CtlBegin:])
-	end := binary.LittleEndian.Uint64(ctl[kernels.CtlEnd:])
-	if begin == 0 || end <= begin {
-		return Rates{}, fmt.Errorf("%w: kernel %s left no time stamps", ErrCUDA, name)
+	r.n = binary.LittleEndian.Uint64(ctl[kernels.CtlBatches:])
+	r.begin = binary.LittleEndian.Uint64(ctl[kernels.CtlBegin:])
+	r.end = binary.LittleEndian.Uint64(ctl[kernels.CtlEnd:])
+	if r.begin == 0 || r.end <= r.begin {
+		return r, fmt.Errorf("%w: kernel %s left no time stamps", ErrCUDA, name)
 	}
-	out := Rates{Batches: binary.LittleEndian.Uint64(ctl[kernels.CtlBatches:]), Blocks: f.blocks}
-	out.Begin, out.Ended = s.host(begin), s.host(end)
-	out.ClockU = time.Duration(max(s.a.u, s.b.u))
-	perSecond := float64(out.Batches) * kernels.Threads / (float64(end-begin) * 1e-9)
-	out.BytesPerSec, out.FlopsPerSec = perSecond*w.bytes, perSecond*w.flops
-	return out, nil
+	return r, nil
 }
 
 var _ gpu.MixRunner = (*Device)(nil)
@@ -92,29 +79,24 @@ func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration
 		return gpu.MixRan{}, fmt.Errorf("cuda: mix of %d rounds for %v: both must be positive", rounds, length)
 	}
 	name := fmt.Sprintf("mix of %d rounds", rounds)
-	w := batch{kernels.MixBytes, 2 * kernels.MixFMA * float64(rounds)}
-	r, err := ask(d, name, func() (Rates, error) {
+	r, err := ask(d, name, func() (batches, error) {
 		if _, loaded := d.fns[kernels.Mix]; !loaded {
 			if err := d.loadModule(kernels.MixSource, kernels.Mix); err != nil {
-				return Rates{}, err
+				return batches{}, err
 			}
 		}
 		ns, mask, n := uint64(length), d.part(d.fns[kernels.Mix].blocks)-16, rounds
-		return d.runBatches(ctx, kernels.Mix, w, append(params(&d.ctl, &d.buf, &mask, &ns), unsafe.Pointer(&n)))
+		return d.runBatches(ctx, kernels.Mix, append(params(&d.ctl, &d.buf, &mask, &ns), unsafe.Pointer(&n)))
 	})
 	if err != nil {
 		return gpu.MixRan{}, err
 	}
-	did := float64(r.Batches) * kernels.Threads
+	did := float64(r.n) * kernels.Threads
 	return gpu.MixRan{
-		Kernel: gpu.Kernel{Name: name, Span: gpu.Span{Start: r.Begin, End: r.Ended}},
-		Bytes:  did * w.bytes, Flops: did * w.flops,
+		Kernel: gpu.Kernel{Name: name, Span: r.on()},
+		Bytes:  did * kernels.MixBytes, Flops: did * 2 * kernels.MixFMA * float64(rounds),
 	}, nil
 }
-
-var (
-	batchFlops = map[gpu.Benchmark]float64{gpu.BenchCompute: 2 * kernels.ComputeFMA, gpu.BenchHalf: 2 * kernels.HalfFMA}
-)
 
 // WarmUp loads memory and SMs for length, as a marker's high chip does.
 func (d *Device) WarmUp(ctx context.Context, length time.Duration) error {
@@ -281,7 +263,7 @@ func (r *trainRun) prepare() (err error) {
 // timed queues a built-in kernel with control words of its own.
 func (r *trainRun) timed(b gpu.Benchmark, ctl uint64, length time.Duration) error {
 	ns, mask := uint64(length), r.d.maskOf(b)
-	return r.d.launch(r.d.fns[benchmarks[b].entry], params(&ctl, &r.d.buf, &mask, &ns)...)
+	return r.d.launch(r.d.fns[benchmarks[b]], params(&ctl, &r.d.buf, &mask, &ns)...)
 }
 
 // stampSlot queues the kernel that writes the GPU's time into a slot's begin.

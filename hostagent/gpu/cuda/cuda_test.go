@@ -159,8 +159,7 @@ func TestPlayMarkerRefusesABadSpec(t *testing.T) {
 func TestBenchmarks(t *testing.T) {
 	g := newFakeGPU()
 	d := openFake(t, g)
-	for b, bench := range benchmarks {
-		entry := bench.entry
+	for b, entry := range benchmarks {
 		k, err := d.RunBenchmark(t.Context(), b, 30*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)

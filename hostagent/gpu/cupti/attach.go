@@ -76,7 +76,15 @@ func Attach(dir string, o Options) error {
 		return err
 	}
 	attached.pid, attached.file = pid, f
-	lib, version, l, err := open()
+	var version uint32
+	var l layout
+	lib, err := load()
+	if err == nil {
+		err = lib.check("cuptiGetVersion", lib.GetVersion(&version))
+	}
+	if err == nil {
+		l, err = layoutOf(version)
+	}
 	log := launchlog.NewWriter(f, uint32(pid), version, time.Now().UnixNano())
 	if err == nil {
 		attached.lib = lib
@@ -97,17 +105,6 @@ func Attach(dir string, o Options) error {
 		return errors.Join(err, log.End())
 	}
 	return log.Flush()
-}
-
-// open finds CUPTI and asks which it is.
-func open() (lib *library, version uint32, l layout, err error) {
-	if lib, err = load(); err != nil {
-		return nil, 0, l, err
-	}
-	if err = lib.check("cuptiGetVersion", lib.GetVersion(&version)); err == nil {
-		l, err = layoutOf(version)
-	}
-	return lib, version, l, err
 }
 
 // callbacks are made once: there is room for few in a process.

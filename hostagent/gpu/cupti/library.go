@@ -417,10 +417,7 @@ func pointer[T any](a uintptr) *T { return *(**T)(unsafe.Pointer(&a)) }
 
 // A kernel's record is CUpti_ActivityKernel4 and its successors: packed to four bytes,
 // aligned to eight. Each version only adds at the end, so the fields used here lie where
-// version 4 (CUDA 9.0) put them:
-//
-//	kind 0, start 16, end 24, deviceId 40, streamId 48, grid 52, 56, 60,
-//	block 64, 68, 72, correlationId 92, name 104, sharedMemoryExecuted 140
+// version 4 (CUDA 9.0) put them; grid and block are three words each.
 //
 // Version 5 (CUDA 11.0) adds graphNodeId at 144 and graphId at 156; in 11.0
 // itself those four bytes were padding. Source: NVIDIA's headers of CUDA 10.2

@@ -234,18 +234,32 @@ type Reader struct {
 	// Process is filled while the log is read; it is complete at its end.
 	Process   Process
 	r         *bufio.Reader
-	n         int64 // bytes read
+	in        *counted
 	lastStart int64
 	lastCorr  uint32
 	dropped   uint64
 	err       error // of the entry that is being read
 }
 
+// counted counts the bytes that are read from a file, for positions in errors.
+type counted struct {
+	io.Reader
+	n int64
+}
+
+// Read reads and counts.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
 // Open reads the begin of a log.
 func Open(r io.Reader) (*Reader, error) {
-	l := &Reader{r: bufio.NewReaderSize(r, 1<<16)}
+	l := &Reader{in: &counted{Reader: r}}
+	l.r = bufio.NewReaderSize(l.in, 1<<16)
 	head := make([]byte, len(magic))
-	if _, err := io.ReadFull(l, head); err != nil || string(head) != magic {
+	if _, err := io.ReadFull(l.r, head); err != nil || string(head) != magic {
 		return nil, fmt.Errorf("%w (it begins with %q)", ErrNotLog, head)
 	}
 	pid, cupti, started := l.upTo(math.MaxUint32), l.upTo(math.MaxUint32), l.int()
@@ -257,28 +271,12 @@ func Open(r io.Reader) (*Reader, error) {
 	return l, nil
 }
 
-// Read and ReadByte count the bytes that they read, for positions in errors.
-func (l *Reader) Read(p []byte) (int, error) {
-	n, err := l.r.Read(p)
-	l.n += int64(n)
-	return n, err
-}
-
-// ReadByte is Read for one byte.
-func (l *Reader) ReadByte() (byte, error) {
-	b, err := l.r.ReadByte()
-	if err == nil {
-		l.n++
-	}
-	return b, err
-}
-
 // Next fills k with the next kernel. At the end it returns io.EOF, also where the last
 // entry was cut short; Process.Whole distinguishes the two. Damage wraps ErrCorrupt.
 func (l *Reader) Next(k *Kernel) error {
 	for {
-		at := l.n
-		tag, err := l.ReadByte()
+		at := l.in.n - int64(l.r.Buffered())
+		tag, err := l.r.ReadByte()
 		if err != nil {
 			return err
 		}
@@ -321,7 +319,7 @@ func (l *Reader) entry(tag byte, k *Kernel) (kernel bool, err error) {
 		ordinal := l.upTo(1 << 16)
 		var uuid [16]byte
 		if l.err == nil {
-			_, l.err = io.ReadFull(l, uuid[:])
+			_, l.err = io.ReadFull(l.r, uuid[:])
 		}
 		if l.err == nil {
 			p.Devices[uint32(ordinal)] = uuid
@@ -332,7 +330,11 @@ func (l *Reader) entry(tag byte, k *Kernel) (kernel bool, err error) {
 	case tagYielded:
 		p.Yielded = p.Started + l.int()
 	case tagEnd:
-		l.end()
+		kernels, reported, dropped := l.upTo(math.MaxInt64), l.upTo(math.MaxInt64), l.upTo(math.MaxInt64)
+		l.refuse(kernels != p.Kernels, "it counts %d kernels, %d are there", kernels, p.Kernels)
+		if l.err == nil {
+			p.Reported, p.Dropped, p.Whole = reported, dropped, true
+		}
 	default:
 		l.refuse(true, "unknown entry %q", tag)
 	}
@@ -352,7 +354,7 @@ func (l *Reader) refuse(cond bool, format string, a ...any) {
 // upTo reads an unsigned number and refuses one above most.
 func (l *Reader) upTo(most uint64) (v uint64) {
 	if l.err == nil {
-		v, l.err = binary.ReadUvarint(l)
+		v, l.err = binary.ReadUvarint(l.r)
 		l.refuse(v > most, "%d is more than %d", v, most)
 	}
 	return v
@@ -361,7 +363,7 @@ func (l *Reader) upTo(most uint64) (v uint64) {
 // int reads a signed number.
 func (l *Reader) int() (v int64) {
 	if l.err == nil {
-		v, l.err = binary.ReadVarint(l)
+		v, l.err = binary.ReadVarint(l.r)
 	}
 	return v
 }
@@ -373,7 +375,7 @@ func (l *Reader) text() string {
 		return ""
 	}
 	b := make([]byte, n)
-	_, l.err = io.ReadFull(l, b)
+	_, l.err = io.ReadFull(l.r, b)
 	return string(b)
 }
 
@@ -395,16 +397,6 @@ func (l *Reader) marker() {
 	}
 	if l.err == nil {
 		p.Markers = append(p.Markers, m)
-	}
-}
-
-// end reads the counts, and compares that of the kernels with those read.
-func (l *Reader) end() {
-	p := &l.Process
-	kernels, reported, dropped := l.upTo(math.MaxInt64), l.upTo(math.MaxInt64), l.upTo(math.MaxInt64)
-	l.refuse(kernels != p.Kernels, "it counts %d kernels, %d are there", kernels, p.Kernels)
-	if l.err == nil {
-		p.Reported, p.Dropped, p.Whole = reported, dropped, true
 	}
 }
 

@@ -264,7 +264,9 @@ func (l *library) list() ([]Card, error) {
 		if err := d.identify(); err != nil {
 			return nil, fmt.Errorf("nvml: list: GPU %d: %w", i, err)
 		}
-		out[i] = Card{d.info, l.cut(*h)}
+		// A card, or a library, that does not know of MIG is whole.
+		now, next := new(uint32), new(uint32)
+		out[i] = Card{d.info, l.MIGMode != nil && l.MIGMode(*h, now, next) == success && *now == 1}
 	}
 	return out, nil
 }
@@ -282,14 +284,4 @@ func LibraryVersion() string {
 		return ""
 	}
 	return dl.Text(b)
-}
-
-// cut reports whether MIG is on. A card, or a library, that does not know of it
-// is whole.
-func (l *library) cut(h handle) bool {
-	if l.MIGMode == nil {
-		return false
-	}
-	now, next := new(uint32), new(uint32)
-	return l.MIGMode(h, now, next) == success && *now == 1
 }

@@ -50,7 +50,6 @@ type pciInfo struct {
 
 // Fields of nvmlDeviceGetFieldValues (nvml.h).
 const (
-	fieldEnergy  = 83  // mJ since the driver was loaded
 	fieldAverage = 185 // mW
 	fieldInstant = 186 // mW
 )

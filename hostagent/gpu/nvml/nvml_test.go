@@ -248,24 +248,6 @@ func TestCondition(t *testing.T) {
 	}
 }
 
-func TestMilliwatts(t *testing.T) {
-	l := fake()
-	d, _ := open(l, "")
-	if mw, err := (gpu.Milliwatts{Sensor: d}).Read(); mw != 452000 || err != nil {
-		t.Errorf("got %d, %v", mw, err)
-	}
-	l = fake()
-	l.FieldValues = nil
-	d, _ = open(l, "")
-	if mw, err := (gpu.Milliwatts{Sensor: d}).Read(); mw != 134500 || err != nil {
-		t.Errorf("without fields: got %d, %v", mw, err)
-	}
-	l.PowerUsage = func(handle, *uint32) result { return notSupported }
-	if _, err := (gpu.Milliwatts{Sensor: d}).Read(); !errors.Is(err, gpu.ErrNoPower) {
-		t.Errorf("without a sensor: got %v", err)
-	}
-}
-
 const tinyNVML = `
 #include <string.h>
 #include <stdint.h>

@@ -281,9 +281,18 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 	if err := t.Validate(); err != nil {
 		return gpu.Ran{}, fmt.Errorf("sim: %w", err)
 	}
-	k, err := d.kernel(t.Insert)
-	if err != nil {
-		return gpu.Ran{}, fmt.Errorf("sim: train: %w", err)
+	var k Kernel
+	insert, ok := benchLoads[t.Insert.Benchmark]
+	switch {
+	case d.cfg.Kernel != nil:
+		k = *d.cfg.Kernel
+	case t.Insert.PTX != nil:
+		return gpu.Ran{}, fmt.Errorf("sim: train: %w: a PTX file needs a real GPU: name a built-in kernel, or what a "+
+			"simulated one draws", ErrKernel)
+	case !ok:
+		return gpu.Ran{}, fmt.Errorf("sim: train: %w: %q: want half, compute or memory", ErrKernel, t.Insert.Benchmark)
+	default:
+		k.Cold = []Step{{Load: insert, For: t.Insert.Length}}
 	}
 	carrier, ok := benchLoads[t.Carrier]
 	if !ok {
@@ -310,22 +319,6 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 		return gpu.Ran{}, fmt.Errorf("sim: train: %w", err)
 	}
 	return shift(ran, begin), nil
-}
-
-// kernel returns the power of an insert. ErrKernel for one that cannot be simulated.
-func (d *Device) kernel(i gpu.Insert) (Kernel, error) {
-	if d.cfg.Kernel != nil {
-		return *d.cfg.Kernel, nil
-	}
-	if i.PTX != nil {
-		return Kernel{}, fmt.Errorf("%w: a PTX file needs a real GPU: name a built-in kernel, or what a simulated one "+
-			"draws", ErrKernel)
-	}
-	l, ok := benchLoads[i.Benchmark]
-	if !ok {
-		return Kernel{}, fmt.Errorf("%w: %q: want half, compute or memory", ErrKernel, i.Benchmark)
-	}
-	return Kernel{Cold: []Step{{Load: l, For: i.Length}}}, nil
 }
 
 // lay returns the steps of a train, and how it runs, from time zero on.

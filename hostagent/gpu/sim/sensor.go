@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -187,12 +188,8 @@ func (Wall) Now() time.Time { return time.Now() }
 
 // WaitUntil sleeps until t.
 func (Wall) WaitUntil(ctx context.Context, t time.Time) error {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
+	if backoff.Sleep(ctx, time.Until(t)) != nil {
 		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
+	return nil
 }

@@ -223,7 +223,21 @@ func (m *Measurement) follow(ctx context.Context, cfg measurement.Config, work m
 				return fmt.Errorf("%w: %w: a command while another is being obeyed", ErrLost, wire.ErrMessage)
 			}
 		case *pb.MeasureResponse_Progress:
-			m.advance(cfg, e.Progress)
+			// The daemon's phase and task are noted, and reported.
+			now := measurement.Phase("a step of another version")
+			if n := e.Progress.GetPhase(); n >= 1 && int(n) <= len(phases) {
+				now = phases[n-1]
+			}
+			m.mu.Lock()
+			m.phase = now
+			if id := store.TaskID(e.Progress.GetTaskId()); id != 0 {
+				m.task = store.Brief{ID: id, State: store.Running}
+			}
+			id := m.task.ID
+			m.mu.Unlock()
+			if cfg.Progress != nil {
+				cfg.Progress(measurement.Progress{Task: id, Phase: now})
+			}
 		case *pb.MeasureResponse_Outcome:
 			return m.conclude(ctx, e.Outcome)
 		}
@@ -288,24 +302,6 @@ func (m *Measurement) do(
 		return err
 	}
 	return fmt.Errorf("%w: a command that is not known to this version", wire.ErrMessage)
-}
-
-// advance notes the daemon's phase and task, and reports them.
-func (m *Measurement) advance(cfg measurement.Config, p *pb.MeasureProgress) {
-	now := measurement.Phase("a step of another version")
-	if n := p.GetPhase(); n >= 1 && int(n) <= len(phases) {
-		now = phases[n-1]
-	}
-	m.mu.Lock()
-	m.phase = now
-	if id := store.TaskID(p.GetTaskId()); id != 0 {
-		m.task = store.Brief{ID: id, State: store.Running}
-	}
-	id := m.task.ID
-	m.mu.Unlock()
-	if cfg.Progress != nil {
-		cfg.Progress(measurement.Progress{Task: id, Phase: now})
-	}
 }
 
 // conclude stores the outcome's task and returns its failure, which wraps the errors of this

@@ -95,12 +95,22 @@ func StartBracketBy(ctx context.Context, cfg Config, measure MeasureFunc) (*Brac
 			cfg.Progress(p)
 		}
 	}
-	// Measure runs here from begin to end. gate and wait hold it at the start marker and at
+	// Measure runs here from begin to end. gate and work hold it at the start marker and at
 	// the work until the caller's steps let it go on.
+	work := func(ctx context.Context) ([]gpu.Kernel, error) {
+		m.begun = time.Now()
+		close(m.work)
+		select {
+		case k := <-m.kernels:
+			return k, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	go func() {
 		defer close(m.done)
 		defer m.cancel(nil)
-		m.id, m.err = measure(ctx, inner, m.wait)
+		m.id, m.err = measure(ctx, inner, work)
 	}()
 	if err := m.await(m.ready); err != nil {
 		return nil, err
@@ -157,18 +167,6 @@ func (g gate) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind
 		close(g.m.played)
 	}
 	return p, err
-}
-
-// wait is the work as Measure sees it.
-func (m *Bracket) wait(ctx context.Context) ([]gpu.Kernel, error) {
-	m.begun = time.Now()
-	close(m.work)
-	select {
-	case k := <-m.kernels:
-		return k, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // enter takes the turn for a step that follows from another.

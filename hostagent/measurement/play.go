@@ -120,8 +120,20 @@ func (s *attempt) bracket(ctx context.Context, work Work) error {
 	}
 	s.enter(PhaseWork)
 	err := s.work(ctx, work)
-	if innerErr := s.putInner(ctx); innerErr != nil {
-		return errors.Join(err, innerErr)
+	if s.cfg.Played != nil {
+		// The markers that the work played itself, in the order of their times, are numbered from
+		// 1 within their kind.
+		inner, innerErr := s.cfg.Played()
+		if innerErr != nil {
+			return errors.Join(err, &playError{"read the markers around single kernels", innerErr})
+		}
+		n := map[marker.Kind]int{}
+		for _, p := range inner {
+			n[p.Kind]++
+			if innerErr := s.putPlayed(ctx, n[p.Kind], p); innerErr != nil {
+				return errors.Join(err, innerErr)
+			}
+		}
 	}
 	if ctx.Err() != nil {
 		return errors.Join(context.Cause(ctx), err)
@@ -154,26 +166,6 @@ func (s *attempt) putPlayed(ctx context.Context, number int, p gpu.Played) error
 		return err
 	}
 	return playing("store the marker", s.cfg.DB.PutPlayed(context.WithoutCancel(ctx), s.id, edges))
-}
-
-// putInner stores the markers that the work played itself, in the order of their
-// times; they are numbered from 1 within their kind.
-func (s *attempt) putInner(ctx context.Context) error {
-	if s.cfg.Played == nil {
-		return nil
-	}
-	list, err := s.cfg.Played()
-	if err != nil {
-		return &playError{"read the markers around single kernels", err}
-	}
-	n := map[marker.Kind]int{}
-	for _, p := range list {
-		n[p.Kind]++
-		if err := s.putPlayed(ctx, n[p.Kind], p); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // work runs the measured work and stores when it ran, and how it failed. The work's own

@@ -111,7 +111,10 @@ func (c *Client) fail(operation string, err error) error {
 	}
 	switch status.Code(err) {
 	case codes.Unavailable:
-		if connectionBroke(text) {
+		// UNAVAILABLE is gRPC's own, for a lost connection, or the monitor's, about its instrument
+		// or its end.
+		lost := []string{"connection", "transport", "name resolver", "produced zero addresses"}
+		if slices.ContainsFunc(lost, func(s string) bool { return strings.Contains(text, s) }) {
 			advice := remedy(text)
 			// A dialler's error comes without gRPC's text around it.
 			const around = "Error while dialing: "
@@ -119,7 +122,7 @@ func (c *Client) fail(operation string, err error) error {
 				text = strings.TrimSuffix(text[i+len(around):], `"`)
 			}
 			return fmt.Errorf("%s: %w: %s at %s; %s", operation, ErrUnreachable, text, c.address, advice)
-		} // else the monitor answers, and its instrument does not
+		}
 	case codes.NotFound:
 		return fmt.Errorf("%s: %w: %s", operation, ErrGone, text)
 	case codes.OutOfRange:
@@ -137,13 +140,6 @@ func (c *Client) fail(operation string, err error) error {
 // bad names the monitor in an error about its answer.
 func (c *Client) bad(operation string, err error) error {
 	return fmt.Errorf("%s: monitor %s: %w", operation, c.address, err)
-}
-
-// connectionBroke reports whether UNAVAILABLE is gRPC's own, for a lost connection, and
-// not the monitor's, about its instrument or its end.
-func connectionBroke(text string) bool {
-	return slices.ContainsFunc([]string{"connection", "transport", "name resolver", "produced zero addresses"},
-		func(s string) bool { return strings.Contains(text, s) })
 }
 
 // remedy returns the advice on a monitor that does not answer, by gRPC's text.

@@ -306,7 +306,10 @@ func (r *recorder) flush() error {
 	if err != nil {
 		r.log.Trouble(err.Error())
 	}
-	if kept := r.pool.lent(); err == nil && kept > 0 {
+	r.pool.mu.Lock()
+	kept := r.pool.made - len(r.pool.free)
+	r.pool.mu.Unlock()
+	if err == nil && kept > 0 {
 		trouble := fmt.Sprintf("%d of CUPTI's buffers never came back, so kernels are missing: another profiler took "+
 			"CUPTI unseen", kept)
 		if attached.unwatched != nil {

@@ -237,13 +237,6 @@ func (p *pool) put(b uintptr) {
 	p.free = append(p.free, b)
 }
 
-// lent is how many buffers CUPTI holds.
-func (p *pool) lent() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.made - len(p.free)
-}
-
 // stock sees to it that n buffers are at hand, off the program's thread.
 func (p *pool) stock(n int) {
 	p.mu.Lock()

@@ -406,8 +406,12 @@ func (t *trace) nothing(s span) answer {
 // Traces returns the readings for a plot: watts, joules for the counter. It is for after Run.
 func (w *Watcher) Traces() []Trace {
 	all := []Trace{
-		{SMA, w.sma.points()}, {MTSM, w.mtsm.points()}, {PAPI, w.papi.points()},
-		{AverageField, w.average.points()}, {InstantField, w.instant.points()}, {Counter, w.counter.points()},
+		{SMA, w.sma.points()},
+		{MTSM, w.mtsm.points()},
+		{PAPI, w.papi.points()},
+		{AverageField, w.average.points()},
+		{InstantField, w.instant.points()},
+		{Counter, w.counter.points()},
 	}
 	return slices.DeleteFunc(all, func(t Trace) bool { return len(t.Points) == 0 })
 }

@@ -190,10 +190,7 @@ func retriable(err error) bool {
 
 // versionText formats a peer's version, which may be missing or hostile.
 func versionText(version string) string {
-	if version == "" {
-		return "of an unknown version"
-	}
-	return measure.Printable(version)
+	return cmp.Or(measure.Printable(version), "of an unknown version")
 }
 
 const (

@@ -54,7 +54,7 @@ func offRate(tb measure.Timebase, f *clock.Fit) string {
 // relate fits the meter's clock to the host's from the chip edges of markers that were both
 // played and found. An averaging instrument does not define where in its average a value
 // lies: half of the average's length enters as the uncertainty of the offset. The rates may
-// lie apart by twice what the meter states of its own clock, as a relative standard
+// lie apart by twice the meter's statement about its own clock, as a relative standard
 // uncertainty.
 func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (*clock.Fit, error) {
 	if len(played) == 0 {

@@ -122,7 +122,7 @@ const unheard = "the capture has ended, and its process, which this machine does
 // its outcome, which then replaces this one. Reasons for the task's being open are dropped.
 func interruption(ctx context.Context, db Store, t store.Row, life store.Liveness) (verdict, error) {
 	v := verdict{recovered: true}
-	// What holds once the rest has been fetched stays.
+	// Reasons that hold once the rest has been fetched stay.
 	reason, _, _ := strings.Cut(t.Reason, notStopped)
 	reason, _, _ = strings.Cut(reason, transferStopped)
 	if reason = strings.TrimSuffix(reason, "; "); reason != "" {
@@ -205,7 +205,7 @@ func sweep(ctx context.Context, db Store, dial Dial) error {
 	return errors.Join(errs...)
 }
 
-// sweepAt releases what one monitor still keeps of ended tasks, but for what is held until a
+// sweepAt releases the captures of ended tasks on one monitor, but for those held until a
 // task is replicated: the publisher releases that.
 func sweepAt(ctx context.Context, db Store, dial Dial, address string, tasks []store.Row) error {
 	m, closeConn, err := dial(ctx, address)

@@ -61,7 +61,7 @@ func (t *tally) check(want session.Trailer) error {
 type Counters struct{ Chunks, Scans, Bytes atomic.Uint64 }
 
 // Transfer reads a capture into the database, from the first chunk that is not
-// there yet, and holds it against the trailer; n counts what is stored. Every batch is on disk
+// there yet, and holds it against the trailer; n counts the stored chunks. Every batch is on disk
 // before the next one is asked of the database. It may be repeated. A trailer that does not fit
 // may have been changed on the line: it is read again, trailers times, with a stream that must
 // be empty.

@@ -50,7 +50,7 @@ type SampleStats struct {
 
 // Sample reads the sensor at a steady beat until ctx ends; then it hands on its last batch
 // and returns. The energy counter, a call of some 3 ms, is read once before the first beat
-// and once after the last. The sink may keep what it gets; it runs on another goroutine: a slow
+// and once after the last. The sink may keep its batches; it runs on another goroutine: a slow
 // one loses batches, which are counted, and delays no beat. The error is the sink's first, if
 // any.
 func Sample(

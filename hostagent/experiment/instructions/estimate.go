@@ -42,7 +42,7 @@ type Estimate struct {
 	Checked bool    `json:"checked"`
 }
 
-// partner names what a run is held against in its campaign: the run without the block, by its
+// partner names the counterpart of a run in its campaign: the run without the block, by its
 // content, or the mean power of the idle GPU, by the method.
 type partner struct {
 	campaign int64 // when it began; a time.Time compares its zone as well

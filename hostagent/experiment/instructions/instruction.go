@@ -146,7 +146,7 @@ type Kernel struct {
 	Capability int
 }
 
-// programPTX is the text of all programs. What differs between them replaces the words behind a $.
+// programPTX is the text of all programs; the parts that differ replace the words behind a $.
 //
 //go:embed instruction.ptx
 var programPTX string

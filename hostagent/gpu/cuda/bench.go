@@ -26,7 +26,7 @@ func (d *Device) RunBenchmark(ctx context.Context, b gpu.Benchmark, length time.
 	return []gpu.Kernel{{Name: string(b), Span: r.on()}}, nil
 }
 
-// benchmark runs a built-in kernel, and returns what it left.
+// benchmark runs a built-in kernel, and returns its batches.
 func (d *Device) benchmark(ctx context.Context, b gpu.Benchmark, length time.Duration) (batches, error) {
 	entry, ok := benchmarks[b]
 	if !ok {

@@ -365,7 +365,14 @@ func (d *DB) campaigns(ctx context.Context, op, tail string, args ...any) ([]Ins
 func (d *DB) Instructions(ctx context.Context, id CampaignID) ([]InstructionRun, error) {
 	s := d.reading(ctx)
 	s.mustHaveCampaign(id)
-	out := all(s, scanInstruction, `SELECT pass, instruction, layout, level, steps, block, base, turns, threads, time_s,
+	out := all(s, func(rows *sql.Rows, r *InstructionRun) error {
+		var turns, threads, cycles, x int64
+		err := rows.Scan(&r.Pass, textTo(&r.Instruction), textTo(&r.Layout), &r.Level, &r.Steps, &r.Block, textTo(&r.Base),
+			&turns, &threads, realTo(&r.Time), &cycles, &x, &r.Checked, realTo(&r.Reads), realTo(&r.SM), &r.Celsius,
+			textTo(&r.Error))
+		r.Turns, r.Threads, r.Cycles, r.X = uint64(turns), uint64(threads), uint64(cycles), uint64(x)
+		return err
+	}, `SELECT pass, instruction, layout, level, steps, block, base, turns, threads, time_s,
 		cycles, x, checked, reads_hz, coalesce(sm_hz,0), coalesce(celsius,0), error
 		FROM instruction_run WHERE campaign_id=? ORDER BY number`, id)
 	s.each(`SELECT number, method, watts FROM instruction_power WHERE campaign_id=?`, []any{id},
@@ -386,17 +393,6 @@ func (d *DB) Instructions(ctx context.Context, id CampaignID) ([]InstructionRun,
 			return true
 		})
 	return out, wrap(fmt.Sprintf("read runs of campaign %d", id), s.err)
-}
-
-// scanInstruction reads a row of instruction_run in the order of its columns, without its
-// powers.
-func scanInstruction(rows *sql.Rows, r *InstructionRun) error {
-	var turns, threads, cycles, x int64
-	err := rows.Scan(&r.Pass, textTo(&r.Instruction), textTo(&r.Layout), &r.Level, &r.Steps, &r.Block, textTo(&r.Base),
-		&turns, &threads, realTo(&r.Time), &cycles, &x, &r.Checked, realTo(&r.Reads), realTo(&r.SM), &r.Celsius,
-		textTo(&r.Error))
-	r.Turns, r.Threads, r.Cycles, r.X = uint64(turns), uint64(threads), uint64(cycles), uint64(x)
-	return err
 }
 
 // DeleteInstructions deletes a campaign with its runs.

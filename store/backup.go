@@ -58,8 +58,15 @@ func dropPart(part string) error {
 // writing: page by page, within one read transaction. The log (-wal) grows meanwhile
 // by the rows written meanwhile. The copy is one file, without a log, that opens for reading
 // from a medium that cannot be written. It takes its name when it is whole.
-func (d *DB) Backup(ctx context.Context, path string, progress func(done, of int)) (err error) {
+func (d *DB) Backup(ctx context.Context, path string, progress func(done, of int)) error {
 	op := "back up to " + path
+	return makeFile(ctx, path, op, func(part string) error { return wrap(op, d.copyPages(ctx, part, progress)) })
+}
+
+// makeFile makes a new file by fill, which writes to the name that it gets. The file takes its own name
+// when it is whole; a part that is not is deleted, with its logs. Order of steps: fill, fold the log in,
+// sync, rename.
+func makeFile(ctx context.Context, path, op string, fill func(part string) error) (err error) {
 	part, err := newFile(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
@@ -69,8 +76,8 @@ func (d *DB) Backup(ctx context.Context, path string, progress func(done, of int
 			err = errors.Join(err, dropPart(part))
 		}
 	}()
-	if err := d.copyPages(ctx, part, progress); err != nil {
-		return wrap(op, err)
+	if err := fill(part); err != nil {
+		return err
 	}
 	if err := settle(ctx, part); err != nil {
 		return wrap(op, err)

@@ -20,14 +20,13 @@ import (
 // not be empty, and printable: others wrap measure.ErrText. Beyond the limits it is
 // ErrFull.
 func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
-	if err := errors.Join(measure.CheckText("name", t.Name), measure.CheckText("user", t.User), measure.CheckText("job",
-		t.Job), CheckTags(t.Tags)); err != nil {
-		return 0, fmt.Errorf("begin task: %w", err)
+	err := errors.Join(measure.CheckText("name", t.Name), measure.CheckText("user", t.User),
+		measure.CheckText("job", t.Job), CheckTags(t.Tags))
+	if err == nil && t.Note != "" {
+		err = CheckNote(t.Note)
 	}
-	if t.Note != "" {
-		if err := CheckNote(t.Note); err != nil {
-			return 0, fmt.Errorf("begin task: %w", err)
-		}
+	if err != nil {
+		return 0, fmt.Errorf("begin task: %w", err)
 	}
 	op := "begin task " + t.Name
 	if t.Name == "" || t.User == "" {
@@ -50,7 +49,11 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 	// Task, membership and labels are one transaction: a task is never seen without its tags.
 	err = d.write(ctx, op, func(s *session) {
 		id = insertTask(s, &t, state)
-		joinGroup(s, id, t.Group)
+		// task_id IS NULL: a member has one task. A second one for the same member is ErrNotFound.
+		if g := t.Group; g.Group != 0 && s.exec(`UPDATE group_member SET task_id=?, reason='' WHERE group_id=?
+			AND ordinal=? AND task_id IS NULL`, id, g.Group, g.Member) == 0 {
+			s.fail(fmt.Errorf("GPU %d of group %d: %w", g.Member, g.Group, ErrNotFound))
+		}
 		labelNew(s, id, &t)
 	})
 	if err == nil && t.Partial {
@@ -67,6 +70,10 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 func insertTask(s *session, t *NewTask, state State) TaskID {
 	s.exec(`INSERT INTO "user"(login) VALUES(?) ON CONFLICT DO NOTHING`, t.User)
 	m, cold, owner := t.Marker, 0, t.Owner
+	var launched any // as the column taskTime shows it
+	if !t.Launched.IsZero() {
+		launched = t.Launched.UTC().Format("2006-01-02T15:04:05.000000Z")
+	}
 	if state == Partial {
 		// thisProcess names the process that a sweep must find dead before it deletes the leftover.
 		cold, owner = partialCold, thisProcess()
@@ -75,7 +82,7 @@ func insertTask(s *session, t *NewTask, state State) TaskID {
 		capture_id, gpu, gpu_uuid, driver, marker_code, marker_chip_s, marker_guard, marker_tag_bits, marker_tag, job,
 		owner, cold) VALUES((SELECT user_id FROM "user" WHERE login=?), ?,?,?,?,?,?,?, ?,?,?, ?,?,?,?,?, nullif(?,''),
 		nullif(?,''), ?) RETURNING task_id`,
-		t.User, t.Name, nanos(t.Launched), isoTime(t.Launched), nanos(time.Now()), state, t.Monitor, t.CaptureID,
+		t.User, t.Name, nanos(t.Launched), launched, nanos(time.Now()), state, t.Monitor, t.CaptureID,
 		t.GPU, t.GPUUUID, t.Driver, m.Code, m.Chip, m.Guard, m.TagBits, m.Tag, t.Job, owner, cold)
 }
 
@@ -262,15 +269,6 @@ func (d *DB) BeginGroup(ctx context.Context, g NewGroup) (GroupID, error) {
 	return id, err
 }
 
-// joinGroup makes a new task a member of its group.
-func joinGroup(s *session, id TaskID, r GroupRef) {
-	// task_id IS NULL: a member has one task. A second one for the same member is ErrNotFound.
-	if r.Group != 0 && s.exec(`UPDATE group_member SET task_id=?, reason='' WHERE group_id=? AND ordinal=?
-		AND task_id IS NULL`, id, r.Group, r.Member) == 0 {
-		s.fail(fmt.Errorf("GPU %d of group %d: %w", r.Member, r.Group, ErrNotFound))
-	}
-}
-
 // FailMember records why a member has no task. A member with a task stays unchanged.
 func (d *DB) FailMember(ctx context.Context, r GroupRef, reason string) error {
 	return d.write(ctx, fmt.Sprintf("note what GPU %d of group %d lacks", r.Member, r.Group), func(s *session) {
@@ -301,19 +299,6 @@ func (d *DB) Group(ctx context.Context, id GroupID) (g Group, err error) {
 			AND `+published+`),0), reason FROM group_member m WHERE group_id=? ORDER BY ordinal`, id)
 	})
 	return g, err
-}
-
-// leaveGroups prepares the deletion of the tasks of a condition: the members of their groups
-// record that the task was deleted. It returns the groups.
-func leaveGroups(s *session, where string, args []any) []GroupID {
-	// The foreign key would set task_id to NULL on its own; the reason must name the task before that.
-	selected := `task_id IN (SELECT task_id FROM task WHERE ` + where + `)`
-	groups := values[GroupID](s, `SELECT DISTINCT group_id FROM group_member WHERE `+selected, args...)
-	if len(groups) > 0 {
-		// #nosec G202 -- selected is a condition of this package
-		s.exec(`UPDATE group_member SET reason='task ' || task_id || ' was deleted' WHERE `+selected, args...)
-	}
-	return groups
 }
 
 // dropEmpty deletes those of the groups that have no task left.

@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -91,7 +91,7 @@ type checker struct {
 
 // add appends a finding, printable and on one line, whatever the file holds.
 func (c *checker) add(f Finding) {
-	f.What = measure.Printable(f.What) // on one line, whatever the file holds
+	f.What = measure.Printable(f.What)
 	c.out.Findings = append(c.out.Findings, f)
 }
 
@@ -124,9 +124,9 @@ func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) 
 			return &c.out, nil
 		} else if err != nil {
 			return nil, wrap(op, err)
-			// Each task is read in a transaction of its own, so that a check of hours holds back no writer.
 		}
 	}
+	// Each task is read in a transaction of its own, so that a check of hours holds back no writer.
 	for i, id := range ids {
 		switch err := c.task(ctx, id); {
 		case isCorrupt(err):
@@ -226,7 +226,11 @@ func (c *checker) pages(ctx context.Context) error {
 	for _, s := range lines {
 		f := Finding{Kind: BadPage, Chunk: NoChunk, What: s, Remedy: salvageRemedy}
 		if m := tree().FindStringSubmatch(s); m != nil {
-			f.What += c.treeName(ctx, m[1])
+			var kind, name string // else the number alone must do
+			if c.d.reading(ctx).row(`SELECT type, name FROM main.sqlite_master WHERE rootpage=CAST(? AS INTEGER)`, m[1]).
+				found(&kind, &name) {
+				f.What += fmt.Sprintf(" (%s %s)", kind, name)
+			}
 		}
 		if strings.Contains(s, "task_text") {
 			f.Kind, f.Remedy, f.Mendable = BadSearch, "db repair makes it anew", true
@@ -241,19 +245,6 @@ func (c *checker) pages(ctx context.Context) error {
 	return nil
 }
 
-// treeName is the table or index that a root page belongs to, in brackets.
-func (c *checker) treeName(ctx context.Context, root string) string {
-	n, err := strconv.Atoi(root)
-	if err != nil {
-		return ""
-	}
-	var kind, name string
-	if !c.d.reading(ctx).row(`SELECT type, name FROM main.sqlite_master WHERE rootpage=?`, n).found(&kind, &name) {
-		return "" // the number alone must do
-	}
-	return fmt.Sprintf(" (%s %s)", kind, name)
-}
-
 // schema compares the file with a new database.
 func (c *checker) schema(ctx context.Context) error {
 	want, err := reference()
@@ -265,25 +256,25 @@ func (c *checker) schema(ctx context.Context) error {
 		return err
 	}
 	// Objects that are there and not wanted are left alone: users may add indexes and views.
-	for name, w := range want {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		w := want[name]
 		g, there := got[name]
 		if there && canonicalSQL(g.sql) == canonicalSQL(w.sql) {
 			continue
 		}
-		f := Finding{Kind: BadSchema, Chunk: NoChunk, What: fmt.Sprintf("%s %s was changed", w.kind, name), name: name}
+		// A table holds data: making it anew would lose them.
+		f := Finding{
+			Kind: BadSchema, Chunk: NoChunk, What: fmt.Sprintf("%s %s was changed", w.kind, name), name: name,
+			Mendable: w.kind != "table", Remedy: salvageRemedy,
+		}
 		if !there {
 			f.What = fmt.Sprintf("%s %s is missing", w.kind, name)
 		}
-		// A table holds data: making it anew would lose them.
-		if f.Mendable = w.kind != "table"; f.Mendable {
+		if f.Mendable {
 			f.Remedy = "db repair makes it anew"
-		} else {
-			f.Remedy = salvageRemedy
 		}
 		c.add(f)
 	}
-	// want is a map: the order of the findings must not differ between two checks.
-	slices.SortFunc(c.out.Findings, func(a, b Finding) int { return compareKinds(a, b) })
 	return c.lookup(ctx)
 }
 
@@ -311,17 +302,6 @@ func (c *checker) lookup(ctx context.Context) error {
 	return nil
 }
 
-// compareKinds orders findings about the schema by name; maps yield them in any order.
-func compareKinds(a, b Finding) int {
-	if a.Kind != b.Kind || a.Kind != BadSchema {
-		return 0
-	}
-	if a.name < b.name {
-		return -1
-	}
-	return 1
-}
-
 // foreignKey is columns of a table that name a row of another.
 type foreignKey struct {
 	table, parent string
@@ -335,13 +315,12 @@ func foreignKeys(ctx context.Context, q querier) (out []foreignKey, err error) {
 		table, parent, from, to, deletes string
 		first                            bool
 	}
+	// A foreign key without named columns refers to the parent's primary key, in the order seq.
 	list, err := collect(ctx, q, func(rows *sql.Rows, c *column) error {
 		return rows.Scan(&c.table, &c.parent, &c.from, &c.to, &c.deletes, &c.first)
-		// A foreign key without named columns refers to the parent's primary key, in the order seq.
 	}, `SELECT m.name, f."table", f."from", coalesce(f."to", (SELECT p.name FROM pragma_table_info(f."table", 'main') p
-		WHERE p.pk=f.seq+1)), f.on_delete, f.seq=0
-		FROM main.sqlite_master m, pragma_foreign_key_list(m.name, 'main') f WHERE m.type='table' ORDER BY m.name, f.id,
-			f.seq`)
+		WHERE p.pk=f.seq+1)), f.on_delete, f.seq=0 FROM main.sqlite_master m, pragma_foreign_key_list(m.name, 'main') f
+		WHERE m.type='table' ORDER BY m.name, f.id, f.seq`)
 	for _, c := range list {
 		// Rows of one key follow each other; the first has seq 0.
 		if c.first {

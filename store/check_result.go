@@ -281,9 +281,13 @@ func (c *checker) summed(t *taskState) (out []*kept) {
 // chunks where all chunks were read.
 func (c *checker) results(ctx context.Context, t *taskState, read bool) error {
 	// Which tables a seal finds changed decides between two contradicting results.
-	changed, err := c.unsealed(ctx, t)
-	if err != nil {
-		return err
+	// A running task is sealed when it ends.
+	var changed []string
+	if t.State != Running && t.State != Partial && len(t.seal) > 0 {
+		s := c.d.reading(ctx)
+		if changed = unlike(t.seal, sealOf(s, t.ID)); s.err != nil {
+			return s.err
+		}
 	}
 	before := len(c.out.Findings)
 	// right is spared: it will be equal to the row, or the row to it, once that is mended.
@@ -293,8 +297,8 @@ func (c *checker) results(ctx context.Context, t *taskState, read bool) error {
 		if w := k.wrong(t, read); len(w) > 0 && k.number != right {
 			c.add(Finding{
 				Kind: BadResult, Task: t.ID, Chunk: NoChunk, Mendable: true, source: fromChunks,
-				What: fmt.Sprintf("result %d: %s", k.number,
-					words(w)), Remedy: "db repair computes the results anew from the chunks",
+				What:   fmt.Sprintf("result %d: %s", k.number, words(w)),
+				Remedy: "db repair computes the results anew from the chunks",
 			})
 		}
 	}
@@ -384,17 +388,6 @@ func words(list []string) string {
 // within reports whether all changes are in the given tables.
 func within(changed, tables []string) bool {
 	return len(changed) > 0 && !slices.ContainsFunc(changed, func(t string) bool { return !slices.Contains(tables, t) })
-}
-
-// unsealed names the tables whose rows of a task do not match its seal.
-func (c *checker) unsealed(ctx context.Context, t *taskState) ([]string, error) {
-	// A running task is sealed when it ends.
-	if t.State == Running || t.State == Partial || len(t.seal) == 0 {
-		return nil, nil
-	}
-	s := c.d.reading(ctx)
-	now := sealOf(s, t.ID)
-	return unlike(t.seal, now), s.err
 }
 
 // sealFinding reports changes of sealed rows, unless other findings explain and mend them.

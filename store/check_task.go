@@ -147,8 +147,8 @@ func (c *checker) state(ctx context.Context, id TaskID) (*taskState, error) {
 		// chunk, outside of this transaction, so that a long check holds back no checkpoint of the log.
 		t.heads = all(s, func(rows *sql.Rows, h *head) error {
 			return rows.Scan(&h.no, &h.first, &h.n, &h.tick, &h.columns, &h.cold)
-		}, `SELECT chunk_no, first_scan, n, first_tick, (SELECT count(*) FROM chunk_column c WHERE c.task_id=h.task_id
-			AND c.chunk_no=h.chunk_no),
+		}, `SELECT chunk_no, first_scan, n, first_tick,
+			(SELECT count(*) FROM chunk_column c WHERE c.task_id=h.task_id AND c.chunk_no=h.chunk_no),
 			EXISTS (SELECT 1 FROM chunk_cold c WHERE c.task_id=h.task_id AND c.chunk_no=h.chunk_no)
 			FROM chunk h WHERE task_id=? ORDER BY chunk_no`, id)
 	})
@@ -418,22 +418,13 @@ func (k *calibrationRow) derived() (wrong []string, invalid error) {
 		wrong = append(wrong, fmt.Sprintf("calibration.one_a_role is %t, the rails' roles give %t", k.oneARole, one))
 	}
 	for i, r := range k.setup.Rails {
-		is, want := k.linear[i], r.Linear(k.setup.Channels)
-		for _, v := range []struct {
-			column   string
-			is, want float64
-			// The linear forms are computed in float64 on another machine perhaps: the last bits may
-			// differ.
-		}{
-			{"i0", is.I0, want.I0},
-			{"ix", is.IX, want.IX},
-			{"iy", is.IY, want.IY},
-			{"v0", is.V0, want.V0},
-			{"vy", is.VY, want.VY},
-		} {
-			if !nearly(v.is, v.want, 1e-12*math.Abs(v.want)) {
+		// The linear forms may have been computed on another machine: the last bits of a float64 may differ.
+		l, w := k.linear[i], r.Linear(k.setup.Channels)
+		is, want := [...]float64{l.I0, l.IX, l.IY, l.V0, l.VY}, [...]float64{w.I0, w.IX, w.IY, w.V0, w.VY}
+		for j, column := range [...]string{"i0", "ix", "iy", "v0", "vy"} {
+			if !nearly(is[j], want[j], 1e-12*math.Abs(want[j])) {
 				wrong = append(wrong,
-					fmt.Sprintf("rail.%s of rail %s is %v, its channels give %v", v.column, r.Name, v.is, v.want))
+					fmt.Sprintf("rail.%s of rail %s is %v, its channels give %v", column, r.Name, is[j], want[j]))
 			}
 		}
 	}

@@ -354,7 +354,16 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
 	// Order of steps: the task is marked as cold, then its chunks are turned over in batches, and only
 	// an expansion takes the mark away at its end. An interruption leaves a cold task of mixed chunks,
 	// which this program reads, and which a second call completes.
-	if err := d.write(ctx, op, func(s *session) { beginRepack(s, id) }); err != nil {
+	err = d.write(ctx, op, func(s *session) {
+		switch one[State](s, `SELECT state FROM task WHERE task_id=?`, id) {
+		case Running:
+			s.fail(fmt.Errorf("%w: the task still runs", ErrConflict))
+		case Partial:
+			s.fail(ErrNotFound)
+		}
+		s.exec(`UPDATE task SET cold=1 WHERE task_id=?`, id)
+	})
+	if err != nil {
 		return out, err
 	}
 	var c chunk.Chunk
@@ -388,16 +397,4 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
 		return out, nil
 	}
 	return out, d.write(ctx, op, func(s *session) { s.must(`UPDATE task SET cold=0 WHERE task_id=?`, id) })
-}
-
-// beginRepack marks a task as cold, which hides its samples from the view data. A running task
-// is ErrConflict, a Partial one ErrNotFound.
-func beginRepack(s *session, id TaskID) {
-	switch one[State](s, `SELECT state FROM task WHERE task_id=?`, id) {
-	case Running:
-		s.fail(fmt.Errorf("%w: the task still runs", ErrConflict))
-	case Partial:
-		s.fail(ErrNotFound)
-	}
-	s.exec(`UPDATE task SET cold=1 WHERE task_id=?`, id)
 }

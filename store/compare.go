@@ -18,20 +18,6 @@ import (
 	"github.com/wattmark/wattmark/measure/chunk"
 )
 
-// renew compares a task that is known, and updates it where that is wanted. One whose
-// samples differ is another measurement, and is left alone.
-// Only the kinds of differences are kept, as users of a merge read them; the rows stay unknown.
-func (c *copier) renew(ctx context.Context, update bool) error {
-	if err := c.compare(ctx); err != nil {
-		return err
-	}
-	if !update || len(c.done.Differs) == 0 || slices.Contains(c.done.Differs, "samples") {
-		return nil
-	}
-	c.done.Updated = true
-	return c.update(ctx)
-}
-
 // verify counts both sides' rows and reads every chunk back.
 // Rows are counted in each table; samples, which are most of the bytes, are compared by their
 // checksums, and each chunk is decoded from the copy, so that a bad write is met now and not years
@@ -82,17 +68,9 @@ var ownColumns = []string{"task_id", "user_id", "calibration_id", "stored_ns", "
 
 // kinds are the kinds of differences by table; tables that are not named hold the measurement.
 var kinds = map[string]string{
-	"task_tag": "tags", "task_note": "notes", "provenance": "provenance", "result": "results", "result_rail": "results",
-	"result_budget": "results",
-	"rail_result":   "results", "budget": "results", "kernel_energy": "results", "method_result": "results",
-}
-
-// kindOf returns the kind of a difference in a table.
-func kindOf(table string) string {
-	if k, named := kinds[table]; named {
-		return k
-	}
-	return "measurement"
+	"task_tag": "tags", "task_note": "notes", "provenance": "provenance",
+	"result": "results", "result_rail": "results", "result_budget": "results", "rail_result": "results",
+	"budget": "results", "kernel_energy": "results", "method_result": "results",
 }
 
 // compare lists the kinds of differences of a known task at the target: "tags", "notes", "pin",
@@ -131,20 +109,17 @@ func (c *copier) compare(ctx context.Context) error {
 		if t.name == "chunk" {
 			note("samples")
 		} else {
-			note(kindOf(t.name))
+			note(cmp.Or(kinds[t.name], "measurement"))
 		}
 	}
 	slices.Sort(c.done.Differs)
 	return cmp.Or(from.err, to.err)
 }
 
-// tableDigest is a table's rows of a task, whatever their order.
-// The sum of the row hashes, modulo 2⁶⁴, does not depend on the order, which differs between databases.
-type tableDigest struct{ rows, sum uint64 }
-
-// digestOf digests a table's rows of a task. Calibrations count by their digests, not by their
-// numbers, which differ between databases.
-func digestOf(s *session, t copiedTable, id TaskID) (d tableDigest) {
+// digestOf returns the number of a table's rows of a task, and the sum of their hashes modulo 2⁶⁴: the order
+// of the rows, which differs between databases, does not matter. Calibrations count by their digests, not by
+// their numbers, which differ too.
+func digestOf(s *session, t copiedTable, id TaskID) (d struct{ rows, sum uint64 }) {
 	// Indexes of the two columns that differ between databases; -1 where the table lacks one.
 	task, cal := slices.Index(t.columns, "task_id"), slices.Index(t.columns, "calibration_id")
 	// Digests by number. They are read first: on one connection no second query may run while rows are open.
@@ -317,8 +292,7 @@ func (s *session) columnsOf(table string) []string {
 
 // insertText is an insert of one row.
 func insertText(table string, cols []string) string {
-	return `INSERT INTO ` + quotedName(table) + `(` + quoted(cols) + `) VALUES(?` +
-		strings.Repeat(",?", len(cols)-1) + `)`
+	return `INSERT INTO ` + quotedName(table) + `(` + quoted(cols) + `) VALUES(?` + strings.Repeat(",?", len(cols)-1) + `)`
 }
 
 // insert puts a row into a table and returns the number that it gets.
@@ -385,40 +359,22 @@ var sealed = []struct{ table, query string }{
 	{"task", `SELECT t.launched_ns, t.marker_code, t.marker_chip_s, t.marker_guard, t.marker_tag_bits, t.marker_tag,
 		t.instrument_kind, t.instrument_model, t.instrument_serial, t.instrument_firmware, t.started_ns,
 		t.clock_origin_s, t.clock_a_s, t.clock_b, t.clock_var_a, t.clock_var_b, t.clock_cov_ab, t.clock_rms_s,
-		t.clock_used,
-			t.clock_rejected,
-		t.has_result, t.from_s, t.to_s, t.samples, t.first_scan, t.gaps, t.lost, t.end_scan, t.energy_j, t.energy_u_j,
-			t.mean_w, t.peak_w,
-		t.nvml_j, t.nvml_method, t.result, k.digest
+		t.clock_used, t.clock_rejected, t.has_result, t.from_s, t.to_s, t.samples, t.first_scan, t.gaps, t.lost,
+		t.end_scan, t.energy_j, t.energy_u_j, t.mean_w, t.peak_w, t.nvml_j, t.nvml_method, t.result, k.digest
 		FROM task t LEFT JOIN calibration k ON k.calibration_id=t.calibration_id WHERE t.task_id=?`},
-	{
-		"marker",
-		`SELECT ordinal, kind, t_s, u_s, begin_s, end_s, correlation, pslr_db, step_w, tau_s, tag, tag_ok, fallback
-		FROM marker WHERE task_id=? ORDER BY ordinal`,
-	},
+	{"marker", `SELECT ordinal, kind, t_s, u_s, begin_s, end_s, correlation, pslr_db, step_w, tau_s, tag, tag_ok, fallback
+		FROM marker WHERE task_id=? ORDER BY ordinal`},
 	{"marker_edge", `SELECT ordinal, edge, chip, t_s, u_s FROM marker_edge WHERE task_id=? ORDER BY ordinal, edge`},
-	{
-		"rail_result",
-		`SELECT ordinal, name, role, energy_j, energy_u_j, mean_w, peak_w FROM rail_result WHERE task_id=?
-		ORDER BY ordinal`,
-	},
+	{"rail_result", `SELECT ordinal, name, role, energy_j, energy_u_j, mean_w, peak_w FROM rail_result WHERE task_id=?
+		ORDER BY ordinal`},
 	{"budget", `SELECT rail, ordinal, source, u_j, systematic FROM budget WHERE task_id=? ORDER BY rail, ordinal`},
-	{
-		"result",
-		`SELECT r.number, k.digest, r.from_s, r.to_s, r.samples, r.first_scan, r.gaps, r.lost, r.energy_j, r.energy_u_j,
-			r.mean_w, r.peak_w
-		FROM result r LEFT JOIN calibration k ON k.calibration_id=r.calibration_id WHERE r.task_id=? ORDER BY r.number`,
-	},
-	{
-		"result_rail",
-		`SELECT number, ordinal, name, role, energy_j, energy_u_j, mean_w, peak_w FROM result_rail WHERE task_id=?
-			ORDER BY number, ordinal`,
-	},
-	{
-		"result_budget",
-		`SELECT number, rail, ordinal, source, u_j, systematic FROM result_budget WHERE task_id=? ORDER BY number, rail,
-			ordinal`,
-	},
+	{"result", `SELECT r.number, k.digest, r.from_s, r.to_s, r.samples, r.first_scan, r.gaps, r.lost, r.energy_j,
+		r.energy_u_j, r.mean_w, r.peak_w FROM result r LEFT JOIN calibration k ON k.calibration_id=r.calibration_id
+		WHERE r.task_id=? ORDER BY r.number`},
+	{"result_rail", `SELECT number, ordinal, name, role, energy_j, energy_u_j, mean_w, peak_w FROM result_rail
+		WHERE task_id=? ORDER BY number, ordinal`},
+	{"result_budget", `SELECT number, rail, ordinal, source, u_j, systematic FROM result_budget WHERE task_id=?
+		ORDER BY number, rail, ordinal`},
 }
 
 // sealOf makes the seal of a task as it is.

@@ -52,11 +52,19 @@ func (d *DB) Envelope(ctx context.Context, id TaskID, from, to measure.Seconds, 
 		return nil, wrap(op, err)
 	}
 	e := &enveloper{ctx: ctx, d: d, id: id, setup: setup, out: Envelope{From: from, To: to}}
-	if err := errors.Join(e.bounds(from, to), e.clip()); err != nil {
+	s := d.reading(ctx)
+	first, end := scanAt(s, id, setup.Timebase, from), scanAt(s, id, setup.Timebase, to)
+	e.out.First, e.out.Scans = first, max(end, first+1)-first
+	// The stretch is cut at the first and the last scan: columns share out the scans that there are, and
+	// would otherwise stand at wrong times.
+	lo, hi, err := d.Extent(ctx, id)
+	if err := errors.Join(s.err, err); err != nil {
 		return nil, wrap(op, err)
 	}
+	if lo < to && from < hi {
+		e.out.From, e.out.To = max(from, lo), min(to, hi)
+	}
 	e.shape(columns)
-	s := d.reading(ctx)
 	s.row(`SELECT w.scans=t.scans AND w.calibration_id=?2, w.calibration_id<>?2
 		FROM pyramid_whole w JOIN task t USING(task_id) WHERE w.task_id=?1`, id, cal).found(&e.whole, &e.stale)
 	if s.fail(e.read(columns)); s.err != nil {
@@ -88,25 +96,6 @@ func (e *enveloper) shape(columns int) {
 	}
 	e.columns = pyramid.NewColumns(len(e.out.Series), columns, e.out.First, e.out.Scans)
 	e.out.Columns = e.columns.Bins
-}
-
-// bounds turns device times to scans.
-func (e *enveloper) bounds(from, to measure.Seconds) error {
-	s := e.d.reading(e.ctx)
-	first, end := scanAt(s, e.id, e.setup.Timebase, from), scanAt(s, e.id, e.setup.Timebase, to)
-	e.out.First, e.out.Scans = first, max(end, first+1)-first
-	return s.err
-}
-
-// clip cuts the stretch at the first and the last scan: columns share out the scans that there
-// are, and would otherwise stand at wrong times.
-func (e *enveloper) clip() error {
-	lo, hi, err := e.d.Extent(e.ctx, e.id)
-	if err != nil || !(lo < e.out.To && e.out.From < hi) {
-		return err
-	}
-	e.out.From, e.out.To = max(e.out.From, lo), min(e.out.To, hi)
-	return nil
 }
 
 // read chooses the coarsest level whose bins are still finer than the columns.

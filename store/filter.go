@@ -61,11 +61,6 @@ func (c *conditions) add(cond string, args ...any) {
 	c.where, c.args = append(c.where, cond), append(c.args, args...)
 }
 
-// clone returns a copy that can grow on its own.
-func (c *conditions) clone() *conditions {
-	return &conditions{slices.Clone(c.where), slices.Clone(c.args)}
-}
-
 // sql is the conditions as a WHERE clause with a blank behind it.
 func (c *conditions) sql() string {
 	if len(c.where) == 0 {
@@ -115,7 +110,19 @@ func (f *Filter) conditions(names namePattern) *conditions {
 	if f.Group != 0 {
 		c.add("t.task_id IN (SELECT task_id FROM group_member WHERE group_id=?)", int64(f.Group))
 	}
-	c.labelled(f.Tags, f.Without, f.Search)
+	for _, t := range f.Tags {
+		c.tagged("IN", t)
+	}
+	for _, t := range f.Without {
+		c.tagged("NOT IN", t)
+	}
+	// All of the words, each as the beginning of a word: quoted, signs have no meaning of their own.
+	if words := strings.Fields(f.Search); len(words) > 0 {
+		for i, w := range words {
+			words[i] = `"` + strings.ReplaceAll(w, `"`, `""`) + `"*`
+		}
+		c.add("t.task_id IN (SELECT rowid FROM task_text WHERE task_text MATCH ?)", strings.Join(words, " "))
+	}
 	f.limits(c)
 	return c
 }
@@ -163,20 +170,6 @@ func CheckSearch(words string) error {
 		return fmt.Errorf("%d words: at most %d", n, maxWords)
 	}
 	return nil
-}
-
-// labelled adds the conditions that a task t has all of some tags, none of others,
-// and all of some words in its name, notes or tags.
-func (c *conditions) labelled(all, none []Tag, search string) {
-	for _, t := range all {
-		c.tagged("IN", t)
-	}
-	for _, t := range none {
-		c.tagged("NOT IN", t)
-	}
-	if m := matchText(search); m != "" {
-		c.add("t.task_id IN (SELECT rowid FROM task_text WHERE task_text MATCH ?)", m)
-	}
 }
 
 // tagged adds the condition that a task t has a tag, or has not.
@@ -436,14 +429,4 @@ func readTags(s *session, id TaskID) (out map[string]string) {
 		return true
 	})
 	return out
-}
-
-// matchText turns words into a question of SQLite's full-text index: all of
-// them, each as the beginning of a word. Signs have no meaning of their own.
-func matchText(words string) string {
-	var out []string
-	for _, w := range strings.Fields(words) {
-		out = append(out, `"`+strings.ReplaceAll(w, `"`, `""`)+`"*`)
-	}
-	return strings.Join(out, " ")
 }

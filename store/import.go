@@ -128,30 +128,19 @@ func Salvage(ctx context.Context, broken, path string, progress func(done, of in
 
 // fill makes a new file of tasks of a database.
 func fill(ctx context.Context, path string, from *DB, opt ImportOptions, op string) (out *Imported, err error) {
-	part, err := newFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	}
-	// A part that is not whole is deleted, with its logs.
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, dropPart(part))
+	err = makeFile(ctx, path, op, func(part string) error {
+		to, err := Open(ctx, part)
+		if err == nil {
+			out, err = to.Import(ctx, from, opt)
+			// Close folds the log of the new file in; its error would be a torn copy.
+			err = errors.Join(err, to.Close())
 		}
-	}()
-	to, err := Open(ctx, part)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	}
-	out, err = to.Import(ctx, from, opt)
-	// Close folds the log of the new file in; its error would be a torn copy.
-	if err := errors.Join(err, to.Close()); err != nil {
-		return out, fmt.Errorf("%s: %w", op, err)
-	}
-	// Order of steps: fill, close, take the file out of WAL mode, sync, rename.
-	if err := settle(ctx, part); err != nil {
-		return out, wrap(op, err)
-	}
-	return out, publish(part, path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		return nil
+	})
+	return out, err
 }
 
 // salvage collects the losses of an import from a broken file. A nil one forgives nothing.

@@ -344,7 +344,18 @@ func (d *DB) PutMethods(ctx context.Context, id TaskID, m []MethodResult) error 
 	return d.write(ctx, op, func(s *session) {
 		s.mustHave(id)
 		for _, x := range m {
-			putMethod(s, id, x)
+			row := []any{
+				id, x.Method, id, x.From.UnixNano(), x.To.UnixNano(), number(x.Energy), number(x.Mean), int64(x.Readings),
+			}
+			// Twelve columns in the order of methodColumns: number, median, 99 % and maximum of each.
+			for _, t := range []Timing{x.Call, x.Alone, x.Beside} {
+				row = append(row, int64(t.N), number(t.P50), number(t.P99), number(t.Max))
+			}
+			// The place is one more than the greatest; a result that replaces another keeps its place.
+			s.exec(`INSERT INTO method_result(task_id,method,ordinal,`+methodColumns+`)
+				VALUES(?,?,(SELECT coalesce(max(ordinal)+1,0) FROM method_result WHERE task_id=?),?,?,?,?,?, ?,?,?,?,
+				?,?,?,?, ?,?,?,?, ?,?)`+replacing("task_id,method", methodColumns),
+				append(row, measure.Printable(x.Note), float64(x.U))...)
 		}
 	})
 }
@@ -353,22 +364,6 @@ func (d *DB) PutMethods(ctx context.Context, id TaskID, m []MethodResult) error 
 const methodColumns = `from_ns,to_ns,energy_j,mean_w,readings,
 	calls,call_p50_s,call_p99_s,call_max_s,alone,alone_p50_s,alone_p99_s,alone_max_s,
 	beside,beside_p50_s,beside_p99_s,beside_max_s,note,energy_u_j`
-
-// putMethod stores one result. One that replaces another keeps its place.
-func putMethod(s *session, id TaskID, x MethodResult) {
-	row := []any{
-		id, x.Method, id, x.From.UnixNano(), x.To.UnixNano(), number(x.Energy), number(x.Mean), int64(x.Readings),
-	}
-	// Twelve columns in the order of methodColumns: number, median, 99 % and maximum of each.
-	for _, t := range []Timing{x.Call, x.Alone, x.Beside} {
-		row = append(row, int64(t.N), number(t.P50), number(t.P99), number(t.Max))
-	}
-	// The place is one more than the greatest; ON CONFLICT leaves the stored one as it is.
-	s.exec(`INSERT INTO method_result(task_id,method,ordinal,`+methodColumns+`)
-		VALUES(?,?,(SELECT coalesce(max(ordinal)+1,0) FROM method_result WHERE task_id=?),?,?,?,?,?, ?,?,?,?, ?,?,?,?,
-			?,?,?,?, ?,?)`+replacing("task_id,method", methodColumns),
-		append(row, measure.Printable(x.Note), float64(x.U))...)
-}
 
 // Methods returns the results of software methods for a task, in the order in which they were
 // stored.

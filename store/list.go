@@ -165,7 +165,7 @@ func (q *ListQuery) parts(ctx context.Context, d *DB) (out []part, err error) {
 	all.add(published)
 	add := func(one bool, key, cond string, args ...any) {
 		p := all
-		p.conditions, p.key, p.one = all.clone(), key, one
+		p.conditions, p.key, p.one = &conditions{slices.Clone(all.where), slices.Clone(all.args)}, key, one
 		if cond != "" {
 			p.add(cond, args...)
 		}

@@ -118,7 +118,7 @@ func TestCommonAndRareNames(t *testing.T) {
 					for _, walk := range []bool{false, true} {
 						var got []TaskID
 						for _, p := range parts {
-							p.conditions = p.clone()
+							p.conditions = &conditions{slices.Clone(p.where), slices.Clone(p.args)}
 							for i, cond := range p.where { // the other way to look for names
 								p.where[i] = strings.NewReplacer("t.name>=?", "(t.name<?) IS NOT TRUE", "t.name<?", "(t.name>=?) IS NOT TRUE").Replace(cond)
 								if !walk || !strings.HasPrefix(cond, "t.name") || order == ByName {

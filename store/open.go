@@ -85,13 +85,22 @@ func Open(ctx context.Context, path string) (*DB, error) {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	loss := lookAtLog(abs, true)
-	create(abs)
+	// A file that is missing is made with the mode that the umask leaves: SQLite withholds writing from the
+	// group whatever the umask allows, and gives its log the mode of the file. A file that is there is not
+	// opened, as closing it would take SQLite's locks on it away. Errors are left to SQLite, which meets them
+	// again.
+	if f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666); err == nil {
+		_ = f.Close()
+	}
 	d := &DB{path: path, held: hold(abs), logLoss: loss}
 	d.writer = sql.OpenDB(data.Connector(dsn(abs, "rwc", "_txlock=immediate",
 		"_pragma=busy_timeout(10000)", "_pragma=page_size(16384)", "_pragma=foreign_keys(1)")))
 	d.writer.SetMaxOpenConns(1)
 	d.writer.SetConnMaxIdleTime(0)
-	if err := patiently(ctx, func() error { return d.prepareFile(ctx) }); err != nil {
+	// SQLite's own wait does not cover the switch to WAL: of two programs that make the file at once, one
+	// gets SQLITE_BUSY without a wait.
+	if err := patiently(ctx, openPatience, 100*time.Millisecond, func() error { return d.prepareFile(ctx) },
+		func(err error) bool { return errors.Is(wrap("", err), ErrBusy) }); err != nil {
 		d.writer.Close()
 		d.held.release()
 		return nil, wrap(op, err)
@@ -103,37 +112,9 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	return d, nil
 }
 
-// create makes a file that is missing with the mode that the umask leaves: SQLite
-// withholds writing from the group whatever the umask says, and gives its log the mode
-// of the file. A file that is there is not opened, as closing it would take SQLite's
-// locks on it away. Errors are left to SQLite, which meets them again.
-func create(abs string) {
-	if f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666); err == nil {
-		_ = f.Close()
-	}
-}
-
 // openPatience is how long a database that another program is just making may
 // keep Open waiting.
 const openPatience = 30 * time.Second
-
-// patiently repeats f while the database is locked, up to openPatience. SQLite's own wait does
-// not cover the switch to WAL: of two programs that make the file at once, one gets SQLITE_BUSY
-// without a wait.
-func patiently(ctx context.Context, f func() error) error {
-	end := time.Now().Add(openPatience)
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		err := f()
-		if !errors.Is(wrap("", err), ErrBusy) || time.Now().After(end) {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		}
-	}
-}
 
 // prepareFile refuses foreign files, switches to WAL and makes the schema of an empty file.
 func (d *DB) prepareFile(ctx context.Context) error {

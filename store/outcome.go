@@ -66,8 +66,19 @@ func (d *DB) PutFailure(ctx context.Context, id TaskID, f Failure) error {
 // The state is read and written in one transaction. A file's writer holds the write lock from its
 // begin; on a server the UPDATE's condition on the state does the same.
 func move(s *session, id TaskID, o *Outcome) {
-	on, err := o.event()
-	s.fail(err)
+	// A revision and an end lead to the same state: the task's life allows the one or the other.
+	events, possible := map[State][2]Event{
+		Running: {Postponed, Postponed}, Complete: {RevisedComplete, EndedComplete},
+		Incomplete: {RevisedIncomplete, EndedIncomplete}, Untrimmed: {RevisedUntrimmed, EndedUntrimmed},
+		Failed: {RevisedFailed, EndedFailed},
+	}[o.State]
+	if !possible {
+		s.fail(fmt.Errorf("no task can be in state %d", o.State))
+	}
+	on := events[0]
+	if o.Once {
+		on = events[1]
+	}
 	var from State
 	var owner string
 	if !s.row(`SELECT state, coalesce(owner,'') FROM task WHERE task_id=?`, id).found(&from, &owner) {
@@ -88,23 +99,18 @@ func move(s *session, id TaskID, o *Outcome) {
 	}
 	s.fail(err)
 	// Otherwise the owner is cleared: nothing is left to wait for.
-	var stays any
+	var stays, nvml any
 	if o.Recovered && owner != "" {
 		stays = owner
 	}
+	if o.NVML != nil {
+		nvml = number(*o.NVML)
+	}
 	// On a server another may have moved it since it was read.
 	if s.exec(`UPDATE task SET state=?, reason=?, owner=?, nvml_j=?, nvml_method=nullif(?,'') WHERE task_id=?
-		AND state=?`, to, o.Reason, stays, optional(o.NVML), o.NVMLMethod, id, from) == 0 {
+		AND state=?`, to, o.Reason, stays, nvml, o.NVMLMethod, id, from) == 0 {
 		s.fail(fmt.Errorf("%w: by another program, just now", ErrEnded))
 	}
-}
-
-// optional is a number as it is stored; NULL for nil and NaN.
-func optional[T ~float64](v *T) any {
-	if v == nil {
-		return nil
-	}
-	return number(*v)
 }
 
 // putMarkers stores markers with their edges, in order.

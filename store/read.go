@@ -21,15 +21,12 @@ import (
 const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.capture_id, t.gpu, t.gpu_uuid, t.driver,
 	t.marker_code, t.marker_chip_s, t.marker_guard, t.marker_tag_bits, t.marker_tag,
 	coalesce(t.instrument_kind,''), coalesce(t.instrument_model,''), coalesce(t.instrument_serial,''),
-	coalesce(t.instrument_firmware,''), coalesce(t.instrument_address,''), t.started_ns,
-	t.state, t.reason, t.chunks, t.scans, t.nvml_j, coalesce(k.bench,''), coalesce(k.name,''),
-		coalesce(k.calibration_id,0),
+	coalesce(t.instrument_firmware,''), coalesce(t.instrument_address,''), t.started_ns, t.state, t.reason, t.chunks,
+	t.scans, t.nvml_j, coalesce(k.bench,''), coalesce(k.name,''), coalesce(k.calibration_id,0),
 	t.clock_used IS NOT NULL, t.clock_origin_s, t.clock_a_s, t.clock_b, t.clock_var_a, t.clock_var_b, t.clock_cov_ab,
-		t.clock_rms_s,
-	coalesce(t.clock_used,0), coalesce(t.clock_rejected,0),
+	t.clock_rms_s, coalesce(t.clock_used,0), coalesce(t.clock_rejected,0),
 	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.first_scan,0), coalesce(t.gaps,0),
-		coalesce(t.lost,0),
-	t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
+	coalesce(t.lost,0), t.energy_j, t.energy_u_j, t.mean_w, t.peak_w,
 	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0), coalesce(t.job,''),
 	t.pinned, t.cold, coalesce(t.nvml_method,''), t.failure, t.exit_code, coalesce(t.owner,'')`
 
@@ -165,23 +162,17 @@ func readSetup(s *session, cal int64, to *measure.Setup) {
 		to.Missing = nil
 	}
 	// The ordinal of a channel is the column of the chunks; rails refer to channels by it.
-	to.Channels = all(s, scanChannel, `SELECT name, unit, gain, "offset", u_gain_rel, u_offset, noise, min_count,
+	to.Channels = all(s, func(rows *sql.Rows, c *measure.Channel) error {
+		return rows.Scan(textTo(&c.Name), &c.Unit, &c.Gain, &c.Offset, &c.UGain, &c.UOffset, &c.Noise, &c.MinCount,
+			&c.MaxCount, &c.Skew)
+	}, `SELECT name, unit, gain, "offset", u_gain_rel, u_offset, noise, min_count,
 		max_count, skew_s FROM channel WHERE calibration_id=? ORDER BY ordinal`, cal)
-	to.Rails = all(s, scanRail, `SELECT name, role, wiring, x, y, shunt_ohm, u_shunt_rel, assumed_v, u_assumed_v
+	to.Rails = all(s, func(rows *sql.Rows, r *measure.Rail) error {
+		return rows.Scan(textTo(&r.Name), &r.Role, &r.Wiring, &r.X, &r.Y, &r.Shunt, &r.UShunt, &r.Assumed, &r.UAssumed)
+	}, `SELECT name, role, wiring, x, y, shunt_ohm, u_shunt_rel, assumed_v, u_assumed_v
 		FROM rail WHERE calibration_id=? ORDER BY ordinal`, cal)
 	to.Records = all(s, func(rows *sql.Rows, r *measure.CalibrationRecord) error { return rows.Scan(&r.ID, &r.Text) },
 		`SELECT record_id, text FROM calibration_record WHERE calibration_id=? ORDER BY ordinal`, cal)
-}
-
-// scanChannel reads a row of channel.
-func scanChannel(rows *sql.Rows, c *measure.Channel) error {
-	return rows.Scan(textTo(&c.Name), &c.Unit, &c.Gain, &c.Offset, &c.UGain, &c.UOffset, &c.Noise, &c.MinCount,
-		&c.MaxCount, &c.Skew)
-}
-
-// scanRail reads a row of rail, without its linear form.
-func scanRail(rows *sql.Rows, r *measure.Rail) error {
-	return rows.Scan(textTo(&r.Name), &r.Role, &r.Wiring, &r.X, &r.Y, &r.Shunt, &r.UShunt, &r.Assumed, &r.UAssumed)
 }
 
 // readMarkers reads a task's markers with their edges, in order.

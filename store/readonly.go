@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/wattmark/wattmark/store/internal/files"
 )
@@ -93,8 +92,9 @@ func (d *DB) openFileToRead(ctx context.Context, abs string) (version int, err e
 		d.closeReaders()
 	}
 	if !hasLog(abs) {
-		if d.still, err = newStill(abs); err != nil {
-			return 0, err
+		d.still = &still{abs, stateOf(abs)}
+		if d.still.was == nil {
+			return 0, fmt.Errorf("%w: %s is gone", ErrCannotOpen, abs)
 		}
 		d.openReaders(dsn(abs, "ro", "immutable=1"))
 		return checkOurs(ctx, d.reader)
@@ -185,7 +185,7 @@ func copyWithLog(ctx context.Context, from, to string) error {
 				return err
 			}
 		}
-		if slices.EqualFunc(before, statesOf(from), fileState.same) {
+		if slices.EqualFunc(before, statesOf(from), sameState) {
 			return nil
 		}
 		if err := dropPart(to); err != nil {
@@ -206,48 +206,31 @@ func copyFile(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(w, contextReader{ctx, r})
-	return errors.Join(err, w.Close())
+	stop := context.AfterFunc(ctx, func() { _ = r.Close() }) // which ends the copy
+	defer stop()
+	_, err = io.Copy(w, r)
+	return errors.Join(ctx.Err(), err, w.Close())
 }
 
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
-}
-
-// fileState identifies a version of a file by inode, size and time; the zero one is of no file.
-type fileState struct {
-	info os.FileInfo
-	size int64
-	at   time.Time
-}
-
-// stateOf returns the state of one file.
-func stateOf(path string) fileState {
+// stateOf identifies a version of a file by inode, size and time; nil where there is no file.
+func stateOf(path string) os.FileInfo {
 	st, err := os.Stat(path)
 	if err != nil {
-		return fileState{}
+		return nil
 	}
-	return fileState{st, st.Size(), st.ModTime()}
+	return st
 }
 
-// same reports whether two states are of one version of a file. Two missing files are the same.
-func (s fileState) same(o fileState) bool {
-	if s.info == nil || o.info == nil {
-		return s.info == nil && o.info == nil
+// sameState reports whether two states are of one version of a file. Two missing files are the same.
+func sameState(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
 	}
-	return s.size == o.size && s.at.Equal(o.at) && os.SameFile(s.info, o.info)
+	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
 }
 
 // statesOf returns the states of a database file and its side files.
-func statesOf(abs string) (out []fileState) {
+func statesOf(abs string) (out []os.FileInfo) {
 	for _, suffix := range append([]string{""}, sideSuffixes...) {
 		out = append(out, stateOf(abs+suffix))
 	}
@@ -257,22 +240,13 @@ func statesOf(abs string) (out []fileState) {
 // still is a file that is read without locks, as it was when it was opened.
 type still struct {
 	path string
-	was  fileState
-}
-
-// newStill notes the state of a file that is read without locks.
-func newStill(abs string) (*still, error) {
-	s := &still{abs, stateOf(abs)}
-	if s.was.info == nil {
-		return nil, fmt.Errorf("%w: %s is gone", ErrCannotOpen, abs)
-	}
-	return s, nil
+	was  os.FileInfo
 }
 
 // check returns ErrBusy where the file was written since it was opened: rows that were read may
 // be of two moments.
 func (s *still) check() error {
-	if s.was.same(stateOf(s.path)) {
+	if sameState(s.was, stateOf(s.path)) {
 		return nil
 	}
 	return fmt.Errorf("%w: it was written while it was read, and may not be locked: ask again", ErrBusy)
@@ -284,10 +258,12 @@ var longRead int64 = 128 << 20
 // beside lets others write while a large file is read as a whole. A reader of a file without
 // a log keeps writers out, so it is given a log until Close, where that may be done.
 func (d *DB) beside() {
-	if d.writer != nil || d.held == nil || !d.held.ours || stateOf(d.held.abs).size < longRead || !d.held.writable() {
+	if d.writer != nil || d.held == nil || !d.held.ours {
 		return
 	}
-	d.held.setJournal("WAL")
+	if st := stateOf(d.held.abs); st != nil && st.Size() >= longRead && d.held.writable() {
+		d.held.setJournal("WAL")
+	}
 }
 
 // logPatience is how long a reader may keep the log from being emptied, in milliseconds.
@@ -357,9 +333,7 @@ func (c *checker) log(context.Context) error {
 		return err
 	}
 	f := Finding{
-		Kind:  BadLog,
-		Chunk: NoChunk,
-		What:  c.d.logLoss,
+		Kind: BadLog, Chunk: NoChunk, What: c.d.logLoss,
 		Remedy: "tasks that ended before are whole; look for what was measured last in the monitor (wattmark doctor) " +
 			"or measure again, then remove the copy",
 	}

@@ -39,15 +39,15 @@ func (d *DB) DeleteTasks(ctx context.Context, ids []TaskID, o DeleteOptions) err
 		text := s.json(ids)
 		there, pinned := chosen(s, listed, text)
 		missing := slices.DeleteFunc(slices.Clone(ids), func(id TaskID) bool { return slices.Contains(there, id) })
-		switch {
-		case len(missing) > 0 && len(ids) > 1:
-			s.fail(fmt.Errorf("%s: %w, and nothing was deleted", taskList(missing), ErrNotFound))
-		case len(missing) > 0:
-			s.fail(ErrNotFound)
-		case len(pinned) > 0 && !o.Pinned && len(ids) > 1:
-			s.fail(fmt.Errorf("%s: %w, and nothing was deleted", taskList(pinned), ErrPinned))
-		case len(pinned) > 0 && !o.Pinned:
-			s.fail(ErrPinned)
+		refuse := func(which []TaskID, why error) {
+			if len(which) > 0 && len(ids) > 1 {
+				s.fail(fmt.Errorf("%s: %w, and nothing was deleted", taskList(which), why))
+			} else if len(which) > 0 {
+				s.fail(why)
+			}
+		}
+		if refuse(missing, ErrNotFound); !o.Pinned {
+			refuse(pinned, ErrPinned)
 		}
 		remove(s, listed, text)
 	})
@@ -109,7 +109,14 @@ func chosen(s *session, where string, args ...any) (all, pinned []TaskID) {
 // remove deletes the tasks that the condition selects, and users without tasks. Calibrations
 // stay: they are records of the bench.
 func remove(s *session, where string, args ...any) uint64 {
-	groups := leaveGroups(s, where, args)
+	// The members of their groups record that the task was deleted: the foreign key would set task_id to NULL
+	// on its own, and the reason must name the task before that.
+	selected := `task_id IN (SELECT task_id FROM task WHERE ` + where + `)`
+	groups := values[GroupID](s, `SELECT DISTINCT group_id FROM group_member WHERE `+selected, args...)
+	if len(groups) > 0 {
+		// #nosec G202 -- selected is a condition of this package
+		s.exec(`UPDATE group_member SET reason='task ' || task_id || ' was deleted' WHERE `+selected, args...)
+	}
 	n := s.exec("DELETE FROM task WHERE "+where, args...) // #nosec G202 -- as above
 	if n > 0 {
 		dropEmpty(s, groups)
@@ -206,13 +213,21 @@ func (d *DB) Retain(ctx context.Context, o RetainOptions) (*Retention, error) {
 	done := *plan
 	done.Tasks, done.Free = nil, 0
 	for _, r := range plan.Tasks {
-		gone, err := d.retire(ctx, r.Task)
-		if err != nil {
-			return &done, err
-		}
-		if !gone {
+		// The task is Partial from the first of the transactions on that its deletion takes: Sweep goes on
+		// with one that is interrupted. One that was pinned meanwhile, or runs, is not found.
+		err := d.write(ctx, fmt.Sprintf("delete task %d for its age", r.Task), func(s *session) {
+			s.must(`UPDATE task SET state=?, cold=?, owner=?, reason='it is being deleted for its age'
+				WHERE task_id=? AND pinned=0 AND state NOT IN (1,6)`, Partial, partialCold, thisProcess(), r.Task)
+		})
+		if errors.Is(err, ErrNotFound) {
 			done.Kept++
 			continue
+		}
+		if err == nil {
+			err = d.discard(ctx, r.Task, thisProcess())
+		}
+		if err != nil {
+			return &done, err
 		}
 		done.Tasks, done.Free = append(done.Tasks, r), done.Free+r.Bytes
 	}
@@ -222,21 +237,6 @@ func (d *DB) Retain(ctx context.Context, o RetainOptions) (*Retention, error) {
 // retireBatch is the number of chunks deleted at a time, which bounds the wait of a program that
 // stores samples meanwhile.
 const retireBatch = 64
-
-// retire deletes a task unless it is pinned or runs: it is Partial from the first of the
-// transactions on that this takes. Sweep goes on with one that is interrupted.
-func (d *DB) retire(ctx context.Context, id TaskID) (gone bool, err error) {
-	err = d.write(ctx, fmt.Sprintf("delete task %d for its age", id), func(s *session) {
-		s.must(`UPDATE task SET state=?, cold=?, owner=?, reason='it is being deleted for its age'
-			WHERE task_id=? AND pinned=0 AND state NOT IN (1,6)`, Partial, partialCold, thisProcess(), id)
-	})
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	} else if err != nil {
-		return false, err
-	}
-	return true, d.discard(ctx, id, thisProcess())
-}
 
 // Cold returns the tasks that have ended, came into this database before a moment, and are
 // not packed yet.
@@ -254,7 +254,7 @@ const (
 )
 
 // partialTasks are the conditions that a task is Partial; the first has an index. hiddenTask
-// is true of those that this program has made so: hide, adopt, BeginTask and retire set all
+// is true of those that this program has made so: BeginTask, a copier and Retain set all
 // three columns. In another the state alone was changed: that is damage, and nothing deletes it.
 const (
 	partialTasks = "state<>2 AND state=6"
@@ -268,17 +268,6 @@ var thisProcess = sync.OnceValue(func() string { return cmp.Or(Owner(), "unknown
 // resumable reports whether a copy that stopped is continued by copying again. Versions
 // before Partial left such tasks Incomplete.
 func resumable(reason string) bool { return reason == importing || reason == unfinishedCopy }
-
-// hide sets the columns of a new task's row that make it Partial, and this process's.
-func hide(row map[string]any, reason string) {
-	row["state"], row["reason"], row["cold"], row["owner"] = int64(Partial), reason, int64(partialCold), thisProcess()
-	row["chunks"], row["scans"] = int64(0), int64(0)
-}
-
-// adopt makes a copy that was interrupted this process's.
-func adopt(s *session, id TaskID) {
-	s.exec(`UPDATE task SET state=?, cold=?, owner=? WHERE task_id=?`, Partial, partialCold, thisProcess(), id)
-}
 
 // publishTask gives a Partial task its final state. The rest is as in the row of its
 // source; stored is when it came into the database. One that is published already, as by
@@ -423,13 +412,4 @@ func (d *DB) discard(ctx context.Context, id TaskID, owner string) error {
 	d.keepFolding(id, nil)
 	d.mine.Delete(id)
 	return d.write(ctx, op, func(s *session) { remove(s, "task_id=?1 AND "+hiddenTask+" AND owner=?2", id, owner) })
-}
-
-// discardWrong deletes a copy whose samples are not its source's: to continue it would
-// find the same again. It returns err.
-func (d *DB) discardWrong(ctx context.Context, id TaskID, err error) error {
-	if id != 0 && (errors.Is(err, ErrCorrupt) || errors.Is(err, ErrConflict)) {
-		return errors.Join(err, d.discard(context.WithoutCancel(ctx), id, thisProcess()))
-	}
-	return err
 }

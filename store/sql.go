@@ -14,6 +14,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/internal/lazy"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/internal/data"
@@ -84,21 +85,28 @@ func wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
+	var hint string
+	var s error
 	var se *sqlite.Error
-	if !errors.As(err, &se) {
-		if hint, s := explain(err); s != nil && !errors.Is(err, s) {
-			return fmt.Errorf("%s: %w (%s): %w", op, s, hint, err)
+	if errors.As(err, &se) {
+		s = sentinels[se.Code()&0xff]
+		hint = hints[s]
+	} else {
+		servers.RLock()
+		for _, kind := range servers.kinds {
+			if h, of := kind.Explain(err); of != nil && !errors.Is(err, of) {
+				hint, s = h, of
+			}
 		}
+		servers.RUnlock()
+	}
+	switch {
+	case s == nil:
 		return fmt.Errorf("%s: %w", op, err)
+	case hint == "":
+		return fmt.Errorf("%s: %w: %w", op, s, err)
 	}
-	s, ok := sentinels[se.Code()&0xff]
-	if !ok {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	if h := hints[s]; h != "" {
-		return fmt.Errorf("%s: %w (%s): %w", op, s, h, err)
-	}
-	return fmt.Errorf("%s: %w: %w", op, s, err)
+	return fmt.Errorf("%s: %w (%s): %w", op, s, hint, err)
 }
 
 // write runs f in one transaction that is on disk when write returns nil; where the session ends with an
@@ -118,7 +126,12 @@ func (d *DB) write(ctx context.Context, op string, f func(*session)) error {
 		if f(&s); s.err != nil {
 			return s.err
 		}
-		return committing(tx.Commit())
+		err = tx.Commit()
+		var n interface{ NotCommitted() bool }
+		if err == nil || errors.As(err, &n) && n.NotCommitted() {
+			return err
+		}
+		return uncertain{err}
 	}))
 }
 
@@ -283,8 +296,8 @@ func values[T any](s *session, query string, args ...any) []T {
 // table's columns, separated by commas.
 func upsert(table, key, rest string) string {
 	n := strings.Count(key, ",") + strings.Count(rest, ",") + 1
-	return "INSERT INTO " + table + "(" + key + "," + rest + ") VALUES(?" + strings.Repeat(",?",
-		n) + ")" + replacing(key, rest)
+	return "INSERT INTO " + table + "(" + key + "," + rest + ") VALUES(?" + strings.Repeat(",?", n) + ")" +
+		replacing(key, rest)
 }
 
 // replacing is the end of such an insert.
@@ -310,14 +323,6 @@ func fromNanos(n sql.NullInt64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, n.Int64).UTC()
-}
-
-// isoTime is a time as the column taskTime shows it; NULL where there is none.
-func isoTime(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
-	return t.UTC().Format("2006-01-02T15:04:05.000000Z")
 }
 
 // number is a value as it is stored: SQLite has no NaN and would store NULL.
@@ -428,30 +433,24 @@ func Conceal(address string) string {
 	if !OnServer(address) {
 		return address
 	}
-	shown := concealed(address)
+	// An address that is none may hold a password anywhere.
+	shown := schemeOf().FindString(address) + "…"
+	if u, err := url.Parse(address); err == nil {
+		if q := u.Query(); q.Has("password") {
+			q.Del("password")
+			u.RawQuery = q.Encode()
+		}
+		if _, has := u.User.Password(); has {
+			u.User = url.User(u.User.Username())
+		}
+		shown = u.String()
+	}
 	if shown != address {
 		servers.Lock()
 		servers.secrets[shown] = address
 		servers.Unlock()
 	}
 	return shown
-}
-
-// concealed is an address without its password.
-func concealed(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		m := schemeOf().FindString(address) // whatever it is, it may hold a password
-		return m + "…"
-	}
-	if q := u.Query(); q.Has("password") {
-		q.Del("password")
-		u.RawQuery = q.Encode()
-	}
-	if _, has := u.User.Password(); has {
-		u.User = url.User(u.User.Username())
-	}
-	return u.String()
 }
 
 // openServer opens a database on a server.
@@ -480,51 +479,30 @@ type uncertain struct{ error }
 
 func (u uncertain) Unwrap() error { return u.error }
 
-// committing marks an error of a commit as uncertain, unless the commit was not even tried.
-func committing(err error) error {
-	var n interface{ NotCommitted() bool }
-	if err == nil || errors.As(err, &n) && n.NotCommitted() {
-		return err
-	}
-	return uncertain{err}
-}
-
 // again runs a transaction until it succeeds, fails for good, or patience ends.
 func (d *DB) again(ctx context.Context, transaction func() error) error {
-	end := time.Now().Add(serverPatience)
-	for pause := time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
-		err := transaction()
-		if err == nil || !d.mayRepeat(err) || time.Now().After(end) {
+	return patiently(ctx, serverPatience, 250*time.Millisecond, transaction, func(err error) bool {
+		if d.server == nil || !d.server.Again(err) {
+			return false
+		}
+		// After a commit whose answer was lost, it is not known whether it took place.
+		var u uncertain
+		_, sentinel := d.server.Explain(err)
+		return !errors.As(err, &u) || !errors.Is(sentinel, ErrUnreachable)
+	})
+}
+
+// patiently repeats f while retry holds of its error, at most for a time, with pauses that grow from 1 ms
+// to the longest.
+func patiently(ctx context.Context, most, longest time.Duration, f func() error, retry func(error) bool) error {
+	end := time.Now().Add(most)
+	for pause := time.Millisecond; ; pause = min(2*pause, longest) {
+		err := f()
+		if err == nil || !retry(err) || time.Now().After(end) {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, pause) != nil {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
-}
-
-// mayRepeat reports whether a transaction left nothing behind and may go better
-// now. After a commit whose answer was lost, that is not known.
-func (d *DB) mayRepeat(err error) bool {
-	if d.server == nil || !d.server.Again(err) {
-		return false
-	}
-	var u uncertain
-	_, sentinel := d.server.Explain(err)
-	return !errors.As(err, &u) || !errors.Is(sentinel, ErrUnreachable)
-}
-
-// explain returns remedy and sentinel of an error of any kind of server; nil for all other
-// errors.
-func explain(err error) (hint string, sentinel error) {
-	servers.RLock()
-	defer servers.RUnlock()
-	for _, s := range servers.kinds {
-		if hint, sentinel = s.Explain(err); sentinel != nil {
-			return hint, sentinel
-		}
-	}
-	return "", nil
 }

@@ -77,7 +77,11 @@ func (d *DB) Aggregate(ctx context.Context, q AggregateQuery) ([]AggregateRow, e
 		day := fmt.Sprintf("coalesce(CAST((t.launched_ns+%d)/%d AS TEXT),'')",
 			int64(float64(q.Offset)*1e9)+dayShift*dayNanos, dayNanos)
 		rows, err = d.totals(ctx, c, day, "''")
-		nameDays(rows)
+		for i, r := range rows {
+			if n, err := strconv.Atoi(r.Key); err == nil {
+				rows[i].Key = time.Unix(0, 0).UTC().AddDate(0, 0, n-dayShift).Format(time.DateOnly)
+			}
+		}
 	case ByGPU:
 		rows, err = d.totals(ctx, c, "coalesce(nullif(t.gpu_uuid,''), t.bench_gpu, t.gpu)", "t.gpu")
 	case ByJob:
@@ -103,15 +107,6 @@ const (
 	dayNanos = 24 * 3600 * 1_000_000_000
 	dayShift = 36525
 )
-
-// nameDays turns keys that are counted days into dates.
-func nameDays(rows []AggregateRow) {
-	for i, r := range rows {
-		if n, err := strconv.Atoi(r.Key); err == nil {
-			rows[i].Key = time.Unix(0, 0).UTC().AddDate(0, 0, n-dayShift).Format(time.DateOnly)
-		}
-	}
-}
 
 // Totals adds all tasks of a filter up. Errors may wrap ErrPattern.
 func (d *DB) Totals(ctx context.Context, f Filter) (Totals, error) {

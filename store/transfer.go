@@ -88,7 +88,12 @@ func (d *DB) CopyTask(ctx context.Context, to *DB, id TaskID, o CopyOptions) (Co
 		err = c.run(ctx, c.begin, c.samples, c.verify, c.conclude)
 	}
 	if err == nil && c.done.Known {
-		err = c.renew(ctx, o.Update)
+		err = c.compare(ctx)
+	}
+	// One whose samples differ is another measurement, and is left alone.
+	if err == nil && o.Update && len(c.done.Differs) > 0 && !slices.Contains(c.done.Differs, "samples") {
+		c.done.Updated = true
+		err = c.update(ctx)
 	}
 	return c.done, wrap(op, err)
 }
@@ -100,7 +105,10 @@ func (d *DB) CopyTask(ctx context.Context, to *DB, id TaskID, o CopyOptions) (Co
 func (c *copier) run(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range append([]func(context.Context) error{c.look}, steps...) {
 		if err := step(ctx); err != nil {
-			return c.to.discardWrong(ctx, c.new, err)
+			if c.new != 0 && (errors.Is(err, ErrCorrupt) || errors.Is(err, ErrConflict)) {
+				return errors.Join(err, c.to.discard(context.WithoutCancel(ctx), c.new, thisProcess()))
+			}
+			return err
 		}
 		if c.done.To = c.new; c.done.Known {
 			return nil
@@ -165,24 +173,18 @@ func (c *copier) find(s *session) {
 	}
 }
 
-// alone lets one of several copiers of the same task begin it; the others go on with that one's
-// task. Where transactions do not wait for each other, both change the user's row, and the later
-// one is run again.
-func (c *copier) alone(s *session) (there bool) {
-	s.exec(`INSERT INTO "user"(login) VALUES(?) ON CONFLICT DO NOTHING`, c.login)
-	// The no-op UPDATE is a write to the same row in each copier's transaction.
-	s.exec(`UPDATE "user" SET login=login WHERE login=?`, c.login)
-	c.find(s)
-	return c.new != 0
-}
-
 // begin stores all but the samples as a Partial task, unless one is there.
 func (c *copier) begin(ctx context.Context) error {
 	return c.to.write(ctx, "begin the copy", func(s *session) {
-		if c.alone(s) {
+		// One of several copiers of the same task begins it; the others go on with that one's task. Where
+		// transactions do not wait for each other, both change the user's row by the UPDATE, which changes
+		// nothing, and the later one is run again.
+		s.exec(`INSERT INTO "user"(login) VALUES(?) ON CONFLICT DO NOTHING`, c.login)
+		s.exec(`UPDATE "user" SET login=login WHERE login=?`, c.login)
+		if c.find(s); c.new != 0 {
 			// A resumed copy changes hands: the process that began it may be gone.
 			if c.done.Resumed {
-				adopt(s, c.new)
+				s.exec(`UPDATE task SET state=?, cold=?, owner=? WHERE task_id=?`, Partial, partialCold, thisProcess(), c.new)
 			}
 			return
 		}
@@ -203,9 +205,9 @@ func (c *copier) begin(ctx context.Context) error {
 // insertTask stores the task's row. A salvaged task keeps the time at which it was stored: the
 // new file takes the broken one's place.
 func (c *copier) insertTask(s *session) {
-	// hide sets the state Partial, the reason, the mark in column cold, and this process as owner.
 	row := maps.Clone(c.task)
-	hide(row, c.reason)
+	row["state"], row["reason"], row["cold"], row["owner"] = int64(Partial), c.reason, int64(partialCold), thisProcess()
+	row["chunks"], row["scans"] = int64(0), int64(0)
 	if c.broken == nil {
 		row["stored_ns"] = nanos(time.Now())
 	}

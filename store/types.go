@@ -376,23 +376,6 @@ func (t Transitions) Next(s State, on Event) (State, error) {
 	return s, fmt.Errorf("%w: state %d, %v", ErrEnded, s, on)
 }
 
-// event is the event of an outcome.
-func (o *Outcome) event() (Event, error) {
-	ends := map[State][2]Event{
-		Running: {Postponed, Postponed}, Complete: {RevisedComplete, EndedComplete},
-		Incomplete: {RevisedIncomplete, EndedIncomplete}, Untrimmed: {RevisedUntrimmed, EndedUntrimmed},
-		Failed: {RevisedFailed, EndedFailed},
-	}
-	e, ok := ends[o.State]
-	switch {
-	case !ok:
-		return 0, fmt.Errorf("no task can be in state %d", o.State)
-	case o.Once:
-		return e[1], nil
-	}
-	return e[0], nil
-}
-
 // Liveness is the state of a process that owns a task.
 type Liveness = process.Liveness
 

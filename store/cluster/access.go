@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"crypto/tls"
@@ -63,48 +62,6 @@ var (
 // nextMessage is answered more than once.
 const nextMessage = "$JS.API.CONSUMER.MSG.NEXT.>"
 
-// subjects returns the subjects that a guest may send to.
-func (g *Guest) subjects() []string {
-	switch {
-	case g.full:
-		return reads
-	case g.Right == Publishes:
-		return append(relay.UserSubjects(g.Name), reads...)
-	case g.Right == Takes:
-		return slices.Concat(reads, relay.AllSubjects(), takes)
-	default:
-		return reads
-	}
-}
-
-// account returns the account of a guest, and makes it where there is none.
-//
-// Each user without the right Runs has an account of the server, shared by its connections. The
-// streams are in the global account, which exports the subjects above as services; an account
-// imports those of its guest. The server sends an answer to the reply subject of a request within
-// the account of the request: there it reaches only the guest's own subscriptions, or an import,
-// to which the guest may send anyway. Permissions alone would not do: the server does not check
-// reply subjects against them, and would put its answers into the streams, or take them for
-// requests of its own.
-func (d *door) account(g *Guest) (*server.Account, error) {
-	kind := map[Right]relay.Account{Reads: relay.Reader, Publishes: relay.Measurer, Takes: relay.Operator}[g.Right]
-	if g.full {
-		kind = relay.Full
-	}
-	d.accounts.Lock()
-	defer d.accounts.Unlock()
-	a, fresh := d.server.LookupOrRegisterAccount(kind.Of(g.Name))
-	if !fresh {
-		return a, nil
-	}
-	for _, s := range g.subjects() {
-		if err := a.AddServiceImport(d.server.GlobalAccount(), s, served(s)); err != nil {
-			return nil, fmt.Errorf("account %s, subject %s: %w", a.Name, s, err)
-		}
-	}
-	return a, nil
-}
-
 // served returns the subject at which the global account serves a guest's subject.
 func served(subject string) string {
 	if subject == createConsumer+">" {
@@ -128,17 +85,40 @@ func (d *door) export(s *server.Server) error {
 	return nil
 }
 
-// user returns the server's user for a guest.
+// user returns the server's user for a guest, whose account is made where there is none.
+//
+// Each user without the right Runs has an account of the server, shared by its connections. The
+// streams are in the global account, which exports the subjects above as services; an account
+// imports those of its guest. The server sends an answer to the reply subject of a request within
+// the account of the request: there it reaches only the guest's own subscriptions, or an import,
+// to which the guest may send anyway. Permissions alone would not do: the server does not check
+// reply subjects against them, and would put its answers into the streams, or take them for
+// requests of its own.
 func (d *door) user(g *Guest) (*server.User, error) {
 	if g.Right >= Runs {
 		return &server.User{Username: g.Name}, nil
 	}
-	a, err := d.account(g)
-	if err != nil {
-		return nil, err
+	kind, subjects := relay.Reader, reads
+	switch {
+	case g.full:
+		kind = relay.Full
+	case g.Right == Publishes:
+		kind, subjects = relay.Measurer, append(relay.UserSubjects(g.Name), reads...)
+	case g.Right == Takes:
+		kind, subjects = relay.Operator, slices.Concat(reads, relay.AllSubjects(), takes)
+	}
+	d.accounts.Lock()
+	defer d.accounts.Unlock()
+	a, fresh := d.server.LookupOrRegisterAccount(kind.Of(g.Name))
+	if fresh {
+		for _, s := range subjects {
+			if err := a.AddServiceImport(d.server.GlobalAccount(), s, served(s)); err != nil {
+				return nil, fmt.Errorf("account %s, subject %s: %w", a.Name, s, err)
+			}
+		}
 	}
 	return &server.User{Username: g.Name, Account: a, Permissions: &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: append(g.subjects(), relay.WhoAmI)},
+		Publish:   &server.SubjectPermission{Allow: append(slices.Clone(subjects), relay.WhoAmI)},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 	}}, nil
 }
@@ -161,23 +141,20 @@ type door struct {
 	inside map[uint64]Guest // by the number of their connection
 }
 
-// newDoor returns a door with a secret of its own.
-func newDoor(a *Access, log *slog.Logger) *door {
+// newDoor returns a door with a secret of its own, and puts it before a server.
+func newDoor(a *Access, log *slog.Logger, o *server.Options) *door {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return &door{access: a, log: log, secret: hex.EncodeToString(b[:]), inside: map[uint64]Guest{}}
-}
-
-// guard puts the door before a server.
-func (d *door) guard(o *server.Options) {
-	o.TLSConfig, o.TLSHandshakeFirst, o.TLSTimeout = d.access.Clients, true, handshakeWithin.Seconds()
+	d := &door{access: a, log: log, secret: hex.EncodeToString(b[:]), inside: map[uint64]Guest{}}
+	o.TLSConfig, o.TLSHandshakeFirst, o.TLSTimeout = a.Clients, true, handshakeWithin.Seconds()
 	o.CustomClientAuthentication = d
 	if o.Cluster.Name != "" {
-		o.Cluster.TLSConfig, o.Cluster.TLSTimeout = d.access.Nodes, handshakeWithin.Seconds()
+		o.Cluster.TLSConfig, o.Cluster.TLSTimeout = a.Nodes, handshakeWithin.Seconds()
 		// Clients are configured with the nodes' names as in their certificates; the server
 		// would advertise addresses.
 		o.Cluster.NoAdvertise = true
 	}
+	return d
 }
 
 // handshakeWithin bounds a TLS handshake on a busy machine.
@@ -227,39 +204,28 @@ func (d *door) full(g *Guest) bool {
 // recheckEvery is the longest time for which a client stays after its right has ended.
 const recheckEvery = time.Second
 
-// run disconnects clients without a right until the context ends.
-func (d *door) run(ctx context.Context, s *server.Server) {
-	tick := time.NewTicker(recheckEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			d.recheck(s)
-		}
-	}
-}
-
 // recheck disconnects each client whose right has ended or changed. Clients whose right to publish
 // has changed reconnect by themselves, into the account of their new right.
 func (d *door) recheck(s *server.Server) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, g := range d.inside {
-		if s.GetClient(id) == nil {
-			delete(d.inside, id)
-		} else if full := d.full(&g); full != g.full { // it comes back by itself, with other rights
+		full := d.full(&g)
+		switch {
+		case s.GetClient(id) == nil:
+		case full != g.full: // it comes back by itself, with other rights
 			messages, bytes := d.usage.Load().Of(g.Name)
 			d.log.Warn("a user's right to publish changes",
 				"who", g.Name, "may publish", !full, "messages", messages, "bytes", bytes, "limit", d.limit)
-			_ = s.DisconnectClientByID(id)
-			delete(d.inside, id)
-		} else if err := g.Valid(); err != nil {
+		default:
+			err := g.Valid()
+			if err == nil {
+				continue
+			}
 			d.log.Warn("a client has to go", "who", g.Name, "error", err)
-			_ = s.DisconnectClientByID(id) // it may have gone by itself
-			delete(d.inside, id)
 		}
+		_ = s.DisconnectClientByID(id) // it may have gone by itself
+		delete(d.inside, id)
 	}
 }
 

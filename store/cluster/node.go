@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/store/relay"
 )
 
@@ -76,26 +78,21 @@ var ErrStart = errors.New("the node cannot start")
 
 // Start starts a node; it takes part from then on, until Run ends. It blocks until the node
 // listens, at most readyWithin. Errors wrap ErrStart.
-func Start(cfg Config) (*Node, error) {
-	n, err := start(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrStart, err)
-	}
-	return n, nil
-}
-
-// start is Start without the wrapping of errors.
-func start(cfg Config) (*Node, error) {
+func Start(cfg Config) (n *Node, err error) {
+	defer func() {
+		if err != nil {
+			n, err = nil, fmt.Errorf("%w: %w", ErrStart, err)
+		}
+	}()
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	o, err := cfg.options()
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Log}
+	n = &Node{cfg: cfg, log: cfg.Log}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	if cfg.Access != nil {
-		n.door = newDoor(cfg.Access, cfg.Log)
-		n.door.guard(o)
+		n.door = newDoor(cfg.Access, cfg.Log, o)
 	}
 	if n.server, err = server.NewServer(o); err != nil {
 		return nil, err
@@ -108,33 +105,42 @@ func start(cfg Config) (*Node, error) {
 	l := &lines{log: cfg.Log, fatal: make(chan struct{})}
 	n.server.SetLoggerV2(l, cfg.Log.Enabled(n.ctx, slog.LevelDebug), false, false)
 	n.server.Start()
-	if err = awaitReady(n.server, l); err == nil && n.door != nil {
-		n.door.limit = n.userLimit()
+	// Until the server listens. Where it cannot go on – a port that is taken, a folder that cannot be written
+	// – its last error is the reason; the server itself goes on, without listening.
+	ready := make(chan bool, 1)
+	go func() { ready <- n.server.ReadyForConnections(readyWithin) && n.server.Running() }()
+	listens := false
+	select {
+	case listens = <-ready:
+	case <-l.fatal:
+	}
+	if !listens {
+		l.mu.Lock()
+		err = errors.New(cmp.Or(l.last, "it did not listen in time"))
+		l.mu.Unlock()
+	} else if n.door != nil {
+		n.door.limit = cfg.userLimit(n.server)
 		n.consumers, err = serveConsumers(n.server, n.door.secret)
 	}
 	if err != nil {
 		n.server.Shutdown()
-		return nil, err
 	}
-	return n, nil
+	return n, err
 }
 
 // readyWithin bounds the reading of a node's files before it listens.
 const readyWithin = 2 * time.Minute
 
-// awaitReady blocks until the server listens. It fails with the server's last error where the
-// server cannot go on: a port that is taken, a folder that cannot be written.
-func awaitReady(s *server.Server, l *lines) error {
-	ready := make(chan bool, 1)
-	go func() { ready <- s.ReadyForConnections(readyWithin) && s.Running() }()
-	select {
-	case ok := <-ready:
-		if ok {
-			return nil
-		}
-	case <-l.fatal: // the server itself goes on, without listening
+// userLimit returns the most bytes of one user in the streams.
+func (c *Config) userLimit(s *server.Server) uint64 {
+	if c.MaxUser > 0 {
+		return uint64(c.MaxUser)
 	}
-	return errors.New(l.fault())
+	limit := c.Streams.MaxBytes
+	if j := s.JetStreamConfig(); j != nil && j.MaxStore > 0 && (limit == 0 || j.MaxStore < limit) {
+		limit = j.MaxStore
+	}
+	return uint64(limit) / 4
 }
 
 // options returns the server's options.
@@ -144,13 +150,10 @@ func (c *Config) options() (*server.Options, error) {
 	}
 	o := &server.Options{
 		ServerName: c.Name, JetStream: true, StoreDir: c.Dir, NoSigs: true, DisableJetStreamBanner: true,
-		SyncInterval: c.Sync, SyncAlways: c.Sync == 0, JetStreamMaxStore: c.MaxStore,
+		SyncInterval: cmp.Or(c.Sync, 2*time.Minute), SyncAlways: c.Sync == 0, JetStreamMaxStore: c.MaxStore,
 		// A client that was cut off does not close its connection: it is noticed by its silence.
 		PingInterval: 3 * time.Second, MaxPingsOut: 2, WriteDeadline: 5 * time.Second,
 		LameDuckDuration: time.Second, LameDuckGracePeriod: 100 * time.Millisecond,
-	}
-	if c.Sync == 0 {
-		o.SyncInterval = 2 * time.Minute
 	}
 	var err error
 	if o.Host, o.Port, err = hostPort(c.Listen); err != nil {
@@ -161,28 +164,23 @@ func (c *Config) options() (*server.Options, error) {
 			return nil, err
 		}
 	}
+	var user *url.Userinfo // of the nodes' addresses
 	if c.Password != "" {
-		o.Username, o.Password = relay.User, c.Password
+		o.Username, o.Password, user = relay.User, c.Password, url.UserPassword(relay.User, c.Password)
 	}
 	if len(c.Peers) == 0 {
 		return o, nil
 	}
 	o.Cluster.Name, o.Cluster.PingInterval, o.Cluster.MaxPingsOut = clusterName, 3*time.Second, 2
+	o.Cluster.Username, o.Cluster.Password = o.Username, o.Password
 	if o.Cluster.Host, o.Cluster.Port, err = hostPort(c.Cluster); err != nil {
 		return nil, err
-	}
-	if c.Password != "" {
-		o.Cluster.Username, o.Cluster.Password = relay.User, c.Password
 	}
 	for _, p := range c.Peers {
 		if _, _, err := hostPort(p); err != nil {
 			return nil, err
 		}
-		u := &url.URL{Scheme: "nats-route", Host: p}
-		if c.Password != "" {
-			u.User = url.UserPassword(relay.User, c.Password)
-		}
-		o.Routes = append(o.Routes, u)
+		o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: p, User: user})
 	}
 	return o, nil
 }
@@ -228,18 +226,6 @@ func (n *Node) Ready(ctx context.Context) error {
 	return nil
 }
 
-// userLimit returns the most bytes of one user in the streams.
-func (n *Node) userLimit() uint64 {
-	if n.cfg.MaxUser > 0 {
-		return uint64(n.cfg.MaxUser)
-	}
-	limit := n.cfg.Streams.MaxBytes
-	if c := n.server.JetStreamConfig(); c != nil && c.MaxStore > 0 && (limit == 0 || c.MaxStore < limit) {
-		limit = c.MaxStore
-	}
-	return uint64(limit) / 4
-}
-
 // Run blocks until the context has ended and the node has handed over the streams that it led,
 // or the server has ended by itself, which is an error.
 func (n *Node) Run(ctx context.Context) error {
@@ -250,7 +236,11 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.door != nil {
 		showing, cancel := context.WithCancel(ctx)
 		defer cancel()
-		go n.door.run(showing, n.server)
+		go func() {
+			for backoff.Sleep(showing, recheckEvery) == nil {
+				n.door.recheck(n.server)
+			}
+		}()
 	}
 	over := make(chan struct{})
 	go func() {
@@ -285,14 +275,11 @@ var noise = []string{
 
 // Noticef is part of server.Logger.
 func (l *lines) Noticef(format string, v ...any) {
-	text := strings.TrimSpace(fmt.Sprintf(format, v...))
-	for _, n := range noise {
-		if strings.HasPrefix(text, n) {
-			l.log.Debug(text)
-			return
-		}
+	level, text := slog.LevelInfo, strings.TrimSpace(fmt.Sprintf(format, v...))
+	if slices.ContainsFunc(noise, func(n string) bool { return strings.HasPrefix(text, n) }) {
+		level = slog.LevelDebug
 	}
-	l.log.Info(text)
+	l.log.Log(context.Background(), level, text)
 }
 
 // Warnf is part of server.Logger.
@@ -325,10 +312,3 @@ func (l *lines) Debugf(format string, v ...any) { l.log.Debug(fmt.Sprintf(format
 
 // Tracef is part of server.Logger; traces of the protocol are not wanted.
 func (l *lines) Tracef(string, ...any) {}
-
-// fault returns the last error of the log.
-func (l *lines) fault() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return cmp.Or(l.last, "it did not listen in time")
-}

@@ -36,14 +36,6 @@ type Aside struct {
 // errAway is wrapped where the cluster does not answer.
 var errAway = errors.New("the cluster does not answer")
 
-// passing reports whether an error is of the database, the disk or the cluster – away, full or
-// damaged – rather than of the task: no other task could be stored either.
-func passing(err error) bool {
-	var os syscall.Errno
-	return errors.As(err, &os) || isAny(err, errAway, store.ErrUnreachable, store.ErrFull, store.ErrBusy, store.ErrIO,
-		store.ErrReadOnly, store.ErrCannotOpen, store.ErrDamaged, store.ErrNotDatabase)
-}
-
 // ofContent marks an error of a task's own database, which is here as it was published, as one
 // that comes each time; unless this machine lacks the room to read it.
 // The errors listed are of this machine, or are marked as malformed already.
@@ -61,12 +53,6 @@ func isAny(err error, list ...error) bool {
 	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
 }
 
-// hopeless reports whether no number of tries can store the task.
-// The content of the stream does not change: neither does the outcome of another try.
-func hopeless(err error) bool {
-	return isAny(err, ErrMalformed, ErrMissing, store.ErrCorrupt, store.ErrConflict)
-}
-
 // tries is the number of tries of a task that cannot be stored for a reason that may not be its
 // own.
 const tries = 3
@@ -76,7 +62,8 @@ const tries = 3
 // Order: a hopeless task is set aside at once; others only after tries, and only where the database
 // takes another task, which TryTask finds out by inserting a row and rolling back.
 func (t *taker) refused(ctx context.Context, m jetstream.Msg, key Key, why error) error {
-	if !hopeless(why) {
+	// The content of the stream does not change: neither does the outcome of another try.
+	if !isAny(why, ErrMalformed, ErrMissing, store.ErrCorrupt, store.ErrConflict) {
 		if err := t.DB.TryTask(ctx); err != nil {
 			_ = m.NakWithDelay(longestStep)
 			return err
@@ -96,8 +83,15 @@ func (t *taker) refused(ctx context.Context, m jetstream.Msg, key Key, why error
 	return nil
 }
 
-// plain returns the reason for which a task cannot be stored as a sentence, with the error behind it.
-func plain(why error) string {
+// setAside publishes a note of a task that can never be stored, and ends its delivery. Its
+// messages stay in the stream.
+func (t *taker) setAside(ctx context.Context, m jetstream.Msg, key Key, why error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		t.log.Warn("a message without its place", "error", err)
+		return
+	}
+	reason := why.Error()
 	for _, x := range []struct {
 		is       error
 		sentence string
@@ -108,25 +102,15 @@ func plain(why error) string {
 		{store.ErrCorrupt, "its samples are damaged"},
 	} {
 		if errors.Is(why, x.is) {
-			return x.sentence + ": " + why.Error()
+			reason = x.sentence + ": " + reason
+			break
 		}
-	}
-	return why.Error()
-}
-
-// setAside publishes a note of a task that can never be stored, and ends its delivery. Its
-// messages stay in the stream.
-func (t *taker) setAside(ctx context.Context, m jetstream.Msg, key Key, why error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		t.log.Warn("a message without its place", "error", err)
-		return
 	}
 	// An end that cannot be parsed has neither user nor name; the subject still has the publisher.
 	var end End
 	_ = json.Unmarshal(m.Data(), &end) // it may be the fault
 	a := Aside{
-		Key: key, Stream: StreamName(t.partition), Seq: meta.Sequence.Stream, Store: t.Name, Why: plain(why),
+		Key: key, Stream: StreamName(t.partition), Seq: meta.Sequence.Stream, Store: t.Name, Why: reason,
 		At: time.Now().UTC(), User: cmp.Or(parseSubject(m.Subject()).by.user(), end.User), Name: end.Name,
 	}
 	content, err := json.Marshal(a)
@@ -166,11 +150,11 @@ func (b *Bus) Asides(ctx context.Context) (out []Aside, err error) {
 
 // asides returns the tasks that were set aside in a partition, at most so many.
 func (b *Bus) asides(ctx context.Context, partition, most int) (out []Aside, err error) {
-	keys, err := b.subjects(ctx, partition, kindAside)
+	keys, err := b.subjects(ctx, partition, "*", "*", kindAside)
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.stream(ctx, partition)
+	s, err := b.js.Stream(ctx, StreamName(partition))
 	if err != nil {
 		return nil, err
 	}
@@ -234,18 +218,16 @@ func (b *Bus) Again(ctx context.Context, key Key, drop bool) error {
 	return s.Purge(ctx, jetstream.WithPurgeSubject(list[i].subject))
 }
 
-// subjects returns the subjects of a kind in a partition, with their numbers of messages.
-func (b *Bus) subjects(ctx context.Context, partition int, kind string) (map[string]uint64, error) {
-	return b.filtered(ctx, partition, subject(partition, "*", "*", "*", kind))
-}
-
-// filtered returns the subjects that fit a pattern, with their numbers of messages.
-func (b *Bus) filtered(ctx context.Context, partition int, pattern string) (map[string]uint64, error) {
-	s, err := b.stream(ctx, partition)
+// subjects returns the subjects of a publisher, source and kind in a partition, with their numbers of
+// messages; "*" stands for all.
+func (b *Bus) subjects(
+	ctx context.Context, partition int, by publisher, source Key, kind string,
+) (map[string]uint64, error) {
+	s, err := b.js.Stream(ctx, StreamName(partition))
 	if err != nil {
 		return nil, err
 	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(pattern))
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject(partition, by, source, "*", kind)))
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -108,7 +109,13 @@ func Dial(ctx context.Context, o Options) (*Bus, error) {
 			err = why
 			break
 		}
-		if now := b.awaited(err); now != warned && ctx.Err() == nil {
+		now := fmt.Sprintf("the cluster cannot be used yet: waiting until most of its nodes are up: %v", err)
+		if errors.Is(err, ErrNoStreams) {
+			now = "the cluster has no streams yet: waiting until its nodes have made them"
+		} else if !b.nc.IsConnected() {
+			now = "no node of the cluster answers: waiting until one does"
+		}
+		if now != warned && ctx.Err() == nil {
 			warned = now
 			b.log.Warn(now, "servers", o.Servers)
 		}
@@ -125,17 +132,6 @@ func Dial(ctx context.Context, o Options) (*Bus, error) {
 		return nil, fmt.Errorf("cluster at %s: %w", o.Servers, err)
 	}
 	return b, nil
-}
-
-// awaited returns the message of Dial's log while it waits after an error.
-func (b *Bus) awaited(err error) string {
-	switch {
-	case errors.Is(err, ErrNoStreams):
-		return "the cluster has no streams yet: waiting until its nodes have made them"
-	case !b.nc.IsConnected():
-		return "no node of the cluster answers: waiting until one does"
-	}
-	return fmt.Sprintf("the cluster cannot be used yet: waiting until most of its nodes are up: %v", err)
 }
 
 // ErrRefused is wrapped where the nodes refuse this client, or this client refuses the nodes.
@@ -228,24 +224,44 @@ func (b *Bus) Close() { b.nc.Close() }
 // Partitions returns the number of streams.
 func (b *Bus) Partitions() int { return b.partitions }
 
-// discover asks for the number of partitions and for this client's account.
+// discover asks for the number of partitions and for this client's account, by which the nodes know whom
+// it publishes for.
 func (b *Bus) discover(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	s, err := b.stream(ctx, 0)
+	s, err := b.js.Stream(ctx, StreamName(0))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrNoStreams
 	} else if err != nil {
 		return err
 	}
-	n, err := strconv.Atoi(s.CachedInfo().Config.Metadata[metaPartitions])
-	if err != nil || n < 1 || n > MaxPartitions {
+	b.partitions, err = strconv.Atoi(s.CachedInfo().Config.Metadata[metaPartitions])
+	if err != nil || b.partitions < 1 || b.partitions > MaxPartitions {
 		return fmt.Errorf("stream %s does not say how many partitions there are: was it made by wattmark cluster?",
 			StreamName(0))
 	}
-	b.by, err = b.whoami(ctx)
-	b.partitions = n
-	return err
+	m, err := b.nc.RequestWithContext(ctx, WhoAmI, nil)
+	if err != nil {
+		return fmt.Errorf("ask a node who this is: %w", err)
+	}
+	var answer struct {
+		Data *struct {
+			Account string `json:"account"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil || answer.Data == nil {
+		return fmt.Errorf("a node does not say who this is: %q (%w)", m.Data, err)
+	}
+	b.by = anyone
+	for _, a := range []Account{Measurer, Full} {
+		if name, some := strings.CutPrefix(answer.Data.Account, string(a)); some {
+			b.by = publisher(name)
+		}
+	}
+	if strings.HasPrefix(answer.Data.Account, string(Reader)) {
+		b.by = nobody
+	}
+	return nil
 }
 
 // Account is the prefix of the name of a client's account at the nodes; its right. A client
@@ -266,31 +282,6 @@ func (a Account) Of(user string) string { return string(a) + string(publisherOf(
 
 // WhoAmI is the subject of requests for the client's own account.
 const WhoAmI = "$SYS.REQ.USER.INFO"
-
-// whoami returns the publisher as which the nodes know this client.
-func (b *Bus) whoami(ctx context.Context) (publisher, error) {
-	m, err := b.nc.RequestWithContext(ctx, WhoAmI, nil)
-	if err != nil {
-		return "", fmt.Errorf("ask a node who this is: %w", err)
-	}
-	var answer struct {
-		Data *struct {
-			Account string `json:"account"`
-		} `json:"data"`
-	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil || answer.Data == nil {
-		return "", fmt.Errorf("a node does not say who this is: %q (%w)", m.Data, err)
-	}
-	for _, a := range []Account{Measurer, Full} {
-		if name, some := strings.CutPrefix(answer.Data.Account, string(a)); some {
-			return publisher(name), nil
-		}
-	}
-	if strings.HasPrefix(answer.Data.Account, string(Reader)) {
-		return nobody, nil
-	}
-	return anyone, nil
-}
 
 // StreamOptions of streams to be made.
 type StreamOptions struct {
@@ -332,33 +323,25 @@ func (b *Bus) ensure(ctx context.Context, s StreamOptions) error {
 	} else if err != nil && !errors.Is(err, ErrNoStreams) {
 		return err
 	}
+	limit := cmp.Or(max(s.MaxBytes, 0), -1)
 	// Stream 0 comes last: discover looks for it alone, and must find all others then.
 	for p := s.Partitions - 1; p >= 0; p-- {
-		if err := b.ensureStream(ctx, p, s); err != nil {
+		asking, cancel := context.WithTimeout(ctx, askWithin)
+		_, err := b.js.CreateOrUpdateStream(asking, jetstream.StreamConfig{
+			Name: StreamName(p), Subjects: []string{subject(p, "*", "*", "*", "*")},
+			Description: "wattmark tasks on their way to stores",
+			Storage:     jetstream.FileStorage, Replicas: s.Replicas,
+			// A stream that is full refuses: acknowledged messages are never pushed out.
+			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: limit,
+			Duplicates: s.Duplicates, AllowDirect: true,
+			Metadata: map[string]string{metaPartitions: strconv.Itoa(s.Partitions)},
+		})
+		cancel()
+		if err != nil {
 			return fmt.Errorf("stream %s: %w", StreamName(p), err)
 		}
 	}
 	return nil
-}
-
-// ensureStream makes or updates one stream, in at most askWithin.
-func (b *Bus) ensureStream(ctx context.Context, p int, s StreamOptions) error {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	limit := int64(-1)
-	if s.MaxBytes > 0 {
-		limit = s.MaxBytes
-	}
-	_, err := b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: StreamName(p), Subjects: []string{subject(p, "*", "*", "*", "*")},
-		Description: "wattmark tasks on their way to stores",
-		Storage:     jetstream.FileStorage, Replicas: s.Replicas,
-		// A stream that is full refuses: acknowledged messages are never pushed out.
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: limit,
-		Duplicates: s.Duplicates, AllowDirect: true,
-		Metadata: map[string]string{metaPartitions: strconv.Itoa(s.Partitions)},
-	})
-	return err
 }
 
 const (
@@ -368,8 +351,3 @@ const (
 
 // pauses returns those between the tries of one operation.
 func pauses() *backoff.Backoff { return &backoff.Backoff{First: firstPause, Max: longestStep} }
-
-// stream looks up a partition's stream.
-func (b *Bus) stream(ctx context.Context, partition int) (jetstream.Stream, error) {
-	return b.js.Stream(ctx, StreamName(partition))
-}

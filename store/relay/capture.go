@@ -61,10 +61,6 @@ func (c *Capture) Chunk(x *chunk.Chunk, payload []byte) error { return c.out.chu
 // Event adds an event of the capture.
 func (c *Capture) Event(e measure.Event) { c.events = append(c.events, e) }
 
-// maxIndex bounds an index to one message: some 70 000 chunks, four hours. Of longer captures
-// a host sends all chunks itself.
-const maxIndex = maxPiece
-
 // Published blocks until the stream has acknowledged all chunks, and publishes their index for
 // hosts. again: chunks that the stream had were freed meanwhile, and the capture must be read
 // once more.
@@ -76,8 +72,10 @@ func (c *Capture) Published(ctx context.Context) (again bool, err error) {
 		c.begin()
 		return true, nil
 	}
-	content, err := pack(c.list(), []byte(c.end.User))
-	if err == nil && len(content) <= maxIndex && len(c.reuse) != len(c.index) {
+	content, err := pack(c.index, []byte(c.end.User))
+	// An index is one message: of some 70 000 chunks, four hours. Of longer captures a host sends all chunks
+	// itself.
+	if err == nil && len(content) <= maxPiece && len(c.reuse) != len(c.index) {
 		to := subject(c.partition, c.by, c.source, sourceItself, kindIndex)
 		err = c.one(ctx, to, c.messageID(c.source, "i", len(c.index)), content)
 	}
@@ -89,7 +87,7 @@ func (c *Capture) Published(ctx context.Context) (again bool, err error) {
 func (c *Capture) Claimed(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
-	ends, err := c.p.Bus.filtered(ctx, c.partition, subject(c.partition, "*", c.source, "*", kindEnd))
+	ends, err := c.p.Bus.subjects(ctx, c.partition, "*", c.source, kindEnd)
 	for sub := range ends {
 		// Another user's task may name the capture too.
 		if a := parseSubject(sub); a.key != c.end.Key && a.by.publishesFor(c.end.User) {

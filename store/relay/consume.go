@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
 	"golang.org/x/sync/errgroup"
 )
@@ -116,7 +120,7 @@ func (t *taker) run(ctx context.Context) error {
 		}
 		if err == nil {
 			if wait.Reset(); !t.trouble.IsZero() {
-				t.log.Info("tasks are taken again", "waited", since(t.trouble))
+				t.log.Info("tasks are taken again", "waited", time.Since(t.trouble).Round(time.Millisecond))
 				t.trouble = time.Time{}
 			}
 			continue
@@ -134,8 +138,23 @@ func (t *taker) run(ctx context.Context) error {
 // round waits for one task, at most waitFor, and stores it. Every so often it first frees what
 // all stores have.
 func (t *taker) round(ctx context.Context) error {
-	if err := t.attach(ctx); err != nil {
-		return err
+	// The store's consumer of the stream is looked up, or made, where it is not known.
+	if t.cons == nil {
+		asking, cancel := context.WithTimeout(ctx, callWithin)
+		defer cancel()
+		cons, err := t.Bus.js.CreateOrUpdateConsumer(asking, StreamName(t.partition), jetstream.ConsumerConfig{
+			Durable: t.Name, Description: "wattmark store " + t.DB.Path(),
+			// Of all publishers, sources and keys: ends alone.
+			FilterSubject: subject(t.partition, "*", "*", "*", kindEnd),
+			DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
+			// A task that is to be tried again is pending: a low limit would let a few such
+			// tasks keep all others back.
+			AckWait: t.AckWait, MaxAckPending: -1, MaxDeliver: -1,
+		})
+		if err != nil {
+			return err
+		}
+		t.cons = cons
 	}
 	// Freeing runs between two tasks, on the goroutine that takes them.
 	if t.Free > 0 && time.Since(t.freed) >= t.Free {
@@ -150,46 +169,19 @@ func (t *taker) round(ctx context.Context) error {
 	defer cancel()
 	// One at a time: a task that waits in a batch would use up its AckWait.
 	batch, err := t.cons.Fetch(1, jetstream.FetchContext(asking))
-	if err != nil {
-		return t.detached(err)
-	}
-	for m := range batch.Messages() {
-		if err := t.take(ctx, m); err != nil {
-			return err
+	if err == nil {
+		for m := range batch.Messages() {
+			if err := t.take(ctx, m); err != nil {
+				return err
+			}
 		}
+		err = batch.Error()
 	}
+	switch {
 	// No task within waitFor is the usual outcome of an idle stream.
-	if err := batch.Error(); err != nil && !isAny(err, context.DeadlineExceeded, jetstream.ErrNoMessages) {
-		return t.detached(err)
-	}
-	return nil
-}
-
-// attach looks up the store's consumer of the stream, or makes it.
-func (t *taker) attach(ctx context.Context) (err error) {
-	if t.cons != nil {
+	case isAny(err, context.DeadlineExceeded, jetstream.ErrNoMessages):
 		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
-	defer cancel()
-	t.cons, err = t.Bus.js.CreateOrUpdateConsumer(ctx, StreamName(t.partition), jetstream.ConsumerConfig{
-		Durable: t.Name, Description: "wattmark store " + t.DB.Path(),
-		// Of all publishers, sources and keys: ends alone.
-		FilterSubject: subject(t.partition, "*", "*", "*", kindEnd),
-		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
-		// A task that is to be tried again is pending: a low limit would let a few such
-		// tasks keep all others back.
-		AckWait: t.AckWait, MaxAckPending: -1, MaxDeliver: -1,
-	})
-	if err != nil {
-		t.cons = nil
-	}
-	return err
-}
-
-// detached makes the next round attach again where the consumer is gone.
-func (t *taker) detached(err error) error {
-	if isAny(err, jetstream.ErrConsumerDeleted, jetstream.ErrConsumerNotFound, jetstream.ErrStreamNotFound) {
+	case isAny(err, jetstream.ErrConsumerDeleted, jetstream.ErrConsumerNotFound, jetstream.ErrStreamNotFound):
 		t.cons = nil
 	}
 	return err
@@ -200,11 +192,20 @@ func (t *taker) detached(err error) error {
 func (t *taker) take(ctx context.Context, m jetstream.Msg) error {
 	// The end is acknowledged after the last transaction: a crash before that has the task sent
 	// again, and here finds it whole.
-	// From here the task is kept from other programs of this name until it is acknowledged.
-	stop := t.keep(ctx, m)
+	// From here the task is kept from other programs of this name until it is acknowledged: its AckWait is
+	// renewed after each third of it, so that two renewals may be lost.
+	keeping, stop := context.WithCancel(ctx)
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
+		for backoff.Sleep(keeping, t.AckWait/3) == nil {
+			_ = m.InProgress() // the next one may arrive
+		}
+	})
 	key := parseSubject(m.Subject()).key
-	got, err := t.guarded(ctx, m, key)
+	got, err := t.store(ctx, m, key)
 	stop()
+	renewals.Wait()
+	var system syscall.Errno
 	switch {
 	case err == nil:
 		delete(t.failed, key)
@@ -220,42 +221,16 @@ func (t *taker) take(ctx context.Context, m jetstream.Msg) error {
 		}
 	case ctx.Err() != nil:
 		_ = m.Nak() // another program of this name may go on at once
-	case passing(err):
+	// Of the database, the disk or the cluster – away, full or damaged – rather than of the task: no other
+	// task could be stored either.
+	case errors.As(err, &system) || isAny(err, errAway, store.ErrUnreachable, store.ErrFull, store.ErrBusy, store.ErrIO,
+		store.ErrReadOnly, store.ErrCannotOpen, store.ErrDamaged, store.ErrNotDatabase):
 		_ = m.NakWithDelay(longestStep)
 		return err
 	default:
 		return t.refused(ctx, m, key, err)
 	}
 	return nil
-}
-
-// guarded stores a task, and turns a panic over its content into an error.
-// The content comes from other machines: a panic over one task must not end the store.
-func (t *taker) guarded(ctx context.Context, m jetstream.Msg, key Key) (got *Taken, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.log.Error("panic while a task was stored", "key", key, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return t.store(ctx, m, key)
-}
-
-// keep renews a task's AckWait until stop is called, which blocks until that has ended.
-func (t *taker) keep(ctx context.Context, m jetstream.Msg) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	// A third of AckWait: two renewals may be lost.
-	go func() {
-		defer close(done)
-		for backoff.Sleep(ctx, t.AckWait/3) == nil {
-			_ = m.InProgress() // the next one may arrive
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
 }
 
 // end reads an end and checks that its subject allows it.
@@ -287,13 +262,20 @@ func (t *taker) end(m jetstream.Msg, key Key) (*End, error) {
 // store stores the task of an end, in transactions.
 // Order of steps: check the end, look for the task, read the index and the rows, store rows and samples
 // (TakeTask, in transactions that a restart continues), settle with the monitor's task.
-func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (*Taken, error) {
+// A panic becomes an error: the content comes from other machines, and one task must not end the store.
+func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (got *Taken, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.log.Error("panic while a task was stored", "key", key, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
 	began := time.Now()
 	end, err := t.end(m, key)
 	if err != nil {
 		return nil, err
 	}
-	got := &Taken{End: *end}
+	got = &Taken{End: *end}
 	// A task that is here already is not read: the stream may no longer have it.
 	if got.To, got.Known, err = t.here(ctx, end); err != nil {
 		return nil, err
@@ -318,7 +300,7 @@ func (t *taker) store(ctx context.Context, m jetstream.Msg, key Key) (*Taken, er
 
 // put stores a task, whose rows come from database and whose samples from the stream.
 func (t *taker) put(
-	ctx context.Context, f *fetcher, list []indexed, database []byte,
+	ctx context.Context, f *fetcher, list []*indexed, database []byte,
 ) (out store.CopiedTask, err error) {
 	// The rows come as an SQLite file, which another machine made: it is opened in a private folder,
 	// checked, and read within a bound of time.
@@ -345,7 +327,14 @@ func (t *taker) put(
 		return out, ofContent(ctx, err)
 	}
 	// From here errors are of this store's database or of the stream.
-	return t.DB.TakeTask(ctx, from, id, f.arriving(list))
+	// The checksums are known before the first chunk is read: the database compares each with them.
+	arriving := store.Arriving{Chunks: func(ctx context.Context, from uint64) iter.Seq2[*chunk.Chunk, error] {
+		return f.chunks(ctx, list, from)
+	}}
+	for _, x := range list {
+		arriving.CRCs = append(arriving.CRCs, x.crc)
+	}
+	return t.DB.TakeTask(ctx, from, id, arriving)
 }
 
 // readWithin bounds the reading of a task from its own small database.
@@ -381,7 +370,13 @@ func one(ctx context.Context, from *store.DB, end *End) (id store.TaskID, err er
 // no host had published one. Both may come, in any order, also at once to two programs of one
 // store; so each looks for the other once it has stored its own (settle).
 func (t *taker) here(ctx context.Context, end *End) (id store.TaskID, known bool, err error) {
-	id, known, err = t.DB.Whole(ctx, end.Identity.stored())
+	i := store.Identity{
+		Monitor: end.Monitor, CaptureID: end.Capture, GPUUUID: end.GPU, User: end.User, Name: end.Name,
+	}
+	if end.LaunchedNS != 0 {
+		i.Launched = time.Unix(0, end.LaunchedNS)
+	}
+	id, known, err = t.DB.Whole(ctx, i)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return 0, false, err
 	}

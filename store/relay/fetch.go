@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/wattmark/wattmark/measure/chunk"
-	"github.com/wattmark/wattmark/store"
 )
 
 // ErrMissing is wrapped where the stream no longer has, or never had, a message that an end names.
@@ -33,7 +31,7 @@ type fetcher struct {
 func (b *Bus) fetcher(ctx context.Context, partition int, end *End) (*fetcher, error) {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
-	s, err := b.stream(ctx, partition)
+	s, err := b.js.Stream(ctx, StreamName(partition))
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +47,6 @@ func (b *Bus) fetcher(ctx context.Context, partition int, end *End) (*fetcher, e
 // ahead is the number of messages requested before they are needed.
 const ahead = 16
 
-// answer is the result of one request.
-type answer struct {
-	p   piece
-	err error
-}
-
 // pieces yields the pieces at sequence numbers, in that order. A request takes a round trip to a
 // replica; ahead of them are under way at once, each in a goroutine that answers on a channel of
 // its own, and the channels stand in a queue in the order of the numbers.
@@ -65,6 +57,10 @@ func (f *fetcher) pieces(ctx context.Context, seqs iter.Seq[uint64], kind pieceK
 		ctx, cancel := context.WithCancel(ctx)
 		next, stop := iter.Pull(seqs)
 		defer stop()
+		type answer struct {
+			p   piece
+			err error
+		}
 		var queue []chan answer
 		defer func() { // all requests end before the sequence does
 			// cancel makes open requests end at once; each channel holds one answer, so none of them
@@ -149,21 +145,15 @@ func (f *fetcher) message(ctx context.Context, seq uint64) (*jetstream.RawStream
 	}
 }
 
-// ask requests a message once.
+// ask requests a message once. Any replica answers GetMsg from its own log. The leader's API, for which the
+// library has no call, goes by the leader alone, and has every message that was acknowledged.
 func (f *fetcher) ask(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
 	m, err := f.stream.GetMsg(ctx, seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return f.askLeader(ctx, seq)
+	if !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return m, err
 	}
-	return m, err
-}
-
-// askLeader reads a message through the stream's leader.
-// Any replica answers GetMsg from its own log. The leader's API goes by the leader alone, and has every
-// message that was acknowledged.
-func (f *fetcher) askLeader(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	r, err := f.bus.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+f.name, fmt.Appendf(nil, `{"seq":%d}`, seq))
 	if err != nil {
 		return nil, err
@@ -175,7 +165,6 @@ func (f *fetcher) askLeader(ctx context.Context, seq uint64) (*jetstream.RawStre
 			Data    []byte `json:"data"`
 		} `json:"message"`
 	}
-	// The library has no call for it: the JSON of the server's API is read here.
 	switch err := json.Unmarshal(r.Data, &got); {
 	case err != nil:
 		return nil, err
@@ -192,7 +181,7 @@ func (f *fetcher) askLeader(ctx context.Context, seq uint64) (*jetstream.RawStre
 // rest reads the index of a task's chunks and the database of all else.
 // The SHA-256 in the end covers all of it: a rest that was pieced together wrongly does not pass.
 // Errors wrap ErrMalformed or ErrMissing.
-func (f *fetcher) rest(ctx context.Context) (list []indexed, database []byte, err error) {
+func (f *fetcher) rest(ctx context.Context) (list []*indexed, database []byte, err error) {
 	var pieces []piece
 	for p, err := range f.pieces(ctx, slices.Values(f.end.Rest), restPiece) {
 		if err == nil {
@@ -222,7 +211,7 @@ func (f *fetcher) rest(ctx context.Context) (list []indexed, database []byte, er
 // Chunks that are stored already are not asked for.
 // A chunk is one piece, or several that follow each other in the index; each is compared with the index
 // by number and checksum before the pieces are joined.
-func (f *fetcher) chunks(ctx context.Context, list []indexed, from uint64) iter.Seq2[*chunk.Chunk, error] {
+func (f *fetcher) chunks(ctx context.Context, list []*indexed, from uint64) iter.Seq2[*chunk.Chunk, error] {
 	for len(list) > 0 && list[0].no < from {
 		list = list[1:]
 	}
@@ -262,21 +251,6 @@ func (f *fetcher) chunks(ctx context.Context, list []indexed, from uint64) iter.
 	}
 }
 
-// since returns the time since t in ms, for logs.
-func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
-
-// arriving returns the chunks in the form in which a database takes them.
-// The checksums are known before the first chunk is read: the store compares each with them.
-func (f *fetcher) arriving(list []indexed) store.Arriving {
-	crcs := make([]uint32, len(list))
-	for i, x := range list {
-		crcs[i] = x.crc
-	}
-	return store.Arriving{CRCs: crcs, Chunks: func(ctx context.Context, from uint64) iter.Seq2[*chunk.Chunk, error] {
-		return f.chunks(ctx, list, from)
-	}}
-}
-
 // has reports whether a task's end is in its stream. A replica that lags may not have
 // it yet; the task is then published twice, and the stores recognise it.
 // An end may have been published by this program, or for anyone by a monitor.
@@ -295,7 +269,7 @@ func (b *Bus) has(ctx context.Context, partition int, source, key Key) (bool, er
 func (b *Bus) last(ctx context.Context, partition int, subject string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
-	s, err := b.stream(ctx, partition)
+	s, err := b.js.Stream(ctx, StreamName(partition))
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +280,7 @@ func (b *Bus) last(ctx context.Context, partition int, subject string) (*jetstre
 // the stream does not answer: they are sent then, and the stream drops those that it has.
 // The samples of a capture are published once, by its monitor or its host; the index has their sequence
 // numbers, so that a host need not send them again.
-func (b *Bus) index(ctx context.Context, partition int, source Key) map[uint64]indexed {
+func (b *Bus) index(ctx context.Context, partition int, source Key) map[uint64]*indexed {
 	m, err := b.last(ctx, partition, subject(partition, anyone, source, sourceItself, kindIndex))
 	if errors.Is(err, jetstream.ErrMsgNotFound) && b.by != anyone {
 		m, err = b.last(ctx, partition, subject(partition, b.by, source, sourceItself, kindIndex))
@@ -318,7 +292,7 @@ func (b *Bus) index(ctx context.Context, partition int, source Key) map[uint64]i
 	if err != nil {
 		return nil
 	}
-	out := map[uint64]indexed{}
+	out := map[uint64]*indexed{}
 	for _, x := range list {
 		out[x.no] = x
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/wattmark/wattmark/store"
 )
@@ -24,15 +23,6 @@ type Identity struct {
 	User       string `json:"user"`
 	Name       string `json:"name"`
 	Bench      string `json:"bench,omitempty"` // that the capture was made on
-}
-
-// stored returns the identity in the form of a database.
-func (i Identity) stored() store.Identity {
-	out := store.Identity{Monitor: i.Monitor, CaptureID: i.Capture, GPUUUID: i.GPU, User: i.User, Name: i.Name}
-	if i.LaunchedNS != 0 {
-		out.Launched = time.Unix(0, i.LaunchedNS)
-	}
-	return out
 }
 
 // IdentityOf returns a task's identity.

@@ -44,13 +44,6 @@ const (
 	longestTry = 15 * time.Second
 )
 
-// newLine returns the line to a stream. tell is called on each change of state; it may be nil.
-func newLine(js jetstream.JetStream, stream string, log *slog.Logger, tell func(State)) *line {
-	return &line{
-		js: js, stream: stream, log: log, tell: tell, state: State{Stream: stream}, probing: make(chan struct{}, 1),
-	}
-}
-
 // place is a message's sequence number, and whether the stream had it before.
 type place struct {
 	seq   uint64
@@ -72,50 +65,29 @@ func (l *line) publish(ctx context.Context, subject, id string, content []byte) 
 		if alone && !probed { // a short first try: the trouble may be over
 			try, probed = firstTry, true
 		}
-		at, err := l.once(ctx, try, subject, id, content)
+		// No retries in the library: each try passes the gate. The server remembers the ids of messages beyond
+		// their removal: sending.lost checks for that.
+		within, cancel := context.WithTimeout(ctx, try)
+		ack, err := l.js.Publish(within, subject, content,
+			jetstream.WithExpectStream(l.stream), jetstream.WithRetryAttempts(0), jetstream.WithMsgID(id))
+		cancel()
 		if err == nil {
-			l.well()
+			l.note(nil)
 			done()
-			return at, nil
+			return place{ack.Sequence, ack.Duplicate}, nil
 		}
 		if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) {
 			done()
 			return place{}, fmt.Errorf("stream %s: %w", l.stream, err)
 		}
 		// The lock of the gate is held during the pause: one try in a pause, for all callers together.
-		l.ill(err)
+		l.note(err)
 		err = wait.Wait(ctx)
 		done()
 		if err != nil {
 			return place{}, l.ended(err)
 		}
 	}
-}
-
-// once tries a message. The server remembers the ids of messages beyond their removal:
-// sending.lost checks for that.
-func (l *line) once(ctx context.Context, within time.Duration, subject, id string, content []byte) (place, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	// No retries in the library: each try passes the gate.
-	ack, err := l.js.Publish(ctx, subject, content,
-		jetstream.WithExpectStream(l.stream), jetstream.WithRetryAttempts(0), jetstream.WithMsgID(id))
-	if err != nil {
-		return place{}, err
-	}
-	return place{ack.Sequence, ack.Duplicate}, nil
-}
-
-// there reports whether the stream has a message.
-func (l *line) there(ctx context.Context, seq uint64) (bool, error) {
-	s, err := l.js.Stream(ctx, l.stream)
-	if err == nil {
-		_, err = s.GetMsg(ctx, seq)
-	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // enter is the gate of the line: open while the stream acknowledges, and one caller wide while
@@ -143,42 +115,32 @@ func (l *line) enter(ctx context.Context) (done func(), alone bool, err error) {
 	}
 }
 
-// ill notes a failed try. The first one stops all callers but one.
-func (l *line) ill(why error) {
+// note takes the outcome of a try. The first that fails stops all callers but one; after one that was
+// acknowledged all go on.
+func (l *line) note(why error) {
 	l.mu.Lock()
-	fresh := l.clear == nil
-	if fresh {
+	waiting, since := l.clear != nil, l.state.Since
+	switch {
+	case why == nil && waiting:
+		close(l.clear)
+		l.clear, l.state = nil, State{Stream: l.stream}
+	case why != nil && !waiting:
 		l.clear = make(chan struct{})
 		l.state.Waiting, l.state.Since = true, time.Now()
 	}
 	l.state.Why = why
 	s := l.state
 	l.mu.Unlock()
-	if fresh {
-		l.log.Warn("the cluster does not acknowledge: waiting", "stream", l.stream, "error", explained(why))
-		l.notify(s)
-	}
-}
-
-// well notes an acknowledgement: all callers go on.
-func (l *line) well() {
-	l.mu.Lock()
-	if l.clear == nil {
-		l.mu.Unlock()
+	if s.Waiting == waiting {
 		return
 	}
-	waited := time.Since(l.state.Since)
-	close(l.clear)
-	l.clear, l.state = nil, State{Stream: l.stream}
-	s := l.state
-	l.mu.Unlock()
-	l.log.Info("the cluster acknowledges again", "stream", l.stream, "waited", waited.Round(time.Millisecond))
-	l.notify(s)
-}
-
-// notify passes a change of state on. It must be called without the lock.
-func (l *line) notify(s State) {
-	if l.tell != nil {
+	if waiting {
+		waited := time.Since(since).Round(time.Millisecond)
+		l.log.Info("the cluster acknowledges again", "stream", l.stream, "waited", waited)
+	} else {
+		l.log.Warn("the cluster does not acknowledge: waiting", "stream", l.stream, "error", explained(why))
+	}
+	if l.tell != nil { // called without the lock
 		l.tell(s)
 	}
 }

@@ -178,7 +178,7 @@ type indexed struct {
 //
 //	chunks uvarint | of each chunk: step of its number uvarint | CRC-32C u32 |
 //	pieces uvarint | of each piece: step of its sequence number varint
-func appendIndex(dst []byte, list []indexed) []byte {
+func appendIndex(dst []byte, list []*indexed) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(list)))
 	var no, seq uint64
 	for _, x := range list {
@@ -198,12 +198,12 @@ func appendIndex(dst []byte, list []indexed) []byte {
 const leastIndexed = 1 + 4 + 1 + 1
 
 // parseIndex reads an index, and returns the bytes behind it.
-func parseIndex(b []byte) (list []indexed, rest []byte, err error) {
+func parseIndex(b []byte) (list []*indexed, rest []byte, err error) {
 	n, b, ok := uvarint(b)
 	if !ok || n > uint64(len(b)/leastIndexed) {
 		return nil, nil, malformed("the index of chunks is cut off")
 	}
-	list = make([]indexed, 0, n)
+	list = make([]*indexed, 0, n)
 	var no, seq uint64
 	for i := range n {
 		var step, pieces uint64
@@ -211,7 +211,7 @@ func parseIndex(b []byte) (list []indexed, rest []byte, err error) {
 			return nil, nil, malformed("index: chunk %d", i)
 		}
 		no += step
-		x := indexed{no: no, crc: binary.LittleEndian.Uint32(b)}
+		x := &indexed{no: no, crc: binary.LittleEndian.Uint32(b)}
 		if pieces, b, ok = uvarint(b[4:]); !ok || pieces == 0 || pieces > uint64(len(b)) {
 			return nil, nil, malformed("index: pieces of chunk %d", no)
 		}
@@ -255,7 +255,7 @@ func allowed(packed int) uint64 { return min(maxRest, freeRatio+maxRatio*uint64(
 // pack makes the rest of a task: index and database, as one zstd frame that states its
 // unpacked size. Where that is more than allowed for so few packed bytes, a skippable frame,
 // which readers pass over, makes them more.
-func pack(list []indexed, database []byte) ([]byte, error) {
+func pack(list []*indexed, database []byte) ([]byte, error) {
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ const skippable = 0x184D2A50
 // unpack undoes pack. An index of more than most chunks is refused, and no byte is
 // unpacked beyond the size that the frame's head states, nor beyond allowed: a stranger's
 // frame must not fill the memory.
-func unpack(b []byte, most uint64) (list []indexed, database []byte, err error) {
+func unpack(b []byte, most uint64) (list []*indexed, database []byte, err error) {
 	var head zstd.Header
 	may := allowed(len(b))
 	switch err := head.Decode(b); {

@@ -70,7 +70,7 @@ func FuzzParsePiece(f *testing.F) {
 }
 
 func FuzzParseIndex(f *testing.F) {
-	f.Add(appendIndex(nil, []indexed{{0, 1, []uint64{9, 10}}, {1, 2, []uint64{8}}, {7, 3, []uint64{1 << 40}}}))
+	f.Add(appendIndex(nil, []*indexed{{0, 1, []uint64{9, 10}}, {1, 2, []uint64{8}}, {7, 3, []uint64{1 << 40}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list, rest, err := parseIndex(b)
 		if err != nil {
@@ -84,7 +84,7 @@ func FuzzParseIndex(f *testing.F) {
 }
 
 func TestIndex(t *testing.T) {
-	want := []indexed{{0, 1, []uint64{9, 10}}, {1, 2, []uint64{8}}, {7, 3, []uint64{1 << 40}}}
+	want := []*indexed{{0, 1, []uint64{9, 10}}, {1, 2, []uint64{8}}, {7, 3, []uint64{1 << 40}}}
 	packed, err := pack(want, []byte("rows"))
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestUnpackingIsBounded(t *testing.T) {
 	if _, rows, err := unpack(second, 0); !errors.Is(err, ErrMalformed) {
 		t.Errorf("%d bytes come out of a frame of 5: %v", len(rows), err)
 	}
-	if _, _, err := unpack(w.EncodeAll(appendIndex(nil, make([]indexed, 3)), nil), 2); !errors.Is(err, ErrMalformed) {
+	if _, _, err := unpack(w.EncodeAll(appendIndex(nil, []*indexed{{}, {}, {}}), nil), 2); !errors.Is(err, ErrMalformed) {
 		t.Errorf("three chunks of two: %v", err)
 	}
 	honest, err := pack(nil, make([]byte, 1<<26))

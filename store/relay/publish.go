@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -116,7 +117,11 @@ func (p *Publisher) line(partition int) *line {
 	}
 	l := p.lines[partition]
 	if l == nil {
-		l = newLine(p.Bus.js, StreamName(partition), p.Bus.log, p.Tell)
+		name := StreamName(partition)
+		l = &line{
+			js: p.Bus.js, stream: name, log: p.Bus.log, tell: p.Tell, state: State{Stream: name},
+			probing: make(chan struct{}, 1),
+		}
 		p.lines[partition] = l
 	}
 	return l
@@ -145,12 +150,21 @@ func (p *Publisher) database(ctx context.Context, fill func(*store.DB) error) (c
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, "task.db")
-	// Making the schema anew for each task would take longer than filling it.
-	empty, err := p.emptyDatabase(ctx, filepath.Join(dir, "empty.db"))
+	// Making the schema anew for each task would take longer than filling it. mu also keeps two tasks from
+	// making it at once.
+	err = func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.empty != nil {
+			return os.WriteFile(path, p.empty, 0o600)
+		}
+		if err := store.NewBare(ctx, path); err != nil {
+			return err
+		}
+		p.empty, err = os.ReadFile(path)
+		return err
+	}()
 	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(path, empty, 0o600); err != nil {
 		return nil, err
 	}
 	db, err := store.Open(ctx, path)
@@ -161,22 +175,6 @@ func (p *Publisher) database(ctx context.Context, fill func(*store.DB) error) (c
 		return nil, err
 	}
 	return os.ReadFile(path)
-}
-
-// emptyDatabase returns an empty database, which takes longer to make than to fill.
-func (p *Publisher) emptyDatabase(ctx context.Context, path string) ([]byte, error) {
-	// mu also keeps two tasks from making it at once.
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.empty != nil {
-		return p.empty, nil
-	}
-	if err := store.NewBare(ctx, path); err != nil {
-		return nil, err
-	}
-	var err error
-	p.empty, err = os.ReadFile(path)
-	return p.empty, err
 }
 
 // sending is the publishing of one task.
@@ -191,7 +189,7 @@ type sending struct {
 	index     []*indexed
 	packed    uint64
 	// reuse are the chunks that the monitor has published, by their numbers.
-	reuse map[uint64]indexed
+	reuse map[uint64]*indexed
 	// known is the first sequence number of samples that were in the stream before, zero for
 	// none. gone: it was freed meanwhile, and with it all samples taken for known.
 	known atomic.Uint64
@@ -273,7 +271,6 @@ func (s *sending) knew(seq uint64) {
 	for { // the least of all, which several goroutines report
 		was := s.known.Load()
 		if was != 0 && was <= seq || s.known.CompareAndSwap(was, seq) {
-			// A CAS loop for the minimum.
 			return
 		}
 	}
@@ -303,8 +300,11 @@ func (s *sending) again() bool {
 func (s *sending) missing(ctx context.Context, seq uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
-	there, err := s.line.there(ctx, seq)
-	return err == nil && !there
+	stream, err := s.line.js.Stream(ctx, s.line.stream)
+	if err == nil {
+		_, err = stream.GetMsg(ctx, seq)
+	}
+	return errors.Is(err, jetstream.ErrMsgNotFound)
 }
 
 // messageID returns the id by which the server recognises a message that it has.
@@ -359,7 +359,7 @@ func (o *outbox) chunk(c *chunk.Chunk, payload []byte) error {
 	// Published by the monitor: only the index names it again.
 	if x, known := s.reuse[c.No]; known && x.crc == c.CRC {
 		s.knew(slices.Min(x.seqs))
-		s.count(&x, c, len(payload))
+		s.count(x, c, len(payload))
 		return nil
 	}
 	pieces, err := piecesOf(s.from, c, payload)
@@ -402,19 +402,10 @@ func (s *sending) chunks(ctx context.Context, id store.TaskID) error {
 	return errors.Join(err, o.g.Wait())
 }
 
-// list returns the index by value.
-func (s *sending) list() []indexed {
-	out := make([]indexed, len(s.index))
-	for i, x := range s.index {
-		out[i] = *x
-	}
-	return out
-}
-
 // rest publishes the index of the samples and the database of all else.
 func (s *sending) rest(ctx context.Context, database []byte) error {
 	// The rest is compressed as one text, its digest goes into the end, and the numbers of its pieces.
-	content, err := pack(s.list(), database)
+	content, err := pack(s.index, database)
 	if err != nil {
 		return err
 	}

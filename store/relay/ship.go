@@ -78,7 +78,11 @@ func (s *Shipper) All(ctx context.Context) error {
 			break
 		}
 		for _, id := range ids {
-			if err := s.one(ctx, id); err != nil {
+			p, err := s.Replicate(ctx, id)
+			if err == nil && s.Shipped != nil {
+				s.Shipped(p)
+			}
+			if err != nil {
 				if ctx.Err() != nil {
 					return errors.Join(append(errs, err)...)
 				}
@@ -89,15 +93,6 @@ func (s *Shipper) All(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(errs, s.letGo(ctx))...)
-}
-
-// one publishes a task and reports it.
-func (s *Shipper) one(ctx context.Context, id store.TaskID) error {
-	p, err := s.Replicate(ctx, id)
-	if err == nil && s.Shipped != nil {
-		s.Shipped(p)
-	}
-	return err
 }
 
 // Hold notes that a monitor keeps a task's capture until the streams have the task.
@@ -129,7 +124,9 @@ func (s *Shipper) letGo(ctx context.Context) error {
 			continue
 		}
 		if err == nil {
-			err = s.releaseOne(ctx, held[id], t.CaptureID)
+			asking, cancel := context.WithTimeout(ctx, askMonitors)
+			err = s.Release(asking, held[id], t.CaptureID)
+			cancel()
 		}
 		if err == nil {
 			err = s.LetGo(ctx, id)
@@ -140,11 +137,4 @@ func (s *Shipper) letGo(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// releaseOne lets a monitor remove a capture, in at most askMonitors.
-func (s *Shipper) releaseOne(ctx context.Context, monitor, capture string) error {
-	ctx, cancel := context.WithTimeout(ctx, askMonitors)
-	defer cancel()
-	return s.Release(ctx, monitor, capture)
 }

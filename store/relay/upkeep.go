@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,12 +78,23 @@ func (b *Bus) status(ctx context.Context, p int, out *StreamStatus) error {
 	i := s.CachedInfo()
 	// CachedInfo is the answer to Stream, not another request.
 	out.Messages, out.Bytes, out.MaxBytes = i.State.Msgs, i.State.Bytes, max(0, i.Config.MaxBytes)
-	out.replicas(i.Cluster)
-	ends, err := b.subjects(ctx, p, kindEnd)
+	if c := i.Cluster; c != nil {
+		// The leader is not among its replicas in the answer.
+		if out.Leader = c.Leader; c.Leader != "" {
+			out.Replicas = append(out.Replicas, ReplicaStatus{Node: c.Leader, Leader: true, Current: true})
+		}
+		for _, r := range c.Replicas {
+			out.Replicas = append(out.Replicas, ReplicaStatus{
+				Node: r.Name, Current: r.Current, Offline: r.Offline, Lag: r.Lag, Seen: r.Active,
+			})
+		}
+		slices.SortFunc(out.Replicas, func(a, b ReplicaStatus) int { return strings.Compare(a.Node, b.Node) })
+	}
+	ends, err := b.subjects(ctx, p, "*", "*", kindEnd)
 	if err != nil {
 		return err
 	}
-	asides, err := b.subjects(ctx, p, kindAside)
+	asides, err := b.subjects(ctx, p, "*", "*", kindAside)
 	if err == nil {
 		out.SetAside, err = b.asides(ctx, p, shownAside)
 	}
@@ -99,23 +111,6 @@ func (b *Bus) status(ctx context.Context, p int, out *StreamStatus) error {
 	}
 	slices.SortFunc(out.Stores, func(a, b StoreStatus) int { return strings.Compare(a.Name, b.Name) })
 	return list.Err()
-}
-
-// replicas fills in the copies, in the order of their nodes' names.
-func (s *StreamStatus) replicas(c *jetstream.ClusterInfo) {
-	if c == nil {
-		return
-		// The leader is not among its replicas in the answer.
-	}
-	if s.Leader = c.Leader; c.Leader != "" {
-		s.Replicas = append(s.Replicas, ReplicaStatus{Node: c.Leader, Leader: true, Current: true})
-	}
-	for _, r := range c.Replicas {
-		s.Replicas = append(s.Replicas, ReplicaStatus{
-			Node: r.Name, Current: r.Current, Offline: r.Offline, Lag: r.Lag, Seen: r.Active,
-		})
-	}
-	slices.SortFunc(s.Replicas, func(a, b ReplicaStatus) int { return strings.Compare(a.Node, b.Node) })
 }
 
 // MostMessages is the most messages that a user with the right to publish under that name alone
@@ -135,7 +130,7 @@ type Usage struct {
 // held is the content of a subject.
 type held struct{ messages, bytes uint64 }
 
-// messageBytes is the size of a message beside its subject and its content.
+// messageBytes estimates the size of a message beside its subject and its content.
 const messageBytes = 128
 
 // recountEvery is the time between two looks for messages that were removed.
@@ -192,39 +187,27 @@ func (u *Usage) follow(ctx context.Context, partition int) error {
 	defer stop()
 	defer list.Stop()
 	// Counted anew from the first message on.
-	u.forget(partition)
+	u.keep(func(_ publisher, subject string, h held) (held, bool) {
+		return h, parseSubject(subject).partition != partition
+	})
 	for {
 		m, err := list.Next()
 		if err != nil {
 			return err
 		}
 		size, _ := strconv.ParseUint(m.Headers().Get(nats.MsgSize), 10, 63)
-		u.add(m.Subject(), size)
+		by := parseSubject(m.Subject()).by
+		if by == anyone {
+			continue
+		}
+		u.mu.Lock()
+		if u.of[by] == nil {
+			u.of[by] = map[string]held{}
+		}
+		h := u.of[by][m.Subject()]
+		u.of[by][m.Subject()] = held{h.messages + 1, h.bytes + size + uint64(len(m.Subject())) + messageBytes}
+		u.mu.Unlock()
 	}
-}
-
-// add counts one message.
-func (u *Usage) add(subject string, size uint64) {
-	by := parseSubject(subject).by
-	if by == anyone {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.of[by] == nil {
-		u.of[by] = map[string]held{}
-	}
-	h := u.of[by][subject]
-	u.of[by][subject] = held{h.messages + 1, h.bytes + size + uint64(len(subject)) + messageBytes}
-}
-
-// The overhead is an estimate; limits compare sums of it.
-
-// forget drops the counts of a stream.
-func (u *Usage) forget(partition int) {
-	u.keep(func(by publisher, subject string, h held) (held, bool) {
-		return h, parseSubject(subject).partition != partition
-	})
 }
 
 // keep replaces each count, or drops it.
@@ -250,23 +233,22 @@ func (u *Usage) keep(f func(by publisher, subject string, h held) (held, bool)) 
 // answer stay counted.
 func (u *Usage) recount(ctx context.Context) {
 	u.mu.Lock()
-	var users []publisher
-	for by := range u.of {
-		users = append(users, by)
-	}
+	users := slices.Collect(maps.Keys(u.of))
 	u.mu.Unlock()
 	// Without the lock while the cluster is asked: follow goes on counting.
 	for _, by := range users {
 		for p := range u.bus.partitions {
-			before := u.snapshot(by, p)
-			there, err := u.bus.filtered(ctx, p, subject(p, by, "*", "*", "*"))
+			u.mu.Lock()
+			before := maps.Clone(u.of[by])
+			u.mu.Unlock()
+			there, err := u.bus.subjects(ctx, p, by, "*", "*")
 			if err != nil {
 				continue
 			}
 			u.keep(func(of publisher, subject string, h held) (held, bool) {
 				was, counted := before[subject]
 				// Nothing of the subject was removed, or it came after the snapshot.
-				if of != by || !counted || there[subject] >= was.messages {
+				if of != by || !counted || parseSubject(subject).partition != p || there[subject] >= was.messages {
 					return h, true
 				}
 				left := there[subject]
@@ -275,19 +257,6 @@ func (u *Usage) recount(ctx context.Context) {
 			})
 		}
 	}
-}
-
-// snapshot returns the counts of a user in a partition.
-func (u *Usage) snapshot(by publisher, partition int) map[string]held {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	out := map[string]held{}
-	for subject, h := range u.of[by] {
-		if parseSubject(subject).partition == partition {
-			out[subject] = h
-		}
-	}
-	return out
 }
 
 // Of returns the number of messages and bytes of a user in the streams.
@@ -325,7 +294,7 @@ type freeing struct {
 func (b *Bus) Free(ctx context.Context, partition int, unclaimed time.Duration) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*callWithin)
 	defer cancel()
-	s, err := b.stream(ctx, partition)
+	s, err := b.js.Stream(ctx, StreamName(partition))
 	if err != nil {
 		return 0, err
 	}
@@ -338,14 +307,20 @@ func (b *Bus) Free(ctx context.Context, partition int, unclaimed time.Duration) 
 	if err != nil {
 		return 0, err
 	}
-	// A monitor publishes for anyone, its index names the user: with that user's task in the
-	// stream the samples are claimed, and need not grow old to be removed.
+	// A monitor publishes for anyone, its index names the user that took the bench: with that user's task in
+	// the stream the samples are claimed, and need not grow old to be removed.
 	// First pass: claims. Second pass: removal, share by share.
 	for of, f := range shares {
 		all := shares[share{anyone, of.source}]
-		if of.by != anyone && f.hosts && all != nil && b.ownerOf(ctx, partition, of.source) == of.by {
-			all.hosts = true // a monitor's share of the user's capture
+		if of.by == anyone || !f.hosts || all == nil {
+			continue
 		}
+		m, err := b.last(ctx, partition, subject(partition, anyone, of.source, sourceItself, kindIndex))
+		if err != nil {
+			continue
+		}
+		_, user, err := unpack(m.Data, m.Sequence)
+		all.hosts = all.hosts || err == nil && len(user) > 0 && publisherOf(string(user)) == of.by
 	}
 	for of, f := range shares {
 		// Kept: what a store still needs, the samples of anyone while a task of their source waits, and
@@ -382,15 +357,14 @@ func acknowledged(ctx context.Context, s jetstream.Stream) (floor uint64, some b
 	return floor, some, list.Err()
 }
 
-// shares reads each end, and the last samples of shares that have none. waiting are
-// Ends decide; the last message of samples gives the age of shares that have no end.
+// shares reads each end, and the last samples of shares that have none, which give their age. waiting are
 // the sources of tasks that not all stores have acknowledged.
 func (b *Bus) shares(
 	ctx context.Context, s jetstream.Stream, partition int, floor uint64,
 ) (out map[share]*freeing, waiting map[Key]bool, err error) {
 	of := map[string]map[string]uint64{}
 	for _, kind := range []string{kindEnd, kindAside, kindChunk} {
-		if of[kind], err = b.subjects(ctx, partition, kind); err != nil {
+		if of[kind], err = b.subjects(ctx, partition, "*", "*", kind); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -410,7 +384,9 @@ func (b *Bus) shares(
 			f = &freeing{}
 			out[share{a.by, a.source}] = f
 		}
-		f.newest = later(f.newest, m.Time)
+		if m.Time.After(f.newest) {
+			f.newest = m.Time
+		}
 		return m, f, nil
 	}
 	for sub := range of[kindEnd] {
@@ -445,25 +421,4 @@ func (b *Bus) shares(
 		}
 	}
 	return out, waiting, nil
-}
-
-// ownerOf returns the user that took the bench for a capture, as the monitor's index names it.
-func (b *Bus) ownerOf(ctx context.Context, partition int, source Key) publisher {
-	m, err := b.last(ctx, partition, subject(partition, anyone, source, sourceItself, kindIndex))
-	if err != nil {
-		return ""
-	}
-	_, user, err := unpack(m.Data, m.Sequence)
-	if err != nil || len(user) == 0 {
-		return ""
-	}
-	return publisherOf(string(user))
-}
-
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -1,4 +1,4 @@
-package arrowfile_test
+package exchange_test
 
 import (
 	"bytes"
@@ -13,10 +13,9 @@ import (
 
 	"github.com/wattmark/wattmark/store/exchange"
 	"github.com/wattmark/wattmark/store/exchange/arrowfile"
-	"github.com/wattmark/wattmark/store/exchange/internal/made"
 )
 
-func table(t *testing.T, s *made.Source, c exchange.Choice) *exchange.Table {
+func arrowTable(t *testing.T, s *madeSource, c exchange.Choice) *exchange.Table {
 	t.Helper()
 	tab, err := exchange.NewTable(t.Context(), s, s.Task(), "test", c)
 	if err != nil {
@@ -25,8 +24,8 @@ func table(t *testing.T, s *made.Source, c exchange.Choice) *exchange.Table {
 	return tab
 }
 
-// value reads one value of a column, whatever its type.
-func value(a arrow.Array, i int) float64 {
+// arrowValue reads one value of a column, whatever its type.
+func arrowValue(a arrow.Array, i int) float64 {
 	switch a := a.(type) {
 	case *array.Int32:
 		return float64(a.Value(i))
@@ -37,13 +36,13 @@ func value(a arrow.Array, i int) float64 {
 }
 
 // both writes a table both ways and returns what reads them.
-func both(t *testing.T, s *made.Source, c exchange.Choice) map[string]struct {
+func both(t *testing.T, s *madeSource, c exchange.Choice) map[string]struct {
 	schema *arrow.Schema
 	next   func() (arrow.RecordBatch, error)
 } {
 	t.Helper()
 	var stream, file bytes.Buffer
-	if err := errors.Join(arrowfile.WriteStream(&stream, table(t, s, c)), arrowfile.WriteFile(&file, table(t, s, c))); err != nil {
+	if err := errors.Join(arrowfile.WriteStream(&stream, arrowTable(t, s, c)), arrowfile.WriteFile(&file, arrowTable(t, s, c))); err != nil {
 		t.Fatal(err)
 	}
 	sr, err := ipc.NewReader(&stream)
@@ -65,7 +64,7 @@ func both(t *testing.T, s *made.Source, c exchange.Choice) map[string]struct {
 }
 
 func TestStreamAndFile(t *testing.T) {
-	s := &made.Source{Setup: made.Setup(true), Scans: 150_000, Gap: 5}
+	s := &madeSource{Setup: madeSetup(true), Scans: 150_000, Gap: 5}
 	for _, c := range []exchange.Choice{{Raw: true, HostTime: true}, {}} {
 		for name, r := range both(t, s, c) {
 			text, ok := r.schema.Metadata().GetValue(exchange.MetaKey)
@@ -73,7 +72,7 @@ func TestStreamAndFile(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &m); err != nil || !ok || m.Setup.ID != s.Setup.CalibrationID() || len(m.Setup.Channels) != 6 {
 				t.Fatalf("%s: metadata %v, %v", name, ok, err)
 			}
-			want := table(t, s, c)
+			want := arrowTable(t, s, c)
 			rows := 0
 			for b, err := range want.Batches {
 				if err != nil {
@@ -83,7 +82,7 @@ func TestStreamAndFile(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: after %d rows: %v", name, rows, err)
 				}
-				compare(t, rec, want.Columns, b)
+				compareArrow(t, rec, want.Columns, b)
 				rows += b.Rows
 			}
 			if _, err := r.next(); !errors.Is(err, io.EOF) || rows != s.Scans {
@@ -93,7 +92,7 @@ func TestStreamAndFile(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, rec arrow.RecordBatch, columns []exchange.Column, b *exchange.Batch) {
+func compareArrow(t *testing.T, rec arrow.RecordBatch, columns []exchange.Column, b *exchange.Batch) {
 	t.Helper()
 	if int(rec.NumRows()) != b.Rows {
 		t.Fatalf("%d rows, want %d", rec.NumRows(), b.Rows)
@@ -113,28 +112,24 @@ func compare(t *testing.T, rec arrow.RecordBatch, columns []exchange.Column, b *
 			default:
 				want = v.F64[i]
 			}
-			if got := value(rec.Column(c), i); got != want {
+			if got := arrowValue(rec.Column(c), i); got != want {
 				t.Fatalf("column %s, row %d: %v, want %v", col.Name, i, got, want)
 			}
 		}
 	}
 }
 
-func TestErrorsAreTold(t *testing.T) {
-	s := &made.Source{Setup: made.Setup(false), Scans: 200_000}
+func TestArrowErrorsAreTold(t *testing.T) {
+	s := &madeSource{Setup: madeSetup(false), Scans: 200_000}
 	broken := errors.New("broken")
 	for _, write := range []func(io.Writer, *exchange.Table) error{arrowfile.WriteStream, arrowfile.WriteFile} {
-		if err := write(failing{broken}, table(t, s, exchange.Choice{})); !errors.Is(err, broken) {
+		if err := write(failing{broken}, arrowTable(t, s, exchange.Choice{})); !errors.Is(err, broken) {
 			t.Errorf("a full disk: %v", err)
 		}
-		tab := table(t, s, exchange.Choice{})
+		tab := arrowTable(t, s, exchange.Choice{})
 		tab.Batches = func(yield func(*exchange.Batch, error) bool) { yield(nil, broken) }
 		if err := write(io.Discard, tab); !errors.Is(err, broken) {
 			t.Errorf("a broken source: %v", err)
 		}
 	}
 }
-
-type failing struct{ err error }
-
-func (f failing) Write([]byte) (int, error) { return 0, f.err }

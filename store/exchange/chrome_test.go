@@ -1,4 +1,4 @@
-package chrome_test
+package exchange_test
 
 import (
 	"bytes"
@@ -11,13 +11,11 @@ import (
 
 	"github.com/wattmark/wattmark/store/exchange"
 	"github.com/wattmark/wattmark/store/exchange/chrome"
-	"github.com/wattmark/wattmark/store/exchange/internal/made"
-	"github.com/wattmark/wattmark/store/exchange/internal/processor"
 )
 
-func timeline(t *testing.T, f *made.Full) *exchange.Timeline {
+func chromeTimeline(t *testing.T, f *madeFull) *exchange.Timeline {
 	t.Helper()
-	_, task := made.NewFull(f.Scans)
+	_, task := newMadeFull(f.Scans)
 	task.Name = "a \"name\"\n<b>"
 	tl, err := exchange.NewTimeline(t.Context(), f, task, "test", exchange.Choice{}, strings.ToUpper)
 	if err != nil {
@@ -26,25 +24,25 @@ func timeline(t *testing.T, f *made.Full) *exchange.Timeline {
 	return tl
 }
 
-// event is one line of a trace.
-type event struct {
+// chromeEvent is one line of a trace.
+type chromeEvent struct {
 	Ph, Name string
 	Pid, Tid int
 	Ts, Dur  json.Number
 	Args     map[string]any
 }
 
-func TestTrace(t *testing.T) {
-	f, _ := made.NewFull(5000)
-	base := made.Started.UnixNano()
+func TestChromeTrace(t *testing.T) {
+	f, _ := newMadeFull(5000)
+	base := madeStart.UnixNano()
 	var out bytes.Buffer
 	w := chrome.New(&out, base)
-	tl := timeline(t, f)
+	tl := chromeTimeline(t, f)
 	if err := errors.Join(w.Add(tl), w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	var trace struct {
-		TraceEvents []event
+		TraceEvents []chromeEvent
 		OtherData   struct {
 			Clock    string
 			BaseNs   string `json:"base_ns"`
@@ -74,19 +72,19 @@ func TestTrace(t *testing.T) {
 	if count["X"] != 13 || count["i"] != 3 || count["second"] != 5 || count["C"] != 3+4*5000 {
 		t.Errorf("%v", count)
 	}
-	checkCounters(t, f, trace.TraceEvents)
+	checkChromeCounters(t, f, trace.TraceEvents)
 }
 
-// checkCounters holds the total's counter against the table.
-func checkCounters(t *testing.T, f *made.Full, events []event) {
+// checkChromeCounters holds the total's counter against the table.
+func checkChromeCounters(t *testing.T, f *madeFull, events []chromeEvent) {
 	t.Helper()
-	var got []event
+	var got []chromeEvent
 	for _, e := range events {
 		if e.Ph == "C" && e.Name == "power_w" {
 			got = append(got, e)
 		}
 	}
-	_, task := made.NewFull(f.Scans)
+	_, task := newMadeFull(f.Scans)
 	tab, err := exchange.NewTable(t.Context(), f, task, "test", exchange.Choice{HostTime: true})
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +96,7 @@ func checkCounters(t *testing.T, f *made.Full, events []event) {
 		}
 		for i := range b.Rows {
 			ts, err := got[row].Ts.Float64()
-			want := float64(b.Columns[len(tab.Columns)-1].I64[i]-made.Started.UnixNano()) / 1000
+			want := float64(b.Columns[len(tab.Columns)-1].I64[i]-madeStart.UnixNano()) / 1000
 			if err != nil || math.Abs(ts-want) > 1e-6 || got[row].Args["W"] != b.Columns[2].F64[i] {
 				t.Fatalf("row %d: %+v, want %v W at %v µs", row, got[row], b.Columns[2].F64[i], want)
 			}
@@ -107,40 +105,36 @@ func checkCounters(t *testing.T, f *made.Full, events []event) {
 	}
 }
 
-func TestFullDisk(t *testing.T) {
-	f, _ := made.NewFull(50_000)
+func TestChromeFullDisk(t *testing.T) {
+	f, _ := newMadeFull(50_000)
 	full := errors.New("disk full")
 	w := chrome.New(failing{full}, 0)
-	if err := w.Add(timeline(t, f)); !errors.Is(err, full) {
+	if err := w.Add(chromeTimeline(t, f)); !errors.Is(err, full) {
 		t.Errorf("got %v", err)
 	}
 }
 
-type failing struct{ err error }
-
-func (f failing) Write([]byte) (int, error) { return 0, f.err }
-
 // Perfetto's page opens this form too: its trace processor finds each slice with its
 // length, and each value of each counter.
-func TestTraceProcessor(t *testing.T) {
-	f, _ := made.NewFull(5000)
+func TestChromeInTraceProcessor(t *testing.T) {
+	f, _ := newMadeFull(5000)
 	var out bytes.Buffer
-	tl := timeline(t, f)
+	tl := chromeTimeline(t, f)
 	w := chrome.New(&out, tl.Begin())
 	if err := errors.Join(w.Add(tl), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	answers := processor.Ask(
+	answers := askProcessor(
 		t,
 		out.Bytes(),
-		processor.Faults,
+		traceFaults,
 		`SELECT name, dur FROM slice WHERE dur > 0`,
 		`SELECT process_counter_track.name, count(*) AS n, sum(value) AS total FROM counter JOIN process_counter_track ON track_id = process_counter_track.id GROUP BY 1`,
 	)
 	if len(answers[0]) > 0 {
 		t.Errorf("found wrong: %v", answers[0])
 	}
-	tl = timeline(t, f)
+	tl = chromeTimeline(t, f)
 	slices := map[string]int{}
 	for _, r := range answers[1] {
 		slices[fmt.Sprint(r["name"], "/", r["dur"])]++

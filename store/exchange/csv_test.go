@@ -1,4 +1,4 @@
-package csvfile_test
+package exchange_test
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/exchange"
 	"github.com/wattmark/wattmark/store/exchange/csvfile"
-	"github.com/wattmark/wattmark/store/exchange/internal/made"
 	"github.com/wattmark/wattmark/store/exchange/textin"
 )
 
@@ -22,7 +21,7 @@ func opened(text string) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
 }
 
-func export(t *testing.T, s *made.Source, c exchange.Choice) string {
+func export(t *testing.T, s *madeSource, c exchange.Choice) string {
 	t.Helper()
 	tab, err := exchange.NewTable(t.Context(), s, s.Task(), "test", c)
 	if err != nil {
@@ -36,8 +35,8 @@ func export(t *testing.T, s *made.Source, c exchange.Choice) string {
 }
 
 // Raw counts are written as they were, with what makes volts and amperes of them.
-func TestRaw(t *testing.T) {
-	s := &made.Source{Setup: made.Setup(false), Scans: 3000, Gap: 2}
+func TestCSVRaw(t *testing.T) {
+	s := &madeSource{Setup: madeSetup(false), Scans: 3000, Gap: 2}
 	text := export(t, s, exchange.Choice{Raw: true, Rails: []string{"pcie_3v3"}, HostTime: true})
 	r := csv.NewReader(strings.NewReader(text))
 	r.Comment = '#'
@@ -66,13 +65,13 @@ func TestRaw(t *testing.T) {
 
 // What was exported comes back with the same joules.
 func TestExportComesBack(t *testing.T) {
-	s := &made.Source{Setup: made.Setup(true), Scans: 20_000}
+	s := &madeSource{Setup: madeSetup(true), Scans: 20_000}
 	text := export(t, s, exchange.Choice{})
 	in, err := csvfile.Open(opened(text), textin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if in.Meta == nil || in.Meta.Task.Name != "gemm" || !in.Meta.Task.Started.Equal(made.Started) || len(in.Rails) != 3 {
+	if in.Meta == nil || in.Meta.Task.Name != "gemm" || !in.Meta.Task.Started.Equal(madeStart) || len(in.Rails) != 3 {
 		t.Fatalf("%+v, rails %+v", in.Meta, in.Rails)
 	}
 	look, err := textin.Look(in.Rows, in.Columns)

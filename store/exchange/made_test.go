@@ -1,6 +1,4 @@
-// Package made makes tasks of known counts for tests, of any length in the memory
-// of one chunk.
-package made
+package exchange_test
 
 import (
 	"context"
@@ -18,17 +16,17 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// ChunkScans is the number of scans of a chunk; one that is repeated is longer, for
+// madeScans is the number of scans of a chunk; one that is repeated is longer, for
 // compressors to notice it less.
 const (
-	ChunkScans = 1 << 15
-	repeated   = 1 << 17
+	madeScans = 1 << 15
+	repeated  = 1 << 17
 )
 
-// Source makes chunks of a setup: noise of some counts around levels that step.
+// madeSource makes chunks of a setup: noise of some counts around levels that step.
 // The counts follow from the scan number and a fixed seed: two passes yield the same, and a test can
 // compute the sums by hand.
-type Source struct {
+type madeSource struct {
 	Setup measure.Setup
 	Scans int
 	// Gap leaves out as many scans behind the first chunk.
@@ -40,7 +38,7 @@ type Source struct {
 }
 
 // Keep makes all chunks now, in memory, so that a benchmark does not time their making.
-func (s *Source) Keep(ctx context.Context) error {
+func (s *madeSource) Keep(ctx context.Context) error {
 	s.kept = nil
 	var kept []*chunk.Chunk
 	for c, err := range s.Chunks(ctx, 0, 0) {
@@ -53,9 +51,9 @@ func (s *Source) Keep(ctx context.Context) error {
 	return nil
 }
 
-// Setup is six channels at 100 kS/s: a clamp at the PSU cable and two shunts in
+// madeSetup is six channels at 100 kS/s: a clamp at the PSU cable and two shunts in
 // the slot.
-func Setup(stamped bool) measure.Setup {
+func madeSetup(stamped bool) measure.Setup {
 	v := func(name string, gain, offset float64) measure.Channel {
 		return measure.Channel{Name: name, Unit: measure.UnitVolt, Gain: gain, Offset: offset, UGain: 1e-3}
 	}
@@ -75,25 +73,25 @@ func Setup(stamped bool) measure.Setup {
 	}
 }
 
-// Started is device time zero of the tasks.
+// madeStart is device time zero of the tasks.
 // The odd nanoseconds show where a conversion rounds.
-var Started = time.Date(2026, 3, 4, 5, 6, 7, 123456789, time.UTC)
+var madeStart = time.Date(2026, 3, 4, 5, 6, 7, 123456789, time.UTC)
 
 // Task is a task of the source's setup whose clock runs 20 ppm fast.
-func (s *Source) Task() *store.Task {
+func (s *madeSource) Task() *store.Task {
 	t := &store.Task{ID: 7, State: store.Complete, Scans: uint64(s.Scans)}
-	t.Name, t.User, t.Launched, t.GPU = "gemm", "lab", Started.Add(-time.Second), "H200"
-	t.Setup, t.CalibrationID, t.Started = s.Setup, s.Setup.CalibrationID(), Started
+	t.Name, t.User, t.Launched, t.GPU = "gemm", "lab", madeStart.Add(-time.Second), "H200"
+	t.Setup, t.CalibrationID, t.Started = s.Setup, s.Setup.CalibrationID(), madeStart
 	t.Instrument = measure.Identity{Kind: "made", Serial: "1"}
 	// Host time = origin + (device time − A)/B, with B 20 ppm above 1.
-	t.Clock = &clock.Fit{Origin: measure.Seconds(Started.Unix()), A: -0.123456789, B: 1 + 20e-6, Used: 9}
+	t.Clock = &clock.Fit{Origin: measure.Seconds(madeStart.Unix()), A: -0.123456789, B: 1 + 20e-6, Used: 9}
 	t.Events = []measure.Event{{Kind: measure.EventNote, Detail: "a note"}}
 	return t
 }
 
 // Counts fills a block with the counts from a scan on.
 // Channels with an even number step every 5000 scans; all have a slow sine and 4 bits of noise.
-func (s *Source) counts(b *measure.Block, rng *rand.Rand) {
+func (s *madeSource) counts(b *measure.Block, rng *rand.Rand) {
 	levels := []int32{20000, 24000, 30050, 30000, 24100, 24000}
 	for c := range b.Counts {
 		level := levels[c%len(levels)]
@@ -112,7 +110,7 @@ func (s *Source) counts(b *measure.Block, rng *rand.Rand) {
 // Chunks yields the chunks of any task.
 // A chunk is valid until the next; with from > 0 the earlier ones are made and left out, as the noise
 // is one sequence.
-func (s *Source) Chunks(ctx context.Context, _ store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
+func (s *madeSource) Chunks(ctx context.Context, _ store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
 		take := func(c *chunk.Chunk) bool { return c.No < from || yield(c, nil) }
 		if s.kept != nil {
@@ -128,8 +126,8 @@ func (s *Source) Chunks(ctx context.Context, _ store.TaskID, from uint64) iter.S
 }
 
 // make makes the chunks until take returns false.
-func (s *Source) make(ctx context.Context, take func(*chunk.Chunk) bool) error {
-	size := ChunkScans
+func (s *madeSource) make(ctx context.Context, take func(*chunk.Chunk) bool) error {
+	size := madeScans
 	if s.Repeat {
 		size = repeated
 	}
@@ -172,24 +170,24 @@ func (s *Source) make(ctx context.Context, take func(*chunk.Chunk) bool) error {
 }
 
 // Blocks are all blocks, for a reckoning by hand.
-func (s *Source) Blocks(ctx context.Context) iter.Seq2[*measure.Block, error] {
+func (s *madeSource) Blocks(ctx context.Context) iter.Seq2[*measure.Block, error] {
 	return chunk.DecodeAll(s.Chunks(ctx, 7, 0), &s.Setup)
 }
 
-// Full is a source with all that a timeline shows.
-type Full struct {
-	Source
+// madeFull is a source with all that a timeline shows.
+type madeFull struct {
+	madeSource
 	// Launched are kernels of two streams, of which some overlap.
 	Launched []store.Launch
 }
 
-// NewFull makes a recorded task of some scans, its window and two markers.
-func NewFull(scans int) (*Full, *store.Task) {
-	f := &Full{Source: Source{Setup: Setup(false), Scans: scans}}
+// newMadeFull makes a recorded task of some scans, its window and two markers.
+func newMadeFull(scans int) (*madeFull, *store.Task) {
+	f := &madeFull{madeSource: madeSource{Setup: madeSetup(false), Scans: scans}}
 	t := f.Task()
 	t.Markers = []marker.Found{{Kind: marker.Start, T: 0.01, U: 1e-6}, {Kind: marker.Stop, T: 0.09, U: 1e-6}}
 	t.Result = &measure.Result{From: 0.02, To: 0.08, Total: measure.Estimate{Energy: 12, U: 0.1}}
-	base := Started.Add(30 * time.Millisecond).UnixNano()
+	base := madeStart.Add(30 * time.Millisecond).UnixNano()
 	for i := range 10 {
 		at := base + int64(i)*1000
 		f.Launched = append(f.Launched, store.Launch{
@@ -203,22 +201,22 @@ func NewFull(scans int) (*Full, *store.Task) {
 }
 
 // Kernels are one.
-func (f *Full) Kernels(context.Context, store.TaskID) ([]store.Kernel, error) {
-	at := Started.Add(20 * time.Millisecond)
+func (f *madeFull) Kernels(context.Context, store.TaskID) ([]store.Kernel, error) {
+	at := madeStart.Add(20 * time.Millisecond)
 	return []store.Kernel{{Name: "gemm", Start: at, End: at.Add(60 * time.Millisecond)}}, nil
 }
 
 // Readings are three by the GPU's own sensor.
-func (f *Full) Readings(context.Context, store.TaskID) (out []store.Reading, err error) {
+func (f *madeFull) Readings(context.Context, store.TaskID) (out []store.Reading, err error) {
 	for i := range 3 {
-		at := Started.Add(time.Duration(i) * 20 * time.Millisecond)
+		at := madeStart.Add(time.Duration(i) * 20 * time.Millisecond)
 		out = append(out, store.Reading{Method: "nvml.instant", At: at, Value: 100 + float64(i)})
 	}
 	return out, nil
 }
 
 // LaunchTables name two kernels of a process on a GPU.
-func (f *Full) LaunchTables(context.Context, store.TaskID) (store.LaunchTables, error) {
+func (f *madeFull) LaunchTables(context.Context, store.TaskID) (store.LaunchTables, error) {
 	return store.LaunchTables{
 		Processes: []store.LaunchProcess{{PID: 99}}, Names: []string{"first", "second"},
 		Devices: []store.LaunchDevice{{Measured: true}},
@@ -226,7 +224,7 @@ func (f *Full) LaunchTables(context.Context, store.TaskID) (store.LaunchTables, 
 }
 
 // Launches are those of Launched.
-func (f *Full) Launches(context.Context, store.TaskID) iter.Seq2[store.Launch, error] {
+func (f *madeFull) Launches(context.Context, store.TaskID) iter.Seq2[store.Launch, error] {
 	return func(yield func(store.Launch, error) bool) {
 		for _, l := range f.Launched {
 			if !yield(l, nil) {
@@ -235,3 +233,8 @@ func (f *Full) Launches(context.Context, store.TaskID) iter.Seq2[store.Launch, e
 		}
 	}
 }
+
+// failing is a destination that takes nothing.
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }

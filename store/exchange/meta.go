@@ -163,14 +163,20 @@ func NewMeta(t *store.Task, program string) Meta {
 	i, from := &m.Task.Instrument, &t.Instrument
 	i.Kind, i.Model, i.Serial, i.Firmware = from.Kind, from.Model, from.Serial, from.Firmware
 	m.Setup = setupMeta(t)
-	m.addResult(t.Result)
+	if r := t.Result; r != nil {
+		m.Result = &ResultMeta{
+			SpanMeta: SpanMeta{float64(r.From), float64(r.To)},
+			EnergyJ:  number(float64(r.Total.Energy)), EnergyUJ: number(float64(r.Total.U)), MeanW: number(float64(r.Mean)),
+		}
+		for _, x := range r.Rails {
+			e, u := number(float64(x.Energy.Energy)), number(float64(x.Energy.U))
+			m.Result.Rails = append(m.Result.Rails, RailSum{x.Name, e, u})
+		}
+	}
 	if f := t.Clock; f != nil {
 		m.Clock = &ClockMeta{float64(f.Origin), float64(f.A), f.B}
 	}
-	for i, e := range t.Events {
-		if i == metaEvents {
-			break
-		}
+	for _, e := range t.Events[:min(len(t.Events), metaEvents)] {
 		m.Events = append(m.Events, EventMeta{e.Kind.String(), e.FirstScan, e.Scans, e.Exact, e.Detail})
 	}
 	return m
@@ -204,21 +210,6 @@ func setupMeta(t *store.Task) SetupMeta {
 		})
 	}
 	return m
-}
-
-// addResult adds a task's result, where it has one.
-func (m *Meta) addResult(r *measure.Result) {
-	if r == nil {
-		return
-	}
-	m.Result = &ResultMeta{
-		SpanMeta: SpanMeta{float64(r.From), float64(r.To)},
-		EnergyJ:  number(float64(r.Total.Energy)), EnergyUJ: number(float64(r.Total.U)), MeanW: number(float64(r.Mean)),
-	}
-	for _, x := range r.Rails {
-		e, u := number(float64(x.Energy.Energy)), number(float64(x.Energy.U))
-		m.Result.Rails = append(m.Result.Rails, RailSum{x.Name, e, u})
-	}
 }
 
 // JSON returns the metadata as one line.

@@ -1,4 +1,4 @@
-package parquetfile_test
+package exchange_test
 
 import (
 	"bytes"
@@ -14,11 +14,10 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/exchange"
-	"github.com/wattmark/wattmark/store/exchange/internal/made"
 	"github.com/wattmark/wattmark/store/exchange/parquetfile"
 )
 
-func table(t testing.TB, s *made.Source, c exchange.Choice) *exchange.Table {
+func parquetTable(t testing.TB, s *madeSource, c exchange.Choice) *exchange.Table {
 	t.Helper()
 	tab, err := exchange.NewTable(t.Context(), s, s.Task(), "test", c)
 	if err != nil {
@@ -27,8 +26,8 @@ func table(t testing.TB, s *made.Source, c exchange.Choice) *exchange.Table {
 	return tab
 }
 
-// columns reads a file back with another library than the one that wrote it.
-func columns(t *testing.T, raw []byte) (map[string][]float64, exchange.Meta) {
+// parquetColumns reads a file back with another library than the one that wrote it.
+func parquetColumns(t *testing.T, raw []byte) (map[string][]float64, exchange.Meta) {
 	t.Helper()
 	f, err := file.NewParquetReader(bytes.NewReader(raw))
 	if err != nil {
@@ -50,7 +49,7 @@ func columns(t *testing.T, raw []byte) (map[string][]float64, exchange.Meta) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			values, err := all(c)
+			values, err := allValues(c)
 			if err != nil {
 				t.Fatalf("column %s: %v", c.Descriptor().Name(), err)
 			}
@@ -60,8 +59,8 @@ func columns(t *testing.T, raw []byte) (map[string][]float64, exchange.Meta) {
 	return out, m
 }
 
-// all reads the values of a column chunk.
-func all(c file.ColumnChunkReader) (out []float64, err error) {
+// allValues reads the values of a column chunk.
+func allValues(c file.ColumnChunkReader) (out []float64, err error) {
 	for c.HasNext() && err == nil {
 		var n int64
 		switch c := c.(type) {
@@ -92,7 +91,7 @@ func appendAll[T int32 | int64](out []float64, v []T) []float64 {
 }
 
 // energy integrates the scans of a source in the product's own way.
-func energy(t *testing.T, s *made.Source, from, to measure.Seconds) measure.Joule {
+func energy(t *testing.T, s *madeSource, from, to measure.Seconds) measure.Joule {
 	t.Helper()
 	g, err := measure.NewIntegrator(&s.Setup, from, to)
 	if err != nil {
@@ -125,15 +124,15 @@ func trapezoid(at, power []float64) (e float64) {
 // the derived columns, and from the counts with nothing but the metadata.
 func TestAnotherReaderFindsTheJoules(t *testing.T) {
 	for _, stamped := range []bool{false, true} {
-		s := &made.Source{Setup: made.Setup(stamped), Scans: 200_000, Gap: 37}
+		s := &madeSource{Setup: madeSetup(stamped), Scans: 200_000, Gap: 37}
 		var raw, derived bytes.Buffer
-		if err := parquetfile.Write(&raw, table(t, s, exchange.Choice{Raw: true})); err != nil {
+		if err := parquetfile.Write(&raw, parquetTable(t, s, exchange.Choice{Raw: true})); err != nil {
 			t.Fatal(err)
 		}
-		if err := parquetfile.Write(&derived, table(t, s, exchange.Choice{HostTime: true})); err != nil {
+		if err := parquetfile.Write(&derived, parquetTable(t, s, exchange.Choice{HostTime: true})); err != nil {
 			t.Fatal(err)
 		}
-		d, _ := columns(t, derived.Bytes())
+		d, _ := parquetColumns(t, derived.Bytes())
 		n := len(d["t_s"])
 		if n != s.Scans || len(d["host_ns"]) != n {
 			t.Fatalf("%d rows, want %d", n, s.Scans)
@@ -142,7 +141,7 @@ func TestAnotherReaderFindsTheJoules(t *testing.T) {
 		if got := trapezoid(d["t_s"], d["power_w"]); math.Abs(got/want-1) > 1e-9 {
 			t.Errorf("stamped %v: derived columns give %v J, want %v J", stamped, got, want)
 		}
-		r, m := columns(t, raw.Bytes())
+		r, m := parquetColumns(t, raw.Bytes())
 		at, power := fromCounts(t, r, &m)
 		if got := trapezoid(at, power); math.Abs(got/want-1) > 1e-9 {
 			t.Errorf("stamped %v: counts give %v J, want %v J", stamped, got, want)
@@ -188,10 +187,10 @@ func fromCounts(t *testing.T, cols map[string][]float64, m *exchange.Meta) (at, 
 
 // What is kept does not grow with what was written, but for the footer. The least
 // heap near the end counts: pools of the compressor come and go.
-func TestMemoryIsFlat(t *testing.T) {
+func TestParquetMemoryIsFlat(t *testing.T) {
 	held := func(scans int) uint64 {
-		s := &made.Source{Setup: made.Setup(false), Scans: scans, Repeat: true}
-		tab := table(t, s, exchange.Choice{Raw: true})
+		s := &madeSource{Setup: madeSetup(false), Scans: scans, Repeat: true}
+		tab := parquetTable(t, s, exchange.Choice{Raw: true})
 		batches, rows, least := tab.Batches, 0, uint64(math.MaxUint64)
 		tab.Batches = func(yield func(*exchange.Batch, error) bool) {
 			for b, err := range batches {
@@ -224,37 +223,37 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // A full disk is told, and so is a source that fails.
-func TestErrorsAreTold(t *testing.T) {
+func TestParquetErrorsAreTold(t *testing.T) {
 	full := errors.New("disk full")
-	s := &made.Source{Setup: made.Setup(false), Scans: 3 << 20, Repeat: true}
+	s := &madeSource{Setup: madeSetup(false), Scans: 3 << 20, Repeat: true}
 	n := 0
 	err := parquetfile.Write(writerFunc(func(b []byte) (int, error) {
 		if n += len(b); n > 1<<18 {
 			return 0, full
 		}
 		return len(b), nil
-	}), table(t, s, exchange.Choice{Raw: true}))
+	}), parquetTable(t, s, exchange.Choice{Raw: true}))
 	if !errors.Is(err, full) {
 		t.Errorf("a full disk: %v", err)
 	}
-	tab, broken := table(t, s, exchange.Choice{}), errors.New("broken")
+	tab, broken := parquetTable(t, s, exchange.Choice{}), errors.New("broken")
 	tab.Batches = func(yield func(*exchange.Batch, error) bool) { yield(nil, broken) }
 	if err := parquetfile.Write(io.Discard, tab); !errors.Is(err, broken) {
 		t.Errorf("a broken source: %v", err)
 	}
 }
 
-// BenchmarkRaw writes counts as they come decoded from chunks, on one core. MB/s
+// BenchmarkParquetRaw writes counts as they come decoded from chunks, on one core. MB/s
 // is of counts at the 2 bytes that a 16-bit converter gives.
-func BenchmarkRaw(b *testing.B) { bench(b, exchange.Choice{Raw: true}) }
+func BenchmarkParquetRaw(b *testing.B) { benchParquet(b, exchange.Choice{Raw: true}) }
 
-// BenchmarkDerived is the same with volts, amperes and watts.
-func BenchmarkDerived(b *testing.B) { bench(b, exchange.Choice{}) }
+// BenchmarkParquetDerived is the same with volts, amperes and watts.
+func BenchmarkParquetDerived(b *testing.B) { benchParquet(b, exchange.Choice{}) }
 
-func bench(b *testing.B, c exchange.Choice) {
+func benchParquet(b *testing.B, c exchange.Choice) {
 	const scans = 4 << 20
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	s := &made.Source{Setup: made.Setup(false), Scans: scans}
+	s := &madeSource{Setup: madeSetup(false), Scans: scans}
 	if err := s.Keep(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -264,7 +263,7 @@ func bench(b *testing.B, c exchange.Choice) {
 	for b.Loop() {
 		bytes = 0
 		w := writerFunc(func(p []byte) (int, error) { bytes += int64(len(p)); return len(p), nil })
-		if err := parquetfile.Write(w, table(b, s, c)); err != nil {
+		if err := parquetfile.Write(w, parquetTable(b, s, c)); err != nil {
 			b.Fatal(err)
 		}
 	}

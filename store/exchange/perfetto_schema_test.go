@@ -1,4 +1,4 @@
-package perfetto_test
+package exchange_test
 
 import (
 	"bytes"
@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/store/exchange"
-	"github.com/wattmark/wattmark/store/exchange/internal/made"
-	"github.com/wattmark/wattmark/store/exchange/internal/processor"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -26,14 +24,14 @@ import (
 // Perfetto's trace processor opens a trace of two tasks without a complaint, and finds in
 // it the tracks, the kernels with their times and arguments, and every value of every
 // counter that went in.
-func TestTraceProcessor(t *testing.T) {
-	f, _ := made.NewFull(10_000)
+func TestPerfettoInTraceProcessor(t *testing.T) {
+	f, _ := newMadeFull(10_000)
 	raw := written(t, timeline(t, f, exchange.Choice{}), timeline(t, f, exchange.Choice{}))
 	const tracks = `WITH named AS (SELECT track.id, track.name, parent.name AS task FROM track LEFT JOIN track AS parent ON track.parent_id = parent.id) `
-	answers := processor.Ask(
+	answers := askProcessor(
 		t,
 		raw,
-		processor.Faults,
+		traceFaults,
 		tracks+`SELECT named.name AS track, named.task, slice.name, ts, dur FROM slice JOIN named ON track_id = named.id ORDER BY slice.id`,
 		`SELECT counter_track.name, unit, count(*) AS n, sum(value) AS total, min(ts) AS first FROM counter JOIN counter_track ON track_id = counter_track.id GROUP BY 1, 2 ORDER BY 1`,
 		`SELECT slice.name, key, display_value FROM slice JOIN args USING (arg_set_id) WHERE slice.name = 'FIRST' AND key LIKE '%grid%' LIMIT 1`,
@@ -49,8 +47,8 @@ func TestTraceProcessor(t *testing.T) {
 	if len(args) != 1 || args[0]["display_value"] != "4,1,1" {
 		t.Errorf("a kernel's arguments: %v", args)
 	}
-	if first := number(t, bounds[0]["start_ts"]); first < made.Started.UnixNano()-1e9 || first > made.Started.UnixNano()+1e9 {
-		t.Errorf("the trace begins at %d, the task at %d", first, made.Started.UnixNano())
+	if first := number(t, bounds[0]["start_ts"]); first < madeStart.UnixNano()-1e9 || first > madeStart.UnixNano()+1e9 {
+		t.Errorf("the trace begins at %d, the task at %d", first, madeStart.UnixNano())
 	}
 	if len(clocks) != 3 || number(t, clocks[0]["clock_id"]) != 1 {
 		t.Errorf("clocks: %v", clocks)
@@ -67,7 +65,7 @@ func number(t *testing.T, v any) int64 {
 }
 
 // checkSlices holds the slices against the timeline that they were made of.
-func checkSlices(t *testing.T, f *made.Full, rows []processor.Row) {
+func checkSlices(t *testing.T, f *madeFull, rows []answerRow) {
 	t.Helper()
 	found := map[string]int{}
 	for _, r := range rows {
@@ -98,9 +96,9 @@ func checkSlices(t *testing.T, f *made.Full, rows []processor.Row) {
 }
 
 // checkCounters holds the counters against the samples.
-func checkCounters(t *testing.T, f *made.Full, rows []processor.Row) {
+func checkCounters(t *testing.T, f *madeFull, rows []answerRow) {
 	t.Helper()
-	got := map[string]processor.Row{}
+	got := map[string]answerRow{}
 	for _, r := range rows {
 		got[fmt.Sprint(r["name"])] = r
 	}

@@ -1,4 +1,4 @@
-package perfetto_test
+package exchange_test
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/exchange"
-	"github.com/wattmark/wattmark/store/exchange/internal/made"
 	"github.com/wattmark/wattmark/store/exchange/perfetto"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -23,9 +22,9 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-func timeline(t testing.TB, f *made.Full, c exchange.Choice) *exchange.Timeline {
+func timeline(t testing.TB, f *madeFull, c exchange.Choice) *exchange.Timeline {
 	t.Helper()
-	_, task := made.NewFull(f.Scans)
+	_, task := newMadeFull(f.Scans)
 	tl, err := exchange.NewTimeline(t.Context(), f, task, "test", c, strings.ToUpper)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +55,7 @@ type view struct {
 	open     map[int64][]string
 	slices   map[string][]string
 	instants map[string][]string
-	counters map[string][][2]float64 // ns since 1970 less made.Started's, value
+	counters map[string][][2]float64 // ns since 1970 less the start's, value
 }
 
 func newView(t *testing.T, packets []msg) *view {
@@ -134,14 +133,14 @@ func (v *view) event(t *testing.T, e msg, at int64) {
 	case 3:
 		v.instants[track] = append(v.instants[track], name)
 	case 4:
-		v.counters[track] = append(v.counters[track], [2]float64{float64(at - made.Started.UnixNano()), e.float("double_counter_value")})
+		v.counters[track] = append(v.counters[track], [2]float64{float64(at - madeStart.UnixNano()), e.float("double_counter_value")})
 	default:
 		t.Fatalf("an event of type %d", e.uint("type"))
 	}
 }
 
-func TestTrace(t *testing.T) {
-	f, _ := made.NewFull(10_000)
+func TestPerfettoTrace(t *testing.T) {
+	f, _ := newMadeFull(10_000)
 	packets := decode(t, written(t, timeline(t, f, exchange.Choice{}), timeline(t, f, exchange.Choice{})))
 	if packets[0].uint("sequence_flags") != 1 {
 		t.Error("the first packet does not clear what was interned")
@@ -167,9 +166,9 @@ func TestTrace(t *testing.T) {
 }
 
 // checkPower holds the counters against the table that they come from.
-func checkPower(t *testing.T, f *made.Full, v *view) {
+func checkPower(t *testing.T, f *madeFull, v *view) {
 	t.Helper()
-	_, task := made.NewFull(f.Scans)
+	_, task := newMadeFull(f.Scans)
 	tab, err := exchange.NewTable(t.Context(), f, task, "test", exchange.Choice{})
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +207,7 @@ func checkClocks(t *testing.T, packets []msg) {
 		if s.uint("primary_trace_clock") != 1 || len(clocks) != 2 || clocks[0].uint("clock_id") != 1 || clocks[1].uint("clock_id") < 128 {
 			t.Fatalf("snapshot %v", s.Message)
 		}
-		host := clocks[0].uint("timestamp") - made.Started.UnixNano()
+		host := clocks[0].uint("timestamp") - madeStart.UnixNano()
 		if device := clocks[1].uint("timestamp"); math.Abs(float64(host-device)) > 10_000 {
 			t.Errorf("device time %d ns at %d ns of the host's", device, host)
 		}
@@ -220,7 +219,7 @@ func checkClocks(t *testing.T, packets []msg) {
 
 // Only what lies in the span, and only the rail that was asked for.
 func TestSpanAndRail(t *testing.T) {
-	f, _ := made.NewFull(10_000)
+	f, _ := newMadeFull(10_000)
 	tl := timeline(t, f, exchange.Choice{Rails: []string{"pcie_12v"}, Window: &measure.Window{From: 0.02, To: 0.025}})
 	v := newView(t, decode(t, written(t, tl)))
 	if len(v.counters["power_w"]) != 0 || len(v.counters["pcie_12v_power_w"]) != 501 {
@@ -231,8 +230,8 @@ func TestSpanAndRail(t *testing.T) {
 	}
 }
 
-func TestFullDisk(t *testing.T) {
-	f, _ := made.NewFull(10_000)
+func TestPerfettoFullDisk(t *testing.T) {
+	f, _ := newMadeFull(10_000)
 	full := errors.New("disk full")
 	w := perfetto.New(failing{full})
 	if err := errors.Join(w.Add(timeline(t, f, exchange.Choice{})), w.Close()); !errors.Is(err, full) {
@@ -240,12 +239,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-type failing struct{ err error }
-
-func (f failing) Write([]byte) (int, error) { return 0, f.err }
-
 func BenchmarkPower(b *testing.B) {
-	f, _ := made.NewFull(1 << 18)
+	f, _ := newMadeFull(1 << 18)
 	if err := f.Keep(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -304,7 +299,7 @@ func TestPerfettosOwnSchema(t *testing.T) {
 	n := 0
 	for i := range ours.Len() {
 		m := ours.Get(i)
-		theirs := find(t, files, m.Name()).(protoreflect.MessageDescriptor)
+		theirs := findDescriptor(t, files, m.Name()).(protoreflect.MessageDescriptor)
 		for k := range m.Fields().Len() {
 			f := m.Fields().Get(k)
 			g := theirs.Fields().ByNumber(f.Number())
@@ -325,8 +320,8 @@ func TestPerfettosOwnSchema(t *testing.T) {
 		n++
 	}
 	t.Logf("%d fields and values are Perfetto's", n)
-	whole := dynamicpb.NewMessage(find(t, files, "Trace").(protoreflect.MessageDescriptor))
-	f, _ := made.NewFull(4000)
+	whole := dynamicpb.NewMessage(findDescriptor(t, files, "Trace").(protoreflect.MessageDescriptor))
+	f, _ := newMadeFull(4000)
 	if err := proto.Unmarshal(written(t, timeline(t, f, exchange.Choice{})), whole); err != nil {
 		t.Fatal(err)
 	}
@@ -335,8 +330,8 @@ func TestPerfettosOwnSchema(t *testing.T) {
 	}
 }
 
-// find returns a message by its own name; Clock is within ClockSnapshot.
-func find(t *testing.T, files *protoregistry.Files, name protoreflect.Name) protoreflect.Descriptor {
+// findDescriptor returns a message by its own name; Clock is within ClockSnapshot.
+func findDescriptor(t *testing.T, files *protoregistry.Files, name protoreflect.Name) protoreflect.Descriptor {
 	t.Helper()
 	full := "perfetto.protos." + protoreflect.FullName(name)
 	if name == "Clock" {

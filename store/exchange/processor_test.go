@@ -1,8 +1,4 @@
-// Package processor queries traces with Perfetto's own trace processor, the part of its page that
-// reads traces. It is for tests, and third-party: .ci/install
-// fetches a built one, WebAssembly for the page's worker, into the user's cache, and it is
-// run in Node.
-package processor
+package exchange_test
 
 import (
 	"bytes"
@@ -15,16 +11,20 @@ import (
 	"testing"
 )
 
-//go:embed processor.mjs
-var script []byte
+// The script queries traces with Perfetto's own trace processor, the part of its page that
+// reads traces. It is third-party: .ci/install fetches a built one, WebAssembly for the page's
+// worker, into the user's cache, and it is run in Node.
+//
+//go:embed testdata/processor.mjs
+var processorScript []byte
 
-// Row is an answer's row, by column. Integers come as text: nanoseconds since 1970 are
+// answerRow is an answer's row, by column. Integers come as text: nanoseconds since 1970 are
 // too large for a number of JavaScript.
-type Row map[string]any
+type answerRow map[string]any
 
-// find returns the folder of the trace processor. Without it the test is skipped, or fails
+// findProcessor returns the folder of the trace processor. Without it the test is skipped, or fails
 // where WATTMARK_REQUIRE_TOOLS=1.
-func find(t testing.TB) string {
+func findProcessor(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("WATTMARK_TRACE_PROCESSOR")
 	if dir == "" {
@@ -50,17 +50,17 @@ func find(t testing.TB) string {
 	return ""
 }
 
-// Ask opens a trace and returns the answers to queries in the processor's SQL. A query
+// askProcessor opens a trace and returns the answers to queries in the processor's SQL. A query
 // that it refuses, or a trace that it cannot open, fails the test.
-func Ask(t testing.TB, trace []byte, queries ...string) [][]Row {
+func askProcessor(t testing.TB, trace []byte, queries ...string) [][]answerRow {
 	t.Helper()
-	dir, tmp := find(t), t.TempDir()
+	dir, tmp := findProcessor(t), t.TempDir()
 	run, file := filepath.Join(tmp, "processor.mjs"), filepath.Join(tmp, "trace")
 	asked, err := json.Marshal(queries)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string][]byte{run: script, file: trace} {
+	for path, content := range map[string][]byte{run: processorScript, file: trace} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -72,12 +72,12 @@ func Ask(t testing.TB, trace []byte, queries ...string) [][]Row {
 	if err != nil {
 		t.Fatalf("the trace processor: %v\n%s", err, said.Bytes())
 	}
-	var answers [][]Row
+	var answers [][]answerRow
 	if err := json.Unmarshal(out, &answers); err != nil {
 		t.Fatalf("%v in %q", err, out)
 	}
 	return answers
 }
 
-// Faults is a query for the errors in a trace, and for lost parts of it.
-const Faults = `SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0`
+// traceFaults is a query for the errors in a trace, and for lost parts of it.
+const traceFaults = `SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0`

@@ -1,4 +1,4 @@
-package sqlitefile_test
+package exchange_test
 
 import (
 	"errors"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/exchange"
-	"github.com/wattmark/wattmark/store/exchange/internal/made"
 	"github.com/wattmark/wattmark/store/exchange/sqlitefile"
 )
 
@@ -35,7 +34,7 @@ func stock(t *testing.T, path, query string) []string {
 	return strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 }
 
-func table(t *testing.T, s *made.Source, id int64, c exchange.Choice) *exchange.Table {
+func sqliteTable(t *testing.T, s *madeSource, id int64, c exchange.Choice) *exchange.Table {
 	t.Helper()
 	task := s.Task()
 	tab, err := exchange.NewTable(t.Context(), s, task, "test", c)
@@ -49,14 +48,14 @@ func table(t *testing.T, s *made.Source, id int64, c exchange.Choice) *exchange.
 // The stock program finds the paper's columns, and in them what was measured.
 func TestStockProgramReads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "odd name?#%.db")
-	two := made.Setup(false)
+	two := madeSetup(false)
 	two.Rails[1].Role = measure.RolePSU // two rails of a role, and one without
-	first, second := &made.Source{Setup: made.Setup(false), Scans: 70_001, Gap: 3}, &made.Source{Setup: two, Scans: 100}
+	first, second := &madeSource{Setup: madeSetup(false), Scans: 70_001, Gap: 3}, &madeSource{Setup: two, Scans: 100}
 	f, err := sqlitefile.Create(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(f.Add(t.Context(), table(t, first, 1, exchange.Choice{})), f.Add(t.Context(), table(t, second, 2, exchange.Choice{})), f.Close()); err != nil {
+	if err := errors.Join(f.Add(t.Context(), sqliteTable(t, first, 1, exchange.Choice{})), f.Add(t.Context(), sqliteTable(t, second, 2, exchange.Choice{})), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	info := stock(t, path, "SELECT group_concat(name), group_concat(pk) FROM (SELECT name, pk FROM pragma_table_info('data') ORDER BY cid)")
@@ -67,7 +66,7 @@ func TestStockProgramReads(t *testing.T) {
 	if ok := stock(t, path, "PRAGMA integrity_check; SELECT type FROM sqlite_master WHERE name='data'; SELECT unit FROM unit WHERE \"column\"='current2'; SELECT json_extract(meta,'$.calibration.calibration_id') FROM wattmark WHERE taskID=1"); strings.Join(ok, " ") != "ok table A "+first.Setup.CalibrationID() {
 		t.Errorf("%q", ok)
 	}
-	compare(t, first, stock(t, path, "SELECT seqNum,power,current1,current2,current3,voltage1,voltage2,voltage3 FROM data WHERE taskID=1 ORDER BY seqNum"))
+	compareSQLite(t, first, stock(t, path, "SELECT seqNum,power,current1,current2,current3,voltage1,voltage2,voltage3 FROM data WHERE taskID=1 ORDER BY seqNum"))
 	for _, line := range stock(t, path, "SELECT count(*), count(current2), max(abs(current1*voltage1+current3*voltage3-power)), min(seqNum), max(seqNum) FROM data WHERE taskID=2") {
 		v := strings.Split(line, "|")
 		if e, err := strconv.ParseFloat(v[2], 64); v[0] != "100" || v[1] != "0" || err != nil || e > 1e-9 || v[3] != "0" || v[4] != "99" {
@@ -76,10 +75,10 @@ func TestStockProgramReads(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, s *made.Source, lines []string) {
+func compareSQLite(t *testing.T, s *madeSource, lines []string) {
 	t.Helper()
 	row := 0
-	for b, err := range table(t, s, 1, exchange.Choice{}).Batches {
+	for b, err := range sqliteTable(t, s, 1, exchange.Choice{}).Batches {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,24 +98,24 @@ func compare(t *testing.T, s *made.Source, lines []string) {
 	}
 }
 
-func TestRefuses(t *testing.T) {
-	s := &made.Source{Setup: made.Setup(false), Scans: 100}
+func TestSQLiteRefuses(t *testing.T) {
+	s := &madeSource{Setup: madeSetup(false), Scans: 100}
 	f, err := sqlitefile.Create(t.Context(), filepath.Join(t.TempDir(), "x.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Add(t.Context(), table(t, s, 1, exchange.Choice{Raw: true})); err == nil || !strings.Contains(err.Error(), "leave --raw out") {
+	if err := f.Add(t.Context(), sqliteTable(t, s, 1, exchange.Choice{Raw: true})); err == nil || !strings.Contains(err.Error(), "leave --raw out") {
 		t.Errorf("raw counts: %v", err)
 	}
-	if err := f.Add(t.Context(), table(t, s, 1, exchange.Choice{Rails: []string{"aux_12v"}})); err == nil || !strings.Contains(err.Error(), "--rail") {
+	if err := f.Add(t.Context(), sqliteTable(t, s, 1, exchange.Choice{Rails: []string{"aux_12v"}})); err == nil || !strings.Contains(err.Error(), "--rail") {
 		t.Errorf("one rail: %v", err)
 	}
-	broken := table(t, s, 2, exchange.Choice{})
+	broken := sqliteTable(t, s, 2, exchange.Choice{})
 	broken.Batches = func(yield func(*exchange.Batch, error) bool) { yield(nil, io.ErrUnexpectedEOF) }
 	if err := f.Add(t.Context(), broken); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a broken source: %v", err)
 	}
-	if err := errors.Join(f.Add(t.Context(), table(t, s, 3, exchange.Choice{})), f.Add(t.Context(), table(t, s, 3, exchange.Choice{}))); err == nil {
+	if err := errors.Join(f.Add(t.Context(), sqliteTable(t, s, 3, exchange.Choice{})), f.Add(t.Context(), sqliteTable(t, s, 3, exchange.Choice{}))); err == nil {
 		t.Error("a task twice is taken")
 	}
 	if err := f.Close(); err != nil {
@@ -127,8 +126,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-func BenchmarkAdd(b *testing.B) {
-	s := &made.Source{Setup: made.Setup(false), Scans: 1 << 17}
+func BenchmarkSQLiteAdd(b *testing.B) {
+	s := &madeSource{Setup: madeSetup(false), Scans: 1 << 17}
 	if err := s.Keep(b.Context()); err != nil {
 		b.Fatal(err)
 	}

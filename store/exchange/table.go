@@ -100,13 +100,10 @@ func NewTable(ctx context.Context, db Chunks, t *store.Task, program string, c C
 	s := scans{ctx: ctx, db: db, id: t.ID, setup: &t.Setup, window: c.Window, host: newHostTime(t), hostTime: c.HostTime}
 	if c.Raw {
 		out.Meta.Content = "raw"
-		channels := chosenChannels(&t.Setup, rails, len(c.Rails) == 0)
-		out.Columns = rawColumns(&t.Setup, channels, c.HostTime)
-		out.Batches = s.raw(out.Columns, channels)
+		s.raw(out, rails, len(c.Rails) == 0)
 	} else {
 		out.Meta.Content = "derived"
-		out.Columns = derivedColumns(&t.Setup, rails, c.HostTime)
-		out.Batches = s.derived(out.Columns, rails)
+		s.derived(out, rails)
 	}
 	out.Meta.Columns = out.Columns
 	return out, nil
@@ -132,17 +129,6 @@ func chosenRails(s *measure.Setup, names []string) (out []int, err error) {
 	return out, nil
 }
 
-// chosenChannels returns the channels of rails, or all of them.
-// A channel that is x of one rail and y of another comes once.
-func chosenChannels(s *measure.Setup, rails []int, all bool) (out []int) {
-	for c := range s.Channels {
-		if all || slices.ContainsFunc(rails, func(r int) bool { return s.Rails[r].X == c || s.Rails[r].Y == c }) {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
 // namer gives columns names that occur once.
 type namer map[string]bool
 
@@ -158,83 +144,11 @@ func (n namer) name(s string) string {
 	return out
 }
 
-var (
-	scanColumn = Column{
-		Name: "scan", Type: Int64, Unit: "1",
-		About: "number of the scan since the capture began; it jumps over scans that were lost",
-	}
-	hostColumn = Column{
-		Name: "host_ns", Type: Int64, Unit: "ns", About: "host's clock since 1970 (UTC), by the task's clock fit",
-	}
-)
-
-// rawColumns returns the columns of counts.
-func rawColumns(s *measure.Setup, channels []int, hostTime bool) []Column {
-	names := namer{}
-	// With stamps the tick is the instrument's own; without, it is scan·ticks_per_scan, which may be a
-	// fraction.
-	tick := Column{
-		Name: names.name("tick"), Type: Int64, Unit: "1",
-		About: "device time in ticks since the capture's first scan; calibration.tick_hz of them are a second",
-	}
-	if !wholeTicks(s.Timebase) {
-		tick.Type = Float64
-		// Names that are reserved for columns without a rail.
-	}
-	names.name(scanColumn.Name)
-	out := []Column{scanColumn, tick}
-	for _, c := range channels {
-		ch := s.Channels[c]
-		out = append(out, Column{
-			Name: names.name(ch.Name + "_count"), Type: Int32, Unit: "1", Channel: ch.Name,
-			About: fmt.Sprintf("raw count; %s = %v + %v x count", ch.Unit, ch.Offset, ch.Gain),
-		})
-	}
-	if hostTime {
-		out = append(out, hostColumn)
-	}
-	return out
-}
-
-// wholeTicks reports whether every scan lies at a whole tick.
-func wholeTicks(tb measure.Timebase) bool {
-	return tb.Stamped || tb.TicksPerScan == math.Trunc(tb.TicksPerScan)
-}
-
-// derivedColumns returns the columns of volts, amperes and watts.
-func derivedColumns(s *measure.Setup, rails []int, hostTime bool) []Column {
-	names := namer{}
-	out := []Column{
-		scanColumn,
-		{Name: "t_s", Type: Float64, Unit: "s", About: "device time since the capture's first scan"},
-		{Name: "power_w", Type: Float64, Unit: "W", About: "power of all rails of the task together"},
-	}
-	// Reserved also without HostTime: the choice of a column does not rename others.
-	for _, c := range append(out, hostColumn) {
-		names.name(c.Name)
-	}
-	add := func(rail, quantity, unit, note string) {
-		name := names.name(rail + "_" + quantity + "_" + strings.ToLower(unit))
-		out = append(out, Column{Name: name, Type: Float64, Unit: unit, About: quantity + " of rail " + rail + note})
-	}
-	for _, r := range rails {
-		rail := s.Rails[r]
-		note := ""
-		// A voltage that was assumed must not pass as measured.
-		if rail.Wiring == measure.WiringAssumed {
-			note = ", assumed, not measured"
-		}
-		// A rail that reads watts has neither current nor voltage.
-		if rail.Wiring != measure.WiringPower {
-			add(rail.Name, "current", "A", "")
-			add(rail.Name, "voltage", "V", note)
-		}
-		add(rail.Name, "power", "W", "")
-	}
-	if hostTime {
-		out = append(out, hostColumn)
-	}
-	return out
+// series is a column of a table with its values: fill appends those of scans [lo, hi) of the source that is
+// being read.
+type series struct {
+	Column
+	fill func(v *Values, lo, hi int)
 }
 
 // scans reads a task's scans into batches:
@@ -291,27 +205,23 @@ func (s *scans) within(n int, tick func(int) float64) (lo, hi int) {
 	return lo, hi
 }
 
-// filler collects rows and yields full batches. fill appends rows [lo, hi) of its source to each
-// column of a batch.
+// filler collects rows and yields full batches, whose memory grows to that of one batch.
 type filler struct {
-	batch Batch
-	yield func(*Batch, error) bool
-	fill  func(b *Batch, lo, hi int)
+	batch  Batch
+	yield  func(*Batch, error) bool
+	series []series
 }
 
 // errStopped ends the loops where the caller took no more; it is no error of the export.
 var errStopped = errors.New("the reader stopped")
 
-// newFiller returns a filler of batches of columns, whose memory grows to that of one batch.
-func newFiller(columns []Column, yield func(*Batch, error) bool) *filler {
-	return &filler{yield: yield, batch: Batch{Columns: make([]Values, len(columns))}}
-}
-
 // add appends rows [lo, hi) of the source of fill.
 func (f *filler) add(lo, hi int) error {
 	for lo < hi {
 		n := min(hi-lo, BatchRows-f.batch.Rows)
-		f.fill(&f.batch, lo, lo+n)
+		for i, s := range f.series {
+			s.fill(&f.batch.Columns[i], lo, lo+n)
+		}
 		f.batch.Rows += n
 		lo += n
 		if f.batch.Rows == BatchRows {
@@ -350,110 +260,161 @@ func (f *filler) end(err error) {
 	}
 }
 
-// raw yields batches of counts.
-func (s *scans) raw(columns []Column, channels []int) iter.Seq2[*Batch, error] {
-	return func(yield func(*Batch, error) bool) {
-		f := newFiller(columns, yield)
-		var block *measure.Block
-		// fill reads the block of the loop below.
-		f.fill = func(b *Batch, lo, hi int) { s.fillRaw(b, block, channels, lo, hi) }
-		var err error
-		for block, err = range s.blocks() {
-			if err == nil {
-				err = f.add(s.within(block.Scans(), func(i int) float64 { return block.TickAt(s.setup.Timebase, i) }))
-			}
-			if err != nil {
-				break
-			}
-		}
-		f.end(err)
+// finish sets a table's columns and its batches, which read yields by the filler that it gets.
+func (s *scans) finish(t *Table, list []series, read func(*filler) error) {
+	for _, x := range list {
+		t.Columns = append(t.Columns, x.Column)
+	}
+	t.Batches = func(yield func(*Batch, error) bool) {
+		f := &filler{yield: yield, series: list, batch: Batch{Columns: make([]Values, len(list))}}
+		f.end(read(f))
 	}
 }
 
-// fillRaw appends scans [lo, hi) of a block, in the order of rawColumns.
-func (s *scans) fillRaw(b *Batch, from *measure.Block, channels []int, lo, hi int) {
-	tb := s.setup.Timebase
-	scan, tick := &b.Columns[0].I64, &b.Columns[1]
-	whole := wholeTicks(tb)
-	for i := lo; i < hi; i++ {
-		*scan = append(*scan, int64(from.FirstScan)+int64(i))
-		if t := from.TickAt(tb, i); whole {
-			tick.I64 = append(tick.I64, int64(t))
-		} else {
-			tick.F64 = append(tick.F64, t)
+// numbered returns the column of scan numbers, of a source whose first scan first returns.
+func numbered(first func() uint64) series {
+	return series{Column{
+		Name: "scan", Type: Int64, Unit: "1",
+		About: "number of the scan since the capture began; it jumps over scans that were lost",
+	}, func(v *Values, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			v.I64 = append(v.I64, int64(first())+int64(i))
+		}
+	}}
+}
+
+// hosted returns the column of the host's time of scans whose ticks tick returns.
+func (s *scans) hosted(tick func(int) float64) series {
+	return series{Column{
+		Name: "host_ns", Type: Int64, Unit: "ns", About: "host's clock since 1970 (UTC), by the task's clock fit",
+	}, func(v *Values, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			v.I64 = append(v.I64, s.host.nanos(s.setup.Timebase.Seconds(tick(i))))
+		}
+	}}
+}
+
+// wholeCard returns the columns of device time and of the total power, which is of all rails, also of those
+// without columns; p are the powers that are being read.
+func (s *scans) wholeCard(p **measure.Powers) []series {
+	at := func(v *Values, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			v.F64 = append(v.F64, float64(s.setup.Timebase.Seconds((*p).Tick(i))))
 		}
 	}
-	for k, c := range channels {
-		v := &b.Columns[2+k]
-		v.I32 = append(v.I32, from.Counts[c][lo:hi]...)
+	total := func(v *Values, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			sum := 0.0
+			for _, r := range (*p).Rails {
+				sum += float64(r.P[i])
+			}
+			v.F64 = append(v.F64, sum)
+		}
+	}
+	return []series{
+		{Column{Name: "t_s", Type: Float64, Unit: "s", About: "device time since the capture's first scan"}, at},
+		{Column{Name: "power_w", Type: Float64, Unit: "W", About: "power of all rails of the task together"}, total},
+	}
+}
+
+// raw makes a table of the counts of the channels of rails, or of all of them.
+func (s *scans) raw(t *Table, rails []int, all bool) {
+	tb, names := s.setup.Timebase, namer{"scan": true}
+	var block *measure.Block // that is being read
+	at := func(i int) float64 { return block.TickAt(tb, i) }
+	tick := series{Column{
+		Name: names.name("tick"), Type: Int64, Unit: "1",
+		About: "device time in ticks since the capture's first scan; calibration.tick_hz of them are a second",
+	}, func(v *Values, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			v.I64 = append(v.I64, int64(at(i)))
+		}
+	}}
+	// With stamps the tick is the instrument's own; without, it is scan·ticks_per_scan, which may be a
+	// fraction.
+	if !tb.Stamped && tb.TicksPerScan != math.Trunc(tb.TicksPerScan) {
+		tick.Type, tick.fill = Float64, func(v *Values, lo, hi int) {
+			for i := lo; i < hi; i++ {
+				v.F64 = append(v.F64, at(i))
+			}
+		}
+	}
+	list := []series{numbered(func() uint64 { return block.FirstScan }), tick}
+	// A channel that is x of one rail and y of another comes once.
+	for c, ch := range s.setup.Channels {
+		of := func(r int) bool { return s.setup.Rails[r].X == c || s.setup.Rails[r].Y == c }
+		if !all && !slices.ContainsFunc(rails, of) {
+			continue
+		}
+		list = append(list, series{Column{
+			Name: names.name(ch.Name + "_count"), Type: Int32, Unit: "1", Channel: ch.Name,
+			About: fmt.Sprintf("raw count; %s = %v + %v x count", ch.Unit, ch.Offset, ch.Gain),
+		}, func(v *Values, lo, hi int) { v.I32 = append(v.I32, block.Counts[c][lo:hi]...) }})
 	}
 	if s.hostTime {
-		v := &b.Columns[2+len(channels)]
-		for i := lo; i < hi; i++ {
-			v.I64 = append(v.I64, s.host.nanos(tb.Seconds(from.TickAt(tb, i))))
-		}
+		list = append(list, s.hosted(at))
 	}
+	s.finish(t, list, func(f *filler) (err error) {
+		for block, err = range s.blocks() {
+			if err == nil {
+				err = f.add(s.within(block.Scans(), at))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
-// derived yields batches of volts, amperes and watts.
+// derived makes a table of volts, amperes and watts.
 // PowerStream interpolates channels that are read one after the other to one instant, so powers lag
 // behind the blocks: its callback has the rows that are finished.
-func (s *scans) derived(columns []Column, rails []int) iter.Seq2[*Batch, error] {
-	return func(yield func(*Batch, error) bool) {
-		f := newFiller(columns, yield)
-		var powers *measure.Powers
-		f.fill = func(b *Batch, lo, hi int) { s.fillDerived(b, powers, rails, lo, hi) }
-		stream, err := measure.NewPowerStream(s.setup, func(p *measure.Powers) error {
-			powers = p
+func (s *scans) derived(t *Table, rails []int) {
+	var p *measure.Powers // that are being read
+	list := append([]series{numbered(func() uint64 { return p.FirstScan })}, s.wholeCard(&p)...)
+	// host_ns is reserved also without HostTime: the choice of a column does not rename others.
+	names := namer{"scan": true, "t_s": true, "power_w": true, "host_ns": true}
+	add := func(rail, quantity, unit, note string, fill func(v *Values, lo, hi int)) {
+		name := names.name(rail + "_" + quantity + "_" + strings.ToLower(unit))
+		about := quantity + " of rail " + rail + note
+		list = append(list, series{Column{Name: name, Type: Float64, Unit: unit, About: about}, fill})
+	}
+	for _, r := range rails {
+		rail, note := s.setup.Rails[r], ""
+		// A voltage that was assumed must not pass as measured.
+		if rail.Wiring == measure.WiringAssumed {
+			note = ", assumed, not measured"
+		}
+		// A rail that reads watts has neither current nor voltage.
+		if rail.Wiring != measure.WiringPower {
+			add(rail.Name, "current", "A", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, p.Rails[r].I[lo:hi]) })
+			add(rail.Name, "voltage", "V", note, func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, p.Rails[r].V[lo:hi]) })
+		}
+		add(rail.Name, "power", "W", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, p.Rails[r].P[lo:hi]) })
+	}
+	if s.hostTime {
+		list = append(list, s.hosted(func(i int) float64 { return p.Tick(i) }))
+	}
+	s.finish(t, list, func(f *filler) error {
+		stream, err := measure.NewPowerStream(s.setup, func(powers *measure.Powers) error {
+			p = powers
 			return f.add(s.within(p.Scans(), p.Tick))
 		})
 		if err != nil {
-			f.end(err)
-			return
+			return err
 		}
 		for b, err := range s.blocks() {
 			if err == nil {
 				err = stream.Add(b)
 			}
 			if err != nil {
-				f.end(err)
-				return
+				return err
 			}
 		}
 		// Close passes the last scans on, for which no neighbour comes.
-		f.end(stream.Close())
-	}
-}
-
-// fillDerived appends scans [lo, hi) of powers, in the order of derivedColumns.
-func (s *scans) fillDerived(b *Batch, p *measure.Powers, rails []int, lo, hi int) {
-	tb := s.setup.Timebase
-	for i := lo; i < hi; i++ {
-		b.Columns[0].I64 = append(b.Columns[0].I64, int64(p.FirstScan)+int64(i))
-		// The total is of all rails, also of those without columns.
-		b.Columns[1].F64 = append(b.Columns[1].F64, float64(tb.Seconds(p.Tick(i))))
-		total := 0.0
-		for r := range p.Rails {
-			total += float64(p.Rails[r].P[i])
-		}
-		b.Columns[2].F64 = append(b.Columns[2].F64, total)
-	}
-	at := 3
-	for _, r := range rails {
-		// A rail that reads watts has no currents: one column less.
-		if cols := &p.Rails[r]; len(cols.I) > 0 {
-			b.Columns[at].F64 = appendAll(b.Columns[at].F64, cols.I[lo:hi])
-			b.Columns[at+1].F64 = appendAll(b.Columns[at+1].F64, cols.V[lo:hi])
-			at += 2
-		}
-		b.Columns[at].F64 = appendAll(b.Columns[at].F64, p.Rails[r].P[lo:hi])
-		at++
-	}
-	if s.hostTime {
-		for i := lo; i < hi; i++ {
-			b.Columns[at].I64 = append(b.Columns[at].I64, s.host.nanos(tb.Seconds(p.Tick(i))))
-		}
-	}
+		return stream.Close()
+	})
 }
 
 // appendAll appends quantities as plain numbers.

@@ -13,7 +13,6 @@ import (
 	"github.com/wattmark/wattmark/store/exchange/arrowfile"
 	"github.com/wattmark/wattmark/store/exchange/chrome"
 	"github.com/wattmark/wattmark/store/exchange/csvfile"
-	"github.com/wattmark/wattmark/store/exchange/internal/made"
 	"github.com/wattmark/wattmark/store/exchange/perfetto"
 )
 
@@ -22,23 +21,23 @@ func TestMemoryIsFlat(t *testing.T) {
 	power := exchange.Choice{Rails: []string{"pcie_3v3"}}
 	for _, c := range []struct {
 		name  string
-		write func(s *made.Full) error
+		write func(s *madeFull) error
 	}{
-		{"csv", func(s *made.Full) error { return csvfile.Write(io.Discard, peaking(t, s, exchange.Choice{Raw: true})) }},
-		{"arrow stream", func(s *made.Full) error { return arrowfile.WriteStream(io.Discard, peaking(t, s, power)) }},
-		{"arrow file", func(s *made.Full) error { return arrowfile.WriteFile(io.Discard, peaking(t, s, power)) }},
-		{"perfetto", func(s *made.Full) error {
+		{"csv", func(s *madeFull) error { return csvfile.Write(io.Discard, peaking(t, s, exchange.Choice{Raw: true})) }},
+		{"arrow stream", func(s *madeFull) error { return arrowfile.WriteStream(io.Discard, peaking(t, s, power)) }},
+		{"arrow file", func(s *madeFull) error { return arrowfile.WriteFile(io.Discard, peaking(t, s, power)) }},
+		{"perfetto", func(s *madeFull) error {
 			w := perfetto.New(io.Discard)
 			return errors.Join(w.Add(line(t, s, power)), w.Close())
 		}},
-		{"chrome", func(s *made.Full) error {
+		{"chrome", func(s *madeFull) error {
 			w := chrome.New(io.Discard, 0)
 			return errors.Join(w.Add(line(t, s, power)), w.Close())
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			held := func(scans int) uint64 {
-				s, _ := made.NewFull(scans)
+				s, _ := newMadeFull(scans)
 				s.Repeat = true
 				least = math.MaxUint64
 				if err := c.write(s); err != nil {
@@ -59,7 +58,7 @@ func TestMemoryIsFlat(t *testing.T) {
 var least uint64
 
 // peaking is a table that looks at the heap before its last batches.
-func peaking(t *testing.T, s *made.Full, c exchange.Choice) *exchange.Table {
+func peaking(t *testing.T, s *madeFull, c exchange.Choice) *exchange.Table {
 	t.Helper()
 	tab, err := exchange.NewTable(t.Context(), s, s.Task(), "test", c)
 	if err != nil {
@@ -87,7 +86,7 @@ func watch(tab *exchange.Table, scans int) {
 	}
 }
 
-func line(t *testing.T, s *made.Full, c exchange.Choice) *exchange.Timeline {
+func line(t *testing.T, s *madeFull, c exchange.Choice) *exchange.Timeline {
 	t.Helper()
 	l, err := exchange.NewTimeline(t.Context(), s, s.Task(), "test", c, func(n string) string { return n })
 	if err != nil {
@@ -98,7 +97,7 @@ func line(t *testing.T, s *made.Full, c exchange.Choice) *exchange.Timeline {
 }
 
 // scans reads the numbers and times of a table's rows.
-func scans(t *testing.T, s *made.Source, c exchange.Choice) (n []int64, at []float64) {
+func scans(t *testing.T, s *madeSource, c exchange.Choice) (n []int64, at []float64) {
 	t.Helper()
 	tab, err := exchange.NewTable(t.Context(), s, s.Task(), "test", c)
 	if err != nil {
@@ -121,7 +120,7 @@ func scans(t *testing.T, s *made.Source, c exchange.Choice) (n []int64, at []flo
 func TestWindow(t *testing.T) {
 	for _, stamped := range []bool{false, true} {
 		for _, skew := range []measure.Seconds{0, 3e-6} {
-			s := &made.Source{Setup: made.Setup(stamped), Scans: 3 * made.ChunkScans, Gap: 1000}
+			s := &madeSource{Setup: madeSetup(stamped), Scans: 3 * madeScans, Gap: 1000}
 			for i := range s.Setup.Channels {
 				s.Setup.Channels[i].Skew = measure.Seconds(i%2) * skew
 			}
@@ -146,7 +145,7 @@ func TestWindow(t *testing.T) {
 
 // A reader that stops early is not called again, and a cancelled export ends.
 func TestStopping(t *testing.T) {
-	s := &made.Source{Setup: made.Setup(false), Scans: 4 * made.ChunkScans}
+	s := &madeSource{Setup: madeSetup(false), Scans: 4 * madeScans}
 	tab, err := exchange.NewTable(t.Context(), s, s.Task(), "test", exchange.Choice{})
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +172,7 @@ func TestStopping(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	s := &made.Source{Setup: made.Setup(false), Scans: 10}
+	s := &madeSource{Setup: madeSetup(false), Scans: 10}
 	s.Setup.Channels[1].Name = "aux_current" // as aux.current is written
 	tab, err := exchange.NewTable(t.Context(), s, s.Task(), "test", exchange.Choice{Raw: true})
 	if err != nil {

@@ -144,8 +144,6 @@ func (b *timelineBuilder) inside(from, to int64) bool {
 	return to >= m.HostNanos(b.window.From) && from <= m.HostNanos(b.window.To)
 }
 
-var eventTimes = map[measure.EventKind]string{measure.EventGap: "scans lost"}
-
 // marks adds the markers that were found and the events of the capture.
 func (b *timelineBuilder) marks() {
 	m := &b.out.Meta
@@ -166,8 +164,8 @@ func (b *timelineBuilder) marks() {
 	tb := b.t.Setup.Timebase
 	for _, e := range b.t.Events {
 		name := e.Kind.String()
-		if n, ok := eventTimes[e.Kind]; ok {
-			name = n
+		if e.Kind == measure.EventGap {
+			name = "scans lost"
 		}
 		// An event has its scan; where scans carry stamps its time is the nominal one.
 		at := tb.Seconds(float64(e.FirstScan) * tb.TicksPerScan)
@@ -188,27 +186,23 @@ func (b *timelineBuilder) readings() error {
 		}
 		// Readings come by method: each method is one run.
 		if n := len(b.out.Readings); n == 0 || b.out.Readings[n-1].Name != r.Method {
-			b.out.Readings = append(b.out.Readings, Counter{Name: r.Method, Unit: readingUnit(r.Method)})
+			unit := "W"
+			switch m := r.Method; { // see store.Reading
+			case strings.HasSuffix(m, "_hz"):
+				unit = "Hz"
+			case strings.HasSuffix(m, "temperature_c"):
+				unit = "°C"
+			case strings.HasSuffix(m, "_bits"):
+				unit = "1"
+			case strings.HasSuffix(m, "energy"), strings.Contains(m, "counter"):
+				unit = "J"
+			}
+			b.out.Readings = append(b.out.Readings, Counter{Name: r.Method, Unit: unit})
 		}
 		c := &b.out.Readings[len(b.out.Readings)-1]
 		c.At, c.Values = append(c.At, at), append(c.Values, r.Value)
 	}
 	return nil
-}
-
-// readingUnit is the unit of a software reading (store.Reading).
-func readingUnit(method string) string {
-	switch {
-	case strings.HasSuffix(method, "_hz"):
-		return "Hz"
-	case strings.HasSuffix(method, "temperature_c"):
-		return "°C"
-	case strings.HasSuffix(method, "_bits"):
-		return "1"
-	case strings.HasSuffix(method, "energy"), strings.Contains(method, "counter"):
-		return "J"
-	}
-	return "W"
 }
 
 // slices arranges for the kernels: those that were recorded within the program,
@@ -243,7 +237,9 @@ func (b *timelineBuilder) slices() error {
 		return err
 	}
 	if len(tables.Processes) > 0 {
-		if err := b.planLanes(&tables); err != nil {
+		// A first walk through the launches makes the tracks.
+		b.launches(&tables, func(_ *Slice, fault error) bool { err = fault; return err == nil })
+		if err != nil {
 			return err
 		}
 	}
@@ -258,14 +254,6 @@ func (b *timelineBuilder) slices() error {
 		}
 	}
 	return nil
-}
-
-// planLanes walks through the launches once: the tracks must be complete before the first
-// slice is written.
-func (b *timelineBuilder) planLanes(tables *store.LaunchTables) error {
-	var fault error
-	b.launches(tables, func(_ *Slice, err error) bool { fault = err; return err == nil })
-	return fault
 }
 
 // launches yields the recorded kernels, a track a stream.

@@ -207,7 +207,14 @@ func (w *writer) batch(columns []exchange.Column, b *exchange.Batch) block {
 		})
 	})
 	for i, c := range columns {
-		v := memory(c.Type, &b.Columns[i])
+		// Memory is little-endian, as the format wants it, on all machines that the program is built for.
+		v := cast(b.Columns[i].F64)
+		switch c.Type {
+		case exchange.Int32:
+			v = cast(b.Columns[i].I32)
+		case exchange.Int64:
+			v = cast(b.Columns[i].I64)
+		}
 		w.bytes(v)
 		w.bytes(make([]byte, -len(v)&7))
 	}
@@ -248,18 +255,7 @@ func width(t exchange.Type) int {
 	return 8
 }
 
-// memory returns the memory of a column's values, which is little-endian as the format wants it
-// on all machines that the program is built for.
-func memory(t exchange.Type, v *exchange.Values) []byte {
-	switch t {
-	case exchange.Int32:
-		return cast(v.I32)
-	case exchange.Int64:
-		return cast(v.I64)
-	}
-	return cast(v.F64)
-}
-
+// cast returns the memory of values.
 func cast[T int32 | int64 | float64](v []T) []byte {
 	if len(v) == 0 {
 		return nil

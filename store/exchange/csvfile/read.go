@@ -29,7 +29,6 @@ const (
 	maxColumns  = 4096
 )
 
-// Open reads the comments and the heading; rows are checked by Rows.
 // Open reads the heading of a CSV file. Columns are named with their units, as in
 // pcie_12v_current_a or "12V current [mA]"; one is the time, as in t_s, time_ms,
 // host_ns, or timestamp for a date with a time or a number since 1970 (docs/export.md). Lines
@@ -37,20 +36,18 @@ const (
 // a dump of PMT, which gives watts without a unit. Each pass over the file calls open anew.
 func Open(open func() (io.ReadCloser, error), o textin.Options) (*Input, error) {
 	in := &Input{open: open}
-	if err := in.table(in.meta, func(t *logfile.Table) error { return in.plan(t, o) }); err != nil {
+	err := in.table(func(comment string) {
+		// The text behind the key is JSON on one line; a comment that merely begins like it is no metadata.
+		var m exchange.Meta
+		text, ok := strings.CutPrefix(comment, exchange.MetaKey+" {")
+		if ok && json.Unmarshal([]byte("{"+text), &m) == nil {
+			in.Meta = &m
+		}
+	}, func(t *logfile.Table) error { return in.plan(t, o) })
+	if err != nil {
 		return nil, err
 	}
 	return in, nil
-}
-
-// meta takes the metadata of an export of ours from a comment; others are passed over.
-// The text behind the key is JSON on one line; a comment that merely begins like it is no metadata.
-func (in *Input) meta(comment string) {
-	var m exchange.Meta
-	text, ok := strings.CutPrefix(comment, exchange.MetaKey+" {")
-	if ok && json.Unmarshal([]byte("{"+text), &m) == nil {
-		in.Meta = &m
-	}
 }
 
 // table opens the file from its beginning, for the duration of a call.
@@ -95,9 +92,6 @@ func (in *Input) plan(t *logfile.Table, o textin.Options) (err error) {
 	if in.Meta != nil && in.Meta.Content == "raw" {
 		return t.Fault("it holds raw counts: export without --raw, or carry tasks over with --format recording")
 	}
-	if n := len(t.Columns); n > maxColumns {
-		return t.Fault("it names %d columns: at most %d are taken: cut the file", n, maxColumns)
-	}
 	columns, fields, err := columnsOf(t)
 	if err != nil {
 		return err
@@ -115,11 +109,13 @@ func (in *Input) plan(t *logfile.Table, o textin.Options) (err error) {
 		}
 	}
 	in.Absolute = slices.ContainsFunc(columns, func(c textin.Column) bool { return c.Absolute })
-	views := sensorViews(t, fields)
-	var chosen []string
-	for _, v := range views {
-		if len(o.Rails) == 0 || slices.Contains(o.Rails, v) {
-			chosen = append(chosen, v)
+	var views, chosen []string // rails that are views of nvidia-smi's sensor
+	for _, f := range fields {
+		if !strings.HasPrefix(t.Columns[f.Column].Text, sensorColumn) {
+			continue
+		}
+		if views = append(views, f.Rail); len(o.Rails) == 0 || slices.Contains(o.Rails, f.Rail) {
+			chosen = append(chosen, f.Rail)
 		}
 	}
 	if len(chosen) > 1 {
@@ -147,21 +143,14 @@ func (in *Input) plan(t *logfile.Table, o textin.Options) (err error) {
 // sensor, which are not to be added up.
 const sensorColumn = "power.draw"
 
-// sensorViews returns the rails that are views of nvidia-smi's sensor.
-func sensorViews(t *logfile.Table, fields []textin.Field) (out []string) {
-	for _, f := range fields {
-		if strings.HasPrefix(t.Columns[f.Column].Text, sensorColumn) {
-			out = append(out, f.Rail)
-		}
-	}
-	return out
-}
-
 // columnsOf finds the uses of columns. Of several times the first is taken: an export of ours
 // has device time before the host's.
 // A column with a unit other than seconds is a value; one named for time, the time; others are left
 // out.
 func columnsOf(t *logfile.Table) (columns []textin.Column, fields []textin.Field, err error) {
+	if n := len(t.Columns); n > maxColumns {
+		return nil, nil, t.Fault("it names %d columns: at most %d are taken: cut the file", n, maxColumns)
+	}
 	columns = make([]textin.Column, len(t.Columns))
 	timed := false
 	for i, c := range t.Columns {

@@ -33,7 +33,14 @@ func Write(w io.Writer, t *exchange.Table) error {
 				if c > 0 {
 					line = append(line, ',')
 				}
-				line = appendValue(line, t.Columns[c].Type, &b.Columns[c], i)
+				switch v := &b.Columns[c]; t.Columns[c].Type {
+				case exchange.Int32:
+					line = strconv.AppendInt(line, int64(v.I32[i]), 10)
+				case exchange.Int64:
+					line = strconv.AppendInt(line, v.I64[i], 10)
+				default: // the shortest digits that read back to the same bits
+					line = strconv.AppendFloat(line, v.F64[i], 'g', -1, 64)
+				}
 			}
 			if _, err := out.Write(append(line, '\n')); err != nil {
 				return err
@@ -41,18 +48,6 @@ func Write(w io.Writer, t *exchange.Table) error {
 		}
 	}
 	return out.Flush()
-}
-
-// appendValue appends row i of a column, with the digits that read back to the same value.
-// For float64 the shortest digits that read back to the same bits ('g', -1).
-func appendValue(line []byte, t exchange.Type, v *exchange.Values, i int) []byte {
-	switch t {
-	case exchange.Int32:
-		return strconv.AppendInt(line, int64(v.I32[i]), 10)
-	case exchange.Int64:
-		return strconv.AppendInt(line, v.I64[i], 10)
-	}
-	return strconv.AppendFloat(line, v.F64[i], 'g', -1, 64)
 }
 
 // header writes the comments and the line of names.

@@ -36,16 +36,24 @@ func Write(w io.Writer, t *exchange.Table) error {
 	if err != nil {
 		return fmt.Errorf("parquet: %w", err)
 	}
-	units := map[string]string{}
+	units, fields := map[string]string{}, parquet.Group{}
 	for _, c := range t.Columns {
 		units[c.Name] = c.Unit
+		switch c.Type {
+		case exchange.Int32:
+			fields[c.Name] = parquet.Encoded(parquet.Leaf(parquet.Int32Type), &parquet.DeltaBinaryPacked)
+		case exchange.Int64:
+			fields[c.Name] = parquet.Encoded(parquet.Leaf(parquet.Int64Type), &parquet.DeltaBinaryPacked)
+		default: // a dictionary of floats would be as large as their column
+			fields[c.Name] = parquet.Leaf(parquet.DoubleType)
+		}
 	}
 	unitsText, err := json.Marshal(units)
 	if err != nil {
 		return fmt.Errorf("parquet: %w", err)
 	}
 	out := parquet.NewGenericWriter[any](
-		w, layout(t.Columns), parquet.CreatedBy("wattmark", "", ""), parquet.DataPageVersion(1),
+		w, parquet.NewSchema("schema", ordered{fields, t.Columns}), parquet.CreatedBy("wattmark", "", ""), parquet.DataPageVersion(1),
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.PageBufferSize(pageBytes),
 		parquet.KeyValueMetadata(exchange.MetaKey, string(meta)),
 		parquet.KeyValueMetadata(exchange.MetaKey+".units", string(unitsText)),
@@ -79,22 +87,6 @@ func (o ordered) Fields() []parquet.Field {
 	}
 	slices.SortFunc(fields, func(a, b parquet.Field) int { return place(a) - place(b) })
 	return fields
-}
-
-// layout returns the schema of columns. A dictionary of floats would be as large as their column.
-func layout(columns []exchange.Column) *parquet.Schema {
-	g := parquet.Group{}
-	for _, c := range columns {
-		switch c.Type {
-		case exchange.Int32:
-			g[c.Name] = parquet.Encoded(parquet.Leaf(parquet.Int32Type), &parquet.DeltaBinaryPacked)
-		case exchange.Int64:
-			g[c.Name] = parquet.Encoded(parquet.Leaf(parquet.Int64Type), &parquet.DeltaBinaryPacked)
-		default:
-			g[c.Name] = parquet.Leaf(parquet.DoubleType)
-		}
-	}
-	return parquet.NewSchema("schema", ordered{g, columns})
 }
 
 // groups writes batches into row groups.

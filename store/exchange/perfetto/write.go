@@ -101,17 +101,15 @@ func (w *Writer) Close() error { return w.out.Flush() }
 // before their events.
 func (w *Writer) Add(t *exchange.Timeline) error {
 	w.tasks++
-	// Ids of tracks are unique in a trace: the task's number, then that of the track.
-	// 32 bits for the tracks of a task.
+	// Ids of tracks are unique in a trace: the task's number, then 32 bits for that of the track.
 	base := w.tasks << 32
 	m := &t.Meta
 	w.track(base, 0, fmt.Sprintf("task %d: %s", m.Task.ID, m.Task.Name), "")
-	next := base + 1
+	last := base
 	id := func(parent uint64, name, unit string) uint64 {
-		u := next
-		next++
-		w.track(u, parent, name, unit)
-		return u
+		last++
+		w.track(last, parent, name, unit)
+		return last
 	}
 	// The clocks are related at the begin and, in power, at the end: the viewer interpolates between.
 	w.clocks(m, 0)
@@ -124,7 +122,11 @@ func (w *Writer) Add(t *exchange.Timeline) error {
 		tracks[i] = id(base, name, "")
 	}
 	about := []exchange.Arg{{Name: exchange.MetaKey, Value: string(text)}}
-	w.event(typeInstant, base, m.HostNanos(first(m)), "about this trace", about)
+	var first measure.Seconds // of the exported device time
+	if m.Span != nil {
+		first = measure.Seconds(m.Span.From)
+	}
+	w.event(typeInstant, base, m.HostNanos(first), "about this trace", about)
 	for s, err := range t.Slices {
 		if err != nil {
 			return err
@@ -146,14 +148,6 @@ func (w *Writer) Add(t *exchange.Timeline) error {
 		}
 	}
 	return w.power(t, func(name, unit string) uint64 { return id(base, name, unit) })
-}
-
-// first returns the beginning of the exported device time.
-func first(m *exchange.Meta) measure.Seconds {
-	if m.Span != nil {
-		return measure.Seconds(m.Span.From)
-	}
-	return 0
 }
 
 // power writes the rails' counters, and the clocks at the last scan.

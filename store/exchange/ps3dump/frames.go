@@ -71,9 +71,6 @@ func (l line) values(buf []string) (marker byte, words []string) {
 // isHeading reports whether a line names columns.
 func (l line) isHeading() bool { return strings.HasPrefix(l.text, "marker time ") }
 
-// isMarker reports whether a line is a marker of its own.
-func (l line) isMarker() bool { return l.text == "M" || strings.HasPrefix(l.text, "M ") }
-
 // mark is a marker as the dump has it: at a place among the readings, or with times of
 // the host's clock.
 type mark struct {
@@ -241,7 +238,7 @@ func (r *reader) line(l line) error {
 			r.marks++
 		}
 		return r.reading(l, words, at, step, bad)
-	case l.isMarker():
+	case l.text == "M" || strings.HasPrefix(l.text, "M "): // a line of its own
 		m, err := l.parseMark()
 		if err != nil {
 			if l.cut {

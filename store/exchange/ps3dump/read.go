@@ -112,7 +112,7 @@ const peeked = 8192
 // peek finds the layout, checks the first readings, and returns the first stamps.
 func (in *Input) peek() (stamps []int, err error) {
 	enough := errors.New("enough")
-	heading, first := "", line{}
+	heading := ""
 	err = lines(in.open, func(l line) error {
 		if l.isHeading() {
 			heading = l.text
@@ -120,10 +120,10 @@ func (in *Input) peek() (stamps []int, err error) {
 		}
 		// A line is a reading where its marker is one character and its first value a number.
 		marker, words := l.values(nil)
-		_, numeric := 0.0, false
-		if len(words) > 2 {
-			_, _, numeric = printed(words[0])
+		if len(words) < 3 {
+			return nil
 		}
+		_, _, numeric := printed(words[0])
 		// The first reading may bear a marker in place of S only behind a heading.
 		if marker == 0 || !numeric || marker != 'S' && heading == "" {
 			return nil
@@ -134,15 +134,13 @@ func (in *Input) peek() (stamps []int, err error) {
 				"and the total", len(words)+1)
 		}
 		in.layout.heading(heading)
-		first = l
 		return enough
 	})
-	if err != nil && !errors.Is(err, enough) {
-		return nil, err
-	}
-	if first.no == 0 {
+	if err == nil {
 		return nil, fmt.Errorf("%w: no line of it is a reading (S and numbers): "+
 			"want a dump of PowerSensor3's host library", textin.ErrInput)
+	} else if !errors.Is(err, enough) {
+		return nil, err
 	}
 	n := 0
 	r, err := in.frames(func(f *frame) error {
@@ -174,7 +172,7 @@ type placed struct {
 func (in *Input) survey(o Options) error {
 	var t *tracker
 	if in.layout.stamped() {
-		t = newTracker(in.grid)
+		t = &tracker{g: in.grid, c: deviceClock{g: in.grid}}
 	}
 	var marks []placed
 	var n uint64

@@ -66,11 +66,6 @@ type opened struct {
 	silence float64 // of the host, µs
 }
 
-// newTracker returns a tracker of the gaps of frames that lie on g.
-func newTracker(g *grid) *tracker {
-	return &tracker{g: g, c: deviceClock{g: g}}
-}
-
 // add takes a row: its stamp, and the host's time since the first row in µs.
 func (t *tracker) add(stamp int, host float64) {
 	at, silence, before := t.c.rows, host-t.lastHost, t.c.micro
@@ -86,8 +81,14 @@ func (t *tracker) add(stamp int, host float64) {
 	default:
 		t.stamps()
 		t.direct()
+		s := &t.seg
+		mean, n := 0.0, min(s.rows, phase)
+		for _, dev := range s.recent[:n] {
+			mean += dev
+		}
 		t.open = &opened{
-			at: at, d: d, frames: frames, silence: silence, dev: t.seg.last() - t.seg.mean(), before: t.seg.late() - t.base,
+			at: at, d: d, frames: frames, silence: silence, before: s.late() - t.base,
+			dev: s.recent[(s.rows-1)%phase] - mean/float64(n),
 		}
 		x = float64(t.c.micro) + t.ahead
 		t.seg.begin(x, host-x)
@@ -119,7 +120,7 @@ func (t *tracker) level(host, step float64) {
 	case over() < t.g.repeats()-2*slack: // no repeat has room
 		t.doubt, t.doubted = nil, 0
 	case t.seg.flat():
-		if turns := t.turns(t.seg.minimum()); turns > 0 {
+		if turns := t.turns(slices.Min(t.seg.least[:])); turns > 0 {
 			t.resize(t.doubt, t.doubt.frames+turns*t.g.alike, t.doubted > 1)
 		}
 		t.doubt, t.doubted = nil, 0
@@ -200,7 +201,11 @@ func (t *tracker) resize(o *opened, frames int64, guess bool) {
 	t.lost += more
 	us := float64(more) * t.g.period
 	t.ahead += us
-	t.seg.shift(us)
+	s := &t.seg
+	s.x0, s.soon, s.of64 = s.x0+us, s.soon-us, [2]float64{s.of64[0] - us, s.of64[1] - us}
+	for i := range s.least {
+		s.least[i] -= us
+	}
 }
 
 // end settles the open gaps at the end of a dump. It returns the time in µs by which the host's
@@ -246,34 +251,7 @@ func (s *segment) add(x, period, late float64) {
 
 // flat reports, once a window, whether the least latencies of the last windows agree.
 func (s *segment) flat() bool {
-	return s.rows >= windows*window && s.rows%window == 0 && slices.Max(s.least[:])-s.minimum() < slack
-}
-
-// minimum is the least latency of the last windows.
-func (s *segment) minimum() float64 { return slices.Min(s.least[:]) }
-
-// shift moves the segment.
-func (s *segment) shift(us float64) {
-	s.x0 += us
-	s.soon -= us
-	for i := range s.least {
-		s.least[i] -= us
-	}
-	s.of64[0] -= us
-	s.of64[1] -= us
-}
-
-// last is by how much the last row deviates from the segment's grid, in µs.
-func (s *segment) last() float64 { return s.recent[(s.rows-1)%phase] }
-
-// mean is that of the last rows together.
-func (s *segment) mean() float64 {
-	n := min(s.rows, phase)
-	sum := 0.0
-	for _, d := range s.recent[:n] {
-		sum += d
-	}
-	return sum / float64(n)
+	return s.rows >= windows*window && s.rows%window == 0 && slices.Max(s.least[:])-slices.Min(s.least[:]) < slack
 }
 
 // late is the least latency of the last rows, in µs.

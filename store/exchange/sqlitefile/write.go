@@ -177,7 +177,13 @@ type place struct {
 func roles(t *exchange.Table) (out []place, err error) {
 	at := 3 // scan, t_s, power_w
 	for _, r := range t.Meta.Setup.Rails {
-		p := place{role: roleOf(r.Role), i: -1, v: -1}
+		p := place{i: -1, v: -1}
+		// Other roles have no columns in the table.
+		for _, role := range []measure.Role{measure.RolePSU, measure.RolePCIe3V3, measure.RolePCIe12V} {
+			if role.String() == r.Role {
+				p.role = role
+			}
+		}
 		if r.Wiring != measure.WiringPower.String() {
 			p.i, p.v, p.hasCurrent = at, at+1, true
 			at += 2
@@ -191,16 +197,6 @@ func roles(t *exchange.Table) (out []place, err error) {
 		return nil, errors.New("sqlite: the paper's table wants all rails: leave --rail out")
 	}
 	return out, nil
-}
-
-// roleOf returns the role of a name in metadata; 0 where it has no column in the table.
-func roleOf(name string) measure.Role {
-	for _, r := range []measure.Role{measure.RolePSU, measure.RolePCIe3V3, measure.RolePCIe12V, measure.RoleWholeGPU} {
-		if r.String() == name {
-			return r
-		}
-	}
-	return 0
 }
 
 // rows turns batches into the table's values.

@@ -129,9 +129,7 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 		if err := c.rows.flushFor(ctx, s); err != nil {
 			return nil, err
 		}
-	}
-	// Within a transaction a broken connection is an error: its earlier statements are lost.
-	if c.rows != nil {
+		// Within a transaction a broken connection is an error: its earlier statements are lost.
 		return c.Conn.QueryContext(ctx, s.text, args)
 	}
 	rows, err := c.Conn.QueryContext(ctx, s.text, args)
@@ -168,7 +166,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	if err != nil {
 		return nil, c.stale(err)
 	}
-	c.rows = newGatherer(c)
+	c.rows = &gatherer{conn: c}
 	return &tx{inner: inner, conn: c, ctx: ctx}, nil
 }
 
@@ -179,10 +177,8 @@ type tx struct {
 	ctx   context.Context
 }
 
-// Commit sends the gathered rows, and commits. An error of those rows is a notCommitted: nothing
-// An error before the server's commit is known to have changed nothing, unlike an error of the commit
-// itself, which may have reached the server.
-// of the transaction remains.
+// Commit sends the gathered rows, and commits. An error of those rows is a notCommitted: nothing of the
+// transaction remains, unlike after an error of the commit itself, which may have reached the server.
 func (t *tx) Commit() error {
 	err := t.conn.rows.flush(t.ctx)
 	t.conn.rows = nil
@@ -255,9 +251,6 @@ type gatherer struct {
 	heaps []*heap // in the order in which they came, which foreign keys want
 	bytes int
 }
-
-// newGatherer returns a gatherer for one transaction.
-func newGatherer(c *conn) *gatherer { return &gatherer{conn: c} }
 
 // add keeps a row; the arguments are copied.
 func (g *gatherer) add(ctx context.Context, s *statement, args []driver.NamedValue) error {
@@ -338,32 +331,15 @@ func (h *heap) send(ctx context.Context, c *pgx.Conn) error {
 	}
 	rows, in := h.rows, h.statement.insert
 	h.rows = nil
-	var err error
-	switch {
-	case len(rows) < copyFrom:
-		err = h.batch(ctx, c, rows)
-	// COPY cannot ignore or replace rows that are there: merge copies into a temporary table and
-	// inserts from it.
-	case in.conflict == "":
-		_, err = c.CopyFrom(ctx, pgx.Identifier{in.table}, in.columns, pgx.CopyFromRows(rows))
-	default:
-		err = merge(ctx, c, in, rows)
+	if len(rows) < copyFrom {
+		return h.batch(ctx, c, rows)
 	}
-	return err
-}
-
-// batch sends few rows as statements, in one go.
-func (h *heap) batch(ctx context.Context, c *pgx.Conn, rows [][]any) error {
-	b := &pgx.Batch{}
-	for _, r := range rows {
-		b.Queue(h.statement.text, r...)
+	if in.conflict == "" {
+		_, err := c.CopyFrom(ctx, pgx.Identifier{in.table}, in.columns, pgx.CopyFromRows(rows))
+		return err
 	}
-	return c.SendBatch(ctx, b).Close()
-}
-
-// merge copies rows that may be there already into a temporary table, and inserts them from
-// there; of rows with one key that replace each other the last.
-func merge(ctx context.Context, c *pgx.Conn, in *insert, rows [][]any) error {
+	// COPY cannot ignore or replace rows that are there: they are copied into a temporary table, and inserted
+	// from it; of rows with one key that replace each other the last.
 	name := func(s string) string { return pgx.Identifier{s}.Sanitize() }
 	own, columns := "gathered_"+in.table, make([]string, len(in.columns))
 	for i, column := range in.columns {
@@ -374,16 +350,9 @@ func merge(ctx context.Context, c *pgx.Conn, in *insert, rows [][]any) error {
 		SELECT %s, 0::bigint AS gathered_no FROM %s WHERE false`, name(own), list, name(in.table))); err != nil {
 		return err
 	}
-	n := 0
-	source := pgx.CopyFromFunc(func() ([]any, error) {
-		if n == len(rows) {
-			return nil, nil
-		}
-		n++
-		return append(rows[n-1], int64(n)), nil
-	})
+	numbered := pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) { return append(rows[i], int64(i)), nil })
 	if _, err := c.CopyFrom(ctx, pgx.Identifier{own}, append(slices.Clone(in.columns), "gathered_no"),
-		source); err != nil {
+		numbered); err != nil {
 		return err
 	}
 	pick := fmt.Sprintf(`SELECT %s FROM %s ORDER BY gathered_no`, list, name(own))
@@ -391,13 +360,18 @@ func merge(ctx context.Context, c *pgx.Conn, in *insert, rows [][]any) error {
 		pick = fmt.Sprintf(`SELECT DISTINCT ON (%[1]s) %[2]s FROM %[3]s ORDER BY %[1]s, gathered_no DESC`, in.key, list,
 			name(own))
 	}
-	for _, text := range []string{
-		fmt.Sprintf(`INSERT INTO %s(%s) %s %s`, name(in.table), list, pick, in.conflict),
-		"DELETE FROM " + name(own),
-	} {
-		if _, err := c.Exec(ctx, text); err != nil {
-			return err
-		}
+	if _, err := c.Exec(ctx, fmt.Sprintf(`INSERT INTO %s(%s) %s %s`, name(in.table), list, pick, in.conflict)); err != nil {
+		return err
 	}
-	return nil
+	_, err := c.Exec(ctx, "DELETE FROM "+name(own))
+	return err
+}
+
+// batch sends few rows as statements, in one go.
+func (h *heap) batch(ctx context.Context, c *pgx.Conn, rows [][]any) error {
+	b := &pgx.Batch{}
+	for _, r := range rows {
+		b.Queue(h.statement.text, r...)
+	}
+	return c.SendBatch(ctx, b).Close()
 }

@@ -20,6 +20,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -116,8 +117,19 @@ func prepare(ctx context.Context, cfg *pgx.ConnConfig, readOnly bool) (*grammar,
 	if err != nil {
 		return nil, err
 	}
-	columns, err := readColumns(ctx, c)
-	return &grammar{columns: columns}, err
+	// The columns of all tables, in their order.
+	rows, err := c.Query(ctx, `SELECT table_name::text, column_name::text FROM information_schema.columns
+		WHERE table_schema=current_schema() ORDER BY table_name, ordinal_position`)
+	if err != nil {
+		return nil, err
+	}
+	g := &grammar{columns: map[string][]string{}}
+	var table, column string
+	_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {
+		g.columns[table] = append(g.columns[table], column)
+		return nil
+	})
+	return g, err
 }
 
 // schemaVersion is the schema of this program, equal to the file's.
@@ -151,8 +163,7 @@ func version(ctx context.Context, c *pgx.Conn) (n int, err error) {
 		return 0, err
 	case !ours && tables > 0:
 		return 0, fmt.Errorf("%w (%d tables in the schema): name an empty database, or another schema with "+
-			"?search_path=NAME",
-			store.ErrForeign, tables)
+			"?search_path=NAME", store.ErrForeign, tables)
 	case !ours:
 		return 0, nil
 	}
@@ -163,8 +174,7 @@ func version(ctx context.Context, c *pgx.Conn) (n int, err error) {
 		err = fmt.Errorf("%w: schema %d, this program knows %d: update the program", store.ErrNewer, n, schemaVersion)
 	case n > 0 && n < schemaVersion:
 		err = fmt.Errorf("%w: schema %d of a development version, this program's is %d: read it with the program that "+
-			"made it",
-			store.ErrOlder, n, schemaVersion)
+			"made it", store.ErrOlder, n, schemaVersion)
 	}
 	return n, err
 }
@@ -197,22 +207,6 @@ func makeSchema(ctx context.Context, c *pgx.Conn) (err error) {
 	})
 }
 
-// readColumns reads the columns of all tables in their order.
-func readColumns(ctx context.Context, c *pgx.Conn) (map[string][]string, error) {
-	rows, err := c.Query(ctx, `SELECT table_name::text, column_name::text FROM information_schema.columns
-		WHERE table_schema=current_schema() ORDER BY table_name, ordinal_position`)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string][]string{}
-	var table, column string
-	_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {
-		out[table] = append(out[table], column)
-		return nil
-	})
-	return out, err
-}
-
 // meaning is the sentinel that an SQLSTATE stands for, with the remedy.
 type meaning struct {
 	sentinel error
@@ -225,14 +219,12 @@ var (
 		"see that the server runs and the address is right, and ask again: nothing that was acknowledged is lost",
 	}
 	denied = meaning{
-		store.ErrCannotOpen,
-		"check the address's user, password and database, and the server's pg_hba.conf",
+		store.ErrCannotOpen, "check the address's user, password and database, and the server's pg_hba.conf",
 	}
 	full   = meaning{store.ErrFull, "free some space on the server and ask again: nothing that was acknowledged is lost"}
 	busy   = meaning{store.ErrBusy, "ask again when the other programs are done"}
 	barred = meaning{
-		store.ErrReadOnly,
-		"ask the server's keeper for the right to write, or name the primary and not a standby",
+		store.ErrReadOnly, "ask the server's keeper for the right to write, or name the primary and not a standby",
 	}
 	broken = meaning{store.ErrDamaged, "the server finds its files damaged: look into its log"}
 	file   = meaning{store.ErrFileOnly, "use the server's own tools, or copy tasks to a file with wattmark db copy"}
@@ -278,12 +270,8 @@ func meaningOf(err error) meaning {
 		return meanings[server.Code]
 	case errors.As(err, &parse):
 		return meaning{store.ErrCannotOpen, "an address is postgres://user@host:5432/database"}
-	case errors.As(err, &connect),
-		errors.As(err, &network),
-		errors.Is(err, driver.ErrBadConn),
-		errors.Is(err, net.ErrClosed),
-		errors.Is(err, io.EOF),
-		errors.Is(err, io.ErrUnexpectedEOF),
+	case errors.As(err, &connect), errors.As(err, &network), errors.Is(err, driver.ErrBadConn),
+		errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, pgconn.ErrConnClosed):
 		return away
 	}
@@ -296,11 +284,8 @@ func meaningOf(err error) meaning {
 func (Server) Again(err error) bool {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
-		switch server.Code {
-		case "40001", "40P01", "23505", "23503", "57P01", "57P02", "57P03":
-			return true
-		}
-		return false
+		again := []string{"40001", "40P01", "23505", "23503", "57P01", "57P02", "57P03"}
+		return slices.Contains(again, server.Code)
 	}
 	return errors.Is(meaningOf(err).sentinel, store.ErrUnreachable)
 }

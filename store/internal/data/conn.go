@@ -145,7 +145,16 @@ func (c *keeper) statement(ctx context.Context, text string) (*keptStatement, er
 			return nil, stmt.Close()
 		}
 		s = &keptStatement{fullStatement: full}
-		c.makeRoom()
+		// Where many are kept, some that are at rest are let go, for their memory.
+		for other, old := range c.kept {
+			if len(c.kept) < keptStatements {
+				break
+			}
+			if !old.inUse {
+				_ = old.Close()
+				delete(c.kept, other)
+			}
+		}
 		c.kept[text] = s
 	}
 	return s, nil
@@ -191,23 +200,10 @@ func (c *keeper) ExecContext(ctx context.Context, text string, args []driver.Nam
 	return s.ExecContext(ctx, args)
 }
 
-// makeRoom lets go of some statement, where there are many.
-func (c *keeper) makeRoom() {
-	for text, s := range c.kept {
-		if len(c.kept) < keptStatements {
-			return
-		}
-		if !s.inUse {
-			_ = s.Close() // it is at rest, and only its memory is given back
-			delete(c.kept, text)
-		}
-	}
-}
-
 // Close closes the kept statements and the connection, and forgets its number.
 func (c *keeper) Close() error {
 	for _, s := range c.kept {
-		_ = s.Close() // as above
+		_ = s.Close() // only its memory is given back
 	}
 	clear(c.kept)
 	err := c.fullConn.Close()
@@ -232,21 +228,15 @@ func query(conn fullConn, text string, args []driver.Value, row func([]driver.Va
 	defer rows.Close()
 	dest := make([]driver.Value, len(rows.Columns()))
 	for {
-		if err := rows.Next(dest); err != nil {
-			return ignoreEOF(err)
+		if err := rows.Next(dest); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
 		}
 		if err := row(dest); err != nil {
 			return err
 		}
 	}
-}
-
-// ignoreEOF returns nil for the end of the rows.
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }
 
 // keptRows frees their statement when they are closed.

@@ -77,11 +77,7 @@ func (t *table) Destroy() error             { return nil }
 // the arguments. SQLite checks seqNum of every row again, so its bounds need not be exact.
 func (t *table) BestIndex(info *vtab.IndexInfo) error {
 	letters := map[vtab.ConstraintOp]byte{
-		vtab.OpEQ: '=',
-		vtab.OpGT: '>',
-		vtab.OpGE: '>',
-		vtab.OpLT: '<',
-		vtab.OpLE: '<',
+		vtab.OpEQ: '=', vtab.OpGT: '>', vtab.OpGE: '>', vtab.OpLT: '<', vtab.OpLE: '<',
 	}
 	// The plan has a letter for each argument, in order: t an equality on taskID; =, > and < bounds on
 	// seqNum, ends included.
@@ -111,27 +107,17 @@ func (t *table) BestIndex(info *vtab.IndexInfo) error {
 	// The low 12 bits of ColUsed are the columns that the query reads: others are not decoded.
 	info.IdxNum = int64(info.ColUsed & 0xfff)
 	info.EstimatedCost, info.EstimatedRows = cost, int64(cost)
-	info.OrderByConsumed = inOrder(info.OrderBy, oneTask)
-	return nil
-}
-
-// inOrder reports whether rows come in the order that is asked for: by task
-// and, within a task, by sequence number.
-func inOrder(by []vtab.OrderBy, oneTask bool) bool {
-	// With one task, its number is constant, and an order by seqNum alone is met too.
+	// Rows come by task and, within a task, by sequence number. With one task its number is constant, and an
+	// order by seqNum alone is met too.
 	want := []int{colTask, colSeq}
-	if oneTask && len(by) > 0 && by[0].Column == colSeq {
+	if by := info.OrderBy; oneTask && len(by) > 0 && by[0].Column == colSeq {
 		want = want[1:]
 	}
-	if len(by) == 0 || len(by) > len(want) {
-		return false
+	info.OrderByConsumed = len(info.OrderBy) > 0 && len(info.OrderBy) <= len(want)
+	for i, o := range info.OrderBy {
+		info.OrderByConsumed = info.OrderByConsumed && !o.Desc && o.Column == want[i]
 	}
-	for i, o := range by {
-		if o.Desc || o.Column != want[i] {
-			return false
-		}
-	}
-	return true
+	return nil
 }
 
 // cursor walks over tasks, their chunks, and the scans in them.
@@ -217,11 +203,14 @@ func (c *cursor) Column(col int) (vtab.Value, error) {
 	s := c.s
 	switch {
 	case col == colPower:
-		return s.power(c.at), nil
-	case col >= colCurrent1 && col <= colCurrent3:
-		return s.current(c.at, col-colCurrent1+1), nil
-	case col >= colVoltage1 && col <= colVoltage3:
-		return s.voltage(c.at, col-colVoltage1+1), nil
+		watts, _, _ := s.sums(c.at, s.rails)
+		return watts, nil
+	case col >= colCurrent1 && col <= colVoltage3:
+		current, voltage := s.role(c.at, (col-colCurrent1)%3+1)
+		if col < colVoltage1 {
+			return current, nil
+		}
+		return voltage, nil
 	case col == colTask:
 		return s.task, nil
 	case col == colName:
@@ -347,7 +336,25 @@ func newScanner(conn fullConn, task int64, used int, old *scanner) (*scanner, er
 	if windowed.(int64) == 0 {
 		from, end = nil, nil
 	}
-	return s, s.readSpans(from, end)
+	// The chunks of the window from scan from to before end, or all chunks where they are nil.
+	return s, query(conn, `SELECT chunk_no, first_scan, n FROM main.chunk WHERE task_id=? ORDER BY chunk_no`,
+		[]driver.Value{task}, func(r []driver.Value) error {
+			no, first, n := r[0].(int64), r[1].(int64), r[2].(int64)
+			if from == nil {
+				// Without a window, the first stored scan is number 0.
+				from = first
+			}
+			zero := from.(int64)
+			lo, stop := max(first, zero), first+n
+			if end != nil {
+				stop = min(stop, end.(int64))
+			}
+			// A chunk outside of the window gives no span.
+			if lo < stop {
+				s.spans = append(s.spans, span{no, lo - zero, stop - 1 - zero, int(lo - first), int(n)})
+			}
+			return nil
+		})
 }
 
 // readRails reads the rails of a calibration, and finds the columns of the chunks that the used
@@ -384,29 +391,6 @@ func (s *scanner) readRails(calibration driver.Value, used int) error {
 		}
 	}
 	return err
-}
-
-// readSpans lists the chunks of the window from scan from to before end, or
-// all chunks where they are nil.
-func (s *scanner) readSpans(from, end driver.Value) error {
-	return query(s.conn, `SELECT chunk_no, first_scan, n FROM main.chunk WHERE task_id=? ORDER BY chunk_no`,
-		[]driver.Value{s.task}, func(r []driver.Value) error {
-			no, first, n := r[0].(int64), r[1].(int64), r[2].(int64)
-			if from == nil {
-				// Without a window, the first stored scan is number 0.
-				from = first
-			}
-			lo, stop := max(first, from.(int64)), first+n
-			if end != nil {
-				stop = min(stop, end.(int64))
-			}
-			// A chunk outside of the window gives no span.
-			if lo < stop {
-				zero := from.(int64)
-				s.spans = append(s.spans, span{no, lo - zero, stop - 1 - zero, int(lo - first), int(n)})
-			}
-			return nil
-		})
 }
 
 // seek makes the first scan of sequence number seq or more current and returns
@@ -477,59 +461,36 @@ func (s *scanner) decodeCold(p span, col int) error {
 	return err
 }
 
-// form returns a rail's current and voltage at a scan.
-// I = i0 + ix·x + iy·y in A, V = v0 + vy·y in V, with the counts x and y of its channels at index i of
-// the decoded part.
-func (s *scanner) form(f *railForm, i int) (a, v float64) {
-	x, y := float64(s.counts[f.x][i]), 0.0
-	if f.y >= 0 {
-		y = float64(s.counts[f.y][i])
+// sums returns ΣI·V in W and ΣI in A over rails at a scan, and the voltage of the last of them. With the
+// counts x and y of a rail's channels, I = i0 + ix·x + iy·y in A and V = v0 + vy·y in V.
+func (s *scanner) sums(seq int64, rails []railForm) (watts, amperes, volts float64) {
+	i := int(seq - s.first) // of the decoded part
+	for k := range rails {
+		f := &rails[k]
+		x, y := float64(s.counts[f.x][i]), 0.0
+		if f.y >= 0 {
+			y = float64(s.counts[f.y][i])
+		}
+		a, v := f.I0+f.IX*x+f.IY*y, f.V0+f.VY*y
+		watts, amperes, volts = watts+a*v, amperes+a, v
 	}
-	return f.I0 + f.IX*x + f.IY*y, f.V0 + f.VY*y
+	return watts, amperes, volts
 }
 
-// power is the sum over all rails, P = Σ I·V, in W.
-func (s *scanner) power(seq int64) driver.Value {
-	i, sum := int(seq-s.first), 0.0
-	for k := range s.rails {
-		a, v := s.form(&s.rails[k], i)
-		sum += a * v
-	}
-	return sum
-}
-
-// current is the sum over the role's rails; NULL without one.
-func (s *scanner) current(seq int64, role int) driver.Value {
-	r, i, sum := &s.roles[role], int(seq-s.first), 0.0
+// role returns the current of a role's rails together, and the voltage of its only rail, or ΣP/ΣI of
+// several, so that current times voltage is their power. Without a rail both are NULL, the voltage also
+// where that divides by zero.
+func (s *scanner) role(seq int64, role int) (current, voltage driver.Value) {
+	r := &s.roles[role]
 	if len(r.rails) == 0 || r.hidden {
-		return nil
+		return nil, nil
 	}
-	for k := range r.rails {
-		a, _ := s.form(&r.rails[k], i)
-		sum += a
+	watts, amperes, volts := s.sums(seq, r.rails)
+	switch {
+	case len(r.rails) == 1:
+		return amperes, volts
+	case amperes == 0:
+		return amperes, nil
 	}
-	return sum
-}
-
-// voltage is that of the role's only rail, or ΣP/ΣI of several, so that
-// current times voltage is their power; NULL where that divides by zero.
-func (s *scanner) voltage(seq int64, role int) driver.Value {
-	r, i := &s.roles[role], int(seq-s.first)
-	if len(r.rails) == 0 || r.hidden {
-		return nil
-	}
-	if len(r.rails) == 1 {
-		_, v := s.form(&r.rails[0], i)
-		return v
-	}
-	var watts, amperes float64
-	for k := range r.rails {
-		a, v := s.form(&r.rails[k], i)
-		watts += a * v
-		amperes += a
-	}
-	if amperes == 0 {
-		return nil
-	}
-	return watts / amperes
+	return amperes, watts / amperes
 }

@@ -89,13 +89,10 @@ func Loss(abs string) string {
 			break
 		}
 		if !bytes.Equal(frame[8:16], h.salt) {
-			if !broken && counted > sound {
-				broken = true // this frame's own salt is damaged
-				continue
-			}
-			if !broken {
+			if !broken && counted <= sound {
 				break // an older log's
 			}
+			broken = true // where it is the first, this frame's own salt is damaged
 			continue
 		}
 		if h.add(frame[:8]); !broken {

@@ -52,14 +52,11 @@ func New(s *measure.Setup) (*Folder, error) {
 		cols: make([][]measure.Count, len(s.Channels)), packed: make([]measure.Packed, len(s.Channels)),
 	}
 	f.runs = make([]measure.Extreme, measure.MaxRuns*f.series)
-	f.builder = pyramid.NewBuilder(f.series, f.put)
+	f.builder = pyramid.NewBuilder(f.series, func(p *pyramid.Page) error {
+		f.pages = append(f.pages, Page{p.Level, p.Number, p.Append(nil)})
+		return nil
+	})
 	return f, nil
-}
-
-// put takes a complete page from the builder.
-func (f *Folder) put(p *pyramid.Page) error {
-	f.pages = append(f.pages, Page{p.Level, p.Number, p.Append(nil)})
-	return nil
 }
 
 // Next returns the scan behind those that are in, Scans their number.
@@ -90,7 +87,12 @@ func (f *Folder) Take(c *chunk.Chunk) error {
 	from := f.builder.Next()
 	for k := blockOf(c, from); k < c.Blocks(); k++ {
 		first := c.FirstScan + uint64(k*chunk.BlockScans)
-		if first >= from && first%pyramid.Base == 0 && f.packedBlock(c, k) {
+		// Whether the extremes can be found without unpacking.
+		packed := first >= from && first%pyramid.Base == 0
+		for ch := 0; packed && ch < len(f.packed); ch++ {
+			f.packed[ch], packed = c.Packed(ch, k)
+		}
+		if packed && f.meter.PackedExtremes(f.packed, f.series, f.runs) {
 			if err := f.add(first, chunk.BlockScans); err != nil {
 				return err
 			}
@@ -142,17 +144,6 @@ func (f *Folder) unpack(c *chunk.Chunk, k int) (n int, err error) {
 		f.cols[ch] = f.counts[ch][:n]
 	}
 	return n, nil
-}
-
-// packedBlock finds the extremes of a block that is not unpacked; false where it must be.
-func (f *Folder) packedBlock(c *chunk.Chunk, k int) bool {
-	for ch := range f.packed {
-		var ok bool
-		if f.packed[ch], ok = c.Packed(ch, k); !ok {
-			return false
-		}
-	}
-	return f.meter.PackedExtremes(f.packed, f.series, f.runs)
 }
 
 // block folds scans at to n of a block that begins with scan first.

@@ -74,10 +74,17 @@ func started(pid int) string {
 // Lives returns the state of the process that Owner named, and its number. A process of another
 // machine, container or user may be Unknown.
 func Lives(name string) (Liveness, int) {
-	o, ok := parseOwner(name)
+	o, parts := owner{}, map[string]string{}
+	for _, f := range strings.Fields(name) {
+		key, value, _ := strings.Cut(f, "=")
+		parts[key] = value
+	}
+	o.pid, _ = strconv.Atoi(parts["pid"])
+	o.start, o.space, o.boot, o.host = parts["start"], parts["space"], parts["boot"], parts["host"]
+	whole := o.pid > 0 && o.start != "" && o.space != "" && o.boot != "" && o.host != ""
 	here, known := own(os.Getpid())
 	switch {
-	case !ok || !known || o.host != here.host:
+	case !whole || !known || o.host != here.host:
 		return Unknown, o.pid
 	case o.boot != here.boot:
 		return Gone, o.pid
@@ -98,26 +105,6 @@ func Lives(name string) (Liveness, int) {
 func hidden(pid int) bool {
 	_, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil && errors.Is(unix.Kill(pid, 0), unix.EPERM)
-}
-
-// parseOwner reads the text of Owner. ok is false where a part is missing.
-func parseOwner(name string) (o owner, ok bool) {
-	for _, f := range strings.Fields(name) {
-		key, value, _ := strings.Cut(f, "=")
-		switch key {
-		case "pid":
-			o.pid, _ = strconv.Atoi(value)
-		case "start":
-			o.start = value
-		case "space":
-			o.space = value
-		case "boot":
-			o.boot = value
-		case "host":
-			o.host = value
-		}
-	}
-	return o, o.pid > 0 && o.start != "" && o.space != "" && o.boot != "" && o.host != ""
 }
 
 // TempDir makes a temporary folder named for this process. Folders of processes of this machine

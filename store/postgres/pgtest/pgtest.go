@@ -5,6 +5,7 @@ package pgtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -52,9 +53,8 @@ func (l *logged) Write(p []byte) (int, error) {
 func (c *Cluster) Log() string {
 	c.log.mu.Lock()
 	defer c.log.mu.Unlock()
-	s := c.log.buf.String()
-	c.log.buf.Reset()
-	return s
+	defer c.log.buf.Reset()
+	return c.log.buf.String()
 }
 
 // startWithin is how long a server may take to answer.
@@ -80,27 +80,6 @@ func programs() string {
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }))
 }
 
-// unprivileged returns whom to run the server as.
-// A nil credential is the test's own user.
-func unprivileged() (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err := strconv.ParseUint(u.Uid, 10, 32)
-		if err != nil {
-			return nil, err
-		}
-		gid, err := strconv.ParseUint(u.Gid, 10, 32)
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, err
-	}
-	return nil, fmt.Errorf("neither postgres nor nobody is a user here, and PostgreSQL does not run as root")
-}
-
 // New makes a cluster and starts it. Settings are as in "fsync=off". It returns
 // nil without an error where PostgreSQL is not installed.
 // The data directory has no password and listens on a socket in a private folder only. Durability of
@@ -110,10 +89,23 @@ func New(settings ...string) (*Cluster, error) {
 	if c.bin == "" {
 		return nil, nil
 	}
-	var err error
-	if c.as, err = unprivileged(); err != nil {
-		return nil, err
+	// A nil credential is the test's own user. PostgreSQL does not run as root.
+	if os.Geteuid() == 0 {
+		u, err := user.Lookup("postgres")
+		if err != nil {
+			u, err = user.Lookup("nobody")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("neither postgres nor nobody is a user here, and PostgreSQL does not run as root: %w", err)
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+		c.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	}
+	var err error
 	if c.dir, err = os.MkdirTemp("", "wattmark-pg"); err != nil {
 		return nil, err
 	}
@@ -310,14 +302,11 @@ func Psql(t testing.TB, address, query string) string {
 	cmd := exec.Command(program, "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", query, address)
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("psql: %v %s", err, stderr(err))
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w %s", err, exit.Stderr)
+		}
+		t.Fatalf("psql: %v", err)
 	}
 	return string(bytes.TrimSpace(out))
-}
-
-func stderr(err error) string {
-	if e, ok := err.(*exec.ExitError); ok {
-		return string(e.Stderr)
-	}
-	return ""
 }
